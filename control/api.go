@@ -51,7 +51,8 @@ func (d *Daemon) listen() error {
 	return err
 }
 
-// lookupGroup sets *number to the number of a group. An empty name does nothing.
+// lookupGroup looks up the group with this name, and stores its number. For an empty
+// name it does nothing.
 func lookupGroup(name string, number *int) error {
 	if name == "" {
 		return nil
@@ -97,8 +98,8 @@ type unavailable struct{ message string }
 
 func (e *unavailable) Error() string { return e.message }
 
-// endOnPanic ends the process if h panics, because net/http would continue with
-// locked locks and half-applied changes. The engine keeps forwarding.
+// endOnPanic ends the process if the handler h panics. net/http would otherwise
+// continue, with locked locks and half-applied changes. The engine keeps forwarding.
 func endOnPanic(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer endWithPanic(r.Method + " " + r.URL.Path)
@@ -112,7 +113,8 @@ func endWithPanic(request string) {
 	}
 }
 
-// a new goroutine, where nothing recovers the panic; tests replace it
+// endProcess panics in a new goroutine, where nothing recovers the panic; tests replace
+// it
 var endProcess = func(reason string) {
 	go panic(reason)
 	select {}
@@ -195,7 +197,8 @@ func (d *Daemon) handler() *access.Mux {
 	return mux
 }
 
-// answerShutdown replies first, because the end of the daemon closes the connection.
+// answerShutdown sends its response before the daemon ends, because the end closes the
+// connection.
 func (d *Daemon) answerShutdown(w http.ResponseWriter, r *http.Request) {
 	d.log.Info("a client ends the switch", "client", access.PeerOf(r.Context()).Name)
 	d.reply(w, api.ShuttingDown{PID: os.Getpid(), EnginePID: d.engines.PID()}, nil)
@@ -203,8 +206,8 @@ func (d *Daemon) answerShutdown(w http.ResponseWriter, r *http.Request) {
 	d.shutDown()
 }
 
-// touchesMany reports whether a request may take long, because it may touch all flows
-// or connections.
+// touchesMany reports whether a request for this pattern may touch all flows or
+// connections, and therefore may take long.
 func touchesMany(pattern string) bool {
 	return strings.Contains(pattern, "flows") || strings.Contains(pattern, "conntrack") || strings.Contains(pattern, "hottest")
 }
@@ -245,8 +248,8 @@ func bodyError(err error, expected string) error {
 	return usererr.Errorf("body: %v; expected %s", err, expected)
 }
 
-// lateBody replaces err if the client had not sent its whole body in time. Such a
-// request has changed nothing.
+// lateBody returns a better error than err if the client did not send its whole body in
+// time. Such a request has changed nothing.
 func lateBody(r *http.Request, err error) error {
 	var late *patience.TooLong
 	if !errors.As(err, &late) || !access.AbandonBody(r) {
@@ -256,13 +259,15 @@ func lateBody(r *http.Request, err error) error {
 		Message: "body: the client has not sent all of it in time, and nothing was changed; send the request again, without pauses"}
 }
 
-// changeOf parses a change of flows: JSON, or a file of flows as plain text.
+// changeOf parses the change of flows in a request: JSON, or a file of flows as plain
+// text.
 func changeOf(r *http.Request) (c api.ChangeFlows, err error) {
 	if r.Header.Get("Content-Type") != "text/plain" {
 		return c, body(r, &c)
 	}
 	var text strings.Builder
-	text.Grow(int(min(max(r.ContentLength, 0), access.SmallBody))) // a client may announce more than it sends
+	// limited, because a client may announce more bytes than it sends
+	text.Grow(int(min(max(r.ContentLength, 0), access.SmallBody)))
 	if _, err = io.Copy(&text, r.Body); err != nil {
 		return c, bodyError(err, "a file of flows")
 	}
@@ -304,8 +309,8 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 
 const listChunk = 1024
 
-// writeJSON is json.Encoder in chunks, because a million flows would take hundreds of
-// megabytes.
+// writeJSON encodes v like json.Encoder, but in chunks. Encoding a million flows at
+// once would take hundreds of megabytes.
 func writeJSON(w io.Writer, v any) error {
 	list := reflect.ValueOf(v)
 	if list.Kind() != reflect.Slice || list.Len() <= listChunk || list.Type().Elem().Kind() == reflect.Uint8 {
@@ -317,7 +322,7 @@ func writeJSON(w io.Writer, v any) error {
 			return err
 		}
 		if from > 0 {
-			text[0] = ',' // a comma replaces the opening bracket of every chunk except the first
+			text[0] = ',' // a comma replaces the opening bracket of every chunk but the first
 		}
 		if from+listChunk < list.Len() {
 			text = text[:len(text)-1]
@@ -347,7 +352,7 @@ func (d *Daemon) show() api.Show {
 	return s
 }
 
-// bridges returns the switch if it has a name.
+// bridges returns the switch as the only bridge, if the switch has a name.
 func (d *Daemon) bridges() []api.Bridge {
 	if d.config.Name == "" {
 		return []api.Bridge{}

@@ -122,19 +122,20 @@ func newStream(w http.ResponseWriter) *stream {
 	return &stream{w: w, enc: json.NewEncoder(w), control: http.NewResponseController(w)}
 }
 
-// begin sends the response header, the client's sign that its capture or monitor is
-// active.
+// begin sends the response header. The header shows the client that its capture or
+// monitor is active.
 func (s *stream) begin() error {
 	s.w.Header().Set("Content-Type", "application/x-ndjson")
 	s.w.WriteHeader(http.StatusOK)
 	return s.flush()
 }
 
-// streamPatience is the time for which a client may leave a stream unread.
+// streamPatience is the longest time for which a client may not read its stream.
 const streamPatience = 10 * time.Second
 
 func (s *stream) send(v any) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience)) // error ignored: fails only for some tests' connections
+	// error ignored: only connections of some tests have no deadline
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience))
 	return s.enc.Encode(v)
 }
 
@@ -142,8 +143,8 @@ func (s *stream) sendEvent(e *api.Event) error { return s.send(e) }
 
 func (s *stream) flush() error { return s.control.Flush() }
 
-// captured converts a frame to the API's form. wall is the wall-clock time of
-// CLOCK_MONOTONIC 0.
+// captured converts a captured frame to the API's form. wall is the wall-clock time at
+// which CLOCK_MONOTONIC was 0.
 func (d *Daemon) captured(f *datapath.Capture, lost uint64, wall time.Time) *api.Captured {
 	c := observe.Captured(f, d.pipeline.View(), wall)
 	c.Lost = lost

@@ -50,8 +50,8 @@ func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, ans
 	})
 }
 
-// pagerPatience is the time for which a client may leave a dump unread: a person may
-// page through it. The dump holds no lock meanwhile.
+// pagerPatience is the longest time for which a client may not read its dump, because a
+// person may page through it. The dump holds no lock meanwhile.
 const pagerPatience = 5 * time.Minute
 
 // dumpConnections sends the connections as JSON or in the format of ovs-dpctl

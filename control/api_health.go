@@ -18,7 +18,8 @@ func (d *Daemon) metricsHandler() http.Handler {
 	return mux
 }
 
-// answerHealthy says that the control process answers. It says nothing about the engine.
+// answerHealthy answers that the control process works. The answer says nothing about
+// the engine.
 func (d *Daemon) answerHealthy(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("ok\n")) // error ignored: the client has closed the connection
 }

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// limits of a request: number of megaflows, and length of the interval
+	// limits of a request: the number of megaflows, and the length of the interval
+	// between the two samples
 	maxHot         = 1000
 	maxHotInterval = time.Minute
 )

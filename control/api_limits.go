@@ -10,9 +10,9 @@ import (
 	"weft/control/observe"
 )
 
-// registerLimits registers a limits.Source for every shared resource. A source lives
-// beside its resource (see megaflows.limitRows). It is called without locks. Two rows
-// with the same name and Holder break the metrics (TestLimitRowsAreUnique).
+// registerLimits registers a limits.Source for every shared resource. Each source is in
+// the package of its resource. It is called without locks. Two rows with the same name
+// and Holder would break the metrics (TestLimitRowsAreUnique).
 func (d *Daemon) registerLimits() {
 	d.limits.Add(d.pipeline.LimitRows)
 	d.limits.Add(d.statistics.LimitRows)

@@ -98,8 +98,9 @@ func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
 	d.passOn(r, want, out, &ports)
 }
 
-// beginMonitor makes the client a monitor of flows. The client first gets the present
-// flows if it wants them. An error has already been sent to the client.
+// beginMonitor makes the client a monitor of flows. If the client wants the present
+// flows, it gets them first. If beginMonitor returns an error, the client has already
+// got it.
 func (d *Daemon) beginMonitor(w http.ResponseWriter, r *http.Request, want *monitoring) error {
 	if !want.Flows || !want.Initial {
 		d.enroll(want)
@@ -138,8 +139,8 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	return d.tables.FlowsOf(&want.filter, nil, pipeline.ByName)
 }
 
-// sendPorts sends the ports whose state has changed since the last call. If initial
-// is true, new ports are sent as initial states.
+// sendPorts sends the ports whose state has changed since the last call. If initial is
+// true, it marks new ports as initial states.
 func (d *Daemon) sendPorts(ports *observe.PortStates, initial bool, send func(*api.Event) error) error {
 	list, err := d.ports.List("")
 	if err != nil {

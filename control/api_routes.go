@@ -7,15 +7,15 @@ import (
 	"weft/datapath"
 )
 
-// maxHottest limits the requests for the hottest megaflows in progress. Each needs
-// two copies of all megaflows' counts.
+// maxHottest limits the requests for the hottest megaflows that are in progress. Each
+// of them needs two copies of the counts of all megaflows.
 const maxHottest = 16
 
-// apiRoutes has the required role and the cost of each route. Other routes are
-// refused.
+// apiRoutes has the required role and the cost of each route of the API. Requests for
+// other routes are refused.
 //
-// Captures show payload and therefore need the role Write. A live trace for role Read
-// shows only header fields.
+// Captures show payload and therefore need the role Write. A live trace for the role
+// Read shows only header fields.
 var apiRoutes = map[string]access.Route{
 	"GET /v1/show":                   {Role: access.Read},
 	"POST /v1/shutdown":              {Role: access.Write},

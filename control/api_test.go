@@ -118,7 +118,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// The routes and the table of roles agree. A route without a role refuses every peer.
+// Every route of the API is in the table of roles, and the table has no other routes. A
+// route without a role refuses every peer.
 func TestEveryRouteHasARole(t *testing.T) {
 	routes := newFakes(t).d.handler().Routes()
 	for _, pattern := range routes {

@@ -9,8 +9,8 @@ import (
 	"weft/control/usererr"
 )
 
-// worded returns a handler that calls answer with the form of ports: names, or
-// numbers if the request has names=false.
+// worded returns a handler that calls answer and tells it how to show ports: by name,
+// or by number if the request has names=false.
 func worded(answer func(*http.Request, pipeline.PortWords) (any, error)) func(*http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		switch word := r.URL.Query().Get("names"); word {

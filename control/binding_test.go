@@ -33,8 +33,8 @@ func (f *fakes) actionsOf(key *flowtable.Key) (actions []flowtable.Action) {
 	return actions
 }
 
-// A bound port drops frames from other addresses under a drop reason of their own,
-// also after a restart of control.
+// A bound port drops frames from other addresses, and counts them under a separate drop
+// reason. The binding survives a restart of control.
 func TestSpoofedFramesAreDropped(t *testing.T) {
 	f := newFakes(t)
 	const addresses = "addresses=02:00:00:00:00:01 10.0.0.1 fd00::/64,02:00:00:00:00:02"
@@ -75,8 +75,8 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 	check("after control's death")
 }
 
-// A bound port's addresses are in the table without a frame. Other ports do not learn
-// them. They disappear with the port.
+// The addresses of a bound port are in the address table before the port sends a frame.
+// Other ports do not learn these addresses. They disappear when the port is deleted.
 func TestDeclaredAddressesAreListed(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -118,7 +118,7 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	}
 }
 
-// A new bound port revalidates megaflows that match all ports.
+// When a bound port is added, megaflows that match all ports are revalidated.
 func TestBindingRevalidates(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)

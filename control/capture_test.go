@@ -51,7 +51,8 @@ func (f *fakes) capture(r api.CaptureRequest) *capturing {
 	return c
 }
 
-// tapsSet returns the number of taps in the workers.
+// tapsSet returns the number of taps (selections of frames to copy) that the workers
+// have.
 func (f *fakes) tapsSet() int {
 	n, _ := f.d.captures.Counts()
 	return n
@@ -86,7 +87,7 @@ func TestCapture(t *testing.T) {
 	waitfor.True(t, "no tap is set", func() bool { return f.tapsSet() == 0 })
 }
 
-// A capture continues with the next engine, and ends with its client.
+// A capture continues when the engine is replaced. It ends when its client disconnects.
 func TestCaptureOutlivesTheEngine(t *testing.T) {
 	f := newFakes(t)
 	c := f.capture(api.CaptureRequest{Drops: true})
@@ -117,7 +118,7 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	})
 }
 
-// The next daemon removes the taps of a killed one.
+// A daemon removes the taps that a killed daemon has left in the workers.
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.d.pipeline.Workers().Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
@@ -168,7 +169,7 @@ func TestCaptureRefusals(t *testing.T) {
 	}
 }
 
-// A tap has the key and the mask of its match.
+// The tap of a live trace has the key and the mask of the requested match.
 func TestTraceTap(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)

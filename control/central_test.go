@@ -110,8 +110,8 @@ func (f *fakes) metrics() string {
 	return string(text)
 }
 
-// Only a configured switch follows weft-central. A restart without weft-central
-// restores the agent's state and keeps megaflows.
+// A switch follows weft-central only if it is configured. If weft-central is down, a
+// restart restores the agent's saved state and keeps the megaflows.
 func TestFollowsCentral(t *testing.T) {
 	central := newTestHub(t)
 	central.declare()

@@ -56,7 +56,7 @@ func TestReaderLooksOnly(t *testing.T) {
 	}
 }
 
-// The error for an incomplete body is about the body.
+// If a request's body is incomplete, the error is about the body.
 func TestLateBody(t *testing.T) {
 	f := newFakes(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +92,7 @@ func TestChangesAreLogged(t *testing.T) {
 	f.begin()
 	f.d.handler().ServeHTTP(httptest.NewRecorder(), requestBy(access.Write, "DELETE", "/v1/flows?match=tcp"))
 	f.d.handler().ServeHTTP(httptest.NewRecorder(), requestBy(access.Read, "DELETE", "/v1/flows?match=udp"))
-	f.end() // the daemon has ended, so nothing writes to the log any more
+	f.end() // the daemon has ended, so nothing else writes to the log
 	for _, words := range []string{
 		`who="uid 1000 pid 5" method=DELETE path=/v1/flows query="match=tcp" status=200`,
 		`msg="request refused" who="uid 1000 pid 5" role=read method=DELETE path=/v1/flows`,
@@ -103,7 +103,7 @@ func TestChangesAreLogged(t *testing.T) {
 	}
 }
 
-// A long list has the same JSON as from json.Encoder.
+// A long list that is encoded in chunks has the same JSON as from json.Encoder.
 func TestListsInChunks(t *testing.T) {
 	for _, n := range []int{0, 1, listChunk, listChunk + 1, 2 * listChunk, 2*listChunk + 7} {
 		list := make([]api.Flow, n)

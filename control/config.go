@@ -26,18 +26,18 @@ type Config struct {
 	SocketReadGroup string
 	StateDir        string
 	Workers         int   // number of workers; 0: as many as Cores, or 1 without Cores
-	Cores           []int // cores of the workers, one worker on each; nil: the last allowed cores
+	Cores           []int // cores of the workers, one worker on each; nil: the last cores that the process may use
 	// VsockPort is the vsock port of the API; 0: no vsock listener.
 	VsockPort uint32
-	// VsockAllow has roles of vsock peers by CID, which override access.DefaultCIDs.
+	// VsockAllow maps CIDs of vsock peers to roles. It overrides access.DefaultCIDs.
 	VsockAllow map[uint32]access.Role
 	Metrics    string // TCP address of the Prometheus listener; "": no listener
 	// GuestMemoryGiB limits the memory that one guest may map; 0 derives it from the
 	// machine's memory.
 	GuestMemoryGiB int
-	// Central has the addresses of weft-central, HOST:PORT; nil: none.
+	// Central has the addresses of weft-central's hubs as HOST:PORT; nil: none.
 	Central []string
-	// CentralCerts is the directory of the host's certificate for weft-central.
+	// CentralCerts is the directory with the host's certificate for weft-central.
 	CentralCerts string
 	OpenFlow     OpenFlow
 	SpinUS       int    // time for which a worker polls empty queues, in microseconds; 0: DefaultSpinUS
@@ -48,8 +48,8 @@ type Config struct {
 	launcher engines.Launcher // starts engines; nil: as processes
 }
 
-// DefaultSpinUS is the default polling time in microseconds. It keeps a worker awake
-// between the frames of moderate traffic.
+// DefaultSpinUS is the default time in microseconds for which a worker polls empty
+// queues. It keeps a worker awake between the frames of moderate traffic.
 const DefaultSpinUS = 50
 
 func (c *Config) complete() error {

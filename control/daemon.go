@@ -78,7 +78,8 @@ import (
 	"weft/internal/cpu"
 )
 
-// Daemon is a control process. Its fields are in the order of their start.
+// Daemon is a control process. The order of its fields is the order in which they are
+// started.
 type Daemon struct {
 	config  Config
 	log     *slog.Logger
@@ -100,10 +101,12 @@ type Daemon struct {
 
 	captures *observe.Captures
 	monitors observe.Monitors
-	// flowMonitors passes changes of flows to monitors and wire.
+	// flowMonitors passes changes of flows to monitors of the API and to OpenFlow
+	// connections (wire).
 	flowMonitors flowMonitors
 	wire         *ofconn.Service // OpenFlow connections
-	// controllerFrames passes frames from the workers to wire.
+	// controllerFrames passes frames for controllers from the workers to the OpenFlow
+	// connections (wire).
 	controllerFrames *ofswitch.Frames
 	connections      *observe.ConnectionEvents
 
@@ -116,10 +119,10 @@ type Daemon struct {
 }
 
 // Run runs the daemon until ctx ends. The engine then continues, and the next control
-// process takes over the engine and the ports. If ErrShutDown is the cause of the end,
-// or a client of the API asks for it, Run also ends the engine, detaches XDP programs
-// and removes taps and sockets. Run calls ready, unless nil, once the API answers. An
-// error is one line for the operator.
+// process takes over the engine and the ports. Run also ends the engine, detaches XDP
+// programs and removes taps and sockets, if ErrShutDown is the cause of the end or if a
+// client of the API asks for it. When the API answers, Run calls ready, which may be
+// nil. An error is one line for the operator.
 func Run(ctx context.Context, config Config, ready func()) error {
 	d, err := newDaemon(config)
 	if err != nil {
@@ -130,15 +133,16 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	if n, err := access.RaiseDescriptors(); err != nil {
 		d.log.Warn("cannot raise the limit of descriptors", "limit", n, "error", err)
 	}
-	// The workers' cores are for workers only. The engine inherits the other cores.
+	// Only workers run on the workers' cores. Control runs on the other cores, and the
+	// engine inherits this.
 	if allowed, err := cpu.Allowed(); err == nil && len(allowed) == len(d.config.Cores) {
 		d.log.Warn("the workers use all cores, none is left for this process", "cores", d.config.Cores)
 	}
 	if err := cpu.Confine(d.config.Cores); err != nil {
 		d.log.Warn("this process shares the workers' cores", "error", err)
 	}
-	runtime.SetDefaultGOMAXPROCS() // adapts GOMAXPROCS to the remaining cores
-	_ = cpu.ShortSlices()          // guests wait while control replaces a dead engine
+	runtime.SetDefaultGOMAXPROCS() // adapts GOMAXPROCS to the cores that are left for control
+	_ = cpu.ShortSlices()          // short time slices, because guests wait while control replaces a dead engine
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	d.shutDown = func() { stop(ErrShutDown) }
@@ -161,7 +165,8 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	return nil
 }
 
-// ErrShutDown is the cause of a context whose end also ends the engine and the ports.
+// ErrShutDown is a context's cause of cancellation. It makes Run also end the engine
+// and the ports.
 var ErrShutDown = errors.New("the switch is shut down")
 
 func checkPrivileges() error {
@@ -176,8 +181,8 @@ func checkPrivileges() error {
 	return nil
 }
 
-// newDaemon makes a daemon. It takes the state directory and the sockets, which only
-// one daemon can have.
+// newDaemon makes a daemon. It locks the state directory and opens the sockets, which
+// only one daemon can do.
 func newDaemon(config Config) (*Daemon, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -261,8 +266,8 @@ func (d *Daemon) begin(ctx context.Context) error {
 	return nil
 }
 
-// saveMACs saves the learned addresses, unless begin failed before they were
-// restored.
+// saveMACs saves the learned addresses. It does nothing if begin has failed before it
+// restored the saved addresses.
 func (d *Daemon) saveMACs() {
 	select {
 	case <-d.ready:
@@ -280,9 +285,10 @@ func (d *Daemon) end() {
 	})
 }
 
-// handOver ends this control process and leaves engine and ports to the next one.
-// Unlike SIGKILL, it completes a change in progress and saves the learned addresses. The
-// end of the process closes its descriptors of ports; the engine has duplicates.
+// handOver ends this control process, and leaves the engine and the ports to the next
+// control process. Unlike after SIGKILL, a change in progress is completed and the
+// learned addresses are saved. The end of the process closes its descriptors of ports;
+// the engine has duplicates of them.
 func (d *Daemon) handOver() { d.finish(func() {}) }
 
 // finish ends the goroutines of this process, calls handOver, and closes the state.

@@ -27,7 +27,7 @@ func (c stuckClient) Write(b []byte) (int, error) {
 	return c.ResponseRecorder.Write(b)
 }
 
-// A client that does not read its dump, such as a pager, delays nobody.
+// A client that does not read its dump, such as a pager, delays no other client.
 func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 	f := newFakes(t)
 	workertest.Connect(t, f.d.pipeline.Workers().Connections(), 1000) // more than the buffers on the way hold

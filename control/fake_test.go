@@ -32,7 +32,7 @@ type fakes struct {
 	stop    context.CancelFunc
 	mu      sync.Mutex
 	engines []*enginetest.Engine
-	// launcher starts the engines; tests may change it between starts.
+	// launcher starts the engines. A test may change the launcher between two starts.
 	launcher *fakeLauncher
 }
 
@@ -116,13 +116,14 @@ func (f *fakes) settle() {
 	waitfor.True(f.t, "no frame waits", func() bool { return f.worker().Waiting() == 0 })
 }
 
-// byRoot makes root the peer of a request without a connection.
+// byRoot makes a request without a connection, whose peer is root.
 func byRoot(method, target string, body io.Reader) *http.Request {
 	r := httptest.NewRequest(method, target, body)
 	return r.WithContext(access.WithConn(r.Context(), &access.Conn{Peer: access.Peer{Role: access.Write, Share: "uid 0", Name: "uid 0"}}))
 }
 
-// fakeLauncher starts fake engines. Each function that is set replaces a default.
+// fakeLauncher starts simulated engines. A function field that is set replaces the
+// default behaviour.
 type fakeLauncher struct {
 	f       *fakes
 	prepare func() (*engine.Spare, error)

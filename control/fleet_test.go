@@ -89,7 +89,8 @@ func newFleet(t *testing.T, n int, flood bool) []*fleetHost {
 	return hosts
 }
 
-// fromTunnel adds the tunnel fields of a frame from an endpoint to a key.
+// fromTunnel adds tunnel fields to a key: the frame arrives from the endpoint remote
+// with this VNI.
 func fromTunnel(key flowtable.Key, vni uint32, remote netip.Addr) flowtable.Key {
 	a := remote.As4()
 	key[flowtable.WPort] = uint64(port.MaxPorts-1) << 32
@@ -105,8 +106,8 @@ func (h *fleetHost) run(key flowtable.Key) []flowtable.Action {
 	return h.actionsOf(&key)
 }
 
-// sentTo traces a frame to guest n. It returns the host, or else the drop reason or
-// the actions.
+// sentTo traces a frame to guest n. It returns the host to which the frame is sent. If
+// it is not sent to a host, sentTo returns the drop reason or the actions.
 func (h *fleetHost) sentTo(n uint32) string {
 	h.t.Helper()
 	tr, err := h.trace(fmt.Sprintf("in_port=vm,udp,dl_src=02:00:00:00:00:%02x,dl_dst=02:00:00:00:00:%02x,nw_src=10.0.0.%d", h.n, n, h.n), "")
@@ -121,7 +122,8 @@ func (h *fleetHost) sentTo(n uint32) string {
 	return tr.Drop + tr.Actions
 }
 
-// Three switches forward between their guests by declarations alone.
+// Three switches forward frames between their guests. They know the addresses from
+// declarations alone.
 func TestFleetPings(t *testing.T) {
 	hosts := newFleet(t, 3, false)
 	for _, from := range hosts {
@@ -156,8 +158,8 @@ func TestFleetPings(t *testing.T) {
 	}
 }
 
-// With flood, each other host gets a broadcast once. A broadcast from the tunnel goes
-// only to guests. Without flood, broadcasts stay on their host.
+// With Flood, each other host gets a broadcast once. A broadcast from the tunnel goes
+// only to guests. Without Flood, broadcasts stay on their host.
 func TestFleetBroadcasts(t *testing.T) {
 	for _, flood := range []bool{false, true} {
 		hosts := newFleet(t, 3, flood)
@@ -185,8 +187,8 @@ func TestFleetBroadcasts(t *testing.T) {
 	}
 }
 
-// After Apply, no megaflow uses an old address. Apply ignores smaller generations.
-// Removed addresses are unknown.
+// When Apply returns, no megaflow uses an old address. Apply ignores declarations with
+// a smaller generation. Removed addresses are unknown.
 func TestFleetAddressMoves(t *testing.T) {
 	hosts := newFleet(t, 3, false)
 	a, b, c := hosts[0], hosts[1], hosts[2]
@@ -241,7 +243,7 @@ func TestFleetPortsComeAndGo(t *testing.T) {
 	if got := a.sentTo(2); !strings.HasPrefix(got, "table-miss") {
 		t.Errorf("a port that is not declared any more: %q", got)
 	}
-	// Only an Unchecked port may send from other addresses than the declared ones.
+	// Only a port with Unchecked may send from addresses other than its declared ones.
 	p := declaredVM(1)
 	for _, p.Unchecked = range []bool{false, true} {
 		a.apply(agent.Changes{Ports: []agent.Port{p}})
@@ -252,8 +254,8 @@ func TestFleetPortsComeAndGo(t *testing.T) {
 	}
 }
 
-// Megaflows and counts of table 250 survive a restart if the agent has its state, and
-// are removed if not.
+// Megaflows and counts of table 250 (weft-central's) survive a restart of control if
+// the agent has its saved state. Without this state they are removed.
 func TestFleetAfterControlsDeath(t *testing.T) {
 	hosts := newFleet(t, 2, false)
 	a := hosts[0]
@@ -346,7 +348,7 @@ func TestFleetListsPorts(t *testing.T) {
 	}
 }
 
-// Apply's error names in one line what was not applied.
+// The error of Apply names the changes that were not applied, in one line.
 func TestFleetErrors(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	bad := agent.Changes{Nets: []agent.Net{{VNI: 1 << 24}, {VNI: 8}}, Ports: []agent.Port{{Name: "x", VNI: 8, MAC: 1 << 40}},
@@ -368,7 +370,8 @@ func (r *recorder) PortsChanged()                               { r.changed <- "
 func (r *recorder) Seen(port string)                            { r.seen <- port }
 func (r *recorder) Ask(string, uint32, uint64, netip.Addr) bool { return false }
 
-// A declared port's first frame is reported once for each attachment.
+// The first frame of a declared port is reported once after each attachment of the
+// port.
 func TestFleetSeesFirstFrames(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	r := &recorder{make(chan string, 100), make(chan string, 100)}
@@ -392,7 +395,8 @@ func TestFleetSeesFirstFrames(t *testing.T) {
 	}
 }
 
-// asker records the switch's questions. If refuses is set, Ask returns false.
+// asker records the questions that the switch asks. If refuses is set, its Ask returns
+// false.
 type asker struct {
 	recorder
 	refuses  atomic.Bool
@@ -458,8 +462,8 @@ func TestFleetAsks(t *testing.T) {
 	}
 }
 
-// Frames without an answer are dropped after a time, and at once beyond the port's
-// limit. Each port has its own limit.
+// A frame without an answer is dropped after a time. At the port's limit of questions,
+// a frame is dropped at once. Each port has its own limit.
 func TestFleetQuestionsAreBounded(t *testing.T) {
 	const limit = 64
 	h, a := newAsked(t, true)
@@ -502,9 +506,9 @@ func TestFleetQuestionsAreBounded(t *testing.T) {
 	}
 }
 
-// In a network whose addresses weft-central sends by itself, a frame to an unknown address
-// waits as well. It is forwarded to the ports of the network if the agent refuses the
-// question, if no answer comes, and above the port's limit.
+// In a network whose addresses weft-central sends by itself, a frame to an unknown
+// address also waits for an answer. It is forwarded to the ports of the network if the
+// agent refuses the question, if no answer comes, or at the port's limit of questions.
 func TestFleetForwardsWithoutAnswer(t *testing.T) {
 	const limit = 64
 	h, a := newAsked(t, false)
@@ -547,7 +551,7 @@ func TestFleetForwardsWithoutAnswer(t *testing.T) {
 	}
 }
 
-// slowFleet is a simple model of a Fleet.
+// slowFleet is a simple model of a Fleet, with which tests compare it.
 type slowFleet struct {
 	nets     map[uint32]bool
 	ports    map[string]agent.Port
@@ -607,8 +611,8 @@ func (f *slowFleet) destination(port string, number uint32) string {
 	return "unknown"
 }
 
-// TestFleetAgainstASlowOne compares a Fleet with its model under random changes.
-// Megaflows must equal new translations.
+// TestFleetAgainstASlowOne compares a Fleet with its model under random changes. All
+// megaflows must equal the translations that the changed tables give.
 func TestFleetAgainstASlowOne(t *testing.T) {
 	h := &fleetHost{newFakes(t), 1}
 	r := rand.New(rand.NewPCG(7, 7))

@@ -50,7 +50,7 @@ func (f *fakes) vxlanPorts(n int) {
 	}
 }
 
-// The next engine gets the counts and megaflows of a dead one.
+// When an engine dies, the next engine gets its megaflows, and their counts are kept.
 func TestEngineDies(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop")
@@ -76,7 +76,8 @@ func TestEngineDies(t *testing.T) {
 	f.want("udp,tp_dst=1", "80/8000")
 }
 
-// A killed control process loses no count. The next one keeps only correct megaflows.
+// If the control process is killed, no count is lost. The next control process keeps
+// only correct megaflows.
 func TestControlDies(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop")
@@ -90,7 +91,7 @@ func TestControlDies(t *testing.T) {
 	f.want("udp,tp_dst=1", "50/5000")
 	var slot uint32
 	w.On(func() { slot, _ = w.Lookup(&one) })
-	// the next control process does not load flow 2
+	// flow 2 is deleted from the disk, so the next control process does not load it
 	if err := f.d.store.ChangeFlows(nil, []uint32{1}); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func TestControlDies(t *testing.T) {
 	}
 }
 
-// Flows and ports survive a restart of everything.
+// Flows and ports survive a restart of control and engine.
 func TestRestart(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(3)
@@ -143,7 +144,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// dumpWithout returns dump-flows without times.
+// dumpWithout returns the dump of all flows, without ages and durations.
 func dumpWithout(t *testing.T, d *Daemon) string {
 	t.Helper()
 	flows, err := d.tables.DumpFlows("", pipeline.ByName)

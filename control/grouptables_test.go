@@ -30,8 +30,8 @@ func (f *fakes) megaflowActions() string {
 	return list[0].Actions
 }
 
-// A group avoids buckets whose watched port is down. Changed groups revalidate
-// megaflows.
+// A group does not use buckets whose watched port is down. A change of groups
+// revalidates megaflows.
 func TestFailover(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(3)
@@ -85,8 +85,8 @@ func TestFailoverOutlivesControl(t *testing.T) {
 	}
 }
 
-// Groups and buckets count every frame once, with or without a megaflow, and over
-// changes of the tables.
+// Groups and buckets count every frame exactly once, with or without a megaflow, and
+// across changes of the tables.
 func TestGroupsCount(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(3)

@@ -23,8 +23,8 @@ func (f *fakes) wantProbe(path string, status int, text string) {
 	}
 }
 
-// /ready follows the start of the daemon and the state of the engine; /healthz answers
-// whenever the process does.
+// The probe /ready follows the start of the daemon and the state of the engine. The
+// probe /healthz answers whenever the control process does.
 func TestHealthProbes(t *testing.T) {
 	f := newFakes(t)
 	f.wantProbe("/ready", 200, "ready")

@@ -20,8 +20,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// hangWith makes the last engine's worker look hung on queue 1 of a port. A blocked
-// thread of the test plays the worker.
+// hangWith makes it look as if the last engine's worker hangs on queue 1 of a port. A
+// blocked thread of the test stands for the worker's thread.
 func (f *fakes) hangWith(number uint32) *enginetest.Engine {
 	f.t.Helper()
 	var p [2]int
@@ -59,14 +59,14 @@ func (f *fakes) port(name string) (p api.Port) {
 func (f *fakes) awaitReplacement(old *enginetest.Engine) {
 	f.t.Helper()
 	waitfor.True(f.t, "another engine takes its place", func() bool {
-		f.d.change.Lock() // no engine is being started under this lock
+		f.d.change.Lock() // under this lock, no engine is being started
 		defer f.d.change.Unlock()
 		return f.last() != old && f.d.engines.Current() == engines.Client(f.last())
 	})
 }
 
-// After a hang, only the port in use is held. A change that waits for the worker
-// ends.
+// After a hang, only the port that was in use is held back from the next engine. A
+// change that waits for the hung worker ends.
 func TestHungWorkerIsReplaced(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -84,7 +84,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	f.settle()
 }
 
-// A held port shows the reason and is attached again later.
+// A port that is held back shows the reason, and is attached again later.
 func TestPortOfHungWorker(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -107,7 +107,8 @@ func TestPortOfHungWorker(t *testing.T) {
 	})
 }
 
-// The next engine does not wait for a stuck engine's lock.
+// If an old engine cannot be killed, the next engine does not wait for the old engine's
+// lock.
 func TestStuckEngineIsLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -124,8 +125,8 @@ func TestStuckEngineIsLeftBehind(t *testing.T) {
 	}
 }
 
-// During a replacement, a waiting request gets an error with this cause, and takes
-// effect afterwards.
+// A request that waits for the replacement of an engine gets an error that names this
+// cause. The request takes effect afterwards.
 func TestRequestsDuringReplacement(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

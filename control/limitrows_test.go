@@ -66,7 +66,8 @@ func TestLimitRows(t *testing.T) {
 	}
 }
 
-// Limit rows are unique: a duplicate would break the metrics.
+// There is one limit row for each name and holder, because a second one would break the
+// metrics.
 func TestLimitRowsAreUnique(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

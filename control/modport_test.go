@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A changed vxlan port keeps number and statistics, sends by its new options at once, and
-// has them after a restart.
+// A vxlan port whose options are changed keeps its number and its statistics. It uses
+// the new options at once, and still has them after a restart.
 func TestModPort(t *testing.T) {
 	f := newFakes(t)
 	if _, err := f.d.ports.Add("p1", []string{"type=vxlan", "vni=1", "remote=192.0.2.1", "ttl=3"}); err != nil {
@@ -51,7 +51,7 @@ func TestModPort(t *testing.T) {
 	}
 }
 
-// A port that exists with the same options is no error for Ensure.
+// Ensure accepts a port that exists already with the same options.
 func TestMayExist(t *testing.T) {
 	f := newFakes(t)
 	options := []string{"type=vxlan", "vni=1", "remote=192.0.2.1"}

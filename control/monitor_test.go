@@ -61,7 +61,7 @@ func (f *fakes) mustTell(events <-chan *api.Event, want ...string) {
 	}
 }
 
-// A monitor receives every change in order, with reason and counts.
+// A monitor receives every change of a flow, in order, with its reason and counts.
 func TestMonitorFlows(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop", "tcp,actions=drop")

@@ -25,14 +25,14 @@ import (
 	"weft/openflow/ofp"
 )
 
-// OpenFlow configures connections of OpenFlow.
+// OpenFlow is the configuration of OpenFlow connections.
 type OpenFlow struct {
 	Socket      string   // path of the unix socket; "": none
 	Listen      []string // ptcp:PORT[:HOST] and pssl:PORT[:HOST]
 	Controllers []string // tcp:HOST:PORT and ssl:HOST:PORT
 	Certs       string   // directory with ca.pem, cert.pem and key.pem
-	Standalone  bool     // without a controller, the switch forwards by itself
-	DatapathID  uint64   // 0: derived from the machine and the state directory
+	Standalone  bool     // the switch forwards on its own while no controller is connected
+	DatapathID  uint64   // 0: computed from the machine's id and the path of the state directory
 }
 
 func (d *Daemon) openFlow(policy *access.Policy) error {
@@ -65,7 +65,7 @@ func (d *Daemon) openFlow(policy *access.Policy) error {
 	return nil
 }
 
-// switchName returns the name in OpenFlow's description of the switch.
+// switchName returns the name of the switch for the description in OpenFlow.
 func (d *Daemon) switchName() string {
 	if d.config.Name == "" {
 		return "weft"
@@ -98,8 +98,8 @@ func openFlowListeners(c *OpenFlow, policy *access.Policy, config *tls.Config) (
 	return list, nil
 }
 
-// wireRole returns a peer's role. A TCP listener gives every peer role Write, as with
-// Open vSwitch; TLS requires a certificate.
+// wireRole returns the role of a peer that connects over OpenFlow. Every peer of a TCP
+// listener has role Write, as with Open vSwitch. A TLS listener requires a certificate.
 func wireRole(policy *access.Policy, nc net.Conn) (ofconn.Role, string) {
 	peer := policy.Identify(nc)
 	if _, unix := nc.(*net.UnixConn); !unix {
@@ -114,8 +114,8 @@ func wireRole(policy *access.Policy, nc net.Conn) (ofconn.Role, string) {
 	return ofconn.None, peer.Share
 }
 
-// datapathID returns a number of 48 bits, constant for the machine and the state
-// directory.
+// datapathID returns a 48-bit number. It is always the same for the same machine and
+// state directory.
 func datapathID(stateDir string) uint64 {
 	h := fnv.New64a()
 	machine, _ := os.ReadFile("/etc/machine-id")
@@ -139,7 +139,7 @@ func (m *flowMonitors) Count() int {
 	return m.api.Count() + m.wire.Count()
 }
 
-// The words of pipeline.Event in the API and in OpenFlow.
+// The names of pipeline.Event in the API, and their numbers in OpenFlow.
 var (
 	flowEvents = [...]string{pipeline.Added: api.EventAdded, pipeline.Modified: api.EventModified,
 		pipeline.Deleted: api.EventDeleted, pipeline.Expired: api.EventExpired}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A panic in a request ends the process. The error text names the request.
+// A panic in a request's handler ends the process. The error text names the request.
 func TestPanicEndsTheProcess(t *testing.T) {
 	old, reason := endProcess, ""
 	defer func() { endProcess = old }()

@@ -14,7 +14,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// dying is an engine that dies while it receives ports and megaflows.
+// dying is an engine that dies while control sends it ports and megaflows.
 type dying struct{ *enginetest.Engine }
 
 func (e dying) Start(s engine.Start, m *engine.Memory) error {
@@ -26,7 +26,7 @@ func (e dying) Start(s engine.Start, m *engine.Memory) error {
 	return err
 }
 
-// An engine that dies while it receives its state is replaced.
+// If an engine dies while control sends it ports and megaflows, it is replaced.
 func TestEngineDiesDuringReplay(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -104,7 +104,7 @@ func TestEngineHangsInStart(t *testing.T) {
 	f.want("in_port=p1", "1/100")
 }
 
-// leaving is an engine that dies shortly after the recall of its state.
+// leaving is an engine that dies shortly after control has recalled its state.
 type leaving struct{ *enginetest.Engine }
 
 func (e leaving) Recall() ([]engine.Kept, error) {
@@ -112,7 +112,7 @@ func (e leaving) Recall() ([]engine.Kept, error) {
 	return e.Engine.Recall()
 }
 
-// An engine that dies while it is taken over is replaced.
+// If an engine dies while a new control process takes it over, it is replaced.
 func TestEngineDiesDuringTakeover(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -134,7 +134,7 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 		t.Fatal("control hangs in the take-over of an engine that has died")
 	}
 	waitfor.True(t, "another engine takes its place", func() bool {
-		f.d.change.Lock() // no engine is being started under this lock
+		f.d.change.Lock() // under this lock, no engine is being started
 		defer f.d.change.Unlock()
 		return f.last() != old
 	})

@@ -15,7 +15,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// silent is a fake engine that answers no Recall before answer is closed.
+// silent is a fake engine that does not answer Recall before the channel answer is
+// closed.
 type silent struct {
 	*enginetest.Engine
 	requests, answer chan struct{}
@@ -34,7 +35,8 @@ func (s *silent) Recall() ([]engine.Kept, error) {
 
 func (s *silent) Pending() engine.Pending { return *s.pending.Load() }
 
-// restartOver restarts control over a silent engine. begun is closed after the start.
+// restartOver restarts control while the engine is silent. The channel begun is closed
+// when the start has ended.
 func (f *fakes) restartOver(pending engine.Pending) (s *silent, begun chan struct{}) {
 	f.die()
 	s = &silent{Engine: f.last(), requests: make(chan struct{}), answer: make(chan struct{})}
@@ -49,7 +51,8 @@ func (f *fakes) restartOver(pending engine.Pending) (s *silent, begun chan struc
 	return s, begun
 }
 
-// A request during a slow start gets the cause. Later requests succeed.
+// A request during a slow start gets an error that names the cause. Later requests
+// succeed.
 func TestRequestsDuringStart(t *testing.T) {
 	f := newFakes(t)
 	s, begun := f.restartOver(engine.Pending{})
@@ -67,7 +70,7 @@ func TestRequestsDuringStart(t *testing.T) {
 	}
 }
 
-// An engine that does not answer the Recall is replaced.
+// At startup, an engine that does not answer Recall is replaced.
 func TestHungEngineAtStart(t *testing.T) {
 	f := newFakes(t)
 	s, begun := f.restartOver(engine.Pending{Number: 1, Op: engine.OpRecall, Since: time.Now()})
@@ -80,7 +83,8 @@ func TestHungEngineAtStart(t *testing.T) {
 	}
 }
 
-// A request behind one that the engine does not answer gets the cause.
+// If the engine does not answer a request, the requests behind it get an error that
+// names the cause.
 func TestRequestsDuringUnansweredRequest(t *testing.T) {
 	f := newFakes(t)
 	s, begun := f.restartOver(engine.Pending{})

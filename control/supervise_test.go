@@ -11,7 +11,8 @@ import (
 	"weft/engine"
 )
 
-// A wait for workers ends with their engine, even during its replacement.
+// A wait for workers ends when their engine ends, even while the engine is being
+// replaced.
 func TestWaitingEndsWithTheEngine(t *testing.T) {
 	f := newFakes(t)
 	f.end()

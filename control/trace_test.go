@@ -68,8 +68,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// A trace continues after connection tracking, with the given ct_state or as a new
-// connection.
+// A trace continues after connection tracking, with the given ct_state or as a frame of
+// a new connection.
 func TestTraceThroughTracking(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -90,7 +90,7 @@ func TestTraceThroughTracking(t *testing.T) {
 	if _, err := f.trace("in_port=p1,tcp", "+frob"); err == nil || !strings.Contains(err.Error(), "frob") {
 		t.Errorf("%v", err)
 	}
-	// A trace of endless connection tracking stops at a limit.
+	// If a frame is tracked endlessly, its trace stops at a limit.
 	f.add("table=2,ip,actions=ct(table=2)", "in_port=p2,ip,actions=ct(table=2)")
 	if _, err := f.trace("in_port=p2,tcp", ""); err != nil {
 		t.Error(err)

@@ -95,7 +95,7 @@ var testRoutes = map[string]Route{
 	"GET /dump":    {Role: Read, Expensive: true},
 }
 
-// testServers serves testRoutes over a fake vsock listener.
+// testServers serves the routes of testRoutes over a fake vsock listener.
 func testServers(t *testing.T, allow map[uint32]Role, handle func(m *Mux)) (*Servers, *pipes) {
 	t.Helper()
 	fake := newPipes(&vsock.Addr{ContextID: 1, Port: 9})
@@ -149,8 +149,9 @@ func ask(t *testing.T, c *http.Client, method, path, body string) (int, string) 
 	return resp.StatusCode, string(text)
 }
 
-// Over vsock, the host of this machine has every permission. Guests and local
-// processes have only the roles that the policy lists for their CID, by default none.
+// Over vsock, the host of this machine has every permission. Guests and processes of
+// this machine have only the roles that the policy lists for their CID. By default they
+// have none.
 func TestVsockRoles(t *testing.T) {
 	_, fake := testServers(t, map[uint32]Role{5: Read, 7: Write, 8: None}, nil)
 	for _, c := range []struct {

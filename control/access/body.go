@@ -12,18 +12,18 @@ import (
 	"weft/control/limits"
 )
 
-// Limits of request bodies, in bytes. A body that exceeds its limit is refused.
+// Limits of request bodies in bytes. A request with a longer body is refused.
 const (
 	// LargeBody is the limit of requests with a file of flows: a million flows of at
 	// least a hundred bytes each.
 	LargeBody = 256 << 20
 	// SmallBody is for all other requests.
 	SmallBody = 1 << 20
-	// MaxBodies limits the memory of all request bodies, in bytes. A request beyond
-	// the limit is refused.
+	// MaxBodies limits the memory of all request bodies together, in bytes. A request
+	// that would exceed it is refused.
 	MaxBodies = 2 * (LargeBody + freeBody)
-	// freeBody is the number of bytes of each body that need no quota, so that small
-	// requests always pass.
+	// freeBody is the number of bytes of each body that do not count against the memory
+	// quota, so that small requests always pass.
 	freeBody = 64 << 10
 )
 
@@ -78,7 +78,7 @@ type LimitError struct {
 
 func (e *LimitError) Error() string { return e.Message }
 
-// body enforces the limits while the handler reads a request's body.
+// body is a request body. It enforces the limits while the handler reads.
 type body struct {
 	io.ReadCloser
 	owner   *Bodies
@@ -88,7 +88,8 @@ type body struct {
 	began   time.Time
 	control *http.ResponseController // nil: the request has no body
 
-	// mu guards the fields below: an abandoned handler may still read the body.
+	// mu guards the fields below. A handler whose request was abandoned may still read
+	// the body.
 	mu       sync.Mutex
 	waits    bool  // a Read waits for the client
 	held     int64 // bytes taken from the quota
@@ -131,7 +132,8 @@ func (b *body) take() bool {
 	return true
 }
 
-// SetReadDeadline fails only in tests without a connection.
+// extend moves the read deadline. SetReadDeadline fails only in tests without a
+// connection.
 func (b *body) extend() { _ = b.control.SetReadDeadline(due(b.began, b.read)) }
 
 // Read implements io.Reader. It returns a *LimitError if the body exceeds a limit.
@@ -145,8 +147,8 @@ func (b *body) Read(p []byte) (int, error) {
 	b.setWaits(false)
 	b.read += int64(n)
 	if err == io.EOF {
-		// net/http reads on after the body to notice a disconnect. An expired
-		// deadline would look like one.
+		// After the body, net/http continues to read, so that it notices a disconnect.
+		// An expired deadline would look like a disconnect, so the deadline is removed.
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	if b.read > b.limit {
@@ -165,8 +167,9 @@ func (b *body) setWaits(waits bool) {
 	b.waits = waits
 }
 
-// AbandonBody makes a handler stop waiting for the rest of r's body, because net/http
-// sends no response meanwhile. It returns false if the handler did not wait.
+// AbandonBody makes a handler stop waiting for the rest of the request body. net/http
+// sends no response while a handler reads. AbandonBody returns false if the handler was
+// not waiting.
 func AbandonBody(r *http.Request) bool {
 	b, ok := r.Body.(*body)
 	if !ok {

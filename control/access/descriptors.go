@@ -28,12 +28,13 @@ func RaiseDescriptors() (uint64, error) {
 			return want, nil
 		}
 	}
-	// The Go runtime starts child processes with the original limit unless the
-	// program calls Setrlimit.
+	// The Go runtime starts child processes with the original descriptor limit, unless
+	// the program calls Setrlimit.
 	return was.Max, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: was.Max, Max: was.Max})
 }
 
-// DescriptorRows is a limits.Source for this process's file descriptors.
+// DescriptorRows reports the use and the limit of this process's file descriptors; it
+// is a limits.Source.
 func DescriptorRows(emit func(limits.Row)) {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
@@ -56,17 +57,19 @@ func outOfDescriptors(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-// passes reports whether an error of accept is temporary.
+// passes reports whether an error of accept is temporary, so that the caller tries
+// again.
 func passes(err error) bool {
 	return outOfDescriptors(err) || errors.Is(err, unix.ECONNABORTED) || errors.Is(err, unix.ENOBUFS) ||
 		errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN)
 }
 
-// ReserveSize is the number of connections that can be accepted without a free
-// descriptor.
+// ReserveSize is the number of connections that a listener can accept when the process
+// has no free descriptor.
 const ReserveSize = 8
 
-// Reserve holds open descriptors, to be closed when the process has no free one.
+// Reserve holds open descriptors. A listener closes one of them to accept a connection
+// when the process has no free descriptor.
 type Reserve struct {
 	mu   sync.Mutex
 	want int

@@ -11,10 +11,10 @@ import (
 	"weft/control/limits"
 )
 
-// Connection limits of one listener. A new connection at the limit replaces an idle
-// one: the oldest of the same peer if the peer's quota is used up, otherwise the
-// oldest of the peer with the most connections. Without an idle connection the new
-// one is refused.
+// Limits of the connections of one listener. At the limit, a new connection replaces an
+// idle one. If the peer's quota is used up, the oldest idle connection of the same peer
+// is closed. Otherwise the oldest idle connection of the peer with the most connections
+// is closed. If no connection is idle, the new one is refused.
 const (
 	// MaxConnections is the limit of the API's unix socket.
 	MaxConnections = 256
@@ -24,8 +24,8 @@ const (
 	MaxMetricsConnections = 64
 	// writersReserve is the number of connections reserved for peers with role Write.
 	writersReserve = 8
-	// maxRefusals limits the connections that stay open only to receive a refusal.
-	// Further ones are closed at once.
+	// maxRefusals limits the connections that stay open only until they have received a
+	// refusal. Further connections are closed at once.
 	maxRefusals = 16
 )
 
@@ -45,7 +45,7 @@ type Gate struct {
 }
 
 // NewGate makes a gate for at most limit connections. name is the resource's name in
-// limit rows.
+// the limit rows.
 func NewGate(name string, limit int) *Gate {
 	return &Gate{name: name, limit: limit, peers: map[string]int{}, conns: map[*Conn]struct{}{}}
 }
@@ -54,7 +54,8 @@ func NewGate(name string, limit int) *Gate {
 type Conn struct {
 	net.Conn
 	Peer Peer
-	// Refusal is the response to every request; "" means that requests are served.
+	// Refusal is the error that answers every request on the connection; "" means that
+	// requests are served.
 	Refusal string
 
 	gate    *Gate
@@ -64,7 +65,7 @@ type Conn struct {
 	onClose func() // function that Close calls once, or nil
 }
 
-// Close closes the connection and releases its quota.
+// Close closes the connection and returns its quota to the gate.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
@@ -76,7 +77,8 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// admit registers a connection. It returns nil if not even a refusal is possible.
+// admit registers a connection. If the connection is over a limit, it is marked as
+// refused. admit returns nil if there is no room even for a refusal.
 func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 	conn := &Conn{Conn: c, Peer: peer, gate: g}
 	g.mu.Lock()
@@ -116,9 +118,9 @@ func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 
 func (g *Gate) served() int { return len(g.conns) - g.refusals }
 
-// victim returns the oldest idle connection, or nil. If sameShare is true, the
-// connection belongs to the peer share, otherwise to the peer with the most
-// connections. The caller holds g.mu.
+// victim returns the oldest idle connection, or nil. If sameShare is true, only
+// connections of the peer share count. Otherwise only connections of the peer with the
+// most connections count. The caller holds g.mu.
 func (g *Gate) victim(share string, sameShare bool) *Conn {
 	var found *Conn
 	for c := range g.conns {
@@ -172,7 +174,8 @@ type Listener struct {
 	net.Listener
 	Gate     *Gate
 	Identify func(net.Conn) Peer
-	// Reserve has spare descriptors for accepting; nil: none.
+	// Reserve has spare descriptors, with which Accept works when the process has no
+	// free one; nil: none.
 	Reserve *Reserve
 
 	closing sync.Once
@@ -190,7 +193,8 @@ func (l *Listener) Close() error {
 	return l.Listener.Close()
 }
 
-// The pause after a failed accept doubles from acceptPause to maxAcceptPause.
+// The pause after a failed accept begins at acceptPause, and doubles up to
+// maxAcceptPause.
 const (
 	acceptPause    = 5 * time.Millisecond
 	maxAcceptPause = time.Second

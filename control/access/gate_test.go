@@ -50,7 +50,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		}
 		defer c.Close()
 		if i%2 == 0 { // a header that never ends
-			_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n") // error ignored: the gate may have closed the connection
+			// error ignored: the gate may have closed the connection already
+			_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n")
 		}
 	}
 	waitFor(t, "all connections are accepted", func() bool {
@@ -91,7 +92,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 		if _, err := io.WriteString(c, "GET /look HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		// the gate would close connections without a request first
+		// wait, because the gate closes connections without a request first
 		waitFor(t, "each request is in progress", func() bool {
 			gate.mu.Lock()
 			defer gate.mu.Unlock()
@@ -128,7 +129,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 	}
 }
 
-// Closing a connection releases its slot, its quota and its refusal exactly once.
+// A closed connection frees its slot, its quota and its refusal exactly once.
 func TestGateForgetsClosedConnections(t *testing.T) {
 	g := NewGate("test", 8)
 	for i := range 100 {
@@ -160,8 +161,8 @@ func TestGateForgetsClosedConnections(t *testing.T) {
 	}
 }
 
-// Without a free descriptor, a listener accepts with its reserve, and then waits for
-// free descriptors.
+// When no descriptor is free, a listener accepts connections with its reserve, and
+// after that waits for free descriptors.
 func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
 	fake := newPipes(&vsock.Addr{})
 	reserve := NewReserve(1)
@@ -202,8 +203,8 @@ func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
 	}
 }
 
-// A body beyond its limit is refused with one line. Ended requests release their
-// memory. One peer gets half of the quota.
+// A body that exceeds its limit is refused with a one-line error. A request that has
+// ended releases its memory. One peer gets at most half of the quota.
 func TestBodies(t *testing.T) {
 	read := make(chan error, 1)
 	s, _ := testServers(t, nil, func(m *Mux) {
@@ -238,7 +239,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// A transfer's deadline is patience plus its length divided by minRate.
+// The deadline of a transfer is a fixed time (patience) plus its length divided by
+// minRate.
 func TestDeadlinesMoveWithBytes(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
@@ -298,7 +300,8 @@ func TestDescriptorsAreRaised(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) }() // the process may raise the limits again, because it keeps its privileges
+	// the process can raise the limits again, because it keeps its privileges
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) }()
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 512, Max: was.Max}); err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +314,7 @@ func TestDescriptorsAreRaised(t *testing.T) {
 	}
 }
 
-// Scrapers that do not read do not delay other scrapers.
+// Prometheus scrapers that do not read their response do not delay other scrapers.
 func TestScrapersThatDoNotRead(t *testing.T) {
 	s, _ := testServers(t, nil, nil)
 	work := NewWork("test")
@@ -342,7 +345,7 @@ func (w stuckWriter) Write([]byte) (int, error) {
 	select {}
 }
 
-// An abandoned request takes no memory from the quota for bodies.
+// A body that is read after its request was abandoned takes no memory from the quota.
 func TestBodyReadAfterRelease(t *testing.T) {
 	b := NewBodies()
 	r, _ := http.NewRequest("POST", "/change", io.NopCloser(bytes.NewReader(make([]byte, 10*freeBody))))

@@ -18,21 +18,22 @@ import (
 // Route describes an API route in the table of all routes.
 type Route struct {
 	Role Role // role that a peer needs
-	// Expensive marks requests that take memory or time in proportion to the tables.
-	// The number of expensive requests in progress is limited for each peer.
+	// Expensive marks requests whose memory or time grows with the size of the tables.
+	// Each peer may have a limited number of expensive requests in progress.
 	Expensive bool
-	// Stream marks routes whose response lasts as long as the client listens.
-	// Handlers of streams set their own write deadlines.
+	// Stream marks routes whose response lasts as long as the client listens. Handlers
+	// of these routes set their own write deadlines.
 	Stream bool
-	// Most is the limit of requests in progress on this route; 0 means no limit, or
-	// MaxStreams for a Stream. Readers is the limit for peers with role Read; 0 means
-	// Most.
+	// Most is the largest number of requests in progress on this route; 0 means no
+	// limit, or MaxStreams for a Stream. Readers is the same limit for peers with role
+	// Read; 0 means Most.
 	Most, Readers int
 	// Body is the size limit of the request body in bytes; 0 means SmallBody.
 	Body int64
 }
 
-// Mux routes the API's requests. A pattern that is not in the table gets status 403.
+// Mux routes the API's requests. A request whose pattern is not in the table of routes
+// gets status 403.
 type Mux struct {
 	mux    *http.ServeMux
 	table  map[string]Route
@@ -49,14 +50,14 @@ func (m *Mux) Routes() []string { return slices.Clone(m.routes) }
 
 // ServeHTTP implements http.Handler.
 func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The limits also apply to refused requests, because net/http reads the rest of
+	// Refused requests have the same body limits, because net/http reads the rest of
 	// their bodies.
 	b := m.bodies.limit(w, r, PeerOf(r.Context()))
 	defer b.release()
 	refuseSurplus(m.mux).ServeHTTP(w, r)
 }
 
-// HandleFunc registers the handler of a pattern in the table.
+// HandleFunc registers the handler of a pattern, which is in the table of routes.
 func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 	m.routes = append(m.routes, pattern)
 	route, known := m.table[pattern]
@@ -79,7 +80,7 @@ func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 	})
 }
 
-// Fallback registers the handler of all other requests.
+// Fallback registers the handler of all requests that no pattern matches.
 func (m *Mux) Fallback(f http.HandlerFunc) { m.mux.HandleFunc("/", f) }
 
 func (m *Mux) serve(w http.ResponseWriter, r *http.Request, pattern string, route *Route, peer Peer, f http.HandlerFunc) {
@@ -118,8 +119,8 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, pattern string, rout
 		"query", shortened(r.URL.RawQuery), "status", max(noted.status, http.StatusOK), "took", time.Since(began).Round(time.Microsecond))
 }
 
-// maxRefusalLines limits the log lines about refused requests per second. The next
-// line has the number of omitted ones.
+// maxRefusalLines limits the log lines a second about refused requests. The next line
+// then says how many lines were omitted.
 const maxRefusalLines = 5
 
 type refusalLog struct {
@@ -129,7 +130,8 @@ type refusalLog struct {
 	unlogged int // refusals since the last line
 }
 
-// due reports whether to log a refusal. unlogged is the number of omitted refusals.
+// due reports whether a refusal is to be logged now. unlogged is the number of refusals
+// that were not logged since the last line.
 func (l *refusalLog) due(now time.Time) (unlogged int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +147,7 @@ func (l *refusalLog) due(now time.Time) (unlogged int, ok bool) {
 	return unlogged, true
 }
 
-// maxLogged is the limit of logged bytes of a request's query.
+// maxLogged is the largest number of bytes that a log line shows of a request's query.
 const maxLogged = 200
 
 func shortened(text string) string {
@@ -155,7 +157,8 @@ func shortened(text string) string {
 	return text
 }
 
-// net/http does not read the rest of the body of a closed connection.
+// refuse answers a request with an error and closes its connection. net/http does not
+// read the rest of the body of a closed connection.
 func refuse(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Connection", "close")
@@ -176,18 +179,20 @@ func (w *statusWriter) WriteHeader(status int) {
 // Unwrap lets http.ResponseController find the wrapped ResponseWriter.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// A client that transfers less than minRate on average, after an initial time of
-// patience, loses its connection. It would otherwise occupy memory and a turn.
+// A client that transfers less than minRate on average, after an initial time
+// (patience), loses its connection. It would otherwise occupy memory and a place among
+// the requests in progress.
 const (
 	patience = 30 * time.Second
 	minRate  = 1 << 20 // bytes/s
 )
 
-// pacedWriter is a ResponseWriter whose write deadline moves with the bytes written.
+// pacedWriter is a ResponseWriter whose write deadline moves forward with the bytes
+// written.
 type pacedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	began   time.Time // start of the response, or of the request before the first write
+	began   time.Time // start of the response; before the first write, start of the request
 	written int64
 }
 
@@ -208,11 +213,12 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 		w.written += int64(k)
 		p = p[len(piece):]
 	}
-	w.extend() // for the bytes that net/http still buffers
+	w.extend() // time for the bytes that net/http still buffers
 	return n, err
 }
 
-// SetWriteDeadline fails only in tests without a connection.
+// extend moves the write deadline. SetWriteDeadline fails only in tests without a
+// connection.
 func (w *pacedWriter) extend() { _ = w.control.SetWriteDeadline(due(w.began, w.written)) }
 
 func due(began time.Time, n int64) time.Time {

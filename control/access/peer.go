@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package access protects the API. It derives a peer's role from its credentials,
-// limits its connections, expensive requests and bodies, and sets deadlines. Package
-// control has the handlers.
+// limits the peer's connections, expensive requests and bodies, and sets deadlines.
+// Package control has the handlers.
 //
 // A connection passes the Listener, which identifies the peer and applies the
-// connection quota. A request passes the Mux, which checks the role, applies the
-// other limits and logs the request.
+// connection quota. A request passes the Mux, which checks the role, applies the other
+// limits and logs the request.
 package access
 
 import (
@@ -23,7 +23,7 @@ type Role uint8
 
 const (
 	None  Role = iota // no request is allowed
-	Read              // Read permits requests that change nothing and show no payload of frames
+	Read              // Read permits requests that change nothing and show no payload of frames.
 	Write             // all requests
 )
 
@@ -43,17 +43,17 @@ func ParseRole(word string) (Role, bool) {
 // Peer is the remote end of a connection.
 type Peer struct {
 	Role Role
-	// Share identifies the peer in quotas: a user, a CID or an address.
+	// Share is the name of the peer in quotas: a user, a vsock CID or an address.
 	Share string
-	// Name is Share with the process or port, for logs and errors.
+	// Name is Share together with the process or the port, for logs and errors.
 	Name string
 }
 
-// NoGroup means that no group is configured.
+// NoGroup means that the policy has no group.
 const NoGroup = -1
 
-// Policy derives roles from credentials. The zero value is unsafe: it gives roles to
-// root's group 0.
+// Policy derives roles from credentials. Its zero value is unsafe, because group 0 of
+// root would have roles.
 type Policy struct {
 	UID        int // user of the daemon
 	WriteGroup int // NoGroup: no such group
@@ -73,9 +73,9 @@ func (p *Policy) Unix(uid uint32, gids []uint32) Role {
 	return None
 }
 
-// DefaultCIDs returns the default roles of vsock peers: Write for the host, none for
-// others. CID 1 is any process of this machine, front ends of guests included. Higher
-// CIDs are guests.
+// DefaultCIDs returns the default roles of vsock peers, by CID. The host has Write, all
+// others have none. CID 1 stands for any process of this machine, including the virtual
+// machine monitors of guests. Higher CIDs are guests.
 func DefaultCIDs() map[uint32]Role { return map[uint32]Role{vsock.Host: Write} }
 
 // Identify returns the peer of an accepted connection. It does not block.
@@ -101,8 +101,8 @@ func (p *Policy) Identify(c net.Conn) Peer {
 	return Peer{Role: p.Unix(cred.Uid, gids), Share: share, Name: fmt.Sprintf("%s pid %d", share, cred.Pid)}
 }
 
-// credentials returns the process's user and groups at its connect (unix(7):
-// SO_PEERCRED, SO_PEERGROUPS).
+// credentials returns the user and the groups that the peer's process had when it
+// connected (unix(7): SO_PEERCRED, SO_PEERGROUPS).
 func credentials(c *net.UnixConn) (cred *unix.Ucred, gids []uint32, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

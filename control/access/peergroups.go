@@ -11,8 +11,8 @@ import (
 // NGROUPS_MAX of the kernel
 const maxGroups = 65536
 
-// peerGroups returns the process's supplementary groups. Package unix has no function
-// for SO_PEERGROUPS.
+// peerGroups returns the supplementary groups of the process at the other end of a unix
+// socket. Package unix has no function for SO_PEERGROUPS.
 func peerGroups(fd int) ([]uint32, error) {
 	for n := 32; ; n = maxGroups {
 		gids := make([]uint32, n)

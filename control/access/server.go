@@ -12,18 +12,19 @@ import (
 
 // Timeouts of the HTTP server. A peer that exceeds a timeout loses its connection.
 const (
-	// headerPatience limits the time until the end of a request's header, from the
-	// start of the connection or the header's first byte.
+	// headerPatience limits the time until the end of a request's header. The time
+	// begins when the connection starts, or with the first byte of a later header.
 	headerPatience = 10 * time.Second
 	// idlePatience limits the time between two requests. Prometheus scrapes every 15
 	// s to 60 s.
 	idlePatience = 90 * time.Second
-	// scrapePatience limits the time for reading a response of the metrics listener.
+	// scrapePatience limits the time that a client of the metrics listener may take to
+	// read a response.
 	scrapePatience = 30 * time.Second
 )
 
-// Limit of a request's header in bytes, including the request line. A longer header
-// gets status 431.
+// Limit of a request's header in bytes, including the request line. A request with a
+// longer header gets status 431.
 const (
 	maxHeader       = 64 << 10 // the request line may contain a match
 	maxScrapeHeader = 8 << 10
@@ -31,13 +32,15 @@ const (
 
 type connKey struct{}
 
-// connOf returns the connection of a request, or nil if no Listener accepted it.
+// connOf returns the connection of a request. It returns nil for a connection that no
+// Listener accepted.
 func connOf(ctx context.Context) *Conn {
 	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c
 }
 
-// PeerOf returns the peer that sent a request. Without a Listener, its role is None.
+// PeerOf returns the peer that sent a request. The role of the peer is None if no
+// Listener accepted the connection.
 func PeerOf(ctx context.Context) Peer {
 	if c := connOf(ctx); c != nil {
 		return c.Peer
@@ -76,7 +79,8 @@ func follow(c net.Conn, state http.ConnState) {
 	}
 }
 
-// refuseSurplus answers requests on refused connections, and passes the others to h.
+// refuseSurplus answers requests on refused connections with the refusal, and passes
+// other requests to h.
 func refuseSurplus(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c := connOf(r.Context()); c != nil {

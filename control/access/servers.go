@@ -24,7 +24,8 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Servers has the listeners of the process, and the quotas that all peers share.
+// Servers has the listeners of the process, and the quotas that the peers of all
+// listeners share.
 type Servers struct {
 	log     *slog.Logger
 	reserve *Reserve
@@ -37,7 +38,7 @@ type Servers struct {
 	running []*http.Server
 }
 
-// a variable for tests, because most machines have no vsock
+// a variable that tests replace, because most machines have no vsock
 var listenVsock = func(port uint32) (net.Listener, error) { return vsock.Listen(port, nil) }
 
 // Open opens the listeners. Serve then answers requests. An error is one line for the
@@ -51,7 +52,7 @@ func Open(c Config) (*Servers, error) {
 	}
 	s.api = append(s.api, Listen(l, NewGate("api_connections", MaxConnections), c.Policy.Identify, s.reserve))
 	if c.VsockPort != 0 {
-		// a machine without vsock has only the unix socket
+		// On a machine without vsock, the API has only the unix socket.
 		if l, err := listenVsock(c.VsockPort); err != nil {
 			c.Log.Warn("the API does not listen on vsock", "port", c.VsockPort, "error", err)
 		} else {
@@ -70,12 +71,13 @@ func Open(c Config) (*Servers, error) {
 	return s, nil
 }
 
-// NewMux returns a Mux without handlers. table has the routes by pattern.
+// NewMux returns a Mux without handlers. table maps patterns to routes.
 func (s *Servers) NewMux(table map[string]Route) *Mux {
 	return &Mux{mux: http.NewServeMux(), table: table, work: s.work, bodies: s.bodies, stream: s.streams, log: s.log}
 }
 
-// Serve answers requests with the handlers of the API and of the metrics.
+// Serve answers requests: the handler api serves the API's listeners, the handler
+// metrics serves the metrics listener.
 func (s *Servers) Serve(api, metrics http.Handler) {
 	for _, l := range s.api {
 		s.run(NewServer(api), l)

@@ -5,7 +5,7 @@ package access
 import "sync"
 
 // shares has a semaphore for each peer with requests in progress. limit is the number
-// of requests of one peer, set before the first use.
+// of requests that one peer may have in progress. It is set before the first use.
 type shares struct {
 	limit int
 
@@ -18,7 +18,8 @@ type share struct {
 	users int
 }
 
-// semaphore returns the semaphore of a peer. The caller calls leave afterwards.
+// semaphore returns the semaphore of a peer, and registers a user of it. The caller
+// calls leave when it no longer uses the semaphore.
 func (s *shares) semaphore(peer string) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

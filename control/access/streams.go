@@ -11,8 +11,8 @@ import (
 )
 
 // MaxStreams limits the streams in progress. A stream is a response without end, such
-// as a monitor or a capture. A peer may have as many streams as are still free. Role
-// Read cannot use the last writersReserve streams.
+// as a monitor or a capture. A peer may have as many streams as are still free. Peers
+// with role Read cannot use the last writersReserve streams.
 const MaxStreams = 64
 
 // Streams counts the streams in progress, by peer and route.
@@ -77,6 +77,6 @@ func (s *Streams) begin(peer Peer, pattern string, route *Route) (release func()
 	}, nil
 }
 
-// Pace returns a ResponseWriter whose write deadline moves with the bytes written.
-// All responses use it, but a stream only for its dump.
+// Pace returns a ResponseWriter whose write deadline moves forward with the bytes
+// written. All responses use it. A stream uses it only for its initial dump.
 func Pace(w http.ResponseWriter) http.ResponseWriter { return newPaced(w) }

@@ -9,7 +9,8 @@ import (
 	"weft/control/limits"
 )
 
-// One peer gets at most half of the streams. An ended stream is free again.
+// One peer gets at most half of the streams. When a stream ends, another peer can use
+// its place.
 func TestStreamsAreShared(t *testing.T) {
 	s := NewStreams()
 	var ends []func()
@@ -63,7 +64,7 @@ func TestStreamsAreShared(t *testing.T) {
 	}
 }
 
-// A route's limit holds for all peers together.
+// The limit of a route applies to all peers together.
 func TestRouteServesSoMany(t *testing.T) {
 	s := NewStreams()
 	most := &Route{Most: 2}

@@ -18,11 +18,11 @@ import (
 )
 
 // unixBacklog limits the connections that wait to be accepted. Further clients fail
-// with EAGAIN or wait. net.core.somaxconn may lower it.
+// with EAGAIN or wait. net.core.somaxconn may be a lower limit.
 const unixBacklog = 4096
 
-// ListenUnix listens on the unix socket path for peers with a role. It replaces the
-// socket of a dead daemon. An error is one line for the operator.
+// ListenUnix listens on the unix socket path for peers that have a role in the policy.
+// It replaces the socket file of a dead daemon. An error is one line for the operator.
 func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	dir, err := safepath.Dir(filepath.Dir(path), 0o755)
 	if err != nil {
@@ -37,9 +37,10 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	file := os.NewFile(uintptr(fd), path)
-	defer file.Close() // the listener has a duplicate of the descriptor
-	// Linux's unix_bind gives the socket file the mode of this Fchmod (unix(7) does
-	// not mention it). Only the daemon's user has access until the final mode is set.
+	defer file.Close() // the listener has its own duplicate of the descriptor
+	// Linux's unix_bind gives the socket file the mode that Fchmod sets on the
+	// descriptor (unix(7) does not mention it). Until the final mode is set, only the
+	// daemon's user has access.
 	if err := unix.Fchmod(fd, 0o600); err != nil {
 		return nil, fmt.Errorf("socket %s: mode: %w", path, err)
 	}
@@ -49,7 +50,7 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	l := &unixListener{path: path}
 	err = unix.Lstat(path, &l.id)
 	if err == nil {
-		err = p.open(path) // no peer may connect before mode and group are set
+		err = p.open(path) // no peer may connect before the socket file has its final mode and group
 	}
 	if err == nil {
 		err = unix.Listen(fd, unixBacklog)
@@ -64,8 +65,8 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	return l, nil
 }
 
-// removeStale removes the socket of a dead daemon. A live listener or another file is
-// an error.
+// removeStale removes the socket file of a dead daemon. It returns an error if a daemon
+// listens there, or if the file is no socket.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -88,8 +89,9 @@ func removeStale(path string) error {
 	return nil
 }
 
-// open sets the socket's mode and group. A file has only one group: if the policy has
-// two, everybody may connect, and the daemon checks the credentials.
+// open sets the mode and the group of the socket file. A file has only one group. If
+// the policy has two groups, everybody may connect, and the daemon checks the
+// credentials.
 func (p *Policy) open(path string) error {
 	group, mode := p.WriteGroup, uint32(0o660)
 	switch {
@@ -119,7 +121,7 @@ func (p *Policy) open(path string) error {
 	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode) // fchmod does not work with O_PATH
 }
 
-// unixListener removes its socket when it closes.
+// unixListener is a listener that removes its socket file when it closes.
 type unixListener struct {
 	net.Listener
 	path string
@@ -133,7 +135,7 @@ func (l *unixListener) Close() error {
 	return l.Listener.Close()
 }
 
-// unlink removes the socket, unless another daemon has replaced it.
+// unlink removes the socket file, unless another daemon has replaced the file.
 func (l *unixListener) unlink() {
 	var now unix.Stat_t
 	if unix.Lstat(l.path, &now) == nil && now.Dev == l.id.Dev && now.Ino == l.id.Ino {

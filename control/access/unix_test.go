@@ -25,8 +25,8 @@ func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
 	if _, err := ListenUnix(path, noGroups()); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second daemon on the socket: %v", err)
 	}
-	l.(*unixListener).Listener.Close() // leaves the socket file, as a killed daemon does
-	own := os.Getgid()                 // only root may give a file to another group
+	l.(*unixListener).Listener.Close() // leaves the socket file behind, as a killed daemon does
+	own := os.Getgid()                 // only root may give a file to a group that it is not in
 	for _, c := range []struct {
 		write, read int
 		mode        os.FileMode
@@ -51,7 +51,7 @@ func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
 	}
 }
 
-// A closing listener does not remove a newer daemon's socket.
+// A closing listener does not remove the socket file of a newer daemon.
 func TestSocketOfAnotherStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := ListenUnix(path, noGroups())
@@ -72,7 +72,7 @@ func TestSocketOfAnotherStays(t *testing.T) {
 	}
 }
 
-// Listen refuses a path over another user's symbolic link.
+// Listen refuses a path that goes through another user's symbolic link.
 func TestSocketOverLink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: gives a directory away")

@@ -14,14 +14,16 @@ import (
 	"weft/control/limits"
 )
 
-// Limits of expensive requests in progress, such as dumps. A further request waits at
-// most workPatience and is then refused. Role Write never waits for role Read.
+// Limits of expensive requests in progress, such as dumps. A request over the limit
+// waits at most workPatience and is then refused. A request of role Write never waits
+// for requests of role Read.
 const (
 	maxWork      = 4 // for each of the roles Read and Write
 	workPatience = 20 * time.Second
 )
 
-// Work counts the expensive requests in progress. One peer may use half of maxWork.
+// Work limits the expensive requests in progress to maxWork. One peer may have half of
+// them.
 type Work struct {
 	name    string                   // resource in the limit rows
 	slots   [Write + 1]chan struct{} // semaphores by role: Read and Write
@@ -29,7 +31,7 @@ type Work struct {
 	refused atomic.Uint64
 }
 
-// NewWork returns an empty Work. name is the resource's name in limit rows.
+// NewWork returns an empty Work. name is the resource's name in the limit rows.
 func NewWork(name string) *Work {
 	w := &Work{name: name}
 	for role := range w.slots {
@@ -74,8 +76,9 @@ func (w *Work) begin(ctx context.Context, peer Peer) (release func(), err error)
 
 type workKey struct{}
 
-// Expensive waits for a turn, which lasts until release is called. A stream needs a
-// turn only for its dump. An error is one line for the client.
+// Expensive waits until the request is among the maxWork expensive requests in
+// progress, and stays there until release is called. A stream calls Expensive only for
+// its initial dump. An error is one line for the client.
 func Expensive(r *http.Request) (release func(), err error) {
 	w, ok := r.Context().Value(workKey{}).(*Work)
 	if !ok {
@@ -88,8 +91,9 @@ func Expensive(r *http.Request) (release func(), err error) {
 	return release, nil
 }
 
-// guard returns a handler that gives each request of h a turn. It buffers the
-// response, so that slow readers delay nobody. Responses must be small.
+// guard returns a handler that calls h only while the request counts as expensive work
+// in progress. It buffers the response, so that slow readers do not delay other
+// requests. Responses must be small.
 func (w *Work) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 		peer := PeerOf(r.Context())

@@ -8,8 +8,8 @@ import (
 )
 
 // LimitRows is a limits.Source. It emits a row for each port, a total, and the number
-// of declared addresses. A port that learns too fast, or another port's address, is
-// refused.
+// of declared addresses. A row's refusals count addresses of a port that learned too
+// fast, or that used another port's address.
 func (t *Table) LimitRows(emit func(limits.Row)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

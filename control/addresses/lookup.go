@@ -8,8 +8,8 @@ import (
 	"weft/openflow"
 )
 
-// The look-ups of translations: Table implements a part of openflow.Env and
-// openflow.Networks.
+// This file has the look-ups of translations. Table implements a part of openflow.Env
+// and openflow.Networks.
 
 func (t *Table) MAC(s openflow.Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
 	t.mu.RLock()
@@ -53,8 +53,8 @@ func (t *Table) HostOf(s openflow.Segment, ip netip.Addr) (mac uint64, ok bool) 
 	return t.table.HostOf(s, ip)
 }
 
-// Knows reports whether the table answers a question. A deleted network answers all
-// its questions.
+// Knows reports whether the table has the answer to question q. It also returns true if
+// the network of q was deleted, so that nobody waits any longer.
 func (t *Table) Knows(q openflow.Question) (ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

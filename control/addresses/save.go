@@ -9,16 +9,16 @@ import (
 	"weft/openflow"
 )
 
-// saved is the saved form of a table, in gob.
+// saved is the form in which a table is saved, in gob encoding.
 type saved struct {
-	// Ports has the port names by number. An address of a renamed port is not
+	// Ports maps port numbers to names. The addresses of a renamed port are not
 	// restored.
 	Ports map[uint32]string
 	MACs  []openflow.SavedMAC
 }
 
-// Save encodes the learned addresses for the next control process. ports has the names
-// of the ports by number.
+// Save encodes the learned addresses for the next control process. ports maps port
+// numbers to names.
 func (t *Table) Save(ports map[uint32]string) ([]byte, error) {
 	t.mu.RLock()
 	s := saved{Ports: ports, MACs: t.table.Saved()}
@@ -29,7 +29,8 @@ func (t *Table) Save(ports map[uint32]string) ([]byte, error) {
 }
 
 // Restore adds the saved addresses for which fits returns true, and returns their
-// number. fits gets the port's name at the time of the save. data may be nil.
+// number. fits gets the name that the port had at the time of the save. data may be
+// nil.
 func (t *Table) Restore(data []byte, nowNS uint64, fits func(port string, l *openflow.Learn) bool) (restored int, err error) {
 	if data == nil {
 		return 0, nil

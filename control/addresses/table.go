@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package addresses has learned MAC addresses, and MAC and IP addresses that
-// weft-central has declared: openflow.MACTable with a lock. No other lock is taken
-// under it.
+// Package addresses has the MAC addresses that the switch has learned, and the MAC and
+// IP addresses that weft-central has declared. It is an openflow.MACTable with a lock.
+// No other lock is taken under this lock.
 package addresses
 
 import (
@@ -15,8 +15,8 @@ import (
 // loses one (openflow/macquota.go).
 const maxMACs = 65536
 
-// Table is an openflow.MACTable with a lock. Methods without a comment are those of
-// openflow.MACTable.
+// Table is an openflow.MACTable with a lock. Methods without a comment do the same as
+// those of openflow.MACTable.
 type Table struct {
 	mu    sync.RWMutex
 	table *openflow.MACTable
@@ -29,15 +29,15 @@ func New() *Table {
 
 // Change is a change of declared networks.
 type Change struct {
-	// Networks has new settings by segment, the VNI plus one. nil removes the
+	// Networks maps segments (VNI plus one) to new settings. A nil value removes the
 	// network.
 	Networks  map[openflow.Segment]*openflow.Network
 	Addresses []openflow.NetAddress
 	Removed   []openflow.RemovedNetAddress
 }
 
-// Change changes the declared networks. It returns the number of addresses beyond
-// openflow.MaxNetAddresses, which it leaves out.
+// Change changes the declared networks. It refuses addresses beyond
+// openflow.MaxNetAddresses, and returns their number.
 func (t *Table) Change(c *Change) (refused int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +66,7 @@ func (t *Table) Moved(l *openflow.Learn) bool {
 	return t.table.Moved(l)
 }
 
-// Expire removes old addresses. It returns true if there were any.
+// Expire removes old addresses. It returns true if it has removed any.
 func (t *Table) Expire(nowNS uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"weft/openflow"
 )
 
-// Addresses can be learned, bound and read concurrently.
+// Several goroutines can learn, bind and read addresses concurrently.
 func TestLearningFromSeveralWorkers(t *testing.T) {
 	m := New()
 	bound := openflow.PortInfo{No: 9, Binding: &openflow.Binding{Hosts: []openflow.BoundHost{{MAC: 7}}}}
@@ -52,7 +52,7 @@ func TestLearningFromSeveralWorkers(t *testing.T) {
 	}
 }
 
-// A restored table lacks only the addresses that no longer fit their port.
+// A restored table lacks only the saved addresses that no longer fit their port.
 func TestSavedAddressesAreRestored(t *testing.T) {
 	const segment, now = openflow.Segment(1), 1000
 	before := New()

@@ -19,30 +19,32 @@ import (
 
 // Config has the settings of an Agent.
 type Config struct {
-	// Centrals are the addresses of the hubs, HOST:PORT. A session uses one of them.
+	// Centrals lists the addresses of weft-central's hubs as HOST:PORT. A session uses
+	// one of them.
 	Centrals []string
 	// Credentials has the host's certificates.
 	Credentials credentials.TransportCredentials
-	// File keeps the agent's state over restarts; "": none.
+	// File has the agent's state across restarts; "": no file.
 	File    string
 	Version string
 	Log     *slog.Logger
 }
 
-// Agent follows a hub of weft-central and programs a switch. Run does the work.
+// Agent follows a hub of weft-central (the server that sends the declared state) and
+// programs a switch. Run does the work.
 type Agent struct {
 	config Config
 	sw     Switch
 
 	mu        sync.Mutex // mutex of all fields below
 	state     *state
-	pending   *batch          // changes for the switch, collected until a revision is complete
+	pending   *batch          // changes for the switch, which wait until a revision is complete
 	attached  map[string]bool // ports reported to the hub in this session, by name or id
 	heard     map[string]bool // names of the ports that have sent a frame
 	questions questions
 	pulls     pulls
 	decoder   decoder
-	opening   bool                // true until the session's first Revision
+	opening   bool                // true until the first Revision message of the session
 	outbox    chan *wire.FromHost // queue of messages to the hub; nil: no session
 	stats     Stats
 
@@ -55,14 +57,16 @@ type Agent struct {
 type Stats struct {
 	Connected bool
 	Central   string // address of the hub
-	Revision  int64  // newest revision that the switch has applied
+	Revision  int64  // newest revision of the hub's state that the switch has applied
 	Nets      int
 	Places    int
 	Asked     uint64 // number of questions sent to the hub
-	Refused   uint64 // number of questions refused because a port had too many unanswered ones, or the host pulled too often
-	Pulls     uint64 // number of pulls sent to the hub
-	// PullsRefused is the number of questions that found no room in a pull, or for
-	// which the host pulled too often. It is a part of Refused.
+	// number of questions for addresses that were refused, because a port had too many
+	// unanswered ones or the host sent too many pulls
+	Refused uint64
+	Pulls   uint64 // number of pulls sent to the hub
+	// PullsRefused is the number of questions that were refused because a pull had no
+	// room, or because the host sent too many pulls. Refused includes them.
 	PullsRefused  uint64
 	PullsAnswered uint64
 	Received      uint64 // size of the hub's messages in bytes
@@ -70,14 +74,15 @@ type Stats struct {
 }
 
 const (
-	// outbox limits the messages to the hub. At the limit the agent starts a new
-	// session.
+	// outbox limits the messages that wait to be sent to the hub. At the limit the
+	// agent starts a new session.
 	outbox = 4096
-	// The pause before a connection doubles with each failure. It is random, so that
-	// the hosts of a restarted hub do not come at once.
+	// The pause before a new connection doubles with each failure. It has a random
+	// part, so that all hosts of a restarted hub do not connect at the same moment.
 	leastPause = 100 * time.Millisecond
 	mostPause  = 5 * time.Second
-	// savePause is the delay of saving a change, shared by all changes meanwhile.
+	// savePause is the time from a change to its save. All changes in this time are
+	// saved together.
 	savePause = time.Second
 )
 
@@ -88,8 +93,8 @@ func New(config Config, sw Switch) *Agent {
 		portsChanged: make(chan struct{}, 1), save: make(chan struct{}, 1)}
 }
 
-// Restore programs the switch with the saved state, before Run and after the switch
-// has its ports.
+// Restore programs the switch with the saved state. The caller calls it before Run,
+// after the switch has its ports.
 func (a *Agent) Restore() error {
 	kept, err := readState(a.config.File)
 	if err != nil || kept == nil {
@@ -105,7 +110,8 @@ func (a *Agent) Restore() error {
 	return a.sw.Apply(c)
 }
 
-// Run follows a hub until ctx ends. This host's ports stay bound.
+// Run follows a hub until ctx ends. When it returns, the ports of this host stay bound
+// to the host.
 func (a *Agent) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	done.Go(func() { a.keep(ctx) })
@@ -130,7 +136,8 @@ func (a *Agent) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// watchPorts follows the switch's ports until ctx ends, also without a session.
+// watchPorts reacts to changes of the switch's ports until ctx ends, also while no
+// session exists.
 func (a *Agent) watchPorts(ctx context.Context) {
 	for {
 		select {
@@ -167,8 +174,9 @@ func (a *Agent) Stats() Stats {
 	return s
 }
 
-// local returns the switch's port for a declared port. The declared id or name is the
-// option id= of the port, or else its name. Name is "" if there is no such port.
+// local returns the switch's port for a declared port p. The declared id or name must
+// be the option id= of the switch's port. A port without this option is found by its
+// name. The returned Name is "" if there is no such port.
 func (a *Agent) local(p *wire.Port) LocalPort {
 	for _, l := range a.sw.Ports() {
 		if key := l.key(); key == p.GetId() || key == p.GetName() {
@@ -178,7 +186,8 @@ func (a *Agent) local(p *wire.Port) LocalPort {
 	return LocalPort{}
 }
 
-// key identifies a port for the hub: its option id=, or else its name.
+// key returns the identifier of a port towards the hub: its option id=, or its name
+// without this option.
 func (l *LocalPort) key() string {
 	if l.ID != "" {
 		return l.ID
@@ -189,7 +198,8 @@ func (l *LocalPort) key() string {
 // PortsChanged implements Events.
 func (a *Agent) PortsChanged() { loop.Notify(a.portsChanged) }
 
-// Seen implements Events. The first frame completes a port's move to this host.
+// Seen implements Events. The first frame of a port completes the port's move to this
+// host.
 func (a *Agent) Seen(port string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -217,8 +227,8 @@ func (a *Agent) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 	return false
 }
 
-// updatePorts reports changed ports to the hub, and collects their declarations for
-// the switch. The caller holds mu.
+// updatePorts reports changed ports to the hub, and collects the declarations of these
+// ports for the switch. The caller holds mu.
 func (a *Agent) updatePorts() {
 	c := a.pending
 	present := map[string]LocalPort{}
@@ -247,7 +257,7 @@ func (a *Agent) updatePorts() {
 			delete(a.heard, l.name)
 			if l.name != "" {
 				a.state.release(id, l, c)
-				// the switch may still have the declaration
+				// the switch may still have the declaration of the port
 				c.ports = append(c.ports, Port{Name: l.name, Gone: true})
 				l.name = ""
 			}
@@ -258,8 +268,8 @@ func (a *Agent) updatePorts() {
 	}
 }
 
-// send queues a message to the hub. It returns false without a session or with a full
-// queue. The caller holds mu.
+// send queues a message to the hub. It returns false if there is no session or the
+// queue is full. The caller holds mu.
 func (a *Agent) send(m *wire.FromHost) bool {
 	if a.outbox == nil {
 		return false
@@ -268,7 +278,7 @@ func (a *Agent) send(m *wire.FromHost) bool {
 	case a.outbox <- m:
 		return true
 	default:
-		close(a.outbox) // the sending goroutine then ends the session
+		close(a.outbox) // the closed channel makes the sending goroutine end the session
 		a.outbox = nil
 		return false
 	}

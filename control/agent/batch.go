@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// batch collects changes for the switch. A later change of an address replaces an
-// earlier one, so the order does not matter.
+// batch collects changes for the switch. A later change of an address replaces the
+// earlier one in the batch, so the order of changes does not matter.
 type batch struct {
 	endpoint  netip.Addr
 	nets      []Net
@@ -25,7 +25,8 @@ type addressKey struct {
 	mac uint64
 }
 
-// noMAC marks a removed element of batch.addresses. Addresses have 48 bits.
+// noMAC marks an element of batch.addresses that was removed. Real addresses have only
+// 48 bits.
 const noMAC = 1 << 63
 
 func newBatch() *batch { return &batch{} }
@@ -63,7 +64,8 @@ func (b *batch) drop(match func(a *Address) bool) {
 	}
 }
 
-// remove removes an address, but keeps an entry with a larger generation.
+// remove records the removal of an address, unless the batch has a newer declaration of
+// the address (a larger generation).
 func (b *batch) remove(vni uint32, mac uint64, generation int64) {
 	k := addressKey{vni, mac}
 	if i, ok := b.index[k]; ok && b.addresses[i].Generation <= generation {

@@ -16,14 +16,14 @@ import (
 	"weft/central/wire"
 )
 
-// The agent decodes places itself, without a wire.Place for each: a new host gets
-// thousands. Package proto decodes all other messages. Field numbers are from
-// central/wire/central.proto.
+// This file decodes places (locations of ports). The agent decodes them itself, without
+// allocating a wire.Place for each, because a new host gets thousands of them. Package
+// proto decodes all other messages. Field numbers are from central/wire/central.proto.
 
 // rawMessage is an encoded wire.ToHost.
 type rawMessage []byte
 
-// rawCodec is gRPC's codec of protobuf for messages that stay encoded.
+// rawCodec is a gRPC codec that passes protobuf messages on in encoded form.
 type rawCodec struct{ encoding.CodecV2 }
 
 func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -36,11 +36,11 @@ func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 var errDecode = errors.New("a message that is not valid")
 
-// fields iterates over an encoded message.
+// fields iterates over the fields of an encoded protobuf message.
 type fields struct {
 	rest   []byte
 	number protowire.Number
-	bytes  []byte // value of a field with a length; part of the message
+	bytes  []byte // value of a field with a length; a slice of the message
 	value  uint64 // value of a varint
 	kind   protowire.Type
 	failed bool
@@ -81,7 +81,7 @@ func (f *fields) err() error {
 	return nil
 }
 
-// text returns a copy of the value, which must be UTF-8.
+// text returns a copy of the present field's value. The value must be UTF-8.
 func (f *fields) text() string {
 	f.failed = f.failed || !utf8.Valid(f.bytes)
 	return string(f.bytes)
@@ -111,12 +111,12 @@ type netUpdate struct {
 
 // decoder decodes messages of one hub.
 type decoder struct {
-	hosts     map[string]string // host ids, shared by the places of a host
+	hosts     map[string]string // host ids; all places of one host share the string
 	addresses [][]byte          // of the place that is decoded
 }
 
-// maxHosts limits decoder.hosts. At the limit all are forgotten, which costs only
-// memory.
+// maxHosts limits the map decoder.hosts. At the limit the map is emptied; the ids then
+// take more memory, because they are no longer shared.
 const maxHosts = 1 << 16
 
 func (d *decoder) reset(data []byte) (r netReset, err error) {
@@ -162,7 +162,8 @@ func (d *decoder) update(data []byte) (u netUpdate, err error) {
 	return u, errors.Join(err, f.err())
 }
 
-// appendPlace decodes a wire.Place. An error is stored in the outer fields.
+// appendPlace decodes a wire.Place and appends it to list. It stores an error in outer,
+// the fields of the enclosing message.
 func (d *decoder) appendPlace(list []portPlace, data []byte, outer *fields) []portPlace {
 	var port, mac, host, endpoint []byte
 	var generation int64

@@ -24,7 +24,7 @@ func someView() *wire.NetView {
 	return &wire.NetView{Net: &wire.Net{Id: "n", Name: "net", Vni: 7, Mtu: 1400, Flood: true}, Asked: true}
 }
 
-// The agent decodes a NetReset as package proto does.
+// The agent's own decoder and package proto give the same result for a NetReset.
 func FuzzDecodeReset(f *testing.F) {
 	seed, err := proto.Marshal(&wire.NetReset{View: someView(), Places: somePlaces(), Members: [][]byte{{1, 2, 3, 4}}})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"weft/internal/atomicfile"
 )
 
-// keep saves changes of the state until ctx ends, and then once more.
+// keep saves changes of the state until ctx ends, and saves once more at the end.
 func (a *Agent) keep(ctx context.Context) {
 	if a.config.File == "" {
 		return
@@ -59,7 +59,7 @@ func readState(file string) (*wire.HostState, error) {
 	return m, nil
 }
 
-// writeState replaces the file atomically.
+// writeState writes the state and replaces the file atomically.
 func writeState(file string, m *wire.HostState) error {
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {

@@ -22,8 +22,8 @@ func fuzzAgent() *Agent {
 	return New(Config{Log: slog.New(slog.DiscardHandler)}, noSwitch{[]LocalPort{{Name: "p1", Added: 1}}})
 }
 
-// A state file may be damaged, or of another version. The agent takes or refuses it.
-// What it takes, it stores again without a difference.
+// A state file may be damaged, or of another version. The agent loads or refuses it. A
+// loaded state is the same after another save.
 func FuzzRestore(f *testing.F) {
 	good, err := proto.Marshal(&wire.HostState{Revision: 9, Welcome: &wire.Welcome{Host: "h1", Endpoint: []byte{192, 0, 2, 1}},
 		Nets:  []*wire.NetReset{{View: someView(), Places: somePlaces(), Members: [][]byte{{192, 0, 2, 2}}}},
@@ -50,7 +50,7 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// An agent survives every message of a hub.
+// An agent does not crash, whatever message a hub sends.
 func FuzzReceive(f *testing.F) {
 	for _, m := range []*wire.ToHost{
 		{Message: &wire.ToHost_Welcome{Welcome: &wire.Welcome{Host: "h1", Endpoint: []byte{192, 0, 2, 1}}}},

@@ -19,8 +19,8 @@ type onePort struct{}
 func (onePort) Apply(*Changes) error { return nil }
 func (onePort) Ports() []LocalPort   { return []LocalPort{{Name: "web", Up: true}} }
 
-// An agent takes what it knows from a hub of a later version, and its file keeps the
-// fields of networks and ports that it does not know.
+// An agent uses the known part of the messages from a hub of a later version. Its state
+// file keeps the unknown fields of networks and ports.
 func TestHubOfLaterVersion(t *testing.T) {
 	later := protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "of a later version")
 	net, port, unknown := &wire.Net{Id: "n", Vni: 7}, &wire.Port{Id: "p1", Name: "web", Net: "n", Mac: []byte{2, 0, 0, 0, 0, 1}}, &wire.ToHost{}

@@ -8,8 +8,8 @@ import (
 	"weft/central/wire"
 )
 
-// place is the host and the VXLAN endpoint of a port's addresses. It is smaller than
-// a wire.Place.
+// place is the location of a port's addresses: the host and its VXLAN endpoint. It
+// takes less memory than a wire.Place.
 type place struct {
 	mac        uint64
 	ips        []netip.Addr

@@ -9,27 +9,28 @@ import (
 	"weft/central/wire"
 )
 
-// A hub pushes the addresses of a normal network, but under load it may be late. If
-// the switch lacks an address, the agent therefore pulls: it asks the hub to send at
-// once what is queued for this host. Only one Pull is unanswered at a time; it serves
-// all earlier questions. An address that a Pull does not bring does not exist.
+// A hub pushes the addresses of a normal network, but under load it may be late. If the
+// switch lacks an address, the agent therefore pulls: it sends a Pull, and the hub
+// answers with everything that is queued for this host. Only one Pull is unanswered at
+// a time. It answers all earlier questions. If the answer to a Pull does not have an
+// address, nobody has this address.
 
 const (
-	// pullRate is the number of pulls a second that a host sends for long, and
-	// pullBurst the number after a quiet time. Beyond it the agent answers the
-	// switch's questions with false. A guest that scans addresses thus costs the hub
-	// a limited number of pulls.
+	// pullRate is the number of pulls a second that a host may send continuously.
+	// pullBurst is the number that it may send at once after a quiet time. Beyond the
+	// limit, the agent returns false for the switch's questions. A guest that scans
+	// addresses therefore causes a limited number of pulls.
 	pullRate  = 50
 	pullBurst = 50
-	// maxPulled is the limit of questions that wait for one pull. Beyond it the agent
-	// answers false.
+	// maxPulled is the largest number of questions that wait for one pull. The agent
+	// returns false for further questions.
 	maxPulled = 4096
 )
 
-// pulls has the questions that wait for an answer to a Pull.
+// pulls has the questions of the switch that wait for the answer to a Pull.
 type pulls struct {
 	sent    *pull // unanswered; nil: none
-	next    *pull // sent after the answer to the field sent; nil: nobody waits for it
+	next    *pull // the next Pull, which is sent after the answer to sent; nil: no question waits for it
 	tokens  float64
 	counted time.Time // time up to which tokens are counted
 }
@@ -50,7 +51,7 @@ func (p *pull) contains(q question) bool {
 	return ok
 }
 
-// spend reports whether the host may send one more Pull now, and counts it.
+// spend reports whether pullRate allows one more Pull now, and counts the Pull.
 func (ps *pulls) spend(now time.Time) bool {
 	ps.tokens = min(ps.tokens+now.Sub(ps.counted).Seconds()*pullRate, pullBurst)
 	ps.counted = now
@@ -61,12 +62,12 @@ func (ps *pulls) spend(now time.Time) bool {
 	return true
 }
 
-// pull makes a question wait for a Pull. It returns false if no answer will come. The
-// caller holds mu.
+// pull makes a question wait for the answer to a Pull. It returns false if no answer
+// will come. The caller holds mu.
 func (a *Agent) pull(q question, now time.Time) bool {
 	ps := &a.pulls
 	if ps.sent != nil && now.Sub(ps.sent.since) >= questionTimeout {
-		ps.sent, ps.next = nil, nil // the switch does not wait any longer either
+		ps.sent, ps.next = nil, nil // the switch does not wait for these questions any longer
 	}
 	switch {
 	case ps.sent.contains(q) || ps.next.contains(q):
@@ -90,7 +91,8 @@ func (a *Agent) refusePull() {
 	a.stats.PullsRefused++
 }
 
-// sendPull sends a Pull. It returns false if that is not possible now.
+// sendPull sends a Pull to the hub. It returns false if pullRate, or the session, does
+// not allow a Pull now.
 func (a *Agent) sendPull(p *pull, now time.Time) bool {
 	qs := &a.questions
 	if !a.pulls.spend(now) {
@@ -111,8 +113,8 @@ func (a *Agent) sendPull(p *pull, now time.Time) bool {
 	return true
 }
 
-// pulled handles the answer to a Pull and sends the next one. It returns false if
-// number is unknown.
+// pulled handles the answer to a Pull and sends the next Pull. It returns false if no
+// Pull has this number.
 func (a *Agent) pulled(number uint64, b *batch) bool {
 	ps := &a.pulls
 	p, now := ps.sent, time.Now()
@@ -131,7 +133,8 @@ func (a *Agent) pulled(number uint64, b *batch) bool {
 	return true
 }
 
-// absent adds the unanswered questions of a Pull to the batch.
+// absent adds the questions that the answer to a Pull has left open to the batch, as
+// addresses that nobody has.
 func (a *Agent) absent(p *pull, now time.Time, b *batch) {
 	for q := range p.questions {
 		n := a.state.nets[q.net]

@@ -9,8 +9,8 @@ import (
 	"weft/central/wire"
 )
 
-// pullingAgent returns an agent whose pushed network "n" has the MAC address
-// 0x020000000001.
+// pullingAgent returns an agent with a network "n", whose addresses the hub pushes. Its
+// only MAC address is 0x020000000001.
 func pullingAgent() *Agent {
 	a := New(Config{}, nil)
 	a.outbox = make(chan *wire.FromHost, outbox)
@@ -26,8 +26,8 @@ func sentPulls(a *Agent) (numbers []uint64) {
 	return numbers
 }
 
-// Questions during a Pull share the next one. An answer names addresses that nobody
-// has.
+// All questions that arrive during a Pull share the next Pull. An answer lists the
+// addresses that nobody has.
 func TestQuestionsShareAPull(t *testing.T) {
 	a := pullingAgent()
 	for mac := uint64(10); mac < 20; mac++ {
@@ -55,7 +55,7 @@ func TestQuestionsShareAPull(t *testing.T) {
 	}
 }
 
-// An address that came meanwhile is known.
+// An address that arrived during the Pull is known afterwards.
 func TestPullBringsTheAddress(t *testing.T) {
 	a := pullingAgent()
 	a.ask("port", question{net: "n", mac: 10})

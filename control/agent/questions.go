@@ -9,24 +9,26 @@ import (
 	"weft/central/wire"
 )
 
-// The hub does not push the addresses of large networks: the agent asks. The hub
-// answers a question once and then sends each change. An address that nobody has is
-// not asked for again for absentFor, so that a scanning guest costs few questions.
+// The hub does not push the addresses of large networks: the agent asks for each
+// address. The hub answers a question once, and then sends every change of the address.
+// After the answer that nobody has an address, the agent does not ask again for
+// absentFor, so that a guest that scans addresses causes few questions.
 
 const (
-	// maxPortQuestions limits one port's unanswered questions.
+	// maxPortQuestions limits the unanswered questions of one port.
 	maxPortQuestions = 64
-	// questionTimeout limits the wait for an answer.
+	// questionTimeout limits the wait for the answer to a question.
 	questionTimeout = time.Second
-	// absentFor is how long an address that nobody has is not asked for again.
+	// absentFor is the time in which the agent does not ask again for an address that
+	// nobody has.
 	absentFor = time.Second
-	// maxAbsent limits the remembered absent addresses. At the limit all are
-	// forgotten.
+	// maxAbsent limits the addresses that the agent remembers as absent. At the limit
+	// it forgets all of them.
 	maxAbsent = 65536
 )
 
-// question is about the IP address ip. If ip is invalid, it is about the MAC address
-// mac.
+// question asks for the location of the IP address ip. If ip is invalid, it asks for
+// the MAC address mac.
 type question struct {
 	net string
 	mac uint64
@@ -52,8 +54,8 @@ func newQuestions() questions {
 		absent: map[question]time.Time{}}
 }
 
-// ask sends a question that is not already unanswered. It returns false if no answer
-// will come. The caller holds Agent.mu.
+// ask sends a question, unless the same question is still unanswered. It returns false
+// if no answer will come. The caller holds Agent.mu.
 func (a *Agent) ask(port string, q question) bool {
 	now := time.Now()
 	qs := &a.questions
@@ -138,8 +140,8 @@ func (a *Agent) answer(m *wire.Answer, b *batch) {
 	}
 }
 
-// reask repeats all questions in a new session, whose hub would otherwise send no
-// changes.
+// reask repeats all questions in a new session. Otherwise the session's hub would not
+// send changes of these addresses.
 func (a *Agent) reask() {
 	for id, n := range a.state.nets {
 		if !n.view.GetAsked() {

@@ -21,9 +21,10 @@ import (
 const (
 	// maxMessage limits a hub's message in bytes.
 	maxMessage = 4 << 20
-	// After aliveEvery without a message the agent sends a keepalive probe. If the
-	// hub does not answer the probe within aliveWithin, the session ends. A hub that
-	// promises beats (wire.Welcome) is left much earlier, see silence.
+	// After aliveEvery without a message, the agent sends a keepalive probe. If the hub
+	// does not answer the probe within aliveWithin, the session ends. If the hub has
+	// promised regular messages (wire.Welcome), the agent ends a silent session much
+	// earlier, see type silence.
 	aliveEvery, aliveWithin = 10 * time.Second, 5 * time.Second
 	// window is the flow-control window in bytes for the hub's messages. A constant
 	// window turns off gRPC's estimate of the bandwidth, which costs two pings for each
@@ -133,8 +134,8 @@ func write(ctx context.Context, stop context.CancelFunc, stream wire.Hub_FollowC
 	}
 }
 
-// receive handles a message. beat is the longest interval of messages that the hub
-// promises; 0: unchanged.
+// receive handles a message of the hub. beat is the longest interval between messages
+// that the hub promises from now on; 0: unchanged.
 func (a *Agent) receive(data rawMessage) (beat time.Duration, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -165,7 +166,8 @@ const (
 	fieldMessages = 1 // wire.Batch.messages
 )
 
-// take handles an encoded wire.ToHost without a batch. The caller holds mu.
+// take handles an encoded wire.ToHost that is not a batch of messages. The caller holds
+// mu.
 func (a *Agent) take(data []byte, beat *time.Duration) error {
 	f := fields{rest: data}
 	f.next()
@@ -193,7 +195,7 @@ func (a *Agent) take(data []byte, beat *time.Duration) error {
 	return nil
 }
 
-// takeOther handles the other messages than NetReset and NetUpdate.
+// takeOther handles all messages except NetReset and NetUpdate.
 func (a *Agent) takeOther(message *wire.ToHost, beat *time.Duration) {
 	pending := a.pending
 	switch m := message.GetMessage().(type) {
@@ -232,8 +234,8 @@ func (a *Agent) complete(r *wire.Revision) {
 	}
 }
 
-// apply passes the collected changes to the switch. It returns its problems, or "".
-// The caller holds mu.
+// apply passes the collected changes to the switch. It returns the switch's problems in
+// one line, or "". The caller holds mu.
 func (a *Agent) apply() (trouble string) {
 	if a.pending.empty() {
 		return ""

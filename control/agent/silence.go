@@ -7,20 +7,21 @@ import (
 	"time"
 )
 
-// silence ends a session whose hub says nothing for too long, although it has promised
-// messages at regular intervals. A hub may hang, or be stopped, while the kernel of its
-// machine still acknowledges what a keepalive of TCP sends.
+// silence ends a session whose hub has promised messages at regular intervals and does
+// not send them. A hub may hang or be stopped, while the kernel of its machine still
+// acknowledges TCP keepalives.
 //
-// The limit doubles with each session that has ended this way, up to mostPatience
-// times, so that hosts do not go from hub to hub when all hubs have too much to do. It
-// is back at its lowest after a session of at least calmAfter.
+// The time limit doubles with each session that ends this way, up to mostPatience times
+// its lowest value. Otherwise all hosts would move from hub to hub when all hubs are
+// overloaded. After a session of at least calmAfter, the limit is at its lowest value
+// again.
 type silence struct {
 	stop     func()
 	patience int
 
 	mu      sync.Mutex // guards the fields below
 	limit   time.Duration
-	busy    bool // a message is being applied: the following ones wait in the kernel
+	busy    bool // a message is being applied; further messages wait in the kernel
 	last    time.Time
 	timer   *time.Timer
 	expired bool
@@ -31,8 +32,8 @@ const (
 	calmAfter    = time.Minute
 )
 
-// begin is called when a message arrives, heard after its processing. beat is the
-// hub's new interval; 0: unchanged.
+// begin is called when a message arrives, and heard when the message has been
+// processed. The hub's new interval beat goes to heard; 0: unchanged.
 func (w *silence) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,7 +52,8 @@ func (w *silence) heard(beat time.Duration) {
 	}
 }
 
-// look is the timer's function. It runs once a limit, so that messages set no timer.
+// look is the timer's function. The timer runs once in each limit; a message does not
+// reset it.
 func (w *silence) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

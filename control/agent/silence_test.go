@@ -15,7 +15,8 @@ import (
 	"weft/central/wire"
 )
 
-// silentHub welcomes hosts, promises beats and says nothing more.
+// silentHub is a hub that welcomes hosts, promises regular messages, and then sends
+// nothing.
 type silentHub struct {
 	wire.UnimplementedHubServer
 	opened chan struct{}
@@ -38,8 +39,8 @@ type noPorts struct{}
 func (noPorts) Apply(*Changes) error { return nil }
 func (noPorts) Ports() []LocalPort   { return nil }
 
-// The agent leaves a hub that does not send the beats that it has promised, although the
-// connection stays open. It waits longer for the next one.
+// The agent leaves a hub that does not send the promised messages, although the
+// connection stays open. It waits longer for the next hub.
 func TestAgentLeavesSilentHub(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "hub")
 	l, err := net.Listen("unix", socket)

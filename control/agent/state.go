@@ -30,7 +30,7 @@ type network struct {
 
 type localPort struct {
 	declared *wire.LocalPort
-	name     string // name of the switch's port; "": none now
+	name     string // name of the switch's port for the declaration; "": no such port now
 	added    uint64 // LocalPort.Added of the switch's port
 	// confirmed: the hub has sent the port in this session.
 	confirmed bool
@@ -42,8 +42,8 @@ func newState() *state {
 
 func (n *network) vni() uint32 { return n.view.GetNet().GetVni() }
 
-// welcome stores the host's id and endpoint. A new id, after a deletion, empties the
-// state.
+// welcome stores the host's id and endpoint. The host gets a new id after it was
+// deleted; a new id empties the state.
 func (s *state) welcome(w *wire.Welcome, b *batch) {
 	if s.host != "" && s.host != w.GetHost() {
 		for _, n := range s.nets {
@@ -60,7 +60,7 @@ func (s *state) welcome(w *wire.Welcome, b *batch) {
 	}
 }
 
-// reset replaces a network. The batch gets only the differences.
+// reset replaces the state of a network. The batch gets only the differences.
 func (s *state) reset(r netReset, b *batch) {
 	id := r.view.GetNet().GetId()
 	n := s.nets[id]
@@ -72,8 +72,8 @@ func (s *state) reset(r netReset, b *batch) {
 		n = &network{id: id, places: make(map[string]place, len(r.places)), members: map[netip.Addr]struct{}{}}
 		s.nets[id] = n
 	}
-	// If the hub pushes or pushed the network, missing places are removed. Otherwise
-	// the host has asked for its places, and they stay.
+	// If the hub pushes the network's addresses, or pushed them before, missing places
+	// are removed. Otherwise the host has asked for each place, and the places stay.
 	drop := n.view != nil && !n.view.GetAsked() || !r.view.GetAsked()
 	n.setView(r.view)
 	if drop && len(n.places) > 0 {
@@ -139,7 +139,7 @@ func (s *state) update(u *netUpdate, b *batch) {
 	}
 }
 
-// renumber gives a network another VNI, with all its addresses.
+// renumber assigns a new VNI to a network with all its addresses.
 func (s *state) renumber(n *network, view *wire.NetView, b *batch) {
 	s.clear(n, b)
 	n.setView(view)
@@ -153,8 +153,8 @@ func (s *state) forget(n *network, b *batch) {
 	s.clear(n, b)
 }
 
-// clear makes the switch forget a network's VNI. If another network has it already,
-// only this network's addresses are removed.
+// clear removes a network's VNI from the switch. If another network uses the VNI by
+// now, only the addresses of this network are removed.
 func (s *state) clear(n *network, b *batch) {
 	vni := n.vni()
 	for _, other := range s.nets {
@@ -191,8 +191,8 @@ func (n *network) leave(m netip.Addr) {
 	}
 }
 
-// setPlace records a port's place, unless its generation is smaller than the known
-// one.
+// setPlace records the location of a port's addresses, unless a newer location (a
+// larger generation) is known.
 func (s *state) setPlace(n *network, p *portPlace, b *batch) {
 	id := p.port
 	old, known := n.places[id]
@@ -210,8 +210,8 @@ func (s *state) setPlace(n *network, p *portPlace, b *batch) {
 	s.program(n, id, &p.place, b)
 }
 
-// program adds a port's addresses at the place p to the batch. It does nothing if the
-// port belongs to this host and the switch lacks it.
+// program adds a port's addresses at place p to the batch. It does nothing if the port
+// belongs to this host and the switch does not have the port.
 func (s *state) program(n *network, id string, p *place, b *batch) {
 	a := Address{VNI: n.vni(), MAC: p.mac, IPs: p.ips, Remote: p.endpoint, Generation: p.generation}
 	if p.host == s.host {
@@ -234,8 +234,8 @@ func (s *state) removePlace(n *network, id string, b *batch) {
 	b.remove(n.vni(), p.mac, p.generation)
 }
 
-// setPort stores the declaration of this host's port. local is the switch's port, or
-// has no Name.
+// setPort stores the declaration of a port of this host. local is the switch's port;
+// its Name is "" if the switch does not have the port.
 func (s *state) setPort(p *wire.LocalPort, local LocalPort, b *batch) {
 	id, name := p.GetPort().GetId(), local.Name
 	if old := s.ports[id]; old != nil && old.name != "" && (old.name != name || old.added != local.Added || old.declared.GetPort().GetNet() != p.GetPort().GetNet()) {
@@ -249,8 +249,8 @@ func (s *state) setPort(p *wire.LocalPort, local LocalPort, b *batch) {
 	s.attach(l, b)
 }
 
-// attach adds a local port's declaration to the batch, and its addresses if it is
-// bound here.
+// attach adds the declaration of a local port to the batch. If the port is bound to
+// this host, it also adds the port's addresses.
 func (s *state) attach(l *localPort, b *batch) {
 	port := l.declared.GetPort()
 	n := s.nets[port.GetNet()]
@@ -272,7 +272,7 @@ func (s *state) removePort(id string, b *batch) {
 	delete(s.ports, id)
 }
 
-// release removes the addresses of a port that the switch has lost.
+// release removes the addresses of a port that the switch no longer has.
 func (s *state) release(id string, l *localPort, b *batch) {
 	b.release(l.name)
 	n := s.nets[l.declared.GetPort().GetNet()]
@@ -361,8 +361,8 @@ func (s *state) message() *wire.HostState {
 	return m
 }
 
-// stateOf returns the state from the file. local finds the switch's port of a
-// declaration.
+// stateOf returns the state from the file's message m. local finds the switch's port
+// for a declaration.
 func stateOf(m *wire.HostState, local func(*wire.Port) LocalPort) *state {
 	s := newState()
 	unused := newBatch()

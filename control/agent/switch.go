@@ -1,33 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent is the part of weft-central on each host. It follows a hub, saves
-// what the hub sends, and programs the switch (docs/decisions/0033).
+// Package agent is the part of weft-central on each host. It follows a hub, saves the
+// declared state that the hub sends, and programs the switch (docs/decisions/0033).
 //
-// The interface Switch allows a thousand agents with simulated switches in one test.
+// Through the interface Switch, one test can run a thousand agents with simulated
+// switches.
 package agent
 
 import "net/netip"
 
 // Switch is the switch that an agent programs. Control implements it.
 type Switch interface {
-	// Apply applies the changes in order. After it, no frame uses the old state. An
-	// error names in one line what was not applied.
+	// Apply applies the changes in order. When it returns, no frame uses the old state.
+	// The error names the changes that were not applied, in one line.
 	Apply(changes *Changes) error
-	// Ports returns the ports that may be declared.
+	// Ports returns the switch's ports that weft-central may declare.
 	Ports() []LocalPort
 }
 
-// LocalPort is a switch port that may be declared.
+// LocalPort is a port of the switch that weft-central may declare.
 type LocalPort struct {
 	Name string
 	ID   string // option id= of the port; "": none
 	Up   bool
-	// Added changes when a port is deleted and added again; its declaration is then
-	// lost.
+	// Added is a number that changes when a port is deleted and added again. The port's
+	// declaration is then lost.
 	Added uint64
 }
 
-// Changes is one batch. Endpoint, Nets and Ports come before the addresses.
+// Changes is one batch of changes for the switch. Endpoint, Nets and Ports are applied
+// before the addresses.
 type Changes struct {
 	Endpoint  netip.Addr // the host's VXLAN endpoint; invalid: unchanged
 	Nets      []Net
@@ -40,15 +42,15 @@ type Changes struct {
 // Net is a network in which this host has ports.
 type Net struct {
 	VNI  uint32
-	Gone bool // no port here any more: the switch forgets network and addresses
-	// With Flood, broadcasts and frames to unknown addresses go to Members and the
-	// local ports, otherwise only to the local ports.
+	Gone bool // the host has no port here any more; the switch forgets the network and its addresses
+	// Flood sends broadcasts and frames to unknown addresses to Members and the local
+	// ports. Without Flood, they go only to the local ports.
 	Flood bool
-	// The switch calls Events.Ask for addresses of this network that it does not
-	// know. If there is no answer and Asked is true, the switch drops the frame:
-	// central has addresses that it does not send without a question. If Asked is
-	// false, central sends all addresses by itself, perhaps late, and the switch
-	// handles the frame as one to an unknown address.
+	// The switch calls Events.Ask for addresses of this network that it does not know.
+	// Asked decides about the frame if there is no answer. If Asked is true, the switch
+	// drops the frame, because central has addresses that it does not send without a
+	// question. If Asked is false, central sends all addresses by itself, perhaps late,
+	// and the switch treats the frame as one to an unknown address.
 	Asked   bool
 	Members []netip.Addr // endpoints of the other hosts, sorted
 }
@@ -56,7 +58,7 @@ type Net struct {
 // Port puts a local port into a network.
 type Port struct {
 	Name string // of the local port
-	Gone bool   // not declared any more: the port forwards nothing
+	Gone bool   // the port is not declared any more and forwards nothing
 	VNI  uint32
 	MAC  uint64 // 48 bits
 	IPs  []netip.Addr
@@ -64,42 +66,45 @@ type Port struct {
 	Unchecked bool
 }
 
-// Address is a declared MAC address with IP addresses, at a local port or another
-// host.
+// Address is a declared MAC address with its IP addresses and location: a port of this
+// host, or another host.
 type Address struct {
 	VNI    uint32
 	MAC    uint64 // 48 bits
 	IPs    []netip.Addr
 	Remote netip.Addr // the host's VXLAN endpoint; invalid: this host, at Port
 	Port   string     // name of the local port
-	// Generation grows with each move. The switch ignores smaller ones.
+	// Generation grows with each move of the address. The switch ignores a declaration
+	// with a smaller generation.
 	Generation int64
 }
 
-// RemovedAddress removes a MAC address, unless the known generation is larger.
+// RemovedAddress removes a MAC address, unless the switch knows it with a larger
+// generation.
 type RemovedAddress struct {
 	VNI        uint32
 	MAC        uint64
 	Generation int64 // of the place that is removed
 }
 
-// UnknownAddress answers Events.Ask: nobody has the address. Waiting frames are
-// flooded.
+// UnknownAddress is the answer to Events.Ask that nobody has the address. The waiting
+// frames are flooded.
 type UnknownAddress struct {
 	VNI uint32
 	MAC uint64 // if IP is invalid
 	IP  netip.Addr
 }
 
-// Events are for the agent. The methods do not wait.
+// Events has the methods through which the switch informs the agent. They do not block.
 type Events interface {
 	// PortsChanged: Ports has a new result.
 	PortsChanged()
-	// Seen reports a port's first frame in its network.
+	// Seen reports the first frame of a port in its network.
 	Seen(port string)
-	// Ask asks for the IP address ip, or the MAC address mac if ip is invalid, while
-	// a frame waits. An Address or an UnknownAddress follows. Ask returns false if no
-	// answer will come, for example at the port's limit; the frame is then dropped,
-	// or handled as unknown (Net.Asked).
+	// Ask asks for the location of IP address ip, or of MAC address mac if ip is
+	// invalid, while a frame waits. An Address or an UnknownAddress answers. Ask
+	// returns false if no answer will come, for example at the port's limit of
+	// questions. The frame is then dropped, or treated as one to an unknown address
+	// (Net.Asked).
 	Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool
 }

@@ -25,10 +25,11 @@ import (
 )
 
 const (
-	// stateFile is the agent's file in the state directory.
+	// stateFile is the name of the agent's file in the state directory.
 	stateFile = "central.state"
-	// renewEvery is the interval of checks of the certificate's age. Renewal starts
-	// at two thirds of its validity, so that many attempts may fail.
+	// renewEvery is the interval at which the certificate's age is checked. Renewal
+	// begins at two thirds of the certificate's validity, so that many attempts may
+	// fail.
 	renewEvery = time.Hour
 )
 
@@ -55,7 +56,7 @@ type Central struct {
 	agent *agent.Agent
 }
 
-// New reads the certificate and makes the agent, which Run starts.
+// New reads the certificate and makes the agent. Run starts the agent.
 func New(s Setup) (*Central, error) {
 	for _, a := range s.Addresses {
 		if err := client.CheckAddress(a); err != nil {
@@ -77,9 +78,9 @@ func New(s Setup) (*Central, error) {
 	return c, nil
 }
 
-// Restore programs the switch with the agent's saved state. It comes before the
-// loading of stored ports, whose megaflows and counts then survive. The caller must
-// not hold the lock of changes.
+// Restore programs the switch with the agent's saved state. The caller calls it before
+// it loads the stored ports, so that the ports' megaflows and counts survive. The
+// caller must not hold the lock of changes.
 func (c *Central) Restore(stored []store.Port) {
 	c.ports.stored.Store(storedPorts(stored))
 	if err := c.agent.Restore(); err != nil {
@@ -87,7 +88,8 @@ func (c *Central) Restore(stored []store.Port) {
 	}
 }
 
-// Run follows weft-central until ctx ends. Declared ports stay bound to the host.
+// Run follows weft-central until ctx ends. When it returns, declared ports stay bound
+// to the host.
 func (c *Central) Run(ctx context.Context) {
 	c.ports.load()
 	renewed := make(chan struct{})
@@ -121,13 +123,13 @@ func (c *Central) renew(ctx context.Context) {
 	}
 }
 
-// restoring is the agent's Switch. Its Ports are the stored ports until the switch
-// has loaded them.
+// restoring is the Switch that the agent sees. Its ports are the stored ports until the
+// switch has loaded them.
 type restoring struct {
 	Switch
 	stored atomic.Pointer[[]agent.LocalPort] // nil: the ports are loaded
-	// loaded has the LocalPort.Added of each loaded port, by name. The agent knows
-	// these ports with Added 0.
+	// loaded maps names to the LocalPort.Added of loaded ports. For the agent, these
+	// ports have Added 0.
 	loaded map[string]uint64
 }
 
@@ -153,7 +155,8 @@ func (r *restoring) Ports() []agent.LocalPort {
 	return list
 }
 
-// storedPorts returns the stored ports of guests, which can be declared.
+// storedPorts returns the stored ports that weft-central may declare: the ports of
+// guests.
 func storedPorts(stored []store.Port) *[]agent.LocalPort {
 	list := []agent.LocalPort{}
 	for _, p := range stored {

@@ -11,10 +11,9 @@ import (
 	"weft/port"
 )
 
-// Counters of workers and ports are arrays of 64-bit words.
+// Counters of workers and ports are structs that consist of 64-bit words only.
 
-// AddPort adds the second port's counters to the first's, or subtracts them if sign
-// is -1.
+// AddPort adds the counters in added to those in sum. If sign is -1, it subtracts them.
 func AddPort(sum *datapath.PortCounters, added *datapath.PortCounters, sign int64) {
 	Add(shm.Words(sum), shm.Words(added), sign)
 }
@@ -25,9 +24,9 @@ func Add(sum, added []uint64, sign int64) {
 	}
 }
 
-// Fold adds a dead engine's counters to the region, before the caller unmaps them.
-// Frames that the engine held count as DropHeldLost. A frame that was being resumed
-// may be delivered as well.
+// Fold adds the counters of a dead engine to the region. The caller then unmaps them.
+// Frames that the engine held count as DropHeldLost. A frame that the engine was just
+// resuming may also have been delivered.
 func (c *Region) Fold(shared []*datapath.Shared) {
 	for i, sh := range shared {
 		for slot := range sh.Held {

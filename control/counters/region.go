@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package counters has a memory region for counters of rules, dead engines and
+// Package counters has a memory region with the counters of rules, dead engines and
 // megaflows. The engine keeps the region for the next control process.
 //
-// A credit adds a megaflow's new counts to its rules. A journal makes it atomic: the
-// next process that opens the region finishes an interrupted credit.
+// A credit adds the new counts of a megaflow to its rules. A journal makes the credit
+// atomic: if control dies during a credit, the next process that opens the region
+// finishes it.
 //
-// A Region has no lock. The caller holds the pipeline's lock for writing, and for
-// rows of tunnels the lock of the underlay's templates.
+// A Region has no lock. The caller holds the pipeline's lock for writing. For the rows
+// of tunnels, it holds the lock of the underlay's templates.
 package counters
 
 import (
@@ -28,26 +29,26 @@ const (
 
 	// MaxRules is the limit of flows. Further flows are refused.
 	MaxRules = 1 << 20
-	// MaxRows is the number of rule rows. Removed flows keep their rows until no
-	// megaflow counts for them.
+	// MaxRows is the number of rows for rules. A removed rule keeps its row until no
+	// megaflow counts for the rule.
 	MaxRows = centralRows + port.MaxPorts
-	// centralRows is the first row of weft-central's rules.
+	// centralRows is the row of the first rule of weft-central.
 	centralRows = 2 * MaxRules
-	// maxJournal is the number of rules in one atomic step of a credit.
+	// maxJournal is the largest number of rules in one atomic step of a credit.
 	maxJournal = 512
-	// SlotRules is the number of rules stored for a megaflow slot. A megaflow with
-	// more rules may lose the counts of its last second if control dies.
+	// SlotRules is the number of rules that the region stores for a megaflow slot. A
+	// megaflow with more rules may lose the counts of its last second if control dies.
 	SlotRules = 9
 )
 
-// CentralRow returns the row of weft-central's rule for a port, always the same for
-// the same port.
+// CentralRow returns the row of weft-central's rule for a port. It is a fixed row for
+// each port number.
 func CentralRow(port uint32) uint32 { return centralRows + port }
 
 type header struct {
 	Magic, Version   uint64
 	Rules, Megaflows uint64
-	// Slots is above every megaflow slot ever used.
+	// Slots is larger than every megaflow slot that was ever used.
 	Slots uint64
 }
 
@@ -62,22 +63,24 @@ type Rule struct {
 	_                        [20]byte
 }
 
-// Slot has a megaflow's credited statistics, summed over the workers, and the rows of
-// its rules.
+// Slot has the credited statistics of one megaflow, summed over the workers, and the
+// rows of the megaflow's rules.
 type Slot struct {
 	Packets, Bytes uint64
-	RuleCount      uint32 // number of rules; if above SlotRules, only some are stored
-	// Generation is the Flow.Generation of this megaflow's counts. Other generations
-	// belong to other megaflows.
+	RuleCount      uint32 // number of rules of the megaflow; if larger than SlotRules, only some are stored
+	// Generation is the slot's generation to which the counts belong. Counts of other
+	// generations belong to other megaflows.
 	Generation uint32
 	Rules      [SlotRules]uint32
 	_          [4]byte
 }
 
 type journal struct {
-	State          atomic.Uint64 // 1 means that the journal is complete and must be applied
-	Slot           uint64        // flowtable.NoSlot: no megaflow slot
-	Packets, Bytes uint64        // next values of the slot
+	// 1 means that the journal is complete, so that an interrupted credit is finished
+	// from it
+	State          atomic.Uint64
+	Slot           uint64 // flowtable.NoSlot: no megaflow slot
+	Packets, Bytes uint64 // next values of the slot
 	Count          uint64
 	Entries        [maxJournal]journalEntry
 }
@@ -94,8 +97,8 @@ type Region struct {
 	journal *journal
 	Rules   []Rule
 	Slots   []Slot
-	// Counters of dead engines. A port's counters may wrap below 0: only sums with
-	// the present engine's counters are right.
+	// Counters of dead engines. A port's counter may wrap below 0: only its sum with
+	// the present engine's counter is meaningful.
 	Ports   []datapath.PortCounters
 	Workers []datapath.Counters // index: worker
 	Tunnels []underlay.Record   // index: template
@@ -172,9 +175,9 @@ func (c *Region) replay() {
 	j.State.Store(0)
 }
 
-// Credit adds packets and bytes to each of the rules, and to the credited statistics
-// of slot unless it is flowtable.NoSlot. A rule that is listed twice is credited
-// twice. usedNS is the time of the last packet.
+// Credit adds packets and bytes to each of the rules, and to the credited statistics of
+// slot unless slot is flowtable.NoSlot. A rule that is listed twice is credited twice.
+// usedNS is the time of the last packet.
 func (c *Region) Credit(slot uint32, rules []uint32, packets, bytes, usedNS uint64) {
 	j := c.journal
 	j.Slot = uint64(flowtable.NoSlot)
@@ -214,8 +217,8 @@ func (c *Region) commit() {
 	c.replay()
 }
 
-// Begin records a new megaflow with its rules, and sets its counts to 0. No worker
-// may have the megaflow yet.
+// Begin records a new megaflow with its rules, and sets its counts to 0. It must be
+// called before any worker has the megaflow.
 func (c *Region) Begin(slot, generation uint32, rules []uint32) {
 	s := &c.Slots[slot]
 	atomic.StoreUint32(&s.RuleCount, 0)
@@ -224,7 +227,8 @@ func (c *Region) Begin(slot, generation uint32, rules []uint32) {
 	c.Assign(slot, rules)
 }
 
-// Assign replaces a megaflow's rules, after all earlier counts were credited.
+// Assign replaces the rules of a megaflow. All earlier counts must have been credited
+// before.
 func (c *Region) Assign(slot uint32, rules []uint32) {
 	s := &c.Slots[slot]
 	copy(s.Rules[:], rules)
@@ -237,11 +241,12 @@ func (c *Region) End(slot uint32) { atomic.StoreUint32(&c.Slots[slot].RuleCount,
 // FD returns the descriptor of the region.
 func (c *Region) FD() int { return c.region.FD() }
 
-// UsedSlots returns a number above every megaflow slot ever used.
+// UsedSlots returns a number that is larger than every megaflow slot that was ever
+// used.
 func (c *Region) UsedSlots() uint32 { return uint32(c.header.Slots) }
 
-// Forget clears the rows of megaflows and tunnels. No worker may have a megaflow or a
-// tunnel.
+// Forget clears the rows of megaflows and tunnels. It must be called when no worker has
+// a megaflow or a tunnel.
 func (c *Region) Forget() {
 	clear(c.Slots[:c.header.Slots])
 	clear(c.Tunnels)

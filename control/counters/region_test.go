@@ -58,7 +58,7 @@ func TestCreditAgainstSums(t *testing.T) {
 	}
 }
 
-// A credit that a dying control process interrupts counts exactly once.
+// A credit that is interrupted by the death of the control process counts exactly once.
 func TestCreditInterrupted(t *testing.T) {
 	c := testCounters(t)
 	c.Begin(3, 1, []uint32{7, 8})

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engines runs the engine process: it starts or takes over an engine, keeps a
-// spare engine, and replaces an engine that dies or hangs. A new engine gets all of
-// control's state.
+// Package engines runs the engine process. It starts an engine or takes over a running
+// one, keeps a spare engine (a started process that waits), and replaces an engine that
+// dies or hangs. A new engine gets all of control's state.
 //
 // Engines.mu guards the client of the present engine; no other lock is taken under
-// it. The lock of changes guards the rest, and is held during a replacement. Engines
-// calls the ports and the pipeline. Only the ports call Engines, to get the client.
+// Engines.mu. The lock of changes guards everything else, and is held during a
+// replacement. Package engines calls the ports and the pipeline. Only the ports call
+// this package, to get the client.
 package engines
 
 import (
@@ -27,15 +28,16 @@ import (
 
 // Launcher starts engines and finds running ones. dir is the state directory.
 type Launcher interface {
-	// Prepare starts a spare engine, or returns nil if there are no spares.
+	// Prepare starts a spare engine, which waits until it is needed. It returns nil if
+	// this launcher has no spares.
 	Prepare(exe, dir string, workers int) (*engine.Spare, error)
 	Spawn(exe, dir string) (Client, error)
-	// Connect connects to the running engine. fs.ErrNotExist and ECONNREFUSED mean
-	// that there is none.
+	// Connect connects to the running engine. The errors fs.ErrNotExist and
+	// ECONNREFUSED mean that no engine is running.
 	Connect(dir string) (Client, error)
 }
 
-// Processes starts each engine as a process.
+// Processes is a Launcher that starts each engine as a process.
 type Processes struct{}
 
 func (Processes) Prepare(exe, dir string, workers int) (*engine.Spare, error) {
@@ -93,8 +95,10 @@ type Engines struct {
 	log       *slog.Logger
 
 	region *counters.Region // counters, which the engine keeps
-	spare  *engine.Spare    // nil: none; guarded by the lock of changes
-	guard  *guard           // guard of the present engine; written under the lock of changes
+	// started engine that waits to replace the present one; nil: none; guarded by the
+	// lock of changes
+	spare *engine.Spare
+	guard *guard // watches the present engine for hangs; written under the lock of changes
 
 	mu     sync.Mutex
 	client Client // nil: none; guarded by mu
@@ -110,7 +114,7 @@ func New(s Setup) *Engines {
 		pipeline: s.Pipeline, macs: s.MACs, templates: s.Templates, log: s.Log}
 }
 
-// Attach sets the ports of all further engines.
+// Attach sets the ports that all later engines get.
 func (es *Engines) Attach(p *ports.Ports) { es.ports = p }
 
 // Current returns the client of the present engine, or nil if there is none.
@@ -126,7 +130,7 @@ func (es *Engines) setEngine(c Client) {
 	es.client = c
 }
 
-// Client is Current for the interface ports.Engine.
+// Client returns the client of the present engine, for the interface ports.Engine.
 func (es *Engines) Client() ports.Client {
 	if c := es.Current(); c != nil {
 		return c
@@ -150,9 +154,9 @@ func (es *Engines) Build() buildinfo.Build {
 	return buildinfo.Build{}
 }
 
-// Replaced counts replaced engines by reason.
+// Replaced has the numbers of replaced engines, by reason.
 type Replaced struct {
-	All                          uint64 // number of ended engines, including one without a successor so far
+	All                          uint64 // number of engines that have ended, including one that is not replaced yet
 	Died, WorkerHung, ServerHung uint64 // engines by reason
 }
 
@@ -162,10 +166,10 @@ func (es *Engines) Replaced() Replaced {
 	return Replaced{All: es.restarts.Load(), Died: r.died.Load(), WorkerHung: r.worker.Load(), ServerHung: r.server.Load()}
 }
 
-// Stop ends the engines and saves the tracked connections. The caller holds the lock
-// of changes and has ended Supervise.
+// Stop ends the engines and saves the tracked connections. The caller holds the lock of
+// changes, and has ended Supervise before.
 func (es *Engines) Stop() {
-	if es.spare != nil { // otherwise the spare engine would take over
+	if es.spare != nil { // the spare engine would otherwise take over
 		es.spare.Close()
 		es.spare = nil
 	}

@@ -62,7 +62,8 @@ func (l *launcher) last() *enginetest.Engine {
 	return l.started[len(l.started)-1]
 }
 
-// rig has engines, a store, a kernel, a pipeline and ports, without a daemon.
+// rig has the parts of control around the engines (a store, a kernel, a pipeline and
+// ports) without a daemon.
 type rig struct {
 	t        *testing.T
 	change   sync.Mutex
@@ -168,7 +169,7 @@ func (r *rig) knows(key flowtable.Key) (known bool) {
 	return known
 }
 
-// A dead engine is replaced, even after failed attempts. Megaflows and counts stay.
+// A dead engine is replaced, even if some attempts fail. Megaflows and counts stay.
 func TestDeadEngineIsReplaced(t *testing.T) {
 	r := newRig(t)
 	key, first := r.frame(), r.launcher.last()

@@ -14,9 +14,9 @@ import (
 	"weft/engine"
 )
 
-// guardEngine kills a hung engine without a lock, so that goroutines that wait for
-// the engine continue. Supervise then replaces the engine, but leaves out the ports
-// on which the engine hung.
+// guardEngine kills a hung engine without taking a lock, so that goroutines that wait
+// for the engine continue. Supervise then replaces the engine. The new engine does not
+// get the ports on which the old one hung.
 
 type replacements struct {
 	died, worker, server atomic.Uint64
@@ -33,8 +33,8 @@ func (r *replacements) count(h *watchdog.Hang) {
 	}
 }
 
-// guard watches one engine. hang is set if guard has killed it. done is closed once
-// guard has stopped reading the engine's memory.
+// guard watches one engine. If guard has killed the engine, hang describes the reason.
+// done is closed when guard no longer reads the engine's memory.
 type guard struct {
 	hang atomic.Pointer[watchdog.Hang]
 	done chan struct{}
@@ -57,8 +57,8 @@ func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	return g
 }
 
-// answered calls request for an engine without a guard. If the engine hangs, it is
-// killed, and request returns ErrGone.
+// answered calls request, for an engine that has no guard yet. If the engine hangs
+// meanwhile, it is killed, and request returns ErrGone.
 func (es *Engines) answered(client Client, request func() error) error {
 	over, end := make(chan struct{}), make(chan struct{})
 	var watching sync.WaitGroup
@@ -82,8 +82,8 @@ func (es *Engines) answered(client Client, request func() error) error {
 	return err
 }
 
-// SetTrouble sets the reason why API requests must wait, until the engine is
-// replaced.
+// SetTrouble sets the reason why API requests must wait. The reason holds until the
+// engine is replaced.
 func (es *Engines) SetTrouble(reason string) { es.trouble.Store(&reason) }
 
 // Troubled returns the reason of SetTrouble, or "".
@@ -94,8 +94,8 @@ func (es *Engines) Troubled() string {
 	return ""
 }
 
-// Unanswered describes a request that the engine has not answered for the given time,
-// or returns "". It does not block.
+// Unanswered describes control's request in progress if the engine has not answered it
+// within limit. Otherwise it returns "". It does not block.
 func (es *Engines) Unanswered(limit time.Duration) string {
 	c := es.Current()
 	if c == nil {
@@ -113,7 +113,8 @@ func (es *Engines) Unanswered(limit time.Duration) string {
 	return text
 }
 
-// portNameNow returns a port's name, or its number if the lock is taken.
+// portNameNow returns the name of a port. If the lock of the names is taken, it returns
+// the number instead of waiting.
 func (es *Engines) portNameNow(number uint32) string {
 	if view := es.pipeline.ViewNow(); view != nil {
 		if name, ok := view.PortName(number); ok {
@@ -123,15 +124,15 @@ func (es *Engines) portNameNow(number uint32) string {
 	return fmt.Sprint(number)
 }
 
-// endOld makes sure that an old engine uses no ring and does not block the next
-// engine. The caller holds the lock of changes.
+// endOld ends an old engine. When it returns nil, the old engine uses no ring and does
+// not block the next engine. The caller holds the lock of changes.
 func (es *Engines) endOld(old Client) error {
 	err := old.Kill()
 	if !errors.Is(err, engine.ErrStuck) {
 		return err
 	}
 	es.log.Error("the old engine's process does not end, starting another engine anyway", "error", err)
-	if es.spare != nil { // the spare engine waits for the stuck engine's lock
+	if es.spare != nil { // the spare engine waits for a lock that the stuck engine holds
 		es.spare.Abandon()
 		es.spare = nil
 	}

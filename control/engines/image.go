@@ -4,23 +4,24 @@ package engines
 
 import "os"
 
-// ownImage is the program of this process, even if its file was replaced or removed.
+// ownImage is the path of the program of this process. It works even if the program's
+// file was replaced or removed.
 const ownImage = "/proc/self/exe"
 
 // image is the program file of engines. An engine must be of the same build as control,
 // because they share memory. An upgrade replaces the file while control still runs.
 type image struct {
 	file string
-	info os.FileInfo // file at the start of control; nil: unknown
+	info os.FileInfo // the file at the start of control; nil: unknown
 }
 
 func newImage(file string) image {
-	was, _ := os.Stat(file) // a missing file is reported when an engine is started
+	was, _ := os.Stat(file) // if the file is missing, the start of an engine reports it
 	return image{file, was}
 }
 
-// path returns the path to execute: the file, or ownImage if an upgrade has replaced the
-// file of this process.
+// path returns the program to execute: the file, or ownImage if an upgrade has replaced
+// the file since control started.
 func (m image) path() string {
 	now, err := os.Stat(m.file)
 	if m.info == nil || err == nil && os.SameFile(m.info, now) {

@@ -18,7 +18,7 @@ import (
 	"weft/engine"
 )
 
-// keepCounters is the engine's key for the counter region.
+// keepCounters is the name under which the engine keeps the counter region.
 const keepCounters = "counters"
 
 // inheritance is the state that an engine has kept for the next control process.
@@ -28,13 +28,13 @@ type inheritance struct {
 	counters  *counters.Region
 	ports     map[uint32]*engine.Kept // devices by port number
 	attached  map[uint32]bool         // ports for which the engine forwards
-	unchanged bool                    // the engine has the settings of this process
+	unchanged bool                    // the engine was started with the settings of this process
 }
 
-// keptCounters describes the kept counter region in JSON.
+// keptCounters describes, in JSON, the counter region that an engine keeps.
 type keptCounters struct {
-	// Build identifies the binary. The memory of another build may have another
-	// layout and is not read.
+	// Build identifies the binary that made the region. If it is another build, the
+	// region may have another layout and is not read.
 	Build string `json:"build"`
 }
 
@@ -120,7 +120,7 @@ func (es *Engines) inheritMemory(inherited *inheritance, start *engine.Kept, bui
 	inherited.unchanged = reflect.DeepEqual(*s, es.start)
 }
 
-// buildID identifies this binary, or is "".
+// buildID returns an identifier of this binary, or "".
 var buildID = sync.OnceValue(readBuildID)
 
 func readBuildID() string {

@@ -38,7 +38,7 @@ func (es *Engines) Start(saved store.State) error {
 	}
 	es.ports.Load(saved.Ports, saved.Names, in.ports)
 	es.macs.Load()
-	for number, k := range in.ports { // devices that Load has not used belong to deleted ports
+	for number, k := range in.ports { // kept devices that Load has not used belong to deleted ports
 		k.CloseFDs()
 		if in.client != nil {
 			_, _ = in.client.Detach(number)
@@ -66,8 +66,8 @@ func (es *Engines) takeOver(inherited *inheritance) error {
 	return nil
 }
 
-// replaceDifferent starts a new engine in place of one with other settings. Kept
-// devices continue where they stopped.
+// replaceDifferent replaces a running engine that has other settings by a new one. The
+// devices that the old engine kept continue where they stopped.
 func (es *Engines) replaceDifferent(inherited *inheritance) error {
 	if inherited.client != nil {
 		if err := es.endOld(inherited.client); err != nil {
@@ -95,7 +95,7 @@ func (es *Engines) replaceDifferent(inherited *inheritance) error {
 	return nil
 }
 
-// spawn starts an engine. It copies the tracked connections of old, unless nil.
+// spawn starts an engine. If old is not nil, it copies the tracked connections of old.
 func (es *Engines) spawn(old *engine.Memory) (Client, *workers.Workers, error) {
 	memory, err := engine.NewMemory(es.start, old)
 	if err != nil {

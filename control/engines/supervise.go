@@ -64,12 +64,12 @@ func (es *Engines) prepareSpare() {
 	}
 }
 
-// adoptEngine makes a new engine the present one and sends it all state, the ports
+// adoptEngine makes a new engine the present one, and sends it all state, the ports
 // last. The caller holds the lock of changes.
 func (es *Engines) adoptEngine(client Client, w *workers.Workers, resume bool) {
-	es.guard = es.guardEngine(w, client) // first, because the workers may hang in the next steps
-	// Workers hold received frames until all ports are attached, so that every output
-	// exists.
+	es.guard = es.guardEngine(w, client) // before the next steps, because the workers may hang in them
+	// Workers do not process received frames until all ports are attached, so that
+	// every output exists.
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 1, nil))
 	es.templates.Replay(w, es.region.Tunnels)
 	es.ports.Terminate(w)
@@ -82,13 +82,15 @@ func (es *Engines) adoptEngine(client Client, w *workers.Workers, resume bool) {
 	}
 }
 
-// receive ends the holding of received frames that adoptEngine began.
+// receive lets the workers process received frames again, after adoptEngine has stopped
+// them.
 func (es *Engines) receive(w *workers.Workers) {
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
 	_ = w.WaitApplied() // error ignored: the next engine gets all state again
 }
 
-// pauses between attempts to start an engine
+// Pauses between attempts to start an engine. After an engine that lived for
+// soundAfter, the next pause is leastRespawnPause again.
 const (
 	leastRespawnPause = 100 * time.Millisecond
 	mostRespawnPause  = 5 * time.Second
@@ -138,10 +140,11 @@ func (es *Engines) Supervise(ctx context.Context) {
 	}
 }
 
-// release closes an engine's client once its process has ended, in the background.
+// release closes the client of an engine in the background, after the engine's process
+// has ended.
 func release(client Client, ended <-chan struct{}) {
 	closeIt := func() {
-		<-ended // the process may still use the client's resources
+		<-ended // the engine's process may use the client's resources until it ends
 		client.Close()
 		_ = cpu.ShortSlices()
 	}
@@ -153,9 +156,9 @@ func release(client Client, ended <-chan struct{}) {
 	}
 }
 
-// watch returns a channel that is closed at the end of an engine's process. This
-// process then has priority over all others, until release is called, because guests
-// wait for the next engine.
+// watch returns a channel that is closed when an engine's process ends. From then on
+// this control process has priority over all others, until release is called, because
+// guests wait for the next engine.
 func watch(client Client) (ended <-chan struct{}) {
 	c := make(chan struct{})
 	go func() {
@@ -168,13 +171,13 @@ func watch(client Client) (ended <-chan struct{}) {
 	return c
 }
 
-// replaceDead starts another engine with all state and the dead engine's counts. It
-// returns false if no engine starts.
+// replaceDead starts another engine. The new engine gets all state, and the dead
+// engine's counts are added to the statistics. It returns false if no engine starts.
 func (es *Engines) replaceDead(dead Client, died time.Time) bool {
 	es.change.Lock()
 	defer es.change.Unlock()
 	es.setEngine(nil)
-	if err := es.endOld(dead); err != nil { // a dead engine must not use devices any more
+	if err := es.endOld(dead); err != nil { // a dead engine's threads must not use devices any more
 		es.log.Error("the old engine", "error", err)
 	}
 	if hang := es.guard.hang.Swap(nil); hang != nil { // blames once, however many starts fail

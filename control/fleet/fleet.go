@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleet is the switch of weft-central's agent. It turns the agent's changes
-// into declared ports, networks and addresses.
+// Package fleet implements the switch that weft-central's agent programs. It turns the
+// agent's changes into declared ports, networks and addresses.
 //
-// The lock of changes guards a Fleet. Events go to the agent without a lock, because
-// the agent may hold its own.
+// The lock of changes guards a Fleet. Events go to the agent without any lock, because
+// the agent may hold its own lock.
 package fleet
 
 import (
@@ -27,9 +27,9 @@ import (
 )
 
 const (
-	// maxMembers limits the hosts to which a broadcast is copied, because a
-	// megaflow's actions are limited. Further hosts get no broadcasts, and Apply
-	// returns an error.
+	// maxMembers limits the hosts to which a broadcast is copied, because the actions
+	// of a megaflow are limited. Further hosts get no broadcasts, and Apply returns an
+	// error.
 	maxMembers = 1024
 	maxVNI     = 1<<24 - 1
 	// portsInterval is the interval at which Run checks the ports for changes.
@@ -45,10 +45,10 @@ type Fleet struct {
 	moved    chan struct{} // wakes up Run after a change of ports
 
 	mu   sync.Mutex // taken last
-	seen []string   // names of ports with an unreported first frame
+	seen []string   // names of the ports whose first frame has not been reported yet
 
-	// local has the addresses of this switch's ports. Port names are stored, because
-	// a port number may change.
+	// local has the declared addresses behind this switch's ports. It stores port
+	// names, because a port number may change.
 	local map[addressKey]*localAddress
 }
 
@@ -62,8 +62,8 @@ type localAddress struct {
 	port string
 }
 
-// New returns the agent's switch. Apply may come before the stored ports are loaded:
-// a port's declaration then applies when the port is loaded.
+// New returns the agent's switch. The agent may call Apply before the stored ports are
+// loaded. A port's declaration then takes effect when the port is loaded.
 func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports) *Fleet {
 	f := &Fleet{change: change, pipeline: pl, ports: ps, moved: make(chan struct{}, 1), local: map[addressKey]*localAddress{}}
 	ps.Renumbered = f.renumber
@@ -71,10 +71,10 @@ func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports) *Fleet {
 	return f
 }
 
-// SetEvents sets the receiver of events. Earlier events are dropped.
+// SetEvents sets the receiver of events. Events before the first call are dropped.
 func (f *Fleet) SetEvents(e agent.Events) { f.events.Store(&e) }
 
-// Run reports changes of the ports until ctx ends.
+// Run reports changes of the switch's ports to the agent until ctx ends.
 func (f *Fleet) Run(ctx context.Context) {
 	tick := time.NewTicker(portsInterval)
 	defer tick.Stop()
@@ -113,8 +113,8 @@ func (f *Fleet) Ports() []agent.LocalPort {
 	return list
 }
 
-// Seen implements pipeline.Declared. It only wakes up Run, because the pipeline holds
-// its lock.
+// Seen implements pipeline.Declared. The pipeline holds its lock during the call, so
+// Seen only wakes up Run, which informs the agent.
 func (f *Fleet) Seen(port string) {
 	f.mu.Lock()
 	f.seen = append(f.seen, port)
@@ -122,7 +122,7 @@ func (f *Fleet) Seen(port string) {
 	loop.Notify(f.moved)
 }
 
-// Ask implements pipeline.Declared. The pipeline holds no lock while it calls Ask.
+// Ask implements pipeline.Declared. The pipeline holds no lock during the call.
 func (f *Fleet) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 	e := f.events.Load()
 	return e != nil && (*e).Ask(port, vni, mac, ip)
@@ -161,7 +161,8 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 	return b.err()
 }
 
-// renumber updates port numbers in local. The caller holds the lock of changes.
+// renumber updates the port numbers in the map local. The caller holds the lock of
+// changes.
 func (f *Fleet) renumber() {
 	loop.Notify(f.moved)
 	var change addresses.Change
@@ -186,7 +187,7 @@ type batch struct {
 	omitted  int
 }
 
-// maxProblems limits the problems in one error of Apply.
+// maxProblems limits the number of problems that one error of Apply lists.
 const maxProblems = 3
 
 func (b *batch) fail(format string, args ...any) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limits collects the use of each shared resource by ports, zones, VNIs and
-// API clients. `weft show limits`, the API and the metrics print the same rows.
+// Package limits collects the use of each shared resource by ports, zones, VNIs and API
+// clients. `weft show limits`, the API and the metrics show the same rows.
 package limits
 
 import (
@@ -21,7 +21,8 @@ type Holder struct {
 	text   string // name of a peer
 }
 
-// Kind is a kind of Holder. The constants are in the order of the printed rows.
+// Kind is the kind of user that a Holder stands for. The constants are in the order of
+// the printed rows.
 type Kind uint8
 
 const (
@@ -33,39 +34,41 @@ const (
 
 var kindNames = [...]string{"all", "port", "zone", "peer"}
 
-// All returns the Holder that stands for all users.
+// All returns the Holder that stands for all users of a resource together.
 func All() Holder { return Holder{} }
 
-// Port returns the Holder of a port number.
+// Port returns the Holder (user of a resource) for a port number.
 func Port(number uint32) Holder { return Holder{kind: KindPort, number: number} }
 
-// Zone returns the Holder for a connection tracking zone.
+// Zone returns the Holder (user of a resource) for a connection tracking zone.
 func Zone(zone uint16) Holder { return Holder{kind: KindZone, number: uint32(zone)} }
 
-// Peer returns the Holder for an API client, by access.Peer.Share.
+// Peer returns the Holder (user of a resource) for an API client. name is the client's
+// access.Peer.Share.
 func Peer(name string) Holder { return Holder{kind: KindPeer, text: name} }
 
-// Row has the use of one resource by one Holder.
+// Row has the use and the limits of one resource for one Holder (a port, for example).
 type Row struct {
-	// Name is the resource's name, such as held_frames. Each pair of Name and Holder
-	// has one row.
+	// Name is the resource's name, such as held_frames. There is one row for each pair
+	// of Name and Holder.
 	Name   string
 	Unit   string // unit of Used, Guarantee and Limit: entries, bytes, ...
 	Holder Holder
-	// Used is the present use. Guarantee is reserved for the Holder. Limit is the
-	// most that the Holder may use now. 0 means no guarantee or no limit.
+	// Used is the amount in use now. Guarantee is the amount reserved for the Holder.
+	// Limit is the amount that the Holder may use at most now. 0 means no guarantee or
+	// no limit.
 	Used, Guarantee, Limit uint64
-	// Refused counts refused requests. It never decreases.
+	// Refused counts requests of the Holder that were refused. It never decreases.
 	Refused uint64
 	// Evicted counts evicted entries of the Holder. It never decreases.
 	Evicted uint64
 }
 
-// Source calls emit with the rows of one resource. It takes and releases its own
-// locks and never waits for a worker.
+// Source calls emit with each row of one resource. It takes and releases its own locks
+// and never waits for a worker.
 type Source func(emit func(Row))
 
-// Registry has all sources. The zero value is ready to use.
+// Registry has the sources of all limit rows. The zero value is ready to use.
 type Registry struct {
 	mu      sync.Mutex
 	sources []Source
@@ -123,7 +126,8 @@ func (h Holder) name(portName func(uint32) string) string {
 	return strconv.FormatUint(uint64(h.number), 10)
 }
 
-// ShareRow returns a receiver for share.Ports.Each that emits each port's row.
+// ShareRow returns a function for share.Ports.Each. The function emits the limit row of
+// each port, with this resource name.
 func ShareRow(emit func(Row), name string) func(port uint32, u share.Use) {
 	return func(port uint32, u share.Use) {
 		emit(Row{Name: name, Unit: "entries", Holder: Port(port), Used: uint64(u.Used),

@@ -18,7 +18,8 @@ var (
 	metricRefused   = prometheus.NewDesc("weft_limit_refused_total", "Requests for more of a shared resource that were refused.", labels, nil)
 )
 
-// Collect converts rows to metrics. Rows without a limit have no weft_limit_max.
+// Collect converts limit rows to metrics. A row without a limit has no metric
+// weft_limit_max.
 func Collect(rows []api.Limit, metrics chan<- prometheus.Metric) {
 	for _, r := range rows {
 		words := []string{r.Name, r.Unit, r.HolderKind, r.Holder}

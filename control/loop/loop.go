@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Sleep waits for the duration d. It returns false if ctx ended first.
+// Sleep waits for the duration d. It returns false if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -21,8 +21,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Notify wakes the receiver of c, whose buffer has one element. Events that come
-// before the receiver wakes up are merged into one wake-up.
+// Notify wakes the receiver of channel c, whose buffer has one element. Events before
+// the receiver wakes up are merged into one wake-up.
 func Notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package macs lists and flushes MAC addresses for the API, and keeps the learned ones on
-// the disk. Without this file, a restart would flood the frames of silent machines to
-// every port.
+// Package macs lists and flushes MAC addresses for the API, and saves the learned
+// addresses on the disk. Without the saved addresses, a restart would flood frames to
+// silent machines to every port.
 //
-// control/addresses has the addresses and their lock. This package has no lock. Flush
-// takes the lock of changes. Save and Load may wait for the disk; Run calls Save without
-// any lock.
+// control/addresses has the addresses and their lock. This package has no lock of its
+// own. Flush takes the lock of changes (control's mutex for one change at a time). Save
+// and Load may wait for the disk; Run calls Save without any lock.
 package macs
 
 import (
@@ -40,7 +40,8 @@ type MACs struct {
 	log      *slog.Logger
 }
 
-// New returns the addresses of pl. change is the lock of changes.
+// New returns the addresses of the pipeline pl, for the API. change is the lock of
+// changes.
 func New(change sync.Locker, pl *pipeline.Pipeline, store Store, log *slog.Logger) *MACs {
 	return &MACs{change: change, pipeline: pl, table: pl.Addresses(), store: store, log: log}
 }
@@ -76,8 +77,8 @@ func (ms *MACs) List() []api.MAC {
 	return list
 }
 
-// Flush forgets the addresses of the named port, or all if name is empty. After
-// it, no frame uses them.
+// Flush forgets the addresses behind the named port, or all addresses if the name is
+// empty. When Flush returns, no frame is forwarded by a forgotten address.
 func (ms *MACs) Flush(port string) (api.MACsFlushed, error) {
 	ms.change.Lock()
 	defer ms.change.Unlock()
@@ -90,13 +91,13 @@ func (ms *MACs) Flush(port string) (api.MACsFlushed, error) {
 		}
 		flush = func() int { return ms.table.Flush(no) }
 	}
-	// Earlier frames count before, so that the flushed addresses are not learned again
-	// from them.
+	// PullCounts counts the frames of the past first. Otherwise their counts would
+	// teach the flushed addresses again.
 	ms.pipeline.PullCounts()
 	n := flush()
 	if n > 0 {
 		ms.pipeline.RevalidateAddresses()
-		if err := ms.Save(); err != nil { // a restart would restore the flushed addresses from the old file
+		if err := ms.Save(); err != nil { // without this save, a restart would restore the flushed addresses
 			ms.log.Error("learned addresses cannot be saved", "error", err)
 		}
 	}

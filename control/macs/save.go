@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// interval of saves while addresses change; a killed process loses these changes
+	// interval of saves while addresses change; a killed process loses the changes
+	// since the last save
 	saveAfter = 10 * time.Second
-	// interval of saves while no address changes, so that saved ages stay fresh
+	// interval of saves while no address changes; it keeps the saved ages fresh
 	saveAgesAfter = time.Minute
 )
 
-// Run saves the addresses from time to time until ctx ends. After a restart, the
-// pipeline learns later addresses from the megaflows (recovery).
+// Run saves the addresses periodically until ctx ends. After a restart, the pipeline
+// learns the addresses since the last save from the workers' megaflows.
 func (ms *MACs) Run(ctx context.Context) {
 	var generation uint64
 	var at time.Time
@@ -51,8 +52,8 @@ func (ms *MACs) Save() error {
 	return ms.store.SaveAddresses(data)
 }
 
-// Load restores the saved addresses at startup, after the ports. Addresses that
-// cannot be read are learned again.
+// Load restores the saved addresses at startup, after the ports. Addresses that cannot
+// be read are learned again from frames.
 func (ms *MACs) Load() {
 	view, n := ms.pipeline.View(), 0
 	data, err := ms.store.LoadAddresses()

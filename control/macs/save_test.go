@@ -104,8 +104,8 @@ func TestUnsavedAddressesComeFromMegaflows(t *testing.T) {
 	}
 }
 
-// Addresses of renamed or moved ports and flushed addresses are not restored. Any
-// file content is safe.
+// Load does not restore flushed addresses, or addresses of renamed or moved ports. It
+// survives any file content.
 func TestForeignAddressesAreNotRestored(t *testing.T) {
 	for name, change := range map[string]func(f *rig){
 		"other name": func(f *rig) { f.Infos[1].Name = "q" },

@@ -9,18 +9,19 @@ import (
 	"weft/openflow"
 )
 
-// addressUsers finds the megaflows to translate again when an address changes. Index.mu
-// guards it.
+// addressUsers maps an address to the megaflows that depend on it. They are translated
+// again when the address changes. Index.mu guards the map.
 type addressUsers map[openflow.AddressRef]*addressUse
 
-// addressUse is a list element: one megaflow that depends on an address.
+// addressUse is an element of a linked list: one megaflow that depends on an address.
 type addressUse struct {
 	ref          openflow.AddressRef
 	megaflow     *Megaflow
 	older, newer *addressUse
 }
 
-// SetUses sets the addresses on which a megaflow depends. It is not in the index.
+// SetUses sets the addresses on which a megaflow depends, before the megaflow is in the
+// index.
 func (m *Megaflow) SetUses(refs []openflow.AddressRef) {
 	m.addresses = make([]addressUse, len(refs))
 	for i, ref := range refs {
@@ -28,7 +29,7 @@ func (m *Megaflow) SetUses(refs []openflow.AddressRef) {
 	}
 }
 
-// Addresses reports whether a megaflow depends on addresses.
+// Addresses reports whether the megaflow depends on any address.
 func (m *Megaflow) Addresses() bool { return len(m.addresses) > 0 }
 
 func (u addressUsers) add(m *Megaflow) {
@@ -59,7 +60,8 @@ func (u addressUsers) remove(m *Megaflow) {
 	}
 }
 
-// Reuse changes the addresses on which a megaflow of the index depends.
+// Reuse changes the addresses on which a megaflow depends, when the megaflow is already
+// in the index.
 func (f *Index) Reuse(m *Megaflow, refs []openflow.AddressRef) {
 	if slices.EqualFunc(m.addresses, refs, func(user addressUse, ref openflow.AddressRef) bool { return user.ref == ref }) {
 		return
@@ -74,7 +76,8 @@ func (f *Index) Reuse(m *Megaflow, refs []openflow.AddressRef) {
 	f.users.add(m)
 }
 
-// Using returns the megaflows that depend on an address, in slot order.
+// Using returns the megaflows that depend on one of the changed addresses, in slot
+// order.
 func (f *Index) Using(changes *openflow.AddressChanges) []*Megaflow {
 	f.mu.Lock()
 	defer f.mu.Unlock()

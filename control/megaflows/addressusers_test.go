@@ -10,7 +10,7 @@ import (
 	"weft/openflow"
 )
 
-// The index of megaflows by address equals a linear search.
+// The index of megaflows by address gives the same results as a linear search.
 func TestUsersAgainstASearch(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	f := New(sizes)

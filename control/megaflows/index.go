@@ -4,9 +4,9 @@
 // finds the megaflow of a match and the megaflows that depend on an address, and
 // divides slots, masks and actions between the ports.
 //
-// Index.mu guards the index. It is taken after Pipeline.mu. The functions that Admit and
-// Forget call under it take only the locks of the command rings. The pipeline guards the
-// fields of a Megaflow that change.
+// Index.mu guards the index and is taken after Pipeline.mu. Admit and Forget call
+// functions of the caller under Index.mu; these functions take only the locks of the
+// command rings. The pipeline guards those fields of a Megaflow that change.
 package megaflows
 
 import (
@@ -19,9 +19,9 @@ import (
 	"weft/openflow"
 )
 
-// Megaflow is one entry of the workers' caches, with one slot in all workers. Key,
-// Actions and Owner are constant once it is in the index. Pipeline.mu guards the other
-// exported fields.
+// Megaflow is one entry of the workers' caches. It has the same slot in all workers.
+// Key, Actions and Owner are constant once the megaflow is in the index. Pipeline.mu
+// guards the other exported fields.
 type Megaflow struct {
 	Slot    uint32
 	Owner   uint32 // port whose quota it uses
@@ -30,8 +30,9 @@ type Megaflow struct {
 	Actions []flowtable.Action
 	MadeNS  uint64
 	next    *Megaflow // next megaflow with the same hash in Index.index
-	// Generation is Flow.Generation of the slot while the megaflow is installed.
-	// Counts under another generation belong to another megaflow.
+	// Generation is the generation of the megaflow's slot while the megaflow is
+	// installed. Counters with another generation belong to another megaflow of the
+	// same slot.
 	Generation uint32
 
 	Rules     []*openflow.Rule // rules for which its frames count
@@ -42,12 +43,13 @@ type Megaflow struct {
 	Tables    openflow.TableSet // tables looked up
 	addresses []addressUse      // addresses on which the translation depends
 	UsedPorts bool
-	Asks      bool   // nobody answered a question of the translation
+	Asks      bool   // nobody knew an address that the translation asked for
 	MustAsk   bool   // Translation.MustAsk
 	UsedNS    uint64 // time of the last hit, or MadeNS
 }
 
-// Teaching has the effects of the actions normal, learn and fin_timeout.
+// Teaching has the effects of the actions normal, learn and fin_timeout: learned
+// addresses, learned flows and shorter timeouts.
 type Teaching struct {
 	Learn    openflow.Learn
 	Learned  []openflow.FlowMod
@@ -57,7 +59,8 @@ type Teaching struct {
 // Mask returns the mask of a megaflow in the index.
 func (m *Megaflow) Mask() *flowtable.Key { return &m.record.mask }
 
-// SetEffects copies everything but rules and groups from t to m.
+// SetEffects copies the side effects of the translation t to m, except the counted
+// rules and groups.
 func (m *Megaflow) SetEffects(t *openflow.Translation) {
 	m.UsedPorts, m.Asks, m.MustAsk, m.Tables, m.Teaches = t.UsedPorts, t.Question.Valid(), t.MustAsk, t.Tables, nil
 	if t.Learn.Valid || len(t.Learned) > 0 || len(t.Finished) > 0 {
@@ -65,20 +68,21 @@ func (m *Megaflow) SetEffects(t *openflow.Translation) {
 	}
 }
 
-// Index has the megaflows in the workers' caches. It allocates the slots.
+// Index has the megaflows in the workers' caches. It assigns a slot to each.
 type Index struct {
 	limits flowtable.Sizes
 
 	mu    sync.Mutex
 	slots []*Megaflow          // by slot; nil: free or being removed
 	free  []uint32             // free slots below len(slots)
-	index map[uint64]*Megaflow // by hash; Megaflow.next links equal hashes
+	index map[uint64]*Megaflow // megaflows by hash; Megaflow.next links megaflows with equal hashes
 	seed  maphash.Seed
 	users addressUsers
-	// A megaflow is refused if the workers have no room for its mask.
+	// masks has the masks in use. A megaflow is refused if the workers have no room for
+	// its mask.
 	masks    map[flowtable.Key]*maskRecord
 	nextMask uint32
-	// quotas by port; the masks reserved for narrow do not count
+	// quotas by port; the reserved masks that narrow returns do not count
 	flowShares, maskShares, actionShares *share.Ports
 }
 
@@ -100,7 +104,7 @@ type Admission uint8
 const (
 	Admitted Admission = iota // has a new slot and was installed
 	Present                   // an equal megaflow exists
-	Refused                   // refused at a limit of slots, masks or actions
+	Refused                   // a limit of slots, masks or actions refused the megaflow
 )
 
 // flowID identifies a megaflow by its match.
@@ -113,8 +117,8 @@ func (f *Index) hash(m *Megaflow, record *maskRecord) uint64 {
 	return maphash.Comparable(f.seed, flowID{m.Key, record.id})
 }
 
-// find returns the megaflow with m's match, or nil. The argument record is the record
-// of its mask.
+// find returns the megaflow in the index that has the match of m, or nil. record is the
+// index's record of the mask of m.
 func (f *Index) find(hash uint64, m *Megaflow, record *maskRecord) *Megaflow {
 	there := f.index[hash]
 	for there != nil && (there.record != record || there.Key != m.Key) {
@@ -123,9 +127,10 @@ func (f *Index) find(hash uint64, m *Megaflow, record *maskRecord) *Megaflow {
 	return there
 }
 
-// Admit allocates a slot for m, the translation of key under mask, unless an equal
-// megaflow exists or a limit is reached. It calls install for an admitted megaflow
-// before any other call of Admit or Forget goes on.
+// Admit allocates a slot for megaflow m, unless the index has an equal megaflow or a
+// limit is reached. m is the translation of key, with the given mask. For an admitted
+// megaflow, Admit calls install before it lets any other call of Admit or Forget
+// continue.
 func (f *Index) Admit(m *Megaflow, key, mask *flowtable.Key, install func(*Megaflow)) Admission {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -193,7 +198,7 @@ func (f *Index) enter(m *Megaflow, mask *flowtable.Key, record *maskRecord) {
 	f.flowShares.Add(m.Owner, 1)
 }
 
-// Adopt adds m, which the workers have in m.Slot.
+// Adopt adds megaflow m to the index. The workers already have m in slot m.Slot.
 func (f *Index) Adopt(m *Megaflow, mask *flowtable.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -204,7 +209,7 @@ func (f *Index) Adopt(m *Megaflow, mask *flowtable.Key) {
 	f.enter(m, mask, f.masks[*mask])
 }
 
-// Reserve takes all slots below n. The caller adopts or releases each.
+// Reserve takes all slots below n. The caller adopts or releases each of them.
 func (f *Index) Reserve(n uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -217,8 +222,8 @@ func (f *Index) reserve(n uint32) {
 	}
 }
 
-// Forget removes megaflows, and calls remove for each. It returns those that were not
-// removed before. Their slots stay taken until Release.
+// Forget removes megaflows from the index, and calls remove for each. It returns the
+// megaflows that were not removed before. Their slots stay taken until Release.
 func (f *Index) Forget(list []*Megaflow, remove func(*Megaflow)) []*Megaflow {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,15 +10,15 @@ import (
 	"weft/internal/share"
 )
 
-// Quotas of one port in the workers' caches (share.Ports): masks, slots and actions.
-// They leave room for other ports, whatever a guest sends.
+// This file limits the use of the workers' caches by one port: masks, slots and actions
+// each have a quota (share.Ports). Whatever a guest sends, other ports have room.
 //
-// A port beyond its quota of masks gets a reserved mask for its next megaflow. This
-// mask matches more bits than necessary, so the megaflow is still correct.
+// If a port has used up its quota of masks, its next megaflow gets a reserved mask. The
+// reserved mask matches more bits than necessary, so the megaflow is still correct.
 
 const (
-	// A megaflow's idle timeout is Idle while its port uses at most half of its
-	// quota, and falls to LeastIdle as the quota fills (Stays).
+	// The idle timeout of a megaflow is Idle while its port uses at most half of its
+	// quota. The timeout falls to LeastIdle as the quota fills (Stays).
 	Idle      = 10 * time.Second
 	LeastIdle = time.Second
 )
@@ -26,14 +26,15 @@ const (
 // NarrowMasks is the number of masks that narrow can return.
 const NarrowMasks = 2
 
-// changing has the header bits that often differ between a connection's frames.
+// changing has the header bits that often differ between frames of one connection.
 var changing = flowtable.Key{
 	flowtable.WIP: 0xff<<48 | 0xff<<40 | 0xffff, // nw_tos, nw_ttl, tcp_flags
 	flowtable.WL4: 0xffffffff,                   // ipv6_label
 }
 
-// narrow returns the reserved mask to use in place of mask. It has all header bits,
-// without those of changing unless mask has one of them.
+// narrow returns the reserved mask that replaces mask. The reserved mask has all header
+// bits except changing (bits that vary within a connection). If mask has one of the
+// changing bits, the reserved mask has these bits, too.
 func narrow(mask *flowtable.Key) flowtable.Key {
 	var all, most flowtable.Key
 	changes := false
@@ -47,12 +48,12 @@ func narrow(mask *flowtable.Key) flowtable.Key {
 	return most
 }
 
-// mostActions is the number of usable entries of the action store. A quarter is left,
-// because a free piece may be too small.
+// mostActions is the number of usable entries of the action store. A quarter stays
+// unused, because free pieces may be too small for a list of actions.
 func mostActions(limits flowtable.Sizes) int { return limits.Actions / 4 * 3 }
 
-// Stays returns the idle timeout of megaflows by port. The scarcest of slots, masks
-// and actions determines it.
+// Stays returns the idle timeout of each port's megaflows. The scarcest of slots, masks
+// and actions determines the timeout.
 func (f *Index) Stays() map[uint32]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,8 +66,8 @@ func (f *Index) Stays() map[uint32]time.Duration {
 	return stays
 }
 
-// idleTime returns the idle timeout if used of limit entries are in use. It falls as
-// entries become scarce.
+// idleTime returns the idle timeout of megaflows when used of limit entries are in use.
+// The fewer entries are free, the shorter is the timeout.
 func idleTime(used, limit int) time.Duration {
 	free, half := max(limit-used, 0), max(limit/2, 1)
 	if free >= half {
@@ -75,14 +76,15 @@ func idleTime(used, limit int) time.Duration {
 	return LeastIdle + (Idle-LeastIdle)*time.Duration(free)/time.Duration(half)
 }
 
-// idleOf returns the idle timeout of the megaflows of port owner. p is the use of one
-// resource.
+// idleOf returns the idle timeout for the megaflows of port owner. p has the ports' use
+// of one resource, such as masks.
 func idleOf(p *share.Ports, owner uint32) time.Duration {
 	return idleTime(p.Own(owner)+p.Count(), p.Limit())
 }
 
-// fit returns mask if a megaflow uses it or the port's quota has room, otherwise the
-// narrow mask. The second result is the record of the mask, or nil.
+// fit returns mask if some megaflow already uses it, or if the quota of port owner has
+// room for a new mask. Otherwise it returns the reserved mask (narrow). The second
+// result is the index's record of the returned mask, or nil.
 func (f *Index) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskRecord) {
 	if record := f.masks[*mask]; record != nil || f.maskShares.MayHave(owner, 1) {
 		return mask, record
@@ -92,10 +94,11 @@ func (f *Index) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskRec
 	return &fits, f.masks[fits]
 }
 
-// OwnerOf returns the port whose quota counts a megaflow.
+// OwnerOf returns the port whose quota a megaflow with this key uses.
 func OwnerOf(key *flowtable.Key) uint32 { return uint32(key[flowtable.WPort] >> 32) }
 
-// LimitRows is a limits.Source for slots, masks and actions.
+// LimitRows reports the use and the limits of slots, masks and actions; it is a
+// limits.Source.
 func (f *Index) LimitRows(emit func(limits.Row)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // sizes are small, so that tests reach the limits.
 var sizes = flowtable.Sizes{Megaflows: 1024, Exact: 1024, Masks: 16, Actions: 8192}
 
-// Removing all megaflows returns every port's use to 0.
+// When all megaflows are removed, every port's use is 0.
 func TestSharesAreGivenBack(t *testing.T) {
 	f := New(sizes)
 	var all []*Megaflow
@@ -84,8 +84,8 @@ func TestIdleTimeFollowsTheLoad(t *testing.T) {
 	}
 }
 
-// The idle time of a port's megaflows shrinks as its quota fills. Other ports keep
-// theirs.
+// The idle timeout of a port's megaflows gets shorter as the port's quota fills.
+// Megaflows of other ports keep their timeout.
 func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -122,8 +122,8 @@ func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
 	}
 }
 
-// A port's limit row shows the limit at which megaflows are refused, and counts
-// refusals.
+// The limit row of a port shows the limit at which megaflows are refused, and the
+// number of refused megaflows.
 func TestMegaflowRowsTellTheLimit(t *testing.T) {
 	f := New(sizes)
 	refusals := 0

@@ -28,8 +28,8 @@ var captureCaches = map[datapath.CaptureCache]string{
 	datapath.CacheExact: "exact", datapath.CacheMegaflow: "megaflow", datapath.CacheControl: "control",
 }
 
-// Captured converts a frame to the API's form, without lost frames and megaflow. wall
-// is the wall-clock time of CLOCK_MONOTONIC 0.
+// Captured converts a captured frame to the API's form, except for the number of lost
+// frames and the megaflow. wall is the wall-clock time at which CLOCK_MONOTONIC was 0.
 func Captured(f *datapath.Capture, names openflow.Names, wall time.Time) *api.Captured {
 	c := &api.Captured{
 		Time: wall.Add(time.Duration(f.TimeNS)), Worker: f.Worker, Kind: captureKinds[f.Kind],
@@ -60,7 +60,8 @@ func Captured(f *datapath.Capture, names openflow.Names, wall time.Time) *api.Ca
 	return c
 }
 
-// PortWord returns a port's name, or its number if the port is gone.
+// PortWord returns the name of a port. It returns the number if the port no longer
+// exists.
 func PortWord(names openflow.Names, number uint32) string {
 	if name, ok := names.PortName(number); ok {
 		return name
@@ -108,8 +109,8 @@ func FrameMatch(k *flowtable.Key) *openflow.Match {
 	return &m
 }
 
-// Summary returns a frame's addresses and ports in match syntax, or "" if it is
-// malformed.
+// Summary returns the addresses and ports of a frame in match syntax. It returns "" for
+// a malformed frame.
 func Summary(f *datapath.Capture, names openflow.Names) string {
 	var b packet.Batch
 	frame, header := b.Next()

@@ -17,8 +17,8 @@ import (
 )
 
 // A capture makes the workers copy frames into capture rings (datapath/capture.go). A
-// tap selects the frames. Without a client there is no tap, and nobody reads the
-// rings.
+// tap in the workers selects the frames. While no client captures, there is no tap, and
+// nobody reads the rings.
 
 const (
 	// captureInterval is the interval at which the capture rings are read.
@@ -31,11 +31,13 @@ const (
 	captureBacklogBytes = 16 << 20
 	// captureChunk is the number of frames that are read without releasing the locks.
 	captureChunk = 256
-	// mostChunks is the number of chunks in a full ring.
+	// mostChunks is the number of chunks (captureChunk frames) that a full capture ring
+	// can have.
 	mostChunks = datapath.CaptureRingBytes / 64 / captureChunk
 )
 
-// Captures has all sessions. Captures.mu is taken before Engine.Hold.
+// Captures has the sessions of all clients that capture frames. Captures.mu is taken
+// before Engine.Hold.
 type Captures struct {
 	engine  Engine
 	log     *slog.Logger
@@ -59,8 +61,10 @@ type Session struct {
 	tap    datapath.Tap
 	index  uint32
 	frames chan datapath.Capture
-	bytes  atomic.Int64  // bytes of the frames in the channel
-	lost   atomic.Uint64 // number of frames lost because the channel was full
+	bytes  atomic.Int64 // bytes of the frames in the channel
+	// number of frames lost because the client did not read fast enough and its channel
+	// was full
+	lost atomic.Uint64
 }
 
 func (s *Session) offer(f datapath.Capture) {
@@ -75,7 +79,8 @@ func (s *Session) offer(f datapath.Capture) {
 	s.lost.Add(1)
 }
 
-// Begin starts a session. Its tap is active in all workers until End.
+// Begin starts a session of a client. When it returns, the tap is active in all
+// workers. End removes it.
 func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,18 +94,18 @@ func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	defer release()
 	c.follow(w)
 	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &s.tap))
-	_ = c.workers.WaitApplied() // error ignored: follow sends the tap to the next engine
+	_ = c.workers.WaitApplied() // error ignored: the function follow sends the tap to the next engine
 	c.sessions[index] = s
 	c.active++
-	if !c.reading { // an earlier session's reader serves this one too
+	if !c.reading { // if a reader runs for another session, it serves this session too
 		c.reading = true
 		go c.read()
 	}
 	return s, nil
 }
 
-// End ends a session and removes its tap. It discards frames already copied for the
-// tap, because another session gets the tap's number.
+// End ends a session and removes its tap. It discards frames that were already copied
+// for the tap, because another session may get the number of the tap.
 func (c *Captures) End(s *Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,12 +118,14 @@ func (c *Captures) End(s *Session) {
 	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &datapath.Tap{}))
 	_ = c.workers.WaitApplied()
 	for i := range c.rings {
-		for n := 0; n < mostChunks && c.drain(i); n++ { // limited, because other sessions may refill the ring
+		// limited, because frames of other sessions may refill the ring
+		for n := 0; n < mostChunks && c.drain(i); n++ {
 		}
 	}
 }
 
-// Disarm removes the taps of an earlier control process.
+// Disarm removes all taps in the workers. Control calls it at startup, because an
+// earlier control process may have left taps.
 func Disarm(w Workers) {
 	for i := range uint32(datapath.MaxTaps) {
 		w.Broadcast(datapath.AppendTap(nil, i, &datapath.Tap{}))
@@ -137,8 +144,8 @@ func (c *Captures) read() {
 	}
 }
 
-// turn reads a chunk from each ring. The result active is false if no session is left.
-// The result pending is true if a ring may have more frames.
+// turn reads one chunk of frames from each ring. active is false if no session is left.
+// pending is true if a ring may have more frames.
 func (c *Captures) turn() (active, pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,8 +162,8 @@ func (c *Captures) turn() (active, pending bool) {
 	return true, pending
 }
 
-// follow moves to a new engine's workers and sends them all taps. The caller holds
-// c.mu and Engine.Hold.
+// follow makes w, the workers of a new engine, the present workers, and sends them all
+// taps. The caller holds c.mu and Engine.Hold.
 func (c *Captures) follow(w Workers) {
 	if c.workers == w {
 		return
@@ -172,8 +179,8 @@ func (c *Captures) follow(w Workers) {
 	}
 }
 
-// drain passes at most captureChunk frames of worker i to the sessions. It returns
-// true if more may remain.
+// drain passes at most captureChunk frames of worker i to the sessions. It returns true
+// if the ring may have more frames.
 func (c *Captures) drain(i int) bool {
 	ring := c.rings[i]
 	defer ring.Release()
@@ -197,7 +204,8 @@ func (c *Captures) drain(i int) bool {
 	return true
 }
 
-// lostOf returns the lost frames of a session. The caller holds c.mu and Engine.Hold.
+// lostOf returns the number of frames that a session has lost. The caller holds c.mu
+// and Engine.Hold.
 func (c *Captures) lostOf(s *Session) uint64 {
 	n := s.lost.Load()
 	for _, sh := range c.workers.Shared() {
@@ -206,10 +214,10 @@ func (c *Captures) lostOf(s *Session) uint64 {
 	return n
 }
 
-// Run starts a session and calls handle with each captured frame and the number of
-// lost frames. It calls ready when the tap is active, and idle when no frame waits.
-// Run returns when ctx ends, a function returns an error, or limit frames have come
-// (0: no limit).
+// Run starts a session with a tap. It calls ready when the tap is active. It calls
+// handle with each captured frame and the number of lost frames, and idle when no frame
+// waits. Run returns when ctx ends, when a function returns an error, or after limit
+// frames (0: no limit).
 func (c *Captures) Run(ctx context.Context, tap datapath.Tap, ready, idle func() error, handle func(f *datapath.Capture, lost uint64) error) error {
 	s, err := c.Begin(tap)
 	if err != nil {
@@ -241,7 +249,8 @@ func (c *Captures) Run(ctx context.Context, tap datapath.Tap, ready, idle func()
 	return idle()
 }
 
-// Counts returns the number of sessions, and the lost frames of all sessions so far.
+// Counts returns the number of sessions, and the total number of frames that all
+// sessions have lost so far.
 func (c *Captures) Counts() (active int, lost uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,7 +23,7 @@ func newTestCaptures(t *testing.T) (*Captures, *testEngine, *testWorkers) {
 	return NewCaptures(e, slog.New(slog.DiscardHandler)), e, w
 }
 
-// A client that does not read loses frames and receives their number.
+// A client that does not read its capture loses frames, and is told their number.
 func TestCaptureLoses(t *testing.T) {
 	c, _, w := newTestCaptures(t)
 	s, err := c.Begin(datapath.Tap{Kind: datapath.TapDrops})
@@ -44,7 +44,7 @@ func TestCaptureLoses(t *testing.T) {
 	}
 }
 
-// A session continues with the next engine.
+// A capture continues with the next engine.
 func TestCaptureFollowsTheEngine(t *testing.T) {
 	c, e, before := newTestCaptures(t)
 	s, err := c.Begin(datapath.Tap{Kind: datapath.TapDrops})
@@ -131,7 +131,7 @@ func TestOneReader(t *testing.T) {
 	}
 }
 
-// A capture buffers a bounded number of bytes for a client that does not read.
+// The bytes that a capture buffers for a client that does not read are limited.
 func TestCaptureBacklogIsBoundedInBytes(t *testing.T) {
 	s := &Session{frames: make(chan datapath.Capture, captureBacklog)}
 	frame := datapath.Capture{Data: make([]byte, 1<<16)}

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// eventInterval is the interval between two reads of the event ring. eventChunk
-	// limits the events of one read, which gives 50,000 events per second. Further
-	// events are lost and counted.
+	// eventInterval is the interval between two reads of the event ring. eventChunk is
+	// the largest number of events of one read. Together they allow 50,000 events a
+	// second. Further events are lost and counted.
 	eventInterval = 10 * time.Millisecond
 	eventChunk    = 500
 )
 
-// ConnectionEvents passes connection events to monitors. Its mu is taken before
-// Engine.Hold.
+// ConnectionEvents passes events about tracked connections to monitors.
+// ConnectionEvents.mu is taken before Engine.Hold.
 type ConnectionEvents struct {
 	engine Engine
 
@@ -38,7 +38,7 @@ func NewConnectionEvents(engine Engine) *ConnectionEvents {
 	return &ConnectionEvents{engine: engine, followers: map[*ConnectionFollower]struct{}{}}
 }
 
-// ConnectionFollower is a monitor that follows connections.
+// ConnectionFollower is a monitor that follows tracked connections.
 type ConnectionFollower struct {
 	monitor *Monitor
 	kinds   uint8   // kinds of events (conntrack.Memory.Watch)
@@ -57,7 +57,7 @@ func (c *ConnectionEvents) Begin(f *ConnectionFollower) {
 		}
 		c.release()
 	}
-	if !c.reading { // an earlier reader serves this follower too
+	if !c.reading { // if a reader runs for another follower, it serves this follower too
 		c.reading = true
 		go c.read()
 	}
@@ -74,8 +74,8 @@ func (c *ConnectionEvents) End(f *ConnectionFollower) {
 	c.watch()
 }
 
-// follow moves to the connection table of a new engine. The caller holds c.mu and
-// Engine.Hold.
+// follow makes the connection table of a new engine the present one. The caller holds
+// c.mu and Engine.Hold.
 func (c *ConnectionEvents) follow(w Workers) {
 	if c.workers == w {
 		return
@@ -87,8 +87,8 @@ func (c *ConnectionEvents) follow(w Workers) {
 	}
 }
 
-// watch makes the workers report the wanted kinds of events. The caller holds c.mu
-// and Engine.Hold.
+// watch makes the workers report the kinds of events that any follower wants. The
+// caller holds c.mu and Engine.Hold.
 func (c *ConnectionEvents) watch() {
 	kinds, zone, first := uint8(0), (*uint16)(nil), true
 	for f := range c.followers {
@@ -164,8 +164,8 @@ func (c *ConnectionEvents) pass(e *conntrack.Event) {
 	}
 }
 
-// FollowConnections follows connections. zone "" means all zones. kinds is a list
-// with commas; "" means all kinds.
+// FollowConnections makes a follower of tracked connections. An empty zone means all
+// zones. kinds is a comma-separated list; "" means all kinds.
 func FollowConnections(monitor *Monitor, zone, kinds string) (*ConnectionFollower, error) {
 	f := &ConnectionFollower{monitor: monitor, kinds: conntrack.AllEvents}
 	if zone != "" {
@@ -188,7 +188,8 @@ func FollowConnections(monitor *Monitor, zone, kinds string) (*ConnectionFollowe
 	return f, nil
 }
 
-// Connection converts the entry e to the API's form. line is its ovs-dpctl format.
+// Connection converts the connection e to the API's form. line is the connection in the
+// format of ovs-dpctl.
 func Connection(e *conntrack.Entry, line string) api.Connection {
 	c := api.Connection{
 		Protocol: conntrack.ProtoName(e.Orig.Proto), Zone: e.Orig.Zone, Mark: e.Mark, TimeoutS: e.TimeoutS,
@@ -203,7 +204,8 @@ func tuple(t *conntrack.Tuple) api.Tuple {
 	return api.Tuple{Src: src.String(), Dst: dst.String(), SrcPort: t.SrcPort, DstPort: t.DstPort}
 }
 
-// Expectation describes an announced connection for the API.
+// Expectation converts an expected connection (one that another connection has
+// announced) to the API's form.
 func Expectation(e *conntrack.Expected) api.Expectation {
 	return api.Expectation{Protocol: conntrack.ProtoName(e.Tuple.Proto), Tuple: tuple(&e.Tuple), Parent: tuple(&e.Parent),
 		Zone: e.Tuple.Zone, TimeoutS: e.TimeoutS, Line: string(e.AppendTo(nil))}

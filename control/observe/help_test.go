@@ -15,7 +15,8 @@ import (
 	"weft/internal/shm"
 )
 
-// testEngine is an Engine with one worker, played by the test. It records taps.
+// testEngine is an Engine with one worker that the test plays. It records the taps that
+// are set.
 type testEngine struct {
 	mu      sync.RWMutex
 	workers Workers

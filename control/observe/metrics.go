@@ -19,18 +19,19 @@ import (
 // Numbers are what the metrics show.
 type Numbers struct {
 	Show api.Show
-	// TableFlows has the number of flows by table.
+	// TableFlows has the number of flows in each table, by table number.
 	TableFlows map[uint8]int
-	// Refused counts misses without a megaflow. NotLearnt counts learned flows
-	// refused at a limit.
+	// Refused counts misses that were executed without a megaflow. NotLearnt counts
+	// flows of learn actions that were refused at a limit.
 	Refused, NotLearnt uint64
 	// Engines that were replaced, by reason.
 	Died, WorkerHung, ServerHung uint64
-	// Hangs counts hung engines by port number.
+	// Hangs has the number of engines that hung while they used a port, by port number.
 	Hangs map[uint32]uint64
 	// RequestsGivenUp counts API requests that took too long.
 	RequestsGivenUp uint64
-	// Captures and Monitors count sessions. CapturesLost counts lost frames.
+	// Captures and Monitors are the numbers of sessions. CapturesLost counts the frames
+	// that captures have lost.
 	Captures, Monitors int
 	CapturesLost       uint64
 	Connections        *ConnectionNumbers // nil: there is no table
@@ -44,8 +45,8 @@ type ConnectionNumbers struct {
 	conntrack.Counters
 }
 
-// MetricsHandler serves the metrics in Prometheus's text format. Those of the Go runtime and
-// of the process are the control process's.
+// MetricsHandler serves the metrics in Prometheus's text format. The metrics of the Go
+// runtime and of the process are about the control process.
 func MetricsHandler(numbers func() *Numbers) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(&collector{numbers}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -93,7 +94,7 @@ var (
 	metricWorkerDrops   = describe("worker_drops_total", "Frames dropped, by reason.", "worker", "core", "reason")
 )
 
-// Describe sends nothing, because labels come and go.
+// Describe sends nothing, because the set of labels changes at run time.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c *collector) Collect(metrics chan<- prometheus.Metric) {
@@ -139,7 +140,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// stateUp is the state of a port that forwards.
+// stateUp is the word for the state of a port that forwards.
 const stateUp = "up"
 
 func counter(metrics chan<- prometheus.Metric, desc *prometheus.Desc, v float64, labels ...string) {
@@ -193,7 +194,8 @@ var (
 	metricConnectionsLost    = describe("connection_events_lost_total", "Events of connections that a monitor asked for and for which there was no room.")
 )
 
-// collectConnections emits nothing if c is nil.
+// collectConnections emits metrics about tracked connections. It emits nothing if c is
+// nil.
 func collectConnections(c *ConnectionNumbers, metrics chan<- prometheus.Metric) {
 	if c == nil {
 		return

@@ -22,7 +22,7 @@ type Monitors struct {
 	monitors map[*Monitor]struct{}
 }
 
-// Monitor is a client that follows flows, ports or connections.
+// Monitor is an API client that follows flows, ports or connections.
 type Monitor struct {
 	filter openflow.FlowMod // selects flows
 	events chan *api.Event
@@ -37,7 +37,7 @@ func NewMonitor(filter openflow.FlowMod) *Monitor {
 // Events returns the channel of events, in their order.
 func (m *Monitor) Events() <-chan *api.Event { return m.events }
 
-// TakeLost returns the number of events lost since the last call.
+// TakeLost returns the number of events that this client has lost since the last call.
 func (m *Monitor) TakeLost() uint64 { return m.lost.Swap(0) }
 
 func (m *Monitors) Add(monitor *Monitor) {
@@ -60,8 +60,9 @@ func (m *Monitors) Remove(monitor *Monitor) {
 // Count returns the number of monitors.
 func (m *Monitors) Count() int { return int(m.count.Load()) }
 
-// TellFlow sends an event to the monitors that select the flow. It calls describe at
-// most once. The caller holds the lock of the rules.
+// TellFlow sends an event about flow r to the monitors that select the flow. It calls
+// describe at most once, and only if a monitor needs it. The caller holds the lock of
+// the rules.
 func (m *Monitors) TellFlow(now time.Time, event string, r *openflow.Rule, describe func() api.Flow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"weft/openflow"
 )
 
-// A client that does not read gets the number of lost events, and delays no change.
+// A client that does not read is told the number of lost events. It does not delay
+// changes of flows.
 func TestMonitorLoses(t *testing.T) {
 	var all Monitors
 	who := NewMonitor(openflow.FlowMod{Table: openflow.TableAll})
@@ -33,7 +34,7 @@ func TestMonitorLoses(t *testing.T) {
 	}
 }
 
-// An unselected flow's change does not call describe.
+// TellFlow does not call describe if no monitor selects the flow.
 func TestMonitorChooses(t *testing.T) {
 	var all Monitors
 	who := NewMonitor(openflow.FlowMod{Table: 3})
@@ -50,7 +51,7 @@ func TestMonitorChooses(t *testing.T) {
 	}
 }
 
-// The first Update sends all ports, later ones only differences.
+// The first Update sends the states of all ports. Later calls send only changes.
 func TestPortStates(t *testing.T) {
 	var p PortStates
 	var got []string

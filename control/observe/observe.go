@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package observe shows what the switch does: captures, live traces, events, hot
-// megaflows, traces of hypothetical frames, and metrics. Without a client it costs
-// nothing.
+// Package observe shows what the switch does: captures, live traces, events, the
+// hottest megaflows, traces of hypothetical frames, and metrics. While no client asks
+// for them, the package costs nothing.
 //
 // Captures.mu and ConnectionEvents.mu are taken before the pipeline's lock
-// (Engine.Hold), Monitors.mu after it. The API calls the observers. The pipeline
-// reports flows to Monitors.
+// (Engine.Hold), Monitors.mu after it. The API calls this package. The pipeline reports
+// changes of flows to Monitors.
 package observe
 
 import (
@@ -18,8 +18,8 @@ import (
 type Workers interface {
 	// Broadcast sends a command to all workers, unless their engine has died.
 	Broadcast(msg []byte)
-	// WaitApplied waits until all commands are applied. An error means that the
-	// engine has died.
+	// WaitApplied waits until the workers have applied all commands. An error means
+	// that the engine has died.
 	WaitApplied() error
 	Shared() []*datapath.Shared
 	Connections() *conntrack.Memory
@@ -27,7 +27,8 @@ type Workers interface {
 
 // Engine gives access to the workers of the present engine.
 type Engine interface {
-	// Hold returns the present workers, or nil before the first engine. They stay in
-	// place and mapped until the caller calls release, once.
+	// Hold returns the present workers, or nil before the first engine. They are
+	// neither replaced nor unmapped until the caller calls release. The caller calls it
+	// exactly once.
 	Hold() (w Workers, release func())
 }

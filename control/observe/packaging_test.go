@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The alert rules and the dashboard name existing metrics only.
+// The alert rules and the dashboard use only metrics that exist.
 func TestPackagedMetricNames(t *testing.T) {
 	known := map[string]bool{}
 	for pattern, name := range map[string]*regexp.Regexp{

@@ -8,11 +8,11 @@ import (
 	"weft/api"
 )
 
-// PortStates has the port states that one client has received.
+// PortStates has the states of the ports that one client has received so far.
 type PortStates struct{ known map[uint32]api.PortState }
 
-// Update stores the present states and calls send, unless nil, for each change. If
-// initial is true, new ports are sent as initial.
+// Update stores the present states of the ports. It calls send for each change; send
+// may be nil. If initial is true, it sends new ports as initial states.
 func (p *PortStates) Update(list []api.Port, initial bool, send func(*api.Event) error) (err error) {
 	now := map[uint32]api.PortState{}
 	emit := func(event string, s api.PortState) {

@@ -15,13 +15,13 @@ type Tracer interface {
 	Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openflow.Translation
 }
 
-// maxTracked limits the look-ups after connection tracking.
+// maxTracked limits how often a trace looks a frame up again after connection tracking.
 const maxTracked = 16
 
-// Trace follows a hypothetical frame through the tables. flow has the frame's fields,
-// and view the ports. ctNext is the ct_state after connection tracking; "" means a
-// new connection. The result shows ports by the names in names, or by number if names
-// is nil.
+// Trace follows a hypothetical frame through the tables. flow has the frame's fields.
+// view has the names of ports that flow may use. ctNext is the ct_state after
+// connection tracking; "" means a new connection. The result shows ports by their names
+// in names, or by number if names is nil.
 func Trace(tables Tracer, view, names openflow.Names, flow, ctNext string) (api.Trace, error) {
 	if flow == "" {
 		return api.Trace{}, usererr.Errorf("flow: a frame is missing; expected match fields as in in_port=1,tcp,nw_dst=10.0.0.1")
@@ -52,7 +52,7 @@ type trace struct {
 	tables  Tracer
 	names   openflow.Names
 	ctState uint64 // ct_state that every tracking returns
-	left    int    // remaining look-ups after connection tracking
+	left    int    // number of further look-ups after connection tracking that are allowed
 }
 
 func (c *trace) follow(key *flowtable.Key) api.Trace {

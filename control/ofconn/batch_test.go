@@ -42,7 +42,8 @@ func TestBarriersInBatches(t *testing.T) {
 	}
 }
 
-// Waiting events share writes of at most maxEventWrite bytes, unless one is larger.
+// One write sends several waiting events, together at most maxEventWrite bytes. A
+// larger event has a write of its own.
 func TestEventsShareWrites(t *testing.T) {
 	var events [][]byte
 	var all []byte

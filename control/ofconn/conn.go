@@ -17,17 +17,20 @@ import (
 	"weft/openflow/ofp"
 )
 
-// Conn is one connection. Its reader goroutine owns all fields that name no other
-// owner.
+// Conn is one OpenFlow connection. The goroutine that reads from it owns all fields for
+// which no other owner is named.
 type Conn struct {
 	service    *Service
 	net        net.Conn
 	reader     *bufio.Reader
 	name, peer string
 	role       Role
-	controller *controller // nil: the peer has connected to the switch
+	// the controller to which the switch connected; nil: the peer has connected to the
+	// switch
+	controller *controller
 	version    ofp.Version
-	// tableInCommand: the flow_mods of OpenFlow 1.0 have their table in the command.
+	// tableInCommand: flow_mods of OpenFlow 1.0 have their table number in the field
+	// command.
 	tableInCommand bool
 	bundles        map[uint32]*bundle
 	config         ofp.SwitchConfig
@@ -50,10 +53,10 @@ type Conn struct {
 	monitors map[uint32]*ofp.Monitor
 	watching bool // counted in Service.watchers
 
-	dropped atomic.Uint64 // frames dropped because the peer did not read
+	dropped atomic.Uint64 // number of frames dropped because the peer did not read
 }
 
-// defaultMissLen is the number of bytes that a controller gets of a frame by default
+// defaultMissLen is the number of bytes of a frame that a controller gets by default
 // (OpenFlow 1.0, 5.3.2).
 const defaultMissLen = 128
 
@@ -100,14 +103,14 @@ func (c *Conn) end() {
 	}
 }
 
-// serveUntilEnd serves the connection, and then stops the frames if no other connection
-// wants them.
+// serveUntilEnd serves the connection until it ends. It then stops the frames for
+// controllers if no other connection wants them.
 func (c *Conn) serveUntilEnd() {
 	c.serve()
 	c.service.followFrames()
 }
 
-// negotiate exchanges hellos and chooses the version.
+// negotiate exchanges hello messages and chooses the OpenFlow version.
 func (c *Conn) negotiate() error {
 	if err := c.write(ofp.AppendHello(nil, 0)); err != nil {
 		return err
@@ -133,7 +136,7 @@ func (c *Conn) negotiate() error {
 	return nil
 }
 
-// begin makes the connection ready for events.
+// begin makes the connection ready to get events in version v.
 func (c *Conn) begin(v ofp.Version) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,8 +188,8 @@ func (c *Conn) handle(m []byte) error {
 	return nil
 }
 
-// fail answers a failed request. An error of the connection itself ends the
-// connection.
+// fail answers a failed request m with an OpenFlow error. It returns an error, which
+// ends the connection, if the connection itself has failed.
 func (c *Conn) fail(m []byte, err error) error {
 	var coded *openflow.CodedError
 	if errors.As(err, &coded) {

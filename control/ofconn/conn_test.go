@@ -16,14 +16,14 @@ import (
 	"weft/openflow/ofp/ofptest"
 )
 
-// closes reports whether the service closes the connection.
+// closes reports whether the service closes the peer's connection.
 func (p *peer) closes() bool {
 	_ = p.SetReadDeadline(time.Now().Add(patience))
 	_, err := io.Copy(io.Discard, p)
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// A hello chooses the highest version of both sides.
+// After the hellos, both ends use the highest version that both support.
 func TestNegotiate(t *testing.T) {
 	r := newRig(t)
 	for _, c := range []struct {
@@ -51,7 +51,8 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
-// A peer that sends garbage loses its own connection. The others go on.
+// A peer that sends garbage loses its own connection. Connections of other peers
+// continue.
 func TestGarbage(t *testing.T) {
 	r := newRig(t)
 	steady := r.connect(openflow.Version13)
@@ -62,7 +63,7 @@ func TestGarbage(t *testing.T) {
 		for i := range junk {
 			junk[i] = byte(random.Uint32())
 		}
-		if n%2 == 0 { // a header of the version with a random body
+		if n%2 == 0 { // every second message has a valid header of the version, and a random body
 			junk[0], junk[1] = byte(p.v), byte(random.IntN(40))
 			junk[2], junk[3] = 0, byte(len(junk))
 		}
@@ -79,7 +80,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// Connections beyond the limit of a peer are closed, and counted.
+// Connections that exceed the limit of a peer are closed and counted.
 func TestConnectionLimit(t *testing.T) {
 	r := newRig(t)
 	for range MaxPeerConnections {
@@ -91,8 +92,9 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// A peer that does not read its events is disconnected at the limit of bytes. The change
-// that causes an event never waits for it, and another peer gets all events.
+// A peer that does not read its events is disconnected when too many bytes of events
+// wait. The change that causes an event never waits for this peer, and another peer
+// gets all events.
 func TestStalledMonitor(t *testing.T) {
 	r := newRig(t)
 	monitor := ofptest.Message(openflow.Version13, 18, 5, uint16(0xffff), uint16(0), uint32(0), uint32(0x4f4e4600), uint32(1870),
@@ -130,7 +132,8 @@ func TestStalledMonitor(t *testing.T) {
 	}
 }
 
-// A peer with the role read, and a slave, may not change the switch.
+// A peer with role Read, and a controller with the OpenFlow role slave, may not change
+// the switch.
 func TestWhoMayChange(t *testing.T) {
 	r := newRig(t)
 	r.role.Store(int32(Read))
@@ -166,8 +169,8 @@ func TestWhoMayChange(t *testing.T) {
 	}
 }
 
-// A controller is tried again, and gets the flow_removed of its flows. A connection that
-// ends in the middle of a message harms nothing.
+// The switch connects again to a lost controller, and sends it flow_removed for its
+// flows. A connection that ends in the middle of a message has no other effect.
 func TestController(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -198,7 +201,7 @@ func TestController(t *testing.T) {
 	}
 }
 
-// A standalone switch has one flow more while it has no controller.
+// A standalone switch has one additional flow while no controller is connected.
 func TestStandalone(t *testing.T) {
 	r := newRig(t)
 	for _, step := range []struct {

@@ -26,11 +26,11 @@ const (
 	maxBackoff = 8 * time.Second
 	// dialTimeout limits the time of one attempt to connect.
 	dialTimeout = 5 * time.Second
-	// After probeInterval without a message, the controller is asked for an echo.
-	// After another one, the connection ends.
+	// After probeInterval without a message, the switch sends an echo request to the
+	// controller. After another probeInterval without an answer, the connection ends.
 	probeInterval = 5 * time.Second
-	// A standalone switch forwards by itself after standaloneDelay without a
-	// controller.
+	// standaloneDelay is the time without a controller after which a standalone switch
+	// forwards on its own.
 	standaloneDelay = 3 * probeInterval
 )
 
@@ -40,8 +40,8 @@ type controller struct {
 	connected atomic.Bool
 }
 
-// ParseTarget parses a controller or a listener: a word of allowed, such as tcp, and
-// HOST:PORT.
+// ParseTarget parses a controller or a listener, WORD:HOST:PORT. WORD is one of
+// allowed, such as tcp.
 func ParseTarget(text string, allowed ...string) (word, address string, err error) {
 	word, address, ok := strings.Cut(text, ":")
 	for _, a := range allowed {
@@ -70,7 +70,8 @@ func ParseListener(text string) (word, address string, err error) {
 	return word, net.JoinHostPort(host, port), nil
 }
 
-// Listen opens a listener. pssl needs config.
+// Listen opens the listener that text describes (see ParseListener). A pssl listener
+// needs config.
 func Listen(text string, config *tls.Config) (net.Listener, error) {
 	word, address, err := ParseListener(text)
 	if err != nil {
@@ -86,8 +87,8 @@ func Listen(text string, config *tls.Config) (net.Listener, error) {
 	return l, nil
 }
 
-// LoadTLS reads ca.pem, cert.pem and key.pem from a directory. Both ends need a
-// certificate of this authority.
+// LoadTLS reads ca.pem, cert.pem and key.pem from a directory. Both ends of a
+// connection need a certificate of this authority.
 func LoadTLS(dir string) (*tls.Config, error) {
 	pem, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
 	if err != nil {
@@ -104,8 +105,8 @@ func LoadTLS(dir string) (*tls.Config, error) {
 	return &tls.Config{
 		Certificates: []tls.Certificate{cert}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
 		MinVersion: tls.VersionTLS12,
-		// Controllers' certificates seldom name their address. VerifyConnection
-		// checks only the authority, as Open vSwitch does.
+		// Certificates of controllers seldom name the controller's address.
+		// VerifyConnection therefore checks only the authority, as Open vSwitch does.
 		InsecureSkipVerify: true,
 		VerifyConnection:   func(s tls.ConnectionState) error { return verify(s, pool) },
 	}, nil
@@ -179,7 +180,8 @@ func (c *controller) session(ctx context.Context) error {
 	return nil
 }
 
-// probe closes the connection if a silent controller does not answer an echo request.
+// probe sends an echo request to a silent controller, and closes the connection if the
+// controller does not answer.
 func (c *Conn) probe(ctx context.Context) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
@@ -213,8 +215,8 @@ func (c *Conn) probe(ctx context.Context) {
 // standaloneCookie marks the flow of a standalone switch.
 const standaloneCookie = 0x7765667473610001
 
-// standAlone makes the switch a learning switch while no controller is connected,
-// until ctx ends.
+// standAlone makes the switch a learning switch while no controller is connected. It
+// returns when ctx ends.
 func (s *Service) standAlone(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -11,13 +11,13 @@ import (
 	"weft/openflow/ofp"
 )
 
-// The queue of events of a connection is limited in bytes.
+// This file has the queue of events of a connection. The queue is limited in bytes.
 
-// MaxMonitors limits the flow monitors of a connection. Further ones are refused.
+// MaxMonitors limits the flow monitors of a connection. Further monitors are refused.
 const MaxMonitors = 64
 
-// post queues an event. If the queue is full, a frame is dropped and counted; any
-// other event ends the connection. The caller holds c.mu.
+// post queues an event m. If the queue is full and the event is a frame, it is dropped
+// and counted. Any other event then ends the connection. The caller holds c.mu.
 func (c *Conn) post(m []byte, frame bool) {
 	switch {
 	case c.ended || !c.ready:
@@ -45,8 +45,9 @@ func (c *Conn) queued() int {
 	return c.bytes
 }
 
-// maxEventWrite is the number of bytes up to which events share a write: a write for
-// each packet_in would limit their rate. A reply waits for at most one such write.
+// maxEventWrite is the largest number of bytes of events in one write. One write for
+// each packet_in would limit the rate of frames. A reply waits for at most one such
+// write.
 const maxEventWrite = 64 << 10
 
 // sendEvents writes queued events until the connection ends.
@@ -79,8 +80,8 @@ func (c *Conn) sendEvents() {
 	}
 }
 
-// joinEvents appends the first events to b, at least one. It also returns the remaining
-// events.
+// joinEvents appends the first events to b, at least one, as many as fit into one
+// write. It returns b and the remaining events.
 func joinEvents(b []byte, events [][]byte) (joined []byte, rest [][]byte) {
 	for n, m := range events {
 		if n > 0 && len(b)+len(m) > maxEventWrite {
@@ -106,9 +107,9 @@ func (c *Conn) setWatching(enabled bool) {
 // The caller holds c.mu.
 func (c *Conn) updateWatching() { c.setWatching(!c.ended && (len(c.monitors) > 0 || c.wantsEvents())) }
 
-// wantsEvents reports whether the connection gets events without a request. A tool
-// gets them after it has set the length of packet_ins, as with Open vSwitch. The
-// caller holds c.mu.
+// wantsEvents reports whether the connection gets events that it did not request. A
+// controller always does. A tool does after it has set the length of packet_ins, as
+// with Open vSwitch. The caller holds c.mu.
 func (c *Conn) wantsEvents() bool { return c.controller != nil || c.missLen != 0 }
 
 // The caller holds c.mu.
@@ -120,11 +121,12 @@ func (c *Conn) accepts(masks [2]uint32, reason uint8) bool {
 	return c.ready && !c.ended && c.wantsEvents() && masks[index]>>reason&1 != 0
 }
 
-// Count returns the number of connections that want events of flows. It implements
-// pipeline.Monitors.
+// Count implements pipeline.Monitors. It returns the number of connections that want
+// events of flows.
 func (s *Service) Count() int { return int(s.watchers.Load()) }
 
-// TellFlow reports a change of a rule. The caller holds the rule's locks.
+// TellFlow reports a change of rule r to the connections. The caller holds the locks of
+// the rule.
 func (s *Service) TellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 	for _, c := range s.connections() {
 		c.tellFlow(event, r)
@@ -146,7 +148,7 @@ func (c *Conn) tellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 			continue
 		}
 		c.postUpdate(event, r, m.Flags&ofp.MonitorActions != 0)
-		return // one event, however many monitors select the rule
+		return // one event for the connection, even if several of its monitors select the rule
 	}
 }
 
@@ -159,8 +161,8 @@ func (c *Conn) postUpdate(event ofp.FlowEvent, r *openflow.Rule, actions bool) {
 	}
 }
 
-// flowMonitor changes the monitors, and sends the present flows to those that want
-// them.
+// flowMonitor adds or removes flow monitors of the connection. It sends the present
+// flows to new monitors that want them.
 func (c *Conn) flowMonitor(r *ofp.Request) error {
 	list, err := ofp.DecodeMonitors(r)
 	if err != nil {
@@ -224,7 +226,8 @@ func (c *Conn) cancelMonitor(r *ofp.Request) error {
 	return c.setMonitors([]ofp.Monitor{{ID: id, Cancel: true}})
 }
 
-// A new master makes the other masters slaves.
+// roleRequest sets the role of a controller. If the controller becomes master, every
+// other master becomes slave.
 func (c *Conn) roleRequest(r *ofp.Request) error {
 	role, generation, has, err := ofp.DecodeRole(r)
 	if err != nil {
@@ -273,11 +276,11 @@ func (c *Conn) demote(generation uint64) {
 	}
 }
 
-// portInterval is the interval of checks of the ports.
+// portInterval is the interval at which watchPorts looks for changes of ports.
 const portInterval = 200 * time.Millisecond
 
-// watchPorts sends events of ports until ctx ends. It sleeps while no connection
-// wants them.
+// watchPorts sends events about changed ports until ctx ends. It sleeps while no
+// connection wants events.
 func (s *Service) watchPorts(ctx context.Context) {
 	tick := time.NewTicker(portInterval)
 	defer tick.Stop()

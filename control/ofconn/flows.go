@@ -10,18 +10,19 @@ import (
 	"weft/openflow/ofp"
 )
 
-// maxBatch limits the flow_mods and barriers that are handled together.
+// maxBatch limits the number of flow_mods and barriers that one batch has.
 const maxBatch = 4096
 
 // flowBatch has the flow_mods and barriers at the front of the read buffer, in order.
-// Their changes are applied together, and each message gets its own answer.
+// Their changes are applied together. Each message gets its own answer.
 type flowBatch struct {
 	conn     *Conn
 	mods     []openflow.FlowMod
 	messages []batchedMessage
 }
 
-// batchedMessage is the start of a flow_mod that changes mods[mod], or a barrier.
+// batchedMessage is the start of a message in the batch: a flow_mod that changes
+// mods[mod], or a barrier.
 type batchedMessage struct {
 	start   []byte
 	mod     int
@@ -29,9 +30,9 @@ type batchedMessage struct {
 	xid     uint32
 }
 
-// flowMod applies a flow_mod together with those behind it in the read buffer. An
-// answer to a barrier comes after all changes of the batch, which may be more than the
-// barrier asks for.
+// flowMod applies a flow_mod together with the flow_mods that follow it in the read
+// buffer. The answer to a barrier in between comes after all changes of the batch,
+// although the barrier asks only for the changes before it.
 func (c *Conn) flowMod(r *ofp.Request) error {
 	batch := flowBatch{conn: c}
 	err := batch.add(r)
@@ -76,7 +77,7 @@ func (f *flowBatch) add(r *ofp.Request) error {
 	return nil
 }
 
-// apply applies the changes and answers the messages in order.
+// apply applies the changes of the batch, and answers its messages in order.
 func (f *flowBatch) apply() error {
 	c := f.conn
 	var errs []error
@@ -102,8 +103,8 @@ func (f *flowBatch) apply() error {
 	return c.write(replies)
 }
 
-// nextFlowMod returns the next message if it is a whole flow_mod or barrier. The
-// message stays in the read buffer.
+// nextFlowMod returns the next message of the read buffer if it is a complete flow_mod
+// or barrier. The message stays in the read buffer.
 func (c *Conn) nextFlowMod() (m []byte, ok bool) {
 	const flowModType = 14
 	if c.reader.Buffered() < ofp.HeaderLen {
@@ -129,7 +130,8 @@ func barrierType(v ofp.Version) uint8 {
 	return 20
 }
 
-// flowStats answers in parts, so that no lock is held while the peer reads.
+// flowStats answers a request for flows in several parts, so that no lock is held while
+// the peer reads.
 func (c *Conn) flowStats(r *ofp.Request) error {
 	filter, err := ofp.DecodeFlowSelection(r)
 	if err != nil {
@@ -176,8 +178,8 @@ func (c *Conn) aggregate(r *ofp.Request) error {
 // Bundles.
 
 const (
-	// MaxBundles limits the open bundles of a connection, MaxBundleItems all messages
-	// in them. Further ones are refused.
+	// MaxBundles limits the open bundles of a connection. MaxBundleItems limits the
+	// messages in all its bundles. Further bundles and messages are refused.
 	MaxBundles     = 16
 	MaxBundleItems = 1 << 20
 )
@@ -238,8 +240,8 @@ func (c *Conn) bundleControl(r *ofp.Request) error {
 	return c.write(ofp.AppendBundleReply(nil, r, &m))
 }
 
-// commit applies a bundle. It sends the error of a refused change, and returns the
-// error of the bundle.
+// commit applies the changes of a bundle. If a change is refused, it sends the error of
+// that change, and returns the error of the bundle.
 func (c *Conn) commit(b *bundle) error {
 	failed, err := c.service.setup.Switch.ApplyBundle(b.items)
 	if err == nil {

@@ -13,8 +13,8 @@ import (
 	"weft/openflow/ofp/ofptest"
 )
 
-// Flow_mods that come together are applied together. Each wrong one is answered by its
-// own error, in order, and the others are in force.
+// Flow_mods that arrive together are applied together. Each wrong flow_mod is answered
+// by its own error, in order. The other flow_mods are in force.
 func TestFlowModsInBatches(t *testing.T) {
 	for _, v := range []ofp.Version{1, 4, 5, 6} {
 		r := newRig(t)
@@ -73,8 +73,8 @@ func TestFlowStats(t *testing.T) {
 	}
 }
 
-// Bundles keep to the order of their messages and to their flags, and apply completely
-// or not at all.
+// Bundles follow the order of their messages and their flags. A bundle is applied
+// completely or not at all.
 func TestBundles(t *testing.T) {
 	const flags = ofp.BundleAtomic | ofp.BundleOrdered
 	control := func(kind ofp.BundleType, flags uint16) []byte {
@@ -119,7 +119,7 @@ func TestBundles(t *testing.T) {
 	}
 }
 
-// Buckets are inserted and removed at their places.
+// Buckets are inserted and removed at the given positions of a group.
 func TestBuckets(t *testing.T) {
 	r := newRig(t)
 	p := r.connect(openflow.Version15)

@@ -9,9 +9,9 @@ import (
 	"weft/openflow/ofp"
 )
 
-// Frames that flows send to the controller.
+// This file sends the frames that flows output to the controller.
 
-// rateLimit is a token bucket of MaxPacketIns a second.
+// rateLimit is a token bucket with MaxPacketIns tokens a second.
 type rateLimit struct {
 	mu    sync.Mutex
 	dueNS uint64 // time at which the bucket is full again
@@ -19,7 +19,7 @@ type rateLimit struct {
 
 const packetInNS = 1_000_000_000 / MaxPacketIns
 
-// take takes a token. It reports false if there is none.
+// take takes one token at time nowNS. It returns false if the bucket is empty.
 func (r *rateLimit) take(nowNS uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,8 +31,8 @@ func (r *rateLimit) take(nowNS uint64) bool {
 	return true
 }
 
-// followFrames starts the frames if a connection wants them, and stops them if none does.
-// The caller holds no lock: the start waits for the workers.
+// followFrames starts the frames for controllers if a connection wants them, and stops
+// them if none does. The caller holds no lock, because the start waits for the workers.
 func (s *Service) followFrames() {
 	if s.setup.Frames == nil {
 		return
@@ -51,8 +51,9 @@ func (s *Service) followFrames() {
 	}
 }
 
-// wantsFrames reports whether the peer gets frames. They show payloads, which a peer that
-// may only read does not get. old is true for a connection of OpenFlow 1.0.
+// wantsFrames reports whether the peer gets frames (wanted). A peer that may only read
+// does not get them, because frames show payloads. old is true for a connection of
+// OpenFlow 1.0.
 func (c *Conn) wantsFrames() (wanted, old bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,13 +11,14 @@ import (
 // handler answers one kind of request.
 type handler struct {
 	handle func(c *Conn, r *ofp.Request) error
-	// changes: the request changes the switch. Slaves and peers without role Write
-	// may not send it.
+	// changes is true if the request changes the switch. Slaves, and peers without role
+	// Write, may not send such a request.
 	changes bool
-	parts   bool // the request may come in several messages
+	parts   bool // the request may be split into several messages
 }
 
-// init fills this table, because bundles call handlers themselves.
+// handlers has the handler of each kind of request. The function init fills it, because
+// the handler of bundles calls other handlers.
 var handlers [ofp.Kinds]handler
 
 func init() {
@@ -123,7 +124,8 @@ func (c *Conn) describe(r *ofp.Request) error {
 	return c.replyBody(r, func(b []byte) []byte { return ofp.AppendDescription(b, &d) })
 }
 
-// fragFlags are the flags for fragments. Weft supports only the normal treatment.
+// fragFlags are the flags about the treatment of fragments. Weft supports only the
+// normal treatment.
 const fragFlags = 3
 
 func (c *Conn) setConfig(r *ofp.Request) error {
@@ -133,7 +135,7 @@ func (c *Conn) setConfig(r *ofp.Request) error {
 	}
 	if config.Flags&^fragFlags != 0 || config.Flags&fragFlags != 0 {
 		if c.version == openflow.Version10 {
-			config.Flags = 0 // OpenFlow 1.0 has no error for this request
+			config.Flags = 0 // OpenFlow 1.0 has no error code for unsupported flags
 		} else {
 			return refused(openflow.ErrConfigBadFlags, "set_config: expected normal treatment of fragments")
 		}

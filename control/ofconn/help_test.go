@@ -19,7 +19,7 @@ import (
 	"weft/openflow/ofp/ofptest"
 )
 
-// fakeSwitch has real tables and nothing else.
+// fakeSwitch is a Switch with real tables and nothing else.
 type fakeSwitch struct {
 	mu      sync.Mutex
 	tables  *openflow.Pipeline
@@ -138,7 +138,7 @@ func (r *rig) dial() *peer {
 	return &peer{t: r.t, Conn: c}
 }
 
-// connect returns a peer that has exchanged hellos for a version.
+// connect returns a peer that has exchanged hellos and speaks version v.
 func (r *rig) connect(v ofp.Version) *peer {
 	r.t.Helper()
 	p := r.dial()
@@ -177,7 +177,7 @@ func flow(t *testing.T, v ofp.Version, xid uint32, command openflow.Command, tex
 	return ofptest.FlowMod(v, xid, &mod)
 }
 
-// barrier sends a barrier and returns the messages in front of its answer.
+// barrier sends a barrier, and returns the messages that arrive before the answer.
 func (p *peer) barrier() (messages [][]byte) {
 	p.t.Helper()
 	request, reply := uint8(20), uint8(21)
@@ -194,7 +194,7 @@ func (p *peer) barrier() (messages [][]byte) {
 	}
 }
 
-// errorOf returns type and code of an error message, and its xid.
+// errorOf returns the type, the code and the xid of an error message.
 func errorOf(t *testing.T, m []byte) (kind, code uint16, xid uint32) {
 	t.Helper()
 	if m[1] != ofp.TypeError {

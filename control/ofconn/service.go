@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ofconn speaks OpenFlow: with tools such as ovs-ofctl that connect to the
-// switch, and with controllers to which the switch connects. It turns messages into the
-// requests that the API makes, too; package openflow/ofp encodes and decodes them.
+// Package ofconn speaks OpenFlow with tools that connect to the switch, such as
+// ovs-ofctl, and with controllers to which the switch connects. It turns OpenFlow
+// messages into the same requests that the API makes. Package openflow/ofp encodes and
+// decodes the messages.
 //
-// Each connection has a goroutine that reads and handles its messages in order, and one
-// that sends events. A handler takes the locks of the switch only through the interface
-// Switch, and holds none of them while it writes to the socket: a peer that does not read
-// stops only its own handler. Events that wait for a peer are limited in bytes
-// (MaxEventBytes), messages by their 16-bit length, connections by MaxConnections.
+// Each connection has a goroutine that reads and handles its messages in order, and a
+// goroutine that sends events. A handler takes the locks of the switch only through the
+// interface Switch. It holds none of them while it writes to the socket: a peer that
+// does not read blocks only its own handler. Events that wait for a peer are limited in
+// bytes (MaxEventBytes), messages by their 16-bit length, connections by
+// MaxConnections.
 //
-// Service.mu guards the list of connections, Conn.mu the state that events read. They
-// are taken after the locks of the switch: the switch reports changes of flows while it
-// holds its own locks.
+// Service.mu guards the list of connections. Conn.mu guards the state that events read.
+// Both are taken after the locks of the switch, because the switch reports changes of
+// flows while it holds its own locks.
 package ofconn
 
 import (
@@ -31,14 +33,14 @@ import (
 )
 
 const (
-	// MaxConnections limits the connections to the switch. Further ones are closed at
-	// once and counted.
+	// MaxConnections limits the connections that the switch accepts. Further
+	// connections are closed at once and counted.
 	MaxConnections = 128
 	// MaxPeerConnections limits the connections from one address or user.
 	MaxPeerConnections = 96
-	// MaxEventBytes limits the events that wait for one connection. Further frames
-	// are dropped and counted. Another event ends the connection, because the peer
-	// would miss a change.
+	// MaxEventBytes limits the events that wait for one connection. At the limit,
+	// further frames are dropped and counted. Any other event then ends the connection,
+	// because the peer would miss a change.
 	MaxEventBytes = 4 << 20
 	// MaxControllers limits the controllers to which the switch connects.
 	MaxControllers = 16
@@ -46,8 +48,9 @@ const (
 	helloTimeout = 10 * time.Second
 	// writeTimeout is the time limit of writing one message.
 	writeTimeout = 15 * time.Second
-	// MaxPacketIns is the limit of frames a second to all controllers together, with
-	// packetInBurst at once. Further frames are dropped and counted.
+	// MaxPacketIns is the largest number of frames a second to all controllers
+	// together. packetInBurst is the number that may be sent at once. Further frames
+	// are dropped and counted.
 	MaxPacketIns  = 50_000
 	packetInBurst = 2_000
 	// readBuffer is the size of a connection's read buffer. The flow_mods in it are
@@ -55,23 +58,27 @@ const (
 	readBuffer = 128 << 10
 )
 
-// Switch is the switch for connections. Its methods may wait for the disk and the
-// workers. Errors with a code are *openflow.CodedError.
+// Switch is the part of the switch that connections use. Its methods may wait for the
+// disk and the workers. Errors with an OpenFlow code are *openflow.CodedError.
 type Switch interface {
-	// ApplyEach applies changes of flows in order, each on its own.
+	// ApplyEach applies changes of flows in order. A refused change does not affect the
+	// others.
 	ApplyEach(mods []openflow.FlowMod) []error
-	// ApplyBundle applies all changes or none, and returns the index of the refused one.
+	// ApplyBundle applies all changes or none. failed is the index of the refused
+	// change.
 	ApplyBundle(items []openflow.BundleItem) (failed int, err error)
 	// PullCounts updates the statistics of rules.
 	PullCounts()
-	// ScanRules appends copies of selected rules, from a slot on.
+	// ScanRules appends copies of the rules that filter selects, starting at a slot. It
+	// returns the slot at which to continue, and false if there are no more rules.
 	ScanRules(filter *openflow.FlowMod, slot uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool)
 	ApplyGroups(mods []openflow.GroupMod) error
 	Groups(id uint32) []Group
 	ApplyMeters(mods []openflow.MeterMod) error
 	Meters(id uint32) []Meter
 	Tables() []ofp.TableState
-	// SetEviction sets whether tables evict flows; openflow.TableAll means all tables.
+	// SetEviction sets whether a table evicts flows when it is full. openflow.TableAll
+	// means all tables.
 	SetEviction(table uint8, evict bool) error
 	Ports() []Port
 	Send(request *openflow.PacketOut) error
@@ -104,13 +111,14 @@ type Setup struct {
 	DatapathID uint64
 	Name       string // of the switch, in its description
 	Version    string // of the software
-	// Listeners accept connections. Role returns a peer's role.
+	// Listeners accept connections. The function Role returns the role of a peer.
 	Listeners   []net.Listener
 	Role        func(net.Conn) (role Role, peer string)
 	Controllers []string // tcp:HOST:PORT and ssl:HOST:PORT
 	TLS         *tls.Config
-	// Frames starts or stops the frames for controllers, which come to SendPacketIn. misses
-	// is true if a connection of OpenFlow 1.0 wants frames that match no flow.
+	// Frames starts or stops the frames for controllers. They arrive at SendPacketIn.
+	// misses is true if a connection of OpenFlow 1.0 wants the frames that match no
+	// flow.
 	Frames     func(enabled, misses bool)
 	Standalone bool // without a controller, the switch acts as a learning switch
 	Log        *slog.Logger
@@ -134,15 +142,15 @@ type Service struct {
 
 	mu         sync.Mutex
 	conns      map[*Conn]struct{}
-	accepted   int            // number of accepted connections in conns
+	accepted   int            // number of connections in conns that the switch has accepted
 	peers      map[string]int // accepted connections by peer
-	generation uint64         // highest generation_id of a role request
+	generation uint64         // highest generation_id in a role request so far
 	hasGen     bool
 	closed     bool
 
 	watchers atomic.Int32 // connections that want events of flows
 
-	framing        sync.Mutex // one call of Setup.Frames at a time; taken before mu
+	framing        sync.Mutex // serializes calls of Setup.Frames; taken before mu
 	framed, missed bool       // the arguments of the last call
 
 	rate   rateLimit // frames to all controllers
@@ -153,11 +161,11 @@ type Service struct {
 type Counts struct {
 	Refused   atomic.Uint64 // connections beyond a limit
 	Failed    atomic.Uint64 // connections that a peer's error ended
-	Stalled   atomic.Uint64 // connections closed because the peer did not read
+	Stalled   atomic.Uint64 // number of connections closed because the peer did not read
 	Messages  atomic.Uint64 // messages received
 	Errors    atomic.Uint64 // error messages sent
 	PacketIns atomic.Uint64 // frames sent to controllers
-	Dropped   atomic.Uint64 // frames dropped because a peer did not read
+	Dropped   atomic.Uint64 // number of frames dropped because a peer did not read
 }
 
 // New returns a Service. Run starts it.
@@ -172,7 +180,8 @@ func New(s Setup) *Service {
 // Counts returns the counters.
 func (s *Service) Counts() *Counts { return &s.counts }
 
-// Run accepts and opens connections until ctx ends, and then closes them.
+// Run accepts connections and connects to the controllers until ctx ends. It then
+// closes all connections.
 func (s *Service) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	for _, l := range s.setup.Listeners {
@@ -228,7 +237,7 @@ func (s *Service) accept(l net.Listener, done *sync.WaitGroup) {
 	}
 }
 
-// enter registers a connection. It returns false at a limit or after Close.
+// enter registers a connection. It returns false if a limit is reached, or after Close.
 func (s *Service) enter(c *Conn, accepted bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

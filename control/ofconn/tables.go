@@ -17,8 +17,9 @@ func (c *Conn) groupMod(r *ofp.Request) error {
 	}
 	s := c.service.setup.Switch
 	if change.Insert || change.Remove {
-		// Two connections that change one group at once may lose a change, as in
-		// OpenFlow: bundles and barriers concern one connection.
+		// If two connections change one group at the same time, one change may be lost.
+		// OpenFlow has the same limitation: bundles and barriers concern one
+		// connection.
 		present := s.Groups(change.Group.ID)
 		if len(present) == 0 || change.Group.ID == openflow.GroupAny {
 			return refused(openflow.ErrGroupUnknown, fmt.Sprintf("group_mod: group %d: no such group", change.Group.ID))
@@ -30,7 +31,8 @@ func (c *Conn) groupMod(r *ofp.Request) error {
 	return s.ApplyGroups([]openflow.GroupMod{change.GroupMod})
 }
 
-// changeBuckets makes an insert or removal of buckets a change of the whole group.
+// changeBuckets turns an insertion or removal of buckets into a change of the whole
+// group.
 func changeBuckets(change *ofp.GroupChange, old *openflow.Group) error {
 	buckets, fresh := slices.Clone(old.Buckets), change.Group.Buckets
 	at := slices.IndexFunc(buckets, func(b openflow.Bucket) bool { return b.ID == change.Bucket })
@@ -151,7 +153,8 @@ func (c *Conn) tableDesc(r *ofp.Request) error {
 	return c.tables(r, func(b []byte, t *ofp.TableState) []byte { return ofp.AppendTableDesc(b, t) })
 }
 
-// tableFeatures refuses requests that would change features.
+// tableFeatures answers with the features of the tables. It refuses a request that
+// would change them.
 func (c *Conn) tableFeatures(r *ofp.Request) error {
 	if r.More || len(r.Body) > 0 {
 		return refused(openflow.ErrTableFeaturesEPERM, "table_features: expected an empty request")
@@ -165,7 +168,7 @@ func (c *Conn) tableMod(r *ofp.Request) error {
 	case err != nil:
 		return err
 	case c.version < openflow.Version14:
-		return nil // nothing to do: frames without a flow are dropped already
+		return nil // nothing to do: frames that match no flow are dropped already
 	case change.Table != openflow.TableAll && change.Table == openflow.CentralTable:
 		return refused(openflow.ErrTableModEPERM, "table_mod: the table belongs to weft-central")
 	}
@@ -199,7 +202,8 @@ func (c *Conn) portDesc(r *ofp.Request) error {
 	return c.ports(r, func(b []byte, p *Port) []byte { return ofp.AppendPort(b, c.version, &p.Port) })
 }
 
-// portMod refuses every change: weft add-port configures ports.
+// portMod refuses every change of a port, because ports are configured with weft
+// add-port.
 func (c *Conn) portMod(r *ofp.Request) error {
 	change, err := ofp.DecodePortMod(r)
 	if err != nil {

@@ -35,7 +35,8 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign makes a key and a certificate for it, signed by the authority or by itself.
+// sign makes a key and a certificate for it. The authority signs the certificate, or
+// the certificate signs itself.
 func (a *authority) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -86,8 +87,8 @@ func (a *authority) config() *tls.Config {
 	return c
 }
 
-// A listener of pssl, and a controller of ssl, speak only with peers that have a
-// certificate of the authority.
+// A pssl listener and an ssl controller talk only to peers that have a certificate of
+// the authority.
 func TestTLS(t *testing.T) {
 	ours, other := newAuthority(t), newAuthority(t)
 	l, err := Listen("pssl:0", ours.config())
@@ -133,8 +134,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Wrong texts of listeners and controllers, and a directory without certificates, are
-// refused with their name.
+// The error of an invalid listener, controller or certificate directory names it.
 func TestTargetErrors(t *testing.T) {
 	for _, text := range []string{"", "ptcp", "ptcp:", "ptcp:x", "tcp:1", "ptcp:1x:host"} {
 		if _, _, err := ParseListener(text); err == nil || !strings.Contains(err.Error(), "expected ptcp:PORT") {

@@ -15,8 +15,9 @@ import (
 	"weft/openflow/ofp"
 )
 
-// Frames passes the frames that flows send to the controller to OpenFlow connections,
-// through a tap of the workers, while a connection wants them.
+// Frames sends the frames that flows output to the controller to OpenFlow connections.
+// It gets them from a tap of the workers, which exists while a connection wants the
+// frames.
 type Frames struct {
 	change   sync.Locker
 	pipeline *pipeline.Pipeline
@@ -28,19 +29,20 @@ type Frames struct {
 	misses bool               // frames that match no flow come, too
 }
 
-// NewFrames returns stopped frames. change is the lock of changes.
+// NewFrames returns a Frames without a tap. change is the lock of changes.
 func NewFrames(change sync.Locker, pl *pipeline.Pipeline, captures *observe.Captures, log *slog.Logger) *Frames {
 	return &Frames{change: change, pipeline: pl, captures: captures, log: log}
 }
 
-// Attach sets the connections that get the frames. It comes before Set.
+// Attach sets the OpenFlow connections that get the frames. The caller calls it before
+// Set.
 func (f *Frames) Attach(service *ofconn.Service) { f.service = service }
 
-// framesPatience is the time for which a connection waits for its tap. A worker that
-// hangs delays the tap for longer.
+// framesPatience is how long an OpenFlow connection waits until the tap of the workers
+// is set. A worker that hangs may delay the tap for longer.
 const framesPatience = time.Second
 
-// Set starts or stops the frames. ofconn calls it from one goroutine at a time.
+// Set starts or stops the tap. ofconn calls Set from one goroutine at a time.
 func (f *Frames) Set(enabled, misses bool) {
 	if misses != f.misses {
 		f.misses = misses
@@ -70,7 +72,7 @@ func (f *Frames) Set(enabled, misses bool) {
 		if err != nil && ctx.Err() == nil {
 			f.log.Error("frames for OpenFlow controllers", "error", err)
 		}
-		_ = began() // a failed start must not delay the connection
+		_ = began() // after a failed start, the connection must not wait for ready
 	}()
 	select {
 	case <-ready:

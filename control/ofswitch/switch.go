@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ofswitch is the switch as OpenFlow connections see it: their requests become
-// changes and reads of the pipeline, the ports and the tracked connections, and frames
-// for the controller become packet-ins.
+// Package ofswitch is the switch as OpenFlow connections see it. Their requests become
+// changes and reads of the pipeline, the ports and the tracked connections. Frames for
+// the controller become packet-ins.
 //
-// Switch has no state and no lock of its own; the handlers of all connections call it at
-// once. Its methods take the lock of changes, and the locks of the packages that they
-// call. Frames has one state: the tap that shows the workers' frames. Its owner is the
-// goroutine of control/ofconn that calls Set.
+// Switch has no state and no lock of its own; the handlers of all connections call it
+// concurrently. Its methods take the lock of changes, and the locks of the packages
+// that they call. The state of Frames is the tap that copies frames from the workers.
+// Its owner is the goroutine of control/ofconn that calls Set.
 package ofswitch
 
 import (
@@ -41,8 +41,9 @@ func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports, connections
 	return &Switch{change: change, pipeline: pl, ports: ps, tracking: connections, log: log}
 }
 
-// inForce returns the error of a change that was refused. It logs the error of a change
-// that is in force and could not be saved, because OpenFlow has no answer for it.
+// inForce returns the error of a change that was refused. If a change is in force but
+// could not be saved, inForce logs the error and returns nil, because OpenFlow has no
+// answer for this case.
 func (s *Switch) inForce(subject string, err error) error {
 	var unsaved *pipeline.UnsavedError
 	if errors.As(err, &unsaved) {
@@ -52,14 +53,15 @@ func (s *Switch) inForce(subject string, err error) error {
 	return err
 }
 
-// ApplyEach applies changes of flows in order, each on its own.
+// ApplyEach applies changes of flows in order. A refused change does not affect the
+// others.
 func (s *Switch) ApplyEach(mods []openflow.FlowMod) []error {
 	s.change.Lock()
 	defer s.change.Unlock()
 	return s.pipeline.ApplyEach(mods)
 }
 
-// ApplyBundle applies all changes or none, and returns the index of the refused one.
+// ApplyBundle applies all changes or none. It returns the index of the refused change.
 func (s *Switch) ApplyBundle(items []openflow.BundleItem) (int, error) {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -77,8 +79,8 @@ func (s *Switch) PullCounts() {
 // scanMost limits the rules of one call of ScanRules.
 const scanMost = 256
 
-// ScanRules appends copies of selected rules, starting with a slot. It returns the next
-// slot, and false at the end.
+// ScanRules appends copies of the rules that filter selects, starting at a slot. It
+// returns the slot at which to continue, and false if there are no more rules.
 func (s *Switch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []openflow.Rule) (_ []openflow.Rule, next uint32, remaining bool) {
 	s.pipeline.Read(func(tables *openflow.Pipeline) {
 		next, remaining = tables.Scan(filter, slot, scanMost, func(r *openflow.Rule) { rules = append(rules, *r) })
@@ -94,7 +96,7 @@ func (s *Switch) ApplyGroups(mods []openflow.GroupMod) error {
 	return s.inForce("groups", err)
 }
 
-// Groups returns a group, or all groups for openflow.GroupAny.
+// Groups returns the group with this number, or all groups for openflow.GroupAny.
 func (s *Switch) Groups(id uint32) []ofconn.Group {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -113,7 +115,7 @@ func (s *Switch) ApplyMeters(mods []openflow.MeterMod) error {
 	return s.inForce("meters", err)
 }
 
-// Meters returns a meter, or all meters for openflow.MeterAll.
+// Meters returns the meter with this number, or all meters for openflow.MeterAll.
 func (s *Switch) Meters(id uint32) []ofconn.Meter {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -142,7 +144,8 @@ func (s *Switch) Tables() []ofp.TableState {
 	return list
 }
 
-// SetEviction sets whether tables evict flows; openflow.TableAll means all tables.
+// SetEviction sets whether a table evicts flows when it is full. openflow.TableAll
+// means all tables.
 func (s *Switch) SetEviction(table uint8, evict bool) error {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -156,7 +159,7 @@ func (s *Switch) SetEviction(table uint8, evict bool) error {
 	})
 }
 
-// unknownNS is the duration in messages if the real one is unknown.
+// unknownNS stands in OpenFlow messages for a duration that the switch does not know.
 const unknownNS = 0xffffffff * uint64(time.Second)
 
 // Ports describes all ports.
@@ -203,8 +206,8 @@ func (s *Switch) FlushConnections(m *ofp.CTMatch) error {
 	return err
 }
 
-// portMAC returns a locally administered address made from the port's name, because
-// Weft's ports have none.
+// portMAC returns a locally administered MAC address that is computed from the port's
+// name. OpenFlow needs an address, and Weft's ports have none.
 func portMAC(name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))

@@ -30,7 +30,7 @@ func group(t *testing.T, text string) openflow.GroupMod {
 	return mod
 }
 
-// A refused bundle names its change, and changes neither flows nor groups.
+// A refused bundle names the refused change, and changes neither flows nor groups.
 func TestRefusedBundle(t *testing.T) {
 	s, f, _ := newSwitch(t)
 	mod := group(t, "group_id=1,type=all,bucket=output:1")

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patience limits how long API clients wait. An abandoned request continues
-// in the background, because a change cannot be undone halfway. The client's error
-// says what delays the request.
+// Package patience limits how long API clients wait for an answer. When the time is
+// over, the request is abandoned: it continues in the background, because a change
+// cannot be undone halfway, and the client gets an error that says what delays the
+// request.
 package patience
 
 import (
@@ -14,16 +15,16 @@ import (
 
 // Time limits of a request.
 const (
-	// Explain is the time limit if a cause of the delay is known, such as a hung
-	// worker.
+	// Explain is the time limit of a request if the cause of the delay is known, such
+	// as a hung worker.
 	Explain = time.Second
 	// Short is the time limit of a request for few flows or connections.
 	Short = 5 * time.Second
-	// Long is the time limit of a request for up to a million flows or connections,
-	// and of requests behind it.
+	// Long is the time limit of a request for up to a million flows or connections. It
+	// also applies to requests that wait for such a request.
 	Long = 5 * time.Minute
-	// MaxAbandoned limits the abandoned requests that still run. At the limit all
-	// requests are refused.
+	// MaxAbandoned limits the abandoned requests that still run in the background. At
+	// the limit all requests are refused.
 	MaxAbandoned = 256
 	// checkInterval is the interval of checks for a cause of the delay.
 	checkInterval = 50 * time.Millisecond
@@ -34,7 +35,7 @@ type TooLong struct{ message string }
 
 func (e *TooLong) Error() string { return e.message }
 
-// Requests has the requests in progress. Any goroutine may call its methods.
+// Requests has the requests in progress. Its methods are safe for concurrent use.
 type Requests struct {
 	wrong     func() string
 	slow      func() string
@@ -52,9 +53,9 @@ type request struct {
 	began time.Time
 }
 
-// NewRequests returns empty Requests. The function wrong returns a cause that stops
-// all requests, slow a cause that delays short ones; "" means none. Neither may
-// block.
+// NewRequests returns empty Requests. The function wrong returns a cause that stops all
+// requests. The function slow returns a cause that delays short requests. Both return
+// "" if there is no cause, and must not block.
 func NewRequests(wrong, slow func() string) *Requests {
 	return &Requests{wrong: wrong, slow: slow, running: map[uint64]*request{}}
 }
@@ -62,9 +63,9 @@ func NewRequests(wrong, slow func() string) *Requests {
 // GivenUp returns the number of abandoned or refused requests.
 func (r *Requests) GivenUp() uint64 { return r.givenUp.Load() }
 
-// Do calls f, or returns TooLong if f takes too long. name is the request's name in
-// errors. long means that f may touch very many flows or connections. changes means
-// that f changes state.
+// Do calls f and returns its results. It returns TooLong if f takes too long. name is
+// the request's name in errors. long means that f may touch very many flows or
+// connections. changes means that f changes state.
 func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (any, error) {
 	if n := r.abandoned.Load(); n >= MaxAbandoned {
 		r.givenUp.Add(1)
@@ -75,7 +76,7 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 		err   error
 	}
 	number, done := r.enter(name, long), make(chan result, 1)
-	var left atomic.Int32 // 0: the client waits; 1: abandoned; 2: done
+	var left atomic.Int32 // state of the request: 0: the client waits; 1: abandoned; 2: done
 	go func() {
 		value, err := f()
 		r.leave(number)
@@ -114,8 +115,8 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 	}
 }
 
-// expired reports whether to abandon a request that has waited this long, and the cause
-// if known.
+// expired reports whether a request that has waited for this time must be abandoned.
+// reason is the cause of the delay, if known.
 func (r *Requests) expired(long bool, waited time.Duration) (reason string, expired bool) {
 	if reason := r.wrong(); reason != "" {
 		return reason, true

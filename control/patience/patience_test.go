@@ -24,7 +24,8 @@ func TestDoPassesOn(t *testing.T) {
 	}
 }
 
-// An abandoned request continues. Its client's error names the cause.
+// An abandoned request continues in the background. The error that its client gets
+// names the cause of the delay.
 func TestDoSaysWhatIsWrong(t *testing.T) {
 	r := NewRequests(func() string { return "worker 0 hangs" }, nothingWrong)
 	wait, ended := make(chan struct{}), make(chan struct{})
@@ -45,7 +46,8 @@ func TestDoSaysWhatIsWrong(t *testing.T) {
 	waitfor.True(t, "no abandoned request runs", func() bool { return r.abandoned.Load() == 0 && !r.anyLong() })
 }
 
-// The time limit depends on whether the request or another running one is long.
+// The time limit of a request is long if the request itself, or another one in
+// progress, is long.
 func TestOver(t *testing.T) {
 	var wrong atomic.Bool
 	r := NewRequests(func() string {
@@ -78,7 +80,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// At the limit of abandoned requests, new ones are refused.
+// When too many abandoned requests still run, new requests are refused.
 func TestMaxAbandoned(t *testing.T) {
 	r := NewRequests(nothingWrong, nothingWrong)
 	r.abandoned.Store(MaxAbandoned)
@@ -95,7 +97,7 @@ func TestMaxAbandoned(t *testing.T) {
 	}
 }
 
-// A probable cause ends only short requests.
+// A cause that only delays requests ends short requests, not long ones.
 func TestSlowEndsShortRequestsOnly(t *testing.T) {
 	r := NewRequests(nothingWrong, func() string { return "the engine has not answered" })
 	if reason, over := r.expired(false, Explain); reason != "the engine has not answered" || !over {

@@ -17,7 +17,8 @@ import (
 	"weft/openflow"
 )
 
-// centralNetwork is network 1, with guests behind port 1 and hosts behind the tunnel.
+// centralNetwork declares network 1, with guests behind port 1 and hosts behind the
+// tunnel.
 func (f *rig) centralNetwork(local, remote int) {
 	f.T.Helper()
 	f.Change.Lock()
@@ -46,7 +47,7 @@ func netAddress(host uint32, place openflow.Place) openflow.NetAddress {
 	return openflow.NetAddress{Segment: openflow.SegmentOf(1), MAC: 0x020000000000 | uint64(host), Place: place}
 }
 
-// A changed address removes exactly the megaflows that use it, before
+// When an address changes, exactly the megaflows that depend on it are removed before
 // RevalidateNetworks returns.
 func TestOneAddressChanges(t *testing.T) {
 	f := newRig(t)
@@ -81,8 +82,8 @@ func (a noAgent) Ask(_ string, _ uint32, mac uint64, _ netip.Addr) bool {
 	return true
 }
 
-// A megaflow for an address that nobody has expires, and the next frame asks again. A
-// network that starts to ask keeps no such megaflow.
+// A megaflow for an address that nobody has expires, and the next frame asks for the
+// address again. If a network's Asked is switched on, such megaflows are removed.
 func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 	f := newRig(t)
 	agent := noAgent{make(chan uint64, 10)}

@@ -13,29 +13,29 @@ import (
 	"weft/openflow"
 )
 
-// setMegaflow fills m, which has no slot, from the translation of key.
+// setMegaflow fills megaflow m, which has no slot yet, from the translation of key.
 func (pl *Pipeline) setMegaflow(m *megaflows.Megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
 	m.Actions, m.MadeNS, m.UsedNS, m.Owner = t.Actions, nowNS, nowNS, megaflows.OwnerOf(key)
 	m.SetUses(t.Addresses)
 	pl.setRules(m, t)
 }
 
-// setRules makes m's frames count for the rules of t.
+// setRules makes the frames of megaflow m count for the rules of translation t.
 func (pl *Pipeline) setRules(m *megaflows.Megaflow, t *openflow.Translation) {
 	m.Rules, m.Missed, m.Groups = t.Rules, t.Missed, t.Groups
 	m.SetEffects(t)
 	m.RuleRows = pl.rules.Rows(t.Rules)
 }
 
-// install queues m for every worker, if it is admitted. The caller holds Pipeline.mu, for
-// reading or writing, from the translation to the end of install, so that no change of
-// tables comes between.
+// install queues megaflow m for every worker, if the index admits it. The caller holds
+// Pipeline.mu, for reading or writing, from the translation to the end of install, so
+// that no change of tables comes between the two.
 func (pl *Pipeline) install(m *megaflows.Megaflow, key, mask *flowtable.Key) megaflows.Admission {
 	return pl.megaflows.Admit(m, key, mask, pl.installSlot)
 }
 
-// installSlot queues m, which has a slot, for every worker. megaflows.Index calls it, or
-// the caller holds Pipeline.mu for writing.
+// installSlot queues megaflow m, which has a slot, for every worker. megaflows.Index
+// calls it, or a caller that holds Pipeline.mu for writing.
 func (pl *Pipeline) installSlot(m *megaflows.Megaflow) {
 	m.Generation = atomic.LoadUint32(&pl.workers.Shared()[0].Cache.Flows[m.Slot].Generation) + 1
 	pl.counters.Begin(m.Slot, m.Generation, m.RuleRows)
@@ -43,8 +43,9 @@ func (pl *Pipeline) installSlot(m *megaflows.Megaflow) {
 	pl.workers.QueueAll(datapath.AppendInstall(room[:0], m.Slot, &m.Key, m.Mask(), m.Actions))
 }
 
-// evict removes megaflows from all workers. After it, no frame hits them, and all
-// their frames are counted. The caller holds the lock of changes but not Pipeline.mu.
+// evict removes megaflows from all workers. When evict returns, no frame uses them and
+// all their frames are counted. The caller holds the lock of changes but not
+// Pipeline.mu.
 func (pl *Pipeline) evict(list []*megaflows.Megaflow) {
 	if len(list) == 0 {
 		return
@@ -52,7 +53,7 @@ func (pl *Pipeline) evict(list []*megaflows.Megaflow) {
 	list = pl.megaflows.Forget(list, func(m *megaflows.Megaflow) {
 		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.Slot, nil))
 	})
-	_ = pl.workers.WaitApplied() // error ignored: a dead engine's counts stay readable
+	_ = pl.workers.WaitApplied() // error ignored: the counts of a dead engine can still be read
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	for _, m := range list {
@@ -62,8 +63,8 @@ func (pl *Pipeline) evict(list []*megaflows.Megaflow) {
 	}
 }
 
-// pull adds m's new counts to the statistics of its rules. The caller holds
-// Pipeline.mu for writing.
+// pull adds the new counts of megaflow m to the statistics of its rules. The caller
+// holds Pipeline.mu for writing.
 func (pl *Pipeline) pull(m *megaflows.Megaflow) {
 	packets, bytes, usedNS := pl.workers.Statistics(m.Slot, m.Generation)
 	credited := &pl.counters.Slots[m.Slot]
@@ -96,12 +97,13 @@ func (pl *Pipeline) pullAll() {
 	}
 }
 
-// learn stores an address. The caller may hold any lock except macs.mu.
+// learn stores a learned address. The caller may hold any lock except macs.mu.
 func (pl *Pipeline) learn(l openflow.Learn, nowNS uint64) {
 	if pl.macs.Learn(l, nowNS) {
 		pl.macsChanged()
 	}
 }
 
-// macsChanged makes maintain revalidate the megaflows of changed addresses.
+// macsChanged wakes up the goroutine maintain, which revalidates the megaflows of
+// changed addresses.
 func (pl *Pipeline) macsChanged() { loop.Notify(pl.macsStale) }

@@ -16,14 +16,16 @@ import (
 	"weft/openflow"
 )
 
-// Changes of the tables. When a method returns, no frame uses the old rules, groups and
-// meters. An *UnsavedError reports a change in force. Other errors have an OpenFlow code
-// (*openflow.CodedError), and nothing has changed. The caller holds the lock of changes.
+// This file changes the tables. When a method returns, no frame uses the old rules,
+// groups and meters. An *UnsavedError means that the change is in force but not saved.
+// After any other error (*openflow.CodedError) nothing has changed. The caller holds
+// the lock of changes.
 
 // MaxFlows is the limit of flows in all tables.
 const MaxFlows = counters.MaxRules
 
-// UnsavedError reports a change that is in force and is lost at a restart of control.
+// UnsavedError reports a change that is in force but not saved. A restart of control
+// loses it.
 type UnsavedError struct{ cause error }
 
 func (e *UnsavedError) Error() string {
@@ -42,17 +44,18 @@ func unsavedError(err error) error {
 }
 
 const (
-	// A write to the disk begins at most saveDelay after a change by ApplyEach. A client
-	// that sends a barrier after each flow_mod would otherwise wait for the disk every
-	// time. A crash of control before the end of the write loses these changes.
+	// saveDelay is the longest time between a change by ApplyEach and the start of its
+	// write to the disk. Without the delay, a client that sends a barrier after each
+	// flow_mod would wait for the disk every time. If control crashes before the write
+	// ends, these changes are lost.
 	saveDelay = 100 * time.Millisecond
-	// ApplyEach saves at once at maxUnsaved unsaved changes, because rows of removed
-	// rules are free only after the save.
+	// ApplyEach saves at once when maxUnsaved changes are unsaved. The rows (entries of
+	// the counter region) of removed rules become free only after a save.
 	maxUnsaved = 1 << 16
-	// After a change of largeChange flows, control returns memory to the system.
-	// Parsing takes several times the memory that stays in use.
+	// largeChange is the number of changed flows from which control returns memory to
+	// the system. Parsing takes several times the memory that stays in use.
 	largeChange = 10_000
-	// pause before memory is returned, so that the request has ended
+	// pause before control returns memory to the system, so that the request has ended
 	largeChangePause = time.Second
 )
 
@@ -84,8 +87,8 @@ func (pl *Pipeline) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 	return errs
 }
 
-// saveLater saves the changes of ApplyEach. It holds the lock of changes only before and
-// after the write, so that no change waits for the disk.
+// saveLater saves the changes of ApplyEach. It holds the lock of changes before and
+// after the write but not during it, so that no change waits for the disk.
 func (pl *Pipeline) saveLater() {
 	pl.change.Lock()
 	if !pl.saving { // Save has come before
@@ -118,7 +121,8 @@ func (pl *Pipeline) Save() {
 	pl.releaseRows(removed)
 }
 
-// ApplyBundle applies all changes or none. failed is the index of the refused change.
+// ApplyBundle applies all changes or none. failed is the index of the change that was
+// refused.
 func (pl *Pipeline) ApplyBundle(items []openflow.BundleItem) (failed int, err error) {
 	pl.Save() // a large bundle may need the rows of removed rules
 	changes, removed, err := pl.alter(func(now uint64) (openflow.Changes, error) { return pl.tables.ApplyBundle(items, now) })
@@ -171,9 +175,9 @@ func (pl *Pipeline) applyTable(apply func(now uint64) (openflow.Changes, error))
 	return changes, unsavedError(err)
 }
 
-// Configure calls set for the settings of a table, or of all tables but weft-central's if
-// table is -1. It applies and saves the settings unless set returns an error. It removes
-// no flow.
+// Configure changes the settings of a table, or of all tables except weft-central's if
+// table is -1. It calls set for each table. If no call returns an error, it applies and
+// saves the settings. It removes no flow.
 func (pl *Pipeline) Configure(table int, set func(*openflow.TableConfig) error) error {
 	if table < -1 || table >= openflow.Tables {
 		return usererr.Errorf("table %d: expected a table from 0 to %d, or all", table, openflow.Tables-1)
@@ -198,7 +202,8 @@ func (pl *Pipeline) Configure(table int, set func(*openflow.TableConfig) error) 
 	return unsavedError(pl.rules.SaveConfigs(&configs))
 }
 
-// SendMisses makes frames that match no flow go to the controller, or drops them.
+// SendMisses decides about frames that match no flow: if enabled, they go to the
+// controller, otherwise they are dropped.
 func (pl *Pipeline) SendMisses(enabled bool) {
 	pl.mu.Lock()
 	pl.tables.SendMisses(enabled)
@@ -206,8 +211,9 @@ func (pl *Pipeline) SendMisses(enabled bool) {
 	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 }
 
-// alter changes the tables by apply, and gives rows to added rules. The caller releases
-// the rows of removed rules after revalidation.
+// alter calls apply, which changes the tables. It assigns each added rule a row (an
+// entry of the counter region). It returns the rows of removed rules, which the caller
+// releases after revalidation.
 func (pl *Pipeline) alter(apply func(now uint64) (openflow.Changes, error)) (changes openflow.Changes, removed []uint32, err error) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -218,8 +224,8 @@ func (pl *Pipeline) alter(apply func(now uint64) (openflow.Changes, error)) (cha
 	return changes, pl.rules.Enter(&changes), nil
 }
 
-// finishFlows saves changed flows and calls refresh. n is the number of requested
-// changes.
+// finishFlows saves the changed flows and calls refresh. removed has the rows of
+// removed rules. n is the number of requested changes.
 func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n int) error {
 	err := pl.rules.SaveFlows(changes, removed)
 	pl.refresh(changes)
@@ -238,7 +244,7 @@ func (pl *Pipeline) refresh(changes *openflow.Changes) {
 	pl.tell(changes)
 }
 
-// releaseRows frees the rows of removed rules after revalidation.
+// releaseRows frees the counter rows of removed rules, after revalidation.
 func (pl *Pipeline) releaseRows(rows []uint32) {
 	if len(rows) == 0 {
 		return
@@ -248,8 +254,8 @@ func (pl *Pipeline) releaseRows(rows []uint32) {
 	pl.rules.Release(rows)
 }
 
-// changedTables adds the tables of changed rules to set. Megaflows without these
-// tables stay valid.
+// changedTables adds the tables of the changed rules to set. Megaflows that used none
+// of these tables stay valid.
 func changedTables(c *openflow.Changes, set *openflow.TableSet) {
 	for _, list := range [][]*openflow.Rule{c.Added, c.Modified, c.Removed} {
 		for _, r := range list {
@@ -258,7 +264,8 @@ func changedTables(c *openflow.Changes, set *openflow.TableSet) {
 	}
 }
 
-// The second garbage collection empties the pools.
+// returnMemory returns memory to the system. It runs the garbage collection twice,
+// because only the second one empties the pools.
 func returnMemory() {
 	runtime.GC()
 	debug.FreeOSMemory()

@@ -16,7 +16,7 @@ import (
 	"weft/openflow"
 )
 
-// Every frame counts once, with misses and changes of the tables.
+// Every frame is counted exactly once, even with misses and changes of the tables.
 func TestCountsAreExact(t *testing.T) {
 	f := newRig(t)
 	f.Add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop")
@@ -144,7 +144,7 @@ func TestChangeWaitsForWorkers(t *testing.T) {
 	})
 }
 
-// Frames without a mask are executed by control and counted.
+// If no mask is free for a megaflow, control executes and counts the frames.
 func TestMaskLimit(t *testing.T) {
 	f := newRig(t)
 	var flows []string
@@ -180,7 +180,8 @@ func TestMaskLimit(t *testing.T) {
 	}
 }
 
-// The action normal learns, floods, and forgets a deleted port's addresses.
+// The action normal learns addresses, floods, and forgets the addresses of a deleted
+// port.
 func TestNormalLearns(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)

@@ -11,7 +11,7 @@ import (
 	"weft/openflow"
 )
 
-// Parts of a pipeline for the tests of this package.
+// This file gives the tests of this package access to parts of a pipeline.
 
 const ReadChunk, AskAgain, SaveDelay = readChunk, askAgain, saveDelay
 

@@ -10,7 +10,8 @@ import (
 	"weft/openflow"
 )
 
-// A FIN shortens the timeouts of its flow, also across a restart of control.
+// A FIN shortens the timeouts of the flow that it matches, also across a restart of
+// control.
 func TestFinTimeout(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)

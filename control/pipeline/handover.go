@@ -13,11 +13,11 @@ import (
 	"weft/openflow"
 )
 
-// Steps of control's start and of an engine's replacement. The caller holds the lock
-// of changes.
+// This file has the pipeline's steps in the start of control and in the replacement of
+// an engine. The caller holds the lock of changes.
 
-// Load fills the tables from the state file and a kept counter region. No other
-// goroutine uses the pipeline yet.
+// Load fills the tables from the state file, and the statistics from the counter region
+// if an earlier control process has left one. No other goroutine uses the pipeline yet.
 func (pl *Pipeline) Load(saved *store.State, region *counters.Region, resumed bool) {
 	pl.counters = region
 	pl.rules.Load(saved, region, resumed)
@@ -29,15 +29,15 @@ func (pl *Pipeline) Inherit(w *workers.Workers) {
 	pl.templates.Restore(w, pl.counters.Tunnels)
 }
 
-// Resume continues with the inherited workers, and keeps the megaflows that are still
-// right.
+// Resume continues with the inherited workers. It keeps the megaflows that the present
+// tables would make again.
 func (pl *Pipeline) Resume() {
 	pl.sendMeters(pl.workers)
 	pl.recoverMegaflows()
 }
 
-// Abandon adds the counts of the inherited workers to the statistics. Their engine
-// has ended.
+// Abandon adds the counts of the inherited workers to the statistics, because their
+// engine has ended.
 func (pl *Pipeline) Abandon() {
 	pl.workers.MarkGone()
 	pl.recoverMegaflows()
@@ -47,15 +47,15 @@ func (pl *Pipeline) Abandon() {
 	pl.workers = nil
 }
 
-// ForgetSlots clears the rows of megaflows and tunnels, because the next workers
-// start empty.
+// ForgetSlots clears the counter region's rows of megaflows and tunnels, because the
+// next workers start empty.
 func (pl *Pipeline) ForgetSlots() {
 	pl.counters.Forget()
 	pl.templates.Reset()
 }
 
-// Replace makes w the present workers. It adds the counts of the previous workers to
-// the statistics and returns these workers. Megaflows keep their slots.
+// Replace makes w the present workers, and returns the previous workers. It adds the
+// counts of the previous workers to the statistics. Megaflows keep their slots.
 func (pl *Pipeline) Replace(w *workers.Workers) (old *workers.Workers) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -88,7 +88,7 @@ func (pl *Pipeline) Workers() *workers.Workers {
 // Region returns the counter region, or nil before Load.
 func (pl *Pipeline) Region() *counters.Region { return pl.counters }
 
-// AnswerUpcalls starts to answer the upcalls of the present workers.
+// AnswerUpcalls starts the goroutines that answer the upcalls of the present workers.
 func (pl *Pipeline) AnswerUpcalls() (err error) {
 	w := pl.workers
 	pl.upcalls, err = upcalls.Serve(w, upcalls.Setup{
@@ -115,8 +115,9 @@ func (pl *Pipeline) EndUpcalls() {
 	}
 }
 
-// Hold returns the present workers, or nil before the first engine. They stay in
-// place and mapped until the caller calls release, once.
+// Hold returns the present workers, or nil before the first engine. They are neither
+// replaced nor unmapped until the caller calls release. The caller calls it exactly
+// once.
 func (pl *Pipeline) Hold() (w *workers.Workers, release func()) {
 	pl.mu.RLock()
 	return pl.workers, pl.mu.RUnlock

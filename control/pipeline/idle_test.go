@@ -24,7 +24,8 @@ func TestIdleMegaflowsExpire(t *testing.T) {
 		w.Frame(k, 100)
 		f.Settle()
 	}
-	f.Add("priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop") // each address needs its own megaflow because of dl_dst
+	// each address needs its own megaflow, because this flow matches dl_dst
+	f.Add("priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop")
 	frame(1, 0x020000000001)
 	frame(1, 0x020000000002)
 	// age makes all last hits older.
@@ -52,7 +53,7 @@ func TestIdleMegaflowsExpire(t *testing.T) {
 	f.Want("udp", "1/100")
 }
 
-// The sweep uses each port's own idle time.
+// The sweep applies each port's own idle timeout.
 func TestIdleMegaflowsOfAFullPortGoSooner(t *testing.T) {
 	f := newRig(t)
 	f.Add("udp,tp_dst=9,actions=drop", "priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop")

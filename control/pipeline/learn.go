@@ -16,21 +16,23 @@ import (
 	"weft/openflow"
 )
 
-// The first frame with a learn action is held until the new flow is in the tables, so
-// that a reply finds the flow. Statistics refresh the flow later. Learned flows are
-// not saved.
+// This file adds the flows of learn actions. The first frame with a learn action is
+// held (it waits in a worker) until the new flow is in the tables, so that a reply
+// finds the flow. Later frames refresh the flow through their statistics. Learned flows
+// are not saved.
 
 const (
-	// learnQueue limits the queued lessons. Beyond it, a frame is forwarded at once,
-	// and statistics add its flows later.
+	// learnQueue limits the queued lessons (held frames whose learn actions add flows).
+	// If the queue is full, a frame is forwarded at once, and the next sweep of
+	// statistics adds its flows.
 	learnQueue = 1024
-	// learnBatch limits the lessons of one batch. Each batch revalidates the
-	// megaflows once.
+	// learnBatch limits the lessons of one batch. Control revalidates the megaflows
+	// once for each batch.
 	learnBatch = 256
 )
 
 // learner adds the flows of learn actions. The goroutine of run takes lessons from the
-// queue; Send teaches without it.
+// queue. Send, for packet-outs, adds flows without the queue.
 type learner struct {
 	d       *Pipeline
 	lessons chan lesson
@@ -41,8 +43,8 @@ func newLearner(pl *Pipeline) *learner {
 	return &learner{d: pl, lessons: make(chan lesson, learnQueue)}
 }
 
-// lesson has a frame that waits in a worker, or the flows of the learn actions of a
-// frame that was forwarded.
+// lesson is a frame that waits in a worker until its learn actions have added flows, or
+// the flows of the learn actions of a frame that was already forwarded.
 type lesson struct {
 	flows   []openflow.FlowMod // if workers is nil
 	workers *workers.Workers   // nil: no frame waits
@@ -50,8 +52,8 @@ type lesson struct {
 	miss    *datapath.Upcall
 }
 
-// hold queues a held frame that adds flows. It returns false if there are none
-// or the queue is full.
+// hold queues a held frame whose learn actions add flows. It returns false if the frame
+// adds no flow or the queue is full.
 func (l *learner) hold(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
 	if !l.teaches(t) {
 		return false
@@ -76,8 +78,9 @@ func (l *learner) teaches(t *openflow.Translation) bool {
 	return false
 }
 
-// refresh refreshes learned flows at the time usedNS. Missing flows are queued again.
-// The caller holds Pipeline.mu for writing.
+// refresh restarts the timeouts of learned flows, whose last frame arrived at usedNS.
+// It queues flows that are no longer in the tables. The caller holds Pipeline.mu for
+// writing.
 func (l *learner) refresh(learned []openflow.FlowMod, usedNS uint64) {
 	missing := false
 	for i := range learned {
@@ -88,12 +91,12 @@ func (l *learner) refresh(learned []openflow.FlowMod, usedNS uint64) {
 	}
 	select {
 	case l.lessons <- lesson{flows: learned}:
-	default: // the queue is full; a later frame tries again
+	default: // the queue is full; a later sweep tries again
 	}
 }
 
-// run adds learned flows in batches until ctx ends. It pauses half of the
-// time, because each batch revalidates megaflows.
+// run adds learned flows in batches until ctx ends. It pauses half of the time, because
+// megaflows are revalidated after each batch.
 func (l *learner) run(ctx context.Context) {
 	for {
 		var batch []lesson
@@ -119,7 +122,7 @@ func (l *learner) run(ctx context.Context) {
 	}
 }
 
-// batch adds the flows of lessons and forwards its frames.
+// batch adds the flows of the lessons, and forwards their frames.
 func (l *learner) batch(lessons []lesson) {
 	l.d.change.Lock()
 	again := l.teach(lessons)
@@ -130,18 +133,19 @@ func (l *learner) batch(lessons []lesson) {
 	}
 }
 
-// taughtFrame is a held frame with the translation that added its flows.
+// taughtFrame is a held frame with its translation, whose learn actions have added
+// flows.
 type taughtFrame struct {
 	lesson *lesson
 	openflow.Translation
 	executed executedFrame
 }
 
-// teach adds the flows of lessons in order. Like in Open vSwitch, a frame goes on by the
-// rules that it matched before it added flows, and counts for them. Before it goes on, no
-// megaflow uses the old flows. The frames in repeats must be translated again: earlier
-// lessons have added their flows, or their translations ask for addresses. The caller
-// holds the lock of changes.
+// teach adds the flows of the lessons in order. As in Open vSwitch, a frame is
+// forwarded by the rules that it matched before it added flows, and counts for these
+// rules. No megaflow uses the old flows when the frame is forwarded. repeats has the
+// frames that must be translated again: earlier lessons have added their flows, or
+// their translations ask for addresses. The caller holds the lock of changes.
 func (l *learner) teach(batch []lesson) (repeats []lesson) {
 	pl := l.d
 	var frames []taughtFrame
@@ -188,8 +192,8 @@ func (l *learner) teach(batch []lesson) (repeats []lesson) {
 }
 
 // forward makes the workers execute the translations of held frames, unless the engine
-// has been replaced. It installs megaflows for the next frames. The caller holds the lock
-// of changes, so that ports and tunnels are those of the translation.
+// has been replaced. It installs megaflows for later frames. The caller holds the lock
+// of changes, so that ports and tunnels have not changed since the translation.
 func (l *learner) forward(frames []taughtFrame, now uint64) {
 	if len(frames) == 0 {
 		return

@@ -12,7 +12,7 @@ import (
 )
 
 // Learn actions add flows before the first frame is forwarded. Later frames refresh
-// them, or add deleted ones again.
+// these flows, or add them again if they were deleted.
 func TestLearning(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(3)
@@ -29,7 +29,7 @@ func TestLearning(t *testing.T) {
 	f.Want("dl_dst=02:00:00:00:00:01", "5/500")
 	f.Want("dl_dst=02:00:00:00:00:02", "0/0")
 	f.Want("", "6/600")
-	// Megaflows from before a learned flow use it too.
+	// Megaflows that were installed before a flow was learned use the flow too.
 	for range 3 {
 		w.Frame(there, 100)
 	}
@@ -42,7 +42,8 @@ func TestLearning(t *testing.T) {
 	waitfor.True(t, "an address is learnt again", func() bool { _, ok := f.Counts()["dl_dst=02:00:00:00:00:01"]; return ok })
 }
 
-// Changes of other tables keep a megaflow. Learned flows are not saved.
+// A change of one table keeps a megaflow that uses only other tables. Learned flows are
+// not saved.
 func TestLearntFlowsAreNotSaved(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
@@ -82,7 +83,8 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	}
 }
 
-// A frame refused at a learn limit adds its flow once another has expired.
+// A frame whose flow is refused at the limit of its learn action adds the flow after
+// another learned flow has expired.
 func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
@@ -101,8 +103,8 @@ func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 	waitfor.True(t, "the flow is learnt once the limit allows it", func() bool { _, ok := f.Counts()["dl_dst=02:00:00:00:00:03"]; return ok })
 }
 
-// The frame that adds a flow which it would match itself goes on by the flows that it
-// matched before, like in Open vSwitch's test "learning action - self-modifying flow".
+// A frame may add a flow that it matches itself. It is then forwarded by the flows that
+// it matched before, as in Open vSwitch's test "learning action - self-modifying flow".
 func TestTeachingFrameGoesOnByWhatItMatched(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(3)
@@ -119,7 +121,8 @@ func TestTeachingFrameGoesOnByWhatItMatched(t *testing.T) {
 	f.Want("dl_src=02:00:00:00:00:01", "1/100")
 }
 
-// A frame that waited while an equal frame added its flow matches this flow.
+// While a frame waits, an equal frame adds a flow. The waiting frame then matches this
+// flow.
 func TestSecondWaitingFrameMatchesTheLearntFlow(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(3)

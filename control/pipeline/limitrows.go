@@ -8,7 +8,8 @@ import (
 	"weft/openflow"
 )
 
-// LimitRows is a limits.Source for everything in the pipeline.
+// LimitRows reports the use and the limits of everything in the pipeline; it is a
+// limits.Source.
 func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.megaflows.LimitRows(emit)
 	pl.tableLimitRows(emit)
@@ -19,8 +20,8 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "controller_notes", Unit: "entries", Holder: limits.All(), Used: uint64(notes), Limit: openflow.MaxNotes, Evicted: evicted})
 }
 
-// tableLimitRows emits the rows of the OpenFlow tables. The API refuses changes
-// beyond a limit as a whole.
+// tableLimitRows emits the limit rows of the OpenFlow tables. The API refuses a change
+// that exceeds a limit as a whole.
 func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -40,7 +41,7 @@ func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "recirculation_ids", Unit: "entries", Holder: limits.All(), Used: uint64(used), Limit: openflow.MaxFrozen, Refused: refused})
 }
 
-// limitRows emits the row of flows that wait to be learned.
+// limitRows emits the limit row of the flows that wait to be learned.
 func (l *learner) limitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "lessons", Unit: "entries", Holder: limits.All(), Used: uint64(len(l.lessons)),
 		Limit: learnQueue, Refused: l.refused.Load()})

@@ -14,8 +14,8 @@ import (
 
 const missesTogether = 16
 
-// BenchmarkMiss measures control's cost of a miss, with a megaflow and with full
-// caches. Each connection has its own rule.
+// BenchmarkMiss measures the time that control takes for a miss, with a new megaflow
+// and with full caches. Each connection has its own rule.
 func BenchmarkMiss(b *testing.B) {
 	sizes := pipelinetest.Sizes
 	defer func() { pipelinetest.Sizes = sizes }()

@@ -14,9 +14,9 @@ import (
 	"weft/packet"
 )
 
-// answer installs megaflows for misses of one worker, and resumes the frames. Without
-// room for a megaflow, the worker executes the actions once. learnt means that the
-// flows of learn actions are already in the tables.
+// answer installs megaflows for the misses of one worker, and resumes their frames. If
+// there is no room for a megaflow, the worker executes the actions for this frame only.
+// learnt means that the flows of learn actions are already in the tables.
 func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learnt bool) {
 	if len(misses) == 0 {
 		return
@@ -45,7 +45,7 @@ func (a *answers) answerAll(misses []datapath.Upcall) {
 	pl.creditExecuted(a.executed, a.now)
 	if len(a.addresses) > 0 && pl.macs.Generation() != a.generation {
 		pl.macs.Touch(a.addresses)
-		pl.macsChanged() // another miss has learned an address meanwhile
+		pl.macsChanged() // another miss has learned an address since the translation
 	}
 }
 
@@ -55,7 +55,7 @@ type answers struct {
 	w          *workers.Workers
 	worker     int
 	learnt     bool
-	unanswered bool // nobody can answer the frames' questions
+	unanswered bool // the frames' questions (for addresses) have found no answer
 	generation uint64
 	now        uint64
 	env        *env
@@ -65,7 +65,7 @@ type answers struct {
 	executed   []executedFrame
 }
 
-// executedFrame is a frame that was executed without a megaflow.
+// executedFrame is a frame whose actions were executed once, without a megaflow.
 type executedFrame struct {
 	rules    []*openflow.Rule
 	missed   []uint8
@@ -111,8 +111,9 @@ func (a *answers) miss(up *datapath.Upcall) {
 	a.addresses = append(a.addresses, t.Addresses...)
 }
 
-// ask makes a frame wait for the answer to the translation's question, or drops it. It
-// returns false if the frame is forwarded without an answer.
+// ask makes a frame wait until weft-central has told the address that its translation
+// needs, or drops the frame. It returns false if the frame is forwarded without the
+// address.
 func (a *answers) ask(held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
 	f := questions.Frame{Workers: a.w, Held: held, Miss: *up, Port: megaflows.OwnerOf(&up.Key), Must: t.MustAsk}
 	if !a.d.questions.Hold(t.Question, &f) {
@@ -141,8 +142,8 @@ func (q questioned) Resume(f *questions.Frame, absent bool) {
 	a.answerAll([]datapath.Upcall{f.Miss})
 }
 
-// creditExecuted counts frames without a megaflow for their rules, and learns from
-// them.
+// creditExecuted adds frames that were executed without a megaflow to the counters of
+// their rules, and learns addresses from them.
 func (pl *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
 	if len(frames) == 0 {
 		return

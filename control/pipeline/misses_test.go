@@ -11,7 +11,8 @@ import (
 	"weft/flowtable"
 )
 
-// A port whose every frame misses delays another port by at most one batch.
+// If every frame of one port misses, the misses of another port wait for at most one
+// batch.
 func TestPortsTakeTurns(t *testing.T) {
 	f := newRig(t)
 	f.Add("udp,tp_src=0/0xffff,actions=drop")

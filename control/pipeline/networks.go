@@ -16,11 +16,12 @@ import (
 	"weft/port"
 )
 
-// Networks of weft-central: settings, addresses, and flows of ports. The agent saves
-// them, not the pipeline.
+// This file has the networks of weft-central: settings, addresses, and the flows of
+// their ports. The agent saves them, not the pipeline.
 
-// Addresses returns the learned and declared addresses. Megaflows follow a change of them
-// with RevalidateAddresses or PortsChanged.
+// Addresses returns the table of learned and declared addresses. After a change of the
+// table, the caller calls RevalidateAddresses or PortsChanged, which update the
+// megaflows.
 func (pl *Pipeline) Addresses() *addresses.Table { return pl.macs }
 
 // declaredPorts has the ports of the present View that weft-central has declared.
@@ -30,8 +31,8 @@ type declaredPorts struct {
 	events  Declared                   // nil: nobody receives events
 }
 
-// update makes the ports those of v. It returns the changes of CentralTable and the
-// removed ports. The caller holds Pipeline.mu for writing.
+// update makes declaredPorts match the ports of view v. It returns the changes of
+// CentralTable and the removed ports. The caller holds Pipeline.mu for writing.
 func (p *declaredPorts) update(v *View) (mods []openflow.FlowMod, removed []uint32) {
 	var now []uint32 // sorted, like View.infos
 	for i := range v.infos {
@@ -55,7 +56,8 @@ func (p *declaredPorts) update(v *View) (mods []openflow.FlowMod, removed []uint
 	return mods, removed
 }
 
-// noteSeen reports a frame of a port if it is the first one.
+// noteSeen reports the first frame of a declared port to the receiver of events, and
+// ignores later frames.
 func (p *declaredPorts) noteSeen(v *View, port uint32) {
 	info, ok := v.byDatapath[port]
 	if !ok || !info.Central || info.Kind != openflow.PortNormal || p.events == nil {
@@ -66,8 +68,9 @@ func (p *declaredPorts) noteSeen(v *View, port uint32) {
 	}
 }
 
-// setCentralFlows makes the flows of openflow.CentralTable match the declared ports.
-// The caller holds the lock of changes, and mu for writing.
+// setCentralFlows adds and deletes flows of openflow.CentralTable, so that each
+// declared port has one. The caller holds the lock of changes, and Pipeline.mu for
+// writing.
 func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
 	mods, removed := pl.declared.update(v)
 	if len(mods) == 0 {
@@ -80,7 +83,7 @@ func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
 	if err != nil {
 		pl.log.Error("flows of declared ports are missing", "error", err)
 	}
-	for _, r := range changes.Added { // with the counts of an earlier control process
+	for _, r := range changes.Added { // added rules continue with the counts of an earlier control process
 		match := r.Match.Unpack()
 		pl.rules.EnterAt(r, counters.CentralRow(uint32(match.Value[flowtable.WPort]>>32)))
 	}
@@ -91,7 +94,7 @@ func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
 type Declared interface {
 	// Seen reports the first frame of a port after its declaration or attachment.
 	Seen(port string)
-	// Ask asks for the host of an IP address, or of a MAC address if ip is invalid.
+	// Ask requests the location of an IP address, or of a MAC address if ip is invalid.
 	// It returns false if no answer will come.
 	Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool
 }
@@ -99,8 +102,8 @@ type Declared interface {
 // AttachDeclared sets the receiver of events, before any other method is called.
 func (pl *Pipeline) AttachDeclared(d Declared) { pl.declared.events = d }
 
-// Questions returns the frames that wait for addresses.
+// Questions returns the frames that wait until weft-central has told an address.
 func (pl *Pipeline) Questions() *questions.Questions { return pl.questions }
 
-// ForgetSeen makes the port's next frame a first frame again.
+// ForgetSeen makes the next frame of the port count as its first frame.
 func (pl *Pipeline) ForgetSeen(port uint32) { pl.declared.seen[port].Store(false) }

@@ -12,9 +12,10 @@ import (
 	"weft/packet"
 )
 
-// Send executes the actions of a packet-out on its frame, after the flows of their learn
-// actions are in force. It returns after a worker has executed them, with the
-// translation of the actions. An error has no effect. Send takes the lock of changes.
+// Send executes the actions of a packet-out on its frame. Before, it adds the flows of
+// learn actions among them. It returns the translation of the actions after a worker
+// has executed them. If it returns an error, nothing has changed. Send takes the lock
+// of changes.
 func (pl *Pipeline) Send(out *openflow.PacketOut) (openflow.Translation, error) {
 	if err := fillFlow(out); err != nil {
 		return openflow.Translation{}, &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pipeline decides how frames are treated. It has the OpenFlow tables, translates
-// misses into megaflows, revalidates megaflows after changes and credits their counts to
-// the rules.
+// Package pipeline decides how frames are treated. It has the OpenFlow tables,
+// translates misses into megaflows, revalidates megaflows after changes, and adds the
+// counts of megaflows to their rules.
 //
 //   - misses.go: a miss becomes a megaflow, or its frame is executed once
-//   - caches.go: megaflows in the workers, and what was counted for them
+//   - caches.go: megaflows in the workers, and their counts
 //   - changes.go, reading.go: the interface of control/tables and control/ofswitch
 //   - revalidate.go: megaflows after a change, and timeouts
 //   - learn.go: flows of learn actions
-//   - view.go, networks.go: the ports, and those that weft-central has declared
+//   - view.go, networks.go: the ports, and the ports that weft-central has declared
 //   - handover.go, recover.go: start of control and replacement of an engine
 //
-// Pipeline.mu guards the tables, the View and the statistics. A miss holds it for reading
-// from its translation to the installation of its megaflow, so a change never comes
-// between. Whoever holds it waits only for room in a command ring and, to set a tap, for
-// the workers. The locks of control/megaflows, control/questions, control/addresses, the
-// underlay and the command rings are taken after it.
+// Pipeline.mu guards the tables, the View and the statistics. The answer to a miss
+// holds it for reading from the translation to the installation of the megaflow, so
+// that no change comes between the two. A holder of Pipeline.mu waits only for room in
+// a command ring and, to set a tap, for the workers. The locks of control/megaflows,
+// control/questions, control/addresses, the underlay and the command rings are taken
+// after Pipeline.mu.
 //
 // A change of the tables also holds the lock of changes, which all of control shares
-// and which is taken first. It may wait for the disk and for the workers. Ports and
-// the supervision of engines hold it when they call.
+// and which is taken before Pipeline.mu. Such a change may wait for the disk and for
+// the workers. Ports and the supervision of engines hold the lock of changes when they
+// call this package.
 package pipeline
 
 import (
@@ -41,11 +43,12 @@ import (
 	"weft/openflow"
 )
 
-// Ports has the methods of package ports that the pipeline calls. The ports
-// themselves are in the View.
+// Ports has the methods of package ports that the pipeline calls. The list of ports
+// itself is in the View.
 type Ports interface {
-	// UpdateLiveness sets a View with the present liveness, if a group watches ports.
-	// It reports whether liveness has changed. The caller holds the lock of changes.
+	// UpdateLiveness makes a new View if the liveness of ports has changed and a group
+	// watches ports. It reports whether liveness has changed. The caller holds the lock
+	// of changes.
 	UpdateLiveness() (changed bool)
 	// Fault reports that the workers have stopped using a port, and the reason. It takes
 	// the lock of changes.
@@ -87,9 +90,9 @@ type Pipeline struct {
 	declared  declaredPorts
 	questions *questions.Questions
 	learner   *learner
-	saving    bool             // a timer will call Save; guarded by the lock of changes
+	saving    bool             // a timer is set that will call Save; guarded by the lock of changes
 	upcalls   *upcalls.Upcalls // guarded by the lock of changes
-	macsStale chan struct{}    // wakes up maintain after addresses were learned
+	macsStale chan struct{}    // a message wakes up maintain after addresses were learned
 	refusals  atomic.Uint64    // number of misses executed without a megaflow
 }
 

@@ -13,7 +13,7 @@ import (
 	"weft/flowtable"
 )
 
-// A port with many masks or megaflows leaves another port its share.
+// A port that uses many masks or megaflows leaves room for another port.
 func TestOnePortLeavesRoom(t *testing.T) {
 	f := newRig(t)
 	var flows []string

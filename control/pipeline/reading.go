@@ -11,26 +11,28 @@ import (
 	"weft/openflow"
 )
 
-// Read calls fn with the tables for reading. They do not change during the call, but
-// statistics may be older than PullCounts.
+// Read calls fn with the tables, which fn may only read. The tables do not change
+// during the call. The statistics are those of the last PullCounts.
 func (pl *Pipeline) Read(fn func(tables *openflow.Pipeline)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	fn(pl.tables)
 }
 
-// Select returns the rules that filter selects. The caller holds the lock of changes, so
-// that they stay, and Pipeline.mu to read their statistics (Read, InTurns).
+// Select returns the rules that filter selects. The caller holds the lock of changes,
+// so that the rules stay. To read their statistics, it also holds Pipeline.mu (Read,
+// InTurns).
 func (pl *Pipeline) Select(filter *openflow.FlowMod) []*openflow.Rule {
 	return pl.tables.Select(filter)
 }
 
-// readChunk is the number of items before Pipeline.mu is released for a moment.
+// readChunk is the number of items after which InTurns releases Pipeline.mu for a
+// moment.
 const readChunk = 256
 
-// InTurns calls f(0) to f(n-1) under Pipeline.mu, which it releases every readChunk
+// InTurns calls f(0) to f(n-1) under Pipeline.mu, and releases the lock every readChunk
 // calls. The caller holds the lock of changes, so that rules, groups and megaflows stay
-// the same in between. f reads their statistics.
+// the same when Pipeline.mu is released. f reads the statistics of one item.
 func (pl *Pipeline) InTurns(n int, f func(i int)) {
 	for from := 0; from < n; from += readChunk {
 		pl.mu.RLock()
@@ -52,15 +54,16 @@ func (pl *Pipeline) PullCounts() {
 // Megaflows returns the megaflows in the workers' caches.
 func (pl *Pipeline) Megaflows() *megaflows.Index { return pl.megaflows }
 
-// GroupState is a group with its statistics. Flows is the number of flows that name it.
+// GroupState is a group with its statistics. Flows is the number of flows that name the
+// group.
 type GroupState struct {
 	*openflow.Group
 	Stats openflow.GroupStats
 	Flows int
 }
 
-// Groups returns a group, or all groups for openflow.GroupAny, with present statistics.
-// The caller holds the lock of changes.
+// Groups returns the group with this number, or all groups for openflow.GroupAny, with
+// present statistics. The caller holds the lock of changes.
 func (pl *Pipeline) Groups(id uint32) []GroupState {
 	pl.PullCounts()
 	pl.mu.RLock()
@@ -84,8 +87,8 @@ type MeterState struct {
 	Dropped        []openflow.BucketStats // frames that each band has dropped
 }
 
-// Meters returns a meter, or all meters for openflow.MeterAll, with present statistics.
-// The caller holds the lock of changes.
+// Meters returns the meter with this number, or all meters for openflow.MeterAll, with
+// present statistics. The caller holds the lock of changes.
 func (pl *Pipeline) Meters(id uint32) []MeterState {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -96,7 +99,9 @@ func (pl *Pipeline) Meters(id uint32) []MeterState {
 		for i := range m.Bands {
 			for _, sh := range pl.workers.Shared() {
 				c := &sh.Meters[m.Bands[i].Slot]
-				if i == 0 { // frames that a band drops do not reach the next band
+				// the first band counts all frames; later bands see only the frames
+				// that it did not drop
+				if i == 0 {
 					s.Packets += atomic.LoadUint64(&c.Packets)
 					s.Bytes += atomic.LoadUint64(&c.Bytes)
 				}
@@ -109,7 +114,8 @@ func (pl *Pipeline) Meters(id uint32) []MeterState {
 	return list
 }
 
-// ControllerNote returns the note with a number that a frame for the controller carries.
+// ControllerNote returns the note whose number is id. A frame for the controller
+// carries this number.
 func (pl *Pipeline) ControllerNote(id uint32) (openflow.ControllerNote, bool) {
 	return pl.notes.Note(id)
 }

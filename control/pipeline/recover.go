@@ -14,16 +14,16 @@ import (
 )
 
 // recovery takes over the workers' caches after a restart of control. Its methods run
-// while no other goroutine uses the pipeline.
+// before any other goroutine uses the pipeline.
 type recovery struct {
 	*Pipeline
 	byRow map[uint32]*openflow.Rule
 }
 
-// recoverMegaflows takes over the workers' caches after a restart of control. It
-// keeps the megaflows that are still correct, and adds the counts since the last
-// credit to the statistics. The caller holds the lock of changes; no other goroutine
-// uses the pipeline.
+// recoverMegaflows takes over the workers' caches after a restart of control. It keeps
+// the megaflows that are still correct. It adds the counts since the last credit (the
+// last transfer of counts to the rules) to the statistics. The caller holds the lock of
+// changes; no other goroutine uses the pipeline.
 func (pl *Pipeline) recoverMegaflows() {
 	r := recovery{pl, pl.rules.ByRow()}
 	used := min(pl.counters.UsedSlots(), uint32(pl.sizes.Megaflows))
@@ -38,18 +38,20 @@ func (pl *Pipeline) recoverMegaflows() {
 			stale = append(stale, slot)
 		}
 	}
-	if pl.macs.Generation() != known { // newly learned addresses can make earlier megaflows correct
+	// addresses learned from one megaflow can make a megaflow correct that was examined
+	// before
+	if pl.macs.Generation() != known {
 		stale = slices.DeleteFunc(stale, r.adopt)
 	}
 	for _, slot := range stale {
 		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, slot, nil))
 	}
-	_ = pl.workers.WaitApplied() // error ignored: a dead engine's slots are all forgotten
+	_ = pl.workers.WaitApplied() // error ignored: all slots of a dead engine are forgotten anyway
 	for _, slot := range slices.Backward(stale) {
 		r.credit(slot)
 		pl.counters.End(slot)
-		// Workers disagree about a slot if control died while sending. Such a slot is
-		// not used again.
+		// The workers have different generations of a slot if control died while it
+		// sent the commands. Such a slot is never used again.
 		if _, ok := pl.workers.Generation(slot); ok {
 			pl.megaflows.Release(slot)
 		}
@@ -69,7 +71,7 @@ func (pl recovery) slots(used uint32) iter.Seq[uint32] {
 				return
 			}
 		}
-		// several recirculations may need several rounds
+		// a frame may be recirculated several times, so this takes several rounds
 		for len(later) > 0 {
 			before := len(later)
 			later = slices.DeleteFunc(later, func(slot uint32) bool {
@@ -87,8 +89,8 @@ func (pl recovery) slots(used uint32) iter.Seq[uint32] {
 	}
 }
 
-// credit adds the slot's counts since the last credit to its stored rules,
-// by row.
+// credit adds the slot's counts since the last credit to the statistics of its rules.
+// The counter region has the rows of these rules.
 func (pl recovery) credit(slot uint32) {
 	s := &pl.counters.Slots[slot]
 	if s.RuleCount == 0 || s.RuleCount > counters.SlotRules {
@@ -109,8 +111,8 @@ func (pl recovery) credit(slot uint32) {
 	}
 }
 
-// adopt translates the megaflow of a slot again and learns from it. It adopts
-// the megaflow if the actions are the same, and otherwise returns false.
+// adopt translates the megaflow of a slot again and learns addresses from it. If the
+// actions are still the same, it adopts the megaflow. Otherwise it returns false.
 func (pl recovery) adopt(slot uint32) bool {
 	s := &pl.counters.Slots[slot]
 	generation, same := pl.workers.Generation(slot)
@@ -133,7 +135,9 @@ func (pl recovery) adopt(slot uint32) bool {
 		Slot: slot, Key: key, Actions: actions, Generation: generation,
 		MadeNS: clock.Monotonic(), UsedNS: usedNS, Owner: megaflows.OwnerOf(&key), Asks: t.Question.Valid(), MustAsk: t.MustAsk,
 	}
-	if s.RuleCount > counters.SlotRules { // The region does not have all of the megaflow's rules: count for the present ones.
+	// The counter region does not have all rules of the megaflow. The counts go to the
+	// rules of the new translation.
+	if s.RuleCount > counters.SlotRules {
 		t := t
 		pl.setRules(m, &t)
 		pl.pull(m)

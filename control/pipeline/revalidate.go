@@ -19,13 +19,14 @@ const (
 	// sweepInterval is the interval of sweeps, which update statistics and apply
 	// timeouts.
 	sweepInterval = time.Second
-	// macPause is the shortest interval of revalidations after learned addresses. It
-	// limits the work that an attacker's addresses cause.
+	// macPause is the shortest interval between two revalidations after addresses were
+	// learned. It limits the work that an attacker can cause with many addresses.
 	macPause = 20 * time.Millisecond
 	// askAgain is the lifetime of a megaflow for an address that nobody has.
+	// Afterwards, a frame asks for the address again.
 	askAgain = 5 * time.Second
-	// translateChunk is the number of translations before Pipeline.mu is released for
-	// a moment.
+	// translateChunk is the number of translations after which Pipeline.mu is released
+	// for a moment.
 	translateChunk = 256
 )
 
@@ -43,7 +44,8 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 			pl.change.Lock()
 			pl.RevalidateAddresses()
 			pl.change.Unlock()
-			// revalidations use at most a third of a core
+			// the pause is twice as long as the revalidation, which so uses at most a
+			// third of a core
 			if !loop.Sleep(ctx, max(macPause, 2*time.Since(began))) {
 				return
 			}
@@ -51,9 +53,9 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 	}
 }
 
-// revalidate translates the megaflows for which pick returns true, and removes those
-// whose result differs. After it, no worker uses removed megaflows. The caller holds
-// the lock of changes but not Pipeline.mu.
+// revalidate translates the megaflows for which pick returns true again, and removes a
+// megaflow if the result differs. When revalidate returns, no worker uses a removed
+// megaflow. The caller holds the lock of changes but not Pipeline.mu.
 func (pl *Pipeline) revalidate(pick func(*megaflows.Megaflow) bool) {
 	var stale []*megaflows.Megaflow
 	list := pl.megaflows.List()
@@ -63,9 +65,10 @@ func (pl *Pipeline) revalidate(pick func(*megaflows.Megaflow) bool) {
 	pl.evict(stale)
 }
 
-// RevalidateAddresses removes the megaflows that changed addresses have made wrong, since
-// its last call. After it, no frame uses them. An added or removed network needs
-// PortsChanged instead. The caller holds the lock of changes.
+// RevalidateAddresses removes the megaflows that are wrong because addresses have
+// changed since its last call. When it returns, no frame uses them. After a network was
+// added or removed, the caller calls PortsChanged instead. The caller holds the lock of
+// changes.
 func (pl *Pipeline) RevalidateAddresses() {
 	changes := pl.macs.TakeChanges()
 	if changes.All() {
@@ -80,7 +83,7 @@ func (pl *Pipeline) RevalidateAddresses() {
 }
 
 func (pl *Pipeline) revalidateChunk(chunk []*megaflows.Megaflow, pick func(*megaflows.Megaflow) bool) (stale []*megaflows.Megaflow) {
-	// for writing, because it adds counts to the old rules' statistics
+	// The lock is taken for writing, because revalidation adds counts to the old rules.
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	env := pl.env()
@@ -170,7 +173,8 @@ func templatesOf(list []*megaflows.Megaflow) iter.Seq[uint32] {
 	}
 }
 
-// recircsOf returns a function that reports whether megaflows use a recirc_id.
+// recircsOf returns the function used, which reports whether a megaflow of the list
+// uses a recirc_id.
 func recircsOf(list []*megaflows.Megaflow) (used func(id uint32) bool) {
 	ids := map[uint32]bool{}
 	for _, m := range list {

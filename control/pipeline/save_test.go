@@ -15,7 +15,7 @@ import (
 	"weft/openflow"
 )
 
-// slowStore is a store whose writes of flows wait.
+// slowStore is a store in which writes of flows block until the test releases them.
 type slowStore struct {
 	rulebook.Store
 	began, write chan struct{}
@@ -27,8 +27,8 @@ func (s slowStore) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error
 	return s.Store.ChangeFlows(save, remove)
 }
 
-// Changes of flow_mods do not wait for the disk. A later write waits for an earlier one,
-// so that the state file has the last state.
+// Changes by flow_mods do not wait for the disk. A later write waits for the earlier
+// one, so that the state file ends with the last state.
 func TestChangesDoNotWaitForTheDisk(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
@@ -65,7 +65,8 @@ func TestChangesDoNotWaitForTheDisk(t *testing.T) {
 	f.Store = slow.Store
 }
 
-// No write follows a Save that has saved all changes, because the store may be closed.
+// After a Save that has saved all changes, nothing is written any more, because the
+// store may be closed.
 func TestNothingIsWrittenAfterSave(t *testing.T) {
 	f := newRig(t)
 	slow := slowStore{f.Store, make(chan struct{}, 9), make(chan struct{})}

@@ -23,13 +23,13 @@ const (
 type Monitors interface {
 	// Count returns the number of monitors. 0 means that no events are needed.
 	Count() int
-	// TellFlow reports a change. r is valid until TellFlow returns. The caller holds
-	// Pipeline.mu for reading.
+	// TellFlow reports a change of flow r. r is valid until TellFlow returns. The
+	// caller holds Pipeline.mu for reading.
 	TellFlow(now time.Time, event Event, r *openflow.Rule, names openflow.Names)
 }
 
-// tell reports a change of flows to the monitors. Removed flows have their final
-// counts. The caller holds the lock of changes.
+// tell reports a change of flows to the monitors. The statistics of removed flows are
+// final. The caller holds the lock of changes.
 func (pl *Pipeline) tell(c *openflow.Changes) {
 	if pl.monitors.Count() == 0 {
 		return

@@ -15,7 +15,7 @@ import (
 	"weft/packet"
 )
 
-// View is the set of ports that translations use. A View never changes after NewView.
+// View is the set of ports that translations use. A View is immutable.
 type View struct {
 	infos      []openflow.PortInfo          // key: number
 	byNo       map[uint32]openflow.PortInfo // key: number in flows
@@ -23,14 +23,14 @@ type View struct {
 	byName     map[string]uint32
 	udpPort    map[uint32]uint16
 	bound      bool // at least one port has a Binding
-	// anyCentral is true if weft-central has declared a port. centralTunnel leads to
-	// the other hosts; nil: none.
+	// anyCentral is true if weft-central has declared a port. centralTunnel is the
+	// tunnel to the other hosts of its networks; nil: none.
 	anyCentral    bool
 	centralTunnel *openflow.PortInfo
 }
 
-// NewView makes a view of ports sorted by number. udpPort has each tunnel's outer
-// destination port, by port number.
+// NewView makes a view of infos, which must be sorted by port number. udpPort maps the
+// number of a tunnel port to its outer UDP destination port.
 func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	v := &View{infos: infos, byNo: map[uint32]openflow.PortInfo{}, byDatapath: map[uint32]openflow.PortInfo{}, byName: map[string]uint32{}, udpPort: udpPort}
 	for i, info := range infos {
@@ -43,8 +43,8 @@ func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	return v
 }
 
-// PortByName and PortName implement openflow.Names. PortName takes numbers of the data
-// path, too.
+// PortByName and PortName implement openflow.Names. PortName also accepts port numbers
+// of the data path.
 func (v *View) PortByName(name string) (uint32, bool) {
 	no, ok := v.byName[name]
 	return no, ok
@@ -58,20 +58,21 @@ func (v *View) PortName(number uint32) (string, bool) {
 	return info.Name, ok
 }
 
-// Datapath returns the number in the data path of a port with this number in flows; 0:
+// Datapath returns the data path's number of the port that has this number in flows; 0:
 // no port.
 func (v *View) Datapath(number uint32) uint32 {
 	info := v.byNo[number]
 	return info.At()
 }
 
-// DatapathByName returns the number in the data path of the named port.
+// DatapathByName returns the data path's number of the named port.
 func (v *View) DatapathByName(name string) (uint32, bool) {
 	no, ok := v.byName[name]
 	return v.Datapath(no), ok
 }
 
-// InFlows returns the number in flows of a port with this number in the data path.
+// InFlows returns the number in flows of the port that has this number in the data
+// path.
 func (v *View) InFlows(datapath uint32) uint32 {
 	if info, ok := v.byDatapath[datapath]; ok {
 		return info.No
@@ -79,7 +80,7 @@ func (v *View) InFlows(datapath uint32) uint32 {
 	return datapath
 }
 
-// PortWords selects how ports are shown in matches and actions.
+// PortWords selects how ports are shown in matches and actions: by name or by number.
 type PortWords uint8
 
 const (
@@ -87,7 +88,8 @@ const (
 	ByNumber
 )
 
-// Names returns the port names, or nil for numbers.
+// Names returns the port names of the view for text with names. It returns nil for text
+// with numbers.
 func (v *View) Names(words PortWords) openflow.Names {
 	if words == ByNumber {
 		return nil
@@ -139,7 +141,7 @@ func (e *env) Tunnel(number, _ uint32, local, remote netip.Addr) (uint32, packet
 	return e.tunnels.Template(underlay.Tunnel{Port: number, Local: local, Remote: remote}, e.udpPort[number])
 }
 
-// NoPort is the error for a name without a port.
+// NoPort returns the error for a name that no port has.
 func (v *View) NoPort(name string) error {
 	var names []string
 	for _, info := range v.infos {
@@ -162,7 +164,7 @@ func (pl *Pipeline) View() *View {
 	return pl.view
 }
 
-// Tracer is an observe.Tracer over locked tables.
+// Tracer implements observe.Tracer. It is valid while the tables are locked (Tracing).
 type Tracer struct {
 	tables *openflow.Pipeline
 	env    *env
@@ -173,15 +175,15 @@ func (t *Tracer) Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openf
 }
 
 // Tracing calls fn with a Tracer, the present view, and the port names that words
-// selects. The tables do not change during the call.
+// selects. The tables do not change while fn runs.
 func (pl *Pipeline) Tracing(words PortWords, fn func(t *Tracer, view *View, names openflow.Names)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	fn(&Tracer{pl.tables, pl.env()}, pl.view, pl.view.Names(words))
 }
 
-// SetView makes v the present view. PortsChanged then revalidates. The caller holds
-// the lock of changes.
+// SetView makes v the present view. The caller then calls PortsChanged, which
+// revalidates megaflows. The caller holds the lock of changes.
 func (pl *Pipeline) SetView(v *View) {
 	pl.mu.Lock()
 	pl.view = v
@@ -191,7 +193,8 @@ func (pl *Pipeline) SetView(v *View) {
 	pl.tell(&changes)
 }
 
-// ViewNow is View without waiting: it returns nil if Pipeline.mu is taken.
+// ViewNow returns the present view like View, but does not wait: it returns nil if
+// Pipeline.mu is taken.
 func (pl *Pipeline) ViewNow() *View {
 	if !pl.mu.TryRLock() {
 		return nil
@@ -207,8 +210,8 @@ func (pl *Pipeline) PortsChanged() {
 	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 }
 
-// LivenessChanged revalidates the megaflows that depend on liveness. The caller holds
-// the lock of changes.
+// LivenessChanged revalidates the megaflows that depend on the liveness of ports. The
+// caller holds the lock of changes.
 func (pl *Pipeline) LivenessChanged() {
 	pl.revalidate(func(m *megaflows.Megaflow) bool { return m.UsedPorts })
 }

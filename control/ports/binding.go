@@ -9,7 +9,7 @@ import (
 	"weft/openflow"
 )
 
-// options that restrict the addresses from which a guest may send
+// Options that restrict the addresses from which a guest may send frames.
 var (
 	boundMACs      = option{check: func(value string) string { return checkBinding(value, "") }}
 	boundAddresses = option{check: func(value string) string { return checkBinding("", value) }}
@@ -23,7 +23,8 @@ func checkBinding(macs, addresses string) (expected string) {
 	return expected
 }
 
-// macAddress checks the MAC address of a tap.
+// macAddress checks the option mac= of a tap. It returns a description of valid values,
+// or "" if the value is valid.
 func macAddress(value string) string {
 	if strings.ContainsAny(value, ", ") {
 		return "one unicast MAC address; addresses= binds a tap to several"
@@ -31,9 +32,9 @@ func macAddress(value string) string {
 	return checkBinding(value, "")
 }
 
-// fillBinding stores in info the addresses from which a port may send. Too many
-// addresses are an error. A tap is restricted only if it has addresses=; its own MAC
-// address is always allowed.
+// fillBinding stores in info the addresses from which a port may send frames. It
+// returns an error for too many addresses. A tap is restricted only if it has the
+// option addresses=; the tap's own MAC address is always allowed.
 func fillBinding(info *openflow.PortInfo, kind string, values map[string]string) error {
 	macs, addresses := values["mac"], values["addresses"]
 	if (kind == kindTap || kind == kindLocal) && (addresses == "" || openflow.NamesMAC(addresses, macs)) {

@@ -9,8 +9,8 @@ import (
 	"weft/control/watchdog"
 )
 
-// Blame logs a hang. The next engines do not get the ports on which the engine hung
-// for a while. The caller holds the lock of changes.
+// Blame logs a hang of the engine. For a while, new engines do not get the ports on
+// which the engine hung. The caller holds the lock of changes.
 func (ps *Ports) Blame(h *watchdog.Hang) {
 	reason := h.Text(ps.portNameOf)
 	ps.log.Error("the engine hangs, replacing it", "why", reason)
@@ -21,13 +21,13 @@ func (ps *Ports) Blame(h *watchdog.Hang) {
 		}
 		held := ps.suspects.Held(number, time.Now())
 		ps.log.Error("port has hung the engine", "port", p.saved.Name, "error", held)
-		p.driver.fault(reason) // ends a guest's session; other devices stay open
+		p.driver.fault(reason) // ends the session of a guest's port; devices of other ports stay open
 		p.fail(held)
 	}
 }
 
-// portNameOf returns a port's name, or its number. The caller holds the lock of
-// changes.
+// portNameOf returns the name of a port, or its number as text if the port does not
+// exist. The caller holds the lock of changes.
 func (ps *Ports) portNameOf(number uint32) string {
 	if p := ps.byNumber[number]; p != nil {
 		return p.saved.Name
@@ -35,12 +35,12 @@ func (ps *Ports) portNameOf(number uint32) string {
 	return fmt.Sprint(number)
 }
 
-// isForeign reports whether another process owns a port's memory and can delay
-// accesses to it. The caller holds the lock of changes.
+// isForeign reports whether the port's memory belongs to another process (a guest's),
+// which can delay accesses to it. The caller holds the lock of changes.
 func (ps *Ports) isForeign(number uint32) bool {
 	p := ps.byNumber[number]
 	return p != nil && p.kind == kindVhost
 }
 
-// Held returns why a port is held back from the engines, or nil.
+// Held returns the reason why a port is held back from engines after hangs, or nil.
 func (ps *Ports) Held(number uint32) error { return ps.suspects.Held(number, time.Now()) }

@@ -13,16 +13,17 @@ import (
 	"weft/port"
 )
 
-// Ports and the tunnel that weft-central declares. Its agent saves the declarations.
+// This file has the ports and the tunnel that weft-central declares. weft-central's
+// agent saves the declarations.
 
 // CentralPort is the reserved name of the tunnel to the other hosts of weft-central.
 const CentralPort = "central"
 
-// centralNumber is the tunnel's port number if it is free. A constant number keeps
-// megaflows across restarts of control.
+// centralNumber is the port number of weft-central's tunnel, unless another port has
+// it. A constant number keeps megaflows valid across restarts of control.
 const centralNumber = port.MaxPorts - 1
 
-// portID is an option that names the port for weft-central.
+// portID is the option id=, which identifies the port to weft-central.
 var portID = option{check: func(value string) string {
 	if value == "" || len(value) > 255 || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' || r == ',' }) {
 		return "1 to 255 printable characters without blanks and commas"
@@ -30,7 +31,7 @@ var portID = option{check: func(value string) string {
 	return ""
 }}
 
-// Declaration puts a port into a network.
+// Declaration assigns a port to a network of weft-central.
 type Declaration struct {
 	VNI uint32
 	// Binding restricts the addresses from which the port may send; nil: no
@@ -38,17 +39,18 @@ type Declaration struct {
 	Binding *openflow.Binding
 }
 
-// central has what weft-central declares. The lock of changes guards it.
+// central has the declarations of weft-central. The lock of changes guards it.
 type central struct {
 	loaded   bool                   // the saved ports are there
-	endpoint netip.Addr             // local address of the tunnel; invalid: no tunnel
+	endpoint netip.Addr             // local address of weft-central's tunnel; invalid: no tunnel
 	tunnel   *switchPort            // nil: there is none
 	ports    map[string]Declaration // by port name; the port may not exist
 }
 
-// Declare puts ports into networks, by name; nil takes a port out. A declaration also
-// applies to a port that is added later. A valid endpoint is the local address of the
-// tunnel; an error concerns only the endpoint. If changed is true, the caller calls
+// Declare assigns ports to networks of weft-central. declared has the declarations by
+// port name; nil removes a port from its network. A declaration also applies to a port
+// that is added later. If endpoint is valid, it is the local address of the tunnel. An
+// error concerns only the endpoint. If changed is true, the caller calls
 // pipeline.PortsChanged. The caller holds the lock of changes.
 func (ps *Ports) Declare(endpoint netip.Addr, declared map[string]*Declaration) (changed bool, err error) {
 	c := &ps.central
@@ -98,8 +100,8 @@ func (d *Declaration) equal(o *Declaration) bool {
 	})
 }
 
-// declaredInfo returns a port's data for translation. The declaration replaces vni=,
-// mac= and addresses=.
+// declaredInfo returns the data of a port for translation. If the port is declared, the
+// declaration replaces the options vni=, mac= and addresses=.
 func (ps *Ports) declaredInfo(p *switchPort) openflow.PortInfo {
 	info := p.info
 	if d, ok := ps.central.ports[p.saved.Name]; ok && info.Kind == openflow.PortNormal && p.kind != kindLocal {
@@ -108,8 +110,8 @@ func (ps *Ports) declaredInfo(p *switchPort) openflow.PortInfo {
 	return info
 }
 
-// setTunnel makes the tunnel for the present endpoint. If it returns true, the caller
-// calls portsChanged.
+// setTunnel makes weft-central's tunnel for the present endpoint. If changed is true,
+// the caller calls portsChanged.
 func (ps *Ports) setTunnel() (changed bool, err error) {
 	c := &ps.central
 	if !c.endpoint.IsValid() || c.tunnel != nil && c.tunnel.info.Local == c.endpoint {
@@ -144,7 +146,8 @@ func (ps *Ports) setTunnel() (changed bool, err error) {
 	return true, nil
 }
 
-// Numbers returns port numbers by name. The caller holds the lock of changes.
+// Numbers returns the numbers of all ports, by name. The caller holds the lock of
+// changes.
 func (ps *Ports) Numbers() map[string]uint32 {
 	numbers := make(map[string]uint32, len(ps.byNumber))
 	for no, p := range ps.byNumber {
@@ -157,7 +160,7 @@ func (ps *Ports) Numbers() map[string]uint32 {
 type Guest struct {
 	Name, ID string
 	Up       bool
-	// Added changes when a port is deleted and added again.
+	// Added is a number that changes when the port is deleted and added again.
 	Added uint64
 }
 

@@ -17,8 +17,8 @@ var encapOptions = optionTable{
 	"src_port": {check: portRange},
 }
 
-// trafficClass checks tos=. The ECN bits must be 0, because the inner frame sets
-// them.
+// trafficClass checks the option tos=. The ECN bits must be 0, because they are copied
+// from the inner frame.
 func trafficClass(value string) string {
 	if n, err := strconv.ParseUint(value, 0, 8); err != nil || n&3 != 0 {
 		return "a multiple of 4 from 0 to 252"
@@ -43,7 +43,8 @@ func parsePortRange(value string) (base, count uint16, ok bool) {
 	return uint16(a), uint16(z - a + 1), true // the number of ports is at most 65535
 }
 
-// The option table has checked the values.
+// parseEncap parses the encap options of a vxlan port. The option table has already
+// checked the values.
 func parseEncap(values map[string]string) underlay.Encap {
 	o := underlay.Encap{Checksum: values["udp_csum"], DontFragment: values["df"] == "on", Dev: values["dev"]}
 	o.InheritTTL, o.InheritTOS = values["ttl"] == "inherit", values["tos"] == "inherit"
@@ -54,8 +55,8 @@ func parseEncap(values map[string]string) underlay.Encap {
 	return o
 }
 
-// encaps returns the encap options by vxlan port number. The caller holds the lock of
-// changes.
+// encaps returns the encap options of all vxlan ports, by port number. The caller holds
+// the lock of changes.
 func (ps *Ports) encaps() map[uint32]underlay.Encap {
 	m := map[uint32]underlay.Encap{}
 	for no, p := range ps.byNumber {

@@ -31,8 +31,8 @@ func (noEngine) Detach(uint32) (json.RawMessage, error)    { return nil, nil }
 func (noEngine) Keep(string, json.RawMessage, []int) error { return nil }
 func (noEngine) Forget(string) error                       { return nil }
 
-// newTestPorts makes ports with a pipeline and one worker, and returns the lock of
-// changes too.
+// newTestPorts makes ports with a pipeline and one worker. It also returns the lock of
+// changes.
 func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
 	t.Helper()
 	check := func(err error) {

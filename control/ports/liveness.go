@@ -12,8 +12,8 @@ import (
 // livenessInterval is the interval of liveness checks.
 const livenessInterval = 50 * time.Millisecond
 
-// watchPorts checks the ports that groups watch, until ctx ends. Without such groups
-// it sleeps.
+// watchPorts checks the liveness of the ports that groups watch, until ctx ends. It
+// sleeps while no group watches a port.
 func (ps *Ports) watchPorts(ctx context.Context) {
 	for {
 		select {
@@ -32,7 +32,8 @@ func (ps *Ports) watchPorts(ctx context.Context) {
 	}
 }
 
-// UpdateLiveness implements pipeline.Ports. The caller holds the lock of changes.
+// UpdateLiveness implements the pipeline's interface Ports. The caller holds the lock
+// of changes.
 func (ps *Ports) UpdateLiveness() (changed bool) {
 	if !ps.pipeline.WatchesPorts() {
 		return false

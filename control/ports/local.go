@@ -7,8 +7,9 @@ import (
 	"weft/tap"
 )
 
-// kindLocal is the port LOCAL of flows: a tap of the host, named after the port. Open
-// vSwitch makes it with each bridge; here it is an ordinary port, at most one.
+// kindLocal is the kind of the port that flows call LOCAL: a tap of the host with the
+// name of the port. Open vSwitch makes such a port with each bridge. Here it is an
+// ordinary port, and there is at most one.
 const kindLocal = "local"
 
 func init() {

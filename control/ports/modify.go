@@ -15,20 +15,22 @@ import (
 	"weft/control/usererr"
 )
 
-// changeable has, by kind of port, the options that can change while the port forwards, in
-// addition to those of VLANs. A vxlan port has no device, so that all its options can.
+// changeable has, for each kind of port, the options that can change while the port
+// forwards. VLAN options can always change. A vxlan port has no device, so all its
+// options can change.
 var changeable = map[string][]string{
 	kindVhost: {"vni", "id", "mac", "addresses"},
 	kindTap:   {"vni", "id", "addresses", "mtu"},
 }
 
-// mtuSetter is a driver whose device gets another MTU without an interruption.
+// mtuSetter is a driver that can change the MTU of its device without an interruption.
 type mtuSetter interface {
 	setMTU(mtu int) error
 }
 
-// Modify changes options of a port that keeps its number, its statistics and its guest. A
-// word KEY= without a value removes an option. On an error nothing has changed.
+// Modify changes options of a port. The port keeps its number, its statistics and its
+// connection to the guest. A word KEY= without a value removes an option. On an error
+// nothing has changed.
 func (ps *Ports) Modify(name string, words []string) (api.Port, error) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -63,7 +65,8 @@ func (ps *Ports) Modify(name string, words []string) (api.Port, error) {
 	return ps.describe(ps.byNumber[p.saved.Number]), nil
 }
 
-// mergedOptions returns the words of the given options after changes.
+// mergedOptions returns the port's explicit options as words, after the changes in
+// words.
 func mergedOptions(explicit map[string]string, words []string) ([]string, error) {
 	merged, seen := maps.Clone(explicit), map[string]bool{}
 	for _, word := range words {
@@ -126,8 +129,8 @@ func mergedKeys(a, b map[string]string) map[string]string {
 	return all
 }
 
-// replacePort puts next in the place of p. A port with a device keeps its driver, which
-// reads none of the changed options but mtu=.
+// replacePort replaces the port p by next, which has the changed options. If the port
+// has a device, it keeps its driver. Of the changed options, the driver uses only mtu=.
 func (ps *Ports) replacePort(p, next *switchPort) error {
 	if p.kind == kindVXLAN {
 		if err := next.driver.open(nil); err != nil {
@@ -154,16 +157,16 @@ func (ps *Ports) replacePort(p, next *switchPort) error {
 		next.problem.Store(p.problem.Load())
 	}
 	ps.byNumber[p.saved.Number] = next
-	ps.updateView() // nothing is learned by the old options any more
+	ps.updateView() // after this call, nothing is learned by the old options
 	ps.pipeline.Addresses().Forget(p.saved.Number)
 	ps.templates.DropPort(p.saved.Number)
 	ps.portsChanged()
 	return nil
 }
 
-// changeMTU passes a changed mtu= to the port's device.
+// changeMTU passes the new value of mtu= to the port's device.
 func changeMTU(p *switchPort, mtu string) error {
-	n, _ := strconv.Atoi(mtu) // valid if present: the option table has checked it
+	n, _ := strconv.Atoi(mtu) // the value is valid, because the option table has checked it
 	device, can := p.driver.(mtuSetter)
 	switch {
 	case mtu == p.values["mtu"] || !p.opened:

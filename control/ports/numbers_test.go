@@ -4,7 +4,8 @@ package ports
 
 import "testing"
 
-// A port that is added again gets its old number. Other names get other numbers.
+// A port that is deleted and added again gets its old number. Ports with other names
+// get other numbers.
 func TestNumbersStayWithNames(t *testing.T) {
 	ports, _ := newTestPorts(t)
 	ports.vxlanPorts(t, 3)

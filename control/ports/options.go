@@ -15,8 +15,8 @@ import (
 	"weft/control/usererr"
 )
 
-// option is one option of a kind of port. check returns "" for a valid value,
-// otherwise a description of valid values.
+// option is one option of a kind of port. The function check returns "" for a valid
+// value, otherwise a description of valid values.
 type option struct {
 	required bool
 	value    string // default; "": no default
@@ -26,10 +26,10 @@ type option struct {
 // optionTable has the options of one kind of port, by name.
 type optionTable map[string]option
 
-// portName matches valid names, which do not look like port numbers.
+// portName matches valid names of ports. No valid name looks like a port number.
 var portName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,62}$`)
 
-// reservedNames are the words for reserved ports in flows.
+// reservedNames are the words that stand for reserved ports in flows.
 var reservedNames = []string{
 	"in_port", "table", "normal", "flood", "all", "controller", "local", "none", "any", "drop",
 }
@@ -46,8 +46,9 @@ func checkPortName(name string) error {
 	return nil
 }
 
-// parseOptions checks words KEY=VALUE against the options of the kind that type= names.
-// The map values includes the defaults, the map explicit does not.
+// parseOptions checks the words KEY=VALUE of a port. The word type= names the kind of
+// port, whose option table is used. The map values includes default values; the map
+// explicit does not.
 func parseOptions(words []string) (kind string, values, explicit map[string]string, err error) {
 	explicit = map[string]string{}
 	for _, word := range words {
@@ -72,7 +73,8 @@ func parseOptions(words []string) (kind string, values, explicit map[string]stri
 	return kind, values, explicit, err
 }
 
-// in the given order, so that the error names the first wrong word
+// check goes through the words in their order, so that the error names the first wrong
+// word
 func (t optionTable) check(kind string, words []string) (map[string]string, error) {
 	values := map[string]string{"type": kind}
 	for _, word := range words {

@@ -35,9 +35,9 @@ type packetPort struct {
 	mu        sync.Mutex
 	uplink    *afpacket.Uplink // nil: not open
 	endpoints []netip.AddrPort
-	down      string // why the device does not forward; "": it does
-	problem   string // why the tunnel endpoints are not set; "": they are
-	noRing    string // why the sockets must not have rings; "": they may
+	down      string // reason why the device does not forward; "": it forwards
+	problem   string // reason why the tunnel endpoints are not set; "": they are set
+	noRing    string // reason why the sockets must not have rings; "": they may have rings
 }
 
 func (p *packetPort) open(device *engine.Kept) error {
@@ -75,8 +75,8 @@ func (p *packetPort) attachLocked() error {
 	return p.portContext.attach(spec, p.uplink.FDs(), true)
 }
 
-// keepUplink stores the uplink in the engine for the next control process. The caller
-// holds p.mu.
+// keepUplink stores the uplink's descriptors in the engine, for the next control
+// process. The caller holds p.mu.
 func (p *packetPort) keepUplink() error {
 	blob, fds, err := p.uplink.Snapshot()
 	if err != nil {
@@ -87,8 +87,9 @@ func (p *packetPort) keepUplink() error {
 
 func (p *packetPort) fault(string) bool { return false }
 
-// check implements deviceChecker. After the kernel has stopped a ring, the port's
-// sockets have no rings, because the sender of the frame could stop the next ring too.
+// check implements deviceChecker. If the kernel has stopped a ring because of some
+// frame, the port's sockets get no rings any more. Otherwise the sender of that frame
+// could stop the next ring too.
 func (p *packetPort) check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +100,7 @@ func (p *packetPort) check() error {
 	return err
 }
 
-// follow implements deviceFollower. A device that is down keeps its sockets.
+// follow implements deviceFollower. The sockets stay open while the device is down.
 func (p *packetPort) follow(u *underlay.Kernel) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

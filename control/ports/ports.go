@@ -26,19 +26,21 @@ import (
 	"weft/vhost"
 )
 
-// portDriver controls a port's device under its own lock. The methods fault, network
-// and status may be called at any time, the others under the lock of changes.
+// portDriver controls the device of a port, under a lock of its own. The methods fault,
+// network and status may be called at any time. The other methods are called under the
+// lock of changes.
 type portDriver interface {
-	// open makes the device. If device is not nil, open takes over this device of an
-	// earlier control process and owns its descriptors.
+	// open makes the device of the port. If device is not nil, open takes over this
+	// device of an earlier control process and owns its descriptors.
 	open(device *engine.Kept) error
 	// attach passes a ready device to the engine. resume means that a killed engine
-	// had the device.
+	// used the device before.
 	attach(resume bool) error
-	// fault handles a device that the workers have stopped using, and gets the reason. If
-	// it returns false, the caller opens the device again.
+	// fault handles a device that the workers have stopped using, for the given reason.
+	// If it returns false, the caller opens the device again.
 	fault(reason string) (mended bool)
-	// network reports that links, addresses or endpoints have changed.
+	// network is called after links, addresses or tunnel endpoints have changed.
+	// endpoints are the present ones.
 	network(endpoints []netip.AddrPort)
 	status() portStatus
 	// close detaches the device and frees what open made.
@@ -63,12 +65,12 @@ type portKind struct {
 	make    func(c portContext) portDriver
 }
 
-// portKinds has the kinds of ports by the value of type=. Each kind's file adds an
-// entry.
+// portKinds maps the value of type= to the kind of port. Each kind adds its entry in
+// its own file.
 var portKinds = map[string]portKind{}
 
-// allOptions returns the options of the kind with those of all ports that take part in
-// the action normal.
+// allOptions returns the options of this kind of port. If the kind takes part in the
+// action normal, they include the options that all such ports have.
 func (k *portKind) allOptions() optionTable {
 	if k.kind == openflow.PortUplink {
 		return k.options
@@ -87,7 +89,7 @@ func kindNames() []string {
 	return names
 }
 
-// portContext is a driver's access to its port and to the daemon.
+// portContext gives a driver access to its port and to the daemon.
 type portContext struct {
 	number uint32
 	name   string
@@ -95,19 +97,20 @@ type portContext struct {
 	values map[string]string // options, with defaults
 	log    *slog.Logger
 	engine Engine
-	held   func(number uint32) error // why a port is held back from the engines; nil: it is not
-	guests *vhost.MemoryPool         // memory that guests have mapped
+	// returns the reason why a port is held back from engines; nil: it is not held back
+	held   func(number uint32) error
+	guests *vhost.MemoryPool // memory that guests have mapped
 	open   *sessions
-	// pack makes the state that keep stores from the device's state; nil: they are the
-	// same.
+	// pack returns the state that keep stores, made from the device's state. If pack is
+	// nil, keep stores the device's state itself.
 	pack func(device []byte) ([]byte, error)
 }
 
-// keepKey is the engine's key for a port's kept device.
+// keepKey returns the name under which the engine keeps the device of a port.
 func keepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
 
-// keep stores the device in the engine for the next control process, whose open takes
-// it over.
+// keep stores a device in the engine for the next control process. The function open of
+// that process takes the device over.
 func (c *portContext) keep(blob []byte, fds []int) error {
 	client := c.engine.Client()
 	if client == nil {
@@ -147,8 +150,8 @@ func (c *portContext) forget() {
 	}
 }
 
-// switchPort is a port of the switch, guarded by the lock of changes. The driver has
-// its own lock.
+// switchPort is a port of the switch. The lock of changes guards it, except the driver,
+// which has its own lock.
 type switchPort struct {
 	saved    store.Port
 	kind     string
@@ -157,7 +160,7 @@ type switchPort struct {
 	info     openflow.PortInfo
 	udpPort  uint16 // outer destination port of a vxlan port
 	driver   portDriver
-	problem  atomic.Pointer[string] // why the device is not open or attached; nil: it is
+	problem  atomic.Pointer[string] // reason why the device is not open or not attached; nil: it is attached
 	opened   bool
 	lost     bool   // the port's device has disappeared; guarded by the lock of changes
 	added    uint64 // see Guest.Added; guarded by the lock of changes
@@ -168,7 +171,7 @@ func (p *switchPort) fail(err error) {
 	p.problem.Store(&text)
 }
 
-// newPort checks the options. It does not open the device.
+// newPort checks the options of a port and makes the port. It does not open the device.
 func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	if err := checkPortName(saved.Name); err != nil {
 		return nil, err
@@ -214,7 +217,8 @@ func (ps *Ports) Add(name string, options []string) (api.Port, error) {
 	return ps.add(name, options)
 }
 
-// Ensure is Add, except that a port of the name with the same options is no error.
+// Ensure adds a port like Add. If a port with this name and the same options exists
+// already, Ensure returns it without an error.
 func (ps *Ports) Ensure(name string, options []string) (api.Port, error) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -260,7 +264,8 @@ func (ps *Ports) add(name string, options []string) (api.Port, error) {
 	return ps.describe(p), nil
 }
 
-// existing describes a port whose options are the given ones.
+// existing describes the existing port p. It returns an error if the port's options
+// differ from the given ones.
 func (ps *Ports) existing(p *switchPort, options []string) (api.Port, error) {
 	_, _, given, err := parseOptions(options)
 	if err != nil {
@@ -305,11 +310,13 @@ func (ps *Ports) conflict(p *switchPort) error {
 	return nil
 }
 
-// exclusive options have a different value in each port of a kind.
+// exclusive has, for each kind of port, the options whose values must differ between
+// all ports of the kind.
 var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindXDP: {"dev"}, kindPacket: {"dev"}, kindUplink: {"dev"}}
 
-// freeNumber prefers the last number of a port with this name, so that flows keep
-// their meaning. Otherwise it prefers a number that was never used.
+// freeNumber returns a free port number. It prefers the last number of a port with this
+// name, so that flows keep their meaning. Otherwise it prefers a number that was never
+// used.
 func (ps *Ports) freeNumber(name string) (uint32, error) {
 	fresh, free := uint32(0), uint32(0)
 	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
@@ -333,8 +340,8 @@ func (ps *Ports) freeNumber(name string) (uint32, error) {
 	return fresh, nil
 }
 
-// lastNumber returns the highest free number for LOCAL, which flows do not see, so that
-// the other ports count from 1.
+// lastNumber returns the highest free number. The port LOCAL gets it, so that the other
+// ports count from 1. Flows use a reserved number for LOCAL.
 func (ps *Ports) lastNumber() (uint32, error) {
 	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
 		if ps.byNumber[n] == nil && n != centralNumber {
@@ -344,7 +351,7 @@ func (ps *Ports) lastNumber() (uint32, error) {
 	return ps.freeNumber("")
 }
 
-// enterPort shows a new port to flows, with empty statistics.
+// enterPort makes a new port visible to flows, with empty statistics.
 func (ps *Ports) enterPort(p *switchPort) {
 	ps.additions++
 	p.added = ps.additions
@@ -354,22 +361,23 @@ func (ps *Ports) enterPort(p *switchPort) {
 	ps.portsChanged()
 }
 
-// leavePort hides a port from flows. After it, no worker sends to the port.
+// leavePort hides a port from flows. When it returns, no worker sends to the port.
 func (ps *Ports) leavePort(p *switchPort) {
 	delete(ps.byNumber, p.saved.Number)
-	ps.updateView() // no address is learned on the port any more
+	ps.updateView() // after this call, no address is learned on the port
 	ps.pipeline.Addresses().Forget(p.saved.Number)
 	ps.portsChanged()
 	ps.templates.DropPort(p.saved.Number)
 }
 
-// portsChanged makes a new view of the ports and updates its users.
+// portsChanged makes a new view of the ports, and updates everything that depends on
+// it.
 func (ps *Ports) portsChanged() {
 	ps.updateView()
 	ps.sendTerminations(ps.pipeline.Workers())
 	ps.SetTunnels()
 	ps.updateEndpointsLocked()
-	loop.Notify(ps.kernel.Moved) // makes followAddresses check the ports' devices
+	loop.Notify(ps.kernel.Moved) // wakes up followAddresses, which checks the devices of the ports
 	ps.pipeline.PortsChanged()
 }
 
@@ -389,7 +397,7 @@ func (ps *Ports) updateView() {
 	ps.pipeline.SetView(pipeline.NewView(infos, udpPort))
 }
 
-// Delete deletes a port. Flows keep its number.
+// Delete deletes a port. Flows that name the port by its number stay.
 func (ps *Ports) Delete(name string) error {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -410,7 +418,7 @@ func (ps *Ports) Delete(name string) error {
 	return nil
 }
 
-// Exists reports whether there is a port of the name.
+// Exists reports whether a port has this name.
 func (ps *Ports) Exists(name string) bool {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -426,7 +434,8 @@ func (ps *Ports) portByName(name string) *switchPort {
 	return nil
 }
 
-// List describes the named port, or all ports by number if name is empty.
+// List describes the port with this name. If name is empty, it describes all ports, in
+// order of their numbers.
 func (ps *Ports) List(name string) ([]api.Port, error) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -456,7 +465,8 @@ func (ps *Ports) describe(p *switchPort) api.Port {
 	}
 }
 
-// Fault implements pipeline.Ports for the port's driver.
+// Fault implements the pipeline's interface Ports: it reports the fault to the port's
+// driver.
 func (ps *Ports) Fault(number uint32, reason string) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -469,8 +479,8 @@ func (ps *Ports) Fault(number uint32, reason string) {
 	}
 }
 
-// loadPort makes a saved port, with its kept device if there is one. A failed port is
-// retried later.
+// loadPort makes a saved port. device is the device that the engine has kept for the
+// port, or nil. If the port cannot be set up, this is tried again later.
 func (ps *Ports) loadPort(saved store.Port, device *engine.Kept) {
 	p, err := ps.newPort(saved)
 	if err != nil {
@@ -489,7 +499,7 @@ func (ps *Ports) loadPort(saved store.Port, device *engine.Kept) {
 	p.opened = true
 }
 
-// attachPort passes a port's device to the engine, and stores a failure in the port.
+// attachPort passes a port's device to the engine. It stores an error in the port.
 func (ps *Ports) attachPort(p *switchPort, resume bool) {
 	if !p.opened {
 		return
@@ -503,18 +513,19 @@ func (ps *Ports) attachPort(p *switchPort, resume bool) {
 		p.fail(err)
 		return
 	}
-	p.problem.Store(nil) // the failure concerned an earlier engine
+	p.problem.Store(nil) // the stored failure concerned an earlier engine
 }
 
 const (
 	// interval of attempts to set up a failed port
 	retryInterval = 2 * time.Second
-	// The first retry after a startup is early: a killed process may hold sockets and
-	// XDP programs for a moment. The time doubles up to retryInterval.
+	// firstRetry is the time until the first attempt after a startup. It is short,
+	// because a killed process may hold sockets and XDP programs for a moment. The time
+	// doubles up to retryInterval.
 	firstRetry = 50 * time.Millisecond
 )
 
-// retryPorts sets up failed ports again, until ctx ends.
+// retryPorts repeats the set-up of failed ports, until ctx ends.
 func (ps *Ports) retryPorts(ctx context.Context) {
 	atStart := map[*switchPort]bool{}
 	ps.change.Lock()
@@ -542,7 +553,7 @@ func (ps *Ports) retryPort(p *switchPort) {
 		p.fail(err)
 		return
 	}
-	resume := p.opened // an open device may have ring positions of an earlier engine
+	resume := p.opened // if the device stayed open, it may have ring positions of an earlier engine
 	if !p.opened {
 		if err := p.driver.open(nil); err != nil {
 			p.fail(err)

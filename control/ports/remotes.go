@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxRemotes limits the remotes of a vxlan port, which each get a copy of a
+// maxRemotes limits the remotes of a vxlan port. Each remote gets a copy of a
 // broadcast. A longer list is refused.
 const maxRemotes = 256
 
@@ -39,8 +39,9 @@ func remotes(value string) string {
 	return ""
 }
 
-// parseRemotes parses a checked list. One unicast address is the port's remote;
-// otherwise broadcasts go to the list.
+// parseRemotes parses a list of remotes that is already checked. A single unicast
+// address is returned as one, the port's only remote. Any other list is returned as
+// several; broadcasts go to all of it.
 func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
 	words := strings.Split(value, ",")
 	if one = netip.MustParseAddr(words[0]); len(words) == 1 && !one.IsMulticast() {
@@ -52,7 +53,8 @@ func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
 	return netip.Addr{}, several
 }
 
-// groupOf returns a vxlan port's multicast group, if it has one.
+// groupOf returns the multicast group of a vxlan port, or an invalid address if the
+// port has none.
 func groupOf(values map[string]string) netip.Addr {
 	if a, err := netip.ParseAddr(values["remote"]); err == nil && a.IsMulticast() {
 		return a

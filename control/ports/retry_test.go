@@ -10,7 +10,7 @@ import (
 	"weft/engine"
 )
 
-// retried records the argument resume of attach.
+// retried is a driver that records the argument resume of attach.
 type retried struct {
 	portDriver
 	resumed []bool
@@ -25,7 +25,7 @@ func (r *retried) open(*engine.Kept) error { return nil }
 
 func (r *retried) close() {}
 
-// Only a device that stayed open resumes its ring positions.
+// Only a device that has stayed open continues at its ring positions.
 func TestRetryResumesAnOpenDevice(t *testing.T) {
 	ports, change := newTestPorts(t)
 	ports.vxlanPorts(t, 1)

@@ -10,8 +10,8 @@ import (
 	"weft/vhost"
 )
 
-// sessions has the open vhost-user sessions by port number. Limit rows need it
-// without the lock of changes. No lock is taken under mu.
+// sessions has the open vhost-user sessions by port number. Limit rows read it without
+// the lock of changes. No lock is taken under its mu.
 type sessions struct {
 	mu   sync.Mutex
 	open map[uint32]*vhost.Session
@@ -29,8 +29,8 @@ func (l *sessions) set(port uint32, s *vhost.Session) {
 	l.open[port] = s
 }
 
-// limitRows emits the use of each front end's own message budget. Refused counts the
-// messages that had to wait.
+// limitRows emits the use of the message budget (a token bucket) of each front end. The
+// column Refused counts the messages that had to wait.
 func (l *sessions) limitRows(emit func(limits.Row)) {
 	l.mu.Lock()
 	open := maps.Clone(l.open)

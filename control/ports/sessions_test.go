@@ -10,7 +10,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A front end's limit row shows its used message budget, until the port is deleted.
+// The limit row of a front end shows the used part of its message budget. The row
+// exists until the port is deleted.
 func TestFrontEndMessageRows(t *testing.T) {
 	ps, _ := newTestPorts(t)
 	path := filepath.Join(t.TempDir(), "g.sock")

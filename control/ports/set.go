@@ -2,12 +2,12 @@
 
 // Package ports manages the switch's ports: kinds, options, addition, deletion, and
 // retries after failures. It updates the pipeline's view, the liveness of ports, and
-// tunnel endpoints. It holds back ports on which an engine hung.
+// tunnel endpoints. It holds ports back from engines after hangs.
 //
-// The lock of changes guards the set of ports, because a change of ports is a change
-// of the pipeline too. Each driver's lock is taken after it, and guards the device
-// against events of the guest or the kernel. The pipeline and the supervision of
-// engines hold the lock of changes when they call.
+// The lock of changes guards the set of ports, because a change of ports is a change of
+// the pipeline too. Each driver has a lock, which is taken after the lock of changes.
+// It guards the device against events of the guest or the kernel. The pipeline and the
+// supervision of engines hold the lock of changes when they call this package.
 package ports
 
 import (
@@ -29,7 +29,8 @@ import (
 	"weft/vhost"
 )
 
-// Client is the engine for the ports. engine.Client implements it.
+// Client is a connection to the engine, as the ports use it. engine.Client implements
+// it.
 type Client interface {
 	Attach(a engine.Attach, fds []int) error
 	Detach(port uint32) (json.RawMessage, error)
@@ -58,7 +59,7 @@ type Setup struct {
 	Statistics *statistics.Statistics // of Pipeline
 	Templates  *underlay.Templates
 	Kernel     *underlay.Kernel
-	// GuestMemoryGiB limits the memory that one guest may map; 0: the default.
+	// GuestMemoryGiB limits the memory in GiB that one guest may map; 0: the default.
 	GuestMemoryGiB int
 	Log            *slog.Logger
 }
@@ -79,13 +80,13 @@ type Ports struct {
 
 	byNumber  map[uint32]*switchPort // ports by number; guarded by the lock of changes
 	additions uint64                 // number of ports added so far; guarded by the lock of changes
-	numbers   map[uint32]string      // last port name of each number; guarded by the lock of changes
-	// terminated has the workers' termination tables, by index. The lock of changes
-	// guards it.
+	numbers   map[uint32]string      // name of the last port with each number; guarded by the lock of changes
+	// terminated has the rows of the workers' termination tables (how tunnels are
+	// decapsulated), by index. The lock of changes guards it.
 	terminated map[uint32]tunnel.Termination
 	central    central
-	// Renumbered, if set, is called before each new view of the ports, under the lock
-	// of changes.
+	// Renumbered, if not nil, is called before each new view of the ports, under the
+	// lock of changes.
 	Renumbered func()
 	watched    chan struct{} // wakes up watchPorts
 }
@@ -103,7 +104,7 @@ func New(s Setup) *Ports {
 
 // Run follows devices, retries failed ports and updates liveness until ctx ends.
 func (ps *Ports) Run(ctx context.Context) {
-	loop.Notify(ps.kernel.Moved) // devices may have changed since their ports were set up
+	loop.Notify(ps.kernel.Moved) // devices may have changed after their ports were set up
 	loop.Notify(ps.watched)      // saved groups may watch ports
 	var done sync.WaitGroup
 	done.Go(func() { ps.watchPorts(ctx) })
@@ -112,8 +113,8 @@ func (ps *Ports) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// followAddresses updates the uplinks' endpoints when addresses change, until ctx
-// ends.
+// followAddresses passes new tunnel endpoints to the uplinks when addresses of the host
+// change. It returns when ctx ends.
 func (ps *Ports) followAddresses(ctx context.Context) {
 	for {
 		select {
@@ -125,12 +126,12 @@ func (ps *Ports) followAddresses(ctx context.Context) {
 	}
 }
 
-// Steps of control's start and of an engine's replacement. The caller holds the lock
-// of changes.
+// This file has the ports' steps in the start of control and in the replacement of an
+// engine. The caller holds the lock of changes.
 
-// Load makes the saved ports. The map names has the last port name of each number. The
-// map devices has the devices that an engine keeps, by port number. Load removes the
-// used ones.
+// Load makes the saved ports. names maps each number to the name of its last port.
+// devices has the devices that an engine has kept, by port number. Load removes the
+// devices that it uses from the map.
 func (ps *Ports) Load(saved []store.Port, names map[uint32]string, devices map[uint32]*engine.Kept) {
 	ps.numbers = names
 	for _, p := range saved {
@@ -142,14 +143,14 @@ func (ps *Ports) Load(saved []store.Port, names map[uint32]string, devices map[u
 		ps.log.Error("there is no tunnel to weft-central's other hosts", "error", err)
 	}
 	ps.updateView()
-	ps.UpdateLiveness() // revalidation of old megaflows needs the liveness
+	ps.UpdateLiveness() // the revalidation of old megaflows needs the liveness of ports
 }
 
-// SetTunnels passes uplinks and encap options to the tunnel templates.
+// SetTunnels passes the uplinks and the encap options to the tunnel templates.
 func (ps *Ports) SetTunnels() { ps.templates.SetPorts(ps.uplinks(), ps.encaps()) }
 
-// TakeOver continues with an earlier control process's workers. It attaches the ports
-// that are not in attached, and rewrites the termination table.
+// TakeOver continues with the workers of an earlier control process. It attaches the
+// ports that are not in attached, and sends the termination table again.
 func (ps *Ports) TakeOver(w *workers.Workers, attached map[uint32]bool) {
 	for number := range uint32(port.MaxPorts) {
 		ps.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
@@ -169,8 +170,8 @@ func (ps *Ports) Terminate(w *workers.Workers) {
 	ps.sendTerminations(w)
 }
 
-// AttachAll passes all ports to a new engine. resume means that a killed engine had
-// them.
+// AttachAll passes all ports to a new engine. resume means that a killed engine used
+// their devices before.
 func (ps *Ports) AttachAll(resume bool) {
 	ps.SetTunnels()
 	ps.updateEndpointsLocked()
@@ -186,7 +187,7 @@ func (ps *Ports) Close() {
 	}
 }
 
-// Hangs returns the number of engines that hung on a port.
+// Hangs returns the number of engines that hung while they used the port.
 func (ps *Ports) Hangs(number uint32) uint64 { return ps.suspects.Hangs(number) }
 
 // Fail closes a port's device and stores the reason. Control opens it again later.

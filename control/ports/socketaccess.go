@@ -11,11 +11,11 @@ import (
 	"weft/vhost"
 )
 
-// accountName matches names and numbers of users and groups (useradd(8)).
+// accountName matches names and numbers of users and of groups (useradd(8)).
 var accountName = regexp.MustCompile(`^[a-z0-9_][a-z0-9_.-]{0,31}\$?$`)
 
-// account checks the form only. The account may be missing at a later start, which must
-// not lose the port.
+// account checks only the form of an account's name. It does not look the account up,
+// because a missing account at a later start must not lose the port.
 func account(word string) string {
 	if !accountName.MatchString(word) {
 		return "a name or a number"
@@ -30,8 +30,8 @@ func permissionBits(word string) string {
 	return ""
 }
 
-// socketAccess returns the access to a port's socket. An error names an account that does
-// not exist.
+// socketAccess returns the owner, group and mode of a port's socket. If an account does
+// not exist, the error names it.
 func socketAccess(values map[string]string) (a vhost.SocketAccess, err error) {
 	if word := values["socket-owner"]; word != "" {
 		if u, err := user.Lookup(word); err == nil {
@@ -65,7 +65,8 @@ func accountNumber(key, word, kind string) (*int, error) {
 	return &number, nil
 }
 
-// checkSocketAccess refuses access options of a port that makes no socket.
+// checkSocketAccess refuses the options for owner, group and mode if the port makes no
+// socket.
 func checkSocketAccess(values map[string]string) error {
 	for _, key := range []string{"socket-owner", "socket-group", "socket-mode"} {
 		if word, given := values[key]; given && values["mode"] == "client" {

@@ -23,17 +23,19 @@ func init() {
 		options: optionTable{
 			"dev":   {check: deviceName},
 			"netns": {check: namespaceName},
-			// mac= is the tap's own MAC address. A bridge behind the tap may send
-			// from others.
+			// mac= is the tap's own MAC address. A bridge behind the tap may send from
+			// other addresses, so mac= does not restrict them.
 			"mac": {check: macAddress},
 			"mtu": {check: numberIn(68, tap.MaxMTU)},
 			"vni": memberVNI,
 			"id":  portID,
-			// addresses= allows further sender addresses.
+			// addresses= restricts the sender addresses; the tap's own MAC address is
+			// always allowed.
 			"addresses": boundAddresses,
 			// queues= above 1 makes a multi_queue device.
 			"queues": {value: "1", check: numberIn(1, tap.MaxQueues)},
-			// offloads=on leaves checksums and segmentation to capable receivers.
+			// offloads=on lets the tap receive frames with unfinished checksums, and
+			// large frames.
 			"offloads": {value: "on", check: oneOf("on", "off")},
 		},
 		make: func(c portContext) portDriver { return &tapPort{portContext: c} },
@@ -90,7 +92,8 @@ func (p *tapPort) attach(bool) error {
 	return p.portContext.attach(spec, p.tap.FDs(), false)
 }
 
-// setMTU also passes the device to the engine again, which takes frames up to the MTU.
+// setMTU changes the MTU of the tap. It then passes the device to the engine again,
+// because the engine takes only frames up to the MTU.
 func (p *tapPort) setMTU(mtu int) error {
 	p.mu.Lock()
 	if p.tap == nil {

@@ -8,7 +8,8 @@ import (
 	"weft/openflow"
 )
 
-// Only addresses= binds a tap, not mac=, because a bridge may be behind it.
+// Only the option addresses= restricts the senders of a tap. mac= does not, because a
+// bridge may be behind the tap.
 func TestMACOfATapBindsNothingAlone(t *testing.T) {
 	for _, c := range []struct {
 		kind, macs, addresses string

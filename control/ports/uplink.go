@@ -30,31 +30,32 @@ func init() {
 	}
 }
 
-// uplinkDriver is a driver of an uplink, which uplinkPort may choose.
+// uplinkDriver is the driver of an uplink. An uplinkPort chooses between several.
 type uplinkDriver interface {
 	portDriver
 	deviceFollower
 }
 
-// uplinkPort is an uplink that chooses how it uses its device: AF_XDP if the driver
-// supports zero-copy, packet sockets otherwise. It chooses again whenever the port is
-// set up again.
+// uplinkPort is an uplink that chooses how it uses its device. It uses AF_XDP if the
+// device's driver supports zero-copy, and packet sockets otherwise. It chooses again
+// each time the port is set up.
 type uplinkPort struct {
 	portContext
-	mu     sync.Mutex // taken before the lock of the chosen driver
+	mu     sync.Mutex // taken before the lock of the driver that was chosen
 	chosen uplinkDriver
 	reason string // reason for the choice of the driver
 	noRing string // see packetPort; a new choice keeps it
 }
 
-// keptChoice is what an uplinkPort keeps for the next control process.
+// keptChoice is the choice that an uplinkPort keeps for the next control process.
 type keptChoice struct {
 	Kind   string          `json:"kind"` // kind of port of the chosen driver
 	Why    string          `json:"why"`
 	Device json.RawMessage `json:"device"` // state that the chosen driver keeps
 }
 
-// driver returns the driver of a kind of uplink for this port's device.
+// driver returns a driver for this port's device. kind is the kind of uplink, reason
+// says why it was chosen.
 func (p *uplinkPort) driver(kind, reason string) uplinkDriver {
 	c := p.portContext
 	c.kind, c.values = kind, maps.Clone(p.values)
@@ -89,9 +90,9 @@ func (p *uplinkPort) open(kept *engine.Kept) error {
 	return nil
 }
 
-// tryZeroCopy opens the device with AF_XDP in zero-copy mode. Drivers that do not offer
-// it are not asked, because attaching an XDP program may take the link down. On an
-// error, the first result is the reason for packet sockets.
+// tryZeroCopy opens the device with AF_XDP in zero-copy mode. It does not try this if
+// the device's driver does not offer the mode, because attaching an XDP program may
+// take the link down. On an error, reason says why packet sockets are used.
 func (p *uplinkPort) tryZeroCopy() (reason string, err error) {
 	offers, err := xsk.OffersZeroCopy(p.values["dev"])
 	if err == nil && !offers {
@@ -106,8 +107,8 @@ func (p *uplinkPort) tryZeroCopy() (reason string, err error) {
 	return "", nil
 }
 
-// inherit takes over the device of an earlier control process. On an error the caller
-// closes the descriptors of kept.
+// inherit takes over the device of an earlier control process. If it returns an error,
+// the caller closes the descriptors of kept.
 func (p *uplinkPort) inherit(kept *engine.Kept) error {
 	var c keptChoice
 	if err := json.Unmarshal(kept.Request.Blob, &c); err != nil {
@@ -127,7 +128,8 @@ func (p *uplinkPort) inherit(kept *engine.Kept) error {
 	return nil
 }
 
-// current returns the chosen driver, or nil if the port is not open.
+// current returns the driver that was chosen and its kind. The driver is nil if the
+// port is not open.
 func (p *uplinkPort) current() (uplinkDriver, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,11 +191,10 @@ func (p *uplinkPort) status() portStatus {
 	return s
 }
 
-// afterAsked returns the part of a driver's reason after the statement that its mode was
-// asked for.
+// afterAsked returns the rest of a driver's reason, after the words "asked for".
 func afterAsked(reason string) string { return reason[min(len(asked), len(reason)):] }
 
-// asked is the reason of a mode that the port's options name.
+// asked is the reason for a mode that the port's options ask for.
 const asked = "asked for"
 
 func (p *uplinkPort) close() {

@@ -15,7 +15,7 @@ import (
 	"weft/internal/testnet"
 )
 
-// keepingEngine stores what a port keeps.
+// keepingEngine is an engine that stores the state that a port keeps in it.
 type keepingEngine struct {
 	noEngine
 	kept engine.Kept
@@ -36,7 +36,7 @@ func (e *keepingEngine) Keep(_ string, blob json.RawMessage, fds []int) error {
 	return nil
 }
 
-// On a veth, which has no zero-copy, an uplink chooses packet sockets without attaching
+// A veth has no zero-copy, so an uplink on it chooses packet sockets without attaching
 // an XDP program. The next control process takes over the choice and the sockets.
 func TestUplinkChooses(t *testing.T) {
 	n, other := testnet.New(t), testnet.New(t)
@@ -72,7 +72,8 @@ func TestUplinkChooses(t *testing.T) {
 			t.Errorf("a kept choice that cannot be read is not made again: %v", err)
 		}
 		broken.close()
-		// A port whose ring has stopped gets no ring when it chooses again.
+		// If the kernel has stopped a port's ring, the port gets no ring when it
+		// chooses its mode again.
 		first.noRing = afpacket.ErrStopped.Error()
 		first.close()
 		if err := first.open(nil); err != nil {

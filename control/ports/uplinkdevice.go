@@ -10,25 +10,25 @@ import (
 	"weft/engine"
 )
 
-// The kernel may change, remove and recreate an uplink's device. After each such
-// event the port checks its device.
+// The kernel may change, remove and recreate the device of an uplink. After each such
+// event, the port checks its device.
 
-// deviceFollower is a driver whose device the kernel may change or remove.
+// deviceFollower is a driver with a device that the kernel may change or remove.
 type deviceFollower interface {
-	// follow checks the device for changes. An error is the reason to set the port up
-	// again.
+	// follow checks the device for changes. An error is the reason why the port must be
+	// set up again.
 	follow(u *underlay.Kernel) error
 	// present reports whether the port's device exists.
 	present(u *underlay.Kernel) bool
 }
 
-// deviceChecker is a driver whose device may stop without an event.
+// deviceChecker is a driver whose device may stop without an event of the kernel.
 type deviceChecker interface {
-	// check returns the reason to set the port up again, or nil.
+	// check returns the reason why the port must be set up again, or nil.
 	check() error
 }
 
-// checkDevices calls check for each port. The caller holds the lock of changes.
+// checkDevices calls check of each port's driver. The caller holds the lock of changes.
 func (ps *Ports) checkDevices() {
 	for _, p := range ps.byNumber {
 		c, ok := p.driver.(deviceChecker)
@@ -43,8 +43,8 @@ func (ps *Ports) checkDevices() {
 	}
 }
 
-// followDevices calls follow for each port, and sets up a port whose device is back.
-// The caller holds the lock of changes.
+// followDevices calls follow of each port's driver. It sets up a port whose device
+// exists again. The caller holds the lock of changes.
 func (ps *Ports) followDevices() {
 	for _, p := range ps.byNumber {
 		f, ok := p.driver.(deviceFollower)
@@ -58,8 +58,8 @@ func (ps *Ports) followDevices() {
 				p.lost = true
 			}
 		}
-		// only once, because setting up may cause further events; retryPorts tries
-		// again
+		// set up only once here, because setting up may cause further events;
+		// retryPorts tries again
 		if p.lost && f.present(ps.kernel) {
 			p.lost = false
 			ps.retryPort(p)
@@ -67,8 +67,8 @@ func (ps *Ports) followDevices() {
 	}
 }
 
-// failPort closes a port's device for retryPorts. The caller holds the lock of
-// changes.
+// failPort closes a port's device. retryPorts later sets the port up again. The caller
+// holds the lock of changes.
 func (ps *Ports) failPort(p *switchPort, reason error) {
 	p.driver.close()
 	p.opened = false
@@ -77,8 +77,8 @@ func (ps *Ports) failPort(p *switchPort, reason error) {
 }
 
 // device returns the kernel's state of the port's device. It returns an error if the
-// device is missing or has another index than at set-up. answered is false if the kernel
-// did not answer.
+// device is missing, or if its index is not index (the index at set-up). answered is
+// false if the kernel did not answer.
 func (c *portContext) device(u *underlay.Kernel, index int) (state underlay.DeviceState, answered bool, err error) {
 	dev := c.values["dev"]
 	state, there, err := u.Device(dev)
@@ -99,9 +99,9 @@ func (c *portContext) present(u *underlay.Kernel) bool {
 	return there && err == nil
 }
 
-// follow implements deviceFollower. The sockets and the XDP program stay while the
-// device is down or changes its MTU, because attaching takes some cards down for
-// seconds.
+// follow implements deviceFollower. While the device is down or changes its MTU, the
+// sockets and the XDP program stay, because attaching a program takes some cards down
+// for seconds.
 func (p *xdpPort) follow(u *underlay.Kernel) error {
 	dev := p.values["dev"]
 	p.mu.Lock()
@@ -121,15 +121,17 @@ func (p *xdpPort) follow(u *underlay.Kernel) error {
 		return err
 	}
 	p.log.Info("MTU has changed", "dev", dev, "mtu", now.MTU)
-	_, _ = p.detach()                                                           // error ignored: a port of a dead engine is detached already
-	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) { // ErrGone is no failure: the next engine takes the new MTU
+	_, _ = p.detach() // error ignored: a port of a dead engine is detached already
+	// ErrGone (the engine has died) is no failure here: the next engine uses the new
+	// MTU
+	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) {
 		p.log.Warn("attaching with the new MTU", "error", err)
 		return err
 	}
 	return nil
 }
 
-// noteLink stores the link's state. The caller holds p.mu.
+// noteLink stores the state of the link. The caller holds p.mu.
 func (p *xdpPort) noteLink(now underlay.DeviceState) {
 	trouble := now.Trouble(p.values["dev"])
 	if trouble == p.linkTrouble {

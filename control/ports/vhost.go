@@ -25,11 +25,12 @@ func init() {
 			"path": {required: true, check: socketPath},
 			"vni":  memberVNI,
 			"id":   portID,
-			// mac= and addresses= have the addresses from which the guest may send.
+			// mac= and addresses= name the addresses from which the guest may send.
 			"mac":       boundMACs,
 			"addresses": boundAddresses,
 			"mode":      {value: "server", check: oneOf("client", "server")},
-			// socket-owner=, socket-group= and socket-mode= are those of a listening socket.
+			// socket-owner=, socket-group= and socket-mode= apply to the socket on
+			// which the port listens.
 			"socket-owner": {check: account},
 			"socket-group": {check: account},
 			"socket-mode":  {check: permissionBits},
@@ -42,15 +43,16 @@ func init() {
 	}
 }
 
-// vhostPort is a vhost-user session with a guest's front end. The session outlives
-// the engine. The engine keeps it for the next control process.
+// vhostPort is a vhost-user session with the front end of a guest. The session outlives
+// the engine. The engine keeps the session's state for the next control process.
 type vhostPort struct {
 	portContext
 	mu      sync.Mutex
 	session *vhost.Session // nil: not open
 	stop    context.CancelFunc
 
-	// keeping orders snapshots of the session, so that the engine keeps the newest.
+	// keeping serializes the storing of the session's snapshots, so that the engine
+	// keeps the newest.
 	keeping   sync.Mutex
 	forgotten bool // the session has ended, and no further snapshot is stored; guarded by keeping
 }
@@ -73,7 +75,7 @@ func (p *vhostPort) open(device *engine.Kept) error {
 		}
 	}
 	if device == nil || err != nil {
-		if unknown != nil { // a session that is taken over has its socket
+		if unknown != nil { // a session that was taken over already has its socket
 			return unknown
 		}
 		cfg.Memory = p.guests.Guest(p.number)
@@ -93,7 +95,8 @@ func (p *vhostPort) open(device *engine.Kept) error {
 	return nil
 }
 
-// attach passes a running device to the engine. vhostBackend.Start passes later ones.
+// attach passes the device of a running session to the engine. A device that starts
+// later is passed on by vhostBackend.Start.
 func (p *vhostPort) attach(resume bool) error {
 	p.mu.Lock()
 	s := p.session
@@ -110,7 +113,7 @@ func (p *vhostPort) attach(resume bool) error {
 	return p.portContext.attach(spec, fds, false)
 }
 
-// keepSnapshot stores the session in the engine for the next control process.
+// keepSnapshot stores the session's state in the engine for the next control process.
 func (p *vhostPort) keepSnapshot(s *vhost.Session) {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()
@@ -124,7 +127,8 @@ func (p *vhostPort) keepSnapshot(s *vhost.Session) {
 	}
 }
 
-// forgetSnapshot deletes the stored session and prevents further snapshots.
+// forgetSnapshot deletes the stored state of the session and prevents further
+// snapshots.
 func (p *vhostPort) forgetSnapshot() {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()
@@ -138,7 +142,7 @@ func closeFDs(fds []int) {
 	}
 }
 
-// fault ends the session. The session logs the fault.
+// fault ends the session with the guest, which logs the reason.
 func (p *vhostPort) fault(reason string) bool {
 	p.mu.Lock()
 	s := p.session
@@ -180,12 +184,12 @@ func (p *vhostPort) close() {
 		s.Close()
 		stop()
 	}
-	_, _ = p.detach() // detaches a device that the session does not know
+	_, _ = p.detach() // detaches a device that the session does not have
 	p.forgetSnapshot()
 }
 
-// vhostBackend passes the session's devices to the engine. Without an engine it
-// returns no error: the next engine gets them from attach.
+// vhostBackend passes the devices of a session to the engine. While there is no engine,
+// it returns no error: the next engine gets the devices from attach.
 type vhostBackend vhostPort
 
 func (b *vhostBackend) Start(spec []byte, fds []int) error {

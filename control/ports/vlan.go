@@ -10,8 +10,8 @@ import (
 	"weft/openflow"
 )
 
-// vlanOptions are a port's VLANs in the action normal, with the words of
-// ovs-vswitchd.conf.db(5). Sets are numbers and ranges.
+// vlanOptions are the options for a port's VLANs in the action normal. Their words are
+// those of ovs-vswitchd.conf.db(5). A set of VLANs is a list of numbers and ranges.
 var vlanOptions = optionTable{
 	"tag":          {check: numberIn(0, maxVID)},
 	"trunks":       {check: vlanSetWords},
@@ -22,13 +22,13 @@ var vlanOptions = optionTable{
 
 const maxVID = 4095
 
-// TPIDs of the tag that a port of vlan_mode=dot1q-tunnel pushes.
+// TPIDs of the outer tag that a port with vlan_mode=dot1q-tunnel pushes.
 const (
 	tpidCustomer = 0x8100
 	tpidService  = 0x88a8
 )
 
-// vlanModes are the values of vlan_mode=, in the order of openflow's constants.
+// vlanModes are the values of vlan_mode=. Their order is that of openflow's constants.
 var vlanModes = []string{"trunk", "access", "native-tagged", "native-untagged", "dot1q-tunnel"}
 
 func vlanSetWords(value string) string {
@@ -57,7 +57,7 @@ func parseVLANs(value string) (*openflow.VLANSet, bool) {
 	return set, true
 }
 
-// vlanMode returns the mode that the options ask for. As in Open vSwitch, tag= without
+// vlanMode returns the mode that the options select. As in Open vSwitch, tag= without
 // vlan_mode= makes an access port.
 func vlanMode(values map[string]string) openflow.VLANMode {
 	for i, word := range vlanModes {
@@ -71,7 +71,8 @@ func vlanMode(values map[string]string) openflow.VLANMode {
 	return openflow.VLANTrunk
 }
 
-// fillVLANs sets the port's VLANs. It refuses options that the mode does not use.
+// fillVLANs stores the port's VLANs in info. It refuses options that the mode does not
+// use.
 func fillVLANs(info *openflow.PortInfo, values map[string]string) error {
 	given := false
 	for key := range vlanOptions {
@@ -106,7 +107,8 @@ func fillVLANs(info *openflow.PortInfo, values map[string]string) error {
 		p.CVLANs, _ = parseVLANs(values["cvlans"])
 	}
 	if native := mode == openflow.VLANNativeTagged || mode == openflow.VLANNativeUntagged; native && vid != 0 {
-		// The port has no VLAN 0, because its frames without a VLAN are in VLAN vid.
+		// The port does not carry VLAN 0, because its frames without a VLAN belong to
+		// VLAN vid.
 		if p.Trunks == nil {
 			p.Trunks, _ = parseVLANs("0-4095")
 		}

@@ -9,7 +9,8 @@ import (
 	"weft/openflow"
 )
 
-// Each text has the mode, the tag, and whether the port carries VLAN 0 and VLAN 7.
+// Each case has the text of the options, the mode, the tag, and whether the port
+// carries VLAN 0 and VLAN 7.
 func TestVLANOptions(t *testing.T) {
 	for _, c := range []struct {
 		words       string

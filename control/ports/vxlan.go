@@ -48,8 +48,9 @@ func init() {
 // the default
 var reservedBits = []string{"ignore", "refuse", "gbp", "gpe"}
 
-// vxlanPort is a tunnel port without a device: a row of the termination table, data
-// for translation, and the membership of its multicast group.
+// vxlanPort is a tunnel port, which has no device. It has a row of the termination
+// table (for decapsulation), data for translation, and the membership of its multicast
+// group.
 type vxlanPort struct {
 	portContext
 	mu         sync.Mutex
@@ -71,7 +72,8 @@ func (p *vxlanPort) open(device *engine.Kept) error {
 		return usererr.Errorf("remote=%s: several remotes need vni=NUMBER; vni=flow was given", remote)
 	}
 	for word := range strings.SplitSeq(remote, ",") {
-		if local != "" && netip.MustParseAddr(local).Is4() != netip.MustParseAddr(word).Is4() { // cannot panic: the option table has checked both addresses
+		// MustParseAddr cannot panic: the option table has checked both addresses
+		if local != "" && netip.MustParseAddr(local).Is4() != netip.MustParseAddr(word).Is4() {
 			return usererr.Errorf("local=%s: expected an address of the same family as remote=%s", local, remote)
 		}
 	}
@@ -83,7 +85,8 @@ func (p *vxlanPort) attach(bool) error          { return nil }
 func (p *vxlanPort) fault(string) bool          { return true }
 func (p *vxlanPort) network(_ []netip.AddrPort) { p.join() }
 
-// join makes the kernel a member of the port's multicast group on the device dev=.
+// join makes the kernel join the port's multicast group on the device of the option
+// dev=.
 func (p *vxlanPort) join() {
 	group := groupOf(p.values)
 	if !group.IsValid() {
@@ -145,7 +148,8 @@ func (p *switchPort) termination() tunnel.Termination {
 		t.VNI = tunnel.AnyVNI
 	}
 	t.Extensions = uint8(max(0, slices.Index(reservedBits, p.values["reserved"])))
-	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() { // without a local address, the row also accepts datagrams to the group
+	// without a local address, the row also accepts datagrams to the multicast group
+	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() {
 		t.Local = p.info.Local.As16()
 	}
 	if p.info.Remote.IsValid() {
@@ -154,12 +158,12 @@ func (p *switchPort) termination() tunnel.Termination {
 	return t
 }
 
-// The port number is the index in the termination table, which must have room for
-// all.
+// The port number is the index in the termination table, so the table must have room
+// for all port numbers.
 var _ = [tunnel.MaxTerminations - port.MaxPorts + 1]struct{}{}
 
-// sendTerminations updates the termination tables of w. The caller holds the lock of
-// changes.
+// sendTerminations sends changed rows of the termination table to the workers w. The
+// caller holds the lock of changes.
 func (ps *Ports) sendTerminations(w *workers.Workers) {
 	for no := range uint32(port.MaxPorts) {
 		p := ps.byNumber[no]
@@ -178,8 +182,8 @@ func (ps *Ports) sendTerminations(w *workers.Workers) {
 	}
 }
 
-// uplinks returns uplink port numbers by device name. The caller holds the lock of
-// changes.
+// uplinks returns the port numbers of the uplinks, by device name. The caller holds the
+// lock of changes.
 func (ps *Ports) uplinks() map[string]uint32 {
 	devices := map[string]uint32{}
 	for no, p := range ps.byNumber {
@@ -190,7 +194,7 @@ func (ps *Ports) uplinks() map[string]uint32 {
 	return devices
 }
 
-// updateEndpoints passes the switch's UDP endpoints to the uplinks.
+// updateEndpoints passes the tunnels' UDP endpoints to the uplinks.
 func (ps *Ports) updateEndpoints() {
 	ps.change.Lock()
 	defer ps.change.Unlock()

@@ -33,15 +33,15 @@ func init() {
 	}
 }
 
-// xdpPort is an uplink with AF_XDP sockets and an XDP program. They belong to control
-// and outlive the engine.
+// xdpPort is an uplink with AF_XDP sockets and an XDP program. Control owns both, so
+// they outlive the engine.
 type xdpPort struct {
 	portContext
 	mu        sync.Mutex
 	uplink    *xsk.Uplink // nil: not open
 	endpoints []netip.AddrPort
-	// linkTrouble is why the device does not forward, or "". linkDowns counts how
-	// often it stopped.
+	// linkTrouble is the reason why the device does not forward, or "". linkDowns
+	// counts how often the device has stopped forwarding.
 	linkTrouble string
 	linkDowns   int
 }
@@ -56,7 +56,8 @@ func (p *xdpPort) open(device *engine.Kept) error {
 		}
 		p.log.Warn("cannot take over the uplink of an earlier process, setting it up again", "error", err)
 	}
-	queues, _ := strconv.Atoi(p.values["queues"]) // error ignored: checked by the option table; 0 means all queues
+	// error ignored: the option table has checked the value; 0 means all queues
+	queues, _ := strconv.Atoi(p.values["queues"])
 	channels, _ := strconv.Atoi(p.values["channels"])
 	busy, _ := strconv.Atoi(p.values["busy_poll"])
 	p.uplink, err = xsk.Setup(xsk.Config{
@@ -140,13 +141,13 @@ func (p *xdpPort) status() portStatus {
 	return st
 }
 
-// close removes the XDP program after the engine's sockets, because some drivers hang
-// otherwise.
+// close closes the engine's sockets first and then removes the XDP program. Some
+// drivers hang with the other order.
 func (p *xdpPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.uplink != nil {
-		// the kernel receives the tunnels' datagrams from here on
+		// from here on, the kernel's stack receives the tunnels' datagrams
 		_ = p.uplink.SetEndpoints(nil)
 	}
 	_, _ = p.detach() // error ignored: a port of a dead engine is detached already

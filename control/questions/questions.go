@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package questions holds the frames to unknown addresses of declared networks while
-// weft-central is asked for the addresses. If nobody has the address, a frame is treated
-// as one to an unknown address. If no answer comes, the frame is dropped if the network
-// has Asked, and is treated as one to an unknown address otherwise.
+// Package questions holds frames to addresses of declared networks that the switch does
+// not know, while the switch asks weft-central for them. If nobody has the address, a
+// frame is treated like a frame to an unknown address. If no answer comes, the
+// network's setting Asked decides: the frame is dropped if Asked is set, and treated
+// like a frame to an unknown address otherwise.
 //
-// Questions.mu guards the waiting frames. It is taken after Pipeline.mu. Under it, only
-// Answerer.Knows is called, which takes the lock of control/addresses. The goroutines of
-// Run hold no lock while they ask and resume.
+// Questions.mu guards the waiting frames. It is taken after Pipeline.mu. The only
+// function called under Questions.mu is Answerer.Knows, which takes the lock of
+// control/addresses. The goroutines of Run hold no lock while they ask and resume.
 package questions
 
 import (
@@ -27,29 +28,31 @@ import (
 )
 
 const (
-	// maxPortQuestions limits the held frames of one port that wait for answers.
-	// Further frames get no answer.
+	// maxPortQuestions limits the held frames of one port that wait for answers. No
+	// question is asked for further frames of the port.
 	maxPortQuestions = 64
-	// A frame waits for questionTimeout, which is below datapath.HeldTimeoutNS. A
-	// dropped frame counts as packet.DropNoAddress.
+	// questionTimeout is the time after which a frame stops waiting. It is below
+	// datapath.HeldTimeoutNS. A frame that is then dropped counts as
+	// packet.DropNoAddress.
 	questionTimeout = time.Second
-	// questionTick is the interval of checks for questionTimeout.
+	// questionTick is the interval at which waiting frames are checked against
+	// questionTimeout.
 	questionTick = 100 * time.Millisecond
 )
 
-// Questions has the frames that wait for answers.
+// Questions has the frames that wait until weft-central answers for an address.
 type Questions struct {
 	answerer Answerer
 
 	mu      sync.Mutex
 	waiting map[openflow.Question][]Frame
 	ports   map[uint32]*portQuestions
-	unasked []openflow.Question // in order of arrival; misses come from ports in turn
+	unasked []openflow.Question // in order of arrival; misses arrive from the ports in round-robin order
 	wake    chan struct{}       // a question is in unasked
 	began   chan struct{}       // a frame waits
 }
 
-// Frame is a frame that a worker holds until its question is answered.
+// Frame is a frame that a worker holds until weft-central answers for its address.
 type Frame struct {
 	Workers *workers.Workers
 	Held    underlay.HeldFrame
@@ -59,16 +62,17 @@ type Frame struct {
 	sinceNS uint64
 }
 
-// Answerer is the pipeline. Knows and PortName may take any lock but Questions.mu; the
-// others are called without a lock, or under the lock of changes.
+// Answerer is the pipeline. Knows and PortName may take any lock but Questions.mu. The
+// other methods are called without a lock, or under the lock of changes.
 type Answerer interface {
-	// Knows reports whether the address in a question is known.
+	// Knows reports whether the switch knows the address that q asks for.
 	Knows(q openflow.Question) bool
 	PortName(number uint32) (string, bool)
-	// Ask asks weft-central for an address. It returns false if no answer will come.
+	// Ask asks weft-central for the address in q. It returns false if no answer will
+	// come.
 	Ask(port string, q openflow.Question) bool
-	// Resume treats a frame whose address is known. If absent is true, nobody has the
-	// address, and the frame is treated like one to an unknown address.
+	// Resume forwards a held frame whose address is known. If absent is true, nobody
+	// has the address, and the frame is treated like a frame to an unknown address.
 	Resume(f *Frame, absent bool)
 }
 
@@ -83,8 +87,8 @@ func New(a Answerer) *Questions {
 	return &Questions{answerer: a, waiting: map[openflow.Question][]Frame{}, ports: map[uint32]*portQuestions{}, wake: make(chan struct{}, 1), began: make(chan struct{}, 1)}
 }
 
-// Hold makes a frame wait for the answer to q. It returns false at the limit of the
-// frame's port. Then a frame with Must is dropped.
+// Hold makes a frame wait for the answer to q. It returns false if too many frames of
+// the frame's port wait already. In this case it drops a frame with Must set.
 func (qs *Questions) Hold(q openflow.Question, f *Frame) bool {
 	f.sinceNS = clock.Monotonic()
 	if qs.hold(q, f) {
@@ -123,15 +127,15 @@ func (qs *Questions) none() bool {
 	return len(qs.waiting) == 0
 }
 
-// refuse counts a frame of a port that is dropped at the port's limit.
+// refuse counts a frame that is dropped because too many frames of its port wait.
 func (qs *Questions) refuse(port uint32) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	qs.ports[port].dropped++
 }
 
-// take removes the frames that wait for one of the questions that pick selects. dropped
-// counts them as dropped.
+// take removes the frames that wait for one of the questions that pick selects. If
+// dropped is true, it counts the frames as dropped.
 func (qs *Questions) take(dropped bool, pick func(q openflow.Question, oldest *Frame) bool) (frames []Frame) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -164,7 +168,7 @@ func (qs *Questions) next() (list []openflow.Question, ports []uint32) {
 	return list, ports
 }
 
-// LimitRows is a limits.Source for the waiting frames.
+// LimitRows reports the use and the limit of waiting frames; it is a limits.Source.
 func (qs *Questions) LimitRows(emit func(limits.Row)) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -179,7 +183,7 @@ func (qs *Questions) LimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "questions", Unit: "frames", Holder: limits.All(), Used: uint64(all.waiting), Refused: all.dropped})
 }
 
-// Run asks questions, and ends waits that take too long, until ctx ends.
+// Run asks questions, and ends the wait of frames without an answer, until ctx ends.
 func (qs *Questions) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	done.Go(func() { qs.ask(ctx) })
@@ -187,8 +191,8 @@ func (qs *Questions) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// ask asks for addresses until ctx ends. It holds no lock, because the agent may wait
-// for the pipeline.
+// ask sends questions for addresses to weft-central's agent until ctx ends. It holds no
+// lock, because the agent may wait for the pipeline.
 func (qs *Questions) ask(ctx context.Context) {
 	for {
 		select {
@@ -201,8 +205,8 @@ func (qs *Questions) ask(ctx context.Context) {
 }
 
 // dropUnanswered ends the wait of frames after questionTimeout, until ctx ends. It
-// sleeps without a timer while no frame waits. It does not share a goroutine with ask,
-// because ask may wait for weft-central.
+// needs no timer while no frame waits. It runs in a goroutine of its own, because ask
+// may wait for weft-central.
 func (qs *Questions) dropUnanswered(ctx context.Context) {
 	for {
 		select {
@@ -223,7 +227,7 @@ func (qs *Questions) dropUnanswered(ctx context.Context) {
 }
 
 func (qs *Questions) askNext() {
-	qs.resumeKnown() // the answer may have come during the translation
+	qs.resumeKnown() // an answer may have arrived while the frame was translated
 	list, ports := qs.next()
 	for i, q := range list {
 		if name, ok := qs.answerer.PortName(ports[i]); !ok || !qs.answerer.Ask(name, q) {
@@ -232,7 +236,8 @@ func (qs *Questions) askNext() {
 	}
 }
 
-// giveUp ends the wait of the frames that pick selects, whose questions get no answer.
+// giveUp ends the wait of the frames that pick selects, because their questions get no
+// answer.
 func (qs *Questions) giveUp(pick func(q openflow.Question, oldest *Frame) bool) {
 	drop(qs.take(true, func(q openflow.Question, oldest *Frame) bool {
 		return oldest.Must && pick(q, oldest)
@@ -247,8 +252,9 @@ func drop(frames []Frame) {
 	}
 }
 
-// Answer resumes the frames whose address is now known, or is in absent because nobody
-// has it. The caller has revalidated, and holds only the lock of changes.
+// Answer resumes the frames whose address is now known, and the frames whose question
+// is in absent (nobody has the address). The caller has revalidated, and holds only the
+// lock of changes.
 func (qs *Questions) Answer(absent []openflow.Question) {
 	qs.resumeKnown()
 	qs.resume(qs.take(false, func(q openflow.Question, _ *Frame) bool { return slices.Contains(absent, q) }), true)

@@ -9,7 +9,7 @@ import (
 	"weft/openflow"
 )
 
-// agent is an Answerer. It knows no port, so that no question is asked.
+// agent is an Answerer. It knows no port, so the tests' questions are not asked.
 type agent struct {
 	known            map[openflow.Question]bool
 	present, missing int // number of resumed frames
@@ -36,8 +36,8 @@ func rows(qs *Questions) map[limits.Holder]limits.Row {
 	return all
 }
 
-// A port at its limit holds no further frame, and another port does. Only refused frames
-// that need an answer count as dropped.
+// A port at its limit cannot hold another frame, but another port can. A refused frame
+// counts as dropped only if it needs an answer.
 func TestLimitOfAPort(t *testing.T) {
 	qs := New(&agent{})
 	for i := range maxPortQuestions {
@@ -59,7 +59,7 @@ func TestLimitOfAPort(t *testing.T) {
 	}
 }
 
-// An answer resumes exactly the frames of its questions. Each question is asked once.
+// An answer resumes exactly the frames that wait for it. Each question is asked once.
 func TestAnswersResumeTheirFrames(t *testing.T) {
 	a := &agent{known: map[openflow.Question]bool{}}
 	qs := New(a)
@@ -79,7 +79,8 @@ func TestAnswersResumeTheirFrames(t *testing.T) {
 	}
 }
 
-// A question that cannot be asked treats its frames like frames to unknown addresses.
+// If a question cannot be asked, its frames are treated like frames to unknown
+// addresses.
 func TestUnaskedQuestions(t *testing.T) {
 	a := &agent{}
 	qs := New(a)

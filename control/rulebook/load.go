@@ -11,8 +11,8 @@ import (
 	"weft/openflow"
 )
 
-// Load fills the tables from the state file and a kept counter region. No other
-// goroutine uses them yet.
+// Load fills the tables from the state file, and the statistics from the counter region
+// if an earlier control process has left one. No other goroutine uses the tables yet.
 func (b *Book) Load(saved *store.State, region *counters.Region, resumed bool) {
 	b.region = region
 	b.loadTables(saved.Groups, saved.Meters)
@@ -20,7 +20,8 @@ func (b *Book) Load(saved *store.State, region *counters.Region, resumed bool) {
 	b.loadConfigs(saved.Tables) // last, because saved tables may exceed their limits
 }
 
-// loadFlows restores the flows, with the statistics of a kept counter region.
+// loadFlows restores the flows. If the counter region is that of an earlier control
+// process (resumed), it also restores their statistics.
 func (b *Book) loadFlows(flows []store.Flow, resumed bool) {
 	now := clock.Monotonic()
 	for _, f := range flows {

@@ -41,14 +41,15 @@ func (b *Book) Take() uint32 {
 	return uint32(len(b.ages) - 1)
 }
 
-// EnterAt gives an added rule a constant row, with the statistics of an earlier control
-// process.
+// EnterAt assigns an added rule a fixed row (its entry of the counter region). The row
+// has the statistics of an earlier control process.
 func (b *Book) EnterAt(r *openflow.Rule, row uint32) {
 	b.setRow(r, row)
 	b.read(r)
 }
 
-// restore gives r its saved row and age. The caller finally calls restored.
+// restore gives rule r its saved row and age. After all rules, the caller calls
+// restored.
 func (b *Book) restore(r *openflow.Rule, row uint32, age uint64) {
 	for uint32(len(b.ages)) <= row {
 		b.ages = append(b.ages, 0)
@@ -67,7 +68,8 @@ func (b *Book) restored() {
 	}
 }
 
-// Release frees the rows of removed rules. No megaflow counts for them any more.
+// Release frees the rows of removed rules (their entries of the counter region). The
+// caller makes sure that no megaflow counts for them any more.
 func (b *Book) Release(rows []uint32) {
 	for _, row := range rows {
 		b.ages[row] = 0
@@ -75,9 +77,9 @@ func (b *Book) Release(rows []uint32) {
 	}
 }
 
-// Enter gives rows to added rules, and writes statistics of added and modified rules
-// to the region. It returns the rows of removed rules, which the caller releases
-// after revalidation.
+// Enter assigns a row (an entry of the counter region) to each added rule. It writes
+// the statistics of added and modified rules to their rows. It returns the rows of
+// removed rules, which the caller releases after revalidation.
 func (b *Book) Enter(changes *openflow.Changes) (removed []uint32) {
 	removed = b.Rows(changes.Removed)
 	for _, r := range changes.Added {
@@ -97,7 +99,8 @@ func (b *Book) write(r *openflow.Rule) {
 	}
 }
 
-// writeTimeouts writes no statistics, because Region.Credit has changed the row's.
+// writeTimeouts writes the timeouts of a rule to its row. It does not write statistics,
+// because Region.Credit has already changed those of the row.
 func (b *Book) writeTimeouts(r *openflow.Rule) {
 	c := &b.region.Rules[b.Row(r)]
 	c.IdleTimeout, c.HardTimeout = r.IdleTimeout, r.HardTimeout

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rulebook keeps the OpenFlow tables across restarts of control: flows, groups,
-// meters and settings on the disk, statistics of flows in the counter region. It gives
-// each rule a row, its index in counters.Region.Rules and in the state file. A rule keeps
-// its row across restarts of control.
+// Package rulebook keeps the OpenFlow tables across restarts of control. Flows, groups,
+// meters and settings are on the disk. Statistics of flows are in the counter region
+// (shared memory that outlives control). The package assigns each rule a row: its index
+// in counters.Region.Rules and in the state file. A rule keeps its row across restarts
+// of control.
 //
-// The package has no lock. The lock of changes and Pipeline.mu guard a Book: methods that
-// change rows need both, methods that read them need one of the two. Methods that save need
-// the lock of changes alone, because they may wait for the disk. Book.writing lets one write
-// happen at a time. It is taken after the lock of changes, and TakeDeferred keeps it until
-// the end of the write, which needs no other lock.
+// The package has no lock. The lock of changes and Pipeline.mu guard a Book. Methods
+// that change rows need both locks, methods that read them need one of the two. Methods
+// that save need only the lock of changes, because they may wait for the disk.
+// Book.writing makes sure that one write happens at a time. It is taken after the lock
+// of changes. TakeDeferred holds it until the end of the write, which needs no other
+// lock.
 package rulebook
 
 import (
@@ -32,7 +34,8 @@ type Store interface {
 	SaveTableConfigs(texts map[uint32]string) error
 }
 
-// Book has the rows of the rules in tables.
+// Book maps the rules of the tables to their rows (entries of the counter region and of
+// the state file).
 type Book struct {
 	tables *openflow.Pipeline
 	store  Store
@@ -48,24 +51,24 @@ type Book struct {
 	writing  sync.Mutex
 }
 
-// deferred has the changes of flows that are not on the disk yet.
+// deferred has the changes of flows that are not saved yet.
 type deferred struct {
 	rules map[*openflow.Rule]struct{} // added and modified rules
 	rows  []uint32                    // rows of removed rules
 }
 
-// New returns an empty book for tables. Load must come before any other method.
+// New returns an empty Book for tables. The caller calls Load before any other method.
 func New(tables *openflow.Pipeline, s Store, log *slog.Logger) *Book {
 	return &Book{tables: tables, store: s, log: log}
 }
 
-// SaveFlows saves a change of flows. removed has the rows of removed rules, which stay
+// SaveFlows saves a change of flows. removed has the rows of removed rules; they stay
 // taken until Release.
 func (b *Book) SaveFlows(changes *openflow.Changes, removed []uint32) error {
 	return b.writeFlows(b.saved(slices.Concat(changes.Added, changes.Modified)), removed)
 }
 
-// RemoveFlows removes the flows of rows from the disk.
+// RemoveFlows removes the flows in these rows from the state file.
 func (b *Book) RemoveFlows(rows []uint32) error { return b.writeFlows(nil, rows) }
 
 func (b *Book) writeFlows(flows iter.Seq[store.Flow], removed []uint32) error {
@@ -74,8 +77,8 @@ func (b *Book) writeFlows(flows iter.Seq[store.Flow], removed []uint32) error {
 	return b.store.ChangeFlows(flows, removed)
 }
 
-// Defer notes a change of flows for SaveDeferred. It returns the number of flows that wait
-// for SaveDeferred.
+// Defer notes a change of flows that SaveDeferred will save. It returns the number of
+// flows that are noted so far.
 func (b *Book) Defer(changes *openflow.Changes, removed []uint32) (waiting int) {
 	d := &b.deferred
 	if d.rules == nil {
@@ -90,8 +93,8 @@ func (b *Book) Defer(changes *openflow.Changes, removed []uint32) (waiting int) 
 	return len(d.rules) + len(d.rows)
 }
 
-// SaveDeferred saves the changes of Defer. It returns the rows of removed rules for
-// Release.
+// SaveDeferred saves the changes that Defer has noted. It returns the rows of removed
+// rules, which the caller passes to Release.
 func (b *Book) SaveDeferred() (removed []uint32, err error) {
 	rules, rows := b.takeDeferred()
 	b.writing.Lock() // waits for earlier writes
@@ -102,9 +105,10 @@ func (b *Book) SaveDeferred() (removed []uint32, err error) {
 	return rows, b.store.ChangeFlows(b.saved(rules), rows)
 }
 
-// TakeDeferred returns a function that saves the changes of Defer without the lock of
-// changes, so that no change waits for the disk. The caller calls write once, and then
-// releases the rows of removed rules. write is nil while an earlier write is not over.
+// TakeDeferred returns the function write, which saves the changes that Defer has
+// noted. write needs no lock of changes, so that no change waits for the disk. The
+// caller calls write once, and then releases the rows in removed. write is nil if an
+// earlier write has not ended.
 func (b *Book) TakeDeferred() (write func() error, removed []uint32) {
 	if !b.writing.TryLock() {
 		return nil, nil
@@ -117,7 +121,8 @@ func (b *Book) TakeDeferred() (write func() error, removed []uint32) {
 	}, rows
 }
 
-// takeDeferred returns the rules of Defer that still exist, and the rows of removed ones.
+// takeDeferred returns the noted rules that still exist, and the rows of the noted
+// rules that were removed.
 func (b *Book) takeDeferred() (rules []*openflow.Rule, rows []uint32) {
 	d := b.deferred
 	b.deferred = deferred{}
@@ -129,7 +134,8 @@ func (b *Book) takeDeferred() (rules []*openflow.Rule, rows []uint32) {
 	return rules, d.rows
 }
 
-// SaveTables saves all groups and meters, and removes flows by row.
+// SaveTables saves all groups and meters, and removes the flows in the given rows from
+// the state file.
 func (b *Book) SaveTables(removed []uint32) error {
 	groups, meters := map[uint32]string{}, map[uint32]string{}
 	for _, g := range b.tables.Groups(openflow.GroupAny) {
@@ -143,7 +149,7 @@ func (b *Book) SaveTables(removed []uint32) error {
 	return b.store.ChangeTables(groups, meters, removed)
 }
 
-// SaveConfigs saves the settings of all tables. Default settings are left out.
+// SaveConfigs saves the settings of all tables, except default settings.
 func (b *Book) SaveConfigs(configs *[openflow.Tables]openflow.TableConfig) error {
 	texts := map[uint32]string{}
 	for t, c := range configs {
@@ -173,8 +179,8 @@ func (b *Book) sortByRow(rules []*openflow.Rule) {
 	slices.SortFunc(rules, func(x, y *openflow.Rule) int { return cmp.Compare(b.Row(x), b.Row(y)) })
 }
 
-// saved returns the rules in saved form, sorted by row. The caller holds the lock of
-// changes until the end of the iteration.
+// saved returns the rules in the form of the state file, sorted by row. The caller
+// holds the lock of changes until the end of the iteration.
 func (b *Book) saved(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	b.sortByRow(rules)
 	return func(yield func(store.Flow) bool) {
@@ -186,7 +192,8 @@ func (b *Book) saved(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	}
 }
 
-// savedCopies is saved for an iteration without the lock of changes.
+// savedCopies is like saved, but the caller may iterate without the lock of changes,
+// because savedCopies has copied the rules.
 func (b *Book) savedCopies(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	b.sortByRow(rules)
 	list := make([]savedFlow, len(rules))

@@ -65,8 +65,8 @@ func (b *Book) apply(t *testing.T, command openflow.Command, text string) (openf
 	return changes, b.Enter(&changes)
 }
 
-// A rule keeps its row and its statistics across restarts. Free rows between rules are
-// used again.
+// A rule keeps its row and its statistics across restarts. New rules use free rows
+// between other rules.
 func TestRowsSurviveARestart(t *testing.T) {
 	d, region := disk{}, newRegion(t)
 	b := newBook(t, d, region, false)
@@ -106,7 +106,8 @@ func TestRowsAreReleased(t *testing.T) {
 	}
 }
 
-// SaveDeferred saves rules that still exist, once, and removes the others.
+// SaveDeferred saves the noted rules that still exist, once, and removes the others
+// from the state file.
 func TestDeferredChanges(t *testing.T) {
 	d := disk{}
 	b := newBook(t, d, newRegion(t), false)

@@ -10,7 +10,8 @@ import (
 	"weft/datapath"
 )
 
-// fragmentRows counts, by port, the datagrams whose fragments the workers hold.
+// fragmentRows counts, for each port, the datagrams whose fragments the workers hold
+// until the datagram is complete.
 type fragmentRows struct {
 	seen      map[datagramOf]bool
 	own       map[uint32]uint64 // number of datagrams by port
@@ -18,7 +19,7 @@ type fragmentRows struct {
 	discarded uint64
 }
 
-// datagramOf identifies an incomplete datagram of a worker.
+// datagramOf identifies an incomplete datagram and the worker that holds its fragments.
 type datagramOf struct {
 	worker int
 	number uint32
@@ -37,8 +38,9 @@ func (r *fragmentRows) add(worker int, h *datapath.HeldFrame) {
 	r.own[atomic.LoadUint32(&h.InPort)]++
 }
 
-// emit emits a port's row. A port may hold as many incomplete datagrams as there are
-// free records. discarded is the port's number of bad-fragment drops.
+// emit emits the limit row of a port. The port may hold as many more incomplete
+// datagrams as there are free records. discarded is the port's number of bad-fragment
+// drops.
 func (r *fragmentRows) emit(emit func(limits.Row), port uint32, discarded uint64) {
 	own := r.own[port]
 	r.discarded += discarded
@@ -50,7 +52,8 @@ func (r *fragmentRows) emit(emit func(limits.Row), port uint32, discarded uint64
 		Used: own, Limit: own + (free-min(own, free)+1)/2, Refused: discarded})
 }
 
-// emitAll emits the row of all ports, after emit for each port.
+// emitAll emits the limit row of all ports together. The caller has called emit for
+// each port.
 func (r *fragmentRows) emitAll(emit func(limits.Row)) {
 	emit(limits.Row{Name: "fragmented_datagrams", Unit: "datagrams", Holder: limits.All(),
 		Used: uint64(len(r.seen)), Limit: r.limit, Refused: r.discarded})

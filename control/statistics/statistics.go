@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statistics has the counters of ports and workers. A counter is a sum: of dead
-// engines, which the counter region has, and of the present engine's shared memory.
+// Package statistics has the counters of ports and workers. A counter is a sum of two
+// parts: the counts of dead engines, which are in the counter region, and the counts in
+// the present engine's shared memory.
 //
-// Statistics.mu guards the counters of dead engines against ResetPort. It is taken after
-// Pipeline.mu, which Pipeline.Hold holds for reading so that no engine is replaced, and no
-// other lock is taken under it. Anybody may call Statistics.
+// Statistics.mu guards the counters of dead engines against ResetPort. It is taken
+// after Pipeline.mu. Pipeline.Hold holds Pipeline.mu for reading, so that no engine is
+// replaced. No other lock is taken under Statistics.mu. Methods of Statistics are safe
+// for concurrent use.
 package statistics
 
 import (
@@ -30,13 +32,15 @@ type Statistics struct {
 	mu       sync.Mutex
 }
 
-// New returns the statistics of the engines of pl. Its workers run on cores.
+// New returns the statistics of the engines of pipeline pl. cores lists the cores of
+// the workers.
 func New(pl *pipeline.Pipeline, cores []int) *Statistics {
 	return &Statistics{pipeline: pl, cores: cores}
 }
 
-// hold returns the present workers, or nil before the first engine. Until release, they
-// stay in place, and nobody else changes the counters of dead engines.
+// hold returns the present workers, or nil before the first engine. Until the caller
+// calls release, the workers are not replaced, and nobody else changes the counters of
+// dead engines.
 func (s *Statistics) hold() (w *workers.Workers, release func()) {
 	w, free := s.pipeline.Hold()
 	s.mu.Lock()
@@ -46,7 +50,7 @@ func (s *Statistics) hold() (w *workers.Workers, release func()) {
 	}
 }
 
-// livePort sums a port's counters over workers, which may be nil.
+// livePort sums a port's counters over the workers in w. w may be nil.
 func livePort(w *workers.Workers, number uint32) datapath.PortCounters {
 	var sum datapath.PortCounters
 	if w == nil {
@@ -101,7 +105,7 @@ func (s *Statistics) Workers() []api.Worker {
 	return list
 }
 
-// ResetPort clears the statistics of a port number for a new port.
+// ResetPort clears the statistics of a port number when a new port gets the number.
 func (s *Statistics) ResetPort(number uint32) {
 	w, release := s.hold()
 	defer release()
@@ -111,8 +115,8 @@ func (s *Statistics) ResetPort(number uint32) {
 	counters.AddPort(base, &live, -1)
 }
 
-// LimitRows is a limits.Source for the frames that workers hold, by port. The count is
-// approximate, because workers continue.
+// LimitRows reports how many frames the workers hold for each port; it is a
+// limits.Source. The numbers are approximate, because workers continue meanwhile.
 func (s *Statistics) LimitRows(emit func(limits.Row)) {
 	ports := s.pipeline.View().Ports()
 	w, release := s.hold()
@@ -144,8 +148,7 @@ func (s *Statistics) LimitRows(emit func(limits.Row)) {
 		if held[no] == 0 && n == 0 {
 			continue
 		}
-		// A port may hold as many slots as are free: at most half of all slots but
-		// those of other ports.
+		// A port may hold at most half of the slots that other ports do not use.
 		free := slots - min(all, slots)
 		emit(limits.Row{Name: "held_frames", Unit: "frames", Holder: limits.Port(no),
 			Used: held[no], Limit: held[no] + (free-min(held[no], free)+1)/2, Refused: n})

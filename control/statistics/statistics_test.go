@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// A port's statistics are a sum over engines. ResetPort makes them 0, and the present
-// engine's later counts are added.
+// The statistics of a port are a sum over engines. ResetPort sets them to 0. Later
+// counts of the present engine are added.
 func TestPortStatistics(t *testing.T) {
 	f := pipelinetest.New(t)
 	s := New(f.P, []int{0})

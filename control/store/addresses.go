@@ -12,14 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addressesFile has the learned addresses, after a line with the machine's boot.
+// addressesFile is the file with the learned addresses. Its first line identifies the
+// machine's boot.
 const addressesFile = "addresses"
 
-// mostAddressBytes limits the file that LoadAddresses reads.
+// mostAddressBytes is the size limit of the file that LoadAddresses reads.
 const mostAddressBytes = 64 << 20
 
-// SaveAddresses replaces the saved addresses without waiting for the disk. A crash
-// may lose the file, which a new boot does not use anyway.
+// SaveAddresses replaces the saved addresses without waiting for the disk. A crash of
+// the machine may lose the file, but the file is not used after a reboot anyway.
 func (s *Store) SaveAddresses(data []byte) error {
 	f, err := s.dir.OpenFile(addressesFile+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

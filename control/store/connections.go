@@ -14,10 +14,10 @@ import (
 	"weft/internal/clock"
 )
 
-// connectionsFile has the tracked connections while the daemon is stopped.
+// connectionsFile is the file with the tracked connections while the daemon is stopped.
 const connectionsFile = "connections"
 
-// bootID identifies the machine's boot, or is "".
+// bootID returns an identifier of the machine's present boot, or "" if it is unknown.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -26,8 +26,8 @@ func bootID() string {
 	return strings.TrimSpace(string(id))
 }
 
-// SaveConnections writes the tracked connections for the next start. No engine uses
-// them any more.
+// SaveConnections writes the tracked connections for the next start. No engine may use
+// the table any more.
 func (s *Store) SaveConnections(table *conntrack.Memory) error {
 	f, err := s.dir.OpenFile(connectionsFile+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err == nil {
@@ -41,8 +41,8 @@ func (s *Store) SaveConnections(table *conntrack.Memory) error {
 }
 
 // LoadConnections adds the saved connections to the table and removes their file. No
-// engine uses the table yet. It returns the number of added connections, even with an
-// error. saved is false without a file.
+// engine may use the table yet. LoadConnections returns the number of added
+// connections, even with an error. saved is false if there is no file.
 func (s *Store) LoadConnections(table *conntrack.Memory) (n int, saved bool, err error) {
 	f, err := s.dir.Open(connectionsFile)
 	if errors.Is(err, fs.ErrNotExist) {

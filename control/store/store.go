@@ -4,8 +4,8 @@
 // settings and learned addresses, and the tracked connections of a stopped daemon.
 //
 // A lock file protects the state directory. The state file allows one writing
-// transaction at a time, which waits for the disk. Callers hold the lock of changes,
-// but no lock that a miss takes.
+// transaction at a time, and a transaction waits for the disk. Callers hold the lock of
+// changes, but no lock that the answer to a miss takes.
 package store
 
 import (
@@ -43,30 +43,31 @@ var (
 	keyVersion   = []byte("version")
 )
 
-// Port is a port as the client requested it.
+// Port is a port with the options that the client requested.
 type Port struct {
 	Number  uint32   `json:"number"`
 	Name    string   `json:"name"`
 	Options []string `json:"options"`
 }
 
-// Flow is a flow as text. Slot is its row in the counter region. Age orders flows by
-// their addition.
+// Flow is a flow as text. Slot is the flow's row in the counter region. Age orders
+// flows by the time of their addition.
 type Flow struct {
 	Slot uint32
 	Age  uint64
 	Text string
 }
 
-// Store is an open state directory. A change is on the disk when the method returns.
+// Store is an open state directory. When a method that changes the state returns, the
+// change is on the disk.
 type Store struct {
 	dir  *os.Root
 	db   *bbolt.DB
 	lock *os.File // lock file of the state directory, locked with flock
 }
 
-// Open locks the state directory, which it may create, and opens the state file. An
-// error is one line for the operator.
+// Open locks the state directory and opens the state file. It creates both if they are
+// missing. An error is one line for the operator.
 func Open(dir string) (*Store, error) {
 	root, err := openDir(dir)
 	if err != nil {
@@ -100,7 +101,7 @@ func Open(dir string) (*Store, error) {
 }
 
 // openDir opens the state directory. It refuses a directory that other users can
-// change. The root stays there even if the path changes.
+// change. The returned root stays in this directory, even if the path changes.
 func openDir(dir string) (*os.Root, error) {
 	f, err := safepath.Private(dir)
 	if err != nil {
@@ -110,11 +111,11 @@ func openDir(dir string) (*os.Root, error) {
 	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
-// stateMapBytes is the mapped part of the state file. A transaction beyond it copies
-// its data once more.
+// stateMapBytes is the size of the mapped part of the state file in bytes. If the file
+// grows beyond it, a transaction copies its data once more.
 const stateMapBytes = 1 << 30
 
-// lockPatience is the wait for a killed daemon's lock.
+// lockPatience is how long Open waits for the lock that a killed daemon may still hold.
 const lockPatience = time.Second
 
 // lockDir locks the state directory until this process ends.
@@ -173,7 +174,7 @@ func (s *Store) Close() error {
 
 func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// SavePort saves a port and the last name of its number.
+// SavePort saves a port, and its name as the last name of its number.
 func (s *Store) SavePort(p Port) error {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -191,8 +192,8 @@ func (s *Store) DeletePort(port uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketPorts).Delete(number(port)) })
 }
 
-// ChangeFlows saves and deletes flows in one transaction. Ascending slots avoid
-// quadratic time.
+// ChangeFlows saves and deletes flows in one transaction. The flows in save should be
+// in ascending order of slots, because any other order takes quadratic time.
 func (s *Store) ChangeFlows(save iter.Seq[Flow], remove []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		flows := tx.Bucket(bucketFlows)

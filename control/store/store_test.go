@@ -105,7 +105,7 @@ func TestStateErrorsAreOneLine(t *testing.T) {
 	}
 }
 
-// The error about another file says what to do.
+// If the state file is another kind of file, the error says what to do.
 func TestStateFileThatIsNone(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "state.db"), bytes.Repeat([]byte{7}, 1<<16), 0o600); err != nil {
@@ -117,7 +117,7 @@ func TestStateFileThatIsNone(t *testing.T) {
 	}
 }
 
-// Another user must not be able to change the state directory or the path to it.
+// Open refuses a state directory, or a path to it, that another user can change.
 func TestStateDirectoryIsOurs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: gives a directory away")

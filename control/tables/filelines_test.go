@@ -10,7 +10,8 @@ import (
 	"weft/control/pipeline"
 )
 
-// A refused line of a file is named with the cause, and no line takes effect.
+// The error of a refused line in a file names the line and the cause, and no line of
+// the file takes effect.
 func TestErrorsNameTheirLine(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(1)
@@ -74,7 +75,7 @@ func TestErrorsNameTheirLine(t *testing.T) {
 	}
 }
 
-// A field without its prerequisites is ignored and reported.
+// A match field without its prerequisites is ignored, and the answer says so.
 func TestNotesOfFieldsLeftOut(t *testing.T) {
 	f := newRig(t)
 	const note = "ip_dst is ignored: it needs ip, "

@@ -17,8 +17,8 @@ var commands = map[string]openflow.Command{
 	"delete": openflow.Delete, "delete-strict": openflow.DeleteStrict,
 }
 
-// ChangeFlows applies a change of the flow tables, or nothing on an error. After it,
-// no frame uses the old rules.
+// ChangeFlows applies a change of the flow tables; after an error nothing has changed.
+// When it returns, no frame uses the old rules.
 func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if c.Op == "replace" {
 		return ts.replaceFlows(c.Text)
@@ -27,8 +27,8 @@ func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if !ok {
 		return api.FlowsChanged{}, usererr.Errorf("op %q: expected add, modify, modify-strict, delete, delete-strict or replace", c.Op)
 	}
-	// The lock of changes is not held during parsing, because an engine's replacement
-	// needs it. If ports have changed, the text is parsed again.
+	// The lock of changes is not held during parsing, because the replacement of an
+	// engine needs it. If ports have changed meanwhile, the text is parsed again.
 	view := ts.pipeline.View()
 	mods, err := parseFlows(c, command, view)
 	ts.change.Lock()
@@ -45,7 +45,7 @@ func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 // maxNotes limits the notes in an answer. Further notes are left out.
 const maxNotes = 10
 
-// notesOf returns notes about ignored parts of flows.
+// notesOf returns the notes of the parser about parts of flows that it ignored.
 func notesOf(mods []openflow.FlowMod) []string {
 	var notes []string
 	for i := range mods {
@@ -104,8 +104,8 @@ func (ts *Tables) apply(mods []openflow.FlowMod) (api.FlowsChanged, error) {
 	return api.FlowsChanged{Flows: len(changes.Added) + len(changes.Modified) + len(changes.Removed), Notes: notesOf(mods)}, nil
 }
 
-// DumpFlows returns the selected flows with exact statistics, sorted by
-// openflow.SortKeys if given.
+// DumpFlows returns the flows that match selects, with exact statistics. sort lists the
+// sort keys (openflow.SortKey).
 func (ts *Tables) DumpFlows(match string, words pipeline.PortWords, sort ...string) ([]api.Flow, error) {
 	var keys []openflow.SortKey
 	for _, text := range sort {

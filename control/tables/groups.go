@@ -20,8 +20,8 @@ var meterCommands = map[string]openflow.MeterCommand{
 	"add": openflow.MeterAdd, "modify": openflow.MeterModify, "delete": openflow.MeterDelete,
 }
 
-// ChangeGroups applies a whole change or, on an error, nothing. After it, no frame
-// uses the old groups.
+// ChangeGroups applies a change of groups as a whole; after an error nothing has
+// changed. When it returns, no frame uses the old groups.
 func (ts *Tables) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
 	command, ok := groupCommands[c.Op]
 	if !ok {
@@ -66,8 +66,8 @@ func (ts *Tables) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
 	return tableChanged(len(mods))(ts.pipeline.ApplyMeters(mods))
 }
 
-// tableChanged describes the result of n changes of groups or meters. The changed flows
-// are those that the change has removed.
+// tableChanged describes the result of n changes of groups or meters. Its count of
+// changed flows has the flows that the change removed.
 func tableChanged(n int) func(openflow.Changes, error) (api.TableChanged, error) {
 	return func(changes openflow.Changes, err error) (api.TableChanged, error) {
 		if err != nil {
@@ -77,7 +77,7 @@ func tableChanged(n int) func(openflow.Changes, error) (api.TableChanged, error)
 	}
 }
 
-// ListGroups describes the group that text selects, or all groups.
+// ListGroups describes the group that text names, or all groups.
 func (ts *Tables) ListGroups(text string, words pipeline.PortWords) ([]api.Group, error) {
 	ts.change.Lock()
 	defer ts.change.Unlock()
@@ -97,7 +97,7 @@ func (ts *Tables) ListGroups(text string, words pipeline.PortWords) ([]api.Group
 	return list, nil
 }
 
-// ListMeters describes the meter that text selects, or all meters.
+// ListMeters describes the meter that text names, or all meters.
 func (ts *Tables) ListMeters(text string) ([]api.Meter, error) {
 	ts.change.Lock()
 	defer ts.change.Unlock()

@@ -9,7 +9,7 @@ import (
 	"weft/control/workers/workertest"
 )
 
-// Only frames in the interval make a megaflow hot.
+// Only frames between the two samples make a megaflow hot.
 func TestHottest(t *testing.T) {
 	f := newRig(t)
 	f.Add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop", "udp,tp_dst=3,actions=drop")
@@ -19,7 +19,7 @@ func TestHottest(t *testing.T) {
 		}
 		f.Settle()
 	}
-	frames(1, 1) // installs the megaflow, so that later frames are not held
+	frames(1, 1) // this frame installs the megaflow; the next ones are not held
 	frames(1, 499)
 	frames(2, 1)
 	before := f.tables().Sample()

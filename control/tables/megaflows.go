@@ -25,7 +25,8 @@ func (ts *Tables) DumpMegaflows(words pipeline.PortWords) []api.Megaflow {
 	return flows
 }
 
-// describeMegaflow describes m with its statistics. The caller holds Pipeline.mu.
+// describeMegaflow describes megaflow m with its statistics. The caller holds
+// Pipeline.mu.
 func describeMegaflow(w *workers.Workers, m *megaflows.Megaflow, now uint64, names openflow.Names) api.Megaflow {
 	packets, bytes, usedNS := w.Statistics(m.Slot, m.Generation)
 	match := openflow.MatchOf(&m.Key, m.Mask())
@@ -41,7 +42,7 @@ func describeMegaflow(w *workers.Workers, m *megaflows.Megaflow, now uint64, nam
 	return f
 }
 
-// Sample has the counts of the megaflows at one time.
+// Sample has the counts of all megaflows at one time.
 type Sample map[*megaflows.Megaflow]hotCount
 
 type hotCount struct{ packets, bytes uint64 }
@@ -59,8 +60,8 @@ func (ts *Tables) Sample() Sample {
 	return counts
 }
 
-// Hottest describes the n megaflows with the most packets between two samples, which were
-// taken seconds apart.
+// Hottest describes the n megaflows that got the most packets between two samples.
+// seconds is the time between the samples.
 func (ts *Tables) Hottest(old, new Sample, n int, seconds float64) []api.Hot {
 	type row struct {
 		m *megaflows.Megaflow
@@ -89,8 +90,8 @@ func (ts *Tables) Hottest(old, new Sample, n int, seconds float64) []api.Hot {
 	return hot
 }
 
-// HitMegaflow returns the match of the megaflow that frame f hit, or "" if it was
-// removed.
+// HitMegaflow returns the match of the megaflow that the captured frame f used. It
+// returns "" if that megaflow was removed.
 func (ts *Tables) HitMegaflow(f *datapath.Capture) string {
 	m := ts.pipeline.Megaflows().At(f.Slot)
 	if m == nil || !slices.Equal(m.Actions[:min(len(m.Actions), len(f.Actions))], f.Actions) {

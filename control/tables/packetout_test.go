@@ -32,7 +32,8 @@ func (f *rig) flowsOf(match string) []api.Flow {
 	return flows
 }
 
-// A packet-out to a dying engine fails with advice. Nothing is counted or learned.
+// A packet-out to a dying engine fails, and the error says what to do. Nothing is
+// counted or learned.
 func TestPacketOutWithoutEngine(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
@@ -96,7 +97,8 @@ func TestRefusedPacketOutTeachesNothing(t *testing.T) {
 	}
 }
 
-// A learned flow's hard_timeout restarts with each learning frame or packet-out.
+// A learned flow's hard timeout restarts with each frame or packet-out that would learn
+// the flow.
 func TestPacketOutRefreshesLearntFlows(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
@@ -115,7 +117,7 @@ func TestPacketOutRefreshesLearntFlows(t *testing.T) {
 	}
 	r, before := learnt(), uint64(0)
 	f.P.Read(func(*openflow.Pipeline) {
-		r.ModifiedNS -= 500e9 // makes the last modification 500 s older
+		r.ModifiedNS -= 500e9 // the last modification is now 500 s older
 		before = r.ModifiedNS
 	})
 	again := learnt()

@@ -12,18 +12,19 @@ import (
 	"weft/openflow"
 )
 
-// ruleID identifies a flow: flows with the same ruleID replace each other.
+// ruleID identifies a flow. An added flow replaces the flow with an equal ruleID.
 type ruleID struct {
 	table    uint8
 	priority uint16
 	match    openflow.PackedMatch
 }
 
-// flowSet has the flows of a file by ruleID. The last line wins.
+// flowSet has the flows of a file by ruleID. Of several flows with one ruleID, it has
+// the flow of the last line.
 type flowSet map[ruleID]openflow.FlowMod
 
-// flowSetOf parses the flows of a file, which may only be added. notes names ignored
-// parts of flows.
+// flowSetOf parses a file of flows in which every line adds a flow. notes describes the
+// ignored parts of flows.
 func (ts *Tables) flowSetOf(text string) (set flowSet, notes []string, err error) {
 	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, ts.pipeline.View())
 	if err != nil {
@@ -56,8 +57,8 @@ func (ts *Tables) tableFlows() flowSet {
 	return set
 }
 
-// replaceFlows replaces all flows with those of a file, or changes nothing on an
-// error. A flow keeps its statistics if at most its actions or its cookie change.
+// replaceFlows replaces all flows by the flows of a file; after an error nothing has
+// changed. A flow keeps its statistics if only its actions or its cookie change.
 func (ts *Tables) replaceFlows(text string) (changed api.FlowsChanged, err error) {
 	ts.change.Lock()
 	defer ts.change.Unlock()
@@ -93,8 +94,8 @@ func (ts *Tables) replaceFlows(text string) (changed api.FlowsChanged, err error
 	return changed, err
 }
 
-// compareMods orders deletes before adds, because deletes free table space, then by
-// table, descending priority and line.
+// compareMods puts deletes before adds, because deletes free table space. It then sorts
+// by table, descending priority and line.
 func compareMods(a, b openflow.FlowMod) int {
 	deletes := func(m openflow.FlowMod) int {
 		if m.Command == openflow.DeleteStrict {
@@ -109,16 +110,16 @@ func sameFlow(a, b *openflow.FlowMod) bool {
 	return openflow.FormatFlowMod(a, nil) == openflow.FormatFlowMod(b, nil)
 }
 
-// sameBut reports whether two flows differ only in what a modify changes: actions and
-// cookie.
+// sameBut reports whether two flows differ at most in actions and cookie, which a
+// modify can change.
 func sameBut(a, b *openflow.FlowMod) bool {
 	x, y := *a, *b
 	x.NewCookie, y.NewCookie, x.Actions, y.Actions = 0, 0, nil, nil
 	return sameFlow(&x, &y)
 }
 
-// DiffFlows compares two files of flows, or the tables with First if Second is nil.
-// It returns lines for display.
+// DiffFlows compares two files of flows. If Second is nil, it compares the tables with
+// the file First. It returns lines for display.
 func (ts *Tables) DiffFlows(c api.DiffFlows, words pipeline.PortWords) (api.FlowsDiffer, error) {
 	ts.change.Lock()
 	defer ts.change.Unlock()

@@ -54,7 +54,7 @@ func TestReplaceFlows(t *testing.T) {
 	if got := f.diff(strings.Join(text, "\n"), nil); !slices.Equal(got, want) {
 		t.Errorf("diff %q, want %q", got, want)
 	}
-	if n := f.replace(text...); n != 5 { // 5, because a flow with a timeout is removed and added
+	if n := f.replace(text...); n != 5 { // 5 changes, because a flow whose timeout differs is removed and added
 		t.Errorf("%d changes", n)
 	}
 	f.Want("udp,tp_dst=1", "1/100")
@@ -67,7 +67,7 @@ func TestReplaceFlows(t *testing.T) {
 	if n := f.replace(text...); n != 0 {
 		t.Errorf("replacing again: %d changes, want 0", n)
 	}
-	// Replacing all flows by their own dump changes nothing.
+	// Replacing all flows by their own dump changes no flow.
 	flows, err := f.tables().DumpFlows("", pipeline.ByName)
 	if err != nil || len(flows) != 4 {
 		t.Fatalf("%+v, %v", flows, err)
@@ -84,7 +84,7 @@ func TestReplaceFlows(t *testing.T) {
 	}
 }
 
-// A wrong line or a command in the file changes no flow.
+// If the file has a wrong line or a command, no flow changes.
 func TestReplaceIsWholeOrNothing(t *testing.T) {
 	f := newRig(t)
 	f.Add("udp,actions=drop")
@@ -106,7 +106,8 @@ func TestReplaceIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// For random files, replacing equals applying the printed diff by hand.
+// For random files, replacing the flows gives the same tables as applying the printed
+// diff by hand.
 func TestReplaceAgainstDiff(t *testing.T) {
 	f := newRig(t)
 	rng := rand.New(rand.NewSource(1))
@@ -177,7 +178,7 @@ func TestErrorDeepInAFile(t *testing.T) {
 	}
 }
 
-// dumpWithout returns dump-flows without times.
+// dumpWithout returns the dump of all flows, without ages and durations.
 func dumpWithout(t *testing.T, ts *Tables) string {
 	t.Helper()
 	flows, err := ts.DumpFlows("", pipeline.ByName)

@@ -8,8 +8,8 @@ import (
 	"weft/openflow"
 )
 
-// ModTable changes all given settings of flow tables, or none on an error: the limit of
-// flows, and eviction at the limit. It removes no flow.
+// ModTable changes settings of flow tables: the limit of flows, and eviction at the
+// limit. After an error no setting has changed. ModTable removes no flow.
 func (ts *Tables) ModTable(mod api.ModTable) error {
 	ts.change.Lock()
 	defer ts.change.Unlock()

@@ -13,7 +13,7 @@ import (
 	"weft/openflow"
 )
 
-// Table settings apply, also after a restart of control.
+// Settings of a table are in force at once, and also after a restart of control.
 func TestModTable(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(1)
@@ -47,7 +47,8 @@ func TestModTable(t *testing.T) {
 	}
 }
 
-// A limit that is set later removes no flow, even after a restart of control.
+// A new limit below the number of flows removes no flow, not even after a restart of
+// control.
 func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(1)
@@ -64,7 +65,7 @@ func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	}
 }
 
-// slowStore writes table settings only after disk is closed.
+// slowStore writes table settings only after the channel disk is closed.
 type slowStore struct {
 	rulebook.Store
 	disk chan struct{}
@@ -75,7 +76,7 @@ func (s slowStore) SaveTableConfigs(texts map[uint32]string) error {
 	return s.Store.SaveTableConfigs(texts)
 }
 
-// A slow disk does not block the pipeline's lock.
+// A write to a slow disk does not hold the pipeline's lock.
 func TestModTableDoesNotWaitForTheDisk(t *testing.T) {
 	f := newRig(t)
 	disk := make(chan struct{})

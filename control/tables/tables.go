@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tables answers the API's requests about flows, groups, meters, packet-outs and
-// megaflows. It parses and formats the text of ovs-ofctl.
+// Package tables answers the API's requests about flows, groups, meters, packet-outs
+// and megaflows. It parses and formats the text of ovs-ofctl.
 //
-// The package has no state and no lock of its own. The pipeline has the tables. A request
-// that changes or dumps them takes the lock of changes, so that the ports that its text
-// names stay the same until the change is in force. Handlers of the API call it without
-// any lock.
+// The package has no state and no lock of its own. The pipeline has the tables. A
+// request that changes or dumps the tables takes the lock of changes, so that the ports
+// that the request names stay the same until the change is in force. Handlers of the
+// API call this package without any lock.
 package tables
 
 import (
@@ -23,12 +23,12 @@ type Tables struct {
 	pipeline *pipeline.Pipeline
 }
 
-// New returns the tables of pl. change is the lock of changes.
+// New returns the tables of pipeline pl. change is the lock of changes.
 func New(change sync.Locker, pl *pipeline.Pipeline) *Tables {
 	return &Tables{change: change, pipeline: pl}
 }
 
-// marked returns err as an error of the request, unless the change is in force.
+// marked marks err as an error of the request, unless the change is in force.
 func marked(err error) error {
 	var unsaved *pipeline.UnsavedError
 	if errors.As(err, &unsaved) {

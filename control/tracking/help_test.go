@@ -14,7 +14,7 @@ import (
 	"weft/flowtable"
 )
 
-// rig has an engine with one worker, played by the test.
+// rig has an engine with one worker, whose part the test plays.
 type rig struct {
 	*Connections
 	change sync.Mutex

@@ -10,7 +10,7 @@ import (
 	"weft/control/workers/workertest"
 )
 
-// A connection counts for the port on which it began.
+// A connection counts for the port on which its first frame arrived.
 func TestConnectionRows(t *testing.T) {
 	m := newRig(t).table()
 	workertest.Connect(t, m, 5)

@@ -19,8 +19,8 @@ func timeoutsJSON(t *conntrack.Timeouts) map[string]uint32 {
 	return m
 }
 
-// Settings returns settings, counters and used zones. The error is workers.ErrGone
-// before the first engine.
+// Settings returns the settings, the counters and the used zones of connection
+// tracking. The error is workers.ErrGone before the first engine.
 func (c *Connections) Settings() (api.Conntrack, error) {
 	m, release, err := c.hold()
 	if err != nil {
@@ -54,7 +54,8 @@ func (c *Connections) Settings() (api.Conntrack, error) {
 	return s, nil
 }
 
-// Change changes all given settings, or none on an error.
+// Change changes all given settings of connection tracking. On an error it has changed
+// none.
 func (c *Connections) Change(change *api.ChangeConntrack) error {
 	c.settings.Lock()
 	defer c.settings.Unlock()
@@ -133,8 +134,9 @@ func setTimeouts(m *conntrack.Memory, c *api.ChangeConntrack) error {
 	return nil
 }
 
-// policyFor finds a timeout policy for a zone with timeouts t: an equal one, the
-// zone's own if unshared, or a free one.
+// policyFor finds a timeout policy (an entry of the connection table's timeouts) for a
+// zone with timeouts t. It returns an equal policy, or the zone's own policy if no
+// other zone uses it, or a free one.
 func policyFor(m *conntrack.Memory, zone uint16, t *conntrack.Timeouts) (uint8, bool) {
 	var users [conntrack.MaxPolicies]int
 	for n := range conntrack.Zones {

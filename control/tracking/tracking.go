@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tracking lists, ends and configures the tracked connections. The connection
-// table is shared memory: control reads it and writes its settings; worker 0 ends
-// connections.
+// table is shared memory: control reads the table and writes its settings; worker 0
+// ends connections.
 package tracking
 
 import (
@@ -16,18 +16,18 @@ import (
 	"weft/internal/clock"
 )
 
-// dumpChunk is the number of connections before Each releases the workers for a
+// dumpChunk is the number of connections after which Each releases the workers for a
 // moment.
 const dumpChunk = 8192
 
 // Engine gives access to the present workers.
 type Engine interface {
-	// Hold returns the present workers, or nil before the first engine. They stay in
-	// place until release.
+	// Hold returns the present workers, or nil before the first engine. They are not
+	// replaced until the caller calls release.
 	Hold() (w *workers.Workers, release func())
 }
 
-// Connections is the connection table of the present engine.
+// Connections gives access to the connection table of the present engine.
 type Connections struct {
 	change   sync.Locker
 	engine   Engine
@@ -39,7 +39,8 @@ func New(change sync.Locker, engine Engine) *Connections {
 	return &Connections{change: change, engine: engine}
 }
 
-// hold returns the present table, which stays mapped until release.
+// hold returns the present connection table, which stays mapped until the caller calls
+// release.
 func (c *Connections) hold() (m *conntrack.Memory, release func(), err error) {
 	w, release := c.engine.Hold()
 	if w == nil {
@@ -49,9 +50,9 @@ func (c *Connections) hold() (m *conntrack.Memory, release func(), err error) {
 	return w.Connections(), release, nil
 }
 
-// Each calls visit for each selected connection, with the workers held. After every
-// dumpChunk connections it releases them and calls pause, which returns false to
-// stop.
+// Each calls visit for each connection that filter selects. It holds the workers
+// meanwhile, so that they are not replaced. After every dumpChunk connections, it
+// releases them and calls pause, which returns false to stop.
 func (c *Connections) Each(filter *conntrack.Filter, visit func(*conntrack.Entry), pause func() bool) {
 	for from, more := uint32(0), true; more; from += dumpChunk {
 		m, release, err := c.hold()
@@ -69,8 +70,8 @@ func (c *Connections) Each(filter *conntrack.Filter, visit func(*conntrack.Entry
 	}
 }
 
-// EachExpected calls visit for each announced connection of a zone, or of all zones if
-// zone is nil.
+// EachExpected calls visit for each expected connection (announced by another one) of a
+// zone. If zone is nil, it visits all zones.
 func (c *Connections) EachExpected(zone *uint16, visit func(*conntrack.Expected)) {
 	c.Read(func(m *conntrack.Memory) {
 		m.EachExpected(clock.Monotonic(), func(e *conntrack.Expected) {
@@ -81,8 +82,8 @@ func (c *Connections) EachExpected(zone *uint16, visit func(*conntrack.Expected)
 	})
 }
 
-// Flush ends the selected connections and returns their number. After
-// workers.ErrGone, some may have ended.
+// Flush ends the connections that filter selects, and returns their number. If it
+// returns workers.ErrGone, some of them may have ended.
 func (c *Connections) Flush(filter *conntrack.Filter) (n int, err error) {
 	var refs []conntrack.Ref
 	c.Each(filter, func(e *conntrack.Entry) { refs = append(refs, e.Ref) }, func() bool { return true })

@@ -16,8 +16,8 @@ type DeviceState struct {
 	up, carrier bool
 }
 
-// Device asks the kernel for a device. It is newer than Kernel's mirror, whose events
-// arrive later. ok is false if there is no such device.
+// Device asks the kernel for the state of a device. The answer is newer than Kernel's
+// mirror, which is updated by events. ok is false if there is no such device.
 func (k *Kernel) Device(name string) (s DeviceState, ok bool, err error) {
 	l, err := k.handle.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -32,7 +32,7 @@ func (k *Kernel) Device(name string) (s DeviceState, ok bool, err error) {
 	}, true, nil
 }
 
-// Trouble returns why device dev does not forward, or "".
+// Trouble returns the reason why device dev does not forward, or "".
 func (s DeviceState) Trouble(dev string) string {
 	switch {
 	case !s.up:

@@ -8,13 +8,15 @@ import (
 	"weft/tunnel"
 )
 
-// Encap has the options of a vxlan port for outer headers. The zero value has none.
+// Encap has a vxlan port's options for the outer headers. The zero value has no
+// options.
 type Encap struct {
 	// Checksum is "on", "off" or "" for the outer UDP checksum. "" means "on" over
 	// IPv6, where Linux requires a checksum, and "off" over IPv4.
 	Checksum string
-	TTL, TOS uint8 // TTL and TOS of the outer header; TTL 0 means 64, or 1 to a group, as in Linux
-	// InheritTTL and InheritTOS copy the inner header's fields.
+	TTL, TOS uint8 // TTL and TOS of the outer header; TTL 0 means 64, or 1 to a multicast group, as in Linux
+	// InheritTTL and InheritTOS copy the fields of the inner IP header to the outer
+	// header.
 	InheritTTL, InheritTOS bool
 	DontFragment           bool
 	Dev                    string // device through which a multicast group is reached

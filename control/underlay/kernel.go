@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package underlay follows the network under the tunnels as the kernel sees it, and
-// makes the templates of outer headers from it.
+// Package underlay follows the network under the tunnels as the kernel sees it. It
+// makes the templates of outer headers for the tunnels.
 //
 // Kernel mirrors links, addresses and neighbours under Kernel.mu. Templates owns the
-// workers' templates under Templates.mu, which is taken first. Both come after the
-// pipeline's lock and before the lock of the command rings.
+// workers' templates under Templates.mu, which is taken before Kernel.mu. Both locks
+// are taken after the pipeline's lock and before the lock of the command rings.
 package underlay
 
 import (
@@ -24,23 +24,25 @@ import (
 	"weft/control/loop"
 )
 
-// Kernel is the kernel's state of one network namespace. Links, addresses and
-// neighbours are mirrored; routes are queried. The switch sends as the kernel would.
+// Kernel is the network state that the kernel has for one network namespace. Links,
+// addresses and neighbours are mirrored; routes are queried. With this state, the
+// switch sends as the kernel would.
 type Kernel struct {
 	handle    *netlink.Handle
 	namespace netns.NsHandle
 	log       *slog.Logger
-	solicitor int // UDP socket for IPv6 probes; -1: no IPv6
+	solicitor int // UDP socket whose datagrams make the kernel probe IPv6 neighbours; -1: no IPv6
 
 	mu    sync.Mutex
 	links map[int]link // key: index
-	// addresses by link index, because an address may come before its link.
+	// addresses by link index, because the event of an address may arrive before the
+	// event of its link.
 	addresses  map[int][]netip.Addr
 	neighbours map[neighbourKey]neighbour
 
 	routeEvents atomic.Uint32 // number of events that may have changed routes
 	changed     chan struct{} // signals any change to Templates.Follow
-	// Moved signals changes of links or addresses.
+	// Moved gets a message when links or addresses have changed.
 	Moved   chan struct{}
 	done    chan struct{}
 	stopped sync.WaitGroup
@@ -54,8 +56,8 @@ type link struct {
 	up   bool
 }
 
-// subscriptionBuffer is the buffer of a netlink socket in bytes. After an overflow
-// Kernel reads everything again.
+// subscriptionBuffer is the buffer of a netlink socket in bytes. If the buffer
+// overflows, Kernel reads everything again.
 const subscriptionBuffer = 1 << 20
 
 // Open follows the calling thread's network namespace until Close.
@@ -105,8 +107,8 @@ func (k *Kernel) release() {
 	}
 }
 
-// events has the netlink subscriptions. Closing stop ends them. broken receives an
-// error after lost events.
+// events has the netlink subscriptions. Closing the channel stop ends them. The channel
+// broken gets an error when events were lost.
 type events struct {
 	links      chan netlink.LinkUpdate
 	addresses  chan netlink.AddrUpdate
@@ -202,7 +204,8 @@ func (e *events) drain() {
 	}()
 }
 
-// apply applies events. It returns true after a lost event, and false after Close.
+// apply applies events to the mirror. It returns true when an event was lost, and false
+// after Close.
 func (k *Kernel) apply(e *events) (lost bool) {
 	for {
 		select {
@@ -314,7 +317,7 @@ func (k *Kernel) setAddress(index int, ip net.IP, present bool) {
 	k.addresses[index] = kept
 }
 
-// AddressesOf returns the addresses of a link. The slice is read-only.
+// AddressesOf returns the addresses of a link. The caller must not modify the slice.
 func (k *Kernel) AddressesOf(name string) []netip.Addr {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -326,12 +329,12 @@ func (k *Kernel) AddressesOf(name string) []netip.Addr {
 	return nil
 }
 
-// hop has the fields of an outer header that the route to a remote determines.
+// hop has the fields of an outer header that depend on the route to a remote.
 type hop struct {
 	device         string
 	local, next    netip.Addr
 	srcMAC, dstMAC [6]byte
-	mtu, routeMTU  int // largest IP packet in bytes; MTU of the route, or 0
+	mtu, routeMTU  int // mtu: largest IP packet in bytes; routeMTU: MTU attribute of the route, or 0
 	index          int
 	state          hopState
 	reason         string // reason of a state other than hopReady
@@ -348,7 +351,7 @@ const (
 )
 
 // resolve asks the kernel for the path from local to remote. If local is invalid, the
-// kernel chooses it. If device is not empty, the path uses this device.
+// kernel chooses the local address. If device is not empty, the path uses this device.
 func (k *Kernel) resolve(local, remote netip.Addr, device string) hop {
 	options := &netlink.RouteGetOptions{Oif: device}
 	if local.IsValid() {

@@ -13,14 +13,15 @@ import (
 // A vxlan port whose remote is a multicast group sends broadcasts and frames to
 // unknown addresses to the group (RFC 7348 section 4.2). The kernel joins the group.
 
-// Membership of a multicast group on a device. Its socket is never read.
+// Membership is the membership of a multicast group on a device. Its socket is never
+// read.
 type Membership struct {
-	fd, index int    // socket, and index of the device; index 0 means no membership
+	fd, index int    // socket, and index of the device; index 0 means that there is no membership
 	Trouble   string // why it is not a member
 }
 
-// Join joins group on device dev. It reports whether the membership or its Trouble
-// has changed.
+// Join joins group on device dev. It reports whether the membership, or the reason of
+// its failure (Trouble), has changed.
 func (m *Membership) Join(group netip.Addr, dev string) (changed bool) {
 	before := *m
 	i, err := net.InterfaceByName(dev)

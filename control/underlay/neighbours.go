@@ -24,7 +24,8 @@ func (n neighbour) hopState() hopState {
 	switch n.state {
 	case netlink.NUD_REACHABLE, netlink.NUD_PERMANENT, netlink.NUD_NOARP:
 		return hopReady
-	case netlink.NUD_DELAY, netlink.NUD_PROBE: // in DELAY and PROBE the kernel still uses the address
+	// in the states DELAY and PROBE, the kernel still uses the neighbour's address
+	case netlink.NUD_DELAY, netlink.NUD_PROBE:
 		return hopReady
 	case netlink.NUD_STALE:
 		return hopStale
@@ -55,12 +56,12 @@ func (k *Kernel) setNeighbour(n *netlink.Neigh, present bool) {
 	k.neighbours[key] = entry
 }
 
-// discard is the UDP port of a probe's datagram (RFC 863).
+// discard is the UDP destination port of a datagram that probes a neighbour (RFC 863).
 const discard = 9
 
-// probe makes the kernel resolve or confirm a neighbour by NTF_USE (RFC 4861 section
-// 7.3). A link without a link-local address needs a datagram instead, because the
-// kernel solicits only for a frame with a source address.
+// probe makes the kernel resolve or confirm a neighbour, with the netlink flag NTF_USE
+// (RFC 4861 section 7.3). A link without a link-local address needs a datagram instead:
+// without a frame that has a source address, the kernel sends no solicitation.
 func (k *Kernel) probe(h *hop) error {
 	if h.next.Is6() && k.solicitor >= 0 && !k.hasLinkLocal(h.index) {
 		to := &unix.SockaddrInet6{Port: discard, Addr: h.next.As16()}

@@ -14,11 +14,11 @@ import (
 	"weft/tunnel"
 )
 
-// Each next hop of an ECMP route has a member template. The route's template spreads
-// connections over them by the hash in the outer source port. A next hop without an
-// answer is left out while others answer.
+// A route with several next hops (ECMP) has a member template for each of them. The
+// route's template spreads connections over the members by the hash in the outer source
+// port. A next hop that does not answer is left out while others answer.
 
-// maxNextHops limits the next hops of a route. Further ones are ignored.
+// maxNextHops limits the next hops that are used of a route. Further ones are ignored.
 const maxNextHops = 64
 
 // nextHop is one next hop of a route.
@@ -28,8 +28,8 @@ type nextHop struct {
 	weight  int
 }
 
-// nextHops returns the living next hops of the route to remote, or none if there is
-// only one.
+// nextHops returns the next hops of the route to remote that are alive. It returns none
+// if the route has only one.
 func (k *Kernel) nextHops(remote netip.Addr) []nextHop {
 	routes, err := k.handle.RouteGetWithOptions(remote.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil || len(routes) == 0 || len(routes[0].MultiPath) < 2 {
@@ -53,7 +53,7 @@ func (k *Kernel) nextHops(remote netip.Addr) []nextHop {
 	return list
 }
 
-// hopBy returns the hop to remote through next hop w. h is the hop that the kernel
+// hopBy returns the path to remote through next hop w. h is the path that the kernel
 // has chosen.
 func (k *Kernel) hopBy(h hop, w nextHop, remote netip.Addr) hop {
 	next := hop{index: w.index, local: h.local, next: w.gateway}
@@ -78,8 +78,9 @@ func (k *Kernel) multicastHop(h hop, r *netlink.Route) hop {
 	return h
 }
 
-// followNextHops updates the members of e to the present next hops. The caller frees
-// the returned members once the workers have the new template, and holds t.mu.
+// followNextHops makes the member templates of e match the present next hops. The
+// caller frees the removed members when the workers have the new template. The caller
+// holds t.mu.
 func (t *Templates) followNextHops(e *entry) (removed []*entry) {
 	if routes := t.kernel.routeEvents.Load(); e.routeEvents != routes+1 {
 		e.routeEvents, e.nextHops = routes+1, nil
@@ -109,8 +110,9 @@ func (t *Templates) followNextHops(e *entry) (removed []*entry) {
 	return removed
 }
 
-// spreadTemplate builds the templates of e and its members. One ready member makes e
-// ready; one stale member makes it stale.
+// spreadTemplate builds the template of e, which has several next hops, and the
+// templates of its members. If at least one member is ready, e is ready. If at least
+// one member is stale, e is stale.
 func (t *Templates) spreadTemplate(e *entry, now time.Time) tunnel.Template {
 	var shares []uint32
 	unsettled, failed := false, true

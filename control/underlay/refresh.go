@@ -11,10 +11,9 @@ import (
 	"weft/tunnel"
 )
 
-// intervals of refreshes without a kernel event
+// Intervals at which templates are refreshed without a kernel event.
 const (
-	// refreshAll is the interval for all templates, because path MTUs expire without
-	// an event.
+	// refreshAll is the interval for all templates. Path MTUs expire without an event.
 	refreshAll = 10 * time.Second
 	// refreshStale is the interval for stale neighbours, refreshAwaited for
 	// neighbours that are being resolved.
@@ -46,15 +45,16 @@ func (t *Templates) Follow(ctx context.Context) {
 		if all {
 			last = began
 		}
-		// limits refreshes to a fifth of a core, because routes may change all the
-		// time
+		// the pause is four times as long as the refresh, which so uses at most a fifth
+		// of a core, because routes may change all the time
 		if !loop.Sleep(ctx, max(time.Millisecond, 4*time.Since(began))) {
 			return
 		}
 	}
 }
 
-// awaitsNeighbour reports whether a neighbour is being resolved.
+// awaitsNeighbour reports whether a template waits until the kernel has resolved its
+// neighbour.
 func (t *Templates) awaitsNeighbour() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,16 +66,17 @@ func (t *Templates) awaitsNeighbour() bool {
 	return false
 }
 
-// refresh asks the kernel again about templates and sends the changed ones. If
-// everything is false, it only asks about templates without a confirmed neighbour.
+// refresh asks the kernel again about the paths of templates, and sends changed
+// templates to the workers. If everything is false, it asks only about templates whose
+// neighbour is not confirmed.
 func (t *Templates) refresh(everything bool) {
 	for from, more := 0, true; more; from += refreshChunk {
 		more = t.refreshSome(from, everything)
 	}
 }
 
-// refreshSome refreshes up to refreshChunk templates, starting at an index. It reports
-// whether templates remain.
+// refreshSome refreshes up to refreshChunk templates, starting at index start. It
+// reports whether templates remain after them.
 func (t *Templates) refreshSome(start int, everything bool) (remaining bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +108,8 @@ func (t *Templates) refreshEntry(e *entry, now time.Time) {
 	t.releaseWaiting(e)
 }
 
-// hopTemplate builds the template of e from e.hop, for a single next hop.
+// hopTemplate builds the template of entry e from its path e.hop, for a route with a
+// single next hop.
 func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	uplink, isUplink := t.uplinks[e.hop.device]
 	if !isUplink && e.hop.state != hopNoRoute {
@@ -118,7 +120,8 @@ func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	return e.build(uplink, t.encaps[e.Port])
 }
 
-// setTemplate sends the workers a template if it has changed.
+// setTemplate sends the template next of entry e to the workers if it differs from the
+// present one.
 func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 	if next != e.template {
 		if next.State == tunnel.TemplateNoRoute || next.State == tunnel.TemplateNoNeighbour {
@@ -129,8 +132,8 @@ func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 	}
 }
 
-// pursueNeighbour probes a needed neighbour again. After neighbourTimeout it drops
-// the waiting frames.
+// pursueNeighbour probes the neighbour of e again if the template needs it. After
+// neighbourTimeout without an answer, it drops the waiting frames.
 func (t *Templates) pursueNeighbour(e *entry, now time.Time) {
 	switch e.hop.state {
 	case hopReady, hopNoRoute:

@@ -14,18 +14,20 @@ import (
 	"weft/tunnel"
 )
 
-// Each triple of vxlan port, local and remote address has a template. A change of
-// routes or neighbours changes templates, never megaflows.
+// This file has the tunnel templates. There is one for each combination of vxlan port,
+// local address and remote address. A change of routes or neighbours changes templates,
+// but never megaflows.
 const (
-	// Frames wait for a neighbour for neighbourTimeout, and are then dropped as
-	// DropNoNeighbour. It is below datapath.HeldTimeoutNS.
+	// neighbourTimeout is how long frames wait for the MAC address of a neighbour. They
+	// are then dropped as DropNoNeighbour. It is shorter than datapath.HeldTimeoutNS.
 	neighbourTimeout = 1500 * time.Millisecond
-	// reprobe is the interval of probes of a needed neighbour.
+	// reprobe is the interval at which a neighbour that frames wait for is probed
+	// again.
 	reprobe = time.Second
-	// templateIdle is the lifetime of an unused template.
+	// templateIdle is the time after which an unused template is freed.
 	templateIdle = 60 * time.Second
-	// refreshChunk is the number of refreshes before Templates.mu is released,
-	// because misses wait for it.
+	// refreshChunk is the number of templates that are refreshed before Templates.mu is
+	// released. Misses wait for this lock.
 	refreshChunk = 64
 	// MaxTemplates limits the tunnel templates. Frames of further tunnels are
 	// dropped.
@@ -40,18 +42,18 @@ type Tunnel struct {
 	Local, Remote netip.Addr
 }
 
-// HeldFrame is a frame that a worker holds for control.
+// HeldFrame identifies a frame that a worker holds until control has answered.
 type HeldFrame struct {
 	Worker int
 	Ref    uint32 // see datapath.UpMiss
 }
 
-// Record is the tunnel of a template index, in memory that outlives control.
-// Megaflows refer to the index.
+// Record describes the tunnel that a template index stands for. It is in memory that
+// outlives control, because megaflows refer to the index.
 type Record struct {
 	Port          uint32   // vxlan port; 0: free
 	UDPPort       uint32   // outer destination port
-	Local, Remote [16]byte // IPv6, or IPv4 mapped into IPv6; Local zero: the kernel chooses
+	Local, Remote [16]byte // IPv6 addresses, or IPv4 mapped into IPv6; Local zero: the kernel chooses the address
 }
 
 type entry struct {
@@ -61,16 +63,17 @@ type entry struct {
 	template tunnel.Template // template that the workers have
 	hop      hop
 	waiting  []HeldFrame
-	// askedAt is the first unanswered probe, or zero. failed means no answer within
-	// neighbourTimeout.
+	// askedAt is the time of the first probe that is unanswered, or zero. failed means
+	// that no answer came within neighbourTimeout.
 	askedAt  time.Time
 	probedAt time.Time
 	usedAt   time.Time
 	failed   bool
 
-	// Fields for a route with several next hops (nexthops.go). The route's entry has
-	// members. Each member has nextHop and parent. routeEvents is Kernel.routeEvents
-	// plus 1 at the last read of nextHops, or 0.
+	// Fields for a route with several next hops (nexthops.go). The entry of the route
+	// has members, one for each next hop. Each member has nextHop and parent.
+	// routeEvents is the value of Kernel.routeEvents plus 1 when nextHops was last
+	// read, or 0.
 	routeEvents uint32
 	nextHops    []nextHop
 	members     []*entry
@@ -82,15 +85,15 @@ type entry struct {
 // unres_qlen. Further frames are dropped as DropNoNeighbour.
 const maxWaiting = 256
 
-// commandRings sends commands to workers. It waits for room, and discards commands to
-// a dead engine.
+// commandRings sends commands to workers. It waits until a ring has room, and discards
+// commands to a dead engine.
 type commandRings interface {
 	Push(worker int, msg []byte) bool
 	Broadcast(msg []byte)
 }
 
-// Templates has the tunnel templates. mu is taken after the pipeline's lock and
-// before the lock of the command rings.
+// Templates has the tunnel templates. Templates.mu is taken after the pipeline's lock
+// and before the lock of the command rings.
 type Templates struct {
 	kernel *Kernel
 	log    *slog.Logger
@@ -108,7 +111,7 @@ func NewTemplates(u *Kernel, log *slog.Logger) *Templates {
 	return &Templates{kernel: u, log: log, uplinks: map[string]uint32{}, byKey: map[Tunnel]*entry{}}
 }
 
-// Restore takes over the indexes of an earlier control process.
+// Restore takes over the template indexes of an earlier control process.
 func (t *Templates) Restore(w commandRings, records []Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,7 +133,8 @@ func (t *Templates) Restore(w commandRings, records []Record) {
 	}
 }
 
-// Template returns the index of the template for key, which it may make.
+// Template returns the index of the template for tunnel key. It makes the template if
+// there is none.
 func (t *Templates) Template(key Tunnel, udpPort uint16) (uint32, packet.DropReason) {
 	if !key.Remote.IsValid() || key.Remote.IsUnspecified() ||
 		(key.Local.IsValid() && key.Local.Is4() != key.Remote.Is4()) {
@@ -138,7 +142,8 @@ func (t *Templates) Template(key Tunnel, udpPort uint16) (uint32, packet.DropRea
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if key.Remote.IsMulticast() && t.encaps[key.Port].Dev == "" { // no device: a flow has set the group, or the port is being removed
+	// without a device, the group comes from a flow, or the port is being removed
+	if key.Remote.IsMulticast() && t.encaps[key.Port].Dev == "" {
 		return 0, packet.DropNoRoute
 	}
 	now := time.Now()
@@ -179,8 +184,8 @@ func (e *entry) record() Record {
 	return r
 }
 
-// releaseWaiting sends a verdict for each frame that waits for e, once its neighbour
-// is resolved or has failed.
+// releaseWaiting sends the workers a decision for each frame that waits for e. It is
+// called when the neighbour of e is resolved or has failed.
 func (t *Templates) releaseWaiting(e *entry) {
 	if e.template.State == tunnel.TemplatePending {
 		return
@@ -201,7 +206,7 @@ func (e *entry) verdict(held uint32) []byte {
 	return datapath.AppendDropHeld(nil, held, packet.DropNoNeighbour)
 }
 
-// Wait makes a held frame wait for a template.
+// Wait makes a held frame wait until a template is ready.
 func (t *Templates) Wait(index uint32, held HeldFrame) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -223,8 +228,8 @@ func (t *Templates) Wait(index uint32, held HeldFrame) {
 	t.pursueNeighbour(e, time.Now())
 }
 
-// MarkUsed records the templates that megaflows use, and frees those unused for
-// templateIdle. The caller holds the pipeline's lock for writing.
+// MarkUsed records that megaflows use these templates. It frees templates that were
+// unused for templateIdle. The caller holds the pipeline's lock for writing.
 func (t *Templates) MarkUsed(indexes iter.Seq[uint32]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -256,7 +261,8 @@ func (t *Templates) free(e *entry) {
 	t.records[e.index] = Record{}
 }
 
-// DropPort frees all templates of a vxlan port. No megaflow uses them any more.
+// DropPort frees all templates of a vxlan port. The caller makes sure that no megaflow
+// uses them any more.
 func (t *Templates) DropPort(number uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -267,8 +273,8 @@ func (t *Templates) DropPort(number uint32) {
 	}
 }
 
-// SetPorts sets the uplink port numbers by device name, and the encap options by
-// vxlan port number.
+// SetPorts sets the uplinks' port numbers by device name, and the encap options
+// (outers) by vxlan port number.
 func (t *Templates) SetPorts(uplinks map[string]uint32, outers map[uint32]Encap) {
 	t.mu.Lock()
 	t.uplinks, t.encaps = uplinks, outers
@@ -285,12 +291,13 @@ func (t *Templates) Replay(w commandRings, records []Record) {
 		if e == nil {
 			continue
 		}
-		e.waiting = nil // the waiting frames died with their engine
+		e.waiting = nil // the frames that waited were lost with their engine
 		w.Broadcast(datapath.AppendTemplate(nil, e.index, &e.template))
 	}
 }
 
-// Reset forgets all templates. No worker has one, and no frame waits.
+// Reset forgets all templates. The caller makes sure that no worker has a template and
+// no frame waits.
 func (t *Templates) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

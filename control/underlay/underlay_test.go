@@ -128,7 +128,8 @@ func TestRoutesAreFollowed(t *testing.T) {
 	waitfor.True(t, "a link that is down has no route", func() bool { return l.resolve("", "10.1.0.2").state == hopNoRoute })
 }
 
-// A link gets an address whose event came before the link's.
+// A link gets an address even if the event of the address arrives before the event of
+// the link.
 func TestAddressBeforeItsLink(t *testing.T) {
 	u := &Kernel{links: map[int]link{}, addresses: map[int][]netip.Addr{}}
 	address := net.IPv4(10, 1, 0, 1)
@@ -143,7 +144,7 @@ func TestAddressBeforeItsLink(t *testing.T) {
 	}
 }
 
-// A chunked refresh reaches all templates.
+// A refresh that releases its lock after each chunk reaches all templates.
 func TestRefreshInParts(t *testing.T) {
 	l, ts := newTunnelLab(t), newSent(t)
 	tab := NewTemplates(l.u, slog.New(slog.DiscardHandler))
@@ -271,7 +272,7 @@ func TestTemplatesFollowTheKernel(t *testing.T) {
 	l.peer.Exec("ip", "addr", "add", "10.1.0.77/24", "dev", "p0")
 	waitfor.True(t, "found", state(silent, tunnel.TemplateReady))
 
-	// A frame for 10.1.0.78 is retried when the neighbour answers.
+	// When the neighbour 10.1.0.78 answers, the waiting frame is processed again.
 	late, _ := tu.Template(Tunnel{Port: 3, Remote: netip.MustParseAddr("10.1.0.78")}, 4789)
 	tu.Wait(late, HeldFrame{0, 42})
 	l.peer.Exec("ip", "addr", "add", "10.1.0.78/24", "dev", "p0")
@@ -314,8 +315,9 @@ func TestTemplateRefusals(t *testing.T) {
 	}
 }
 
-// A multipath route has a template for each next hop that answers, and one that
-// spreads connections by weight. The shares follow the route.
+// A multipath route has a template for each next hop that answers, and one template
+// that spreads connections over them by weight. The template's shares follow changes of
+// the route.
 func TestWaysOfARoute(t *testing.T) {
 	l := newTunnelLab(t)
 	for _, peer := range []string{"10.1.0.2", "10.1.0.3", "10.1.0.4"} {

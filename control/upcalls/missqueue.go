@@ -7,37 +7,36 @@ import (
 	"weft/internal/shm"
 )
 
-// missQueue answers a worker's misses in turn by sender. A sender is a port or,
-// behind a tunnel, a VNI. A sender whose every frame misses delays the others by at
-// most one batch.
+// missQueue answers the misses of one worker, round robin over the senders. A sender is
+// a port or, behind a tunnel, a VNI. If every frame of one sender misses, the misses of
+// the others wait for at most one batch.
 //
-// A miss stays in the ring until all earlier ones are answered. The ring marks
+// A miss stays in the ring until all earlier misses are answered. The ring marks
 // answered misses for the next control process. The quota of held frames limits the
 // misses of a sender (datapath's DropHeldShare).
 type missQueue struct {
 	ring     *shm.Consumer
 	received fifo[takenUpcall] // in the ring's order
-	first    uint64            // number of the first message in received
+	first    uint64            // number of the first message in the slice received
 	senders  map[uint32]*senderMisses
 	turns    fifo[*senderMisses] // senders with misses
-	batch    []uint64            // numbers of the misses that pop has returned, in ring order
+	batch    []uint64            // numbers of the misses that the last pop returned, in ring order
 }
 
-// takenUpcall is a message from the ring. msg is nil once it is answered.
+// takenUpcall is a message from the ring. msg is nil after the message is answered.
 type takenUpcall struct {
 	msg    []byte
 	behind shm.Mark
 }
 
-// senderMisses has the numbers of one sender's misses, in ring order.
+// senderMisses has the message numbers of one sender's misses, in ring order.
 type senderMisses struct{ fifo[uint64] }
 
 func newMissQueue(ring *shm.Consumer) *missQueue {
 	return &missQueue{ring: ring, senders: map[uint32]*senderMisses{}}
 }
 
-// take reads the ring. It queues misses, and passes other messages to the function
-// handle.
+// take reads the ring. It queues misses, and passes all other messages to handle.
 func (q *missQueue) take(handle func(msg []byte)) {
 	for msg := q.ring.Next(); msg != nil; msg = q.ring.Next() {
 		number := q.first + uint64(q.received.len())
@@ -61,7 +60,7 @@ func (q *missQueue) take(handle func(msg []byte)) {
 	}
 }
 
-// pop appends up to n queued misses, one from each sender in turn.
+// pop appends up to n queued misses to misses, round robin over the senders.
 func (q *missQueue) pop(misses []datapath.Upcall, n int) []datapath.Upcall {
 	for len(misses) < n && q.turns.len() > 0 {
 		p := q.turns.pop()

@@ -13,7 +13,7 @@ import (
 	"weft/internal/shm"
 )
 
-// missRing returns an upcall ring and a function that writes a miss to it.
+// missRing returns an upcall ring, and a function that writes a miss to the ring.
 func missRing(t *testing.T) (shm.RingMem, func(port, held uint32, vni ...uint64)) {
 	t.Helper()
 	var measure shm.Layout
@@ -47,8 +47,8 @@ func heldSlots(misses []datapath.Upcall) (slots []uint32) {
 	return slots
 }
 
-// Ports take turns, each in order. The next control process gets the unanswered
-// misses.
+// Misses are answered round robin over the ports, and in order for each port. The next
+// control process gets the unanswered misses.
 func TestMissQueue(t *testing.T) {
 	m, miss := missRing(t)
 	for held := range uint32(6) {
@@ -67,7 +67,7 @@ func TestMissQueue(t *testing.T) {
 	if got, want := heldSlots(q.pop(nil, 2)), []uint32{21, 2}; !slices.Equal(got, want) {
 		t.Errorf("then %v, want %v", got, want)
 	}
-	// control dies before it answers the last misses
+	// control dies before it has answered the last misses
 	answered := 0
 	q = newMissQueue(shm.NewConsumer(m))
 	q.take(func(msg []byte) {
@@ -84,7 +84,7 @@ func TestMissQueue(t *testing.T) {
 	}
 }
 
-// VNIs behind one uplink take turns like ports.
+// Misses of VNIs behind one uplink are answered round robin, like misses of ports.
 func TestVNIsTakeTurns(t *testing.T) {
 	m, miss := missRing(t)
 	for held := range uint32(4) {
@@ -99,7 +99,7 @@ func TestVNIsTakeTurns(t *testing.T) {
 	}
 }
 
-// For random arrivals, the queue equals a model of slices.
+// For random arrivals, the queue gives the same results as a model made of slices.
 func TestMissQueueAgainstSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	m, miss := missRing(t)

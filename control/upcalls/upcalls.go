@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upcalls reads the upcalls of one engine's workers. It hands misses to the
-// pipeline in batches, in which the senders take turns, and other upcalls one by one.
+// Package upcalls reads the upcalls of one engine's workers. It passes misses to the
+// pipeline in batches, round robin over the senders. It passes other upcalls one by
+// one.
 //
 // A goroutine for each worker owns the worker's ring and its queue of misses, so the
-// package has no lock. It holds none while it calls Setup.Miss and Setup.Other, which
-// may take any lock except the lock of changes: Close waits for them, and its caller
-// may hold the lock of changes.
+// package has no lock. The goroutine holds no lock while it calls Setup.Miss and
+// Setup.Other. These functions may take any lock except the lock of changes: Close
+// waits for them, and the caller of Close may hold the lock of changes.
 package upcalls
 
 import (
@@ -22,22 +23,24 @@ import (
 	"weft/internal/shm"
 )
 
-// Batch limits the misses of one call of Setup.Miss, which answers them under one lock.
-// A larger batch would delay its first miss.
+// Batch is the largest number of misses of one call of Setup.Miss, which answers them
+// under one lock. A larger batch would delay its first miss.
 const Batch = 32
 
-// Setup has the receivers of upcalls. Both are called from one goroutine for each
-// worker.
+// Setup has the functions that receive upcalls. One goroutine for each worker calls
+// them.
 type Setup struct {
-	// Miss answers misses of a worker. misses is valid until Miss returns.
+	// Miss answers misses of the worker with this number. misses is valid until Miss
+	// returns.
 	Miss func(worker int, misses []datapath.Upcall)
 	// Other takes an upcall of another kind.
 	Other func(worker int, up datapath.Upcall)
 	Log   *slog.Logger
 }
 
-// Upcalls serves one engine's workers, with one goroutine for each worker. Another
-// goroutine wakes them up through the workers' eventfd.
+// Upcalls reads the upcalls of one engine's workers, with one goroutine for each
+// worker. Another goroutine waits on the workers' eventfd and wakes these goroutines
+// up.
 type Upcalls struct {
 	setup   Setup
 	workers *workers.Workers
@@ -47,7 +50,8 @@ type Upcalls struct {
 	stopped sync.WaitGroup
 }
 
-// Serve starts to read the upcalls of w. The caller calls Close while w is mapped.
+// Serve starts to read the upcalls of the workers w. The caller calls Close before it
+// unmaps w.
 func Serve(w *workers.Workers, setup Setup) (*Upcalls, error) {
 	fd, err := unix.FcntlInt(uintptr(w.Memory().UpcallEvent), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -63,8 +67,8 @@ func Serve(w *workers.Workers, setup Setup) (*Upcalls, error) {
 	return u, nil
 }
 
-// Close ends the goroutines and waits for those in Setup.Miss. The caller holds no lock
-// that Setup.Miss takes.
+// Close ends the goroutines, and waits for running calls of Setup.Miss. The caller
+// holds no lock that Setup.Miss takes.
 func (u *Upcalls) Close() {
 	close(u.stop)
 	u.event.Close() // ends watch
@@ -83,8 +87,8 @@ func (u *Upcalls) watch() {
 	}
 }
 
-// serve reads the upcalls of worker i: misses in turn by sender, others in order of
-// arrival.
+// serve reads the upcalls of worker i. It handles misses round robin over the senders,
+// and other upcalls in order of arrival.
 func (u *Upcalls) serve(i int) {
 	defer u.stopped.Done()
 	ring := shm.NewConsumer(u.workers.Shared()[i].Upcalls)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usererr makes errors for operators and API clients: one line that names the
-// wrong word and the expected one.
+// Package usererr makes errors for operators and API clients. An error is one line that
+// names the wrong word and describes the expected one.
 package usererr
 
 import (
@@ -10,12 +10,12 @@ import (
 	"os"
 )
 
-// Error reports wrong input of a client. The request has changed nothing.
+// Error is an error in the input of a client. The request has changed nothing.
 type Error struct{ message string }
 
 func (e *Error) Error() string { return e.message }
 
-// Errorf makes an Error; the arguments are as in fmt.Sprintf.
+// Errorf makes an Error. The arguments are those of fmt.Sprintf.
 func Errorf(format string, args ...any) error {
 	return &Error{message: fmt.Sprintf(format, args...)}
 }
@@ -23,7 +23,7 @@ func Errorf(format string, args ...any) error {
 // Mark makes a parser's error an Error.
 func Mark(err error) error { return &Error{message: err.Error()} }
 
-// Cause strips path and operation from an error of package os.
+// Cause returns the cause of an error of package os, without path and operation.
 func Cause(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {

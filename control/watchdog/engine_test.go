@@ -25,7 +25,8 @@ import (
 	"weft/port/porttest"
 )
 
-// The test binary is also the engine, with devices that hang on command.
+// TestMain also runs as the engine: the test binary starts itself, with devices that
+// hang on command.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 4 || os.Args[1] != "engine" {
 		os.Exit(m.Run())
@@ -41,8 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// hangingRx hangs the worker on a byte from its pipe: b blocks in a system call, l
-// loops.
+// hangingRx is a receive queue that hangs the worker when it reads a byte from its
+// pipe: b blocks in a system call, l loops.
 type hangingRx struct {
 	port.Rx
 	fd int
@@ -74,7 +75,7 @@ func openHanging(_ []byte, fds []int) (port.Device, error) {
 	return &hangingDevice{porttest.New(1, porttest.Options{Polled: true}), fds[0]}, nil
 }
 
-// openStuck never returns, so that the engine's server hangs.
+// openStuck opens a port and never returns, so that the engine's server hangs.
 func openStuck([]byte, []int) (port.Device, error) { select {} }
 
 var testSizes = datapath.Sizes{
@@ -82,7 +83,7 @@ var testSizes = datapath.Sizes{
 	Held:  64, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: 16,
 }
 
-// hanging is an engine whose port hangs the worker on command.
+// hanging is an engine with a port that hangs the worker on command.
 type hanging struct {
 	t      *testing.T
 	client *engine.Client
@@ -180,7 +181,7 @@ func (h *hanging) want(found Hang, states string) {
 	}
 }
 
-// A blocked worker and its queue are detected.
+// The watchdog detects a blocked worker, and the queue that it was using.
 func TestBlockedWorker(t *testing.T) {
 	h := newHanging(t, 50)
 	h.tell("b")
@@ -188,7 +189,8 @@ func TestBlockedWorker(t *testing.T) {
 	h.want(found, "SD")
 }
 
-// A looping worker is detected by its CPU time, later on a shared core.
+// The watchdog detects a looping worker by its CPU time. On a shared core this takes
+// longer.
 func TestLoopingWorker(t *testing.T) {
 	h := newHanging(t, 50)
 	h.tell("l")
@@ -227,7 +229,7 @@ func TestRequestOfHungEngineEnds(t *testing.T) {
 		if err == nil {
 			break
 		}
-		// a killed process may need longer than Kill waits
+		// a killed process may take longer to end than Kill waits
 		if !errors.Is(err, engine.ErrStuck) || time.Now().After(end) {
 			t.Fatal(err)
 		}
@@ -241,7 +243,7 @@ func TestStoppedThread(t *testing.T) {
 	stopped, done := make(chan error), make(chan struct{})
 	defer close(done)
 	go func() {
-		runtime.LockOSThread() // the ptrace tracer, which ends with the goroutine
+		runtime.LockOSThread() // the ptrace tracer is this thread, which ends with the goroutine
 		err := unix.PtraceSeize(tid)
 		if err == nil {
 			err = unix.PtraceInterrupt(tid)
@@ -258,7 +260,8 @@ func TestStoppedThread(t *testing.T) {
 	}
 }
 
-// A silent server and the port of its request are detected.
+// The watchdog detects a server that does not answer, and the port of the unanswered
+// request.
 func TestHungServer(t *testing.T) {
 	h := newHanging(t, 50)
 	go func() {
@@ -270,8 +273,8 @@ func TestHungServer(t *testing.T) {
 	}
 }
 
-// An engine that hangs when control tells it to start its workers is detected. After
-// Condemn, the request ends.
+// The watchdog detects an engine that hangs when control tells it to start its workers.
+// After Condemn, the request ends.
 func TestEngineHangsInStart(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -305,15 +308,15 @@ func TestEngineHangsInStart(t *testing.T) {
 	}
 }
 
-// A worker that sleeps, polls or has no core does not hang.
+// A worker that sleeps, polls, or waits for a core does not count as hung.
 func TestSoundWorkers(t *testing.T) {
 	testnet.NeedsRoot(t, "takes a core away with SCHED_FIFO")
 	h := newHanging(t, 600_000) // a worker that sleeps at times
 	w := newWatch(h.engine)
 	look := func(while time.Duration) {
 		t.Helper()
-		// A hypervisor that takes the core away makes a thread look like a loop. Only
-		// a second false detection is a failure.
+		// If a hypervisor takes the core away, the thread looks like an endless loop.
+		// The test fails only at the second false detection.
 		stolen := false
 		for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			found, hung, _ := w.look(uint64(time.Since(w.began)))

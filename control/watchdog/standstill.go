@@ -17,11 +17,11 @@ type standstill struct {
 	ns       uint64
 }
 
-// progress has values that change while the thread works.
+// progress has values that change as long as the thread works.
 type progress [2]uint64
 
-// sleeps reports whether a sleeping thread's progress has stood still for less than
-// limitNS. After that, the caller calls observe.
+// sleeps reports whether a sleeping thread has made no progress for less than limitNS.
+// If it returns false, the caller calls observe.
 func (s *standstill) sleeps(p progress, atNS, limitNS uint64) bool {
 	// The progress of a worker does not change when it falls asleep. It may have waited
 	// for a core right before, which is no part of its sleep.
@@ -41,7 +41,7 @@ func (s *standstill) observe(p progress, atNS, mostNS uint64, readThread func() 
 		return 0, t
 	}
 	t, err := readThread()
-	if err != nil { // the thread has ended; Engine.Gone reports it
+	if err != nil { // the thread has ended; the channel Engine.Gone reports the end
 		*s = standstill{}
 		return 0, t
 	}
@@ -50,7 +50,7 @@ func (s *standstill) observe(p progress, atNS, mostNS uint64, readThread func() 
 		return 0, t
 	}
 	stood := difference(t.runNS, s.last.runNS)
-	if !t.runnable() { // not waiting for a core, so waitNS is complete
+	if !t.runnable() { // the thread does not wait for a core, so waitNS is complete
 		stood = difference(atNS-s.lookedNS, difference(t.waitNS, s.last.waitNS))
 	}
 	s.ns += min(stood, mostNS)

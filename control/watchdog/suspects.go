@@ -9,28 +9,29 @@ import (
 )
 
 const (
-	// A port is held for firstHold after its first hang. Each hang doubles the time,
-	// up to mostHold.
+	// After its first hang, a port is held back from engines for firstHold. Each
+	// further hang doubles this time, up to mostHold.
 	firstHold = time.Second
 	mostHold  = time.Minute
-	// HangsForGood is the number of hangs after which a port is held until it is
-	// deleted. Hangs with the same second port in use count as one.
+	// HangsForGood is the number of hangs after which a port is held back until it is
+	// deleted. Several hangs together with the same other port count as one.
 	HangsForGood = 3
 	// older hangs do not count
 	forgetAfter = 10 * time.Minute
 )
 
-// Suspects has the ports in use at hangs. Any goroutine may call its methods.
+// Suspects has the ports that were in use when an engine hung. Its methods are safe for
+// concurrent use.
 type Suspects struct {
 	mu    sync.Mutex
 	ports map[uint32]*record
 }
 
 type record struct {
-	hangs   []pastHang // recent hangs (forgetAfter), oldest first
+	hangs   []pastHang // hangs within forgetAfter, oldest first
 	until   time.Time  // end of the hold
 	forGood bool       // the hold is permanent
-	reason  string     // description of the last hang, for the operator
+	reason  string     // description of the port's last hang, for the operator
 	total   uint64     // number of hangs since the port was added
 }
 
@@ -42,10 +43,11 @@ type pastHang struct {
 // NewSuspects returns Suspects with no recorded hang.
 func NewSuspects() *Suspects { return &Suspects{ports: map[uint32]*record{}} }
 
-// Blame records a hang and returns the ports that are now held. If two guests were in
-// use, both are blamed, because a copy may hang in either memory. A device of the
-// kernel is not blamed beside a guest; foreign recognizes guests. text describes the
-// hang.
+// Blame records a hang and returns the ports that are now held back from engines. If
+// ports of two guests were in use, both are blamed, because a copy may hang in the
+// memory of either guest. If a guest's port and a kernel device were in use, only the
+// guest's port is blamed. foreign reports whether a port is a guest's. text describes
+// the hang.
 func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, text string) []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +106,7 @@ func (r *record) guilty() int {
 	return n
 }
 
-// Held returns an error while a port must not be given to an engine.
+// Held returns an error while a port is held back, so that no engine may get it.
 func (s *Suspects) Held(port uint32, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,14 +122,15 @@ func (s *Suspects) Held(port uint32, now time.Time) error {
 	return nil
 }
 
-// Forget removes a deleted port, whose number may be used again.
+// Forget removes a deleted port from the suspects, because its number may be used
+// again.
 func (s *Suspects) Forget(port uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ports, port)
 }
 
-// Hangs returns the number of engines that hung on a port.
+// Hangs returns the number of engines that hung while they used a port.
 func (s *Suspects) Hangs(port uint32) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

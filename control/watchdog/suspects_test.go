@@ -10,7 +10,8 @@ import (
 	"weft/datapath"
 )
 
-// The ports in datapath.InHand are the suspects of a hang.
+// The suspects of a hang are the ports in datapath.InHand (the marks of the worker's
+// present queue).
 func TestInHandNamesSuspects(t *testing.T) {
 	visit := func(port, queue uint64) uint64 { return 99<<32 | port<<16 | queue }
 	sending := func(port, queue, sending uint64) uint64 { return sending<<32 | queue<<16 | port }
@@ -31,7 +32,8 @@ func TestInHandNamesSuspects(t *testing.T) {
 	}
 }
 
-// blames is a Suspects with a simulated clock. Ports from 10 on are foreign.
+// blames is a Suspects with a simulated clock. Ports with a number of at least 10 are
+// foreign (a guest's).
 type blames struct {
 	*Suspects
 	now time.Time
@@ -51,7 +53,8 @@ func (b *blames) wait(d time.Duration) { b.now = b.now.Add(d) }
 
 func (b *blames) held(port uint32) bool { return b.Held(port, b.now) != nil }
 
-// A guest is held rather than a device of the kernel.
+// If a guest's port and a kernel device are in use at a hang, only the guest's port is
+// held back.
 func TestTheForeignPortPays(t *testing.T) {
 	for _, c := range []struct{ suspects, want []uint32 }{
 		{nil, nil}, {[]uint32{1}, []uint32{1}}, {[]uint32{10}, []uint32{10}},
@@ -63,7 +66,8 @@ func TestTheForeignPortPays(t *testing.T) {
 	}
 }
 
-// A port that hangs alone is held longer each time, and finally for good.
+// A port that is alone in use at hangs is held back longer each time, and finally until
+// it is deleted.
 func TestHangsForGood(t *testing.T) {
 	b := newBlames()
 	for n := range HangsForGood - 1 {
@@ -88,8 +92,8 @@ func TestHangsForGood(t *testing.T) {
 	}
 }
 
-// Two ports that only hang together are held for at most a minute. A port that hangs
-// with several others is held for good.
+// Two ports that hang only together are held back for at most a minute. A port that
+// hangs together with several others is held back until it is deleted.
 func TestAccidentsAreNotForGood(t *testing.T) {
 	b := newBlames()
 	for range 20 {

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread is the kernel's accounting of one or several threads.
+// thread has the kernel's accounting of one thread, or the sum of several threads.
 type thread struct {
 	// state is the state in proc_pid_stat(5): R runs or waits for a core, D and S are
 	// blocked in the kernel, t and T are stopped.
 	state byte
 	// ending is true once the thread exits, because it was killed or its process exits.
 	ending bool
-	// runNS is the time on a core. waitNS is the time runnable without a core, added
-	// when a wait ends.
+	// runNS is the time on a core. waitNS is the time in which the thread was runnable
+	// without a core. The kernel adds such a time when it ends.
 	runNS, waitNS uint64
 }
 
@@ -55,7 +55,7 @@ func readThread(pid int, tid uint64) (thread, error) {
 
 // parseStat returns the state and the end of a thread from proc_pid_stat(5).
 func parseStat(text []byte) (thread, error) {
-	// the name in parentheses may contain any bytes
+	// the name of the thread, in parentheses, may contain any bytes
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	if len(fields) < 7 {
 		return thread{}, fmt.Errorf("%q: expected at least 9 fields", text)
@@ -78,12 +78,12 @@ func parseSchedstat(text []byte) (runNS, waitNS uint64, err error) {
 	return runNS, waitNS, err
 }
 
-// procSize is larger than the files of /proc that readProc reads: one read returns the
-// whole file.
+// procSize is the size of readProc's buffer. It exceeds the size of the files of /proc
+// that readProc reads, so that one read returns a whole file.
 const procSize = 4096
 
-// readProc makes three system calls. The eleven of os.ReadFile doubled the processor
-// time of an idle switch.
+// readProc reads a small file of /proc with three system calls. os.ReadFile makes
+// eleven, which doubled the processor time of an idle switch.
 func readProc(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticker wakes the watchdog at a regular interval. It uses a timerfd and reads it past
-// Go's scheduler: one thread wakes up once. For a timer of Go's runtime, and for an
-// ordinary read, the runtime's monitor thread wakes up too, several times. Ten ticks a
-// second cost 0.03 % of a core, with a timer of the runtime 0.08 %.
+// ticker wakes the watchdog at a regular interval. It reads from a timerfd without Go's
+// scheduler, so that only one thread wakes up, once. With a timer of Go's runtime, or
+// an ordinary read, the runtime's monitor thread would wake up several times, too. Ten
+// ticks a second cost 0.03 % of a core; with a timer of the runtime 0.08 %.
 type ticker struct {
-	file   *os.File // timerfd; nil: this process has no descriptor left, and the ticker sleeps
+	file   *os.File // timerfd; nil: the process had no free descriptor, and the ticker sleeps instead
 	stop   <-chan struct{}
 	period time.Duration
 }
 
 // newTicker returns a ticker that ends when stop is closed. The caller calls set before
-// the first wait, and closes unused when it needs no further tick.
+// the first wait. It closes unused when it needs no more ticks.
 func newTicker(stop, unused <-chan struct{}) *ticker {
 	t := &ticker{stop: stop}
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
@@ -53,12 +53,14 @@ func (t *ticker) set(period time.Duration) {
 		return
 	}
 	interval := unix.NsecToTimespec(int64(period))
-	_ = conn.Control(func(fd uintptr) { // error ignored: the engine has ended, and the next wait reports it
+	// error ignored: the file is closed because the engine has ended, and the next wait
+	// reports this
+	_ = conn.Control(func(fd uintptr) {
 		_ = unix.TimerfdSettime(int(fd), 0, &unix.ItimerSpec{Interval: interval, Value: interval}, nil)
 	})
 }
 
-// wait waits for the next tick. It returns false once gone is closed.
+// wait waits for the next tick. It returns false when the ticker has ended.
 func (t *ticker) wait() bool {
 	if t.file == nil {
 		select {

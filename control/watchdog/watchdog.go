@@ -25,17 +25,18 @@ import (
 )
 
 const (
-	// WorkerLimit is the longest standstill of a worker before its engine is
-	// replaced.
+	// WorkerLimit is the standstill of a worker after which its engine is replaced.
 	WorkerLimit = 100 * time.Millisecond
-	// ServerLimit is the longest standstill of a request to the engine. It exceeds
-	// WorkerLimit, because a large guest's memory takes time.
+	// ServerLimit is the time without an answer to a request after which the engine is
+	// replaced. It is longer than WorkerLimit, because mapping a large guest's memory
+	// takes time.
 	ServerLimit = 2 * time.Second
 	// ExitLimit is the longest standstill of a thread that exits. The kernel closes
 	// sockets and frees memory then, and waits for RCU grace periods: 30 to 150 ms on a
 	// machine with little load. No port is to blame.
 	ExitLimit = 2 * time.Second
-	// intervals of checks: normally, and while all workers sleep without a request
+	// intervals of the watchdog's checks; idleInterval applies while all workers sleep
+	// and no request is in progress
 	interval     = 20 * time.Millisecond
 	idleInterval = 100 * time.Millisecond
 	// The time between two looks counts for at most mostBetween, for a request at most
@@ -49,9 +50,9 @@ const (
 type Engine struct {
 	PID     int
 	Workers []*datapath.Shared
-	// Pending returns control's request in progress.
+	// Pending returns the request of control that the engine is handling.
 	Pending func() engine.Pending
-	// Gone is closed once the engine has ended.
+	// Gone is closed when the engine has ended.
 	Gone <-chan struct{}
 }
 
@@ -101,13 +102,14 @@ func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 		if at.Asleep == 0 {
 			s.wakes()
 		} else if s.sleeps(p, atNS, datapath.MaxSleepNS) {
-			continue // a sleeping worker costs two loads of shared memory and no system call
+			continue // watching a sleeping worker costs two loads of shared memory and no system call
 		}
 		idle = false
 		moved = moved && (!s.valid || s.progress != p)
 		ns, t := s.observe(p, atNS, uint64(mostBetween), func() (thread, error) { return w.thread(w.PID, at.Thread) })
-		// If a worker hangs while it owns a queue, workers that wait for the queue
-		// also make no progress. The worker with the longest standstill is to blame.
+		// If a worker hangs while it owns a queue, the workers that wait for this queue
+		// also make no progress. The worker with the longest standstill is the one that
+		// hangs.
 		if ns > longest && hangs(ns, WorkerLimit, t) && !datapath.Sending(at.Sending).Awaiting() {
 			longest = ns
 			h, hung = Hang{Worker: i, Standing: time.Duration(ns), State: t.state, Suspects: inHand(at)}, true
@@ -165,7 +167,8 @@ func (w *watch) isWorker(tid uint64) bool {
 	return false
 }
 
-// read copies a worker's InHand, which may change meanwhile.
+// read returns a copy of a worker's InHand, which the worker may change during the
+// copy.
 func read(hand *datapath.InHand) datapath.InHand {
 	return datapath.InHand{
 		Visit: atomic.LoadUint64(&hand.Visit), Sending: atomic.LoadUint64(&hand.Sending),
@@ -173,8 +176,8 @@ func read(hand *datapath.InHand) datapath.InHand {
 	}
 }
 
-// inHand returns the ports that a worker may be using. Sending also reads the memory
-// of the receiving port.
+// inHand returns the ports that a worker may be using. A worker that sends also reads
+// the memory of the port that received the frame.
 func inHand(marks datapath.InHand) []Suspect {
 	var list []Suspect
 	to, from := datapath.Sending(marks.Sending), datapath.Visit(marks.Visit)
@@ -211,7 +214,7 @@ type Suspect struct {
 	Sending bool // true: transmit queue
 }
 
-// Text describes the hang in one line. portName maps numbers to names.
+// Text describes the hang in one line. name returns the name of a port number.
 func (h Hang) Text(name func(port uint32) string) string {
 	text := fmt.Sprintf("worker %d has stood still for %d ms (%s)", h.Worker, h.Standing.Milliseconds(), stateText(h.State))
 	if h.Worker == NoWorker {

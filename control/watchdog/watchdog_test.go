@@ -10,11 +10,12 @@ import (
 	"weft/engine"
 )
 
-// fakeWatch watches one worker whose shared memory and whose accounting the test writes.
+// fakeWatch watches one simulated worker. The test writes the worker's shared memory
+// and its accounting.
 type fakeWatch struct {
 	*watch
 	sh       *datapath.Shared
-	requests int // number of readings of the thread's accounting
+	requests int // number of times that the thread's accounting was read
 	thread   thread
 	atNS     uint64
 }
@@ -29,8 +30,8 @@ func newFakeWatch() *fakeWatch {
 	return f
 }
 
-// hangs looks at the worker as Watch does, and returns the time until it finds a hang, or
-// 0 if it finds none within limit.
+// hangs observes the worker as Watch does. It returns the time until it finds a hang,
+// or 0 if it finds none within limit.
 func (f *fakeWatch) hangs(limit time.Duration) time.Duration {
 	began := f.atNS
 	for f.atNS < began+uint64(limit) {
@@ -47,8 +48,9 @@ func (f *fakeWatch) hangs(limit time.Duration) time.Duration {
 	return 0
 }
 
-// The watchdog does not read the accounting of a worker that sleeps and wakes up every
-// MaxSleepNS, and checks it only every idleEvery.
+// For a worker that sleeps and wakes up every MaxSleepNS, the watchdog checks shared
+// memory only every idleInterval. It never reads the kernel's accounting of this
+// worker.
 func TestSleepingWorkerCostsNoSystemCall(t *testing.T) {
 	f := newFakeWatch()
 	f.thread.state = 'S'
@@ -65,8 +67,9 @@ func TestSleepingWorkerCostsNoSystemCall(t *testing.T) {
 	}
 }
 
-// A worker that says that it sleeps, but is blocked or loops longer than a sleep may
-// last, is found WorkerLimit after the longest sleep, plus the times between two looks.
+// A worker may say that it sleeps, and be blocked or loop for longer than a sleep may
+// last. It is detected after the longest sleep plus WorkerLimit plus two intervals of
+// checks.
 func TestWorkerThatPretendsToSleep(t *testing.T) {
 	for _, state := range []byte{'S', 'D', 't', 'R'} {
 		f := newFakeWatch()
@@ -85,8 +88,8 @@ func TestWorkerThatPretendsToSleep(t *testing.T) {
 	}
 }
 
-// A worker that wakes up and then hangs is found WorkerLimit later, plus the times
-// between two looks.
+// A worker that wakes up and then hangs is detected after WorkerLimit plus two
+// intervals of checks.
 func TestWorkerHangsAfterSleep(t *testing.T) {
 	f := newFakeWatch()
 	f.thread.state = 'D'

@@ -8,8 +8,8 @@ import (
 	"weft/datapath"
 )
 
-// Statistics sums the workers' counts of a megaflow, identified by slot and
-// generation. usedNS is the time of the last hit.
+// Statistics sums the counts that the workers have for a megaflow. slot and generation
+// identify the megaflow. usedNS is the time of its last hit (CLOCK_MONOTONIC).
 func (w *Workers) Statistics(slot, generation uint32) (packets, bytes, usedNS uint64) {
 	for _, sh := range w.shared {
 		flow := &sh.Cache.Flows[slot]
@@ -23,8 +23,8 @@ func (w *Workers) Statistics(slot, generation uint32) (packets, bytes, usedNS ui
 	return packets, bytes, usedNS
 }
 
-// Generation returns the generation of a slot. The result agreed is false if the
-// workers disagree.
+// Generation returns the generation of a megaflow slot. agreed is false if the workers
+// have different generations.
 func (w *Workers) Generation(slot uint32) (generation uint32, agreed bool) {
 	first := atomic.LoadUint32(&w.shared[0].Cache.Flows[slot].Generation)
 	for _, sh := range w.shared[1:] {
@@ -35,8 +35,8 @@ func (w *Workers) Generation(slot uint32) (generation uint32, agreed bool) {
 	return first, true
 }
 
-// HeldBytes returns the length of a frame that a worker holds for control. ref is the argument of
-// the frame's upcall.
+// HeldBytes returns the length of a frame that a worker holds for control. ref
+// identifies the frame; it is the argument of the frame's upcall.
 func (w *Workers) HeldBytes(worker int, ref uint32) uint64 {
 	held := w.shared[worker].Held
 	return uint64(atomic.LoadUint32(&held[datapath.SlotOf(ref)%uint32(len(held))].Len))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workers gives control access to one engine's workers: command rings and
-// shared memory. Workers.mu is the innermost lock of control.
+// Package workers gives control access to the workers of one engine: their command
+// rings and shared memory. Of all locks in control, Workers.mu is taken last.
 package workers
 
 import (
@@ -16,11 +16,12 @@ import (
 	"weft/internal/shm"
 )
 
-// Max is the limit of --workers, and of the blocks in the counter region.
+// Max is the largest number of workers (option --workers). The counter region has
+// blocks for as many workers.
 const Max = 64
 
 // ErrGone means that the engine died before it applied a command. Changes of tables
-// ignore it, because the next engine gets all state.
+// ignore this error, because the next engine gets all state.
 var ErrGone = errors.New("the engine has died, another is being started: try again")
 
 // Workers has the workers of one engine.
@@ -34,9 +35,9 @@ type Workers struct {
 	commands []*shm.Producer // index: worker
 }
 
-// New returns the workers of an engine on mem. Closing the channel ended marks them as
-// gone at once, because goroutines may wait for them with a lock that the engine's
-// replacement needs.
+// New returns the workers of an engine with shared memory mem. When the channel ended
+// is closed, the workers count as gone at once. Goroutines that wait for them may hold
+// a lock that the engine's replacement needs.
 func New(mem *engine.Memory, ended <-chan struct{}) *Workers {
 	w := &Workers{mem: mem, shared: mem.Shared}
 	for i, sh := range mem.Shared {
@@ -49,11 +50,11 @@ func New(mem *engine.Memory, ended <-chan struct{}) *Workers {
 	return w
 }
 
-// CommandRoom is a buffer size in bytes, enough for a command with few actions.
+// CommandRoom is a size in bytes that is enough for a command with few actions.
 const CommandRoom = 1 << 10
 
-// Push sends a command to worker i, and waits for room. It returns false if the
-// engine has died.
+// Push sends a command to worker i. It waits until the worker's ring has room. It
+// returns false if the engine has died.
 func (w *Workers) Push(i int, msg []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +63,8 @@ func (w *Workers) Push(i int, msg []byte) bool {
 	return ok
 }
 
-// Queue is Push without waking the worker, which Publish does.
+// Queue adds a command to the ring of worker i, like Push, but does not wake the
+// worker. Publish wakes it.
 func (w *Workers) Queue(i int, msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +84,7 @@ func (w *Workers) queueLocked(i int, msg []byte) bool {
 	return false
 }
 
-// Publish makes worker i read its queued commands.
+// Publish makes the queued commands visible to worker i and wakes it.
 func (w *Workers) Publish(i int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,8 +100,8 @@ func (w *Workers) PublishAll() {
 	}
 }
 
-// QueueAll queues a command for all workers, in the same order everywhere. PublishAll
-// wakes them.
+// QueueAll queues a command for all workers. All workers get the commands of several
+// calls in the same order. PublishAll wakes the workers.
 func (w *Workers) QueueAll(msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,8 +116,8 @@ func (w *Workers) Broadcast(msg []byte) {
 	w.PublishAll()
 }
 
-// WaitApplied waits until all commands are applied, or returns ErrGone if the engine
-// has died.
+// WaitApplied waits until the workers have applied all commands. It returns ErrGone if
+// the engine has died.
 func (w *Workers) WaitApplied() error {
 	w.mu.Lock()
 	targets := make([]uint64, len(w.commands))
@@ -136,7 +138,7 @@ func (w *Workers) WaitApplied() error {
 	return nil
 }
 
-// Shared returns the memory shared with each worker.
+// Shared returns the shared memory of each worker.
 func (w *Workers) Shared() []*datapath.Shared { return w.shared }
 
 // Connections returns the connection table.

@@ -36,7 +36,8 @@ func take(c *shm.Consumer) (args []uint32) {
 	return args
 }
 
-// All workers get commands in the same order. WaitApplied waits for the last one.
+// All workers get commands in the same order. WaitApplied waits until the last command
+// is applied.
 func TestCommandsArriveInOrder(t *testing.T) {
 	m := newMemory(t, 2)
 	w := New(m, nil)
@@ -68,7 +69,7 @@ func TestCommandsArriveInOrder(t *testing.T) {
 	}
 }
 
-// A sender at a full command ring continues when the engine dies.
+// A goroutine that waits because a command ring is full continues when the engine dies.
 func TestDeadEngineTakesNothing(t *testing.T) {
 	gone := make(chan struct{})
 	w := New(newMemory(t, 1), gone)
@@ -88,7 +89,7 @@ func TestDeadEngineTakesNothing(t *testing.T) {
 	}
 }
 
-// Statistics ignores other generations of a slot.
+// Statistics ignores counts of other generations of the slot.
 func TestStatisticsAreOfAGeneration(t *testing.T) {
 	m := newMemory(t, 2)
 	w := New(m, nil)

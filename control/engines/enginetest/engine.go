@@ -16,7 +16,8 @@ import (
 	"weft/internal/buildinfo"
 )
 
-// Engine is an engines.Client. It keeps ports' state for the next control process.
+// Engine is a simulated engines.Client. It keeps the state of ports for the next
+// control process.
 type Engine struct {
 	mu       sync.Mutex
 	Workers  []*workertest.Worker
@@ -146,7 +147,7 @@ func (e *Engine) HasEnded() bool {
 	return e.dead
 }
 
-// GetStuck makes further calls of Kill fail.
+// GetStuck makes later calls of Kill fail.
 func (e *Engine) GetStuck() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pipelinetest makes pipelines for tests: with one worker that the test plays,
-// ports without devices, and state on a temporary disk.
+// Package pipelinetest makes pipelines for tests. The test plays the only worker. Ports
+// have no devices, and the state is on a temporary disk.
 package pipelinetest
 
 import (
@@ -48,7 +48,7 @@ type Rig struct {
 	memory    *engine.Memory // nil: no engine
 	fake      *workertest.Worker
 	ended     chan struct{}       // closed when the engine has died
-	Infos     []openflow.PortInfo // ports; those with the number 0 do not exist
+	Infos     []openflow.PortInfo // ports in order of their numbers; an entry with number 0 stands for no port
 	stop      context.CancelFunc
 	stopped   sync.WaitGroup
 	replacing sync.WaitGroup
@@ -71,7 +71,7 @@ type noPorts struct{}
 func (noPorts) UpdateLiveness() bool { return false }
 func (noPorts) Fault(uint32, string) {}
 
-// New returns a rig whose control process and engine run.
+// New returns a Rig with a running control process and a running engine.
 func New(t testing.TB) *Rig {
 	t.Helper()
 	f := &Rig{T: t, dir: t.TempDir()}
@@ -80,7 +80,8 @@ func New(t testing.TB) *Rig {
 	return f
 }
 
-// Begin starts a control process, and an engine unless one runs.
+// Begin starts a control process. It also starts an engine, unless an engine is still
+// running.
 func (f *Rig) Begin() {
 	f.T.Helper()
 	check := func(err error) {
@@ -145,8 +146,8 @@ func (f *Rig) startEngine() {
 	f.P.Fill(w)
 }
 
-// Kill ends the engine. Another one starts in the background, once the lock of changes
-// is free.
+// Kill ends the engine. Another engine starts in the background as soon as the lock of
+// changes is free.
 func (f *Rig) Kill() {
 	close(f.ended)
 	f.replacing.Go(f.replace)
@@ -227,7 +228,8 @@ func (f *Rig) DeletePort(number uint32) {
 	f.P.PortsChanged()
 }
 
-// SetView makes Infos the present ports. The caller holds the lock of changes.
+// SetView makes the ports in Infos the present ports of the pipeline. The caller holds
+// the lock of changes.
 func (f *Rig) SetView() {
 	var infos []openflow.PortInfo
 	udpPort := map[uint32]uint16{}
@@ -242,7 +244,7 @@ func (f *Rig) SetView() {
 // Worker returns the present engine's worker.
 func (f *Rig) Worker() *workertest.Worker { return f.fake }
 
-// Settle waits until no frame waits for control.
+// Settle waits until the pipeline has handled all frames that waited for control.
 func (f *Rig) Settle() {
 	f.T.Helper()
 	waitfor.True(f.T, "no frame waits", func() bool { return f.Worker().Waiting() == 0 })
@@ -257,7 +259,7 @@ func (f *Rig) WithoutEngine(fn func()) {
 	f.replace()
 }
 
-// Changing waits until the lock of changes has been held for 20 ms.
+// Changing returns after somebody has held the lock of changes for 20 ms.
 func (f *Rig) Changing() {
 	f.T.Helper()
 	held := 0 // in ms
@@ -308,7 +310,8 @@ func (f *Rig) Rules(match string) (rules []openflow.Rule) {
 	return rules
 }
 
-// Counts returns packets/bytes of each flow, by match.
+// Counts returns the counters of each flow as text, packets/bytes. The key of the map
+// is the flow's match.
 func (f *Rig) Counts() map[string]string {
 	f.T.Helper()
 	counts := map[string]string{}
@@ -326,7 +329,7 @@ func (f *Rig) Want(match, count string) {
 	}
 }
 
-// Used returns the used part of a limit, or 0 without a row.
+// Used returns the used amount of a limit row, or 0 if there is no such row.
 func (f *Rig) Used(name string, holder limits.Holder) (used uint64) {
 	f.P.LimitRows(func(r limits.Row) {
 		if r.Name == name && r.Holder == holder {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workertest has a worker for tests of control: a real cache and real rings,
-// but flow keys instead of ports and frames.
+// Package workertest has a simulated worker for tests of control. It has a real cache
+// and real rings, but flow keys instead of ports and frames.
 package workertest
 
 import (
@@ -17,8 +17,8 @@ import (
 	"weft/packet"
 )
 
-// Worker is one worker. Its goroutine owns the exported fields; tests read them
-// through On.
+// Worker is one simulated worker. Its goroutine owns the exported fields; tests read
+// them through On.
 type Worker struct {
 	Shared   *datapath.Shared
 	Cache    *flowtable.Cache
@@ -30,9 +30,9 @@ type Worker struct {
 	Stalled  atomic.Bool // the worker does not read commands
 
 	Held     uint32            // slot of the last held frame
-	Retries  []uint32          // held slots resumed by CmdRetry, in order
-	Executed map[uint32]int    // number of actions executed by CmdExecute, by held slot
-	dropped  map[uint32]uint32 // drop reason of CmdDropHeld, by held slot
+	Retries  []uint32          // held frames that CmdRetry has resumed, in order; each is a slot number
+	Executed map[uint32]int    // number of actions that CmdExecute has executed, by slot of the held frame
+	dropped  map[uint32]uint32 // drop reason that CmdDropHeld gave, by slot of the held frame
 	Frames   map[uint32]miss   // held frames by slot
 	Lost     int               // number of misses after CmdRetry
 	Taps     [datapath.MaxTaps]Tap
@@ -50,7 +50,7 @@ type miss struct {
 	bytes uint64
 }
 
-// Wait waits for the worker's end. The shared memory may then be unmapped.
+// Wait waits until the worker has ended. The shared memory may then be unmapped.
 func (w *Worker) Wait() { <-w.ended }
 
 func (w *Worker) run() {
@@ -74,7 +74,7 @@ func (w *Worker) run() {
 	}
 }
 
-// On runs f on the worker's goroutine, unless the engine has died.
+// On runs f on the worker's goroutine. It does nothing if the engine has died.
 func (w *Worker) On(f func()) {
 	done := make(chan struct{})
 	select {
@@ -147,8 +147,8 @@ func (w *Worker) Lookup(key *flowtable.Key) (uint32, bool) {
 	return out[0], out[0] != flowtable.NoSlot
 }
 
-// Frame handles a frame with this key and length. A miss holds the frame and sends an
-// upcall.
+// Frame handles a frame with this key and length. If no megaflow matches, the worker
+// holds the frame and sends an upcall.
 func (w *Worker) Frame(key flowtable.Key, bytes uint64) {
 	w.On(func() {
 		if w.hit(&key, bytes) {
@@ -174,8 +174,8 @@ func (w *Worker) Waiting() (n int) {
 	return n
 }
 
-// Show writes a record with one output port to the capture ring. head has the tap,
-// kind, cache, verdict and drop reason.
+// Show writes a capture record with one output port to the capture ring. head has the
+// tap, the kind, the cache, the verdict and the drop reason of the record.
 func (w *Worker) Show(head [5]byte, port, output uint32, data []byte) {
 	w.On(func() {
 		msg := make([]byte, 104+len(data))
@@ -193,7 +193,7 @@ func (w *Worker) Show(head [5]byte, port, output uint32, data []byte) {
 	})
 }
 
-// New starts a worker on shared memory, until stop is closed.
+// New starts a worker on shared memory. It runs until stop is closed.
 func New(shared *datapath.Shared, upcallEvent int, stop chan struct{}) *Worker {
 	w := &Worker{
 		Shared: shared, do: make(chan func()), stop: stop, ended: make(chan struct{}),
