@@ -91,6 +91,8 @@ type Central struct {
 	Pulls         uint64 `json:"pulls"`     // requests to send waiting addresses at once
 	PullsAnswered uint64 `json:"pulls_answered"`
 	PullsRefused  uint64 `json:"pulls_refused"`     // queries refused because the switch pulled too often; part of Refused
+	Rechecks      uint64 `json:"rechecks"`          // addresses of large networks that were asked for again after an interruption
+	Stale         uint64 `json:"stale"`             // addresses that had gone meanwhile
 	ReceivedBytes uint64 `json:"received_bytes"`    // of messages
 	Trouble       string `json:"trouble,omitempty"` // one line
 }

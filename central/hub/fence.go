@@ -15,11 +15,11 @@ import (
 // questions that have come meanwhile.
 
 const (
-	// fenceTimeout limits how long an answer waits for the store. Then the answer is
-	// what the hub knows, for example while the store has no leader.
+	// fenceTimeout limits how long an answer waits for the store, which for example has
+	// no leader. Then the answer is what the hub knows, with ABSENCE_LATE.
 	fenceTimeout = 250 * time.Millisecond
 	// maxFenced limits the answers that wait. Beyond it the answer is what the hub
-	// knows.
+	// knows, with ABSENCE_LATE.
 	maxFenced = 65536
 )
 
@@ -34,7 +34,7 @@ type fenced struct {
 // holds mu.
 func (h *Hub) fence(f fenced) {
 	if len(h.fences) >= maxFenced {
-		h.unfence(f)
+		h.unfence(f, wire.Absence_ABSENCE_LATE)
 		return
 	}
 	h.fences = append(h.fences, f)
@@ -56,44 +56,46 @@ func (h *Hub) catchUp(ctx context.Context) {
 		list := h.fences
 		h.fences = nil
 		h.mu.Unlock()
+		absence := wire.Absence_ABSENCE_LATE
 		limit, cancel := context.WithTimeout(ctx, fenceTimeout)
-		if revision, err := h.store.Revision(limit); err == nil {
-			h.await(limit, revision)
+		if revision, err := h.store.Revision(limit); err == nil && h.await(limit, revision) {
+			absence = wire.Absence_ABSENCE_NOBODY
 		}
 		cancel()
 		h.mu.Lock()
 		for _, f := range list {
-			h.unfence(f)
+			h.unfence(f, absence)
 		}
 		h.mu.Unlock()
 	}
 }
 
-// await waits until the hub has a revision, or ctx ends.
-func (h *Hub) await(ctx context.Context, revision int64) {
+// await waits until the hub has a revision. It returns false if ctx ends before.
+func (h *Hub) await(ctx context.Context, revision int64) bool {
 	for {
 		h.mu.Lock()
 		reached := h.revision >= revision
 		h.mu.Unlock()
 		if reached {
-			return
+			return true
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-h.advanced:
 		}
 	}
 }
 
-// unfence answers with what the hub knows. The caller holds mu.
-func (h *Hub) unfence(f fenced) {
+// unfence answers with what the hub knows. absence is the answer to a question for an
+// address that nobody seems to have. The caller holds mu.
+func (h *Hub) unfence(f fenced, absence wire.Absence) {
 	switch {
 	case h.sessions[f.session.host] != f.session:
 	case f.question != nil:
-		h.answerQuestion(f.session, f.question, true)
+		h.answerQuestion(f.session, f.question, absence)
 	default:
 		h.flushNow(f.session)
-		h.answer(f.session, f.pull.GetNumber(), nil)
+		h.answer(f.session, &wire.Answer{Number: f.pull.GetNumber()})
 	}
 }

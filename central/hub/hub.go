@@ -81,6 +81,7 @@ type Stats struct {
 	Batches, Pulls                         uint64
 	Waiting                                int // sessions that wait to be sent changes
 	Questions, QuestionsRefused, Interests uint64
+	QuestionsLate                          uint64 // answers ABSENCE_LATE
 	Unknown                                uint64 // messages of hosts of a kind that this version does not know
 	SlowSessions, Refused, Rounds          uint64
 	// Lag is the number of revisions by which the slowest connected host is behind the

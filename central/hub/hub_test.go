@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
@@ -36,6 +37,7 @@ type rig struct {
 	hub    *hub.Hub
 	socket string
 	grace  time.Duration
+	codec  encoding.CodecV2 // of the hub's server; nil: hub.Codec
 	stop   func()
 	hosts  map[string]*testHost // by id
 	added  uint64               // ports added to switches
@@ -78,7 +80,11 @@ func (r *rig) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	server := grpc.NewServer(hub.ServerOptions()...)
+	options := hub.ServerOptions()
+	if r.codec != nil {
+		options = append(options, grpc.ForceServerCodecV2(r.codec))
+	}
+	server := grpc.NewServer(options...)
 	wire.RegisterHubServer(server, r.hub)
 	ended, served := make(chan struct{}), make(chan struct{})
 	go func() {

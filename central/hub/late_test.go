@@ -3,11 +3,17 @@
 package hub
 
 import (
+	"context"
+	"errors"
 	"log/slog"
+	"sync"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
 
 	"weft/central/store"
 	"weft/central/wire"
+	"weft/internal/waitfor"
 )
 
 // A host that asks for an address too early gets it at once when a port has it, even
@@ -41,4 +47,74 @@ func TestEarlyPullDoesNotWaitForStore(t *testing.T) {
 	if s.behind {
 		t.Error("the address waits for the session's turn")
 	}
+}
+
+// quietStore stays at revision 1.
+type quietStore struct{ noStore }
+
+func (quietStore) Revision(context.Context) (int64, error) { return 1, nil }
+
+// failingStore has no leader.
+type failingStore struct{ noStore }
+
+func (failingStore) Revision(context.Context) (int64, error) { return 0, errors.New("no leader") }
+
+// The answer to a question for an absent address says whether nobody has the address,
+// the question is refused, or the store could not be asked.
+func TestAnswersSayWhyThereIsNoPlace(t *testing.T) {
+	question := func(net string) *wire.Question {
+		return &wire.Question{Net: net, Of: &wire.Question_Mac{Mac: []byte{2, 0, 0, 0, 0, 9}}}
+	}
+	for _, test := range []struct {
+		store Store
+		net   string
+		want  wire.Absence
+	}{
+		{quietStore{}, "n1", wire.Absence_ABSENCE_NOBODY},
+		{failingStore{}, "n1", wire.Absence_ABSENCE_LATE},
+		{quietStore{}, "other", wire.Absence_ABSENCE_REFUSED},
+	} {
+		h := New(test.store, nil, slog.New(slog.DiscardHandler))
+		h.take(1, []store.Object{
+			{Kind: store.KindNet, ID: "n1", Message: &wire.Net{Id: "n1", Name: "n1", Vni: 1}},
+			{Kind: store.KindHost, ID: "h1", Message: &wire.Host{Id: "h1", Name: "h1", Endpoint: []byte{192, 0, 2, 1}}},
+			{Kind: store.KindPort, ID: "p1", Message: &wire.Port{Id: "p1", Name: "p1", Net: "n1", Mac: []byte{2, 0, 0, 0, 0, 1}}},
+		})
+		s, err := h.open("h1", &wire.Hello{Ports: []string{"p1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.receive(s, &wire.FromHost{Message: &wire.FromHost_Question{Question: question(test.net)}}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { h.catchUp(ctx) })
+		waitfor.True(t, "an answer", func() bool { return lastAnswer(t, h, s) != nil })
+		stop()
+		running.Wait()
+		if got := lastAnswer(t, h, s); got.GetAbsence() != test.want || got.GetPlace() != nil {
+			t.Errorf("answer %v, expected %s", got, test.want)
+		}
+		if late := h.Stats().QuestionsLate; (late == 1) != (test.want == wire.Absence_ABSENCE_LATE) {
+			t.Errorf("%d late questions are counted", late)
+		}
+	}
+}
+
+// lastAnswer returns the last message to a host if it is an Answer.
+func lastAnswer(t *testing.T, h *Hub, s *session) *wire.Answer {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var batch wire.Batch
+	for _, raw := range s.queued {
+		if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(raw, &batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(batch.GetMessages()); n > 0 {
+		return batch.GetMessages()[n-1].GetAnswer()
+	}
+	return nil
 }

@@ -117,7 +117,7 @@ func (h *Hub) pull(s *session, m *wire.Pull) {
 	h.flushNow(s)
 	unknown := h.unknown(s, m.GetQuestions())
 	if len(m.GetQuestions()) > 0 && len(unknown) == 0 {
-		h.answer(s, m.GetNumber(), nil)
+		h.answer(s, &wire.Answer{Number: m.GetNumber()})
 		return
 	}
 	for _, w := range unknown { // before the answer: the store may be slow

@@ -12,35 +12,35 @@ import (
 // of the address.
 func (h *Hub) question(s *session, q *wire.Question) {
 	h.stats.Questions++
-	h.answerQuestion(s, q, false)
+	h.answerQuestion(s, q, wire.Absence_ABSENCE_UNSPECIFIED)
 }
 
-// answerQuestion answers a question. If nobody has the address and final is false, the
-// answer waits until the hub has caught up with the store.
-func (h *Hub) answerQuestion(s *session, q *wire.Question, final bool) {
+// answerQuestion answers a question. If the hub knows nobody who has the address, the
+// answer has the given absence. If this is ABSENCE_UNSPECIFIED, the answer waits until
+// the hub has caught up with the store.
+func (h *Hub) answerQuestion(s *session, q *wire.Question, absence wire.Absence) {
 	n := h.fleet.nets[q.GetNet()]
-	if n == nil || s.nets[n] == 0 { // only for networks in which the host has ports
+	foreign := n == nil || s.nets[n] == 0 // the host has no port in the network
+	if foreign || len(s.interests)+len(s.interest) >= maxInterests {
 		h.stats.QuestionsRefused++
-		h.answer(s, q.GetNumber(), nil)
+		h.answer(s, &wire.Answer{Number: q.GetNumber(), Absence: wire.Absence_ABSENCE_REFUSED})
 		return
 	}
 	a := addressOf(q)
-	p := n.portAt(a)
-	if len(s.interests)+len(s.interest) >= maxInterests {
-		h.stats.QuestionsRefused++
-		h.answer(s, q.GetNumber(), nil)
+	if p := n.portAt(a); p != nil {
+		h.addInterest(s, p)
+		h.answer(s, &wire.Answer{Number: q.GetNumber(), Place: p.place()})
 		return
 	}
-	switch {
-	case p != nil:
-		h.addInterest(s, p)
-		h.answer(s, q.GetNumber(), p.place())
-	case final:
-		h.want(s, want{n, a})
-		h.answer(s, q.GetNumber(), nil)
-	default:
+	if absence == wire.Absence_ABSENCE_UNSPECIFIED {
 		h.fence(fenced{session: s, question: q})
+		return
 	}
+	if absence == wire.Absence_ABSENCE_LATE {
+		h.stats.QuestionsLate++
+	}
+	h.want(s, want{n, a})
+	h.answer(s, &wire.Answer{Number: q.GetNumber(), Absence: absence})
 }
 
 // addressOf returns the address that a question is about.
@@ -60,8 +60,8 @@ func (n *network) portAt(a address) *port {
 	return n.byMAC[a.mac]
 }
 
-func (h *Hub) answer(s *session, number uint64, place *wire.Place) {
-	s.put(h.encode(&wire.ToHost{Message: &wire.ToHost_Answer{Answer: &wire.Answer{Number: number, Place: place}}}))
+func (h *Hub) answer(s *session, answer *wire.Answer) {
+	s.put(h.encode(&wire.ToHost{Message: &wire.ToHost_Answer{Answer: answer}}))
 	s.flush()
 }
 

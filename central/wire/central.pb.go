@@ -27,6 +27,58 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Absence int32
+
+const (
+	Absence_ABSENCE_UNSPECIFIED Absence = 0 // of a hub of an earlier version: one of the following
+	Absence_ABSENCE_NOBODY      Absence = 1 // nobody had the address when the host asked, or later
+	Absence_ABSENCE_REFUSED     Absence = 2 // the host has no port in the network, or has asked for too many addresses
+	Absence_ABSENCE_LATE        Absence = 3 // the hub knows nobody who has the address, but could not ask the store in time
+)
+
+// Enum value maps for Absence.
+var (
+	Absence_name = map[int32]string{
+		0: "ABSENCE_UNSPECIFIED",
+		1: "ABSENCE_NOBODY",
+		2: "ABSENCE_REFUSED",
+		3: "ABSENCE_LATE",
+	}
+	Absence_value = map[string]int32{
+		"ABSENCE_UNSPECIFIED": 0,
+		"ABSENCE_NOBODY":      1,
+		"ABSENCE_REFUSED":     2,
+		"ABSENCE_LATE":        3,
+	}
+)
+
+func (x Absence) Enum() *Absence {
+	p := new(Absence)
+	*p = x
+	return p
+}
+
+func (x Absence) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Absence) Descriptor() protoreflect.EnumDescriptor {
+	return file_central_proto_enumTypes[0].Descriptor()
+}
+
+func (Absence) Type() protoreflect.EnumType {
+	return &file_central_proto_enumTypes[0]
+}
+
+func (x Absence) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Absence.Descriptor instead.
+func (Absence) EnumDescriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{0}
+}
+
 // Net is one layer 2 network: a VNI on every host that has a port in it.
 type Net struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1764,9 +1816,12 @@ func (x *PortUpdate) GetRemoved() []string {
 // Answer answers a Question with the place, or with none if nobody has the address. The
 // Answer to a Pull has no place.
 type Answer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	Place         *Place                 `protobuf:"bytes,2,opt,name=place,proto3" json:"place,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Place  *Place                 `protobuf:"bytes,2,opt,name=place,proto3" json:"place,omitempty"`
+	// absence says why the answer to a Question has no place. With NOBODY and LATE, the hub
+	// sends the address as soon as a port has it.
+	Absence       Absence `protobuf:"varint,3,opt,name=absence,proto3,enum=weft.central.v1.Absence" json:"absence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1813,6 +1868,13 @@ func (x *Answer) GetPlace() *Place {
 		return x.Place
 	}
 	return nil
+}
+
+func (x *Answer) GetAbsence() Absence {
+	if x != nil {
+		return x.Absence
+	}
+	return Absence_ABSENCE_UNSPECIFIED
 }
 
 // Revision: everything up to this revision has been sent. report asks for Applied at
@@ -3848,10 +3910,11 @@ const file_central_proto_rawDesc = "" +
 	"\n" +
 	"PortUpdate\x120\n" +
 	"\x05ports\x18\x01 \x03(\v2\x1a.weft.central.v1.LocalPortR\x05ports\x12\x18\n" +
-	"\aremoved\x18\x02 \x03(\tR\aremoved\"N\n" +
+	"\aremoved\x18\x02 \x03(\tR\aremoved\"\x82\x01\n" +
 	"\x06Answer\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12,\n" +
-	"\x05place\x18\x02 \x01(\v2\x16.weft.central.v1.PlaceR\x05place\">\n" +
+	"\x05place\x18\x02 \x01(\v2\x16.weft.central.v1.PlaceR\x05place\x122\n" +
+	"\aabsence\x18\x03 \x01(\x0e2\x18.weft.central.v1.AbsenceR\aabsence\">\n" +
 	"\bRevision\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x16\n" +
 	"\x06report\x18\x02 \x01(\bR\x06report\"/\n" +
@@ -3988,7 +4051,12 @@ const file_central_proto_rawDesc = "" +
 	"\x02ca\x18\x02 \x01(\fR\x02ca\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x15\n" +
 	"\x06ca_key\x18\x04 \x01(\fR\x05caKey\x12\x18\n" +
-	"\acluster\x18\x05 \x01(\tR\acluster2G\n" +
+	"\acluster\x18\x05 \x01(\tR\acluster*]\n" +
+	"\aAbsence\x12\x17\n" +
+	"\x13ABSENCE_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eABSENCE_NOBODY\x10\x01\x12\x13\n" +
+	"\x0fABSENCE_REFUSED\x10\x02\x12\x10\n" +
+	"\fABSENCE_LATE\x10\x032G\n" +
 	"\x03Hub\x12@\n" +
 	"\x06Follow\x12\x19.weft.central.v1.FromHost\x1a\x17.weft.central.v1.ToHost(\x010\x012\x96\x01\n" +
 	"\x04Peer\x12@\n" +
@@ -4020,145 +4088,148 @@ func file_central_proto_rawDescGZIP() []byte {
 	return file_central_proto_rawDescData
 }
 
+var file_central_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_central_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_central_proto_goTypes = []any{
-	(*Net)(nil),                // 0: weft.central.v1.Net
-	(*Port)(nil),               // 1: weft.central.v1.Port
-	(*Host)(nil),               // 2: weft.central.v1.Host
-	(*Bind)(nil),               // 3: weft.central.v1.Bind
-	(*HostStatus)(nil),         // 4: weft.central.v1.HostStatus
-	(*Revocation)(nil),         // 5: weft.central.v1.Revocation
-	(*NetView)(nil),            // 6: weft.central.v1.NetView
-	(*Place)(nil),              // 7: weft.central.v1.Place
-	(*LocalPort)(nil),          // 8: weft.central.v1.LocalPort
-	(*FromHost)(nil),           // 9: weft.central.v1.FromHost
-	(*Hello)(nil),              // 10: weft.central.v1.Hello
-	(*NetDigest)(nil),          // 11: weft.central.v1.NetDigest
-	(*Attach)(nil),             // 12: weft.central.v1.Attach
-	(*Detach)(nil),             // 13: weft.central.v1.Detach
-	(*Applied)(nil),            // 14: weft.central.v1.Applied
-	(*Question)(nil),           // 15: weft.central.v1.Question
-	(*Pull)(nil),               // 16: weft.central.v1.Pull
-	(*ToHost)(nil),             // 17: weft.central.v1.ToHost
-	(*Batch)(nil),              // 18: weft.central.v1.Batch
-	(*Welcome)(nil),            // 19: weft.central.v1.Welcome
-	(*NetReset)(nil),           // 20: weft.central.v1.NetReset
-	(*NetUpdate)(nil),          // 21: weft.central.v1.NetUpdate
-	(*PortUpdate)(nil),         // 22: weft.central.v1.PortUpdate
-	(*Answer)(nil),             // 23: weft.central.v1.Answer
-	(*Revision)(nil),           // 24: weft.central.v1.Revision
-	(*Refused)(nil),            // 25: weft.central.v1.Refused
-	(*HostState)(nil),          // 26: weft.central.v1.HostState
-	(*SessionsRequest)(nil),    // 27: weft.central.v1.SessionsRequest
-	(*SessionsReply)(nil),      // 28: weft.central.v1.SessionsReply
-	(*SessionInfo)(nil),        // 29: weft.central.v1.SessionInfo
-	(*Change)(nil),             // 30: weft.central.v1.Change
-	(*ChangeRequest)(nil),      // 31: weft.central.v1.ChangeRequest
-	(*ChangeReply)(nil),        // 32: weft.central.v1.ChangeReply
-	(*ListRequest)(nil),        // 33: weft.central.v1.ListRequest
-	(*ListReply)(nil),          // 34: weft.central.v1.ListReply
-	(*BoundPort)(nil),          // 35: weft.central.v1.BoundPort
-	(*HostReport)(nil),         // 36: weft.central.v1.HostReport
-	(*SyncRequest)(nil),        // 37: weft.central.v1.SyncRequest
-	(*SyncReply)(nil),          // 38: weft.central.v1.SyncReply
-	(*WhyRequest)(nil),         // 39: weft.central.v1.WhyRequest
-	(*WhyReply)(nil),           // 40: weft.central.v1.WhyReply
-	(*HostRevision)(nil),       // 41: weft.central.v1.HostRevision
-	(*StatusRequest)(nil),      // 42: weft.central.v1.StatusRequest
-	(*StatusReply)(nil),        // 43: weft.central.v1.StatusReply
-	(*Central)(nil),            // 44: weft.central.v1.Central
-	(*SaveRequest)(nil),        // 45: weft.central.v1.SaveRequest
-	(*SaveChunk)(nil),          // 46: weft.central.v1.SaveChunk
-	(*RevokeRequest)(nil),      // 47: weft.central.v1.RevokeRequest
-	(*RevokeReply)(nil),        // 48: weft.central.v1.RevokeReply
-	(*RevocationsRequest)(nil), // 49: weft.central.v1.RevocationsRequest
-	(*RevocationsReply)(nil),   // 50: weft.central.v1.RevocationsReply
-	(*InviteRequest)(nil),      // 51: weft.central.v1.InviteRequest
-	(*Invitation)(nil),         // 52: weft.central.v1.Invitation
-	(*EnrolRequest)(nil),       // 53: weft.central.v1.EnrolRequest
-	(*Enrolled)(nil),           // 54: weft.central.v1.Enrolled
+	(Absence)(0),               // 0: weft.central.v1.Absence
+	(*Net)(nil),                // 1: weft.central.v1.Net
+	(*Port)(nil),               // 2: weft.central.v1.Port
+	(*Host)(nil),               // 3: weft.central.v1.Host
+	(*Bind)(nil),               // 4: weft.central.v1.Bind
+	(*HostStatus)(nil),         // 5: weft.central.v1.HostStatus
+	(*Revocation)(nil),         // 6: weft.central.v1.Revocation
+	(*NetView)(nil),            // 7: weft.central.v1.NetView
+	(*Place)(nil),              // 8: weft.central.v1.Place
+	(*LocalPort)(nil),          // 9: weft.central.v1.LocalPort
+	(*FromHost)(nil),           // 10: weft.central.v1.FromHost
+	(*Hello)(nil),              // 11: weft.central.v1.Hello
+	(*NetDigest)(nil),          // 12: weft.central.v1.NetDigest
+	(*Attach)(nil),             // 13: weft.central.v1.Attach
+	(*Detach)(nil),             // 14: weft.central.v1.Detach
+	(*Applied)(nil),            // 15: weft.central.v1.Applied
+	(*Question)(nil),           // 16: weft.central.v1.Question
+	(*Pull)(nil),               // 17: weft.central.v1.Pull
+	(*ToHost)(nil),             // 18: weft.central.v1.ToHost
+	(*Batch)(nil),              // 19: weft.central.v1.Batch
+	(*Welcome)(nil),            // 20: weft.central.v1.Welcome
+	(*NetReset)(nil),           // 21: weft.central.v1.NetReset
+	(*NetUpdate)(nil),          // 22: weft.central.v1.NetUpdate
+	(*PortUpdate)(nil),         // 23: weft.central.v1.PortUpdate
+	(*Answer)(nil),             // 24: weft.central.v1.Answer
+	(*Revision)(nil),           // 25: weft.central.v1.Revision
+	(*Refused)(nil),            // 26: weft.central.v1.Refused
+	(*HostState)(nil),          // 27: weft.central.v1.HostState
+	(*SessionsRequest)(nil),    // 28: weft.central.v1.SessionsRequest
+	(*SessionsReply)(nil),      // 29: weft.central.v1.SessionsReply
+	(*SessionInfo)(nil),        // 30: weft.central.v1.SessionInfo
+	(*Change)(nil),             // 31: weft.central.v1.Change
+	(*ChangeRequest)(nil),      // 32: weft.central.v1.ChangeRequest
+	(*ChangeReply)(nil),        // 33: weft.central.v1.ChangeReply
+	(*ListRequest)(nil),        // 34: weft.central.v1.ListRequest
+	(*ListReply)(nil),          // 35: weft.central.v1.ListReply
+	(*BoundPort)(nil),          // 36: weft.central.v1.BoundPort
+	(*HostReport)(nil),         // 37: weft.central.v1.HostReport
+	(*SyncRequest)(nil),        // 38: weft.central.v1.SyncRequest
+	(*SyncReply)(nil),          // 39: weft.central.v1.SyncReply
+	(*WhyRequest)(nil),         // 40: weft.central.v1.WhyRequest
+	(*WhyReply)(nil),           // 41: weft.central.v1.WhyReply
+	(*HostRevision)(nil),       // 42: weft.central.v1.HostRevision
+	(*StatusRequest)(nil),      // 43: weft.central.v1.StatusRequest
+	(*StatusReply)(nil),        // 44: weft.central.v1.StatusReply
+	(*Central)(nil),            // 45: weft.central.v1.Central
+	(*SaveRequest)(nil),        // 46: weft.central.v1.SaveRequest
+	(*SaveChunk)(nil),          // 47: weft.central.v1.SaveChunk
+	(*RevokeRequest)(nil),      // 48: weft.central.v1.RevokeRequest
+	(*RevokeReply)(nil),        // 49: weft.central.v1.RevokeReply
+	(*RevocationsRequest)(nil), // 50: weft.central.v1.RevocationsRequest
+	(*RevocationsReply)(nil),   // 51: weft.central.v1.RevocationsReply
+	(*InviteRequest)(nil),      // 52: weft.central.v1.InviteRequest
+	(*Invitation)(nil),         // 53: weft.central.v1.Invitation
+	(*EnrolRequest)(nil),       // 54: weft.central.v1.EnrolRequest
+	(*Enrolled)(nil),           // 55: weft.central.v1.Enrolled
 }
 var file_central_proto_depIdxs = []int32{
-	0,  // 0: weft.central.v1.NetView.net:type_name -> weft.central.v1.Net
-	1,  // 1: weft.central.v1.LocalPort.port:type_name -> weft.central.v1.Port
-	10, // 2: weft.central.v1.FromHost.hello:type_name -> weft.central.v1.Hello
-	12, // 3: weft.central.v1.FromHost.attach:type_name -> weft.central.v1.Attach
-	13, // 4: weft.central.v1.FromHost.detach:type_name -> weft.central.v1.Detach
-	14, // 5: weft.central.v1.FromHost.applied:type_name -> weft.central.v1.Applied
-	15, // 6: weft.central.v1.FromHost.question:type_name -> weft.central.v1.Question
-	16, // 7: weft.central.v1.FromHost.pull:type_name -> weft.central.v1.Pull
-	11, // 8: weft.central.v1.Hello.known:type_name -> weft.central.v1.NetDigest
-	15, // 9: weft.central.v1.Pull.questions:type_name -> weft.central.v1.Question
-	20, // 10: weft.central.v1.ToHost.reset:type_name -> weft.central.v1.NetReset
-	21, // 11: weft.central.v1.ToHost.update:type_name -> weft.central.v1.NetUpdate
-	22, // 12: weft.central.v1.ToHost.port:type_name -> weft.central.v1.PortUpdate
-	23, // 13: weft.central.v1.ToHost.answer:type_name -> weft.central.v1.Answer
-	24, // 14: weft.central.v1.ToHost.revision:type_name -> weft.central.v1.Revision
-	25, // 15: weft.central.v1.ToHost.refused:type_name -> weft.central.v1.Refused
-	19, // 16: weft.central.v1.ToHost.welcome:type_name -> weft.central.v1.Welcome
-	18, // 17: weft.central.v1.ToHost.batch:type_name -> weft.central.v1.Batch
-	17, // 18: weft.central.v1.Batch.messages:type_name -> weft.central.v1.ToHost
-	6,  // 19: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
-	7,  // 20: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
-	6,  // 21: weft.central.v1.NetUpdate.view:type_name -> weft.central.v1.NetView
-	7,  // 22: weft.central.v1.NetUpdate.places:type_name -> weft.central.v1.Place
-	8,  // 23: weft.central.v1.PortUpdate.ports:type_name -> weft.central.v1.LocalPort
-	7,  // 24: weft.central.v1.Answer.place:type_name -> weft.central.v1.Place
-	19, // 25: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
-	20, // 26: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
-	8,  // 27: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
-	29, // 28: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
-	0,  // 29: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
-	1,  // 30: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
-	2,  // 31: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
-	30, // 32: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
-	0,  // 33: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
-	1,  // 34: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
-	2,  // 35: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
-	35, // 36: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
-	36, // 37: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
-	3,  // 38: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
-	4,  // 39: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
-	1,  // 40: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
-	0,  // 41: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
-	35, // 42: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
-	41, // 43: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
-	44, // 44: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
-	5,  // 45: weft.central.v1.RevokeReply.revocation:type_name -> weft.central.v1.Revocation
-	5,  // 46: weft.central.v1.RevocationsReply.revocations:type_name -> weft.central.v1.Revocation
-	9,  // 47: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
-	37, // 48: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
-	27, // 49: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
-	31, // 50: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
-	33, // 51: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
-	37, // 52: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
-	39, // 53: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
-	42, // 54: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
-	45, // 55: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
-	51, // 56: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
-	47, // 57: weft.central.v1.Admin.Revoke:input_type -> weft.central.v1.RevokeRequest
-	49, // 58: weft.central.v1.Admin.Revocations:input_type -> weft.central.v1.RevocationsRequest
-	53, // 59: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
-	53, // 60: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
-	17, // 61: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
-	38, // 62: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
-	28, // 63: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
-	32, // 64: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
-	34, // 65: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
-	38, // 66: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
-	40, // 67: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
-	43, // 68: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
-	46, // 69: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
-	52, // 70: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
-	48, // 71: weft.central.v1.Admin.Revoke:output_type -> weft.central.v1.RevokeReply
-	50, // 72: weft.central.v1.Admin.Revocations:output_type -> weft.central.v1.RevocationsReply
-	54, // 73: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
-	54, // 74: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
-	61, // [61:75] is the sub-list for method output_type
-	47, // [47:61] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	1,  // 0: weft.central.v1.NetView.net:type_name -> weft.central.v1.Net
+	2,  // 1: weft.central.v1.LocalPort.port:type_name -> weft.central.v1.Port
+	11, // 2: weft.central.v1.FromHost.hello:type_name -> weft.central.v1.Hello
+	13, // 3: weft.central.v1.FromHost.attach:type_name -> weft.central.v1.Attach
+	14, // 4: weft.central.v1.FromHost.detach:type_name -> weft.central.v1.Detach
+	15, // 5: weft.central.v1.FromHost.applied:type_name -> weft.central.v1.Applied
+	16, // 6: weft.central.v1.FromHost.question:type_name -> weft.central.v1.Question
+	17, // 7: weft.central.v1.FromHost.pull:type_name -> weft.central.v1.Pull
+	12, // 8: weft.central.v1.Hello.known:type_name -> weft.central.v1.NetDigest
+	16, // 9: weft.central.v1.Pull.questions:type_name -> weft.central.v1.Question
+	21, // 10: weft.central.v1.ToHost.reset:type_name -> weft.central.v1.NetReset
+	22, // 11: weft.central.v1.ToHost.update:type_name -> weft.central.v1.NetUpdate
+	23, // 12: weft.central.v1.ToHost.port:type_name -> weft.central.v1.PortUpdate
+	24, // 13: weft.central.v1.ToHost.answer:type_name -> weft.central.v1.Answer
+	25, // 14: weft.central.v1.ToHost.revision:type_name -> weft.central.v1.Revision
+	26, // 15: weft.central.v1.ToHost.refused:type_name -> weft.central.v1.Refused
+	20, // 16: weft.central.v1.ToHost.welcome:type_name -> weft.central.v1.Welcome
+	19, // 17: weft.central.v1.ToHost.batch:type_name -> weft.central.v1.Batch
+	18, // 18: weft.central.v1.Batch.messages:type_name -> weft.central.v1.ToHost
+	7,  // 19: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
+	8,  // 20: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
+	7,  // 21: weft.central.v1.NetUpdate.view:type_name -> weft.central.v1.NetView
+	8,  // 22: weft.central.v1.NetUpdate.places:type_name -> weft.central.v1.Place
+	9,  // 23: weft.central.v1.PortUpdate.ports:type_name -> weft.central.v1.LocalPort
+	8,  // 24: weft.central.v1.Answer.place:type_name -> weft.central.v1.Place
+	0,  // 25: weft.central.v1.Answer.absence:type_name -> weft.central.v1.Absence
+	20, // 26: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
+	21, // 27: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
+	9,  // 28: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
+	30, // 29: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
+	1,  // 30: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
+	2,  // 31: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
+	3,  // 32: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
+	31, // 33: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
+	1,  // 34: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
+	2,  // 35: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
+	3,  // 36: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
+	36, // 37: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
+	37, // 38: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
+	4,  // 39: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
+	5,  // 40: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
+	2,  // 41: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
+	1,  // 42: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
+	36, // 43: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
+	42, // 44: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
+	45, // 45: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
+	6,  // 46: weft.central.v1.RevokeReply.revocation:type_name -> weft.central.v1.Revocation
+	6,  // 47: weft.central.v1.RevocationsReply.revocations:type_name -> weft.central.v1.Revocation
+	10, // 48: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
+	38, // 49: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
+	28, // 50: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
+	32, // 51: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
+	34, // 52: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
+	38, // 53: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
+	40, // 54: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
+	43, // 55: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
+	46, // 56: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
+	52, // 57: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
+	48, // 58: weft.central.v1.Admin.Revoke:input_type -> weft.central.v1.RevokeRequest
+	50, // 59: weft.central.v1.Admin.Revocations:input_type -> weft.central.v1.RevocationsRequest
+	54, // 60: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
+	54, // 61: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
+	18, // 62: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
+	39, // 63: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
+	29, // 64: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
+	33, // 65: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
+	35, // 66: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
+	39, // 67: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
+	41, // 68: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
+	44, // 69: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
+	47, // 70: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
+	53, // 71: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
+	49, // 72: weft.central.v1.Admin.Revoke:output_type -> weft.central.v1.RevokeReply
+	51, // 73: weft.central.v1.Admin.Revocations:output_type -> weft.central.v1.RevocationsReply
+	55, // 74: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
+	55, // 75: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
+	62, // [62:76] is the sub-list for method output_type
+	48, // [48:62] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_central_proto_init() }
@@ -4201,13 +4272,14 @@ func file_central_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_central_proto_rawDesc), len(file_central_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   4,
 		},
 		GoTypes:           file_central_proto_goTypes,
 		DependencyIndexes: file_central_proto_depIdxs,
+		EnumInfos:         file_central_proto_enumTypes,
 		MessageInfos:      file_central_proto_msgTypes,
 	}.Build()
 	File_central_proto = out.File

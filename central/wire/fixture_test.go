@@ -40,6 +40,7 @@ func fixtures() map[string]proto.Message {
 		"update":   &ToHost{Message: &ToHost_Update{Update: &NetUpdate{Net: "n1", Gone: true, View: reset.View, Places: reset.Places, Removed: []string{"p2"}, Joined: reset.Members, Left: reset.Members}}},
 		"ports":    &ToHost{Message: &ToHost_Port{Port: &PortUpdate{Ports: []*LocalPort{local}, Removed: []string{"p2"}}}},
 		"answer":   &ToHost{Message: &ToHost_Answer{Answer: &Answer{Number: 3, Place: place}}},
+		"absent":   &ToHost{Message: &ToHost_Answer{Answer: &Answer{Number: 3, Absence: Absence_ABSENCE_NOBODY}}},
 		"revision": &ToHost{Message: &ToHost_Revision{Revision: &Revision{Revision: 9, Report: true}}},
 		"refused":  &ToHost{Message: &ToHost_Refused{Refused: &Refused{Port: "p1", Why: "no"}}},
 	}

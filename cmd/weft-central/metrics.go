@@ -77,6 +77,7 @@ func (c *central) collectors() []prometheus.Collector {
 		{"rounds_total", "rounds of delivery", true, func(s hub.Stats) float64 { return float64(s.Rounds) }},
 		{"questions_total", "questions of hosts for addresses", true, func(s hub.Stats) float64 { return float64(s.Questions) }},
 		{"questions_refused_total", "questions beyond a host's limit", true, func(s hub.Stats) float64 { return float64(s.QuestionsRefused) }},
+		{"questions_late_total", "questions for absent addresses answered without the store", true, func(s hub.Stats) float64 { return float64(s.QuestionsLate) }},
 		{"interests", "addresses that hosts have asked for and whose changes they are sent", false, func(s hub.Stats) float64 { return float64(s.Interests) }},
 		{"lag_revisions", "revisions by which the slowest connected host is behind", false, func(s hub.Stats) float64 { return float64(s.Lag) }},
 		{"slow_sessions_total", "sessions ended because the host read too slowly", true, func(s hub.Stats) float64 { return float64(s.SlowSessions) }},

@@ -43,6 +43,7 @@ type Agent struct {
 	heard     map[string]bool // names of the ports that have sent a frame
 	questions questions
 	pulls     pulls
+	rechecks  rechecks
 	decoder   decoder
 	opening   bool                // true until the first Revision message of the session
 	outbox    chan *wire.FromHost // queue of messages to the hub; nil: no session
@@ -69,6 +70,8 @@ type Stats struct {
 	// room, or because the host sent too many pulls. Refused includes them.
 	PullsRefused  uint64
 	PullsAnswered uint64
+	Rechecks      uint64 // number of places that were asked for again
+	Stale         uint64 // number of places that were removed by a recheck: their address had gone
 	Received      uint64 // size of the hub's messages in bytes
 	Trouble       string // last error in one line; "": no error
 }
@@ -89,7 +92,7 @@ const (
 // New returns an agent of the switch sw.
 func New(config Config, sw Switch) *Agent {
 	return &Agent{config: config, sw: sw, state: newState(), pending: newBatch(), attached: map[string]bool{}, heard: map[string]bool{},
-		questions: newQuestions(), patience: 1,
+		questions: newQuestions(), rechecks: newRechecks(), patience: 1,
 		portsChanged: make(chan struct{}, 1), save: make(chan struct{}, 1)}
 }
 

@@ -125,7 +125,7 @@ func (qs *questions) none(q question, now time.Time) {
 }
 
 func (a *Agent) answer(m *wire.Answer, b *batch) {
-	if a.pulled(m.GetNumber(), b) {
+	if a.pulled(m.GetNumber(), b) || a.rechecked(m, b) {
 		return
 	}
 	w, ok := a.questions.take(m.GetNumber())
@@ -137,28 +137,5 @@ func (a *Agent) answer(m *wire.Answer, b *batch) {
 		b.unknown = append(b.unknown, UnknownAddress{VNI: n.vni(), MAC: w.question.mac, IP: w.question.ip})
 	default:
 		a.state.setPlace(n, &portPlace{m.GetPlace().GetPort(), placeOf(m.GetPlace())}, b)
-	}
-}
-
-// reask repeats all questions in a new session. Otherwise the session's hub would not
-// send changes of these addresses.
-func (a *Agent) reask() {
-	for id, n := range a.state.nets {
-		if !n.view.GetAsked() {
-			continue
-		}
-		for _, p := range n.places {
-			if p.host == a.state.host {
-				continue
-			}
-			qs := &a.questions
-			qs.next++
-			if !a.send(&wire.FromHost{Message: &wire.FromHost_Question{Question: &wire.Question{Number: qs.next, Net: id,
-				Of: &wire.Question_Mac{Mac: wire.MACBytes(p.mac)}}}}) {
-				return
-			}
-			qs.waiting[qs.next] = waiting{question{net: id, mac: p.mac}, "", time.Now()}
-			qs.ports[""]++
-		}
 	}
 }

@@ -87,7 +87,7 @@ func (a *Agent) begin(address string) chan *wire.FromHost {
 	a.outbox = out
 	a.stats.Central = address
 	clear(a.attached)
-	a.questions, a.pulls = newQuestions(), pulls{}
+	a.questions, a.pulls, a.rechecks = newQuestions(), pulls{}, newRechecks()
 	a.state.newSession()
 	a.opening = true
 	keys := a.keys()
@@ -105,7 +105,6 @@ func (a *Agent) begin(address string) chan *wire.FromHost {
 			a.send(attachOf(id, true))
 		}
 	}
-	a.reask()
 	return out
 }
 
@@ -140,6 +139,7 @@ func (a *Agent) receive(data rawMessage) (beat time.Duration, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stats.Received += uint64(len(data))
+	a.repeatRechecks()
 	f := fields{rest: data}
 	for f.next() {
 		if f.isBytes(fieldBatch) {
@@ -178,6 +178,7 @@ func (a *Agent) take(data []byte, beat *time.Duration) error {
 		r, err := a.decoder.reset(f.bytes)
 		if err == nil {
 			a.state.reset(r, a.pending)
+			a.recheckNet(r.view.GetNet().GetId())
 		}
 		return err
 	case f.isBytes(fieldUpdate):

@@ -105,7 +105,8 @@ func (c *Central) Run(ctx context.Context) {
 func (c *Central) Status() *api.Central {
 	s := c.agent.Stats()
 	return &api.Central{Address: s.Central, Connected: s.Connected, Revision: s.Revision, Nets: s.Nets, Addresses: s.Places,
-		Asked: s.Asked, Refused: s.Refused, Pulls: s.Pulls, PullsRefused: s.PullsRefused, PullsAnswered: s.PullsAnswered, ReceivedBytes: s.Received, Trouble: client.PlainText(s.Trouble)}
+		Asked: s.Asked, Refused: s.Refused, Pulls: s.Pulls, PullsRefused: s.PullsRefused, PullsAnswered: s.PullsAnswered,
+		Rechecks: s.Rechecks, Stale: s.Stale, ReceivedBytes: s.Received, Trouble: client.PlainText(s.Trouble)}
 }
 
 func (c *Central) renew(ctx context.Context) {

@@ -16,6 +16,7 @@ var (
 	metricCentralAddresses = describe("central_addresses", "Declared ports whose place the switch knows.")
 	metricCentralQuestions = describe("central_questions_total", "Questions for addresses, by result: asked, refused because the port asked too much.", "result")
 	metricCentralPulls     = describe("central_pulls_total", "Requests to send waiting addresses at once, by result: asked, answered, and questions refused because the switch asks too often.", "result")
+	metricCentralRechecks  = describe("central_rechecks_total", "Addresses of large networks that were asked for again after an interruption, by result: asked, stale if the address had gone.", "result")
 	metricCentralReceived  = describe("central_received_bytes_total", "Bytes of messages from weft-central.")
 )
 
@@ -38,5 +39,7 @@ func collectCentral(c *api.Central, metrics chan<- prometheus.Metric) {
 	counter(metrics, metricCentralPulls, float64(c.Pulls), "asked")
 	counter(metrics, metricCentralPulls, float64(c.PullsAnswered), "answered")
 	counter(metrics, metricCentralPulls, float64(c.PullsRefused), "refused")
+	counter(metrics, metricCentralRechecks, float64(c.Rechecks), "asked")
+	counter(metrics, metricCentralRechecks, float64(c.Stale), "stale")
 	counter(metrics, metricCentralReceived, float64(c.ReceivedBytes))
 }

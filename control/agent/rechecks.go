@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"slices"
+	"time"
+
+	"weft/central/wire"
+)
+
+// In a network that is asked, a hub sends a host the changes of an address only if the
+// host has asked for the address in the present session. The hub forgets the questions
+// when it sends the network again (wire.NetReset), which it does at the beginning of a
+// session. The agent then rechecks its places in the network: it asks for the address of
+// each, and removes the place if nobody has the address any more.
+//
+// Rechecks may be many: a host keeps places over restarts. The agent therefore sends a
+// further question only when one of recheckWindow questions is answered.
+
+const (
+	// recheckWindow limits the unanswered questions of rechecks. At the limit, the
+	// others wait.
+	recheckWindow = 256
+	// recheckPause is the pause before a place is rechecked again because the hub has
+	// refused the question or could not ask the store. The switch keeps the place
+	// meanwhile.
+	recheckPause = 5 * time.Second
+)
+
+// recheck is a question for the address of a known place.
+type recheck struct {
+	net, port string // ids
+	mac       uint64
+}
+
+// rechecks has the rechecks of a session.
+type rechecks struct {
+	due        []recheck // not sent yet
+	unanswered map[uint64]recheck
+	undecided  []recheck // become due at the time repeatAt
+	repeatAt   time.Time
+}
+
+func newRechecks() rechecks { return rechecks{unanswered: map[uint64]recheck{}} }
+
+// recheckNet rechecks all places of a network that is asked.
+func (a *Agent) recheckNet(id string) {
+	n := a.state.nets[id]
+	if n == nil || !n.view.GetAsked() {
+		return
+	}
+	ofNet := func(r recheck) bool { return r.net == id }
+	rs := &a.rechecks
+	rs.due = slices.DeleteFunc(rs.due, ofNet)
+	rs.undecided = slices.DeleteFunc(rs.undecided, ofNet)
+	for port, p := range n.places {
+		rs.due = append(rs.due, recheck{id, port, p.mac})
+	}
+	a.sendRechecks()
+}
+
+// sendRechecks sends the questions that are due.
+func (a *Agent) sendRechecks() {
+	rs := &a.rechecks
+	for len(rs.due) > 0 && len(rs.unanswered) < recheckWindow {
+		r := rs.due[len(rs.due)-1]
+		rs.due = rs.due[:len(rs.due)-1]
+		if p, known := a.placeOf(r); !known || p.mac != r.mac {
+			continue
+		}
+		q := question{net: r.net, mac: r.mac}
+		a.questions.next++
+		if !a.send(&wire.FromHost{Message: &wire.FromHost_Question{Question: q.message(a.questions.next)}}) {
+			return // the session ends
+		}
+		a.stats.Rechecks++
+		rs.unanswered[a.questions.next] = r
+	}
+	if len(rs.due) == 0 {
+		rs.due = nil // releases the array
+	}
+}
+
+// placeOf returns the place that r rechecks.
+func (a *Agent) placeOf(r recheck) (place, bool) {
+	n := a.state.nets[r.net]
+	if n == nil {
+		return place{}, false
+	}
+	p, known := n.places[r.port]
+	return p, known
+}
+
+// rechecked handles the answer to a recheck. It returns false if the number is
+// unknown.
+func (a *Agent) rechecked(m *wire.Answer, b *batch) bool {
+	rs := &a.rechecks
+	r, ok := rs.unanswered[m.GetNumber()]
+	if !ok {
+		return false
+	}
+	delete(rs.unanswered, m.GetNumber())
+	if p, known := a.placeOf(r); known && p.mac == r.mac {
+		a.decide(r, p, m, b)
+	}
+	a.sendRechecks()
+	return true
+}
+
+// decide applies the answer to the recheck of the place p.
+func (a *Agent) decide(r recheck, p place, m *wire.Answer, b *batch) {
+	n := a.state.nets[r.net]
+	found := m.GetPlace()
+	switch {
+	case found == nil && m.GetAbsence() == wire.Absence_ABSENCE_NOBODY:
+		a.stats.Stale++
+		a.state.removePlace(n, r.port, b)
+	case found == nil && m.GetAbsence() == wire.Absence_ABSENCE_UNSPECIFIED:
+		// of an earlier version: the address may still be there
+	case found == nil, found.GetPort() != r.port && found.GetGeneration() < p.generation:
+		// The hub is behind, or has not said anything.
+		if len(a.rechecks.undecided) == 0 {
+			a.rechecks.repeatAt = time.Now().Add(recheckPause)
+		}
+		a.rechecks.undecided = append(a.rechecks.undecided, r)
+	default:
+		if found.GetPort() != r.port { // the address has gone to another port
+			a.stats.Stale++
+			a.state.removePlace(n, r.port, b)
+		}
+		a.state.setPlace(n, &portPlace{found.GetPort(), placeOf(found)}, b)
+	}
+}
+
+// repeatRechecks makes undecided rechecks due after recheckPause. Each message of the
+// hub calls it, and the hub sends at least one in each interval that it promises
+// (wire.Welcome).
+func (a *Agent) repeatRechecks() {
+	rs := &a.rechecks
+	if len(rs.undecided) == 0 || time.Now().Before(rs.repeatAt) {
+		return
+	}
+	rs.due = append(rs.due, rs.undecided...)
+	rs.undecided = nil
+	a.sendRechecks()
+}
