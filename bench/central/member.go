@@ -75,6 +75,10 @@ func Serve(file string) error {
 	server := grpc.NewServer(append(hub.ServerOptions(), grpc.Creds(credentials.NewTLS(config)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}),
 		grpc.MaxRecvMsgSize(16<<20))...)
+	m.store.SetWaiting(m.hub.WaitingHost)
+	for i, p := range m.peers {
+		go m.followWaiting(ctx, c.Peers[i], p)
+	}
 	wire.RegisterHubServer(server, m.hub)
 	wire.RegisterAdminServer(server, m)
 	wire.RegisterPeerServer(server, &peerServer{hub: m.hub})
@@ -137,6 +141,20 @@ func (m *member) dialPeers(addresses []string, config *tls.Config) error {
 	return nil
 }
 
+// followWaiting does what admin.Service.FollowPeers does.
+func (m *member) followWaiting(ctx context.Context, address string, p wire.PeerClient) {
+	for ; ctx.Err() == nil; time.Sleep(time.Second) {
+		stream, err := p.Waiting(ctx, &wire.WaitingRequest{})
+		for err == nil {
+			var ports *wire.WaitingPorts
+			if ports, err = stream.Recv(); err == nil {
+				m.hub.NoteWaiting(address, ports.GetPorts())
+			}
+		}
+		m.hub.ForgetWaiting(address)
+	}
+}
+
 func (m *member) Apply(ctx context.Context, r *wire.ChangeRequest) (*wire.ChangeReply, error) {
 	revision, err := m.store.Apply(ctx, r)
 	var refused *store.Refused
@@ -184,4 +202,8 @@ type peerServer struct {
 func (p *peerServer) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncReply, error) {
 	hosts, err := p.hub.Sync(ctx, r.GetRevision())
 	return &wire.SyncReply{Revision: r.GetRevision(), Hosts: uint32(len(hosts))}, err
+}
+
+func (p *peerServer) Waiting(_ *wire.WaitingRequest, stream wire.Peer_WaitingServer) error {
+	return p.hub.AnnounceWaiting(stream.Context(), stream.Send)
 }

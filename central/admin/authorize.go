@@ -26,6 +26,7 @@ var mayCall = map[string][]pki.Role{
 	wire.Hub_Follow_FullMethodName:        {pki.Host},
 	wire.Peer_Sync_FullMethodName:         {pki.Central},
 	wire.Peer_Sessions_FullMethodName:     {pki.Central},
+	wire.Peer_Waiting_FullMethodName:      {pki.Central},
 	wire.Admin_Apply_FullMethodName:       {pki.Admin},
 	wire.Admin_List_FullMethodName:        {pki.Admin, pki.Reader},
 	wire.Admin_Sync_FullMethodName:        {pki.Admin, pki.Reader},

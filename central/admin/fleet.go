@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"google.golang.org/grpc"
+
 	"weft/central/store"
 	"weft/central/wire"
 )
@@ -25,6 +27,11 @@ func (p *peers) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncReply,
 // Sessions implements wire.PeerServer.
 func (p *peers) Sessions(context.Context, *wire.SessionsRequest) (*wire.SessionsReply, error) {
 	return &wire.SessionsReply{Sessions: p.s.Hub.Sessions()}, nil
+}
+
+// Waiting implements wire.PeerServer.
+func (p *peers) Waiting(_ *wire.WaitingRequest, stream grpc.ServerStreamingServer[wire.WaitingPorts]) error {
+	return failure(p.s.Hub.AnnounceWaiting(stream.Context(), stream.Send))
 }
 
 // ask calls local for this central and remote for each of the other centrals,

@@ -57,9 +57,13 @@ type Hub struct {
 	fences   []fenced
 	opened   int // sessions opened so far
 
+	announcers map[*announcer]struct{}
+	elsewhere  map[string]elsewhere // by the name or id with which a host reports a port
+
 	changed   chan struct{} // wakes deliver
 	fenceWake chan struct{} // wakes catchUp
 	advanced  chan struct{} // tells catchUp of a new revision
+	stopping  chan struct{} // closed when Run ends
 
 	// MoveGrace is the time for which a moved port stays on its old host, so that the
 	// old host forwards the frames that still arrive there. The caller sets it before
@@ -84,6 +88,7 @@ type Stats struct {
 	QuestionsLate                          uint64 // answers ABSENCE_LATE
 	Unknown                                uint64 // messages of hosts of a kind that this version does not know
 	SlowSessions, Refused, Rounds          uint64
+	WaitingDropped                         uint64 // undeclared ports beyond maxAnnounced or maxElsewhere
 	// Lag is the number of revisions by which the slowest connected host is behind the
 	// hub. Hosts report what they have applied every few seconds.
 	Lag int64
@@ -94,8 +99,9 @@ type Stats struct {
 func New(s Store, identify func(ctx context.Context) (name string, err error), log *slog.Logger) *Hub {
 	h := &Hub{store: s, identify: identify, log: log, fleet: newFleet(), sessions: map[string]*session{},
 		attached: map[string]sessionSet{}, ready: make(chan struct{}), waiting: map[*syncWait]struct{}{},
+		announcers: map[*announcer]struct{}{}, elsewhere: map[string]elsewhere{},
 		changed: make(chan struct{}, 1), MoveGrace: DefaultMoveGrace,
-		fenceWake: make(chan struct{}, 1), advanced: make(chan struct{}, 1)}
+		fenceWake: make(chan struct{}, 1), advanced: make(chan struct{}, 1), stopping: make(chan struct{})}
 	h.binder = newBinder(s, h.refuse, log)
 	return h
 }
@@ -200,6 +206,7 @@ func (s *sink) Progress(revision int64) {
 func (h *Hub) take(revision int64, objects []store.Object) {
 	for i := range objects {
 		h.fleet.apply(&objects[i])
+		h.endWaiting(&objects[i])
 	}
 	h.revision = revision
 	h.wake()
@@ -223,6 +230,7 @@ func (h *Hub) deliver(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			close(h.stopping)
 			h.mu.Lock()
 			for _, s := range h.sessions {
 				s.close(errStopping)

@@ -180,6 +180,7 @@ func (h *Hub) end(s *session) {
 func (h *Hub) detachAll(s *session) {
 	s.behind = false // it takes no turn of the pacer any more
 	for key := range s.keys {
+		h.announce(key, s, true)
 		h.unindex(s, key)
 	}
 	for p := range s.own {
@@ -243,6 +244,9 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 
 // attach records that the host has a port with the name or id in the argument key.
 func (h *Hub) attach(s *session, key string, heard bool) {
+	if _, known := s.keys[key]; !known {
+		h.announce(key, s, false)
+	}
 	s.keys[key] = s.keys[key] || heard
 	set := h.attached[key]
 	set.add(s)
@@ -254,6 +258,9 @@ func (h *Hub) attach(s *session, key string, heard bool) {
 
 func (h *Hub) detach(s *session, key string) {
 	p := h.portBy(key)
+	if _, known := s.keys[key]; known {
+		h.announce(key, s, true)
+	}
 	delete(s.keys, key)
 	h.unindex(s, key)
 	if p == nil {

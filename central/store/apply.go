@@ -122,6 +122,10 @@ func (a *applying) try(ctx context.Context) (int64, error) {
 	if err != nil || done != 0 {
 		return done, err
 	}
+	bound, err := v.bindWaiting(ctx, a.objects)
+	if err != nil {
+		return 0, err
+	}
 	changes, ifs := v.changes(), v.unchanged()
 	size := 0
 	for _, c := range changes {
@@ -156,6 +160,7 @@ func (a *applying) try(ctx context.Context) (int64, error) {
 	case !r.Succeeded:
 		return 0, errConflict
 	}
+	s.boundAtOnce.Add(uint64(bound))
 	return r.Header.Revision, nil
 }
 

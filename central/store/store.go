@@ -66,6 +66,8 @@ type Store struct {
 	// waiting says since when a large request of another store makes no progress.
 	waiting writerSeen
 
+	waitingHost func(p *wire.Port) (host string) // see SetWaiting; nil: none known
+	boundAtOnce atomic.Uint64
 	undecodable atomic.Uint64
 }
 

@@ -2053,6 +2053,146 @@ func (x *HostState) GetPorts() []*LocalPort {
 	return nil
 }
 
+type WaitingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitingRequest) Reset() {
+	*x = WaitingRequest{}
+	mi := &file_central_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitingRequest) ProtoMessage() {}
+
+func (x *WaitingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitingRequest.ProtoReflect.Descriptor instead.
+func (*WaitingRequest) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{27}
+}
+
+type WaitingPorts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ports         []*WaitingPort         `protobuf:"bytes,1,rep,name=ports,proto3" json:"ports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitingPorts) Reset() {
+	*x = WaitingPorts{}
+	mi := &file_central_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitingPorts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitingPorts) ProtoMessage() {}
+
+func (x *WaitingPorts) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitingPorts.ProtoReflect.Descriptor instead.
+func (*WaitingPorts) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *WaitingPorts) GetPorts() []*WaitingPort {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+type WaitingPort struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`    // name or id under which the host has the port
+	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`  // id
+	Gone          bool                   `protobuf:"varint,3,opt,name=gone,proto3" json:"gone,omitempty"` // the host does not have the port any more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitingPort) Reset() {
+	*x = WaitingPort{}
+	mi := &file_central_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitingPort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitingPort) ProtoMessage() {}
+
+func (x *WaitingPort) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitingPort.ProtoReflect.Descriptor instead.
+func (*WaitingPort) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *WaitingPort) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *WaitingPort) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *WaitingPort) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
+}
+
 type SessionsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2061,7 +2201,7 @@ type SessionsRequest struct {
 
 func (x *SessionsRequest) Reset() {
 	*x = SessionsRequest{}
-	mi := &file_central_proto_msgTypes[27]
+	mi := &file_central_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2213,7 @@ func (x *SessionsRequest) String() string {
 func (*SessionsRequest) ProtoMessage() {}
 
 func (x *SessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[27]
+	mi := &file_central_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2226,7 @@ func (x *SessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionsRequest.ProtoReflect.Descriptor instead.
 func (*SessionsRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{27}
+	return file_central_proto_rawDescGZIP(), []int{30}
 }
 
 type SessionsReply struct {
@@ -2098,7 +2238,7 @@ type SessionsReply struct {
 
 func (x *SessionsReply) Reset() {
 	*x = SessionsReply{}
-	mi := &file_central_proto_msgTypes[28]
+	mi := &file_central_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2250,7 @@ func (x *SessionsReply) String() string {
 func (*SessionsReply) ProtoMessage() {}
 
 func (x *SessionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[28]
+	mi := &file_central_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2263,7 @@ func (x *SessionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionsReply.ProtoReflect.Descriptor instead.
 func (*SessionsReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{28}
+	return file_central_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SessionsReply) GetSessions() []*SessionInfo {
@@ -2145,7 +2285,7 @@ type SessionInfo struct {
 
 func (x *SessionInfo) Reset() {
 	*x = SessionInfo{}
-	mi := &file_central_proto_msgTypes[29]
+	mi := &file_central_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +2297,7 @@ func (x *SessionInfo) String() string {
 func (*SessionInfo) ProtoMessage() {}
 
 func (x *SessionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[29]
+	mi := &file_central_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +2310,7 @@ func (x *SessionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionInfo.ProtoReflect.Descriptor instead.
 func (*SessionInfo) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{29}
+	return file_central_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SessionInfo) GetHost() string {
@@ -2219,7 +2359,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_central_proto_msgTypes[30]
+	mi := &file_central_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2371,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[30]
+	mi := &file_central_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2384,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{30}
+	return file_central_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Change) GetChange() isChange_Change {
@@ -2361,7 +2501,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_central_proto_msgTypes[31]
+	mi := &file_central_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2373,7 +2513,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[31]
+	mi := &file_central_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2386,7 +2526,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{31}
+	return file_central_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ChangeRequest) GetId() string {
@@ -2419,7 +2559,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_central_proto_msgTypes[32]
+	mi := &file_central_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2571,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[32]
+	mi := &file_central_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2584,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{32}
+	return file_central_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ChangeReply) GetRevision() int64 {
@@ -2469,7 +2609,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_central_proto_msgTypes[33]
+	mi := &file_central_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2481,7 +2621,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[33]
+	mi := &file_central_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2494,7 +2634,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{33}
+	return file_central_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListRequest) GetNets() bool {
@@ -2553,7 +2693,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_central_proto_msgTypes[34]
+	mi := &file_central_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2705,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[34]
+	mi := &file_central_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2718,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{34}
+	return file_central_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListReply) GetRevision() int64 {
@@ -2633,7 +2773,7 @@ type BoundPort struct {
 
 func (x *BoundPort) Reset() {
 	*x = BoundPort{}
-	mi := &file_central_proto_msgTypes[35]
+	mi := &file_central_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2785,7 @@ func (x *BoundPort) String() string {
 func (*BoundPort) ProtoMessage() {}
 
 func (x *BoundPort) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[35]
+	mi := &file_central_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2798,7 @@ func (x *BoundPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoundPort.ProtoReflect.Descriptor instead.
 func (*BoundPort) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{35}
+	return file_central_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BoundPort) GetBind() *Bind {
@@ -2686,7 +2826,7 @@ type HostReport struct {
 
 func (x *HostReport) Reset() {
 	*x = HostReport{}
-	mi := &file_central_proto_msgTypes[36]
+	mi := &file_central_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2698,7 +2838,7 @@ func (x *HostReport) String() string {
 func (*HostReport) ProtoMessage() {}
 
 func (x *HostReport) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[36]
+	mi := &file_central_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2711,7 +2851,7 @@ func (x *HostReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostReport.ProtoReflect.Descriptor instead.
 func (*HostReport) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{36}
+	return file_central_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HostReport) GetStatus() *HostStatus {
@@ -2745,7 +2885,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_central_proto_msgTypes[37]
+	mi := &file_central_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2757,7 +2897,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[37]
+	mi := &file_central_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2770,7 +2910,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{37}
+	return file_central_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SyncRequest) GetRevision() int64 {
@@ -2798,7 +2938,7 @@ type SyncReply struct {
 
 func (x *SyncReply) Reset() {
 	*x = SyncReply{}
-	mi := &file_central_proto_msgTypes[38]
+	mi := &file_central_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2810,7 +2950,7 @@ func (x *SyncReply) String() string {
 func (*SyncReply) ProtoMessage() {}
 
 func (x *SyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[38]
+	mi := &file_central_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2823,7 +2963,7 @@ func (x *SyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
 func (*SyncReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{38}
+	return file_central_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SyncReply) GetRevision() int64 {
@@ -2856,7 +2996,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_central_proto_msgTypes[39]
+	mi := &file_central_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2868,7 +3008,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[39]
+	mi := &file_central_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2881,7 +3021,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{39}
+	return file_central_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WhyRequest) GetPort() string {
@@ -2906,7 +3046,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_central_proto_msgTypes[40]
+	mi := &file_central_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3058,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[40]
+	mi := &file_central_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3071,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{40}
+	return file_central_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WhyReply) GetPort() *Port {
@@ -2994,7 +3134,7 @@ type HostRevision struct {
 
 func (x *HostRevision) Reset() {
 	*x = HostRevision{}
-	mi := &file_central_proto_msgTypes[41]
+	mi := &file_central_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3006,7 +3146,7 @@ func (x *HostRevision) String() string {
 func (*HostRevision) ProtoMessage() {}
 
 func (x *HostRevision) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[41]
+	mi := &file_central_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3019,7 +3159,7 @@ func (x *HostRevision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRevision.ProtoReflect.Descriptor instead.
 func (*HostRevision) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{41}
+	return file_central_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HostRevision) GetHost() string {
@@ -3051,7 +3191,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_central_proto_msgTypes[42]
+	mi := &file_central_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3063,7 +3203,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[42]
+	mi := &file_central_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3076,7 +3216,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{42}
+	return file_central_proto_rawDescGZIP(), []int{45}
 }
 
 type StatusReply struct {
@@ -3096,7 +3236,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_central_proto_msgTypes[43]
+	mi := &file_central_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3108,7 +3248,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[43]
+	mi := &file_central_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3121,7 +3261,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{43}
+	return file_central_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StatusReply) GetCentrals() []*Central {
@@ -3201,7 +3341,7 @@ type Central struct {
 
 func (x *Central) Reset() {
 	*x = Central{}
-	mi := &file_central_proto_msgTypes[44]
+	mi := &file_central_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3213,7 +3353,7 @@ func (x *Central) String() string {
 func (*Central) ProtoMessage() {}
 
 func (x *Central) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[44]
+	mi := &file_central_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3226,7 +3366,7 @@ func (x *Central) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Central.ProtoReflect.Descriptor instead.
 func (*Central) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{44}
+	return file_central_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Central) GetName() string {
@@ -3279,7 +3419,7 @@ type SaveRequest struct {
 
 func (x *SaveRequest) Reset() {
 	*x = SaveRequest{}
-	mi := &file_central_proto_msgTypes[45]
+	mi := &file_central_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3291,7 +3431,7 @@ func (x *SaveRequest) String() string {
 func (*SaveRequest) ProtoMessage() {}
 
 func (x *SaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[45]
+	mi := &file_central_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3304,7 +3444,7 @@ func (x *SaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveRequest.ProtoReflect.Descriptor instead.
 func (*SaveRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{45}
+	return file_central_proto_rawDescGZIP(), []int{48}
 }
 
 type SaveChunk struct {
@@ -3316,7 +3456,7 @@ type SaveChunk struct {
 
 func (x *SaveChunk) Reset() {
 	*x = SaveChunk{}
-	mi := &file_central_proto_msgTypes[46]
+	mi := &file_central_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3468,7 @@ func (x *SaveChunk) String() string {
 func (*SaveChunk) ProtoMessage() {}
 
 func (x *SaveChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[46]
+	mi := &file_central_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3481,7 @@ func (x *SaveChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveChunk.ProtoReflect.Descriptor instead.
 func (*SaveChunk) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{46}
+	return file_central_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SaveChunk) GetData() []byte {
@@ -3365,7 +3505,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_central_proto_msgTypes[47]
+	mi := &file_central_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3377,7 +3517,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[47]
+	mi := &file_central_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3390,7 +3530,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{47}
+	return file_central_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RevokeRequest) GetSerial() string {
@@ -3430,7 +3570,7 @@ type RevokeReply struct {
 
 func (x *RevokeReply) Reset() {
 	*x = RevokeReply{}
-	mi := &file_central_proto_msgTypes[48]
+	mi := &file_central_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3442,7 +3582,7 @@ func (x *RevokeReply) String() string {
 func (*RevokeReply) ProtoMessage() {}
 
 func (x *RevokeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[48]
+	mi := &file_central_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3455,7 +3595,7 @@ func (x *RevokeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeReply.ProtoReflect.Descriptor instead.
 func (*RevokeReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{48}
+	return file_central_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RevokeReply) GetRevocation() *Revocation {
@@ -3473,7 +3613,7 @@ type RevocationsRequest struct {
 
 func (x *RevocationsRequest) Reset() {
 	*x = RevocationsRequest{}
-	mi := &file_central_proto_msgTypes[49]
+	mi := &file_central_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3625,7 @@ func (x *RevocationsRequest) String() string {
 func (*RevocationsRequest) ProtoMessage() {}
 
 func (x *RevocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[49]
+	mi := &file_central_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3638,7 @@ func (x *RevocationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevocationsRequest.ProtoReflect.Descriptor instead.
 func (*RevocationsRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{49}
+	return file_central_proto_rawDescGZIP(), []int{52}
 }
 
 type RevocationsReply struct {
@@ -3510,7 +3650,7 @@ type RevocationsReply struct {
 
 func (x *RevocationsReply) Reset() {
 	*x = RevocationsReply{}
-	mi := &file_central_proto_msgTypes[50]
+	mi := &file_central_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3522,7 +3662,7 @@ func (x *RevocationsReply) String() string {
 func (*RevocationsReply) ProtoMessage() {}
 
 func (x *RevocationsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[50]
+	mi := &file_central_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3535,7 +3675,7 @@ func (x *RevocationsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevocationsReply.ProtoReflect.Descriptor instead.
 func (*RevocationsReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{50}
+	return file_central_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RevocationsReply) GetRevocations() []*Revocation {
@@ -3556,7 +3696,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_central_proto_msgTypes[51]
+	mi := &file_central_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3568,7 +3708,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[51]
+	mi := &file_central_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3581,7 +3721,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{51}
+	return file_central_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *InviteRequest) GetRole() string {
@@ -3614,7 +3754,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_central_proto_msgTypes[52]
+	mi := &file_central_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3626,7 +3766,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[52]
+	mi := &file_central_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3639,7 +3779,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{52}
+	return file_central_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Invitation) GetToken() string {
@@ -3660,7 +3800,7 @@ type EnrolRequest struct {
 
 func (x *EnrolRequest) Reset() {
 	*x = EnrolRequest{}
-	mi := &file_central_proto_msgTypes[53]
+	mi := &file_central_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3672,7 +3812,7 @@ func (x *EnrolRequest) String() string {
 func (*EnrolRequest) ProtoMessage() {}
 
 func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[53]
+	mi := &file_central_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3685,7 +3825,7 @@ func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnrolRequest.ProtoReflect.Descriptor instead.
 func (*EnrolRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{53}
+	return file_central_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *EnrolRequest) GetToken() string {
@@ -3723,7 +3863,7 @@ type Enrolled struct {
 
 func (x *Enrolled) Reset() {
 	*x = Enrolled{}
-	mi := &file_central_proto_msgTypes[54]
+	mi := &file_central_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3735,7 +3875,7 @@ func (x *Enrolled) String() string {
 func (*Enrolled) ProtoMessage() {}
 
 func (x *Enrolled) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[54]
+	mi := &file_central_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3748,7 +3888,7 @@ func (x *Enrolled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Enrolled.ProtoReflect.Descriptor instead.
 func (*Enrolled) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{54}
+	return file_central_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Enrolled) GetCertificate() []byte {
@@ -3925,7 +4065,14 @@ const file_central_proto_rawDesc = "" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x122\n" +
 	"\awelcome\x18\x02 \x01(\v2\x18.weft.central.v1.WelcomeR\awelcome\x12-\n" +
 	"\x04nets\x18\x03 \x03(\v2\x19.weft.central.v1.NetResetR\x04nets\x120\n" +
-	"\x05ports\x18\x04 \x03(\v2\x1a.weft.central.v1.LocalPortR\x05ports\"\x11\n" +
+	"\x05ports\x18\x04 \x03(\v2\x1a.weft.central.v1.LocalPortR\x05ports\"\x10\n" +
+	"\x0eWaitingRequest\"B\n" +
+	"\fWaitingPorts\x122\n" +
+	"\x05ports\x18\x01 \x03(\v2\x1c.weft.central.v1.WaitingPortR\x05ports\"G\n" +
+	"\vWaitingPort\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12\x12\n" +
+	"\x04gone\x18\x03 \x01(\bR\x04gone\"\x11\n" +
 	"\x0fSessionsRequest\"I\n" +
 	"\rSessionsReply\x128\n" +
 	"\bsessions\x18\x01 \x03(\v2\x1c.weft.central.v1.SessionInfoR\bsessions\"o\n" +
@@ -4058,10 +4205,11 @@ const file_central_proto_rawDesc = "" +
 	"\x0fABSENCE_REFUSED\x10\x02\x12\x10\n" +
 	"\fABSENCE_LATE\x10\x032G\n" +
 	"\x03Hub\x12@\n" +
-	"\x06Follow\x12\x19.weft.central.v1.FromHost\x1a\x17.weft.central.v1.ToHost(\x010\x012\x96\x01\n" +
+	"\x06Follow\x12\x19.weft.central.v1.FromHost\x1a\x17.weft.central.v1.ToHost(\x010\x012\xe3\x01\n" +
 	"\x04Peer\x12@\n" +
 	"\x04Sync\x12\x1c.weft.central.v1.SyncRequest\x1a\x1a.weft.central.v1.SyncReply\x12L\n" +
-	"\bSessions\x12 .weft.central.v1.SessionsRequest\x1a\x1e.weft.central.v1.SessionsReply2\x85\x05\n" +
+	"\bSessions\x12 .weft.central.v1.SessionsRequest\x1a\x1e.weft.central.v1.SessionsReply\x12K\n" +
+	"\aWaiting\x12\x1f.weft.central.v1.WaitingRequest\x1a\x1d.weft.central.v1.WaitingPorts0\x012\x85\x05\n" +
 	"\x05Admin\x12E\n" +
 	"\x05Apply\x12\x1e.weft.central.v1.ChangeRequest\x1a\x1c.weft.central.v1.ChangeReply\x12B\n" +
 	"\x04List\x12\x1c.weft.central.v1.ListRequest\x1a\x1a.weft.central.v1.ListReply0\x01\x12@\n" +
@@ -4089,7 +4237,7 @@ func file_central_proto_rawDescGZIP() []byte {
 }
 
 var file_central_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_central_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_central_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_central_proto_goTypes = []any{
 	(Absence)(0),               // 0: weft.central.v1.Absence
 	(*Net)(nil),                // 1: weft.central.v1.Net
@@ -4119,34 +4267,37 @@ var file_central_proto_goTypes = []any{
 	(*Revision)(nil),           // 25: weft.central.v1.Revision
 	(*Refused)(nil),            // 26: weft.central.v1.Refused
 	(*HostState)(nil),          // 27: weft.central.v1.HostState
-	(*SessionsRequest)(nil),    // 28: weft.central.v1.SessionsRequest
-	(*SessionsReply)(nil),      // 29: weft.central.v1.SessionsReply
-	(*SessionInfo)(nil),        // 30: weft.central.v1.SessionInfo
-	(*Change)(nil),             // 31: weft.central.v1.Change
-	(*ChangeRequest)(nil),      // 32: weft.central.v1.ChangeRequest
-	(*ChangeReply)(nil),        // 33: weft.central.v1.ChangeReply
-	(*ListRequest)(nil),        // 34: weft.central.v1.ListRequest
-	(*ListReply)(nil),          // 35: weft.central.v1.ListReply
-	(*BoundPort)(nil),          // 36: weft.central.v1.BoundPort
-	(*HostReport)(nil),         // 37: weft.central.v1.HostReport
-	(*SyncRequest)(nil),        // 38: weft.central.v1.SyncRequest
-	(*SyncReply)(nil),          // 39: weft.central.v1.SyncReply
-	(*WhyRequest)(nil),         // 40: weft.central.v1.WhyRequest
-	(*WhyReply)(nil),           // 41: weft.central.v1.WhyReply
-	(*HostRevision)(nil),       // 42: weft.central.v1.HostRevision
-	(*StatusRequest)(nil),      // 43: weft.central.v1.StatusRequest
-	(*StatusReply)(nil),        // 44: weft.central.v1.StatusReply
-	(*Central)(nil),            // 45: weft.central.v1.Central
-	(*SaveRequest)(nil),        // 46: weft.central.v1.SaveRequest
-	(*SaveChunk)(nil),          // 47: weft.central.v1.SaveChunk
-	(*RevokeRequest)(nil),      // 48: weft.central.v1.RevokeRequest
-	(*RevokeReply)(nil),        // 49: weft.central.v1.RevokeReply
-	(*RevocationsRequest)(nil), // 50: weft.central.v1.RevocationsRequest
-	(*RevocationsReply)(nil),   // 51: weft.central.v1.RevocationsReply
-	(*InviteRequest)(nil),      // 52: weft.central.v1.InviteRequest
-	(*Invitation)(nil),         // 53: weft.central.v1.Invitation
-	(*EnrolRequest)(nil),       // 54: weft.central.v1.EnrolRequest
-	(*Enrolled)(nil),           // 55: weft.central.v1.Enrolled
+	(*WaitingRequest)(nil),     // 28: weft.central.v1.WaitingRequest
+	(*WaitingPorts)(nil),       // 29: weft.central.v1.WaitingPorts
+	(*WaitingPort)(nil),        // 30: weft.central.v1.WaitingPort
+	(*SessionsRequest)(nil),    // 31: weft.central.v1.SessionsRequest
+	(*SessionsReply)(nil),      // 32: weft.central.v1.SessionsReply
+	(*SessionInfo)(nil),        // 33: weft.central.v1.SessionInfo
+	(*Change)(nil),             // 34: weft.central.v1.Change
+	(*ChangeRequest)(nil),      // 35: weft.central.v1.ChangeRequest
+	(*ChangeReply)(nil),        // 36: weft.central.v1.ChangeReply
+	(*ListRequest)(nil),        // 37: weft.central.v1.ListRequest
+	(*ListReply)(nil),          // 38: weft.central.v1.ListReply
+	(*BoundPort)(nil),          // 39: weft.central.v1.BoundPort
+	(*HostReport)(nil),         // 40: weft.central.v1.HostReport
+	(*SyncRequest)(nil),        // 41: weft.central.v1.SyncRequest
+	(*SyncReply)(nil),          // 42: weft.central.v1.SyncReply
+	(*WhyRequest)(nil),         // 43: weft.central.v1.WhyRequest
+	(*WhyReply)(nil),           // 44: weft.central.v1.WhyReply
+	(*HostRevision)(nil),       // 45: weft.central.v1.HostRevision
+	(*StatusRequest)(nil),      // 46: weft.central.v1.StatusRequest
+	(*StatusReply)(nil),        // 47: weft.central.v1.StatusReply
+	(*Central)(nil),            // 48: weft.central.v1.Central
+	(*SaveRequest)(nil),        // 49: weft.central.v1.SaveRequest
+	(*SaveChunk)(nil),          // 50: weft.central.v1.SaveChunk
+	(*RevokeRequest)(nil),      // 51: weft.central.v1.RevokeRequest
+	(*RevokeReply)(nil),        // 52: weft.central.v1.RevokeReply
+	(*RevocationsRequest)(nil), // 53: weft.central.v1.RevocationsRequest
+	(*RevocationsReply)(nil),   // 54: weft.central.v1.RevocationsReply
+	(*InviteRequest)(nil),      // 55: weft.central.v1.InviteRequest
+	(*Invitation)(nil),         // 56: weft.central.v1.Invitation
+	(*EnrolRequest)(nil),       // 57: weft.central.v1.EnrolRequest
+	(*Enrolled)(nil),           // 58: weft.central.v1.Enrolled
 }
 var file_central_proto_depIdxs = []int32{
 	1,  // 0: weft.central.v1.NetView.net:type_name -> weft.central.v1.Net
@@ -4178,58 +4329,61 @@ var file_central_proto_depIdxs = []int32{
 	20, // 26: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
 	21, // 27: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
 	9,  // 28: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
-	30, // 29: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
-	1,  // 30: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
-	2,  // 31: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
-	3,  // 32: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
-	31, // 33: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
-	1,  // 34: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
-	2,  // 35: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
-	3,  // 36: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
-	36, // 37: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
-	37, // 38: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
-	4,  // 39: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
-	5,  // 40: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
-	2,  // 41: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
-	1,  // 42: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
-	36, // 43: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
-	42, // 44: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
-	45, // 45: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
-	6,  // 46: weft.central.v1.RevokeReply.revocation:type_name -> weft.central.v1.Revocation
-	6,  // 47: weft.central.v1.RevocationsReply.revocations:type_name -> weft.central.v1.Revocation
-	10, // 48: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
-	38, // 49: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
-	28, // 50: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
-	32, // 51: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
-	34, // 52: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
-	38, // 53: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
-	40, // 54: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
-	43, // 55: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
-	46, // 56: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
-	52, // 57: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
-	48, // 58: weft.central.v1.Admin.Revoke:input_type -> weft.central.v1.RevokeRequest
-	50, // 59: weft.central.v1.Admin.Revocations:input_type -> weft.central.v1.RevocationsRequest
-	54, // 60: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
-	54, // 61: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
-	18, // 62: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
-	39, // 63: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
-	29, // 64: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
-	33, // 65: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
-	35, // 66: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
-	39, // 67: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
-	41, // 68: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
-	44, // 69: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
-	47, // 70: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
-	53, // 71: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
-	49, // 72: weft.central.v1.Admin.Revoke:output_type -> weft.central.v1.RevokeReply
-	51, // 73: weft.central.v1.Admin.Revocations:output_type -> weft.central.v1.RevocationsReply
-	55, // 74: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
-	55, // 75: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
-	62, // [62:76] is the sub-list for method output_type
-	48, // [48:62] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	30, // 29: weft.central.v1.WaitingPorts.ports:type_name -> weft.central.v1.WaitingPort
+	33, // 30: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
+	1,  // 31: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
+	2,  // 32: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
+	3,  // 33: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
+	34, // 34: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
+	1,  // 35: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
+	2,  // 36: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
+	3,  // 37: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
+	39, // 38: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
+	40, // 39: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
+	4,  // 40: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
+	5,  // 41: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
+	2,  // 42: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
+	1,  // 43: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
+	39, // 44: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
+	45, // 45: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
+	48, // 46: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
+	6,  // 47: weft.central.v1.RevokeReply.revocation:type_name -> weft.central.v1.Revocation
+	6,  // 48: weft.central.v1.RevocationsReply.revocations:type_name -> weft.central.v1.Revocation
+	10, // 49: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
+	41, // 50: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
+	31, // 51: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
+	28, // 52: weft.central.v1.Peer.Waiting:input_type -> weft.central.v1.WaitingRequest
+	35, // 53: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
+	37, // 54: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
+	41, // 55: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
+	43, // 56: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
+	46, // 57: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
+	49, // 58: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
+	55, // 59: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
+	51, // 60: weft.central.v1.Admin.Revoke:input_type -> weft.central.v1.RevokeRequest
+	53, // 61: weft.central.v1.Admin.Revocations:input_type -> weft.central.v1.RevocationsRequest
+	57, // 62: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
+	57, // 63: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
+	18, // 64: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
+	42, // 65: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
+	32, // 66: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
+	29, // 67: weft.central.v1.Peer.Waiting:output_type -> weft.central.v1.WaitingPorts
+	36, // 68: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
+	38, // 69: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
+	42, // 70: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
+	44, // 71: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
+	47, // 72: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
+	50, // 73: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
+	56, // 74: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
+	52, // 75: weft.central.v1.Admin.Revoke:output_type -> weft.central.v1.RevokeReply
+	54, // 76: weft.central.v1.Admin.Revocations:output_type -> weft.central.v1.RevocationsReply
+	58, // 77: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
+	58, // 78: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
+	64, // [64:79] is the sub-list for method output_type
+	49, // [49:64] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_central_proto_init() }
@@ -4259,7 +4413,7 @@ func file_central_proto_init() {
 		(*ToHost_Welcome)(nil),
 		(*ToHost_Batch)(nil),
 	}
-	file_central_proto_msgTypes[30].OneofWrappers = []any{
+	file_central_proto_msgTypes[33].OneofWrappers = []any{
 		(*Change_SetNet)(nil),
 		(*Change_SetPort)(nil),
 		(*Change_SetHost)(nil),
@@ -4273,7 +4427,7 @@ func file_central_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_central_proto_rawDesc), len(file_central_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   55,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

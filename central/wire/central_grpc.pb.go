@@ -127,6 +127,7 @@ var Hub_ServiceDesc = grpc.ServiceDesc{
 const (
 	Peer_Sync_FullMethodName     = "/weft.central.v1.Peer/Sync"
 	Peer_Sessions_FullMethodName = "/weft.central.v1.Peer/Sessions"
+	Peer_Waiting_FullMethodName  = "/weft.central.v1.Peer/Waiting"
 )
 
 // PeerClient is the client API for Peer service.
@@ -139,6 +140,10 @@ type PeerClient interface {
 	Sync(ctx context.Context, in *SyncRequest, opts ...grpc.CallOption) (*SyncReply, error)
 	// Sessions returns the hosts that are connected to this central.
 	Sessions(ctx context.Context, in *SessionsRequest, opts ...grpc.CallOption) (*SessionsReply, error)
+	// Waiting returns the ports that hosts of this central have and that are not declared,
+	// first all of them and then each change. A central that declares such a port binds it
+	// in the same transaction.
+	Waiting(ctx context.Context, in *WaitingRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitingPorts], error)
 }
 
 type peerClient struct {
@@ -169,6 +174,25 @@ func (c *peerClient) Sessions(ctx context.Context, in *SessionsRequest, opts ...
 	return out, nil
 }
 
+func (c *peerClient) Waiting(ctx context.Context, in *WaitingRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitingPorts], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[0], Peer_Waiting_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WaitingRequest, WaitingPorts]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_WaitingClient = grpc.ServerStreamingClient[WaitingPorts]
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -179,6 +203,10 @@ type PeerServer interface {
 	Sync(context.Context, *SyncRequest) (*SyncReply, error)
 	// Sessions returns the hosts that are connected to this central.
 	Sessions(context.Context, *SessionsRequest) (*SessionsReply, error)
+	// Waiting returns the ports that hosts of this central have and that are not declared,
+	// first all of them and then each change. A central that declares such a port binds it
+	// in the same transaction.
+	Waiting(*WaitingRequest, grpc.ServerStreamingServer[WaitingPorts]) error
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -194,6 +222,9 @@ func (UnimplementedPeerServer) Sync(context.Context, *SyncRequest) (*SyncReply, 
 }
 func (UnimplementedPeerServer) Sessions(context.Context, *SessionsRequest) (*SessionsReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Sessions not implemented")
+}
+func (UnimplementedPeerServer) Waiting(*WaitingRequest, grpc.ServerStreamingServer[WaitingPorts]) error {
+	return status.Error(codes.Unimplemented, "method Waiting not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -252,6 +283,17 @@ func _Peer_Sessions_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Waiting_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WaitingRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeerServer).Waiting(m, &grpc.GenericServerStream[WaitingRequest, WaitingPorts]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_WaitingServer = grpc.ServerStreamingServer[WaitingPorts]
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -268,7 +310,13 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Peer_Sessions_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Waiting",
+			Handler:       _Peer_Waiting_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "central.proto",
 }
 

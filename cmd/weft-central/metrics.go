@@ -82,6 +82,7 @@ func (c *central) collectors() []prometheus.Collector {
 		{"lag_revisions", "revisions by which the slowest connected host is behind", false, func(s hub.Stats) float64 { return float64(s.Lag) }},
 		{"slow_sessions_total", "sessions ended because the host read too slowly", true, func(s hub.Stats) float64 { return float64(s.SlowSessions) }},
 		{"unknown_messages_total", "messages of hosts of a later version, of a kind that this version does not know", true, func(s hub.Stats) float64 { return float64(s.Unknown) }},
+		{"waiting_dropped_total", "undeclared ports of hosts beyond what centrals tell each other", true, func(s hub.Stats) float64 { return float64(s.WaitingDropped) }},
 		{"refused_total", "requests of hosts without effect", true, func(s hub.Stats) float64 { return float64(s.Refused) }},
 	} {
 		value := func() float64 { return r.value(c.hub.Stats()) }
@@ -101,6 +102,9 @@ func (c *central) collectors() []prometheus.Collector {
 			revocations(func(s admin.GateStats) float64 { return float64(s.Refused) })),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "weft_central_revoked_ended_total", Help: "running calls ended because the certificate was revoked"},
 			revocations(func(s admin.GateStats) float64 { return float64(s.Ended) })))
+	list = append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "weft_central_bound_at_once_total", Help: "ports bound in the transaction that declared them",
+	}, func() float64 { return float64(c.store.BoundAtOnce()) }))
 	return append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weft_central_undecodable_total", Help: "stored values skipped because they are no valid objects",
 	}, func() float64 { return float64(c.store.Undecodable()) }))

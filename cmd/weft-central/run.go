@@ -115,7 +115,9 @@ func (c *central) run(ctx context.Context) error {
 	}
 	c.hub, c.gate = hub.New(c.store, admin.IdentifyHost, c.log), admin.NewGate()
 	c.hub.OnRevocations = c.gate.Revocations
-	server := c.server(client)
+	c.store.SetWaiting(c.hub.WaitingHost)
+	service := c.service(client)
+	server := c.server(service)
 	failed := make(chan error, 4)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -123,6 +125,7 @@ func (c *central) run(ctx context.Context) error {
 	defer stop()
 	running.Go(func() { failed <- c.hub.Run(ctx) })
 	running.Go(func() { _ = c.store.Register(ctx, &wire.Central{Name: c.Name, Address: c.Address}) })
+	running.Go(func() { service.FollowPeers(ctx) })
 	running.Go(func() { c.chores(ctx) })
 	running.Go(func() { failed <- server.Serve(listener) })
 	defer stopServer(server)
@@ -208,7 +211,14 @@ func (c *central) openStore(ctx context.Context) (client *clientv3.Client, ended
 	return e.Client(), e.Err(), e.Close, nil
 }
 
-func (c *central) server(client *clientv3.Client) *grpc.Server {
+func (c *central) service(client *clientv3.Client) *admin.Service {
+	return admin.New(admin.Config{
+		Name: c.Name, Store: c.store, Hub: c.hub, CA: c.ca, Members: len(c.Etcd) == 0, Dial: c.dial, Log: c.log,
+		Save: func(ctx context.Context) (io.ReadCloser, error) { return store.Snapshot(ctx, client) },
+	})
+}
+
+func (c *central) server(service *admin.Service) *grpc.Server {
 	options := append(append(c.gate.Authorize(), hub.ServerOptions()...),
 		grpc.Creds(credentials.NewTLS(c.keys.Server())),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
@@ -216,10 +226,7 @@ func (c *central) server(client *clientv3.Client) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout, PermitWithoutStream: true}))
 	server := grpc.NewServer(options...)
 	wire.RegisterHubServer(server, c.hub)
-	admin.New(admin.Config{
-		Name: c.Name, Store: c.store, Hub: c.hub, CA: c.ca, Members: len(c.Etcd) == 0, Dial: c.dial, Log: c.log,
-		Save: func(ctx context.Context) (io.ReadCloser, error) { return store.Snapshot(ctx, client) },
-	}).Register(server)
+	service.Register(server)
 	return server
 }
 

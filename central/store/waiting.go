@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+// A port may be on a host before it is declared. If the store knows the host, the
+// transaction that declares the port binds it, too. Without this, the host's hub sees
+// the declaration and binds the port in a second transaction.
+
+// SetWaiting sets the function that names the host which has an undeclared port, or ""
+// if it knows none. The host may bind the port as declared. An old answer does no harm:
+// the hub of the host binds or releases the port. SetWaiting is called before the first
+// Apply.
+func (s *Store) SetWaiting(waiting func(p *wire.Port) (host string)) { s.waitingHost = waiting }
+
+// BoundAtOnce returns the number of bindings that Apply has written.
+func (s *Store) BoundAtOnce() uint64 { return s.boundAtOnce.Load() }
+
+// bindWaiting enters the bindings of the request's new ports into the view, and returns
+// their number. The transaction compares the declarations of the hosts, like any other
+// record of the view.
+func (v *view) bindWaiting(ctx context.Context, objects []*target) (bound int, err error) {
+	if v.store.waitingHost == nil {
+		return 0, nil
+	}
+	hosts := map[*wire.Port]string{}
+	var keys []string
+	for _, w := range objects {
+		p, ok := w.message.(*wire.Port)
+		if !ok || v.records[w.key()].mod != 0 {
+			continue
+		}
+		if host := v.store.waitingHost(p); host != "" {
+			hosts[p] = host
+			keys = append(keys, bindKey(p.Id), hostKey(host))
+		}
+	}
+	if err := v.load(ctx, keys); err != nil {
+		return 0, err
+	}
+	for p, id := range hosts {
+		stored, there := v.get(hostKey(id))
+		if _, before := v.get(bindKey(p.Id)); before || !there {
+			continue
+		}
+		var host wire.Host
+		if err := proto.Unmarshal(stored, &host); err != nil {
+			return 0, fmt.Errorf("%s is damaged: %w", hostKey(id), err)
+		}
+		value, err := encode(&wire.Bind{Port: p.Id, Host: id, Endpoint: host.Endpoint})
+		if err != nil {
+			return 0, err
+		}
+		v.put(bindKey(p.Id), value)
+		bound++
+	}
+	return bound, nil
+}
