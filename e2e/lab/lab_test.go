@@ -163,3 +163,13 @@ func TestParsePing(t *testing.T) {
 		t.Error("an error counted as a result")
 	}
 }
+
+// A reply that comes late is counted, one to a later request is not.
+func TestParsePings(t *testing.T) {
+	const text = "64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.1 ms\n64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.2 ms (DUP!)\n" +
+		"From 10.0.0.1 icmp_seq=2 Destination Host Unreachable\n64 bytes from 10.0.0.2: icmp_seq=4 ttl=64 time=99 ms\n" +
+		"64 bytes from 10.0.0.2: icmp_seq=3 ttl=64 time=200 ms\n5 packets transmitted, 3 received, 40% packet loss, time 401ms\n"
+	if p, ok := parsePings(text, 3); !ok || p.Sent != 3 || p.Received != 2 {
+		t.Errorf("got %+v, %v", p, ok)
+	}
+}

@@ -5,6 +5,7 @@ package lab
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -49,24 +50,48 @@ func parsePing(text string) (p Pings, ok bool) {
 
 // Pinging is a ping that runs in the background.
 type Pinging struct {
-	proc *Process
-	dst  string
+	proc  *Process
+	dst   string
+	count int
 }
 
-// StartPings starts count echo requests. The interval is in seconds.
+// lateReply is how late a reply may be. ping itself waits for the last reply only as
+// long as its interval, and a busy machine may answer later.
+const lateReply = time.Second
+
+// StartPings starts count echo requests. The interval is in seconds. ping then sends
+// further requests for lateReply, which Wait does not count.
 func (h *Host) StartPings(dst string, count int, interval float64) *Pinging {
 	h.lab.T.Helper()
-	return &Pinging{h.Start("ping", "-n", "-q", "-i", fmt.Sprint(interval), "-W", "10", "-c", fmt.Sprint(count), dst), dst}
+	further := int(math.Ceil(lateReply.Seconds() / interval))
+	return &Pinging{h.Start("ping", "-n", "-i", fmt.Sprint(interval), "-c", fmt.Sprint(count+further), dst), dst, count}
 }
 
-// Wait waits for the end of the pings, at most for the time limit.
+// Wait waits for the end of the pings, at most for the time limit and lateReply.
 func (p *Pinging) Wait(limit time.Duration) (Pings, error) {
-	err := p.proc.Wait(limit)
-	counts, ok := parsePing(p.proc.Output())
+	err := p.proc.Wait(limit + lateReply)
+	counts, ok := parsePings(p.proc.Output(), p.count)
 	if !ok {
 		return counts, fmt.Errorf("ping %s: %v: %s", p.dst, err, p.proc.Output())
 	}
 	return counts, nil
+}
+
+var pingReply = regexp.MustCompile(`(?m)^\d+ bytes from .* icmp_seq=(\d+) `)
+
+// parsePings returns how many of the first count requests were answered.
+func parsePings(text string, count int) (p Pings, ok bool) {
+	if p, ok = parsePing(text); !ok {
+		return p, false
+	}
+	answered := map[string]bool{}
+	for _, m := range pingReply.FindAllStringSubmatch(text, -1) {
+		if n, _ := strconv.Atoi(m[1]); n <= count {
+			answered[m[1]] = true
+		}
+	}
+	p.Sent, p.Received = min(p.Sent, count), len(answered)
+	return p, true
 }
 
 // WaitPing pings until an answer arrives.
