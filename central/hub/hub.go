@@ -55,7 +55,8 @@ type Hub struct {
 	queued   []*session // for which messages were queued since the last round
 	stalled  bool       // only in tests: all sessions wait for their turn
 	fences   []fenced
-	opened   int // sessions opened so far
+	opened   int   // sessions opened so far
+	tick     int64 // number of ticks of beats so far
 
 	announcers map[*announcer]struct{}
 	elsewhere  map[string]elsewhere // by the name or id with which a host reports a port
@@ -242,6 +243,9 @@ func (h *Hub) deliver(ctx context.Context) {
 			h.round()
 		case <-turn.C:
 			h.mu.Lock()
+			if h.fleet.changed() { // a Revision sent now would overtake the changes
+				h.round()
+			}
 		}
 		waiting := h.pace(time.Now())
 		h.mu.Unlock()

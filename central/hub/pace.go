@@ -24,15 +24,17 @@ const (
 	// batchRate is the number of batches a second beyond which sessions wait. A hub with
 	// more sessions sends each one batch a second. After a quiet time it sends as many
 	// batches at once as it has sessions.
-	batchRate = 500
+	batchRate = 350
 	// paceTick is the interval at which waiting sessions are looked at.
 	paceTick = 2 * time.Millisecond
-	// beatEvery is the interval at which a session is looked at. If nothing was sent
-	// in this time, the host is sent an empty batch. Between two messages there are
-	// thus at most two intervals.
-	beatEvery = 500 * time.Millisecond
-	// beatSlots is the number of groups of sessions for beats.
-	beatSlots = 20
+	// beatTick is the interval at which sessions are looked at.
+	beatTick = 25 * time.Millisecond
+	// A session to which nothing was sent for beatTicks ticks is sent what is queued for
+	// it, or an empty batch. Further ticks, less than beatSpread, differ between the
+	// sessions, so that the beats of many sessions do not delay changes.
+	beatTicks, beatSpread = 32, 6
+	// beatWithin is what the hub promises: the longest time between two messages.
+	beatWithin = time.Second
 )
 
 // pacer has the sessions that wait for their turn. Hub.mu guards it.
@@ -86,28 +88,39 @@ func (h *Hub) pace(now time.Time) (waiting bool) {
 	return len(h.pacer.line) > 0
 }
 
-// beats sends empty batches to idle sessions until ctx ends. It divides the sessions
-// among beatSlots ticks, so that the beats of many sessions do not delay changes.
+// beats sends batches to sessions that are sent nothing else, until ctx ends.
 func (h *Hub) beats(ctx context.Context) {
-	tick := time.NewTicker(beatEvery / beatSlots)
+	tick := time.NewTicker(beatTick)
 	defer tick.Stop()
-	for slot := 0; ; slot = (slot + 1) % beatSlots {
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 		h.mu.Lock()
-		for _, s := range h.sessions {
-			if s.slot != slot {
-				continue
-			}
-			if !s.fed {
-				s.beat()
-			}
-			s.fed = false
-		}
+		h.beatAll()
 		h.mu.Unlock()
+	}
+}
+
+// beatAll is one tick. A beat carries what waits for the session's turn: a message with
+// changes costs hardly more than an empty one. The caller holds mu.
+func (h *Hub) beatAll() {
+	h.tick++
+	if h.fleet.changed() { // a Revision sent before the round would overtake the changes
+		h.round()
+	}
+	for _, s := range h.sessions {
+		if h.tick-s.fed < beatTicks+int64(s.number%beatSpread) {
+			continue
+		}
+		if !s.behind && !s.ask || h.stalled {
+			s.beat()
+			continue
+		}
+		h.pacer.tokens = max(0, h.pacer.tokens-1)
+		h.endRevision(s, false)
 	}
 }
 

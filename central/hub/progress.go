@@ -159,24 +159,13 @@ func (h *Hub) report(ctx context.Context) {
 	}
 }
 
-// askReports sends a Revision that asks for a report to each session that has not
-// been asked since it was last sent changes. A session that waits for its turn is asked
-// by its next batch.
+// askReports asks each session for a report that has not been asked since it was last
+// sent changes. The question goes with the next batch or beat.
 func (h *Hub) askReports() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.fleet.changed() {
-		return // a round comes; the next tick asks
-	}
 	for _, s := range h.sessions {
-		if s.reported >= s.sent && s.sent != 0 {
-			continue
-		}
-		if s.behind && s.inLine {
-			s.ask = true
-			continue
-		}
-		h.endRevision(s, true)
+		s.ask = s.ask || s.reported < s.sent || s.sent == 0
 	}
 }
 

@@ -60,8 +60,7 @@ type session struct {
 	urgent    bool  // true if these messages do not wait in the pacer's line
 	inLine    bool  // true if the session is in the pacer's line
 	number    int   // of sessions opened before
-	slot      int   // number of the session's group for beats
-	fed       bool  // true if messages were sent since the last look at the group
+	fed       int64 // Hub.tick when the last message was sent
 	listed    bool  // true if the session is in Hub.queued
 	hub       *Hub
 
@@ -132,7 +131,7 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	s := &session{host: known.declared.GetId(), name: name, version: hello.GetVersion(), keys: map[string]bool{},
 		own: map[*port]*network{}, nets: map[*network]int{}, known: map[string]uint64{}, interests: map[*port]struct{}{},
 		interest: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1), hub: h,
-		number: h.opened, slot: h.opened % beatSlots}
+		number: h.opened, fed: h.tick}
 	h.opened++
 	if old := h.sessions[s.host]; old != nil {
 		old.close(errReplaced)
@@ -143,7 +142,7 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 		s.known[d.GetNet()] = d.GetDigest()
 	}
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Welcome{Welcome: &wire.Welcome{Host: s.host,
-		Endpoint: known.declared.GetEndpoint(), BeatMs: uint32(2 * beatEvery.Milliseconds())}}}))
+		Endpoint: known.declared.GetEndpoint(), BeatMs: uint32(beatWithin.Milliseconds())}}}))
 	for _, key := range hello.GetPorts() {
 		h.attach(s, key, false)
 	}
@@ -390,15 +389,16 @@ func (s *session) put(m rawMessage) {
 
 // flush makes write send what is queued, in one batch. The caller holds Hub.mu.
 func (s *session) flush() {
-	s.fed = true
+	s.fed = s.hub.tick
 	s.hub.stats.Batches++
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.notify()
 }
 
-// beat makes write send an empty batch.
+// beat makes write send an empty batch. The caller holds Hub.mu.
 func (s *session) beat() {
+	s.fed = s.hub.tick
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.empty = true
