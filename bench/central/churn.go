@@ -130,6 +130,26 @@ func (c *churn) writesAfter(t time.Duration) (first, longest time.Duration) {
 	return first, longest
 }
 
+// pauses returns the longest time between two acknowledgements, and the number of times
+// longer than 0.1 s. The rate of writes is the same during the whole churn, except at
+// its two ends, when ports only come or only go.
+func (c *churn) pauses() (longest time.Duration, count int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var ended []time.Duration
+	for _, w := range c.writes {
+		ended = append(ended, w.ended)
+	}
+	slices.Sort(ended)
+	for i := 1; i < len(ended); i++ {
+		pause := ended[i] - ended[i-1]
+		if longest = max(longest, pause); pause > 100*time.Millisecond {
+			count++
+		}
+	}
+	return longest, count
+}
+
 func (c *churn) latencies() (list []time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -341,6 +343,26 @@ func (c *cluster) cpu() time.Duration {
 	for i := range c.nodes {
 		if p := c.nodes[i].process; p != nil {
 			sum += CPUOf(p.Process.Pid)
+		}
+	}
+	return sum
+}
+
+// boundAtOnce returns how many bindings the centrals have written with declarations, by
+// their metrics. It is 0 if the centrals do not serve metrics.
+func (c *cluster) boundAtOnce() (sum int) {
+	for i := range c.nodes {
+		reply, err := http.Get("http://" + c.nodes[i].profile + "/metrics")
+		if err != nil {
+			continue
+		}
+		data, _ := io.ReadAll(reply.Body)
+		reply.Body.Close()
+		for line := range strings.Lines(string(data)) {
+			if n, found := strings.CutPrefix(line, "weft_central_bound_at_once_total "); found {
+				value, _ := strconv.Atoi(strings.TrimSpace(n))
+				sum += value
+			}
 		}
 	}
 	return sum

@@ -20,13 +20,14 @@ func (r *run) newChurn(patience time.Duration) *churn {
 
 func (r *run) churn() error {
 	c := r.newChurn(10 * time.Second)
-	cpu, driver, began := r.cluster.cpu(), CPUOf(os.Getpid()), clock()
+	cpu, driver, bound, began := r.cluster.cpu(), CPUOf(os.Getpid()), r.cluster.boundAtOnce(), clock()
 	ctx, cancel := context.WithTimeout(r.ctx, r.Length)
 	defer cancel()
 	c.run(ctx)
 	took, came := (clock() - began).Seconds(), float64(max(1, len(c.writes)/2))
 	cpu, driver = r.cluster.cpu()-cpu, CPUOf(os.Getpid())-driver
 	r.add("ports that came", came, "ports")
+	r.add("ports bound in the write that declared them", float64(r.cluster.boundAtOnce()-bound)/came*100, "%")
 	r.latencies(c)
 	r.add("CPU time of the centrals a port", cpu.Seconds()/came, "s")
 	r.add("CPU time of the simulated hosts and the driver a port", driver.Seconds()/came, "s")
@@ -51,6 +52,9 @@ func (r *run) latencies(c *churn) {
 	}
 	r.seconds("write acknowledged, median", Quantile(writes, 0.5))
 	r.seconds("write acknowledged, 99 %", Quantile(writes, 0.99))
+	longest, pauses := c.pauses()
+	r.seconds("longest time without an acknowledged write", longest)
+	r.add("times of more than 0.1 s without an acknowledged write", float64(pauses), "times")
 	r.seconds("first simulated ping, median", Quantile(seen.pings, 0.5))
 	r.seconds("first simulated ping, 99 %", Quantile(seen.pings, 0.99))
 	r.add("ports without a simulated ping", float64(seen.silent), "ports")
