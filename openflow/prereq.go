@@ -127,6 +127,9 @@ func (p prereq) icmpTypeMet(q prober) bool {
 	if p == needICMPv6 {
 		return true
 	}
+	if code, _ := q.probe(flowtable.WL4, 0xff<<tpDst); code != 0 {
+		return false // no message of neighbour discovery (RFC 4861, 4.3)
+	}
 	typ, known := q.probe(flowtable.WL4, 0xff<<tpSrc)
 	solicit, advert := typ>>tpSrc == ndSolicit, typ>>tpSrc == ndAdvert
 	return known && (solicit && p != needNDAdvert || advert && p != needNDSolicit)
