@@ -234,6 +234,16 @@ func rewrite(f *packet.Frame, a *flowtable.Action, lower uint64) packet.DropReas
 		f.SetTpSrc(uint16(a.U32))
 	case flowtable.OpSetTpDst:
 		f.SetTpDst(uint16(a.U32))
+	case flowtable.OpPushMPLS:
+		return f.PushMPLS(a.U16, a.U32)
+	case flowtable.OpPopMPLS:
+		f.PopMPLS(a.U16)
+	case flowtable.OpPushPBB:
+		return f.PushPBB(a.U32)
+	case flowtable.OpPopPBB:
+		return f.PopPBB()
+	case flowtable.OpSetShim:
+		f.SetShim(a.U32)
 	default:
 		rewriteARPND(f, a, lower)
 	}

@@ -65,6 +65,26 @@ func twinSet(f []byte, a flowtable.Action, lower uint64) []byte {
 		if twinTagged(f) {
 			return append(append([]byte(nil), f[:12]...), f[16:]...)
 		}
+	case flowtable.OpPushMPLS:
+		at := twinType(f)
+		shim := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(nil, a.U16), a.U32)
+		return append(append(append([]byte(nil), f[:at]...), shim...), f[at+2:]...)
+	case flowtable.OpPopMPLS:
+		if at := twinType(f); twinShim(f) == 0x8847 {
+			binary.BigEndian.PutUint16(f[at:], a.U16)
+			return append(append([]byte(nil), f[:at+2]...), f[at+6:]...)
+		}
+	case flowtable.OpPushPBB:
+		header := binary.BigEndian.AppendUint32(append(append([]byte(nil), f[:12]...), 0x88, 0xe7), a.U32)
+		return append(header, f...)
+	case flowtable.OpPopPBB:
+		if at := twinType(f); twinShim(f) == 0x88e7 {
+			return append([]byte(nil), f[at+6:]...)
+		}
+	case flowtable.OpSetShim:
+		if at := twinType(f); twinShim(f) != 0 {
+			binary.BigEndian.PutUint32(f[at+2:], a.U32)
+		}
 	case flowtable.OpSetVLAN:
 		if twinTagged(f) {
 			binary.BigEndian.PutUint16(f[14:], uint16(a.U32))
@@ -115,6 +135,23 @@ func twinSet(f []byte, a flowtable.Action, lower uint64) []byte {
 	}
 	twinChecksums(f)
 	return f
+}
+
+// twinType returns the offset of the EtherType behind the tags.
+func twinType(f []byte) int {
+	at := 12
+	for twinTagged(f[at-12:]) {
+		at += 4
+	}
+	return at
+}
+
+// twinShim returns the EtherType of a frame with a shim; 0: it has none.
+func twinShim(f []byte) uint16 {
+	if t := binary.BigEndian.Uint16(f[twinType(f):]); t == 0x8847 || t == 0x88e7 {
+		return t
+	}
+	return 0
 }
 
 func twinTagged(f []byte) bool {
@@ -207,7 +244,7 @@ func randomFrame(rng *rand.Rand, dst uint64, maxLen int) []byte {
 	rng.Read(payload)
 	kind := rng.Intn(5)
 	if kind == 4 {
-		return append(binary.BigEndian.AppendUint16(f, 0x88b5), append(payload, make([]byte, 20)...)...)
+		return append(binary.BigEndian.AppendUint16(f, []uint16{0x88b5, 0x8847, 0x88e7}[rng.Intn(3)]), append(payload, make([]byte, 20)...)...)
 	}
 	var l4 []byte
 	proto := byte(packet.ProtoUDP)
@@ -278,5 +315,28 @@ func randomActions(rng *rand.Rand, ports int) []flowtable.Action {
 			list = append(list, flowtable.Action{Op: flowtable.OpData, U64: rng.Uint64()})
 		}
 	}
+	if rng.Intn(3) == 0 { // A translation sets no field of a header that a push has hidden or a pop has revealed.
+		for range 1 + rng.Intn(3) {
+			a := randomShim(rng)
+			list = append(list, a)
+			if a.Op == flowtable.OpPopMPLS || a.Op == flowtable.OpPopPBB {
+				break // a translation looks up the frame again before it changes more headers
+			}
+		}
+		list = append(list, flowtable.Action{Op: flowtable.OpOutput, U32: uint32(1 + rng.Intn(ports))})
+	}
 	return list
+}
+
+// randomShim returns a random action on a label stack entry or an I-TAG.
+func randomShim(rng *rand.Rand) flowtable.Action {
+	ops := []flowtable.Op{flowtable.OpPushMPLS, flowtable.OpPopMPLS, flowtable.OpPushPBB, flowtable.OpPopPBB, flowtable.OpSetShim}
+	a := flowtable.Action{Op: ops[rng.Intn(len(ops))], U32: rng.Uint32()}
+	switch a.Op {
+	case flowtable.OpPushMPLS:
+		a.U16 = 0x8847
+	case flowtable.OpPopMPLS:
+		a.U16 = 0x88b5
+	}
+	return a
 }

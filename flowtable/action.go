@@ -85,6 +85,17 @@ const (
 	// OpAnswer answers an ARP request or a neighbour solicitation on its input port
 	// with the MAC address in the low 48 bits of U64.
 	OpAnswer
+	// OpPushMPLS inserts the label stack entry U32 behind the VLAN tags and sets the
+	// EtherType to U16. OpPopMPLS removes the outermost label stack entry, if any, and sets
+	// the EtherType to U16.
+	OpPushMPLS
+	OpPopMPLS
+	// OpPushPBB prepends an Ethernet header with the frame's addresses and the I-TAG U32.
+	// OpPopPBB removes everything before the inner Ethernet header, if the frame has one.
+	OpPushPBB
+	OpPopPBB
+	// OpSetShim sets the label stack entry or the I-TAG to U32, if the frame has one.
+	OpSetShim
 )
 
 // Action is one action of a megaflow: 16 bytes without pointers.

@@ -143,7 +143,23 @@ func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 		return extractIPv6(b, f, k, off)
 	case packet.EtherTypeARP, packet.EtherTypeRARP:
 		return extractARP(b, f, k, off)
+	case packet.EtherTypeMPLS, packet.EtherTypeMPLSMulticast:
+		return extractShim(b, f, k, off, packet.ShimLen)
+	case packet.EtherTypePBB:
+		return extractShim(b, f, k, off, packet.ShimLen+packet.EthernetLen)
 	}
+	return packet.DropNone
+}
+
+// extractShim stores the 32 bits behind the EtherType of an MPLS or PBB frame. It does not
+// parse what is behind them. A PBB frame has an inner Ethernet header there, so that need is
+// longer.
+func extractShim(b *packet.Batch, f *packet.Frame, k *Key, offset, need int) packet.DropReason {
+	h, reason := reach(b, f, offset+need, packet.DropRuntFrame)
+	if reason != packet.DropNone {
+		return reason
+	}
+	k[WIPv4] = uint64(binary.BigEndian.Uint32(h[offset:])) << 32
 	return packet.DropNone
 }
 

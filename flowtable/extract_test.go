@@ -162,7 +162,8 @@ func wellFormed(t testing.TB) []struct {
 		{"nd", serialize(t, eth(0x86dd), ipv6(58), gopacket.Payload(nd)), ndKey},
 		{"802.3", append(serialize(t, eth(3))[:14], 0x42, 0x42, 3), key(EthTypeNone, 0, 0, 0)},
 		{"snap", append(append(serialize(t, eth(100))[:14], 0xaa, 0xaa, 3, 0, 0, 0), serialize(t, eth(0x800), ip4u, udp(ip4u))[12:]...), v4(key(0x800, 0, 17<<56|ipCommon, ports53))},
-		{"other", serialize(t, mpls, gopacket.Payload("label")), key(0x8847, 0, 0, 0)},
+		{"mpls", serialize(t, mpls, gopacket.Payload("label")), with(key(0x8847, 0, 0, 0), WIPv4, 0x6c616265<<32)},
+		{"pbb in a tag", serialize(t, eth(0x88a8), q(5, 0x88e7), gopacket.Payload("itag")), with(key(0x88e7, 0xb005, 0, 0), WIPv4, 0x69746167<<32)},
 	}
 }
 

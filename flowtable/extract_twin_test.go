@@ -91,6 +91,14 @@ func (p *slowParser) ethernet() {
 		p.ipv6()
 	case 0x0806, 0x8035:
 		p.arp()
+	case 0x8847, 0x8848, 0x88e7:
+		length := 4
+		if etherType == 0x88e7 {
+			length += 14
+		}
+		if p.need(length, packet.DropRuntFrame) {
+			p.x.key[WIPv4] = p.u32(0) << 32
+		}
 	}
 	k := &p.x.key
 	k[WEthDst] = dst<<16 | etherType

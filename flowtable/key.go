@@ -39,8 +39,9 @@ const KeyWords = 28
 // As in ovs-fields(7): vlan_tci has its CFI bit (0x1000) set if there is a tag, and
 // is 0 otherwise. dl_type is the EtherType behind the tags, 0x05ff for 802.3 frames
 // without SNAP. For ARP, nw_proto is the operation, and nw_src and nw_dst are arp_spa
-// and arp_tpa. For ICMP and ICMPv6, tp_src and tp_dst are type and code. ip_frag has
-// bit 0 set for any fragment and bit 1 for a later one.
+// and arp_tpa. For MPLS and PBB, nw_src is the shim, the 32 bits behind the EtherType: the
+// outermost label stack entry or the I-TAG. For ICMP and ICMPv6, tp_src and tp_dst are
+// type and code. ip_frag has bit 0 set for any fragment and bit 1 for a later one.
 type Key [KeyWords]uint64
 
 // Word indexes.

@@ -38,6 +38,11 @@ const (
 	// or RST
 	ActFinTimeout
 	ActConjunction // conjunction, see Conjunction
+	ActPushMPLS    // pushes a label stack entry with EtherType Value
+	ActPopMPLS     // pops the outermost label stack entry; Value: the EtherType behind it
+	ActDecMPLSTTL  // decrements the TTL of the outermost label stack entry
+	ActPushPBB     // prepends an Ethernet header with an I-TAG
+	ActPopPBB      // pops the outer Ethernet header and the I-TAG
 	actionKinds    // number of kinds
 )
 

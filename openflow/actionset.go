@@ -15,8 +15,13 @@ import (
 // Ranks of the actions of a set, in order of execution.
 const (
 	rankPop = iota
+	rankPopMPLS
+	rankPopPBB
+	rankPushMPLS
+	rankPushPBB
 	rankPush
 	rankTTL
+	rankMPLSTTL
 	rankSet // set_field and similar: any number, in the order of writing
 	rankGroup
 	rankOutput
@@ -34,6 +39,16 @@ func setRank(kind ActionKind) int {
 		return rankPush
 	case ActDecTTL:
 		return rankTTL
+	case ActPopMPLS:
+		return rankPopMPLS
+	case ActPopPBB:
+		return rankPopPBB
+	case ActPushMPLS:
+		return rankPushMPLS
+	case ActPushPBB:
+		return rankPushPBB
+	case ActDecMPLSTTL:
+		return rankMPLSTTL
 	case ActSetField, ActLoad, ActMove, ActModField, ActModVLANVID, ActModVLANPCP, ActSetTunnel:
 		return rankSet
 	case ActGroup:

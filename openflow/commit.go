@@ -50,6 +50,7 @@ func (x *xlate) commit() {
 		x.commitField(setOps[i].field, setOps[i].op, setOps[i].prerequisite)
 	}
 	x.commitTTL()
+	x.commitShim()
 	x.commitTags()
 	x.dirty = false
 }

@@ -33,7 +33,7 @@ func checkErrors(t *testing.T, tests []wrongText, parse func(text string) error)
 // TestMoreErrorsNameTheWord has further invalid flows.
 func TestMoreErrorsNameTheWord(t *testing.T) {
 	checkErrors(t, []wrongText{
-		{"mpls,actions=drop", "mpls", "weft supports"},
+		{"nsh_ttl=1,actions=drop", "nsh_ttl", "weft supports"},
 		{"cookie=1/x,actions=drop", "1/x", "cookie=VALUE/MASK"},
 		{"ipv6,ipv6_src=::1/129,actions=drop", "::1/129", "from 0 to 128"},
 		{"in_port=-1,actions=drop", "-1", "port"},

@@ -59,6 +59,11 @@ const (
 	FNDTarget
 	FNDSll
 	FNDTll
+	FMPLSLabel
+	FMPLSTC
+	FMPLSBOS
+	FMPLSTTL
+	FPBBISID
 	FCTState
 	FCTZone
 	FCTMark
@@ -120,6 +125,7 @@ const (
 	tosAt, dscpAt        = 48, 50
 	ttlAt, fragAt        = 40, 32
 	innerTCI             = 16
+	shimAt               = 32
 	ecnBits              = 2
 	wIP                  = flowtable.WIP
 	wTunIPv4             = flowtable.WTunIPv4
@@ -181,6 +187,11 @@ var fields = [fieldCount]field{
 	FNDTarget:   {name: "nd_target", oxm: []string{"NXM_NX_ND_TARGET", "OXM_OF_IPV6_ND_TARGET"}, word: flowtable.WNDTarget, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needND},
 	FNDSll:      {name: "nd_sll", oxm: []string{"NXM_NX_ND_SLL", "OXM_OF_IPV6_ND_SLL"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needNDSolicit},
 	FNDTll:      {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needNDAdvert},
+	FMPLSLabel:  {name: "mpls_label", oxm: []string{"OXM_OF_MPLS_LABEL"}, word: flowtable.WIPv4, shift: shimAt + 12, bits: 20, bytes: 4, format: asDecimal, prerequisite: needMPLS},
+	FMPLSTC:     {name: "mpls_tc", oxm: []string{"OXM_OF_MPLS_TC"}, word: flowtable.WIPv4, shift: shimAt + 9, bits: 3, bytes: 1, format: asDecimal, prerequisite: needMPLS},
+	FMPLSBOS:    {name: "mpls_bos", oxm: []string{"OXM_OF_MPLS_BOS"}, word: flowtable.WIPv4, shift: shimAt + 8, bits: 1, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needMPLS},
+	FMPLSTTL:    {name: "mpls_ttl", oxm: []string{"NXM_NX_MPLS_TTL"}, word: flowtable.WIPv4, shift: shimAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needMPLS},
+	FPBBISID:    {name: "pbb_isid", oxm: []string{"OXM_OF_PBB_ISID"}, word: flowtable.WIPv4, shift: shimAt, bits: 24, bytes: 3, format: asDecimal, maskable: true, prerequisite: needPBB},
 }
 
 // fieldNames maps names and aliases to fields, oxmNames NXM and OXM names.

@@ -290,6 +290,14 @@ func (w *matchWriter) network() {
 			w.field(id)
 		}
 	}
+	if needMPLS.met(w.m) {
+		for _, id := range []FieldID{FMPLSLabel, FMPLSTC, FMPLSTTL, FMPLSBOS} {
+			w.field(id)
+		}
+	}
+	if eth == ethPBB {
+		w.field(FPBBISID)
+	}
 	for _, id := range []FieldID{FIPSrc, FIPDst, FIPv6Src, FIPv6Dst, FIPv6Label, FIPProto} {
 		w.field(id)
 	}

@@ -28,6 +28,9 @@ var modWords = map[FieldID]string{
 	FIPECN: "mod_nw_ecn", FIPTTL: "mod_nw_ttl", FTCPSrc: "mod_tp_src", FTCPDst: "mod_tp_dst",
 }
 
+// shimWords are the actions on fields of a label stack entry.
+var shimWords = map[FieldID]string{FMPLSLabel: "set_mpls_label", FMPLSTC: "set_mpls_tc", FMPLSTTL: "set_mpls_ttl"}
+
 func formatAction(a *Action, names Names) string {
 	switch a.Kind {
 	case ActOutput:
@@ -40,7 +43,12 @@ func formatAction(a *Action, names Names) string {
 		return "output:" + a.Src.String()
 	case ActSetField:
 		return "set_field:" + formatSet(a, names) + "->" + fields[a.Dst.Field].name
+	case ActPushMPLS, ActPopMPLS, ActDecMPLSTTL, ActPushPBB, ActPopPBB:
+		return formatShim(a)
 	case ActModField:
+		if shimWord := shimWords[a.Dst.Field]; shimWord != "" {
+			return shimWord + "(" + a.Value.decimal() + ")"
+		}
 		return modWords[a.Dst.Field] + ":" + formatField(a.Dst.Field, a.Value, wholeField(a.Dst.Field).ones(), names)
 	case ActLoad:
 		var words []string
@@ -253,6 +261,16 @@ func formatARPAndND(a *flowtable.Action, low uint64) string {
 		return "set(nd(sll=" + FormatEthernet(a.U64) + "))"
 	case flowtable.OpSetNDTll:
 		return "set(nd(tll=" + FormatEthernet(a.U64) + "))"
+	case flowtable.OpPushMPLS:
+		return fmt.Sprintf("push_mpls(eth_type=0x%04x,lse=0x%08x)", a.U16, a.U32)
+	case flowtable.OpPopMPLS:
+		return fmt.Sprintf("pop_mpls(eth_type=0x%04x)", a.U16)
+	case flowtable.OpPushPBB:
+		return fmt.Sprintf("push_pbb(itag=0x%08x)", a.U32)
+	case flowtable.OpPopPBB:
+		return "pop_pbb"
+	case flowtable.OpSetShim:
+		return fmt.Sprintf("set(shim=0x%08x)", a.U32)
 	case flowtable.OpSetIPv6Label:
 		return fmt.Sprintf("set(ipv6(label=0x%05x))", a.U32)
 	}

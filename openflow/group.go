@@ -230,7 +230,11 @@ func (x *xlate) bucket(g *Group, i int) {
 	x.groups = append(x.groups, GroupHit{g, i})
 	b := &g.Buckets[i]
 	flow, keep, tags, decs := x.flow, x.keep, x.tags, x.decs
+	x.undone++
+	x.buckets++
 	x.list(b.set)
+	x.undone--
+	x.buckets--
 	x.flow, x.keep, x.tags, x.decs = flow, keep, tags, decs
 	x.dirty = true
 }

@@ -148,6 +148,8 @@ func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 			f.v6Src = Value128{a.U64, actions[i+1].U64}
 		case flowtable.OpSetIPv6Dst:
 			f.v6Dst = Value128{a.U64, actions[i+1].U64}
+		case flowtable.OpSetShim:
+			f.ipSrc = uint64(a.U32)
 		case flowtable.OpSetARPSpa:
 			f.ipSrc = uint64(a.U32)
 		case flowtable.OpSetARPTpa:
@@ -271,6 +273,15 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 				return 0, false
 			}
 			wholeField(FIPTTL).put(&in.f, value64(ttl-1), ones(8))
+		case ActDecMPLSTTL:
+			if !needMPLS.met(in) {
+				continue
+			}
+			ttl := wholeField(FMPLSTTL).get(&in.f)[1]
+			if ttl <= 1 {
+				return 0, false
+			}
+			wholeField(FMPLSTTL).put(&in.f, value64(ttl-1), ones(8))
 		case ActOutput:
 			in.output(a.Port)
 		case ActOutputReg:
@@ -394,9 +405,10 @@ func (in *interpreter) runSet(set []Action) {
 		return found
 	}
 	list := append(append(last(ActPopVLAN), last(ActPushVLAN)...), last(ActDecTTL)...)
+	list = append(list, last(ActDecMPLSTTL)...)
 	for _, a := range set {
 		switch a.Kind {
-		case ActOutput, ActResubmit, ActGroup, ActPopVLAN, ActPushVLAN, ActDecTTL:
+		case ActOutput, ActResubmit, ActGroup, ActPopVLAN, ActPushVLAN, ActDecTTL, ActDecMPLSTTL:
 		default:
 			list = append(list, a)
 		}

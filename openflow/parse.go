@@ -41,15 +41,14 @@ var shorthands = []struct {
 	{"udp", ethIPv4, protoUDP}, {"sctp", ethIPv4, protoSCTP},
 	{"ipv6", ethIPv6, 0}, {"ip6", ethIPv6, 0}, {"icmp6", ethIPv6, protoICMPv6}, {"tcp6", ethIPv6, protoTCP},
 	{"udp6", ethIPv6, protoUDP}, {"sctp6", ethIPv6, protoSCTP},
-	{"arp", ethARP, 0}, {"rarp", ethRARP, 0},
+	{"arp", ethARP, 0}, {"rarp", ethRARP, 0}, {"mpls", ethMPLS, 0}, {"mplsm", ethMPLSMulticast, 0},
 }
 
 // notYet is the set of fields in ovs-fields(7) that Weft does not support.
 var notYet = map[string]bool{}
 
 func init() {
-	for _, n := range strings.Fields("mpls mplsm mpls_label mpls_tc mpls_bos mpls_ttl " +
-		"skb_priority packet_type " +
+	for _, n := range strings.Fields("skb_priority packet_type " +
 		"actset_output dp_hash recirc_id tun_flags tun_gbp_id tun_gbp_flags tun_erspan_ver tun_erspan_idx tun_erspan_dir " +
 		"tun_erspan_hwid tun_gtpu_flags tun_gtpu_msgtype nsh_flags nsh_ttl nsh_mdtype nsh_np nsh_spi nsh_si nsh_c1 nsh_c2 " +
 		"nsh_c3 nsh_c4 nd_reserved nd_options_type") {
@@ -518,7 +517,7 @@ var locations = []location{
 	{FNwTOS, wIP, 0xff << tosAt, []prereq{needIP}},
 	{FIPTTL, wIP, 0xff << ttlAt, []prereq{needIP}},
 	{FIPFrag, wIP, 0xff << fragAt, []prereq{needIP}},
-	{FIPSrc, flowtable.WIPv4, 0xffffffff << 32, []prereq{needIPv4, needARP}},
+	{FIPSrc, flowtable.WIPv4, 0xffffffff << 32, []prereq{needIPv4, needARP, needMPLS, needPBB}},
 	{FIPDst, flowtable.WIPv4, 0xffffffff, []prereq{needIPv4, needARP}},
 	{FIPv6Src, flowtable.WIPv6Src, ^uint64(0), []prereq{needIPv6}},
 	{FIPv6Src, flowtable.WIPv6Src + 1, ^uint64(0), []prereq{needIPv6}},

@@ -83,6 +83,9 @@ func init() {
 		"write_metadata": (*actionParser).writeMetadata, "set_tunnel": (*actionParser).setTunnel,
 		"set_tunnel64": (*actionParser).setTunnel, "clone": (*actionParser).clone, "note": (*actionParser).note,
 		"write_actions": (*actionParser).writeActions, "clear_actions": (*actionParser).clearActions,
+		"push_mpls": (*actionParser).pushMPLS, "pop_mpls": (*actionParser).popMPLS, "dec_mpls_ttl": (*actionParser).decMPLSTTL,
+		"set_mpls_label": modField(FMPLSLabel), "set_mpls_tc": modField(FMPLSTC), "set_mpls_ttl": modField(FMPLSTTL),
+		"push_pbb": (*actionParser).pushPBB, "pop_pbb": (*actionParser).popPBB,
 		"fin_timeout": (*actionParser).finTimeout, "conjunction": (*actionParser).conjunction,
 		"learn": (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller, "meter": (*actionParser).meter,
 	}
@@ -90,8 +93,7 @@ func init() {
 
 // actionsNotYet are the actions of ovs-actions(7) that Weft does not support.
 const actionsNotYet = " enqueue set_queue pop_queue bundle bundle_load multipath nat " +
-	"push pop exit sample push_mpls pop_mpls set_mpls_label set_mpls_tc " +
-	"set_mpls_ttl dec_mpls_ttl encap decap dec_nsh_ttl check_pkt_larger delete_field "
+	"push pop exit sample encap decap dec_nsh_ttl check_pkt_larger delete_field "
 
 func (p *actionParser) parse(text string) ([]Action, error) {
 	var list []Action

@@ -2,7 +2,10 @@
 
 package openflow
 
-import "weft/flowtable"
+import (
+	"weft/flowtable"
+	"weft/packet"
+)
 
 // prereq is a field's prerequisite (ovs-fields(7)). A match on the field must meet the
 // prerequisite. A frame must meet it before an action touches the field.
@@ -25,6 +28,8 @@ const (
 	needNDAdvert
 	// needPorts means TCP, UDP or SCTP, for mod_tp_src and mod_tp_dst.
 	needPorts
+	needMPLS
+	needPBB
 	// needCT means IP and a ct_state of a valid connection.
 	needCT
 	needCTIPv4
@@ -35,7 +40,8 @@ var prereqTexts = [...]string{
 	needVLAN: "a VLAN tag (vlan_tci=0x1000/0x1000)", needARP: "arp or rarp", needIPv4: "ip", needIPv6: "ipv6",
 	needIP: "ip or ipv6", needTCP: "tcp or tcp6", needUDP: "udp or udp6", needSCTP: "sctp or sctp6", needICMP: "icmp",
 	needICMPv6: "icmp6", needND: "icmp6 with icmp_type 135 or 136", needNDSolicit: "icmp6 with icmp_type=135",
-	needNDAdvert: "icmp6 with icmp_type=136", needPorts: "tcp, udp or sctp",
+	needNDAdvert: "icmp6 with icmp_type=136", needPorts: "tcp, udp or sctp", needMPLS: "mpls or mplsm",
+	needPBB:    "dl_type=0x88e7",
 	needCT:     "ip or ipv6 and a valid ct_state such as +trk-inv or +est",
 	needCTIPv4: "ip and a valid ct_state such as +trk-inv or +est", needCTIPv6: "ipv6 and a valid ct_state such as +trk-inv or +est",
 }
@@ -46,6 +52,10 @@ const (
 	ethARP  = 0x0806
 	ethRARP = 0x8035
 	ethIPv6 = 0x86dd
+
+	ethMPLS          = packet.EtherTypeMPLS
+	ethMPLSMulticast = packet.EtherTypeMPLSMulticast
+	ethPBB           = packet.EtherTypePBB
 
 	protoICMP   = 1
 	protoTCP    = 6
@@ -85,6 +95,10 @@ func (p prereq) met(q prober) bool {
 	}
 	ip4, ip6 := eth == ethIPv4, eth == ethIPv6
 	switch p {
+	case needMPLS:
+		return eth == ethMPLS || eth == ethMPLSMulticast
+	case needPBB:
+		return eth == ethPBB
 	case needARP:
 		return eth == ethARP || eth == ethRARP
 	case needIPv4:

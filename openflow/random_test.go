@@ -125,7 +125,7 @@ func randomKey(r *rand.Rand) flowtable.Key {
 		put(FTunSrc, 0xc0000200|uint64(r.IntN(3)))
 		put(FTunDst, 0xc0000200|uint64(r.IntN(3)))
 	}
-	eth := pick[uint64](r, ethIPv4, ethIPv4, ethIPv6, ethARP, 0x88cc)
+	eth := pick[uint64](r, ethIPv4, ethIPv4, ethIPv6, ethARP, 0x88cc, ethMPLS, ethPBB)
 	put(FEthType, eth)
 	v4 := func() uint64 { return 0x0a000000 | uint64(r.IntN(4))<<16 | uint64(r.IntN(3)) }
 	switch eth {
@@ -135,6 +135,15 @@ func randomKey(r *rand.Rand) flowtable.Key {
 		put(FARPTpa, v4())
 		put(FARPSha, uint64(r.IntN(3)))
 		put(FARPTha, uint64(r.IntN(3)))
+		return key(&f)
+	case ethMPLS:
+		put(FMPLSLabel, uint64(r.IntN(3)))
+		put(FMPLSTTL, uint64(r.IntN(4)))
+		put(FMPLSTC, uint64(r.IntN(2)))
+		put(FMPLSBOS, uint64(r.IntN(2)))
+		return key(&f)
+	case ethPBB:
+		put(FPBBISID, uint64(r.IntN(3)))
 		return key(&f)
 	case ethIPv4:
 		put(FIPSrc, v4())
@@ -220,7 +229,18 @@ func randomMatchText(r *rand.Rand) string {
 	add(40, "reg%d=0", r.IntN(16))
 	add(40, "x%sreg%d=0/0xff", pick(r, "", "x"), r.IntN(4))
 	add(60, "xreg%d=0/3", r.IntN(8))
-	switch r.IntN(6) {
+	switch r.IntN(7) {
+	case 6:
+		if r.IntN(3) == 0 {
+			w = append(w, "dl_type=0x88e7")
+			add(2, "pbb_isid=%d%s", r.IntN(3), pick(r, "", "/1"))
+			break
+		}
+		w = append(w, "mpls")
+		add(2, "mpls_label=%d", r.IntN(3))
+		add(4, "mpls_tc=%d", r.IntN(2))
+		add(3, "mpls_ttl=%d", r.IntN(4))
+		add(4, "mpls_bos=%d", r.IntN(2))
 	case 0:
 		w = append(w, "arp")
 		add(2, "arp_op=%d", 1+r.IntN(2))
@@ -285,6 +305,7 @@ var randomActions = []string{
 	"set_field:00:00:00:00:00:01/00:00:00:00:00:0f->eth_dst", "load:1->eth_src[0..3]",
 	"push_vlan:0x8100", "push_vlan:0x88a8", "strip_vlan", "strip_vlan", "mod_vlan_vid:2", "mod_vlan_pcp:1",
 	"set_field:0x1001->vlan_tci", "set_field:0->vlan_tci", "load:1->vlan_tci[0..2]",
+	"dec_mpls_ttl", "set_mpls_ttl(3)", "set_mpls_label(2)", "set_field:1->mpls_tc", "set_field:1/1->pbb_isid", "move:mpls_label[0..3]->reg0[0..3]",
 	"dec_ttl", "dec_ttl", "set_field:1->tun_id", "set_field:192.0.2.1->tun_dst", "set_tunnel:2",
 	"set_field:1->pkt_mark", "load:2->pkt_mark[0..1]", "move:pkt_mark[0..3]->reg0[0..3]", "set_field:1->reg0", "load:2->reg1[0..1]", "move:eth_src[0..7]->reg0[0..7]", "move:in_port->reg2[0..15]",
 	"move:vlan_tci[0..11]->reg1[0..11]", "move:reg0->reg1", "output:reg0[0..2]", "load:0->in_port", "load:3->in_port",
@@ -430,7 +451,8 @@ func TestRandomTablesHaveEverything(t *testing.T) {
 			t.Errorf("no random table matches %s", f.name)
 		}
 	}
-	tracked := map[ActionKind]bool{ActCT: true, ActCTClear: true, ActMeter: true} // tested by TestTrackedMegaflowsAreSound and TestMeters instead
+	// tested by TestTrackedMegaflowsAreSound, TestMeters and TestPushAndPop instead
+	tracked := map[ActionKind]bool{ActCT: true, ActCTClear: true, ActMeter: true, ActPushMPLS: true, ActPopMPLS: true, ActPushPBB: true, ActPopPBB: true}
 	for kind := ActNone + 1; kind < actionKinds; kind++ {
 		if !kinds[kind] && !tracked[kind] {
 			t.Errorf("no random table has action %s", FormatActions([]Action{{Kind: kind, Controller: &Controller{}, Learn: &LearnSpec{}, CT: &CTSpec{}}}, nil))

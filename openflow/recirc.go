@@ -11,9 +11,9 @@ import (
 	"weft/internal/share"
 )
 
-// Frozen is the state of a translation that ends at a ct action. The translation
-// continues from this state after the datapath has tracked the frame and looked it up
-// again. Equal states continue identically.
+// Frozen is the state of a translation that ends at a ct action, or where actions need the
+// headers that a pop reveals. The translation continues from this state when the datapath
+// looks up the frame again. Equal states continue identically.
 type Frozen struct {
 	Table uint8
 	// State has metadata and registers.
@@ -23,6 +23,9 @@ type Frozen struct {
 	Tunnel, TunnelSet [flowtable.TunnelWords]uint64
 	// ActionSet is the text of the action set; "": empty.
 	ActionSet string
+	// Actions is the text of the actions with which the translation continues; "": it
+	// continues with a look-up in Table.
+	Actions string
 }
 
 // Freezer is an Env that stores the states of translations.

@@ -122,11 +122,13 @@ func (x *xlate) forgetEndpoints() {
 // resumeAt emits a second look-up in the datapath. If this look-up misses, a new
 // translation starts in the given table.
 func (x *xlate) resumeAt(table uint8) {
-	freezer, ok := x.env.(Freezer)
-	if !ok {
-		x.halt(packet.DropLoop)
-		return
-	}
+	f := x.freeze(table)
+	x.recirculate(&f)
+	x.note("continues in the next table after tracking")
+}
+
+// freeze returns the present state, for a look-up in the table.
+func (x *xlate) freeze(table uint8) Frozen {
 	f := Frozen{Table: table}
 	copy(f.State[:], x.flow[flowtable.KeyWords:])
 	for i := range f.Tunnel {
@@ -136,7 +138,17 @@ func (x *xlate) resumeAt(table uint8) {
 	if len(x.actionSet) > 0 {
 		f.ActionSet = FormatActions(x.actionSet, nil)
 	}
-	id, ok := freezer.Freeze(x.cameIn, &f)
+	return f
+}
+
+// recirculate emits a second look-up, whose translation begins with the state f.
+func (x *xlate) recirculate(f *Frozen) {
+	freezer, ok := x.env.(Freezer)
+	if !ok {
+		x.halt(packet.DropLoop)
+		return
+	}
+	id, ok := freezer.Freeze(x.cameIn, f)
 	if !ok {
 		// The megaflow of this drop matches the input port, because the quotas of other
 		// ports may not be used up.
@@ -146,7 +158,6 @@ func (x *xlate) resumeAt(table uint8) {
 	}
 	x.emit(flowtable.Action{Op: flowtable.OpRecirc, U32: id})
 	x.sent = x.sent || !x.halted
-	x.note("continues in the next table after tracking")
 }
 
 // untrack clears the ct_* fields.
@@ -165,22 +176,24 @@ func (x *xlate) ctClear() {
 }
 
 // resume restores the translation state that the key's recirc_id identifies. Every
-// megaflow matches the whole recirc_id, which is 0 in a frame's first look-up.
-func (x *xlate) resume() (table uint8, ok bool) {
+// megaflow matches the whole recirc_id, which is 0 in a frame's first look-up. The
+// translation continues with the returned actions, or, if they are nil, with a look-up in
+// the table.
+func (x *xlate) resume() (table uint8, actions []Action, ok bool) {
 	const word = flowtable.WPort
 	x.wc[word] |= 0xffffffff
 	id := uint32(x.flow[word])
 	if id == 0 {
-		return 0, true
+		return 0, nil, true
 	}
 	x.tracks = true
 	freezer, ok := x.env.(Freezer)
 	if !ok {
-		return 0, false
+		return 0, nil, false
 	}
 	f, ok := freezer.Frozen(id)
 	if !ok {
-		return 0, false
+		return 0, nil, false
 	}
 	copy(x.flow[flowtable.KeyWords:], f.State[:])
 	for i, set := range f.TunnelSet {
@@ -192,9 +205,15 @@ func (x *xlate) resume() (table uint8, ok bool) {
 	if f.ActionSet != "" {
 		set, err := ParseActions(f.ActionSet, nil)
 		if err != nil {
-			return 0, false
+			return 0, nil, false
 		}
 		x.actionSet = set
 	}
-	return f.Table, true
+	if f.Actions != "" {
+		if actions, err := ParseActions(f.Actions, nil); err == nil {
+			return f.Table, actions, true
+		}
+		return 0, nil, false
+	}
+	return f.Table, nil, true
 }

@@ -114,9 +114,12 @@ func (p *Pipeline) Translate(key *flowtable.Key, env Env) Translation {
 func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Translation {
 	x := xlates.Get().(*xlate)
 	x.begin(p, key, env, hook)
-	switch table, ok := x.resume(); {
+	switch table, actions, ok := x.resume(); {
 	case !ok:
 		x.noteDrop(packet.DropTableMiss)
+	case actions != nil:
+		x.continueWith(actions, table)
+		x.runSet()
 	case x.admit():
 		x.pipeline(table, true)
 		x.runSet()
@@ -161,6 +164,9 @@ type xlate struct {
 	// count for base.
 	decs, baseDecs int
 	dirty          bool // flow may differ from base
+	opaque         bool // a pop has revealed headers that flow does not have
+	undone         int  // number of clones and buckets around the present list, which undo its changes
+	buckets        int  // number of buckets among them
 
 	actions   []flowtable.Action
 	rules     []*Rule
@@ -464,11 +470,19 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 		if x.hook != nil {
 			x.hook(TraceStep{Depth: x.depth, Table: x.table, Action: a, Flow: x.flow})
 		}
+		if x.suspends(a) {
+			x.continueLater(actions[i:])
+			return 0, false
+		}
 		switch a.Kind {
 		case ActGotoTable:
 			return a.Table, true
 		case ActDecTTL:
 			if !x.decTTL() {
+				return 0, false
+			}
+		case ActDecMPLSTTL:
+			if !x.decMPLSTTL() {
 				return 0, false
 			}
 		case ActOutput:
@@ -510,8 +524,10 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 // changes.
 func (x *xlate) clone(a *Action) {
 	flow, keep, tags, decs, set := x.flow, x.keep, x.tags, x.decs, slices.Clone(x.actionSet)
+	x.undone++
 	x.list(a.Sub)
 	x.runSet()
+	x.undone--
 	x.flow, x.keep, x.tags, x.decs, x.actionSet = flow, keep, tags, decs, set
 	x.dirty = true
 }
@@ -538,6 +554,14 @@ func (x *xlate) change(a *Action) {
 			x.tags.pop()
 			x.syncTags()
 		}
+	case ActPushMPLS:
+		x.pushMPLS(uint16(a.Value[1]))
+	case ActPopMPLS:
+		x.popMPLS(uint16(a.Value[1]))
+	case ActPushPBB:
+		x.pushPBB()
+	case ActPopPBB:
+		x.popPBB()
 	case ActModVLANVID:
 		x.modTag(uint16(a.Value[1]), vlanVID)
 	case ActModVLANPCP:

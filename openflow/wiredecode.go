@@ -233,6 +233,9 @@ func (d *actionDecoder) standard(kind uint16, a []byte) (Action, error) {
 	if kind != wireSetField && kind != wireCopyField && len(a) != 8 {
 		return Action{}, errActionLen
 	}
+	if action, ok, err := d.decodeShim(kind, a[4:8]); ok {
+		return action, err
+	}
 	switch kind {
 	case wirePushVLAN:
 		v := uint64(be.Uint16(a[4:]))

@@ -102,6 +102,8 @@ func (e *actionEncoder) action(b []byte, a *Action) []byte {
 		return e.modVLAN(b, a)
 	case ActPushVLAN, ActPopVLAN, ActDecTTL, ActGroup:
 		b = e.simple(b, a)
+	case ActPushMPLS, ActPopMPLS, ActDecMPLSTTL, ActPushPBB, ActPopPBB:
+		b = e.appendShim(b, a)
 	default:
 		b = e.extension(b, a)
 	}
@@ -352,8 +354,16 @@ func (e *actionEncoder) modField(b []byte, a *Action) []byte {
 	switch {
 	case id == FIPTTL && e.v != Version10:
 		b = append(appendHeader(b, wireSetNWTTL), byte(a.Value[1]))
+	case id == FMPLSTTL && e.v != Version10:
+		b = append(appendHeader(b, wireSetMPLSTTL), byte(a.Value[1]))
 	case e.v != Version10:
 		b = e.setWhole(b, id, a.Value)
+	case id == FMPLSLabel:
+		b = be.AppendUint32(appendZeros(appendNX(b, nxSetMPLSLabel), 2), uint32(a.Value[1]))
+	case id == FMPLSTC:
+		b = append(appendNX(b, nxSetMPLSTC), byte(a.Value[1]))
+	case id == FMPLSTTL:
+		b = append(appendNX(b, nxSetMPLSTTL), byte(a.Value[1]))
 	case kind == 0:
 		b = appendLoad(b, wholeField(id), a.Value[1])
 	case id == FEthSrc || id == FEthDst:

@@ -9,18 +9,8 @@ import "encoding/binary"
 
 // arp returns the frame's ARP packet if it is for IPv4 over Ethernet, otherwise nil.
 func (f *Frame) arp() []byte {
-	h := f.Header()
-	at := 12
-	for at+VLANLen+2 <= len(h) && IsVLAN(binary.BigEndian.Uint16(h[at:])) {
-		at += VLANLen
-	}
-	if at+2 > len(h) {
-		return nil
-	}
-	if length := binary.BigEndian.Uint16(h[at:]); length < 0x600 { // 802.3: LLC and SNAP (RFC 1042)
-		at += 8
-	}
-	if at+2+ARPLen > len(h) {
+	h, at := f.Header(), f.typeOffset()
+	if at < 0 || at+2+ARPLen > len(h) {
 		return nil
 	}
 	if t := binary.BigEndian.Uint16(h[at:]); t != EtherTypeARP && t != EtherTypeRARP {

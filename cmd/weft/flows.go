@@ -20,11 +20,12 @@ const flowSyntax = `FLOW has ovs-ofctl's syntax: settings and a match, then acti
 Settings: table, priority, cookie, idle_timeout, hard_timeout, importance, send_flow_rem,
 check_overlap, reset_counts, no_packet_counts, no_byte_counts.
 
-Match: the fields of ovs-fields(7) except MPLS, NSH, packet_type and a few others,
+Match: the fields of ovs-fields(7) except NSH, packet_type and a few others,
 with its masks and prerequisites.
 
 Actions, as in ovs-actions(7): a port, output, all, flood, local, in_port, normal, drop;
-set_field, load, move, the mod_ actions, push_vlan, strip_vlan, dec_ttl, set_tunnel;
+set_field, load, move, the mod_ actions, push_vlan, strip_vlan, dec_ttl, set_tunnel,
+push_mpls, pop_mpls, the set_mpls_ actions, dec_mpls_ttl, push_pbb, pop_pbb;
 resubmit, goto_table, clone, write_actions, clear_actions, write_metadata; group, meter, ct,
 ct_clear, learn (with fin_idle_timeout and fin_hard_timeout), controller, conjunction, note; and
 fin_timeout(idle_timeout=N,hard_timeout=N): after a FIN or RST of TCP the flow's timeouts

@@ -138,7 +138,7 @@ func AppendTableFeatures(b []byte, v Version, t *TableState) []byte {
 		next = append(next, byte(n))
 	}
 	var actions []byte
-	for _, kind := range []uint16{0, 17, 18, 22, 23, 24, 25} {
+	for _, kind := range []uint16{0, 15, 16, 17, 18, 19, 20, 22, 23, 24, 25, 26, 27} {
 		actions = be.AppendUint16(be.AppendUint16(actions, kind), 4)
 	}
 	if v >= v15 {
