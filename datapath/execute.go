@@ -160,6 +160,11 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 			sent = true
 		case flowtable.OpMeter:
 			if !w.meter(f, a.U32) {
+				if a.U16 != 0 {
+					w.tracks.rewritten |= 1 << i
+					f.RaiseDropPrecedence(uint8(min(a.U16, 0xff)))
+					continue
+				}
 				w.drop(f, dropReason(uint32(a.U64)))
 				return
 			}

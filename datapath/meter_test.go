@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"bytes"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -133,6 +134,43 @@ func TestMetersInActions(t *testing.T) {
 		t.Errorf("%d frames, want 5 before the meter and 3 behind it", n)
 	}
 	r.drops(map[packet.DropReason]uint64{packet.DropMeter: 2})
+}
+
+// A meter with a drop precedence changes the DSCP of the frames beyond its rate, if it is
+// one of assured forwarding, and drops none.
+func TestMeterRemarks(t *testing.T) {
+	const af21, af22, af23, ef = 18 << 2, 20 << 2, 22 << 2, 46 << 2
+	for _, c := range []struct{ tos, raise, want byte }{
+		{af21, 1, af22}, {af21 | 3, 2, af23 | 3}, {af22, 9, af23}, {ef, 1, ef}, {0, 1, 0},
+	} {
+		r := newRig(t, testSizes)
+		r.addPort(1, porttest.Options{}, false)
+		r.addPort(2, porttest.Options{}, false)
+		m := NewMeter(true, 1, 1)
+		r.command(AppendMeter(nil, 5, &m))
+		r.install(1, 1, 2, flowtable.Action{Op: flowtable.OpMeter, U16: uint16(c.raise), U32: 5, U64: uint64(packet.DropMeter)}, output(2))
+		r.turn()
+		frame := twinIPv4(c.tos)
+		packet.Ethernet(frame).SetDst(2)
+		r.inject(1, frame)
+		r.inject(1, frame)
+		r.turn()
+		want := twinIPv4(c.want)
+		packet.Ethernet(want).SetDst(2)
+		got := r.tx(2).TakeAll()
+		if len(got) != 2 || !bytes.Equal(got[0], frame) || !bytes.Equal(got[1], want) {
+			t.Errorf("TOS %#x by %d: % x, want % x", c.tos, c.raise, got, want)
+		}
+	}
+}
+
+// twinIPv4 returns a UDP frame with this TOS.
+func twinIPv4(tos byte) []byte {
+	f := make([]byte, 60)
+	copy(f[12:], []byte{8, 0, 0x45, tos, 0, 46, 0, 0, 0, 0, 64, packet.ProtoUDP})
+	f[39] = 26
+	twinChecksums(f)
+	return f
 }
 
 // Several workers together pass exactly as many frames as one bucket allows.

@@ -56,8 +56,9 @@ const (
 	// executes the actions found. Then the list continues with the frame as it was
 	// before OpRecirc.
 	OpRecirc
-	// OpMeter drops the frame under packet.DropReason U64 if it exceeds the rate of
-	// meter U32 (below MaxMeters).
+	// OpMeter applies to frames that exceed the rate of meter U32 (below MaxMeters). If
+	// U16 is 0, it drops them under packet.DropReason U64. Otherwise it raises the drop
+	// precedence of their DSCP by U16.
 	OpMeter
 	// OpSetARP* set a field of ARP to U32, or to the low 48 bits of U64 for hardware
 	// addresses.

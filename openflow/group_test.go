@@ -185,7 +185,7 @@ func TestMeterText(t *testing.T) {
 		{"meter=1,pktps,bands=type=drop,rate=5 type=drop,rate=7", "meter=1 pktps bands=type=drop rate=5 type=drop rate=7"},
 		{"meter=4294901760,pktps,band=type=drop,rate=5", "meter=4294901760 pktps bands=type=drop rate=5"},
 		{"meter=1,pktps,kbps,band=type=drop,rate=5", ""}, {"meter=1,band=type=drop,rate=5", ""}, {"meter=1,pktps,band=type=drop", ""},
-		{"meter=1,pktps", ""}, {"meter=1,pktps,band=rate=5", ""}, {"meter=1,pktps,band=type=dscp_remark,rate=5,prec_level=1", ""},
+		{"meter=1,pktps", ""}, {"meter=1,pktps,band=rate=5", ""}, {"meter=1,pktps,band=type=dscp_remark,rate=5,prec_level=2", "meter=1 pktps bands=type=dscp_remark rate=5 prec_level=2"},
 		{"meter=1,pktps,band=type=drop,rate=5,burst_size=5", ""}, {"meter=1,pktps,burst,band=type=drop,rate=5", ""},
 		{"meter=0,pktps,band=type=drop,rate=5", ""}, {"pktps,band=type=drop,rate=5", ""}, {"meter=1,pktps,band=type=drop,rate=0", ""},
 		{"meter=1,pktps,band=type=drop,rate=5,band=type=drop,rate=7", ""}, {"meter=1,nosuch,band=type=drop,rate=5", ""},
@@ -234,7 +234,7 @@ func TestMeters(t *testing.T) {
 	if _, err := p.Apply([]FlowMod{mustMod(t, Add, "actions=meter:1,2")}, 1); err == nil {
 		t.Error("a flow with a missing meter was accepted")
 	}
-	_, changed := meters(t, p, MeterAdd, "meter=1,pktps,bands=type=drop,rate=5 type=drop,rate=7", "meter=2,kbps,band=type=drop,rate=5")
+	_, changed := meters(t, p, MeterAdd, "meter=1,pktps,bands=type=drop,rate=5 type=drop,rate=7", "meter=2,kbps,band=type=dscp_remark,rate=5")
 	if len(changed) != 2 || changed[1].Bands[0].Slot != 2 {
 		t.Errorf("unexpected changed meters %+v", changed)
 	}

@@ -37,11 +37,24 @@ type Meter struct {
 	CreatedNS uint64
 }
 
-// MeterBand is a rate with a burst size. The only type of band is drop.
+// Types of bands in text.
+const (
+	bandDrop   = "drop"
+	bandRemark = "dscp_remark"
+)
+
+// maxPrecedence is the greatest Precedence of a band. The drop precedence of a frame has
+// three levels (RFC 2597, 6), and a band raises it to at most the last one.
+const maxPrecedence = 255
+
+// MeterBand is a rate with a burst size, and what happens to frames beyond them.
 type MeterBand struct {
 	Rate uint32 // packets or kilobits a second, not 0
 	// BurstSize is in packets or kilobits; 0: one second of Rate.
 	BurstSize uint32
+	// Precedence is the number by which the band raises the drop precedence of an IP
+	// frame's DSCP (type dscp_remark, RFC 2597); 0: the band drops the frame.
+	Precedence uint8
 	// Slot is the index of the datapath's token bucket, chosen by the pipeline.
 	Slot uint32
 }
@@ -193,7 +206,7 @@ func (x *xlate) meter(id uint32) {
 		return
 	}
 	for i := range m.Bands {
-		x.emit(flowtable.Action{Op: flowtable.OpMeter, U32: m.Bands[i].Slot, U64: uint64(packet.DropMeter)})
+		x.emit(flowtable.Action{Op: flowtable.OpMeter, U16: uint16(m.Bands[i].Precedence), U32: m.Bands[i].Slot, U64: uint64(packet.DropMeter)})
 	}
 }
 
@@ -252,6 +265,7 @@ func ParseMeterMod(text string, command MeterCommand) (MeterMod, error) {
 
 // parseBands parses the bands of a meter. The word type begins each band.
 func (m *Meter) parseBands(text string) error {
+	kind := ""
 	for {
 		t, rest, ok := nextToken(text)
 		if !ok {
@@ -259,20 +273,29 @@ func (m *Meter) parseBands(text string) error {
 		}
 		text = rest
 		if t.key == "type" {
-			if t.value != "drop" {
-				return wrong(t.text, "type=drop, which is all that weft has")
+			if t.value != bandDrop && t.value != bandRemark {
+				return wrong(t.text, "type=drop or type=dscp_remark")
 			}
+			kind = t.value
 			m.Bands = append(m.Bands, MeterBand{})
+			if kind == bandRemark {
+				m.Bands[len(m.Bands)-1].Precedence = 1
+			}
 			continue
 		}
 		if len(m.Bands) == 0 {
-			return wrong(t.text, "a band that begins with type=drop")
+			return wrong(t.text, "a band that begins with type=drop or type=dscp_remark")
 		}
 		band := &m.Bands[len(m.Bands)-1]
 		v, ok := parseUint(t.value, 1<<32-1)
 		switch {
+		case t.key == "prec_level" && kind == bandRemark:
+			if !ok || v == 0 || v > maxPrecedence {
+				return wrong(t.text, "a number from 1 to %d for prec_level", maxPrecedence)
+			}
+			band.Precedence = uint8(v)
 		case t.key != "rate" && t.key != "burst_size":
-			return wrong(t.text, "type, rate or burst_size")
+			return wrong(t.text, "type, rate, burst_size or, with type=dscp_remark, prec_level")
 		case !ok:
 			return wrong(t.text, "a number of at most 32 bits")
 		case t.key == "rate":
@@ -328,9 +351,16 @@ func FormatMeter(m *Meter) string {
 		if i > 0 {
 			b.WriteString(" ")
 		}
-		fmt.Fprintf(&b, "type=drop rate=%d", m.Bands[i].Rate)
+		band, kind := &m.Bands[i], bandDrop
+		if band.Precedence != 0 {
+			kind = bandRemark
+		}
+		fmt.Fprintf(&b, "type=%s rate=%d", kind, band.Rate)
 		if m.Burst {
-			fmt.Fprintf(&b, " burst_size=%d", m.Bands[i].BurstSize)
+			fmt.Fprintf(&b, " burst_size=%d", band.BurstSize)
+		}
+		if band.Precedence != 0 {
+			fmt.Fprintf(&b, " prec_level=%d", band.Precedence)
 		}
 	}
 	return b.String()

@@ -94,6 +94,7 @@ const (
 	ErrMeterBadFlags
 	ErrMeterBadRate
 	ErrMeterBadBand
+	ErrMeterBadBandValue
 	ErrMeterOutOfMeters
 	ErrMeterOutOfBands
 	ErrTableFeaturesEPERM

@@ -69,6 +69,26 @@ func (f *Frame) SetTOS(tos uint8) {
 	}
 }
 
+// RaiseDropPrecedence raises the drop precedence of an assured forwarding DSCP by n, to at
+// most 3 (RFC 2597, section 6). It changes no other DSCP.
+func (f *Frame) RaiseDropPrecedence(n uint8) {
+	var tos uint8
+	if ip := f.ipv4(); ip != nil {
+		tos = ip[1]
+	} else if ip := f.ipv6(); ip != nil {
+		tos = ip.TrafficClass()
+	} else {
+		return
+	}
+	const precedence = 3 << 3
+	class, level := tos>>5, tos&precedence>>3
+	if class == 0 || class > 4 || level == 0 || tos&4 != 0 {
+		return
+	}
+	level = uint8(min(uint(level)+uint(n), 3))
+	f.SetTOS(tos&^precedence | level<<3)
+}
+
 // SetTTL sets the TTL or hop limit.
 func (f *Frame) SetTTL(ttl uint8) {
 	if ip := f.ipv4(); ip != nil {

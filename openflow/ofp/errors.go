@@ -82,7 +82,7 @@ var errorNumbers = [of.ErrorCodes][]errorNumber{
 	of.ErrConfigBadFlags: later(10, 0), of.ErrRoleStale: later(11, 0), of.ErrRoleBadRole: nxLater(1, 513, 11, 2),
 
 	of.ErrMeterUnknownError: later(12, 0), of.ErrMeterExists: later(12, 1), of.ErrMeterInvalid: later(12, 2), of.ErrMeterUnknown: later(12, 3),
-	of.ErrMeterBadCommand: later(12, 4), of.ErrMeterBadFlags: later(12, 5), of.ErrMeterBadRate: later(12, 6), of.ErrMeterBadBand: later(12, 8),
+	of.ErrMeterBadCommand: later(12, 4), of.ErrMeterBadFlags: later(12, 5), of.ErrMeterBadRate: later(12, 6), of.ErrMeterBadBand: later(12, 8), of.ErrMeterBadBandValue: later(12, 9),
 	of.ErrMeterOutOfMeters: later(12, 10), of.ErrMeterOutOfBands: later(12, 11), of.ErrTableFeaturesEPERM: later(13, 5),
 
 	of.ErrPropBadType: nxProp(13, 2, 13, 2, 0), of.ErrPropBadLen: nxProp(13, 3, 13, 3, 1), of.ErrPropBadValue: nxProp(13, 4, 13, 4, 2),

@@ -13,9 +13,10 @@ const (
 	meterBurst = 4
 	meterStats = 8
 
-	bandDrop = 1
-	bandLen  = 16
-	meterAll = 0xffffffff // selects all meters, as of.MeterAll does
+	bandDrop   = 1
+	bandRemark = 2
+	bandLen    = 16
+	meterAll   = 0xffffffff // selects all meters, as of.MeterAll does
 )
 
 // DecodeMeterMod decodes a change of the meter table.
@@ -45,12 +46,18 @@ func DecodeMeterMod(r *Request) (mod of.MeterMod, err error) {
 	for len(b.b) > 0 {
 		kind, n := b.u16(), b.u16()
 		band := of.MeterBand{Rate: b.u32(), BurstSize: b.u32()}
-		b.skip(4)
+		precedence := b.u8()
+		b.skip(3)
+		if kind == bandRemark {
+			band.Precedence = precedence
+		}
 		switch {
 		case b.short || n != bandLen:
 			return mod, coded(of.ErrBadRequestLen, "meter_mod: a band has a wrong length")
-		case kind != bandDrop:
-			return mod, coded(of.ErrMeterBadBand, "meter_mod: band of type %d: expected drop", kind)
+		case kind != bandDrop && kind != bandRemark:
+			return mod, coded(of.ErrMeterBadBand, "meter_mod: band of type %d: expected drop or dscp_remark", kind)
+		case kind == bandRemark && precedence == 0:
+			return mod, coded(of.ErrMeterBadBandValue, "meter_mod: expected a prec_level above 0")
 		case band.Rate == 0:
 			return mod, coded(of.ErrMeterBadRate, "meter_mod: expected a rate above 0")
 		case len(m.Bands) == of.MaxBands:
@@ -88,8 +95,12 @@ func AppendMeterConfig(b []byte, m *of.Meter) []byte {
 	b = be.AppendUint32(be.AppendUint16(zeros(b, 2), flags), m.ID)
 	for i := range m.Bands {
 		k := &m.Bands[i]
-		b = be.AppendUint16(be.AppendUint16(b, bandDrop), bandLen)
-		b = zeros(be.AppendUint32(be.AppendUint32(b, k.Rate), k.BurstSize), 4)
+		kind := uint16(bandDrop)
+		if k.Precedence != 0 {
+			kind = bandRemark
+		}
+		b = be.AppendUint16(be.AppendUint16(b, kind), bandLen)
+		b = append(be.AppendUint32(be.AppendUint32(b, k.Rate), k.BurstSize), k.Precedence, 0, 0, 0)
 	}
 	be.PutUint16(b[start:], uint16(len(b)-start))
 	return b
@@ -118,7 +129,7 @@ func AppendMeterStats(b []byte, c *MeterCounters) []byte {
 
 // AppendMeterFeatures appends the body of the reply to a request for meter features.
 func AppendMeterFeatures(b []byte) []byte {
-	b = be.AppendUint32(be.AppendUint32(b, of.MaxBands), 1<<bandDrop)
+	b = be.AppendUint32(be.AppendUint32(b, of.MaxBands), 1<<bandDrop|1<<bandRemark)
 	b = be.AppendUint32(b, meterKbps|meterPktps|meterBurst|meterStats)
 	return append(b, 0xff, 0, 0, 0)
 }
