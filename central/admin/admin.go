@@ -42,8 +42,9 @@ type Config struct {
 	Name  string // name of this central
 	Store *store.Store
 	Hub   *hub.Hub
-	CA    *pki.CA // nil: the site's own CA signs certificates
-	// Members is set if etcd is embedded. New centrals then join etcd.
+	CA    *pki.CA // certificate authority of the fleet; nil: the site's own CA signs certificates
+	// Members is set if the centrals run an embedded etcd. A new central then becomes a
+	// member of etcd.
 	Members bool
 	// Dial connects to another central; nil if there are none.
 	Dial func(address string) (grpc.ClientConnInterface, error)
@@ -52,7 +53,8 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// Service implements the service Admin. The services Peer and Enrolment use it, too.
+// Service implements the gRPC service Admin. The services Peer and Enrolment share its
+// state.
 type Service struct {
 	wire.UnimplementedAdminServer
 	Config
@@ -61,7 +63,8 @@ type Service struct {
 // New returns a Service for Register.
 func New(c Config) *Service { return &Service{Config: c} }
 
-// peers implements Peer. Both Admin and Peer have a method Sync.
+// peers implements the service Peer. It is a type of its own, because Admin and Peer
+// both have a method Sync.
 type peers struct {
 	wire.UnimplementedPeerServer
 	s *Service
@@ -80,9 +83,9 @@ var codeOf = map[store.Reason]codes.Code{
 	store.InUse: codes.FailedPrecondition, store.Changed: codes.Aborted,
 }
 
-// failure converts an error to an error with a gRPC code. A refused request gets a
-// code for which clients do not try again. Other errors may be temporary and get a
-// code for which they do.
+// failure converts an error to an error with a gRPC code. The code of a refused request
+// makes clients give up. Other errors may be temporary: their code makes clients try
+// again.
 func failure(err error) error {
 	var refused *store.Refused
 	switch {
@@ -138,8 +141,9 @@ func (s *Service) List(r *wire.ListRequest, stream grpc.ServerStreamingServer[wi
 	return nil
 }
 
-// read reads the objects of the selected kinds at one revision. If the argument net is
-// the name or id of a network, it reads only ports and bindings of this network.
+// read reads the objects of the selected kinds at one revision. If net is not empty, it
+// is the name or id of a network, and read returns only ports and bindings of this
+// network.
 func (s *Service) read(ctx context.Context, selected map[store.Kind]bool, net string) (revision int64, objects []store.Object, err error) {
 	var kinds []store.Kind
 	for k, want := range selected {

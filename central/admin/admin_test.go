@@ -160,7 +160,7 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string) error {
 	return nil
 }
 
-// A token gives one certificate, with the invitation's name and role.
+// A token gives exactly one certificate, with the name and the role of the invitation.
 func TestEnrol(t *testing.T) {
 	f := startFleet(t)
 	people := wire.NewAdminClient(f.dialAs("root", pki.Admin))
@@ -191,7 +191,7 @@ func TestEnrol(t *testing.T) {
 	if name, role, err := keys.Identity(); name != "h1" || role != pki.Host || err != nil {
 		t.Errorf("enrolled as %s %s, %v", role, name, err)
 	}
-	// name and role stay, whatever the request contains
+	// a renewed certificate keeps name and role, whatever the request contains
 	renewal := wire.NewEnrolmentClient(f.dial(credentials.NewTLS(keys.Client())))
 	err = keys.Renew(nil, func(csr []byte) ([]byte, []byte, error) {
 		r, err := renewal.Renew(t.Context(), &wire.EnrolRequest{Csr: csr})

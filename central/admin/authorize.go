@@ -20,8 +20,8 @@ import (
 // anybody is the role of a caller without a certificate.
 const anybody pki.Role = ""
 
-// mayCall has, for each method, the roles that may call it. Nobody may call a method
-// that is not in the map.
+// mayCall maps each method to the roles that may call it. Nobody may call a method that
+// is not in the map.
 var mayCall = map[string][]pki.Role{
 	wire.Hub_Follow_FullMethodName:        {pki.Host},
 	wire.Peer_Sync_FullMethodName:         {pki.Central},

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Config.Dial keeps the connection for later calls.
+// dial connects to another central. Config.Dial keeps the connection for later calls.
 func (s *Service) dial(address string) (grpc.ClientConnInterface, error) {
 	if s.Dial == nil || address == "" {
 		return nil, errors.New("this central has no way to it")

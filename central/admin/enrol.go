@@ -18,8 +18,8 @@ import (
 
 var errNoCA = status.Error(codes.FailedPrecondition, "this central has no key of a CA; get certificates from the site's CA")
 
-// Invite implements wire.AdminServer. It stores only a digest of the token's secret,
-// so that the store's contents are not enough to enrol.
+// Invite implements wire.AdminServer. It stores only a digest of the token's secret, so
+// that somebody who reads the store cannot enrol.
 func (s *Service) Invite(ctx context.Context, r *wire.InviteRequest) (*wire.Invitation, error) {
 	if s.CA == nil {
 		return nil, errNoCA
@@ -76,7 +76,7 @@ func (e *enrolment) Enrol(ctx context.Context, r *wire.EnrolRequest) (*wire.Enro
 	return reply, nil
 }
 
-// serialOf returns the serial number of a certificate as Revoke takes it.
+// serialOf returns the serial number of a certificate in the form that Revoke accepts.
 func serialOf(der []byte) string {
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"weft/central/wire"
 )
 
-// Sync implements wire.PeerServer. It waits for this central's hosts.
+// Sync implements wire.PeerServer. It waits until the hosts that are connected to this
+// central have applied a revision.
 func (p *peers) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncReply, error) {
 	hosts, err := p.s.Hub.Sync(ctx, r.GetRevision())
 	if err != nil {
@@ -34,8 +35,9 @@ func (p *peers) Waiting(_ *wire.WaitingRequest, stream grpc.ServerStreamingServe
 	return failure(p.s.Hub.AnnounceWaiting(stream.Context(), stream.Send))
 }
 
-// ask calls local for this central and remote for each of the other centrals,
-// concurrently. It returns results and errors by the central's name, and the centrals.
+// ask calls local for this central, and remote for each of the other centrals,
+// concurrently. It returns the results and the errors by name of the central, and the
+// list of centrals.
 func ask[T any](ctx context.Context, s *Service, local func() (T, error), remote func(wire.PeerClient) (T, error)) (map[string]T, map[string]error, []*wire.Central, error) {
 	centrals, err := s.Store.Centrals(ctx)
 	if err != nil {
@@ -82,8 +84,8 @@ func (s *Service) sessions(ctx context.Context) (map[string][]*wire.SessionInfo,
 		})
 }
 
-// connected returns the central and the applied revision of each connected host, by
-// host id.
+// connected returns two maps with the id of each connected host as the key: the central
+// to which the host is connected, and the revision that the host has applied.
 func (s *Service) connected(ctx context.Context) (map[string]string, map[string]int64) {
 	at, applied := map[string]string{}, map[string]int64{}
 	all, _, _, err := s.sessions(ctx)
@@ -176,7 +178,7 @@ func (s *Service) Status(ctx context.Context, _ *wire.StatusRequest) (*wire.Stat
 	return reply, nil
 }
 
-// fullText says what to do about a full store.
+// fullText returns the advice about a full store.
 func (s *Service) fullText() string {
 	if s.Members {
 		return "the store is full and takes no changes; the central that is full makes room within seconds, or its log says to raise quota-mib in central.toml"

@@ -17,12 +17,13 @@ import (
 	"weft/central/wire"
 )
 
-// readyTimeout limits the wait of a call for the store's revocations, which a central
-// reads when it starts. Later the call is refused, and clients ask another central.
+// readyTimeout limits how long a call waits until the central has read the store's
+// revocations after its start. Then the call is refused, and the client asks another
+// central.
 const readyTimeout = 2 * time.Second
 
-// Gate lets through the calls that the role and the revocations allow. It ends a
-// running call when its certificate is revoked.
+// Gate admits a call if the role allows it and the certificate is not revoked. It ends
+// a running call when the call's certificate is revoked.
 //
 // Certificates of centrals cannot be revoked: a central has the key of the CA.
 type Gate struct {
@@ -35,7 +36,7 @@ type Gate struct {
 	ended   uint64
 }
 
-// runningCall is a running call with a certificate.
+// runningCall is a call in progress whose caller has a certificate.
 type runningCall struct {
 	cert *x509.Certificate
 	end  context.CancelCauseFunc
@@ -48,7 +49,8 @@ type GateStats struct {
 	Ended       uint64 // running calls ended because the certificate was revoked
 }
 
-// NewGate returns a Gate, which refuses all calls but enrolments until Revocations.
+// NewGate returns a Gate. The Gate refuses all calls except enrolments until the first
+// call of Revocations.
 func NewGate() *Gate {
 	return &Gate{ready: make(chan struct{}), revoked: map[string]*wire.Revocation{}, calls: map[*runningCall]struct{}{}}
 }
@@ -60,8 +62,9 @@ func (g *Gate) Stats() GateStats {
 	return GateStats{len(g.revoked), g.refused, g.ended}
 }
 
-// Revocations takes changed revocations from the store, or all of them if complete is
-// true. It ends the calls that they revoke. It is a hub's OnRevocations.
+// Revocations tells the Gate changed revocations of the store, or all of them if
+// complete is true. The Gate ends the calls whose certificates are revoked. The hub
+// calls it as OnRevocations.
 func (g *Gate) Revocations(complete bool, changed []store.Object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,9 +109,9 @@ func (g *Gate) check(cert *x509.Certificate) error {
 		role, name, cert.SerialNumber, time.Unix(r.GetRevokedS(), 0).UTC().Format(time.RFC3339))
 }
 
-// enter lets a call through or refuses it. The call runs with the context inside. At its
-// end, the caller of enter passes the call's error to leave, which returns the error that
-// the client gets.
+// enter admits a call or refuses it. An admitted call runs with the context inside. At
+// the end of the call, the caller of enter passes the call's error to leave. leave
+// returns the error for the client.
 func (g *Gate) enter(ctx context.Context, method string) (inside context.Context, leave func(error) error, err error) {
 	if err := authorize(ctx, method); err != nil {
 		return nil, nil, err
@@ -147,7 +150,7 @@ func (g *Gate) enter(ctx context.Context, method string) (inside context.Context
 	}, nil
 }
 
-// insideStream is a stream with the context of Gate.enter.
+// insideStream is a gRPC stream whose context comes from Gate.enter.
 type insideStream struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -155,8 +158,8 @@ type insideStream struct {
 
 func (s *insideStream) Context() context.Context { return s.ctx }
 
-// Authorize returns server options that refuse a call unless mayCall allows it for the
-// caller's role, and if its certificate is revoked.
+// Authorize returns gRPC server options. They refuse a call if mayCall does not allow
+// it for the caller's role, or if the caller's certificate is revoked.
 func (g *Gate) Authorize() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

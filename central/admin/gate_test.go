@@ -16,8 +16,9 @@ import (
 	"weft/internal/waitfor"
 )
 
-// A revoked host is refused: its running session ends, it gets no new one, and it
-// cannot renew the certificate. Another certificate of the same name works.
+// A host with a revoked certificate is refused: its running session ends, it gets no
+// new session, and it cannot renew the certificate. Another certificate with the same
+// name works.
 func TestRevokedHost(t *testing.T) {
 	f := startFleet(t)
 	people := wire.NewAdminClient(f.dialAs("root", pki.Admin))
@@ -80,7 +81,8 @@ func TestRevokedHost(t *testing.T) {
 	}
 }
 
-// A revocation by name is about the certificates issued until then, and their renewals.
+// A revocation by name applies to the certificates that were issued until then, and to
+// their renewals.
 func TestRevocationByNameLetsLaterCertificatesThrough(t *testing.T) {
 	f := startFleet(t)
 	old := f.keys("h1", pki.Host)

@@ -42,8 +42,9 @@ func (s *Service) Revoke(ctx context.Context, r *wire.RevokeRequest) (*wire.Revo
 	return &wire.RevokeReply{Revocation: revocation}, nil
 }
 
-// serialText returns a serial number as pki prints it: lower-case hexadecimal digits
-// without leading zeros. Colons and 0x, which other tools print, go.
+// serialText returns a serial number in the form that pki prints: lower-case
+// hexadecimal digits without leading zeros. It removes colons and 0x, which other tools
+// print.
 func serialText(s string) string {
 	s = strings.TrimPrefix(strings.ToLower(strings.ReplaceAll(s, ":", "")), "0x")
 	if digits := strings.TrimLeft(s, "0"); digits != "" {

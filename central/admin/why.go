@@ -15,9 +15,9 @@ import (
 	"weft/central/wire"
 )
 
-// Why implements wire.AdminServer. It reads the port and what belongs to it from etcd,
-// so that it knows the newest changes. The hub's memory tells which hosts must know the
-// port.
+// Why implements wire.AdminServer: it explains whether a port is reachable. It reads
+// the port, its network, hosts and binding from etcd, so that it sees the newest
+// changes. The hub's memory knows which hosts need the port.
 func (s *Service) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, error) {
 	id, err := s.Store.Find(ctx, store.KindPort, r.GetPort())
 	if err != nil {
@@ -51,8 +51,9 @@ type investigation struct {
 	err       error
 }
 
-// read reads an object from the store. If there is none, the message stays empty. It
-// returns the object's revision. After an error, it does nothing.
+// read reads an object from the store into message. If there is no such object, the
+// message stays empty. It returns the object's revision. After an earlier error, read
+// does nothing.
 func (w *investigation) read(kind store.Kind, id string, message proto.Message) (revision int64) {
 	if w.err != nil {
 		return 0
@@ -94,7 +95,8 @@ func (w *investigation) explain() {
 	if !w.reply.Alive {
 		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("host %s, which has the port, is connected to no central", host.Name))
 	}
-	// Every host with a bound port in the network must know which host has this port.
+	// Every host that has a bound port in the network needs to know the host of this
+	// port.
 	need := w.service.Hub.HostsOf(p.Net)
 	need[host.Id] = host.Name
 	var late []string

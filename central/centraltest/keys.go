@@ -9,8 +9,8 @@ import (
 	"weft/central/pki"
 )
 
-// Keys makes a key, saves it with its certificate in the directory dir, and loads it
-// from there. The addresses are the IP addresses of a central.
+// Keys makes a key and a certificate, saves both in the directory dir, and loads them
+// from there. addresses are the IP addresses in a central's certificate.
 func Keys(t testing.TB, ca *pki.CA, dir, name string, role pki.Role, life time.Duration, addresses ...string) *pki.Keys {
 	t.Helper()
 	key, csr, err := pki.NewKey(addresses...)

@@ -15,7 +15,7 @@ import (
 	"weft/central/wire"
 )
 
-// Memory is a store without etcd and without checks.
+// Memory is a hub.Store in memory, without etcd and without checks.
 type Memory struct {
 	mu       sync.Mutex
 	revision int64
@@ -33,7 +33,8 @@ func NewMemory() *Memory {
 	return &Memory{objects: map[key]store.Object{}, sinks: map[store.Sink]struct{}{}}
 }
 
-// Put stores objects in one revision, which it returns. A nil Message deletes.
+// Put stores objects in one revision and returns the revision. An object whose Message
+// is nil is deleted.
 func (m *Memory) Put(objects ...store.Object) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +71,8 @@ func (m *Memory) Follow(ctx context.Context, sink store.Sink) error {
 	return ctx.Err()
 }
 
-// Reset sends all objects again, as the store does after a gap in its watch.
+// Reset sends all objects to the follower again, as the store does after a gap in its
+// watch.
 func (m *Memory) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

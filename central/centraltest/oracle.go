@@ -14,7 +14,7 @@ import (
 	"weft/control/agent"
 )
 
-// Declaration has networks, ports, hosts and bindings.
+// Declaration has all networks, ports, hosts and bindings of a store.
 type Declaration struct {
 	Nets  map[string]*wire.Net
 	Ports map[string]*wire.Port
@@ -22,13 +22,13 @@ type Declaration struct {
 	Binds map[string]Bound // bindings by port id
 }
 
-// Bound is a binding with its generation.
+// Bound is a binding of a port to a host, with the binding's generation.
 type Bound struct {
 	*wire.Bind
 	Generation int64
 }
 
-// DeclarationOf returns the objects of a store by kind and id.
+// DeclarationOf returns the objects of a store, sorted into a Declaration.
 func DeclarationOf(objects iter.Seq[store.Object]) *Declaration {
 	d := &Declaration{map[string]*wire.Net{}, map[string]*wire.Port{}, map[string]*wire.Host{}, map[string]Bound{}}
 	for o := range objects {
@@ -46,7 +46,7 @@ func DeclarationOf(objects iter.Seq[store.Object]) *Declaration {
 	return d
 }
 
-// Expected is the expected state of a host's switch.
+// Expected is the state that a host's switch should have.
 type Expected struct {
 	Nets      map[uint32]agent.Net // by VNI; Members only with flooding
 	Ports     map[string]agent.Port
@@ -59,9 +59,9 @@ type AddressKey struct {
 	MAC uint64
 }
 
-// Expect returns the expected state of a host's switch. local has the switch's ports.
-// onDemand reports whether the hub does not push a network. Expect shares no code with
-// hubs and agents.
+// Expect returns the state that a host's switch should have. local has the ports of the
+// switch. onDemand reports whether the hub sends the addresses of a network only on
+// demand. Expect shares no code with hubs and agents.
 func (d *Declaration) Expect(host string, local []agent.LocalPort, onDemand func(net string) bool) *Expected {
 	e := &Expected{map[uint32]agent.Net{}, map[string]agent.Port{}, map[AddressKey]agent.Address{}}
 	names := map[string]string{} // port names by declared port id
@@ -152,8 +152,8 @@ func addresses(raw [][]byte) (list []netip.Addr) {
 	return list
 }
 
-// Difference describes one difference between the expected state and a recorder, or
-// returns "".
+// Difference describes one difference between the expected state and the state of a
+// recorder. It returns "" if there is none.
 func (e *Expected) Difference(r *Recorder) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

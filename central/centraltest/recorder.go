@@ -28,7 +28,8 @@ func NewRecorder(local ...agent.LocalPort) *Recorder {
 	return &Recorder{local: local, nets: map[uint32]agent.Net{}, ports: map[string]agent.Port{}, addresses: map[AddressKey]agent.Address{}}
 }
 
-// OnApply sets a function to call after each batch. It may call the recorder.
+// OnApply sets a function that is called after each batch of changes. The function may
+// call the recorder.
 func (r *Recorder) OnApply(f func(*agent.Changes)) { r.onApply = f }
 
 // Ports implements agent.Switch.

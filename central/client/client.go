@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package client sends requests to the centrals of a fleet, until one answers.
-// Request ids make repeated changes harmless.
+// Package client sends requests to the centrals of a fleet, one after another, until a
+// central answers. Each change has a request id, so that a repeated request takes
+// effect only once.
 package client
 
 import (
@@ -30,22 +31,26 @@ const (
 	// connectTimeout limits a connection setup. The kernel accepts connections even
 	// for a suspended central.
 	connectTimeout = 3 * time.Second
-	// answerTimeout limits the wait for an answer, plus perChange for each change.
+	// answerTimeout, plus perChange for each change of the request, limits the wait for
+	// an answer.
 	answerTimeout = 15 * time.Second
 	perChange     = time.Millisecond
 	// Keep-alive probes detect a dead central during a long call.
 	aliveEvery, aliveWithin = 10 * time.Second, 5 * time.Second
-	// unreachableRounds is the number of attempts at every central.
+	// unreachableRounds is the number of attempts at each central before the client
+	// gives up.
 	unreachableRounds = 2
-	// roundPause is the pause between two rounds of attempts.
+	// roundPause is the pause after the client has tried every central once.
 	roundPause = 200 * time.Millisecond
 	// maxMessage is the largest accepted message in bytes.
 	maxMessage = 64 << 20
-	// maxAttempts limits Change while others change the declaration.
+	// maxAttempts limits how often Change starts again because others have changed the
+	// declaration.
 	maxAttempts = 30
 )
 
-// Refused is the error of a refused request, which has changed nothing.
+// Refused is the error of a request that a central has refused. The request has changed
+// nothing.
 type Refused struct {
 	Why      string // reason in one line
 	NotFound bool   // an object is not declared
@@ -54,7 +59,7 @@ type Refused struct {
 
 func (r *Refused) Error() string { return r.Why }
 
-// Client sends requests to centrals, for one goroutine.
+// Client sends requests to centrals. One goroutine may use it at a time.
 type Client struct {
 	centrals []*central // the last one that answered comes first
 }
@@ -109,8 +114,8 @@ func (c *Client) Close() {
 	}
 }
 
-// tryAll calls f for one central after another until one answers. timeout limits each
-// call.
+// tryAll calls f for one central after another until a central answers. timeout limits
+// each call of f.
 func (c *Client) tryAll(ctx context.Context, timeout time.Duration, f func(context.Context, wire.AdminClient) error) error {
 	return c.eachConn(ctx, timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
 		return f(ctx, wire.NewAdminClient(conn))
@@ -179,7 +184,7 @@ func explain(err error) error {
 
 func plain(err error) string { return PlainText(status.Convert(err).Message()) }
 
-// PlainText returns an error's text without gRPC's own words.
+// PlainText returns an error's text without the prefix that gRPC adds.
 func PlainText(text string) string {
 	before, status, found := strings.Cut(text, "rpc error: code = ")
 	if found {
@@ -196,8 +201,8 @@ func PlainText(text string) string {
 }
 
 // Apply sends changes in one request, which takes effect as a whole or not at all. It
-// returns the revision of the change. A central refuses the request if the
-// declaration is newer than expected, unless expected is 0.
+// returns the revision of the change. Unless expected is 0, a central refuses the
+// request if the declaration has changed after revision expected.
 func (c *Client) Apply(ctx context.Context, changes []*wire.Change, expected int64) (int64, error) {
 	request := &wire.ChangeRequest{Id: rand.Text(), Changes: changes, Expected: expected}
 	timeout := answerTimeout + time.Duration(len(changes))*perChange
@@ -212,9 +217,9 @@ func (c *Client) Apply(ctx context.Context, changes []*wire.Change, expected int
 	return revision, err
 }
 
-// Change reads the declaration and applies the changes from plan. If plan returns
-// guarded, changes by others meanwhile make it start again, at most maxAttempts
-// times.
+// Change reads the declaration with read, and applies the changes that plan computes
+// from it. If plan returns guarded and others have changed the declaration meanwhile,
+// Change starts again, at most maxAttempts times.
 func (c *Client) Change(ctx context.Context, read func() (*declare.Fleet, error), plan func(*declare.Fleet) (changes []*wire.Change, guarded bool, err error)) (int64, error) {
 	for attempt := 1; ; attempt++ {
 		f, err := read()
@@ -265,9 +270,9 @@ func (c *Client) List(ctx context.Context, request *wire.ListRequest) (*declare.
 	return declare.NewFleet(parts), nil
 }
 
-// Sync waits until the centrals have a revision, and if hosts is set, until all
-// connected hosts have applied it. Revision 0 means the current one. Only ctx limits
-// the time.
+// Sync waits until the centrals have a revision. If hosts is set, it also waits until
+// all connected hosts have applied the revision. Revision 0 means the current one. Only
+// ctx limits the time.
 func (c *Client) Sync(ctx context.Context, revision int64, hosts bool) (reply *wire.SyncReply, err error) {
 	err = c.tryAll(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err = a.Sync(ctx, &wire.SyncRequest{Revision: revision, WaitHosts: hosts})
@@ -302,8 +307,8 @@ func (c *Client) ask(ctx context.Context, f func(context.Context, wire.AdminClie
 	return c.tryAll(ctx, answerTimeout, f)
 }
 
-// Save writes a snapshot of the store to w and returns its size in bytes. It cannot
-// change to another central after the first write.
+// Save writes a snapshot of the store to w and returns its size in bytes. After the
+// first write to w, it cannot change to another central.
 func (c *Client) Save(ctx context.Context, w io.Writer) (size int64, err error) {
 	err = c.tryAll(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
 		stream, err := a.Save(ctx, &wire.SaveRequest{})
@@ -319,7 +324,7 @@ func (c *Client) Save(ctx context.Context, w io.Writer) (size int64, err error) 
 		switch {
 		case err == io.EOF:
 			return nil
-		case size > 0: // without a gRPC code, no other central is tried
+		case size > 0: // an error without a gRPC code ends the attempts
 			return fmt.Errorf("the snapshot is not complete: %s", plain(err))
 		}
 		return err

@@ -14,9 +14,9 @@ import (
 	"weft/central/wire"
 )
 
-// Invite returns a token for one certificate with a name and a role. valid is its
-// lifetime; 0 means an hour. Invite does not repeat a lost request, whose token
-// expires.
+// Invite returns a token for one certificate with this role and name. valid is the
+// lifetime of the token; 0 means an hour. If the answer is lost, Invite does not try
+// again; the lost token expires.
 func (c *Client) Invite(ctx context.Context, role, name string, valid time.Duration) (token string, err error) {
 	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
 		r, err := a.Invite(ctx, &wire.InviteRequest{Role: role, Name: name, ValidS: uint32(valid / time.Second)})
@@ -46,9 +46,9 @@ func (c *Client) Revocations(ctx context.Context) (list []*wire.Revocation, err 
 	return list, err
 }
 
-// Enrol exchanges a token for a certificate, and saves it with its key and the CA's
-// certificate. It returns the name in the certificate. A token works only once, even
-// if the answer is lost.
+// Enrol exchanges a token for a certificate. It saves the certificate, its key and the
+// CA's certificate in files, and returns the name in the certificate. text is the
+// token. A token works only once, even if the answer is lost.
 func Enrol(ctx context.Context, addresses []string, text string, files pki.Files) (name string, err error) {
 	token, err := pki.ParseToken(text)
 	if err != nil {

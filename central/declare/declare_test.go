@@ -99,7 +99,8 @@ func (f *Fleet) applied(changes []*wire.Change) *Fleet {
 	return NewFleet([]*wire.ListReply{reply})
 }
 
-// An applied or exported file has no difference to the fleet.
+// A fleet has no difference to a file that was applied to it, or that was exported from
+// it.
 func TestApplyIsIdempotent(t *testing.T) {
 	empty := NewFleet(nil)
 	first := diff(t, empty, example, false)
@@ -128,8 +129,8 @@ func TestApplyIsIdempotent(t *testing.T) {
 	}
 }
 
-// The difference has a line for each change. An entry with an id can rename its
-// object.
+// The difference has one line for each change. An entry of the file with an id can
+// rename its object.
 func TestDiff(t *testing.T) {
 	fleet := NewFleet(nil)
 	fleet = fleet.applied(diff(t, fleet, example, false).Changes)
@@ -157,7 +158,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// Ports are equal despite unknown fields or another order of addresses.
+// Two versions of a port are equal even if they have different unknown fields, or their
+// addresses in another order.
 func TestDiffIgnoresOrderAndUnknownFields(t *testing.T) {
 	fleet := NewFleet(nil)
 	fleet = fleet.applied(diff(t, fleet, example, false).Changes)
@@ -173,7 +175,7 @@ func TestDiffIgnoresOrderAndUnknownFields(t *testing.T) {
 	}
 }
 
-// The error names the line of the file or the object.
+// The error about a wrong file names the line or the object.
 func TestWrongFiles(t *testing.T) {
 	fleet := NewFleet(nil)
 	fleet = fleet.applied(diff(t, fleet, example, false).Changes)
@@ -290,8 +292,9 @@ func TestOVNAddresses(t *testing.T) {
 	}
 }
 
-// The parser never crashes. A valid file survives writing and parsing. After its
-// changes, an empty fleet has no difference to it.
+// The parser never crashes. A valid file stays the same when it is written and parsed
+// again. When the file's changes are applied to an empty fleet, the fleet has no
+// difference to the file.
 func FuzzFile(f *testing.F) {
 	f.Add([]byte(example))
 	f.Add([]byte("[[net]]\nname='a'\nvni=1\n[[port]]\nname='p'\nnet='a'\nmac='02:00:00:00:00:01'\naddresses=['::ffff:10.0.0.1']\n"))

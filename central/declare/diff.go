@@ -12,7 +12,7 @@ import (
 	"weft/central/wire"
 )
 
-// Diff has the changes from a fleet to a declaration file.
+// Diff has the changes that make a fleet equal to a declaration file.
 type Diff struct {
 	Changes []*wire.Change // changes for a change request
 	Entries []Entry        // the changes for people
@@ -20,11 +20,12 @@ type Diff struct {
 
 // Entry describes the change of one object.
 type Entry struct {
-	Op     string     `json:"op"` // add, set or delete
-	Kind   string     `json:"kind"`
-	Name   string     `json:"name"`
-	ID     string     `json:"id"`
-	Fields []FieldSet `json:"fields,omitempty"` // fields of the object; only the changed ones if Op is "set"
+	Op   string `json:"op"` // add, set or delete
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	ID   string `json:"id"`
+	// fields of the object; if Op is "set", only the changed ones
+	Fields []FieldSet `json:"fields,omitempty"`
 }
 
 // FieldSet is a field with its old and its new value.
@@ -60,8 +61,8 @@ func orNone(text string) string {
 }
 
 // Diff returns the changes that make the fleet equal to the file. If prune is set,
-// objects that the file lacks are deleted. Entries name their object by id, or else
-// by name. f must be the complete declaration.
+// objects that are not in the file are deleted. An entry of the file names its object
+// by id, or by name if it has no id. f must be the complete declaration.
 func (f *Fleet) Diff(file *File, prune bool) (*Diff, error) {
 	nets, err := merge(f.Nets, file.Nets, prune, func(n *Net) (string, string) { return n.ID, n.Name },
 		func(n *Net, id string) (*wire.Net, error) { return n.wire(id), nil })
@@ -96,7 +97,8 @@ func (f *Fleet) Diff(file *File, prune bool) (*Diff, error) {
 	return d, nil
 }
 
-// wirePort converts a port of a file. f has the networks and hosts after the change.
+// wirePort converts a port of a file to its form in messages. f has the networks and
+// hosts after the change.
 func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
 	n, err := f.Nets.Find(p.Net)
 	if err != nil {
@@ -120,7 +122,7 @@ func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
 	return w, err
 }
 
-// change has an object before and after the change, or nil.
+// change has an object before and after the change. Either may be nil.
 type change[T Object] struct {
 	old, new       T
 	hasOld, hasNew bool // hasOld: old exists; hasNew: new exists
@@ -131,8 +133,9 @@ type merged[T Object] struct {
 	changes []change[T]
 }
 
-// merge computes the changes of one kind of objects. The function naming returns an
-// entry's id and name. The function build converts an entry to an object.
+// merge computes the changes of one kind of objects. stored has the present objects,
+// entries those of the file. naming returns an entry's id and name. build converts an
+// entry to an object.
 func merge[T Object, E any](stored Kind[T], entries []E, prune bool, naming func(*E) (id, name string), build func(*E, string) (T, error)) (*merged[T], error) {
 	m := &merged[T]{}
 	claimed := map[string]string{} // name of the entry for each id
@@ -295,8 +298,8 @@ func Delete(o Object) *wire.Change {
 	panic(fmt.Sprintf("declare: %T is no object", o))
 }
 
-// checkUnique returns an error if two objects share a name, VNI, endpoint or address.
-// Unlike a central's error, this one has names instead of ids.
+// checkUnique returns an error if two objects have the same name, VNI, endpoint or
+// address. A central would refuse this, too, but its error has ids in place of names.
 func (f *Fleet) checkUnique() error {
 	owner := map[string]string{}
 	claim := func(kind, subject, key, name string) error {

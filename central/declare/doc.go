@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package declare reads networks, hosts and ports as words KEY=VALUE and as
-// declaration files in TOML. It computes the changes from a fleet to a file, and
-// writes a fleet as a file. It connects to nothing.
+// Package declare reads networks, hosts and ports as words KEY=VALUE and as declaration
+// files in TOML. It computes the changes that make a fleet equal to a file, and writes
+// a fleet as a file. It opens no connections.
 package declare
 
 import "fmt"

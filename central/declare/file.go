@@ -13,8 +13,8 @@ import (
 	"weft/central/wire"
 )
 
-// MaxFile limits a declaration file in bytes. 200,000 ports, the limit of a request,
-// take about 40 MiB.
+// MaxFile limits the size of a declaration file in bytes. The limit of a request,
+// 200,000 ports, takes about 40 MiB.
 const MaxFile = 64 << 20
 
 // File is a declaration file.
@@ -123,8 +123,8 @@ func (p *Port) check() error {
 	return err
 }
 
-// File returns the declaration as a file with ids. A changed name then renames an
-// object, and another fleet gets the same ids.
+// File returns the declaration as a file with ids. In such a file, a changed name
+// renames the object. Another fleet to which the file is applied gets the same ids.
 func (f *Fleet) File() *File {
 	file := &File{}
 	for _, n := range f.Nets.All {

@@ -13,7 +13,8 @@ import (
 	"weft/central/wire"
 )
 
-// Fleet is a declaration, or a part of it, from a central.
+// Fleet is a declaration (networks, hosts and ports), or a part of it, as a central has
+// sent it.
 type Fleet struct {
 	Revision int64
 	Nets     Kind[*wire.Net]
@@ -47,7 +48,7 @@ func kindOf[T Object](noun string, objects []T) Kind[T] {
 	return k
 }
 
-// NewFleet joins the messages of a central to a Fleet.
+// NewFleet makes a Fleet from the messages in which a central has sent it.
 func NewFleet(parts []*wire.ListReply) *Fleet {
 	f := &Fleet{Binds: map[string]*wire.BoundPort{}, Status: map[string]*wire.HostReport{}}
 	var nets []*wire.Net
@@ -67,11 +68,11 @@ func NewFleet(parts []*wire.ListReply) *Fleet {
 	return f
 }
 
-// mostNamed limits the names in an error.
+// mostNamed limits the number of names in an error.
 const mostNamed = 10
 
-// Find returns the object with this name, or else with this id. The error lists the
-// known names.
+// Find returns the object with this name. If there is none, it returns the object with
+// this id. The error lists the known names.
 func (k *Kind[T]) Find(nameOrID string) (T, error) {
 	o, ok := k.Lookup(nameOrID)
 	switch {
@@ -105,8 +106,8 @@ func (k *Kind[T]) name(id string) string {
 	return id
 }
 
-// NewID returns an id of 80 random bits. An id from the name would collide after a
-// rename.
+// NewID returns an id of 80 random bits. An id that is derived from the name could
+// collide after a rename.
 func NewID() string { return strings.ToLower(rand.Text()[:16]) }
 
 // NewMAC returns a random, locally administered MAC address.
@@ -133,7 +134,8 @@ func (f *Fleet) FreeVNI() uint32 {
 // ub-common-name).
 const maxName = 64
 
-// CheckName checks a name or an id. subject is "name" or "id" for the error.
+// CheckName checks a name or an id. subject is "name" or "id", for the text of the
+// error.
 func CheckName(subject, name string) error {
 	wrong := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:@+-", r))

@@ -15,10 +15,11 @@ import (
 
 // Net is a network in files and output.
 type Net struct {
-	Name  string `toml:"name" json:"name"`
-	ID    string `toml:"id,omitempty" json:"id,omitempty"`
-	VNI   uint32 `toml:"vni" json:"vni"`
-	MTU   uint32 `toml:"mtu,omitempty" json:"mtu,omitempty"` // in bytes of an IP packet; 0: the underlay's MTU minus the encapsulation
+	Name string `toml:"name" json:"name"`
+	ID   string `toml:"id,omitempty" json:"id,omitempty"`
+	VNI  uint32 `toml:"vni" json:"vni"`
+	// largest IP packet in bytes; 0: the underlay's MTU minus the encapsulation
+	MTU   uint32 `toml:"mtu,omitempty" json:"mtu,omitempty"`
 	Flood bool   `toml:"flood,omitempty" json:"flood"`
 }
 
@@ -29,8 +30,8 @@ type Host struct {
 	Endpoint netip.Addr `toml:"endpoint" json:"endpoint"`
 }
 
-// Port is a port in files and output. Net, Host and MoveTo are names; in files and
-// words they may be ids.
+// Port is a port in files and in output. Its fields Net, Host and MoveTo are names. In
+// files and words they may also be ids.
 type Port struct {
 	Name      string       `toml:"name" json:"name"`
 	ID        string       `toml:"id,omitempty" json:"id,omitempty"`
@@ -39,7 +40,8 @@ type Port struct {
 	Addresses []netip.Addr `toml:"addresses,omitempty" json:"addresses"`
 	Host      string       `toml:"host,omitempty" json:"host,omitempty"`
 	MoveTo    string       `toml:"move-to,omitempty" json:"move_to,omitempty"`
-	// SpoofCheck restricts the port to its declared addresses. nil means true.
+	// SpoofCheck drops frames of the port with other sender addresses than the declared
+	// ones. nil means true.
 	SpoofCheck *bool `toml:"spoof-check,omitempty" json:"spoof_check,omitempty"`
 }
 
@@ -133,7 +135,7 @@ func text(words []word) string {
 	return strings.Join(texts, " ")
 }
 
-// Checked reports whether SpoofCheck applies.
+// Checked reports whether the port is restricted to its declared addresses.
 func (p *Port) Checked() bool { return p.SpoofCheck == nil || *p.SpoofCheck }
 
 // AddressText returns the port's IP addresses, separated by commas.
@@ -156,7 +158,7 @@ func HostOf(h *wire.Host) Host {
 	return Host{Name: h.GetName(), ID: h.GetId(), Endpoint: a}
 }
 
-// PortOf converts a port to Port, with names for ids.
+// PortOf converts a port of a message to a Port, with names in place of ids.
 func (f *Fleet) PortOf(p *wire.Port) Port {
 	checked := !p.GetUnchecked()
 	port := Port{Name: p.GetName(), ID: p.GetId(), Net: f.Nets.name(p.GetNet()), Host: f.Hosts.name(p.GetHost()),
@@ -170,7 +172,7 @@ func (f *Fleet) PortOf(p *wire.Port) Port {
 	return port
 }
 
-// sortAddresses makes the order of addresses irrelevant.
+// sortAddresses sorts addresses, so that their order does not matter in comparisons.
 func sortAddresses(list [][]byte) {
 	slices.SortFunc(list, func(a, b []byte) int {
 		if len(a) != len(b) {

@@ -50,7 +50,8 @@ func apply(words []string, settings []setting) error {
 	return nil
 }
 
-// SetNet applies words KEY=VALUE to a network. Only a created network may get an id.
+// SetNet applies words KEY=VALUE to a network. The word id= is allowed only for a
+// network that is being created.
 func (f *Fleet) SetNet(n *wire.Net, created bool, words []string) error {
 	return apply(words, append(naming(&n.Id, &n.Name, created),
 		setting{"vni", func(v string) (err error) { n.Vni, err = number("vni", v, 1, maxVNI); return err }},
@@ -64,7 +65,8 @@ func (f *Fleet) SetNet(n *wire.Net, created bool, words []string) error {
 	))
 }
 
-// SetHost applies words KEY=VALUE to a host.
+// SetHost applies words KEY=VALUE to a host. The word id= is allowed only for a host
+// that is being created.
 func (f *Fleet) SetHost(h *wire.Host, created bool, words []string) error {
 	return apply(words, append(naming(&h.Id, &h.Name, created),
 		setting{"endpoint", func(v string) error {
@@ -75,7 +77,8 @@ func (f *Fleet) SetHost(h *wire.Host, created bool, words []string) error {
 	))
 }
 
-// SetPort applies words KEY=VALUE to a port. Networks and hosts are names or ids.
+// SetPort applies words KEY=VALUE to a port. The words may name networks and hosts by
+// name or id.
 func (f *Fleet) SetPort(p *wire.Port, created bool, words []string) error {
 	host := func(key string, dst *string) setting {
 		return setting{key, func(v string) error {
@@ -134,7 +137,7 @@ func truth(key, text string) (bool, error) {
 	return text == "on", nil
 }
 
-// parseAddresses parses IP addresses with commas. "" means none.
+// parseAddresses parses a comma-separated list of IP addresses. "" means no address.
 func parseAddresses(text string) ([][]byte, error) {
 	var list []netip.Addr
 	if text != "" {
@@ -164,8 +167,8 @@ func addressBytes(list []netip.Addr) ([][]byte, error) {
 	return all, nil
 }
 
-// ParseOVNAddresses converts ovn-nbctl's "MAC IP..." of lsp-set-addresses to words
-// for SetPort.
+// ParseOVNAddresses converts the argument of ovn-nbctl lsp-set-addresses, "MAC IP...",
+// to words for SetPort.
 func ParseOVNAddresses(texts []string) (words []string, err error) {
 	const what = `expected "MAC [IP...]"`
 	if len(texts) != 1 {

@@ -2,8 +2,8 @@
 
 package hub
 
-// HostsOf returns the declared hosts that have a bound port in the network: their
-// names by id. These hosts need the places of all ports of the network.
+// HostsOf returns the declared hosts that have a bound port in the network, as a map of
+// id to name. These hosts must know the locations of all ports of the network.
 func (h *Hub) HostsOf(net string) map[string]string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,8 +12,9 @@ import (
 	"weft/central/store"
 )
 
-// binder writes bindings into the store. Requests during a transaction share the next
-// one. Releases wait for releasePause.
+// binder writes bindings of ports to hosts into the store. Requests that arrive during
+// a transaction are written together in the next transaction. Releases of bindings wait
+// for releasePause first.
 type binder struct {
 	store  Store
 	refuse func(s *session, port, reason string)
@@ -24,8 +25,8 @@ type binder struct {
 	wake chan struct{}
 }
 
-// job is a request to bind a port to the host of a session, or to release the
-// binding. The release of a binding to an undeclared host has no session.
+// job is a request to bind a port to the host of a session, or to release the binding.
+// A job that releases the binding to an undeclared host has no session.
 type job struct {
 	session *session
 	request store.BindRequest
@@ -36,11 +37,12 @@ const (
 	// bindBatch limits the bindings of one transaction.
 	bindBatch = 512
 	// bindAgain is the pause before the binder repeats requests after a temporary
-	// failure. It doubles up to bindAgainMost with each failure, because a full store
-	// may stay full for long.
+	// failure. The pause doubles up to bindAgainMost with each failure, because a full
+	// store may stay full for a long time.
 	bindAgain, bindAgainMost = 100 * time.Millisecond, 2 * time.Second
-	// releasePause is the delay of a release. Others share its transaction, and it is
-	// not needed if the port is deleted meanwhile, as is usual when a machine ends.
+	// releasePause is the delay of a release. Other releases share its transaction. The
+	// release is not needed if the port is deleted in the meantime, as is usual when a
+	// machine ends.
 	releasePause = 50 * time.Millisecond
 )
 
@@ -72,7 +74,8 @@ func (b *binder) add(j job) {
 	}
 }
 
-// drop forgets the release of a port's binding if it has not been written yet.
+// drop removes the queued release of a port's binding, unless it has already been
+// written.
 func (b *binder) drop(port string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,8 +112,8 @@ func (b *binder) run(ctx context.Context) {
 	}
 }
 
-// take returns jobs for a transaction. If there are none now, wait is the time until
-// there may be some.
+// take returns queued jobs for a transaction. If no job is ready, wait is the time
+// until one may be ready.
 func (b *binder) take(now time.Time) (batch []job, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -127,13 +130,13 @@ func (b *binder) take(now time.Time) (batch []job, wait time.Duration) {
 		delete(b.jobs, port)
 	}
 	if len(b.jobs) == 0 {
-		b.jobs = map[string]job{} // a map keeps the memory of its largest size
+		b.jobs = map[string]job{} // a new map, because a map never returns memory
 	}
 	return batch, wait
 }
 
-// write writes a batch. It reports whether it has queued some jobs again after a
-// temporary failure.
+// write writes a batch of jobs. It reports whether it has queued some of the jobs again
+// after a temporary failure.
 func (b *binder) write(ctx context.Context, batch []job) (requeued bool) {
 	requests := make([]store.BindRequest, len(batch))
 	for i := range batch {
@@ -148,7 +151,7 @@ func (b *binder) write(ctx context.Context, batch []job) (requeued bool) {
 				b.refuse(s, batch[i].request.Port, refused.Why)
 			}
 		default:
-			if !requeued { // one line for the batch, which may have hundreds of ports
+			if !requeued { // one log line for the whole batch, which may have hundreds of ports
 				b.log.Warn("bindings are tried again", "port", batch[i].request.Port, "error", r.Err)
 			}
 			requeued = true
@@ -158,7 +161,7 @@ func (b *binder) write(ctx context.Context, batch []job) (requeued bool) {
 	return requeued
 }
 
-// retry queues a job again, unless a newer job for the same port is queued.
+// retry queues a job again, unless a newer job for the same port is already queued.
 func (b *binder) retry(j job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"weft/central/store"
 )
 
-// A release waits for others and for the deletion of its port; a binding does not wait
-// for them.
+// The release of a binding waits for other releases, and for the deletion of its port.
+// A new binding does not wait for them.
 func TestReleasesWait(t *testing.T) {
 	b := newBinder(nil, nil, slog.New(slog.DiscardHandler))
 	release := func(port string) job {

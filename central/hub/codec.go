@@ -10,11 +10,11 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// rawMessage is an encoded wire.ToHost as an element of a wire.Batch. Sessions share
-// its bytes, which never change.
+// rawMessage is an encoded wire.ToHost that is an element of a wire.Batch. Sessions
+// share its bytes, so the bytes must not change.
 type rawMessage []byte
 
-// rawBatch is a wire.ToHost with a wire.Batch of encoded messages.
+// rawBatch is a wire.ToHost that contains a wire.Batch of encoded messages.
 type rawBatch []rawMessage
 
 const (
@@ -25,8 +25,8 @@ const (
 	fieldMessages = 1 // wire.Batch.messages
 )
 
-// Codec is gRPC's codec of protobuf for encoded messages. The server of a Hub needs
-// it: grpc.ForceServerCodecV2(hub.Codec()).
+// Codec is a gRPC codec that passes encoded protobuf messages on without decoding them.
+// The server of a Hub needs it: grpc.ForceServerCodecV2(hub.Codec()).
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
 
 // window is the flow-control window in bytes for messages of hosts. A constant window

@@ -9,9 +9,10 @@ import (
 	"weft/central/wire"
 )
 
-// A hub encodes places itself, from its own records: it has a million ports at most, and
-// a host that gets its first port in a network needs the places of all others. Package
-// proto encodes all other messages. Field numbers are from central/wire/central.proto.
+// This file encodes places (locations of ports). A hub encodes them from its own
+// records, because it may have a million ports, and a host that gets its first port in
+// a network needs the places of all others. Package proto encodes all other messages.
+// Field numbers are from central/wire/central.proto.
 const (
 	fieldReset        = 1 // wire.ToHost.reset
 	fieldUpdate       = 2 // wire.ToHost.update
@@ -25,23 +26,28 @@ func (h *Hub) encode(m *wire.ToHost) rawMessage { return rawOf(marshal(m)) }
 func marshal(m proto.Message) []byte {
 	b, err := proto.Marshal(m)
 	if err != nil {
-		panic("hub: " + err.Error()) // cannot happen: protobuf refuses only strings that are not valid UTF-8, and so does the store
+		// cannot happen: protobuf refuses only strings that are not valid UTF-8, and
+		// the store refuses such strings
+		panic("hub: " + err.Error())
 	}
 	return b
 }
 
-// encodeUpdate returns a wire.NetUpdate with the places of ports, which u lacks.
+// encodeUpdate encodes the wire.NetUpdate u together with the places of ports. u itself
+// has no places.
 func encodeUpdate(u *wire.NetUpdate, ports []*port) rawMessage {
 	return withPlaces(fieldUpdate, marshal(u), fieldUpdatePlaces, ports)
 }
 
-// encodeReset returns a wire.NetReset with the places of ports, which r lacks.
+// encodeReset encodes the wire.NetReset r together with the places of ports. r itself
+// has no places.
 func encodeReset(r *wire.NetReset, ports []*port) rawMessage {
 	return withPlaces(fieldReset, marshal(r), fieldResetPlaces, ports)
 }
 
-// withPlaces returns a wire.ToHost whose field has the encoded message, followed by the
-// places of ports as elements of the message's field places.
+// withPlaces encodes a wire.ToHost with one field. The field contains the encoded
+// message, followed by the places of ports. The message has places in its field number
+// places.
 func withPlaces(field protowire.Number, message []byte, places protowire.Number, ports []*port) rawMessage {
 	size := len(message)
 	for _, p := range ports {
@@ -59,13 +65,13 @@ func withPlaces(field protowire.Number, message []byte, places protowire.Number,
 	return b
 }
 
-// place returns the place of a port that has one.
+// place returns the place of a port. The caller makes sure that the port has one.
 func (p *port) place() *wire.Place {
 	return &wire.Place{Port: p.id, Net: p.net.id, Mac: p.declared.GetMac(), Addresses: p.declared.GetAddresses(),
 		Host: p.bind.GetHost(), Endpoint: []byte(p.endpoint), Generation: p.generation}
 }
 
-// placeSize returns the length of the encoded place.
+// placeSize returns the length of the port's encoded place in bytes.
 func (p *port) placeSize() int {
 	size := sizeWord(len(p.id)) + sizeWord(len(p.net.id)) + sizeWord(len(p.declared.GetMac())) +
 		sizeWord(len(p.bind.GetHost())) + sizeWord(len(p.endpoint))
@@ -78,8 +84,8 @@ func (p *port) placeSize() int {
 	return size
 }
 
-// sizeWord returns the length of a field with n bytes. Tags of a wire.Place have one
-// byte.
+// sizeWord returns the encoded length of a field with n bytes of content. The tag takes
+// one byte in a wire.Place.
 func sizeWord(n int) int {
 	if n == 0 {
 		return 0

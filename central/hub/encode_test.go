@@ -10,8 +10,8 @@ import (
 	"weft/central/wire"
 )
 
-// The hub's own encoding of places is read as package proto reads it: the places with
-// all their fields, and the other fields of the message.
+// Package proto decodes the places that the hub has encoded: all fields of the places,
+// and the other fields of the message.
 func TestPlacesAreEncoded(t *testing.T) {
 	n := &network{id: "n1"}
 	ports := []*port{

@@ -2,14 +2,15 @@
 
 package hub
 
-// Stall makes all sessions wait for their turn, as under endless load.
+// Stall makes all sessions wait before they get a batch, as under endless load.
 func (h *Hub) Stall() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stalled, h.pacer.rate, h.pacer.tokens = true, 0, 0
 }
 
-// Held returns how many interests and unanswered questions the sessions have.
+// Held returns the total number of interests (addresses that a host has asked for) and
+// unanswered questions of all sessions.
 func (h *Hub) Held() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

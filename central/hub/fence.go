@@ -9,10 +9,11 @@ import (
 	"weft/central/wire"
 )
 
-// A port may be bound through another central, whose watch is some milliseconds ahead.
-// The hub therefore says that nobody has an address only when it has every change that
-// the store had after the host asked. It asks the store for its revision once for all
-// questions that have come meanwhile.
+// This file delays the answer that nobody has an address. A port may have been bound
+// through another central, whose watch of the store is some milliseconds ahead. The hub
+// therefore gives this answer only when it has every change that the store had after
+// the host asked. It asks the store for its revision once for all questions that have
+// arrived in the meantime.
 
 const (
 	// fenceTimeout limits how long an answer waits for the store, which for example has
@@ -23,7 +24,8 @@ const (
 	maxFenced = 65536
 )
 
-// fenced is a Pull, or a Question for an address that nobody seems to have.
+// fenced is a Pull, or a Question for an address that no port seems to have, whose
+// answer waits for the store.
 type fenced struct {
 	session  *session
 	pull     *wire.Pull
@@ -44,7 +46,8 @@ func (h *Hub) fence(f fenced) {
 	}
 }
 
-// catchUp answers what waits, again and again until ctx ends.
+// catchUp gives the waiting answers whenever the hub has caught up with the store,
+// until ctx ends.
 func (h *Hub) catchUp(ctx context.Context) {
 	for {
 		select {

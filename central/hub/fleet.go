@@ -9,8 +9,8 @@ import (
 	"weft/central/wire"
 )
 
-// fleet has all declared objects and bindings, with indexes for hosts' requests, and
-// the changes for the next round.
+// fleet has all declared objects and bindings, indexes for requests of hosts, and the
+// changes for the next round (delivery of changes to hosts).
 type fleet struct {
 	nets      map[string]*network
 	ports     map[string]*port
@@ -30,21 +30,21 @@ type host struct {
 	bound    map[*port]struct{} // ports that it has bound
 }
 
-// port is a declared port, or an undeclared one with a binding.
+// port is a declared port, or an undeclared port that is still bound.
 type port struct {
 	id         string
 	declared   *wire.Port // nil: not declared, or no more
 	bind       *wire.Bind // nil: unbound
 	generation int64
 	net        *network   // nil: not declared
-	placed     bool       // declared and bound: the port has a place
-	endpoint   string     // of the place; ports of a host share its bytes
+	placed     bool       // the port is declared and bound, so it has a place
+	endpoint   string     // VXLAN endpoint of the host; ports of one host share the bytes
 	digest     uint64     // of the place
-	interested sessionSet // sessions that asked for the port's address
+	interested sessionSet // sessions of the hosts that have asked for the port's address
 	owners     sessionSet // sessions whose host has the port
 }
 
-// network is a declared network, or one that only ports name.
+// network is a declared network, or an undeclared one that ports name.
 type network struct {
 	id       string
 	declared *wire.Net          // nil: not declared, or no more
@@ -52,35 +52,38 @@ type network struct {
 	bound    int                // number of ports with a place
 	onDemand bool               // hosts ask for addresses
 	members  map[string]int     // number of bound ports by endpoint
-	// digests of places and of members, see package wire
+	// digests of the places and of the members, see package wire
 	placesDigest, membersDigest uint64
 	byMAC                       map[uint64]*port // bound ports
 	byIP                        map[netip.Addr]*port
 
 	subscribers map[*session]struct{}
-	// sessions by the unknown address that they have asked for
+	// sessions by the unknown address that their hosts have asked for
 	waiting map[address]map[*session]struct{}
 	reset   rawMessage // encoded NetReset; nil: not encoded yet
 
 	changes netChanges
 }
 
-// address is a MAC address, or an IP address if ip is valid.
+// address is a MAC address. If ip is valid, it is this IP address instead.
 type address struct {
 	mac uint64
 	ip  netip.Addr
 }
 
-// netChanges has a network's changes since the last round.
+// netChanges has the changes of one network since the last round.
 type netChanges struct {
-	view    bool
-	remake  bool            // hosts get the whole network again: pushing or flooding has changed
+	view bool
+	// hosts get the whole network again, because its addresses are now pushed or no
+	// longer pushed, or flooding was switched
+	remake  bool
 	ports   map[*port]bool  // hosts know a place of the port
 	members map[string]bool // by endpoint: it was a member
 }
 
-// A network above askedAbove ports is no longer pushed: hosts ask for addresses.
-// Below pushedBelow it is pushed again.
+// The hub pushes all addresses of a network with few ports. When a network has more
+// than askedAbove ports, hosts must ask for each address. When it has fewer than
+// pushedBelow, the hub pushes them again.
 const askedAbove, pushedBelow = 1000, 800
 
 func newFleet() *fleet {
@@ -309,7 +312,8 @@ func (f *fleet) unplace(p *port) {
 	p.placed, p.endpoint = false, ""
 }
 
-// setPlace adds the place of a declared and bound port to its network's indexes.
+// setPlace adds the place of a declared and bound port to the indexes of the port's
+// network.
 func (f *fleet) setPlace(p *port) {
 	if p.declared == nil || p.bind == nil {
 		return
@@ -346,8 +350,8 @@ func (f *fleet) member(n *network, endpoint string) {
 	}
 }
 
-// bindable reports whether a host may have a port: as declared host, as target of a
-// move, or as the first host.
+// bindable reports whether a port may be bound to a host: the declared host, the target
+// of a move, or the first host that has the port if none is declared.
 func (p *port) bindable(host string) bool {
 	d := p.declared
 	return d != nil && (d.GetHost() == host || d.GetMoveTo() == host || d.GetHost() == "" && (p.bind == nil || p.bind.GetHost() == host))

@@ -16,8 +16,8 @@ import (
 // noStore stores nothing.
 type noStore struct{ Store }
 
-// A hub survives every message of a host, and the host's session uses no more of what
-// its limits allow.
+// A hub does not crash, whatever message a host sends. The session's use of memory
+// stays within its limits.
 func FuzzFromHost(f *testing.F) {
 	for _, m := range []*wire.FromHost{
 		{Message: &wire.FromHost_Hello{Hello: &wire.Hello{Known: []*wire.NetDigest{{Net: "n1", Digest: 7}}, Ports: []string{"p1"}}}},

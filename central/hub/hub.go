@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hub sends each host the declarations that the host needs. A Hub has one
-// watch of the whole store in etcd, keeps everything in memory, and serves any number
-// of hosts from there.
+// Package hub sends each host the declarations that the host needs. A Hub has one watch
+// of the whole store in etcd, keeps everything in memory, and serves any number of
+// hosts from memory.
 //
 // Changes are delivered in rounds. Changes that arrive during a round are delivered
 // together in the next round, so that a round becomes larger under load. A message for
-// many hosts is encoded once. A host gets all messages of a round in one batch, and
-// under load those of several rounds (see pace.go).
+// many hosts is encoded once. A host gets all messages of a round in one batch; under
+// load, a batch has the messages of several rounds (see pace.go).
 //
 // Hub.mu guards everything in memory. Nobody waits while holding Hub.mu: messages to
 // hosts go into the queues of their sessions, and requests to the store go into the
@@ -46,14 +46,14 @@ type Hub struct {
 	fleet    *fleet
 	revision int64                 // newest that fleet has
 	sessions map[string]*session   // by host id
-	attached map[string]sessionSet // sessions by the name or id with which their hosts report a port
+	attached map[string]sessionSet // sessions by the name or id of a port that their hosts have reported
 	ready    chan struct{}         // closed once fleet is complete
 	waiting  map[*syncWait]struct{}
 	stats    Stats
 	ended    endOfRevision
 	pacer    pacer
-	queued   []*session // for which messages were queued since the last round
-	stalled  bool       // only in tests: all sessions wait for their turn
+	queued   []*session // sessions for which messages were queued since the last round
+	stalled  bool       // only in tests: all sessions wait before they get a batch
 	fences   []fenced
 	opened   int   // sessions opened so far
 	tick     int64 // number of ticks of beats so far
@@ -66,12 +66,11 @@ type Hub struct {
 	advanced  chan struct{} // tells catchUp of a new revision
 	stopping  chan struct{} // closed when Run ends
 
-	// MoveGrace is the time for which a moved port stays on its old host, so that the
-	// old host forwards the frames that still arrive there. The caller sets it before
-	// Run.
+	// MoveGrace is the time for which the old host keeps a port that has moved, so that
+	// it forwards frames that still arrive there. The caller sets MoveGrace before Run.
 	MoveGrace time.Duration
-	// OnRevocations, if set, is called with changed revocations, or with all of them if
-	// complete is true. The caller sets it before Run.
+	// OnRevocations is called with changed revocations of certificates, or with all of
+	// them if complete is true. It may be nil. The caller sets it before Run.
 	OnRevocations func(complete bool, changed []store.Object)
 }
 
@@ -87,7 +86,7 @@ type Stats struct {
 	Waiting                                int // sessions that wait to be sent changes
 	Questions, QuestionsRefused, Interests uint64
 	QuestionsLate                          uint64 // answers ABSENCE_LATE
-	Unknown                                uint64 // messages of hosts of a kind that this version does not know
+	Unknown                                uint64 // messages of a kind that this version does not know
 	SlowSessions, Refused, Rounds          uint64
 	WaitingDropped                         uint64 // undeclared ports beyond maxAnnounced or maxElsewhere
 	// Lag is the number of revisions by which the slowest connected host is behind the
@@ -145,7 +144,7 @@ func (h *Hub) Stats() Stats {
 		if o.applied == 0 {
 			continue // it has not reported yet
 		}
-		newest := o.sent // later revisions do not concern this host
+		newest := o.sent // later revisions have no change for this host
 		if o.behind {
 			newest = h.revision
 		}
@@ -154,7 +153,7 @@ func (h *Hub) Stats() Stats {
 	return s
 }
 
-// sink is a Hub as the receiver of the store's changes.
+// sink is a Hub with the methods that receive the store's changes.
 type sink Hub
 
 // Reset implements store.Sink. The store calls it with the first full list, and with
@@ -202,8 +201,8 @@ func (s *sink) Progress(revision int64) {
 	h.take(revision, nil)
 }
 
-// take applies objects to the fleet and wakes up the function deliver. The caller
-// holds mu.
+// take applies changed objects to the fleet and wakes up the function deliver. The
+// caller holds mu.
 func (h *Hub) take(revision int64, objects []store.Object) {
 	for i := range objects {
 		h.fleet.apply(&objects[i])

@@ -64,8 +64,8 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// start starts a hub that knows nothing of the sessions before. A request's metadata
-// has the name of the host that sends it.
+// start starts a new hub, which knows nothing of earlier sessions. The metadata of a
+// request has the name of the host that sends it.
 func (r *rig) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.hub = hub.New(r.memory, func(ctx context.Context) (string, error) {
@@ -114,8 +114,8 @@ func (r *rig) host(n int, local ...agent.LocalPort) *testHost {
 	return h
 }
 
-// startAgent starts the agent of a host. The agent programs a new recorder that has
-// the host's ports.
+// startAgent starts the agent of a host. The agent programs a new recorder (a simulated
+// switch) that has the host's ports.
 func (r *rig) startAgent(h *testHost) {
 	h.recorder = centraltest.NewRecorder(h.local...)
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(context.Background(), "weft-host", h.name))
@@ -159,7 +159,7 @@ func onDemand(d *centraltest.Declaration) func(string) bool {
 	return func(net string) bool { return count[net] > 1000 }
 }
 
-// settled waits until every host's switch has what the oracle expects.
+// settled waits until the switch of every host has the state that the oracle expects.
 func (r *rig) settled() {
 	r.t.Helper()
 	var difference string
@@ -212,8 +212,8 @@ func TestPortsReachEachOther(t *testing.T) {
 	}
 }
 
-// If one host loses a port and another host has it, the port is bound to the other
-// host. This holds also if the first host has no session when it loses the port.
+// If one host loses a port and another host gets it, the port is bound to the other
+// host. This also holds if the first host has no session when it loses the port.
 func TestPortChangesHosts(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)
@@ -245,8 +245,8 @@ func TestPortChangesHosts(t *testing.T) {
 	r.settled()
 }
 
-// If a port is deleted and added again before its agent looks, the agent declares it
-// again, because the switch has lost the declaration.
+// If a port is deleted and added again before the host's agent notices, the agent
+// declares the port again, because the switch has lost the declaration.
 func TestPortAddedAgain(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)
@@ -263,8 +263,8 @@ func TestPortAddedAgain(t *testing.T) {
 	r.settled()
 }
 
-// A guest that restarts without a hub has its port under another name, as libvirt's taps
-// have. The switch gets the port's declaration and its address at once.
+// A guest restarts while no hub is reachable, and its port has another name afterwards,
+// like taps of libvirt. The switch gets the port's declaration and its address at once.
 func TestPortAddedAgainWithoutHub(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)
@@ -281,8 +281,8 @@ func TestPortAddedAgainWithoutHub(t *testing.T) {
 	r.settled()
 }
 
-// After any sequence of declarations, moves, renamings, deletions and restarts, every
-// host's switch finally has what the declaration demands.
+// After any sequence of declarations, moves, renamings, deletions and restarts, the
+// switch of every host finally has the declared state.
 func TestRandomHistory(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Log("seed", seed)
@@ -380,8 +380,8 @@ func TestLargeNetworkIsAsked(t *testing.T) {
 	ask(0, netip.AddrFrom4([4]byte{192, 168, 0, 3}), func() bool { return one.recorder.Has(100, 0x020000000003) })
 	ask(0x020000000009, netip.Addr{}, func() bool { return one.recorder.Unknown() > 0 })
 	r.settled()
-	// A host that has asked for an address is sent later changes of this address: its
-	// removal, or its first place if nobody had it when the host asked.
+	// A host that has asked for an address gets later changes of the address: its
+	// removal, or its first location if nobody had the address when the host asked.
 	two.local = locals("port9")
 	two.recorder.SetPorts(two.local...)
 	two.agent.PortsChanged()
@@ -396,8 +396,8 @@ func TestLargeNetworkIsAsked(t *testing.T) {
 	r.settled()
 }
 
-// Answered questions, deleted ports and deleted networks do not count against the
-// addresses that a host may ask for.
+// Answered questions, deleted ports and deleted networks do not count against the limit
+// of addresses for which a host may ask.
 func TestQuestionsAreReleased(t *testing.T) {
 	r := newRig(t)
 	objects := []store.Object{netObject("n1", 100, false)}
@@ -437,8 +437,8 @@ func TestQuestionsAreReleased(t *testing.T) {
 	}
 }
 
-// A host of a network that is no longer pushed keeps the addresses of its own ports, and
-// is sent changes of the addresses that it asks for.
+// When the addresses of a network are no longer pushed, a host in it keeps the
+// addresses of its own ports. It gets changes of the addresses for which it asks.
 func TestNetworkGrowsLarge(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)
@@ -551,9 +551,9 @@ func TestUndeclaredHost(t *testing.T) {
 	}
 }
 
-// A binding to a host that is not declared, which a central has left that died while it
-// deleted the host, keeps no other host from the port. Neither does one whose host is
-// deleted later.
+// A central may die while it deletes a host, and leave a binding to the deleted host.
+// This binding does not prevent another host from getting the port. Neither does a
+// binding whose host is deleted later.
 func TestBindingToUndeclaredHost(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)
@@ -577,7 +577,7 @@ func TestBindingToUndeclaredHost(t *testing.T) {
 	r.settled()
 }
 
-// Stats tells how far the slowest host is behind.
+// Stats reports by how many revisions the slowest host is behind.
 func TestLag(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)

@@ -16,8 +16,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// A host that asks for an address too early gets it at once when a port has it, even
-// while the answer waits for the store.
+// A host may ask for an address before a port has it. It gets the address as soon as a
+// port has it, even while the answer still waits for the store.
 func TestEarlyPullDoesNotWaitForStore(t *testing.T) {
 	h := New(noStore{}, nil, slog.New(slog.DiscardHandler))
 	mac := []byte{2, 0, 0, 0, 0, 2}

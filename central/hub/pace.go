@@ -9,23 +9,25 @@ import (
 	"weft/central/wire"
 )
 
-// Pacing. A batch costs a hub and a host some 50 µs of CPU time together, nearly
-// independent of the number of changes in it. A change of a network with hundreds of
-// hosts needs hundreds of batches. A hub therefore sends a limited number of batches a
-// second. Sessions that have to wait do so in a line, and their further changes join
-// the batch meanwhile. Below the limit nothing waits.
+// This file limits the rate of batches. A batch costs a hub and a host some 50 µs of
+// CPU time together, nearly independent of the number of changes in it. A change of a
+// network with hundreds of hosts needs hundreds of batches. A hub therefore sends a
+// limited number of batches a second. At the limit, sessions wait in a queue, in order
+// of arrival, and their further changes join their batch. Below the limit no session
+// waits.
 //
-// Some messages go at once, whatever the load: those about the host's own ports, about a
-// port that has moved, answers, and all batches that a call of Sync waits for. A host
-// that needs another address before it arrives asks for it with a Pull. If nobody has
-// the address yet, the hub sends it at once when a port has it.
+// Some messages are sent at once, whatever the load: messages about the host's own
+// ports, messages about a port that has moved, answers, and all batches that a call of
+// Sync waits for. A host that needs another address before its batch arrives asks for
+// it with a Pull. If nobody has the address yet, the hub sends it as soon as a port has
+// it.
 
 const (
-	// batchRate is the number of batches a second beyond which sessions wait. A hub with
-	// more sessions sends each one batch a second. After a quiet time it sends as many
-	// batches at once as it has sessions.
+	// batchRate is the number of batches a second beyond which sessions wait. A hub
+	// with more than batchRate sessions sends each session one batch a second. After a
+	// quiet time, a hub sends as many batches at once as it has sessions.
 	batchRate = 350
-	// paceTick is the interval at which waiting sessions are looked at.
+	// paceTick is the interval at which the hub serves waiting sessions.
 	paceTick = 2 * time.Millisecond
 	// beatTick is the interval at which sessions are looked at.
 	beatTick = 25 * time.Millisecond
@@ -37,16 +39,19 @@ const (
 	beatWithin = time.Second
 )
 
-// pacer has the sessions that wait for their turn. Hub.mu guards it.
+// pacer has the queue of sessions that wait until the rate allows a batch. Hub.mu
+// guards it.
 type pacer struct {
-	rate   float64    // batches a second
-	burst  float64    // limit of tokens
-	line   []*session // in order of arrival; some may have been sent their batch meanwhile
-	tokens float64    // number of batches that may be sent at once
-	filled time.Time  // time up to which tokens are counted
+	rate  float64 // batches a second
+	burst float64 // limit of tokens
+	// in order of arrival; some of the sessions may have got their batch in the
+	// meantime
+	line   []*session
+	tokens float64   // number of batches that may be sent at once
+	filled time.Time // time up to which tokens are counted
 }
 
-// join puts a session at the end of the line, unless it is already in it.
+// join appends a session to the queue, unless the session is already in it.
 func (p *pacer) join(s *session) {
 	if !s.inLine {
 		s.inLine = true
@@ -54,7 +59,8 @@ func (p *pacer) join(s *session) {
 	}
 }
 
-// nextSession returns the session whose turn it is, or nil if there is none now.
+// nextSession returns the first session of the queue if the rate allows a batch now,
+// otherwise nil.
 func (p *pacer) nextSession(now time.Time) *session {
 	p.tokens = min(p.tokens+now.Sub(p.filled).Seconds()*p.rate, p.burst)
 	p.filled = now
@@ -75,8 +81,8 @@ func (p *pacer) nextSession(now time.Time) *session {
 	return nil
 }
 
-// pace sends batches to the sessions whose turn it is. It reports whether further
-// sessions wait. The caller holds mu.
+// pace sends batches to waiting sessions as far as the rate allows. It reports whether
+// further sessions wait. The caller holds mu.
 func (h *Hub) pace(now time.Time) (waiting bool) {
 	if !h.stalled {
 		sessions := float64(len(h.sessions))
@@ -124,7 +130,8 @@ func (h *Hub) beatAll() {
 	}
 }
 
-// pull sends a host at once what is queued for it. The answer follows.
+// pull handles a host's Pull: it sends everything that is queued for the host at once,
+// followed by the answer.
 func (h *Hub) pull(s *session, m *wire.Pull) {
 	h.stats.Pulls++
 	h.flushNow(s)
@@ -133,14 +140,14 @@ func (h *Hub) pull(s *session, m *wire.Pull) {
 		h.answer(s, &wire.Answer{Number: m.GetNumber()})
 		return
 	}
-	for _, w := range unknown { // before the answer: the store may be slow
+	for _, w := range unknown { // before the answer, which may wait for a slow store
 		h.remember(s, w)
 	}
 	h.fence(fenced{session: s, pull: m})
 }
 
-// unknown returns the addresses of the host's networks that the questions name and that
-// nobody has.
+// unknown returns the addresses in questions that nobody has, as far as they concern
+// networks of the host.
 func (h *Hub) unknown(s *session, questions []*wire.Question) (list []want) {
 	for _, q := range questions {
 		n := h.fleet.nets[q.GetNet()]
@@ -154,8 +161,8 @@ func (h *Hub) unknown(s *session, questions []*wire.Question) (list []want) {
 	return list
 }
 
-// remember notes that the host waits for an address of a pushed network. The hub sends
-// the address without delay as soon as a port has it.
+// remember notes that a host waits for an address of a pushed network. As soon as a
+// port has the address, the hub sends it without delay.
 func (h *Hub) remember(s *session, w want) {
 	if _, known := s.interest[w]; known {
 		return
@@ -168,7 +175,8 @@ func (h *Hub) remember(s *session, w want) {
 	}
 }
 
-// endWanting lets the sessions that wait for an address of p get it without delay.
+// endWanting makes the sessions that wait for an address of port p get it without
+// delay.
 func (h *Hub) endWanting(n *network, p *port) {
 	if len(n.waiting) == 0 {
 		return
@@ -181,7 +189,7 @@ func (h *Hub) endWanting(n *network, p *port) {
 	}
 }
 
-// flushNow sends a host everything that the hub has for it.
+// flushNow sends a host everything that is queued for it, without waiting for the rate.
 func (h *Hub) flushNow(s *session) {
 	if h.fleet.changed() {
 		h.round()

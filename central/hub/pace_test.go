@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Sessions beyond the rate wait in the order of their arrival. A session that was sent
-// its batch meanwhile takes no turn.
+// Sessions beyond the rate wait in the order of their arrival. A session that has got
+// its batch in the meantime does not count.
 func TestPacerServesInOrder(t *testing.T) {
 	start := time.Now()
 	p := pacer{rate: 10, burst: 100, tokens: 2, filled: start}
@@ -37,7 +37,7 @@ func TestPacerServesInOrder(t *testing.T) {
 	}
 }
 
-// A queue is divided into batches that a host accepts.
+// A queue that is too large for one batch is divided into batches that a host accepts.
 func TestQueueIsCut(t *testing.T) {
 	queue := rawBatch{make(rawMessage, maxBatch+1), make(rawMessage, maxBatch/2), make(rawMessage, maxBatch/2), make(rawMessage, 1)}
 	var sizes []int

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// reportEvery is the interval at which the hub asks hosts which revision they
-	// have applied.
+	// reportEvery is the interval at which the hub asks hosts which revision of the
+	// store they have applied.
 	reportEvery = 3 * time.Second
 	// endMovesEvery is the interval at which the hub looks for moved ports whose
 	// MoveGrace is over.
@@ -28,9 +28,9 @@ type syncWait struct {
 	done     chan struct{}
 }
 
-// endRevision sends a session its queued messages, and behind them a Revision with
-// the hub's present revision. If report or s.ask is true, the Revision asks the host to
-// report what it has applied.
+// endRevision sends a session its queued messages, followed by a Revision message with
+// the hub's present revision. If report or s.ask is true, the message asks the host to
+// report the revision that it has applied.
 func (h *Hub) endRevision(s *session, report bool) {
 	report = report || s.ask
 	s.sent, s.ask = h.revision, false
@@ -46,8 +46,8 @@ func (h *Hub) endRevision(s *session, report bool) {
 	s.flush()
 }
 
-// endOfRevision is the last Revision that was encoded. Sessions that need the same
-// one share the bytes.
+// endOfRevision is the last Revision message that was encoded. Sessions that need an
+// equal message share the bytes.
 type endOfRevision struct {
 	revision int64
 	report   bool
@@ -55,7 +55,7 @@ type endOfRevision struct {
 }
 
 // Sync waits until the hub has a revision and all connected hosts have applied it. It
-// returns the ids of the hosts that have applied the revision.
+// returns the ids of these hosts.
 func (h *Hub) Sync(ctx context.Context, revision int64) (hosts []string, err error) {
 	w := &syncWait{revision: revision, done: make(chan struct{})}
 	h.mu.Lock()
@@ -84,8 +84,8 @@ func (h *Hub) Sync(ctx context.Context, revision int64) (hosts []string, err err
 }
 
 // endWaits ends each call of Sync whose revision all sessions have applied. It returns
-// the newest revision that other calls wait for and that the hub has, or 0. The caller
-// holds mu.
+// the highest revision that other calls of Sync wait for and that the hub already has,
+// or 0. The caller holds mu.
 func (h *Hub) endWaits() (highest int64) {
 	for w := range h.waiting {
 		if h.revision < w.revision {
@@ -108,7 +108,9 @@ func (h *Hub) checkWaiting() {
 	if highest == 0 {
 		return
 	}
-	if h.fleet.changed() { // a Revision sent now would overtake changes that belong to it; the next round sends both
+	// a Revision message sent now would overtake changes that belong to it; the next
+	// round sends both
+	if h.fleet.changed() {
 		h.wake()
 		return
 	}
@@ -169,8 +171,8 @@ func (h *Hub) askReports() {
 	}
 }
 
-// statusSince returns the status of each host whose applied revision differs from its
-// entry in the map stored, and updates the entry.
+// statusSince returns the status of each host whose applied revision differs from the
+// entry in stored (the last written revision by host). It updates these entries.
 func (h *Hub) statusSince(stored map[string]int64) (list []*wire.HostStatus) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

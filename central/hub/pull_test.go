@@ -9,9 +9,10 @@ import (
 	"weft/internal/waitfor"
 )
 
-// A hub that is late still serves a new port's own host at once, and another host that
-// asks for the port's address. A host that asks for an address that nobody has is told
-// so, and gets the address without another question once a port has it.
+// Even if a hub is late, it serves the host of a new port at once, and also another
+// host that asks for the port's address. If a host asks for an address that nobody has,
+// the hub says so. It sends the address as soon as a port has it, without another
+// question.
 func TestLateHubIsPulled(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)

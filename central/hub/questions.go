@@ -8,8 +8,8 @@ import (
 	"weft/central/wire"
 )
 
-// question answers a host's question for an address. The host then gets all changes
-// of the address.
+// question answers a host's question for an address. From then on, the host gets all
+// changes of the address.
 func (h *Hub) question(s *session, q *wire.Question) {
 	h.stats.Questions++
 	h.answerQuestion(s, q, wire.Absence_ABSENCE_UNSPECIFIED)
@@ -43,7 +43,7 @@ func (h *Hub) answerQuestion(s *session, q *wire.Question, absence wire.Absence)
 	h.answer(s, &wire.Answer{Number: q.GetNumber(), Absence: absence})
 }
 
-// addressOf returns the address that a question is about.
+// addressOf returns the address for which a question asks.
 func addressOf(q *wire.Question) address {
 	if b := q.GetAddress(); b != nil {
 		ip, _ := netip.AddrFromSlice(b)
@@ -99,8 +99,8 @@ func (h *Hub) unwant(s *session, w want) {
 	}
 }
 
-// forgetQuestions forgets the host's interests in a network, and its questions there
-// that nobody has answered.
+// forgetQuestions removes the host's interests (addresses that it has asked for) in a
+// network, and its unanswered questions there.
 func (h *Hub) forgetQuestions(s *session, n *network) {
 	for p := range s.interests {
 		if p.net == n {

@@ -11,8 +11,8 @@ import (
 	"weft/central/wire"
 )
 
-// round sends all changes since the last round: a network before its ports, the
-// revision last.
+// round sends all changes since the last round to the sessions: a network before its
+// ports, and the revision last.
 func (h *Hub) round() {
 	h.stats.Rounds++
 	f := h.fleet
@@ -60,7 +60,7 @@ func (h *Hub) round() {
 	h.checkWaiting()
 }
 
-// list makes the next round look at a session.
+// list marks a session for the next round.
 func (h *Hub) list(s *session) {
 	if !s.listed {
 		s.listed = true
@@ -86,8 +86,8 @@ func (h *Hub) updateNetwork(n *network) {
 	}
 }
 
-// remake sends the whole network again. Hosts ask again for the addresses that they
-// need, except for those of their own ports.
+// remake sends the whole network again to its hosts. The hosts ask again for the
+// addresses that they need, except for the addresses of their own ports.
 func (h *Hub) remake(n *network) {
 	for s := range n.subscribers {
 		h.forgetQuestions(s, n)
@@ -100,8 +100,8 @@ func (h *Hub) remake(n *network) {
 	}
 }
 
-// sendOwnPlace sends a host the place of its own port in a network that is asked: a host
-// knows its own ports without asking.
+// sendOwnPlace sends a host the place of its own port, in a network whose addresses are
+// not pushed. A host knows the addresses of its own ports without asking.
 func (h *Hub) sendOwnPlace(s *session, p *port) {
 	h.addInterest(s, p)
 	s.queue(encodeUpdate(&wire.NetUpdate{Net: p.net.id}, []*port{p}))
@@ -147,7 +147,8 @@ func (h *Hub) updatePushed(n *network, c *netChanges) {
 	}
 }
 
-// updateAsked sends address changes only to the sessions that asked.
+// updateAsked sends changed addresses of a network that is not pushed, only to the
+// sessions whose hosts have asked for them.
 func (h *Hub) updateAsked(n *network, c *netChanges) {
 	if u := n.commonUpdate(c); !empty(u) && len(n.subscribers) > 0 {
 		raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: u}})
@@ -184,7 +185,8 @@ func (h *Hub) updateAsked(n *network, c *netChanges) {
 	}
 }
 
-// commonUpdate returns the part of an update for all subscribers.
+// commonUpdate returns the part of a network's update that is the same for all
+// subscribed sessions.
 func (n *network) commonUpdate(c *netChanges) *wire.NetUpdate {
 	u := &wire.NetUpdate{Net: n.id}
 	if c.view {
@@ -208,7 +210,7 @@ func empty(u *wire.NetUpdate) bool {
 	return u.View == nil && len(u.Removed)+len(u.Joined)+len(u.Left) == 0
 }
 
-// resetOf returns a whole network, encoded.
+// resetOf returns an encoded message with the whole network.
 func (h *Hub) resetOf(n *network) rawMessage {
 	if n.reset != nil {
 		return n.reset
@@ -242,7 +244,8 @@ func (p *port) addresses() []address {
 	return list
 }
 
-// having appends the sessions whose host has the port or had it.
+// having appends the sessions of hosts that have the port now or had it in the last
+// round.
 func (h *Hub) having(list []*session, p *port) []*session {
 	for _, key := range [...]string{p.id, p.declared.GetName()} {
 		attached := h.attached[key]
@@ -257,12 +260,12 @@ func (h *Hub) having(list []*session, p *port) []*session {
 }
 
 // releaseAbsent releases the binding of a port to a connected host that no longer has
-// the port. The host's message Detach alone is not enough: the hub that got the Detach may
-// have died before it released the binding, or a hub that was stopped may write an
-// old binding late.
+// the port. The host's message Detach alone is not enough. The hub that got the Detach
+// may have died before it released the binding. A hub that was stopped may also write
+// an old binding late.
 //
-// A binding to an undeclared host is released, too: a central may have died between
-// the deletion of the host and that of the host's bindings.
+// A binding to an undeclared host is released, too: a central may have died after it
+// deleted the host and before it deleted the host's bindings.
 func (h *Hub) releaseAbsent(p *port) {
 	if p.bind == nil || p.declared == nil {
 		h.binder.drop(p.id) // the binding is gone already
@@ -277,9 +280,9 @@ func (h *Hub) releaseAbsent(p *port) {
 	}
 }
 
-// updateOwn sends a session the declaration of its host's port, and binds the port if
-// allowed. The declaration of a port that nobody has bound yet waits for the binding,
-// which follows in some milliseconds, or for the session's turn.
+// updateOwn sends a session the declaration of a port of its host, and binds the port
+// if allowed. If nobody has bound the port yet, the declaration is sent with the
+// binding, some milliseconds later, or with the session's next batch.
 func (h *Hub) updateOwn(s *session, p *port) {
 	if !s.attached(p) || p.net == nil || p.net.declared == nil || !p.bindable(s.host) && !h.movedAway(s, p) {
 		if p.owners.contains(s) {
@@ -315,9 +318,9 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	if !p.bindable(s.host) || here && slices.Equal(p.bind.GetEndpoint(), h.endpointOf(s)) {
 		return
 	}
-	// A port is bound at once if no host has it, if its declaration names this host,
-	// or if the host's endpoint has changed. A moving port is bound after its first
-	// frame.
+	// The port is bound at once if no host has it, if its declaration names this host,
+	// or if the host's endpoint has changed. A port that moves is bound after its first
+	// frame on the new host.
 	if p.bind == nil || here || p.declared.GetHost() == s.host || s.heard(p) {
 		h.bind(s, p)
 	}
@@ -336,7 +339,7 @@ func (h *Hub) movedAway(s *session, p *port) bool {
 	return time.Now().Before(until)
 }
 
-// endMoves withdraws moved ports from their old hosts after MoveGrace.
+// endMoves makes old hosts forget ports that have moved, when MoveGrace is over.
 func (h *Hub) endMoves() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// maxQueue is the limit of bytes in a session's queue. At the limit the session
-	// ends, because the host reads too slowly. The next session sends only the
+	// maxQueue is the limit of bytes in the queue of a session. At the limit the
+	// session ends, because the host reads too slowly. Its next session sends only the
 	// networks that differ.
 	maxQueue = 32 << 20
 	// maxPorts is the limit of ports that one host may report.
 	maxPorts = 4096
-	// maxInterests is the limit of addresses that one host has asked for and whose
-	// changes it is sent.
+	// maxInterests is the limit of addresses for which one host may ask and then get
+	// changes.
 	maxInterests = 65536
-	// maxLate is the limit of addresses of pushed networks that one host waits for.
-	// Beyond it the oldest is forgotten: the host gets this address with its next
+	// maxLate is the limit of addresses of pushed networks that one host waits for. At
+	// the limit the oldest is forgotten; the host then gets this address with its next
 	// batch.
 	maxLate = 1024
 )
@@ -40,31 +40,37 @@ var (
 
 // session is one host's stream. Hub.mu guards its fields, except for the queue.
 type session struct {
-	host      string // id
-	name      string
-	version   string
-	keys      map[string]bool // names or ids of the host's ports; value: the host has seen a frame of the port
+	host    string // id
+	name    string
+	version string
+	// names or ids of the host's ports; the value is true if the host has seen a frame
+	// of the port
+	keys      map[string]bool
 	own       map[*port]*network
 	nets      map[*network]int  // number of own ports in it
 	known     map[string]uint64 // digests of Hello
 	interests map[*port]struct{}
 	interest  map[want]struct{}
-	overdue   []want              // interest of pushed networks, the oldest first; some may have been met
-	moved     map[*port]time.Time // ports that have moved to another host and that this host still forwards to; value: end of MoveGrace
-	applied   int64
-	trouble   string
-	reported  int64 // newest revision for which the hub has asked for a report
-	sent      int64 // revision of the last Revision
-	ask       bool  // true if the next Revision asks for a report
-	behind    bool  // true if messages were queued after the last Revision
-	urgent    bool  // true if these messages do not wait in the pacer's line
-	inLine    bool  // true if the session is in the pacer's line
-	number    int   // of sessions opened before
-	fed       int64 // Hub.tick when the last message was sent
-	listed    bool  // true if the session is in Hub.queued
-	hub       *Hub
+	// addresses of pushed networks that the host waits for, oldest first; some may have
+	// arrived in the meantime
+	overdue []want
+	// ports that have moved to another host and that this host still has; the value is
+	// the end of MoveGrace
+	moved    map[*port]time.Time
+	applied  int64
+	trouble  string
+	reported int64 // newest revision for which the hub has asked for a report
+	sent     int64 // revision of the last Revision
+	ask      bool  // true if the next Revision asks for a report
+	behind   bool  // true if messages were queued after the last Revision
+	urgent   bool  // true if the messages queued after the last Revision need not wait in the pacer
+	inLine   bool  // true if the session waits in the queue of the pacer
+	number   int   // of sessions opened before
+	fed      int64 // Hub.tick when the last message was sent
+	listed   bool  // true if the session is in Hub.queued
+	hub      *Hub
 
-	mu     sync.Mutex // mutex of the queue, which consists of the fields below; may be taken while holding Hub.mu
+	mu     sync.Mutex // mutex of the message queue (the fields below); may be taken while holding Hub.mu
 	queued rawBatch
 	bytes  int
 	empty  bool // an empty batch is due
@@ -72,7 +78,7 @@ type session struct {
 	wake   chan struct{}
 }
 
-// want is an address that a session has asked for and that nobody has.
+// want is an address that a host has asked for and that nobody has yet.
 type want struct {
 	net     *network
 	address address
@@ -155,7 +161,7 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	return s, nil
 }
 
-// forgetUnused tells the host to forget each network that its Hello names and in
+// forgetUnused makes the host forget each network that its Hello message names and in
 // which it has no port.
 func (h *Hub) forgetUnused(s *session, hello *wire.Hello) {
 	for _, d := range hello.GetKnown() {
@@ -231,7 +237,7 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 	case *wire.FromHost_Pull:
 		h.pull(s, m.Pull)
 		return nil
-	default: // of a later version, whose host does not rely on an answer
+	default: // a message of a later version; its host does not rely on an answer
 		h.stats.Unknown++
 		return nil
 	}
@@ -241,7 +247,8 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 	return nil
 }
 
-// attach records that the host has a port with the name or id in the argument key.
+// attach records that the host has a port. key is the port's name or id. heard means
+// that the host has seen a frame of the port.
 func (h *Hub) attach(s *session, key string, heard bool) {
 	if _, known := s.keys[key]; !known {
 		h.announce(key, s, false)
@@ -271,7 +278,7 @@ func (h *Hub) detach(s *session, key string) {
 	}
 }
 
-// portBy returns the declared port with this name or id.
+// portBy returns the declared port whose name or id is key.
 func (h *Hub) portBy(key string) *port {
 	if p := h.fleet.portNames[key]; p != nil {
 		return p
@@ -294,16 +301,16 @@ func (s *session) attached(p *port) bool {
 // heard reports whether the host has seen a frame of the port.
 func (s *session) heard(p *port) bool { return s.keys[p.id] || s.keys[p.declared.GetName()] }
 
-// join counts one more port of a session in a network. The first one subscribes the
-// session to the network, and the host is sent the whole network unless its saved
+// join counts one more port of a session in a network. The first port subscribes the
+// session to the network. The hub then sends the whole network, unless the host's saved
 // state is still the same.
 func (h *Hub) join(s *session, n *network) {
 	if s.nets[n]++; s.nets[n] > 1 {
 		return
 	}
 	if _, changed := h.fleet.dirty[n]; changed {
-		// The other subscribers get the changes of this round first; the new one gets
-		// them with the whole network.
+		// First the other subscribers get the changes of this round. The new subscriber
+		// gets them with the whole network.
 		h.updateNetwork(n)
 	}
 	n.subscribers[s] = struct{}{}
@@ -333,7 +340,7 @@ func (h *Hub) bind(s *session, p *port) {
 }
 
 // refuse tells a session's host that the store has refused to bind one of the host's
-// ports.
+// ports, and why.
 func (h *Hub) refuse(s *session, port string, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -342,8 +349,7 @@ func (h *Hub) refuse(s *session, port string, reason string) {
 	s.flush()
 }
 
-// sayRefused tells a session's host why a port that the host has cannot be bound to
-// the host.
+// sayRefused tells a session's host why a port of the host cannot be bound to it.
 func (h *Hub) sayRefused(s *session, p *port) {
 	reason := fmt.Sprintf("port %s: its network is not declared", p.declared.GetName())
 	if !p.bindable(s.host) {
@@ -360,16 +366,16 @@ func (h *Hub) sayRefused(s *session, p *port) {
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Refused{Refused: &wire.Refused{Port: p.id, Why: reason}}}))
 }
 
-// queue adds a message that a Revision follows: at once in the next round, or when it
-// is the session's turn. The caller holds Hub.mu.
+// queue adds a message to the session. A Revision message follows it, in the next round
+// or when the pacer allows a batch. The caller holds Hub.mu.
 func (s *session) queue(m rawMessage) {
 	s.behind = true
 	s.hub.list(s)
 	s.put(m)
 }
 
-// put adds a message, which is sent after the next call of flush: the messages of one
-// round are then sent together, in few packets. The caller holds Hub.mu.
+// put adds a message to the session without sending it. The next call of flush sends
+// the messages of a round together, in few packets. The caller holds Hub.mu.
 func (s *session) put(m rawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -387,7 +393,8 @@ func (s *session) put(m rawMessage) {
 	s.hub.stats.DeliveredBytes += uint64(len(m))
 }
 
-// flush makes write send what is queued, in one batch. The caller holds Hub.mu.
+// flush makes the goroutine of write send the queued messages in one batch. The caller
+// holds Hub.mu.
 func (s *session) flush() {
 	s.fed = s.hub.tick
 	s.hub.stats.Batches++

@@ -4,8 +4,8 @@ package hub
 
 import "testing"
 
-// A session that reads too slowly ends and is counted once. Messages that the ended
-// session does not take are not counted as delivered.
+// A session whose host reads too slowly ends, and is counted once. Messages that the
+// ended session does not take are not counted as delivered.
 func TestSlowSessionIsCounted(t *testing.T) {
 	h := new(Hub)
 	stats := &h.stats

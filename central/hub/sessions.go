@@ -7,10 +7,10 @@ import (
 	"maps"
 )
 
-// sessionSet is a set of sessions. Most sets have one session at most, and need no map:
-// a hub has two sets for each port.
+// sessionSet is a set of sessions. Most sets have at most one session and then need no
+// map. This saves memory, because a hub has two sets for each port.
 type sessionSet struct {
-	one  *session // the only member; nil if there is none, or if the map has the members
+	one  *session // the only member; nil if the set is empty, or if the map has the members
 	many map[*session]struct{}
 }
 
@@ -42,7 +42,8 @@ func (t *sessionSet) contains(s *session) bool {
 
 func (t *sessionSet) empty() bool { return t.one == nil && t.many == nil }
 
-// members iterates over the sessions. The loop may remove them.
+// members iterates over the sessions. The body of the loop may remove sessions from the
+// set.
 func (t *sessionSet) members() iter.Seq[*session] {
 	if t.one == nil {
 		return maps.Keys(t.many)

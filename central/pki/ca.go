@@ -29,11 +29,11 @@ const (
 	// DefaultLife is how long other certificates are valid. Their holders renew them
 	// after two thirds of this time.
 	DefaultLife = 90 * 24 * time.Hour
-	// backdate is how long before its creation a certificate's validity begins, so
-	// that machines whose clocks are late accept the certificate.
+	// backdate is how long before its creation a certificate becomes valid. Machines
+	// whose clocks are late therefore accept it.
 	backdate = time.Hour
-	// CentralName is a DNS name in every certificate of the role central. By this
-	// name, members of etcd recognize each other.
+	// CentralName is a DNS name in every certificate of the role central. Members of
+	// etcd recognize each other by this name.
 	CentralName = "central.weft"
 	// MaxCSR is the largest size of a certificate signing request in bytes.
 	MaxCSR = 16 << 10
@@ -89,8 +89,7 @@ func serial() *big.Int {
 	return n
 }
 
-// LoadCA reads a CA from PEM files, which CA.Save or the site's own tools have
-// written.
+// LoadCA reads a CA from PEM files. CA.Save or tools of the site have written them.
 func LoadCA(certFile, keyFile string) (*CA, error) {
 	cert, err := readPEM(certFile, "CERTIFICATE")
 	if err != nil {
@@ -103,7 +102,7 @@ func LoadCA(certFile, keyFile string) (*CA, error) {
 	return newCA(cert, key)
 }
 
-// ParseCA returns the CA with a certificate in DER and a key in PKCS #8.
+// ParseCA returns a CA. cert is its certificate in DER, key its private key in PKCS #8.
 func ParseCA(cert, key []byte) (*CA, error) {
 	parsed, err := parseKey(key)
 	if err != nil {
@@ -134,17 +133,17 @@ func (ca *CA) Key() ([]byte, error) { return x509.MarshalPKCS8PrivateKey(ca.key)
 // digest.
 func (ca *CA) Digest() [sha256.Size]byte { return sha256.Sum256(ca.cert.Raw) }
 
-// Sign returns a certificate in DER for the public key in a PKCS #10 request. The
-// caller chooses the name and the role, and the request cannot. Only a certificate of
-// the role central contains the IP addresses and DNS names of the request, because
-// nobody connects to holders of other roles.
+// Sign returns a certificate in DER for the public key in a PKCS #10 request (csr). The
+// caller chooses the name and the role; the request has no influence on them. Only a
+// certificate of the role central contains the IP addresses and DNS names of the
+// request, because nobody connects to holders of other roles.
 func (ca *CA) Sign(csr []byte, name string, role Role, life time.Duration) ([]byte, error) {
 	return ca.sign(csr, name, role, time.Now().Add(-backdate), life)
 }
 
-// Renew returns a certificate with the name and the role of an old one. Its validity
-// begins with that of the old one: if the clock of this machine is ahead, the
-// certificate is valid on the other machines nevertheless.
+// Renew returns a certificate with the name and the role of the certificate old. It is
+// valid from the same time on as the old one. If the clock of this machine is ahead,
+// other machines therefore accept the certificate nevertheless.
 func (ca *CA) Renew(csr []byte, old *x509.Certificate, life time.Duration) ([]byte, error) {
 	name, role, err := Identity(old)
 	if err != nil {
@@ -157,10 +156,9 @@ func (ca *CA) Renew(csr []byte, old *x509.Certificate, life time.Duration) ([]by
 	return ca.sign(csr, name, role, since, life)
 }
 
-// RevokedBefore returns the time such that a certificate whose validity begins earlier
-// was issued until now. The validity of a certificate that Sign has issued begins
-// earlier than the certificate itself. The argument signs is true if Sign issues the
-// fleet's certificates.
+// RevokedBefore returns a time that separates earlier from later certificates: a
+// certificate that was issued until now becomes valid before this time. signs is true
+// if Sign issues the fleet's certificates; it backdates their validity.
 func RevokedBefore(now time.Time, signs bool) time.Time {
 	if signs {
 		now = now.Add(-backdate)
@@ -205,8 +203,8 @@ func (ca *CA) sign(csr []byte, name string, role Role, since time.Time, life tim
 	return x509.CreateCertificate(rand.Reader, template, ca.cert, r.PublicKey, ca.key)
 }
 
-// NewKey returns a new private key and a certificate signing request for it. The
-// request contains the IP addresses or DNS names at which others reach the holder.
+// NewKey returns a new private key, and a certificate signing request for it. addresses
+// are the IP addresses or DNS names at which others reach the holder.
 func NewKey(addresses ...string) (key crypto.Signer, csr []byte, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -257,8 +255,8 @@ func readKey(file string) (crypto.Signer, error) {
 	return key, nil
 }
 
-// parseKey parses a private key in PKCS #8, SEC 1 or PKCS #1, the formats that tools
-// of sites write.
+// parseKey parses a private key in PKCS #8, SEC 1 or PKCS #1. Tools of sites write all
+// of these formats.
 func parseKey(der []byte) (crypto.Signer, error) {
 	if k, err := x509.ParsePKCS8PrivateKey(der); err == nil {
 		if s, ok := k.(crypto.Signer); ok {
@@ -274,7 +272,7 @@ func parseKey(der []byte) (crypto.Signer, error) {
 	return nil, errors.New("the private key is in no known form; expected PKCS #8")
 }
 
-// writeFile replaces a file atomically, unless it has these contents already.
+// writeFile replaces a file atomically, unless the file already has this text.
 func writeFile(file string, text []byte, mode os.FileMode) error {
 	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, text) {
 		return os.Chmod(file, mode)

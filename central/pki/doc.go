@@ -20,10 +20,11 @@ type Role string
 
 // The roles.
 const (
-	Central Role = "central" // a weft-central, which may call the other centrals and be a member of etcd
-	Host    Role = "host"    // a weftd, which may use the hub
-	Admin   Role = "admin"   // a person who may do everything
-	Reader  Role = "reader"  // a person who may read but change nothing
+	// a weft-central server, which may call other centrals and be a member of etcd
+	Central Role = "central"
+	Host    Role = "host"   // a weftd, which may use the hub
+	Admin   Role = "admin"  // a person who may do everything
+	Reader  Role = "reader" // a person who may read but change nothing
 )
 
 // ParseRole checks a role's name.

@@ -45,8 +45,8 @@ func holder(t *testing.T, ca *CA, name string, role Role) *Keys {
 	return k
 }
 
-// shake performs a TLS handshake. It returns the name of the client that the server has
-// verified, and the error of each end.
+// shake performs a TLS handshake between server and client. It returns the name of the
+// client that the server has verified, and the error of each end.
 func shake(server, client *tls.Config) (peer string, serverErr, clientErr error) {
 	a, b := net.Pipe()
 	defer a.Close()
@@ -110,8 +110,8 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// Server and client use replaced files without a restart. While a new certificate and
-// a new key do not match yet, they keep the old ones.
+// Server and client use replaced files without a restart. While the files have a
+// certificate and a key that do not match, they keep the old ones.
 func TestKeysReload(t *testing.T) {
 	ca := testCA(t)
 	central, host := holder(t, ca, "a", Central), holder(t, ca, "h1", Host)
@@ -189,8 +189,8 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// A renewed certificate is valid since the old one. A clock that is ahead of the
-// other machines' clocks while the certificate is renewed does no harm.
+// A renewed certificate is valid from the same time on as the old one. A clock that is
+// ahead when the certificate is renewed therefore does no harm.
 func TestRenew(t *testing.T) {
 	ca := testCA(t)
 	_, csr, err := NewKey()

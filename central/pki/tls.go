@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// recheck is the shortest time between two checks whether the files have changed.
-// Handshakes make these checks.
+// recheck is the shortest time between two checks whether the certificate files have
+// changed. The checks are made at handshakes.
 const recheck = time.Second
 
-// Files has the paths of a holder's PEM files. The file CA may contain several
-// certificates, so that an operator can replace the CA.
+// Files has the paths of the PEM files of a certificate's holder. The file CA may
+// contain several certificates, so that an operator can replace the CA step by step.
 type Files struct{ Certificate, Key, CA string }
 
 // FilesIn returns the standard names of the files in a directory.
@@ -29,9 +29,9 @@ func FilesIn(dir string) Files {
 	return Files{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")}
 }
 
-// Save writes a certificate, its key and the CA's certificate to the files. The
-// arguments cert and ca are in DER. The CA's certificate also follows the holder's in
-// the file Certificate: a server thus sends it to clients that know only its digest.
+// Save writes a certificate, its key and the CA's certificate to the files. cert and ca
+// are in DER. The file Certificate contains the holder's certificate followed by the
+// CA's. A server sends both to clients that know only the digest of the CA.
 func (f Files) Save(cert []byte, key crypto.Signer, ca []byte) error {
 	if err := os.MkdirAll(filepath.Dir(f.Key), 0o700); err != nil {
 		return err
@@ -64,8 +64,8 @@ func Load(files Files) (*Keys, error) {
 	return k, k.reload()
 }
 
-// reload reads the files again. If a certificate and a key do not match, because the
-// files are being replaced, reload returns an error and keeps the old ones.
+// reload reads the files again. If the certificate and the key do not match, because
+// the files are being replaced, reload returns an error and keeps the old ones.
 func (k *Keys) reload() error {
 	var raw [3][]byte
 	for i, f := range []string{k.files.Certificate, k.files.Key, k.files.CA} {
@@ -112,9 +112,9 @@ func (k *Keys) Certificate() *x509.Certificate {
 }
 
 // Renewal returns the time at which the holder should renew the certificate: when a
-// third of its validity remains, but at most a third of DefaultLife. A certificate
-// that was renewed often is valid for longer, because its validity begins with that
-// of the first one.
+// third of its validity remains, but at most a third of DefaultLife. The validity of a
+// certificate that was renewed often is longer, because it begins with the first
+// certificate.
 func (k *Keys) Renewal() time.Time { return renewal(k.Certificate()) }
 
 func renewal(c *x509.Certificate) time.Time {
@@ -122,7 +122,7 @@ func renewal(c *x509.Certificate) time.Time {
 }
 
 // Renew makes a new key, gets a certificate for it from the function sign, and saves
-// both in the files. The addresses are the IP addresses or DNS names for NewKey.
+// both in the files. addresses are the IP addresses or DNS names for NewKey.
 func (k *Keys) Renew(addresses []string, sign func(csr []byte) (cert, ca []byte, err error)) error {
 	key, csr, err := NewKey(addresses...)
 	if err != nil {
@@ -140,9 +140,9 @@ func (k *Keys) Renew(addresses []string, sign func(csr []byte) (cert, ca []byte,
 	return k.reload()
 }
 
-// Server returns the TLS settings of a server. It accepts clients without a
-// certificate, because they may want to enrol, so the caller must check the identity
-// at each call. It refuses certificates of other CAs.
+// Server returns the TLS settings of a server. The server accepts clients without a
+// certificate, because they may want to enrol. The caller must therefore check the
+// identity at each call. The server refuses certificates of other CAs.
 func (k *Keys) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -175,8 +175,8 @@ func (k *Keys) Client() *tls.Config {
 	}
 }
 
-// Enrol returns the TLS settings of a client that has only a token. They accept a
-// server only if its certificate is of the CA whose digest the token contains.
+// Enrol returns the TLS settings of a client that has only a token. The client accepts
+// a server only if the server's certificate is of the CA whose digest is in the token.
 func (t Token) Enrol() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
@@ -194,8 +194,8 @@ func (t Token) Enrol() *tls.Config {
 	}
 }
 
-// verifyServer returns an error unless the server's certificate is of the CA and has
-// the role central. It does not compare addresses, so that operators can change the
+// verifyServer returns an error unless the server's certificate is signed by the CA and
+// has the role central. It does not compare addresses, so that operators can change the
 // addresses of centrals.
 func verifyServer(s tls.ConnectionState, ca *x509.CertPool) error {
 	if len(s.PeerCertificates) == 0 {

@@ -15,8 +15,8 @@ import (
 const tokenPrefix = "weft1"
 
 // Token lets a new host, central or person get one certificate. Its text is
-// weft1.<secret>.<digest of the CA>. By the digest, the holder can verify the fleet's
-// CA before it has a certificate.
+// weft1.<secret>.<digest of the CA>. With the digest, the holder of the token can
+// verify the fleet's CA before it has a certificate.
 type Token struct {
 	secret string
 	ca     [sha256.Size]byte
@@ -25,7 +25,7 @@ type Token struct {
 // NewToken makes a token for a CA.
 func NewToken(ca [sha256.Size]byte) Token { return Token{rand.Text(), ca} }
 
-// ParseToken parses the text of a token. Its errors do not contain the text, which is
+// ParseToken parses the text of a token. Error texts do not contain the token, which is
 // secret.
 func ParseToken(text string) (Token, error) {
 	parts := strings.Split(strings.TrimSpace(text), ".")
@@ -55,8 +55,8 @@ func (t Token) String() string { return tokenPrefix + "....." }
 // GoString hides the secret too.
 func (t Token) GoString() string { return t.String() }
 
-// ID returns a digest of the secret. The store uses it as the name of the invitation,
-// and does not contain the secret.
+// ID returns a digest of the token's secret. The store uses the digest as the name of
+// the invitation, so that it does not contain the secret.
 func (t Token) ID() string {
 	sum := sha256.Sum256([]byte(t.secret))
 	return hex.EncodeToString(sum[:])

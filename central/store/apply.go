@@ -17,8 +17,7 @@ import (
 	"weft/central/wire"
 )
 
-// errConflict means that a key has changed since it was read. The caller starts
-// again.
+// errConflict means that a key has changed after it was read. The caller starts again.
 var errConflict = errors.New("the intent changes too often")
 
 // Apply applies a whole request or nothing (see wire.ChangeRequest), and returns its
@@ -67,8 +66,8 @@ type applying struct {
 	local    bool // see Store.local
 }
 
-// prepare reads the request's keys and computes its changes. applied is its revision if
-// it has already taken effect.
+// prepare reads the keys that the request concerns and computes the changes. If the
+// request has already taken effect, applied is its revision.
 func (a *applying) prepare(ctx context.Context, locked bool) (v *view, applied int64, err error) {
 	v, applied, err = a.readState(ctx, locked)
 	if err != nil || applied != 0 {
@@ -77,9 +76,10 @@ func (a *applying) prepare(ctx context.Context, locked bool) (v *view, applied i
 	return v, 0, v.plan(ctx, a.objects)
 }
 
-// readState refuses a request if the declaration is newer than expected. If another
-// store applies a large request, it waits and returns errConflict. locked means that
-// this store holds the key "writer".
+// readState reads the state of the store for a request. It refuses the request if the
+// declaration is newer than expected. If another store is applying a large request,
+// readState waits and returns errConflict. locked means that this store holds the key
+// "writer".
 func (a *applying) readState(ctx context.Context, locked bool) (v *view, applied int64, err error) {
 	v = a.store.newView(a.local)
 	keys := []string{requestKey(a.id)}
@@ -89,7 +89,7 @@ func (a *applying) readState(ctx context.Context, locked bool) (v *view, applied
 	if a.expected != 0 {
 		keys = append(keys, intentKey)
 	}
-	// one read for everything that the method plan needs
+	// read everything that the method plan needs at once
 	for _, w := range a.objects {
 		keys = append(append(append(keys, w.key()), guards(w.message)...), references(w.message)...)
 	}
@@ -164,8 +164,8 @@ func (a *applying) try(ctx context.Context) (int64, error) {
 	return r.Header.Revision, nil
 }
 
-// unbindDeleted removes the bindings to deleted hosts. A crash may leave some, which
-// readers ignore.
+// unbindDeleted removes the bindings to deleted hosts. After a crash some may be left;
+// readers ignore them.
 func (s *Store) unbindDeleted(ctx context.Context, objects []*target) {
 	deleted := map[string]bool{}
 	for _, w := range objects {

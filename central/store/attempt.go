@@ -20,13 +20,14 @@ import (
 const (
 	retryFirst = 10 * time.Millisecond
 	retryMost  = 200 * time.Millisecond
-	// largeTimeout limits transactions of more than largeBytes or of a large request.
+	// largeTimeout limits a transaction of more than largeBytes, and each transaction
+	// of a large request.
 	largeTimeout = 10 * time.Second
 	largeBytes   = 64 << 10
 )
 
-// temporary reports whether another attempt may succeed. The failed write may still
-// take effect.
+// temporary reports whether another attempt may succeed. Even so, the failed write may
+// still take effect.
 func temporary(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return true
@@ -46,7 +47,7 @@ func temporary(err error) bool {
 	return false
 }
 
-// explain replaces an error of etcd by one that tells what an operator can do.
+// explain replaces an error of etcd by an error that tells the operator what to do.
 func explain(err error) error {
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) {
 		return ErrFull
@@ -54,8 +55,8 @@ func explain(err error) error {
 	return err
 }
 
-// pause waits after failed attempt n, from 0 on, longer each time. It returns the
-// error of ctx.
+// pause waits after a failed attempt. n is the number of earlier failed attempts; the
+// pause grows with it. pause returns the error of ctx.
 func pause(ctx context.Context, n int) error {
 	d := min(retryFirst<<min(n, 10), retryMost)
 	t := time.NewTimer(d/2 + rand.N(d/2))
@@ -79,36 +80,38 @@ func (s *Store) commit(ctx context.Context, timeout time.Duration, ifs []clientv
 	return r, err
 }
 
-// members chooses the member of etcd to which the client sends its requests. It
-// changes the member after a failure. The client of etcd itself sends the requests to
-// all members in turn: while one hangs, every third request then lasts attemptTimeout,
-// and a change needs several requests.
+// members chooses the member of etcd to which the client sends its requests, and
+// changes the member after a failure. The client of etcd itself would send the requests
+// to all members in turn. While one member hangs, every third request would then last
+// attemptTimeout, and a change needs several requests.
 type members struct {
 	client    *clientv3.Client
 	endpoints []string // endpoints of all members
 
-	mu     sync.Mutex
-	number int // number of the present member; its index in endpoints is the remainder
+	mu sync.Mutex
+	// number of the present member; modulo the number of endpoints it is the index in
+	// endpoints
+	number int
 }
 
 func newMembers(client *clientv3.Client) *members {
 	m := &members{client: client, endpoints: client.Endpoints()}
 	if len(m.endpoints) > 1 {
-		m.number = rand.IntN(len(m.endpoints)) // so that several centrals use different members
+		m.number = rand.IntN(len(m.endpoints)) // random, so that several centrals use different members
 		m.client.SetEndpoints(m.endpoints[m.number])
 	}
 	return m
 }
 
-// current returns a number for the present member.
+// current returns the number of the present member of etcd.
 func (m *members) current() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.number
 }
 
-// leave changes to the next member, unless another request that failed at this member
-// has already done so.
+// leave changes to the next member, unless another request that failed at the same
+// member has already done so.
 func (m *members) leave(member int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +122,8 @@ func (m *members) leave(member int) {
 	m.client.SetEndpoints(m.endpoints[m.number%len(m.endpoints)])
 }
 
-// read repeats a transaction of reads and harmless puts until it succeeds.
+// read executes a transaction of reads and idempotent puts, and repeats it until it
+// succeeds.
 func (s *Store) read(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
 	for n := 0; ; n++ {
 		// a slow member gets more time
@@ -136,16 +140,16 @@ func (s *Store) read(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRespo
 	}
 }
 
-// requestLease is the lease of many keys under request/, because a lease costs a
-// write.
+// requestLease is the etcd lease of many keys under request/. They share it, because a
+// lease costs a write.
 type requestLease struct {
 	mu    sync.Mutex
 	id    clientv3.LeaseID
 	fresh time.Time // time at which etcd granted the lease
 }
 
-// A request id is remembered for at least requestTTL. A lease takes new ids for
-// leaseShared.
+// A request id is remembered for at least requestTTL. For the time leaseShared, new ids
+// share one lease.
 const (
 	requestTTL  = time.Hour
 	leaseShared = 10 * time.Minute
@@ -180,7 +184,7 @@ func (s *Store) requestLease(ctx context.Context) (clientv3.LeaseID, error) {
 	}
 }
 
-// forgetLease makes the next request get a new lease.
+// forgetLease drops a lease that failed, so that the next request gets a new one.
 func (s *Store) forgetLease(id clientv3.LeaseID) {
 	s.lease.mu.Lock()
 	defer s.lease.mu.Unlock()

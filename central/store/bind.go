@@ -14,14 +14,14 @@ import (
 	"weft/central/wire"
 )
 
-// bindOps is the largest number of comparisons or operations of one binding:
-// comparisons of port, host and binding; writes of port and binding, and a deletion.
-// A transaction needs one more of each.
+// bindOps is the largest number of comparisons, or of operations, that one binding
+// needs in a transaction. It compares port, host and binding; it writes port and
+// binding and deletes a key. The transaction itself needs one more of each.
 const bindOps = 4
 
 // Bind binds ports to hosts, many in one transaction. The results are in the order of
-// the requests. An unchanged binding keeps its generation. Bind repeats temporary
-// failures until ctx ends; the outcome is then unknown.
+// the requests. A binding that does not change keeps its generation. Bind repeats
+// temporary failures until ctx ends; the outcome is then unknown.
 func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 	results := make([]BindResult, len(requests))
 	pending := make([]int, len(requests)) // indexes of requests without a result
@@ -29,7 +29,7 @@ func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 		pending[i] = i
 	}
 	for len(pending) > 0 {
-		// a second request for a port must see the first one's effect
+		// a second request for the same port must see the effect of the first
 		var group, later []int
 		ports := map[string]bool{}
 		for _, i := range pending {
@@ -46,8 +46,9 @@ func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 	return results
 }
 
-// bindGroup binds different ports. A conflict divides the group, so that one port
-// cannot delay all others.
+// bindGroup binds different ports in one transaction. If the transaction conflicts with
+// another change, bindGroup divides the group, so that one port cannot delay all
+// others.
 func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results []BindResult, group []int) {
 	for n := 0; ; n++ {
 		local := s.local && n == 0
@@ -72,9 +73,9 @@ func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results [
 	}
 }
 
-// bindOnce executes a group in one transaction, and leaves the requests without a
-// result in the group. If local is set, only bindings that it writes have a result: for
-// any other the store may have been read too early.
+// bindOnce executes a group of requests in one transaction. It leaves the requests that
+// have no result yet in the group. If local is set, the store's reads may be old, so
+// only bindings that were written have a result.
 func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []BindResult, group *[]int, local bool) error {
 	keys := make([]string, 0, bindOps*len(*group))
 	for _, i := range *group {
@@ -120,7 +121,7 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	if len(writing) == 0 {
 		return nil
 	}
-	if moves > 0 { // a completed move changes the declaration
+	if moves > 0 { // a binding that completes a move changes the declaration
 		if v.records[writerKey].exists {
 			if err := s.awaitWriter(ctx); err != nil {
 				return err
@@ -144,8 +145,8 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	return nil
 }
 
-// checkBind returns the operations that bind a port, or the generation of an equal
-// binding.
+// checkBind returns the operations that bind a port. If an equal binding exists, it
+// returns that binding's generation instead.
 func (v *view) checkBind(r *BindRequest) (ops []clientv3.Op, generation int64, err error) {
 	if r.Release {
 		return v.checkRelease(r)
@@ -201,7 +202,8 @@ func (v *view) checkBind(r *BindRequest) (ops []clientv3.Op, generation int64, e
 	return ops, 0, nil
 }
 
-// checkRelease returns the operation that removes a binding, if the host has it.
+// checkRelease returns the operation that removes a port's binding, if the port is
+// bound to the request's host.
 func (v *view) checkRelease(r *BindRequest) (ops []clientv3.Op, generation int64, err error) {
 	key := bindKey(r.Port)
 	stored, there := v.get(key)

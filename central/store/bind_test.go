@@ -73,7 +73,8 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// Many bindings share a revision. An invalid one does not affect the others.
+// Many bindings that are written together have the same revision. An invalid request
+// does not affect the others.
 func TestBindGroup(t *testing.T) {
 	s := testMember(t).Store()
 	const n = 500
@@ -120,7 +121,7 @@ func TestPutStatus(t *testing.T) {
 	}
 }
 
-// Bindings of one group share the wait for etcd's disk.
+// BenchmarkBind measures bindings that wait for etcd's disk together.
 func BenchmarkBind(b *testing.B) {
 	s := testMember(b).Store()
 	apply(b, s, append(manyPorts(1000), setHost("h1", 1), setHost("h2", 2))...)

@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 const testCluster = "a=unix://peer:1,b=unix://peer:2,c=unix://peer:3"
 
 // runMember runs a member of etcd in a process of its own, with unix sockets in the
-// current directory. The member ends when its standard input ends, and so at the
-// latest with the test.
+// current directory. The member ends when its standard input ends, at the latest with
+// the test.
 func runMember(name string) {
 	n := int(name[0]-'a') + 1
 	e, err := Embed(context.Background(), EmbedConfig{
@@ -139,7 +139,7 @@ func (c *cluster) signal(i int, s syscall.Signal) {
 	switch s {
 	case syscall.SIGKILL:
 		_ = c.members[i].Wait()
-	case syscall.SIGSTOP: // on a busy machine the process runs on for a while
+	case syscall.SIGSTOP: // on a busy machine the process continues for a while after the signal
 		var stopped syscall.WaitStatus
 		if _, err := syscall.Wait4(c.members[i].Process.Pid, &stopped, syscall.WUNTRACED, nil); err != nil {
 			c.t.Fatal(err)
@@ -153,10 +153,13 @@ type history struct {
 	t    *testing.T
 	stop chan struct{}
 
-	mu    sync.Mutex
-	binds map[string]map[int64]string // host of each acknowledged binding, by port id and generation
-	mine  map[string]proto.Message    // last acknowledged state of each port that only one worker changes; nil means deleted
-	acks  int
+	mu sync.Mutex
+	// host of each acknowledged binding; the keys are the port's id and the generation
+	binds map[string]map[int64]string
+	// last acknowledged state of each port that only one worker changes; nil: the port
+	// was deleted
+	mine map[string]proto.Message
+	acks int
 }
 
 const (
@@ -186,8 +189,8 @@ func (h *history) work(s *Store, number int, seed uint64) {
 	}
 }
 
-// change sets or deletes one of the worker's own ports. The ports of other workers
-// may have the same MAC and IP address.
+// change sets or deletes one of the worker's own ports. It may choose a MAC and IP
+// address that a port of another worker has.
 func (h *history) change(ctx context.Context, s *Store, number int, r *rand.Rand) {
 	id := fmt.Sprintf("own%d-%d", number, r.IntN(5))
 	p := port(id, "net0", 100_000+r.IntN(12))
@@ -322,7 +325,7 @@ func TestHistoryWithFaults(t *testing.T) {
 		}
 		c.signal(leader, fault)
 		start := time.Now()
-		// Like a central, this store sends its requests to one member only.
+		// Like a central, this store sends its requests to only one member of etcd.
 		near := New(c.clients[(leader+1)%len(c.clients)])
 		if _, err := near.Apply(t.Context(), &wire.ChangeRequest{Changes: []*wire.Change{setHost("h0", byte(100+round))}}); err != nil {
 			t.Error(err)
@@ -346,8 +349,8 @@ func TestHistoryWithFaults(t *testing.T) {
 	wantCopy(t, s, sink.until(t, revision))
 }
 
-// While a member of a separate etcd hangs, the requests of a store go to the others: only
-// the first request waits for the hanging member.
+// If a member of a separate etcd hangs, only the first request of a store waits for it.
+// Later requests go to the other members.
 func TestMemberHangs(t *testing.T) {
 	c := startCluster(t)
 	s := New(c.client())
@@ -381,8 +384,8 @@ func TestMemberHangs(t *testing.T) {
 	}
 }
 
-// If a store dies after it has committed a large request, other stores complete the
-// request. If it dies before the commit, the request has no effect.
+// A store commits a large request and dies: other stores complete the request. A store
+// that dies before the commit leaves no effect.
 func TestJournalAfterCrash(t *testing.T) {
 	e := testMember(t)
 	s := New(e.Client(), WithLimits(16, DefaultBytes))
@@ -434,8 +437,8 @@ func TestJournalAfterCrash(t *testing.T) {
 	}
 }
 
-// A store that died while it prepared a large request stops no later request, even if
-// the clients of all later requests give up sooner than the store would.
+// If a store dies while it prepares a large request, later requests still succeed, even
+// if each of their clients gives up before the store's own time limit.
 func TestGivenUpForImpatientClients(t *testing.T) {
 	s := testMember(t).Store()
 	dead := &applying{store: s, id: "dead", objects: mustCollect(t, manyPorts(3))}
@@ -455,7 +458,7 @@ func TestGivenUpForImpatientClients(t *testing.T) {
 	}
 }
 
-// While a store prepares a large request, other stores see that it lives.
+// While a store prepares a large request, other stores can see that it is alive.
 func TestPreparingShowsLife(t *testing.T) {
 	s := testMember(t).Store()
 	a := &applying{store: s, id: "slow"}

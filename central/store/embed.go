@@ -26,28 +26,28 @@ const (
 	// StoreQuota is the default limit of the database's size in bytes. At the limit,
 	// etcd refuses writes until Reclaim has made room.
 	StoreQuota = 2 << 30
-	// limits of one transaction: operations, and size in bytes
+	// Limits of one transaction: the number of operations, and the size in bytes.
 	EmbeddedOps   = 4096
 	EmbeddedBytes = 4 << 20
-	// raft's heartbeat interval and election timeout in milliseconds; a new leader
-	// takes one or two election timeouts
+	// raft's heartbeat interval and election timeout in milliseconds; electing a new
+	// leader takes one or two election timeouts
 	heartbeatMS = 60
 	electionMS  = 600
-	// backendInterval is the time between two writes of the database file, during
-	// which changes wait (etcd's default: 100 ms). The log has each change before it
-	// is acknowledged.
+	// backendInterval is the time between two commits of etcd to the database file,
+	// during which changes wait (etcd's default: 100 ms). No acknowledged change is
+	// lost, because etcd first writes it to its log.
 	backendInterval = 500 * time.Millisecond
 	// age at which old revisions are deleted
 	compactAfter = "10m"
-	// DefaultReady is the default wait for a quorum.
+	// DefaultReady is how long a starting member waits for a quorum by default.
 	DefaultReady = 60 * time.Second
 )
 
-// TLSFiles has the paths of a member's PEM files; "" means no TLS. etcd reads the
-// CA's certificate only once.
+// TLSFiles has the paths of a member's PEM files. An empty path means no TLS. etcd
+// reads the CA's certificate only once.
 type TLSFiles struct {
 	Certificate, Key, CA string
-	// Peer is a DNS name that only members' certificates have.
+	// Peer is a DNS name that only certificates of members have.
 	Peer string
 }
 
@@ -66,12 +66,14 @@ func (t TLSFiles) info() transport.TLSInfo {
 type EmbedConfig struct {
 	Name string // name of the member, unique in the cluster
 	Dir  string // database directory, created with mode 0700
-	// PeerURL serves members, ClientURL clients. AdvertisePeer and AdvertiseClient
-	// are the same by default.
+	// PeerURL is the address for other members, ClientURL the address for clients.
+	// AdvertisePeer and AdvertiseClient are the addresses that others are told; by
+	// default they are the same.
 	PeerURL, ClientURL             string
 	AdvertisePeer, AdvertiseClient string
 	// Cluster lists the initial members, such as
-	// a=https://10.0.0.1:2380,b=https://10.0.0.2:2380; "" means only this one.
+	// a=https://10.0.0.1:2380,b=https://10.0.0.2:2380. "" means that this is the only
+	// member.
 	Cluster string
 	// Existing means that the member joins a running cluster, to which its URL was
 	// added.
@@ -91,7 +93,8 @@ type Embedded struct {
 	direct *clientv3.Client // calls the member without a connection
 }
 
-// Embed starts a member, and returns when it answers requests.
+// Embed starts a member of etcd in this process. It returns when the member answers
+// requests.
 func Embed(ctx context.Context, c EmbedConfig) (*Embedded, error) {
 	config, err := c.etcd()
 	if err != nil {
@@ -136,7 +139,8 @@ func Embed(ctx context.Context, c EmbedConfig) (*Embedded, error) {
 	return e, nil
 }
 
-// serve waits until the member answers. A new member first needs a vote.
+// serve waits until the member answers requests. A new member answers only after it has
+// been given a vote.
 func (e *Embedded) serve(ctx context.Context, ready time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, ready)
 	defer cancel()
@@ -201,7 +205,8 @@ func (c *EmbedConfig) etcd() (*embed.Config, error) {
 	return e, e.Validate()
 }
 
-// dial connects only to this member, so that the loss of its cluster is visible.
+// dial connects only to this member, so that the client notices when the member has
+// lost its cluster.
 func (c *EmbedConfig) dial() (*clientv3.Client, error) {
 	var config *tls.Config
 	if strings.HasPrefix(c.ClientURL, "https:") {
@@ -225,15 +230,16 @@ func Dial(endpoints []string, config *tls.Config) (*clientv3.Client, error) {
 	})
 }
 
-// Store returns a Store on this member. Its transactions and watches are calls in this
-// process: gRPC would cost more CPU time than etcd itself.
+// Store returns a Store that uses this member. Its transactions and watches are
+// function calls in this process, because gRPC would cost more CPU time than etcd
+// itself.
 func (e *Embedded) Store() *Store {
 	s := New(e.client, WithLimits(EmbeddedOps, EmbeddedBytes))
 	s.kv, s.watcher, s.local = e.direct, e.direct, true
 	return s
 }
 
-// Client returns this member's client, which Close closes.
+// Client returns a client of this member. Close closes the client.
 func (e *Embedded) Client() *clientv3.Client { return e.client }
 
 // Err returns a channel that receives an error if the member fails.
@@ -242,7 +248,7 @@ func (e *Embedded) Err() <-chan error { return e.etcd.Err() }
 // Leader reports whether this member is the cluster's leader.
 func (e *Embedded) Leader() bool { return e.etcd.Server.Leader() == e.etcd.Server.MemberID() }
 
-// Close stops the member. etcd's Close without Stop leaks goroutines
+// Close stops the member. Without the call of Stop, etcd's own Close leaks goroutines
 // (etcd-io/etcd#9533).
 func (e *Embedded) Close() {
 	for _, c := range []*clientv3.Client{e.client, e.direct} {

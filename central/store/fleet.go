@@ -18,7 +18,8 @@ import (
 	"weft/central/wire"
 )
 
-// Keys that are neither declared nor state of hosts; both expire with a lease:
+// Keys that belong neither to the declaration nor to the state of hosts. Both expire
+// with a lease:
 //
 //	central/<name>   the wire.Central of a running central
 //	invite/<digest>  the wire.InviteRequest of an unused token
@@ -27,11 +28,11 @@ const (
 	invitePrefix  = Prefix + "invite/"
 )
 
-// centralTTL is the lifetime of a central's lease without a renewal.
+// centralTTL is the time after which the lease of a central ends if it is not renewed.
 const centralTTL = 5 * time.Second
 
-// Objects returns all objects of some kinds at one revision. It waits for the end of
-// a large request.
+// Objects returns all objects of the selected kinds at one revision. If a large request
+// is in progress, it waits for its end.
 func (s *Store) Objects(ctx context.Context, selected ...Kind) (revision int64, objects []Object, err error) {
 	if revision, err = s.settled(ctx); err != nil {
 		return 0, nil, err
@@ -52,9 +53,9 @@ func (s *Store) Objects(ctx context.Context, selected ...Kind) (revision int64, 
 	return revision, objects, nil
 }
 
-// Find returns the id of the object of a kind that has this name or, if there is none,
-// this id. It returns "" if there is neither. A name goes before an id everywhere in
-// Weft, because people choose names and mostly leave ids to the machine.
+// Find returns the id of the object whose name is word. If there is none, it returns
+// word if an object has this id, otherwise "". In Weft, a name always has precedence
+// over an id, because people choose names and mostly leave ids to the machine.
 func (s *Store) Find(ctx context.Context, kind Kind, word string) (id string, err error) {
 	if _, err := s.settled(ctx); err != nil {
 		return "", err
@@ -74,7 +75,7 @@ func (s *Store) Find(ctx context.Context, kind Kind, word string) (id string, er
 	return "", nil
 }
 
-// Get returns those objects of a kind that have the given ids and exist.
+// Get returns the existing objects of a kind that have one of the given ids.
 func (s *Store) Get(ctx context.Context, kind Kind, ids ...string) (objects []Object, err error) {
 	row := &kinds[slices.IndexFunc(kinds, func(k kindRow) bool { return k.kind == kind })]
 	revision := int64(0)
@@ -100,7 +101,7 @@ func (s *Store) Get(ctx context.Context, kind Kind, ids ...string) (objects []Ob
 }
 
 // OfNet returns the network with this id, its ports and their bindings, all at one
-// revision, without reading other networks' objects.
+// revision. It reads no objects of other networks.
 func (s *Store) OfNet(ctx context.Context, id string) (revision int64, objects []Object, err error) {
 	if revision, err = s.settled(ctx); err != nil {
 		return 0, nil, err
@@ -132,7 +133,8 @@ func (s *Store) OfNet(ctx context.Context, id string) (revision int64, objects [
 // effect, Revision waits for its end.
 func (s *Store) Revision(ctx context.Context) (int64, error) { return s.settled(ctx) }
 
-// settled waits for a revision without a large request in progress.
+// settled returns a revision at which no large request is in progress. It waits for
+// such a revision.
 func (s *Store) settled(ctx context.Context) (int64, error) {
 	for {
 		r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(writerKey)})
@@ -156,7 +158,8 @@ func (s *Store) settled(ctx context.Context) (int64, error) {
 	}
 }
 
-// Invite stores an invitation for the time valid, under a digest of the secret.
+// Invite stores an invitation, which is valid for the time valid. digest is the digest
+// of the token's secret.
 func (s *Store) Invite(ctx context.Context, digest string, invitation *wire.InviteRequest, valid time.Duration) error {
 	if err := checkWord("the name in the certificate", invitation.GetName()); err != nil {
 		return err
@@ -173,8 +176,8 @@ func (s *Store) Invite(ctx context.Context, digest string, invitation *wire.Invi
 	return err
 }
 
-// TakeInvitation returns and deletes an invitation. If the result is lost, the token
-// is used up.
+// TakeInvitation returns an invitation and deletes it. If the result is lost, the token
+// cannot be used any more.
 func (s *Store) TakeInvitation(ctx context.Context, digest string) (*wire.InviteRequest, error) {
 	key := invitePrefix + digest
 	r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(key)})
@@ -201,14 +204,15 @@ func (s *Store) TakeInvitation(ctx context.Context, digest string) (*wire.Invite
 	return &invitation, nil
 }
 
-// Register keeps a central in the list of Centrals until ctx ends.
+// Register keeps a central in the list that Centrals returns, until ctx ends.
 func (s *Store) Register(ctx context.Context, central *wire.Central) error {
 	value, err := encode(central)
 	if err != nil {
 		return err
 	}
 	for n := 0; ; n++ {
-		// Any error may pass: if the store is full, for example, others make room.
+		// Any error may be temporary: if the store is full, for example, other centrals
+		// make room.
 		_ = s.keepRegistered(ctx, centralPrefix+central.GetName(), string(value))
 		if pause(ctx, n) != nil {
 			return ctx.Err()
@@ -261,7 +265,7 @@ func (s *Store) AddMember(ctx context.Context, name, peerURL string) (cluster st
 	var added *clientv3.MemberAddResponse
 	for n := 0; ; n++ {
 		added, err = s.client.MemberAddAsLearner(ctx, []string{peerURL})
-		// etcd refuses another change for some seconds
+		// etcd refuses a further change of members for some seconds
 		if err == nil || !errors.Is(rpctypes.Error(err), rpctypes.ErrUnhealthy) || pause(ctx, n) != nil {
 			break
 		}
@@ -282,7 +286,7 @@ func (s *Store) AddMember(ctx context.Context, name, peerURL string) (cluster st
 	return strings.Join(objects, ","), nil
 }
 
-// PromoteMembers gives a vote to each new member with the leader's data.
+// PromoteMembers gives a vote to each new member that has received the leader's data.
 func (s *Store) PromoteMembers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()

@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// progressEvery is the interval of progress notifications, which carry the
-	// current revision.
+	// progressEvery is the interval at which the watch reports the current revision.
 	progressEvery = time.Second
-	// silentMost is the longest silence before Follow opens a new watch, because a
-	// member may hang.
+	// silentMost is how long a watch may be silent before Follow opens a new one,
+	// because a member may hang.
 	silentMost = 5 * time.Second
 )
 
-// Follow passes the full list of objects to the sink, and then every change until ctx
-// ends or a permanent error.
+// Follow passes the full list of objects to the sink, and then every change, until ctx
+// ends or a permanent error occurs.
 //
 // The sink gets all objects of one revision together. A large request has several
-// revisions (journal.go); Follow holds back its objects and the bindings of its ports
-// until the last. Meanwhile other bindings pass, but no Progress. If etcd has
-// compacted unread revisions, the sink gets the difference in one Change.
+// revisions (journal.go). Follow holds its objects, and the bindings of its ports, back
+// until the last revision. In the meantime it passes other bindings to the sink, but
+// calls no Progress. If etcd has compacted unread revisions, the sink gets the
+// difference in one call of Change.
 func (s *Store) Follow(ctx context.Context, sink Sink) error {
 	f := &follower{store: s, sink: sink}
 	for n := 0; ; n++ {
@@ -68,7 +68,7 @@ type follower struct {
 	revision int64  // last revision that was read completely
 	relist   bool
 	known    map[objectKey]int64 // revision of each object in the sink
-	// holding is set during a large request, whose objects are in held.
+	// holding is true during a large request. The objects of the request wait in held.
 	holding bool
 	held    map[objectKey]Object
 }
@@ -89,7 +89,8 @@ func (f *follower) follow(ctx context.Context) error {
 	return f.watch(ctx)
 }
 
-// list passes the full list to the sink if reset is set, otherwise the difference.
+// list reads the full list of objects. If reset is set, it passes the list to the sink
+// as a Reset, otherwise only the difference.
 func (f *follower) list(ctx context.Context, reset bool) error {
 	s := f.store
 	revision, err := s.settled(ctx)
@@ -129,7 +130,8 @@ func (f *follower) list(ctx context.Context, reset bool) error {
 	return nil
 }
 
-// decodeOrCount decodes a stored object. It counts other values and returns false.
+// decodeOrCount decodes a stored object. If the value is no valid object, it counts it
+// and returns false.
 func (s *Store) decodeOrCount(kv *mvccpb.KeyValue, deleted bool) (Object, bool) {
 	o, object, err := decode(kv.Key, kv.Value, deleted, kv.ModRevision)
 	if err != nil {
@@ -139,7 +141,7 @@ func (s *Store) decodeOrCount(kv *mvccpb.KeyValue, deleted bool) (Object, bool) 
 	return o, object
 }
 
-// Undecodable returns the number of skipped values that are no valid objects.
+// Undecodable returns how many values were skipped because they are no valid objects.
 func (s *Store) Undecodable() uint64 { return s.undecodable.Load() }
 
 func (f *follower) watch(ctx context.Context) error {
@@ -159,7 +161,8 @@ func (f *follower) watch(ctx context.Context) error {
 				return fmt.Errorf("%w: nothing heard for %s", errWatchEnded, silentMost)
 			}
 			ask, done := context.WithTimeout(ctx, progressEvery)
-			_ = f.store.watcher.RequestProgress(ask) // error ignored: heard shows whether etcd answers
+			// error ignored: if etcd does not answer, the watch stays silent
+			_ = f.store.watcher.RequestProgress(ask)
 			done()
 		case r, ok := <-watch:
 			if !ok {
@@ -180,7 +183,7 @@ func (f *follower) watch(ctx context.Context) error {
 	}
 }
 
-// take passes a watch message to the sink, revision by revision.
+// take passes the objects of a watch message to the sink, revision by revision.
 func (f *follower) take(r *clientv3.WatchResponse) {
 	for events := r.Events; len(events) > 0; {
 		revision := events[0].Kv.ModRevision
@@ -235,8 +238,8 @@ func (f *follower) takeRevision(revision int64, events []*clientv3.Event) {
 	}
 }
 
-// takeWriter follows the key "writer". It returns true at the end of a committed
-// large request.
+// takeWriter handles an event of the key "writer". It returns true if the event ends a
+// committed large request.
 func (f *follower) takeWriter(e *clientv3.Event) (ended bool) {
 	if e.Type == clientv3.EventTypeDelete {
 		return f.holding
@@ -252,8 +255,8 @@ func (f *follower) takeWriter(e *clientv3.Event) (ended bool) {
 	return false
 }
 
-// hold reports whether an object belongs to the present large request, and then keeps
-// it for release.
+// hold reports whether an object belongs to the large request in progress. It keeps
+// such an object until release.
 func (f *follower) hold(o Object) bool {
 	switch o.Kind {
 	case KindNet, KindHost, KindPort:
@@ -282,7 +285,8 @@ func (f *follower) release() []Object {
 	return objects
 }
 
-// rank orders kinds for a Reset: an object comes after the objects it refers to.
+// rank gives the order of kinds in a Reset: an object comes after the objects to which
+// it refers.
 func rank(o Object) int {
 	return slices.IndexFunc(kinds, func(k kindRow) bool { return k.kind == o.Kind })
 }

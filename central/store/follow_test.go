@@ -18,7 +18,8 @@ import (
 	"weft/central/wire"
 )
 
-// copySink keeps all objects, and checks the rules of Sink.
+// copySink is a Sink that keeps all objects, and checks that Follow obeys the rules of
+// Sink.
 type copySink struct {
 	mu       sync.Mutex
 	objects  map[objectKey]Object
@@ -161,14 +162,15 @@ func TestFollow(t *testing.T) {
 	}
 	revision := apply(t, s, deletePort("port1"), setPort(port("new", "net0", 5000)))
 	wantCopy(t, s, c.until(t, revision))
-	// A request without changes still increases the revision.
+	// A request without changes also increases the revision.
 	wantCopy(t, s, c.until(t, apply(t, s, setHost("h1", 1))))
 	if c.resets != 1 {
 		t.Errorf("%d resets", c.resets)
 	}
 }
 
-// A sink gets a large request as a whole, and other ports' bindings meanwhile.
+// A sink gets the objects of a large request all at once. Bindings of other ports
+// arrive in the meantime.
 func TestFollowSeesLargeRequestsAtOnce(t *testing.T) {
 	e := testMember(t)
 	s := New(e.Client(), WithLimits(64, DefaultBytes))
@@ -208,7 +210,8 @@ func TestFollowSeesLargeRequestsAtOnce(t *testing.T) {
 	}
 }
 
-// After a compaction of unread revisions, the sink gets the difference.
+// If revisions were compacted before Follow has read them, the sink gets the
+// difference.
 func TestFollowAfterCompaction(t *testing.T) {
 	s := testMember(t).Store()
 	apply(t, s, manyPorts(20)...)
@@ -248,7 +251,7 @@ func TestFollowAfterCompaction(t *testing.T) {
 	}
 }
 
-// Other programs' keys and values do not disturb Follow.
+// Keys and values of other programs do not disturb Follow.
 func TestFollowSkipsWhatIsNoObject(t *testing.T) {
 	s := testMember(t).Store()
 	for k, v := range map[string]string{netKey("x"): "\xff\xff", netKey("y"): "", Prefix + "later/x": "1", writerKey: "?"} {

@@ -62,14 +62,15 @@ const (
 	maxChunks = 1 << 20
 )
 
-// writer is the value of the key "writer", the state of a large request.
+// writer is the value of the key "writer": the state of a large request in progress.
 type writer struct {
 	Token     string `json:"token"`
 	Request   string `json:"request"`
 	Committed bool   `json:"committed,omitempty"`
 	Chunks    int    `json:"chunks,omitempty"` // number of chunks written to the journal so far
 	Next      int    `json:"next,omitempty"`   // index of the first chunk that was not executed yet
-	Step      int    `json:"step"`             // number that every write of the key increments, so that all values differ
+	// number that grows with every write of the key, so that all values differ
+	Step int `json:"step"`
 
 	mod int64 // revision of the transaction that wrote this value
 }
@@ -111,8 +112,9 @@ func encodeChunk(changes []change) ([]byte, error) {
 	return encode(t)
 }
 
-// decodeChunk decodes the operations of a chunk. It returns an error for any
-// operation other than a put or a deletion of the key of one object or guard.
+// decodeChunk decodes the operations of a chunk. The only valid operations are a put
+// and a deletion of the key of one object or guard. decodeChunk returns an error for
+// anything else.
 func decodeChunk(value []byte) ([]change, error) {
 	t := &pb.TxnRequest{}
 	if err := proto.Unmarshal(value, t); err != nil {
@@ -138,7 +140,7 @@ func decodeChunk(value []byte) ([]change, error) {
 	return changes, nil
 }
 
-// cut divides changes into chunks that each fit into one transaction, together with
+// cut divides changes into chunks. Each chunk fits into one transaction, together with
 // the operations that the transaction adds.
 func (s *Store) cut(changes []change) [][]change {
 	var chunks [][]change
@@ -159,7 +161,9 @@ func (a *applying) large(ctx context.Context) (int64, error) {
 	s := a.store
 	a.local = false // the chunks compare nothing
 	w, err := a.lock(ctx)
-	if errors.Is(err, errLost) { // another store applies a large request, or this request has already taken effect
+	// another store is applying a large request, or this request has already taken
+	// effect
+	if errors.Is(err, errLost) {
 		_, done, err := a.readState(ctx, false)
 		if err == nil && done == 0 {
 			err = errConflict
@@ -182,7 +186,7 @@ func (a *applying) large(ctx context.Context) (int64, error) {
 	chunks := s.cut(v.changes())
 	if len(chunks) == 0 || len(chunks) > maxChunks {
 		s.unlock(w)
-		return 0, errConflict // another request has made the same changes meanwhile
+		return 0, errConflict // another request has made the same changes in the meantime
 	}
 	if err := a.writeChunks(ctx, w, chunks); err != nil {
 		s.unlock(w)
@@ -198,9 +202,9 @@ func (a *applying) lock(ctx context.Context) (*writer, error) {
 	return w, a.store.step(ctx, w, w, ifs, nil)
 }
 
-// showingLife calls the function fn while the store holds the key "writer", and
-// meanwhile writes the key regularly. It returns the error of fn, or errConflict if the
-// store has lost the key.
+// showingLife calls fn while the store holds the key "writer". Meanwhile it writes the
+// key regularly, which shows other stores that this one is alive. It returns the error
+// of fn, or errConflict if the store has lost the key.
 func (s *Store) showingLife(ctx context.Context, w *writer, fn func() error) error {
 	done, lost := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -211,7 +215,7 @@ func (s *Store) showingLife(ctx context.Context, w *writer, fn func() error) err
 				return
 			case <-time.After(aliveEvery):
 			}
-			// The write is not cancelled with ctx, because its outcome must be known
+			// This write ignores the end of ctx, because its outcome must be known
 			// before the next step.
 			once, cancel := context.WithTimeout(context.WithoutCancel(ctx), largeTimeout)
 			next := *w
@@ -232,9 +236,8 @@ func (s *Store) showingLife(ctx context.Context, w *writer, fn func() error) err
 	return err
 }
 
-// unlock deletes the key "writer" and the journal of a request that was not
-// committed, unless another store has changed the key. The request has changed
-// nothing.
+// unlock gives up a request that was not committed and has changed nothing. It deletes
+// the key "writer" and the journal, unless another store has changed the key.
 func (s *Store) unlock(w *writer) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
@@ -247,7 +250,7 @@ func (s *Store) discard(ctx context.Context, w *writer) {
 		[]clientv3.Op{clientv3.OpDelete(writerKey), clientv3.OpDelete(journalPrefix+w.Token+"/", clientv3.WithPrefix())})
 }
 
-// writeChunks writes the chunks to the journal, as many in each transaction as fit.
+// writeChunks writes the chunks to the journal. Each transaction has as many as fit.
 // The transaction with the last chunk also commits the request.
 func (a *applying) writeChunks(ctx context.Context, w *writer, chunks [][]change) error {
 	var ops []clientv3.Op
@@ -283,9 +286,9 @@ func lostIsConflict(err error) error {
 // errLost means that another store has changed or deleted the key "writer".
 var errLost = errors.New("another store has the writer")
 
-// step replaces the value w of the key "writer" by the value update, in one transaction
-// with further operations. The transaction takes effect exactly once: if its result is
-// not known, step reads the key to find out. On success, step sets *w to update. If w
+// step replaces the value *w of the key "writer" by *update, in one transaction with
+// further operations. The transaction takes effect exactly once: if its result is
+// unknown, step reads the key to find out. On success, step sets *w to *update. If w
 // was never stored, step creates the key.
 func (s *Store) step(ctx context.Context, w, update *writer, ifs []clientv3.Cmp, ops []clientv3.Op) error {
 	ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(writerKey), "=", w.mod))
@@ -330,9 +333,9 @@ func (s *Store) readWriter(ctx context.Context) (*writer, error) {
 	return nil, nil
 }
 
-// roll executes the remaining chunks of a committed request and returns the request's
-// revision, even if other stores execute some of the chunks. If the argument chunks
-// is nil, roll reads the chunks from the journal.
+// roll executes the remaining chunks of a committed request. It returns the revision of
+// the request. Other stores may execute some of the chunks. If chunks is nil, roll
+// reads them from the journal.
 func (s *Store) roll(ctx context.Context, w *writer, chunks [][]change) (int64, error) {
 	for n := 0; ; n++ {
 		revision, err := s.rollOnce(ctx, w, chunks)
@@ -402,8 +405,8 @@ func (s *Store) rollOnce(ctx context.Context, w *writer, chunks [][]change) (int
 	return 0, nil
 }
 
-// chunk returns the next chunk from the argument chunks, or from the journal if
-// chunks is nil.
+// chunk returns the next chunk of a committed request. It takes the chunk from chunks,
+// or from the journal if chunks is nil.
 func (s *Store) chunk(ctx context.Context, w *writer, chunks [][]change) ([]change, error) {
 	if chunks != nil {
 		return chunks[w.Next], nil
@@ -415,7 +418,7 @@ func (s *Store) chunk(ctx context.Context, w *writer, chunks [][]change) ([]chan
 	}
 	kvs := r.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 {
-		return nil, errLost // another store has executed this chunk meanwhile
+		return nil, errLost // another store has executed this chunk in the meantime
 	}
 	changes, err := decodeChunk(kvs[0].Value)
 	if err != nil {
@@ -436,16 +439,16 @@ func (s *Store) requestRevision(ctx context.Context, id string) (int64, error) {
 	return 0, errConflict // the id has expired, or another store has discarded the request
 }
 
-// writerSeen has the last value of the key "writer" that a store has read while it
-// waited. All requests of the store share it, because the clients of some give up
-// before the time givenUp.
+// writerSeen has the last value of the key "writer" that this store has read while it
+// waited. All requests of the store share it. A single client may give up before the
+// time givenUp is over.
 type writerSeen struct {
 	mu    sync.Mutex
 	mod   int64     // revision of the value
-	since time.Time // time at which the store read this value first
+	since time.Time // time at which this store first read the value
 }
 
-// idle returns for how long the key "writer" has had the value w at least.
+// idle returns for how long, at least, the key "writer" has had the value w.
 func (o *writerSeen) idle(w *writer) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -455,8 +458,8 @@ func (o *writerSeen) idle(w *writer) time.Duration {
 	return time.Since(o.since)
 }
 
-// awaitWriter waits until no large request is in progress. If the request makes no
-// progress, awaitWriter completes a committed request and discards any other.
+// awaitWriter waits until no large request is in progress. If a request makes no
+// progress, awaitWriter completes it if it is committed, and discards it otherwise.
 func (s *Store) awaitWriter(ctx context.Context) error {
 	for n := 0; ; n++ {
 		w, err := s.readWriter(ctx)

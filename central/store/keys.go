@@ -76,7 +76,8 @@ type kindRow struct {
 	id     func(proto.Message) string
 }
 
-// kinds is in the order of a Reset: a kind comes after those it refers to.
+// kinds lists the kinds in the order of a Reset: a kind comes after the kinds to which
+// it refers.
 var kinds = []kindRow{
 	{KindNet, netPrefix, func() proto.Message { return &wire.Net{} }, func(m proto.Message) string { return m.(*wire.Net).GetId() }},
 	{KindHost, hostPrefix, func() proto.Message { return &wire.Host{} }, func(m proto.Message) string { return m.(*wire.Host).GetId() }},
@@ -86,8 +87,8 @@ var kinds = []kindRow{
 	{KindRevocation, revokedPrefix, func() proto.Message { return &wire.Revocation{} }, func(m proto.Message) string { return revocationID(m.(*wire.Revocation)) }},
 }
 
-// decode decodes a stored object. object is false for other keys. A deleted object
-// has no message.
+// decode decodes the key and the value of a stored object. object is false if the key
+// is not that of an object. A deleted object has no message.
 func decode(key, value []byte, deleted bool, revision int64) (o Object, object bool, err error) {
 	for i := range kinds {
 		k := &kinds[i]
@@ -112,7 +113,7 @@ func decode(key, value []byte, deleted bool, revision int64) (o Object, object b
 	return o, false, nil
 }
 
-// encode is deterministic: equal messages have equal bytes.
+// encode encodes a message deterministically: equal messages have equal bytes.
 func encode(m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A store that reads what its own member has decides by what the cluster has: a member
-// that follows is behind when another store's write returns.
+// A store may read from its own member of etcd, which may be behind when the write of
+// another store returns. It still decides by the state of the whole cluster.
 func TestLocalReadsMayBeOld(t *testing.T) {
 	c := startCluster(t)
 	leader := c.leader()

@@ -14,8 +14,8 @@ import (
 	"weft/central/wire"
 )
 
-// target is the final state of one object of a request. The order of changes does not
-// matter: two ports may exchange addresses.
+// target is the state of one object after a request. The order of the request's changes
+// does not matter: two ports may exchange their addresses.
 type target struct {
 	kind    string // kind as in the object's key: net, port or host
 	id      string
@@ -24,8 +24,8 @@ type target struct {
 
 func (w *target) key() string { return Prefix + w.kind + "/" + w.id }
 
-// collect checks each change by itself. Of two changes of an object, the later one
-// counts.
+// collect checks each change of a request on its own. If two changes concern the same
+// object, the later one counts.
 func collect(changes []*wire.Change) ([]*target, error) {
 	if len(changes) > MaxChanges {
 		return nil, refusedf("the request has %d changes; send at most %d in one", len(changes), MaxChanges)
@@ -103,8 +103,8 @@ func references(m proto.Message) []string {
 	return keys
 }
 
-// plan reads the changes' keys and enters the changes into the view, or returns a
-// *Refused.
+// plan reads the keys that the changes concern and enters the changes into the view. It
+// returns a *Refused if a change is not allowed.
 func (v *view) plan(ctx context.Context, objects []*target) error {
 	stored, err := v.loadStored(ctx, objects)
 	if err != nil {
@@ -137,7 +137,7 @@ func (v *view) plan(ctx context.Context, objects []*target) error {
 
 var noun = map[string]string{"net": "network", "port": "port", "host": "host"}
 
-// loadStored returns the stored versions of changed objects.
+// loadStored returns the stored versions of the objects that a request changes.
 func (v *view) loadStored(ctx context.Context, objects []*target) (map[string]proto.Message, error) {
 	keys := make([]string, len(objects))
 	for i, w := range objects {
@@ -217,10 +217,12 @@ func duplicate(w *target, guard, owner string) error {
 	return refuse(Duplicate, "%s %s: %s belongs to %s", noun[w.kind], w.id, rest, owner)
 }
 
-// checkReferences returns an error if a port would name an undeclared network or
-// host.
+// checkReferences returns an error if a port would refer to a network or host that is
+// not declared.
 func (v *view) checkReferences(ctx context.Context, objects []*target) error {
-	inUse := map[string]*target{} // deleted networks and hosts, by the prefix of their ports' guards
+	// deleted networks and hosts, by the prefix under which the guard keys of their
+	// ports are
+	inUse := map[string]*target{}
 	for _, w := range objects {
 		if p, ok := w.message.(*wire.Port); ok {
 			for _, k := range references(p) {
@@ -257,8 +259,8 @@ func (v *view) checkReferences(ctx context.Context, objects []*target) error {
 	return nil
 }
 
-// keepUnknown returns m with the unknown fields of old, which a later version has
-// written.
+// keepUnknown returns m with the unknown fields of the stored message old. A later
+// version of Weft has written these fields.
 func keepUnknown(m, old proto.Message) proto.Message {
 	if old == nil {
 		return m

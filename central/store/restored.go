@@ -11,15 +11,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// clusterKey has the id of the etcd cluster whose revisions are the generations of all
-// bindings. A cluster that is restored from a backup has another id.
+// clusterKey holds the id of the etcd cluster whose revisions are the generations of
+// all bindings. A cluster that is restored from a backup has another id.
 const clusterKey = Prefix + "cluster"
 
 // RenewGenerations writes all bindings again if etcd was restored from a backup. Hosts
-// that have seen later bindings than those of the backup know larger generations, and
-// would ignore the restored bindings. The restored cluster begins with a revision
-// larger than all that hosts know, so the new generations are larger, too. A central
-// calls RenewGenerations when it starts.
+// may have seen later bindings than those in the backup. They would ignore a restored
+// binding, because its generation is smaller. The restored cluster starts with a
+// revision larger than all revisions that hosts have seen, so the new generations are
+// larger. A central calls RenewGenerations when it starts.
 func (s *Store) RenewGenerations(ctx context.Context) error {
 	for n := 0; ; n++ {
 		r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(clusterKey)})
@@ -51,8 +51,8 @@ func (s *Store) RenewGenerations(ctx context.Context) error {
 	}
 }
 
-// rewriteBindings writes each binding again, except those that another store writes
-// meanwhile and that are new therefore.
+// rewriteBindings writes each binding again. It leaves out a binding that another store
+// writes in the meantime, because it is new then.
 func (s *Store) rewriteBindings(ctx context.Context) error {
 	var objects []*mvccpb.KeyValue
 	var revision int64
@@ -67,8 +67,8 @@ func (s *Store) rewriteBindings(ctx context.Context) error {
 	return nil
 }
 
-// rewrite writes keys again with the same values. If one of several keys has changed,
-// it divides them.
+// rewrite writes keys again with their values. If a key has changed in the meantime,
+// rewrite divides the batch and tries each part.
 func (s *Store) rewrite(ctx context.Context, batch []*mvccpb.KeyValue) error {
 	var ifs []clientv3.Cmp
 	var ops []clientv3.Op

@@ -11,11 +11,12 @@ import (
 	"weft/central/wire"
 )
 
-// MaxRevocations limits the stored revocations. At the limit further ones are refused:
-// each central has all of them in memory.
+// MaxRevocations limits the stored revocations of certificates, because each central
+// has all of them in memory. Further revocations are refused.
 const MaxRevocations = 10_000
 
-// revocationID returns the id of a revocation, which says which certificates it is about.
+// revocationID returns the id of a revocation. Revocations of the same certificates
+// have the same id.
 func revocationID(r *wire.Revocation) string {
 	if r.GetSerial() != "" {
 		return "serial/" + r.GetSerial()
@@ -23,7 +24,8 @@ func revocationID(r *wire.Revocation) string {
 	return "name/" + r.GetRole() + "/" + r.GetName()
 }
 
-// Revoke stores a revocation. It replaces an earlier one of the same certificates.
+// Revoke stores a revocation of certificates. It replaces an earlier revocation of the
+// same certificates.
 func (s *Store) Revoke(ctx context.Context, r *wire.Revocation) error {
 	if r.GetSerial() == "" {
 		if err := checkWord("the name in the certificate", r.GetName()); err != nil {

@@ -16,14 +16,14 @@ import (
 )
 
 // ErrFull is the error for a write that etcd refuses because its database has reached
-// its limit. Reads go on, and so do watches. The limit also counts old revisions, so
-// Reclaim mostly makes room.
+// its size limit. Reads and watches still work. The limit includes old revisions, so
+// Reclaim usually makes room.
 var ErrFull = errors.New("the store is full and takes no changes; weft central status says what to do")
 
 // Health is the state of the member of etcd that a store uses, and of its cluster.
 type Health struct {
 	Leader       string // name of the cluster's leader
-	Bytes, Limit int64  // size of the member's database, and its limit; 0: the member does not tell it
+	Bytes, Limit int64  // size of the member's database, and its limit; 0: unknown
 	Full         bool   // etcd refuses writes, because some member has reached its limit
 }
 
@@ -56,25 +56,27 @@ func (s *Store) status(ctx context.Context) (*clientv3.StatusResponse, error) {
 	return s.client.Status(ctx, endpoints[0])
 }
 
-// full reports whether a member knows of an alarm NOSPACE. The member tells its alarms
-// as texts.
+// full reports whether a member has the alarm NOSPACE. The status lists alarms as
+// texts.
 func full(status *clientv3.StatusResponse) bool {
 	return slices.ContainsFunc(status.Errors, func(e string) bool { return strings.Contains(e, pb.AlarmType_NOSPACE.String()) })
 }
 
 const (
-	// reclaimTimeout is the time limit of Reclaim, which rewrites the database.
+	// reclaimTimeout limits the time of Reclaim, which rewrites the database.
 	reclaimTimeout = 5 * time.Minute
-	// After Reclaim, the database may have at most reclaimedPercent of its limit.
+	// reclaimedPercent is the part of its size limit that the database may use after
+	// Reclaim.
 	reclaimedPercent = 90
 )
 
-// Reclaim makes room if the member that the store uses has reached its limit: it
+// Reclaim makes room if the member that the store uses has reached its size limit. It
 // deletes the old revisions, rewrites the database and ends the alarm. The member does
 // not answer while it rewrites the database. Reclaim returns false if there is nothing
 // to do. It returns an error if the present revision alone is too large.
 //
-// Only the embedded etcd is reclaimed. The operator of a separate etcd does this.
+// Reclaim handles only the embedded etcd. The operator of a separate etcd makes room
+// there.
 func (s *Store) Reclaim(ctx context.Context) (complete bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reclaimTimeout)
 	defer cancel()
@@ -90,7 +92,7 @@ func (s *Store) Reclaim(ctx context.Context) (complete bool, err error) {
 		return a.MemberID == before.Header.MemberId && a.Alarm == pb.AlarmType_NOSPACE
 	})
 	if mine < 0 {
-		return false, nil // another member is full, and its central does the same
+		return false, nil // another member is full; its central calls Reclaim there
 	}
 	if _, err := s.client.Compact(ctx, before.Header.Revision, clientv3.WithCompactPhysical()); err != nil && !errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted) {
 		return false, err

@@ -23,12 +23,12 @@ func smallMember(t *testing.T, quota int64) *Embedded {
 	return e
 }
 
-// mostFilled is the most that fill writes, in bytes. Etcd counts what it has committed, so
-// up to a commit interval of writes can exceed the limit of a member.
+// mostFilled is the largest number of bytes that fill writes. etcd counts only
+// committed writes, so the writes of one commit interval may exceed a member's limit.
 const mostFilled = 64 << 20
 
-// fill writes to the store until etcd refuses it. The function key returns the key of
-// the nth value.
+// fill writes to the store until etcd refuses a write. key returns the key of value
+// number n.
 func fill(t *testing.T, s *Store, key func(n int) string) {
 	t.Helper()
 	value := strings.Repeat("x", 64<<10)
@@ -44,9 +44,9 @@ func fill(t *testing.T, s *Store, key func(n int) string) {
 	t.Fatal("the store takes everything")
 }
 
-// A full store refuses each kind of write with ErrFull. Reads and followers go on.
-// Old revisions go away by Reclaim. If the values alone are too many, Reclaim says so,
-// and helps after the limit was raised.
+// A full store refuses each kind of write with ErrFull. Reads and followers continue.
+// Reclaim removes old revisions. If the present values alone exceed the limit, Reclaim
+// says so; it succeeds after the limit was raised.
 func TestFullStore(t *testing.T) {
 	t.Chdir(t.TempDir())
 	e := smallMember(t, 8<<20)
@@ -82,7 +82,7 @@ func TestFullStore(t *testing.T) {
 	wantFull(t, s)
 }
 
-// wantFull fails the test unless each kind of write is refused with ErrFull.
+// wantFull fails the test unless the store refuses each kind of write with ErrFull.
 func wantFull(t *testing.T, s *Store) {
 	t.Helper()
 	_, err := s.Apply(t.Context(), &wire.ChangeRequest{Changes: []*wire.Change{setNet("green", 3)}})
@@ -100,8 +100,8 @@ func wantFull(t *testing.T, s *Store) {
 	}
 }
 
-// A store that the declaration alone fills takes changes again after its member has
-// started with a larger limit.
+// If the declaration alone fills a store, the store takes changes again after its
+// member was started with a larger limit.
 func TestFullStoreGetsALargerLimit(t *testing.T) {
 	t.Chdir(t.TempDir())
 	e := smallMember(t, 4<<20)

@@ -42,28 +42,28 @@ const (
 	DefaultBytes = 1 << 20
 )
 
-// attemptTimeout is the time limit for one request to etcd. If a member hangs, the
-// store repeats the request at another member after this time.
+// attemptTimeout limits the time of one request to etcd. After this time, the store
+// repeats the request at another member.
 const attemptTimeout = time.Second
 
-// Store reads and writes the keys of one fleet. Several goroutines may call its
-// methods.
+// Store reads and writes the keys of one fleet. Its methods are safe for concurrent
+// use.
 type Store struct {
 	client *clientv3.Client
-	// kv and watcher execute transactions and watches: the client's, or calls of a
-	// member in this process.
+	// kv executes transactions, watcher executes watches: through the client, or as
+	// calls of a member in this process.
 	kv      clientv3.KV
 	watcher clientv3.Watcher
-	// local means that the member is in this process. The first attempt of a change
-	// then reads what the member has, without asking the other members. It may be
-	// old, which the comparisons of the transaction detect.
+	// local means that the member of etcd is in this process. The first attempt of a
+	// change then reads this member's data without asking the other members. The data
+	// may be old; the comparisons in the transaction detect this.
 	local bool
 	ops   int // limit of operations in one transaction
 	bytes int // limit of the size of one transaction
 	lease requestLease
 
 	members *members
-	// waiting says since when a large request of another store makes no progress.
+	// waiting records since when a large request of another store has made no progress.
 	waiting writerSeen
 
 	waitingHost func(p *wire.Port) (host string) // see SetWaiting; nil: none known
@@ -74,8 +74,8 @@ type Store struct {
 // Option sets an option of a new Store.
 type Option func(*Store)
 
-// WithLimits sets the limits of operations and bytes in one transaction, which etcd
-// must accept.
+// WithLimits sets the largest number of operations and of bytes in one transaction.
+// etcd must accept transactions of this size.
 func WithLimits(ops, bytes int) Option { return func(s *Store) { s.ops, s.bytes = ops, bytes } }
 
 // New returns a Store that uses the client, and chooses the endpoint that the client
@@ -89,9 +89,9 @@ func New(client *clientv3.Client, options ...Option) *Store {
 }
 
 // Refused is the error for a request that is not allowed. Its text is one line that
-// names what is wrong and what to do. The request has changed nothing. After any
-// other error of this package, the request may have taken effect, and the caller may
-// send the same request again.
+// says what is wrong and what to do. The request has changed nothing. After any other
+// error of this package, the request may have taken effect, and the caller may send the
+// same request again.
 type Refused struct {
 	Why    string
 	Reason Reason
@@ -108,7 +108,7 @@ const (
 	NotFound                // the request names an object that is not declared
 	Duplicate               // a name, number or address belongs to another object
 	InUse                   // an object to delete is used by another one
-	Changed                 // the declaration is not as the request expects
+	Changed                 // the declaration is not in the state that the request expects
 )
 
 func refusedf(format string, args ...any) error { return refuse(Invalid, format, args...) }
@@ -120,7 +120,7 @@ func refuse(reason Reason, format string, args ...any) error {
 // Kind is a kind of object.
 type Kind uint8
 
-// Kinds of objects. Each comment names the type of Object.Message.
+// Kinds of objects. The comment of each kind names the type of Object.Message.
 const (
 	KindNet        Kind = iota + 1 // *wire.Net
 	KindPort                       // *wire.Port
@@ -134,33 +134,32 @@ const (
 type Object struct {
 	Kind Kind
 	ID   string
-	// Message is nil if the object was deleted. Several goroutines share a message,
-	// so nobody may change it.
+	// Message is nil if the object was deleted. Several goroutines share a message, so
+	// it must not be modified.
 	Message proto.Message
-	// Revision is the revision of the transaction that wrote or deleted the object.
-	// The revision of a binding is also the binding's generation.
+	// Revision is the etcd revision of the transaction that wrote or deleted the
+	// object. For a binding, it is also the generation.
 	Revision int64
 }
 
 // Sink receives objects from Follow. Only one goroutine calls its methods. Revisions
-// only increase, except that a Reset after a restore of etcd from a backup may have a
-// lower revision.
+// increase from call to call. Only a Reset after a restore of etcd from a backup may
+// have a lower revision.
 type Sink interface {
 	// Reset passes the full list of objects, which replaces all earlier objects.
 	// Networks come first, followed by hosts, ports, bindings, status and revocations.
 	Reset(revision int64, objects []Object)
-	// Change passes the objects that have changed since the last call, each once and
-	// in any order. Normally these are the changes of one revision, but they may also
-	// be those of several revisions.
+	// Change passes the objects that have changed since the last call, each once and in
+	// any order. Usually the changes belong to one revision, sometimes to several.
 	Change(revision int64, objects []Object)
-	// Progress reports that no object has changed up to this revision since the last
-	// call.
+	// Progress reports that no object has changed between the last call and this
+	// revision.
 	Progress(revision int64)
 }
 
-// BindRequest is a request to bind a port to a host, or to release the binding. If
-// the port's declaration names this host in move_to, the binding also completes the
-// move: the declaration then names the host as the port's only host.
+// BindRequest is a request to bind a port to a host, or to release the binding. If the
+// port's declaration names this host in move_to, the binding also completes the move:
+// the declaration then names only this host.
 type BindRequest struct {
 	Port     string // id
 	Host     string // id

@@ -101,7 +101,7 @@ func dump(t testing.TB, s *Store) map[string]string {
 	return objects
 }
 
-// wantGuards checks that guards and objects agree.
+// wantGuards checks that the guard keys in the store agree with the objects.
 func wantGuards(t testing.TB, s *Store) {
 	t.Helper()
 	keys := dump(t, s)
@@ -205,7 +205,8 @@ func TestApplyIsOfTheWholeRequest(t *testing.T) {
 	p1, p2 := port("p1", "blue", 2), port("p2", "blue", 1)
 	apply(t, s, setPort(p1), setPort(p2))
 	wantGuards(t, s)
-	// another network may use the same address; a port that moves frees it
+	// another network may use the same address; a port that moves to another network
+	// frees it
 	p3 := port("p3", "red", 1)
 	apply(t, s, setNet("red", 2), setPort(p3))
 	wantGuards(t, s)

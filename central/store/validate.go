@@ -121,7 +121,7 @@ func wrongMAC(mac []byte) string {
 	return ""
 }
 
-// wrongAddress returns why b is no IP address of a machine, or "".
+// wrongAddress returns the reason why b is not an IP address of a machine, or "".
 func wrongAddress(b []byte) string {
 	a, ok := netip.AddrFromSlice(b)
 	switch {

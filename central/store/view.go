@@ -15,12 +15,12 @@ import (
 // listPage is the number of keys in one read.
 const listPage = 2000
 
-// record is the state of one key in a view.
+// record is the state of one key of the store in a view.
 type record struct {
 	value  []byte // value after the changes so far
 	exists bool
-	// read means that the key was read from etcd: stored and mod are its value and
-	// revision. mod is 0 if the key is absent.
+	// read means that the key was read from etcd. stored is the value and mod the
+	// revision of the key. If the key is absent, mod is 0.
 	read   bool
 	stored []byte
 	mod    int64
@@ -28,15 +28,16 @@ type record struct {
 	ranged bool
 }
 
-// view has the keys of a request, read at one revision, and its changes for the
-// transaction.
+// view has the keys that a request concerns, as they were read at one revision, and the
+// request's changes for the transaction.
 type view struct {
 	store *Store
-	// local: the reads may be older than the last write of another member.
+	// local means that the reads may be older than the last write of another member.
 	local    bool
 	revision int64 // revision of all reads; 0 before the first read
 	records  map[string]*record
-	// prefixes that loadPrefix has read; a new key of another store is a conflict.
+	// prefixes that loadPrefix has read. If another store adds a key with one of them,
+	// the transaction conflicts.
 	prefixes []string
 }
 
@@ -79,8 +80,8 @@ func (v *view) load(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// list reads all keys with a prefix, outside of a view, and calls visit for each. It sets
-// *revision, if 0, to the revision of the first page.
+// list reads all keys with a prefix and calls visit for each. It does not use a view.
+// If *revision is 0, list sets it to the revision of the first page.
 func (s *Store) list(ctx context.Context, prefix string, revision *int64, visit func(*mvccpb.KeyValue)) error {
 	end := clientv3.GetPrefixRangeEnd(prefix)
 	for from := prefix; ; {
@@ -102,7 +103,8 @@ func (s *Store) list(ctx context.Context, prefix string, revision *int64, visit 
 	}
 }
 
-// loadPrefix reads all keys with a prefix. A new key of another store is a conflict.
+// loadPrefix reads all keys with a prefix into the view. If another store adds such a
+// key, the transaction conflicts.
 func (v *view) loadPrefix(ctx context.Context, prefix string) error {
 	if slices.Contains(v.prefixes, prefix) {
 		return nil
@@ -158,8 +160,8 @@ func (c change) op(options ...clientv3.OpOption) clientv3.Op {
 
 func (c change) size() int { return len(c.key) + len(c.value) + 16 }
 
-// changes returns the operations in order. Bindings come last, when deleted ports
-// cannot be bound again.
+// changes returns the operations of the view in order. Bindings come last: the ports
+// that are deleted can then no longer be bound.
 func (v *view) changes() []change {
 	var objects []change
 	for k, r := range v.records {

@@ -9,11 +9,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// A network's digest is the XOR of the digests of its settings, places and members,
-// so that one change needs no other part. It detects accidental differences only, not
-// a hostile peer.
+// This file computes digests of networks. The digest of a network is the XOR of the
+// digests of its settings, places and members. A change of one part can therefore be
+// applied without the other parts. A digest detects accidental differences only, not a
+// hostile peer.
 
-// Digest returns the digest of a place: a port's addresses with the port's host.
+// Digest returns the digest of a place: the addresses of a port, and the port's host.
 func (p *Place) Digest() uint64 {
 	return PlaceDigest([]byte(p.GetPort()), p.GetMac(), []byte(p.GetHost()), p.GetEndpoint(), p.GetAddresses(), p.GetGeneration())
 }
@@ -56,7 +57,8 @@ func MemberDigest(endpoint []byte) uint64 {
 	return d.Sum64()
 }
 
-// sum adds a list of byte strings with its lengths, so that different lists differ.
+// sum adds byte strings to the digest, each with its length, so that different lists
+// have different digests.
 func sum(d *xxhash.Digest, words ...[]byte) {
 	sumNumber(d, uint64(len(words)))
 	for _, w := range words {
@@ -74,7 +76,7 @@ func sumNumber(d *xxhash.Digest, n uint64) {
 	_, _ = d.Write(binary.LittleEndian.AppendUint64(b[:0], n))
 }
 
-// Equal reports whether two places are the same.
+// Equal reports whether two places have the same contents.
 func (p *Place) Equal(o *Place) bool {
 	return p.GetPort() == o.GetPort() && p.GetNet() == o.GetNet() && p.GetHost() == o.GetHost() &&
 		p.GetGeneration() == o.GetGeneration() && slices.Equal(p.GetMac(), o.GetMac()) &&

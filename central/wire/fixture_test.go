@@ -15,8 +15,9 @@ import (
 
 var update = flag.Bool("update", false, "write the fixtures again; only before a field of them is released")
 
-// fixtures has a message of each kind that versions exchange or store, with all its
-// fields. The files in testdata have their bytes as version 1 of the format wrote them.
+// fixtures has a message of each kind that versions of Weft exchange or store, with all
+// its fields. The files in testdata have the bytes of these messages in version 1 of
+// the format.
 func fixtures() map[string]proto.Message {
 	net := &Net{Id: "n1", Name: "blue", Vni: 100, Mtu: 1400, Flood: true}
 	port := &Port{Id: "p1", Name: "web", Net: "n1", Mac: []byte{2, 0, 0, 0, 0, 1}, Addresses: [][]byte{{10, 0, 0, 1}}, Host: "h1", MoveTo: "h2", Unchecked: true}
@@ -46,9 +47,9 @@ func fixtures() map[string]proto.Message {
 	}
 }
 
-// This version reads what version 1 of the format wrote, and writes what version 1
-// reads: each field has its old number and type. It keeps the fields that it does not
-// know, which a later version has written.
+// This version of Weft reads messages of format version 1, and writes messages that
+// format version 1 can read: each field has its old number and type. It keeps unknown
+// fields, which a later version has written.
 func TestFormatOfVersion1(t *testing.T) {
 	for name, m := range fixtures() {
 		file := filepath.Join("testdata", "v1", name)

@@ -2,7 +2,7 @@
 
 package wire
 
-// MACNumber returns a MAC address, in the order of the wire, as a number of 48 bits.
+// MACNumber returns a MAC address, given in network byte order, as a 48-bit number.
 func MACNumber(mac []byte) (n uint64) {
 	for _, octet := range mac {
 		n = n<<8 | uint64(octet)
