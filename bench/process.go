@@ -9,9 +9,10 @@ import (
 	"syscall"
 )
 
-// starter returns a channel of functions that one permanent thread calls. Processes
-// are started by this thread, because a process dies with the thread that started it
-// (PR_SET_PDEATHSIG, prctl(2)), and other threads of a Go program may end.
+// starter returns a channel. One permanent thread calls the functions that are sent to
+// the channel. This thread starts processes, because a process dies with the thread
+// that started it (PR_SET_PDEATHSIG, prctl(2)), and other threads of a Go program may
+// end.
 var starter = sync.OnceValue(func() chan func() {
 	work := make(chan func())
 	go func() {

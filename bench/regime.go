@@ -15,8 +15,8 @@ import (
 )
 
 // Regime returns the time of a cache-line round trip between two cores. On shared
-// machines the time changes every few minutes. Throughput changes with it by a factor
-// of up to four, so results of different regimes are not comparable.
+// machines this time changes every few minutes, and throughput changes with it by a
+// factor of up to four. Results of different regimes are therefore not comparable.
 func Regime(coreA, coreB int) (time.Duration, error) {
 	const rounds = 300_000
 	var turn struct {

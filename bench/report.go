@@ -15,8 +15,8 @@ import (
 	"text/tabwriter"
 )
 
-// Report has the results of one run of the benchmark suite. It is the format of the
-// files in bench/results.
+// Report has the results of one run of the benchmark suite. The files in bench/results
+// have this format.
 type Report struct {
 	Version string  `json:"version"` // Weft's version as "git describe" prints it
 	When    string  `json:"when"`    // RFC 3339
@@ -35,9 +35,9 @@ type Machine struct {
 	MHz    string `json:"mhz"`
 }
 
-// Row is one experiment. Samples has the runs of each peer. Before and After have the
-// cache regime of each run as a round-trip time in nanoseconds (see Regime). Also has
-// secondary results.
+// Row is one experiment. Samples has the results of each peer (switch), one for each
+// run. Before and After have the cache regime of each run as a round-trip time in
+// nanoseconds (see Regime). Also has secondary results.
 type Row struct {
 	Name     string                      `json:"name"` // format: family/variant
 	Unit     string                      `json:"unit"`
@@ -51,9 +51,9 @@ type Row struct {
 	Failures map[string]string           `json:"failures,omitempty"`
 }
 
-// Gaps matches the secondary results of a histogram of pauses. The value of "gaps
-// below N ns" is a number of pauses per second; the next smaller N is the lower
-// bound.
+// Gaps matches the names of secondary results that form a histogram of pauses. The
+// value of "gaps below N ns" is a number of pauses per second. The lower bound of the
+// pauses is the next smaller N.
 var Gaps = regexp.MustCompile(`^gaps below ([0-9]+) ns$`)
 
 // Extra is a secondary result of a peer, such as a percentile.
@@ -103,7 +103,7 @@ func (row *Row) print(w io.Writer, peer string) {
 }
 
 // Regime returns the cache regime of a run: "near" if the cores shared a cache, "far"
-// if not, "flipped" if this changed during the run, and "" if it is unknown.
+// if they did not, "flipped" if this changed during the run, and "" if it is unknown.
 func (row *Row) Regime(peer string, run int) string {
 	before, after := row.Before[peer], row.After[peer]
 	if run >= len(before) {
@@ -131,8 +131,8 @@ func (row *Row) Regimes(peer string) string {
 	return fmt.Sprintf("%d/%d/%d", count["near"], count["far"], count["flipped"])
 }
 
-// Better returns the ratio of Weft's result to the peer's result for each run. A
-// ratio greater than 1 means that Weft is better. Weft is the row's first peer.
+// Better returns, for each run, the ratio of Weft's result to the peer's result. A
+// ratio greater than 1 means that Weft is better. Weft is the first peer of the row.
 func (row *Row) Better(peer string) Sample {
 	mine, theirs := row.Samples[row.Peers[0]], row.Samples[peer]
 	if row.Less {
@@ -163,11 +163,11 @@ func ReadReport(file string) (*Report, error) {
 	return r, nil
 }
 
-// Figure formats a value with three digits and its unit with an SI prefix, such as
-// 12.5 Mframes/s or 24.1 µs.
+// Figure formats a value with three significant digits, and its unit with an SI prefix,
+// such as 12.5 Mframes/s or 24.1 µs.
 func Figure(value float64, unit string) string {
 	scale, prefix := 1.0, ""
-	const turn = 0.9995 // rounds to 1000, which takes the next SI prefix
+	const turn = 0.9995 // rounds to 1000, which is written with the next SI prefix
 	switch size := math.Abs(value); {
 	case size >= turn*1e9:
 		scale, prefix = 1e9, "G"

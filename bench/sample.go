@@ -34,8 +34,8 @@ func extreme(s Sample, pick func([]float64, func(a, b float64) int) float64) flo
 	return pick(s, cmp.Compare[float64])
 }
 
-// Ratio divides the results of s by the results of reference, run by run. Slow changes
-// of the machine's speed cancel out.
+// Ratio divides the results of s by the results of reference, run by run, so that slow
+// changes of the machine's speed cancel out.
 func (s Sample) Ratio(reference Sample) Sample {
 	n := min(len(s), len(reference))
 	r := make(Sample, 0, n)

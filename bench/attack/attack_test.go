@@ -38,8 +38,8 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// The judge reports no uncounted loss for a bystander's frame that a stolen address
-// diverts to the attacker.
+// A stolen address diverts a bystander's frame to the attacker. The judge (the check of
+// the measurements) reports no uncounted loss for this frame.
 func TestHeardFramesAreNotUncounted(t *testing.T) {
 	testnet.NeedsRoot(t, "makes network namespaces")
 	theft := &attack{name: "theft", mayLose: "what the thief hears", hears: true, setup: member(), play: stealOnce}
@@ -81,8 +81,8 @@ func stealOnce(p *play) error {
 			g.send(asBystander(0)(p, frame))
 			g.flush()
 		}
-		// The switch answers a change of flows only when no worker uses the old port of
-		// the address any more.
+		// After a change of flows has returned, no worker uses the old port of the
+		// address any more.
 		thefts, _ := p.vars["thefts"].(int)
 		p.vars["thefts"] = thefts + 1
 		if err := p.flow(fmt.Sprintf("priority=%d,in_port=%s,actions=drop", thefts+1, newcomerPort)); err != nil {
@@ -136,7 +136,7 @@ func TestAttacksSayWhatTheyDo(t *testing.T) {
 	}
 }
 
-// row.judge finds every kind of fault, and none in good measurements.
+// row.judge finds every kind of fault in bad measurements, and no fault in good ones.
 func TestJudge(t *testing.T) {
 	good := row{Repeats: 1000, Answers: 10, PauseMS: 40, MachineMS: 1, APIMS: 5}
 	c := runConfig{repeats: 1000, limits: promised}

@@ -11,7 +11,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// In these attacks a guest offers long chains of valid descriptors.
+// This file has attacks in which a guest offers long chains of valid descriptors.
 
 func chainAttacks() []*attack {
 	return []*attack{
@@ -78,8 +78,8 @@ func longChains(g *guest) error {
 	return nil
 }
 
-// longReceiveChains is an attack with a receive ring in which every frame lands in a
-// chain of one-byte buffers.
+// longReceiveChains is an attack with a receive ring whose chains consist of one-byte
+// buffers, so that every received frame fills many descriptors.
 func longReceiveChains(g *guest) error {
 	g.Rx[0].Withdraw()
 	d := g.bytewise(g.Rx[0], chainPieces, g.Tx[0].SlotAddr(0), vhosttest.Write)

@@ -33,8 +33,8 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// Attacks of a single message use several ports, because the switch limits the
-// messages of one port.
+// manyPorts is the number of ports of an attack with a single message. It uses several
+// ports, because the switch limits the messages of one port.
 const manyPorts = 8
 
 // socketOf returns the vhost-user socket for the current repeat.
@@ -187,8 +187,8 @@ func fill(fd int) {
 	_ = setBlocking(fd)
 }
 
-// relent empties an eventfd, so that blocked writers continue. relent itself never
-// blocks.
+// relent empties an eventfd, so that writers blocked by fill continue. It never blocks
+// itself.
 func relent(fd int) {
 	_ = unix.SetNonblock(fd, true)
 	for range 8 {
@@ -232,7 +232,7 @@ func blockCallsBefore(p *play) error {
 	}
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() { // clears O_NONBLOCK again and again, because the switch sets it at SET_VRING_CALL
+	go func() { // clears O_NONBLOCK repeatedly, because the switch sets the flag at SET_VRING_CALL
 		for {
 			select {
 			case <-stop:
@@ -307,8 +307,8 @@ func stormKicks(g *guest) error {
 	return nil
 }
 
-// dirtyChains offers one receive chain of 1,001 descriptors of 4 GiB each. A single
-// frame then makes the switch mark terabytes as dirty in the migration log.
+// dirtyChains offers one receive chain of 1,001 descriptors of 4 GiB each. The switch
+// then marks terabytes in the migration log as dirty for a single frame.
 func dirtyChains(p *play) error {
 	const giant = 8 << 30
 	g, err := vhosttest.New(vhosttest.Options{Num: 1024, Features: plainFeatures | vhost.FeatureLogAll})
@@ -473,19 +473,20 @@ func punchMemory(g *guest) error {
 }
 
 const (
-	// hungPause is the longest pause that SECURITY.md promises for a worker that waits
-	// in the kernel: the watchdog finds it after 100 ms, the kernel ends the process at
-	// most 250 ms later, and another engine starts.
+	// hungPause is the longest pause that SECURITY.md promises if a worker hangs in the
+	// kernel. The watchdog detects the hang after 100 ms, the kernel ends the process
+	// at most 250 ms later, and another engine starts.
 	hungPause = 500 * time.Millisecond
-	// punchedBytes is how much memory of the machine punchWhole uses at most. The
-	// kernel needs about 300 ms to free so much.
+	// punchedBytes limits how much memory of the machine punchWhole uses. The kernel
+	// needs about 300 ms to free this amount.
 	punchedBytes = 4 << 30
 )
 
 // punchWhole punches a hole into the whole file of the guest's memory. The file is much
-// longer than the memory that the switch maps. The kernel lets the worker, which polls
-// the guest's rings, wait until all pages of the hole are free. The watchdog kills the
-// engine meanwhile, and the switch keeps the port from the next engines for a while.
+// longer than the memory that the switch maps. The worker polls the guest's rings, and
+// the kernel makes it wait until all pages of the hole are free. Meanwhile the watchdog
+// kills the engine, and the switch does not give the port to the next engines for a
+// while.
 func punchWhole(p *play) error {
 	g, err := p.guest(p.socketOf(), vhosttest.Options{Num: 64})
 	if err != nil {
@@ -523,8 +524,8 @@ func machineFree() (bytes int64) {
 	return bytes << 10
 }
 
-// hangsEnd fails if engines still hang after the attack has lost its port for good, and
-// notes how many have hung.
+// hangsEnd fails if engines still hang after the switch has shut out the attack's port
+// until its deletion. It notes how many engines have hung.
 func hangsEnd(p *play) error {
 	show, err := p.site.client.Show()
 	if err != nil {
@@ -537,8 +538,8 @@ func hangsEnd(p *play) error {
 	return nil
 }
 
-// lingering passes TCP sockets to the switch. The switch's close of such a socket
-// would block, because the socket has unsent bytes and its peer does not read.
+// lingering passes TCP sockets to the switch as descriptors. The switch's close of such
+// a socket would block, because the socket has unsent bytes and its peer does not read.
 func lingering(p *play) error {
 	return p.negotiated(func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
 		for range 2 {
@@ -605,8 +606,8 @@ func lingerer(p *play) (int, error) {
 	return fd, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 10})
 }
 
-// repeatRequest sends a request again and again and never reads. The switch's replies
-// fill the socket.
+// repeatRequest sends a request repeatedly and never reads. The switch's replies fill
+// the socket.
 func repeatRequest(request uint32) func(p *play) error {
 	return func(p *play) error {
 		f, err := vhosttest.Dial(p.socketOf())

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relent ends while another thread makes the eventfd blocking. An earlier version
+// relent ends even while another thread makes the eventfd blocking: an earlier version
 // blocked for an hour.
 func TestRelentEnds(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)

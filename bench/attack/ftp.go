@@ -11,8 +11,9 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// An attacker sends FTP PORT commands without end. The switch must still expect the
-// victim's earlier data connection.
+// This file has an attack through the FTP helper of connection tracking. An attacker
+// sends FTP PORT commands without end. The switch must still expect the victim's
+// earlier data connection.
 
 func ftpAttacks() []*attack {
 	return []*attack{
@@ -158,8 +159,8 @@ func ftpFlood(p *play) error {
 	return nil
 }
 
-// ftpVictim fails unless the switch forwards the data connection of the victim's
-// earlier PORT command.
+// ftpVictim fails unless the switch forwards the data connection that an earlier PORT
+// command of the victim has announced.
 func ftpVictim(p *play) error {
 	c := p.vars["victim"].(*ftpControl)
 	c.client.drain()

@@ -49,7 +49,8 @@ func guestAttacks() []*attack {
 	}
 }
 
-// sender returns a setup that attaches a guest until the attack ends.
+// sender returns the setup function of an attack. It attaches a guest until the attack
+// ends.
 func sender(flow string, o vhosttest.Options, options ...string) func(p *play) error {
 	return func(p *play) error {
 		socket, err := p.port("", flow, options...)
@@ -235,7 +236,8 @@ func ctZoneSetup(p *play) error {
 	return ctSetup(p, zone, zone)
 }
 
-// ctSetup attaches two guests of the flood, and a third guest with a zone of its own.
+// ctSetup attaches two guests that flood, and a third guest in the connection tracking
+// zone thirdZone.
 func ctSetup(p *play, zone, thirdZone int) error {
 	p.later(func() {
 		p.site.daemon.TryWeft("flush-conntrack", fmt.Sprint("zone=", zone))
@@ -288,7 +290,7 @@ func ctFlood(p *play) error {
 			}
 		}
 		one.flush()
-		// an answered connection may stay in a full connection table
+		// an answered connection may stay in the table although the table is full
 		for came, late := 0, time.Now().Add(50*time.Millisecond); came < 16 && time.Now().Before(late); {
 			frame, _, ok := two.Rx[0].Recv(two.frame[:0])
 			if !ok {

@@ -14,8 +14,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The attacker removes the huge pages of its memory while the switch uses them. The
-// attack reserves huge pages if none are free.
+// In this file, the attacker removes the huge pages of its memory while the switch uses
+// them. The attack reserves huge pages if none are free.
 
 func hugeAttacks() []*attack {
 	return []*attack{

@@ -47,7 +47,9 @@ func watchMachine() *machine {
 				begin := time.Now()
 				_ = unix.Nanosleep(&rest, nil)
 				if late := int64(time.Since(begin) - probeRest); late > m.longest.Load() {
-					m.longest.Store(late) // a race may store the shorter delay, which only makes the limits stricter
+					// a race may store the shorter of two delays, which only makes the
+					// limits stricter
+					m.longest.Store(late)
 				}
 			}
 		}()
@@ -109,8 +111,8 @@ func (p *prober) ask() {
 	}
 }
 
-// end stops the prober. A request in flight may take until patience, and counts as an
-// answer.
+// end stops the prober. A request in flight is given up to the time patience. Its
+// duration counts like that of other answers.
 func (p *prober) end() (slowest time.Duration, answers int, err error) {
 	close(p.stop)
 	select {
@@ -149,8 +151,8 @@ func usageOf(pid int) usage {
 	return u
 }
 
-// newcomer is a front end that attaches and detaches again and again. It measures how
-// long guests take to start during an attack.
+// newcomer is a front end that attaches and detaches repeatedly. It measures how long
+// new guests take to start during an attack.
 type newcomer struct {
 	site  *site
 	stop  chan struct{}

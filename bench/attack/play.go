@@ -23,28 +23,29 @@ type attack struct {
 	name     string
 	attacker string // kind of attacker: "front end", "guest", "peer" or "client"
 	summary  string
-	// mayLose names the bystanders' frames whose loss is no fault; "" means none.
+	// mayLose names those frames of the bystanders whose loss is no fault; "" means
+	// none.
 	mayLose string
-	// hears permits the attacker to receive the frames that mayLose names.
+	// hears means that the attacker may receive the frames that mayLose names.
 	hears bool
 	// memory is the number of bytes that a process may keep after the attack, in
 	// addition to the usual allowance.
 	memory int64
-	// message is set for an attack of a single message or attach. Such an attack is
-	// repeated at least a thousand times within its time.
+	// message is set for an attack that is a single message or a single attach. Such an
+	// attack is repeated at least a thousand times within its time.
 	message bool
 	// uplink is the type of uplink port that the attack needs; "" means af_xdp.
 	uplink string
-	// exclusive excludes the attack from storms. A storm kills control, which forgets the
-	// addresses that some attacks forge. Others would replace engines all the time, or
-	// fill the bystanders' rings, so that the drops of the bystanders' frames are not
-	// known.
+	// exclusive excludes the attack from storms (random attacks at the same time). A
+	// storm kills control, which then forgets the addresses that some attacks forge.
+	// Other attacks would replace engines all the time, or fill the bystanders' rings,
+	// so that the number of dropped bystanders' frames is unknown.
 	exclusive bool
 	// kills is set if the attack may end the engine process.
 	kills bool
-	// pause is the longest pause of the bystanders that is no fault, for an attack that
-	// only the watchdog ends; 0 means the limit of all attacks. Answers of the API and
-	// attaches of other guests may take longer by this time.
+	// pause is the longest pause of the bystanders' traffic that is no fault, for an
+	// attack that ends only through the watchdog; 0 means the limit of all attacks.
+	// Answers of the API and attaches of other guests may take longer by this time.
 	pause time.Duration
 	// setup prepares the attack. It runs before the measurement begins.
 	setup func(p *play) error
@@ -112,7 +113,7 @@ func (p *play) port(suffix, flow string, options ...string) (socket string, err 
 
 func (p *play) addPort(name string, options ...string) error {
 	_, err := p.site.client.AddPort(name, options)
-	if !refusedInput(err) { // a storm may have killed the control process before its answer
+	if !refusedInput(err) { // the control process may have been killed by a storm before it answered
 		p.later(func() { p.site.delPort(name, err) })
 	}
 	return err
@@ -124,9 +125,9 @@ func refusedInput(err error) bool {
 	return errors.As(err, &refused) && refused.Input
 }
 
-// delPort deletes a port whose add-port had the result added. It repeats the request
-// until the switch answers, because a storm may be killing the control process. An
-// abandoned add-port may still take effect, so delPort waits for the port.
+// delPort deletes a port. added is the result of its add-port. delPort repeats the
+// request until the switch answers, because a storm may be killing the control process.
+// An add-port without an answer may still take effect, so delPort waits for the port.
 func (s *site) delPort(name string, added error) {
 	var late *api.Refused
 	begin, abandoned := time.Now(), errors.As(added, &late) && !late.Input
@@ -186,8 +187,8 @@ func (p *play) guest(socket string, o vhosttest.Options) (*guest, error) {
 	return &guest{Guest: g, front: f, play: p}, nil
 }
 
-// guest is a guest of the attacker. It adds the bystanders' frames that it receives
-// to play.wrong.
+// guest is a guest of the attacker. Bystanders' frames that it receives add to
+// play.wrong.
 type guest struct {
 	*vhosttest.Guest
 	front  *vhosttest.FrontEnd
@@ -231,12 +232,12 @@ func (p *play) drain() {
 // cache miss. These frames are not lost.
 func (p *play) heldFrames() (n int) {
 	n = p.site.heldFrames()
-	p.drain() // a held frame may have arrived during the API request
+	p.drain() // a held frame may have arrived during the request to the API
 	return n
 }
 
 // heldFrames returns the number of bystanders' frames that the switch holds. While the
-// API fails, the number is not known, and heldFrames returns 1.
+// API fails, the number is unknown, and heldFrames returns 1.
 func (s *site) heldFrames() (n int) {
 	rows, err := s.client.Limits("")
 	if err != nil {

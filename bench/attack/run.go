@@ -19,7 +19,7 @@ type row struct {
 	Repeats int     `json:"repeats"`
 
 	PauseMS   float64 `json:"pause_ms"`   // longest pause in the bystanders' traffic
-	MachineMS float64 `json:"machine_ms"` // longest timer delay of this machine during the attack
+	MachineMS float64 `json:"machine_ms"` // longest delay of a timer on this machine during the attack
 	APIMS     float64 `json:"api_ms"`     // slowest answer of the API
 	Answers   int     `json:"answers"`    // number of answers of the API
 	AttachMS  float64 `json:"attach_ms"`  // longest time for another guest to attach and echo a frame
@@ -28,10 +28,12 @@ type row struct {
 	Lost     int64             `json:"lost"`
 	Counted  uint64            `json:"counted"` // number of bystanders' frames that the switch counted as dropped
 	Drops    map[string]uint64 `json:"drops,omitempty"`
-	Again    uint64            `json:"again"` // number of frames that the bystanders received twice because an engine was replaced
-	Bad      int               `json:"bad"`   // number of changed frames and of misused buffers
-	Wrong    int64             `json:"wrong"` // number of bystanders' frames that the attacker received
-	Heard    int64             `json:"heard"` // part of Wrong: bystanders' frames that the attacker received
+	// number of frames that the bystanders received a second time because an engine was
+	// replaced
+	Again uint64 `json:"again"`
+	Bad   int    `json:"bad"`   // number of changed frames and of misused buffers
+	Wrong int64  `json:"wrong"` // number of bystanders' frames that the attacker received
+	Heard int64  `json:"heard"` // part of Wrong: bystanders' frames that the attacker received
 
 	Control [2]usage `json:"control"` // resources of the control process before and after the attack
 	Engine  [2]usage `json:"engine"`
@@ -41,9 +43,10 @@ type row struct {
 	Faults []string `json:"faults,omitempty"`
 }
 
-// limits has the longest pause and the slowest API answer that are no faults.
+// limits has the longest pause and the longest time of an API answer that are no
+// faults.
 type limits struct {
-	pause, answer time.Duration // the machine's own timer delay (row.MachineMS) is added to the limit
+	pause, answer time.Duration // the machine's own timer delay (row.MachineMS) is added to this limit
 }
 
 // promised has the limits in SECURITY.md. Tests use safetyNet, which only catches
@@ -53,14 +56,15 @@ var (
 	safetyNet = limits{15 * time.Second, 15 * time.Second}
 )
 
-// leastMemory is a growth in bytes that is never a leak. A heap may also double.
+// leastMemory is a growth in bytes that never counts as a leak. A heap that doubles
+// does not count either.
 const leastMemory = 256 << 20
 
 // leastRepeats is the smallest number of repeats of an attack that is a single
 // message or a single attach.
 const leastRepeats = 1000
 
-// runConfig has the length of an attack and the limits for its measurements.
+// runConfig has the length of an attack, and the limits for its measurements.
 type runConfig struct {
 	seconds float64
 	repeats int           // smallest number of repeats if attack.message is set
@@ -102,7 +106,7 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	r.Seconds, r.Repeats = time.Since(begin).Seconds(), p.repeats
 	r.PauseMS = ms(s.stream.Longest())
 	slowest, n, err := answers.end()
-	if err != nil && !a.kills { // while an engine is replaced, the API answers with the cause
+	if err != nil && !a.kills { // while an engine is being replaced, the API answers with this cause
 		r.fault("API: %v", err)
 	}
 	r.APIMS, r.Answers = ms(slowest), n
@@ -130,7 +134,7 @@ func (p *play) repeat(c runConfig) error {
 	return nil
 }
 
-// hangs is the time limit of an attack's function after the end of the attack.
+// hangs is the time that a function of an attack may take after the end of the attack.
 const hangs = 2 * patience
 
 // bounded calls f and returns its error. If f hangs, bounded returns an error and
@@ -209,12 +213,12 @@ func (r *row) fault(format string, args ...any) {
 	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
 }
 
-// spareDescriptors is the number of additional descriptors that are no leak: this
-// program's own API connections.
+// spareDescriptors is the number of additional descriptors that do not count as a leak:
+// the API connections of this program.
 const spareDescriptors = 4
 
-// leaks reports whether a process has more memory, descriptors or mappings than it may.
-// extra is the memory in bytes that a process may have in addition.
+// leaks reports whether a process has more memory, descriptors or mappings than
+// allowed. extra is an additional allowance of memory in bytes.
 func (r *row) leaks(extra int64) bool {
 	for _, u := range [][2]usage{r.Control, r.Engine} {
 		if u[1].Descriptors > u[0].Descriptors+spareDescriptors || u[1].Mappings > u[0].Mappings || u[1].Bytes > 2*u[0].Bytes+leastMemory+extra {

@@ -10,8 +10,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Attacks with memory, rings and descriptors that several rings or ports share, and with
-// frames for everybody.
+// This file has attacks with memory, rings and descriptors that several rings or ports
+// share, and with frames that many ports receive.
 
 func sharedAttacks() []*attack {
 	return []*attack{
@@ -53,8 +53,8 @@ func shareRings(p *play) error {
 	return nil
 }
 
-// shareEvents attaches two guests with one eventfd for all events. A call of one port
-// then looks like a kick of both.
+// shareEvents attaches two guests that use one eventfd for all events. A call
+// (notification) for one port then looks like a kick of both ports.
 func shareEvents(p *play) error {
 	event, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
@@ -85,7 +85,7 @@ func shareEvents(p *play) error {
 	return nil
 }
 
-// chatter sends frames for 2 ms. It ignores what comes back, because the switch may have
+// chatter sends frames for 2 ms. It ignores errors, because the switch may have
 // detached the guest.
 func (g *guest) chatter() {
 	frame := make([]byte, 64)
@@ -97,8 +97,8 @@ func (g *guest) chatter() {
 	}
 }
 
-// forEverybody builds a broadcast, or a frame to an address that the switch has not
-// learned.
+// forEverybody builds a frame that the switch floods: a broadcast, or a frame to an
+// address that the switch has not learned.
 func forEverybody(p *play, f []byte) []byte {
 	put(f, [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, attackerMAC, 0x88b5)
 	if p.rng.IntN(2) == 0 {

@@ -55,8 +55,8 @@ type site struct {
 type siteConfig struct {
 	workers int
 	uplink  string // type of the uplink port: "af_xdp" or "af_packet"
-	// strict adds flows for the bystanders' frames, because learned addresses are
-	// lost if control dies.
+	// strict adds flows for the bystanders' frames, because control loses learned
+	// addresses when it dies.
 	strict bool
 }
 
@@ -113,7 +113,8 @@ func (s *site) addBystanders(strict bool) {
 	if err := s.circulates(); err != nil {
 		s.lab.T.Fatalf("%v\n%s", err, s.log())
 	}
-	time.Sleep(300 * time.Millisecond) // time for learning MAC addresses and for starting a spare engine
+	// time in which the switch learns MAC addresses and starts a spare engine
+	time.Sleep(300 * time.Millisecond)
 }
 
 func (s *site) attachBystanders(attach func(*vhosttest.FrontEnd, *vhosttest.Guest) error) error {
@@ -153,7 +154,7 @@ func (s *site) circulates() error {
 	return nil
 }
 
-// report prints the state of the switch and of the bystanders for a hang.
+// report prints the state of the switch and of the bystanders when something hangs.
 func (s *site) report() {
 	if !*verbose {
 		return
@@ -184,8 +185,9 @@ func (s *site) close() {
 	s.load.Close()
 }
 
-// dropped returns the drops of the bystanders' frames by reason. The reason tx-full has
-// all frames that a bystander's ring had no room for, also those of an attacker.
+// dropped returns the numbers of dropped bystanders' frames, by reason. The reason
+// tx-full counts all frames for which a bystander's ring had no room, including frames
+// of an attacker.
 func dropped(show *api.Show) map[string]uint64 {
 	drops := map[string]uint64{}
 	for _, p := range show.Ports {

@@ -11,7 +11,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Attacks of a guest that sends from MAC and IP addresses of others.
+// This file has attacks of a guest that sends from MAC and IP addresses of others.
 
 func spoofAttacks() []*attack {
 	return []*attack{
@@ -86,8 +86,8 @@ func spoof(p *play) error {
 	return nil
 }
 
-// atSink counts the frames with the last byte mark at the attacker's output port, and
-// returns one of them.
+// atSink counts the frames whose last byte is mark at the attacker's output port. It
+// returns one of them as an example.
 func (p *play) atSink(mark byte) (n int, example []byte) {
 	sink := p.own("sink")
 	for {

@@ -37,17 +37,19 @@ const (
 type stormResult struct {
 	Seconds float64        `json:"seconds"`
 	Seed    uint64         `json:"seed"`
-	Plays   map[string]int `json:"plays"`  // number of times that each attack was played
-	Goes    int            `json:"goes"`   // number of repeats of all attacks together
-	Broken  int            `json:"broken"` // number of repeats that failed because of a kill or another attack
-	Kills   map[string]int `json:"kills"`  // number of kills by victim: "engine", "control" or "both"
-	Moves   int            `json:"moves"`  // number of stops and restarts of bystanders
-	Flows   int            `json:"flows"`  // number of changes of flows
+	Plays   map[string]int `json:"plays"` // number of times that each attack was played
+	Goes    int            `json:"goes"`  // number of repeats of all attacks
+	// number of repeats that failed because of a kill or because of another attack
+	Broken int            `json:"broken"`
+	Kills  map[string]int `json:"kills"` // number of kills by victim: "engine", "control" or "both"
+	Moves  int            `json:"moves"` // number of stops and restarts of bystanders
+	Flows  int            `json:"flows"` // number of changes of flows
 
 	Received uint64 `json:"received"`
 	Lost     int64  `json:"lost"`
 	// Drops has the increase of the drop counters of the bystanders' ports, by reason.
-	// The reason tx-full also has attackers' frames that a bystander's ring had no room for.
+	// The reason tx-full includes attackers' frames for which a bystander's ring had no
+	// room.
 	Drops map[string]uint64 `json:"drops"`
 	Again uint64            `json:"again"`
 	Bad   int               `json:"bad"`
@@ -71,7 +73,7 @@ type storming struct {
 	last  uint64            // number of replaced engines at the last refresh
 	stop  chan struct{}
 	audit audit // with -v
-	// ports is the number of ports without the attackers' ports.
+	// ports is the number of ports that are not attackers' ports.
 	ports int
 
 	mu   sync.Mutex
@@ -236,7 +238,9 @@ func (w *storming) kill(processes string) error {
 		w.daemon.Control().Kill()
 		w.daemon.Start()
 		w.last = 0
-	case "both": // no frame may be in flight or held, because held frames and drop counters die with both processes
+	// no frame may be in flight or held: held frames and drop counters are lost with
+	// both processes
+	case "both":
 		err = w.stream.Still(w.heldFrames, func() error {
 			if err := w.refresh(); err != nil {
 				return err
@@ -322,8 +326,9 @@ func (w *storming) refresh() error {
 	}
 }
 
-// countDrops adds the increase of a drop counter, which now has the value n. The counter
-// begins again at 0 if control is killed while it replaces an engine.
+// countDrops adds the increase of a drop counter since the last call. n is the
+// counter's present value. If control is killed while it replaces an engine, the
+// counter restarts at 0.
 func (w *storming) countDrops(key, reason string, n uint64) {
 	if n < w.seen[key] {
 		w.seen[key] = 0
@@ -332,7 +337,7 @@ func (w *storming) countDrops(key, reason string, n uint64) {
 	w.seen[key] = n
 }
 
-// counted returns the number of frames in drop counters since the start.
+// counted returns the number of frames that drop counters have counted since the start.
 func (w *storming) counted() (total int64) {
 	for _, n := range w.r.Drops {
 		total += int64(n)

@@ -11,8 +11,8 @@ import (
 	"weft/internal/testnet"
 )
 
-// The frames that an engine holds when it is killed are lost. The switch counts them, so
-// a storm reports no uncounted loss.
+// The frames that an engine holds when it is killed are lost. The switch counts these
+// frames, so a storm reports no uncounted loss.
 func TestFramesHeldByAKilledEngineAreCounted(t *testing.T) {
 	inStorm(t, func(w *storming) {
 		w.holdAll(w.daemon.KillEngine)
@@ -61,9 +61,8 @@ func inStorm(t *testing.T, f func(w *storming)) {
 }
 
 // holdAll makes the engine hold all frames of the bystanders. It removes the megaflows
-// of the bystanders' frames and stops control, which answers the frames' misses. It
-// calls whileHeld before the bystanders send further frames. The caller lets control
-// continue.
+// of these frames and stops control, which answers cache misses. It calls whileHeld
+// before the bystanders send further frames. The caller lets control continue.
 func (w *storming) holdAll(whileHeld func()) {
 	_ = w.stream.Do(func() error {
 		for _, way := range []string{"in_port=a,actions=output:b", "in_port=b,actions=output:a"} {
@@ -83,8 +82,8 @@ func (w *storming) holdAll(whileHeld func()) {
 	})
 }
 
-// All attacks together, with kills and changes of flows, harm nobody while two workers
-// serve the ports. The command "attack -storm 1h" runs a storm for an hour.
+// All attacks together do not harm the bystanders, with kills and changes of flows, and
+// two workers. The command "attack -storm 1h" runs such a storm for an hour.
 func TestShortStormWithTwoWorkers(t *testing.T) {
 	testnet.NeedsRoot(t, "makes network namespaces")
 	r, err := storms(testSeconds*5*time.Second, 1, attacks, 2)
@@ -97,7 +96,7 @@ func TestShortStormWithTwoWorkers(t *testing.T) {
 	}
 }
 
-// A storm counts the drops of a counter that begins again at 0.
+// A storm counts the drops of a counter that restarts at 0.
 func TestStormCountsDropsAfterAReset(t *testing.T) {
 	w := &storming{seen: map[string]uint64{}, r: stormResult{Drops: map[string]uint64{}}}
 	for _, n := range []uint64{320, 352, 32, 32, 96} {

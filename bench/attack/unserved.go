@@ -14,8 +14,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The attacker's memory is a FUSE file whose pages are never served. A thread that
-// touches a page waits until the file system ends (linux/fuse.h).
+// In this file, the attacker's memory is a FUSE file whose pages are never served. A
+// thread that touches a page waits until the file system ends (linux/fuse.h).
 
 // FUSE request numbers (linux/fuse.h).
 const (
@@ -79,8 +79,8 @@ func (u *unserved) mount() error {
 	return u.refuseFlush(fd)
 }
 
-// refuseFlush makes the kernel send no more FUSE flushes. With flushes, a fork would
-// deadlock: the child's close waits for the server, which runs in this process.
+// refuseFlush makes the kernel stop sending FUSE flushes. With flushes, a fork would
+// deadlock: the child's close would wait for the server, which runs in this process.
 func (u *unserved) refuseFlush(fd int) error {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -191,8 +191,8 @@ func unservedSetup(p *play) error {
 	return echoPort()(p)
 }
 
-// unservedMemory passes the file as guest memory, as migration log or as in-flight
-// buffer.
+// unservedMemory passes the FUSE file to the switch as guest memory, as migration log
+// or as in-flight buffer.
 func unservedMemory(p *play) error {
 	return p.negotiated(func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
 		fd := int(p.vars["file"].(*os.File).Fd())

@@ -11,7 +11,7 @@ import (
 	"weft/central/store"
 )
 
-// authority is the certificate authority of one run.
+// authority is the certificate authority of one test run.
 type authority struct {
 	ca   *pki.CA
 	pool *x509.CertPool
@@ -42,9 +42,9 @@ func (a *authority) client(name string, role pki.Role) (*tls.Config, error) {
 		ServerName: pki.CentralName, MinVersion: tls.VersionTLS13}, err
 }
 
-// save issues a certificate and writes it, its key and the CA to a directory, in the
-// files that weft-central and weftd expect there. The addresses are the IP addresses
-// of a central.
+// save issues a certificate. It writes the certificate, its key and the CA's
+// certificate to a directory, in the files that weft-central and weftd expect there.
+// addresses are the IP addresses in a central's certificate.
 func (a *authority) save(dir, name string, role pki.Role, addresses ...string) error {
 	key, csr, err := pki.NewKey(addresses...)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"weft/central/wire"
 )
 
-// churn adds and deletes ports at a fixed rate, even if the centrals fall behind.
+// churn adds and deletes ports at a fixed rate, even if the centrals cannot keep up.
 type churn struct {
 	cluster  *cluster
 	fleet    *fleet
@@ -25,8 +25,8 @@ type churn struct {
 	mu     sync.Mutex
 	writes []write
 	failed []error
-	// answered has the times from the request that declares a port of a real host to
-	// the first answered ping.
+	// answered has one time for each port of a real host: from the request that
+	// declares the port to the first answered ping.
 	answered   []time.Duration
 	unanswered int // ports of real hosts that were deleted before a ping was answered
 	noSpare    int // ports of real hosts that could not be added because no tap was free
@@ -34,7 +34,7 @@ type churn struct {
 
 type write struct{ began, ended time.Duration }
 
-// run adds ports until ctx ends, and returns after the deletion of all of them.
+// run adds ports until ctx ends. It returns after all these ports were deleted.
 func (c *churn) run(ctx context.Context) {
 	var done sync.WaitGroup
 	defer done.Wait()
@@ -62,7 +62,7 @@ func (c *churn) choose() (p, peer *placed) {
 	defer f.mu.Unlock()
 	net := f.model.nets[c.random.IntN(len(f.model.nets))]
 	p = f.model.port(net, c.random.IntN(len(f.hosts)))
-	for _, other := range f.model.byNet[net.Id] { // the port with the smallest number stays
+	for _, other := range f.model.byNet[net.Id] { // the port with the smallest number is never deleted
 		if other.host < f.model.simulated && (peer == nil || other.key.MAC < peer.key.MAC) {
 			peer = other
 		}
@@ -113,8 +113,8 @@ func (c *churn) apply(r *wire.ChangeRequest) {
 	c.writes = append(c.writes, write{began, clock()})
 }
 
-// writesAfter returns the time from t to the next acknowledged write, and the longest
-// write that began after t.
+// writesAfter returns two times: from t to the next acknowledged write, and the
+// duration of the longest write that began after t.
 func (c *churn) writesAfter(t time.Duration) (first, longest time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

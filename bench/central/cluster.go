@@ -34,13 +34,14 @@ import (
 // members is the number of centrals.
 const members = 3
 
-// quick reconnects soon after a killed central is back.
+// quick is a gRPC backoff with which a client reconnects soon after a killed central
+// has restarted.
 var quick = backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 
 // cluster has the three central processes and the driver's connections to them.
 type cluster struct {
 	program string   // path of weft-central; if empty, self is used
-	self    []string // command line of a program that calls Serve with the file named by ConfigVariable
+	self    []string // command line of a program that calls Serve with the file that ConfigVariable names
 	dir     string
 	ip      string // address at which all centrals listen
 	ca      *authority
@@ -57,7 +58,7 @@ type node struct {
 	config  string // path of the file with the central's memberConfig
 	address string
 	etcd    string // URL on which the central's etcd serves clients
-	profile string // HOST:PORT of profiles, or of metrics if the central is weft-central
+	profile string // HOST:PORT of CPU profiles, or of metrics if the central is weft-central
 	process *exec.Cmd
 	admin   wire.AdminClient
 }
@@ -145,7 +146,7 @@ func (c *cluster) prepareMember(n *node, peer, dir string) (err error) {
 }
 
 // prepareProgram writes the settings of a central that is a process of weft-central.
-// All members of etcd are known from the beginning, so no central needs to join.
+// All members of etcd are listed from the start, so no central needs to join later.
 func (c *cluster) prepareProgram(n *node, peer, dir string) error {
 	if _, err := c.ca.saveCentral(n.data, n.name, c.ip); err != nil {
 		return err
@@ -255,8 +256,9 @@ func (c *cluster) status(ctx context.Context, i int) (*wire.StatusReply, error) 
 	return c.nodes[i].admin.Status(ctx, &wire.StatusRequest{})
 }
 
-// connected returns the number of hosts that are connected to the centrals. The
-// program weft-central asks the other centrals, but the centrals of a test do not.
+// connected returns the number of hosts that are connected to the centrals. It asks
+// every central of a test, because only the program weft-central asks the other
+// centrals itself.
 func (c *cluster) connected(ctx context.Context) (n int) {
 	for i := range c.nodes {
 		s, err := c.status(ctx, i)
@@ -323,7 +325,7 @@ func readStore(ctx context.Context, endpoints []string) ([]store.Object, error) 
 	return r.objects, nil
 }
 
-// reader is a store.Sink that keeps the first list of objects.
+// reader is a store.Sink that keeps only the first list of objects.
 type reader struct {
 	objects []store.Object
 	done    func()

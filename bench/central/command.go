@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// Result is what Command writes with the option -json.
+// Result is the content of the file that the option -json of Command writes.
 type Result struct {
 	Rows  []Row  `json:"rows"`
 	Error string `json:"error,omitempty"` // why the run ended early
 }
 
-// apartVariable is set in the environment of a process of Command that has a network
-// namespace of its own.
+// apartVariable is an environment variable. It is set in a process of Command that has
+// a network namespace of its own.
 const apartVariable = "WEFT_BENCH_CENTRAL_APART"
 
 // Command runs the scale test with the given command-line arguments. It needs root,
@@ -96,7 +96,8 @@ func Command(args []string) error {
 func IsApart() bool { return os.Getenv(apartVariable) != "" }
 
 // Apart runs this program again in a network namespace of its own, and passes signals
-// on. So the test leaves nothing behind, and its centrals have their own ports.
+// on to it. The test therefore leaves nothing behind, and its centrals do not share
+// ports with other programs.
 func Apart() error {
 	again := exec.Command("/proc/self/exe", os.Args[1:]...)
 	again.Env = append(os.Environ(), apartVariable+"=1")

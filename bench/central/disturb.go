@@ -36,8 +36,8 @@ func (r *run) churn() error {
 	return r.settle(c)
 }
 
-// latencies reports the times of churn. The first pings of real hosts are frames. The
-// first pings of simulated hosts take as long as the addresses need (see ping.go).
+// latencies reports the times that churn has measured. Pings of real hosts are frames.
+// A ping of a simulated host takes as long as the addresses need (see ping.go).
 func (r *run) latencies(c *churn) {
 	seen := r.fleet.watcher.take()
 	writes := c.latencies()
@@ -77,8 +77,8 @@ func (r *run) settle(c *churn) error {
 	return r.consistent(ctx)
 }
 
-// leader kills the central that leads etcd, and later stops the next leader. Churn
-// continues meanwhile.
+// leader kills the central that leads etcd. Later it stops the next leader. Ports are
+// added and deleted meanwhile.
 func (r *run) leader() error {
 	c := r.newChurn(time.Second)
 	c.life = max(c.life, leaderLife)

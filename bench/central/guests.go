@@ -27,14 +27,14 @@ type guest struct {
 	mac     [6]byte
 	ip      netip.Addr
 	silent  bool               // the guest answers nothing, because it is paused
-	arrived chan time.Duration // receives the time of the next ping; nil: nobody waits for it
-	drops   uint64             // frames for which the socket had no room, until the last call of dropped
+	arrived chan time.Duration // gets the time of the next ping that arrives; nil: nobody waits
+	// number of frames for which the socket had no room, until the last call of dropped
+	drops uint64
 }
 
-// guests are all guests. One process has the guests of all hosts, so that one clock
-// measures both ends. This process does nothing else: the pings of a process that also
-// has a thousand agents would wait for the agents, and then go in a burst that fills
-// queues.
+// guests has the guests of all hosts. They are in one process, so that one clock
+// measures both ends of a ping. This process does nothing else: beside a thousand
+// agents, pings would wait for the agents and then be sent in bursts that fill queues.
 type guests struct {
 	mu     sync.Mutex // guards the fields below
 	byTap  map[string]*guest
@@ -74,7 +74,8 @@ func (gs *guests) open(tap, dev, ns string) error {
 	return nil
 }
 
-// inNamespace calls f on a thread in a named network namespace. Sockets stay in it.
+// inNamespace calls f on a thread in a named network namespace. Sockets that f opens
+// stay in this namespace.
 func inNamespace(name string, f func() error) error {
 	failed := make(chan error, 1)
 	go func() {
@@ -153,8 +154,8 @@ func (g *guest) setSilent(silent bool) {
 	g.silent = silent
 }
 
-// awaken lets a moved guest answer here and no longer at its old tap. The returned
-// channel receives the time of the first ping that arrives here.
+// awaken makes a moved guest answer at its new tap and no longer at its old one. The
+// returned channel gets the time of the first ping that arrives at the new tap.
 func (g *guest) awaken(old *guest) <-chan time.Duration {
 	old.setSilent(true)
 	g.mu.Lock()

@@ -16,10 +16,11 @@ import (
 	"weft/bench"
 )
 
-// The driver calls the process of the guests by net/rpc over its standard input and
-// output.
+// This file has the calls between the driver and the process of the guests. The driver
+// uses net/rpc over the process's standard input and output.
 
-// guestsVariable is set in the environment of a process of Command that has the guests.
+// guestsVariable is an environment variable. It is set in the process of Command that
+// has the guests.
 const guestsVariable = "WEFT_BENCH_CENTRAL_GUESTS"
 
 // guestsNice is the priority of the guests' process. A guest of a real host would have
@@ -32,7 +33,7 @@ type GuestService struct{ guests *guests }
 // TapRef names a guest.
 type TapRef struct{ Tap, NS string }
 
-// serveGuests serves the driver until it closes the standard input.
+// serveGuests serves the driver until the driver closes the standard input.
 func serveGuests() error {
 	s := rpc.NewServer()
 	if err := s.Register(&GuestService{&guests{byTap: map[string]*guest{}, series: map[uint16]*pings{}, next: 1}}); err != nil {
@@ -114,7 +115,7 @@ type PingArgs struct {
 	From     TapRef
 	To       Peer
 	Interval time.Duration
-	Until    time.Duration // for FirstAnswer: it gives up at this time of the clock
+	Until    time.Duration // clock time at which FirstAnswer gives up
 }
 
 // Start starts a series of pings and returns its identifier.
@@ -126,14 +127,14 @@ func (s *GuestService) Start(a PingArgs, id *uint16) error {
 	return err
 }
 
-// EndArgs are the arguments of End: identifiers of series, and how long their last
-// pings may take.
+// EndArgs are the arguments of End: the identifiers of series of pings, and how long
+// End waits for the last answers.
 type EndArgs struct {
 	IDs  []uint16
 	Wait time.Duration
 }
 
-// End stops series of pings and counts them.
+// End stops series of pings, and counts the answered and the lost pings.
 func (s *GuestService) End(a EndArgs, list *[]Tally) error {
 	var all []*pings
 	for _, id := range a.IDs {
@@ -172,7 +173,7 @@ type MoveArgs struct {
 	Limit    time.Duration
 }
 
-// Silence pauses a guest: it answers nothing.
+// Silence pauses a guest, which then answers nothing.
 func (s *GuestService) Silence(r TapRef, _ *struct{}) error {
 	g, err := s.guest(r)
 	if err == nil {
@@ -181,9 +182,9 @@ func (s *GuestService) Silence(r TapRef, _ *struct{}) error {
 	return err
 }
 
-// Move stops the guest on the old tap. On the new tap, the guest announces itself at
-// once. Move returns the time from this announcement to the next ping that arrives
-// there, or 0 if none arrives within the limit.
+// Move stops the guest on its old tap, and makes it announce itself on its new tap at
+// once. Move returns the time from the announcement to the next ping that arrives
+// there. It returns 0 if none arrives within the limit.
 func (s *GuestService) Move(a MoveArgs, arrival *time.Duration) error {
 	old, err := s.guest(a.Old)
 	if err != nil {
@@ -195,7 +196,8 @@ func (s *GuestService) Move(a MoveArgs, arrival *time.Duration) error {
 	}
 	arrived := moved.awaken(old)
 	began := clock()
-	_, _ = moved.file.Write(rarp(moved.mac)) // the answers show whether the switch took it
+	// error ignored: the answers show whether the switch has received the announcement
+	_, _ = moved.file.Write(rarp(moved.mac))
 	select {
 	case at := <-arrived:
 		*arrival = at - began

@@ -25,7 +25,7 @@ import (
 type fleet struct {
 	ca       *authority
 	centrals []string // addresses of the centrals' gRPC servers
-	dir      string   // directory of the agents' state files; if empty, agents store nothing
+	dir      string   // directory of the agents' state files; if empty, agents save nothing
 	hosts    []*host
 
 	mu    sync.Mutex // guards model
@@ -35,12 +35,13 @@ type fleet struct {
 	site    *site // real hosts; nil: none
 
 	cluster *cluster
-	// countedCentrals and countedDriver are the CPU times of the centrals and of this
-	// process when asExpected began to compare the hosts with the model.
+	// countedCentrals and countedDriver are CPU times, of the centrals and of this
+	// process. They are read when asExpected begins to compare the hosts with the
+	// model.
 	countedCentrals, countedDriver time.Duration
 }
 
-// host is a simulated host: an agent, and a recorder in place of the switch.
+// host is a simulated host: an agent, and a recorder that stands for the switch.
 type host struct {
 	n      int
 	fleet  *fleet
@@ -55,13 +56,14 @@ type host struct {
 	local []agent.LocalPort
 }
 
-// hostRun is what a host has from a start to its stop.
+// hostRun is the state of a host between its start and its stop.
 type hostRun struct {
 	agent    *agent.Agent
 	recorder *centraltest.Recorder
 
 	mu sync.Mutex
-	// unknown has how often the agent has said that nobody has an address.
+	// unknown counts, for each address, how often the agent has said that nobody has
+	// it.
 	unknown map[centraltest.AddressKey]int
 }
 
@@ -177,7 +179,7 @@ func (f *fleet) connected() (n int) {
 		}
 	}
 	if n < len(f.hosts) {
-		return n // asking the real hosts often would take CPU time from the others
+		return n // real hosts are asked rarely, because requests would take CPU time from the others
 	}
 	return n + f.site.connected()
 }
@@ -192,18 +194,20 @@ func await(ctx context.Context, name string, check func() bool) (time.Duration, 
 	return clock(), nil
 }
 
-// comparePause is the pause between comparisons of all hosts with the model. Frequent
-// comparisons would take CPU time from the agents.
+// comparePause is the pause between two comparisons of all hosts with the model. More
+// frequent comparisons would take CPU time from the agents.
 const comparePause = 200 * time.Millisecond
 
-// asExpected waits until every switch has the expected state, and returns the time of
-// the last change. The model must not change meanwhile.
+// asExpected waits until every switch has the expected state. It returns the time of
+// the last change of a switch. The model must not change meanwhile.
 func (f *fleet) asExpected(ctx context.Context) (latest time.Duration, err error) {
 	if _, err := await(ctx, "hosts get their addresses", f.counted); err != nil {
 		return 0, err
 	}
 	f.countedCentrals, f.countedDriver = f.cluster.cpu(), CPUOf(os.Getpid())
-	compared := make([]int64, len(f.hosts)) // by host: value of host.latest at the comparison that found no difference, or -1
+	// for each host: the value of host.latest at the comparison that found no
+	// difference, or -1
+	compared := make([]int64, len(f.hosts))
 	for n := range compared {
 		compared[n] = -1
 	}

@@ -16,7 +16,8 @@ import (
 	"weft/central/wire"
 )
 
-// A test binary is also the program of its central processes.
+// TestMain runs the tests, or one of the central processes, which are processes of the
+// test binary.
 func TestMain(m *testing.M) {
 	if file := os.Getenv(ConfigVariable); file != "" {
 		fmt.Fprintln(os.Stderr, Serve(file))
@@ -34,9 +35,9 @@ func testOptions(t *testing.T) Options {
 		Length: 5 * time.Second, Dir: t.TempDir(), AgentFiles: true, Seed: uint64(time.Now().UnixNano()), Limit: 20 * time.Second, Log: t.Logf}
 }
 
-// Every host reaches the expected state although centrals and agents are killed
-// meanwhile. No acknowledged write is lost. No two hosts have the same port under the
-// same generation.
+// Every host reaches the expected state although centrals and agents are killed. No
+// acknowledged write is lost. No two hosts have the same port under the same
+// generation.
 func TestKillsLoseNothing(t *testing.T) {
 	o := testOptions(t)
 	t.Log("seed", o.Seed)
@@ -133,7 +134,8 @@ func (r *run) wander(ctx context.Context, random *rand.Rand) {
 	f.mu.Lock()
 	var all []*placed
 	for _, p := range f.model.ports {
-		if n := p.key.MAC & 0xffff; n > 1 && int(n) <= r.Ports { // port 1 does not move, because churn uses it as a peer
+		// port 1 does not move, because churn pings it
+		if n := p.key.MAC & 0xffff; n > 1 && int(n) <= r.Ports {
 			all = append(all, p)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	_ "net/http/pprof" // serves CPU profiles at the address memberConfig.Profile
+	_ "net/http/pprof" // the import serves CPU profiles at the address memberConfig.Profile
 	"os"
 	"strings"
 	"sync"

@@ -23,14 +23,15 @@ import (
 	"weft/central/wire"
 )
 
-// The million: a real hub with very many ports in one network, whose addresses hosts
-// ask for. Everything else is simulated. The store is in the hub's memory. A host is a
-// plain client of the hub's stream without TLS, which reports its ports, asks for some
-// addresses, and notes when a changed address arrives.
+// This file measures a real hub with very many ports (a million) in one network. Hosts
+// ask for the addresses of this network. Everything except the hub is simulated. The
+// store is in the hub's memory. A host is a plain client of the hub's stream, without
+// TLS: it reports its ports, asks for some addresses, and notes when a changed address
+// arrives.
 const (
 	millionBatch = 10_000 // ports of one request
-	// questions is the number of addresses that each host asks for. They are among the
-	// first popular ports, so that a changed port interests many hosts.
+	// questions is the number of addresses for which each host asks. They are among the
+	// first ports (number popular), so that each changed port concerns many hosts.
 	questions = 50
 	popular   = 10_000
 	// millionChanges is the number of changed ports, and millionEvery the time between
@@ -48,7 +49,7 @@ type million struct {
 	conns []*grpc.ClientConn
 	hosts []*millionHost
 
-	bound    atomic.Int64 // own ports that the hosts know to be bound
+	bound    atomic.Int64 // number of the hosts' ports that the hosts know to be bound
 	answered atomic.Int64
 
 	mu        sync.Mutex // guards the fields below
@@ -61,7 +62,7 @@ type millionHost struct {
 	m      *million
 	n      int
 	stream wire.Hub_FollowClient
-	own    map[string]bool // ids of own ports that are bound; used by the receiver only
+	own    map[string]bool // ids of the host's ports that are bound; only the receiving goroutine uses it
 	mu     sync.Mutex      // held while a message is sent
 }
 
@@ -150,8 +151,8 @@ func (m *million) start(ctx context.Context) error {
 	return nil
 }
 
-// port returns port i, which is on host i modulo the number of hosts. Each value of
-// turn gives the port another address.
+// port returns port number i, which is on host i modulo the number of hosts. Each value
+// of turn gives the port a different address.
 func (m *million) port(i, turn int) *wire.Port {
 	var mac [8]byte
 	binary.BigEndian.PutUint64(mac[:], 0x020000000000|uint64(i))
@@ -159,8 +160,8 @@ func (m *million) port(i, turn int) *wire.Port {
 		Addresses: [][]byte{{byte(16 + turn), byte(i >> 16), byte(i >> 8), byte(i)}}}
 }
 
-// load declares all ports. The hosts have them from the beginning. It ends when every
-// host knows that each of its ports is bound to it.
+// load declares all ports. Each host has its ports from the start. load ends when every
+// host knows that all its ports are bound.
 func (m *million) load(ctx context.Context) error {
 	began := clock()
 	for _, h := range m.hosts {
@@ -192,7 +193,7 @@ func (m *million) load(ctx context.Context) error {
 	return nil
 }
 
-// interest lets each host ask for the addresses of some popular ports.
+// interest makes each host ask for the addresses of some popular ports.
 func (m *million) interest(ctx context.Context) error {
 	began := clock()
 	for _, h := range m.hosts {
@@ -219,8 +220,8 @@ func (m *million) interest(ctx context.Context) error {
 	return nil
 }
 
-// change changes the address of popular ports at a fixed rate. A change counts for each
-// host that has asked for the port, when the host receives it.
+// change changes the addresses of popular ports at a fixed rate. It measures when the
+// change reaches each host that has asked for the port.
 func (m *million) change(ctx context.Context) error {
 	interested := make([]int, min(popular, m.Ports))
 	for n := range m.hosts {
@@ -315,7 +316,7 @@ func (h *millionHost) changed(port string) {
 	h.m.mu.Lock()
 	defer h.m.mu.Unlock()
 	if h.own[port+" changed"] {
-		return // the hub sends a host its own port's place twice
+		return // the hub sends a host the place of the host's own port twice
 	}
 	h.own[port+" changed"] = true
 	h.m.durations = append(h.m.durations, clock()-h.m.changed[port])

@@ -21,23 +21,23 @@ import (
 	"weft/central/wire"
 )
 
-// hubVariable is an environment variable with the path of the unix socket on which a
-// process of Command serves a hub whose store is in memory.
+// hubVariable is an environment variable with the path of a unix socket. A process of
+// Command serves a hub with a store in memory on this socket.
 const hubVariable = "WEFT_BENCH_MILLION_HUB"
 
 // hubProfileVariable is an environment variable with the directory for profiles of that
 // process; if empty, it writes none.
 const hubProfileVariable = "WEFT_BENCH_MILLION_PROFILE"
 
-// hostHeader is the header with which a simulated host of the million says its name. It
-// takes the place of a certificate, so that many hosts share a connection.
+// hostHeader is a gRPC header with the name of a simulated host. It takes the place of
+// a certificate, so that many hosts share a connection.
 const hostHeader = "weft-host"
 
 // maxMillionStreams is the limit of hosts on one connection.
 const maxMillionStreams = 200
 
-// serveMillion serves a hub until the process is killed. The store is in memory: it
-// checks nothing and has no guards.
+// serveMillion serves a hub until the process is killed. The hub's store is in memory,
+// without checks and guards.
 func serveMillion(socket string) error {
 	m := &millionHub{store: centraltest.NewMemory(), profile: os.Getenv(hubProfileVariable)}
 	if err := m.startProfile(); err != nil {
@@ -122,7 +122,8 @@ func (m *millionHub) Status(context.Context, *wire.StatusRequest) (*wire.StatusR
 	return &wire.StatusReply{Revision: s.Revision, Ports: uint32(s.Ports), Bound: uint32(s.Bound), Hosts: uint32(s.Hosts), Connected: uint32(s.Sessions)}, nil
 }
 
-// Save frees unused memory, and writes profiles. It returns no backup.
+// Save frees unused memory and writes profiles. The driver uses this method for it; it
+// returns no backup.
 func (m *millionHub) Save(*wire.SaveRequest, grpc.ServerStreamingServer[wire.SaveChunk]) error {
 	debug.FreeOSMemory()
 	return m.endProfile()

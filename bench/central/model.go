@@ -19,7 +19,8 @@ type topology struct {
 	nets func(ports int) int
 }
 
-// Every host has the same number of ports. Each port is on a random host.
+// topologies has the distributions of ports over networks. Every host has the same
+// number of ports, and each port is on a random host.
 var topologies = []topology{
 	{"recorded", func(ports int) int { return max(1, ports/250) }}, // with 10,000 ports: 40 networks of 250 ports
 	{"flat", func(int) int { return 1 }},
@@ -33,11 +34,11 @@ type model struct {
 	ports  map[string]*placed
 	byNet  map[string]map[string]*placed // ports by network id, then by port id
 	onHost []map[string]*placed          // ports by host index, then by port id
-	// number of ports by network id, then by host index
+	// inNet maps a network's id to the number of its ports on each host, by host index.
 	inNet map[string]map[int]int
 	next  int // number of the port that was made last
-	// Hosts with an index below simulated are agents with recorders; the others are
-	// real.
+	// Hosts with an index below simulated are agents with recorders. All other hosts
+	// are real.
 	simulated int
 }
 
@@ -113,11 +114,12 @@ func (m *model) local(host int) (list []agent.LocalPort) {
 	return list
 }
 
-// onDemand reports whether hosts must ask the hub for the addresses of a large network.
+// onDemand reports whether a network is so large that hosts must ask the hub for its
+// addresses.
 func (m *model) onDemand(net string) bool { return len(m.byNet[net]) > 1000 }
 
-// expect returns the expected state of a host's switch. It skips networks without a
-// port of the host.
+// expect returns the state that a host's switch should have. It leaves out networks in
+// which the host has no port.
 func (m *model) expect(host int) *centraltest.Expected {
 	d := &centraltest.Declaration{Nets: map[string]*wire.Net{}, Ports: map[string]*wire.Port{}, Hosts: map[string]*wire.Host{},
 		Binds: map[string]centraltest.Bound{}}

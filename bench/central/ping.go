@@ -10,25 +10,26 @@ import (
 	"weft/central/centraltest"
 )
 
-// The simulated guests of two ports ping each other as guests behind a real switch do.
-// The new port's guest begins once its port is in its network. It asks with ARP for its
-// peer, and sends an echo request. The peer's guest asks with ARP for the new port, and
-// answers. A switch that does not know an address asks its agent for it while the frame
-// waits. A frame whose address the switch does not learn is lost, and the guest asks
-// again after arpRetry. Frames themselves take no time.
+// This file simulates pings of guests. The simulated guests of two ports ping each
+// other like guests behind a real switch. The guest of a new port begins when its port
+// is in its network. It asks for its peer with ARP and sends an echo request. The
+// peer's guest asks for the new port with ARP and answers. A switch that does not know
+// an address asks its agent while the frame waits. A frame is lost if the switch does
+// not learn the address, and the guest asks again after arpRetry. The transport of
+// frames takes no time.
 
 const (
 	// arpRetry is the time after which Linux repeats an unanswered ARP request.
 	arpRetry = time.Second
-	// heldFor is how long a switch keeps a frame that waits for an address.
+	// heldFor is how long a switch holds a frame that waits for an address.
 	heldFor = time.Second
-	// pingPoll is the interval at which a guest looks whether its switch knows an
-	// address.
+	// pingPoll is the interval at which a simulated guest checks whether its switch
+	// knows an address.
 	pingPoll = 500 * time.Microsecond
 )
 
-// ping returns the time at which the peer has answered a new port's first ping, or 0 if
-// ctx ended before.
+// ping returns the time at which the peer has answered the first ping of a new port. It
+// returns 0 if ctx ends first.
 func (f *fleet) ping(ctx context.Context, p, peer *placed) time.Duration {
 	here, there := f.hosts[p.host], f.hosts[peer.host]
 	if !poll(ctx, func() bool { return here.recorder().Here(p.key.VNI, p.key.MAC) }) ||
@@ -38,8 +39,8 @@ func (f *fleet) ping(ctx context.Context, p, peer *placed) time.Duration {
 	return clock()
 }
 
-// resolve waits until the host's switch knows an address that a frame of the port needs.
-// It returns false if ctx ended before.
+// resolve waits until the host's switch knows the address k, which a frame of the port
+// needs. It returns false if ctx ends first.
 func (h *host) resolve(ctx context.Context, port string, k centraltest.AddressKey) bool {
 	for ctx.Err() == nil {
 		began, absent := clock(), h.absent(k)

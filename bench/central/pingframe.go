@@ -18,7 +18,7 @@ const (
 	icmpRequest, icmpReply = 8, 0
 )
 
-// ping returns a frame with an ICMP echo message (RFC 792).
+// ping returns an Ethernet frame with an ICMP echo message (RFC 792).
 func ping(from, to [6]byte, source, destination netip.Addr, kind byte, id, sequence uint16) []byte {
 	f := make([]byte, pingSize)
 	copy(f[0:], to[:])
@@ -50,8 +50,8 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// rarp returns the frame with which a virtual machine announces itself after a move: a
-// reverse ARP request (RFC 903) as QEMU sends it.
+// rarp returns a reverse ARP request (RFC 903) in the form of QEMU. A virtual machine
+// announces itself with it after a move.
 func rarp(mac [6]byte) []byte {
 	f := make([]byte, 60)
 	copy(f, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})

@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// Peer is the port that a series of pings pings.
+// Peer is the port to which a series of pings goes.
 type Peer struct {
 	MAC [6]byte
 	IP  netip.Addr
 }
 
-// pings sends pings to a port at a fixed interval, whether or not they are answered.
+// pings is a series of pings to a port at a fixed interval. They are sent whether or
+// not earlier ones are answered.
 type pings struct {
 	from     *guest
 	to       Peer
@@ -32,21 +33,23 @@ type pings struct {
 	first chan struct{}
 }
 
-// sentPing has the times of a ping. A time of 0 has not come yet.
+// sentPing has the times of a ping: when it was sent, received and answered. 0 means
+// not yet.
 type sentPing struct {
 	sent, arrived, answered time.Duration
 }
 
 func (s *sentPing) lost() bool { return s.answered == 0 }
 
-// Pings that wait for a first answer are sent each slowInterval once quickPings were
-// not answered, so that the pings to many late ports do not take the CPU time of others.
+// After quickPings without an answer, a series that waits for a first answer sends its
+// pings at slowInterval. The pings to many late ports then take less CPU time from
+// others.
 const (
 	quickPings   = 100
 	slowInterval = 20 * time.Millisecond
 )
 
-// maxPings limits the pings of a series: a sequence number has 16 bits.
+// maxPings limits the pings of a series, because a sequence number has 16 bits.
 const maxPings = 65535
 
 // start starts a series of at most maxPings pings.
@@ -83,7 +86,8 @@ func (p *pings) run(ctx context.Context) {
 		p.mu.Lock()
 		p.sent = append(p.sent, sentPing{sent: clock()})
 		p.mu.Unlock()
-		_, _ = p.from.file.Write(ping(mac, p.to.MAC, ip, p.to.IP, icmpRequest, p.id, uint16(n))) // a frame that the tap does not take counts as lost
+		// error ignored: a frame that the tap does not accept counts as lost
+		_, _ = p.from.file.Write(ping(mac, p.to.MAC, ip, p.to.IP, icmpRequest, p.id, uint16(n)))
 		next += p.pause(n)
 	}
 }
@@ -96,8 +100,8 @@ func (p *pings) pause(n int) time.Duration {
 	return p.interval
 }
 
-// note sets a time of a ping, which field returns, unless it is set. A nil series
-// ignores it.
+// note sets one time of a ping unless it is already set. The function field returns a
+// pointer to the time. note ignores a nil series.
 func (p *pings) note(sequence uint16, field func(*pings, *sentPing) *time.Duration) {
 	if p == nil {
 		return
@@ -124,7 +128,7 @@ func (p *pings) answers(s *sentPing) *time.Duration {
 }
 
 const (
-	// lastAnswers is how long the last pings of a series may take.
+	// lastAnswers is how long the end of a series waits for answers to its last pings.
 	lastAnswers = 3 * time.Second
 	// lateAnswer is the round-trip time from which a ping counts as late. A late ping
 	// is not lost.
@@ -134,13 +138,14 @@ const (
 // Tally counts the pings of a series.
 type Tally struct {
 	Sent, Lost int
-	Unarrived  int // lost pings that the peer has not received
+	Unarrived  int // number of lost pings that the peer has not received
 	Late       int
 	Longest    time.Duration // longest round-trip time
 	Gaps       string        // the runs of lost pings, for the log
 }
 
-// end stops the series, and counts its pings after the time wait for the last answers.
+// end stops the series. It waits for the last answers for the time wait, and then
+// counts the pings.
 func (p *pings) end(wait time.Duration) (t Tally) {
 	p.stop()
 	<-p.done
@@ -170,7 +175,7 @@ func (p *pings) end(wait time.Duration) (t Tally) {
 	return t
 }
 
-// gaps describes the runs of lost pings. The caller holds mu.
+// gaps describes the runs of consecutive lost pings. The caller holds mu.
 func (p *pings) gaps() string {
 	var list []string
 	for n := 0; n < len(p.sent); n++ {

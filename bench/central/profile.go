@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// profileLength is the length of the CPU profile of a central, except during churn.
+// profileLength is the length of a central's CPU profile. During churn the profile is
+// longer.
 const profileLength = 10 * time.Second
 
 // profile starts CPU profiles of all processes. The function stop ends them and

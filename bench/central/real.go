@@ -17,10 +17,10 @@ import (
 // reachable.
 const pingInterval = 2 * time.Millisecond
 
-// realPort adds a port of a real host, keeps it for the time c.life and deletes it. It
-// measures how long the port takes to answer the pings of a guest of another real host.
-// The port's tap exists before, and the other guest knows the port's MAC address, so
-// neither the tap nor ARP is part of the time.
+// realPort adds a port of a real host and deletes it after the time c.life. It measures
+// how long it takes until the port answers pings from a guest of another real host. The
+// port's tap exists before, and the other guest knows the port's MAC address, so the
+// time includes neither the tap nor ARP.
 func (c *churn) realPort(number int) {
 	f, s := c.fleet, c.fleet.site
 	t := s.takeSpare()
@@ -77,10 +77,10 @@ const moveLimit = 10 * time.Second
 // errUnreached means that no ping to a guest was answered in time.
 var errUnreached = errors.New("no answered ping")
 
-// move moves guests between real hosts. Both hosts have a tap for the guest, and a
-// guest of a third host pings it. The guest stops answering on the old host, and at
-// once announces itself on the new host, so the pause of the machine itself is zero.
-// The measured time is from this announcement to the first answer from the new host.
+// move moves guests between real hosts. Both hosts have a tap for the guest. A guest of
+// a third host pings it. The guest stops answering on the old host and at once
+// announces itself on the new host, so the machine itself does not pause. The measured
+// time is from the announcement to the first answer from the new host.
 func (r *run) move() error {
 	ctx, cancel := r.step()
 	defer cancel()
@@ -175,13 +175,13 @@ func (r *run) setAndSync(ctx context.Context, p *wire.Port) (err error) {
 	return err
 }
 
-// offLength is how long all centrals are off in the scenario off, besides the time
-// that the restarts of the hosts' control processes take.
+// offLength is how long all centrals are off in the scenario off. The time in which the
+// control processes of the hosts restart is added.
 const offLength = 10 * time.Second
 
-// withoutCentrals kills all centrals. Meanwhile it kills the control process of each
-// real host and starts it again. Function play counts the lost pings. In the end the
-// centrals run again, and all hosts have the expected state.
+// withoutCentrals kills all centrals. Then it kills the control process of each real
+// host and starts it again. The function play counts the lost pings. In the end the
+// centrals run again, and withoutCentrals waits for the expected state of all hosts.
 func (r *run) withoutCentrals() error {
 	ctx, cancel := r.step()
 	defer cancel()

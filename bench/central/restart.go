@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// restart measures the recovery after all centrals were killed: with agents that have
-// their state, then with agents that start without state.
+// restart measures the recovery after all centrals were killed: first with agents that
+// have their saved state, then with agents without state.
 func (r *run) restart() error {
 	before := r.fleet.received()
 	if err := r.comeBack("with state", func() error { return nil }); err != nil {
@@ -28,8 +28,8 @@ func (r *run) restart() error {
 	return nil
 }
 
-// statusPause is the time between two questions how many hosts are connected. A
-// central that answers asks the other centrals for all their sessions.
+// statusPause is the pause between two questions for the number of connected hosts. A
+// central that answers asks all other centrals for their sessions.
 const statusPause = 50 * time.Millisecond
 
 func (r *run) comeBack(mode string, start func() error) error {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package central measures weft-central with many hosts on one machine. Three
-// processes of weft-central form a cluster. The driver, a fourth process, runs a real
-// agent for each simulated host. In place of a switch, each agent has a recorder, which
-// only stores what the agent programs. Beside them, real hosts are processes of weftd
-// in network namespaces (see the type site).
+// Package central measures weft-central with many hosts on one machine. Three processes
+// of weft-central form a cluster. The driver, a fourth process, runs a real agent for
+// each simulated host. In place of a switch, each agent has a recorder, which only
+// stores what the agent programs. There are also real hosts: processes of weftd in
+// network namespaces (see type site).
 //
-// The driver has its own model of what each switch should have. A measured time
-// counts only if an oracle (test) finds no difference on any host, and
-// if the store has all acknowledged writes.
+// The driver has its own model of the state that each switch should have. A measured
+// time counts only if an oracle (an independent check) finds no difference on any host,
+// and if the store has all acknowledged writes.
 //
-// Some parts are not real: most hosts have no data plane, the network between hosts
-// and centrals has no delay, and the three centrals share one disk.
+// Some parts are not real: most hosts have no data plane, the network between hosts and
+// centrals has no delay, and the three centrals share one disk.
 package central
 
 import (
@@ -106,8 +106,8 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	return r.rows, nil
 }
 
-// play runs one scenario. Meanwhile the guests of real hosts ping each other, except
-// while the fleet is loaded.
+// play runs one scenario. The guests of real hosts ping each other meanwhile, except in
+// the scenario load.
 func (r *run) play(scenario string) error {
 	r.Log("%s", scenario)
 	r.phase = scenario

@@ -36,7 +36,7 @@ type site struct {
 	nets       []*wire.Net // networks in which every real host has a port
 	hosts      []*realHost
 	calls      *rpc.Client // of the guests' process
-	standalone *lab.Daemon // a weftd without --central, to compare its memory
+	standalone *lab.Daemon // a weftd without --central, for comparison of its memory
 
 	mu     sync.Mutex // guards spares
 	spares []*tap     // taps whose port is not declared
@@ -50,22 +50,22 @@ type realHost struct {
 	calls  *rpc.Client // of the guests' process
 	guests *lab.Host   // namespace of the host's taps
 	taps   int
-	steady []*tap // guests that stay, one for each network of the site
+	steady []*tap // guests of ports that are never deleted, one for each network of the site
 }
 
 const (
-	// underlayIP is the driver's and the centrals' address on the underlay, to which
-	// all addresses of function endpointOf belong.
+	// underlayIP is the address of the driver and of the centrals on the underlay. The
+	// addresses that endpointOf returns are in its network.
 	underlayIP   = "10.100.255.1"
 	underlayBits = "/16"
 	underlayMTU  = 1600
 	guestMTU     = 1500
 	// siteNets is the largest number of networks in which real hosts have ports.
 	siteNets = 4
-	// sparesPerHost is the number of taps of each real host for ports that come and
-	// go.
+	// sparesPerHost is the number of taps on each real host for ports that are added
+	// and deleted.
 	sparesPerHost = 20
-	// realEvery is the share of ports that come and go on real hosts: every fifth.
+	// realEvery: every fifth port that is added and deleted is on a real host.
 	realEvery = 5
 )
 
@@ -81,8 +81,8 @@ func prepareUnderlay() error {
 	return nil
 }
 
-// newSite starts the real hosts. Their ports are on the switches, but not declared
-// yet.
+// newSite starts the real hosts. Their ports exist on the switches, but are not
+// declared yet.
 func newSite(o *Options, m *model, c *cluster) (s *site, err error) {
 	defer lab.Caught(&err)
 	lab.Binaries = o.Bin
@@ -135,7 +135,8 @@ func (s *site) wire(n int) *lab.Host {
 	return h
 }
 
-// addTaps adds the host's taps: a guest in each network that stays, and the spares.
+// addTaps adds the taps of a host: one for a permanent guest in each network, and spare
+// ones.
 func (h *realHost) addTaps(s *site, m *model) (err error) {
 	defer lab.Caught(&err)
 	var added []*tap
@@ -170,7 +171,7 @@ func (h *realHost) addTap(name string) (*tap, error) {
 	return t, t.open()
 }
 
-// ports returns the ports of the guests that stay.
+// ports returns the ports of the permanent guests.
 func (s *site) ports() (list []*placed) {
 	if s == nil {
 		return nil
@@ -208,7 +209,7 @@ func (s *site) connected() (n int) {
 }
 
 // difference compares the declared addresses of each real switch with the model. It
-// returns one line that describes one difference, or "" if there is none.
+// describes one difference in one line, or returns "".
 func (s *site) difference(f *fleet) string {
 	if s == nil {
 		return ""
@@ -262,7 +263,7 @@ func macText(n uint64) string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }
 
-// takeSpare returns a tap whose port is not declared, or nil if there is none.
+// takeSpare returns a tap whose port is not declared, or nil if all are declared.
 func (s *site) takeSpare() *tap {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,8 +281,8 @@ func (s *site) release(t *tap) {
 	s.spares = append(s.spares, t)
 }
 
-// peerOf returns the guest of another real host in network k that stays. Successive
-// numbers select the hosts in turn.
+// peerOf returns the permanent guest of another real host in network k. Successive
+// values of number select the hosts in turn.
 func (s *site) peerOf(t *tap, k, number int) *tap {
 	var others []*realHost
 	for _, h := range s.hosts {
@@ -292,8 +293,8 @@ func (s *site) peerOf(t *tap, k, number int) *tap {
 	return others[number%len(others)].steady[k]
 }
 
-// memory returns the resident memory in bytes of the control process of a real host,
-// less that of a weftd without --central.
+// memory returns how many bytes of resident memory the control process of a real host
+// has more than a weftd without --central.
 func (s *site) memory() float64 {
 	now, _ := MemoryOf(s.hosts[0].daemon.Control().PID())
 	alone, _ := MemoryOf(s.standalone.Control().PID())
@@ -301,7 +302,7 @@ func (s *site) memory() float64 {
 }
 
 // restartControl kills the control process of each real host and starts it again, one
-// host after the other. The engines go on.
+// host after the other. The engines continue.
 func (s *site) restartControl(ctx context.Context) (err error) {
 	defer lab.Caught(&err)
 	for _, h := range s.hosts {

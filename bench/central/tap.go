@@ -14,7 +14,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// tap is a port of a real switch, whose guest is in the process of the guests.
+// tap is a port of a real switch. Its guest is in the process of the guests.
 type tap struct {
 	name, dev string
 	host      *realHost
@@ -32,7 +32,8 @@ func (t *tap) open() error {
 	return t.call("Open", OpenArgs{t.ref(), t.dev}, &struct{}{})
 }
 
-// declare gives a guest the addresses of a port, and the port the name of the tap.
+// declare assigns the addresses of a port to the tap's guest, and the name of the tap
+// to the port.
 func (t *tap) declare(p *placed) error {
 	p.Name = t.name
 	t.port = p
@@ -57,16 +58,17 @@ func (t *tap) startPings(to *placed, interval time.Duration) (id uint16, err err
 	return id, err
 }
 
-// steadyInterval is the interval of the pings between the guests that stay.
+// steadyInterval is the interval of the pings between permanent guests.
 const steadyInterval = 20 * time.Millisecond
 
-// series is a series of pings between two guests that stay.
+// series is a series of pings between two permanent guests.
 type series struct {
 	id       uint16
 	from, to string
 }
 
-// steady starts pings from one guest of each real host to a guest of the next host.
+// steady starts series of pings: from one permanent guest of each real host to a guest
+// of the next host.
 func (s *site) steady() (list []series, err error) {
 	if s == nil {
 		return nil, nil

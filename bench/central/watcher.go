@@ -14,18 +14,18 @@ import (
 	"weft/control/agent"
 )
 
-// watcher measures when hosts know a new port. It also detects a port that two hosts
-// have under the same generation.
+// watcher measures when hosts know a new port. It also detects two hosts that have the
+// same port under the same generation.
 type watcher struct {
 	count atomic.Int32 // number of entries in pending
 
 	mu      sync.Mutex // guards the fields below
 	pending map[centraltest.AddressKey]*awaited
-	owners  map[generationKey]int // index of the host that had the port under this generation
+	owners  map[generationKey]int // index of the host that has had the port under this generation
 	wrong   []string              // descriptions of generations that two hosts had
-	// The lists pings and complete have times since a port's declaration. A time in pings
-	// ends when a peer in the network has answered the port's first ping. A time in
-	// complete ends when every host of the network knows the port.
+	// pings and complete are lists of times since the declaration of a port. A time in
+	// pings ends when a peer in the network has answered the port's first ping. A time
+	// in complete ends when every host of the network knows the port.
 	pings, complete []time.Duration
 	silent          int // number of ports whose ping was never answered
 	unfinished      int // number of ports that were deleted before all hosts knew them
@@ -36,7 +36,7 @@ type generationKey struct {
 	generation int64
 }
 
-// awaited is a port that some host does not know yet.
+// awaited is a port that at least one host does not know yet.
 type awaited struct {
 	port     *placed
 	remote   netip.Addr
@@ -44,8 +44,8 @@ type awaited struct {
 	hosts    map[int]struct{} // indexes of the hosts that do not know the port yet
 }
 
-// expect adds a new port to the ports that the watcher waits for. It ignores hosts with
-// an index of simulated or more.
+// expect adds a new port to the ports for which the watcher waits. hosts are the
+// indexes of the hosts that must know it; indexes of simulated or more are ignored.
 func (w *watcher) expect(p *placed, hosts map[int]int, simulated int) {
 	a := &awaited{port: p, remote: endpointOf(p.host), declared: clock(), hosts: map[int]struct{}{}}
 	for n := range hosts {
@@ -116,7 +116,7 @@ func (w *watcher) applied(h *host, c *agent.Changes) {
 	}
 }
 
-// settle records the time of a port if all hosts know it now. The caller holds mu.
+// settle records the time of a port when all hosts know it. The caller holds mu.
 func (w *watcher) settle(k centraltest.AddressKey, p *awaited) {
 	if len(p.hosts) == 0 {
 		w.complete = append(w.complete, clock()-p.declared)
@@ -173,7 +173,8 @@ func (w *watcher) take() figures {
 	return f
 }
 
-// Quantile returns a quantile of a sorted list, or zero if the list is empty.
+// Quantile returns the quantile share (0 to 1) of a sorted list. It returns zero if the
+// list is empty.
 func Quantile[T any](sorted []T, share float64) (value T) {
 	if len(sorted) == 0 {
 		return value

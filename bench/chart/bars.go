@@ -4,8 +4,8 @@ package chart
 
 import "fmt"
 
-// Bar is the bar of a measurement: the median, the smallest and the largest run. If
-// there is no measurement, Missing gives the reason.
+// Bar is a bar of a chart: the median, the smallest and the largest run of a
+// measurement. If there is no measurement, Missing gives the reason.
 type Bar struct {
 	Series           int // index into Bars.Series
 	Median, Min, Max float64
@@ -13,7 +13,7 @@ type Bar struct {
 	Missing          string
 }
 
-// Group is a labelled set of bars that the picture draws together for comparison.
+// Group is a labelled set of bars that are drawn together for comparison.
 type Group struct {
 	Label string
 	Bars  []Bar
@@ -101,7 +101,8 @@ func (d *drawing) bar(x scale, y float64, b Bar, series, class, unit string) {
 	d.text(max(x.position(b.Max), x.position(b.Median))+6, y+barHigh-4, "start", "n", text)
 }
 
-// axis draws a horizontal axis at height y. Its grid lines go up to top.
+// axis draws a horizontal axis at height y. Grid lines go from the axis up to height
+// top.
 func (d *drawing) axis(x scale, top, y float64, unit string) {
 	for _, t := range x.ticks {
 		d.line(x.position(t), top, x.position(t), y, "g")

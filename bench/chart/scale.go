@@ -12,8 +12,9 @@ type scale struct {
 	ticks     []float64
 }
 
-// newScale returns a scale with ticks at round values, at least up to high. A linear
-// scale starts at 0, a logarithmic scale at the power of ten at or below low.
+// newScale returns a scale from value low to value high, and from pixel from to pixel
+// to. It has ticks at round values. A linear scale starts at 0, a logarithmic scale at
+// the power of ten at or below low.
 func newScale(low, high, from, to float64, log bool) scale {
 	s := scale{from: from, to: to, log: log}
 	if log {

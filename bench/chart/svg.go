@@ -17,12 +17,12 @@ const (
 	width    = 900
 	margin   = 16
 	lineHigh = 18
-	// average width of a character in pixels: for 12 px text, then for 11 px text
+	// average width of a character in pixels, in text of 12 px and of 11 px
 	charWide, smallWide = 6.6, 6.0
 )
 
-// palette has the fill colours: for light, then for dark backgrounds. Neighbours also
-// differ in lightness, for colour-blind readers.
+// palette has the fill colours, each for a light and for a dark background.
+// Neighbouring colours also differ in lightness, for colour-blind readers.
 var palette = [][2]string{
 	{"#0b5fa5", "#5aa9e6"}, {"#e08a00", "#f2b04a"}, {"#118a66", "#3cc79b"}, {"#b13d80", "#e38abf"},
 	{"#7a7a7a", "#b0b0b0"}, {"#6cc0ea", "#2f7ea8"}, {"#8a6d00", "#d6b93a"}, {"#6a4fb3", "#a995ea"},
@@ -60,8 +60,8 @@ func (d *drawing) line(x1, y1, x2, y2 float64, class string) {
 	fmt.Fprintf(d, `<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`+"\n", px(x1), px(y1), px(x2), px(y2), class)
 }
 
-// text writes a text at a base line. anchor is "start", "middle" or "end", the part
-// of the text at x.
+// text writes a text at a base line. anchor is "start", "middle" or "end": the part of
+// the text that is at x.
 func (d *drawing) text(x, y float64, anchor, class, text string) {
 	fmt.Fprintf(d, `<text x="%s" y="%s" text-anchor="%s" class="%s">%s</text>`+"\n", px(x), px(y), anchor, class, escape(text))
 }
@@ -90,7 +90,8 @@ func (d *drawing) finish(title string) string {
 	return b.String()
 }
 
-// The luma weights are those of ITU-R BT.709.
+// textColour returns a readable colour for text on a coloured part. The luma weights
+// are those of ITU-R BT.709.
 func textColour(colour string) string {
 	rgb, _ := strconv.ParseUint(colour[1:], 16, 32) // parsing cannot fail: all palette colours are valid
 	luma := 0.2126*float64(rgb>>16) + 0.7152*float64(rgb>>8&0xff) + 0.0722*float64(rgb&0xff)

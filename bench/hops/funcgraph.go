@@ -31,7 +31,8 @@ var (
 	graphLost = regexp.MustCompile(`LOST \d+ EVENTS`)
 )
 
-// graphCaller is an unfinished call. It sums the time of its callees.
+// graphCaller is a call that has not returned yet. It sums the time of the functions
+// that it has called.
 type graphCaller struct {
 	Function
 	callees float64
@@ -70,7 +71,8 @@ func (g *graph) turn(cpu, from, to string) {
 	g.runs[cpu] = idle(cpu, to)
 }
 
-// All idle tasks have process id 0, so their names get the CPU.
+// idle returns a name for the idle task of a CPU. All idle tasks have process id 0, so
+// the name contains the CPU.
 func idle(cpu, task string) string {
 	if strings.HasSuffix(task, "-0") {
 		return task + " of " + cpu
@@ -109,7 +111,8 @@ func parseGraph(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// line parses one line, and returns the outermost call that ends there, if any.
+// line parses one line of a trace. If the line ends an outermost call, line returns
+// this call, otherwise nil.
 func (c *graphTask) line(duration, text string) (*Call, error) {
 	if strings.HasPrefix(text, "}") {
 		if len(c.open) == 0 {

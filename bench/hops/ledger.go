@@ -34,7 +34,8 @@ type FunctionSum struct {
 	Value float64 `json:"value"`
 }
 
-// Book returns a ledger of the calls: it assigns the time of each function to a hop.
+// Book returns a ledger (times by hop) of the calls. It assigns the time of each
+// function to exactly one hop.
 func (t *Table) Book(name, unit string, calls []Call) *Ledger {
 	l := &Ledger{Name: name, Unit: unit}
 	sums := map[string]map[string]float64{}
@@ -70,7 +71,7 @@ func entry(h *Hop, functions map[string]float64) Entry {
 	slices.SortFunc(e.Functions, func(a, b FunctionSum) int {
 		return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Name, b.Name))
 	})
-	for _, f := range e.Functions { // a fixed order keeps rounding errors equal
+	for _, f := range e.Functions { // a fixed order, so that rounding errors are always the same
 		e.Value += f.Value
 	}
 	return e

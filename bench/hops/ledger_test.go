@@ -32,8 +32,8 @@ func ledger(t *testing.T, file string) *Ledger {
 
 func near(a, b, tolerance float64) bool { return math.Abs(a-b) <= tolerance }
 
-// The times of all hops add up to the trace's total. The netfilter hops add up to
-// netfilter's entry points.
+// The times of all hops add up to the total time of the trace. The times of the
+// netfilter hops add up to the time of netfilter's entry points.
 func TestGraphTotals(t *testing.T) {
 	for _, c := range []struct {
 		file             string
@@ -90,8 +90,8 @@ func inclusive(t *testing.T, file, function string) (sum float64) {
 	return sum
 }
 
-// "system-call entry" and "waiting" take about three quarters of the replicas'
-// cycles.
+// The hops "system-call entry" and "waiting" together take about three quarters of the
+// replicas' cycles.
 func TestReportShares(t *testing.T) {
 	l := ledger(t, "io_uring-3-replicas.perf.txt")
 	if !near(l.Total, 100, 1) {
@@ -129,7 +129,7 @@ func TestTreeShares(t *testing.T) {
 	if !near(sum, l.Total, 1e-6) {
 		t.Errorf("hops add up to %.3f of %.3f", sum, l.Total)
 	}
-	// netfilter: 0.85 and 3.66 % for hooks, 3.51 % for connection tracking
+	// expected: 0.85 % and 3.66 % for netfilter's hooks, 3.51 % for connection tracking
 	if n := l.Sum("netfilter"); !near(n, 8.02, 1e-6) {
 		t.Errorf("netfilter %.3f", n)
 	}
@@ -138,7 +138,7 @@ func TestTreeShares(t *testing.T) {
 	}
 }
 
-// Calls of two tasks that alternate on a CPU stay apart.
+// Calls of two tasks that alternate on a CPU are recorded separately.
 func TestTurns(t *testing.T) {
 	trace := ` 1)               |  first() {
  1)   1.000 us    |    a();
@@ -189,8 +189,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Below a closed hop, only the hops that hops.txt lists begin. Interrupt handlers are
-// an exception.
+// Within a closed hop, only the hops that hops.txt lists for it can begin. Interrupt
+// handlers are an exception.
 func TestAssign(t *testing.T) {
 	table, err := parseTable("hop a holds b\n\tfa\nhop b holds nothing\n\tfb\nhop c\n\tfc f* [m]\nhop i anywhere\n\tirq\ncaller\n\tlock\n")
 	if err != nil {

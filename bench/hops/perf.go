@@ -35,8 +35,8 @@ var (
 	treeLine    = regexp.MustCompile(`^(\s+(?:[-+] )?)(?:([0-9.]+)% )?(\S+)$`)
 )
 
-// chain is a branch of callers, up to the next fork. Its function names begin at the
-// text column.
+// chain is a branch of callers up to the next fork in perf's report. Its function names
+// begin at column text.
 type chain struct {
 	column int
 	share  float64
@@ -79,8 +79,8 @@ func parseReport(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// reported is an entry of perf's report. open has the branches that the next line may
-// continue.
+// reported is an entry of perf's report. open has the branches to which the next line
+// may belong.
 type reported struct {
 	function Function
 	share    float64
@@ -122,8 +122,9 @@ func (e *reported) step(line string, m []int) {
 // shares. perf prints shares with two digits after the point.
 const rounding = 0.0101
 
-// own splits the entry's share among its branches. An unexplained rest goes to the
-// function itself, or to the largest branch if it is only a rounding error.
+// own divides the entry's share among its branches. If a part is not explained by
+// branches, it belongs to the function itself. If this part is only a rounding error,
+// it goes to the largest branch.
 func (e *reported) own() (list []Own) {
 	rest := e.share
 	largest := 0
@@ -158,8 +159,8 @@ type node struct {
 	callees []*node
 }
 
-// parseTree parses the tree of perf's browser. Copies with different open branches
-// are merged.
+// parseTree parses the tree of perf's browser. It merges several copies of the tree in
+// which different branches are open.
 func parseTree(lines []string) (*Recording, error) {
 	root := &node{column: -1, share: math.NaN()}
 	open := []*node{root}
@@ -208,7 +209,8 @@ func (n *node) callee(c *node) *node {
 	return c
 }
 
-// The outermost node may lack a share. Its share is the sum of its callees.
+// sumCallees sets the share of a node without a share. It is the sum of the node's
+// callees.
 func (n *node) sumCallees() {
 	if !math.IsNaN(n.share) {
 		return

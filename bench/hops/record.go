@@ -14,12 +14,12 @@ import (
 // tracefs is the directory with the control files of the kernel's tracer.
 const tracefs = "/sys/kernel/tracing"
 
-// bufferKB is the size of the trace buffer of each CPU in KiB, which holds about half
-// a million calls.
+// bufferKB is the size in KiB of each CPU's trace buffer. It is enough for about half a
+// million calls.
 const bufferKB = "32768"
 
-// Record runs a command and writes a function_graph trace of the named kernel
-// functions to file. It returns an error if the machine's tracer is in use.
+// Record runs a command, and writes a function_graph trace of the named kernel
+// functions to file. It returns an error if the machine's tracer is already in use.
 func Record(file string, functions, command []string) (err error) {
 	tracers, err := os.ReadFile(filepath.Join(tracefs, "available_tracers"))
 	if err != nil {

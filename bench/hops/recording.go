@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hops divides the time of a frame's path into hops, such as a system call or
-// a bridge. It reads recordings of the kernel (function_graph traces and call graphs
-// of perf) and assigns each function's time, without its callees, to exactly one hop.
-// The file hops.txt assigns functions to hops.
+// Package hops divides the time of a frame's path into hops (sections), such as a
+// system call or a bridge. It reads recordings of the kernel: function_graph traces and
+// call graphs of perf. It assigns each function's time, without its callees, to exactly
+// one hop. The file hops.txt assigns functions to hops.
 package hops
 
 import (
@@ -25,7 +25,7 @@ const (
 type Recording struct {
 	Name string // the file's name without its extension
 	Unit string
-	// Total is the total time or share from the recording itself.
+	// Total is the total time or share that the recording itself states.
 	Total float64
 	// Calls has the outermost calls in order.
 	Calls []Call
@@ -39,8 +39,8 @@ type Call struct {
 	Own      []Own
 }
 
-// Own is the time without callees. Path has the callers and the function, the
-// outermost first.
+// Own is the time of a function without its callees. Path has the function's callers
+// and the function itself, the outermost first.
 type Own struct {
 	Path  []Function
 	Value float64
@@ -84,7 +84,8 @@ func recordingName(path string) string {
 	return name
 }
 
-// parse recognizes the format by the first line that only one format has.
+// parse recognizes the format of a recording by the first line that occurs in only one
+// format.
 func parse(in io.Reader) (*Recording, error) {
 	var lines []string
 	scan := bufio.NewScanner(in)

@@ -138,7 +138,8 @@ func (t *Table) Hop(name string) *Hop {
 // suffix matches a compiler's suffix for a part or a variant of a function.
 var suffix = regexp.MustCompile(`\.(isra|constprop|part|cold|llvm)(\.\d+)*.*$`)
 
-// row returns the hop of a function name, or nil. It ignores callers.
+// row returns the hop to which the table assigns the function's name, or nil. It does
+// not consider the function's callers.
 func (t *Table) row(f Function) *Hop {
 	h, seen := t.known[f]
 	if !seen {
@@ -171,7 +172,7 @@ func first(list []pattern, name string) *Hop {
 	return nil
 }
 
-// Assign returns the hop of the last function of a path, which starts with the
+// Assign returns the hop of the last function of a path. The path begins with the
 // outermost function. If the hop is unknown, Assign returns nil and the unknown
 // function.
 func (t *Table) Assign(path []Function) (*Hop, Function) {
@@ -183,7 +184,7 @@ func (t *Table) Assign(path []Function) (*Hop, Function) {
 		case h != nil && h.Name == callerHop:
 			// a helper function has the hop of its caller
 		case now != nil && now.closed && (h == nil || !h.anywhere && !slices.Contains(now.Holds, h.Name)):
-			// counts for the closed hop of its caller
+			// the function counts for the closed hop of its caller
 		case h == nil && i < len(path)-1 && now == nil:
 			// unknown callers in user space are skipped
 		case h == nil:

@@ -10,9 +10,9 @@ import (
 	"weft/bench/hops"
 )
 
-// measuredHops returns a ledger for each peer of the rows "hops/...". A sample is the
-// time of a frame in seconds. Medians of hops do not add up, so each hop gets a
-// proportional share of the median total.
+// measuredHops returns a ledger (times by hop) for each peer of the rows "hops/...". A
+// sample is the time of a frame in seconds. The medians of hops do not add up to the
+// median total. Each hop therefore gets a proportional share of the median total.
 func measuredHops(t *hops.Table, r *bench.Report) (list []*hops.Ledger) {
 	for _, row := range r.Rows {
 		variant, ok := strings.CutPrefix(row.Name, "hops/")

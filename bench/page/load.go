@@ -38,8 +38,8 @@ func (r *row) measured() bool {
 	return slices.ContainsFunc(r.Peers, func(p string) bool { return len(r.Samples[p]) > 0 })
 }
 
-// load reads all result files. The newest file wins if several have a row. A file is
-// superseded if newer files have all its rows.
+// load reads all result files. If several files have a row, the newest one is used. A
+// file is superseded if newer files have all its rows.
 func load(dir string) (rows []*row, superseded []string, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {

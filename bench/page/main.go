@@ -85,7 +85,7 @@ func build(results, readme string) (files map[string]string, superseded []string
 	return files, superseded, nil
 }
 
-// removeOthers removes pictures that the current page does not use.
+// removeOthers removes the pictures in the results directory that are not in files.
 func removeOthers(results string, files map[string]string) error {
 	svgs, err := filepath.Glob(filepath.Join(results, "*.svg"))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"weft/bench"
 )
 
-// family is a section of the results page. It shows the rows whose name before the
-// slash is the section's name, or begins with it and a hyphen.
+// family is a section of the results page. It shows the rows whose name, up to the
+// slash, is the section's name, or begins with the section's name and a hyphen.
 type family struct {
 	name, title, note string
 	variants          string // label of the horizontal axis if the variants are numbers
@@ -145,7 +145,8 @@ func (f *family) table(b *strings.Builder, rows []*row) {
 	f.notes(b, rows)
 }
 
-// The last column has secondary results and failures. Histograms are drawn instead.
+// secondary returns the text of the last column: secondary results and failures.
+// Histograms are not in it, because they are drawn.
 func secondary(r *row, peer string) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(r.Also[peer])) {

@@ -156,7 +156,8 @@ func peersOf(rows []*row) (peers []string) {
 	return peers
 }
 
-// coloured gives these peers the first palette colours. Others follow in order.
+// coloured lists the peers that get the first palette colours. Other peers get the
+// following colours, in order.
 var coloured = []string{"weft", "ovs-dpdk", "testpmd", "linux", "bare loop", "weft-tap", "ovs-afxdp"}
 
 func coloursOf(peers []string) (colours []int) {

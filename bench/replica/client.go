@@ -11,7 +11,7 @@ import (
 // askAgainAfter is the client's timeout for a reply.
 const askAgainAfter = 100 * time.Millisecond
 
-// asker is the state of the client. It keeps at most window requests in flight.
+// asker is the state of the client. At most window requests are in flight at a time.
 type asker struct {
 	requests, warmup   uint64 // warmup is the number of unmeasured requests at the start
 	window             int
@@ -31,7 +31,7 @@ func newAsker(requests, warmup uint64, window int) *asker {
 }
 
 func (a *asker) ask(now time.Duration, envelopes []envelope) []envelope {
-	// no warm-up request may be in flight during the measurement
+	// The measurement starts when no request of the warm-up is in flight any more.
 	limit := a.requests
 	if a.replied < a.warmup {
 		limit = a.warmup

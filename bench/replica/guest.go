@@ -12,8 +12,8 @@ import (
 )
 
 // guest is a member that attaches to a vhost-user port. It implements UDP, IPv4 and
-// Ethernet itself. Its MAC address follows from its IP address, so it sends no ARP
-// requests.
+// Ethernet itself. Its MAC address is computed from its IP address, so members need no
+// ARP requests.
 type guest struct {
 	port      *traffic.Port
 	own       netip.Addr
@@ -67,8 +67,8 @@ func (g *guest) receive(wait time.Duration) ([][]byte, error) {
 	return g.in, nil
 }
 
-// accept returns the payload of a UDP datagram for this member, else nil. It answers
-// ARP requests.
+// accept returns the payload of a UDP datagram for this member. For any other frame it
+// returns nil. It answers ARP requests.
 func (g *guest) accept(f []byte) []byte {
 	own := g.own.As4()
 	switch {

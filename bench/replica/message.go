@@ -51,8 +51,8 @@ type Message struct {
 	User, System int64
 }
 
-// The payload follows the header. A receiver can check it, because the request number
-// determines it.
+// The payload follows the header. The request number determines the payload, so a
+// receiver can check it.
 const (
 	headLen     = 2 + 5*8
 	payloadLen  = 64

@@ -25,7 +25,7 @@ type Node struct {
 	id  int
 	log []entry
 	// Only the leader uses these fields.
-	position   []uint32 // by request number: log index plus one; 0: no entry
+	position   []uint32 // for each request number: log index plus one; 0: the log has no such entry
 	committed  uint64   // a majority has all entries below this index
 	everywhere uint64   // every replica has all entries below this index
 }
@@ -60,8 +60,8 @@ func (n *Node) envelope(to int, m Message) envelope {
 	return envelope{to, m}
 }
 
-// propose appends a new request to the leader's log. A committed request only gets
-// its reply again.
+// propose appends a new request to the leader's log. If the request is already
+// committed, it only sends the reply again.
 func (n *Node) propose(request uint64, now time.Duration, envelopes []envelope) []envelope {
 	if place := n.position[request]; place != 0 {
 		if index := uint64(place - 1); index < n.committed { // the client repeats the request because the reply was lost
@@ -85,8 +85,8 @@ func (n *Node) spread(index uint64, envelopes []envelope) []envelope {
 	return envelopes
 }
 
-// acked records an acknowledgement. All entries with a majority are committed in
-// order.
+// acked records the acknowledgement of a log entry by member from. It commits all
+// entries that a majority has, in order.
 func (n *Node) acked(from int, index uint64, envelopes []envelope) []envelope {
 	if index >= uint64(len(n.log)) {
 		return envelopes
@@ -122,8 +122,8 @@ func (n *Node) tick(now time.Duration, envelopes []envelope) []envelope {
 	return envelopes
 }
 
-// state returns the number of entries before the first missing one, and their FNV-1a
-// digest.
+// state returns the number of log entries before the first missing one, and the FNV-1a
+// digest of these entries.
 func (n *Node) state() (entries, digest uint64) {
 	digest = 0xcbf29ce484222325
 	for i := range n.log {

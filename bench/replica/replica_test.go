@@ -67,8 +67,8 @@ func (w *network) step(t *testing.T) {
 	w.post(w.nodes[0].tick(w.now, nil))
 }
 
-// Each log contains each request once. A majority has every answered request. All
-// logs are equal at the end.
+// checkAgreement checks a run over a faulty network: each log contains each request
+// once, a majority has every answered request, and all logs are equal at the end.
 func checkAgreement(t *testing.T, seed uint64, loss, requests, window int) {
 	t.Helper()
 	w := newNetwork(seed, loss, requests, window)

@@ -17,9 +17,9 @@ type Report struct {
 	P99  float64 `json:"p99_us"`
 	P999 float64 `json:"p99_9_us"`
 	Max  float64 `json:"max_us"`
-	// Members has the CPU time of the replicas, in order, and of the client. It
-	// includes the warm-up. The sum of user and system time is exact. The kernel may
-	// estimate the division between both by samples at its clock ticks.
+	// Members has the CPU time of the replicas, in order, and then of the client. It
+	// includes the warm-up. The sum of user and system time is exact. Some kernels only
+	// estimate how the sum is divided between the two, by samples at clock ticks.
 	Members [Replicas + 1]CPU `json:"cpu"`
 }
 

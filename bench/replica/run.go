@@ -32,8 +32,8 @@ type Config struct {
 	Requests, Warmup uint64
 	// Window is the number of requests that the client keeps in flight.
 	Window int
-	// Hold, if set, delays the client. Once all replicas have answered, the client
-	// waits for a line from Hold before it sends its first request.
+	// Hold delays the client, unless it is nil. When all replicas have answered, the
+	// client waits for a line from Hold before it sends its first request.
 	Hold io.Reader
 }
 
@@ -68,10 +68,11 @@ func (c *Config) open() (carrier, error) {
 	return openSocket(c.Member, c.Addresses)
 }
 
-// tickEvery is the interval of checks for overdue messages.
+// tickEvery is the interval at which a member looks for messages whose answer is
+// overdue.
 const tickEvery = 5 * time.Millisecond
 
-// silence is the client's time limit without progress.
+// silence is the time without progress after which the client gives up.
 const silence = 10 * time.Second
 
 // member is a running replica or client.
@@ -123,7 +124,8 @@ func (m *member) turn(handle func(*Message, time.Duration), tick func(time.Durat
 	return m.post()
 }
 
-// RunReplica runs the replica c.Member until the client stops it or ctx ends.
+// RunReplica runs the replica with number c.Member until the client stops it or ctx
+// ends.
 func RunReplica(ctx context.Context, c *Config) error {
 	carrier, err := c.open()
 	if err != nil {
@@ -212,8 +214,8 @@ func (m *member) meet(ctx context.Context) error {
 	return err
 }
 
-// ask waits until all replicas have equal logs of the given length, stops the
-// replicas and returns their status messages.
+// ask waits until all replicas have equal logs with the given number of entries. It
+// then stops the replicas and returns their status messages.
 func (m *member) ask(ctx context.Context, entries uint64) ([Replicas]Message, error) {
 	all, err := m.poll(ctx, func(msg *Message) bool { return msg.Index == entries })
 	if err != nil {

@@ -121,8 +121,8 @@ func run(ctx context.Context) (ok bool, err error) {
 	return report(counted, pauses, s.drops), nil
 }
 
-// loadCore returns the core of the load, or -1 for any core. word is the option
-// -core.
+// loadCore returns the core of the load generator, or -1 for any core. word is the
+// value of the option -core.
 func loadCore(word string, worker int) (int, error) {
 	if word == "any" {
 		return -1, nil
@@ -136,7 +136,7 @@ func loadCore(word string, worker int) (int, error) {
 		if i < 0 {
 			return -1, nil // the machine has only one core
 		}
-		if *victim == "engine" { // otherwise this process starts control, which needs all cores
+		if *victim == "engine" { // otherwise this process also starts control, which needs all cores
 			err = cpu.Confine([]int{worker})
 		}
 		return allowed[i], err
@@ -214,8 +214,8 @@ func (c *connection) reconnect(g *stream.Stream) error {
 
 const patience = 10 * time.Second
 
-// dies is the longest time for which frames arrive after a kill. A later pause has
-// another cause.
+// dies is the longest time after a kill in which frames still arrive. A pause that
+// begins later has another cause.
 const dies = 20 * time.Millisecond
 
 func soak(ctx context.Context, s *weft, g *stream.Stream, c *connection) (map[string][]pause, error) {

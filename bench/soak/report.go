@@ -13,14 +13,14 @@ import (
 // pause is the effect of one kill. Its Duration is the longest gap between frames.
 type pause struct {
 	time.Duration
-	later    time.Duration // longest gap that the kill did not cause
-	own      time.Duration // part of the pause in which the load itself did not run
+	later    time.Duration // longest gap between frames that the kill did not cause
+	own      time.Duration // part of the pause in which the load generator itself did not run
 	stall    time.Duration // upper bound of the longest time between two polls of the worker
-	replaced time.Duration // time from the engine's death until the last port worked
+	replaced time.Duration // time from the engine's death until the last port worked again
 	workers  time.Duration // time from the engine's death until the new workers ran
 	worker   time.Duration // time in which the new worker waited for a core
 	control  time.Duration // time in which a thread of control waited for a core
-	lost     int64         // number of lost frames, the dropped ones included
+	lost     int64         // number of lost frames, including dropped ones
 	repeated uint64        // number of frames that arrived twice
 }
 

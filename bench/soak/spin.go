@@ -13,8 +13,8 @@ import (
 	"weft/internal/cpu"
 )
 
-// spin reads the clock on every core for the time d, and prints the pauses. The
-// machine causes these pauses itself.
+// spin reads the clock on every core for the time d without pause, and prints the
+// pauses. The machine itself causes these pauses.
 func spin(d time.Duration) {
 	cores, err := cpu.Allowed()
 	if err != nil {

@@ -116,14 +116,14 @@ func (s *weft) kill(processes string) error {
 		return err
 	}
 	_ = s.control.Wait()
-	if processes == "both" { // the drop counters die with both processes
+	if processes == "both" { // when both processes are killed, the drop counters are lost
 		clear(s.seen)
 	}
 	return s.start()
 }
 
-// stall returns an upper bound of the longest time between two polls. The arguments are
-// histograms of the worker. The old one is empty for a new engine.
+// stall returns an upper bound of the longest time between two polls of the worker. old
+// and new are histograms of these times. For a new engine, old is empty.
 func stall(old, new []uint64) time.Duration {
 	for i := len(new) - 1; i >= 0; i-- {
 		if i >= len(old) && new[i] > 0 || i < len(old) && new[i] != old[i] {

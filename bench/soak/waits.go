@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel counts how long a thread waits for a core in schedstat
-// (Documentation/scheduler/sched-stats.rst). This wait is the machine's share of a
+// This file reads how long threads wait for a core. The kernel counts this time in
+// schedstat (Documentation/scheduler/sched-stats.rst). It is the machine's share of a
 // pause.
 
 func waits(pid int) map[int]time.Duration {
@@ -45,8 +45,8 @@ func workerWait(pid, core int) time.Duration {
 	return longest
 }
 
-// longestWait returns the longest wait of one thread for a core. Both arguments are
-// results of the function waits.
+// longestWait returns how long one thread has waited for a core at most. old and new
+// are two results of the function waits.
 func longestWait(old, new map[int]time.Duration) time.Duration {
 	longest := time.Duration(0)
 	for tid, d := range new {

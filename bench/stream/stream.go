@@ -21,7 +21,7 @@ const leastGap = time.Millisecond
 // gap is a period in which no frame arrived.
 type gap struct {
 	from, to time.Time
-	own      time.Duration // part of the gap in which the load's loop did not run
+	own      time.Duration // part of the gap in which the load generator's loop did not run
 }
 
 // Config configures the loop of a Stream.
@@ -35,8 +35,8 @@ type Config struct {
 	Rest time.Duration
 }
 
-// Stream runs a load between guests and records gaps without frames. Several
-// goroutines may call its methods.
+// Stream runs a load between guests, and records gaps in which no frame arrives. Its
+// methods are safe for concurrent use.
 type Stream struct {
 	config Config
 	stop   chan struct{}
@@ -46,7 +46,7 @@ type Stream struct {
 	load        *vhosttest.Load
 	gaps        []gap                // gaps since the last call of Watch
 	own         time.Duration        // longest round of the loop since Watch
-	ownGap      time.Duration        // time in which the loop did not run since the last frame
+	ownGap      time.Duration        // time since the last frame in which the loop did not run
 	lastArrival time.Time            // time of the last arrival of a frame
 	bad         int                  // number of bad frames since the start
 	base        vhosttest.LoadTotals // totals of the load at the last call of Begin
@@ -105,8 +105,8 @@ func (s *Stream) run() {
 	}
 }
 
-// note records one round of the loop: its begin and its end. arrived reports whether a
-// frame arrived. The caller holds the lock.
+// note records one round of the loop. begun is its start, now its end. arrived reports
+// whether a frame has arrived. The caller holds the lock.
 func (s *Stream) note(arrived bool, begun, now time.Time) {
 	stood := now.Sub(begun)
 	s.own = max(s.own, stood)
@@ -129,9 +129,9 @@ func (s *Stream) Watch() {
 	s.gaps, s.own = s.gaps[:0], 0
 }
 
-// Pause divides the gaps since Watch at a time. earlier is the longest gap before it,
-// later the longest one after it. own is the longest round of the loop, and arrived
-// the time of the last frame.
+// Pause divides the gaps since Watch into gaps before and after moment. earlier is the
+// longest gap before, later the longest gap after it. own is the longest round of the
+// loop. arrived is the time of the last frame.
 func (s *Stream) Pause(moment time.Time) (earlier, later, own time.Duration, arrived time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,11 +172,12 @@ func (s *Stream) Do(f func() error) error {
 	return f()
 }
 
-// ErrBusy means that frames are in flight for longer than stalled.
+// ErrBusy means that frames have been in flight for longer than stalled.
 var ErrBusy = errors.New("frames are in flight")
 
-// Still is like Do, but no frame is in flight: it waits until countHeld returns 0. The
-// guests send nothing while f runs. If Still returns ErrBusy, f was not called.
+// Still is like Do, but calls f when no frame is in flight. It waits until countHeld,
+// the number of frames that the switch holds, returns 0. The guests send nothing while
+// f runs. If Still returns ErrBusy, it has not called f.
 func (s *Stream) Still(countHeld func() int, f func() error) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,8 +192,8 @@ func (s *Stream) Still(countHeld func() int, f func() error) (err error) {
 // Begin starts a measurement: Count and End ignore earlier frames.
 func (s *Stream) Begin() { s.BeginStill(nil) }
 
-// BeginStill is like Begin, but no frame is in flight. It waits until countHeld, the
-// number of frames that the switch holds, returns 0.
+// BeginStill is like Begin, but waits until no frame is in flight. For this, countHeld,
+// the number of frames that the switch holds, must return 0.
 func (s *Stream) BeginStill(countHeld func() int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +201,7 @@ func (s *Stream) BeginStill(countHeld func() int) {
 	s.baseBad, s.lastArrival, s.ownGap = s.bad, time.Now(), 0
 }
 
-// Counted has the numbers of frames since Begin.
+// Counted has numbers of frames since Begin.
 type Counted struct {
 	vhosttest.LoadTotals     // Lost includes frames that the guests sent again
 	Bad                  int // number of frames with wrong contents
@@ -210,7 +211,8 @@ type Counted struct {
 // Begin.
 func (s *Stream) Count() Counted { return s.CountStill(nil) }
 
-// CountStill is like Count. It also waits until countHeld returns 0 (see BeginStill).
+// CountStill is like Count. It also waits until countHeld, the number of frames that
+// the switch holds, returns 0.
 func (s *Stream) CountStill(countHeld func() int) Counted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,20 +237,20 @@ func (s *Stream) since(t vhosttest.LoadTotals) Counted {
 }
 
 const (
-	// No frame is in flight after this time without an arrival.
+	// quiet is the time without an arrival after which no frame is in flight.
 	quiet = 50 * time.Millisecond
 	// stalled is the time limit for a switch that returns no buffers.
 	stalled = 5 * time.Second
 )
 
-// rest stops sending until no frame is in flight and the switch has returned all
-// buffers. It returns the totals, which are exact then. The caller holds the lock.
+// rest stops sending, and waits until no frame is in flight and the switch has returned
+// all buffers. It returns the totals, which are exact then. The caller holds the lock.
 func (s *Stream) rest(countHeld func() int) vhosttest.LoadTotals {
 	return s.restThen(countHeld, func(bool) {})
 }
 
-// restThen does what rest does, and calls f before the guests send again. calm is false
-// if frames are still in flight.
+// restThen does the same as rest, and calls f before the guests send again. The
+// argument calm of f is false if frames are still in flight.
 func (s *Stream) restThen(countHeld func() int, f func(calm bool)) vhosttest.LoadTotals {
 	last := time.Now()
 	t, bad := s.load.Rest(func(received int) bool {
@@ -277,8 +279,8 @@ func (s *Stream) Now() vhosttest.LoadTotals {
 	return s.whole()
 }
 
-// whole returns the totals without most of the frames in flight, which count as lost
-// until they arrive. The caller holds the lock.
+// whole returns the totals without most of the frames in flight. Frames in flight count
+// as lost until they arrive. The caller holds the lock.
 func (s *Stream) whole() vhosttest.LoadTotals {
 	least := s.load.Totals()
 	for range 1000 {

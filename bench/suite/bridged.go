@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A kernel bridge and two veth pairs replace the switch and the guests' rings, to
-// measure the kernel's connection tracking. The sender runs on guestCore, everything
-// else on switchCore.
+// This file measures the kernel's connection tracking. A kernel bridge and two veth
+// pairs replace the switch and the guests' rings. The sender runs on guestCore,
+// everything else on switchCore.
 
-// bridgedMost is the kernel's default limit of connections.
+// bridgedMost is the number of connections that fits the kernel's default limit.
 const bridgedMost = 10_000
 
 // measureBridged returns the frames per second of a kernel bridge with n established

@@ -15,16 +15,17 @@ import (
 	"weft/bench/central/ovn"
 )
 
-// Experiments with weft-central and many hosts (package bench/central), and with OVN's
-// central components in its place (package bench/central/ovn). A fleet is expensive to
-// set up. So one turn plays all scenarios of a fleet, and the rows of the fleet share
-// it (see the type session).
+// This file has experiments with weft-central and many hosts (package bench/central),
+// and with OVN's central components instead (package bench/central/ovn). A fleet is
+// expensive to set up. One turn (one run of one peer) therefore plays all scenarios of
+// a fleet, and the rows of the fleet share the turn (see type session).
 
 const (
-	ovnPeer = "ovn" // OVN's databases in clusters of three servers, with northd
+	ovnPeer = "ovn" // the OVN databases, each in a cluster of three servers, with northd
 
-	// centralVerb and ovnVerb are the arguments that make this program run the test of
-	// one fleet. Further arguments are those of central.Command and ovn.Command.
+	// centralVerb and ovnVerb are first arguments of this program. With them, the
+	// program runs the test of one fleet. The further arguments are those of
+	// central.Command and ovn.Command.
 	centralVerb = "central"
 	ovnVerb     = "ovn"
 )
@@ -40,7 +41,7 @@ type fleet struct {
 	limit    time.Duration
 }
 
-// fleetRow is a row of the report: a value that a scenario of a fleet measures.
+// fleetRow is a row of the report: a value that is measured in one scenario of a fleet.
 type fleetRow struct {
 	name     string // variant of the experiment's name
 	scenario string
@@ -51,7 +52,8 @@ type fleetRow struct {
 
 const simulated = "Simulated: data planes of all hosts but 8, the delay of the network (none), the disks of the centrals (one for all three)."
 
-// fleets has all fleets. The limits are far above the times of a machine with two cores.
+// fleets has all fleets. Its time limits are far above the times that a machine with
+// two cores needs.
 var fleets = []fleet{
 	{"1000 hosts", []string{"-hosts", "1000", "-real", "8", "-ports", "10000"}, []string{"-hosts", "1000", "-ports", "10000"}, []string{"load"}, []fleetRow{
 		{"load", "load", "every host as expected", "s", "10,000 ports in 40 networks of 250, from an empty store until every host is as an oracle computes from the declaration. " + simulated + ovnNote},
@@ -104,8 +106,8 @@ const ovnNote = " OVN's chassis are simulated: each has a connection, monitors c
 
 const millionNote = "1,000,000 ports in one network, whose addresses hosts ask for, on 10,000 hosts; one hub. Simulated: the store, which is in the hub's memory and is not etcd; the hosts, which are plain clients of the hub's stream without TLS. Load: until every host knows that its ports are bound. Change: 50 ports a second, each with about 50 hosts that have asked for it."
 
-// weftOnly reports whether OVN has no such value: its hosts have no agents, and they
-// send no frames.
+// weftOnly reports whether OVN lacks the row's value, because OVN's simulated hosts
+// have no agents and send no frames.
 func (r *fleetRow) weftOnly() bool {
 	return strings.Contains(r.value, "pings") || strings.Contains(r.value, "agent")
 }
@@ -128,9 +130,9 @@ func centralFamily() []*experiment {
 	return list
 }
 
-// session is a fleet in the rows of a report. The first row of a session that needs a
-// turn of a peer plays the scenarios of all chosen rows, and the other rows take their
-// values from there.
+// session is a fleet whose results fill several rows of a report. The first row that
+// needs a turn (one run of one peer) plays the scenarios of all chosen rows. The other
+// rows take their values from this turn.
 type session struct {
 	fleet
 	chosen map[string]bool // scenarios of the chosen rows
@@ -149,8 +151,8 @@ type turn struct {
 	regimeBefore, regimeAfter time.Duration // cache regime
 }
 
-// sharedTurn returns the turn of a peer that another row of the session has needed, or
-// nil.
+// sharedTurn returns the turn of a peer that another row of the session has already
+// played, or nil.
 func (e *experiment) sharedTurn(peer string, run int) *turn {
 	if e.session == nil {
 		return nil
@@ -158,7 +160,8 @@ func (e *experiment) sharedTurn(peer string, run int) *turn {
 	return e.session.turns[turnKey{peer, run}]
 }
 
-// keep keeps a turn for the other rows of the session, and returns the row's result.
+// keep stores a turn for the other rows of the session, and returns the result for this
+// row.
 func (e *experiment) keep(peer string, run int, t *turn, regimeBefore, regimeAfter time.Duration, err error) (float64, map[string]extra, error) {
 	if t == nil {
 		t = &turn{err: err}

@@ -10,7 +10,7 @@ import (
 	"weft/api"
 )
 
-// This client adds flows at a steady rate in its own process.
+// This file has a client that adds flows at a steady rate, in a process of its own.
 
 // changeVerb is the argument that starts the client.
 const changeVerb = "flow-changes"
@@ -28,8 +28,8 @@ type changeSpec struct {
 
 type changeReport struct{ Rate float64 } // number of flows added a second
 
-// runChanges is the main function of the client. It sends requests without a pause if
-// they take longer than changesEvery.
+// runChanges is the main function of the client. If its requests take longer than
+// changesEvery, it sends them without a pause.
 func runChanges(args []string) error {
 	var spec changeSpec
 	if err := asLoad(args, &spec); err != nil {

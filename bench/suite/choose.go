@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// choose returns the selected experiments and peers. selection is "" for the headline,
-// "all", or a list of names or parts of names. peers is a list of names, or "" for
-// all. A name without a match is an error.
+// choose returns the selected experiments with the selected peers. selection is "" for
+// the headline experiments, "all", or a list of names or parts of names. peers is a
+// list of names, or "" for all. A name that matches nothing is an error.
 func choose(experiments []*experiment, selection, peers string) ([]*experiment, error) {
 	var chosen []*experiment
 	for _, e := range experiments {

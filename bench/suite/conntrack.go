@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// All peers get the same flows, the same frames and one core. The rows "established"
-// and "without" differ only in the action ct.
+// This file measures connection tracking. All peers get the same flows, the same frames
+// and one core. The rows "established" and "without" differ only in the action ct.
 
 func conntrackFamily() []*experiment {
 	peers := []string{weftPeer, ovsPeer}
@@ -46,8 +46,8 @@ const (
 	translated trackHow = "snat"
 )
 
-// trackFlows returns flows for connections from guest 0 to guest 1. If fresh is set,
-// answers are not tracked.
+// trackFlows returns a function with the flows for connections from guest 0 to guest 1.
+// If fresh is set, the answers are not tracked.
 func trackFlows(mode trackHow, fresh bool) func(guest func(int) string, _ string) []string {
 	return func(guest func(int) string, _ string) []string {
 		a, b := guest(0), guest(1)
@@ -71,8 +71,9 @@ func trackFlows(mode trackHow, fresh bool) func(guest func(int) string, _ string
 	}
 }
 
-// trackGuestsDo runs the guests on a new switch. The function meanwhile, if any, runs
-// while all connections have traffic. The argument empty is the memory without guests.
+// trackGuestsDo runs the guests on a new switch. It calls meanwhile, unless nil, while
+// all connections have traffic. The argument empty of meanwhile is the switch's memory
+// before the guests.
 func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string, string) []string, spec trackSpec, meanwhile func(sw vswitch, empty memory) error) (trackReport, error) {
 	var result trackReport
 	sw := newSwitch(peer)
@@ -102,8 +103,8 @@ func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string,
 	return result, someCame(result.Frames)
 }
 
-// measureTracked returns the frames per second on n established connections, the sum
-// of both directions.
+// measureTracked returns the frames per second on n established connections. Frames of
+// both directions count.
 func measureTracked(r *run, peer string, mode trackHow, n int) (float64, error) {
 	if peer == linuxPeer {
 		return measureBridged(r, mode, n)
@@ -145,8 +146,8 @@ func measureConnectionMemory(r *run, peer, protocol string) (float64, error) {
 	return grown, err
 }
 
-// measureFlood returns the remaining fraction of the rate while a third guest opens
-// 500,000 connections per second in another zone.
+// measureFlood returns the fraction of the frame rate that remains while a third guest
+// opens 500,000 connections per second in another zone.
 func measureFlood(r *run, peer string) (float64, error) {
 	flows := func(guest func(int) string, tunnel string) []string {
 		return append(trackFlows(tracked, false)(guest, tunnel),

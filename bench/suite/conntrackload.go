@@ -13,19 +13,20 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Guest 0 sends UDP datagrams of many connections. Guest 1 returns them to the
-// sender. Guest 2, if any, sends TCP segments that open connections. All guests share
-// one process on guestCore.
+// This file has the guests for connection tracking. Guest 0 sends UDP datagrams of many
+// connections. Guest 1 returns them to the sender. Guest 2, if there is one, sends TCP
+// segments that open connections. All guests share one process on guestCore.
 
 // trackVerb is the argument that starts the guests.
 const trackVerb = "track-guests"
 
 type trackSpec struct {
-	Connections  int           // number of connections of guest 0
-	IPv6         bool          // connections over IPv6 instead of IPv4
-	Fresh        bool          // each datagram of guest 0 opens a connection
-	Warm, Length time.Duration // lengths of the warm-up and of the measurement; a time limit if Fresh is set
-	PerSecond    int           // segments per second of guest 2 in the second half; 0: no guest 2
+	Connections int  // number of connections of guest 0
+	IPv6        bool // connections over IPv6 instead of IPv4
+	Fresh       bool // each datagram of guest 0 opens a connection
+	// lengths of the warm-up and of the measurement; if Fresh is set, only time limits
+	Warm, Length time.Duration
+	PerSecond    int // segments per second of guest 2 in the second half; 0: no guest 2
 }
 
 // warmWord is printed once every connection has been used.
@@ -50,8 +51,9 @@ const (
 	udp6At       = 54
 )
 
-// Connection i uses a source address from 10.0.0.1 on, one of 4,096 source ports, and
-// the destination 10.128.0.1.
+// setConnection writes the addresses and ports of connection i. It has one of the
+// source addresses from 10.0.0.1 on, one of 4,096 source ports, and the destination
+// 10.128.0.1.
 func setConnection(f []byte, i uint32) {
 	const to = 10<<24 | 128<<16 | 1
 	src := uint32(10<<24|1) + i>>12
@@ -63,8 +65,9 @@ func setConnection(f []byte, i uint32) {
 	binary.BigEndian.PutUint16(f[checksumAt:], ^uint16(sum+sum>>16))
 }
 
-// Connection i goes from fd00::1 on to fd01::1. IPv6 requires the UDP checksum (RFC
-// 8200 section 8.1).
+// setConnection6 writes the addresses of connection i: the source from fd00::1 on, and
+// the destination fd01::1. It sets the UDP checksum, which IPv6 requires (RFC 8200
+// section 8.1).
 func setConnection6(f []byte, i uint32) {
 	const size = frameBytes - udp6At
 	binary.BigEndian.PutUint16(f[12:], 0x86dd)
@@ -92,7 +95,7 @@ func answer6(f []byte) {
 	binary.BigEndian.PutUint32(f[udp6At:], p<<16|p>>16)
 }
 
-// answer swaps source and destination, which keeps the checksums correct.
+// answer swaps the source and the destination of a frame. The checksums stay correct.
 func answer(f []byte) {
 	a := binary.BigEndian.Uint64(f[addressesAt:])
 	binary.BigEndian.PutUint64(f[addressesAt:], a<<32|a>>32)
@@ -233,15 +236,16 @@ func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 	return r
 }
 
-// After a longer time between two polls, the guests had lost their core. Such a time
-// is no stall.
+// looks is the time between two polls after which the guests must have lost their core.
+// Such a gap does not count as a stall of the switch.
 const looks = 200 * time.Microsecond
 
-// The first connections do not count as stalls, because they miss in the flow cache.
+// begins is the number of first connections that do not count as stalls, because they
+// miss in the flow cache.
 const begins = 10_000
 
-// circulate runs the guests for the time d or until all fresh connections are open.
-// It returns the frames that guests 0 and 1 received.
+// circulate runs the guests for the time d, or until all fresh connections are open. It
+// returns the numbers of frames that guests 0 and 1 have received.
 func (g *trackGuests) circulate(d time.Duration, perSecond int) (frames [2]float64, elapsed time.Duration) {
 	begin := time.Now()
 	replaced, lastReplaced := g.load.Totals().Lost, begin

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// costOf returns the seconds of the switch's core per frame. It takes half of d.
+// costOf returns the time in seconds that the switch's core needs for a frame. The
+// measurement takes half of d.
 func costOf(sw vswitch, d time.Duration) (float64, error) {
 	switch sw := sw.(type) {
 	case *weft:

@@ -59,8 +59,8 @@ func (r *run) countAt(ns, dev string) (*counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A veth needs NAPI on its peer to send with XDP. An XDP program on the peer
-	// enables NAPI.
+	// A veth can send with XDP only if its peer has NAPI enabled. An XDP program on the
+	// peer enables it.
 	return c, inNetns(handle, func() error {
 		c.attached, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: device.Attrs().Index, Flags: link.XDPDriverMode})
 		return err

@@ -4,21 +4,21 @@ package main
 
 import "time"
 
-// experiment is one row of the report, measured for each peer.
+// experiment is one row of the report. It is measured for each peer (switch).
 type experiment struct {
 	name            string   // unique name family/variant
 	unit            string   // unit of the result without an SI prefix
 	smallerIsBetter bool     // a smaller result is better
 	peers           []string // the first peer is Weft
 
-	// measure measures one peer once. It ends what it starts, at the latest through
-	// run.atEnd.
+	// measure measures one peer once. Everything that it starts ends with it, at the
+	// latest through run.atEnd.
 	measure func(r *run, peer string) (float64, error)
 
 	note  string        // what the row measures and what it simulates; may be empty
 	limit time.Duration // time limit of a turn; 0: that of the suite
-	// Rows of one session share their turns. The function measure then plays a turn, and
-	// pick returns the row's result from it.
+	// session is set for rows that share their turns (runs of one peer). For such rows,
+	// measure plays a turn, and pick returns the row's result from it.
 	session  *session
 	scenario string // scenario of the session's fleet
 	pick     func(t *turn) (float64, map[string]extra, error)
@@ -54,8 +54,8 @@ func experiments() []*experiment {
 	return list
 }
 
-// headline names the experiments without the option -scenario. Five runs of them take
-// about 20 minutes; all experiments take more than an hour.
+// headline names the experiments that run without the option -scenario. Five runs of
+// each peer take about 20 minutes. All experiments take more than an hour.
 var headline = []string{
 	"vhost-pair/64", "vhost-pair/1500", "vhost-flows/10000",
 	"vhost-vxlan-afxdp/64", "uplink-send/64",

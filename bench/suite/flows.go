@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// All peers get the same flow tables and the same frames.
+// This file measures flow tables. All peers get the same flow tables and the same
+// frames.
 
 func flowsFamily() []*experiment {
 	peers := []string{weftPeer, ovsPeer}
@@ -43,7 +44,7 @@ func flowsFamily() []*experiment {
 	return list
 }
 
-// runPair runs the task spec with two guests and the extra ones on a new switch.
+// runPair runs the task spec on a new switch, with two guests and extra further ones.
 func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsReport, error) {
 	var result guestsReport
 	for way, sent := range s.sent {
@@ -66,8 +67,8 @@ func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsR
 	return result, someCame(result.Frames)
 }
 
-// Frames flow for warmTime before they count, plus warmPerFlow for each megaflow,
-// because a switch may need several rounds to install all.
+// warmTime is how long frames flow before they count. warmPerFlow is added for each
+// megaflow, because a switch may need several rounds to install all of them.
 const (
 	warmTime      = 500 * time.Millisecond
 	warmPerFlow   = 20 * time.Microsecond
@@ -84,15 +85,15 @@ func measureRules(r *run, peer string, s *rules) (float64, error) {
 	return result.Frames, nil
 }
 
-// measureMisses sends one frame of each of 100,000 flows to a switch with empty flow
-// caches.
+// measureMisses measures a switch with empty flow caches. It sends one frame of each of
+// 100,000 flows.
 func measureMisses(r *run, peer string) (float64, error) {
 	s := exactRules(100_000)
 	result, err := runPair(r, peer, s, guestsSpec{Until: 100_000, Length: 10 * time.Second}, 0)
 	return result.Frames, err
 }
 
-// measureInstall returns the seconds for adding 100,000 flows from a file.
+// measureInstall returns how many seconds it takes to add 100,000 flows from a file.
 func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 	sw := newSwitch(peer)
 	if err := sw.up(r, setup{guests: 2, flows: func(func(int) string, string) []string { return nil }}); err != nil {
@@ -142,7 +143,7 @@ func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 	return took.Seconds(), nil
 }
 
-// measureAttack returns the remaining fraction of two guests' frame rate while a
+// measureAttack returns the fraction of two guests' frame rate that remains while a
 // third guest creates masks (CVE-2019-25076).
 func measureAttack(r *run, peer string, perSecond int) (float64, error) {
 	s := attackRules()

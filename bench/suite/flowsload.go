@@ -16,18 +16,19 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Guests 0 and 1 exchange frames of many flows. Guest 2, if any, sends at a given
-// rate. All guests share one process on guestCore.
+// This file has the guests for the flow table experiments. Guests 0 and 1 exchange
+// frames of many flows. Guest 2, if there is one, sends at a given rate. All guests
+// share one process on guestCore.
 
 // guestsVerb is the argument that starts the guests.
 const guestsVerb = "flow-guests"
 
 type guestsSpec struct {
-	// Flows has the paths of two files of tuples: the flows of guest 0, and those of
+	// Flows has the paths of two files of tuples (UDP flows): first of guest 0, then of
 	// guest 1.
 	Flows [2]string
-	// Until is the number of received frames that ends the run; 0: Length ends the
-	// run.
+	// Until is the number of received frames that ends the run; 0: the run ends after
+	// the time Length.
 	Until        uint64
 	Warm, Length time.Duration
 	// Attack is the path of a file with the flows of guest 2, which sends PerSecond
@@ -68,7 +69,8 @@ func writeTuples(path string, flows []tuple) error {
 	return os.WriteFile(path, b, 0o644)
 }
 
-// headers has the varying bytes of each flow: IPv4 checksum, addresses and ports.
+// headers has the bytes of each flow that vary between flows: IPv4 checksum, addresses
+// and ports.
 type headers [][headerBytes]byte
 
 const (
@@ -117,7 +119,7 @@ type flowGuests struct {
 	attacker *vhosttest.Guest
 	frames   headers // header bytes of the frames of guest 2
 	next     int     // index of the next frame in frames
-	replaced int64   // number of lost frames that were replaced
+	replaced int64   // number of frames that were sent again in place of lost ones
 	idle     bool    // no frame has returned yet
 	template [frameBytes]byte
 }
@@ -239,8 +241,8 @@ func (g *flowGuests) run(spec *guestsSpec) guestsReport {
 	return r
 }
 
-// circulate runs the guests for the time d. If until is not 0, it ends earlier, after
-// this number of received frames.
+// circulate runs the guests for the time d. If until is not 0, circulate ends as soon
+// as this number of frames was received.
 func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (frames uint64, elapsed time.Duration) {
 	begin := time.Now()
 	idle, sent, replaced := 0, 0, begin

@@ -7,7 +7,8 @@ import (
 	"math/rand/v2"
 )
 
-// The flow tables of the flow table experiments, with frames that match them.
+// This file has the flow tables of the flow table experiments, and frames that match
+// them.
 
 // rules is a flow table in ovs-ofctl's syntax. sent has the UDP flows of guest 0 and
 // of guest 1, which the table forwards.
@@ -222,8 +223,8 @@ func attackRules() *rules {
 	return s
 }
 
-// attackTuples returns flows that each need their own mask. The first bit that
-// differs from the access list, in each of four fields, determines the mask.
+// attackTuples returns flows that each need a mask of their own. The mask depends on
+// the first bit that differs from the access list, in each of four fields.
 func attackTuples() []tuple {
 	random := rand.New(rand.NewPCG(11, 1))
 	differ := func(value uint32, width, offset int) uint32 {

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// These experiments divide the time of one UDP datagram of 1,400 bytes into hops, as
-// bench/hops does. The path has connection tracking, NAT, a filter and VXLAN, and
-// ends at a veth.
+// These experiments divide the time of one UDP datagram of 1,400 bytes into hops
+// (sections of its path), like bench/hops. The path has connection tracking, NAT, a
+// filter and VXLAN, and ends at a veth.
 //
 // For Linux, a profile by perf divides the time of a sendto call to the vxlan device.
 // For Weft, the hops are the stages of a worker's poll, without the guest's own time.
@@ -47,7 +47,7 @@ func hopsFamily() []*experiment {
 	return list
 }
 
-// Variants of the experiment: no cached flow, one frame per batch, frames without
+// Variants of the experiment: no cached flow, one frame in a batch, frames without
 // pauses, and a guest with shared memory instead of a tap.
 const (
 	hopsUnknown = "first frame, flow unknown"
@@ -64,7 +64,7 @@ const (
 	hopsSingles             = 40     // number of frames that a run sends one by one
 )
 
-// hopsFlows do the same as the rules of the recordings in bench/hops.
+// hopsFlows have the same effect as the rules in the recordings of bench/hops.
 const hopsFlows = `table=0,priority=10,udp,actions=ct(table=1,zone=7,nat)
 table=0,priority=9,actions=drop
 table=1,priority=10,ct_state=+trk+new,udp,actions=ct(commit,zone=7,nat(src=10.0.0.1)),output:vx
@@ -97,8 +97,8 @@ func weftHops(r *run, variant string) (float64, error) {
 	return traceHops(r, w, sw, guest, flows, variant)
 }
 
-// vhostHops returns the time of a frame at full load, the inverse of the rate at the
-// far end.
+// vhostHops returns the time that a frame takes at full load. It is the inverse of the
+// frame rate at the far end.
 func vhostHops(r *run) (float64, error) {
 	w, err := newSite(r)
 	if err != nil {
@@ -132,8 +132,9 @@ func addressHops(dev, netns string) error {
 	})
 }
 
-// traceHops measures the time of each stage by a live trace, which slows the worker
-// down. Frames in a row therefore need a second run for their total time.
+// traceHops measures the time of each stage with a live trace, which slows the worker
+// down. For frames without pauses, it therefore measures the total time in a second
+// run.
 func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"weft/api"
 )
 
-// The time of each stage of a worker's poll, measured by a live trace.
+// This file measures the time of each stage of a worker's poll with a live trace.
 
 // hopsTap matches the frames of the guest behind the tap port g.
 const hopsTap = "udp,in_port=g"
@@ -34,8 +34,8 @@ func stagesOf(r *run, sw *weft, match string, work func() error) (map[string]flo
 	return addStages(trace.output())
 }
 
-// noteParts records the hops' times and returns their sum. It scales them to total,
-// unless total is 0.
+// noteParts records the times of the hops and returns their sum. If total is not 0, it
+// scales the times so that their sum is total.
 func (r *run) noteParts(parts map[string]float64, total float64) float64 {
 	sum := 0.0
 	for _, part := range parts {
@@ -50,8 +50,8 @@ func (r *run) noteParts(parts map[string]float64, total float64) float64 {
 	return total
 }
 
-// addStages returns the seconds of each stage per frame, from a trace's output. The
-// upcall is the wait for control.
+// addStages returns the time of each stage in seconds per frame, from the output of a
+// trace. The stage upcall is the wait for control.
 func addStages(trace string) (map[string]float64, error) {
 	type batch struct {
 		worker int

@@ -2,7 +2,8 @@
 
 package main
 
-// The kernel connects guests of two hosts through a bridge and a vxlan device.
+// This file sets up the kernel as a switch: it connects guests of two hosts through a
+// bridge and a vxlan device.
 
 const linuxPeer = "linux"
 

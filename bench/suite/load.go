@@ -15,8 +15,9 @@ import (
 	"weft/internal/cpu"
 )
 
-// Guests run in their own process: this program with a special first argument. Its
-// task is JSON in the second argument. Its result is JSON in the last line of output.
+// This file starts processes of guests: this program with a special first argument. The
+// task of such a process is JSON in the second argument. Its result is JSON in the last
+// line of output.
 
 // startLoad starts a process of guests, which ends with the run. It does not wait for
 // the switch.
@@ -63,8 +64,8 @@ func someCame(rate float64) error {
 	return nil
 }
 
-// asLoad prepares a process of guests. args has the task, decoded into spec, and the
-// guests' sockets. The calling thread is pinned to guestCore.
+// asLoad prepares a process of guests. args has the task, which asLoad decodes into
+// spec, and the guests' sockets. asLoad pins the calling thread to guestCore.
 func asLoad(args []string, spec any) error {
 	if err := json.Unmarshal([]byte(args[0]), spec); err != nil {
 		return err

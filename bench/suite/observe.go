@@ -74,7 +74,7 @@ func (c *cluster) countCalls() (func(int) error, error) {
 	}, nil
 }
 
-// noteCalls records the system calls per frame: all, and the most frequent kinds.
+// noteCalls records the system calls per frame: the sum, and the most frequent kinds.
 func (r *run) noteCalls(whose string, calls map[string]uint64, frames uint64) {
 	for kind, n := range calls {
 		if each := float64(n) / float64(frames); kind == allCalls || each >= leastCalls {
@@ -83,7 +83,8 @@ func (r *run) noteCalls(whose string, calls map[string]uint64, frames uint64) {
 	}
 }
 
-// Less frequent kinds of system calls are not recorded.
+// leastCalls is the number of calls per frame below which a kind of system call is not
+// recorded.
 const leastCalls = 0.001
 
 // allCalls is the sum of all kinds of system calls.
@@ -168,8 +169,8 @@ func addCalls(calls map[string]uint64, text string) (ok bool) {
 	return ok
 }
 
-// sample profiles until the returned function is called. It records each component's
-// shares of kernel time, system-call entry and exit, and waiting.
+// sample takes a profile until the returned function is called. For each component, it
+// records the shares of kernel time, of system-call entry and exit, and of waiting.
 func (c *cluster) sample() (func(int) error, error) {
 	data := filepath.Join(c.dir, "perf.data")
 	cmd := exec.Command("perf", "record", "-q", "-a", "-e", "cpu-clock", "-F", "4999", "-o", data)
@@ -199,7 +200,7 @@ func (c *cluster) sample() (func(int) error, error) {
 	}, nil
 }
 
-// Shares of fewer samples are not recorded.
+// leastSamples is the number of samples below which shares are not recorded.
 const leastSamples = 50
 
 type samples struct{ user, entry, waiting, kernel int }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The guests of these experiments are network namespaces on two hosts, which a veth
-// connects.
+// This file measures overlays. The guests are network namespaces on two hosts, which a
+// veth connects.
 
 // overlayShape has the options of an overlay experiment.
 type overlayShape struct {

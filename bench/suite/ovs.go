@@ -50,9 +50,9 @@ func ovsPort(i int) int { return i + 1 }
 
 const ovsTunnel = 1000
 
-// launch starts the database and the switch, which end with the run. place is the
-// prefix of both command lines, such as "ip netns exec NAME". core is the poll
-// thread's core.
+// launch starts the database and the switch. Both end with the run. place is the prefix
+// of both command lines, such as "ip netns exec NAME". core is the core of the poll
+// thread.
 func (o *ovs) launch(r *run, place []string, program string, core int, settings ...string) error {
 	home := filepath.Join(r.dir, fmt.Sprint("ovs", core))
 	if err := os.MkdirAll(home, 0o755); err != nil {

@@ -34,8 +34,8 @@ func pausesFamily() []*experiment {
 // machinePeer is a machine without a switch, on which two loops read the clock.
 const machinePeer = "bare loop"
 
-// measurePauses returns the longest time between two polls of a busy worker, rounded
-// up to its histogram bucket. Pauses of the machine are included.
+// measurePauses returns the longest time between two polls of a busy worker, rounded up
+// to the bound of its histogram bucket. Pauses that the machine causes are included.
 func measurePauses(r *run, changing bool) (float64, error) {
 	sw := new(weft)
 	if err := r.upCirculating(sw); err != nil {
@@ -72,11 +72,11 @@ func passTime(r *run, sw *weft, length time.Duration, changing bool) error {
 	return nil
 }
 
-// The result "99.99 % below" leaves out this fraction of the longest times.
+// rare is the fraction of the longest times that the result "99.99 % below" leaves out.
 const rare = 1e-4
 
-// The report compares the number of pauses from 50 µs on per second, because a bare
-// loop runs more rounds than a worker.
+// pauseBar is the length from which the report counts pauses per second. Shorter ones
+// are left out, because a bare loop runs more rounds than a worker.
 const pauseBar = 49152 * time.Nanosecond
 
 func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err error) {

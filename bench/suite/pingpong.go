@@ -19,8 +19,8 @@ import (
 	"weft/internal/iovec"
 )
 
-// Two processes exchange datagrams one at a time. Their threads block in the kernel,
-// so that the Go scheduler does not count.
+// This file measures round trips: two processes exchange datagrams, one at a time.
+// Their threads block in the kernel, so the time does not include the Go scheduler.
 
 const (
 	pingVerb     = "pingpong-ping"
@@ -73,7 +73,8 @@ func (e *endpointSocket) write(n int) unix.Errno {
 	return errno
 }
 
-// mayGoOn reports whether an error only means a lost datagram or a late receiver.
+// mayGoOn reports whether an error means only a lost datagram or a receiver that has
+// not started yet.
 func mayGoOn(errno unix.Errno) bool { return errno == unix.EAGAIN || errno == unix.ECONNREFUSED }
 
 // pong returns every datagram to the first sender until the process is ended.

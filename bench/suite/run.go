@@ -27,8 +27,9 @@ type run struct {
 	ended bool // the turn is over, and no process may be started
 }
 
-// A turn takes at most turnLimit plus turnLengths measurements. The suite then ends
-// its processes, and the turn must fail within endLimit.
+// turnLimit, plus turnLengths times the length of a measurement, limits the time of a
+// turn. At the limit, the suite ends the turn's processes, and the turn must then fail
+// within endLimit.
 const (
 	turnLimit   = 2 * time.Minute
 	turnLengths = 20

@@ -17,8 +17,8 @@ type vswitch interface {
 	up(r *run, s setup) error
 }
 
-// upWithGuests starts a switch and two idle guests of testpmd. Their frames have size
-// bytes. mode is testpmd's forwarding mode, such as "io" or "txonly".
+// upWithGuests starts a switch and two idle guests, which are testpmd's. Their frames
+// have size bytes. mode is testpmd's forwarding mode, such as "io" or "txonly".
 func (r *run) upWithGuests(sw vswitch, s setup, mode string, size int) (*guests, error) {
 	s.guests = 2
 	if err := sw.up(r, s); err != nil {

@@ -47,8 +47,8 @@ func vhostFamily() []*experiment {
 	return list
 }
 
-// Frames flow for pairWarmTime before they count, or for manyWarmTime if there are
-// more than manyFlows flows.
+// pairWarmTime is how long frames flow before they count. If there are more than
+// manyFlows flows, it is manyWarmTime.
 const (
 	pairWarmTime = 500 * time.Millisecond
 	manyWarmTime = 4 * time.Second
@@ -142,8 +142,8 @@ func measureGuests(r *run, peer string, size int) (float64, error) {
 	return compared, nil
 }
 
-// deepen measures the rate for each number of bursts, in ascending order: frames stay
-// in the rings between the measurements.
+// deepen measures the rate for each number of bursts in flight. depths must be in
+// ascending order, because frames stay in the rings between the measurements.
 func (g *guests) deepen(depths []int, length time.Duration) ([]float64, error) {
 	there := 0
 	for _, depth := range depths {

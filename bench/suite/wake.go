@@ -18,9 +18,10 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// After an idle time, one guest kicks and another guest polls for the frame. For
-// comparison, an eventfd wakes a thread that sleeps in epoll on the switch's core. No
-// sleeping switch can be faster.
+// This file measures wake-ups. After an idle time, one guest kicks the switch and
+// another guest polls for the frame. For comparison, an eventfd wakes a thread that
+// sleeps in epoll on the switch's core. No sleeping switch can be faster than this
+// thread.
 
 // wakes is the number of measured frames of one run.
 const wakes = 1000
@@ -35,7 +36,7 @@ const (
 // wakeLimit is the time after which a frame counts as lost.
 const wakeLimit = time.Second
 
-// wakeBar is the wanted time of a first frame.
+// wakeBar is the target for the time of a first frame.
 const wakeBar = 100 * time.Microsecond
 
 // wakeTimes summarises the times of the frames or of the sleeping thread, in seconds.

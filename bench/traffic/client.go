@@ -16,7 +16,7 @@ import (
 type Client struct {
 	// Server is the server's address: HOST, HOST:PORT, unix:PATH or vsock:CID:PORT.
 	Server string
-	// From, if set, is the address of another server that acts as the client.
+	// From is the address of another server, which acts as the client. It may be empty.
 	From string
 	// Link is the link for raw frames: a device name, or the path of a vhost-user
 	// socket.

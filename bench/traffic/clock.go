@@ -25,7 +25,7 @@ func monotonic() int64 {
 		before := time.Since(clockBase)
 		var t unix.Timespec
 		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-			return 0 // only this process can compare its stamps then
+			return 0 // only this process itself can compare its time stamps then
 		}
 		after := time.Since(clockBase)
 		if d := after - before; d < best {
@@ -48,11 +48,13 @@ func clockName() string {
 	return strings.TrimSpace(string(boot)) + " " + zone
 }
 
-// offset is how far the other end's clock is ahead, with the possible error.
+// offset is how far the other end's clock is ahead of this end's, with the largest
+// possible error.
 type offset struct{ ahead, within time.Duration }
 
-// better updates the offset by a probe with the smallest error so far. startNS and
-// endNS are readings of this end's clock, remoteNS is a reading of the other end's.
+// better updates the offset if a probe has a smaller error than all before. first marks
+// the first probe. startNS and endNS are readings of this end's clock, remoteNS is a
+// reading of the other end's clock between them.
 func (o *offset) better(first bool, startNS, remoteNS, endNS int64) {
 	within := time.Duration(endNS-startNS) / 2
 	if first || within < o.within {

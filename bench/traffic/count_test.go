@@ -42,8 +42,8 @@ func TestMix(t *testing.T) {
 	}
 }
 
-// At every look at the clock, the number of sent frames is exactly the number that
-// the rate permits.
+// checkSchedule checks that at every look at the clock, the number of sent frames is
+// exactly the number that the rate permits.
 func checkSchedule(t *testing.T, s *Spec, looks []time.Duration) {
 	t.Helper()
 	plan := newSchedule(s)
@@ -246,7 +246,7 @@ func (l *blockedTransport) send(frames [][]byte) (int, error) {
 	return len(frames), nil
 }
 
-// Only a sender with a rate catches up after a delay.
+// Only a sender with a configured rate catches up after a delay.
 func TestLateSendersCatchUp(t *testing.T) {
 	const length = 20 * time.Millisecond
 	for _, c := range []struct {

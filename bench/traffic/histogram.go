@@ -18,7 +18,8 @@ const (
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, slowest, digits) }
 
-// record adds a latency. Clock errors can make it negative; then it counts as 0.
+// record adds a latency to the histogram. Clock errors can make a latency negative; it
+// then counts as 0.
 func record(h *hdrhistogram.Histogram, ns int64) {
 	_ = h.RecordValue(min(max(ns, 0), slowest)) // cannot fail: the value is within the histogram's bounds
 }

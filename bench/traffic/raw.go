@@ -45,8 +45,8 @@ func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
 
 func (*framer) headers() int { return frameHeaders }
 
-// dress writes the headers of frame n. Its flow is n modulo the number of flows. The
-// UDP checksum is zero, which IPv4 allows (RFC 768).
+// dress writes the headers of frame n. The flow of the frame is n modulo the number of
+// flows. The UDP checksum is zero, which IPv4 allows (RFC 768).
 func (f *framer) dress(frame []byte, n uint64) {
 	copy(frame, f.head[:])
 	length := uint32(len(frame) - 14)
@@ -64,7 +64,7 @@ func (f *framer) dress(frame []byte, n uint64) {
 type link interface {
 	transport
 	address() net.HardwareAddr
-	// towards sets the destination MAC address, before the first frame.
+	// towards sets the destination MAC address. It is called before the first frame.
 	towards(peer net.HardwareAddr, server bool, flows int)
 }
 

@@ -36,13 +36,14 @@ type Result struct {
 type StreamResult struct {
 	Sent     Totals `json:"sent"`
 	Received Totals `json:"received"`
-	// Lost is the number of frames that were sent and not received, or of requests
-	// without a response.
-	Lost        uint64  `json:"lost"`
-	Duplicates  uint64  `json:"duplicates"`
-	Reordered   uint64  `json:"reordered"`
-	Distance    uint64  `json:"reordering_distance"` // largest distance behind the highest sequence number
-	Late        uint64  `json:"late"`                // number of frames too late to tell from duplicates
+	// Lost is the number of frames that were sent and not received, or the number of
+	// requests without a response.
+	Lost       uint64 `json:"lost"`
+	Duplicates uint64 `json:"duplicates"`
+	Reordered  uint64 `json:"reordered"`
+	Distance   uint64 `json:"reordering_distance"` // largest distance behind the highest sequence number
+	// number of frames that arrived too late to be told from duplicates
+	Late        uint64  `json:"late"`
 	JitterUS    float64 `json:"jitter_us"`
 	Retransmits uint64  `json:"retransmits"`
 }
@@ -70,7 +71,8 @@ func (i Interval) FramesPerSecond() float64 { return float64(i.Frames) / (i.To -
 
 // report is one end's part of the result.
 type report struct {
-	// A sender reports the sent frames of each stream, a receiver all other counters.
+	// Streams of a sender has the numbers of sent frames of each stream. Streams of a
+	// receiver has all other counters.
 	Streams []StreamResult `json:"streams,omitempty"`
 	// Seconds is how long this end sent or received data.
 	Seconds     float64  `json:"seconds,omitempty"`

@@ -9,8 +9,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// transportAsker sends requests on a transport, one at a time in each stream. A
-// request's time starts when it was due, so delays count for all delayed requests.
+// transportAsker sends requests on a transport, one at a time in each stream. The time
+// of a request starts when the request was due. A delay therefore counts for every
+// request that it delays.
 type transportAsker struct {
 	transport transport
 	test      uint32
@@ -43,7 +44,7 @@ func newTransportAsker(s *Spec, l transport, test uint32, streams []int, counter
 	return la
 }
 
-// phase sends requests for the time limit and waits for the last responses.
+// phase sends requests for the time limit, and then waits for the last responses.
 func (la *transportAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	kind := byte(kindCold)
 	if measured {
@@ -71,8 +72,8 @@ func (la *transportAsker) phase(ctx context.Context, measured bool, limit time.D
 	return ctx.Err()
 }
 
-// ask sends the due requests and counts the lost ones. next is the time of the next
-// call. open is false if all requests are done.
+// ask sends the requests that are due, and counts lost ones. next is the time at which
+// ask must be called again. open is false if all requests are done.
 func (la *transportAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (next time.Duration, open bool, err error) {
 	next = elapsed + idleWait
 	for _, i := range la.order {

@@ -248,8 +248,8 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 					return err
 				}
 			case m.Start != nil:
-				// AheadNS is the lead of this server's clock, so the sign is
-				// reversed.
+				// AheadNS is the lead of this server's clock over the client's, so the
+				// sign is reversed here.
 				s.clock = offset{ahead: -time.Duration(m.Start.AheadNS), within: time.Duration(m.Start.WithinNS)}
 				return nil
 			default:

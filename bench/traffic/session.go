@@ -27,7 +27,7 @@ type session struct {
 	progress
 }
 
-// phaser sends data or requests for the time limit. Limits on their number apply only
+// phaser sends data or requests for a limited time. Limits on their number apply only
 // if measured is set.
 type phaser interface {
 	phase(ctx context.Context, measured bool, limit time.Duration) error
@@ -217,7 +217,8 @@ func (s *session) runReceiver(ctx context.Context) (own, sender *report, err err
 		tcp = append(tcp, &tcpReceiver{conn: c, live: &s.live})
 	}
 	for i, l := range s.transports {
-		// the receiver needs the lead of its own clock, so the sign is reversed
+		// the receiver needs the lead of its own clock over the sender's, so the sign
+		// is reversed
 		transports = append(transports, newTransportReceiver(l, s.test, s.streamsOf(i), -s.clock.ahead, &s.live))
 	}
 	defer context.AfterFunc(ctx, func() { // ends a blocked read

@@ -58,11 +58,11 @@ type Spec struct {
 	FrameSizes Mix `json:"frame_sizes,omitempty"`
 	// Response is the size of a response in bytes; 0 means the size of the request.
 	Response int `json:"response,omitempty"`
-	// BitsPerSecond is the rate of each stream, in the bytes that Sizes counts; 0
-	// means no limit.
+	// BitsPerSecond is the rate of each stream; 0 means no limit. It counts the same
+	// bytes as Sizes.
 	BitsPerSecond float64 `json:"bits_per_second,omitempty"`
-	// PerSecond is the rate of each stream in frames, blocks or requests per second;
-	// 0 means no limit. It excludes BitsPerSecond.
+	// PerSecond is the rate of each stream in frames, blocks or requests per second; 0
+	// means no limit. It must be 0 if BitsPerSecond is set.
 	PerSecond float64 `json:"per_second,omitempty"`
 	// Seconds is the length of the measurement. Warmup is the uncounted time before.
 	Seconds float64 `json:"seconds"`

@@ -12,11 +12,13 @@ type tally struct {
 	received   uint64 // number of distinct frames
 	bytes      uint64 // number of bytes of distinct frames
 	duplicates uint64
-	reordered  uint64 // number of frames after a higher sequence number (RFC 4737 section 3.3)
-	distance   uint64 // largest distance behind the highest sequence number
-	overtaken  uint64 // frames that arrived behind the window
-	next       uint64 // highest received sequence number plus one
-	seen       []uint64
+	// number of frames that arrived after a frame with a higher sequence number (RFC
+	// 4737 section 3.3)
+	reordered uint64
+	distance  uint64 // largest distance behind the highest sequence number
+	overtaken uint64 // frames that arrived behind the window
+	next      uint64 // highest received sequence number plus one
+	seen      []uint64
 }
 
 func newTally() *tally { return &tally{seen: make([]uint64, window/64)} }

@@ -100,7 +100,8 @@ func newTCPSender(s *Spec, c *net.TCPConn, counters *live) *tcpSender {
 	return &tcpSender{conn: c, plan: newSchedule(s), live: counters, buf: buf}
 }
 
-// phase writes blocks for the time limit. The last block may count in part.
+// phase writes blocks for the time limit. If the last block is written in part, only
+// this part counts.
 func (t *tcpSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	t.plan.restart()
 	t.sent = Totals{}
@@ -170,7 +171,8 @@ func retransmits(c *net.TCPConn) uint64 {
 	return n
 }
 
-// tcpAsker sends requests on one connection, or on a new one each.
+// tcpAsker sends requests on one connection, or opens a new connection for each
+// request.
 type tcpAsker struct {
 	spec           *Spec
 	remote         netip.AddrPort
@@ -189,8 +191,8 @@ func newTCPAsker(s *Spec, c *net.TCPConn, remote netip.AddrPort, test uint32, st
 		times: newHistogram(), request: make([]byte, largest), reply: make([]byte, max(largest, s.Response))}
 }
 
-// phase sends requests for the time limit. With a rate, a request's time starts when
-// it was due.
+// phase sends requests for the time limit. If a rate is set, the time of a request
+// starts when the request was due.
 func (t *tcpAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	t.plan.restart()
 	t.answers = Totals{}
@@ -259,8 +261,8 @@ func (t *tcpAsker) exchange(c *net.TCPConn, request []byte, back int) error {
 	return nil
 }
 
-// serveTCP answers requests on a connection, only one if single is set. A request
-// begins with its length.
+// serveTCP answers requests on a connection. If single is set, it answers only one. A
+// request begins with its length.
 func serveTCP(c *net.TCPConn, response int, single bool, counters *live) error {
 	buf := make([]byte, max(4, response))
 	for {

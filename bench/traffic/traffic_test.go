@@ -62,7 +62,8 @@ type rig struct {
 	mangle mangler
 }
 
-// mangler returns the frames to forward in place of data frame n of a direction.
+// mangler returns the frames that are forwarded in place of data frame n of one
+// direction.
 type mangler func(n int, frame []byte) [][]byte
 
 func newRig(t *testing.T, mangle mangler) *rig {
@@ -314,7 +315,7 @@ func TestLostRequests(t *testing.T) {
 	}
 }
 
-// A failed measurement returns at once. The error of one line names the cause.
+// A measurement that fails returns at once. Its error is one line that names the cause.
 func TestFailures(t *testing.T) {
 	r := newRig(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)

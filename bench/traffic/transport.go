@@ -35,13 +35,16 @@ const (
 	batch = 64 // largest number of frames in one send or receive
 	// idleWait is the longest wait for frames between two checks for the end.
 	idleWait = 20 * time.Millisecond
-	// The measurement fails if a transport accepts no frame for stuckAfter.
+	// stuckAfter is the time after which a measurement fails if a transport accepts no
+	// frame.
 	stuckAfter = 5 * time.Second
-	// A sender polls instead of sleeping for less than napMin.
+	// napMin is the shortest time for which a sender sleeps. It polls for shorter
+	// times.
 	napMin = 100 * time.Microsecond
-	// Missing frames count as lost after the time quiet without a frame.
+	// quiet is the time without any frame after which missing frames count as lost.
 	quiet = 300 * time.Millisecond
-	// catchUp is the time limit for overdue frames after the end of a measurement.
+	// catchUp is how long overdue frames may still be sent after the end of a
+	// measurement.
 	catchUp = 100 * time.Millisecond
 )
 
@@ -121,8 +124,8 @@ func (ls *transportSender) limited() bool {
 	return !slices.ContainsFunc(ls.plans, func(p *schedule) bool { return p.bits == 0 && p.count == 0 })
 }
 
-// collect adds the due frames of all streams, in turn, to frames. next is the time of
-// the next frame; a negative time means that all streams are done.
+// collect appends the due frames of all streams to frames, round robin. next is the
+// time of the next due frame; a negative time means that all streams are done.
 func (ls *transportSender) collect(frames [][]byte, kind byte, elapsed time.Duration) (_ [][]byte, next time.Duration) {
 	at := nowNS()
 	next = -1
@@ -287,8 +290,8 @@ func stampOf(frame []byte, headers int, test uint32) (stamp, bool) {
 	return s, s.test() == test
 }
 
-// hello sends hello frames until ctx ends. They make hosts resolve neighbours and
-// switches learn addresses.
+// hello sends hello frames until ctx ends. Because of these frames, hosts resolve
+// neighbours and switches learn addresses before the measurement.
 func hello(ctx context.Context, l transport, test uint32, streams []int) error {
 	f := make([]byte, l.headers()+stampLen)
 	for n := uint64(0); ctx.Err() == nil; n++ {

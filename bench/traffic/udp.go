@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpBuffer is the default socket buffer in bytes: some milliseconds of one core's
-// sending.
+// udpBuffer is the default size of a socket buffer in bytes. It holds what one core
+// sends in some milliseconds.
 const udpBuffer = 4 << 20
 
 // udpTransport is a transport over the connected UDP socket of one stream.

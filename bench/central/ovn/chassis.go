@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// chassis is a simulated host. It does on the southbound database what ovn-controller
-// does: it registers itself, monitors the rows that it needs, claims its ports, sets
-// them up, and reports the configuration number. It computes no flows.
+// chassis is a simulated host. On the southbound database it does the same as
+// ovn-controller: it registers itself, monitors the rows that it needs, claims its
+// ports, sets them up, and reports the configuration number. It computes no flows.
 type chassis struct {
 	name    string
 	number  int
@@ -23,12 +23,12 @@ type chassis struct {
 
 	mu        sync.Mutex       // guards the fields below
 	ports     map[string]bool  // names of its ports
-	bindings  map[string]*port // known Port_Binding rows of its ports, by UUID
+	bindings  map[string]*port // Port_Binding rows of the chassis' ports that are known, by UUID
 	datapaths map[string]bool  // datapaths of its ports, by UUID
 	id        string           // UUID of its row in Chassis
 	nbCfg     float64          // newest configuration number
-	reported  float64          // configuration number that it has reported
-	changed   bool             // the monitors' conditions do not name the present ports
+	reported  float64          // configuration number that the chassis has reported
+	changed   bool             // the conditions of the monitors lack some of the present ports
 	requests  int              // number of datapaths that the monitors' conditions name
 	connected bool             // its monitors have answered
 	failures  int              // number of ended connections
@@ -53,7 +53,7 @@ func (h *chassis) notify() {
 	}
 }
 
-// add adds a port to the chassis, and remove removes one.
+// add adds a port to the chassis. The method remove removes a port.
 func (h *chassis) add(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +122,7 @@ func (h *chassis) session(ctx context.Context, address string) error {
 	}
 }
 
-// register finds or inserts the chassis' rows.
+// register finds the rows of the chassis, or inserts them.
 func (h *chassis) register(c *client) error {
 	found, err := c.transact(h.limit, southbound, map[string]any{"op": "select", "table": "Chassis", "where": condition("name", h.name), "columns": []string{"_uuid"}})
 	if err != nil {
@@ -149,8 +149,8 @@ func (h *chassis) register(c *client) error {
 	return nil
 }
 
-// monitor starts the monitors. The rows of the monitor unread are those from which
-// ovn-controller computes flows.
+// monitor starts the monitors. The monitor "unread" gets the rows from which
+// ovn-controller computes flows; the client does not decode them.
 func (h *chassis) monitor(c *client) error {
 	all, none := []any{true}, []any{false}
 	h.mu.Lock()
@@ -188,7 +188,7 @@ func (h *chassis) portClauses() []any {
 	return list
 }
 
-// update handles changed rows of the monitor own.
+// update handles changed rows of the monitor "own".
 func (h *chassis) update(_ string, changed tables) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -225,7 +225,7 @@ func (h *chassis) update(_ string, changed tables) {
 	h.notify()
 }
 
-// step does what is to be done now: it extends the monitors to new ports and datapaths,
+// step does the work that is due: it extends the monitors to new ports and datapaths,
 // claims ports, sets them up, and reports the configuration number.
 func (h *chassis) step(c *client) error {
 	h.mu.Lock()
@@ -281,7 +281,8 @@ func conditions(datapaths []any) map[string][]any {
 			clauses[table] = append(clauses[table], []any{column, "==", uuid(d.(string))})
 		}
 	}
-	// Flows of several datapaths have a group, whose rows do not name their datapaths.
+	// Flows of several datapaths belong to a group, and their rows do not name the
+	// datapaths.
 	clauses["Logical_Flow"] = append(clauses["Logical_Flow"], []any{"logical_dp_group", "!=", set([]any{})})
 	return clauses
 }

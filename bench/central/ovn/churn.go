@@ -19,8 +19,8 @@ type arrival struct {
 	err       error
 }
 
-// come adds ports at the fixed rate until ctx ends, each for the time life. It returns
-// when all are deleted again.
+// come adds ports at the fixed rate until ctx ends. It deletes each port after the time
+// life, and returns when all are deleted.
 func (r *run) come(ctx context.Context, life time.Duration) (list []arrival) {
 	random := rand.New(rand.NewPCG(2, 2))
 	var mu sync.Mutex
@@ -95,7 +95,8 @@ func (r *run) churn() error {
 	return r.settle()
 }
 
-// settle waits until deleted ports are gone and all others are up.
+// settle waits until all deleted ports are gone from the database and all others are
+// up.
 func (r *run) settle() error {
 	if _, err := r.syncOnce(r.Limit); err != nil {
 		return err
@@ -106,12 +107,12 @@ func (r *run) settle() error {
 	return r.consistent()
 }
 
-// leaderLife is how long ports stay in the scenario leader, and churnAfter how long
-// ports come after the signal.
+// leaderLife is the lifetime of a port in the scenario leader. churnAfter is how long
+// ports are added after the signal that kills the leader.
 const leaderLife, churnAfter = 60 * time.Second, 40 * time.Second
 
-// leader kills the leader of the southbound database while ports come and go. The
-// server starts again after five seconds.
+// leader kills the leader of the southbound database while ports are added and deleted.
+// The killed server starts again after five seconds.
 func (r *run) leader() error {
 	i, err := r.sb.leader()
 	if err != nil {
@@ -159,8 +160,8 @@ func (r *run) leader() error {
 	return nil
 }
 
-// restart kills all servers of the southbound database and starts them again. The hosts
-// are back once all have their monitors and have reported a new configuration number.
+// restart kills all servers of the southbound database and starts them again. A host
+// has recovered when it has its monitors and has reported a new configuration number.
 func (r *run) restart() error {
 	began := time.Now()
 	r.sb.killAll()

@@ -27,10 +27,11 @@ type client struct {
 	err     error // the connection has ended
 }
 
-// call is a request without an answer so far.
+// call is a request that has not been answered yet.
 type call struct {
 	answer chan reply
-	// skip is set if nobody reads the result, which is then not decoded.
+	// skip is set if nobody reads the result of the request. The result is then not
+	// decoded.
 	skip bool
 }
 
@@ -39,10 +40,10 @@ type reply struct {
 	err    error
 }
 
-// tables has changed rows by table and by UUID.
+// tables has the changed rows of a message, by table and by UUID.
 type tables map[string]map[string]rowChange
 
-// rowChange is one change of a row as update2 describes it. Modify has only the changed
+// rowChange is one change of a row in the format update2. Modify has only the changed
 // columns.
 type rowChange struct {
 	Initial, Insert, Modify map[string]any
@@ -59,7 +60,8 @@ func (c *rowChange) columns() map[string]any {
 	return nil
 }
 
-// unread is the name of monitors whose rows the client receives but does not decode.
+// unread is the name of the monitors whose rows the client receives but does not
+// decode.
 const unread = "unread"
 
 const dialLimit = 5 * time.Second
@@ -76,7 +78,8 @@ func dial(address string, update func(string, tables)) (*client, error) {
 
 func (c *client) close() { c.conn.Close() }
 
-// do sends a request and returns its result. If skip is set, the result is nil.
+// do sends a request and returns its result. If skip is set, it returns nil instead of
+// the result.
 func (c *client) do(limit time.Duration, skip bool, method string, params ...any) (json.RawMessage, error) {
 	c.mu.Lock()
 	if c.err != nil {
@@ -165,8 +168,8 @@ func (c *client) read() {
 	}
 }
 
-// readObject returns the text of the next JSON object. It only looks for the end of the
-// object, because decoding rows that nobody reads would take the CPU time of the servers.
+// readObject returns the text of the next JSON object. It looks only for the end of the
+// object. Decoding rows that nobody reads would take CPU time from the servers.
 func readObject(in *bufio.Reader) (text []byte, err error) {
 	depth, quoted, escaped := 0, false, false
 	for {
@@ -208,8 +211,8 @@ func readObject(in *bufio.Reader) (text []byte, err error) {
 // idOf matches the id of a reply, which is at the beginning or at the end of its text.
 var idOf = regexp.MustCompile(`"id":([0-9]+)`)
 
-// edge is the number of bytes at each end of a long message that contain its id or the
-// name of its monitor.
+// edge is the number of bytes at each end of a long message in which its id or the name
+// of its monitor is searched.
 const edge = 96
 
 func (c *client) handle(text []byte) error {
@@ -264,7 +267,8 @@ func asError(e any) error {
 	return fmt.Errorf("%v", e)
 }
 
-// skipped answers a call whose result nobody reads. It returns false if there is none.
+// skipped ends the call with this id, whose result nobody reads. It returns false if
+// there is no such call.
 func (c *client) skipped(id int) bool {
 	c.mu.Lock()
 	skip := c.waiting[id].skip
@@ -284,7 +288,7 @@ func (c *client) answer(id int, r reply) {
 	}
 }
 
-// monitor starts a conditional monitor and passes its first rows to the function
+// monitor starts a conditional monitor, and passes the first rows to the function
 // update.
 func (c *client) monitor(limit time.Duration, database, name string, requests map[string]any) error {
 	raw, err := c.do(limit, name == unread, "monitor_cond", database, name, requests)
@@ -309,8 +313,8 @@ func (c *client) change(limit time.Duration, name string, conditions map[string]
 	return err
 }
 
-// columns returns a monitor's request for a table: some columns of the rows for which
-// one of the clauses holds.
+// columns returns the request of a monitor for one table. It asks for the columns names
+// of the rows that meet one of the conditions.
 func columns(conditions []any, names ...string) []any {
 	return []any{map[string]any{"columns": names, "where": conditions}}
 }

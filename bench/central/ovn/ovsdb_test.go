@@ -24,9 +24,8 @@ func TestReadObject(t *testing.T) {
 	}
 }
 
-// testServer accepts one connection and answers each request with the texts that the
-// function serve returns. It ends the connection if a request has no params, as
-// ovsdb-server does.
+// testServer accepts one connection. It answers each request with the texts that serve
+// returns. It ends the connection if a request has no params, as ovsdb-server does.
 func testServer(t *testing.T, serve func(method string, id int) []string) (address string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -62,8 +61,8 @@ func testServer(t *testing.T, serve func(method string, id int) []string) (addre
 	return l.Addr().String()
 }
 
-// The client passes changed rows on, answers probes, skips the rows that nobody reads,
-// and reports errors of the server.
+// The client passes on changed rows, answers probes, skips rows that nobody reads, and
+// reports errors of the server.
 func TestClient(t *testing.T) {
 	long := strings.Repeat("x", 8*edge)
 	var echoed = make(chan bool, 1)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ovn measures the central components of OVN, as a peer of weft-central (see
-// package bench/central): the northbound and the southbound database, each in a cluster
-// of three servers, and one ovn-northd, all from Debian's package ovn-central. The hosts
-// are simulated (see the type chassis), so the figures do not include the time in which
-// hosts compute and install flows. There are no routers and no ACLs.
+// Package ovn measures the central components of OVN, for comparison with weft-central
+// (see package bench/central): the northbound and the southbound database, each in a
+// cluster of three servers, and one ovn-northd, all from Debian's package ovn-central.
+// The hosts are simulated (see type chassis), so the figures do not include the time in
+// which hosts compute and install flows. There are no routers and no ACLs.
 package ovn
 
 import (
@@ -36,7 +36,7 @@ type Options struct {
 	Log          func(format string, args ...any)
 }
 
-// Scenarios has the names of all scenarios, which mean the same as those of package
+// Scenarios has the names of all scenarios. They have the same meaning as in package
 // central.
 var Scenarios = []string{"load", "sync", "churn", "leader", "restart"}
 
@@ -52,7 +52,7 @@ type run struct {
 	chassis    []*chassis
 	home       map[string]int // index of the chassis of each port
 	switches   int
-	ports      int // number of ports made so far, the deleted ones included
+	ports      int // number of ports that were made so far, including deleted ones
 	stop       context.CancelFunc
 	running    sync.WaitGroup
 	rows       []central.Row
@@ -60,7 +60,7 @@ type run struct {
 	mu         sync.Mutex // guards the fields below
 	up         map[string]time.Time
 	hvCfg      float64
-	changed    chan struct{} // closed at the next change of up or hvCfg
+	changed    chan struct{} // closed at the next change of the fields up or hvCfg
 	switchOf   map[string]int
 	lastNumber float64
 }
@@ -113,7 +113,8 @@ func (r *run) start() (err error) {
 	})
 }
 
-// isThere reports whether northd has inserted the only row of NB_Global before.
+// isThere reports whether an insertion failed because northd has already inserted the
+// only row of NB_Global.
 func isThere(err error) bool { return err != nil && errors.Is(err, errConstraint) }
 
 func (r *run) end() {
@@ -161,7 +162,7 @@ func (r *run) update(_ string, changed tables) {
 // names has the names of logical switch ports by UUID. Only update uses it.
 var names = map[string]string{}
 
-// await waits until check, which is called while holding mu, returns true.
+// await waits until check returns true. It holds mu while it calls check.
 func (r *run) await(limit time.Duration, check func() bool) bool {
 	end := time.After(limit)
 	for {
@@ -188,7 +189,7 @@ func (r *run) add(name string, value float64, unit string) {
 
 func (r *run) seconds(name string, d time.Duration) { r.add(name, d.Seconds(), "s") }
 
-// newPort returns the name of a new port, and gives it to a chassis.
+// newPort returns the name of a new port and assigns it to a chassis.
 func (r *run) newPort(sw, host int) string {
 	r.ports++
 	name := fmt.Sprint("p", r.ports)
@@ -216,8 +217,8 @@ func (r *run) declare(limit time.Duration, sw int, ports []string) error {
 	return err
 }
 
-// load measures the time from an empty northbound database until all ports are up in
-// it, which means that a chassis has claimed each of them.
+// load measures the time from an empty northbound database until all ports are up
+// there. A port is up when a chassis has claimed it.
 func (r *run) load() error {
 	var operations []any
 	for n := range r.switches {
@@ -323,8 +324,9 @@ func cpuOf(list ...*exec.Cmd) (sum time.Duration) {
 	return sum
 }
 
-// ended reports how many connections of chassis have ended so far, and the last reason.
-// None should during load: a chassis that connects again reads everything again.
+// ended reports how many connections of chassis have ended so far, and the reason of
+// the last end. During load none should end, because a chassis that connects again
+// reads everything again.
 func (r *run) ended() {
 	n := 0
 	var last error
@@ -350,7 +352,7 @@ func (r *run) memory() {
 	r.add("highest resident memory of a central", float64(largest), "B")
 }
 
-// consistent compares the southbound database with the ports' chassis.
+// consistent checks that the southbound database has the right chassis for each port.
 func (r *run) consistent() error {
 	c, err := dial(r.sb.servers[0].address, func(string, tables) {})
 	if err != nil {
@@ -383,8 +385,8 @@ func (r *run) consistent() error {
 	return nil
 }
 
-// sync measures how long a change takes until all chassis have reported it, as
-// ovn-nbctl --wait=hv does.
+// sync measures how long a change takes until all chassis have reported it, like
+// ovn-nbctl --wait=hv.
 func (r *run) sync() error {
 	var times []time.Duration
 	for range 5 {

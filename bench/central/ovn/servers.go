@@ -77,7 +77,7 @@ func command(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// start starts a server. Servers end with this process.
+// start starts server i of the database. The server ends with this process.
 func (d *database) start(i int) error {
 	s := &d.servers[i]
 	_ = os.Remove(s.control) // of a server that was killed
@@ -117,7 +117,8 @@ func (d *database) leader() (int, error) {
 	return 0, fmt.Errorf("%s has no leader", d.name)
 }
 
-// setTimer sets the election timer. A change may at most double it.
+// setTimer sets the election timer of the cluster, in steps, because one change may at
+// most double it.
 func (d *database) setTimer(timer time.Duration) error {
 	for next := 2 * time.Second; ; next *= 2 {
 		next = min(next, timer)
