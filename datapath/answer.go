@@ -9,9 +9,9 @@ import (
 	"weft/packet"
 )
 
-// The switch answers an ARP request (RFC 826) or a neighbour solicitation (RFC 4861
-// section 7.2.4) in place of the host that owns the address. It takes the question
-// from the frame's key, which describes the frame as it was received.
+// This file answers an ARP request (RFC 826) or a neighbour solicitation (RFC 4861
+// section 7.2.4) in place of the host that owns the address. The question is taken from
+// the frame's key, which describes the frame as it was received.
 
 const (
 	arpLen    = 28
@@ -25,8 +25,8 @@ const (
 	ndTargetMAC = 2 // option type of the target link-layer address
 )
 
-// answerNeighbour answers the neighbour solicitation in frame i. The low 48 bits of
-// mac are the owner's MAC address.
+// answerNeighbour answers the neighbour solicitation in frame i. mac is the MAC address
+// of the host that owns the address, in its low 48 bits.
 func (w *Worker) answerNeighbour(i int, mac uint64) {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	p := &w.ports[f.InPort%uint32(len(w.ports))]

@@ -39,8 +39,8 @@ func askedFor(dst net.HardwareAddr, tag bool, next layers.EthernetType) []gopack
 	return []gopacket.SerializableLayer{eth, &layers.Dot1Q{Priority: 1, VLANIdentifier: 5, Type: next}}
 }
 
-// The switch's answer equals the host's own answer, in the VLAN of the question. The
-// question goes to no port, and nothing is allocated.
+// The switch's answer equals the answer that the host itself would send, in the VLAN of
+// the question. The question is forwarded to no port, and nothing is allocated.
 func TestNeighboursAreAnswered(t *testing.T) {
 	broadcast := net.HardwareAddr{255, 255, 255, 255, 255, 255}
 	group := net.HardwareAddr{0x33, 0x33, 0xff, 0, 0, 9}

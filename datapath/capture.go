@@ -11,14 +11,14 @@ import (
 	"weft/packet"
 )
 
-// A tap copies frames to the control process. It selects the frames of a port,
-// dropped frames, or frames that match a key. A worker with a tap writes a record for
-// each selected frame to its capture ring. If the ring is full, the record is lost;
-// no frame waits.
+// This file has taps, which copy frames to the control process. A tap selects the
+// frames of a port, dropped frames, or frames that match a key. A worker with a tap
+// writes a record for each selected frame to its capture ring. If the ring is full, the
+// record is lost; no frame waits.
 //
-// The worker writes the record when the frame reaches the tap, because actions change
-// the frame. It publishes the record at the end of the batch, when the frame's
-// verdict is known.
+// The worker writes the record when the frame reaches the tap, because later actions
+// change the frame. It publishes the record at the end of the batch, when the frame's
+// verdict (what became of the frame) is known.
 
 const (
 	// MaxTaps is the largest number of taps of a worker.
@@ -76,7 +76,7 @@ func AppendTap(buf []byte, index uint32, t *Tap) []byte {
 	return appendWords(buf, t.Mask[:])
 }
 
-// tapped is a record of the batch in hand, which is not published yet.
+// tapped is a record of the current batch that is not published yet.
 type tapped struct {
 	record captureRecord
 	frame  uint8 // index of the frame in the batch
@@ -99,8 +99,9 @@ type sight struct {
 
 // taps is the state of a worker's taps. The worker owns it.
 type taps struct {
-	// everyFrame is true if some tap looks at every frame. controller is true if some tap
-	// is of ControllerPort, which costs frames of other flows nothing.
+	// everyFrame is true if some tap looks at every frame. controller is true if there
+	// is a tap of ControllerPort. Such a tap does not slow down frames of flows without
+	// a controller action.
 	everyFrame, controller bool
 	tracing                bool // some tap is of kind TapTrace
 	wrote                  bool // records were written but not published
@@ -136,8 +137,8 @@ func (w *Worker) setTap(index uint32, body []byte) bool {
 	return true
 }
 
-// mark records the time at which a stage ended. If a batch repeats a stage, only its
-// first end counts.
+// mark records the time at which a stage of the pass has ended. If a batch repeats a
+// stage, only the first end counts.
 func (w *Worker) mark(stage int) {
 	if w.taps.tracing && w.taps.marks[stage] == 0 {
 		w.taps.marks[stage] = w.clock()
@@ -192,7 +193,8 @@ func (w *Worker) tapLookup() {
 // look-up.
 func (w *Worker) tapHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.tapBegin()
-	if h.Then.Op == flowtable.OpNone { // the frame was captured at its look-up, before it waited for a neighbour
+	// the frame was already captured at its look-up, before it waited for a neighbour
+	if h.Then.Op == flowtable.OpNone {
 		w.tapInner(0)
 		w.tapFound(0, flowtable.NoSlot, 0, CacheControl, actions)
 	}
@@ -213,7 +215,7 @@ func (w *Worker) tapInner(i int) {
 	w.tapPort(i, f.InPort, CaptureIn, 0)
 }
 
-// tapFound writes the result of a look-up into the frame's records, and writes a
+// tapFound writes the result of a look-up into the records of frame i. It also writes a
 // record for each tap that traces the frame.
 func (w *Worker) tapFound(i int, slot, masks uint32, cache CaptureCache, actions []flowtable.Action) {
 	p := &w.taps
@@ -238,7 +240,8 @@ func matches(k *flowtable.Key, t *Tap) bool {
 	return true
 }
 
-// tapPort captures frame i, without its first skip bytes, for the taps of a port.
+// tapPort captures frame i for the taps of a port. The record lacks the first skip
+// bytes of the frame.
 func (w *Worker) tapPort(i int, number uint32, kind CaptureKind, skip int) {
 	for at := range w.taps.taps {
 		if t := &w.taps.taps[at]; t.Kind == TapPort && t.Port == number {
@@ -257,8 +260,8 @@ func (w *Worker) tapSend(p *txPort, order []uint8) {
 	}
 }
 
-// tapSent records the result of sending frames to port p. accepted is the number of
-// frames that the port accepted, from the start of the list order.
+// tapSent records the result of sending frames to port p. The port has accepted the
+// first accepted frames of the list order.
 func (w *Worker) tapSent(p *txPort, order []uint8, accepted int) {
 	for n, i := range order {
 		reason := w.batch.Frames[i].Drop
@@ -270,7 +273,7 @@ func (w *Worker) tapSent(p *txPort, order []uint8, accepted int) {
 }
 
 // tapResult records the result of sending frame i to port p: success, or a drop reason.
-// The argument vxlan is the number of the frame's vxlan port; 0: none.
+// vxlan is the number of the frame's vxlan port; 0: none.
 func (w *Worker) tapResult(p *txPort, i int, vxlan uint16, reason packet.DropReason) {
 	t := &w.taps
 	for at := range t.pending[:t.count] {
@@ -357,8 +360,8 @@ func (w *Worker) tapHeldDrop(slot uint32, reason packet.DropReason) {
 	w.taps.ring.Publish()
 }
 
-// tapWrite writes a record and returns it, or nil if the tap has no room. The record
-// is published at the end of the batch.
+// tapWrite writes the record of a captured frame s and returns the record, or nil if
+// the tap has no room. The record is published at the end of the batch.
 func (w *Worker) tapWrite(s sight) captureRecord {
 	p, f := &w.taps, &w.batch.Frames[s.frame]
 	if p.count == maxTapped {
@@ -426,7 +429,7 @@ func (w *Worker) tapReserve(tap int, kind CaptureKind, length, extra int) (r cap
 	return r, r[captureHeader:]
 }
 
-// tapGather copies bytes of frame f, from offset skip on.
+// tapGather copies the bytes of frame f from offset skip on to into.
 func (w *Worker) tapGather(f *packet.Frame, into []byte, skip int) {
 	c := w.batch.Cursor(f)
 	var outer [packet.Headroom]byte
@@ -459,8 +462,9 @@ func (w *Worker) tapFinish() {
 	}
 }
 
-// tapUndecided sets the verdict of a frame that was neither sent nor dropped. It
-// voids the record of a missed frame, because the retry captures the frame again.
+// tapUndecided sets the verdict of a frame that was neither sent nor dropped. If the
+// frame missed, it voids the record (readers skip it), because the frame is captured
+// again when it is retried.
 func (w *Worker) tapUndecided(r captureRecord, i int) {
 	switch {
 	case w.live>>i&1 == 0:

@@ -98,7 +98,7 @@ func TestTapOfPort(t *testing.T) {
 	r.mustSee(r.captures(), nil)
 }
 
-// A frame that misses is captured once, when its verdict is known.
+// A frame that misses is captured once, when it is known what became of the frame.
 func TestTapOfMiss(t *testing.T) {
 	r := twoPorts(t)
 	r.tap(0, Tap{Kind: TapPort, Port: 1, Limit: 4})
@@ -164,7 +164,8 @@ func TestTapOfDrops(t *testing.T) {
 	}
 }
 
-// A trace has the cache that found the frame, its megaflow and its actions.
+// The record of a trace has the cache that found the frame, the frame's megaflow and
+// its actions.
 func TestTapOfTrace(t *testing.T) {
 	r := twoPorts(t)
 	actions := []flowtable.Action{{Op: flowtable.OpSetEthSrc, U64: 9}, output(2)}
@@ -282,7 +283,8 @@ func TestTapFull(t *testing.T) {
 	r.equal("in the ring", uint64(len(r.captures())), c.Written)
 }
 
-// A memory fault in a tap's copy has the same effect as a fault in sending.
+// A memory fault while a tap copies a frame has the same effect as a memory fault while
+// the frame is sent.
 func TestTapOfFault(t *testing.T) {
 	for _, tap := range []Tap{{Kind: TapPort, Port: 1}, {Kind: TapPort, Port: 3}, {Kind: TapDrops}, {Kind: TapTrace}} {
 		r := guardedRig(t)
@@ -325,8 +327,8 @@ func TestBadTaps(t *testing.T) {
 	}
 }
 
-// tapAll taps all ports and all drops. checkTaps compares the captures with the
-// counters and the sent frames.
+// tapAll sets taps on all ports and on all drops. checkTaps compares the captured
+// frames with the counters and the sent frames.
 func (r *rig) tapAll() {
 	for no := range uint32(oraclePorts) {
 		r.tap(no, Tap{Kind: TapPort, Port: no})

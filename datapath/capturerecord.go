@@ -11,9 +11,10 @@ import (
 	"weft/packet"
 )
 
-// A worker writes one message to its capture ring for each frame that a tap captures.
+// This file defines the records of captured frames. A worker writes one record to its
+// capture ring for each frame that a tap captures.
 
-// CaptureKind tells where on its way through the worker a frame was captured.
+// CaptureKind says at which point on its way through the worker a frame was captured.
 type CaptureKind uint8
 
 // Kinds of capture.
@@ -24,7 +25,7 @@ const (
 	CaptureTrace                        // frame looked up
 )
 
-// CaptureCache is the table that found the frame's actions.
+// CaptureCache is the table in which the actions of a frame were found.
 type CaptureCache uint8
 
 // Tables that answer look-ups.
@@ -35,7 +36,7 @@ const (
 	CacheControl                      // actions sent by the control process for this frame only
 )
 
-// CaptureVerdict is the fate of a frame when its record is published.
+// CaptureVerdict says what has become of a frame when its record is published.
 type CaptureVerdict uint8
 
 // Verdicts of a frame.
@@ -79,15 +80,15 @@ type Capture struct {
 	// Port is the port at which the frame was captured. InPort is the input port that
 	// flows match.
 	Port, InPort uint32
-	// Outputs are the first sixteen ports to which the frame was sent. OutputCount is
-	// the number of all.
+	// Outputs has the first sixteen ports to which the frame was sent. OutputCount is
+	// the number of all such ports.
 	Outputs     []uint32
 	OutputCount int
 	// Slot is the slot of the megaflow found, or flowtable.NoSlot. Masks is the
 	// number of masks that the search tried.
 	Slot, Masks uint32
 	// TimeNS is the time of the record (CLOCK_MONOTONIC). HeldNS is the time at which
-	// the frame began to wait for the control process; 0: it did not wait.
+	// the frame began to wait for the control process; 0: the frame did not wait.
 	TimeNS, HeldNS uint64
 	// StageNS are the times in nanoseconds that the stages took for the whole batch.
 	// Frames is the number of frames in the batch.
@@ -133,7 +134,9 @@ func (r captureRecord) setVerdict(v CaptureVerdict) { r[3] = byte(v) }
 func (r captureRecord) port() uint32 { return binary.LittleEndian.Uint32(r[8:]) }
 func (r captureRecord) slot() uint32 { return binary.LittleEndian.Uint32(r[16:]) }
 
-// fill writes the fields of a record that are known when the frame is captured.
+// fill writes the record's fields that are already known when the frame is captured.
+// number is the port, clockNS the time of the record, held the time since which the
+// frame has waited.
 func (r captureRecord) fill(number, inPort uint32, length int, clockNS, held uint64) {
 	binary.LittleEndian.PutUint32(r[8:], number)
 	binary.LittleEndian.PutUint32(r[12:], inPort)
@@ -149,8 +152,8 @@ func (r captureRecord) setLookup(slot, masks uint32, c CaptureCache) {
 	r.setCache(c)
 }
 
-// drop writes a drop reason into the record. If the frame was sent to another port,
-// its verdict stays VerdictSent.
+// drop writes a drop reason into the record. The verdict of a frame that was also sent
+// to another port stays VerdictSent.
 func (r captureRecord) drop(reason packet.DropReason) {
 	r[4] = byte(reason)
 	if r.verdict() != VerdictSent {

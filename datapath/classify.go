@@ -10,8 +10,8 @@ import (
 	"weft/port"
 )
 
-// decapsulate removes the outer headers of frames from an uplink, and returns the set
-// of frames that had a tunnel header. It sets Drop in all other frames.
+// decapsulate removes the outer headers of frames from an uplink. It returns the set of
+// frames that had a tunnel header. It sets the field Drop of all other frames.
 func (w *Worker) decapsulate() (tunneled uint32) {
 	b := &w.batch
 	for i := range b.Frames[:b.N] {
@@ -53,8 +53,8 @@ func (w *Worker) classify(tunneled uint32) {
 	w.lookUp(tunneled & w.live)
 }
 
-// lookUp finds the megaflows of the live frames. The frames in the set tunneled also
-// need the tunnel fields of their key, which lookUp takes from w.words.
+// lookUp finds the megaflows of the live frames (those not dropped). The keys of frames
+// in the set tunneled also need tunnel fields, which lookUp takes from w.words.
 func (w *Worker) lookUp(tunneled uint32) {
 	w.dirty |= tunneled
 	for ; tunneled != 0; tunneled &= tunneled - 1 {

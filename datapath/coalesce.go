@@ -9,10 +9,11 @@ import (
 	"weft/packet"
 )
 
-// coalesce merges the segments in a run of frames from a tunnel into large frames, if
-// all outputs of the run's actions take large frames. It runs after the look-up,
-// because the outputs are known only then, and every segment must be counted. It runs
-// before the actions, so that they are executed once for a large frame.
+// coalesce merges the TCP segments in a run of frames from a tunnel into large frames.
+// It does so only if all outputs of the run's actions take large frames. It runs after
+// the look-up, because only then the outputs are known, and because every segment must
+// be counted. It runs before the actions, so that the actions are executed once for a
+// large frame.
 func (w *Worker) coalesce(first, end int, actions []flowtable.Action) {
 	takes := w.commonOffloads(actions)
 	if takes&(packet.TakesTCPv4|packet.TakesTCPv6|packet.TakesUDP) == 0 {
@@ -55,9 +56,9 @@ func (w *Worker) commonOffloads(actions []flowtable.Action) packet.Offloads {
 	return takes
 }
 
-// origin returns a hash of the tunnel from which frame i came. A megaflow may ignore
-// the tunnel. Without the hash, segments with equal headers from two tunnels would
-// merge into one frame.
+// origin returns a hash of the tunnel through which frame i came. A megaflow may ignore
+// the tunnel. Without this hash, segments with equal headers from two tunnels would be
+// merged into one frame.
 func (w *Worker) origin(i int) uint64 {
 	words := &w.words[i]
 	return words[0] ^ bits.RotateLeft64(words[1], 24) ^ bits.RotateLeft64(words[2], 1) ^

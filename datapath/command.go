@@ -80,7 +80,7 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdHold:
 		w.holding = arg != 0
 		if !w.holding {
-			// Urgent scheduling is needed only until all ports are attached. A
+			// The worker needs short time slices only until all ports are attached. A
 			// failure here costs only latency.
 			_ = cpu.ShortSlice()
 		}
@@ -105,8 +105,8 @@ func (w *Worker) install(slot uint32, body []byte) bool {
 	return true
 }
 
-// retry prepares a held frame for another look-up. A frame that waits for a
-// neighbour needs no look-up; its tunnel action is executed at once.
+// retry prepares a held frame for another look-up. A frame that waits for a neighbour
+// needs no look-up: its tunnel action is executed at once. ref identifies the frame.
 func (w *Worker) retry(ref uint32) bool {
 	slot, h := w.answered(ref)
 	if h == nil || w.resumes(slot) {
@@ -125,8 +125,8 @@ func (w *Worker) retry(ref uint32) bool {
 	return true
 }
 
-// inject executes actions on a frame that the control process has made. It first
-// copies the frame into a held slot, as if the frame had missed.
+// inject executes actions on a frame that the control process has made. It first copies
+// the frame into a held slot, as if the frame had been received and had missed.
 func (w *Worker) inject(inPort uint32, body []byte) bool {
 	if len(body) < 4 || inPort >= port.MaxPorts {
 		return false
@@ -175,11 +175,12 @@ func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) 
 	w.performHeld(h, actions)
 }
 
-// performHeld executes actions without a look-up on h, the only frame of the batch.
+// performHeld executes actions on the held frame h without a look-up. The frame is the
+// only one of the batch.
 func (w *Worker) performHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.cursor, w.live, w.undone = 0, 1, 0
 	f := &w.batch.Frames[0]
-	// Actions before the hold may have changed the headers.
+	// Actions before the wait may have changed the headers.
 	w.dirty |= 1
 	reason := flowtable.Extract(&w.batch, f, &w.keys[0])
 	if reason == packet.DropNone && f.Undone() {

@@ -8,9 +8,9 @@ import (
 	"weft/port"
 )
 
-// executeFound executes the actions of the megaflows that the look-up found, in order
-// of the frames' arrival. Consecutive frames of one megaflow form a run. The
-// megaflow's statistics and actions are read once for a run.
+// executeFound executes the actions of the megaflows that the look-up has found, in the
+// order in which the frames arrived. Consecutive frames of one megaflow form a run. The
+// megaflow's statistics and actions are read once for each run.
 func (w *Worker) executeFound() {
 	b := &w.batch
 	for i := w.outputRuns(0, b.N); i < b.N; i = w.outputRuns(i, b.N) {
@@ -29,8 +29,8 @@ func (w *Worker) executeFound() {
 }
 
 // executeRun executes the actions of one megaflow on a run of frames: the frame with
-// index first and the following frames with the same megaflow. It returns the index
-// of the first frame with another megaflow. Dropped frames in between do not end a
+// index first, and the following frames with the same megaflow. It returns the index of
+// the first frame that has another megaflow. Dropped frames in between do not end a
 // run.
 func (w *Worker) executeRun(first int, slot uint32) int {
 	b := &w.batch
@@ -93,7 +93,7 @@ func (w *Worker) outputRuns(first, limit int) int {
 			return i // the look-up missed: NoSlot
 		}
 		flow := &flows[slot]
-		if flow.Actions != alike || p == nil { // The action list differs from the list of the previous run.
+		if flow.Actions != alike || p == nil { // The run has another action list than the previous run.
 			a := w.cache.Only(flow)
 			if a == nil || a.Op != flowtable.OpOutput || a.U32 >= port.MaxPorts {
 				return i
@@ -123,8 +123,8 @@ func (w *Worker) outputRuns(first, limit int) int {
 	return limit
 }
 
-// tailOf returns the index of the first action after the last change of the frame.
-// From there on, the list has only outputs or one tunnel action.
+// tailOf returns the index of the first action after the last action that changes the
+// frame. From this index on, the list has only outputs or one tunnel action.
 func tailOf(actions []flowtable.Action) int {
 	tail := len(actions)
 	if tail > 0 && actions[tail-1].Op == flowtable.OpTunnel {

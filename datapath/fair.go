@@ -7,21 +7,22 @@ import (
 	"weft/packet"
 )
 
-// Some frames cost a worker much more than others. A frame that tries all masks and
-// misses costs about fifty times as much as a frame of a known flow, and a sender can
-// make all its frames miss (tuple-space explosion, CVE-2019-25076). Cutting large
-// frames into small segments and searching for a free NAT port are also expensive.
+// Some frames take much more of a worker's time than others. A frame that tries all
+// masks and misses costs about fifty times as much as a frame of a known flow, and a
+// sender can make all its frames miss (tuple-space explosion, CVE-2019-25076). Cutting
+// large frames into small segments and searching for a free NAT port are also
+// expensive.
 //
-// Each receive queue is charged for the extra cost of its frames, as a debt. While
-// other queues have frames, a queue with too much debt is not polled. Debts decrease
-// at 1/slowShare of real time, divided among the queues with debt. Expensive frames
-// thus take at most 1/slowShare of a busy worker's time. While no other queue has
-// frames, debts have no effect.
+// The worker keeps a debt for each receive queue: the extra cost of the queue's frames
+// in nanoseconds. While other queues have frames, a queue with too much debt is not
+// polled. Debts decrease at 1/slowShare of real time, divided among the queues with
+// debt. Expensive frames therefore take at most 1/slowShare of a busy worker's time.
+// While no other queue has frames, debts have no effect.
 //
-// A worker counts as busy for up to maxAwayNS after its other queues ran empty,
+// A worker counts as busy for up to maxAwayNS after its other queues have become empty,
 // because guests pause when the host schedules other processes.
 //
-// Uplinks are exempt, because many senders share one queue of an uplink.
+// Uplinks have no debt, because many senders share one queue of an uplink.
 
 const (
 	// maskCostNS is the approximate cost of trying one mask. missCostNS is the
@@ -29,23 +30,25 @@ const (
 	// BenchmarkUnderAttack.
 	maskCostNS = 15
 	missCostNS = 3000
-	// Cutting a large frame costs about cutCostNS for each segment and 1 ns for every
-	// cutBytesPerNS bytes of payload.
+	// Cutting a large frame into segments costs about cutCostNS for each segment, plus
+	// 1 ns for every cutBytesPerNS bytes of payload.
 	cutCostNS     = 70
 	cutBytesPerNS = 4
-	// smallSegment is a payload size in bytes. Only smaller segments add to a queue's
-	// debt.
+	// smallSegment is a payload size in bytes. Cutting a frame adds to a queue's debt
+	// (extra cost) only if its segments are smaller.
 	smallSegment = 1024
 	// maxCutNS limits the cost of cutting large frames in one poll of a queue while
 	// other queues have frames. Without the limit, one poll took up to 580 µs
 	// (BenchmarkLargeFrames).
 	maxCutNS = 100_000
-	// freeMasks is the number of masks that a frame may try without adding to the
-	// debt.
+	// freeMasks is the number of masks that a frame may try before the search adds to
+	// the debt (extra cost) of its queue.
 	freeMasks = 8
-	// slackNS is the debt up to which a queue is still polled. It equals 167 misses.
+	// slackNS is the debt (extra cost in nanoseconds) up to which a queue is still
+	// polled. It is the cost of 167 misses.
 	slackNS = 500_000
-	// maxDebtNS is the largest debt of a queue. Costs above the limit are ignored.
+	// maxDebtNS is the largest debt (extra cost in nanoseconds) of a queue. Costs
+	// beyond it are ignored.
 	maxDebtNS = 2_000_000
 	// slowShare limits the time for expensive frames to one part in slowShare of a
 	// busy worker's time.
@@ -55,26 +58,27 @@ const (
 	maxAwayNS = 1_000_000
 )
 
-// fairness is a worker's accounting of the debts in rxQueue.debtNS.
+// fairness has the worker's totals for the debts of its receive queues (rxQueue.debtNS,
+// the extra cost of expensive frames).
 type fairness struct {
 	debtors  int      // number of queues with debt
 	repaidNS uint64   // clock of the last payment of debts
 	debtless presence // queues without debt
-	uncut    presence // queues without debt and without large frames
-	skipped  int      // number of queues skipped in this pass because of their debt
+	uncut    presence // whether queues have frames that have neither debt nor large frames
+	skipped  int      // number of queues that this pass has skipped because of their debt
 	passNS   uint64   // clock of the last pass
 	smallNS  uint64   // total cost of received large frames with small segments
 	cutNS    uint64   // total cost of cutting large frames
 }
 
-// presence records whether a group of receive queues has frames.
+// presence records whether any queue of a group of receive queues has frames.
 type presence struct {
 	waits  bool   // the group had frames recently
 	frames int    // number of frames received in this pass
-	awayNS uint64 // remaining time until the field waits becomes false
+	awayNS uint64 // time in nanoseconds after which the field waits becomes false
 }
 
-// costs are running totals over all receive queues.
+// costs are running totals of the work for the frames of all receive queues.
 type costs struct{ masks, misses, smallNS, cutNS, nat uint64 }
 
 func (w *Worker) costs() costs {
@@ -98,15 +102,17 @@ func (w *Worker) noteCuts(f *packet.Frame) {
 	}
 }
 
-// limitVisit reduces the next batch of q if its large frames delay other queues.
+// limitVisit limits the next batch of queue q if its large frames would delay other
+// queues.
 func (w *Worker) limitVisit(q *rxQueue) {
 	if q.limit != 0 && w.fair.uncut.waits {
 		w.batch.Reserve(packet.BatchSize - int(q.limit))
 	}
 }
 
-// mostOf returns the batch size at which cutting large frames costs at most maxCutNS;
-// 0: no limit. The last batch had n frames, and cutting cost cutNS.
+// mostOf returns the largest batch for which cutting large frames costs at most
+// maxCutNS; 0: no limit. It assumes the costs of the last batch: n frames, for which
+// cutting cost cutNS.
 func mostOf(n int, cutNS uint64) uint8 {
 	if cutNS == 0 {
 		return 0
@@ -114,8 +120,8 @@ func mostOf(n int, cutNS uint64) uint8 {
 	return uint8(min(max(uint64(n)*maxCutNS/cutNS, 1), packet.BatchSize))
 }
 
-// charge adds the cost of the last batch of n frames to the debt of queue q. The
-// argument totals has the totals before the batch.
+// charge adds the extra cost of the last batch to the debt of queue q. The batch had n
+// frames. totals has the running totals before the batch.
 func (w *Worker) charge(q *rxQueue, n int, totals costs) {
 	c := w.costs()
 	masks, misses := c.masks-totals.masks, c.misses-totals.misses
@@ -138,7 +144,8 @@ func (w *Worker) charge(q *rxQueue, n int, totals costs) {
 	q.debtNS = min(q.debtNS+cost, maxDebtNS)
 }
 
-// skipDebtor reports whether queue q is not polled in this pass because of its debt.
+// skipDebtor reports whether this pass does not poll queue q because its debt (extra
+// cost of its frames) is too high.
 func (w *Worker) skipDebtor(q *rxQueue) bool {
 	if q.debtNS <= slackNS || !w.fair.debtless.waits || q.tunnel {
 		return false
@@ -147,8 +154,8 @@ func (w *Worker) skipDebtor(q *rxQueue) bool {
 	return true
 }
 
-// endPass updates p at the end of a pass. durationNS is the duration of the previous
-// pass.
+// endPass updates p at the end of a pass. durationNS is the duration of the pass
+// before.
 func (p *presence) endPass(durationNS uint64) {
 	p.waits = p.frames > 0
 	p.frames = 0
@@ -160,8 +167,8 @@ func (p *presence) endPass(durationNS uint64) {
 	p.waits = p.awayNS > 0
 }
 
-// payDebts reduces all debts, once a pass, by their part of the time since the last
-// pass.
+// payDebts reduces the debts (extra costs) of all queues once in each pass, in
+// proportion to the time since the last pass.
 func (w *Worker) payDebts() {
 	f := &w.fair
 	took := w.now - f.passNS

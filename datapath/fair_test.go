@@ -15,7 +15,7 @@ import (
 )
 
 // attacked returns a worker with known flows on port 1. Each frame of port 3 misses
-// after this number of masks.
+// after the search has tried this number of masks.
 func attacked(t testing.TB, masks int) *rig {
 	sizes := testSizes
 	sizes.Cache.Masks = 128
@@ -41,7 +41,7 @@ func attacked(t testing.TB, masks int) *rig {
 	return r
 }
 
-// answer acts as a control process that drops every missed frame.
+// answer plays the control process: it drops every frame that has missed.
 func (r *rig) answer() {
 	for up, ok := r.upcall(); ok; up, ok = r.upcall() {
 		r.command(AppendDropHeld(nil, up.Arg, packet.DropFlow))
@@ -77,7 +77,8 @@ func TestCostlyQueuesAreSkipped(t *testing.T) {
 		r.turn()
 		r.answer()
 	}
-	// The other queues still count as busy, and the debt is not yet paid.
+	// The other queues still count as busy, and the queue's debt (extra cost) is still
+	// too high.
 	if n := r.sh.Ports[3].RxPackets - before; n > packet.BatchSize {
 		t.Errorf("%d frames of the queue that misses while the others are away", n)
 	}
@@ -92,8 +93,8 @@ func TestCostlyQueuesAreSkipped(t *testing.T) {
 	}
 }
 
-// visits runs passes of 20 µs and returns the number of passes in which a port's
-// frames were received. It calls the function prepare at the beginning of each pass.
+// visits runs passes of 20 µs. It returns the number of passes in which frames of the
+// port were received. It calls prepare at the beginning of each pass.
 func (r *rig) visits(port uint32, passes int, prepare func(i int)) (times int) {
 	for i := range passes {
 		if prepare != nil {
@@ -203,7 +204,8 @@ func TestLargeFramesAreTakenInPart(t *testing.T) {
 	}
 }
 
-// Known frames and a few new connections do not make the worker skip their queue.
+// Frames of known flows and a few new connections never make the worker skip their
+// queue.
 func TestOrdinaryQueuesOweNothing(t *testing.T) {
 	r := attacked(t, 8)
 	r.rx(1).Replay(1 << 50)
@@ -225,8 +227,9 @@ func TestOrdinaryQueuesOweNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkUnderAttack measures a frame of a known flow without an attack, beside an
-// attack from another port, and beside the attack with debts turned off.
+// BenchmarkUnderAttack measures a frame of a known flow in three cases: without an
+// attack, during an attack from another port, and during the attack with debts (extra
+// costs of queues) turned off.
 func BenchmarkUnderAttack(b *testing.B) {
 	for _, masks := range []int{1, 16, 128} {
 		for _, attack := range []string{"none", "bounded", "unbounded"} {
@@ -259,14 +262,14 @@ func benchmarkUnderAttack(b *testing.B, masks int, attack string) {
 			r.turn()
 		}
 		spent += threadNS(b) - before
-		r.answer() // control's time is not measured, because it would run on another core
+		r.answer() // the time of control is not measured, because control would run on another core
 	}
 	b.ReportMetric(float64(spent)/float64(b.N), "cpu-ns/op")
 	b.ReportMetric(float64(r.sh.Ports[3].RxPackets-other)/float64(b.N), "attack/op")
 }
 
-// BenchmarkLargeFrames measures one poll of a queue with large frames that are cut,
-// alone and beside another queue. It reports the median.
+// BenchmarkLargeFrames measures one poll of a queue whose large frames are cut into
+// segments, alone and beside another queue. It reports the median.
 func BenchmarkLargeFrames(b *testing.B) {
 	for _, size := range []int{536, 1448} {
 		for _, beside := range []bool{false, true} {
@@ -290,7 +293,7 @@ func BenchmarkLargeFrames(b *testing.B) {
 				var took []time.Duration
 				before := uint64(0)
 				for i := range b.N + 100 {
-					if i == 100 { // the limit of a poll follows from the poll before
+					if i == 100 { // the limit of a poll is computed from the poll before
 						before = r.sh.Ports[1].RxPackets
 					}
 					r.w.fixed += 20_000_000 // all debts are paid off

@@ -11,11 +11,11 @@ import (
 	"weft/port"
 )
 
-// If a guest truncates the file of its memory, the worker's next access to the memory
-// faults. The fault arrives as a panic (debug.SetPanicOnFault). The worker detaches
-// the port that it was serving, drops the frames that it was forwarding, and
-// continues with the other ports. Frames for the detached port are dropped as
-// DropNoPort.
+// This file handles memory faults. If a guest truncates the file of its memory, the
+// worker's next access to this memory faults. The fault arrives as a panic
+// (debug.SetPanicOnFault). The worker detaches the port that it was serving, drops the
+// frames that it was forwarding, and continues with the other ports. Frames for the
+// detached port are dropped as DropNoPort.
 
 // addressed is a runtime error that names a memory address.
 type addressed interface {
@@ -31,7 +31,7 @@ func (w *Worker) recoverFault() {
 	}
 	blamed, reason := w.blame(cause)
 	if blamed == 0 {
-		panic(cause) // a bug of the worker, for which no port is responsible
+		panic(cause) // this is a bug of the worker, which no port has caused
 	}
 	w.abandon(blamed)
 	w.visited()
@@ -60,7 +60,7 @@ func (w *Worker) blame(cause any) (number uint32, reason string) {
 	return number, fmt.Sprintf("internal error: %v", cause)
 }
 
-// borrowed reports whether addr is in a span of the batch in hand.
+// borrowed reports whether addr is in the memory of a span of the current batch.
 func (w *Worker) borrowed(addr uintptr) bool {
 	b := &w.batch
 	for i := range b.Frames[:b.N] {
@@ -73,8 +73,9 @@ func (w *Worker) borrowed(addr uintptr) bool {
 	return false
 }
 
-// abandon drops the unfinished frames of the batch after a port failed. Frames
-// pending for other ports stay, unless they are in the failed port's memory.
+// abandon drops the unfinished frames of the batch after port number has failed. Frames
+// that wait to be sent to other ports stay, unless they are in the failed port's
+// memory.
 func (w *Worker) abandon(number uint32) {
 	if p := w.txInUse; p != nil {
 		if p.port != number {
@@ -114,8 +115,8 @@ func (w *Worker) abandon(number uint32) {
 	w.live = 0
 }
 
-// countTaken counts the frames that the queue of p accepted before a fault in another
-// port's memory interrupted Send.
+// countTaken counts the frames that the transmit queue of port p had accepted when a
+// fault in another port's memory interrupted Send.
 func (w *Worker) countTaken(p *txPort) {
 	q, ok := p.tx.(port.TakingTx)
 	if !ok || !p.sending {
@@ -147,8 +148,8 @@ func (w *Worker) failPort(number uint32, reason string) {
 	w.reportFaults()
 }
 
-// detach removes all queues of a port from the worker. No frames may be pending for
-// the port.
+// detach removes all queues of a port from the worker. The caller makes sure that no
+// frames wait to be sent to the port.
 func (w *Worker) detach(number uint32) {
 	if q := w.rxInUse; q != nil && q.port == number {
 		w.rxInUse = nil

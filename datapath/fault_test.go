@@ -147,8 +147,8 @@ func TestFaultAfterDelivery(t *testing.T) {
 	r.equal("frames accounted for", r.total(), 6)
 }
 
-// faultingTx truncates the memory of rx's port in Send, before the frame with index
-// limit.
+// faultingTx is a transmit queue that truncates the memory of the port of rx during
+// Send, before the frame with index limit.
 type faultingTx struct {
 	*porttest.Tx
 	limit int

@@ -21,9 +21,9 @@ func underTags(f []byte, n int) []byte {
 	return append(out, f[12:]...)
 }
 
-// popsAndForks returns a rig with two megaflows. The first one pops a tag of port 1's
-// frames, looks them up again under recirc_id 9, and sends them to port 2. The other
-// one sends frames with recirc_id 9 to port 3.
+// popsAndForks returns a rig with two megaflows. The first matches frames of port 1: it
+// pops a VLAN tag, looks the frame up again under recirc_id 9, and then sends it to
+// port 2. The second sends frames with recirc_id 9 to port 3.
 func popsAndForks(t *testing.T) *rig {
 	r := newRig(t, testSizes)
 	for no := range uint32(3) {
@@ -34,8 +34,9 @@ func popsAndForks(t *testing.T) *rig {
 	return r
 }
 
-// Actions after a second look-up get the frame as it was before. The popped tag may
-// uncover an IP header, which shortens the frame or extends the header buffer.
+// Actions after a second look-up get the frame as it was before that look-up. The
+// popped tag may uncover an IP header, which shortens the frame or extends the header
+// buffer.
 func TestForkLeavesTheFrameAlone(t *testing.T) {
 	padded := append(bigUDP(0x0a000001, 0x0a000002, 1, 2, 300), bytes.Repeat([]byte{0xee}, 400)...)
 	solicitation := make([]byte, 14+40+130)

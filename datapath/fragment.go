@@ -23,21 +23,23 @@ import (
 // fragments holds the incomplete and the complete datagrams of a worker.
 type fragments struct {
 	conntrack.Fragments
-	whole     []uint32 // numbers of complete datagrams still to be forwarded
+	whole     []uint32 // numbers of complete datagrams that are not forwarded yet
 	slots     []uint32 // scratch: held slots of one datagram
 	sweptNS   uint64
-	assembled uint32                   // frames of the batch that belong to a complete datagram
-	uncounted uint32                   // set of assembled frames that their megaflow counted before the hold
+	assembled uint32 // frames of the batch that belong to a complete datagram
+	// set of assembled frames that their megaflow has counted before they were held
+	uncounted uint32
 	datagram  [packet.BatchSize]uint32 // datagram number of each frame in assembled
 	first     [conntrack.MaxDatagrams]conntrack.Meta
 	tracked   [conntrack.MaxDatagrams]bool // whether the same element of the field first is valid
-	// Actions from the control process. The field current has the list of the current
-	// frame, the field lists has the lists of held fragments (index: held slot).
+	// Action lists from the control process. current is the list of the current frame.
+	// lists has the lists of held fragments, by held slot.
 	current []flowtable.Action
 	lists   map[uint32][]flowtable.Action
 }
 
-// trackFragments holds or tracks the fragments of a run and returns their set.
+// trackFragments handles the fragments of a run: it holds them, or tracks them if their
+// datagram is complete. It returns the set of these fragments.
 func (w *Worker) trackFragments(first, end int) (set uint32) {
 	for i := first; i < end; i++ {
 		if w.live>>i&1 == 0 || w.batch.Frames[i].Flags&packet.FrameFragment == 0 {
@@ -77,7 +79,8 @@ func (w *Worker) collect(i int) {
 	number, verdict := r.Add(&fr, slot, w.now)
 	h := &w.sh.Held[slot]
 	h.Track.Datagram = uint32(number) + 1
-	// A new fragment counts as a new frame: its next look-up may cause an upcall.
+	// The fragment counts as a new frame again, so its next look-up may cause an
+	// upcall.
 	h.Track.Fresh = 1
 	if f.Flags&packet.FrameResumed != 0 {
 		h.Track.Fresh = 0
@@ -129,7 +132,7 @@ func (w *Worker) trackAssembled(i int) {
 		if m.Drop == packet.DropNone {
 			t.tracker.TrackLater(&w.batch, f, m)
 		}
-	default: // the first fragment did not reach this ct action
+	default: // the first fragment has not reached this ct action
 		*m = conntrack.Meta{State: conntrack.Tracked | conntrack.Invalid, Zone: t.request.Zone}
 	}
 	if m.State&(conntrack.SNAT|conntrack.DNAT) != 0 {
@@ -141,9 +144,9 @@ func (w *Worker) trackAssembled(i int) {
 	}
 }
 
-// sendWhole looks up the fragments of complete datagrams and executes their actions.
-// A memory fault of an output may interrupt it, so it removes each finished datagram
-// at once.
+// sendWhole looks up the fragments of complete datagrams and executes their actions. It
+// removes each datagram as soon as it is finished, because a memory fault of an output
+// may interrupt sendWhole.
 func (w *Worker) sendWhole() {
 	r := &w.fragments
 	for len(r.whole) > 0 {
@@ -178,9 +181,9 @@ func (w *Worker) sendWhole() {
 	}
 }
 
-// trackGiven executes a leading ct action from the control process on the only frame
-// of the batch. It returns the number of actions done, 0 for a frame that is no
-// fragment.
+// trackGiven executes a ct action at the start of a list from the control process, on
+// the only frame of the batch. It returns the number of list elements that it has
+// executed. For a frame that is no fragment it returns 0.
 func (w *Worker) trackGiven(actions []flowtable.Action) (count int) {
 	if len(actions) == 0 || actions[0].Op != flowtable.OpCT || w.batch.Frames[0].Flags&packet.FrameFragment == 0 {
 		return 0

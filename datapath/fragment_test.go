@@ -60,8 +60,8 @@ func reassembled(t *testing.T, frames [][]byte) []byte {
 	return append(append([]byte(nil), frames[0][:34]...), payload...)
 }
 
-// Fragments in any order are tracked by the first one's ports, forwarded as
-// fragments, and counted once.
+// Fragments that arrive in any order are tracked by the ports in the first fragment,
+// forwarded as fragments, and counted once.
 func TestFragments(t *testing.T) {
 	r := firewall(t)
 	r.inject(1, udp(0x0a000001, 0x0a000002, 1, 2))
@@ -95,8 +95,8 @@ func TestFragments(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropFlow: 4})
 }
 
-// A fragmented datagram begins a translated connection. Addresses change in all
-// fragments, ports and checksum in the first one.
+// A fragmented datagram begins a connection with NAT. The addresses are changed in all
+// fragments, the ports and the checksum in the first one.
 func TestFragmentsThroughNAT(t *testing.T) {
 	r := firewall(t)
 	snat := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit | flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange,

@@ -10,8 +10,8 @@ import (
 	"weft/port/porttest"
 )
 
-// If an output port fails between two complete datagrams, the first one's number is
-// free for a new datagram, and all frames are accounted for.
+// An output port fails after the first of two complete datagrams. The number of the
+// first datagram is then free for a new one, and all frames are counted.
 func TestFaultWhileSendingFragments(t *testing.T) {
 	panicOnFault(t)
 	r := firewall(t)

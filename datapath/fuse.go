@@ -12,26 +12,27 @@ import (
 	"weft/packet"
 )
 
-// Fused connections. Each frame of an established connection needs three decisions:
-// the megaflow before tracking, the tracker, and the megaflow after tracking. The
-// worker stores their common result with the connection as a hint: two megaflows for
-// each direction. A frame with a valid hint needs one look-up, among the connections.
-// A hint is valid if:
+// This file fuses connections. Each frame of an established connection needs three
+// decisions: the megaflow before tracking, the tracker, and the megaflow after
+// tracking. The worker stores the combined result with the connection as a hint: two
+// megaflows for each direction. A frame with a valid hint needs one look-up, among the
+// connections. A hint is valid if:
 //
 //   - Both megaflows are unchanged (slot and generation).
-//   - The connection's generation is unchanged, the frame has the connection's tuple, and
-//     the frame leaves the connection established (conntrack.Fast).
+//   - The connection's generation is unchanged, the frame has the connection's tuple,
+//     and the frame leaves the connection established (conntrack.Fast).
 //   - The frame's key agrees with both megaflows in every bit that the connection does
 //     not determine.
 //
-// Each use checks these conditions, so no change has to invalidate a hint. Both
-// megaflows still count the frame. To keep frames in order, a frame is not fused if
-// an earlier frame of its connection in the batch is not.
+// Each use of a hint checks these conditions, so no change has to invalidate a hint.
+// Both megaflows still count the frame. To keep frames in order, a frame is not fused
+// if an earlier frame of its connection in the batch is not.
 //
-// If most frames of a queue's last batch were fused, the worker looks up the next
-// batch among the connections first.
+// If most frames of a queue's last batch were fused, the worker looks up the next batch
+// among the connections first.
 
-// pair is the megaflow before tracking and the megaflow after tracking.
+// pair has two megaflows: the megaflow before connection tracking and the megaflow
+// after it.
 type pair struct {
 	slot, generation         uint32 // megaflow before tracking
 	second, secondGeneration uint32 // megaflow after tracking; equal to slot if there is none
@@ -43,12 +44,13 @@ type pair struct {
 	_                        [5]byte
 }
 
-// DefaultFused is the default number of megaflow pairs that a worker stores, a power
-// of two. A new pair replaces the oldest. The pairs take 1.5 MB, and the hints of
-// 1,000,000 connections 16 MB.
+// DefaultFused is the default number of megaflow pairs that a worker stores for fused
+// connections. It is a power of two. A new pair replaces the oldest. The pairs take 1.5
+// MB; the hints (references to pairs) of 1,000,000 connections take 16 MB.
 const DefaultFused = 1 << 16
 
-// fuseKind is the way in which an action list can be fused.
+// fuseKind says how an action list can be fused with connection tracking (see the start
+// of fuse.go).
 type fuseKind uint8
 
 const (
@@ -74,15 +76,17 @@ var knownBits, tupleBits = func() (k, t flowtable.Key) {
 	return k, t
 }()
 
-// fused is the state of a worker's fused connections.
+// fused is the worker's state for fused connections (frames that skip the look-ups
+// before and after tracking).
 type fused struct {
 	region *shm.Region
-	hints  []conntrack.Hints // hints of connections by number; a hint's Tag is the serial of a pair
-	pairs  []pair            // by the low bits of the pair's serial
-	recent []uint32          // serials of recent pairs, by the hash of both slots
-	last   uint32            // serial of the newest pair
+	// hints by connection number; the Tag of a hint is the serial number of a pair
+	hints  []conntrack.Hints
+	pairs  []pair   // by the low bits of the pair's serial
+	recent []uint32 // serial numbers of recently stored pairs, by the hash of both slots
+	last   uint32   // serial of the newest pair
 
-	waiting  uint32            // set of frames to execute after the fused ones
+	waiting  uint32            // set of frames that are executed after the fused ones
 	hintless uint32            // set of frames that still need a hint
 	found    uint32            // set of frames with a valid hint
 	settled  conntrack.Settled // result of the last search for hints
@@ -100,8 +104,8 @@ type begun struct {
 	dir              uint8
 }
 
-// kindOf returns how an action list can be fused. Its first n records are a ct
-// action.
+// kindOf returns how an action list can be fused with connection tracking. Its first n
+// elements are a ct action.
 func kindOf(actions []flowtable.Action, n int) fuseKind {
 	if actions[0].U32&(flowtable.CTForce|flowtable.CTFTP|flowtable.CTTFTP) != 0 {
 		return fuseNot
@@ -127,8 +131,8 @@ func untracked(actions []flowtable.Action) bool {
 	return true
 }
 
-// openFused allocates the hints of n connections in mapped memory, which the garbage
-// collector does not scan.
+// openFused allocates the hints for n connections. They are in mapped memory, which the
+// garbage collector does not scan.
 func (w *Worker) openFused(n int) error {
 	pairs := w.config.Fused
 	if pairs == 0 {
@@ -150,8 +154,8 @@ func (w *Worker) openFused(n int) error {
 	return nil
 }
 
-// seekHints looks up the frames of set among the connections of a zone. It returns
-// the frames that have a valid hint.
+// seekHints looks up the frames of set among the connections of a zone. It returns the
+// set of frames that have a valid hint (two megaflows stored with the connection).
 func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	u, tr := &w.fused, w.tracks.tracker
 	order, lines := tr.SeekFlows(&w.batch, set, zone)
@@ -166,8 +170,8 @@ func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	return u.found & set
 }
 
-// hinted returns the frames of the list order that have a valid hint. The keys of the
-// frames in the set alike need no comparison.
+// hinted returns the set of frames in the list order that have a valid hint. For frames
+// in the set alike, the keys are known to match and are not compared.
 func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
 	u, a := &w.fused, &w.fused.agreed
 	u.settled = w.tracks.tracker.SettleAll(order, u.hints, &u.serials, a.serial, w.now)
@@ -182,8 +186,8 @@ func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
 	return set
 }
 
-// agrees reports whether key k matches both megaflows of the pair with this serial.
-// If so, it stores the match in u.agreed.
+// agrees reports whether key k matches both megaflows of the pair with this serial
+// number. If it does, agrees stores this fact in u.agreed.
 func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	u := &w.fused
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
@@ -195,8 +199,9 @@ func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	return true
 }
 
-// runFused tracks the frames of a run that have a valid hint, and returns their set.
-// The run is the live frames from index first to end-1; slot is their megaflow.
+// runFused tracks those frames of a run that have a valid hint, and returns their set.
+// The run consists of the live frames from index first to end-1. slot is their
+// megaflow.
 func (w *Worker) runFused(first, end int, slot uint32) (tracked uint32) {
 	u, t := &w.fused, &w.tracks
 	run := w.live & (allOf(end) &^ allOf(first))
@@ -217,8 +222,8 @@ func (w *Worker) runFused(first, end int, slot uint32) (tracked uint32) {
 	return tracked
 }
 
-// follows tracks frame i by its hint. It reports false if the hint cannot be used.
-// waiting is the set of earlier frames without a valid hint.
+// follows tracks frame i with the hint of its connection. It returns false if the hint
+// cannot be used. waiting is the set of earlier frames that have no valid hint.
 func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if waiting != 0 && w.overtakes(i, waiting) {
 		return false
@@ -226,7 +231,7 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	u, t := &w.fused, &w.tracks
 	p := &u.pairs[u.serials[i]&uint32(len(u.pairs)-1)]
 	if p.serial != u.serials[i] || p.slot != slot {
-		return false // the pair was replaced, or belongs to another run
+		return false // the pair was replaced in the meantime, or belongs to another run
 	}
 	state, ok := t.tracker.Fast(&w.batch, i, t.request.NAT.Kind != conntrack.NATNone, w.now)
 	if !ok {
@@ -253,15 +258,15 @@ func tunnels(actions []flowtable.Action) bool {
 	return false
 }
 
-// agreement stores key words that matched both megaflows of a pair. Later keys with
-// equal words match without a comparison under the masks.
+// agreement has the words of a key that matched both megaflows of a pair. A later key
+// with the same words matches, too, and needs no comparison under the masks.
 type agreement struct {
 	serial uint32 // serial of the pair; 0: no agreement
 	words  [5]uint64
 }
 
-// The method set stores the words of key k, which matches pair p. If p needs other
-// words, it stores nothing.
+// The method set stores the words of key k, which matches both megaflows of pair p. It
+// stores nothing if p depends on other words.
 func (a *agreement) set(p *pair, k *flowtable.Key) {
 	if a.serial = p.serial; p.beyondAgreement {
 		a.serial = 0
@@ -269,7 +274,7 @@ func (a *agreement) set(p *pair, k *flowtable.Key) {
 	a.words = [5]uint64{k[flowtable.WPort], k[flowtable.WEthDst], k[flowtable.WEthSrc], k[flowtable.WIP], k[flowtable.WL4] & 0xffffffff}
 }
 
-// The method like reports whether key k equals the stored words.
+// The method like reports whether the relevant words of key k equal the stored words.
 func (a *agreement) like(k *flowtable.Key) bool {
 	o := &a.words
 	return (k[flowtable.WPort]^o[0])|(k[flowtable.WEthDst]^o[1])|
@@ -286,7 +291,8 @@ func beyondAgreement(mask *flowtable.Key) bool {
 	return bits != 0
 }
 
-// overtakes reports whether frame i may belong to the connection of a waiting frame.
+// overtakes reports whether frame i may belong to the same connection as a frame of the
+// set waiting. If it were fused, it would overtake that frame.
 func (w *Worker) overtakes(i int, waiting uint32) bool {
 	k := &w.keys[i]
 	for ; waiting != 0; waiting &= waiting - 1 {
@@ -298,7 +304,8 @@ func (w *Worker) overtakes(i int, waiting uint32) bool {
 	return false
 }
 
-// executeFused executes the second megaflow's actions on the frames of set.
+// executeFused executes the actions of the second megaflow (after tracking) on the
+// frames of set.
 func (w *Worker) executeFused(first, end int, set uint32) {
 	w.fused.waiting = w.live &^ set
 	w.live = set
@@ -313,7 +320,7 @@ func (w *Worker) executeFused(first, end int, set uint32) {
 	w.live, w.fused.waiting = w.fused.waiting, 0
 }
 
-// wantFused prepares hints for frames that were tracked without one.
+// wantFused prepares hints for the frames that were tracked without a hint.
 func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	u, t := &w.fused, &w.tracks
 	const want = conntrack.Tracked | conntrack.Established
@@ -336,7 +343,7 @@ func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	}
 }
 
-// fuse stores hints for the frames in u.wanted, after their second look-up.
+// fuse stores hints for the frames in u.wanted, when their second look-up is done.
 func (w *Worker) fuse() {
 	u := &w.fused
 	for set := u.hintless & w.live; set != 0; set &= set - 1 {
@@ -349,14 +356,15 @@ func (w *Worker) fuse() {
 	u.hintless = 0
 }
 
-// The method hint stores a hint for the connection and direction of frame i.
+// The method hint stores a hint (two megaflows) for the connection and the direction of
+// frame i.
 func (w *Worker) hint(i int, second, secondGeneration uint32) {
 	u, f := &w.fused, &w.fused.first[i%packet.BatchSize]
 	serial := w.serialOf(&pair{slot: f.slot, generation: f.generation, second: second, secondGeneration: secondGeneration})
 	u.hints[f.ref.Number&uint32(len(u.hints)-1)][f.dir&1] = conntrack.Hint{Tag: serial, Generation: f.ref.Generation}
 }
 
-// serialOf returns the serial of pair p. It stores p if p is new.
+// serialOf returns the serial number of pair p. If p is new, it stores p first.
 func (w *Worker) serialOf(p *pair) uint32 {
 	u := &w.fused
 	wrap := uint32(len(u.pairs) - 1)
@@ -365,7 +373,7 @@ func (w *Worker) serialOf(p *pair) uint32 {
 		o.second == p.second && o.secondGeneration == p.secondGeneration && o.serial != 0 {
 		return o.serial
 	}
-	if u.last++; u.last == 0 { // serials repeat after 4 billion pairs, so all hints are cleared
+	if u.last++; u.last == 0 { // serial numbers repeat after 4 billion pairs, so all hints are cleared
 		clear(u.hints)
 		u.last = 1
 	}

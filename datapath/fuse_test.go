@@ -14,8 +14,8 @@ import (
 	"weft/port/porttest"
 )
 
-// Two workers get the same frames, commands and times. The one that never fuses
-// connections is the reference implementation.
+// These tests compare two workers that get the same frames, commands and times. One of
+// them never fuses connections and is the reference implementation.
 
 func tcp(src, dst uint32, sport, dport uint16, flags uint8, seq, ack uint32, payload int) []byte {
 	f := make([]byte, 14+20+20+payload)
@@ -35,8 +35,8 @@ func tcp(src, dst uint32, sport, dport uint16, flags uint8, seq, ack uint32, pay
 	return f
 }
 
-// setTTL changes a frame's TTL. Bit 0 of the identification tells whether the TTL is
-// 128 or more.
+// setTTL changes the TTL of a frame. Bit 0 of the IP identification says whether the
+// TTL is 128 or more.
 func setTTL(f []byte, ttl byte) []byte {
 	ip := packet.IPv4(f[14:])
 	ip[8] = ttl
@@ -146,8 +146,8 @@ func (w *twins) change() {
 	}
 }
 
-// frame returns a random frame of one of few connections. If the argument calm is
-// true, most frames are UDP, so that whole batches are fused.
+// frame returns a random frame of one of few connections. If calm is true, most frames
+// are UDP, so that whole batches are fused.
 func (w *twins) frame(inPort uint32, calm bool) []byte {
 	inside, outside := uint32(0x0a000001+w.rng.Intn(2)), uint32(0x0a000101)
 	a, b := uint16(1000+w.rng.Intn(3)), uint16(80)
@@ -185,8 +185,9 @@ func (w *twins) compare(step int) {
 		for i, r := range w.rigs {
 			sent[i] = map[string][]string{}
 			for _, f := range r.tx(no).TakeAll() {
-				// Some frames may be reordered even without fusing: frames of
-				// different megaflows, and of senders translated to one address.
+				// Even without fused connections, the order of some frames is not
+				// fixed: frames of different megaflows, and frames of senders that NAT
+				// maps to one address.
 				connection := string(f[18:20]) + string(f[23:24]) + string(f[26:38])
 				sent[i][connection] = append(sent[i][connection], string(f))
 			}

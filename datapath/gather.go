@@ -4,10 +4,11 @@ package datapath
 
 import "weft/packet"
 
-// A batch has a fixed cost equal to that of ten frames of a known flow: cache lines
-// of the ring move between cores, and each stage has fixed work. A busy worker
-// therefore skips a queue with few frames until more have arrived. The delay is about
-// as long as frames wait anyway in the rings of an overloaded worker.
+// This file lets frames gather in queues. A batch has a fixed cost that equals the cost
+// of ten frames of a known flow: cache lines of the ring move between cores, and each
+// stage has fixed work. A busy worker therefore skips a queue with few frames until
+// more have arrived. The delay is about as long as frames wait in the rings of an
+// overloaded worker anyway.
 
 const (
 	// gatherNS is the time in nanoseconds for which a queue with few frames is
@@ -20,13 +21,14 @@ const (
 	busyPasses = 16
 )
 
-// skipGathering reports whether this pass skips queue q to let more frames arrive.
+// skipGathering reports whether this pass skips queue q so that more frames arrive
+// first.
 func (w *Worker) skipGathering(q *rxQueue) bool {
 	return w.fullPasses >= busyPasses && w.now < q.nextNS
 }
 
-// scheduleVisit sets the time of the next poll of q. n is the number of frames in
-// this poll. An empty queue is polled again in the next pass.
+// scheduleVisit sets the time of the next poll of queue q. n is the number of frames in
+// the present poll. An empty queue is polled again in the next pass.
 func (w *Worker) scheduleVisit(q *rxQueue, n int) {
 	if q.nextNS = 0; n > 0 && n < gatherBelow {
 		q.nextNS = w.now + gatherNS

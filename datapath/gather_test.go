@@ -22,8 +22,8 @@ func gathering(t *testing.T) *rig {
 	return r
 }
 
-// gatheringPasses runs n passes, stepNS apart, with one frame of port 2 before each.
-// It returns the number of passes that received frames of port 2.
+// gatheringPasses runs n passes, stepNS apart. Before each pass one frame of port 2
+// arrives. It returns the number of passes that have received frames of port 2.
 func (r *rig) gatheringPasses(n int, stepNS uint64) (visits int) {
 	for range n {
 		r.inject(2, ethernet(0xa, 60, 0))
@@ -38,7 +38,8 @@ func (r *rig) gatheringPasses(n int, stepNS uint64) (visits int) {
 }
 
 // While another queue fills each batch, a queue with few frames is polled once in
-// gatherNS, otherwise in each pass. No frame is lost or waits longer.
+// gatherNS. Otherwise it is polled in each pass. No frame is lost or waits longer than
+// that.
 func TestFewFramesGather(t *testing.T) {
 	r := gathering(t)
 	const step = gatherNS / 5

@@ -10,10 +10,12 @@ import (
 )
 
 const (
-	// maxHeldPerTemplate is the largest number of frames held for one tunnel template
-	// until its next hop is resolved. Further frames are dropped as DropHeldShare.
+	// maxHeldPerTemplate is the largest number of frames that are held for one tunnel
+	// template until its next hop is resolved. Further frames are dropped as
+	// DropHeldShare.
 	maxHeldPerTemplate = 128
-	// heldSweepNS is the interval between searches for expired held frames.
+	// heldSweepNS is the interval at which the worker drops held frames that have
+	// expired.
 	heldSweepNS = 100_000_000
 )
 
@@ -25,8 +27,8 @@ type heldPool struct {
 	count      int
 }
 
-// init rebuilds the pool from the slots in shared memory. Frames that an earlier
-// worker held stay held until the control process drops them or they expire.
+// init rebuilds the pool from the slots in shared memory. Frames that the worker of an
+// earlier engine held stay held until the control process drops them or they expire.
 func (p *heldPool) init(sh *Shared) {
 	p.free = make([]uint32, 0, len(sh.Held))
 	p.byTemplate = make([]uint16, len(sh.Templates))
@@ -47,9 +49,9 @@ func (p *heldPool) tally(h *HeldFrame, change int) {
 	}
 }
 
-// senderOf returns the index of the quota for a held frame: the quota of its port, or
-// of its VNI if the frame came through a tunnel. VNIs that are equal modulo 1,024
-// share one quota.
+// senderOf returns the index of the quota that a held frame uses: the quota of its
+// port, or of its VNI if the frame came through a tunnel. VNIs that are equal modulo
+// 1,024 share one quota.
 func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 	if *t != [flowtable.TunnelWords]uint64{} {
 		return port.MaxPorts + uint32(t[0])%(conntrack.MaxSenders-port.MaxPorts)
@@ -57,9 +59,10 @@ func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 	return inPort % port.MaxPorts
 }
 
-// hold copies frame i into a held slot and returns the slot. A sender may hold at
-// most as many frames as there are free slots. One sender thus gets at most half of
-// all slots, and two get at most a third each.
+// hold copies frame i into a held slot and returns the slot. A sender may hold at most
+// as many frames as there are free slots. One sender alone therefore gets at most half
+// of all slots, and two senders get at most a third each. action is what the frame
+// waits for.
 func (w *Worker) hold(i int, action flowtable.Action) (slot uint32, reason packet.DropReason) {
 	p, f := &w.held, &w.batch.Frames[i]
 	length := f.Len()
@@ -114,9 +117,10 @@ func (w *Worker) waiting(slot uint32) *HeldFrame {
 	return &w.sh.Held[slot]
 }
 
-// A reference names a held frame in its upcall and in the commands that answer it. The
-// low heldSlotBits are the slot, the others the low bits of HeldFrame.Number. An answer
-// that comes after the frame has expired thus does not reach the next frame in the slot.
+// A reference (ref) identifies a held frame in its upcall and in the commands that
+// answer the upcall. The low heldSlotBits of a reference are the slot. The other bits
+// are the low bits of HeldFrame.Number. An answer that arrives after the frame has
+// expired therefore does not reach the next frame in the slot.
 const heldSlotBits = 16
 
 func (w *Worker) refOf(slot uint32) uint32 { return w.sh.Held[slot].Number<<heldSlotBits | slot }
@@ -124,8 +128,8 @@ func (w *Worker) refOf(slot uint32) uint32 { return w.sh.Held[slot].Number<<held
 // SlotOf returns the slot of a reference. Shared.Held has the slots.
 func SlotOf(ref uint32) uint32 { return ref & (1<<heldSlotBits - 1) }
 
-// answered returns the slot of a reference and its frame. The frame is nil if it does
-// not wait any more.
+// answered returns the slot of reference ref, and the frame held there. The frame is
+// nil if it does not wait any more.
 func (w *Worker) answered(ref uint32) (slot uint32, h *HeldFrame) {
 	slot = SlotOf(ref)
 	if h = w.waiting(slot); h != nil && w.refOf(slot) != ref {

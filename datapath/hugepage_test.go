@@ -82,7 +82,9 @@ func TestFaultOfHugePages(t *testing.T) {
 			r.equal("from huge pages", r.sh.Ports[2].TxPackets, 1)
 			r.equal("to huge pages", r.sh.Ports[1].TxPackets, 1)
 			if !c.reads {
-				r.w.queues.queue(0).debtNS = 1 << 40 // a queue with this debt is skipped, so that the worker writes before it reads
+				// a queue with this debt (extra cost) is skipped, so that the worker
+				// writes before it reads
+				r.w.queues.queue(0).debtNS = 1 << 40
 			}
 			if c.hole {
 				err = unix.Fallocate(g.FD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 4*vhosttest.HugePage)

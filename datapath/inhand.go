@@ -8,8 +8,8 @@ import (
 	"weft/port"
 )
 
-// InHand records the worker's current activity. A watchdog uses it to find a stuck
-// worker. It is one cache line. The worker writes it with plain stores; the control
+// InHand records the worker's current activity, so that a watchdog can detect a stuck
+// worker. It fills one cache line. The worker writes it with plain stores. The control
 // process may read it at any time.
 type InHand struct {
 	// Visit identifies the polled receive queue (type Visit). It changes with every
@@ -19,7 +19,7 @@ type InHand struct {
 	Sending uint64
 	// Asleep is 1 while the worker sleeps, for at most MaxSleepNS.
 	Asleep uint64
-	// Thread is the kernel's id of the worker's thread; 0: the thread has not started
+	// Thread is the kernel's id of the worker's thread; 0: the worker has not started
 	// yet.
 	Thread uint64
 	_      [4]uint64
@@ -28,8 +28,9 @@ type InHand struct {
 // MaxSleepNS is the longest time for which Asleep stays 1, in nanoseconds.
 const MaxSleepNS = maxSleepMS * 1_000_000
 
-// Visit packs a counter of polls, a port, and the number of one of the port's receive
-// queues. The port is 0 while the worker polls no queue.
+// Visit identifies one poll of a receive queue. It packs a counter of polls, the port,
+// and the queue's number among the port's receive queues. The port is 0 while the
+// worker polls no queue.
 type Visit uint64
 
 // Port returns the port of the polled queue; 0: none.
@@ -38,8 +39,8 @@ func (v Visit) Port() uint32 { return uint32(v>>16) & 0xffff }
 // Queue returns the number of the polled queue among the port's receive queues.
 func (v Visit) Queue() int { return int(v & 0xffff) }
 
-// Sending packs the port whose transmit queue the worker uses, the number of the
-// queue, and the operation.
+// Sending identifies the use of a transmit queue. It packs the port, the queue's number
+// among the port's transmit queues, and the operation.
 type Sending uint64
 
 const (
@@ -76,14 +77,14 @@ func (w *Worker) visited() {
 	w.sh.InHand.Visit = w.visits << 32
 }
 
-// useTx locks the transmit queue of p for an operation; leaveTx unlocks it.
+// useTx locks the transmit queue of port p for an operation. leaveTx unlocks it.
 func (w *Worker) useTx(p *txPort, operation Sending) {
 	on := Sending(p.number)<<16 | Sending(p.port)
 	if p.lock != nil {
 		w.sh.InHand.Sending = uint64(on | awaiting)
 		p.lock.lock()
 	}
-	w.txInUse = p // set after locking, because abandon unlocks the queue in txInUse
+	w.txInUse = p // set only after locking, because abandon unlocks the queue in txInUse
 	w.sh.InHand.Sending = uint64(on | operation)
 }
 

@@ -85,7 +85,7 @@ func TestInHandNamesTheQueue(t *testing.T) {
 	}
 }
 
-// Each poll has another number in InHand, so that long passes show progress.
+// Each poll has a new number in InHand, so that progress is visible during long passes.
 func TestVisitsDiffer(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)

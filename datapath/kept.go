@@ -2,22 +2,22 @@
 
 package datapath
 
-// keptBatch is a received batch whose buffers are not released yet. Frames of the
-// batch still wait for the flush of an output port. If the engine dies before the
+// keptBatch is a received batch whose buffers are not released yet, because some of its
+// frames still wait for the flush of an output port. If the engine dies before the
 // flush, the next engine receives the batch again.
 type keptBatch struct {
 	turn  uint64 // pass in which the batch was received
-	count uint8  // number of unflushed output ports; 0: no batch is kept
+	count uint8  // number of output ports with an outstanding flush; 0: no batch is kept
 	ports [maxKeptFor]uint16
 }
 
-// maxKeptFor is the largest number of unflushed output ports of a kept batch. Further
-// ports are flushed at once.
+// maxKeptFor is the largest number of output ports for whose flush a batch is kept.
+// Further ports are flushed at once.
 const maxKeptFor = 4
 
-// releaseOrKeep ends the batch of queue q. If output ports postponed their flush of
-// the batch's frames, q keeps the batch, at most until its next batch. Otherwise the
-// batch is released.
+// releaseOrKeep ends the batch of queue q. If output ports have postponed the flush of
+// the batch's frames, q keeps the batch unreleased, at most until its next batch.
+// Otherwise the batch is released.
 func (w *Worker) releaseOrKeep(q *rxQueue) {
 	kept := keptBatch{turn: w.turn}
 	late := q.kept.count > 0
@@ -59,7 +59,7 @@ func (q *rxQueue) release(now uint64) {
 	q.rx.Release()
 }
 
-// flushFor flushes all output ports of the kept batch.
+// flushFor flushes all output ports that have frames of the kept batch b.
 func (w *Worker) flushFor(b *keptBatch) {
 	for _, no := range b.ports[:b.count] {
 		if p := &w.ports[no]; p.owes(b) {
@@ -69,10 +69,11 @@ func (w *Worker) flushFor(b *keptBatch) {
 	b.count = 0
 }
 
-// owes reports whether port p has not flushed since batch b was received.
+// owes reports whether port p has an outstanding flush of frames of batch b.
 func (p *txPort) owes(b *keptBatch) bool { return p.tx != nil && p.owedIn != 0 && p.owedIn <= b.turn }
 
-// releaseIfFlushed releases q's kept batch once all its output ports were flushed.
+// releaseIfFlushed releases the kept batch of queue q when all its output ports have
+// been flushed.
 func (w *Worker) releaseIfFlushed(q *rxQueue) {
 	for _, no := range q.kept.ports[:q.kept.count] {
 		if w.ports[no].owes(&q.kept) {
@@ -84,8 +85,8 @@ func (w *Worker) releaseIfFlushed(q *rxQueue) {
 	}
 }
 
-// flushAndRelease flushes the output ports of q's kept batch, then releases all
-// buffers of q.
+// flushAndRelease flushes the output ports of the kept batch of queue q, and then
+// releases all buffers of q.
 func (w *Worker) flushAndRelease(q *rxQueue) {
 	if q.kept.count > 0 {
 		w.flushFor(&q.kept)

@@ -14,7 +14,7 @@ import (
 // PortQueues are the queues of one port that a worker gets.
 type PortQueues struct {
 	Port uint32 // datapath port number
-	// Rx are receive queues that only this worker uses. The list may be empty.
+	// Rx has the receive queues that only this worker uses. It may be empty.
 	Rx []port.Rx
 	// RxNumbers are the numbers of the queues in Rx among the device's receive
 	// queues; nil: 0, 1 and so on. TxNumber is the number of Tx among the device's
@@ -29,9 +29,9 @@ type PortQueues struct {
 	Tunnel bool
 }
 
-// mail is a request to the worker, executed between two passes.
+// mail is a request to the worker. The worker executes it between two passes.
 type mail struct {
-	add    *PortQueues // queues to add; nil: remove the port in the field remove
+	add    *PortQueues // queues to add; nil: remove the port with the number in remove
 	remove uint32
 	err    error
 	read   atomic.Bool // err is set; pairs with post
@@ -54,12 +54,12 @@ func (w *Worker) RemovePort(number uint32) {
 	}
 }
 
-// Settle waits until the worker begins another pass. It reports false if Run has
+// Settle waits until the worker has begun another pass. It returns false if Run has
 // ended.
 func (w *Worker) Settle() bool { return w.post(&mail{remove: 0}) == nil }
 
-// post sends the worker a request and waits for its end. It polls, because a wake-up
-// of this goroutine would cost the worker a system call.
+// post sends the worker a request and waits until it is executed. It polls, because the
+// worker would need a system call to wake up this goroutine.
 func (w *Worker) post(m *mail) error {
 	w.mailing.Lock()
 	defer w.mailing.Unlock()
@@ -88,7 +88,7 @@ func (w *Worker) takeMail() {
 		w.detach(m.remove)
 		w.forgetFault(m.remove)
 	}
-	w.mail.Store(nil) // cleared last: after a memory fault the next pass repeats the request
+	w.mail.Store(nil) // cleared last, because after a memory fault the next pass must repeat the request
 	m.read.Store(true)
 }
 

@@ -12,13 +12,15 @@ import (
 	"weft/tunnel"
 )
 
-// Commands go from the control process to a worker, upcalls from a worker to the
-// control process. Each is one message of a shared ring: a 32-bit operation, a 32-bit
-// argument, and a body, all little endian. The Append functions append an encoded
-// message to the caller's buffer. The worker decodes messages in place.
+// This file defines the messages between the control process and a worker. Commands go
+// to the worker, upcalls come from it. Each is one message of a shared ring: a 32-bit
+// operation, a 32-bit argument, and a body, all little endian. The Append functions
+// append an encoded message to the caller's buffer. The worker decodes messages in
+// place.
 //
-// Publish returns the count of messages written so far. A command has been executed
-// once the ring's Done count reaches this value.
+// Publish returns the number of messages written so far. When the ring's Done count
+// reaches the number that Publish returned for a command, the command has been
+// executed.
 
 // CommandOp is the operation that a command requests.
 type CommandOp uint32
@@ -58,8 +60,8 @@ const (
 	// CmdMeter sets meter Arg and fills its token bucket. The body is cost, depth,
 	// frames.
 	CmdMeter
-	// CmdHold with Arg 1 stops the receive queues, and with Arg 0 starts them again.
-	// At start-up, it keeps frames back until every output port is attached.
+	// CmdHold with Arg 1 stops the receive queues; with Arg 0 it starts them again. At
+	// start-up, no frame is received until every output port is attached.
 	CmdHold
 )
 
@@ -78,8 +80,8 @@ const (
 	// UpFault reports that port Arg is broken and no longer polled. The body is the
 	// reason.
 	UpFault
-	// UpAnswered replaces an UpMiss in the ring that the control process answered out
-	// of order, so that the next control process does not answer it again.
+	// UpAnswered replaces an UpMiss in the ring when the control process has answered
+	// the UpMiss out of order. The next control process then does not answer it again.
 	UpAnswered
 )
 
@@ -155,8 +157,8 @@ type Upcall struct {
 	Reason   string        // reason of the fault; only for UpFault
 }
 
-// MissedBy returns the sender whose quota the held frame of an UpMiss uses: the input
-// port, or the VNI if the frame came through a tunnel. ok is false for other upcalls.
+// MissedBy returns the sender whose quota the held frame of an UpMiss uses: its input
+// port, or its VNI if the frame came through a tunnel. ok is false for other upcalls.
 func MissedBy(msg []byte) (sender uint32, ok bool) {
 	if len(msg) != messageHeader+8*flowtable.KeyWords || UpcallOp(binary.LittleEndian.Uint32(msg)) != UpMiss {
 		return 0, false

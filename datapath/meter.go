@@ -14,11 +14,11 @@ import (
 // Meter is one token bucket, in one cache line. The worker owns its configuration and
 // counts; the control process reads the counts.
 //
-// All workers share the bucket: the field Due of the first worker's meter. Due is the
-// time at which all frames so far would have passed at the meter's rate (the virtual
-// scheduling algorithm of ITU-T I.371). A frame costs one compare-and-swap. Each
-// worker reads its clock once in each pass, so the bucket is deeper by the duration
-// of the longest pass.
+// All workers share the bucket, through the field Due of the first worker's meter. Due
+// is the time at which all frames so far would have passed at the meter's rate (the
+// virtual scheduling algorithm of ITU-T I.371). A frame costs one compare-and-swap.
+// Each worker reads its clock once in each pass, so the bucket is effectively deeper by
+// the duration of the longest pass.
 type Meter struct {
 	Cost   uint64 // cost of one frame or bit, in units of 2^-16 ticks
 	Depth  uint64 // number of ticks by which Due may exceed the current time
@@ -48,7 +48,8 @@ func NewMeter(frames bool, rate, depth uint32) Meter {
 	return Meter{Cost: cost, Depth: ticks(1000*uint64(depth), cost)}
 }
 
-// ticks returns n*cost in ticks, at most 2^60 so that sums do not overflow.
+// ticks returns n*cost in meter ticks. The result is at most 2^60, so that sums do not
+// overflow.
 func ticks(n, cost uint64) uint64 {
 	hi, lo := bits.Mul64(n, cost)
 	if hi >= 1<<meterShift>>4 {
@@ -87,9 +88,9 @@ func (w *Worker) due(slot uint32) *Meter {
 	return &w.sh.Meters[slot]
 }
 
-// meter counts frame f in the meter with index slot, and reports whether the frame
-// may pass. A large frame passes if its first segment may pass, so that it can pass a
-// small bucket, and is then charged for all its segments.
+// meter counts frame f in the meter with index slot. It reports whether the frame may
+// pass. A large frame passes if its first segment may pass, so that it can pass a small
+// bucket. All its segments are then subtracted from the bucket.
 func (w *Worker) meter(f *packet.Frame, slot uint32) bool {
 	slot %= flowtable.MaxMeters
 	m := &w.sh.Meters[slot]

@@ -15,14 +15,14 @@ import (
 	"weft/port/porttest"
 )
 
-// slowMeter is a token bucket, the reference implementation of a meter.
+// slowMeter is a plain token bucket: the reference implementation of a meter.
 type slowMeter struct {
 	rate, depth, tokens float64 // rate in tokens per nanosecond; depth and tokens in tokens
 	atNS                uint64
 }
 
-// take reports whether a frame of n tokens passes, and whether rounding may change
-// this.
+// take reports whether a frame of n tokens passes, and whether the decision is so close
+// that rounding may change it.
 func (s *slowMeter) take(nowNS uint64, n float64) (pass, close bool) {
 	s.tokens = min(s.depth, s.tokens+s.rate*float64(nowNS-s.atNS))
 	s.atNS = nowNS
@@ -81,8 +81,8 @@ func TestMeterIsATokenBucket(t *testing.T) {
 	}
 }
 
-// A frame larger than the bucket passes if one of its segments may pass, and is
-// charged for all.
+// A frame larger than the bucket passes if one of its segments may pass. All its
+// segments are then subtracted from the bucket.
 func TestLargeFramesAreNotShutOut(t *testing.T) {
 	r := newRig(t, testSizes)
 	m := NewMeter(true, 1000, 2)

@@ -31,7 +31,8 @@ func large(dst uint64, n int) []byte {
 	return f
 }
 
-// undo returns frame f with an unfinished checksum, and its offload.
+// undo makes the checksum of frame f unfinished. It returns the frame and its offload,
+// with segments of size bytes.
 func undo(f []byte, size int) ([]byte, packet.Offload) {
 	f = bytes.Clone(f)
 	binary.BigEndian.PutUint16(f[50:], packet.SumIPv4(0x0a000001, 0x0a000002, packet.ProtoTCP, len(f)-34))
@@ -161,7 +162,7 @@ func TestLargeFrameMisses(t *testing.T) {
 	if got, left := r.tx(5).TakeUndone(); !bytes.Equal(got, undone) || left != o {
 		t.Fatalf("port 5: %d bytes with %+v", len(got), left)
 	}
-	// CmdExecute cuts a held large frame, as the actions of a flow do.
+	// CmdExecute cuts a held large frame into segments, as the actions of a flow do.
 	undone, o = undo(large(0xb, 3000), 1000)
 	r.rx(1).InjectUndone(undone, o)
 	r.turn()

@@ -28,7 +28,7 @@ func (r *rig) injectMany(n int) {
 	}
 }
 
-// Only the flush after a full batch may be postponed, by one pass.
+// Only the flush after a full batch may be postponed, and only by one pass.
 func TestAFullBatchMayWait(t *testing.T) {
 	r := patientRig(t)
 	r.injectMany(2*packet.BatchSize - 1)
@@ -44,8 +44,9 @@ func TestAFullBatchMayWait(t *testing.T) {
 	r.equal("flushes", r.tx(2).Flushes.Load(), 2)
 }
 
-// A guest's buffers are released only after their frames were published, and at most
-// two batches are unreleased. The next engine never receives a released frame again.
+// The buffers of a guest are released only after their frames were published. At most
+// two batches are unreleased at a time. The next engine never receives a released frame
+// again.
 func TestABatchIsReleasedBehindItsFrames(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -139,7 +140,7 @@ func TestBuffersAreReleasedBeforeTheirPort(t *testing.T) {
 	r.equal("buffers out", uint64(r.rx(1).Lent()), 0)
 }
 
-// One port's postponed flush does not wait for other ports.
+// The postponed flush of one port does not wait for other ports.
 func TestOwedFlushesDoNotWaitForOthers(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -213,7 +214,8 @@ func failingRig(t *testing.T) (*rig, *failingTx) {
 	return r, tx
 }
 
-// A port that fails in a postponed flush leaves no pending flush for its successor.
+// If a port fails in a postponed flush, the next port with its number has no
+// outstanding flush.
 func TestAFailedFlushIsOwedNoMore(t *testing.T) {
 	r, tx := failingRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -285,7 +287,8 @@ func TestNothingIsKeptOfASmallRing(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load(), 3*packet.BatchSize)
 }
 
-// Frames of a queue without port.Keeper are flushed and released in their pass.
+// Frames of a queue that does not implement port.Keeper are flushed and released in the
+// same pass.
 func TestNothingIsPostponedThatCannotComeAgain(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -300,7 +303,8 @@ func TestNothingIsPostponedThatCannotComeAgain(t *testing.T) {
 	r.equal("buffers out", uint64(r.rx(1).Lent()), 0)
 }
 
-// A broken queue ends the pass after the other queues' buffers were released.
+// If one queue breaks, the buffers of the other queues are released before the pass
+// ends.
 func TestBuffersAreReleasedWhenAnotherQueueBreaks(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -316,7 +320,8 @@ func TestBuffersAreReleasedWhenAnotherQueueBreaks(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
 }
 
-// A kept batch is released once another queue's flush has published it.
+// A kept batch is released as soon as the flush for another queue has published its
+// frames.
 func TestAQueueWaitsAgainAfterAnothersFlush(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)

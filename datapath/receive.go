@@ -19,18 +19,18 @@ type rxQueue struct {
 	number uint16 // the queue's number among the device's receive queues
 	waitFD int32
 	edge   bool   // epoll watches waitFD edge-triggered, see port.EdgeWatched
-	polled bool   // Recv costs a system call and is called only if the field ready is set
+	polled bool   // Recv of this queue costs a system call; it is called only if ready is set
 	ready  bool   // frames may wait in a polled queue, see findReady
 	tunnel bool   // the port is an uplink, whose frames the worker decapsulates
 	limit  uint8  // largest batch while other queues have frames; 0: no limit
-	debtNS uint64 // unpaid cost of expensive frames, see fair.go
+	debtNS uint64 // debt: extra cost in nanoseconds of expensive frames, see fair.go
 	nextNS uint64 // time of the next visit, see gather.go
-	fuses  bool   // the connection table is searched before the flow cache, see fuse.go
+	fuses  bool   // the connections are searched before the flow cache, see fuse.go
 	zone   uint16
 	keeper port.Keeper // rx as a port.Keeper; nil: rx cannot keep a batch, see kept.go
 	kept   keptBatch
 	lateNS uint64    // time until which buffers may be released late; 0: never
-	agreed agreement // agreement of the last fused frames, see fuse.go
+	agreed agreement // stored key words of the last fused frames, see agreement in fuse.go
 }
 
 // queueTable holds the receive queues of a worker. The array order is the polling
@@ -79,7 +79,8 @@ func (t *queueTable) tally(q *rxQueue, change int) {
 }
 
 // receive takes one batch of queue q through all stages and returns the number of
-// frames, or a negative number if q broke and its port was detached.
+// frames. It returns a negative number if the queue has broken and its port was
+// detached.
 func (w *Worker) receive(q *rxQueue) int {
 	if q.polled && !q.ready {
 		return 0
@@ -112,7 +113,9 @@ func (w *Worker) receive(q *rxQueue) int {
 	}
 	w.countReceived(n)
 	w.live = allOf(n)
-	w.batchFull = n == packet.BatchSize && q.keeper != nil && !w.taps.everyFrame // no postponed flush under a tap, because a trace measures each batch
+	// no flush is postponed while a tap looks at every frame, because a trace measures
+	// each batch separately
+	w.batchFull = n == packet.BatchSize && q.keeper != nil && !w.taps.everyFrame
 	q.lateNS = 0
 	if w.batchFull {
 		q.lateNS = w.now + streamNS

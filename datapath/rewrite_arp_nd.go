@@ -8,8 +8,8 @@ import (
 )
 
 // rewriteARPND executes an action that changes a field of ARP, neighbour discovery or
-// ICMP, or the IPv6 flow label. For an action that sets an IPv6 address, lower is the
-// lower half of the address.
+// ICMP, or the IPv6 flow label. lower is the lower half of the address, for an action
+// that sets an IPv6 address.
 func rewriteARPND(f *packet.Frame, a *flowtable.Action, lower uint64) {
 	switch a.Op {
 	case flowtable.OpSetARPOp:

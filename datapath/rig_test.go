@@ -17,8 +17,8 @@ var testSizes = Sizes{
 	Held:  64, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: 16,
 }
 
-// rig is a worker with control's rings and ports in memory. The test runs each pass
-// by calling turn, unless it calls run.
+// rig is a worker with the command and upcall rings of control, and with ports in
+// memory. The test runs each pass by calling turn, unless it calls run.
 type rig struct {
 	t        testing.TB
 	w        *Worker

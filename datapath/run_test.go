@@ -111,8 +111,9 @@ func TestArmSeesFrames(t *testing.T) {
 	}
 }
 
-// A worker reads few polled queues without calling epoll: in every pass if it is
-// idle, otherwise now and then, and after a delivery to a local process.
+// A worker with few polled queues reads them without calling epoll: in every pass if it
+// is idle, otherwise at intervals, and after it has delivered a frame to a local
+// process.
 func TestFewPolledQueues(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -147,7 +148,7 @@ func TestFewPolledQueues(t *testing.T) {
 	r.equal("reads after that", r.rx(2).Recvs.Load(), recvs+3)
 }
 
-// A worker reads one of many polled queues only if epoll reports it.
+// With many polled queues, the worker reads a queue only if epoll reports it.
 func TestPolledQueue(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)

@@ -4,9 +4,10 @@ package datapath
 
 import "weft/packet"
 
-// An output port that lacks an offload cannot take frames that need it. For such a
-// port the worker computes the checksum or cuts the large frame into segments. The
-// segments share the large frame's memory; only the output copies their payload.
+// This file finishes offloads. An output port that lacks an offload cannot take frames
+// that need it. For such a port, the worker computes the checksum or cuts the large
+// frame into segments. The segments share the large frame's memory; only the output
+// copies their payload.
 
 var inOrder = func() (order [packet.BatchSize]uint8) {
 	for i := range order {
@@ -18,7 +19,7 @@ var inOrder = func() (order [packet.BatchSize]uint8) {
 // sendUndone sends frames to port p and finishes the offloads that p lacks.
 func (w *Worker) sendUndone(p *txPort, order []uint8) {
 	mtu := p.tx.MTU()
-	first := 0 // index in the list order of the first unsent frame
+	first := 0 // index in the list order of the first frame that was not sent
 	for n, i := range order {
 		f := &w.batch.Frames[i]
 		if w.undone>>i&1 == 0 || p.offloads.Takes(f) && f.SegmentLen() <= mtu {
@@ -72,8 +73,8 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 	}
 }
 
-// sendCut sends the segments in w.segments, or only counts them as dropped if full is
-// set. It reports whether the port is full.
+// sendCut sends the segments in w.segments to port p. If full is set, it only counts
+// them as dropped. It reports whether the port is full.
 func (w *Worker) sendCut(p *txPort, outer overlay, full bool) bool {
 	b := &w.segments
 	if p.offloads&packet.TakesPartial == 0 && !full {

@@ -17,14 +17,14 @@ type txPort struct {
 	lock     *TxLock // lock of a shared transmit queue; nil: not shared
 	counters *PortCounters
 	port     uint32
-	number   uint16 // the queue's number among the device's transmit queues
+	number   uint16 // the queue's number among the transmit queues of the device
 	count    uint8  // number of frames in pending
 	touched  bool   // the port is in Worker.touched
 	local    bool   // a local process receives the port's frames
 	owed     bool   // the port is in Worker.owed
 	sending  bool   // the transmit queue's Send is running
-	sent     uint8  // number of pending frames already sent and counted
-	owedIn   uint64 // pass of the oldest postponed flush; 0: none
+	sent     uint8  // number of pending frames that are already sent and counted
+	owedIn   uint64 // pass in which the oldest postponed flush was due; 0: none
 	fault    string
 	pending  [packet.BatchSize]uint8 // frames of the batch to send, in order
 }
@@ -61,9 +61,8 @@ func (l *TxLock) lock() {
 
 func (l *TxLock) unlock() { l.held.Store(0) }
 
-// output sends frame i to a port. If the argument last is true, no further action
-// changes the frame, so it may wait in the port's pending list until the end of the
-// batch.
+// output sends frame i to a port. If last is true, no further action changes the frame,
+// so the frame may wait until the end of the batch.
 func (w *Worker) output(i int, number uint32, last bool) {
 	if number >= port.MaxPorts || w.ports[number].tx == nil {
 		w.overlay[i] = overlay{}
@@ -90,7 +89,8 @@ func (w *Worker) touch(p *txPort) {
 	}
 }
 
-// sendPending sends the pending frames of port p. It drops the frames that p refuses.
+// sendPending sends the frames that wait for port p. It drops the frames that the port
+// refuses.
 func (w *Worker) sendPending(p *txPort) {
 	order := p.pending[:p.count]
 	if w.taps.everyFrame {
@@ -130,8 +130,8 @@ func (w *Worker) send(p *txPort, order []uint8) {
 	}
 }
 
-// sentAll counts the frames in the usual case: port p accepted all, and none has a
-// tunnel header. Otherwise it reports false.
+// sentAll counts the sent frames in the usual case: port p has accepted all frames, and
+// none has a tunnel header. In any other case it counts nothing and returns false.
 func (w *Worker) sentAll(p *txPort, order []uint8, accepted int) bool {
 	if accepted != len(order) || w.overlaid {
 		return false
@@ -150,7 +150,8 @@ func (w *Worker) sentAll(p *txPort, order []uint8, accepted int) bool {
 	return true
 }
 
-// countSent counts frame i as sent by port p, or as dropped there for a reason.
+// countSent counts frame i as sent by port p. If reason is not DropNone, it counts the
+// frame as dropped there.
 func (w *Worker) countSent(p *txPort, i int, reason packet.DropReason) {
 	outer := w.overlay[i]
 	w.overlay[i] = overlay{}
@@ -212,8 +213,8 @@ func (w *Worker) finish() {
 	w.batch.Reset()
 }
 
-// flush flushes port p. The port may postpone the flush if postpone is true: more
-// frames follow soon.
+// flush flushes port p. If postpone is true, more frames will follow soon, and the port
+// may postpone the flush.
 func (w *Worker) flush(p *txPort, postpone bool) {
 	w.useTx(p, flushing)
 	if postpone {
@@ -234,7 +235,8 @@ func (w *Worker) flush(p *txPort, postpone bool) {
 	}
 }
 
-// flushOwed executes the flushes that earlier passes postponed.
+// flushOwed executes the flushes that passes before this one have postponed. turn is
+// the number of this pass.
 func (w *Worker) flushOwed(turn uint64) {
 	for at := w.owed.count - 1; at >= 0; at-- {
 		p := &w.ports[w.owed.ports[at]]

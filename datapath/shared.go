@@ -12,9 +12,9 @@ import (
 	"weft/tunnel"
 )
 
-// Sizes are the sizes of one worker's shared memory. The control process chooses them
-// at its start, the same for all workers. Control process and engine both compute the
-// layout of the memory from them.
+// Sizes has the sizes of one worker's shared memory. The control process chooses them
+// at its start, equal for all workers. The control process and the engine both compute
+// the layout of the memory from them.
 type Sizes struct {
 	Cache flowtable.Sizes `json:"cache"`
 	// Held is the number of slots for held frames, at most 65,536. If all are in use,
@@ -44,8 +44,8 @@ var DefaultSizes = Sizes{
 const HeldBytes = (packet.MaxFrameLen + 63) &^ 63
 
 // Shared is the memory that one worker shares with the control process: the worker's
-// tables and the rings between both. It holds no pointers into the memory of either
-// process. CarveShared computes its layout in both processes.
+// tables, and the command and upcall rings. It has no pointers into the memory of
+// either process. CarveShared computes its layout in both processes.
 type Shared struct {
 	// Counters and Ports are written by the worker. The control process reads them at
 	// any time.
@@ -60,14 +60,14 @@ type Shared struct {
 	// Cache belongs to the worker. The control process reads its statistics and,
 	// after a restart, its megaflows.
 	Cache flowtable.Memory
-	// Held are the held frames, which belong to the worker. The control process may
-	// read a slot between the frame's upcall and its own answer.
+	// Held has the held frames. They belong to the worker. The control process may read
+	// the slot of a frame from the frame's upcall until it has sent its answer.
 	Held      []HeldFrame
 	HeldBytes []byte // bytes of the held frames, HeldBytes for each slot
 	// Templates belong to the worker; commands change them.
 	Templates []tunnel.Template
-	// Meters belong to the worker; the control process reads their counts. All
-	// workers use the field Due of the first worker's meters.
+	// Meters belong to the worker; the control process reads their counts. The field
+	// Due is used only in the first worker's meters, which all workers share.
 	Meters []Meter
 	// Taps are the counters of the taps; the index is the tap. Captures is the ring
 	// of captured frames. The worker writes both, and the control process reads them.
@@ -114,7 +114,7 @@ type Counters struct {
 	Misses        uint64 // frames sent to control
 	Commands      uint64 // commands executed
 	HeartbeatNS   uint64 // CLOCK_MONOTONIC of the last pass; updated at least twice a second
-	Syscalls      uint64 // system calls of the worker itself, without its queues
+	Syscalls      uint64 // system calls of the worker itself, without those of its queues
 	// Drops counts dropped frames by reason, over all ports. A frame with several
 	// outputs counts once for each output that could not send the frame.
 	Drops [packet.DropReasons]uint64
@@ -165,8 +165,9 @@ type HeldFrame struct {
 	SinceNS uint64 // time when the frame was held: CLOCK_MONOTONIC in nanoseconds
 	// Tunnel holds the tunnel fields of the frame's key; 0: no tunnel.
 	Tunnel [flowtable.TunnelWords]uint64
-	// Then is the tunnel action of a frame that waits for a neighbour; the actions
-	// before it are already executed. For a frame that missed, Then is OpNone.
+	// Then is the tunnel action of a frame that waits for a neighbour. The actions
+	// before it have already been executed. For a frame that has missed, Then is
+	// OpNone.
 	Then flowtable.Action
 	// Offload is the frame's unfinished offload.
 	Offload packet.Offload

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// readyEveryNS is the interval in nanoseconds at which a busy worker polls taps
-	// and sockets. It limits the number of system calls. An idle worker polls them in
-	// every pass.
+	// readyEveryNS is the interval in nanoseconds at which a busy worker polls taps and
+	// sockets. The interval limits the number of system calls. An idle worker polls
+	// them in every pass.
 	readyEveryNS = 20_000
 	// maxReadUnasked is the largest number of taps and sockets that a worker reads
 	// without calling epoll first. Reading an empty one costs a system call each.
 	maxReadUnasked = 4
-	// maxSleepMS is the longest sleep in milliseconds, which keeps the heartbeat
-	// going. noWaitFDSleepMS is the longest sleep if some queue cannot wake the
+	// maxSleepMS is the longest sleep in milliseconds. It makes sure that the heartbeat
+	// continues. noWaitFDSleepMS is the longest sleep if some queue cannot wake the
 	// worker up.
 	maxSleepMS      = 500
 	noWaitFDSleepMS = 1
@@ -58,7 +58,7 @@ func (p *waiter) add(fd int, tag int32, flags uint32) error {
 	return unix.EpollCtl(p.set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | flags, Fd: tag})
 }
 
-// watch adds a queue's WaitFD to the epoll set; forget removes it.
+// watch adds the WaitFD of a queue to the epoll set. The method forget removes it.
 func (p *waiter) watch(q *rxQueue) error {
 	if q.waitFD < 0 {
 		return nil
@@ -129,8 +129,9 @@ func (w *Worker) take(n int) {
 	}
 }
 
-// sleep requests a wake-up from every queue, polls all queues once more, and waits
-// for an event. If no event came, the next pass sleeps again at once.
+// sleep requests a wake-up from every queue, polls all queues once more, and then waits
+// for an event. If it has returned without an event, the next pass sleeps again at
+// once.
 func (w *Worker) sleep() {
 	w.releaseAllQueues()
 	woken := true

@@ -11,9 +11,10 @@ import (
 	"weft/port"
 )
 
-// sweep looks up the batch's frames among the connections before the flow cache, and
-// returns how many have a hint. It sends leading frames whose hint has one output.
-// For all other frames with a hint it sets the megaflow in w.slots.
+// sweep looks up the frames of the batch among the connections, before the flow cache.
+// It returns how many frames have a hint (megaflows stored with the connection). It
+// sends the leading frames whose hint is a single output. For all other frames with a
+// hint, it sets the megaflow in w.slots.
 func (w *Worker) sweep(q *rxQueue) (count int) {
 	u := &w.fused
 	u.agreed = q.agreed
@@ -23,7 +24,7 @@ func (w *Worker) sweep(q *rxQueue) (count int) {
 	u.found = w.hinted(order, alike)
 	q.agreed = u.agreed
 	at := 0
-	if !q.tunnel { // executeRun may merge frames from a tunnel into large frames
+	if !q.tunnel { // frames from a tunnel are left to executeRun, which may merge them into large frames
 		at = w.sweepOut(order)
 	}
 	for _, i := range order[at:] {
@@ -39,7 +40,8 @@ func (w *Worker) sweep(q *rxQueue) (count int) {
 	return count
 }
 
-// keepAgreement clears the stored agreement if one of its megaflows has changed.
+// keepAgreement clears the stored agreement (key words that match a pair of megaflows)
+// if one of the two megaflows has changed.
 func (w *Worker) keepAgreement() {
 	u := &w.fused
 	p := &u.pairs[u.agreed.serial&uint32(len(u.pairs)-1)]
@@ -48,8 +50,8 @@ func (w *Worker) keepAgreement() {
 	}
 }
 
-// seekLive begins the look-up of the live frames among the connections of a zone. It
-// also returns the frames whose key agrees with u.agreed.
+// seekLive begins the look-up of the live frames among the connections of a zone. alike
+// is the set of frames whose keys match u.agreed, the stored key words.
 func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]uint32, alike uint32) {
 	u, tr := &w.fused, w.tracks.tracker
 	a := &u.agreed
@@ -72,8 +74,8 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 	return order, lines, alike
 }
 
-// sweepOut sends frames from the start of the list order as long as their hints allow
-// it, and returns the number of frames sent.
+// sweepOut sends the first frames of the list order, as long as their hints allow it.
+// It returns the number of frames sent.
 func (w *Worker) sweepOut(order []uint8) (sent int) {
 	u := &w.fused
 	for sent < len(order) {
@@ -87,8 +89,8 @@ func (w *Worker) sweepOut(order []uint8) (sent int) {
 	return sent
 }
 
-// sweepRun sends the frames at the start of the list order that have the same hint,
-// and returns the number of frames sent.
+// sweepRun sends the first frames of the list order, as far as they have the same hint.
+// It returns the number of frames sent.
 func (w *Worker) sweepRun(order []uint8) int {
 	u := &w.fused
 	serial := u.serials[order[0]%packet.BatchSize]
@@ -136,7 +138,8 @@ func (w *Worker) sweepRun(order []uint8) int {
 	return n
 }
 
-// countPair adds frames to the statistics of both megaflows of pair p.
+// countPair adds frames to the statistics of both megaflows of pair p (before and after
+// tracking).
 func (w *Worker) countPair(p *pair, packets, bytes uint64) {
 	if packets == 0 {
 		return

@@ -19,9 +19,9 @@ import (
 	"weft/port/porttest"
 )
 
-// Two connections share the megaflow before tracking, but not the one after it. Each
-// frame gets the actions of its own second megaflow, or an upcall after this
-// megaflow's removal.
+// Two connections share the megaflow before tracking, but not the megaflow after it.
+// Each frame gets the actions of its own second megaflow. After this megaflow was
+// removed, the frame causes an upcall.
 func TestPairsInOneBatch(t *testing.T) {
 	r := newRig(t, testSizes)
 	if err := r.w.setConnections(ctTable(t)); err != nil {
@@ -102,7 +102,7 @@ func TestSweepSendsBothFamilies(t *testing.T) {
 		r.turn()
 		r.inject(2, back)
 		r.turn()
-		for range 2 { // from the second batch on, hints come before the flow cache
+		for range 2 { // from the second batch on, hints are tried before the flow cache
 			r.inject(1, out, out, out, out)
 			r.turn()
 		}
@@ -122,8 +122,8 @@ func TestSweepSendsBothFamilies(t *testing.T) {
 	}
 }
 
-// seekLive finds each frame's connection by the key, whatever headers precede IP. It
-// skips fragments.
+// seekLive finds the connection of each frame by the key, whatever headers precede the
+// IP header. It ignores fragments.
 func TestSeekLive(t *testing.T) {
 	r := newRig(t, testSizes)
 	if err := r.w.setConnections(ctTable(t)); err != nil {

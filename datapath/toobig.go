@@ -9,20 +9,20 @@ import (
 	"weft/packet"
 )
 
-// If a frame is too long for its tunnel, the switch answers with ICMP "fragmentation
+// This file answers frames that are too long for their tunnel, with ICMP "fragmentation
 // needed" (RFC 792, RFC 1191) or ICMPv6 "packet too big" (RFC 4443 section 3.2). The
-// answer carries the MTU of the tunnel. Its source address is the frame's
-// destination, because the switch has no address in the overlay (compare
-// skb_tunnel_check_pmtu in Linux).
+// answer has the MTU of the tunnel. Its source address is the destination of the frame,
+// because the switch has no address in the overlay (compare skb_tunnel_check_pmtu in
+// Linux).
 //
 // The answer must quote the headers as the sender wrote them, but actions may have
-// changed them. It takes addresses, ports, tags, TOS and TTL from the key, which
-// describes the frame as received.
+// changed them. Addresses, ports, tags, TOS and TTL are therefore taken from the key,
+// which describes the frame as it was received.
 
 const (
-	// answerEveryNS and answerBurst limit a worker to a thousand answers per second
-	// and 50 at once, like Linux's icmp_msgs_per_sec and icmp_msgs_burst. Beyond the
-	// limit, frames are dropped without an answer.
+	// answerEveryNS and answerBurst limit a worker to a thousand answers a second, and
+	// to 50 at once, like Linux's icmp_msgs_per_sec and icmp_msgs_burst. Frames beyond
+	// the limit are dropped without an answer.
 	answerEveryNS = 1_000_000
 	answerBurst   = 50
 	// maxQuote is the largest number of bytes quoted from the IP header on. The quote
@@ -59,7 +59,7 @@ func (w *Worker) answerTooBig(i, mtu int) {
 
 // takeAnswer reports whether the rate limit allows another answer, and counts it.
 func (w *Worker) takeAnswer() bool {
-	// w.answers is the virtual time of a token bucket with a depth of answerBurst.
+	// w.answers is the virtual time of a token bucket that holds answerBurst tokens.
 	next := max(w.answers, w.now) + answerEveryNS
 	if next > w.now+answerBurst*answerEveryNS {
 		return false
@@ -127,8 +127,9 @@ func writeTooBig(h *[packet.MaxHeader]byte, f *packet.Frame, k *flowtable.Key, m
 	return at + len(icmp)
 }
 
-// writeTags writes the received VLAN tags and returns their length in bytes. The key
-// contains no TPID, so the outer of two tags becomes a service tag.
+// writeTags writes the VLAN tags of the received frame and returns their length in
+// bytes. The key does not contain TPIDs, so the outer of two tags becomes a service
+// tag.
 func writeTags(h []byte, outer, inner uint16) int {
 	if outer&flowtable.VLANPresent == 0 {
 		return 0

@@ -15,7 +15,7 @@ import (
 	"weft/tunnel"
 )
 
-// fits is the longest IP packet for the tunnel, without the VLAN tag.
+// fits is the length of the longest IP packet for the tunnel, without the VLAN tag.
 const fits = 1514 - 50 - 14
 
 // tooLong returns a frame to MAC address 0xa with n bytes of payload.

@@ -15,7 +15,8 @@ import (
 // frame that exceeds it is dropped as DropLoop.
 const maxRounds = 16
 
-// tracks is the connection tracking state of the batch. Sets have one bit per frame.
+// tracks is the connection tracking state of the batch. Each set of frames has one bit
+// per frame.
 type tracks struct {
 	tracker *conntrack.Tracker // tracker of the shared table; nil: no tracking
 	plain   bool               // disables fusing in tests
@@ -23,11 +24,11 @@ type tracks struct {
 	order   [packet.BatchSize]uint8
 
 	tracked   uint32 // set of frames with a valid entry in metas
-	rewritten uint32 // set of frames whose key is older than their header
+	rewritten uint32 // set of frames whose header has changed since their key was extracted
 	repeats   uint32 // set of frames that need another look-up
 	looped    uint32 // set of frames that had another look-up
 	counted   uint32 // set of frames with a valid entry in rounds
-	forked    int    // nesting of forks; above 0, outputs send at once
+	forked    int    // nesting depth of forks; above 0, outputs send at once
 	metas     [packet.BatchSize]conntrack.Meta
 	recircs   [packet.BatchSize]uint32
 	resumedAt [packet.BatchSize]uint32 // recirc_id of each resumed frame's miss
@@ -36,12 +37,13 @@ type tracks struct {
 	forks [maxForks]fork
 }
 
-// maxForks is the largest nesting of forks. A frame that exceeds it, or whose copy
-// does not fit into the batch, is dropped as DropLoop.
+// maxForks is the largest nesting depth of forks (look-ups in the middle of an action
+// list). A frame that exceeds it, or whose copy does not fit into the batch, is dropped
+// as DropLoop.
 const maxForks = 4
 
-// fork saves a frame before a look-up in the middle of an action list. The actions
-// after the look-up continue with the saved frame.
+// fork has a copy of a frame that was saved before a look-up in the middle of an action
+// list. The actions after the look-up continue with this copy.
 type fork struct {
 	frame   packet.Frame
 	key     flowtable.Key
@@ -71,7 +73,8 @@ func (w *Worker) beginTracks() {
 	w.fragments.assembled, w.fragments.uncounted = 0, 0
 }
 
-// execute executes the actions of the found megaflows, including repeated look-ups.
+// execute executes the actions of the megaflows that were found, including repeated
+// look-ups.
 func (w *Worker) execute() {
 	w.executeFound()
 	w.recirculated()
@@ -116,7 +119,7 @@ func (w *Worker) lookAgain() {
 	}
 }
 
-// extractAgain extracts the key of frame i after its header was changed. It also
+// extractAgain extracts the key of frame i again, after its header was changed. It also
 // checks an unfinished offload against the changed header.
 func (w *Worker) extractAgain(i int) packet.DropReason {
 	f, k := &w.batch.Frames[i], &w.keys[i]
@@ -151,7 +154,7 @@ func setCT(words *[flowtable.CTWords]uint64, m *conntrack.Meta) {
 	o := &m.Orig
 	src, dst := uint64(o.SrcPort), uint64(o.DstPort)
 	if o.Proto == packet.ProtoICMP || o.Proto == packet.ProtoICMPv6 {
-		src, dst = dst>>8, dst&0xff // ICMP: SrcPort is the identifier, DstPort is type and code
+		src, dst = dst>>8, dst&0xff // for ICMP, SrcPort is the identifier, and DstPort has type and code
 	}
 	words[0] = uint64(m.Mark)<<32 | uint64(m.State)<<24 | uint64(o.Proto)<<16 | uint64(m.Zone)
 	words[1] = src<<48 | dst<<32
@@ -161,7 +164,7 @@ func setCT(words *[flowtable.CTWords]uint64, m *conntrack.Meta) {
 }
 
 // readRequest decodes the ct action at the start of list into tracks.request. It
-// returns the number of list elements that the action takes.
+// returns how many elements of the list the action takes.
 func (w *Worker) readRequest(list []flowtable.Action) int {
 	var c flowtable.CTRequest
 	n := flowtable.ReadCT(list, &c)
@@ -190,8 +193,8 @@ func (w *Worker) readRequest(list []flowtable.Action) int {
 	return n
 }
 
-// trackRun tracks a run of frames with the ct action at the start of their action
-// list. It returns the number of list elements that the action takes.
+// trackRun tracks a run of frames with the ct action at the start of their action list.
+// It returns how many elements of the list the action takes.
 func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Action) int {
 	n := w.readRequest(actions)
 	kind, done := fuseNot, uint32(0)
@@ -227,8 +230,8 @@ func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Actio
 	return n
 }
 
-// fuses reports whether connections may be fused now. A tap prevents fusing, because
-// a trace shows every look-up.
+// fuses reports whether connections may be fused at the moment. A tap on every frame
+// prevents it, because a trace must show every look-up.
 func (w *Worker) fuses() bool {
 	return w.tracks.tracker != nil && !w.tracks.plain && !w.taps.everyFrame && w.tracks.forked == 0 && w.tracks.looped == 0 && w.rxInUse != nil
 }
@@ -276,9 +279,9 @@ func (w *Worker) tunnelled(order []uint8) (set uint32) {
 	return set
 }
 
-// recirculate repeats the look-up of frame i with this recirc_id: together with other
-// frames if last is true, otherwise at once, with the frame restored afterwards. It
-// reports false if the frame was dropped.
+// recirculate looks frame i up again with this recirc_id. If last is true, the look-up
+// is made together with other frames. Otherwise it is made at once, and the frame is
+// restored afterwards. recirculate returns false if the frame was dropped.
 func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	t := &w.tracks
 	t.recircs[i] = id

@@ -16,7 +16,8 @@ import (
 	"weft/port/porttest"
 )
 
-// flowRx receives an endless series of UDP datagrams, one of each flow in turn.
+// flowRx is a receive queue with an endless series of UDP datagrams: one datagram of
+// each flow, round robin.
 type flowRx struct {
 	port.Rx
 	frame  []byte
@@ -67,10 +68,9 @@ func (r *flowRx) Recv(b *packet.Batch) int {
 
 func (r *flowRx) Release() {}
 
-// trackedRig returns a rig whose ports 1 and 2 exchange frames. The argument mode
-// selects what happens to a frame: "without" tracking; or tracking and a second
-// look-up, fused or not. "nat" also translates port 1's addresses to 192.0.2.1 and
-// up.
+// trackedRig returns a rig whose ports 1 and 2 exchange frames. mode is "without" (no
+// tracking), or it selects tracking and a second look-up, fused or not. "nat" also
+// translates the addresses of port 1 to 192.0.2.1 and up.
 func trackedRig(b *testing.B, mode string, connections int) (r *rig, forward, back *flowRx) {
 	b.Helper()
 	r = newRig(b, testSizes)

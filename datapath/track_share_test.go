@@ -11,7 +11,7 @@ import (
 	"weft/port/porttest"
 )
 
-// A queue is charged for unsuccessful searches for a free translation.
+// Unsuccessful searches for a free NAT port add to the debt (extra cost) of the queue.
 func TestNATSearchesAreCharged(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.config.Fused = 1 << 10

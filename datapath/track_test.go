@@ -102,8 +102,8 @@ func TestStatefulFirewall(t *testing.T) {
 	r.equal("connections", uint64(n), 1)
 }
 
-// An upcall after a ct action has the ct_* fields, and the resumed frame repeats the
-// same look-up.
+// An upcall after a ct action has the ct_* fields. The resumed frame repeats the
+// look-up after the ct action.
 func TestMissBehindTracking(t *testing.T) {
 	r := firewall(t)
 	r.command(AppendCommand(nil, CmdRemove, 2, nil))

@@ -9,15 +9,16 @@ import (
 	"weft/tunnel"
 )
 
-// overlay is the vxlan port that counts a pending frame, and the length of its outer
+// overlay has the vxlan port that counts a frame, and the length of the frame's outer
 // headers in bytes.
 type overlay struct {
 	port  uint16 // vxlan port; 0: no tunnel header
 	outer uint16 // length of the outer header in bytes
 }
 
-// encapsulate pushes the outer headers of a's template on frame i and sends the frame
-// to the uplink. If more actions follow, it removes the headers afterwards.
+// encapsulate pushes the outer headers of the template of action a on frame i, and
+// sends the frame to the uplink. If last is false, it removes the headers afterwards
+// for the next actions.
 func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 	f := &w.batch.Frames[i]
 	if a.U32 >= uint32(len(w.sh.Templates)) {

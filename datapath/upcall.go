@@ -9,7 +9,7 @@ import (
 	"weft/packet"
 )
 
-// miss holds frame i and asks the control process for the frame's actions.
+// miss holds frame i and asks the control process for the actions of the frame.
 func (w *Worker) miss(i int) {
 	f := &w.batch.Frames[i]
 	if f.Flags&packet.FrameResumed != 0 && w.tracks.resumedAt[i] == w.keys[i].Recirc() {
@@ -34,8 +34,9 @@ func (w *Worker) miss(i int) {
 	w.sh.Counters.Misses++
 }
 
-// awaitNeighbour holds frame i and asks the control process to resolve the next hop
-// of a's template. The resumed frame executes only the tunnel action.
+// awaitNeighbour holds frame i and asks the control process to resolve the next hop of
+// the template of action a. When the frame is resumed, only its tunnel action is
+// executed.
 func (w *Worker) awaitNeighbour(i int, a *flowtable.Action) {
 	f := &w.batch.Frames[i]
 	if f.Held != 0 && w.sh.Held[f.Held-1].Then.Op != flowtable.OpNone {

@@ -136,8 +136,8 @@ func TestExecuteAndDropHeld(t *testing.T) {
 	r.equal("free slots", uint64(len(r.w.held.free)), uint64(testSizes.Held))
 }
 
-// Each held frame is resumed once, also for two retries of one slot and for more
-// retries than fill a batch.
+// Each held frame is resumed exactly once, even if it is retried twice, and even if
+// there are more retries than fit into a batch.
 func TestManyRetries(t *testing.T) {
 	r := twoPorts(t)
 	each := uint32(testSizes.Held) * 5 / 16 // number of frames of each port, within its quota
@@ -174,8 +174,8 @@ func TestManyRetries(t *testing.T) {
 	r.equal("refused", r.sh.Counters.CommandsRefused, 1)
 }
 
-// A frame that is too long is not held. A port cannot hold so many frames that others
-// have no slots.
+// A frame that is too long is not held. One port cannot hold so many frames that no
+// slots are left for others.
 func TestHeldBounds(t *testing.T) {
 	r := twoPorts(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -241,7 +241,7 @@ func TestHeldExpires(t *testing.T) {
 	r.equal("held", uint64(r.w.held.count), 0)
 }
 
-// A new worker finds the frames held by an earlier one.
+// A new worker finds the frames that an earlier worker has held.
 func TestHeldSurvivesTheWorker(t *testing.T) {
 	r := twoPorts(t)
 	r.inject(1, ethernet(0xa, 60, 7))

@@ -16,8 +16,8 @@ func announcement(mac []byte) []byte {
 	return f
 }
 
-// recvAnnouncement appends the RARP frame in q.announce to the batch and returns the
-// number of frames appended: 0 if the batch is full.
+// recvAnnouncement appends the RARP frame in q.announce to the batch. It returns the
+// number of appended frames, which is 0 if the batch is full.
 func (q *rx) recvAnnouncement(b *packet.Batch) int {
 	if b.N == packet.BatchSize {
 		return 0

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// The message budget of a front end. Each message costs up to a millisecond of the
-// control process and of the engine's server, which serve all ports. If the budget is
-// used up, the session waits before it handles the next message. Status.Throttled
-// counts these waits.
+// This file has the message budget of a front end. Each message costs up to a
+// millisecond of the control process and of the engine's server, which serve all ports.
+// If the budget is used up, the session waits before it handles the next message.
+// Status.Throttled counts these waits.
 const (
 	// messageBurst is the largest budget, in messages. QEMU sends about 1,000
 	// messages to set up 16 queue pairs.
@@ -20,16 +20,16 @@ const (
 	// messagesPerSecond is the rate at which a message budget grows.
 	messagesPerSecond = 200
 	// connectCost and startCost are the costs, in messages, of a connection and of a
-	// start of the device. Both are high, because they make the engine store or open
-	// the whole device.
+	// start of the device. Both are high, because a connection makes the engine store
+	// the whole device, and a start makes it open the whole device.
 	connectCost = 32
 	startCost   = 8
 )
 
 func newBudget() *rate.Limiter { return rate.NewLimiter(messagesPerSecond, messageBurst) }
 
-// Budget returns the number of messages spent and the limit of the front end's
-// message budget, and Status.Throttled. Any goroutine may call Budget.
+// Budget returns the spent part and the limit of the front end's message budget, in
+// messages. throttled is Status.Throttled. Budget is safe for concurrent use.
 func (s *Session) Budget() (spent, limit int, throttled uint64) {
 	limit = s.budget.Burst()
 	s.mu.Lock()
@@ -37,8 +37,9 @@ func (s *Session) Budget() (spent, limit int, throttled uint64) {
 	return min(max(limit-int(s.budget.Tokens()), 0), limit), limit, s.throttled
 }
 
-// spend subtracts messages from the front end's budget. If necessary, it waits until
-// the budget has grown enough, or returns ctx's error.
+// spend subtracts a number of messages from the front end's budget. If the budget is
+// too small, it waits until the budget has grown enough. If ctx ends first, it returns
+// the error of ctx.
 func (s *Session) spend(ctx context.Context, messages int) error {
 	if s.budget.AllowN(time.Now(), messages) {
 		return nil

@@ -23,8 +23,8 @@ type backoff struct{ next time.Duration }
 
 func newBackoff() *backoff { return &backoff{next: backoffFirst} }
 
-// wait sleeps for the present interval and doubles the interval. It returns early
-// when ctx is done.
+// wait sleeps for the present interval between two attempts and doubles the interval.
+// It returns early when ctx is done.
 func (b *backoff) wait(ctx context.Context) {
 	t := time.NewTimer(b.next)
 	defer t.Stop()
@@ -63,7 +63,9 @@ func listen(path string, access SocketAccess) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("vhost: %s: %w", path, errnoOf(err))
 	}
-	l.SetUnlinkOnClose(false) // The next control process may use the socket's file; Session.Close removes it.
+	// The file of the socket stays, because the next control process may use it.
+	// Session.Close removes it.
+	l.SetUnlinkOnClose(false)
 	if err := access.apply(n); err != nil {
 		l.Close()
 		_ = n.remove()
@@ -125,7 +127,7 @@ func accept(ctx context.Context, l *net.UnixListener) (*net.UnixConn, error) {
 	if err := l.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	// A deadline in the past ends the accept once ctx is done.
+	// When ctx is done, a deadline in the past ends the accept.
 	defer context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })()
 	if err := ctx.Err(); err != nil {
 		return nil, err

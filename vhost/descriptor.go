@@ -33,7 +33,9 @@ func checkShared(fd int) error {
 		return fmt.Errorf("file system: %w", err)
 	}
 	if fs.Type != unix.TMPFS_MAGIC && fs.Type != unix.HUGETLBFS_MAGIC {
-		return notShared(fd) // not shared memory, for example a tmpfs file opened through an overlay
+		// not shared memory, for example a tmpfs file that was opened through an
+		// overlay
+		return notShared(fd)
 	}
 	switch {
 	case flags&unix.O_ACCMODE != unix.O_RDWR:

@@ -4,10 +4,10 @@
 // speaks the vhost-user protocol with a front end such as QEMU. Open, in the engine
 // process, maps guest memory and returns a Device that serves the rings.
 //
-// A guest is an adversary. The session bounds and checks every message of the
-// protocol. The engine reads each word of a ring once into a local copy, checks the
-// copy, and uses the copy. A ring that no correct driver could produce breaks the
-// whole device of that guest. The devices of other guests continue.
+// A guest is an adversary. The session limits and checks every message of the protocol.
+// The engine reads each word of a ring once into a local copy, checks the copy, and
+// uses the copy. If a guest writes a ring that no correct driver could produce, the
+// whole device of that guest breaks (it stops). The devices of other guests continue.
 package vhost
 
 import (
@@ -70,8 +70,8 @@ func (d *Device) open(s DeviceSpec) (err error) {
 	if d.log, err = openLog(s.Log, d.mem, d.fds); err != nil {
 		return err
 	}
-	// The front end may truncate guest memory after the check of its size. A fault
-	// must not end the engine.
+	// The front end may truncate guest memory after its size was checked. The fault of
+	// an access must not end the engine.
 	defer recoverFault(&err)()
 	for _, v := range s.Vrings {
 		if err := d.addVring(v, s); err != nil {
@@ -140,7 +140,7 @@ func (d *Device) State() []byte {
 }
 
 // Close implements port.Device. It does not access guest memory, which may be
-// truncated. Chains that were not published stay available in the ring.
+// truncated. Chains that were taken but not published stay available in the ring.
 func (d *Device) Close() {
 	if d.closed {
 		return

@@ -92,8 +92,9 @@ var featureSets = map[string]uint64{
 	"packed-tables": vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureMergeable | vhost.FeatureIndirect,
 }
 
-// TestForward compares every byte of frames of all sizes, for every feature set and
-// division of chains, until all ring indexes have wrapped around.
+// TestForward compares every byte of frames of all sizes. It does this for every
+// feature set, for every division of frames into descriptor chains, and until all ring
+// indexes have wrapped around.
 func TestForward(t *testing.T) {
 	for name, features := range featureSets {
 		for _, layout := range vhosttest.Layouts {
@@ -246,8 +247,8 @@ func checkState(t *testing.T, d *vhost.Device, vring int, lastAvail uint16) {
 	t.Fatalf("no vring %d in %+v", vring, s)
 }
 
-// TestResume: if a device dies during a pass, the next one continues, and every frame
-// arrives once.
+// TestResume: if a device dies during a pass of the worker, the next device continues,
+// and every frame arrives once.
 func TestResume(t *testing.T) { eachLayout(t, resumes) }
 
 func resumes(t *testing.T, layout uint64) {
@@ -345,8 +346,8 @@ func resumesTorn(t *testing.T, inflight bool) {
 	}
 }
 
-// TestRoom: Send leaves a frame if the guest has too few buffers, and drops it if no
-// number of them is enough.
+// TestRoom: Send does not send a frame while the guest has too few buffers. It drops a
+// frame that does not fit into any number of buffers.
 func TestRoom(t *testing.T) {
 	from := guest(t, vhosttest.Options{Num: 64, Features: vhost.FeatureVersion1})
 	small := guest(t, vhosttest.Options{Num: 4, Features: vhost.FeatureVersion1, BufLen: 512})
@@ -463,8 +464,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// TestNotifyOnEmpty: a legacy driver without calls still gets one when its last chain
-// is used (VIRTIO_F_NOTIFY_ON_EMPTY).
+// TestNotifyOnEmpty: a legacy driver that has disabled calls still gets a call when its
+// last chain is used (VIRTIO_F_NOTIFY_ON_EMPTY).
 func TestNotifyOnEmpty(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		o := vhosttest.Options{Interrupts: true}
@@ -647,7 +648,8 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestTaken: after an interrupted Send, Taken does not count earlier frames.
+// TestTaken: if a Send was interrupted, Taken does not count the frames of earlier
+// Sends.
 func TestTaken(t *testing.T) {
 	bad, good := guest(t, vhosttest.Options{}), guest(t, vhosttest.Options{})
 	a, z := open(t, bad, nil), open(t, good, nil)

@@ -36,8 +36,8 @@ func checkLog(s LogSpec, fd int) error {
 	return err
 }
 
-// dirtyLog is the mapped dirty log. The switch sets bits, and the front end clears
-// them in the same memory. A nil log marks nothing.
+// dirtyLog is the mapped dirty log. The switch sets bits in it, and the front end
+// clears them. A nil dirtyLog marks nothing.
 type dirtyLog struct {
 	mem    *memory
 	words  []uint32
@@ -62,8 +62,8 @@ func openLog(s LogSpec, mem *memory, fds []int) (*dirtyLog, error) {
 }
 
 // mark sets the dirty bits of n bytes at addr, an address of this process. The caller
-// writes the bytes first: if the front end copies the page in between, mark sets the
-// bit again.
+// writes the bytes before: if the front end copies the page between the two, mark sets
+// the bit again.
 func (l *dirtyLog) mark(addr uintptr, n uint32) {
 	if l == nil || n == 0 {
 		return
@@ -84,8 +84,8 @@ func (l *dirtyLog) mark(addr uintptr, n uint32) {
 	}
 }
 
-// logRing marks the device's part of a ring as dirty when the ring starts, because
-// the previous engine may have died before it marked a page.
+// logRing marks the parts of a ring that the device writes as dirty when the ring
+// starts. The previous engine may have died before it marked a page.
 func (r *ring) logRing() {
 	if r.log == nil {
 		return
@@ -98,8 +98,8 @@ func (r *ring) logRing() {
 	r.log.mark(uintptr(r.used), 4+8*r.num+2)
 }
 
-// logPublished marks the used elements that publishUpTo has just written. Marking the
-// whole ring would cost up to 129 pages for each frame.
+// logPublished marks the used elements that publishUpTo has just written as dirty.
+// Marking the whole ring would cost up to 129 pages for each frame.
 func (r *ring) logPublished(published, first uint16) {
 	if r.packed {
 		from, to := uint32(first&^packedWrap), uint32(r.first&^packedWrap)
@@ -118,7 +118,7 @@ func (r *ring) logPublished(published, first uint16) {
 	r.log.mark(uintptr(r.elems), (n-before)*8)
 }
 
-// logArmed marks the words of the ring that a kick request changes.
+// logArmed marks the words of the ring that a request for kicks has changed as dirty.
 func (r *ring) logArmed() {
 	r.log.mark(uintptr(r.used), 4)
 	if !r.packed && r.eventIndex {

@@ -46,8 +46,8 @@ func pagesOf(g *vhosttest.Guest) pages {
 	return pages{mem, bytes.Clone(mem)}
 }
 
-// check returns the number of changed pages, and fails for those that the dirty log
-// does not mark.
+// check returns the number of changed pages. It fails for a changed page that the dirty
+// log does not mark.
 func (p pages) check(t *testing.T, bitmap []byte) (changed int) {
 	t.Helper()
 	for off := 0; off < len(p.mem); off += 4096 {
@@ -102,7 +102,7 @@ func TestDirtyLog(t *testing.T) {
 	}
 }
 
-// TestSessionLog turns the dirty log on and off as in a migration, after which the
+// TestSessionLog turns the dirty log on and off as a migration does. Afterwards the
 // device announces the guest.
 func TestSessionLog(t *testing.T) {
 	r := newRig(t, false)
@@ -190,7 +190,7 @@ func TestDirtyBytes(t *testing.T) {
 			for _, v := range bitmap {
 				marked += bits.OnesCount8(v)
 			}
-			// Frames and used elements may cross borders of pages.
+			// A frame, or the used elements, may cross the border between two pages.
 			if changed < 2 || marked > changed+4 {
 				t.Fatalf("%d pages marked, %d written", marked, changed)
 			}

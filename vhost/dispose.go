@@ -15,10 +15,10 @@ import (
 // close. Descriptors that take longer are closed later, in the background.
 const closeWait = 100 * time.Millisecond
 
-// dispose runs a function that closes descriptors of the front end, and waits until
-// the function has finished or ctx is done. The front end can delay a close for as
-// long as it likes. The function therefore runs on its own goroutine without the
-// session's lock, after the previous function of the session.
+// dispose runs the function work, which closes descriptors of the front end. It waits
+// until work has finished or ctx is done. The front end can delay a close for as long
+// as it likes. work therefore runs on its own goroutine and without the session's lock,
+// after the previous work of the session.
 //
 // The engine must close its duplicates first, because the close of a file's last
 // duplicate may block.
@@ -41,7 +41,8 @@ func (s *Session) dispose(ctx context.Context, work func()) {
 	}
 }
 
-// sweep disposes of unused descriptors of messages and of replaced descriptors.
+// sweep closes unused descriptors of messages, and descriptors that were replaced (see
+// dispose).
 func (s *Session) sweep(w *wire) {
 	s.mu.Lock()
 	fds := append(w.waste, s.front.dropped...)
@@ -57,7 +58,7 @@ func shut(conn *net.UnixConn) {
 	_ = conn.CloseWrite()
 }
 
-// hangUp closes a connection that is shut down. It first reads all remaining
+// hangUp closes a connection that is already shut down. It first reads all remaining
 // messages, because closing the descriptors in them may block.
 func hangUp(conn *net.UnixConn) {
 	control(conn, drain)

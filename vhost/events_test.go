@@ -20,8 +20,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A hostile front end clears O_NONBLOCK of the shared call, kick and err eventfds,
-// fills their counters, or adds many waiters.
+// In these tests, a hostile front end clears O_NONBLOCK of the shared call, kick and
+// err eventfds, fills their counters, or adds many waiters.
 
 // hostile makes every further write to eventfd fd block.
 func hostile(t *testing.T, fd int) {
@@ -153,8 +153,8 @@ func TestHostileErr(t *testing.T) {
 	}
 }
 
-// A front end that sends another descriptor than an eventfd is disconnected with one
-// line.
+// A front end that sends a descriptor of another kind instead of an eventfd is
+// disconnected, with one line in the log.
 func TestEventIsNoEvent(t *testing.T) {
 	for i, request := range []uint32{vhosttest.SetVringKick, vhosttest.SetVringCall, vhosttest.SetVringErr} {
 		t.Run(fmt.Sprint(request), func(t *testing.T) {
@@ -183,9 +183,9 @@ func TestEventIsNoEvent(t *testing.T) {
 	}
 }
 
-// crowd starts threads that wait for the event many times each, and returns a
-// function that ends them. They poll for errors only, so each signal costs time but
-// wakes none.
+// crowd starts threads that wait for the event, each of them many times. It returns a
+// function that ends them. The threads poll only for errors, so each signal of the
+// event takes time but wakes none of them.
 func crowd(t *testing.T, fd int) (leave func()) {
 	t.Helper()
 	const threads, times = 48, 8192
@@ -219,8 +219,8 @@ func crowd(t *testing.T, fd int) (leave func()) {
 	})
 }
 
-// Slow signals because of many waiters break the device, and Open refuses such an
-// eventfd.
+// If signals of an eventfd are slow because of many waiters, the device breaks, and
+// Open refuses the eventfd.
 func TestCallWithManyWaiters(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)

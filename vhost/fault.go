@@ -32,8 +32,7 @@ const (
 	faultKinds
 )
 
-// faultTexts are the messages of the faults. Each formats the two values of the
-// fault.
+// faultTexts are the messages of the faults, as formats for the two values of a fault.
 var faultTexts = [faultKinds]string{
 	faultIndexJump:    "avail index jumped from %d to %d",
 	faultHead:         "avail entry names descriptor %d of %d",
@@ -52,7 +51,7 @@ var faultTexts = [faultKinds]string{
 }
 
 // fault is the first fault of a device. All queues of the device share it. The worker
-// of any queue may raise it once; all workers read it.
+// of any queue may store it (raise), once; all workers read it.
 type fault struct {
 	raised atomic.Uint32 // 0: no fault; 1: the other fields are being written; 2: they are complete
 	vring  int

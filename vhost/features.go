@@ -2,8 +2,8 @@
 
 package vhost
 
-// Virtio feature bits that the switch offers (virtio 1.2 sections 5.1.3 and 6), and
-// the bit VHOST_USER_F_PROTOCOL_FEATURES of vhost-user.
+// Virtio feature bits that the switch offers (virtio 1.2 sections 5.1.3 and 6), and the
+// vhost-user bit VHOST_USER_F_PROTOCOL_FEATURES.
 const (
 	FeatureChecksum         = 1 << 0 // VIRTIO_NET_F_CSUM: the device completes unfinished checksums of the driver
 	FeatureGuestChecksum    = 1 << 1 // VIRTIO_NET_F_GUEST_CSUM: the driver accepts unfinished checksums

@@ -3,7 +3,7 @@
 package vhost
 
 // frontEnd is the state that the messages of the current connection have set. In a
-// snapshot its descriptors are indexes into a list of descriptors.
+// snapshot of the session, its descriptors are indexes into a list of descriptors.
 type frontEnd struct {
 	Owned       bool         `json:"owned,omitempty"`
 	Features    uint64       `json:"features"`
@@ -17,24 +17,25 @@ type frontEnd struct {
 	Announce    []byte       `json:"announce,omitempty"` // MAC address that the device announces with a RARP request at its next start
 	Record      int          `json:"record"`             // descriptor of the shared memory in which the engine records ring positions; -1: none
 	Inflight    InflightSpec `json:"inflight"`
-	// Backend is unused: descriptor of BACKEND_REQ's channel in snapshots of older
-	// builds; -1: none.
+	// Backend is unused now. In snapshots of older builds, it is the descriptor of the
+	// channel of BACKEND_REQ; -1: none.
 	Backend int `json:"backend"`
 
-	// dropped are descriptors to close without the session's lock, after the engine
-	// has closed its duplicates: see Session.dispose.
+	// dropped has descriptors that must be closed without the session's lock, after the
+	// engine has closed its duplicates: see Session.dispose.
 	dropped []int
 }
 
 // vringState is the state of one ring. Its position in frontEnd.Vrings is the ring's
 // index.
 type vringState struct {
-	Num     int    `json:"num,omitempty"`
-	Desc    uint64 `json:"desc,omitempty"`
-	Avail   uint64 `json:"avail,omitempty"`
-	Used    uint64 `json:"used,omitempty"`
-	Placed  bool   `json:"placed,omitempty"`  // SET_VRING_ADDR has come
-	Started bool   `json:"started,omitempty"` // SET_VRING_KICK has come, and no GET_VRING_BASE after it
+	Num    int    `json:"num,omitempty"`
+	Desc   uint64 `json:"desc,omitempty"`
+	Avail  uint64 `json:"avail,omitempty"`
+	Used   uint64 `json:"used,omitempty"`
+	Placed bool   `json:"placed,omitempty"` // SET_VRING_ADDR has come
+	// the last of SET_VRING_KICK and GET_VRING_BASE was SET_VRING_KICK
+	Started bool   `json:"started,omitempty"`
 	Enabled bool   `json:"enabled,omitempty"`
 	Base    uint16 `json:"base,omitempty"`
 	Kick    int    `json:"kick"` // Kick, Call and Err are descriptors of eventfds; -1: none
@@ -53,8 +54,8 @@ func newFrontEnd(pairs int) frontEnd {
 // usable reports whether the ring is completely set up.
 func (v *vringState) usable() bool { return v.Num > 0 && v.Placed && v.Started }
 
-// almostUsable reports whether at most one message is missing until the ring is
-// usable.
+// almostUsable reports whether the ring is usable, or only one message is missing until
+// it is.
 func (v *vringState) almostUsable() bool {
 	return v.Num > 0 && (v.Placed || v.Started) || v.Placed && v.Started
 }
@@ -71,7 +72,8 @@ func (f *frontEnd) ready() bool {
 	return f.FeaturesSet && len(f.Regions) > 0 && have[0] && have[1]
 }
 
-// eachFD calls visit with a pointer to each descriptor of the state that is set.
+// eachFD calls visit for each descriptor of the state that is set. visit gets a pointer
+// to the field with the descriptor.
 func (f *frontEnd) eachFD(visit func(fd *int)) {
 	for i := range f.Regions {
 		visit(&f.Regions[i].FD)

@@ -8,9 +8,9 @@ import (
 	"runtime/debug"
 )
 
-// recoverFault turns a fault on truncated guest memory into an error. Callers that
-// access guest memory write `defer recoverFault(&err)()`. Workers recover from faults
-// once for a whole pass instead.
+// recoverFault turns a fault on truncated guest memory into an error. Functions that
+// access guest memory call `defer recoverFault(&err)()`. Workers instead recover from
+// faults once for each pass of their loop.
 func recoverFault(err *error) func() {
 	old := debug.SetPanicOnFault(true)
 	return func() {

@@ -49,8 +49,8 @@ func inflightSession(t *testing.T, layout uint64) {
 	eventually(t, "descriptors closed", func() bool { return openFiles(t) <= before })
 }
 
-// TestInflightMarks: chains that another back end took and did not complete return to
-// the driver once. Other chains are received.
+// TestInflightMarks: some chains were taken by another back end and not completed. They
+// return to the driver exactly once. The device receives all other chains.
 func TestInflightMarks(t *testing.T) {
 	g := guest(t, vhosttest.Options{Features: features, Inflight: true})
 	for i := range 6 {
@@ -132,9 +132,9 @@ func TestBackendChannel(t *testing.T) {
 	})
 }
 
-// TestNoMoreChainsThanDescriptors: a driver offers descriptors of a packed ring again
-// before they are used. The device takes no more chains than the ring has
-// descriptors.
+// TestNoMoreChainsThanDescriptors: a driver makes descriptors of a packed ring
+// available again before the device has used them. The device then takes no more chains
+// than the ring has descriptors.
 func TestNoMoreChainsThanDescriptors(t *testing.T) {
 	for _, num := range []int{33, 128, 129} {
 		for _, inflight := range []bool{true, false} {
@@ -175,8 +175,8 @@ func TestNoMoreChainsThanDescriptors(t *testing.T) {
 	}
 }
 
-// lend returns the receive queue of a device whose guest has transmitted one frame of
-// this size.
+// lend returns the receive queue of a device. The guest has transmitted one frame of
+// the given size.
 func lend(t *testing.T, size int) port.Rx {
 	g := guest(t, vhosttest.Options{})
 	g.Tx[0].Send(random(1, size))
@@ -184,8 +184,8 @@ func lend(t *testing.T, size int) port.Rx {
 	return open(t, g, nil).Rx()[0]
 }
 
-// TestInflightWorst: with every descriptor marked and the used index one ring length
-// behind, Open reads marks and used elements only once.
+// TestInflightWorst: every descriptor is marked as in flight, and the used index is one
+// ring length behind. Even then, Open reads the marks and the used elements only once.
 func TestInflightWorst(t *testing.T) {
 	const num = vhost.MaxRingSize
 	g := guest(t, vhosttest.Options{Features: features, Inflight: true, Num: num, BufLen: 64, Seed: num})
@@ -200,7 +200,8 @@ func TestInflightWorst(t *testing.T) {
 	}
 	d := open(t, g, nil)
 	d.Close()
-	// Zero used elements name descriptor 0. Open returns every other descriptor.
+	// All used elements are zero and so name descriptor 0. Open returns every other
+	// descriptor.
 	if n := q.UsedIndex() - g.Seed; n != num-1 {
 		t.Fatalf("%d descriptors came back, expected %d", n, num-1)
 	}

@@ -79,7 +79,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadRests: Load.Rest returns the exact number of lost frames. The others
+// TestLoadRests: Load.Rest returns the exact number of lost frames. The other frames
 // circulate again after each Rest.
 func TestLoadRests(t *testing.T) {
 	for _, features := range []uint64{0, vhost.FeatureRingPacked} {
@@ -118,8 +118,8 @@ func TestLoadRests(t *testing.T) {
 	}
 }
 
-// BenchmarkForward measures forwarding a batch without parsing, between guests on the
-// same core whose time is not measured.
+// BenchmarkForward measures how long the device takes to forward a batch, without
+// parsing. The guests run on the same core, but their time is not measured.
 func BenchmarkForward(b *testing.B) {
 	for name, c := range map[string]vhosttest.LoadConfig{
 		"64":        {Core: -1},

@@ -12,8 +12,7 @@ import (
 )
 
 // region is a region of guest memory that is mapped into this process. It holds
-// addresses as integers, because the mapping does not belong to the garbage
-// collector.
+// addresses as integers, because the garbage collector does not manage the mapping.
 type region struct {
 	guest, size uint64
 	base        uintptr // address of the region's first byte in this process
@@ -26,9 +25,9 @@ type memory struct {
 	maps    [][]byte // mappings to unmap, one for each region
 }
 
-// openMemory maps the regions of guest memory. The caller keeps the descriptors. It
-// refuses a file that is shorter than its region, because an access beyond the end
-// faults.
+// openMemory maps the regions of guest memory. The caller keeps the descriptors fds. It
+// refuses a file that is shorter than its region, because an access beyond the end of
+// the file faults.
 func openMemory(specs []RegionSpec, fds []int) (*memory, error) {
 	if err := checkRegions(specs); err != nil {
 		return nil, err
@@ -67,9 +66,9 @@ func (m *memory) add(s RegionSpec, fd int) error {
 	return nil
 }
 
-// checkFile refuses a region whose file is not shared memory or is too short. It
-// returns the size of the region's mapping and the number of bytes in front of the
-// region. Mappings of huge pages consist of whole huge pages.
+// checkFile refuses a region whose file is not shared memory or is too short. skip is
+// the number of bytes of the file before the region. length is the size of the region's
+// mapping in bytes. A mapping of huge pages consists of whole huge pages.
 func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 	if err := checkShared(fd); err != nil {
 		return 0, 0, err
@@ -93,9 +92,9 @@ func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 // pages).
 const maxPage = 16 << 30
 
-// find translates a guest address into an address of this process. It also returns
-// how many of the n bytes are contiguous; 0: the address is invalid. The argument
-// cached caches the region of the previous call.
+// find translates a guest address into an address of this process. It also returns how
+// many of the n bytes are contiguous there; 0: the address is invalid. *cached is the
+// region of the previous call, which find tries first.
 func (m *memory) find(cached *region, addr uint64, n uint32) (uintptr, uint32) {
 	off := addr - cached.guest
 	if off >= cached.size {
@@ -116,8 +115,8 @@ func (m *memory) find(cached *region, addr uint64, n uint32) (uintptr, uint32) {
 	return cached.base + uintptr(off), n
 }
 
-// user translates a range of the front end's address space into an address of this
-// process. The range must lie in one region.
+// user translates a range of addresses of the front end's process into an address of
+// this process. The range must be within one region.
 func (m *memory) user(addr, n uint64) (unsafe.Pointer, error) {
 	for _, r := range m.regions {
 		if off := addr - r.user; off < r.size && n <= r.size-off {
@@ -148,12 +147,12 @@ func readHeader(addr uintptr) (h [packet.VnetLen]byte) {
 // cacheLine is the size of a cache line of the CPU, in bytes.
 const cacheLine = 64
 
-// writeHeader writes an empty virtio-net header, little endian, with num_buffers 1 in
-// the 12-byte layout (virtio 1.2 section 5.1.6.4.1).
+// writeHeader writes an empty virtio-net header of size bytes, little endian. The
+// 12-byte layout also has num_buffers, which is 1 (virtio 1.2 section 5.1.6.4.1).
 //
-// DPDK's driver puts the header at the end of a cache line and the frame into the
-// next line. Then writeHeader writes only if the values differ: an unchanged line
-// stays in the caches of both cores.
+// DPDK's driver puts the header at the end of a cache line and the frame into the next
+// line. In this case, writeHeader writes only if the header has other values: an
+// unchanged cache line stays in the caches of both cores.
 func writeHeader(addr uintptr, size uint32) {
 	const oneBuffer = 1 << 16 // csum_offset 0, num_buffers 1
 	p := foreignPointer(addr)

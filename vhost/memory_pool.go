@@ -14,14 +14,14 @@ import (
 	"weft/port"
 )
 
-// MemoryLimits bound the guest memory, dirty logs and inflight buffers that the
-// engine maps. The engine's address space and page tables are shared by all guests. A
-// front end that exceeds a limit is refused, and its connection is closed.
+// MemoryLimits limit the guest memory, dirty logs and inflight buffers that the engine
+// maps. All guests share the engine's address space and page tables. A front end that
+// exceeds a limit is refused, and its connection is closed.
 type MemoryLimits struct {
 	Guest uint64 // bytes mapped for one guest
 	All   uint64 // bytes mapped for all guests
-	// Share is the number of bytes that each guest may always map. All is at least
-	// Share times port.MaxPorts; guests compete for the rest.
+	// Share is the number of bytes that each guest may always map. The limit All is at
+	// least Share times port.MaxPorts. Guests compete for the rest.
 	Share    uint64
 	Mappings int // largest number of mapped regions of all guests
 }
@@ -30,8 +30,8 @@ const (
 	// addressSpace is the size in bytes of a process's address space on amd64. On
 	// arm64 with 4 KiB pages it is larger.
 	addressSpace = 1 << 47
-	// minGuestLimit is the smallest default of MemoryLimits.Guest, enough for a guest
-	// of 1 TiB and the other memory that QEMU shares.
+	// minGuestLimit is the smallest default of MemoryLimits.Guest. It is enough for a
+	// guest of 1 TiB together with the other memory that QEMU shares.
 	minGuestLimit = 2 << 40
 )
 
@@ -64,8 +64,8 @@ func maxMappings() int {
 	return 65530
 }
 
-// MemoryPool counts the memory that all guests of a switch have mapped. Any goroutine
-// may call its methods.
+// MemoryPool counts the memory of all guests of a switch that the engine has mapped.
+// Its methods are safe for concurrent use.
 type MemoryPool struct {
 	limits MemoryLimits
 
@@ -82,7 +82,7 @@ func NewMemoryPool(l MemoryLimits) *MemoryPool {
 	return &MemoryPool{limits: l, guests: map[uint32]*GuestMemory{}}
 }
 
-// GuestMemory is the account of one guest in the pool.
+// GuestMemory is the account of one guest in a MemoryPool.
 type GuestMemory struct {
 	pool     *MemoryPool
 	port     uint32
@@ -100,7 +100,8 @@ func (p *MemoryPool) Guest(port uint32) *GuestMemory {
 	return g
 }
 
-// MemoryUse is the memory mapped by one guest, or by all guests together.
+// MemoryUse is the amount of memory that is mapped for one guest, or for all guests
+// together.
 type MemoryUse struct {
 	Port     uint32 // 0: all guests
 	Bytes    uint64
@@ -119,8 +120,8 @@ func (p *MemoryPool) Use() (MemoryLimits, []MemoryUse) {
 	return p.limits, use
 }
 
-// footprint is a guest's use of address space. The field bytes saturates
-// instead of overflowing.
+// footprint is the address space that a guest uses: bytes and mappings. The field bytes
+// stays at its maximum instead of overflowing.
 type footprint struct {
 	bytes    uint64
 	mappings int
@@ -134,7 +135,8 @@ func (f *footprint) add(bytes uint64) {
 	f.bytes += bytes
 }
 
-// resize sets the guest's account to f. It refuses growth that exceeds a limit.
+// resize sets the guest's account to footprint f. It refuses a growth that exceeds a
+// limit.
 func (g *GuestMemory) resize(f footprint) error {
 	p := g.pool
 	p.mu.Lock()
@@ -150,16 +152,16 @@ func (g *GuestMemory) resize(f footprint) error {
 	return nil
 }
 
-// adopt sets the guest's account to f without a check, for memory that is already
-// mapped.
+// adopt sets the guest's account to footprint f without a check. It is for memory that
+// is already mapped.
 func (g *GuestMemory) adopt(f footprint) {
 	g.pool.mu.Lock()
 	defer g.pool.mu.Unlock()
 	g.set(f)
 }
 
-// check returns an error if footprint f of the guest would exceed a limit. The caller
-// holds mu.
+// check returns an error if footprint f (the guest's future use) would exceed a limit.
+// The caller holds mu.
 func (g *GuestMemory) check(f footprint) error {
 	p, l := g.pool, &g.pool.limits
 	switch {
@@ -209,8 +211,8 @@ func (f *frontEnd) footprint() (sum footprint) {
 	return sum
 }
 
-// reserve resizes the guest's account for a future change of the front end's state,
-// or returns an error.
+// reserve adjusts the guest's account of memory to a planned change of the front end's
+// state. It returns an error if the change would exceed a limit.
 func (s *Session) reserve(change func(f *frontEnd)) error {
 	next := s.front.clone()
 	change(&next)

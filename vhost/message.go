@@ -15,9 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A vhost-user message has three 32-bit words, request, flags and size, in the
-// machine's byte order, followed by size bytes of payload. The switch is built for
-// little endian machines only. Descriptors come with the message as SCM_RIGHTS.
+// This file reads and writes vhost-user messages. A message has three 32-bit words
+// (request, flags and size) in the machine's byte order, followed by size bytes of
+// payload. The switch is built for little endian machines only. Descriptors come with
+// the message as SCM_RIGHTS.
 
 const (
 	messageHeaderLen = 12
@@ -39,7 +40,7 @@ const (
 	// to accept a reply. The connection is closed after that.
 	messageTimeout = 5 * time.Second
 	// firstMessageTimeout limits how long a front end may take to send its first
-	// message, because it occupies the socket. The connection is closed after that.
+	// message. After that, the connection is closed, because it occupies the socket.
 	firstMessageTimeout = 30 * time.Second
 	// lastReplyTimeout limits how long the end of a session waits for a front end to
 	// accept a reply.
@@ -53,11 +54,12 @@ type message struct {
 	flags   uint32
 	payload []byte
 	fds     []int
-	unread  int // number of bytes still in the socket, see wire.nextMessage
+	unread  int // number of bytes of the message that are still in the socket, see wire.nextMessage
 	send    int // descriptor to send with the reply and then close; 0: none
 }
 
-// untaken removes and returns the descriptors of the message that must be closed.
+// untaken removes and returns the descriptors of the message that no handler has taken.
+// The caller must close them.
 func (m *message) untaken() []int {
 	var fds []int
 	for _, fd := range m.fds {
@@ -87,8 +89,8 @@ func (m *message) state() (index int, num uint32) {
 	return int(binary.LittleEndian.Uint32(m.payload)), binary.LittleEndian.Uint32(m.payload[4:])
 }
 
-// parseHeader checks a message's header. It returns the request's row of the table
-// and the size of the payload in bytes.
+// parseHeader checks a message's header. It returns the message, the table's row for
+// its request, and the size of the payload in bytes.
 func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err error) {
 	m.request = binary.LittleEndian.Uint32(b[0:])
 	m.flags = binary.LittleEndian.Uint32(b[4:])
@@ -108,8 +110,8 @@ func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err er
 	return m, r, int(n), nil
 }
 
-// wire is a connection to a front end. The session's goroutine reads and writes it;
-// any goroutine may call interrupt.
+// wire is a connection to a front end. The session's goroutine reads and writes it. The
+// method interrupt is safe for concurrent use.
 type wire struct {
 	conn *net.UnixConn
 	stop context.Context // done: no more reads of the connection
@@ -119,8 +121,8 @@ type wire struct {
 	// oob has room for SCM_MAX_FD (253) descriptors. In a smaller buffer, the kernel
 	// would close surplus descriptors during the read, which may block.
 	oob [1088]byte
-	// waste are unused descriptors to close later, because a close may block: see
-	// Session.dispose.
+	// waste has unused descriptors, which are closed later because a close may block:
+	// see Session.dispose.
 	waste []int
 }
 
@@ -131,8 +133,8 @@ var errQuiet = errors.New("no message")
 // quiet (0: no limit), and for the rest at most for messageTimeout.
 //
 // A complete message stays in the socket until the caller calls consume. If this
-// process is killed before, the next control process answers the message. A message
-// that arrives in pieces is removed from the socket piece by piece.
+// process is killed before that, the next control process answers the message. A
+// message that arrives in several pieces is removed from the socket piece by piece.
 func (w *wire) nextMessage(quiet time.Duration) (message, *row, error) {
 	m, r, whole, err := w.peek(quiet)
 	if whole || err != nil {
@@ -165,7 +167,7 @@ func (w *wire) peek(quiet time.Duration) (m message, r *row, complete bool, err 
 		return m, r, false, err
 	}
 	m.payload, m.unread = w.body[messageHeaderLen:want], want
-	// The kernel may have returned descriptors of the next message.
+	// The kernel may have returned descriptors that belong to the next message.
 	if r.withoutFDs(m.payload) {
 		w.waste = append(w.waste, fds...)
 		fds = nil
@@ -179,7 +181,7 @@ func (w *wire) peek(quiet time.Duration) (m message, r *row, complete bool, err 
 }
 
 // look copies up to len(b) bytes from the socket without removing them. If oob is not
-// empty, it also duplicates their descriptors.
+// empty, it returns duplicates of the descriptors that come with these bytes.
 func (w *wire) look(b, oob []byte, timeout time.Duration) (n int, fds []int, err error) {
 	if err := w.deadline(timeout); err != nil {
 		return 0, nil, err
@@ -316,8 +318,8 @@ func (w *wire) deadline(timeout time.Duration) error {
 	if err := w.conn.SetReadDeadline(deadline); err != nil {
 		return err
 	}
-	// Checked last, because this call may have overwritten the deadline set by
-	// interrupt.
+	// The end of w.stop is checked last, because this call may have overwritten the
+	// deadline that interrupt has set.
 	return w.stop.Err()
 }
 
@@ -348,7 +350,7 @@ func (w *wire) reply(m *message, payload []byte) error {
 	if err := w.conn.SetWriteDeadline(time.Now().Add(w.timeout)); err != nil {
 		return err
 	}
-	if w.stop.Err() != nil { // the call above may have overwritten the deadline set by interrupt
+	if w.stop.Err() != nil { // the call above may have overwritten the deadline that interrupt has set
 		w.boundReply()
 	}
 	var rights []byte
@@ -359,15 +361,16 @@ func (w *wire) reply(m *message, payload []byte) error {
 	return err
 }
 
-// interrupt aborts a call of next, and limits a call of reply to lastReplyTimeout.
-// The caller cancels w.stop first.
+// interrupt aborts a read of the next message, and limits the write of a reply to
+// lastReplyTimeout. The caller cancels w.stop first.
 func (w *wire) interrupt() {
 	_ = w.conn.SetReadDeadline(time.Unix(1, 0))
 	w.boundReply()
 }
 
-// boundReply limits the write of a reply to lastReplyTimeout. The reply is not
-// aborted at once, because the next control process does not see its request again.
+// boundReply limits the write of a reply to lastReplyTimeout. The write is not aborted
+// at once: the request is already removed from the socket, so the next control process
+// could not answer it.
 func (w *wire) boundReply() { _ = w.conn.SetWriteDeadline(time.Now().Add(lastReplyTimeout)) }
 
 func u64Payload(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }

@@ -41,8 +41,8 @@ func (o *opener) Start(spec []byte, fds []int) error {
 func (o *opener) Stop() ([]byte, error) { o.opened = false; return nil, nil }
 func (o *opener) Changed()              {}
 
-// FuzzMessages sends any sequence of requests. The session must not panic or leak a
-// descriptor, and must survive a snapshot and a restore.
+// FuzzMessages sends arbitrary sequences of requests. The session must not panic or
+// leak a descriptor. A new session that is restored from its snapshot must continue.
 func FuzzMessages(f *testing.F) {
 	addr := binary.LittleEndian.AppendUint64(make([]byte, 8), 0x10000)
 	addr = binary.LittleEndian.AppendUint64(addr, 0x12000)
@@ -176,8 +176,8 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// TestStalled: a message that ends early or stalls gives an error. Silence between
-// messages gives none.
+// TestStalled: a message that ends early, or that stalls, gives an error. A silence
+// between messages gives no error.
 func TestStalled(t *testing.T) {
 	header := func(request, size uint32) []byte {
 		b := binary.LittleEndian.AppendUint32(nil, request)
@@ -230,7 +230,7 @@ func socketPair(t *testing.T) (near, far *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// TestOrder: release stores, in assembly and in Go, change only their own word.
+// TestOrder: each release store, in assembly and in Go, changes only its own word.
 func TestOrder(t *testing.T) {
 	words := [3]uint32{1, 2, 3}
 	storeRelease32(&words[1], 0xdeadbeef)

@@ -46,7 +46,7 @@ func ifSet(features, bits uint64, o packet.Offloads) packet.Offloads {
 // Offloads implements port.Tx.
 func (q *tx) Offloads() packet.Offloads { return q.offloads }
 
-// hasOffload reports whether frame f needs a virtio-net header with non-zero fields.
+// hasOffload reports whether frame f needs a virtio-net header that is not all zero.
 func (q *tx) hasOffload(f *packet.Frame) bool {
 	return q.offloads != 0 && (f.Offload.Flags != 0 || f.Offload.GSO != packet.GSONone)
 }

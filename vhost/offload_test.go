@@ -37,7 +37,7 @@ func largeFrame(n int) []byte {
 }
 
 // A frame with an unfinished checksum and large segments arrives unchanged at a guest
-// that accepts these offloads, in all kinds of rings and chains.
+// that accepts these offloads. The test uses all kinds of rings and chains.
 func TestLargeFrames(t *testing.T) {
 	for _, packed := range []uint64{0, vhost.FeatureRingPacked} {
 		for _, layout := range vhosttest.Layouts {
@@ -71,8 +71,8 @@ func TestLargeFrames(t *testing.T) {
 	}
 }
 
-// carry forwards frames with offloads. It sets the header offsets and checks the
-// offloads like the datapath.
+// carry forwards frames with offloads from one device to another. It sets the header
+// offsets and checks the offloads, as the datapath does.
 func carry(t *testing.T, from, to *vhost.Device) packet.DropReason {
 	t.Helper()
 	b := new(packet.Batch)

@@ -30,8 +30,8 @@ func held(t *testing.T) holdings {
 	return holdings{openFiles(t), bytes.Count(maps, []byte(" rw-s ")), runtime.NumGoroutine()}
 }
 
-// TestRepeats: a thousand repetitions of every request leave no descriptor, mapping
-// or goroutine, and frames still pass.
+// TestRepeats: a thousand repetitions of every request leave behind no descriptor,
+// mapping or goroutine. Frames still pass afterwards.
 func TestRepeats(t *testing.T) {
 	const times = 1000
 	n, p := vhosttest.Number, vhosttest.Pair
@@ -224,8 +224,8 @@ func TestPartialMessages(t *testing.T) {
 	r.echo(t, g, 1)
 }
 
-// TestFirstMessage: a front end that sends nothing is disconnected, but not after its
-// first message.
+// TestFirstMessage: a front end that sends nothing is disconnected after a time. After
+// its first message, it may be silent.
 func TestFirstMessage(t *testing.T) {
 	r := newRigWith(t, func(s *vhost.Session) { s.ExpectFirst(20 * time.Millisecond) })
 	silent, err := vhosttest.Dial(r.path)
@@ -277,8 +277,8 @@ func TestUnchanged(t *testing.T) {
 	r.echo(t, g, 1)
 }
 
-// TestBudget: a front end beyond its message budget waits, and Status counts the
-// wait. Close does not wait.
+// TestBudget: a front end that has used up its message budget waits, and Status counts
+// the wait. Close does not wait for the budget.
 func TestBudget(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})

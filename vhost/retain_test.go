@@ -59,7 +59,7 @@ func (s *stream) take(n int) {
 func (s *stream) releaseLate() { s.rx.Rx()[0].(port.Keeper).ReleaseLate() }
 func (s *stream) release()     { s.rx.Rx()[0].Release() }
 
-// shown checks that the driver sees exactly n used chains.
+// shown checks that the driver sees exactly n used chains of its ring.
 func (s *stream) shown(n int) {
 	s.Helper()
 	if got := s.Tx[0].UsedIndex() - s.Tx[0].Start(); int(got) != n {
@@ -103,8 +103,8 @@ func TestNewestAreRetained(t *testing.T) {
 	}
 }
 
-// TestNothingIsRetained: the device publishes all used chains for a driver that wants
-// calls, in a packed ring, and without a record.
+// TestNothingIsRetained: the device publishes all used chains in three cases: the
+// driver wants calls, the ring is packed, or there is no record.
 func TestNothingIsRetained(t *testing.T) {
 	for name, o := range map[string]vhosttest.Options{
 		"calls":       {Features: polling, Interrupts: true},
@@ -132,8 +132,9 @@ func TestNothingIsRetained(t *testing.T) {
 	}
 }
 
-// TestRetainedAreNotReceivedAgain: the next device publishes retained chains. It
-// receives again only frames that were never released.
+// TestRetainedAreNotReceivedAgain: a device publishes the chains that an earlier device
+// has retained (completed but not published). It receives only those frames again that
+// were never released.
 func TestRetainedAreNotReceivedAgain(t *testing.T) {
 	for batches := range 5 {
 		for _, unreleased := range []bool{false, true} {
@@ -174,7 +175,7 @@ func TestRetainedAreNotReceivedAgain(t *testing.T) {
 }
 
 // TestRecordOfAnotherTime: the device ignores a record that does not fit the used
-// index, and any record without Resume.
+// index. Without Resume it ignores any record.
 func TestRecordOfAnotherTime(t *testing.T) {
 	for _, resume := range []bool{false, true} {
 		s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Seed: 100})

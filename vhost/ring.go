@@ -10,8 +10,8 @@ import (
 	"weft/packet"
 )
 
-// A ring from the device's side is split (virtio 1.2 section 2.7, ring_split.go) or
-// packed (section 2.8, ring_packed.go). Both layouts have the same operations:
+// A ring, seen from the device's side, is split (virtio 1.2 section 2.7, ring_split.go)
+// or packed (section 2.8, ring_packed.go). Both layouts have the same operations:
 //
 //	waiting, look   count the chains that the driver has made available
 //	peek, headAt    read the first descriptors of these chains
@@ -21,17 +21,18 @@ import (
 //	retain          publish all but the newest chains
 //	arm, disarm     request kicks, or no kicks
 //
-// Chains are completed in order (VIRTIO_F_IN_ORDER). The driver sees a completed
-// chain only after publish, so an engine that dies before publish has changed nothing
-// for the guest.
+// Chains are completed in order (VIRTIO_F_IN_ORDER). The driver sees a completed chain
+// only after publish, so an engine that dies before publish has changed nothing for the
+// guest.
 //
 // To resume a split ring, the next engine needs the used index, which is in guest
 // memory, and the number of completed chains. To resume a packed ring, it needs the
-// position. The record holds both (ring_record.go).
+// position. The record has both the number and the position (ring_record.go).
 //
 // A word of guest memory is read once into a local, which is checked and then used.
-// Each read of the driver's index or flags takes the cache line from the driver's
-// core, so they are read again only when all known chains are taken.
+// Each read of the driver's index or flags moves a cache line from the driver's core to
+// this core. The device therefore reads them again only when all known chains are
+// taken.
 const (
 	descAlign, availAlign, usedAlign = 16, 2, 4
 
@@ -63,29 +64,35 @@ type head struct {
 // ring is one vring. The worker owns it after open.
 type ring struct {
 	desc, avail, used unsafe.Pointer // addresses of the descriptors, driver area and device area in a packed ring
-	elems             unsafe.Pointer // address of the used elements that the method take writes: in the used ring, or in the record
-	mem               *memory
-	cached            region // region of the last successful find
-	num               uint32
-	mask              uint32 // mask of an index into elems
-	takenCount        uint16 // number of chains taken, modulo 65536
-	availCount        uint16 // number of chains known to be available (split ring: the avail index)
-	usedCount         uint16 // number of used elements written
-	published         uint16 // number of used elements visible to the driver (split ring: the used index)
-	usedFlags         uint32
-	packed            bool
-	eventIndex        bool
-	notifyOnEmpty     bool
-	callOnce          bool         // the next publish calls the driver in any case
-	quiet             bool         // the driver wanted no call at the last publish
-	retains           bool         // retain may hold chains back
-	unchanged         bool         // the last used elements were equal to those one ring length before
-	kick              int          // kick eventfd, never read or written, because the front end shares it; -1: none
-	call              *shm.Foreign // nil: no call event
-	fault             *fault
-	log               *dirtyLog     // nil: no dirty log
-	flight            *inflightRing // nil: no inflight buffer
-	index             int
+	// address of the used elements that take writes: in the used ring (split) or in the
+	// record (packed)
+	elems         unsafe.Pointer
+	mem           *memory
+	cached        region // region of the last successful find
+	num           uint32
+	mask          uint32 // mask of an index into elems
+	takenCount    uint16 // number of chains taken, modulo 65536
+	availCount    uint16 // number of chains known to be available (split ring: the avail index)
+	usedCount     uint16 // number of used elements written
+	published     uint16 // number of used elements visible to the driver (split ring: the used index)
+	usedFlags     uint32
+	packed        bool
+	eventIndex    bool
+	notifyOnEmpty bool
+	// the next publish calls the driver even if the driver does not ask for it
+	callOnce bool
+	quiet    bool // the driver asked for no call at the last publish
+	retains  bool // retain may hold chains back
+	// the last used elements had the same values as those one ring length before
+	unchanged bool
+	// kick eventfd, which is neither read nor written because the front end shares it;
+	// -1: none
+	kick   int
+	call   *shm.Foreign // nil: no call event
+	fault  *fault
+	log    *dirtyLog     // nil: no dirty log
+	flight *inflightRing // nil: no inflight buffer
+	index  int
 
 	packedPosition
 
@@ -93,8 +100,8 @@ type ring struct {
 	segments [maxSegments]segment
 }
 
-// part is one of a ring's three areas of guest memory: name, address, size and
-// alignment in bytes, and the pointer to set.
+// part describes one of the three areas of a ring in guest memory: name, address, size
+// and alignment in bytes, and the pointer that open sets.
 type part struct {
 	name  string
 	addr  uint64
@@ -103,7 +110,7 @@ type part struct {
 	into  *unsafe.Pointer
 }
 
-// open sets the ring up in guest memory before any worker uses it.
+// open sets up the ring over guest memory. It runs before any worker uses the ring.
 func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *record, flight *inflight, f *fault) (err error) {
 	if err := checkVring(v, s.Features); err != nil {
 		return err
@@ -141,7 +148,9 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 	if err != nil {
 		return err
 	}
-	if err := r.call.Probe(); err != nil { // the previous device may have died before it called the driver, see begin
+	// the previous device may have died before it called the driver, see the method
+	// begin
+	if err := r.call.Probe(); err != nil {
 		return fmt.Errorf("vring %d: call: %w", v.Index, err)
 	}
 	return nil
@@ -169,15 +178,15 @@ func (r *ring) openEvents(v VringSpec, fds []int) error {
 // Place implements port.Placed.
 func (r *ring) Place(worker, _ int) { r.call.Place(worker) }
 
-// begin finishes the start of a ring without kicks. The previous device may have died
-// before it called the driver, so open and the first publish send a call in any case.
+// begin finishes the start of a ring, with kicks disabled. The previous device may have
+// died before it called the driver, so open and the first publish always send a call.
 func (r *ring) begin() {
 	r.callOnce = true
 	r.disarm()
 }
 
-// waiting returns the number of available chains that are not taken, at most a batch
-// in a packed ring. A negative number means that the device is broken.
+// waiting returns the number of available chains that are not taken yet. In a packed
+// ring it counts at most a batch. A negative number means that the device is broken.
 func (r *ring) waiting() int {
 	if r.availCount == r.takenCount {
 		return r.look()
@@ -185,8 +194,8 @@ func (r *ring) waiting() int {
 	return int(r.availCount - r.takenCount)
 }
 
-// look reads the driver's progress and returns the number of available chains that
-// are not taken.
+// look reads how far the driver is, and returns the number of available chains that are
+// not taken yet.
 func (r *ring) look() int {
 	if r.fault.set() {
 		return -1
@@ -197,9 +206,10 @@ func (r *ring) look() int {
 	return r.lookSplit()
 }
 
-// peek reads the heads of the next n available chains without taking the chains. n is
-// at most waiting() and len(heads). It returns the number of valid heads. If the
-// first head is invalid, it breaks the device and returns 0.
+// peek reads the heads (first descriptors) of the next n available chains without
+// taking the chains. n is at most waiting() and len(heads). It returns the number of
+// valid heads before the first invalid one. If the first head is invalid, it breaks the
+// device and returns 0.
 func (r *ring) peek(n int) int {
 	if r.packed {
 		return r.peekPacked(n)
@@ -218,8 +228,9 @@ func (r *ring) upcoming() uint16 {
 	return r.takenCount
 }
 
-// headAt reads the head of the chain at a position. next is the position of the next
-// chain. found is 1, or 0 if no chain is available, or -1 if the device is broken.
+// headAt reads the head of the chain at position pos. next is the position of the chain
+// after it. found is 1 for a valid head, 0 if no chain is available, and -1 if the
+// device is broken.
 func (r *ring) headAt(pos uint16) (h head, next uint16, found int) {
 	if r.packed {
 		return r.headAtPacked(pos)
@@ -234,7 +245,8 @@ func (r *ring) take(id, n uint32) {
 	r.takenCount++
 }
 
-// takeAll completes the next chains, given their heads, with no bytes written.
+// takeAll completes the next chains, whose heads are heads. The device has written no
+// bytes into them.
 func (r *ring) takeAll(heads []head) {
 	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.usedCount), true
 	for i := range heads {
@@ -252,8 +264,8 @@ func (r *ring) takeAll(heads []head) {
 	r.takenCount += uint16(len(heads))
 }
 
-// takeSizes completes the next chains, given their heads and the number of bytes
-// written to each.
+// takeSizes completes the next chains, whose heads are heads. sizes has the number of
+// bytes that the device has written into each.
 func (r *ring) takeSizes(heads []head, sizes []uint32) {
 	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.usedCount), true
 	for i := range min(len(heads), len(sizes)) {
@@ -269,7 +281,8 @@ func (r *ring) takeSizes(heads []head, sizes []uint32) {
 }
 
 // prefetchElems prefetches the next n used elements for writing. If the last elements
-// were unchanged, the next probably are too, and nothing is prefetched.
+// did not change, it prefetches nothing, because the next ones will probably not change
+// either.
 func (r *ring) prefetchElems(n int) {
 	if r.unchanged {
 		return
@@ -289,14 +302,15 @@ func (r *ring) prefetchAvail() {
 	prefetchSpanRead(at, at+2*packet.BatchSize)
 }
 
-// maxHeldBack is the largest number of used elements whose publish may be postponed.
-// Publishing them together saves moves of the used index's cache line, each of which
-// costs about as much as forwarding a frame.
+// maxHeldBack is the largest number of used elements whose publish may be postponed. If
+// several are published together, the cache line of the used index moves between cores
+// less often. One such move costs about as much as forwarding a frame.
 const maxHeldBack = 2 * packet.BatchSize
 
-// publish makes completed chains visible to the driver and calls it at most once. If
-// pending is true, another publish follows soon, and up to maxHeldBack used elements
-// may wait for it. The result owed reports whether any do.
+// publish makes completed chains visible to the driver, and calls the driver at most
+// once. If pending is true, another publish follows soon, and publish may postpone up
+// to maxHeldBack used elements until then. The result owed reports whether it has
+// postponed any.
 func (r *ring) publish(pending bool) (owed bool) {
 	fresh := r.usedCount - r.published
 	if fresh == 0 {
@@ -309,15 +323,15 @@ func (r *ring) publish(pending bool) (owed bool) {
 	return false
 }
 
-// retainedChains is the number of used chains that retain does not publish to a
-// polling driver. DPDK's driver frees transmitted buffers in bulk if fewer than 32
-// descriptors are in use, which spoils its caches; otherwise it frees one buffer for
-// each that it sends (decision 0025).
+// retainedChains is the number of used chains that retain does not publish to a polling
+// driver. If fewer than 32 descriptors are in use, DPDK's driver frees transmitted
+// buffers in bulk, which spoils its caches. Otherwise it frees one buffer for each
+// buffer that it sends (decision 0025).
 const retainedChains = packet.BatchSize
 
-// retain publishes all but the newest chains of a transmit ring while frames keep
-// coming. It records the number of completed chains for the next engine. If the
-// driver wants calls, it publishes all chains.
+// retain publishes all chains of a transmit ring except the newest ones, as long as
+// frames keep arriving. It records the number of completed chains for the next engine.
+// If the driver wants calls, it publishes all chains.
 func (r *ring) retain() {
 	if !r.retains || !r.quiet {
 		r.publish(false)
@@ -329,8 +343,8 @@ func (r *ring) retain() {
 	}
 }
 
-// publishUpTo publishes the used elements before element number end (split ring), or
-// all (packed ring).
+// publishUpTo publishes the used elements before element number end of a split ring. In
+// a packed ring it publishes all.
 func (r *ring) publishUpTo(end uint16) {
 	wanted, old, first := false, r.published, r.first
 	if r.flight != nil {
@@ -360,7 +374,8 @@ func (r *ring) publishUpTo(end uint16) {
 }
 
 // arm requests a kick for the next chain, and then looks for chains once more. It
-// returns true if the worker must not sleep: chains are waiting, or no kick can come.
+// returns true if the worker must not sleep: because chains are waiting, or because the
+// guest cannot send a kick.
 func (r *ring) arm() bool {
 	if r.kick < 0 || r.fault.set() {
 		return true
@@ -388,8 +403,8 @@ func (r *ring) disarm() {
 	}
 }
 
-// lastAvail returns the position of the first unpublished chain, where the next
-// engine continues.
+// lastAvail returns the position of the first chain that is not published. The next
+// engine continues there.
 func (r *ring) lastAvail() uint16 {
 	if r.packed {
 		return r.first

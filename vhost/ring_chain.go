@@ -4,10 +4,11 @@ package vhost
 
 import "unsafe"
 
-// walk appends the memory of a chain to r.segments, whose first n elements are in
-// use. write is the required direction of all descriptors. It returns the new number
-// of segments and the number of bytes added. It breaks the device and returns -1 if
-// the chain is invalid (virtio 1.2 sections 2.7.5, 2.7.5.3.1, 2.8.6 and 2.8.7).
+// walk appends the memory of a chain to r.segments, of which the first n elements are
+// already in use. write is the direction that all descriptors must have. It returns the
+// new number of segments and the number of bytes added. If the chain is invalid, it
+// breaks the device and returns -1 (virtio 1.2 sections 2.7.5, 2.7.5.3.1, 2.8.6 and
+// 2.8.7).
 func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
 	if r.packed {
 		return r.walkPacked(h, write, n)
@@ -75,8 +76,8 @@ func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, u
 	}
 }
 
-// segment appends the memory of a valid descriptor: one segment for each region of
-// guest memory.
+// segment appends the memory of a descriptor, after it has checked the descriptor. It
+// appends one segment for each region of guest memory that the descriptor covers.
 func (r *ring) segment(addr uint64, length uint32, flags uint16, write bool, n int) int {
 	if write != (flags&descWrite != 0) {
 		return r.broken(faultDirection, addr, uint64(flags))
@@ -100,8 +101,8 @@ func (r *ring) segment(addr uint64, length uint32, flags uint16, write bool, n i
 	return n
 }
 
-// walkPacked is walk for a packed ring. It reads as many descriptors as readHead
-// counted, even if the guest has changed their flags since.
+// walkPacked is walk for a packed ring. It reads exactly as many descriptors as
+// readHead has counted, even if the guest has changed their flags since.
 func (r *ring) walkPacked(h *head, write bool, n int) (int, uint64) {
 	addr, length, flags, at := h.addr, h.n, h.flags, h.next
 	total := uint64(0)

@@ -32,7 +32,7 @@ type InflightSpec struct {
 	FD        int    `json:"fd"`
 }
 
-// Layout of a queue's region of the inflight buffer, in bytes: a header, and an entry
+// Layout of one queue's region in the inflight buffer, in bytes: a header, and an entry
 // for each descriptor. Split and packed rings have different layouts.
 const (
 	inflightVersion = 1
@@ -44,7 +44,9 @@ const (
 	splitHeader  = 16
 	splitEntry   = 16
 	splitUsedIdx = 14
-	splitCounter = 8 // u64 in a split ring's entry; its first byte is the in-flight mark
+	// counter (64 bits) in an entry of a split ring; its first byte is the in-flight
+	// mark
+	splitCounter = 8
 
 	flightHeader     = 32 // size of a packed ring's header
 	flightEntry      = 32
@@ -86,8 +88,8 @@ func parseInflight(b []byte) InflightSpec {
 		Queues: int(binary.LittleEndian.Uint16(b[16:])), QueueSize: int(binary.LittleEndian.Uint16(b[18:]))}
 }
 
-// getInflightFD makes an inflight buffer. The front end sends the buffer back with
-// SET_INFLIGHT_FD.
+// getInflightFD makes an inflight buffer and returns its description. The front end
+// sends the buffer back with SET_INFLIGHT_FD.
 func getInflightFD(s *Session, m *message) ([]byte, error) {
 	spec := parseInflight(m.payload)
 	if spec.Queues < 1 || spec.Queues > 2*s.cfg.Queues || spec.QueueSize < 1 || spec.QueueSize > MaxRingSize {
@@ -164,7 +166,8 @@ type inflightRing struct {
 	marked int // number of entries marked
 }
 
-// vring returns the region of a ring; nil: the buffer has none for this ring.
+// vring returns the inflight region of a ring; nil: the buffer has no region for this
+// ring.
 func (f *inflight) vring(v VringSpec, packed bool) (*inflightRing, error) {
 	if f == nil || v.Index >= f.spec.Queues {
 		return nil, nil
@@ -189,8 +192,9 @@ func (f *inflightRing) begin() {
 	*f.u16(flightVersion) = inflightVersion
 }
 
-// returnMarked completes the descriptors of a split ring that another back end marked
-// as in flight, in the order of their counters. The avail ring no longer names them.
+// returnMarked completes the descriptors of a split ring that another back end has
+// marked as in flight, in the order of their counters. These descriptors are no longer
+// in the avail ring.
 func (r *ring) returnMarked() {
 	f := r.flight
 	type marked struct {
@@ -222,9 +226,9 @@ func (r *ring) returnMarked() {
 	*f.u16(splitUsedIdx) = r.published
 }
 
-// usedSince reports which descriptors are in used elements after the used index in
-// the argument known. The front end may write the ring at any time, so at most one
-// ring length is read, once.
+// usedSince reports which descriptors are in the used elements after the used index
+// known. The front end may write the ring at any time, so usedSince reads at most one
+// ring length, once.
 func (r *ring) usedSince(known uint16) []bool {
 	used := make([]bool, r.num)
 	if uint32(r.published-known) > r.num {
@@ -261,8 +265,9 @@ func (f *inflightRing) startPacked(first uint16) {
 	f.begin()
 }
 
-// resumeInflight reads a packed ring's position from the inflight buffer, and
-// finishes an interrupted publish. For the record, finishPublish does the same.
+// resumeInflight reads the position of a packed ring from the inflight buffer, and
+// finishes an interrupted publish. The method finishPublish does the same with the
+// record.
 func (r *ring) resumeInflight() error {
 	f := r.flight
 	r.first = f.position(flightOldUsed, flightOldWrap)

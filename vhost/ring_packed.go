@@ -10,13 +10,13 @@ import (
 
 // A packed ring (virtio 1.2 section 2.8) has one ring of descriptors, and an event
 // suppression area for each side. The driver makes descriptors available, and the
-// device overwrites them with used elements. A position has a descriptor's index in
-// its lower 15 bits and the wrap counter in bit 15.
+// device overwrites them with used elements. A position has a descriptor's index in its
+// lower 15 bits and the wrap counter in bit 15.
 //
-// After an overwrite the next engine could not read the descriptor again. The method
-// take therefore writes used elements to the record, and publish copies them to the
-// guest, the first one last. The driver reads the ring in order, so it sees either
-// all of them or none.
+// After an overwrite, the next engine could not read the descriptor again. The method
+// take therefore writes used elements to the record (shared memory that outlives the
+// engine). publish copies them to the guest, the first one last. The driver reads the
+// ring in order, so it sees either all of them or none.
 const (
 	packedWrap  = 1 << 15
 	packedAvail = 1 << 7 // flags of a descriptor
@@ -29,12 +29,14 @@ const (
 
 // packedPosition holds the positions that only a packed ring has.
 type packedPosition struct {
-	state   *uint64 // state word in the record
-	first   uint16  // position of the oldest unpublished chain
-	pos     uint16  // cached result of the method position
-	counted uint16  // value of the field usedCount for which the field pos is valid
-	headsAt uint16  // value of next when heads was filled
-	headEnd uint16  // position after the last chain in heads
+	state *uint64 // state word in the record
+	first uint16  // position of the oldest unpublished chain
+	pos   uint16  // cached result of the method position
+	// value of usedCount at which pos was computed; pos is valid only while usedCount
+	// has this value
+	counted uint16
+	headsAt uint16 // value of next when heads was filled
+	headEnd uint16 // position after the last chain in heads
 	private []uint64
 }
 
@@ -48,9 +50,9 @@ func (r *ring) packedParts(v VringSpec) []part {
 
 const packedAreaAlign = 4
 
-// startPacked sets the position of a packed ring, after finishing a publish that the
-// previous engine's death interrupted. Without a record or an inflight buffer the
-// ring cannot be resumed.
+// startPacked sets the position of a packed ring. Before, it finishes a publish that
+// the death of the previous engine has interrupted. Without a record or an inflight
+// buffer, the ring cannot be resumed.
 func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	r.mask = ceilPowerOfTwo(r.num) - 1
 	if rec != nil {
@@ -83,8 +85,8 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	return nil
 }
 
-// finishPublish repeats an interrupted publish, unless the driver has already seen
-// its used elements: then the first descriptor is no longer available.
+// finishPublish repeats a publish that was interrupted. It does nothing if the driver
+// has already seen the used elements: then the first descriptor is no longer available.
 func (r *ring) finishPublish(state uint64) error {
 	var n uint16
 	r.first, r.published, n = parseRecordState(state)
@@ -107,7 +109,7 @@ func (r *ring) finishPublish(state uint64) error {
 	return nil
 }
 
-// advance returns the position n descriptors after the given one.
+// advance returns the position that is n descriptors after pos.
 func (r *ring) advance(pos uint16, n uint32) uint16 {
 	place, wrap := uint32(pos&^packedWrap)+n, pos&packedWrap
 	if place >= r.num {
@@ -154,9 +156,9 @@ func available(idFlags uint32, pos uint16) bool {
 // their number.
 func (r *ring) lookPacked() int { return r.scan(len(r.heads)) }
 
-// room returns how many descriptors from a position on may be available. Descriptors
-// that are taken but not published do not count, so the taken chains never exceed the
-// ring.
+// room returns how many descriptors from position pos on may be available. Descriptors
+// that are taken but not published are excluded, so the device never takes more chains
+// than the ring has.
 func (r *ring) room(pos uint16) uint32 {
 	ahead := uint32(pos&^packedWrap) - uint32(r.first&^packedWrap)
 	if (pos^r.first)&packedWrap != 0 {
@@ -200,9 +202,10 @@ func (r *ring) headAtPacked(pos uint16) (h head, next uint16, found int) {
 	return h, next, found
 }
 
-// readHead reads the first descriptor of the chain at a position, counts the chain's
-// descriptors, and reads the buffer id from the last one (virtio 1.2 section 2.8.6).
-// found is 1, or 0 if no chain is available, or -1 if the chain is longer than room.
+// readHead reads the first descriptor of the chain at position pos. It counts the
+// descriptors of the chain, and reads the buffer id from the last one (virtio 1.2
+// section 2.8.6). found is 1 for a valid chain, 0 if no chain is available, and -1 if
+// the chain is longer than room.
 func (r *ring) readHead(pos uint16, room uint32, h *head) (next uint16, found int) {
 	// Acquire; pairs with the driver's release of the first descriptor's flags, which
 	// it writes last (virtio 1.2 section 2.8.21.1).
@@ -226,8 +229,8 @@ func (r *ring) readHead(pos uint16, room uint32, h *head) (next uint16, found in
 }
 
 // publishPacked writes the used elements to the guest, and reports whether the driver
-// wants a call. The record shows the write before it begins and after it ends, so
-// that the next engine can finish it.
+// wants a call. The record marks the beginning and the end of the write, so that the
+// next engine can finish an interrupted write.
 func (r *ring) publishPacked() bool {
 	storeRelease64(r.state, packedRecordState(r.first, r.published, r.usedCount-r.published))
 	old := r.first
@@ -248,8 +251,8 @@ func (r *ring) publishPacked() bool {
 		return true
 	}
 	// The driver wants a call if its event position is among the written descriptors.
-	// Positions are compared by their distance from the end, because the ring may
-	// wrap.
+	// Positions are compared by their distance from the end of the written part,
+	// because the ring wraps around.
 	end, begin, event := uint16(r.first&^packedWrap), uint16(old&^packedWrap), uint16(word)&^packedWrap
 	if end <= begin {
 		begin -= uint16(r.num)

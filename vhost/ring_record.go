@@ -11,17 +11,17 @@ import (
 	"weft/internal/shm"
 )
 
-// record is the state of a device's rings that the next engine needs, in shared
+// record has the state of a device's rings that the next engine needs. It is in shared
 // memory that outlives the engine. A packed ring has a state word and its unpublished
-// used elements. A split ring on which the guest transmits has the number of
-// completed chains. INFLIGHT_SHMFD serves the same purpose, but QEMU's network front
+// used elements in the record. A split ring on which the guest transmits has the number
+// of completed chains. INFLIGHT_SHMFD serves the same purpose, but QEMU's network front
 // end lacks it. The control process makes the record before the device starts; the
 // engine writes it.
 type record struct{ region *shm.Region }
 
-// State word of a packed ring: four fields of 16 bits, from the lowest. They are the
-// position of the oldest unpublished chain; recordValid; the index of that chain's
-// used element; and the number of used elements of a publish in progress (0: none).
+// State word of a packed ring. It has four fields of 16 bits, from the lowest: the
+// position of the oldest unpublished chain; recordValid; the index of that chain's used
+// element; the number of used elements of a publish in progress (0: no publish).
 const recordValid = 1 << 16
 
 func packedRecordState(first, published, n uint16) uint64 {
@@ -103,8 +103,8 @@ func openRecordAt(index int, fds []int) (*record, error) {
 }
 
 // resumePosition returns the position at which a ring continues after its engine has
-// died, after finishing an interrupted publish. Only the control process calls it.
-// The caller keeps the descriptors.
+// died. It first finishes an interrupted publish. Only the control process calls it.
+// The caller keeps the descriptors fds.
 func resumePosition(s DeviceSpec, fds []int, v VringSpec) (pos uint16, err error) {
 	mem, err := openMemory(s.Regions, fds)
 	if err != nil {

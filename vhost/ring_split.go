@@ -24,8 +24,8 @@ func (r *ring) splitParts(v VringSpec) []part {
 	}
 }
 
-// startSplit sets the position of a split ring, and publishes the chains that the
-// previous engine completed.
+// startSplit sets the position of a split ring. It publishes the chains that the
+// previous engine has completed.
 func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 	r.elems = unsafe.Add(r.used, 4)
 	r.published = uint16(atomic.LoadUint32((*uint32)(r.used)) >> 16) // used index of the previous engine
@@ -91,8 +91,9 @@ func (r *ring) peekSplit(n int) int {
 	return n
 }
 
-// peekBackward is peekSplit from the last chain to the first, for transmit rings. In
-// ascending order, the core would prefetch lines that the driver is about to write.
+// peekBackward is peekSplit in the opposite order, from the last chain to the first.
+// Transmit rings use it. In ascending order, the core would prefetch cache lines that
+// the driver is about to write.
 func (r *ring) peekBackward(n int) int {
 	avail, desc, mask, num := unsafe.Add(r.avail, 4), r.desc, r.mask, r.num
 	pos := uint32(r.takenCount)
@@ -114,8 +115,8 @@ func (r *ring) peekBackward(n int) int {
 	return n
 }
 
-// stopAtBadHead handles an invalid head id. The argument valid is the number of valid
-// heads before it, which is also the result. If it is 0, the device breaks.
+// stopAtBadHead handles an invalid head id. valid is the number of valid heads before
+// it, and also the result. If valid is 0, the device breaks.
 func (r *ring) stopAtBadHead(valid int, id uint32) int {
 	if valid == 0 {
 		r.broken(faultHead, uint64(id), uint64(r.num))
@@ -162,9 +163,10 @@ func (r *ring) wantsCall(old uint16) bool {
 	if r.call == nil {
 		return false
 	}
-	// The device stores the used index, then loads the driver's wish for calls. The
-	// driver stores its wish, then loads used.idx (virtio 1.2 section 2.7.7). With
-	// the fence, at least one side sees the other's store.
+	// Two sides synchronize here. The device stores the used index and then loads the
+	// driver's request for calls. The driver stores its request and then loads used.idx
+	// (virtio 1.2 section 2.7.7). Because of the fence, at least one side sees the
+	// other's store.
 	fence()
 	if r.callOnce {
 		return true

@@ -170,9 +170,9 @@ func received(chains []slowChain, header int) (frames [][]byte, broken bool) {
 	return frames, false
 }
 
-// slowSend writes a frame into the available chains and returns the number of chains
-// used. If the number is 0, the device did not accept the frame, or dropped it if drop
-// is true.
+// slowSend writes a frame into the available chains of the model, and returns the
+// number of chains used. If this number is 0, the device must not accept the frame; if
+// drop is true, it must drop the frame.
 func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (accepted int, drop, broken bool) {
 	var room [][]byte
 	size := 0
@@ -201,8 +201,8 @@ func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (acc
 	return 0, false, false
 }
 
-// ringProgram writes descriptors, indirect tables and heads from fuzzed bytes to a
-// ring. Most are valid.
+// ringProgram writes descriptors, indirect tables and heads to a ring, according to
+// fuzzed bytes. Most of them are valid.
 type ringProgram struct {
 	data  []byte
 	queue *vhosttest.Queue

@@ -8,8 +8,9 @@ import (
 
 // rx receives frames from the guest's transmit ring. The worker owns it.
 //
-// It reads virtio-net headers only if the guest has negotiated unfinished checksums
-// or large segments. Otherwise they must be zero (virtio 1.2 section 5.1.6.2.1).
+// rx reads virtio-net headers only if the guest has negotiated unfinished checksums or
+// large segments. Without these features, the headers must be zero (virtio 1.2 section
+// 5.1.6.2.1).
 type rx struct {
 	ring
 	header   uint32 // size of the virtio-net header in bytes
@@ -17,7 +18,7 @@ type rx struct {
 	disabled bool
 	announce []byte // RARP frame after a migration, received before all other frames; nil: none
 
-	spans [packet.BatchSize]packet.Span // memory of the frames that fillSpans found
+	spans [packet.BatchSize]packet.Span // memory of the frames that fillSpans has found
 }
 
 // Recv implements port.Rx. The frames are in guest memory, which the batch borrows
@@ -65,8 +66,9 @@ func (q *rx) Recv(b *packet.Batch) int {
 	return n
 }
 
-// firstReadByte returns the offset of the first byte that the switch reads of a
-// chain. An unneeded virtio-net header stays in the cache of the guest's core.
+// firstReadByte returns the offset in a chain of the first byte that the switch reads.
+// If the switch does not need the virtio-net header, the header stays in the cache of
+// the guest's core.
 func (q *rx) firstReadByte() uintptr {
 	if q.allowed != 0 {
 		return 0
@@ -74,9 +76,9 @@ func (q *rx) firstReadByte() uintptr {
 	return uintptr(q.header)
 }
 
-// fillSpans makes spans of heads[from:n]. It stops at the first chain that is not one
-// readable descriptor in the last used region, and returns the number of spans.
-// Nearly all chains have this form.
+// fillSpans makes spans of the chains heads[from:n]. It handles only the usual form of
+// chain: one readable descriptor in the memory region that was used last. It stops at
+// the first chain of another form, and returns the number of spans.
 func (q *rx) fillSpans(from, n int) int {
 	last, skip := q.cached, q.header
 	heads := q.heads[from:n]
@@ -101,8 +103,9 @@ func (q *rx) decode(frames []packet.Frame) {
 	}
 }
 
-// addChain adds the frame in a chain of any layout to the batch. It returns 1, or 0
-// if the batch lacks spans, or -1 if the device is broken.
+// addChain adds the frame in a chain of any form to the batch. It returns 1 if it has
+// added the frame, 0 if the batch has too few free spans, and -1 if the device is
+// broken.
 func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeader]byte, h *head) int {
 	n, total := q.walk(h, false, 0)
 	if n < 0 {
@@ -162,8 +165,8 @@ func (q *rx) Release() { q.publish(false) }
 // ReleaseLate implements port.Keeper.
 func (q *rx) ReleaseLate() { q.retain() }
 
-// MayKeep implements port.Keeper. A batch may be released late only if the ring has
-// room for at least eight batches.
+// MayKeep implements port.Keeper. The worker may release a batch late only if the ring
+// has room for at least eight batches.
 func (q *rx) MayKeep() bool { return maxHeldBack <= q.num/4 }
 
 // Arm implements port.Rx. It returns true if the guest has no kick descriptor, so the
@@ -173,9 +176,9 @@ func (q *rx) Arm() bool { return q.announce != nil || q.arm() }
 // Disarm implements port.Rx.
 func (q *rx) Disarm() { q.disarm() }
 
-// Place implements port.Placed. wake is the event descriptor of the queue's worker,
-// signalled when the device breaks. The kick event is unsuitable, because a front end
-// may have millions of waiters on it.
+// Place implements port.Placed. wake is the event descriptor of the worker that owns
+// the queue. It is signalled when the device breaks. The kick eventfd is not used for
+// this, because a front end may have millions of waiters on it.
 func (q *rx) Place(worker, wake int) {
 	q.ring.Place(worker, wake)
 	q.fault.wake = append(q.fault.wake, wake)
@@ -184,8 +187,8 @@ func (q *rx) Place(worker, wake int) {
 // WaitFD implements port.Rx. It returns the descriptor of the kick eventfd, or -1.
 func (q *rx) WaitFD() int { return q.kick }
 
-// EdgeWatched implements port.EdgeWatched. The worker must never read the kick event,
-// because a read wakes all its waiters, and a front end may have millions of them.
+// EdgeWatched implements port.EdgeWatched. The worker must never read the kick eventfd:
+// a read wakes all waiters of the eventfd, and a front end may add millions of them.
 func (q *rx) EdgeWatched() {}
 
 // Woken implements port.Rx.

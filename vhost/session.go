@@ -22,25 +22,25 @@ import (
 // Config is the configuration of a port's session.
 type Config struct {
 	Path string // path of the socket
-	// Access says who may connect to the socket of a session that listens.
+	// Access says who may connect to the socket on which the session listens.
 	Access SocketAccess
 	// Client makes the session connect to a front end that listens (QEMU's
 	// server=on). Without Client the session listens.
 	Client bool
-	// Queues is the number of queue pairs offered to the guest, 1 to MaxQueuePairs; 0
-	// means 1.
+	// Queues is the number of queue pairs that the session offers to the guest, 1 to
+	// MaxQueuePairs; 0 means 1.
 	Queues int
 	// MTU is the guest's MTU in bytes, without the Ethernet header; 0: not offered
 	// and not limited.
 	MTU int
 	// NoOffloads makes the session not offer the offload features to the guest.
 	NoOffloads bool
-	// Memory is the guest's account in the pool of mapped memory; nil: an account in
-	// a pool of its own with DefaultMemoryLimits.
+	// Memory is the guest's account of mapped memory. nil: the session makes an account
+	// in a pool of its own, with DefaultMemoryLimits.
 	Memory *GuestMemory
-	// Forget makes the back end drop its Snapshots and their duplicates of
-	// descriptors. Close calls it before it closes the session's own descriptors.
-	// nil: the back end stores no Snapshots.
+	// Forget makes the back end drop the Snapshots that it stores, and the duplicates
+	// of descriptors in them. Close calls Forget before it closes the session's own
+	// descriptors. nil: the back end stores no Snapshots.
 	Forget func()
 	Logger *slog.Logger // nil: no logging
 }
@@ -50,33 +50,39 @@ type Config struct {
 // its lock.
 type Backend interface {
 	// Start passes a device to the engine: a DeviceSpec in JSON and its descriptors,
-	// borrowed for the call. An error closes the connection. While the engine
-	// restarts, Start returns nil, and the back end later gets the device from Spec.
+	// which are borrowed for the call. An error closes the connection. While the engine
+	// restarts, Start returns nil; the back end later gets the device from
+	// Session.Spec.
 	Start(spec []byte, fds []int) error
-	// Stop takes the device from the engine and returns the device's State, or
-	// nothing if the engine has died. After Stop no worker uses the guest's memory.
+	// Stop takes the device away from the engine. It returns the device's State, or
+	// nothing if the engine has died. When Stop returns, no worker uses the guest's
+	// memory.
 	Stop() (state []byte, err error)
 	// Changed reports that Snapshot would return a new state.
 	Changed()
 }
 
-// startDelay is the silence of the front end after which the device starts. Each
-// change of a running device would stop it, and a front end sets up one ring after
-// another.
+// startDelay is how long the front end must send nothing before the device starts. A
+// front end sets up one ring after another, and each change of a running device would
+// stop it.
 const startDelay = time.Millisecond
 
-// Session speaks vhost-user with one front end at a time, for one port. Only Run's
-// goroutine changes it. mu protects its fields from readers on other goroutines.
+// Session speaks vhost-user with one front end at a time, for one port. Only the
+// goroutine of Run changes it. mu protects its fields from readers in other goroutines.
 type Session struct {
 	cfg     Config
 	backend Backend
 	log     *slog.Logger
 	memory  *GuestMemory  // account of the mapped and reserved memory
 	budget  *rate.Limiter // message budget of the front end
-	changed bool          // the state has changed since the last call of Changed; only Run's goroutine uses it
-	refused string        // latest refusal; only Run's goroutine uses it
-	heard   bool          // the connected front end has sent a message; only Run's goroutine uses it
-	first   time.Duration // firstMessageTimeout, except in tests
+	// the state has changed since Changed was last called; only the goroutine of Run
+	// uses this field
+	changed bool
+	refused string // latest refusal that was logged; only the goroutine of Run uses this field
+	// the connected front end has sent a message; only the goroutine of Run uses this
+	// field
+	heard bool
+	first time.Duration // firstMessageTimeout, except in tests
 
 	mu        sync.Mutex
 	front     frontEnd
@@ -85,7 +91,7 @@ type Session struct {
 	running   bool              // the engine runs the device, or will run it after its restart
 	resume    bool              // the next start takes the ring positions from guest memory
 	closed    bool
-	broken    string             // fault passed to Break that serve has not handled yet
+	broken    string             // fault that Break has reported and that serve has not handled yet
 	end       context.CancelFunc // cancels Run
 	drop      context.CancelFunc // cancels the present connection
 	done      chan struct{}      // closed when Run returns; nil: Run was not called
@@ -96,7 +102,7 @@ type Session struct {
 	throttled uint64
 }
 
-// NewSession makes a session. In server mode the session listens at once.
+// NewSession makes a session. A session in server mode listens from now on.
 func NewSession(cfg Config, b Backend) (*Session, error) {
 	s, err := newSession(cfg, b)
 	if err != nil {
@@ -128,8 +134,9 @@ func newSession(cfg Config, b Backend) (*Session, error) {
 		budget: newBudget(), first: firstMessageTimeout, front: newFrontEnd(cfg.Queues)}, nil
 }
 
-// offered returns the virtio features for GET_FEATURES. They include features of the
-// control queue, which the front end implements but offers only if the switch does.
+// offered returns the virtio features that answer GET_FEATURES. They include features
+// of the control queue. The front end implements this queue, but offers it to the guest
+// only if the switch does.
 func (s *Session) offered() uint64 {
 	features := ringFeatures | FeatureProtocolFeatures | FeatureLogAll | FeatureControlQueue | FeatureControlRx | FeatureControlMAC |
 		FeatureGuestAnnounce | FeatureNetStatus
@@ -150,9 +157,9 @@ func (s *Session) offeredProtocol() uint64 {
 		ProtocolInflight
 }
 
-// Run serves front ends, one after another, until ctx is done or Close is called.
-// When ctx is done, Run leaves the connection and the running device as they are, so
-// that a Snapshot can continue them. Close ends both.
+// Run serves front ends, one after another, until ctx is done or Close is called. When
+// ctx is done, Run leaves the connection and the running device as they are, so that
+// another process can continue them from a Snapshot. Close ends both.
 func (s *Session) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -252,8 +259,9 @@ func (s *Session) quiet() time.Duration {
 	return 0
 }
 
-// handle runs a message's handler, lets the back end take a snapshot, and replies, in
-// this order. If the control process dies in between, the next one knows the change.
+// handle runs a message's handler, makes the back end take a snapshot, and replies, in
+// this order. If the control process dies in between, the next control process knows
+// the change.
 func (s *Session) handle(w *wire, m *message, r *row) error {
 	reply, err := r.run(s, m)
 	var refused refusal
@@ -270,7 +278,7 @@ func (s *Session) handle(w *wire, m *message, r *row) error {
 	if s.changed {
 		s.tellChanged()
 	}
-	if m.unread > 0 { // from now on the next control process does not repeat the message
+	if m.unread > 0 { // from here on, the next control process does not handle the message again
 		if cerr := w.consume(m, r); cerr != nil {
 			return fmt.Errorf("%s: %w", r.name, cerr)
 		}
@@ -294,8 +302,8 @@ func (s *Session) refuse(r *row, reason refusal) {
 	}
 }
 
-// change changes the front end's state under the lock. It sets s.changed only if the
-// new state differs.
+// change changes the front end's state under the lock. It sets s.changed if the new
+// state differs from the old one.
 func (s *Session) change(change func(f *frontEnd)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -413,7 +421,8 @@ func (s *Session) breakReason() string {
 	return s.broken
 }
 
-// disconnect stops the device, and drops the memory, the rings and the connection.
+// disconnect ends a connection: it stops the device, and drops the memory, the rings
+// and the connection.
 func (s *Session) disconnect(ctx context.Context, w *wire, err error) {
 	reason := s.breakReason()
 	level := slog.LevelError

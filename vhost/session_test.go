@@ -36,7 +36,8 @@ type lines struct {
 }
 
 func (l *lines) Write(b []byte) (int, error) {
-	// A slow log: a test that sees a new state must also find its log line.
+	// A slow log makes the test stricter: when a test sees a new state, it must also
+	// find the log line.
 	time.Sleep(2 * time.Millisecond)
 	l.Lock()
 	defer l.Unlock()
@@ -169,8 +170,8 @@ func (r *rig) echo(t *testing.T, g *vhosttest.Guest, n uint64) {
 	g.Rx[0].Refill()
 }
 
-// TestSession, in client and in server mode: a guest attaches, passes frames, stops
-// and continues single rings, detaches, and attaches again.
+// TestSession tests both modes, client and server. A guest attaches, passes frames,
+// stops and continues single rings, detaches, and attaches again.
 func TestSession(t *testing.T) {
 	for _, client := range []bool{false, true} {
 		t.Run(map[bool]string{false: "server", true: "client"}[client], func(t *testing.T) {
@@ -345,8 +346,8 @@ func TestSessionMTU(t *testing.T) {
 	eventually(t, "MTU", func() bool { d := r.device(); return d != nil && d.Tx()[0].MTU() == 9018 })
 }
 
-// TestSessionRefuses: each invalid message closes the connection with one line. The
-// session then serves the next front end.
+// TestSessionRefuses: each invalid message closes the connection, with one log line.
+// The session then serves the next front end.
 func TestSessionRefuses(t *testing.T) {
 	text, err := os.Open(os.Args[0])
 	if err != nil {
@@ -575,7 +576,7 @@ func TestSessionStalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	// Each byte comes in time, but the message would take a minute.
+	// Each byte arrives in time, but the whole message would take a minute.
 	message := append([]byte{vhosttest.SetMemTable, 0, 0, 0, vhosttest.Version, 0, 0, 0, 8, 1, 0, 0}, make([]byte, 264)...)
 	go func() {
 		for _, b := range message {
@@ -674,8 +675,8 @@ func (s *stuck) Stop() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// TestSessionUnanswered: a request of a killed control process is answered by the
-// next one.
+// TestSessionUnanswered: a control process is killed before it has answered a request.
+// The next control process answers the request.
 func TestSessionUnanswered(t *testing.T) {
 	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
 	first := &stuck{r.engine, make(chan struct{}), make(chan struct{})}

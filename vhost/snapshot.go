@@ -27,8 +27,8 @@ type snapshot struct {
 const snapshotVersion = 2
 
 // Snapshot returns the state from which a new control process continues the session.
-// The caller closes fds, which are duplicates of all descriptors. Any goroutine may
-// call it, also from Backend.Changed.
+// fds are duplicates of all descriptors, which the caller closes. Snapshot is safe for
+// concurrent use, and Backend.Changed may call it.
 func (s *Session) Snapshot() (blob []byte, fds []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +103,7 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 	s.front.drop(&s.front.Backend)
 	s.front.measure()
 	s.memory.adopt(s.front.footprint())
-	s.resume = true // the engine has used the rings since the snapshot
+	s.resume = true // the engine may have used the rings since the snapshot was taken
 	if err := s.adoptSockets(snap, fds); err != nil {
 		s.Close()
 		return nil, err
@@ -123,8 +123,8 @@ func (f *frontEnd) adopt(fds []int) (err error) {
 	return err
 }
 
-// checkEvents refuses descriptors that are not eventfds in place of events. The
-// snapshot was in the hands of the engine, whose guests may have taken it over.
+// checkEvents returns an error if a kick, call or err descriptor is not an eventfd. The
+// engine stores the snapshot, and a guest may have taken the engine over.
 func (f *frontEnd) checkEvents() error {
 	for i := range f.Vrings {
 		v := &f.Vrings[i]
@@ -140,13 +140,13 @@ func (f *frontEnd) checkEvents() error {
 	return nil
 }
 
-// measure computes the address space of each region's mapping, which a snapshot
-// lacks.
+// measure computes the size of each region's mapping, which a snapshot does not have.
 func (f *frontEnd) measure() {
 	for i := range f.Regions {
 		r := &f.Regions[i]
 		r.span = r.Size
-		if _, length, err := checkFile(*r, r.FD); err == nil { // on an error the engine cannot map the region either
+		// on an error, the engine cannot map the region either
+		if _, length, err := checkFile(*r, r.FD); err == nil {
 			r.span = length
 		}
 	}
@@ -203,8 +203,8 @@ func (s *Session) adoptSockets(snap snapshot, fds []int) error {
 
 // Spec describes the device for a new engine. fds are duplicates of the device's
 // descriptors, which the caller closes. If running is false, no engine should run the
-// device. If resume is true, the engine continues from guest memory, because the
-// previous engine has died. Any goroutine may call it.
+// device. The caller sets resume if the previous engine has died, so that the new
+// engine takes the ring positions from guest memory. Spec is safe for concurrent use.
 func (s *Session) Spec(resume bool) (spec []byte, fds []int, running bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

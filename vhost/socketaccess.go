@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SocketAccess says who may connect to a session's socket. A nil field leaves the
-// kernel's choice: the daemon's user and group, and the mode of its umask.
+// SocketAccess says who may connect to a session's socket. For a nil field the kernel
+// chooses: the daemon's user and group, and the mode from the daemon's umask.
 type SocketAccess struct {
 	UID, GID *int
 	Mode     *uint32 // permission bits
@@ -20,9 +20,9 @@ type SocketAccess struct {
 // errForeignSocket is the error of apply for a socket that this process has not made.
 var errForeignSocket = errors.New("another process has replaced the socket")
 
-// apply sets owner and mode of the socket that listen has just made. Whoever may write to
-// the directory may have put another process's socket there: apply changes no socket of
-// another user and no hard link.
+// apply sets the owner and the mode of the socket that listen has just made. A user who
+// may write to the directory may have replaced the socket by that of another process.
+// apply therefore changes no socket of another user and no hard link.
 func (a SocketAccess) apply(n *socketName) error {
 	if a == (SocketAccess{}) {
 		return nil

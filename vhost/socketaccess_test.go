@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The socket of a session gets owner, group and mode. Without them it stays the daemon's.
+// The socket of a session gets the configured owner, group and mode. Without this
+// configuration the daemon's own stay.
 func TestSocketAccess(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: gives a socket to another user")

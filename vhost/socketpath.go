@@ -16,12 +16,12 @@ import (
 )
 
 // maxBacklog is the number of connections that may wait while the session serves a
-// front end. Beyond it, connect fails with EAGAIN or blocks.
+// front end. A further connect fails with EAGAIN or blocks.
 const maxBacklog = 4
 
-// socketName is a socket's name in an opened directory. Users may change the path
-// later without effect. The directory was opened without following links that users
-// other than root could have made.
+// socketName is the name of a socket in a directory that is already open. Later changes
+// of the path therefore have no effect. The directory was opened without following
+// links that users other than root could have made.
 type socketName struct {
 	dir  *os.File
 	name string
@@ -77,8 +77,8 @@ func addressOf(f *os.File) *net.UnixAddr {
 	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d", f.Fd()), Net: "unix"}
 }
 
-// errnoOf returns the error number in err, or err itself if it has none. Texts of
-// package net would name a descriptor.
+// errnoOf returns the error number in err, or err itself if it has none. The error
+// texts of package net would name a descriptor.
 func errnoOf(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

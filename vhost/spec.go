@@ -7,8 +7,8 @@ import (
 )
 
 // DeviceSpec tells the engine how to open a guest's device. The control process makes
-// it from the front end's messages. Descriptors are indexes into a list that is
-// passed with it.
+// it from the front end's messages. Each descriptor field is an index into a list of
+// descriptors that is passed with the DeviceSpec.
 type DeviceSpec struct {
 	Regions  []RegionSpec `json:"regions"`
 	Vrings   []VringSpec  `json:"vrings"`
@@ -16,9 +16,9 @@ type DeviceSpec struct {
 	// MTU is the guest's MTU in bytes, without the Ethernet header; 0: limited only
 	// by the guest's buffers.
 	MTU int `json:"mtu,omitempty"`
-	// Resume makes the device continue where a killed engine stopped. The positions
-	// come from the used index in guest memory and from the record; LastAvail is
-	// ignored.
+	// Resume makes the device continue where a killed engine has stopped. The ring
+	// positions come from the used index in guest memory and from the record. LastAvail
+	// is ignored.
 	Resume bool `json:"resume,omitempty"`
 	// Log is the dirty log of the pages that the switch writes; Size 0: no log.
 	Log LogSpec `json:"log"`
@@ -44,9 +44,9 @@ type RegionSpec struct {
 	span uint64 // size of the mapping in bytes; 0: not computed yet
 }
 
-// VringSpec is one ring. The device's features select a split or a packed layout. The
-// guest receives on rings of even index and transmits on rings of odd index (virtio
-// 1.2 section 5.1.2).
+// VringSpec describes one ring. The device's features decide whether its layout is
+// split or packed. The guest receives on rings of even index and transmits on rings of
+// odd index (virtio 1.2 section 5.1.2).
 type VringSpec struct {
 	Index     int    `json:"index"`
 	Num       int    `json:"num"`
@@ -64,7 +64,7 @@ type DeviceState struct {
 	Vrings []VringState `json:"vrings"`
 }
 
-// VringState is the position at which a ring stopped, as GET_VRING_BASE returns it.
+// VringState is the position at which a ring has stopped, as GET_VRING_BASE returns it.
 type VringState struct {
 	Index     int    `json:"index"`
 	LastAvail uint16 `json:"last_avail"`

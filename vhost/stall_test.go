@@ -16,8 +16,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A front end may send descriptors whose close never returns. A call that returns has
-// not waited for such a close.
+// In these tests, a front end sends descriptors whose close never returns. They check
+// that no call waits for such a close.
 
 type stalled struct {
 	name string
@@ -159,8 +159,9 @@ func unread(t *testing.T, f *vhosttest.FrontEnd) (n int) {
 	return n
 }
 
-// TestStalledClose: although the close of a descriptor never returns, the session
-// answers and ends, the next one can use the path, and others are not affected.
+// TestStalledClose: the close of a descriptor never returns. Even so, the session
+// answers and ends, the next session can use the path, and other sessions are not
+// affected.
 func TestStalledClose(t *testing.T) {
 	region := append(vhosttest.Pair(1, 0), vhosttest.Region(vhost.RegionSpec{Size: 4096})...)
 	path := "" // path of the session's socket

@@ -11,9 +11,9 @@ import (
 	"weft/internal/shm"
 )
 
-// row describes a request: the size of its payload, the largest number of
-// descriptors, whether the handler replies itself, and the handler. An error of the
-// handler other than a refusal closes the connection.
+// row describes a request: the size of its payload, the largest number of descriptors,
+// whether the handler replies itself, and the handler. If the handler returns an error
+// other than a refusal, the connection is closed.
 type row struct {
 	name  string
 	size  int // payload in bytes, or sizeTable or sizeInflight for a variable size
@@ -23,7 +23,7 @@ type row struct {
 }
 
 // Values of row.size for payloads of variable size. The inflight description has 20
-// bytes in the specification and 24 in all front ends, with padding.
+// bytes in the specification, but 24 bytes (with padding) in all front ends.
 const (
 	sizeTable    = -1
 	sizeInflight = -2
@@ -63,14 +63,14 @@ func (r *row) withoutFDs(payload []byte) bool {
 // SET_VRING_ERR that means "no descriptor".
 const noDescriptor = 1 << 8
 
-// refusal is a handler's error that keeps the connection open: the reply is a
-// non-zero value.
+// refusal is an error of a handler that keeps the connection open. The reply to the
+// front end is a non-zero value.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// table lists the requests by number (vhost-user, "Front-end message types"). init
-// fills it to avoid an initialization cycle.
+// table lists the requests by number (vhost-user, "Front-end message types"). The
+// function init fills it, which avoids an initialization cycle.
 var table [41]row
 
 func init() {
@@ -331,7 +331,7 @@ func setVringBase(s *Session, m *message) ([]byte, error) {
 		return nil, err
 	}
 	if s.front.Features&FeatureRingPacked != 0 {
-		num &= 0xffff // the upper half is the used position, equal to the avail position
+		num &= 0xffff // the upper half is the used position, which is always equal to the avail position
 	}
 	if num > 0xffff {
 		return nil, fmt.Errorf("vring %d: base %d is no index of a split ring", i, num)
@@ -362,8 +362,9 @@ func getVringBase(s *Session, m *message) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(b, base), nil
 }
 
-// eventFD returns the vring of SET_VRING_KICK, _CALL or _ERR, and the index of the
-// descriptor in m.fds; -1: the message has none. The message keeps the descriptor.
+// eventFD returns the vring that a SET_VRING_KICK, _CALL or _ERR concerns, and the
+// index of the descriptor in m.fds; -1: the message has no descriptor. The message
+// still owns the descriptor.
 func (s *Session) eventFD(m *message) (vring, index int, err error) {
 	v := m.u64()
 	vring, err = s.vring(int(v & 0xff))
@@ -380,7 +381,7 @@ func (s *Session) eventFD(m *message) (vring, index int, err error) {
 		return 0, 0, fmt.Errorf("vring %d: %d descriptors, expected 1", vring, len(m.fds))
 	}
 	// The front end can change the eventfd's status flags at any time; shm.Foreign
-	// works with any.
+	// works with any flags.
 	if err := shm.CheckEvent(m.fds[0]); err != nil {
 		return 0, 0, fmt.Errorf("vring %d: %w", vring, err)
 	}

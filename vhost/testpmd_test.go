@@ -22,8 +22,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// dpdkFront is one virtio-user port of dpdk-testpmd with its session and device.
-// testpmd sends the received frames back.
+// dpdkFront is one virtio-user port of dpdk-testpmd, with the session and the device
+// that serve it. testpmd sends received frames back.
 type dpdkFront struct {
 	name, args string
 	queues     int    // number of queue pairs
@@ -162,7 +162,8 @@ func (f *dpdkFront) runs() bool {
 	return f.engine.Device != nil && len(f.engine.Device.Tx()) == f.queues
 }
 
-// exchange sends frames through one front end and back, at most dpdkWindow at once.
+// exchange sends frames through one front end and back. At most dpdkWindow frames are
+// in flight at once.
 func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	var spec vhost.DeviceSpec
 	f.engine.Lock()
@@ -223,8 +224,8 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	}
 }
 
-// move forwards the waiting frames of one queue to another, and then flushes the
-// queue in the argument drain (nil: none).
+// move forwards the waiting frames of rx to tx. It then flushes the queue drain, which
+// may be nil.
 func move(b *packet.Batch, rx port.Rx, tx port.Tx, drain port.Tx) int {
 	b.Reset()
 	n := rx.Recv(b)

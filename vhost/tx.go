@@ -14,13 +14,15 @@ type tx struct {
 	header    uint32 // size of the virtio-net header in bytes
 	mergeable bool
 	mtu       int
-	maxFast   int // longest frame that fillTargets sends; -1: none, because of a dirty log
+	maxFast   int // largest frame size that fillTargets handles; -1: none, because a dirty log is in use
 	offloads  packet.Offloads
 	accepted  int // number of frames that the last Send accepted
 
-	targets [packet.BatchSize]uintptr // address of each frame that fillTargets prepared, after the virtio-net header
-	sizes   [packet.BatchSize]uint32  // size of each frame with its virtio-net header in bytes
-	chains  [maxMerged]chainRef       // chains of the frame being sent
+	// for each frame that fillTargets has prepared: the address after the virtio-net
+	// header
+	targets [packet.BatchSize]uintptr
+	sizes   [packet.BatchSize]uint32 // size of each frame with its virtio-net header in bytes
+	chains  [maxMerged]chainRef      // chains of the frame being sent
 }
 
 // Send implements port.Tx.
@@ -43,9 +45,9 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 	return sent
 }
 
-// fill sends frames into the next n chains, given their heads, and returns the number
-// of frames sent. 0 means that the first frame does not fit, or that the device is
-// broken.
+// fill sends frames into the next n chains, whose heads are already read. It returns
+// the number of frames sent. 0 means that the first frame does not fit, or that the
+// device is broken.
 func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 	prefetchWrite(&q.heads[0], n, q.cached.base-uintptr(q.cached.guest), uintptr(q.header))
 	used, sent := 0, 0
@@ -70,10 +72,11 @@ func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 // Taken implements port.TakingTx.
 func (q *tx) Taken() int { return q.accepted }
 
-// fillTargets prepares frames for heads[from:n]: it sets targets and sizes, and
-// writes the virtio-net headers. It stops at a frame that is too long, or at a chain
-// that is not one writable descriptor in the last used region. It returns the number
-// of frames prepared.
+// fillTargets prepares frames for the chains heads[from:n]: it sets targets and sizes,
+// and writes the virtio-net headers. It handles only the usual form of chain: one
+// writable descriptor in the memory region that was used last. It stops at a chain of
+// another form, or at a frame that is too long. It returns the number of frames that it
+// has prepared.
 func (q *tx) fillTargets(b *packet.Batch, order []uint8, from, n int) int {
 	last, skip, maxFast, takes := q.cached, q.header, q.maxFast, q.offloads
 	heads := q.heads[from:n]
@@ -109,10 +112,10 @@ type chainRef struct {
 // dropped as DropOversizeFrame.
 const maxMerged = 256
 
-// scatter sends one frame into one chain of any layout or, with mergeable buffers,
-// into several. It returns the number of chains used. It returns 0 and sets the
-// frame's Drop if the frame is too long for the guest's chains. It returns -1 if too
-// few chains are available or the device is broken.
+// scatter sends one frame into one chain of any form or, with mergeable buffers, into
+// several chains. It returns the number of chains used. If the frame is too long for
+// the guest's chains, it returns 0 and sets the frame's Drop. If too few chains are
+// available or the device is broken, it returns -1.
 func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 	need := uint64(f.Len()) + uint64(q.header)
 	if f.SegmentLen() > q.mtu {

@@ -12,10 +12,9 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Requests for calls and kicks are in guest memory, so they outlive a device that
-// dies. In these tests a device dies at each step after which the next device and the
-// guest might wait for each other forever. Each feature set stores the requests
-// differently.
+// In these tests, a device dies at each step after which the next device and the guest
+// might wait for each other forever. Requests for calls and kicks are in guest memory,
+// so they survive the death of a device. Each feature set stores them differently.
 var wishes = []uint64{
 	vhost.FeatureVersion1,
 	vhost.FeatureVersion1 | vhost.FeatureEventIndex,
@@ -23,7 +22,7 @@ var wishes = []uint64{
 	vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureEventIndex,
 }
 
-// successor is a guest with its current device.
+// successor is a guest with the device that currently serves it.
 type successor struct {
 	*testing.T
 	guest *vhosttest.Guest
@@ -61,7 +60,7 @@ func (s *successor) dies() {
 	s.dev = open(s, s.guest, func(d *vhost.DeviceSpec) { d.Resume = true })
 }
 
-// deaf replaces the device by a device without call descriptors.
+// deaf replaces the device by a device that has no call descriptors.
 func (s *successor) deaf() {
 	s.Helper()
 	s.dev.Close()
@@ -138,7 +137,8 @@ func (s *successor) arm(want bool) {
 	}
 }
 
-// The next device finds a chain although the previous one requested no kicks.
+// The previous device has requested no kicks before it died. The next device still
+// finds the chain that the guest has offered.
 func TestSuccessorFindsUnkicked(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.dev.Rx()[0].Disarm()
@@ -150,7 +150,8 @@ func TestSuccessorFindsUnkicked(t *testing.T) {
 	})
 }
 
-// The next device finds a chain whose kick the previous one had already read.
+// The previous device had already read the kick for a chain. The next device still
+// finds the chain.
 func TestSuccessorFindsDrained(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.arm(false)
@@ -164,8 +165,7 @@ func TestSuccessorFindsDrained(t *testing.T) {
 	})
 }
 
-// After a device has died with a taken frame, the next one finds the following
-// chains.
+// A device dies after it has taken a frame. The next device finds the chains after it.
 func TestSuccessorFindsTaken(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.arm(false)
@@ -182,8 +182,8 @@ func TestSuccessorFindsTaken(t *testing.T) {
 	})
 }
 
-// If the next device sleeps at once, the next chain causes a kick, or is found before
-// the sleep.
+// The next device goes to sleep at once. A chain that is offered then causes a kick, or
+// the device finds it before the sleep.
 func TestSuccessorIsKicked(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		for _, armed := range []bool{true, false} {
@@ -202,8 +202,7 @@ func TestSuccessorIsKicked(t *testing.T) {
 	})
 }
 
-// The device dies between a publish and its call. The guest gets the call from the
-// next device.
+// The device dies after a publish and before its call. The next device sends the call.
 func TestSuccessorCalls(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.deaf()
@@ -224,8 +223,8 @@ func TestSuccessorCalls(t *testing.T) {
 	})
 }
 
-// The first publish of a new device always calls, because the guest's request may
-// concern an unpublished used element.
+// The first publish of a new device always sends a call, because the guest may have
+// asked for a call at a used element that the old device did not publish.
 func TestSuccessorCallsOnce(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.guest.Rx[0].WantCalls(false)
@@ -250,8 +249,8 @@ func TestSuccessorCallsOnce(t *testing.T) {
 	})
 }
 
-// postponing returns a guest with long rings after its first frame, whose publish
-// always calls.
+// postponing returns a guest with long rings. Its first frame has already passed,
+// because the first publish always sends a call.
 func postponing(t *testing.T, features uint64, num int) *successor {
 	s := &successor{T: t, guest: guest(t, vhosttest.Options{Num: num, Features: features, Interrupts: true})}
 	s.dev = open(t, s.guest, nil)
@@ -262,7 +261,8 @@ func postponing(t *testing.T, features uint64, num int) *successor {
 	return s
 }
 
-// A postponed flush publishes nothing. The next flush publishes all with one call.
+// A flush that is postponed publishes nothing. The next flush publishes everything,
+// with one call.
 func TestAPostponedFlushComes(t *testing.T) {
 	for _, features := range wishes {
 		s := postponing(t, features, 256)
@@ -284,8 +284,8 @@ func TestAPostponedFlushComes(t *testing.T) {
 	}
 }
 
-// The guest never sees chains that a dead device had not published. The next device
-// reuses their buffers.
+// The guest never sees chains that a device completed but did not publish before it
+// died. The next device uses their buffers again.
 func TestAPostponedFlushEndsWithItsDevice(t *testing.T) {
 	for _, features := range wishes {
 		s := postponing(t, features, 256)

@@ -4,8 +4,8 @@ package vhosttest
 
 import "math"
 
-// Attack corrupts a ring as no correct driver does. It must break the attacker's
-// device only.
+// Attack corrupts a ring as no correct driver does. The attacker's device must break,
+// and no other device.
 type Attack struct {
 	Name string
 	// Do corrupts a queue and makes the corruption visible to the device. A transmit
@@ -13,13 +13,13 @@ type Attack struct {
 	Do func(q *Queue)
 	// Indirect is set if the attack needs VIRTIO_F_INDIRECT_DESC.
 	Indirect bool
-	// Split is set if the attack works only on a split ring.
+	// Split is set if the attack is possible only on a split ring.
 	Split bool
 }
 
-// spoil returns an attack that offers one corrupt chain. The function change corrupts
-// the chain's valid descriptors; its argument flags has the descriptor flags for the
-// ring's direction.
+// spoil returns an attack that offers one corrupt chain. The attack makes a chain of
+// valid descriptors, which change then corrupts. flags has the descriptor flags for the
+// direction of the ring.
 func spoil(change func(q *Queue, d []Desc, flags uint16)) func(*Queue) {
 	return func(q *Queue) {
 		flags := uint16(0)
@@ -45,7 +45,7 @@ func (q *Queue) drop() {
 	}
 }
 
-// jump returns an attack that sets the avail index to the used index plus a number.
+// jump returns an attack that sets the avail index to the used index plus distance.
 func jump(distance uint16) func(*Queue) {
 	return func(q *Queue) { q.SetAvailIndex(q.UsedIndex() + distance) }
 }
@@ -128,9 +128,9 @@ var TransmitAttacks = []Attack{
 	})},
 }
 
-// OfferAgain makes every descriptor of a packed ring available, including descriptors
-// in use by the device. n is the number of descriptors that the device has taken
-// since its start.
+// OfferAgain makes every descriptor of a packed ring available, even descriptors that
+// the device is using. n is the number of descriptors that the device has taken since
+// its start.
 func (q *Queue) OfferAgain(n int) {
 	flags := uint16(0)
 	if q.index%2 == 0 {

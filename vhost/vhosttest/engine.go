@@ -13,8 +13,8 @@ import (
 	"weft/vhost"
 )
 
-// Engine is a vhost.Backend that opens the device in the test's process. The test
-// holds its lock while it moves frames.
+// Engine is a vhost.Backend that opens the device in the test's process. The test holds
+// the Engine's lock while it moves frames.
 type Engine struct {
 	sync.Mutex
 	Device port.Device // nil if no device is open

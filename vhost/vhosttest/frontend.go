@@ -210,8 +210,8 @@ func (f *FrontEnd) SetMemory(g *Guest) error {
 	return f.do(SetMemTable, b, fds...)
 }
 
-// SetVring sets up and starts one ring. base is the position at which the ring
-// starts.
+// SetVring sets up one ring and starts it. base is the ring position at which the back
+// end starts.
 func (f *FrontEnd) SetVring(q *Queue, base uint16) error {
 	v := q.Vring()
 	addr := Pair(v.Index, 0)
@@ -276,7 +276,8 @@ func (f *FrontEnd) attach(g *Guest, position func(*Queue) uint16) error {
 	return f.StartQueues(g, position)
 }
 
-// StartQueues makes the back end process all queues, each from its position on.
+// StartQueues makes the back end process all queues. position returns the position at
+// which a queue starts.
 func (f *FrontEnd) StartQueues(g *Guest, position func(*Queue) uint16) error {
 	for i := range g.Rx {
 		for _, q := range []*Queue{g.Rx[i], g.Tx[i]} {

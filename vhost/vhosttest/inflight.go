@@ -40,8 +40,8 @@ func (g *Guest) makeInflight() error {
 	return unix.Ftruncate(fd, int64(size))
 }
 
-// MarkInflight marks a descriptor of a split ring as in flight, like another back
-// end. counter is the place of the descriptor in the order of use.
+// MarkInflight marks a descriptor of a split ring as in flight, as another back end
+// would. counter gives the order in which the descriptors were taken.
 func (g *Guest) MarkInflight(q *Queue, id int, counter uint64) error {
 	if err := g.makeInflight(); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (f *FrontEnd) Inflight(g *Guest) error {
 	return f.do(setInflightFD, about, g.inflight)
 }
 
-// MissInflight reduces the inflight buffer's used index to the ring's used index
+// MissInflight sets the used index in the inflight buffer to the ring's used index
 // minus n.
 func (g *Guest) MissInflight(q *Queue, n uint16) error {
 	mem, err := unix.Mmap(g.inflight, 0, int(g.inflightSpec.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

@@ -13,10 +13,11 @@ import (
 	"weft/vhost"
 )
 
-// The load generator circulates frames between pairs of guests. It works like io
-// forwarding of DPDK's testpmd but costs less, so that the switch is the bottleneck.
-// A guest transmits each received buffer in place. It writes descriptors only at the
-// start, and reads or writes a frame only to change its flow or to check it.
+// This file has the load generator, which circulates frames between pairs of guests. It
+// works like the io forwarding of DPDK's testpmd, but costs less, so that the switch is
+// the bottleneck. A guest transmits each received buffer in place. It writes
+// descriptors only at the start. It reads or writes a frame only to change the frame's
+// flow or to check the frame.
 
 // LoadConfig describes the load. The zero value means one pair, one flow, and 64-byte
 // frames, 256 of them in flight in each direction.
@@ -25,21 +26,25 @@ type LoadConfig struct {
 	Num       int // ring size; 1024 if 0
 	FrameSize int // length of a frame in bytes without FCS, at least 64; 64 if 0
 	InFlight  int // frames in flight of each guest, at most Num/3; 256 if 0
-	Flows     int // flows of each guest, with different UDP ports; 1 if 0
-	// Keep leaves each frame in its first flow. Without Keep, a guest moves each
-	// frame to the next of its flows. Keep excludes Check.
+	Flows     int // number of flows of each guest, which differ in their UDP ports; 1 if 0
+	// Keep leaves each frame in its first flow. Without Keep, a guest moves each frame
+	// to its next flow. Keep and Check exclude each other.
 	Keep bool
-	// Vary, unless nil, replaces the variation of UDP ports: it puts a frame that a
-	// guest is about to transmit into flow i, below Flows. Vary excludes Check.
+	// Vary puts a frame that a guest is about to transmit into flow i, which is below
+	// Flows. It replaces the usual change of UDP ports; nil: no replacement. Vary and
+	// Check exclude each other.
 	Vary  func(guest int, frame []byte, i uint32)
 	Check bool // compare every byte of received frames, and check their order
-	// Addresses, with Check, gives each guest its own MAC address (LoadMAC). Frames
-	// whose source is not the partner count as Strangers, not as bad.
+	// Addresses has an effect only with Check. It gives each guest its own MAC address
+	// (LoadMAC). Frames whose source is not the guest's partner then count as
+	// Strangers, not as bad.
 	Addresses bool
-	SampleOne int    // without Check, compare one in SampleOne frames; 0: none
-	Repeats   bool   // do not count repeated frames as bad, because a dead switch repeats frames
-	Features  uint64 // VERSION_1 and MRG_RXBUF if 0
-	Core      int    // core to pin Run to; -1: none
+	SampleOne int // without Check, compare one in SampleOne frames; 0: none
+	// do not count repeated frames as bad, because a switch that was killed repeats
+	// frames
+	Repeats  bool
+	Features uint64 // VERSION_1 and MRG_RXBUF if 0
+	Core     int    // core to pin Run to; -1: none
 }
 
 func (c LoadConfig) withDefaults() LoadConfig {
@@ -59,9 +64,9 @@ func (c LoadConfig) withDefaults() LoadConfig {
 	return c
 }
 
-// Load is the load generator. Guests 2i and 2i+1 are partners, which send frames to
-// each other. The test opens the guests' devices (Guest.Open, Guest.Spec) or attaches
-// the guests through a FrontEnd.
+// Load is the load generator. Guests 2i and 2i+1 are partners: they send frames to each
+// other. The test opens the guests' devices (Guest.Open, Guest.Spec), or attaches the
+// guests through a FrontEnd.
 type Load struct {
 	Guests []*Guest
 	config LoadConfig
@@ -75,8 +80,8 @@ type end struct {
 	rx, tx    *Queue
 	spare     []uint16 // free buffers for the replacement of lost frames
 	offered   int      // number of buffers in the receive ring
-	target    int      // number of buffers to keep in the receive ring
-	sent      uint64   // number of transmitted frames released by the switch
+	target    int      // number of buffers that the receive ring always has
+	sent      uint64   // number of transmitted frames whose buffers the switch has released
 	received  uint64
 	stamp     uint64 // stamp of the next frame, under Check
 	stamps    stamps // stamps of the frames received
@@ -93,7 +98,7 @@ type end struct {
 type LoadResult struct {
 	Frames   uint64 // number of frames received by all guests
 	Bytes    uint64
-	Lost     uint64 // number of frames that the switch released and no guest received
+	Lost     uint64 // number of frames that the switch has released and that no guest has received
 	Bad      uint64 // number of frames with wrong content or in wrong order, counted only with Check
 	Misused  int    // number of corrupt or repeated used elements
 	Elapsed  time.Duration
@@ -139,8 +144,8 @@ func (l *Load) Close() {
 	}
 }
 
-// newEnd connects descriptor i of both rings of a guest to receive buffer i, and
-// offers the first frames.
+// newEnd connects descriptor i of both rings of a guest to receive buffer i. It offers
+// the first frames to the switch.
 func (l *Load) newEnd(g *Guest) *end {
 	e := &end{guest: len(l.ends), rx: g.Rx[0], tx: g.Tx[0], frame: l.frame, expects: l.frame}
 	if l.config.Addresses {
@@ -162,7 +167,7 @@ func (l *Load) newEnd(g *Guest) *end {
 		l.begin(e, int(n))
 		e.tx.Offer(n)
 	}
-	// One guest may receive the frames of both guests, so its receive ring keeps
+	// One guest may receive the frames of both partners, so its receive ring has
 	// 2*InFlight buffers.
 	for ; int(n) < min(2*l.config.InFlight, l.config.Num-2*l.config.InFlight); n++ {
 		e.spare = append(e.spare, n)
@@ -258,8 +263,8 @@ func (l *Load) begin(e *end, buffer int) {
 	}
 }
 
-// good reports whether a received frame has the right bytes and a larger stamp than
-// all earlier frames.
+// good reports whether a received frame has the right bytes, and a larger stamp
+// (sequence number) than all earlier frames.
 func (l *Load) good(e *end, buffer, n int) bool {
 	header := HeaderLen(l.config.Features)
 	f := e.rx.Slot(buffer)[header:]
@@ -269,7 +274,7 @@ func (l *Load) good(e *end, buffer, n int) bool {
 		!bytes.Equal(f[:loadPorts], e.expects[:loadPorts]) ||
 		!bytes.Equal(f[loadPorts+4:loadPayload], e.expects[loadPorts+4:loadPayload]) ||
 		!bytes.Equal(f[loadPayload+8:l.config.FrameSize], e.expects[loadPayload+8:]) {
-		copy(f, e.frame) // each bad frame counts once, so a correct frame replaces it
+		copy(f, e.frame) // the correct frame replaces a bad one, so that each bad frame counts once
 		return false
 	}
 	again, late := e.stamps.note(stamp)
@@ -282,9 +287,9 @@ func (l *Load) good(e *end, buffer, n int) bool {
 	return l.config.Repeats || !again && !late
 }
 
-// Step runs one round of one attached guest. It returns the number of received
-// frames, and how many of them were bad. Run calls Step; a benchmark on the switch's
-// own core may call it too.
+// Step runs one round of one attached guest. It returns the number of received frames,
+// and the number of bad ones among them. Run calls Step; a benchmark on the switch's
+// own core may also call it.
 func (l *Load) Step(guest int) (frames, bad int) {
 	e := l.ends[guest]
 	if e.rx.packed == nil && !l.config.Addresses {
@@ -319,8 +324,8 @@ func (e *end) reclaim() (n int) {
 	}
 }
 
-// receive takes received frames from the receive ring. It calls the function deal
-// with the buffer of each frame.
+// receive takes received frames from the receive ring. It calls deal with the buffer
+// number of each frame.
 func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
 	for {
 		i, n, ok := e.rx.takeUsed()
@@ -361,11 +366,11 @@ func (e *end) stranger(buffer, n int) bool {
 	return true
 }
 
-// Rest pauses transmission until nothing is in flight, and then resumes it. After each
-// round it calls the function finished with the number of frames and buffers of the
-// round. The pause ends if finished returns true. Rest returns the totals and the
-// number of bad frames. The number of lost frames is exact only here: under load, a
-// switch may release a buffer before the receiver sees its frame.
+// Rest stops transmission until nothing is in flight, and then resumes it. After each
+// round it calls finished with the number of frames and buffers that have arrived in
+// the round. Rest ends when finished returns true. It returns the totals and the number
+// of bad frames. The number of lost frames is exact only here: under load, a switch may
+// release a buffer before the receiver sees its frame.
 func (l *Load) Rest(finished func(received int) bool) (totals LoadTotals, bad int) {
 	held := make([][]int, len(l.ends))
 	for came := -1; came < 0 || !finished(came); {
@@ -438,7 +443,7 @@ func (l *Load) Run(d time.Duration, stop <-chan struct{}) (LoadResult, error) {
 	return r, nil
 }
 
-// add runs one round over all guests and reports whether no guest received a frame.
+// add runs one round over all guests. It reports whether no guest has received a frame.
 func (r *LoadResult) add(l *Load) (idle bool) {
 	idle = true
 	for g := range l.ends {
@@ -463,8 +468,9 @@ func stopped(stop <-chan struct{}) bool {
 	}
 }
 
-// lost returns the number of frames released by the switch and received by no guest.
-// It is wrong by up to a batch, and may be negative, while the switch is in a pass.
+// lost returns the number of frames that the switch has released and that no guest has
+// received. While the switch is in the middle of a pass, the number is wrong by up to a
+// batch, and may be negative.
 func (l *Load) lost() int64 {
 	n := int64(0)
 	for _, e := range l.ends {
@@ -475,12 +481,14 @@ func (l *Load) lost() int64 {
 
 // LoadTotals are the totals of a load that the test drives with Step.
 type LoadTotals struct {
-	Received  uint64
-	Repeated  uint64 // number of received frames that repeat an earlier frame
-	Late      uint64 // number of received frames that a later frame has overtaken
-	Lost      int64  // number of frames released and not received, minus Repeated
-	Misused   int    // number of corrupt or repeated used elements
-	Strangers uint64 // number of frames not from the partner, not counted in Received
+	Received uint64
+	Repeated uint64 // number of received frames that repeat an earlier frame
+	Late     uint64 // number of received frames that a later frame has overtaken
+	Lost     int64  // number of frames released and not received, minus Repeated
+	Misused  int    // number of corrupt or repeated used elements
+	// number of frames that are not from the guest's partner; Received does not include
+	// them
+	Strangers uint64
 }
 
 // Totals returns the totals since the start of the load.
@@ -496,8 +504,8 @@ func (l *Load) Totals() LoadTotals {
 	return t
 }
 
-// Unreturned returns the number of transmitted buffers that the switch still has. It
-// may have delivered their frames already.
+// Unreturned returns the number of transmitted buffers that the switch has not returned
+// yet. It may already have delivered their frames.
 func (l *Load) Unreturned() (n int) {
 	for _, e := range l.ends {
 		n += int(e.tx.next - e.tx.UsedIndex())
@@ -505,8 +513,8 @@ func (l *Load) Unreturned() (n int) {
 	return n
 }
 
-// Replace starts new frames for lost ones. replaced is the number of frames replaced
-// so far; Replace returns the new number. Run does so by itself.
+// Replace transmits new frames in place of lost ones. replaced is the number of frames
+// replaced so far; Replace returns the new number. Run calls it itself.
 func (l *Load) Replace(replaced int64) int64 { return l.replace(replaced) }
 
 // replace is Replace, for Run.

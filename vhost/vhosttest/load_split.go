@@ -7,8 +7,8 @@ import (
 	"encoding/binary"
 )
 
-// Step for split rings, a batch at a time. The guests must cost little, because the
-// benchmark measures the switch.
+// This file has Step for split rings, which handles a batch at a time. The guests must
+// cost little, because the benchmark measures the switch.
 
 // stepSplit is Step for split rings.
 func (l *Load) stepSplit(e *end) (frames, bad int) {
@@ -83,8 +83,8 @@ func (l *Load) forwardSplit(e *end) (frames, bad int) {
 	return frames, bad
 }
 
-// inspect compares a received frame if Check or SampleOne demands it. It returns 1
-// for a bad frame.
+// inspect compares a received frame if Check or SampleOne asks for it. It returns 1 for
+// a bad frame and 0 otherwise.
 func (l *Load) inspect(e *end, buffer, n int) int {
 	ok := true
 	switch {
@@ -103,8 +103,8 @@ func (l *Load) inspect(e *end, buffer, n int) int {
 	return 1
 }
 
-// The method like reports whether a received frame equals the sent frame, with UDP
-// ports of the load's flows.
+// like reports whether a received frame equals the sent frame, except that its UDP
+// ports may be those of any flow of the load.
 func (l *Load) like(buf []byte, n int) bool {
 	header := HeaderLen(l.config.Features)
 	if n != header+l.config.FrameSize {

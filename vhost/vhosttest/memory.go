@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package vhosttest is the guest's side of vhost for tests and benchmarks. It has a
-// mock driver with its own memory, a front end that speaks the vhost-user protocol,
-// attacks that no correct driver makes, and a load generator.
+// simulated driver with its own memory, a front end that speaks the vhost-user
+// protocol, attacks that a correct driver never makes, and a load generator.
 //
-// The package does not use the switch's ring code, so that each checks the other. It
-// follows the driver's sections of virtio 1.2.
+// The package does not use the switch's ring code, so that each of the two checks the
+// other. It follows the sections of virtio 1.2 about drivers.
 package vhosttest
 
 import (
@@ -19,8 +19,8 @@ import (
 	"weft/vhost"
 )
 
-// GuestBase and UserBase are the addresses of the first byte of guest memory in the
-// guest and in its front end. Guest address 0 is not mapped.
+// GuestBase is the address of the first byte of guest memory in the guest, UserBase
+// that in its front end. Guest address 0 is not mapped.
 const (
 	GuestBase uint64 = 0x4000_0000
 	UserBase  uint64 = 0x7f12_0000_0000
@@ -54,8 +54,8 @@ func (l Layout) String() string { return [...]string{"one", "header-apart", "sca
 
 const maxPieces = 6
 
-// cuts returns the sizes of all pieces of a chain except the last. header is the
-// length of the virtio-net header.
+// cuts returns the sizes of all pieces of a chain except the last. header is the length
+// of the virtio-net header in bytes.
 func (l Layout) cuts(header int) (cuts [maxPieces]int) {
 	switch l {
 	case HeaderApart:
@@ -91,7 +91,8 @@ type Options struct {
 	Indirect bool // put chains into indirect tables; needs FeatureIndirect in Features
 	// Interrupts gives the rings call eventfds. Without Interrupts the driver polls.
 	Interrupts bool
-	// SplitRegions divides guest memory into regions that split some buffers.
+	// SplitRegions divides guest memory into several regions. Their borders cut some
+	// buffers in two.
 	SplitRegions bool
 	// Inflight makes the device store the ring state in an inflight buffer
 	// (INFLIGHT_SHMFD) instead of the switch's record.
@@ -230,8 +231,8 @@ func (g *Guest) userAddr(offset int) uint64 {
 	return UserBase
 }
 
-// Spec returns the guest's specification and duplicates of its descriptors, which
-// vhost.Open takes.
+// Spec returns the specification of the guest's device for vhost.Open, with duplicates
+// of its descriptors. vhost.Open takes ownership of the duplicates.
 func (g *Guest) Spec() (vhost.DeviceSpec, []int, error) {
 	s := vhost.DeviceSpec{Regions: g.Regions(), Features: g.Features}
 	fds := []int{g.FD()}

@@ -10,8 +10,8 @@ import (
 	"weft/vhost"
 )
 
-// packedDesc is a packed ring's descriptor (virtio 1.2 section 2.8.13). Its last word
-// has the buffer id in the lower half and the flags in the upper half.
+// packedDesc is a descriptor of a packed ring (virtio 1.2 section 2.8.13). Its last
+// word has the buffer id in the lower half and the flags in the upper half.
 type packedDesc struct {
 	addr    uint64
 	n       uint32
@@ -68,7 +68,7 @@ func (p *packed) advance(pos, n uint16) uint16 {
 	return uint16(place) | pos&packedWrap
 }
 
-// lap returns the flags of an available descriptor at a position.
+// lap returns the flags of a descriptor that is available at position pos.
 func lap(pos uint16) uint16 {
 	if pos&packedWrap != 0 {
 		return packedAvail
@@ -76,8 +76,8 @@ func lap(pos uint16) uint16 {
 	return packedUsed
 }
 
-// offer copies a chain into the packed ring without the first descriptor's flags. If
-// the chain's next fields form a loop, the copy fills the ring.
+// offer copies a chain into the packed ring, except the flags of its first descriptor.
+// If the next fields of the chain form a loop, the copy ends when the ring is full.
 func (p *packed) offer(q *Queue, head uint16) {
 	first, count, at := p.next, uint16(0), head
 	for more := true; more && int(count) <= len(p.ring); count++ {
@@ -102,8 +102,8 @@ func (p *packed) offer(q *Queue, head uint16) {
 	p.counts[head] = count
 }
 
-// publish writes the first descriptor's flags of each offered chain, those of the
-// first chain last, so that the device sees all chains at once.
+// publish writes the flags of the first descriptor of each offered chain. It writes
+// those of the first chain last, so that the device sees all chains at once.
 func (p *packed) publish(q *Queue) {
 	for i := len(p.heads) - 1; i >= 0; i-- {
 		h := p.heads[i]
@@ -112,8 +112,9 @@ func (p *packed) publish(q *Queue) {
 		if i > 0 {
 			*at = word
 		} else {
-			// Sequentially consistent, so it precedes the load of the device's event
-			// suppression in wantsKick. Pairs with the fence in vhost.ring.arm.
+			// The store is sequentially consistent, so it precedes the load of the
+			// device's event suppression in wantsKick. It pairs with the fence in
+			// vhost.ring.arm.
 			atomic.StoreUint32(at, word)
 		}
 	}
@@ -152,8 +153,8 @@ func (p *packed) wantCalls(enabled bool, features uint64) {
 	atomic.StoreUint32(&p.driver[0], word)
 }
 
-// usedAt returns the used element at a position. Pairs with the device's release of
-// the flags.
+// usedAt returns the used element at position pos. Its load of the flags pairs with the
+// device's release of the flags.
 func (p *packed) usedAt(pos uint16) (id uint16, n uint32, ok bool) {
 	d := &p.ring[pos&^packedWrap]
 	word := atomic.LoadUint32(&d.idFlags)
@@ -174,8 +175,8 @@ func (p *packed) takeUsed() (id uint16, n uint32, ok bool) {
 	return id, n, ok
 }
 
-// ahead returns the position after the used elements that are not taken yet, and the
-// number of these elements.
+// ahead returns the number of used elements that the driver has not taken yet, and the
+// position after them.
 func (p *packed) ahead() (pos, n uint16) {
 	for pos = p.used; ; n++ {
 		id, _, ok := p.usedAt(pos)
@@ -212,7 +213,8 @@ func (q *Queue) Packed(place int) Desc {
 	return Desc{Addr: d.addr, Len: d.n, Next: uint16(d.idFlags), Flags: uint16(d.idFlags >> 16)}
 }
 
-// SetPacked overwrites a descriptor of a packed ring behind the driver's back.
+// SetPacked overwrites a descriptor of a packed ring. The driver's own state stays
+// unchanged.
 func (q *Queue) SetPacked(place int, d Desc) {
 	q.packed.ring[place] = packedDesc{d.Addr, d.Len, uint32(d.Next) | uint32(d.Flags)<<16}
 }

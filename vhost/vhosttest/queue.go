@@ -33,8 +33,8 @@ type usedElem struct{ id, n uint32 }
 // Queue is the driver's side of one ring. The ring is packed if the guest's features
 // include FeatureRingPacked. One goroutine drives the queue.
 //
-// Slot i is a buffer of BufLen bytes with the descriptors of its chain. The driver
-// offers slots, and the device uses them.
+// Slot i is a buffer of BufLen bytes, together with the descriptors of its chain. The
+// driver offers slots, and the device uses them.
 type Queue struct {
 	packed *packed // nil for a split ring
 	g      *Guest
@@ -55,7 +55,7 @@ type Queue struct {
 	slots      int
 	perSlot    int // number of descriptors for each slot
 	free       []uint16
-	next       uint16 // available index of the next chain; the device sees chains up to published
+	next       uint16 // avail index of the next chain; the device sees only the chains before published
 	published  uint16
 	seen       uint16 // number of used elements taken
 	flags      uint32 // flags of the avail ring
@@ -87,7 +87,8 @@ func newQueue(g *Guest, index, base int) (*Queue, error) {
 	q.availOff = take(4 + 2*n + 2)
 	q.usedOff = take(4 + 8*n + 2)
 	q.tableOff = take(16 * maxPieces * n)
-	base = (base+4095)&^4095 + 64 - HeaderLen(g.Features)%4 // no cache line alignment, as with real drivers
+	// not aligned to cache lines, as with real drivers
+	base = (base+4095)&^4095 + 64 - HeaderLen(g.Features)%4
 	q.bufOff = take(g.BufLen * n)
 	q.Descs = shm.View[Desc](g.mem, q.descOff, n)
 	q.avail = shm.View[uint32](g.mem, q.availOff, 1)
@@ -243,8 +244,8 @@ func (q *Queue) Publish() {
 		q.packed.publish(q)
 		return
 	}
-	// Sequentially consistent, so it precedes the load that decides about a kick.
-	// Pairs with the fence in vhost.ring.arm.
+	// The store is sequentially consistent, so it precedes the load that decides about
+	// a kick. It pairs with the fence in vhost.ring.arm.
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.next)<<16)
 	if q.wantsKick(old) {
 		q.Kicks++
@@ -286,7 +287,8 @@ func (q *Queue) WantCalls(enabled bool) {
 			q.flags = 0
 		}
 	}
-	// Sequentially consistent. Pairs with the device's fence in publish.
+	// The store is sequentially consistent. It pairs with the device's fence in
+	// publish.
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.published)<<16)
 }
 
@@ -302,7 +304,8 @@ func (q *Queue) UsedIndex() uint16 {
 // SetUsed overwrites the used index, as no correct driver does.
 func (q *Queue) SetUsed(i uint16) { atomic.StoreUint32(&q.used[0], uint32(i)<<16) }
 
-// takeUsed takes the next used element. Pairs with the device's release of used.idx.
+// takeUsed takes the next used element. Its load of the index pairs with the device's
+// release of used.idx.
 func (q *Queue) takeUsed() (slot int, n int, ok bool) {
 	if q.packed != nil {
 		id, n, ok := q.packed.takeUsed()
@@ -389,8 +392,8 @@ func (q *Queue) fillReceive() {
 func (q *Queue) Refill() { q.fillReceive() }
 
 // Recv appends the next received frame to dst. It returns the extended slice and the
-// virtio-net header, or false if there is no frame. Refill then offers the buffers
-// again.
+// virtio-net header; ok is false if there is no frame. Refill then offers the frame's
+// buffers to the device again.
 func (q *Queue) Recv(dst []byte) (frame []byte, header [12]byte, ok bool) {
 	i, n, ok := q.takeUsed()
 	if !ok {
@@ -413,9 +416,10 @@ func (q *Queue) Recv(dst []byte) (frame []byte, header [12]byte, ok bool) {
 	return dst, header, true
 }
 
-// filled releases the buffer of a used element and returns the n bytes that the device
-// wrote. It returns nil if the element names no buffer, and counts a wrong length in
-// Misused: two devices on one ring write such elements.
+// filled releases the buffer that a used element names, and returns the n bytes that
+// the device has written. It returns nil if the element names no buffer in use. It
+// counts a wrong length in Misused, because two devices on one ring write such
+// elements.
 func (q *Queue) filled(slot, n int) []byte {
 	if slot >= q.slots {
 		return nil // counted by takeUsed

@@ -2,7 +2,8 @@
 
 package vhosttest
 
-// stampWindow is the number of remembered stamps. Older ones count as received.
+// stampWindow is the number of stamps (sequence numbers of frames) that are remembered.
+// A frame with an older stamp counts as one that was already received.
 const stampWindow = 1 << 16
 
 // stamps remembers which frames of a sequence the guest has received.
