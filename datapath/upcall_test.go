@@ -384,7 +384,8 @@ func TestTunnelThereAndBack(t *testing.T) {
 	r.equal("vxlan bytes", r.sh.Ports[vxlanPort].RxBytes, uint64(octets))
 	r.drops(nil)
 
-	// An unknown VNI and a frame that is not VXLAN have separate drop reasons.
+	// A frame with an unknown VNI and a frame that is not VXLAN are dropped for
+	// different reasons.
 	wire[0][outer-2] = 78
 	r.inject(uplinkPort, wire[0], ethernet(0xa, 60, 0))
 	r.turn()
@@ -392,8 +393,8 @@ func TestTunnelThereAndBack(t *testing.T) {
 	r.equal("of the uplink", r.sh.Ports[uplinkPort].RxDrops[packet.DropNoTunnelPort], 1)
 }
 
-// The upcall and the held frame of a tunnel's miss contain the tunnel words, which
-// the retry matches.
+// If a frame from a tunnel misses, its upcall and its held frame have the tunnel words
+// of the key. The retried look-up matches them.
 func TestTunnelMiss(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, toTunnel(77))
@@ -416,8 +417,8 @@ func TestTunnelMiss(t *testing.T) {
 	}
 }
 
-// A limited number of frames wait for a neighbour, as they were at the tunnel action.
-// The flow's other outputs are not repeated.
+// A limited number of frames wait for a neighbour. They wait in the state in which they
+// reached the tunnel action, so the other outputs of the flow are not repeated.
 func TestNeighbour(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplatePending)
 	r.install(0, 1, 0xa, flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 8}, toTunnel(77), flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 9}, output(2))
@@ -459,7 +460,7 @@ func TestNeighbour(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropNoNeighbour: 1, packet.DropNoRoute: 1})
 }
 
-// The first frame of a tunnel's flow waits twice: for its flow, then for the
+// The first frame of a flow into a tunnel waits twice: for its flow, and then for the
 // neighbour.
 func TestMissThenNeighbour(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplatePending)

@@ -11,8 +11,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// BenchmarkGuests measures a worker's pass between two guests on the same core,
-// without the guests' time.
+// BenchmarkGuests measures a worker's pass between two guests. The guests run on the
+// same core, but their time is not measured.
 func BenchmarkGuests(b *testing.B) {
 	for _, c := range []vhosttest.LoadConfig{{}, {Flows: 5000}, {Flows: 50000}, {FrameSize: 1500}} {
 		b.Run(fmt.Sprintf("%d/flows=%d", max(c.FrameSize, 64), 2*max(c.Flows, 1)), func(b *testing.B) {

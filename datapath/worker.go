@@ -72,14 +72,14 @@ const (
 	// which avoids system calls during short gaps in the load.
 	yieldEvery   = 4
 	yieldAfterNS = 10_000
-	// fewFrames is the largest number of frames in a pass that yields the core after
-	// a delivery to a local process.
+	// fewFrames is the largest number of frames in a pass for which the worker yields
+	// the core after it has delivered frames to a local process.
 	fewFrames = 2
-	// suspectNS is the duration in nanoseconds of a suspiciously long pass, see
-	// shm.Foreign.
+	// suspectNS is the duration in nanoseconds from which a pass is suspiciously long,
+	// see shm.Foreign.
 	suspectNS = shm.MaxSignalNS
-	// maxCommandsPerPass is the largest number of commands executed in one pass,
-	// which limits the delay of frames. Further commands wait for the next pass.
+	// maxCommandsPerPass is the largest number of commands that one pass executes. It
+	// limits the delay of frames. Further commands wait for the next pass.
 	maxCommandsPerPass = 64
 )
 
@@ -95,9 +95,9 @@ type Config struct {
 	CommandEvent, UpcallEvent int
 	// Seed is the random seed of the hashes and of the choice of NAT ports.
 	Seed uint64
-	// Connections is the connection table, which all workers share; nil: every frame
-	// is invalid for a ct action. Sweeps is set in the one worker that expires
-	// connections.
+	// Connections is the table of tracked connections, which all workers share. nil: a
+	// ct action treats every frame as invalid. Sweeps is true in the one worker that
+	// expires connections.
 	Connections *conntrack.Table
 	Sweeps      bool
 	// Fused is the number of megaflow pairs for fused connections, a power of two; 0:
@@ -125,16 +125,17 @@ type Worker struct {
 	turn       uint64 // number of this pass, from 1 on
 	fixed      uint64 // time that a test has set; 0: the real clock
 
-	// State of the batch. Sets have one bit for each frame.
-	keys     [packet.BatchSize]flowtable.Key
-	words    [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
-	dirty    uint32                                          // set of frames with extended key words, see flowtable.ExtractAll
-	live     uint32                                          // set of frames not dropped so far
-	undone   uint32                                          // set of frames with an unfinished offload, see segment.go
-	slots    [packet.BatchSize]uint32                        // megaflow of each frame
-	cursor   int                                             // index of the first frame not executed yet
-	overlay  [packet.BatchSize]overlay                       // tunnel header of each pending frame
-	overlaid bool                                            // some entry of overlay may be set
+	// State of the current batch. Sets of frames have one bit for each frame.
+	keys   [packet.BatchSize]flowtable.Key
+	words  [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
+	dirty  uint32                                          // set of frames with extended key words, see flowtable.ExtractAll
+	live   uint32                                          // set of frames not dropped so far
+	undone uint32                                          // set of frames with an unfinished offload, see segment.go
+	slots  [packet.BatchSize]uint32                        // megaflow of each frame
+	// index of the first frame that is not executed yet
+	cursor   int
+	overlay  [packet.BatchSize]overlay // tunnel header of each pending frame
+	overlaid bool                      // some entry of overlay may be set
 	lookups  flowtable.LookupCounts
 	rxInUse  *rxQueue // receive queue of the batch; nil: held frames
 	visits   uint64   // count of polled receive queues, see InHand
@@ -146,7 +147,7 @@ type Worker struct {
 
 	ports      [port.MaxPorts]txPort
 	touched    portList // output ports to flush at the end of the batch
-	batchFull  bool     // the batch was full, so another will follow soon
+	batchFull  bool     // the batch was full, so another batch will follow soon
 	owed       portList // ports whose flush was postponed, see flush
 	delivered  bool     // a frame went to a local process, see fewFrames
 	queues     queueTable
@@ -262,7 +263,7 @@ func (w *Worker) Stop() {
 // passes repeats passes until Stop is called (result true) or a port's memory fails.
 func (w *Worker) passes() (ended bool) {
 	defer w.recoverFault()
-	w.finish() // ends the batch in which a port failed, if any
+	w.finish() // ends the current batch if a port failed in the middle of it
 	for !w.stopping.Load() {
 		w.pass()
 	}
@@ -289,7 +290,9 @@ func (w *Worker) pass() {
 	w.takeMail()
 	did := w.applyCommands()
 	if w.holding {
-		w.releaseAllQueues() // done here and not in CmdHold, because a memory fault would repeat the command
+		// done here and not in CmdHold, because after a memory fault the command would
+		// be executed again
+		w.releaseAllQueues()
 	}
 	w.sweepHeld()
 	w.sweepFragments()
@@ -309,7 +312,7 @@ func (w *Worker) pass() {
 		}
 		n := w.receive(q)
 		if n < 0 {
-			w.releaseAllQueues() // a sleep may follow before the next poll
+			w.releaseAllQueues() // called here, because a sleep may follow before the next poll
 			break                // failPort has changed the table of queues
 		}
 		frames += n

@@ -4,9 +4,9 @@ package flowtable
 
 import "math/bits"
 
-// The action store holds each different action list once, with a use count. Flows
-// with equal lists thus share cache lines. Each list is in one block. Block sizes are
-// powers of two, managed by a buddy allocator.
+// This file has the action store. It stores each different action list once, with a use
+// count, so that flows with equal lists share cache lines. Each list is in one block.
+// Block sizes are powers of two, which a buddy allocator manages.
 
 const (
 	// blockActions is the number of actions in the smallest block, which fills one
@@ -18,7 +18,7 @@ const (
 
 var _ = [1]struct{}{}[blockActions<<maxOrder-MaxActions]
 
-// actionBlock describes the block with the same index.
+// actionBlock describes the block with the same index in the action store.
 type actionBlock struct {
 	// next and prev link free blocks of one order: 1 + the block index; 0: none.
 	next, prev uint32
@@ -30,8 +30,9 @@ type actionBlock struct {
 	_          [2]byte
 }
 
-// ActionRef is the index of a list's first action; 0: the empty list. Blocks are
-// aligned, so the two lowest bits are free for refOne or refMany.
+// ActionRef is the index of a list's first action in the action store; 0: the empty
+// list. Blocks are aligned, so the two lowest bits of the index are free for refOne or
+// refMany.
 type ActionRef uint32
 
 const (
@@ -77,8 +78,8 @@ func refer(block uint32, n int) ActionRef {
 	return ActionRef(block*blockActions | refMany)
 }
 
-// acquire increments a list's use count, stores the list if it is new, and returns
-// its reference. It reports false if the store is full.
+// acquire returns the reference of an action list and increments its use count. It
+// stores the list if it is new. It returns false if the store is full.
 func (s *actionStore) acquire(list []Action) (r ActionRef, ok bool) {
 	if len(list) == 0 {
 		return 0, true

@@ -53,7 +53,8 @@ func checkActionStore(t *testing.T, m Memory, seed int64, steps int) {
 			s.release(x.ref)
 		}
 	}
-	// After the last release, the store consists of free blocks of the largest order.
+	// After the last release, the store consists only of free blocks of the largest
+	// order.
 	most := len(m.actions) >> s.top / blockActions
 	for i := range most {
 		list := make([]Action, blockActions<<s.top)

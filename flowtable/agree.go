@@ -2,8 +2,8 @@
 
 package flowtable
 
-// Agrees reports whether slot still has the megaflow of this generation and the
-// megaflow matches key k. Key bits in the mask except are not compared.
+// Agrees reports whether slot still has the megaflow of this generation, and whether
+// the megaflow matches key k. It ignores the key bits that are set in except.
 func (c *Cache) Agrees(slot, generation uint32, k, except *Key) bool {
 	if slot >= uint32(len(c.m.Flows)) || generation&1 == 0 || c.m.Flows[slot].Generation != generation {
 		return false

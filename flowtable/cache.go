@@ -18,8 +18,8 @@ type Cache struct {
 	buckets    []bucket
 	exact      []exactEntry
 	union      Key    // bits that any mask has
-	groups     uint32 // groups of key words with a bit in the field union
-	unionStale bool   // a mask was removed since the field union was computed
+	groups     uint32 // set of word groups that have a bit in union (the union of all masks)
+	unionStale bool   // a mask was removed after union was computed
 	bucketWrap uint32
 	victim     uint32
 	seeds      seeds
@@ -36,12 +36,12 @@ type Cache struct {
 	groupWords [packet.BatchSize]exactMore
 	hashes     [packet.BatchSize]uint32 // hash of each frame's key under the current mask
 	frames     [packet.BatchSize]uint8  // frames that are live and no repeats
-	homes      [packet.BatchSize]uint32 // bucket or index position of each frame in the field frames
-	repeats    [packet.BatchSize]repeat // frames with the same key as their predecessor
+	homes      [packet.BatchSize]uint32 // position (bucket or index) for each frame in frames
+	repeats    [packet.BatchSize]repeat // frames that have the same key as the frame before them
 	found      [packet.BatchSize]uint8  // frames that have an entry
 	entries    [packet.BatchSize]uint32 // index as found: the entry
 	slots      [packet.BatchSize]uint32 // index as found: the entry's megaflow
-	expects    [packet.BatchSize]uint32 // generation in the entry of each frame in the field found
+	expects    [packet.BatchSize]uint32 // generation in the exact-match entry of each frame in found
 	missed     [packet.BatchSize]uint8  // frames without an entry
 }
 
@@ -71,8 +71,8 @@ type LookupCounts struct {
 	MasksSearched uint64 // number of masks tried
 }
 
-// Reserve allocates the private memory of caches of these sizes in advance, which is
-// the slowest part of NewCache.
+// Reserve allocates the private memory of several caches of these sizes in advance.
+// Without Reserve, this allocation is the slowest part of NewCache.
 func Reserve(sizes Sizes, caches int) {
 	for range caches {
 		shm.Reserve[bucket](sizes.Exact / bucketEntries)
@@ -153,7 +153,9 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, slots *[packet.
 	count, repeated := uint(0), uint(0)
 	var x exactLookup
 	u := &c.union
-	var before *Key // in a burst of one flow, only the first frame is looked up
+	// in a burst of one flow, only the first frame is looked up; the others have the
+	// same key
+	var before *Key
 	for ; live != 0; live &= live - 1 {
 		i := bits.TrailingZeros32(live) % packet.BatchSize
 		k := &keys[i]
@@ -197,8 +199,9 @@ type repeat struct{ frame, original uint8 }
 // Flows returns the statistics of all slots without copying. The index is the slot.
 func (c *Cache) Flows() []Flow { return c.m.Flows }
 
-// Only returns the action of a megaflow with exactly one action, otherwise nil. It
-// does not copy; the result is valid until the next Install or Remove.
+// Only returns the action of megaflow f if the megaflow has exactly one action,
+// otherwise nil. It does not copy the action; the result is valid until the next
+// Install or Remove.
 func (c *Cache) Only(f *Flow) *Action {
 	at := f.Actions.index()
 	if f.Actions&refOne == 0 || at >= uint32(len(c.m.actions)) {

@@ -262,7 +262,7 @@ func TestBatchesOfEverySize(t *testing.T) {
 			live |= 1 << i
 		}
 		var keys [packet.BatchSize]Key
-		for round := range 12 { // state of one lookup must not affect the next
+		for round := range 12 { // repeated, because the state of one lookup must not affect the next one
 			where := fmt.Sprintf("%d frames, round %d", count, round)
 			known := 0
 			for i, k := range rng.Perm(64)[:packet.BatchSize] { // a quarter of these have no megaflow

@@ -4,8 +4,8 @@ package flowtable
 
 import "testing"
 
-// An exact-match entry matches only equal words. The next word must not hide a
-// difference.
+// An exact-match entry matches only if all its words are equal. A difference in one
+// word must not be hidden by the next word.
 func TestEveryBitDiffers(t *testing.T) {
 	var a, all Key
 	for i := range a {
@@ -31,8 +31,8 @@ func TestEveryBitDiffers(t *testing.T) {
 	}
 }
 
-// An exact-match entry matches a key only if the words of groups (exactMore) are
-// equal too.
+// An exact-match entry matches a key only if the words of its groups (exactMore) are
+// equal, too.
 func TestEveryBitOfMoreDiffers(t *testing.T) {
 	c := &Cache{m: Memory{groupWords: make([]exactMore, 1)}}
 	var of exactMore

@@ -28,9 +28,9 @@ func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 }
 
 // ExtractAll calls Extract for all frames of a batch that are not dropped, and stores
-// the drop reasons in Drop. dirty is the set of keys with extended words, from
-// WIPv6Src on; only these are cleared, because clearing takes as long as the rest of
-// extraction. nowDirty is the same set after the call. special is the set of frames
+// drop reasons in Drop. dirty is the set of keys whose extended words (from WIPv6Src
+// on) are used. Only these keys are cleared, because clearing takes as long as the rest
+// of extraction. nowDirty is the same set after the call. special is the set of frames
 // that are dropped or have an unfinished offload.
 func ExtractAll(b *packet.Batch, keys *[packet.BatchSize]Key, dirty uint32) (nowDirty, special uint32) {
 	for i := range b.Frames[:min(uint(b.N), packet.BatchSize)] {
@@ -167,8 +167,8 @@ func extractShim(b *packet.Batch, f *packet.Frame, k *Key, offset, need int) pac
 // frames.
 const minEtherType = 0x600
 
-// reach extends the header buffer to at least n bytes and returns it. If the frame
-// is too short, it returns the drop reason in the argument short.
+// reach extends the header buffer to at least n bytes and returns it. If the frame has
+// fewer bytes, reach returns the drop reason short.
 func reach(b *packet.Batch, f *packet.Frame, n int, short packet.DropReason) ([]byte, packet.DropReason) {
 	if n > f.Len() {
 		return nil, short
@@ -280,9 +280,9 @@ func extractIPv4(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.Dr
 	return extractTransport(b, f, k, offset+headerLen, proto)
 }
 
-// extractTransport parses the transport header at an offset. The frame has been trimmed
-// to the datagram or fragment. Callers pass ICMP with IPv4 only and ICMPv6 with IPv6
-// only.
+// extractTransport parses the transport header at an offset. The frame is already
+// trimmed to the datagram or fragment. Callers pass ICMP only with IPv4 and ICMPv6 only
+// with IPv6.
 func extractTransport(b *packet.Batch, f *packet.Frame, k *Key, offset int, proto uint8) packet.DropReason {
 	var need int
 	switch proto {

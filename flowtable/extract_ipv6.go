@@ -110,8 +110,9 @@ const (
 )
 
 // extractND parses a neighbour solicitation or advertisement with its options. A
-// message that does not fit into the header buffer is dropped as DropDeepHeader. If
-// options are malformed or duplicated, all its fields are 0, as in Open vSwitch.
+// message that does not fit into the header buffer is dropped as DropDeepHeader. If an
+// option is malformed or occurs twice, all fields of the message are 0, as in Open
+// vSwitch.
 func extractND(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.DropReason {
 	if offset+ndHeaderLen > f.Len() {
 		return packet.DropBadTransport

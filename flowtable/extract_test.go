@@ -34,8 +34,8 @@ func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
 	return x
 }
 
-// checkExtract compares Extract with slowExtract; for a dropped frame, only the
-// reason.
+// checkExtract compares Extract with slowExtract. For a dropped frame it compares only
+// the reason.
 func checkExtract(t *testing.T, a *packettest.Arena, data []byte, header int) {
 	t.Helper()
 	got, want := extractAll(a, data, header), slowExtract(data, 7)

@@ -37,8 +37,8 @@ type slowParser struct {
 	tpSrc, tpDst, label   uint64
 }
 
-// need reports whether n more bytes exist and fit into the header buffer, or records
-// the drop reason.
+// need reports whether n more bytes exist and fit into the header buffer. If they do
+// not exist, it records the drop reason short.
 func (p *slowParser) need(n int, short packet.DropReason) bool {
 	if p.offset+n > len(p.data) {
 		p.reason = short

@@ -3,8 +3,9 @@
 package flowtable
 
 // index is a hash table with open addressing and linear probing. It maps hashes to
-// values. Several values may have the same hash; the caller compares keys. Removal
-// moves later entries up, so there are no tombstones. The table is at most half full.
+// values. Several values may have the same hash; the caller compares the keys. Removal
+// moves later entries into the gap, so there are no tombstones. The table is at most
+// half full.
 type index []indexEntry
 
 type indexEntry struct {

@@ -69,8 +69,8 @@ const (
 	wEnd        = WCTDst + 2
 )
 
-// The build fails if a word has no name or the number of words is odd. A hash takes
-// words in pairs.
+// The build fails if a word has no name, or if the number of words is odd: a hash takes
+// the words in pairs.
 var _ = [1]struct{}{}[wEnd-KeyWords]
 var _ = [1]struct{}{}[KeyWords%2]
 

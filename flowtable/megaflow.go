@@ -15,7 +15,7 @@ import (
 type mask struct {
 	key     Key
 	refs    uint32 // number of megaflows with this mask; 0: free
-	n       uint32 // number of non-zero words, rounded up to an even number
+	n       uint32 // number of non-zero words of the mask, rounded up to an even number
 	hits    uint64 // recent hits; sortMasks halves them
 	seed    uint64
 	indexes [KeyWords]uint8 // indexes of these words
@@ -53,8 +53,8 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	return diff == 0
 }
 
-// search searches the megaflows for a list of frames, and enters found frames into
-// the exact-match cache. digests has the digests of these frames.
+// search searches the megaflows for the frames in list, and enters the frames that it
+// finds into the exact-match cache. digests has the digests of these frames' keys.
 func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, slots *[packet.BatchSize]uint32, n *LookupCounts) {
 	c.searched += uint32(len(list))
 	index := index(c.m.index)
@@ -148,8 +148,8 @@ func (c *Cache) sortMasks() {
 	}
 }
 
-// acquireMask returns the index of a mask and increments its use count. It reports
-// false if the mask is new and all rows are in use.
+// acquireMask returns the index of a mask and increments its use count. It returns
+// false if the mask is new and there is no free row for it.
 func (c *Cache) acquireMask(key *Key) (row uint32, ok bool) {
 	for _, row := range c.order {
 		if c.m.masks[row].key == *key {
@@ -171,7 +171,7 @@ func (c *Cache) acquireMask(key *Key) (row uint32, ok bool) {
 			m.n++
 		}
 	}
-	m.n = (m.n + 1) &^ 1 // an odd number is padded with a word under an empty mask
+	m.n = (m.n + 1) &^ 1 // a word with an empty mask is added to an odd number of words
 	c.order = append(c.order, row)
 	for at := range key {
 		if key[at]&^c.union[at] != 0 {

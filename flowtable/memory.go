@@ -51,8 +51,8 @@ const (
 // NoSlot is the slot number that means "no megaflow".
 const NoSlot = ^uint32(0)
 
-// Flow is the part of a megaflow that a hit writes. The worker writes a Flow; control
-// may read Packets, Bytes and UsedNS at any time.
+// Flow is the part of a megaflow that changes with each hit: its statistics. The worker
+// writes a Flow; control may read Packets, Bytes and UsedNS at any time.
 type Flow struct {
 	Packets    uint64
 	Bytes      uint64 // bytes of matched frames before any action, with Ethernet header
@@ -61,7 +61,7 @@ type Flow struct {
 	Actions    ActionRef
 }
 
-// megaflow is the part of a megaflow that only a search reads.
+// megaflow is the constant part of a megaflow, which only a search reads.
 type megaflow struct {
 	mask uint32 // index of its mask
 	_    uint32
@@ -89,8 +89,8 @@ type Memory struct {
 	actionIndex []indexEntry  // block numbers by the hash of their list
 }
 
-// head distinguishes used memory from new memory, whose pages NewCache does not
-// touch.
+// head is the start of the Memory. It marks memory that was used before. NewCache does
+// not touch the pages of new memory.
 type head struct {
 	used uint32
 	_    [60]byte
@@ -130,7 +130,7 @@ func (m *Memory) Read(slot uint32) (key, mask Key, actions []Action, installed b
 	if int(slot) >= len(m.Flows) {
 		return
 	}
-	f, row := m.Flows[slot], m.rows[slot] // read once, because the worker may change them
+	f, row := m.Flows[slot], m.rows[slot] // read once into locals, because the worker may change them
 	at, n := uint64(f.Actions.index()), uint64(0)
 	if f.Actions != 0 && at/blockActions < uint64(len(m.blocks)) {
 		n = uint64(m.blocks[at/blockActions].length)

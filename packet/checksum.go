@@ -33,7 +33,7 @@ func Sum(b []byte) uint16 {
 		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[56:]), c)
 		b = b[64:]
 	}
-	var last uint64 // at most 63 bytes, so the sum does not overflow
+	var last uint64 // the rest has at most 63 bytes, so the sum does not overflow
 	for len(b) >= 8 {
 		v := binary.LittleEndian.Uint64(b)
 		last += v>>32 + v&0xffffffff

@@ -20,12 +20,13 @@ type Coalescer struct {
 	count    int
 	spans    int // number of spans that Finish will add to the batch
 	flows    [coalesceFlows]coalesceFlow
-	next     [BatchSize]uint8 // next[i] is the frame after frame i in the same large frame
+	next     [BatchSize]uint8 // next[i] is the frame that follows frame i in the same large frame
 }
 
 const (
 	// coalesceFlows is the number of connections that can have an unfinished large
-	// frame. A further connection ends the oldest large frame.
+	// frame at a time. If one more connection needs one, the oldest large frame is
+	// finished.
 	coalesceFlows = 8
 	// maxIPLen is the length of the longest IP datagram in bytes.
 	maxIPLen = 65535
@@ -55,8 +56,9 @@ type segment struct {
 // Begin starts a run of frames. offloads is the set of offloads that all outputs accept.
 func (c *Coalescer) Begin(offloads Offloads) { c.offloads, c.count, c.spans = offloads, 0, 0 }
 
-// Add tries to merge frame i with an earlier frame of its connection, and reports
-// whether it has merged it. Frames with different tags are never merged.
+// Add tries to merge frame i with an earlier frame of its connection. It reports
+// whether it has merged the frame. Frames with different tags (a value of the caller)
+// are never merged.
 func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
 	f := &b.Frames[i]
 	if f.L4 == 0 || f.Proto != ProtoTCP && f.Proto != ProtoUDP {
@@ -159,8 +161,8 @@ func (s *segment) read(offloads Offloads) bool {
 	return len(h) == s.headers || f.origin != 0
 }
 
-// start makes frame i the first frame of a connection's large frame. If ok is false,
-// no frame is merged into it.
+// start makes frame i the first frame of a connection's large frame. If ok is false, no
+// other frame is merged into it.
 func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, offloads Offloads) {
 	*flow = coalesceFlow{first: i, last: i, count: 1, tag: s.tag, size: s.payload, payload: s.payload}
 	flow.open = ok && s.payload > 0
@@ -197,8 +199,9 @@ func (c *Coalescer) continues(b *Batch, flow *coalesceFlow, s *segment) bool {
 	return true
 }
 
-// sameIP compares two IP headers with the same addresses. TTL, TOS, flow label and DF
-// must be equal. Identifications must increase by one, or with DF be equal.
+// sameIP reports whether two IP headers with the same addresses allow a merge. TTL,
+// TOS, flow label and DF must be equal. Identifications must increase by one; with DF
+// set, they may instead be equal.
 func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	if ip[0]>>4 != 4 {
 		return binary.BigEndian.Uint32(first) == binary.BigEndian.Uint32(ip) && first[7] == ip[7]
@@ -209,7 +212,7 @@ func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	}
 	step := z.ID() - a.ID()
 	if flow.count == 1 && step == 0 && a.FlagsFrag()&0x4000 != 0 {
-		flow.fixedID = true // setting the flag is harmless if the frame is refused later
+		flow.fixedID = true // setting the flag does no harm if the frame is refused afterwards
 		return true
 	}
 	if flow.fixedID {
@@ -218,8 +221,9 @@ func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	return int(step) == flow.count
 }
 
-// sameTCP compares two TCP headers with their options and urgent pointer. Linux
-// ignores the urgent pointer without URG, but then segmentation does not restore it.
+// sameTCP reports whether two TCP headers allow a merge: it compares their options and
+// the urgent pointer. Linux ignores the urgent pointer if URG is not set, but then
+// segmentation does not restore it.
 func (flow *coalesceFlow) sameTCP(first, tcp []byte) bool {
 	const mayDiffer = (tcpFIN | tcpPSH) << 16
 	if len(first) != len(tcp) || tcp[13]&tcpCWR != 0 ||

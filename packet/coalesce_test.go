@@ -11,7 +11,7 @@ import (
 	"weft/packet/packettest"
 )
 
-// sent is a frame of a test's batch with its stream.
+// sent is a frame of a test's batch, together with its stream (connection).
 type sent struct {
 	s    *stream
 	data []byte
@@ -266,7 +266,7 @@ func FuzzCoalesce(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkCoalesce(t, a, seed) })
 }
 
-// Coalescer makes only large frames that the output accepts.
+// Coalescer makes only large frames that all outputs accept.
 func TestCoalesceOnlyWhatIsTaken(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	for seed := range int64(400) {

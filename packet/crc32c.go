@@ -2,9 +2,10 @@
 
 package packet
 
-// The checksum of SCTP (RFC 9260 appendix A) is a CRC, which is linear: the effect of
-// changed bytes depends only on the change and on the number of bytes after it. A
-// changed port therefore needs no new pass over the payload.
+// This file updates the checksum of SCTP (RFC 9260 appendix A). The checksum is a CRC,
+// which is linear: the effect of changed bytes depends only on the change and on the
+// number of bytes after it. A changed port therefore needs no new pass over the
+// payload.
 
 const castagnoli = 0x82f63b78 // bits reflected
 

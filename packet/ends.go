@@ -19,8 +19,8 @@ func (f *Frame) SetIPv4Ends(addresses uint64, ports uint32) bool {
 	if len(ip) < IPv4Len || len(l4) < UDPLen || ip[0]>>4 != 4 {
 		return false
 	}
-	// One update for all changes: the inverted old words plus the new words (RFC 1624
-	// equation 3).
+	// One update covers all changes: the inverted old words plus the new words (RFC
+	// 1624 equation 3).
 	moved := addSums(addresses, ^binary.BigEndian.Uint64(ip[12:]))
 	movedPorts := uint64(ports) + uint64(^binary.BigEndian.Uint32(l4))
 	binary.BigEndian.PutUint64(ip[12:], addresses)
@@ -46,9 +46,9 @@ func addSums(a, b uint64) uint64 {
 	return sum + carry
 }
 
-// mend updates a checksum after changes of covered words; moved is the sum of the
-// changes. It folds 64 bits to 16: adding a word to itself with exchanged halves
-// leaves the folded sum in the upper half.
+// mend updates checksum sum after changes of the bytes that it covers. moved is the sum
+// of the changes. mend folds 64 bits to 16: if a word is added to itself with exchanged
+// halves, its upper half is the folded sum.
 func mend(sum uint16, moved uint64) uint16 {
 	moved = addSums(moved, uint64(^sum))
 	half := uint32((moved + bits.RotateLeft64(moved, 32)) >> 32)

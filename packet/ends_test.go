@@ -73,8 +73,9 @@ func TestSetIPv4Ends(t *testing.T) {
 	}
 }
 
-// A UDP checksum of 0 is written as 0xffff. Unchanged endpoints write nothing. An
-// IPv4 checksum of 0xffff, the other form of zero, is updated correctly.
+// A UDP checksum that is computed as 0 is written as 0xffff. Unchanged addresses and
+// ports write nothing. An IPv4 checksum of 0xffff, which also means zero, is updated
+// correctly.
 func TestSetIPv4EndsAtTheEnds(t *testing.T) {
 	rng := rand.New(rand.NewSource(2))
 	for range 500 {

@@ -57,8 +57,8 @@ func (b *Batch) Append(spans []Span) int {
 	return len(spans)
 }
 
-// GatherAll copies frames of the batch to addresses in foreign memory, each with room
-// for its whole frame. The argument order has the indexes of the frames.
+// GatherAll copies frames of the batch to addresses in foreign memory. order has the
+// indexes of the frames. Each address has room for the whole frame.
 func (b *Batch) GatherAll(order []uint8, addresses []uintptr) {
 	for n, i := range order {
 		if n >= len(addresses) {
@@ -121,6 +121,6 @@ func (c *Cursor) Read(dst []byte) int {
 	return n
 }
 
-// Address returns the address of the first byte of b, for a span. b is not empty and
-// lies in memory mapped outside the Go heap.
+// Address returns the address of the first byte of b, for use in a span. b must not be
+// empty, and must be in memory that is mapped outside the Go heap.
 func Address(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }

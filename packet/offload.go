@@ -4,21 +4,21 @@ package packet
 
 import "encoding/binary"
 
-// Offload is the work that a frame's sender left undone: a checksum to finish
-// (partial), or a payload to cut into segments. An output does the work, or passes it
-// on to a device. The zero Offload is no work. On rings and taps the virtio-net
-// header carries it (virtio 1.2 section 5.1.6); see vnet.go.
+// Offload is the work that a frame's sender has left undone: finishing a checksum
+// (partial), or cutting the payload into segments. An output does this work, or passes
+// it on to a device. The zero Offload means no work. On rings and taps, the virtio-net
+// header carries an Offload (virtio 1.2 section 5.1.6); see vnet.go.
 type Offload struct {
-	// GSO is the kind of a large frame. Its payload consists of segments with Size
-	// bytes of payload; the last may be shorter.
+	// GSO is the kind of a large frame. The payload of a large frame consists of
+	// segments with Size bytes of payload each; the last may be shorter.
 	GSO GSO
 	// Flags is a set of the Offload* bits.
 	Flags uint8
 	Size  uint16
 	// CsumStart and CsumOffset are valid with OffloadPartial. The checksum covers the
-	// header buffer from offset CsumStart, and the spans. Its field is at
-	// CsumStart+CsumOffset, and holds the sum over the pseudo header until the
-	// checksum is finished.
+	// header buffer from offset CsumStart on, and the spans. The checksum field is at
+	// CsumStart+CsumOffset. Until the checksum is finished, the field holds the sum
+	// over the pseudo header.
 	CsumStart, CsumOffset uint16
 }
 
@@ -40,7 +40,7 @@ const (
 // GSO is the kind of a large frame.
 type GSO uint8
 
-// Kinds of large frames. UDP is USO: datagrams of equal size (virtio's UDP_L4). The
+// Kinds of large frames. UDP means USO: datagrams of equal size (virtio's UDP_L4). The
 // older UFO is not supported: see decision 0006.
 const (
 	GSONone GSO = iota
@@ -114,9 +114,10 @@ const (
 func (f *Frame) Undone() bool { return f.Offload.GSO != GSONone || f.Offload.Flags&OffloadPartial != 0 }
 
 // CheckOffload checks the frame's offload against its headers, after extraction. It
-// pulls the headers that later steps need into the header buffer. It returns
-// DropBadOffload if they contradict each other, or if a large frame has more than
-// MaxSegments segments. A large frame of one segment becomes an ordinary frame.
+// extends the header buffer to all headers that later steps need. It returns
+// DropBadOffload if offload and headers contradict each other, or if a large frame has
+// more than MaxSegments segments. A large frame of one segment becomes an ordinary
+// frame.
 func (b *Batch) CheckOffload(f *Frame) DropReason {
 	o := &f.Offload
 	if o.Flags&OffloadPartial == 0 {
@@ -164,9 +165,9 @@ func (b *Batch) CheckOffload(f *Frame) DropReason {
 	return DropNone
 }
 
-// MaxSegments is the largest number of segments of a large frame, which bounds the
-// cost of cutting. 64 KiB at the least MSS that Linux accepts (48), with timestamps,
-// give 1,819 segments.
+// MaxSegments is the largest number of segments of a large frame. It limits the cost of
+// cutting. A frame of 64 KiB, cut at the smallest MSS that Linux accepts (48) with
+// timestamps, has 1,819 segments.
 const MaxSegments = 2048
 
 // headersLen returns the length in bytes of all headers of a TCP or UDP frame, tunnel
@@ -214,8 +215,8 @@ func (f *Frame) LimitSegments(limit int) bool {
 	return true
 }
 
-// minSegment is the smallest payload of a segment in bytes: the least MSS that Linux
-// accepts. It bounds the number of segments for a wrong path MTU.
+// minSegment is the smallest payload of a segment in bytes: the smallest MSS that Linux
+// accepts. It limits the number of segments if the path MTU is wrong.
 const minSegment = 48
 
 // FinishChecksum finishes the partial checksum of an ordinary frame.
@@ -233,8 +234,8 @@ func (b *Batch) FinishChecksum(f *Frame) {
 	putChecksum(h[o.CsumOffset:], b.sumFrom(f, int(o.CsumStart)), o.CsumOffset)
 }
 
-// sumFrom returns the sum over the frame without its first bytes, which are in the
-// header buffer. Their number is the argument length.
+// sumFrom returns the sum over the frame without its first length bytes. These bytes
+// must be in the header buffer.
 func (b *Batch) sumFrom(f *Frame, length int) uint16 {
 	h := f.Header()[length:]
 	sum, odd := Sum(h), len(h)&1 != 0

@@ -2,10 +2,10 @@
 
 package packet
 
-// The checksum of a tunnel's outer UDP header covers the whole inner frame. The copy
-// of the frame computes it in the same pass, after an unfinished inner checksum.
-// Until then the outer field holds the sum over the pseudo header without the length
-// (OffloadOuter).
+// This file computes the checksum of a tunnel's outer UDP header, which covers the
+// whole inner frame. It is computed while the frame is copied, after an unfinished
+// inner checksum. Until then, the outer checksum field holds the sum over the pseudo
+// header without the length (OffloadOuter).
 
 // gatherSummed is GatherFinished for a frame with OffloadOuter.
 func (b *Batch) gatherSummed(f *Frame, dst []byte) int {

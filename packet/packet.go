@@ -30,17 +30,17 @@ const (
 	// InnerHeader is the length in bytes of the header buffer that a receive queue
 	// copies for a frame without a tunnel.
 	InnerHeader = 128
-	// MaxSpans is the number of spans of all frames of a batch. A batch ends before a
-	// frame that would exceed it.
+	// MaxSpans is the largest number of spans of all frames in a batch. The batch ends
+	// before a frame that would need more.
 	MaxSpans = 1024
 	// MaxFrameLen is the length in bytes of the longest frame that any port accepts:
 	// an IP datagram of 64 KiB, the Ethernet header and two VLAN tags.
 	MaxFrameLen = 65536 + 22
 )
 
-// Span is a piece of a frame in foreign memory (guest memory, UMEM, a tap's buffer, a
-// held slot), which stays mapped until the end of the pass. The bytes may change at
-// any time: read them only once, by copying them.
+// Span is a piece of a frame in foreign memory: guest memory, UMEM, a tap's buffer or a
+// held slot. The memory stays mapped until the end of the pass. The bytes may change at
+// any time. Read them only once, by copying them.
 type Span struct {
 	Addr uintptr // address in this process
 	Len  uint32  // bytes, never 0
@@ -60,22 +60,24 @@ type Frame struct {
 	L3, L4 uint16
 	// Drop is the reason why the frame is dropped, or DropNone.
 	Drop DropReason
-	// Proto is the IP protocol at L4, set by extraction. It is valid if L4 is not 0.
+	// Proto is the IP protocol of the header at L4. Extraction sets it. It is valid if
+	// L4 is not 0.
 	Proto uint8
 	// Flags is a set of the Frame* bits.
 	Flags uint32
 	// Held is 1 + the slot of a held frame that is looked up again; 0: a received
 	// frame.
 	Held uint32
-	// Offload is the unfinished work, and whether the checksum was verified.
+	// Offload is the work that the sender has left undone. It also says whether the
+	// checksum was verified.
 	Offload Offload
 	// origin is the foreign address of the bytes in buf; 0: unknown. See SetOrigin.
 	origin uintptr
 
 	tailLen   uint32 // total length of the spans in bytes
 	spanFirst uint16 // first span, index into Batch.spans
-	// InPort is the input port for matching: the port that received the frame, or the
-	// vxlan port after decapsulation.
+	// InPort is the input port that flows match: the port that received the frame or,
+	// after decapsulation, the vxlan port.
 	InPort uint32
 
 	_   [12]byte // padding of the fields above to one cache line
@@ -104,7 +106,7 @@ type Batch struct {
 	Port uint32
 
 	spanUsed int // number of spans in use
-	reserved int // number of frames withheld from receive queues, see Reserve
+	reserved int // number of frames that receive queues may not fill, see Reserve
 	spans    [MaxSpans]Span
 }
 
@@ -164,8 +166,9 @@ func (b *Batch) Commit(f *Frame, headerLen int) {
 	b.N++
 }
 
-// SetOrigin records the address from which the header buffer was copied, for
-// coalescing. The bytes stay readable there for as long as the spans are valid.
+// SetOrigin records the address from which the header buffer was copied. Coalescing
+// needs the address. The bytes at the address stay readable as long as the spans are
+// valid.
 func (f *Frame) SetOrigin(addr uintptr) { f.origin = addr - uintptr(f.start) }
 
 // Abandon releases the spans of a frame that was begun with Next but not committed.
@@ -179,10 +182,10 @@ func (b *Batch) Spans(f *Frame) []Span {
 	return b.spans[f.spanFirst : f.spanFirst+f.spanCount]
 }
 
-// Fork copies the frame f to saved, and gives f copies of its spans, so that Pullup and
-// Trim of f do not change the saved frame. It reports false if the batch has too few
-// spans. Join restores f. Join several forks in reverse order. Do not add other spans
-// in between.
+// Fork copies the frame f to saved, and gives f copies of its spans. Pullup and Trim of
+// f then do not change the saved frame. Join restores f. Fork returns false if the
+// batch has too few spans. Several forks must be joined in reverse order, and no other
+// spans may be added in between.
 func (b *Batch) Fork(f, saved *Frame) bool {
 	if int(f.spanCount) > b.SpansLeft() {
 		return false
@@ -256,8 +259,8 @@ func pulled(offset uint16, n int) uint16 {
 	return offset - uint16(n)
 }
 
-// Pullup extends the header buffer to at least n bytes by moving bytes from the
-// spans. It reports false if the frame is shorter or the header buffer has no room.
+// Pullup extends the header buffer to at least n bytes, with bytes from the spans. It
+// returns false if the frame has fewer bytes or the header buffer has no room.
 func (b *Batch) Pullup(f *Frame, n int) bool {
 	header := int(f.end - f.start)
 	if n <= header {

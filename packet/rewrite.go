@@ -4,9 +4,10 @@ package packet
 
 import "encoding/binary"
 
-// Rewrites of header fields, after extraction. Without the header, a rewrite changes
-// nothing. It updates the checksums that cover the field (RFC 1624). A UDP checksum
-// of 0 ("none") stays 0. Later fragments have no transport checksum.
+// This file rewrites header fields, after extraction. If the frame lacks the header, a
+// rewrite changes nothing. A rewrite updates the checksums that cover the field (RFC
+// 1624). A UDP checksum of 0 ("none") stays 0. Later fragments have no transport
+// checksum.
 
 // SetEthDst sets the destination MAC address to the low 48 bits of mac.
 func (f *Frame) SetEthDst(mac uint64) { Ethernet(f.Header()).SetDst(mac) }
@@ -134,13 +135,15 @@ func (f *Frame) setPort(offset int, port uint16) {
 	case ProtoTCP, ProtoUDP:
 		before := binary.BigEndian.Uint16(l4[offset:])
 		binary.BigEndian.PutUint16(l4[offset:], port)
-		if !f.partial() { // an unfinished checksum will cover the new port when it is finished
+		if !f.partial() { // an unfinished checksum will include the new port when it is finished
 			f.mendTransport(before, port)
 		}
 	case ProtoSCTP:
 		before := binary.BigEndian.Uint16(l4[offset:])
 		binary.BigEndian.PutUint16(l4[offset:], port)
-		if f.Flags&FrameFragment == 0 { // a fragment lacks the number of bytes after the port, which the CRC update needs
+		// for a fragment, the number of bytes after the port is unknown, which the CRC
+		// update needs
+		if f.Flags&FrameFragment == 0 {
 			rest := f.Len() - int(f.L4) - offset - 2
 			crc := binary.LittleEndian.Uint32(l4[8:]) ^ crcDelta(before^port, rest)
 			binary.LittleEndian.PutUint32(l4[8:], crc)
@@ -148,8 +151,8 @@ func (f *Frame) setPort(offset int, port uint16) {
 	}
 }
 
-// mendTransport updates the transport checksum, if any. The arguments oldSum and newSum
-// are the sums over the changed bytes before and after the change.
+// mendTransport updates the transport checksum, if there is one. oldSum and newSum are
+// the sums over the changed bytes before and after the change.
 func (f *Frame) mendTransport(oldSum, newSum uint16) {
 	if f.L4 == 0 {
 		return

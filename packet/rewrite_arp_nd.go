@@ -4,8 +4,8 @@ package packet
 
 import "encoding/binary"
 
-// Rewrites of ARP, neighbour discovery and ICMP fields, and of the flow label, with
-// the rules of rewrite.go.
+// This file rewrites fields of ARP, neighbour discovery and ICMP, and the IPv6 flow
+// label, with the same rules as rewrite.go.
 
 // arp returns the frame's ARP packet if it is for IPv4 over Ethernet, otherwise nil.
 func (f *Frame) arp() []byte {

@@ -94,8 +94,8 @@ func (n *arpNDFrame) checksum() {
 	binary.BigEndian.PutUint16(l4[2:], ^uint16(sum))
 }
 
-// put writes the lowest bytes of v at base+offset. The argument size is their number.
-// If base is 0, the frame lacks the header.
+// put writes the lowest size bytes of v at base+offset. If base is 0, the frame lacks
+// the header, and put does nothing.
 func (n *arpNDFrame) put(base, offset int, v uint64, size int) {
 	if base == 0 {
 		return

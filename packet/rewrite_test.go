@@ -17,8 +17,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// model is a frame as a struct of header fields, the reference for rewrites. The
-// method bytes serializes it with new checksums.
+// model is a frame as a struct of header fields. It is the reference for rewrites. Its
+// method bytes serializes the frame with newly computed checksums.
 type model struct {
 	eth       layers.Ethernet
 	tags      []layers.Dot1Q

@@ -5,11 +5,11 @@ package packet
 import "encoding/binary"
 
 // Segmenter cuts a large frame into segments. Each segment gets a header buffer with
-// its own lengths, sequence number, identification, flags and checksums, also in
-// outer headers. Its spans refer to the large frame's memory, so no payload is
-// copied.
+// its own lengths, sequence number, identification, flags and checksums, in outer
+// headers as well. The spans of a segment refer to the large frame's memory, so no
+// payload is copied.
 //
-// The large frame must not change, nor be dropped, until its segments are sent.
+// The large frame must neither change nor be dropped until all its segments are sent.
 type Segmenter struct {
 	large *Batch
 	f     *Frame
@@ -88,11 +88,11 @@ func (s *Segmenter) Next(dst *Batch) bool {
 	return true
 }
 
-// Write writes the headers of the next segment to dst and the spans of its payload to
-// the slice spans, and finishes the inner checksum. It returns the length of the
-// headers and the number of spans; n is 0 if there are too few spans. dst has room
-// for Headroom and MaxHeader bytes. If outer is false, Write leaves the outer headers
-// in dst unchanged.
+// Write writes the headers of the next segment to dst, and the spans of its payload to
+// spans, and finishes the inner checksum. It returns the length n of the headers and
+// the number of spans. n is 0 if spans is too short. dst must have room for Headroom
+// and MaxHeader bytes. If outer is false, Write leaves the outer headers in dst
+// unchanged.
 func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 	f := s.f
 	payload, skip := min(s.size, s.payload-s.cut), 0
@@ -132,9 +132,9 @@ func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 	return n, count
 }
 
-// addPayload adds the next n bytes of payload to seg: copies from the large frame's
-// header buffer, then spans. It reports false and does not advance if dst has too
-// few spans.
+// addPayload adds the next n bytes of payload to the segment seg: first bytes from the
+// large frame's header buffer, as copies, then spans. If dst has too few spans, it
+// returns false and does not advance.
 func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	f := s.f
 	if have := int(f.end-f.start) - s.headers - s.cut; have > 0 {
@@ -161,8 +161,8 @@ func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	return true
 }
 
-// finish adjusts the headers in h, and the outer headers if outer is true, for n
-// bytes of payload. It advances to the next segment.
+// finish adjusts the headers in h for n bytes of payload, and the outer headers if
+// outer is true. It then advances to the next segment.
 func (s *Segmenter) finish(h []byte, n int, outer bool) {
 	f := s.f
 	length := s.headers + n

@@ -4,9 +4,9 @@ package packet
 
 import "encoding/binary"
 
-// EditTCP lets the function edit change the TCP header of f, including options, and
-// updates the TCP checksum. end is the offset of the TCP payload. The changes must
-// not affect ports, data offset and checksum.
+// EditTCP lets edit change the TCP header of f, including options, and then updates the
+// TCP checksum. end is the offset of the TCP payload. edit must not change ports, data
+// offset and checksum.
 func (f *Frame) EditTCP(end int, edit func(TCP)) {
 	h := f.Header()[f.L4:end]
 	before := Sum(h)
@@ -16,10 +16,10 @@ func (f *Frame) EditTCP(end int, edit func(TCP)) {
 	}
 }
 
-// ReplaceTCP replaces n bytes of the frame, from the offset at on, by the argument
-// text, and updates lengths and checksums. The argument payload is the offset of the
-// TCP payload. It reports false and changes nothing if the frame has an unfinished
-// offload, or if the old or new frame does not fit into the header buffer.
+// ReplaceTCP replaces n bytes of the frame, from offset on, by text. It updates lengths
+// and checksums. payload is the offset of the TCP payload. It returns false and changes
+// nothing if the frame has an unfinished offload, or if the old or the new frame does
+// not fit into the header buffer.
 func (f *Frame) ReplaceTCP(payload, offset, n int, text []byte) bool {
 	h := f.Header()
 	delta := len(text) - n
@@ -49,8 +49,8 @@ func (f *Frame) ReplaceTCP(payload, offset, n int, text []byte) bool {
 // HeaderRoom returns the maximum length in bytes of the frame's header buffer.
 func (f *Frame) HeaderRoom() int { return len(f.buf) - int(f.start) }
 
-// SACKs replaces both sequence numbers of each selective acknowledgement block (RFC
-// 2018) in options by the result of the function edge.
+// SACKs changes selective acknowledgements (RFC 2018) in TCP options. It replaces both
+// sequence numbers of each block by the result of edge.
 func SACKs(options []byte, edge func(right bool, v uint32) uint32) {
 	const sack = 5
 	for option, rest := TCPOption(options); option != nil; option, rest = TCPOption(rest) {

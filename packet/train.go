@@ -7,10 +7,10 @@ import (
 	"encoding/binary"
 )
 
-// A train is a sequence of datagrams that one sender passed to the switch at once.
-// They are contiguous in memory and have the same size; only the last may be shorter.
-// JoinTrain merges consecutive TCP segments in them into one large frame in place, by
-// the rules of Coalescer.
+// This file merges trains. A train is a sequence of datagrams that one sender passed to
+// the switch at once. They are contiguous in memory and have the same size; only the
+// last may be shorter. JoinTrain merges consecutive TCP segments in them into one large
+// frame, in place, by the rules of Coalescer.
 
 // trainShape has the offsets of the headers in each datagram of a train.
 type trainShape struct {
@@ -19,18 +19,18 @@ type trainShape struct {
 	partial     uint16 // sum over the TCP pseudo header without the length
 }
 
-// JoinTrain merges as many datagrams as possible from the start of a train into the
-// large frame f, and commits f. The caller has begun f with Next. JoinTrain returns the
-// number of merged bytes. If not even two datagrams can be merged, it returns 0 and f
-// is unchanged.
+// JoinTrain merges as many datagrams as possible from the start of a train (a sequence
+// of equal datagrams) into the large frame f, and commits f. The caller has begun f
+// with Next. JoinTrain returns the number of merged bytes. If not even two datagrams
+// can be merged, it returns 0 and leaves f unchanged.
 //
-// The arguments addr and length are the address and the length of the train, and
-// segment is the length of its datagrams, in bytes. The header of f has n bytes: the
-// outer headers, whose length is outer and which the caller writes, and a copy of the
-// train's first bytes. inner is the offset of the inner Ethernet header.
+// addr and length are the address and the length of the train. segment is the length of
+// each datagram. All lengths are in bytes. The header of f has n bytes: the outer
+// headers, whose length is outer and which the caller writes, and a copy of the train's
+// first bytes. inner is the offset of the inner Ethernet header.
 //
-// JoinTrain verifies the inner checksums: a valid outer checksum says nothing about
-// the sender of the inner frame.
+// JoinTrain verifies the inner checksums, because a valid outer checksum says nothing
+// about the sender of the inner frame.
 func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, addr, length, segment uintptr) (merged uintptr) {
 	h := f.buf[f.start : int(f.start)+n]
 	shape, ok := readTrain(h[outer:], inner-outer, int(min(segment, length)))
@@ -71,8 +71,9 @@ func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, addr, length, segment u
 	return merged
 }
 
-// readTrain finds the headers of the first datagram. Its length is segment bytes, and h
-// is its beginning. It reports false if nothing may be merged with the datagram.
+// readTrain finds the headers of the first datagram of a train. h is the beginning of
+// the datagram, and segment its length in bytes. readTrain returns false if nothing may
+// be merged with this datagram.
 func readTrain(h []byte, inner, segment int) (t trainShape, ok bool) {
 	if len(h) < inner+EthernetLen+VLANLen {
 		return t, false
@@ -139,8 +140,8 @@ func (t *trainShape) valid(seg []byte) bool {
 // and payload in bytes.
 func (t *trainShape) pseudo(n int) uint16 { return AddSums(t.partial, uint16(n)) }
 
-// finish turns h, the headers of the first datagram in f's header buffer, into the
-// headers of the large frame.
+// finish changes h into the headers of the large frame. h has the headers of the first
+// datagram, in f's header buffer.
 func (t *trainShape) finish(f *Frame, h []byte, outer int, flow *coalesceFlow) {
 	length := t.end - t.l4 + flow.payload
 	f.Offload = Offload{GSO: GSOTCPv6, Flags: OffloadPartial, Size: uint16(flow.size),

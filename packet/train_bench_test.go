@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// BenchmarkTrain joins and cuts a train of 45 segments: the work of two hosts for 64
-// KiB.
+// BenchmarkTrain joins a train of 45 segments and cuts it again. This is the work of
+// two hosts for 64 KiB of data.
 func BenchmarkTrain(b *testing.B) {
 	rng := rand.New(rand.NewSource(1))
 	s := randomStream(rng)

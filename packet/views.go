@@ -4,9 +4,9 @@ package packet
 
 import "encoding/binary"
 
-// Header views are bytes as they lie in the frame, with one accessor for each field;
-// integers are in host order. Views check nothing: extraction has validated the
-// lengths.
+// Header views are the bytes of a header in the frame, with one accessor for each
+// field. Integers are in host order. Views check nothing, because extraction has
+// already validated the lengths.
 
 // EtherTypes.
 const (

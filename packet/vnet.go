@@ -21,10 +21,10 @@ const (
 	vnetECN   = 0x80
 )
 
-// DecodeVnet sets f's offload from the virtio-net header h. allowed is the set of
-// negotiated offloads; any other offload returns DropBadOffload. If trusted is true,
-// a claim of a valid checksum counts: the kernel is trusted, a guest is not. hdr_len
-// and unknown flags are ignored (virtio 1.2 section 5.1.6.4.2).
+// DecodeVnet sets the offload of f from the virtio-net header h. allowed is the set of
+// negotiated offloads; for any other offload, it sets f.Drop to DropBadOffload. If
+// trusted is true, a claim that the checksum is valid counts: the kernel is trusted, a
+// guest is not. hdr_len and unknown flags are ignored (virtio 1.2 section 5.1.6.4.2).
 func (f *Frame) DecodeVnet(h *[VnetLen]byte, allowed Offloads, trusted bool) {
 	first := binary.LittleEndian.Uint64(h[:8])
 	if first&0xffff == 0 {

@@ -10,8 +10,8 @@ package port
 
 import "weft/packet"
 
-// MaxPorts limits datapath port numbers to 1 to MaxPorts-1. They index arrays; 0
-// means no port.
+// MaxPorts limits datapath port numbers to the range from 1 to MaxPorts-1. Port numbers
+// are used as indexes of arrays; 0 means no port.
 const MaxPorts = 1024
 
 // Rx is a receive queue.
@@ -22,12 +22,13 @@ type Rx interface {
 	// example because of a corrupt ring or a removed device. The worker then stops
 	// using the queue and reports Fault.
 	Recv(b *packet.Batch) int
-	// Release lets the queue reuse the memory of all received frames. The worker
-	// calls it at the end of a batch, after every output has gathered and flushed its
-	// frames. For a Keeper it may be the end of the next batch.
+	// Release lets the queue reuse the memory of all received frames. The worker calls
+	// Release at the end of a batch, after every output has gathered and flushed the
+	// frames. If the queue is a Keeper, the worker may call it at the end of the next
+	// batch instead.
 	Release()
-	// Arm requests a notification of the next frame from the guest or the kernel.
-	// Then it checks the queue again. If it returns true, the worker must not sleep.
+	// Arm requests a notification of the next frame from the guest or the kernel, and
+	// then checks the queue once more. If Arm returns true, the worker must not sleep.
 	// Disarm cancels the request.
 	Arm() bool
 	Disarm()
@@ -46,20 +47,22 @@ type Rx interface {
 	Close()
 }
 
-// Keeper is an Rx that preserves unreleased frames if the engine dies: the next
-// engine receives them again. Outputs may therefore postpone a flush of these frames.
+// Keeper is an Rx that does not lose unreleased frames if the engine dies: the next
+// engine receives them again. Outputs may therefore postpone the flush of frames from a
+// Keeper.
 type Keeper interface {
 	Rx
-	// ReleaseLate is Release if more frames will follow soon. The queue may keep the
-	// newest frames unreleased until the next Release or ReleaseLate.
+	// ReleaseLate is called instead of Release if more frames will follow soon. The
+	// queue may keep the newest frames unreleased until the next Release or
+	// ReleaseLate.
 	ReleaseLate()
 	// MayKeep reports whether the ring is long enough for postponed releases. The
 	// result never changes.
 	MayKeep() bool
 }
 
-// EdgeWatched is an Rx whose WaitFD has other owners. Nobody reads the descriptor, so
-// it stays readable. The worker watches it edge-triggered and does not call Woken.
+// EdgeWatched is an Rx whose WaitFD also has other owners. Nobody reads the descriptor,
+// so it stays readable. The worker watches it edge-triggered and does not call Woken.
 type EdgeWatched interface {
 	Rx
 	EdgeWatched()
@@ -74,18 +77,18 @@ type Placed interface {
 
 // Tx is a transmit queue.
 type Tx interface {
-	// Send gathers frames of b into the queue's own buffers. The argument order lists
-	// the indexes of these frames. Send returns the number of frames taken from the
-	// start of this list; the queue has no room for the rest. It keeps no reference
-	// to b. A frame that can never be sent, for example because it is too long, gets
-	// Drop set and counts as taken.
+	// Send gathers frames of b into the queue's own buffers. order lists the indexes of
+	// these frames. Send returns how many frames it has taken from the start of the
+	// list; the queue has no room for the others. Send keeps no reference to b. A frame
+	// that can never be sent, for example because it is too long, gets Drop set and
+	// counts as taken.
 	Send(b *packet.Batch, order []uint8) int
 	// Flush publishes all gathered frames, with at most one notification of the
 	// receiver. The worker calls it once, at the end of a batch.
 	Flush()
-	// Postpone is Flush if more frames will follow soon. The queue may leave the
-	// flush to the next Flush or Postpone, within one pass of the worker. It reports
-	// whether it did.
+	// Postpone is called instead of Flush if more frames will follow soon. The queue
+	// may leave the flush to the next Flush or Postpone, within one pass of the worker.
+	// Postpone reports whether it has done so.
 	Postpone() bool
 	// MTU returns the length in bytes of the longest frame that the queue accepts,
 	// Ethernet header included. The limit applies to the segments of a large frame.
@@ -98,19 +101,19 @@ type Tx interface {
 	Close()
 }
 
-// TakingTx is a Tx that takes frames one by one. If a memory fault interrupts Send,
-// the frames before it are taken, and the next Flush delivers them. Any other Tx
-// takes no frame of an interrupted Send.
+// TakingTx is a Tx that takes frames one by one. If a memory fault interrupts its Send,
+// it has taken the earlier frames, and the next Flush delivers them. Any other Tx takes
+// no frame in an interrupted Send.
 type TakingTx interface {
 	Tx
-	// Taken returns the number of frames that the last Send has taken, also if a
-	// fault interrupted it.
+	// Taken returns the number of frames that the last Send has taken, even if a fault
+	// interrupted it.
 	Taken() int
 }
 
 // Device has the queues of an open port in the engine. Control sends a JSON
-// specification and descriptors for each port. Each back end's function Open(spec
-// []byte, fds []int) (Device, error) owns the descriptors, even if it fails.
+// specification and descriptors for each port. Each back end has a function Open(spec
+// []byte, fds []int) (Device, error). Open owns the descriptors, even if it fails.
 type Device interface {
 	// Rx and Tx return the device's queues. Their number never changes.
 	Rx() []Rx

@@ -39,7 +39,8 @@ func zeroed(frame []byte, i int) []byte {
 }
 
 // checkOuterChecksum pushes outer headers with a checksum on a random frame, whose
-// inner checksum may be partial, and compares both final checksums with slow sums.
+// inner checksum may be unfinished. It compares both final checksums with slowly
+// computed ones.
 func checkOuterChecksum(t *testing.T, a *packettest.Arena, seed int64) {
 	t.Helper()
 	rng := rand.New(rand.NewSource(seed))

@@ -19,13 +19,13 @@ type outer struct {
 }
 
 // Decapsulate validates and removes the outer headers of a frame from an uplink. It
-// sets f.InPort to the vxlan port, and writes the tunnel words for the frame's key;
-// the caller stores them after Extract. It merges the outer ECN field into the inner
-// IP header (RFC 6040 section 4.2). If it returns a drop reason, InPort is still the
-// uplink.
+// sets f.InPort to the vxlan port. It writes the tunnel words for the frame's key to
+// words; the caller stores them in the key after Extract. It merges the outer ECN field
+// into the inner IP header (RFC 6040 section 4.2). If it returns a drop reason, InPort
+// is still the uplink.
 //
-// Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows.
-// It drops outer fragments as DropBadOuter (RFC 7348 section 4.3).
+// Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows. It
+// drops outer fragments as DropBadOuter (RFC 7348 section 4.3).
 func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flowtable.TunnelWords]uint64) packet.DropReason {
 	var o outer
 	if reason := t.parseOuter(b, f, &o); reason != packet.DropNone {

@@ -93,8 +93,8 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-// The next hops' shares of hash values are proportional to their entries. Next hop
-// and source port use the same bits of the hash.
+// The number of hash values of each next hop is proportional to the number of its
+// entries. The next hop and the source port depend on the same bits of the hash.
 func TestSpread(t *testing.T) {
 	for _, nexthops := range [][]uint32{{7}, {7, 8}, {7, 8, 8, 9}, {1, 2, 3}} {
 		s := Spread(nexthops)

@@ -10,11 +10,11 @@ import (
 	"weft/packet"
 )
 
-// Push adds the outer headers in front of the frame. vni has 24 bits; hash (FlowHash)
+// Push adds the outer headers in front of the frame. vni has 24 bits. hash (FlowHash)
 // selects the UDP source port. The outer TOS gets the ECN bits of innerTOS (RFC 6040
-// section 4.1, normal mode), or all its bits if the tunnel inherits TOS. If the
-// template is not in TemplateReady, Push returns the drop reason of its state. Push
-// changes the frame only if it returns DropNone. Pop undoes Push.
+// section 4.1, normal mode). If the tunnel inherits TOS, it gets all bits of innerTOS.
+// If the template is not in state TemplateReady, Push returns the drop reason of its
+// state. Push changes the frame only if it returns DropNone. Pop undoes Push.
 func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packet.DropReason {
 	if t.State != TemplateReady {
 		return t.reason()
@@ -36,7 +36,9 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	}
 	copy(h[:n], t.Header[:n])
 	f.OuterL3, f.OuterL4 = t.IP, t.UDP
-	length := f.Len() // length of the frame, which may exceed 16 bits; Segmenter writes the segments' lengths
+	// length of the frame, which may exceed 16 bits; Segmenter then writes the lengths
+	// of the segments
+	length := f.Len()
 	udp := packet.UDP(h[t.UDP : t.UDP+packet.UDPLen])
 	udp.SetSrcPort(t.PortBase + uint16(uint64(hash)*uint64(t.PortRange)>>32))
 	udp.SetLen(length - int(t.UDP))
@@ -104,8 +106,8 @@ func InnerTOS(f *packet.Frame) uint8 {
 	return packet.IPv6(ip).TrafficClass()
 }
 
-// innerTTL returns the TTL or hop limit of the frame's IP header. The argument
-// fallback is the result for a frame without an IP header.
+// innerTTL returns the TTL or hop limit of the frame's IP header. For a frame without
+// an IP header it returns fallback.
 func innerTTL(f *packet.Frame, fallback uint8) uint8 {
 	if f.L3 == 0 {
 		return fallback

@@ -153,7 +153,8 @@ func Build(p Params) (Template, error) {
 	return t, nil
 }
 
-// inherit records which fields of p are inherited, and clears them.
+// inherit records which outer fields are copied from the inner header, and clears them
+// in p.
 func (t *Template) inherit(p *Params) {
 	if p.InheritTTL {
 		t.Inherit |= InheritTTL
@@ -165,8 +166,8 @@ func (t *Template) inherit(p *Params) {
 	}
 }
 
-// Spread returns a TemplateSpread. The argument nexthops has 1 to NextHops indexes of
-// templates, and each gets about the same number of hash values.
+// Spread returns a template in state TemplateSpread. nexthops has 1 to NextHops indexes
+// of templates. Each of them gets about the same number of hash values.
 func Spread(nexthops []uint32) Template {
 	t := Template{State: TemplateSpread}
 	for i := range NextHops {
@@ -175,9 +176,9 @@ func Spread(nexthops []uint32) Template {
 	return t
 }
 
-// NextHop returns the template index in a TemplateSpread for frames with this hash
-// (FlowHash). The UDP source port uses the same bits of the hash, so each next hop
-// has its own range of source ports.
+// NextHop returns the template index for frames with this hash (FlowHash), for a
+// template in state TemplateSpread. The UDP source port depends on the same bits of the
+// hash, so each next hop has its own range of source ports.
 func (t *Template) NextHop(hash uint32) uint32 {
 	return binary.LittleEndian.Uint32(t.Header[4*(hash>>28):])
 }

@@ -4,10 +4,11 @@ package tunnel
 
 import "encoding/binary"
 
-// Termination maps encapsulated frames to the datapath port of a vxlan port. If
-// several entries match a frame, the most specific entry wins: remote and VNI, then
-// remote, then VNI, then neither. Among equals, an entry with the local address wins,
-// then the entry with the lowest index.
+// Termination maps encapsulated frames to the datapath port of a vxlan port. If several
+// entries match a frame, the most specific entry is used. The order is: entries with
+// remote and VNI, with remote only, with VNI only, with neither. Among equally specific
+// entries, one with the local address is used first, then the one with the lowest
+// index.
 type Termination struct {
 	Port    uint32 // datapath port number of the vxlan port; 0: the entry is free
 	VNI     uint32 // VNI of 24 bits, or AnyVNI (vni=flow)
@@ -22,9 +23,10 @@ type Termination struct {
 
 // Values of Termination.Extensions.
 const (
-	// ExtIgnore: reserved bits are ignored (RFC 7348 section 5).
+	// ExtIgnore: reserved bits of the VXLAN header are ignored (RFC 7348 section 5).
 	ExtIgnore uint8 = iota
-	// ExtRefuse: a header with reserved bits is dropped, as in Linux.
+	// ExtRefuse: a frame with reserved bits in its VXLAN header is dropped, as in
+	// Linux.
 	ExtRefuse
 	// ExtGBP: the bits of a group policy (draft-smith-vxlan-group-policy-05) are
 	// ignored; other reserved bits drop the frame.
@@ -70,19 +72,20 @@ func (t *Termination) Parse(body []byte) bool {
 	return true
 }
 
-// Terminations is a worker's table of the vxlan ports, which terminate tunnels. The
-// worker owns it. Only NewTerminations allocates memory.
+// Terminations is a worker's table of the vxlan ports, where tunnels end. The worker
+// owns it. Only NewTerminations allocates memory.
 type Terminations struct {
 	entries [MaxTerminations]Termination
 	tuples  [MaxTerminations]tuple     // index: entry
 	locals  [MaxTerminations][2]uint64 // index: entry
 	// ports is a bit set of the UDP ports of all entries.
 	ports [1 << 16 / 64]uint64
-	// slots is a hash table from tuples to entries, with open addressing, at most
-	// half full. A slot is 1 + the index of an entry; 0: free. Every change rebuilds
-	// the table.
+	// slots is a hash table from tuples to entries, with open addressing. It is at most
+	// half full. A slot is 1 + the index of an entry; 0: the slot is free. Every change
+	// rebuilds the table.
 	slots [2 * MaxTerminations]uint16
-	// last is the result for the previous frame, and usually for the next.
+	// last is the result for the previous frame, which is usually also the result for
+	// the next one.
 	last struct {
 		tuple tuple
 		local [2]uint64

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packettest makes frames for tests: bytes split into a header buffer
-// and spans of memory outside the Go heap, as a receive queue leaves them.
+// Package packettest makes frames for tests. A frame consists of a header buffer and of
+// spans in memory outside the Go heap, as a receive queue would leave them.
 package packettest
 
 import (
@@ -33,9 +33,9 @@ func NewArena(t testing.TB, size int) *Arena {
 // Reset frees all memory of the arena.
 func (a *Arena) Reset() { a.used = 0 }
 
-// Add appends data to b as one frame. The argument header is the length of the
-// header buffer in bytes; the rest of data becomes spans of at most span bytes each
-// (0: a single span). The caller sets b.Port.
+// Add appends data to b as one frame. header is the number of bytes in the header
+// buffer. The rest of data becomes spans of at most span bytes each (0: a single span).
+// The caller sets b.Port.
 func (a *Arena) Add(b *packet.Batch, data []byte, header, span int) *packet.Frame {
 	f, buf := b.Next()
 	header = min(header, len(data), packet.MaxHeader)

@@ -53,10 +53,11 @@ type Rx struct {
 	wait     int
 	armed    atomic.Bool
 
-	injected atomic.Uint64 // number of frames injected by the test; pairs with Recv
+	// number of frames that the test has injected; stored by Inject, loaded by Recv
+	injected atomic.Uint64
 	released atomic.Uint64 // number of frames released by the worker; pairs with Inject
 	received uint64        // number of frames received by the worker
-	replays  atomic.Int64  // number of frames still to repeat, see Replay
+	replays  atomic.Int64  // number of frames that Recv still repeats, see Replay
 
 	// Retains makes ReleaseLate release nothing until the next Release.
 	Retains atomic.Bool
@@ -174,8 +175,8 @@ func (r *Rx) ReleaseLate() {
 	}
 }
 
-// MayKeep implements port.Keeper. A polled queue stands for the kernel's, which
-// preserves no frames.
+// MayKeep implements port.Keeper. A polled queue plays a queue of the kernel, which
+// loses unreleased frames.
 func (r *Rx) MayKeep() bool { return !r.o.Polled && 2*packet.BatchSize <= r.o.Slots/4 }
 
 // Arm implements port.Rx.
