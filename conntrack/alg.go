@@ -9,11 +9,11 @@ import (
 	"weft/packet"
 )
 
-// Application layer gateways (ALGs) of FTP (RFC 959, RFC 2428) and TFTP (RFC 1350).
-// An FTP control connection or a TFTP request announces the address and port of a
-// further connection, which is then related to it. A gateway accepts only
+// This file has the application layer gateways (ALGs) of FTP (RFC 959, RFC 2428) and
+// TFTP (RFC 1350). An FTP control connection or a TFTP request announces the address
+// and port of a further connection, which is then related to it. A gateway accepts only
 // announcements of the sender's own address, so that nobody opens a path to a third
-// host. Announcements on a translated FTP control connection are rewritten; see
+// host. Announcements on an FTP control connection with NAT are rewritten; see
 // shift.go.
 
 // ALG is a gateway.
@@ -27,11 +27,12 @@ const (
 )
 
 // maxCommand is the number of bytes of an FTP segment that the gateway reads.
-// Announcements are shorter and begin their segment.
+// Announcements are shorter than this and begin their segment.
 const maxCommand = 120
 
-// announce passes frame f to the gateway of connection n, if the connection has one
-// and still has generation g. f belongs to the connection in direction dir.
+// announce passes frame f to the gateway (FTP or TFTP) of connection n. It does nothing
+// if the connection has no gateway, or no longer has generation g. f belongs to the
+// connection, in direction dir.
 func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir uint8, now uint64) {
 	t := tr.Table
 	var v view
@@ -51,8 +52,8 @@ func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir u
 	}
 }
 
-// expectationOf returns the expectation, without ports, for an announcement in
-// direction dir of connection n, whose copy is v.
+// expectationOf returns the expectation (the future connection) for an announcement in
+// direction dir of connection n, without ports. v is a copy of connection n.
 func (tr *Tracker) expectationOf(v *view, n uint32, dir uint8) expectation {
 	other := v.tuples[1-dir&1].tuple(v.addresses(1 - dir&1))
 	e := expectation{src: other.Src, dst: other.Dst, zone: other.Zone, proto: other.Proto, announcer: dir, sender: tr.sender,
@@ -77,7 +78,7 @@ func readOwn(line []byte, v *view, dir uint8) (a announced, ok bool) {
 	return a, ok && a.port != 0
 }
 
-// payloadOf returns at most the first maxCommand bytes of f's TCP payload.
+// payloadOf returns the first bytes of the TCP payload of frame f, at most maxCommand.
 func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 	h := f.Header()
 	at := int(f.L4) + packet.TCP(h[f.L4:]).HeaderLen()
@@ -91,9 +92,10 @@ func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 	return h[at:min(at+maxCommand, len(h))]
 }
 
-// translationOfParent chooses the translation of a related connection whose FTP or
-// TFTP parent is translated. It reverses the parent's translation of the announced
-// address. ok is false if no parent is translated. The caller holds the table's lock.
+// translationOfParent chooses the translation of a related connection whose FTP or TFTP
+// parent (the announcing connection) is translated. It reverses the parent's
+// translation of the announced address. ok is false if the parent is not translated.
+// The caller holds the table's lock.
 func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint64) (reply probe, flags uint16, ok bool) {
 	t, n := tr.Table, g.related.Number
 	if g.related.Generation == 0 || nat.Kind == NATNone {
@@ -110,14 +112,14 @@ func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint6
 	want.Src, want.Dst, want.DstPort = announcer.Dst, announcer.Src, g.announced
 	tr.search.begin(tr.sender.holder(p.zone()), now)
 	defer tr.search.end()
-	// If the tuple is taken, choosePort changes the source port.
+	// If another connection has the tuple already, choosePort changes the source port.
 	if reply, ok = tr.choosePort(p, &NAT{Kind: NATSrc}, &plain, want, now); !ok {
 		return reply, connClash, true
 	}
 	return reply, flagsOf(&plain, &reply), true
 }
 
-// announced is an announcement of FTP: an address and a port.
+// announced is the content of an FTP announcement: an address and a port.
 type announced struct {
 	address    netip.Addr // invalid: the connection's own address
 	port       uint16
@@ -125,8 +127,8 @@ type announced struct {
 	between    byte // separator in EPRT and reply 229; 0: PORT or reply 227
 }
 
-// readFTP reads a client's PORT or EPRT command, or a server's reply 227 or 229.
-// netip's parser would allocate memory.
+// readFTP reads a client's PORT or EPRT command, or a server's reply 227 or 229. It
+// does not use netip's parser, which would allocate memory.
 func readFTP(line []byte, reply bool) (a announced, ok bool) {
 	end := bytes.IndexByte(line, '\r')
 	if end < 5 {
@@ -198,8 +200,8 @@ func (a *announced) readExtended(line []byte, full bool) bool {
 	return len(family)+len(address) == 0
 }
 
-// fields is the unread rest of a text. The byte between separates its fields; it is 0
-// after the last one.
+// fields is the part of a text that is not read yet. Its fields are separated by the
+// byte between, which is 0 after the last field.
 type fields struct {
 	text    []byte
 	between byte
@@ -219,7 +221,7 @@ func (f *fields) nextField() (text []byte, last bool) {
 // digit returns the value of a decimal digit, or 10 for any other character.
 func digit(c byte) uint { return min(uint(c-'0'), 10) }
 
-// decimal reads a decimal number. It fails if the number exceeds the argument limit.
+// decimal reads a decimal number. ok is false if the number exceeds limit.
 func decimal(text []byte, limit uint) (n uint, ok bool) {
 	if len(text) == 0 || len(text) > 5 {
 		return 0, false
@@ -249,7 +251,7 @@ func readAddress(text []byte) (netip.Addr, bool) {
 		return netip.AddrFrom4(v), true
 	}
 	var v [16]byte
-	n, gap := 0, -1 // number of address bytes read so far, and before "::"
+	n, gap := 0, -1 // number of address bytes read so far, and number of bytes before "::"
 	if string(text[:min(2, len(text))]) == "::" {
 		gap, text = 0, text[2:]
 	}

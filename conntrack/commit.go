@@ -9,9 +9,10 @@ import (
 	"weft/packet"
 )
 
-// Kinds of lists. Every connection is in one list of its quota holder (holder.go),
-// and in the same kind of list of its member (member.go). The lists are in the order
-// of joining, and eviction begins with the oldest connection.
+// Kinds of lists of connections. Each connection is in one list of its quota holder (a
+// port or zone, holder.go) and in the list of the same kind of its member (a quota
+// holder within a zone, member.go). A list is in the order in which connections joined
+// it. Eviction begins with the oldest.
 const (
 	listUnreplied = iota // no reply so far
 	listClosing          // TCP connections that both sides have closed
@@ -23,7 +24,7 @@ const (
 // zone is the state of one ct zone, in one cache line. The control process writes
 // limit and policy. The table's lock guards the other fields.
 type zone struct {
-	limit     atomic.Uint32 // 1 + the limit of connections; 0: the default limit applies
+	limit     atomic.Uint32 // 1 + the limit of connections; 0: the default limit of all zones applies
 	policy    atomic.Uint32
 	count     uint32
 	tunnelled bool // some connection of the zone began through a tunnel
@@ -34,8 +35,8 @@ type zone struct {
 	_         [32]byte
 }
 
-// list is a list of connections: their count, and 1 + the number of the first and
-// last.
+// list is a list of connections: their number, and 1 + the record numbers of the first
+// and the last.
 type list struct{ first, last, count uint32 }
 
 // SetZoneLimit limits a zone to n connections; 0: no new connection. Existing
@@ -68,8 +69,8 @@ func (m *Memory) ZoneLosses(zone uint16) (evicted, refused uint64) {
 	return m.zones[zone].evicted, m.zones[zone].refused
 }
 
-// zoneLimit returns the limit of a zone; limited is false if there is none. Only a
-// zone's own limit may be 0.
+// zoneLimit returns the limit of a zone; limited is false if the zone has no limit. A
+// limit of 0 is possible only if it was set for this zone.
 func (m *Memory) zoneLimit(z *zone) (n uint32, limited bool) {
 	if v := z.limit.Load(); v != 0 {
 		return v - 1, true
@@ -78,8 +79,8 @@ func (m *Memory) zoneLimit(z *zone) (n uint32, limited bool) {
 	return n, n != 0
 }
 
-// join adds connection n to the lists of this kind of its quota holder and its
-// member.
+// join adds connection n to two lists of this kind: that of its quota holder (port or
+// zone) and that of its member (quota holder within a zone).
 func (t *Table) join(n uint32, kind uint8) {
 	t.conns[n].list = kind
 	m := t.links[n].member
@@ -102,8 +103,8 @@ func (t *Table) push(l *list, n uint32, level int) {
 	l.count++
 }
 
-// leave removes connection n from its lists. c.list keeps its value, because workers
-// read it without the lock.
+// leave removes connection n from its lists. It does not change c.list, because workers
+// read this field without the lock.
 func (t *Table) leave(n uint32) {
 	c := &t.conns[n]
 	kind := c.list
@@ -129,7 +130,8 @@ func (t *Table) pull(l *list, n uint32, level int) {
 	l.count--
 }
 
-// relist moves connection n to lists of another kind if it still has generation g.
+// relist moves connection n to lists of another kind. It does nothing if n no longer
+// has generation g.
 func (t *Table) relist(n, g uint32, kind uint8) {
 	t.lock()
 	if c := &t.conns[n]; c.generation() == g && c.list != kind {
@@ -140,8 +142,8 @@ func (t *Table) relist(n, g uint32, kind uint8) {
 }
 
 // makeRoom evicts a connection if the zone is at its limit, and another one if the
-// table is. It reports false if nothing may be evicted. h is the new connection's
-// quota holder.
+// table is at its limit. It returns false if nothing may be evicted. h is the quota
+// holder (port or zone) of the new connection.
 func (t *Table) makeRoom(zone uint16, h uint32) bool {
 	z := &t.zones[zone]
 	if limit, limited := t.zoneLimit(z); limited && z.count >= limit {
@@ -161,9 +163,9 @@ func (t *Table) evictFirst(l *list, level int) {
 	t.prefetchEviction(l.first, level)
 }
 
-// prefetchEviction prefetches the index bucket of a list's first connection, and the
-// record of the second one. first is 1 + the number of the first connection, whose
-// record the previous eviction has prefetched.
+// prefetchEviction prefetches the memory for the next evictions from a list: the index
+// bucket of the list's first connection, and the record of the second. first is 1 + the
+// number of the first connection, whose record the previous eviction has prefetched.
 func (t *Table) prefetchEviction(first uint32, level int) {
 	if first == 0 {
 		return
@@ -185,7 +187,7 @@ type newConn struct {
 	mark    uint32
 	label   [2]uint64
 	marked  bool
-	related Ref // the parent connection, which announced this one; zero: none
+	related Ref // the parent: the connection that has announced this one; zero: none
 	// Direction and port of the announcement.
 	announcer uint8
 	announced uint16
@@ -193,9 +195,9 @@ type newConn struct {
 	sender    sender
 }
 
-// create creates a connection for the frame of probe p, with the translation nat. It
-// returns a Ref to the connection, or the reason for refusing it. created is also
-// false if the connection already exists.
+// create creates a connection for the frame of probe p (its tuple with a hash), with
+// the translation nat. It returns a Ref to the connection, or the reason for refusing
+// it. created is false if it was refused, or if the connection already exists.
 func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, reason packet.DropReason) {
 	t := tr.Table
 	t.lock()
@@ -267,7 +269,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 		return t.refuse(h)
 	}
 	c.born = c.generation() + 1
-	c.meta.Store(uint64(c.born)) // the odd generation makes the connection visible to workers
+	c.meta.Store(uint64(c.born)) // this odd generation makes the connection visible to workers
 	t.head.counters.Created++
 	t.enrol(n)
 	t.join(n, listUnreplied)
@@ -275,7 +277,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 	return Ref{n, c.born}, true, packet.DropNone
 }
 
-// refuse counts a connection of quota holder h that was refused.
+// refuse counts a refused connection of quota holder h (a port or zone).
 func (t *Table) refuse(h uint32) (Ref, bool, packet.DropReason) {
 	t.head.counters.RefusedLimit++
 	t.holders[h].refused++
@@ -316,13 +318,14 @@ func (t *Table) erase(n uint32, reason Reason) {
 	t.freeRecord(n)
 }
 
-// hashOf returns the hash of the tuple of connection n in one direction.
+// hashOf returns the hash of the tuple that connection n has in direction dir.
 func (t *Table) hashOf(n uint32, dir uint8) uint64 {
 	long := t.longOf(n, dir)
 	return t.head.hash(t.conns[n].tuples[dir&1], &long)
 }
 
-// end ends connection n if it still has generation g, and reports whether it did.
+// end ends connection n if it still has generation g. It reports whether it has ended
+// the connection.
 func (t *Table) end(n, g uint32, reason Reason) bool {
 	t.lock()
 	defer t.unlock()
@@ -334,8 +337,9 @@ func (t *Table) end(n, g uint32, reason Reason) bool {
 	return true
 }
 
-// Flush ends the connection of ref. It reports false if the connection has already
-// ended or changed. Only workers call it, with Refs from the control process.
+// Flush ends the connection that ref names. It returns false if the connection has
+// already ended or changed. Only workers call it; they get the Refs from the control
+// process.
 func (t *Table) Flush(ref Ref) bool {
 	return ref.Number < uint32(len(t.conns)) && t.end(ref.Number, ref.Generation, EndFlushed)
 }

@@ -11,18 +11,18 @@ import (
 	"weft/packet"
 )
 
-// conn is the part of a connection that each of its frames needs: one cache line.
-// Separate arrays with the same index hold the other parts.
+// conn is the part of a connection that each of its frames needs. It is one cache line.
+// Arrays with the same index hold the other parts.
 type conn struct {
 	// meta holds the generation in its lower half; the generation is odd while the
 	// connection lives. The upper half is the epoch of the engine that holds the
 	// connection's lock; 0: not locked.
 	meta      atomic.Uint64
-	tuples    [2]words // tuples before translation: original and reply direction
+	tuples    [2]words // tuples without translation, of the original and of the reply direction
 	expiresNS uint64   // CLOCK_MONOTONIC
 	mark      uint32
 	flags     uint16
-	policy    uint8 // timeout policy of the zone at the connection's beginning
+	policy    uint8 // number of the timeout policy that the zone had when the connection began
 	class     Class // state whose timeout runs
 	list      uint8 // kind of the connection's lists, such as listUnreplied
 	_         uint8
@@ -30,8 +30,8 @@ type conn struct {
 	born      uint32 // generation when the connection began
 }
 
-// links are the connection's neighbours in the lists of its member and its quota
-// holder.
+// links are a connection's neighbours in two lists: that of its member (quota holder
+// within a zone) and that of its quota holder.
 type links struct {
 	in     [2]link
 	member uint32 // number of the connection's member
@@ -39,7 +39,7 @@ type links struct {
 
 // Indexes of links.in.
 const (
-	inMember = iota // free records are linked by in[inMember].next
+	inMember = iota // free records use in[inMember].next as the link to the next free record
 	inHolder
 )
 
@@ -84,8 +84,8 @@ type Ref struct {
 
 func (c *conn) generation() uint32 { return uint32(c.meta.Load()) }
 
-// Spin locks of the table and of a connection. An owner that is not preempted holds a
-// lock for at most a microsecond.
+// This part has spin locks of the table and of a connection. An owner that is not
+// preempted holds such a lock for at most a microsecond.
 
 const maxLockPauses = 256
 
@@ -105,8 +105,8 @@ func (t *Table) lock() {
 
 func (t *Table) unlock() { t.head.lock.Store(0) }
 
-// lockConn locks connection c if it has generation g, or reports false. An engine
-// with one worker needs no lock.
+// lockConn locks connection c. It returns false if c does not have generation g. An
+// engine with one worker needs no lock.
 func (t *Table) lockConn(c *conn, g uint32) bool {
 	if t.solo {
 		return c.generation() == g
@@ -133,8 +133,9 @@ func (t *Table) unlockConn(c *conn, g uint32) {
 	}
 }
 
-// kill makes c's generation even, which hides c from look-ups. The caller holds the
-// table's lock but not c's, because unlocking c would restore the odd generation.
+// kill makes the generation of connection c even, which hides c from look-ups. The
+// caller holds the table's lock, but not the lock of c, because unlocking c would
+// restore the odd generation.
 func (t *Table) kill(c *conn) {
 	for n := 0; ; n++ {
 		meta := c.meta.Load()
@@ -148,13 +149,14 @@ func (t *Table) kill(c *conn) {
 	}
 }
 
-// view is a consistent copy of a connection, whose record may be reused at any time.
+// view is a consistent copy of a connection. The record of the connection itself may be
+// reused at any time.
 type view struct {
 	flags  uint16
 	mark   uint32
 	born   uint32
 	label  [2]uint64
-	parent Ref // the parent connection, which announced this one; zero: none
+	parent Ref // the parent: the connection that has announced this one; zero: none
 	tuples [2]words
 	long   addresses // of an IPv6 connection
 }
@@ -193,8 +195,8 @@ func (t *Table) read(n, g uint32, v *view) bool {
 	}
 }
 
-// readBorn copies a connection to v. It reports false if the connection has ended.
-// ref has the generation with which the connection began.
+// readBorn copies a connection to v. It returns false if the connection has ended. ref
+// has the generation that the connection had at its beginning.
 func (t *Table) readBorn(ref Ref, v *view) bool {
 	return ref.Number < uint32(len(t.conns)) && t.read(ref.Number, t.conns[ref.Number].generation(), v) && v.born == ref.Generation
 }

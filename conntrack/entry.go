@@ -16,7 +16,7 @@ type Entry struct {
 	SNAT     bool
 	DNAT     bool
 	ALG      ALG
-	// Class is the class of the current timeout.
+	// Class is the timeout class that determines the connection's present timeout.
 	Class Class
 	// State is the TCP state; 0 for other protocols.
 	State TCPState
@@ -36,8 +36,8 @@ func (m *Memory) Each(now uint64, visit func(*Entry) bool) {
 	m.EachIn(0, uint32(len(m.conns)), now, visit)
 }
 
-// EachIn is Each for the records with numbers in [start, end). It reports whether
-// records follow. The result is also false once visit has returned false.
+// EachIn does the same as Each for the records with numbers in [start, end). It reports
+// whether there are further records. It returns false after visit has returned false.
 func (m *Memory) EachIn(start, end uint32, now uint64, visit func(*Entry) bool) bool {
 	fresh := min(m.head.fresh, uint32(len(m.conns)))
 	var e Entry
@@ -49,7 +49,8 @@ func (m *Memory) EachIn(start, end uint32, now uint64, visit func(*Entry) bool) 
 	return end < fresh
 }
 
-// entry copies connection n to e. It reports false if n has ended or kept changing.
+// entry copies connection n to e. It returns false if n has ended, or if n was changed
+// during every attempt.
 func (m *Memory) entry(n uint32, now uint64, e *Entry) bool {
 	c := &m.conns[n]
 	for range readTries {

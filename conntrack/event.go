@@ -11,11 +11,11 @@ import (
 	"weft/packet"
 )
 
-// Events report the beginning, changes and end of connections to the control process
-// while it watches (Watch). Without a watcher, an event costs the test of one word.
-// All workers share one ring, which they write under the table's lock, so the events
-// of a connection are in order. If the ring is full, an event is lost and counted; no
-// worker waits.
+// This file reports the beginning, changes and end of connections to the control
+// process while it watches (Watch). Without a watcher, an event costs only the test of
+// one word. All workers write one ring under the table's lock, so the events of a
+// connection are in order. If the ring is full, an event is lost and counted; no worker
+// waits.
 
 // EventRingBytes is the size of the event ring: about 10,000 events.
 const EventRingBytes = 1 << 20
@@ -66,7 +66,7 @@ var reasonNames = [reasons]string{"", "state", "mark", "timeout", "eviction", "f
 // String returns the reason's name in output, or "" for ReasonNone.
 func (r Reason) String() string { return reasonNames[r%reasons] }
 
-// ended returns the counter for connections that end for this reason.
+// ended returns the counter of connections that have ended for this reason.
 func (c *Counters) ended(reason Reason) *uint64 {
 	switch reason {
 	case EndEvicted:
@@ -87,8 +87,8 @@ type Event struct {
 	Entry  Entry
 }
 
-// Layout of settings.events: the zone in the lower 16 bits, the bit eventOneZone, and
-// one bit for each kind of event.
+// Layout of the word settings.events: the zone in the lower 16 bits, the bit
+// eventOneZone, and one bit for each kind of event.
 const (
 	eventOneZone = 1 << 16
 	eventKindsAt = 17
@@ -117,8 +117,8 @@ func (t *Table) watched(kind EventKind, zone uint16) bool {
 	return v>>(eventKindsAt+uint32(kind))&1 != 0 && (v&eventOneZone == 0 || uint16(v) == zone)
 }
 
-// emitUpdate reports a change of connection n, if it still has generation g. The
-// caller holds no lock.
+// emitUpdate reports a change of connection n. It does nothing if n no longer has
+// generation g. The caller holds no lock.
 func (t *Table) emitUpdate(c *conn, n, g uint32, reason Reason) {
 	if !t.watched(EventUpdate, c.tuples[0].zone()) {
 		return

@@ -4,28 +4,28 @@ package conntrack
 
 import "weft/packet"
 
-// Expectations are announced connections (alg.go) that have not begun. They are found
-// by hash. Each expectation counts for the quota holder of the announcing frame
-// (holder.go). If all records are in use, the quota holder with the most expectations
-// loses its oldest one.
+// Expectations are announced connections (alg.go) that have not begun yet. They are
+// found by hash. Each expectation counts for the quota holder (port or zone, holder.go)
+// of the announcing frame. If all records are in use, the quota holder with the most
+// expectations loses its oldest one.
 
 const (
 	// MaxExpectations is the largest number of expectations of a table.
 	MaxExpectations = 1024
 	// expectationNS is the lifetime of an expectation.
 	expectationNS = 120_000_000_000
-	// maxExpectedPorts is the number of other ports tried if another client behind
-	// the same translated address has announced the same port.
+	// maxExpectedPorts is the number of other ports that are tried if another client
+	// behind the same translated address has announced the same port.
 	maxExpectedPorts = 64
 	// expectationsSwept is the number of expectations checked for expiry at once.
 	expectationsSwept = 4
 )
 
 // expectation is a future connection from any port of src to port dstPort of dst. Its
-// parent announced it. The table's lock guards it.
+// parent (another connection) has announced it. The table's lock guards it.
 type expectation struct {
 	src, dst  [2]uint64
-	expiresNS uint64 // expiry time, written last and cleared first; 0: free record
+	expiresNS uint64 // expiry time; it is written last and cleared first; 0: the record is free
 	dstPort   uint16
 	zone      uint16
 	proto     uint8
@@ -33,22 +33,22 @@ type expectation struct {
 	announcer uint8 // direction of the announcing frame in the parent
 	// translated is set if the parent is translated.
 	translated bool
-	parent     Ref    // connection that announced the expectation
+	parent     Ref    // parent: the connection that has announced the expectation
 	announced  uint16 // announced port; dstPort may differ if the parent is translated
 	sender     sender
 	chain      uint32 // 1 + the number of the next record in the hash chain or free list
 	own        link   // neighbours in the quota holder's list, oldest first
 }
 
-// expecter lists and counts a quota holder's expectations. The table's lock guards
-// it. The control process reads the counter without the lock.
+// expecter lists and counts the expectations of a quota holder (port or zone). The
+// table's lock guards it. The control process reads the counter without the lock.
 type expecter struct {
 	records list // oldest first
 	_       uint32
 	evicted uint64
 }
 
-// expecting is the head of the table of expectations. The table's lock guards it.
+// expecting is the state of the table of expectations. The table's lock guards it.
 type expecting struct {
 	free, fresh uint32 // 1 + the number of the first free record, and the number of the first unused record
 	hand        uint32 // record at which the next sweep begins
@@ -63,12 +63,13 @@ func (t *Table) chainOf(e *expectation) *uint32 {
 	return &t.chains[h%MaxExpectations]
 }
 
-// sameTuple reports whether x and e have the same addresses and destination port.
+// sameTuple reports whether the expectations x and e have the same addresses and
+// destination port.
 func (x *expectation) sameTuple(e *expectation) bool {
 	return x.dst == e.dst && x.src == e.src && x.dstPort == e.dstPort && x.zone == e.zone && x.proto == e.proto && x.ipv6 == e.ipv6
 }
 
-// expectationOfTuple returns the number of an expectation with e's tuple, or none.
+// expectationOfTuple returns the number of an expectation with the tuple of e, or none.
 // The caller holds the table's lock.
 func (t *Table) expectationOfTuple(e *expectation) uint32 {
 	for at := *t.chainOf(e); at != 0; at = t.expectations[at-1].chain {
@@ -107,15 +108,15 @@ func (t *Table) expect(e *expectation, now uint64) {
 	t.addExpectation(e, now+expectationNS)
 }
 
-// clashes reports whether an expectation of the table is valid and has another
+// clashes reports whether expectation number index is valid and belongs to another
 // announcement than e.
 func (t *Table) clashes(index uint32, e *expectation, now uint64) bool {
 	x := &t.expectations[index]
 	return (x.parent != e.parent || x.announced != e.announced) && t.valid(x, now)
 }
 
-// addExpectation adds expectation e. The caller holds the table's lock. A record must
-// be free.
+// addExpectation adds expectation e to the table. The caller holds the table's lock,
+// and has made sure that a record is free.
 func (t *Table) addExpectation(e *expectation, expiresNS uint64) {
 	h := &t.head.expects
 	n := h.free - 1
@@ -131,8 +132,8 @@ func (t *Table) addExpectation(e *expectation, expiresNS uint64) {
 	t.linkExpectation(n)
 }
 
-// linkExpectation adds the written record n to its hash chain and list. The caller
-// holds the table's lock.
+// linkExpectation adds record n, which is already written, to its hash chain and its
+// list. The caller holds the table's lock.
 func (t *Table) linkExpectation(n uint32) {
 	x := &t.expectations[n]
 	first, i := t.chainOf(x), x.sender.holder(x.zone)
@@ -182,8 +183,8 @@ func (t *Table) forgetExpectation(n uint32) {
 	t.head.expecting.Add(^uint32(0))
 }
 
-// expected finds the expectation for a frame with tuple p, and removes it if the
-// argument take is true. Usually the hash chain is empty and no lock is needed.
+// expected finds the expectation for a frame with tuple p. If take is true, it removes
+// the expectation. Usually the hash chain is empty, and no lock is needed.
 func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok bool) {
 	if t.head.expecting.Load() == 0 {
 		return e, false
@@ -247,8 +248,8 @@ func (t *Table) rebuildExpectations() {
 	}
 }
 
-// ExpectationShares calls visit for each quota holder that has or had evicted
-// expectations. Workers continue meanwhile.
+// ExpectationShares calls visit for each quota holder (port or zone) that has
+// expectations or has lost some by eviction. Workers continue meanwhile.
 func (m *Memory) ExpectationShares(visit func(Share)) {
 	m.eachHolder(func(i uint32) {
 		if x := &m.expecters[i]; x.records.count != 0 || x.evicted != 0 {

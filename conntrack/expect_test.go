@@ -70,8 +70,8 @@ func probeOf(t *Table, zone, port uint16) *probe {
 	return &probe{words: tuple.words(t.head)}
 }
 
-// The table of expectations agrees with a map, while parents end, expectations
-// expire, and engines are killed.
+// The table of expectations agrees with a map while parents (announcing connections)
+// end, expectations expire, and engines are killed.
 func TestExpectationsTwin(t *testing.T) {
 	type key struct{ zone, port uint16 }
 	for seed := range int64(20) {

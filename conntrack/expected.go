@@ -4,12 +4,12 @@ package conntrack
 
 import "fmt"
 
-// Expected is an announced connection as the control process lists it. Its source
-// port, 0, is any port.
+// Expected is an announced connection as the control process lists it. Its source port
+// is 0, which stands for any port.
 type Expected struct {
 	Tuple  Tuple
 	Parent Tuple // original direction of the connection that announced it
-	// Mark and Label are those of the parent.
+	// Mark and Label are those of the parent, which will be inherited.
 	Mark  uint32
 	Label [2]uint64
 	// TimeoutS is the number of seconds until the announcement expires.

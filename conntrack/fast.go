@@ -9,12 +9,12 @@ import (
 )
 
 // Fast runs frame i of the batch through the ct action without another look-up. The
-// frame must be TCP or UDP, and Settle must have found its connection. Fast updates
-// state and timeout, rewrites the frame if the action translates, and returns the
-// ct_state bits snat and dnat.
+// frame must be TCP or UDP, and Settle must have found its connection. Fast updates the
+// connection's state and timeout, rewrites the frame if the action translates, and
+// returns the ct_state bits snat and dnat.
 //
-// ok is false, and nothing has changed, if Process might give another result: an
-// ended or changed connection, or another state than established.
+// If Process might give another result, ok is false and nothing has changed. This is so
+// for a connection that has ended or changed, or whose state is not established.
 func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (state uint8, ok bool) {
 	i %= packet.BatchSize
 	t, f, dir := tr.Table, &b.Frames[i], tr.dirs[i]&1
@@ -32,7 +32,7 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 		return 0, false
 	}
 	// The fields belong to this connection, because the generation was compared after
-	// reading them.
+	// they were read.
 	if flags&connTranslated == 0 || !translates {
 		return 0, true
 	}
@@ -42,8 +42,8 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 	return tr.fastOther(b, f, &tr.probes[i], Ref{n, g}, dir)
 }
 
-// FastAll calls Fast for a list of frames until one is not ok, and returns the number
-// of frames done. Frames in the set quick (Settled.Quick) need fewer checks.
+// FastAll calls Fast for a list of frames until a call returns ok false. It returns the
+// number of frames done. Frames in the set quick (Settled.Quick) need fewer checks.
 func (tr *Tracker) FastAll(b *packet.Batch, frames []uint8, quick uint32, translates bool, now uint64) int {
 	conns := tr.Table.conns
 	for n, i := range frames {
@@ -71,8 +71,8 @@ func (tr *Tracker) fastOther(b *packet.Batch, f *packet.Frame, p *probe, ref Ref
 	return tr.translate(b, f, p, &v, dir), true
 }
 
-// fastTCP tracks a segment that leaves the connection established, or reports false
-// without any change.
+// fastTCP tracks a segment that leaves the connection established. For any other
+// segment it changes nothing and returns false.
 func (tr *Tracker) fastTCP(b *packet.Batch, f *packet.Frame, ref Ref, dir uint8, now uint64) bool {
 	c, peers := &tr.conns[ref.Number], &tr.peers[ref.Number]
 	var g segment

@@ -13,9 +13,10 @@ import (
 // maxNumberText is the length of the longest number: 128 binary digits with a prefix.
 const maxNumberText = 130
 
-// Filter selects connections by the arguments of flush-conntrack and dump-conntrack
-// in ovs-dpctl(8): a zone, a mark and a label with masks, and partial tuples. A
-// complete original tuple alone selects one connection, in either direction.
+// Filter selects connections by the arguments of flush-conntrack and dump-conntrack in
+// ovs-dpctl(8): a zone, a mark and a label with masks, and partial tuples. If the only
+// argument is a complete original tuple, the filter selects one connection, in either
+// direction.
 type Filter struct {
 	Zone             *uint16
 	Mark, MarkMask   uint32
@@ -157,7 +158,7 @@ func (f *Filter) Match(e *Entry) bool {
 	return f.Orig.match(&e.Orig) && f.Reply.match(&e.Reply) || f.one() && f.Orig.match(&e.Reply)
 }
 
-// The method one reports whether the filter is a complete tuple.
+// The method one reports whether the filter consists only of a complete tuple.
 func (f *Filter) one() bool {
 	t := &f.Orig
 	return t.Src.IsValid() && t.Dst.IsValid() && t.Proto != nil && (!hasPorts(*t.Proto) ||

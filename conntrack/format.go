@@ -121,7 +121,7 @@ func (e *Entry) AppendTo(buf []byte, o FormatOptions) []byte {
 	return buf
 }
 
-// String returns the gateway's name in ct(alg=) and in the output of ovs-dpctl.
+// String returns the gateway's name, as in ct(alg=) and in the output of ovs-dpctl.
 func (a ALG) String() string {
 	switch a {
 	case ALGFTP:

@@ -55,8 +55,8 @@ func TestFilter(t *testing.T) {
 		want int
 	}{
 		{"", 4}, {"zone=0", 2}, {"zone=1", 1}, {"zone=2", 1}, {"zone=3", 0},
-		// A partial tuple selects in all zones, a complete one in zone 0 and in
-		// either direction.
+		// A partial tuple selects connections in all zones. A complete tuple selects a
+		// connection in zone 0, in either direction.
 		{"ct_nw_proto=17", 3}, {"zone=0 ct_nw_proto=17", 1}, {"ct_tp_src=1000", 3},
 		{"ct_nw_src=10.0.0.1,ct_nw_dst=10.0.1.1,ct_nw_proto=17,ct_tp_src=1000,ct_tp_dst=80", 1},
 		{"ct_nw_src=10.0.1.1,ct_nw_dst=10.0.0.1,ct_nw_proto=17,ct_tp_src=80,ct_tp_dst=1000", 1},
@@ -102,8 +102,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A connection with a gateway shows it, and the announced connection is listed until it
-// begins or expires.
+// The entry of a connection with a gateway (FTP or TFTP) names the gateway. An
+// announced connection is listed until it begins or expires.
 func TestFormatOfGateways(t *testing.T) {
 	r := newRig(t, 64)
 	req := commit

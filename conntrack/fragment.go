@@ -8,10 +8,10 @@ import (
 	"weft/packet"
 )
 
-// Fragments of each IP datagram are collected until the datagram is complete. The
-// caller holds the frames, and names them here by slot numbers. If fragments overlap,
-// the whole datagram is discarded (RFC 5722 section 4, RFC 8200 section 4.5; for IPv4
-// RFC 1858). A duplicate fragment alone is dropped.
+// This file collects the fragments of each IP datagram until the datagram is complete.
+// The caller holds the frames, and names them here by slot numbers. If fragments
+// overlap, the whole datagram is discarded (RFC 5722 section 4, RFC 8200 section 4.5;
+// for IPv4 RFC 1858). An exact duplicate of a fragment is dropped alone.
 
 // Limits of one worker.
 const (
@@ -30,8 +30,8 @@ const (
 	MaxSenders = 2048
 )
 
-// FragmentKey identifies a fragment's datagram. It contains the input port, so that a
-// port cannot add fragments to another port's datagram.
+// FragmentKey identifies the datagram to which a fragment belongs. It contains the
+// input port, so that one port cannot add fragments to another port's datagram.
 type FragmentKey struct {
 	Src, Dst [2]uint64
 	Port     uint32
@@ -41,7 +41,8 @@ type FragmentKey struct {
 	IPv6     bool
 }
 
-// Fragment is a fragment with the bytes From to To-1 of its datagram's payload.
+// Fragment describes a fragment. It has the bytes From to To-1 of its datagram's
+// payload.
 type Fragment struct {
 	Key      FragmentKey
 	From, To uint32
@@ -99,7 +100,7 @@ func fragmentHeader(h []byte, ip int) (offset int, ok bool) {
 	return 0, false
 }
 
-// Fragments are the incomplete datagrams of one worker. The zero value is empty. Seed
+// Fragments has the incomplete datagrams of one worker. The zero value is empty. Seed
 // must be random, so that no sender can choose datagrams whose hashes collide.
 type Fragments struct {
 	Seed     uint64
@@ -146,7 +147,8 @@ const (
 	FragmentNoRoom
 )
 
-// Add adds a fragment whose frame is in slot, and returns the number of its datagram.
+// Add adds a fragment, whose frame is in slot. It returns the number of the fragment's
+// datagram, and what the fragment has changed.
 func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v FragmentVerdict) {
 	number = r.find(fr, now)
 	if number < 0 {
@@ -183,8 +185,8 @@ func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v Fr
 	return number, FragmentWaits
 }
 
-// find returns the number of a fragment's datagram, which it begins if necessary. It
-// returns -1 if no record is free.
+// find returns the number of a fragment's datagram. If the datagram is new, it
+// allocates a record. It returns -1 if no record is free.
 func (r *Fragments) find(fr *Fragment, now uint64) int {
 	first := &r.chains[r.slot(&fr.Key)]
 	for at := *first; at != 0; at = r.records[at-1].next {
@@ -251,8 +253,8 @@ func (r *Fragments) Free(number int) {
 	r.bySender[d.sender]--
 }
 
-// Expired returns the first expired incomplete datagram, searching from a number on,
-// or -1.
+// Expired returns the number of an incomplete datagram that has expired, or -1. It
+// searches from number from on.
 func (r *Fragments) Expired(from int, now uint64) int {
 	for n := from; n < r.fresh; n++ {
 		if d := &r.records[n]; d.used && !d.complete && int64(now-d.sinceNS) > FragmentTimeoutNS {
@@ -262,8 +264,9 @@ func (r *Fragments) Expired(from int, now uint64) int {
 	return -1
 }
 
-// TrackFirst runs the first fragment through a ct action, on behalf of the whole
-// datagram. missing is the number of payload bytes in the other fragments.
+// TrackFirst runs the first fragment of a datagram through a ct action. The result is
+// valid for the whole datagram. missing is the number of payload bytes in the other
+// fragments.
 func (tr *Tracker) TrackFirst(b *packet.Batch, i uint8, missing uint32, metas *[packet.BatchSize]Meta, req *Request, now uint64) {
 	tr.missing = missing
 	tr.Process(b, []uint8{i}, metas, req, now)

@@ -117,7 +117,7 @@ func TestFragmentLimits(t *testing.T) {
 	}
 }
 
-// A port that sends only first fragments, even with equal hashes, leaves another port
+// One port sends only first fragments, even with equal hashes. Another port still has
 // room to complete its datagrams.
 func TestFragmentsOfAFlood(t *testing.T) {
 	for _, length := range []uint32{8, 9} { // a second fragment overlaps the first, so the datagram is discarded
@@ -162,8 +162,8 @@ func TestFragmentsOfAFlood(t *testing.T) {
 	}
 }
 
-// If many senders begin more and more datagrams, each gets the same number, and free
-// records remain for another sender.
+// Many senders begin more and more datagrams. Each of them gets the same number of
+// records, and free records remain for another sender.
 func TestFragmentsOfManySenders(t *testing.T) {
 	const senders = 15
 	r := Fragments{Seed: 7}

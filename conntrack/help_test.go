@@ -275,8 +275,8 @@ func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 	return nil
 }
 
-// inconsistentMembers returns the first difference between the members with their
-// rankings and the records.
+// inconsistentMembers compares members (quota holders within zones) and their rankings
+// with the records. It returns the first difference.
 func inconsistentMembers(tab *Table) error {
 	want, used, most := map[uint32]uint32{}, map[uint16]uint32{}, map[uint16]uint32{}
 	for n := range min(tab.head.fresh, uint32(len(tab.conns))) {
@@ -335,8 +335,8 @@ func inconsistentMembers(tab *Table) error {
 	return nil
 }
 
-// inconsistentHolders returns the first difference between the quota holders with
-// their ranking and the records.
+// inconsistentHolders compares the quota holders (ports and zones) and their ranking
+// with the records. It returns the first difference.
 func inconsistentHolders(tab *Table) error {
 	var want [Holders]uint32
 	for n := range min(tab.head.fresh, uint32(len(tab.conns))) {

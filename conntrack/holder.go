@@ -2,29 +2,30 @@
 
 package conntrack
 
-// Quotas. Each connection counts for a quota holder: the port that received the
-// connection's first frame. A tunnel port carries the traffic of many senders, so a
-// connection through a tunnel counts for its zone instead. If the table is full, the
-// quota holder with the most connections loses one: an unreplied or closed one if it
-// has any, otherwise an established one. A quota is the table's limit divided by the
-// number of quota holders with connections, to within an eighth. A quota holder may
-// exceed its quota as long as no other one needs the space.
+// This file has the quotas of the connection table. Each connection counts for a quota
+// holder: the port that received the connection's first frame. A tunnel port carries
+// the traffic of many senders, so a connection through a tunnel counts for its zone
+// instead. If the table is full, the quota holder with the most connections loses one:
+// an unreplied or closed one if it has any, otherwise an established one. A quota is
+// the table's limit divided by the number of quota holders with connections, to within
+// an eighth. A quota holder may exceed its quota as long as no other one needs the
+// space.
 
 const (
 	// Ports bounds the port numbers.
 	Ports = 1024
 	// Holders is the number of quota holders: the ports, followed by the zones.
 	Holders = Ports + Zones
-	// unansweredShare limits a flood without answers. A quota holder with more
-	// unreplied connections than 1/unansweredShare of the table's limit evicts only
-	// its own.
+	// unansweredShare limits a flood of connections without answers. A quota holder
+	// (port or zone) with more unreplied connections than 1/unansweredShare of the
+	// table's limit evicts only its own.
 	unansweredShare = 1024
 	// minUnanswered is the lower bound of mostUnanswered, for small tables.
 	minUnanswered = 16
 )
 
-// holder is the state of one quota holder, in one cache line. The table's lock guards
-// it. The control process reads the counters without the lock.
+// holder is the state of one quota holder (a port or zone), in one cache line. The
+// table's lock guards it. The control process reads the counters without the lock.
 type holder struct {
 	lists   [lists]list
 	_       uint32
@@ -39,7 +40,8 @@ type sender struct {
 	tunnel bool
 }
 
-// holder returns the quota holder for this sender's connections in a zone.
+// holder returns the quota holder (port or zone) for which the sender's connections in
+// this zone count.
 func (s sender) holder(zone uint16) uint32 {
 	if s.tunnel {
 		return Ports + uint32(zone)
@@ -54,12 +56,14 @@ func (t *Table) holderOf(n uint32) uint32 {
 
 // Share is one quota holder's use of a limited resource.
 type Share struct {
-	// Port is the quota holder, or if Tunnel is set, all tunnels into Zone.
+	// Port is the quota holder. If Tunnel is set, the quota holder is instead all
+	// tunnels into Zone.
 	Port   uint32
 	Zone   uint16
 	Tunnel bool
-	// Used is the current use. Guaranteed is the part that others cannot evict. Limit
-	// is the largest possible use, if no other quota holder needs any.
+	// Used is the present use of the resource. Guaranteed is the part that others
+	// cannot evict. Limit is the largest possible use, reached if no other quota holder
+	// needs anything.
 	Used, Guaranteed, Limit uint32
 	// Evicted and Refused count the items that the quota holder lost by eviction or
 	// refusal.
@@ -103,13 +107,14 @@ func shareOf(i uint32) (s Share) {
 	return s
 }
 
-// count adds n, possibly negative, to the number of connections of quota holder h.
+// count adds n, which may be negative, to the number of connections of quota holder h
+// (a port or zone).
 func (t *Table) count(h uint32, n int32) {
 	t.head.ranking.set(t.ranks, h, t.ranks[h].count+uint32(n))
 }
 
-// evictFor ends a connection for a new one of quota holder h. It reports false if no
-// connection may be evicted.
+// evictFor ends a connection to make room for a new one of quota holder h (a port or
+// zone). It returns false if no connection may be evicted.
 func (t *Table) evictFor(h uint32) bool {
 	heavy := t.head.ranking.holderToEvict(t.ranks, h)
 	if heavy == none {
@@ -122,11 +127,12 @@ func (t *Table) evictFor(h uint32) bool {
 		heavy != h && t.evictOf(heavy, listEstablished)
 }
 
-// mostUnanswered returns the number of unreplied connections at which a quota holder
-// evicts only its own; see unansweredShare. limit is the table's.
+// mostUnanswered returns the number of unreplied connections from which on a quota
+// holder evicts only its own; see unansweredShare. limit is the limit of the table.
 func mostUnanswered(limit uint32) uint32 { return max(limit/unansweredShare, minUnanswered) }
 
-// evictOf ends the oldest connection in a list of quota holder h, or reports false.
+// evictOf ends the oldest connection in the list of this kind of quota holder h. It
+// returns false if the list is empty.
 func (t *Table) evictOf(h uint32, kind uint8) bool {
 	l := &t.holders[h].lists[kind%lists]
 	if l.first == 0 {
@@ -137,8 +143,8 @@ func (t *Table) evictOf(h uint32, kind uint8) bool {
 }
 
 // evictFromCrowdedZone ends the oldest unreplied connection in the zone with the most
-// unreplied connections, if it belongs to quota holder h. A flooded zone of a port
-// thus loses its own connections, not those of the port's other zones.
+// unreplied connections, if it belongs to quota holder h. A port with a flooded zone
+// therefore loses connections of this zone, and not of its other zones.
 func (t *Table) evictFromCrowdedZone(h uint32) bool {
 	l := &t.members[t.head.crowded].lists[listUnreplied]
 	if l.first == 0 || t.holderOf(l.first-1) != h {

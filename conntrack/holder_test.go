@@ -15,8 +15,8 @@ import (
 
 func (r *rig) fromPort(port uint32) *rig { r.port = port; return r }
 
-// begin begins connection i from 10.port.x.y in a zone, and answers it if answered is
-// set. It returns the drop reason of a refusal.
+// begin begins connection i from 10.port.x.y in a zone. If answered is set, the
+// connection is also answered. It returns the drop reason if the connection is refused.
 func (r *rig) begin(i int, zone uint16, answered bool) packet.DropReason {
 	r.t.Helper()
 	in := commit
@@ -36,7 +36,8 @@ func (r *rig) begin(i int, zone uint16, answered bool) packet.DropReason {
 func (r *rig) lives(port uint32) int { return int(r.tr.ranks[port].count) }
 
 // Two ports fill the table with answered connections. A third port can still begin a
-// hundred and keep them: in its own zone, in theirs, or through a tunnel.
+// hundred connections and keep them: in its own zone, in the zone of the two ports, or
+// through a tunnel.
 func TestOthersGetConnectionsInAFullTable(t *testing.T) {
 	for _, zone := range []uint16{0, 9} {
 		r := newRig(t, 1024)
@@ -82,7 +83,8 @@ func TestFloodTakesNoEstablished(t *testing.T) {
 	if n := r.lives(1); n != 1024-minUnanswered {
 		t.Errorf("%d of 1024 answered connections left", n)
 	}
-	// The flooding port's new connection is refused, not its established one evicted.
+	// The new connection of the flooding port is refused; no established connection of
+	// the port is evicted.
 	if reason := r.fromPort(1).begin(5000, 0, false); reason != packet.DropConnLimit {
 		t.Errorf("drop reason %v, want the connection refused by the limit", reason)
 	}
@@ -137,8 +139,8 @@ func TestTunnelledZonesAreToldApart(t *testing.T) {
 	}
 }
 
-// The quota holders agree with the records after random operations, kills, saving and
-// loading.
+// The quota holders (ports and zones) agree with the records after random operations,
+// kills, saving and loading.
 func TestHoldersTwin(t *testing.T) {
 	for seed := range int64(10) {
 		rng := rand.New(rand.NewSource(seed))

@@ -54,8 +54,8 @@ func TestICMPErrors(t *testing.T) {
 	}
 }
 
-// FuzzICMPErrorNAT: a translated ICMP error equals the error about the translated
-// datagram.
+// FuzzICMPErrorNAT checks that a translated ICMP error equals the ICMP error about the
+// translated datagram.
 func FuzzICMPErrorNAT(f *testing.F) {
 	for seed := range int64(40) {
 		f.Add(seed, uint8(seed), uint8(8+seed))

@@ -5,12 +5,12 @@ package conntrack
 import "math/bits"
 
 // The index finds connections by hash. A bucket is one cache line: two words hold the
-// signatures of its entries, which are compared at once, and eight numbers name the
+// signatures of its entries, which are compared all at once, and eight numbers name the
 // connections. If a bucket is full, an entry goes into the next bucket with a free
-// slot, and each full bucket counts the entries that passed it. A search ends at the
-// first bucket without passed entries. Entries never move.
+// slot, and each full bucket on the way counts the entry. A search ends at the first
+// bucket whose count is 0. Entries never move.
 //
-// At least half of the slots stay free: there are four for each connection, and a
+// At least half of the slots stay free: there are four slots for each connection, and a
 // connection takes one entry, or two if it is translated.
 
 const slots = 8
@@ -18,7 +18,7 @@ const slots = 8
 type bucket struct {
 	signatures [slots / 4]uint64 // 16 bits for each slot; 0: free
 	numbers    [slots]uint32
-	passed     uint32 // number of entries that passed this bucket while it was full
+	passed     uint32 // number of entries that went to a later bucket because this bucket was full
 	_          [12]byte
 }
 
@@ -31,8 +31,8 @@ const none = ^uint32(0)
 
 func signature(hash uint64) uint64 { return hash>>48 | 1 }
 
-// candidates sets bit 15 of each 16 bits of a word that equal the signature. The
-// lowest set bit is always right; a higher one may be wrong.
+// candidates returns a mark (bit 15) for each 16-bit signature in the bucket that
+// equals the given one. The lowest mark is always right; a higher one may be wrong.
 func (b *bucket) candidates(signature uint64) (lo, hi uint64) {
 	return b.marks(0, signature), b.marks(1, signature)
 }
@@ -59,8 +59,8 @@ func dropFirst(lo, hi uint64) (uint64, uint64) {
 	return 0, hi & (hi - 1)
 }
 
-// find looks for the live connection with p's tuple. It returns the connection's
-// number, or none, and the tuple's direction. The connection may have expired.
+// find looks for the live connection with the tuple of p. It returns the connection's
+// number, or none, and the direction of the tuple. The connection may have expired.
 func (t *Table) find(p *probe) (number uint32, dir uint8) {
 	sig := signature(p.hash)
 	at := uint32(p.hash) & t.wrap
@@ -80,8 +80,8 @@ func (t *Table) find(p *probe) (number uint32, dir uint8) {
 	return none, 0
 }
 
-// matches reports whether connection n lives and has p's tuple. It also returns the
-// tuple's direction.
+// matches reports whether connection n is alive and has the tuple of p. It also returns
+// the direction of the tuple.
 func (t *Table) matches(n uint32, p *probe) (dir uint8, ok bool) {
 	c := &t.conns[n]
 	if c.meta.Load()&1 == 0 {

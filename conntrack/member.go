@@ -4,16 +4,18 @@ package conntrack
 
 import "math/bits"
 
-// Quotas within a zone that has a limit. A member is a quota holder (holder.go) in
-// one zone, with its connections in this zone. If the zone is at its limit, the
-// member with the most connections loses one, by the rules in holder.go. A quota is
-// the zone's limit divided by the number of its members, to within an eighth.
+// This file has the quotas within a zone that has a limit. A member is a quota holder
+// (a port, holder.go) in one zone, with its connections in this zone. If the zone is at
+// its limit, the member with the most connections loses one, by the rules in holder.go.
+// A quota is the zone's limit divided by the number of its members, to within an
+// eighth.
 //
-// Members exist in zones without a limit too, so that a new limit takes effect at
-// once. A member without connections is freed. There are as many members as records,
-// so allocating a member never fails.
+// Members also exist in zones without a limit, so that a new limit takes effect at
+// once. A member without connections is freed. There are as many members as records, so
+// allocating a member never fails.
 
-// member is one cache line. The table's lock guards it.
+// member is the state of one quota holder within one zone, in one cache line. The
+// table's lock guards it.
 type member struct {
 	key   uint32 // zone and quota holder, see memberKey
 	next  uint32 // 1 + the number of the next member in the hash chain or free list
@@ -23,14 +25,14 @@ type member struct {
 
 func memberKey(zone uint16, h uint32) uint32 { return uint32(zone)<<11 | min(h, Ports) }
 
-// memberChain returns the hash chain for a member's key. The hash has a secret
+// memberChain returns the hash chain of the member with this key. The hash has a secret
 // multiplier, so no sender can put many members into one chain.
 func (t *Table) memberChain(key uint32) *uint32 {
 	hash := uint64(key+1) * (t.head.seeds[0] | 1)
 	return &t.memberChains[hash>>(64-bits.TrailingZeros(uint(len(t.memberChains))))]
 }
 
-// findMember returns the member of quota holder h in a zone, or none.
+// findMember returns the member for quota holder h in a zone, or none.
 func (t *Table) findMember(zone uint16, h uint32) uint32 {
 	key := memberKey(zone, h)
 	for at := *t.memberChain(key); at != 0; at = t.members[at-1].next {
@@ -41,8 +43,8 @@ func (t *Table) findMember(zone uint16, h uint32) uint32 {
 	return none
 }
 
-// addMember returns the member of quota holder h in a zone, and allocates it if
-// necessary.
+// addMember returns the member for quota holder h in a zone. If there is none, it
+// allocates one.
 func (t *Table) addMember(zone uint16, h uint32) uint32 {
 	m := t.findMember(zone, h)
 	if m != none {
@@ -61,7 +63,8 @@ func (t *Table) addMember(zone uint16, h uint32) uint32 {
 	return m
 }
 
-// freeMember frees member m, which has no connections.
+// freeMember frees member m (a quota holder within a zone), when m has no connections
+// any more.
 func (t *Table) freeMember(m uint32) {
 	at := t.memberChain(t.members[m].key)
 	for *at != m+1 {
@@ -71,13 +74,15 @@ func (t *Table) freeMember(m uint32) {
 	t.members[m].next, t.head.freeMember = t.head.freeMember, m+1
 }
 
-// enrol adds connection n to the counts of the table, its zone, its quota holder and
-// its member.
+// enrol adds connection n to the counts of the table, of its zone, of its quota holder
+// and of its member.
 func (t *Table) enrol(n uint32) {
 	c, h := &t.conns[n], t.holderOf(n)
 	zone := c.tuples[0].zone()
 	z := &t.zones[zone]
-	z.begun = true // set first, because rebuild clears only zones in which a connection began
+	// set first, because the function rebuild clears only zones in which a connection
+	// has begun
+	z.begun = true
 	z.tunnelled = z.tunnelled || c.flags&connTunnel != 0
 	z.count++
 	t.head.count++
@@ -87,7 +92,8 @@ func (t *Table) enrol(n uint32) {
 	t.zoneRankings[zone].set(t.memberRanks, m, t.memberRanks[m].count+1)
 }
 
-// dismiss subtracts connection n from all counts. It must be in no list.
+// dismiss subtracts connection n from all counts. The caller has removed n from its
+// lists.
 func (t *Table) dismiss(n uint32) {
 	zone, m := t.conns[n].tuples[0].zone(), t.links[n].member
 	t.zones[zone].count--
@@ -100,7 +106,8 @@ func (t *Table) dismiss(n uint32) {
 	}
 }
 
-// evictInZone is evictFor in a zone that is at its limit.
+// evictInZone ends a connection in a zone that is at its limit, to make room for a new
+// one of quota holder h. It returns false if no connection may be evicted.
 func (t *Table) evictInZone(zone uint16, h, limit uint32) bool {
 	r := &t.zoneRankings[zone]
 	heavy, own := r.heaviest(), t.findMember(zone, h)
@@ -117,7 +124,8 @@ func (t *Table) evictInZone(zone uint16, h, limit uint32) bool {
 		heavy != own && t.evictOfMember(heavy, listEstablished)
 }
 
-// evictOfMember ends the oldest connection in a list of member m, or reports false.
+// evictOfMember ends the oldest connection in the list of this kind of member m. It
+// returns false if the list is empty.
 func (t *Table) evictOfMember(m uint32, kind uint8) bool {
 	l := &t.members[m].lists[kind%lists]
 	if l.first == 0 {
@@ -127,12 +135,14 @@ func (t *Table) evictOfMember(m uint32, kind uint8) bool {
 	return true
 }
 
-// forgetMembers clears all members and rankings, for rebuild.
+// forgetMembers clears all members (quota holders within zones) and their rankings. The
+// function rebuild then adds them again.
 func (t *Table) forgetMembers() {
 	clear(t.memberChains)
 	t.head.crowded, t.head.freeMember, t.head.freshMember = 0, 0, 0
 	for i := range t.zones {
-		if z := &t.zones[i]; z.begun { // skips unused zones, because an access would allocate their pages
+		// unused zones are skipped, because an access would allocate their pages
+		if z := &t.zones[i]; z.begun {
 			z.count, t.zoneRankings[i] = 0, ranking{}
 		}
 	}

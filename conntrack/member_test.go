@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// A port fills a zone with a limit. Another port can still use half of the zone, less
-// an eighth. A third port in another zone loses nothing.
+// One port fills a zone that has a limit. Another port can still use half of the zone,
+// less an eighth. A third port, which uses another zone, loses nothing.
 func TestOthersGetConnectionsInAFullZone(t *testing.T) {
 	r := newRig(t, 1024)
 	r.tr.SetZoneLimit(5, 200)
@@ -59,8 +59,8 @@ func TestFloodInAFullZoneTakesNoEstablished(t *testing.T) {
 	}
 }
 
-// A member is freed with its last connection. One member for each connection is
-// enough.
+// A member (a quota holder within a zone) is freed with its last connection. One member
+// for each connection is enough.
 func TestMembersAreFreed(t *testing.T) {
 	r := newRig(t, 64)
 	for round := range 5 {
@@ -78,7 +78,8 @@ func TestMembersAreFreed(t *testing.T) {
 	}
 }
 
-// A reference implementation of zone limits: a list of connections, oldest first.
+// This file has a reference implementation of zone limits: a list of connections,
+// oldest first.
 
 type slowMember struct {
 	port     uint32
@@ -87,8 +88,9 @@ type slowMember struct {
 	answered bool
 }
 
-// victims returns the connections that a zone at its limit may evict for a port, and
-// whether it may refuse the new one.
+// victims returns the connections that may be evicted when a port begins a connection
+// in a zone that is at its limit. refused reports whether the new connection may be
+// refused.
 func victims(conns []slowMember, zone uint16, port uint32) (allowed []slowMember, refused bool) {
 	count, unanswered := map[uint32]uint32{}, uint32(0)
 	for _, c := range conns {

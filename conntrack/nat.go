@@ -9,13 +9,13 @@ import (
 	"weft/packet"
 )
 
-// NATKind is the kind of translation that the nat argument of a ct action demands.
+// NATKind is the kind of translation that a ct action asks for with its argument nat.
 type NATKind uint8
 
 // Kinds of translation.
 const (
 	NATNone NATKind = iota
-	// NATBare applies the connection's translation.
+	// NATBare applies the connection's existing translation.
 	NATBare
 	// NATSrc and NATDst also choose a source or destination translation for a new
 	// connection.
@@ -23,12 +23,12 @@ const (
 	NATDst
 )
 
-// NAT is the nat argument of a ct action.
+// NAT has the arguments of nat in a ct action.
 type NAT struct {
 	Kind NATKind
-	// Random and Hash choose the port from the range. Otherwise the frame's own port
-	// stays if it is in the range. Persistent makes the address depend only on the
-	// frame's own address.
+	// Random and Hash choose the port from the range of ports. Without them, the frame
+	// keeps its own port if this port is in the range. With Persistent, the chosen
+	// address depends only on the frame's own address.
 	Random, Hash, Persistent bool
 	IPv6                     bool // family of Lo and Hi
 	// Lo to Hi is the range of addresses, in the form of Tuple; Lo 0: the frame keeps
@@ -40,21 +40,23 @@ type NAT struct {
 
 // Limits of the search for a free translation.
 const (
-	// maxNATAddresses is the number of addresses that a search tries, and maxNATPorts
-	// the number of ports per address. From a larger range the choice is random. If
-	// all tries fail, natsearch.go evicts a connection, or the new one is refused.
+	// maxNATAddresses is the number of addresses that a search tries. maxNATPorts is
+	// the number of ports that it tries for each address. If a range is larger, the
+	// choice is random. If all tries fail, natsearch.go evicts a connection, or the new
+	// connection is refused.
 	maxNATAddresses = 4
 	maxNATPorts     = 256
 	// ephemeralLo is the lowest port chosen without a range of ports.
 	ephemeralLo = 1024
 )
 
-// connClash is a result of translation: all tried reply tuples are taken. No
-// connection has this flag.
+// connClash is a result of translation: all reply tuples that were tried belong to
+// other connections. No connection has this flag.
 const connClash uint16 = 1 << 15
 
-// translation chooses the translation of a new connection with probe p. It returns
-// the reply tuple and the connection's flags. The caller holds the table's lock.
+// translation chooses the translation of a new connection, whose tuple is in probe p.
+// It returns the reply tuple and the flags of the connection. The caller holds the
+// table's lock.
 func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, flags uint16) {
 	if nat.Kind != NATSrc && nat.Kind != NATDst || nat.IPv6 != p.ipv6() && nat.Lo != [2]uint64{} {
 		if isICMP(p.proto()) {
@@ -79,7 +81,7 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 		if tr.search.exhausted() {
 			break
 		}
-		at := first + i // computes (first + i) modulo span without overflow
+		at := first + i // this is (first + i) modulo span, computed without overflow
 		if at -= span; first+i < span {
 			at = first + i
 		}
@@ -99,8 +101,9 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 	return reply, connClash
 }
 
-// prefetchReplies prefetches the index buckets of the first reply tuples that the new
-// connections of a batch will try.
+// prefetchReplies prefetches index buckets for the new connections of a batch. For each
+// of these connections, it prefetches the bucket of the reply tuple that is tried
+// first.
 func (tr *Tracker) prefetchReplies(frames []uint8, nat *NAT) {
 	n := 0
 	for _, i := range frames {
@@ -124,8 +127,8 @@ func (tr *Tracker) prefetchReplies(frames []uint8, nat *NAT) {
 	cpu.Prefetch(&tr.buckets[0], tr.lines[:n])
 }
 
-// flagsOf returns the connection flags for a translation of the tuple plain with this
-// reply tuple.
+// flagsOf returns the flags of a connection whose original tuple is plain and whose
+// reply tuple is reply.
 func flagsOf(plain *Tuple, reply *probe) (flags uint16) {
 	got := reply.words.tuple(&reply.long).Reverse() // translated tuple of the original direction
 	if got.Src != plain.Src || got.SrcPort != plain.SrcPort {
@@ -137,7 +140,7 @@ func flagsOf(plain *Tuple, reply *probe) (flags uint16) {
 	return flags
 }
 
-// reversed returns the probe of the answers to tuple want.
+// reversed returns the probe (tuple with hash) of the answers to tuple want.
 func (tr *Tracker) reversed(want *Tuple) (p probe) {
 	if isICMP(want.Proto) {
 		r := want.Reverse()
@@ -150,8 +153,8 @@ func (tr *Tracker) reversed(want *Tuple) (p probe) {
 	return p
 }
 
-// inUse reports whether another connection has this reply tuple. It ends an expired
-// one.
+// inUse reports whether another connection already has this reply tuple. If that
+// connection has expired, inUse ends it.
 func (tr *Tracker) inUse(reply, p *probe, now uint64) bool {
 	n, _ := tr.find(reply)
 	tr.search.tries++
@@ -192,9 +195,9 @@ func (r natRange) address(i uint64) [2]uint64 { return [2]uint64{r.lo[0], r.lo[1
 // table.
 var persistentSeeds = [4]uint64{0x243f6a8885a308d3, 0x13198a2e03707344, 0xa4093822299f31d0, 0x082efa98ec4e6c89}
 
-// chooseAddress returns the index of the first address to try, of span addresses. It
-// depends on the source address, so that a guest keeps its translated address, and
-// without persistent also on the destination.
+// chooseAddress returns the index of the address that is tried first, of span
+// addresses. It depends on the source address, so that a guest keeps its translated
+// address. Without Persistent, it also depends on the destination.
 func (tr *Tracker) chooseAddress(nat *NAT, plain *Tuple, span uint64) uint64 {
 	if span == 1 {
 		return 0
@@ -209,7 +212,7 @@ func (tr *Tracker) chooseAddress(nat *NAT, plain *Tuple, span uint64) uint64 {
 	return at
 }
 
-// choosePort looks for a port for which the translation's reply tuple is not in use.
+// choosePort looks for a port such that the translation's reply tuple is not in use.
 func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now uint64) (probe, bool) {
 	port := &want.SrcPort
 	if nat.Kind == NATDst && !isICMP(want.Proto) {
@@ -218,7 +221,7 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 	own, lo, hi := *port, nat.PortLo, nat.PortHi
 	ranged := hi != 0 && !isICMP(want.Proto)
 	inRange := !ranged || own >= lo && own <= hi
-	// random and hash choose ports; an ICMP identifier stays if it is free.
+	// random and hash choose only ports: an ICMP identifier stays unless it is in use.
 	if inRange && !nat.Random && !nat.Hash || !hasPorts(want.Proto) || isICMP(want.Proto) {
 		if reply := tr.reversed(&want); !tr.inUse(&reply, p, now) {
 			return reply, true
@@ -232,7 +235,7 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 		if isICMP(want.Proto) {
 			lo = 0
 		}
-		// The destination port selects the service, so the source port varies.
+		// The destination port stands for the service, so the source port is changed.
 		port = &want.SrcPort
 	}
 	span := uint64(hi) - uint64(lo) + 1
@@ -241,7 +244,7 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 	}
 	choice := tr.random()
 	if !nat.Random {
-		// Guests behind the same address begin at different ports.
+		// Guests behind the same address start the search at different ports.
 		s := &tr.head.seeds
 		choice = fold(fold(plain.Src[0]^s[10], plain.Src[1]^s[11])^fold(plain.Dst[0]^s[11], plain.Dst[1]^s[12]),
 			uint64(plain.SrcPort)<<16^uint64(plain.DstPort)^s[13])

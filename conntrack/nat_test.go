@@ -72,8 +72,8 @@ func TestDNAT(t *testing.T) {
 	}
 }
 
-// Two guests behind one address use the same port. NAT gives the second one another
-// port or ICMP identifier, and each guest gets its own answers.
+// Two guests behind one address use the same port. NAT assigns another port or ICMP
+// identifier to the second guest. Each guest gets the answers to its own frames.
 func TestNATCollision(t *testing.T) {
 	r := newRig(t, 256)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1")
@@ -142,8 +142,8 @@ func TestNATPortRange(t *testing.T) {
 	}
 }
 
-// With persistent, the translated address depends only on the guest's, in every
-// table.
+// With persistent, the translated address depends only on the guest's address. It is
+// the same in every table.
 func TestNATPersistent(t *testing.T) {
 	req := natTo(NATSrc, "192.0.2.0", "192.0.2.255")
 	req.NAT.Persistent = true

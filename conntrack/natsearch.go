@@ -2,37 +2,40 @@
 
 package conntrack
 
-// Limits of the search for a free translation. The search runs under the table's
+// This file limits the search for a free translation. The search runs under the table's
 // lock, and takes long if most translations are in use.
 //
-//   - The queue that sent the frame is charged for all but the first tries (NATTries,
-//     datapath/fair.go).
-//   - A worker spends at most 1/natTimeShare of its time on charged tries.
-//   - If no translation is free, the search evicts a connection of the other quota holder
-//     (holder.go) that uses most of the tried translations, unless the quota holder of
-//     the new connection uses about as many.
+//   - All tries except the first ones count as extra cost of the queue that sent the
+//     frame (NATTries, datapath/fair.go).
+//   - A worker spends at most 1/natTimeShare of its time on such tries.
+//   - If no translation is free, the search evicts a connection of another quota
+//     holder (port or zone, holder.go): the one that uses most of the tried
+//     translations. It does not do so if the quota holder of the new connection uses
+//     about as many.
 
 const (
-	// freeNATTries is the number of tries of each search that are not charged.
+	// freeNATTries is the number of tries of each search that do not count as extra
+	// cost of the queue.
 	freeNATTries = 16
 	// NATTryNS is the approximate time of one try in nanoseconds
 	// (BenchmarkNATExhausted).
 	NATTryNS = 60
-	// natTimeShare limits a worker's charged tries to 1/natTimeShare of its time. If
-	// their debt exceeds maxNATDebtNS, a search gets only freeNATTries.
+	// natTimeShare limits a worker's extra tries (beyond freeNATTries) to
+	// 1/natTimeShare of its time. While the excess is larger than maxNATDebtNS, a
+	// search gets only freeNATTries.
 	natTimeShare = 16
 	maxNATDebtNS = 1_000_000
-	// natHolders is the largest number of quota holders counted in one search.
-	// Further ones are ignored.
+	// natHolders is the largest number of quota holders (ports and zones) that one
+	// search counts. Further ones are ignored.
 	natHolders = 8
 )
 
-// natSearch is the state of the current search, and the worker's debt for all
-// searches.
+// natSearch is the state of the current search for a translation, and the time in
+// nanoseconds that all searches of the worker have used beyond their share.
 type natSearch struct {
 	tries, limit int    // number of tries made, and their limit
 	holder       uint32 // quota holder of the new connection
-	own          int    // number of tried translations in use by this quota holder
+	own          int    // number of tried translations that the new connection's own quota holder uses
 	count        int    // number of used entries in holders
 	holders      [natHolders]natHolder
 	debtNS       uint64
@@ -40,7 +43,7 @@ type natSearch struct {
 	charged      uint64 // number of charged tries in total
 }
 
-// natHolder counts the tried translations in use by one other quota holder.
+// natHolder counts how many of the tried translations one other quota holder uses.
 type natHolder struct {
 	holder  uint32
 	met     int    // number of tried translations in use
@@ -49,7 +52,7 @@ type natHolder struct {
 	reply   probe  // reply tuple of the connection to evict
 }
 
-// NATTries returns the number of charged tries of this worker since its start.
+// NATTries returns how many tries of this worker counted as extra cost since its start.
 func (tr *Tracker) NATTries() uint64 { return tr.search.charged }
 
 func (s *natSearch) begin(holder uint32, now uint64) {
@@ -72,7 +75,7 @@ func (s *natSearch) end() {
 	}
 }
 
-// The method met counts a tried translation that connection n uses.
+// The method met counts a tried translation that is in use by connection n.
 func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	h, replied := t.holderOf(n), t.conns[n].list == listEstablished
 	if h == s.holder {
@@ -94,8 +97,8 @@ func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 }
 
 // heaviestOther returns the quota holder that uses most of the tried translations. It
-// returns nil unless this one uses at least two more than the new connection's quota
-// holder.
+// returns nil unless this quota holder uses at least two more than the quota holder of
+// the new connection.
 func (s *natSearch) heaviestOther() *natHolder {
 	var heaviest *natHolder
 	for i := range s.holders[:s.count] {
@@ -109,8 +112,9 @@ func (s *natSearch) heaviestOther() *natHolder {
 	return heaviest
 }
 
-// evictForTranslation evicts a connection of heaviestOther and returns its reply
-// tuple. ok is false if there is none. The caller holds the table's lock.
+// evictForTranslation evicts a connection of the quota holder that heaviestOther
+// returns. It returns the reply tuple that is free now. ok is false if there is no such
+// connection. The caller holds the table's lock.
 func (tr *Tracker) evictForTranslation() (reply probe, ok bool) {
 	x := tr.search.heaviestOther()
 	if x == nil {

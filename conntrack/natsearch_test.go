@@ -8,8 +8,9 @@ import (
 	"weft/packet"
 )
 
-// One port uses every translation towards a server. Another port takes over half of
-// them, unanswered ones first. After that, both ports are refused.
+// One port uses every translation towards a server. Another port gets over half of
+// them; unanswered connections are evicted first. After that, new connections of both
+// ports are refused.
 func TestOthersGetTranslations(t *testing.T) {
 	r := newRig(t, 1024)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.2", 5000, 5049)
@@ -42,8 +43,8 @@ func TestOthersGetTranslations(t *testing.T) {
 	}
 }
 
-// If a worker's debt for long searches is too large, searches get only the free tries
-// for some time.
+// When a worker has spent too much time on long searches, its searches get only
+// freeNATTries for some time.
 func TestNATSearchesAreBounded(t *testing.T) {
 	r := newRig(t, 1<<12)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.4", 5000, 5000+maxNATPorts-1)

@@ -11,11 +11,11 @@ import (
 	"weft/internal/shm"
 )
 
-// A goroutine populates the pages of a growing table before workers need them,
-// because the first access to a page costs a page fault of some microseconds. It
-// populates the next records, the index once most of its pages will be used, and
-// peers and addresses if the newest connection uses them. The worker that sweeps
-// wakes it up.
+// In this file, a goroutine populates the pages of a growing table before workers need
+// them. The first access to a page costs a page fault of some microseconds. The
+// goroutine populates the next records. It populates the index when most of its pages
+// will be used, and peers and addresses if the newest connection uses them. The worker
+// that sweeps (expires connections) wakes it up.
 
 const (
 	// pagesAhead is the largest number of records populated in advance: 5 MB of
@@ -46,8 +46,8 @@ func (t *Table) StartPopulating() error {
 	return nil
 }
 
-// StopPopulating ends the goroutine that populates pages. No worker may sweep any
-// more.
+// StopPopulating ends the goroutine that populates pages. The caller makes sure that no
+// worker calls Sweep any more.
 func (t *Table) StopPopulating() {
 	if p := &t.pages; p.event >= 0 {
 		p.closing.Store(true)

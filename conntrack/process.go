@@ -28,22 +28,23 @@ type Request struct {
 	Label, LabelMask [2]uint64
 	NAT              NAT
 	ALG              ALG // gateway (FTP, TFTP) of new connections; needs Commit
-	// Tunnelled is the set of frames that came through a tunnel.
+	// Tunnelled is the set of frames that arrived through a tunnel.
 	Tunnelled uint32
 }
 
-// Meta is the tracker's result for a frame: the ct_* fields. The zero Meta means
-// untracked. Another ct action on the same frame reuses it.
+// Meta is the tracker's result for a frame: the values of its ct_* fields. The zero
+// Meta means untracked. Another ct action on the same frame starts from the frame's
+// Meta.
 type Meta struct {
 	State uint8 // ct_state
 	Dir   uint8 // 1: the frame has the reply direction
-	// Drop is the reason for the caller to drop the frame, or DropNone.
+	// Drop is the reason why the caller must drop the frame, or DropNone.
 	Drop  packet.DropReason
 	Zone  uint16
 	Mark  uint32
 	Label [2]uint64
 	Ref   Ref   // connection of the frame; zero: none
-	Orig  Tuple // original tuple of the connection, or the frame's tuple
+	Orig  Tuple // original tuple of the connection; without a connection, the tuple of the frame
 }
 
 // Tracker is the connection tracker of one worker. All trackers share one Table.
@@ -51,7 +52,7 @@ type Tracker struct {
 	*Table
 	sought
 	rng     uint64
-	missing uint32 // payload bytes in the other fragments of the datagram
+	missing uint32 // number of payload bytes in the other fragments of the datagram
 	sender  sender // sender of the current frame
 	search  natSearch
 	order   [packet.BatchSize]uint8
@@ -86,7 +87,8 @@ func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.Batch
 	}
 }
 
-// track runs one frame through the ct action, after its look-up by seek.
+// track runs frame i through the ct action. The caller has looked the frame up with
+// seek.
 func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint64) {
 	t, f, p := tr.Table, &b.Frames[i], &tr.probes[i]
 	if m.State&Tracked != 0 && m.Zone == req.Zone && m.Ref.Generation != 0 && tr.trackAgain(b, f, p, m, req, now) {
@@ -112,8 +114,8 @@ func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint
 	tr.unknown(b, f, p, m, req, now)
 }
 
-// beginsIfUnknown reports whether the frame may begin a connection. create looks the
-// connection up anyway.
+// beginsIfUnknown reports whether a frame may begin a connection, so that track may
+// skip its look-up. create looks the connection up anyway.
 func (tr *Tracker) beginsIfUnknown(b *packet.Batch, f *packet.Frame, p *probe) bool {
 	var g newConn
 	return tr.head.expecting.Load() == 0 && tr.begin(b, f, p.proto(), &g)
@@ -124,12 +126,13 @@ func (m *Meta) begin(zone uint16) {
 	m.State, m.Zone = Tracked|Invalid, zone
 }
 
-// maxRestarts is the number of repeated look-ups of a frame whose connection ended
-// meanwhile. After that it counts as a frame without connection.
+// maxRestarts is how often the look-up of a frame is repeated because its connection
+// has ended in the meantime. After that, the frame counts as a frame without a
+// connection.
 const maxRestarts = 4
 
-// follow tracks a frame of connection n. It reports false if the connection has
-// ended.
+// follow tracks a frame that belongs to connection n. It returns false if the
+// connection has ended.
 func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, dir uint8, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	c := &t.conns[n]
@@ -172,8 +175,8 @@ func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 	return tr.apply(b, f, p, n, g, m, req, now)
 }
 
-// apply completes the action on a frame of connection n: mark, label, original tuple
-// and translation. It reports false if the connection has changed meanwhile.
+// apply completes the ct action on a frame of connection n: mark, label, original tuple
+// and translation. It returns false if the connection has changed in the meantime.
 func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	if req.Commit && req.MarkMask|uint32(req.LabelMask[0]|req.LabelMask[0]>>32|req.LabelMask[1]|req.LabelMask[1]>>32) != 0 &&
@@ -206,8 +209,8 @@ func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32
 	return true
 }
 
-// originOfParent sets the original tuple in a related frame's Meta to the parent's,
-// as long as the parent lives.
+// originOfParent stores the original tuple of the parent (the announcing connection) in
+// the Meta of a related frame, as long as the parent is alive.
 func (t *Table) originOfParent(parent Ref, m *Meta) {
 	var up view
 	if t.readBorn(parent, &up) {
@@ -215,8 +218,8 @@ func (t *Table) originOfParent(parent Ref, m *Meta) {
 	}
 }
 
-// setMark changes the mark and label of connection n as req demands. It returns the
-// new generation, g if nothing has changed, or 0 if n no longer has generation g.
+// setMark changes the mark and the label of connection n as req asks. It returns the
+// new generation; g if nothing has changed; 0 if n no longer has generation g.
 func (t *Table) setMark(n, g uint32, req *Request) uint32 {
 	c := &t.conns[n]
 	if !t.lockConn(c, g) {
@@ -249,8 +252,8 @@ func merge(mark uint32, label [2]uint64, req *Request) (uint32, [2]uint64) {
 	return mark, label
 }
 
-// trackAgain tracks a frame that was tracked before in the same zone, with result m.
-// It reports false if the frame now belongs, or must belong, to another connection.
+// trackAgain tracks a frame that was already tracked in the same zone, with result m.
+// It returns false if the frame now belongs, or must belong, to another connection.
 func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	n := m.Ref.Number
@@ -267,8 +270,8 @@ func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Met
 }
 
 // carries reports whether a frame with the earlier result m still has a tuple of
-// connection n, after translation if m says so. A later action may have changed the
-// tuple.
+// connection n (after translation, if m says so). Actions in between may have changed
+// the tuple.
 func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 	if m.State&(SNAT|DNAT) == 0 {
 		dir, ok := t.matches(n, p)
@@ -278,8 +281,8 @@ func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 	return p.tuple(&p.long) == t.conns[n].tuples[1-m.Dir&1].tuple(&long).Reverse()
 }
 
-// unknown tracks a frame that has no connection. It reports false if another worker
-// has just created the connection.
+// unknown tracks a frame that belongs to no connection. It returns false if another
+// worker has just created the connection.
 func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
 	m.begin(req.Zone)
 	if p.kind != kindFlow {
@@ -322,7 +325,8 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 	return tr.apply(b, f, p, ref.Number, ref.Generation, m, req, now)
 }
 
-// begin sets g to the state of a connection that frame f begins, or reports false.
+// begin sets g to the initial state of the connection that frame f begins. It returns
+// false if f cannot begin one.
 func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *newConn) bool {
 	switch {
 	case proto == packet.ProtoTCP && f.L4 != 0:
@@ -346,7 +350,7 @@ func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *newCo
 }
 
 // update updates the state of connection n for a frame with tuple p, and returns the
-// new generation. Fields read without the lock are valid only if n still has
+// new generation. Fields that were read without the lock are valid only if n still has
 // generation g.
 func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, dir uint8, now uint64) (verdict, uint32) {
 	t := tr.Table
@@ -362,7 +366,8 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		if !t.lockConn(c, g) {
 			return verdictInvalid, g
 		}
-		if c.flags&connFTP != 0 { // the tracker uses the sender's own sequence numbers, see shift.go
+		// the tracker uses the sequence numbers as the sender sent them, see shift.go
+		if c.flags&connFTP != 0 {
 			s.ack = t.shifts[n][1-dir&1].acknowledged(s.ack)
 		}
 		_, was = stateOf(peers[0].phase, peers[1].phase)

@@ -104,7 +104,7 @@ func TestTCPFromTheMiddle(t *testing.T) {
 	r.expect(tcpFrame(guest, server, tcpSegment{flags: "A", seq: 90000, ack: 1407}), look, Tracked|Established)
 }
 
-// Without the window check, a segment outside of the window is accepted.
+// Without the check of TCP windows, a segment outside of the window is accepted.
 func TestLiberal(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(tcpFrame(guest, server, tcpSegment{flags: "S", seq: 1, scale: -1}), commit, Tracked|New)
@@ -250,7 +250,8 @@ func TestRewrittenInBetween(t *testing.T) {
 			if m.State != Tracked|New || m.Ref == first || m.Orig.DstPort != 4000 || r.tr.Count() != 2 {
 				t.Fatalf("ct_state %s of %+v, %d connections; want a new one to port 4000", stateText(m.State), m.Orig, r.tr.Count())
 			}
-			// A frame with its old header again belongs to its first connection.
+			// When the frame has its old header again, it belongs to its first
+			// connection.
 			r.b.Frames[0].SetTpDst(end(v.server).Port())
 			if m, _ = r.repeat(look); m.Ref != first && req.NAT.Kind == NATNone {
 				t.Fatalf("the frame has connection %v, want %v", m.Ref, first)
@@ -260,7 +261,8 @@ func TestRewrittenInBetween(t *testing.T) {
 	}
 }
 
-// A connection expires after its zone's timeout, found by a frame or by the sweep.
+// A connection ends after the timeout of its zone. Either a frame or the sweep finds
+// that it has expired.
 func TestTimeouts(t *testing.T) {
 	r := newRig(t, 64)
 	short := DefaultTimeouts

@@ -4,14 +4,16 @@ package conntrack
 
 import "math/bits"
 
-// A ranking finds the quota holder (holder.go) with the highest count, to within an
-// eighth, without a search. It links quota holders with similar counts in a tier, so
-// a change of a count costs a few instructions.
+// A ranking finds the quota holder (port or zone, holder.go) with the highest count, to
+// within an eighth, without a search. It links quota holders with similar counts in a
+// tier. A change of a count therefore costs only a few instructions.
 
 const (
-	// tierSteps is the number of tiers from a count to twice that count.
+	// tierSteps is the number of tiers (groups of similar counts) between a count and
+	// twice that count.
 	tierSteps = 8
-	// tiers is the number of tiers. It is enough for a count of MaxConnections.
+	// tiers is the number of tiers (groups of similar counts). It is enough for a count
+	// of MaxConnections.
 	tiers = 256
 )
 
@@ -22,7 +24,8 @@ type rank struct {
 	_          uint32
 }
 
-// ranking links the quota holders of each tier. The table's lock guards it.
+// ranking links the quota holders (ports and zones) of each tier. The table's lock
+// guards it.
 type ranking struct {
 	marks [tiers / 64]uint64 // a bit for each tier that has holders
 	first [tiers]uint32      // 1 + the number of the first quota holder in each tier
@@ -30,7 +33,7 @@ type ranking struct {
 	_     uint32
 }
 
-// tierOf returns the tier of a count, which grows with the count. Only a count of 0
+// tierOf returns the tier of a count. The tier grows with the count. Only a count of 0
 // has tier 0.
 func tierOf(count uint32) uint32 {
 	if count < tierSteps {
@@ -40,7 +43,7 @@ func tierOf(count uint32) uint32 {
 	return (e-2)*tierSteps + count>>(e-3)%tierSteps
 }
 
-// The method set sets the count of quota holder i and its tier. ranks has the ranks of
+// The method set sets the count and the tier of quota holder i. ranks has the ranks of
 // all quota holders.
 func (r *ranking) set(ranks []rank, i, count uint32) {
 	k := &ranks[i]
@@ -79,7 +82,8 @@ func (r *ranking) unlink(ranks []rank, k *rank, tier uint32) {
 	}
 }
 
-// heaviest returns a quota holder of the highest tier, or none if all counts are 0.
+// heaviest returns a quota holder (port or zone) of the highest tier, or none if all
+// counts are 0.
 func (r *ranking) heaviest() uint32 {
 	for i := len(r.marks) - 1; i >= 0; i-- {
 		if m := r.marks[i]; m != 0 {
@@ -89,8 +93,9 @@ func (r *ranking) heaviest() uint32 {
 	return none
 }
 
-// holderToEvict returns the quota holder that must lose an item for quota holder i:
-// one in the highest tier, if possible i itself. It returns none if all counts are 0.
+// holderToEvict returns the quota holder that must lose an item so that quota holder i
+// gets one. It is a quota holder of the highest tier, if possible i itself. It returns
+// none if all counts are 0.
 func (r *ranking) holderToEvict(ranks []rank, i uint32) uint32 {
 	h := r.heaviest()
 	if h != none && tierOf(ranks[h].count) == tierOf(ranks[i].count) {
@@ -99,8 +104,8 @@ func (r *ranking) holderToEvict(ranks []rank, i uint32) uint32 {
 	return h
 }
 
-// fairShare returns the part of limit that quota holder i keeps if all want more: an
-// equal part, less the width of a tier.
+// fairShare returns the part of limit that quota holder i keeps if all others want
+// more: an equal part, less the width of a tier (an eighth).
 func (r *ranking) fairShare(ranks []rank, i, limit uint32) uint32 {
 	used := r.used
 	if ranks[i].count == 0 {

@@ -9,7 +9,8 @@ func (t *Table) rebuild() {
 	clear(t.buckets)
 	h := t.head
 	h.count, h.free, h.hand, h.ranking = 0, 0, 0, ranking{}
-	h.fresh = min(h.fresh+1, uint32(len(t.conns))) // the killed engine may have used one more record
+	// the killed engine may have allocated one more record than fresh says
+	h.fresh = min(h.fresh+1, uint32(len(t.conns)))
 	t.forgetMembers()
 	t.rebuildExpectations()
 	t.eachHolder(func(i uint32) { t.ranks[i], t.holders[i].lists = rank{}, [lists]list{} })

@@ -14,7 +14,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// conversation is a connection's first frame, its answer, and an announcement.
+// conversation is a connection of a test: its first frame, the answer, and an
+// announcement.
 type conversation struct {
 	name         string
 	ask, answer  []byte
@@ -53,8 +54,8 @@ func allConversations() []conversation {
 		conversations(netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd01::1"))...)
 }
 
-// If a frame's connection ends during tracking and another one reuses the record, the
-// frame never uses or changes the new connection.
+// If the connection of a frame ends while the frame is tracked, another connection may
+// reuse the record. The frame never uses or changes that connection.
 func TestRecordTakenByAnother(t *testing.T) {
 	all := allConversations()
 	for _, workers := range []int{1, 2} {
@@ -152,8 +153,8 @@ func tryTaken(t *testing.T, workers int, nat bool, older, newer *conversation) {
 	check(t, tab)
 }
 
-// A gateway acts only on frames of its own protocol, even for a UDP datagram that is
-// shorter than a TCP header.
+// A gateway (FTP or TFTP) handles only frames of its own protocol, even for a UDP
+// datagram that is shorter than a TCP header.
 func TestGatewayOfAnotherProtocol(t *testing.T) {
 	for _, v := range allConversations() {
 		for _, alg := range []ALG{ALGFTP, ALGTFTP} {

@@ -10,11 +10,11 @@ import (
 	"io"
 )
 
-// Saving and loading a table, for the time between two daemons. Connections have
-// times of CLOCK_MONOTONIC, so they are valid only until the machine reboots.
-// Settings stay valid.
+// This file saves and loads a table, for the time between two daemons. Connections have
+// times of CLOCK_MONOTONIC, so they are valid only until the machine reboots. Settings
+// stay valid.
 
-// saveMagic begins a saved table. It changes with the format.
+// saveMagic is the start of a saved table. It changes with the format.
 const saveMagic = "weft connections 1\n"
 
 // bootBytes is the size of the boot identifier in a saved table, in bytes.

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Loading a saved table restores everything; after a reboot, only limits and
-// timeouts.
+// Loading a saved table restores everything. After a reboot, it restores only limits
+// and timeouts.
 func TestSaveAndLoad(t *testing.T) {
 	r := newRig(t, 256)
 	short := DefaultTimeouts
@@ -67,7 +67,8 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
-// Load refuses a short file and another format version, with different errors.
+// Load refuses a truncated file and a file of another format version. The two errors
+// differ.
 func TestLoadSaysWhy(t *testing.T) {
 	var file bytes.Buffer
 	m := newMemory(t, 256)

@@ -8,9 +8,9 @@ import (
 	"weft/packet"
 )
 
-// SCTP as a middlebox observes it (RFC 9260). The tracker checks verification tags,
-// and follows an association by the first chunk of each packet. peer.end is the tag
-// of that side's packets; 0: not known yet.
+// This file tracks SCTP as a middlebox observes it (RFC 9260). The tracker checks
+// verification tags, and follows an association by the first chunk of each packet.
+// peer.end is the tag in the packets of that side; 0: not known yet.
 
 // Chunk types, RFC 9260 section 3.2.
 const (
@@ -71,7 +71,7 @@ func beginSCTP(peers *[2]peer, c *chunk) bool {
 	return true
 }
 
-// trackSCTP tracks a packet from peer s to peer r.
+// trackSCTP tracks a packet that peer s has sent to peer r.
 func trackSCTP(s, r *peer, c *chunk) verdict {
 	if c.kind == chunkInit {
 		switch {
@@ -82,7 +82,7 @@ func trackSCTP(s, r *peer, c *chunk) verdict {
 		case r.phase < phaseEstablished:
 			r.end, s.phase = c.initTag, max(s.phase, phaseSyn)
 		}
-		return verdictValid // valid: the endpoints decide (RFC 9260 section 5.2.2)
+		return verdictValid // valid: the endpoints themselves decide about it (RFC 9260 section 5.2.2)
 	}
 	if !tagFits(s, r, c) {
 		return verdictInvalid
@@ -116,8 +116,8 @@ func trackSCTP(s, r *peer, c *chunk) verdict {
 	return verdictValid
 }
 
-// tagFits checks a packet's verification tag (RFC 9260 section 8.5), or learns the
-// sender's first one.
+// tagFits checks the verification tag of a packet (RFC 9260 section 8.5). If the
+// sender's tag is not known yet, tagFits learns it.
 func tagFits(s, r *peer, c *chunk) bool {
 	if c.noTag && (c.kind == chunkAbort || c.kind == chunkShutdownComplete) && c.tag == r.end {
 		return true

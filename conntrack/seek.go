@@ -9,16 +9,16 @@ import (
 	"weft/packet"
 )
 
-// Looking up a batch of frames. Independent memory accesses are prefetched together:
-// first the index buckets of all frames, then the records of all connections. A
-// result stays valid until Forget.
+// This file looks up a batch of frames. Independent memory accesses are prefetched
+// together: first the index buckets of all frames, then the records of all connections.
+// A result stays valid until Forget.
 
 // sought holds the look-up results of a batch, by frame.
 type sought struct {
 	known  uint32 // set of frames with valid results
 	probes [packet.BatchSize]probe
-	// numbers are the numbers of the connections. The value none (no connection) is
-	// valid as long as Counters.Created equals the field created.
+	// numbers has the connection number of each frame. The value none (no connection)
+	// is valid only while Counters.Created equals the field created.
 	numbers     [packet.BatchSize]uint32
 	dirs        [packet.BatchSize]uint8
 	generations [packet.BatchSize]uint32 // read before the tuples were compared
@@ -26,13 +26,14 @@ type sought struct {
 	lines       [packet.BatchSize]uint32
 }
 
-// Forget discards the results of a set of frames, for a new batch or changed headers.
+// Forget discards the look-up results of a set of frames. It is called for a new batch,
+// or after headers have changed.
 func (tr *Tracker) Forget(frames uint32) { tr.known &^= frames }
 
-// SeekFlows begins to look up the frames of set in a zone, and prefetches the records
-// of their likely connections. It skips fragments, frames that are neither TCP nor
-// UDP, and frames that were already looked up. It returns the other frames, and the
-// number of each frame's likely connection, valid until the next call. The caller
+// SeekFlows begins the look-up of the frames in set, in a zone. It prefetches the
+// records of their likely connections. It skips fragments, frames that are neither TCP
+// nor UDP, and frames that were already looked up. It returns the other frames, and for
+// each frame the number of its likely connection, valid until the next call. The caller
 // must call Settle for each returned frame.
 func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
 	t, n := tr.Table, 0
@@ -54,14 +55,15 @@ func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8,
 	return order, &tr.lines
 }
 
-// Ends are the endpoints of an unfragmented TCP or UDP datagram over IPv4.
+// Ends has the addresses and ports of an unfragmented TCP or UDP datagram over IPv4.
 type Ends struct {
 	Addresses uint64 // source<<32 | destination
 	Rest      uint64 // ports and protocol: source port<<48 | destination port<<32 | protocol<<8
 }
 
-// SeekEnds is SeekFlows for frames with known endpoints: ends has an entry for each
-// frame of set. None of the frames may have been looked up before.
+// SeekEnds does the same as SeekFlows for frames whose addresses and ports are known.
+// ends has an entry for each frame of set. None of the frames may have been looked up
+// before.
 func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
 	t, n := tr.Table, 0
 	s, wrap, more := &t.head.seeds, t.wrap, uint64(zone)<<16|familyIPv4
@@ -80,7 +82,7 @@ func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint1
 	return order, &tr.lines
 }
 
-// seek looks up all given frames, of any protocol.
+// seek looks up a list of frames of any protocol.
 func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
 	t := tr.Table
 	for n, i := range frames {
@@ -123,24 +125,25 @@ func (tr *Tracker) prefetchLikely(frames []uint8) {
 // unsure means that the search must continue in the next bucket.
 const unsure = none - 1
 
-// Hint is a number (Tag) that the caller has stored for one direction of a
-// connection. It is valid in one generation of the connection.
+// Hint is a number (Tag) that the caller has stored for one direction of a connection.
+// The hint is valid only as long as the connection has the same generation.
 type Hint struct{ Tag, Generation uint32 }
 
 // Hints are the two hints of a connection, by direction.
 type Hints [2]Hint
 
-// Settled is the result of SettleAll. Sets have one bit per frame.
+// Settled is the result of SettleAll. Sets of frames have one bit per frame.
 type Settled struct {
 	Expected uint32 // the expected tag
 	Hinted   uint32 // frames with a valid hint
 	Usual    uint32 // frames of Hinted with the expected tag
-	// Quick is the set of frames for which Fast would change only the frame.
+	// Quick is the set of frames for which Fast would not change the connection, only
+	// the frame.
 	Quick uint32
 }
 
-// SettleAll completes the look-up of the frames from SeekFlows, and reads their
-// hints. The index of hints is the connection's number.
+// SettleAll completes the look-up of the frames that SeekFlows has returned, and reads
+// their hints. hints is indexed by connection number.
 func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32, now uint64) Settled {
 	conns := tr.Table.conns
 	hints = hints[:len(conns)]
@@ -168,7 +171,7 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 		}
 		tr.dirs[i], tr.generations[i] = dir, g
 		h := hints[n][dir]
-		// The hint is stale, or the tuple may be another connection's.
+		// The hint is stale, or the tuple may belong to another connection.
 		if h.Generation != g || c.generation() != g {
 			continue
 		}
@@ -191,8 +194,8 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 	return Settled{Expected: expected, Hinted: hinted, Usual: usual, Quick: quick}
 }
 
-// lookUpHint is SettleAll for one frame: IPv6, or with another tuple than its likely
-// connection.
+// lookUpHint does the same as SettleAll for one frame: an IPv6 frame, or a frame whose
+// likely connection has another tuple.
 func (tr *Tracker) lookUpHint(i uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32) (hinted, usual uint32) {
 	i %= packet.BatchSize
 	ref, dir, ok := tr.Settle(int(i))
@@ -209,8 +212,8 @@ func (tr *Tracker) lookUpHint(i uint8, hints []Hints, tags *[packet.BatchSize]ui
 	return 1 << i, usual
 }
 
-// Settle completes the look-up of frame i from SeekFlows. It returns the frame's
-// connection and direction; ok is false if there is none.
+// Settle completes the look-up of frame i, which SeekFlows has returned. It returns the
+// frame's connection and direction; ok is false if the frame has no connection.
 func (tr *Tracker) Settle(i int) (ref Ref, dir uint8, ok bool) {
 	i %= packet.BatchSize
 	t, p, n := tr.Table, &tr.probes[i], tr.numbers[i]
@@ -240,7 +243,8 @@ func (tr *Tracker) Settle(i int) (ref Ref, dir uint8, ok bool) {
 	return Ref{n, g}, dir, n != none
 }
 
-// locate finds p's connection. g is its generation before the tuples were compared.
+// locate finds the connection of probe p (a tuple with its hash). g is the connection's
+// generation before the tuples were compared.
 func (t *Table) locate(p *probe) (n uint32, dir uint8, g uint32) {
 	if n, _ = t.find(p); n == none {
 		return none, 0, 0
@@ -252,7 +256,7 @@ func (t *Table) locate(p *probe) (n uint32, dir uint8, g uint32) {
 	return none, 0, 0
 }
 
-// Known reports whether frame i was already looked up in the zone.
+// Known reports whether frame i was already looked up in this zone.
 func (tr *Tracker) Known(i int, zone uint16) bool {
 	i %= packet.BatchSize
 	p := &tr.probes[i]

@@ -52,8 +52,8 @@ func TestSeekEnds(t *testing.T) {
 	}
 }
 
-// SettleAll finds a connection's hint after another entry with the same signature,
-// after a full bucket, and for IPv6.
+// SettleAll finds the hint of a connection in all positions of its index entry: after
+// another entry with the same signature, after a full bucket, and for IPv6.
 func TestUsualWhereverFound(t *testing.T) {
 	type place struct{ home, signature uint64 }
 	at := func(r *rig, port int) place {
@@ -62,7 +62,7 @@ func TestUsualWhereverFound(t *testing.T) {
 		hash := r.tr.head.hash(o.words(r.tr.head), &[4]uint64{})
 		return place{hash & uint64(r.tr.wrap), signature(hash)}
 	}
-	// Earlier connections displace the index entry of the last one.
+	// Connections that began earlier displace the index entry of the last one.
 	for name, clients := range map[string]func(r *rig) []string{
 		"own": func(*rig) []string { return []string{"10.0.0.1:1"} },
 		"signature": func(r *rig) []string {
@@ -114,7 +114,7 @@ func TestUsualWhereverFound(t *testing.T) {
 				t.Errorf("%s: unexpected result %+v, tag %d", name, got, tags[0])
 			}
 		}
-		// A hint of another generation is ignored.
+		// A hint with another generation than that of the connection is ignored.
 		hints[ref.Number][0].Generation += 2
 		r.put(frame)
 		order, _ := r.tr.SeekFlows(&r.b, 1, 1)

@@ -10,16 +10,16 @@ import (
 	"weft/packet"
 )
 
-// Rewriting announcements (PORT, EPRT, reply 227 or 229) on translated FTP control
-// connections, which must name the translated address. If the length of the text
-// changes, all later sequence numbers of its direction shift, and so do the
+// This file rewrites announcements (PORT, EPRT, reply 227 or 229) on FTP control
+// connections with NAT. They must name the translated address. If the length of the
+// text changes, all later sequence numbers of the same direction shift, and so do the
 // acknowledgements of the other direction. The TCP tracking uses the sequence numbers
 // of each sender.
 //
 // An announcement is rewritten only if it begins its segment and ends within the
 // segment and within maxCommand bytes. The segment must be unfragmented and fit into
 // the frame's header buffer. Any other announcement passes unchanged, without an
-// expectation.
+// expectation (an entry for the announced connection).
 
 // shift holds the changes to one side's sequence numbers. Numbers "as sent" are the
 // sender's, numbers "as forwarded" are shifted. The connection's lock guards it.
@@ -35,14 +35,14 @@ type shift struct {
 	_           [3]byte
 }
 
-// maxShiftAge is the largest distance from pos to next that 32-bit sequence numbers
-// can compare. No sender repeats such an old announcement.
+// maxShiftAge is the largest distance from pos to next that 32-bit sequence numbers can
+// compare. No sender repeats an announcement that is so old.
 const maxShiftAge = 1 << 30
 
 // shiftAfter returns the shift of the sequence numbers after the announcement.
 func (s *shift) shiftAfter() uint32 { return s.shiftBefore + uint32(s.newLength) - uint32(s.oldLength) }
 
-// passed converts a sequence number as sent to one as forwarded.
+// passed converts a sequence number of the sender to the number that is forwarded.
 func (s *shift) passed(seq uint32) uint32 {
 	switch {
 	case s.newLength == 0 || !earlierThan(s.pos, seq):
@@ -50,13 +50,13 @@ func (s *shift) passed(seq uint32) uint32 {
 	case !earlierThan(seq, s.pos+uint32(s.oldLength)):
 		return seq + s.shiftAfter()
 	}
-	// A probe within the announcement, which the peer must acknowledge again (RFC
-	// 9293 section 3.8.4), stays within the rewritten announcement.
+	// The peer must acknowledge a probe again (RFC 9293 section 3.8.4). A probe within
+	// the announcement stays within the rewritten announcement.
 	return s.pos + s.shiftBefore + min(seq-s.pos, uint32(s.newLength)-1)
 }
 
-// origin converts a sequence number as forwarded to one as sent. Numbers within the
-// rewritten announcement have no counterpart and become the argument fallback.
+// origin converts a forwarded sequence number back to the sender's number. A number
+// within the rewritten announcement has no counterpart; origin then returns fallback.
 func (s *shift) origin(v, fallback uint32) uint32 {
 	switch sent := v - s.shiftBefore; {
 	case s.newLength == 0 || !earlierThan(s.pos, sent):
@@ -67,13 +67,13 @@ func (s *shift) origin(v, fallback uint32) uint32 {
 	return fallback
 }
 
-// acknowledged converts an acknowledgement to numbers as sent. If it covers only a part
-// of the rewritten announcement, it covers nothing of the original one, so that the
-// sender repeats it.
+// acknowledged converts an acknowledgement of forwarded data to the sender's numbers.
+// An acknowledgement of only a part of the rewritten announcement becomes one of
+// nothing of the original announcement, so that the sender repeats it.
 func (s *shift) acknowledged(ack uint32) uint32 { return s.origin(ack, s.pos) }
 
-// sacked converts an edge of a SACK block (RFC 2018) to numbers as sent, by the rule of
-// acknowledged. The argument right selects the right edge.
+// sacked converts an edge of a SACK block (RFC 2018) to the sender's numbers, by the
+// rule of acknowledged. right selects the right edge.
 func (s *shift) sacked(right bool, edge uint32) uint32 {
 	if right {
 		return s.origin(edge, s.pos)
@@ -81,7 +81,7 @@ func (s *shift) sacked(right bool, edge uint32) uint32 {
 	return s.origin(edge, s.pos+uint32(s.oldLength))
 }
 
-// send records that segment g is forwarded.
+// send records in s that segment g is forwarded.
 func (s *shift) send(g *segment) {
 	end := g.seq + g.length
 	if s.valid == 0 || g.flags&tcpSyn != 0 && s.newLength == 0 {
@@ -94,7 +94,7 @@ func (s *shift) send(g *segment) {
 	}
 }
 
-// rewriting is an FTP announcement to rewrite.
+// rewriting describes an FTP announcement that must be rewritten.
 type rewriting struct {
 	announced
 	line    int    // offset of the line in the frame
@@ -103,9 +103,10 @@ type rewriting struct {
 	repeats bool   // the announcement was rewritten before
 }
 
-// shift rewrites segment f of translated FTP control connection n in direction dir. v
-// is a copy of the connection in generation g. It returns a reason if the caller must
-// drop f. It reports false and leaves f unchanged if the connection has changed.
+// shift rewrites segment f of FTP control connection n, which has NAT, in direction
+// dir. v is a copy of the connection in generation g. If the caller must drop f, shift
+// returns the reason. If the connection has changed in the meantime, shift returns
+// false and leaves f unchanged.
 func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view, dir uint8, now uint64) (reason packet.DropReason, ok bool) {
 	t := tr.Table
 	c := &t.conns[n]
@@ -136,7 +137,7 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 	}
 	own, other := &t.shifts[n][dir&1], &t.shifts[n][1-dir&1]
 	if rewrites && !r.repeats {
-		if *own != s { // another worker has forwarded a segment meanwhile
+		if *own != s { // another worker has forwarded a segment in the meantime
 			t.unlockConn(c, g)
 			return packet.DropGateway, true
 		}
@@ -170,10 +171,10 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 	return packet.DropNone, true
 }
 
-// rewrites reports whether segment g has an announcement to rewrite, and describes it
-// in r. A new announcement adds an expectation; a repeated one must be rewritten as
-// before. payload is the offset of the segment's text. The returned reason is set if
-// the caller must drop the segment.
+// rewrites reports whether segment g has an announcement to rewrite, and describes the
+// announcement in r. A new announcement adds an expectation (an entry for the announced
+// connection). A repeated one must be rewritten as before. payload is the offset of the
+// segment's text. If the caller must drop the segment, rewrites returns the reason.
 func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segment, n uint32, v *view, dir uint8, payload int, r *rewriting, now uint64) (bool, packet.DropReason) {
 	t := tr.Table
 	length := uint32(f.Len() - payload)
@@ -182,7 +183,7 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	}
 	at := s.pos - g.seq
 	if s.valid != 0 && earlierThan(s.next, g.seq) {
-		// A missing earlier segment may have an announcement.
+		// An earlier segment is missing and may have an announcement.
 		return false, packet.DropGateway
 	}
 	r.repeats = s.newLength != 0 && at < length
@@ -214,7 +215,7 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	case !known || r.start+longest > maxCommand:
 		return false, packet.DropNone
 	case s.newLength != 0 && earlierThan(s.acked, s.pos+uint32(s.oldLength)):
-		// Two announcements in flight: the sender must repeat the second one.
+		// Two announcements are in flight: the sender must repeat the second one later.
 		return false, packet.DropGateway
 	}
 	e := tr.expectationOf(v, n, dir)

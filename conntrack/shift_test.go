@@ -76,8 +76,9 @@ func heard(t *testing.T, frame []byte) (src, dst string, seq, ack uint32, text s
 
 var back = Request{Zone: 1, NAT: NAT{Kind: NATBare}}
 
-// control opens an FTP control connection through NAT, with data from sequence number
-// 101 (client) and 501 (server). It returns the client's translated address.
+// control opens an FTP control connection through NAT. The client's data begin at
+// sequence number 101, the server's at 501. control returns the client's translated
+// address.
 func (r *rig) control(client, front, server string, req Request) (outside string) {
 	r.t.Helper()
 	_, out := r.send(saying(client, front, tcpSyn, 100, 0, ""), req)
@@ -126,8 +127,8 @@ func TestFTPThroughNAT(t *testing.T) {
 		if _, _, _, _, text, _ := heard(t, out); text != v.want {
 			t.Errorf("%q became %q", v.text, text)
 		}
-		// The receiver's acknowledgement of rewritten text becomes one of the sent
-		// text.
+		// The receiver's acknowledgement of the rewritten text becomes an
+		// acknowledgement of the sent text.
 		grown := uint32(len(v.want))
 		if v.reply {
 			_, out = r.send(saying(v.client, v.front, tcpAck, 101, 501+grown, ""), back)
@@ -175,17 +176,18 @@ func TestFTPSamePort(t *testing.T) {
 	}
 }
 
-// slowLine is a line of FTP as sent and as received.
+// slowLine is a line of FTP text, as it was sent and as it must be received.
 type slowLine struct{ sent, passed string }
 
-// slowShift records the lines that the client has sent. first is the first one's
-// sequence number.
+// slowShift records the lines that the client has sent. first is the sequence number of
+// the first line.
 type slowShift struct {
 	first uint32
 	lines []slowLine
 }
 
-// streams returns the bytes of the lines as sent and as received.
+// streams returns the bytes of all lines, as they were sent and as they must be
+// received.
 func (s *slowShift) streams() (sent, passed string) {
 	for _, l := range s.lines {
 		sent += l.sent
@@ -194,7 +196,8 @@ func (s *slowShift) streams() (sent, passed string) {
 	return sent, passed
 }
 
-// sentOf converts a number of received bytes, up to the end of a line, to sent bytes.
+// sentOf returns how many sent bytes correspond to n received bytes. n ends at the end
+// of a line.
 func (s *slowShift) sentOf(n int) (sent int) {
 	for _, l := range s.lines {
 		if n < len(l.passed) {
@@ -219,9 +222,9 @@ func TestShift(t *testing.T) {
 	}
 }
 
-// tryShift sends FTP lines through the tracker over a network that loses and repeats
-// segments. The server must receive the stream of slowShift, and the client
-// acknowledgements of its own bytes.
+// tryShift sends FTP lines through the tracker, over a network that loses and repeats
+// segments. The server must receive the stream that slowShift computes. The client must
+// receive acknowledgements of its own bytes.
 func tryShift(t *testing.T, seed int64) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 5))
 	r := newRig(t, 64)

@@ -2,8 +2,9 @@
 
 package conntrack
 
-// Expiry of connections. A look-up ignores expired connections. The sweep ends them:
-// it goes round all records, a few at a time. Its position is called the hand.
+// This file ends expired connections. A look-up ignores expired connections. The sweep
+// ends them: it goes round all records, a few at a time. Its position is called the
+// hand.
 
 const (
 	// sweepPeriodNS is the time for one round of the sweep, if the worker does not
@@ -11,8 +12,8 @@ const (
 	sweepPeriodNS = 8_000_000_000
 	// sweepGapNS is the time between two steps of the sweep.
 	sweepGapNS = 200_000
-	// sweepMost is the largest number of records in one step. A step takes at most
-	// some tenths of a millisecond.
+	// sweepMost is the largest number of records that one step of the sweep examines. A
+	// step takes at most some tenths of a millisecond.
 	sweepMost = 1024
 )
 

@@ -79,7 +79,7 @@ type Memory struct {
 	holders  []holder // index: number of the holder
 	ranks    []rank   // numbers of connections; index: quota holder
 	policies []policy // index: zone.policy
-	// Members of zones, as many as records: see member.go.
+	// Members (quota holders within zones), as many as records: see member.go.
 	zoneRankings []ranking // each ranks the members of a zone by number of connections; index: zone
 	members      []member
 	memberRanks  []rank   // index: number of the member
@@ -90,7 +90,7 @@ type Memory struct {
 	// Parts of connections; index: number of the connection.
 	conns   []conn
 	links   []links
-	parents []Ref       // the parent connection, if connRelated is set
+	parents []Ref       // parent (announcing connection), if connRelated is set
 	peers   [][2]peer   // TCP and SCTP: both sides, by direction
 	labels  [][2]uint64 // with connLabelled
 	long    [][4]uint64 // IPv6 addresses of the original direction
@@ -146,8 +146,8 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 // magic marks an initialized table. It changes with the layout.
 const magic = 0x7765667463740008
 
-// header is the state of the whole table. The field lock guards the fields after it.
-// The control process reads the counters without the lock.
+// header is the state of the whole table. lock guards the fields after it. The control
+// process reads the counters without the lock.
 type header struct {
 	magic uint64
 	seeds [14]uint64 // keys of the hashes
@@ -161,7 +161,7 @@ type header struct {
 	fresh       uint32  // first record that was never used
 	free        uint32  // 1 + the first free record; 0: none
 	hand        uint32  // record at which the next sweep begins
-	crowded     uint32  // member with the most unreplied connections
+	crowded     uint32  // member (quota holder within a zone) with the most unreplied connections
 	freshMember uint32  // first member that was never used
 	freeMember  uint32  // 1 + the first free member; 0: none
 	ranking     ranking // holders by number of connections
@@ -183,8 +183,8 @@ type Counters struct {
 	Evicted  uint64 // ended to make room for another
 	Flushed  uint64 // ended by control
 	Replaced uint64 // ended by a new connection with the same tuple
-	// RefusedLimit counts connections refused at a limit, RefusedNAT connections
-	// without a free translation.
+	// RefusedLimit counts connections that were refused at a limit. RefusedNAT counts
+	// connections that were refused because no translation was free.
 	RefusedLimit, RefusedNAT uint64
 }
 
@@ -219,7 +219,7 @@ func Init(m Memory, seed uint64) {
 type Table struct {
 	Memory
 	epoch     uint64
-	solo      bool // one worker only, so connections need no lock
+	solo      bool // there is only one worker, so connections need no lock
 	wrap      uint32
 	eventRing *shm.Producer // writes the event ring, under the table's lock
 	pages     pages
@@ -249,7 +249,8 @@ func (m *Memory) Capacity() int { return len(m.conns) }
 // Counters returns a copy of the table's counters.
 func (m *Memory) Counters() Counters { return m.head.counters }
 
-// SetLiberal switches the check of TCP sequence windows. It is off if liberal is true.
+// SetLiberal switches the check of TCP sequence windows off if liberal is true, and on
+// otherwise.
 func (m *Memory) SetLiberal(liberal bool) {
 	v := uint32(0)
 	if liberal {

@@ -53,8 +53,8 @@ func (s *slowTable) end(c *slowConn) {
 	}
 }
 
-// see returns the expected result for a frame, and its addresses after NAT. snat is
-// the source address for a new connection.
+// see returns the result that the tracker must have for a frame, and the frame's
+// addresses after NAT. snat is the source address that a new connection gets.
 func (s *slowTable) see(zone uint16, src, dst netip.AddrPort, req *Request, snat netip.Addr, now uint64) (state uint8, mark uint32, drop bool, a, b netip.AddrPort) {
 	c, dir := s.find(zone, src, dst, now)
 	if c != nil && req.Force && req.Commit && dir == 1 {
@@ -139,7 +139,8 @@ func tryTable(t *testing.T, seed int64, steps int) {
 		case 0:
 			req.NAT.Kind = NATBare
 		case 1:
-			// A single port, so that the reference implementation need not choose.
+			// NAT uses a single port, so that the reference implementation need not
+			// choose one.
 			snat = address()
 			req.NAT = NAT{Kind: NATSrc, IPv6: v6, Lo: AddrWords(snat), Hi: AddrWords(snat), PortLo: src.Port(), PortHi: src.Port()}
 		}
@@ -218,7 +219,7 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// Opening a table whose previous engine ended orderly changes nothing.
+// Opening a table changes nothing if the previous engine ended in an orderly way.
 func TestReopen(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(udpFrame(guest, server, 1), commit, Tracked|New)

@@ -8,11 +8,11 @@ import (
 	"weft/packet"
 )
 
-// TCP as a middlebox observes it. Each side has a phase (the states of RFC 9293
-// section 3.3.2 that an observer can know) and bounds for its segments: the receiver
-// must be able to accept them, and the acknowledged data must have been sent. The
-// bounds are those of van Rooij, "Real stateful TCP packet filtering in IP Filter"
-// (2001).
+// This file tracks TCP as a middlebox observes it. Each side has a phase (the states of
+// RFC 9293 section 3.3.2 that an observer can know) and bounds for its segments: the
+// receiver must be able to accept them, and the data that they acknowledge must have
+// been sent. The bounds are those of van Rooij, "Real stateful TCP packet filtering in
+// IP Filter" (2001).
 
 // phase is the progress of one side.
 type phase uint8
@@ -29,7 +29,7 @@ const (
 // Flags of a peer.
 const (
 	peerScales  = 1 << iota // this side's SYN had a window scale option (RFC 7323 section 2.2)
-	peerUnknown             // bounds unknown, because the connection was first seen in the middle
+	peerUnknown             // the bounds are unknown, because the connection was first seen in the middle
 )
 
 // Bits of a TCP header's flags.
@@ -66,8 +66,8 @@ const (
 	verdictRestart         // the frame begins a new connection with the same ports
 )
 
-// minAckWindow is the smallest lag in bytes at which an acknowledgement stays valid:
-// one segment of 64 KiB.
+// minAckWindow is a number of bytes: an acknowledgement that is at most so far behind
+// is always valid. It allows for one segment of 64 KiB.
 const minAckWindow = 66000
 
 func earlierThan(a, b uint32) bool { return int32(a-b) < 0 }
@@ -79,7 +79,7 @@ func later(a, b uint32) uint32 {
 	return a
 }
 
-// plausible reports whether a segment may combine these TCP flags.
+// plausible reports whether a segment may have this combination of TCP flags.
 func plausible(flags uint16) bool {
 	switch flags & (tcpSyn | tcpFin | tcpRst | tcpAck) {
 	case tcpSyn, tcpSyn | tcpAck, tcpRst, tcpRst | tcpAck, tcpFin | tcpAck, tcpAck:
@@ -168,8 +168,8 @@ func trackSYNACK(s, r *peer, g *segment) verdict {
 		return verdictInvalid
 	}
 	if s.phase == phaseNone || g.seq+g.length != s.end {
-		// The first SYN+ACK, or its replacement: a server with SYN cookies (RFC 4987
-		// section 3.6) forgets its sequence number.
+		// This is the first SYN+ACK, or another one that replaces it: a server with SYN
+		// cookies (RFC 4987 section 3.6) forgets its sequence number.
 		offered := r.maxWin
 		sendSYN(s, g)
 		agreeOnScale(s, r)
@@ -193,8 +193,8 @@ func inWindow(s, r *peer, g *segment) bool {
 	return !earlierThan(s.maxEnd, g.seq) && !earlierThan(g.seq+g.length, s.end-r.maxWin)
 }
 
-// acksWhatWasSent reports whether segment g acknowledges only sent data, and is not
-// further behind than the largest window.
+// acksWhatWasSent reports whether segment g acknowledges only data that was sent. The
+// acknowledgement may be behind by at most the largest window.
 func acksWhatWasSent(s, r *peer, g *segment) bool {
 	return !earlierThan(r.end, g.ack) && !earlierThan(g.ack, r.end-max(s.maxWin, minAckWindow))
 }
@@ -231,8 +231,8 @@ func trackACK(s, r *peer, g *segment, liberal bool) verdict {
 	}
 	end := g.seq + g.length
 	if earlierThan(s.maxEnd, end) {
-		// The segment exceeds the known window: the acknowledgement that opened the
-		// window took another path.
+		// The segment exceeds the window that the tracker knows, because the
+		// acknowledgement that opened the window took another path.
 		r.maxWin += end - s.maxEnd
 	}
 	s.end = later(s.end, end)
@@ -243,15 +243,14 @@ func trackACK(s, r *peer, g *segment, liberal bool) verdict {
 	if edge := g.ack + window; !earlierThan(edge, r.maxEnd) {
 		r.maxEnd = edge
 		if window == 0 {
-			r.maxEnd++ // for a probe of a closed window (RFC 9293 section 3.8.6.1)
+			r.maxEnd++ // one more, for a probe of a closed window (RFC 9293 section 3.8.6.1)
 		}
 	}
 	acknowledge(r, g.ack)
 	return verdictValid
 }
 
-// acknowledge advances the phase of peer r if the number ack acknowledges r's SYN or
-// FIN.
+// acknowledge advances the phase of peer r if ack acknowledges the SYN or the FIN of r.
 func acknowledge(r *peer, ack uint32) {
 	switch r.phase {
 	case phaseSyn:
@@ -263,7 +262,7 @@ func acknowledge(r *peer, ack uint32) {
 	}
 }
 
-// TCPState is a TCP connection's state (RFC 9293), for output only.
+// TCPState is the state of a TCP connection (RFC 9293). It is used only for output.
 type TCPState uint8
 
 // TCP states, in the order of Open vSwitch's numbers.

@@ -28,7 +28,7 @@ type slowSide struct {
 	ends    []int64 // sequence number after each segment
 	edges   []int64 // limits that the peer's windows allow
 	offers  []int64 // windows offered, scaled
-	surplus int64   // sequence numbers sent beyond the known window
+	surplus int64   // number of sequence numbers that were sent beyond the known window
 }
 
 func greatest(list []int64) int64 {
@@ -139,7 +139,7 @@ func (c *slowTCP) seeACK(s, r *slowSide, g slowSegment, inWindow func() bool) ve
 	if g.flags&tcpFin != 0 && s.phase < phaseFin {
 		s.phase = phaseFin
 	}
-	if s.surplus > 0 { // trackACK keeps only maxima, so its largest window grows by the surplus
+	if s.surplus > 0 { // the tracker keeps only maxima, so its largest window grows by the surplus
 		s.offers, s.surplus = []int64{s.offer()}, 0
 	}
 	s.offers = append(s.offers, window)
@@ -247,9 +247,9 @@ func tryTCPTwin(t *testing.T, seed int64, shape uint8) {
 	}
 }
 
-// Two endpoints that follow RFC 9293, over a network that loses, repeats and reorders
-// segments. The tracker must accept every segment that an endpoint would accept, and
-// refuse forged ones.
+// In this test, two endpoints follow RFC 9293 over a network that loses, repeats and
+// reorders segments. The tracker must accept every segment that an endpoint would
+// accept, and refuse forged ones.
 
 type endpoint struct {
 	una, nxt   int64 // SND.UNA, SND.NXT
@@ -260,11 +260,11 @@ type endpoint struct {
 	fin        bool // its FIN is sent
 	finAt      int64
 	peerFin    bool
-	greatestWn int64 // largest window that the peer has offered
+	greatestWn int64 // largest window that the peer has offered so far
 }
 
-// acceptable applies the first check of RFC 9293 section 3.10.7.4 and its check of
-// SEG.ACK, with the lower bound of RFC 5961.
+// acceptable applies the first check of RFC 9293 section 3.10.7.4, and its check of
+// SEG.ACK with the lower bound of RFC 5961.
 func (e *endpoint) acceptable(g slowSegment) bool {
 	if g.ack > e.nxt || g.ack < e.una-e.greatestWn {
 		return false
@@ -330,11 +330,11 @@ func tryTCPModel(t *testing.T, seed int64) {
 	for i := range ends {
 		ends[i] = endpoint{una: isn[i] + 1, nxt: isn[i] + 1, rcv: isn[1-i] + 1, wnd: 1000, edge: isn[i] + 1001, scale: scale[i], greatestWn: 1000}
 	}
-	var before, behind [2][]slowSegment // segments in flight before and after the tracker, by sender
+	var before, behind [2][]slowSegment // segments in flight before the tracker and after it, by sender
 	for step := range 300 {
 		i := rng.Intn(2)
 		switch e := &ends[i]; rng.Intn(4) {
-		case 0, 1: // new data, old data, or only an acknowledgement
+		case 0, 1: // send new data, old data, or only an acknowledgement
 			e.wnd = int64(rng.Intn(1<<16)>>rng.Intn(16)) << e.scale
 			// An endpoint does not shrink its window (RFC 9293 section 3.8.6).
 			g := slowSegment{from: i, seq: e.nxt, ack: e.rcv, window: e.wnd >> e.scale, flags: tcpAck, scale: -1}

@@ -87,8 +87,8 @@ func (p *policy) set(t *Timeouts) {
 	}
 }
 
-// SetPolicy sets the timeouts of policy i. A connection adopts them with its next
-// frame.
+// SetPolicy sets the timeouts of policy i. A connection uses the new timeouts from its
+// next frame on.
 func (m *Memory) SetPolicy(i uint8, t *Timeouts) { m.policies[i].set(t) }
 
 // Policy returns the timeouts of policy i.
@@ -99,14 +99,14 @@ func (m *Memory) Policy(i uint8) (t Timeouts) {
 	return t
 }
 
-// SetZonePolicy sets the policy of future connections in the zone.
+// SetZonePolicy sets the timeout policy that future connections in the zone get.
 func (m *Memory) SetZonePolicy(zone uint16, i uint8) { m.zones[zone].policy.Store(uint32(i)) }
 
 // ZonePolicy returns the number of the timeout policy of a zone.
 func (m *Memory) ZonePolicy(zone uint16) uint8 { return uint8(m.zones[zone].policy.Load()) }
 
-// A connection's expiry is written only if it moves by at least 1/128 of the timeout
-// or one second, because a write invalidates the cache line of other workers. The
+// A connection's expiry is written only if it moves by at least 1/128 of the timeout or
+// one second, because a write invalidates the cache lines of other workers. The stored
 // expiry is later by this amount, so that no connection ends before its timeout (RFC
 // 4787 REQ-5).
 const (
@@ -114,20 +114,22 @@ const (
 	maxRefreshNS = 1_000_000_000
 )
 
-// timeout returns two times in nanoseconds. lasts is the time until the expiry to
-// set. moves is the smallest move of an expiry that is written.
+// timeout returns two times in nanoseconds. lasts is the time from now until the new
+// expiry. moves is the smallest change of the expiry that is worth a write.
 func (m *Memory) timeout(policy uint8, class Class) (lasts, moves uint64) {
 	timeout := m.policies[policy][class%Classes].Load()
 	moves = min(timeout>>refreshShift, maxRefreshNS)
 	return timeout + moves, moves
 }
 
-// refresh restarts the timeout of connection c in this class. The caller holds c's
-// lock, or no other worker sees c yet.
+// refresh restarts the timeout of connection c in this class. The caller holds the lock
+// of c, or no other worker can see c yet.
 func (t *Table) refresh(c *conn, class Class, now uint64) {
 	c.class = class
 	lasts, moves := t.timeout(c.policy, class)
-	if now+lasts-c.expiresNS > moves { // the difference is unsigned, so an earlier expiry is also written
+	// the difference is unsigned, so an expiry that moves to an earlier time is also
+	// written
+	if now+lasts-c.expiresNS > moves {
 		c.expiresNS = now + lasts
 	}
 }
@@ -138,8 +140,9 @@ func (t *Table) due(c *conn, class Class, now uint64) bool {
 	return c.class != class || now+lasts-c.expiresNS > moves
 }
 
-// keep restarts the timeout of c without c's lock, which it takes only to write the
-// expiry. It reports false if c no longer has generation g.
+// keep restarts the timeout of connection c. The caller does not hold the lock of c;
+// keep takes it only to write the expiry. It returns false if c no longer has
+// generation g.
 func (t *Table) keep(c *conn, g uint32, class Class, now uint64) bool {
 	if !t.due(c, class, now) {
 		return c.generation() == g

@@ -56,8 +56,8 @@ func TestTimeoutsAreNotEarly(t *testing.T) {
 	}
 }
 
-// A connection in Settled.Quick will not expire before its timeout, so it needs no
-// write.
+// A connection in the set Settled.Quick needs no write of its expiry, because it will
+// not end before its timeout.
 func TestQuickIsNotDue(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)

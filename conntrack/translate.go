@@ -9,11 +9,12 @@ import (
 	"weft/packet"
 )
 
-// A frame of the original direction gets the reverse of the reply tuple. A frame of
-// the reply direction gets the reverse of the original tuple.
+// This file translates frames (NAT). A frame of the original direction gets the reverse
+// of the reply tuple. A frame of the reply direction gets the reverse of the original
+// tuple.
 
-// translate rewrites f, a frame of connection v in direction dir. It returns the
-// ct_state bits snat and dnat.
+// translate rewrites frame f, which belongs to connection v in direction dir. It
+// returns the ct_state bits snat and dnat.
 func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, v *view, dir uint8) (state uint8) {
 	if v.flags&connTranslated == 0 {
 		return 0
@@ -34,8 +35,8 @@ func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, v *view, d
 	return state
 }
 
-// setIPv4Endpoints gives a TCP or UDP frame over IPv4 the reverse of tuple w. It
-// reports false for any other frame.
+// setIPv4Endpoints writes the reverse of tuple w to a TCP or UDP frame over IPv4. For
+// any other frame it changes nothing and returns false.
 func (w words) setIPv4Endpoints(f *packet.Frame) bool {
 	return !w.ipv6() && f.SetIPv4Ends(bits.RotateLeft64(w.a, 32), bits.RotateLeft32(uint32(w.b>>32), 16))
 }
@@ -102,9 +103,9 @@ func setIdentifier(f *packet.Frame, id uint16) {
 	binary.BigEndian.PutUint16(h[2:], packet.MendChecksum(binary.BigEndian.Uint16(h[2:]), was, id))
 }
 
-// translateError rewrites the datagram that ICMP error f carries. The datagram
-// travelled in the opposite direction, so it gets the reverse of the argument outer,
-// the error's own new tuple. All checksums that the error contains are updated.
+// translateError rewrites the datagram that ICMP error f carries. This datagram
+// travelled in the opposite direction, so it gets the reverse of outer, the new tuple
+// of the error itself. All checksums in the error are updated.
 func (t *Table) translateError(b *packet.Batch, f *packet.Frame, inner int, outer *Tuple) {
 	tuple := outer.Reverse()
 	b.Pullup(f, min(inner+innerReach, f.Len()))
@@ -135,8 +136,9 @@ func (t *Table) translateError(b *packet.Batch, f *packet.Frame, inner int, oute
 	binary.BigEndian.PutUint16(sum, packet.MendChecksum(binary.BigEndian.Uint16(sum), was, packet.Sum(in)))
 }
 
-// translateInner rewrites ports and checksum of a transport header, which may be
-// truncated.
+// translateInner rewrites the ports and the checksum of a transport header, which may
+// be truncated. addresses has the sums over the IP addresses before and after the
+// change.
 func translateInner(l4 []byte, tuple *Tuple, addresses [2]uint16) {
 	if !hasPorts(tuple.Proto) || len(l4) < 8 {
 		return

@@ -21,8 +21,8 @@ type Tuple struct {
 	IPv6             bool
 }
 
-// words is a tuple as look-ups compare it. For IPv6, a is a keyed digest of the
-// addresses, which are stored in four words elsewhere.
+// words is a tuple in the form that look-ups compare. For IPv6, a is a keyed digest of
+// the addresses. The addresses themselves are stored elsewhere, in four words.
 //
 //	a   src 32 | dst 32
 //	b   src port 16 | dst port 16 | zone 16 | protocol 8 | family 8
@@ -32,7 +32,8 @@ type words struct{ a, b uint64 }
 // destination of the original direction, then of the reply direction.
 type addresses [8]uint64
 
-// longOf returns the IPv6 addresses of one direction of connection n; IPv4: zeros.
+// longOf returns the IPv6 addresses of connection n in one direction. For IPv4 it
+// returns zeros.
 func (m *Memory) longOf(n uint32, dir uint8) [4]uint64 {
 	c := &m.conns[n]
 	if !c.tuples[0].ipv6() {
@@ -75,7 +76,8 @@ func (w words) zone() uint16    { return uint16(w.b >> 16) }
 func (w words) proto() uint8    { return uint8(w.b >> 8) }
 func (w words) ipv6() bool      { return uint8(w.b) == familyIPv6 }
 
-// isICMP reports whether the ports of this protocol are identifier, type and code.
+// isICMP reports whether the port fields of this protocol are ICMP's identifier, type
+// and code.
 func isICMP(proto uint8) bool { return proto == packet.ProtoICMP || proto == packet.ProtoICMPv6 }
 
 // hasPorts reports whether NAT may change the ports of this protocol. The identifier
@@ -117,8 +119,8 @@ func (w words) into(t *Tuple, long *[4]uint64) {
 	}
 }
 
-// reversed returns the tuple of the answers to w, and their IPv6 addresses. It does
-// not work for ICMP.
+// reversed returns the tuple of the answers to w, and their IPv6 addresses. It is not
+// correct for ICMP.
 func (w words) reversed(h *header, long *[4]uint64) (words, [4]uint64) {
 	r := words{a: bits.RotateLeft64(w.a, 32), b: w.b&0xffffffff | uint64(w.dstPort())<<48 | uint64(w.srcPort())<<32}
 	if !w.ipv6() {
@@ -129,7 +131,8 @@ func (w words) reversed(h *header, long *[4]uint64) (words, [4]uint64) {
 	return r, other
 }
 
-// Reverse returns the tuple of the answers to t, with the answer's ICMP type.
+// Reverse returns the tuple of the answers to t. For ICMP, it has the type of the
+// answer.
 func (t Tuple) Reverse() Tuple {
 	t.Src, t.Dst = t.Dst, t.Src
 	if isICMP(t.Proto) {
@@ -212,8 +215,8 @@ func classOf(proto, kind uint8) queryClass {
 	return queryNone
 }
 
-// Hashing of tuples. Both directions of an untranslated connection have the same
-// hash, the product of its endpoints, so one index entry serves both.
+// This part hashes tuples. Both directions of an untranslated connection have the same
+// hash, a product of its two endpoints, so one index entry serves both.
 
 // fold multiplies a and b to 128 bits and returns the XOR of both halves.
 func fold(a, b uint64) uint64 {
@@ -237,18 +240,18 @@ func (h *header) hash(w words, long *[4]uint64) uint64 {
 	}
 	sp, dp := uint64(w.srcPort()), uint64(w.dstPort())
 	if isICMP(w.proto()) {
-		dp = sp // the ICMP type differs between query and answer
+		dp = sp // the ICMP type differs between query and answer, so it is not hashed
 	}
 	return mix(src^sp<<40, dst^dp<<40, w.b&0xffffffff, s[6], s[7], s[8])
 }
 
-// mix hashes the endpoints a and b in any order, and the bits common to both
-// directions. s6, s7 and s8 are seeds.
+// mix hashes the endpoints a and b independently of their order, and the bits that both
+// directions have in common. s6, s7 and s8 are seeds.
 func mix(a, b, common, s6, s7, s8 uint64) uint64 { return fold(fold(a^s6, b^s6)^s7, common^s8) }
 
 // Reading the tuple of a frame.
 
-// kind is the role of a frame for the tracker.
+// kind says how the tracker treats a frame.
 type kind uint8
 
 const (
@@ -258,7 +261,8 @@ const (
 	kindError             // ICMP error; the probe has the reverse of the inner datagram's tuple
 )
 
-// probe is a frame's tuple with its hash. long has the addresses of IPv6.
+// probe is the tuple of a frame with its hash. long has the addresses if the tuple is
+// IPv6.
 type probe struct {
 	words
 	hash  uint64
@@ -271,7 +275,7 @@ type probe struct {
 func (t *Table) extract(b *packet.Batch, f *packet.Frame, zone uint16, p *probe) {
 	p.kind, p.inner = kindNone, 0
 	if f.L3 == 0 || f.L4 == 0 && f.Flags&packet.FrameFragment != 0 {
-		return // the frame is not IP, or a fragment that was not reassembled
+		return // the frame is not IP, or it is a fragment that was not reassembled
 	}
 	h := f.Header()
 	if h[f.L3]>>4 == 4 {
@@ -311,9 +315,9 @@ func protoIPv6(f *packet.Frame) uint8 {
 	return proto
 }
 
-// walkIPv6 skips extension headers. The argument ip is the offset of the IPv6 header.
-// The results are the protocol and the offset of the next header. ok is false for a
-// later fragment and for a truncated header.
+// walkIPv6 skips IPv6 extension headers. ip is the offset of the IPv6 header. It
+// returns the protocol and the offset of the header after them. ok is false for a later
+// fragment and for a truncated header.
 func walkIPv6(h []byte, ip int) (proto uint8, offset int, ok bool) {
 	proto, offset = h[ip+6], ip+packet.IPv6Len
 	for offset+8 <= len(h) {
@@ -362,8 +366,8 @@ func (t *Table) extractICMP(b *packet.Batch, f *packet.Frame, p *probe) {
 // IPv6 header, an extension header and the ports.
 const innerReach = packet.IPv6Len + 24
 
-// extractError sets p to the reverse of the tuple inside an ICMP error, so that a
-// look-up of p finds the inner datagram's connection.
+// extractError sets p to the reverse of the tuple inside an ICMP error. A look-up of p
+// then finds the connection of the inner datagram.
 func (t *Table) extractError(b *packet.Batch, f *packet.Frame, p *probe) {
 	p.kind = kindNone
 	at := int(f.L4) + packet.ICMPLen
