@@ -41,15 +41,15 @@ import (
 const (
 	// MaxQueues is the maximum number of packet sockets of an uplink.
 	MaxQueues = 64
-	// MaxEndpoints is the largest number of tunnel endpoints. More would exceed the
-	// 4096 instructions of a socket filter (BPF_MAXINSNS).
+	// MaxEndpoints is the largest number of tunnel endpoints. A filter for more would
+	// exceed the 4096 instructions of a socket filter (BPF_MAXINSNS).
 	MaxEndpoints = 512
-	// buffers is the number of receive buffers of a queue, one for each read.
-	// bufferLen is their length in bytes, more than packet.MaxFrameLen.
+	// buffers is the number of receive buffers of a queue; each read uses one.
+	// bufferLen is the length of a buffer in bytes. It exceeds packet.MaxFrameLen.
 	buffers   = packet.BatchSize
 	bufferLen = 65 << 10
-	// rxHeader is the number of bytes of a received frame copied into its header
-	// buffer, as in package xsk.
+	// rxHeader is the number of bytes of a received frame that are copied into its
+	// header buffer, as in package xsk.
 	rxHeader = 192
 	// socketBytes is the size in bytes of a socket's buffer in the kernel, for each
 	// direction.
@@ -57,22 +57,22 @@ const (
 	ethernetLen = 14
 )
 
-// spec is the specification of an uplink in JSON, from control to the engine. The
-// sockets' descriptors come with it.
+// spec is the specification of an uplink in JSON, which control sends to the engine
+// together with the sockets' descriptors.
 type spec struct {
 	Dev string `json:"dev"`
-	// Rings is the number of sockets with a ring of Slots slots. They come first.
+	// Rings is the number of sockets that have a ring of Slots slots. They come first.
 	// Queues is the number of the other sockets. An engine of a version without rings
 	// refuses an uplink whose sockets have rings.
 	Rings  int `json:"rings,omitempty"`
 	Slots  int `json:"slots,omitempty"`
 	Queues int `json:"queues"`
 	MTU    int `json:"mtu"` // MTU of the device in bytes
-	// Trains: the kernel accepts a train from a packet socket as one large datagram
-	// (Linux 6.2 and later).
+	// Trains: the kernel accepts a train (datagrams of equal size) from a packet socket
+	// as one large datagram (Linux 6.2 and later).
 	Trains bool `json:"trains"`
-	// Feeder: the uplink has a feeder (feeder.go). Its descriptor follows the
-	// sockets.
+	// Feeder: the uplink has a feeder (a tap for large tunnelled frames, feeder.go).
+	// Its descriptor follows the sockets.
 	Feeder bool `json:"feeder,omitempty"`
 }
 

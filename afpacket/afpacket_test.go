@@ -144,8 +144,8 @@ func comparable(f []byte) []byte {
 	return f
 }
 
-// Frames of any length arrive unchanged and in order, one by one or several in one
-// call.
+// Frames of any length arrive unchanged and in order, whether they are sent one by one
+// or several in one call.
 func TestTrains(t *testing.T) {
 	t.Run("ring", func(t *testing.T) { testTrains(t, newRig(t), 60) })
 	t.Run("no ring", func(t *testing.T) {
@@ -208,7 +208,7 @@ func testTrains(t *testing.T, r *rig, seeds int64) {
 }
 
 // A full batch of one flow takes one system call to send and one to receive. If the
-// receiving batch is smaller, the rest comes in the next.
+// receiving batch is smaller, the next batch gets the rest.
 func TestTrainIsOneCall(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)
@@ -241,8 +241,8 @@ func TestTrainIsOneCall(t *testing.T) {
 	}
 }
 
-// The uplink receives only datagrams for its endpoints, which the kernel does not
-// answer.
+// The uplink receives only datagrams for its endpoints. The kernel does not answer
+// them.
 func TestOnlyEndpoints(t *testing.T) {
 	r := newRig(t)
 	send := func(port int) {
@@ -296,8 +296,8 @@ func TestOnlyEndpoints(t *testing.T) {
 	}
 }
 
-// SetEndpoints refuses an endpoint with another socket, names it, and keeps the old
-// endpoints.
+// SetEndpoints refuses an endpoint to which another socket is bound. The error names
+// the endpoint, and the old endpoints stay.
 func TestEndpointInUse(t *testing.T) {
 	r := newRig(t)
 	taken := netip.AddrPortFrom(r.addr[0][0], 4800)

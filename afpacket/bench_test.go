@@ -10,7 +10,7 @@ import (
 	"weft/packet"
 )
 
-// The benchmarks compare a ring with one system call a frame, on a tap.
+// The benchmarks compare a ring with one system call for each frame, on a tap.
 
 var benchKinds = []struct {
 	name string

@@ -11,18 +11,19 @@ import (
 	"weft/internal/shm"
 )
 
-// Some kernels stop a ring for good after one frame whose kind of segmentation has no
-// virtio-net header, for example a large SCTP frame of a container behind Linux's vxlan
-// device: tpacket_rcv then leaves the slot's bit in rx_owner_map (seen on Linux 6.18). A
-// peer can send such a frame. Control therefore looks for stopped rings from time to
-// time, and sets up the uplink without rings.
+// This file detects stopped rings. Some kernels stop a ring for good after a frame
+// whose kind of segmentation does not exist in the virtio-net header, for example a
+// large SCTP frame of a container behind Linux's vxlan device. tpacket_rcv then leaves
+// the slot's bit set in rx_owner_map (seen on Linux 6.18). A peer can send such a
+// frame. Control therefore checks for stopped rings at intervals, and sets the uplink
+// up without rings.
 
 // ErrStopped means that the kernel has stopped a ring for good.
 var ErrStopped = errors.New("the kernel has stopped the ring of a packet socket")
 
 // counts has the kernel's counters of a packet socket since Setup or Restore.
 type counts struct {
-	seen, dropped uint64 // frames that passed the filter, dropped ones included
+	seen, dropped uint64 // frames that have passed the filter, including dropped ones
 }
 
 // count adds the kernel's counters, which a read resets, to u.counts.
@@ -46,7 +47,7 @@ func (u *Uplink) Dropped() (n uint64) {
 	return n
 }
 
-// Check returns ErrStopped if a ring has dropped all frames since the last Check
+// Check returns ErrStopped if, since the last Check, a ring has dropped all frames
 // although no frame waits in it.
 func (u *Uplink) Check() error {
 	last := u.checked
@@ -61,8 +62,8 @@ func (u *Uplink) Check() error {
 	return nil
 }
 
-// ringIsEmpty reports whether no slot of socket i has a frame that the engine has not
-// received. The ring of an engine that stands still is full.
+// ringIsEmpty reports whether the ring of socket i has no frame that the engine must
+// still receive. If the engine stands still, its ring is full instead.
 func (u *Uplink) ringIsEmpty(i int) bool {
 	mem, err := unix.Mmap(u.sockets[i], 0, u.spec.Slots*slotBytes, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {

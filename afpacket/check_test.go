@@ -18,9 +18,9 @@ import (
 // Kinds of segmentation in a virtio-net header (include/uapi/linux/virtio_net.h).
 const gsoNone, gsoUFO = 0, 3
 
-// A frame whose kind of segmentation has no virtio-net header is dropped and counted
-// without a ring. It stops a ring, which Check reports, on kernels that leave the slot's
-// bit set.
+// A frame may have a kind of segmentation that the virtio-net header lacks. Without a
+// ring, the frame is dropped and counted. With a ring, it stops the ring on kernels
+// that leave the slot's bit set, and Check reports this.
 func TestUnknownSegmentation(t *testing.T) {
 	for _, cfg := range []Config{{Dev: "t0", NoRing: "asked for"}, {Dev: "t0", Slots: 64}} {
 		testnet.New(t).Do(func() {
@@ -54,7 +54,8 @@ func TestUnknownSegmentation(t *testing.T) {
 	}
 }
 
-// A ring that is full, because the engine stands still, is not taken for a stopped one.
+// If the engine stands still, its ring is full. Check does not report this ring as
+// stopped.
 func TestCheckOfFullRing(t *testing.T) {
 	testnet.New(t).Do(func() {
 		tap := newTapUplink(t, Config{Dev: "t0", Slots: 64})
@@ -124,7 +125,8 @@ func newTapUplink(t testing.TB, cfg Config) *tapUplink {
 	return u
 }
 
-// write writes a datagram for the endpoint with the kind of segmentation gso.
+// write writes a datagram to the endpoint. gso is its kind of segmentation in the
+// virtio-net header.
 func (u *tapUplink) write(t testing.TB, gso byte) {
 	t.Helper()
 	const payload = 192
@@ -146,8 +148,9 @@ func (u *tapUplink) write(t testing.TB, gso byte) {
 	}
 }
 
-// receive returns the number of frames of one call of Recv, and the drop reason of the
-// first. A write to a tap passes the frame on before it returns.
+// receive calls Recv once. It returns the number of frames and the drop reason of the
+// first. No wait is needed, because a write to a tap returns only after the frame was
+// passed on.
 func (u *tapUplink) receive(t *testing.T) (n int, drop packet.DropReason) {
 	t.Helper()
 	rx, b := u.dev.Rx()[0], new(packet.Batch)

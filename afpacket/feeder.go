@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The feeder is a private tap that sends large frames with tunnel headers. The
-// virtio-net header of a packet socket has no fields for the tunnel; the virtio-net
-// header of a tap has them from Linux 6.17 on. The feeder serves devices that segment
-// tunnelled frames in hardware, and devices that pass on large frames unsegmented,
-// such as a veth. A BPF program redirects every frame that the engine writes into the
-// feeder to the device.
+// The feeder is a private tap through which large frames with tunnel headers are sent.
+// The virtio-net header of a packet socket has no fields for the tunnel; the virtio-net
+// header of a tap has them from Linux 6.17 on. The feeder is used for devices that
+// segment tunnelled frames in hardware, and for devices that pass on large frames
+// unsegmented, such as a veth. A BPF program redirects every frame that the engine
+// writes into the feeder to the device.
 
 // feederOffloads is the argument of TUNSETOFFLOAD (include/uapi/linux/if_tun.h) for
 // the feeder: all offloads, also in UDP tunnels.
@@ -31,7 +31,8 @@ const (
 	cutsTunnelsSumed = "tx-udp_tnl-csum-segmentation"
 )
 
-// openFeeder makes the feeder of a device, or returns why the device can have none.
+// openFeeder makes the feeder (the tap for large tunnelled frames) of a device. The
+// error is the reason why the device can have no feeder.
 func openFeeder(dev string, ifindex int) (fd int, err error) {
 	if err := segmentsTunnels(dev); err != nil {
 		return -1, err
@@ -104,7 +105,7 @@ func setUpFeeder(fd int, name string, ifindex int) error {
 }
 
 // redirect installs a BPF filter that sends every frame received on link out of the
-// device ifindex. The filter lives as long as the tap.
+// device ifindex. The filter exists as long as the tap.
 func redirect(link netlink.Link, ifindex int) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "MIT", Instructions: asm.Instructions{
 		asm.Mov.Imm(asm.R1, int32(ifindex)),

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Classic BPF programs (Documentation/networking/filter.rst), assembled by hand.
+// This file has classic BPF programs (Documentation/networking/filter.rst), assembled
+// by hand.
 
 func statement(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
 
@@ -25,7 +26,7 @@ const (
 	loadWord = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 	equal    = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 	ret      = unix.BPF_RET | unix.BPF_K
-	whole    = 1 << 18 // accepted length in bytes, so that nothing is truncated
+	whole    = 1 << 18 // number of bytes to accept, so large that no frame is truncated
 )
 
 // takeNothing is a filter that drops every frame.
@@ -63,9 +64,9 @@ func setFilter(fd int, f []unix.SockFilter) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]})
 }
 
-// sink opens a UDP socket bound to endpoint e that drops every datagram, so that the
-// kernel does not answer with "port unreachable". device is the zone of a link-local
-// address.
+// sink opens a UDP socket that is bound to endpoint e and drops every datagram. Without
+// it, the kernel would answer with "port unreachable". device is the zone of a
+// link-local address.
 func sink(e netip.AddrPort, device int) (fd int, err error) {
 	v6 := &unix.SockaddrInet6{Port: int(e.Port()), Addr: e.Addr().As16()}
 	family, addr := unix.AF_INET6, unix.Sockaddr(v6)
@@ -81,7 +82,7 @@ func sink(e netip.AddrPort, device int) (fd int, err error) {
 	if family == unix.AF_INET6 {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 	}
-	if err == nil { // UDP_GRO: the kernel does not segment trains before the filter
+	if err == nil { // UDP_GRO: the kernel does not segment trains of datagrams before the filter
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	}
 	if err == nil {

@@ -26,14 +26,15 @@ const (
 	maxOuterPayload = 65535 // largest value of an outer length field
 )
 
-// passes reports whether the feeder can send the large frame f unsegmented: no outer
-// VLAN tag, and a length that fits into the outer headers.
+// passes reports whether the feeder (the tap for large frames) can send the large frame
+// f unsegmented. The frame must have no outer VLAN tag, and its length must fit into
+// the outer headers.
 func (q *txQueue) passes(f *packet.Frame) bool {
 	return q.feeder >= 0 && f.OuterL3 == packet.EthernetLen && f.L3 != 0 && f.Len()-int(f.OuterL3) <= maxOuterPayload
 }
 
-// gatherWhole sets the vectors to an unsegmented tunnelled frame, and returns their
-// number.
+// gatherWhole sets the queue's vectors to the unsegmented tunnelled frame f, and
+// returns the number of vectors.
 func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	clear(q.vnet)
 	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
@@ -54,31 +55,33 @@ func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	return q.add(1, b, f, 0)
 }
 
-// txTrain is an unfinished train of segments of large frames.
+// txTrain is an unfinished train (datagrams sent with one system call) that consists of
+// segments of large frames.
 type txTrain struct {
 	spans    []packet.Span // spans of the latest segment
 	headers  []byte        // headers of all segments, back to back
 	used     int           // bytes of headers in use
 	segments int
 	vectors  int
-	frame    *packet.Frame // first frame; its outer header is the train's
-	outer    int           // length of the outer headers up to UDP in bytes
+	frame    *packet.Frame // first frame; its outer headers are those of the train
+	outer    int           // length in bytes of the outer headers, up to and including UDP
 	size     int           // largest UDP payload of a segment in bytes
 	total    int           // UDP payload of all segments in bytes
 }
 
 const (
-	// maxSegments is the largest number of datagrams in a train of segments. A
-	// further segment begins a new train. The kernel's limit is 128
+	// maxSegments is the largest number of datagrams in a train (sent with one system
+	// call). A further segment begins a new train. The kernel's limit is 128
 	// (UDP_MAX_SEGMENTS).
 	maxSegments  = 64
 	headerBytes  = packet.Headroom + packet.MaxHeader
 	trainHeaders = maxSegments * headerBytes
 )
 
-// sendCut sends the segments of the first frame, and of following frames that fit, as
-// a train. It returns the number of frames handled, and the drop reason if they were
-// not sent. DropTxFull means that nothing was sent.
+// sendCut sends the segments of the first frame as a train (with one system call),
+// together with those of the following frames if they fit. It returns the number of
+// frames handled, and a drop reason if they were not sent. DropTxFull means that
+// nothing was sent.
 func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, reason packet.DropReason) {
 	first := &b.Frames[order[0]]
 	q.train.begin(first)
@@ -108,15 +111,16 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, reason pac
 	return count, partly(q.writeTrain(), begun)
 }
 
-// joins reports whether all segments of frame f fit into the train.
+// joins reports whether all segments of frame f fit into the train, whose first frame
+// is first.
 func (t *txTrain) joins(first, f *packet.Frame) bool {
 	return f.Offload.GSO == first.Offload.GSO && f.SegmentLen() == first.SegmentLen() &&
 		t.segments+f.SegmentCount() <= maxSegments && t.total+f.SegmentCount()*t.size <= maxTrain && sameOuter(first, f)
 }
 
-// partly returns the drop reason after a failed write. If a part of the frame was
-// sent (begun), it turns DropTxFull into DropTxFailed, because the worker must not
-// send the frame again.
+// partly returns the drop reason after a failed write. If a part of the frame was sent
+// already (begun), it returns DropTxFailed instead of DropTxFull, because the worker
+// must not send the frame again.
 func partly(reason packet.DropReason, begun bool) packet.DropReason {
 	if reason == packet.DropTxFull && begun {
 		return packet.DropTxFailed
@@ -130,15 +134,15 @@ func (t *txTrain) begin(f *packet.Frame) {
 	t.size = f.SegmentLen() - t.outer
 }
 
-// full reports whether another segment of frame f may not fit. vectors is the number
-// of the queue's vectors.
+// full reports whether the train may have no room for another segment of frame f.
+// vectors is the number of the queue's vectors.
 func (t *txTrain) full(f *packet.Frame, vectors int) bool {
 	return t.segments == maxSegments || t.total+t.size > maxTrain ||
 		t.segments > 0 && t.vectors+1+f.SpanCount() > vectors
 }
 
-// addSegment adds the next segment, with a finished inner checksum, to the train. It
-// returns false if the queue has too few vectors.
+// addSegment adds the next segment of a large frame to the train, with a finished inner
+// checksum. It returns false if the queue has too few vectors.
 func (q *txQueue) addSegment(s *packet.Segmenter) bool {
 	t := &q.train
 	n, count := s.Write(t.headers[t.used:], t.spans, t.segments == 0) // a train has one outer header
@@ -181,7 +185,7 @@ func (q *txQueue) writeTrain() packet.DropReason {
 	return q.write(q.FD, t.vectors)
 }
 
-// finishLater leaves the outer checksum to the kernel or the device.
+// finishLater leaves it to the kernel or the device to finish the outer checksum.
 func (q *txQueue) finishLater(f *packet.Frame) {
 	const needsChecksum, offset = 1, 6
 	q.vnet[vnetFlags] = needsChecksum

@@ -35,8 +35,8 @@ func largeFrame(b *packet.Batch, a *packettest.Arena, n, size int) *packet.Frame
 	return f
 }
 
-// A large tunnelled frame arrives as one unchanged frame, over IPv4 and IPv6, with
-// the feeder and as a train.
+// A large tunnelled frame arrives unchanged and as one frame, over IPv4 and IPv6. It is
+// sent through the feeder (the tap for large frames), or as a train of datagrams.
 func TestLargeFrames(t *testing.T) {
 	r := newRig(t)
 	if whole, reason := r.up[0].Whole(); !whole {

@@ -16,14 +16,15 @@ import (
 
 // A ring is memory of a socket that the kernel shares with the engine (PACKET_RX_RING,
 // TPACKET_V2, Documentation/networking/packet_mmap.rst). The kernel copies each frame
-// into the next slot and sets the slot's status. A frame that is longer than a slot is
-// cut off there and queued in the socket, too (PACKET_COPY_THRESH); the order of slots
-// and the order of the socket's queue are the same.
+// into the next slot and sets the slot's status. If a frame is longer than a slot, the
+// slot has only its beginning, and the whole frame is also queued in the socket
+// (PACKET_COPY_THRESH). The order of slots and the order of the socket's queue are the
+// same.
 //
 // The ring belongs to the socket, which control holds, so it outlives the engine. The
 // next engine must continue at the right slot, but the kernel does not tell its own
-// position. So the engine keeps two facts in the ring: received slots have the status
-// slotTaken, and the record has the position after the last batch.
+// position. The engine therefore stores two facts in the ring: received slots have the
+// status slotTaken, and the record has the position after the last batch.
 
 const (
 	// ringSlots is the number of slots of a ring. If no slot is free, the kernel drops
@@ -50,8 +51,8 @@ type slot struct {
 	rest [slotBytes - unix.SizeofTpacket2Hdr]byte
 }
 
-// addRing gives the socket fd a ring. It must have the virtio-net header already, and
-// must not be bound yet.
+// addRing adds a ring to the socket fd. The socket must already use the virtio-net
+// header, and must not be bound yet.
 func addRing(fd, slots int) error {
 	for _, o := range []struct{ name, value int }{
 		{unix.PACKET_VERSION, unix.TPACKET_V2},
@@ -80,10 +81,10 @@ type ring struct {
 	mask   uint32
 	next   uint32         // position of the next slot to receive
 	taken  uint32         // position of the first unreleased slot
-	record *atomic.Uint32 // next after the last batch, for the next engine
+	record *atomic.Uint32 // value of next after the last batch, stored for the next engine
 }
 
-// openRing maps the ring of the socket fd and releases the slots that the last engine
+// openRing maps the ring of the socket fd. It releases the slots that the last engine
 // had received.
 func openRing(fd, slots int) (ring, error) {
 	if slots <= 0 || slots&(slots-1) != 0 {
@@ -100,10 +101,11 @@ func openRing(fd, slots int) (ring, error) {
 }
 
 // resume continues where the last engine stopped. An engine marks a slot as taken
-// before it reads the frame, and stores the record after the batch. So the position is
-// the first slot from the record on that is not taken, and the unreleased slots are
-// the taken ones before it. Their frames are lost with the engine that had them, as a
-// frame may have killed it; some may be sent already.
+// before it reads the frame, and stores the record (its position) after the batch. The
+// position to continue is therefore the first slot, from the record on, that is not
+// taken. The slots before it that are taken were not released. Their frames are lost
+// with the last engine, because one of them may have killed it, and some may already
+// have been sent.
 func (r *ring) resume(fd int) {
 	r.next = r.record.Load()
 	for range r.slots {
@@ -126,9 +128,9 @@ func (r *ring) resume(fd int) {
 	r.release(r.next)
 }
 
-// readAlready reports whether the last engine was killed between the read of a long
-// frame and the mark of its slot. The first frame in the queue of the socket fd is then
-// not that of the next slot.
+// readAlready reports whether the last engine was killed after it had read a long frame
+// and before it marked the frame's slot. The first frame in the queue of the socket fd
+// then belongs to a later slot than the next one.
 func (r *ring) readAlready(fd int) bool {
 	s := r.slotAt(r.next)
 	if s.Status&unix.TP_STATUS_USER == 0 || s.Status&unix.TP_STATUS_COPY == 0 {
@@ -139,7 +141,7 @@ func (r *ring) readAlready(fd int) bool {
 		return false // Recv reports it
 	}
 	first := make([]byte, packet.VnetLen+n)
-	for range 2 { // the first call may report an error of the device
+	for range 2 { // twice, because the first call may report an error of the device
 		if got, _, err := unix.Recvfrom(fd, first, unix.MSG_PEEK|unix.MSG_DONTWAIT); err == nil {
 			return !bytes.Equal(first[min(packet.VnetLen, got):got], s.rest[at:at+n])
 		}
@@ -152,24 +154,25 @@ func (r *ring) slotAt(position uint32) *slot { return &r.slots[position&r.mask] 
 
 // waits reports whether the next slot has a frame.
 func (r *ring) waits() bool {
-	// Pairs with the kernel's barrier between the frame and the status (tpacket_rcv).
+	// The load pairs with the kernel's barrier between the frame and the status
+	// (tpacket_rcv).
 	return atomic.LoadUint32(&r.slotAt(r.next).Status)&unix.TP_STATUS_USER != 0
 }
 
-// take marks the next slot as taken. A plain store is enough: a killed process leaves
-// its stores in the order of the program.
+// take marks the next slot as taken. A plain store is enough: the stores of a killed
+// process stay in program order.
 func (r *ring) take() {
 	r.slotAt(r.next).Status = slotTaken
 	r.next++
 }
 
-// publish stores the position for the next engine.
+// publish stores the position at which the next engine continues.
 func (r *ring) publish() { r.record.Store(r.next) }
 
-// release returns the slots before the position end to the kernel.
+// release returns the slots before position end to the kernel.
 func (r *ring) release(end uint32) {
 	for ; r.taken != end; r.taken++ {
-		// The reads of the frame precede this store. It pairs with the kernel's
+		// The reads of the frame precede this store. The store pairs with the kernel's
 		// barrier before it reads the status (__packet_get_status).
 		atomic.StoreUint32(&r.slotAt(r.taken).Status, unix.TP_STATUS_KERNEL)
 	}
@@ -184,8 +187,8 @@ func (r *ring) unmap() {
 
 var errSlot = errors.New("the ring has a frame outside of its slot")
 
-// frame returns the offset and the length of the frame's bytes in slot s, from the
-// start of rest. A virtio-net header precedes them.
+// frame returns the offset and the length in bytes of the frame in slot s. The offset
+// counts from the start of the field rest. A virtio-net header precedes the frame.
 func (s *slot) frame() (from, n int, err error) {
 	const header = unix.SizeofTpacket2Hdr
 	from, n = int(s.Mac)-header, int(s.Snaplen) // the kernel's memory is read once

@@ -17,7 +17,7 @@ import (
 // smallRing is a ring that wraps often.
 var smallRing = Config{Dev: "u0", Slots: 64}
 
-// sender sends numbered frames of host 0 to host 1.
+// sender sends numbered frames from host 0 to host 1.
 type sender struct {
 	r     *rig
 	arena *packettest.Arena
@@ -63,8 +63,8 @@ func (r *rig) longMTU() {
 	}
 }
 
-// next receives frames until one or more have arrived, without a release, and returns
-// their numbers.
+// next receives until at least one frame has arrived, and returns the numbers of the
+// frames. It does not release them.
 func next(t *testing.T, rx port.Rx) (numbers []uint32) {
 	t.Helper()
 	b := new(packet.Batch)
@@ -80,7 +80,7 @@ func next(t *testing.T, rx port.Rx) (numbers []uint32) {
 	return numbers
 }
 
-// expect receives all frames up to number end, in order.
+// expect receives all frames up to number end. It fails unless they arrive in order.
 func expect(t *testing.T, rx port.Rx, from, end uint32) {
 	t.Helper()
 	for from < end {
@@ -133,14 +133,14 @@ func TestRingOfEachQueue(t *testing.T) {
 	}
 }
 
-// An engine may be killed at any point between the arrival of frames and their release.
-// The next engine continues with the first frame that its predecessor did not have, and
-// the kernel gets all slots back.
+// An engine is killed at any point between the arrival of frames and their release. The
+// next engine continues with the first frame that the killed engine had not received,
+// and the kernel gets all slots back.
 func TestRingResumes(t *testing.T) {
 	for _, c := range []struct {
 		place string
 		kill  func(q *ringQueue)
-		lost  uint32 // frames that the killed engine had received
+		lost  uint32 // number of frames that the killed engine had received and that are lost
 	}{
 		{"before Recv", func(*ringQueue) {}, 0},
 		{"within Recv, a slot taken", func(q *ringQueue) { q.ring.take() }, 1},
@@ -157,7 +157,7 @@ func TestRingResumes(t *testing.T) {
 			r := newRigOf(t, smallRing)
 			r.longMTU()
 			s := newSender(r)
-			for range 9 { // positions of the kills before, at and after the ring's end
+			for range 9 { // the positions of the kills are before, at and after the ring's end
 				from := s.sent
 				s.send(60, long, 60, 60, long, 60, 60, 60, long, long, 60, 60)
 				c.kill(r.dev[1].Rx()[0].(*ringQueue))
@@ -176,8 +176,8 @@ func TestRingResumes(t *testing.T) {
 	}
 }
 
-// An engine killed between the read of a long frame and the mark of its slot leaves a
-// slot without a frame. The next engine skips it.
+// An engine is killed after it has read a long frame and before it has marked the
+// frame's slot. The slot then has no frame, and the next engine skips it.
 func TestRingSkipsReadFrame(t *testing.T) {
 	r := newRigOf(t, smallRing)
 	r.longMTU()

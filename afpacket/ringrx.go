@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// ringQueue receives from a packet socket with a ring. A look at an empty ring, and a
-// frame that fits into a slot, cost no system call. A worker owns it.
+// ringQueue receives from a packet socket with a ring. Checking an empty ring, and
+// receiving a frame that fits into a slot, need no system call. A worker owns it.
 type ringQueue struct {
 	rxQueue // buffers for the frames that are longer than a slot
 	ring    ring
@@ -29,9 +29,9 @@ func newRingRx(fd, slots int) (*ringQueue, error) {
 	return q, nil
 }
 
-// Recv takes datagrams or trains from the ring until no slot has one or the batch is
-// full. The spans refer to slots, or for long frames to the queue's buffers, and are
-// valid until Release.
+// Recv takes datagrams or trains of datagrams from the ring, until no slot has one or
+// the batch is full. The spans refer to slots; for long frames they refer to the
+// queue's buffers. They are valid until Release.
 func (q *ringQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
@@ -60,7 +60,7 @@ func (q *ringQueue) Recv(b *packet.Batch) int {
 	return b.N - was
 }
 
-// receive takes the frame of the next slot s. It returns the number of bytes that it
+// receive takes the frame of the next slot s. read is the number of bytes that it has
 // read from the socket. ok is false if the frame could not be received.
 func (q *ringQueue) receive(b *packet.Batch, s *slot) (read int, ok bool) {
 	switch {
@@ -76,8 +76,8 @@ func (q *ringQueue) receive(b *packet.Batch, s *slot) (read int, ok bool) {
 	return 0, q.Broken == ""
 }
 
-// fromSlot turns the frame in the taken slot s into a frame of the batch, or into the
-// queue's train.
+// fromSlot makes a frame of the batch from the frame in the taken slot s. If the slot
+// has a train of datagrams, fromSlot stores it in the queue instead.
 func (q *ringQueue) fromSlot(b *packet.Batch, s *slot) {
 	at, n, err := s.frame()
 	if err != nil {
@@ -101,9 +101,9 @@ func (q *ringQueue) truncated(b *packet.Batch, s *slot) {
 }
 
 // fromSocket reads the frame of the next slot from the socket, and takes the slot. The
-// kernel queued the frame before it set the slot's status. If the frame is missing, an
-// engine was killed after it had read the frame: the slot has nothing more. ok is
-// false if the frame could not be read.
+// kernel has queued the frame before it set the slot's status. If the frame is missing,
+// an engine was killed after it had read the frame, and the slot has nothing more. ok
+// is false if the frame could not be read.
 func (q *ringQueue) fromSocket(b *packet.Batch) (n int, ok bool) {
 	at := q.buffer()
 	q.Vectors[1] = iovec.Vector{Base: at, Len: bufferLen}
@@ -129,23 +129,23 @@ func (q *ringQueue) fromSocket(b *packet.Batch) (n int, ok bool) {
 	return 0, false
 }
 
-// Release returns the slots to the kernel and makes the buffers available, except
-// those of an unfinished train.
+// Release returns the slots to the kernel and makes the buffers available. It keeps
+// those of an unfinished train of datagrams.
 func (q *ringQueue) Release() {
 	end := q.ring.next
 	if q.train.length > 0 {
-		end-- // Recv takes no further slot before the train ends
+		end-- // the last slot has the unfinished train; Recv takes no further slot before the train ends
 	}
 	q.ring.release(end)
 	q.rxQueue.Release()
 }
 
-// Arm needs no request: the socket stays readable as long as a slot has a frame. It
-// reports whether frames wait.
+// Arm needs no request to the kernel: the socket stays readable as long as a slot has a
+// frame. It returns true if frames wait.
 func (q *ringQueue) Arm() bool { return q.train.length > 0 || q.ring.waits() }
 
 // Woken clears an error of the socket, for example that the device is down. The error
-// would leave the socket readable, and only a read would report it.
+// would keep the socket readable, because nothing but a read reports it.
 func (q *ringQueue) Woken() {
 	if q.Arm() {
 		return
@@ -153,7 +153,7 @@ func (q *ringQueue) Woken() {
 	_, _ = unix.GetsockoptInt(q.FD, unix.SOL_SOCKET, unix.SO_ERROR)
 }
 
-// Polled returns false: a look at the ring costs no system call.
+// Polled returns false, because checking the ring needs no system call.
 func (q *ringQueue) Polled() bool { return false }
 
 // Close unmaps the queue's memory. Every later Recv fails.

@@ -18,19 +18,20 @@ type rxQueue struct {
 	buffers       uintptr // address of the first buffer
 	first         int     // index of the first lent buffer
 	lent          int     // number of buffers in use until Release
-	train         train   // train of which Recv has returned a part
+	train         train   // train of datagrams of which Recv has returned only a part
 }
 
 // train is a received train of datagrams, from which nextOfTrain makes frames.
 type train struct {
 	addr, length uintptr // address and length in bytes of the remaining payload
 	size         uintptr // UDP payload of each datagram in bytes
-	outer        int     // length of the outer headers up to UDP in bytes
+	outer        int     // length in bytes of the outer headers, up to and including UDP
 	l3, l4       int     // offsets of IP and UDP in header
 	header       [maxOuter]byte
 }
 
-// maxOuter is the largest length in bytes of the outer headers up to UDP.
+// maxOuter is the largest length in bytes of the outer headers, up to and including
+// UDP.
 const maxOuter = 14 + 4 + 40 + 8
 
 const (
@@ -55,8 +56,9 @@ func (q *rxQueue) init(fd int) (err error) {
 // buffer returns the address of the next free buffer.
 func (q *rxQueue) buffer() uintptr { return q.buffers + uintptr((q.first+q.lent)%buffers)*bufferLen }
 
-// Recv reads datagrams or trains, one per system call, until none waits or the batch
-// is full. The spans refer to the queue's buffers and are valid until Release.
+// Recv reads datagrams or trains of datagrams, with one system call each, until none
+// waits or the batch is full. The spans refer to the queue's buffers and are valid
+// until Release.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
@@ -90,7 +92,7 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	return b.N - was
 }
 
-// goesOn reports whether the queue is still usable after a read error. If not, it
+// goesOn reports whether the queue can still be used after a read error. If not, it
 // records the fault.
 func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	switch errno {
@@ -106,16 +108,17 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	return false
 }
 
-// unknown counts a frame whose kind of segmentation has no virtio-net header as dropped.
-// The kernel has removed the frame from the socket's queue.
+// unknown counts a frame as dropped whose kind of segmentation does not exist in the
+// virtio-net header. The kernel has already removed the frame from the socket's queue.
 func (q *rxQueue) unknown(b *packet.Batch) {
 	f, _ := b.Next()
 	f.Drop = packet.DropBadOffload
 	b.Commit(f, 0)
 }
 
-// note turns the n bytes received at addr, with their virtio-net header, into a frame
-// of the batch, or into the queue's train.
+// note makes a frame of the batch from the n bytes received at addr, with the
+// virtio-net header vnet. If they are a train of datagrams, note stores it in the queue
+// instead.
 func (q *rxQueue) note(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr, n int) {
 	if vnet[1] == vnetUDP && q.beginTrain(vnet, addr, n) {
 		return
@@ -123,7 +126,9 @@ func (q *rxQueue) note(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr
 	f, header := b.Next()
 	f.SetOrigin(addr)
 	k := copy(header[:rxHeader], packet.Foreign(addr, uint32(n)))
-	f.DecodeVnet(vnet, packet.TakesAll, false) // the claim of a valid checksum is not trusted, because it covers only the outer checksum
+	// the claim of a valid checksum is not trusted, because it is about the outer
+	// checksum only
+	f.DecodeVnet(vnet, packet.TakesAll, false)
 	if n > k {
 		b.AddSpan(f, addr+uintptr(k), uint32(n-k))
 	}
@@ -136,9 +141,9 @@ func (q *rxQueue) note(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr
 // vnetUDP is the gso_type of a train, and of large UDP datagrams inside a tunnel.
 const vnetUDP = 5
 
-// beginTrain reports whether the n bytes at addr are a train, and stores it. A large
-// UDP datagram inside a tunnel has the same gso_type, but its unfinished checksum is
-// the inner one.
+// beginTrain reports whether the n bytes at addr are a train of datagrams, and stores
+// the train. A large UDP datagram inside a tunnel has the same gso_type, but its
+// unfinished checksum is the inner one.
 func (q *rxQueue) beginTrain(vnet *[packet.VnetLen]byte, addr uintptr, n int) bool {
 	t := &q.train
 	h := t.header[:copy(t.header[:], packet.Foreign(addr, uint32(min(n, maxOuter))))]
@@ -152,8 +157,8 @@ func (q *rxQueue) beginTrain(vnet *[packet.VnetLen]byte, addr uintptr, n int) bo
 	return true
 }
 
-// outerOffsets returns the offsets of the outer IP and UDP headers after at most one
-// VLAN tag. It returns zeros for any other frame.
+// outerOffsets returns the offsets of the outer IP and UDP headers. The frame may have
+// one VLAN tag. For any other frame it returns zeros.
 func outerOffsets(h []byte) (l3, l4 int) {
 	if len(h) < ethernetLen {
 		return 0, 0
@@ -172,7 +177,7 @@ func outerOffsets(h []byte) (l3, l4 int) {
 	return 0, 0
 }
 
-// setLength sets the train's outer headers to n bytes of UDP payload.
+// setLength sets the lengths in the train's outer headers for n bytes of UDP payload.
 func (t *train) setLength(n int) {
 	packet.UDP(t.header[t.l4:]).SetLen(n + packet.UDPLen)
 	if ip := t.header[t.l3:t.l4]; len(ip) == packet.IPv4Len {
@@ -185,8 +190,8 @@ func (t *train) setLength(n int) {
 	}
 }
 
-// nextOfTrain appends one frame of the train: a large frame if JoinTrain can merge
-// several datagrams, otherwise the next datagram.
+// nextOfTrain appends one frame of the train to the batch. It is a large frame if
+// JoinTrain can merge several datagrams, otherwise the next datagram.
 func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t := &q.train
 	n := min(t.size, t.length)
@@ -198,7 +203,9 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 		t.addr, t.length = t.addr+taken, t.length-taken
 		return
 	}
-	f.SetOrigin(t.addr - uintptr(t.outer)) // address of a frame whose UDP payload is at t.addr; its headers are elsewhere
+	// the address that the frame would have if its headers preceded the UDP payload at
+	// t.addr
+	f.SetOrigin(t.addr - uintptr(t.outer))
 	t.setLength(int(n))
 	copy(header[:], t.header[:t.outer])
 	if rest := n - uintptr(m); rest > 0 {
@@ -211,9 +218,9 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 // vxlanLen is the length of the VXLAN header in bytes.
 const vxlanLen = 8
 
-// Release makes the buffers available for the next reads, except that of an
-// unfinished train. Reads begin with the first buffer again, which is in the CPU
-// cache.
+// Release makes the buffers available for the next reads, except the buffer of an
+// unfinished train of datagrams. Reads then use the first buffer again, which is in the
+// CPU cache.
 func (q *rxQueue) Release() {
 	if q.train.length == 0 || q.lent == 0 {
 		q.first, q.lent = 0, 0
@@ -222,6 +229,7 @@ func (q *rxQueue) Release() {
 	q.first, q.lent = (q.first+q.lent-1)%buffers, 1
 }
 
-// Arm needs no request: the descriptor stays readable as long as a datagram waits. It
-// returns true if an unfinished train waits, which the descriptor does not show.
+// Arm needs no request to the kernel: the descriptor stays readable as long as a
+// datagram waits. It returns true if an unfinished train of datagrams waits, because
+// the descriptor does not show this.
 func (q *rxQueue) Arm() bool { return q.train.length > 0 }

@@ -23,7 +23,7 @@ type Config struct {
 	// Slots is the number of slots of each socket's ring, a power of two; 0 means the
 	// default.
 	Slots int
-	// NoRing is a reason to set up sockets without rings, or "".
+	// NoRing is the reason why the sockets must have no rings; "" allows rings.
 	NoRing string
 }
 
@@ -76,8 +76,8 @@ func Setup(cfg Config) (*Uplink, error) {
 	return u, nil
 }
 
-// takesTrains reports whether the kernel's version supports UDP segmentation on
-// packet sockets. There is no query for it.
+// takesTrains reports whether the kernel's version supports UDP segmentation on packet
+// sockets. The kernel has no query for it.
 func takesTrains() bool {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {
@@ -90,8 +90,8 @@ func takesTrains() bool {
 	return major > 6 || major == 6 && minor >= 2
 }
 
-// open adds a packet socket, with a filter that drops everything. The socket gets a
-// ring, if the kernel agreed to all rings so far.
+// open adds a packet socket with a filter that drops everything. The socket gets a ring
+// if the kernel has accepted all rings so far.
 func (u *Uplink) open(cfg *Config) error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) {
@@ -104,8 +104,8 @@ func (u *Uplink) open(cfg *Config) error {
 	if err := setFilter(fd, takeNothing); err != nil {
 		return fmt.Errorf("filter: %w", err)
 	}
-	// With PACKET_QDISC_BYPASS, the kernel would drop large frames that the device
-	// cannot segment.
+	// PACKET_QDISC_BYPASS is not set: with it, the kernel would drop large frames that
+	// the device cannot segment.
 	for _, o := range []struct{ level, name, value int }{
 		{unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1},
 		{unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1},
@@ -142,12 +142,12 @@ func (u *Uplink) open(cfg *Config) error {
 // Spec returns the specification for Open, which also needs the descriptors.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
-// Whole reports whether the device gets large tunnelled frames unsegmented. If not,
-// they are sent as trains of datagrams, and the second result is the reason.
+// Whole reports whether the device gets large tunnelled frames unsegmented. If it does
+// not, they are sent as trains of datagrams, and reason says why.
 func (u *Uplink) Whole() (yes bool, reason string) { return u.spec.Feeder, u.noFeeder }
 
 // Ring reports whether all sockets have rings. If not, frames are read from some
-// sockets with a system call each, and the second result is the reason.
+// sockets with a system call each, and reason says why.
 func (u *Uplink) Ring() (yes bool, reason string) { return u.spec.Queues == 0, u.noRing }
 
 // FDs returns the descriptors for Open. The uplink owns them: pass duplicates to
@@ -158,17 +158,17 @@ func (u *Uplink) FDs() []int { return u.sockets }
 // Ethernet header.
 func (u *Uplink) MTU() int { return u.spec.MTU }
 
-// SetMTU changes the MTU in later results of Spec. It is in bytes without the
-// Ethernet header.
+// SetMTU changes the MTU in later results of Spec. mtu is in bytes without the Ethernet
+// header.
 func (u *Uplink) SetMTU(mtu int) { u.spec.MTU = mtu }
 
 // Index returns the device's ifindex.
 func (u *Uplink) Index() int { return u.ifindex }
 
-// SetEndpoints sets the tunnel endpoints whose datagrams the uplink receives: local
-// addresses and UDP ports. It skips unspecified addresses. It fails, and the old
-// endpoints stay, if another socket is bound to an endpoint, such as that of Linux's
-// vxlan device.
+// SetEndpoints sets the tunnel endpoints (local address and UDP port) whose datagrams
+// the uplink receives. It skips unspecified addresses. If another socket is bound to an
+// endpoint, such as that of Linux's vxlan device, SetEndpoints fails and the old
+// endpoints stay.
 func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	list, err := sorted(endpoints)
 	if err != nil {
@@ -217,7 +217,8 @@ func closeAll(fds []int) {
 }
 
 // snapshot is the state of an uplink in JSON for the next control process. The
-// descriptors of FDs come with it, then the sockets of sink.
+// descriptors that FDs returns come with it, followed by the sockets that sink has
+// opened.
 type snapshot struct {
 	Spec      spec             `json:"spec"`
 	Why       string           `json:"why,omitempty"`

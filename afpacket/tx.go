@@ -13,8 +13,8 @@ import (
 	"weft/packet"
 )
 
-// txQueue writes to one packet socket, and large tunnelled frames to the feeder. A
-// worker owns it.
+// txQueue writes to one packet socket. It writes large tunnelled frames to the feeder
+// (a tap, feeder.go). A worker owns it.
 type txQueue struct {
 	iovec.TxQueue     // memory: vectors, virtio-net header, outer headers of a train, headers of segments
 	feeder        int // -1 without a feeder
@@ -25,7 +25,8 @@ type txQueue struct {
 	train         txTrain
 }
 
-// maxTrain is the largest UDP payload in bytes of a train over IPv4 or IPv6.
+// maxTrain is the largest UDP payload in bytes of a train of datagrams over IPv4 or
+// IPv6.
 const maxTrain = 65535 - packet.IPv6Len - packet.UDPLen
 
 func newTx(fd, feeder int, s spec) (*txQueue, error) {
@@ -41,9 +42,9 @@ func newTx(fd, feeder int, s spec) (*txQueue, error) {
 	return q, nil
 }
 
-// Send writes large frames unsegmented if the device accepts them, and joins other
-// frames into trains. Each large frame or train costs one system call. Send stops if
-// the kernel is out of buffers. It returns the number of frames handled.
+// Send writes large frames unsegmented if the device accepts them. It joins other
+// frames into trains of datagrams. Each large frame or train costs one system call.
+// Send stops if the kernel is out of buffers. It returns the number of frames handled.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for n := 0; n < len(order); {
 		q.accepted = n
@@ -78,11 +79,13 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
-// Taken implements port.TakingTx. A memory fault may interrupt a checksum in Send.
+// Taken implements port.TakingTx, because a memory fault may interrupt the computation
+// of a checksum in Send.
 func (q *txQueue) Taken() int { return q.accepted }
 
 // sendOrdinary sends the first frame of the list order, and the following frames that
-// form a train with it, in one call. It returns the number of frames handled.
+// form a train of datagrams with it, in one system call. It returns the number of
+// frames handled.
 func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, reason packet.DropReason) {
 	f := &b.Frames[order[0]]
 	vectors := 0
@@ -113,15 +116,15 @@ func (q *txQueue) write(fd, vectors int) packet.DropReason {
 // gather sets the vectors to one frame and returns the number of vectors.
 func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	if f.Offload.Flags&packet.OffloadOuter != 0 {
-		b.FinishChecksum(f) // the virtio-net header has fields for one unfinished checksum only
+		b.FinishChecksum(f) // the virtio-net header can describe only one unfinished checksum
 	}
 	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
 	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
 	return q.add(1, b, f, 0)
 }
 
-// add sets vectors, from number n on, to the bytes of frame f without the first skip
-// bytes. It returns the new number of vectors; 0: too few.
+// add sets vectors, from number n on, to the bytes of frame f without its first skip
+// bytes. It returns the new number of vectors, or 0 if there are too few.
 func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	header, spans := f.Header()[skip:], b.Spans(f)
 	if n+1+len(spans) > len(q.Vectors) || len(header) == 0 {
@@ -136,9 +139,9 @@ func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	return n
 }
 
-// gatherTrain sets the vectors to the longest train at the start of the list order.
-// Its frames have equal outer headers and equal lengths; only the last may be
-// shorter.
+// gatherTrain sets the vectors to the longest train of datagrams at the start of the
+// list order. The frames of a train have equal outer headers and equal lengths; only
+// the last may be shorter.
 func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors int) {
 	f := &b.Frames[order[0]]
 	outer := int(f.OuterL4) + packet.UDPLen
@@ -167,7 +170,8 @@ func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors in
 	if count < 2 {
 		return 1, 0
 	}
-	for _, i := range order[:count] { // the device finishes only the outer checksum
+	// inner checksums are finished here, because the device finishes only the outer one
+	for _, i := range order[:count] {
 		g := &b.Frames[i]
 		g.Offload.Flags &^= packet.OffloadOuter
 		b.FinishChecksum(g)
@@ -176,8 +180,8 @@ func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors in
 	return count, vectors
 }
 
-// sameOuter compares the outer headers of two frames without lengths, IPv4
-// identification and checksums.
+// sameOuter reports whether two frames have the same outer headers. It ignores lengths,
+// IPv4 identification and checksums.
 func sameOuter(f, g *packet.Frame) bool {
 	if f.OuterL3 != g.OuterL3 || f.OuterL4 != g.OuterL4 {
 		return false
@@ -193,9 +197,9 @@ func sameOuter(f, g *packet.Frame) bool {
 	return bytes.Equal(a[l3+2:l3+4], z[l3+2:l3+4]) && bytes.Equal(a[l3+6:l4], z[l3+6:l4])
 }
 
-// finishOuter writes the virtio-net header and the outer headers h of a train with
-// total bytes of UDP payload. UDP segmentation requires a UDP checksum, which the
-// device finishes.
+// finishOuter writes the virtio-net header and the outer headers h of a train of
+// datagrams. total is the train's UDP payload in bytes, size that of one datagram. UDP
+// segmentation requires a UDP checksum, which the device finishes.
 func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 	l3, l4 := int(f.OuterL3), int(f.OuterL4)
 	length := packet.UDPLen + total
@@ -220,8 +224,8 @@ func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 	binary.LittleEndian.PutUint16(q.vnet[4:], uint16(size))
 }
 
-// Offloads returns the offloads that Send accepts: large frames, also tunnelled ones;
-// or without UDP segmentation in the kernel, checksums and tunnels only.
+// Offloads returns the offloads that Send accepts: large frames, including tunnelled
+// ones. If the kernel has no UDP segmentation, these are only checksums and tunnels.
 func (q *txQueue) Offloads() packet.Offloads {
 	if !q.trains {
 		return packet.TakesPartial | packet.TakesTunnel

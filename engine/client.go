@@ -25,36 +25,37 @@ import (
 	"weft/internal/buildinfo"
 )
 
-// Timeouts of the client. The engine answers between two passes of every worker, in
-// less than a second; the rest is a margin for a busy machine.
+// Timeouts of the client. The engine answers a request between two passes of every
+// worker, in less than a second. The rest of the time is a margin for a busy machine.
 const (
 	spawnTimeout   = 10 * time.Second
 	requestTimeout = 10 * time.Second
-	// stuckTimeout is the time for which Kill waits for an engine after Condemn, some
-	// milliseconds and a margin.
+	// stuckTimeout is how long Kill waits for the end of an engine after Condemn. An
+	// engine usually ends within some milliseconds.
 	stuckTimeout = 250 * time.Millisecond
-	// stuckEvery is the interval of the checks whether a condemned engine has ended.
+	// stuckEvery is the interval at which Kill checks whether a condemned (killed)
+	// engine has ended.
 	stuckEvery = 5 * time.Millisecond
 )
 
 // ErrGone is the error of every method once the connection to the engine has ended.
 var ErrGone = errors.New("engine: connection lost")
 
-// ErrStuck is the error of Kill for an engine that got SIGKILL and does not end,
-// because the kernel keeps one of its threads, for example in a page fault. The
+// ErrStuck is the error of Kill for an engine that has got SIGKILL and does not end,
+// because the kernel keeps one of its threads, for example in a page fault. Such an
 // engine executes no instruction any more, so another engine may take over its ports;
 // see Disown.
 var ErrStuck = errors.New("engine: killed, but the process does not end")
 
-// Client is control's connection to the engine. Several goroutines may call its
-// methods; the engine answers one request at a time. The caller still owns
-// descriptors that it passes to a method.
+// Client is control's connection to the engine. Its methods are safe for concurrent
+// use; the engine answers one request at a time. The caller still owns the descriptors
+// that it passes to a method.
 type Client struct {
 	conn  *net.UnixConn
 	pid   int
 	pidfd int // pidfd of pid, open until Close
 
-	mu      sync.Mutex // mu serializes requests, each with its reply
+	mu      sync.Mutex // mu makes sure that one request at a time waits for its reply
 	number  uint64     // number of the last request
 	replies chan received
 	ended   chan struct{}
@@ -67,14 +68,14 @@ type Client struct {
 
 // Pending is a request without reply.
 type Pending struct {
-	Number uint64 // number on this connection, from 1 on; 0: no request is pending
+	Number uint64 // number of the request on this connection, from 1 on; 0: no request is pending
 	Op     string
 	Port   uint32 // port number of the request; 0: no port
 	Since  time.Time
 }
 
-// Kept is a request that the engine keeps for control (OpStart, OpAttach or OpKeep),
-// with duplicates of its descriptors, which the receiver owns.
+// Kept is a request that the engine keeps for control (OpStart, OpAttach or OpKeep). It
+// has duplicates of the request's descriptors, which the receiver owns.
 type Kept struct {
 	Request Request
 	FDs     []int
@@ -97,24 +98,24 @@ func Spawn(exe, stateDir string) (*Client, error) {
 	return s.Engage()
 }
 
-// Spare is a running engine that takes over when the serving engine dies. It ends
-// with its control process, unless its workers have started. Only one goroutine at a
-// time may call Engage and Close.
+// Spare is a running engine process that takes over when the serving engine dies. It
+// ends with its control process, unless its workers have started. Only one goroutine at
+// a time may call Engage and Close.
 type Spare struct {
 	cmd     *exec.Cmd
 	client  *Client
-	exited  chan struct{} // exited is closed after the process has ended. The field failure is valid then.
+	exited  chan struct{} // exited is closed when the process has ended. failure is valid from then on.
 	failure error
 }
 
-// Prepare starts a spare engine beside the engine of stateDir, like Spawn. The argument
-// workers is the number of workers that it will need.
+// Prepare starts a spare engine like Spawn, while another engine serves stateDir.
+// workers is the number of workers that the spare engine will have.
 func Prepare(exe, stateDir string, workers int) (*Spare, error) {
 	return launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag, "--spare="+strconv.Itoa(workers)))
 }
 
-// controlFlag passes the connection to control to an engine, which then needs no
-// socket file while guests wait.
+// controlFlag passes the connection to control to an engine as an open descriptor. The
+// engine then needs no socket file while guests wait.
 const controlFlag = "--control=3"
 
 func launch(cmd *exec.Cmd) (*Spare, error) {
@@ -126,8 +127,8 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOGC=off")
 	cmd.Stderr = os.Stderr
 	cmd.ExtraFiles = []*os.File{theirs}
-	// A process group of its own keeps the terminal's signals from the engine. A
-	// session of its own would be wrong: Linux divides a core among sessions first
+	// A process group of its own protects the engine from the terminal's signals. A
+	// session of its own would be wrong: Linux first divides a core among sessions
 	// (sched(7), autogroup), so workers would not yield to other processes of the
 	// switch's session.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -150,7 +151,7 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 	return s, nil
 }
 
-// connection returns the two ends of a socket pair of the type of the engine's
+// connection returns the two ends of a socket pair. Its type is that of the engine's
 // socket.
 func connection() (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -174,8 +175,8 @@ func (s *Spare) Close() {
 	s.client.Close()
 }
 
-// Engage waits until the spare engine serves. After spawnTimeout or an error it kills
-// the spare engine.
+// Engage waits until the spare engine serves, and returns a client of it. After
+// spawnTimeout or an error it kills the spare engine.
 func (s *Spare) Engage() (*Client, error) {
 	timeout := time.NewTimer(spawnTimeout)
 	defer timeout.Stop()
@@ -192,8 +193,9 @@ func (s *Spare) Engage() (*Client, error) {
 	}
 }
 
-// Connect connects to the engine that serves stateDir, in place of an older control
-// process. Without an engine, the error wraps fs.ErrNotExist or ECONNREFUSED.
+// Connect connects to the engine that serves stateDir. The new connection replaces that
+// of an older control process. Without an engine, the error wraps fs.ErrNotExist or
+// ECONNREFUSED.
 func Connect(stateDir string) (*Client, error) {
 	conn, err := dialServing(stateDir)
 	for end := time.Now().Add(spawnTimeout); err != nil && locked(stateDir) && time.Now().Before(end); {
@@ -228,10 +230,11 @@ func dialServing(stateDir string) (*net.UnixConn, error) {
 	return conn, err
 }
 
-// RemoveSockets removes the sockets of ended engines from a state directory, except the
-// sockets of the processes in keep. An engine cannot remove its own socket.
+// RemoveSockets removes the sockets of ended engines from a state directory. It keeps
+// the sockets of the processes in keep. An engine cannot remove its own socket.
 func RemoveSockets(stateDir string, keep ...int) {
-	entries, _ := os.ReadDir(stateDir) // without an error check: a socket that stays is harmless, because nobody listens on it
+	// error ignored: a socket file that stays is harmless, because nobody listens on it
+	entries, _ := os.ReadDir(stateDir)
 	for _, e := range entries {
 		name := e.Name()
 		ours := name == formerSocket || strings.HasPrefix(name, "engine-") && strings.HasSuffix(name, ".sock")
@@ -247,7 +250,7 @@ func locked(stateDir string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close() // Close also releases the lock, if Flock below acquires it
+	defer f.Close() // Close also releases the lock, if the Flock below has acquired it
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK
 }
 
@@ -257,8 +260,8 @@ func newClient(conn *net.UnixConn, pid, pidfd int) *Client {
 	return c
 }
 
-// read passes replies to the waiting request until the engine dies, which closes the
-// connection.
+// read passes replies to the waiting request until the connection closes. It closes
+// when the engine dies.
 func (c *Client) read() {
 	defer close(c.ended)
 	for {
@@ -281,8 +284,8 @@ func (c *Client) read() {
 // PID returns the process id of the engine.
 func (c *Client) PID() int { return c.pid }
 
-// Build returns the engine's build after Start or Recall, and a zero Build if the engine is
-// of an earlier version that does not tell.
+// Build returns the engine's build after Start or Recall. It returns a zero Build if
+// the engine is of a version that does not report its build.
 func (c *Client) Build() buildinfo.Build {
 	if b := c.build.Load(); b != nil {
 		return *b
@@ -306,17 +309,18 @@ func (c *Client) Pending() Pending {
 // Requests return ErrGone.
 func (c *Client) Condemn() {
 	c.condemned.Store(true)
-	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0) // Kill sends the signal again and reports the error
+	// error ignored: Kill sends the signal again and reports the error
+	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0)
 	c.conn.Close()
 }
 
 // Disown removes the lock file of a state directory, so that the next engine does not
-// wait for a stuck one. The caller must have got ErrStuck from Kill, and must close the
-// spare engine, which waits for the old lock file.
+// wait for a stuck one. The caller must have got ErrStuck from Kill. It must also close
+// the spare engine, because this engine waits for the old lock file.
 func Disown(stateDir string) error { return os.Remove(filepath.Join(stateDir, LockName)) }
 
-// Wait waits until the engine's process has ended. It blocks the calling thread, so
-// that it returns as soon as the thread gets a core.
+// Wait waits until the engine's process has ended. It blocks the calling thread in the
+// kernel, so that Wait returns as soon as the thread gets a core.
 func (c *Client) Wait() {
 	fd, err := unix.FcntlInt(uintptr(c.pidfd), unix.F_DUPFD_CLOEXEC, 0) // Close may close pidfd during the wait
 	if err != nil {
@@ -332,8 +336,8 @@ func (c *Client) Wait() {
 	}
 }
 
-// Start starts the workers with the configuration s on memory m, which NewMemory made
-// for s.
+// Start starts the workers with configuration s on memory m. The caller has made m with
+// NewMemory for s.
 func (c *Client) Start(s Start, m *Memory) error {
 	_, err := c.call(&Request{Op: OpStart, Start: &s}, m.FDs())
 	return err
@@ -346,7 +350,7 @@ func (c *Client) Attach(a Attach, fds []int) error {
 }
 
 // Detach takes a port from the workers, closes its device and returns the device's
-// State. Then the engine uses no memory or descriptor of the port.
+// State. When it returns, the engine uses no memory or descriptor of the port.
 func (c *Client) Detach(port uint32) (json.RawMessage, error) {
 	r, err := c.call(&Request{Op: OpDetach, Port: port}, nil)
 	return r.State, err
@@ -403,9 +407,9 @@ func (c *Client) Stop() error {
 	return c.awaitDeath(requestTimeout)
 }
 
-// Kill sends SIGKILL to the engine and waits until its process has ended, after
-// Condemn at most for stuckTimeout. It returns ErrStuck if the engine does not end.
-// It must precede the start of another engine, because two engines must never use the
+// Kill sends SIGKILL to the engine and waits until its process has ended. After Condemn
+// it waits at most for stuckTimeout, and returns ErrStuck if the engine has not ended.
+// Kill must precede the start of another engine, because two engines must never use the
 // same ring.
 func (c *Client) Kill() error {
 	if err := unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
@@ -424,7 +428,7 @@ func (c *Client) Kill() error {
 }
 
 // threadsEnded reports whether every thread of a process has ended and closed its
-// files. A traced process may stay as a zombie.
+// files. Such a process may still exist as a zombie if a debugger traces it.
 func threadsEnded(pid int) bool {
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(names) == 0 {
@@ -510,8 +514,8 @@ func (c *Client) await() (received, error) {
 			return received{}, ErrGone
 		}
 	case <-timeout.C:
-		// A late reply would be taken for the next request's, so a timeout closes the
-		// connection.
+		// A late reply would be mistaken for the reply to the next request, so a
+		// timeout closes the connection.
 		c.conn.Close()
 		return received{}, fmt.Errorf("engine: no answer within %v", requestTimeout)
 	}

@@ -8,14 +8,15 @@ import (
 )
 
 // maxGarbage is the number of bytes that requests may allocate before a garbage
-// collection. Front ends can cause any number of OpKeep requests, whose old data is
-// garbage. A collection between two requests stops the workers for some microseconds.
+// collection. Front ends can cause any number of OpKeep requests, and each makes the
+// old data garbage. A collection between two requests stops the workers for some
+// microseconds.
 const maxGarbage = 64 << 20
 
 // collector runs the engine's garbage collections, on the server's goroutine.
 type collector struct {
 	allocated [1]metrics.Sample
-	collected uint64 // bytes allocated in total at the last collection
+	collected uint64 // total number of allocated bytes at the last collection
 }
 
 func newCollector() *collector {

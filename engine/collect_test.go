@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Endless OpKeep requests under one key grow the engine's memory by less than twice
-// maxGarbage.
+// An endless series of OpKeep requests under one key grows the engine's memory by less
+// than twice maxGarbage.
 func TestGarbage(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	startEngine(t, c, 1)

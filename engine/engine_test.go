@@ -180,8 +180,8 @@ func openFDs(t *testing.T, pid int) int {
 	return len(entries)
 }
 
-// The engine forwards frames, a detached port returns its state, and the client
-// notices the engine's death.
+// The engine forwards frames. A detached port returns its state. The client notices the
+// engine's death.
 func TestLife(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -274,7 +274,7 @@ func TestRecall(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("recalled %q, want %q", got, want)
 	}
-	// The recalled region and pipe are the ones in use.
+	// The recalled region and pipe are those that the engine uses.
 	m2, err := OpenMemory(start, kept[0].FDs)
 	if err != nil {
 		t.Fatal(err)
@@ -425,8 +425,8 @@ func TestNoLeaks(t *testing.T) {
 	await(t, "this process's descriptors to be closed", func() bool { return openFDs(t, os.Getpid()) <= self+rounds })
 }
 
-// Only one engine serves a state directory. Stop ends it in order; a terminal's
-// signals do not.
+// Only one engine serves a state directory. Stop ends it in an orderly way. Signals of
+// a terminal do not end it.
 func TestOneEngineAndStop(t *testing.T) {
 	// Too long for a socket address.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))

@@ -14,9 +14,9 @@ import (
 	"weft/internal/shm"
 )
 
-// Memory is the memory that control and engine share: a region and an eventfd for
-// each worker, an eventfd for control, and the connection table. Control makes it,
-// and both processes map it.
+// Memory is the memory that control and engine share: a region and an eventfd for each
+// worker, an eventfd for control, and the connection table. Control makes it. Both
+// processes map it.
 type Memory struct {
 	Regions []*shm.Region
 	// Shared has the tables and rings in the workers' regions; index: worker.
@@ -37,9 +37,9 @@ func regionSize(s datapath.Sizes) int {
 	return l.Off
 }
 
-// NewMemory makes the memory for configuration s. It takes the connection table from
-// old, the memory of a dead engine, if the size fits; otherwise the table is empty.
-// The caller still owns old, which may be nil.
+// NewMemory makes the memory for configuration s. If old (the memory of a dead engine)
+// has a connection table of the same size, the new memory uses this table. Otherwise
+// the table is empty. The caller still owns old, which may be nil.
 func NewMemory(s Start, old *Memory) (*Memory, error) {
 	m := &Memory{UpcallEvent: -1}
 	var err error
@@ -116,8 +116,8 @@ func tableBytes(s conntrack.Sizes) int {
 	return l.Off
 }
 
-// makeTable makes an empty connection table, or maps that of the dead engine's memory
-// old if the size fits.
+// makeTable makes the connection table. It maps the table of old (a dead engine's
+// memory) if the size fits; otherwise it makes an empty one.
 func (m *Memory) makeTable(s Start, old *Memory) error {
 	sizes := tableSizes(s)
 	if !sizes.Valid() {

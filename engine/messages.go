@@ -17,11 +17,11 @@ import (
 	"weft/internal/buildinfo"
 )
 
-// The socket in the state directory is of type SOCK_SEQPACKET. Each packet is one
-// message: a JSON Request or Reply with descriptors as SCM_RIGHTS. A new control
-// process replaces the connected one.
+// The messages use a socket of type SOCK_SEQPACKET in the state directory. Each packet
+// is one message: a JSON Request or Reply, with descriptors as SCM_RIGHTS. When a new
+// control process connects, it replaces the old one.
 const (
-	// formerSocket is the name of the socket of engines of earlier versions, see
+	// formerSocket is the socket name that engines of earlier versions use, see
 	// SocketName.
 	formerSocket = "engine.sock"
 	// MaxDescriptors is the largest number of descriptors in one message
@@ -29,9 +29,9 @@ const (
 	MaxDescriptors = 253
 )
 
-// SocketName returns the name of an engine's socket in the state directory; its mode is
-// 0600. Each engine has a name of its own, because a spare engine makes its socket while
-// another engine serves.
+// SocketName returns the name of an engine's socket in the state directory. The socket
+// has mode 0600. Each engine has a name of its own, because a spare engine makes its
+// socket while another engine serves.
 func SocketName(pid int) string { return fmt.Sprintf("engine-%d.sock", pid) }
 
 // Request operations.
@@ -40,19 +40,20 @@ const (
 	// region for each worker, a command eventfd for each worker, the upcall eventfd,
 	// and the region of the connection table. An engine accepts only one OpStart.
 	OpStart = "start"
-	// OpAttach opens the device of Attach from the request's descriptors and gives
-	// its queues to the workers. It replaces an attached device of the port.
+	// OpAttach opens the device that Attach describes, with the request's descriptors,
+	// and assigns its queues to the workers. If the port has an attached device,
+	// OpAttach replaces it.
 	OpAttach = "attach"
-	// OpDetach takes the port Port from the workers and closes its device. The reply
-	// has the device's State; then no worker uses the port any more.
+	// OpDetach takes port Port from the workers and closes its device. The reply has
+	// the device's State; from then on no worker uses the port.
 	OpDetach = "detach"
 	// OpKeep stores Blob and the descriptors under Key for the next control process,
 	// until an OpForget or another OpKeep.
 	OpKeep   = "keep"
 	OpForget = "forget"
 	// OpRecall is answered by one Reply for each kept request, with duplicates of its
-	// descriptors: the OpStart, the attached ports, and the keys. Last is set in the
-	// final Reply.
+	// descriptors. The order is: the OpStart, the attached ports, the keys. Last is set
+	// in the final Reply.
 	OpRecall = "recall"
 	// OpStop ends the engine after the engine's reply.
 	OpStop = "stop"
@@ -68,7 +69,7 @@ type Request struct {
 	Blob   json.RawMessage `json:"blob,omitempty"`
 }
 
-// port returns the request's port number, or 0.
+// port returns the port number that the request concerns, or 0.
 func (r *Request) port() uint32 {
 	if r.Attach != nil {
 		return r.Attach.Port
@@ -87,7 +88,7 @@ type Start struct {
 	Connections conntrack.Sizes `json:"connections"`
 }
 
-// Attach describes a device. The back end of the device defines the format of Spec.
+// Attach describes a device. The device's back end defines the format of Spec.
 type Attach struct {
 	Port uint32          `json:"port"` // number of the datapath port
 	Name string          `json:"name"`
@@ -104,6 +105,7 @@ type Reply struct {
 	// Kept is a kept request, in replies to OpRecall.
 	Kept *Request `json:"kept,omitempty"`
 	Last bool     `json:"last,omitempty"`
-	// Build is the engine's build, in the reply to OpStart and in the last one to OpRecall.
+	// Build is the engine's build. It is in the reply to OpStart, and in the last reply
+	// to OpRecall.
 	Build *buildinfo.Build `json:"build,omitempty"`
 }

@@ -13,11 +13,11 @@ import (
 	"weft/port"
 )
 
-// MaxWorkers is the largest number of workers, whose descriptors (two for each, and
-// two more) fit into one OpStart.
+// MaxWorkers is the largest number of workers. Their descriptors (two for each, and two
+// more) must fit into one OpStart message.
 const MaxWorkers = (MaxDescriptors - 2) / 2
 
-// spareProcs is the number of Go processors besides the workers': one for the
+// spareProcs is the number of Go processors in addition to the workers': one for the
 // connection to control, and one for the runtime.
 const spareProcs = 2
 
@@ -41,7 +41,8 @@ func newPool(s Start, fds []int) (*pool, error) {
 	p := &pool{memory: memory, table: conntrack.Open(memory.Connections, len(s.Cores))}
 	// A worker never yields its Go processor.
 	runtime.GOMAXPROCS(len(s.Cores) + spareProcs)
-	// The engine inherits from control an affinity without the workers' cores.
+	// The goroutine does not run on workers' cores, because the engine has inherited an
+	// affinity without them from control.
 	if err := p.table.StartPopulating(); err != nil {
 		p.stop()
 		return nil, err
@@ -75,7 +76,7 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 	return nil
 }
 
-// add gives a device's queues to the workers.
+// add assigns the queues of device d to the workers.
 func (p *pool) add(number uint32, d port.Device, tunnel bool) error {
 	all := assign(number, len(p.workers), d.Rx(), d.Tx())
 	for i := range all { // before any worker uses a queue
@@ -90,8 +91,8 @@ func (p *pool) add(number uint32, d port.Device, tunnel bool) error {
 	return nil
 }
 
-// place tells each queue the number and the eventfd of its worker; for a shared
-// transmit queue, of the last one.
+// place tells each queue the number and the eventfd of its worker. If several workers
+// share a transmit queue, it is told those of the last one.
 func place(worker, wake int, q *datapath.PortQueues) {
 	for _, rx := range q.Rx {
 		if p, ok := rx.(port.Placed); ok {
@@ -103,15 +104,15 @@ func place(worker, wake int, q *datapath.PortQueues) {
 	}
 }
 
-// assign divides the queues of a port among the workers. Worker (number+i) modulo the
-// number of workers gets receive queue i of the port, so that ports with one queue are
-// spread, too.
+// assign divides the queues of a port among the workers. Receive queue i of port number
+// goes to worker (number+i) modulo the number of workers, so that ports with one queue
+// are spread, too.
 //
-// Every worker can send to every port; if necessary, workers share transmit queues
-// under a lock. The worker of receive queue i also sends on transmit queue i. A tap
-// or a guest sends a connection's frames on the queue on which it last received, so
-// any other assignment could move a connection between two workers and reorder its
-// frames.
+// Every worker can send to every port. If necessary, workers share transmit queues
+// under a lock. The worker of receive queue i also sends on transmit queue i. A tap or
+// a guest sends the frames of a connection on the queue on which it last received. Any
+// other assignment could therefore move a connection between two workers and reorder
+// its frames.
 func assign(number uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQueues {
 	all := make([]datapath.PortQueues, workers)
 	for i := range all {
@@ -123,7 +124,9 @@ func assign(number uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.P
 	}
 	for i := range tx {
 		var lock *datapath.TxLock
-		if i+len(tx) < workers { // shared, because there are more workers than transmit queues
+		// shared with another worker, because there are more workers than transmit
+		// queues
+		if i+len(tx) < workers {
 			lock = new(datapath.TxLock)
 		}
 		for k := i; k < workers; k += len(tx) {
@@ -134,7 +137,7 @@ func assign(number uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.P
 	return all
 }
 
-// remove takes a port from every worker. No worker uses the port after the call.
+// remove takes a port from every worker. When it returns, no worker uses the port.
 func (p *pool) remove(number uint32) {
 	for _, w := range p.workers {
 		w.RemovePort(number)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Every thread of an engine, and of a spare engine on standby, has no capability,
-// cannot gain one, and makes only the system calls of the sandbox.
+// Every thread of an engine has no capability, cannot gain one, and makes only the
+// system calls that the sandbox allows. The same holds for a spare engine that waits.
 func TestSandbox(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -27,8 +27,8 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// outside returns a line for each property of a thread that the sandbox would have set
-// otherwise.
+// outside returns one line for each property of a thread that differs from what the
+// sandbox sets.
 func outside(t *testing.T, pid int) (wrong []string) {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
@@ -50,7 +50,7 @@ func outside(t *testing.T, pid int) (wrong []string) {
 	return wrong
 }
 
-// RemoveSockets leaves the sockets of living engines and removes those of ended ones.
+// RemoveSockets leaves the sockets of running engines and removes those of ended ones.
 func TestRemoveSockets(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)

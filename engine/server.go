@@ -31,7 +31,7 @@ const (
 	// MaxKept is the largest number of keys of OpKeep. A further key is refused.
 	MaxKept = 4096
 	// heapLimit is the heap size in bytes at which the Go runtime itself collects
-	// garbage, as a safety net. Usually only the collector does.
+	// garbage, as a safety net. Usually only type collector does so.
 	heapLimit = 1 << 30
 )
 
@@ -51,7 +51,7 @@ type server struct {
 	start   *Kept
 	ports   []*attached // attached ports, in the order of attachment
 	kept    map[string]*Kept
-	keys    []string // keys of the map kept, in the order of their first OpKeep
+	keys    []string // keys of the map kept, in the order in which they were first stored
 	garbage *collector
 }
 
@@ -63,28 +63,33 @@ type attached struct {
 
 // Options are the options with which an engine is started.
 type Options struct {
-	// Control is an inherited connection to control; 0: none.
+	// Control is an inherited descriptor of the connection to control; 0: none.
 	Control int
-	// Spare is the number of workers for which a spare engine prepares memory; 0: this is
-	// no spare engine. A spare engine waits until no other engine serves the directory.
+	// Spare is set for a spare engine: the number of workers for which it prepares
+	// memory; 0: this is no spare engine. A spare engine waits until no other engine
+	// serves the directory.
 	Spare int
 }
 
-// Serve runs the engine: it answers control's requests on the socket in stateDir
-// until OpStop. openers has an Opener for each kind of device. The engine must be
-// alone in its process, because Serve turns the garbage collector off and enters the
-// sandbox. An Opener therefore opens no file. Serve ignores the signals of a terminal or
-// a service manager.
+// Serve runs the engine: it answers control's requests on the socket in stateDir until
+// OpStop. openers has an Opener for each kind of device. The process must run nothing
+// else, because Serve turns the garbage collector off and enters the sandbox. In the
+// sandbox, an Opener can open no file. Serve ignores the signals of a terminal or a
+// service manager.
 func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE, unix.SIGTTOU)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapLimit)
-	if err := shm.Prepare(); err != nil { // not fatal: only the protection against blocking front ends is missing
+	// not fatal: without it, only the protection against front ends that block is
+	// missing
+	if err := shm.Prepare(); err != nil {
 		fmt.Fprintf(os.Stderr, "engine: %v; until then a front end can block a worker\n", err)
 	}
 	s := &server{openers: openers, kept: map[string]*Kept{}, garbage: newCollector()}
 	if o.Spare > 0 {
-		_ = cpu.Urgent() // guests wait while a spare engine takes over; the call fails without the privilege
+		// short scheduling latency, because guests wait while a spare engine takes
+		// over; the call fails without the privilege
+		_ = cpu.Urgent()
 	}
 	lock, l, err := openFiles(stateDir)
 	if err != nil {
@@ -113,7 +118,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 			return fmt.Errorf("engine: connection to control: %w", err)
 		}
 	}
-	if o.Spare > 0 { // before any disk access, because guests wait
+	if o.Spare > 0 { // done before any disk access, because guests wait
 		c.take(conn, true)
 	}
 	if err := sign(lock); err != nil {
@@ -125,15 +130,17 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	return c.accept(l)
 }
 
-// reserve prepares memory for the workers' caches, as far as time permits.
+// reserve prepares memory for the caches of this number of workers, as far as time
+// permits.
 func reserve(workers int) {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
 	_ = cpu.ShortSlice()
 	flowtable.Reserve(datapath.DefaultSizes.Cache, workers)
 }
 
-// leaveWithControl ends a spare engine whose control process dies before the spare
-// engine serves. The kernel then closes the other end of the connection.
+// leaveWithControl ends a spare engine when its control process dies before the spare
+// engine serves. It notices this death because the kernel then closes the other end of
+// the connection.
 func leaveWithControl(control int, serving *atomic.Bool) {
 	fds := []unix.PollFd{{Fd: int32(control), Events: unix.POLLRDHUP}}
 	for !serving.Load() {
@@ -143,9 +150,9 @@ func leaveWithControl(control int, serving *atomic.Bool) {
 	}
 }
 
-// openFiles opens the lock file, without locking it, and the engine's socket. The
-// socket of a spare engine gets no connection before it has written its process id to
-// the lock file.
+// openFiles opens the lock file, without locking it, and makes the engine's socket.
+// Nobody connects to the socket of a spare engine before it has written its process id
+// to the lock file.
 func openFiles(stateDir string) (lock *os.File, l *net.UnixListener, err error) {
 	lock, err = os.OpenFile(filepath.Join(stateDir, LockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -158,9 +165,9 @@ func openFiles(stateDir string) (lock *os.File, l *net.UnixListener, err error) 
 	return lock, l, nil
 }
 
-// acquire makes this process the engine of the state directory, whose lock file is f.
-// If another engine holds the lock, acquire waits until that engine has ended; without
-// wait it returns an error.
+// acquire makes this process the engine of the state directory. f is the directory's
+// lock file. If another engine holds the lock, acquire waits until that engine has
+// ended. If wait is false, it returns an error instead.
 func acquire(f *os.File, wait bool) error {
 	how := unix.LOCK_EX
 	if !wait {
@@ -195,7 +202,8 @@ func sign(lock *os.File) error {
 // errStop ends converse after OpStop.
 var errStop = errors.New("stop")
 
-// connections has the connection to control. A new connection replaces the old one.
+// connections has the engine's connection to control. A new connection replaces the old
+// one.
 type connections struct {
 	*server
 	listener atomic.Pointer[net.UnixListener]
@@ -206,8 +214,8 @@ type connections struct {
 	done     chan struct{} // closed when the current connection's goroutine has returned
 }
 
-// take serves a new connection. If greet is set, it first sends an empty Reply as a
-// sign that the engine serves.
+// take serves a new connection. If greet is set, it first sends an empty Reply, which
+// shows that the engine serves.
 func (c *connections) take(conn *net.UnixConn, greet bool) {
 	if c.old != nil {
 		c.replaced.Store(true)
@@ -221,17 +229,19 @@ func (c *connections) take(conn *net.UnixConn, greet bool) {
 		if greet {
 			_ = sendMessage(conn, Reply{}, nil)
 		}
-		// Without workers the engine is useless to another control process.
+		// An engine without workers is useless to another control process, so it ends.
 		if errors.Is(c.converse(conn), errStop) || c.workers == nil && !replaced.Load() {
 			c.stop.Do(func() { close(c.stopped) })
-			if l := c.listener.Load(); l != nil { // without a listener, accept ends when stopped is closed
+			// a closed listener ends accept; without a listener, accept ends when
+			// stopped is closed
+			if l := c.listener.Load(); l != nil {
 				l.Close()
 			}
 		}
 	}(c.replaced, c.done)
 }
 
-// hangUp ends a connection, even while leaveWithControl polls it.
+// hangUp ends a connection, even if leaveWithControl polls it at the moment.
 func hangUp(conn *net.UnixConn) {
 	_ = conn.CloseRead()
 	_ = conn.CloseWrite()
@@ -392,7 +402,7 @@ func (s *server) detach(number uint32) (json.RawMessage, error) {
 }
 
 // remove takes a port from the workers, closes its device and returns the device's
-// State. The second result is false if the port was not attached.
+// State. attached is false if the port was not attached.
 func (s *server) remove(number uint32) (state json.RawMessage, attached bool) {
 	for i, p := range s.ports {
 		if p.Request.Attach.Port != number {

@@ -50,7 +50,7 @@ func TestSpare(t *testing.T) {
 	defer next.Close()
 	startEngine(t, next, 2)
 	attachSocket(t, next, 3, `null`)
-	// A spare engine with workers outlives control.
+	// A spare engine whose workers have started outlives control.
 	next.conn.Close()
 	time.Sleep(50 * time.Millisecond)
 	again, err := Connect(dir)
@@ -63,7 +63,8 @@ func TestSpare(t *testing.T) {
 	}
 }
 
-// A spare engine ends with its control process. Engage fails at once for a dead one.
+// A spare engine ends with its control process. Engage fails at once if the spare
+// engine is dead.
 func TestSpareEnds(t *testing.T) {
 	dir := t.TempDir()
 	spawnEngine(t, dir)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// After Disown, the next engine does not wait for the stuck engine's lock.
+// After Disown, the next engine does not wait for the lock of the engine that is stuck.
 func TestDisown(t *testing.T) {
 	dir := t.TempDir()
 	stuck, err := os.OpenFile(filepath.Join(dir, LockName), os.O_CREATE|os.O_RDWR, 0o600)
@@ -44,8 +44,8 @@ func TestDisown(t *testing.T) {
 	}
 }
 
-// A condemned engine held by a debugger counts as dead, and the spare engine takes its
-// place.
+// A debugger holds an engine that has got SIGKILL. The engine counts as dead, and the
+// spare engine takes its place.
 func TestKillUnderDebugger(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -80,7 +80,7 @@ func TestKillUnderDebugger(t *testing.T) {
 	next.Close()
 }
 
-// After Condemn the engine answers nothing, and Kill waits for its end.
+// After Condemn, the engine answers no request, and Kill waits for its end.
 func TestCondemn(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	startEngine(t, c, 1)

@@ -46,13 +46,13 @@ func sendMessage(conn *net.UnixConn, v any, fds []int) error {
 	return err
 }
 
-// buffers are reusable message buffers, which avoid garbage collections while an
-// engine is replaced.
+// buffers has message buffers that are used again, which avoids garbage collections
+// while an engine is replaced.
 var buffers = sync.Pool{New: func() any { return new([maxRequest]byte) }}
 
 // receiveMessage receives one packet and decodes it into v. malformed is an error in
-// the content, err an error of the connection. The caller owns the descriptors in
-// both cases.
+// the content. err is an error of the connection. In both cases the caller owns the
+// descriptors fds.
 func receiveMessage(conn *net.UnixConn, v any) (fds []int, malformed error, err error) {
 	buffer := buffers.Get().(*[maxRequest]byte)
 	defer buffers.Put(buffer) // JSON decoding copies all data out of the buffer
@@ -138,8 +138,8 @@ func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	return int(cred.Pid), pidfd, nil
 }
 
-// dialSocket and listenSocket use a path below /proc/self/fd if the path is too long
-// for a socket address.
+// dialSocket connects to the socket at path. If the path is too long for a socket
+// address, dialSocket and listenSocket use a path below /proc/self/fd.
 func dialSocket(path string) (*net.UnixConn, error) {
 	short, done, err := shortPath(path)
 	if err != nil {
@@ -158,8 +158,8 @@ func listenSocket(path string) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	// The umask sets the socket's mode. After a later chmod, others might have
-	// connected already.
+	// The umask sets the mode of the socket. A chmod afterwards would be too late:
+	// others might have connected already.
 	old := syscall.Umask(0o177)
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: short, Net: "unixpacket"})
 	syscall.Umask(old)

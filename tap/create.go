@@ -45,8 +45,8 @@ type Tap struct {
 }
 
 // Create makes the tap, or attaches to a persistent tap of the same name. It applies
-// the configuration and brings the link up. The user assigns IP addresses. An error
-// is one line that names the wrong setting.
+// the configuration and brings the link up. It assigns no IP addresses. An error is one
+// line that names the wrong setting.
 func Create(cfg Config) (*Tap, error) {
 	if cfg.Queues == 0 {
 		cfg.Queues = 1
@@ -92,7 +92,9 @@ func Create(cfg Config) (*Tap, error) {
 		if t.spec.Takes, err = setOffloads(t.fds[0]); err != nil {
 			err = cfg.fail("offloads", err)
 		}
-	} else if err == nil { // an earlier user of a persistent tap may have left offloads on
+		// offloads are turned off, because an earlier user of a persistent tap may have
+		// left them on
+	} else if err == nil {
 		if err = unix.IoctlSetInt(t.fds[0], unix.TUNSETOFFLOAD, 0); err != nil {
 			err = cfg.fail("offloads", err)
 		}
@@ -114,7 +116,7 @@ func (c Config) fail(step string, err error) error {
 	return fmt.Errorf("tap %s: %s: %w", c.Dev, step, err)
 }
 
-// check returns clearer errors for invalid settings than the kernel.
+// check returns errors for invalid settings that are clearer than those of the kernel.
 func (c Config) check() error {
 	switch {
 	case c.Dev == "":
@@ -153,8 +155,8 @@ func openNetns(name string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// within runs f on a thread in the network namespace ns. A thread that cannot return
-// ends with its goroutine.
+// within runs f on a thread in the network namespace ns. If the thread cannot return to
+// its own namespace, it ends with its goroutine.
 func within(ns netns.NsHandle, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- enter(ns, f) }() // enter closes every descriptor that it opens

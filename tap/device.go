@@ -21,7 +21,7 @@ func Open(text []byte, fds []int) (port.Device, error) {
 		return nil, err
 	}
 	for _, fd := range fds {
-		// O_NONBLOCK also applies to control's duplicate.
+		// O_NONBLOCK then also applies to control's duplicate of the descriptor.
 		if err := unix.SetNonblock(fd, true); err != nil {
 			d.Close()
 			return nil, fmt.Errorf("tap %s: %w", s.Dev, err)

@@ -38,9 +38,9 @@ func setOffloads(fd int) (packet.Offloads, error) {
 }
 
 const (
-	// trainBytes is the largest UDP payload in bytes of a train of datagrams over
-	// IPv6 (see package afpacket). tunnelBytes is the size of VXLAN, Ethernet and a
-	// VLAN tag in a tunnelled IP packet.
+	// trainBytes is the largest UDP payload in bytes of a train (datagrams that are
+	// sent with one system call) over IPv6; see package afpacket. tunnelBytes is the
+	// size of VXLAN, Ethernet and a VLAN tag in a tunnelled IP packet.
 	trainBytes  = 65535 - 40 - 8
 	tunnelBytes = 8 + 14 + 4
 	// headerBytes is the length of TCP over IPv4 with timestamps. tcpReserve is
@@ -50,8 +50,8 @@ const (
 	tcpReserve  = 320 + 1
 )
 
-// limitLarge limits the kernel's large frames to the segments that an uplink can send
-// in a tunnel with one system call. Older kernels keep their default.
+// limitLarge limits the size of the kernel's large frames, so that an uplink can send
+// their segments in a tunnel with one system call. Older kernels keep their default.
 func limitLarge(h *netlink.Handle, dev string, mtu int) {
 	link, err := h.LinkByName(dev)
 	if err != nil || mtu <= headerBytes {

@@ -80,14 +80,14 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	return n
 }
 
-// goesOn reports whether the queue is still usable after a read error. If not, it
+// goesOn reports whether the queue can still be used after a read error. If not, it
 // records the fault.
 func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	switch errno {
 	case unix.EAGAIN:
 		return true
 	case unix.ENOMEM, unix.ENOBUFS:
-		return true // out of memory for now; the descriptor stays readable
+		return true // the kernel is out of memory at the moment; the descriptor stays readable
 	case unix.EBADFD, unix.EFAULT:
 		// The device is deleted: EFAULT while the tun driver detaches the descriptor,
 		// EBADFD afterwards.
@@ -101,5 +101,5 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 // Release makes all buffers available for the next reads.
 func (q *rxQueue) Release() { q.lent, q.read = 0, 0 }
 
-// Arm does nothing: the descriptor stays readable as long as a frame waits.
+// Arm does nothing, because the descriptor stays readable as long as a frame waits.
 func (q *rxQueue) Arm() bool { return false }

@@ -17,8 +17,8 @@ type Status struct {
 	Netns   string `json:"netns,omitempty"` // namespace as configured
 	Queues  int    `json:"queues"`
 	Created bool   `json:"created"` // false if the device existed before
-	// Index, MAC, MTU and Up are the kernel's current values. Without them, Error is
-	// the reason.
+	// Index, MAC, MTU and Up are the kernel's current values. If the kernel does not
+	// return them, Error is the reason.
 	Index int    `json:"ifindex,omitempty"`
 	MAC   string `json:"mac,omitempty"`
 	MTU   int    `json:"mtu"`
@@ -45,8 +45,8 @@ func (t *Tap) link() (link netlink.Link, err error) {
 	return link, err
 }
 
-// withLink finds the device by its descriptor, also after renaming or a move to another
-// namespace, and calls fn with a handle of its namespace.
+// withLink finds the device by its descriptor, even after it was renamed or moved to
+// another namespace. It calls fn with a netlink handle of the device's namespace.
 func (t *Tap) withLink(fn func(*netlink.Handle, netlink.Link) error) error {
 	if len(t.fds) == 0 {
 		return fmt.Errorf("closed")

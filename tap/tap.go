@@ -24,9 +24,9 @@ import (
 
 const (
 	// MaxQueues is the largest number of queues of a tap. The tun driver allows 256
-	// (MAX_TAP_QUEUES), but more queues than workers are useless.
+	// (MAX_TAP_QUEUES), but queues beyond the number of workers have no use.
 	MaxQueues = 64
-	// buffers is the number of buffers of a receive queue, one for each frame of a
+	// buffers is the number of buffers of a receive queue: one for each frame of a
 	// batch. Further frames wait in the kernel.
 	buffers = packet.BatchSize
 	// bufferLen is the length of a receive buffer in bytes, without the header
@@ -34,10 +34,10 @@ const (
 	// packet.MaxFrameLen.
 	bufferLen      = 10 << 10
 	largeBufferLen = 64 << 10
-	// headerLen is the number of bytes of a frame read into its header buffer.
+	// headerLen is the number of bytes of a frame that are read into its header buffer.
 	headerLen = packet.InnerHeader
-	// MaxMTU is the largest MTU in bytes. With an Ethernet header and two VLAN tags,
-	// a frame is still shorter than a buffer, so a full buffer means a truncated
+	// MaxMTU is the largest MTU in bytes. A frame with this MTU, an Ethernet header and
+	// two VLAN tags is shorter than a buffer. A full buffer therefore means a truncated
 	// frame.
 	MaxMTU = 10000
 	// minMTU is the smallest MTU in bytes for IPv4 (RFC 791).
@@ -47,8 +47,8 @@ const (
 	overhead = 14 + 4
 )
 
-// spec is the specification of a tap in JSON, from control to the engine. The queues'
-// descriptors come with it.
+// spec is the specification of a tap in JSON, which control sends to the engine
+// together with the queues' descriptors.
 type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`

@@ -171,7 +171,7 @@ func TestFramesOfEverySizePassUnchanged(t *testing.T) {
 			t.Fatalf("frame of %d bytes did not arrive as sent: %d frames", size, len(got))
 		}
 	}
-	// Send delivers frames, each a header with spans, to the kernel in order.
+	// Send delivers frames to the kernel in order. Each frame is a header with spans.
 	for first := 0; first < len(sizes); first += packet.BatchSize {
 		part := sizes[first:min(first+packet.BatchSize, len(sizes))]
 		keep := fill(b, part)
@@ -225,7 +225,8 @@ func TestBatchesLendOnlyUntilRelease(t *testing.T) {
 		b.Reset()
 		n := rx.Recv(b)
 		if n > 0 {
-			// A second Recv before Release must not overwrite buffers in use.
+			// A second Recv before Release must not overwrite buffers that are still in
+			// use.
 			first := make([]byte, b.Frames[0].Len())
 			b.Gather(&b.Frames[0], first)
 			more := new(packet.Batch)

@@ -87,6 +87,6 @@ func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	return n
 }
 
-// Offloads returns the offloads that the kernel supports; without a virtio-net header
-// none.
+// Offloads returns the offloads that the kernel supports. Without a virtio-net header
+// there are none.
 func (q *txQueue) Offloads() packet.Offloads { return q.offloads }

@@ -10,8 +10,8 @@ import (
 	"weft/packet"
 )
 
-// The benchmarks measure the queue itself, for batches of 32 frames of 128 bytes. A
-// model stands for the kernel. All memory is in the CPU cache.
+// These benchmarks measure the queue alone, with batches of 32 frames of 128 bytes. A
+// model plays the kernel. All memory is in the CPU cache.
 
 func benchModel() *model {
 	m := newModel(&testing.T{}, 0)

@@ -12,18 +12,18 @@ import (
 	"weft/port"
 )
 
-// device is an open uplink in the engine. Receive queue i and transmit queue i use
-// socket i on queue i of the NIC. Different workers may own them. There may be fewer
-// transmit queues.
+// device is an open uplink in the engine. Receive queue i and transmit queue i use the
+// socket of queue i of the network card. Different workers may own them. There may be
+// fewer transmit queues than receive queues.
 type device struct {
 	port.Queues
 	region *shm.Region
 }
 
-// Open opens the queues of an uplink from the results of Uplink.Spec and Uplink.FDs:
-// the memfd and one socket for each queue. It continues where the last engine
-// stopped, without losing or repeating a frame. Nobody else may use the descriptors
-// at the same time. Open owns the descriptors, even if it fails.
+// Open opens the queues of an uplink. text is the result of Uplink.Spec, fds that of
+// Uplink.FDs: the memfd and one socket for each queue. Open continues where the last
+// engine stopped, without losing or repeating a frame. Nobody else may use the
+// descriptors at the same time. Open owns the descriptors, even if it fails.
 func Open(text []byte, fds []int) (port.Device, error) {
 	s, err := parseSpec(text, fds)
 	if err != nil {

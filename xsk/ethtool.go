@@ -63,7 +63,7 @@ func (c *ethtoolChannels) set(fd int, dev string) error {
 	return ethtool(fd, dev, unsafe.Pointer(c))
 }
 
-// getIndirection returns the RSS table: queues by hash value.
+// getIndirection returns the RSS table: the receive queue for each hash value.
 func getIndirection(fd int, dev string) ([]uint32, error) {
 	t := ethtoolIndirection{cmd: ethtoolGetRSS}
 	if err := ethtool(fd, dev, unsafe.Pointer(&t)); err != nil {

@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// truncated returns mapped memory of which only the beginning can be read (edge bytes),
-// as after a truncation.
+// truncated returns the address of mapped memory of which only the first edge bytes can
+// be read, as after a truncation of its file.
 func truncated(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
@@ -35,8 +35,8 @@ func truncated(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	return address(mem), edge
 }
 
-// faults reports whether a memory access in the function call faulted, with a
-// worker's protection.
+// faults reports whether a memory access in call has faulted. It sets up the same
+// protection as a worker.
 func faults(t *testing.T, call func()) (failed bool) {
 	t.Helper()
 	defer func() {
@@ -51,7 +51,8 @@ func faults(t *testing.T, call func()) (failed bool) {
 	return false
 }
 
-// A fault in Send, at any frame, sends no frame of the batch and loses no UMEM frame.
+// If a memory fault interrupts Send, at any frame, no frame of the batch is sent and no
+// UMEM frame is lost.
 func TestNoFrameIsLostInAFault(t *testing.T) {
 	const rounds = 2000
 	for name, mtu := range map[string]int{"one piece": 1514, "several pieces": 4 * modelFrame} {

@@ -19,8 +19,9 @@ const (
 	zeroCopyFeature   = 1 << 3 // NETDEV_XDP_ACT_XSK_ZEROCOPY
 )
 
-// OffersZeroCopy reports whether the driver of a device offers AF_XDP zero-copy. Setup
-// may still be refused. It returns an error if the kernel does not tell.
+// OffersZeroCopy reports whether the driver of a device offers AF_XDP zero-copy. Even
+// then, the kernel may refuse this mode in Setup. OffersZeroCopy returns an error if
+// the kernel gives no answer.
 func OffersZeroCopy(dev string) (bool, error) {
 	link, err := netlink.LinkByName(dev)
 	if err != nil {
@@ -31,8 +32,8 @@ func OffersZeroCopy(dev string) (bool, error) {
 		return false, fmt.Errorf("features of %s: %w", dev, err)
 	}
 	request := nl.NewNetlinkRequest(int(family.ID), 0)
-	// The library sends four bytes from the address of its header, which has two. The
-	// kernel requires zeros in the others.
+	// The library sends four bytes from the address of its header, which has only two.
+	// The kernel requires the other two to be zero.
 	header := struct {
 		nl.Genlmsg
 		_ uint16

@@ -20,8 +20,8 @@ import (
 	"weft/packet"
 )
 
-// engine is the main function of the child process to kill. It sends received frames
-// back.
+// engine is the main function of the child process that the test kills. It sends
+// received frames back.
 func engine() {
 	var fds []int
 	n, _ := strconv.Atoi(os.Getenv("WEFT_XSK_FDS"))
@@ -80,8 +80,8 @@ func startEngine(t *testing.T, u *Uplink) *exec.Cmd {
 	return c
 }
 
-// lastStates reports what the killed engine left in queue 0: s[0] unreleased frames,
-// s[1] an unfinished Release, s[2] unpublished tx frames.
+// lastStates reports what the killed engine has left in queue 0: s[0] unreleased
+// frames, s[1] an unfinished Release, s[2] tx frames that were not published.
 func lastStates(t *testing.T, u *Uplink) (s [3]bool) {
 	t.Helper()
 	off, err := mmapOffsets(u.sockets[0])
@@ -104,7 +104,8 @@ func lastStates(t *testing.T, u *Uplink) (s [3]bool) {
 	return s
 }
 
-// After kills at random points under load, the next engine accounts for every frame.
+// An engine is killed at random points under load. The next engine knows where every
+// frame is.
 func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	kills := 30
 	if n, err := strconv.Atoi(os.Getenv("WEFT_XSK_KILLS")); err == nil {
@@ -137,7 +138,7 @@ func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	senders.Wait()
 
 	d := open(t, u)
-	// After this frame, no older one can arrive.
+	// When this frame has arrived, no older frame can arrive any more.
 	for last := pattern(99, 1); ; {
 		waiting(t, d)
 		write(t, conn, last)
@@ -153,7 +154,7 @@ func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	if q.RxInvalid != 0 || q.TxInvalid != 0 || q.FramesSending != 0 {
 		t.Errorf("invalid entries or frames not completed: %+v", q)
 	}
-	// In every round, as many datagrams arrive as there are receiving frames.
+	// In every round, as many datagrams arrive as there are UMEM frames for receiving.
 	for round := range 3 {
 		for i := range 64 {
 			write(t, conn, pattern(100, i))

@@ -14,12 +14,14 @@ import (
 
 // netdev is the state of a network device on which Setup depends.
 type netdev struct {
-	name   string
-	index  int
-	mtu    int
-	driver string // driver name as in ethtool -i; without a driver the link type
-	rx, tx int    // numbers of receive and of transmit queues in use
-	frame  int    // size in bytes of a UMEM frame
+	name  string
+	index int
+	mtu   int
+	// name of the driver as in ethtool -i; for a device without a driver, the type of
+	// the link
+	driver string
+	rx, tx int // numbers of receive and of transmit queues in use
+	frame  int // size in bytes of a UMEM frame
 	// program is the id of the attached XDP program, 0 for none.
 	program uint32
 }
@@ -55,7 +57,8 @@ func inspect(dev string) (*netdev, error) {
 	return n, nil
 }
 
-// pieces reports whether a frame of the device's MTU needs several UMEM frames.
+// pieces reports whether a frame of the device's MTU needs several UMEM frames
+// (pieces).
 func (n *netdev) pieces() bool { return n.frame > 0 && n.mtu > maxMTU(n.frame) }
 
 // check returns an error if the device cannot satisfy cfg in any mode.

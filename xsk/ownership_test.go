@@ -15,9 +15,9 @@ import (
 	"weft/packet"
 )
 
-// One queue runs against a model of the kernel. The engine is killed at every store
-// that another process can see. After every step each frame must have the owner that
-// the model knows.
+// This test runs one queue against a model of the kernel. The engine is killed at every
+// store that another process can see. After every step, each UMEM frame must have the
+// owner that the model knows.
 
 const (
 	modelRing  = 64
@@ -33,17 +33,19 @@ type model struct {
 	fill, completion ring[uint64]
 	rxRing, txRing   ring[unix.XDPDesc]
 
-	held     []uint64 // UMEM addresses from the fill ring, without a received frame
-	inFlight []uint64 // UMEM addresses from the tx ring, not completed
+	// UMEM addresses that the model took from the fill ring and that have no received
+	// frame yet
+	held     []uint64
+	inFlight []uint64 // UMEM addresses that the model took from the tx ring and has not completed
 
 	rx *rxQueue
 	tx *txQueue
 
 	received  uint64   // last frame received by the kernel
 	delivered uint64   // last frame received by the engine
-	killed    bool     // the engine was killed since its last frame
+	killed    bool     // the engine was killed after its last frame
 	written   []uint64 // frames sent but not flushed
-	flushed   []uint64 // frames flushed but not taken by the kernel
+	flushed   []uint64 // frames that the engine has flushed and the model has not taken
 	sequence  uint64
 	pending   int // number of frames lent and not released
 }
@@ -63,7 +65,8 @@ func newModel(t *testing.T, start uint32) *model {
 	_, size := s.carve(nil)
 	region := make([]byte, size)
 	queues, _ := s.carve(region)
-	m.umem, m.mem = region[:s.umemBytes()], queues[1] // the second queue, whose UMEM addresses do not start at 0
+	// the second queue is used, because its UMEM addresses do not start at 0
+	m.umem, m.mem = region[:s.umemBytes()], queues[1]
 	// The ring indexes start shortly before 2^32, so that they wrap.
 	for _, index := range []interface{ Store(uint32) }{
 		m.fill.producer, m.fill.consumer, m.completion.producer, m.completion.consumer,
@@ -110,7 +113,7 @@ func between[T unix.XDPDesc | uint64](r *ring[T]) (entries []T) {
 
 func frameOf(addr uint64) uint64 { return addr &^ (modelFrame - 1) }
 
-// check fails unless every UMEM frame has one owner and the right mark.
+// check fails unless every UMEM frame has exactly one owner and the right mark.
 func (m *model) check(op string) {
 	m.t.Helper()
 	rx := append(between(&m.fill), m.held...)
@@ -143,8 +146,8 @@ func (m *model) check(op string) {
 	m.whole(op+": sending", tx, m.mem.tx)
 }
 
-// whole fails the test unless the slice frames has each UMEM frame of one half
-// exactly once. first is the half's address.
+// whole fails unless frames has each UMEM frame of one half exactly once. first is the
+// address of this half.
 func (m *model) whole(name string, frames []uint64, first uint64) {
 	m.t.Helper()
 	slices.Sort(frames)
@@ -206,7 +209,8 @@ func payload(b []byte, number uint64) {
 	binary.LittleEndian.PutUint64(b, number)
 }
 
-// recv receives a batch of at most room frames, and compares them with the model's.
+// recv receives a batch of at most room frames, and compares it with the model's
+// frames.
 func (m *model) recv(room int) {
 	b := new(packet.Batch)
 	for b.N < packet.BatchSize-room {
@@ -236,8 +240,7 @@ func (m *model) recv(room int) {
 	}
 }
 
-// release executes Release and kills the engine after some of its stores. The
-// argument cut is their number.
+// release executes Release, and kills the engine after cut of its stores.
 func (m *model) release(cut int) {
 	if m.rx.next == m.rx.released || cut >= 2 {
 		m.rx.Release()
@@ -250,9 +253,9 @@ func (m *model) release(cut int) {
 	m.kill()
 }
 
-// send executes Send and kills the engine after some of its stores. The argument cut
-// is their number; 255: the engine lives. The stores are marks of completions, tx
-// slots, the index sent, and marks of sent frames.
+// send executes Send, and kills the engine after cut of its stores; 255: the engine is
+// not killed. The stores are: marks of completions, tx slots, the index sent, and marks
+// of sent frames.
 func (m *model) send(n, cut int) {
 	done := m.completion.producer.Load()
 	if cut < 8 {
@@ -262,7 +265,7 @@ func (m *model) send(n, cut int) {
 			m.kill()
 			return
 		}
-		m.tx.markDone(done) // killed between the marks and the consumer index
+		m.tx.markDone(done) // the engine was killed between the marks and the store of the consumer index
 		m.kill()
 		return
 	}

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The XDP program redirects datagrams to the switch's own tunnel endpoints, into the
-// socket of the queue on which they arrived. Such a datagram is UDP directly over
-// IPv4 or IPv6, neither fragmented nor VLAN-tagged, and its destination is in the
-// endpoints map. All other frames pass to the kernel, also those on queues without
-// socket. Fragments pass because only the kernel reassembles them. Tagged frames pass
-// because some drivers remove the tag.
+// This file has the XDP program. It redirects datagrams to the switch's own tunnel
+// endpoints into the socket of the queue on which they arrived. Such a datagram is UDP
+// directly over IPv4 or IPv6, neither fragmented nor VLAN-tagged, and its destination
+// is in the endpoints map. All other frames pass to the kernel, also those on queues
+// without a socket. Fragments pass because only the kernel reassembles them. Tagged
+// frames pass because some drivers remove the tag.
 //
 // The program is assembled in this file, so neither the build nor the switch needs a
 // BPF compiler.
@@ -49,7 +49,8 @@ const (
 	keyPort = keyAt + 16
 )
 
-// network16 returns v in network byte order, as the program's two-byte loads see it.
+// network16 returns v in network byte order, in the form in which the program's
+// two-byte loads see it.
 func network16(v uint16) int32 {
 	return int32(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v)))
 }
@@ -160,8 +161,8 @@ type program struct {
 }
 
 // loadProgram loads the program and its maps for a device with this number of queues.
-// pieces allows frames in several pieces; the program sees the first one, with all
-// headers.
+// If pieces is set, frames in several pieces are allowed. The program then sees only
+// the first piece, which has all headers.
 func loadProgram(queues int, pieces bool) (*program, error) {
 	p := &program{}
 	var err error

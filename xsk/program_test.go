@@ -50,8 +50,8 @@ var testEndpoints = map[netip.AddrPort]bool{
 	netip.MustParseAddrPort("192.168.7.9:4789"): true,
 }
 
-// verdicts returns a function that runs the XDP program on a frame and reports a
-// redirect. A device map replaces the map of sockets.
+// verdicts returns a function that runs the XDP program on a frame and reports whether
+// the frame was redirected. A device map takes the place of the map of sockets.
 func verdicts(t testing.TB) func(frame []byte) bool {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -101,8 +101,8 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 	}
 }
 
-// datagram returns a UDP datagram to an endpoint over IPv4 or IPv6. The argument
-// options is the number of 32-bit words of IPv4 options.
+// datagram returns a UDP datagram to an endpoint over IPv4 or IPv6. options is the
+// number of 32-bit words of IPv4 options.
 func datagram(dst netip.AddrPort, options int) []byte {
 	f := make([]byte, 14, 200)
 	copy(f, "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01")

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refusal is the reason why Setup could not use a mode.
+// Refusal is the reason why Setup could not use a mode of AF_XDP.
 type Refusal struct {
 	Mode   string `json:"mode"`
 	Reason string `json:"reason"` // one line with the reason and, if known, the remedy
 }
 
-// RefusedError is the error of Setup if no mode could be used.
+// RefusedError is the error of Setup if no mode of AF_XDP could be used.
 type RefusedError struct {
 	Dev      string
 	Refusals []Refusal
@@ -50,7 +50,7 @@ const (
 	stepMap // putting the socket into the XSKMAP
 )
 
-// explain returns an error with the cause of a failed step and what to do about it.
+// explain returns an error that says why a step has failed and what to do about it.
 func explain(failed step, mode string, n *netdev, queue int, err error) error {
 	var words string
 	var errno unix.Errno
@@ -116,7 +116,8 @@ func isAny(err error, errnos []unix.Errno) bool {
 	return false
 }
 
-// errnoOf returns the errno in err alone. A verifier's error has many lines.
+// errnoOf returns the errno that err wraps. It drops the rest, because an error of the
+// BPF verifier has many lines.
 func errnoOf(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

@@ -11,8 +11,8 @@ import (
 // Causes of driver errors, found in Linux's sources: ixgbe_xdp_setup (ixgbe_main.c),
 // igb_xdp_setup (igb_main.c), virtnet_xsk_pool_enable (virtio_net.c).
 
-// explainDriver returns the cause of the driver's errno and what to do about it; "":
-// unknown.
+// explainDriver returns the cause of an errno of a known driver, and what to do about
+// it. It returns "" if the cause is unknown.
 func explainDriver(failed step, mode string, n *netdev, errno unix.Errno) string {
 	switch {
 	case n.driver == "ixgbe" && failed == stepAttach && errno == unix.EINVAL:

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// For a known driver, one line explains the errno. For others the step of Setup
-// decides.
+// For a known driver, one line explains the errno. For other drivers, the text depends
+// on the step of Setup.
 func TestDriversHaveWords(t *testing.T) {
 	for _, c := range []struct {
 		failed step

@@ -25,8 +25,9 @@ var (
 // is a descriptor or a UMEM address.
 type ring[T unix.XDPDesc | uint64] struct {
 	// producer pairs with the kernel's smp_store_release and smp_load_acquire of
-	// ring->producer: its load precedes the reads of slots, its store follows the
-	// writes of slots. consumer does so in the other direction (net/xdp/xsk_queue.h).
+	// ring->producer. A load of producer precedes the reads of slots. A store follows
+	// the writes of slots. consumer pairs in the same way in the other direction
+	// (net/xdp/xsk_queue.h).
 	producer *atomic.Uint32
 	consumer *atomic.Uint32
 	flags    *atomic.Uint32
@@ -61,8 +62,8 @@ func makeRing[T unix.XDPDesc | uint64](mem []byte, offsets unix.XDPRingOffset, n
 // slot returns the slot of index i.
 func (r *ring[T]) slot(i uint32) *T { return &r.slots[i&r.mask] }
 
-// wantsWakeup reports whether the kernel needs a system call to notice new entries.
-// The caller must store the producer index first. The store and this load are
+// wantsWakeup reports whether the kernel needs a system call to notice new entries. The
+// caller must store the producer index first. This store and the load of the flag are
 // sequentially consistent, and the driver sets the flag before it reads the index
 // again, so no wake-up is lost.
 func (r *ring[T]) wantsWakeup() bool { return r.flags.Load()&unix.XDP_RING_NEED_WAKEUP != 0 }
@@ -99,8 +100,8 @@ func kickRx(fd int) unix.Errno {
 	}
 }
 
-// epollControl adds a socket to an epoll set or removes it. An error only means that
-// this was already done.
+// epollControl adds a socket to an epoll set or removes it. It ignores errors, because
+// an error only means that this was already done.
 func epollControl(set, op, fd int) {
 	event := unix.EpollEvent{Events: unix.EPOLLIN}
 	_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(set), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(&event)), 0, 0)

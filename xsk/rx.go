@@ -10,11 +10,11 @@ import (
 	"weft/packet"
 )
 
-// rxHeader is the number of bytes of a received frame copied into its header buffer:
-// outer headers and 128 bytes of the inner frame, rounded up to cache lines.
+// rxHeader is the number of bytes of a received frame that are copied into its header
+// buffer: outer headers and 128 bytes of the inner frame, rounded up to cache lines.
 const rxHeader = 192
 
-// rxQueue receives from one queue of the NIC. A worker owns it.
+// rxQueue receives from one queue of the network card. A worker owns it.
 type rxQueue struct {
 	fd     int
 	rx     ring[unix.XDPDesc]
@@ -23,21 +23,26 @@ type rxQueue struct {
 
 	umem      []byte
 	umemAt    uintptr // address of umem[0]
-	first     uint64  // UMEM offset of the first receiving frame
+	first     uint64  // UMEM offset of the first frame that this queue uses for receiving
 	bytes     uint64  // length of all receiving frames
 	frameSize uint64
 
-	next     uint32 // next rx entry to read, ahead of the consumer index by the unreleased frames
+	// next rx entry to read; it is ahead of the consumer index by the number of
+	// unreleased frames
+	next     uint32
 	seen     uint32 // rx producer index as last loaded
 	released uint32 // rx consumer index as last stored
-	filled   uint32 // next fill entry to write, ahead of the producer index by the unreleased frames
+	// next fill entry to write; it is ahead of the producer index by the number of
+	// unreleased frames
+	filled uint32
 
-	// tx is the tx ring of the same queue, empty if the queue does not send. Arm
-	// wakes the driver for its last frames before the worker sleeps.
+	// tx is the tx ring of the same queue; it is empty if the queue does not send.
+	// Before the worker sleeps, Arm wakes the driver for the last frames in this ring.
 	tx    ring[unix.XDPDesc]
-	wait  int // epoll set for WaitFD; has the socket while the worker sleeps
+	wait  int // epoll set for WaitFD; it contains the socket only while the worker sleeps
 	armed bool
-	// busyPoll: the kernel serves the device in this queue's system calls.
+	// busyPoll: the kernel runs the device's receive path in the system calls of this
+	// queue.
 	busyPoll bool
 	// pieces: a received frame may span several UMEM frames.
 	pieces bool
@@ -47,9 +52,9 @@ type rxQueue struct {
 // newWaitSet returns a new epoll set for WaitFD.
 func newWaitSet() (int, error) { return unix.EpollCreate1(unix.EPOLL_CLOEXEC) }
 
-// Recv takes frames from the rx ring. Their spans point into the UMEM and are valid
-// until Release. Recv writes the UMEM addresses to the fill ring; Release publishes
-// them.
+// Recv takes frames from the rx ring. Their spans refer to the UMEM and are valid until
+// Release. Recv writes the UMEM addresses of the frames to the fill ring. Release
+// publishes these entries.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.fault != "" {
 		return -1
@@ -61,7 +66,7 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	}
 	n := q.seen - q.next
 	if n == 0 && q.busyPoll {
-		kickRx(q.fd) // with busy polling the kernel serves the device in this system call
+		kickRx(q.fd) // with busy polling, the kernel runs the device's receive path in this system call
 		q.seen = q.rx.producer.Load()
 		n = q.seen - q.next
 	}
@@ -72,8 +77,8 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		return q.broken("the rx ring's producer is ahead by more than the ring's size")
 	}
 	n = min(n, uint32(room))
-	// The index is stored before the frames are read. If a frame kills the engine,
-	// the next engine discards the frames up to this index.
+	// The index is stored before the frames are read. If a frame kills the engine, the
+	// next engine discards the frames before this index.
 	if !q.pieces {
 		q.record.lent.Store(q.next + n)
 	}
@@ -97,9 +102,9 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 }
 
 // take moves one descriptor from the rx ring to the fill ring. ok is false if the
-// address is not the queue's.
+// descriptor's address does not belong to the queue.
 func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
-	if q.pieces { // the number of descriptors of a batch with pieces is not known in advance
+	if q.pieces { // with frames in pieces, the number of descriptors of a batch is not known in advance
 		q.record.lent.Store(q.next + 1)
 	}
 	d = *q.rx.slot(q.next) // kernel memory is read once
@@ -114,9 +119,9 @@ func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
 	return d, true
 }
 
-// appendPieces appends a frame in several pieces. first is the descriptor of its
-// first piece. The kernel publishes all pieces at once. It reports false if the last
-// piece is missing.
+// appendPieces appends a frame that consists of several pieces (UMEM frames). first is
+// the descriptor of its first piece. The kernel publishes all pieces of a frame at
+// once. appendPieces returns false if the last piece is missing.
 func (q *rxQueue) appendPieces(b *packet.Batch, first unix.XDPDesc) bool {
 	f, header := b.Next()
 	n := uint32(copy(header[:rxHeader], q.umem[first.Addr:first.Addr+uint64(first.Len)]))
@@ -159,8 +164,8 @@ func (q *rxQueue) broken(reason string) int {
 	return -1
 }
 
-// Release returns the received frames to the kernel: it publishes them on the fill
-// ring, then consumes them on the rx ring.
+// Release returns the received frames to the kernel. It first publishes them on the
+// fill ring, and then consumes them on the rx ring.
 func (q *rxQueue) Release() {
 	if q.next == q.released {
 		return
@@ -187,8 +192,8 @@ func (q *rxQueue) wakeFill() {
 
 // Arm adds the socket to the epoll set until Disarm. A permanent waiter would cost a
 // tenth of the throughput in copy mode, because the kernel locks the list of waiters
-// for every sent frame. Arm also wakes a driver that waits for free frames or frames
-// to send.
+// for every sent frame. Arm also wakes a driver that waits for free frames, or for
+// frames to send.
 func (q *rxQueue) Arm() bool {
 	if !q.armed {
 		q.armed = true
@@ -209,12 +214,12 @@ func (q *rxQueue) Disarm() {
 	}
 }
 
-// WaitFD returns the epoll set, which is readable as long as frames wait. Woken has
+// WaitFD returns the epoll set. It is readable as long as frames wait, so Woken has
 // nothing to drain.
 func (q *rxQueue) WaitFD() int { return q.wait }
 func (q *rxQueue) Woken()      {}
 
-// Polled reports false: reading the ring costs no system call.
+// Polled returns false, because reading the ring needs no system call.
 func (q *rxQueue) Polled() bool { return false }
 
 // Fault returns the reason why Recv fails.
@@ -233,8 +238,8 @@ func (q *rxQueue) Close() {
 	q.fault = "closed"
 }
 
-// fillAll puts all receiving frames of a queue on its new fill ring, before the
-// socket is bound: a zero-copy driver takes frames during the bind.
+// fillAll puts all UMEM frames of a queue for receiving on its new fill ring. It runs
+// before the socket is bound, because a zero-copy driver takes frames during the bind.
 func fillAll(fill *ring[uint64], first, frameSize uint64) {
 	index := fill.producer.Load()
 	for i := range uint64(len(fill.slots)) {
@@ -244,8 +249,8 @@ func fillAll(fill *ring[uint64], first, frameSize uint64) {
 	fill.producer.Store(index) // pairs with the kernel's acquire of fill.producer
 }
 
-// recoverIndexes sets the queue's indexes to where the last engine stopped. See the
-// package comment.
+// recoverIndexes sets the queue's indexes to the position at which the last engine
+// stopped. See the package comment.
 func (q *rxQueue) recoverIndexes() error {
 	size := uint32(len(q.fill.slots))
 	q.filled, q.released = q.fill.producer.Load(), q.rx.consumer.Load()
@@ -258,12 +263,12 @@ func (q *rxQueue) recoverIndexes() error {
 	if err := q.discardLent(); err != nil {
 		return err
 	}
-	q.wakeFill() // the last engine may have died before the wake-up
+	q.wakeFill() // wakes the driver, because the last engine may have died before it did so
 	return nil
 }
 
-// discardLent releases the frames of the last engine that were received but not
-// released, without reading them.
+// discardLent releases the frames that the last engine has received but not released.
+// It does not read them.
 func (q *rxQueue) discardLent() error {
 	q.seen = q.rx.producer.Load()
 	lent := q.record.lent.Load() - q.next

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An uplink may change settings of its device. Close restores the old values. If
-// control and engine are both killed, the changed values stay.
+// This file changes settings of a device for an uplink. Close restores the old values.
+// If control and engine are both killed, the changed values stay.
 
 // setting is a changed setting of the device, with its old value.
 type setting struct {

@@ -63,8 +63,8 @@ const (
 )
 
 // completions is an asynchronous I/O context of the kernel. Every request is complete
-// when io_submit returns. Several threads may use one context; a head that lags
-// behind is harmless.
+// when io_submit returns. Several threads may use one context; it does no harm if they
+// move the field head too slowly.
 type completions struct {
 	id   uintptr
 	ring *completionRing
@@ -83,9 +83,9 @@ func newCompletions() (*completions, error) {
 	return c, nil
 }
 
-// submit returns false if the kernel lacks memory or slots for the request. A request
-// whose result descriptor is no eventfd counts as submitted. The call bypasses Go's
-// scheduler, because it never blocks.
+// submit submits a request. It returns false if the kernel lacks memory or slots for
+// the request. A request whose result descriptor is no eventfd counts as submitted. The
+// call does not go through Go's scheduler, because it never blocks.
 func (c *completions) submit(list *[1]*request) bool {
 	for range submitTries {
 		n, _, errno := unix.RawSyscall(unix.SYS_IO_SUBMIT, c.id, 1, uintptr(unsafe.Pointer(list)))
@@ -146,7 +146,7 @@ func prepare() error {
 func contextOf(worker int) (*completions, int) {
 	contexts.Lock()
 	defer contexts.Unlock()
-	_ = prepare() // Prepare has returned the error at the start
+	_ = prepare() // error ignored: the first call of Prepare has returned it
 	if len(contexts.list) == 0 {
 		return nil, 0
 	}

@@ -30,11 +30,11 @@ type Foreign struct {
 	via     *completions // context for signals; nil: writeAnyway
 	request request
 	list    [1]*request // argument of io_submit
-	slow    int         // number of consecutive signals above MaxSignalNS
+	slow    int         // number of consecutive signals that took longer than MaxSignalNS
 }
 
 // Limits of the time that a signal may take. Each waiter of the eventfd costs the
-// signalling thread 30 to 100 ns, and a front end can have millions of waiters.
+// signalling thread 30 to 100 ns, and a front end can add millions of waiters.
 const (
 	// MaxSignalNS is the largest acceptable CPU time of a signal in nanoseconds. A
 	// signal with few waiters takes 1 µs.
@@ -42,23 +42,25 @@ const (
 	// SlowSignals is the number of consecutive signals above MaxSignalNS after which
 	// Slow returns true. A single one may be due to an interrupt.
 	SlowSignals = 3
-	// suspected is the number of signals measured after a call of Suspect.
+	// suspected is the number of signals whose time is measured after a call of
+	// Suspect.
 	suspected = 64
 )
 
-// suspicion is the number of signals still to be measured in this process.
+// suspicion is the number of signals in this process whose time is still to be
+// measured.
 var suspicion atomic.Int32
 
-// Suspect turns on the measurement of the next signals in this process. A worker
-// calls it after an unusually long pass.
+// Suspect makes this process measure the time of the next signals. A worker calls it
+// after an unusually long pass.
 func Suspect() { suspicion.Store(suspected) }
 
 // Slow reports whether the latest measured signals were so slow that the front end
 // must be detached.
 func (e *Foreign) Slow() bool { return e != nil && e.slow >= SlowSignals }
 
-// NewForeign returns a Foreign for the file descriptor fd, which CheckEvent has
-// accepted in this process or in the process that sent it.
+// NewForeign returns a Foreign for the file descriptor fd. CheckEvent must have
+// accepted fd, in this process or in the process that has sent it.
 func NewForeign(fd int) *Foreign {
 	e := &Foreign{fd: fd}
 	e.list[0] = &e.request
@@ -113,9 +115,9 @@ func (e *Foreign) signal() {
 	}
 }
 
-// The method measured signals the eventfd and returns the thread's CPU time for it in
-// nanoseconds. Elapsed time would include a process that the signal wakes on this
-// core.
+// The method measured signals the eventfd. It returns the CPU time in nanoseconds that
+// the thread needed for it. Elapsed time would include a process that the signal wakes
+// up on this core.
 func (e *Foreign) measured() int64 {
 	before := threadNS()
 	e.signal()
@@ -144,8 +146,8 @@ func threadNS() int64 {
 	return ts.Nano()
 }
 
-// writeAnyway signals the eventfd by a write, without an asynchronous I/O context. It
-// may block if the front end clears O_NONBLOCK.
+// writeAnyway signals the eventfd with a write, for the case that there is no
+// asynchronous I/O context. It may block if the front end clears O_NONBLOCK.
 func (e *Foreign) writeAnyway() {
 	if unix.SetNonblock(e.fd, true) == nil {
 		SignalOwn(e.fd)

@@ -70,8 +70,8 @@ func TestForeignNeverBlocks(t *testing.T) {
 	}
 }
 
-// Each signal adds one to the counter and wakes a reader, also beyond the completion
-// ring's size.
+// Each signal adds one to the counter and wakes a reader. This also holds for more
+// signals than the completion ring has entries.
 func TestForeignSignals(t *testing.T) {
 	const signals = 10_000
 	fd := blockingEvent(t, 0)

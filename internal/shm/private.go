@@ -16,9 +16,9 @@ var reserved struct {
 	blocks [][]byte
 }
 
-// Private returns n zeroed elements in private, populated memory, in huge pages if
-// possible: with small pages, every second access to a large table costs a page walk.
-// T must not contain pointers.
+// Private returns n zeroed elements in private memory whose pages are already
+// populated. It uses huge pages if possible: with small pages, every second access to a
+// large table would cost a page walk. T must not contain pointers.
 func Private[T any](n int) []T {
 	size := privateBytes[T](n)
 	mem := takeReserved(size)
@@ -28,8 +28,8 @@ func Private[T any](n int) []T {
 	return View[T](mem, 0, n)
 }
 
-// Reserve prepares the memory for a later Private of the same size, because
-// populating pages takes milliseconds.
+// Reserve prepares the memory for a later Private of the same size. Populating its
+// pages takes milliseconds.
 func Reserve[T any](n int) {
 	mem := populated(privateBytes[T](n))
 	reserved.Lock()

@@ -70,9 +70,9 @@ func (r *Region) Close() error {
 	return err
 }
 
-// View returns n values of type T of mem, without a copy. T must not contain pointers,
-// and the offset must be aligned for T. View panics if the values exceed mem, which can
-// only be a bug.
+// View returns n values of type T in the memory mem, from offset on, without a copy. T
+// must not contain pointers, and offset must be aligned for T. View panics if the
+// values exceed mem, which can only happen through a bug.
 func View[T any](mem []byte, offset, n int) []T {
 	var t T
 	size := int(unsafe.Sizeof(t))
@@ -86,8 +86,7 @@ func View[T any](mem []byte, offset, n int) []T {
 }
 
 // Layout divides the memory of a region into aligned pieces. Both processes make the
-// same calls and thus get the same offsets. If Mem is nil, Layout only measures the
-// size.
+// same calls and so get the same offsets. If Mem is nil, Layout only measures the size.
 type Layout struct {
 	Mem []byte
 	Off int

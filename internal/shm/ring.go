@@ -64,8 +64,8 @@ func NewProducer(m RingMem, wake int) *Producer {
 	return &Producer{RingMem: m, wake: wake, head: m.hdr.head.Load(), messages: m.hdr.messages.Load()}
 }
 
-// Reserve returns n bytes for a message, at most MaxMessage, or nil if the ring is
-// full. Another Reserve before Commit replaces the reservation.
+// Reserve returns n bytes for a message, at most MaxMessage. It returns nil if the ring
+// is full. If Reserve is called again before Commit, the first reservation is void.
 func (p *Producer) Reserve(n int) []byte {
 	need := uint64(4+n+7) &^ 7
 	size := uint64(len(p.data))
@@ -99,8 +99,8 @@ func (p *Producer) Publish() uint64 {
 	if p.head != p.hdr.head.Load() {
 		p.hdr.messages.Store(p.messages)
 		p.hdr.head.Store(p.head) // pairs with Next
-		// Sequentially consistent: this side stores head and then loads the flag
-		// sleeping, Consumer.Sleep stores the flag and then loads head. At least one
+		// Sequentially consistent: the producer stores head and then loads the flag
+		// sleeping. Consumer.Sleep stores the flag and then loads head. At least one
 		// side sees the other's store.
 		if p.wake >= 0 && p.hdr.sleeping.Load() != 0 {
 			SignalOwn(p.wake)
@@ -183,8 +183,8 @@ func (c *Consumer) ReleaseTo(m Mark) {
 	}
 }
 
-// Sleep requests a wake-up at the next message. If a message is already in the ring,
-// it returns false without a request.
+// Sleep requests a wake-up when the next message is published. If a message is already
+// in the ring, it makes no request and returns false.
 func (c *Consumer) Sleep() bool {
 	c.hdr.sleeping.Store(1)
 	if c.hdr.head.Load() != c.tail { // pairs with Publish
