@@ -42,6 +42,12 @@ func extractIPv6(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.Dr
 			return reason
 		}
 	}
+	switch proto {
+	case packet.ProtoNone:
+		k[WL4] |= ExtNoNext << ExtHdrShift
+	case packet.ProtoESP:
+		k[WL4] |= ExtESP << ExtHdrShift
+	}
 	k[WIP] |= uint64(proto) << 56
 	if proto == packet.ProtoICMP {
 		return packet.DropNone
@@ -57,14 +63,72 @@ func isExtension(proto uint8) bool {
 	return false
 }
 
+// Bits of ipv6_exthdr (OpenFlow 1.3, 7.2.3.8).
+const (
+	ExtNoNext      = 1 << iota // no next header
+	ExtESP                     // encrypted payload
+	ExtAuth                    // authentication header
+	ExtDest                    // one or two destination options headers
+	ExtFragment                // fragment header
+	ExtRouter                  // routing header
+	ExtHop                     // hop-by-hop options header
+	ExtRepeated                // a header that may not repeat did
+	ExtUnsequenced             // headers not in the order of RFC 8200 section 4.1
+	// ExtHdrShift is the lowest bit of ipv6_exthdr in WL4.
+	ExtHdrShift = 20
+)
+
+// extensionOrder checks the order of extension headers (RFC 8200 section 4.1).
+type extensionOrder struct {
+	seen   uint64 // Ext bits
+	last   int    // place of the last header
+	second bool   // two destination options headers
+}
+
+// add returns the Ext bits of the next extension header.
+func (o *extensionOrder) add(proto uint8) uint64 {
+	var bit uint64
+	var place int
+	switch proto {
+	case packet.ProtoHopByHop:
+		bit, place = ExtHop, 1
+	case packet.ProtoRouting:
+		bit, place = ExtRouter, 3
+	case packet.ProtoFragment:
+		bit, place = ExtFragment, 4
+	case packet.ProtoAH:
+		bit, place = ExtAuth, 5
+	default:
+		bit, place = ExtDest, 2
+		if o.last > place || o.seen&ExtDest != 0 {
+			place = 6
+		}
+	}
+	flags := bit
+	if o.seen&bit != 0 {
+		if bit != ExtDest || o.second {
+			flags |= ExtRepeated
+		}
+		o.second = o.second || bit == ExtDest
+	}
+	if place < o.last {
+		flags |= ExtUnsequenced
+	}
+	o.seen |= bit
+	o.last = max(o.last, place)
+	return flags
+}
+
 // walkExtensions returns offset and protocol of the header after the extension
 // headers. For a later fragment the protocol is 44, as in ovs-fields(7).
 func walkExtensions(b *packet.Batch, f *packet.Frame, k *Key, offset int, proto uint8) (int, uint8, packet.DropReason) {
+	var order extensionOrder
 	for range maxExtensionHeaders {
 		h, reason := reach(b, f, offset+8, packet.DropBadIPv6)
 		if reason != packet.DropNone {
 			return 0, 0, reason
 		}
+		k[WL4] |= order.add(proto) << ExtHdrShift
 		ext := (*[8]byte)(h[offset:])
 		n := 8
 		switch proto {

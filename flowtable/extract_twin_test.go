@@ -35,6 +35,8 @@ type slowParser struct {
 	proto, tos, ttl, frag uint64
 	tci2, tcpFlags        uint64
 	tpSrc, tpDst, label   uint64
+	v6                    bool
+	extensions            []uint64 // protocol numbers of the IPv6 extension headers
 }
 
 // need reports whether n more bytes exist and fit into the header buffer. If they do
@@ -104,7 +106,47 @@ func (p *slowParser) ethernet() {
 	k[WEthDst] = dst<<16 | etherType
 	k[WEthSrc] = src<<16 | tci
 	k[WIP] = p.proto<<56 | p.tos<<48 | p.ttl<<40 | p.frag<<32 | p.tci2<<16 | p.tcpFlags
-	k[WL4] = p.tpSrc<<48 | p.tpDst<<32 | p.label
+	k[WL4] = p.tpSrc<<48 | p.tpDst<<32 | p.label | p.exthdr()<<20
+}
+
+// exthdr returns ipv6_exthdr: the headers' bits, and whether their order is one that a
+// list of allowed orders has.
+func (p *slowParser) exthdr() (bits uint64) {
+	if !p.v6 {
+		return 0
+	}
+	count := map[uint64]int{}
+	for _, e := range p.extensions {
+		count[e]++
+		bits |= map[uint64]uint64{0: 1 << 6, 43: 1 << 5, 44: 1 << 4, 51: 1 << 2, 60: 1 << 3}[e]
+	}
+	for e, n := range count {
+		if n > 2 || n == 2 && e != 60 {
+			bits |= 1 << 7
+		}
+	}
+	at := 0 // how much of the allowed order the headers have used up
+	for _, e := range p.extensions {
+		found := false
+		for k, allowed := range []uint64{0, 60, 43, 44, 51, 60} {
+			if e == allowed && k >= at && !found {
+				at, found = k, true
+				if e == 60 && k == 1 {
+					at = 2
+				}
+			}
+		}
+		if !found {
+			bits |= 1 << 8
+		}
+	}
+	switch p.proto {
+	case 59:
+		bits |= 1 << 0
+	case 50:
+		bits |= 1 << 1
+	}
+	return bits
 }
 
 func (p *slowParser) arp() {
@@ -172,6 +214,7 @@ func (p *slowParser) ipv6() {
 	for i := range 4 {
 		p.x.key[WIPv6Src+i] = p.u64(8 + 8*i)
 	}
+	p.v6 = true
 	p.offset += 40
 	for n := 0; p.frag&2 == 0; n++ {
 		isExt := p.proto == 0 || p.proto == 43 || p.proto == 44 || p.proto == 51 || p.proto == 60
@@ -185,6 +228,7 @@ func (p *slowParser) ipv6() {
 		if !p.need(8, packet.DropBadIPv6) {
 			return
 		}
+		p.extensions = append(p.extensions, p.proto)
 		size := 8 + 8*int(p.u8(1))
 		switch p.proto {
 		case 43:

@@ -34,6 +34,7 @@ const (
 	FIPv6Src
 	FIPv6Dst
 	FIPv6Label
+	FIPv6ExtHdr
 	FIPProto
 	FNwTOS
 	FIPDSCP
@@ -162,6 +163,7 @@ var fields = [fieldCount]field{
 	FIPv6Src:    {name: "ipv6_src", oxm: []string{"NXM_NX_IPV6_SRC", "OXM_OF_IPV6_SRC"}, word: flowtable.WIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needIPv6},
 	FIPv6Dst:    {name: "ipv6_dst", oxm: []string{"NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"}, word: flowtable.WIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needIPv6},
 	FIPv6Label:  {name: "ipv6_label", oxm: []string{"NXM_NX_IPV6_LABEL", "OXM_OF_IPV6_FLABEL"}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, prerequisite: needIPv6},
+	FIPv6ExtHdr: {name: "ipv6_exthdr", oxm: []string{"OXM_OF_IPV6_EXTHDR"}, word: flowtable.WL4, shift: flowtable.ExtHdrShift, bits: 9, bytes: 2, format: asHex, maskable: true, readOnly: true, prerequisite: needIPv6},
 	FIPProto:    {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: wIP, shift: protoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needIP},
 	FNwTOS:      {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: wIP, shift: tosAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needIP},
 	FIPDSCP:     {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: wIP, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, prerequisite: needIP},

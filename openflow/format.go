@@ -298,7 +298,7 @@ func (w *matchWriter) network() {
 	if eth == ethPBB {
 		w.field(FPBBISID)
 	}
-	for _, id := range []FieldID{FIPSrc, FIPDst, FIPv6Src, FIPv6Dst, FIPv6Label, FIPProto} {
+	for _, id := range []FieldID{FIPSrc, FIPDst, FIPv6Src, FIPv6Dst, FIPv6Label, FIPv6ExtHdr, FIPProto} {
 		w.field(id)
 	}
 	tos := w.remaining[wIP] >> tosAt & tosDSCP

@@ -171,6 +171,7 @@ func randomKey(r *rand.Rand) flowtable.Key {
 	put(FTCPDst, uint64(pick(r, 80, 0, 22)))
 	if eth == ethIPv6 && r.IntN(2) == 0 {
 		put(FIPv6Label, uint64(r.IntN(4)))
+		put(FIPv6ExtHdr, uint64(r.IntN(4)))
 	}
 	if eth == ethIPv6 && proto == protoICMPv6 && f[flowtable.WL4]>>tpSrc >= ndSolicit {
 		wholeField(FNDTarget).put(&f, Value128{0xfe80 << 48, uint64(r.IntN(3))}, ones(128))
@@ -265,6 +266,7 @@ func randomMatchText(r *rand.Rand) string {
 			add(3, "ipv6_src=fe80::%d", r.IntN(3))
 			add(3, "ipv6_dst=fe80::/10")
 			add(6, "ipv6_label=%d/3", r.IntN(4))
+			add(9, "ipv6_exthdr=%d%s", r.IntN(4), pick(r, "", "/1"))
 		} else {
 			add(3, "nw_src=10.%d.0.0/%d", r.IntN(4), 10+r.IntN(7))
 			add(3, "nw_dst=10.%d.0.%d", r.IntN(4), r.IntN(3))

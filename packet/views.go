@@ -26,6 +26,7 @@ const (
 	ProtoUDP      = 17
 	ProtoRouting  = 43
 	ProtoFragment = 44
+	ProtoESP      = 50
 	ProtoAH       = 51
 	ProtoICMPv6   = 58
 	ProtoNone     = 59
