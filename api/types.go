@@ -140,12 +140,16 @@ type Port struct {
 // PortStats has sums over all workers since the port was added or the daemon's state
 // directory was created.
 type PortStats struct {
-	RxPackets uint64            `json:"rx_packets"`
-	RxBytes   uint64            `json:"rx_bytes"`
-	TxPackets uint64            `json:"tx_packets"`
-	TxBytes   uint64            `json:"tx_bytes"`
-	RxDrops   map[string]uint64 `json:"rx_drops"` // by reason, without zeros
-	TxDrops   uint64            `json:"tx_drops"`
+	RxPackets uint64 `json:"rx_packets"`
+	RxBytes   uint64 `json:"rx_bytes"`
+	TxPackets uint64 `json:"tx_packets"`
+	TxBytes   uint64 `json:"tx_bytes"`
+	// RxDrops has the received frames that reached no output, by reason, without zeros.
+	RxDrops map[string]uint64 `json:"rx_drops"`
+	// TxDrops is the number of frames that the port should have sent and could not.
+	// TxDropReasons has them by reason, without zeros.
+	TxDrops       uint64            `json:"tx_drops"`
+	TxDropReasons map[string]uint64 `json:"tx_drop_reasons"`
 }
 
 // AddPort is a request to add a port. Options are words KEY=VALUE, including type=.

@@ -147,11 +147,19 @@ func (w *Worker) freeHeld(slot uint32) {
 	w.held.free = append(w.held.free, slot)
 }
 
+// dropHeld drops the frame held in slot. A frame that waits for a neighbour counts at its
+// tunnel, because other outputs may have sent their copies.
 func (w *Worker) dropHeld(slot uint32, reason packet.DropReason) {
 	if w.taps.everyFrame {
 		w.tapHeldDrop(slot, reason)
 	}
-	w.dropFrom(w.sh.Held[slot].InPort, reason)
+	h := &w.sh.Held[slot]
+	if h.Then.Op == flowtable.OpTunnel {
+		w.sh.Counters.Drops[reason]++
+		w.sh.Ports[h.Then.U16%port.MaxPorts].dropTx(reason)
+	} else {
+		w.dropFrom(h.InPort, reason)
+	}
 	w.freeHeld(slot)
 }
 

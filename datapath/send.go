@@ -65,8 +65,7 @@ func (l *TxLock) unlock() { l.held.Store(0) }
 // so the frame may wait until the end of the batch.
 func (w *Worker) output(i int, number uint32, last bool) {
 	if number >= port.MaxPorts || w.ports[number].tx == nil {
-		w.overlay[i] = overlay{}
-		w.drop(&w.batch.Frames[i], packet.DropNoPort)
+		w.dropAt(number, i, packet.DropNoPort)
 		return
 	}
 	p := &w.ports[number]
@@ -79,6 +78,30 @@ func (w *Worker) output(i int, number uint32, last bool) {
 	if !last || w.tracks.forked > 0 {
 		w.sendPending(p)
 	}
+}
+
+// dropAt counts frame i as dropped at the output with a port number, because other outputs
+// of the frame may have sent their copies.
+func (w *Worker) dropAt(number uint32, i int, reason packet.DropReason) {
+	f, outer := &w.batch.Frames[i], w.overlay[i]
+	w.overlay[i] = overlay{}
+	if number == 0 || number >= port.MaxPorts {
+		w.drop(f, reason)
+		return
+	}
+	if w.taps.everyFrame {
+		w.tapDrop(f, reason)
+	}
+	w.sh.Counters.Drops[reason]++
+	w.sh.Ports[number].dropTx(reason)
+	if outer.port != 0 {
+		w.sh.Ports[outer.port].dropTx(reason)
+	}
+}
+
+func (c *PortCounters) dropTx(reason packet.DropReason) {
+	c.TxDrops++
+	c.TxReasons[reason]++
 }
 
 // touch adds port p to the ports flushed at the end of the batch.
@@ -161,9 +184,9 @@ func (w *Worker) countSent(p *txPort, i int, reason packet.DropReason) {
 func (w *Worker) count(p *txPort, outer overlay, length int, reason packet.DropReason) {
 	if reason != packet.DropNone {
 		w.sh.Counters.Drops[reason]++
-		p.counters.TxDrops++
+		p.counters.dropTx(reason)
 		if outer.port != 0 {
-			w.sh.Ports[outer.port].TxDrops++
+			w.sh.Ports[outer.port].dropTx(reason)
 		}
 		return
 	}

@@ -148,11 +148,13 @@ type PortCounters struct {
 	RxPackets, RxBytes uint64
 	TxPackets, TxBytes uint64
 	// RxDrops counts, by reason, the frames received on this port that were dropped
-	// before they reached an output.
+	// before they reached an output. Copies that an output refused are in the output's
+	// TxDrops.
 	RxDrops [packet.DropReasons]uint64
 	// TxDrops counts the frames that this port could not send, for example because
-	// its ring was full or the frame too long.
-	TxDrops uint64
+	// its ring was full or the frame too long. TxReasons counts them by reason.
+	TxDrops   uint64
+	TxReasons [packet.DropReasons]uint64
 }
 
 // HeldFrame describes one held slot. The bytes of its frame are

@@ -22,7 +22,7 @@ type overlay struct {
 func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 	f := &w.batch.Frames[i]
 	if a.U32 >= uint32(len(w.sh.Templates)) {
-		w.drop(f, packet.DropNoRoute)
+		w.dropAt(uint32(a.U16), i, packet.DropNoRoute)
 		return
 	}
 	t := &w.sh.Templates[a.U32]
@@ -30,7 +30,7 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 	if t.State == tunnel.TemplateSpread {
 		nexthop := t.NextHop(hash)
 		if nexthop >= uint32(len(w.sh.Templates)) {
-			w.drop(f, packet.DropNoRoute)
+			w.dropAt(uint32(a.U16), i, packet.DropNoRoute)
 			return
 		}
 		t = &w.sh.Templates[nexthop]
@@ -42,11 +42,11 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 	size := f.Offload.Size
 	if t.State == tunnel.TemplateReady && !f.LimitSegments(int(t.MTU)-int(t.Len)) {
 		w.answerTooBig(i, int(t.MTU)-int(t.Len)-int(f.L3))
-		w.drop(f, packet.DropTooBigForTunnel)
+		w.dropAt(uint32(a.U16), i, packet.DropTooBigForTunnel)
 		return
 	}
 	if reason := t.Push(f, uint32(a.U64), hash, tunnel.InnerTOS(f)); reason != packet.DropNone {
-		w.drop(f, reason)
+		w.dropAt(uint32(a.U16), i, reason)
 		return
 	}
 	w.overlaid = true

@@ -40,7 +40,7 @@ func (w *Worker) miss(i int) {
 func (w *Worker) awaitNeighbour(i int, a *flowtable.Action) {
 	f := &w.batch.Frames[i]
 	if f.Held != 0 && w.sh.Held[f.Held-1].Then.Op != flowtable.OpNone {
-		w.drop(f, packet.DropNoNeighbour) // already waited for this neighbour
+		w.dropAt(uint32(a.U16), i, packet.DropNoNeighbour) // already waited for this neighbour
 		return
 	}
 	slot, reason := w.hold(i, *a)

@@ -516,4 +516,35 @@ func TestTooBigForTunnel(t *testing.T) {
 	}
 	r.drops(map[packet.DropReason]uint64{packet.DropTooBigForTunnel: 1, packet.DropNoRoute: 1})
 	r.equal("sent all the same", r.sh.Ports[2].TxPackets, 1)
+	r.equal("drops of the receiver", r.sh.Ports[1].RxDrops[packet.DropTooBigForTunnel], 0)
+	r.equal("drops of the tunnel", r.sh.Ports[vxlanPort].TxReasons[packet.DropTooBigForTunnel], 1)
+}
+
+// Copies of a flood that a tunnel could not take count at the tunnel, by reason; the
+// receiver has lost nothing.
+func TestCopiesCountAtTheirOutput(t *testing.T) {
+	r := withTunnel(t, tunnel.TemplateNoRoute)
+	r.install(0, 1, 0xa, toTunnel(77), output(2), output(9))
+	r.inject(1, ethernet(0xa, 100, 0), ethernet(0xa, 100, 1))
+	r.turn()
+	r.equal("sent", r.sh.Ports[2].TxPackets, 2)
+	r.equal("drops of the tunnel", r.sh.Ports[vxlanPort].TxDrops, 2)
+	r.equal("without a route", r.sh.Ports[vxlanPort].TxReasons[packet.DropNoRoute], 2)
+	r.equal("drops of the port without a device", r.sh.Ports[9].TxReasons[packet.DropNoPort], 2)
+	r.drops(map[packet.DropReason]uint64{packet.DropNoRoute: 2, packet.DropNoPort: 2})
+	if r.sh.Ports[1].RxDrops != [packet.DropReasons]uint64{} {
+		t.Errorf("drops of the receiver: %v", r.sh.Ports[1].RxDrops)
+	}
+
+	tmpl := r.sh.Templates[1]
+	tmpl.State = tunnel.TemplatePending
+	r.command(AppendTemplate(nil, 1, &tmpl))
+	r.inject(1, ethernet(0xa, 100, 2))
+	r.turn()
+	r.command(AppendDropHeld(nil, r.mustUpcall(UpNeighbour).Arg, packet.DropNoNeighbour))
+	r.turn()
+	r.equal("without a neighbour", r.sh.Ports[vxlanPort].TxReasons[packet.DropNoNeighbour], 1)
+	if r.sh.Ports[1].RxDrops != [packet.DropReasons]uint64{} {
+		t.Errorf("drops of the receiver: %v", r.sh.Ports[1].RxDrops)
+	}
 }

@@ -195,8 +195,8 @@ func dropped(show *api.Show) map[string]uint64 {
 			for reason, n := range p.Stats.RxDrops {
 				drops[reason] += n
 			}
-			if p.Stats.TxDrops > 0 {
-				drops["tx-full"] += p.Stats.TxDrops
+			for reason, n := range p.Stats.TxDropReasons {
+				drops[reason] += n
 			}
 		}
 	}

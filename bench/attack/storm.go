@@ -312,7 +312,9 @@ func (w *storming) refresh() error {
 					w.countDrops(p.Name+" "+reason, reason, n)
 				}
 				// A burst of frames that waited for control may exceed the receiver's ring.
-				w.countDrops(p.Name+" tx-full", "tx-full", p.Stats.TxDrops)
+				for reason, n := range p.Stats.TxDropReasons {
+					w.countDrops(p.Name+" tx "+reason, reason, n)
+				}
 			}
 			if show.Restarts > w.last {
 				w.r.Restarts += show.Restarts - w.last

@@ -145,7 +145,7 @@ func (c *command) printPortStats(ports []api.Port) error {
 	for _, p := range ports {
 		s := p.Stats
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", portNumber(&p), p.Name, p.Type, p.State,
-			s.RxPackets, s.RxBytes, total(s.RxDrops), s.TxPackets, s.TxBytes, s.TxDrops, reasons(s.RxDrops))
+			s.RxPackets, s.RxBytes, total(s.RxDrops), s.TxPackets, s.TxBytes, s.TxDrops, dropReasons(&s))
 	}
 	return w.Flush()
 }
@@ -156,6 +156,18 @@ func portNumber(p *api.Port) string {
 		return "LOCAL"
 	}
 	return strconv.FormatUint(uint64(p.Number), 10)
+}
+
+// dropReasons returns the reasons of a port's drops: "rx:no-route=3 tx:tx-full=1".
+func dropReasons(s *api.PortStats) string {
+	var parts []string
+	if len(s.RxDrops) > 0 {
+		parts = append(parts, "rx:"+reasons(s.RxDrops))
+	}
+	if len(s.TxDropReasons) > 0 {
+		parts = append(parts, "tx:"+reasons(s.TxDropReasons))
+	}
+	return strings.Join(parts, " ")
 }
 
 func reasons(drops map[string]uint64) string {

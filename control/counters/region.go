@@ -20,12 +20,13 @@ import (
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/shm"
+	"weft/packet"
 	"weft/port"
 )
 
 const (
 	magic   = 0x7765_6674_6374_7273 // "weftctrs"
-	version = 1
+	version = 2
 
 	// MaxRules is the limit of flows. Further flows are refused.
 	MaxRules = 1 << 20
@@ -45,11 +46,20 @@ const (
 // each port number.
 func CentralRow(port uint32) uint32 { return centralRows + port }
 
+// header, journal, rules and slots begin a region in every version.
 type header struct {
 	Magic, Version   uint64
 	Rules, Megaflows uint64
 	// Slots is larger than every megaflow slot that was ever used.
 	Slots uint64
+	// Reasons is the number of drop reasons, and WorkerWords the size of a worker's
+	// counters in 64-bit words. Version 1 has neither.
+	Reasons, WorkerWords uint64
+}
+
+func newHeader(megaflows int) header {
+	return header{Magic: magic, Version: version, Rules: MaxRows, Megaflows: uint64(megaflows),
+		Reasons: uint64(packet.DropReasons), WorkerWords: uint64(len(shm.Words(new(datapath.Counters))))}
 }
 
 // Rule has the statistics of one rule.
@@ -104,18 +114,24 @@ type Region struct {
 	Tunnels []underlay.Record   // index: template
 }
 
-func carve(l *shm.Layout, megaflows int) *Region {
+// carveRules lays out the part of a region that all versions have in common.
+func carveRules(l *shm.Layout, megaflows int) *Region {
 	c := &Region{}
 	header := shm.Carve[header](l, 1)
 	j := shm.Carve[journal](l, 1)
 	c.Rules = shm.Carve[Rule](l, MaxRows)
 	c.Slots = shm.Carve[Slot](l, megaflows)
-	c.Ports = shm.Carve[datapath.PortCounters](l, port.MaxPorts)
-	c.Workers = shm.Carve[datapath.Counters](l, workers.Max)
-	c.Tunnels = shm.Carve[underlay.Record](l, underlay.MaxTemplates)
 	if l.Mem != nil {
 		c.header, c.journal = &header[0], &j[0]
 	}
+	return c
+}
+
+func carve(l *shm.Layout, megaflows int) *Region {
+	c := carveRules(l, megaflows)
+	c.Ports = shm.Carve[datapath.PortCounters](l, port.MaxPorts)
+	c.Workers = shm.Carve[datapath.Counters](l, workers.Max)
+	c.Tunnels = shm.Carve[underlay.Record](l, underlay.MaxTemplates)
 	return c
 }
 
@@ -129,32 +145,45 @@ func New(megaflows int) (*Region, error) {
 	}
 	c := carve(&shm.Layout{Mem: region.Bytes()}, megaflows)
 	c.region = region
-	*c.header = header{Magic: magic, Version: version, Rules: MaxRows, Megaflows: uint64(megaflows)}
+	*c.header = newHeader(megaflows)
 	return c, nil
 }
 
 // Open opens a region that an earlier control process made, and finishes an
-// interrupted credit. It takes ownership of fd.
+// interrupted credit. It copies the region of an earlier version. It takes ownership of fd.
 func Open(fd, megaflows int) (*Region, error) {
 	region, err := shm.Open(fd)
 	if err != nil {
 		return nil, err
 	}
 	var l shm.Layout
-	carve(&l, megaflows)
-	if len(region.Bytes()) < l.Off {
+	carveRules(&l, megaflows)
+	mem := region.Bytes()
+	if len(mem) < l.Off {
 		region.Close()
-		return nil, fmt.Errorf("counter region of %d bytes, %d needed", len(region.Bytes()), l.Off)
+		return nil, fmt.Errorf("counter region of %d bytes, %d needed", len(mem), l.Off)
 	}
-	c := carve(&shm.Layout{Mem: region.Bytes()}, megaflows)
-	c.region = region
-	want := header{Magic: magic, Version: version, Rules: MaxRows, Megaflows: uint64(megaflows)}
-	want.Slots = min(c.header.Slots, want.Megaflows)
-	if *c.header != want {
+	c := carveRules(&shm.Layout{Mem: mem}, megaflows)
+	has, want := *c.header, newHeader(megaflows)
+	want.Slots = min(has.Slots, want.Megaflows)
+	has.Version, has.Reasons, has.WorkerWords = want.Version, want.Reasons, want.WorkerWords
+	if has != want || c.header.Version == 0 || c.header.Version > version {
 		region.Close()
 		return nil, fmt.Errorf("counter region of another layout")
 	}
 	c.replay()
+	if *c.header != want {
+		defer region.Close()
+		return c.convert(mem, l.Off, megaflows)
+	}
+	l = shm.Layout{}
+	carve(&l, megaflows)
+	if len(mem) < l.Off {
+		region.Close()
+		return nil, fmt.Errorf("counter region of %d bytes, %d needed", len(mem), l.Off)
+	}
+	c = carve(&shm.Layout{Mem: mem}, megaflows)
+	c.region = region
 	return c, nil
 }
 

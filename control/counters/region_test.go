@@ -10,7 +10,9 @@ import (
 
 	"weft/datapath"
 	"weft/flowtable"
+	"weft/internal/shm"
 	"weft/packet"
+	"weft/port"
 )
 
 func testCounters(t *testing.T) *Region {
@@ -100,6 +102,74 @@ func TestOpenCountersRefusesOtherLayout(t *testing.T) {
 		if _, err := Open(fd, megaflows); err == nil {
 			t.Errorf("opened for %d megaflows", megaflows)
 		}
+	}
+}
+
+// oldRegion makes a region as a build with other drop reasons makes it. With version 1,
+// ports have no reasons of outputs. Port 7 has sent 5 frames, dropped 1 received frame for
+// each reason, and failed to send 9.
+func oldRegion(t *testing.T, version uint64, reasons int) (fd int) {
+	t.Helper()
+	var l shm.Layout
+	carveRules(&l, 64)
+	stride := 4 + reasons + 1
+	if version > 1 {
+		stride += reasons
+	}
+	offset := l.Off
+	shm.Carve[uint64](&l, port.MaxPorts*stride)
+	region, err := shm.Create("old", l.Off)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { region.Close() })
+	c := carveRules(&shm.Layout{Mem: region.Bytes()}, 64)
+	*c.header = header{Magic: magic, Version: version, Rules: MaxRows, Megaflows: 64, Slots: 4}
+	if version > 1 {
+		c.header.Reasons, c.header.WorkerWords = uint64(reasons), 1
+	}
+	c.Rules[3].Packets, c.Slots[2].Bytes = 11, 12
+	words := shm.Carve[uint64](&shm.Layout{Mem: region.Bytes(), Off: offset}, port.MaxPorts*stride)[7*stride:]
+	words[2] = 5
+	for i := range reasons {
+		words[4+i] = 1
+	}
+	words[4+reasons] = 9
+	if version > 1 {
+		words[4+reasons+1+int(packet.DropTxFull)] = 9
+	}
+	if fd, err = unix.Dup(region.FD()); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// Rules and ports keep their counts if control is upgraded.
+func TestOpenCopiesEarlierLayouts(t *testing.T) {
+	for _, old := range []struct {
+		version uint64
+		reasons int
+		full    uint64 // counted as tx-full
+	}{{1, reasonsV1, 0}, {2, packet.DropReasons - 3, 9}, {2, packet.DropReasons + 2, 9}} {
+		c, err := Open(oldRegion(t, old.version, old.reasons), 64)
+		if err != nil {
+			t.Fatalf("%+v: %v", old, err)
+		}
+		p := &c.Ports[7]
+		if c.Rules[3].Packets != 11 || c.Slots[2].Bytes != 12 || c.UsedSlots() != 4 || p.TxPackets != 5 ||
+			p.RxDrops[1] != 1 || p.TxDrops != 9 || p.TxReasons[packet.DropTxFull] != old.full {
+			t.Errorf("%+v: port %+v", old, p)
+		}
+		if last := p.RxDrops[packet.DropReasons-1]; (last == 1) != (old.reasons >= packet.DropReasons) {
+			t.Errorf("%+v: %d drops for the newest reason", old, last)
+		}
+		if _, err := Open(oldRegion(t, old.version, old.reasons), 32); err == nil {
+			t.Errorf("%+v: opened for another number of megaflows", old)
+		}
+		c.region.Close()
+	}
+	if _, err := Open(oldRegion(t, version+1, packet.DropReasons), 64); err == nil {
+		t.Error("opened a later version")
 	}
 }
 

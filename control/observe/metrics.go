@@ -162,7 +162,9 @@ func collectPort(metrics chan<- prometheus.Metric, p *api.Port) {
 	for reason, n := range p.Stats.RxDrops {
 		counter(metrics, metricPortDrops, float64(n), p.Name, p.Type, "rx", reason)
 	}
-	counter(metrics, metricPortDrops, float64(p.Stats.TxDrops), p.Name, p.Type, "tx", "any")
+	for reason, n := range p.Stats.TxDropReasons {
+		counter(metrics, metricPortDrops, float64(n), p.Name, p.Type, "tx", reason)
+	}
 }
 
 func collectWorker(metrics chan<- prometheus.Metric, i string, w *api.Worker) {

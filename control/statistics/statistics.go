@@ -71,6 +71,7 @@ func (s *Statistics) Port(number uint32) api.PortStats {
 	return api.PortStats{
 		RxPackets: sum.RxPackets, RxBytes: sum.RxBytes, TxPackets: sum.TxPackets, TxBytes: sum.TxBytes,
 		RxDrops: dropsByName(&sum.RxDrops), TxDrops: sum.TxDrops,
+		TxDropReasons: dropsByName(&sum.TxReasons),
 	}
 }
 
