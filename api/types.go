@@ -132,9 +132,26 @@ type Port struct {
 	Detail string `json:"detail,omitempty"`
 	// Mode is the mode of an af_xdp port: zerocopy, copy or generic. Reason is why
 	// the port uses this mode.
-	Mode   string    `json:"mode,omitempty"`
-	Reason string    `json:"reason,omitempty"`
-	Stats  PortStats `json:"stats"`
+	Mode   string `json:"mode,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Remotes has the states of a vxlan port's remotes, at most 256, those that are down
+	// first. RemotesOmitted is the number of the others.
+	Remotes        []Remote `json:"remotes,omitempty"`
+	RemotesOmitted int      `json:"remotes_omitted,omitempty"`
+	// Warnings name settings that will lose frames, one line each.
+	Warnings []string  `json:"warnings,omitempty"`
+	Stats    PortStats `json:"stats"`
+}
+
+// Remote is a remote of a vxlan port.
+type Remote struct {
+	Address string `json:"address"`
+	// State is up, waiting (for the neighbour's answer) or down. Reason is the reason for
+	// waiting or down.
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	Device string `json:"device,omitempty"` // device of the path
+	MTU    int    `json:"mtu,omitempty"`    // of the path in bytes; 0: unknown
 }
 
 // PortStats has sums over all workers since the port was added or the daemon's state

@@ -30,12 +30,26 @@ func (f *fakes) megaflowActions() string {
 	return list[0].Actions
 }
 
+// failover is a group over tunnels of flowTunnels.
+const failover = "group_id=1,type=ff,bucket=watch_port:p2,set_field:192.0.2.2->tun_dst,output:p2,bucket=watch_port:p3,set_field:192.0.2.3->tun_dst,output:p3"
+
+// flowTunnels adds tunnels that are up, because flows choose their remotes.
+func (f *fakes) flowTunnels(names ...string) {
+	f.t.Helper()
+	for _, name := range names {
+		if _, err := f.d.ports.Add(name, []string{"type=vxlan", "vni=" + name[1:], "remote=flow"}); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
 // A group does not use buckets whose watched port is down. A change of groups
 // revalidates megaflows.
 func TestFailover(t *testing.T) {
 	f := newFakes(t)
-	f.vxlanPorts(3)
-	f.group("add", "group_id=1,type=ff,bucket=watch_port:p2,output:p2,bucket=watch_port:p3,output:p3")
+	f.vxlanPorts(1)
+	f.flowTunnels("p2", "p3")
+	f.group("add", failover)
 	f.add("in_port=p1,actions=group:1")
 	w := f.worker()
 	key := workertest.UDPKey(1, 1, 2, 9)
@@ -55,6 +69,14 @@ func TestFailover(t *testing.T) {
 	if second := f.megaflowActions(); first == "" || second == "" || first == second {
 		t.Errorf("actions %q, and %q once the port has failed", first, second)
 	}
+	if _, err := f.d.ports.Modify("p3", []string{"vni=3", "remote=192.0.2.3"}); err != nil {
+		t.Fatal(err)
+	}
+	waitfor.True(t, "a tunnel without a route is as dead as a failed port", func() bool {
+		w.Frame(workertest.UDPKey(1, 1, 2, 9), 100)
+		f.settle()
+		return f.megaflowActions() == "drop(flow-drop)"
+	})
 	f.group("modify", "group_id=1,type=all")
 	w.Frame(workertest.UDPKey(1, 1, 2, 9), 100)
 	f.settle()
@@ -73,14 +95,15 @@ func TestFailoverOutlivesControl(t *testing.T) {
 	if _, err := f.d.ports.Add("p3", []string{"type=vxlan", "vni=3", "remote=192.0.2.3"}); err != nil {
 		t.Fatal(err)
 	}
-	f.group("add", "group_id=1,type=ff,bucket=watch_port:p2,output:p2,bucket=watch_port:p3,output:p3")
+	f.flowTunnels("p4")
+	f.group("add", strings.ReplaceAll(failover, "p3", "p4")+",bucket=watch_port:p3,output:p3")
 	f.add("in_port=p1,actions=group:1")
 	f.worker().Frame(workertest.UDPKey(1, 1, 2, 9), 100)
 	f.settle()
 	was := f.megaflowActions()
 	f.die()
 	f.begin()
-	if is := f.megaflowActions(); was == "" || is != was {
+	if is := f.megaflowActions(); was == "" || was == "drop(flow-drop)" || is != was {
 		t.Errorf("actions %q, and %q after control was started again", was, is)
 	}
 }

@@ -2,7 +2,12 @@
 
 package tunnel
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"weft/packet"
+)
 
 // VXLAN is a view of a VXLAN header, 8 bytes (RFC 7348 section 5). The view does not
 // validate the header.
@@ -16,6 +21,16 @@ const (
 	// vxlanValid is the I flag: the VNI is valid. RFC 7348 reserves all other flags.
 	vxlanValid = 0x08
 )
+
+// Overhead returns the part of an IP packet to remote that the inner IP packet cannot use,
+// in bytes: outer IP, UDP and VXLAN headers and the inner Ethernet header.
+func Overhead(remote netip.Addr) int {
+	outer := packet.IPv4Len
+	if remote.Is6() {
+		outer = packet.IPv6Len
+	}
+	return outer + packet.UDPLen + VXLANLen + packet.EthernetLen
+}
 
 // Valid reports whether the I flag (valid VNI) is set.
 func (h VXLAN) Valid() bool { return h[0]&vxlanValid != 0 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -88,10 +89,10 @@ func (c *command) addPort(args []string, mayExist bool) error {
 		return err
 	}
 	p, err := client.EnsurePort(api.AddPort{Name: args[0], Options: args[1:], MayExist: mayExist})
-	if err != nil || !c.json {
+	if err != nil {
 		return err
 	}
-	return c.printJSON(p)
+	return c.printChangedPort(&p)
 }
 
 func (c *command) modPort(_ *cobra.Command, args []string) error {
@@ -103,10 +104,22 @@ func (c *command) modPort(_ *cobra.Command, args []string) error {
 		return err
 	}
 	p, err := client.ModPort(args[0], args[1:])
-	if err != nil || !c.json {
+	if err != nil {
 		return err
 	}
-	return c.printJSON(p)
+	return c.printChangedPort(&p)
+}
+
+// printChangedPort prints the warnings about a port that was added or changed, or with
+// --json the port.
+func (c *command) printChangedPort(p *api.Port) error {
+	if c.json {
+		return c.printJSON(p)
+	}
+	for _, warning := range p.Warnings {
+		fmt.Fprintln(c.errs, "weft: warning: "+warning)
+	}
+	return nil
 }
 
 func (c *command) delPort(name string, ifExists bool) error {

@@ -115,6 +115,9 @@ func detail(p api.Port) string {
 	if p.Detail != "" {
 		parts = append(parts, p.Detail)
 	}
+	for _, warning := range p.Warnings {
+		parts = append(parts, "warning: "+warning)
+	}
 	return strings.Join(parts, "; ")
 }
 

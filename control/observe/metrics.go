@@ -130,6 +130,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		gauge(metricPortInfo, 1, p.Name, p.Type, strconv.FormatUint(uint64(p.Number), 10), p.State, p.Mode)
 		gauge(metricPortUp, oneIf(p.State == stateUp), p.Name, p.Type)
 		collectPort(metrics, p)
+		collectRemotes(metrics, p)
 		counter(metrics, metricHangs, float64(n.Hangs[p.Number]), p.Name, p.Type)
 	}
 	now := clock.Monotonic()

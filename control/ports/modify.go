@@ -56,13 +56,13 @@ func (ps *Ports) Modify(name string, words []string) (api.Port, error) {
 		return api.Port{}, err
 	}
 	if maps.Equal(p.explicit, next.explicit) {
-		return ps.describe(p), nil
+		return ps.describeChanged(p), nil
 	}
 	if err := ps.replacePort(p, next); err != nil {
 		return api.Port{}, err
 	}
 	ps.log.Info("port changed", "port", name, "options", strings.Join(words, " "))
-	return ps.describe(ps.byNumber[p.saved.Number]), nil
+	return ps.describeChanged(ps.byNumber[p.saved.Number]), nil
 }
 
 // mergedOptions returns the port's explicit options as words, after the changes in

@@ -19,6 +19,7 @@ import (
 	"weft/control/loop"
 	"weft/control/pipeline"
 	"weft/control/store"
+	"weft/control/underlay"
 	"weft/control/usererr"
 	"weft/engine"
 	"weft/openflow"
@@ -104,6 +105,8 @@ type portContext struct {
 	// pack returns the state that keep stores, made from the device's state. If pack is
 	// nil, keep stores the device's state itself.
 	pack func(device []byte) ([]byte, error)
+	// remotes counts the watched remotes of the port by state.
+	remotes func(number uint32) underlay.Summary
 }
 
 // keepKey returns the name under which the engine keeps the device of a port.
@@ -205,7 +208,7 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	}
 	p.driver = portKinds[kind].make(portContext{
 		number: saved.Number, name: saved.Name, kind: device, values: values,
-		log: ps.log.With("port", saved.Name), engine: ps.engine, held: ps.Held, guests: ps.guests, open: ps.sessions,
+		log: ps.log.With("port", saved.Name), engine: ps.engine, held: ps.Held, guests: ps.guests, open: ps.sessions, remotes: ps.templates.Watched,
 	})
 	return p, nil
 }
@@ -261,7 +264,7 @@ func (ps *Ports) add(name string, options []string) (api.Port, error) {
 	}
 	ps.numbers[number] = name
 	ps.log.Info("port added", "port", name, "number", number, "type", p.kind)
-	return ps.describe(p), nil
+	return ps.describeChanged(p), nil
 }
 
 // existing describes the existing port p. It returns an error if the port's options
@@ -276,7 +279,7 @@ func (ps *Ports) existing(p *switchPort, options []string) (api.Port, error) {
 			return api.Port{}, usererr.Errorf("port %s: exists with %s=%s, not %s=%s; expected the same options, or mod-port", p.saved.Name, key, has, key, wants)
 		}
 	}
-	return ps.describe(p), nil
+	return ps.describeChanged(p), nil
 }
 
 func (ps *Ports) conflict(p *switchPort) error {
@@ -440,9 +443,10 @@ func (ps *Ports) List(name string) ([]api.Port, error) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
 	list := []api.Port{}
+	guests := ps.guestMTUs()
 	for _, p := range ps.byNumber {
 		if name == "" || p.saved.Name == name {
-			list = append(list, ps.describe(p))
+			list = append(list, ps.describe(p, guests))
 		}
 	}
 	if name != "" && len(list) == 0 {
@@ -452,17 +456,29 @@ func (ps *Ports) List(name string) ([]api.Port, error) {
 	return list, nil
 }
 
-func (ps *Ports) describe(p *switchPort) api.Port {
+// describeChanged describes a port that a request has added or changed, with the warnings
+// of tunnels that concern it.
+func (ps *Ports) describeChanged(p *switchPort) api.Port {
+	a := ps.describe(p, ps.guestMTUs())
+	ps.warnGuest(p, &a)
+	return a
+}
+
+func (ps *Ports) describe(p *switchPort, guests []guestMTU) api.Port {
 	s := portStatus{state: stateFailed}
 	if problem := p.problem.Load(); problem != nil {
 		s.detail = *problem
 	} else {
 		s = p.driver.status()
 	}
-	return api.Port{
+	a := api.Port{
 		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Local: p.info.No == openflow.PortLocal, Options: p.explicit,
 		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: ps.statistics.Port(p.saved.Number),
 	}
+	if p.kind == kindVXLAN {
+		ps.describeRemotes(p, &a, guests)
+	}
+	return a
 }
 
 // Fault implements the pipeline's interface Ports: it reports the fault to the port's

@@ -143,11 +143,15 @@ func (ps *Ports) Load(saved []store.Port, names map[uint32]string, devices map[u
 		ps.log.Error("there is no tunnel to weft-central's other hosts", "error", err)
 	}
 	ps.updateView()
+	ps.SetTunnels()     // finds out which tunnels are down
 	ps.UpdateLiveness() // the revalidation of old megaflows needs the liveness of ports
 }
 
-// SetTunnels passes the uplinks and the encap options to the tunnel templates.
-func (ps *Ports) SetTunnels() { ps.templates.SetPorts(ps.uplinks(), ps.encaps()) }
+// SetTunnels passes the uplinks, the remotes and the encap options to the tunnel templates.
+func (ps *Ports) SetTunnels() {
+	ps.templates.Watch(ps.declaredRemotes())
+	ps.templates.SetPorts(ps.uplinks(), ps.encaps())
+}
 
 // TakeOver continues with the workers of an earlier control process. It attaches the
 // ports that are not in attached, and sends the termination table again.

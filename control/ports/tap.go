@@ -128,6 +128,16 @@ func (p *tapPort) status() portStatus {
 	return portStatus{state: StateUp}
 }
 
+// mtu implements mtuReader. The operator may have changed the device's MTU.
+func (p *tapPort) mtu() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tap == nil {
+		return 0
+	}
+	return p.tap.Status().MTU
+}
+
 func (p *tapPort) close() {
 	_, _ = p.detach() // error ignored: a port of a dead engine is detached already
 	p.forget()

@@ -3,6 +3,7 @@
 package ports
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -99,13 +100,29 @@ func (p *vxlanPort) join() {
 	}
 }
 
+// status returns the state of the port: it is down while all its remotes are.
 func (p *vxlanPort) status() portStatus {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.membership.Trouble != "" {
-		return portStatus{state: stateDown, detail: p.membership.Trouble}
+	trouble := p.membership.Trouble
+	p.mu.Unlock()
+	if trouble != "" {
+		return portStatus{state: stateDown, detail: trouble}
 	}
-	return portStatus{state: StateUp}
+	s := p.remotes(p.number)
+	others := s.Up + s.Waiting + s.Down - 1
+	status := portStatus{state: StateUp, detail: s.Reason}
+	switch {
+	case s.Down > 0 && s.Up+s.Waiting == 0:
+		status.state = stateDown
+		if others > 0 {
+			status.detail = fmt.Sprintf("all %d remotes are down: %s", s.Down, s.Reason)
+		}
+	case s.Down > 0:
+		status.detail = fmt.Sprintf("%d of %d remotes down: %s", s.Down, others+1, s.Reason)
+	case others > 0 && s.Waiting > 0:
+		status.detail = fmt.Sprintf("%d of %d remotes waiting: %s", s.Waiting, others+1, s.Reason)
+	}
+	return status
 }
 
 func (p *vxlanPort) close() {

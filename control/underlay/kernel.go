@@ -54,6 +54,8 @@ type link struct {
 	mac  [6]byte
 	mtu  int // largest IP packet in bytes
 	up   bool
+	// carrier is false while the device has no link to its peer.
+	carrier bool
 }
 
 // subscriptionBuffer is the buffer of a netlink socket in bytes. If the buffer
@@ -284,7 +286,7 @@ func (k *Kernel) applyLink(update netlink.LinkUpdate) {
 }
 
 func (k *Kernel) setLink(a *netlink.LinkAttrs) {
-	l := link{name: a.Name, mtu: a.MTU, up: a.Flags&net.FlagUp != 0}
+	l := link{name: a.Name, mtu: a.MTU, up: a.Flags&net.FlagUp != 0, carrier: a.RawFlags&unix.IFF_LOWER_UP != 0}
 	copy(l.mac[:], a.HardwareAddr)
 	k.links[a.Index] = l
 }
@@ -336,6 +338,7 @@ type hop struct {
 	srcMAC, dstMAC [6]byte
 	mtu, routeMTU  int // mtu: largest IP packet in bytes; routeMTU: MTU attribute of the route, or 0
 	index          int
+	carrier        bool // of the device
 	state          hopState
 	reason         string // reason of a state other than hopReady
 }
@@ -396,7 +399,7 @@ func (k *Kernel) neighbourOf(h hop, routeMTU int) hop {
 		h.reason = fmt.Sprintf("the route leaves through device %d, which is gone", h.index)
 		return h
 	}
-	h.device, h.srcMAC, h.mtu, h.routeMTU = l.name, l.mac, l.mtu, routeMTU
+	h.device, h.srcMAC, h.mtu, h.routeMTU, h.carrier = l.name, l.mac, l.mtu, routeMTU, l.carrier
 	if routeMTU > 0 {
 		h.mtu = min(h.mtu, routeMTU)
 	}

@@ -73,6 +73,7 @@ func (t *Templates) refresh(everything bool) {
 	for from, more := 0, true; more; from += refreshChunk {
 		more = t.refreshSome(from, everything)
 	}
+	t.refreshWatches(everything)
 }
 
 // refreshSome refreshes up to refreshChunk templates, starting at index start. It
@@ -113,8 +114,7 @@ func (t *Templates) refreshEntry(e *entry, now time.Time) {
 func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	uplink, isUplink := t.uplinks[e.hop.device]
 	if !isUplink && e.hop.state != hopNoRoute {
-		e.hop.state = hopNoRoute
-		e.hop.reason = "the route to " + e.Remote.String() + " leaves through " + e.hop.device + ", which is no af_xdp port"
+		e.hop.state, e.hop.reason = hopNoRoute, noUplink(e.Remote, e.hop.device)
 	}
 	t.pursueNeighbour(e, now)
 	return e.build(uplink, t.encaps[e.Port])

@@ -103,8 +103,9 @@ type Templates struct {
 	uplinks map[string]uint32 // device name -> datapath port
 	encaps  map[uint32]Encap  // encap options by vxlan port
 	byKey   map[Tunnel]*entry
-	byIndex []*entry // nil: free
-	records []Record // in the counter region
+	byIndex []*entry            // nil: free
+	records []Record            // in the counter region
+	watches map[uint32][]*watch // declared remotes by vxlan port
 }
 
 func NewTemplates(u *Kernel, log *slog.Logger) *Templates {

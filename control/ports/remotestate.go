@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"weft/api"
+	"weft/control/underlay"
+	"weft/openflow"
+	"weft/tunnel"
+)
+
+// The state of tunnels by remote, and MTUs of guests that tunnels cannot carry.
+
+// declaredRemotes returns the remotes of all vxlan ports, by port number and in the order of
+// the option. The caller holds the lock of changes.
+func (ps *Ports) declaredRemotes() []underlay.Tunnel {
+	var list []underlay.Tunnel
+	for _, no := range slices.Sorted(maps.Keys(ps.byNumber)) {
+		p := ps.byNumber[no]
+		if p.kind != kindVXLAN || p.info.FlowRemote {
+			continue
+		}
+		remotes := p.info.Remotes
+		if p.info.Remote.IsValid() {
+			remotes = []netip.Addr{p.info.Remote}
+		}
+		for _, remote := range remotes {
+			list = append(list, underlay.Tunnel{Port: no, Local: p.info.Local, Remote: remote})
+		}
+	}
+	return list
+}
+
+// describeRemotes fills the states of a vxlan port's remotes and the warning about guests
+// whose MTU exceeds a path's. The caller holds the lock of changes.
+func (ps *Ports) describeRemotes(p *switchPort, a *api.Port, guests []guestMTU) {
+	states, omitted := ps.templates.RemotesOf(p.saved.Number)
+	a.RemotesOmitted = omitted
+	smallest := underlay.RemoteState{}
+	for _, s := range states {
+		a.Remotes = append(a.Remotes, api.Remote{Address: s.Remote.String(), State: s.State, Reason: s.Reason, Device: s.Device, MTU: s.MTU})
+		if carried(s) > 0 && (smallest.MTU == 0 || carried(s) < carried(smallest)) {
+			smallest = s
+		}
+	}
+	if warning := mtuWarning(p, smallest, guests); warning != "" {
+		a.Warnings = append(a.Warnings, warning)
+	}
+}
+
+// carried returns the largest inner IP packet on a path in bytes, or a value of at most 0
+// if the path's MTU is unknown.
+func carried(s underlay.RemoteState) int { return s.MTU - tunnel.Overhead(s.Remote) }
+
+// guestMTU is the MTU of a guest's port.
+type guestMTU struct {
+	port *switchPort
+	mtu  int
+}
+
+// defaultMTU is the MTU of a guest whose port has no option mtu= (virtio 1.2 section 5.1.4).
+const defaultMTU = 1500
+
+// mtuReader is a driver that knows the MTU of its device.
+type mtuReader interface {
+	// mtu returns the MTU in bytes, or 0 if it is unknown.
+	mtu() int
+}
+
+// guestMTUs returns the MTUs of all guests' ports, the largest first. The caller holds the
+// lock of changes.
+func (ps *Ports) guestMTUs() []guestMTU {
+	var guests []guestMTU
+	for _, p := range ps.byNumber {
+		if p.info.Kind != openflow.PortNormal {
+			continue
+		}
+		mtu := 0
+		if device, ok := p.driver.(mtuReader); ok {
+			mtu = device.mtu()
+		}
+		if mtu == 0 {
+			mtu, _ = strconv.Atoi(p.values["mtu"]) // valid if present: the option table has checked it
+		}
+		if mtu == 0 {
+			mtu = defaultMTU
+		}
+		guests = append(guests, guestMTU{p, mtu})
+	}
+	slices.SortFunc(guests, func(a, b guestMTU) int {
+		if a.mtu != b.mtu {
+			return b.mtu - a.mtu
+		}
+		return int(a.port.saved.Number) - int(b.port.saved.Number)
+	})
+	return guests
+}
+
+// shares reports whether the action normal may lead from a guest's port to a tunnel.
+func (g *guestMTU) shares(tunnel *switchPort) bool {
+	return !g.port.info.InVNI || tunnel.info.FlowVNI || g.port.info.VNI == tunnel.info.VNI
+}
+
+// mtuWarning returns a warning about guests whose MTU exceeds what a path of a tunnel
+// carries, or "".
+func mtuWarning(p *switchPort, path underlay.RemoteState, guests []guestMTU) string {
+	fits := carried(path)
+	if fits <= 0 {
+		return ""
+	}
+	var first *guestMTU
+	others := 0
+	for i := range guests {
+		switch g := &guests[i]; {
+		case g.mtu <= fits || !g.shares(p):
+		case first == nil:
+			first = g
+		default:
+			others++
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	who := "port " + first.port.saved.Name
+	if others > 0 {
+		who += fmt.Sprintf(" and %d more", others)
+	}
+	device := path.Device
+	if device == "" {
+		device = "the path"
+	}
+	return fmt.Sprintf("MTU %d of %s exceeds %d, the most that %s carries to %s; expected mtu=%d at the guests, or an MTU of %d at %s",
+		first.mtu, who, fits, p.saved.Name, path.Remote, fits, path.MTU+first.mtu-fits, device)
+}
+
+// warnGuest adds the warnings of the tunnels that a guest's new or changed port may use.
+// The caller holds the lock of changes.
+func (ps *Ports) warnGuest(p *switchPort, a *api.Port) {
+	if p.info.Kind != openflow.PortNormal {
+		return
+	}
+	guests := slices.DeleteFunc(ps.guestMTUs(), func(g guestMTU) bool { return g.port != p })
+	for _, no := range slices.Sorted(maps.Keys(ps.byNumber)) {
+		if t := ps.byNumber[no]; t.kind == kindVXLAN {
+			var about api.Port
+			ps.describeRemotes(t, &about, guests)
+			a.Warnings = append(a.Warnings, about.Warnings...)
+		}
+	}
+}

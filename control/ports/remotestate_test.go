@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"weft/control/underlay"
+	"weft/openflow"
+)
+
+// A vxlan port is down while all its remotes are down, and names the reason.
+func TestTunnelState(t *testing.T) {
+	first := netip.MustParseAddr("192.0.2.1")
+	for _, c := range []struct {
+		summary underlay.Summary
+		state   string
+		detail  string
+	}{
+		{underlay.Summary{}, StateUp, ""},
+		{underlay.Summary{Up: 2}, StateUp, ""},
+		{underlay.Summary{Down: 1, First: first, Reason: "no route"}, stateDown, "no route"},
+		{underlay.Summary{Down: 3, First: first, Reason: "no route"}, stateDown, "all 3 remotes are down: no route"},
+		{underlay.Summary{Up: 1, Down: 2, First: first, Reason: "no route"}, StateUp, "2 of 3 remotes down: no route"},
+		{underlay.Summary{Waiting: 1, Down: 1, Reason: "no route"}, StateUp, "1 of 2 remotes down: no route"},
+		{underlay.Summary{Waiting: 1, Reason: "waiting for x"}, StateUp, "waiting for x"},
+		{underlay.Summary{Up: 1, Waiting: 1, Reason: "waiting for x"}, StateUp, "1 of 2 remotes waiting: waiting for x"},
+	} {
+		p := &vxlanPort{portContext: portContext{remotes: func(uint32) underlay.Summary { return c.summary }}}
+		if s := p.status(); s.state != c.state || s.detail != c.detail {
+			t.Errorf("%+v: %+v", c.summary, s)
+		}
+	}
+}
+
+// A warning names the guests whose MTU a tunnel cannot carry, and both remedies.
+func TestMTUWarning(t *testing.T) {
+	port := func(name string, inVNI bool, vni uint32) *switchPort {
+		p := &switchPort{info: openflow.PortInfo{Kind: openflow.PortNormal, InVNI: inVNI, VNI: vni}}
+		p.saved.Name = name
+		return p
+	}
+	overlay := &switchPort{info: openflow.PortInfo{VNI: 7}}
+	overlay.saved.Name = "overlay"
+	path := func(remote string, mtu int) underlay.RemoteState {
+		return underlay.RemoteState{Remote: netip.MustParseAddr(remote), Device: "eth0", MTU: mtu}
+	}
+	vm1, vm2, other := port("vm1", true, 7), port("vm2", false, 0), port("vm3", true, 8)
+	for _, c := range []struct {
+		path   underlay.RemoteState
+		guests []guestMTU
+		want   string
+	}{
+		{path("192.0.2.1", 1500), []guestMTU{{vm1, 1450}}, ""},
+		{path("192.0.2.1", 1500), []guestMTU{{vm1, 1451}}, "MTU 1451 of port vm1 exceeds 1450, the most that overlay carries to 192.0.2.1; expected mtu=1450 at the guests, or an MTU of 1501 at eth0"},
+		{path("2001:db8::1", 1500), []guestMTU{{vm2, 1500}, {vm1, 1431}}, "MTU 1500 of port vm2 and 1 more exceeds 1430"},
+		{path("192.0.2.1", 1500), []guestMTU{{other, 9000}}, ""},
+		{path("192.0.2.1", 0), []guestMTU{{vm1, 9000}}, ""},
+	} {
+		if got := mtuWarning(overlay, c.path, c.guests); got != c.want && (c.want == "" || !strings.HasPrefix(got, c.want)) {
+			t.Errorf("%+v: %q, want %q", c.path, got, c.want)
+		}
+	}
+}
