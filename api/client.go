@@ -151,6 +151,19 @@ func (c *Client) Show() (Show, error) {
 	return s, c.Do(http.MethodGet, "/v1/show", nil, nil, &s)
 }
 
+// Log returns the settings of the daemon's log.
+func (c *Client) Log() (Log, error) {
+	var l Log
+	return l, c.Do(http.MethodGet, "/v1/log", nil, nil, &l)
+}
+
+// SetLog changes settings of the daemon's log, and returns all of them. An empty setting
+// stays.
+func (c *Client) SetLog(l Log) (Log, error) {
+	var now Log
+	return now, c.Do(http.MethodPost, "/v1/log", nil, l, &now)
+}
+
 // Bridges returns the switch if it has a name.
 func (c *Client) Bridges() ([]Bridge, error) {
 	var list []Bridge

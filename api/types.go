@@ -15,6 +15,8 @@
 //	POST   /v1/flows/diff                    DiffFlows -> FlowsDiffer
 //	GET    /v1/megaflows                     []Megaflow
 //	GET    /v1/limits[?port=NAME]            []Limit
+//	GET    /v1/log                           Log
+//	POST   /v1/log                           Log -> Log; an empty setting stays
 //	GET    /v1/macs                          []MAC
 //	DELETE /v1/macs[?port=NAME]              MACsFlushed
 //	POST   /v1/packet-out                    PacketOut -> PacketSent
@@ -43,6 +45,12 @@ const DefaultSocket = "/run/weft/weft.sock"
 // Error is the body of every response that is not a success. Its text is one line.
 type Error struct {
 	Error string `json:"error"`
+}
+
+// Log has the settings of the daemon's log.
+type Log struct {
+	Level  string `json:"level"`  // least severe messages: debug, info, warn or error
+	Format string `json:"format"` // text or json
 }
 
 // ShuttingDown has the ids of the processes that a shutdown ends.

@@ -185,6 +185,7 @@ func (d *Daemon) handler() *access.Mux {
 	d.macRoutes(route)
 	d.packetOutRoutes(route)
 	d.limitRoutes(route)
+	d.logRoutes(route)
 	route("GET /v1/megaflows", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
 		return d.tables.DumpMegaflows(words), nil
 	}))

@@ -20,6 +20,8 @@ var apiRoutes = map[string]access.Route{
 	"GET /v1/show":                   {Role: access.Read},
 	"POST /v1/shutdown":              {Role: access.Write},
 	"GET /v1/limits":                 {Role: access.Read},
+	"GET /v1/log":                    {Role: access.Read},
+	"POST /v1/log":                   {Role: access.Write},
 	"GET /v1/bridges":                {Role: access.Read},
 	"GET /v1/ports":                  {Role: access.Read},
 	"POST /v1/ports":                 {Role: access.Write},

@@ -49,6 +49,8 @@ func TestAPIRefusals(t *testing.T) {
 		{"POST", "/v1/ports", `{"name":"p9","options":["type=vxlan","vni=1","remote=192.0.2.1"]}`, 400, "vni=1"},
 		{"POST", "/v1/ports", `{"name":"p9","options":["type=vxlan","vni=8","remote=192.0.2.1","local=fd00::1"]}`, 400, "local=fd00::1"},
 		{"POST", "/v1/ports", `{"name":"p9","options":["type=af_xdp","dev=nosuchdev"]}`, 500, "nosuchdev"},
+		{"POST", "/v1/log", `{"level":"loud"}`, 400, "level: loud: expected debug"},
+		{"POST", "/v1/log", `{"level":"debug","format":"xml"}`, 400, "format: xml: expected text"},
 		{"POST", "/v1/flows", `{"op":"frob","text":"actions=drop"}`, 400, "frob"},
 		{"POST", "/v1/flows", `{"op":"add","text":"in_port=p7,actions=drop"}`, 400, "p7"},
 		{"POST", "/v1/flows?op=add", "actions=drop\n\n# x\nip,nw_sorc=1,actions=drop", 400, "line 4"},
@@ -103,7 +105,7 @@ func TestMetrics(t *testing.T) {
 		`weft_table_flows{table="0"} 1`, "weft_flows_not_learnt_total 0", "weft_captures 0", "weft_capture_lost_frames_total 0", "weft_monitors 0", "weft_connection_events_lost_total 0", `weft_build_info{commit="` + buildinfo.Own().Commit + `",engine_commit="abc",engine_version="fake",version="` + buildinfo.Own().Version + `"} 1`, "weft_connections 0", `weft_connections_ended_total{by="eviction"} 0`,
 		`weft_port_info{mode="",number="1",port="p1",state="`, "weft_uptime_seconds ", `weft_worker_commands_total{core="`,
 		`weft_worker_heartbeat_age_seconds{core="`, `weft_worker_batches_total{core="`, `weft_worker_installs_refused_total{core="`,
-		`weft_worker_lookups_total{core="`, `weft_worker_busy_seconds_total{core="`,
+		`weft_worker_lookups_total{core="`, "weft_miss_answer_seconds_count 1", `weft_worker_busy_seconds_total{core="`,
 	} {
 		if !strings.Contains(string(text), "\n"+line) {
 			t.Errorf("no line %q in\n%s", line, text)

@@ -4,6 +4,7 @@ package control
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/internal/cpu"
+	"weft/internal/logs"
 )
 
 // Config is the configuration of the daemon.
@@ -43,6 +45,7 @@ type Config struct {
 	SpinUS       int    // time for which a worker polls empty queues, in microseconds; 0: DefaultSpinUS
 	Exe          string // path of the binary that contains the engine; "": this binary
 	Log          *slog.Logger
+	LogSettings  *logs.Log // settings of Log, for the API; nil: settings without effect
 
 	sizes    datapath.Sizes   // sizes of the memory shared with the workers; zero: the defaults
 	launcher engines.Launcher // starts engines; nil: as processes
@@ -55,6 +58,9 @@ const DefaultSpinUS = 50
 func (c *Config) complete() error {
 	if c.Log == nil {
 		c.Log = slog.Default()
+	}
+	if c.LogSettings == nil {
+		_, c.LogSettings = logs.New(io.Discard)
 	}
 	if c.sizes == (datapath.Sizes{}) {
 		c.sizes = datapath.DefaultSizes

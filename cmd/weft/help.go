@@ -45,7 +45,8 @@ var otherTools = map[string]string{
 	"list-ports":            "weft show",
 	"list-br":               "weft show: a weftd is one switch",
 	"add-br":                "weft add-port: a weftd is one switch",
-	"vlog/set":              "log-level in /etc/weft/weft.toml and systemctl reload weftd",
+	"vlog/list":             "weft log",
+	"vlog/set":              "weft log level debug|info|warn|error",
 }
 
 func noSuchVerb(cmd *cobra.Command, word string) error {

@@ -20,7 +20,7 @@ import (
 
 // jsonLines has one command line for each verb of the test.
 var jsonLines = map[string]string{
-	"add-port": "p type=tap", "del-port": "p", "dump-ports": "", "show": "", "show limits": "p", "shutdown": "", "version": "",
+	"add-port": "p type=tap", "del-port": "p", "dump-ports": "", "show": "", "show limits": "p", "shutdown": "", "version": "", "log": "", "log level": "debug", "log format": "json",
 	"add-flow": "actions=drop", "add-flows": "-", "replace-flows": "-", "mod-flows": "actions=drop", "del-flows": "",
 	"diff-flows": "-", "dump-flows": "", "dump-aggregate": "", "dump-megaflows": "", "packet-out": "packet=00,actions=drop",
 	"add-group": "group_id=1", "add-groups": "-", "mod-group": "group_id=1", "del-groups": "", "dump-groups": "", "dump-group-stats": "",
@@ -63,7 +63,7 @@ func TestEveryVerbHasJSON(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, answer)
 	}))
-	leaves := map[string]bool{"trace --live": true, "show": true}
+	leaves := map[string]bool{"trace --live": true, "show": true, "log": true}
 	for _, verb := range leavesOf((&command{}).root(), "") {
 		leaves[verb] = true
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -22,6 +21,7 @@ import (
 	"weft/control/usererr"
 	"weft/engine"
 	"weft/internal/buildinfo"
+	"weft/internal/logs"
 	"weft/internal/shm"
 	"weft/tap"
 	"weft/vhost"
@@ -82,11 +82,11 @@ func runControl(read func() (*settings, error)) error {
 	if err != nil {
 		return err
 	}
-	r := &reloader{read: read, running: s, level: new(slog.LevelVar)}
-	level, _ := s.level() // config has checked the level
-	r.level.Set(level)
-	config.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: r.level}))
-	r.log = config.Log
+	config.Log, config.LogSettings = logs.New(os.Stderr)
+	if err := config.LogSettings.Set(s.LogLevel, s.LogFormat); err != nil {
+		return err
+	}
+	r := &reloader{read: read, running: s, settings: config.LogSettings, log: config.Log}
 	if err := shm.Prepare(); err != nil {
 		config.Log.Warn("until this is changed a front end can block its own session", "error", err)
 	}

@@ -22,7 +22,7 @@ A setting on the command line overrides the one of the configuration file, weft.
 const weftdSignals = `  SIGTERM  weftd ends. The engine forwards on, and the next weftd takes it over.
   SIGINT   weftd and the engine end, and taps, XDP programs and sockets of ports are
            removed, as with weft shutdown.
-  SIGHUP   weftd rereads the configuration file. log-level applies at once, other
+  SIGHUP   weftd rereads the configuration file. log-level and log-format apply at once, other
            settings at the next start.`
 
 const weftdFiles = `  /etc/weft/weft.toml  configuration of the unit weftd.service

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -22,6 +21,7 @@ import (
 	"weft/control/access"
 	"weft/control/ofconn"
 	"weft/internal/cpu"
+	"weft/internal/logs"
 )
 
 const (
@@ -58,6 +58,7 @@ type settings struct {
 	Central     string `toml:"central"`
 	Certs       string `toml:"central-certs"`
 	LogLevel    string `toml:"log-level"`
+	LogFormat   string `toml:"log-format"`
 
 	OpenFlowSocket string `toml:"openflow-socket"`
 	OpenFlowListen string `toml:"openflow-listen"`
@@ -88,6 +89,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.FailMode, "fail-mode", secure, "without a reachable controller: secure keeps to the flows, standalone forwards as a learning switch")
 	f.StringVar(&s.DatapathID, "datapath-id", "", "the switch's number for OpenFlow, up to 16 hexadecimal digits (default: derived from the machine and --state)")
 	f.StringVar(&s.LogLevel, "log-level", "info", "least severe messages in the log: debug, info, warn or error; SIGHUP rereads it from the configuration file")
+	f.StringVar(&s.LogFormat, "log-format", logs.Text, "format of the log: text or json; SIGHUP rereads it from the configuration file")
 	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "time for which a worker polls empty queues before it sleeps, µs")
 }
 
@@ -161,17 +163,15 @@ func (s *settings) merge(file string, flags *pflag.FlagSet) (*settings, error) {
 	return &all, nil
 }
 
-// level returns the log level.
-func (s *settings) level() (slog.Level, error) {
-	var level slog.Level
-	if s.LogLevel == "" {
-		return level, nil
+// checkLog checks the settings of the log.
+func (s *settings) checkLog() error {
+	if _, err := logs.ParseLevel(s.LogLevel); s.LogLevel != "" && err != nil {
+		return exit.Usagef("log-level: %v", err)
 	}
-	err := level.UnmarshalText([]byte(s.LogLevel))
-	if err != nil || strings.ContainsAny(s.LogLevel, "+-") {
-		return 0, exit.Usagef("log-level: %s: expected debug, info, warn or error", s.LogLevel)
+	if err := logs.CheckFormat(s.LogFormat); err != nil {
+		return exit.Usagef("log-format: %v", err)
 	}
-	return level, nil
+	return nil
 }
 
 func (s *settings) config() (control.Config, error) {
@@ -193,7 +193,7 @@ func (s *settings) config() (control.Config, error) {
 	if c.OpenFlow, err = s.openFlow(); err != nil {
 		return c, err
 	}
-	if _, err := s.level(); err != nil {
+	if err := s.checkLog(); err != nil {
 		return c, err
 	}
 	switch {

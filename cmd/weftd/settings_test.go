@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"weft/control/access"
+	"weft/internal/logs"
 )
 
 func writeSettings(t *testing.T, text string) string {
@@ -152,28 +154,29 @@ func TestReload(t *testing.T) {
 	if err := f.Parse([]string{"--workers", "1"}); err != nil {
 		t.Fatal(err)
 	}
-	r := &reloader{read: func() (*settings, error) { return flags.merge(path, f) }, level: new(slog.LevelVar)}
+	r := &reloader{read: func() (*settings, error) { return flags.merge(path, f) }}
+	_, r.settings = logs.New(io.Discard)
 	r.log = slog.New(slog.NewTextHandler(&log, nil))
 	var err error
 	if r.running, err = r.read(); err != nil || r.running.Workers != 1 {
 		t.Fatalf("%+v, %v", r.running, err)
 	}
 	for _, c := range []struct {
-		text, report string
-		level        slog.Level
+		text, report, level, format string
 	}{
-		{"log-level = \"debug\"\nspin-us = 9\nworkers = 2\n", "at_next_start=[spin-us]", slog.LevelDebug},
-		{"log-level = \"loud\"\n", "expected debug, info", slog.LevelDebug},
-		{"spin-us = x\n", "line 1", slog.LevelDebug},
-		{"", "at_next_start=[]", slog.LevelInfo},
+		{"log-level = \"debug\"\nlog-format = \"json\"\nspin-us = 9\nworkers = 2\n", "at_next_start=[spin-us]", "debug", logs.JSON},
+		{"log-level = \"loud\"\n", "expected debug, info", "debug", logs.JSON},
+		{"log-format = \"xml\"\n", "log-format: xml: expected text or json", "debug", logs.JSON},
+		{"spin-us = x\n", "line 1", "debug", logs.JSON},
+		{"", "at_next_start=[]", "info", logs.Text},
 	} {
 		log.Reset()
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		r.reload()
-		if r.level.Level() != c.level || !strings.Contains(log.String(), c.report) {
-			t.Errorf("%q: level %v, want %v, and %q in:\n%s", c.text, r.level.Level(), c.level, c.report, &log)
+		if r.settings.Level() != c.level || r.settings.Format() != c.format || !strings.Contains(log.String(), c.report) {
+			t.Errorf("%q: level %s, want %s, format %s, and %q in:\n%s", c.text, r.settings.Level(), c.level, r.settings.Format(), c.report, &log)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/control"
+	"weft/internal/logs"
 )
 
 // untilSignal returns a context that a signal ends. SIGTERM, as systemd sends it, leaves
@@ -39,13 +40,13 @@ func untilSignal(reload func()) (ctx context.Context, stop func()) {
 
 // reloader rereads the configuration file. Its goroutine owns it.
 type reloader struct {
-	read    func() (*settings, error) // flags and file together
-	running *settings                 // settings of this process
-	level   *slog.LevelVar
-	log     *slog.Logger
+	read     func() (*settings, error) // flags and file together
+	running  *settings                 // settings of this process
+	settings *logs.Log
+	log      *slog.Logger
 }
 
-// reload applies the log level. Other changed settings wait for the next start, and
+// reload applies level and format of the log. Other changed settings wait for the next start, and
 // reload names them. A wrong file changes nothing.
 func (r *reloader) reload() {
 	notifyReloading(r.log)
@@ -58,9 +59,8 @@ func (r *reloader) reload() {
 		r.log.Error("the configuration is not changed", "error", err)
 		return
 	}
-	level, _ := next.level() // config has checked the level
-	r.level.Set(level)
-	r.running.LogLevel = next.LogLevel
+	_ = r.settings.Set(next.LogLevel, next.LogFormat) // cannot fail: config has checked both
+	r.running.LogLevel, r.running.LogFormat = next.LogLevel, next.LogFormat
 	var later []string
 	was, is := reflect.ValueOf(r.running).Elem(), reflect.ValueOf(next).Elem()
 	for i, name := range settingNames() {
@@ -68,5 +68,5 @@ func (r *reloader) reload() {
 			later = append(later, name)
 		}
 	}
-	r.log.Info("configuration reread", "log-level", level, "at_next_start", later)
+	r.log.Info("configuration reread", "log-level", next.LogLevel, "log-format", next.LogFormat, "at_next_start", later)
 }

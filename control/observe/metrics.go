@@ -13,6 +13,7 @@ import (
 	"weft/api"
 	"weft/conntrack"
 	"weft/control/limits"
+	"weft/control/pipeline"
 	"weft/internal/clock"
 )
 
@@ -24,6 +25,8 @@ type Numbers struct {
 	// Refused counts misses that were executed without a megaflow. NotLearnt counts
 	// flows of learn actions that were refused at a limit.
 	Refused, NotLearnt uint64
+	// Answers has the times of answers to misses.
+	Answers pipeline.AnswerTimes
 	// Engines that were replaced, by reason.
 	Died, WorkerHung, ServerHung uint64
 	// Hangs has the number of engines that hung while they used a port, by port number.
@@ -67,6 +70,7 @@ var (
 	metricMACs      = describe("macs", "Addresses learnt by normal.")
 	metricRefused   = describe("megaflows_refused_total", "Misses executed singly for want of room in the caches.")
 	metricUnlearnt  = describe("flows_not_learnt_total", "Flows of learn actions for which there was no room.")
+	metricAnswers   = describe("miss_answer_seconds", "Time from a miss, when a worker holds the frame, to control's answer.")
 	metricTable     = describe("table_flows", "Flows in a table that has any.", "table")
 	metricBuild     = describe("build_info", "1, labelled with version and commit of the control process and of the engine.", "version", "commit", "engine_version", "engine_commit")
 	metricUptime    = describe("uptime_seconds", "Time since the control process started.")
@@ -114,6 +118,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	counter(metrics, metricGivenUp, float64(n.RequestsGivenUp))
 	counter(metrics, metricRefused, float64(n.Refused))
 	counter(metrics, metricUnlearnt, float64(n.NotLearnt))
+	metrics <- prometheus.MustNewConstHistogram(metricAnswers, n.Answers.Count, n.Answers.SumS, n.Answers.AtMostS)
 	gauge(metricBuild, 1, s.Version, s.Commit, s.EngineVersion, s.EngineCommit)
 	gauge(metricUptime, s.UptimeS)
 	gauge(metricTaps, float64(n.Captures))

@@ -40,6 +40,10 @@ func (a *answers) answerAll(misses []datapath.Upcall) {
 	if a.installed {
 		w.PublishAll()
 	}
+	answered := clock.Monotonic()
+	for _, since := range a.since {
+		pl.answerTimes.add(answered - min(since, answered))
+	}
 	pl.mu.RUnlock()
 	pl.refusals.Add(uint64(len(a.executed)))
 	pl.creditExecuted(a.executed, a.now)
@@ -63,6 +67,7 @@ type answers struct {
 	installed  bool
 	spare      *megaflows.Megaflow // for the next translation
 	executed   []executedFrame
+	since      []uint64 // times at which workers held the answered frames: CLOCK_MONOTONIC in nanoseconds
 }
 
 // executedFrame is a frame whose actions were executed once, without a megaflow.
@@ -94,6 +99,7 @@ func (a *answers) miss(up *datapath.Upcall) {
 	}
 	m := a.spare
 	d.setMegaflow(m, &up.Key, &t, a.now)
+	a.since = append(a.since, a.w.HeldSince(held.Worker, held.Ref))
 	var room [workers.CommandRoom]byte
 	switch d.install(m, &up.Key, &t.Mask) {
 	case megaflows.Refused:

@@ -94,6 +94,8 @@ type Pipeline struct {
 	upcalls   *upcalls.Upcalls // guarded by the lock of changes
 	macsStale chan struct{}    // a message wakes up maintain after addresses were learned
 	refusals  atomic.Uint64    // number of misses executed without a megaflow
+	// answerTimes counts answered misses by their time.
+	answerTimes answerTimes
 }
 
 // New returns an empty Pipeline. Attach must come before any other method.
@@ -133,6 +135,7 @@ type Counts struct {
 	TableFlows             map[uint8]int // number of flows by table, without empty tables
 	Refused                uint64        // misses executed without a megaflow
 	NotLearnt              uint64        // number of learned flows refused at a limit
+	Answers                AnswerTimes   // times of answers to misses
 }
 
 // Counts returns the present figures.
@@ -140,7 +143,7 @@ func (pl *Pipeline) Counts() Counts {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	c := Counts{Flows: pl.tables.Len(), Megaflows: pl.megaflows.Len(), MACs: pl.macs.Len(), TableFlows: map[uint8]int{},
-		Refused: pl.refusals.Load(), NotLearnt: pl.learner.refused.Load()}
+		Refused: pl.refusals.Load(), NotLearnt: pl.learner.refused.Load(), Answers: pl.answerTimes.read()}
 	for table := range uint8(openflow.Tables) {
 		if _, flows := pl.tables.Config(table); flows > 0 {
 			c.TableFlows[table] = flows

@@ -35,6 +35,13 @@ func (w *Workers) Generation(slot uint32) (generation uint32, agreed bool) {
 	return first, true
 }
 
+// HeldSince returns the time at which a worker held a frame for control, CLOCK_MONOTONIC in
+// nanoseconds. ref is the argument of the frame's upcall.
+func (w *Workers) HeldSince(worker int, ref uint32) uint64 {
+	held := w.shared[worker].Held
+	return atomic.LoadUint64(&held[datapath.SlotOf(ref)%uint32(len(held))].SinceNS)
+}
+
 // HeldBytes returns the length of a frame that a worker holds for control. ref
 // identifies the frame; it is the argument of the frame's upcall.
 func (w *Workers) HeldBytes(worker int, ref uint32) uint64 {

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"weft/api"
+)
+
+const logHelp = `Prints the settings of weftd's log, or changes one until weftd is started again or rereads its
+configuration file:
+
+  weft log level debug     least severe messages: debug, info, warn or error
+  weft log format json     text or json
+
+log-level and log-format in weft.toml(5) last.`
+
+func (c *command) logVerb() *cobra.Command {
+	show := func(*cobra.Command, []string) error { return c.changeLog(nil) }
+	log := &cobra.Command{Use: "log", Short: "print or change the settings of weftd's log", Long: logHelp, Args: words(0, 0), RunE: show}
+	log.AddCommand(
+		&cobra.Command{
+			Use: "level [debug|info|warn|error]", Short: "least severe messages in the log", Long: logHelp, Args: words(0, 1),
+			RunE: func(_ *cobra.Command, args []string) error { return c.changeLog(args, "level") },
+		},
+		&cobra.Command{
+			Use: "format [text|json]", Short: "format of the log", Long: logHelp, Args: words(0, 1),
+			RunE: func(_ *cobra.Command, args []string) error { return c.changeLog(args, "format") },
+		})
+	return log
+}
+
+// changeLog changes the setting to the word in args, or prints the settings if args is
+// empty.
+func (c *command) changeLog(args []string, setting ...string) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	var now api.Log
+	switch {
+	case len(args) == 0:
+		now, err = client.Log()
+	case setting[0] == "level":
+		now, err = client.SetLog(api.Log{Level: args[0]})
+	default:
+		now, err = client.SetLog(api.Log{Format: args[0]})
+	}
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(now)
+	}
+	if len(args) == 0 {
+		_, err = fmt.Fprintf(c.out, "level %s, format %s\n", now.Level, now.Format)
+	}
+	return err
+}

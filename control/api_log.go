@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"net/http"
+
+	"weft/api"
+	"weft/control/usererr"
+	"weft/internal/logs"
+)
+
+// logRoutes serves the settings of the daemon's log.
+func (d *Daemon) logRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
+	settings := d.config.LogSettings
+	now := func() (any, error) { return api.Log{Level: settings.Level(), Format: settings.Format()}, nil }
+	route("GET /v1/log", func(*http.Request) (any, error) { return now() })
+	route("POST /v1/log", func(r *http.Request) (any, error) {
+		var change api.Log
+		if err := body(r, &change); err != nil {
+			return nil, err
+		}
+		if change.Level != "" {
+			if _, err := logs.ParseLevel(change.Level); err != nil {
+				return nil, usererr.Errorf("level: %v", err)
+			}
+		}
+		if err := settings.Set(change.Level, change.Format); err != nil {
+			return nil, usererr.Errorf("format: %v", err)
+		}
+		d.log.Info("log", "level", settings.Level(), "format", settings.Format())
+		return now()
+	})
+}

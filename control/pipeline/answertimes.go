@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"sort"
+	"sync/atomic"
+)
+
+// answerLimitsNS are the upper limits of the histogram's buckets in nanoseconds. The last
+// is the time after which a worker drops a held frame.
+var answerLimitsNS = [...]uint64{
+	20e3, 50e3, 100e3, 200e3, 500e3, 1e6, 2e6, 5e6, 10e6, 20e6, 50e6, 100e6, 500e6, 2e9,
+}
+
+// answerTimes counts answered misses by the time since their worker held the frame. The
+// threads that answer misses write it, and anybody reads it.
+type answerTimes struct {
+	counts [len(answerLimitsNS) + 1]atomic.Uint64 // the last has the longer times
+	sumNS  atomic.Uint64
+}
+
+func (t *answerTimes) add(ns uint64) {
+	t.counts[sort.Search(len(answerLimitsNS), func(i int) bool { return ns <= answerLimitsNS[i] })].Add(1)
+	t.sumNS.Add(ns)
+}
+
+// AnswerTimes is a histogram of the time from a miss to its answer.
+type AnswerTimes struct {
+	Count   uint64
+	SumS    float64
+	AtMostS map[float64]uint64 // number of answers within a time in seconds
+}
+
+func (t *answerTimes) read() AnswerTimes {
+	h := AnswerTimes{AtMostS: map[float64]uint64{}}
+	for i, ns := range answerLimitsNS {
+		h.Count += t.counts[i].Load()
+		h.AtMostS[float64(ns)/1e9] = h.Count
+	}
+	h.Count += t.counts[len(answerLimitsNS)].Load()
+	h.SumS = float64(t.sumNS.Load()) / 1e9
+	return h
+}

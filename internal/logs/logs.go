@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package logs has a log whose level and format change while loggers use it.
+package logs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+)
+
+// Formats of a log.
+const (
+	Text = "text" // key=value
+	JSON = "json" // one object a line
+)
+
+// Log is the settings of a log. Several goroutines may use it.
+type Log struct {
+	level slog.LevelVar
+	json  atomic.Bool
+}
+
+// New returns a logger that writes to w, and its settings: level info, format text.
+func New(w io.Writer) (*slog.Logger, *Log) {
+	l := &Log{}
+	options := &slog.HandlerOptions{Level: &l.level}
+	return slog.New(&handler{l, slog.NewTextHandler(w, options), slog.NewJSONHandler(w, options)}), l
+}
+
+// Level returns the least severe level that is logged, as a word.
+func (l *Log) Level() string { return strings.ToLower(l.level.Level().String()) }
+
+// Format returns Text or JSON.
+func (l *Log) Format() string {
+	if l.json.Load() {
+		return JSON
+	}
+	return Text
+}
+
+// Set changes level and format; "" leaves one as it is. On an error nothing has changed.
+func (l *Log) Set(level, format string) error {
+	next := l.level.Level()
+	if level != "" {
+		var err error
+		if next, err = ParseLevel(level); err != nil {
+			return err
+		}
+	}
+	if err := CheckFormat(format); err != nil {
+		return err
+	}
+	l.level.Set(next)
+	if format != "" {
+		l.json.Store(format == JSON)
+	}
+	return nil
+}
+
+// ParseLevel parses debug, info, warn or error.
+func ParseLevel(word string) (slog.Level, error) {
+	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+		if strings.EqualFold(word, level.String()) {
+			return level, nil
+		}
+	}
+	return 0, fmt.Errorf("%s: expected debug, info, warn or error", word)
+}
+
+// CheckFormat refuses a word that is neither a format nor "".
+func CheckFormat(word string) error {
+	if word != "" && word != Text && word != JSON {
+		return fmt.Errorf("%s: expected text or json", word)
+	}
+	return nil
+}
+
+// handler passes records to the handler of the present format. Both have the same
+// attributes.
+type handler struct {
+	log        *Log
+	text, json slog.Handler
+}
+
+func (h *handler) now() slog.Handler {
+	if h.log.json.Load() {
+		return h.json
+	}
+	return h.text
+}
+
+func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.now().Enabled(ctx, level)
+}
+
+func (h *handler) Handle(ctx context.Context, r slog.Record) error { return h.now().Handle(ctx, r) }
+
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &handler{h.log, h.text.WithAttrs(attrs), h.json.WithAttrs(attrs)}
+}
+
+func (h *handler) WithGroup(name string) slog.Handler {
+	return &handler{h.log, h.text.WithGroup(name), h.json.WithGroup(name)}
+}
