@@ -25,6 +25,9 @@ type Client struct {
 	// argument measured is false during the warm-up.
 	Progress func(i Interval, measured bool)
 	Every    time.Duration
+	// Stop, if closed, ends the measurement early. The result has what was measured until
+	// then.
+	Stop <-chan struct{}
 }
 
 // Run runs one measurement. If ctx ends, Run stops early and returns an error.
@@ -51,8 +54,11 @@ func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{spec: &spec, ctl: newControl(conn)}
+	s := &session{spec: &spec, ctl: newControl(conn), early: make(chan struct{})}
 	defer s.ctl.close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go c.stop(ctx, s, cancel)
 	s.progress = progress{tell: tell, interval: c.Every, count: &s.live}
 	defer s.closeData()
 	r, err := c.measure(ctx, s)
@@ -67,6 +73,23 @@ func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	return r, nil
 }
 
+// stop waits for Stop until ctx ends, and then ends the session's measurement.
+func (c *Client) stop(ctx context.Context, s *session, cancel context.CancelCauseFunc) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-c.Stop:
+	}
+	switch {
+	case !s.measuring.Load():
+		cancel(errWarm)
+	case s.spec.Reverse:
+		_ = s.ctl.send(message{Stop: true}) // error ignored: whoever reads the connection reports its end
+	default:
+		s.endEarly()
+	}
+}
+
 func (c *Client) order(ctx context.Context, spec Spec) (*Result, error) {
 	conn, err := dial(ctx, c.From)
 	if err != nil {
@@ -74,6 +97,15 @@ func (c *Client) order(ctx context.Context, spec Spec) (*Result, error) {
 	}
 	ctl := newControl(conn)
 	defer ctl.close()
+	ordered := make(chan struct{})
+	defer close(ordered)
+	go func() {
+		select {
+		case <-c.Stop:
+			_ = ctl.send(message{Stop: true}) // error ignored: the loop below reports the connection's end
+		case <-ordered:
+		}
+	}()
 	if err := ctl.send(message{Order: &Order{Server: c.Server, Link: c.Link, Interval: c.Every.Seconds(), Spec: spec}}); err != nil {
 		return nil, err
 	}

@@ -48,6 +48,7 @@ type message struct {
 	Measure *measure  `json:"measure,omitempty"`
 	Report  *report   `json:"report,omitempty"`
 	Error   string    `json:"error,omitempty"`
+	Stop    bool      `json:"stop,omitempty"` // a receiving client asks the sender to end early and report
 
 	// Order is answered by Intervals and a Result.
 	Order    *Order    `json:"order,omitempty"`

@@ -77,12 +77,18 @@ func (v *Server) obey(ctx context.Context, ctl *control, o *Order) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // stops if the ordering program disconnects
-		for range ctl.messages {
+	stop := make(chan struct{})
+	go func() { // ends if the ordering program disconnects
+		stopped := false
+		for m := range ctl.messages {
+			if m.Stop && !stopped {
+				stopped = true
+				close(stop)
+			}
 		}
 		cancel()
 	}()
-	c := &Client{Server: o.Server, Link: o.Link, Every: seconds(o.Interval)}
+	c := &Client{Server: o.Server, Link: o.Link, Every: seconds(o.Interval), Stop: stop}
 	c.Progress = func(i Interval, _ bool) {
 		if ctl.send(message{Interval: &i}) != nil {
 			cancel()
@@ -103,7 +109,7 @@ func (v *Server) measure(ctx context.Context, ctl *control, g *greeting) error {
 	if err := spec.Check(); err != nil {
 		return err
 	}
-	s := &session{spec: &spec, ctl: ctl, server: true, test: newTest()}
+	s := &session{spec: &spec, ctl: ctl, server: true, test: newTest(), early: make(chan struct{})}
 	defer s.closeData()
 	o := &offer{Test: s.test, Clock: clockName()}
 	local, _, network := overNetwork(ctl.conn)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -25,6 +26,34 @@ type session struct {
 	remote     []int          // ports of the server for the data
 	live       live
 	progress
+
+	// early is closed to end the measurement before its time; measuring is set from the
+	// end of the warm-up.
+	early     chan struct{}
+	endOnce   sync.Once
+	measuring atomic.Bool
+}
+
+// errEarly ends the measured phase of a sender, which reports what it has sent so far.
+var errEarly = errors.New("ended early")
+
+// errWarm is the error of a measurement that is stopped before it has measured anything.
+var errWarm = errors.New("interrupted before the measurement began")
+
+// endEarly ends the measured phase of this end, the sender.
+func (s *session) endEarly() { s.endOnce.Do(func() { close(s.early) }) }
+
+// untilEarly returns a context that endEarly ends, with the cause errEarly.
+func (s *session) untilEarly(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-s.early:
+			cancel(errEarly)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // phaser sends data or requests for a limited time. Limits on their number apply only
@@ -86,17 +115,23 @@ func (s *session) sendWatched(ctx context.Context) (*report, error) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		select {
-		case m, ok := <-s.ctl.messages:
-			switch {
-			case !ok:
-				cancel(errGone)
-			case m.Error != "":
-				cancel(errors.New(m.Error))
-			default:
-				cancel(errNotDue)
+		for {
+			select {
+			case m, ok := <-s.ctl.messages:
+				switch {
+				case !ok:
+					cancel(errGone)
+				case m.Stop && s.server:
+					s.endEarly()
+					continue
+				case m.Error != "":
+					cancel(errors.New(m.Error))
+				default:
+					cancel(errNotDue)
+				}
+			case <-stop:
 			}
-		case <-stop:
+			return
 		}
 	}()
 	r, err := s.runSender(ctx)
@@ -111,20 +146,20 @@ func (s *session) sendWatched(ctx context.Context) (*report, error) {
 // runSender runs the warm-up and the measurement of the sending end, and returns its
 // report.
 func (s *session) runSender(ctx context.Context) (*report, error) {
-	defer context.AfterFunc(ctx, func() { // ends a blocked write
-		for _, c := range s.conns {
-			_ = c.SetDeadline(time.Unix(1, 0))
-		}
-	})()
 	senders := s.senders()
-	run := func(measured bool, length float64) error {
+	run := func(ctx context.Context, measured bool, length float64) error {
+		defer context.AfterFunc(ctx, func() { // ends a blocked write
+			for _, c := range s.conns {
+				_ = c.SetDeadline(time.Unix(1, 0))
+			}
+		})()
 		return together(ctx, len(senders), func(ctx context.Context, i int) error {
 			return senders[i].phase(ctx, measured, seconds(length))
 		})
 	}
 	s.begin(false, s.spec.Warmup)
 	if s.spec.Warmup > 0 {
-		if err := run(false, s.spec.Warmup); err != nil {
+		if err := run(ctx, false, s.spec.Warmup); err != nil {
 			return nil, err
 		}
 	}
@@ -132,8 +167,11 @@ func (s *session) runSender(ctx context.Context) (*report, error) {
 		return nil, err
 	}
 	s.begin(true, 0)
+	s.measuring.Store(true)
+	measured, cancel := s.untilEarly(ctx)
+	defer cancel()
 	watch, start := startWatch(), time.Now()
-	if err := run(true, s.spec.Seconds); err != nil {
+	if err := run(measured, true, s.spec.Seconds); err != nil && context.Cause(measured) != errEarly {
 		return nil, err
 	}
 	r := &report{Seconds: time.Since(start).Seconds(), CPU: watch.read()}
@@ -269,6 +307,7 @@ func (s *session) followSender(ctx context.Context) (warm []uint64, start time.T
 	}
 	start, watch, warm = time.Now(), startWatch(), m.Measure.Bytes
 	s.begin(true, 0)
+	s.measuring.Store(true)
 	m, err = s.ctl.expect(ctx, seconds(s.spec.Seconds)+answerLimit, func(m *message) bool {
 		return m.Report != nil && len(m.Report.Streams) == s.spec.Streams
 	})

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -244,6 +245,41 @@ func TestCountsAreExact(t *testing.T) {
 	timed := r.run(Spec{Protocol: TCP, Sizes: Mix{{1 << 17, 1}}, Seconds: 0.2, Streams: 2})
 	if timed.Sent.Bytes == 0 || timed.Sent.Bytes != timed.Received.Bytes {
 		t.Errorf("interrupted writes: %+v, %+v", timed.Sent, timed.Received)
+	}
+}
+
+// A measurement that is stopped early returns what was measured until then, in each
+// direction and mode. Without a measured interval it fails.
+func TestStopEarly(t *testing.T) {
+	r := newRig(t, nil)
+	for _, s := range []Spec{
+		{Protocol: TCP, Sizes: Mix{{1 << 17, 1}}},
+		{Protocol: TCP, Sizes: Mix{{5000, 1}}, Reverse: true, PerSecond: 1000},
+		{Protocol: UDP, Sizes: Mix{{100, 1}}, PerSecond: 1000, Streams: 2},
+		{Protocol: UDP, Sizes: Mix{{100, 1}}, PerSecond: 1000, Reverse: true},
+		{Protocol: TCP, Mode: Request, Sizes: Mix{{100, 1}}, PerSecond: 1000},
+	} {
+		s.Seconds = 3600
+		stop := make(chan struct{})
+		c := &Client{Server: "10.77.0.2", From: "unix:" + r.orders, Every: 20 * time.Millisecond, Stop: stop}
+		var once sync.Once
+		c.Progress = func(i Interval, measured bool) {
+			if measured && i.Frames+i.Bytes > 0 {
+				once.Do(func() { close(stop) })
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+		got, err := c.Run(ctx, s)
+		cancel()
+		if err != nil || got.Sent.Bytes == 0 || got.Received.Bytes == 0 || got.Seconds <= 0 || got.Seconds > 60 {
+			t.Errorf("%+v: %+v, %v", s, got, err)
+		}
+	}
+	stop := make(chan struct{})
+	close(stop)
+	c := &Client{Server: "10.77.0.2", From: "unix:" + r.orders, Stop: stop}
+	if _, err := c.Run(context.Background(), Spec{Protocol: UDP, Sizes: Mix{{100, 1}}, PerSecond: 10, Seconds: 5, Warmup: 5}); err == nil || !strings.Contains(err.Error(), errWarm.Error()) {
+		t.Errorf("stopped in the warm-up: %v", err)
 	}
 }
 

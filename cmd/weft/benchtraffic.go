@@ -93,7 +93,10 @@ sizes do not include the Ethernet checksum.
 Frames have numbers and times, so the counts of lost, reordered and duplicate frames
 are exact. The one-way latency is exact if both ends are on one machine. Otherwise
 the ends compare their clocks first, and the result shows the error. With a rate,
-the latency of a request counts from the time at which it was due.`
+the latency of a request counts from the time at which it was due.
+
+Ctrl-C ends the measurement and prints what was measured until then; a second one
+ends the client at once.`
 
 type benchClient struct {
 	traffic.Client
@@ -228,8 +231,10 @@ func quantity(text string, unit float64) (float64, error) {
 }
 
 func (c *command) measureTraffic(errs io.Writer, b *benchClient) error {
-	ctx, stop := untilSignal()
-	defer stop()
+	interrupted, release := untilSignal()
+	defer release()
+	b.Stop = interrupted.Done()
+	context.AfterFunc(interrupted, release) // a second signal ends the process
 	line := progressLine{out: c.out, bits: b.spec.Mode == traffic.Stream, terminal: isTerminal(c.out)}
 	if c.json {
 		line.out, line.terminal = errs, isTerminal(errs)
@@ -237,12 +242,9 @@ func (c *command) measureTraffic(errs io.Writer, b *benchClient) error {
 	if b.interval > 0 && (!c.json || line.terminal) {
 		b.Progress = line.tell
 	}
-	r, err := b.Run(ctx, b.spec)
+	r, err := b.Run(context.Background(), b.spec)
 	line.clear()
 	if err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 		return err
 	}
 	if c.json {
