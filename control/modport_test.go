@@ -3,9 +3,15 @@
 package control
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
+
+	"weft/api"
+	"weft/control/pipeline"
+	"weft/control/ports"
+	"weft/control/workers/workertest"
 )
 
 // A vxlan port whose options are changed keeps its number and its statistics. It uses
@@ -65,5 +71,60 @@ func TestMayExist(t *testing.T) {
 	}
 	if f.d.ports.Exists("p2") || !f.d.ports.Exists("p1") {
 		t.Error("Exists is wrong")
+	}
+}
+
+// A port that is down neither takes frames nor sends any, is no output of a flood, and has
+// failed for groups. It is down after a restart, too, and frames pass once it is up.
+func TestPortDown(t *testing.T) {
+	f := newFakes(t)
+	f.flowTunnels("p1", "p2", "p3")
+	f.add("actions=flood")
+	actions := func(in uint32) string {
+		t.Helper()
+		w := f.worker()
+		key := workertest.UDPKey(in, 1, 2, 9)
+		w.Frame(key, 100)
+		f.settle()
+		for _, m := range f.d.tables.DumpMegaflows(pipeline.ByName) {
+			if strings.Contains(m.Match, fmt.Sprintf("in_port=p%d", in)) {
+				return m.Actions
+			}
+		}
+		return ""
+	}
+	change := func(words ...string) api.Port {
+		t.Helper()
+		p, err := f.d.ports.Modify("p1", words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if p := change("admin=down"); p.State != "down" || p.Detail != "down by admin=down" {
+		t.Errorf("%+v", p)
+	}
+	if got := actions(1); got != "drop(port-off)" {
+		t.Errorf("from a port that is down: %q", got)
+	}
+	f.end()
+	f.begin()
+	if list, _ := f.d.ports.List("p1"); list[0].State != "down" {
+		t.Errorf("after a restart: %+v", list)
+	}
+	if p := change("admin=up"); p.State != "up" || p.Options["admin"] != "" {
+		t.Errorf("%+v", p)
+	}
+	if p := change("flood=off"); p.State != "up" || p.Options["flood"] != "off" {
+		t.Errorf("%+v", p)
+	}
+	if err := f.d.ports.SetAdmin(1, ports.Admin{Down: true}); err != nil {
+		t.Fatal(err)
+	}
+	if list, _ := f.d.ports.List("p1"); list[0].State != "down" || list[0].Options["flood"] != "" {
+		t.Errorf("after a port_mod: %+v", list)
+	}
+	if err := f.d.ports.SetAdmin(77, ports.Admin{}); err == nil {
+		t.Error("a port that does not exist is changed")
 	}
 }

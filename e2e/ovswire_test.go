@@ -104,6 +104,11 @@ func TestOfctlMonitors(t *testing.T) {
 			ofctl("mod-flows", "table=3,ip,actions=output:1")
 			ofctl("del-flows", "table=3")
 			ofctl("ct-flush-zone", "7")
+			ofctl("mod-port", "1", "down")
+			if p := show(d).Ports[0]; p.Options["admin"] != "down" || p.State != "down" {
+				t.Errorf("after mod-port 1 down: %+v", p)
+			}
+			ofctl("mod-port", "1", "up")
 			if version != "OpenFlow10" && version != "OpenFlow13" {
 				ofctl("--bundle", "add-flow", "table=4,actions=drop")
 			}

@@ -172,14 +172,19 @@ const (
 // ipv4Any is 0.0.0.0/32.
 var ipv4Any = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32)}
 
-// admit reports whether the binding of the frame's port allows the frame. admit checks
-// only the first flow look-up of a frame, because NAT may change the addresses before
+// admit reports whether the frame's port takes frames, and its binding allows this one.
+// admit checks only the first flow look-up of a frame, because NAT may change the addresses before
 // the second. If any port has a binding, every megaflow matches a single port.
 func (x *xlate) admit() bool {
 	if x.flow[flowtable.WPort]&0xffffffff != 0 || !x.env.Bound() {
 		return true
 	}
 	port, ok := x.env.Port(x.inPort())
+	if ok && port.Off {
+		x.noteDrop(packet.DropPortOff)
+		x.note("the input port is down")
+		return false
+	}
 	if !ok || port.Binding == nil {
 		return true
 	}

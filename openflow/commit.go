@@ -157,6 +157,12 @@ func (x *xlate) sendTo(port *PortInfo) {
 	if x.halted {
 		return
 	}
+	if port.Off {
+		x.usedPorts = true
+		x.noteDrop(packet.DropPortOff)
+		x.note("the output port is down")
+		return
+	}
 	if port.Kind == PortTunnel && len(port.Remotes) > 0 {
 		x.replicate(port)
 		return

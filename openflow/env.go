@@ -32,6 +32,8 @@ type PortInfo struct {
 	Kind     PortKind
 	// Down: the port does not forward, and group buckets that watch it have failed.
 	Down bool
+	// Off: the port neither takes frames nor sends any, by its configuration.
+	Off bool
 	// NoFlood excludes the port from flooding.
 	NoFlood bool
 	// NoLearning excludes the port's frames from address learning.
@@ -91,7 +93,7 @@ type Env interface {
 	// Ports returns all ports in a stable order. The caller must not modify the
 	// returned slice.
 	Ports() []PortInfo
-	// Bound reports whether at least one port has a Binding.
+	// Bound reports whether at least one port has a Binding or is Off.
 	Bound() bool
 	// Tunnel returns the index of the tunnel template for a vxlan port and these
 	// addresses, or the drop reason. If local is invalid, Tunnel chooses the source

@@ -290,3 +290,23 @@ func TestGroupsThatWatchEachOther(t *testing.T) {
 		}
 	}
 }
+
+// A port that is off is no output of flows and floods, and its frames are dropped.
+func TestPortOff(t *testing.T) {
+	p := NewPipeline(Limits{})
+	env := newEnv()
+	apply(t, p, 1, Add, "in_port=1,actions=flood", "in_port=2,actions=4", "in_port=4,actions=2")
+	before := actionsOf(p, env, t, "in_port=1")
+	env.ports[3].Off = true
+	for frame, want := range map[string]string{"in_port=1": strings.Replace(before, ",4", "", 1), "in_port=2": "drop(port-off)", "in_port=4": "drop(port-off)"} {
+		if got := actionsOf(p, env, t, frame); got != want || got == before {
+			t.Errorf("%s: %s, want %s", frame, got, want)
+		}
+	}
+	env.ports[3].Off, env.ports[3].NoFlood = false, true
+	for frame, want := range map[string]string{"in_port=1": strings.Replace(before, ",4", "", 1), "in_port=2": "4"} {
+		if got := actionsOf(p, env, t, frame); got != want {
+			t.Errorf("without floods to the port, %s: %s, want %s", frame, got, want)
+		}
+	}
+}

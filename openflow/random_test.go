@@ -50,7 +50,7 @@ func (e *fakeEnv) PortAt(number uint32) (PortInfo, bool) {
 }
 func (e *fakeEnv) Ports() []PortInfo { return e.ports }
 func (e *fakeEnv) Bound() bool {
-	return slices.ContainsFunc(e.ports, func(p PortInfo) bool { return p.Binding != nil })
+	return slices.ContainsFunc(e.ports, func(p PortInfo) bool { return p.Binding != nil || p.Off })
 }
 func (e *fakeEnv) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 	return e.macs.VTEP(s, vlan, mac)

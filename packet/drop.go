@@ -118,6 +118,8 @@ const (
 	// DropRxFull: the queue of an uplink's packet socket was full, so the kernel gave
 	// only the start of a frame that is longer than a slot.
 	DropRxFull
+	// DropPortOff: the frame's input port, or its only output, has the option admin=down.
+	DropPortOff
 
 	dropReasonCount
 )
@@ -134,7 +136,7 @@ var dropNames = [DropReasons]string{
 	"bad-offload",
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
-	"rx-full",
+	"rx-full", "port-off",
 }
 
 // String returns the reason's name in counters and output.

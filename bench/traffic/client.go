@@ -54,7 +54,7 @@ func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{spec: &spec, ctl: newControl(conn), early: make(chan struct{})}
+	s := &session{spec: &spec, ctl: newControl(conn), ending: make(chan struct{})}
 	defer s.ctl.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -109,7 +109,7 @@ func (v *Server) measure(ctx context.Context, ctl *control, g *greeting) error {
 	if err := spec.Check(); err != nil {
 		return err
 	}
-	s := &session{spec: &spec, ctl: ctl, server: true, test: newTest(), early: make(chan struct{})}
+	s := &session{spec: &spec, ctl: ctl, server: true, test: newTest(), ending: make(chan struct{})}
 	defer s.closeData()
 	o := &offer{Test: s.test, Clock: clockName()}
 	local, _, network := overNetwork(ctl.conn)

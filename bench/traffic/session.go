@@ -27,9 +27,9 @@ type session struct {
 	live       live
 	progress
 
-	// early is closed to end the measurement before its time; measuring is set from the
+	// ending is closed to end the measurement before its time; measuring is set from the
 	// end of the warm-up.
-	early     chan struct{}
+	ending    chan struct{}
 	endOnce   sync.Once
 	measuring atomic.Bool
 }
@@ -41,14 +41,14 @@ var errEarly = errors.New("ended early")
 var errWarm = errors.New("interrupted before the measurement began")
 
 // endEarly ends the measured phase of this end, the sender.
-func (s *session) endEarly() { s.endOnce.Do(func() { close(s.early) }) }
+func (s *session) endEarly() { s.endOnce.Do(func() { close(s.ending) }) }
 
 // untilEarly returns a context that endEarly ends, with the cause errEarly.
 func (s *session) untilEarly(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
-		case <-s.early:
+		case <-s.ending:
 			cancel(errEarly)
 		case <-ctx.Done():
 		}

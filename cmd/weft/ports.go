@@ -37,7 +37,9 @@ id=TEXT names a vhost-user or tap port for weft-central.
 All types except uplink, af_xdp and af_packet may have VLANs, for actions=normal:
 
   [tag=N] [trunks=N[-N][,...]] [cvlans=N[-N][,...]] [qinq-ethtype=802.1ad|802.1q]
-  [vlan_mode=trunk|access|native-tagged|native-untagged|dot1q-tunnel]`
+  [vlan_mode=trunk|access|native-tagged|native-untagged|dot1q-tunnel]
+
+and may be down, or get no floods: [admin=down] [flood=off]`
 
 const addPortHelp = portSyntax + `
 
@@ -49,8 +51,15 @@ KEY= without a value gives an option its default.
   type=vxlan                 every option
   type=vhost-user, type=tap  vni=, addresses=, id= and the VLANs; mac= of a vhost-user port,
                              mtu= of a tap
+  all types but uplinks      admin= and flood=
 
-Other options need del-port and add-port.`
+Other options need del-port and add-port.
+
+As with ovs-ofctl, a single word may stand for an option:
+
+  up, down                   admin=up, admin=down: a port that is down neither takes frames
+                             nor sends any
+  flood, no-flood            flood=on, flood=off: whether frames are flooded to the port`
 
 func (c *command) portVerbs() []*cobra.Command {
 	var mayExist, ifExists bool
@@ -66,7 +75,7 @@ func (c *command) portVerbs() []*cobra.Command {
 	del.Flags().BoolVar(&ifExists, "if-exists", false, "accept that there is no such port")
 	return []*cobra.Command{
 		add, del,
-		{Use: "mod-port NAME KEY=VALUE...", Short: "change options of a port", Long: modPortHelp, Args: words(2, -1), RunE: c.modPort},
+		{Use: "mod-port NAME KEY=VALUE...|up|down|flood|no-flood", Short: "change options of a port", Long: modPortHelp, Args: words(2, -1), RunE: c.modPort},
 		{Use: "dump-ports [NAME]", Short: "print the statistics of all ports, or of one", Args: words(0, 1), RunE: c.dumpPorts},
 	}
 }
@@ -95,7 +104,15 @@ func (c *command) addPort(args []string, mayExist bool) error {
 	return c.printChangedPort(&p)
 }
 
+// portWords are ovs-ofctl's words for the state of a port.
+var portWords = map[string]string{"up": "admin=up", "down": "admin=down", "flood": "flood=on", "no-flood": "flood=off"}
+
 func (c *command) modPort(_ *cobra.Command, args []string) error {
+	for i, word := range args[1:] {
+		if option, ok := portWords[word]; ok {
+			args[1+i] = option
+		}
+	}
 	if err := checkOptions(args[1:]); err != nil {
 		return err
 	}

@@ -111,6 +111,11 @@ vxlan: a tunnel to one or more VTEPs through the uplinks.
   reserved=         what happens to reserved bits of the VXLAN header: ignore (default), refuse,
                     gbp or gpe
 
+All types but uplinks:
+
+  admin=down        the port neither takes frames nor sends any; flows drop them as port-off
+  flood=off         normal and flood do not flood to the port
+
 VLANs of a port under actions=normal, as in ovs-vswitchd.conf.db(5):
 
   tag=N             VLAN of an access, native or dot1q-tunnel port

@@ -13,7 +13,6 @@ import (
 	"weft/api"
 	"weft/conntrack"
 	"weft/control/limits"
-	"weft/control/pipeline"
 	"weft/internal/clock"
 )
 
@@ -26,7 +25,7 @@ type Numbers struct {
 	// flows of learn actions that were refused at a limit.
 	Refused, NotLearnt uint64
 	// Answers has the times of answers to misses.
-	Answers pipeline.AnswerTimes
+	Answers Histogram
 	// Engines that were replaced, by reason.
 	Died, WorkerHung, ServerHung uint64
 	// Hangs has the number of engines that hung while they used a port, by port number.
@@ -39,6 +38,13 @@ type Numbers struct {
 	CapturesLost       uint64
 	Connections        *ConnectionNumbers // nil: there is no table
 	Limits             []api.Limit
+}
+
+// Histogram counts durations.
+type Histogram struct {
+	Count   uint64
+	SumS    float64
+	AtMostS map[float64]uint64 // number of durations of at most a time in seconds
 }
 
 // ConnectionNumbers has counters of the connection table.

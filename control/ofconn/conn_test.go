@@ -213,3 +213,47 @@ func TestStandalone(t *testing.T) {
 		}
 	}
 }
+
+// A port_mod sets PORT_DOWN, and NO_FLOOD in OpenFlow 1.0. Other bits, ports and hardware
+// addresses are refused.
+func TestPortMod(t *testing.T) {
+	for _, v := range []ofp.Version{openflow.Version10, openflow.Version13, openflow.Version15} {
+		r := newRig(t)
+		r.sw.ports = []Port{{Port: ofp.Port{No: 5, Name: "vm1", MAC: 0x020000000005}}}
+		p := r.connect(v)
+		mod := func(port uint32, mac byte, config, mask uint32) [][]byte {
+			hardware := []byte{2, 0, 0, 0, 0, mac}
+			switch v {
+			case openflow.Version10:
+				p.write(ofptest.Message(v, 15, 9, uint16(port), hardware, config, mask, uint64(0)))
+			case openflow.Version13:
+				p.write(ofptest.Message(v, 16, 9, port, uint32(0), hardware, uint16(0), config, mask, uint64(0)))
+			default:
+				p.write(ofptest.Message(v, 16, 9, port, uint32(0), hardware, uint16(0), config, mask))
+			}
+			return p.barrier()
+		}
+		for _, c := range []struct {
+			port         uint32
+			mac          byte
+			config, mask uint32
+			refused      bool
+			now          uint32
+		}{
+			{5, 5, ofp.ConfigDown, ofp.ConfigDown, false, ofp.ConfigDown},
+			{5, 5, 0, ofp.ConfigDown, false, 0},
+			{5, 5, ofp.ConfigNoFlood, ofp.ConfigNoFlood, v != openflow.Version10, ofp.ConfigNoFlood},
+			{5, 5, ofp.ConfigNoRecv, ofp.ConfigNoRecv, true, 0},
+			{5, 6, ofp.ConfigDown, ofp.ConfigDown, true, 0},
+			{6, 5, ofp.ConfigDown, ofp.ConfigDown, true, 0},
+			{5, 5, 0, 0xffffffff, false, 0},
+		} {
+			before := r.sw.ports[0].Config
+			errs := mod(c.port, c.mac, c.config, c.mask)
+			if want := c.now; c.refused && (len(errs) != 1 || errs[0][1] != ofp.TypeError || r.sw.ports[0].Config != before) ||
+				!c.refused && (len(errs) != 0 || r.sw.ports[0].Config != want) {
+				t.Errorf("version %d, %+v: %d errors, configuration %#x", v, c, len(errs), r.sw.ports[0].Config)
+			}
+		}
+	}
+}

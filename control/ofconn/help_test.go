@@ -76,9 +76,17 @@ func (f *fakeSwitch) Meters(uint32) []Meter                 { return nil }
 func (f *fakeSwitch) Tables() []ofp.TableState              { return nil }
 func (f *fakeSwitch) SetEviction(uint8, bool) error         { return nil }
 func (f *fakeSwitch) Ports() []Port                         { return f.ports }
-func (f *fakeSwitch) Send(*openflow.PacketOut) error        { return nil }
-func (f *fakeSwitch) FlushConnections(*ofp.CTMatch) error   { return nil }
-func (f *fakeSwitch) flows() (n int)                        { f.mu.Lock(); defer f.mu.Unlock(); return f.tables.Len() }
+func (f *fakeSwitch) SetPortConfig(number, config uint32) error {
+	for i := range f.ports {
+		if f.ports[i].No == number {
+			f.ports[i].Config = config
+		}
+	}
+	return nil
+}
+func (f *fakeSwitch) Send(*openflow.PacketOut) error      { return nil }
+func (f *fakeSwitch) FlushConnections(*ofp.CTMatch) error { return nil }
+func (f *fakeSwitch) flows() (n int)                      { f.mu.Lock(); defer f.mu.Unlock(); return f.tables.Len() }
 func (f *fakeSwitch) rule(slot uint32) (r openflow.Rule, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -81,6 +81,8 @@ type Switch interface {
 	// means all tables.
 	SetEviction(table uint8, evict bool) error
 	Ports() []Port
+	// SetPortConfig sets ofp.ConfigDown and ofp.ConfigNoFlood of a port.
+	SetPortConfig(number, config uint32) error
 	Send(request *openflow.PacketOut) error
 	// FlushConnections removes the tracked connections that m selects.
 	FlushConnections(m *ofp.CTMatch) error

@@ -202,8 +202,16 @@ func (c *Conn) portDesc(r *ofp.Request) error {
 	return c.ports(r, func(b []byte, p *Port) []byte { return ofp.AppendPort(b, c.version, &p.Port) })
 }
 
-// portMod refuses every change of a port, because ports are configured with weft
-// add-port.
+// modifiable are the bits of a port's configuration that port_mod may change.
+func (c *Conn) modifiable() uint32 {
+	if c.version == openflow.Version10 {
+		return ofp.ConfigDown | ofp.ConfigNoFlood
+	}
+	return ofp.ConfigDown
+}
+
+// portMod sets whether a port is down, and in OpenFlow 1.0 whether frames are flooded to
+// it. It refuses other changes.
 func (c *Conn) portMod(r *ofp.Request) error {
 	change, err := ofp.DecodePortMod(r)
 	if err != nil {
@@ -213,15 +221,24 @@ func (c *Conn) portMod(r *ofp.Request) error {
 		if p.No != change.No {
 			continue
 		}
+		changed := (p.Config ^ change.Config) & change.Mask
 		switch {
 		case p.MAC != change.MAC:
 			return refused(openflow.ErrPortModBadHWAddr, fmt.Sprintf("port_mod: port %d has another hardware address", p.No))
-		case (p.Config^change.Config)&change.Mask == 0:
+		case changed == 0:
 			return nil
-		case c.version == openflow.Version10:
-			return refused(openflow.ErrRequestEPERM, "port_mod: configure ports with weft add-port")
+		case changed&^c.modifiable() != 0 && c.version == openflow.Version10:
+			return refused(openflow.ErrRequestEPERM, "port_mod: expected down, or no flooding")
+		case changed&^c.modifiable() != 0:
+			return refused(openflow.ErrPortModBadConfig, "port_mod: expected down")
 		}
-		return refused(openflow.ErrPortModEPERM, "port_mod: configure ports with weft add-port")
+		if err := c.service.setup.Switch.SetPortConfig(p.No, p.Config^changed); err != nil {
+			if c.version == openflow.Version10 {
+				return refused(openflow.ErrRequestEPERM, err.Error())
+			}
+			return refused(openflow.ErrPortModEPERM, err.Error())
+		}
+		return nil
 	}
 	return refused(openflow.ErrPortModBadPort, fmt.Sprintf("port_mod: port %d: no such port", change.No))
 }

@@ -177,9 +177,20 @@ func (s *Switch) Ports() []ofconn.Port {
 		if port.State = ofp.StateDown; p.State == ports.StateUp {
 			port.State = ofp.StateLive
 		}
+		if p.Options["admin"] == "down" {
+			port.Config |= ofp.ConfigDown
+		}
+		if p.Options["flood"] == "off" {
+			port.Config |= ofp.ConfigNoFlood
+		}
 		all = append(all, port)
 	}
 	return all
+}
+
+// SetPortConfig sets ofp.ConfigDown and ofp.ConfigNoFlood of a port.
+func (s *Switch) SetPortConfig(number, config uint32) error {
+	return s.ports.SetAdmin(number, ports.Admin{Down: config&ofp.ConfigDown != 0, NoFlood: config&ofp.ConfigNoFlood != 0})
 }
 
 // Send executes the actions of a packet-out on its frame.

@@ -22,7 +22,7 @@ type View struct {
 	byDatapath map[uint32]openflow.PortInfo // key: number in the data path
 	byName     map[string]uint32
 	udpPort    map[uint32]uint16
-	bound      bool // at least one port has a Binding
+	bound      bool // at least one port has a Binding or is off
 	// anyCentral is true if weft-central has declared a port. centralTunnel is the
 	// tunnel to the other hosts of its networks; nil: none.
 	anyCentral    bool
@@ -35,7 +35,7 @@ func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	v := &View{infos: infos, byNo: map[uint32]openflow.PortInfo{}, byDatapath: map[uint32]openflow.PortInfo{}, byName: map[string]uint32{}, udpPort: udpPort}
 	for i, info := range infos {
 		v.byNo[info.No], v.byDatapath[info.At()], v.byName[info.Name] = info, info, info.No
-		v.bound = v.bound || info.Binding != nil
+		v.bound = v.bound || info.Binding != nil || info.Off
 		if v.anyCentral = v.anyCentral || info.Central; info.Central && info.Kind == openflow.PortTunnel {
 			v.centralTunnel = &infos[i]
 		}

@@ -173,7 +173,7 @@ func (ps *Ports) Guests() []Guest {
 		if p.info.Kind != openflow.PortNormal || p.kind == kindLocal {
 			continue
 		}
-		up := p.problem.Load() == nil && p.driver.status().state == StateUp
+		up := !p.info.Off && p.problem.Load() == nil && p.driver.status().state == StateUp
 		byName[p.saved.Name] = Guest{p.saved.Name, p.values["id"], up, p.added}
 	}
 	list := make([]Guest, 0, len(byName))

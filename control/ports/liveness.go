@@ -40,7 +40,7 @@ func (ps *Ports) UpdateLiveness() (changed bool) {
 	}
 	loop.Notify(ps.watched)
 	for _, p := range ps.byNumber {
-		down := p.problem.Load() != nil || p.driver.status().state != StateUp
+		down := p.info.Off || p.problem.Load() != nil || p.driver.status().state != StateUp
 		if down != p.info.Down {
 			p.info.Down, changed = down, true
 		}

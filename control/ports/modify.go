@@ -34,6 +34,10 @@ type mtuSetter interface {
 func (ps *Ports) Modify(name string, words []string) (api.Port, error) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
+	return ps.modify(name, words)
+}
+
+func (ps *Ports) modify(name string, words []string) (api.Port, error) {
 	p := ps.portByName(name)
 	switch {
 	case p == nil:
@@ -83,7 +87,7 @@ func mergedOptions(explicit map[string]string, words []string) ([]string, error)
 			return nil, usererr.Errorf("%s=: the port has no option %s", key, key)
 		}
 		seen[key] = true
-		if merged[key] = value; value == "" {
+		if merged[key] = value; value == "" || value == adminDefaults[key] {
 			delete(merged, key)
 		}
 	}
@@ -98,7 +102,7 @@ func checkChangeable(p, next *switchPort) error {
 	if p.kind == kindVXLAN {
 		return nil
 	}
-	can := slices.Concat(changeable[p.kind], vlanOptionNames(p.kind))
+	can := slices.Concat(changeable[p.kind], namesOf(p.kind, vlanOptions), namesOf(p.kind, adminOptions))
 	sort.Strings(can)
 	for _, key := range slices.Sorted(maps.Keys(mergedKeys(p.values, next.values))) {
 		if p.values[key] != next.values[key] && !slices.Contains(can, key) {
@@ -111,11 +115,12 @@ func checkChangeable(p, next *switchPort) error {
 	return nil
 }
 
-func vlanOptionNames(kind string) []string {
+// namesOf returns the names of the options of a table that a kind of port has.
+func namesOf(kind string, table optionTable) []string {
 	k := portKinds[kind]
 	all := k.allOptions()
 	var names []string
-	for name := range vlanOptions {
+	for name := range table {
 		if _, has := all[name]; has {
 			names = append(names, name)
 		}

@@ -78,6 +78,7 @@ func (k *portKind) allOptions() optionTable {
 	}
 	all := maps.Clone(k.options)
 	maps.Copy(all, vlanOptions)
+	maps.Copy(all, adminOptions)
 	return all
 }
 
@@ -202,6 +203,7 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	if err := fillVLANs(&p.info, values); err != nil {
 		return nil, err
 	}
+	fillAdmin(&p.info, values)
 	device := kind
 	if kind == kindLocal {
 		device = kindTap // the engine's name of the device
@@ -468,8 +470,8 @@ func (ps *Ports) describe(p *switchPort, guests []guestMTU) api.Port {
 	s := portStatus{state: stateFailed}
 	if problem := p.problem.Load(); problem != nil {
 		s.detail = *problem
-	} else {
-		s = p.driver.status()
+	} else if s = p.driver.status(); p.info.Off && s.state == StateUp {
+		s.state, s.detail = stateDown, adminDown
 	}
 	a := api.Port{
 		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Local: p.info.No == openflow.PortLocal, Options: p.explicit,

@@ -44,6 +44,7 @@ var mayImport = map[string][]string{
 	"internal/share":       {},
 	"internal/sandbox":     {},
 	"internal/clock":       {},
+	"internal/logs":        {},
 	"internal/testnet":     {},
 	"internal/safepath":    {},
 	"internal/waitfor":     {},

@@ -34,7 +34,7 @@ var controlMayImport = map[string][]string{
 		"control/loop",
 		"control/usererr",
 		"packet", "flowtable", "conntrack", "datapath", "openflow", "openflow/ofp", "engine", "api",
-		"internal/cpu", "internal/clock", "internal/buildinfo",
+		"internal/cpu", "internal/clock", "internal/buildinfo", "internal/logs",
 	},
 	"control/engines": {
 		"control/ports", "control/pipeline", "control/macs", "control/observe", "control/store", "control/counters", "control/underlay", "control/watchdog", "control/workers", "control/loop",

@@ -47,13 +47,13 @@ func AppendPort(b []byte, v Version, p *Port) []byte {
 	case v == v13:
 		b = appendMAC(zeros(be.AppendUint32(b, of.WirePort(p.No)), 4), p.MAC)
 		b = text(zeros(b, 2), p.Name, nameLen)
-		b = be.AppendUint32(be.AppendUint32(b, p.Config), p.State)
+		b = be.AppendUint32(be.AppendUint32(b, p.Config&^ConfigNoFlood), p.State)
 		return be.AppendUint32(be.AppendUint32(zeros(b, 16), p.Speed), p.Speed)
 	}
 	start := len(b)
 	b = appendMAC(zeros(be.AppendUint32(b, of.WirePort(p.No)), 4), p.MAC)
 	b = text(zeros(b, 2), p.Name, nameLen)
-	b = be.AppendUint32(be.AppendUint32(b, p.Config), p.State)
+	b = be.AppendUint32(be.AppendUint32(b, p.Config&^ConfigNoFlood), p.State)
 	b = zeros(be.AppendUint16(be.AppendUint16(b, 0), 32), 4+16) // the property of Ethernet ports
 	b = be.AppendUint32(be.AppendUint32(b, p.Speed), p.Speed)
 	be.PutUint16(b[start+4:], uint16(len(b)-start))

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"weft/control/usererr"
+	"weft/openflow"
+)
+
+// The administrative state of a port, as ovs-ofctl mod-port sets it. It is an option, so
+// that it is saved, exported and applied like others.
+
+// adminOptions are options of all ports but uplinks, whose device the kernel keeps.
+var adminOptions = optionTable{
+	// admin=down: the port neither takes frames nor sends any.
+	"admin": {check: oneOf("up", "down")},
+	// flood=off: normal and flood do not flood to the port.
+	"flood": {check: oneOf("on", "off")},
+}
+
+// adminDefaults has the values that equal the absence of an option.
+var adminDefaults = map[string]string{"admin": "up", "flood": "on"}
+
+func fillAdmin(info *openflow.PortInfo, values map[string]string) {
+	info.Off, info.NoFlood = values["admin"] == "down", values["flood"] == "off"
+}
+
+// adminDown is the detail of a port with admin=down.
+const adminDown = "down by admin=down"
+
+// Admin is the administrative state of a port.
+type Admin struct{ Down, NoFlood bool }
+
+// SetAdmin changes the administrative state of the port with a number in flows.
+func (ps *Ports) SetAdmin(number uint32, set Admin) error {
+	ps.change.Lock()
+	defer ps.change.Unlock()
+	for _, p := range ps.byNumber {
+		if p.info.No != number {
+			continue
+		}
+		if p.info.Kind == openflow.PortUplink {
+			return usererr.Errorf("port %s: an uplink, whose device the kernel keeps; expected ip link set", p.saved.Name)
+		}
+		words := []string{"admin=up", "flood=on"}
+		if set.Down {
+			words[0] = "admin=down"
+		}
+		if set.NoFlood {
+			words[1] = "flood=off"
+		}
+		_, err := ps.modify(p.saved.Name, words)
+		return err
+	}
+	return usererr.Errorf("port %d: no such port", number)
+}
