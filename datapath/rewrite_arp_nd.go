@@ -32,6 +32,8 @@ func rewriteARPND(f *packet.Frame, a *flowtable.Action, lower uint64) {
 		f.SetNDSll(a.U64)
 	case flowtable.OpSetNDTll:
 		f.SetNDTll(a.U64)
+	case flowtable.OpSetNDReserved:
+		f.SetNDReserved(a.U32)
 	case flowtable.OpSetIPv6Label:
 		f.SetIPv6Label(a.U32)
 	}

@@ -97,6 +97,8 @@ const (
 	OpPopPBB
 	// OpSetShim sets the label stack entry or the I-TAG to U32, if the frame has one.
 	OpSetShim
+	// OpSetNDReserved sets the reserved word of neighbour discovery to U32.
+	OpSetNDReserved
 )
 
 // Action is one action of a megaflow: 16 bytes without pointers.

@@ -174,9 +174,8 @@ const (
 )
 
 // extractND parses a neighbour solicitation or advertisement with its options. A
-// message that does not fit into the header buffer is dropped as DropDeepHeader. If an
-// option is malformed or occurs twice, all fields of the message are 0, as in Open
-// vSwitch.
+// message that does not fit into the header buffer is dropped as DropDeepHeader. If
+// an option is malformed or occurs twice, nd_target, nd_sll and nd_tll are 0.
 func extractND(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.DropReason {
 	if offset+ndHeaderLen > f.Len() {
 		return packet.DropBadTransport
@@ -185,6 +184,7 @@ func extractND(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.Drop
 	if reason != packet.DropNone {
 		return reason
 	}
+	k[WND] = uint64(binary.BigEndian.Uint32(h[offset+4:])) << 32
 	opts := h[offset+ndHeaderLen:]
 	var sll, tll uint64
 	for len(opts) >= 8 {

@@ -294,6 +294,7 @@ func (p *slowParser) nd(rest int) {
 	if !p.need(rest, packet.DropNone) {
 		return
 	}
+	p.x.key[WND] = p.u32(4) << 32
 	var addresses [3]uint64
 	for at := 24; rest-at >= 8; {
 		kind, size := p.u8(at), 8*int(p.u8(at+1))

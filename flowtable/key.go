@@ -6,7 +6,7 @@
 package flowtable
 
 // KeyWords is the size of a Key in 64-bit words.
-const KeyWords = 28
+const KeyWords = 30
 
 // Key holds every field of a frame that the switch can match, in words of host byte
 // order. The field named first is in the most significant bits; a prefix of an
@@ -27,6 +27,8 @@ const KeyWords = 28
 //	WARPSha    arp_sha 48, or nd_sll 48 | 0 16
 //	WARPTha    arp_tha 48, or nd_tll 48 | 0 16
 //	WNDTarget  nd_target 128 (2 words)
+//	WND        nd_reserved 32 | 0 32
+//	WHeader    0 64, reserved for a header field
 //	WCT        ct_mark 32 | ct_state 8 | ct_nw_proto 8 | ct_zone 16
 //	WCTPorts   ct_tp_src 16 | ct_tp_dst 16 | 0 32
 //	WCTLabel   ct_label 128 (2 words)
@@ -61,7 +63,9 @@ const (
 	WARPSha     = WTunIPv6Dst + 2
 	WARPTha     = WARPSha + 1
 	WNDTarget   = WARPTha + 1
-	WCT         = WNDTarget + 2
+	WND         = WNDTarget + 2
+	WHeader     = WND + 1
+	WCT         = WHeader + 1
 	WCTPorts    = WCT + 1
 	WCTLabel    = WCTPorts + 1
 	WCTSrc      = WCTLabel + 2

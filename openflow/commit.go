@@ -34,6 +34,7 @@ var setOps = []struct {
 	{FIPv6Label, flowtable.OpSetIPv6Label, needIPv6}, {FNwTOS, flowtable.OpSetTOS, needIP},
 	{FTCPSrc, flowtable.OpSetTpSrc, needPorts}, {FTCPDst, flowtable.OpSetTpDst, needPorts},
 	{FNDTarget, flowtable.OpSetNDTarget, needICMPv6}, {FNDSll, flowtable.OpSetNDSll, needICMPv6}, {FNDTll, flowtable.OpSetNDTll, needICMPv6},
+	{FNDReserved, flowtable.OpSetNDReserved, needICMPv6},
 	{FICMPType, flowtable.OpSetICMPType, needICMP}, {FICMPCode, flowtable.OpSetICMPCode, needICMP},
 	{FICMPv6Type, flowtable.OpSetICMPType, needICMPv6}, {FICMPv6Code, flowtable.OpSetICMPCode, needICMPv6},
 	{FARPOp, flowtable.OpSetARPOp, needARP}, {FARPSpa, flowtable.OpSetARPSpa, needARP}, {FARPTpa, flowtable.OpSetARPTpa, needARP},

@@ -65,6 +65,7 @@ const (
 	FMPLSBOS
 	FMPLSTTL
 	FPBBISID
+	FNDReserved
 	FCTState
 	FCTZone
 	FCTMark
@@ -194,6 +195,7 @@ var fields = [fieldCount]field{
 	FMPLSBOS:    {name: "mpls_bos", oxm: []string{"OXM_OF_MPLS_BOS"}, word: flowtable.WIPv4, shift: shimAt + 8, bits: 1, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needMPLS},
 	FMPLSTTL:    {name: "mpls_ttl", oxm: []string{"NXM_NX_MPLS_TTL"}, word: flowtable.WIPv4, shift: shimAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needMPLS},
 	FPBBISID:    {name: "pbb_isid", oxm: []string{"OXM_OF_PBB_ISID"}, word: flowtable.WIPv4, shift: shimAt, bits: 24, bytes: 3, format: asDecimal, maskable: true, prerequisite: needPBB},
+	FNDReserved: {name: "nd_reserved", oxm: []string{"ERICOXM_OF_ICMPV6_ND_RESERVED"}, word: flowtable.WND, shift: 32, bits: 32, bytes: 4, format: asDecimal, prerequisite: needND},
 }
 
 // fieldNames maps names and aliases to fields, oxmNames NXM and OXM names.

@@ -339,8 +339,9 @@ func (w *matchWriter) transport() {
 	if v6 {
 		w.field(FNDSll)
 		w.field(FNDTll)
+		w.field(FNDReserved)
 	}
-	for _, id := range []FieldID{FARPSha, FARPTha, FTCPFlags} {
+	for _, id := range []FieldID{FARPSha, FARPTha, FNDReserved, FTCPFlags} {
 		w.field(id)
 	}
 }

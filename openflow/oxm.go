@@ -18,6 +18,7 @@ const (
 	classNXM0         = 0x0000 // NXM_OF_
 	classNXM1         = 0x0001 // NXM_NX_
 	classOXM          = 0x8000 // OXM_OF_
+	classEricsson     = 0x1000 // ERICOXM_OF_
 	classPacketRegs   = 0x8001 // OXM_OF_PKT_REG
 	classExperimenter = 0xffff
 )
@@ -53,6 +54,8 @@ var oxmNumbers = map[string]uint8{
 	"OXM_OF_IPV6_SRC": 26, "OXM_OF_IPV6_DST": 27, "OXM_OF_IPV6_FLABEL": 28, "OXM_OF_ICMPV6_TYPE": 29, "OXM_OF_ICMPV6_CODE": 30,
 	"OXM_OF_IPV6_ND_TARGET": 31, "OXM_OF_IPV6_ND_SLL": 32, "OXM_OF_IPV6_ND_TLL": 33, "OXM_OF_MPLS_LABEL": 34, "OXM_OF_MPLS_TC": 35,
 	"OXM_OF_MPLS_BOS": 36, "OXM_OF_PBB_ISID": 37, "OXM_OF_IPV6_EXTHDR": 39, "NXM_NX_MPLS_TTL": 30, "OXM_OF_TUNNEL_ID": 38, "OXM_OF_TCP_FLAGS": 42,
+
+	"ERICOXM_OF_ICMPV6_ND_RESERVED": 1,
 }
 
 // Numbers of the first registers.
@@ -114,8 +117,12 @@ func headerOf(id FieldID, name string) oxmHeader {
 		h.class = classNXM0
 	case strings.HasPrefix(name, "NXM_NX_"):
 		h.class = classNXM1
-	default:
+	case strings.HasPrefix(name, "OXM_OF_"):
 		h.class = classOXM
+	case strings.HasPrefix(name, "ERICOXM_OF_"):
+		h.class = classEricsson
+	default:
+		panic(fmt.Sprintf("%s has no class", name))
 	}
 	number, ok := oxmNumbers[name]
 	if !ok {

@@ -164,6 +164,52 @@ func TestNotesOnFieldsLeftOut(t *testing.T) {
 	}
 }
 
+// A text that lacks the prerequisite of a field leaves the field out with a note. With the
+// prerequisite, the field stays.
+func TestFieldsNeedTheirPrerequisites(t *testing.T) {
+	for id := FTunID; id < fieldCount; id++ {
+		f := &fields[id]
+		if f.prerequisite == needNothing || f.prerequisite == needVLAN || f.prerequisite >= needCT {
+			continue // a VLAN field implies its tag, and checkCT refuses a field of connections
+		}
+		value, _ := sample(f)
+		if f.format == asFrag {
+			value = "yes"
+		}
+		_, hi, _ := wholeField(id).mask()
+		kept := 0
+		for _, context := range contexts {
+			mod, err := ParseFlowMod(strings.TrimPrefix(context+",", ",")+f.name+"="+value+",actions=drop", Add, nil)
+			if err != nil {
+				continue // a transport field of later fragments
+			}
+			m := mod.Match.Unpack()
+			stays := m.Mask[f.word]&hi != 0
+			if stays {
+				kept++
+			}
+			if allowed := meetsAny(&m, int(f.word), hi); stays && !allowed || !stays && len(mod.Notes) == 0 {
+				t.Errorf("%s after %q: it stays: %v, notes %q", f.name, context, stays, mod.Notes)
+			}
+		}
+		if kept == 0 {
+			t.Errorf("every text leaves %s out", f.name)
+		}
+	}
+}
+
+// meetsAny reports whether the match meets the prerequisite of a field that has bits of mask
+// in the word.
+func meetsAny(m *Match, word int, mask uint64) bool {
+	for id := FTunID; id < fieldCount; id++ {
+		f := &fields[id]
+		if _, hi, _ := wholeField(id).mask(); int(f.word) == word && hi&mask != 0 && f.prerequisite.met(m) {
+			return true
+		}
+	}
+	return false
+}
+
 func roundTrip(t *testing.T, mod FlowMod, names Names) {
 	t.Helper()
 	mod.Notes = nil

@@ -177,6 +177,7 @@ func randomKey(r *rand.Rand) flowtable.Key {
 		wholeField(FNDTarget).put(&f, Value128{0xfe80 << 48, uint64(r.IntN(3))}, ones(128))
 		put(FNDSll, uint64(r.IntN(3)))
 		put(FNDTll, uint64(r.IntN(3)))
+		put(FNDReserved, uint64(r.IntN(3))<<30)
 	}
 	if proto == protoTCP {
 		put(FTCPFlags, uint64(r.IntN(4)))
@@ -200,6 +201,9 @@ func randomICMPv6(r *rand.Rand) []string {
 	}
 	if typ >= ndSolicit && r.IntN(3) == 0 {
 		w = append(w, fmt.Sprintf("nd_%s=00:00:00:00:00:0%d", map[int]string{ndSolicit: "sll", ndAdvert: "tll"}[typ], r.IntN(3)))
+	}
+	if typ >= ndSolicit && r.IntN(3) == 0 {
+		w = append(w, fmt.Sprintf("nd_reserved=%d", r.IntN(3)<<30))
 	}
 	return w
 }
@@ -321,6 +325,7 @@ var randomActions = []string{
 	"move:arp_sha->arp_tha", "move:arp_op->reg2[0..15]", "move:reg0[0..15]->arp_op", "load:0x102->arp_op", "load:1->arp_op[8..15]", "move:arp_spa->arp_tpa", "set_field:8->icmp_type", "load:3->icmp_code", "set_field:0x12/0xff->ipv6_label",
 	"move:ipv6_label[0..3]->reg0[0..3]", "set_field:128->icmpv6_type", "load:1->icmpv6_code", "set_field:1->nw_ecn",
 	"set_field:fe80::2->nd_target", "load:5->nd_sll[0..3]", "set_field:00:00:00:00:00:07->nd_tll",
+	"set_field:0xe0000000->nd_reserved", "load:1->nd_reserved[30..31]", "move:nd_reserved[29..31]->reg1[0..2]",
 	"set_field:fe80::1->ipv6_dst", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst", "fin_timeout(idle_timeout=2,hard_timeout=3)", "fin_timeout(idle_timeout=1)",
 }
 

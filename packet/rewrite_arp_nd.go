@@ -103,6 +103,18 @@ func (f *Frame) nd() []byte {
 	return l4
 }
 
+// SetNDReserved sets the 32 bits between the checksum and the target address of
+// neighbour discovery. An advertisement has its flags R, S and O in the upper three.
+func (f *Frame) SetNDReserved(v uint32) {
+	nd := f.nd()
+	if nd == nil {
+		return
+	}
+	before := sum32(binary.BigEndian.Uint32(nd[4:]))
+	binary.BigEndian.PutUint32(nd[4:], v)
+	f.mendTransport(before, sum32(v))
+}
+
 // SetNDTarget sets the target address of neighbour discovery from its upper and lower
 // 64 bits.
 func (f *Frame) SetNDTarget(hi, lo uint64) {

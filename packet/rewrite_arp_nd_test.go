@@ -124,7 +124,7 @@ func checkNear(t *testing.T, seed uint64) {
 		if n.proto == ProtoICMP || n.proto == ProtoICMPv6 {
 			icmp = n.l4
 		}
-		op := r.IntN(11)
+		op := r.IntN(12)
 		switch op {
 		case 0:
 			f.SetARPOp(uint16(v))
@@ -168,6 +168,12 @@ func checkNear(t *testing.T, seed uint64) {
 			if n.proto == ProtoICMPv6 {
 				word := binary.BigEndian.Uint32(n.bytes[n.l3:])
 				n.put(n.l3, 0, uint64(word&^0xfffff)|v&0xfffff, 4)
+			}
+		}
+		if op == 11 {
+			f.SetNDReserved(uint32(v))
+			if n.isND() {
+				n.put(n.l4, 4, v, 4)
 			}
 		}
 		got := f.Header()
@@ -218,6 +224,7 @@ func TestRewritesOfAbsentHeaders(t *testing.T) {
 			f.SetARPSha(1)
 			f.SetARPSpa(1)
 			f.SetICMPType(1)
+			f.SetNDReserved(1)
 			f.SetNDTarget(1, 1)
 			f.SetNDSll(1)
 			f.SetIPv6Label(1)
