@@ -34,6 +34,8 @@ func rewriteARPND(f *packet.Frame, a *flowtable.Action, lower uint64) {
 		f.SetNDTll(a.U64)
 	case flowtable.OpSetNDReserved:
 		f.SetNDReserved(a.U32)
+	case flowtable.OpSetNDOptionsType:
+		f.SetNDOptionsType(uint8(a.U32))
 	case flowtable.OpSetIPv6Label:
 		f.SetIPv6Label(a.U32)
 	}

@@ -44,7 +44,8 @@ func TestRewriteARPND(t *testing.T) {
 		{solicitation, flowtable.Action{Op: flowtable.OpSetNDTarget, U64: 7}, flowtable.WNDTarget + 1, 8},
 		{solicitation, flowtable.Action{Op: flowtable.OpSetNDSll, U64: mac}, flowtable.WARPSha, mac << 16},
 		{advertisement, flowtable.Action{Op: flowtable.OpSetNDTll, U64: mac}, flowtable.WARPTha, mac << 16},
-		{advertisement, flowtable.Action{Op: flowtable.OpSetNDReserved, U32: 5 << 29}, flowtable.WND, 5 << 61},
+		{advertisement, flowtable.Action{Op: flowtable.OpSetNDReserved, U32: 5 << 29}, flowtable.WND, 5<<61 | 2<<24},
+		{solicitation, flowtable.Action{Op: flowtable.OpSetNDOptionsType, U32: 2}, flowtable.WND, 2 << 24},
 		{solicitation, flowtable.Action{Op: flowtable.OpSetIPv6Label, U32: 0x12345}, flowtable.WL4, 135<<48 | 0x12345},
 	} {
 		var b packet.Batch

@@ -99,6 +99,9 @@ const (
 	OpSetShim
 	// OpSetNDReserved sets the reserved word of neighbour discovery to U32.
 	OpSetNDReserved
+	// OpSetNDOptionsType sets the type of the first option with a link-layer address to
+	// U32, if the frame has such an option.
+	OpSetNDOptionsType
 )
 
 // Action is one action of a megaflow: 16 bytes without pointers.

@@ -173,9 +173,16 @@ const (
 	ndHeaderLen     = 24
 )
 
+// ndTypeMask has the bits of nd_options_type in WND.
+const (
+	ndTypeShift = 24
+	ndTypeMask  = 0xff << ndTypeShift
+)
+
 // extractND parses a neighbour solicitation or advertisement with its options. A
 // message that does not fit into the header buffer is dropped as DropDeepHeader. If
-// an option is malformed or occurs twice, nd_target, nd_sll and nd_tll are 0.
+// an option is malformed or occurs twice, nd_target, nd_sll and nd_tll are 0;
+// nd_options_type keeps the type of the first one, as in Open vSwitch.
 func extractND(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.DropReason {
 	if offset+ndHeaderLen > f.Len() {
 		return packet.DropBadTransport
@@ -201,6 +208,9 @@ func extractND(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.Drop
 				return packet.DropNone
 			}
 			*address = binary.BigEndian.Uint64(opts) << 16
+			if k[WND]&ndTypeMask == 0 {
+				k[WND] |= uint64(opts[0]) << ndTypeShift
+			}
 		}
 		opts = opts[n:]
 	}

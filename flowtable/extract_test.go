@@ -134,7 +134,7 @@ func wellFormed(t testing.TB) []struct {
 	}
 	with := func(k Key, w int, v uint64) Key { k[w] |= v; return k }
 	ndKey := with(v6(key(0x86dd, 0, 58<<56|ipCommon, 135<<48)), WARPSha, wordA)
-	ndKey[WNDTarget], ndKey[WNDTarget+1], ndKey[WND] = 0xfe80<<48, 9, 0x60000005<<32
+	ndKey[WNDTarget], ndKey[WNDTarget+1], ndKey[WND] = 0xfe80<<48, 9, 0x60000005<<32|1<<24
 	arpKey := with(with(v4(key(0x806, 0, 2<<56, 0)), WARPSha, wordA), WARPTha, wordB)
 	q := func(id uint16, next layers.EthernetType) *layers.Dot1Q {
 		return &layers.Dot1Q{VLANIdentifier: id, Priority: 5, Type: next}

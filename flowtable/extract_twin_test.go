@@ -305,6 +305,9 @@ func (p *slowParser) nd(rest int) {
 			if addresses[kind] != 0 {
 				return
 			}
+			if p.x.key[WND]<<32 == 0 {
+				p.x.key[WND] |= kind << 24
+			}
 			addresses[kind] = binary.BigEndian.Uint64(p.data[p.offset+at:]) << 16
 		}
 		at += size

@@ -27,7 +27,7 @@ const KeyWords = 30
 //	WARPSha    arp_sha 48, or nd_sll 48 | 0 16
 //	WARPTha    arp_tha 48, or nd_tll 48 | 0 16
 //	WNDTarget  nd_target 128 (2 words)
-//	WND        nd_reserved 32 | 0 32
+//	WND        nd_reserved 32 | nd_options_type 8 | 0 24
 //	WHeader    0 64, reserved for a header field
 //	WCT        ct_mark 32 | ct_state 8 | ct_nw_proto 8 | ct_zone 16
 //	WCTPorts   ct_tp_src 16 | ct_tp_dst 16 | 0 32
@@ -43,7 +43,9 @@ const KeyWords = 30
 // without SNAP. For ARP, nw_proto is the operation, and nw_src and nw_dst are arp_spa
 // and arp_tpa. For MPLS and PBB, nw_src is the shim, the 32 bits behind the EtherType: the
 // outermost label stack entry or the I-TAG. For ICMP and ICMPv6, tp_src and tp_dst are
-// type and code. ip_frag has bit 0 set for any fragment and bit 1 for a later one.
+// type and code. nd_options_type is the type of the first option with a link-layer
+// address, 1 or 2; 0: none. ip_frag has bit 0 set for any fragment and bit 1 for a later
+// one.
 type Key [KeyWords]uint64
 
 // Word indexes.

@@ -22,7 +22,9 @@ func (x *xlate) emit(a flowtable.Action) {
 // setOps lists the header fields that the datapath can set, in the order of the emitted
 // actions. Several fields may use the same bits of the key; the prerequisite decides
 // which of these fields the frame has. Neighbour discovery comes before the ICMP type,
-// because a new type may change the kind of message.
+// because a new type may change the kind of message. The type of an option comes before
+// the address in it, because a flow that turns a solicitation into an advertisement
+// changes both.
 var setOps = []struct {
 	field        FieldID
 	op           flowtable.Op
@@ -33,8 +35,8 @@ var setOps = []struct {
 	{FIPv6Src, flowtable.OpSetIPv6Src, needIPv6}, {FIPv6Dst, flowtable.OpSetIPv6Dst, needIPv6},
 	{FIPv6Label, flowtable.OpSetIPv6Label, needIPv6}, {FNwTOS, flowtable.OpSetTOS, needIP},
 	{FTCPSrc, flowtable.OpSetTpSrc, needPorts}, {FTCPDst, flowtable.OpSetTpDst, needPorts},
-	{FNDTarget, flowtable.OpSetNDTarget, needICMPv6}, {FNDSll, flowtable.OpSetNDSll, needICMPv6}, {FNDTll, flowtable.OpSetNDTll, needICMPv6},
-	{FNDReserved, flowtable.OpSetNDReserved, needICMPv6},
+	{FNDTarget, flowtable.OpSetNDTarget, needICMPv6}, {FNDReserved, flowtable.OpSetNDReserved, needICMPv6},
+	{FNDOptType, flowtable.OpSetNDOptionsType, needICMPv6}, {FNDSll, flowtable.OpSetNDSll, needICMPv6}, {FNDTll, flowtable.OpSetNDTll, needICMPv6},
 	{FICMPType, flowtable.OpSetICMPType, needICMP}, {FICMPCode, flowtable.OpSetICMPCode, needICMP},
 	{FICMPv6Type, flowtable.OpSetICMPType, needICMPv6}, {FICMPv6Code, flowtable.OpSetICMPCode, needICMPv6},
 	{FARPOp, flowtable.OpSetARPOp, needARP}, {FARPSpa, flowtable.OpSetARPSpa, needARP}, {FARPTpa, flowtable.OpSetARPTpa, needARP},

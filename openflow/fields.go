@@ -66,6 +66,7 @@ const (
 	FMPLSTTL
 	FPBBISID
 	FNDReserved
+	FNDOptType
 	FCTState
 	FCTZone
 	FCTMark
@@ -196,6 +197,7 @@ var fields = [fieldCount]field{
 	FMPLSTTL:    {name: "mpls_ttl", oxm: []string{"NXM_NX_MPLS_TTL"}, word: flowtable.WIPv4, shift: shimAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needMPLS},
 	FPBBISID:    {name: "pbb_isid", oxm: []string{"OXM_OF_PBB_ISID"}, word: flowtable.WIPv4, shift: shimAt, bits: 24, bytes: 3, format: asDecimal, maskable: true, prerequisite: needPBB},
 	FNDReserved: {name: "nd_reserved", oxm: []string{"ERICOXM_OF_ICMPV6_ND_RESERVED"}, word: flowtable.WND, shift: 32, bits: 32, bytes: 4, format: asDecimal, prerequisite: needND},
+	FNDOptType:  {name: "nd_options_type", oxm: []string{"ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE"}, word: flowtable.WND, shift: 24, bits: 8, bytes: 1, format: asDecimal, prerequisite: needND},
 }
 
 // fieldNames maps names and aliases to fields, oxmNames NXM and OXM names.

@@ -340,8 +340,9 @@ func (w *matchWriter) transport() {
 		w.field(FNDSll)
 		w.field(FNDTll)
 		w.field(FNDReserved)
+		w.field(FNDOptType)
 	}
-	for _, id := range []FieldID{FARPSha, FARPTha, FNDReserved, FTCPFlags} {
+	for _, id := range []FieldID{FARPSha, FARPTha, FNDReserved, FNDOptType, FTCPFlags} {
 		w.field(id)
 	}
 }

@@ -273,6 +273,8 @@ func formatARPAndND(a *flowtable.Action, low uint64) string {
 		return fmt.Sprintf("set(shim=0x%08x)", a.U32)
 	case flowtable.OpSetNDReserved:
 		return "set(nd_ext(nd_reserved=" + num.decimal() + "))"
+	case flowtable.OpSetNDOptionsType:
+		return "set(nd_ext(nd_options_type=" + num.decimal() + "))"
 	case flowtable.OpSetIPv6Label:
 		return fmt.Sprintf("set(ipv6(label=0x%05x))", a.U32)
 	}

@@ -87,7 +87,7 @@ type slowFrame struct {
 	v6Src, v6Dst           Value128
 	tos, ttl, tpSrc, tpDst uint64
 	label, proto, sha, tha uint64
-	reserved               uint64
+	reserved, optionsType  uint64
 	target                 Value128
 }
 
@@ -98,7 +98,7 @@ func frameOf(k *flowtable.Key) slowFrame {
 	s := slowFrame{dst: get(FEthDst), src: get(FEthSrc), ipSrc: get(FIPSrc), ipDst: get(FIPDst),
 		v6Src: wholeField(FIPv6Src).get(&f), v6Dst: wholeField(FIPv6Dst).get(&f), tos: get(FNwTOS), ttl: get(FIPTTL),
 		tpSrc: get(FTCPSrc), tpDst: get(FTCPDst), label: get(FIPv6Label), proto: get(FIPProto), sha: get(FARPSha), tha: get(FARPTha),
-		target: wholeField(FNDTarget).get(&f), reserved: get(FNDReserved)}
+		target: wholeField(FNDTarget).get(&f), reserved: get(FNDReserved), optionsType: get(FNDOptType)}
 	if tci := uint16(get(FVLANTCI)); tci&vlanCFI != 0 {
 		s.tags = append(s.tags, slowTag{tci: tci})
 		if tci := uint16(f[wIP] >> innerTCI); tci&vlanCFI != 0 {
@@ -165,6 +165,8 @@ func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 			f.target = Value128{a.U64, actions[i+1].U64}
 		case flowtable.OpSetNDReserved:
 			f.reserved = uint64(a.U32)
+		case flowtable.OpSetNDOptionsType:
+			f.optionsType = uint64(a.U32)
 		case flowtable.OpSetICMPType:
 			f.tpSrc = uint64(a.U32)
 		case flowtable.OpSetICMPCode:

@@ -13,7 +13,7 @@ import (
 var oxmOrder = []FieldID{
 	FEthDst, FEthSrc, FEthType, FARPOp, FIPProto, FIPFrag, FIPECN, FIPTTL, FIPSrc, FIPDst, FIPv6Src, FIPv6Dst, FIPv6Label, FIPv6ExtHdr,
 	FARPSpa, FARPTpa, FTCPSrc, FTCPDst, FTCPFlags, FUDPSrc, FUDPDst, FSCTPSrc, FSCTPDst, FICMPType, FICMPCode,
-	FICMPv6Type, FICMPv6Code, FNDTarget, FNDSll, FNDTll, FNDReserved, FARPSha, FARPTha, FMPLSLabel, FMPLSTC, FMPLSBOS, FMPLSTTL, FPBBISID, FTunID, FTunSrc, FTunDst, FTunIPv6Src,
+	FICMPv6Type, FICMPv6Code, FNDTarget, FNDSll, FNDTll, FNDReserved, FNDOptType, FARPSha, FARPTha, FMPLSLabel, FMPLSTC, FMPLSBOS, FMPLSTTL, FPBBISID, FTunID, FTunSrc, FTunDst, FTunIPv6Src,
 	FTunIPv6Dst, FMetadata, FPktMark, FConjID, FReg, FReg + 1, FReg + 2, FReg + 3, FReg + 4, FReg + 5, FReg + 6, FReg + 7, FReg + 8, FReg + 9,
 	FReg + 10, FReg + 11, FReg + 12, FReg + 13, FReg + 14, FReg + 15, FCTState, FCTZone, FCTMark, FCTLabel, FCTNwSrc, FCTNwDst,
 	FCTIPv6Src, FCTIPv6Dst, FCTNwProto, FCTTpSrc, FCTTpDst,

@@ -51,7 +51,7 @@ func init() {
 	for _, n := range strings.Fields("skb_priority packet_type " +
 		"actset_output dp_hash recirc_id tun_flags tun_gbp_id tun_gbp_flags tun_erspan_ver tun_erspan_idx tun_erspan_dir " +
 		"tun_erspan_hwid tun_gtpu_flags tun_gtpu_msgtype nsh_flags nsh_ttl nsh_mdtype nsh_np nsh_spi nsh_si nsh_c1 nsh_c2 " +
-		"nsh_c3 nsh_c4 nd_options_type") {
+		"nsh_c3 nsh_c4") {
 		notYet[n] = true
 	}
 }
@@ -533,6 +533,7 @@ var locations = []location{
 	{FNDTarget, flowtable.WNDTarget, ^uint64(0), []prereq{needND}},
 	{FNDTarget, flowtable.WNDTarget + 1, ^uint64(0), []prereq{needND}},
 	{FNDReserved, flowtable.WND, 0xffffffff << 32, []prereq{needND}},
+	{FNDOptType, flowtable.WND, 0xff << 24, []prereq{needND}},
 }
 
 // normalize removes the parts of the match whose prerequisites are missing. It follows

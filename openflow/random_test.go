@@ -178,6 +178,7 @@ func randomKey(r *rand.Rand) flowtable.Key {
 		put(FNDSll, uint64(r.IntN(3)))
 		put(FNDTll, uint64(r.IntN(3)))
 		put(FNDReserved, uint64(r.IntN(3))<<30)
+		put(FNDOptType, uint64(r.IntN(3)))
 	}
 	if proto == protoTCP {
 		put(FTCPFlags, uint64(r.IntN(4)))
@@ -204,6 +205,9 @@ func randomICMPv6(r *rand.Rand) []string {
 	}
 	if typ >= ndSolicit && r.IntN(3) == 0 {
 		w = append(w, fmt.Sprintf("nd_reserved=%d", r.IntN(3)<<30))
+	}
+	if typ >= ndSolicit && r.IntN(3) == 0 {
+		w = append(w, fmt.Sprintf("nd_options_type=%d", r.IntN(3)))
 	}
 	return w
 }
@@ -326,6 +330,7 @@ var randomActions = []string{
 	"move:ipv6_label[0..3]->reg0[0..3]", "set_field:128->icmpv6_type", "load:1->icmpv6_code", "set_field:1->nw_ecn",
 	"set_field:fe80::2->nd_target", "load:5->nd_sll[0..3]", "set_field:00:00:00:00:00:07->nd_tll",
 	"set_field:0xe0000000->nd_reserved", "load:1->nd_reserved[30..31]", "move:nd_reserved[29..31]->reg1[0..2]",
+	"set_field:2->nd_options_type", "load:1->nd_options_type[0]", "move:nd_options_type->reg1[0..7]",
 	"set_field:fe80::1->ipv6_dst", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst", "fin_timeout(idle_timeout=2,hard_timeout=3)", "fin_timeout(idle_timeout=1)",
 }
 

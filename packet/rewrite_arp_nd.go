@@ -131,30 +131,47 @@ func (f *Frame) SetNDTarget(hi, lo uint64) {
 
 // SetNDSll sets the source link-layer address option, if present, to the low 48 bits
 // of mac.
-func (f *Frame) SetNDSll(mac uint64) { f.setNDOption(ndSourceLink, mac) }
+func (f *Frame) SetNDSll(mac uint64) { f.setNDAddress(ndSourceLink, mac) }
 
 // SetNDTll sets the target link-layer address option, if present, to the low 48 bits
 // of mac.
-func (f *Frame) SetNDTll(mac uint64) { f.setNDOption(ndTargetLink, mac) }
+func (f *Frame) SetNDTll(mac uint64) { f.setNDAddress(ndTargetLink, mac) }
 
-func (f *Frame) setNDOption(kind byte, mac uint64) {
+func (f *Frame) setNDAddress(kind byte, mac uint64) {
+	if option := f.ndOption(kind, kind); option != nil {
+		before := Sum(option)
+		putMAC(option[2:], mac)
+		f.mendTransport(before, Sum(option))
+	}
+}
+
+// SetNDOptionsType sets the type of the first option with a link-layer address, if
+// present.
+func (f *Frame) SetNDOptionsType(kind uint8) {
+	if option := f.ndOption(ndSourceLink, ndTargetLink); option != nil {
+		before := Sum(option)
+		option[0] = kind
+		f.mendTransport(before, Sum(option))
+	}
+}
+
+// ndOption returns the first option of one of two types with a link-layer address, or nil.
+func (f *Frame) ndOption(a, b byte) []byte {
 	nd := f.nd()
 	if nd == nil {
-		return
+		return nil
 	}
 	for opts := nd[ndOptions:]; len(opts) >= 8; {
 		size := int(opts[1]) * 8
 		if size == 0 || size > len(opts) {
-			return
+			return nil
 		}
-		if opts[0] == kind && size == 8 {
-			before := Sum(opts[2:8])
-			putMAC(opts[2:], mac)
-			f.mendTransport(before, Sum(opts[2:8]))
-			return
+		if (opts[0] == a || opts[0] == b) && size == 8 {
+			return opts[:size]
 		}
 		opts = opts[size:]
 	}
+	return nil
 }
 
 // SetIPv6Label sets the IPv6 flow label to the low 20 bits of label.

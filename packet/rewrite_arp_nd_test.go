@@ -109,6 +109,23 @@ func (n *arpNDFrame) isND() bool {
 	return n.proto == ProtoICMPv6 && (n.bytes[n.l4] == 135 || n.bytes[n.l4] == 136) && n.bytes[n.l4+1] == 0
 }
 
+// putOptionType changes the type of the first option with a link-layer address.
+func (n *arpNDFrame) putOptionType(kind uint64) {
+	first, tll := n.sll, n.tll
+	if first == 0 || tll != 0 && tll < first {
+		first = tll
+	}
+	n.put(first, -2, kind, 1)
+	n.sll, n.tll = 0, 0
+	for at := n.l4 + 24; at+8 <= len(n.bytes); at += 8 {
+		if n.bytes[at] == 1 && n.sll == 0 {
+			n.sll = at + 2
+		} else if n.bytes[at] == 2 && n.tll == 0 {
+			n.tll = at + 2
+		}
+	}
+}
+
 func checkNear(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 5))
 	n := randomNear(r)
@@ -124,7 +141,7 @@ func checkNear(t *testing.T, seed uint64) {
 		if n.proto == ProtoICMP || n.proto == ProtoICMPv6 {
 			icmp = n.l4
 		}
-		op := r.IntN(12)
+		op := r.IntN(13)
 		switch op {
 		case 0:
 			f.SetARPOp(uint16(v))
@@ -176,6 +193,12 @@ func checkNear(t *testing.T, seed uint64) {
 				n.put(n.l4, 4, v, 4)
 			}
 		}
+		if kind := v & 3; op == 12 {
+			f.SetNDOptionsType(uint8(kind))
+			if n.isND() {
+				n.putOptionType(kind)
+			}
+		}
 		got := f.Header()
 		if !bytes.Equal(got, n.bytes) && !zeroSums(got, n.bytes, n.l4) {
 			t.Fatalf("seed %d, operation %d:\n got %x\nwant %x", seed, op, got, n.bytes)
@@ -225,6 +248,7 @@ func TestRewritesOfAbsentHeaders(t *testing.T) {
 			f.SetARPSpa(1)
 			f.SetICMPType(1)
 			f.SetNDReserved(1)
+			f.SetNDOptionsType(1)
 			f.SetNDTarget(1, 1)
 			f.SetNDSll(1)
 			f.SetIPv6Label(1)
