@@ -331,7 +331,7 @@ var randomActions = []string{
 	"set_field:fe80::2->nd_target", "load:5->nd_sll[0..3]", "set_field:00:00:00:00:00:07->nd_tll",
 	"set_field:0xe0000000->nd_reserved", "load:1->nd_reserved[30..31]", "move:nd_reserved[29..31]->reg1[0..2]",
 	"set_field:2->nd_options_type", "load:1->nd_options_type[0]", "move:nd_options_type->reg1[0..7]",
-	"set_field:fe80::1->ipv6_dst", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst", "fin_timeout(idle_timeout=2,hard_timeout=3)", "fin_timeout(idle_timeout=1)",
+	"set_field:fe80::1->ipv6_dst", "set_field:fe80::2->ipv6_src", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst", "fin_timeout(idle_timeout=2,hard_timeout=3)", "fin_timeout(idle_timeout=1)",
 }
 
 func randomConjunctions(r *rand.Rand) string {
@@ -458,6 +458,7 @@ func TestRandomTablesHaveEverything(t *testing.T) {
 			note(mod.Actions)
 		}
 	}
+	checkWrites(t)
 	for id := FTunID; id < fieldCount; id++ {
 		if f := &fields[id]; !names[f.name] && (f.alias == "" || !names[f.alias]) && !strings.HasPrefix(f.name, "ct_") {
 			t.Errorf("no random table matches %s", f.name)
@@ -468,6 +469,32 @@ func TestRandomTablesHaveEverything(t *testing.T) {
 	for kind := ActNone + 1; kind < actionKinds; kind++ {
 		if !kinds[kind] && !tracked[kind] {
 			t.Errorf("no random table has action %s", FormatActions([]Action{{Kind: kind, Controller: &Controller{}, Learn: &LearnSpec{}, CT: &CTSpec{}}}, nil))
+		}
+	}
+}
+
+// checkWrites fails if randomActions lack an action that writes a header field.
+func checkWrites(t *testing.T) {
+	t.Helper()
+	var written Flow
+	for _, text := range randomActions {
+		for _, context := range contexts {
+			mod, err := ParseFlowMod(strings.TrimPrefix(context+",actions="+text, ","), Add, nil)
+			if err == nil && len(mod.Actions) > 0 && mod.Actions[0].Dst.Bits > 0 {
+				word, hi, lo := wholeField(mod.Actions[0].Dst.Field).mask()
+				written[word] |= hi
+				if lo != 0 {
+					written[word+1] |= lo
+				}
+			}
+		}
+	}
+	for id := FTunID; id < fieldCount; id++ {
+		f := &fields[id]
+		word, hi, _ := wholeField(id).mask()
+		header := word < flowtable.WTunID || word >= flowtable.WARPSha && word < flowtable.WCT
+		if header && !f.readOnly && written[word]&hi == 0 {
+			t.Errorf("no text of randomActions writes %s", id)
 		}
 	}
 }
