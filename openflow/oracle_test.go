@@ -84,6 +84,7 @@ var deviations = map[string]string{
 	"ip,ipv6_label=1,actions=drop":               "the oracle forgets to normalize the label",
 	"actions=goto_table:255":                     "there is no table 255",
 	"ip,ct_state=+snat,ct_tp_src=6,actions=drop": "the oracle does not show ct_tp_src here",
+	"packet_type=(1,0x800),actions=drop":         "no frame of Weft has this type",
 	"actions=set_field:*->reg0":                  "an action without effect",
 }
 

@@ -133,6 +133,9 @@ func decodeMatch(b []byte, metadata bool) (m Match, err error) {
 		if metadata && e.zero {
 			continue
 		}
+		if e.header == packetTypeHeader && !e.masked && e.zero {
+			continue
+		}
 		if err := e.check(&m, &seen); err != nil {
 			return m, err
 		}

@@ -48,7 +48,7 @@ var shorthands = []struct {
 var notYet = map[string]bool{}
 
 func init() {
-	for _, n := range strings.Fields("skb_priority packet_type " +
+	for _, n := range strings.Fields("skb_priority " +
 		"actset_output dp_hash recirc_id tun_flags tun_gbp_id tun_gbp_flags tun_erspan_ver tun_erspan_idx tun_erspan_dir " +
 		"tun_erspan_hwid tun_gtpu_flags tun_gtpu_msgtype nsh_flags nsh_ttl nsh_mdtype nsh_np nsh_spi nsh_si nsh_c1 nsh_c2 " +
 		"nsh_c3 nsh_c4") {
@@ -372,6 +372,8 @@ func (p *flowParser) word(t token) error {
 	switch t.key {
 	case "actions", "action":
 		return wrong(t.key, "only a match here")
+	case "packet_type":
+		return checkPacketType(t)
 	case "eth", "duration", "n_packets", "n_bytes", "idle_age", "hard_age":
 		return nil
 	}

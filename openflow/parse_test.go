@@ -164,6 +164,29 @@ func TestNotesOnFieldsLeftOut(t *testing.T) {
 	}
 }
 
+// A match of packet_type=(0,0) matches every frame.
+func TestPacketType(t *testing.T) {
+	for _, text := range []string{"packet_type=(0,0)", "packet_type=(0x0,0x0)", "packet_type=*"} {
+		mod, err := ParseFlowMod(text+",in_port=1,actions=drop", Add, nil)
+		if m := mod.Match.Unpack(); err != nil || FormatMatch(&m, nil) != "in_port=1" {
+			t.Errorf("%s: match %s, error %v", text, FormatMatch(&m, nil), err)
+		}
+	}
+	for _, text := range []string{"packet_type=(1,0x800)", "packet_type=(0,5)", "packet_type=0", "packet_type=", "packet_type=(0,0", "packet_type=(,)", "packet_type"} {
+		if _, err := ParseFlowMod(text+" actions=drop", Add, nil); err == nil || !strings.Contains(err.Error(), "packet_type=(0,0)") {
+			t.Errorf("%s: error %v", text, err)
+		}
+	}
+	ethernet := packetTypeHeader.append(nil, false)
+	m, err := DecodeMatch(append(ethernet, 0, 0, 0, 0))
+	if err != nil || m != (Match{}) {
+		t.Errorf("on the wire: match %s, error %v", FormatMatch(&m, nil), err)
+	}
+	if _, err := DecodeMatch(append(ethernet, 0, 1, 8, 0)); err == nil {
+		t.Error("IPv4 without Ethernet is accepted on the wire")
+	}
+}
+
 // A text that lacks the prerequisite of a field leaves the field out with a note. With the
 // prerequisite, the field stays.
 func TestFieldsNeedTheirPrerequisites(t *testing.T) {
