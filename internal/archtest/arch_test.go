@@ -331,12 +331,12 @@ func staleRows(sources []file) (stale []string) {
 			stale = append(stale, "there is no package "+dir)
 		}
 	}
-	for _, pattern := range mayUseUnsafe {
+	for i, pattern := range mayUseUnsafe {
 		if !slices.ContainsFunc(sources, func(f file) bool {
 			ok, _ := filepath.Match(pattern, f.path)
-			return ok && !f.test && slices.Contains(f.imports, "unsafe")
+			return ok && !f.test && slices.Contains(f.imports, "unsafe") && !matchesAny(f.path, rowsBut(mayUseUnsafe, i))
 		}) {
-			stale = append(stale, "no file of "+pattern+" uses unsafe")
+			stale = append(stale, "no file of "+pattern+" uses unsafe, or another row has them all")
 		}
 	}
 	for _, m := range toolingOnly {
@@ -347,6 +347,40 @@ func staleRows(sources []file) (stale []string) {
 		}
 	}
 	return stale
+}
+
+func matchesAny(path string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, _ := filepath.Match(p, path)
+		return ok
+	})
+}
+
+// rowsBut returns the list without row i.
+func rowsBut(list []string, i int) []string { return slices.Delete(slices.Clone(list), i, i+1) }
+
+// No list has a row twice, and tooling has no directory below another one: who removes one
+// of the rows believes that the rule is gone.
+func TestNoRowTwice(t *testing.T) {
+	lists := map[string][]string{"toolingOnly": toolingOnly, "tooling": tooling, "measuring": measuring, "quiet": quiet,
+		"mayUseUnsafe": mayUseUnsafe, "controlOrder": controlOrder, "proseWords": proseWords}
+	for name, rules := range map[string]map[string][]string{"mayImport": mayImport, "mayImportTree": mayImportTree, "controlMayImport": controlMayImport} {
+		for dir, targets := range rules {
+			lists[name+" of "+dir] = targets
+		}
+	}
+	for name, list := range lists {
+		for i, row := range list {
+			if slices.Contains(list[:i], row) {
+				t.Errorf("%s has %s twice; remove one", name, row)
+			}
+		}
+	}
+	for i, dir := range tooling {
+		if within(dir, rowsBut(tooling, i)) {
+			t.Errorf("tooling has %s and a directory above it; remove %s", dir, dir)
+		}
+	}
 }
 
 // staleRows returns every rule for a module without files.
