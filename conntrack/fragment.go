@@ -47,8 +47,8 @@ type Fragment struct {
 	Key      FragmentKey
 	From, To uint32
 	More     bool // the fragment is not the last
-	// Sender selects the quota for the datagram, modulo MaxSenders, if this fragment
-	// arrives first.
+	// Sender modulo MaxSenders is the number of the quota that pays for the datagram if
+	// this fragment arrives first.
 	Sender uint32
 }
 

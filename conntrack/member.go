@@ -124,8 +124,8 @@ func (t *Table) evictInZone(zone uint16, h, limit uint32) bool {
 		heavy != own && t.evictOfMember(heavy, listEstablished)
 }
 
-// evictOfMember ends the oldest connection in the list of this kind of member m. It
-// returns false if the list is empty.
+// evictOfMember ends the oldest connection in one of member m's lists; kind is the kind
+// of list. It returns false if the list is empty.
 func (t *Table) evictOfMember(m uint32, kind uint8) bool {
 	l := &t.members[m].lists[kind%lists]
 	if l.first == 0 {

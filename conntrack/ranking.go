@@ -24,8 +24,8 @@ type rank struct {
 	_          uint32
 }
 
-// ranking links the quota holders (ports and zones) of each tier. The table's lock
-// guards it.
+// A ranking orders the quota holders (ports and zones) by their use. A tier is a range
+// of uses; the holders of a tier form a list. The table's lock guards the ranking.
 type ranking struct {
 	marks [tiers / 64]uint64 // a bit for each tier that has holders
 	first [tiers]uint32      // 1 + the number of the first quota holder in each tier
@@ -105,7 +105,7 @@ func (r *ranking) holderToEvict(ranks []rank, i uint32) uint32 {
 }
 
 // fairShare returns the part of limit that quota holder i keeps if all others want
-// more: an equal part, less the width of a tier (an eighth).
+// more: an equal part less an eighth, because tiers are an eighth wide.
 func (r *ranking) fairShare(ranks []rank, i, limit uint32) uint32 {
 	used := r.used
 	if ranks[i].count == 0 {

@@ -81,7 +81,7 @@ func (s *shift) sacked(right bool, edge uint32) uint32 {
 	return s.origin(edge, s.pos+uint32(s.oldLength))
 }
 
-// send records in s that segment g is forwarded.
+// send notes a forwarded segment.
 func (s *shift) send(g *segment) {
 	end := g.seq + g.length
 	if s.valid == 0 || g.flags&tcpSyn != 0 && s.newLength == 0 {

@@ -10,8 +10,8 @@ import (
 	"weft/port/porttest"
 )
 
-// An output port fails after the first of two complete datagrams. The number of the
-// first datagram is then free for a new one, and all frames are counted.
+// An output port fails after the first of two complete datagrams. A new datagram
+// can then use the slot of the first one, and all frames are counted.
 func TestFaultWhileSendingFragments(t *testing.T) {
 	panicOnFault(t)
 	r := firewall(t)

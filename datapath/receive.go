@@ -113,8 +113,8 @@ func (w *Worker) receive(q *rxQueue) int {
 	}
 	w.countReceived(n)
 	w.live = allOf(n)
-	// no flush is postponed while a tap looks at every frame, because a trace measures
-	// each batch separately
+	// While a trace measures frames, no flush is postponed: the trace needs the end of
+	// each batch.
 	w.batchFull = n == packet.BatchSize && q.keeper != nil && !w.taps.everyFrame
 	q.lateNS = 0
 	if w.batchFull {

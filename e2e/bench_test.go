@@ -48,7 +48,7 @@ func TestBenchOnPorts(t *testing.T) {
 	d.Weft("add-flow", "in_port=b,actions=output:a")
 	host.Spawn(weft, "bench", "server", "--listen", control, "--raw", b)
 
-	args := []string{control, "--raw", a, "--size", "imix", "--flows", "10", "--rate", "4000", "-k", "480", "-P", "2"} // fits into a ring, so a slow server loses nothing
+	args := []string{control, "--raw", a, "--size", "imix", "--flows", "10", "--rate", "4000", "-k", "480", "-P", "2"} // 480 frames fit into a ring, so a slow server loses none
 	got := measured(t, host, weft, args...)
 	const bytes = 960 / 12 * (7*64 + 4*590 + 1514)
 	if got.Sent.Frames != 960 || got.Sent.Bytes != bytes || got.Received != got.Sent || got.Latency.Count != 960 || got.Latency.ClockError != 0 {

@@ -45,8 +45,8 @@ func TestReplication(t *testing.T) {
 	if len(sent) != 3 || sent[0] == sent[1] || sent[1] == sent[2] {
 		t.Fatalf("a broadcast uses templates %v, want three", sent)
 	}
-	// normal learns the sender's remote from the answer, whose megaflow matches few
-	// fields.
+	// The action normal learns the tunnel endpoint of the sender from the reply, although
+	// the reply's megaflow matches few fields.
 	answer := run("in_port=8,tun_id=88,tun_src=192.0.2.2,tun_dst=192.0.2.9,dl_src=00:00:00:00:00:02,dl_dst=00:00:00:00:00:01")
 	if got := answer.Learn.Remote.String(); got != "192.0.2.2" || answer.Learn.Port != 8 {
 		t.Errorf("unexpected Learn %+v", answer.Learn)

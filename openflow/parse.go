@@ -335,7 +335,7 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 		return FlowMod{}, wrong("", "actions=ACTION[,ACTION...] at the end of the flow")
 	}
 	if mod.CookieMask == 0 {
-		// If no cookie selects the flows, the modify sets the flows' cookie, by default
+		// A modification without a cookie mask sets the cookie of the flows, by default
 		// to 0.
 		mod.ModifyCookie = true
 	}

@@ -75,7 +75,7 @@ func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
 		return false
 	case flow == nil:
 		flow = c.make(b)
-	case ok && c.continues(b, flow, &s):
+	case ok && c.extends(b, flow, &s):
 		flow.add(&s)
 		c.next[flow.last], flow.last = uint8(i), uint8(i)
 		return true
@@ -172,9 +172,8 @@ func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, offloads Offloads)
 	}
 }
 
-// The method continues reports whether segment s may be merged into flow as its next
-// segment.
-func (c *Coalescer) continues(b *Batch, flow *coalesceFlow, s *segment) bool {
+// extends reports whether segment s may be merged into flow as its next segment.
+func (c *Coalescer) extends(b *Batch, flow *coalesceFlow, s *segment) bool {
 	first := &b.Frames[flow.first]
 	o, h, f := first.Header(), s.h, s.f
 	if !flow.open || flow.tag != s.tag || s.payload == 0 || s.payload > flow.size ||

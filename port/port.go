@@ -121,7 +121,7 @@ type Device interface {
 	// State returns the state in JSON that the next Open needs to continue, or nil.
 	// No worker uses the queues at this time.
 	State() []byte
-	// Close closes the queues and all descriptors. No worker uses the queues any
-	// more.
+	// Close closes the queues and all descriptors. The caller makes sure that no worker
+	// uses the queues any more.
 	Close()
 }

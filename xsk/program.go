@@ -49,8 +49,8 @@ const (
 	keyPort = keyAt + 16
 )
 
-// network16 returns v in network byte order, in the form in which the program's
-// two-byte loads see it.
+// network16 returns the value that a two-byte load of the program reads if the packet
+// has v in network byte order.
 func network16(v uint16) int32 {
 	return int32(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v)))
 }

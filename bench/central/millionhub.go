@@ -36,8 +36,8 @@ const hostHeader = "weft-host"
 // maxMillionStreams is the limit of hosts on one connection.
 const maxMillionStreams = 200
 
-// serveMillion serves a hub until the process is killed. The hub's store is in memory,
-// without checks and guards.
+// serveMillion serves a hub until the process is killed. The hub's store is in memory
+// and accepts every object unchecked.
 func serveMillion(socket string) error {
 	m := &millionHub{store: centraltest.NewMemory(), profile: os.Getenv(hubProfileVariable)}
 	if err := m.startProfile(); err != nil {

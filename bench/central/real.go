@@ -175,8 +175,8 @@ func (r *run) setAndSync(ctx context.Context, p *wire.Port) (err error) {
 	return err
 }
 
-// offLength is how long all centrals are off in the scenario off. The time in which the
-// control processes of the hosts restart is added.
+// offLength is the time without centrals in the scenario "off", besides the time in
+// which the control processes of the hosts restart.
 const offLength = 10 * time.Second
 
 // withoutCentrals kills all centrals. Then it kills the control process of each real

@@ -293,8 +293,8 @@ func (s *site) peerOf(t *tap, k, number int) *tap {
 	return others[number%len(others)].steady[k]
 }
 
-// memory returns how many bytes of resident memory the control process of a real host
-// has more than a weftd without --central.
+// memory returns the agent's share of resident memory in bytes: the control process of
+// a real host minus the control process of a weftd without --central.
 func (s *site) memory() float64 {
 	now, _ := MemoryOf(s.hosts[0].daemon.Control().PID())
 	alone, _ := MemoryOf(s.standalone.Control().PID())

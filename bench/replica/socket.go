@@ -12,9 +12,9 @@ import (
 
 // carrier carries datagrams between the members: a UDP socket or a vhost-user guest.
 type carrier interface {
-	// receive waits for datagrams, at most for the time wait. The datagrams are valid
-	// until the next call.
-	receive(wait time.Duration) ([][]byte, error)
+	// receive waits for datagrams until the time limit. The datagrams are valid until
+	// the next call.
+	receive(limit time.Duration) ([][]byte, error)
 	// send sends a datagram, or queues it until flush is called.
 	send(to int, datagram []byte) error
 	flush()

@@ -52,8 +52,8 @@ type fleetRow struct {
 
 const simulated = "Simulated: data planes of all hosts but 8, the delay of the network (none), the disks of the centrals (one for all three)."
 
-// fleets has all fleets. Its time limits are far above the times that a machine with
-// two cores needs.
+// fleets has all sizes of a fleet. The time limit of each is far above the time that a
+// machine with two cores needs.
 var fleets = []fleet{
 	{"1000 hosts", []string{"-hosts", "1000", "-real", "8", "-ports", "10000"}, []string{"-hosts", "1000", "-ports", "10000"}, []string{"load"}, []fleetRow{
 		{"load", "load", "every host as expected", "s", "10,000 ports in 40 networks of 250, from an empty store until every host is as an oracle computes from the declaration. " + simulated + ovnNote},

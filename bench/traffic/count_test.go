@@ -145,7 +145,8 @@ func FuzzTally(f *testing.F) {
 		fast, slow := newTally(), &slowTally{stamps: map[uint64]bool{}}
 		at := int64(0)
 		for i := 0; i+1 < min(len(steps), 200); i += 2 {
-			// steps in both directions: mostly small, sometimes half a window
+			// The sequence number moves forwards and backwards, mostly a little, sometimes
+			// by half the window of the tally.
 			if at += int64(int8(steps[i+1])); steps[i] > 200 {
 				at += int64(int8(steps[i+1])) * window / 200
 			}

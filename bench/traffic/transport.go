@@ -38,8 +38,8 @@ const (
 	// stuckAfter is the time after which a measurement fails if a transport accepts no
 	// frame.
 	stuckAfter = 5 * time.Second
-	// napMin is the shortest time for which a sender sleeps. It polls for shorter
-	// times.
+	// napMin is the shortest time for which a sender sleeps. Before a frame that is due
+	// earlier, the sender polls the clock.
 	napMin = 100 * time.Microsecond
 	// quiet is the time without any frame after which missing frames count as lost.
 	quiet = 300 * time.Millisecond

@@ -90,8 +90,9 @@ func (h *Hub) await(ctx context.Context, revision int64) bool {
 	}
 }
 
-// unfence answers with what the hub knows. absence is the answer to a question for an
-// address that nobody seems to have. The caller holds mu.
+// unfence sends the answer that waited until the hub knew enough of the store. absence
+// is the answer to a question for an address that nobody seems to have. The caller
+// holds mu.
 func (h *Hub) unfence(f fenced, absence wire.Absence) {
 	switch {
 	case h.sessions[f.session.host] != f.session:

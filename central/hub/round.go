@@ -100,8 +100,8 @@ func (h *Hub) remake(n *network) {
 	}
 }
 
-// sendOwnPlace sends a host the place of its own port, in a network whose addresses are
-// not pushed. A host knows the addresses of its own ports without asking.
+// sendOwnPlace sends a host the binding of its own port p. In a network whose addresses
+// are asked for, a host gets the addresses of its own ports without asking.
 func (h *Hub) sendOwnPlace(s *session, p *port) {
 	h.addInterest(s, p)
 	s.queue(encodeUpdate(&wire.NetUpdate{Net: p.net.id}, []*port{p}))

@@ -372,7 +372,7 @@ func (o *observations) listed(oldest, revision int64, ports map[string]*wire.Por
 	o.lists = append(o.lists, listing{oldest, revision, ports})
 }
 
-// applied records what an agent programs.
+// applied notes the changes that an agent makes to the switch of its host.
 func (o *observations) applied(h *historyHost, c *agent.Changes) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

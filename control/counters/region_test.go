@@ -60,7 +60,8 @@ func TestCreditAgainstSums(t *testing.T) {
 	}
 }
 
-// A credit that is interrupted by the death of the control process counts exactly once.
+// Control dies while it adds frames to the counters of rules. The frames count exactly
+// once.
 func TestCreditInterrupted(t *testing.T) {
 	c := testCounters(t)
 	c.Begin(3, 1, []uint32{7, 8})

@@ -12,7 +12,7 @@ const ownImage = "/proc/self/exe"
 // because they share memory. An upgrade replaces the file while control still runs.
 type image struct {
 	file string
-	info os.FileInfo // the file at the start of control; nil: unknown
+	info os.FileInfo // state of the file when control started; nil: unknown
 }
 
 func newImage(file string) image {

@@ -20,7 +20,7 @@ const (
 )
 
 // Run saves the addresses periodically until ctx ends. After a restart, the pipeline
-// learns the addresses since the last save from the workers' megaflows.
+// restores addresses learned after the last save from the workers' megaflows.
 func (ms *MACs) Run(ctx context.Context) {
 	var generation uint64
 	var at time.Time

@@ -30,9 +30,10 @@ func (pl *Pipeline) Select(filter *openflow.FlowMod) []*openflow.Rule {
 // moment.
 const readChunk = 256
 
-// InTurns calls f(0) to f(n-1) under Pipeline.mu, and releases the lock every readChunk
-// calls. The caller holds the lock of changes, so that rules, groups and megaflows stay
-// the same when Pipeline.mu is released. f reads the statistics of one item.
+// InTurns calls f(0) to f(n-1) under Pipeline.mu, which it releases for a moment after
+// every readChunk items. The function f reads the statistics of one item. The caller
+// holds the lock of changes (of tables, ports and engine), so that rules, groups and
+// megaflows stay the same meanwhile.
 func (pl *Pipeline) InTurns(n int, f func(i int)) {
 	for from := 0; from < n; from += readChunk {
 		pl.mu.RLock()

@@ -39,9 +39,9 @@ func remotes(value string) string {
 	return ""
 }
 
-// parseRemotes parses a list of remotes that is already checked. A single unicast
-// address is returned as one, the port's only remote. Any other list is returned as
-// several; broadcasts go to all of it.
+// parseRemotes parses a list of remotes that is already checked. If the list is
+// a single unicast address, the result one is this address and several is nil. Otherwise
+// several is the list, and broadcasts go to all its addresses.
 func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
 	words := strings.Split(value, ",")
 	if one = netip.MustParseAddr(words[0]); len(words) == 1 && !one.IsMulticast() {

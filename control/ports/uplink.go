@@ -47,7 +47,8 @@ type uplinkPort struct {
 	noRing string // see packetPort; a new choice keeps it
 }
 
-// keptChoice is the choice that an uplinkPort keeps for the next control process.
+// keptChoice is the driver that an uplinkPort has chosen, as JSON for the next control
+// process.
 type keptChoice struct {
 	Kind   string          `json:"kind"` // kind of port of the chosen driver
 	Why    string          `json:"why"`

@@ -43,8 +43,8 @@ func (ps *Ports) checkDevices() {
 	}
 }
 
-// followDevices calls follow of each port's driver. It sets up a port whose device
-// exists again. The caller holds the lock of changes.
+// followDevices tells the driver of each port to look after its device, and sets up a
+// port whose device exists again. The caller holds the lock of changes.
 func (ps *Ports) followDevices() {
 	for _, p := range ps.byNumber {
 		f, ok := p.driver.(deviceFollower)

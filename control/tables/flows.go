@@ -77,7 +77,7 @@ func parseFlows(c api.ChangeFlows, command openflow.Command, names openflow.Name
 	return mods, nil
 }
 
-// DeleteFlows deletes the flows that match selects.
+// DeleteFlows deletes the flows to which a match applies.
 func (ts *Tables) DeleteFlows(match string, strict bool) (api.FlowsChanged, error) {
 	ts.change.Lock()
 	defer ts.change.Unlock()
@@ -138,7 +138,8 @@ func (ts *Tables) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, wor
 	return flows
 }
 
-// DescribeFlow describes a rule, at the time now. The caller holds Pipeline.mu.
+// DescribeFlow describes a rule. Its ages are relative to now, a time in nanoseconds of
+// CLOCK_MONOTONIC. The caller holds Pipeline.mu.
 func DescribeFlow(r *openflow.Rule, now uint64, names openflow.Names) api.Flow {
 	return api.Flow{
 		Table: r.Table, Priority: int(r.Priority), Cookie: r.Cookie,
