@@ -26,8 +26,8 @@ type setting struct {
 const (
 	settingChannels = "channels"
 	settingRSS      = "rss"
-	// Busy polling turns the device's interrupts off. They come back after
-	// settingDefer empty polls or the time settingTimeout
+	// Busy polling turns the device's interrupts off. The interrupts come back after
+	// settingDefer empty polls, or after the time settingTimeout
 	// (Documentation/networking/napi.rst, "Software IRQ coalescing").
 	settingDefer   = "napi_defer_hard_irqs"
 	settingTimeout = "gro_flush_timeout" // time in ns
@@ -35,8 +35,8 @@ const (
 	flushTimeoutNS = 200_000
 )
 
-// changeSettings changes the device settings in cfg, before the device's queues are
-// counted.
+// changeSettings changes the device settings that cfg asks for, before the device's
+// queues are counted.
 func (u *Uplink) changeSettings(cfg *Config) error {
 	if cfg.Channels > 0 {
 		if err := u.setChannels(cfg.Channels); err != nil {
@@ -83,7 +83,7 @@ func (u *Uplink) setChannels(n int) error {
 	})
 }
 
-// steer sets the RSS table so that traffic goes only to the served queues.
+// steer sets the RSS table of the NIC so that traffic goes only to the served queues.
 func (u *Uplink) steer() error {
 	dev, served := u.spec.Dev, u.spec.Queues
 	if served == u.deviceQueues {
@@ -107,8 +107,8 @@ func (u *Uplink) steer() error {
 	})
 }
 
-// restoreSettings restores the old values in reverse order. Errors are ignored,
-// because the device may be gone.
+// restoreSettings restores the old settings of the device in reverse order. It ignores
+// errors, because the device may be gone.
 func (u *Uplink) restoreSettings() {
 	for i := len(u.settings) - 1; i >= 0; i-- {
 		s, dev := u.settings[i], u.spec.Dev
@@ -133,7 +133,8 @@ func (u *Uplink) restoreSettings() {
 	u.settings = nil
 }
 
-// swapFile writes a number to one of the device's files and returns the old number.
+// swapFile writes value to the device's setting file called name, and returns the old
+// number.
 func swapFile(dev, name string, value uint32) (old uint32, err error) {
 	path := filepath.Join("/sys/class/net", dev, name)
 	text, err := os.ReadFile(path)
@@ -156,12 +157,12 @@ func withSocket(f func(fd int) error) error {
 	return f(fd)
 }
 
-// busyPollBudget is the largest number of frames in one busy poll, as in one
-// interrupt (NAPI_POLL_WEIGHT).
+// busyPollBudget is the largest number of frames in one busy poll. An interrupt has the
+// same budget (NAPI_POLL_WEIGHT).
 const busyPollBudget = 64
 
-// pollBusily turns on busy polling for a socket's queue, instead of interrupts. us is
-// the longest time of one poll in µs.
+// pollBusily turns on busy polling, instead of interrupts, for the queue of the socket
+// fd. us is the longest time of one poll in µs.
 func pollBusily(fd, us int) error {
 	for _, o := range [...]struct{ option, value int }{
 		{unix.SO_PREFER_BUSY_POLL, 1}, {unix.SO_BUSY_POLL, us}, {unix.SO_BUSY_POLL_BUDGET, busyPollBudget},
@@ -173,7 +174,8 @@ func pollBusily(fd, us int) error {
 	return nil
 }
 
-// busyPollRefused returns an error that explains why the kernel refuses busy polling.
+// busyPollRefused returns an error that explains why the kernel refused busy polling
+// with err.
 func busyPollRefused(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOPROTOOPT):

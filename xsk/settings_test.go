@@ -18,7 +18,7 @@ import (
 	"weft/packet"
 )
 
-// Frames in several pieces pass together with small ones, and all UMEM frames are
+// Frames in several pieces pass together with small frames, and all UMEM frames are
 // free afterwards.
 func TestJumboFrames(t *testing.T) {
 	for _, cfg := range []Config{{Mode: ModeCopy}, {Mode: ModeGeneric}, {Mode: ModeCopy, FrameSize: 2048}} {
@@ -79,8 +79,8 @@ func (r *rig) channels() string {
 	return out
 }
 
-// Setup sets the number of queues before it counts them. Close and a failed Setup
-// restore the old number.
+// Setup sets the number of the device's queues before it counts them. Close and a
+// failed Setup restore the old number.
 func TestChannels(t *testing.T) {
 	r := newRig(t, 4)
 	r.host.Exec("ethtool", "-L", "up0", "rx", "4", "tx", "4")
@@ -172,8 +172,8 @@ func TestBusyPollRefused(t *testing.T) {
 	}
 }
 
-// Setup replaces another process's XDP program, with or without a link, only with
-// Replace.
+// With the option Replace, Setup replaces another process's XDP program, with or
+// without a link. Without it, Setup fails.
 func TestReplace(t *testing.T) {
 	for _, linked := range []bool{true, false} {
 		r := newRig(t, 1)
@@ -210,7 +210,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// The error for an XDP program that cannot be removed names it.
+// If Setup cannot remove another XDP program, the error names that program.
 func TestReplaceFails(t *testing.T) {
 	testnet.NeedsRoot(t, "looks an XDP program up")
 	gone := &netdev{name: "gone0", index: 1 << 30, program: 1 << 30}

@@ -15,7 +15,7 @@ import (
 	"weft/internal/shm"
 )
 
-// Modes, in the order in which ModeAuto tries them.
+// Values of Config.Mode, in the order in which ModeAuto tries them.
 const (
 	ModeAuto     = "auto"
 	ModeZeroCopy = "zerocopy" // driver runs the XDP program; the NIC reads and writes the UMEM
@@ -28,41 +28,43 @@ type Config struct {
 	// Dev is the network device, in the network namespace of this process.
 	Dev string
 	// Queues is the number of device queues to serve, from queue 0 on; 0: all, up to
-	// MaxQueues. Tunnel traffic on other queues goes to the kernel.
+	// MaxQueues. The kernel gets the tunnel traffic on other queues.
 	Queues int
 	// Mode is one of the Mode constants; "" means ModeAuto.
 	Mode string
-	// Channels is the number of queues that the device gets; 0: unchanged. Close
+	// Channels is the number of queues that Setup gives the device; 0: unchanged. Close
 	// restores the old number.
 	Channels int
-	// Steer configures RSS so that traffic only goes to the served queues. Close
-	// restores the old RSS table.
+	// Steer configures the NIC's RSS so that traffic goes only to the served queues.
+	// Close restores the old RSS table.
 	Steer bool
-	// BusyPoll is the time in µs for which a system call of a queue polls the device,
-	// instead of interrupts (SO_PREFER_BUSY_POLL); 0: no busy polling.
+	// BusyPoll is the time in µs for which a system call polls the device
+	// (SO_PREFER_BUSY_POLL), so that the queue needs no interrupts; 0: no busy polling.
 	BusyPoll int
 	// Replace lets Setup remove another process's XDP program from the device.
 	Replace bool
-	// FrameSize is the size of a UMEM frame in bytes. RingSize is the number of
-	// entries of each ring. 0 means the defaults.
+	// FrameSize is the size of a UMEM frame in bytes. RingSize is the number of entries
+	// of each ring. If one of them is 0, it has its default.
 	FrameSize, RingSize int
 	// Logger may be nil: nothing is logged.
 	Logger *slog.Logger
 }
 
-// xdpUseSG is XDP_USE_SG. pieceFollows is XDP_PKT_CONTD, which marks all but a
-// frame's last piece (include/uapi/linux/if_xdp.h).
+// xdpUseSG is the bind flag XDP_USE_SG: frames may have several pieces. pieceFollows is
+// the descriptor flag XDP_PKT_CONTD: the frame continues in the next descriptor
+// (include/uapi/linux/if_xdp.h).
 const (
 	xdpUseSG     = 1 << 4
 	pieceFollows = 1 << 0
 )
 
-// xdpMaxTxSKBBudget is XDP_MAX_TX_SKB_BUDGET of Linux 6.17 and later.
+// xdpMaxTxSKBBudget is the socket option XDP_MAX_TX_SKB_BUDGET of Linux 6.17 and later:
+// frames per send call.
 const xdpMaxTxSKBBudget = 9
 
-// bindTries is the number of attempts to bind in one Setup, bindPause the time
-// between two. After another process has closed its socket on a queue, binds fail
-// with EBUSY until the kernel has released the queue.
+// bindTries is the number of attempts to bind a socket in one Setup. bindPause is the
+// time between two attempts. After another process has closed its socket on a queue,
+// binds fail with EBUSY until the kernel has released the queue.
 const (
 	bindTries = 50
 	bindPause = 20 * time.Millisecond
@@ -99,10 +101,10 @@ func (c *Config) complete() ([]string, error) {
 	return nil, fmt.Errorf("af_xdp on %s: mode %q: expected auto, zerocopy, copy or generic", c.Dev, c.Mode)
 }
 
-// Setup sets up sockets on the queues of a network device, and the XDP program, which
-// redirects nothing before SetEndpoints. ModeAuto selects the best mode that works.
-// An error is one line with the cause and what to do, a *RefusedError if no mode
-// worked. A failed Setup leaves nothing behind.
+// Setup sets up a network device as an uplink: an AF_XDP socket on each served queue,
+// and the XDP program. The program redirects nothing before SetEndpoints. ModeAuto
+// selects the best mode that works. An error is one line with the cause and what to do,
+// a *RefusedError if no mode worked. A failed Setup leaves nothing behind.
 func Setup(cfg Config) (*Uplink, error) {
 	modes, err := cfg.complete()
 	if err != nil {
@@ -161,9 +163,9 @@ func (u *Uplink) setup(cfg *Config, modes []string) error {
 	return u.tryModes(dev, modes)
 }
 
-// tryModes attaches the XDP program and binds the sockets in the first mode that
-// works. Zero-copy and copy mode share one attachment, because an attachment may take
-// the link down for seconds.
+// tryModes attaches the XDP program and binds the sockets, in the first of the modes
+// that works. Zero-copy and copy mode share one attachment, because an attachment may
+// take the link down for seconds.
 func (u *Uplink) tryModes(dev *netdev, modes []string) error {
 	for _, mode := range modes {
 		if u.link != nil && mode == ModeGeneric {
@@ -182,8 +184,8 @@ func (u *Uplink) tryModes(dev *netdev, modes []string) error {
 	return &RefusedError{Dev: dev.name, Refusals: u.refused}
 }
 
-// attach loads the XDP program and attaches it to the device, unless that is done.
-// The kernel refuses to replace another process's program.
+// attach loads the XDP program and attaches it to the device, unless that is already
+// done. The kernel refuses to replace another process's program.
 func (u *Uplink) attach(dev *netdev, mode string) error {
 	if u.link != nil {
 		return nil
@@ -206,8 +208,8 @@ func (u *Uplink) attach(dev *netdev, mode string) error {
 	return nil
 }
 
-// openSockets makes the shared memory and the sockets of all queues, binds them, and
-// adds them to the XDP program's map.
+// openSockets makes the shared memory and the sockets of all queues. It binds the
+// sockets and adds them to the XDP program's map.
 func (u *Uplink) openSockets(dev *netdev, mode string) error {
 	_, size := u.spec.carve(nil)
 	var err error
@@ -237,7 +239,7 @@ func (u *Uplink) openSockets(dev *netdev, mode string) error {
 }
 
 // openSocket makes and binds the socket of one queue. The socket of queue 0 registers
-// the UMEM, which the others share (XDP_SHARED_UMEM).
+// the UMEM. The other sockets share this UMEM (XDP_SHARED_UMEM).
 func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -275,7 +277,7 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 	}
 	addr := &unix.SockaddrXDP{Ifindex: uint32(dev.index), QueueID: uint32(queue)}
 	switch {
-	case queue > 0: // the UMEM and the flags are those of queue 0
+	case queue > 0: // the socket uses the UMEM and the flags of queue 0
 		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(u.sockets[0])
 	case mode == ModeZeroCopy:
 		addr.Flags = unix.XDP_USE_NEED_WAKEUP | unix.XDP_ZEROCOPY
@@ -298,11 +300,11 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 	return fd, nil
 }
 
-// raiseBudget sets the number of frames per system call to maxPostponed, if the
-// kernel supports it.
+// raiseBudget asks the kernel to send up to maxPostponed frames per system call on the
+// socket fd. Kernels before 6.17 do not support this; the error is ignored.
 func raiseBudget(fd int) { _ = unix.SetsockoptInt(fd, unix.SOL_XDP, xdpMaxTxSKBBudget, maxPostponed) }
 
-// fill puts the receiving frames of a queue on its fill ring.
+// fill puts the frames of a queue that are for receiving on the socket's fill ring.
 func (u *Uplink) fill(fd, queue int) error {
 	off, err := mmapOffsets(fd)
 	if err != nil {
@@ -327,8 +329,8 @@ func (u *Uplink) closeSockets() {
 	}
 }
 
-// detach removes the XDP program from the device, even if other processes have its
-// link.
+// detach removes the XDP program from the device, even if other processes have the
+// program's link open.
 func (u *Uplink) detach() {
 	if u.link != nil {
 		_ = u.link.Detach() // fails only if the device is gone

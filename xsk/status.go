@@ -15,13 +15,15 @@ type Status struct {
 	Index  int    `json:"ifindex"`
 	Driver string `json:"driver"`
 	MTU    int    `json:"mtu"`
-	// Mode is the mode in use. Refused lists the better modes with their reasons.
+	// Mode is the mode in use. Refused lists the better modes that did not work, with
+	// the reasons.
 	Mode    string    `json:"mode"`
 	Refused []Refusal `json:"refused,omitempty"`
-	// Endpoints lists the redirected tunnel endpoints, sorted.
+	// Endpoints lists the tunnel endpoints whose datagrams the XDP program redirects,
+	// sorted.
 	Endpoints []string      `json:"endpoints"`
 	Queues    []QueueStatus `json:"queues"`
-	// Notes are remarks for the operator about settings that could be better.
+	// Notes are remarks for the operator about device settings that could be better.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -31,7 +33,7 @@ type QueueStatus struct {
 	ZeroCopy bool `json:"zero_copy"` // as the kernel reports it (XDP_OPTIONS)
 	Sends    bool `json:"sends"`
 	// Counters of the kernel since the socket was made (XDP_STATISTICS).
-	RxDropped     uint64 `json:"rx_dropped"`      // frames too long, or without a free UMEM frame
+	RxDropped     uint64 `json:"rx_dropped"`      // lost frames: too long, or no UMEM frame was free
 	RxRingFull    uint64 `json:"rx_ring_full"`    // frames lost because the rx ring was full
 	RxFillEmpty   uint64 `json:"rx_fill_empty"`   // number of times when the fill ring was empty
 	RxInvalid     uint64 `json:"rx_invalid"`      // bad addresses on the fill ring
@@ -41,8 +43,8 @@ type QueueStatus struct {
 	Error         string `json:"error,omitempty"` // why the socket did not answer
 }
 
-// Status returns the state of the uplink. It reads the kernel's counters of the
-// sockets and the XDP program's map.
+// Status returns the state of the uplink. To do so, it reads the kernel's counters of
+// the sockets, and the XDP program's map.
 func (u *Uplink) Status() Status {
 	s := Status{
 		Dev: u.spec.Dev, Index: u.ifindex, Driver: u.driver, MTU: u.spec.MTU, Mode: u.mode, Refused: u.refused,

@@ -10,20 +10,20 @@ import (
 	"weft/packet"
 )
 
-// kickBudget is the number of frames that one system call sends in copy mode
-// (TX_BATCH_SIZE in net/xdp/xsk.c); see raiseBudget.
+// kickBudget is the number of frames that the kernel sends in one system call in copy
+// mode (TX_BATCH_SIZE in net/xdp/xsk.c). See raiseBudget.
 const kickBudget = 32
 
-// maxPostponed is the number of waiting frames at which Postpone flushes. In copy
-// mode the system call takes about a microsecond for each frame.
+// maxPostponed is the number of waiting frames at which Postpone makes the system call
+// that sends them. In copy mode this call takes about a microsecond for each frame.
 const maxPostponed = 64
 
-// kickStalls is the number of system calls without a sent frame after which Flush
-// leaves the rest to a later Flush. The kernel may be short of completions or
-// buffers.
+// kickStalls is the number of system calls that send no frame in one Flush. After them,
+// Flush leaves the rest to a later Flush, because the kernel may be short of
+// completions or buffers.
 const kickStalls = 3
 
-// txQueue sends on one queue of the NIC. A worker owns it.
+// txQueue sends frames on one queue of the NIC. A worker owns it.
 type txQueue struct {
 	fd         int
 	tx         ring[unix.XDPDesc]
@@ -43,13 +43,13 @@ type txQueue struct {
 	freeCount int
 	next      uint32 // tx index to write next
 	published uint32 // tx producer index as last stored
-	reaped    uint32 // completion consumer index as last stored
-	backlog   bool   // published frames wait for a system call
-	large     []byte // buffer for a frame of several pieces; nil: none are sent
+	reaped    uint32 // consumer index of the completion ring as last stored
+	backlog   bool   // true if published frames still wait for a system call
+	large     []byte // buffer for a frame of several pieces; nil: such frames are not sent
 }
 
-// Send gathers frames into UMEM frames and writes their descriptors to the tx ring.
-// Flush publishes them.
+// Send copies the frames of b, in the given order, into UMEM frames, and writes their
+// descriptors to the tx ring. Flush publishes the descriptors.
 //
 // A copy faults if a guest has truncated its memory. Send makes all copies before it
 // changes the queue's state, so a fault leaves the queue unchanged.
@@ -93,14 +93,15 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return n
 }
 
-// frameFor returns the address of the UMEM frame for tx slot i after the written
-// slots.
+// frameFor returns the UMEM address of the frame for the tx slot that is i slots after
+// the last written one.
 func (q *txQueue) frameFor(i int) uint64 {
 	return q.first + uint64(q.free[q.freeCount-1-i])<<q.shift
 }
 
-// gatherPieces gathers a long frame into several slots; count slots are already in
-// use. It returns the number of slots; 0: too few free frames.
+// gatherPieces copies a long frame into several tx slots. count is the number of slots
+// that Send has already used. The result is the number of slots for this frame; 0: too
+// few free UMEM frames.
 func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count int) int {
 	pieces := (length + int(q.frameSize) - 1) / int(q.frameSize)
 	if pieces > q.freeCount-count || length > len(q.large) {
@@ -121,8 +122,7 @@ func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count i
 	return pieces
 }
 
-// take removes the UMEM frames of the next written slots from the free list. count is
-// the number of these slots.
+// take removes count UMEM frames from the free list: those of the next written slots.
 func (q *txQueue) take(count int) {
 	q.freeCount -= count
 	q.next += uint32(count)
@@ -132,7 +132,7 @@ func (q *txQueue) take(count int) {
 
 func (q *txQueue) noteSent() { q.record.sent.Store(q.next) }
 
-// markGiven marks the last count taken frames as given to the kernel.
+// markGiven marks the last count UMEM frames that were taken as given to the kernel.
 func (q *txQueue) markGiven(count int) {
 	for _, frame := range q.free[q.freeCount:][:count] {
 		q.marks[frame] = markGiven
@@ -143,14 +143,14 @@ func (q *txQueue) markGiven(count int) {
 func (q *txQueue) reap() {
 	done := q.completion.producer.Load() // pairs with the kernel's release of completion.producer
 	if n := done - q.reaped; n == 0 || n > uint32(len(q.completion.slots)) {
-		return // more completions than entries: a bug of the kernel
+		return // more completions than the ring has entries: a bug of the kernel
 	}
 	q.markDone(done)
 	q.publishReaped(done)
 }
 
-// markDone marks the completed frames before index end as free. It ignores frames that
-// the kernel did not have, so that no frame becomes free twice.
+// markDone marks the completed UMEM frames before the ring index end as free. It
+// ignores frames that the kernel did not have, so that no frame becomes free twice.
 func (q *txQueue) markDone(end uint32) {
 	for i := q.reaped; i != end; i++ {
 		offset := *q.completion.slot(i) - q.first // kernel memory is read once
@@ -173,8 +173,8 @@ func (q *txQueue) publishReaped(end uint32) {
 }
 
 // Flush publishes the written frames and wakes the kernel if necessary. In copy mode
-// each system call sends some frames, so Flush repeats it. The worker's next Flush
-// sends what the device did not accept.
+// one system call sends only some of the frames, so Flush repeats the call. The
+// worker's next Flush sends the frames that the device did not accept.
 func (q *txQueue) Flush() {
 	if q.next == q.published && !q.backlog {
 		return
@@ -192,8 +192,8 @@ func (q *txQueue) Flush() {
 	q.kickCopy()
 }
 
-// Postpone publishes the written frames. It postpones the system call until
-// maxPostponed frames wait.
+// Postpone publishes the written frames, but delays the system call that sends them
+// until maxPostponed frames wait. Its result says whether Flush is still needed.
 func (q *txQueue) Postpone() bool {
 	if q.next-q.tx.consumer.Load() >= maxPostponed { // pairs with the kernel's release of tx.consumer
 		q.Flush()
@@ -236,18 +236,20 @@ func (q *txQueue) kickCopy() {
 // included.
 func (q *txQueue) MTU() int { return q.mtu }
 
-// Offloads returns TakesPartial: Send finishes checksums during the copy. No driver
-// segments frames from AF_XDP.
+// Offloads returns TakesPartial: Send completes unfinished checksums during its copy.
+// It does not take large frames for segmentation, because no driver segments frames
+// from AF_XDP.
 func (q *txQueue) Offloads() packet.Offloads { return packet.TakesPartial }
 
-// Close unmaps the rings. The device owns the socket and closes it.
+// Close unmaps the rings. It leaves the socket open, because the device owns the socket
+// and closes it.
 func (q *txQueue) Close() {
 	q.tx.unmap()
 	q.completion.unmap()
 }
 
-// recoverFrames sets the queue's state to where the last engine stopped. See the
-// package comment.
+// recoverFrames restores the queue's state from the shared record, after the last
+// engine stopped. The package comment describes the recovery.
 func (q *txQueue) recoverFrames() error {
 	size := uint32(len(q.tx.slots))
 	q.published = q.tx.producer.Load()

@@ -13,8 +13,8 @@ import (
 	"weft/internal/shm"
 )
 
-// Uplink is control's handle of an uplink. Control owns it. Only one goroutine may
-// use it at a time.
+// Uplink is control's handle of an uplink: a NIC with AF_XDP sockets. Only one
+// goroutine may use it at a time.
 type Uplink struct {
 	spec         spec
 	ifindex      int
@@ -33,23 +33,24 @@ type Uplink struct {
 	link      link.Link
 }
 
-// Spec returns the specification for Open, which also needs the descriptors.
+// Spec returns the specification of the uplink in JSON. The engine passes it to Open,
+// together with the descriptors of FDs.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
-// FDs returns the descriptors for Open: the shared memory and a socket for each
-// queue. The uplink owns them: pass duplicates to Open.
+// FDs returns the descriptors for Open: the shared memory, and a socket for each queue.
+// The uplink owns them, so callers pass duplicates to Open.
 func (u *Uplink) FDs() []int { return append([]int{u.region.FD()}, u.sockets...) }
 
-// MTU returns the device's MTU at Setup or from the last SetMTU, in bytes without the
-// Ethernet header.
+// MTU returns the device's MTU as Setup or the last SetMTU found it, in bytes without
+// the Ethernet header.
 func (u *Uplink) MTU() int { return u.spec.MTU }
 
 // Index returns the device's ifindex.
 func (u *Uplink) Index() int { return u.ifindex }
 
-// SetEndpoints sets the tunnel endpoints whose datagrams the XDP program redirects:
-// local addresses and UDP ports. It skips unspecified addresses. After an error the
-// old endpoints stay.
+// SetEndpoints sets the tunnel endpoints (local addresses with UDP ports) whose
+// datagrams the XDP program redirects. It skips unspecified addresses. After an error
+// the old endpoints stay.
 func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	want := make(map[endpointKey]bool)
 	for _, e := range endpoints {
@@ -68,7 +69,8 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	// The map is too full for old and new endpoints together.
+	// If the map has no room for old and new endpoints together, the old ones are
+	// deleted first.
 	stale := func() error {
 		for k := range have {
 			if !want[k] {
@@ -106,16 +108,16 @@ func (u *Uplink) currentEndpoints() (map[endpointKey]bool, error) {
 	return have, nil
 }
 
-// Close detaches the XDP program, closes control's descriptors and restores the
-// device settings. The engine should close its descriptors first. The program is
-// detached before the sockets close, because some drivers hang in the other order.
+// Close detaches the XDP program, closes control's descriptors and restores the device
+// settings. The engine should close its descriptors first. Close detaches the program
+// before it closes the sockets, because some drivers hang in the other order.
 func (u *Uplink) Close() {
 	u.detach()
 	u.closeSockets()
 	u.restoreSettings()
 }
 
-// Release closes control's descriptors when control ends and the engine continues.
+// Release closes control's descriptors when control ends while the engine continues.
 // The XDP program stays attached.
 func (u *Uplink) Release() {
 	u.closeProgram()
@@ -134,9 +136,9 @@ type snapshot struct {
 	Steered      bool      `json:"steered,omitempty"`
 }
 
-// Snapshot returns the state and the descriptors of the uplink for Restore in another
-// process: those of FDs, then the XDP program's two maps and its link. The uplink
-// still owns the descriptors.
+// Snapshot returns the state and the descriptors of the uplink, for Restore in another
+// process. The descriptors are those of FDs, then the XDP program's two maps and its
+// link. The uplink still owns them.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	fd, ok := u.link.(interface{ FD() int })
 	if !ok {
@@ -149,8 +151,8 @@ func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	return blob, append(u.FDs(), u.endpoints.FD(), u.sockmap.FD(), fd.FD()), err
 }
 
-// Restore returns the uplink of another process's Snapshot, without changing the
-// device. It owns the descriptors, even if it fails.
+// Restore returns the uplink whose Snapshot another process took. It does not change
+// the device. It owns the descriptors fds, even if it fails.
 func Restore(blob []byte, fds []int) (*Uplink, error) {
 	u := &Uplink{}
 	s, err := parseSnapshot(blob, fds)
@@ -162,8 +164,8 @@ func Restore(blob []byte, fds []int) (*Uplink, error) {
 	u.mode, u.refused, u.settings, u.steered = s.Mode, s.Refused, s.Settings, s.Steered
 	n := 1 + s.Spec.Queues
 	u.sockets = append(u.sockets, fds[1:n]...)
-	// Each constructor owns its descriptor, so all run before the first error is
-	// checked.
+	// Each constructor takes its descriptor over, so all four run before the first
+	// error is checked.
 	var errs [4]error
 	u.region, errs[0] = shm.Open(fds[0])
 	u.endpoints, errs[1] = ebpf.NewMapFromFD(fds[n])

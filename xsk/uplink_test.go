@@ -24,7 +24,7 @@ import (
 	"weft/port"
 )
 
-// rig is a host with an uplink, and a peer at the other end of a veth.
+// rig is a test host with an uplink, and a peer host at the other end of a veth pair.
 type rig struct {
 	t          *testing.T
 	host, peer *testnet.Namespace
@@ -157,8 +157,8 @@ func duplicates(t testing.TB, fds []int) []int {
 	return out
 }
 
-// recv returns received frames of all queues: as many as the argument want says, or
-// fewer if no more arrive for a while.
+// recv receives frames on all queues of d and returns them: want frames, or fewer if no
+// more arrive for a while.
 func recv(t testing.TB, d port.Device, want int) [][]byte {
 	t.Helper()
 	var got [][]byte
@@ -277,7 +277,8 @@ func TestAllElseStaysWithTheKernel(t *testing.T) {
 			if got := readOne(t, other); string(got) != "other port" {
 				t.Errorf("%q", got)
 			}
-			// The kernel gets and reassembles fragments.
+			// The kernel, not the uplink, gets fragments of datagrams and reassembles
+			// them.
 			own := r.listen(r.host, hostAddr+":4789")
 			write(t, r.dial(hostAddr+":4789"), pattern(5000, 1))
 			if got := readOne(t, own); !bytes.Equal(got, pattern(5000, 1)) {
@@ -287,7 +288,7 @@ func TestAllElseStaysWithTheKernel(t *testing.T) {
 			if got := waiting(t, d); len(got) != 0 {
 				t.Errorf("the switch took %x", got[0])
 			}
-			// The kernel gets datagrams to removed endpoints.
+			// The kernel gets datagrams to endpoints that were removed.
 			if err := u.SetEndpoints(nil); err != nil {
 				t.Fatal(err)
 			}
@@ -383,8 +384,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 			_ = at.SetReadBuffer(4 << 20)
 			b := new(packet.Batch)
 			tx := d.Tx()[0]
-			// More frames than the UMEM has, and more per flush than one system call
-			// sends.
+			// The test sends more frames than the UMEM has, and in one flush more than
+			// one system call sends.
 			sent := 0
 			for round := range 10 {
 				var want [][]byte
@@ -411,7 +412,7 @@ func TestSentFramesReachThePeer(t *testing.T) {
 			if tx.MTU() != 1514 {
 				t.Errorf("MTU %d", tx.MTU())
 			}
-			// While the link is down, nothing is sent, and Send stops when all UMEM
+			// While the link is down, the NIC sends nothing. Send stops when all UMEM
 			// frames are in use.
 			r.host.Exec("ip", "link", "set", "up0", "down")
 			took, n := 0, 0
@@ -424,7 +425,7 @@ func TestSentFramesReachThePeer(t *testing.T) {
 				t.Errorf("with the link down Send took %d frames, %d in the last call", took, n)
 			}
 			r.host.Exec("ip", "link", "set", "up0", "up")
-			tx.Flush() // Flush sends waiting frames even without new ones
+			tx.Flush() // Flush sends waiting frames even if no new frames were written
 			d.allFree(t)
 			postpones(t, tx, b, order[:])
 			d.allFree(t)
@@ -432,8 +433,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 	}
 }
 
-// postpones checks that Postpone leaves the system call until maxPostponed frames
-// wait, or to Flush.
+// postpones checks that Postpone delays the system call until maxPostponed frames wait
+// or Flush is called.
 func postpones(t *testing.T, tx port.Tx, b *packet.Batch, order []uint8) {
 	t.Helper()
 	q := tx.(*txQueue)
@@ -496,8 +497,8 @@ func TestAWaitingWorkerIsWoken(t *testing.T) {
 	}
 }
 
-// While the worker is awake, no epoll set has the socket, because waiters cost time
-// for every frame.
+// While the worker is awake, no epoll set contains the socket: the kernel would spend
+// time on waiters for every frame.
 func TestNobodyWaitsWhileAwake(t *testing.T) {
 	r := newRig(t, 1)
 	rx := open(t, r.setup(Config{})).Rx()[0]
@@ -554,7 +555,7 @@ func TestADeviceThatGoesIsTold(t *testing.T) {
 	if notes := u.Status().Notes; len(notes) != 1 || !strings.Contains(notes[0], "the device is gone") {
 		t.Errorf("notes: %v", notes)
 	}
-	// After the device is gone, all methods of its queues still return normally.
+	// After the NIC is gone, all methods of its queues still return normally.
 	b := new(packet.Batch)
 	fill(t, b, [][]byte{r.outbound([]byte("nowhere"), 9)})
 	if n := d.Tx()[0].Send(b, order[:1]); n != 1 || b.Frames[0].Drop != packet.DropNone {
@@ -634,7 +635,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 	if got := recv(t, d, 1); len(got) != 1 || string(udpPayload(got[0])) != "after" {
 		t.Fatalf("received %d frames after Restore", len(got))
 	}
-	// Close detaches the XDP program even if other processes have it.
+	// Close detaches the XDP program even if other processes have it open.
 	second.Close()
 	if out := r.host.Exec("ip", "link", "show", "up0"); strings.Contains(out, "xdp") {
 		t.Errorf("still attached: %s", out)
@@ -730,7 +731,8 @@ func TestRefusalsAreNamed(t *testing.T) {
 			r.host.Exec(strings.Fields(c.effect)...)
 		}
 	}
-	// Setup leaves another process's XDP program alone, even a copy of Weft's.
+	// Setup leaves another process's XDP program in place, even a copy of Weft's
+	// program.
 	first := r.setup(Config{})
 	info, _ := first.link.Info()
 	_, err := r.trySetup(Config{Mode: ModeGeneric})
@@ -752,7 +754,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 	}
 }
 
-// explain knows errnos that this machine does not produce.
+// explain also has texts for errnos that this machine does not produce.
 func TestErrnosHaveWords(t *testing.T) {
 	dev := &netdev{name: "eth0", driver: "ice", mtu: 3000, frame: 4096}
 	for _, c := range []struct {

@@ -50,39 +50,39 @@ const (
 	// traffic on further queues goes to the kernel.
 	MaxQueues = 64
 	// MaxEndpoints is the maximum number of tunnel endpoints of one uplink.
-	// SetEndpoints refuses more.
+	// SetEndpoints refuses more endpoints.
 	MaxEndpoints = 1024
-	// DefaultFrameSize is the default size of a UMEM frame in bytes. With 2048, the
-	// maximum MTU would also be halved.
+	// DefaultFrameSize is the default size of a UMEM frame in bytes. Frames of 2048
+	// bytes would also halve the maximum MTU.
 	DefaultFrameSize = 4096
-	// DefaultRingSize is the default number of entries of each ring, and of UMEM
-	// frames for each direction: 1.6 ms of full frames at 10 Gbit/s.
+	// DefaultRingSize is the default number of entries of each ring, and of UMEM frames
+	// for each direction. 2048 full frames take 1.6 ms at 10 Gbit/s.
 	DefaultRingSize = 2048
 	minRingSize     = 64
 	maxRingSize     = 8192
-	// kernelHeadroom is the headroom in bytes of each received frame
-	// (XDP_PACKET_HEADROOM).
+	// kernelHeadroom is the space in bytes that the kernel leaves before each received
+	// frame (XDP_PACKET_HEADROOM).
 	kernelHeadroom = 256
 	ethernetLen    = 14
 	vlanLen        = 4
 )
 
-// spec is the specification of an uplink in JSON, from control to the engine. The
-// memfd and one socket for each queue come with it.
+// spec is the specification of an uplink in JSON, which control sends to the engine.
+// The memfd and a socket for each queue come with it.
 type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`
 	// TxQueues is the number of queues that can send, from queue 0 on. A NIC may have
-	// fewer transmit queues.
+	// fewer transmit queues than receive queues.
 	TxQueues  int  `json:"tx_queues"`
 	FrameSize int  `json:"frame_size"`
 	RingSize  int  `json:"ring_size"`
 	MTU       int  `json:"mtu"` // device's MTU in bytes, without the Ethernet header
 	ZeroCopy  bool `json:"zero_copy"`
-	// Pieces allows frames in several UMEM frames (XDP_USE_SG), up to an MTU of
+	// Pieces allows frames that take several UMEM frames (XDP_USE_SG), up to an MTU of
 	// maxPiecesMTU.
 	Pieces bool `json:"pieces,omitempty"`
-	// BusyPoll is the longest busy poll in µs; 0: no busy polling.
+	// BusyPoll is the longest time of one busy poll in µs; 0: no busy polling.
 	BusyPoll int `json:"busy_poll,omitempty"`
 }
 
@@ -94,7 +94,7 @@ func parseSpec(text []byte, fds []int) (spec, error) {
 	return s, s.check(len(fds))
 }
 
-// check returns an error if Open cannot use the specification with n descriptors.
+// check returns an error if Open cannot use the specification with fds descriptors.
 func (s *spec) check(fds int) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("af_xdp on %s: %s", s.Dev, fmt.Sprintf(format, args...))
@@ -123,8 +123,8 @@ func checkSizes(frame, ring int) error {
 	return nil
 }
 
-// maxPiecesMTU is the largest MTU in bytes for frames in several pieces: jumbo
-// frames.
+// maxPiecesMTU is the largest MTU in bytes if frames (jumbo frames) may have several
+// pieces.
 const (
 	maxPiecesMTU = 9216
 	maxPieces    = 8
@@ -138,16 +138,20 @@ func (s *spec) maxMTU() int {
 	return maxMTU(s.FrameSize)
 }
 
-// maxMTU returns the largest MTU without pieces: with a VLAN tag and the kernel's
-// headroom, the frame fits into one UMEM frame.
+// maxMTU returns the largest MTU without pieces: one UMEM frame then holds a frame with
+// a VLAN tag and the kernel's headroom.
 func maxMTU(frameSize int) int { return frameSize - kernelHeadroom - ethernetLen - vlanLen }
 
-// record is the fixed part of a queue's record in shared memory, initially zero; the
-// marks follow it. Each direction has its own cache line.
+// record is the fixed part of a queue's record in shared memory. It is initially zero,
+// and the marks of the sending frames follow it. Each direction has its own cache line.
 type record struct {
-	lent atomic.Uint32 // rx index up to which frames were received; written by the receive queue's owner
+	// index of the rx ring up to which frames were received; written by the receive
+	// queue's owner
+	lent atomic.Uint32
 	_    [60]byte
-	sent atomic.Uint32 // tx index up to which slots are written; written by the transmit queue's owner
+	// index of the tx ring up to which slots are written; written by the transmit
+	// queue's owner
+	sent atomic.Uint32
 	_    [60]byte
 }
 
@@ -169,7 +173,7 @@ type queueMemory struct {
 func (s *spec) umemBytes() int { return s.Queues * 2 * s.RingSize * s.FrameSize }
 
 // carve returns each queue's part of the shared memory mem, and the total size in
-// bytes. If mem is nil, it only computes the size.
+// bytes. If mem is nil, carve only computes the size.
 func (s *spec) carve(mem []byte) (queues []queueMemory, size int) {
 	l := &shm.Layout{Mem: mem, Off: s.umemBytes()}
 	half := uint64(s.RingSize) * uint64(s.FrameSize)
