@@ -13,19 +13,19 @@ import (
 type Captured struct {
 	Time   time.Time `json:"time"`
 	Worker int       `json:"worker"`
-	// Kind is in (received on Port), out (sent to Port, or intended for Port but
-	// dropped), drop (dropped by Port's input or output) or trace (looked up in the
-	// caches).
+	// Kind says what happened to the frame: in (received on Port), out (sent to Port,
+	// or intended for Port but dropped), drop (dropped by Port's input or output) or
+	// trace (looked up in the caches).
 	Kind string `json:"kind"`
 	Port string `json:"port"`
-	// InPort is the port that the match field "in_port" matches.
+	// InPort is the port that the frame has for the match field "in_port".
 	InPort string `json:"in_port"`
-	// Verdict is sent, dropped, held-for-control, held-for-neighbour or merged (into
-	// a larger frame). Reason is the drop reason. If a frame was sent to only some of
-	// its outputs, Reason is the drop reason of the failed outputs.
+	// Verdict is the frame's fate: sent, dropped, held-for-control, held-for-neighbour
+	// or merged (into a larger frame). Reason is the drop reason. If a frame was sent
+	// to only some of its outputs, Reason is the drop reason of the failed outputs.
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
-	// Outputs names the first few output ports. OutputCount counts all of them.
+	// Outputs names the frame's first few output ports. OutputCount counts all of them.
 	Outputs     []string `json:"outputs,omitempty"`
 	OutputCount int      `json:"output_count"`
 	// HeldUS is the time for which the frame waited for control, in µs.
@@ -56,12 +56,11 @@ const (
 	VerdictMerged    = "merged"
 )
 
-// LiveTrace describes the processing of one frame between its receipt and its
-// outputs.
+// LiveTrace describes the processing of one frame between its receipt and its outputs.
 type LiveTrace struct {
-	// Cache is the cache that had the frame: "exact" or "megaflow". Cache is
-	// "control" if the control process executed the frame. Masks is the number of
-	// masks searched.
+	// Cache names the cache that had an entry for the frame: "exact" or "megaflow".
+	// Cache is "control" if the control process executed the frame. Masks is the number
+	// of masks searched.
 	Cache string `json:"cache"`
 	Masks int    `json:"masks"`
 	// Megaflow is the match of the cache entry, or "" if the entry has been removed.
@@ -79,13 +78,13 @@ type StageTime struct {
 	NS   uint32 `json:"ns"`
 }
 
-// CaptureRequest selects the frames to capture: the frames of Port, or only the
-// dropped frames of Port if Drops is set. With Drops, an empty Port means all ports.
+// CaptureRequest selects the frames to capture. These are the frames of Port, or only
+// its dropped frames if Drops is set. With Drops, an empty Port means all ports.
 type CaptureRequest struct {
 	Port  string
 	Drops bool
-	// Snap is the number of bytes to capture of each frame, and Limit the number of
-	// frames to capture. 0 means no limit.
+	// Snap is the number of bytes to capture of each frame. Limit is the number of
+	// frames to capture. 0 means no limit for both.
 	Snap, Limit int
 }
 

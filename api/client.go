@@ -22,7 +22,7 @@ import (
 
 // Client is a client of one daemon. Several goroutines may use it.
 type Client struct {
-	// PortNumbers makes the daemon show ports by number in its responses.
+	// PortNumbers makes the daemon show ports by number, not by name, in its responses.
 	PortNumbers bool
 
 	socket string
@@ -38,8 +38,8 @@ type Refused struct {
 
 func (e *Refused) Error() string { return e.Message }
 
-// NewClient makes a client of the daemon on socket, which is the path of a unix
-// socket or vsock:CID:PORT. NewClient does not connect.
+// NewClient makes a client of the daemon. socket is the path of a unix socket, or
+// vsock:CID:PORT. NewClient does not connect.
 func NewClient(socket string) (*Client, error) {
 	dial := func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
@@ -68,9 +68,10 @@ func parseVsock(text string) (cid, port uint32, err error) {
 	return uint32(c64), uint32(p64), nil
 }
 
-// Do sends a request and decodes the response. The argument request is the JSON body
-// (nil: no body), and reply gets the response (nil: the response is ignored). An error
-// is one line. It is a *Refused if the daemon responded with an error.
+// Do sends an HTTP request to the daemon and decodes the response. request is the JSON
+// body (nil: no body). reply receives the decoded response (nil: the response is
+// ignored). An error is one line. It is a *Refused if the daemon responded with an
+// error.
 func (c *Client) Do(method, path string, query url.Values, request, reply any) error {
 	body, err := c.roundTrip(method, path, query, request)
 	if err != nil || reply == nil {
@@ -126,7 +127,8 @@ func (c *Client) roundTrip(method, path string, query url.Values, request any) (
 	return nil, refusal(method, path, resp, answer)
 }
 
-// unreachable returns an error that names the socket and what the user can do.
+// unreachable returns an error that names the daemon's socket and says what the user
+// can do.
 func (c *Client) unreachable(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -164,14 +166,15 @@ func (c *Client) SetLog(l Log) (Log, error) {
 	return now, c.Do(http.MethodPost, "/v1/log", nil, l, &now)
 }
 
-// Bridges returns the switch if it has a name.
+// Bridges returns the switch if it has a name, as the only element of the list. A
+// switch without a name gives an empty list.
 func (c *Client) Bridges() ([]Bridge, error) {
 	var list []Bridge
 	return list, c.Do(http.MethodGet, "/v1/bridges", nil, nil, &list)
 }
 
-// ShutDown ends the daemon, the engine and the ports. The processes of the result still
-// run for a moment after the answer.
+// ShutDown ends the daemon, the engine and the ports. It returns the ids of the
+// processes, which still run for a moment after the answer.
 func (c *Client) ShutDown() (ShuttingDown, error) {
 	var s ShuttingDown
 	return s, c.Do(http.MethodPost, "/v1/shutdown", nil, nil, &s)
@@ -187,12 +190,13 @@ func (c *Client) Ports(name string) ([]Port, error) {
 	return ports, c.Do(http.MethodGet, "/v1/ports", query, nil, &ports)
 }
 
-// AddPort adds a port. options are KEY=VALUE words.
+// AddPort adds a port. options are words of the form KEY=VALUE.
 func (c *Client) AddPort(name string, options []string) (Port, error) {
 	return c.EnsurePort(AddPort{Name: name, Options: options})
 }
 
-// EnsurePort adds a port, or returns the existing one if the request allows that.
+// EnsurePort adds the port that add describes. If the port exists and add.MayExist is
+// set, it returns the existing port.
 func (c *Client) EnsurePort(add AddPort) (Port, error) {
 	var p Port
 	return p, c.Do(http.MethodPost, "/v1/ports", nil, add, &p)
@@ -208,7 +212,7 @@ func (c *Client) ModPort(name string, options []string) (Port, error) {
 	return p, c.Do(http.MethodPatch, path, nil, ModPort{Options: options}, &p)
 }
 
-// portPath returns the path of a port's requests.
+// portPath returns the path of the API for requests about the named port.
 func portPath(name string) (string, error) {
 	if strings.Trim(name, ".") == "" || strings.Contains(name, "/") { // such a name would make another path
 		return "", &Refused{Message: fmt.Sprintf("%q: no such port", name), Input: true}
@@ -219,7 +223,7 @@ func portPath(name string) (string, error) {
 // DelPort deletes a port.
 func (c *Client) DelPort(name string) error { return c.delPort(name, nil) }
 
-// DelPortIfExists deletes a port unless there is none.
+// DelPortIfExists deletes the named port. It does nothing if there is no such port.
 func (c *Client) DelPortIfExists(name string) error {
 	return c.delPort(name, url.Values{"if_exists": {"true"}})
 }
@@ -241,9 +245,9 @@ func (c *Client) ChangeFlows(change ChangeFlows) (FlowsChanged, error) {
 	return n, c.Do(http.MethodPost, "/v1/flows", nil, change, &n)
 }
 
-// Flows lists the flows that match selects; an empty match selects all. Each sort key
-// is a field name or "priority"; "-" in front sorts in descending order. Without sort
-// keys, flows are sorted by table and descending priority.
+// Flows lists the flows that match selects; an empty match selects all. sort has the
+// sort keys: a field name or "priority", with "-" in front for descending order.
+// Without sort keys, flows are sorted by table and descending priority.
 func (c *Client) Flows(match string, sort ...string) ([]Flow, error) {
 	var flows []Flow
 	query := matchQuery(match)

@@ -32,12 +32,12 @@ type Connection struct {
 	Replied  bool   `json:"replied"`
 	Timer    string `json:"timer"` // name of the timeout in force
 	TimeoutS uint32 `json:"timeout_s"`
-	// Line is the whole connection in the format of ovs-dpctl dump-conntrack.
+	// Line is the whole connection, in the format of ovs-dpctl dump-conntrack.
 	Line string `json:"line"`
 }
 
-// Tuple is one direction of a connection. For ICMP, SrcPort is the identifier, and
-// DstPort holds type and code, 8 bits each.
+// Tuple has the addresses of one direction of a connection. For ICMP, SrcPort is the
+// identifier, and DstPort holds type and code, 8 bits each.
 type Tuple struct {
 	Src     string `json:"src"`
 	Dst     string `json:"dst"`
@@ -45,8 +45,8 @@ type Tuple struct {
 	DstPort uint16 `json:"dst_port"`
 }
 
-// Expectation is a connection that FTP or TFTP has announced on the connection Parent
-// and that has not begun.
+// Expectation is an announced connection that has not begun: FTP or TFTP has announced
+// it on the connection Parent.
 type Expectation struct {
 	Protocol string `json:"protocol"`
 	Tuple    Tuple  `json:"tuple"` // SrcPort 0: any port
@@ -86,7 +86,8 @@ type Zone struct {
 	Timeouts    map[string]uint32 `json:"timeouts_s,omitempty"` // the zone's own timeouts
 }
 
-// ZoneLimit limits a zone to Limit connections; 0 refuses every new one.
+// ZoneLimit limits a connection tracking zone to Limit connections; 0 refuses every new
+// one.
 type ZoneLimit struct {
 	Zone  uint16 `json:"zone"`
 	Limit uint32 `json:"limit"`
@@ -99,11 +100,11 @@ type ChangeConntrack struct {
 	DefaultLimit   *uint32     `json:"default_limit,omitempty"`
 	Limits         []ZoneLimit `json:"limits,omitempty"`
 	ClearLimits    []uint16    `json:"clear_limits,omitempty"`
-	// ClearDefaultLimit removes the limit of the zones without their own.
+	// ClearDefaultLimit removes the limit of the zones that have no limit of their own.
 	ClearDefaultLimit bool `json:"clear_default_limit,omitempty"`
 	// Timeouts has timeouts in seconds, by name. They apply to TimeoutZone, or to all
-	// zones without their own timeouts. If Timeouts is empty, ClearTimeouts restores
-	// the defaults.
+	// zones that have no timeouts of their own. If Timeouts is empty, ClearTimeouts
+	// restores the defaults.
 	Timeouts      map[string]uint32 `json:"timeouts_s,omitempty"`
 	TimeoutZone   *uint16           `json:"timeout_zone,omitempty"`
 	ClearTimeouts bool              `json:"clear_timeouts,omitempty"`
@@ -116,7 +117,8 @@ type DumpConntrack struct {
 	More, Statistics, JSON bool
 }
 
-// Connections writes one line for each connection to w, as soon as the line arrives.
+// Connections writes the connections that d selects to w, one per line. It writes each
+// line as soon as the line arrives.
 func (c *Client) Connections(w io.Writer, d DumpConntrack) error {
 	query := url.Values{"arg": d.Args}
 	for name, set := range map[string]bool{"more": d.More, "statistics": d.Statistics, "json": d.JSON} {

@@ -7,17 +7,16 @@ import (
 	"net/url"
 )
 
-// GET /v1/limits[?port=NAME] answers []Limit: every resource that ports, zones, VNIs
-// or clients share, with its use. With port=NAME it answers only the rows of this
-// port.
+// GET /v1/limits[?port=NAME] answers []Limit: the use of every resource that ports,
+// zones, VNIs or clients share. With port=NAME it answers only the rows of this port.
 
 // Limit is the use of one shared resource by one port, zone, VNI or client.
 type Limit struct {
 	Name string `json:"name"` // name of the resource, for example megaflows
 	Unit string `json:"unit"` // unit of Used, Guarantee and Limit: entries, bytes, ...
 	// HolderKind says whose use this is: all, port, zone, vni or peer. Holder is the
-	// port's name, the number of the zone or VNI, or the peer's address. Holder is
-	// empty for all.
+	// port's name, the number of the zone or VNI, or the peer's address. If HolderKind
+	// is all, Holder is empty.
 	HolderKind string `json:"holder_kind"`
 	Holder     string `json:"holder"`
 	Used       uint64 `json:"used"`

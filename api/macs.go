@@ -13,12 +13,14 @@ type MAC struct {
 	Port       string  `json:"port"`
 	VLAN       uint16  `json:"vlan"`
 	MAC        string  `json:"mac"`
-	VNI        *uint32 `json:"vni,omitempty"`    // VNI of a tunnel port
-	Remote     string  `json:"remote,omitempty"` // remote tunnel endpoint of the address, if the port has several remotes
-	AgeS       float64 `json:"age_s"`            // time in seconds since the last frame from the address; 0 if declared
-	// Declared is true if the options mac= or addresses= of the port name the
-	// address. A declared address is in all VLANs (VLAN is 0) and stays as long as
-	// the port.
+	VNI        *uint32 `json:"vni,omitempty"` // VNI of a tunnel port
+	// remote tunnel endpoint behind which the address is, if the port has several
+	// remote endpoints
+	Remote string `json:"remote,omitempty"`
+	// time in seconds since the last frame from the MAC address; 0 if declared
+	AgeS float64 `json:"age_s"`
+	// Declared is true if the port's options mac= or addresses= name the address. A
+	// declared address is in all VLANs (VLAN is 0) and stays as long as the port.
 	Declared bool `json:"declared,omitempty"`
 }
 

@@ -12,20 +12,21 @@ import (
 type Event struct {
 	Time time.Time `json:"time"`
 	// Kind is flow, port, connection or lost. A lost event has the number of events
-	// that the client lost because it did not read fast enough.
+	// that the client missed because it read too slowly.
 	Kind string `json:"kind"`
-	// Event says what happened. For a flow it is initial (present at the start),
-	// added, modified, deleted or expired. For a port it is initial, added, deleted
-	// or the port's new state. For a connection it is new, update or destroy.
+	// Event says what happened. For a flow it is initial (present at the start), added,
+	// modified, deleted or expired. For a port it is initial, added, deleted or the
+	// port's new state. For a connection it is new, update or destroy.
 	Event string `json:"event,omitempty"`
-	// Reason of a flow's end is one of ovs-ofctl's words: delete, idle, hard,
-	// eviction, group_delete, meter_delete. Reason of a connection's update is state
-	// or mark. Reason of a connection's end is timeout, eviction, flush or successor.
+	// Reason says why a flow or connection changed. For a flow's end it is one of
+	// ovs-ofctl's words: delete, idle, hard, eviction, group_delete, meter_delete. For
+	// a connection's update it is state or mark. For a connection's end it is timeout,
+	// eviction, flush or successor.
 	Reason string     `json:"reason,omitempty"`
 	Flow   *Flow      `json:"flow,omitempty"` // the flow now, or at its end
 	Port   *PortState `json:"port,omitempty"`
 	// Connection is the connection at the time of the event, without its remaining
-	// time. Time is the time at which the daemon received the event, usually about 10
+	// time. Time is the time at which the daemon received the event: usually about 10
 	// ms after the event.
 	Connection *Connection `json:"connection,omitempty"`
 	Lost       uint64      `json:"lost,omitempty"`
@@ -45,7 +46,7 @@ const (
 	EventExpired  = "expired"
 )
 
-// PortState has the fields of a Port that events show.
+// PortState has those fields of a Port that events show.
 type PortState struct {
 	Number uint32 `json:"number"`
 	Name   string `json:"name"`
@@ -54,12 +55,12 @@ type PortState struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// MonitorRequest selects the kinds of events. If no kind is selected, Monitor sends
-// events of flows and ports.
+// MonitorRequest selects the kinds of events that Monitor reports. If no kind is
+// selected, Monitor reports events of flows and ports.
 type MonitorRequest struct {
 	Flows, Ports, Connections bool
-	// Zone and Events select events of connections; empty means all. Zone is a
-	// number. Events is a comma-separated list of the words new, update and destroy.
+	// Zone and Events select events of connections; an empty value selects all. Zone is
+	// a number. Events is a comma-separated list of the words new, update and destroy.
 	Zone, Events string
 	// Match selects flows, in the syntax of dump-flows.
 	Match string
@@ -67,7 +68,8 @@ type MonitorRequest struct {
 	Initial bool
 }
 
-// Monitor calls handle with each event, until handle returns an error or ctx ends.
+// Monitor calls handle with each event that r selects, until handle returns an error or
+// ctx ends. It calls ready when the daemon has accepted the request.
 func (c *Client) Monitor(ctx context.Context, r MonitorRequest, ready func(), handle func(*Event) error) error {
 	q := url.Values{}
 	for name, on := range map[string]bool{"flows": r.Flows, "ports": r.Ports, "connections": r.Connections, "initial": r.Initial} {

@@ -12,8 +12,8 @@ import (
 	"net/url"
 )
 
-// stream calls handle with each JSON value of the response. It returns nil if ctx or
-// the response ends.
+// stream calls handle with each JSON value of the daemon's response. It returns nil
+// when ctx or the response ends.
 func stream[T any](ctx context.Context, c *Client, path string, query url.Values, ready func(), handle func(*T) error) error {
 	target := url.URL{Scheme: "http", Host: "weft", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)

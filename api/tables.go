@@ -7,14 +7,15 @@ import (
 	"net/url"
 )
 
-// ChangeTable changes groups or meters. If any line is wrong, it changes nothing.
-// Deleting a group or meter deletes the flows that name it.
+// ChangeTable is a request to change groups or meters. If any line is wrong, the daemon
+// changes nothing. If a group or meter is deleted, the flows that name it are deleted,
+// too.
 type ChangeTable struct {
-	// Op is "add", "modify" or "delete". Groups also have "put", which adds or
-	// modifies.
+	// Op is the operation: "add", "modify" or "delete". Groups also have "put", which
+	// adds or modifies.
 	Op string `json:"op"`
-	// Text is one group or meter. With File, Text has one group or meter a line, with
-	// # comments.
+	// Text is one group or meter. If File is set, Text has one group or meter per line,
+	// and may have # comments.
 	Text string `json:"text"`
 	File bool   `json:"file,omitempty"`
 }
@@ -94,8 +95,8 @@ func selectQuery(text string) url.Values {
 	return query
 }
 
-// ModTable changes the limits of a flow table. Settings are evict, noevict and
-// limit:N; limit:0 removes the limit.
+// ModTable changes the limits of a flow table. Its settings are the words evict,
+// noevict and limit:N; limit:0 removes the limit.
 type ModTable struct {
 	Table    int      `json:"table"` // 0 to 254; -1 means all tables
 	Settings []string `json:"settings"`
@@ -109,7 +110,7 @@ type Table struct {
 	Evict bool `json:"evict"`
 }
 
-// ModTable changes the limits of a flow table.
+// ModTable changes the limits of the flow table that mod names.
 func (c *Client) ModTable(mod ModTable) error {
 	return c.Do(http.MethodPost, "/v1/tables", nil, mod, nil)
 }

@@ -7,25 +7,26 @@ import (
 	"net/url"
 )
 
-// Trace is the path of a hypothetical frame through the tables.
+// Trace is the path of a hypothetical frame through the flow tables.
 type Trace struct {
 	Flow  string      `json:"flow"` // the frame as the daemon understood it
 	Steps []TraceStep `json:"steps"`
-	// Megaflow is the match of the cache entry that the frame would create, and
-	// Actions are this entry's datapath actions.
+	// Megaflow is the match of the cache entry that the frame would create. Actions are
+	// the datapath actions of this entry.
 	Megaflow string `json:"megaflow"`
 	Actions  string `json:"actions"`
-	// Drop is the drop reason if the frame is not sent. Some reasons, such as loop,
-	// mean that the frame is sent to only some of its outputs.
+	// Drop is the drop reason if the frame is not sent. With some reasons, such as
+	// loop, the frame is sent to some of its outputs only.
 	Drop string `json:"drop,omitempty"`
-	// Then has one Trace for each ct action that names a table: the frame's path
-	// after connection tracking.
+	// Then continues the trace after connection tracking. It has one Trace for each ct
+	// action that names a table.
 	Then []Trace `json:"then,omitempty"`
 }
 
 // Values of TraceStep.Kind.
 const (
-	StepTable  = "table"  // look-up in the table TraceStep.Table; TraceStep.Rule is null if no flow matched
+	// look-up in the table TraceStep.Table; TraceStep.Rule is null if no flow matched
+	StepTable  = "table"
 	StepAction = "action" // execution of Action
 	StepNote   = "note"   // remark on the previous step, in TraceStep.Note
 )
@@ -48,8 +49,9 @@ type TraceRule struct {
 	Actions  string `json:"actions"`
 }
 
-// Trace follows a hypothetical frame through the tables. ctNext is the ct_state that
-// connection tracking returns, in match syntax; "" means a new connection.
+// Trace follows a hypothetical frame through the flow tables. flow describes the frame.
+// ctNext is the ct_state that connection tracking returns, in match syntax; "" means a
+// new connection.
 func (c *Client) Trace(flow, ctNext string) (Trace, error) {
 	var t Trace
 	q := url.Values{"flow": {flow}}

@@ -61,13 +61,14 @@ type ShuttingDown struct {
 
 // Show is the state of the daemon.
 type Show struct {
-	Version   string `json:"version"`        // of control
-	Commit    string `json:"commit"`         // of control; "unknown" if the build has not recorded it
+	Version string `json:"version"` // of control
+	// commit of control's build; "unknown" if the build has not recorded it
+	Commit    string `json:"commit"`
 	Name      string `json:"name,omitempty"` // weftd --name
 	PID       int    `json:"pid"`
 	EnginePID int    `json:"engine_pid"` // 0 if no engine runs
-	// EngineVersion and EngineCommit name the engine's build. Both are "" if no engine runs, or
-	// an engine of an earlier version that does not tell.
+	// EngineVersion and EngineCommit name the engine's build. Both are "" if no engine
+	// runs, or if an engine of an earlier version does not report them.
 	EngineVersion string   `json:"engine_version"`
 	EngineCommit  string   `json:"engine_commit"`
 	StateDir      string   `json:"state_dir"`
@@ -78,27 +79,32 @@ type Show struct {
 	MACs          int      `json:"macs"`
 	Workers       []Worker `json:"workers"`
 	Ports         []Port   `json:"ports"`
-	Central       *Central `json:"central,omitempty"` // absent: the switch does not follow weft-central
+	// state of the connection to weft-central; absent: the switch does not follow one
+	Central *Central `json:"central,omitempty"`
 }
 
-// Bridge is a switch with a name. A weftd has one at most.
+// Bridge is a switch that has a name. One weftd has at most one.
 type Bridge struct {
 	Name           string `json:"name"`
 	OpenFlowSocket string `json:"openflow_socket,omitempty"` // path of the unix socket; "": none
 }
 
-// Central is the state of a switch that follows weft-central.
+// Central is the state of a switch that gets its networks from weft-central.
 type Central struct {
-	Address       string `json:"address"` // of the present or last session
-	Connected     bool   `json:"connected"`
-	Revision      int64  `json:"revision"`  // newest applied revision
-	Nets          int    `json:"nets"`      // networks with a port of this switch
-	Addresses     int    `json:"addresses"` // number of remote ports whose address this switch knows
-	Asked         uint64 `json:"asked"`     // questions for addresses
-	Refused       uint64 `json:"refused"`   // number of queries refused because their port exceeded its limit
-	Pulls         uint64 `json:"pulls"`     // requests to send waiting addresses at once
+	Address   string `json:"address"` // of the present or last session
+	Connected bool   `json:"connected"`
+	Revision  int64  `json:"revision"` // newest applied revision
+	Nets      int    `json:"nets"`     // networks with a port of this switch
+	// number of other hosts' ports whose address this switch knows
+	Addresses int    `json:"addresses"`
+	Asked     uint64 `json:"asked"`   // questions for addresses
+	Refused   uint64 `json:"refused"` // number of queries refused because their port exceeded its limit
+	// number of requests of the switch for waiting addresses to be sent at once
+	Pulls         uint64 `json:"pulls"`
 	PullsAnswered uint64 `json:"pulls_answered"`
-	PullsRefused  uint64 `json:"pulls_refused"`     // queries refused because the switch pulled too often; part of Refused
+	// number of queries refused because the switch made too many such requests; part of
+	// Refused
+	PullsRefused  uint64 `json:"pulls_refused"`
 	Rechecks      uint64 `json:"rechecks"`          // addresses of large networks that were asked for again after an interruption
 	Stale         uint64 `json:"stale"`             // addresses that had gone meanwhile
 	ReceivedBytes uint64 `json:"received_bytes"`    // of messages
@@ -107,10 +113,12 @@ type Central struct {
 
 // Worker has one worker's core and counters.
 type Worker struct {
-	Core          int               `json:"core"`
-	Passes        uint64            `json:"passes"` // number of passes that found a frame
-	IdlePasses    uint64            `json:"idle_passes"`
-	PassGaps      []uint64          `json:"pass_gaps,omitempty"` // histogram of the gaps between passes of the worker's loop: entry i counts gaps under (3+i%2)<<(i/2)>>2 ns
+	Core       int    `json:"core"`
+	Passes     uint64 `json:"passes"` // number of passes that found a frame
+	IdlePasses uint64 `json:"idle_passes"`
+	// histogram of the gaps between passes of the worker's loop: entry i counts gaps
+	// under (3+i%2)<<(i/2)>>2 ns
+	PassGaps      []uint64          `json:"pass_gaps,omitempty"`
 	Sleeps        uint64            `json:"sleeps"`
 	BusyNS        uint64            `json:"busy_ns"` // time in passes that found frames
 	Frames        uint64            `json:"frames"`
@@ -130,7 +138,9 @@ type Worker struct {
 
 // Port is a port with its state.
 type Port struct {
-	Number  uint32            `json:"number"` // number in the data path and, unless Local, in flows; stable
+	// port number in the data path, and in flows unless Local is set; it does not
+	// change
+	Number  uint32            `json:"number"`
 	Name    string            `json:"name"`
 	Type    string            `json:"type"`
 	Local   bool              `json:"local,omitempty"` // flows name the port LOCAL, number 65534
@@ -138,7 +148,7 @@ type Port struct {
 	// State is up, down, waiting or failed. Detail is the reason for the state.
 	State  string `json:"state"`
 	Detail string `json:"detail,omitempty"`
-	// Mode is the mode of an af_xdp port: zerocopy, copy or generic. Reason is why
+	// Mode is the mode of an af_xdp port: zerocopy, copy or generic. Reason says why
 	// the port uses this mode.
 	Mode   string `json:"mode,omitempty"`
 	Reason string `json:"reason,omitempty"`
@@ -162,8 +172,8 @@ type Remote struct {
 	MTU    int    `json:"mtu,omitempty"`    // of the path in bytes; 0: unknown
 }
 
-// PortStats has sums over all workers since the port was added or the daemon's state
-// directory was created.
+// PortStats has a port's counters, summed over all workers. They count since the port
+// was added, or since the daemon's state directory was created.
 type PortStats struct {
 	RxPackets uint64 `json:"rx_packets"`
 	RxBytes   uint64 `json:"rx_bytes"`
@@ -177,30 +187,32 @@ type PortStats struct {
 	TxDropReasons map[string]uint64 `json:"tx_drop_reasons"`
 }
 
-// AddPort is a request to add a port. Options are words KEY=VALUE, including type=.
+// AddPort is a request to add a port. Options are words of the form KEY=VALUE,
+// including type=.
 type AddPort struct {
 	Name    string   `json:"name"`
 	Options []string `json:"options"`
-	// MayExist accepts a port of the name that has the same options.
+	// MayExist makes the request succeed if a port with this name and the same options
+	// exists.
 	MayExist bool `json:"may_exist,omitempty"`
 }
 
-// ModPort is a request to change options of a port. Options are words KEY=VALUE; KEY= removes
-// an option.
+// ModPort is a request to change options of a port. Options are words of the form
+// KEY=VALUE; KEY= removes an option.
 type ModPort struct {
 	Options []string `json:"options"`
 }
 
-// ChangeFlows is a change of the flow tables. If any line is wrong, it changes
-// nothing.
+// ChangeFlows is a request to change the flow tables. If any line is wrong, the daemon
+// changes nothing.
 type ChangeFlows struct {
-	// Op is add, modify, modify-strict, delete, delete-strict or replace. A line of a
-	// file may begin with its own operation. The operation replace deletes all flows
-	// that are not in the file.
+	// Op is the operation: add, modify, modify-strict, delete, delete-strict or
+	// replace. The operation replace deletes all flows that are not in the file. A line
+	// of a file may begin with an operation of its own.
 	Op string `json:"op"`
-	// Text is one flow. With File, Text has one flow a line, with # comments, and
-	// errors begin with the line number. The client sends a file as text/plain, with
-	// Op in the query.
+	// Text is one flow. If File is set, Text has one flow per line, and may have #
+	// comments; errors then begin with the line number. The client sends a file as
+	// text/plain, with Op in the query.
 	Text string `json:"text"`
 	File bool   `json:"-"`
 }
@@ -215,7 +227,7 @@ type FlowsChanged struct {
 }
 
 // DiffFlows is a request to compare the flows of two files. If Second is null, the
-// daemon compares the tables with the file First.
+// daemon compares the file First with the flow tables.
 type DiffFlows struct {
 	First  string  `json:"first"`
 	Second *string `json:"second"`
@@ -241,7 +253,7 @@ type Flow struct {
 	IdleAgeS    float64 `json:"idle_age_s"`               // time in seconds since the flow's last frame, or since it was added
 	Packets     uint64  `json:"packets"`
 	Bytes       uint64  `json:"bytes"` // bytes of frames as matched
-	// Line is the whole flow in the format of ovs-ofctl dump-flows.
+	// Line is the whole flow, in the format of ovs-ofctl dump-flows.
 	Line string `json:"line"`
 }
 
@@ -253,13 +265,13 @@ type Megaflow struct {
 	Actions string   `json:"actions"`
 	Packets uint64   `json:"packets"`
 	Bytes   uint64   `json:"bytes"`
-	UsedS   *float64 `json:"used_s"` // time in seconds since the last hit; null: never hit
+	UsedS   *float64 `json:"used_s"` // time in seconds since the last hit of this entry; null: never hit
 }
 
-// LocalPort is the number of LOCAL in flows.
+// LocalPort is the number that flows use for the port LOCAL.
 const LocalPort = 0xfffe
 
-// InFlows returns the port's number in flows.
+// InFlows returns the number that flows use for the port.
 func (p *Port) InFlows() uint32 {
 	if p.Local {
 		return LocalPort

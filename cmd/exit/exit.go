@@ -13,8 +13,8 @@ import (
 
 // Exit codes. Scripts rely on them.
 const (
-	Failed = 1 // a correct request failed, or no daemon answers
-	Input  = 2 // the request is wrong, and nothing changed
+	Failed = 1 // exit code: a correct request failed, or no daemon answers
+	Input  = 2 // exit code: the request is wrong, and nothing changed
 )
 
 // Usage is an error in a flag, an argument or a configuration file. A command that

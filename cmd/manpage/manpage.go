@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manpage writes the manual pages of weft, weftd and weft-central from the help
-// texts of their commands, in the macros of man(7).
+// Package manpage writes the manual pages of weft, weftd and weft-central. It takes
+// their text from the help texts of the commands, and uses the macros of man(7).
 package manpage
 
 import (
@@ -19,8 +19,8 @@ import (
 	"weft/internal/buildinfo"
 )
 
-// Page is a manual page. Text has the form of a help text: paragraphs between empty lines,
-// and lines that begin with two blanks are printed as they are.
+// Page is a manual page. Text has the form of a help text: paragraphs between empty
+// lines. Lines that begin with two blanks are printed as they are.
 type Page struct {
 	Name     string // as in weft-flows
 	Section  int
@@ -36,7 +36,8 @@ type Chapter struct {
 	Text  string
 }
 
-// Command returns a hidden verb that writes pages below a directory, for make install.
+// Command returns a hidden verb for make install, which writes the manual pages below a
+// directory.
 func Command(pages func() []Page) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIRECTORY", Short: "write the manual pages below a directory", Hidden: true, Args: cobra.ExactArgs(1),
@@ -51,7 +52,7 @@ func Command(pages func() []Page) *cobra.Command {
 	}
 }
 
-// save writes the page to man8/weft.8 or the like below dir.
+// save writes the page below dir, as man8/weft.8 for example.
 func (p *Page) save(dir string) error {
 	dir = filepath.Join(dir, fmt.Sprintf("man%d", p.Section))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -62,11 +63,11 @@ func (p *Page) save(dir string) error {
 	return os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%d", p.Name, p.Section)), []byte(text.String()), 0o644)
 }
 
-// Write writes the page's source. The page has no date, so that equal builds write equal
-// pages.
+// Write writes the page's source to out. The page has no date, so that equal builds
+// write equal pages.
 func (p *Page) Write(out io.Writer) {
 	fmt.Fprintf(out, ".TH %s %d \"\" \"weft %s\" \"Weft\"\n", strings.ToUpper(p.Name), p.Section, buildinfo.Own().Version)
-	fmt.Fprintln(out, ".nh\n.ad l") // neither hyphens nor wide blanks in options and flows
+	fmt.Fprintln(out, ".nh\n.ad l") // groff may not hyphenate or stretch options and flows
 	fmt.Fprintf(out, ".SH NAME\n%s \\- %s\n", escape(p.Name), escape(p.Summary))
 	if p.Root != nil {
 		p.synopsis(out)
@@ -101,7 +102,7 @@ func heading(out io.Writer, title, text string) {
 	}
 }
 
-// writeVerbs writes a part for each verb.
+// writeVerbs writes a section for each verb of cmd.
 func writeVerbs(out io.Writer, cmd *cobra.Command) {
 	for _, verb := range verbsOf(cmd) {
 		writeVerb(out, verb)
@@ -109,7 +110,7 @@ func writeVerbs(out io.Writer, cmd *cobra.Command) {
 	}
 }
 
-// verbsOf returns the verbs that the help lists, without help topics.
+// verbsOf returns the verbs that the help of cmd lists, without help topics.
 func verbsOf(cmd *cobra.Command) []*cobra.Command {
 	verbs := slices.DeleteFunc(slices.Clone(cmd.Commands()), func(v *cobra.Command) bool { return !v.IsAvailableCommand() })
 	slices.SortFunc(verbs, func(a, b *cobra.Command) int { return cmp.Compare(a.Name(), b.Name()) })
@@ -180,8 +181,8 @@ func writeText(out io.Writer, text string) {
 	}
 }
 
-// escape makes text safe in a line of groff: a backslash and a hyphen keep their look, a
-// point or an apostrophe at the beginning is no macro.
+// escape makes text safe in a line of groff. Backslashes and hyphens are printed as
+// they are. A point or an apostrophe at the beginning does not start a macro.
 func escape(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`).Replace(text)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {

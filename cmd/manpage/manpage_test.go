@@ -27,7 +27,8 @@ func testPage() Page {
 	return Page{Name: "prog", Section: 8, Summary: "it - and more", Root: root, Text: "Does it.", Chapters: []Chapter{{"FILES", "  /etc/x"}}}
 }
 
-// A page has options, verbs and chapters, and no line that a macro could swallow.
+// A page has options, verbs and sections. No line begins so that groff takes it for a
+// macro.
 func TestPage(t *testing.T) {
 	p := testPage()
 	var text strings.Builder

@@ -94,7 +94,8 @@ func (s *site) end(name string, signal syscall.Signal) error {
 	return s.runs[name].Wait()
 }
 
-// admin calls a central inside the namespace, and retries until the call succeeds.
+// admin calls a central from inside the namespace. It repeats the call until it
+// succeeds.
 func (s *site) admin(port int, call func(context.Context, wire.AdminClient) error) {
 	s.t.Helper()
 	keys, err := pki.Load(pki.FilesIn(filepath.Join(s.dir, "a", "admin")))
@@ -165,8 +166,8 @@ func (s *site) join(name string, port int) {
 	}
 }
 
-// A cluster of three centrals accepts writes after the central that was started first
-// is killed. A backup of the store can be restored.
+// A cluster of three centrals still accepts writes after the central that was started
+// first is killed. A backup of the store can be restored.
 func TestThreeCentrals(t *testing.T) {
 	s := &site{t: t, dir: t.TempDir(), ns: testnet.New(t), runs: map[string]*exec.Cmd{}}
 	s.mustRun("init", "--name", "a", "--address", "127.0.0.1:7700", "--data", "a")

@@ -26,11 +26,12 @@ import (
 // CLOCK_BOOTTIME.
 type realtimeClock struct {
 	memory *os.File // of the process
-	shift  int64    // address of the shift in seconds in the memory
+	shift  int64    // address of the shift (in seconds) in the process's memory
 }
 
-// shiftedGettime is the new __vdso_clock_gettime. It calls the kernel, and adds the
-// shift to the seconds if the clock is CLOCK_REALTIME. The shift follows the code.
+// shiftedGettime is the code that replaces __vdso_clock_gettime. It calls the kernel,
+// and adds the shift to the seconds if the clock is CLOCK_REALTIME. The shift is stored
+// after the code.
 var shiftedGettime = []byte{
 	0xb8, 0xe4, 0x00, 0x00, 0x00, // mov $228, %eax (clock_gettime)
 	0x0f, 0x05, // syscall
@@ -42,9 +43,9 @@ var shiftedGettime = []byte{
 	0xcc, 0xcc, // up to a multiple of 8
 }
 
-// startShifted starts a process whose clock set can shift. The calling goroutine must
-// be locked to its thread, because only the thread that traces a process may release
-// it.
+// startShifted starts a process whose clock the method set can shift. The calling
+// goroutine must be locked to its thread, because only the thread that traces a process
+// may release it.
 func startShifted(cmd *exec.Cmd) (*realtimeClock, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := cmd.Start(); err != nil {
@@ -95,7 +96,7 @@ func replaceGettime(pid int) (*realtimeClock, error) {
 	return nil, errors.New("the vdso has no __vdso_clock_gettime")
 }
 
-// set sets the shift. It does nothing if the process has ended.
+// set sets the shift of the process's clock. It does nothing if the process has ended.
 func (c *realtimeClock) set(shift time.Duration) {
 	_, _ = c.memory.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(int64(shift/time.Second))), c.shift)
 }

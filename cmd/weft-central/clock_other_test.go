@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// realtimeClock shifts nothing on this architecture, see clock_amd64_test.go.
+// realtimeClock does not shift the clock on this architecture. See clock_amd64_test.go.
 type realtimeClock struct{}
 
 func startShifted(cmd *exec.Cmd) (*realtimeClock, error) { return &realtimeClock{}, cmd.Start() }

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// printTimeEnv makes this test's program print the time for each line that it reads.
+// printTimeEnv is an environment variable. If it is set, this test's program prints the
+// time for each line that it reads.
 const printTimeEnv = "WEFT_TEST_PRINT_TIME"
 
 func printTime() {
@@ -24,7 +25,8 @@ func printTime() {
 	}
 }
 
-// The clock of a process jumps ahead and back; its monotonic clock does not.
+// The clock of a process can be set ahead and back. The process's monotonic clock does
+// not change.
 func TestShiftedClock(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("clocks are shifted on amd64 only")

@@ -21,8 +21,8 @@ import (
 	"weft/central/wire"
 )
 
-// settle waits until every host has what the declaration demands. All faults have
-// ended by now.
+// settle waits until every host is programmed as the declaration demands. All faults
+// have ended by now.
 func (s *historySite) settle() {
 	s.t.Helper()
 	began := time.Now()
@@ -37,7 +37,8 @@ func (s *historySite) settle() {
 	s.t.Errorf("after %s: %s", historySettle, last)
 }
 
-// difference compares the hosts with the declaration and the bindings in the store.
+// difference compares the hosts with the declaration and the bindings in the store
+// near. It returns the first difference as text, or "".
 func (s *historySite) difference(near *store.Store) string {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
 	defer cancel()
@@ -60,9 +61,10 @@ func (s *historySite) difference(near *store.Store) string {
 	return ""
 }
 
-// wrongHost says why a port may not stay bound to a host, or unbound. A port is bound
-// to a host that has it. If a host has it that may have it, it is bound to such a host,
-// except that a move waits for the first frame.
+// wrongHost says why the port must not stay bound to the host bound, or must not stay
+// unbound (""). A port must be bound to a host that has it plugged in. If the
+// declaration allows some of these hosts, it must be one of those, except that a move
+// waits for the first frame.
 func (s *historySite) wrongHost(id string, p *wire.Port, bound string) string {
 	var have, may []string
 	for _, h := range s.hosts {
@@ -121,7 +123,7 @@ func (s *historySite) check() {
 	s.t.Logf("%d revisions, %d requests of which %d were refused, %d bindings, %d lists, %d places; %d clusters of ports changed at once",
 		r.revision, writes, refused, r.bindings, len(s.seen.lists), len(s.seen.places), r.large)
 	least := 20
-	if testing.Short() { // 12 s, of which a starved machine uses little
+	if testing.Short() { // 12 s, of which a test on an overloaded machine gets little CPU time
 		least = 8
 	}
 	if r.bindings < least || writes < least || r.large == 0 {
@@ -129,13 +131,14 @@ func (s *historySite) check() {
 	}
 }
 
-// version is the value of a port at the revision that wrote it.
+// version is the value of a port as one revision of the store wrote it.
 type version struct {
 	revision int64
 	port     *wire.Port // nil: deleted
 }
 
-// replay has the state of the store at one revision, and all versions of ports.
+// replay has the state of the store at one revision, and all versions of ports up to
+// it.
 type replay struct {
 	s        *historySite
 	revision int64
@@ -143,8 +146,8 @@ type replay struct {
 	ports    map[string]*wire.Port
 	binds    map[string]*wire.Bind
 	boundAt  map[string]int64          // revision of the last binding
-	bound    map[int64]map[string]bool // hosts that were bound to any port, by generation
-	owners   map[string][]string       // ids of the objects that have a name or address
+	bound    map[int64]map[string]bool // for each generation, the hosts to which a port was bound
+	owners   map[string][]string       // for each name or address, the ids of the objects that have it
 	versions map[string][]version
 	requests map[string]int64
 	lists    []listing // sorted by revision
@@ -159,7 +162,7 @@ func newReplay(s *historySite) *replay {
 	return r
 }
 
-// readAll reads the history up to the present revision.
+// readAll reads the history of the store from etcd, up to the present revision.
 func (r *replay) readAll(client *clientv3.Client) {
 	t := r.s.t
 	t.Helper()
@@ -226,7 +229,9 @@ func (r *replay) take(revision int64, events []*clientv3.Event) {
 			r.requests[id] = revision
 		}
 	}
-	for _, e := range events { // after the ports, because the end of a move is in the same transaction
+	// bindings come after ports, because the end of a move writes both in one
+	// transaction
+	for _, e := range events {
 		if id, ok := strings.CutPrefix(string(e.Kv.Key), store.Prefix+"bind/"); ok {
 			r.takeBind(id, e.Kv, e.Type == clientv3.EventTypeDelete)
 		}
@@ -236,7 +241,8 @@ func (r *replay) take(revision int64, events []*clientv3.Event) {
 	}
 }
 
-// marks returns what only one object may have.
+// marks returns the values of a port that only one object may have: name, MAC and IP
+// address.
 func marks(p *wire.Port) []string {
 	if p == nil {
 		return nil
@@ -294,8 +300,9 @@ func (r *replay) takeBind(id string, kv *mvccpb.KeyValue, deleted bool) {
 	r.bindings++
 }
 
-// named reports whether a declaration of the port since its last binding has named the
-// host. A hub may bind the port by such a declaration shortly after a newer one.
+// named reports whether any declaration of the port since its last binding has named
+// the host. A hub may bind the port as such a declaration says, shortly after a newer
+// one.
 func (r *replay) named(id, host string) bool {
 	versions := r.versions[id]
 	for i := len(versions) - 1; i >= 0; i-- {
@@ -309,7 +316,8 @@ func (r *replay) named(id, host string) bool {
 	return false
 }
 
-// checkSettled checks the state at a revision at which no large request takes effect.
+// checkSettled checks the state of the store at a revision in which no large request is
+// half done.
 func (r *replay) checkSettled() {
 	for m, ids := range r.owners {
 		if len(ids) > 1 {
@@ -329,8 +337,8 @@ func (r *replay) checkSettled() {
 	}
 }
 
-// checkLists compares the lists with revisions below the given one with the present
-// state.
+// checkLists checks lists that clients got at revisions below the given one. It
+// compares them with the present state.
 func (r *replay) checkLists(revision int64) {
 	for len(r.lists) > 0 && r.lists[0].revision < revision {
 		l := r.lists[0]
@@ -344,7 +352,8 @@ func (r *replay) checkLists(revision int64) {
 	}
 }
 
-// checkAcks compares the acknowledged writes with the versions of the ports.
+// checkAcks compares the acknowledged writes with the versions of the ports in the
+// store.
 func (r *replay) checkAcks() {
 	for _, w := range r.s.writers {
 		for _, id := range slices.Sorted(maps.Keys(w.acks)) {
@@ -372,7 +381,8 @@ func (r *replay) checkPort(id string, acks []ack) {
 		if moved.GetMoveTo() != "" {
 			moved.Host, moved.MoveTo = moved.MoveTo, ""
 		}
-		// A large request writes its objects before its last revision.
+		// A large request writes its objects at several revisions, and its
+		// acknowledgement has the last one.
 		of := n < len(acks) && proto.Equal(v.port, acks[n].port) && (acks[n].revision == v.revision || strings.HasPrefix(id, "bulk"))
 		if !of && (last.GetMoveTo() == "" || !proto.Equal(v.port, moved)) {
 			t.Errorf("port %s: at revision %d the store gets %v, which nobody has written; before it had %v", id, v.revision, v.port, last)
@@ -384,7 +394,8 @@ func (r *replay) checkPort(id string, acks []ack) {
 	}
 }
 
-// checkPlaces compares what the hosts have programmed with the bindings.
+// checkPlaces compares the places of MAC addresses that hosts have programmed with the
+// bindings.
 func (r *replay) checkPlaces() {
 	r.s.seen.mu.Lock() // the agents still run
 	defer r.s.seen.mu.Unlock()
@@ -400,11 +411,12 @@ func (r *replay) checkPlaces() {
 	}
 }
 
-// constant reports whether the MAC address always belongs to the same port.
+// constant reports whether the MAC address belongs to the same port during the whole
+// test.
 func constant(mac uint64) bool { return mac&0xff >= 0xa0 }
 
-// hasBound reports whether the transaction of this generation bound a port to the
-// host. The port of a MAC address that is not constant may be any of them.
+// hasBound reports whether the transaction of this generation bound a port with the MAC
+// address to the host. If the MAC address is not constant, any port counts.
 func (r *replay) hasBound(k placeKey, host string) bool {
 	for bound := range r.bound[k.generation] {
 		id, at, _ := strings.Cut(bound, " ")

@@ -28,15 +28,17 @@ import (
 
 // Environment variables of TestHistory.
 const (
-	// historyHostsEnv is set in the process that runs in the hosts' namespace.
+	// historyHostsEnv is an environment variable. It is set in the process that runs in
+	// the hosts' namespace.
 	historyHostsEnv = "WEFT_TEST_HISTORY_HOSTS"
-	// historySeedEnv and historyTimeEnv choose the seed and how long faults go on.
+	// historySeedEnv and historyTimeEnv are environment variables. They choose the seed
+	// and the duration of the faults.
 	historySeedEnv = "WEFT_TEST_HISTORY_SEED"
 	historyTimeEnv = "WEFT_TEST_HISTORY_TIME"
 )
 
-// How long faults go on, and the limit for the time until all is as expected
-// afterwards. An agent notices after at most 15 s that its hub is gone.
+// The duration of the faults, and the time limit for the fleet to reach the declared
+// state afterwards. An agent notices after at most 15 s that its hub is gone.
 const (
 	historyTime, historyShort = 60 * time.Second, 12 * time.Second
 	historySettle             = 2 * time.Minute
@@ -75,7 +77,7 @@ func TestHistory(t *testing.T) {
 	s.check()
 }
 
-// runInHosts runs the test in a process of its own, all of which is in the hosts'
+// runInHosts runs the test again, in a process whose threads are all in the hosts'
 // network namespace.
 func runInHosts(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHistory$", "-test.v", "-test.timeout=9m",
@@ -93,7 +95,7 @@ func runInHosts(t *testing.T) {
 	}
 }
 
-// historySite has everything that runs in TestHistory.
+// historySite is the fleet of TestHistory: centrals, hosts and administrators.
 type historySite struct {
 	t        *testing.T
 	dir      string
@@ -104,12 +106,12 @@ type historySite struct {
 	ca       *pki.CA
 	seen     observations
 	began    time.Time
-	// victim is a central that has a fault. Most further faults concern it, too,
-	// because two faulty centrals of three leave no quorum.
+	// victim is the central that has a fault now. Most further faults hit the same
+	// central, because two faulty centrals of three leave no quorum.
 	victim atomic.Pointer[historyCentral]
 }
 
-// historyCentral is a central in a process.
+// historyCentral is a central that runs as a process.
 type historyCentral struct {
 	s      *historySite
 	number int
@@ -162,8 +164,8 @@ func (s *historySite) ip(args ...string) {
 	}
 }
 
-// prepare makes the certificates and the settings of the centrals. They start
-// together, because a cluster that grows one by one takes longer.
+// prepare makes the certificates and the settings of the centrals. The settings let all
+// centrals start together, because a cluster that grows one by one takes longer.
 func (s *historySite) prepare() {
 	s.t.Helper()
 	ca, err := pki.NewCA("history")
@@ -187,13 +189,13 @@ func (s *historySite) prepare() {
 	}
 }
 
-// keys makes a certificate in a directory.
+// keys makes a certificate with the given name and role, and saves it in a directory.
 func (s *historySite) keys(dir, name string, role pki.Role, addresses ...string) *pki.Keys {
 	s.t.Helper()
 	return centraltest.Keys(s.t, s.ca, dir, name, role, pki.DefaultLife, addresses...)
 }
 
-// addresses returns the addresses of all centrals, beginning with the one of number n.
+// addresses returns the addresses of all centrals, beginning with central number n.
 func (s *historySite) addresses(n int) (list []string) {
 	for i := range s.centrals {
 		list = append(list, s.centrals[(n+i)%len(s.centrals)].address())
@@ -226,7 +228,8 @@ func (s *historySite) start() {
 	s.t.Logf("started after %s", time.Since(s.began).Round(time.Millisecond))
 }
 
-// run starts the central's process. The central keeps the clock that it had.
+// run starts the central's process. The process gets the clock that its predecessor
+// had.
 func (c *historyCentral) run() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -296,7 +299,7 @@ func (c *historyCentral) setClock(shift time.Duration) {
 	}
 }
 
-// etcd returns a client of the central's member of etcd.
+// etcd returns a client of the etcd member that is part of the central.
 func (c *historyCentral) etcd() *clientv3.Client {
 	c.s.t.Helper()
 	client, err := store.Dial([]string{"unix://" + filepath.Join(c.data(), "etcd.sock")}, nil)
@@ -307,16 +310,15 @@ func (c *historyCentral) etcd() *clientv3.Client {
 	return client
 }
 
-// block drops all packets of the central to an address until the returned function is
-// called. The answers to packets from there are dropped, too, so that no connection
-// works in either direction.
+// block drops all packets between the central and an address, in both directions, until
+// the returned function is called.
 func (c *historyCentral) block(address string) (end func()) {
 	c.ns.Exec("ip", "route", "add", "blackhole", address+"/32")
 	return func() { c.ns.Exec("ip", "route", "del", "blackhole", address+"/32") }
 }
 
-// fault is one disturbance. The function begin starts it and returns the function that
-// ends it.
+// fault is one kind of disturbance. The function begin starts the disturbance and
+// returns the function that ends it.
 type fault struct {
 	name  string
 	begin func(s *historySite, r *rand.Rand, c *historyCentral) (end func())
@@ -345,19 +347,20 @@ var networkFaults = []fault{
 	}},
 }
 
-// A certificate is valid from an hour before it was made, for 90 days. A central
-// renews its own after 60 days. Some of these clocks are therefore wrong in all three
-// ways: before, in and after this time.
+// A certificate is valid from an hour before it was made, for 90 days. A central renews
+// its own certificate after 60 days. The shifted clocks therefore fall before, in and
+// after this time.
 var clockFaults = []fault{{"clock", func(_ *historySite, r *rand.Rand, c *historyCentral) func() {
 	shifts := []time.Duration{-100 * 24 * time.Hour, -90 * time.Minute, -time.Minute, time.Minute, 90 * time.Minute, 70 * 24 * time.Hour, 100 * 24 * time.Hour}
 	c.setClock(shifts[r.IntN(len(shifts))])
 	return func() { c.setClock(0) }
 }}}
 
-// disturb lets hosts and writers work, and disturbs the centrals meanwhile. Faults of
-// processes, of the network and of clocks come independently of each other. When it
-// returns, all faults have ended and all writes are answered. Finally all centrals
-// start again: a hub keeps a moved port on its old host for 30 s, and forgets this.
+// disturb lets hosts and writers work while it starts and ends faults of the centrals.
+// Faults of processes, of the network and of clocks come independently of each other.
+// When it returns, all faults have ended and all writes are answered. Finally it starts
+// all centrals again: a hub keeps a moved port on its old host for 30 s, and a restart
+// makes it forget this.
 func (s *historySite) disturb() {
 	stop := make(chan struct{})
 	var working, disturbing sync.WaitGroup
@@ -412,7 +415,8 @@ func (s *historySite) faults(stop chan struct{}, r *rand.Rand, faults []fault) {
 	}
 }
 
-// sleepUntil sleeps. It returns false if the channel stop was closed meanwhile.
+// sleepUntil sleeps for the time d. It returns false if the channel stop was closed
+// meanwhile.
 func sleepUntil(stop chan struct{}, d time.Duration) bool {
 	select {
 	case <-stop:

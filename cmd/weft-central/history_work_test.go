@@ -27,10 +27,10 @@ import (
 	"weft/control/agent"
 )
 
-// The declaration of TestHistory. Network blue has the ports s0, s1, ..., which stay
-// as they are and which all hosts want, and m0, m1, ..., which writer 0 moves between
-// hosts. Each writer sets and deletes its own ports w<writer>-<n> there. Network bulk
-// has many ports, which writer 1 changes all at once: such a request is larger than a
+// The declaration of TestHistory has the networks blue and bulk. All hosts want the
+// ports s0, s1, ... of blue, which never change. Writer 0 moves the ports m0, m1, ...
+// of blue between hosts. Each writer sets and deletes its own ports w<writer>-<n> of
+// blue. Writer 1 changes all ports of bulk in one request, which is larger than a
 // transaction of etcd.
 const (
 	historyHosts, historyWriters             = 5, 3
@@ -39,14 +39,14 @@ const (
 	historyVNI                        uint32 = 100
 )
 
-// answerTimeout is how long a writer waits for one central.
+// answerTimeout is how long a writer waits for the answer of one central.
 const answerTimeout = 1500 * time.Millisecond
 
 func blue(id string, mac byte) *wire.Port {
 	return &wire.Port{Id: id, Name: id, Net: "blue", Mac: []byte{2, 0, 0, 0, 0, mac}, Addresses: [][]byte{{10, 0, 0, mac}}}
 }
 
-// bulk returns a port of network bulk. Its addresses depend on the variant.
+// bulk returns port number n of the network bulk. Its addresses depend on the variant.
 func bulk(n, variant int) *wire.Port {
 	return &wire.Port{Id: fmt.Sprint("bulk", n), Name: fmt.Sprint("bulk", n), Net: "bulk",
 		Mac: []byte{2, 0, 1, byte(variant), byte(n >> 8), byte(n)}, Addresses: [][]byte{{10, byte(variant + 1), byte(n >> 8), byte(n)}}}
@@ -64,21 +64,21 @@ func deletePort(id string) *wire.Change {
 	return &wire.Change{Change: &wire.Change_DeletePort{DeletePort: id}}
 }
 
-// ack is an acknowledged write of a port.
+// ack records an acknowledged write of a port.
 type ack struct {
 	revision int64
 	port     *wire.Port // nil: deleted
 }
 
-// historyWriter is an administrator. Nobody else changes its ports, except that a
-// binding completes a move.
+// historyWriter is an administrator of the test. Nobody else changes its ports, except
+// that a binding completes a move.
 type historyWriter struct {
 	s       *historySite
 	number  int
 	random  *rand.Rand
 	admins  []wire.AdminClient
 	variant int // of the ports of network bulk
-	// acks has the acknowledged writes of each port that this writer owns, by id.
+	// acks has the acknowledged writes of this writer's ports, by port id.
 	acks     map[string][]ack
 	requests int
 	refused  int
@@ -106,8 +106,9 @@ func (s *historySite) dial(name string, role pki.Role) (list []wire.AdminClient)
 	return list
 }
 
-// apply sends a request to one central after the other, with the same id, until one
-// acknowledges or refuses it.
+// apply sends a request with the changes to one central after the other. It uses the
+// same request id each time, and ends when a central acknowledges or refuses the
+// request.
 func (w *historyWriter) apply(changes ...*wire.Change) (acknowledged bool) {
 	w.requests++
 	request := &wire.ChangeRequest{Id: fmt.Sprintf("writer%d-%d", w.number, w.requests), Changes: changes}
@@ -177,7 +178,7 @@ func (w *historyWriter) work(stop chan struct{}) {
 	}
 }
 
-// changeOwn sets or deletes a port. The writers' ports have few different addresses
+// changeOwn sets or deletes one of the writer's ports. The ports share a few addresses
 // and names, so that many requests are refused.
 func (w *historyWriter) changeOwn() {
 	id := fmt.Sprintf("w%d-%d", w.number, w.random.IntN(ownPorts))
@@ -194,8 +195,8 @@ func (w *historyWriter) changeOwn() {
 	}
 }
 
-// move restricts a port to a host, lets it move to another one, or removes the
-// restriction.
+// move changes the declaration of a port: it restricts the port to a host, lets it move
+// to another host, or removes the restriction.
 func (w *historyWriter) move() {
 	n := w.random.IntN(movedPorts)
 	p := blue(fmt.Sprint("m", n), byte(0xb0+n))
@@ -237,7 +238,7 @@ type historyHost struct {
 	stop     func()
 }
 
-// start starts the host's agent and its switch, which begins without addresses.
+// start starts the host's agent, and a recorder that has no addresses yet.
 func (h *historyHost) start() {
 	h.recorder = centraltest.NewRecorder(h.local...)
 	h.recorder.OnApply(func(c *agent.Changes) { h.s.seen.applied(h, c) })
@@ -255,7 +256,7 @@ func (h *historyHost) start() {
 
 func (h *historyHost) halt() { h.stop() }
 
-// names returns the names of ports that hosts plug.
+// names returns the names of the ports that hosts plug in.
 func (h *historyHost) names() (list []string) {
 	for i := range sharedPorts {
 		list = append(list, fmt.Sprint("s", i))
@@ -271,7 +272,7 @@ func (h *historyHost) names() (list []string) {
 	return list
 }
 
-// work plugs and unplugs ports, lets them send a first frame, and restarts the agent.
+// work plugs ports in and out, lets them send a first frame, and restarts the agent.
 func (h *historyHost) work(stop chan struct{}) {
 	names := h.names()
 	for sleepUntil(stop, time.Duration(20+h.random.IntN(200))*time.Millisecond) {
@@ -298,7 +299,7 @@ func (h *historyHost) plug(local []agent.LocalPort) {
 	h.agent.PortsChanged()
 }
 
-// read lists the declaration at random centrals.
+// read repeatedly lists the declaration at random centrals.
 func (s *historySite) read(stop chan struct{}) {
 	admins, r := s.dial("reader", pki.Reader), rand.New(rand.NewPCG(s.seed, 300))
 	for sleepUntil(stop, 100*time.Millisecond) {
@@ -333,18 +334,20 @@ func list(ctx context.Context, a wire.AdminClient) (revision int64, ports map[st
 	}
 }
 
-// observations has what clients and agents have seen.
+// observations records what clients and agents have seen.
 type observations struct {
 	mu     sync.Mutex
 	newest int64 // newest acknowledged revision
 	lists  []listing
-	// places has the host of each MAC address of network blue that an agent has
-	// programmed, by its generation.
-	places map[placeKey]map[string]string // value: a host that says so, by the name of the host that has the port
+	// places has the places of MAC addresses in network blue that agents have
+	// programmed. The outer key is a MAC address with its generation.
+	// inner key: name of the host that has the port; value: a host that has programmed
+	// this place
+	places map[placeKey]map[string]string
 }
 
 type listing struct {
-	oldest   int64 // newest revision that was acknowledged before the list was asked for
+	oldest   int64 // newest revision that had been acknowledged when the list was requested
 	revision int64
 	ports    map[string]*wire.Port
 }

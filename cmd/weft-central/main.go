@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weft-central keeps the declaration of a fleet of switches, and sends each
-// host the part that the host needs. One or three of these processes form a cluster.
+// Command weft-central keeps the declaration of a fleet of switches. It sends each host
+// the part of the declaration that concerns the host. One or three of these processes
+// form a cluster.
 package main
 
 import (

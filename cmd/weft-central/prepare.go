@@ -18,8 +18,8 @@ import (
 	"weft/cmd/exit"
 )
 
-// joinTimeout is the time limit of join for getting its certificate from a running
-// central.
+// joinTimeout is the time limit for the command join to get its certificate from a
+// running central.
 const joinTimeout = 30 * time.Second
 
 func (s *settings) register(cmd *cobra.Command, data *string) {
@@ -83,8 +83,8 @@ must include ` + pki.CentralName + `.`,
 	return cmd
 }
 
-// makeKeys makes a CA and the certificates of the central and of an administrator. If
-// the flags name files of the site's CA, it checks these files instead.
+// makeKeys makes a CA, and certificates for the central and for an administrator. If
+// the flags name files of the site's own CA, makeKeys checks these files instead.
 func (s *settings) makeKeys(data string) error {
 	if s.CA != "" || s.Certificate != "" || s.Key != "" || s.CAKey != "" {
 		return s.checkSite()
@@ -189,8 +189,8 @@ central soon: the others wait for its member of etcd.`,
 	return cmd
 }
 
-// enrol exchanges the token at a running central for the new central's certificate,
-// the CA and the list of etcd's members, and saves them.
+// enrol sends the token to a running central. It gets the new central's certificate,
+// the CA and the list of etcd's members, and saves them in the directory data.
 func (s *settings) enrol(ctx context.Context, token pki.Token, central, data string) error {
 	key, csr, err := pki.NewKey(s.addresses()...)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // restoreBump is added to the revision of a restored store. New bindings then get
-// larger generations than any that hosts have seen after the backup was made.
+// larger generations than all generations that hosts saw after the backup.
 const restoreBump = 1 << 32
 
 func restoreCommand() *cobra.Command {

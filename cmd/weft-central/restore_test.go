@@ -27,8 +27,8 @@ import (
 	"weft/control/agent"
 )
 
-// lone is a fleet with one central, a process on 127.0.0.1, and agents in this
-// process.
+// lone is a test fleet: one central, which is a process on 127.0.0.1, and agents in
+// this process.
 type lone struct {
 	t       *testing.T
 	dir     string
@@ -47,7 +47,7 @@ type loneHost struct {
 	added    uint64
 }
 
-// freeAddress returns an address on which nobody listens now.
+// freeAddress returns an address of this machine on which nobody listens now.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -99,7 +99,7 @@ func (l *lone) kill() {
 	_ = l.cmd.Wait()
 }
 
-// dial returns a client of the central with a certificate.
+// dial returns a client of the central that uses the certificate in files.
 func (l *lone) dial(files pki.Files) wire.AdminClient {
 	l.t.Helper()
 	keys, err := pki.Load(files)
@@ -114,7 +114,7 @@ func (l *lone) dial(files pki.Files) wire.AdminClient {
 	return wire.NewAdminClient(conn)
 }
 
-// retry calls f until the central answers.
+// retry calls f until f succeeds.
 func (l *lone) retry(f func(context.Context) error) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
@@ -156,7 +156,7 @@ func (l *lone) host(name string) *loneHost {
 	return h
 }
 
-// plug gives the host exactly these ports.
+// plug sets the list of ports that are plugged into the host.
 func (h *loneHost) plug(names ...string) {
 	local := slices.DeleteFunc(slices.Clone(h.local), func(l agent.LocalPort) bool { return !slices.Contains(names, l.Name) })
 	for _, name := range names {
@@ -170,8 +170,8 @@ func (h *loneHost) plug(names ...string) {
 	h.agent.PortsChanged()
 }
 
-// settle waits until all hosts have what the store demands, and each port is bound to
-// its host in the map hosts.
+// settle waits until all hosts are programmed as the store demands, and each port is
+// bound to its host in the map hosts.
 func (l *lone) settle(hosts map[string]string) {
 	l.t.Helper()
 	client, err := store.Dial([]string{"unix://" + filepath.Join(l.dir, "etcd.sock")}, nil)
@@ -217,8 +217,8 @@ func setHost(id string, last byte) *wire.Change {
 }
 
 // A store is restored from a backup while hosts know a newer declaration and newer
-// bindings. They then get the restored declaration and the restored bindings, even
-// where these have smaller generations.
+// bindings. The hosts then take the restored declaration and bindings over, even those
+// with smaller generations.
 func TestRestoreBehindHosts(t *testing.T) {
 	l := newLone(t)
 	pinned := func(host string) *wire.Port {
@@ -238,7 +238,9 @@ func TestRestoreBehindHosts(t *testing.T) {
 	changed := proto.CloneOf(blue("changes", 3))
 	changed.Mac[5] = 33
 	l.apply(setPort(changed), deletePort("deleted"), setPort(blue("new", 5)), setPort(pinned("h2")))
-	h1.plug("stays", "changes", "deleted") // pinned would stay there for a while after its move
+	// the port pinned is not on h1: there it would stay bound to h1 for a while after
+	// its move
+	h1.plug("stays", "changes", "deleted")
 	h2.plug("goes", "pinned", "new")
 	l.settle(map[string]string{"stays": "h1", "goes": "h2", "changes": "h1", "new": "h2", "pinned": "h2"})
 

@@ -38,20 +38,20 @@ const (
 	maxMessage = 16 << 20
 	// maxStreams is the limit of simultaneous calls on one connection.
 	maxStreams = 64
-	// A connection that is idle for the time pingEvery is probed. It is closed if the
-	// answer takes longer than pingTimeout.
+	// If a connection is idle for the time pingEvery, the central sends a ping. It
+	// closes the connection if the answer takes longer than pingTimeout.
 	pingEvery   = 10 * time.Second
 	pingTimeout = 5 * time.Second
-	// stopTimeout is the time for which a central that stops waits for running calls.
+	// stopTimeout is how long a central that is told to stop waits for running calls.
 	stopTimeout = 2 * time.Second
-	// choresEvery is the interval at which a central gives new members of etcd a vote
-	// and checks whether its certificate is due for renewal.
+	// choresEvery is the interval of a central's regular work: new members of etcd get
+	// a vote, and the certificate is renewed when it is due.
 	choresEvery = time.Second
 	// reclaimEvery is the shortest time between two attempts to make room in a full
-	// store. The member does not answer during an attempt.
+	// store. The etcd member does not answer during an attempt.
 	reclaimEvery = 10 * time.Second
-	// maxSocket is the largest length of the path of a unix socket (sun_path without
-	// the final zero).
+	// maxSocket is the largest length in bytes of the path of a unix socket (sun_path
+	// without the final zero).
 	maxSocket = 107
 )
 
@@ -187,8 +187,8 @@ func (c *central) openStore(ctx context.Context) (client *clientv3.Client, ended
 		c.store = store.New(client, store.WithLimits(ops, store.DefaultBytes))
 		return client, nil, func() { _ = client.Close() }, nil
 	}
-	// Clients of etcd connect to a unix socket in a directory of mode 0700, so that
-	// only this user can connect. Other members connect by TLS.
+	// Clients connect to etcd by a unix socket in a directory of mode 0700, so that
+	// only this user can connect. Other etcd members connect by TLS.
 	data, err := filepath.Abs(c.data)
 	if err != nil {
 		return nil, nil, nil, err
@@ -237,8 +237,8 @@ func stopServer(server *grpc.Server) {
 	server.GracefulStop()
 }
 
-// dial returns the connection to the central with an address. It opens the connection
-// at the first call and keeps it.
+// dial returns the connection to the central with the given address. It opens the
+// connection at the first call and keeps it.
 func (c *central) dial(address string) (grpc.ClientConnInterface, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,8 +253,9 @@ func (c *central) dial(address string) (grpc.ClientConnInterface, error) {
 	return conn, nil
 }
 
-// chores gives new members of etcd their votes, makes room in a full store, and renews
-// the certificate when it is due, until ctx ends.
+// chores does the regular work of a central until ctx ends: it gives new members of
+// etcd their votes, makes room in a full store, and renews the certificate when it is
+// due.
 func (c *central) chores(ctx context.Context) {
 	tick := time.NewTicker(choresEvery)
 	defer tick.Stop()
@@ -286,7 +287,7 @@ func (c *central) chores(ctx context.Context) {
 	}
 }
 
-// reclaim makes room if the store is full. It returns true if it has tried.
+// reclaim tries to make room if the store is full. It returns true if it has tried.
 func (c *central) reclaim(ctx context.Context) (tried bool) {
 	done, err := c.store.Reclaim(ctx)
 	switch {

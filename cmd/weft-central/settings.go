@@ -22,18 +22,20 @@ import (
 const settingsFile = "central.toml"
 
 const (
-	// maxQuotaMiB is the largest limit of the database, which etcd suggests.
+	// maxQuotaMiB is the largest size limit of the database, in MiB, that etcd
+	// recommends.
 	maxQuotaMiB = 8 << 10
-	// minTxnOps is the smallest number of operations in a transaction with which a
-	// request can be applied.
+	// minTxnOps is the smallest limit of operations per etcd transaction that still
+	// lets every request be applied.
 	minTxnOps = 16
 )
 
 // settings are the contents of the settings file, which the commands init and join
 // write, and the other commands read.
 type settings struct {
-	Name    string `toml:"name"`
-	Address string `toml:"address"`           // HOST:PORT to which hosts, people and other centrals connect
+	Name string `toml:"name"`
+	// HOST:PORT to which hosts, people and other centrals connect
+	Address string `toml:"address"`
 	Listen  string `toml:"listen,omitempty"`  // default: address
 	Metrics string `toml:"metrics,omitempty"` // HOST:PORT that serves metrics and health over HTTP; empty: none
 
@@ -42,17 +44,19 @@ type settings struct {
 	Peer     string `toml:"peer,omitempty"` // HOST:PORT that other members dial
 	Cluster  string `toml:"cluster,omitempty"`
 	Existing bool   `toml:"existing,omitempty"`
-	QuotaMiB int64  `toml:"quota-mib,omitempty"` // limit of its database; 0: store.StoreQuota
+	// size limit of the embedded etcd's database in MiB; 0: store.StoreQuota
+	QuotaMiB int64 `toml:"quota-mib,omitempty"`
 
 	// An etcd of the site instead.
 	Etcd            []string `toml:"etcd,omitempty"`
 	EtcdCertificate string   `toml:"etcd-certificate,omitempty"`
 	EtcdKey         string   `toml:"etcd-key,omitempty"`
 	EtcdCA          string   `toml:"etcd-ca,omitempty"`
-	EtcdMaxTxnOps   int      `toml:"etcd-max-txn-ops,omitempty"` // its option --max-txn-ops; 0: store.DefaultOps
+	// value of the option --max-txn-ops of the site's etcd; 0: store.DefaultOps
+	EtcdMaxTxnOps int `toml:"etcd-max-txn-ops,omitempty"`
 
-	// Paths of the central's certificate and key, and of the CA, if the site has its
-	// own CA. Without ca-key the central cannot sign certificates.
+	// Paths of files: the central's certificate and key, and the CA if the site has a
+	// CA of its own. Without ca-key the central cannot sign certificates.
 	Certificate string `toml:"certificate,omitempty"`
 	Key         string `toml:"key,omitempty"`
 	CA          string `toml:"ca,omitempty"`
@@ -91,8 +95,8 @@ func checkAddress(name, address string) error {
 	return nil
 }
 
-// nextPort returns the default of the setting peer: the given HOST:PORT with the next
-// port.
+// nextPort returns the default of the setting peer: the given HOST:PORT with the port
+// number plus one.
 func nextPort(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	n, portErr := strconv.Atoi(port)
@@ -123,7 +127,8 @@ func (s *settings) files(data string) pki.Files {
 	return f
 }
 
-// save writes the settings file. It fails if the directory has one already.
+// save writes the settings file to the directory data. It fails if the directory
+// already has one.
 func (s *settings) save(data string) error {
 	text, err := toml.Marshal(s)
 	if err != nil {
@@ -137,8 +142,8 @@ func (s *settings) save(data string) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// fresh makes the directory of a central. It fails if the directory has a settings
-// file already.
+// fresh makes the directory of a central. It fails if the directory already has a
+// settings file.
 func fresh(data string) error {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err
@@ -149,8 +154,7 @@ func fresh(data string) error {
 	return nil
 }
 
-// readSettings reads the settings file in a directory. A key that is not known is an
-// error.
+// readSettings reads the settings file in a directory. An unknown key is an error.
 func readSettings(data string) (*settings, error) {
 	file := filepath.Join(data, settingsFile)
 	text, err := os.ReadFile(file)

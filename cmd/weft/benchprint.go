@@ -11,8 +11,8 @@ import (
 	"weft/bench/traffic"
 )
 
-// progressLine shows the result of each interval. A terminal shows one line, which
-// changes.
+// progressLine prints the result of each interval. On a terminal it overwrites one
+// line.
 type progressLine struct {
 	out      io.Writer
 	terminal bool

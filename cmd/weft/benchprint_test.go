@@ -14,8 +14,9 @@ import (
 )
 
 // weft bench client prints the request, the sent and received amounts, and the other
-// results of each kind of measurement. The server runs on this machine. Expected text with
-// \d is a pattern: those numbers depend on how soon this machine runs the test.
+// results of each kind of measurement. The server runs on this machine. In the expected
+// text, \d matches a digit: those numbers depend on how fast this machine runs the
+// test.
 func TestBenchClientPrints(t *testing.T) {
 	l, err := traffic.Listen("127.0.0.1:0")
 	if err != nil {

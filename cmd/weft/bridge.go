@@ -16,7 +16,8 @@ import (
 )
 
 // ofctlVerbs are the verbs for which ovs-ofctl and ovs-appctl expect a bridge name as
-// the first word. A weftd is a single switch, with a name after weftd --name.
+// the first word. A weftd is a single switch, which has a name only if weftd was
+// started with --name.
 var ofctlVerbs = strings.Fields("add-flow add-flows replace-flows mod-flows del-flows diff-flows dump-flows dump-aggregate " +
 	"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter mod-meter del-meters dump-meters " +
 	"meter-stats mod-table mod-port dump-tables packet-out monitor trace show dump-ports fdb-show fdb-flush")
@@ -26,7 +27,8 @@ var fileVerbs = strings.Fields("add-flows replace-flows diff-flows add-groups")
 
 var bareName = regexp.MustCompile(`^[A-Za-z][\w.-]*$`)
 
-// bridgeHint returns a hint if the first argument may be a bridge name, otherwise "".
+// bridgeHint returns a hint for the user if the first argument may be a bridge name,
+// otherwise "".
 func bridgeHint(verb *cobra.Command, args []string) string {
 	if len(args) == 0 || !bareName.MatchString(args[0]) || !slices.Contains(ofctlVerbs, verb.Name()) {
 		return ""
@@ -34,8 +36,8 @@ func bridgeHint(verb *cobra.Command, args []string) string {
 	return "; if " + args[0] + " is a bridge, leave it out: weftd is one switch"
 }
 
-// protocols is the value of ovs-ofctl's option -O. It accepts any version, because
-// weft does not speak OpenFlow with the daemon.
+// protocols is the value of the option -O, which exists for users of ovs-ofctl. It
+// accepts any version, because weft does not speak OpenFlow with the daemon.
 type protocols struct{}
 
 var openFlowVersions = regexp.MustCompile(`^OpenFlow1[0-5](,OpenFlow1[0-5])*$`)
@@ -76,8 +78,8 @@ func (c *command) ofctlHabits(root *cobra.Command) {
 	}
 }
 
-// withoutName returns args without the switch's own name as the first word. It asks the
-// daemon only if that word may be a name.
+// withoutName removes the switch's own name from args if it is the first word. It asks
+// the daemon for the name only if that word may be a name.
 func (c *command) withoutName(args []string) []string {
 	if len(args) == 0 || !bareName.MatchString(args[0]) {
 		return args

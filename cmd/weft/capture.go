@@ -156,7 +156,7 @@ func (c *command) captureLine(f *api.Captured) error {
 	return err
 }
 
-// traceLive prints a live trace: the processing of the next matching frames.
+// traceLive prints how the switch processes the next frames that match.
 func (c *command) traceLive(errs io.Writer, match string, limit int) error {
 	client, err := c.client()
 	if err != nil {

@@ -34,7 +34,7 @@ func streaming[T any](t *testing.T, query *string, values []T) string {
 	})
 }
 
-// An independent pcapng reader reads the frames that weft capture writes.
+// A pcapng reader that is not part of Weft reads the frames that weft capture writes.
 func TestPcapng(t *testing.T) {
 	var asked string
 	t.Setenv("WEFT_SOCKET", streaming(t, &asked, capturedFrames))

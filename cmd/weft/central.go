@@ -92,8 +92,8 @@ func (c *command) centralAddresses() ([]string, error) {
 	return addresses, nil
 }
 
-// central connects to weft-central. The caller closes the client and calls stop. The
-// context ends with SIGINT and SIGTERM.
+// central connects to weft-central. The caller closes the client and calls stop. SIGINT
+// and SIGTERM end the returned context.
 func (c *command) central() (ctx context.Context, centrals *client.Client, stop func(), err error) {
 	addresses, err := c.centralAddresses()
 	if err != nil {
@@ -193,7 +193,7 @@ func (c *command) applyVerb() *cobra.Command {
 	return c.waits(verb)
 }
 
-// applied is the output of apply with --json.
+// applied is the output of the verb apply with --json.
 type applied struct {
 	Changes  []declare.Entry `json:"changes"`
 	Applied  bool            `json:"applied"`
@@ -243,8 +243,8 @@ func (c *command) apply(name string, dry, prune bool) error {
 	})
 }
 
-// applyDiff applies the printed differences. If somebody changed the declaration
-// meanwhile, the differences must still be the same.
+// applyDiff applies the differences that were printed. If somebody has changed the
+// declaration since, the differences must still be the same.
 func applyDiff(ctx context.Context, centrals *client.Client, file *declare.File, prune bool, fleet *declare.Fleet, diff *declare.Diff) (int64, error) {
 	first := true
 	read := func() (*declare.Fleet, error) {

@@ -26,12 +26,12 @@ import (
 	"weft/internal/waitfor"
 )
 
-// startRealCentral runs a central with an embedded etcd in this process, on TLS over
-// 127.0.0.1, and returns a shell of its administrator.
+// startRealCentral runs a central with an embedded etcd in this process, with TLS on
+// 127.0.0.1. It returns a shell of the central's administrator.
 func startRealCentral(t *testing.T) *fleetShell {
 	t.Helper()
 	dir := t.TempDir()
-	t.Chdir(dir) // unix sockets of etcd have names of this directory
+	t.Chdir(dir) // etcd names its unix sockets relative to this directory
 	e, err := store.Embed(t.Context(), store.EmbedConfig{Name: "a", Dir: filepath.Join(dir, "etcd"), PeerURL: "unix://peer:1", ClientURL: "unix://client:1"})
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,8 @@ func (s *fleetShell) host(name string, ports ...agent.LocalPort) *centraltest.Re
 	return r
 }
 
-// A revoked administrator is refused, and the list has the revocation until it is undone.
+// The central refuses a revoked administrator. The list of revocations has the entry
+// until the revocation is undone.
 func TestRevoke(t *testing.T) {
 	s := startRealCentral(t)
 	other := filepath.Join(t.TempDir(), "other")
@@ -130,8 +131,8 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// Two hosts receive declared objects. "sync" waits for the hosts, and "why" lists
-// missing parts.
+// Two hosts receive declared objects. The verb sync waits for the hosts, and the verb
+// why lists missing parts.
 func TestFleet(t *testing.T) {
 	s := startRealCentral(t)
 	file := s.file(`
@@ -206,7 +207,7 @@ host = "h1"
 	}
 }
 
-// A reader's certificate permits no changes. A token works once.
+// A certificate with the role reader permits no changes. A token works once.
 func TestRolesOfPeople(t *testing.T) {
 	s := startRealCentral(t)
 	var invited struct{ Token string }

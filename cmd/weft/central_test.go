@@ -26,7 +26,7 @@ import (
 	"weft/cmd/exit"
 )
 
-// fakeCentral keeps a declaration in memory.
+// fakeCentral is a central for tests, which keeps a declaration in memory.
 type fakeCentral struct {
 	wire.UnimplementedAdminServer
 	mu       sync.Mutex
@@ -35,9 +35,11 @@ type fakeCentral struct {
 	hosts    map[string]*wire.Host
 	ports    map[string]*wire.Port
 	requests map[string]int64
-	lose     int                // number of requests that succeed without an answer
-	meddle   func(*fakeCentral) // runs before the next Apply, as somebody else's change
-	seen     []*wire.ChangeRequest
+	lose     int // number of next requests that take effect but get no answer
+	// runs before the next Apply and changes the declaration, as another administrator
+	// would
+	meddle func(*fakeCentral)
+	seen   []*wire.ChangeRequest
 }
 
 func (f *fakeCentral) Apply(_ context.Context, r *wire.ChangeRequest) (*wire.ChangeReply, error) {
@@ -156,8 +158,8 @@ func (f *fakeCentral) Save(_ *wire.SaveRequest, stream wire.Admin_SaveServer) er
 	return nil
 }
 
-// startCentral serves a fakeCentral over TLS. WEFT_CENTRAL also names an address
-// without a server.
+// startCentral serves a fakeCentral over TLS. It sets WEFT_CENTRAL to two addresses,
+// one of them without a server.
 func startCentral(t *testing.T) (f *fakeCentral, certs string) {
 	t.Helper()
 	ca, err := pki.NewCA("test")
@@ -252,7 +254,8 @@ func (s *fleetShell) expect(want string) {
 	}
 }
 
-// Objects can be managed by name and by id while the first central does not answer.
+// Objects can be managed by name and by id, even if the first address of a central does
+// not answer.
 func TestDeclareObjects(t *testing.T) {
 	s := newFleetShell(t)
 	s.example()
@@ -327,7 +330,7 @@ func TestDeclareRefuses(t *testing.T) {
 	s.expect(before)
 }
 
-// The verbs of ovn-nbctl do the same as the verbs of weft.
+// The verbs named as in ovn-nbctl do the same as the verbs of weft.
 func TestOVNVerbs(t *testing.T) {
 	s := newFleetShell(t)
 	s.ok("ls-add blue")
@@ -358,7 +361,8 @@ func (s *fleetShell) file(text string) string {
 	return path
 }
 
-// apply sends the differences as one request. A second apply finds no differences.
+// The verb apply sends the differences as one request. A second apply finds no
+// differences.
 func TestApplyFile(t *testing.T) {
 	s := newFleetShell(t)
 	path := s.file(fleetFile)
@@ -388,7 +392,8 @@ func TestApplyFile(t *testing.T) {
 	}
 }
 
-// A change without an answer is sent again with its id. Concurrent changes are kept.
+// A change that gets no answer is sent again with the same id. Changes of others at the
+// same time are kept.
 func TestChangesRace(t *testing.T) {
 	s := newFleetShell(t)
 	s.example()
@@ -430,8 +435,8 @@ func TestCentralSave(t *testing.T) {
 	}
 }
 
-// Without a central that answers, the error names every address. Without an address, it
-// says how to give one.
+// If no central answers, the error names every address. If no address is given, the
+// error says how to give one.
 func TestNoCentral(t *testing.T) {
 	s := newFleetShell(t)
 	dead := listen(t)

@@ -94,7 +94,7 @@ func (c *command) revokeVerb() *cobra.Command {
 	return verb
 }
 
-// revocation is a revocation in the output of --json.
+// revocation is a revoked certificate in the output of --json.
 type revocation struct {
 	Serial  string    `json:"serial,omitempty"`
 	Role    string    `json:"role,omitempty"`

@@ -23,8 +23,8 @@ func readAll(ctx context.Context, centrals *client.Client) (*declare.Fleet, erro
 	return centrals.List(ctx, &wire.ListRequest{Nets: true, Ports: true, Hosts: true})
 }
 
-// planner returns the changes to apply. guarded makes them fail if somebody else has
-// changed the declaration.
+// planner returns the changes to the declaration f. If guarded is true, the central
+// refuses them if somebody else has changed the declaration meanwhile.
 type planner func(f *declare.Fleet) (changes []*wire.Change, guarded bool, err error)
 
 func (c *command) change(request *wire.ListRequest, plan planner, kind string, result func(*declare.Fleet) any) error {
@@ -58,7 +58,7 @@ func (c *command) chosen(key, value string) {
 	}
 }
 
-// present adds the option --may-exist or --if-exists of ovn-nbctl(8).
+// present adds an option to the verb: --may-exist or --if-exists, as in ovn-nbctl(8).
 func present(verb *cobra.Command, flag *bool, name, help string) *cobra.Command {
 	verb.Flags().BoolVar(flag, name, false, help)
 	return verb

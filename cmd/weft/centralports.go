@@ -45,7 +45,8 @@ func (c *command) portVerb() *cobra.Command {
 		c.waits(present(add, &may, "may-exist", mayExist)), c.waits(set), c.waits(present(del, &gone, "if-exists", ifExists)), show, list, c.portWhyVerb())
 }
 
-// addDeclared declares a port. The central itself refuses a duplicate name.
+// addDeclared declares a port in weft-central. The central refuses a duplicate name, so
+// addDeclared does not check it.
 func (c *command) addDeclared(name string, words []string, mayExist bool) error {
 	if err := declare.CheckName("name", name); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (c *command) showPort(ctx context.Context, centrals *client.Client, p *wire
 	return c.printJSON(map[string]any{"revision": f.Revision, "port": f.PortOf(p)})
 }
 
-// findPort returns the port with a name or an id, or nil.
+// findPort returns the declared port whose name or id is word, or nil.
 func findPort(ctx context.Context, centrals *client.Client, word string) (*wire.Port, error) {
 	why, err := centrals.Why(ctx, word)
 	if isGone(err) {

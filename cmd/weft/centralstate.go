@@ -27,7 +27,7 @@ const syncHelp = `Waits until the declaration is where --wait says:
 Prints the revision, how many hosts have applied it, and which declared hosts are not
 connected. Hosts that are not connected are not waited for.`
 
-// synced is the output of sync with --json.
+// synced is the output of the verb sync with --json.
 type synced struct {
 	Revision     int64    `json:"revision"`
 	Hosts        uint32   `json:"hosts"` // hosts that have applied the revision
@@ -71,7 +71,7 @@ func (c *command) printSynced(reply *wire.SyncReply, hosts bool) error {
 	return err
 }
 
-// orEmpty replaces nil, which JSON would show as null.
+// orEmpty replaces a nil list by an empty one, because JSON would show nil as null.
 func orEmpty(list []string) []string {
 	if list == nil {
 		return []string{}
@@ -99,10 +99,10 @@ type whyPort struct {
 	Alive      bool         `json:"alive"`           // the host is connected
 	Generation int64        `json:"generation,omitempty"`
 	Programmed []programmed `json:"programmed"`
-	Missing    []string     `json:"missing"` // reasons why the port is unreachable, one line each
+	Missing    []string     `json:"missing"` // reasons why the port cannot be reached, one line each
 }
 
-// programmed is the revision that a host has applied.
+// programmed is the revision of the declaration that a host has applied.
 type programmed struct {
 	Host    string `json:"host"`
 	Applied int64  `json:"applied"`

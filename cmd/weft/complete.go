@@ -12,11 +12,12 @@ import (
 // portWordVerbs are the verbs whose first word is a port's name.
 var portWordVerbs = []string{"del-port", "dump-ports", "fdb-flush", "limits", "capture", "port-to-br"}
 
-// portTypes are the words with which add-port begins the options.
+// portTypes are the type= words that completion suggests for the first option of
+// add-port.
 var portTypes = []string{"type=vhost-user", "type=tap", "type=local", "type=uplink", "type=af_xdp", "type=af_packet", "type=vxlan"}
 
-// completePorts makes the shell's completion know the ports of the running daemon. It
-// prints nothing if no daemon answers.
+// completePorts makes the shell's completion suggest the ports of the running daemon.
+// It suggests nothing if no daemon answers.
 func (c *command) completePorts(root *cobra.Command) {
 	for _, verb := range root.Commands() {
 		c.completePorts(verb)

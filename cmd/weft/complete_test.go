@@ -21,7 +21,8 @@ func TestCompletePorts(t *testing.T) {
 		"show limits up":   "uplink\taf_xdp down\n:4\n",
 		"add-port x type=": strings.Join(portTypes, "\n") + "\n:4\n",
 	} {
-		// The last word of a completion is the begin of the word at the cursor.
+		// The last word of a completion request is the beginning of the word at the
+		// cursor.
 		out, _, code := weft("", append([]string{"__complete"}, strings.Split(line, " ")...)...)
 		if code != 0 || out != want {
 			t.Errorf("%q: %d %q, want %q", line, code, out, want)

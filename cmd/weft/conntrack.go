@@ -54,8 +54,8 @@ func (c *command) conntrackVerbs() []*cobra.Command {
 	}
 }
 
-// noDatapath removes the name of a datapath, which ovs-dpctl takes as first argument,
-// from args.
+// noDatapath returns args without the name of a datapath, which ovs-dpctl takes as its
+// first argument.
 func noDatapath(args []string) []string {
 	if len(args) > 0 && strings.Contains(args[0], "@") && !strings.Contains(args[0], "=") {
 		return args[1:]
@@ -309,7 +309,7 @@ func (c *command) ctTimeout(args []string, reset bool) error {
 	return nil
 }
 
-// ctStats prints the number of connections by protocol in the format of
+// ctStats prints the number of connections of each protocol, in the format of
 // ct-stats-show.
 func (c *command) ctStats(args []string, states bool) error {
 	client, err := c.client()

@@ -16,7 +16,7 @@ import (
 // Every failure of diff-flows, including wrong input, ends with the code exit.Failed.
 const exitDiffer = 2
 
-// errDiffer makes diff-flows end with exitDiffer and no message.
+// errDiffer makes diff-flows end with the code exitDiffer and without a message.
 var errDiffer = errors.New("the flows differ")
 
 const diffHelp = `Prints the differences between the flows of two files: "-" marks flows of the first

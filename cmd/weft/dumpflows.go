@@ -65,6 +65,6 @@ func (c *command) dumpFlows(match string, keys []string, noStats bool) error {
 	return nil
 }
 
-// statistics matches the fields that --no-stats removes. The blank at the end
-// excludes match fields.
+// statistics matches the fields of a flow that --no-stats removes. The blank at the end
+// of the pattern keeps it from matching match fields.
 var statistics = regexp.MustCompile(`\b(duration|n_packets|n_bytes|idle_age|hard_age)=[0-9.]+s?, |\bcookie=0x0, |\btable=0, `)

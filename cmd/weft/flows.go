@@ -88,8 +88,8 @@ func strictly(op string, strict bool) string {
 	return op
 }
 
-// changeBy changes flows by one flow as text. If text is "-", it reads lines of
-// standard input.
+// changeBy sends a change of flows to the daemon. op is the operation, and text is one
+// flow. If text is "-", changeBy reads flows from standard input, one per line.
 func (c *command) changeBy(op, text string) error {
 	if text != "-" {
 		return c.changeFlows(api.ChangeFlows{Op: op, Text: text})

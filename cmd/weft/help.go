@@ -31,7 +31,8 @@ func helpVerb(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// otherTools has verbs of Open vSwitch's other tools, and weft's words for the job.
+// otherTools maps verbs of Open vSwitch's other tools to the verbs of weft that do the
+// same.
 var otherTools = map[string]string{
 	"ofproto/trace":         "weft trace FLOW",
 	"dpctl/dump-conntrack":  "weft dump-conntrack",

@@ -13,7 +13,7 @@ import (
 	"weft/cmd/exit"
 )
 
-// Without arguments, bench hops shows the built-in recordings.
+// Without arguments, the verb bench hops shows the built-in recordings.
 func TestHops(t *testing.T) {
 	out, errs, code := weft("", "bench", "hops")
 	if code != 0 || !strings.Contains(out, "191.1 µs, netfilter 84.6 µs") || !strings.Contains(out, "127.6 µs, netfilter 55.0 µs") {

@@ -14,10 +14,10 @@ import (
 	"weft/openflow"
 )
 
-// hostPlan is the way from one state of a switch to another. Deletions come last, after the
-// flows that name what they delete.
+// hostPlan is a list of steps that change a switch from one state to another. Deletions
+// come last, after the changes of the flows that name the deleted objects.
 type hostPlan struct {
-	Lines []string // the differences, for people: + new, ~ changed, - deleted
+	Lines []string // differences to print: + new, ~ changed, - deleted
 	steps []func(*api.Client) error
 }
 
@@ -26,7 +26,8 @@ func (p *hostPlan) step(do func(*api.Client) error, format string, args ...any) 
 	p.steps = append(p.steps, do)
 }
 
-// planHost compares two normalized states. Without prune, objects that only old has stay.
+// planHost returns the steps from the state old to the state next; both are normalized.
+// Without prune, objects that are only in old stay.
 func planHost(old, next *hostFile, names openflow.Names, prune bool) (*hostPlan, error) {
 	p := &hostPlan{}
 	p.ports(old, next)
@@ -76,7 +77,7 @@ func (p *hostPlan) ports(old, next *hostFile) {
 	}
 }
 
-// optionWords returns KEY=VALUE words, type= first.
+// optionWords returns the options as KEY=VALUE words, type= first.
 func optionWords(options map[string]string) []string {
 	words := []string{"type=" + options["type"]}
 	for _, key := range slices.Sorted(maps.Keys(options)) {
@@ -87,12 +88,14 @@ func optionWords(options map[string]string) []string {
 	return words
 }
 
-// number returns the text of a group or meter up to its number: its key.
+// number returns the beginning of a group or meter in text form, up to the end of its
+// number. It identifies the group or meter.
 func number(text string) string { return text[:strings.IndexAny(text+" ", ", ")] }
 
 type tableChanger = func(*api.Client, api.ChangeTable) (api.TableChanged, error)
 
-// numbered adds new groups or meters in one request, and changes others in another.
+// numbered plans the change of groups or meters: one request adds the new ones, another
+// one changes the others.
 func (p *hostPlan) numbered(kind string, old, next []string, change tableChanger, modify string) {
 	was := map[string]string{}
 	for _, text := range old {
@@ -199,8 +202,8 @@ func (p *hostPlan) tracking(old, next *trackSettings, prune bool) {
 	}
 }
 
-// differ reports whether a file sets a timeout to another value. A switch has all timeouts, a
-// file may name some.
+// differ reports whether next, from a file, sets a timeout to another value than old,
+// from a switch. A switch has all timeouts, and a file may name only some.
 func differ(old, next map[string]uint32) bool {
 	for name, seconds := range next {
 		if was, ok := old[name]; !ok || was != seconds {
@@ -210,7 +213,8 @@ func differ(old, next map[string]uint32) bool {
 	return false
 }
 
-// flows changes all flows in one request, which is applied completely or not at all.
+// flows plans one request that changes all flows. The daemon applies this request
+// completely or not at all.
 func (p *hostPlan) flows(old, next *hostFile, names openflow.Names, prune bool) error {
 	was, err := flowsByKey(old.Flows, names)
 	if err != nil {
@@ -263,14 +267,14 @@ func flowsByKey(flows []string, names openflow.Names) (map[string]string, error)
 	return m, nil
 }
 
-// hostApplied is the output of apply for one switch with --json.
+// hostApplied is the output of the verb apply for one switch, with --json.
 type hostApplied struct {
 	Changes []string `json:"changes"`
 	Applied bool     `json:"applied"`
 }
 
-// applyHost makes the switch agree with a file. If a step fails, it goes back to the state
-// before.
+// applyHost changes the switch to the state in a file. If a step fails, it restores the
+// state before.
 func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
 	next, err := parseHostFile(text)
 	if err != nil {
@@ -311,7 +315,7 @@ func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
 	return c.printHostApplied(&hostApplied{Changes: orEmpty(plan.Lines), Applied: !dry && len(plan.Lines) > 0}, dry)
 }
 
-// goBack undoes the steps before the failed one.
+// goBack undoes the first done steps after the next step failed with the error cause.
 func (c *command) goBack(client *api.Client, old *hostFile, done int, cause error) error {
 	if done == 0 {
 		return cause
@@ -357,7 +361,7 @@ func ofHostFile(name string, err error) error {
 	return exit.Usagef("%s: %v", name, err)
 }
 
-// exportHost prints the state of the switch as a file for apply.
+// exportHost prints the state of the switch as a file that the verb apply can read.
 func (c *command) exportHost() error {
 	client, err := c.client()
 	if err != nil {

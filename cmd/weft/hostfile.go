@@ -18,12 +18,14 @@ import (
 	"weft/openflow"
 )
 
-// hostFile is the state of one switch as a file. It shares the file format (TOML) and the
-// verbs with weft-central's declaration, whose tables net, host and port it does not use.
+// hostFile is the state of one switch as a file. The file has the format (TOML) of
+// weft-central's declaration and is used with the same verbs. It does not use the
+// declaration's tables net, host and port.
 type hostFile struct {
 	Meters []string `toml:"meters,multiline" json:"meters"`
 	Groups []string `toml:"groups,multiline" json:"groups"`
-	// Flows are in the syntax of add-flows, without weft-central's.
+	// Flows are the switch's flows in the syntax of add-flows, except those that
+	// weft-central has made.
 	Flows      []string       `toml:"flows,multiline" json:"flows"`
 	LocalPorts []localPort    `toml:"local-port" json:"local_ports"`
 	Tables     []tableSetting `toml:"table" json:"tables"`
@@ -36,14 +38,15 @@ type localPort struct {
 	Options map[string]string `toml:"options,inline" json:"options"`
 }
 
-// tableSetting has the settings of mod-table.
+// tableSetting has the settings of a flow table that the verb mod-table changes.
 type tableSetting struct {
 	Table int  `toml:"table" json:"table"`
 	Limit int  `toml:"limit,omitempty" json:"limit,omitempty"` // 0: none
 	Evict bool `toml:"evict,omitempty" json:"evict,omitempty"`
 }
 
-// trackSettings has the settings of the verbs ct-.
+// trackSettings has the settings of connection tracking that the verbs beginning with
+// ct- change.
 type trackSettings struct {
 	MaxConnections uint32            `toml:"max-connections" json:"max_connections"`
 	DefaultLimit   uint32            `toml:"default-limit" json:"default_limit"`
@@ -58,10 +61,11 @@ type trackZone struct {
 	Timeouts map[string]uint32 `toml:"timeouts,omitempty" json:"timeouts_s,omitempty"`
 }
 
-// centralTunnel is the name of the port that weft-central makes.
+// centralTunnel is the name of the tunnel port that weft-central makes.
 const centralTunnel = "central"
 
-// filePorts has the numbers of the switch's ports and numbers for the ports that a file adds.
+// filePorts maps port names to numbers: those of the switch's ports, and numbers for
+// the ports that a file adds.
 type filePorts struct {
 	byName   map[string]uint32
 	byNumber map[uint32]string
@@ -79,7 +83,8 @@ func (p *filePorts) PortName(port uint32) (string, bool) {
 	return name, ok
 }
 
-// addedPorts is the first number of ports that a file adds: above the numbers of ports.
+// addedPorts is the first number for ports that a file adds. It is larger than the
+// number of any port of a switch.
 const addedPorts = 0x8000
 
 func filePortsOf(ports []api.Port, added []localPort) *filePorts {
@@ -95,7 +100,7 @@ func filePortsOf(ports []api.Port, added []localPort) *filePorts {
 	return p
 }
 
-// readHost asks the daemon for its state.
+// readHost asks the daemon for the state of its switch.
 func readHost(client *api.Client) (*hostFile, *filePorts, error) {
 	ports, err1 := client.Ports("")
 	flows, err2 := client.Flows("")
@@ -142,7 +147,8 @@ func trackOf(c *api.Conntrack) *trackSettings {
 	return t
 }
 
-// normalize replaces flows, groups and meters by equal texts in one form and order.
+// normalize rewrites flows, groups and meters, so that equal ones have equal text and
+// order.
 func (f *hostFile) normalize(names openflow.Names) error {
 	mods, err := openflow.ParseFlowMods(lines(f.Flows), openflow.Add, names)
 	if err != nil {
@@ -177,7 +183,7 @@ func (f *hostFile) normalize(names openflow.Names) error {
 	return nil
 }
 
-// flowKey is what tells a flow from others: table, priority and match.
+// flowKey returns what identifies a flow: its table, priority and match.
 func flowKey(m *openflow.FlowMod, names openflow.Names) string {
 	return fmt.Sprintf("table=%d,priority=%d,%s", m.Table, m.Priority, m.Match.Format(names))
 }
@@ -194,8 +200,8 @@ func (f *hostFile) format() ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// isHostFile reports whether a file declares one switch. A file for weft-central has net,
-// host or port.
+// isHostFile reports whether the file declares one switch. A file for weft-central has
+// the table net, host or port.
 func isHostFile(text []byte) (bool, error) {
 	var keys map[string]any
 	if err := toml.Unmarshal(text, &keys); err != nil {

@@ -33,8 +33,8 @@ var jsonLines = map[string]string{
 	"bench hops": "", "list-br": "", "br-exists": "sw0", "port-to-br": "p",
 }
 
-// notPrinting lists the help topics, and the verbs that need a peer or print only a log. The tests of e2e
-// cover the JSON of bench client.
+// notPrinting lists verbs without JSON output: help topics, and verbs that need a peer
+// or only print a log. The tests of e2e cover the JSON of bench client.
 var notPrinting = []string{"bench server", "bench client", "help", "man", "ports", "flows"}
 
 // answers has the fake daemon's responses to GET requests. The daemon answers all
@@ -116,7 +116,8 @@ func values(text string) (n int, err error) {
 	}
 }
 
-// An ovs-ofctl command line with a bridge name fails with advice to omit the name.
+// If an ovs-ofctl command line has a bridge name, weft fails and advises to omit the
+// name.
 func TestBridgesAreLeftOut(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -143,7 +144,7 @@ func TestBridgesAreLeftOut(t *testing.T) {
 	}
 }
 
-// A file name is not mistaken for a bridge name.
+// weft does not take a file name for a bridge name.
 func TestFilesAreNoBridges(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -197,7 +198,7 @@ func TestNoNames(t *testing.T) {
 	}
 }
 
-// -O accepts any version of OpenFlow and has no effect.
+// The option -O accepts any version of OpenFlow and has no effect.
 func TestProtocols(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") }))
 	for _, line := range []string{"-O OpenFlow13 dump-flows", "-OOpenFlow15 dump-groups", "dump-flows -O OpenFlow10,OpenFlow14", "--protocols=OpenFlow11 --no-names dump-flows ip"} {
@@ -212,7 +213,7 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// A word that is the switch's own name is left out, where ovs-ofctl expects a bridge.
+// Where ovs-ofctl expects a bridge, weft ignores a word that is the switch's own name.
 func TestOwnNameIsLeftOut(t *testing.T) {
 	var asked []string
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// macVerbs returns the verbs for the addresses that the action normal has learned.
-// The verbs have the names of ovs-appctl(8).
+// macVerbs returns the verbs for MAC addresses that the action normal has learned. The
+// verbs have the names of ovs-appctl(8).
 func (c *command) macVerbs() []*cobra.Command {
 	return []*cobra.Command{
 		c.showsPorts(&cobra.Command{Use: "fdb-show", Short: "print the addresses that normal has learned", Args: words(0, 0), RunE: c.fdbShow}),

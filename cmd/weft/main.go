@@ -65,10 +65,10 @@ type command struct {
 	errs   io.Writer
 	socket string
 	json   bool
-	// numbers is the option --no-names: the daemon shows ports by number.
+	// numbers is true for the option --no-names: the daemon then shows ports by number.
 	numbers bool
 	fleet   centralFlags
-	// names has the names that the daemon answers to, after the first use.
+	// names has the names of the daemon's switch, once they have been needed.
 	names []string
 }
 
@@ -106,7 +106,7 @@ func (c *command) root() *cobra.Command {
 			return cmd.Help()
 		},
 		Args: cobra.ArbitraryArgs,
-		// For a wrong verb, cobra suggests verbs that differ by at most this number
+		// For an unknown verb, cobra suggests verbs that differ in at most this number
 		// of letters.
 		SuggestionsMinimumDistance: 2,
 	}

@@ -88,7 +88,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// An error response of the daemon is printed on one line and sets the exit code.
+// weft prints an error response of the daemon on one line, and sets the exit code.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct{ status, code int }{{400, exit.Input}, {404, exit.Failed}, {500, exit.Failed}} {
 		socket := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -165,8 +165,8 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// Notes of a change are printed to standard error, or are part of the JSON with
-// --json.
+// Notes about a change are printed to standard error. With --json they are part of the
+// JSON.
 func TestNotes(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"flows":1,"notes":["ip_dst is ignored: it needs ip"]}`)

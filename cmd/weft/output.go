@@ -41,11 +41,12 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// unlimited is the size of an output that is not a terminal, in characters.
+// unlimited is the width and height, in characters, of an output that is not a
+// terminal.
 const unlimited = 1 << 20
 
-// terminalSize returns the size of out in characters, or 80 by 24 if a terminal does
-// not report its size.
+// terminalSize returns the size in characters of the terminal out, or 80 by 24 if it
+// does not report a size.
 func terminalSize(out io.Writer) (width, height int) {
 	if !isTerminal(out) {
 		return unlimited, unlimited

@@ -13,8 +13,8 @@ import (
 	"weft/internal/buildinfo"
 )
 
-// pcapng writes captured frames in the format of draft-ietf-opsawg-pcapng. Each port
-// is an interface. A frame's comment has its verdict.
+// pcapng writes captured frames in the format of draft-ietf-opsawg-pcapng. Each port is
+// an interface of the file. The comment of a frame has the frame's verdict.
 type pcapng struct {
 	w          io.Writer
 	interfaces map[string]uint32 // interface number of each port

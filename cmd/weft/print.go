@@ -84,7 +84,8 @@ func (c *command) printShow(s api.Show) error {
 	return w.Flush()
 }
 
-// buildText names a build. An engine of an earlier version does not tell its own.
+// buildText returns a text that names a build. An engine of an earlier version does not
+// report its build.
 func buildText(v, commit string) string {
 	if v == "" {
 		return "of an unknown version"
@@ -153,7 +154,7 @@ func (c *command) printPortStats(ports []api.Port) error {
 	return w.Flush()
 }
 
-// portNumber returns the port's number as in flows.
+// portNumber returns the port's number as flows show it.
 func portNumber(p *api.Port) string {
 	if p.Local {
 		return "LOCAL"

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shutdownPatience is the time for which shutdown waits for the end of the processes.
+// shutdownPatience is the longest time for which the verb shutdown waits until the
+// processes have ended.
 const shutdownPatience = 60 * time.Second
 
 const shutdownHelp = `Ends weftd and its engine. No frame is forwarded afterwards: taps are removed, XDP
@@ -47,11 +48,12 @@ func (c *command) shutdownVerb() *cobra.Command {
 	}
 }
 
-// awaitEnd waits until weftd has ended, which ends last.
+// awaitEnd waits until weftd, the last process to end, has ended. pid is its process
+// id.
 func awaitEnd(pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return nil // ended already, or in another process id namespace
+		return nil // the process has ended already, or is in another process id namespace
 	}
 	defer unix.Close(fd)
 	for end := time.Now().Add(shutdownPatience); ; {

@@ -112,7 +112,7 @@ func (c *command) printTop(view *topView, live, single bool) error {
 		_, err := fmt.Fprintln(c.out, strings.Join(lines, "\n"))
 		return err
 	}
-	// clearing the screen first would flicker
+	// clearing the screen first would make it flicker
 	_, err := fmt.Fprint(c.out, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
 	return err
 }

@@ -36,14 +36,14 @@ func TestTopRates(t *testing.T) {
 	if v.Ports[0].Name != "b" || v.Ports[0].RxPerS != 100 || v.Ports[0].RxBits != 4000 || v.Ports[0].DropsPerS != 1 || v.Ports[1].RxPerS != 4 {
 		t.Errorf("%+v", v.Ports)
 	}
-	// If a worker's counters are lower than before, they have restarted at 0 after
-	// the engine died.
+	// If a worker's counters are lower than before, the engine has died and they have
+	// restarted at 0.
 	if v := topOf(after, before, nil, 1); v.Workers[0].FramesPerS != 1000 || v.Workers[0].Busy != 1 {
 		t.Errorf("%+v", v.Workers)
 	}
 }
 
-// The view fits a screen of any size, and shows a part of every list.
+// The output of weft top fits a screen of any size, and shows a part of every list.
 func TestTopFits(t *testing.T) {
 	v := &topView{Version: strings.Repeat("v", 90)}
 	for i := range 70 {
@@ -73,7 +73,7 @@ func TestTopFits(t *testing.T) {
 	if len(rows[3]) != len(rows[2]) {
 		t.Errorf("columns do not meet:\n%s\n%s", rows[2], rows[3])
 	}
-	// An empty view says that there is nothing to show.
+	// weft top says so if there is nothing to show.
 	if text := strings.Join((&topView{}).lines(80, 24), "\n"); !strings.Contains(text, "no engine") || !strings.Contains(text, "none") {
 		t.Errorf("empty:\n%s", text)
 	}

@@ -10,7 +10,7 @@ import (
 	"weft/openflow"
 )
 
-// exampleNames has the ports of the examples.
+// exampleNames has the ports that the examples name.
 type exampleNames struct{}
 
 func (exampleNames) PortByName(name string) (uint32, bool) {
@@ -20,7 +20,7 @@ func (exampleNames) PortByName(name string) (uint32, bool) {
 
 func (exampleNames) PortName(uint32) (string, bool) { return "", false }
 
-// The flows, groups and meters of the help topics are right.
+// The flows, groups and meters in the help topics are valid.
 func TestExamples(t *testing.T) {
 	examples := 0
 	for line := range strings.Lines(flowsHelp) {

@@ -11,7 +11,8 @@ import (
 	"weft/api"
 )
 
-// topView is the content of weft top: rates per second over an interval.
+// topView is the content of weft top's screen. Its rates are per second, over one
+// interval.
 type topView struct {
 	IntervalS float64     `json:"interval_s"`
 	Version   string      `json:"version"`
@@ -140,8 +141,8 @@ func portOf(old, new *api.Port, seconds float64) topPort {
 	}
 }
 
-// lines truncates the lists to fit the screen. The list of ports gets at most half of
-// the rows below the workers.
+// lines returns the lines of the screen. It truncates lists to fit the screen. The list
+// of ports gets at most half of the rows below the workers.
 func (v *topView) lines(width, height int) []string {
 	engine := "no engine"
 	if v.EnginePID != 0 {
@@ -153,7 +154,7 @@ func (v *topView) lines(width, height int) []string {
 		"",
 		"WORKER CORE   BUSY FRAMES/S NS/FRAME FRAMES/BATCH  EXACT MEGAFL.   MISS DROPS/S",
 	}
-	rows := max(height, 16) - len(out) - 8 // of the screen's rows, 8 are reserved for headings and blank lines
+	rows := max(height, 16) - len(out) - 8 // 8 of the screen's rows are for headings and blank lines
 	for i, w := range v.Workers[:min(len(v.Workers), max(rows/3, 1))] {
 		out = append(out, fmt.Sprintf("%6d %4d %s %8s %8.0f %12.1f %s %s %s %7s", i, w.Core, percent(w.Busy), short(w.FramesPerS),
 			w.NSPerFrame, w.PerBatch, percent(w.Exact), " "+percent(w.Megaflow), percent(w.Miss), short(w.DropsPerS)))

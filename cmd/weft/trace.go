@@ -65,7 +65,7 @@ func (c *command) trace(flow, ctNext string) error {
 	return printTrace(c.out, &t)
 }
 
-// printTrace prints a trace in the format of ofproto/trace.
+// printTrace prints a trace in the format of ovs-appctl ofproto/trace.
 func printTrace(out io.Writer, t *api.Trace) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Flow: %s\n\n", orAny(t.Flow))

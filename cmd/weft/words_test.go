@@ -11,8 +11,8 @@ import (
 	"weft/cmd/exit"
 )
 
-// Every verb refuses wrong options and arguments before it sends a request, in one
-// line that names them.
+// Every verb refuses wrong options and arguments before it sends a request. The error
+// is one line that names them.
 func TestWrongOptions(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing", "file")
 	for _, c := range []struct{ line, word string }{

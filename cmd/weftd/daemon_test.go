@@ -22,7 +22,7 @@ import (
 	"weft/internal/testnet"
 )
 
-// These tests run the built daemon with two taps, each in a network namespace.
+// These tests run the built daemon with two taps, each in its own network namespace.
 // Package e2e tests larger set-ups.
 
 // patience is the time after which a waiting test fails.
@@ -257,9 +257,9 @@ func (r *running) inSandbox(pid int) {
 	}
 }
 
-// Frames pass while SIGTERM ends the daemon and until the next one takes over, devices
-// keep their addresses, and counters stay exact. A shutdown ends the engine and removes the
-// devices.
+// Frames pass while SIGTERM ends the daemon and until the next daemon takes over.
+// Devices keep their addresses, and counters stay exact. A shutdown ends the engine and
+// removes the devices.
 func TestStopIsNoOutage(t *testing.T) {
 	r := startDaemon(t)
 	a, b := r.guests()
@@ -299,19 +299,20 @@ func TestStopIsNoOutage(t *testing.T) {
 		t.Errorf("shutdown of %+v, want %d and the engine %d", ending, r.cmd.Process.Pid, engine)
 	}
 	r.ended()
-	// The engine is not a child of this daemon, so process 1 reaps it, some time.
+	// This daemon did not start the engine, so process 1 collects the engine's exit
+	// status, at any time.
 	r.eventually("the engine's end", func() bool { return unix.Kill(engine, 0) != nil })
 	if out, err := b.ns.Command("ip", "link", "show", "b").CombinedOutput(); err == nil {
 		t.Errorf("the tap is still there: %s", out)
 	}
-	r.start() // for the clean-up, which stops a running daemon
+	r.start() // the test's clean-up stops a running daemon
 	if s := r.show(); s.Flows != 2 || len(s.Ports) != 2 || s.EnginePID == engine {
 		t.Errorf("after the shutdown: %+v", s)
 	}
 }
 
-// An upgrade replaces the program's file. Until the next start of weftd, its engines are of
-// the old build, which shares its memory layout.
+// An upgrade replaces the program's file. Until weftd restarts, its new engines still
+// run the old build, because weftd shares a memory layout with them.
 func TestReplacedFile(t *testing.T) {
 	r := startDaemon(t)
 	a, _ := r.guests()
@@ -321,7 +322,7 @@ func TestReplacedFile(t *testing.T) {
 	kept := r.binary + ".kept"
 	r.check(os.Link(r.binary, kept))
 	r.check(os.Rename(next, r.binary))
-	for n := uint64(1); n <= 3; n++ { // the first spare engine is older than the upgrade
+	for n := uint64(1); n <= 3; n++ { // the first engine that takes over was started before the upgrade
 		engine := r.show().EnginePID
 		r.check(unix.Kill(engine, unix.SIGKILL))
 		r.eventually("another engine", func() bool {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// shell runs the built client against a daemon.
+// shell runs the built command weft against a daemon.
 type shell struct {
 	t      *testing.T
 	binary string
@@ -33,8 +33,8 @@ func (s *shell) run(in string, args ...string) string {
 	return out
 }
 
-// hostState is a file that needs every kind of change, with comments and in another order
-// and form than export prints.
+// hostState is a state file that needs every kind of change. It has comments, and its
+// form and order differ from the output of export.
 const hostState = `# a comment
 flows = [
   "actions=normal", # the default
@@ -64,8 +64,9 @@ timeouts = {}
 zone = [{zone = 5, limit = 9, timeouts = {udp_single = 11}}]
 `
 
-// A file is applied to an empty switch and again without a difference. Its export restores
-// another empty switch, whose export is equal. A file with a wrong part changes nothing.
+// The test applies a file to an empty switch. A second apply finds no difference. The
+// export, applied to another empty switch, gives an equal export. A file with a wrong
+// part changes nothing.
 func TestExportAndApply(t *testing.T) {
 	r := startDaemon(t)
 	s := &shell{t: t, binary: filepath.Join(r.dir, "weft"), socket: r.socket}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command weftd is the daemon. Without arguments it runs the control process, which
-// starts `weftd engine`: the process of the workers.
+// starts the command weftd engine: the process of the workers.
 package main
 
 import (
@@ -72,7 +72,8 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
-// runControl runs control with the settings that read returns. SIGHUP calls read again.
+// runControl runs control with the settings that read returns. At SIGHUP it calls read
+// again.
 func runControl(read func() (*settings, error)) error {
 	s, err := read()
 	if err != nil {

@@ -22,15 +22,17 @@ func notify(log *slog.Logger, state string) {
 	}
 }
 
-// notifyReloading reports the begin of a reload; READY=1 reports its end.
+// notifyReloading reports the beginning of a reload to systemd. READY=1 reports its
+// end.
 func notifyReloading(log *slog.Logger) {
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // fails for an unknown clock only
 	notify(log, fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/1000))
 }
 
-// keepWatchdog tells systemd's watchdog that this process is sound, as long as the API
-// answers. A refusal is an answer, too: it comes while an engine is replaced.
+// keepWatchdog tells systemd's watchdog, as long as the API answers, that this process
+// is sound. An error response counts as an answer, because control refuses requests
+// while it replaces an engine.
 func keepWatchdog(socket string, log *slog.Logger) {
 	limit, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || limit == 0 {

@@ -29,19 +29,19 @@ const (
 	defaultCerts = "/etc/weft/central"
 
 	defaultOpenFlowCerts = "/etc/weft/openflow"
-	// besideSocket stands for the path of the API's socket with the suffix of
-	// mgmtSuffix, which is where ovs-ofctl looks for a switch.
+	// besideSocket is a setting's value that stands for a path: the path of the API's
+	// socket plus mgmtSuffix. There ovs-ofctl looks for a switch.
 	besideSocket = "beside"
 	mgmtSuffix   = ".mgmt"
 	secure       = "secure"
 	standalone   = "standalone"
 )
 
-// switchName matches names of a switch: those of network devices, because LOCAL may have
-// the same name.
+// switchName matches valid names of a switch. These are valid names of network devices,
+// because the device LOCAL may have the switch's name.
 var switchName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,14}$`)
 
-// settings has the values from the flags and the configuration file.
+// settings has weftd's settings, from the flags and the configuration file.
 type settings struct {
 	Name        string `toml:"name"`
 	Socket      string `toml:"socket"`
@@ -125,7 +125,8 @@ func readSettings(path string) (*settings, error) {
 	return s, nil
 }
 
-// wrongType matches the decoder's error, which names a field of the program.
+// wrongType matches an error of the TOML decoder that names a field of the program's
+// struct.
 var wrongType = regexp.MustCompile(`^cannot decode TOML (\S+) into .* of type (string|int|uint32)$`)
 
 var typeWords = map[string]string{"string": "a string in quotes", "int": "a number", "uint32": "a number"}
@@ -138,7 +139,7 @@ func settingNames() []string {
 	return names
 }
 
-// fillFrom copies from the configuration file the settings that no flag sets.
+// fillFrom copies those settings from the configuration file that no flag sets.
 func (s *settings) fillFrom(file *settings, flags *pflag.FlagSet) {
 	to, from := reflect.ValueOf(s).Elem(), reflect.ValueOf(file).Elem()
 	for i, name := range settingNames() {
@@ -148,8 +149,8 @@ func (s *settings) fillFrom(file *settings, flags *pflag.FlagSet) {
 	}
 }
 
-// merge returns the settings of the flags and, where no flag is set, of the
-// configuration file. An empty name means no file.
+// merge returns the settings: from the flags, and from the configuration file where no
+// flag is set. An empty file name means no file.
 func (s *settings) merge(file string, flags *pflag.FlagSet) (*settings, error) {
 	all := *s
 	if file == "" {
@@ -260,7 +261,7 @@ func (s *settings) openFlow() (control.OpenFlow, error) {
 	return c, nil
 }
 
-// parseVsockAllow parses comma-separated words CID=ROLE.
+// parseVsockAllow parses comma-separated words of the form CID=ROLE.
 func parseVsockAllow(text string) (map[uint32]access.Role, error) {
 	allow := map[uint32]access.Role{}
 	if text == "" {

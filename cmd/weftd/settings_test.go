@@ -94,7 +94,7 @@ func TestSettingsRefused(t *testing.T) {
 	}
 }
 
-// The sample configuration is valid as it is, and shows every setting with a valid value.
+// The sample configuration file is valid, and shows every setting with a valid value.
 func TestSampleConfiguration(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/weft.toml")
 	if err != nil {
@@ -143,8 +143,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// SIGHUP changes the log level at once, names other settings that differ, and keeps the
-// settings if the file is wrong.
+// SIGHUP changes the log level at once. weftd logs the names of other changed settings.
+// If the file is wrong, all settings stay.
 func TestReload(t *testing.T) {
 	path := writeSettings(t, "log-level = \"warn\"\nworkers = 2\n")
 	var log bytes.Buffer

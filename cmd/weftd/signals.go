@@ -16,9 +16,10 @@ import (
 	"weft/internal/logs"
 )
 
-// untilSignal returns a context that a signal ends. SIGTERM, as systemd sends it, leaves
-// the engine running for the next control process. SIGINT, the terminal's Ctrl-C, ends the
-// engine, too, because nobody may start weftd again. SIGHUP calls reload.
+// untilSignal returns a context that ends at SIGTERM or SIGINT. SIGTERM, which systemd
+// sends, leaves the engine running for the next control process. SIGINT, the terminal's
+// Ctrl-C, also ends the engine, because nobody may start weftd again. SIGHUP calls
+// reload.
 func untilSignal(reload func()) (ctx context.Context, stop func()) {
 	ctx, end := context.WithCancelCause(context.Background())
 	got := make(chan os.Signal, 8)
@@ -38,7 +39,7 @@ func untilSignal(reload func()) (ctx context.Context, stop func()) {
 	return ctx, func() { signal.Stop(got); end(nil) }
 }
 
-// reloader rereads the configuration file. Its goroutine owns it.
+// reloader rereads the configuration file. One goroutine owns it.
 type reloader struct {
 	read     func() (*settings, error) // flags and file together
 	running  *settings                 // settings of this process

@@ -18,9 +18,9 @@ import (
 
 const module = "weft/"
 
-// mayImport has, for each package of the product, the packages of this module that it
-// may import. A package that is not listed may import none of them. Tests may import
-// more.
+// mayImport has the allowed imports of each package of the product, among the packages
+// of this module. A package that is not in the map may import none of them. Tests may
+// import more.
 var mayImport = map[string][]string{
 	"packet":               {},
 	"port":                 {"packet"},
@@ -64,8 +64,8 @@ var mayImport = map[string][]string{
 	"central/hub":          {"central/store", "central/wire"},
 }
 
-// mayImportTree is mayImport for all packages in a directory. The entry "" allows any
-// package.
+// mayImportTree has the allowed imports for all packages in a directory, as mayImport
+// has for one package. The entry "" allows any package.
 var mayImportTree = map[string][]string{
 	"cmd":   {""},
 	"bench": {""},
@@ -89,15 +89,15 @@ var mayUseUnsafe = []string{
 	"central/wire/central.pb.go", // generated code
 }
 
-// toolingOnly has modules that the product must not import.
+// toolingOnly has modules that only tests and tools may import, not the product.
 var toolingOnly = []string{"github.com/google/gopacket", "github.com/google/go-cmp"}
 
-// tooling has directories of tests and comparisons with other switches, which the
-// product must not import.
+// tooling has directories that the product must not import: tests, and comparisons with
+// other switches.
 var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest", "control/pipeline/pipelinetest", "central/centraltest", "openflow/ofp/ofptest"}
 
-// measuring has packages below bench that belong to the product: weft bench client,
-// server and hops, and the vhost-user front end.
+// measuring has packages below bench that belong to the product. The verbs weft bench
+// client, server and hops and the vhost-user front end use them.
 var measuring = []string{"bench/traffic", "bench/hops"}
 
 type file struct {
@@ -108,8 +108,8 @@ type file struct {
 
 func (f file) tool() bool { return f.test || isTooling(f.dir) }
 
-// isTooling reports whether a package belongs to the tests and tools. dir is relative
-// to the module.
+// isTooling reports whether the package in dir belongs to the tests and tools. dir is
+// relative to the module.
 func isTooling(dir string) bool { return within(dir, tooling) && !within(dir, measuring) }
 
 // within reports whether dir is one of the folders or below one of them.
@@ -159,8 +159,8 @@ func imported(f *ast.File) []string {
 	return paths
 }
 
-// allowed reports whether the package in dir may import target, and whether there is
-// a rule for dir.
+// allowed reports whether the package in dir may import the package target, and whether
+// there is a rule for dir.
 func allowed(dir, target string) (ok, known bool) {
 	if list, exact := controlMayImport[dir]; exact {
 		return slices.Contains(list, target), true
@@ -241,7 +241,7 @@ func TestToolingStaysOutOfTheProduct(t *testing.T) {
 	}
 }
 
-// quiet has the packages that workers run, which may not log or print.
+// quiet has the packages whose code runs in workers. They may not log or print.
 var quiet = []string{"packet", "port", "flowtable", "conntrack", "tunnel", "datapath"}
 
 func TestDatapathDoesNotLog(t *testing.T) {
@@ -257,7 +257,7 @@ func TestDatapathDoesNotLog(t *testing.T) {
 	}
 }
 
-// The rules forbid and allow the listed imports.
+// The rules forbid and allow imports as the table of this test says.
 func TestRulesRefuse(t *testing.T) {
 	for _, c := range []struct {
 		dir, target string
@@ -294,8 +294,8 @@ func TestRulesRefuse(t *testing.T) {
 	}
 }
 
-// Every rule applies to an existing package, file or import. A stale rule could hide
-// a mistake.
+// Every rule applies to an existing package, file or import. An outdated rule could
+// hide a mistake.
 func TestRowsMatch(t *testing.T) {
 	for _, row := range staleRows(files(t)) {
 		t.Error(row)
@@ -383,7 +383,7 @@ func TestNoRowTwice(t *testing.T) {
 	}
 }
 
-// staleRows returns every rule for a module without files.
+// staleRows finds all rules outdated in a module without files.
 func TestStaleRowsAreFound(t *testing.T) {
 	rows := len(mayImport) + len(mayImportTree) + len(tooling) + len(measuring) + len(quiet) + len(mayUseUnsafe) + len(toolingOnly)
 	for _, rules := range []map[string][]string{mayImport, mayImportTree} {

@@ -16,11 +16,12 @@ import (
 // widestComment is the longest comment line in columns. A tab counts as one.
 const widestComment = 110
 
-// directive matches instructions to tools, such as go:build and lint:ignore.
+// directive matches comments that are instructions to tools, such as go:build and
+// lint:ignore.
 var directive = regexp.MustCompile(`^//([a-z]+:[a-z]|line |export )`)
 
-// misformatted returns the format error of a comment line that gofmt does not find,
-// or "".
+// misformatted returns a format error in a comment line that gofmt does not report, or
+// "".
 func misformatted(line string) string {
 	switch {
 	case len(line) > 2 && line[2] != ' ' && line[2] != '\t' && !directive.MatchString(line):

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// controlMayImport has, for control and each package below it, the packages of this
-// module that it may import. A package takes its own locks before the locks of the
-// packages that it imports, so these rules also give the lock order of control.
+// controlMayImport has the allowed imports of control and each package below it, among
+// the packages of this module. A package takes its own locks before the locks of the
+// packages that it imports. So these rules also give the lock order of control.
 var controlMayImport = map[string][]string{
 	"control": {
 		"control/access",
@@ -86,8 +86,8 @@ var controlMayImport = map[string][]string{
 	"control/usererr":            {},
 }
 
-// controlOrder has control and the packages below it. A package may call only later
-// ones.
+// controlOrder lists control and the packages below it. A package may call only
+// packages that come later in the list.
 var controlOrder = []string{
 	"control",
 	"control/access", "control/patience", "control/ofswitch", "control/ofconn", // requests

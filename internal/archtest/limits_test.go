@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// evaluator computes constants of a package from the source.
+// evaluator computes constants of a package from their source code.
 type evaluator map[string]ast.Expr
 
 var durations = map[string]time.Duration{
@@ -24,8 +24,8 @@ var durations = map[string]time.Duration{
 	"Hour": time.Hour,
 }
 
-// load returns the constants' expressions of the package in dir, without repeated
-// ones.
+// load returns the expressions of the constants in the package in dir. It leaves out
+// constants that repeat the expression of the line before.
 func load(dir string) (evaluator, error) {
 	e := evaluator{}
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -112,10 +112,10 @@ func documented(text string) (int64, error) {
 	return n * units[m[2]], nil
 }
 
-// limitRows finds the rows of docs/limits.md: limit, file and constant.
+// limitRows matches a row of the tables in docs/limits.md: limit, file and constant.
 var limitRows = regexp.MustCompile("(?m)^\\| [^|]+ \\| ([^|]+) \\| [^|]+ \\| `([^`]+)` `([^`]+)` \\|$")
 
-// limitName matches the names of constants that are limits.
+// limitName matches names of constants that are limits.
 var limitName = regexp.MustCompile(`^[mM]ax[A-Z]|(Rate|Burst|Timeout|Patience)$`)
 
 // Each limit of weft-central and of a host's agent has a row in docs/limits.md.

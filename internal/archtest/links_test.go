@@ -35,7 +35,7 @@ func relativeLinks(doc string) []string {
 	return targets
 }
 
-// anchors returns the fragments that GitHub generates for a document's headings.
+// anchors returns the URL fragments that GitHub generates for a document's headings.
 func anchors(doc string) []string {
 	var all []string
 	seen := map[string]int{}
@@ -60,7 +60,8 @@ func anchors(doc string) []string {
 	return all
 }
 
-// linkError returns the error of a relative link in the document at path, or "".
+// linkError returns the error of the relative link target in the document at path, or
+// "".
 func linkError(path, target string) string {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -86,8 +87,8 @@ func linkError(path, target string) string {
 	return ""
 }
 
-// markdownFiles calls visit with the relative path and the text of each Markdown
-// file.
+// markdownFiles calls visit for each Markdown file of the repository, with its relative
+// path and text.
 func markdownFiles(t *testing.T, visit func(path, name, text string)) {
 	t.Helper()
 	const root = "../.."
@@ -132,7 +133,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// A code span in a table row ends in the same row.
+// In Markdown tables, a code span that begins in a row ends in the same row.
 func TestTablesAreWhole(t *testing.T) {
 	rows := 0
 	markdownFiles(t, func(_, doc, text string) {
@@ -151,7 +152,7 @@ func TestTablesAreWhole(t *testing.T) {
 	}
 }
 
-// Every Go file whose path a Markdown file has in backquotes exists.
+// Every Go file exists whose path a Markdown file has in backquotes.
 func TestMarkdownNamesExistingFiles(t *testing.T) {
 	named := 0
 	markdownFiles(t, func(_, doc, text string) {
@@ -168,7 +169,7 @@ func TestMarkdownNamesExistingFiles(t *testing.T) {
 	}
 }
 
-// docs/decisions/README.md lists every decision with the title of its file.
+// docs/decisions/README.md lists every decision, with the title that its file has.
 func TestDecisionsAreListed(t *testing.T) {
 	const dir = "../../docs/decisions"
 	list, err := os.ReadFile(filepath.Join(dir, "README.md"))

@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// proseWords are English function words. A parameter, result, field, function or
-// method must not have such a name: in a comment that names it, a reader takes the
-// name for a part of the sentence ("index at.", "was is the old configuration").
+// proseWords are English function words, which must not be names of parameters,
+// results, fields, functions or methods. In a comment, a reader would take such a name
+// for a part of the sentence ("index at.", "was is the old configuration").
 var proseWords = strings.Fields(`
 	above after again all alone also any as asked asks at be because before below both by
 	came did does each early either else ever every for given gives goes gone had has have
@@ -33,8 +33,8 @@ var mayBeProse = map[string]string{
 	"control/access unixListener.once": "Go's usual name of a sync.Once",
 }
 
-// proseNames returns the names in a file that are prose words, each after its owner:
-// the function, method or type.
+// proseNames returns the names in a file that are prose words. Each follows the name of
+// its owner: a function, method or type.
 func proseNames(f *ast.File) (found []string) {
 	note := func(owner string, names ...*ast.Ident) {
 		for _, n := range names {
@@ -45,7 +45,8 @@ func proseNames(f *ast.File) (found []string) {
 	}
 	inspect := func(n ast.Node, owner string) {
 		ast.Inspect(n, func(n ast.Node) bool {
-			if field, ok := n.(*ast.Field); ok { // also a parameter, a result, or a method of an interface
+			// a field is also a parameter, a result, or a method of an interface
+			if field, ok := n.(*ast.Field); ok {
 				note(owner, field.Names...)
 			}
 			return true
@@ -70,7 +71,7 @@ func proseNames(f *ast.File) (found []string) {
 	return found
 }
 
-// receiverOf returns the name of a method's type, or "" for a function.
+// receiverOf returns the name of the method's receiver type, or "" for a function.
 func receiverOf(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return ""

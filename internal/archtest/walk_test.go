@@ -16,8 +16,8 @@ var (
 	functionName = regexp.MustCompile(`^[A-Za-z]+$`)
 )
 
-// codeNames returns the Go files and functions in backquotes. A function belongs to
-// the last file before it in the same paragraph or list item.
+// codeNames returns the Go files and functions that a document has in backquotes. A
+// function belongs to the last file before it in the same paragraph or list item.
 func codeNames(doc string) (files []string, functions [][2]string) {
 	doc = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(doc, "")
 	for _, item := range regexp.MustCompile(`\n\s*\n|\n *(?:\d+\.|-) `).Split(doc, -1) {
@@ -36,7 +36,7 @@ func codeNames(doc string) (files []string, functions [][2]string) {
 	return files, functions
 }
 
-// declares reports whether a source file declares this name.
+// declares reports whether the source code declares this name.
 func declares(source, name string) bool {
 	return regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type |var |const )`+name+`\b`).MatchString(source) ||
 		regexp.MustCompile(`(?m)^\t`+name+`(,| +=| +[A-Za-z]| *//|$)`).MatchString(source)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package atomicfile replaces whole files. A reader, and a machine after a crash, has
-// either the old contents or the new ones.
+// Package atomicfile replaces whole files. A reader sees either the old contents or the
+// new ones, also after a crash of the machine.
 package atomicfile
 
 import (
@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 )
 
-// Write replaces a file by what the function write writes. If write or the disk
-// fails, the old file stays, and no other one is left.
+// Write replaces a file. The function write writes the new contents. If write or the
+// disk fails, the old file stays, and Write leaves no other file behind.
 func Write(file string, mode os.FileMode, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
 	if err != nil {

@@ -13,21 +13,22 @@ import (
 //	go build -ldflags "-X weft/internal/buildinfo.commit=$(git rev-parse HEAD)"
 var (
 	version = "0.2-dev"
-	// commit overrides the commit that go build records. go build records none with
-	// -buildvcs=false, and none outside of a git repository.
+	// commit overrides the commit that go build records. With -buildvcs=false, or
+	// outside of a git repository, go build records none.
 	commit = ""
 )
 
-// unknown is the commit of a build that does not record one.
+// unknown is the name of the commit if a build does not record one.
 const unknown = "unknown"
 
 // Build names the source of a program.
 type Build struct {
 	Version string `json:"version"`
-	Commit  string `json:"commit"` // 12 digits, with "-dirty" if files were changed; or "unknown"
+	// 12 hexadecimal digits, with "-dirty" if files were changed; or "unknown"
+	Commit string `json:"commit"`
 }
 
-// String returns the version and the commit for people.
+// String returns the version and the commit in a form for people.
 func (b Build) String() string { return b.Version + " (commit " + b.Commit + ")" }
 
 // Own returns the build of this program.
@@ -41,7 +42,7 @@ var Own = sync.OnceValue(func() Build {
 	return buildOf(settings)
 })
 
-// buildOf takes the settings of go build.
+// buildOf returns the Build that the settings of go build describe.
 func buildOf(settings map[string]string) Build {
 	b := Build{Version: version, Commit: unknown}
 	if commit != "" {

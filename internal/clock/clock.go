@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monotonic returns CLOCK_MONOTONIC in nanoseconds. Go exposes only differences of
-// this clock, so one reading at the start makes them absolute.
+// Monotonic returns the time of CLOCK_MONOTONIC in nanoseconds. Go gives only
+// differences of this clock, so one reading of the clock at the start makes them
+// absolute.
 func Monotonic() uint64 { return startNS + uint64(time.Since(start)) }
 
 var start, startNS = time.Now(), read()

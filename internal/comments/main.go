@@ -20,8 +20,8 @@ import (
 	"strings"
 )
 
-// shortest is the shortest comment in a sample, in bytes. Shorter comments are only
-// labels.
+// shortest is the length in bytes of the shortest comment in a sample. Shorter comments
+// are only labels.
 const shortest = 40
 
 type comment struct {
@@ -67,7 +67,7 @@ func run(seed uint64, n int) error {
 	return nil
 }
 
-// draw returns n random comments. The same seed gives the same sample.
+// draw returns n random comments of the list. The same seed gives the same sample.
 func draw(list []comment, seed uint64, n int) []comment {
 	sample := slices.Clone(list)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -75,7 +75,7 @@ func draw(list []comment, seed uint64, n int) []comment {
 	return sample[:min(n, len(sample))]
 }
 
-// collect returns the comments of all Go files below root, sorted by place.
+// collect returns the comments of all Go files below root, sorted by file and line.
 func collect(root string) (list []comment, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

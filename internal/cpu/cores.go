@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxCores is the number of cores in a unix.CPUSet, and the bound of core numbers.
+// MaxCores is the number of cores in a unix.CPUSet. Core numbers are below it.
 const MaxCores = 1024
 
 // ParseList parses a list of cores in the kernel's notation, such as "0,2-3", in the
@@ -84,8 +84,8 @@ func Pin(core int) error {
 }
 
 // Confine restricts all threads of this process, and later threads, to the allowed
-// cores that are not reserved. If no core is left, it changes nothing. Workers must be
-// pinned afterwards.
+// cores that are not in reserved. If no core is left, it changes nothing. Workers must
+// be pinned afterwards.
 func Confine(reserved []int) error {
 	allowed, err := Allowed()
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"unsafe"
 )
 
-// Processor lets a goroutine that is locked to its thread keep its P, the processor
-// of the Go runtime.
+// Processor lets a goroutine keep its P, the processor of the Go runtime. The goroutine
+// must be locked to its thread.
 //
-// The runtime's monitor asks a goroutine to yield when it has run for 10 ms. It
-// recognizes such a goroutine by the P's count of scheduling decisions, which has not
-// changed (runtime/proc.go, retake). A locked goroutine yields by passing its P to
+// The runtime's monitor asks a goroutine to yield when it has run for 10 ms. The
+// monitor recognizes such a goroutine by its P: the count of scheduling decisions has
+// not changed (runtime/proc.go, retake). A locked goroutine yields by passing its P to
 // another thread and back, which takes long on a busy machine. Keep increments the
 // count, so that the monitor does not ask. Panics, faults and stopping the world work
 // as usual.
@@ -55,26 +55,29 @@ func OwnProcessor() (s Processor) {
 	return s
 }
 
-// isProcessor reports whether p points to the running P of the thread.
+// isProcessor reports whether p is the address of the P that runs on the thread at
+// address thread.
 func isProcessor(p, thread uintptr) (ok bool) {
-	defer func() { _ = recover() }() // p may not be a pointer, and reading it may fault
+	defer func() { _ = recover() }() // p may be no pointer, so reading the memory at p may fault
 	return p >= 1<<16 && p%8 == 0 && word(p+threadOfP) == thread && *(*uint32)(pointer(p + statusOfP)) == statusRunning
 }
 
-// Keep keeps the runtime's monitor from taking the P away. The goroutine must call it
-// every few milliseconds. The race detector does not know that only this thread
-// writes the count.
+// Keep prevents the runtime's monitor from taking the P away. The goroutine must call
+// it every few milliseconds. Only this thread writes the count, but the race detector
+// does not know that.
 //
 //go:norace
 func (s *Processor) Keep() {
 	if s.processor != nil {
 		if p := *s.processor; p != 0 {
-			*(*uint32)(pointer(p + schedTickOfP))++ // only the thread that has the P writes the count
+			// only the thread that has the P writes the count of scheduling decisions
+			*(*uint32)(pointer(p + schedTickOfP))++
 		}
 	}
 }
 
 func word(addr uintptr) uintptr { return *(*uintptr)(pointer(addr)) }
 
-// pointer converts an address in memory that the Go runtime never frees.
+// pointer converts an address to a pointer. The address must be in memory that the Go
+// runtime never frees.
 func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }

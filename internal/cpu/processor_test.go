@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Keep changes the count that the runtime's monitor reads. A later panic can still be
-// recovered.
+// Keep changes the count that the runtime's monitor reads. A panic after Keep can still
+// be recovered.
 func TestProcessor(t *testing.T) {
 	if self() == 0 {
 		t.Skip("not on this processor")

@@ -18,7 +18,8 @@ const sliceNS = 100_000
 // Older kernels ignore the slice. ShortSlice also undoes Urgent for this thread.
 func ShortSlice() error { return shortSlice(0) }
 
-// ShortSlices is ShortSlice for all threads of this process and later ones.
+// ShortSlices does what ShortSlice does, for all threads of this process and later
+// threads.
 func ShortSlices() error { return eachThread(shortSlice) }
 
 func shortSlice(tid int) error {

@@ -9,24 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// urgentPriority is the lowest real-time priority, above all ordinary threads.
+// urgentPriority is the lowest real-time priority. It is above all ordinary threads.
 const urgentPriority = 1
 
 // Urgent makes all threads of this process, and later ones, run before every ordinary
-// thread of the machine (SCHED_RR, sched(7)) until ShortSlice or ShortSlices. It is
-// meant for a few milliseconds, because an urgent thread that polls keeps all others
-// off its core. Without CAP_SYS_NICE, it returns an error and changes nothing.
+// thread of the machine (SCHED_RR, sched(7)). The effect lasts until ShortSlice or
+// ShortSlices. Urgent is meant for a few milliseconds, because an urgent thread that
+// polls keeps all others off its core. Without CAP_SYS_NICE, it returns an error and
+// changes nothing.
 func Urgent() error { return eachThread(urgent) }
 
-// UrgentThread is Urgent for the calling thread only.
+// UrgentThread does what Urgent does, for the calling thread only.
 func UrgentThread() error { return urgent(0) }
 
 func urgent(tid int) error {
 	return unix.SchedSetAttr(tid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: urgentPriority}, 0)
 }
 
-// usual returns attributes of the ordinary scheduling policy with the thread's
-// niceness.
+// usual sets attr to the ordinary scheduling policy, with the niceness of the thread
+// tid.
 func usual(tid int, attr *unix.SchedAttr) *unix.SchedAttr {
 	nice := int32(0)
 	if n, err := unix.Getpriority(unix.PRIO_PROCESS, tid); err == nil {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iovec wraps readv and writev with vectors in mapped memory, for tap and
-// packet-socket ports, which make one system call for each frame.
+// Package iovec wraps the system calls readv and writev, with their vectors in mapped
+// memory. Tap and packet-socket ports use it, because they make one system call for
+// each frame.
 package iovec
 
 import (
@@ -13,8 +14,8 @@ import (
 	"weft/internal/shm"
 )
 
-// Vector is the kernel's struct iovec (include/uapi/linux/uio.h). Base is an address,
-// not a pointer, because it mostly refers to guest memory.
+// Vector is the kernel's struct iovec (include/uapi/linux/uio.h). Base is an address
+// instead of a pointer, because it mostly refers to guest memory.
 type Vector struct {
 	Base uintptr
 	Len  uintptr
@@ -25,14 +26,14 @@ const Size = 16
 
 var _ [Size]byte = [unsafe.Sizeof(Vector{})]byte{}
 
-// BatchBytes is the number of bytes after which a batch receives no more frames, so
-// that its bytes stay in the CPU cache.
+// BatchBytes is the size in bytes at which a batch of received frames is complete. The
+// batch then stays in the CPU cache.
 const BatchBytes = 128 << 10
 
-// Max is the kernel's limit of vectors in one system call (UIO_MAXIOV).
+// Max is the kernel's limit of vectors per system call (UIO_MAXIOV).
 const Max = 1024
 
-// Map returns n bytes of zeroed memory outside of the Go heap.
+// Map returns n bytes of zeroed memory that is not in the Go heap.
 func Map(n int) ([]byte, error) {
 	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -41,22 +42,22 @@ func Map(n int) ([]byte, error) {
 	return mem, nil
 }
 
-// View returns the first n vectors in mem, without a copy.
+// View returns the memory mem as a slice of n vectors, without a copy.
 func View(mem []byte, n int) []Vector { return shm.View[Vector](mem, 0, n) }
 
-// Address returns the address of the first byte of mem, which must not be empty. It
-// does not keep mem alive, so mem must be mapped memory, or part of a batch that the
-// caller keeps.
+// Address returns the address of the first byte of mem, which must not be empty. The
+// address does not keep mem alive, so mem must be mapped memory, or part of a batch
+// that the caller keeps.
 func Address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 
-// Readv reads from the non-blocking file descriptor fd into n vectors, whose address
-// is in the argument vectors. The call bypasses Go's scheduler.
+// Readv reads from the non-blocking file descriptor fd into n vectors. vectors is the
+// address of the first one. The call bypasses Go's scheduler.
 func Readv(fd int, vectors uintptr, n int) (int, unix.Errno) {
 	return call(unix.SYS_READV, fd, vectors, n)
 }
 
-// Writev writes n vectors, whose address is in the argument vectors, to the
-// non-blocking file descriptor fd. The call bypasses Go's scheduler.
+// Writev writes the bytes of n vectors to the non-blocking file descriptor fd. vectors
+// is the address of the first one. The call bypasses Go's scheduler.
 func Writev(fd int, vectors uintptr, n int) (int, unix.Errno) {
 	return call(unix.SYS_WRITEV, fd, vectors, n)
 }

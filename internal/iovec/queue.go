@@ -4,8 +4,9 @@ package iovec
 
 import "golang.org/x/sys/unix"
 
-// Queue is the common part of queues with one readv or writev for each frame: a file
-// descriptor, and mapped memory that begins with the vectors. The worker owns it.
+// Queue is the common part of queues that make one readv or writev call for each frame.
+// It has a file descriptor, and mapped memory that begins with the vectors. A worker
+// owns it.
 type Queue struct {
 	FD      int    // the device owns and closes it
 	Mem     []byte // memory outside of the Go heap; nil after Close
@@ -40,26 +41,27 @@ func (q *Queue) Close() {
 	}
 }
 
-// RxQueue implements a part of port.Rx for a file descriptor that is readable while a
+// RxQueue implements a part of port.Rx, for a file descriptor that is readable while a
 // frame waits.
 type RxQueue struct {
 	Queue
 	Broken string // reason why Recv fails for good, or ""
 }
 
-// Disarm does nothing, because Arm makes no request.
+// Disarm does nothing, because Arm changes nothing.
 func (q *RxQueue) Disarm() {}
 
 // WaitFD returns the queue's descriptor.
 func (q *RxQueue) WaitFD() int { return q.FD }
 
-// Woken does nothing, because reading all frames drains the descriptor.
+// Woken does nothing, because the descriptor stops being readable once all frames are
+// read.
 func (q *RxQueue) Woken() {}
 
-// Polled returns true: an empty Recv costs a system call.
+// Polled returns true, because a Recv that finds no frame costs a system call.
 func (q *RxQueue) Polled() bool { return true }
 
-// Fault returns the reason why Recv fails for good, or "".
+// Fault returns the reason why every Recv fails from now on, or "".
 func (q *RxQueue) Fault() string { return q.Broken }
 
 // Close unmaps the queue's memory. Every later Recv fails.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package safepath opens directories and files on paths that less privileged users
-// may change. weftd runs as root, so a symbolic link of another user could redirect
-// its writes.
+// Package safepath opens directories and files on paths that less privileged users may
+// change. weftd runs as root, so another user's symbolic link could redirect weftd's
+// writes.
 //
-// A directory is trusted if it belongs to root or to the user of this process, and
-// only these two and group 0 may write to it. safepath follows symbolic links in
-// trusted directories. In a sticky directory of root or this user, such as /tmp, it
-// follows a link only if root or this user owns the link.
+// A directory is trusted if it belongs to root or to the user of this process, and only
+// these two and group 0 may write to it. safepath follows symbolic links in trusted
+// directories. A sticky directory of root or of this user, such as /tmp, is not
+// trusted. There safepath follows a link only if root or this user owns the link.
 package safepath
 
 import (
@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks is the largest number of symbolic links on a path, as in the kernel.
+// maxLinks is the largest number of symbolic links that safepath follows on a path. The
+// kernel has the same limit.
 const maxLinks = 40
 
 // LinkError is the error for a symbolic link that another user may have created.
@@ -30,7 +31,8 @@ func (e *LinkError) Error() string {
 	return fmt.Sprintf("%s is a symbolic link, and others than root may change %s: it is not followed", e.Link, e.Dir)
 }
 
-// trusted reports whether only root, group 0 and this user may change a directory.
+// trusted reports whether only root, group 0 and this user may change a directory with
+// the status st.
 func trusted(st *unix.Stat_t) bool {
 	return ours(st) && st.Mode&0o002 == 0 && (st.Mode&0o020 == 0 || st.Gid == 0)
 }
@@ -42,16 +44,16 @@ func mayFollow(dir, link *unix.Stat_t) bool {
 	return trusted(dir) || ours(dir) && dir.Mode&unix.S_ISVTX != 0 && ours(link)
 }
 
-// walk is the state of following a path from the root directory.
+// walk follows a path from the root directory. It keeps the current directory.
 type walk struct {
 	fd    int    // O_PATH descriptor of the current directory
 	name  string // path of the present directory
 	links int    // number of links followed
 }
 
-// Dir opens a directory. If mode is not 0, it creates missing directories: the last
-// one with mode, its parents with 0755. The caller closes the file. The error is a
-// *LinkError or comes from a system call.
+// Dir opens a directory. If mode is not 0, it creates missing directories: the last one
+// with this mode, its parents with 0755. The caller closes the returned file. The error
+// is a *LinkError or comes from a system call.
 func Dir(path string, mode uint32) (*os.File, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -85,8 +87,9 @@ func (w *walk) enter(name string) error {
 	return nil
 }
 
-// follow enters the directories of a path. It returns a *LinkError for a symbolic
-// link that mayFollow forbids. If mode is not 0, it creates missing directories.
+// follow enters the directories names one after the other. It returns a *LinkError for
+// a symbolic link that mayFollow forbids. If mode is not 0, it creates missing
+// directories.
 func (w *walk) follow(names []string, mode uint32) error {
 	for len(names) > 0 {
 		name := names[0]
@@ -175,7 +178,8 @@ func Private(path string) (*os.File, error) {
 	return f, nil
 }
 
-// OpenFile is os.OpenFile without symbolic links of other users on the path.
+// OpenFile does what os.OpenFile does, but follows no symbolic links of other users on
+// the path.
 func OpenFile(path string, flags int, mode uint32) (*os.File, error) {
 	dir, err := Dir(filepath.Dir(path), 0)
 	if errors.Is(err, unix.ENOENT) {

@@ -27,7 +27,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// Only symbolic links of root and the test's user are followed.
+// safepath follows only symbolic links of root and of the test's user.
 func TestLinks(t *testing.T) {
 	top := failure(t)
 	real := filepath.Join(top, "real")
@@ -109,7 +109,7 @@ func TestFileThroughLink(t *testing.T) {
 	}
 }
 
-// Private creates the directory with mode 0700, missing parents with 0755.
+// Private creates the directory with mode 0700, and missing parents with 0755.
 func TestPrivate(t *testing.T) {
 	top := failure(t)
 	path := filepath.Join(top, "a", "b", "state")

@@ -11,22 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowed has the system calls that the engine may make with any arguments. The kernel
-// remembers that no argument matters and does not run the filter for these calls
-// (Linux 5.11), so the filter costs a worker nothing. A name that an architecture does
-// not have is ignored. No call of the list takes a path.
+// allowed has the system calls that the engine may make with any arguments. For these
+// calls the kernel does not run the filter (Linux 5.11), so the filter costs a worker
+// nothing. The kernel ignores names that an architecture does not have. No call of the
+// list takes a path.
 var allowed = []string{
 	// the Go runtime
 	"futex", "nanosleep", "clock_gettime", "sched_yield", "getpid", "gettid", "getrandom",
 	"munmap", "madvise", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack",
 	"restart_syscall", "sched_getaffinity", "sched_getattr", "getpriority", "exit", "exit_group",
-	"pread64", // the cgroup's CPU limit, from a file that the runtime opened at its start
+	"pread64", // the runtime opened the file with the cgroup's CPU limit at its start, and reads it again
 	// descriptors
 	"read", "write", "readv", "writev", "close", "fstat", "fstatfs", "ftruncate", "lseek", "flock",
 	"memfd_create", "eventfd2", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "poll", "ppoll",
-	// messages of control, sockets of ports; no call that makes a socket, connects or binds it
+	// for messages of control and sockets of ports; no call in the list makes, connects
+	// or binds a socket
 	"accept4", "recvmsg", "sendmsg", "recvfrom", "sendto", "getsockopt", "getsockname", "getpeername", "shutdown",
-	// wake-ups of front ends, see shm.Foreign
+	// for wake-ups of front ends, see shm.Foreign
 	"io_setup", "io_submit",
 }
 
@@ -38,7 +39,8 @@ func conditional() []seccomp.NameWithConditions {
 		// Threads, but no processes.
 		provided("clone", argument(0, seccomp.Equal, goThread)),
 		provided("clone", argument(0, seccomp.Equal, goThread|unix.CLONE_SETTLS)), // amd64
-		// Own threads only: the kernel allows the calls for any process of the same user.
+		// The engine may signal its own threads only. The kernel alone would allow
+		// these calls for any process of the same user.
 		provided("tgkill", argument(0, seccomp.Equal, self)),
 		provided("kill", argument(0, seccomp.Equal, self)),
 		provided("sched_setaffinity", argument(0, seccomp.Equal, 0)),
@@ -46,7 +48,8 @@ func conditional() []seccomp.NameWithConditions {
 		// The runtime names its mappings.
 		provided("prctl", argument(0, seccomp.Equal, unix.PR_SET_VMA)),
 	}
-	// F_SETOWN and F_SETSIG are not in the list: they send signals to other processes.
+	// F_SETOWN and F_SETSIG are not in the list, because they make the kernel send
+	// signals to other processes.
 	for _, command := range []uint64{unix.F_DUPFD_CLOEXEC, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL,
 		unix.F_GET_SEALS, unix.F_ADD_SEALS} {
 		calls = append(calls, provided("fcntl", argument(1, seccomp.Equal, command)))
@@ -58,7 +61,7 @@ func conditional() []seccomp.NameWithConditions {
 // (runtime/os_linux.go, cloneFlags).
 const goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
 
-// absent makes a system call return ENOSYS.
+// absent is the filter's action that makes a system call return ENOSYS.
 const absent = seccomp.ActionErrno | seccomp.Action(unix.ENOSYS)
 
 func provided(name string, conditions ...seccomp.Condition) seccomp.NameWithConditions {
@@ -69,7 +72,7 @@ func argument(n uint32, operation seccomp.Operation, value uint64) seccomp.Condi
 	return seccomp.Condition{Argument: n, Operation: operation, Value: value}
 }
 
-// policy returns the filter's rules on this architecture.
+// policy returns the rules of the system call filter for this architecture.
 func policy() (seccomp.Policy, error) {
 	machine, err := arch.GetInfo("")
 	if err != nil {
@@ -83,8 +86,8 @@ func policy() (seccomp.Policy, error) {
 		DefaultAction: seccomp.ActionErrno,
 		Syscalls: []seccomp.SyscallGroup{
 			{Action: seccomp.ActionAllow, Names: known, NamesWithCondtions: conditional()},
-			// The flags of clone3 are in memory, which a filter cannot read. The C library
-			// then calls clone.
+			// The flags of clone3 are in memory, which a filter cannot read. The C
+			// library calls clone if clone3 is missing.
 			{Action: absent, Names: []string{"clone3"}},
 		},
 	}, nil

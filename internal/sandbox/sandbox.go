@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox takes privileges from the calling process. The engine reads memory
-// that guests write, so a fault of the engine may give a guest control of the engine's
-// process. Such a process keeps the memory and descriptors of the ports. It gets no
-// other process, file or network of the host.
+// Package sandbox takes privileges away from the calling process. The engine reads
+// memory that guests write, so a fault of the engine may give a guest control of the
+// engine's process. The process keeps the memory and descriptors of the ports. It can
+// reach no other process, file or network of the host.
 package sandbox
 
 import (
@@ -14,15 +14,15 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// Enter takes privileges from all threads of this process, for good:
+// Enter takes privileges away from all threads of this process, for good:
 //
 //   - every capability, and the ability to gain one (no_new_privs);
-//   - every file that is not open yet, by Landlock, on a kernel with Landlock (Linux 5.13);
-//     signals to other processes too from Linux 6.12 on;
-//   - every system call but those of the list in calls.go, by seccomp. A refused call
-//     returns EPERM, and the kernel's audit log names it.
+//   - every file that is not open yet, if the kernel has Landlock (Linux 5.13);
+//   - signals to other processes, if the kernel's Landlock can deny them (Linux 6.12);
+//   - every system call that is not in the list in calls.go, by seccomp. A refused
+//     call returns EPERM, and the kernel's audit log names the call.
 //
-// The caller opens whatever files it needs before Enter, and starts no goroutine that
+// The caller opens all files that it needs before Enter. It starts no goroutine that
 // does not yield. Enter fails if the kernel has no seccomp filters.
 func Enter() error {
 	if err := dropCapabilities(); err != nil {
@@ -45,12 +45,13 @@ func dropCapabilities() error {
 				return fmt.Errorf("bounding set: %w", err)
 			}
 		}
-	} // without CAP_SETPCAP the bounding set stays, and no_new_privs makes it useless
+	} // without CAP_SETPCAP the bounding set stays, but no_new_privs makes it useless
 	return cap.NewSet().SetProc()
 }
 
-// restrictFiles denies whatever the kernel's Landlock can deny. Without Landlock it does
-// nothing: the filter of system calls refuses to open files, too.
+// restrictFiles denies the process everything that the kernel's Landlock can deny.
+// Without Landlock it does nothing: the filter of system calls refuses to open files,
+// too.
 func restrictFiles() error { return landlock.V11.BestEffort().Restrict() }
 
 func filterCalls() error {

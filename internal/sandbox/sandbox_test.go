@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test binary also runs as a process that a guest has taken over: with the argument
-// takenOver, a mode, a directory and the id of a victim process, it makes every attempt
-// and prints each result.
+// takenOver is an argument of the test binary. The binary then runs as a process that a
+// guest has taken over. Further arguments are a mode, a directory and the id of a
+// victim process. It makes every attempt and prints each result.
 const takenOver = "taken-over"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 var enter = map[string]func() error{
 	"free":    func() error { return nil },
 	"sandbox": Enter,
-	// Without the filter of system calls, the other walls must hold.
+	// Without the filter of system calls, the other restrictions must hold.
 	"no filter": func() error { return errors.Join(dropCapabilities(), restrictFiles()) },
 }
 
@@ -60,15 +60,15 @@ func attack(mode, dir string, victim int) int {
 
 // world is what an attempt uses.
 type world struct {
-	dir    string // a directory with the file secret and the listening socket control
+	dir    string // directory with the file secret and the listening socket control
 	victim int    // process id of another process of the same user
 	socket int    // a descriptor that the process holds
 }
 
-// attempt is one thing that a taken-over engine tries. It succeeds for root.
+// attempt is one action that a taken-over engine might try. It succeeds for root.
 type attempt struct {
 	name string
-	// byFilter is true if the filter of system calls alone refuses the attempt.
+	// byFilter is true if only the filter of system calls refuses the attempt.
 	byFilter bool
 	try      func(w *world) error
 }
@@ -82,7 +82,7 @@ func call(trap uintptr, args ...uintptr) error {
 	return nil
 }
 
-// opened closes the descriptor of a call that succeeded.
+// opened closes the descriptor fd if the call that returned it succeeded.
 func opened(fd int, err error) error {
 	if err == nil {
 		unix.Close(fd)
@@ -119,7 +119,8 @@ var attempts = []attempt{
 	}},
 	{"trace a process", false, func(w *world) error { return call(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(w.victim), 0, 0) }},
 	{"read a process's memory", true, func(w *world) error {
-		var local, foreign [1]unix.Iovec // of no bytes, for which the kernel needs no permission
+		// the vectors have no bytes, so the kernel needs no permission for the memory
+		var local, foreign [1]unix.Iovec
 		_, _, errno := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(w.victim), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&foreign)), 1, 0)
 		if errno != 0 {
 			return errno
@@ -166,7 +167,7 @@ var attempts = []attempt{
 	{"become another user", true, func(w *world) error { return unix.Setresuid(-1, -1, -1) }},
 }
 
-// outcomes runs the attempts in a mode. The result has the error number of each attempt.
+// outcomes runs all attempts in a mode, and returns the error number of each attempt.
 func outcomes(t *testing.T, mode string) map[string]unix.Errno {
 	t.Helper()
 	dir := t.TempDir()
@@ -209,8 +210,8 @@ func outcomes(t *testing.T, mode string) map[string]unix.Errno {
 	return got
 }
 
-// A process in the sandbox is refused each attempt. A process without a sandbox succeeds
-// with each, so a refusal is the sandbox's.
+// A process in the sandbox is refused every attempt. A process without a sandbox
+// succeeds with every attempt, which shows that the sandbox is the cause.
 func TestTakenOver(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: the attempts must succeed outside of the sandbox")
@@ -226,7 +227,7 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// The walls behind the filter of system calls refuse most attempts, too.
+// The restrictions other than the filter of system calls refuse most attempts, too.
 func TestTakenOverWithoutFilter(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: the attempts must succeed outside of the sandbox")

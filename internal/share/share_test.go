@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Greedy ports get equal numbers: one port half of 1,000 units, two a third each,
-// four a fifth each.
+// Ports that take all they can get equal numbers of 1,000 units: one port half, two a
+// third each, four a fifth each.
 func TestPortsGetEqualParts(t *testing.T) {
 	for ports, want := range map[uint32]int{1: 500, 2: 333, 4: 200} {
 		p := New(1000)
@@ -27,7 +27,7 @@ func TestPortsGetEqualParts(t *testing.T) {
 	}
 }
 
-// Every later port gets its reserved units, however many the earlier ones took.
+// Every later port gets its reserved units, however many units the earlier ports took.
 func TestReservedUnitsStayFree(t *testing.T) {
 	const limit = 1 << 16
 	p := New(limit)

@@ -26,7 +26,7 @@ type Namespace struct {
 
 var count atomic.Uint32
 
-// NeedsRoot skips the test and logs the reason if the process does not run as root.
+// NeedsRoot skips the test if the process does not run as root. It logs the reason.
 func NeedsRoot(t testing.TB, reason string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -45,7 +45,7 @@ func New(t testing.TB) *Namespace {
 			t.Errorf("namespace %s: %v", n.Name, err)
 		}
 	})
-	// netns.NewNamed moves the thread into the new namespace.
+	// netns.NewNamed moves the thread into the new namespace; hold moves it back later.
 	back := hold(t)
 	h, err := netns.NewNamed(n.Name)
 	back()
@@ -57,8 +57,8 @@ func New(t testing.TB) *Namespace {
 	return n
 }
 
-// hold locks the calling goroutine to its thread. The returned function undoes this
-// and returns the thread to its old namespace.
+// hold locks the calling goroutine to its thread. The returned function moves the
+// thread back to its old namespace and unlocks the goroutine.
 func hold(t testing.TB) func() {
 	runtime.LockOSThread()
 	old, err := netns.Get()
@@ -68,7 +68,7 @@ func hold(t testing.TB) func() {
 	}
 	return func() {
 		if err := netns.Set(old); err != nil {
-			panic(err) // other tests must not run in the wrong namespace
+			panic(err) // other tests must not run on this thread in the wrong namespace
 		}
 		old.Close()
 		runtime.UnlockOSThread()
@@ -76,7 +76,7 @@ func hold(t testing.TB) func() {
 }
 
 // Do calls f in the namespace, on the calling goroutine. Sockets that f opens stay in
-// the namespace. Goroutines that f starts do not run in it.
+// the namespace. Goroutines that f starts run outside of it.
 func (n *Namespace) Do(f func()) {
 	n.t.Helper()
 	defer hold(n.t)()
@@ -108,7 +108,7 @@ func (n *Namespace) Exec(args ...string) string {
 	return string(out)
 }
 
-// Join connects two namespaces by a veth pair, brings both devices up, and removes
+// Join connects two namespaces by a veth pair. It brings both devices up, and removes
 // their link-local IPv6 addresses.
 func Join(a *Namespace, devA string, b *Namespace, devB string) {
 	a.t.Helper()

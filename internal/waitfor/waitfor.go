@@ -12,7 +12,7 @@ import (
 const patience = 30 * time.Second
 
 // True waits until the function ok returns true. If this takes too long, the test
-// fails. The argument condition describes what is waited for.
+// fails. condition is text for the error: what the test waits for.
 func True(t testing.TB, condition string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -22,8 +22,9 @@ func True(t testing.TB, condition string, ok func() bool) {
 	}
 }
 
-// Return calls the function call, and fails the test if it does not return in time.
-// It then calls the function release to unblock it.
+// Return calls the function call, and fails the test if call does not return in time.
+// It then calls the function release, which unblocks call. condition is text for the
+// error.
 func Return(t testing.TB, condition string, release, call func()) {
 	t.Helper()
 	done := make(chan struct{})
