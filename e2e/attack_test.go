@@ -21,7 +21,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// bystanders are two guests that exchange frames during an attack.
+// bystanders are two guests that exchange frames while another guest attacks the
+// switch.
 type bystanders struct {
 	load     *vhosttest.Load
 	received atomic.Uint64
@@ -56,7 +57,7 @@ func newBystanders(t *testing.T, d *lab.Daemon, dir string) *bystanders {
 		}
 		return nil
 	})
-	// after the ports are up, because frames to other ports are dropped
+	// the flow comes after the ports are up, because frames to other ports are dropped
 	d.Weft("add-flow", "in_port=a,actions=output:b")
 	d.Weft("add-flow", "in_port=b,actions=output:a")
 	go b.run()
@@ -95,7 +96,7 @@ func (b *bystanders) run() {
 	}
 }
 
-// goOn waits for 1,000 more frames of the bystanders.
+// goOn waits until the bystanders have received 1,000 more frames.
 func (b *bystanders) goOn(t *testing.T) {
 	t.Helper()
 	for from, end := b.received.Load(), time.Now().Add(settle); b.received.Load() < from+1000; time.Sleep(100 * time.Microsecond) {
@@ -108,7 +109,7 @@ func (b *bystanders) goOn(t *testing.T) {
 	}
 }
 
-// hostile is the attacking guest. Its frames return to it.
+// hostile is the attacking guest. The switch returns its frames to it.
 type hostile struct {
 	*vhosttest.Guest
 	front *vhosttest.FrontEnd
@@ -158,8 +159,8 @@ func (h *hostile) send() {
 	h.Tx[0].Publish()
 }
 
-// closed waits until the switch closes the guest's connection. If repeat is not nil,
-// closed calls it repeatedly.
+// closed waits until the switch closes the guest's connection. Until then it calls
+// repeat again and again, if repeat is not nil.
 func (h *hostile) closed(t *testing.T, name string, repeat func()) {
 	t.Helper()
 	for end := time.Now().Add(settle); ; {
@@ -177,8 +178,8 @@ func (h *hostile) closed(t *testing.T, name string, repeat func()) {
 	}
 }
 
-// misdeed is an attack outside of the rings. A harmless one must not disconnect the
-// guest.
+// misdeed is an attack that does not use the rings. If it is marked as harmless, the
+// switch must not disconnect the guest.
 type misdeed struct {
 	name     string
 	harmless bool
@@ -231,7 +232,7 @@ func misdeeds() []misdeed {
 			send(t, h, vhosttest.SetVringAddr, addr)
 		}},
 		{"a ring moves while it is in use", false, func(t *testing.T, h *hostile) {
-			v := h.Rx[0].Vring() // swaps the avail ring and the used ring of the receive queue
+			v := h.Rx[0].Vring() // exchanges the avail ring and the used ring of the receive queue
 			addr := vhosttest.Pair(1, 0)
 			for _, a := range []uint64{v.Desc, v.Used, v.Avail, 0} {
 				addr = append(addr, vhosttest.Number(a)...)
@@ -266,8 +267,8 @@ func misdeeds() []misdeed {
 	}
 }
 
-// The switch stops an attacker's port with one log line and keeps none of its open
-// files. Other guests are not affected.
+// The switch stops an attacker's port and logs this in one line. It keeps none of the
+// attacker's open files. Other guests are not affected.
 func TestAttacks(t *testing.T) {
 	l := newLab(t)
 	d := l.Host("host").Weftd()
@@ -276,7 +277,8 @@ func TestAttacks(t *testing.T) {
 	d.Weft("add-port", "stalls", "type=vhost-user", "path="+socket+"2")
 	d.Weft("add-flow", "in_port=bad,actions=in_port")
 	b := newBystanders(t, d, l.Dir)
-	// first frames of a flow may arrive out of order
+	// the first frames of a flow may arrive out of order, so the test waits until they
+	// have passed
 	b.goOn(t)
 	b.goOn(t)
 	first := b.totals.Load()
@@ -300,7 +302,7 @@ func TestAttacks(t *testing.T) {
 					attack.Do(h.Tx[0])
 				} else {
 					attack.Do(h.Rx[0])
-					again = h.send // the switch notices when it returns a frame
+					again = h.send // the switch notices the attack when it returns a frame
 				}
 				b.goOn(t)
 				h.closed(t, fmt.Sprintf("%s, transmit %v, features %#x", attack.Name, transmit, layout), again)
@@ -346,7 +348,7 @@ func TestAttacks(t *testing.T) {
 	t.Logf("the switch stopped the port %d times; the bystanders received %d frames", stopped, b.received.Load())
 }
 
-// newStalled is a front end that stops within its first message.
+// newStalled returns a front end that stops in the middle of its first message.
 func newStalled(t *testing.T, socket string) *hostile {
 	t.Helper()
 	f, err := vhosttest.Dial(socket)

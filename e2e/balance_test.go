@@ -10,7 +10,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// With 60 connections, one of three servers gets none only once in 10^10 runs.
+// The number of connections. With 60, one of three servers gets none only once in 10^10
+// runs.
 const (
 	backends      = 3
 	balancedCalls = 60
@@ -19,8 +20,8 @@ const (
 
 func backendIP(i int) string { return fmt.Sprint("10.0.0.1", i) }
 
-// backend answers with its server number: first with the caller's address, then with
-// each line.
+// backend runs server number i. The server sends its number: first with the caller's
+// address, then with each line that it receives.
 func backend(host *lab.Host, i int) {
 	host.Start("python3", "-c", fmt.Sprintf(`
 import socketserver
@@ -36,7 +37,7 @@ Server((%q, 8080), Echo).serve_forever()
 }
 
 // A select group spreads connections to a virtual address over three servers. Each
-// connection keeps its server, even if the group loses it.
+// connection keeps its server, even if the server leaves the group.
 func TestConntrackBalanced(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -127,7 +128,7 @@ print("stayed")
 			t.Errorf("backend %d has no connection: %v", i+1, spread)
 		}
 		total += n
-		// the connection's mark is the server's number
+		// the mark of a connection is the number of its server
 		if marked := strings.Count(weft.Weft("dump-conntrack", "zone=7", "", "ct_nw_src="+backendIP(i+1)), fmt.Sprintf(",mark=%d,", i+1)); marked < n {
 			t.Errorf("backend %d has %d connections, of which %d are marked", i+1, n, marked)
 		}

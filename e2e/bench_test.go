@@ -10,7 +10,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// traffic has the used fields of the JSON of weft bench client.
+// traffic has those fields of the JSON of weft bench client that tests use.
 type traffic struct {
 	Sent     struct{ Frames, Bytes uint64 }
 	Received struct{ Frames, Bytes uint64 }
@@ -64,14 +64,14 @@ func TestBenchOnPorts(t *testing.T) {
 	}
 	d.Weft("add-flow", "priority=40000,in_port=a,udp,tp_src=1027,actions=drop")
 	got = measured(t, host, weft, control, "--raw", a, "--flows", "10", "--rate", "4000", "-k", "1000")
-	// misses may reorder frames after the flow change
+	// after the change of flows, frames that miss the caches may be reordered
 	if st := got.Streams[0]; got.Received.Frames != 900 || st.Lost != 100 || st.Duplicates != 0 {
 		t.Errorf("with a flow dropped: %+v", got)
 	}
 }
 
-// benchInGuest measures between a virtual machine and the remote guest, ordered over
-// vsock and over the network.
+// benchInGuest measures between a virtual machine and the remote guest. It starts the
+// measurement in the machine once over vsock and once over the network.
 func benchInGuest(t *testing.T, s *site, vm *lab.VM) {
 	weft := s.weft.Binary("weft")
 	vm.Spawn("weft", "bench", "server", "--listen", "vsock:5210", "--listen", ":5210", "--orders")

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A monitor reports the start, the first answer and the end of a connection, also
-// with another engine. Other zones are not reported.
+// A monitor reports the start, the first answer and the end of a connection. It still
+// does after the engine was replaced. It does not report connections of other zones.
 func TestMonitorConnections(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)

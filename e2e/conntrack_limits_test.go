@@ -50,9 +50,11 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		t.Errorf("ct-get-maxconns: %q", out)
 	}
 
-	begin(3000, 1, 53) // alone, because later frames may overtake a first frame
+	// each connection begins alone, because its later frames may overtake its first
+	// frame
+	begin(3000, 1, 53)
 	has(1, 1)
-	begin(3001, 3, 53) // two of these three connections are answered below
+	begin(3001, 3, 53) // the test answers two of these three connections below
 	has(1, 4)
 	for port := range 2 {
 		if err := outside.Send(craftUDP(t, outsideMAC, insideMAC, "192.0.2.2", "10.0.0.1", 53, 3000+port)); err != nil {
@@ -81,7 +83,7 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		}
 	}
 
-	// zone 1 now has the most unanswered connections, and loses them
+	// zone 1 now has the most unanswered connections, so new ones evict its connections
 	begin(5000, 50, 53)
 	eventually(t, func() error {
 		if n := evicted(); n != 100-(limit-4) {
@@ -94,7 +96,7 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		t.Errorf("zone 1, of which 3000 and 3001 were answered:\n%s", out)
 	}
 
-	// flush-conntrack deletes by zone and tuple, by zone, and all.
+	// flush-conntrack deletes the connections of a zone and tuple, of a zone, and all.
 	s.weft.Weft("flush-conntrack", "zone=1", "ct_nw_src=10.0.0.1,ct_nw_dst=192.0.2.2,ct_nw_proto=17,ct_tp_src=3000,ct_tp_dst=53")
 	left := s.weft.Weft("dump-conntrack", "zone=1")
 	if n := strings.Count(out, "\n"); strings.Contains(left, "sport=3000,") || !strings.Contains(left, "sport=3001,") || strings.Count(left, "\n") != n-1 {

@@ -12,7 +12,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// craftIP returns a datagram from inside to outside, or the reverse if back is set.
+// craftIP returns an IP datagram from the guest inside to the guest outside, or the
+// reverse if back is set.
 func craftIP(t *testing.T, back bool, proto layers.IPProtocol, rest ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	src, dst := insideMAC, outsideMAC
@@ -54,7 +55,7 @@ func (s *tracked) counts(text string, want uint64) {
 	})
 }
 
-// Actions and matches use single bits of ct_mark and ct_label.
+// Actions and matches can use single bits of ct_mark and ct_label.
 func TestConntrackMasks(t *testing.T) {
 	const upper, lower = "0x50000000000000000000000000000000/0xf0000000000000000000000000000000", "0x6/0xf"
 	s := newTracked(t, `
@@ -86,8 +87,9 @@ table=1,priority=1,cookie=0x33,udp,ct_state=+est,actions=drop
 	s.counts("cookie=0x32", 1)
 }
 
-// Flows match translation and original addresses. SCTP and protocols without ports
-// are tracked. TCP outside of the window is invalid.
+// Flows can match the state of translation and the original addresses. The switch
+// tracks SCTP and protocols without ports. TCP segments outside of the window are
+// invalid.
 func TestConntrackStates(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -129,7 +131,8 @@ table=5,cookie=0x52,tcp,ct_state=-inv,actions=drop
 	s.sends(craftIP(t, true, 253, experiment))
 	s.counts("cookie=0x31", 1)
 
-	// the INIT ACK has the tag of the INIT (RFC 9260 section 3.3.2)
+	// the INIT ACK chunk has the verification tag of the INIT chunk (RFC 9260 section
+	// 3.3.2)
 	opening := func(kind layers.SCTPChunkType, tag uint32) *layers.SCTPInit {
 		return &layers.SCTPInit{SCTPChunk: layers.SCTPChunk{Type: kind}, InitiateTag: tag, AdvertisedReceiverWindowCredit: 65536, OutboundStreams: 1, InboundStreams: 1, InitialTSN: 1}
 	}
@@ -158,7 +161,7 @@ table=5,cookie=0x52,tcp,ct_state=-inv,actions=drop
 	s.sends(far(1 << 30))
 	s.counts("cookie=0x51", 1)
 	s.weft.Weft("ct-disable-tcp-seq-chk")
-	s.sends(far(1 << 30)) // passes without the window check, and moves the window
+	s.sends(far(1 << 30)) // this segment passes without a check of the window, and moves the window
 	s.counts("cookie=0x52", 4)
 	s.weft.Weft("ct-enable-tcp-seq-chk")
 	s.sends(far(1 << 31))

@@ -28,9 +28,9 @@ const (
 	outsideMAC = "02:00:00:00:00:02"
 )
 
-// newTracked starts a switch and the guests inside (10.0.0.1, fd00::1) and outside
-// (192.0.2.2, 2001:db8::2). Static neighbours map the NAT addresses to the other
-// guest.
+// newTracked starts a switch and two guests: inside (10.0.0.1, fd00::1) and outside
+// (192.0.2.2, 2001:db8::2). Each guest has static neighbour entries that map the NAT
+// addresses to the other guest.
 func newTracked(t *testing.T, flows string) *tracked {
 	t.Helper()
 	l := newLab(t)
@@ -122,7 +122,7 @@ func (s *tracked) dumped(pattern string, args ...string) {
 	})
 }
 
-// The firewall of ovs-actions(7) works as printed there.
+// The firewall that ovs-actions(7) prints as an example works.
 func TestConntrackFirewall(t *testing.T) {
 	t.Parallel()
 	s := newTracked(t, `
@@ -173,7 +173,8 @@ table=2,in_port=2,ipv6,ct_state=+est,actions=1
 table=2,in_port=2,ipv6,ct_state=+rel,actions=1
 `
 
-// Source NAT hides the guest. Answers and ICMP errors reach the guest.
+// Source NAT hides the address of the guest inside. Answers and ICMP errors reach this
+// guest.
 func TestConntrackSNAT(t *testing.T) {
 	t.Parallel()
 	s := newTracked(t, snatFlows)
@@ -207,8 +208,8 @@ except ConnectionRefusedError:
 	}
 }
 
-// A stateful firewall before a tunnel permits only the local guest's connections.
-// Outer headers are not tracked.
+// A stateful firewall in front of a tunnel permits only connections that the local
+// guest begins. The outer headers are not tracked.
 func TestConntrackOverTunnel(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -289,8 +290,8 @@ print(socket.create_connection(("192.0.2.2", port), timeout=2).recv(10).decode()
 	}
 }
 
-// Source NAT rewrites addresses in FTP's PORT and EPRT, which may get longer or
-// shorter.
+// Source NAT rewrites addresses in FTP's commands PORT and EPRT. The commands may get
+// longer or shorter.
 func TestConntrackFTPThroughSNAT(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -392,8 +393,8 @@ print("same")
 	})
 }
 
-// Destination NAT works, also with source NAT for a guest that calls itself
-// (hairpin).
+// Destination NAT works. Together with source NAT it also works for a guest that
+// connects to itself (hairpin).
 func TestConntrackDNAT(t *testing.T) {
 	t.Parallel()
 	s := newTracked(t, `
@@ -445,7 +446,7 @@ print("done")
 `, address, port, n))
 }
 
-// NAT connections survive kills of engine and control, and a restart.
+// Connections with NAT survive kills of engine and control, and a restart.
 func TestConntrackSurvivesKills(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
@@ -468,7 +469,7 @@ func TestConntrackSurvivesKills(t *testing.T) {
 	}
 }
 
-// The settings of the ct commands take effect.
+// The settings that the verbs beginning with ct- change take effect.
 func TestConntrackSettings(t *testing.T) {
 	t.Parallel()
 	s := newTracked(t, snatFlows)

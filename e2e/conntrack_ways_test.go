@@ -31,7 +31,8 @@ table=0, priority=50, ct_state=+trk+est, tcp, in_port=1, actions=2
 	s.dumped(`tcp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=\d+,dport=80\),reply=\(src=192\.0\.2\.2,dst=10\.0\.0\.1,sport=80,dport=\d+\),protoinfo=\(state=TIME_WAIT\)`)
 }
 
-// With alg=tftp, a server's answer from a new port is related, also with source NAT.
+// With alg=tftp, the answer of a server from a new port belongs to the connection
+// (state related), also with source NAT.
 func TestConntrackTFTP(t *testing.T) {
 	t.Parallel()
 	s := newTracked(t, `
@@ -82,8 +83,8 @@ print(s.recv(600)[4:].decode())
 	}
 }
 
-// NAT options choose the port: hash repeats it, random varies it. persistent keeps a
-// guest's address.
+// Options of the action nat choose the port of a translation: hash always chooses the
+// same one, random varies it. The option persistent keeps a guest's address.
 func TestConntrackChoosesTranslation(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -92,7 +93,7 @@ table=0,in_port=1,udp,tp_dst=1002,actions=ct(commit,nat(src=192.0.2.1:20000-2999
 table=0,in_port=1,udp,tp_dst=2048/0xfff0,actions=ct(commit,nat(src=192.0.2.10-192.0.2.250,persistent)),2
 `)
 	raw := s.inside.Raw("eth0")
-	// chosen opens n connections to ports from dport on, and returns their
+	// chosen opens n connections, to the ports from dport on, and returns their
 	// translations.
 	chosen := func(dport, n int) (got []string) {
 		t.Helper()
@@ -135,7 +136,8 @@ table=0,in_port=1,udp,tp_dst=2048/0xfff0,actions=ct(commit,nat(src=192.0.2.10-19
 	}
 }
 
-// Flow counters show zones from fields, ct_clear, force and invalid frames.
+// Counters of flows show the effects of zones from fields, ct_clear, force and invalid
+// frames.
 func TestConntrackFields(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal

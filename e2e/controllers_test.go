@@ -13,12 +13,12 @@ import (
 	"weft/e2e/lab"
 )
 
-// controllerApps are learning applications of controllers that people have. Each listens
-// on 127.0.0.1:6653 and adds flows for the addresses that it has learnt.
+// controllerApps are learning applications of widely used controllers. Each application
+// listens on 127.0.0.1:6653 and adds flows for the addresses that it has learnt.
 var controllerApps = []struct {
 	name, binary, from string
 	args               []string
-	flow               string // a word of a flow that the application adds
+	flow               string // word that appears in a flow of the application
 }{
 	{"ovs-testcontroller", "ovs-testcontroller", "openvswitch-testcontroller", []string{"-O", "OpenFlow10", "ptcp:6653:127.0.0.1"}, "idle_timeout=60"},
 	{"os-ken", "osken-manager", "python3-os-ken",

@@ -15,8 +15,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// startDemo starts the demonstration in a directory below e2e, and returns its output
-// file.
+// startDemo starts the demonstration called name in a directory below e2e. It returns
+// the command and the name of its output file.
 func startDemo(t *testing.T, name string) (cmd *exec.Cmd, output string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -46,7 +46,8 @@ func startDemo(t *testing.T, name string) (cmd *exec.Cmd, output string) {
 	return cmd, output
 }
 
-// noneLeft fails if namespaces or files with the process id pid are left.
+// noneLeft fails if the demonstration with the process id pid has left namespaces or
+// files behind.
 func noneLeft(t *testing.T, pid int) {
 	t.Helper()
 	prefix := fmt.Sprintf("weft%d-", pid)
@@ -99,7 +100,7 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 }
 
-// interruptDemo interrupts a demonstration once its output contains step.
+// interruptDemo interrupts a demonstration once the text step appears in its output.
 func interruptDemo(t *testing.T, name, step string) {
 	cmd, output := startDemo(t, name)
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {

@@ -10,7 +10,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// uplinkState waits until the uplink has a state whose detail contains the words.
+// uplinkState waits until the uplink has a state whose detail contains words.
 func uplinkState(t *testing.T, s *site, state, words string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -22,8 +22,8 @@ func uplinkState(t *testing.T, s *site, state, words string) {
 	})
 }
 
-// An uplink whose device disappears gives the reason, and resumes when the device is
-// back.
+// If an uplink's device disappears, the uplink's state has the reason. The uplink
+// resumes when the device is back.
 func TestUplinkDeviceRemoved(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -39,7 +39,7 @@ func TestUplinkDeviceRemoved(t *testing.T) {
 		s.peer.Address("u0", peerIP+"/24")
 		s.peer.NoOffloads("u0")
 		uplinkState(t, s, "up", "")
-		// the peer's vxlan device has disappeared with its underlying device
+		// the peer's vxlan device has disappeared with the device below it
 		s.peer.Try("ip", "link", "delete", fmt.Sprint("vx", siteVNI))
 		s.peer.Run("ip", "link", "add", fmt.Sprint("vx", siteVNI), "type", "vxlan", "id", fmt.Sprint(siteVNI),
 			"local", peerIP, "remote", hostIP, "dstport", "4789", "dev", "u0")
@@ -49,7 +49,7 @@ func TestUplinkDeviceRemoved(t *testing.T) {
 	}
 }
 
-// The uplink shows and counts link changes.
+// The uplink reports and counts changes of its link.
 func TestUplinkLinkFlap(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -65,8 +65,8 @@ func TestUplinkLinkFlap(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// The uplink follows its device's MTU without a new XDP program, which would reset
-// the link of some cards.
+// The uplink follows a change of its device's MTU. It does not attach a new XDP
+// program, because this would reset the link of some cards.
 func TestUplinkMTU(t *testing.T) {
 	s := newUnderlay(t)
 	for _, h := range []*lab.Host{s.host, s.peer} {
@@ -96,7 +96,8 @@ func TestUplinkMTU(t *testing.T) {
 	uplinkState(t, s, "up", "")
 }
 
-// A BPF link holds the XDP program, so that no other tool detaches it.
+// The uplink attaches its XDP program by a BPF link, so that no other tool can detach
+// it.
 func TestUplinkProgramStays(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -106,7 +107,7 @@ func TestUplinkProgramStays(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// A jumbo frame is received in several buffers.
+// The uplink receives a jumbo frame in several buffers.
 func TestJumboUnderlay(t *testing.T) {
 	t.Parallel()
 	s := newUnderlay(t)

@@ -17,10 +17,10 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// settle is the time limit of effects that should be immediate.
+// settle is the time limit of effects that normally come at once.
 const settle = 30 * time.Second
 
-// silence is how long a test waits for a frame that must not arrive.
+// silence is how long a test waits before it concludes that a frame does not arrive.
 const silence = 250 * time.Millisecond
 
 func newLab(t *testing.T) *lab.Lab {
@@ -85,7 +85,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// readdress configures the guest's new tap after a restart of the switch.
+// readdress configures the guest's tap, which is new after a restart of the switch.
 func (s *site) readdress() {
 	s.t.Helper()
 	eventually(s.t, func() error { _, err := s.guest.Try("ip", "link", "show", "eth0"); return err })

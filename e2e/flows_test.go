@@ -15,7 +15,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// dump-flows counts every frame and byte, and all frames arrive.
+// dump-flows counts every frame and every byte, and all frames arrive.
 func TestCountsAreExact(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("del-flows")
@@ -51,7 +51,7 @@ func TestCountsAreExact(t *testing.T) {
 			})
 		}
 	}
-	// the first 100 frames fit into a port's quota of held frames
+	// 100 frames fit into a port's quota of frames that wait for control
 	counted(100)
 	counted(count - 100)
 	// the counters must not grow any further
@@ -79,8 +79,8 @@ func send(t *testing.T, r *lab.Raw, frame []byte, count int) {
 	}
 }
 
-// received counts the crafted frames to UDP ports first to last. It waits for want
-// frames, and then briefly for more.
+// received counts the received test frames with UDP ports first to last. It waits for
+// want frames, and then briefly for more.
 func received(t *testing.T, r *lab.Raw, first, last, want int) int {
 	t.Helper()
 	head := udpFrame(t, first, 100)[:14]
@@ -105,7 +105,8 @@ func received(t *testing.T, r *lab.Raw, first, last, want int) int {
 	}
 }
 
-// An empty flow table forwards nothing. With actions=normal the switch learns.
+// An empty flow table forwards nothing. With the flow actions=normal, the switch learns
+// addresses.
 func TestLearningSwitch(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -127,14 +128,14 @@ func TestLearningSwitch(t *testing.T) {
 			}
 		}
 	}
-	// the third guest gets no frames between learned addresses
+	// the third guest gets no frames between addresses that the switch has learned
 	third := guests[2].Raw("eth0")
 	lab.MustPing(t, guests[0], "10.0.0.2", 5)
 	unicast := []byte{2, 0, 0, 0, 0}
 	if f, err := third.Match(500*time.Millisecond, func(f []byte) bool { return bytes.HasPrefix(f, unicast) && f[5] != 3 }); err == nil {
 		t.Errorf("the third guest saw %x", f[:34])
 	}
-	// a frame to an unknown address goes to all other ports
+	// the switch floods a frame to an unknown address to all other ports
 	second := guests[1].Raw("eth0")
 	frame := udpFrame(t, 9, 80)
 	if err := guests[0].Raw("eth0").Send(frame); err != nil {
@@ -164,7 +165,7 @@ func TestLearningSwitch(t *testing.T) {
 		}
 		return nil
 	})
-	// fdb-show lists learned addresses, and fdb-flush forgets them at once.
+	// fdb-show lists learned addresses, and fdb-flush deletes them at once.
 	var learnt []api.MAC
 	d.WeftJSON(&learnt, "fdb-show")
 	if !slices.ContainsFunc(learnt, func(m api.MAC) bool { return m.MAC == "02:00:00:00:00:01" && m.Port == "g1" }) {
@@ -183,7 +184,8 @@ func TestLearningSwitch(t *testing.T) {
 	flood(t, guests[0], guests[1], "10.0.0.2")
 }
 
-// A changed or deleted flow takes effect at once on cached flows.
+// A changed or deleted flow takes effect at once, even for frames whose megaflow is in
+// the caches.
 func TestFlowsChangeUnderTraffic(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -207,7 +209,7 @@ func TestFlowsChangeUnderTraffic(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// The remote guest receives rewritten VLAN tags and addresses.
+// The remote guest receives frames with rewritten VLAN tags and addresses.
 func TestActionsOnTheWire(t *testing.T) {
 	s := newSite(t)
 	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")

@@ -11,7 +11,7 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// addresses of crafted frames, which no host has
+// addresses of test frames, which no host has
 const (
 	craftedSrcMAC = "02:00:00:00:0c:01"
 	craftedDstMAC = "02:00:00:00:0c:02"
@@ -25,7 +25,7 @@ func crafted(kind layers.EthernetType) *layers.Ethernet {
 	return &layers.Ethernet{SrcMAC: src, DstMAC: dst, EthernetType: kind}
 }
 
-// udpFrame returns a UDP frame of size bytes.
+// udpFrame returns an Ethernet frame with a UDP datagram, of size bytes in all.
 func udpFrame(t *testing.T, dstPort, size int) []byte {
 	t.Helper()
 	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP,

@@ -17,8 +17,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// frontend is a minimal vhost-user front end for attacks: guest memory, two rings,
-// and the messages of QEMU's docs/interop/vhost-user.rst.
+// frontend is a minimal vhost-user front end for attacks. It has guest memory and two
+// rings, and sends the messages of QEMU's docs/interop/vhost-user.rst.
 type frontend struct {
 	t          *testing.T
 	conn       *net.UnixConn
@@ -51,7 +51,7 @@ const (
 	guestBase    = 0x10000 // guest-physical address of the memory
 	processBase  = 0x7f0000000000
 	ringSize     = 64
-	ringDistance = 0x4000 // offset of the transmit ring from the receive ring, in bytes
+	ringDistance = 0x4000 // distance in bytes from the receive ring to the transmit ring
 	availOff     = 0x1000
 	usedOff      = 0x2000
 )
@@ -161,8 +161,8 @@ func le64(values ...uint64) []byte {
 	return b
 }
 
-// The switch detaches a guest with invalid descriptors or corrupt rings, with one log
-// line. Others continue.
+// The switch disconnects a guest that sends invalid descriptors or has corrupt rings,
+// and logs one line. Other guests continue.
 func TestHostileGuest(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)

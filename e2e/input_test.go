@@ -16,7 +16,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// Wrong input changes nothing: exit code 2 and one line with the wrong word.
+// Wrong input changes nothing. weft exits with code 2 and prints one line that has the
+// wrong word.
 func TestBadInput(t *testing.T) {
 	l := newLab(t)
 	h := l.Host("host")
@@ -81,7 +82,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// A valid request that fails gives one line and the right exit code.
+// If a valid request fails, weft prints one line and exits with the right code.
 func TestClearFailures(t *testing.T) {
 	l := newLab(t)
 	h := l.Host("host")
@@ -134,7 +135,7 @@ func TestClearFailures(t *testing.T) {
 	d.Weft("show")
 }
 
-// Malformed frames are dropped and counted by port and reason.
+// The switch drops malformed frames, and counts them by port and reason.
 func TestMalformedFrames(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -183,12 +184,12 @@ func portDrops(t *testing.T, s *site, port, reason string) uint64 {
 	return portOf(t, s.weft, port).Stats.RxDrops[reason]
 }
 
-// Invalid VXLAN datagrams are dropped and counted by reason.
+// The switch drops invalid VXLAN datagrams, and counts them by reason.
 func TestMalformedTunnelFrames(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
 	wire := s.peer.Raw("u0")
-	// Each case corrupts a copy of a valid frame.
+	// Each test case changes a copy of this valid frame.
 	good := capture(t, s)
 	const count = 3
 	for _, c := range []struct {
@@ -238,7 +239,8 @@ func capture(t *testing.T, s *site) []byte {
 	return f
 }
 
-// cutInner truncates the inner frame to n bytes in all, with matching outer lengths.
+// cutInner truncates a datagram so that the inner frame has n bytes. The lengths in the
+// outer headers match.
 func cutInner(f []byte, n int) []byte {
 	binary.BigEndian.PutUint16(f[16:], uint16(n-14))
 	binary.BigEndian.PutUint16(f[38:], uint16(n-34))
@@ -247,7 +249,7 @@ func cutInner(f []byte, n int) []byte {
 	return f
 }
 
-// An idle daemon sleeps. Its CPU time is only logged.
+// An idle daemon sleeps. The test only logs the daemon's CPU time, without a limit.
 func TestIdle(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)

@@ -68,8 +68,8 @@ func (m *mesh) attach(v, i, host int) {
 	m.weft[host].Tap(m.guests[v][i], m.mac(i), m.address(i)+"/24", guestMTU, fmt.Sprint("vni=", 100+v))
 }
 
-// announce sends a gratuitous ARP (RFC 5227 section 3), as hypervisors do after a
-// migration.
+// announce sends a gratuitous ARP (RFC 5227 section 3) for guest i of VNI v, as
+// hypervisors do after a migration.
 func (m *mesh) announce(v, i int) {
 	m.t.Helper()
 	src, _ := net.ParseMAC(m.mac(i))
@@ -99,7 +99,7 @@ func TestMesh(t *testing.T) {
 				t.Errorf("%s reached another VNI: %+v, %v", from, p, err)
 			}
 		}
-		// a flow may output to a port of another VNI
+		// a flow can send frames to a port of another VNI
 		m.weft[0].Weft("add-flow", "priority=40000,in_port=g0-0,arp,arp_tpa=10.0.0.99,actions=output:g1-0")
 		wire := m.guests[1][0].Raw("eth0")
 		m.guests[0][0].Try("ping", "-c", "1", "-W", "1", "10.0.0.99")
@@ -113,7 +113,7 @@ func TestMesh(t *testing.T) {
 	t.Run("guests move", m.moves)
 }
 
-// A host answers ARP requests for known addresses itself.
+// answered checks that a host itself answers ARP requests for addresses that it knows.
 func (m *mesh) answered(t *testing.T) {
 	asker, other := m.guests[0][0], m.guests[0][2].Raw("eth0")
 	asker.Run("ip", "neighbour", "flush", "dev", "eth0")
@@ -129,8 +129,8 @@ func (m *mesh) answered(t *testing.T) {
 	}
 }
 
-// Guest 1 migrates between hosts while two guests ping it. Each may lose three pings
-// beyond the outage of a move.
+// moves lets guest 1 migrate between hosts while two guests ping it. Each of them may
+// lose three pings more than the outage of a move costs.
 func (m *mesh) moves(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	const count = 150

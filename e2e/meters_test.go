@@ -13,8 +13,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// twoGuests starts weftd with guests on ports 1 and 2, and a flow from port 2 to port
-// 1.
+// twoGuests starts weftd with guests on the ports 1 and 2, and adds a flow from port 2
+// to port 1.
 func twoGuests(t *testing.T) (d *lab.Daemon, a, b *lab.Host) {
 	t.Helper()
 	l := newLab(t)
@@ -35,8 +35,8 @@ func meterStats(t *testing.T, d *lab.Daemon, meter int) api.Meter {
 	return list[0]
 }
 
-// A meter in packets per second passes its burst, and then its rate. Drops are
-// counted by meter, band, port and reason. The flow counts all frames.
+// A meter with a rate in packets per second first passes its burst, and then its rate.
+// Drops are counted by meter, band, port and reason. The flow counts all frames.
 func TestMeterOfFrames(t *testing.T) {
 	d, a, b := twoGuests(t)
 	const rate, burst, count = 10, 30, 300
@@ -87,7 +87,8 @@ func TestMeterOfFrames(t *testing.T) {
 	}
 }
 
-// A meter in kilobits limits iperf3 exactly. Pings do not pass the meter.
+// A meter with a rate in kbit/s limits iperf3 to exactly this rate. Pings do not go
+// through the meter.
 func TestMeterOfBits(t *testing.T) {
 	d, a, b := twoGuests(t)
 	const kilobits, burst = 4000, 400
@@ -106,7 +107,7 @@ func TestMeterOfBits(t *testing.T) {
 	if most := uint64((burst+kilobits*elapsed.Seconds())*1000/8) + guestMTU; passed > most || passed < burst*1000/8 {
 		t.Errorf("%d bytes passed in %v, want %d to %d", passed, elapsed, burst*1000/8, most)
 	}
-	// the tap's queue may overflow while the switch has no core
+	// the tap's queue may overflow while the switch gets no CPU time
 	lost, err := strconv.Atoi(strings.TrimSpace(a.Run("cat", "/sys/class/net/eth0/statistics/tx_dropped")))
 	if err != nil || m.Bands[0].Packets == 0 || int(m.Packets) < f.Datagrams-lost {
 		t.Errorf("iperf3 sent %d datagrams, the tap dropped %d (%v), the meter: %+v", f.Datagrams, lost, err, m)

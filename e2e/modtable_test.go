@@ -10,8 +10,8 @@ import (
 	"weft/api"
 )
 
-// A full table refuses a flow, or evicts the least important one if set so. The limit
-// survives a restart of control.
+// A full flow table refuses a new flow. With the setting evict, the new flow replaces
+// the least important one. The limit survives a restart of control.
 func TestTableLimit(t *testing.T) {
 	d, a, b := twoGuests(t)
 	source, sink := a.Raw("eth0"), b.Raw("eth0")

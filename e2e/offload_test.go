@@ -16,8 +16,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// checksumErrors returns the guest kernel's errors of checksums and headers, IPv4 and
-// IPv6. cat prints a file of the guest.
+// checksumErrors returns how many checksum and header errors the guest's kernel has
+// counted, for IPv4 and IPv6. cat is a command of the guest that prints a file.
 func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 	t.Helper()
 	read := func(path string) string {
@@ -27,7 +27,7 @@ func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 		}
 		return out
 	}
-	// /proc/net/snmp has a line of names and a line of values for each protocol
+	// /proc/net/snmp has two lines for each protocol: the names and the values
 	lines := strings.Split(read("/proc/net/snmp"), "\n")
 	for i := 0; i+1 < len(lines); i += 2 {
 		names, values := strings.Fields(lines[i]), strings.Fields(lines[i+1])
@@ -51,15 +51,15 @@ func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 	return total
 }
 
-// Large frames and unfinished checksums cross the overlay in both directions, and
-// reach a tap without offloads. All received checksums are valid.
+// Large frames and frames with unfinished checksums cross the overlay in both
+// directions, and reach a tap without offloads. All received checksums are valid.
 func TestOffloads(t *testing.T) {
 	t.Parallel()
 	offloads(t, newSite(t))
 }
 
-// An AF_PACKET uplink also receives large frames and unfinished checksums from
-// Linux's vxlan device.
+// An AF_PACKET uplink also receives large frames and frames with unfinished checksums
+// from Linux's vxlan device.
 func TestOffloadsPacket(t *testing.T) {
 	t.Parallel()
 	s := newUnderlay(t)
@@ -87,7 +87,8 @@ func offloads(t *testing.T, s *site) {
 	reach(t, plain, "fd00::1")
 	before := map[string]int{}
 	for _, g := range []*lab.Host{s.guest, s.remote, plain} {
-		before[g.Name] = checksumErrors(t, g, "cat") // bridges send some faulty frames while they start
+		// bridges send some faulty frames while they start, which must not count
+		before[g.Name] = checksumErrors(t, g, "cat")
 	}
 
 	flood(t, s.guest, s.remote, remoteIP)
@@ -120,7 +121,7 @@ func offloads(t *testing.T, s *site) {
 	}
 }
 
-// ICMP tells a guest the tunnel's path MTU.
+// An ICMP error tells a guest the path MTU of the tunnel.
 func TestPathMTU(t *testing.T) {
 	t.Parallel()
 	s := newUnderlay(t)
@@ -157,7 +158,8 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// Datagrams of one UDP_SEGMENT call arrive separately and unchanged.
+// Datagrams that a guest sends by one call with UDP_SEGMENT arrive as separate,
+// unchanged datagrams.
 func TestUDPSegmentation(t *testing.T) {
 	s := newSite(t)
 	second := s.lab.Host("second")

@@ -10,8 +10,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// fabric is five hosts on one network segment: three with weft, two with Linux's
-// VXLAN and bridge fdb append. Broadcasts go to all hosts; addresses are learned.
+// fabric is five hosts on one network segment: three use weft, two use Linux's VXLAN
+// and bridge fdb append. Broadcasts go to all hosts. The hosts learn other addresses.
 //
 //	guest i: 10.0.0.i, 02:00:00:00:00:0i     host i: 172.16.0.i
 type fabric struct {
@@ -83,7 +83,7 @@ func (f *fabric) attach(g, i int) {
 	f.weft[i-1].Tap(f.guests[g-1], fmt.Sprintf("02:00:00:00:00:%02x", g), f.address(g)+"/24", guestMTU)
 }
 
-// Every guest reaches every other, first by replicated frames, then by learned
+// Every guest reaches every other guest, first by frames to all hosts, then by learned
 // addresses.
 func TestOverlayOfFiveHosts(t *testing.T) {
 	t.Parallel()
@@ -128,7 +128,8 @@ func TestOverlayOfFiveHosts(t *testing.T) {
 				f.weft[i].TryWeft("del-port", f.guests[1].Name)
 			}
 			f.attach(2, to)
-			reach(t, f.guests[1], f.address(5)) // the moved guest's first frame tells all hosts where it is
+			// the first frame of the moved guest tells all hosts where the guest is
+			reach(t, f.guests[1], f.address(5))
 			for _, from := range []int{1, 3, 4, 5} {
 				reach(t, f.guests[from-1], f.address(2))
 			}
@@ -141,7 +142,7 @@ func (f *fabric) arrived(i int) uint64 {
 	return portOf(f.t, f.weft[i-1], "overlay").Stats.RxPackets
 }
 
-// Two overlays with the same addresses are isolated.
+// Two overlays whose guests have the same addresses are isolated from each other.
 func TestOverlaysAreIsolated(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t)

@@ -186,8 +186,9 @@ func normalized(text string, failed bool) []string {
 	return lines
 }
 
-// Both traces must send the frame to the same ports in order. Megaflows have the same
-// fields, unless a comment "# megaflow" gives a reason.
+// The traces of both switches must send the frame to the same ports in the same order.
+// The megaflows must have the same fields, unless a comment "# megaflow" gives a
+// reason.
 
 func traced(text string) (lines []string) {
 	for _, line := range strings.Split(text, "\n") {
@@ -203,10 +204,11 @@ var (
 	portWord  = regexp.MustCompile(`^\d+$`)
 )
 
-// localPort is the bridge's own interface, which weft lacks.
+// localPort is the number of the bridge's own interface in the recordings. Weft has no
+// such port.
 const localPort = "100"
 
-// sentTo returns the ports in a trace's datapath actions.
+// sentTo returns the output ports in the datapath actions of a trace.
 func sentTo(lines []string) (ports []string) {
 	_, actions, _ := strings.Cut(lines[len(lines)-1], ": ")
 	for bracketed.MatchString(actions) {
@@ -220,7 +222,8 @@ func sentTo(lines []string) (ports []string) {
 	return ports
 }
 
-// lookedAt returns the megaflow's fields, except those that Open vSwitch always has.
+// lookedAt returns the fields of the megaflow in a trace, except those that Open
+// vSwitch always has.
 func lookedAt(lines []string) (fields []string) {
 	_, megaflow, _ := strings.Cut(lines[0], ": ")
 	for _, field := range strings.Split(megaflow, ",") {
@@ -279,10 +282,11 @@ func (p *play) record(t *testing.T) {
 	}
 }
 
-// ofctl runs ovs-ofctl. The bridge's name follows the first word.
+// ofctl runs ovs-ofctl with the given words. It inserts the bridge's name after the
+// first word.
 func (p *play) ofctl(words ...string) (string, error) { return p.ofctlAt(*recordOVS, words...) }
 
-// ofctlAt runs ovs-ofctl like ofctl, for the switch of a connection such as unix:PATH.
+// ofctlAt does what ofctl does, but for the switch of a connection such as unix:PATH.
 func (p *play) ofctlAt(target string, words ...string) (string, error) {
 	at := slices.IndexFunc(words, func(w string) bool { return !strings.HasPrefix(w, "-") })
 	args := append([]string{"--no-names", "-O", p.version}, words[:at+1]...)

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// ovs-ofctl itself, connected to Weft by OpenFlow, gets the answers that it got from a
-// switch of Open vSwitch. The commands are those of TestAsOVS, except for traces.
+// ovs-ofctl, connected to Weft by OpenFlow, gets the same answers as from a switch of
+// Open vSwitch. The commands are those of TestAsOVS, except for traces.
 func TestOfctlOverTheWire(t *testing.T) {
 	if _, err := exec.LookPath("ovs-ofctl"); err != nil {
 		t.Skip("ovs-ofctl is missing: install openvswitch-common")
@@ -49,8 +49,8 @@ func TestOfctlOverTheWire(t *testing.T) {
 	t.Logf("%d commands", commands)
 }
 
-// replay runs one command of a recording with ovs-ofctl and compares the answer. It
-// reports whether ovs-ofctl has the command.
+// replay runs one command of a recording with ovs-ofctl, and compares the answer. It
+// returns false if ovs-ofctl has no such command.
 func (p *play) replay(t *testing.T, target string, s *playStep) bool {
 	words := s.words()
 	if words[0] == "trace" {
@@ -73,8 +73,8 @@ func (p *play) replay(t *testing.T, target string, s *playStep) bool {
 	return true
 }
 
-// ovs-ofctl monitor shows the frames that flows send to the controller, the end of flows
-// and changes of flows, in each version.
+// ovs-ofctl monitor shows frames that flows send to the controller, and the end and
+// changes of flows. This works in each version of OpenFlow.
 func TestOfctlMonitors(t *testing.T) {
 	if _, err := exec.LookPath("ovs-ofctl"); err != nil {
 		t.Skip("ovs-ofctl is missing: install openvswitch-common")
@@ -123,20 +123,20 @@ func TestOfctlMonitors(t *testing.T) {
 	}
 }
 
-// watcher is a running ovs-ofctl monitor.
+// watcher is a running process of ovs-ofctl monitor.
 type watcher struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-// Write implements io.Writer for the output of the process.
+// Write implements io.Writer. It collects the output of the process.
 func (w *watcher) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text.Write(b)
 }
 
-// watch starts ovs-ofctl monitor and waits until the switch has answered it.
+// watch starts ovs-ofctl monitor, and waits until the switch has answered its requests.
 func watch(t *testing.T, version, target, name string) *watcher {
 	t.Helper()
 	w := &watcher{}
@@ -150,7 +150,8 @@ func watch(t *testing.T, version, target, name string) *watcher {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	// ovs-ofctl sends its settings one after another, each with a barrier.
+	// ovs-ofctl sends its settings one after the other, each with a barrier request, so
+	// the last answer means that all are set.
 	ready := "FLOW_MONITOR reply"
 	if !strings.HasPrefix(name, "watch:") {
 		ready = "SET_PACKET_IN_FORMAT"
@@ -176,7 +177,7 @@ func (w *watcher) expect(t *testing.T, text string) {
 	t.Fatalf("no %q within %v in\n%s", text, limit, w.text.String())
 }
 
-// ovs-ofctl ct-flush and ct-flush-zone end the selected connections and no others.
+// ovs-ofctl ct-flush and ct-flush-zone end the selected connections, and no others.
 func TestOfctlFlushesConnections(t *testing.T) {
 	if _, err := exec.LookPath("ovs-ofctl"); err != nil {
 		t.Skip("ovs-ofctl is missing: install openvswitch-common")
@@ -222,8 +223,8 @@ func TestOfctlFlushesConnections(t *testing.T) {
 	}
 }
 
-// 64 peers that send garbage, stop reading or flood the switch with requests leave the
-// frames of known flows and the answers to others alone.
+// 64 OpenFlow peers send garbage, stop reading, or flood the switch with requests. They
+// affect neither the frames of known flows nor the answers to other peers.
 func TestHostilePeersOfOpenFlow(t *testing.T) {
 	l := newLab(t)
 	d := l.Host("host").Weftd()
@@ -256,7 +257,8 @@ func TestHostilePeersOfOpenFlow(t *testing.T) {
 	}
 }
 
-// hostilePeer connects again and again until stop closes, each time to do one bad thing.
+// hostilePeer connects to the switch again and again until stop closes. In each
+// connection it does one kind of bad thing, which n chooses.
 func hostilePeer(path string, n int, stop <-chan struct{}) {
 	hello := []byte{4, 0, 0, 8, 0, 0, 0, 1}
 	flows := append([]byte{4, 18, 0, 56, 0, 0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, make([]byte, 28)...)
@@ -281,7 +283,7 @@ func hostilePeer(path string, n int, stop <-chan struct{}) {
 				junk[i] = byte(i*n + 7)
 			}
 			_, _ = c.Write(junk)
-		case 1: // asks for all flows again and again, and reads nothing
+		case 1: // it requests all flows again and again, and reads no answers
 			for range 1000 {
 				if _, err := c.Write(flows); err != nil {
 					break

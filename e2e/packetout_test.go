@@ -12,8 +12,8 @@ import (
 	"weft/api"
 )
 
-// packet-out sends a frame by its actions or through the tables. Flows count the
-// frame, ports do not.
+// packet-out sends a frame by its actions or through the flow tables. Flows count the
+// frame, but ports do not.
 func TestPacketOut(t *testing.T) {
 	s := newSite(t)
 	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")
@@ -67,7 +67,7 @@ func TestPacketOut(t *testing.T) {
 	s.weft.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(three)+",actions=TABLE")
 	arrives("remote, tracked", is(three))
 
-	// The actions learn and normal learn from a packet-out.
+	// The actions learn and normal also learn from a packet-out.
 	s.weft.Weft("del-flows")
 	s.weft.Weft("add-flow", "table=1,actions=learn(table=2,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),normal")
 	s.weft.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(three)+",actions=resubmit(,1)")
@@ -84,7 +84,7 @@ func TestPacketOut(t *testing.T) {
 	}
 }
 
-// A capture of the port controller shows frames to the controller.
+// A capture of the port controller shows frames that flows send to the controller.
 func TestCaptureController(t *testing.T) {
 	l := newLab(t)
 	d := l.Host("host").Weftd()

@@ -14,7 +14,8 @@ import (
 // pingGap is the interval of the pings that measure an outage.
 const pingGap = 50 * time.Millisecond
 
-// steadyPings returns the length of an outage from ping's output.
+// steadyPings returns the length of an outage, which it computes from ping's output.
+// sent is the number of pings.
 func steadyPings(t *testing.T, output string, sent int) (outage time.Duration) {
 	t.Helper()
 	_, rest, ok := strings.Cut(output, "packets transmitted, ")
@@ -26,8 +27,8 @@ func steadyPings(t *testing.T, output string, sent int) (outage time.Duration) {
 	return time.Duration(sent-received) * pingGap
 }
 
-// Known flows forward while control is dead. The next control continues all state and
-// counters.
+// Known flows keep forwarding while control is dead. The next control process takes all
+// state and counters over.
 func TestKillControl(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
@@ -129,7 +130,7 @@ func TestKillEngine(t *testing.T) {
 	}
 }
 
-// Ports and flows survive a stop and a kill of weftd.
+// Ports and flows survive a stop of weftd, and a kill.
 func TestStateSurvivesRestart(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "table=2,priority=7,cookie=0xabc,tcp,nw_dst=10.1.0.0/16,tp_dst=80,actions=drop")

@@ -16,7 +16,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// Linux's selftests of VXLAN hold for weft with a Linux peer
+// weft, with a Linux peer, passes the cases of Linux's own tests of VXLAN
 // (tools/testing/selftests/net/forwarding: vxlan_bridge_1d.sh,
 // vxlan_bridge_1d_port_8472.sh, vxlan_reserved.sh). Cases about Linux's bridge do not
 // apply (vxlan_bridge_1q.sh, vxlan_fdb_veto.sh, q-in-vni).
@@ -49,8 +49,8 @@ type forwarding struct {
 	port            int
 }
 
-// silentRemotes are remotes that do not exist. Neighbour entries let frames to them
-// appear on the wire.
+// silentRemotes are addresses of remote tunnel endpoints that do not exist. Neighbour
+// entries make the kernel send frames to them.
 var silentRemotes = []string{"172.16.0.3", "172.16.0.4"}
 
 func (c *forwarding) overlay(options ...string) {
@@ -124,10 +124,11 @@ func icmp(inner []byte) bool {
 	return len(inner) > 34 && inner[12] == 8 && inner[13] == 0 && inner[23] == 1
 }
 
-// outerOf pings with further arguments, and returns the outer IP header of a ping.
+// outerOf pings the remote guest, with further arguments of ping. It returns the outer
+// IP header of a ping.
 func (c *forwarding) outerOf(t *testing.T, args ...string) []byte {
 	t.Helper()
-	wire := c.peer.Raw("u0") // a new socket, which has not queued earlier frames
+	wire := c.peer.Raw("u0") // a new socket has no earlier frames in its queue
 	lab.MustPing(t, c.guest, remoteIP, 1, args...)
 	was := c.wire
 	c.wire = wire
@@ -166,7 +167,8 @@ func (c *forwarding) tos(t *testing.T) {
 	}
 }
 
-// ecnEncap checks that the outer ECN equals the inner one (RFC 6040 section 4.1).
+// ecnEncap checks that the ECN bits of the outer header equal those of the inner one
+// (RFC 6040 section 4.1).
 func (c *forwarding) ecnEncap(t *testing.T) {
 	for _, option := range []string{"tos=0", "tos=inherit"} {
 		c.overlay(option)
@@ -194,7 +196,8 @@ func (c *forwarding) encapsulated(t *testing.T, tos byte, header uint64, inner [
 		gopacket.Payload(append(binary.BigEndian.AppendUint64(nil, header), inner...)))
 }
 
-// innerWithTOS returns a small datagram to the guest, identified by number.
+// innerWithTOS returns a small datagram to the guest, with the given TOS byte. number
+// identifies the datagram.
 func innerWithTOS(t *testing.T, tos byte, number int) []byte {
 	dst, _ := net.ParseMAC(guestMAC)
 	eth := crafted(layers.EthernetTypeIPv4)
@@ -221,10 +224,12 @@ func (c *forwarding) arrives(t *testing.T, limit time.Duration, datagram []byte,
 
 const plainHeader = 0x08<<56 | siteVNI<<8
 
-// ecnDecap checks RFC 6040 section 4.2, as in Linux's INET_ECN_decapsulate.
+// ecnDecap checks that the switch combines the ECN bits of both headers as RFC 6040
+// section 4.2 and Linux's INET_ECN_decapsulate do.
 func (c *forwarding) ecnDecap(t *testing.T) {
 	const drop = 0xff
-	want := [4][4]byte{ // row: inner ECN; column: outer ECN; order: Not-ECT, ECT(1), ECT(0), CE
+	// row: inner ECN; column: outer ECN; each in the order Not-ECT, ECT(1), ECT(0), CE
+	want := [4][4]byte{
 		0: {0, 0, 0, drop}, 1: {1, 1, 1, 3}, 2: {2, 1, 2, 3}, 3: {3, 3, 3, 3},
 	}
 	before := drops(c.weft, "bad-ecn")
@@ -253,7 +258,8 @@ func (c *forwarding) ecnDecap(t *testing.T) {
 	}
 }
 
-// The option reserved= selects the treatment of bits that RFC 7348 reserves.
+// reserved checks the option reserved=. It says how the switch treats bits that RFC
+// 7348 reserves.
 func (c *forwarding) reserved(t *testing.T) {
 	number := 7400
 	for _, v := range []struct {
@@ -292,7 +298,8 @@ func (c *forwarding) learning(t *testing.T) {
 	}
 }
 
-// Broadcasts go to the multicast group once, other frames to the known VTEP.
+// multicast checks that a broadcast goes to the multicast group once, and that other
+// frames go to the known tunnel endpoint.
 func (c *forwarding) multicast(t *testing.T) {
 	const group = "239.1.1.1"
 	vx := fmt.Sprint("vx", siteVNI)
@@ -343,8 +350,8 @@ func (c *forwarding) otherPort(t *testing.T) {
 	lab.MustPing(t, c.guest, remoteIP, 2)
 }
 
-// The peer is a Linux vxlan device in external mode, where routes select VNI and
-// remote.
+// external uses as peer a Linux vxlan device in external mode: routes choose the VNI
+// and the remote endpoint.
 func (c *forwarding) external(t *testing.T) {
 	c.port = 4789
 	c.overlay()
@@ -383,7 +390,7 @@ func (c *forwarding) vteps(t *testing.T) {
 	}
 }
 
-// The worker's system calls poll the uplink's device.
+// busyPolling checks that the system calls of the worker poll the uplink's device.
 func (c *forwarding) busyPolling(t *testing.T) {
 	c.weft.Weft("del-port", "uplink")
 	c.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0", "busy_poll=50")

@@ -15,8 +15,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// A bound guest communicates over IPv4 and IPv6. With any other address it reaches
-// nobody, and the refused frames are counted.
+// A guest whose port is bound to addresses communicates over IPv4 and IPv6. With any
+// other address it reaches nobody, and the switch counts the refused frames.
 func TestBoundGuest(t *testing.T) {
 	l := newLab(t)
 	host, good, other := l.Host("host"), l.Host("good"), l.Host("other")
@@ -57,7 +57,7 @@ func TestBoundGuest(t *testing.T) {
 	good.Run("ip", "address", "add", "fd00::9/64", "dev", "eth0", "nodad")
 	silent("another IPv6 source", "fd00::2", "-I", "fd00::9")
 	good.Run("ip", "address", "del", "fd00::9/64", "dev", "eth0")
-	// ARP answers for other addresses are dropped
+	// the switch drops ARP answers for other addresses
 	if p, err := lab.Ping(other, "10.0.0.9", 2); err != nil || p.Received != 0 {
 		t.Errorf("an address that is not bound answers: %+v, %v", p, err)
 	}
@@ -89,7 +89,7 @@ func etherFrame(dst, src string, size int) []byte {
 	return append(append(append(d, s...), 0x88, 0xb5), make([]byte, size-14)...)
 }
 
-// A stolen address of another VNI diverts no frame to the attacker.
+// A guest that uses an address of another VNI gets no frame of that VNI.
 func TestAddressOfAnotherVNI(t *testing.T) {
 	l := newLab(t)
 	host, trunk, victim, thief := l.Host("host"), l.Host("trunk"), l.Host("victim"), l.Host("thief")
@@ -154,8 +154,8 @@ func limitRow(t *testing.T, d *lab.Daemon, name, holder string) (row api.Limit) 
 	return row
 }
 
-// Invented addresses do not evict those of active guests: the attacker receives none
-// of their frames.
+// Frames with many invented source addresses do not evict the addresses of active
+// guests. The attacker receives none of their frames.
 func TestInventedSources(t *testing.T) {
 	l := newLab(t)
 	host, one, two, thief := l.Host("host"), l.Host("one"), l.Host("two"), l.Host("thief")
@@ -211,7 +211,8 @@ func TestInventedSources(t *testing.T) {
 	t.Logf("%d frames sent, %d addresses learnt, %d refused", sent, row.Used, row.Refused)
 }
 
-// An established connection of a bound guest admits no frame with another sender.
+// On an established connection of a guest bound to its addresses, the switch admits no
+// frame with another sender.
 func TestBoundConnection(t *testing.T) {
 	l := newLab(t)
 	host, good, other, third := l.Host("host"), l.Host("good"), l.Host("other"), l.Host("third")

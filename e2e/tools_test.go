@@ -41,7 +41,7 @@ func finished(t *testing.T, p *lab.Process) string {
 	return p.Output()
 }
 
-// weft trace predicts the switch's behaviour.
+// weft trace predicts how the switch processes a frame.
 func TestTrace(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("del-flows")
@@ -76,7 +76,7 @@ func TestTrace(t *testing.T) {
 	})
 }
 
-// A live trace shows a frame that missed, and later frames.
+// A live trace shows a frame that missed the caches, and later frames.
 func TestTraceLive(t *testing.T) {
 	s := newSite(t)
 	p := background(t, s.weft, "waiting", "trace", "--live", "-c", "2", "udp,tp_dst=1003", "--json")
@@ -101,8 +101,8 @@ func TestTraceLive(t *testing.T) {
 	}
 }
 
-// A capture has every frame of a port in both directions, with verdicts, and on an
-// uplink with tunnel headers. Other programs can read it.
+// A capture has every frame of a port in both directions, with verdicts. On an uplink
+// it includes tunnel headers. Other programs can read the capture.
 func TestCapture(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -140,7 +140,8 @@ func TestCapture(t *testing.T) {
 		{"drops", "guest", []string{"300  port guest: dropped: flow-drop"}},
 	}
 	for i, c := range captures {
-		eventually(t, func() error { // a frame appears a moment after it has passed
+		// a frame appears in the capture a moment after it has passed the switch
+		eventually(t, func() error {
 			if n := shown(file(c.file)); n < len(c.want) {
 				return fmt.Errorf("%d frames in the capture of %s, want %d", n, c.file, len(c.want))
 			}
@@ -182,7 +183,7 @@ func shown(name string) (n int) {
 	return n
 }
 
-// A kill of the engine neither hides nor repeats frames in a capture.
+// If the engine is killed, a capture neither loses nor repeats frames.
 func TestCaptureThroughEngineDeath(t *testing.T) {
 	s := newSite(t)
 	p := background(t, s.weft, "capturing", "capture", "guest", "-c", "9")
@@ -196,14 +197,15 @@ func TestCaptureThroughEngineDeath(t *testing.T) {
 	})
 	s.weft.KillEngine()
 	reach(t, s.guest, remoteIP)
-	lab.MustPing(t, s.guest, remoteIP, 3) // these pings are more frames than the guests' kernels send on their own
+	// these pings are more frames than the guests' kernels send without them
+	lab.MustPing(t, s.guest, remoteIP, 3)
 	if out := finished(t, p); !strings.Contains(out, "icmp") || !strings.Contains(out, "9 frames captured, 0 lost") {
 		t.Error(out)
 	}
 }
 
-// replace-flows keeps unchanged flows with their counters, and diff-flows shows its
-// changes. A wrong line changes nothing.
+// replace-flows keeps unchanged flows and their counters. diff-flows shows what
+// replace-flows would change. A wrong line changes nothing.
 func TestReplaceAndDiffFlows(t *testing.T) {
 	s := newSite(t)
 	send(t, s.guest.Raw("eth0"), udpFrame(t, 1001, 100), 10)
@@ -242,7 +244,8 @@ func TestReplaceAndDiffFlows(t *testing.T) {
 	}
 }
 
-// A monitor reports changes of ports, and of flows with their last counters.
+// A monitor reports changes of ports and of flows. The event of a flow's end has the
+// flow's last counters.
 func TestMonitor(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -292,7 +295,7 @@ func metricsOf(t *testing.T, d *lab.Daemon) string {
 	return string(text)
 }
 
-// weft top and the metrics show the current traffic.
+// weft top and the metrics show the traffic of the moment.
 func TestTop(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)

@@ -14,8 +14,8 @@ const (
 	peerIP6 = "fd01::2"
 )
 
-// newSite6 is newSite over IPv6, with further options of the overlay port and of the
-// peer's vxlan device.
+// newSite6 does what newSite does, with an IPv6 underlay. overlay has further options
+// of the overlay port, device further options of the peer's vxlan device.
 func newSite6(t *testing.T, overlay []string, device ...string) *site {
 	t.Helper()
 	l := newLab(t)
@@ -44,7 +44,7 @@ func newSite6(t *testing.T, overlay []string, device ...string) *site {
 	return s
 }
 
-// The switch sends UDP checksums over IPv6, which Linux requires by default.
+// Over IPv6, the switch sends UDP checksums, because Linux requires them by default.
 func TestUnderlay6(t *testing.T) {
 	t.Parallel()
 	s := newSite6(t, []string{fmt.Sprint("vni=", siteVNI), "remote=" + peerIP6})
@@ -60,8 +60,8 @@ func TestUnderlay6(t *testing.T) {
 	lab.MustPing(t, s.host, peerIP6, 2) // traffic of the host's own kernel
 }
 
-// Flows can choose an IPv6 remote. The receiver may accept datagrams without a
-// checksum.
+// Flows can choose a remote tunnel endpoint with an IPv6 address. The receiver may
+// accept datagrams without a checksum.
 func TestUnderlay6ByFlow(t *testing.T) {
 	t.Parallel()
 	s := newSite6(t, []string{"vni=flow", "remote=flow", "udp_csum=off"}, "udp6zerocsumrx")
@@ -73,7 +73,8 @@ func TestUnderlay6ByFlow(t *testing.T) {
 	flood(t, s.guest, s.remote, remoteIP)
 }
 
-// without the required checksum nothing arrives: the tests above can fail
+// If the switch sends no UDP checksum but the peer requires one, nothing arrives. This
+// shows that the tests above can fail.
 func TestUnderlay6ZeroChecksum(t *testing.T) {
 	s := newSite6(t, []string{fmt.Sprint("vni=", siteVNI), "remote=" + peerIP6, "udp_csum=off"})
 	if p, err := lab.Ping(s.guest, remoteIP, 3); err != nil || p.Received != 0 {
@@ -81,7 +82,7 @@ func TestUnderlay6ZeroChecksum(t *testing.T) {
 	}
 }
 
-// Options of the overlay port set outer header fields.
+// Options of the overlay port set fields of the outer headers.
 func TestOuterSettings(t *testing.T) {
 	s := newUnderlay(t)
 	s.weft = s.host.Weftd()
@@ -92,7 +93,9 @@ func TestOuterSettings(t *testing.T) {
 	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
 	s.weft.Weft("add-flow", "in_port=overlay,actions=output:guest")
 	wire := s.peer.Raw("u0")
-	reach(t, s.guest, remoteIP) // passes only with a correct checksum, because Linux verifies a checksum that is not zero
+	// the frame passes only with a correct checksum, because Linux verifies every
+	// checksum that is not zero
+	reach(t, s.guest, remoteIP)
 	lab.MustPing(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
 	f, err := wire.Match(settle, func(f []byte) bool {
 		return len(f) > 42 && f[12] == 8 && f[13] == 0 && f[23] == 17 && f[36] == 4789>>8 && f[37] == 4789&0xff

@@ -20,7 +20,7 @@ func TestKernelTrafficOnUplink(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 	kernelTraffic(t, s, "the switch runs")
 
-	// the host's traffic survives the death of the switch
+	// the host's own traffic continues when the switch dies
 	s.host.ServeIperf("5190")
 	tcp := s.peer.Start("iperf3", "-c", hostIP, "-p", "5190", "-t", "4", "-b", "50M", "--connect-timeout", "10000")
 	pings := s.peer.Start("ping", "-n", "-i", "0.05", "-W", "10", "-c", "80", hostIP)
@@ -60,7 +60,7 @@ func kernelTraffic(t *testing.T, s *site, moment string) {
 	lab.MustPing(t, s.peer, hostIP, 1)
 }
 
-// A stopped weftd removes its XDP program and ports.
+// When weftd stops, it removes its XDP program and its ports.
 func TestCleanExit(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -113,7 +113,7 @@ func TestUplinkComesAndGoes(t *testing.T) {
 	})
 }
 
-// oneLine returns an error unless message is one line.
+// oneLine returns an error if message has more or less than one line.
 func oneLine(message string) error {
 	trimmed := strings.TrimSuffix(message, "\n")
 	if trimmed == "" || strings.Contains(trimmed, "\n") || strings.Contains(trimmed, "goroutine ") {

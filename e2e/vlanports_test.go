@@ -14,8 +14,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// Taps of an access port, a trunk and a QinQ customer, and LOCAL. Frames go through packet
-// sockets, because not every kernel has VLAN devices.
+// VLANs work on access ports, trunks, ports of QinQ customers, and LOCAL. The frames go
+// through packet sockets, because not every kernel has VLAN devices.
 func TestVLANPortsAndLocal(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

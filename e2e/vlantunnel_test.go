@@ -26,7 +26,7 @@ func TestVLANWithTTLIntoVXLAN(t *testing.T) {
 	}
 }
 
-// vlanCase has switch a's actions, and switch b's match and actions.
+// vlanCase has the actions of switch a, and the match and actions of switch b.
 type vlanCase struct{ push, match, pop string }
 
 func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
@@ -52,7 +52,8 @@ func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
 			d.Weft("add-flow", "priority=10,in_port="+name+","+ip+",actions="+c.push+",output:overlay")
 			d.Weft("add-flow", "priority=10,in_port=overlay,"+c.match+","+ip+",actions="+c.pop+",output:"+name)
 		}
-		// neighbour discovery needs the hop limit 255
+		// neighbour discovery needs an unchanged hop limit of 255, so its frames get
+		// other flows
 		for _, words := range []string{"arp", "icmp6,icmp_type=135", "icmp6,icmp_type=136"} {
 			d.Weft("add-flow", "priority=20,in_port="+name+","+words+",actions="+removeAction(c.push, "dec_ttl")+",output:overlay")
 			d.Weft("add-flow", "priority=20,in_port=overlay,"+c.match+","+words+",actions="+removeAction(c.pop, "dec_ttl")+",output:"+name)
@@ -65,7 +66,7 @@ func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
 		wrong += checksumErrors(t, from, "cat")
 	}
 	for _, to := range []string{v4[1], v6[1]} {
-		// ping counts a reply after two round trips as lost
+		// ping counts a reply that takes longer than two round trips as lost
 		out, err := guests[0].Try("ping", "-n", "-c", "10", "-i", "0.1", to)
 		if replies := strings.Count(out, "ttl="); err != nil || replies == 0 || strings.Count(out, "ttl=62 ") != replies {
 			t.Errorf("ping %s, with a hop in each switch: %v\n%s", to, err, out)

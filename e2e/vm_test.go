@@ -18,7 +18,8 @@ const (
 	vmMAC = "02:00:00:00:00:03"
 )
 
-// newVM boots a virtual machine at the port vm. The returned function boots it again.
+// newVM boots a virtual machine that is connected to the port vm. The returned function
+// boots the machine again.
 func newVM(t *testing.T, s *site, serve bool) (*lab.VM, func() *lab.VM) {
 	t.Helper()
 	if !lab.Have("qemu-system-x86_64") {
@@ -51,8 +52,8 @@ func talk(t *testing.T, s *site, vm *lab.VM) {
 	lab.MustPing(t, s.guest, vmIP, 5, "-s", "1472", "-M", "do")
 }
 
-// A virtual machine's traffic, with and without VLAN tags, survives the death of each
-// process of the switch.
+// The traffic of a virtual machine, with and without VLAN tags, survives the death of
+// each process of the switch.
 func TestVM(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -93,8 +94,8 @@ func TestVM(t *testing.T) {
 	talk(t, s, vm)
 }
 
-// vmOutage calls happens and returns how long pings were not answered. A TCP
-// connection must survive.
+// vmOutage calls the function happens, and returns how long pings were not answered. A
+// TCP connection must survive the call.
 func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	t.Helper()
 	const pings = 100
@@ -126,8 +127,8 @@ func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	return outage
 }
 
-// QEMU sends its memory table for each of two queue pairs. The guest enables the
-// second pair later.
+// QEMU sends its memory table twice, once for each of two queue pairs. The guest
+// enables the second pair later.
 func TestVMQueues(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -162,7 +163,7 @@ func TestVMQueues(t *testing.T) {
 	}
 }
 
-// queuePackets returns a queue's packet counter from the guest's driver.
+// queuePackets returns how many packets the guest's driver has counted on a queue.
 func queuePackets(t *testing.T, vm *lab.VM, queue string) (n int) {
 	t.Helper()
 	stats := vm.Run("ethtool", "-S", "eth0")
@@ -177,7 +178,8 @@ func queuePackets(t *testing.T, vm *lab.VM, queue string) (n int) {
 	return 0
 }
 
-// With QEMU's socket, the guest reboots, and another machine later takes its place.
+// If QEMU owns the socket, the guest can reboot, and another machine can later take its
+// place.
 func TestVMComesAndGoes(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -201,7 +203,8 @@ func TestVMComesAndGoes(t *testing.T) {
 	flood(t, vm, s.remote, remoteIP)
 }
 
-// Two virtual machines exchange frames. A paused one does not disturb the other.
+// Two virtual machines exchange frames. A paused machine does not disturb the other
+// one.
 func TestTwoMachines(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

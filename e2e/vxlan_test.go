@@ -78,7 +78,7 @@ func taggedFrames(t *testing.T, s *site) {
 	}
 }
 
-// Frames with another VNI reach no guest and are counted.
+// The switch delivers frames with another VNI to no guest, and counts them.
 func TestWrongVNI(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -88,7 +88,7 @@ func TestWrongVNI(t *testing.T) {
 	s.weft.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI+1), "remote="+peerIP)
 	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
 	s.weft.Weft("add-flow", "in_port=overlay,actions=output:guest")
-	// no ARP: the guests still have neighbour entries
+	// there is no ARP before the ping, because the guests still have neighbour entries
 	before := drops(s.weft, "no-tunnel-port")
 	for _, way := range []struct {
 		from *lab.Host
@@ -106,7 +106,7 @@ func TestWrongVNI(t *testing.T) {
 	}
 }
 
-// Flows set and match the tunnel's remote and VNI.
+// Flows can set and match the remote endpoint and the VNI of the tunnel.
 func TestTunnelOfFlows(t *testing.T) {
 	t.Parallel()
 	s := newUnderlay(t)
@@ -120,7 +120,7 @@ func TestTunnelOfFlows(t *testing.T) {
 	lab.MustPing(t, s.remote, guestIP, 3)
 	flood(t, s.guest, s.remote, remoteIP)
 
-	// a flow that sets another VNI reaches no guest
+	// with a flow that sets another VNI, frames reach no guest
 	s.weft.Weft("add-flow", fmt.Sprintf("in_port=guest,actions=set_field:%d->tun_id,set_field:%s->tun_dst,output:overlay", siteVNI+1, peerIP))
 	eventually(t, func() error {
 		if p, err := lab.Ping(s.guest, remoteIP, 3); err != nil || p.Received != 0 {
@@ -151,7 +151,7 @@ func weftToWeft(t *testing.T, uplinks [2]string) {
 		remote, mac, addr string
 	}{{a, ga, "172.16.0.2", "02:00:00:00:00:0a", "10.0.0.1/24"}, {b, gb, "172.16.0.1", "02:00:00:00:00:0b", "10.0.0.2/24"}} {
 		if uplinks[i] == "af_packet" && uplinks[1-i] == "af_xdp" {
-			end.host.NoOffloads("u0") // a veth would pass on unfinished checksums
+			end.host.NoOffloads("u0") // a veth would pass frames on with unfinished checksums
 		}
 		d := end.host.Weftd()
 		d.Weft("add-port", "uplink", "type="+uplinks[i], "dev=u0")
@@ -165,7 +165,7 @@ func weftToWeft(t *testing.T, uplinks [2]string) {
 	flood(t, gb, ga, "10.0.0.1", "-u", "-b", "50M")
 }
 
-// Outer headers conform to RFC 7348 section 5.
+// The outer headers conform to RFC 7348 section 5.
 func TestOuterHeader(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -218,7 +218,7 @@ func checkOuter(t *testing.T, f []byte, innerLen int) {
 	}
 }
 
-// sum16 returns the ones' complement sum (RFC 1071), not inverted.
+// sum16 returns the ones' complement sum of b (RFC 1071), without the final inversion.
 func sum16(b []byte) uint16 {
 	var sum uint32
 	for ; len(b) > 1; b = b[2:] {
@@ -231,7 +231,7 @@ func sum16(b []byte) uint16 {
 }
 
 // Tunnels use the kernel's neighbour table. The first frame to an unknown neighbour
-// arrives.
+// waits and arrives.
 func TestUnresolvedNeighbour(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -244,7 +244,7 @@ func TestUnresolvedNeighbour(t *testing.T) {
 	if _, err := got.Match(settle, func(f []byte) bool { return bytes.Equal(f, frame) }); err != nil {
 		t.Errorf("the frame that found no neighbour: %v", err)
 	}
-	// the tunnel follows the remote's MAC address
+	// the tunnel follows a change of the remote endpoint's MAC address
 	s.peer.Run("ip", "link", "set", "u0", "address", "02:00:00:00:99:99")
 	time.Sleep(100 * time.Millisecond)
 	reach(t, s.peer, hostIP)

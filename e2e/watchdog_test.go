@@ -17,7 +17,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// workerThread returns the engine's thread on the first worker's core.
+// workerThread returns the id of the engine's thread that runs on the first worker's
+// core.
 func workerThread(t *testing.T, d *lab.Daemon) (tid int) {
 	t.Helper()
 	now := show(d)
@@ -42,7 +43,7 @@ func halt(t *testing.T, tid int) {
 	halted, done := make(chan error), make(chan struct{})
 	t.Cleanup(func() { close(done) })
 	go func() {
-		runtime.LockOSThread() // the tracer, which ends with its goroutine
+		runtime.LockOSThread() // this thread traces the worker, and ends with its goroutine
 		err := unix.PtraceSeize(tid)
 		if err == nil {
 			err = unix.PtraceInterrupt(tid)
@@ -55,8 +56,8 @@ func halt(t *testing.T, tid int) {
 	}
 }
 
-// Control replaces an engine with a hung worker. The port gives the reason meanwhile
-// and recovers by itself.
+// Control replaces an engine in which a worker hangs. Meanwhile the port's state has
+// the reason. The port recovers by itself.
 func TestHungWorker(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)

@@ -9,12 +9,12 @@ import (
 	"weft/e2e/lab"
 )
 
-// Connections spread over two next hops to one tunnel endpoint, and survive the loss
-// of one.
+// Connections to one tunnel endpoint spread over two next hops, and survive the loss of
+// one.
 //
-//	          172.16.0.1 ── 172.16.0.2
+//	172.16.0.1 ── 172.16.0.2
 //	172.16.8.8                         172.16.9.9
-//	          172.16.1.1 ── 172.16.1.2
+//	172.16.1.1 ── 172.16.1.2
 func TestSeveralWays(t *testing.T) {
 	l := newLab(t)
 	host, peer, guest, remote := l.Host("host"), l.Host("peer"), l.Host("guest"), l.Host("remote")
@@ -32,7 +32,8 @@ func TestSeveralWays(t *testing.T) {
 	peer.Run("ip", "route", "add", local, "src", far, "nexthop", "via", "172.16.0.1", "nexthop", "via", "172.16.1.1")
 	peer.Run("sysctl", "-q", "net.ipv4.fib_multipath_hash_policy=1")
 	peer.LinuxVTEP(remote, remoteIP+"/24", siteVNI, guestMTU, "u0", far, local)
-	vx := fmt.Sprint("vx", siteVNI) // replaced by a vxlan device without an underlying device, so that routes choose the next hop
+	// the new vxlan device has no underlying device, so that routes choose the next hop
+	vx := fmt.Sprint("vx", siteVNI)
 	peer.Run("ip", "link", "delete", vx)
 	peer.Run("ip", "link", "add", vx, "type", "vxlan", "id", fmt.Sprint(siteVNI), "local", far, "remote", local, "dstport", "4789")
 	peer.Run("ip", "link", "set", vx, "mtu", fmt.Sprint(guestMTU), "master", fmt.Sprint("br", siteVNI), "up")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package central tests weft-central with the built programs: three centrals and four
-// hosts.
+// Package central tests weft-central with the built programs, on three centrals and
+// four hosts.
 package central
 
 import (
@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// settle is the time limit of effects that should be immediate.
+// settle is the time limit of effects that normally come at once.
 const settle = 60 * time.Second
 
 const (
@@ -36,8 +36,8 @@ var (
 	hosts = []string{"h1", "h2", "h3", "h4"}
 )
 
-// site is a fleet with the networks blue and red. Host h2 has the guest b2 in blue
-// and r2 in red.
+// site is a fleet with the networks blue and red. Each host has a guest of each
+// network: host h2 has b2 in blue and r2 in red.
 type site struct {
 	*lab.Fleet
 	t      *testing.T
@@ -45,7 +45,8 @@ type site struct {
 	guests map[string]*lab.FleetGuest
 }
 
-// newSite starts a declared fleet. The third central joins later.
+// newSite starts a fleet and declares its networks and ports. The third central joins
+// later.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -73,8 +74,8 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// guest adds guest i to network b (blue) or r (red). instance distinguishes
-// namespaces of the same guest on several hosts.
+// guest adds guest i to network b (blue) or r (red). If the same guest has namespaces
+// on several hosts, they differ by instance.
 func (s *site) guest(net string, i, instance int) *lab.FleetGuest {
 	s.t.Helper()
 	name, second := fmt.Sprint(net, i), map[string]int{"b": 0, "r": 1}[net]
@@ -243,8 +244,9 @@ func (s *site) spoofed() {
 	s.reach(b1, s.guests["b2"])
 }
 
-// floods sends frames to all, and to an address that nobody has. With flood=on, each
-// member of the network gets one copy, and without it no other host gets one.
+// floods sends frames to all, and to an address that nobody has. With the option
+// flood=on, each member of the network gets one copy. Without it, no other host gets
+// one.
 func (s *site) floods() {
 	from := s.guests["b1"].Raw("eth0")
 	to := map[string]*lab.Raw{}
@@ -291,7 +293,7 @@ func (s *site) floods() {
 	copies("020000000099", 0)
 }
 
-// quiet is how long no frame comes that will not come later either.
+// quiet is how long a test waits for a frame before it concludes that none comes.
 const quiet = 200 * time.Millisecond
 
 // leaderStops stops the etcd leader for a while. A change takes effect meanwhile, and
@@ -301,7 +303,9 @@ func (s *site) leaderStops() {
 	s.eventually("a leader", func() (err error) { leader, _, err = s.Members(); return err })
 	steady := s.steady("b1", "b4", 40)
 	leader.Process().Signal(syscall.SIGSTOP)
-	var others []string // weft would first wait for an answer of the stopped one
+	// the addresses of the running centrals: weft would first wait for an answer of the
+	// stopped one
+	var others []string
 	for _, c := range s.Centrals {
 		if c != leader {
 			others = append(others, c.Address)
@@ -389,7 +393,7 @@ func (s *site) moves() {
 	}
 }
 
-// large declares a network whose hosts must ask for addresses.
+// large declares a network that is so large that hosts must ask for addresses.
 func (s *site) large() {
 	const ports = 1005 // more than the hub pushes
 	var b strings.Builder
@@ -426,8 +430,8 @@ func (s *site) large() {
 	}
 }
 
-// centralsOff ends all centrals. Guests still reach each other, even over a restart
-// of weftd.
+// centralsOff ends all centrals. Guests still reach each other, even after a restart of
+// weftd.
 func (s *site) centralsOff() {
 	s.Weft("port", "add", "b6", "net=blue", "mac=02:00:00:00:00:06", "addresses=10.0.0.6", "--wait=hosts")
 	steady := s.steady("r1", "r4", 60)
@@ -470,7 +474,8 @@ func (s *site) centralsOff() {
 	s.host(4).KillEngine()
 	s.reachAll(s.allGuests()...)
 
-	// a guest's port gets another name; a new port is bound once a central runs
+	// a guest's port gets another name meanwhile; a new port is bound once a central
+	// runs again
 	b2, b6 := s.guests["b2"], s.guest("b", 6, 0)
 	s.host(2).Weft("del-port", "b2")
 	s.host(2).Weft("add-port", "vnet7", "type=tap", "dev=eth0", "netns="+b2.NS, "mac="+b2.MAC, fmt.Sprint("mtu=", guestMTU), "id=b2")

@@ -203,7 +203,7 @@ func path(from, to guest, modes map[string]string) string {
 }
 
 func (d *demo) mode(daemon *lab.Daemon) string {
-	daemon.Echo = nil // not printed: this is no step of the demonstration
+	daemon.Echo = nil // not printed, because it is no step of the demonstration
 	var ports []api.Port
 	daemon.WeftJSON(&ports, "dump-ports", "uplink")
 	if len(ports) != 1 {

@@ -29,7 +29,7 @@ const (
 	limit       = 3 * time.Minute
 	// wait is the time limit of one step.
 	wait = time.Minute
-	// gap is the interval of the pings that measure an outage, in seconds.
+	// gap is the interval in seconds of the pings that measure an outage.
 	gap = 0.02
 )
 
@@ -117,7 +117,8 @@ func indent(text string) string {
 	return "        " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n        ") + "\n"
 }
 
-// Only guests of the same network must answer.
+// pings checks that guests of the same network reach each other, and guests of
+// different networks do not.
 func (d *demo) pings() {
 	begin := time.Now()
 	out := d.fleet.Weft("sync", "--wait=hosts")
@@ -160,7 +161,8 @@ func (d *demo) pings() {
 }
 
 // reachable waits until a ping between two guests is answered. A permanent neighbour
-// entry avoids ARP, whose one-second repeats would make the measured time inexact.
+// entry makes ARP unnecessary, because ARP repeats a request only after a second, which
+// would make the measured time inexact.
 func (d *demo) reachable(from, to *lab.FleetGuest) {
 	from.Run("ip", "neighbour", "replace", to.IP, "lladdr", to.MAC, "dev", "eth0", "nud", "permanent")
 	from.Run("ping", "-n", "-q", "-i", fmt.Sprint(gap), "-c", "1", "-w", fmt.Sprint(int(wait.Seconds())), to.IP)

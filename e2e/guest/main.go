@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command guest is the init process of the tests' virtual machines. It mounts file
-// systems, loads network modules, and runs the lab's commands.
+// systems, loads network modules, and runs the commands that the lab sends.
 package main
 
 import (
@@ -41,7 +41,7 @@ func serve() error {
 		return err
 	}
 	if err := loadModules(agent.Modules); err != nil {
-		fmt.Println("guest:", err) // the lab finds the message on the console
+		fmt.Println("guest:", err) // the lab looks for this message on the console
 	}
 	bringUp("lo")
 	if err := waitFor("/sys/class/net/eth0", 60*time.Second); err != nil {
@@ -154,8 +154,8 @@ func bringUp(dev string) {
 	}
 }
 
-// waitFor waits until a path exists, because devices are probed in the background. A
-// machine without a network device reaches the time limit.
+// waitFor waits until path exists, because the kernel probes devices in the background.
+// In a machine without a network device it waits until the time limit.
 func waitFor(path string, limit time.Duration) error {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(path); err == nil {
@@ -168,7 +168,8 @@ func waitFor(path string, limit time.Duration) error {
 	return fmt.Errorf("%s did not appear in %s", path, limit)
 }
 
-// anyNetwork reports whether a file contains the PCI class of a network device.
+// anyNetwork reports whether a file of the list classes contains the PCI class of a
+// network device.
 func anyNetwork(classes []string) bool {
 	for _, path := range classes {
 		if class, _ := os.ReadFile(path); strings.HasPrefix(string(class), "0x02") {

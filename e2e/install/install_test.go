@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package install tests the Debian package on a machine of namespaces that systemd boots.
+// Package install tests the Debian package. The test machine consists of namespaces in
+// which systemd boots.
 package install
 
 import (
@@ -20,20 +21,22 @@ import (
 // patience is the time after which a waiting test fails.
 const patience = 2 * time.Minute
 
-// machine is a copy of this machine's root file system under systemd.
+// machine is a test machine that runs systemd, with a copy of this machine's root file
+// system.
 type machine struct {
 	t   *testing.T
 	pid string // of its process 1
 }
 
-// boot starts a machine that sees the directory deb as /deb.
+// boot starts a test machine in which the directory deb appears as /deb.
 func boot(t *testing.T, deb string) *machine {
 	t.Helper()
 	script, err := filepath.Abs("machine.sh")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// systemd needs a cgroup of its own. Its children inherit the one of the shell.
+	// systemd needs a cgroup of its own. Its child processes inherit the cgroup of the
+	// shell.
 	const enter = `group=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)/$1 && mkdir "$group" &&
 		echo $$ >"$group/cgroup.procs" && shift && exec unshare -m -n -u -i -C -p -f --kill-child "$@"`
 	name := fmt.Sprint("weft-install-", os.Getpid())
@@ -61,7 +64,7 @@ func boot(t *testing.T, deb string) *machine {
 	return m
 }
 
-// removeGroup removes the cgroups that the ended machine has left.
+// removeGroup removes the cgroups that the test machine has left when it ended.
 func removeGroup(t *testing.T, name string) {
 	const remove = `find "$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)/$1" -depth -type d -exec rmdir {} +`
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -114,8 +117,8 @@ func (m *machine) show() (s api.Show) {
 	return s
 }
 
-// changed lists the files that the machine has made or changed, without the records of
-// dpkg, systemd and logs.
+// changed lists the files that the test machine has made or changed. It leaves out logs
+// and the records of dpkg and systemd.
 func (m *machine) changed() []string {
 	var kept []string
 	for _, path := range strings.Fields(m.run("find", "/changed", "-mindepth", "1", "-printf", "/%P\n")) {
@@ -127,7 +130,7 @@ func (m *machine) changed() []string {
 	return kept
 }
 
-// build makes a package whose programs name the commit.
+// build makes a Debian package whose programs report the given version and commit.
 func build(t *testing.T, dir, version, commit string) {
 	t.Helper()
 	cmd := exec.Command("../../packaging/deb")
@@ -137,8 +140,9 @@ func build(t *testing.T, dir, version, commit string) {
 	}
 }
 
-// A package, with which lintian is content, is installed, upgraded under a train of pings
-// without a lost one, restarted, and purged without a trace.
+// The test installs a package, upgrades it while pings run, of which none is lost,
+// restarts the switch, and purges the package, of which nothing is left. lintian
+// reports no error.
 func TestPackage(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: boots a machine of namespaces")
@@ -170,7 +174,8 @@ func TestPackage(t *testing.T) {
 		return err == nil
 	})
 
-	// Each ping waits for its last answers, which an interrupted one would count as lost.
+	// Each ping process waits for its last answers. An interrupted process would count
+	// them as lost.
 	ping := m.command("ip", "netns", "exec", "a", "sh", "-c", "until [ -e /tmp/done ]; do ping -q -i 0.01 -c 100 10.0.0.2; done")
 	var said strings.Builder
 	ping.Stdout = &said
@@ -206,15 +211,16 @@ func TestPackage(t *testing.T) {
 		t.Errorf("groups after the purge: %s", out)
 	}
 	for _, path := range m.changed() {
-		// The overlay lists a directory of this machine once a file in it has changed.
+		// Once a file in a directory has changed, the overlay file system lists the
+		// directory of this machine, too.
 		if there, err := os.Lstat(path); !slices.Contains(before, path) && (err != nil || !there.IsDir()) {
 			t.Errorf("left by the purge: %s", path)
 		}
 	}
 }
 
-// lintian starts to check a package. The result ends the check: it reports what the
-// overrides do not explain.
+// lintian starts a check of a package in the background. The returned function waits
+// for the end. It reports the errors that the package's overrides do not explain.
 func lintian(t *testing.T, deb string) (end func()) {
 	t.Helper()
 	cmd := exec.Command("lintian", "--allow-root", "--fail-on", "error,warning", "--suppress-tags",

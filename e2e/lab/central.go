@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Central is a weft-central in a host's network namespace.
+// Central is a weft-central that runs in a host's network namespace.
 type Central struct {
 	Host    *Host
 	Address string // HOST:PORT that hosts and people dial
@@ -21,7 +21,7 @@ type Central struct {
 	proc *Process
 }
 
-// Run starts the central without waiting for an answer.
+// Run starts the central and does not wait for an answer.
 func (c *Central) Run() {
 	c.Host.lab.T.Helper()
 	c.proc = c.Host.Start(c.Host.lab.central(), "run", "--data", c.Data)
@@ -33,7 +33,7 @@ func (c *Central) Process() *Process { return c.proc }
 // Kill ends the central by SIGKILL.
 func (c *Central) Kill() { c.proc.Kill() }
 
-// Stop ends the central, which must not take too long.
+// Stop ends the central. It fails the test if this takes too long.
 func (c *Central) Stop() {
 	c.Host.lab.T.Helper()
 	c.proc.Signal(syscall.SIGTERM)
@@ -42,7 +42,7 @@ func (c *Central) Stop() {
 	}
 }
 
-// centralPort is the TCP port of each central. The next port serves etcd.
+// centralPort is the TCP port of each central. The central's etcd uses the next port.
 const centralPort = 7700
 
 // Fleet has centrals, hosts and an administrator on one network segment.
@@ -53,7 +53,7 @@ const centralPort = 7700
 type Fleet struct {
 	Centrals []*Central
 	Hosts    []*Daemon
-	// Echo, if set, is called with each of the administrator's command lines.
+	// Echo, if set, is called with each command line that the administrator runs.
 	Echo func(line string)
 
 	lab     *Lab
@@ -63,7 +63,7 @@ type Fleet struct {
 	central string  // addresses of all centrals
 }
 
-// NewFleet returns an empty fleet. mtu is the underlay's MTU.
+// NewFleet returns an empty fleet. mtu is the MTU of the network between the hosts.
 func (l *Lab) NewFleet(mtu int) *Fleet {
 	l.T.Helper()
 	f := &Fleet{lab: l, mtu: mtu, segment: l.Host("segment")}
@@ -83,8 +83,8 @@ func (f *Fleet) plug(name, address string) *Host {
 	return h
 }
 
-// AddCentral adds a central and waits for its answer. Only the first central creates
-// an etcd cluster.
+// AddCentral adds a central and waits for its answer. Only the first central creates an
+// etcd cluster; the others join it.
 func (f *Fleet) AddCentral(name string) *Central {
 	f.lab.T.Helper()
 	ip := fmt.Sprint("172.16.0.", 11+len(f.Centrals))
@@ -101,8 +101,8 @@ func (f *Fleet) AddCentral(name string) *Central {
 	return c
 }
 
-// join adds a central to the cluster. etcd refuses a new member while the previous
-// one is too new.
+// join adds a central to the cluster. It tries again, because etcd refuses a new member
+// while the previous one is too new.
 func (f *Fleet) join(c *Central, name string) {
 	f.lab.T.Helper()
 	f.eventually(func() error {
@@ -116,8 +116,8 @@ func (f *Fleet) join(c *Central, name string) {
 	})
 }
 
-// AddHost starts the weftd of a declared host, with a certificate and an uplink of
-// type af_xdp or af_packet.
+// AddHost starts weftd on a declared host, with a certificate. uplink is the type of
+// the host's uplink: af_xdp or af_packet.
 func (f *Fleet) AddHost(name, uplink string) *Daemon {
 	f.lab.T.Helper()
 	h := f.plug(name, f.Endpoint(len(f.Hosts)))
@@ -138,10 +138,11 @@ func (f *Fleet) addresses() string {
 	return strings.Join(list, ",")
 }
 
-// Endpoint returns the underlay address of host n, counted from 0.
+// Endpoint returns the address of a host in the network between the hosts. The number
+// of the first host is 0.
 func (f *Fleet) Endpoint(host int) string { return fmt.Sprint("172.16.0.", 101+host) }
 
-// Weft runs the weft client as the administrator. A failure ends the test.
+// Weft runs the weft client as the administrator. If it fails, the test ends.
 func (f *Fleet) Weft(args ...string) string {
 	f.lab.T.Helper()
 	if f.Echo != nil {
@@ -157,7 +158,7 @@ func (f *Fleet) Weft(args ...string) string {
 // Try is Weft with an error instead.
 func (f *Fleet) Try(args ...string) (string, error) { return f.TryAt(f.central, args...) }
 
-// TryAt is Try with other addresses of centrals.
+// TryAt does what Try does, but uses other addresses of centrals.
 func (f *Fleet) TryAt(addresses string, args ...string) (string, error) {
 	certs := filepath.Join(f.lab.Dir, "central-a", "admin")
 	out, errs, code := f.weft.TryWeft(append([]string{"--central", addresses, "--central-certs", certs}, args...)...)
@@ -167,8 +168,8 @@ func (f *Fleet) TryAt(addresses string, args ...string) (string, error) {
 	return out, nil
 }
 
-// Members returns the central that leads etcd, and the number of connected hosts by
-// the address of each healthy central.
+// Members returns the central whose etcd member leads. sessions has the number of
+// connected hosts, by the address of each healthy central.
 func (f *Fleet) Members() (leader *Central, sessions map[string]int, err error) {
 	out, err := f.Try("central", "status", "--json")
 	if err != nil {
@@ -214,28 +215,30 @@ func (f *Fleet) eventually(fn func() error) {
 	f.lab.T.Fatalf("lab: after %v: %v", startLimit, err)
 }
 
-// FleetGuest is a namespace in a network of a fleet. Attach connects it to a host.
+// FleetGuest is a guest in a network of a fleet: a namespace. Attach connects it to a
+// host.
 type FleetGuest struct {
 	*Host
 	Net, MAC, IP string
 	At           *Daemon // nil: the guest has no tap now
 }
 
-// Guest adds an unattached guest to a network.
+// Guest adds a guest to a network. The guest is not yet connected to a host.
 func (f *Fleet) Guest(name, net, mac, ip string) *FleetGuest {
 	f.lab.T.Helper()
 	return &FleetGuest{Host: f.lab.Host(name), Net: net, MAC: mac, IP: ip}
 }
 
-// Attach adds a tap port for the guest to a host. The prefix length is 16.
+// Attach connects the guest to a host by a tap port. The prefix length of its address
+// is 16.
 func (g *FleetGuest) Attach(d *Daemon, mtu int) {
 	g.lab.T.Helper()
 	d.Tap(g.Host, g.MAC, g.IP+"/16", mtu)
 	g.At = d
 }
 
-// File writes a declaration of networks, hosts and guests, and returns its path. nets
-// has VNIs by network name.
+// File writes a declaration of networks, hosts and guests to a file, and returns the
+// path. nets maps network names to VNIs.
 func (f *Fleet) File(nets map[string]int, hosts []string, guests []*FleetGuest) string {
 	f.lab.T.Helper()
 	var b strings.Builder

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// cpioWriter writes Linux's first root file system in the format "newc": headers of
-// hexadecimal fields, names and data, padded to 4 bytes
-// (Documentation/driver-api/early-userspace/buffer-format.rst). Close returns the
-// first error.
+// cpioWriter writes an initramfs, Linux's first root file system, in the format "newc".
+// Each entry has a header of hexadecimal fields, a name and data, padded to 4 bytes
+// (Documentation/driver-api/early-userspace/buffer-format.rst). Close returns the first
+// error.
 type cpioWriter struct {
 	w      io.Writer
 	offset int
@@ -32,13 +32,13 @@ func newCpioWriter(w io.Writer) *cpioWriter {
 	return &cpioWriter{w: w, dirs: map[string]bool{".": true, "/": true}}
 }
 
-// File adds an executable file and missing parent directories.
+// File adds an executable file, and its parent directories if missing.
 func (c *cpioWriter) File(name string, data []byte) { c.add(name, cpioExec, data) }
 
-// Symlink adds a symbolic link name to target.
+// Symlink adds a symbolic link, called name, to target.
 func (c *cpioWriter) Symlink(name, target string) { c.add(name, cpioSymlink, []byte(target)) }
 
-// Dir adds a directory and missing parent directories.
+// Dir adds a directory, and its parent directories if missing.
 func (c *cpioWriter) Dir(name string) {
 	name = path.Clean(strings.TrimPrefix(name, "/"))
 	if c.dirs[name] {
@@ -63,8 +63,8 @@ func (c *cpioWriter) add(name string, mode int, data []byte) {
 
 func (c *cpioWriter) entry(name string, mode int, data []byte) {
 	c.ino++
-	// magic number, then 8 digits each: ino, mode, uid, gid, nlink, mtime, filesize,
-	// devmajor, devminor, rdevmajor, rdevminor, namesize, check
+	// header: magic number, then 8 digits each: ino, mode, uid, gid, nlink, mtime,
+	// filesize, devmajor, devminor, rdevmajor, rdevminor, namesize, check
 	c.write(fmt.Appendf(nil, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X",
 		c.ino, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name)+1, 0))
 	c.write(append([]byte(name), 0))

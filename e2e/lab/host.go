@@ -19,25 +19,27 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Guest runs commands: a Host, a VM, or a Namespace in a Machine.
+// Guest is anything in the lab that runs commands: a Host, a VM, or a Namespace in a
+// Machine.
 type Guest interface {
-	// Try runs a command and returns its output. An error includes the output.
+	// Try runs a command and returns its output. If the command fails, the error
+	// includes the output.
 	Try(args ...string) (string, error)
-	// Spawn starts a command that runs until the lab closes.
+	// Spawn starts a command in the background. It runs until the lab closes.
 	Spawn(args ...string)
 	// String returns the name for messages.
 	String() string
 }
 
-// Host is a network namespace that plays a host or a guest.
+// Host is a network namespace that plays the part of a host or a guest.
 type Host struct {
 	Name string
 	NS   string // name for ip netns
 	lab  *Lab
 }
 
-// Host adds a host. IPv6 is off until EnableIPv6, because neighbour discovery would
-// disturb tests that count frames.
+// Host adds a network namespace to the lab. IPv6 is off until EnableIPv6, because
+// neighbour discovery would disturb tests that count frames.
 func (l *Lab) Host(name string) *Host {
 	l.T.Helper()
 	h := &Host{Name: name, NS: l.prefix + "-" + name, lab: l}
@@ -57,7 +59,8 @@ func (l *Lab) Host(name string) *Host {
 
 func (h *Host) String() string { return h.Name }
 
-// EnableIPv6 turns IPv6 on, without duplicate address detection, which takes time.
+// EnableIPv6 turns IPv6 on. It turns duplicate address detection off, because this
+// takes time.
 func (h *Host) EnableIPv6() {
 	h.lab.T.Helper()
 	for _, which := range []string{"all", "default"} {
@@ -83,22 +86,25 @@ func (l *Lab) Wire(a *Host, devA string, b *Host, devB string, mtu int) {
 	b.Run("ip", "link", "set", devB, "up")
 }
 
-// Address assigns an address with prefix length to a device and brings it up.
+// Address assigns cidr, an address with prefix length, to a device. It brings the
+// device up.
 func (h *Host) Address(dev, cidr string) {
 	h.lab.T.Helper()
 	h.Run("ip", "address", "add", cidr, "dev", dev)
 	h.Run("ip", "link", "set", dev, "up")
 }
 
-// NoOffloads turns off offloads, so that frames on a veth are finished as on a real
-// network card. An AF_XDP socket at the peer would receive unfinished frames.
+// NoOffloads turns off the offloads of a veth device, so that it sends frames with
+// complete checksums, as a real network card does. Otherwise an AF_XDP socket at the
+// peer would receive incomplete frames.
 func (h *Host) NoOffloads(dev string) {
 	h.lab.T.Helper()
 	h.Run("ethtool", "-K", dev, "tx", "off", "tso", "off", "gso", "off")
 }
 
-// LinuxVTEP sets up Linux's own VXLAN: a bridge, and a vxlan device towards remote
-// over dev. The guest's eth0, with the address cidr, is a port of the bridge.
+// LinuxVTEP sets up Linux's own VXLAN on the host: a bridge, and a vxlan device for the
+// tunnel to remote over dev. The guest's eth0, with the address cidr, is a port of the
+// bridge.
 func (h *Host) LinuxVTEP(guest *Host, cidr string, vni, mtu int, dev, local, remote string) {
 	h.lab.T.Helper()
 	bridge, vxlan, tail := fmt.Sprint("br", vni), fmt.Sprint("vx", vni), "p-"+guest.Name
@@ -113,8 +119,8 @@ func (h *Host) LinuxVTEP(guest *Host, cidr string, vni, mtu int, dev, local, rem
 	guest.Address("eth0", cidr)
 }
 
-// Do calls f on a thread in the host's network namespace. Sockets stay in the
-// namespace.
+// Do calls f on a thread in the host's network namespace. Sockets that f opens stay in
+// the namespace.
 func (h *Host) Do(f func() error) error {
 	errs := make(chan error, 1)
 	go func() {
@@ -134,23 +140,24 @@ func (h *Host) Do(f func() error) error {
 	return <-errs
 }
 
-// command returns a command in the host's namespace. Its own process group keeps
-// Ctrl-C away, so that the lab ends all commands in order.
+// command returns a command that runs in the host's namespace. It has a process group
+// of its own, so that Ctrl-C does not reach it and the lab can end all commands in
+// order.
 func (h *Host) command(args ...string) *exec.Cmd {
 	return h.commandContext(context.Background(), args...)
 }
 
-// commandContext is command with a context, whose end kills the process group.
+// commandContext does what command does. When ctx ends, it kills the process group.
 func (h *Host) commandContext(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", h.NS}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	// surviving child processes may keep the output open
+	// child processes that are still alive may keep the output open
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
 
-// Run runs a command and returns its output. A failure ends the test.
+// Run runs a command and returns its output. If the command fails, the test ends.
 func (h *Host) Run(args ...string) string {
 	h.lab.T.Helper()
 	out, err := h.Try(args...)
@@ -250,8 +257,8 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// Wait waits for the end of the process, at most for the time limit, and returns its
-// error.
+// Wait waits until the process has ended, at most for the time limit. It returns the
+// error of the process.
 func (p *Process) Wait(limit time.Duration) error {
 	select {
 	case <-p.done:
@@ -261,7 +268,7 @@ func (p *Process) Wait(limit time.Duration) error {
 	}
 }
 
-// Output returns the output of the process so far.
+// Output returns what the process has printed so far.
 func (p *Process) Output() string {
 	data, _ := os.ReadFile(p.Log)
 	return string(data)

@@ -15,30 +15,34 @@ import (
 )
 
 type userland struct {
-	// programs of the host, copied with the shared libraries in their ELF headers
+	// programs of this machine to copy, with the shared libraries that their ELF
+	// headers name
 	programs []string
-	// libraries that programs load at run time
+	// shared libraries that the programs load at run time
 	libraries []string
 	// commands of busybox
 	links []string
-	// paths of the host's files to copy to /bin
+	// paths of files of this machine to copy to /bin
 	binaries []string
-	// kernel modules, loaded with their dependencies
+	// kernel modules to load, with the modules that they depend on
 	modules []string
 }
 
-// guestUserland is the userland of a switch's guest. The bench commands need vsock.
+// guestUserland is the set of programs and modules in a virtual machine that is a
+// guest. The bench commands need the modules for vsock.
 var guestUserland = userland{
 	programs: []string{"busybox", "ping", "iperf3", "ethtool"},
 	links:    []string{"sh", "ip"},
 	modules:  []string{"virtio_pci", "virtio_net", "8021q", "vmw_vsock_virtio_transport", "vsock_loopback"},
 }
 
-// libraryDirs are the dynamic loader's directories. The first is amd64's.
+// libraryDirs are the directories in which the dynamic loader looks for libraries. The
+// first one is for amd64.
 var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/lib", "/usr/lib"}
 
-// buildInitramfs writes a root file system: the agent as /init, and the userland.
-// Kernel modules come from the unpacked kernel package.
+// buildInitramfs writes a root file system with the agent as /init, and with the
+// programs and modules of u. Kernel modules come from the unpacked kernel package in
+// kernelDir.
 func buildInitramfs(path, agentBinary, kernelDir string, u *userland) error {
 	out, err := os.Create(path)
 	if err != nil {
@@ -92,7 +96,8 @@ func addAll(c *cpioWriter, agentBinary, kernelDir string, u *userland) error {
 	return addModules(c, kernelDir, u.modules)
 }
 
-// addProgram adds an ELF file with its interpreter and shared libraries, each once.
+// addProgram adds an ELF file with its interpreter and shared libraries. The map done
+// has the files that are already added.
 func addProgram(c *cpioWriter, host, name string, done map[string]bool) error {
 	if done[name] {
 		return nil
@@ -146,7 +151,8 @@ func findLibrary(name string) (string, error) {
 	return "", fmt.Errorf("library %s not found in %s", name, strings.Join(libraryDirs, ", "))
 }
 
-// addModules adds kernel modules and their list, in which dependencies come first.
+// addModules adds kernel modules and a list of them. In the list, dependencies come
+// first.
 func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	found, err := filepath.Glob(filepath.Join(kernelDir, "lib/modules/*/kernel"))
 	if err == nil && len(found) == 0 { // path in packages since Debian 13
@@ -200,7 +206,8 @@ func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	return nil
 }
 
-// readModule decompresses a kernel module, because the agent has no xz.
+// readModule returns a kernel module without compression, because the agent in the
+// virtual machine has no xz.
 func readModule(path string) ([]byte, error) {
 	if !strings.HasSuffix(path, ".xz") {
 		return os.ReadFile(path)
@@ -212,8 +219,9 @@ func readModule(path string) ([]byte, error) {
 	return data, nil
 }
 
-// moduleDepends returns the modules in the entry "depends=" of the section .modinfo.
-// Its entries key=value end with a zero byte.
+// moduleDepends returns the modules that a kernel module depends on. They are in the
+// entry "depends=" of the section .modinfo. The section's entries have the form
+// key=value and end with a zero byte.
 func moduleDepends(ko []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(ko))
 	if err != nil {

@@ -4,9 +4,10 @@
 // the demonstration. Hosts and guests are network namespaces, cables are veth pairs,
 // and virtual machines run in QEMU.
 //
-// Close removes everything that a Lab has created. Names contain the process id of
-// the program, so that a later run can remove what a killed run has left. A failed
-// step ends the test through the Reporter; its Try form returns an error.
+// Close removes everything that a Lab has created. Names contain the process id of the
+// program, so that a later run can remove what a killed run has left. If a step fails,
+// it ends the test through the Reporter. The form of the step whose name begins with
+// Try returns an error instead.
 package lab
 
 import (
@@ -31,8 +32,8 @@ type Reporter interface {
 	Logf(format string, args ...any)
 }
 
-// Program is a Reporter for programs other than tests. Caught turns a failure into an
-// error.
+// Program is a Reporter for programs that are not tests. Caught turns its failures into
+// errors.
 type Program struct {
 	Log func(format string, args ...any) // nil: log nothing
 }
@@ -42,7 +43,7 @@ type failure string
 // Helper does nothing.
 func (Program) Helper() {}
 
-// Fatalf panics with the message. Caught recovers the panic.
+// Fatalf panics with the message. Caught recovers from this panic.
 func (Program) Fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
 
 // Logf calls Log, if set.
@@ -52,8 +53,8 @@ func (p Program) Logf(format string, args ...any) {
 	}
 }
 
-// Caught stores the message of Program.Fatalf in err, and closes all labs. It is
-// deferred.
+// Caught stores the message of Program.Fatalf in err, and closes all labs. Callers
+// defer it.
 func Caught(err *error) {
 	switch f := recover().(type) {
 	case nil:
@@ -65,11 +66,13 @@ func Caught(err *error) {
 	}
 }
 
-// Lab is a set of hosts, guests and virtual machines. One goroutine calls its
-// methods; any may call Close.
+// Lab is a set of hosts, guests and virtual machines. One goroutine calls its methods,
+// but any goroutine may call Close.
 type Lab struct {
-	T   Reporter
-	Dir string // scratch directory; short, for unix sockets
+	T Reporter
+	// directory for temporary files; its path is short, because unix sockets in it have
+	// short paths
+	Dir string
 
 	prefix string // prefix of the namespaces' names
 
@@ -87,7 +90,7 @@ var (
 	sweepOnce sync.Once
 )
 
-// New returns an empty lab. It needs root.
+// New returns an empty lab. The process must run as root.
 func New(t Reporter) *Lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -106,7 +109,7 @@ func New(t Reporter) *Lab {
 	return l
 }
 
-// Close ends the daemons in order, then all other processes, and removes namespaces
+// Close ends the daemons in order, and then all other processes. It removes namespaces
 // and files.
 func (l *Lab) Close() {
 	l.mu.Lock()
@@ -133,8 +136,8 @@ func (l *Lab) Close() {
 	labsMu.Unlock()
 }
 
-// Main is a TestMain. It runs the tests, closes all labs and does not return. An
-// interrupt also closes all labs.
+// Main is for use as TestMain. It runs the tests, closes all labs and ends the process.
+// An interrupt also closes all labs.
 func Main(tests interface{ Run() int }) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
@@ -162,8 +165,8 @@ func CloseAll() {
 	os.RemoveAll(binDir())
 }
 
-// cleanup registers f for Close, which calls the last one first. It returns false if
-// the lab is closed.
+// cleanup registers f to be called by Close. Close calls the last registered function
+// first. cleanup returns false if the lab is already closed.
 func (l *Lab) cleanup(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,8 +185,8 @@ func (l *Lab) run(args ...string) string {
 	return string(out)
 }
 
-// leftoverName matches names of namespaces and files. The number is the program's
-// process id.
+// leftoverName matches the names of the lab's namespaces and files. The number is the
+// process id of the program that made them.
 var leftoverName = regexp.MustCompile(`^weft([0-9]+)-`)
 
 func sweep() {
@@ -206,7 +209,7 @@ func sweep() {
 	}
 }
 
-// removeNamespace kills the processes in a namespace and deletes it.
+// removeNamespace kills the processes in a network namespace and deletes the namespace.
 func removeNamespace(ns string) {
 	for _, pid := range namespacePIDs(ns) {
 		syscall.Kill(pid, syscall.SIGKILL)
@@ -214,8 +217,8 @@ func removeNamespace(ns string) {
 	exec.Command("ip", "netns", "delete", ns).Run()
 }
 
-// namespacePIDs returns the processes in a namespace, except this one, which may have
-// a thread there.
+// namespacePIDs returns the processes in a network namespace. It leaves out this
+// process, which may have a thread there.
 func namespacePIDs(ns string) []int {
 	out, _ := exec.Command("ip", "netns", "pids", ns).Output()
 	var pids []int

@@ -29,7 +29,7 @@ func newLab(t *testing.T) *Lab {
 	return l
 }
 
-// Two hosts with Linux's VXLAN exchange pings, iperf3 data and raw frames.
+// Two hosts that use Linux's own VXLAN exchange pings, iperf3 data and raw frames.
 func TestLinuxToLinux(t *testing.T) {
 	l := newLab(t)
 	a, b, ga, gb := l.Host("a"), l.Host("b"), l.Host("ga"), l.Host("gb")
@@ -95,7 +95,7 @@ func TestVM(t *testing.T) {
 	}
 }
 
-// sweep removes only what dead processes have left.
+// sweep removes only namespaces and files that processes have left which no longer run.
 func TestSweep(t *testing.T) {
 	newLab(t)
 	dead := exec.Command("true")

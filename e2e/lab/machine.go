@@ -12,17 +12,18 @@ import (
 	"time"
 )
 
-// MachineConfig describes a virtual machine that runs the switch. It has two CPUs,
-// 512 MiB of memory and a network card, whose cable leads to another machine.
+// MachineConfig describes a virtual machine that runs the switch. The machine has two
+// CPUs, 512 MiB of memory and a network card. A cable connects the card to another
+// machine.
 type MachineConfig struct {
 	Name string
-	// Card is the network card: igb or virtio-net-pci.
+	// Card is the model of the network card: igb or virtio-net-pci.
 	Card string
 	MAC  string
-	// Options are further QEMU options of the card, each after a comma.
+	// Options are further options of QEMU for the card, each with a comma in front.
 	Options string
-	// Cable is the unix socket between two machines. The machine with Serve creates
-	// it and starts first.
+	// Cable is the path of a unix socket that connects the cards of two machines. The
+	// machine with Serve set creates the socket and starts first.
 	Cable string
 	Serve bool
 }
@@ -33,8 +34,9 @@ type Machine struct {
 	monitor string // path of QEMU's monitor socket
 }
 
-// machineUserland has the full programs ip and ss, because busybox's know no
-// namespaces and no AF_XDP sockets.
+// machineUserland is the set of programs and modules in a machine that runs the switch.
+// It has the full programs ip and ss, because those of busybox know no namespaces and
+// no AF_XDP sockets.
 var machineUserland = userland{
 	programs: []string{"busybox", "ping", "iperf3", "ip", "ss", "ethtool", "iptables-legacy"},
 	libraries: []string{"/usr/lib/x86_64-linux-gnu/xtables/libxt_standard.so", "/usr/lib/x86_64-linux-gnu/xtables/libxt_conntrack.so",
@@ -44,14 +46,15 @@ var machineUserland = userland{
 		"iptable_filter", "iptable_nat", "xt_conntrack", "xt_MASQUERADE", "vsock_loopback"},
 }
 
-// emulator returns a QEMU of version 10 or later: from "scripts/setup nic", or the
-// system's.
+// emulator is a QEMU of version 10 or later: the one that "scripts/setup nic" installs,
+// or the system's.
 type emulator struct {
 	command           []string
 	kernel, initramfs string
 }
 
-// machineImage prepares emulator, kernel and initramfs once in each process.
+// machineImage prepares the emulator, the kernel and the initramfs. It does so once in
+// each process.
 var machineImage = sync.OnceValues(func() (*emulator, error) {
 	root, err := Root()
 	if err != nil {
@@ -89,7 +92,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Machine starts a virtual machine. Several may boot at the same time; see Booted.
+// Machine starts a virtual machine and does not wait for its boot. Several machines may
+// boot at the same time. See Booted.
 func (h *Host) Machine(c MachineConfig) *Machine {
 	h.lab.T.Helper()
 	accel, _ := h.lab.Accelerator()
@@ -148,8 +152,8 @@ func (m *Machine) served(path string) error {
 	return fmt.Errorf("QEMU made no socket %s", path)
 }
 
-// Booted waits for a machine's agent. Without KVM, a kernel with two CPUs sometimes
-// hangs, and the machine must be started again.
+// Booted waits until the machine's agent answers. Without KVM, a kernel with two CPUs
+// sometimes hangs during boot, and the caller must start the machine again.
 func (m *Machine) Booted(limit time.Duration) error {
 	if err := m.greeted(limit); err != nil {
 		return fmt.Errorf("machine %s: %w%s", m.Name, err, m.troubles())
@@ -182,7 +186,7 @@ func (m *Machine) Plug(plugged bool) {
 	}
 }
 
-// Namespace is a network namespace in a Machine, which plays a guest.
+// Namespace is a network namespace inside a Machine. It plays the part of a guest.
 type Namespace struct {
 	Machine *Machine
 	Name    string

@@ -16,8 +16,8 @@ const moveLimit = 60 * time.Second
 
 func (vm *VM) qmp() string { return filepath.Join(vm.host.lab.Dir, vm.Name+".qmp") }
 
-// Move migrates a running virtual machine to another host, with the name and socket
-// in c. vm has then ended; the returned VM continues.
+// Move migrates a running virtual machine to another host. The new machine has the name
+// and socket in c. Afterwards vm has ended, and the returned VM continues.
 func (vm *VM) Move(to *Host, c VMConfig) *VM {
 	to.lab.T.Helper()
 	c.incoming = filepath.Join(to.lab.Dir, c.Name+".incoming")
@@ -31,7 +31,7 @@ func (vm *VM) Move(to *Host, c VMConfig) *VM {
 		to.lab.T.Fatalf("%s: move to %s: %v%s%s", vm.Name, to.Name, err, vm.troubles(), moved.troubles())
 	}
 	vm.Kill()
-	moved.lastID = vm.lastID // replies to earlier requests may still arrive
+	moved.lastID = vm.lastID // replies to requests before the move may still arrive
 	return moved
 }
 
@@ -75,7 +75,7 @@ func (vm *VM) migrate(path string) error {
 	}
 }
 
-// qmpClient is a client of QEMU's machine protocol (QMP).
+// qmpClient is a client of QMP, QEMU's machine protocol.
 type qmpClient struct {
 	encoder *json.Encoder
 	decoder *json.Decoder

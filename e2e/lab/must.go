@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// MustPing sends count pings and fails the test unless each of them is answered,
-// however late.
+// MustPing sends count pings, and fails the test if any of them is not answered. Late
+// answers count.
 func MustPing(t testing.TB, from Guest, to string, count int, args ...string) {
 	t.Helper()
 	p, err := Ping(from, to, count, append([]string{"-W", "10"}, args...)...)
@@ -21,7 +21,7 @@ func MustPing(t testing.TB, from Guest, to string, count int, args ...string) {
 }
 
 // MustFlood runs iperf3 between two guests for a second. It fails the test if the rate
-// is below minRate, in bit/s.
+// in bit/s is below minRate.
 func MustFlood(t testing.TB, minRate float64, from, to Guest, addr string, args ...string) {
 	t.Helper()
 	f, err := Iperf(from, to, addr, 1, args...)

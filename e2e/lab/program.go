@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Console returns a Program that prints messages with the elapsed time.
+// Console returns a Program that prints messages to the console, with the elapsed time.
 func Console() Program {
 	start := time.Now()
 	return Program{Log: func(format string, args ...any) {
@@ -18,8 +18,8 @@ func Console() Program {
 	}}
 }
 
-// Demonstrate is the main function of a demonstration. It calls run and closes all
-// labs. An interrupt or the time limit ends run.
+// Demonstrate is the main function of a demonstration. It calls run, and closes all
+// labs afterwards. An interrupt or the time limit ends run.
 func Demonstrate(name string, limit time.Duration, run func() error) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)

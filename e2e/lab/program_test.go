@@ -4,7 +4,8 @@ package lab
 
 import "testing"
 
-// Caught turns a failure into an error, and continues other panics.
+// Caught turns a failure of the lab into an error. It does not recover from other
+// panics.
 func TestCaught(t *testing.T) {
 	fail := func(f func()) (err error) {
 		defer Caught(&err)

@@ -18,8 +18,8 @@ type Raw struct {
 	fd  int
 }
 
-// Raw opens a packet socket on device dev. A tap's queue of 1,000 frames is too short
-// for a slow switch, so Raw makes it longer.
+// Raw opens a packet socket on device dev. The device's queue of 1,000 frames is too
+// short if the switch is slow, so Raw makes it longer.
 func (h *Host) Raw(dev string) *Raw {
 	h.lab.T.Helper()
 	h.Run("ip", "link", "set", "dev", dev, "txqueuelen", "10000")
@@ -45,7 +45,8 @@ func openRaw(dev string) (int, error) {
 	addr := &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8, Ifindex: nic.Index}
 	for _, err := range []error{
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20),
-		// the kernel moves a frame's VLAN tag to auxiliary data
+		// the kernel moves a frame's VLAN tag to the auxiliary data of the received
+		// message
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
 		unix.Bind(fd, addr),
 	} {
@@ -76,8 +77,8 @@ func (r *Raw) Send(frame []byte) error {
 // ErrTimeout means that no frame has arrived in time.
 var ErrTimeout = errors.New("no frame came in time")
 
-// Recv returns the next received frame, with its VLAN tag, or ErrTimeout. Frames from
-// this host are skipped.
+// Recv returns the next received frame, with its VLAN tag, or ErrTimeout. It skips
+// frames that this host has sent.
 func (r *Raw) Recv(limit time.Duration) ([]byte, error) {
 	buf := make([]byte, 1<<16)
 	oob := make([]byte, 128)
@@ -107,7 +108,8 @@ func (r *Raw) Recv(limit time.Duration) ([]byte, error) {
 	}
 }
 
-// Match returns the next frame for which f returns true, or ErrTimeout.
+// Match receives frames until f returns true for one, and returns this frame, or
+// ErrTimeout.
 func (r *Raw) Match(limit time.Duration, f func(frame []byte) bool) ([]byte, error) {
 	for end := time.Now().Add(limit); ; {
 		frame, err := r.Recv(time.Until(end))
@@ -117,7 +119,7 @@ func (r *Raw) Match(limit time.Duration, f func(frame []byte) bool) ([]byte, err
 	}
 }
 
-// Sizes and offsets in struct tpacket_auxdata (packet(7)).
+// Sizes and offsets in bytes of fields in struct tpacket_auxdata (packet(7)).
 const (
 	auxStatus = 0
 	auxTCI    = 16

@@ -24,8 +24,8 @@ var (
 	pingTimes  = regexp.MustCompile(`(?:rtt|round-trip) min/avg/max/\w+ = [\d.]+/([\d.]+)/`)
 )
 
-// Ping sends count echo requests, one every 0.2 s. args are further arguments of
-// ping. After the last request, ping waits for its reply as long as the interval.
+// Ping sends count echo requests, one every 0.2 s. args are further arguments of the
+// program ping. After the last request, ping waits for one more interval.
 func Ping(from Guest, dst string, count int, args ...string) (Pings, error) {
 	out, err := from.Try(append([]string{"ping", "-n", "-q", "-i", "0.2", "-W", "1", "-c", fmt.Sprint(count)}, append(args, dst)...)...)
 	p, ok := parsePing(out)
@@ -119,7 +119,7 @@ type Flood struct {
 	Datagrams     int     // number sent, UDP only
 }
 
-// iperfReport has the fields of iperf3's JSON report that the lab uses.
+// iperfReport has those fields of iperf3's JSON report that the lab uses.
 type iperfReport struct {
 	Error string
 	End   struct {
@@ -138,8 +138,8 @@ type iperfReport struct {
 	}
 }
 
-// iperfServers counts iperf3 servers. Each server has its own port, because tests run
-// in parallel.
+// iperfServers counts the iperf3 servers that were started. Each server has its own
+// port, because tests run in parallel.
 var iperfServers atomic.Int32
 
 // ServeIperf starts an iperf3 server for one connection.
@@ -157,8 +157,8 @@ func (h *Host) ServeIperf(port string) {
 	}
 }
 
-// Iperf runs iperf3 from client to server, whose address is addr. args are further
-// arguments of the client, such as "-u" and "-R".
+// Iperf runs iperf3 from client to server. addr is the server's address. args are
+// further arguments of the client, such as "-u" and "-R".
 func Iperf(client, server Guest, addr string, seconds int, args ...string) (Flood, error) {
 	port := fmt.Sprint(5200 + iperfServers.Add(1))
 	server.Spawn("iperf3", "-s", "-1", "-p", port)
@@ -182,7 +182,7 @@ func Iperf(client, server Guest, addr string, seconds int, args ...string) (Floo
 	if report.End.Sum.Packets > 0 {
 		sum := report.End.Sum
 		f.Datagrams, f.LostPercent = sum.Packets, sum.LostPercent
-		if f.BitsPerSecond == 0 { // versions of iperf3 before 3.13 have no sum_received for UDP
+		if f.BitsPerSecond == 0 { // iperf3 before version 3.13 does not report sum_received for UDP
 			f.BitsPerSecond = sum.BitsPerSecond * (1 - sum.LostPercent/100)
 		}
 	}

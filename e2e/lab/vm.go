@@ -22,21 +22,22 @@ import (
 const (
 	bootLimit    = 90 * time.Second // time limit of a boot without KVM
 	commandLimit = 60 * time.Second
-	// kvmLimit is the longest boot under KVM, which normally takes a second. On some
-	// computers the kernel hangs.
+	// kvmLimit is the time limit of a boot under KVM. A boot normally takes a second,
+	// but on some computers the kernel hangs.
 	kvmLimit = 5 * time.Second
 )
 
-// VMConfig describes a virtual machine that is a guest of the switch, with one CPU,
-// 256 MiB of memory and at most one network device.
+// VMConfig describes a virtual machine that is a guest of the switch. The machine has
+// one CPU, 256 MiB of memory and at most one network device.
 type VMConfig struct {
 	Name string
 	MAC  string
-	// Vhost is a vhost-user socket. Tap is a tap of the host for QEMU's own device.
-	// If both are empty, there is no network device.
+	// Vhost is the path of a vhost-user socket. Tap is the name of a tap of the host,
+	// which QEMU connects to its own virtio device. If both are empty, the machine has
+	// no network device.
 	Vhost, Tap string
-	// Serve makes QEMU create the vhost-user socket, as the port option mode=client
-	// needs.
+	// Serve makes QEMU create the vhost-user socket. The port option mode=client needs
+	// this.
 	Serve bool
 	// Queues is the number of queue pairs; 0 means one.
 	Queues int
@@ -56,7 +57,7 @@ type VM struct {
 	lastID  int
 }
 
-// image prepares kernel and initramfs once in each process.
+// image prepares the kernel and the initramfs. It does so once in each process.
 var image = sync.OnceValues(func() (files struct{ Kernel, Initramfs string }, err error) {
 	root, err := Root()
 	if err != nil {
@@ -80,8 +81,8 @@ var image = sync.OnceValues(func() (files struct{ Kernel, Initramfs string }, er
 	return files, buildInitramfs(files.Initramfs, filepath.Join(bin, "guest"), dir, &u)
 })
 
-// Accelerator returns "kvm", or "tcg" for QEMU's emulation, and the reason. It boots
-// a machine once in each process.
+// Accelerator returns "kvm", or "tcg" (QEMU's emulation) with the reason why KVM cannot
+// be used. To find out, it boots a machine, once in each process.
 func (l *Lab) Accelerator() (accel, reason string) {
 	l.T.Helper()
 	accelOnce.Do(func() { accelName, accelWhy = l.probe() })
@@ -115,8 +116,8 @@ func (l *Lab) probe() (accel, reason string) {
 	return "kvm", fmt.Sprintf("a guest booted under it in %.1f s", time.Since(start).Seconds())
 }
 
-// VM boots a virtual machine and waits for its agent. With c.Serve, the switch must
-// already try to connect.
+// VM boots a virtual machine and waits for its agent. If c.Serve is set, the switch
+// must already try to connect to the socket.
 func (h *Host) VM(c VMConfig) *VM {
 	h.lab.T.Helper()
 	return h.VMs(c)[0]
@@ -148,8 +149,8 @@ func (h *Host) newVM(c VMConfig) *VM {
 	return &VM{VMConfig: c, host: h, Console: filepath.Join(h.lab.Dir, c.Name+".console"), replies: make(chan agent.Reply, 16)}
 }
 
-// launch starts QEMU and connects to the agent. It always returns a VM, even with an
-// error.
+// launch starts QEMU and connects to the machine's agent. It returns a VM even if it
+// also returns an error.
 func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 	h.lab.T.Helper()
 	vm := h.newVM(c)
@@ -166,7 +167,8 @@ func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 	args := []string{"qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", "q35,memory-backend=mem,accel=" + accel, "-cpu", cpu, "-smp", "1", "-m", "256",
 		"-object", "memory-backend-memfd,id=mem,size=256M,share=on",
-		"-kernel", files.Kernel, "-initrd", files.Initramfs, "-append", "console=ttyS0 quiet no_timer_check", // no_timer_check: an emulated timer may be late
+		// no_timer_check: the timer of an emulated machine may be late
+		"-kernel", files.Kernel, "-initrd", files.Initramfs, "-append", "console=ttyS0 quiet no_timer_check",
 		"-chardev", "file,id=console,path=" + vm.Console, "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,server=on,wait=off,path=" + serial, "-serial", "chardev:agent"}
 	args = append(args, "-qmp", "unix:"+vm.qmp()+",server=on,wait=off")
@@ -203,7 +205,7 @@ func (c VMConfig) network(accel string) []string {
 		device += ",mq=on"
 	}
 	if accel == "tcg" {
-		// QEMU 7.2 crashes with vhost-user and MSI-X but without KVM.
+		// QEMU 7.2 crashes with vhost-user and MSI-X without KVM, so MSI-X is off.
 		device += ",vectors=0"
 	} else if c.Queues > 1 {
 		device += fmt.Sprintf(",vectors=%d", 2*c.Queues+2)
@@ -293,7 +295,8 @@ func (vm *VM) Try(args ...string) (string, error) {
 	return r.Output, err
 }
 
-// Run runs a command and returns its output. A failure ends the test.
+// Run runs a command in the machine and returns its output. If the command fails, the
+// test ends.
 func (vm *VM) Run(args ...string) string {
 	vm.host.lab.T.Helper()
 	out, err := vm.Try(args...)
@@ -311,14 +314,14 @@ func (vm *VM) Spawn(args ...string) {
 	}
 }
 
-// Address gives eth0 an IP address and an MTU and brings eth0 up.
+// Address assigns an IP address and an MTU to the machine's eth0, and brings eth0 up.
 func (vm *VM) Address(cidr string, mtu int) {
 	vm.host.lab.T.Helper()
 	vm.Run("ip", "address", "add", cidr, "dev", "eth0")
 	vm.Run("ip", "link", "set", "eth0", "mtu", fmt.Sprint(mtu), "up")
 }
 
-// Reboot restarts the virtual machine, which loses its network configuration.
+// Reboot restarts the virtual machine. The machine loses its network configuration.
 func (vm *VM) Reboot() {
 	vm.host.lab.T.Helper()
 	err := vm.send(agent.Request{Reboot: true})
@@ -333,7 +336,7 @@ func (vm *VM) Reboot() {
 // Kill kills QEMU by SIGKILL.
 func (vm *VM) Kill() { vm.proc.Kill() }
 
-// Pause stops QEMU with SIGSTOP. Resume lets QEMU continue.
+// Pause stops the QEMU process with SIGSTOP. Resume lets it continue.
 func (vm *VM) Pause()  { vm.proc.Signal(syscall.SIGSTOP) }
 func (vm *VM) Resume() { vm.proc.Signal(syscall.SIGCONT) }
 
@@ -367,7 +370,7 @@ func tail(s string) string {
 
 var _ = []Guest{(*Host)(nil), (*VM)(nil)}
 
-// Have reports whether a program is installed.
+// Have reports whether a program is installed on this machine.
 func Have(program string) bool {
 	_, err := exec.LookPath(program)
 	return err == nil

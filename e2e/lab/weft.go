@@ -44,8 +44,8 @@ var Root = sync.OnceValues(func() (string, error) {
 	}
 })
 
-// These functions build the programs once in each process, without cgo, and return
-// their directory.
+// These functions build the programs, once in each process and without cgo. They return
+// the directory of the programs.
 var (
 	builtSwitch  = sync.OnceValues(func() (string, error) { return build("./cmd/weftd", "./cmd/weft") })
 	builtCentral = sync.OnceValues(func() (string, error) { return build("./cmd/weft-central") })
@@ -69,14 +69,14 @@ func build(packages ...string) (string, error) {
 	return binDir(), nil
 }
 
-// Build builds the switch's programs before their first use.
+// Build builds the programs of the switch now, before a test needs them.
 func (l *Lab) Build() {
 	l.T.Helper()
 	l.binary("")
 }
 
-// Binaries, if not empty, has programs to use instead of built ones, for comparisons
-// with another version.
+// Binaries is a directory with programs to use instead of built ones, to compare with
+// another version; "" means none.
 var Binaries string
 
 func (l *Lab) binary(name string) string {
@@ -103,19 +103,20 @@ func (l *Lab) central() string {
 	return filepath.Join(dir, "weft-central")
 }
 
-// Daemon is a weftd in a host's network namespace.
+// Daemon is a weftd that runs in a host's network namespace.
 type Daemon struct {
 	Host   *Host
 	Socket string // socket of the API
 	State  string // state directory
-	// Echo, if set, is called with each of the client's command lines.
+	// Echo, if set, is called with each command line of the weft client.
 	Echo func(line string)
 
 	proc  *Process
 	extra []string
 }
 
-// Weftd starts weftd and waits for its API.
+// Weftd starts weftd on the host and waits until its API answers. extra has further
+// arguments.
 func (h *Host) Weftd(extra ...string) *Daemon {
 	h.lab.T.Helper()
 	dir := filepath.Join(h.lab.Dir, h.Name)
@@ -130,7 +131,8 @@ func (h *Host) Weftd(extra ...string) *Daemon {
 	return d
 }
 
-// Start starts weftd again with its old state, and waits for its API.
+// Start starts weftd again, with the state that it had, and waits until its API
+// answers.
 func (d *Daemon) Start() {
 	l := d.Host.lab
 	l.T.Helper()
@@ -151,7 +153,7 @@ func (d *Daemon) Start() {
 	l.T.Fatalf("%s: weftd does not answer after %v: %v\n%s", d.Host.Name, startLimit, last, d.proc.Output())
 }
 
-// Binary returns the path of weftd or weft.
+// Binary returns the path of the program called name: weftd or weft.
 func (d *Daemon) Binary(name string) string { return d.Host.lab.binary(name) }
 
 // Control returns the control process.
@@ -178,7 +180,8 @@ func (d *Daemon) KillEngine() {
 	syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// Stop shuts the switch down. weftd and its engine must not take too long.
+// Stop shuts the switch down. It fails the test if weftd or its engine takes too long
+// to end.
 func (d *Daemon) Stop() {
 	d.Host.lab.T.Helper()
 	d.Weft("shutdown")
@@ -203,7 +206,7 @@ func (d *Daemon) command(ctx context.Context, args ...string) *exec.Cmd {
 	return d.Host.commandContext(ctx, append([]string{d.Host.lab.binary("weft"), "--socket", d.Socket}, args...)...)
 }
 
-// Weft runs the weft client. A failure ends the test.
+// Weft runs the weft client. If it fails, the test ends.
 func (d *Daemon) Weft(args ...string) string {
 	d.Host.lab.T.Helper()
 	out, stderr, code := d.TryWeft(args...)
@@ -231,7 +234,7 @@ func (d *Daemon) TryWeft(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// WeftJSON decodes the weft client's output with --json into v.
+// WeftJSON runs the weft client with --json and decodes its output into v.
 func (d *Daemon) WeftJSON(v any, args ...string) {
 	d.Host.lab.T.Helper()
 	out := d.Weft(append(args, "--json")...)

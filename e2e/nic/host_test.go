@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nic tests the uplink on real drivers, with network cards that QEMU
-// emulates. Two virtual machines run the switch, and a cable connects their cards.
+// Package nic tests the uplink on real drivers, with network cards that QEMU emulates.
+// Two virtual machines run the switch. A cable connects their cards.
 package nic
 
 import (
@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// settle is the time limit of immediate effects. It is long because of software
-// emulation.
+// settle is the time limit of effects that normally come at once. It is long because
+// QEMU may emulate the CPU in software.
 const settle = 60 * time.Second
 
 // host is a virtual machine that runs weftd, with a guest.
@@ -79,7 +79,8 @@ func pair(t *testing.T, card, options string) (left, right *host) {
 	return hosts[0], hosts[1]
 }
 
-// boots is the number of attempts to boot, each at most bootLimit.
+// boots is the number of attempts to boot a machine. Each attempt takes at most
+// bootLimit.
 const (
 	boots     = 3
 	bootLimit = 60 * time.Second
@@ -134,7 +135,7 @@ func (h *host) configure(peer *host) {
 	h.address()
 }
 
-// address configures the guest's new tap after a restart of the switch.
+// address configures the guest's tap, which is new after a restart of the switch.
 func (h *host) address() {
 	h.t.Helper()
 	eventually(h.t, func() error {

@@ -12,8 +12,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// On igb (an emulated Intel 82576) the uplink is zero-copy, with one queue for each
-// CPU.
+// On the driver igb (an emulated Intel 82576), the uplink works in zero-copy mode, with
+// one queue for each CPU.
 func TestIGB(t *testing.T) {
 	uplink(t, "igb", "", func(t *testing.T, h *host) {
 		if mode := h.port("uplink").Mode; mode != "zerocopy" {
@@ -25,8 +25,8 @@ func TestIGB(t *testing.T) {
 	})
 }
 
-// On virtio_net the uplink is zero-copy with one queue, as QEMU's socket device has
-// only one.
+// On the driver virtio_net, the uplink works in zero-copy mode with one queue, because
+// QEMU's socket network has only one.
 func TestVirtioNet(t *testing.T) {
 	uplink(t, "virtio-net-pci", ",iommu_platform=on,disable-legacy=on", func(t *testing.T, h *host) {
 		if mode := h.port("uplink").Mode; mode != "zerocopy" {
@@ -38,7 +38,8 @@ func TestVirtioNet(t *testing.T) {
 	})
 }
 
-// socketLine matches an AF_XDP socket in ss's output, with zero-copy flags.
+// socketLine matches an AF_XDP socket in the output of ss. The captured digit says
+// whether the socket is zero-copy.
 var socketLine = regexp.MustCompile(`zc:([01])`)
 
 func (h *host) sockets() (flags []string) {
@@ -93,8 +94,8 @@ func uplink(t *testing.T, card, options string, mode func(*testing.T, *host)) {
 	}
 }
 
-// someQueues uses one of two queues. RSS is limited to this queue meanwhile, so that
-// all connections arrive.
+// someQueues uses one of the card's two queues. RSS is limited to this queue meanwhile,
+// so that all connections arrive.
 func someQueues(t *testing.T, left, right *host) {
 	queues := len(left.sockets())
 	if queues < 2 {
@@ -107,7 +108,7 @@ func someQueues(t *testing.T, left, right *host) {
 		t.Errorf("mode %s: %s", p.Mode, p.Detail)
 	}
 	reach(t, left.guest, right.guestIP)
-	for range 3 { // each connection has its own outer source port
+	for range 3 { // each connection has another UDP source port in its outer headers
 		flood(t, right.guest, left.guest, left.guestIP)
 	}
 	left.weft("del-port", "uplink")
@@ -130,8 +131,8 @@ func traffic(t *testing.T, left, right *host) {
 	}
 }
 
-// kernelTraffic checks the host's own traffic on the card: full-size pings, TCP and
-// ARP.
+// kernelTraffic checks traffic of the host itself on the card: pings of full size, TCP
+// and ARP.
 func kernelTraffic(t *testing.T, left, right *host) {
 	ping(t, left, right.ip, 5, "-s", "1572", "-M", "do")
 	left.Run("ip", "neighbour", "flush", "dev", "eth0")
@@ -170,8 +171,8 @@ func (h *host) state(want string) error {
 	return nil
 }
 
-// engineKilled kills the engine. The kernel's TCP connection survives, and the XDP
-// program stays, because a new one would reset the card.
+// engineKilled kills the engine. TCP connections of the kernel survive. The XDP program
+// stays, because a new one would reset the card.
 func engineKilled(t *testing.T, left, right *host) {
 	program := left.program()
 	engine := left.engine()
@@ -204,14 +205,15 @@ func controlKilled(t *testing.T, left, right *host) {
 	}
 }
 
-// bothKilled kills control and engine. The kernel has the card until the next weftd
-// takes over.
+// bothKilled kills control and engine. The kernel alone uses the card until the next
+// weftd takes over.
 func bothKilled(t *testing.T, left, right *host) {
 	whileTCP(t, left, right, func() {
 		engine := left.engine()
 		left.kill(left.weftd)
 		left.kill(engine)
-		// the kernel detaches the XDP program with its BPF link, and the card resets
+		// the kernel detaches the XDP program when its BPF link closes, and this resets
+		// the card
 		eventually(t, func() error {
 			if p, err := lab.Ping(left, right.ip, 3); err != nil || p.Received != 3 {
 				return fmt.Errorf("the host's pings without a switch: %+v, %v", p, err)
@@ -224,7 +226,8 @@ func bothKilled(t *testing.T, left, right *host) {
 	reach(t, left.guest, right.guestIP)
 }
 
-// A TCP connection of the host's kernel must survive the call of fn.
+// whileTCP calls fn. It fails the test unless a TCP connection of the host's kernel
+// survives the call.
 func whileTCP(t *testing.T, left, right *host, fn func()) {
 	t.Helper()
 	right.Spawn("iperf3", "-s", "-1", "-p", "5190")

@@ -12,9 +12,10 @@ import (
 	"testing"
 )
 
-// The test traces a datagram through the kernel on one card: from a socket through
-// Linux's VXLAN with iptables, tracking and NAT, and from a guest through the switch
-// with the same rules. WEFT_TRACES names a directory for the traces.
+// TestTraces traces two datagrams through the kernel on one card. One goes from a
+// socket through Linux's VXLAN, with iptables, connection tracking and NAT. The other
+// goes from a guest through the switch, with the same rules. The environment variable
+// WEFT_TRACES names a directory for the traces.
 func TestTraces(t *testing.T) {
 	left, right := pair(t, "igb", "")
 	left.start()
@@ -65,23 +66,24 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// unwanted matches functions that the switch must avoid: netfilter, connection
-// tracking, NAT, segmentation and the kernel's tunnel.
+// unwanted matches kernel functions that frames of the switch must not go through:
+// netfilter, connection tracking, NAT, segmentation and the kernel's tunnel.
 var unwanted = regexp.MustCompile(`^(nf_|ipt_|nft_|xt_|skb_segment|__skb_gso_segment|skb_udp_tunnel_segment|skb_mac_gso_segment|vxlan_)`)
 
 func (h *host) send(to string) []string {
 	return []string{"busybox", "traceroute", "-n", "-q", "1", "-f", "2", "-m", "2", "-w", "1", to, "1400"}
 }
 
-// trace records the kernel's calls with weft bench hops while a command runs.
+// trace runs a command, and records the calls of kernel functions meanwhile with weft
+// bench hops.
 func (h *host) trace(command []string, names ...string) string {
 	h.t.Helper()
 	const dir = "/sys/kernel/tracing"
 	if _, err := h.Try("cat", dir+"/current_tracer"); err != nil {
 		h.Run("busybox", "mount", "-t", "tracefs", "tracefs", dir)
 	}
-	// Missing functions are left out. Full paths avoid the built-in commands of
-	// busybox's shell.
+	// The recording leaves out functions that the kernel does not have. Full paths
+	// avoid the built-in commands of busybox's shell.
 	const recording = "/tmp/recording.txt"
 	script := "known=; for f in " + strings.Join(names, " ") + "; do\n" +
 		"grep -q \"^$f\\( \\|$\\)\" " + dir + "/available_filter_functions && known=$known,$f; done\n" +
@@ -104,7 +106,7 @@ func (h *host) trace(command []string, names ...string) string {
 	return out
 }
 
-// called matches the line that begins a call.
+// called matches a line of a recording at which a call begins.
 var called = regexp.MustCompile(`\|\s+([A-Za-z_][A-Za-z0-9_.]*)(?: \[\w+\])?\(`)
 
 func functions(trace string) (list []string) {
@@ -124,7 +126,8 @@ func count(list []string, name string) (n int) {
 	return n
 }
 
-// hops maps patterns of function names to stages. The first match applies.
+// hops maps patterns of kernel function names to stages of processing. The first
+// pattern that matches applies.
 var hops = []struct {
 	name    string
 	pattern *regexp.Regexp

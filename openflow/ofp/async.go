@@ -6,14 +6,15 @@ import (
 	of "weft/openflow"
 )
 
-// AsyncConfig says which events a controller gets: bits of reasons, for each kind of
-// event. Index 0 is for the roles equal and master, index 1 for slave.
+// AsyncConfig says which asynchronous messages a controller gets: for each kind of
+// message, a bit for each reason. Index 0 is for the roles equal and master, index 1
+// for the role slave.
 type AsyncConfig struct {
 	PacketIn, PortStatus, FlowRemoved [2]uint32
 }
 
-// DefaultAsync returns the events that a controller gets until it asks for others
-// (OpenFlow 1.5, 6.3.6): a slave gets changes of ports alone.
+// DefaultAsync returns the configuration of asynchronous messages that a controller has
+// at first (OpenFlow 1.5, 6.3.6). In the role slave, it gets only changes of ports.
 func DefaultAsync(v Version) AsyncConfig {
 	c := AsyncConfig{PortStatus: [2]uint32{7, 7}}
 	c.PacketIn[0] = 1<<ReasonNoMatch | 1<<ReasonAction
@@ -24,14 +25,15 @@ func DefaultAsync(v Version) AsyncConfig {
 	return c
 }
 
-// properties returns the masks in the order of the properties of OpenFlow 1.4: for a
-// slave, then for master and equal.
+// properties returns the masks in the order of OpenFlow 1.4's properties: for slave,
+// then for master and equal.
 func (c *AsyncConfig) properties() []*uint32 {
 	return []*uint32{&c.PacketIn[1], &c.PacketIn[0], &c.PortStatus[1], &c.PortStatus[0], &c.FlowRemoved[1], &c.FlowRemoved[0]}
 }
 
-// DecodeSetAsync decodes a request for events. The argument old is the present
-// configuration, because the form with properties changes only the named properties.
+// DecodeSetAsync decodes a request that changes which asynchronous messages a
+// controller gets. old is the present configuration: the form of OpenFlow 1.4 and later
+// changes only the properties that it names.
 func DecodeSetAsync(r *Request, old AsyncConfig) (c AsyncConfig, err error) {
 	b := reader{b: r.Body}
 	if r.Kind == NXSetAsync || r.Kind == SetAsync && r.Version == v13 {
@@ -52,7 +54,7 @@ func DecodeSetAsync(r *Request, old AsyncConfig) (c AsyncConfig, err error) {
 			return c, coded(of.ErrPropBadLen, "set_async: property %d has a wrong length", kind)
 		case int(kind) < len(masks):
 			*masks[kind] = be.Uint32(body)
-		case be.Uint32(body) != 0: // role_status, table_status, requestforward
+		case be.Uint32(body) != 0: // the reasons of role_status, table_status and requestforward
 			return c, coded(of.ErrAsyncUnsupported, "set_async: property %d: expected events of packets, ports or flows", kind)
 		}
 	}

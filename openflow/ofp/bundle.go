@@ -6,10 +6,11 @@ import (
 	of "weft/openflow"
 )
 
-// BundleType is the type of a bundle_control.
+// BundleType is the type of a bundle_control message.
 type BundleType uint16
 
-// Types (OpenFlow 1.5, 7.3.9.2). A reply has the number of its request plus 1.
+// Types of bundle_control (OpenFlow 1.5, 7.3.9.2). The type of a reply is the type of
+// its request plus 1.
 const (
 	BundleOpen    BundleType = 0
 	BundleClose   BundleType = 2
@@ -23,7 +24,8 @@ const (
 	BundleOrdered = 2
 )
 
-// BundleMessage is a bundle_control or a bundle_add_message. Inner is the added message.
+// BundleMessage is a decoded bundle_control or bundle_add_message. Inner is the message
+// to add.
 type BundleMessage struct {
 	ID    uint32
 	Type  BundleType

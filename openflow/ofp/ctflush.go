@@ -8,8 +8,8 @@ import (
 	of "weft/openflow"
 )
 
-// CTMatch selects tracked connections (Nicira's ct_flush). Every part that is set must
-// match.
+// CTMatch selects tracked connections, for Nicira's request ct_flush. A connection must
+// match every part that is set.
 type CTMatch struct {
 	Zone             *uint16
 	Mark, MarkMask   uint32
@@ -18,7 +18,7 @@ type CTMatch struct {
 	Orig, Reply      CTTuple
 }
 
-// CTTuple selects one direction of a connection.
+// CTTuple selects connections by the addresses of one direction.
 type CTTuple struct {
 	Src, Dst         netip.Addr // invalid: any
 	SrcPort, DstPort *uint16
@@ -26,7 +26,7 @@ type CTTuple struct {
 	Type, Code       *uint8  // ICMP and ICMPv6
 }
 
-// Properties of ct_flush, and of the tuples in it.
+// Numbers of the properties of ct_flush, and of the properties of the tuples in it.
 const (
 	ctOrig      = 0
 	ctReply     = 1
@@ -45,7 +45,7 @@ const (
 	tupleCode    = 6
 )
 
-// DecodeCTFlush decodes the request to remove tracked connections.
+// DecodeCTFlush decodes Nicira's request to delete tracked connections.
 func DecodeCTFlush(r *Request) (m CTMatch, err error) {
 	b := reader{b: r.Body}
 	m.Proto = b.u8()

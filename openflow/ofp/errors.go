@@ -6,9 +6,9 @@ import (
 	of "weft/openflow"
 )
 
-// errorNumber is an error's type and code in some versions of OpenFlow. A vendor of 0
-// is OpenFlow itself. The versions of Nicira's errors of OpenFlow 1.0 have a type and a
-// code; all other experimenters' errors have a type alone.
+// errorNumber is the type and code of an error in a range of OpenFlow versions. vendor
+// 0 is OpenFlow itself. Nicira's errors for OpenFlow 1.0 have a type and a code. All
+// other experimenters' errors have only a type.
 type errorNumber struct {
 	first, last Version
 	vendor      uint32
@@ -22,18 +22,20 @@ const (
 	v15 = of.Version15
 )
 
-// inAllVersions returns the numbers of an error that has the same number in every
-// version. The function later is for an error that OpenFlow 1.0 lacks.
+// inAllVersions returns the numbers of an error that has the same type and code in
+// every version. For an error that OpenFlow 1.0 lacks, use the function later.
 func inAllVersions(kind, code uint16) []errorNumber { return []errorNumber{{v10, v15, 0, kind, code}} }
 
 func later(kind, code uint16) []errorNumber { return []errorNumber{{v13, v15, 0, kind, code}} }
 
-// nxLater is an error that Nicira numbers for OpenFlow 1.0.
+// nxLater returns the numbers of an error for which OpenFlow 1.0 uses a number of
+// Nicira. Later versions have a type and code of their own.
 func nxLater(nxKind, nxCode, kind, code uint16) []errorNumber {
 	return []errorNumber{{v10, v10, nicira, nxKind, nxCode}, {v13, v15, 0, kind, code}}
 }
 
-// onf13 is an error of OpenFlow 1.4 that ONF numbers for OpenFlow 1.3.
+// onf13 returns the numbers of an error of OpenFlow 1.4 for which OpenFlow 1.3 uses a
+// number of ONF.
 func onf13(number, kind, code uint16) []errorNumber {
 	return []errorNumber{{v13, v13, onf, number, 0}, {v14, v15, 0, kind, code}}
 }
@@ -102,10 +104,10 @@ var errorNumbers = [of.ErrorCodes][]errorNumber{
 	of.ErrResumeNotSupported: {{v10, v10, nicira, 1, 533}, {v13, v15, nicira, 34, 0}},
 }
 
-// unencodable is the error for errors that a version does not have.
+// unencodable has the numbers that stand for an error that a version does not have.
 var unencodable = []errorNumber{{v10, v10, nicira, 1, 521}, {v13, v15, nicira, 10, 0}}
 
-// errorNumberOf returns the number of an error in a version.
+// errorNumberOf returns the type and code of an error in a version of OpenFlow.
 func errorNumberOf(code of.ErrorCode, v Version) errorNumber {
 	for _, rows := range [][]errorNumber{errorNumbers[code], unencodable} {
 		for _, n := range rows {
@@ -117,17 +119,19 @@ func errorNumberOf(code of.ErrorCode, v Version) errorNumber {
 	return errorNumber{kind: 1}
 }
 
-// errorData is the number of bytes of a request that its error repeats (OpenFlow 1.5,
-// 7.5.4: at least 64).
+// errorData is the number of bytes of a request that the error message repeats
+// (OpenFlow 1.5, 7.5.4: at least 64).
 const errorData = 64
 
 // Types of errors with an experimenter.
 const (
 	errorExperimenter = 0xffff
-	errorNicira10     = 0xb0c2 // in OpenFlow 1.0: vendor 32, type 16, code 16
+	// type of vendor errors in OpenFlow 1.0; the body is vendor (32 bits), type (16)
+	// and code (16)
+	errorNicira10 = 0xb0c2
 )
 
-// AppendError appends the error message for a request.
+// AppendError appends the error message about a request.
 func AppendError(b []byte, v Version, code of.ErrorCode, request []byte) []byte {
 	start, n := len(b), errorNumberOf(code, v)
 	b = Begin(b, v, TypeError, be.Uint32(request[4:]))

@@ -14,12 +14,12 @@ const (
 	noCookie = ^uint64(0)
 )
 
-// flagEmergency is a flag of OpenFlow 1.0 alone.
+// flagEmergency is a flag of flow_mod that only OpenFlow 1.0 has.
 const flagEmergency = 4
 
-// DecodeFlowMod decodes a change of the flow tables. tableInCommand is true if the peer
-// has asked for the table's number in the upper byte of the command (Nicira's
-// flow_mod_table_id), in OpenFlow 1.0.
+// DecodeFlowMod decodes a flow_mod, a change of the flow tables. tableInCommand is true
+// if an OpenFlow 1.0 peer has asked to send the table's number in the upper byte of the
+// command (Nicira's flow_mod_table_id).
 func DecodeFlowMod(r *Request, tableInCommand bool) (of.FlowMod, error) {
 	switch {
 	case r.Kind == NXFlowMod:
@@ -42,7 +42,7 @@ func decodeFlowMod10(r *Request, tableInCommand bool) (mod of.FlowMod, err error
 	}
 	m := of.DecodeMatch10(match)
 	if of.Exact10(match) {
-		mod.Priority = 0xffff // OpenFlow 1.0, 3.4: flows without wildcards come first
+		mod.Priority = 0xffff // OpenFlow 1.0, 3.4: flows without wildcards have the highest priority
 	}
 	return finish10(r, mod, m, command, tableInCommand, buffer, outPort, flags, b.b)
 }
@@ -68,7 +68,7 @@ func decodeNXFlowMod(r *Request, tableInCommand bool) (mod of.FlowMod, err error
 	return finish10(r, mod, m, command, tableInCommand, buffer, outPort, flags, b.b)
 }
 
-// finish10 completes a flow_mod of OpenFlow 1.0.
+// finish10 completes the decoding of a flow_mod of OpenFlow 1.0.
 func finish10(r *Request, mod of.FlowMod, m of.Match, command uint16, tableInCommand bool, buffer uint32, outPort, flags uint16, actions []byte) (of.FlowMod, error) {
 	mod.Table = of.TableAll
 	if tableInCommand {
@@ -141,8 +141,8 @@ func decodeFlowMod13(r *Request) (mod of.FlowMod, err error) {
 	return withActions(&mod, &m, r.Version, b.b)
 }
 
-// setFlags sets the flags of a flow_mod. OpenFlow 1.0 has no flag for the counters: an
-// add always resets them.
+// setFlags sets the flags of a decoded flow_mod. OpenFlow 1.0 has no flag for the reset
+// of counters, because an add always resets them.
 func setFlags(mod *of.FlowMod, flags uint16, v Version) error {
 	known := of.SendFlowRem | of.CheckOverlap
 	if v != v10 {
@@ -156,7 +156,8 @@ func setFlags(mod *of.FlowMod, flags uint16, v Version) error {
 	return nil
 }
 
-// withActions decodes the actions and completes the change. A delete has none.
+// withActions decodes the actions of a flow_mod and completes mod. A delete has no
+// actions.
 func withActions(mod *of.FlowMod, m *of.Match, v Version, b []byte) (of.FlowMod, error) {
 	c := of.ActionContext{Version: v, Match: m, Table: mod.Table}
 	var err error

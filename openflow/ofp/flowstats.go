@@ -6,8 +6,8 @@ import (
 	of "weft/openflow"
 )
 
-// DecodeFlowSelection decodes the request for the statistics of flows, or for their sum,
-// as a delete that selects the same flows.
+// DecodeFlowSelection decodes a request for the statistics of flows, or for their sum.
+// It returns a FlowMod that would delete the selected flows.
 func DecodeFlowSelection(r *Request) (of.FlowMod, error) {
 	mod := of.FlowMod{Command: of.Delete}
 	b := reader{b: r.Body}
@@ -60,11 +60,11 @@ func appendDuration(b []byte, ns uint64) []byte {
 	return be.AppendUint32(be.AppendUint32(b, uint32(ns/second)), uint32(ns%second))
 }
 
-// age returns the time since startNS in nanoseconds.
+// age returns the time in nanoseconds from startNS until now.
 func age(now, startNS uint64) uint64 { return now - min(now, startNS) }
 
-// AppendFlowStats appends the entry of a rule to the reply to a request for flow
-// statistics. now is CLOCK_MONOTONIC in nanoseconds.
+// AppendFlowStats appends the statistics of one flow (rule) to a reply. now is the time
+// of CLOCK_MONOTONIC in nanoseconds.
 func AppendFlowStats(b []byte, r *Request, rule *of.Rule, now uint64) []byte {
 	start, m := len(b), rule.Match.Unpack()
 	switch {
@@ -108,7 +108,8 @@ func AppendFlowStats(b []byte, r *Request, rule *of.Rule, now uint64) []byte {
 	return b
 }
 
-// wireAge returns an age in seconds plus 1, as Nicira's statistics state it.
+// wireAge returns the time from startNS until now in the form of Nicira's statistics:
+// seconds plus 1.
 func wireAge(now, startNS uint64) uint16 { return uint16(min(age(now, startNS)/second+1, 0xffff)) }
 
 func appendTimes(b []byte, rule *of.Rule) []byte {
@@ -119,7 +120,7 @@ func appendCounters(b []byte, rule *of.Rule) []byte {
 	return be.AppendUint64(be.AppendUint64(be.AppendUint64(b, rule.Cookie), rule.Packets), rule.Bytes)
 }
 
-// Fields of OpenFlow 1.5's statistics (7.2.4).
+// Numbers of the statistics fields of OpenFlow 1.5 (7.2.4).
 const (
 	oxsClass    = 0x8002
 	oxsDuration = 0
@@ -133,7 +134,8 @@ func oxs(b []byte, field, length uint8) []byte {
 	return append(be.AppendUint16(b, oxsClass), field<<1, length)
 }
 
-// beginOXS appends the header of statistics fields; endOXS writes their length.
+// beginOXS appends the header of a list of OpenFlow 1.5 statistics fields. endOXS later
+// writes their length into the header.
 func beginOXS(b []byte) []byte { return zeros(b, 4) }
 
 func endOXS(b []byte, start int) []byte {
@@ -149,7 +151,7 @@ func appendOXS(b []byte, now uint64, rule *of.Rule) []byte {
 	return endOXS(be.AppendUint64(oxs(b, oxsBytes, 8), rule.Bytes), start)
 }
 
-// AppendAggregate appends the body of the reply to a request for the sum of flows.
+// AppendAggregate appends the body of a reply with the sums of flow statistics.
 func AppendAggregate(b []byte, r *Request, packets, bytes uint64, flows uint32) []byte {
 	if r.Version >= v15 {
 		start := len(b)
@@ -160,11 +162,11 @@ func AppendAggregate(b []byte, r *Request, packets, bytes uint64, flows uint32) 
 	return zeros(be.AppendUint32(be.AppendUint64(be.AppendUint64(b, packets), bytes), flows), 4)
 }
 
-// reasons are the numbers of the reasons of flow_removed.
+// reasons has the numbers that flow_removed messages use for the reason.
 var reasons = map[of.Why]uint8{of.WhyIdle: 0, of.WhyHard: 1, of.WhyDeleted: 2, of.WhyGroup: 3, of.WhyMeter: 4, of.WhyEvicted: 5}
 
-// RemovedReason returns the number of the reason why a rule left its table. A version
-// that lacks the reason has "delete" in its place.
+// RemovedReason returns the number of the reason why a flow left its table. If the
+// version lacks the reason, the number is that of "delete".
 func RemovedReason(v Version, reason of.Why) uint8 {
 	n := reasons[reason]
 	if v < v14 && n > 3 || v == v10 && n > 2 {
@@ -173,8 +175,8 @@ func RemovedReason(v Version, reason of.Why) uint8 {
 	return n
 }
 
-// AppendFlowRemoved appends the message about a rule that left its table. nxm is true if
-// the peer has asked for Nicira's form, in OpenFlow 1.0.
+// AppendFlowRemoved appends the message about a flow that has left its table. nxm is
+// true if an OpenFlow 1.0 peer has asked for Nicira's form.
 func AppendFlowRemoved(b []byte, v Version, nxm bool, rule *of.Rule, now uint64) []byte {
 	start, m := len(b), rule.Match.Unpack()
 	reason := RemovedReason(v, rule.Why)

@@ -11,7 +11,7 @@ import (
 	"weft/openflow/ofp/ofptest"
 )
 
-// decode decodes a message of any kind, as a switch does.
+// decode decodes a message of any kind, in the way a switch does.
 func decode(r *Request) (err error) {
 	switch r.Kind {
 	case FlowMod, NXFlowMod:
@@ -52,8 +52,8 @@ func decode(r *Request) (err error) {
 	return err
 }
 
-// A message with wrong lengths or values gets an error that a message can carry, and
-// never a panic.
+// For a message with wrong lengths or values, decoding returns an error that an error
+// message can carry. It never panics.
 func FuzzMessages(f *testing.F) {
 	mods, _ := corpus(f)
 	for _, v := range allVersions {
@@ -90,7 +90,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// ovs-ofctl knows each error code of each version.
+// ovs-ofctl recognizes each error code in each version.
 func TestErrorsAreOVSs(t *testing.T) {
 	for _, v := range allVersions {
 		request := ofptest.Message(v, TypeEchoRequest, 5)

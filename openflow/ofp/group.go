@@ -18,15 +18,17 @@ const (
 	groupAddOr  = 0x8000
 )
 
-// Numbers of buckets in inserts and removals (OpenFlow 1.5, 7.3.4.3).
+// Numbers of buckets with a special meaning in requests that insert or remove buckets
+// (OpenFlow 1.5, 7.3.4.3).
 const (
 	BucketFirst = 0xfffffffd
 	BucketLast  = 0xfffffffe
 	BucketAll   = 0xffffffff
 )
 
-// GroupChange is a change of the group table. A change of single buckets has Insert or
-// Remove set; its Command is GroupModify, and Group has the inserted buckets.
+// GroupChange is a decoded change of the group table. If it changes single buckets,
+// Insert or Remove is set. Its Command is then GroupModify, and Group has the inserted
+// buckets.
 type GroupChange struct {
 	of.GroupMod
 	Insert, Remove bool
@@ -36,10 +38,11 @@ type GroupChange struct {
 var groupCommands = map[uint16]of.GroupCommand{groupAdd: of.GroupAdd, groupModify: of.GroupModify, groupDelete: of.GroupDelete,
 	groupInsert: of.GroupModify, groupRemove: of.GroupModify, groupAddOr: of.GroupPut}
 
-// modern reports whether a message has the form of OpenFlow 1.5.
+// modern reports whether a group message has the form of OpenFlow 1.5. In OpenFlow 1.0,
+// Nicira's messages have this form, too.
 func modern(r *Request) bool { return r.Version >= v15 || r.Version == v10 }
 
-// DecodeGroupMod decodes a change of the group table.
+// DecodeGroupMod decodes a group_mod, a change of the group table.
 func DecodeGroupMod(r *Request) (c GroupChange, err error) {
 	b := reader{b: r.Body}
 	command, kind := b.u16(), b.u8()
@@ -82,7 +85,7 @@ func DecodeGroupMod(r *Request) (c GroupChange, err error) {
 	return c, err
 }
 
-// decodeBuckets decodes the buckets of a group.
+// decodeBuckets decodes the buckets of a group of the given type.
 func decodeBuckets(b []byte, r *Request, kind of.GroupType) ([]of.Bucket, error) {
 	var list []of.Bucket
 	for len(b) > 0 {
@@ -163,15 +166,16 @@ func decodeBucket(b *reader, r *Request, kind of.GroupType, number uint32) (of.B
 	return k, err
 }
 
-// The property of a group with its selection method (Netronome's extension).
+// The group property that has the selection method (Netronome's extension): the
+// vendor's number, the property's number, and the length of the method's name in bytes.
 const (
 	netronome       = 0x0000154d
 	selectionMethod = 1
 	methodLen       = 16
 )
 
-// decodeGroupProperties sets the selection method of a group, and returns the hashed
-// fields.
+// decodeGroupProperties sets the selection method of the group g, and returns the
+// header fields to hash.
 func decodeGroupProperties(g *of.Group, b []byte) ([]of.FieldID, error) {
 	var hashed []of.FieldID
 	for len(b) > 0 {
@@ -206,7 +210,8 @@ func decodeGroupProperties(g *of.Group, b []byte) ([]of.FieldID, error) {
 	return hashed, nil
 }
 
-// DecodeGroupSelection decodes a request about one group, or all groups: of.GroupAny.
+// DecodeGroupSelection decodes a request about one group. It returns the group's
+// number, or of.GroupAny for all groups.
 func DecodeGroupSelection(r *Request) (uint32, error) {
 	if r.Kind == GroupDesc && !modern(r) {
 		return of.GroupAny, nil
@@ -219,7 +224,7 @@ func DecodeGroupSelection(r *Request) (uint32, error) {
 	return id, b.err("group statistics")
 }
 
-// AppendGroupDesc appends the description of a group to a reply.
+// AppendGroupDesc appends the description of one group to a reply.
 func AppendGroupDesc(b []byte, r *Request, g *of.Group) []byte {
 	start := len(b)
 	b = be.AppendUint32(append(b, 0, 0, uint8(g.Type), 0), g.ID)
@@ -280,8 +285,8 @@ func appendMethod(b []byte, g *of.Group, v Version) []byte {
 	return property(b, 0xffff, of.AppendFieldArray(body, g.HashedFields(), v))
 }
 
-// AppendGroupStats appends the statistics of a group to a reply. flows is the number of
-// flows that name the group.
+// AppendGroupStats appends the statistics of one group to a reply. flows is the number
+// of flows that name the group.
 func AppendGroupStats(b []byte, id uint32, flows uint32, s *of.GroupStats, now uint64) []byte {
 	start := len(b)
 	b = be.AppendUint32(be.AppendUint32(zeros(b, 4), id), flows)

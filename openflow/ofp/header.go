@@ -16,10 +16,12 @@ var be = binary.BigEndian
 // Version is a version of OpenFlow.
 type Version = of.Version
 
-// HeaderLen is the size of a message's header: version 8, type 8, length 16, xid 32.
+// HeaderLen is the length of a message's header in bytes. Its fields are version (8
+// bits), type (8), length (16) and xid (32).
 const HeaderLen = 8
 
-// MaxMessageLen is the size of the longest message. The length in a header has 16 bits.
+// MaxMessageLen is the largest length of a message in bytes, because the length in the
+// header has 16 bits.
 const MaxMessageLen = 0xffff
 
 // Header is the header of a message.
@@ -30,15 +32,17 @@ type Header struct {
 	XID     uint32
 }
 
-// ReadHeader returns the header of a message of at least HeaderLen bytes.
+// ReadHeader decodes the header of a message. The message must have at least HeaderLen
+// bytes.
 func ReadHeader(b []byte) Header {
 	return Header{Version: Version(b[0]), Type: b[1], Length: be.Uint16(b[2:]), XID: be.Uint32(b[4:])}
 }
 
-// ErrBadLength is the error of a stream whose header states a length below HeaderLen.
+// ErrBadLength is the error for a message whose header states a length below HeaderLen.
 var ErrBadLength = errors.New("a message states a length below 8")
 
-// ReadMessage reads one message from r into buf if it fits, or into a new slice.
+// ReadMessage reads one message from r. It stores the message in buf if it fits there,
+// and otherwise in a new slice.
 func ReadMessage(r io.Reader, buf []byte) ([]byte, error) {
 	var head [HeaderLen]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -60,12 +64,13 @@ func ReadMessage(r io.Reader, buf []byte) ([]byte, error) {
 	return buf, err
 }
 
-// Begin appends the header of a message. The message begins at len(b).
+// Begin appends the header of a new message to b, without its length. The message
+// begins at index len(b) of the result.
 func Begin(b []byte, v Version, kind uint8, xid uint32) []byte {
 	return be.AppendUint32(append(b, byte(v), kind, 0, 0), xid)
 }
 
-// End writes the length of the message that begins at start.
+// End writes the length of the message that begins at index start of b.
 func End(b []byte, start int) []byte {
 	be.PutUint16(b[start+2:], uint16(len(b)-start))
 	return b
@@ -74,17 +79,18 @@ func End(b []byte, start int) []byte {
 // zeros appends n zeros.
 func zeros(b []byte, n int) []byte { return append(b, make([]byte, n)...) }
 
-// pad appends zeros until the length from start on is a multiple of 8.
+// pad appends zeros to b, until the number of bytes after index start is a multiple of
+// 8.
 func pad(b []byte, start int) []byte { return zeros(b, (8-(len(b)-start)%8)%8) }
 
-// text appends a string in n bytes, cut to n-1 bytes, with zeros behind it.
+// text appends s as a field of n bytes: at most n-1 bytes of s, then zeros.
 func text(b []byte, s string, n int) []byte {
 	s = s[:min(len(s), n-1)]
 	return zeros(append(b, s...), n-len(s))
 }
 
-// reader reads numbers from a body. It notes if the body is too short and then returns
-// zeros.
+// reader reads numbers from the body of a message. If the body is too short, it returns
+// zeros and err returns an error.
 type reader struct {
 	b     []byte
 	short bool
@@ -106,14 +112,15 @@ func (r *reader) u32() uint32 { return be.Uint32(r.take(4)) }
 func (r *reader) u64() uint64 { return be.Uint64(r.take(8)) }
 func (r *reader) skip(n int)  { r.take(n) }
 
-// padded returns n bytes and skips the padding to a multiple of 8 behind them.
+// padded returns the next n bytes, and skips the padding after them, up to a multiple
+// of 8.
 func (r *reader) padded(n int) []byte {
 	v := r.take(n)
 	r.take(min((8-n%8)%8, len(r.b)))
 	return v
 }
 
-// err returns an error if the body was too short.
+// err returns an error if the body was too short. body says in the error what was read.
 func (r *reader) err(body string) error {
 	if r.short {
 		return coded(of.ErrBadRequestLen, "%s: a message is too short", body)

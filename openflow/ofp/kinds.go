@@ -6,10 +6,10 @@ import (
 	of "weft/openflow"
 )
 
-// Kind is the kind of a message, whatever its version and encoding.
+// Kind is the kind of a message, whatever the message's version and encoding.
 type Kind uint8
 
-// Kinds of messages that a controller sends.
+// Kinds of messages that controllers send.
 const (
 	KindUnknown Kind = iota
 	Hello
@@ -71,8 +71,8 @@ const (
 	Kinds // number of kinds
 )
 
-// Types of messages in the header. The names have the version from which a number
-// holds, if it changed.
+// Type numbers in message headers. If a number changed, the name has the version from
+// which the number holds.
 const (
 	TypeHello        = 0
 	TypeError        = 1
@@ -95,7 +95,8 @@ const (
 	onf    = 0x4f4e4600
 )
 
-// messageClass says where the number of a message stands.
+// messageClass says which header of a message has its type: the message's own, an
+// experimenter's or a multipart header.
 type messageClass uint8
 
 const (
@@ -105,7 +106,7 @@ const (
 	multipartExperimenter
 )
 
-// message is a row of the table of messages.
+// message is one row of the table of message kinds.
 type message struct {
 	kind        Kind
 	first, last Version
@@ -158,7 +159,7 @@ var messages = []message{
 	{GroupFeatures, of.Version10, of.Version10, multipartExperimenter, nicira, 9},
 }
 
-// messageKey is what a message says of itself.
+// messageKey has what identifies the kind of a message: the numbers in its headers.
 type messageKey struct {
 	version        Version
 	class          messageClass
@@ -188,14 +189,16 @@ type Request struct {
 	Header
 	Kind    Kind
 	Message []byte // the whole message
-	Body    []byte // the part behind header, experimenter and multipart header
-	// More is true for a multipart request that the next message continues.
+	// the part after the message's headers: its own, the experimenter's and the
+	// multipart header
+	Body []byte
+	// More is true if the next message continues this multipart request.
 	More bool
 	key  messageKey
 }
 
-// Identify finds the kind of a message, whose length must be that of its header. The
-// error names the part that Weft does not know.
+// Identify finds the kind of a message. len(m) must equal the length in the header. The
+// error names the part of the message that Weft does not know.
 func Identify(m []byte) (Request, error) {
 	r := Request{Header: ReadHeader(m), Message: m, Body: m[HeaderLen:]}
 	r.key = messageKey{version: r.Version, number: uint32(r.Type)}

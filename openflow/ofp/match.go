@@ -6,7 +6,8 @@ import (
 	of "weft/openflow"
 )
 
-// matchOXM is the type of a match with OXM fields (OpenFlow 1.5, 7.2.3.1).
+// matchOXM is the type number of a match that consists of OXM fields (OpenFlow 1.5,
+// 7.2.3.1).
 const matchOXM = 1
 
 // appendMatch appends a match with its header and padding, for OpenFlow 1.3 and later.
@@ -18,8 +19,8 @@ func appendMatch(b []byte, m *of.Match, v Version) []byte {
 	return pad(b, start)
 }
 
-// appendNXM appends a match of NXM fields with padding, and returns its length without
-// padding.
+// appendNXM appends a match that consists of NXM fields, with padding. It returns the
+// length without padding.
 func appendNXM(b []byte, m *of.Match) ([]byte, uint16) {
 	start := len(b)
 	b = of.AppendMatch(b, m, v10)
@@ -27,7 +28,7 @@ func appendNXM(b []byte, m *of.Match) ([]byte, uint16) {
 	return pad(b, start), uint16(n)
 }
 
-// match reads a match of OpenFlow 1.3 and later.
+// match reads a match in the form of OpenFlow 1.3 and later.
 func (r *reader) match() (of.Match, error) { return r.matchAs(of.DecodeMatch) }
 
 func (r *reader) matchAs(decode func([]byte) (of.Match, error)) (of.Match, error) {
@@ -49,8 +50,8 @@ const (
 	cookieNumber = 30
 )
 
-// nxm reads a match of NXM fields of n bytes. A field NXM_NX_COOKIE selects flows by
-// their cookie.
+// nxm reads a match of n bytes that consists of NXM fields. The field NXM_NX_COOKIE
+// selects flows by their cookie, so its value and mask are separate results.
 func (r *reader) nxm(n int) (m of.Match, cookie, mask uint64, err error) {
 	if n > len(r.b) {
 		return m, 0, 0, coded(of.ErrMatchBadLen, "a match has a wrong length")

@@ -6,7 +6,7 @@ import (
 	of "weft/openflow"
 )
 
-// Flags of a meter (OpenFlow 1.5, 7.3.4.5).
+// Flags in a meter's configuration (OpenFlow 1.5, 7.3.4.5).
 const (
 	meterKbps  = 1
 	meterPktps = 2
@@ -19,7 +19,7 @@ const (
 	meterAll   = 0xffffffff // selects all meters, as of.MeterAll does
 )
 
-// DecodeMeterMod decodes a change of the meter table.
+// DecodeMeterMod decodes a meter_mod, a change of the meter table.
 func DecodeMeterMod(r *Request) (mod of.MeterMod, err error) {
 	b := reader{b: r.Body}
 	command, flags, id := b.u16(), b.u16(), b.u32()
@@ -74,13 +74,14 @@ func DecodeMeterMod(r *Request) (mod of.MeterMod, err error) {
 	return mod, nil
 }
 
-// DecodeMeterSelection decodes a request about one meter, or all meters: of.MeterAll.
+// DecodeMeterSelection decodes a request about one meter. It returns the meter's
+// number, or of.MeterAll for all meters.
 func DecodeMeterSelection(r *Request) (id uint32, err error) {
 	b := reader{b: r.Body}
 	return b.u32(), b.err("meter statistics")
 }
 
-// AppendMeterConfig appends a meter's configuration to a reply.
+// AppendMeterConfig appends the configuration of one meter to a reply.
 func AppendMeterConfig(b []byte, m *of.Meter) []byte {
 	start, flags := len(b), uint16(meterKbps)
 	if m.Packets {
@@ -114,7 +115,7 @@ type MeterCounters struct {
 	Bands          []of.BucketStats // frames that each band has dropped
 }
 
-// AppendMeterStats appends a meter's statistics to a reply.
+// AppendMeterStats appends the statistics of one meter to a reply.
 func AppendMeterStats(b []byte, c *MeterCounters) []byte {
 	start := len(b)
 	b = zeros(be.AppendUint32(b, c.ID), 8)

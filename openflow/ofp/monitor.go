@@ -6,21 +6,23 @@ import (
 	of "weft/openflow"
 )
 
-// Flags of a flow monitor (OpenFlow 1.5, 7.3.5.19; Open vSwitch's extension).
+// Flags in a request for a flow monitor (OpenFlow 1.5, 7.3.5.19; Open vSwitch's
+// extension).
 const (
 	MonitorInitial = 1 << 0
 	MonitorAdd     = 1 << 1
 	MonitorDelete  = 1 << 2
 	MonitorModify  = 1 << 3
 	MonitorActions = 1 << 4
-	MonitorOwn     = 1 << 5 // send a full event for the controller's own changes, too
+	MonitorOwn     = 1 << 5 // the controller's own changes also give events with all details
 	monitorOnlyOwn = 1 << 6 // OpenFlow 1.4 and later
 )
 
-// MonitorOnlyOwn is the flag for a monitor of the controller's own changes.
+// MonitorOnlyOwn is the flag of a monitor that reports only the controller's own
+// changes.
 const MonitorOnlyOwn = monitorOnlyOwn
 
-// Monitor is a request for events about flows. Select selects the flows.
+// Monitor is a request for events about flows. Select says which flows.
 type Monitor struct {
 	ID     uint32
 	Flags  uint16
@@ -29,7 +31,7 @@ type Monitor struct {
 	Select of.FlowMod
 }
 
-// DecodeMonitors decodes the monitors of one request.
+// DecodeMonitors decodes all flow monitors that one message requests.
 func DecodeMonitors(r *Request) ([]Monitor, error) {
 	b := reader{b: r.Body}
 	var list []Monitor
@@ -105,7 +107,8 @@ func (b *reader) monitor(r *Request) (m Monitor, err error) {
 	return m, err
 }
 
-// DecodeMonitorCancel decodes the request to end a monitor.
+// DecodeMonitorCancel decodes the request to end a flow monitor. It returns the
+// monitor's number.
 func DecodeMonitorCancel(r *Request) (uint32, error) {
 	b := reader{b: r.Body}
 	return b.u32(), b.err("flow_monitor_cancel")
@@ -122,8 +125,8 @@ const (
 	FlowModified
 )
 
-// eventNumber returns the number of an event: Nicira's and ONF's form has no initial
-// event, so that their numbers are lower by 1.
+// eventNumber returns the number of an event in a version. Nicira's and ONF's forms
+// have no initial event, so their numbers are lower by 1.
 func eventNumber(v Version, e FlowEvent) uint16 {
 	if v >= v14 {
 		return uint16(e)
@@ -131,8 +134,9 @@ func eventNumber(v Version, e FlowEvent) uint16 {
 	return uint16(max(e, FlowAdded) - 1)
 }
 
-// AppendFlowUpdate appends an event of a flow monitor to a reply. why is the reason of a
-// FlowDeleted. Without actions, the event has none.
+// AppendFlowUpdate appends an event of a flow monitor to a reply. For a FlowDeleted it
+// includes the reason rule.Why. If actions is false, the event does not include the
+// flow's actions.
 func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *of.Rule, actions bool) []byte {
 	start, m := len(b), rule.Match.Unpack()
 	reason := uint8(0)
@@ -172,8 +176,8 @@ func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *of.Rule, actions b
 	return b
 }
 
-// NewMonitorUpdate begins a message with events of flow monitors. It is a multipart
-// reply without a request.
+// NewMonitorUpdate begins a message with events of flow monitors. Its form is a
+// multipart reply to no request.
 func NewMonitorUpdate(v Version) *Reply {
 	r := &Request{Header: Header{Version: v}}
 	switch v {

@@ -2,20 +2,22 @@
 
 package ofp
 
-// replyLimit is the size at which a multipart reply goes on in a further message. The
-// last entry may exceed it, up to MaxMessageLen.
+// replyLimit is the size in bytes at which a multipart reply continues in a new
+// message. The last entry of a message may exceed it, up to MaxMessageLen.
 const replyLimit = 32 << 10
 
-// flagMore is the flag of a multipart message that another one follows.
+// flagMore is the flag of a multipart message that the next message continues.
 const flagMore = 1
 
-// Reply builds the messages of a multipart reply, one for about every replyLimit bytes.
+// Reply builds a multipart reply. It begins a new message after about every replyLimit
+// bytes.
 type Reply struct {
 	request  *Request
 	messages [][]byte
 	b        []byte
 	body     int // length of the headers
-	// Omitted is the number of entries that are too long for a message.
+	// Omitted is the number of entries that were left out because they are too long for
+	// a message.
 	Omitted int
 }
 
@@ -47,7 +49,8 @@ func (r *Reply) begin() {
 	r.b, r.body = b, len(b)
 }
 
-// Add appends an entry. The function entry appends it to a []byte.
+// Add appends one entry to the reply. The function entry appends the encoded entry to
+// its argument.
 func (r *Reply) Add(entry func(b []byte) []byte) {
 	if len(r.b) > r.body && len(r.b) >= replyLimit {
 		r.flush(true)
@@ -75,15 +78,15 @@ func (r *Reply) flush(continued bool) {
 	r.begin()
 }
 
-// Take returns the messages that are complete, which further messages follow, and
-// removes them from the reply.
+// Take returns the complete messages, and removes them from the reply. Further messages
+// follow them.
 func (r *Reply) Take() [][]byte {
 	messages := r.messages
 	r.messages = nil
 	return messages
 }
 
-// Messages returns the remaining messages of the reply. It ends the reply.
+// Messages completes the reply and returns its remaining messages.
 func (r *Reply) Messages() [][]byte {
 	r.flush(false)
 	return r.messages

@@ -31,7 +31,8 @@ func corpus(t testing.TB) (mods []of.FlowMod, lines []string) {
 	return mods, lines
 }
 
-// printed returns the text of messages as ovs-ofctl decodes them, a line for each.
+// printed returns the text that ovs-ofctl prints for messages, with one line for each
+// message.
 func printed(t *testing.T, messages ...[]byte) []string {
 	t.Helper()
 	tool, err := exec.LookPath("ovs-ofctl")
@@ -57,10 +58,11 @@ func printed(t *testing.T, messages ...[]byte) []string {
 	return texts
 }
 
-// begins matches the first line of a message's text.
+// begins matches the first line of the text that ovs-ofctl prints for a message.
 var begins = regexp.MustCompile(`^(OFP|NX|ONF|\*\*\*|.*decode error)`)
 
-// A flow_mod of each flow of the corpus says to ovs-ofctl what it says to Weft.
+// The test encodes each flow of the corpus as a flow_mod. ovs-ofctl and Weft must
+// decode it equally.
 func TestFlowModIsOVSs(t *testing.T) {
 	mods, lines := corpus(t)
 	for _, v := range allVersions {
@@ -74,7 +76,9 @@ func TestFlowModIsOVSs(t *testing.T) {
 			}
 			back, err := DecodeFlowMod(&r, true)
 			if err != nil {
-				continue // a flow that the version cannot express; TestWireRoundTrip tells them from mistakes
+				// the version cannot express this flow; TestWireRoundTrip checks that
+				// this is the only reason
+				continue
 			}
 			messages, from = append(messages, m), append(from, lines[i])
 			texts = append(texts, of.FormatDiff(&back, nil))
@@ -83,11 +87,12 @@ func TestFlowModIsOVSs(t *testing.T) {
 	}
 }
 
-// words are spellings of ovs-ofctl that depend on the version.
+// words replaces spellings that ovs-ofctl prints only in some versions.
 var words = strings.NewReplacer("pop_vlan", "strip_vlan", "0x0005->vlan_tci", "0x5->vlan_tci", "0x00003->ipv6_label", "0x3->ipv6_label",
 	"0x0001/0x0fff->vlan_tci", "0x1/0xfff->vlan_tci", "4097/0x1001->vlan_vid", "0x1001/0x1001->vlan_vid")
 
-// deviations are flows that Weft takes and ovs-ofctl refuses in its own messages.
+// deviations has flows that Weft accepts, but that ovs-ofctl refuses in messages that
+// it has encoded itself.
 var deviations = map[string]string{
 	"tcp6,actions=write_actions(set_field:1->in_port_oxm)": "ovs-ofctl sets no in_port in an action set",
 }

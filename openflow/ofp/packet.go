@@ -6,15 +6,15 @@ import (
 	of "weft/openflow"
 )
 
-// PacketOutRequest is a decoded packet_out. Match has in_port and, in OpenFlow 1.5, the
-// other fields that are not in the frame's bytes.
+// PacketOutRequest is a decoded packet_out. Match has in_port. In OpenFlow 1.5 it also
+// has the other fields that are not in the frame's bytes.
 type PacketOutRequest struct {
 	Match   of.Match
 	Actions []of.Action
 	Frame   []byte // part of the request's message
 }
 
-// DecodePacketOut decodes a frame that a controller sends.
+// DecodePacketOut decodes a packet_out: a frame that a controller sends.
 func DecodePacketOut(r *Request) (request PacketOutRequest, err error) {
 	b := reader{b: r.Body}
 	buffer, inPort, n := b.u32(), uint32(0), 0
@@ -56,7 +56,7 @@ func DecodePacketOut(r *Request) (request PacketOutRequest, err error) {
 	return request, err
 }
 
-// PacketIn is a frame for the controller.
+// PacketIn is a frame that the switch sends to a controller.
 type PacketIn struct {
 	Frame    []byte // the first bytes of the frame
 	Total    int    // length of the whole frame
@@ -68,10 +68,10 @@ type PacketIn struct {
 	InPort   uint32
 }
 
-// PacketInFormat is the form of packet_in messages that a controller has asked for.
+// PacketInFormat is the form of packet_in messages that a controller has requested.
 type PacketInFormat uint32
 
-// Forms, with the numbers of Nicira's set_packet_in_format.
+// Forms of packet_in. The numbers are those of Nicira's set_packet_in_format.
 const (
 	PacketInStandard PacketInFormat = 0
 	PacketInNXM      PacketInFormat = 1
@@ -83,9 +83,9 @@ const (
 	ReasonNoMatch    = 0
 	ReasonAction     = 1
 	ReasonInvalidTTL = 2
-	reasonActionSet  = 3 // OpenFlow 1.4 and later, as are group and packet_out
-	// ReasonMiss is a frame of a table-miss flow: no match from OpenFlow 1.3 on, an
-	// action before.
+	reasonActionSet  = 3 // in OpenFlow 1.4 and later, like the reasons group and packet_out
+	// ReasonMiss is the reason for a frame that a table-miss flow sends. From OpenFlow
+	// 1.3 on it is encoded as "no match", before as "action".
 	ReasonMiss = 0xff
 )
 
@@ -100,7 +100,7 @@ const (
 	packetInUserdata = 7
 )
 
-// PacketInReason returns the number of a reason in a version.
+// PacketInReason returns the number that a version of OpenFlow has for a reason.
 func PacketInReason(v Version, reason uint8) uint8 {
 	switch {
 	case reason == ReasonMiss && v == v10:
@@ -127,7 +127,8 @@ func AppendPacketIn(b []byte, v Version, format PacketInFormat, p *PacketIn) []b
 		}
 		b = property(b, packetInTable, []byte{p.Table})
 		if p.Cookie != noCookie {
-			// Properties of 64 bits have 4 bytes of padding in front of the number.
+			// Properties with a value of 64 bits have 4 bytes of padding before the
+			// value.
 			b = property(b, packetInCookie, be.AppendUint64(make([]byte, 4), p.Cookie))
 		}
 		b = property(b, packetInReason, []byte{reason})

@@ -6,7 +6,7 @@ import (
 	of "weft/openflow"
 )
 
-// Port is a port as messages describe it.
+// Port is a port as OpenFlow messages describe it.
 type Port struct {
 	No    uint32
 	MAC   uint64 // hardware address, in the lower 48 bits
@@ -17,7 +17,7 @@ type Port struct {
 	Speed  uint32 // current speed, kbit/s; 0: unknown
 }
 
-// Bits of a port's state and configuration (OpenFlow 1.5, 7.2.1).
+// Bits in a port's state and configuration (OpenFlow 1.5, 7.2.1).
 const (
 	StateDown = 1
 	StateLive = 4 // OpenFlow 1.1 and later
@@ -30,7 +30,7 @@ const (
 )
 
 const (
-	nameLen = 16 // bytes of a port's name, with a zero at the end
+	nameLen = 16 // size in bytes of a port's name, with the final zero
 	macLen  = 6
 )
 
@@ -38,7 +38,7 @@ func appendMAC(b []byte, mac uint64) []byte {
 	return append(b, byte(mac>>40), byte(mac>>32), byte(mac>>24), byte(mac>>16), byte(mac>>8), byte(mac))
 }
 
-// AppendPort appends the description of a port.
+// AppendPort appends the description of the port p.
 func AppendPort(b []byte, v Version, p *Port) []byte {
 	switch {
 	case v == v10:
@@ -67,15 +67,16 @@ const (
 	PortModified = 2
 )
 
-// AppendPortStatus appends the message about a port that was added, deleted or modified.
+// AppendPortStatus appends the message that says that a port was added, deleted or
+// modified.
 func AppendPortStatus(b []byte, v Version, reason uint8, p *Port) []byte {
 	start := len(b)
 	b = zeros(append(Begin(b, v, TypePortStatus, 0), reason), 7)
 	return End(AppendPort(b, v, p), start)
 }
 
-// PortCounters has the statistics of a port. Counters that Weft does not have are
-// stated as unknown.
+// PortCounters has the statistics of a port. Messages mark counters that Weft does not
+// have as unknown.
 type PortCounters struct {
 	No                                     uint32
 	RxPackets, TxPackets                   uint64
@@ -85,8 +86,8 @@ type PortCounters struct {
 
 const unknownCounter = ^uint64(0)
 
-// DecodePortSelection decodes a request about one port, or about all ports if allPorts
-// is true.
+// DecodePortSelection decodes a request about one port. If the request is about all
+// ports, allPorts is true.
 func DecodePortSelection(r *Request) (port uint32, allPorts bool, err error) {
 	b := reader{b: r.Body}
 	if len(b.b) == 0 && r.Kind == PortDesc {
@@ -124,7 +125,7 @@ func AppendPortStats(b []byte, v Version, c *PortCounters) []byte {
 	if v >= v14 {
 		b = zeros(be.AppendUint16(be.AppendUint16(b, 0), 40), 4)
 	}
-	for range 4 { // errors of frame, overrun and checksum, and collisions
+	for range 4 { // the counters of frame errors, overruns, checksum errors and collisions
 		b = be.AppendUint64(b, unknownCounter)
 	}
 	if v == v13 {
@@ -136,7 +137,7 @@ func AppendPortStats(b []byte, v Version, c *PortCounters) []byte {
 	return b
 }
 
-// PortChange is a request to change the configuration of a port.
+// PortChange is a decoded request to change the configuration of a port.
 type PortChange struct {
 	No           uint32
 	MAC          uint64
@@ -144,7 +145,7 @@ type PortChange struct {
 	Advertise    uint32
 }
 
-// DecodePortMod decodes a request to change a port.
+// DecodePortMod decodes a port_mod, a request to change a port.
 func DecodePortMod(r *Request) (PortChange, error) {
 	var c PortChange
 	b := reader{b: r.Body}

@@ -6,11 +6,12 @@ import (
 	of "weft/openflow"
 )
 
-// AppendHello appends a hello that offers all versions that Weft speaks.
+// AppendHello appends a hello message that offers all versions that Weft supports.
 func AppendHello(b []byte, xid uint32) []byte {
 	start := len(b)
 	b = Begin(b, newest, TypeHello, xid)
-	b = be.AppendUint16(be.AppendUint16(b, 1), 8) // the element with the bitmap of versions
+	// the element of the hello that has the bitmap of versions
+	b = be.AppendUint16(be.AppendUint16(b, 1), 8)
 	bits := uint32(0)
 	for _, v := range []Version{v10, v13, v14, v15} {
 		bits |= 1 << v
@@ -18,8 +19,9 @@ func AppendHello(b []byte, xid uint32) []byte {
 	return End(be.AppendUint32(b, bits), start)
 }
 
-// Negotiate returns the version that both sides speak, from the peer's hello. allowed
-// restricts the versions; nil allows all of them. ok is false if there is none.
+// Negotiate returns the version to use after the peer's message hello. allowed
+// restricts the versions; nil allows all of them. ok is false if the sides have no
+// version in common.
 func Negotiate(hello []byte, allowed []Version) (v Version, ok bool) {
 	if allowed == nil {
 		allowed = []Version{v10, v13, v14, v15}
@@ -66,7 +68,8 @@ const (
 	capMonitoring = 1 << 10 // OpenFlow 1.4 and later
 )
 
-// actions10 are the actions of OpenFlow 1.0 that Weft has: all but enqueue.
+// actions10 is the bitmap of OpenFlow 1.0's actions that Weft supports: all but
+// enqueue.
 const actions10 = 1<<11 - 1
 
 // AppendFeatures appends the reply to a features request.
@@ -91,14 +94,14 @@ func AppendFeatures(b []byte, v Version, xid uint32, f *Features) []byte {
 	return End(be.AppendUint32(be.AppendUint32(b, capabilities), 0), start)
 }
 
-// SwitchConfig is the configuration of a switch. MissSendLen is the number of bytes of a
-// frame that misses the tables, which the controller gets.
+// SwitchConfig is the configuration of a switch. MissSendLen is the number of bytes
+// that a controller gets of a frame that misses the tables.
 type SwitchConfig struct {
 	Flags       uint16
 	MissSendLen uint16
 }
 
-// DecodeSwitchConfig decodes a set_config.
+// DecodeSwitchConfig decodes a set_config message.
 func DecodeSwitchConfig(r *Request) (SwitchConfig, error) {
 	b := reader{b: r.Body}
 	return SwitchConfig{b.u16(), b.u16()}, b.err("set_config")
@@ -110,10 +113,11 @@ func AppendSwitchConfig(b []byte, v Version, xid uint32, c SwitchConfig) []byte 
 	return End(be.AppendUint16(be.AppendUint16(Begin(b, v, TypeConfig, xid), c.Flags), c.MissSendLen), start)
 }
 
-// Description is the description of a switch.
+// Description is the description of a switch, such as its manufacturer and serial
+// number.
 type Description struct{ Manufacturer, Hardware, Software, Serial, Datapath string }
 
-// AppendDescription appends the body of the reply to a desc request.
+// AppendDescription appends the body of the reply to a request for the description.
 func AppendDescription(b []byte, d *Description) []byte {
 	b = text(text(text(b, d.Manufacturer, 256), d.Hardware, 256), d.Software, 256)
 	return text(text(b, d.Serial, 32), d.Datapath, 256)
@@ -152,7 +156,8 @@ const (
 	RoleSlave
 )
 
-// DecodeRole decodes a role request. hasGeneration is false in Nicira's form.
+// DecodeRole decodes a request to change the role of a controller. hasGeneration is
+// false if the request has Nicira's form, which has no generation.
 func DecodeRole(r *Request) (role Role, generation uint64, hasGeneration bool, err error) {
 	b := reader{b: r.Body}
 	role = Role(b.u32())
@@ -183,8 +188,9 @@ func AppendRoleReply(b []byte, r *Request, role Role, generation uint64) []byte 
 	return End(be.AppendUint64(b, generation), start)
 }
 
-// AppendRoleStatus appends the message about a role that another controller's request
-// has changed. OpenFlow 1.0 has none: b is unchanged.
+// AppendRoleStatus appends the message that tells a controller its role, after another
+// controller's request has changed it. OpenFlow 1.0 has no such message, so b is
+// unchanged.
 func AppendRoleStatus(b []byte, v Version, role Role, generation uint64) []byte {
 	start := len(b)
 	switch {
@@ -195,6 +201,7 @@ func AppendRoleStatus(b []byte, v Version, role Role, generation uint64) []byte 
 	default:
 		return b
 	}
-	b = append(be.AppendUint32(b, uint32(role)), 0, 0, 0, 0) // the reason is the request of another controller
+	// reason 0: another controller has requested the role
+	b = append(be.AppendUint32(b, uint32(role)), 0, 0, 0, 0)
 	return End(be.AppendUint64(b, generation), start)
 }

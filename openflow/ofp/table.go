@@ -8,7 +8,7 @@ import (
 	of "weft/openflow"
 )
 
-// TableState is a flow table as messages describe it.
+// TableState is a flow table as OpenFlow messages describe it.
 type TableState struct {
 	ID         uint8
 	Flows      uint32
@@ -42,7 +42,7 @@ const (
 	propertyVacancy  = 3
 )
 
-// AppendTableDesc appends the description of a table (OpenFlow 1.4 and later).
+// AppendTableDesc appends the description of a flow table (OpenFlow 1.4 and later).
 func AppendTableDesc(b []byte, t *TableState) []byte {
 	start, config := len(b), uint32(0)
 	if t.Evict {
@@ -54,15 +54,15 @@ func AppendTableDesc(b []byte, t *TableState) []byte {
 	return b
 }
 
-// TableChange is a request to change the configuration of a table. Table is of.TableAll
-// for all tables.
+// TableChange is a decoded request to change the configuration of a flow table. If
+// Table is of.TableAll, it changes all tables.
 type TableChange struct {
 	Table uint8
 	Evict bool
 }
 
-// DecodeTableMod decodes a request to change a table. Before OpenFlow 1.4 it changes
-// nothing.
+// DecodeTableMod decodes a table_mod, a request to change a flow table. Before OpenFlow
+// 1.4 the request changes nothing.
 func DecodeTableMod(r *Request) (c TableChange, err error) {
 	b := reader{b: r.Body}
 	c.Table = b.u8()
@@ -101,7 +101,7 @@ func DecodeTableMod(r *Request) (c TableChange, err error) {
 	return c, nil
 }
 
-// Properties of table features (OpenFlow 1.5, 7.3.5.18).
+// Numbers of the properties of table features (OpenFlow 1.5, 7.3.5.18).
 const (
 	featureInstructions = 0
 	featureNextTables   = 2
@@ -114,7 +114,7 @@ const (
 	tableNameLen        = 32
 )
 
-// AppendTableFeatures appends the features of a table to a reply.
+// AppendTableFeatures appends the features of a flow table to a reply.
 func AppendTableFeatures(b []byte, v Version, t *TableState) []byte {
 	start := len(b)
 	b = zeros(append(b, 0, 0, t.ID, 0), 4)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// ovs-ofctl decodes the features, statistics and descriptions of tables.
+// ovs-ofctl can decode the features, statistics and descriptions of tables.
 func TestTablesAreOVSs(t *testing.T) {
 	table := TableState{ID: 1, Flows: 7, MaxEntries: 1000, Evict: true}
 	for _, v := range allVersions[1:] {

@@ -4,30 +4,33 @@
 // lines over the machine's second serial port. One Reply answers each Request.
 package agent
 
-// Version is the agent's greeting. Firmware messages on the same port differ from it.
+// Version is the text with which the agent greets the lab. It differs from messages
+// that the firmware writes to the same port.
 const Version = "weft guest 1"
 
-// Modules is a file in the initramfs: the paths of kernel modules to load, one per
-// line.
+// Modules is the path of a file in the initramfs. It lists kernel modules to load, one
+// path per line.
 const Modules = "/modules.list"
 
-// Port is the agent's serial port in the virtual machine.
+// Port is the device file of the agent's serial port in the virtual machine.
 const Port = "/dev/ttyS1"
 
 // Request asks the agent for one action. Apart from ID, exactly one field is set.
 type Request struct {
 	ID int `json:"id"` // the Reply has the same ID; starts at 1
-	// Run is a command. The reply comes at its end.
+	// Run is a command to run. The agent replies when the command ends.
 	Run []string `json:"run,omitempty"`
-	// Spawn is a command. The reply comes at its start.
+	// Spawn is a command to run in the background. The agent replies when the command
+	// has started.
 	Spawn []string `json:"spawn,omitempty"`
-	// Reboot restarts the machine, PowerOff turns it off. Neither has a reply.
+	// Reboot restarts the machine, and PowerOff turns it off. The agent replies to
+	// neither.
 	Reboot   bool `json:"reboot,omitempty"`
 	PowerOff bool `json:"poweroff,omitempty"`
 }
 
-// Reply answers the Request with the same ID. The greeting has ID 0 and the Output
-// Version.
+// Reply answers the Request with the same ID. The agent's greeting is a Reply with ID 0
+// and the Output Version.
 type Reply struct {
 	ID     int    `json:"id"`
 	Exit   int    `json:"exit"`            // exit code of the command; -1: not started

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ofptest makes messages that a controller sends, for tests. It does not import
-// package ofp, so that the tests of ofp can use it.
+// Package ofptest encodes messages that a controller sends, for tests. It does not
+// import package ofp, so that the tests of ofp can use it.
 package ofptest
 
 import (
@@ -13,7 +13,7 @@ import (
 var be = binary.BigEndian
 
 const (
-	// none is the number for no buffer, any port and any group.
+	// none is the number that means no buffer, any port or any group.
 	none        = 0xffffffff
 	vendorType  = 4
 	flowModType = 14
@@ -21,7 +21,8 @@ const (
 	matchOXM    = 1
 )
 
-// Message returns a message with a body of numbers of 1, 2, 4 or 8 bytes and of []byte.
+// Message returns a message with a body that consists of parts: numbers of 1, 2, 4 or 8
+// bytes, and byte slices.
 func Message(v of.Version, kind uint8, xid uint32, parts ...any) []byte {
 	b := be.AppendUint32([]byte{byte(v), kind, 0, 0}, xid)
 	for _, part := range parts {
@@ -37,8 +38,8 @@ func Message(v of.Version, kind uint8, xid uint32, parts ...any) []byte {
 
 func padded(b []byte) []byte { return append(b, make([]byte, (8-len(b)%8)%8)...) }
 
-// FlowMod returns the request that adds, modifies or deletes a flow: in OpenFlow 1.0
-// Nicira's flow_mod, with the table in the command.
+// FlowMod returns the request that adds, modifies or deletes a flow. In OpenFlow 1.0
+// this is Nicira's flow_mod with the table in the command.
 func FlowMod(v of.Version, xid uint32, mod *of.FlowMod) []byte {
 	m := mod.Match.Unpack()
 	match := of.AppendMatch(nil, &m, v)
