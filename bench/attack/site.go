@@ -148,10 +148,25 @@ func (s *site) circulates() error {
 	for from, end := s.stream.Totals().Received, time.Now().Add(patience); s.stream.Totals().Received < from+500; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.report()
-			return fmt.Errorf("the bystanders' frames do not circulate any more, for %v", patience)
+			return fmt.Errorf("the bystanders' frames do not circulate any more, for %v; %s", patience, s.bystanders())
 		}
 	}
 	return nil
+}
+
+// bystanders describes the bystanders' ports in one line.
+func (s *site) bystanders() string {
+	show, err := s.client.Show()
+	if err != nil {
+		return fmt.Sprintf("show: %v", err)
+	}
+	var ports []string
+	for _, p := range show.Ports {
+		if p.Name == "a" || p.Name == "b" {
+			ports = append(ports, fmt.Sprintf("%s is %s: %s", p.Name, p.State, p.Detail))
+		}
+	}
+	return strings.Join(ports, "; ")
 }
 
 // report prints the state of the switch and of the bystanders when something hangs.

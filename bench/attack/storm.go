@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"weft/bench/stream"
@@ -30,8 +31,10 @@ const (
 	// progressEvery is the interval of the progress lines on stderr.
 	progressEvery = time.Minute
 	// A step kills a process with a probability of 1/oneInKill, else moves a
-	// bystander with 1/oneInMove.
-	oneInKill, oneInMove = 20, 30
+	// bystander with 1/oneInMove, else stops processes for a while with 1/oneInStall.
+	oneInKill, oneInMove, oneInStall = 20, 30, 30
+	// longestStall is the longest time for which a step stops control or the whole switch.
+	longestStall = 3 * time.Second
 )
 
 type stormResult struct {
@@ -43,17 +46,25 @@ type stormResult struct {
 	Broken int            `json:"broken"`
 	Kills  map[string]int `json:"kills"` // number of kills by victim: "engine", "control" or "both"
 	Moves  int            `json:"moves"` // number of stops and restarts of bystanders
-	Flows  int            `json:"flows"` // number of changes of flows
+	// number of stalls of control or of the whole switch
+	Stalls int `json:"stalls"`
+	Flows  int `json:"flows"` // number of changes of flows
 
 	Received uint64 `json:"received"`
 	Lost     int64  `json:"lost"`
 	// Drops has the increase of the drop counters of the bystanders' ports, by reason.
-	// The reason tx-full includes attackers' frames for which a bystander's ring had no
-	// room.
+	// Drops at a bystander's transmit queue (tx-full, no-port) include attackers' frames.
 	Drops map[string]uint64 `json:"drops"`
-	Again uint64            `json:"again"`
-	Bad   int               `json:"bad"`
-	Wrong int64             `json:"wrong"`
+	// TxDropped is the number of the bystanders' own frames among the drops at transmit
+	// queues.
+	TxDropped int64 `json:"tx_dropped"`
+	// Uncountable is the number of frames that were lost, less those counted as dropped, in
+	// kills of control during the replacement of an engine. The engine's drop counters and
+	// held frames died with both processes.
+	Uncountable int64  `json:"uncountable"`
+	Again       uint64 `json:"again"`
+	Bad         int    `json:"bad"`
+	Wrong       int64  `json:"wrong"`
 
 	Restarts  uint64   `json:"engines_replaced"` // number of replaced engines, the killed ones included
 	PauseMS   float64  `json:"pause_ms"`         // longest pause without a kill or a move
@@ -67,18 +78,30 @@ type stormResult struct {
 
 type storming struct {
 	*site
-	rng   *rand.Rand
-	list  []*attack
-	seen  map[string]uint64 // drop counters of the bystanders' ports at the last refresh, by port and reason
-	last  uint64            // number of replaced engines at the last refresh
-	stop  chan struct{}
-	audit audit // with -v
+	rng  *rand.Rand
+	list []*attack
+	seen map[string]uint64 // drop counters of the bystanders' ports at the last refresh, by port and reason
+	// txDrops is the part of the sum of r.Drops that was counted at transmit queues.
+	txDrops int64
+	reset   bool   // a drop counter has begun again since the storm last cleared this
+	last    uint64 // number of replaced engines at the last refresh
+	stop    chan struct{}
+	// settled is the sum of lost frames at the last call of settle.
+	settled balance
+	audit   audit
 	// ports is the number of ports that are not attackers' ports.
 	ports int
 
 	mu   sync.Mutex
 	busy map[string]bool // names of the attacks in progress
 	r    stormResult
+}
+
+// balance has the bystanders' lost frames and the counted ones since the start.
+type balance struct {
+	lost    int64
+	counted int64 // see storming.counted
+	txDrops int64 // drops at the bystanders' transmit queues, attackers' frames included
 }
 
 func runStorm(d time.Duration, seed uint64, list []*attack) (ok bool, err error) {
@@ -150,6 +173,7 @@ func (w *storming) begin() error {
 		return err
 	}
 	clear(w.r.Drops)
+	w.txDrops = 0
 	return nil
 }
 
@@ -169,6 +193,13 @@ func (w *storming) step() {
 	case w.rng.IntN(oneInMove) == 0:
 		event = "move"
 		err = w.move(w.rng.IntN(2))
+	case w.rng.IntN(oneInStall) == 0:
+		event = "stall"
+		engine := 0
+		if w.rng.IntN(2) == 0 {
+			engine = w.daemon.EnginePID()
+		}
+		err = w.stall(engine, time.Duration(w.rng.Int64N(int64(longestStall))))
 	}
 	if err == nil {
 		err = w.refresh()
@@ -177,9 +208,7 @@ func (w *storming) step() {
 		w.fault("%v", err)
 	}
 	t := w.stream.Totals()
-	if *verbose {
-		w.audit.step(fmt.Sprintf("%s; engines replaced %d, then %d; %v", event, restarts, w.last, w.r.Drops), t.Lost+int64(t.Repeated)-w.counted())
-	}
+	w.audit.step(fmt.Sprintf("%s; engines replaced %d, then %d; %v", event, restarts, w.last, w.r.Drops), t.Lost+int64(t.Repeated)-w.counted())
 	if t.Misused > 0 {
 		w.fault("%d buffers of the bystanders are lost or used twice", t.Misused)
 	}
@@ -235,9 +264,7 @@ func (w *storming) kill(processes string) error {
 		if err = w.refresh(); err != nil {
 			return err
 		}
-		w.daemon.Control().Kill()
-		w.daemon.Start()
-		w.last = 0
+		err = w.restartControl()
 	// no frame may be in flight or held: held frames and drop counters are lost with
 	// both processes
 	case "both":
@@ -245,6 +272,7 @@ func (w *storming) kill(processes string) error {
 			if err := w.refresh(); err != nil {
 				return err
 			}
+			w.settle(w.stream.Counted().Lost)
 			w.daemon.Control().Kill()
 			if w.daemon.EnginePID() != 0 {
 				w.daemon.KillEngine()
@@ -266,6 +294,33 @@ func (w *storming) kill(processes string) error {
 	w.stream.Watch()
 	if err != nil {
 		return fmt.Errorf("kill of %s: %w", processes, err)
+	}
+	return nil
+}
+
+// restartControl kills the control process and starts another. If an engine is being
+// replaced meanwhile, both processes are dead: the bystanders' sessions, the engine's drop
+// counters and the frames that it held die with them.
+func (w *storming) restartControl() error {
+	engine := w.daemon.EnginePID()
+	w.daemon.Control().Kill()
+	w.daemon.Start()
+	w.last, w.reset = 0, false
+	if err := w.refresh(); err != nil {
+		return err
+	}
+	dead := w.daemon.EnginePID() != engine
+	if dead {
+		err := w.stream.Do(func() error { return w.attachBystanders((*vhosttest.FrontEnd).AttachAgain) })
+		if err != nil {
+			return err
+		}
+	}
+	if err := w.circulates(); err != nil {
+		return err
+	}
+	if dead || w.reset {
+		return w.countUncountable()
 	}
 	return nil
 }
@@ -299,6 +354,28 @@ func (w *storming) move(i int) error {
 	return nil
 }
 
+// stall stops control for a while, and the engine too if its process id is not 0, as a
+// busy or paused machine does.
+func (w *storming) stall(engine int, d time.Duration) error {
+	w.r.Stalls++
+	w.daemon.Control().Signal(syscall.SIGSTOP)
+	if engine != 0 {
+		_ = syscall.Kill(engine, syscall.SIGSTOP) // error ignored: the engine may have ended
+	}
+	time.Sleep(d)
+	if engine != 0 {
+		_ = syscall.Kill(engine, syscall.SIGCONT)
+	}
+	w.daemon.Control().Signal(syscall.SIGCONT)
+	err := w.circulates()
+	w.r.KilledMS = max(w.r.KilledMS, ms(w.stream.Longest()))
+	w.stream.Watch()
+	if err != nil {
+		return fmt.Errorf("stall of %v: %w", d, err)
+	}
+	return nil
+}
+
 func (w *storming) refresh() error {
 	var err error
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -313,7 +390,7 @@ func (w *storming) refresh() error {
 				}
 				// A burst of frames that waited for control may exceed the receiver's ring.
 				for reason, n := range p.Stats.TxDropReasons {
-					w.countDrops(p.Name+" tx "+reason, reason, n)
+					w.txDrops += int64(w.countDrops(p.Name+" tx "+reason, reason, n))
 				}
 			}
 			if show.Restarts > w.last {
@@ -330,17 +407,54 @@ func (w *storming) refresh() error {
 
 // countDrops adds the increase of a drop counter since the last call. n is the
 // counter's present value. If control is killed while it replaces an engine, the
-// counter restarts at 0.
-func (w *storming) countDrops(key, reason string, n uint64) {
+// counter restarts at 0. The result is the increase.
+func (w *storming) countDrops(key, reason string, n uint64) (increase uint64) {
 	if n < w.seen[key] {
-		w.seen[key] = 0
+		w.seen[key], w.reset = 0, true
 	}
-	w.r.Drops[reason] += n - w.seen[key]
+	increase = n - w.seen[key]
+	w.r.Drops[reason] += increase
 	w.seen[key] = n
+	return increase
 }
 
-// counted returns the number of frames that drop counters have counted since the start.
-func (w *storming) counted() (total int64) {
+// countUncountable counts lost frames whose drop counters died with control.
+func (w *storming) countUncountable() error {
+	t := w.stream.CountStill(w.heldFrames)
+	if err := w.refresh(); err != nil {
+		return err
+	}
+	missing, _ := w.missing(t.Lost)
+	w.r.Uncountable += missing
+	w.settle(t.Lost)
+	return nil
+}
+
+// missing returns the number of frames that were lost since the last call of settle, less
+// those counted at their receipt. txDrops is the number of drops at the bystanders'
+// transmit queues meanwhile, attackers' frames included.
+func (w *storming) missing(lost int64) (missing, txDrops int64) {
+	return lost - w.settled.lost - (w.counted() - w.settled.counted), w.txDrops - w.settled.txDrops
+}
+
+// settle checks that all lost frames since its last call are counted. No frame may be in
+// flight, and the drop counters are fresh. Drops at transmit queues explain at most as
+// many losses as there were since the last call, so that earlier frames of attackers hide
+// no loss.
+func (w *storming) settle(lost int64) {
+	missing, txDrops := w.missing(lost)
+	if missing > txDrops {
+		w.fault("%d frames are lost without being counted", missing-txDrops)
+		w.audit.print()
+	}
+	w.r.TxDropped += min(max(missing, 0), txDrops)
+	w.settled = balance{lost, w.counted(), w.txDrops}
+}
+
+// counted returns the number of the bystanders' frames that were counted as dropped at
+// their receipt since the start, and of those whose counters died.
+func (w *storming) counted() int64 {
+	total := w.r.Uncountable - w.txDrops
 	for _, n := range w.r.Drops {
 		total += int64(n)
 	}
@@ -412,9 +526,7 @@ func (w *storming) end() {
 	}
 	r := &w.r
 	r.Received, r.Lost, r.Again, r.Bad = t.Received, t.Lost, t.Repeated, t.Bad+t.Misused
-	if missing := r.Lost - w.counted(); missing > 0 {
-		w.fault("%d frames are lost without being counted", missing)
-	}
+	w.settle(r.Lost)
 	if r.Bad > 0 {
 		w.fault("%d frames of the bystanders are not what was sent", r.Bad)
 	}

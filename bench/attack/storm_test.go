@@ -23,6 +23,20 @@ func TestFramesHeldByAKilledEngineAreCounted(t *testing.T) {
 	})
 }
 
+// The frames that an engine holds when it is killed right before control are lost, and
+// their counters too. The storm reports them as uncountable.
+func TestFramesHeldWhenBothDieAreUncountable(t *testing.T) {
+	inStorm(t, func(w *storming) {
+		w.holdAll(w.daemon.KillEngine) // control is stopped, and does not replace the engine
+		if err := w.restartControl(); err != nil {
+			t.Fatal(err)
+		}
+		if w.end(); w.r.Lost == 0 || w.r.Uncountable != w.r.Lost {
+			t.Errorf("lost %d, uncountable %d, drops %v: want lost frames, all of them uncountable", w.r.Lost, w.r.Uncountable, w.r.Drops)
+		}
+	})
+}
+
 // A storm kills both processes only when the switch holds no frame of the bystanders,
 // because held frames and drop counters die with both processes.
 func TestKillOfBothWaitsForHeldFrames(t *testing.T) {
@@ -102,7 +116,7 @@ func TestStormCountsDropsAfterAReset(t *testing.T) {
 	for _, n := range []uint64{320, 352, 32, 32, 96} {
 		w.countDrops("a no-port", "no-port", n)
 	}
-	if got := w.r.Drops["no-port"]; got != 352+96 {
-		t.Errorf("%d drops, want %d", got, 352+96)
+	if got := w.r.Drops["no-port"]; got != 352+96 || !w.reset {
+		t.Errorf("%d drops, reset %v; want %d, and true", got, w.reset, 352+96)
 	}
 }

@@ -189,6 +189,10 @@ func (s *Stream) Still(countHeld func() int, f func() error) (err error) {
 	return err
 }
 
+// Counted returns the numbers of frames since Begin. It is for the function f of Do or
+// Still. In Still, the numbers are exact.
+func (s *Stream) Counted() Counted { return s.since(s.load.Totals()) }
+
 // Begin starts a measurement: Count and End ignore earlier frames.
 func (s *Stream) Begin() { s.BeginStill(nil) }
 
