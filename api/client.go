@@ -24,6 +24,9 @@ import (
 type Client struct {
 	// PortNumbers makes the daemon show ports by number, not by name, in its responses.
 	PortNumbers bool
+	// Bridge is the bridge whose flows, groups, meters and addresses requests mean; "": the
+	// first bridge.
+	Bridge string
 
 	socket string
 	http   *http.Client
@@ -98,12 +101,13 @@ func (c *Client) roundTrip(method, path string, query url.Values, request any) (
 		}
 		body = bytes.NewReader(text)
 	}
+	if query == nil {
+		query = url.Values{}
+	}
 	if c.PortNumbers {
-		if query == nil {
-			query = url.Values{}
-		}
 		query.Set("names", "false")
 	}
+	c.addBridge(query)
 	target := url.URL{Scheme: "http", Host: "weft", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequest(method, target.String(), body)
 	if err != nil {
@@ -166,8 +170,36 @@ func (c *Client) SetLog(l Log) (Log, error) {
 	return now, c.Do(http.MethodPost, "/v1/log", nil, l, &now)
 }
 
-// Bridges returns the switch if it has a name, as the only element of the list. A
-// switch without a name gives an empty list.
+// On returns a client for another bridge of the same daemon.
+func (c *Client) On(bridge string) *Client {
+	other := *c
+	other.Bridge = bridge
+	return &other
+}
+
+func (c *Client) addBridge(query url.Values) {
+	if c.Bridge != "" {
+		query.Set("bridge", c.Bridge)
+	}
+}
+
+// AddBridge adds a bridge.
+func (c *Client) AddBridge(add AddBridge) (Bridge, error) {
+	var b Bridge
+	return b, c.Do(http.MethodPost, "/v1/bridges", nil, add, &b)
+}
+
+// DelBridge deletes a bridge with its ports, flows, groups and meters. ifExists accepts that
+// there is no such bridge.
+func (c *Client) DelBridge(name string, ifExists bool) error {
+	query := url.Values{}
+	if ifExists {
+		query.Set("if_exists", "true")
+	}
+	return c.Do(http.MethodDelete, "/v1/bridges/"+url.PathEscape(name), query, nil, nil)
+}
+
+// Bridges returns the bridges that have a name.
 func (c *Client) Bridges() ([]Bridge, error) {
 	var list []Bridge
 	return list, c.Do(http.MethodGet, "/v1/bridges", nil, nil, &list)

@@ -15,6 +15,10 @@ import (
 // stream calls handle with each JSON value of the daemon's response. It returns nil
 // when ctx or the response ends.
 func stream[T any](ctx context.Context, c *Client, path string, query url.Values, ready func(), handle func(*T) error) error {
+	if query == nil {
+		query = url.Values{}
+	}
+	c.addBridge(query)
 	target := url.URL{Scheme: "http", Host: "weft", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {

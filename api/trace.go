@@ -34,8 +34,9 @@ const (
 // TraceStep is one step of a Trace.
 type TraceStep struct {
 	Kind   string     `json:"kind"`
-	Depth  int        `json:"depth"` // nesting depth of resubmits
-	Table  uint8      `json:"table"` // table of the lookup, or of the flow whose action is executed
+	Bridge string     `json:"bridge,omitempty"` // bridge of the table, if it has a name
+	Depth  int        `json:"depth"`            // nesting depth of resubmits
+	Table  uint8      `json:"table"`            // table of the lookup, or of the flow whose action is executed
 	Rule   *TraceRule `json:"rule,omitempty"`
 	Action string     `json:"action,omitempty"`
 	Note   string     `json:"note,omitempty"`

@@ -79,14 +79,37 @@ type Show struct {
 	MACs          int      `json:"macs"`
 	Workers       []Worker `json:"workers"`
 	Ports         []Port   `json:"ports"`
-	// state of the connection to weft-central; absent: the switch does not follow one
-	Central *Central `json:"central,omitempty"`
+	Bridges       []Bridge `json:"bridges,omitempty"`
+	Central       *Central `json:"central,omitempty"` // absent: the switch does not follow weft-central
 }
 
-// Bridge is a switch that has a name. One weftd has at most one.
+// Bridge is a bridge with a name: the first one, which weftd --name names, or another.
 type Bridge struct {
 	Name           string `json:"name"`
+	First          bool   `json:"first,omitempty"`           // the bridge of weftd --name
 	OpenFlowSocket string `json:"openflow_socket,omitempty"` // path of the unix socket; "": none
+	DatapathID     string `json:"datapath_id"`               // 16 hexadecimal digits
+	FailMode       string `json:"fail_mode"`                 // secure or standalone
+	// Controllers are the targets to which the bridge connects.
+	Controllers []string `json:"controllers,omitempty"`
+	Ports       int      `json:"ports"`
+	Flows       int      `json:"flows"`
+}
+
+// Fail modes of a bridge without a reachable controller.
+const (
+	FailSecure     = "secure"     // keeps to its flows
+	FailStandalone = "standalone" // forwards as a learning switch
+)
+
+// AddBridge is a request to add a bridge.
+type AddBridge struct {
+	Name        string   `json:"name"`
+	DatapathID  string   `json:"datapath_id,omitempty"` // up to 16 hexadecimal digits; "": derived from the name
+	FailMode    string   `json:"fail_mode,omitempty"`   // "": secure
+	Controllers []string `json:"controllers,omitempty"` // tcp:HOST:PORT and ssl:HOST:PORT
+	// MayExist accepts a bridge of the name, whatever its settings.
+	MayExist bool `json:"may_exist,omitempty"`
 }
 
 // Central is the state of a switch that gets its networks from weft-central.
@@ -143,8 +166,9 @@ type Port struct {
 	Number  uint32            `json:"number"`
 	Name    string            `json:"name"`
 	Type    string            `json:"type"`
-	Local   bool              `json:"local,omitempty"` // flows name the port LOCAL, number 65534
-	Options map[string]string `json:"options"`         // options as given to add-port
+	Bridge  string            `json:"bridge,omitempty"` // absent: the first bridge
+	Local   bool              `json:"local,omitempty"`  // flows name the port LOCAL, number 65534
+	Options map[string]string `json:"options"`          // options as given to add-port
 	// State is up, down, waiting or failed. Detail is the reason for the state.
 	State  string `json:"state"`
 	Detail string `json:"detail,omitempty"`

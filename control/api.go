@@ -23,6 +23,7 @@ import (
 	"weft/control/observe"
 	"weft/control/patience"
 	"weft/control/pipeline"
+	"weft/control/tables"
 	"weft/control/usererr"
 	"weft/internal/buildinfo"
 )
@@ -45,7 +46,8 @@ func (d *Daemon) listen() error {
 		return err
 	}
 	d.limits.Add(d.servers.LimitRows)
-	if err = d.openFlow(&policy); err != nil {
+	d.policy = &policy
+	if err = d.firstBridge(); err != nil {
 		d.servers.Close()
 	}
 	return err
@@ -133,8 +135,8 @@ func (d *Daemon) handler() *access.Mux {
 		})
 	}
 	route("GET /v1/show", func(*http.Request) (any, error) { return d.show(), nil })
-	route("GET /v1/bridges", func(*http.Request) (any, error) { return d.bridges(), nil })
-	route("GET /v1/ports", func(r *http.Request) (any, error) { return d.ports.List(r.URL.Query().Get("name")) })
+	d.bridgeRoutes(route)
+	route("GET /v1/ports", func(r *http.Request) (any, error) { return d.listPorts(r) })
 	route("POST /v1/ports", func(r *http.Request) (any, error) {
 		var add api.AddPort
 		if err := body(r, &add); err != nil {
@@ -163,14 +165,22 @@ func (d *Daemon) handler() *access.Mux {
 		return struct{}{}, nil
 	})
 	route("GET /v1/flows", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
-		return d.tables.DumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
+		t, err := d.tablesOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return t.DumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
 	}))
 	route("POST /v1/flows", func(r *http.Request) (any, error) {
 		change, err := changeOf(r)
 		if err != nil {
 			return nil, err
 		}
-		return d.tables.ChangeFlows(change)
+		t, err := d.tablesOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return t.ChangeFlows(change)
 	})
 	route("DELETE /v1/flows", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
@@ -178,7 +188,11 @@ func (d *Daemon) handler() *access.Mux {
 		if err != nil {
 			return nil, err
 		}
-		return d.tables.DeleteFlows(q.Get("match"), strict)
+		t, err := d.tablesOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return t.DeleteFlows(q.Get("match"), strict)
 	})
 	d.tableRoutes(route)
 	d.modTableRoutes(route)
@@ -187,7 +201,7 @@ func (d *Daemon) handler() *access.Mux {
 	d.limitRoutes(route)
 	d.logRoutes(route)
 	route("GET /v1/megaflows", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
-		return d.tables.DumpMegaflows(words), nil
+		return d.megaflows().DumpMegaflows(words), nil
 	}))
 	mux.HandleFunc("POST /v1/shutdown", d.answerShutdown)
 	d.toolRoutes(mux, route)
@@ -345,7 +359,7 @@ func (d *Daemon) show() api.Show {
 		Name: d.config.Name, PID: os.Getpid(), StateDir: d.config.StateDir,
 		UptimeS: time.Since(d.started).Seconds(), Restarts: d.engines.Replaced().All, EnginePID: d.engines.PID(),
 		Flows: counts.Flows, Megaflows: counts.Megaflows, MACs: counts.MACs,
-		Workers: d.statistics.Workers(), Ports: ports,
+		Workers: d.statistics.Workers(), Ports: ports, Bridges: d.listBridges(),
 	}
 	if d.central != nil {
 		s.Central = d.central.Status()
@@ -353,10 +367,5 @@ func (d *Daemon) show() api.Show {
 	return s
 }
 
-// bridges returns the switch as the only bridge, if the switch has a name.
-func (d *Daemon) bridges() []api.Bridge {
-	if d.config.Name == "" {
-		return []api.Bridge{}
-	}
-	return []api.Bridge{{Name: d.config.Name, OpenFlowSocket: d.config.OpenFlow.Socket}}
-}
+// megaflows returns the handler of what all bridges share.
+func (d *Daemon) megaflows() *tables.Tables { return d.bridges.named("").tables }

@@ -58,7 +58,11 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 func (d *Daemon) traceTap(r *http.Request) (datapath.Tap, error) {
 	q := r.URL.Query()
 	tap := datapath.Tap{Kind: datapath.TapTrace, Snap: packet.InnerHeader}
-	view := d.pipeline.View()
+	b, err := d.bridgeOf(r)
+	if err != nil {
+		return tap, err
+	}
+	view := b.pipe.View()
 	mod, err := openflow.ParseFilter(q.Get("match"), view)
 	if err != nil {
 		return tap, usererr.Mark(err)
@@ -149,7 +153,7 @@ func (d *Daemon) captured(f *datapath.Capture, lost uint64, wall time.Time) *api
 	c := observe.Captured(f, d.pipeline.View(), wall)
 	c.Lost = lost
 	if c.Trace != nil {
-		c.Trace.Megaflow = d.tables.HitMegaflow(f)
+		c.Trace.Megaflow = d.megaflows().HitMegaflow(f)
 	}
 	return c
 }

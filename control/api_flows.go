@@ -7,6 +7,7 @@ import (
 
 	"weft/api"
 	"weft/control/pipeline"
+	"weft/control/tables"
 )
 
 func (d *Daemon) modTableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
@@ -15,27 +16,52 @@ func (d *Daemon) modTableRoutes(route func(pattern string, answer func(r *http.R
 		if err := body(r, &mod); err != nil {
 			return nil, err
 		}
-		return struct{}{}, d.tables.ModTable(mod)
+		t, err := d.tablesOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return struct{}{}, t.ModTable(mod)
 	})
-	route("GET /v1/tables", func(*http.Request) (any, error) { return d.tables.ListTables(), nil })
+	route("GET /v1/tables", d.onTables(func(t *tables.Tables, _ *http.Request) (any, error) { return t.ListTables(), nil }))
 }
 
 func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	change := func(pattern string, fn func(api.ChangeTable) (api.TableChanged, error)) {
+	change := func(pattern string, fn func(*tables.Tables, api.ChangeTable) (api.TableChanged, error)) {
 		route(pattern, func(r *http.Request) (any, error) {
 			var c api.ChangeTable
 			if err := body(r, &c); err != nil {
 				return nil, err
 			}
-			return fn(c)
+			t, err := d.tablesOf(r)
+			if err != nil {
+				return nil, err
+			}
+			return fn(t, c)
 		})
 	}
-	change("POST /v1/groups", d.tables.ChangeGroups)
-	change("POST /v1/meters", d.tables.ChangeMeters)
+	change("POST /v1/groups", (*tables.Tables).ChangeGroups)
+	change("POST /v1/meters", (*tables.Tables).ChangeMeters)
 	route("GET /v1/groups", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
-		return d.tables.ListGroups(r.URL.Query().Get("select"), words)
+		t, err := d.tablesOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return t.ListGroups(r.URL.Query().Get("select"), words)
 	}))
-	route("GET /v1/meters", func(r *http.Request) (any, error) { return d.tables.ListMeters(r.URL.Query().Get("select")) })
+	route("GET /v1/meters", d.onTables(func(t *tables.Tables, r *http.Request) (any, error) {
+		return t.ListMeters(r.URL.Query().Get("select"))
+	}))
+}
+
+// onTables returns a handler that gets the tables of the bridge that the request names.
+func (d *Daemon) onTables(answer func(*tables.Tables, *http.Request) (any, error)) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		t, err := d.tablesOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return answer(t, r)
+	}
 }
 
 func (d *Daemon) packetOutRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
@@ -44,11 +70,27 @@ func (d *Daemon) packetOutRoutes(route func(pattern string, answer func(r *http.
 		if err := body(r, &out); err != nil {
 			return nil, err
 		}
-		return d.tables.PacketOut(out.Text)
+		t, err := d.tablesOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return t.PacketOut(out.Text)
 	})
 }
 
 func (d *Daemon) macRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	route("GET /v1/macs", func(*http.Request) (any, error) { return d.macs.List(), nil })
-	route("DELETE /v1/macs", func(r *http.Request) (any, error) { return d.macs.Flush(r.URL.Query().Get("port")) })
+	route("GET /v1/macs", func(r *http.Request) (any, error) {
+		b, err := d.bridgeOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return d.macs.List(b.Number), nil
+	})
+	route("DELETE /v1/macs", func(r *http.Request) (any, error) {
+		b, err := d.bridgeOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return d.macs.Flush(b.Number, r.URL.Query().Get("port"))
+	})
 }

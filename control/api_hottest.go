@@ -33,11 +33,11 @@ func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
 		return nil, usererr.Errorf("n=%d, interval_ms=%d: expected at most %d megaflows and an interval of 1 to %d ms",
 			n, ms, maxHot, maxHotInterval.Milliseconds())
 	}
-	before := d.tables.Sample()
+	before := d.megaflows().Sample()
 	began := time.Now()
 	if !loop.Sleep(r.Context(), interval) {
 		return nil, r.Context().Err()
 	}
-	after := d.tables.Sample()
-	return d.tables.Hottest(before, after, int(n), time.Since(began).Seconds()), nil
+	after := d.megaflows().Sample()
+	return d.megaflows().Hottest(before, after, int(n), time.Since(began).Seconds()), nil
 }

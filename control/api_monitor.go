@@ -21,6 +21,7 @@ const portInterval = 200 * time.Millisecond
 // monitoring has the parameters of GET /v1/monitor.
 type monitoring struct {
 	api.MonitorRequest
+	bridge      *bridge
 	filter      openflow.FlowMod
 	monitor     *observe.Monitor
 	connections *observe.ConnectionFollower // nil: no connections
@@ -37,10 +38,14 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 	if !want.Flows && !want.Ports && !want.Connections {
 		want.Flows, want.Ports = true, true
 	}
-	view := d.pipeline.View()
+	if want.bridge, err = d.bridgeOf(r); err != nil {
+		return nil, err
+	}
+	view := want.bridge.pipe.View()
 	if want.filter, err = openflow.ParseFilter(q.Get("match"), view); err != nil {
 		return nil, usererr.Mark(err)
 	}
+	want.filter.Bridge = want.bridge.Number
 	want.monitor = observe.NewMonitor(want.filter)
 	for _, name := range []string{"zone", "events"} {
 		if q.Get(name) != "" && !want.Connections {
@@ -136,7 +141,7 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	if !want.Initial {
 		return nil
 	}
-	return d.tables.FlowsOf(&want.filter, nil, pipeline.ByName)
+	return want.bridge.tables.FlowsOf(&want.filter, nil, pipeline.ByName)
 }
 
 // sendPorts sends the ports whose state has changed since the last call. If initial is

@@ -23,6 +23,8 @@ var apiRoutes = map[string]access.Route{
 	"GET /v1/log":                    {Role: access.Read},
 	"POST /v1/log":                   {Role: access.Write},
 	"GET /v1/bridges":                {Role: access.Read},
+	"POST /v1/bridges":               {Role: access.Write},
+	"DELETE /v1/bridges/{name}":      {Role: access.Write},
 	"GET /v1/ports":                  {Role: access.Read},
 	"POST /v1/ports":                 {Role: access.Write},
 	"PATCH /v1/ports/{name}":         {Role: access.Write},

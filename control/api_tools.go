@@ -22,14 +22,31 @@ func (d *Daemon) toolRoutes(mux *access.Mux, route func(pattern string, answer f
 		if err := body(r, &c); err != nil {
 			return nil, err
 		}
-		return d.tables.DiffFlows(c, words)
+		t, err := d.tablesOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return t.DiffFlows(c, words)
 	}))
 	route("GET /v1/trace", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
 		var out api.Trace
-		var err error
-		d.pipeline.Tracing(words, func(t *pipeline.Tracer, view *pipeline.View, names openflow.Names) {
-			out, err = observe.Trace(t, view, names, r.URL.Query().Get("flow"), r.URL.Query().Get("ct_next"))
+		b, err := d.bridgeOf(r)
+		if err != nil {
+			return nil, err
+		}
+		b.pipe.Tracing(words, func(t *pipeline.Tracer, view *pipeline.View, names openflow.Names) {
+			out, err = observe.Trace(t, view, names, d.bridgeNames(view, words), r.URL.Query().Get("flow"), r.URL.Query().Get("ct_next"))
 		})
 		return out, err
 	}))
+}
+
+// bridgeNames returns the names of bridges and of their ports in view.
+func (d *Daemon) bridgeNames(view *pipeline.View, words pipeline.PortWords) observe.BridgeNames {
+	return func(number uint8) (name string, ports openflow.Names) {
+		if b := d.bridges.withNumber(number); b != nil {
+			name = b.Name
+		}
+		return name, view.Of(number).Names(words)
+	}
 }

@@ -85,7 +85,7 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	w.Frame(workertest.UDPKey(1, 5, 9, 9), 100)
 	f.settle()
 	f.bound(map[string]string{"g": "vni=1;mac=02:00:00:00:00:05"})
-	list := f.d.macs.List()
+	list := f.d.macs.List(0)
 	if len(list) != 1 || !list[0].Declared || list[0].Port != "g" || *list[0].VNI != 1 {
 		t.Errorf("%+v", list)
 	}
@@ -111,7 +111,7 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	}
 	w.Frame(workertest.UDPKey(1, 5, 9, 11), 100)
 	f.settle()
-	for _, m := range f.d.macs.List() {
+	for _, m := range f.d.macs.List(0) {
 		if m.Declared || m.MAC == "02:00:00:00:00:05" && m.Port != "p1" {
 			t.Errorf("after the port is gone: %+v", m)
 		}

@@ -22,7 +22,8 @@
 //     (control/agent) is taken before the lock of changes.
 //     control/ofconn takes its lock framing before the lock of changes. Its locks of
 //     connections are taken after Pipeline.mu, like Monitors.mu, and no other lock is
-//     taken while they are held.
+//     taken while they are held. control/ofswitch takes Frames.mu before the lock of changes.
+//     bridges.mu guards the list of bridges; no lock is taken under it.
 //  3. control/ports: each driver's lock guards its device against events of the guest
 //     and the kernel.
 //  4. control/observe: the locks of captures and of connection events are taken right
@@ -64,14 +65,12 @@ import (
 	"weft/control/limits"
 	"weft/control/macs"
 	"weft/control/observe"
-	"weft/control/ofconn"
 	"weft/control/ofswitch"
 	"weft/control/patience"
 	"weft/control/pipeline"
 	"weft/control/ports"
 	"weft/control/statistics"
 	"weft/control/store"
-	"weft/control/tables"
 	"weft/control/tracking"
 	"weft/control/underlay"
 	"weft/engine"
@@ -85,13 +84,16 @@ type Daemon struct {
 	log     *slog.Logger
 	started time.Time
 	change  sync.Mutex // the lock of changes
+	// bridging allows one addition or removal of a bridge at a time. It is taken before
+	// every other lock.
+	bridging sync.Mutex
 
 	engines    *engines.Engines
 	fleet      *fleet.Fleet
 	central    *central.Central // nil: the switch does not follow weft-central
 	ports      *ports.Ports
 	pipeline   *pipeline.Pipeline
-	tables     *tables.Tables
+	bridges    bridges
 	macs       *macs.MACs
 	statistics *statistics.Statistics
 	tracking   *tracking.Connections
@@ -104,18 +106,18 @@ type Daemon struct {
 	// flowMonitors passes changes of flows to monitors of the API and to OpenFlow
 	// connections (wire).
 	flowMonitors flowMonitors
-	wire         *ofconn.Service // OpenFlow connections
-	// controllerFrames passes frames for controllers from the workers to the OpenFlow
-	// connections (wire).
+	// controllerFrames passes frames from the workers to the bridges' connections.
 	controllerFrames *ofswitch.Frames
 	connections      *observe.ConnectionEvents
 
+	policy   *access.Policy
 	servers  *access.Servers
 	requests *patience.Requests
 	limits   limits.Registry
-	ready    chan struct{}  // closed when the start is complete
-	shutDown func()         // ends Run like ErrShutDown
-	done     sync.WaitGroup // goroutines started by begin
+	ready    chan struct{}   // closed when the start is complete
+	shutDown func()          // ends Run like ErrShutDown
+	done     sync.WaitGroup  // goroutines started by begin
+	running  context.Context // until which the goroutines of begin run
 }
 
 // Run runs the daemon until ctx ends. The engine then continues, and the next control
@@ -193,7 +195,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	d := &Daemon{
 		config: config, log: config.Log, started: time.Now(), ready: make(chan struct{}),
 	}
-	d.flowMonitors.api = &d.monitors
+	d.flowMonitors.api, d.flowMonitors.bridges = &d.monitors, &d.bridges
 	var err error
 	if d.store, err = store.Open(config.StateDir); err != nil {
 		return nil, err
@@ -202,7 +204,6 @@ func newDaemon(config Config) (*Daemon, error) {
 		Sizes: config.sizes.Cache, Log: d.log})
 	d.macs = macs.New(&d.change, d.pipeline, d.store, d.log)
 	d.statistics = statistics.New(d.pipeline, config.Cores)
-	d.tables = tables.New(&d.change, d.pipeline)
 	d.tracking = tracking.New(&d.change, d.pipeline)
 	if d.kernel, err = underlay.Open(d.log); err != nil {
 		d.store.Close()
@@ -214,7 +215,7 @@ func newDaemon(config Config) (*Daemon, error) {
 		Store: d.store, Pipeline: d.pipeline, MACs: d.macs, Templates: d.templates, Log: d.log})
 	d.requests = patience.NewRequests(d.engines.Troubled, func() string { return d.engines.Unanswered(patience.Explain) })
 	d.ports = ports.New(ports.Setup{Change: &d.change, Store: d.store, Engine: d.engines, Pipeline: d.pipeline, Statistics: d.statistics,
-		Templates: d.templates, Kernel: d.kernel, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
+		Templates: d.templates, Kernel: d.kernel, Bridges: &d.bridges, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
 	d.pipeline.Attach(d.ports, d.templates)
 	d.engines.Attach(d.ports)
 	d.fleet = fleet.New(&d.change, d.pipeline, d.ports)
@@ -246,9 +247,13 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if d.central != nil {
 		d.central.Restore(saved.Ports)
 	}
+	d.running = ctx
 	d.serve() // first, so that a request during a long start gets an answer
 	d.change.Lock()
 	defer d.change.Unlock()
+	if err := d.restoreBridges(saved.Bridges); err != nil {
+		return err
+	}
 	if err := d.engines.Start(saved); err != nil {
 		return err
 	}
@@ -261,7 +266,9 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if d.central != nil {
 		d.done.Go(func() { d.central.Run(ctx) })
 	}
-	d.done.Go(func() { d.wire.Run(ctx) })
+	for _, b := range d.bridges.snapshot() {
+		b.start(ctx)
+	}
 	close(d.ready)
 	return nil
 }
@@ -294,7 +301,10 @@ func (d *Daemon) handOver() { d.finish(func() {}) }
 // finish ends the goroutines of this process, calls handOver, and closes the state.
 func (d *Daemon) finish(handOver func()) {
 	d.servers.Close()
-	d.wire.Close()
+	for _, b := range d.bridges.snapshot() {
+		b.wire.Close()
+		b.done.Wait()
+	}
 	d.done.Wait()
 	d.change.Lock()
 	defer d.change.Unlock()

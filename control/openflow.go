@@ -35,42 +35,54 @@ type OpenFlow struct {
 	DatapathID  uint64   // 0: computed from the machine's id and the path of the state directory
 }
 
-func (d *Daemon) openFlow(policy *access.Policy) error {
+// firstBridge makes the bridge of weftd's configuration.
+func (d *Daemon) firstBridge() error {
 	c := &d.config.OpenFlow
-	setup := ofconn.Setup{Switch: ofswitch.New(&d.change, d.pipeline, d.ports, d.tracking, d.log), DatapathID: c.DatapathID, Name: d.switchName(), Version: buildinfo.Own().String(),
-		Controllers: c.Controllers, Standalone: c.Standalone, Frames: d.controllerFrames.Set, Log: d.log,
-		Role: func(nc net.Conn) (ofconn.Role, string) { return wireRole(policy, nc) }}
-	if setup.DatapathID == 0 {
-		setup.DatapathID = datapathID(d.config.StateDir)
-	}
-	for _, text := range append(c.Listen[:len(c.Listen):len(c.Listen)], c.Controllers...) {
-		if !strings.HasPrefix(text, "pssl:") && !strings.HasPrefix(text, "ssl:") || setup.TLS != nil {
-			continue
-		}
-		config, err := ofconn.LoadTLS(c.Certs)
-		if err != nil {
-			return usererr.Errorf("%s: %v; expected the directory of the certificates in --openflow-certs", text, err)
-		}
-		setup.TLS = config
-	}
-	listeners, err := openFlowListeners(c, policy, setup.TLS)
+	listeners, config, err := openFlowSetup(c, d.policy)
 	if err != nil {
 		return err
 	}
-	setup.Listeners = listeners
-	d.wire = ofconn.New(setup)
-	d.limits.Add(d.wire.LimitRows)
-	d.flowMonitors.wire = d.wire
-	d.controllerFrames.Attach(d.wire)
+	b := &bridge{socket: c.Socket}
+	b.Name, b.Controllers = d.config.Name, c.Controllers
+	if c.Standalone {
+		b.FailMode = api.FailStandalone
+	}
+	d.handle(b, d.pipeline.First(), &connections{*c, listeners, config})
+	d.limits.Add(d.bridges.LimitRows)
 	return nil
 }
 
-// switchName returns the name of the switch for the description in OpenFlow.
-func (d *Daemon) switchName() string {
-	if d.config.Name == "" {
-		return "weft"
+// connect makes the service of a bridge's connections. It takes ownership of the listeners.
+func (d *Daemon) connect(b *bridge, c *connections) {
+	setup := ofconn.Setup{Switch: ofswitch.New(&d.change, b.pipe, d.ports, d.tracking, d.log), DatapathID: c.DatapathID, Name: b.Name, Version: buildinfo.Own().String(),
+		Controllers: c.Controllers, Standalone: c.Standalone, Log: d.log, TLS: c.tls, Listeners: c.listeners,
+		Frames: func(enabled, misses bool) { d.controllerFrames.Set(b.pipe, enabled, misses) },
+		Role:   func(nc net.Conn) (ofconn.Role, string) { return wireRole(d.policy, nc) }}
+	if setup.Name == "" {
+		setup.Name = "weft"
 	}
-	return d.config.Name
+	if setup.DatapathID == 0 {
+		name := b.Name
+		if b.Number == 0 {
+			name = "" // the number of a switch with one bridge does not depend on its name
+		}
+		setup.DatapathID = datapathID(d.config.StateDir, name)
+	}
+	b.wire = ofconn.New(setup)
+}
+
+// openFlowSetup makes the listeners of a bridge, and loads the certificate if it needs one.
+func openFlowSetup(c *OpenFlow, policy *access.Policy) (list []net.Listener, config *tls.Config, err error) {
+	for _, text := range append(c.Listen[:len(c.Listen):len(c.Listen)], c.Controllers...) {
+		if !strings.HasPrefix(text, "pssl:") && !strings.HasPrefix(text, "ssl:") || config != nil {
+			continue
+		}
+		if config, err = ofconn.LoadTLS(c.Certs); err != nil {
+			return nil, nil, usererr.Errorf("%s: %v; expected the directory of the certificates in --openflow-certs", text, err)
+		}
+	}
+	list, err = openFlowListeners(c, policy, config)
+	return list, config, err
 }
 
 func openFlowListeners(c *OpenFlow, policy *access.Policy, config *tls.Config) (list []net.Listener, err error) {
@@ -114,29 +126,32 @@ func wireRole(policy *access.Policy, nc net.Conn) (ofconn.Role, string) {
 	return ofconn.None, peer.Share
 }
 
-// datapathID returns a 48-bit number. It is always the same for the same machine and
-// state directory.
-func datapathID(stateDir string) uint64 {
+// datapathID returns a number of 48 bits, constant for the machine, the state directory
+// and a bridge's name.
+func datapathID(stateDir, bridge string) uint64 {
 	h := fnv.New64a()
 	machine, _ := os.ReadFile("/etc/machine-id")
 	if dir, err := filepath.Abs(stateDir); err == nil {
 		stateDir = dir
 	}
 	h.Write(append(machine, stateDir...))
+	h.Write([]byte(bridge))
 	return h.Sum64() >> 16
 }
 
-// flowMonitors passes changes of flows to the API and to OpenFlow connections.
+// flowMonitors passes changes of flows to the API and to the OpenFlow connections of their
+// bridge.
 type flowMonitors struct {
-	api  *observe.Monitors
-	wire *ofconn.Service // nil before newDaemon has made it
+	api     *observe.Monitors
+	bridges *bridges
 }
 
 func (m *flowMonitors) Count() int {
-	if m.wire == nil {
-		return m.api.Count()
+	n := m.api.Count()
+	for _, b := range m.bridges.snapshot() {
+		n += b.wire.Count()
 	}
-	return m.api.Count() + m.wire.Count()
+	return n
 }
 
 // The names of pipeline.Event in the API, and their numbers in OpenFlow.
@@ -149,7 +164,7 @@ var (
 
 func (m *flowMonitors) TellFlow(now time.Time, event pipeline.Event, r *openflow.Rule, names openflow.Names) {
 	m.api.TellFlow(now, flowEvents[event], r, func() api.Flow { return tables.DescribeFlow(r, clock.Monotonic(), names) })
-	if m.wire != nil && m.wire.Count() > 0 {
-		m.wire.TellFlow(wireEvents[event], r)
+	if b := m.bridges.withNumber(r.Bridge); b != nil && b.wire.Count() > 0 {
+		b.wire.TellFlow(wireEvents[event], r)
 	}
 }

@@ -99,7 +99,7 @@ func TestTraceThroughTracking(t *testing.T) {
 
 func (f *fakes) trace(flow, ctNext string) (tr api.Trace, err error) {
 	f.d.pipeline.Tracing(pipeline.ByName, func(t *pipeline.Tracer, view *pipeline.View, names openflow.Names) {
-		tr, err = observe.Trace(t, view, names, flow, ctNext)
+		tr, err = observe.Trace(t, view, names, f.d.bridgeNames(view, pipeline.ByName), flow, ctNext)
 	})
 	return tr, err
 }

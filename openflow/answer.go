@@ -79,10 +79,10 @@ func asAddress(v Value128, bits uint) netip.Addr {
 }
 
 // dependsOnIP notes that the translation depends on IP address ip in segment s. A frame
-// in segment 0 sees the hosts of all segments, so its translation depends on every
+// in a segment without a VNI sees the hosts of all segments, so its translation depends on every
 // address.
 func (x *xlate) dependsOnIP(s Segment, ip netip.Addr) {
-	if s == 0 {
+	if s.local() == 0 {
 		x.depends(anyAddress)
 		return
 	}

@@ -166,7 +166,11 @@ func (x *xlate) sendTo(port *PortInfo) {
 		x.note("the output port is down")
 		return
 	}
-	if port.Kind == PortTunnel && len(port.Remotes) > 0 {
+	switch {
+	case port.Kind == PortPatch:
+		x.cross(port)
+		return
+	case port.Kind == PortTunnel && len(port.Remotes) > 0:
 		x.replicate(port)
 		return
 	}
@@ -201,8 +205,8 @@ func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	if port.FlowLocal {
 		local = x.tunnelAddr(FTunSrc, FTunIPv6Src, remote.Is4(), remote.Is6())
 	}
-	index, reason := x.env.Tunnel(port.No, vni, local, remote)
-	return flowtable.Action{Op: flowtable.OpTunnel, U16: uint16(port.No), U32: index, U64: uint64(vni)}, reason
+	index, reason := x.env.Tunnel(port.At(), vni, local, remote)
+	return flowtable.Action{Op: flowtable.OpTunnel, U16: uint16(port.At()), U32: index, U64: uint64(vni)}, reason
 }
 
 // tunnelAddr returns the flow's tunnel address: the field v4 if want4 is set, or the

@@ -14,6 +14,10 @@ import (
 // flow that sent it, registers, metadata, tunnel and connection fields. A frame to the
 // controller carries only the number of its note.
 type ControllerNote struct {
+	Bridge uint8
+	// InPort is the patch port through which the frame came to the bridge; 0: it arrived
+	// there.
+	InPort   uint32
 	Table    uint8
 	Cookie   uint64 // of the flow; ^0: no flow
 	ID       uint16 // number of the controller
@@ -147,7 +151,7 @@ func (p *Pipeline) SendMisses(enabled bool) {
 func (x *xlate) missed(table uint8) {
 	note := uint32(0)
 	if noter, ok := x.env.(Noter); ok {
-		note = noter.StoreNote(&ControllerNote{Table: table, Cookie: ^uint64(0), Reason: "no_match"})
+		note = noter.StoreNote(&ControllerNote{Bridge: x.p.bridge, InPort: x.patch, Table: table, Cookie: ^uint64(0), Reason: "no_match"})
 	}
 	x.commit()
 	x.emit(flowtable.Action{Op: flowtable.OpController, U32: wholeFrame, U64: uint64(note)})
@@ -161,7 +165,7 @@ func (x *xlate) noted(c *Controller) uint32 {
 	if !ok {
 		return 0
 	}
-	n := ControllerNote{Cookie: ^uint64(0), ID: c.ID, Reason: c.Reason, Userdata: c.Userdata}
+	n := ControllerNote{Bridge: x.p.bridge, InPort: x.patch, Cookie: ^uint64(0), ID: c.ID, Reason: c.Reason, Userdata: c.Userdata}
 	if x.rule != nil {
 		n.Table, n.Cookie = x.rule.Table, x.rule.Cookie
 		n.Miss = n.Reason == "" && x.rule.Priority == 0 && x.rule.Match == (PackedMatch{})

@@ -25,9 +25,9 @@ func Declares(ports []PortInfo) (list []Declared) {
 		if p.Binding == nil {
 			continue
 		}
-		s := Segment(0)
+		s := trunkOf(p.Bridge)
 		if p.InVNI {
-			s = segmentOf(p.VNI)
+			s |= segmentOf(p.VNI)
 		}
 		for _, h := range p.Binding.Hosts {
 			d := Declared{Segment: s, Port: p.At(), MAC: h.MAC}

@@ -20,16 +20,22 @@ const (
 	PortTunnel
 	// PortUplink carries encapsulated traffic. It takes no outputs.
 	PortUplink
+	// PortPatch leads to a patch port of another bridge, or of the same one. It has no
+	// device.
+	PortPatch
 )
 
 // PortInfo is a port's configuration for translation.
 type PortInfo struct {
-	No uint32 // OpenFlow port number
-	// Datapath is the port's number in the data path; 0: the same number as No. Only
-	// PortLocal has a different one.
+	No uint32 // OpenFlow port number, in the port's bridge
+	// Datapath is the port's number in the data path; 0: No, as for all ports of the
+	// first bridge but PortLocal.
 	Datapath uint32
-	Name     string
-	Kind     PortKind
+	Bridge   uint8 // number of the port's bridge
+	// Peer is the other end of a PortPatch, by its number in the data path; 0: none.
+	Peer uint32
+	Name string
+	Kind PortKind
 	// Down: the port does not forward, and group buckets that watch it have failed.
 	Down bool
 	// Off: the port neither takes frames nor sends any, by its configuration.
@@ -83,14 +89,15 @@ type Names interface {
 	PortName(number uint32) (name string, ok bool)
 }
 
-// Env gives translations access to the rest of the switch: ports, tunnels and
-// addresses. Control implements Env. Concurrent translations call its methods
+// Env gives translations in one bridge access to the rest of the switch: ports, tunnels
+// and addresses. Control implements Env. Concurrent translations call its methods
 // concurrently.
 type Env interface {
+	// Port returns the bridge's port with this number.
 	Port(number uint32) (PortInfo, bool)
-	// PortAt returns the port with a number of the data path.
+	// PortAt returns the port of any bridge with a number of the data path.
 	PortAt(datapath uint32) (PortInfo, bool)
-	// Ports returns all ports in a stable order. The caller must not modify the
+	// Ports returns the bridge's ports in a stable order. The caller must not modify the
 	// returned slice.
 	Ports() []PortInfo
 	// Bound reports whether at least one port has a Binding or is Off.

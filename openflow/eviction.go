@@ -53,9 +53,9 @@ func (b *bundle) makeRoom(table uint8, m *FlowMod) error {
 	if b.central {
 		return nil
 	}
-	if p.count >= p.limit {
+	if p.common.count >= p.common.limit {
 		if !c.Evict || !b.evict(TableAll, m) {
-			return codedf(ErrFlowTableFull, "table %d: expected at most %d flows in all tables", table, p.limit)
+			return codedf(ErrFlowTableFull, "table %d: expected at most %d flows in all tables", table, p.common.limit)
 		}
 	}
 	if c.Limit > 0 && p.counts[table] >= c.Limit {

@@ -211,6 +211,7 @@ func interpret(p *Pipeline, env *fakeEnv, k *flowtable.Key) *interpreter {
 	copy(in.f[:], k[:])
 	port, ok := env.PortAt(uint32(k[flowtable.WPort] >> 32))
 	if ok {
+		in.enter(port.Bridge)
 		in.f[flowtable.WPort] = k[flowtable.WPort]&0xffffffff | uint64(port.No)<<32
 	}
 	if ok && port.Binding != nil && slowSpoofed(port.Binding, &in.f) {
@@ -219,6 +220,32 @@ func interpret(p *Pipeline, env *fakeEnv, k *flowtable.Key) *interpreter {
 	in.run(0)
 	in.runWritten()
 	return in
+}
+
+func (in *interpreter) enter(bridge uint8) {
+	if in.env.bridges != nil {
+		in.p, in.env = in.env.bridges[bridge].p, in.env.bridges[bridge].env
+	}
+}
+
+// cross runs the frame through the bridge of the peer.
+func (in *interpreter) cross(port *PortInfo) {
+	was := *in
+	peer, ok := in.env.PortAt(port.Peer)
+	if !ok {
+		return
+	}
+	in.enter(peer.Bridge)
+	in.sync()
+	f := in.f
+	f[flowtable.WPort] = uint64(peer.No) << 32
+	clear(f[flowtable.WTunID : flowtable.WTunID+flowtable.TunnelWords])
+	clear(f[WMetadata:WConj])
+	in.f, in.written, in.rule = f, nil, nil
+	in.budget--
+	in.run(0)
+	in.runWritten()
+	in.p, in.env, in.f, in.tags, in.written, in.rule = was.p, was.env, was.f, was.tags, was.written, was.rule
 }
 
 func (in *interpreter) sync() {
@@ -359,14 +386,14 @@ func (in *interpreter) learn(spec *LearnSpec) {
 		in.sync()
 	}
 	if allowed {
-		in.learned = append(in.learned, FormatFlowMod(&m, nil))
+		in.learned = append(in.learned, fmt.Sprint(in.p.bridge, FormatFlowMod(&m, nil)))
 	}
 }
 
 func learnedTexts(tr *Translation) (texts []string) {
 	for _, m := range tr.Learned {
 		m.Command, m.Flags, m.IdleTimeout, m.HardTimeout = Add, 0, 0, 0
-		texts = append(texts, FormatFlowMod(&m, nil))
+		texts = append(texts, fmt.Sprint(m.Bridge, FormatFlowMod(&m, nil)))
 	}
 	return texts
 }
@@ -595,17 +622,18 @@ func (in *interpreter) sendTagged(p *PortInfo, s Segment, vid uint16, tags []slo
 // segment returns 1 + the VNI of frames from this port. It returns 0 for a port without
 // a VNI.
 func (in *interpreter) segment(inPort uint32) Segment {
+	trunk := Segment(in.p.bridge) << 25
 	switch p, _ := in.env.Port(inPort); {
 	case p.Kind == PortTunnel && p.FlowVNI:
-		return Segment(in.f[flowtable.WTunID]&0xffffff) + 1
+		return trunk + Segment(in.f[flowtable.WTunID]&0xffffff) + 1
 	case p.Kind == PortTunnel, p.InVNI:
-		return Segment(p.VNI) + 1
+		return trunk + Segment(p.VNI) + 1
 	}
-	return 0
+	return trunk
 }
 
 func (in *interpreter) accepts(inPort uint32, p *PortInfo) bool {
-	s := in.segment(inPort)
+	s := in.segment(inPort) & (1<<25 - 1)
 	bound := p.Kind == PortTunnel && !p.FlowVNI || p.Kind == PortNormal && p.InVNI
 	return s == 0 || !bound || s == Segment(p.VNI)+1
 }
@@ -631,6 +659,10 @@ func (in *interpreter) sendIn(number uint32, s Segment) {
 	if !ok || p.Kind == PortUplink {
 		return
 	}
+	if p.Kind == PortPatch {
+		in.cross(&p)
+		return
+	}
 	if p.Kind == PortNormal {
 		in.sent = append(in.sent, fmt.Sprintf("port %d %s", p.At(), f.shown()))
 		return
@@ -642,7 +674,7 @@ func (in *interpreter) sendIn(number uint32, s Segment) {
 		if dst.isZero() {
 			return
 		}
-		if s != 0 {
+		if s &= 1<<25 - 1; s != 0 {
 			vni = uint32(s - 1)
 		}
 		remote = valueAddr(dst, 32)
@@ -650,7 +682,7 @@ func (in *interpreter) sendIn(number uint32, s Segment) {
 			local = valueAddr(src, 32)
 		}
 	}
-	index, _ := in.env.Tunnel(number, vni, local, remote)
+	index, _ := in.env.Tunnel(p.At(), vni, local, remote)
 	in.sent = append(in.sent, fmt.Sprintf("tunnel %d %d %s", index, vni, f.shown()))
 }
 
@@ -659,28 +691,26 @@ func (in *interpreter) sendIn(number uint32, s Segment) {
 // the number of compared frames.
 func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int) {
 	r := rand.New(rand.NewPCG(seed, 2))
-	p, texts := randomPipeline(r, 1+r.IntN(30))
-	for i, rule := range p.Select(&FlowMod{Command: Delete, Table: TableAll}) {
-		// All priorities differ, so that exactly one rule is the right result.
-		mod := rule.FlowMod()
-		mod.Priority = uint16(1000 + int(rule.Priority)*100 + i)
-		del := rule.FlowMod()
-		del.Command = DeleteStrict
-		if _, err := p.Apply([]FlowMod{del, mod}, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p, texts := distinctPipeline(t, r)
 	env := newEnv()
+	if seed%4 == 3 {
+		texts = append(texts, joinBridges(t, r, p, env)...)
+	}
 	if seed%2 == 1 {
 		env.ports[0].Binding = bindingOf(t, "", "00:00:00:00:00:01 10.0.0.0/15 10.3.0.1 fe80::1,00:00:00:00:00:02")
 		env.ports[1].Binding = bindingOf(t, "00:00:00:00:00:02,00:00:00:00:00:03", "")
 	}
 	env.macs.Learn(Learn{Valid: true, VLAN: 0, Port: 2, MAC: 2}, 0)
 	env.macs.Learn(Learn{Valid: true, VLAN: 1, Port: 4, MAC: 3}, 0)
-	var gone []FlowMod
-	for range keys {
-		gone = changeTables(t, r, p, gone)
-		k := randomKey(r)
+	var gone [3][]FlowMod
+	for i := range keys {
+		k, tables := randomKey(r), p
+		bridge := i % max(len(env.bridges), 1)
+		if bridge > 0 {
+			tables = env.bridges[bridge].p
+			k[flowtable.WPort] += uint64(10*bridge) << 32
+		}
+		gone[bridge] = changeTables(t, r, tables, gone[bridge])
 		tr := p.Translate(&k, env)
 		for range frames {
 			compared++
@@ -710,6 +740,71 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 		}
 	}
 	return compared
+}
+
+// joinBridges adds two bridges with random tables to the switch of p and env.
+func joinBridges(t *testing.T, r *rand.Rand, p *Pipeline, env *fakeEnv) (texts []string) {
+	env.bridges = []fakeBridge{{p, env}}
+	for b := uint8(1); b < 3; b++ {
+		tables, more := distinctPipeline(t, r)
+		tables.bridge = b
+		env.bridges = append(env.bridges, fakeBridge{tables, bridgeEnv(b, env.macs)})
+		for _, text := range more {
+			texts = append(texts, fmt.Sprintf("bridge %d: %s", b, text))
+		}
+	}
+	connectBridges(env)
+	for _, b := range env.bridges {
+		const crossing = "priority=0,actions=clone(set_field:7->reg0,set_field:2->tun_id,set_field:1->metadata,2),1"
+		texts = append(texts, crossing)
+		mod, err := ParseFlowMod(crossing, Add, nil)
+		if err == nil {
+			_, err = b.p.Apply([]FlowMod{mod}, 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return texts
+}
+
+// bridgeEnv returns the ports of newEnv in another bridge: port n of bridge b is b*10+n in
+// the data path.
+func bridgeEnv(b uint8, macs *MACTable) *fakeEnv {
+	env := newEnv()
+	env.macs = macs
+	for i := range env.ports {
+		env.ports[i].Datapath, env.ports[i].Bridge = uint32(b)*10+env.ports[i].No, b
+	}
+	return env
+}
+
+// connectBridges makes port 2 of each of three bridges but the last the peer of port 1 of
+// the next one.
+func connectBridges(env *fakeEnv) {
+	for b := range env.bridges {
+		env.bridges[b].env.bridges = env.bridges
+		if b > 0 {
+			a, z := &env.bridges[b-1].env.ports[1], &env.bridges[b].env.ports[0]
+			a.Kind, z.Kind, a.Peer, z.Peer = PortPatch, PortPatch, z.At(), a.At()
+		}
+	}
+}
+
+// distinctPipeline returns random tables, and their texts. Its rules have different
+// priorities, so that only one rule is the right result.
+func distinctPipeline(t *testing.T, r *rand.Rand) (*Pipeline, []string) {
+	p, texts := randomPipeline(r, 1+r.IntN(30))
+	for i, rule := range p.Select(&FlowMod{Command: Delete, Table: TableAll}) {
+		mod := rule.FlowMod()
+		mod.Priority = uint16(1000 + int(rule.Priority)*100 + i)
+		del := rule.FlowMod()
+		del.Command = DeleteStrict
+		if _, err := p.Apply([]FlowMod{del, mod}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p, texts
 }
 
 // changeTables deletes a random rule, or adds a rule that it deleted earlier.

@@ -49,7 +49,7 @@ const maxLearned = 64
 
 // learnFlow derives the flow of a learn action. Control adds it to the tables later.
 func (x *xlate) learnFlow(spec *LearnSpec) {
-	m := FlowMod{Command: ModifyStrict, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
+	m := FlowMod{Command: ModifyStrict, Bridge: x.p.bridge, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
 		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags, LearnLimit: spec.Limit}
 	if spec.FinIdle != 0 || spec.FinHard != 0 {
 		m.Actions = append(m.Actions, finTimeoutOf(spec.FinIdle, spec.FinHard))

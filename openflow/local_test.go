@@ -43,10 +43,10 @@ func TestLocalPort(t *testing.T) {
 	p := pipelineOf(t, "actions=normal")
 	k := keyOfText(t, "in_port=9,dl_src=00:00:00:00:00:07,dl_dst=ff:ff:ff:ff:ff:ff")
 	tr := p.Translate(&k, env)
-	if tr.Learn.Port != 9 {
-		t.Errorf("learns %+v, want port 9", tr.Learn)
+	if learnOf(&tr).Port != 9 {
+		t.Errorf("learns %+v, want port 9", learnOf(&tr))
 	}
-	env.macs.Learn(tr.Learn, 1)
+	env.macs.Learn(learnOf(&tr), 1)
 	for from, want := range map[string][]uint32{"1": {9}, "9": nil} {
 		k := keyOfText(t, "in_port="+from+",dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:07")
 		tr := p.Translate(&k, env)

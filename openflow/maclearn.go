@@ -368,10 +368,10 @@ func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64,
 		mac, ok = one, true
 		return true
 	}
-	if !agrees(0) {
+	if !agrees(s.trunk()) {
 		return 0, false
 	}
-	if s == 0 {
+	if s.local() == 0 {
 		for any := range t.segments {
 			if !agrees(any) {
 				return 0, false

@@ -96,7 +96,7 @@ type meterTable struct {
 // new and the modified meters. nowNS is CLOCK_MONOTONIC.
 func (p *Pipeline) ApplyMeters(mods []MeterMod, nowNS uint64) (c Changes, changed []*Meter, err error) {
 	p.releaseSlots()
-	t := meterTable{maps.Clone(p.meters), slices.Clone(p.meterSlots.free), p.meterSlots.next}
+	t := meterTable{maps.Clone(p.meters), slices.Clone(p.common.meterSlots.free), p.common.meterSlots.next}
 	if t.meters == nil {
 		t.meters = make(map[uint32]*Meter)
 	}
@@ -115,7 +115,7 @@ func (p *Pipeline) ApplyMeters(mods []MeterMod, nowNS uint64) (c Changes, change
 		}
 	}
 	changed = slices.DeleteFunc(changed, func(m *Meter) bool { return t.meters[m.ID] != m })
-	p.meters, p.meterSlots.free, p.meterSlots.next = t.meters, t.free, t.next
+	p.meters, p.common.meterSlots.free, p.common.meterSlots.next = t.meters, t.free, t.next
 	p.generation++
 	b := bundle{p: p, nowNS: nowNS}
 	if len(gone) > 0 {

@@ -285,5 +285,5 @@ func (t *MACTable) declaredInNet(l *Learn) (declared, elsewhere bool) {
 // overlap reports whether two segments share ports. Ports without a VNI are in every
 // segment except declared networks.
 func (t *MACTable) overlap(a, b Segment) bool {
-	return a == b || (a == 0 || b == 0) && t.nets[a|b] == nil
+	return a == b || a.Bridge() == b.Bridge() && (a.local() == 0 || b.local() == 0) && t.nets[a|b] == nil
 }

@@ -10,7 +10,7 @@ import "weft/packet"
 
 // network returns the settings of the declared network of a segment, or nil.
 func (x *xlate) network(s Segment) *Network {
-	if s == 0 {
+	if s.local() == 0 {
 		return nil
 	}
 	return x.env.Network(s)

@@ -175,7 +175,7 @@ func TestUndeclaredAddressesAreLearnt(t *testing.T) {
 	run := func(frame string) Translation {
 		k := keyOfText(t, frame)
 		tr := p.Translate(&k, env)
-		env.macs.Learn(tr.Learn, 1)
+		env.macs.Learn(learnOf(&tr), 1)
 		return tr
 	}
 	run("in_port=9,tun_id=1,tun_src=192.0.2.2,tun_dst=192.0.2.99,udp,dl_src=00:00:00:00:00:77,dl_dst=00:00:00:00:00:01")
@@ -183,13 +183,13 @@ func TestUndeclaredAddressesAreLearnt(t *testing.T) {
 	if got, want := destinations(&tr), []string{toEndpoint(env, 1, testEndpoint(2))}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if tr.Learn.Valid {
-		t.Errorf("a declared address behind its port teaches %+v", tr.Learn)
+	if learnOf(&tr).Valid {
+		t.Errorf("a declared address behind its port teaches %+v", learnOf(&tr))
 	}
 	// A megaflow for another host's declared address matches no underlay address.
 	tr = run("in_port=9,tun_id=1,tun_src=192.0.2.1,tun_dst=192.0.2.99,udp,dl_src=00:00:00:00:00:03,dl_dst=00:00:00:00:00:01")
-	if m := tr.Mask[flowtable.WTunID+1]; tr.Learn.Valid || m != 0 {
-		t.Errorf("a declared address behind the tunnel: %+v, mask of tunnel addresses %x", tr.Learn, m)
+	if m := tr.Mask[flowtable.WTunID+1]; learnOf(&tr).Valid || m != 0 {
+		t.Errorf("a declared address behind the tunnel: %+v, mask of tunnel addresses %x", learnOf(&tr), m)
 	}
 	if tr = run("in_port=2,udp,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02"); env.macs.Len() != 1 {
 		t.Errorf("another port has learnt a declared address: %+v", env.macs.Entries())

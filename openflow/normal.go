@@ -19,7 +19,7 @@ const (
 func (x *xlate) flood(withFlags bool, f *vlanFrame) {
 	x.usedPorts = true
 	in := x.inPort()
-	fromTunnel, segment := false, Segment(0)
+	fromTunnel, segment := false, trunkOf(x.p.bridge)
 	if port, ok := x.env.Port(in); ok {
 		fromTunnel, segment = port.Kind == PortTunnel, x.segment(&port)
 	}
@@ -83,21 +83,40 @@ func (x *xlate) normal() {
 		x.note("the VNI is no network that weft-central has declared on this host")
 		return
 	}
+	var l Learn
 	if !from.NoLearning && !(network != nil && x.declaredSource(&from, segment, src)) {
 		// if src moves, this megaflow is translated again, and control learns the move
 		// from the next frame
 		x.depends(refOfMAC(src))
-		x.learn = Learn{Valid: true, Segment: segment, VLAN: f.vid, Port: from.At(), MAC: src,
+		l = Learn{Valid: true, Segment: segment, VLAN: f.vid, Port: from.At(), MAC: src,
 			Tunnel: from.Kind == PortTunnel, Remote: x.origin(&from), IP: x.announcement(&f, src)}
 	}
 	if dst&multicastBit != 0 {
-		if !x.answer(&from, segment, &f, src) {
-			x.learn.Announced = x.learn.Valid
+		answered := x.answer(&from, segment, &f, src)
+		l.Announced = !answered
+		x.teach(&l)
+		if !answered {
 			x.flood(true, &f)
 		}
 		return
 	}
+	x.teach(&l)
 	x.normalTo(in, segment, &f, dst)
+}
+
+// teach notes an address to learn. If normal runs several times in a bridge, the last
+// address counts.
+func (x *xlate) teach(l *Learn) {
+	if !l.Valid {
+		return
+	}
+	for i := range x.learns {
+		if x.learns[i].Segment.Bridge() == l.Segment.Bridge() {
+			x.learns[i] = *l
+			return
+		}
+	}
+	x.learns = append(x.learns, *l)
 }
 
 // normalTo sends to the learnt port of the unicast address dst, or floods.
@@ -144,5 +163,5 @@ func (x *xlate) normalOfNoPort() {
 		x.flood(true, &f)
 		return
 	}
-	x.normalTo(x.inPort(), 0, &f, dst)
+	x.normalTo(x.inPort(), trunkOf(x.p.bridge), &f, dst)
 }

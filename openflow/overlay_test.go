@@ -37,7 +37,7 @@ func TestReplication(t *testing.T) {
 	run := func(frame string) Translation {
 		k := keyOfText(t, frame)
 		tr := p.Translate(&k, env)
-		env.macs.Learn(tr.Learn, 1)
+		env.macs.Learn(learnOf(&tr), 1)
 		return tr
 	}
 	all := run("in_port=1,dl_src=00:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff")
@@ -48,8 +48,8 @@ func TestReplication(t *testing.T) {
 	// The action normal learns the tunnel endpoint of the sender from the reply, although
 	// the reply's megaflow matches few fields.
 	answer := run("in_port=8,tun_id=88,tun_src=192.0.2.2,tun_dst=192.0.2.9,dl_src=00:00:00:00:00:02,dl_dst=00:00:00:00:00:01")
-	if got := answer.Learn.Remote.String(); got != "192.0.2.2" || answer.Learn.Port != 8 {
-		t.Errorf("unexpected Learn %+v", answer.Learn)
+	if got := learnOf(&answer).Remote.String(); got != "192.0.2.2" || learnOf(&answer).Port != 8 {
+		t.Errorf("unexpected Learn %+v", learnOf(&answer))
 	}
 	if got := FormatDatapathActions(answer.Actions, nil); got != "1" {
 		t.Errorf("the answer goes to %s, want 1", got)

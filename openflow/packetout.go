@@ -109,14 +109,17 @@ func wrongHex(t token) error {
 	return wrong(t.key, want+"%d", len(t.value))
 }
 
-// Execute runs actions on one frame with the fields in flow. The Mask of the returned
-// translation has no meaning.
+// Execute runs actions on one frame with the fields in flow, in the bridge of p and env.
+// The translation's Mask has no meaning.
 func (p *Pipeline) Execute(actions []Action, flow *Flow, env Env) (Translation, error) {
 	if err := p.checkReferences(actions); err != nil {
 		return Translation{}, err
 	}
 	x := xlates.Get().(*xlate)
 	x.begin(p, (*flowtable.Key)(flow[:flowtable.KeyWords]), env, nil)
+	if port, ok := env.Port(x.cameIn); ok {
+		x.cameIn = port.At()
+	}
 	copy(x.flow[flowtable.KeyWords:], flow[flowtable.KeyWords:])
 	for w := flowtable.WTunID; w < flowtable.WTunID+flowtable.TunnelWords; w++ {
 		x.keep[w] = 0 // the frame itself has no tunnel fields

@@ -119,8 +119,8 @@ func TestExecute(t *testing.T) {
 			po.Flow[flowtable.WEthDst] = po.Flow[flowtable.WEthDst]<<8 | uint64(octet)<<16
 		}
 		got, err := p.Execute(po.Actions, &po.Flow, env)
-		if got.Learn.Valid {
-			t.Errorf("%s: normal learns %+v from a packet-out", c.text, got.Learn)
+		if learnOf(&got).Valid {
+			t.Errorf("%s: normal learns %+v from a packet-out", c.text, learnOf(&got))
 		}
 		if text := FormatDatapathActions(got.Actions, nil); err != nil || text != c.want {
 			t.Errorf("%s: %v, %s, want %s", c.text, err, text, c.want)

@@ -16,9 +16,21 @@ import (
 
 // fakeEnv is a switch with ordinary ports, tunnels and an uplink.
 type fakeEnv struct {
-	ports []PortInfo
-	macs  *MACTable
+	ports   []PortInfo
+	macs    *MACTable
+	bridges []fakeBridge // nil: one bridge
 }
+
+type fakeBridge struct {
+	p   *Pipeline
+	env *fakeEnv
+}
+
+// Bridge and Several implement Bridges.
+func (e *fakeEnv) Bridge(number uint8) (*Pipeline, Env) {
+	return e.bridges[number].p, e.bridges[number].env
+}
+func (e *fakeEnv) Several() bool { return len(e.bridges) > 1 }
 
 func newEnv() *fakeEnv {
 	return &fakeEnv{
@@ -41,7 +53,11 @@ func (e *fakeEnv) Port(number uint32) (PortInfo, bool) {
 	return PortInfo{}, false
 }
 func (e *fakeEnv) PortAt(number uint32) (PortInfo, bool) {
-	for _, p := range e.ports {
+	ports := e.ports
+	for _, b := range e.bridges {
+		ports = append(ports[:len(ports):len(ports)], b.env.ports...)
+	}
+	for _, p := range ports {
 		if p.At() == number {
 			return p, true
 		}
@@ -497,4 +513,12 @@ func checkWrites(t *testing.T) {
 			t.Errorf("no text of randomActions writes %s", id)
 		}
 	}
+}
+
+// learnOf returns the address that normal learns in a switch with one bridge.
+func learnOf(t *Translation) Learn {
+	if len(t.Learns) == 0 {
+		return Learn{}
+	}
+	return t.Learns[0]
 }

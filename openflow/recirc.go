@@ -16,6 +16,10 @@ import (
 // looks up the frame again. Equal states continue identically.
 type Frozen struct {
 	Table uint8
+	// Bridge has the table. InPort is the patch port through which the frame came there;
+	// 0: it arrived in the bridge.
+	Bridge uint8
+	InPort uint32
 	// State has metadata and registers.
 	State [FlowWords - flowtable.KeyWords]uint64
 	// Tunnel has the tunnel fields that actions have set. TunnelSet is the mask of

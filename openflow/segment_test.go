@@ -69,7 +69,7 @@ func TestAddressesAreLearntBySegment(t *testing.T) {
 	send := func(inPort, src, dst string) []uint32 {
 		k := keyOfText(t, fmt.Sprintf("in_port=%s,dl_src=00:00:00:00:00:0%s,dl_dst=00:00:00:00:00:0%s", inPort, src, dst))
 		tr := p.Translate(&k, env)
-		env.macs.Learn(tr.Learn, 1)
+		env.macs.Learn(learnOf(&tr), 1)
 		return reached(&tr)
 	}
 	send("41,tun_id=1,tun_src=192.0.2.1", "7", "1")
@@ -209,7 +209,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	run := func(frame string) (Translation, []uint32) {
 		k := keyOfText(t, frame)
 		tr := p.Translate(&k, env)
-		env.macs.Learn(tr.Learn, 1)
+		env.macs.Learn(learnOf(&tr), 1)
 		return tr, reached(&tr)
 	}
 	flooded := []uint32{12, 31, 41}
@@ -252,7 +252,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	env.macs.Flush(41)
 	check("the host has gone", arp("11", a, "1", "10.0.0.1", "10.0.0.2"), flooded)
 	env.ports[5].NoLearning = true
-	if tr, _ := run(arp("41,tun_id=1,tun_src=192.0.2.1", b, "1", "10.0.0.2", "10.0.0.3")); tr.Learn.Valid {
+	if tr, _ := run(arp("41,tun_id=1,tun_src=192.0.2.1", b, "1", "10.0.0.2", "10.0.0.3")); learnOf(&tr).Valid {
 		t.Error("a port with NoLearning learnt")
 	}
 }

@@ -77,6 +77,8 @@ type FlowMod struct {
 	Actions    []Action
 	// Notes are remarks for the operator about the text, one line each.
 	Notes []string
+	// Bridge is the bridge of a learnt flow.
+	Bridge uint8
 	// Line is the line number in a file of flows, from 1 on; 0: no file.
 	Line int
 }
@@ -89,6 +91,7 @@ type Rule struct {
 	// after the next Apply or Expire.
 	Slot                     uint32
 	Table                    uint8
+	Bridge                   uint8 // number of the pipeline's bridge
 	Priority                 uint16
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
@@ -98,9 +101,11 @@ type Rule struct {
 	Why     Why // reason of its removal
 	// conjunctive is true if Actions has conjunctions.
 	conjunctive bool
-	Cookie      uint64
-	Match       PackedMatch
-	Actions     []Action
+	// Row is the number that control gives the rule.
+	Row     uint32
+	Cookie  uint64
+	Match   PackedMatch
+	Actions []Action
 	// CreatedNS and ModifiedNS are the times of the add and the last change,
 	// CLOCK_MONOTONIC.
 	CreatedNS, ModifiedNS uint64
@@ -127,7 +132,7 @@ func (r *Rule) FlowMod() FlowMod {
 		Flags: r.Flags, Actions: r.Actions}
 }
 
-// Limits limit a pipeline.
+// Limits limit a pipeline and those of the other bridges together.
 type Limits struct {
 	Rules int // rules in all tables; 0: DefaultRules
 }
@@ -138,23 +143,22 @@ type Changes struct {
 	Added, Modified, Removed []*Rule
 }
 
-// Pipeline is the set of flow tables with their groups and meters. See the package
-// comment for concurrency.
+// Pipeline is the set of flow tables of one bridge, with its groups and meters. See the
+// package comment for concurrency.
 type Pipeline struct {
 	tables     [Tables]classifier
 	rules      []*Rule  // index: slot
 	free       []uint32 // slots that can be used again
 	leaving    []uint32 // slots of removed rules, which are free from the next change on
 	count      int
-	limit      int
+	common     *common
+	bridge     uint8
 	config     [Tables]TableConfig
 	counts     [Tables]int
 	groups     map[uint32]*Group
 	groupStats map[uint32]*GroupStats // by group number
 	watching   bool                   // at least one group watches a port
 	meters     map[uint32]*Meter
-	// allocates slots (datapath token buckets) to meters; the map in it stays empty
-	meterSlots meterTable
 	// counts for each table and cookie of learn actions that have a limit or
 	// delete_learned
 	learnt     map[learnKey]*learnGroup
@@ -173,14 +177,19 @@ type TableLookups struct {
 }
 
 // CreditLookups counts the look-ups of packets: one for each of rules and one for each
-// table in missed. It needs exclusive access to the pipeline.
-func (p *Pipeline) CreditLookups(rules []*Rule, missed []uint8, packets uint64) {
+// table in missed. It leaves out those of other bridges. It needs exclusive access to the
+// pipeline.
+func (p *Pipeline) CreditLookups(rules []*Rule, missed []BridgeTable, packets uint64) {
 	for _, r := range rules {
-		p.lookups[r.Table].All += packets
-		p.lookups[r.Table].Matched += packets
+		if r.Bridge == p.bridge {
+			p.lookups[r.Table].All += packets
+			p.lookups[r.Table].Matched += packets
+		}
 	}
-	for _, table := range missed {
-		p.lookups[table].All += packets
+	for _, m := range missed {
+		if m.Bridge == p.bridge {
+			p.lookups[m.Table].All += packets
+		}
 	}
 }
 
@@ -192,7 +201,7 @@ func NewPipeline(l Limits) *Pipeline {
 	if l.Rules == 0 {
 		l.Rules = DefaultRules
 	}
-	return &Pipeline{limit: l.Rules}
+	return &Pipeline{common: &common{limit: l.Rules}}
 }
 
 // Len returns the number of rules.
@@ -359,7 +368,7 @@ func (b *bundle) add(m *FlowMod) error {
 	if err := b.makeRoom(table, m); err != nil {
 		return err
 	}
-	r := &Rule{Table: table, Priority: m.Priority, Match: m.Match, Cookie: m.NewCookie, IdleTimeout: m.IdleTimeout,
+	r := &Rule{Table: table, Bridge: b.p.bridge, Priority: m.Priority, Match: m.Match, Cookie: m.NewCookie, IdleTimeout: m.IdleTimeout,
 		HardTimeout: m.HardTimeout, Importance: m.Importance, Flags: m.Flags &^ (CheckOverlap | ResetCounts),
 		Actions: m.Actions, CreatedNS: b.nowNS, ModifiedNS: b.nowNS}
 	if old != nil && m.KeepCounts {
@@ -430,6 +439,7 @@ func (p *Pipeline) insert(r *Rule, slot uint32) {
 	p.rules[slot] = r
 	p.tables[r.Table].insert(r)
 	p.count++
+	p.common.count++
 	p.counts[r.Table]++
 	p.noteLearnt(r, 1)
 	p.noteLearners(r.Actions, 1)
@@ -440,6 +450,7 @@ func (p *Pipeline) detach(r *Rule, reason Why) {
 	p.rules[r.Slot] = nil
 	p.tables[r.Table].remove(r)
 	p.count--
+	p.common.count--
 	p.counts[r.Table]--
 	p.noteLearners(r.Actions, -1)
 	p.noteLearnt(r, -1)

@@ -129,7 +129,7 @@ func (x *xlate) resumeAt(table uint8) {
 
 // freeze returns the present state, for a look-up in the table.
 func (x *xlate) freeze(table uint8) Frozen {
-	f := Frozen{Table: table}
+	f := Frozen{Table: table, Bridge: x.p.bridge, InPort: x.patch}
 	copy(f.State[:], x.flow[flowtable.KeyWords:])
 	for i := range f.Tunnel {
 		f.TunnelSet[i] = ^x.keep[flowtable.WTunID+i]
@@ -194,6 +194,12 @@ func (x *xlate) resume() (table uint8, actions []Action, ok bool) {
 	f, ok := freezer.Frozen(id)
 	if !ok {
 		return 0, nil, false
+	}
+	if !x.enter(f.Bridge) {
+		return 0, nil, false
+	}
+	if f.InPort != 0 {
+		x.setInPort(f.InPort)
 	}
 	copy(x.flow[flowtable.KeyWords:], f.State[:])
 	for i, set := range f.TunnelSet {

@@ -56,13 +56,16 @@ type Translation struct {
 	Rules []*Rule
 	// Missed lists the tables in which a look-up found no flow, in order; at most
 	// maxMissed.
-	Missed []uint8
+	Missed []BridgeTable
 	// Groups lists the executed groups and buckets, in order.
 	Groups []GroupHit
 	// Drop is the reason why the frame is not sent, or DropNone. If Drop is DropLoop,
 	// some outputs may have been executed.
-	Drop  packet.DropReason
-	Learn Learn
+	Drop packet.DropReason
+	// Learns has the address that normal learns, at most one in each bridge.
+	Learns []Learn
+	// Patches lists the crossings of patch ports, in order.
+	Patches []Crossing
 	// Question is the address with an unknown location that the frame needs. If nobody
 	// has the address, the translation is right as it is.
 	Question Question
@@ -96,6 +99,7 @@ func (s *TableSet) Meets(o *TableSet) bool {
 
 // TraceStep is one step of a translation, as Trace reports it to its hook.
 type TraceStep struct {
+	Bridge uint8   // bridge of the table
 	Depth  int     // nesting of resubmits
 	Table  uint8   // table of the look-up or of the actions
 	Lookup bool    // look-up in Table; false: an action or a note
@@ -105,7 +109,8 @@ type TraceStep struct {
 	Note   string  // text of a note, or a remark on a look-up
 }
 
-// Translate runs key through the tables, starting with table 0.
+// Translate runs key through the tables, starting with table 0 of the bridge to which its
+// port belongs. p has the frames of unknown ports.
 func (p *Pipeline) Translate(key *flowtable.Key, env Env) Translation {
 	return p.Trace(key, env, nil)
 }
@@ -114,6 +119,7 @@ func (p *Pipeline) Translate(key *flowtable.Key, env Env) Translation {
 func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Translation {
 	x := xlates.Get().(*xlate)
 	x.begin(p, key, env, hook)
+	x.arrive()
 	switch table, actions, ok := x.resume(); {
 	case !ok:
 		x.noteDrop(packet.DropTableMiss)
@@ -153,8 +159,10 @@ type xlate struct {
 	// cameIn is the port on which the frame arrived. A stored state (Frozen) counts
 	// against the quota of this port. The result depends on cameIn only if the quota
 	// refuses the state; the megaflow then matches the port. In all other cases the
-	// megaflow matches the port only if the translation reads inPort.
+	// megaflow matches the port only if the translation reads inPort, or if the switch
+	// has several bridges.
 	cameIn uint32
+	patch  uint32 // patch port through which the frame came to the bridge; 0: none
 
 	flow, keep     Flow
 	base, baseKeep Flow
@@ -170,7 +178,7 @@ type xlate struct {
 
 	actions   []flowtable.Action
 	rules     []*Rule
-	unmatched []uint8
+	unmatched []BridgeTable
 	groups    []GroupHit
 	actionSet []Action
 	resubmits int
@@ -181,7 +189,8 @@ type xlate struct {
 	sent      bool
 	tracks    bool              // the datapath may have tracked the frame
 	drop      packet.DropReason // first reason noted
-	learn     Learn
+	learns    []Learn
+	patches   []Crossing
 	toAsk     Question
 	mustAsk   bool
 	learned   []FlowMod
@@ -196,9 +205,6 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 	*x = xlate{p: p, env: env, hook: hook, actions: actions, rules: rules, unmatched: missed, addresses: addresses}
 	copy(x.flow[:], key[:])
 	x.cameIn = uint32(key[flowtable.WPort] >> 32)
-	if port, ok := env.PortAt(x.cameIn); ok && port.No != x.cameIn {
-		x.flow[flowtable.WPort] = key[flowtable.WPort]&0xffffffff | uint64(port.No)<<32
-	}
 	for i := range key {
 		x.keep[i] = ^uint64(0)
 	}
@@ -210,7 +216,7 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 
 // result builds the Translation.
 func (x *xlate) result() Translation {
-	t := Translation{Learn: x.learn, Question: x.toAsk, MustAsk: x.mustAsk, Learned: x.learned, Finished: x.finished, Tables: x.tables,
+	t := Translation{Learns: x.learns, Patches: x.patches, Question: x.toAsk, MustAsk: x.mustAsk, Learned: x.learned, Finished: x.finished, Tables: x.tables,
 		UsedPorts: x.usedPorts}
 	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
 	switch {
@@ -271,7 +277,7 @@ func (x *xlate) halt(reason packet.DropReason) {
 
 func (x *xlate) note(text string) {
 	if x.hook != nil {
-		x.hook(TraceStep{Depth: x.depth, Table: x.table, Flow: x.flow, Note: text})
+		x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: x.table, Flow: x.flow, Note: text})
 	}
 }
 
@@ -343,7 +349,7 @@ func (x *xlate) pipeline(table uint8, first bool) {
 	for {
 		rule, conj := x.lookup(table)
 		if x.hook != nil {
-			x.hook(TraceStep{Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: noteOf(conj)})
+			x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: noteOf(conj)})
 		}
 		if rule == nil {
 			if first && table == 0 && x.continues() {
@@ -370,7 +376,7 @@ func (x *xlate) lookup(table uint8) (r *Rule, conj uint32) {
 	x.tables.Add(table)
 	r, conj = x.p.tables[table].lookup(&x.flow, x)
 	if r == nil && len(x.unmatched) < maxMissed {
-		x.unmatched = append(x.unmatched, table)
+		x.unmatched = append(x.unmatched, BridgeTable{x.p.bridge, table})
 	}
 	return r, conj
 }
@@ -448,7 +454,7 @@ func (x *xlate) resubmit(a *Action) {
 	rule, _ := x.lookup(table)
 	x.flow[word], x.keep[word] = value, keep
 	if x.hook != nil {
-		x.hook(TraceStep{Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: "looked up with another in_port"})
+		x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: "looked up with another in_port"})
 	}
 	if rule == nil {
 		return
@@ -468,7 +474,7 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 			return 0, false
 		}
 		if x.hook != nil {
-			x.hook(TraceStep{Depth: x.depth, Table: x.table, Action: a, Flow: x.flow})
+			x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: x.table, Action: a, Flow: x.flow})
 		}
 		if x.suspends(a) {
 			x.continueLater(actions[i:])

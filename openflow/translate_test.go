@@ -65,8 +65,8 @@ func checkSound(t *testing.T, seed uint64, keys int) {
 			other.Mask = got.Mask
 			if !reflect.DeepEqual(got, other) {
 				t.Fatalf("seed %d: keys agree on the mask %x\n%x: %s %v\n%x: %s %v %x\nflows:\n%s", seed, got.Mask,
-					k, FormatDatapathActions(got.Actions, nil), got.Learn, o, FormatDatapathActions(other.Actions, nil),
-					other.Learn, mask, strings.Join(texts, "\n"))
+					k, FormatDatapathActions(got.Actions, nil), learnOf(&got), o, FormatDatapathActions(other.Actions, nil),
+					learnOf(&other), mask, strings.Join(texts, "\n"))
 			}
 		}
 	}
@@ -221,11 +221,11 @@ func TestNormalLearnsAndForwards(t *testing.T) {
 	run := func(frame string) Translation {
 		k := keyOfText(t, frame)
 		tr := p.Translate(&k, env)
-		env.macs.Learn(tr.Learn, 1)
+		env.macs.Learn(learnOf(&tr), 1)
 		return tr
 	}
 	first := run("in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02")
-	if want := (Learn{Valid: true, VLAN: 0, Port: 1, MAC: 1}); first.Learn != want || !slices.Equal(first.Addresses, []AddressRef{1, 2}) || !first.UsedPorts {
+	if want := (Learn{Valid: true, VLAN: 0, Port: 1, MAC: 1}); learnOf(&first) != want || !slices.Equal(first.Addresses, []AddressRef{1, 2}) || !first.UsedPorts {
 		t.Errorf("first frame: %+v, want learn %+v and both Used", first, want)
 	}
 	if got := FormatDatapathActions(first.Actions[:2], nil); got != "2,4" {
@@ -242,8 +242,8 @@ func TestNormalLearnsAndForwards(t *testing.T) {
 	if hairpin.Drop != packet.DropFlow {
 		t.Errorf("a frame to an address behind its own port: drop %v, want %v", hairpin.Drop, packet.DropFlow)
 	}
-	if group := run("in_port=1,dl_src=01:00:00:00:00:03,dl_dst=00:00:00:00:00:01"); group.Learn.Valid {
-		t.Errorf("a group address was learnt: %+v", group.Learn)
+	if group := run("in_port=1,dl_src=01:00:00:00:00:03,dl_dst=00:00:00:00:00:01"); learnOf(&group).Valid {
+		t.Errorf("a group address was learnt: %+v", learnOf(&group))
 	}
 	split := run("in_port=5,dl_src=00:00:00:00:00:09,dl_dst=ff:ff:ff:ff:ff:ff")
 	if got := FormatDatapathActions(split.Actions, nil); got != "1,2,4" {

@@ -145,8 +145,8 @@ func TestVLANModes(t *testing.T) {
 		}
 		k := keyOfText(t, text)
 		tr := p.Translate(&k, env)
-		if got := taggedOutputs(&k, &tr); got != c.want || tr.Learn.VLAN != c.vid {
-			t.Errorf("%q on port %s: %q in VLAN %d, want %q in VLAN %d", c.tags, c.port, got, tr.Learn.VLAN, c.want, c.vid)
+		if got := taggedOutputs(&k, &tr); got != c.want || learnOf(&tr).VLAN != c.vid {
+			t.Errorf("%q on port %s: %q in VLAN %d, want %q in VLAN %d", c.tags, c.port, got, learnOf(&tr).VLAN, c.want, c.vid)
 		}
 	}
 }
@@ -190,13 +190,13 @@ func TestCustomersQuestionsAreForwarded(t *testing.T) {
 			k[wIP] |= uint64(inner|vlanCFI) << innerTCI
 		}
 		tr := p.Translate(&k, env)
-		env.macs.Learn(tr.Learn, 1)
+		env.macs.Learn(learnOf(&tr), 1)
 		return tr, reached(&tr)
 	}
 	const host = "in_port=41,tun_id=1,tun_src=192.0.2.1,dl_vlan=5,dl_src=00:00:00:00:00:0b,arp_sha=00:00:00:00:00:0b,arp_tpa=10.0.0.9,arp_spa="
 	const guest = "in_port=11,dl_src=00:00:00:00:00:0a,arp_sha=00:00:00:00:00:0a,arp_spa=10.0.0.1,arp_tpa="
-	if tr, _ := run(host+"10.0.0.3", 7); !tr.Learn.Valid || tr.Learn.IP.IsValid() {
-		t.Errorf("from a customer's VLAN, normal learns %+v; want the MAC address alone", tr.Learn)
+	if tr, _ := run(host+"10.0.0.3", 7); !learnOf(&tr).Valid || learnOf(&tr).IP.IsValid() {
+		t.Errorf("from a customer's VLAN, normal learns %+v; want the MAC address alone", learnOf(&tr))
 	}
 	run(host+"10.0.0.2", 0)
 	run(guest+"10.0.0.9", 0) // the first broadcast is never answered

@@ -16,8 +16,7 @@ import (
 )
 
 // ofctlVerbs are the verbs for which ovs-ofctl and ovs-appctl expect a bridge name as
-// the first word. A weftd is a single switch, which has a name only if weftd was
-// started with --name.
+// the first word. Here it is optional: without it, the first bridge is meant.
 var ofctlVerbs = strings.Fields("add-flow add-flows replace-flows mod-flows del-flows diff-flows dump-flows dump-aggregate " +
 	"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter mod-meter del-meters dump-meters " +
 	"meter-stats mod-table mod-port dump-tables packet-out monitor trace show dump-ports fdb-show fdb-flush")
@@ -33,7 +32,7 @@ func bridgeHint(verb *cobra.Command, args []string) string {
 	if len(args) == 0 || !bareName.MatchString(args[0]) || !slices.Contains(ofctlVerbs, verb.Name()) {
 		return ""
 	}
-	return "; if " + args[0] + " is a bridge, leave it out: weftd is one switch"
+	return "; if " + args[0] + " is a bridge, leave it out: weft list-br has no bridge of this name"
 }
 
 // protocols is the value of the option -O, which exists for users of ovs-ofctl. It
@@ -78,8 +77,8 @@ func (c *command) ofctlHabits(root *cobra.Command) {
 	}
 }
 
-// withoutName removes the switch's own name from args if it is the first word. It asks
-// the daemon for the name only if that word may be a name.
+// withoutName returns args without a bridge's name as the first word, and makes that bridge
+// the one that requests mean. It asks the daemon only if that word may be a name.
 func (c *command) withoutName(args []string) []string {
 	if len(args) == 0 || !bareName.MatchString(args[0]) {
 		return args
@@ -94,17 +93,68 @@ func (c *command) withoutName(args []string) []string {
 		}
 	}
 	if slices.Contains(c.names, args[0]) {
+		c.bridge = args[0]
 		return args[1:]
 	}
 	return args
 }
 
+const addBridgeHelp = `Adds a bridge: a switch with its own ports, flow tables, groups, meters, learnt addresses and
+OpenFlow connections. All bridges of a weftd share its workers, its cache of megaflows and
+its tracked connections.
+
+weft add-port PORT type=... bridge=NAME adds a port to it. A pair of ports type=patch joins
+two bridges. ovs-ofctl finds its socket NAME.mgmt beside the socket of the API. Verbs for
+flows take the name as their first word, or --bridge NAME.`
+
 func (c *command) bridgeVerbs() []*cobra.Command {
-	return []*cobra.Command{
-		{Use: "list-br", Short: "print the name of the switch, if weftd --name has given it one", Args: words(0, 0), RunE: c.listBridges},
-		{Use: "br-exists NAME", Short: "end with code 2 unless the switch has this name", Args: words(1, 1), RunE: c.bridgeExists},
-		{Use: "port-to-br PORT", Short: "print the name of the switch that has a port", Args: words(1, 1), RunE: c.portToBridge},
+	var add api.AddBridge
+	var controllers string
+	var ifExists bool
+	addBridge := &cobra.Command{
+		Use: "add-br NAME", Short: "add a bridge", Long: addBridgeHelp, Args: words(1, 1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			add.Name = args[0]
+			if controllers != "" {
+				add.Controllers = strings.Split(controllers, ",")
+			}
+			return c.addBridge(add)
+		},
 	}
+	f := addBridge.Flags()
+	f.BoolVar(&add.MayExist, "may-exist", false, "accept a bridge of the name")
+	f.StringVar(&add.DatapathID, "datapath-id", "", "number for OpenFlow, up to 16 hexadecimal digits (default: derived from the name)")
+	f.StringVar(&add.FailMode, "fail-mode", api.FailSecure, "without a reachable controller: secure keeps to the flows, standalone forwards as a learning switch")
+	f.StringVar(&controllers, "controller", "", "OpenFlow controllers to connect to, tcp:HOST:PORT or ssl:HOST:PORT, separated by commas")
+	delBridge := &cobra.Command{
+		Use: "del-br NAME", Short: "delete a bridge with its ports, flows, groups and meters", Args: words(1, 1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			return client.DelBridge(args[0], ifExists)
+		},
+	}
+	delBridge.Flags().BoolVar(&ifExists, "if-exists", false, "accept that there is no such bridge")
+	return []*cobra.Command{
+		addBridge, delBridge,
+		{Use: "list-br", Short: "print the names of the bridges: those of add-br, and of weftd --name", Args: words(0, 0), RunE: c.listBridges},
+		{Use: "br-exists NAME", Short: "end with code 2 unless there is a bridge of the name", Args: words(1, 1), RunE: c.bridgeExists},
+		{Use: "port-to-br PORT", Short: "print the name of the bridge that has a port", Args: words(1, 1), RunE: c.portToBridge},
+	}
+}
+
+func (c *command) addBridge(add api.AddBridge) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	b, err := client.AddBridge(add)
+	if err != nil || !c.json {
+		return err
+	}
+	return c.printJSON(b)
 }
 
 func (c *command) listBridges(*cobra.Command, []string) error {
@@ -149,18 +199,25 @@ func (c *command) portToBridge(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := client.Ports(args[0]); err != nil {
+	ports, err := client.Ports(args[0])
+	if err != nil {
 		return err
 	}
 	list, err := client.Bridges()
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case len(list) == 0:
-		return exit.Usagef("%s: the switch has no name; expected weftd --name", args[0])
-	case c.json:
-		return c.printJSON(list[0])
 	}
-	fmt.Fprintln(c.out, list[0].Name)
+	name := ""
+	if len(ports) > 0 {
+		name = ports[0].Bridge
+	}
+	i := slices.IndexFunc(list, func(b api.Bridge) bool { return b.Name == name || b.First && name == "" })
+	switch {
+	case i < 0:
+		return exit.Usagef("%s: its bridge has no name; expected weftd --name", args[0])
+	case c.json:
+		return c.printJSON(list[i])
+	}
+	fmt.Fprintln(c.out, list[i].Name)
 	return nil
 }

@@ -155,6 +155,10 @@ For one switch:
   table = 3
   limit = 1000         # also: evict = true
 
+  [[bridge]]           # a bridge of add-br; a port names it in its options
+  name = "br-int"      # also: datapath-id, fail-mode, controllers, meters, groups, [[bridge.table]]
+  flows = ["actions=normal"]
+
   [conntrack]          # the settings of the verbs ct-
   max-connections = 100000
 

@@ -30,24 +30,93 @@ func (p *hostPlan) step(do func(*api.Client) error, format string, args ...any) 
 // Without prune, objects that are only in old stay.
 func planHost(old, next *hostFile, names openflow.Names, prune bool) (*hostPlan, error) {
 	p := &hostPlan{}
+	if err := p.bridges(old, next); err != nil {
+		return nil, err
+	}
 	p.ports(old, next)
+	if err := p.contents(&old.bridgeContents, &next.bridgeContents, names, prune); err != nil {
+		return nil, err
+	}
+	p.tracking(old.Conntrack, next.Conntrack, prune)
+	for i := range next.Bridges {
+		b := &next.Bridges[i]
+		was := &bridgeContents{}
+		if o := old.bridge(b.Name); o != nil {
+			was = &o.bridgeContents
+		}
+		if err := p.onBridge(b.Name, was, &b.bridgeContents, names, prune); err != nil {
+			return nil, err
+		}
+	}
+	if !prune {
+		return p, nil
+	}
+	for _, port := range old.LocalPorts {
+		if !slices.ContainsFunc(next.LocalPorts, func(n localPort) bool { return n.Name == port.Name }) {
+			p.step(func(c *api.Client) error { return c.DelPort(port.Name) }, "- local-port %s", port.Name)
+		}
+	}
+	for _, b := range old.Bridges {
+		if next.bridge(b.Name) == nil {
+			p.step(func(c *api.Client) error { return c.DelBridge(b.Name, false) }, "- bridge %s", b.Name)
+		}
+	}
+	return p, nil
+}
+
+// bridge returns the named bridge of a file, or nil.
+func (f *hostFile) bridge(name string) *hostBridge {
+	i := slices.IndexFunc(f.Bridges, func(b hostBridge) bool { return b.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &f.Bridges[i]
+}
+
+// bridges adds new bridges. A bridge keeps its settings.
+func (p *hostPlan) bridges(old, next *hostFile) error {
+	for _, b := range next.Bridges {
+		was := old.bridge(b.Name)
+		if was == nil {
+			add := api.AddBridge{Name: b.Name, DatapathID: b.DatapathID, FailMode: b.FailMode, Controllers: b.Controllers}
+			p.step(func(c *api.Client) error { _, err := c.AddBridge(add); return err }, "+ bridge %s", b.Name)
+			continue
+		}
+		if b.DatapathID != "" && b.DatapathID != was.DatapathID || b.FailMode != "" && b.FailMode != was.FailMode || !slices.Equal(b.Controllers, was.Controllers) {
+			return exit.Usagef("bridge %s: expected the bridge's datapath-id, fail-mode and controllers, or del-br first", b.Name)
+		}
+	}
+	return nil
+}
+
+// onBridge plans the contents of a bridge of add-br.
+func (p *hostPlan) onBridge(name string, old, next *bridgeContents, names openflow.Names, prune bool) error {
+	own := &hostPlan{}
+	if err := own.contents(old, next, names, prune); err != nil {
+		return fmt.Errorf("bridge %s: %w", name, err)
+	}
+	for _, line := range own.Lines {
+		p.Lines = append(p.Lines, fmt.Sprintf("%s bridge %s %s", line[:1], name, line[2:]))
+	}
+	for _, step := range own.steps {
+		p.steps = append(p.steps, func(c *api.Client) error { return step(c.On(name)) })
+	}
+	return nil
+}
+
+// contents plans the contents of one bridge.
+func (p *hostPlan) contents(old, next *bridgeContents, names openflow.Names, prune bool) error {
 	p.numbered("meter", old.Meters, next.Meters, (*api.Client).ChangeMeters, "modify")
 	p.numbered("group", old.Groups, next.Groups, (*api.Client).ChangeGroups, "put")
 	p.tables(old, next, prune)
-	p.tracking(old.Conntrack, next.Conntrack, prune)
 	if err := p.flows(old, next, names, prune); err != nil {
-		return nil, err
+		return err
 	}
 	if prune {
 		p.deletions("group", "group_id=", old.Groups, next.Groups, (*api.Client).ChangeGroups)
 		p.deletions("meter", "meter=", old.Meters, next.Meters, (*api.Client).ChangeMeters)
-		for _, port := range old.LocalPorts {
-			if !slices.ContainsFunc(next.LocalPorts, func(n localPort) bool { return n.Name == port.Name }) {
-				p.step(func(c *api.Client) error { return c.DelPort(port.Name) }, "- local-port %s", port.Name)
-			}
-		}
 	}
-	return p, nil
+	return nil
 }
 
 func (p *hostPlan) ports(old, next *hostFile) {
@@ -137,7 +206,7 @@ func (p *hostPlan) deletions(kind, prefix string, old, next []string, change tab
 	}
 }
 
-func (p *hostPlan) tables(old, next *hostFile, prune bool) {
+func (p *hostPlan) tables(old, next *bridgeContents, prune bool) {
 	set := func(t tableSetting) func(*api.Client) error {
 		words := []string{"noevict", fmt.Sprint("limit:", t.Limit)}
 		if t.Evict {
@@ -215,7 +284,7 @@ func differ(old, next map[string]uint32) bool {
 
 // flows plans one request that changes all flows. The daemon applies this request
 // completely or not at all.
-func (p *hostPlan) flows(old, next *hostFile, names openflow.Names, prune bool) error {
+func (p *hostPlan) flows(old, next *bridgeContents, names openflow.Names, prune bool) error {
 	was, err := flowsByKey(old.Flows, names)
 	if err != nil {
 		return err
@@ -284,6 +353,7 @@ func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
 	if err != nil {
 		return err
 	}
+	client = client.On("") // the file names the bridges
 	old, _, err := readHost(client)
 	if err != nil {
 		return err
@@ -293,7 +363,7 @@ func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
 		return err
 	}
 	names := filePortsOf(ports, next.LocalPorts)
-	if err := next.normalize(names); err != nil {
+	if err := next.normalizeAll(names); err != nil {
 		return ofHostFile(name, exit.Usagef("%v", err))
 	}
 	plan, err := planHost(old, next, names, prune)

@@ -22,14 +22,28 @@ import (
 // weft-central's declaration and is used with the same verbs. It does not use the
 // declaration's tables net, host and port.
 type hostFile struct {
+	bridgeContents                // of the first bridge
+	LocalPorts     []localPort    `toml:"local-port" json:"local_ports"`
+	Conntrack      *trackSettings `toml:"conntrack" json:"conntrack,omitempty"`
+	Bridges        []hostBridge   `toml:"bridge,omitempty" json:"bridges,omitempty"`
+}
+
+// bridgeContents is what a bridge has besides ports.
+type bridgeContents struct {
 	Meters []string `toml:"meters,multiline" json:"meters"`
 	Groups []string `toml:"groups,multiline" json:"groups"`
-	// Flows are the switch's flows in the syntax of add-flows, except those that
-	// weft-central has made.
-	Flows      []string       `toml:"flows,multiline" json:"flows"`
-	LocalPorts []localPort    `toml:"local-port" json:"local_ports"`
-	Tables     []tableSetting `toml:"table" json:"tables"`
-	Conntrack  *trackSettings `toml:"conntrack" json:"conntrack,omitempty"`
+	// Flows are in the syntax of add-flows, without weft-central's.
+	Flows  []string       `toml:"flows,multiline" json:"flows"`
+	Tables []tableSetting `toml:"table" json:"tables"`
+}
+
+// hostBridge is a bridge of add-br.
+type hostBridge struct {
+	Name        string   `toml:"name" json:"name"`
+	DatapathID  string   `toml:"datapath-id,omitempty" json:"datapath_id,omitempty"`
+	FailMode    string   `toml:"fail-mode,omitempty" json:"fail_mode,omitempty"`
+	Controllers []string `toml:"controllers,omitempty" json:"controllers,omitempty"`
+	bridgeContents
 }
 
 // localPort is a port of add-port.
@@ -102,20 +116,42 @@ func filePortsOf(ports []api.Port, added []localPort) *filePorts {
 
 // readHost asks the daemon for the state of its switch.
 func readHost(client *api.Client) (*hostFile, *filePorts, error) {
+	client = client.On("")
 	ports, err1 := client.Ports("")
-	flows, err2 := client.Flows("")
-	groups, err3 := client.Groups("")
-	meters, err4 := client.Meters("")
-	tables, err5 := client.Tables()
-	track, err6 := client.Conntrack()
-	if err := cmp.Or(err1, err2, err3, err4, err5, err6); err != nil {
+	bridges, err2 := client.Bridges()
+	track, err3 := client.Conntrack()
+	contents, err4 := readContents(client)
+	if err := cmp.Or(err1, err2, err3, err4); err != nil {
 		return nil, nil, err
 	}
-	f := &hostFile{Conntrack: trackOf(&track)}
+	f := &hostFile{bridgeContents: contents, Conntrack: trackOf(&track)}
 	for i := range ports {
 		if ports[i].Name != centralTunnel {
 			f.LocalPorts = append(f.LocalPorts, localPort{ports[i].Name, ports[i].Options})
 		}
+	}
+	for _, b := range bridges {
+		if b.First {
+			continue
+		}
+		contents, err := readContents(client.On(b.Name))
+		if err != nil {
+			return nil, nil, err
+		}
+		f.Bridges = append(f.Bridges, hostBridge{b.Name, b.DatapathID, b.FailMode, b.Controllers, contents})
+	}
+	names := filePortsOf(ports, nil)
+	return f, names, f.normalizeAll(names)
+}
+
+// readContents asks the daemon for the contents of the client's bridge.
+func readContents(client *api.Client) (f bridgeContents, err error) {
+	flows, err1 := client.Flows("")
+	groups, err2 := client.Groups("")
+	meters, err3 := client.Meters("")
+	tables, err4 := client.Tables()
+	if err := cmp.Or(err1, err2, err3, err4); err != nil {
+		return f, err
 	}
 	for i := range flows {
 		if flows[i].Table != openflow.CentralTable {
@@ -133,8 +169,20 @@ func readHost(client *api.Client) (*hostFile, *filePorts, error) {
 			f.Tables = append(f.Tables, tableSetting{t.Table, t.Limit, t.Evict})
 		}
 	}
-	names := filePortsOf(ports, nil)
-	return f, names, f.normalize(names)
+	return f, nil
+}
+
+// normalizeAll normalizes the contents of all bridges.
+func (f *hostFile) normalizeAll(names openflow.Names) error {
+	if err := f.normalize(names); err != nil {
+		return err
+	}
+	for i := range f.Bridges {
+		if err := f.Bridges[i].normalize(names); err != nil {
+			return fmt.Errorf("bridge %s: %w", f.Bridges[i].Name, err)
+		}
+	}
+	return nil
 }
 
 func trackOf(c *api.Conntrack) *trackSettings {
@@ -149,7 +197,7 @@ func trackOf(c *api.Conntrack) *trackSettings {
 
 // normalize rewrites flows, groups and meters, so that equal ones have equal text and
 // order.
-func (f *hostFile) normalize(names openflow.Names) error {
+func (f *bridgeContents) normalize(names openflow.Names) error {
 	mods, err := openflow.ParseFlowMods(lines(f.Flows), openflow.Add, names)
 	if err != nil {
 		return fmt.Errorf("flows: %w", err)
@@ -210,7 +258,7 @@ func isHostFile(text []byte) (bool, error) {
 	var local, central []string
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		switch key {
-		case "meters", "groups", "flows", "local-port", "table", "conntrack":
+		case "meters", "groups", "flows", "local-port", "table", "conntrack", "bridge":
 			local = append(local, key)
 		case "net", "host", "port":
 			central = append(central, key)
@@ -245,6 +293,13 @@ func parseHostFile(text []byte) (*hostFile, error) {
 			return nil, exit.Usagef("local-port %q: expected a name of its own, and options with a type", p.Name)
 		}
 		seen[p.Name] = true
+	}
+	bridges := map[string]bool{}
+	for _, b := range f.Bridges {
+		if b.Name == "" || bridges[b.Name] {
+			return nil, exit.Usagef("bridge %q: expected a name of its own", b.Name)
+		}
+		bridges[b.Name] = true
 	}
 	return f, nil
 }

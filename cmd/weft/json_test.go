@@ -30,7 +30,7 @@ var jsonLines = map[string]string{
 	"ct-set-maxconns": "5", "ct-get-tcp-seq-chk": "", "ct-enable-tcp-seq-chk": "", "ct-disable-tcp-seq-chk": "",
 	"ct-set-limits": "default=5", "ct-del-limits": "zone=1", "ct-get-limits": "",
 	"trace": "in_port=1", "trace --live": "-c 1", "capture": "p -c 1", "monitor": "", "top": "--once --interval 10ms",
-	"bench hops": "", "list-br": "", "br-exists": "sw0", "port-to-br": "p",
+	"bench hops": "", "add-br": "sw1", "del-br": "sw1", "list-br": "", "br-exists": "sw0", "port-to-br": "p",
 }
 
 // notPrinting lists verbs without JSON output: help topics, and verbs that need a peer
@@ -42,7 +42,7 @@ var notPrinting = []string{"bench server", "bench client", "help", "man", "ports
 var answers = map[string]string{
 	"/v1/ports": `[{"name":"p","number":1}]`, "/v1/flows": `[{"line":" table=0 actions=drop"}]`,
 	"/v1/megaflows": `[{"actions":"drop"}]`, "/v1/groups": `[{"group_id":1}]`, "/v1/meters": `[{"meter":1}]`,
-	"/v1/bridges": `[{"name":"sw0"}]`, "/v1/tables": `[{"table":1}]`, "/v1/macs": `[{"port":"p"}]`, "/v1/conntrack": `{"protocol":"tcp","line":"tcp,x"}`, "/v1/hottest": `[]`,
+	"/v1/bridges": `[{"name":"sw0","first":true}]`, "/v1/tables": `[{"table":1}]`, "/v1/macs": `[{"port":"p"}]`, "/v1/conntrack": `{"protocol":"tcp","line":"tcp,x"}`, "/v1/hottest": `[]`,
 	"/v1/limits":                 `[{"name":"masks","holder_kind":"port","holder":"p","used":3,"limit":9}]`,
 	"/v1/conntrack/expectations": `[{"protocol":"tcp","line":"tcp,x"}]`,
 	"/v1/conntrack/settings":     `{"timeouts_s":{"tcp_established":5}}`,
@@ -213,16 +213,21 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// Where ovs-ofctl expects a bridge, weft ignores a word that is the switch's own name.
+// A bridge's name as the first word, where ovs-ofctl expects one, selects the bridge and is
+// otherwise left out.
 func TestOwnNameIsLeftOut(t *testing.T) {
-	var asked []string
+	var asked, bridges []string
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/bridges" {
-			_, _ = io.WriteString(w, `[{"name":"br0"}]`)
+			_, _ = io.WriteString(w, `[{"name":"br0","first":true}]`)
 			return
 		}
 		text, _ := io.ReadAll(r.Body)
-		asked = append(asked, r.Method+" "+r.URL.Path+" "+r.URL.RawQuery+string(text))
+		q := r.URL.Query()
+		bridge := q.Get("bridge")
+		q.Del("bridge")
+		bridges = append(bridges, bridge)
+		asked = append(asked, r.Method+" "+r.URL.Path+" "+q.Encode()+string(text))
 		_, _ = io.WriteString(w, map[bool]string{true: "[]", false: "{}"}[r.Method == "GET"])
 	}))
 	for with, without := range map[string]string{
@@ -231,9 +236,12 @@ func TestOwnNameIsLeftOut(t *testing.T) {
 	} {
 		var requests [2][]string
 		for i, line := range []string{with, without} {
-			asked = nil
+			asked, bridges = nil, nil
 			if _, errs, code := weft("", strings.Fields(line)...); code != 0 {
 				t.Errorf("weft %s: %d %s", line, code, errs)
+			}
+			if want := []string{"br0", ""}[i]; slices.ContainsFunc(bridges, func(b string) bool { return b != want }) {
+				t.Errorf("weft %s asks for the bridges %q", line, bridges)
 			}
 			requests[i] = asked
 		}

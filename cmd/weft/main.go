@@ -68,14 +68,17 @@ type command struct {
 	// numbers is true for the option --no-names: the daemon then shows ports by number.
 	numbers bool
 	fleet   centralFlags
-	// names has the names of the daemon's switch, once they have been needed.
+	// bridge is the bridge that requests mean: of --bridge, or the first word of a verb of
+	// ovs-ofctl; "": the first bridge.
+	bridge string
+	// names has the names of the bridges, after the first use.
 	names []string
 }
 
 func (c *command) client() (*api.Client, error) {
 	client, err := api.NewClient(c.socket)
 	if err == nil {
-		client.PortNumbers = c.numbers
+		client.PortNumbers, client.Bridge = c.numbers, c.bridge
 	}
 	return client, err
 }
@@ -117,6 +120,7 @@ func (c *command) root() *cobra.Command {
 		socket = api.DefaultSocket
 	}
 	root.PersistentFlags().StringVar(&c.socket, "socket", socket, "the daemon's socket (or WEFT_SOCKET): a path, or vsock:CID:PORT")
+	root.PersistentFlags().StringVar(&c.bridge, "bridge", "", "bridge whose flows, groups, meters, addresses or new ports are meant (default: the first)")
 	c.fleet.register(root.PersistentFlags())
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
 	// ovs-ofctl accepts options before the verb, so the root command must know them.

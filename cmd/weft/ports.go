@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ const portSyntax = `Options of add-port by type:
   type=af_xdp     dev=NETDEV [queues=N] [mode=auto|zerocopy|copy|generic]
                   [channels=N] [rss=served] [busy_poll=US] [replace=on]
   type=af_packet  dev=NETDEV [queues=N]
+  type=patch      peer=PORT
   type=vxlan      vni=N|flow remote=IP[,IP...]|flow|GROUP [dev=NETDEV] [local=IP]
                   [dst_port=4789] [src_port=LOW-HIGH] [udp_csum=on|off] [ttl=N|inherit]
                   [tos=N|inherit] [df=on|off] [learning=off] [answers=off]
@@ -33,6 +35,9 @@ from any other sender are dropped as spoofed, also in ARP and neighbour discover
 no other port learns these addresses. A MAC address without IP addresses may use any.
 
 id=TEXT names a vhost-user or tap port for weft-central.
+
+bridge=NAME puts a port of any type except uplink, af_xdp and af_packet into a bridge of
+add-br; --bridge does the same. Two patch ports that name each other join two bridges.
 
 All types except uplink, af_xdp and af_packet may have VLANs, for actions=normal:
 
@@ -49,6 +54,7 @@ const modPortHelp = `Changes options of a port while it forwards; the port keeps
 KEY= without a value gives an option its default.
 
   type=vxlan                 every option
+  type=patch                 peer= and the VLANs
   type=vhost-user, type=tap  vni=, addresses=, id= and the VLANs; mac= of a vhost-user port,
                              mtu= of a tap
   all types but uplinks      admin= and flood=
@@ -97,7 +103,11 @@ func (c *command) addPort(args []string, mayExist bool) error {
 	if err != nil {
 		return err
 	}
-	p, err := client.EnsurePort(api.AddPort{Name: args[0], Options: args[1:], MayExist: mayExist})
+	options := args[1:]
+	if c.bridge != "" {
+		options = append(slices.Clone(options), "bridge="+c.bridge)
+	}
+	p, err := client.EnsurePort(api.AddPort{Name: args[0], Options: options, MayExist: mayExist})
 	if err != nil {
 		return err
 	}

@@ -77,10 +77,28 @@ func (c *command) printShow(s api.Show) error {
 		return err
 	}
 	fmt.Fprintln(c.out)
+	if err := c.printBridges(s.Bridges); err != nil {
+		return err
+	}
 	w = c.table("PORT\tNAME\tTYPE\tSTATE\tOPTIONS\tDETAIL")
 	for _, p := range s.Ports {
+		if c.bridge != "" && p.Bridge != c.bridge && (p.Bridge != "" || c.bridge != s.Name) {
+			continue // show BRIDGE prints the ports of the bridge
+		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", portNumber(&p), p.Name, p.Type, p.State, optionText(p.Options), detail(p))
 	}
+	return w.Flush()
+}
+
+func (c *command) printBridges(list []api.Bridge) error {
+	if len(list) == 0 {
+		return nil
+	}
+	w := c.table("BRIDGE\tDATAPATH\tPORTS\tFLOWS\tFAIL MODE\tCONTROLLERS\tOPENFLOW SOCKET")
+	for _, b := range list {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", b.Name, b.DatapathID, b.Ports, b.Flows, b.FailMode, dash(strings.Join(b.Controllers, ",")), dash(b.OpenFlowSocket))
+	}
+	fmt.Fprintln(w)
 	return w.Flush()
 }
 

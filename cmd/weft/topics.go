@@ -75,7 +75,11 @@ packet sockets otherwise. weft show tells which, and why.
 
   dev=NETDEV, queues=N
 
-local: the port LOCAL of flows, a device of the host itself. There is at most one. The device
+patch: leads to a patch port of another bridge. Both ports name each other. It has no device.
+
+  peer=PORT         the port at the other end
+
+local: the port LOCAL of flows, a device of the host itself. A bridge has at most one. The device
 has the port's name; options are those of a tap.
 
 af_xdp: an uplink through AF_XDP. The kernel keeps the device; only datagrams of the switch's
@@ -111,6 +115,10 @@ vxlan: a tunnel to one or more VTEPs through the uplinks.
   reserved=         what happens to reserved bits of the VXLAN header: ignore (default), refuse,
                     gbp or gpe
 
+Bridge of a port of any type except uplink, af_xdp and af_packet:
+
+  bridge=NAME       a bridge of add-br (default: the first bridge)
+
 All types but uplinks:
 
   admin=down        the port neither takes frames nor sends any; flows drop them as port-off
@@ -135,6 +143,7 @@ Examples:
   weft add-port vm1 type=vhost-user path=/run/vm1.sock vni=100
   weft add-port rack type=tap tag=5
   weft add-port sw0 type=local
+  weft add-port patch-tun type=patch peer=patch-int bridge=br-int
   weft add-port ct1 type=tap netns=ct1 dev=eth0 mac=02:00:00:00:00:02
   weft add-port uplink type=uplink dev=eth0
   weft add-port overlay type=vxlan vni=100 remote=172.16.0.2,172.16.0.3`

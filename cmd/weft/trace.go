@@ -69,9 +69,14 @@ func (c *command) trace(flow, ctNext string) error {
 func printTrace(out io.Writer, t *api.Trace) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Flow: %s\n\n", orAny(t.Flow))
+	bridge := ""
 	for i := range t.Steps {
 		s := &t.Steps[i]
 		in := strings.Repeat("    ", s.Depth)
+		if s.Bridge != bridge {
+			bridge = s.Bridge
+			fmt.Fprintf(&b, "%sbridge %q\n", in, bridge)
+		}
 		switch {
 		case s.Kind == api.StepTable && s.Rule == nil:
 			fmt.Fprintf(&b, "%s%2d. no match%s\n", in, s.Table, remark(s.Note))

@@ -152,7 +152,7 @@ func (r *rig) worker() *workertest.Worker { return r.launcher.last().Workers[0] 
 
 func (r *rig) frame() flowtable.Key {
 	r.t.Helper()
-	if _, err := tables.New(&r.change, r.pipeline).ChangeFlows(api.ChangeFlows{Op: "add", Text: "actions=drop"}); err != nil {
+	if _, err := tables.New(&r.change, r.pipeline.First()).ChangeFlows(api.ChangeFlows{Op: "add", Text: "actions=drop"}); err != nil {
 		r.t.Fatal(err)
 	}
 	var key flowtable.Key
@@ -186,7 +186,7 @@ func TestDeadEngineIsReplaced(t *testing.T) {
 	if reason := r.engines.Troubled(); reason != "" {
 		t.Errorf("Troubled after the replacement: %s", reason)
 	}
-	flows, err := tables.New(&r.change, r.pipeline).DumpFlows("", pipeline.ByName)
+	flows, err := tables.New(&r.change, r.pipeline.First()).DumpFlows("", pipeline.ByName)
 	if err != nil || len(flows) != 1 || flows[0].Packets != 1 {
 		t.Errorf("flows %+v, %v; want one with one packet", flows, err)
 	}
@@ -208,7 +208,7 @@ func TestLivingEngineIsTakenOver(t *testing.T) {
 		}
 	})
 	r.worker().Frame(key, 100)
-	flows, err := tables.New(&r.change, r.pipeline).DumpFlows("", pipeline.ByName)
+	flows, err := tables.New(&r.change, r.pipeline.First()).DumpFlows("", pipeline.ByName)
 	if err != nil || len(flows) != 1 || flows[0].Packets != 2 {
 		t.Errorf("flows %+v, %v; want one with two packets", flows, err)
 	}

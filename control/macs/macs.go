@@ -46,13 +46,15 @@ func New(change sync.Locker, pl *pipeline.Pipeline, store Store, log *slog.Logge
 	return &MACs{change: change, pipeline: pl, table: pl.Addresses(), store: store, log: log}
 }
 
-// List returns the learned addresses, sorted by VLAN, address and VNI.
-func (ms *MACs) List() []api.MAC {
+// List returns the learned and declared addresses of a bridge, sorted by VLAN, address and
+// VNI.
+func (ms *MACs) List(bridge uint8) []api.MAC {
 	entries, now := ms.table.Entries(), clock.Monotonic()
+	entries = slices.DeleteFunc(entries, func(e openflow.MACEntry) bool { return e.Segment.Bridge() != bridge })
 	slices.SortFunc(entries, func(a, b openflow.MACEntry) int {
 		return cmp.Or(cmp.Compare(a.VLAN, b.VLAN), cmp.Compare(a.MAC, b.MAC), cmp.Compare(a.Segment, b.Segment))
 	})
-	view := ms.pipeline.View()
+	view := ms.pipeline.View().Of(bridge)
 	list := make([]api.MAC, 0, len(entries))
 	for _, e := range entries {
 		if tunnel, ok := view.CentralTunnel(); ok && e.Declared && e.Remote.IsValid() {
@@ -77,14 +79,19 @@ func (ms *MACs) List() []api.MAC {
 	return list
 }
 
-// Flush forgets the addresses behind the named port, or all addresses if the name is
-// empty. When Flush returns, no frame is forwarded by a forgotten address.
-func (ms *MACs) Flush(port string) (api.MACsFlushed, error) {
+// Flush forgets the addresses of the named port, or of all ports of the bridge if name is
+// empty. After it, no frame uses them.
+func (ms *MACs) Flush(bridge uint8, port string) (api.MACsFlushed, error) {
 	ms.change.Lock()
 	defer ms.change.Unlock()
-	flush := ms.table.FlushAll
+	view := ms.pipeline.View().Of(bridge) // changes only under the lock of changes
+	flush := func() (n int) {
+		for _, info := range view.Ports() {
+			n += ms.table.Flush(info.At())
+		}
+		return n
+	}
 	if port != "" {
-		view := ms.pipeline.View() // changes only under the lock of changes
 		no, ok := view.DatapathByName(port)
 		if !ok {
 			return api.MACsFlushed{}, view.NoPort(port)

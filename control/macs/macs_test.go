@@ -24,7 +24,7 @@ func TestMACs(t *testing.T) {
 	w.Frame(a, 100)
 	f.Settle()
 	text := func() (s string) {
-		for _, m := range f.MACs.List() {
+		for _, m := range f.MACs.List(0) {
 			s += fmt.Sprintf("%s/%d vlan %d vni %d %s; ", m.Port, m.PortNumber, m.VLAN, *m.VNI, m.MAC)
 			if m.AgeS < 0 || m.AgeS > 100 {
 				t.Errorf("%s was seen %v s ago", m.MAC, m.AgeS)
@@ -43,16 +43,16 @@ func TestMACs(t *testing.T) {
 		t.Fatal("no megaflow for a known address")
 	}
 	var input *usererr.Error
-	if _, err := f.MACs.Flush("p9"); !errors.As(err, &input) {
+	if _, err := f.MACs.Flush(0, "p9"); !errors.As(err, &input) {
 		t.Errorf("flush of a port that does not exist: %v", err)
 	}
-	if n, err := f.MACs.Flush("p2"); err != nil || n.Flushed != 1 || known() {
+	if n, err := f.MACs.Flush(0, "p2"); err != nil || n.Flushed != 1 || known() {
 		t.Errorf("%d addresses flushed, %v; a megaflow still uses one: %v", n.Flushed, err, known())
 	}
 	if got, want := text(), "p1/1 vlan 0 vni 1 02:00:00:00:00:01; "; got != want {
 		t.Errorf("left %q, want %q", got, want)
 	}
-	if n, err := f.MACs.Flush(""); err != nil || n.Flushed != 1 || text() != "" {
+	if n, err := f.MACs.Flush(0, ""); err != nil || n.Flushed != 1 || text() != "" {
 		t.Errorf("%d flushed, %v, left %q", n.Flushed, err, text())
 	}
 }

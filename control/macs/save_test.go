@@ -112,7 +112,7 @@ func TestForeignAddressesAreNotRestored(t *testing.T) {
 		"other VNI":  func(f *rig) { f.Infos[1].VNI = 2 },
 		"no VNI":     func(f *rig) { f.Infos[1].InVNI = false },
 		"flushed": func(f *rig) {
-			if _, err := f.MACs.Flush("p2"); err != nil {
+			if _, err := f.MACs.Flush(0, "p2"); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -131,7 +131,7 @@ func TestForeignAddressesAreNotRestored(t *testing.T) {
 		change(f)
 		f.Die()
 		f.Begin()
-		for _, m := range f.MACs.List() {
+		for _, m := range f.MACs.List(0) {
 			if m.PortNumber == 2 {
 				t.Errorf("%s: restored %+v", name, m)
 			}

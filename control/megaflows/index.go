@@ -35,11 +35,12 @@ type Megaflow struct {
 	// same slot.
 	Generation uint32
 
-	Rules     []*openflow.Rule // rules for which its frames count
-	RuleRows  []uint32         // rows of Rules in the counter region
-	Missed    []uint8          // tables in which its look-ups find no flow
-	Teaches   *Teaching        // nil: its frames teach nothing
+	Rules     []*openflow.Rule       // rules for which its frames count
+	RuleRows  []uint32               // rows of Rules in the counter region
+	Missed    []openflow.BridgeTable // tables in which its look-ups find no flow
+	Teaches   *Teaching              // nil: its frames teach nothing
 	Groups    []openflow.GroupHit
+	Patches   []openflow.Crossing
 	Tables    openflow.TableSet // tables looked up
 	addresses []addressUse      // addresses on which the translation depends
 	UsedPorts bool
@@ -51,7 +52,7 @@ type Megaflow struct {
 // Teaching has the effects of the actions normal, learn and fin_timeout: learned
 // addresses, learned flows and shorter timeouts.
 type Teaching struct {
-	Learn    openflow.Learn
+	Learns   []openflow.Learn
 	Learned  []openflow.FlowMod
 	Finished []openflow.Finished
 }
@@ -63,8 +64,8 @@ func (m *Megaflow) Mask() *flowtable.Key { return &m.record.mask }
 // rules and groups.
 func (m *Megaflow) SetEffects(t *openflow.Translation) {
 	m.UsedPorts, m.Asks, m.MustAsk, m.Tables, m.Teaches = t.UsedPorts, t.Question.Valid(), t.MustAsk, t.Tables, nil
-	if t.Learn.Valid || len(t.Learned) > 0 || len(t.Finished) > 0 {
-		m.Teaches = &Teaching{t.Learn, t.Learned, t.Finished}
+	if len(t.Learns) > 0 || len(t.Learned) > 0 || len(t.Finished) > 0 {
+		m.Teaches = &Teaching{t.Learns, t.Learned, t.Finished}
 	}
 }
 

@@ -85,5 +85,5 @@ func (m *Monitors) TellFlow(now time.Time, event string, r *openflow.Rule, descr
 
 func (m *Monitor) selects(r *openflow.Rule) bool {
 	f, within := &m.filter, m.filter.Match.Unpack()
-	return (f.Table == openflow.TableAll || f.Table == r.Table) && (r.Cookie^f.Cookie)&f.CookieMask == 0 && r.Match.Within(&within)
+	return f.Bridge == r.Bridge && (f.Table == openflow.TableAll || f.Table == r.Table) && (r.Cookie^f.Cookie)&f.CookieMask == 0 && r.Match.Within(&within)
 }

@@ -18,11 +18,15 @@ type Tracer interface {
 // maxTracked limits how often a trace looks a frame up again after connection tracking.
 const maxTracked = 16
 
-// Trace follows a hypothetical frame through the tables. flow has the frame's fields.
-// view has the names of ports that flow may use. ctNext is the ct_state after
-// connection tracking; "" means a new connection. The result shows ports by their names
-// in names, or by number if names is nil.
-func Trace(tables Tracer, view, names openflow.Names, flow, ctNext string) (api.Trace, error) {
+// BridgeNames returns the name of a bridge, and the names of its ports; nil: ports are
+// shown by number.
+type BridgeNames func(bridge uint8) (name string, ports openflow.Names)
+
+// Trace follows a hypothetical frame through the tables. flow has the frame's fields,
+// and view the ports. ctNext is the ct_state after connection tracking; "" means a
+// new connection. The result shows ports by the names in names, and in its steps by those
+// that the function steps returns.
+func Trace(tables Tracer, view, names openflow.Names, steps BridgeNames, flow, ctNext string) (api.Trace, error) {
 	if flow == "" {
 		return api.Trace{}, usererr.Errorf("flow: a frame is missing; expected match fields as in in_port=1,tcp,nw_dst=10.0.0.1")
 	}
@@ -41,9 +45,9 @@ func Trace(tables Tracer, view, names openflow.Names, flow, ctNext string) (api.
 	if err != nil {
 		return api.Trace{}, usererr.Mark(err)
 	}
-	c := trace{tables: tables, ctState: state.Match.Unpack().Value[flowtable.WCT], names: names, left: maxTracked}
+	c := trace{tables: tables, steps: steps, ctState: state.Match.Unpack().Value[flowtable.WCT], names: names, left: maxTracked}
 	out := c.follow(&key)
-	out.Flow = given.Match.Format(names)
+	out.Flow = given.Match.Format(c.names)
 	return out, nil
 }
 
@@ -51,6 +55,7 @@ func Trace(tables Tracer, view, names openflow.Names, flow, ctNext string) (api.
 type trace struct {
 	tables  Tracer
 	names   openflow.Names
+	steps   BridgeNames
 	ctState uint64 // ct_state that every tracking returns
 	left    int    // number of further look-ups after connection tracking that are allowed
 }
@@ -59,9 +64,11 @@ func (c *trace) follow(key *flowtable.Key) api.Trace {
 	out := api.Trace{Steps: []api.TraceStep{}}
 	var tracked []flowtable.Key // keys for the look-ups after ct actions
 	t := c.tables.Trace(key, func(s openflow.TraceStep) {
-		out.Steps = append(out.Steps, traceStep(&s, c.names))
+		bridge, names := c.steps(s.Bridge)
+		out.Steps = append(out.Steps, traceStep(&s, bridge, names))
 		if s.Action != nil && s.Action.Kind == openflow.ActCT && s.Action.CT.Table != openflow.TableAll {
 			k := flowtable.Key(s.Flow[:flowtable.KeyWords])
+			k[flowtable.WPort] = key[flowtable.WPort] // the flow may have the number of a patch port
 			k[flowtable.WCT] = c.ctState | uint64(s.Action.CT.Zone)
 			tracked = append(tracked, k)
 		}
@@ -87,8 +94,8 @@ func (c *trace) follow(key *flowtable.Key) api.Trace {
 }
 
 // traceStep converts a step for the API.
-func traceStep(s *openflow.TraceStep, names openflow.Names) api.TraceStep {
-	step := api.TraceStep{Depth: s.Depth, Table: s.Table, Note: s.Note}
+func traceStep(s *openflow.TraceStep, bridge string, names openflow.Names) api.TraceStep {
+	step := api.TraceStep{Bridge: bridge, Depth: s.Depth, Table: s.Table, Note: s.Note}
 	switch {
 	case s.Lookup:
 		step.Kind = api.StepTable

@@ -179,6 +179,9 @@ func New(s Setup) *Service {
 	return v
 }
 
+// DatapathID returns the number of the switch.
+func (s *Service) DatapathID() uint64 { return s.setup.DatapathID }
+
 // Counts returns the counters.
 func (s *Service) Counts() *Counts { return &s.counts }
 

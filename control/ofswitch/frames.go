@@ -15,41 +15,90 @@ import (
 	"weft/openflow/ofp"
 )
 
-// Frames sends the frames that flows output to the controller to OpenFlow connections.
-// It gets them from a tap of the workers, which exists while a connection wants the
-// frames.
+// Frames sends the frames that flows output to the controller to OpenFlow connections of
+// the flows' bridge. It gets them from a tap of the workers, which exists while a connection
+// of any bridge wants the frames.
 type Frames struct {
 	change   sync.Locker
 	pipeline *pipeline.Pipeline
 	captures *observe.Captures
-	service  *ofconn.Service
 	log      *slog.Logger
 
-	stop   context.CancelFunc // nil: stopped
-	misses bool               // frames that match no flow come, too
+	mu   sync.Mutex         // taken before the lock of changes; guards what bridges want
+	stop context.CancelFunc // nil: stopped
+
+	list    sync.Mutex // no lock is taken under it
+	bridges map[uint8]*bridgeFrames
+}
+
+// bridgeFrames has what the connections of one bridge want.
+type bridgeFrames struct {
+	bridge  *pipeline.Bridge
+	service *ofconn.Service
+	enabled bool
+	misses  bool // frames that match no flow come, too
 }
 
 // NewFrames returns a Frames without a tap. change is the lock of changes.
 func NewFrames(change sync.Locker, pl *pipeline.Pipeline, captures *observe.Captures, log *slog.Logger) *Frames {
-	return &Frames{change: change, pipeline: pl, captures: captures, log: log}
+	return &Frames{change: change, pipeline: pl, captures: captures, log: log, bridges: map[uint8]*bridgeFrames{}}
 }
 
-// Attach sets the OpenFlow connections that get the frames. The caller calls it before
-// Set.
-func (f *Frames) Attach(service *ofconn.Service) { f.service = service }
+// Attach sets the connections that get the frames of a bridge. It comes before Set.
+func (f *Frames) Attach(b *pipeline.Bridge, service *ofconn.Service) {
+	f.list.Lock()
+	defer f.list.Unlock()
+	f.bridges[b.Number()] = &bridgeFrames{bridge: b, service: service}
+}
+
+// wanted returns what the connections of a bridge want, or nil.
+func (f *Frames) wanted(bridge uint8) *bridgeFrames {
+	f.list.Lock()
+	defer f.list.Unlock()
+	return f.bridges[bridge]
+}
+
+// Detach forgets a bridge whose connections are closed.
+func (f *Frames) Detach(b *pipeline.Bridge) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.list.Lock()
+	delete(f.bridges, b.Number())
+	f.list.Unlock()
+	f.follow()
+}
 
 // framesPatience is how long an OpenFlow connection waits until the tap of the workers
 // is set. A worker that hangs may delay the tap for longer.
 const framesPatience = time.Second
 
-// Set starts or stops the tap. ofconn calls Set from one goroutine at a time.
-func (f *Frames) Set(enabled, misses bool) {
-	if misses != f.misses {
-		f.misses = misses
+// Set starts or stops the frames of a bridge. ofconn calls it from one goroutine of the
+// bridge at a time.
+func (f *Frames) Set(b *pipeline.Bridge, enabled, misses bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	own := f.wanted(b.Number())
+	if own == nil {
+		return
+	}
+	if misses != own.misses {
+		own.misses = misses
 		f.change.Lock()
-		f.pipeline.SendMisses(misses)
+		b.SendMisses(misses)
 		f.change.Unlock()
 	}
+	own.enabled = enabled
+	f.follow()
+}
+
+// follow starts or stops the tap. The caller holds f.mu.
+func (f *Frames) follow() {
+	enabled := false
+	f.list.Lock()
+	for _, own := range f.bridges {
+		enabled = enabled || own.enabled
+	}
+	f.list.Unlock()
 	if enabled == (f.stop != nil) {
 		return
 	}
@@ -80,17 +129,24 @@ func (f *Frames) Set(enabled, misses bool) {
 	}
 }
 
-// packetIn sends a captured frame to the controllers.
+// packetIn sends a captured frame to the controllers of its bridge.
 func (f *Frames) packetIn(c *datapath.Capture) {
-	inPort := f.pipeline.View().InFlows(c.InPort)
-	p := ofp.PacketIn{Frame: c.Data, Total: c.Len, Reason: ofp.ReasonAction, Cookie: ^uint64(0), InPort: inPort}
+	info, _ := f.pipeline.View().PortAt(c.InPort)
+	bridge, inPort := info.Bridge, f.pipeline.View().InFlows(c.InPort)
+	p := ofp.PacketIn{Frame: c.Data, Total: c.Len, Reason: ofp.ReasonAction, Cookie: ^uint64(0)}
 	note, known := f.pipeline.ControllerNote(c.Note)
 	if known {
+		bridge = note.Bridge
 		p.Reason, p.Table, p.Cookie, p.Userdata = note.ReasonCode(), note.Table, note.Cookie, note.Userdata
 		if note.Miss {
 			p.Reason = ofp.ReasonMiss
 		}
+		if note.InPort != 0 { // it came through a patch port
+			inPort = note.InPort
+		}
 	}
-	p.Metadata = note.Metadata(inPort)
-	f.service.SendPacketIn(&p, note.ID)
+	p.InPort, p.Metadata = inPort, note.Metadata(inPort)
+	if own := f.wanted(bridge); own != nil {
+		own.service.SendPacketIn(&p, note.ID)
+	}
 }

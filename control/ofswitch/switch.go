@@ -27,18 +27,18 @@ import (
 	"weft/openflow/ofp"
 )
 
-// Switch is an ofconn.Switch.
+// Switch is an ofconn.Switch: one bridge.
 type Switch struct {
 	change   sync.Locker
-	pipeline *pipeline.Pipeline
+	bridge   *pipeline.Bridge
 	ports    *ports.Ports
 	tracking *tracking.Connections
 	log      *slog.Logger
 }
 
-// New returns a switch. change is the lock of changes.
-func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports, connections *tracking.Connections, log *slog.Logger) *Switch {
-	return &Switch{change: change, pipeline: pl, ports: ps, tracking: connections, log: log}
+// New returns a bridge as a switch. change is the lock of changes.
+func New(change sync.Locker, b *pipeline.Bridge, ps *ports.Ports, connections *tracking.Connections, log *slog.Logger) *Switch {
+	return &Switch{change: change, bridge: b, ports: ps, tracking: connections, log: log}
 }
 
 // inForce returns the error of a change that was refused. If a change is in force but
@@ -58,14 +58,14 @@ func (s *Switch) inForce(subject string, err error) error {
 func (s *Switch) ApplyEach(mods []openflow.FlowMod) []error {
 	s.change.Lock()
 	defer s.change.Unlock()
-	return s.pipeline.ApplyEach(mods)
+	return s.bridge.ApplyEach(mods)
 }
 
 // ApplyBundle applies all changes or none. It returns the index of the refused change.
 func (s *Switch) ApplyBundle(items []openflow.BundleItem) (int, error) {
 	s.change.Lock()
 	defer s.change.Unlock()
-	failed, err := s.pipeline.ApplyBundle(items)
+	failed, err := s.bridge.ApplyBundle(items)
 	return failed, s.inForce("bundle", err)
 }
 
@@ -73,7 +73,7 @@ func (s *Switch) ApplyBundle(items []openflow.BundleItem) (int, error) {
 func (s *Switch) PullCounts() {
 	s.change.Lock()
 	defer s.change.Unlock()
-	s.pipeline.PullCounts()
+	s.bridge.Pipeline().PullCounts()
 }
 
 // scanMost limits the rules of one call of ScanRules.
@@ -82,7 +82,7 @@ const scanMost = 256
 // ScanRules appends copies of the rules that filter selects, starting at a slot. It
 // returns the slot at which to continue, and false if there are no more rules.
 func (s *Switch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []openflow.Rule) (_ []openflow.Rule, next uint32, remaining bool) {
-	s.pipeline.Read(func(tables *openflow.Pipeline) {
+	s.bridge.Read(func(tables *openflow.Pipeline) {
 		next, remaining = tables.Scan(filter, slot, scanMost, func(r *openflow.Rule) { rules = append(rules, *r) })
 	})
 	return rules, next, remaining
@@ -92,7 +92,7 @@ func (s *Switch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []openfl
 func (s *Switch) ApplyGroups(mods []openflow.GroupMod) error {
 	s.change.Lock()
 	defer s.change.Unlock()
-	_, err := s.pipeline.ApplyGroups(mods)
+	_, err := s.bridge.ApplyGroups(mods)
 	return s.inForce("groups", err)
 }
 
@@ -101,7 +101,7 @@ func (s *Switch) Groups(id uint32) []ofconn.Group {
 	s.change.Lock()
 	defer s.change.Unlock()
 	var list []ofconn.Group
-	for _, g := range s.pipeline.Groups(id) {
+	for _, g := range s.bridge.Groups(id) {
 		list = append(list, ofconn.Group{Group: g.Group, Stats: g.Stats, Flows: g.Flows})
 	}
 	return list
@@ -111,7 +111,7 @@ func (s *Switch) Groups(id uint32) []ofconn.Group {
 func (s *Switch) ApplyMeters(mods []openflow.MeterMod) error {
 	s.change.Lock()
 	defer s.change.Unlock()
-	_, err := s.pipeline.ApplyMeters(mods)
+	_, err := s.bridge.ApplyMeters(mods)
 	return s.inForce("meters", err)
 }
 
@@ -120,7 +120,7 @@ func (s *Switch) Meters(id uint32) []ofconn.Meter {
 	s.change.Lock()
 	defer s.change.Unlock()
 	var list []ofconn.Meter
-	for _, m := range s.pipeline.Meters(id) {
+	for _, m := range s.bridge.Meters(id) {
 		list = append(list, ofconn.Meter{Meter: m.Meter, Counters: ofp.MeterCounters{ID: m.ID, Flows: uint32(m.Flows),
 			Packets: m.Packets, Bytes: m.Bytes, DurationNS: m.AgeNS, Bands: m.Dropped}})
 	}
@@ -130,7 +130,7 @@ func (s *Switch) Meters(id uint32) []ofconn.Meter {
 // Tables describes all tables.
 func (s *Switch) Tables() []ofp.TableState {
 	var list []ofp.TableState
-	s.pipeline.Read(func(tables *openflow.Pipeline) {
+	s.bridge.Read(func(tables *openflow.Pipeline) {
 		for t := range openflow.Tables - 1 {
 			config, flows := tables.Config(uint8(t))
 			limit := uint32(config.Limit)
@@ -153,7 +153,7 @@ func (s *Switch) SetEviction(table uint8, evict bool) error {
 	if table == openflow.TableAll {
 		number = -1
 	}
-	return s.pipeline.Configure(number, func(c *openflow.TableConfig) error {
+	return s.bridge.Configure(number, func(c *openflow.TableConfig) error {
 		c.Evict = evict
 		return nil
 	})
@@ -162,11 +162,15 @@ func (s *Switch) SetEviction(table uint8, evict bool) error {
 // unknownNS stands in OpenFlow messages for a duration that the switch does not know.
 const unknownNS = 0xffffffff * uint64(time.Second)
 
-// Ports describes all ports.
+// Ports describes all ports of the bridge.
 func (s *Switch) Ports() []ofconn.Port {
 	list, _ := s.ports.List("") // fails for an unknown name only
 	var all []ofconn.Port
+	view := s.bridge.View()
 	for _, p := range list {
+		if _, own := view.PortByName(p.Name); !own {
+			continue
+		}
 		var dropped uint64
 		for _, n := range p.Stats.RxDrops {
 			dropped += n
@@ -195,7 +199,7 @@ func (s *Switch) SetPortConfig(number, config uint32) error {
 
 // Send executes the actions of a packet-out on its frame.
 func (s *Switch) Send(request *openflow.PacketOut) error {
-	_, err := s.pipeline.Send(request)
+	_, err := s.bridge.Send(request)
 	return err
 }
 

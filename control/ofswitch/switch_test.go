@@ -12,13 +12,14 @@ import (
 	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
 	"weft/control/rulebook"
+	"weft/control/store"
 	"weft/openflow"
 )
 
 func newSwitch(t *testing.T) (*Switch, *pipelinetest.Rig, *bytes.Buffer) {
 	f, log := pipelinetest.New(t), new(bytes.Buffer)
 	f.VXLANPorts(1)
-	return New(&f.Change, f.P, nil, nil, slog.New(slog.NewTextHandler(log, nil))), f, log
+	return New(&f.Change, f.P.First(), nil, nil, slog.New(slog.NewTextHandler(log, nil))), f, log
 }
 
 func group(t *testing.T, text string) openflow.GroupMod {
@@ -49,7 +50,7 @@ func TestRefusedBundle(t *testing.T) {
 // brokenStore saves no groups.
 type brokenStore struct{ rulebook.Store }
 
-func (brokenStore) ChangeTables(_, _ map[uint32]string, _ []uint32) error {
+func (brokenStore) ChangeTables(_, _ map[store.Key]string, _ []uint32) error {
 	return errors.New("no space")
 }
 

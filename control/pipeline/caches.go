@@ -22,7 +22,7 @@ func (pl *Pipeline) setMegaflow(m *megaflows.Megaflow, key *flowtable.Key, t *op
 
 // setRules makes the frames of megaflow m count for the rules of translation t.
 func (pl *Pipeline) setRules(m *megaflows.Megaflow, t *openflow.Translation) {
-	m.Rules, m.Missed, m.Groups = t.Rules, t.Missed, t.Groups
+	m.Rules, m.Missed, m.Groups, m.Patches = t.Rules, t.Missed, t.Groups, t.Patches
 	m.SetEffects(t)
 	m.RuleRows = pl.rules.Rows(t.Rules)
 }
@@ -77,17 +77,19 @@ func (pl *Pipeline) pull(m *megaflows.Megaflow) {
 	for _, r := range m.Rules {
 		r.Credit(packets, bytes, usedNS)
 	}
-	pl.tables.CreditLookups(m.Rules, m.Missed, packets)
-	pl.tables.CreditGroups(m.Groups, packets, bytes)
+	pl.creditLookups(m.Rules, m.Missed, packets)
+	pl.creditGroups(m.Groups, packets, bytes)
+	pl.creditPatches(m.Patches, packets, bytes)
 	m.UsedNS = max(m.UsedNS, usedNS)
 	if m.Teaches == nil {
 		return
 	}
 	pl.learner.refresh(m.Teaches.Learned, usedNS)
 	pl.rules.Finish(m.Teaches.Finished)
-	learn := m.Teaches.Learn
-	if _, exists := pl.view.byDatapath[learn.Port]; learn.Valid && exists {
-		pl.learn(learn, usedNS)
+	for _, l := range m.Teaches.Learns {
+		if _, exists := pl.view.byDatapath[l.Port]; exists {
+			pl.learn([]openflow.Learn{l}, usedNS)
+		}
 	}
 }
 
@@ -97,10 +99,12 @@ func (pl *Pipeline) pullAll() {
 	}
 }
 
-// learn stores a learned address. The caller may hold any lock except macs.mu.
-func (pl *Pipeline) learn(l openflow.Learn, nowNS uint64) {
-	if pl.macs.Learn(l, nowNS) {
-		pl.macsChanged()
+// learn stores addresses. The caller may hold any lock except macs.mu.
+func (pl *Pipeline) learn(list []openflow.Learn, nowNS uint64) {
+	for _, l := range list {
+		if pl.macs.Learn(l, nowNS) {
+			pl.macsChanged()
+		}
 	}
 }
 

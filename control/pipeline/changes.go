@@ -60,9 +60,10 @@ const (
 )
 
 // Apply applies changes of flows, all of them or none.
-func (pl *Pipeline) Apply(mods []openflow.FlowMod) (openflow.Changes, error) {
+func (b *Bridge) Apply(mods []openflow.FlowMod) (openflow.Changes, error) {
+	pl := b.pl
 	pl.Save()
-	changes, removed, err := pl.alter(func(now uint64) (openflow.Changes, error) { return pl.tables.Apply(mods, now) })
+	changes, removed, err := pl.alter(func(now uint64) (openflow.Changes, error) { return b.tables.Apply(mods, now) })
 	if err != nil {
 		return changes, err
 	}
@@ -71,9 +72,10 @@ func (pl *Pipeline) Apply(mods []openflow.FlowMod) (openflow.Changes, error) {
 
 // ApplyEach applies changes of flows in order. errs has the error of each change, or
 // nil. The changes are saved within saveDelay.
-func (pl *Pipeline) ApplyEach(mods []openflow.FlowMod) (errs []error) {
+func (b *Bridge) ApplyEach(mods []openflow.FlowMod) (errs []error) {
+	pl := b.pl
 	changes, removed, _ := pl.alter(func(now uint64) (changes openflow.Changes, _ error) {
-		changes, errs = pl.tables.ApplyEach(mods, now)
+		changes, errs = b.tables.ApplyEach(mods, now)
 		return changes, nil
 	})
 	pl.refresh(&changes)
@@ -123,9 +125,10 @@ func (pl *Pipeline) Save() {
 
 // ApplyBundle applies all changes or none. failed is the index of the change that was
 // refused.
-func (pl *Pipeline) ApplyBundle(items []openflow.BundleItem) (failed int, err error) {
+func (b *Bridge) ApplyBundle(items []openflow.BundleItem) (failed int, err error) {
+	pl := b.pl
 	pl.Save() // a large bundle may need the rows of removed rules
-	changes, removed, err := pl.alter(func(now uint64) (openflow.Changes, error) { return pl.tables.ApplyBundle(items, now) })
+	changes, removed, err := pl.alter(func(now uint64) (openflow.Changes, error) { return b.tables.ApplyBundle(items, now) })
 	if err != nil {
 		var at *openflow.ApplyError
 		if errors.As(err, &at) {
@@ -145,14 +148,15 @@ func (pl *Pipeline) ApplyBundle(items []openflow.BundleItem) (failed int, err er
 }
 
 // ApplyGroups applies changes of groups, all of them or none.
-func (pl *Pipeline) ApplyGroups(mods []openflow.GroupMod) (openflow.Changes, error) {
-	return pl.applyTable(func(now uint64) (openflow.Changes, error) { return pl.tables.ApplyGroups(mods, now) })
+func (b *Bridge) ApplyGroups(mods []openflow.GroupMod) (openflow.Changes, error) {
+	return b.applyTable(func(now uint64) (openflow.Changes, error) { return b.tables.ApplyGroups(mods, now) })
 }
 
 // ApplyMeters applies changes of meters, all of them or none.
-func (pl *Pipeline) ApplyMeters(mods []openflow.MeterMod) (openflow.Changes, error) {
-	return pl.applyTable(func(now uint64) (openflow.Changes, error) {
-		changes, changed, err := pl.tables.ApplyMeters(mods, now)
+func (b *Bridge) ApplyMeters(mods []openflow.MeterMod) (openflow.Changes, error) {
+	pl := b.pl
+	return b.applyTable(func(now uint64) (openflow.Changes, error) {
+		changes, changed, err := b.tables.ApplyMeters(mods, now)
 		for _, m := range changed {
 			sendMeter(pl.workers, m)
 		}
@@ -162,7 +166,8 @@ func (pl *Pipeline) ApplyMeters(mods []openflow.MeterMod) (openflow.Changes, err
 
 // applyTable applies and saves a change of groups or meters, and of the flows that name
 // them.
-func (pl *Pipeline) applyTable(apply func(now uint64) (openflow.Changes, error)) (openflow.Changes, error) {
+func (b *Bridge) applyTable(apply func(now uint64) (openflow.Changes, error)) (openflow.Changes, error) {
+	pl := b.pl
 	changes, removed, err := pl.alter(apply)
 	if err != nil {
 		return changes, err
@@ -178,7 +183,8 @@ func (pl *Pipeline) applyTable(apply func(now uint64) (openflow.Changes, error))
 // Configure changes the settings of a table, or of all tables except weft-central's if
 // table is -1. It calls set for each table. If no call returns an error, it applies and
 // saves the settings. It removes no flow.
-func (pl *Pipeline) Configure(table int, set func(*openflow.TableConfig) error) error {
+func (b *Bridge) Configure(table int, set func(*openflow.TableConfig) error) error {
+	pl := b.pl
 	if table < -1 || table >= openflow.Tables {
 		return usererr.Errorf("table %d: expected a table from 0 to %d, or all", table, openflow.Tables-1)
 	}
@@ -187,7 +193,7 @@ func (pl *Pipeline) Configure(table int, set func(*openflow.TableConfig) error) 
 	}
 	var configs [openflow.Tables]openflow.TableConfig
 	for t := range configs {
-		configs[t], _ = pl.tables.Config(uint8(t)) // changes only under the lock of changes
+		configs[t], _ = b.tables.Config(uint8(t)) // changes only under the lock of changes
 		if table == t || table == -1 && t != openflow.CentralTable {
 			if err := set(&configs[t]); err != nil {
 				return err
@@ -196,17 +202,18 @@ func (pl *Pipeline) Configure(table int, set func(*openflow.TableConfig) error) 
 	}
 	pl.mu.Lock()
 	for t := range configs {
-		pl.tables.Configure(uint8(t), configs[t])
+		b.tables.Configure(uint8(t), configs[t])
 	}
 	pl.mu.Unlock()
-	return unsavedError(pl.rules.SaveConfigs(&configs))
+	return unsavedError(pl.rules.SaveConfigs(b.number, &configs))
 }
 
 // SendMisses decides about frames that match no flow: if enabled, they go to the
 // controller, otherwise they are dropped.
-func (pl *Pipeline) SendMisses(enabled bool) {
+func (b *Bridge) SendMisses(enabled bool) {
+	pl := b.pl
 	pl.mu.Lock()
-	pl.tables.SendMisses(enabled)
+	b.tables.SendMisses(enabled)
 	pl.mu.Unlock()
 	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 }

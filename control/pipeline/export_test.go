@@ -31,3 +31,5 @@ func (pl *Pipeline) Answer(w *workers.Workers, misses []datapath.Upcall) {
 
 func (pl *Pipeline) Row(r *openflow.Rule) uint32 { return pl.rules.Row(r) }
 func (pl *Pipeline) TakeRow() uint32             { return pl.rules.Take() }
+
+func (pl *Pipeline) Other(number uint8) *Bridge { return pl.bridges[number] }

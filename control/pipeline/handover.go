@@ -124,9 +124,11 @@ func (pl *Pipeline) Hold() (w *workers.Workers, release func()) {
 }
 
 func (pl *Pipeline) sendMeters(w *workers.Workers) {
-	for _, m := range pl.tables.Meters(openflow.MeterAll) {
-		sendMeter(w, m)
-	}
+	pl.visitTables(func(tables *openflow.Pipeline) {
+		for _, m := range tables.Meters(openflow.MeterAll) {
+			sendMeter(w, m)
+		}
+	})
 }
 
 func sendMeter(w *workers.Workers, m *openflow.Meter) {

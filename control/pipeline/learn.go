@@ -71,7 +71,7 @@ func (l *learner) hold(w *workers.Workers, held underlay.HeldFrame, up *datapath
 // holds Pipeline.mu.
 func (l *learner) teaches(t *openflow.Translation) bool {
 	for i := range t.Learned {
-		if !l.d.tables.Learnt(&t.Learned[i]) {
+		if tables := l.d.tablesOf(t.Learned[i].Bridge); tables != nil && !tables.Learnt(&t.Learned[i]) {
 			return true
 		}
 	}
@@ -84,7 +84,9 @@ func (l *learner) teaches(t *openflow.Translation) bool {
 func (l *learner) refresh(learned []openflow.FlowMod, usedNS uint64) {
 	missing := false
 	for i := range learned {
-		missing = !l.d.tables.RefreshLearnt(&learned[i], usedNS) || missing
+		if tables := l.d.tablesOf(learned[i].Bridge); tables != nil {
+			missing = !tables.RefreshLearnt(&learned[i], usedNS) || missing
+		}
 	}
 	if !missing {
 		return
@@ -162,13 +164,13 @@ func (l *learner) teach(batch []lesson) (repeats []lesson) {
 			t := pl.tables.Translate(&one.miss.Key, env)
 			flows = t.Learned
 			if l.teaches(&t) && !t.Question.Valid() {
-				frames = append(frames, taughtFrame{one, t, executedFrame{rules: t.Rules, missed: t.Missed, groups: t.Groups, finished: t.Finished,
+				frames = append(frames, taughtFrame{one, t, executedFrame{rules: t.Rules, missed: t.Missed, groups: t.Groups, patches: t.Patches, finished: t.Finished,
 					learned: t.Learned, ruleRows: pl.rules.Rows(t.Rules)}})
 			} else {
 				repeats = append(repeats, *one)
 			}
 		}
-		c, refused := pl.tables.ApplyLearned(flows, now)
+		c, refused := pl.applyLearned(flows, now)
 		l.refused.Add(uint64(refused)) // the frames of refused flows are forwarded
 		removed = append(removed, pl.rules.Enter(&c)...)
 		changedTables(&c, &tables)
@@ -219,9 +221,7 @@ func (l *learner) forward(frames []taughtFrame, now uint64) {
 		executed = append(executed, f.executed)
 		var room [workers.CommandRoom]byte
 		w.Queue(held.Worker, datapath.AppendExecute(room[:0], held.Ref, f.Actions))
-		if f.Learn.Valid {
-			pl.learn(f.Learn, now)
-		}
+		pl.learn(f.Learns, now)
 	}
 	pl.workers.PublishAll()
 	pl.mu.RUnlock()

@@ -25,13 +25,18 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
-	bands := 0
-	for _, m := range pl.tables.Meters(openflow.MeterAll) {
-		bands += len(m.Bands)
-	}
+	flows, groups, bands, bridges := 0, 0, 0, 0
+	pl.visitTables(func(tables *openflow.Pipeline) {
+		bridges++
+		flows += tables.Len()
+		groups += len(tables.Groups(openflow.GroupAny))
+		for _, m := range tables.Meters(openflow.MeterAll) {
+			bands += len(m.Bands)
+		}
+	})
 	for _, r := range []limits.Row{
-		{Name: "flows", Unit: "entries", Used: uint64(pl.tables.Len()), Limit: counters.MaxRules},
-		{Name: "groups", Unit: "entries", Used: uint64(len(pl.tables.Groups(openflow.GroupAny))), Limit: openflow.MaxGroups},
+		{Name: "flows", Unit: "entries", Used: uint64(flows), Limit: counters.MaxRules},
+		{Name: "groups", Unit: "entries", Used: uint64(groups), Limit: uint64(bridges * openflow.MaxGroups)},
 		{Name: "meter_bands", Unit: "entries", Used: uint64(bands), Limit: openflow.MaxBands},
 	} {
 		r.Holder = limits.All()

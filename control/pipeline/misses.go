@@ -73,8 +73,9 @@ type answers struct {
 // executedFrame is a frame whose actions were executed once, without a megaflow.
 type executedFrame struct {
 	rules    []*openflow.Rule
-	missed   []uint8
+	missed   []openflow.BridgeTable
 	groups   []openflow.GroupHit
+	patches  []openflow.Crossing
 	finished []openflow.Finished
 	learned  []openflow.FlowMod
 	ruleRows []uint32
@@ -104,16 +105,14 @@ func (a *answers) miss(up *datapath.Upcall) {
 	switch d.install(m, &up.Key, &t.Mask) {
 	case megaflows.Refused:
 		a.w.Queue(a.worker, datapath.AppendExecute(room[:0], held.Ref, t.Actions))
-		a.executed = append(a.executed, executedFrame{m.Rules, m.Missed, m.Groups, t.Finished, t.Learned, m.RuleRows, bytes})
+		a.executed = append(a.executed, executedFrame{m.Rules, m.Missed, m.Groups, t.Patches, t.Finished, t.Learned, m.RuleRows, bytes})
 	case megaflows.Admitted:
 		a.spare, a.installed = nil, true
 		fallthrough
 	default:
 		a.w.Queue(a.worker, datapath.AppendCommand(room[:0], datapath.CmdRetry, held.Ref, nil))
 	}
-	if t.Learn.Valid {
-		d.learn(t.Learn, a.now)
-	}
+	d.learn(t.Learns, a.now)
 	a.addresses = append(a.addresses, t.Addresses...)
 }
 
@@ -161,8 +160,9 @@ func (pl *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
 		for _, r := range f.rules {
 			r.Credit(1, f.bytes, now)
 		}
-		pl.tables.CreditLookups(f.rules, f.missed, 1)
-		pl.tables.CreditGroups(f.groups, 1, f.bytes)
+		pl.creditLookups(f.rules, f.missed, 1)
+		pl.creditGroups(f.groups, 1, f.bytes)
+		pl.creditPatches(f.patches, 1, f.bytes)
 		pl.learner.refresh(f.learned, now)
 		pl.rules.Finish(f.finished)
 	}

@@ -16,11 +16,11 @@ import (
 // learn actions among them. It returns the translation of the actions after a worker
 // has executed them. If it returns an error, nothing has changed. Send takes the lock
 // of changes.
-func (pl *Pipeline) Send(out *openflow.PacketOut) (openflow.Translation, error) {
+func (b *Bridge) Send(out *openflow.PacketOut) (openflow.Translation, error) {
 	if err := fillFlow(out); err != nil {
 		return openflow.Translation{}, &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
 	}
-	return pl.inject(out)
+	return b.inject(out)
 }
 
 func fillFlow(out *openflow.PacketOut) error {
@@ -41,12 +41,13 @@ func fillFlow(out *openflow.PacketOut) error {
 	return nil
 }
 
-func (pl *Pipeline) inject(out *openflow.PacketOut) (t openflow.Translation, err error) {
+func (b *Bridge) inject(out *openflow.PacketOut) (t openflow.Translation, err error) {
+	pl := b.pl
 	pl.change.Lock() // keeps the workers from being replaced
 	defer pl.change.Unlock()
 	pl.mu.RLock()
-	w, view, now := pl.workers, pl.view, clock.Monotonic()
-	t, err = pl.tables.Execute(out.Actions, &out.Flow, pl.env())
+	w, view, now := pl.workers, pl.view.Of(b.number), clock.Monotonic()
+	t, err = b.tables.Execute(out.Actions, &out.Flow, pl.envs()[b.number])
 	rows, teaches := pl.rules.Rows(t.Rules), pl.learner.teaches(&t)
 	pl.mu.RUnlock()
 	switch {
@@ -69,9 +70,7 @@ func (pl *Pipeline) inject(out *openflow.PacketOut) (t openflow.Translation, err
 	if err := w.WaitApplied(); err != nil {
 		return t, err
 	}
-	if t.Learn.Valid {
-		pl.learn(t.Learn, now)
-	}
-	pl.creditExecuted([]executedFrame{{t.Rules, t.Missed, t.Groups, t.Finished, t.Learned, rows, uint64(len(out.Frame))}}, now)
+	pl.learn(t.Learns, now)
+	pl.creditExecuted([]executedFrame{{t.Rules, t.Missed, t.Groups, t.Patches, t.Finished, t.Learned, rows, uint64(len(out.Frame))}}, now)
 	return t, nil
 }

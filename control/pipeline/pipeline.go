@@ -4,6 +4,7 @@
 // translates misses into megaflows, revalidates megaflows after changes, and adds the
 // counts of megaflows to their rules.
 //
+//   - bridge.go: the bridges, each with its tables; the other files have what they share
 //   - misses.go: a miss becomes a megaflow, or its frame is executed once
 //   - caches.go: megaflows in the workers, and their counts
 //   - changes.go, reading.go: the interface of control/tables and control/ofswitch
@@ -65,7 +66,7 @@ type Setup struct {
 	Log      *slog.Logger
 }
 
-// Pipeline has the tables and the resulting megaflows. The package comment describes
+// Pipeline has the bridges with their tables, and the resulting megaflows. The package comment describes
 // its locks.
 type Pipeline struct {
 	change   sync.Locker
@@ -75,8 +76,9 @@ type Pipeline struct {
 	sizes    flowtable.Sizes
 
 	mu       sync.RWMutex
-	tables   *openflow.Pipeline
-	view     *View
+	*Bridge                   // the first bridge
+	bridges  []*Bridge        // by number; nil: no bridge; replaced, never changed
+	view     *View            // ports of all bridges
 	workers  *workers.Workers // nil before the first engine
 	counters *counters.Region
 	rules    *rulebook.Book
@@ -102,14 +104,15 @@ type Pipeline struct {
 func New(s Setup) *Pipeline {
 	pl := &Pipeline{
 		change: s.Change, log: s.Log, monitors: s.Monitors, sizes: s.Sizes,
-		tables:    openflow.NewPipeline(openflow.Limits{Rules: counters.MaxRules}),
-		view:      &View{},
+		view:      NewView(nil, nil),
 		megaflows: megaflows.New(s.Sizes),
 		macs:      addresses.New(),
 		recircs:   openflow.NewRecircTable(),
 		notes:     openflow.NewNoteTable(),
 		macsStale: make(chan struct{}, 1),
 	}
+	pl.Bridge = &Bridge{pl: pl, tables: openflow.NewPipeline(openflow.Limits{Rules: counters.MaxRules})}
+	pl.bridges = []*Bridge{pl.Bridge}
 	pl.rules = rulebook.New(pl.tables, s.Store, s.Log)
 	pl.questions, pl.learner = questions.New(questioned{pl}), newLearner(pl)
 	return pl
@@ -142,16 +145,22 @@ type Counts struct {
 func (pl *Pipeline) Counts() Counts {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
-	c := Counts{Flows: pl.tables.Len(), Megaflows: pl.megaflows.Len(), MACs: pl.macs.Len(), TableFlows: map[uint8]int{},
+	c := Counts{Megaflows: pl.megaflows.Len(), MACs: pl.macs.Len(), TableFlows: map[uint8]int{},
 		Refused: pl.refusals.Load(), NotLearnt: pl.learner.refused.Load(), Answers: pl.answerTimes.read()}
-	for table := range uint8(openflow.Tables) {
-		if _, flows := pl.tables.Config(table); flows > 0 {
-			c.TableFlows[table] = flows
+	pl.visitTables(func(tables *openflow.Pipeline) {
+		c.Flows += tables.Len()
+		for table := range uint8(openflow.Tables) {
+			if _, flows := tables.Config(table); flows > 0 {
+				c.TableFlows[table] += flows
+			}
 		}
-	}
+	})
 	return c
 }
 
 // WatchesPorts reports whether a group watches ports. The caller holds the lock of
 // changes.
-func (pl *Pipeline) WatchesPorts() bool { return pl.tables.WatchesPorts() }
+func (pl *Pipeline) WatchesPorts() (watches bool) {
+	pl.visitTables(func(tables *openflow.Pipeline) { watches = watches || tables.WatchesPorts() })
+	return watches
+}

@@ -11,19 +11,20 @@ import (
 	"weft/openflow"
 )
 
-// Read calls fn with the tables, which fn may only read. The tables do not change
-// during the call. The statistics are those of the last PullCounts.
-func (pl *Pipeline) Read(fn func(tables *openflow.Pipeline)) {
+// Read calls fn with the tables of the bridge, which fn may only read. The tables do not
+// change during the call. The statistics are those of the last PullCounts.
+func (b *Bridge) Read(fn func(tables *openflow.Pipeline)) {
+	pl := b.pl
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
-	fn(pl.tables)
+	fn(b.tables)
 }
 
 // Select returns the rules that filter selects. The caller holds the lock of changes,
 // so that the rules stay. To read their statistics, it also holds Pipeline.mu (Read,
 // InTurns).
-func (pl *Pipeline) Select(filter *openflow.FlowMod) []*openflow.Rule {
-	return pl.tables.Select(filter)
+func (b *Bridge) Select(filter *openflow.FlowMod) []*openflow.Rule {
+	return b.tables.Select(filter)
 }
 
 // readChunk is the number of items after which InTurns releases Pipeline.mu for a
@@ -65,14 +66,15 @@ type GroupState struct {
 
 // Groups returns the group with this number, or all groups for openflow.GroupAny, with
 // present statistics. The caller holds the lock of changes.
-func (pl *Pipeline) Groups(id uint32) []GroupState {
+func (b *Bridge) Groups(id uint32) []GroupState {
+	pl := b.pl
 	pl.PullCounts()
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	var list []GroupState
-	flows := pl.tables.GroupFlows()
-	for _, g := range pl.tables.Groups(id) {
-		s := pl.tables.GroupStats(g)
+	flows := b.tables.GroupFlows()
+	for _, g := range b.tables.Groups(id) {
+		s := b.tables.GroupStats(g)
 		s.Buckets = slices.Clone(s.Buckets)
 		list = append(list, GroupState{Group: g, Stats: s, Flows: flows[g.ID]})
 	}
@@ -90,12 +92,13 @@ type MeterState struct {
 
 // Meters returns the meter with this number, or all meters for openflow.MeterAll, with
 // present statistics. The caller holds the lock of changes.
-func (pl *Pipeline) Meters(id uint32) []MeterState {
+func (b *Bridge) Meters(id uint32) []MeterState {
+	pl := b.pl
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	var list []MeterState
-	flows, now := pl.tables.MeterFlows(), clock.Monotonic()
-	for _, m := range pl.tables.Meters(id) {
+	flows, now := b.tables.MeterFlows(), clock.Monotonic()
+	for _, m := range b.tables.Meters(id) {
 		s := MeterState{Meter: m, AgeNS: now - min(now, m.CreatedNS), Flows: flows[m.ID], Dropped: make([]openflow.BucketStats, len(m.Bands))}
 		for i := range m.Bands {
 			for _, sh := range pl.workers.Shared() {

@@ -125,9 +125,7 @@ func (pl recovery) adopt(slot uint32) bool {
 	}
 	t := pl.tables.Translate(&key, pl.env())
 	_, _, usedNS := pl.workers.Statistics(slot, generation)
-	if t.Learn.Valid {
-		pl.learn(t.Learn, max(usedNS, 1))
-	}
+	pl.learn(t.Learns, max(usedNS, 1))
 	if !slices.Equal(t.Actions, actions) || !within(&t.Mask, &mask) || t.MustAsk {
 		return false
 	}

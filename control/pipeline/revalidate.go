@@ -91,7 +91,7 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflows.Megaflow, pick func(*mega
 		if !pick(m) {
 			continue
 		}
-		if m.Teaches != nil && pl.macs.Moved(&m.Teaches.Learn) {
+		if m.Teaches != nil && pl.moved(m.Teaches.Learns) {
 			stale = append(stale, m)
 			continue
 		}
@@ -101,7 +101,7 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflows.Megaflow, pick func(*mega
 			stale = append(stale, m)
 			continue
 		}
-		if !slices.Equal(t.Rules, m.Rules) || !slices.Equal(t.Missed, m.Missed) || !slices.Equal(t.Groups, m.Groups) {
+		if !slices.Equal(t.Rules, m.Rules) || !slices.Equal(t.Missed, m.Missed) || !slices.Equal(t.Groups, m.Groups) || !slices.Equal(t.Patches, m.Patches) {
 			pl.pull(m)
 			pl.setRules(m, &t)
 			pl.counters.Assign(m.Slot, m.RuleRows)
@@ -110,6 +110,11 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflows.Megaflow, pick func(*mega
 		m.SetEffects(&t)
 	}
 	return stale
+}
+
+// moved reports whether an address is behind another port or remote now.
+func (pl *Pipeline) moved(list []openflow.Learn) bool {
+	return slices.ContainsFunc(list, func(l openflow.Learn) bool { return pl.macs.Moved(&l) })
 }
 
 func within(a, b *flowtable.Key) bool {
@@ -137,7 +142,8 @@ func (pl *Pipeline) sweep() {
 			idle = append(idle, m)
 		}
 	}
-	expired := pl.tables.Expire(now)
+	var expired []*openflow.Rule
+	pl.visitTables(func(tables *openflow.Pipeline) { expired = append(expired, tables.Expire(now)...) })
 	rows := pl.rules.Rows(expired)
 	aged := pl.macs.Expire(now)
 	pl.templates.MarkUsed(templatesOf(list))

@@ -45,6 +45,6 @@ func (pl *Pipeline) tell(c *openflow.Changes) {
 		case i < len(c.Removed)+len(c.Modified):
 			event = Modified
 		}
-		pl.monitors.TellFlow(now, event, r, pl.view)
+		pl.monitors.TellFlow(now, event, r, pl.view.Of(r.Bridge))
 	})
 }

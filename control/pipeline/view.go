@@ -4,9 +4,9 @@ package pipeline
 
 import (
 	"net/netip"
+	"slices"
 	"sort"
 
-	"weft/control/addresses"
 	"weft/control/megaflows"
 	"weft/control/underlay"
 	"weft/control/usererr"
@@ -15,26 +15,59 @@ import (
 	"weft/packet"
 )
 
-// View is the set of ports that translations use. A View is immutable.
+// View is the set of ports that translations use: of one bridge, or of all. A View never
+// changes after NewView.
+//
+// Without other bridges, the first bridge's view is the view of all. In the view of all,
+// the number of a port is that of the first bridge; ports of other bridges have their
+// number in the data path, which no port of the first bridge has.
 type View struct {
 	infos      []openflow.PortInfo          // key: number
-	byNo       map[uint32]openflow.PortInfo // key: number in flows
+	byNo       map[uint32]openflow.PortInfo // key: number in flows, of the bridge or the first bridge
 	byDatapath map[uint32]openflow.PortInfo // key: number in the data path
-	byName     map[string]uint32
+	byName     map[string]openflow.PortInfo
 	udpPort    map[uint32]uint16
 	bound      bool // at least one port has a Binding or is off
 	// anyCentral is true if weft-central has declared a port. centralTunnel is the
 	// tunnel to the other hosts of its networks; nil: none.
 	anyCentral    bool
 	centralTunnel *openflow.PortInfo
+
+	whole   *View
+	bridges map[uint8]*View // of the view of all; nil: only the first bridge has ports
 }
 
-// NewView makes a view of infos, which must be sorted by port number. udpPort maps the
-// number of a tunnel port to its outer UDP destination port.
+// NewView makes the view of all ports, which are sorted by bridge and number. udpPort has
+// each tunnel's outer destination port, by number in the data path.
 func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
-	v := &View{infos: infos, byNo: map[uint32]openflow.PortInfo{}, byDatapath: map[uint32]openflow.PortInfo{}, byName: map[string]uint32{}, udpPort: udpPort}
+	whole := newView(infos, udpPort)
+	whole.whole = whole
+	if !slices.ContainsFunc(infos, func(p openflow.PortInfo) bool { return p.Bridge != 0 }) {
+		return whole
+	}
+	whole.bridges = map[uint8]*View{}
+	for from := 0; from < len(infos); {
+		to := from + 1
+		for to < len(infos) && infos[to].Bridge == infos[from].Bridge {
+			to++
+		}
+		own := newView(infos[from:to:to], udpPort)
+		own.whole, whole.bridges[infos[from].Bridge] = whole, own
+		from = to
+	}
+	clear(whole.byNo)
+	for _, info := range infos {
+		if info.Bridge == 0 {
+			whole.byNo[info.No] = info
+		}
+	}
+	return whole
+}
+
+func newView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
+	v := &View{infos: infos, byNo: map[uint32]openflow.PortInfo{}, byDatapath: map[uint32]openflow.PortInfo{}, byName: map[string]openflow.PortInfo{}, udpPort: udpPort}
 	for i, info := range infos {
-		v.byNo[info.No], v.byDatapath[info.At()], v.byName[info.Name] = info, info, info.No
+		v.byNo[info.No], v.byDatapath[info.At()], v.byName[info.Name] = info, info, info
 		v.bound = v.bound || info.Binding != nil || info.Off
 		if v.anyCentral = v.anyCentral || info.Central; info.Central && info.Kind == openflow.PortTunnel {
 			v.centralTunnel = &infos[i]
@@ -43,11 +76,27 @@ func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	return v
 }
 
-// PortByName and PortName implement openflow.Names. PortName also accepts port numbers
-// of the data path.
+// Of returns the view of one bridge.
+func (v *View) Of(bridge uint8) *View {
+	if v.whole.bridges == nil && bridge == 0 {
+		return v.whole
+	}
+	if own := v.whole.bridges[bridge]; own != nil {
+		return own
+	}
+	empty := newView(nil, nil)
+	empty.whole = v.whole
+	return empty
+}
+
+// PortByName and PortName implement openflow.Names. PortName takes numbers of the data
+// path, too.
 func (v *View) PortByName(name string) (uint32, bool) {
-	no, ok := v.byName[name]
-	return no, ok
+	info, ok := v.byName[name]
+	if v == v.whole && info.Bridge != 0 {
+		return info.At(), ok
+	}
+	return info.No, ok
 }
 
 func (v *View) PortName(number uint32) (string, bool) {
@@ -67,8 +116,8 @@ func (v *View) Datapath(number uint32) uint32 {
 
 // DatapathByName returns the data path's number of the named port.
 func (v *View) DatapathByName(name string) (uint32, bool) {
-	no, ok := v.byName[name]
-	return v.Datapath(no), ok
+	info, ok := v.byName[name]
+	return info.At(), ok
 }
 
 // InFlows returns the number in flows of the port that has this number in the data
@@ -106,7 +155,7 @@ func (v *View) Port(number uint32) (openflow.PortInfo, bool) {
 
 // PortAt implements openflow.Env.
 func (v *View) PortAt(datapath uint32) (openflow.PortInfo, bool) {
-	info, ok := v.byDatapath[datapath]
+	info, ok := v.whole.byDatapath[datapath]
 	return info, ok
 }
 
@@ -121,20 +170,6 @@ func (v *View) CentralTunnel() (openflow.PortInfo, bool) {
 		return openflow.PortInfo{}, false
 	}
 	return *v.centralTunnel, true
-}
-
-// env is an openflow.Env: the switch's state for one translation.
-type env struct {
-	*View
-	tunnels *underlay.Templates
-	*addresses.Table
-	*openflow.RecircTable
-	*openflow.NoteTable
-}
-
-// The caller holds Pipeline.mu.
-func (pl *Pipeline) env() *env {
-	return &env{View: pl.view, tunnels: pl.templates, Table: pl.macs, RecircTable: pl.recircs, NoteTable: pl.notes}
 }
 
 func (e *env) Tunnel(number, _ uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
@@ -157,7 +192,7 @@ func (v *View) NoPort(name string) error {
 	return usererr.Errorf("%s: no such port; expected one of %v", name, names)
 }
 
-// View returns the present view of the ports.
+// View returns the present view of the ports of all bridges.
 func (pl *Pipeline) View() *View {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -166,24 +201,30 @@ func (pl *Pipeline) View() *View {
 
 // Tracer implements observe.Tracer. It is valid while the tables are locked (Tracing).
 type Tracer struct {
-	tables *openflow.Pipeline
+	bridge *Bridge
 	env    *env
 }
 
 func (t *Tracer) Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openflow.Translation {
-	return t.tables.Trace(key, t.env, visit)
+	k := *key
+	if local := t.env.Datapath(openflow.PortLocal); local != 0 && uint32(k[flowtable.WPort]>>32) == openflow.PortLocal {
+		k[flowtable.WPort] = k[flowtable.WPort]&0xffffffff | uint64(local)<<32
+	}
+	return t.bridge.tables.Trace(&k, t.env, visit)
 }
 
-// Tracing calls fn with a Tracer, the present view, and the port names that words
-// selects. The tables do not change while fn runs.
-func (pl *Pipeline) Tracing(words PortWords, fn func(t *Tracer, view *View, names openflow.Names)) {
+// Tracing calls fn with a Tracer, the present view of the bridge, and the names of all
+// ports that words selects. The tables do not change during the call.
+func (b *Bridge) Tracing(words PortWords, fn func(t *Tracer, view *View, names openflow.Names)) {
+	pl := b.pl
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
-	fn(&Tracer{pl.tables, pl.env()}, pl.view, pl.view.Names(words))
+	view := pl.view.Of(b.number)
+	fn(&Tracer{b, pl.envs()[b.number]}, view, pl.view.Names(words))
 }
 
-// SetView makes v the present view. The caller then calls PortsChanged, which
-// revalidates megaflows. The caller holds the lock of changes.
+// SetView makes v, a view of all ports, the present view. The caller then calls
+// PortsChanged, which revalidates megaflows. The caller holds the lock of changes.
 func (pl *Pipeline) SetView(v *View) {
 	pl.mu.Lock()
 	pl.view = v

@@ -104,7 +104,7 @@ func (d *Declaration) equal(o *Declaration) bool {
 // declaration replaces the options vni=, mac= and addresses=.
 func (ps *Ports) declaredInfo(p *switchPort) openflow.PortInfo {
 	info := p.info
-	if d, ok := ps.central.ports[p.saved.Name]; ok && info.Kind == openflow.PortNormal && p.kind != kindLocal {
+	if d, ok := ps.central.ports[p.saved.Name]; ok && info.Kind == openflow.PortNormal && info.Bridge == 0 && p.kind != kindLocal {
 		info.Central, info.InVNI, info.VNI, info.Binding = true, true, d.VNI, d.Binding
 	}
 	return info
@@ -164,13 +164,14 @@ type Guest struct {
 	Added uint64
 }
 
-// Guests returns the ports of guests, by name.
+// Guests returns the ports of guests in the first bridge, by name. weft-central knows no
+// other bridge.
 func (ps *Ports) Guests() []Guest {
 	ps.change.Lock()
 	defer ps.change.Unlock()
 	byName := map[string]Guest{}
 	for _, p := range ps.byNumber {
-		if p.info.Kind != openflow.PortNormal || p.kind == kindLocal {
+		if p.info.Kind != openflow.PortNormal || p.info.Bridge != 0 || p.kind == kindLocal {
 			continue
 		}
 		up := !p.info.Off && p.problem.Load() == nil && p.driver.status().state == StateUp

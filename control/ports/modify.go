@@ -49,7 +49,7 @@ func (ps *Ports) modify(name string, words []string) (api.Port, error) {
 	if err != nil {
 		return api.Port{}, err
 	}
-	next, err := ps.newPort(store.Port{Number: p.saved.Number, Name: name, Options: options})
+	next, err := ps.newPort(store.Port{Number: p.saved.Number, Name: name, Options: ps.withoutFirst(options)})
 	if err != nil {
 		return api.Port{}, err
 	}

@@ -14,13 +14,13 @@ import (
 // The error names the wrong word and describes valid values.
 func TestOptionsRefused(t *testing.T) {
 	for _, c := range []struct{ words, offending, expected string }{
-		{"dev=x", "type=", "type=af_packet|af_xdp|local|tap|uplink|vhost-user|vxlan"},
-		{"type=tun", "type=tun", "af_xdp, local, tap, uplink, vhost-user, vxlan"},
+		{"dev=x", "type=", "type=af_packet|af_xdp|local|patch|tap|uplink|vhost-user|vxlan"},
+		{"type=tun", "type=tun", "af_xdp, local, patch, tap, uplink, vhost-user, vxlan"},
 		{"type=tap dev", "dev", "KEY=VALUE"},
 		{"type=tap =x", "=x", "KEY=VALUE"},
 		{"type=tap type=tap", "type=tap", "twice"},
 		{"type=tap dev=a dev=b", "dev=b", "twice"},
-		{"type=tap path=/x", "path=/x", "addresses, admin, cvlans, dev, flood, id, mac, mtu, netns"},
+		{"type=tap path=/x", "path=/x", "addresses, admin, bridge, cvlans, dev, flood, id, mac, mtu, netns"},
 		{"type=tap dev=abcdefghijklmnop", "dev=abcdefghijklmnop", "15 characters"},
 		{"type=tap dev=a/b", "dev=a/b", "name"},
 		{"type=tap mac=01:00:00:00:00:01", "mac=01:00:00:00:00:01", "unicast MAC"},

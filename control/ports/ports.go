@@ -3,6 +3,7 @@
 package ports
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,6 +80,7 @@ func (k *portKind) allOptions() optionTable {
 	all := maps.Clone(k.options)
 	maps.Copy(all, vlanOptions)
 	maps.Copy(all, adminOptions)
+	maps.Copy(all, bridgeOptions)
 	return all
 }
 
@@ -188,7 +190,11 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 		return nil, err
 	}
 	p := &switchPort{saved: saved, kind: kind, explicit: given, values: values}
-	p.info = openflow.PortInfo{No: saved.Number, Name: saved.Name, Kind: portKinds[kind].kind}
+	bridge, err := ps.bridgeNumber(values)
+	if err != nil {
+		return nil, err
+	}
+	p.info = openflow.PortInfo{No: saved.Number, Bridge: bridge, Name: saved.Name, Kind: portKinds[kind].kind}
 	if kind == kindLocal {
 		p.info.No, p.info.Datapath = openflow.PortLocal, saved.Number
 	}
@@ -234,6 +240,7 @@ func (ps *Ports) Ensure(name string, options []string) (api.Port, error) {
 }
 
 func (ps *Ports) add(name string, options []string) (api.Port, error) {
+	options = ps.withoutFirst(options)
 	number, err := ps.freeNumber(name)
 	if slices.Contains(options, "type="+kindLocal) {
 		number, err = ps.lastNumber()
@@ -272,7 +279,7 @@ func (ps *Ports) add(name string, options []string) (api.Port, error) {
 // existing describes the existing port p. It returns an error if the port's options
 // differ from the given ones.
 func (ps *Ports) existing(p *switchPort, options []string) (api.Port, error) {
-	_, _, given, err := parseOptions(options)
+	_, _, given, err := parseOptions(ps.withoutFirst(options))
 	if err != nil {
 		return api.Port{}, err
 	}
@@ -298,8 +305,8 @@ func (ps *Ports) conflict(p *switchPort) error {
 		if o.kind != p.kind {
 			continue
 		}
-		if p.kind == kindLocal {
-			return usererr.Errorf("type=local: port %s is LOCAL already; expected one such port", o.saved.Name)
+		if p.kind == kindLocal && o.info.Bridge == p.info.Bridge {
+			return usererr.Errorf("type=local: port %s is LOCAL already; expected one such port in a bridge", o.saved.Name)
 		}
 		for _, key := range exclusive[p.kind] {
 			if p.values[key] == o.values[key] && p.values[key] != "" && p.values["netns"] == o.values["netns"] {
@@ -387,6 +394,7 @@ func (ps *Ports) portsChanged() {
 }
 
 func (ps *Ports) updateView() {
+	ps.joinPatches()
 	var infos []openflow.PortInfo
 	udpPort := map[uint32]uint16{}
 	for no, p := range ps.byNumber {
@@ -395,7 +403,9 @@ func (ps *Ports) updateView() {
 			udpPort[no] = p.udpPort
 		}
 	}
-	slices.SortFunc(infos, func(a, b openflow.PortInfo) int { return int(a.No) - int(b.No) })
+	slices.SortFunc(infos, func(a, b openflow.PortInfo) int {
+		return cmp.Or(cmp.Compare(a.Bridge, b.Bridge), cmp.Compare(a.No, b.No))
+	})
 	if ps.Renumbered != nil {
 		ps.Renumbered()
 	}
@@ -413,13 +423,17 @@ func (ps *Ports) Delete(name string) error {
 	if p == ps.central.tunnel {
 		return usererr.Errorf("%s: weft-central's tunnel; expected another port", name)
 	}
+	return ps.delete(p)
+}
+
+func (ps *Ports) delete(p *switchPort) error {
 	if err := ps.store.DeletePort(p.saved.Number); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	ps.leavePort(p)
 	p.driver.close()
 	ps.suspects.Forget(p.saved.Number)
-	ps.log.Info("port deleted", "port", name, "number", p.saved.Number)
+	ps.log.Info("port deleted", "port", p.saved.Name, "number", p.saved.Number)
 	return nil
 }
 
@@ -474,7 +488,7 @@ func (ps *Ports) describe(p *switchPort, guests []guestMTU) api.Port {
 		s.state, s.detail = stateDown, adminDown
 	}
 	a := api.Port{
-		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Local: p.info.No == openflow.PortLocal, Options: p.explicit,
+		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Bridge: p.explicit[bridgeOption], Local: p.info.No == openflow.PortLocal, Options: p.explicit,
 		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: ps.statistics.Port(p.saved.Number),
 	}
 	if p.kind == kindVXLAN {

@@ -59,6 +59,7 @@ type Setup struct {
 	Statistics *statistics.Statistics // of Pipeline
 	Templates  *underlay.Templates
 	Kernel     *underlay.Kernel
+	Bridges    Bridges // nil: only the first bridge
 	// GuestMemoryGiB limits the memory in GiB that one guest may map; 0: the default.
 	GuestMemoryGiB int
 	Log            *slog.Logger
@@ -77,6 +78,7 @@ type Ports struct {
 	guests     *vhost.MemoryPool
 	sessions   *sessions
 	suspects   *watchdog.Suspects
+	bridges    Bridges
 
 	byNumber  map[uint32]*switchPort // ports by number; guarded by the lock of changes
 	additions uint64                 // number of ports added so far; guarded by the lock of changes
@@ -96,7 +98,7 @@ func New(s Setup) *Ports {
 	return &Ports{
 		change: s.Change, log: s.Log, store: s.Store, engine: s.Engine, pipeline: s.Pipeline, statistics: s.Statistics,
 		templates: s.Templates, kernel: s.Kernel, guests: vhost.NewMemoryPool(guestMemoryLimits(s.GuestMemoryGiB)), suspects: watchdog.NewSuspects(),
-		sessions: newSessions(),
+		sessions: newSessions(), bridges: s.Bridges,
 		byNumber: map[uint32]*switchPort{}, terminated: map[uint32]tunnel.Termination{},
 		watched: make(chan struct{}, 1),
 	}

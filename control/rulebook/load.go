@@ -3,6 +3,9 @@
 package rulebook
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"strings"
 
 	"weft/control/counters"
@@ -15,7 +18,8 @@ import (
 // if an earlier control process has left one. No other goroutine uses the tables yet.
 func (b *Book) Load(saved *store.State, region *counters.Region, resumed bool) {
 	b.region = region
-	b.loadTables(saved.Groups, saved.Meters)
+	b.loadMeters(saved.Meters)
+	b.loadGroups(saved.Groups)
 	b.loadFlows(saved.Flows, resumed)
 	b.loadConfigs(saved.Tables) // last, because saved tables may exceed their limits
 }
@@ -30,7 +34,12 @@ func (b *Book) loadFlows(flows []store.Flow, resumed bool) {
 			b.log.Error("cannot parse a saved flow, leaving it out", "flow", f.Text, "error", err)
 			continue
 		}
-		changes, err := b.tables.Apply([]openflow.FlowMod{mod}, now)
+		tables := b.tables[f.Bridge]
+		if tables == nil {
+			b.log.Error("a saved flow of an unknown bridge is left out", "flow", f.Text, "bridge", f.Bridge)
+			continue
+		}
+		changes, err := tables.Apply([]openflow.FlowMod{mod}, now)
 		if err != nil || len(changes.Added) != 1 {
 			b.log.Error("a saved flow is refused and left out", "flow", f.Text, "error", err)
 			continue
@@ -46,39 +55,54 @@ func (b *Book) loadFlows(flows []store.Flow, resumed bool) {
 	b.restored()
 }
 
-// loadTables restores groups and meters, before the flows that name them.
-func (b *Book) loadTables(groups, meters []string) {
-	for _, text := range meters {
-		mod, err := openflow.ParseMeterMod(text, openflow.MeterAdd)
+// sortedKeys returns the keys of known bridges in order.
+func (b *Book) sortedKeys(texts map[store.Key]string) []store.Key {
+	keys := slices.DeleteFunc(slices.Collect(maps.Keys(texts)), func(k store.Key) bool { return b.tables[k.Bridge] == nil })
+	slices.SortFunc(keys, func(x, y store.Key) int {
+		return cmp.Or(cmp.Compare(x.Bridge, y.Bridge), cmp.Compare(x.Number, y.Number))
+	})
+	return keys
+}
+
+// loadMeters restores meters, before the flows that name them.
+func (b *Book) loadMeters(texts map[store.Key]string) {
+	for _, key := range b.sortedKeys(texts) {
+		mod, err := openflow.ParseMeterMod(texts[key], openflow.MeterAdd)
 		if err == nil {
-			_, _, err = b.tables.ApplyMeters([]openflow.MeterMod{mod}, clock.Monotonic())
+			_, _, err = b.tables[key.Bridge].ApplyMeters([]openflow.MeterMod{mod}, clock.Monotonic())
 		}
 		if err != nil {
-			b.log.Error("a saved meter is left out", "meter", text, "error", err)
+			b.log.Error("a saved meter is left out", "meter", texts[key], "error", err)
 		}
 	}
-	var mods []openflow.GroupMod
-	for _, text := range groups {
-		mod, err := openflow.ParseGroupMod(text, openflow.GroupAdd, nil)
+}
+
+// loadGroups restores groups, before the flows that name them.
+func (b *Book) loadGroups(texts map[store.Key]string) {
+	mods := map[uint8][]openflow.GroupMod{}
+	for _, key := range b.sortedKeys(texts) {
+		mod, err := openflow.ParseGroupMod(texts[key], openflow.GroupAdd, nil)
 		if err != nil {
-			b.log.Error("a saved group is left out", "group", text, "error", err)
+			b.log.Error("a saved group is left out", "group", texts[key], "error", err)
 			continue
 		}
-		mods = append(mods, mod)
+		mods[key.Bridge] = append(mods[key.Bridge], mod)
 	}
-	if _, err := b.tables.ApplyGroups(mods, clock.Monotonic()); err != nil {
-		b.log.Error("the saved groups are left out", "error", err)
+	for bridge, list := range mods {
+		if _, err := b.tables[bridge].ApplyGroups(list, clock.Monotonic()); err != nil {
+			b.log.Error("the saved groups are left out", "bridge", bridge, "error", err)
+		}
 	}
 }
 
 // loadConfigs restores the settings of tables.
-func (b *Book) loadConfigs(texts map[uint32]string) {
-	for t, text := range texts {
+func (b *Book) loadConfigs(texts map[store.Key]string) {
+	for _, key := range b.sortedKeys(texts) {
 		var c openflow.TableConfig
-		if err := c.SetWords(strings.Fields(text)); err != nil || t >= openflow.Tables {
-			b.log.Error("saved settings of a table are left out", "table", t, "settings", text, "error", err)
+		if err := c.SetWords(strings.Fields(texts[key])); err != nil || key.Number >= openflow.Tables {
+			b.log.Error("saved settings of a table are left out", "table", key.Number, "settings", texts[key], "error", err)
 			continue
 		}
-		b.tables.Configure(uint8(t), c)
+		b.tables[key.Bridge].Configure(uint8(key.Number), c)
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Row returns the row of r.
-func (b *Book) Row(r *openflow.Rule) uint32 { return b.rows[r.Slot] }
+func (b *Book) Row(r *openflow.Rule) uint32 { return r.Row }
 
 // Rows returns the rows of rules.
 func (b *Book) Rows(rules []*openflow.Rule) []uint32 {
@@ -22,10 +22,7 @@ func (b *Book) Rows(rules []*openflow.Rule) []uint32 {
 
 // setRow assigns a row to r.
 func (b *Book) setRow(r *openflow.Rule, row uint32) {
-	for uint32(len(b.rows)) <= r.Slot {
-		b.rows = append(b.rows, 0)
-	}
-	b.rows[r.Slot] = row
+	r.Row = row
 }
 
 // Take takes a free row.
@@ -133,9 +130,10 @@ func (b *Book) read(r *openflow.Rule) {
 // ByRow returns all rules by row.
 func (b *Book) ByRow() map[uint32]*openflow.Rule {
 	rules := map[uint32]*openflow.Rule{}
-	for slot, row := range b.rows {
-		if r := b.tables.Rule(uint32(slot)); r != nil {
-			rules[row] = r
+	all := openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}
+	for _, tables := range b.tables {
+		for _, r := range tables.Select(&all) {
+			rules[r.Row] = r
 		}
 	}
 	return rules

@@ -30,19 +30,17 @@ import (
 // Store saves the tables. Its methods may wait for the disk.
 type Store interface {
 	ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error
-	ChangeTables(groups, meters map[uint32]string, remove []uint32) error
-	SaveTableConfigs(texts map[uint32]string) error
+	ChangeTables(groups, meters map[store.Key]string, remove []uint32) error
+	SaveTableConfigs(texts map[store.Key]string) error
 }
 
-// Book maps the rules of the tables to their rows (entries of the counter region and of
-// the state file).
+// Book has the rows of the rules of all bridges.
 type Book struct {
-	tables *openflow.Pipeline
+	tables map[uint8]*openflow.Pipeline // by number of the bridge
 	store  Store
 	log    *slog.Logger
 
 	region  *counters.Region
-	rows    []uint32 // index: Rule.Slot
 	ages    []uint64 // index: row; 0: the row is free
 	free    []uint32
 	nextAge uint64
@@ -57,12 +55,18 @@ type deferred struct {
 	rows  []uint32                    // rows of removed rules
 }
 
-// New returns an empty Book for tables. The caller calls Load before any other method.
+// New returns an empty book for the tables of the first bridge. Load must come before any other method.
 func New(tables *openflow.Pipeline, s Store, log *slog.Logger) *Book {
-	return &Book{tables: tables, store: s, log: log}
+	return &Book{tables: map[uint8]*openflow.Pipeline{0: tables}, store: s, log: log}
 }
 
-// SaveFlows saves a change of flows. removed has the rows of removed rules; they stay
+// AddTables adds the tables of another bridge.
+func (b *Book) AddTables(bridge uint8, tables *openflow.Pipeline) { b.tables[bridge] = tables }
+
+// RemoveTables removes the tables of a bridge without rules.
+func (b *Book) RemoveTables(bridge uint8) { delete(b.tables, bridge) }
+
+// SaveFlows saves a change of flows. removed has the rows of removed rules, which stay
 // taken until Release.
 func (b *Book) SaveFlows(changes *openflow.Changes, removed []uint32) error {
 	return b.writeFlows(b.saved(slices.Concat(changes.Added, changes.Modified)), removed)
@@ -137,24 +141,33 @@ func (b *Book) takeDeferred() (rules []*openflow.Rule, rows []uint32) {
 // SaveTables saves all groups and meters, and removes the flows in the given rows from
 // the state file.
 func (b *Book) SaveTables(removed []uint32) error {
-	groups, meters := map[uint32]string{}, map[uint32]string{}
-	for _, g := range b.tables.Groups(openflow.GroupAny) {
-		groups[g.ID] = openflow.FormatGroup(g, nil)
-	}
-	for _, m := range b.tables.Meters(openflow.MeterAll) {
-		meters[m.ID] = openflow.FormatMeter(m)
+	groups, meters := map[store.Key]string{}, map[store.Key]string{}
+	for bridge, tables := range b.tables {
+		for _, g := range tables.Groups(openflow.GroupAny) {
+			groups[store.Key{Bridge: bridge, Number: g.ID}] = openflow.FormatGroup(g, nil)
+		}
+		for _, m := range tables.Meters(openflow.MeterAll) {
+			meters[store.Key{Bridge: bridge, Number: m.ID}] = openflow.FormatMeter(m)
+		}
 	}
 	b.writing.Lock()
 	defer b.writing.Unlock()
 	return b.store.ChangeTables(groups, meters, removed)
 }
 
-// SaveConfigs saves the settings of all tables, except default settings.
-func (b *Book) SaveConfigs(configs *[openflow.Tables]openflow.TableConfig) error {
-	texts := map[uint32]string{}
-	for t, c := range configs {
-		if c != (openflow.TableConfig{}) {
-			texts[uint32(t)] = strings.Join(c.Words(), " ")
+// SaveConfigs saves the settings of all tables: for one bridge those in configs. Default
+// settings are left out.
+func (b *Book) SaveConfigs(bridge uint8, configs *[openflow.Tables]openflow.TableConfig) error {
+	texts := map[store.Key]string{}
+	for number, tables := range b.tables {
+		for t := range configs {
+			c := configs[t]
+			if number != bridge {
+				c, _ = tables.Config(uint8(t))
+			}
+			if c != (openflow.TableConfig{}) {
+				texts[store.Key{Bridge: number, Number: uint32(t)}] = strings.Join(c.Words(), " ")
+			}
 		}
 	}
 	return b.store.SaveTableConfigs(texts)
@@ -162,17 +175,18 @@ func (b *Book) SaveConfigs(configs *[openflow.Tables]openflow.TableConfig) error
 
 // savedFlow is a copy of a rule for the state file.
 type savedFlow struct {
-	row uint32
-	age uint64
-	mod openflow.FlowMod
+	bridge uint8
+	row    uint32
+	age    uint64
+	mod    openflow.FlowMod
 }
 
 func (f *savedFlow) saved() store.Flow {
-	return store.Flow{Slot: f.row, Age: f.age, Text: openflow.FormatFlowMod(&f.mod, nil)}
+	return store.Flow{Bridge: f.bridge, Slot: f.row, Age: f.age, Text: openflow.FormatFlowMod(&f.mod, nil)}
 }
 
 func (b *Book) copyOf(r *openflow.Rule) savedFlow {
-	return savedFlow{b.Row(r), b.ages[b.Row(r)], r.FlowMod()}
+	return savedFlow{r.Bridge, b.Row(r), b.ages[b.Row(r)], r.FlowMod()}
 }
 
 func (b *Book) sortByRow(rules []*openflow.Rule) {

@@ -29,8 +29,8 @@ func (d disk) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
 	return nil
 }
 
-func (disk) ChangeTables(_, _ map[uint32]string, _ []uint32) error { return nil }
-func (disk) SaveTableConfigs(map[uint32]string) error              { return nil }
+func (disk) ChangeTables(_, _ map[store.Key]string, _ []uint32) error { return nil }
+func (disk) SaveTableConfigs(map[store.Key]string) error              { return nil }
 
 func (d disk) flows() []store.Flow {
 	return slices.SortedFunc(maps.Values(d), func(a, b store.Flow) int { return int(a.Slot) - int(b.Slot) })
@@ -58,7 +58,7 @@ func (b *Book) apply(t *testing.T, command openflow.Command, text string) (openf
 	if err != nil {
 		t.Fatal(err)
 	}
-	changes, err := b.tables.Apply([]openflow.FlowMod{mod}, 1)
+	changes, err := b.tables[0].Apply([]openflow.FlowMod{mod}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,18 +29,23 @@ import (
 	"weft/internal/safepath"
 )
 
-// layoutVersion is the layout of the state file. Open refuses other layouts.
-const layoutVersion = 1
+// layoutVersion is the layout of the state file, and layoutOfBridges the layout of a file
+// with several bridges. Open refuses other layouts.
+const (
+	layoutVersion   = 1
+	layoutOfBridges = 2
+)
 
 var (
-	bucketMeta   = []byte("meta")
-	bucketPorts  = []byte("ports")  // key: port number, 32 bits big endian; value: Port in JSON
-	bucketNames  = []byte("names")  // key: port number, 32 bits big endian; value: last port name
-	bucketGroups = []byte("groups") // key: group number, 32 bits big endian; value: text of the group
-	bucketMeters = []byte("meters") // key: meter number, 32 bits big endian; value: text of the meter
-	bucketFlows  = []byte("flows")  // key: row, 32 bits big endian; value: age, 64 bits, and text of the flow
-	bucketTables = []byte("tables") // key: table number, 32 bits big endian; value: settings of the table
-	keyVersion   = []byte("version")
+	bucketMeta    = []byte("meta")
+	bucketPorts   = []byte("ports")   // key: port number, 32 bits big endian; value: Port in JSON
+	bucketNames   = []byte("names")   // key: port number, 32 bits big endian; value: last port name
+	bucketBridges = []byte("bridges") // key: bridge number, 32 bits big endian; value: Bridge in JSON
+	bucketGroups  = []byte("groups")  // key: Key of the group number; value: text of the group
+	bucketMeters  = []byte("meters")  // key: Key of the meter number; value: text of the meter
+	bucketFlows   = []byte("flows")   // key: row, 32 bits big endian; value: bridge, 8 bits, age, 56 bits, and text of the flow
+	bucketTables  = []byte("tables")  // key: Key of the table number; value: settings of the table
+	keyVersion    = []byte("version")
 )
 
 // Port is a port with the options that the client requested.
@@ -53,9 +58,10 @@ type Port struct {
 // Flow is a flow as text. Slot is the flow's row in the counter region. Age orders
 // flows by the time of their addition.
 type Flow struct {
-	Slot uint32
-	Age  uint64
-	Text string
+	Bridge uint8
+	Slot   uint32
+	Age    uint64
+	Text   string
 }
 
 // Store is an open state directory. When a method that changes the state returns, the
@@ -148,7 +154,7 @@ func lockDir(root *os.Root, dir string) (*os.File, error) {
 
 func (s *Store) prepare() error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{bucketMeta, bucketPorts, bucketNames, bucketFlows, bucketGroups, bucketMeters, bucketTables} {
+		for _, name := range [][]byte{bucketMeta, bucketBridges, bucketPorts, bucketNames, bucketFlows, bucketGroups, bucketMeters, bucketTables} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -158,8 +164,8 @@ func (s *Store) prepare() error {
 		if have == nil {
 			return meta.Put(keyVersion, number(layoutVersion))
 		}
-		if v := binary.BigEndian.Uint32(have); v != layoutVersion {
-			return fmt.Errorf("layout version %d, expected %d", v, layoutVersion)
+		if v := binary.BigEndian.Uint32(have); v != layoutVersion && v != layoutOfBridges {
+			return fmt.Errorf("layout version %d, expected %d or %d", v, layoutVersion, layoutOfBridges)
 		}
 		return nil
 	})
@@ -205,7 +211,7 @@ func (s *Store) ChangeFlows(save iter.Seq[Flow], remove []uint32) error {
 		}
 		for f := range save {
 			value := make([]byte, 0, 8+len(f.Text))
-			value = append(binary.BigEndian.AppendUint64(value, f.Age), f.Text...)
+			value = append(binary.BigEndian.AppendUint64(value, f.Age|uint64(f.Bridge)<<bridgeAt), f.Text...)
 			if err := flows.Put(number(f.Slot), value); err != nil {
 				return err
 			}
@@ -223,8 +229,8 @@ func deleteFlows(flows *bbolt.Bucket, remove []uint32) error {
 	return nil
 }
 
-// ChangeTables replaces all groups and meters, and deletes flows, in one transaction.
-func (s *Store) ChangeTables(groups, meters map[uint32]string, remove []uint32) error {
+// ChangeTables replaces all groups and meters of all bridges, and deletes flows, in one transaction.
+func (s *Store) ChangeTables(groups, meters map[Key]string, remove []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		if err := deleteFlows(tx.Bucket(bucketFlows), remove); err != nil {
 			return err
@@ -236,12 +242,12 @@ func (s *Store) ChangeTables(groups, meters map[uint32]string, remove []uint32) 
 	})
 }
 
-// SaveTableConfigs saves the settings of flow tables, by table number.
-func (s *Store) SaveTableConfigs(texts map[uint32]string) error {
+// SaveTableConfigs saves the settings of flow tables of all bridges.
+func (s *Store) SaveTableConfigs(texts map[Key]string) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return replaceBucket(tx, bucketTables, texts) })
 }
 
-func replaceBucket(tx *bbolt.Tx, name []byte, rows map[uint32]string) error {
+func replaceBucket(tx *bbolt.Tx, name []byte, rows map[Key]string) error {
 	if err := tx.DeleteBucket(name); err != nil {
 		return err
 	}
@@ -249,8 +255,8 @@ func replaceBucket(tx *bbolt.Tx, name []byte, rows map[uint32]string) error {
 	if err != nil {
 		return err
 	}
-	for n, text := range rows {
-		if err := b.Put(number(n), []byte(text)); err != nil {
+	for key, text := range rows {
+		if err := b.Put(key.bytes(), []byte(text)); err != nil {
 			return err
 		}
 	}
@@ -259,12 +265,12 @@ func replaceBucket(tx *bbolt.Tx, name []byte, rows map[uint32]string) error {
 
 // State is the content of a state file. Ports are sorted by number, flows by age.
 type State struct {
-	Ports  []Port
-	Flows  []Flow
-	Groups []string
-	Meters []string
-	Tables map[uint32]string // settings by table number
-	Names  map[uint32]string // last port name of each number
+	Bridges []Bridge // by number
+	Ports   []Port
+	Flows   []Flow
+	// Groups, Meters and Tables have texts; Tables has settings.
+	Groups, Meters, Tables map[Key]string
+	Names                  map[uint32]string // last port name of each number
 }
 
 func (s *Store) Load() (State, error) {
@@ -288,25 +294,14 @@ func (s *Store) Load() (State, error) {
 		if err != nil {
 			return err
 		}
-		err = tx.Bucket(bucketTables).ForEach(func(k, v []byte) error {
-			if l.Tables == nil {
-				l.Tables = map[uint32]string{}
-			}
-			l.Tables[binary.BigEndian.Uint32(k)] = string(v)
-			return nil
-		})
-		if err != nil {
+		if l.Bridges, err = loadBridges(tx); err != nil {
 			return err
 		}
 		for _, table := range []struct {
 			bucket []byte
-			into   *[]string
-		}{{bucketGroups, &l.Groups}, {bucketMeters, &l.Meters}} {
-			err := tx.Bucket(table.bucket).ForEach(func(_, v []byte) error {
-				*table.into = append(*table.into, string(v))
-				return nil
-			})
-			if err != nil {
+			into   *map[Key]string
+		}{{bucketTables, &l.Tables}, {bucketGroups, &l.Groups}, {bucketMeters, &l.Meters}} {
+			if *table.into, err = loadTexts(tx, table.bucket); err != nil {
 				return err
 			}
 		}
@@ -315,7 +310,7 @@ func (s *Store) Load() (State, error) {
 				return fmt.Errorf("flow entry of %d and %d bytes", len(k), len(v))
 			}
 			l.Flows = append(l.Flows, Flow{
-				Slot: binary.BigEndian.Uint32(k), Age: binary.BigEndian.Uint64(v), Text: string(v[8:]),
+				Slot: binary.BigEndian.Uint32(k), Bridge: v[0], Age: binary.BigEndian.Uint64(v) & ageMask, Text: string(v[8:]),
 			})
 			return nil
 		})

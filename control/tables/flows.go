@@ -29,12 +29,12 @@ func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	}
 	// The lock of changes is not held during parsing, because the replacement of an
 	// engine needs it. If ports have changed meanwhile, the text is parsed again.
-	view := ts.pipeline.View()
+	view := ts.bridge.View()
 	mods, err := parseFlows(c, command, view)
 	ts.change.Lock()
 	defer ts.change.Unlock()
-	if view != ts.pipeline.View() {
-		mods, err = parseFlows(c, command, ts.pipeline.View())
+	if view != ts.bridge.View() {
+		mods, err = parseFlows(c, command, ts.bridge.View())
 	}
 	if err != nil {
 		return api.FlowsChanged{}, err
@@ -84,9 +84,9 @@ func (ts *Tables) DeleteFlows(match string, strict bool) (api.FlowsChanged, erro
 	var mod openflow.FlowMod
 	var err error
 	if strict {
-		mod, err = openflow.ParseFlowMod(match, openflow.DeleteStrict, ts.pipeline.View())
+		mod, err = openflow.ParseFlowMod(match, openflow.DeleteStrict, ts.bridge.View())
 	} else {
-		mod, err = openflow.ParseFilter(match, ts.pipeline.View())
+		mod, err = openflow.ParseFilter(match, ts.bridge.View())
 		mod.Command = openflow.Delete
 	}
 	if err != nil {
@@ -97,7 +97,7 @@ func (ts *Tables) DeleteFlows(match string, strict bool) (api.FlowsChanged, erro
 
 // apply applies changes of flows. The caller holds the lock of changes.
 func (ts *Tables) apply(mods []openflow.FlowMod) (api.FlowsChanged, error) {
-	changes, err := ts.pipeline.Apply(mods)
+	changes, err := ts.bridge.Apply(mods)
 	if err != nil {
 		return api.FlowsChanged{}, marked(err)
 	}
@@ -117,7 +117,7 @@ func (ts *Tables) DumpFlows(match string, words pipeline.PortWords, sort ...stri
 	}
 	ts.change.Lock()
 	defer ts.change.Unlock()
-	filter, err := openflow.ParseFilter(match, ts.pipeline.View())
+	filter, err := openflow.ParseFilter(match, ts.bridge.View())
 	if err != nil {
 		return nil, usererr.Mark(err)
 	}
@@ -128,11 +128,11 @@ func (ts *Tables) DumpFlows(match string, words pipeline.PortWords, sort ...stri
 // changes.
 func (ts *Tables) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, words pipeline.PortWords) []api.Flow {
 	ts.pipeline.PullCounts()
-	rules := ts.pipeline.Select(filter)
+	rules := ts.bridge.Select(filter)
 	if len(keys) > 0 {
-		ts.pipeline.Read(func(*openflow.Pipeline) { openflow.SortRules(rules, keys) })
+		ts.bridge.Read(func(*openflow.Pipeline) { openflow.SortRules(rules, keys) })
 	}
-	now, names := clock.Monotonic(), ts.pipeline.View().Names(words)
+	now, names := clock.Monotonic(), ts.bridge.View().Names(words)
 	flows := make([]api.Flow, len(rules))
 	ts.pipeline.InTurns(len(rules), func(i int) { flows[i] = DescribeFlow(rules[i], now, names) })
 	return flows

@@ -29,7 +29,7 @@ func (ts *Tables) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
 	}
 	ts.change.Lock()
 	defer ts.change.Unlock()
-	view := ts.pipeline.View()
+	view := ts.bridge.View()
 	var mods []openflow.GroupMod
 	var err error
 	if c.File {
@@ -41,7 +41,7 @@ func (ts *Tables) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
 	if err != nil {
 		return api.TableChanged{}, usererr.Mark(err)
 	}
-	return tableChanged(len(mods))(ts.pipeline.ApplyGroups(mods))
+	return tableChanged(len(mods))(ts.bridge.ApplyGroups(mods))
 }
 
 // ChangeMeters is ChangeGroups for meters.
@@ -63,7 +63,7 @@ func (ts *Tables) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
 	if err != nil {
 		return api.TableChanged{}, usererr.Mark(err)
 	}
-	return tableChanged(len(mods))(ts.pipeline.ApplyMeters(mods))
+	return tableChanged(len(mods))(ts.bridge.ApplyMeters(mods))
 }
 
 // tableChanged describes the result of n changes of groups or meters. Its count of
@@ -85,8 +85,8 @@ func (ts *Tables) ListGroups(text string, words pipeline.PortWords) ([]api.Group
 	if err != nil {
 		return nil, usererr.Mark(err)
 	}
-	list, now, names := []api.Group{}, clock.Monotonic(), ts.pipeline.View().Names(words)
-	for _, g := range ts.pipeline.Groups(mod.Group.ID) {
+	list, now, names := []api.Group{}, clock.Monotonic(), ts.bridge.View().Names(words)
+	for _, g := range ts.bridge.Groups(mod.Group.ID) {
 		shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g.Group, names), DurationS: seconds(now, g.Stats.CreatedNS),
 			Flows: g.Flows, Packets: g.Stats.Packets, Bytes: g.Stats.Bytes, Buckets: []api.BucketStats{}}
 		for _, b := range g.Stats.Buckets {
@@ -106,7 +106,7 @@ func (ts *Tables) ListMeters(text string) ([]api.Meter, error) {
 		return nil, usererr.Mark(err)
 	}
 	list := []api.Meter{}
-	for _, m := range ts.pipeline.Meters(mod.Meter.ID) {
+	for _, m := range ts.bridge.Meters(mod.Meter.ID) {
 		shown := api.Meter{ID: m.ID, Line: openflow.FormatMeter(m.Meter), Flows: m.Flows, DurationS: float64(m.AgeNS) / 1e9,
 			Packets: m.Packets, Bytes: m.Bytes}
 		for _, d := range m.Dropped {

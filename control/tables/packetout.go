@@ -14,12 +14,12 @@ import (
 // PacketOut sends an operator's frame. It returns after a worker has executed the
 // actions.
 func (ts *Tables) PacketOut(text string) (api.PacketSent, error) {
-	view := ts.pipeline.View()
+	view := ts.bridge.View()
 	out, err := openflow.ParsePacketOut(text, view)
 	if err != nil {
 		return api.PacketSent{}, usererr.Mark(err)
 	}
-	t, err := ts.pipeline.Send(&out)
+	t, err := ts.bridge.Send(&out)
 	var input *openflow.CodedError
 	if errors.As(err, &input) {
 		err = usererr.Mark(err)
@@ -27,7 +27,7 @@ func (ts *Tables) PacketOut(text string) (api.PacketSent, error) {
 	if err != nil {
 		return api.PacketSent{}, err
 	}
-	sent := api.PacketSent{Actions: openflow.FormatDatapathActions(t.Actions, view)}
+	sent := api.PacketSent{Actions: openflow.FormatDatapathActions(t.Actions, ts.pipeline.View())}
 	if t.Drop != packet.DropNone {
 		sent.Drop = t.Drop.String()
 	}

@@ -26,14 +26,14 @@ type flowSet map[ruleID]openflow.FlowMod
 // flowSetOf parses a file of flows in which every line adds a flow. notes describes the
 // ignored parts of flows.
 func (ts *Tables) flowSetOf(text string) (set flowSet, notes []string, err error) {
-	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, ts.pipeline.View())
+	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, ts.bridge.View())
 	if err != nil {
 		return nil, nil, err
 	}
 	notes, set = notesOf(mods), flowSet{}
 	for _, m := range mods {
 		if m.Command != openflow.Add {
-			return nil, nil, usererr.Errorf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, ts.pipeline.View()))
+			return nil, nil, usererr.Errorf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, ts.bridge.View()))
 		}
 		m.Flags &^= openflow.CheckOverlap | openflow.ResetCounts // flags of the request, not of the flow
 		m.ModifyCookie, m.Notes = true, nil
@@ -46,8 +46,8 @@ func (ts *Tables) flowSetOf(text string) (set flowSet, notes []string, err error
 // changes.
 func (ts *Tables) tableFlows() flowSet {
 	set := flowSet{}
-	rules := ts.pipeline.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})
-	ts.pipeline.Read(func(*openflow.Pipeline) {
+	rules := ts.bridge.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})
+	ts.bridge.Read(func(*openflow.Pipeline) {
 		for _, r := range rules {
 			if r.Table != openflow.CentralTable {
 				set[ruleID{r.Table, r.Priority, r.Match}] = r.FlowMod()
@@ -150,7 +150,7 @@ func (ts *Tables) diffLines(ids []ruleID, old, new flowSet, words pipeline.PortW
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(b.priority, a.priority),
 			a.match.Compare(b.match))
 	})
-	lines, names := []string{}, ts.pipeline.View().Names(words)
+	lines, names := []string{}, ts.bridge.View().Names(words)
 	for _, id := range ids {
 		old, was := old[id]
 		m, is := new[id]

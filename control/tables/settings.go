@@ -13,7 +13,7 @@ import (
 func (ts *Tables) ModTable(mod api.ModTable) error {
 	ts.change.Lock()
 	defer ts.change.Unlock()
-	return ts.pipeline.Configure(mod.Table, func(c *openflow.TableConfig) error {
+	return ts.bridge.Configure(mod.Table, func(c *openflow.TableConfig) error {
 		if err := c.SetWords(mod.Settings); err != nil {
 			return usererr.Mark(err)
 		}
@@ -24,7 +24,7 @@ func (ts *Tables) ModTable(mod api.ModTable) error {
 // ListTables returns the tables with flows or settings.
 func (ts *Tables) ListTables() []api.Table {
 	list := []api.Table{}
-	ts.pipeline.Read(func(tables *openflow.Pipeline) {
+	ts.bridge.Read(func(tables *openflow.Pipeline) {
 		for t := range openflow.Tables {
 			c, n := tables.Config(uint8(t))
 			if n > 0 || c != (openflow.TableConfig{}) {

@@ -8,6 +8,7 @@ import (
 
 	"weft/api"
 	"weft/control/rulebook"
+	"weft/control/store"
 	"weft/control/usererr"
 	"weft/internal/waitfor"
 	"weft/openflow"
@@ -71,7 +72,7 @@ type slowStore struct {
 	disk chan struct{}
 }
 
-func (s slowStore) SaveTableConfigs(texts map[uint32]string) error {
+func (s slowStore) SaveTableConfigs(texts map[store.Key]string) error {
 	<-s.disk
 	return s.Store.SaveTableConfigs(texts)
 }

@@ -17,15 +17,16 @@ import (
 	"weft/control/usererr"
 )
 
-// Tables answers requests about a pipeline's tables.
+// Tables answers requests about the tables of a bridge, and about the megaflows of all.
 type Tables struct {
 	change   sync.Locker
+	bridge   *pipeline.Bridge
 	pipeline *pipeline.Pipeline
 }
 
-// New returns the tables of pipeline pl. change is the lock of changes.
-func New(change sync.Locker, pl *pipeline.Pipeline) *Tables {
-	return &Tables{change: change, pipeline: pl}
+// New returns the tables of b. change is the lock of changes.
+func New(change sync.Locker, b *pipeline.Bridge) *Tables {
+	return &Tables{change: change, bridge: b, pipeline: b.Pipeline()}
 }
 
 // marked marks err as an error of the request, unless the change is in force.

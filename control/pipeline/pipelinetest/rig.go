@@ -5,11 +5,13 @@
 package pipelinetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -105,6 +107,9 @@ func (f *Rig) Begin() {
 	defer f.Change.Unlock()
 	saved, err := f.Disk.Load()
 	check(err)
+	for _, b := range saved.Bridges {
+		f.P.AddBridge(b.Number)
+	}
 	if f.memory == nil {
 		f.region, err = counters.New(Sizes.Cache.Megaflows)
 		check(err)
@@ -198,11 +203,11 @@ func (s storeOf) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
 	return s.f.Store.ChangeFlows(save, remove)
 }
 
-func (s storeOf) ChangeTables(groups, meters map[uint32]string, remove []uint32) error {
+func (s storeOf) ChangeTables(groups, meters map[store.Key]string, remove []uint32) error {
 	return s.f.Store.ChangeTables(groups, meters, remove)
 }
 
-func (s storeOf) SaveTableConfigs(texts map[uint32]string) error {
+func (s storeOf) SaveTableConfigs(texts map[store.Key]string) error {
 	return s.f.Store.SaveTableConfigs(texts)
 }
 
@@ -238,6 +243,9 @@ func (f *Rig) SetView() {
 			infos, udpPort[info.No] = append(infos, info), 4789
 		}
 	}
+	slices.SortFunc(infos, func(a, b openflow.PortInfo) int {
+		return cmp.Or(cmp.Compare(a.Bridge, b.Bridge), cmp.Compare(a.No, b.No))
+	})
 	f.P.SetView(pipeline.NewView(infos, udpPort))
 }
 

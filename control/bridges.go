@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+
+	"weft/api"
+	"weft/control/limits"
+	"weft/control/ofconn"
+	"weft/control/pipeline"
+	"weft/control/store"
+	"weft/control/tables"
+	"weft/control/usererr"
+	"weft/openflow"
+)
+
+// bridge is a bridge with its handlers. The first bridge is always there; weftd's
+// configuration has its settings. The store has the settings of the others.
+type bridge struct {
+	store.Bridge
+	pipe   *pipeline.Bridge
+	tables *tables.Tables
+	socket string // path of the OpenFlow socket; "": none
+	wire   *ofconn.Service
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// bridges is the set of bridges. The lock of changes guards additions and removals. No lock
+// is taken under mu.
+type bridges struct {
+	mu   sync.RWMutex
+	list []*bridge // by number, the first one at 0
+}
+
+// bridgeName matches names of bridges: those of network devices, because LOCAL may have the
+// same name.
+var bridgeName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,14}$`)
+
+func (s *bridges) snapshot() []*bridge {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Clone(s.list)
+}
+
+// named returns the bridge of the name; "" names the first one.
+func (s *bridges) named(name string) *bridge {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, b := range s.list {
+		if b.Name == name || name == "" {
+			return b
+		}
+	}
+	return nil
+}
+
+// withNumber returns the bridge with a number, or nil.
+func (s *bridges) withNumber(number uint8) *bridge {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	i := slices.IndexFunc(s.list, func(b *bridge) bool { return b.Number == number })
+	if i < 0 {
+		return nil
+	}
+	return s.list[i]
+}
+
+func (s *bridges) insert(b *bridge) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(slices.Clone(s.list), b)
+	slices.SortFunc(s.list, func(a, b *bridge) int { return int(a.Number) - int(b.Number) })
+}
+
+func (s *bridges) remove(b *bridge) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = slices.DeleteFunc(slices.Clone(s.list), func(o *bridge) bool { return o == b })
+}
+
+// BridgeNumber implements ports.Bridges.
+func (s *bridges) BridgeNumber(name string) (uint8, bool) {
+	if b := s.named(name); b != nil {
+		return b.Number, true
+	}
+	return 0, false
+}
+
+// LimitRows is a limits.Source: the rows of all bridges' connections, summed, because each
+// pair of name and holder has one row.
+func (s *bridges) LimitRows(emit func(limits.Row)) {
+	type key struct {
+		name   string
+		holder limits.Holder
+	}
+	sums, order := map[key]limits.Row{}, []key{}
+	for _, b := range s.snapshot() {
+		b.wire.LimitRows(func(r limits.Row) {
+			k := key{r.Name, r.Holder}
+			sum, there := sums[k]
+			if !there {
+				order = append(order, k)
+				sums[k] = r
+				return
+			}
+			sum.Used, sum.Limit, sum.Refused = sum.Used+r.Used, sum.Limit+r.Limit, sum.Refused+r.Refused
+			sums[k] = sum
+		})
+	}
+	for _, k := range order {
+		emit(sums[k])
+	}
+}
+
+// bridgeOf returns the bridge that a request names; without a name, the first one.
+func (d *Daemon) bridgeOf(r *http.Request) (*bridge, error) {
+	name := r.URL.Query().Get("bridge")
+	b := d.bridges.named(name)
+	if b == nil {
+		return nil, d.noBridge(name)
+	}
+	return b, nil
+}
+
+func (d *Daemon) noBridge(name string) error {
+	var names []string
+	for _, b := range d.bridges.snapshot() {
+		if b.Name != "" {
+			names = append(names, b.Name)
+		}
+	}
+	if len(names) == 0 {
+		return usererr.Errorf("%s: no such bridge; there are none, see add-br", name)
+	}
+	return usererr.Errorf("%s: no such bridge; expected one of %v", name, names)
+}
+
+// tablesOf returns the tables of the bridge that a request names.
+func (d *Daemon) tablesOf(r *http.Request) (*tables.Tables, error) {
+	b, err := d.bridgeOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return b.tables, nil
+}
+
+// restoreBridges makes the saved bridges, before the ports and flows are loaded. A bridge
+// whose socket cannot be made stays without connections. The caller holds the lock of
+// changes.
+func (d *Daemon) restoreBridges(saved []store.Bridge) error {
+	for _, s := range saved {
+		if s.Name == d.config.Name {
+			return usererr.Errorf("name %s: a bridge of add-br has this name; expected another", s.Name)
+		}
+		c, err := d.listenFor(&s)
+		if err != nil {
+			d.log.Error("a bridge has no OpenFlow connections", "bridge", s.Name, "error", err)
+			c = connections{}
+		}
+		d.enterBridge(s, c)
+	}
+	return nil
+}
+
+// connections has the settings of a bridge's OpenFlow connections, with their listeners.
+type connections struct {
+	OpenFlow
+	listeners []net.Listener
+	tls       *tls.Config
+}
+
+// listenFor makes the listeners of a bridge.
+func (d *Daemon) listenFor(s *store.Bridge) (c connections, err error) {
+	c.OpenFlow = OpenFlow{Controllers: s.Controllers, Certs: d.config.OpenFlow.Certs, Standalone: s.FailMode == api.FailStandalone,
+		DatapathID: s.DatapathID}
+	if d.config.OpenFlow.Socket != "" {
+		c.Socket = filepath.Join(filepath.Dir(d.config.OpenFlow.Socket), s.Name+".mgmt")
+	}
+	c.listeners, c.tls, err = openFlowSetup(&c.OpenFlow, d.policy)
+	return c, err
+}
+
+// enterBridge adds a bridge to the switch. The caller holds the lock of changes.
+func (d *Daemon) enterBridge(s store.Bridge, c connections) *bridge {
+	b := &bridge{Bridge: s, socket: c.Socket}
+	d.handle(b, d.pipeline.AddBridge(s.Number), &c)
+	return b
+}
+
+// handle gives a bridge its tables and its service, and shows it to requests.
+func (d *Daemon) handle(b *bridge, p *pipeline.Bridge, c *connections) {
+	b.pipe, b.tables = p, tables.New(&d.change, p)
+	d.connect(b, c)
+	d.controllerFrames.Attach(p, b.wire)
+	d.bridges.insert(b)
+}
+
+// start begins to serve the connections of a bridge, until ctx ends.
+func (b *bridge) start(ctx context.Context) {
+	ctx, b.stop = context.WithCancel(ctx)
+	b.done.Go(func() { b.wire.Run(ctx) })
+}
+
+// describe describes a bridge.
+func (b *bridge) describe() api.Bridge {
+	mode := b.FailMode
+	if mode == "" {
+		mode = api.FailSecure
+	}
+	return api.Bridge{Name: b.Name, First: b.Number == 0, OpenFlowSocket: b.socket, DatapathID: fmt.Sprintf("%016x", b.wire.DatapathID()), FailMode: mode,
+		Controllers: b.Controllers, Ports: len(b.pipe.View().Ports()), Flows: b.pipe.Flows()}
+}
+
+// listBridges describes the bridges that have a name.
+func (d *Daemon) listBridges() []api.Bridge {
+	list := []api.Bridge{}
+	for _, b := range d.bridges.snapshot() {
+		if b.Name != "" {
+			list = append(list, b.describe())
+		}
+	}
+	return list
+}
+
+// addBridge adds a bridge. On an error nothing has changed.
+func (d *Daemon) addBridge(add api.AddBridge) (api.Bridge, error) {
+	s, err := checkBridge(&add)
+	if err != nil {
+		return api.Bridge{}, err
+	}
+	d.bridging.Lock() // one change of bridges at a time
+	defer d.bridging.Unlock()
+	if old := d.bridges.named(add.Name); old != nil {
+		if add.MayExist {
+			return old.describe(), nil
+		}
+		return api.Bridge{}, usererr.Errorf("%s: the bridge exists; expected another name, or --may-exist", add.Name)
+	}
+	for s.Number = 1; d.bridges.withNumber(s.Number) != nil; {
+		if s.Number++; s.Number == openflow.MaxBridges {
+			return api.Bridge{}, usererr.Errorf("%s: expected at most %d bridges", add.Name, openflow.MaxBridges)
+		}
+	}
+	c, err := d.listenFor(&s)
+	if err != nil {
+		return api.Bridge{}, err
+	}
+	d.change.Lock()
+	defer d.change.Unlock()
+	if err := d.store.SaveBridge(s); err != nil {
+		for _, l := range c.listeners {
+			l.Close()
+		}
+		return api.Bridge{}, fmt.Errorf("state: %w", err)
+	}
+	b := d.enterBridge(s, c)
+	d.pipeline.PortsChanged() // megaflows of several bridges match in_port
+	b.start(d.running)
+	d.log.Info("bridge added", "bridge", b.Name, "number", b.Number)
+	return b.describe(), nil
+}
+
+// checkBridge checks a request.
+func checkBridge(add *api.AddBridge) (s store.Bridge, err error) {
+	s = store.Bridge{Name: add.Name, FailMode: add.FailMode, Controllers: add.Controllers}
+	if !bridgeName.MatchString(add.Name) {
+		return s, usererr.Errorf("bridge %q: expected a letter, then up to 14 letters, digits, or any of _ . -", add.Name)
+	}
+	if add.FailMode != "" && add.FailMode != api.FailSecure && add.FailMode != api.FailStandalone {
+		return s, usererr.Errorf("fail mode %s: expected %s or %s", add.FailMode, api.FailSecure, api.FailStandalone)
+	}
+	if add.DatapathID != "" {
+		if s.DatapathID, err = strconv.ParseUint(add.DatapathID, 16, 64); err != nil || s.DatapathID == 0 {
+			return s, usererr.Errorf("datapath id %s: expected up to 16 hexadecimal digits, not all 0", add.DatapathID)
+		}
+	}
+	if len(add.Controllers) > ofconn.MaxControllers {
+		return s, usererr.Errorf("controllers: expected at most %d", ofconn.MaxControllers)
+	}
+	for _, text := range add.Controllers {
+		if _, _, err := ofconn.ParseTarget(text, "tcp", "ssl"); err != nil {
+			return s, usererr.Errorf("controller: %v", err)
+		}
+	}
+	return s, nil
+}
+
+// deleteBridge deletes a bridge with its ports, flows, groups and meters.
+func (d *Daemon) deleteBridge(name string) error {
+	d.bridging.Lock()
+	defer d.bridging.Unlock()
+	b := d.bridges.named(name)
+	switch {
+	case b == nil:
+		return d.noBridge(name)
+	case b.Number == 0:
+		return usererr.Errorf("%s: the bridge of weftd --name; expected one of add-br", name)
+	}
+	b.stop() // first, because its connections take the lock of changes
+	b.done.Wait()
+	d.controllerFrames.Detach(b.pipe)
+	d.bridges.remove(b)
+	d.change.Lock()
+	defer d.change.Unlock()
+	if err := d.ports.DeleteBridge(b.Number); err != nil {
+		return err
+	}
+	if err := d.pipeline.RemoveBridge(b.pipe); err != nil {
+		return err
+	}
+	if err := d.store.DeleteBridge(b.Number); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	d.log.Info("bridge deleted", "bridge", b.Name)
+	return nil
+}
+
+// listPorts describes the named port, or all ports; of a bridge if the request names one.
+func (d *Daemon) listPorts(r *http.Request) ([]api.Port, error) {
+	list, err := d.ports.List(r.URL.Query().Get("name"))
+	if err != nil || r.URL.Query().Get("bridge") == "" {
+		return list, err
+	}
+	b, err := d.bridgeOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list, func(p api.Port) bool {
+		if p.Bridge == "" {
+			return b.Number != 0
+		}
+		return p.Bridge != b.Name
+	}), nil
+}
+
+func (d *Daemon) bridgeRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
+	route("GET /v1/bridges", func(*http.Request) (any, error) { return d.listBridges(), nil })
+	route("POST /v1/bridges", func(r *http.Request) (any, error) {
+		var add api.AddBridge
+		if err := body(r, &add); err != nil {
+			return nil, err
+		}
+		return d.addBridge(add)
+	})
+	route("DELETE /v1/bridges/{name}", func(r *http.Request) (any, error) {
+		ifExists, err := truthWord("if_exists", r.URL.Query().Get("if_exists"))
+		if err != nil {
+			return nil, err
+		}
+		if name := r.PathValue("name"); !ifExists || d.bridges.named(name) != nil {
+			return struct{}{}, d.deleteBridge(name)
+		}
+		return struct{}{}, nil
+	})
+}

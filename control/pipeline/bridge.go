@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"weft/control/addresses"
+	"weft/control/megaflows"
+	"weft/control/underlay"
+	"weft/control/usererr"
+	"weft/openflow"
+)
+
+// Bridge has the tables and the ports of one bridge. All bridges share the megaflows, the
+// tracked connections and the workers.
+type Bridge struct {
+	pl     *Pipeline
+	number uint8
+	tables *openflow.Pipeline
+}
+
+// Number returns the bridge's number.
+func (b *Bridge) Number() uint8 { return b.number }
+
+// Pipeline returns what the bridges share.
+func (b *Bridge) Pipeline() *Pipeline { return b.pl }
+
+// View returns the present view of the bridge's ports.
+func (b *Bridge) View() *View { return b.pl.View().Of(b.number) }
+
+// Flows returns the number of flows.
+func (b *Bridge) Flows() int {
+	b.pl.mu.RLock()
+	defer b.pl.mu.RUnlock()
+	return b.tables.Len()
+}
+
+// First returns the bridge 0, which always exists.
+func (pl *Pipeline) First() *Bridge { return pl.Bridge }
+
+// AddBridge adds an empty bridge with a number that no bridge has. Load fills its tables at
+// the start, so AddBridge then comes before Load. The caller holds the lock of changes, and
+// finally calls PortsChanged: the megaflows of a switch with several bridges match in_port.
+func (pl *Pipeline) AddBridge(number uint8) *Bridge {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	b := &Bridge{pl: pl, number: number, tables: pl.tables.NewBridge(number)}
+	bridges := make([]*Bridge, max(len(pl.bridges), int(number)+1)) // translations may still read the old list
+	copy(bridges, pl.bridges)
+	bridges[number] = b
+	pl.bridges = bridges
+	pl.rules.AddTables(number, b.tables)
+	return b
+}
+
+// RemoveBridge removes a bridge without ports, and its flows, groups and meters. The caller
+// holds the lock of changes.
+func (pl *Pipeline) RemoveBridge(b *Bridge) error {
+	if b.number == 0 {
+		return usererr.Errorf("the first bridge cannot be removed")
+	}
+	pl.Save()
+	_, flowsErr := b.Apply([]openflow.FlowMod{{Command: openflow.Delete, Table: openflow.TableAll}})
+	_, groupsErr := b.ApplyGroups([]openflow.GroupMod{{Command: openflow.GroupDelete, Group: openflow.Group{ID: openflow.GroupAny}}})
+	_, metersErr := b.ApplyMeters([]openflow.MeterMod{{Command: openflow.MeterDelete, Meter: openflow.Meter{ID: openflow.MeterAll}}})
+	configErr := unsavedError(pl.rules.SaveConfigs(b.number, &[openflow.Tables]openflow.TableConfig{}))
+	pl.mu.Lock()
+	bridges := append([]*Bridge(nil), pl.bridges...)
+	bridges[b.number] = nil
+	for len(bridges) > 1 && bridges[len(bridges)-1] == nil {
+		bridges = bridges[:len(bridges)-1]
+	}
+	pl.bridges = bridges
+	pl.rules.RemoveTables(b.number)
+	pl.mu.Unlock()
+	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
+	for _, err := range []error{flowsErr, groupsErr, metersErr, configErr} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// visitTables calls fn for the tables of all bridges. The caller holds Pipeline.mu, or the lock of
+// changes.
+func (pl *Pipeline) visitTables(fn func(tables *openflow.Pipeline)) {
+	for _, b := range pl.bridges {
+		if b != nil {
+			fn(b.tables)
+		}
+	}
+}
+
+// tablesOf returns the tables of a bridge, or nil.
+func (pl *Pipeline) tablesOf(number uint8) *openflow.Pipeline {
+	if int(number) >= len(pl.bridges) || pl.bridges[number] == nil {
+		return nil
+	}
+	return pl.bridges[number].tables
+}
+
+// creditLookups counts the look-ups of packets in the tables of all bridges.
+func (pl *Pipeline) creditLookups(rules []*openflow.Rule, missed []openflow.BridgeTable, packets uint64) {
+	pl.visitTables(func(tables *openflow.Pipeline) { tables.CreditLookups(rules, missed, packets) })
+}
+
+// creditGroups counts frames for the groups and buckets of all bridges.
+func (pl *Pipeline) creditGroups(hits []openflow.GroupHit, packets, bytes uint64) {
+	if len(hits) > 0 {
+		pl.visitTables(func(tables *openflow.Pipeline) { tables.CreditGroups(hits, packets, bytes) })
+	}
+}
+
+// creditPatches counts frames for patch ports. Their counters are in the counter region
+// alone, because no worker knows them. The caller holds Pipeline.mu for writing.
+func (pl *Pipeline) creditPatches(list []openflow.Crossing, packets, bytes uint64) {
+	for _, c := range list {
+		out, in := &pl.counters.Ports[c.Out], &pl.counters.Ports[c.In]
+		out.TxPackets += packets
+		out.TxBytes += bytes
+		in.RxPackets += packets
+		in.RxBytes += bytes
+	}
+}
+
+// applyLearned adds learned flows of any bridges. A bridge that has been removed learns
+// nothing.
+func (pl *Pipeline) applyLearned(flows []openflow.FlowMod, nowNS uint64) (changes openflow.Changes, refused int) {
+	for len(flows) > 0 {
+		n := 1
+		for n < len(flows) && flows[n].Bridge == flows[0].Bridge {
+			n++
+		}
+		if tables := pl.tablesOf(flows[0].Bridge); tables != nil {
+			c, no := tables.ApplyLearned(flows[:n], nowNS)
+			changes.Added = append(changes.Added, c.Added...)
+			changes.Modified = append(changes.Modified, c.Modified...)
+			changes.Removed = append(changes.Removed, c.Removed...)
+			refused += no
+		}
+		flows = flows[n:]
+	}
+	return changes, refused
+}
+
+// env returns the state of the first bridge for translations, from which they reach the
+// others. The caller holds Pipeline.mu.
+func (pl *Pipeline) env() *env { return pl.envs()[0] }
+
+// envs returns the state of each bridge for translations, by number.
+func (pl *Pipeline) envs() []*env {
+	list := make([]*env, len(pl.bridges))
+	for number, b := range pl.bridges {
+		if b != nil {
+			list[number] = &env{View: pl.view.Of(uint8(number)), tables: b.tables, bridges: list, tunnels: pl.templates,
+				Table: pl.macs, RecircTable: pl.recircs, NoteTable: pl.notes}
+		}
+	}
+	return list
+}
+
+// env is an openflow.Env: the switch's state for one translation in one bridge.
+type env struct {
+	*View
+	tables  *openflow.Pipeline
+	bridges []*env // by number; nil: no bridge
+	tunnels *underlay.Templates
+	*addresses.Table
+	*openflow.RecircTable
+	*openflow.NoteTable
+}
+
+// Bridge implements openflow.Bridges.
+func (e *env) Bridge(number uint8) (*openflow.Pipeline, openflow.Env) {
+	if int(number) >= len(e.bridges) || e.bridges[number] == nil {
+		return nil, nil
+	}
+	return e.bridges[number].tables, e.bridges[number]
+}
+
+// Several implements openflow.Bridges.
+func (e *env) Several() bool { return len(e.bridges) > 1 }

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline_test
+
+import (
+	"testing"
+
+	"weft/control/pipeline"
+	"weft/control/pipeline/pipelinetest"
+	"weft/control/store"
+	"weft/control/workers/workertest"
+	"weft/openflow"
+)
+
+// bridgesRig has the ports 1 and 3 in the first bridge, and 2 and 4 in the second. 3 and 4
+// are patch ports.
+func bridgesRig(t *testing.T) (f *pipelinetest.Rig, second *pipeline.Bridge) {
+	f = pipelinetest.New(t)
+	f.Change.Lock()
+	defer f.Change.Unlock()
+	if err := f.Disk.SaveBridge(store.Bridge{Number: 1, Name: "second"}); err != nil {
+		t.Fatal(err)
+	}
+	second = f.P.AddBridge(1)
+	f.Infos = []openflow.PortInfo{
+		{No: 1, Name: "p1"}, {No: 2, Name: "p2", Bridge: 1},
+		{No: 3, Name: "p3", Kind: openflow.PortPatch, Peer: 4}, {No: 4, Name: "p4", Kind: openflow.PortPatch, Peer: 3, Bridge: 1},
+	}
+	f.SetView()
+	f.P.PortsChanged()
+	return f, second
+}
+
+// change applies a change of flows in a bridge.
+func change(t *testing.T, f *pipelinetest.Rig, b *pipeline.Bridge, command openflow.Command, text string) {
+	t.Helper()
+	f.Change.Lock()
+	defer f.Change.Unlock()
+	mod, err := openflow.ParseFlowMod(text, command, b.View())
+	if err == nil {
+		_, err = b.Apply([]openflow.FlowMod{mod})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func packetsOf(f *pipelinetest.Rig, b *pipeline.Bridge) (list []uint64) {
+	f.Change.Lock()
+	defer f.Change.Unlock()
+	f.P.PullCounts()
+	b.Read(func(tables *openflow.Pipeline) {
+		for _, r := range tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
+			list = append(list, r.Packets)
+		}
+	})
+	return list
+}
+
+// A frame counts for the flows of both bridges and for the patch ports. A change in the
+// second bridge removes its megaflow. Flows of the bridges, and their counts, survive the
+// end of control.
+func TestBridgesSurviveARestart(t *testing.T) {
+	f, second := bridgesRig(t)
+	change(t, f, f.P.First(), openflow.Add, "in_port=p1,actions=p3")
+	change(t, f, second, openflow.Add, "in_port=p4,actions=p2")
+	send := func(n int) {
+		for range n {
+			f.Worker().Frame(workertest.UDPKey(1, 1, 2, 9), 100)
+			f.Settle()
+		}
+	}
+	check := func(phase string, want uint64, flows int) {
+		t.Helper()
+		for _, b := range []*pipeline.Bridge{f.P.First(), second} {
+			got := packetsOf(f, b)
+			if len(got) != flows || flows > 0 && got[0] != want {
+				t.Errorf("%s: flows of bridge %d have %v packets, want %d", phase, b.Number(), got, want)
+			}
+		}
+	}
+	send(3)
+	check("at first", 3, 1)
+	if out, in := &f.P.Region().Ports[3], &f.P.Region().Ports[4]; out.TxPackets != 3 || in.RxPackets != 3 || in.RxBytes != 300 {
+		t.Errorf("patch ports: %d sent, %d received of %d bytes", out.TxPackets, in.RxPackets, in.RxBytes)
+	}
+	f.Die()
+	f.Begin()
+	second = f.P.Other(1)
+	send(2)
+	check("after a restart", 5, 1)
+	if n := f.P.Counts().Megaflows; n != 1 {
+		t.Fatalf("%d megaflows", n)
+	}
+	change(t, f, second, openflow.Delete, "in_port=p4")
+	if n := f.P.Counts().Megaflows; n != 0 {
+		t.Errorf("%d megaflows use the removed flow", n)
+	}
+	f.Change.Lock()
+	defer f.Change.Unlock()
+	f.Infos = f.Infos[:1]
+	f.SetView()
+	if err := f.P.RemoveBridge(second); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Disk.DeleteBridge(1); err != nil {
+		t.Fatal(err)
+	}
+	if saved, err := f.Disk.Load(); err != nil || len(saved.Bridges) != 0 || len(saved.Flows) != 1 {
+		t.Errorf("after del-br: %+v, %v", saved, err)
+	}
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"slices"
+	"strings"
+
+	"weft/control/usererr"
+)
+
+// bridgeOption names the bridge of a port that takes part in flows. Without it, the port
+// is in the first bridge. An uplink is in no bridge: its frames arrive at vxlan ports.
+const bridgeOption = "bridge"
+
+var bridgeOptions = optionTable{bridgeOption: {check: func(value string) string {
+	if value == "" {
+		return "a bridge's name, or no such option for the first bridge"
+	}
+	return ""
+}}}
+
+// Bridges resolves the names of bridges. Its method is called under the lock of changes.
+type Bridges interface {
+	// BridgeNumber returns the number of the named bridge.
+	BridgeNumber(name string) (number uint8, ok bool)
+}
+
+// bridgeNumber returns the number of a port's bridge.
+func (ps *Ports) bridgeNumber(values map[string]string) (uint8, error) {
+	name := values[bridgeOption]
+	if name == "" {
+		return 0, nil
+	}
+	if ps.bridges != nil {
+		if number, ok := ps.bridges.BridgeNumber(name); ok {
+			return number, nil
+		}
+	}
+	return 0, usererr.Errorf("bridge=%s: no such bridge; expected one of list-br, or add-br first", name)
+}
+
+// withoutFirst removes bridge= of the first bridge from a port's options, so that the port
+// stays when weftd gets another --name.
+func (ps *Ports) withoutFirst(options []string) []string {
+	return slices.DeleteFunc(slices.Clone(options), func(word string) bool {
+		name, is := strings.CutPrefix(word, bridgeOption+"=")
+		if !is || ps.bridges == nil {
+			return false
+		}
+		number, ok := ps.bridges.BridgeNumber(name)
+		return ok && number == 0
+	})
+}
+
+// DeleteBridge deletes the ports of a bridge. The caller holds the lock of changes.
+func (ps *Ports) DeleteBridge(number uint8) error {
+	for _, p := range ps.inBridge(number) {
+		if err := ps.delete(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inBridge returns the ports of a bridge.
+func (ps *Ports) inBridge(number uint8) (list []*switchPort) {
+	for _, p := range ps.byNumber {
+		if p.info.Bridge == number {
+			list = append(list, p)
+		}
+	}
+	return list
+}

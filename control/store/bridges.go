@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+)
+
+// Bridge is a bridge beside the first one, which weftd's configuration describes.
+type Bridge struct {
+	Number      uint8    `json:"number"` // not 0
+	Name        string   `json:"name"`
+	DatapathID  uint64   `json:"datapath_id,omitempty"` // 0: derived
+	FailMode    string   `json:"fail_mode,omitempty"`
+	Controllers []string `json:"controllers,omitempty"`
+}
+
+// Key is the number of a group, meter or table in a bridge.
+type Key struct {
+	Bridge uint8
+	Number uint32
+}
+
+// bytes returns the key in the state file. Keys of the first bridge are those of a file
+// without bridges.
+func (k Key) bytes() []byte {
+	if k.Bridge == 0 {
+		return number(k.Number)
+	}
+	return append(number(uint32(k.Bridge)), number(k.Number)...)
+}
+
+func keyOf(b []byte) (k Key, err error) {
+	switch len(b) {
+	case 4:
+		return Key{Number: binary.BigEndian.Uint32(b)}, nil
+	case 8:
+		return Key{uint8(binary.BigEndian.Uint32(b)), binary.BigEndian.Uint32(b[4:])}, nil
+	}
+	return k, fmt.Errorf("key of %d bytes", len(b))
+}
+
+// The age of a flow in the state file has the number of its bridge in the highest byte.
+const (
+	bridgeAt = 56
+	ageMask  = 1<<bridgeAt - 1
+)
+
+// SaveBridge saves a bridge. A weftd that knows only one bridge then refuses the state
+// file.
+func (s *Store) SaveBridge(b Bridge) error {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		if err := tx.Bucket(bucketMeta).Put(keyVersion, number(layoutOfBridges)); err != nil {
+			return err
+		}
+		return tx.Bucket(bucketBridges).Put(number(uint32(b.Number)), text)
+	})
+}
+
+// DeleteBridge deletes a bridge whose ports, flows, groups and meters are deleted already.
+func (s *Store) DeleteBridge(bridge uint8) error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		bridges := tx.Bucket(bucketBridges)
+		if err := bridges.Delete(number(uint32(bridge))); err != nil {
+			return err
+		}
+		if first, _ := bridges.Cursor().First(); first != nil {
+			return nil
+		}
+		return tx.Bucket(bucketMeta).Put(keyVersion, number(layoutVersion))
+	})
+}
+
+func loadBridges(tx *bbolt.Tx) (list []Bridge, err error) {
+	err = tx.Bucket(bucketBridges).ForEach(func(k, v []byte) error {
+		var b Bridge
+		if err := json.Unmarshal(v, &b); err != nil {
+			return fmt.Errorf("bridge %d: %w", binary.BigEndian.Uint32(k), err)
+		}
+		list = append(list, b)
+		return nil
+	})
+	return list, err
+}
+
+// loadTexts reads a bucket of groups, meters or settings.
+func loadTexts(tx *bbolt.Tx, bucket []byte) (map[Key]string, error) {
+	var texts map[Key]string
+	err := tx.Bucket(bucket).ForEach(func(k, v []byte) error {
+		key, err := keyOf(k)
+		if texts == nil {
+			texts = map[Key]string{}
+		}
+		texts[key] = string(v)
+		return err
+	})
+	return texts, err
+}
