@@ -68,8 +68,9 @@ type spec struct {
 	Slots  int `json:"slots,omitempty"`
 	Queues int `json:"queues"`
 	MTU    int `json:"mtu"` // MTU of the device in bytes
-	// Trains: the kernel accepts a train (datagrams of equal size) from a packet socket
-	// as one large datagram (Linux 6.2 and later).
+	// Trains: the kernel accepts a train (datagrams of equal size that are sent with
+	// one system call) from a packet socket as one large datagram (Linux 6.2 and
+	// later).
 	Trains bool `json:"trains"`
 	// Feeder: the uplink has a feeder (a tap for large tunnelled frames, feeder.go).
 	// Its descriptor follows the sockets.

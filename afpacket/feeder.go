@@ -48,7 +48,8 @@ func openFeeder(dev string, ifindex int) (fd int, err error) {
 }
 
 // segmentsTunnels returns an error if the device does not segment tunnelled frames
-// itself. The kernel's segmentation is slower than a train of datagrams.
+// itself. The kernel's segmentation is slower than a train of datagrams (sent with one
+// system call).
 func segmentsTunnels(dev string) error {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {

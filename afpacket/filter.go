@@ -82,7 +82,9 @@ func sink(e netip.AddrPort, device int) (fd int, err error) {
 	if family == unix.AF_INET6 {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 	}
-	if err == nil { // UDP_GRO: the kernel does not segment trains of datagrams before the filter
+	// UDP_GRO: the kernel does not cut large datagrams, merged from several received
+	// ones, before the filter
+	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	}
 	if err == nil {

@@ -63,7 +63,7 @@ type txTrain struct {
 	used     int           // bytes of headers in use
 	segments int
 	vectors  int
-	frame    *packet.Frame // first frame; its outer headers are those of the train
+	frame    *packet.Frame // first frame of the train; the train has this frame's outer headers
 	outer    int           // length in bytes of the outer headers, up to and including UDP
 	size     int           // largest UDP payload of a segment in bytes
 	total    int           // UDP payload of all segments in bytes
@@ -78,10 +78,10 @@ const (
 	trainHeaders = maxSegments * headerBytes
 )
 
-// sendCut sends the segments of the first frame as a train (with one system call),
-// together with those of the following frames if they fit. It returns the number of
-// frames handled, and a drop reason if they were not sent. DropTxFull means that
-// nothing was sent.
+// sendCut sends the segments of the first frame as a train (with one system call).
+// Segments of the following frames join the train if they fit. sendCut returns the
+// number of frames handled, and a drop reason if they were not sent. DropTxFull means
+// that nothing was sent.
 func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, reason packet.DropReason) {
 	first := &b.Frames[order[0]]
 	q.train.begin(first)
@@ -105,14 +105,16 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, reason pac
 			}
 		}
 		if q.train.total%q.train.size != 0 {
-			break // a short segment ends the train
+			// a segment that is shorter than the others ends the train (datagrams sent
+			// with one system call)
+			break
 		}
 	}
 	return count, partly(q.writeTrain(), begun)
 }
 
-// joins reports whether all segments of frame f fit into the train, whose first frame
-// is first.
+// joins reports whether all segments of frame f fit into the train (datagrams sent with
+// one system call). first is the first frame of the train.
 func (t *txTrain) joins(first, f *packet.Frame) bool {
 	return f.Offload.GSO == first.Offload.GSO && f.SegmentLen() == first.SegmentLen() &&
 		t.segments+f.SegmentCount() <= maxSegments && t.total+f.SegmentCount()*t.size <= maxTrain && sameOuter(first, f)
@@ -134,18 +136,20 @@ func (t *txTrain) begin(f *packet.Frame) {
 	t.size = f.SegmentLen() - t.outer
 }
 
-// full reports whether the train may have no room for another segment of frame f.
-// vectors is the number of the queue's vectors.
+// full reports whether the train (datagrams sent with one system call) may have no room
+// for another segment of frame f. vectors is the number of the queue's vectors.
 func (t *txTrain) full(f *packet.Frame, vectors int) bool {
 	return t.segments == maxSegments || t.total+t.size > maxTrain ||
 		t.segments > 0 && t.vectors+1+f.SpanCount() > vectors
 }
 
-// addSegment adds the next segment of a large frame to the train, with a finished inner
-// checksum. It returns false if the queue has too few vectors.
+// addSegment adds the next segment of a large frame to the train (datagrams sent with
+// one system call), with a finished inner checksum. It returns false if the queue has
+// too few vectors.
 func (q *txQueue) addSegment(s *packet.Segmenter) bool {
 	t := &q.train
-	n, count := s.Write(t.headers[t.used:], t.spans, t.segments == 0) // a train has one outer header
+	// the datagrams of a train share one outer header
+	n, count := s.Write(t.headers[t.used:], t.spans, t.segments == 0)
 	if n == 0 || t.vectors+1+count > len(q.Vectors) {
 		return false
 	}
@@ -163,7 +167,7 @@ func (q *txQueue) addSegment(s *packet.Segmenter) bool {
 	return true
 }
 
-// writeTrain sends the train with one system call.
+// writeTrain sends the train (datagrams of equal size) with one system call.
 func (q *txQueue) writeTrain() packet.DropReason {
 	t := &q.train
 	if t.segments == 0 {

@@ -29,9 +29,10 @@ func newRingRx(fd, slots int) (*ringQueue, error) {
 	return q, nil
 }
 
-// Recv takes datagrams or trains of datagrams from the ring, until no slot has one or
-// the batch is full. The spans refer to slots; for long frames they refer to the
-// queue's buffers. They are valid until Release.
+// Recv takes datagrams from the ring, until no slot has one or the batch is full. A
+// slot may also have a train (several datagrams that the kernel has merged). The spans
+// refer to slots; for long frames they refer to the queue's buffers. They are valid
+// until Release.
 func (q *ringQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
@@ -77,7 +78,7 @@ func (q *ringQueue) receive(b *packet.Batch, s *slot) (read int, ok bool) {
 }
 
 // fromSlot makes a frame of the batch from the frame in the taken slot s. If the slot
-// has a train of datagrams, fromSlot stores it in the queue instead.
+// has a train (merged datagrams), fromSlot stores the train in the queue instead.
 func (q *ringQueue) fromSlot(b *packet.Batch, s *slot) {
 	at, n, err := s.frame()
 	if err != nil {
@@ -129,12 +130,15 @@ func (q *ringQueue) fromSocket(b *packet.Batch) (n int, ok bool) {
 	return 0, false
 }
 
-// Release returns the slots to the kernel and makes the buffers available. It keeps
-// those of an unfinished train of datagrams.
+// Release returns the slots to the kernel and makes the buffers available. It keeps the
+// slots and buffers of a train (merged datagrams) of which Recv has returned only a
+// part.
 func (q *ringQueue) Release() {
 	end := q.ring.next
 	if q.train.length > 0 {
-		end-- // the last slot has the unfinished train; Recv takes no further slot before the train ends
+		// the last slot has a train (merged datagrams) that Recv has not returned
+		// completely; Recv takes no further slot before it has
+		end--
 	}
 	q.ring.release(end)
 	q.rxQueue.Release()

@@ -18,10 +18,11 @@ type rxQueue struct {
 	buffers       uintptr // address of the first buffer
 	first         int     // index of the first lent buffer
 	lent          int     // number of buffers in use until Release
-	train         train   // train of datagrams of which Recv has returned only a part
+	train         train   // train (merged datagrams) of which Recv has returned only a part
 }
 
-// train is a received train of datagrams, from which nextOfTrain makes frames.
+// train is a received train (datagrams that the kernel has merged). nextOfTrain makes
+// frames from it.
 type train struct {
 	addr, length uintptr // address and length in bytes of the remaining payload
 	size         uintptr // UDP payload of each datagram in bytes
@@ -56,9 +57,9 @@ func (q *rxQueue) init(fd int) (err error) {
 // buffer returns the address of the next free buffer.
 func (q *rxQueue) buffer() uintptr { return q.buffers + uintptr((q.first+q.lent)%buffers)*bufferLen }
 
-// Recv reads datagrams or trains of datagrams, with one system call each, until none
-// waits or the batch is full. The spans refer to the queue's buffers and are valid
-// until Release.
+// Recv reads datagrams with one system call each, until none waits or the batch is
+// full. A system call may also return a train (several datagrams that the kernel has
+// merged). The spans refer to the queue's buffers and are valid until Release.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
@@ -117,8 +118,8 @@ func (q *rxQueue) unknown(b *packet.Batch) {
 }
 
 // note makes a frame of the batch from the n bytes received at addr, with the
-// virtio-net header vnet. If they are a train of datagrams, note stores it in the queue
-// instead.
+// virtio-net header vnet. If the bytes are a train (merged datagrams), note stores the
+// train in the queue instead.
 func (q *rxQueue) note(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr, n int) {
 	if vnet[1] == vnetUDP && q.beginTrain(vnet, addr, n) {
 		return
@@ -138,11 +139,12 @@ func (q *rxQueue) note(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr
 	b.Commit(f, k)
 }
 
-// vnetUDP is the gso_type of a train, and of large UDP datagrams inside a tunnel.
+// vnetUDP is the gso_type of a train (merged datagrams), and of a large UDP datagram
+// inside a tunnel.
 const vnetUDP = 5
 
-// beginTrain reports whether the n bytes at addr are a train of datagrams, and stores
-// the train. A large UDP datagram inside a tunnel has the same gso_type, but its
+// beginTrain reports whether the n bytes at addr are a train (merged datagrams), and
+// stores the train. A large UDP datagram inside a tunnel has the same gso_type, but its
 // unfinished checksum is the inner one.
 func (q *rxQueue) beginTrain(vnet *[packet.VnetLen]byte, addr uintptr, n int) bool {
 	t := &q.train
@@ -177,7 +179,8 @@ func outerOffsets(h []byte) (l3, l4 int) {
 	return 0, 0
 }
 
-// setLength sets the lengths in the train's outer headers for n bytes of UDP payload.
+// setLength sets the lengths in the outer headers of the train (merged datagrams) for n
+// bytes of UDP payload.
 func (t *train) setLength(n int) {
 	packet.UDP(t.header[t.l4:]).SetLen(n + packet.UDPLen)
 	if ip := t.header[t.l3:t.l4]; len(ip) == packet.IPv4Len {
@@ -190,8 +193,8 @@ func (t *train) setLength(n int) {
 	}
 }
 
-// nextOfTrain appends one frame of the train to the batch. It is a large frame if
-// JoinTrain can merge several datagrams, otherwise the next datagram.
+// nextOfTrain appends one frame of the train (merged datagrams) to the batch. It is a
+// large frame if JoinTrain can merge several datagrams, otherwise the next datagram.
 func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t := &q.train
 	n := min(t.size, t.length)
@@ -218,9 +221,9 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 // vxlanLen is the length of the VXLAN header in bytes.
 const vxlanLen = 8
 
-// Release makes the buffers available for the next reads, except the buffer of an
-// unfinished train of datagrams. Reads then use the first buffer again, which is in the
-// CPU cache.
+// Release makes the buffers available for the next reads, except the buffer of a train
+// (merged datagrams) of which Recv has returned only a part. Reads then use the first
+// buffer again, which is in the CPU cache.
 func (q *rxQueue) Release() {
 	if q.train.length == 0 || q.lent == 0 {
 		q.first, q.lent = 0, 0
@@ -230,6 +233,6 @@ func (q *rxQueue) Release() {
 }
 
 // Arm needs no request to the kernel: the descriptor stays readable as long as a
-// datagram waits. It returns true if an unfinished train of datagrams waits, because
-// the descriptor does not show this.
+// datagram waits. Arm returns true if a part of a train (merged datagrams) waits in the
+// queue, because the descriptor does not show this.
 func (q *rxQueue) Arm() bool { return q.train.length > 0 }

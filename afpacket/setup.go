@@ -143,7 +143,8 @@ func (u *Uplink) open(cfg *Config) error {
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
 // Whole reports whether the device gets large tunnelled frames unsegmented. If it does
-// not, they are sent as trains of datagrams, and reason says why.
+// not, the uplink sends them as trains (datagrams sent with one system call), and
+// reason says why.
 func (u *Uplink) Whole() (yes bool, reason string) { return u.spec.Feeder, u.noFeeder }
 
 // Ring reports whether all sockets have rings. If not, frames are read from some
@@ -166,8 +167,8 @@ func (u *Uplink) SetMTU(mtu int) { u.spec.MTU = mtu }
 func (u *Uplink) Index() int { return u.ifindex }
 
 // SetEndpoints sets the tunnel endpoints (local address and UDP port) whose datagrams
-// the uplink receives. It skips unspecified addresses. If another socket is bound to an
-// endpoint, such as that of Linux's vxlan device, SetEndpoints fails and the old
+// the uplink receives. It skips unspecified addresses. If another socket, such as the
+// one of Linux's vxlan device, is bound to an endpoint, SetEndpoints fails and the old
 // endpoints stay.
 func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	list, err := sorted(endpoints)

@@ -176,8 +176,8 @@ type Port struct {
 	// the port uses this mode.
 	Mode   string `json:"mode,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Remotes has the states of a vxlan port's remotes, at most 256, those that are down
-	// first. RemotesOmitted is the number of the others.
+	// Remotes has the states of a vxlan port's remote endpoints, at most 256. Endpoints
+	// that are down come first. RemotesOmitted is the number of endpoints left out.
 	Remotes        []Remote `json:"remotes,omitempty"`
 	RemotesOmitted int      `json:"remotes_omitted,omitempty"`
 	// Warnings name settings that will lose frames, one line each.

@@ -79,8 +79,8 @@ func (m *Memory) zoneLimit(z *zone) (n uint32, limited bool) {
 	return n, n != 0
 }
 
-// join adds connection n to two lists of this kind: that of its quota holder (port or
-// zone) and that of its member (quota holder within a zone).
+// join adds connection n to two lists of this kind: the list of its quota holder (port
+// or zone), and the list of its member (quota holder within a zone).
 func (t *Table) join(n uint32, kind uint8) {
 	t.conns[n].list = kind
 	m := t.links[n].member
@@ -188,7 +188,7 @@ type newConn struct {
 	label   [2]uint64
 	marked  bool
 	related Ref // the parent: the connection that has announced this one; zero: none
-	// Direction and port of the announcement.
+	// Direction of the announcement on the parent connection, and the announced port.
 	announcer uint8
 	announced uint16
 	alg       ALG

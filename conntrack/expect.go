@@ -108,8 +108,8 @@ func (t *Table) expect(e *expectation, now uint64) {
 	t.addExpectation(e, now+expectationNS)
 }
 
-// clashes reports whether expectation number index is valid and belongs to another
-// announcement than e.
+// clashes reports whether expectation number index is valid and belongs to another FTP
+// announcement than e does.
 func (t *Table) clashes(index uint32, e *expectation, now uint64) bool {
 	x := &t.expectations[index]
 	return (x.parent != e.parent || x.announced != e.announced) && t.valid(x, now)

@@ -9,7 +9,8 @@ import "fmt"
 type Expected struct {
 	Tuple  Tuple
 	Parent Tuple // original direction of the connection that announced it
-	// Mark and Label are those of the parent, which will be inherited.
+	// Mark and Label are copies of the parent connection's values. The new connection
+	// will inherit them.
 	Mark  uint32
 	Label [2]uint64
 	// TimeoutS is the number of seconds until the announcement expires.

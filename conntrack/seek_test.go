@@ -114,7 +114,7 @@ func TestUsualWhereverFound(t *testing.T) {
 				t.Errorf("%s: unexpected result %+v, tag %d", name, got, tags[0])
 			}
 		}
-		// A hint with another generation than that of the connection is ignored.
+		// A hint is ignored if its generation differs from the connection's generation.
 		hints[ref.Number][0].Generation += 2
 		r.put(frame)
 		order, _ := r.tr.SeekFlows(&r.b, 1, 1)

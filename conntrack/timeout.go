@@ -64,8 +64,8 @@ func ParseClass(name string) (Class, bool) {
 // Timeouts are timeouts in seconds, indexed by Class.
 type Timeouts [Classes]uint32
 
-// DefaultTimeouts are those of Linux's nf_conntrack, except for established TCP
-// connections: one day, as in Open vSwitch's userspace datapath.
+// DefaultTimeouts are the defaults of Linux's nf_conntrack. One timeout differs: for
+// established TCP connections it is one day, as in Open vSwitch's userspace datapath.
 var DefaultTimeouts = Timeouts{
 	TCPSynSent: 120, TCPSynRecv: 60, TCPEstablished: 86400, TCPFinWait: 120, TCPCloseWait: 60, TCPLastAck: 30,
 	TCPTimeWait: 120, TCPClose: 10, UDPFirst: 30, UDPSingle: 30, UDPMultiple: 120, ICMPFirst: 30, ICMPReply: 30,

@@ -64,7 +64,8 @@ func TestCapture(t *testing.T) {
 	c := f.capture(api.CaptureRequest{Port: "p1", Limit: 2})
 	const in, out = byte(datapath.CaptureIn), byte(datapath.CaptureOut)
 	f.worker().Show([5]byte{datapath.VoidTap, in}, 1, 2, workertest.UDPFrame(60))
-	f.worker().Show([5]byte{5, in}, 1, 2, workertest.UDPFrame(60)) // a record of a tap that no capture owns
+	// a record of a tap (a capture in the workers) that no capture of the daemon owns
+	f.worker().Show([5]byte{5, in}, 1, 2, workertest.UDPFrame(60))
 	f.worker().Show([5]byte{0, in, 0, byte(datapath.VerdictSent)}, 1, 2, workertest.UDPFrame(60))
 	f.worker().Show([5]byte{0, out, 0, byte(datapath.VerdictDropped), byte(packet.DropTxFull)}, 1, 9, workertest.UDPFrame(1400))
 	a, b := <-c.frames, <-c.frames
@@ -118,7 +119,7 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	})
 }
 
-// A daemon removes the taps that a killed daemon has left in the workers.
+// A daemon removes the taps (captures in the workers) that a killed daemon has left.
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.d.pipeline.Workers().Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))

@@ -215,8 +215,9 @@ func (w *Worker) tapInner(i int) {
 	w.tapPort(i, f.InPort, CaptureIn, 0)
 }
 
-// tapFound writes the result of a look-up into the records of frame i. It also writes a
-// record for each tap that traces the frame.
+// tapFound writes the result of a look-up into the capture records of frame i. For each
+// tap (a capture or live trace) that traces the frame, it also writes a record of its
+// own.
 func (w *Worker) tapFound(i int, slot, masks uint32, cache CaptureCache, actions []flowtable.Action) {
 	p := &w.taps
 	for at := range p.taps {

@@ -61,8 +61,8 @@ const (
 // fairness has the worker's totals for the debts of its receive queues (rxQueue.debtNS,
 // the extra cost of expensive frames).
 type fairness struct {
-	debtors  int      // number of queues with debt
-	repaidNS uint64   // clock of the last payment of debts
+	debtors  int      // number of queues with debt (extra cost of their frames)
+	repaidNS uint64   // time of the last reduction of debts (extra costs of queues)
 	debtless presence // queues without debt
 	uncut    presence // whether queues have frames that have neither debt nor large frames
 	skipped  int      // number of queues that this pass has skipped because of their debt

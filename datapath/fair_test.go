@@ -62,8 +62,8 @@ func TestCostlyQueuesAreSkipped(t *testing.T) {
 	if q := r.w.queues.queue(2); q.port != 3 || q.debtNS == 0 {
 		t.Errorf("port %d has a debt of %d ns", q.port, q.debtNS)
 	}
-	// 3000 passes of 20 µs reduce the debt by 3.75 ms in total. Each poll adds about
-	// 150 µs of debt.
+	// 3000 passes of 20 µs reduce the debt (extra cost) of the queue by 3.75 ms in
+	// total. Each poll adds about 150 µs of debt.
 	if slow < 15 || slow > 60 {
 		t.Errorf("the queue that misses was visited in %d of 3000 passes", slow)
 	}

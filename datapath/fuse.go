@@ -261,7 +261,7 @@ func tunnels(actions []flowtable.Action) bool {
 // agreement has the words of a key that matched both megaflows of a pair. A later key
 // with the same words matches, too, and needs no comparison under the masks.
 type agreement struct {
-	serial uint32 // serial of the pair; 0: no agreement
+	serial uint32 // serial number of the pair of megaflows; 0: nothing is stored
 	words  [5]uint64
 }
 
@@ -281,8 +281,8 @@ func (a *agreement) like(k *flowtable.Key) bool {
 		(k[flowtable.WEthSrc]^o[2])|(k[flowtable.WIP]^o[3])|(k[flowtable.WL4]&0xffffffff^o[4]) == 0
 }
 
-// beyondAgreement reports whether a mask covers key words that agreement does not
-// store.
+// beyondAgreement reports whether a mask covers key words that an agreement (stored
+// words of a matching key) does not have.
 func beyondAgreement(mask *flowtable.Key) bool {
 	bits := uint64(0)
 	for w := flowtable.WTunID; w < flowtable.WCT; w++ {

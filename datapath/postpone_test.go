@@ -214,7 +214,7 @@ func failingRig(t *testing.T) (*rig, *failingTx) {
 	return r, tx
 }
 
-// If a port fails in a postponed flush, the next port with its number has no
+// If a port fails in a postponed flush, the next port that gets the same number has no
 // outstanding flush.
 func TestAFailedFlushIsOwedNoMore(t *testing.T) {
 	r, tx := failingRig(t)

@@ -18,7 +18,7 @@ var testSizes = Sizes{
 }
 
 // rig is a worker with the command and upcall rings of control, and with ports in
-// memory. The test runs each pass by calling turn, unless it calls run.
+// memory. Unless the test calls run, it runs each pass of the worker by calling turn.
 type rig struct {
 	t        testing.TB
 	w        *Worker
@@ -62,7 +62,8 @@ func newRig(t testing.TB, sizes Sizes) *rig {
 	return r
 }
 
-// turn runs one pass. A fault in a port's memory fails only that port, as in Run.
+// turn runs one pass of the worker. A fault in a port's memory fails only that port, as
+// in Run.
 func (r *rig) turn() {
 	defer r.w.recoverFault()
 	r.w.finish()

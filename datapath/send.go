@@ -258,8 +258,8 @@ func (w *Worker) flush(p *txPort, postpone bool) {
 	}
 }
 
-// flushOwed executes the flushes that passes before this one have postponed. turn is
-// the number of this pass.
+// flushOwed executes the flushes that earlier passes have postponed. turn is the number
+// of this pass.
 func (w *Worker) flushOwed(turn uint64) {
 	for at := w.owed.count - 1; at >= 0; at-- {
 		p := &w.ports[w.owed.ports[at]]

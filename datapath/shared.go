@@ -114,7 +114,9 @@ type Counters struct {
 	Misses        uint64 // frames sent to control
 	Commands      uint64 // commands executed
 	HeartbeatNS   uint64 // CLOCK_MONOTONIC of the last pass; updated at least twice a second
-	Syscalls      uint64 // system calls of the worker itself, without those of its queues
+	// number of system calls of the worker itself, not including the system calls of
+	// its queues
+	Syscalls uint64
 	// Drops counts dropped frames by reason, over all ports. A frame with several
 	// outputs counts once for each output that could not send the frame.
 	Drops [packet.DropReasons]uint64

@@ -68,8 +68,8 @@ func TestTunnelledFramesCountForTheirZone(t *testing.T) {
 	}
 }
 
-// Held frames from a tunnel use the quota of their VNI, all others that of their
-// port.
+// Held frames from a tunnel use the quota of their VNI. All other held frames use the
+// quota of their port.
 func TestSenders(t *testing.T) {
 	var none, five, seven [flowtable.TunnelWords]uint64
 	five[0], five[1], seven[0], seven[1] = 5, 1, 7, 1

@@ -151,8 +151,8 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 	return s, nil
 }
 
-// connection returns the two ends of a socket pair. Its type is that of the engine's
-// socket.
+// connection returns the two ends of a socket pair. Its socket type is the same as the
+// type of the engine's socket.
 func connection() (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

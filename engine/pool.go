@@ -92,7 +92,7 @@ func (p *pool) add(number uint32, d port.Device, tunnel bool) error {
 }
 
 // place tells each queue the number and the eventfd of its worker. If several workers
-// share a transmit queue, it is told those of the last one.
+// share a transmit queue, the queue gets the number and eventfd of the last one.
 func place(worker, wake int, q *datapath.PortQueues) {
 	for _, rx := range q.Rx {
 		if p, ok := rx.(port.Placed); ok {

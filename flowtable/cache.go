@@ -153,8 +153,8 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, slots *[packet.
 	count, repeated := uint(0), uint(0)
 	var x exactLookup
 	u := &c.union
-	// in a burst of one flow, only the first frame is looked up; the others have the
-	// same key
+	// in a burst of one flow, only the first frame needs a look-up, because the other
+	// frames have the same key
 	var before *Key
 	for ; live != 0; live &= live - 1 {
 		i := bits.TrailingZeros32(live) % packet.BatchSize

@@ -79,7 +79,7 @@ func (c *Cache) digest(k *Key, d *digest, words *exactMore) {
 }
 
 // alike reports whether two keys are equal under the union of all masks. The caller has
-// already compared the base words.
+// already compared the base words (the first words of a key).
 func (c *Cache) alike(k, o *Key) bool {
 	diff := uint64(0)
 	for at := baseWords; at < KeyWords; at++ {

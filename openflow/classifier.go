@@ -37,8 +37,8 @@ type subtable struct {
 	packed []uint8             // positions of the mask's non-zero words in a PackedMatch
 	stages []stage             // stages of the search; a miss in any stage ends the search
 	max    int                 // highest priority, -1 if empty
-	// rules maps the hash of a rule's value to the first such rule. Rule.next links
-	// the others, highest priority first.
+	// rules maps the hash of a rule's value to the first rule with this hash. Rule.next
+	// links the further ones, highest priority first.
 	rules      map[uint64]*Rule
 	priorities map[uint16]int // number of rules by priority
 }

@@ -20,7 +20,8 @@ type Controller struct {
 	Userdata string // raw bytes
 }
 
-// wholeFrame is the MaxLen of an action without max_len.
+// wholeFrame is the value of MaxLen for an action that names no max_len: the controller
+// gets the whole frame.
 const wholeFrame = 0xffff
 
 // controller sends the current frame to the captures of the port CONTROLLER.

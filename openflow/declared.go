@@ -112,8 +112,8 @@ func (t *MACTable) findDeclared(s Segment, mac uint64) (one *macEntry) {
 	return one
 }
 
-// declaredElsewhere reports whether another port than l.Port declares l.MAC, and
-// l.Port does not.
+// declaredElsewhere reports whether the MAC address l.MAC is declared by another port
+// than l.Port, and not by l.Port.
 func (t *MACTable) declaredElsewhere(l *Learn) bool {
 	list := t.declared.macs[l.MAC]
 	overlaps := func(e *macEntry) bool { return t.overlap(e.segment, l.Segment) }

@@ -82,8 +82,7 @@ var otherFields = regexp.MustCompile(`ipv6_label=|learn\(load:1->.*(?i:ct_mark|c
 // each comparison runs a process.
 const fieldSample = 19
 
-// TestFieldListIsOVSs compares fields, prerequisites and actions with those of
-// ovs-ofctl.
+// TestFieldListIsOVSs compares fields, prerequisites and actions with ovs-ofctl's.
 func TestFieldListIsOVSs(t *testing.T) {
 	needOracle(t)
 	var some []string

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// After the first FIN or RST, a flow's timeouts are at most those of fin_timeout.
-// Other flows keep theirs (ovs-actions(7), "The fin_timeout action").
+// After the first FIN or RST, a flow has at most the timeouts of its action
+// fin_timeout. Other flows keep their timeouts (ovs-actions(7), "The fin_timeout
+// action").
 func TestFinTimeout(t *testing.T) {
 	const second = 1_000_000_000
 	p := pipelineOf(t, "hard_timeout=100,actions=resubmit(,1)", "table=1,idle_timeout=60,tcp,actions=fin_timeout(idle_timeout=10,hard_timeout=20),2")

@@ -183,8 +183,8 @@ func (p *Pipeline) noteLearnt(r *Rule, n int) {
 	}
 }
 
-// takeOrphans calls the function remove for learnt flows whose last learn action with
-// delete_learned is gone.
+// takeOrphans calls the function remove for orphans: learnt flows that no learn action
+// with delete_learned names any more.
 func (p *Pipeline) takeOrphans(remove func(*Rule)) {
 	for len(p.orphans) > 0 {
 		key := p.orphans[0]

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Invented addresses on one port or remote do not displace those of others. The table
-// learns them at a bounded rate.
+// Invented addresses on one port or remote endpoint do not displace addresses of other
+// ports and endpoints. The table learns the invented addresses at a bounded rate.
 func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 	const limit = 4096
 	tab := NewMACTable(limit, 0)

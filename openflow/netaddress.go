@@ -269,8 +269,9 @@ func (t *MACTable) forgetDeclared(list []NetAddress) {
 	})
 }
 
-// declaredInNet reports whether l.MAC is in a declared network (result declared), and
-// whether it is declared at another port or host than that of l (result elsewhere).
+// declaredInNet looks l.MAC up in the declared networks. declared is true if a network
+// has the address. elsewhere is true if the network declares it at another port or host
+// than l has.
 func (t *MACTable) declaredInNet(l *Learn) (declared, elsewhere bool) {
 	a := t.netAddress(l.Segment, l.MAC)
 	if a == nil {

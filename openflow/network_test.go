@@ -291,7 +291,7 @@ func TestCentralTable(t *testing.T) {
 	}
 }
 
-// ApplyCentral adds flows to a full pipeline, and eviction spares them.
+// ApplyCentral adds flows to a full pipeline, and eviction does not remove these flows.
 func TestCentralFlowsIgnoreTheLimit(t *testing.T) {
 	p := NewPipeline(Limits{Rules: 1})
 	p.Configure(0, TableConfig{Evict: true})

@@ -176,7 +176,7 @@ type oxmEntry struct {
 	masked  bool
 	v, mask Value128
 	header  oxmHeader
-	badLen  bool // the length is not that of the field
+	badLen  bool // the encoded length differs from the field's length
 	zero    bool // all bits of the value are 0
 }
 

@@ -259,7 +259,7 @@ func parseBit(s string) (int, bool) {
 
 const expectedSubfield = "a field with bits within it, such as reg0[0..15] or NXM_OF_VLAN_TCI[0..11]"
 
-// vlanAliases maps VLAN fields of matches to those of actions.
+// vlanAliases maps VLAN field names in matches to the names in actions.
 var vlanAliases = map[FieldID]string{FDLVLAN: "vlan_vid or vlan_tci[0..11]", FDLVLANPCP: "vlan_pcp or vlan_tci[13..15]"}
 
 // readable returns an error unless all matching frames have the field.

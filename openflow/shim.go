@@ -90,8 +90,9 @@ func (x *xlate) popMPLS(etherType uint16) {
 	x.opaque = true
 }
 
-// pushPBB prepends an Ethernet header with an I-TAG, whose I-SID is that of an I-TAG behind
-// it and whose priority is that of a VLAN tag behind it (OpenFlow 1.3, 5.12.1).
+// pushPBB prepends an Ethernet header with an I-TAG (OpenFlow 1.3, 5.12.1). If the
+// frame already has an I-TAG, the new one copies its I-SID. If the frame has a VLAN
+// tag, the new I-TAG copies its priority.
 func (x *xlate) pushPBB() {
 	var tag uint32
 	if needPBB.met(x) {

@@ -13,7 +13,7 @@ const MaxTags = 6
 
 // tag is a VLAN tag; TCI 0: missing.
 type tag struct {
-	tpid uint16 // TPID; 0: that of the arriving frame
+	tpid uint16 // TPID of the tag; 0: the frame keeps the TPID with which it arrived
 	tci  uint16 // TCI with the bit vlanCFI; 0: no tag
 	own  uint8  // origin of the tag: 1: outer tag of the arriving frame, 2: its inner tag, 0: pushed by an action
 	keep uint16 // bits of tci that no action has changed

@@ -21,8 +21,8 @@ const (
 	MaxResubmits = 4096
 	// MaxDepth is the deepest nesting of resubmits to the same or an earlier table.
 	MaxDepth = 64
-	// maxMissed is the largest number of look-ups without a flow that a translation
-	// counts. The table statistics leave out the others.
+	// maxMissed is the largest number of look-ups without a matching flow that one
+	// translation counts. The table statistics leave out further ones.
 	maxMissed = 64
 )
 
@@ -70,8 +70,9 @@ type Translation struct {
 	// has the address, the translation is right as it is.
 	Question Question
 	MustAsk  bool // weft-central's network sends addresses only on demand (Network.Asked)
-	// Learned lists the flows of learn actions, in order. Control adds the flows that
-	// the tables lack (Pipeline.Learnt), and refreshes the timeouts of the others.
+	// Learned lists the flows of learn actions, in order. Control adds those that the
+	// tables lack (Pipeline.Learnt), and refreshes the timeouts of flows that the
+	// tables have.
 	Learned []FlowMod
 	// Finished lists the flows whose timeouts each frame changes, because of
 	// fin_timeout.

@@ -51,7 +51,7 @@ func TestWideLoads(t *testing.T) {
 	}
 }
 
-// A learnt load of 128 bits reaches the wire whole.
+// A load of 128 bits in a learn action keeps all its bits in the encoded message.
 func TestWideLearntLoadOnTheWire(t *testing.T) {
 	whole := Action{Kind: ActLoad, Dst: wholeField(FXXReg), Value: Value128{1, 2}}
 	m := &Match{}

@@ -365,8 +365,8 @@ func TestUDPChecksumNeverBecomesZero(t *testing.T) {
 	}
 }
 
-// The checksum covers the source, but not the destination while a routing header is
-// unfinished.
+// While a routing header is unfinished, the checksum covers the source address but not
+// the destination address.
 func TestRoutedDestinationIsNotCovered(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	var b packet.Batch

@@ -18,7 +18,7 @@ const (
 	EtherTypePBB           = 0x88e7
 )
 
-// IsMPLS reports whether an EtherType is that of MPLS.
+// IsMPLS reports whether an EtherType means MPLS.
 func IsMPLS(etherType uint16) bool {
 	return etherType == EtherTypeMPLS || etherType == EtherTypeMPLSMulticast
 }

@@ -12,7 +12,8 @@ import (
 // last may be shorter. JoinTrain merges consecutive TCP segments in them into one large
 // frame, in place, by the rules of Coalescer.
 
-// trainShape has the offsets of the headers in each datagram of a train.
+// trainShape has the offsets of the headers in each datagram of a train (equal
+// datagrams in contiguous memory).
 type trainShape struct {
 	l3, l4, end int // offsets of the inner IP header, the TCP header and the TCP payload
 	v4          bool
@@ -71,9 +72,9 @@ func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, addr, length, segment u
 	return merged
 }
 
-// readTrain finds the headers of the first datagram of a train. h is the beginning of
-// the datagram, and segment its length in bytes. readTrain returns false if nothing may
-// be merged with this datagram.
+// readTrain finds the headers of the first datagram of a train (equal datagrams in
+// contiguous memory). h is the beginning of the datagram, and segment its length in
+// bytes. readTrain returns false if nothing may be merged with this datagram.
 func readTrain(h []byte, inner, segment int) (t trainShape, ok bool) {
 	if len(h) < inner+EthernetLen+VLANLen {
 		return t, false
@@ -131,7 +132,8 @@ func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
 	return flow.sameIP(o, ip) && binary.BigEndian.Uint32(otherTCP) == binary.BigEndian.Uint32(tcp) && flow.sameTCP(otherTCP, tcp)
 }
 
-// The method valid verifies the TCP checksum of a datagram in the train.
+// The method valid verifies the TCP checksum of one datagram of a train (equal
+// datagrams in contiguous memory).
 func (t *trainShape) valid(seg []byte) bool {
 	return AddSums(t.pseudo(len(seg)-t.l4), Sum(seg[t.l4:])) == 0xffff
 }

@@ -116,7 +116,8 @@ func (c Config) fail(step string, err error) error {
 	return fmt.Errorf("tap %s: %s: %w", c.Dev, step, err)
 }
 
-// check returns errors for invalid settings that are clearer than those of the kernel.
+// check returns errors for invalid settings. Its errors are clearer than the kernel's
+// errors.
 func (c Config) check() error {
 	switch {
 	case c.Dev == "":

@@ -40,7 +40,7 @@ func setOffloads(fd int) (packet.Offloads, error) {
 const (
 	// trainBytes is the largest UDP payload in bytes of a train (datagrams that are
 	// sent with one system call) over IPv6; see package afpacket. tunnelBytes is the
-	// size of VXLAN, Ethernet and a VLAN tag in a tunnelled IP packet.
+	// size in bytes of VXLAN, Ethernet and a VLAN tag in a tunnelled IP packet.
 	trainBytes  = 65535 - 40 - 8
 	tunnelBytes = 8 + 14 + 4
 	// headerBytes is the length of TCP over IPv4 with timestamps. tcpReserve is

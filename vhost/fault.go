@@ -60,7 +60,7 @@ type fault struct {
 	wake   []int // event descriptors of the workers that own the receive queues
 }
 
-// The method set reports whether the device is broken.
+// set reports whether the fault has happened: the device is then broken.
 func (f *fault) set() bool { return f.raised.Load() == 2 } // pairs with raise
 
 // raise stores the first fault of the device. It formats no text, because it must not

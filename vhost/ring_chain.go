@@ -41,8 +41,9 @@ func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
 	}
 }
 
-// walkTable appends the memory of a split ring's indirect table to r.segments. table
-// is the guest address and length the size in bytes. The results are those of walk.
+// walkTable appends the memory of a split ring's indirect table to r.segments. table is
+// the guest address of the table, and length its size in bytes. The results have the
+// same meaning as the results of walk.
 func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, uint64) {
 	if length == 0 || length%descSize != 0 {
 		return r.broken(faultTable, table, uint64(length)), 0
@@ -143,7 +144,8 @@ func (r *ring) walkPackedTable(table uint64, length uint32, write bool, n int) (
 		if flags&descIndirect != 0 {
 			return r.broken(faultNested, table, uint64(at/descSize)), 0
 		}
-		if n = r.segment(addr, size, flags, write, n); n < 0 { // the method segment stops at maxSegments, which bounds this loop
+		// this loop ends, because the method segment stops at maxSegments
+		if n = r.segment(addr, size, flags, write, n); n < 0 {
 			return -1, 0
 		}
 		total += uint64(size)

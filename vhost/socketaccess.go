@@ -21,8 +21,8 @@ type SocketAccess struct {
 var errForeignSocket = errors.New("another process has replaced the socket")
 
 // apply sets the owner and the mode of the socket that listen has just made. A user who
-// may write to the directory may have replaced the socket by that of another process.
-// apply therefore changes no socket of another user and no hard link.
+// may write to the directory may have replaced the socket by the socket of another
+// process. So apply changes no socket of another user and no hard link.
 func (a SocketAccess) apply(n *socketName) error {
 	if a == (SocketAccess{}) {
 		return nil

@@ -20,9 +20,9 @@ type device struct {
 	region *shm.Region
 }
 
-// Open opens the queues of an uplink. text is the result of Uplink.Spec, fds that of
-// Uplink.FDs: the memfd and one socket for each queue. Open continues where the last
-// engine stopped, without losing or repeating a frame. Nobody else may use the
+// Open opens the queues of an uplink. text is the result of Uplink.Spec. fds is the
+// result of Uplink.FDs: the memfd and one socket for each queue. Open continues where
+// the last engine stopped, without losing or repeating a frame. Nobody else may use the
 // descriptors at the same time. Open owns the descriptors, even if it fails.
 func Open(text []byte, fds []int) (port.Device, error) {
 	s, err := parseSpec(text, fds)

@@ -122,7 +122,7 @@ func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count i
 	return pieces
 }
 
-// take removes count UMEM frames from the free list: those of the next written slots.
+// take removes count UMEM frames from the free list, for the next written slots.
 func (q *txQueue) take(count int) {
 	q.freeCount -= count
 	q.next += uint32(count)

@@ -137,8 +137,8 @@ type snapshot struct {
 }
 
 // Snapshot returns the state and the descriptors of the uplink, for Restore in another
-// process. The descriptors are those of FDs, then the XDP program's two maps and its
-// link. The uplink still owns them.
+// process. The descriptors are the ones that FDs returns, then the XDP program's two
+// maps and its link. The uplink still owns them.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	fd, ok := u.link.(interface{ FD() int })
 	if !ok {

@@ -111,8 +111,8 @@ func (p *prober) ask() {
 	}
 }
 
-// end stops the prober. A request in flight is given up to the time patience. Its
-// duration counts like that of other answers.
+// end stops the prober. A request in flight may take up to the time patience. Its
+// duration counts like the duration of other answers.
 func (p *prober) end() (slowest time.Duration, answers int, err error) {
 	close(p.stop)
 	select {

@@ -24,7 +24,7 @@ const (
 	ovnPeer = "ovn" // the OVN databases, each in a cluster of three servers, with northd
 
 	// centralVerb and ovnVerb are first arguments of this program. With them, the
-	// program runs the test of one fleet. The further arguments are those of
+	// program runs the test of one fleet. The further arguments are the same as for
 	// central.Command and ovn.Command.
 	centralVerb = "central"
 	ovnVerb     = "ovn"

@@ -71,9 +71,9 @@ func trackFlows(mode trackHow, fresh bool) func(guest func(int) string, _ string
 	}
 }
 
-// trackGuestsDo runs the guests on a new switch. It calls meanwhile, unless nil, while
-// all connections have traffic. The argument empty of meanwhile is the switch's memory
-// before the guests.
+// trackGuestsDo runs the guests on a new switch. While all connections have traffic, it
+// calls the function meanwhile, unless nil. The argument of meanwhile is the switch's
+// memory before the guests started.
 func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string, string) []string, spec trackSpec, meanwhile func(sw vswitch, empty memory) error) (trackReport, error) {
 	var result trackReport
 	sw := newSwitch(peer)

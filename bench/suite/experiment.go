@@ -16,7 +16,7 @@ type experiment struct {
 	measure func(r *run, peer string) (float64, error)
 
 	note  string        // what the row measures and what it simulates; may be empty
-	limit time.Duration // time limit of a turn; 0: that of the suite
+	limit time.Duration // time limit of one run; 0: the suite's time limit
 	// session is set for rows that share their turns (runs of one peer). For such rows,
 	// measure plays a turn, and pick returns the row's result from it.
 	session  *session

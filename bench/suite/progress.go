@@ -10,12 +10,13 @@ import (
 
 // progress estimates the suite's remaining time. A turn is one run of one peer.
 type progress struct {
-	rows, turns int // numbers of experiments and turns of the whole suite
-	finished    int // number of finished turns
+	rows, turns int // number of experiments, and number of turns (runs of one peer), of the whole suite
+	finished    int // number of turns (runs of one peer) that have ended
 	began       time.Time
 }
 
-// turnTime is the expected time of the first turn.
+// turnTime is the expected time of a turn (a run of one peer), until the first one has
+// ended.
 const turnTime = 5 * time.Second
 
 func newProgress(chosen []*experiment, runs int) *progress {

@@ -16,20 +16,20 @@ import (
 // run is one run of one experiment with one peer, also called a turn.
 type run struct {
 	id     string        // short and unique, because namespace names contain it
-	dir    string        // scratch directory, deleted at the end of the turn
+	dir    string        // directory for temporary files, deleted at the end of the run
 	bin    string        // directory of the programs weftd and weft
 	length time.Duration // length of one measurement
 	extras map[string]extra
-	turn   *turn // result of a turn of a session
+	turn   *turn // results of all scenarios, if the experiment belongs to a session
 
 	mu    sync.Mutex
 	ends  []func()
-	ended bool // the turn is over, and no process may be started
+	ended bool // the run has ended, and no process may be started
 }
 
-// turnLimit, plus turnLengths times the length of a measurement, limits the time of a
-// turn. At the limit, the suite ends the turn's processes, and the turn must then fail
-// within endLimit.
+// turnLimit, plus turnLengths times the length of a measurement, is the time limit of a
+// turn (a run of one peer). At the limit, the suite ends the processes of the run, and
+// the run must then fail within endLimit.
 const (
 	turnLimit   = 2 * time.Minute
 	turnLengths = 20
@@ -65,7 +65,8 @@ func (r *run) limited(ctx context.Context, limit time.Duration, measure func() (
 	}
 }
 
-// atEnd registers a function for the end of the turn. The last one is called first.
+// atEnd registers a function to call at the end of the run. The function that was
+// registered last is called first.
 func (r *run) atEnd(f func()) {
 	r.mu.Lock()
 	ended := r.ended

@@ -115,8 +115,9 @@ func tupleFlows(guest func(int) string, pairs, flows int) []string {
 	return list
 }
 
-// depths are numbers of bursts of 32 frames in flight. comparedDepth gives the
-// result, the others secondary results.
+// depths are numbers of bursts of 32 frames in flight. The measurement with
+// comparedDepth gives the result; the measurements with other depths give secondary
+// results.
 var depths = []int{2, 8, 16, 30}
 
 const comparedDepth = 8

@@ -50,8 +50,8 @@ type Spec struct {
 	// Streams is the number of parallel connections or sockets. Raw frames have a
 	// stream number instead, because they share the link.
 	Streams int `json:"streams"`
-	// Sizes in bytes are those of TCP writes, UDP payloads, raw frames without
-	// checksum, or requests.
+	// The unit of sizes is bytes. A size counts one TCP write, one UDP payload, one raw
+	// frame without checksum, or one request.
 	Sizes Mix `json:"sizes"`
 	// FrameSizes may replace Sizes for UDP. It has the sizes of Ethernet frames
 	// without checksum.

@@ -133,9 +133,9 @@ type merged[T Object] struct {
 	changes []change[T]
 }
 
-// merge computes the changes of one kind of objects. stored has the present objects,
-// entries those of the file. naming returns an entry's id and name. build converts an
-// entry to an object.
+// merge computes the changes of one kind of objects. stored has the present objects.
+// entries has the entries of the file. naming returns an entry's id and name. build
+// converts an entry to an object.
 func merge[T Object, E any](stored Kind[T], entries []E, prune bool, naming func(*E) (id, name string), build func(*E, string) (T, error)) (*merged[T], error) {
 	m := &merged[T]{}
 	claimed := map[string]string{} // name of the entry for each id

@@ -9,11 +9,11 @@ import (
 	"weft/central/wire"
 )
 
-// This file delays the answer that nobody has an address. A port may have been bound
-// through another central, whose watch of the store is some milliseconds ahead. The hub
-// therefore gives this answer only when it has every change that the store had after
-// the host asked. It asks the store for its revision once for all questions that have
-// arrived in the meantime.
+// This file delays one kind of answer: that nobody has an address. A port may have been
+// bound through another central, whose watch of the store is some milliseconds ahead.
+// So the hub gives this answer only after it has received every change that was in the
+// store when the host asked. To know this, the hub asks the store for its revision,
+// once for all questions that have arrived in the meantime.
 
 const (
 	// fenceTimeout limits how long an answer waits for the store, which for example has

@@ -110,8 +110,9 @@ func (h *Hub) beats(ctx context.Context) {
 	}
 }
 
-// beatAll is one tick. A beat carries what waits for the session's turn: a message with
-// changes costs hardly more than an empty one. The caller holds mu.
+// beatAll sends a message to each session that has got none for about beatTicks ticks.
+// If changes of the session wait, the message has them, because it then costs hardly
+// more than an empty one. The caller holds mu.
 func (h *Hub) beatAll() {
 	h.tick++
 	if h.fleet.changed() { // a Revision sent before the round would overtake the changes

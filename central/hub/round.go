@@ -38,7 +38,7 @@ func (h *Hub) round() {
 		}
 	}
 	f.forget()
-	if len(h.waiting) > 0 { // nobody waits for his turn
+	if len(h.waiting) > 0 { // no session waits for the pacer because of these ports
 		for _, s := range h.sessions {
 			if s.behind {
 				h.endRevision(s, true)

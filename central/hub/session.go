@@ -183,7 +183,7 @@ func (h *Hub) end(s *session) {
 
 // detachAll removes a session from all indexes. The host's ports stay bound.
 func (h *Hub) detachAll(s *session) {
-	s.behind = false // it takes no turn of the pacer any more
+	s.behind = false // the pacer sends the session nothing more
 	for key := range s.keys {
 		h.announce(key, s, true)
 		h.unindex(s, key)
@@ -349,7 +349,7 @@ func (h *Hub) refuse(s *session, port string, reason string) {
 	s.flush()
 }
 
-// sayRefused tells a session's host why a port of the host cannot be bound to it.
+// sayRefused tells a host why one of its ports cannot be bound to this host.
 func (h *Hub) sayRefused(s *session, p *port) {
 	reason := fmt.Sprintf("port %s: its network is not declared", p.declared.GetName())
 	if !p.bindable(s.host) {

@@ -14,7 +14,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// A hub and other hubs know which undeclared ports its hosts have.
+// Each hub knows which undeclared ports hosts have: its own hosts, and the hosts of
+// other hubs.
 func TestWaitingPortsAreAnnounced(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)

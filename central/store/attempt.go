@@ -148,8 +148,8 @@ type requestLease struct {
 	fresh time.Time // time at which etcd granted the lease
 }
 
-// A request id is remembered for at least requestTTL. For the time leaseShared, new ids
-// share one lease.
+// A request id is remembered for at least requestTTL. New ids that arrive within the
+// time leaseShared share one lease.
 const (
 	requestTTL  = time.Hour
 	leaseShared = 10 * time.Minute

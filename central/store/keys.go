@@ -88,7 +88,7 @@ var kinds = []kindRow{
 }
 
 // decode decodes the key and the value of a stored object. object is false if the key
-// is not that of an object. A deleted object has no message.
+// belongs to something else than an object. For a deleted object, there is no message.
 func decode(key, value []byte, deleted bool, revision int64) (o Object, object bool, err error) {
 	for i := range kinds {
 		k := &kinds[i]

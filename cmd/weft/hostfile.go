@@ -78,8 +78,8 @@ type trackZone struct {
 // centralTunnel is the name of the tunnel port that weft-central makes.
 const centralTunnel = "central"
 
-// filePorts maps port names to numbers: those of the switch's ports, and numbers for
-// the ports that a file adds.
+// filePorts maps port names to numbers. It has the switch's ports, and numbers for the
+// ports that a file adds.
 type filePorts struct {
 	byName   map[string]uint32
 	byNumber map[uint32]string

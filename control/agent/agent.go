@@ -73,9 +73,11 @@ type Stats struct {
 	PullsRefused  uint64
 	PullsAnswered uint64
 	Rechecks      uint64 // number of places that were asked for again
-	Stale         uint64 // number of places that were removed by a recheck: their address had gone
-	Received      uint64 // size of the hub's messages in bytes
-	Trouble       string // last error in one line; "": no error
+	// number of places that the agent has removed because the address had gone to
+	// another port
+	Stale    uint64
+	Received uint64 // size of the hub's messages in bytes
+	Trouble  string // last error in one line; "": no error
 }
 
 const (

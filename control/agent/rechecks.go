@@ -19,8 +19,8 @@ import (
 // further question only when one of recheckWindow questions is answered.
 
 const (
-	// recheckWindow limits the unanswered questions of rechecks. At the limit, the
-	// others wait.
+	// recheckWindow limits the number of unanswered questions of rechecks. At the
+	// limit, further questions wait.
 	recheckWindow = 256
 	// recheckPause is the pause before a place is rechecked again because the hub has
 	// refused the question or could not ask the store. The switch keeps the place
@@ -28,13 +28,13 @@ const (
 	recheckPause = 5 * time.Second
 )
 
-// recheck is a question for the address of a known place.
+// recheck is a question for the address of a place that the agent already knows.
 type recheck struct {
 	net, port string // ids
 	mac       uint64
 }
 
-// rechecks has the rechecks of a session.
+// rechecks has the rechecks (questions about known places) of a session.
 type rechecks struct {
 	due        []recheck // not sent yet
 	unanswered map[uint64]recheck
@@ -44,7 +44,8 @@ type rechecks struct {
 
 func newRechecks() rechecks { return rechecks{unanswered: map[uint64]recheck{}} }
 
-// recheckNet rechecks all places of a network that is asked.
+// recheckNet asks again for all places of a network whose addresses the hub sends only
+// on request.
 func (a *Agent) recheckNet(id string) {
 	n := a.state.nets[id]
 	if n == nil || !n.view.GetAsked() {
@@ -82,7 +83,7 @@ func (a *Agent) sendRechecks() {
 	}
 }
 
-// placeOf returns the place that r rechecks.
+// placeOf returns the known place that the question r is about.
 func (a *Agent) placeOf(r recheck) (place, bool) {
 	n := a.state.nets[r.net]
 	if n == nil {
@@ -92,8 +93,8 @@ func (a *Agent) placeOf(r recheck) (place, bool) {
 	return p, known
 }
 
-// rechecked handles the answer to a recheck. It returns false if the number is
-// unknown.
+// rechecked handles the answer to a recheck (a question about a known place). It
+// returns false if no such question has the answer's number.
 func (a *Agent) rechecked(m *wire.Answer, b *batch) bool {
 	rs := &a.rechecks
 	r, ok := rs.unanswered[m.GetNumber()]
@@ -108,7 +109,7 @@ func (a *Agent) rechecked(m *wire.Answer, b *batch) bool {
 	return true
 }
 
-// decide applies the answer to the recheck of the place p.
+// decide applies the answer to the question about the known place p.
 func (a *Agent) decide(r recheck, p place, m *wire.Answer, b *batch) {
 	n := a.state.nets[r.net]
 	found := m.GetPlace()
@@ -133,8 +134,9 @@ func (a *Agent) decide(r recheck, p place, m *wire.Answer, b *batch) {
 	}
 }
 
-// repeatRechecks makes undecided rechecks due after recheckPause. Each message of the
-// hub calls it, and the hub sends at least one in each interval that it promises
+// repeatRechecks repeats questions about known places whose answers left open whether
+// the place is still right. It does so after recheckPause. Each message of the hub
+// calls it. The hub sends at least one message in each interval that it promises
 // (wire.Welcome).
 func (a *Agent) repeatRechecks() {
 	rs := &a.rechecks

@@ -35,7 +35,8 @@ const (
 	MaxRows = centralRows + port.MaxPorts
 	// centralRows is the row of the first rule of weft-central.
 	centralRows = 2 * MaxRules
-	// maxJournal is the largest number of rules in one atomic step of a credit.
+	// maxJournal is the largest number of rules in one atomic step of a credit (the
+	// transfer of a megaflow's counts to its rules).
 	maxJournal = 512
 	// SlotRules is the number of rules that the region stores for a megaflow slot. A
 	// megaflow with more rules may lose the counts of its last second if control dies.
@@ -86,8 +87,8 @@ type Slot struct {
 }
 
 type journal struct {
-	// 1 means that the journal is complete, so that an interrupted credit is finished
-	// from it
+	// 1 means that the journal is complete. Open then finishes an interrupted credit
+	// (transfer of counts to rules) from it.
 	State          atomic.Uint64
 	Slot           uint64 // flowtable.NoSlot: no megaflow slot
 	Packets, Bytes uint64 // next values of the slot
@@ -149,8 +150,9 @@ func New(megaflows int) (*Region, error) {
 	return c, nil
 }
 
-// Open opens a region that an earlier control process made, and finishes an
-// interrupted credit. It copies the region of an earlier version. It takes ownership of fd.
+// Open opens a region that an earlier control process made. It finishes an interrupted
+// credit (the transfer of a megaflow's counts to its rules). It copies the region of an
+// earlier version. It takes ownership of fd.
 func Open(fd, megaflows int) (*Region, error) {
 	region, err := shm.Open(fd)
 	if err != nil {

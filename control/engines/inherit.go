@@ -31,7 +31,8 @@ type inheritance struct {
 	unchanged bool                    // the engine was started with the settings of this process
 }
 
-// keptCounters describes, in JSON, the counter region that an engine keeps.
+// keptCounters describes, in JSON, the counter region that an engine keeps for the next
+// control process.
 type keptCounters struct {
 	// Build identifies the binary that made the region. If it is another build, the
 	// region may have another layout and is not read.

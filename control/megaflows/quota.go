@@ -66,8 +66,8 @@ func (f *Index) Stays() map[uint32]time.Duration {
 	return stays
 }
 
-// idleTime returns the idle timeout of megaflows when used of limit entries are in use.
-// The fewer entries are free, the shorter is the timeout.
+// idleTime returns the idle timeout of megaflows. used is the number of entries in use,
+// and limit the largest number. The fewer entries are free, the shorter is the timeout.
 func idleTime(used, limit int) time.Duration {
 	free, half := max(limit-used, 0), max(limit/2, 1)
 	if free >= half {

@@ -94,7 +94,9 @@ func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	defer release()
 	c.follow(w)
 	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &s.tap))
-	_ = c.workers.WaitApplied() // error ignored: the function follow sends the tap to the next engine
+	// error ignored: the function follow sets the tap (capture in the workers) in the
+	// next engine
+	_ = c.workers.WaitApplied()
 	c.sessions[index] = s
 	c.active++
 	if !c.reading { // if a reader runs for another session, it serves this session too
@@ -144,7 +146,7 @@ func (c *Captures) read() {
 	}
 }
 
-// turn reads one chunk of frames from each ring. active is false if no session is left.
+// turn reads one chunk of frames from each ring. active is false if no capture is left.
 // pending is true if a ring may have more frames.
 func (c *Captures) turn() (active, pending bool) {
 	c.mu.Lock()

@@ -15,8 +15,8 @@ import (
 	"weft/internal/shm"
 )
 
-// testEngine is an Engine with one worker that the test plays. It records the taps that
-// are set.
+// testEngine is an Engine with one worker, which the test simulates. It records the
+// taps (captures in the workers) that are set.
 type testEngine struct {
 	mu      sync.RWMutex
 	workers Workers

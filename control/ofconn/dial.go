@@ -212,7 +212,8 @@ func (c *Conn) probe(ctx context.Context) {
 	}
 }
 
-// standaloneCookie marks the flow of a standalone switch.
+// standaloneCookie marks the flow that a switch without a controller uses (fail mode
+// standalone).
 const standaloneCookie = 0x7765667473610001
 
 // standAlone makes the switch a learning switch while no controller is connected. It

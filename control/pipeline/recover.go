@@ -89,8 +89,8 @@ func (pl recovery) slots(used uint32) iter.Seq[uint32] {
 	}
 }
 
-// credit adds the slot's counts since the last credit to the statistics of its rules.
-// The counter region has the rows of these rules.
+// credit adds the slot's counts to the statistics of its rules: the counts since the
+// last credit. The counter region has the rows of these rules.
 func (pl recovery) credit(slot uint32) {
 	s := &pl.counters.Slots[slot]
 	if s.RuleCount == 0 || s.RuleCount > counters.SlotRules {

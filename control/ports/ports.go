@@ -108,15 +108,15 @@ type portContext struct {
 	// pack returns the state that keep stores, made from the device's state. If pack is
 	// nil, keep stores the device's state itself.
 	pack func(device []byte) ([]byte, error)
-	// remotes counts the watched remotes of the port by state.
+	// remotes counts the watched remote endpoints of the port by state.
 	remotes func(number uint32) underlay.Summary
 }
 
 // keepKey returns the name under which the engine keeps the device of a port.
 func keepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
 
-// keep stores a device in the engine for the next control process. The function open of
-// that process takes the device over.
+// keep stores a device in the engine, so that the next control process can take it over
+// with the function open.
 func (c *portContext) keep(blob []byte, fds []int) error {
 	client := c.engine.Client()
 	if client == nil {

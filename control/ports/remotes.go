@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// maxRemotes limits the remotes of a vxlan port. Each remote gets a copy of a
-// broadcast. A longer list is refused.
+// maxRemotes limits the remote endpoints of a vxlan port, because each one gets a copy
+// of a broadcast. A longer list is refused.
 const maxRemotes = 256
 
 func addresses(value string) string {

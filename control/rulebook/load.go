@@ -24,8 +24,8 @@ func (b *Book) Load(saved *store.State, region *counters.Region, resumed bool) {
 	b.loadConfigs(saved.Tables) // last, because saved tables may exceed their limits
 }
 
-// loadFlows restores the flows. If the counter region is that of an earlier control
-// process (resumed), it also restores their statistics.
+// loadFlows restores the flows. If the counter region belonged to an earlier control
+// process (resumed), loadFlows also restores the flows' statistics.
 func (b *Book) loadFlows(flows []store.Flow, resumed bool) {
 	now := clock.Monotonic()
 	for _, f := range flows {

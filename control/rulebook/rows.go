@@ -96,8 +96,8 @@ func (b *Book) write(r *openflow.Rule) {
 	}
 }
 
-// writeTimeouts writes the timeouts of a rule to its row. It does not write statistics,
-// because Region.Credit has already changed those of the row.
+// writeTimeouts writes the timeouts of a rule to its row in the counter region. It does
+// not write statistics, because Region.Credit has already changed the row's statistics.
 func (b *Book) writeTimeouts(r *openflow.Rule) {
 	c := &b.region.Rules[b.Row(r)]
 	c.IdleTimeout, c.HardTimeout = r.IdleTimeout, r.HardTimeout

@@ -106,8 +106,8 @@ func TestRowsAreReleased(t *testing.T) {
 	}
 }
 
-// SaveDeferred saves the noted rules that still exist, once, and removes the others
-// from the state file.
+// SaveDeferred saves each noted rule that still exists once. It removes noted rules
+// that no longer exist from the state file.
 func TestDeferredChanges(t *testing.T) {
 	d := disk{}
 	b := newBook(t, d, newRegion(t), false)

@@ -12,16 +12,17 @@ import (
 	"weft/tunnel"
 )
 
-// The remotes that ports declare are watched: their state is known without traffic. A
-// watched remote has no template until a megaflow needs one.
+// The remote endpoints that ports declare are watched: their state is known without
+// traffic. A watched endpoint has no template until a megaflow needs one.
 
 const (
-	// maxWatched limits the watched remotes of all ports. Further ones have the state
-	// RemoteWaiting until they have a template.
+	// maxWatched limits the watched remote endpoints of all ports. Further endpoints
+	// have the state RemoteWaiting until they have a template.
 	maxWatched = 4096
 	// maxStates limits the states that RemotesOf returns.
 	maxStates = 256
-	// watchProbe is the interval of probes of a watched neighbour that is not confirmed.
+	// watchProbe is the interval at which an unconfirmed neighbour of a watched remote
+	// endpoint is probed.
 	watchProbe = 10 * time.Second
 	// maxWatchProbes limits the probes of one refresh. Further ones wait for the next.
 	maxWatchProbes = 64
@@ -44,7 +45,7 @@ type RemoteState struct {
 	MTU int
 }
 
-// watch is a watched remote. Templates.mu guards it.
+// watch is a remote endpoint whose state is watched. Templates.mu guards it.
 type watch struct {
 	Tunnel
 	state    RemoteState
@@ -76,8 +77,8 @@ func (t *Templates) Watch(remotes []Tunnel) {
 	}
 }
 
-// refreshWatches finds out the state of the watched remotes. If everything is false, it asks
-// the kernel only about those without a confirmed neighbour.
+// refreshWatches finds out the state of the watched remote endpoints. If everything is
+// false, it asks the kernel only about endpoints without a confirmed neighbour.
 func (t *Templates) refreshWatches(everything bool) {
 	probed := map[neighbourKey]bool{}
 	for port := range t.watchedPorts() {
@@ -87,7 +88,7 @@ func (t *Templates) refreshWatches(everything bool) {
 	}
 }
 
-// watchedPorts returns the ports with watched remotes.
+// watchedPorts returns the ports that have watched remote endpoints.
 func (t *Templates) watchedPorts() map[uint32]bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -212,7 +213,7 @@ type Summary struct {
 	Reason string
 }
 
-// Watched counts the watched remotes of a port.
+// Watched counts the watched remote endpoints of a port.
 func (t *Templates) Watched(port uint32) Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -235,9 +236,10 @@ func (t *Templates) Watched(port uint32) Summary {
 	return s
 }
 
-// RemotesOf returns the states of a port's remotes: of the watched ones, or without any of
-// the remotes that have templates. Remotes that are down come first. At most maxStates are
-// returned; omitted is the number of the others.
+// RemotesOf returns the states of a port's remote endpoints. These are the watched
+// endpoints or, if the port has none, the endpoints that have templates. Endpoints that
+// are down come first. The list has at most maxStates entries; omitted is the number of
+// endpoints left out.
 func (t *Templates) RemotesOf(port uint32) (states []RemoteState, omitted int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

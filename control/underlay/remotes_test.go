@@ -13,8 +13,8 @@ import (
 	"weft/packet"
 )
 
-// The state of a watched remote follows routes, uplinks, neighbours and devices, without
-// traffic and with a template.
+// The state of a watched remote endpoint follows routes, uplinks, neighbours and
+// devices, without traffic and with a template.
 func TestRemotesAreWatched(t *testing.T) {
 	l := newTunnelLab(t)
 	tu := NewTemplates(l.u, slog.New(slog.DiscardHandler))
@@ -71,7 +71,8 @@ func TestRemotesAreWatched(t *testing.T) {
 	}
 }
 
-// Remotes beyond the limits are neither watched nor listed, and say so.
+// Remote endpoints beyond the limits are neither watched nor listed. The state of an
+// unwatched endpoint says so.
 func TestRemotesLimits(t *testing.T) {
 	tu := NewTemplates(newTunnelLab(t).u, slog.New(slog.DiscardHandler))
 	var list []Tunnel

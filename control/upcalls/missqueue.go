@@ -9,7 +9,7 @@ import (
 
 // missQueue answers the misses of one worker, round robin over the senders. A sender is
 // a port or, behind a tunnel, a VNI. If every frame of one sender misses, the misses of
-// the others wait for at most one batch.
+// another sender wait for at most one batch.
 //
 // A miss stays in the ring until all earlier misses are answered. The ring marks
 // answered misses for the next control process. The quota of held frames limits the

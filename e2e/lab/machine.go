@@ -35,7 +35,7 @@ type Machine struct {
 }
 
 // machineUserland is the set of programs and modules in a machine that runs the switch.
-// It has the full programs ip and ss, because those of busybox know no namespaces and
+// It has the full programs ip and ss, because busybox's versions know no namespaces and
 // no AF_XDP sockets.
 var machineUserland = userland{
 	programs: []string{"busybox", "ping", "iperf3", "ip", "ss", "ethtool", "iptables-legacy"},

@@ -25,8 +25,8 @@ var proseWords = strings.Fields(`
 	takes than that then there this too told took under use uses wants was what when
 	where which who why will with without would yet`)
 
-// mayBeProse has the names that stay although they are prose words, by package
-// directory and owner.
+// mayBeProse has the names that may stay although they are English function words. The
+// key is the package directory and the owner of the name.
 var mayBeProse = map[string]string{
 	"control/access pipes.once":        "Go's usual name of a sync.Once",
 	"control/access Conn.once":         "Go's usual name of a sync.Once",

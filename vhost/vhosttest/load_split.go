@@ -103,8 +103,8 @@ func (l *Load) inspect(e *end, buffer, n int) int {
 	return 1
 }
 
-// like reports whether a received frame equals the sent frame, except that its UDP
-// ports may be those of any flow of the load.
+// like reports whether a received frame equals the sent frame. Its UDP ports may
+// differ: they may be the ports of any flow of the load.
 func (l *Load) like(buf []byte, n int) bool {
 	header := HeaderLen(l.config.Features)
 	if n != header+l.config.FrameSize {

@@ -102,8 +102,8 @@ func (p *packed) offer(q *Queue, head uint16) {
 	p.counts[head] = count
 }
 
-// publish writes the flags of the first descriptor of each offered chain. It writes
-// those of the first chain last, so that the device sees all chains at once.
+// publish writes the flags of the first descriptor of each offered chain. It writes the
+// flags of the first chain last, so that the device sees all chains at once.
 func (p *packed) publish(q *Queue) {
 	for i := len(p.heads) - 1; i >= 0; i-- {
 		h := p.heads[i]

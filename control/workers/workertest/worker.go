@@ -39,7 +39,7 @@ type Worker struct {
 	Installs int
 }
 
-// Tap is a tap that control has set.
+// Tap is a capture or live trace that control has set in the worker.
 type Tap struct {
 	Kind datapath.TapKind
 	Snap uint32
