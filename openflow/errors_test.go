@@ -188,12 +188,12 @@ func TestTableErrorsNameTheWord(t *testing.T) {
 	}{
 		{flow("in_port=2,actions=1"), "table 0: expected at most 2 flows in all tables"},
 		{flow("check_overlap,dl_src=00:00:00:00:00:01,actions=1"), "check_overlap: expected no flow of priority 32768 in table 0 that overlaps, and there is in_port=1"},
-		{flow("in_port=1,actions=group:7"), "group:7: expected the number of a group"},
-		{flow("in_port=1,actions=meter:7"), "meter:7: expected the number of a meter"},
+		{flow("in_port=1,actions=group:7"), "group:7: there is no such group; expected add-group first"},
+		{flow("in_port=1,actions=meter:7"), "meter:7: there is no such meter; expected add-meter first"},
 		{groups("group_id=1,type=all,bucket=1", GroupAdd), "group 1: expected a number that no group has"},
-		{groups("group_id=7,type=all,bucket=1", GroupModify), "group 7: expected the number of a group"},
+		{groups("group_id=7,type=all,bucket=1", GroupModify), "group 7: there is no such group; expected the number of one"},
 		{meters("meter=1,kbps,bands=type=drop,rate=1", MeterAdd), "meter 1: expected a number that no meter has"},
-		{meters("meter=7,kbps,bands=type=drop,rate=1", MeterModify), "meter 7: expected the number of a meter"},
+		{meters("meter=7,kbps,bands=type=drop,rate=1", MeterModify), "meter 7: there is no such meter; expected the number of one"},
 		{meters(wide, MeterAdd), "meter 9: expected at most"},
 	} {
 		if tt.err == nil || !strings.HasPrefix(tt.err.Error(), tt.want) {

@@ -144,7 +144,7 @@ func applyGroup(groups map[uint32]*Group, removed map[uint32]bool, m *GroupMod) 
 	case m.Command == GroupAdd && old != nil:
 		return codedf(ErrGroupExists, "group %d: expected a number that no group has", g.ID)
 	case m.Command == GroupModify && old == nil:
-		return codedf(ErrGroupUnknown, "group %d: expected the number of a group", g.ID)
+		return codedf(ErrGroupUnknown, "group %d: there is no such group; expected the number of one", g.ID)
 	case old == nil && len(groups) >= MaxGroups:
 		return codedf(ErrGroupOutOfGroups, "group %d: expected at most %d groups", g.ID, MaxGroups)
 	}
@@ -168,10 +168,10 @@ func refersTo(actions []Action, kind ActionKind, selected func(id uint32) bool) 
 func (p *Pipeline) checkReferences(actions []Action) error {
 	var missing uint32
 	if refersTo(actions, ActGroup, func(id uint32) bool { missing = id; return p.groups[id] == nil }) {
-		return codedf(ErrActionBadOutGroup, "group:%d: expected the number of a group", missing)
+		return codedf(ErrActionBadOutGroup, "group:%d: there is no such group; expected add-group first", missing)
 	}
 	if refersTo(actions, ActMeter, func(id uint32) bool { missing = id; return p.meters[id] == nil }) {
-		return codedf(ErrMeterInvalid, "meter:%d: expected the number of a meter", missing)
+		return codedf(ErrMeterInvalid, "meter:%d: there is no such meter; expected add-meter first", missing)
 	}
 	return nil
 }

@@ -151,7 +151,7 @@ func (t *meterTable) apply(m *MeterMod, removed map[uint32]bool) (*Meter, error)
 	case m.Command == MeterAdd && old != nil:
 		return nil, codedf(ErrMeterExists, "meter %d: expected a number that no meter has", id)
 	case m.Command == MeterModify && old == nil:
-		return nil, codedf(ErrMeterUnknown, "meter %d: expected the number of a meter", id)
+		return nil, codedf(ErrMeterUnknown, "meter %d: there is no such meter; expected the number of one", id)
 	}
 	if old != nil {
 		t.release(old)

@@ -105,6 +105,14 @@ func FrameMatch(k *flowtable.Key) *openflow.Match {
 	unless(proto == packet.ProtoTCP, flowtable.WIP, keyTCPFlags)
 	unless(ipv6, flowtable.WL4, keyIPv6Label)
 	unless(!icmp, flowtable.WL4, ^uint64(keyICMP)&^keyIPv6Label)
+	for _, word := range []int{flowtable.WCTSrc, flowtable.WCTDst} {
+		switch {
+		case !ipv6:
+			mask[word+1] &= 0xffffffff // ct_nw_src, ct_nw_dst
+		case mask[word]|mask[word+1] != 0:
+			mask[word], mask[word+1] = ^uint64(0), ^uint64(0)
+		}
+	}
 	m := openflow.MatchOf(k, &mask)
 	return &m
 }
