@@ -234,6 +234,20 @@ func (c *Client) EnsurePort(add AddPort) (Port, error) {
 	return p, c.Do(http.MethodPost, "/v1/ports", nil, add, &p)
 }
 
+// CheckPort returns the error with which AddPort would refuse the options.
+func (c *Client) CheckPort(name string, options []string) error {
+	return c.Do(http.MethodPost, "/v1/ports", nil, AddPort{Name: name, Options: options, Check: true}, nil)
+}
+
+// CheckModPort returns the error with which ModPort would refuse the options.
+func (c *Client) CheckModPort(name string, options []string) error {
+	path, err := portPath(name)
+	if err != nil {
+		return err
+	}
+	return c.Do(http.MethodPatch, path, nil, ModPort{Options: options, Check: true}, nil)
+}
+
 // ModPort changes options of a port.
 func (c *Client) ModPort(name string, options []string) (Port, error) {
 	var p Port

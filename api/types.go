@@ -219,12 +219,17 @@ type AddPort struct {
 	// MayExist makes the request succeed if a port with this name and the same options
 	// exists.
 	MayExist bool `json:"may_exist,omitempty"`
+	// Check tells whether the options would be refused, and adds no port. Devices are not
+	// opened.
+	Check bool `json:"check,omitempty"`
 }
 
 // ModPort is a request to change options of a port. Options are words of the form
 // KEY=VALUE; KEY= removes an option.
 type ModPort struct {
 	Options []string `json:"options"`
+	// Check tells whether the change would be refused, and changes nothing.
+	Check bool `json:"check,omitempty"`
 }
 
 // ChangeFlows is a request to change the flow tables. If any line is wrong, the daemon

@@ -142,6 +142,9 @@ func (d *Daemon) handler() *access.Mux {
 		if err := body(r, &add); err != nil {
 			return nil, err
 		}
+		if add.Check {
+			return struct{}{}, d.ports.CheckAdd(add.Name, add.Options)
+		}
 		if add.MayExist {
 			return d.ports.Ensure(add.Name, add.Options)
 		}
@@ -151,6 +154,9 @@ func (d *Daemon) handler() *access.Mux {
 		var mod api.ModPort
 		if err := body(r, &mod); err != nil {
 			return nil, err
+		}
+		if mod.Check {
+			return struct{}{}, d.ports.CheckModify(r.PathValue("name"), mod.Options)
 		}
 		return d.ports.Modify(r.PathValue("name"), mod.Options)
 	})

@@ -118,13 +118,13 @@ func TestPortDown(t *testing.T) {
 	if p := change("flood=off"); p.State != "up" || p.Options["flood"] != "off" {
 		t.Errorf("%+v", p)
 	}
-	if err := f.d.ports.SetAdmin(1, ports.Admin{Down: true}); err != nil {
+	if err := f.d.ports.SetAdmin("p1", ports.Admin{Down: true}); err != nil {
 		t.Fatal(err)
 	}
 	if list, _ := f.d.ports.List("p1"); list[0].State != "down" || list[0].Options["flood"] != "" {
 		t.Errorf("after a port_mod: %+v", list)
 	}
-	if err := f.d.ports.SetAdmin(77, ports.Admin{}); err == nil {
+	if err := f.d.ports.SetAdmin("p77", ports.Admin{}); err == nil {
 		t.Error("a port that does not exist is changed")
 	}
 }

@@ -18,7 +18,9 @@ import (
 // come last, after the changes of the flows that name the deleted objects.
 type hostPlan struct {
 	Lines []string // differences to print: + new, ~ changed, - deleted
-	steps []func(*api.Client) error
+	// checks ask the daemon whether it would refuse a step.
+	checks []func(*api.Client) error
+	steps  []func(*api.Client) error
 }
 
 func (p *hostPlan) step(do func(*api.Client) error, format string, args ...any) {
@@ -112,6 +114,9 @@ func (p *hostPlan) contents(old, next *bridgeContents, names openflow.Names, pru
 	if err := p.flows(old, next, names, prune); err != nil {
 		return err
 	}
+	if err := checkTables(old, next, names, prune); err != nil {
+		return err
+	}
 	if prune {
 		p.deletions("group", "group_id=", old.Groups, next.Groups, (*api.Client).ChangeGroups)
 		p.deletions("meter", "meter=", old.Meters, next.Meters, (*api.Client).ChangeMeters)
@@ -124,6 +129,9 @@ func (p *hostPlan) ports(old, next *hostFile) {
 		i := slices.IndexFunc(old.LocalPorts, func(o localPort) bool { return o.Name == port.Name })
 		if i < 0 {
 			words := optionWords(port.Options)
+			if b := port.Options["bridge"]; b == "" || old.bridge(b) != nil { // the daemon does not know a bridge that the file adds
+				p.checks = append(p.checks, func(c *api.Client) error { return c.CheckPort(port.Name, words) })
+			}
 			p.step(func(c *api.Client) error { _, err := c.AddPort(port.Name, words); return err }, "+ local-port %s %s", port.Name, strings.Join(words, " "))
 			continue
 		}
@@ -141,6 +149,7 @@ func (p *hostPlan) ports(old, next *hostFile) {
 			}
 		}
 		if len(words) > 0 {
+			p.checks = append(p.checks, func(c *api.Client) error { return c.CheckModPort(port.Name, words) })
 			p.step(func(c *api.Client) error { _, err := c.ModPort(port.Name, words); return err }, "~ local-port %s %s", port.Name, strings.Join(words, " "))
 		}
 	}
@@ -342,8 +351,9 @@ type hostApplied struct {
 	Applied bool     `json:"applied"`
 }
 
-// applyHost changes the switch to the state in a file. If a step fails, it restores the
-// state before.
+// applyHost changes the switch to the state in a file. Everything that would be refused is
+// found before the first step, except failures of devices and wrong settings of connection
+// tracking. If a step fails, applyHost restores the state before.
 func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
 	next, err := parseHostFile(text)
 	if err != nil {
@@ -373,6 +383,11 @@ func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
 	if !c.json {
 		for _, line := range plan.Lines {
 			fmt.Fprintln(c.out, line)
+		}
+	}
+	for _, check := range plan.checks {
+		if err := check(client); err != nil {
+			return err
 		}
 	}
 	if !dry {

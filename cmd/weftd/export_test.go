@@ -99,10 +99,16 @@ func TestExportAndApply(t *testing.T) {
 		{`name = "vx"`, "name = \"vy\"\noptions = {type = \"tap\", dev = \"lo\"}\n[[local-port]]\nname = \"vx\"", "not a tap"},
 		{"limit = 50", "limits = 50", "limits: unknown key"},
 		{"[[table]]", "[[net]]\nname='x'\n[[table]]", "expected a file for each"},
+		{`vni = "7"}`, `vni = "8", queues = "2"}`, "queues=: cannot change"},
+		{"group:7", "group:8", "flows: "},
+		{"limit = 50", "limit = 0\n[[table]]\ntable = 255", "table 255"},
 		{"max-connections = 1000", "max-connections = 4000000000", "nothing of the file is in force"},
 	} {
 		text := strings.Replace(strings.Replace(hostState, c.old, c.new, 1), "rate=1000", "rate=2000", 1)
 		out, err := s.try(text, "apply", "-")
+		if early := !strings.Contains(c.word, "in force") && c.word != "not a tap"; early && strings.Contains(out, "is in force") {
+			t.Errorf("with %s: refused after the first change:\n%s", c.new, out)
+		}
 		if now := s.run("", "export"); err == nil || !strings.Contains(out, c.word) || now != full {
 			t.Errorf("with %s: %v, want %q:\n%s\nnow:\n%s", c.new, err, c.word, out, now)
 		}

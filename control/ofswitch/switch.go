@@ -194,7 +194,8 @@ func (s *Switch) Ports() []ofconn.Port {
 
 // SetPortConfig sets ofp.ConfigDown and ofp.ConfigNoFlood of a port.
 func (s *Switch) SetPortConfig(number, config uint32) error {
-	return s.ports.SetAdmin(number, ports.Admin{Down: config&ofp.ConfigDown != 0, NoFlood: config&ofp.ConfigNoFlood != 0})
+	name, _ := s.bridge.View().PortName(number) // an unknown port has no name, and SetAdmin refuses it
+	return s.ports.SetAdmin(name, ports.Admin{Down: config&ofp.ConfigDown != 0, NoFlood: config&ofp.ConfigNoFlood != 0})
 }
 
 // Send executes the actions of a packet-out on its frame.

@@ -31,26 +31,20 @@ const adminDown = "down by admin=down"
 // Admin is the administrative state of a port.
 type Admin struct{ Down, NoFlood bool }
 
-// SetAdmin changes the administrative state of the port with a number in flows.
-func (ps *Ports) SetAdmin(number uint32, set Admin) error {
+// SetAdmin changes the administrative state of a port.
+func (ps *Ports) SetAdmin(name string, set Admin) error {
 	ps.change.Lock()
 	defer ps.change.Unlock()
-	for _, p := range ps.byNumber {
-		if p.info.No != number {
-			continue
-		}
-		if p.info.Kind == openflow.PortUplink {
-			return usererr.Errorf("port %s: an uplink, whose device the kernel keeps; expected ip link set", p.saved.Name)
-		}
-		words := []string{"admin=up", "flood=on"}
-		if set.Down {
-			words[0] = "admin=down"
-		}
-		if set.NoFlood {
-			words[1] = "flood=off"
-		}
-		_, err := ps.modify(p.saved.Name, words)
-		return err
+	if p := ps.portByName(name); p != nil && p.info.Kind == openflow.PortUplink {
+		return usererr.Errorf("port %s: an uplink, whose device the kernel keeps; expected ip link set", name)
 	}
-	return usererr.Errorf("port %d: no such port", number)
+	words := []string{"admin=up", "flood=on"}
+	if set.Down {
+		words[0] = "admin=down"
+	}
+	if set.NoFlood {
+		words[1] = "flood=off"
+	}
+	_, err := ps.modify(name, words)
+	return err
 }

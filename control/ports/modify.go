@@ -37,26 +37,40 @@ func (ps *Ports) Modify(name string, words []string) (api.Port, error) {
 	return ps.modify(name, words)
 }
 
-func (ps *Ports) modify(name string, words []string) (api.Port, error) {
-	p := ps.portByName(name)
+// CheckModify returns the error with which Modify would refuse the words.
+func (ps *Ports) CheckModify(name string, words []string) error {
+	ps.change.Lock()
+	defer ps.change.Unlock()
+	_, _, err := ps.checkedChange(name, words)
+	return err
+}
+
+// checkedChange returns a port and the port to put in its place.
+func (ps *Ports) checkedChange(name string, words []string) (p, next *switchPort, err error) {
+	p = ps.portByName(name)
 	switch {
 	case p == nil:
-		return api.Port{}, ps.pipeline.View().NoPort(name)
+		return nil, nil, ps.pipeline.View().NoPort(name)
 	case p == ps.central.tunnel:
-		return api.Port{}, usererr.Errorf("%s: weft-central's tunnel; expected another port", name)
+		return nil, nil, usererr.Errorf("%s: weft-central's tunnel; expected another port", name)
 	}
 	options, err := mergedOptions(p.explicit, words)
 	if err != nil {
-		return api.Port{}, err
+		return nil, nil, err
 	}
-	next, err := ps.newPort(store.Port{Number: p.saved.Number, Name: name, Options: ps.withoutFirst(options)})
+	next, err = ps.newPort(store.Port{Number: p.saved.Number, Name: name, Options: ps.withoutFirst(options)})
 	if err != nil {
-		return api.Port{}, err
+		return nil, nil, err
 	}
 	if err := checkChangeable(p, next); err != nil {
-		return api.Port{}, err
+		return nil, nil, err
 	}
-	if err := ps.conflict(next); err != nil {
+	return p, next, ps.conflict(next)
+}
+
+func (ps *Ports) modify(name string, words []string) (api.Port, error) {
+	p, next, err := ps.checkedChange(name, words)
+	if err != nil {
 		return api.Port{}, err
 	}
 	if maps.Equal(p.explicit, next.explicit) {

@@ -239,25 +239,40 @@ func (ps *Ports) Ensure(name string, options []string) (api.Port, error) {
 	return ps.add(name, options)
 }
 
-func (ps *Ports) add(name string, options []string) (api.Port, error) {
+// CheckAdd returns the error with which Add would refuse the options. It opens no device.
+func (ps *Ports) CheckAdd(name string, options []string) error {
+	ps.change.Lock()
+	defer ps.change.Unlock()
+	_, err := ps.checkedPort(name, options)
+	return err
+}
+
+// checkedPort makes a port that is not open, and checks it against the other ports.
+func (ps *Ports) checkedPort(name string, options []string) (*switchPort, error) {
 	options = ps.withoutFirst(options)
 	number, err := ps.freeNumber(name)
 	if slices.Contains(options, "type="+kindLocal) {
 		number, err = ps.lastNumber()
 	}
 	if err != nil {
-		return api.Port{}, err
+		return nil, err
 	}
 	p, err := ps.newPort(store.Port{Number: number, Name: name, Options: options})
 	if err != nil {
-		return api.Port{}, err
+		return nil, err
 	}
 	if name == CentralPort {
-		return api.Port{}, usererr.Errorf("port name %s: weft-central's tunnel has it; expected another", name)
+		return nil, usererr.Errorf("port name %s: weft-central's tunnel has it; expected another", name)
 	}
-	if err := ps.conflict(p); err != nil {
+	return p, ps.conflict(p)
+}
+
+func (ps *Ports) add(name string, options []string) (api.Port, error) {
+	p, err := ps.checkedPort(name, options)
+	if err != nil {
 		return api.Port{}, err
 	}
+	number := p.saved.Number
 	if err := p.driver.open(nil); err != nil {
 		return api.Port{}, err
 	}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"weft/openflow"
+)
+
+// checkTables applies the tables of a file to tables of its own, so that a flow that names
+// a missing group or exceeds a limit is refused before anything has changed. Without
+// prune, what only the switch has stays.
+func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) error {
+	meters, groups, flows, tables := next.Meters, next.Groups, next.Flows, next.Tables
+	if !prune {
+		meters, groups = together(old.Meters, meters), together(old.Groups, groups)
+		flows = slices.Concat(old.Flows, flows)
+		tables = slices.Concat(old.Tables, tables)
+	}
+	p := openflow.NewPipeline(openflow.Limits{Rules: mostFlows})
+	for _, t := range tables {
+		if t.Table < 0 || t.Table >= openflow.Tables || t.Table == openflow.CentralTable {
+			return fmt.Errorf("table %d: expected a number from 0 to %d, without %d", t.Table, openflow.Tables-1, openflow.CentralTable)
+		}
+		p.Configure(uint8(t.Table), openflow.TableConfig{Limit: t.Limit, Evict: t.Evict})
+	}
+	meterMods, err := openflow.ParseMeterMods(strings.NewReader(lines(meters)), openflow.MeterAdd)
+	if err != nil {
+		return fmt.Errorf("meters: %w", err)
+	}
+	if _, _, err := p.ApplyMeters(meterMods, 0); err != nil {
+		return fmt.Errorf("meters: %w", err)
+	}
+	groupMods, err := openflow.ParseGroupMods(strings.NewReader(lines(groups)), openflow.GroupAdd, names)
+	if err != nil {
+		return fmt.Errorf("groups: %w", err)
+	}
+	if _, err := p.ApplyGroups(groupMods, 0); err != nil {
+		return fmt.Errorf("groups: %w", err)
+	}
+	flowMods, err := openflow.ParseFlowMods(lines(flows), openflow.Add, names)
+	if err != nil {
+		return fmt.Errorf("flows: %w", err)
+	}
+	if _, err := p.Apply(flowMods, 0); err != nil {
+		return fmt.Errorf("flows: %w", err)
+	}
+	return nil
+}
+
+// mostFlows is the switch's limit of flows, control/counters.MaxRules.
+const mostFlows = 1 << 20
+
+// together returns the groups or meters of next, and those of old with other numbers.
+func together(old, next []string) []string {
+	all := slices.Clone(next)
+	for _, text := range old {
+		if !slices.ContainsFunc(next, func(n string) bool { return number(n) == number(text) }) {
+			all = append(all, text)
+		}
+	}
+	return all
+}
