@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weft/api"
+	"weft/control/limits"
+)
+
+// A bridge has its own socket, flows and ports. It survives a restart, and goes with all of
+// them.
+func TestAddAndDeleteBridges(t *testing.T) {
+	f := newFakes(t)
+	f.config.OpenFlow.Socket = filepath.Join(filepath.Dir(f.config.Socket), "weft.mgmt")
+	f.end()
+	f.begin()
+	if _, err := f.d.addBridge(api.AddBridge{Name: "br1", DatapathID: "77", FailMode: "standalone"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.d.addBridge(api.AddBridge{Name: "br1", MayExist: true}); err != nil {
+		t.Error(err)
+	}
+	for want, add := range map[string]api.AddBridge{
+		"br1: the bridge exists":    {Name: "br1"},
+		"bridge \"1\"":              {Name: "1"},
+		"fail mode open":            {Name: "br2", FailMode: "open"},
+		"datapath id xyz":           {Name: "br2", DatapathID: "xyz"},
+		"controller: udp:192.0.2.1": {Name: "br2", Controllers: []string{"udp:192.0.2.1"}},
+	} {
+		if _, err := f.d.addBridge(add); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", add, err, want)
+		}
+	}
+	add := func(name string, words ...string) {
+		t.Helper()
+		if _, err := f.d.ports.Add(name, words); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("p1", "type=patch", "peer=p2")
+	add("p2", "type=patch", "peer=p1", "bridge=br1")
+	if _, err := f.d.ports.Add("p3", []string{"type=patch", "peer=p1", "bridge=br9"}); err == nil || !strings.Contains(err.Error(), "bridge=br9: no such bridge") {
+		t.Errorf("a port of an unknown bridge: %v", err)
+	}
+	if _, err := f.d.bridges.named("br1").tables.ChangeFlows(api.ChangeFlows{Op: "add", Text: "in_port=p2,actions=drop"}); err != nil {
+		t.Error(err)
+	}
+	f.end()
+	f.begin()
+	list := f.d.listBridges()
+	socket := filepath.Join(filepath.Dir(f.config.Socket), "br1.mgmt")
+	if len(list) != 1 || list[0].Name != "br1" || list[0].DatapathID != "0000000000000077" || list[0].FailMode != "standalone" ||
+		list[0].Ports != 1 || list[0].Flows != 1 || list[0].OpenFlowSocket != socket {
+		t.Errorf("after a restart: %+v", list)
+	}
+	seen := map[string]map[limits.Holder]bool{}
+	for _, r := range f.d.limits.Rows() {
+		if seen[r.Name] == nil {
+			seen[r.Name] = map[limits.Holder]bool{}
+		}
+		if seen[r.Name][r.Holder] {
+			t.Errorf("two rows %+v", r)
+		}
+		seen[r.Name][r.Holder] = true
+	}
+	if p, err := f.d.ports.Modify("p1", []string{"peer=p9"}); err != nil || p.State != "down" || p.Detail != "peer p9 does not exist" {
+		t.Errorf("another peer: %+v, %v", p, err)
+	}
+	if err := f.d.deleteBridge("br1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(socket); !os.IsNotExist(err) || f.d.ports.Exists("p2") || f.d.pipeline.Counts().Flows != 0 {
+		t.Errorf("del-br leaves the socket (%v), the port %v or %d flows", err, f.d.ports.Exists("p2"), f.d.pipeline.Counts().Flows)
+	}
+	if err := f.d.deleteBridge("br1"); err == nil || !strings.Contains(err.Error(), "no such bridge") {
+		t.Errorf("again: %v", err)
+	}
+}
+
+// weftd refuses to start with --name of a bridge of add-br.
+func TestNameOfAnotherBridge(t *testing.T) {
+	f := newFakes(t)
+	if _, err := f.d.addBridge(api.AddBridge{Name: "br1"}); err != nil {
+		t.Fatal(err)
+	}
+	f.end()
+	f.config.Name = "br1"
+	d, err := newDaemon(f.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.begin(t.Context()); err == nil || !strings.Contains(err.Error(), "name br1: a bridge of add-br has this name") {
+		t.Errorf("start: %v", err)
+	}
+	d.end()
+}
