@@ -30,8 +30,8 @@ const (
 	natHolders = 8
 )
 
-// natSearch is the state of the current search for a translation, and the time in
-// nanoseconds that all searches of the worker have used beyond their share.
+// natSearch is the state of the current search for a translation. It also has the time
+// in nanoseconds that all searches of the worker have used beyond their share.
 type natSearch struct {
 	tries, limit int    // number of tries made, and their limit
 	holder       uint32 // quota holder of the new connection

@@ -270,8 +270,8 @@ func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Met
 }
 
 // carries reports whether a frame with the earlier result m still has a tuple of
-// connection n (after translation, if m says so). Actions in between may have changed
-// the tuple.
+// connection n. If m says that the frame was translated, the tuple is the translated
+// one. Actions in between may have changed the tuple.
 func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 	if m.State&(SNAT|DNAT) == 0 {
 		dir, ok := t.matches(n, p)

@@ -507,8 +507,9 @@ func TestFleetQuestionsAreBounded(t *testing.T) {
 }
 
 // In a network whose addresses weft-central sends by itself, a frame to an unknown
-// address also waits for an answer. It is forwarded to the ports of the network if the
-// agent refuses the question, if no answer comes, or at the port's limit of questions.
+// address also waits for an answer. The switch forwards the frame to the ports of the
+// network in three cases: the agent refuses the question, no answer comes, or the port
+// is at its limit of questions.
 func TestFleetForwardsWithoutAnswer(t *testing.T) {
 	const limit = 64
 	h, a := newAsked(t, false)

@@ -9,15 +9,15 @@ import (
 	"weft/packet"
 )
 
-// This file answers frames that are too long for their tunnel, with ICMP "fragmentation
-// needed" (RFC 792, RFC 1191) or ICMPv6 "packet too big" (RFC 4443 section 3.2). The
-// answer has the MTU of the tunnel. Its source address is the destination of the frame,
-// because the switch has no address in the overlay (compare skb_tunnel_check_pmtu in
-// Linux).
+// This file answers frames that are too long for their tunnel. The answer is ICMP
+// "fragmentation needed" (RFC 792, RFC 1191) or ICMPv6 "packet too big" (RFC 4443
+// section 3.2). It has the MTU of the tunnel. Its source address is the destination of
+// the frame, because the switch has no address in the overlay (compare
+// skb_tunnel_check_pmtu in Linux).
 //
 // The answer must quote the headers as the sender wrote them, but actions may have
-// changed them. Addresses, ports, tags, TOS and TTL are therefore taken from the key,
-// which describes the frame as it was received.
+// changed them. So addresses, ports, tags, TOS and TTL are taken from the key, which
+// describes the frame as it was received.
 
 const (
 	// answerEveryNS and answerBurst limit a worker to a thousand answers a second, and

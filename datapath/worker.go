@@ -72,8 +72,8 @@ const (
 	// which avoids system calls during short gaps in the load.
 	yieldEvery   = 4
 	yieldAfterNS = 10_000
-	// fewFrames is the largest number of frames in a pass for which the worker yields
-	// the core after it has delivered frames to a local process.
+	// fewFrames is a number of frames in one pass. If a pass had at most this number,
+	// and delivered frames to a local process, the worker yields the core afterwards.
 	fewFrames = 2
 	// suspectNS is the duration in nanoseconds from which a pass is suspiciously long,
 	// see shm.Foreign.

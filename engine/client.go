@@ -41,10 +41,10 @@ const (
 // ErrGone is the error of every method once the connection to the engine has ended.
 var ErrGone = errors.New("engine: connection lost")
 
-// ErrStuck is the error of Kill for an engine that has got SIGKILL and does not end,
-// because the kernel keeps one of its threads, for example in a page fault. Such an
-// engine executes no instruction any more, so another engine may take over its ports;
-// see Disown.
+// ErrStuck is the error of Kill if the engine has got SIGKILL but does not end. The
+// kernel then keeps one of its threads, for example in a page fault. Such an engine
+// executes no instruction any more, so another engine may take over its ports. See
+// Disown.
 var ErrStuck = errors.New("engine: killed, but the process does not end")
 
 // Client is control's connection to the engine. Its methods are safe for concurrent

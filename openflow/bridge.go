@@ -83,9 +83,9 @@ func (x *xlate) setInPort(number uint32) {
 	x.keep[word] &= 0xffffffff
 }
 
-// cross runs the frame through the bridge of a patch port's peer. As in Open vSwitch, that
-// bridge sees neither metadata, registers and tunnel fields nor the state of connection
-// tracking, and the frame of this bridge stays as it is.
+// cross runs the frame through the bridge of a patch port's peer. As in Open vSwitch,
+// that bridge sees no metadata, no registers, no tunnel fields and no state of
+// connection tracking. For this bridge, the frame stays as it is.
 func (x *xlate) cross(port *PortInfo) {
 	x.usedPorts = true
 	peer, ok := x.env.PortAt(port.Peer)

@@ -218,9 +218,9 @@ type prefixLookup struct {
 }
 
 // rulesOut reports whether the prefix tries prove that no rule of a subtable matches
-// the flow. The proof is a field in which no rule has the flow's prefix. Of several
-// such fields, rulesOut takes the field of which the fewest bits suffice. v records
-// these bits.
+// the flow. The proof is a field in which no rule has the flow's prefix. If there are
+// several such fields, rulesOut takes the field that needs the fewest bits as proof. v
+// records these bits.
 func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
 	best, bits := -1, uint8(0)
 	for _, p := range prefixes {

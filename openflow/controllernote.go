@@ -48,8 +48,8 @@ func (n *ControllerNote) Metadata(inPort uint32) Match {
 }
 
 // narrowNote removes from a note's match the 32-bit halves of words that are 0. It also
-// removes the tuple of the connection, because a match on the tuple is valid only
-// together with a match on the frame's own fields.
+// removes the tuple of the connection, because a match on this tuple is valid only if
+// it also matches the frame's own fields.
 func narrowNote(m *Match) {
 	for w := flowtable.WCTPorts; w < flowtable.KeyWords; w++ {
 		if w != flowtable.WCTLabel && w != flowtable.WCTLabel+1 {

@@ -9,8 +9,8 @@ import (
 
 // Declared is an address that the operator has bound to a port. It stays in the table
 // as long as the port exists. No other port can learn the MAC address or its IP
-// addresses, unless it declares them as well, as routers with a shared virtual
-// address do.
+// addresses, unless the operator declares them there, too (as for routers with a shared
+// virtual address).
 type Declared struct {
 	Segment Segment
 	Port    uint32

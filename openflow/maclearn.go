@@ -299,9 +299,9 @@ func (t *MACTable) leaveSegment(s Segment) {
 	}
 }
 
-// Expire removes the MAC addresses that were unused for the table's maximum age, and
-// the IP addresses that were not announced for that time. It returns the number of
-// removed addresses.
+// Expire removes the MAC addresses that were unused for the table's maximum age. It
+// also removes the IP addresses that were not announced for that time. It returns the
+// number of removed addresses.
 func (t *MACTable) Expire(nowNS uint64) int {
 	n := 0
 	for _, p := range t.ports {

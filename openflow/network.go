@@ -4,9 +4,9 @@ package openflow
 
 import "weft/packet"
 
-// The action normal in declared networks. Such a network has the ports of its VNI on
-// this switch and, behind weft-central's tunnel, the other hosts, but neither ports
-// without a VNI nor the operator's tunnels.
+// This file has the action normal in declared networks. Such a network has the ports of
+// its VNI on this switch and, behind weft-central's tunnel, the other hosts. It has
+// neither ports without a VNI nor the operator's tunnels.
 
 // network returns the settings of the declared network of a segment, or nil.
 func (x *xlate) network(s Segment) *Network {

@@ -122,8 +122,8 @@ func compareWithOracle(t *testing.T, texts []string) {
 			defer func() { <-slots }()
 			ok, out := oracle(t, text)
 			if strings.Contains(out, "UNSUPPORTED_ORDER") || strings.Contains(out, "BAD_WILDCARDS") {
-				// Not every OpenFlow version can carry write_metadata before
-				// goto_table, or value bits outside of a mask.
+				// Some OpenFlow versions cannot carry write_metadata before goto_table,
+				// or value bits outside of a mask.
 				return
 			}
 			if ok && err != nil && lowByte.MatchString(text) && strings.Contains(err.Error(), "address as") {

@@ -68,8 +68,8 @@ const (
 )
 
 // prober reads the bits that decide whether a prerequisite is met. The bits come from a
-// match, which knows only the bits in its mask, or from a frame in translation, which
-// records the bits read.
+// match or from a frame in translation. A match knows only the bits in its mask. A
+// translation records the bits that are read.
 type prober interface {
 	// probe returns the bits of mask in Flow[word], and whether all of them are
 	// known.

@@ -2,11 +2,11 @@
 
 package openflow
 
-// Segment is the domain in which normal, flood and all forward a frame: the bridge's
-// number in the bits from bridgeAt on, and below them 1 + the VNI of the input port, or 0
-// for a port without a VNI. Ports without a VNI are trunks of all VNIs. Only an output to
-// a named port crosses from one VNI to another, and only a patch port from one bridge to
-// another.
+// Segment is the domain in which normal, flood and all forward a frame. The bits from
+// bridgeAt on have the bridge's number. The bits below have 1 + the VNI of the input
+// port, or 0 for a port without a VNI. Ports without a VNI are trunks of all VNIs. Only
+// an output to a named port crosses from one VNI to another, and only a patch port from
+// one bridge to another.
 type Segment uint32
 
 const bridgeAt = 25

@@ -9,10 +9,11 @@ import (
 	"weft/packet"
 )
 
-// MPLS and PBB (ovs-actions(7), "MPLS"; OpenFlow 1.3, 5.12). A key has one shim: the
-// outermost label stack entry or the I-TAG. A push hides all headers behind the new one. A
-// pop reveals headers that only a second look-up in the datapath can show, so the actions
-// after it go on in a second translation if they need the headers (recirc.go).
+// This file has the actions on MPLS and PBB headers (ovs-actions(7), "MPLS"; OpenFlow
+// 1.3, 5.12). A key has one shim: the outermost label stack entry or the I-TAG. A push
+// hides all headers behind the new one. A pop reveals headers that only a second
+// look-up in the datapath can show. If the actions after a pop need these headers, they
+// continue in a second translation (recirc.go).
 
 // hideInner makes the frame one of the EtherType and shim, without fields of network and
 // transport headers, for both frame states.

@@ -13,8 +13,8 @@ const (
 	Version15 Version = 6
 )
 
-// portOffset is the number to add to a reserved port number of OpenFlow 1.0 (16 bits)
-// to get the number in OpenFlow 1.1 and later (32 bits).
+// portOffset converts reserved port numbers of OpenFlow 1.0 (16 bits) to those of
+// OpenFlow 1.1 and later (32 bits). It is added to the number.
 const portOffset = 0xffff0000
 
 // WirePort returns a port number as OpenFlow 1.1 and later write it.

@@ -4,9 +4,9 @@ package packet
 
 import "encoding/binary"
 
-// A shim is the 32 bits behind the EtherType of MPLS (a label stack entry, RFC 3032
-// section 2.1) and of PBB (an I-TAG, IEEE 802.1ah-2008 section 9.7), after extraction.
-// Without the header, a rewrite changes nothing.
+// A shim is the 32 bits behind the EtherType, after extraction. For MPLS it is a label
+// stack entry (RFC 3032 section 2.1). For PBB it is an I-TAG (IEEE 802.1ah-2008 section
+// 9.7). If the frame has no such header, a rewrite changes nothing.
 
 // ShimLen is the length of a shim in bytes.
 const ShimLen = 4

@@ -31,8 +31,8 @@ type successor struct {
 	sent  int
 }
 
-// eachWish runs a test for each feature set, after the ring indexes have wrapped
-// around, so that guest memory has old requests for kicks and calls.
+// eachWish runs a test for each feature set. The ring indexes have wrapped around
+// before the test, so that guest memory has old requests for kicks and calls.
 func eachWish(t *testing.T, run func(s *successor)) {
 	for _, features := range wishes {
 		for before := range 5 {
@@ -223,8 +223,8 @@ func TestSuccessorCalls(t *testing.T) {
 	})
 }
 
-// The first publish of a new device always sends a call, because the guest may have
-// asked for a call at a used element that the old device did not publish.
+// The first publish of a new device always sends a call. The guest may have asked for a
+// call at a used element that the old device did not publish.
 func TestSuccessorCallsOnce(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.guest.Rx[0].WantCalls(false)

@@ -12,7 +12,7 @@ import (
 )
 
 // truncated returns the address of mapped memory of which only the first edge bytes can
-// be read, as after a truncation of its file.
+// be read. Memory is like this after its file was truncated.
 func truncated(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)

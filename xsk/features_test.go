@@ -8,7 +8,7 @@ import (
 	"weft/internal/testnet"
 )
 
-// A veth offers no zero-copy, and the kernel says so.
+// A veth does not offer zero-copy mode, and the kernel reports this.
 func TestOffersZeroCopy(t *testing.T) {
 	n, other := testnet.New(t), testnet.New(t)
 	testnet.Join(n, "u0", other, "u0")

@@ -437,10 +437,10 @@ func (w *storming) missing(lost int64) (missing, txDrops int64) {
 	return lost - w.settled.lost - (w.counted() - w.settled.counted), w.txDrops - w.settled.txDrops
 }
 
-// settle checks that all lost frames since its last call are counted. No frame may be in
-// flight, and the drop counters are fresh. Drops at transmit queues explain at most as
-// many losses as there were since the last call, so that earlier frames of attackers hide
-// no loss.
+// settle checks that the switch has counted all frames that were lost since the last
+// call of settle. No frame may be in flight, and the drop counters are fresh. Drops at
+// transmit queues explain at most as many losses as there were since the last call. So
+// earlier frames of attackers hide no loss.
 func (w *storming) settle(lost int64) {
 	missing, txDrops := w.missing(lost)
 	if missing > txDrops {

@@ -17,8 +17,8 @@ import (
 
 // This file has experiments with weft-central and many hosts (package bench/central),
 // and with OVN's central components instead (package bench/central/ovn). A fleet is
-// expensive to set up. One turn (one run of one peer) therefore plays all scenarios of
-// a fleet, and the rows of the fleet share the turn (see type session).
+// expensive to set up. So one turn (one run of one peer) plays all scenarios of a
+// fleet. The rows of the fleet share the turn (see type session).
 
 const (
 	ovnPeer = "ovn" // the OVN databases, each in a cluster of three servers, with northd

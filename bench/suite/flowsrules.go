@@ -206,8 +206,8 @@ func aclTuples(random *rand.Rand, list []aclRule) []tuple {
 	return out
 }
 
-// attackRules returns 64 flows in each direction between guests 0 and 1, and an
-// access list for guest 2 whose entries match one address or one port.
+// attackRules returns 64 flows in each direction between guests 0 and 1, and an access
+// list for guest 2. Each entry of the list matches one address or one port.
 func attackRules() *rules {
 	s := exactRules(128)
 	pair := s.flows

@@ -66,8 +66,9 @@ type Hub struct {
 	advanced  chan struct{} // tells catchUp of a new revision
 	stopping  chan struct{} // closed when Run ends
 
-	// MoveGrace is the time for which the old host keeps a port that has moved, so that
-	// it forwards frames that still arrive there. The caller sets MoveGrace before Run.
+	// MoveGrace is the time for which the old host keeps a port that has moved.
+	// Meanwhile the old host forwards frames that still arrive there. The caller sets
+	// MoveGrace before Run.
 	MoveGrace time.Duration
 	// OnRevocations is called with changed revocations of certificates, or with all of
 	// them if complete is true. It may be nil. The caller sets it before Run.

@@ -9,10 +9,10 @@ import (
 	"weft/internal/waitfor"
 )
 
-// Even if a hub is late, it serves the host of a new port at once, and also another
-// host that asks for the port's address. If a host asks for an address that nobody has,
-// the hub says so. It sends the address as soon as a port has it, without another
-// question.
+// Even if a hub is late with its changes, it serves the host of a new port at once, and
+// also another host that asks for the port's address. If a host asks for an address
+// that nobody has, the hub answers that nobody has it. As soon as a port has the
+// address, the hub sends it without another question.
 func TestLateHubIsPulled(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)

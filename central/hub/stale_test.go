@@ -39,9 +39,9 @@ func (r *rig) leaves(h *testHost, port string) {
 	r.memory.Put(store.Object{Kind: store.KindBind, ID: port})
 }
 
-// A host of a network that is asked forgets an address that has gone while the host had
-// no session, and gets the new place of an address that another port has now. It does
-// not wait for a frame to these addresses.
+// While a host has no session, an address of its network goes away, and another port
+// gets a second address. In its next session the host forgets the first address and
+// learns the second one's new place. It does not wait for a frame to these addresses.
 func TestAskedAddressGoesWithoutSession(t *testing.T) {
 	r, one, two := learned(t)
 	r.stop()

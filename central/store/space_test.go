@@ -46,7 +46,7 @@ func fill(t *testing.T, s *Store, key func(n int) string) {
 
 // A full store refuses each kind of write with ErrFull. Reads and followers continue.
 // Reclaim removes old revisions. If the present values alone exceed the limit, Reclaim
-// says so; it succeeds after the limit was raised.
+// fails with this reason. It succeeds after the limit was raised.
 func TestFullStore(t *testing.T) {
 	t.Chdir(t.TempDir())
 	e := smallMember(t, 8<<20)

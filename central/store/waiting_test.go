@@ -67,8 +67,8 @@ func TestApplyBindsWaitingPort(t *testing.T) {
 	wantGuards(t, s)
 }
 
-// The endpoint of a binding is the one that the host has when the port is declared, and
-// a host that is deleted meanwhile gets no binding.
+// A binding gets the endpoint that the host has when the port is declared. A host that
+// is deleted meanwhile gets no binding.
 func TestWaitingHostChangesMeanwhile(t *testing.T) {
 	e := testMember(t)
 	s, other := e.Store(), e.Store()

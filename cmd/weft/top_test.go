@@ -73,7 +73,7 @@ func TestTopFits(t *testing.T) {
 	if len(rows[3]) != len(rows[2]) {
 		t.Errorf("columns do not meet:\n%s\n%s", rows[2], rows[3])
 	}
-	// weft top says so if there is nothing to show.
+	// If there is nothing to show, weft top prints that there is nothing.
 	if text := strings.Join((&topView{}).lines(80, 24), "\n"); !strings.Contains(text, "no engine") || !strings.Contains(text, "none") {
 		t.Errorf("empty:\n%s", text)
 	}

@@ -11,8 +11,8 @@ import (
 
 // The hub does not push the addresses of large networks: the agent asks for each
 // address. The hub answers a question once, and then sends every change of the address.
-// After the answer that nobody has an address, the agent does not ask again for
-// absentFor, so that a guest that scans addresses causes few questions.
+// If nobody has the address, the agent does not ask again for the time absentFor. So a
+// guest that scans addresses causes few questions.
 
 const (
 	// maxPortQuestions limits the unanswered questions of one port.

@@ -9,13 +9,14 @@ import (
 	"weft/central/wire"
 )
 
-// In a network that is asked, a hub sends a host the changes of an address only if the
-// host has asked for the address in the present session. The hub forgets the questions
-// when it sends the network again (wire.NetReset), which it does at the beginning of a
-// session. The agent then rechecks its places in the network: it asks for the address of
-// each, and removes the place if nobody has the address any more.
+// In a large network, the agent must ask the hub for each address. The hub sends
+// changes of an address only if the host has asked for this address in the present
+// session. The hub forgets the questions when it sends the network again
+// (wire.NetReset), which it does at the beginning of a session. The agent then rechecks
+// its places in the network: it asks for the address of each place, and removes the
+// place if nobody has the address any more.
 //
-// Rechecks may be many: a host keeps places over restarts. The agent therefore sends a
+// Rechecks may be many, because a host keeps places over restarts. So the agent sends a
 // further question only when one of recheckWindow questions is answered.
 
 const (

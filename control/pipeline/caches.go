@@ -28,8 +28,8 @@ func (pl *Pipeline) setRules(m *megaflows.Megaflow, t *openflow.Translation) {
 }
 
 // install queues megaflow m for every worker, if the index admits it. The caller holds
-// Pipeline.mu, for reading or writing, from the translation to the end of install, so
-// that no change of tables comes between the two.
+// Pipeline.mu, for reading or writing, from the translation to the end of install. So
+// no change of tables comes between the translation and install.
 func (pl *Pipeline) install(m *megaflows.Megaflow, key, mask *flowtable.Key) megaflows.Admission {
 	return pl.megaflows.Admit(m, key, mask, pl.installSlot)
 }

@@ -43,8 +43,8 @@ func newLearner(pl *Pipeline) *learner {
 	return &learner{d: pl, lessons: make(chan lesson, learnQueue)}
 }
 
-// lesson is a frame that waits in a worker until its learn actions have added flows, or
-// the flows of the learn actions of a frame that was already forwarded.
+// lesson is one item of the queue. It is a frame that waits in a worker until its learn
+// actions have added flows. If the frame was already forwarded, it is only the flows.
 type lesson struct {
 	flows   []openflow.FlowMod // if workers is nil
 	workers *workers.Workers   // nil: no frame waits

@@ -75,7 +75,7 @@ func TestErrorsNameTheirLine(t *testing.T) {
 	}
 }
 
-// A match field without its prerequisites is ignored, and the answer says so.
+// A match field without its prerequisites is ignored, and the answer notes this.
 func TestNotesOfFieldsLeftOut(t *testing.T) {
 	f := newRig(t)
 	const note = "ip_dst is ignored: it needs ip, "

@@ -4,9 +4,9 @@
 // and megaflows. It parses and formats the text of ovs-ofctl.
 //
 // The package has no state and no lock of its own. The pipeline has the tables. A
-// request that changes or dumps the tables takes the lock of changes, so that the ports
-// that the request names stay the same until the change is in force. Handlers of the
-// API call this package without any lock.
+// request that changes or dumps the tables takes the lock of changes. So the ports that
+// the request names stay the same until the change is in force. Handlers of the API
+// call this package without any lock.
 package tables
 
 import (

@@ -45,8 +45,8 @@ func (t *Templates) Follow(ctx context.Context) {
 		if all {
 			last = began
 		}
-		// the pause is four times as long as the refresh, which so uses at most a fifth
-		// of a core, because routes may change all the time
+		// the pause is four times as long as the refresh, because routes may change all
+		// the time; so refreshes use at most a fifth of a core
 		if !loop.Sleep(ctx, max(time.Millisecond, 4*time.Since(began))) {
 			return
 		}

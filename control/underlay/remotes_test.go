@@ -72,7 +72,7 @@ func TestRemotesAreWatched(t *testing.T) {
 }
 
 // Remote endpoints beyond the limits are neither watched nor listed. The state of an
-// unwatched endpoint says so.
+// unwatched endpoint has this as its reason.
 func TestRemotesLimits(t *testing.T) {
 	tu := NewTemplates(newTunnelLab(t).u, slog.New(slog.DiscardHandler))
 	var list []Tunnel

@@ -140,8 +140,8 @@ func build(t *testing.T, dir, version, commit string) {
 	}
 }
 
-// The test installs a package, upgrades it while pings run, of which none is lost,
-// restarts the switch, and purges the package, of which nothing is left. lintian
+// The test installs a package, upgrades it while pings run, restarts the switch, and
+// purges the package. No ping is lost, and no file of the package is left. lintian
 // reports no error.
 func TestPackage(t *testing.T) {
 	if os.Geteuid() != 0 {
