@@ -43,8 +43,8 @@ type bridges struct {
 	list []*bridge // by number, the first one at 0
 }
 
-// bridgeName matches names of bridges: those of network devices, because LOCAL may have the
-// same name.
+// bridgeName matches valid names of bridges. These are valid names of network devices,
+// because the device LOCAL may have the bridge's name.
 var bridgeName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,14}$`)
 
 func (s *bridges) snapshot() []*bridge {

@@ -10,7 +10,8 @@ import (
 	"weft/port/porttest"
 )
 
-// watchingRx and watchingTx record the worker's InHand during each call.
+// watchingRx and watchingTx are queues for tests. At each call of a method they copy the
+// worker's InHand (the record of what the worker does now).
 type watchingRx struct {
 	port.Rx
 	hand  *InHand

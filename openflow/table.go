@@ -132,7 +132,7 @@ func (r *Rule) FlowMod() FlowMod {
 		Flags: r.Flags, Actions: r.Actions}
 }
 
-// Limits limit a pipeline and those of the other bridges together.
+// Limits has the limits that the pipelines of all bridges share.
 type Limits struct {
 	Rules int // rules in all tables; 0: DefaultRules
 }

@@ -43,8 +43,8 @@ type row struct {
 	Faults []string `json:"faults,omitempty"`
 }
 
-// limits has the longest pause and the longest time of an API answer that are no
-// faults.
+// limits has the longest pause, and the longest time of an API answer, that an attack may
+// cause. Longer ones are faults.
 type limits struct {
 	pause, answer time.Duration // the machine's own timer delay (row.MachineMS) is added to this limit
 }

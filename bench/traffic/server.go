@@ -78,7 +78,7 @@ func (v *Server) obey(ctx context.Context, ctl *control, o *Order) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := make(chan struct{})
-	go func() { // ends if the ordering program disconnects
+	go func() { // ends when the client that ordered the measurement disconnects
 		stopped := false
 		for m := range ctl.messages {
 			if m.Stop && !stopped {

@@ -133,8 +133,8 @@ func (a *Agent) pulled(number uint64, b *batch) bool {
 	return true
 }
 
-// absent adds the questions that the answer to a Pull has left open to the batch, as
-// addresses that nobody has.
+// absent handles the questions to which the Pull p has brought no address. It adds them to
+// the batch as addresses that nobody has.
 func (a *Agent) absent(p *pull, now time.Time, b *batch) {
 	for q := range p.questions {
 		n := a.state.nets[q.net]

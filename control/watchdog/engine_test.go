@@ -339,8 +339,8 @@ func TestSoundWorkers(t *testing.T) {
 	h.want(found, "SD")
 }
 
-// A killed engine does not hang, though its last thread is a worker that exits slowly: the
-// kernel closes each packet socket after an RCU grace period.
+// The watchdog does not take a killed engine for a hung one, although its last thread is a
+// worker that exits slowly. The kernel closes each packet socket after an RCU grace period.
 func TestKilledEngineDoesNotHang(t *testing.T) {
 	testnet.NeedsRoot(t, "opens packet sockets, and takes a core away with SCHED_FIFO")
 	var sockets []int
