@@ -16,11 +16,11 @@ import (
 // once for all questions that have arrived in the meantime.
 
 const (
-	// fenceTimeout limits how long an answer waits for the store, which for example has
-	// no leader. Then the answer is what the hub knows, with ABSENCE_LATE.
+	// fenceTimeout limits how long an answer waits for the store, which may have no
+	// leader. After this time the hub answers with what it knows, and sets ABSENCE_LATE.
 	fenceTimeout = 250 * time.Millisecond
-	// maxFenced limits the answers that wait. Beyond it the answer is what the hub
-	// knows, with ABSENCE_LATE.
+	// maxFenced limits the number of answers that wait. At the limit the hub answers at
+	// once with what it knows, and sets ABSENCE_LATE.
 	maxFenced = 65536
 )
 

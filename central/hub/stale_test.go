@@ -31,7 +31,7 @@ func learned(t *testing.T) (r *rig, one, two *testHost) {
 	return r, one, two
 }
 
-// leaves ends a host and its port's binding, if it has a session or not.
+// leaves ends a host and the binding of its port, whether the host has a session or not.
 func (r *rig) leaves(h *testHost, port string) {
 	h.stop()
 	delete(r.hosts, h.id)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Each step is one observation of a thread with the expected standstill. The time between
-// two of them counts for at most 40 ms.
+// Each step is one observation of a thread, with the standstill that is expected after it.
+// The time between two observations counts for at most 40 ms.
 func TestStandstill(t *testing.T) {
 	const ms = uint64(time.Millisecond)
 	type look struct {
