@@ -50,6 +50,29 @@ func TestKillOfBothWaitsForHeldFrames(t *testing.T) {
 	})
 }
 
+// A frame that the switch delivers while the stream asks for held frames is not lost.
+func TestFramesDeliveredDuringCountAreNotLost(t *testing.T) {
+	inStorm(t, func(w *storming) {
+		w.holdAll(func() {})
+		released := func() int {
+			w.daemon.Control().Signal(syscall.SIGCONT)
+			for w.heldFrames() > 0 {
+				time.Sleep(time.Millisecond)
+			}
+			return 0
+		}
+		err := w.stream.Still(released, func() error {
+			if lost := w.stream.Counted().Lost; lost != 0 {
+				t.Errorf("%d frames count as lost", lost)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // inStorm calls f during a storm without attacks, kills and changes of flows. The test
 // fails if the storm reports a fault.
 func inStorm(t *testing.T, f func(w *storming)) {

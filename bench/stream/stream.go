@@ -256,20 +256,27 @@ func (s *Stream) rest(countHeld func() int) vhosttest.LoadTotals {
 // restThen does the same as rest, and calls f before the guests send again. The
 // argument calm of f is false if frames are still in flight.
 func (s *Stream) restThen(countHeld func() int, f func(calm bool)) vhosttest.LoadTotals {
-	last := time.Now()
+	last, returned := time.Now(), false
 	t, bad := s.load.Rest(func(received int) bool {
 		if received > 0 {
-			last = time.Now()
+			last, returned = time.Now(), false
+		}
+		if returned {
+			f(true)
+			return true
 		}
 		still := time.Since(last)
 		if still < quiet {
 			return false
 		}
-		calm := s.load.Unreturned() == 0 && (countHeld == nil || countHeld() == 0)
-		if !calm && still < stalled {
+		if s.load.Unreturned() == 0 && (countHeld == nil || countHeld() == 0) {
+			returned = true // the next round receives frames that were held before countHeld
 			return false
 		}
-		f(calm)
+		if still < stalled {
+			return false
+		}
+		f(false)
 		return true
 	})
 	s.bad += bad
