@@ -211,6 +211,9 @@ func TestFieldsNeedTheirPrerequisites(t *testing.T) {
 			if stays {
 				kept++
 			}
+			if f.prerequisite.met(&m) && !stays {
+				t.Errorf("%s after %q is left out", f.name, context)
+			}
 			if allowed := meetsAny(&m, int(f.word), hi); stays && !allowed || !stays && len(mod.Notes) == 0 {
 				t.Errorf("%s after %q: it stays: %v, notes %q", f.name, context, stays, mod.Notes)
 			}
