@@ -9,8 +9,9 @@ const (
 	// controllerIntervalNS is the average time between two frames that a worker
 	// captures for the controller. controllerBurst is the number of frames that it
 	// may capture at once. Frames beyond this rate are not captured.
-	controllerIntervalNS = 20_000
-	controllerBurst      = 200
+	// The burst is what arrives while a busy machine suspends the worker for 15 ms.
+	controllerIntervalNS = 15_000
+	controllerBurst      = 1_000
 )
 
 // toController captures the first maxLen bytes of frame i, with the changes of

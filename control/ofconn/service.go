@@ -49,10 +49,10 @@ const (
 	// writeTimeout is the time limit of writing one message.
 	writeTimeout = 15 * time.Second
 	// MaxPacketIns is the largest number of frames a second to all controllers
-	// together. packetInBurst is the number that may be sent at once. Further frames
-	// are dropped and counted.
-	MaxPacketIns  = 50_000
-	packetInBurst = 2_000
+	// together. packetInBurst is the number that may be sent at once, after a busy
+	// machine has suspended control for 0.1 s. Further frames are dropped and counted.
+	MaxPacketIns  = 60_000
+	packetInBurst = 6_000
 	// readBuffer is the size of a connection's read buffer. The flow_mods in it are
 	// applied as one batch.
 	readBuffer = 128 << 10
