@@ -51,9 +51,7 @@ type Agent struct {
 
 	portsChanged chan struct{}
 	save         chan struct{}
-	// only Run uses the following fields
-	patience      int           // see silence
-	welcomeWithin time.Duration // time limit of the next hub's first message, see the constant
+	patience     int // see silence; only Run uses it
 }
 
 // Stats has counters for metrics and status.
@@ -96,7 +94,7 @@ const (
 // New returns an agent of the switch sw.
 func New(config Config, sw Switch) *Agent {
 	return &Agent{config: config, sw: sw, state: newState(), pending: newBatch(), attached: map[string]bool{}, heard: map[string]bool{},
-		questions: newQuestions(), rechecks: newRechecks(), patience: 1, welcomeWithin: welcomeWithin,
+		questions: newQuestions(), rechecks: newRechecks(), patience: 1,
 		portsChanged: make(chan struct{}, 1), save: make(chan struct{}, 1)}
 }
 

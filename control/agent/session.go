@@ -30,31 +30,14 @@ const (
 	// window turns off gRPC's estimate of the bandwidth, which costs two pings for each
 	// message.
 	window = 1 << 20
-	// welcomeWithin is the time limit of a hub's first message. It doubles with each
-	// session that ends this way, up to mostPatience times, and is back at its lowest
-	// after a first message. Otherwise a thousand hosts that open their sessions at once
-	// would all give up in the middle of their TLS handshakes, again and again.
+	// time limit of a hub's first message
 	welcomeWithin = 5 * time.Second
 )
 
 // session follows the hub at an address until the connection fails or ctx ends.
 func (a *Agent) session(ctx context.Context, address string) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	deadline := time.AfterFunc(a.welcomeWithin, func() { stop(errLate) })
-	defer deadline.Stop()
-	err := a.follow(ctx, func() { stop(nil) }, address, deadline)
-	if errors.Is(context.Cause(ctx), errLate) {
-		a.welcomeWithin = min(2*a.welcomeWithin, mostPatience*welcomeWithin)
-		return fmt.Errorf("central %s: %w", address, errLate)
-	}
-	return err
-}
-
-var errLate = errors.New("does not answer")
-
-// follow is a session whose first message stops the timer deadline. stop ends ctx.
-func (a *Agent) follow(ctx context.Context, stop func(), address string, deadline *time.Timer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(a.config.Credentials),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
@@ -63,6 +46,8 @@ func (a *Agent) follow(ctx context.Context, stop func(), address string, deadlin
 		return fmt.Errorf("central %s: %w", address, err)
 	}
 	defer conn.Close()
+	late := time.AfterFunc(welcomeWithin, stop)
+	defer late.Stop()
 	stream, err := wire.NewHubClient(conn).Follow(ctx, grpc.ForceCodecV2(rawCodec{encoding.GetCodecV2("proto")}))
 	if err != nil {
 		return fmt.Errorf("central %s: %w", address, err)
@@ -85,9 +70,7 @@ func (a *Agent) follow(ctx context.Context, stop func(), address string, deadlin
 		if err != nil {
 			return fmt.Errorf("central %s: %w", address, err)
 		}
-		if deadline.Stop() {
-			a.welcomeWithin = welcomeWithin
-		}
+		late.Stop()
 		w.begin()
 		beat, err := a.receive(m)
 		if err != nil {
