@@ -56,7 +56,10 @@ type realHost struct {
 const (
 	// underlayIP is the address of the driver and of the centrals on the underlay. The
 	// addresses that endpointOf returns are in its network.
-	underlayIP   = "10.100.255.1"
+	underlayIP = "10.100.255.1"
+	// underlayMAC is the bridge's. Without an address of its own, a bridge takes the
+	// lowest one of its ports, which changes while hosts are added.
+	underlayMAC  = "02:00:00:00:00:fe"
 	underlayBits = "/16"
 	underlayMTU  = 1600
 	guestMTU     = 1500
@@ -72,7 +75,7 @@ const (
 // prepareUnderlay sets up the bridge that connects the real hosts with the centrals,
 // in the namespace of this process.
 func prepareUnderlay() error {
-	for _, line := range []string{"link set lo up", "link add br0 type bridge", "link set br0 mtu " + fmt.Sprint(underlayMTU),
+	for _, line := range []string{"link set lo up", "link add br0 address " + underlayMAC + " type bridge", "link set br0 mtu " + fmt.Sprint(underlayMTU),
 		"address add " + underlayIP + underlayBits + " dev br0", "link set br0 up"} {
 		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
 			return fmt.Errorf("ip %s: %w: %s", line, err, out)
