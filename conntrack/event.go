@@ -135,9 +135,9 @@ func (t *Table) emitUpdate(c *conn, n, g uint32, reason Reason) {
 //
 //	 0 kind, reason, class, phases of both sides   1 byte each
 //	 6 flags                                       16 bits
-//	 8 number, generation, mark, ends of both sides, 4 bytes unused; 32 bits each
+//	 8 number, generation, mark, window ends of both sides, 4 bytes unused; 32 bits each
 //	32 label, both tuples' words                   64 bits each
-//	80 addresses of an IPv6 connection             8 of 64 bits
+//	80 addresses of an IPv6 connection             8 words of 64 bits
 const (
 	eventBytes     = 80
 	eventLongBytes = eventBytes + 64

@@ -31,8 +31,8 @@ type NAT struct {
 	// address depends only on the frame's own address.
 	Random, Hash, Persistent bool
 	IPv6                     bool // family of Lo and Hi
-	// Lo to Hi is the range of addresses, in the form of Tuple; Lo 0: the frame keeps
-	// its address. In an IPv6 range only the lower 64 bits vary.
+	// Lo to Hi is the range of addresses, encoded as in Tuple. If Lo is 0, the frame
+	// keeps its address. In an IPv6 range only the lower 64 bits vary.
 	Lo, Hi [2]uint64
 	// PortLo to PortHi is the range of ports; PortHi 0: any port.
 	PortLo, PortHi uint16

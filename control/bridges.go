@@ -36,7 +36,7 @@ type bridge struct {
 	done   sync.WaitGroup
 }
 
-// bridges is the set of bridges. The lock of changes guards additions and removals. No lock
+// bridges is the set of bridges. The configuration lock guards additions and removals. No lock
 // is taken under mu.
 type bridges struct {
 	mu   sync.RWMutex
@@ -156,8 +156,8 @@ func (d *Daemon) tablesOf(r *http.Request) (*tables.Tables, error) {
 }
 
 // restoreBridges makes the saved bridges, before the ports and flows are loaded. A bridge
-// whose socket cannot be made stays without connections. The caller holds the lock of
-// changes.
+// whose socket cannot be made stays without connections. The caller holds the configuration
+// lock.
 func (d *Daemon) restoreBridges(saved []store.Bridge) error {
 	for _, s := range saved {
 		if s.Name == d.config.Name {
@@ -191,7 +191,7 @@ func (d *Daemon) listenFor(s *store.Bridge) (c connections, err error) {
 	return c, err
 }
 
-// enterBridge adds a bridge to the switch. The caller holds the lock of changes.
+// enterBridge adds a bridge to the switch. The caller holds the configuration lock.
 func (d *Daemon) enterBridge(s store.Bridge, c connections) *bridge {
 	b := &bridge{Bridge: s, socket: c.Socket}
 	d.handle(b, d.pipeline.AddBridge(s.Number), &c)
@@ -307,7 +307,7 @@ func (d *Daemon) deleteBridge(name string) error {
 	case b.Number == 0:
 		return usererr.Errorf("%s: the bridge of weftd --name; expected one of add-br", name)
 	}
-	b.stop() // first, because its connections take the lock of changes
+	b.stop() // first, because its connections take the configuration lock
 	b.done.Wait()
 	d.controllerFrames.Detach(b.pipe)
 	d.bridges.remove(b)

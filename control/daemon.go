@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package control is the control process. Daemon makes the packages below control/,
-// starts and stops them, owns the lock of changes and answers the API (api_*.go). The
+// starts and stops them, owns the configuration lock and answers the API (api_*.go). The
 // packages have the state and do the work. The control process may allocate memory, be
 // upgraded and crash, while the engine keeps forwarding.
 //
@@ -11,18 +11,18 @@
 // internal/archtest lists the allowed imports, so the order of imports is the order of
 // locks.
 //
-//  1. The lock of changes is Daemon.change. The packages engines, ports and pipeline
+//  1. The configuration lock is Daemon.change. The packages engines, ports and pipeline
 //     share it. It allows one change at a time. A change alters ports or tables, removes
 //     megaflows, or replaces the engine. A change that holds no other lock may wait for
 //     the disk, the kernel and the workers. The API's dumps take this lock too, so that
 //     they never show a half-applied change.
 //  2. control/engines: Engines.mu guards only the pointer to the engine's client and is
 //     never held while another lock is taken.
-//     control/fleet takes the lock of changes, and its own lock last. The agent's lock
-//     (control/agent) is taken before the lock of changes.
-//     control/ofconn takes its lock framing before the lock of changes. Its locks of
+//     control/fleet takes the configuration lock, and its own lock last. The agent's lock
+//     (control/agent) is taken before the configuration lock.
+//     control/ofconn takes its lock framing before the configuration lock. Its locks of
 //     connections are taken after Pipeline.mu, like Monitors.mu, and no other lock is
-//     taken while they are held. control/ofswitch takes Frames.mu before the lock of changes.
+//     taken while they are held. control/ofswitch takes Frames.mu before the configuration lock.
 //     bridges.mu guards the list of bridges; no lock is taken under it.
 //  3. control/ports: each driver's lock guards its device against events of the guest
 //     and the kernel.
@@ -33,7 +33,7 @@
 //     control/statistics takes its lock right after the pipeline's lock, and no other lock
 //     after it.
 //     control/tables, control/macs and control/ofswitch have no lock. They answer requests
-//     under the lock of changes.
+//     under the configuration lock.
 //  5. control/pipeline: Pipeline.mu guards the tables that translations read, and the
 //     statistics. It also guards the rows of control/rulebook. The locks of
 //     control/megaflows, control/questions and control/addresses are taken after it.
@@ -83,7 +83,7 @@ type Daemon struct {
 	config  Config
 	log     *slog.Logger
 	started time.Time
-	change  sync.Mutex // the lock of changes
+	change  sync.Mutex // the configuration lock: one change of tables, ports or engine at a time
 	// bridging allows one addition or removal of a bridge at a time. It is taken before
 	// every other lock.
 	bridging sync.Mutex

@@ -23,8 +23,8 @@ func (f *fakes) wantProbe(path string, status int, text string) {
 	}
 }
 
-// The probe /ready follows the start of the daemon and the state of the engine. The
-// probe /healthz answers whenever the control process does.
+// The probe /ready succeeds once the daemon has started and while the engine runs. The
+// probe /healthz succeeds whenever the control process answers.
 func TestHealthProbes(t *testing.T) {
 	f := newFakes(t)
 	f.wantProbe("/ready", 200, "ready")

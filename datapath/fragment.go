@@ -27,7 +27,8 @@ type fragments struct {
 	slots     []uint32 // scratch: held slots of one datagram
 	sweptNS   uint64
 	assembled uint32 // frames of the batch that belong to a complete datagram
-	// set of assembled frames that their megaflow has counted before they were held
+	// set of assembled frames that were counted for their megaflow on arrival, before
+	// they waited for their datagram
 	uncounted uint32
 	datagram  [packet.BatchSize]uint32 // datagram number of each frame in assembled
 	first     [conntrack.MaxDatagrams]conntrack.Meta

@@ -16,7 +16,8 @@ var inOrder = func() (order [packet.BatchSize]uint8) {
 	return order
 }()
 
-// sendUndone sends frames to port p and finishes the offloads that p lacks.
+// sendUndone sends frames to port p. It computes checksums and cuts frames in software
+// where p lacks the offload.
 func (w *Worker) sendUndone(p *txPort, order []uint8) {
 	mtu := p.tx.MTU()
 	first := 0 // index in the list order of the first frame that was not sent

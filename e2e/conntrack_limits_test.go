@@ -96,7 +96,8 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		t.Errorf("zone 1, of which 3000 and 3001 were answered:\n%s", out)
 	}
 
-	// flush-conntrack deletes the connections of a zone and tuple, of a zone, and all.
+	// flush-conntrack deletes one connection of a zone, then all of the zone, then all
+	// connections.
 	s.weft.Weft("flush-conntrack", "zone=1", "ct_nw_src=10.0.0.1,ct_nw_dst=192.0.2.2,ct_nw_proto=17,ct_tp_src=3000,ct_tp_dst=53")
 	left := s.weft.Weft("dump-conntrack", "zone=1")
 	if n := strings.Count(out, "\n"); strings.Contains(left, "sport=3000,") || !strings.Contains(left, "sport=3001,") || strings.Count(left, "\n") != n-1 {

@@ -9,8 +9,8 @@ type ActionKind uint8
 // frame.
 const (
 	ActNone          ActionKind = iota
-	ActOutput                   // to Port, an ordinary or reserved one; Value: max_len of the message, without effect
-	ActOutputReg                // to the port whose number is in Src
+	ActOutput                   // sends to Port, an ordinary or reserved port; Value is max_len, which has no effect
+	ActOutputReg                // sends to the port whose number is in Src
 	ActSetField                 // Value/Mask -> Dst, a whole field
 	ActLoad                     // Value -> Dst
 	ActMove                     // Src -> Dst

@@ -13,7 +13,7 @@ import (
 // ApplyCentral changes the table. Operators' flows may resubmit to it.
 const CentralTable = 250
 
-// errCentralTable is the error of an operator's change of CentralTable.
+// errCentralTable is the error if an operator tries to change flows of CentralTable.
 var errCentralTable = codedf(ErrFlowEPERM, "table=%d: belongs to weft-central; expected another table", CentralTable)
 
 // ApplyCentral is Apply for flows of CentralTable. The limit of rules does not apply,

@@ -19,10 +19,10 @@ import (
 //     subtable and stage by stage.
 //   - tries holds every rule's prefix of each field in prefixFields, if it has one.
 //
-// A subtable is searched in stages, until one shows that no rule matches. A rule on a
-// transport port of one host therefore does not give every connection of other hosts
-// its own megaflow. Tries of the rules' prefixes (prefix.go) may exclude a subtable
-// by a few bits of an address.
+// A subtable is searched in stages, until one shows that no rule matches. Bits of later
+// stages stay out of the megaflow. For example, connections of other hosts share a
+// megaflow although a rule matches a transport port of one host. Tries of the rules'
+// prefixes (prefix.go) may exclude a subtable by a few bits of an address.
 type classifier struct {
 	subtables []*subtable
 	byMask    map[unique.Handle[Flow]]*subtable

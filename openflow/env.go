@@ -48,7 +48,8 @@ type PortInfo struct {
 	NoAnswers bool
 	// the PortNormal belongs to the virtual network in the field VNI, see Segment
 	InVNI bool
-	// VLANs are the port's VLANs in the action normal; nil: all, with unchanged tags.
+	// VLANs are the VLANs to which the action normal restricts the port; nil: all, with
+	// unchanged tags.
 	VLANs *PortVLANs
 	// Binding restricts the sender addresses of a PortNormal; nil: no restriction.
 	Binding *Binding

@@ -67,8 +67,8 @@ func formatPriority(priority uint16, packed PackedMatch, names Names) string {
 	return strings.TrimSuffix("priority="+strconv.Itoa(int(priority))+","+match, ",")
 }
 
-// FormatFlowMod returns the text of a flow for a file. ParseFlowMod returns an equal
-// FlowMod for the same command and names.
+// FormatFlowMod returns a flow as text. With the same command and names, ParseFlowMod
+// makes an equal FlowMod of the text.
 func FormatFlowMod(m *FlowMod, names Names) string {
 	var b strings.Builder
 	b.Grow(192)

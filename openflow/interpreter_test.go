@@ -40,8 +40,8 @@ func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
 	return best
 }
 
-// slowConjunction returns the rule of the first conjunction whose parts, rules of this
-// priority, all match.
+// slowConjunction returns the rule of the first conjunction that matches: each of its
+// dimensions has a matching rule of the given priority.
 func slowConjunction(p *Pipeline, table uint8, f *Flow, priority uint16, bestRule func(*Flow) *Rule) *Rule {
 	parts := map[Conjunction]bool{}
 	for _, r := range p.rules {

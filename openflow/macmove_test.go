@@ -220,7 +220,7 @@ func TestDeclaredAddressesStay(t *testing.T) {
 }
 
 // While two hosts announce one IP address, Weft does not answer for it. After one of
-// them was silent for the table's age, the other one has the address.
+// them was silent for the ageing time of addresses, the other one has the address.
 func TestContestedIPIsNotAnswered(t *testing.T) {
 	tab := NewMACTable(0, time.Minute)
 	ip := netip.MustParseAddr("10.0.0.1")

@@ -169,7 +169,8 @@ func ParseFlowMod(text string, command Command, names Names) (FlowMod, error) {
 }
 
 // ParseFilter parses the argument of dump-flows: a match with table, cookie/mask and
-// out_port, or "". The result is a loose Delete.
+// out_port, or "". The result has the
+// command Delete, which selects flows as dump-flows does.
 func ParseFilter(text string, names Names) (FlowMod, error) {
 	return ParseFlowMod(text, Delete, names)
 }

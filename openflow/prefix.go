@@ -112,8 +112,8 @@ type prefixFound struct {
 
 func (f *prefixFound) contains(length uint8) bool { return f.lengths[length/64]>>(length%64)&1 != 0 }
 
-// lookup finds the stored prefixes of v. The lookup depends on the first bits of v only;
-// found.looked is their number.
+// lookup finds the stored prefixes of v. The result depends only on the first
+// found.looked bits of v.
 func (t *prefixTrie) lookup(v Value128) (found prefixFound) {
 	found.done = true
 	if len(t.nodes) == 0 {

@@ -17,7 +17,7 @@ func (s Segment) Bridge() uint8 { return uint8(s >> bridgeAt) }
 // local returns the segment without its bridge.
 func (s Segment) local() Segment { return s & (1<<bridgeAt - 1) }
 
-// trunk returns the segment of the same bridge for ports without a VNI.
+// trunk returns the segment for ports without a VNI in the bridge of s.
 func (s Segment) trunk() Segment { return s &^ (1<<bridgeAt - 1) }
 
 // trunkOf returns the segment of a bridge's ports without a VNI.

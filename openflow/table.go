@@ -492,8 +492,8 @@ func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 	return gone
 }
 
-// Select returns the rules that filter (from ParseFilter) selects, by table,
-// descending priority and age.
+// Select returns the rules to which a filter (from ParseFilter) applies, sorted by
+// table, then from the highest priority down, then from the oldest.
 func (p *Pipeline) Select(filter *FlowMod) []*Rule {
 	rules := p.selectRules(filter)
 	slices.SortStableFunc(rules, func(a, b *Rule) int {

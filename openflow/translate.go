@@ -580,7 +580,8 @@ func (x *xlate) change(a *Action) {
 // prerequisites.
 func (x *xlate) hasField(id FieldID) bool { return fields[id].prerequisite.met(x) }
 
-// set writes the bits of mask of a field if the frame has the field. FTCPSrc and
+// set writes value v to a field, only the bits of the mask, and only if the frame has
+// the field. FTCPSrc and
 // FTCPDst also stand for the ports of UDP and SCTP, for mod_tp_src and mod_tp_dst.
 func (x *xlate) set(dst Subfield, v, mask Value128) {
 	switch dst.Field {

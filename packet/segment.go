@@ -132,8 +132,8 @@ func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 	return n, count
 }
 
-// addPayload adds the next n bytes of payload to the segment seg: first bytes from the
-// large frame's header buffer, as copies, then spans. If dst has too few spans, it
+// addPayload adds the next n bytes of payload to the segment seg. It copies bytes that
+// are in the large frame's header buffer and refers to the others by spans. If dst has too few spans, it
 // returns false and does not advance.
 func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	f := s.f

@@ -219,8 +219,8 @@ func crowd(t *testing.T, fd int) (leave func()) {
 	})
 }
 
-// If signals of an eventfd are slow because of many waiters, the device breaks, and
-// Open refuses the eventfd.
+// An eventfd with many waiters takes long to signal. The device that uses it fails, and
+// a new device with this eventfd does not open.
 func TestCallWithManyWaiters(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)

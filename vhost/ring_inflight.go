@@ -266,8 +266,8 @@ func (f *inflightRing) startPacked(first uint16) {
 }
 
 // resumeInflight reads the position of a packed ring from the inflight buffer, and
-// finishes an interrupted publish. The method finishPublish does the same with the
-// record.
+// finishes an interrupted publish. Without an inflight buffer, finishPublish finishes it
+// from the ring's record.
 func (r *ring) resumeInflight() error {
 	f := r.flight
 	r.first = f.position(flightOldUsed, flightOldWrap)

@@ -32,7 +32,7 @@ type successor struct {
 }
 
 // eachWish runs a test for each feature set. The ring indexes have wrapped around
-// before the test, so that guest memory has old requests for kicks and calls.
+// before the test, so that guest memory has outdated requests for kicks and calls.
 func eachWish(t *testing.T, run func(s *successor)) {
 	for _, features := range wishes {
 		for before := range 5 {

@@ -13,8 +13,8 @@ import (
 )
 
 // device is an open uplink in the engine. Receive queue i and transmit queue i use the
-// socket of queue i of the network card. Different workers may own them. There may be
-// fewer transmit queues than receive queues.
+// socket of queue i of the network card. The two queues may belong to
+// different workers. There may be fewer transmit queues than receive queues.
 type device struct {
 	port.Queues
 	region *shm.Region

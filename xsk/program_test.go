@@ -168,7 +168,7 @@ func TestProgramTakesOnlyOwnEndpoints(t *testing.T) {
 	}
 }
 
-// mutated returns a datagram to an endpoint, usually with random changes.
+// mutated returns a datagram addressed to an endpoint, usually with random changes.
 func mutated(r *rand.Rand) []byte {
 	var to netip.AddrPort
 	n := r.IntN(len(testEndpoints))

@@ -21,8 +21,8 @@ import (
 	"weft/central/wire"
 )
 
-// hubVariable is an environment variable with the path of a unix socket. A process of
-// Command serves a hub with a store in memory on this socket.
+// hubVariable is an environment variable with the path of a unix socket. A child
+// process with this variable serves a hub with a store in memory on the socket.
 const hubVariable = "WEFT_BENCH_MILLION_HUB"
 
 // hubProfileVariable is an environment variable with the directory for profiles of that
@@ -122,8 +122,8 @@ func (m *millionHub) Status(context.Context, *wire.StatusRequest) (*wire.StatusR
 	return &wire.StatusReply{Revision: s.Revision, Ports: uint32(s.Ports), Bound: uint32(s.Bound), Hosts: uint32(s.Hosts), Connected: uint32(s.Sessions)}, nil
 }
 
-// Save frees unused memory and writes profiles. The driver uses this method for it; it
-// returns no backup.
+// Save frees unused memory and writes profiles, at the driver's request. Unlike the Save
+// of weft-central, it returns no backup.
 func (m *millionHub) Save(*wire.SaveRequest, grpc.ServerStreamingServer[wire.SaveChunk]) error {
 	debug.FreeOSMemory()
 	return m.endProfile()

@@ -22,7 +22,7 @@ type watcher struct {
 	mu      sync.Mutex // guards the fields below
 	pending map[centraltest.AddressKey]*awaited
 	owners  map[generationKey]int // index of the host that has had the port under this generation
-	wrong   []string              // descriptions of generations that two hosts had
+	wrong   []string              // descriptions of bindings that two hosts had under one generation
 	// pings and complete are lists of times since the declaration of a port. A time in
 	// pings ends when a peer in the network has answered the port's first ping. A time
 	// in complete ends when every host of the network knows the port.

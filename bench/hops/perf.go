@@ -35,8 +35,8 @@ var (
 	treeLine    = regexp.MustCompile(`^(\s+(?:[-+] )?)(?:([0-9.]+)% )?(\S+)$`)
 )
 
-// chain is a branch of callers up to the next fork in perf's report. Its function names
-// begin at column text.
+// chain is a branch of callers up to the next fork in perf's report. The function names
+// of the chain begin at the same column.
 type chain struct {
 	column int
 	share  float64

@@ -144,7 +144,8 @@ func missing(r *row, peer string) string {
 	return reason
 }
 
-// peersOf returns all peers of the rows, in the order of their first row.
+// peersOf returns all peers (Weft, Open vSwitch, ...) with a result in any of the rows, in
+// the order of their first results.
 func peersOf(rows []*row) (peers []string) {
 	for _, r := range rows {
 		for _, p := range r.Peers {

@@ -14,8 +14,8 @@ import (
 )
 
 // This file reads how long threads wait for a core. The kernel counts this time in
-// schedstat (Documentation/scheduler/sched-stats.rst). It is the machine's share of a
-// pause.
+// schedstat (Documentation/scheduler/sched-stats.rst). A pause of
+// traffic that is such a wait is not Weft's.
 
 func waits(pid int) map[int]time.Duration {
 	all := map[int]time.Duration{}

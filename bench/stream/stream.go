@@ -290,8 +290,8 @@ func (s *Stream) Now() vhosttest.LoadTotals {
 	return s.whole()
 }
 
-// whole returns the totals without most of the frames in flight. Frames in flight count
-// as lost until they arrive. The caller holds the lock.
+// whole returns the totals at a moment when few frames are in flight, because a frame in
+// flight counts as lost. The caller holds the lock.
 func (s *Stream) whole() vhosttest.LoadTotals {
 	least := s.load.Totals()
 	for range 1000 {

@@ -73,8 +73,9 @@ func callsOf(r *run, sw *weft) (float64, error) {
 	return callsDuring(r, map[string]int{"control": s.PID, "engine": s.EnginePID}, frames)
 }
 
-// callsDuring returns the system calls per frame of the processes pids (by name). The
-// function frames returns the number of frames so far.
+// callsDuring returns the number of system calls per frame. It counts the calls of the
+// processes in pids, a map from name to process id. The function frames returns the
+// number of frames so far.
 func callsDuring(r *run, pids map[string]int, frames func() (uint64, error)) (float64, error) {
 	counting, err := startCounting(r, pids)
 	if err != nil {

@@ -130,9 +130,9 @@ func centralFamily() []*experiment {
 	return list
 }
 
-// session is a fleet whose results fill several rows of a report. The first row that
-// needs a turn (one run of one peer) plays the scenarios of all chosen rows. The other
-// rows take their values from this turn.
+// session is a fleet whose results fill several rows of a report. A turn is one run with
+// one peer. The first row that is measured plays the scenarios of all chosen rows in one
+// turn, and the other rows take their values from it.
 type session struct {
 	fleet
 	chosen map[string]bool // scenarios of the chosen rows
@@ -160,8 +160,8 @@ func (e *experiment) sharedTurn(peer string, run int) *turn {
 	return e.session.turns[turnKey{peer, run}]
 }
 
-// keep stores a turn for the other rows of the session, and returns the result for this
-// row.
+// keep stores the results of a turn (one run with one peer), from which the other rows of
+// the fleet take their values. It returns the value of this row.
 func (e *experiment) keep(peer string, run int, t *turn, regimeBefore, regimeAfter time.Duration, err error) (float64, map[string]extra, error) {
 	if t == nil {
 		t = &turn{err: err}

@@ -20,8 +20,8 @@ import (
 // or releases the port in any case.
 
 const (
-	// maxAnnounced limits the changes that wait for another central. Beyond it changes
-	// are dropped: declared ports are then bound in a second transaction.
+	// maxAnnounced limits the changes that wait for another central. At the limit,
+	// further changes are dropped: declared ports are then bound in a second transaction.
 	maxAnnounced = 65536
 	// announcedPage is the number of ports in one message.
 	announcedPage = 1000

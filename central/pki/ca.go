@@ -141,9 +141,9 @@ func (ca *CA) Sign(csr []byte, name string, role Role, life time.Duration) ([]by
 	return ca.sign(csr, name, role, time.Now().Add(-backdate), life)
 }
 
-// Renew returns a certificate with the name and the role of the certificate old. It is
-// valid from the same time on as the old one. If the clock of this machine is ahead,
-// other machines therefore accept the certificate nevertheless.
+// Renew returns a certificate with the name, the role and the first valid time of an old
+// certificate. Keeping the first valid time lets other machines accept the certificate
+// if the clock of this machine is ahead.
 func (ca *CA) Renew(csr []byte, old *x509.Certificate, life time.Duration) ([]byte, error) {
 	name, role, err := Identity(old)
 	if err != nil {

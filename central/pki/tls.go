@@ -112,9 +112,8 @@ func (k *Keys) Certificate() *x509.Certificate {
 }
 
 // Renewal returns the time at which the holder should renew the certificate: when a
-// third of its validity remains, but at most a third of DefaultLife. The validity of a
-// certificate that was renewed often is longer, because it begins with the first
-// certificate.
+// third of its validity remains, or a third of DefaultLife if this is less. The validity
+// of a renewed certificate is longer than DefaultLife, because Renew keeps its beginning.
 func (k *Keys) Renewal() time.Time { return renewal(k.Certificate()) }
 
 func renewal(c *x509.Certificate) time.Time {

@@ -2,11 +2,11 @@
 
 // Package store keeps the declaration and the bindings of a fleet in etcd.
 //
-// The declaration consists of networks, ports and hosts. Apply changes it by
-// requests, each of which takes effect completely or not at all. Bind records on
-// which host a port is. Follow passes all objects and then every change to one
-// reader. No store has a special role: several stores in several processes may use
-// one etcd at the same time.
+// The declaration consists of networks, ports and hosts. The method Apply changes the
+// declaration by requests, each of which takes effect completely or not at all. The
+// method Bind stores the host of a port. The method Follow passes all objects and then
+// every change to one reader. No store has a special role: several stores in several
+// processes may use one etcd at the same time.
 //
 // The comparisons in etcd's transactions guarantee the following:
 //

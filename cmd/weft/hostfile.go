@@ -32,7 +32,8 @@ type hostFile struct {
 type bridgeContents struct {
 	Meters []string `toml:"meters,multiline" json:"meters"`
 	Groups []string `toml:"groups,multiline" json:"groups"`
-	// Flows are in the syntax of add-flows, without weft-central's.
+	// Flows are in the syntax of add-flows. Flows that weft-central installed are left
+	// out.
 	Flows  []string       `toml:"flows,multiline" json:"flows"`
 	Tables []tableSetting `toml:"table" json:"tables"`
 }

@@ -20,8 +20,8 @@ type Streams struct {
 	mu      sync.Mutex
 	count   int
 	peers   map[string]int
-	routes  map[string]int // number of streams, by route
-	readers map[string]int // number of streams of peers with role Read, by route
+	routes  map[string]int // number of streams, by API route
+	readers map[string]int // number of streams of peers with role Read, by API route
 	refused uint64
 }
 

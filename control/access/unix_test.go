@@ -26,7 +26,7 @@ func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
 		t.Errorf("a second daemon on the socket: %v", err)
 	}
 	l.(*unixListener).Listener.Close() // leaves the socket file behind, as a killed daemon does
-	own := os.Getgid()                 // only root may give a file to a group that it is not in
+	own := os.Getgid()                 // a process may give a file to a group other than its own only as root
 	for _, c := range []struct {
 		write, read int
 		mode        os.FileMode

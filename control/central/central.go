@@ -80,7 +80,7 @@ func New(s Setup) (*Central, error) {
 
 // Restore programs the switch with the agent's saved state. The caller calls it before
 // it loads the stored ports, so that the ports' megaflows and counts survive. The
-// caller must not hold the lock of changes.
+// caller must not hold the configuration lock.
 func (c *Central) Restore(stored []store.Port) {
 	c.ports.stored.Store(storedPorts(stored))
 	if err := c.agent.Restore(); err != nil {

@@ -5,7 +5,7 @@
 // dies or hangs. A new engine gets all of control's state.
 //
 // Engines.mu guards the client of the present engine; no other lock is taken under
-// Engines.mu. The lock of changes guards everything else, and is held during a
+// Engines.mu. The configuration lock guards everything else, and is held during a
 // replacement. Package engines calls the ports and the pipeline. Only the ports call
 // this package, to get the client.
 package engines
@@ -68,7 +68,7 @@ type ConnectionStore interface {
 
 // Setup has the dependencies and settings of Engines.
 type Setup struct {
-	Change    sync.Locker // the lock of changes
+	Change    sync.Locker // the configuration lock
 	Launcher  Launcher
 	Exe, Dir  string // Exe is the binary that contains the engine. Dir is the state directory.
 	Start     engine.Start
@@ -96,9 +96,9 @@ type Engines struct {
 
 	region *counters.Region // counters, which the engine keeps
 	// started engine that waits to replace the present one; nil: none; guarded by the
-	// lock of changes
+	// configuration lock
 	spare *engine.Spare
-	guard *guard // watches the present engine for hangs; written under the lock of changes
+	guard *guard // watches the present engine for hangs; written under the configuration lock
 
 	mu     sync.Mutex
 	client Client // nil: none; guarded by mu
@@ -166,8 +166,8 @@ func (es *Engines) Replaced() Replaced {
 	return Replaced{All: es.restarts.Load(), Died: r.died.Load(), WorkerHung: r.worker.Load(), ServerHung: r.server.Load()}
 }
 
-// Stop ends the engines and saves the tracked connections. The caller holds the lock of
-// changes, and has ended Supervise before.
+// Stop ends the engines and saves the tracked connections. The caller holds the configuration
+// lock, and has ended Supervise before.
 func (es *Engines) Stop() {
 	if es.spare != nil { // the spare engine would otherwise take over
 		es.spare.Close()

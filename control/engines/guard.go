@@ -125,7 +125,7 @@ func (es *Engines) portNameNow(number uint32) string {
 }
 
 // endOld ends an old engine. When it returns nil, the old engine uses no ring and does
-// not block the next engine. The caller holds the lock of changes.
+// not block the next engine. The caller holds the configuration lock.
 func (es *Engines) endOld(old Client) error {
 	err := old.Kill()
 	if !errors.Is(err, engine.ErrStuck) {

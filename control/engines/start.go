@@ -15,7 +15,7 @@ import (
 )
 
 // Start starts the engine, the ports and the flows. A running engine continues
-// without an interruption. The caller holds the lock of changes.
+// without an interruption. The caller holds the configuration lock.
 func (es *Engines) Start(saved store.State) error {
 	defer es.trouble.Store(nil)
 	in, err := es.inherit()

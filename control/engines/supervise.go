@@ -37,8 +37,8 @@ type Client interface {
 
 var _ Client = (*engine.Client)(nil)
 
-// launch returns the spare engine, or starts one. The caller holds the lock of
-// changes.
+// launch returns the spare engine, or starts one. The caller holds the configuration
+// lock.
 func (es *Engines) launch() (Client, error) {
 	if s := es.spare; s != nil {
 		es.spare = nil
@@ -65,7 +65,7 @@ func (es *Engines) prepareSpare() {
 }
 
 // adoptEngine makes a new engine the present one, and sends it all state, the ports
-// last. The caller holds the lock of changes.
+// last. The caller holds the configuration lock.
 func (es *Engines) adoptEngine(client Client, w *workers.Workers, resume bool) {
 	es.guard = es.guardEngine(w, client) // before the next steps, because the workers may hang in them
 	// Workers do not process received frames until all ports are attached, so that

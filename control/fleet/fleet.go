@@ -3,7 +3,7 @@
 // Package fleet implements the switch that weft-central's agent programs. It turns the
 // agent's changes into declared ports, networks and addresses.
 //
-// The lock of changes guards a Fleet. Events go to the agent without any lock, because
+// The configuration lock guards a Fleet. Events go to the agent without any lock, because
 // the agent may hold its own lock.
 package fleet
 
@@ -161,8 +161,8 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 	return b.err()
 }
 
-// renumber updates the port numbers in the map local. The caller holds the lock of
-// changes.
+// renumber updates the port numbers in the map local. The caller holds the configuration
+// lock.
 func (f *Fleet) renumber() {
 	loop.Notify(f.moved)
 	var change addresses.Change

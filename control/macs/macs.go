@@ -5,7 +5,7 @@
 // silent machines to every port.
 //
 // control/addresses has the addresses and their lock. This package has no lock of its
-// own. Flush takes the lock of changes (control's mutex for one change at a time). Save
+// own. Flush takes the configuration lock (control's mutex for one change at a time). Save
 // and Load may wait for the disk; Run calls Save without any lock.
 package macs
 
@@ -40,8 +40,8 @@ type MACs struct {
 	log      *slog.Logger
 }
 
-// New returns the addresses of the pipeline pl, for the API. change is the lock of
-// changes.
+// New returns the addresses of the pipeline pl, for the API. change is the configuration
+// lock.
 func New(change sync.Locker, pl *pipeline.Pipeline, store Store, log *slog.Logger) *MACs {
 	return &MACs{change: change, pipeline: pl, table: pl.Addresses(), store: store, log: log}
 }
@@ -84,7 +84,7 @@ func (ms *MACs) List(bridge uint8) []api.MAC {
 func (ms *MACs) Flush(bridge uint8, port string) (api.MACsFlushed, error) {
 	ms.change.Lock()
 	defer ms.change.Unlock()
-	view := ms.pipeline.View().Of(bridge) // changes only under the lock of changes
+	view := ms.pipeline.View().Of(bridge) // changes only under the configuration lock
 	flush := func() (n int) {
 		for _, info := range view.Ports() {
 			n += ms.table.Flush(info.At())

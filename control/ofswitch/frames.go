@@ -24,7 +24,7 @@ type Frames struct {
 	captures *observe.Captures
 	log      *slog.Logger
 
-	mu   sync.Mutex         // taken before the lock of changes; guards what bridges want
+	mu   sync.Mutex         // taken before the configuration lock; guards what bridges want
 	stop context.CancelFunc // nil: stopped
 
 	list    sync.Mutex // no lock is taken under it
@@ -39,7 +39,7 @@ type bridgeFrames struct {
 	misses  bool // frames that match no flow come, too
 }
 
-// NewFrames returns a Frames without a tap. change is the lock of changes.
+// NewFrames returns a Frames without a tap. change is the configuration lock.
 func NewFrames(change sync.Locker, pl *pipeline.Pipeline, captures *observe.Captures, log *slog.Logger) *Frames {
 	return &Frames{change: change, pipeline: pl, captures: captures, log: log, bridges: map[uint8]*bridgeFrames{}}
 }

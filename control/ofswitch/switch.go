@@ -5,7 +5,7 @@
 // the controller become packet-ins.
 //
 // Switch has no state and no lock of its own; the handlers of all connections call it
-// concurrently. Its methods take the lock of changes, and the locks of the packages
+// concurrently. Its methods take the configuration lock, and the locks of the packages
 // that they call. The state of Frames is the tap that copies frames from the workers.
 // Its owner is the goroutine of control/ofconn that calls Set.
 package ofswitch
@@ -36,7 +36,7 @@ type Switch struct {
 	log      *slog.Logger
 }
 
-// New returns a bridge as a switch. change is the lock of changes.
+// New returns a bridge as a switch. change is the configuration lock.
 func New(change sync.Locker, b *pipeline.Bridge, ps *ports.Ports, connections *tracking.Connections, log *slog.Logger) *Switch {
 	return &Switch{change: change, bridge: b, ports: ps, tracking: connections, log: log}
 }

@@ -13,8 +13,9 @@ var answerLimitsNS = [...]uint64{
 	20e3, 50e3, 100e3, 200e3, 500e3, 1e6, 2e6, 5e6, 10e6, 20e6, 50e6, 100e6, 500e6, 2e9,
 }
 
-// answerTimes counts answered misses by the time since their worker held the frame. The
-// threads that answer misses write it, and anybody reads it.
+// answerTimes is a histogram of answered misses. The time of a miss begins when the
+// worker puts the frame aside. The threads that answer misses write it, and anybody
+// reads it.
 type answerTimes struct {
 	counts [len(answerLimitsNS) + 1]atomic.Uint64 // the last has the longer times
 	sumNS  atomic.Uint64

@@ -38,7 +38,7 @@ func (b *Bridge) Flows() int {
 func (pl *Pipeline) First() *Bridge { return pl.Bridge }
 
 // AddBridge adds an empty bridge with a number that no bridge has. Load fills its tables at
-// the start, so AddBridge then comes before Load. The caller holds the lock of changes, and
+// the start, so AddBridge then comes before Load. The caller holds the configuration lock, and
 // finally calls PortsChanged: the megaflows of a switch with several bridges match in_port.
 func (pl *Pipeline) AddBridge(number uint8) *Bridge {
 	pl.mu.Lock()
@@ -53,7 +53,7 @@ func (pl *Pipeline) AddBridge(number uint8) *Bridge {
 }
 
 // RemoveBridge removes a bridge without ports, and its flows, groups and meters. The caller
-// holds the lock of changes.
+// holds the configuration lock.
 func (pl *Pipeline) RemoveBridge(b *Bridge) error {
 	if b.number == 0 {
 		return usererr.Errorf("the first bridge cannot be removed")
@@ -81,8 +81,8 @@ func (pl *Pipeline) RemoveBridge(b *Bridge) error {
 	return nil
 }
 
-// visitTables calls fn for the tables of all bridges. The caller holds Pipeline.mu, or the lock of
-// changes.
+// visitTables calls fn for the tables of all bridges. The caller holds Pipeline.mu, or the configuration
+// lock.
 func (pl *Pipeline) visitTables(fn func(tables *openflow.Pipeline)) {
 	for _, b := range pl.bridges {
 		if b != nil {

@@ -57,8 +57,8 @@ func packetsOf(f *pipelinetest.Rig, b *pipeline.Bridge) (list []uint64) {
 	return list
 }
 
-// A frame counts for the flows of both bridges and for the patch ports. A change in the
-// second bridge removes its megaflow. Flows of the bridges, and their counts, survive the
+// A frame counts for the flows of both bridges and for the patch ports. A change of
+// the second bridge's flows removes the frame's megaflow. Flows of the bridges, and their counts, survive the
 // end of control.
 func TestBridgesSurviveARestart(t *testing.T) {
 	f, second := bridgesRig(t)

@@ -44,7 +44,7 @@ func (pl *Pipeline) installSlot(m *megaflows.Megaflow) {
 }
 
 // evict removes megaflows from all workers. When evict returns, no frame uses them and
-// all their frames are counted. The caller holds the lock of changes but not
+// all their frames are counted. The caller holds the configuration lock but not
 // Pipeline.mu.
 func (pl *Pipeline) evict(list []*megaflows.Megaflow) {
 	if len(list) == 0 {

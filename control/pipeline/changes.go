@@ -19,7 +19,7 @@ import (
 // This file changes the tables. When a method returns, no frame uses the old rules,
 // groups and meters. An *UnsavedError means that the change is in force but not saved.
 // After any other error (*openflow.CodedError) nothing has changed. The caller holds
-// the lock of changes.
+// the configuration lock.
 
 // MaxFlows is the limit of flows in all tables.
 const MaxFlows = counters.MaxRules
@@ -89,7 +89,7 @@ func (b *Bridge) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 	return errs
 }
 
-// saveLater saves the changes of ApplyEach. It holds the lock of changes before and
+// saveLater saves the changes of ApplyEach. It holds the configuration lock before and
 // after the write but not during it, so that no change waits for the disk.
 func (pl *Pipeline) saveLater() {
 	pl.change.Lock()
@@ -193,7 +193,7 @@ func (b *Bridge) Configure(table int, set func(*openflow.TableConfig) error) err
 	}
 	var configs [openflow.Tables]openflow.TableConfig
 	for t := range configs {
-		configs[t], _ = b.tables.Config(uint8(t)) // changes only under the lock of changes
+		configs[t], _ = b.tables.Config(uint8(t)) // changes only under the configuration lock
 		if table == t || table == -1 && t != openflow.CentralTable {
 			if err := set(&configs[t]); err != nil {
 				return err

@@ -14,7 +14,7 @@ import (
 )
 
 // This file has the pipeline's steps in the start of control and in the replacement of
-// an engine. The caller holds the lock of changes.
+// an engine. The caller holds the configuration lock.
 
 // Load fills the tables from the state file, and the statistics from the counter region
 // if an earlier control process has left one. No other goroutine uses the pipeline yet.
@@ -106,8 +106,8 @@ func (pl *Pipeline) AnswerUpcalls() (err error) {
 	return err
 }
 
-// EndUpcalls stops answering upcalls. The caller holds no lock except the lock of
-// changes.
+// EndUpcalls stops answering upcalls. The caller holds no lock except the configuration
+// lock.
 func (pl *Pipeline) EndUpcalls() {
 	if pl.upcalls != nil {
 		pl.upcalls.Close()

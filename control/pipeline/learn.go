@@ -147,7 +147,7 @@ type taughtFrame struct {
 // forwarded by the rules that it matched before it added flows, and counts for these
 // rules. No megaflow uses the old flows when the frame is forwarded. repeats has the
 // frames that must be translated again: earlier lessons have added their flows, or
-// their translations ask for addresses. The caller holds the lock of changes.
+// their translations ask for addresses. The caller holds the configuration lock.
 func (l *learner) teach(batch []lesson) (repeats []lesson) {
 	pl := l.d
 	var frames []taughtFrame

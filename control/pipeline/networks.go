@@ -69,7 +69,7 @@ func (p *declaredPorts) noteSeen(v *View, port uint32) {
 }
 
 // setCentralFlows adds and deletes flows of openflow.CentralTable, so that each
-// declared port has one. The caller holds the lock of changes, and Pipeline.mu for
+// declared port has one. The caller holds the configuration lock, and Pipeline.mu for
 // writing.
 func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
 	mods, removed := pl.declared.update(v)

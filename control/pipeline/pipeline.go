@@ -20,9 +20,9 @@
 // control/questions, control/addresses, the underlay and the command rings are taken
 // after Pipeline.mu.
 //
-// A change of the tables also holds the lock of changes, which all of control shares
+// A change of the tables also holds the configuration lock, which all of control shares
 // and which is taken before Pipeline.mu. Such a change may wait for the disk and for
-// the workers. Ports and the supervision of engines hold the lock of changes when they
+// the workers. Ports and the supervision of engines hold the configuration lock when they
 // call this package.
 package pipeline
 
@@ -52,13 +52,13 @@ type Ports interface {
 	// of changes.
 	UpdateLiveness() (changed bool)
 	// Fault reports that the workers have stopped using a port, and the reason. It takes
-	// the lock of changes.
+	// the configuration lock.
 	Fault(number uint32, reason string)
 }
 
 // Setup has the dependencies and settings of a Pipeline.
 type Setup struct {
-	// Change is the lock of changes.
+	// Change is the configuration lock.
 	Change   sync.Locker
 	Store    rulebook.Store
 	Monitors Monitors
@@ -92,8 +92,8 @@ type Pipeline struct {
 	declared  declaredPorts
 	questions *questions.Questions
 	learner   *learner
-	saving    bool             // a timer is set that will call Save; guarded by the lock of changes
-	upcalls   *upcalls.Upcalls // guarded by the lock of changes
+	saving    bool             // a timer is set that will call Save; guarded by the configuration lock
+	upcalls   *upcalls.Upcalls // guarded by the configuration lock
 	macsStale chan struct{}    // a message wakes up maintain after addresses were learned
 	refusals  atomic.Uint64    // number of misses executed without a megaflow
 	// answerTimes counts answered misses by their time.
@@ -158,8 +158,8 @@ func (pl *Pipeline) Counts() Counts {
 	return c
 }
 
-// WatchesPorts reports whether a group watches ports. The caller holds the lock of
-// changes.
+// WatchesPorts reports whether a group watches ports. The caller holds the configuration
+// lock.
 func (pl *Pipeline) WatchesPorts() (watches bool) {
 	pl.visitTables(func(tables *openflow.Pipeline) { watches = watches || tables.WatchesPorts() })
 	return watches

@@ -20,7 +20,7 @@ func (b *Bridge) Read(fn func(tables *openflow.Pipeline)) {
 	fn(b.tables)
 }
 
-// Select returns the rules that filter selects. The caller holds the lock of changes,
+// Select returns the rules that filter selects. The caller holds the configuration lock,
 // so that the rules stay. To read their statistics, it also holds Pipeline.mu (Read,
 // InTurns).
 func (b *Bridge) Select(filter *openflow.FlowMod) []*openflow.Rule {
@@ -33,7 +33,7 @@ const readChunk = 256
 
 // InTurns calls f(0) to f(n-1) under Pipeline.mu, which it releases for a moment after
 // every readChunk items. The function f reads the statistics of one item. The caller
-// holds the lock of changes (of tables, ports and engine), so that rules, groups and
+// holds the configuration lock (of tables, ports and engine), so that rules, groups and
 // megaflows stay the same meanwhile.
 func (pl *Pipeline) InTurns(n int, f func(i int)) {
 	for from := 0; from < n; from += readChunk {
@@ -46,7 +46,7 @@ func (pl *Pipeline) InTurns(n int, f func(i int)) {
 }
 
 // PullCounts updates the statistics of rules and groups from all workers. The caller
-// holds the lock of changes.
+// holds the configuration lock.
 func (pl *Pipeline) PullCounts() {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -65,7 +65,7 @@ type GroupState struct {
 }
 
 // Groups returns the group with this number, or all groups for openflow.GroupAny, with
-// present statistics. The caller holds the lock of changes.
+// present statistics. The caller holds the configuration lock.
 func (b *Bridge) Groups(id uint32) []GroupState {
 	pl := b.pl
 	pl.PullCounts()
@@ -91,7 +91,7 @@ type MeterState struct {
 }
 
 // Meters returns the meter with this number, or all meters for openflow.MeterAll, with
-// present statistics. The caller holds the lock of changes.
+// present statistics. The caller holds the configuration lock.
 func (b *Bridge) Meters(id uint32) []MeterState {
 	pl := b.pl
 	pl.mu.RLock()

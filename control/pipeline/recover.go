@@ -22,8 +22,8 @@ type recovery struct {
 
 // recoverMegaflows takes over the workers' caches after a restart of control. It keeps
 // the megaflows that are still correct. It adds the counts since the last credit (the
-// last transfer of counts to the rules) to the statistics. The caller holds the lock of
-// changes; no other goroutine uses the pipeline.
+// last transfer of counts to the rules) to the statistics. The caller holds the configuration
+// lock; no other goroutine uses the pipeline.
 func (pl *Pipeline) recoverMegaflows() {
 	r := recovery{pl, pl.rules.ByRow()}
 	used := min(pl.counters.UsedSlots(), uint32(pl.sizes.Megaflows))
@@ -38,8 +38,8 @@ func (pl *Pipeline) recoverMegaflows() {
 			stale = append(stale, slot)
 		}
 	}
-	// addresses learned from one megaflow can make a megaflow correct that was examined
-	// before
+	// Examine the stale megaflows again: addresses learned from a later megaflow can make
+	// an earlier one correct.
 	if pl.macs.Generation() != known {
 		stale = slices.DeleteFunc(stale, r.adopt)
 	}

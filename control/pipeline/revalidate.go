@@ -55,7 +55,7 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 
 // revalidate translates the megaflows for which pick returns true again, and removes a
 // megaflow if the result differs. When revalidate returns, no worker uses a removed
-// megaflow. The caller holds the lock of changes but not Pipeline.mu.
+// megaflow. The caller holds the configuration lock but not Pipeline.mu.
 func (pl *Pipeline) revalidate(pick func(*megaflows.Megaflow) bool) {
 	var stale []*megaflows.Megaflow
 	list := pl.megaflows.List()
@@ -67,8 +67,8 @@ func (pl *Pipeline) revalidate(pick func(*megaflows.Megaflow) bool) {
 
 // RevalidateAddresses removes the megaflows that are wrong because addresses have
 // changed since its last call. When it returns, no frame uses them. After a network was
-// added or removed, the caller calls PortsChanged instead. The caller holds the lock of
-// changes.
+// added or removed, the caller calls PortsChanged instead. The caller holds the configuration
+// lock.
 func (pl *Pipeline) RevalidateAddresses() {
 	changes := pl.macs.TakeChanges()
 	if changes.All() {

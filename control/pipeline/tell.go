@@ -29,7 +29,7 @@ type Monitors interface {
 }
 
 // tell reports a change of flows to the monitors. The statistics of removed flows are
-// final. The caller holds the lock of changes.
+// final. The caller holds the configuration lock.
 func (pl *Pipeline) tell(c *openflow.Changes) {
 	if pl.monitors.Count() == 0 {
 		return

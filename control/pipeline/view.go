@@ -224,7 +224,7 @@ func (b *Bridge) Tracing(words PortWords, fn func(t *Tracer, view *View, names o
 }
 
 // SetView makes v, a view of all ports, the present view. The caller then calls
-// PortsChanged, which revalidates megaflows. The caller holds the lock of changes.
+// PortsChanged, which revalidates megaflows. The caller holds the configuration lock.
 func (pl *Pipeline) SetView(v *View) {
 	pl.mu.Lock()
 	pl.view = v
@@ -244,15 +244,15 @@ func (pl *Pipeline) ViewNow() *View {
 	return pl.view
 }
 
-// PortsChanged revalidates all megaflows after SetView. The caller holds the lock of
-// changes.
+// PortsChanged revalidates all megaflows after SetView. The caller holds the configuration
+// lock.
 func (pl *Pipeline) PortsChanged() {
 	_ = pl.macs.TakeChanges() // all megaflows are translated again
 	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 }
 
 // LivenessChanged revalidates the megaflows that depend on the liveness of ports. The
-// caller holds the lock of changes.
+// caller holds the configuration lock.
 func (pl *Pipeline) LivenessChanged() {
 	pl.revalidate(func(m *megaflows.Megaflow) bool { return m.UsedPorts })
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Blame logs a hang of the engine. For a while, new engines do not get the ports on
-// which the engine hung. The caller holds the lock of changes.
+// which the engine hung. The caller holds the configuration lock.
 func (ps *Ports) Blame(h *watchdog.Hang) {
 	reason := h.Text(ps.portNameOf)
 	ps.log.Error("the engine hangs, replacing it", "why", reason)
@@ -27,7 +27,7 @@ func (ps *Ports) Blame(h *watchdog.Hang) {
 }
 
 // portNameOf returns the name of a port, or its number as text if the port does not
-// exist. The caller holds the lock of changes.
+// exist. The caller holds the configuration lock.
 func (ps *Ports) portNameOf(number uint32) string {
 	if p := ps.byNumber[number]; p != nil {
 		return p.saved.Name
@@ -36,7 +36,7 @@ func (ps *Ports) portNameOf(number uint32) string {
 }
 
 // isForeign reports whether the port's memory belongs to another process (a guest's),
-// which can delay accesses to it. The caller holds the lock of changes.
+// which can delay accesses to it. The caller holds the configuration lock.
 func (ps *Ports) isForeign(number uint32) bool {
 	p := ps.byNumber[number]
 	return p != nil && p.kind == kindVhost

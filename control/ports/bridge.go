@@ -20,7 +20,7 @@ var bridgeOptions = optionTable{bridgeOption: {check: func(value string) string 
 	return ""
 }}}
 
-// Bridges resolves the names of bridges. Its method is called under the lock of changes.
+// Bridges resolves the names of bridges. Its method is called under the configuration lock.
 type Bridges interface {
 	// BridgeNumber returns the number of the named bridge.
 	BridgeNumber(name string) (number uint8, ok bool)
@@ -41,7 +41,7 @@ func (ps *Ports) bridgeNumber(values map[string]string) (uint8, error) {
 }
 
 // withoutFirst removes bridge= of the first bridge from a port's options, so that the port
-// stays when weftd gets another --name.
+// stays in the first bridge when weftd --name gives this bridge another name.
 func (ps *Ports) withoutFirst(options []string) []string {
 	return slices.DeleteFunc(slices.Clone(options), func(word string) bool {
 		name, is := strings.CutPrefix(word, bridgeOption+"=")
@@ -53,7 +53,7 @@ func (ps *Ports) withoutFirst(options []string) []string {
 	})
 }
 
-// DeleteBridge deletes the ports of a bridge. The caller holds the lock of changes.
+// DeleteBridge deletes the ports of a bridge. The caller holds the configuration lock.
 func (ps *Ports) DeleteBridge(number uint8) error {
 	for _, p := range ps.inBridge(number) {
 		if err := ps.delete(p); err != nil {

@@ -39,7 +39,7 @@ type Declaration struct {
 	Binding *openflow.Binding
 }
 
-// central has the declarations of weft-central. The lock of changes guards it.
+// central has the declarations of weft-central. The configuration lock guards it.
 type central struct {
 	loaded   bool                   // the saved ports are there
 	endpoint netip.Addr             // local address of weft-central's tunnel; invalid: no tunnel
@@ -51,7 +51,7 @@ type central struct {
 // port name; nil removes a port from its network. A declaration also applies to a port
 // that is added later. If endpoint is valid, it is the local address of the tunnel. An
 // error concerns only the endpoint. If changed is true, the caller calls
-// pipeline.PortsChanged. The caller holds the lock of changes.
+// pipeline.PortsChanged. The caller holds the configuration lock.
 func (ps *Ports) Declare(endpoint netip.Addr, declared map[string]*Declaration) (changed bool, err error) {
 	c := &ps.central
 	if c.ports == nil {
@@ -146,8 +146,8 @@ func (ps *Ports) setTunnel() (changed bool, err error) {
 	return true, nil
 }
 
-// Numbers returns the numbers of all ports, by name. The caller holds the lock of
-// changes.
+// Numbers returns the numbers of all ports, by name. The caller holds the configuration
+// lock.
 func (ps *Ports) Numbers() map[string]uint32 {
 	numbers := make(map[string]uint32, len(ps.byNumber))
 	for no, p := range ps.byNumber {

@@ -56,7 +56,7 @@ func parseEncap(values map[string]string) underlay.Encap {
 }
 
 // encaps returns the encap options of all vxlan ports, by port number. The caller holds
-// the lock of changes.
+// the configuration lock.
 func (ps *Ports) encaps() map[uint32]underlay.Encap {
 	m := map[uint32]underlay.Encap{}
 	for no, p := range ps.byNumber {

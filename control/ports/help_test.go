@@ -31,8 +31,8 @@ func (noEngine) Detach(uint32) (json.RawMessage, error)    { return nil, nil }
 func (noEngine) Keep(string, json.RawMessage, []int) error { return nil }
 func (noEngine) Forget(string) error                       { return nil }
 
-// newTestPorts makes ports with a pipeline and one worker. It also returns the lock of
-// changes.
+// newTestPorts makes ports with a pipeline and one worker. It also returns the configuration
+// lock.
 func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
 	t.Helper()
 	check := func(err error) {

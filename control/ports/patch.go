@@ -54,8 +54,8 @@ func (p *patchPort) status() portStatus {
 	return portStatus{state: StateUp}
 }
 
-// joinPatches connects patch ports that name each other. The caller holds the lock of
-// changes.
+// joinPatches connects patch ports that name each other. The caller holds the configuration
+// lock.
 func (ps *Ports) joinPatches() {
 	for _, p := range ps.byNumber {
 		driver, ok := p.driver.(*patchPort)

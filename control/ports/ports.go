@@ -30,7 +30,7 @@ import (
 
 // portDriver controls the device of a port, under a lock of its own. The methods fault,
 // network and status may be called at any time. The other methods are called under the
-// lock of changes.
+// configuration lock.
 type portDriver interface {
 	// open makes the device of the port. If device is not nil, open takes over this
 	// device of an earlier control process and owns its descriptors.
@@ -156,7 +156,7 @@ func (c *portContext) forget() {
 	}
 }
 
-// switchPort is a port of the switch. The lock of changes guards it, except the driver,
+// switchPort is a port of the switch. The configuration lock guards it, except the driver,
 // which has its own lock.
 type switchPort struct {
 	saved    store.Port
@@ -168,8 +168,8 @@ type switchPort struct {
 	driver   portDriver
 	problem  atomic.Pointer[string] // reason why the device is not open or not attached; nil: it is attached
 	opened   bool
-	lost     bool   // the port's device has disappeared; guarded by the lock of changes
-	added    uint64 // see Guest.Added; guarded by the lock of changes
+	lost     bool   // the port's device has disappeared; guarded by the configuration lock
+	added    uint64 // see Guest.Added; guarded by the configuration lock
 }
 
 func (p *switchPort) fail(err error) {

@@ -18,7 +18,7 @@ import (
 // The state of tunnels by remote, and MTUs of guests that tunnels cannot carry.
 
 // declaredRemotes returns the remotes of all vxlan ports, by port number and in the order of
-// the option. The caller holds the lock of changes.
+// the option. The caller holds the configuration lock.
 func (ps *Ports) declaredRemotes() []underlay.Tunnel {
 	var list []underlay.Tunnel
 	for _, no := range slices.Sorted(maps.Keys(ps.byNumber)) {
@@ -38,7 +38,7 @@ func (ps *Ports) declaredRemotes() []underlay.Tunnel {
 }
 
 // describeRemotes fills the states of a vxlan port's remotes and the warning about guests
-// whose MTU exceeds a path's. The caller holds the lock of changes.
+// whose MTU exceeds a path's. The caller holds the configuration lock.
 func (ps *Ports) describeRemotes(p *switchPort, a *api.Port, guests []guestMTU) {
 	states, omitted := ps.templates.RemotesOf(p.saved.Number)
 	a.RemotesOmitted = omitted
@@ -74,7 +74,7 @@ type mtuReader interface {
 }
 
 // guestMTUs returns the MTUs of all guests' ports, the largest first. The caller holds the
-// lock of changes.
+// configuration lock.
 func (ps *Ports) guestMTUs() []guestMTU {
 	var guests []guestMTU
 	for _, p := range ps.byNumber {
@@ -141,7 +141,7 @@ func mtuWarning(p *switchPort, path underlay.RemoteState, guests []guestMTU) str
 }
 
 // warnGuest adds the warnings of the tunnels that a guest's new or changed port may use.
-// The caller holds the lock of changes.
+// The caller holds the configuration lock.
 func (ps *Ports) warnGuest(p *switchPort, a *api.Port) {
 	if p.info.Kind != openflow.PortNormal {
 		return

@@ -11,7 +11,7 @@ import (
 )
 
 // sessions has the open vhost-user sessions by port number. Limit rows read it without
-// the lock of changes. No lock is taken under its mu.
+// the configuration lock. No lock is taken under its mu.
 type sessions struct {
 	mu   sync.Mutex
 	open map[uint32]*vhost.Session

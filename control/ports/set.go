@@ -4,10 +4,10 @@
 // retries after failures. It updates the pipeline's view, the liveness of ports, and
 // tunnel endpoints. It holds ports back from engines after hangs.
 //
-// The lock of changes guards the set of ports, because a change of ports is a change of
-// the pipeline too. Each driver has a lock, which is taken after the lock of changes.
+// The configuration lock guards the set of ports, because a change of ports is a change of
+// the pipeline too. Each driver has a lock, which is taken after the configuration lock.
 // It guards the device against events of the guest or the kernel. The pipeline and the
-// supervision of engines hold the lock of changes when they call this package.
+// supervision of engines hold the configuration lock when they call this package.
 package ports
 
 import (
@@ -52,7 +52,7 @@ type Store interface {
 
 // Setup has the dependencies and settings of a set of ports.
 type Setup struct {
-	Change     sync.Locker // the lock of changes
+	Change     sync.Locker // the configuration lock
 	Store      Store
 	Engine     Engine
 	Pipeline   *pipeline.Pipeline
@@ -80,15 +80,15 @@ type Ports struct {
 	suspects   *watchdog.Suspects
 	bridges    Bridges
 
-	byNumber  map[uint32]*switchPort // ports by number; guarded by the lock of changes
-	additions uint64                 // number of ports added so far; guarded by the lock of changes
-	numbers   map[uint32]string      // name of the last port with each number; guarded by the lock of changes
+	byNumber  map[uint32]*switchPort // ports by number; guarded by the configuration lock
+	additions uint64                 // number of ports added so far; guarded by the configuration lock
+	numbers   map[uint32]string      // name of the last port with each number; guarded by the configuration lock
 	// terminated has the rows of the workers' termination tables (how tunnels are
-	// decapsulated), by index. The lock of changes guards it.
+	// decapsulated), by index. The configuration lock guards it.
 	terminated map[uint32]tunnel.Termination
 	central    central
 	// Renumbered, if not nil, is called before each new view of the ports, under the
-	// lock of changes.
+	// configuration lock.
 	Renumbered func()
 	watched    chan struct{} // wakes up watchPorts
 }
@@ -129,7 +129,7 @@ func (ps *Ports) followAddresses(ctx context.Context) {
 }
 
 // This file has the ports' steps in the start of control and in the replacement of an
-// engine. The caller holds the lock of changes.
+// engine. The caller holds the configuration lock.
 
 // Load makes the saved ports. names maps each number to the name of its last port.
 // devices has the devices that an engine has kept, by port number. Load removes the
@@ -197,7 +197,7 @@ func (ps *Ports) Close() {
 func (ps *Ports) Hangs(number uint32) uint64 { return ps.suspects.Hangs(number) }
 
 // Fail closes a port's device and stores the reason. Control opens it again later.
-// The caller holds the lock of changes.
+// The caller holds the configuration lock.
 func (ps *Ports) Fail(number uint32, reason error) {
 	if p := ps.byNumber[number]; p != nil {
 		ps.failPort(p, reason)

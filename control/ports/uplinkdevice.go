@@ -28,7 +28,7 @@ type deviceChecker interface {
 	check() error
 }
 
-// checkDevices calls check of each port's driver. The caller holds the lock of changes.
+// checkDevices calls check of each port's driver. The caller holds the configuration lock.
 func (ps *Ports) checkDevices() {
 	for _, p := range ps.byNumber {
 		c, ok := p.driver.(deviceChecker)
@@ -44,7 +44,7 @@ func (ps *Ports) checkDevices() {
 }
 
 // followDevices tells the driver of each port to look after its device, and sets up a
-// port whose device exists again. The caller holds the lock of changes.
+// port whose device exists again. The caller holds the configuration lock.
 func (ps *Ports) followDevices() {
 	for _, p := range ps.byNumber {
 		f, ok := p.driver.(deviceFollower)
@@ -68,7 +68,7 @@ func (ps *Ports) followDevices() {
 }
 
 // failPort closes a port's device. retryPorts later sets the port up again. The caller
-// holds the lock of changes.
+// holds the configuration lock.
 func (ps *Ports) failPort(p *switchPort, reason error) {
 	p.driver.close()
 	p.opened = false

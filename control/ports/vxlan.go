@@ -180,7 +180,7 @@ func (p *switchPort) termination() tunnel.Termination {
 var _ = [tunnel.MaxTerminations - port.MaxPorts + 1]struct{}{}
 
 // sendTerminations sends changed rows of the termination table to the workers w. The
-// caller holds the lock of changes.
+// caller holds the configuration lock.
 func (ps *Ports) sendTerminations(w *workers.Workers) {
 	for no := range uint32(port.MaxPorts) {
 		p := ps.byNumber[no]
@@ -200,7 +200,7 @@ func (ps *Ports) sendTerminations(w *workers.Workers) {
 }
 
 // uplinks returns the port numbers of the uplinks, by device name. The caller holds the
-// lock of changes.
+// configuration lock.
 func (ps *Ports) uplinks() map[string]uint32 {
 	devices := map[string]uint32{}
 	for no, p := range ps.byNumber {

@@ -63,7 +63,7 @@ type Frame struct {
 }
 
 // Answerer is the pipeline. Knows and PortName may take any lock but Questions.mu. The
-// other methods are called without a lock, or under the lock of changes.
+// other methods are called without a lock, or under the configuration lock.
 type Answerer interface {
 	// Knows reports whether the switch knows the address that q asks for.
 	Knows(q openflow.Question) bool
@@ -254,7 +254,7 @@ func drop(frames []Frame) {
 
 // Answer resumes the frames whose address is now known, and the frames whose question
 // is in absent (nobody has the address). The caller has revalidated, and holds only the
-// lock of changes.
+// configuration lock.
 func (qs *Questions) Answer(absent []openflow.Question) {
 	qs.resumeKnown()
 	qs.resume(qs.take(false, func(q openflow.Question, _ *Frame) bool { return slices.Contains(absent, q) }), true)

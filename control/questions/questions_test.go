@@ -9,7 +9,7 @@ import (
 	"weft/openflow"
 )
 
-// agent is an Answerer. It knows no port, so the tests' questions are not asked.
+// agent is an Answerer without ports, so it sends no question to weft-central.
 type agent struct {
 	known            map[openflow.Question]bool
 	present, missing int // number of resumed frames

@@ -6,9 +6,9 @@
 // in counters.Region.Rules and in the state file. A rule keeps its row across restarts
 // of control.
 //
-// The package has no lock. The lock of changes and Pipeline.mu guard a Book. Methods
+// The package has no lock. The configuration lock and Pipeline.mu guard a Book. Methods
 // that change rows need both locks, methods that read them need one of the two. Methods
-// that save need only the lock of changes, because they may wait for the disk.
+// that save need only the configuration lock, because they may wait for the disk.
 // Book.writing makes sure that one write happens at a time. It is taken after the lock
 // of changes. TakeDeferred holds it until the end of the write, which needs no other
 // lock.
@@ -110,7 +110,7 @@ func (b *Book) SaveDeferred() (removed []uint32, err error) {
 }
 
 // TakeDeferred returns the function write, which saves the changes that Defer has
-// noted. write needs no lock of changes, so that no change waits for the disk. The
+// noted. write needs no configuration lock, so that no change waits for the disk. The
 // caller calls write once, and then releases the rows in removed. write is nil if an
 // earlier write has not ended.
 func (b *Book) TakeDeferred() (write func() error, removed []uint32) {
@@ -194,7 +194,7 @@ func (b *Book) sortByRow(rules []*openflow.Rule) {
 }
 
 // saved returns the rules in the form of the state file, sorted by row. The caller
-// holds the lock of changes until the end of the iteration.
+// holds the configuration lock until the end of the iteration.
 func (b *Book) saved(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	b.sortByRow(rules)
 	return func(yield func(store.Flow) bool) {
@@ -206,7 +206,7 @@ func (b *Book) saved(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	}
 }
 
-// savedCopies is like saved, but the caller may iterate without the lock of changes,
+// savedCopies is like saved, but the caller may iterate without the configuration lock,
 // because savedCopies has copied the rules.
 func (b *Book) savedCopies(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	b.sortByRow(rules)

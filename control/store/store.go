@@ -4,8 +4,8 @@
 // settings and learned addresses, and the tracked connections of a stopped daemon.
 //
 // A lock file protects the state directory. The state file allows one writing
-// transaction at a time, and a transaction waits for the disk. Callers hold the lock of
-// changes, but no lock that the answer to a miss takes.
+// transaction at a time, and a transaction waits for the disk. Callers hold the configuration
+// lock, but no lock that the answer to a miss takes.
 package store
 
 import (

@@ -27,7 +27,7 @@ func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if !ok {
 		return api.FlowsChanged{}, usererr.Errorf("op %q: expected add, modify, modify-strict, delete, delete-strict or replace", c.Op)
 	}
-	// The lock of changes is not held during parsing, because the replacement of an
+	// The configuration lock is not held during parsing, because the replacement of an
 	// engine needs it. If ports have changed meanwhile, the text is parsed again.
 	view := ts.bridge.View()
 	mods, err := parseFlows(c, command, view)
@@ -95,7 +95,7 @@ func (ts *Tables) DeleteFlows(match string, strict bool) (api.FlowsChanged, erro
 	return ts.apply([]openflow.FlowMod{mod})
 }
 
-// apply applies changes of flows. The caller holds the lock of changes.
+// apply applies changes of flows. The caller holds the configuration lock.
 func (ts *Tables) apply(mods []openflow.FlowMod) (api.FlowsChanged, error) {
 	changes, err := ts.bridge.Apply(mods)
 	if err != nil {
@@ -124,8 +124,8 @@ func (ts *Tables) DumpFlows(match string, words pipeline.PortWords, sort ...stri
 	return ts.FlowsOf(&filter, keys, words), nil
 }
 
-// FlowsOf describes the flows that filter selects. The caller holds the lock of
-// changes.
+// FlowsOf describes the flows that filter selects. The caller holds the configuration
+// lock.
 func (ts *Tables) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, words pipeline.PortWords) []api.Flow {
 	ts.pipeline.PullCounts()
 	rules := ts.bridge.Select(filter)

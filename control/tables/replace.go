@@ -42,8 +42,8 @@ func (ts *Tables) flowSetOf(text string) (set flowSet, notes []string, err error
 	return set, notes, nil
 }
 
-// tableFlows returns all flows except weft-central's. The caller holds the lock of
-// changes.
+// tableFlows returns all flows except weft-central's. The caller holds the configuration
+// lock.
 func (ts *Tables) tableFlows() flowSet {
 	set := flowSet{}
 	rules := ts.bridge.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})

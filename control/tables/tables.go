@@ -4,7 +4,7 @@
 // and megaflows. It parses and formats the text of ovs-ofctl.
 //
 // The package has no state and no lock of its own. The pipeline has the tables. A
-// request that changes or dumps the tables takes the lock of changes. So the ports that
+// request that changes or dumps the tables takes the configuration lock. So the ports that
 // the request names stay the same until the change is in force. Handlers of the API
 // call this package without any lock.
 package tables
@@ -24,7 +24,7 @@ type Tables struct {
 	pipeline *pipeline.Pipeline
 }
 
-// New returns the tables of b. change is the lock of changes.
+// New returns the tables of b. change is the configuration lock.
 func New(change sync.Locker, b *pipeline.Bridge) *Tables {
 	return &Tables{change: change, bridge: b, pipeline: b.Pipeline()}
 }

@@ -49,7 +49,7 @@ func TestFlushWithoutEngine(t *testing.T) {
 		n, err := flush()
 		ended <- answer{n, err}
 	}()
-	waitfor.True(t, "the flush holds the lock of changes", func() bool {
+	waitfor.True(t, "the flush holds the configuration lock", func() bool {
 		free := r.change.TryLock()
 		if free {
 			r.change.Unlock()

@@ -34,7 +34,7 @@ type Connections struct {
 	settings sync.Mutex // allows one change of settings at a time; taken before Engine.Hold
 }
 
-// New returns the connections of an engine. change is the lock of changes.
+// New returns the connections of an engine. change is the configuration lock.
 func New(change sync.Locker, engine Engine) *Connections {
 	return &Connections{change: change, engine: engine}
 }

@@ -149,8 +149,8 @@ func (t *Templates) assess(w *watch, now time.Time, probed map[neighbourKey]bool
 	}
 }
 
-// throughUplink returns h, without a route if its device is no uplink or has no carrier. The
-// caller holds t.mu.
+// throughUplink checks the device of hop h. If the device is no uplink or has no
+// carrier, the returned hop has no route. The caller holds t.mu.
 func (t *Templates) throughUplink(h hop, remote netip.Addr) hop {
 	if h.state == hopNoRoute {
 		return h

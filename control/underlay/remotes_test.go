@@ -14,7 +14,7 @@ import (
 )
 
 // The state of a watched remote endpoint follows routes, uplinks, neighbours and
-// devices, without traffic and with a template.
+// devices. It does so before the first frame to the endpoint, and after.
 func TestRemotesAreWatched(t *testing.T) {
 	l := newTunnelLab(t)
 	tu := NewTemplates(l.u, slog.New(slog.DiscardHandler))

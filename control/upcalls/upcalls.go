@@ -6,8 +6,8 @@
 //
 // A goroutine for each worker owns the worker's ring and its queue of misses, so the
 // package has no lock. The goroutine holds no lock while it calls Setup.Miss and
-// Setup.Other. These functions may take any lock except the lock of changes: Close
-// waits for them, and the caller of Close may hold the lock of changes.
+// Setup.Other. These functions may take any lock except the configuration lock: Close
+// waits for them, and the caller of Close may hold the configuration lock.
 package upcalls
 
 import (

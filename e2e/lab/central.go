@@ -168,8 +168,9 @@ func (f *Fleet) TryAt(addresses string, args ...string) (string, error) {
 	return out, nil
 }
 
-// Members returns the central whose etcd member leads. sessions has the number of
-// connected hosts, by the address of each healthy central.
+// Members returns the leader, which is the central whose etcd member leads. The map
+// sessions has an entry for each healthy central: its address and the number of hosts
+// that are connected to it.
 func (f *Fleet) Members() (leader *Central, sessions map[string]int, err error) {
 	out, err := f.Try("central", "status", "--json")
 	if err != nil {

@@ -418,8 +418,8 @@ func (q *Queue) Recv(dst []byte) (frame []byte, header [12]byte, ok bool) {
 
 // filled releases the buffer that a used element names, and returns the n bytes that
 // the device has written. It returns nil if the element names no buffer in use. It
-// counts a wrong length in Misused, because two devices on one ring write such
-// elements.
+// counts an element with a wrong length in Misused: a wrong length is a sign of two
+// devices on one ring.
 func (q *Queue) filled(slot, n int) []byte {
 	if slot >= q.slots {
 		return nil // counted by takeUsed

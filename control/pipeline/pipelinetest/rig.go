@@ -39,7 +39,7 @@ import (
 type Rig struct {
 	T         testing.TB
 	dir       string
-	Change    sync.Mutex // the lock of changes
+	Change    sync.Mutex // the configuration lock
 	Store     rulebook.Store
 	Disk      *store.Store // of the present control process
 	kernel    *underlay.Kernel
@@ -151,8 +151,8 @@ func (f *Rig) startEngine() {
 	f.P.Fill(w)
 }
 
-// Kill ends the engine. Another engine starts in the background as soon as the lock of
-// changes is free.
+// Kill ends the engine. Another engine starts in the background as soon as the configuration
+// lock is free.
 func (f *Rig) Kill() {
 	close(f.ended)
 	f.replacing.Go(f.replace)
@@ -234,7 +234,7 @@ func (f *Rig) DeletePort(number uint32) {
 }
 
 // SetView makes the ports in Infos the present ports of the pipeline. The caller holds
-// the lock of changes.
+// the configuration lock.
 func (f *Rig) SetView() {
 	var infos []openflow.PortInfo
 	udpPort := map[uint32]uint16{}
@@ -267,7 +267,7 @@ func (f *Rig) WithoutEngine(fn func()) {
 	f.replace()
 }
 
-// Changing returns after somebody has held the lock of changes for 20 ms.
+// Changing returns after somebody has held the configuration lock for 20 ms.
 func (f *Rig) Changing() {
 	f.T.Helper()
 	held := 0 // in ms
