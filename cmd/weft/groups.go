@@ -50,7 +50,7 @@ func (c *command) tableVerbs() []*cobra.Command {
 		verb("del-groups [group_id=N]", "delete", "delete a group, or all, and the flows that name it", 0, groups),
 		c.showsPorts(&cobra.Command{Use: "dump-groups [group_id=N]", Short: "print the groups", Args: words(0, 1), RunE: c.dumpGroups}),
 		{Use: "dump-group-stats [group_id=N]", Short: "print the counters of groups and their buckets", Args: words(0, 1), RunE: c.groupStats},
-		verb("add-meter METER", "add", "add a meter: meter=N,kbps|pktps[,burst],bands=type=drop|dscp_remark,rate=R[,burst_size=B][,prec_level=N]", 1, meters),
+		verb("add-meter METER", "add", "add a meter: meter=N,kbps|pktps[,burst],bands=BANDS; a band is type=drop|dscp_remark,rate=R[,burst_size=B][,prec_level=N]", 1, meters),
 		file("add-meters FILE|-", "add the meters of a file, all or none", meters),
 		verb("mod-meter METER", "modify", "replace a meter", 1, meters),
 		verb("del-meters [meter=N]", "delete", "delete a meter, or all, and the flows that name it", 0, meters),
