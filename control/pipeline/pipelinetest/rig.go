@@ -262,6 +262,7 @@ func (f *Rig) Settle() {
 func (f *Rig) WithoutEngine(fn func()) {
 	f.Change.Lock() // waits for an engine that is starting
 	close(f.ended)
+	f.fake.Wait() // a dead engine applies no command
 	f.Change.Unlock()
 	fn()
 	f.replace()
