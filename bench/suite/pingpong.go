@@ -44,7 +44,11 @@ type endpointSocket struct {
 	vectors []iovec.Vector
 }
 
-const maxDatagram = 2048
+const (
+	maxDatagram = 2048
+	// receiveTimeout is the time after which a datagram without an answer counts as lost.
+	receiveTimeout = 200 * time.Millisecond
+)
 
 func newEndpointSocket() (*endpointSocket, error) {
 	runtime.LockOSThread()
@@ -57,14 +61,27 @@ func newEndpointSocket() (*endpointSocket, error) {
 		return nil, err
 	}
 	e := &endpointSocket{fd: fd, mem: mem, vectors: iovec.View(mem, 1)}
-	return e, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 200_000})
+	timeout := unix.NsecToTimeval(receiveTimeout.Nanoseconds())
+	return e, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
 }
 
 func (e *endpointSocket) datagram() []byte { return e.mem[64:] }
 
+// read waits for a datagram. After receiveTimeout it returns EAGAIN.
 func (e *endpointSocket) read() (int, unix.Errno) {
 	e.vectors[0] = iovec.Vector{Base: iovec.Address(e.datagram()), Len: maxDatagram}
-	return iovec.Readv(e.fd, iovec.Address(e.mem), 1)
+	// The Go runtime interrupts a thread that blocks in a raw system call every 10 ms, and
+	// the kernel's timeout then starts anew. iovec.Readv would not return without a
+	// datagram, because it repeats interrupted calls.
+	for began := time.Now(); ; {
+		n, _, errno := unix.RawSyscall(unix.SYS_READV, uintptr(e.fd), iovec.Address(e.mem), 1)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+		if time.Since(began) >= receiveTimeout {
+			return 0, unix.EAGAIN
+		}
+	}
 }
 
 func (e *endpointSocket) write(n int) unix.Errno {
