@@ -16,11 +16,11 @@ import (
 	"weft/internal/waitfor"
 )
 
-// A host may ask for an address before a port has it. It gets the address as soon as a
-// port has it, even while the answer still waits for the store.
-func TestEarlyPullDoesNotWaitForStore(t *testing.T) {
-	h := New(noStore{}, nil, slog.New(slog.DiscardHandler))
-	mac := []byte{2, 0, 0, 0, 0, 2}
+// fleetOfOne returns a hub with one network, one host and its port p1, and the host's
+// session.
+func fleetOfOne(t *testing.T, from Store) (*Hub, *session) {
+	t.Helper()
+	h := New(from, nil, slog.New(slog.DiscardHandler))
 	h.take(1, []store.Object{
 		{Kind: store.KindNet, ID: "n1", Message: &wire.Net{Id: "n1", Name: "n1", Vni: 1}},
 		{Kind: store.KindHost, ID: "h1", Message: &wire.Host{Id: "h1", Name: "h1", Endpoint: []byte{192, 0, 2, 1}}},
@@ -30,6 +30,14 @@ func TestEarlyPullDoesNotWaitForStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return h, s
+}
+
+// A host may ask for an address before a port has it. It gets the address as soon as a
+// port has it, even while the answer still waits for the store.
+func TestEarlyPullDoesNotWaitForStore(t *testing.T) {
+	h, s := fleetOfOne(t, noStore{})
+	mac := []byte{2, 0, 0, 0, 0, 2}
 	pull := &wire.Pull{Number: 1, Questions: []*wire.Question{{Net: "n1", Of: &wire.Question_Mac{Mac: mac}}}}
 	if err := h.receive(s, &wire.FromHost{Message: &wire.FromHost_Pull{Pull: pull}}); err != nil {
 		t.Fatal(err)
@@ -74,16 +82,7 @@ func TestAnswersSayWhyThereIsNoPlace(t *testing.T) {
 		{failingStore{}, "n1", wire.Absence_ABSENCE_LATE},
 		{quietStore{}, "other", wire.Absence_ABSENCE_REFUSED},
 	} {
-		h := New(test.store, nil, slog.New(slog.DiscardHandler))
-		h.take(1, []store.Object{
-			{Kind: store.KindNet, ID: "n1", Message: &wire.Net{Id: "n1", Name: "n1", Vni: 1}},
-			{Kind: store.KindHost, ID: "h1", Message: &wire.Host{Id: "h1", Name: "h1", Endpoint: []byte{192, 0, 2, 1}}},
-			{Kind: store.KindPort, ID: "p1", Message: &wire.Port{Id: "p1", Name: "p1", Net: "n1", Mac: []byte{2, 0, 0, 0, 0, 1}}},
-		})
-		s, err := h.open("h1", &wire.Hello{Ports: []string{"p1"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h, s := fleetOfOne(t, test.store)
 		if err := h.receive(s, &wire.FromHost{Message: &wire.FromHost_Question{Question: question(test.net)}}); err != nil {
 			t.Fatal(err)
 		}

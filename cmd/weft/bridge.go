@@ -157,12 +157,17 @@ func (c *command) addBridge(add api.AddBridge) error {
 	return c.printJSON(b)
 }
 
-func (c *command) listBridges(*cobra.Command, []string) error {
+// bridges returns all bridges of the switch.
+func (c *command) bridges() ([]api.Bridge, error) {
 	client, err := c.client()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	list, err := client.Bridges()
+	return client.Bridges()
+}
+
+func (c *command) listBridges(*cobra.Command, []string) error {
+	list, err := c.bridges()
 	if err != nil {
 		return err
 	}
@@ -176,11 +181,7 @@ func (c *command) listBridges(*cobra.Command, []string) error {
 }
 
 func (c *command) bridgeExists(_ *cobra.Command, args []string) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	list, err := client.Bridges()
+	list, err := c.bridges()
 	if err != nil {
 		return err
 	}
