@@ -109,10 +109,10 @@ func (g *Gate) check(cert *x509.Certificate) error {
 		role, name, cert.SerialNumber, time.Unix(r.GetRevokedS(), 0).UTC().Format(time.RFC3339))
 }
 
-// enter admits a call or refuses it. An admitted call runs with the context inside. At
-// the end of the call, the caller of enter passes the call's error to leave. leave
-// returns the error for the client.
-func (g *Gate) enter(ctx context.Context, method string) (inside context.Context, leave func(error) error, err error) {
+// enter admits a call or refuses it. An admitted call runs with the returned context.
+// When the call ends, the caller of enter passes the call's error to the function leave,
+// which returns the error for the client.
+func (g *Gate) enter(ctx context.Context, method string) (admitted context.Context, leave func(error) error, err error) {
 	if err := authorize(ctx, method); err != nil {
 		return nil, nil, err
 	}

@@ -81,8 +81,8 @@ func TestRevokedHost(t *testing.T) {
 	}
 }
 
-// A revocation by name applies to the certificates that were issued until then, and to
-// their renewals.
+// A revocation by name applies to all certificates of the name that were issued before
+// the revocation, and to their renewals.
 func TestRevocationByNameLetsLaterCertificatesThrough(t *testing.T) {
 	f := startFleet(t)
 	old := f.keys("h1", pki.Host)

@@ -280,8 +280,8 @@ func (p *hostPlan) tracking(old, next *trackSettings, prune bool) {
 	}
 }
 
-// differ reports whether next, from a file, sets a timeout to another value than old,
-// from a switch. A switch has all timeouts, and a file may name only some.
+// differ reports whether a file changes a timeout of the switch. old has all timeouts of
+// the switch, and next has those that the file names.
 func differ(old, next map[string]uint32) bool {
 	for name, seconds := range next {
 		if was, ok := old[name]; !ok || was != seconds {
