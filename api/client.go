@@ -189,6 +189,12 @@ func (c *Client) AddBridge(add AddBridge) (Bridge, error) {
 	return b, c.Do(http.MethodPost, "/v1/bridges", nil, add, &b)
 }
 
+// ModBridge changes the controllers and the fail mode of the client's bridge.
+func (c *Client) ModBridge(mod ModBridge) (Bridge, error) {
+	var b Bridge
+	return b, c.Do(http.MethodPatch, "/v1/bridges", nil, mod, &b)
+}
+
 // DelBridge deletes a bridge with its ports, flows, groups and meters. ifExists accepts that
 // there is no such bridge.
 func (c *Client) DelBridge(name string, ifExists bool) error {

@@ -6,6 +6,10 @@
 //	GET    /v1/show                          Show
 //	GET    /v1/ports[?name=NAME]             []Port, with statistics
 //	POST   /v1/ports                         AddPort -> Port
+//	GET    /v1/bridges                       []Bridge
+//	POST   /v1/bridges                       AddBridge -> Bridge
+//	PATCH  /v1/bridges[?bridge=NAME]         ModBridge -> Bridge
+//	DELETE /v1/bridges/NAME[?if_exists=true]
 //	PATCH  /v1/ports/NAME                    ModPort -> Port
 //	DELETE /v1/ports/NAME[?if_exists=true]
 //	POST   /v1/flows                         ChangeFlows -> FlowsChanged
@@ -92,8 +96,10 @@ type Bridge struct {
 	FailMode       string `json:"fail_mode"`                 // secure or standalone
 	// Controllers are the targets to which the bridge connects.
 	Controllers []string `json:"controllers,omitempty"`
-	Ports       int      `json:"ports"`
-	Flows       int      `json:"flows"`
+	// Configured says that weftd's configuration has the controllers and the fail mode.
+	Configured bool `json:"configured,omitempty"`
+	Ports      int  `json:"ports"`
+	Flows      int  `json:"flows"`
 }
 
 // Fail modes of a bridge without a reachable controller.
@@ -110,6 +116,12 @@ type AddBridge struct {
 	Controllers []string `json:"controllers,omitempty"` // tcp:HOST:PORT and ssl:HOST:PORT
 	// MayExist accepts a bridge of the name, whatever its settings.
 	MayExist bool `json:"may_exist,omitempty"`
+}
+
+// ModBridge is a request to change a bridge. What is absent stays.
+type ModBridge struct {
+	FailMode    string    `json:"fail_mode,omitempty"`
+	Controllers *[]string `json:"controllers,omitempty"` // tcp:HOST:PORT and ssl:HOST:PORT; empty: none
 }
 
 // Central is the state of a switch that gets its networks from weft-central.

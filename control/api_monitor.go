@@ -45,7 +45,7 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 	if want.filter, err = openflow.ParseFilter(q.Get("match"), view); err != nil {
 		return nil, usererr.Mark(err)
 	}
-	want.filter.Bridge = want.bridge.Number
+	want.filter.Bridge = want.bridge.number
 	want.monitor = observe.NewMonitor(want.filter)
 	for _, name := range []string{"zone", "events"} {
 		if q.Get(name) != "" && !want.Connections {

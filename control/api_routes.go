@@ -24,6 +24,7 @@ var apiRoutes = map[string]access.Route{
 	"POST /v1/log":                   {Role: access.Write},
 	"GET /v1/bridges":                {Role: access.Read},
 	"POST /v1/bridges":               {Role: access.Write},
+	"PATCH /v1/bridges":              {Role: access.Write},
 	"DELETE /v1/bridges/{name}":      {Role: access.Write},
 	"GET /v1/ports":                  {Role: access.Read},
 	"POST /v1/ports":                 {Role: access.Write},

@@ -45,7 +45,7 @@ func (d *Daemon) toolRoutes(mux *access.Mux, route func(pattern string, answer f
 func (d *Daemon) bridgeNames(view *pipeline.View, words pipeline.PortWords) observe.BridgeNames {
 	return func(number uint8) (name string, ports openflow.Names) {
 		if b := d.bridges.withNumber(number); b != nil {
-			name = b.Name
+			name = b.name
 		}
 		return name, view.Of(number).Names(words)
 	}

@@ -24,10 +24,11 @@ import (
 	"weft/openflow"
 )
 
-// bridge is a bridge with its handlers. The first bridge is always there; weftd's
-// configuration has its settings. The store has the settings of the others.
+// bridge is a bridge with its handlers. The first bridge, with number 0, is always there.
 type bridge struct {
-	store.Bridge
+	number uint8
+	name   string // "": the first bridge without --name
+	id     uint64 // datapath id of add-br; 0: derived
 	pipe   *pipeline.Bridge
 	tables *tables.Tables
 	socket string // path of the OpenFlow socket; "": none
@@ -58,7 +59,7 @@ func (s *bridges) named(name string) *bridge {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, b := range s.list {
-		if b.Name == name || name == "" {
+		if b.name == name || name == "" {
 			return b
 		}
 	}
@@ -69,7 +70,7 @@ func (s *bridges) named(name string) *bridge {
 func (s *bridges) withNumber(number uint8) *bridge {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	i := slices.IndexFunc(s.list, func(b *bridge) bool { return b.Number == number })
+	i := slices.IndexFunc(s.list, func(b *bridge) bool { return b.number == number })
 	if i < 0 {
 		return nil
 	}
@@ -80,7 +81,7 @@ func (s *bridges) insert(b *bridge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = append(slices.Clone(s.list), b)
-	slices.SortFunc(s.list, func(a, b *bridge) int { return int(a.Number) - int(b.Number) })
+	slices.SortFunc(s.list, func(a, b *bridge) int { return int(a.number) - int(b.number) })
 }
 
 func (s *bridges) remove(b *bridge) {
@@ -92,7 +93,7 @@ func (s *bridges) remove(b *bridge) {
 // BridgeNumber implements ports.Bridges.
 func (s *bridges) BridgeNumber(name string) (uint8, bool) {
 	if b := s.named(name); b != nil {
-		return b.Number, true
+		return b.number, true
 	}
 	return 0, false
 }
@@ -136,8 +137,8 @@ func (d *Daemon) bridgeOf(r *http.Request) (*bridge, error) {
 func (d *Daemon) noBridge(name string) error {
 	var names []string
 	for _, b := range d.bridges.snapshot() {
-		if b.Name != "" {
-			names = append(names, b.Name)
+		if b.name != "" {
+			names = append(names, b.name)
 		}
 	}
 	if len(names) == 0 {
@@ -160,6 +161,10 @@ func (d *Daemon) tablesOf(r *http.Request) (*tables.Tables, error) {
 // lock.
 func (d *Daemon) restoreBridges(saved []store.Bridge) error {
 	for _, s := range saved {
+		if s.Number == 0 {
+			d.restoreFirst(&s)
+			continue
+		}
 		if s.Name == d.config.Name {
 			return usererr.Errorf("name %s: a bridge of add-br has this name; expected another", s.Name)
 		}
@@ -193,7 +198,7 @@ func (d *Daemon) listenFor(s *store.Bridge) (c connections, err error) {
 
 // enterBridge adds a bridge to the switch. The caller holds the configuration lock.
 func (d *Daemon) enterBridge(s store.Bridge, c connections) *bridge {
-	b := &bridge{Bridge: s, socket: c.Socket}
+	b := &bridge{number: s.Number, name: s.Name, id: s.DatapathID, socket: c.Socket}
 	d.handle(b, d.pipeline.AddBridge(s.Number), &c)
 	return b
 }
@@ -212,22 +217,18 @@ func (b *bridge) start(ctx context.Context) {
 	b.done.Go(func() { b.wire.Run(ctx) })
 }
 
-// describe describes a bridge.
-func (b *bridge) describe() api.Bridge {
-	mode := b.FailMode
-	if mode == "" {
-		mode = api.FailSecure
-	}
-	return api.Bridge{Name: b.Name, First: b.Number == 0, OpenFlowSocket: b.socket, DatapathID: fmt.Sprintf("%016x", b.wire.DatapathID()), FailMode: mode,
-		Controllers: b.Controllers, Ports: len(b.pipe.View().Ports()), Flows: b.pipe.Flows()}
+func (d *Daemon) describeBridge(b *bridge) api.Bridge {
+	f := b.wire.Following()
+	return api.Bridge{Name: b.name, First: b.number == 0, OpenFlowSocket: b.socket, DatapathID: fmt.Sprintf("%016x", b.wire.DatapathID()), FailMode: failMode(f.Standalone),
+		Controllers: f.Controllers, Configured: d.configured(b), Ports: len(b.pipe.View().Ports()), Flows: b.pipe.Flows()}
 }
 
 // listBridges describes the bridges that have a name.
 func (d *Daemon) listBridges() []api.Bridge {
 	list := []api.Bridge{}
 	for _, b := range d.bridges.snapshot() {
-		if b.Name != "" {
-			list = append(list, b.describe())
+		if b.name != "" {
+			list = append(list, d.describeBridge(b))
 		}
 	}
 	return list
@@ -243,7 +244,7 @@ func (d *Daemon) addBridge(add api.AddBridge) (api.Bridge, error) {
 	defer d.bridging.Unlock()
 	if old := d.bridges.named(add.Name); old != nil {
 		if add.MayExist {
-			return old.describe(), nil
+			return d.describeBridge(old), nil
 		}
 		return api.Bridge{}, usererr.Errorf("%s: the bridge exists; expected another name, or --may-exist", add.Name)
 	}
@@ -267,8 +268,8 @@ func (d *Daemon) addBridge(add api.AddBridge) (api.Bridge, error) {
 	b := d.enterBridge(s, c)
 	d.pipeline.PortsChanged() // megaflows of several bridges match in_port
 	b.start(d.running)
-	d.log.Info("bridge added", "bridge", b.Name, "number", b.Number)
-	return b.describe(), nil
+	d.log.Info("bridge added", "bridge", b.name, "number", b.number)
+	return d.describeBridge(b), nil
 }
 
 // checkBridge checks a request.
@@ -277,23 +278,12 @@ func checkBridge(add *api.AddBridge) (s store.Bridge, err error) {
 	if !bridgeName.MatchString(add.Name) {
 		return s, usererr.Errorf("bridge %q: expected a letter, then up to 14 letters, digits, or any of _ . -", add.Name)
 	}
-	if add.FailMode != "" && add.FailMode != api.FailSecure && add.FailMode != api.FailStandalone {
-		return s, usererr.Errorf("fail mode %s: expected %s or %s", add.FailMode, api.FailSecure, api.FailStandalone)
-	}
 	if add.DatapathID != "" {
 		if s.DatapathID, err = strconv.ParseUint(add.DatapathID, 16, 64); err != nil || s.DatapathID == 0 {
 			return s, usererr.Errorf("datapath id %s: expected up to 16 hexadecimal digits, not all 0", add.DatapathID)
 		}
 	}
-	if len(add.Controllers) > ofconn.MaxControllers {
-		return s, usererr.Errorf("controllers: expected at most %d", ofconn.MaxControllers)
-	}
-	for _, text := range add.Controllers {
-		if _, _, err := ofconn.ParseTarget(text, "tcp", "ssl"); err != nil {
-			return s, usererr.Errorf("controller: %v", err)
-		}
-	}
-	return s, nil
+	return s, checkControllers(add.FailMode, add.Controllers)
 }
 
 // deleteBridge deletes a bridge with its ports, flows, groups and meters.
@@ -304,7 +294,7 @@ func (d *Daemon) deleteBridge(name string) error {
 	switch {
 	case b == nil:
 		return d.noBridge(name)
-	case b.Number == 0:
+	case b.number == 0:
 		return usererr.Errorf("%s: the bridge of weftd --name; expected one of add-br", name)
 	}
 	b.stop() // first, because its connections take the configuration lock
@@ -313,16 +303,16 @@ func (d *Daemon) deleteBridge(name string) error {
 	d.bridges.remove(b)
 	d.change.Lock()
 	defer d.change.Unlock()
-	if err := d.ports.DeleteBridge(b.Number); err != nil {
+	if err := d.ports.DeleteBridge(b.number); err != nil {
 		return err
 	}
 	if err := d.pipeline.RemoveBridge(b.pipe); err != nil {
 		return err
 	}
-	if err := d.store.DeleteBridge(b.Number); err != nil {
+	if err := d.store.DeleteBridge(b.number); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	d.log.Info("bridge deleted", "bridge", b.Name)
+	d.log.Info("bridge deleted", "bridge", b.name)
 	return nil
 }
 
@@ -338,9 +328,9 @@ func (d *Daemon) listPorts(r *http.Request) ([]api.Port, error) {
 	}
 	return slices.DeleteFunc(list, func(p api.Port) bool {
 		if p.Bridge == "" {
-			return b.Number != 0
+			return b.number != 0
 		}
-		return p.Bridge != b.Name
+		return p.Bridge != b.name
 	}), nil
 }
 
@@ -352,6 +342,17 @@ func (d *Daemon) bridgeRoutes(route func(pattern string, answer func(r *http.Req
 			return nil, err
 		}
 		return d.addBridge(add)
+	})
+	route("PATCH /v1/bridges", func(r *http.Request) (any, error) {
+		b, err := d.bridgeOf(r)
+		if err != nil {
+			return nil, err
+		}
+		var mod api.ModBridge
+		if err := body(r, &mod); err != nil {
+			return nil, err
+		}
+		return d.modifyBridge(b, mod)
 	})
 	route("DELETE /v1/bridges/{name}", func(r *http.Request) (any, error) {
 		ifExists, err := truthWord("if_exists", r.URL.Query().Get("if_exists"))

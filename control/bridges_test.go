@@ -3,8 +3,10 @@
 package control
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,11 +52,40 @@ func TestAddAndDeleteBridges(t *testing.T) {
 	if _, err := f.d.bridges.named("br1").tables.ChangeFlows(api.ChangeFlows{Op: "add", Text: "in_port=p2,actions=drop"}); err != nil {
 		t.Error(err)
 	}
+	modify := func(bridge string, mod api.ModBridge) error {
+		_, err := f.d.modifyBridge(f.d.bridges.named(bridge), mod)
+		return err
+	}
+	targets := []string{"tcp:127.0.0.1:1"}
+	for want, mod := range map[string]api.ModBridge{
+		"fail mode open":            {FailMode: "open"},
+		"controller: udp:192.0.2.1": {Controllers: &[]string{"udp:192.0.2.1"}},
+		"--openflow-certs":          {Controllers: &[]string{"ssl:127.0.0.1:1"}},
+	} {
+		if err := modify("br1", mod); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", mod, err, want)
+		}
+	}
+	if err := errors.Join(modify("br1", api.ModBridge{Controllers: &targets}), modify("", api.ModBridge{Controllers: &targets, FailMode: api.FailStandalone})); err != nil {
+		t.Error(err)
+	}
 	f.end()
 	f.begin()
+	if b := f.d.describeBridge(f.d.bridges.named("")); b.FailMode != api.FailStandalone || !slices.Equal(b.Controllers, targets) || b.Configured {
+		t.Errorf("the first bridge after a restart: %+v", b)
+	}
+	if err := modify("", api.ModBridge{Controllers: &[]string{}, FailMode: api.FailSecure}); err != nil {
+		t.Error(err)
+	}
+	f.config.OpenFlow.Controllers = targets
+	f.end()
+	f.begin()
+	if err := modify("", api.ModBridge{Controllers: &targets}); err == nil || !strings.Contains(err.Error(), "weftd's configuration has its controllers") {
+		t.Errorf("a first bridge with controllers in weftd's configuration: %v", err)
+	}
 	list := f.d.listBridges()
 	socket := filepath.Join(filepath.Dir(f.config.Socket), "br1.mgmt")
-	if len(list) != 1 || list[0].Name != "br1" || list[0].DatapathID != "0000000000000077" || list[0].FailMode != "standalone" ||
+	if len(list) != 1 || list[0].Name != "br1" || list[0].DatapathID != "0000000000000077" || list[0].FailMode != "standalone" || !slices.Equal(list[0].Controllers, targets) ||
 		list[0].Ports != 1 || list[0].Flows != 1 || list[0].OpenFlowSocket != socket {
 		t.Errorf("after a restart: %+v", list)
 	}

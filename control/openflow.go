@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,11 +43,7 @@ func (d *Daemon) firstBridge() error {
 	if err != nil {
 		return err
 	}
-	b := &bridge{socket: c.Socket}
-	b.Name, b.Controllers = d.config.Name, c.Controllers
-	if c.Standalone {
-		b.FailMode = api.FailStandalone
-	}
+	b := &bridge{name: d.config.Name, socket: c.Socket}
 	d.handle(b, d.pipeline.First(), &connections{*c, listeners, config})
 	d.limits.Add(d.bridges.LimitRows)
 	return nil
@@ -54,16 +51,16 @@ func (d *Daemon) firstBridge() error {
 
 // connect makes the service of a bridge's connections. It takes ownership of the listeners.
 func (d *Daemon) connect(b *bridge, c *connections) {
-	setup := ofconn.Setup{Switch: ofswitch.New(&d.change, b.pipe, d.ports, d.tracking, d.log), DatapathID: c.DatapathID, Name: b.Name, Version: buildinfo.Own().String(),
-		Controllers: c.Controllers, Standalone: c.Standalone, Log: d.log, TLS: c.tls, Listeners: c.listeners,
+	setup := ofconn.Setup{Switch: ofswitch.New(&d.change, b.pipe, d.ports, d.tracking, d.log), DatapathID: c.DatapathID, Name: b.name, Version: buildinfo.Own().String(),
+		Following: ofconn.Following{Controllers: c.Controllers, Standalone: c.Standalone, TLS: c.tls}, Log: d.log, Listeners: c.listeners,
 		Frames: func(enabled, misses bool) { d.controllerFrames.Set(b.pipe, enabled, misses) },
 		Role:   func(nc net.Conn) (ofconn.Role, string) { return wireRole(d.policy, nc) }}
 	if setup.Name == "" {
 		setup.Name = "weft"
 	}
 	if setup.DatapathID == 0 {
-		name := b.Name
-		if b.Number == 0 {
+		name := b.name
+		if b.number == 0 {
 			name = "" // the number of a switch with one bridge does not depend on its name
 		}
 		setup.DatapathID = datapathID(d.config.StateDir, name)
@@ -73,16 +70,27 @@ func (d *Daemon) connect(b *bridge, c *connections) {
 
 // openFlowSetup makes the listeners of a bridge, and loads the certificate if it needs one.
 func openFlowSetup(c *OpenFlow, policy *access.Policy) (list []net.Listener, config *tls.Config, err error) {
-	for _, text := range append(c.Listen[:len(c.Listen):len(c.Listen)], c.Controllers...) {
-		if !strings.HasPrefix(text, "pssl:") && !strings.HasPrefix(text, "ssl:") || config != nil {
-			continue
-		}
-		if config, err = ofconn.LoadTLS(c.Certs); err != nil {
-			return nil, nil, usererr.Errorf("%s: %v; expected the directory of the certificates in --openflow-certs", text, err)
-		}
+	if config, err = openFlowTLS(slices.Concat(c.Listen, c.Controllers), c.Certs); err != nil {
+		return nil, nil, err
 	}
 	list, err = openFlowListeners(c, policy, config)
 	return list, config, err
+}
+
+// openFlowTLS loads the certificate in a directory if a listener or controller of targets
+// needs one.
+func openFlowTLS(targets []string, dir string) (*tls.Config, error) {
+	for _, text := range targets {
+		if !strings.HasPrefix(text, "pssl:") && !strings.HasPrefix(text, "ssl:") {
+			continue
+		}
+		config, err := ofconn.LoadTLS(dir)
+		if err != nil {
+			return nil, usererr.Errorf("%s: %v; expected the directory of the certificates in --openflow-certs", text, err)
+		}
+		return config, nil
+	}
+	return nil, nil
 }
 
 func openFlowListeners(c *OpenFlow, policy *access.Policy, config *tls.Config) (list []net.Listener, err error) {

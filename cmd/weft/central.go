@@ -146,6 +146,7 @@ For one switch:
   meters = ["meter=1 kbps bands=type=drop rate=1000"]
   groups = ["group_id=1,type=all,bucket=actions=vm1"]
   flows = ["priority=10,ip actions=normal"]
+  controllers = ["tcp:192.0.2.1:6653"]   # of the first bridge; also: fail-mode
 
   [[local-port]]
   name = "vm1"

@@ -44,8 +44,6 @@ var otherTools = map[string]string{
 	"snoop":                 "weft monitor, or weft capture controller for frames that flows send to the controller",
 	"dump-ports-desc":       "weft show",
 	"list-ports":            "weft show",
-	"set-controller":        "weft add-br NAME --controller TARGET, or weftd --controller for the first bridge",
-	"set-fail-mode":         "weft add-br NAME --fail-mode MODE, or weftd --fail-mode for the first bridge",
 	"vlog/list":             "weft log",
 	"vlog/set":              "weft log level debug|info|warn|error",
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -33,6 +34,9 @@ func (p *hostPlan) step(do func(*api.Client) error, format string, args ...any) 
 func planHost(old, next *hostFile, names openflow.Names, prune bool) (*hostPlan, error) {
 	p := &hostPlan{}
 	if err := p.bridges(old, next); err != nil {
+		return nil, err
+	}
+	if err := p.firstBridge(old, next, prune); err != nil {
 		return nil, err
 	}
 	p.ports(old, next)
@@ -75,7 +79,7 @@ func (f *hostFile) bridge(name string) *hostBridge {
 	return &f.Bridges[i]
 }
 
-// bridges adds new bridges. A bridge keeps its settings.
+// bridges adds new bridges, and changes the controllers of others.
 func (p *hostPlan) bridges(old, next *hostFile) error {
 	for _, b := range next.Bridges {
 		was := old.bridge(b.Name)
@@ -84,11 +88,39 @@ func (p *hostPlan) bridges(old, next *hostFile) error {
 			p.step(func(c *api.Client) error { _, err := c.AddBridge(add); return err }, "+ bridge %s", b.Name)
 			continue
 		}
-		if b.DatapathID != "" && b.DatapathID != was.DatapathID || b.FailMode != "" && b.FailMode != was.FailMode || !slices.Equal(b.Controllers, was.Controllers) {
-			return exit.Usagef("bridge %s: expected the bridge's datapath-id, fail-mode and controllers, or del-br first", b.Name)
+		if b.DatapathID != "" && b.DatapathID != was.DatapathID {
+			return exit.Usagef("bridge %s: expected the bridge's datapath-id, or del-br first", b.Name)
 		}
+		p.controllers(b.Name, was.FailMode, b.FailMode, was.Controllers, b.Controllers)
 	}
 	return nil
+}
+
+// firstBridge changes the controllers and the fail mode of the first bridge.
+func (p *hostPlan) firstBridge(old, next *hostFile, prune bool) error {
+	named := next.FailMode != "" || len(next.Controllers) > 0
+	switch {
+	case named && old.first == "":
+		return exit.Usagef("controllers, fail-mode: the first bridge has no name; expected weftd --name")
+	case named || prune:
+		p.controllers(old.first, old.FailMode, next.FailMode, old.Controllers, next.Controllers)
+	}
+	return nil
+}
+
+// controllers changes the controllers and the fail mode of a bridge. An absent mode is
+// secure.
+func (p *hostPlan) controllers(bridge, oldMode, mode string, old, next []string) {
+	mode = cmp.Or(mode, api.FailSecure)
+	if mode == cmp.Or(oldMode, api.FailSecure) && slices.Equal(old, next) {
+		return
+	}
+	mod := api.ModBridge{FailMode: mode, Controllers: &next}
+	if next == nil {
+		mod.Controllers = &[]string{}
+	}
+	p.step(func(c *api.Client) error { _, err := c.On(bridge).ModBridge(mod); return err },
+		"~ bridge %s fail-mode=%s controllers=%s", bridge, mode, strings.Join(next, ","))
 }
 
 // onBridge plans the contents of a bridge of add-br.

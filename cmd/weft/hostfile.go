@@ -22,10 +22,15 @@ import (
 // weft-central's declaration and is used with the same verbs. It does not use the
 // declaration's tables net, host and port.
 type hostFile struct {
-	bridgeContents                // of the first bridge
-	LocalPorts     []localPort    `toml:"local-port" json:"local_ports"`
-	Conntrack      *trackSettings `toml:"conntrack" json:"conntrack,omitempty"`
-	Bridges        []hostBridge   `toml:"bridge,omitempty" json:"bridges,omitempty"`
+	bridgeContents // of the first bridge
+	// FailMode and Controllers are those of set-fail-mode and set-controller for the first
+	// bridge. They are absent if weftd's configuration has them.
+	FailMode    string         `toml:"fail-mode,omitempty" json:"fail_mode,omitempty"`
+	Controllers []string       `toml:"controllers,omitempty" json:"controllers,omitempty"`
+	LocalPorts  []localPort    `toml:"local-port" json:"local_ports"`
+	Conntrack   *trackSettings `toml:"conntrack" json:"conntrack,omitempty"`
+	Bridges     []hostBridge   `toml:"bridge,omitempty" json:"bridges,omitempty"`
+	first       string         // name of the first bridge, if it has one
 }
 
 // bridgeContents is what a bridge has besides ports.
@@ -133,6 +138,13 @@ func readHost(client *api.Client) (*hostFile, *filePorts, error) {
 	}
 	for _, b := range bridges {
 		if b.First {
+			f.first = b.Name
+			if !b.Configured {
+				f.Controllers = b.Controllers
+				if b.FailMode != api.FailSecure {
+					f.FailMode = b.FailMode
+				}
+			}
 			continue
 		}
 		contents, err := readContents(client.On(b.Name))
@@ -259,7 +271,7 @@ func isHostFile(text []byte) (bool, error) {
 	var local, central []string
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		switch key {
-		case "meters", "groups", "flows", "local-port", "table", "conntrack", "bridge":
+		case "meters", "groups", "flows", "local-port", "table", "conntrack", "bridge", "fail-mode", "controllers":
 			local = append(local, key)
 		case "net", "host", "port":
 			central = append(central, key)

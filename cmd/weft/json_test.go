@@ -31,6 +31,8 @@ var jsonLines = map[string]string{
 	"ct-set-limits": "default=5", "ct-del-limits": "zone=1", "ct-get-limits": "",
 	"trace": "in_port=1", "trace --live": "-c 1", "capture": "p -c 1", "monitor": "", "top": "--once --interval 10ms",
 	"bench hops": "", "add-br": "sw1", "del-br": "sw1", "list-br": "", "br-exists": "sw0", "port-to-br": "p",
+	"set-controller": "sw0 tcp:127.0.0.1:1", "get-controller": "sw0", "del-controller": "sw0",
+	"set-fail-mode": "sw0 standalone", "get-fail-mode": "sw0", "del-fail-mode": "sw0",
 }
 
 // notPrinting lists verbs without JSON output: help topics, and verbs that need a peer

@@ -139,6 +139,7 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.toolVerbs()...)
 	root.AddCommand(c.centralVerbs()...)
 	root.AddCommand(c.bridgeVerbs()...)
+	root.AddCommand(c.controllerVerbs()...)
 	root.AddCommand(c.showVerb(), c.shutdownVerb(), c.versionVerb(), c.logVerb())
 	root.AddCommand(topics()...)
 	root.AddCommand(manpage.Command(func() []manpage.Page { return manPages(root) }))

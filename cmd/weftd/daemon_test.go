@@ -73,7 +73,7 @@ func (r *running) start() {
 		r.t.Fatal(err)
 	}
 	defer log.Close()
-	r.cmd = exec.Command(r.binary, "--socket", r.socket, "--state", filepath.Join(r.dir, "state"))
+	r.cmd = exec.Command(r.binary, "--socket", r.socket, "--state", filepath.Join(r.dir, "state"), "--name", "sw0")
 	r.cmd.Stderr = log
 	if err := r.cmd.Start(); err != nil {
 		r.t.Fatal(err)

@@ -43,6 +43,11 @@ flows = [
 ]
 groups = ["group_id=7,type=select,bucket=actions=t1,bucket=weight=3,actions=vx"]
 meters = ["meter=1,pktps,bands=type=drop,rate=1000"]
+controllers = ["tcp:127.0.0.1:1"]
+
+[[bridge]]
+name = "sw1"
+fail-mode = "standalone"
 
 [[local-port]]
 name = "t1"
@@ -84,7 +89,7 @@ func TestExportAndApply(t *testing.T) {
 		t.Errorf("applied twice: %s", out)
 	}
 	full := s.run("", "export")
-	for _, want := range []string{"meter:1,group:7", "group_id=7", "meter=1 pktps", "weftexp1", "limit = 50", "max-connections = 1000", "idle_timeout=600"} {
+	for _, want := range []string{"meter:1,group:7", "group_id=7", "meter=1 pktps", "weftexp1", "limit = 50", "max-connections = 1000", "idle_timeout=600", "'tcp:127.0.0.1:1'", "fail-mode = 'standalone'"} {
 		if !strings.Contains(full, want) {
 			t.Errorf("no %q in\n%s", want, full)
 		}
@@ -101,6 +106,7 @@ func TestExportAndApply(t *testing.T) {
 		{"[[table]]", "[[net]]\nname='x'\n[[table]]", "expected a file for each"},
 		{`vni = "7"}`, `vni = "8", queues = "2"}`, "queues=: cannot change"},
 		{"group:7", "group:8", "flows: "},
+		{"tcp:127.0.0.1:1", "udp:127.0.0.1:1", "controller: udp:127.0.0.1:1"},
 		{"limit = 50", "limit = 0\n[[table]]\ntable = 255", "table 255"},
 		{"max-connections = 1000", "max-connections = 4000000000", "nothing of the file is in force"},
 	} {
@@ -125,6 +131,10 @@ func TestExportAndApply(t *testing.T) {
 	less := strings.Replace(full, "mtu = '1400'", "mtu = '1300'", 1)
 	if out := s.run(less, "apply", "-"); !strings.Contains(out, "~ local-port t1 mtu=1300\n1 changes applied") {
 		t.Errorf("another MTU: %s", out)
+	}
+	mode := strings.Replace(less, "fail-mode = 'standalone'", "controllers = ['tcp:127.0.0.1:2']", 1)
+	if out := s.run(mode, "apply", "-"); !strings.Contains(out, "~ bridge sw1 fail-mode=secure controllers=tcp:127.0.0.1:2\n1 changes applied") {
+		t.Errorf("another controller: %s", out)
 	}
 	s.run(empty, "apply", "--prune", "-")
 }

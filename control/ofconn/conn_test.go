@@ -172,11 +172,7 @@ func TestWhoMayChange(t *testing.T) {
 // The switch connects again to a lost controller, and sends it flow_removed for its
 // flows. A connection that ends in the middle of a message has no other effect.
 func TestController(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	l := listener(t)
 	r := newRig(t, func(s *Setup) { s.Controllers = []string{"tcp:" + l.Addr().String()} })
 	for n := range 2 {
 		c, err := l.Accept()
@@ -211,6 +207,64 @@ func TestStandalone(t *testing.T) {
 		if r.service.setStandalone(step.enabled); r.sw.flows() != step.flows {
 			t.Errorf("standalone %t: %d flows, want %d", step.enabled, r.sw.flows(), step.flows)
 		}
+	}
+}
+
+// A switch that an earlier control process left standalone stays so until it reaches a
+// controller.
+func TestStandaloneAfterRestart(t *testing.T) {
+	l := listener(t)
+	var sw *fakeSwitch
+	newRig(t, func(s *Setup) {
+		s.Controllers, s.Standalone = []string{"tcp:" + l.Addr().String()}, true
+		sw = s.Switch.(*fakeSwitch)
+		New(*s).setStandalone(true)
+	})
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for deadline := time.Now().Add(patience); sw.flows() != 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d flows beside a controller, want none", sw.flows())
+		}
+	}
+}
+
+// Follow connects to new controllers, leaves others and keeps the connections to those that
+// stay.
+func TestFollow(t *testing.T) {
+	var listeners [3]net.Listener
+	var targets [3]string
+	for i := range listeners {
+		listeners[i] = listener(t)
+		targets[i] = "tcp:" + listeners[i].Addr().String()
+	}
+	r := newRig(t, func(s *Setup) { s.Controllers = targets[:2] })
+	accept := func(i int) *peer {
+		t.Helper()
+		c, err := listeners[i].Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		p := &peer{t: t, Conn: c, v: openflow.Version13}
+		p.read()
+		p.write(ofptest.Message(p.v, ofp.TypeHello, 1))
+		p.barrier()
+		return p
+	}
+	leaves, stays := accept(0), accept(1)
+	r.service.Follow(Following{Controllers: targets[1:]})
+	accept(2)
+	if !leaves.closes() {
+		t.Error("the connection to a controller that is not followed any more is open")
+	}
+	stays.barrier()
+	r.service.Follow(Following{})
+	if !stays.closes() {
+		t.Error("without controllers a connection is open")
 	}
 }
 

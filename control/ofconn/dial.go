@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weft/openflow"
 	"weft/openflow/ofp"
 )
 
@@ -29,14 +28,13 @@ const (
 	// After probeInterval without a message, the switch sends an echo request to the
 	// controller. After another probeInterval without an answer, the connection ends.
 	probeInterval = 5 * time.Second
-	// standaloneDelay is the time without a controller after which a standalone switch
-	// forwards on its own.
-	standaloneDelay = 3 * probeInterval
 )
 
 type controller struct {
 	service   *Service
-	target    string // tcp:HOST:PORT or ssl:HOST:PORT
+	target    string      // tcp:HOST:PORT or ssl:HOST:PORT
+	config    *tls.Config // of an ssl target
+	stop      context.CancelFunc
 	connected atomic.Bool
 }
 
@@ -153,7 +151,7 @@ func (c *controller) session(ctx context.Context) error {
 		return err
 	}
 	if word == "ssl" {
-		secure := tls.Client(nc, c.service.setup.TLS)
+		secure := tls.Client(nc, c.config)
 		deadline, cancel := context.WithTimeout(ctx, dialTimeout)
 		err := secure.HandshakeContext(deadline)
 		cancel()
@@ -172,12 +170,18 @@ func (c *controller) session(ctx context.Context) error {
 	defer c.service.leave(conn, false)
 	probing, stop := context.WithCancel(ctx)
 	defer stop()
+	defer context.AfterFunc(ctx, func() { nc.Close() })()
 	go conn.probe(probing)
 	c.service.log.Info("OpenFlow controller connected", "controller", c.target)
-	c.connected.Store(true)
-	defer c.connected.Store(false)
+	c.setConnected(true)
+	defer c.setConnected(false)
 	conn.serveUntilEnd()
 	return nil
+}
+
+func (c *controller) setConnected(connected bool) {
+	c.connected.Store(connected)
+	c.service.signal()
 }
 
 // probe sends an echo request to a silent controller, and closes the connection if the
@@ -210,46 +214,4 @@ func (c *Conn) probe(ctx context.Context) {
 			c.mu.Unlock()
 		}
 	}
-}
-
-// standaloneCookie marks the flow that a switch without a controller uses (fail mode
-// standalone).
-const standaloneCookie = 0x7765667473610001
-
-// standAlone makes the switch a learning switch while no controller is connected. It
-// returns when ctx ends.
-func (s *Service) standAlone(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	alone, since := false, time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		for _, c := range s.controllers {
-			if c.connected.Load() {
-				since = time.Now()
-			}
-		}
-		if now := time.Since(since) > standaloneDelay; now != alone {
-			alone = now
-			s.setStandalone(alone)
-		}
-	}
-}
-
-func (s *Service) setStandalone(enabled bool) {
-	mod := openflow.FlowMod{Command: openflow.Add, Priority: 0xffff, NewCookie: standaloneCookie, ModifyCookie: true,
-		Actions: []openflow.Action{{Kind: openflow.ActOutput, Port: openflow.PortNORMAL}}}
-	if !enabled {
-		mod = openflow.FlowMod{Command: openflow.DeleteStrict, Priority: 0xffff, Cookie: standaloneCookie, CookieMask: ^uint64(0)}
-	}
-	for _, err := range s.setup.Switch.ApplyEach([]openflow.FlowMod{mod}) {
-		if err != nil {
-			s.log.Error("standalone switch", "error", err)
-		}
-	}
-	s.log.Info("standalone switch", "forwards by itself", enabled)
 }

@@ -158,6 +158,17 @@ func (r *rig) connect(v ofp.Version) *peer {
 	return p
 }
 
+// listener returns a listener on a TCP port of the loopback device.
+func listener(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
 func (p *peer) write(m []byte) {
 	p.t.Helper()
 	if _, err := p.Write(m); err != nil {

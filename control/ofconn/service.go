@@ -19,7 +19,6 @@ package ofconn
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -114,16 +113,14 @@ type Setup struct {
 	Name       string // of the switch, in its description
 	Version    string // of the software
 	// Listeners accept connections. The function Role returns the role of a peer.
-	Listeners   []net.Listener
-	Role        func(net.Conn) (role Role, peer string)
-	Controllers []string // tcp:HOST:PORT and ssl:HOST:PORT
-	TLS         *tls.Config
+	Listeners []net.Listener
+	Role      func(net.Conn) (role Role, peer string)
+	Following
 	// Frames starts or stops the frames for controllers. They arrive at SendPacketIn.
 	// misses is true if a connection of OpenFlow 1.0 wants the frames that match no
 	// flow.
-	Frames     func(enabled, misses bool)
-	Standalone bool // without a controller, the switch acts as a learning switch
-	Log        *slog.Logger
+	Frames func(enabled, misses bool)
+	Log    *slog.Logger
 }
 
 // Role is what a peer may do.
@@ -138,11 +135,12 @@ const (
 
 // Service has the connections of the switch.
 type Service struct {
-	setup       Setup
-	log         *slog.Logger
-	controllers []*controller
+	setup   Setup
+	log     *slog.Logger
+	changed chan struct{} // wakes followControllers; capacity 1
 
 	mu         sync.Mutex
+	following  Following
 	conns      map[*Conn]struct{}
 	accepted   int            // number of connections in conns that the switch has accepted
 	peers      map[string]int // accepted connections by peer
@@ -172,11 +170,7 @@ type Counts struct {
 
 // New returns a Service. Run starts it.
 func New(s Setup) *Service {
-	v := &Service{setup: s, log: s.Log, conns: map[*Conn]struct{}{}, peers: map[string]int{}}
-	for _, target := range s.Controllers {
-		v.controllers = append(v.controllers, &controller{service: v, target: target})
-	}
-	return v
+	return &Service{setup: s, log: s.Log, changed: make(chan struct{}, 1), following: s.Following, conns: map[*Conn]struct{}{}, peers: map[string]int{}}
 }
 
 // DatapathID returns the number of the switch.
@@ -192,12 +186,7 @@ func (s *Service) Run(ctx context.Context) {
 	for _, l := range s.setup.Listeners {
 		done.Go(func() { s.accept(l, &done) })
 	}
-	for _, c := range s.controllers {
-		done.Go(func() { c.run(ctx) })
-	}
-	if s.setup.Standalone && len(s.controllers) > 0 {
-		done.Go(func() { s.standAlone(ctx) })
-	}
+	done.Go(func() { s.followControllers(ctx) })
 	done.Go(func() { s.watchPorts(ctx) })
 	<-ctx.Done()
 	s.Close()

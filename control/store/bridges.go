@@ -10,9 +10,10 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Bridge is a bridge beside the first one, which weftd's configuration describes.
+// Bridge has the settings of a bridge. The first bridge has number 0. Its name and
+// datapath id are in weftd's configuration, which may have its controllers, too.
 type Bridge struct {
-	Number      uint8    `json:"number"` // not 0
+	Number      uint8    `json:"number"`
 	Name        string   `json:"name"`
 	DatapathID  uint64   `json:"datapath_id,omitempty"` // 0: derived
 	FailMode    string   `json:"fail_mode,omitempty"`

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"context"
+	"crypto/tls"
+	"slices"
+	"sync"
+	"time"
+
+	"weft/openflow"
+)
+
+const (
+	// standaloneDelay is the time without a controller after which a standalone switch
+	// forwards on its own.
+	standaloneDelay = 3 * probeInterval
+	// standaloneCookie marks the flow that a standalone switch has while it forwards on its
+	// own.
+	standaloneCookie = 0x7765667473610001
+)
+
+// Following says to which controllers the switch connects.
+type Following struct {
+	Controllers []string    // tcp:HOST:PORT and ssl:HOST:PORT
+	TLS         *tls.Config // for ssl
+	Standalone  bool        // the switch is a learning switch while it reaches no controller
+}
+
+// Follow replaces the controllers. It keeps the connections to controllers that stay.
+func (s *Service) Follow(f Following) {
+	s.mu.Lock()
+	s.following = f
+	s.mu.Unlock()
+	s.signal()
+}
+
+// Following returns the argument of the last call of Follow, or the one in Setup.
+func (s *Service) Following() Following {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.following
+}
+
+// signal makes followControllers look at the controllers again.
+func (s *Service) signal() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// followControllers keeps a connection to each controller, and makes the switch a learning
+// switch when a standalone switch has none. It returns when ctx ends.
+func (s *Service) followControllers(ctx context.Context) {
+	var done sync.WaitGroup
+	defer done.Wait()
+	running := map[string]*controller{} // by target
+	alone, last := s.isStandalone(), time.Now()
+	if alone { // the earlier process lost its controllers long ago
+		last = last.Add(-2 * standaloneDelay)
+	}
+	for {
+		f := s.Following()
+		for target, c := range running {
+			if !slices.Contains(f.Controllers, target) {
+				c.stop()
+				delete(running, target)
+			}
+		}
+		for _, target := range f.Controllers {
+			if running[target] == nil {
+				c := &controller{service: s, target: target, config: f.TLS}
+				var dialing context.Context
+				dialing, c.stop = context.WithCancel(ctx)
+				running[target] = c
+				done.Go(func() { c.run(dialing) })
+			}
+		}
+		for _, c := range running {
+			if c.connected.Load() {
+				last = time.Now()
+			}
+		}
+		var tick <-chan time.Time
+		mayBeAlone := f.Standalone && len(f.Controllers) > 0
+		if mayBeAlone {
+			tick = time.After(time.Second)
+		}
+		if now := mayBeAlone && time.Since(last) > standaloneDelay; now != alone {
+			alone = now
+			s.setStandalone(alone)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.changed:
+		case <-tick:
+		}
+	}
+}
+
+// isStandalone reports whether the switch has the flow of a standalone switch. The flow
+// outlives the control process.
+func (s *Service) isStandalone() bool {
+	filter := openflow.FlowMod{Cookie: standaloneCookie, CookieMask: ^uint64(0)}
+	var rules []openflow.Rule
+	for from, more := uint32(0), true; more; {
+		if rules, from, more = s.setup.Switch.ScanRules(&filter, from, rules); len(rules) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Service) setStandalone(enabled bool) {
+	mod := openflow.FlowMod{Command: openflow.Add, Priority: 0xffff, NewCookie: standaloneCookie, ModifyCookie: true,
+		Actions: []openflow.Action{{Kind: openflow.ActOutput, Port: openflow.PortNORMAL}}}
+	if !enabled {
+		mod = openflow.FlowMod{Command: openflow.DeleteStrict, Priority: 0xffff, Cookie: standaloneCookie, CookieMask: ^uint64(0)}
+	}
+	for _, err := range s.setup.Switch.ApplyEach([]openflow.FlowMod{mod}) {
+		if err != nil {
+			s.log.Error("standalone switch", "error", err)
+		}
+	}
+	s.log.Info("standalone switch", "forwards by itself", enabled)
+}
