@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"fmt"
+	"sort"
 	"testing"
 	"time"
 
@@ -12,14 +13,18 @@ import (
 )
 
 // BenchmarkGuests measures a worker's pass between two guests. The guests run on the
-// same core, but their time is not measured.
+// same core, but their time is not measured. The metric ns/frame is the lower quartile
+// over slices of sliceTurns turns, because other processes disturb some slices.
 func BenchmarkGuests(b *testing.B) {
-	for _, c := range []vhosttest.LoadConfig{{}, {Flows: 5000}, {Flows: 50000}, {FrameSize: 1500}} {
+	for _, c := range []vhosttest.LoadConfig{{}, {Flows: 5000}, {Flows: 10000}, {Flows: 50000}, {FrameSize: 1500}} {
 		b.Run(fmt.Sprintf("%d/flows=%d", max(c.FrameSize, 64), 2*max(c.Flows, 1)), func(b *testing.B) {
 			benchmarkGuests(b, c)
 		})
 	}
 }
+
+// sliceTurns is the number of turns in a slice of BenchmarkGuests, about 1 ms.
+const sliceTurns = 256
 
 func benchmarkGuests(b *testing.B, c vhosttest.LoadConfig) {
 	sizes := testSizes
@@ -65,15 +70,21 @@ func benchmarkGuests(b *testing.B, c vhosttest.LoadConfig) {
 		l.Step(0)
 		l.Step(1)
 	}
-	start, spent := r.sh.Counters.Frames, time.Duration(0)
+	start := r.sh.Counters.Frames
+	var slices []float64
 	b.ResetTimer()
 	for r.sh.Counters.Frames-start < uint64(b.N) {
-		spent += turn()
-		l.Step(0)
-		l.Step(1)
+		before, spent := r.sh.Counters.Frames, time.Duration(0)
+		for range sliceTurns {
+			spent += turn()
+			l.Step(0)
+			l.Step(1)
+		}
+		slices = append(slices, float64(spent.Nanoseconds())/float64(r.sh.Counters.Frames-before))
 	}
 	b.StopTimer()
-	b.ReportMetric(float64(spent.Nanoseconds())/float64(r.sh.Counters.Frames-start), "ns/frame")
+	sort.Float64s(slices)
+	b.ReportMetric(slices[len(slices)/4], "ns/frame")
 	if r.sh.Counters.Misses != 0 {
 		b.Fatalf("%d misses", r.sh.Counters.Misses)
 	}
