@@ -143,11 +143,11 @@ func (s *Service) List(r *wire.ListRequest, stream grpc.ServerStreamingServer[wi
 
 // read reads the objects of the selected kinds at one revision. If net is not empty, it
 // is the name or id of a network, and read returns only ports and bindings of this
-// network.
+// network. The objects of other kinds may then be of a later revision.
 func (s *Service) read(ctx context.Context, selected map[store.Kind]bool, net string) (revision int64, objects []store.Object, err error) {
 	var kinds []store.Kind
 	for k, want := range selected {
-		if want && (net == "" || k == store.KindHost || k == store.KindStatus) {
+		if want && (net == "" || k != store.KindPort && k != store.KindBind) {
 			kinds = append(kinds, k)
 		}
 	}
@@ -165,6 +165,7 @@ func (s *Service) read(ctx context.Context, selected map[store.Kind]bool, net st
 	if err != nil || len(kinds) == 0 {
 		return revision, objects, err
 	}
+	objects = slices.DeleteFunc(objects, func(o store.Object) bool { return o.Kind == store.KindNet })
 	_, others, err := s.Store.Objects(ctx, kinds...)
 	return revision, append(objects, others...), err
 }

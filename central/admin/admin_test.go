@@ -254,6 +254,9 @@ func TestListStatusWhySave(t *testing.T) {
 	if r := list(&wire.ListRequest{Ports: true, Net: "blue"}); len(r.Nets) != 0 || len(r.Ports) != 1 {
 		t.Errorf("ports of blue: %v", r)
 	}
+	if r := list(&wire.ListRequest{Nets: true, Ports: true, Net: "blue"}); len(r.Nets) != 2 || len(r.Ports) != 1 {
+		t.Errorf("all networks, and ports of blue: %v", r)
+	}
 	if r := list(&wire.ListRequest{Ports: true, Net: "red"}); len(r.Ports) != 0 {
 		t.Errorf("ports of red: %v", r)
 	}

@@ -188,6 +188,12 @@ host = "h1"
 	s.refused("port add web2 net=blue", "the name belongs")
 	s.refused("port show nobody", "nobody")
 	s.ok("port del nobody --if-exists")
+	s.ok("net add red")
+	s.ok("port set web1 net=red")
+	if got := s.ok("port list red"); !strings.Contains(got, "web1") {
+		t.Errorf("web1 is not in its new network:\n%s", got)
+	}
+	s.ok("port set web1 net=blue")
 	s.ok("port set web1 addresses=10.0.0.9 host=h1 move-to=h2")
 	if got := s.ok("port why web1"); !strings.Contains(got, "host=h1 move-to=h2") {
 		t.Error(got)
