@@ -183,6 +183,7 @@ host = "h1"
 	if got := s.ok("port why web2"); !strings.Contains(got, "on h2, generation") || !strings.Contains(got, "on 2 of 2 hosts") || !strings.Contains(got, "missing: nothing") {
 		t.Error(got)
 	}
+	s.refused("sync --revision 1000000 --timeout 100ms", "--revision 1000000: the newest is")
 	s.refused("net del blue", "uses it")
 	s.refused("port add web3 net=blue mac=02:00:00:00:00:02", "mac 02:00:00:00:00:02 belongs")
 	s.refused("port add web2 net=blue", "the name belongs")
