@@ -28,6 +28,8 @@ const (
 	TableAll = 0xff
 	// DefaultPriority is the priority of a flow without one in its text.
 	DefaultPriority = 32768
+	// MaxRules is the largest number of flows of a switch. Further flows are refused.
+	MaxRules = 1 << 20
 	// DefaultRules is the largest number of rules in a pipeline without Limits. An
 	// add beyond it fails.
 	DefaultRules = 2 << 20

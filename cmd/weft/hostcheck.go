@@ -20,7 +20,7 @@ func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) er
 		flows = slices.Concat(old.Flows, flows)
 		tables = slices.Concat(old.Tables, tables)
 	}
-	p := openflow.NewPipeline(openflow.Limits{Rules: mostFlows})
+	p := openflow.NewPipeline(openflow.Limits{Rules: openflow.MaxRules})
 	for _, t := range tables {
 		if t.Table < 0 || t.Table >= openflow.Tables || t.Table == openflow.CentralTable {
 			return fmt.Errorf("table %d: expected a number from 0 to %d, without %d", t.Table, openflow.Tables-1, openflow.CentralTable)
@@ -50,9 +50,6 @@ func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) er
 	}
 	return nil
 }
-
-// mostFlows is the switch's limit of flows, control/counters.MaxRules.
-const mostFlows = 1 << 20
 
 // together returns the groups or meters of next, and those of old with other numbers.
 func together(old, next []string) []string {

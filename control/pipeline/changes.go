@@ -21,8 +21,11 @@ import (
 // After any other error (*openflow.CodedError) nothing has changed. The caller holds
 // the configuration lock.
 
-// MaxFlows is the limit of flows in all tables.
-const MaxFlows = counters.MaxRules
+// MaxFlows is the limit of flows in all tables. The build fails if the counter region has
+// another number of rows for them.
+const MaxFlows = openflow.MaxRules
+
+var _ [MaxFlows]struct{} = [counters.MaxRules]struct{}{}
 
 // UnsavedError reports a change that is in force but not saved. A restart of control
 // loses it.
