@@ -48,8 +48,7 @@ func openFeeder(dev string, ifindex int) (fd int, err error) {
 }
 
 // segmentsTunnels returns an error if the device does not segment tunnelled frames
-// itself. The kernel's segmentation is slower than a train of datagrams (sent with one
-// system call).
+// itself. The kernel's segmentation is slower than a train of datagrams.
 func segmentsTunnels(dev string) error {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {

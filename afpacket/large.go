@@ -26,9 +26,8 @@ const (
 	maxOuterPayload = 65535 // largest value of an outer length field
 )
 
-// passes reports whether the feeder (the tap for large frames) can send the large frame
-// f unsegmented. The frame must have no outer VLAN tag, and its length must fit into
-// the outer headers.
+// passes reports whether the feeder can send the large frame f unsegmented. The frame
+// must have no outer VLAN tag, and its length must fit into the outer headers.
 func (q *txQueue) passes(f *packet.Frame) bool {
 	return q.feeder >= 0 && f.OuterL3 == packet.EthernetLen && f.L3 != 0 && f.Len()-int(f.OuterL3) <= maxOuterPayload
 }
@@ -70,18 +69,16 @@ type txTrain struct {
 }
 
 const (
-	// maxSegments is the largest number of datagrams in a train (sent with one system
-	// call). A further segment begins a new train. The kernel's limit is 128
-	// (UDP_MAX_SEGMENTS).
+	// maxSegments is the largest number of datagrams in a train. A further segment begins
+	// a new train. The kernel's limit is 128 (UDP_MAX_SEGMENTS).
 	maxSegments  = 64
 	headerBytes  = packet.Headroom + packet.MaxHeader
 	trainHeaders = maxSegments * headerBytes
 )
 
-// sendCut sends the segments of the first frame as a train (with one system call).
-// Segments of the following frames join the train if they fit. sendCut returns the
-// number of frames handled, and a drop reason if they were not sent. DropTxFull means
-// that nothing was sent.
+// sendCut sends the segments of the first frame as a train. Segments of the following
+// frames join the train if they fit. sendCut returns the number of frames handled, and a
+// drop reason if they were not sent. DropTxFull means that nothing was sent.
 func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, reason packet.DropReason) {
 	first := &b.Frames[order[0]]
 	q.train.begin(first)
@@ -105,16 +102,15 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, reason pac
 			}
 		}
 		if q.train.total%q.train.size != 0 {
-			// a segment that is shorter than the others ends the train (datagrams sent
-			// with one system call)
+			// a segment that is shorter than the others ends the train
 			break
 		}
 	}
 	return count, partly(q.writeTrain(), begun)
 }
 
-// joins reports whether all segments of frame f fit into the train (datagrams sent with
-// one system call). first is the first frame of the train.
+// joins reports whether all segments of frame f fit into the train. first is the first
+// frame of the train.
 func (t *txTrain) joins(first, f *packet.Frame) bool {
 	return f.Offload.GSO == first.Offload.GSO && f.SegmentLen() == first.SegmentLen() &&
 		t.segments+f.SegmentCount() <= maxSegments && t.total+f.SegmentCount()*t.size <= maxTrain && sameOuter(first, f)
@@ -136,16 +132,15 @@ func (t *txTrain) begin(f *packet.Frame) {
 	t.size = f.SegmentLen() - t.outer
 }
 
-// full reports whether the train (datagrams sent with one system call) may have no room
-// for another segment of frame f. vectors is the number of the queue's vectors.
+// full reports whether the train may have no room for another segment of frame f. vectors
+// is the number of the queue's vectors.
 func (t *txTrain) full(f *packet.Frame, vectors int) bool {
 	return t.segments == maxSegments || t.total+t.size > maxTrain ||
 		t.segments > 0 && t.vectors+1+f.SpanCount() > vectors
 }
 
-// addSegment adds the next segment of a large frame to the train (datagrams sent with
-// one system call), with a finished inner checksum. It returns false if the queue has
-// too few vectors.
+// addSegment adds the next segment of a large frame to the train, with a finished inner
+// checksum. It returns false if the queue has too few vectors.
 func (q *txQueue) addSegment(s *packet.Segmenter) bool {
 	t := &q.train
 	// the datagrams of a train share one outer header
@@ -167,7 +162,7 @@ func (q *txQueue) addSegment(s *packet.Segmenter) bool {
 	return true
 }
 
-// writeTrain sends the train (datagrams of equal size) with one system call.
+// writeTrain sends the train with one system call.
 func (q *txQueue) writeTrain() packet.DropReason {
 	t := &q.train
 	if t.segments == 0 {

@@ -29,10 +29,9 @@ func newRingRx(fd, slots int) (*ringQueue, error) {
 	return q, nil
 }
 
-// Recv takes datagrams from the ring, until no slot has one or the batch is full. A
-// slot may also have a train (several datagrams that the kernel has merged). The spans
-// refer to slots; for long frames they refer to the queue's buffers. They are valid
-// until Release.
+// Recv takes datagrams from the ring, until no slot has one or the batch is full. A slot
+// may also have a train. The spans refer to slots; for long frames they refer to the
+// queue's buffers. They are valid until Release.
 func (q *ringQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
@@ -77,8 +76,8 @@ func (q *ringQueue) receive(b *packet.Batch, s *slot) (read int, ok bool) {
 	return 0, q.Broken == ""
 }
 
-// fromSlot makes a frame of the batch from the frame in the taken slot s. If the slot
-// has a train (merged datagrams), fromSlot stores the train in the queue instead.
+// fromSlot makes a frame of the batch from the frame in the taken slot s. If the slot has
+// a train, fromSlot stores the train in the queue instead.
 func (q *ringQueue) fromSlot(b *packet.Batch, s *slot) {
 	at, n, err := s.frame()
 	if err != nil {
@@ -131,13 +130,12 @@ func (q *ringQueue) fromSocket(b *packet.Batch) (n int, ok bool) {
 }
 
 // Release returns the slots to the kernel and makes the buffers available. It keeps the
-// slots and buffers of a train (merged datagrams) of which Recv has returned only a
-// part.
+// slots and buffers of a train of which Recv has returned only a part.
 func (q *ringQueue) Release() {
 	end := q.ring.next
 	if q.train.length > 0 {
-		// the last slot has a train (merged datagrams) that Recv has not returned
-		// completely; Recv takes no further slot before it has
+		// the last slot has a train that Recv has not returned completely; Recv takes no
+		// further slot before it has
 		end--
 	}
 	q.ring.release(end)

@@ -18,7 +18,7 @@ type rxQueue struct {
 	buffers       uintptr // address of the first buffer
 	first         int     // index of the first lent buffer
 	lent          int     // number of buffers in use until Release
-	train         train   // train (merged datagrams) of which Recv has returned only a part
+	train         train   // train of which Recv has returned only a part
 }
 
 // train is a received train (datagrams that the kernel has merged). nextOfTrain makes
@@ -57,9 +57,9 @@ func (q *rxQueue) init(fd int) (err error) {
 // buffer returns the address of the next free buffer.
 func (q *rxQueue) buffer() uintptr { return q.buffers + uintptr((q.first+q.lent)%buffers)*bufferLen }
 
-// Recv reads datagrams with one system call each, until none waits or the batch is
-// full. A system call may also return a train (several datagrams that the kernel has
-// merged). The spans refer to the queue's buffers and are valid until Release.
+// Recv reads datagrams with one system call each, until none waits or the batch is full.
+// A system call may also return a train. The spans refer to the queue's buffers and are
+// valid until Release.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
@@ -117,9 +117,8 @@ func (q *rxQueue) unknown(b *packet.Batch) {
 	b.Commit(f, 0)
 }
 
-// note makes a frame of the batch from the n bytes received at addr, with the
-// virtio-net header vnet. If the bytes are a train (merged datagrams), note stores the
-// train in the queue instead.
+// note makes a frame of the batch from the n bytes received at addr, with the virtio-net
+// header vnet. If the bytes are a train, note stores the train in the queue instead.
 func (q *rxQueue) note(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr, n int) {
 	if vnet[1] == vnetUDP && q.beginTrain(vnet, addr, n) {
 		return
@@ -139,13 +138,12 @@ func (q *rxQueue) note(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr
 	b.Commit(f, k)
 }
 
-// vnetUDP is the gso_type of a train (merged datagrams), and of a large UDP datagram
-// inside a tunnel.
+// vnetUDP is the gso_type of a train, and of a large UDP datagram inside a tunnel.
 const vnetUDP = 5
 
-// beginTrain reports whether the n bytes at addr are a train (merged datagrams), and
-// stores the train. A large UDP datagram inside a tunnel has the same gso_type, but its
-// unfinished checksum is the inner one.
+// beginTrain reports whether the n bytes at addr are a train, and stores the train. A
+// large UDP datagram inside a tunnel has the same gso_type, but its unfinished checksum
+// is the inner one.
 func (q *rxQueue) beginTrain(vnet *[packet.VnetLen]byte, addr uintptr, n int) bool {
 	t := &q.train
 	h := t.header[:copy(t.header[:], packet.Foreign(addr, uint32(min(n, maxOuter))))]
@@ -179,8 +177,8 @@ func outerOffsets(h []byte) (l3, l4 int) {
 	return 0, 0
 }
 
-// setLength sets the lengths in the outer headers of the train (merged datagrams) for n
-// bytes of UDP payload.
+// setLength sets the lengths in the outer headers of the train for n bytes of UDP
+// payload.
 func (t *train) setLength(n int) {
 	packet.UDP(t.header[t.l4:]).SetLen(n + packet.UDPLen)
 	if ip := t.header[t.l3:t.l4]; len(ip) == packet.IPv4Len {
@@ -193,8 +191,8 @@ func (t *train) setLength(n int) {
 	}
 }
 
-// nextOfTrain appends one frame of the train (merged datagrams) to the batch. It is a
-// large frame if JoinTrain can merge several datagrams, otherwise the next datagram.
+// nextOfTrain appends one frame of the train to the batch. It is a large frame if
+// JoinTrain can merge several datagrams, otherwise the next datagram.
 func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t := &q.train
 	n := min(t.size, t.length)
@@ -221,9 +219,9 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 // vxlanLen is the length of the VXLAN header in bytes.
 const vxlanLen = 8
 
-// Release makes the buffers available for the next reads, except the buffer of a train
-// (merged datagrams) of which Recv has returned only a part. Reads then use the first
-// buffer again, which is in the CPU cache.
+// Release makes the buffers available for the next reads, except the buffer of a train of
+// which Recv has returned only a part. Reads then use the first buffer again, which is in
+// the CPU cache.
 func (q *rxQueue) Release() {
 	if q.train.length == 0 || q.lent == 0 {
 		q.first, q.lent = 0, 0
@@ -232,7 +230,7 @@ func (q *rxQueue) Release() {
 	q.first, q.lent = (q.first+q.lent-1)%buffers, 1
 }
 
-// Arm needs no request to the kernel: the descriptor stays readable as long as a
-// datagram waits. Arm returns true if a part of a train (merged datagrams) waits in the
-// queue, because the descriptor does not show this.
+// Arm needs no request to the kernel: the descriptor stays readable as long as a datagram
+// waits. Arm returns true if a part of a train waits in the queue, because the descriptor
+// does not show this.
 func (q *rxQueue) Arm() bool { return q.train.length > 0 }

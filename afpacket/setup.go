@@ -143,8 +143,7 @@ func (u *Uplink) open(cfg *Config) error {
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
 // Whole reports whether the device gets large tunnelled frames unsegmented. If it does
-// not, the uplink sends them as trains (datagrams sent with one system call), and
-// reason says why.
+// not, the uplink sends them as trains, and reason says why.
 func (u *Uplink) Whole() (yes bool, reason string) { return u.spec.Feeder, u.noFeeder }
 
 // Ring reports whether all sockets have rings. If not, frames are read from some

@@ -13,11 +13,10 @@ import (
 	"weft/packet"
 )
 
-// txQueue writes to one packet socket. It writes large tunnelled frames to the feeder
-// (a tap, feeder.go). A worker owns it.
+// txQueue writes to one packet socket. It writes large tunnelled frames to the feeder. A
+// worker owns it.
 type txQueue struct {
-	// memory: vectors, virtio-net header, outer headers of a train (datagrams sent with
-	// one system call), headers of segments
+	// memory: vectors, virtio-net header, outer headers of a train, headers of segments
 	iovec.TxQueue
 	feeder   int // -1 without a feeder
 	accepted int // result of Taken
@@ -27,8 +26,7 @@ type txQueue struct {
 	train    txTrain
 }
 
-// maxTrain is the largest UDP payload in bytes of a train (datagrams sent with one
-// system call) over IPv4 or IPv6.
+// maxTrain is the largest UDP payload in bytes of a train over IPv4 or IPv6.
 const maxTrain = 65535 - packet.IPv6Len - packet.UDPLen
 
 func newTx(fd, feeder int, s spec) (*txQueue, error) {
@@ -44,10 +42,9 @@ func newTx(fd, feeder int, s spec) (*txQueue, error) {
 	return q, nil
 }
 
-// Send writes large frames unsegmented if the device accepts them. It joins other
-// frames into trains (datagrams of equal size). Each large frame or train costs one
-// system call. Send stops if the kernel is out of buffers. It returns the number of
-// frames handled.
+// Send writes large frames unsegmented if the device accepts them. It joins other frames
+// into trains. Each large frame or train costs one system call. Send stops if the kernel
+// is out of buffers. It returns the number of frames handled.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for n := 0; n < len(order); {
 		q.accepted = n
@@ -142,9 +139,9 @@ func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	return n
 }
 
-// gatherTrain sets the vectors to the longest train (frames that one system call can
-// send) at the start of the list order. The frames of a train have equal outer headers
-// and equal lengths; only the last may be shorter.
+// gatherTrain sets the vectors to the longest train at the start of the list order. The
+// frames of a train have equal outer headers and equal lengths; only the last may be
+// shorter.
 func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors int) {
 	f := &b.Frames[order[0]]
 	outer := int(f.OuterL4) + packet.UDPLen
@@ -200,10 +197,9 @@ func sameOuter(f, g *packet.Frame) bool {
 	return bytes.Equal(a[l3+2:l3+4], z[l3+2:l3+4]) && bytes.Equal(a[l3+6:l4], z[l3+6:l4])
 }
 
-// finishOuter writes the virtio-net header and the outer headers h of a train
-// (datagrams sent with one system call). total is the UDP payload of the whole train in
-// bytes, and size the UDP payload of one datagram. UDP segmentation requires a UDP
-// checksum, which the device finishes.
+// finishOuter writes the virtio-net header and the outer headers h of a train. total is
+// the UDP payload of the whole train in bytes, and size the UDP payload of one datagram.
+// UDP segmentation requires a UDP checksum, which the device finishes.
 func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 	l3, l4 := int(f.OuterL3), int(f.OuterL4)
 	length := packet.UDPLen + total

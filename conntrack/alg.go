@@ -93,9 +93,8 @@ func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 }
 
 // translationOfParent chooses the translation of a related connection whose FTP or TFTP
-// parent (the announcing connection) is translated. It reverses the parent's
-// translation of the announced address. ok is false if the parent is not translated.
-// The caller holds the table's lock.
+// parent is translated. It reverses the parent's translation of the announced address. ok
+// is false if the parent is not translated. The caller holds the table's lock.
 func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint64) (reply probe, flags uint16, ok bool) {
 	t, n := tr.Table, g.related.Number
 	if g.related.Generation == 0 || nat.Kind == NATNone {

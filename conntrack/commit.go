@@ -79,8 +79,8 @@ func (m *Memory) zoneLimit(z *zone) (n uint32, limited bool) {
 	return n, n != 0
 }
 
-// join adds connection n to two lists of this kind: the list of its quota holder (port
-// or zone), and the list of its member (quota holder within a zone).
+// join adds connection n to two lists of this kind: the list of its quota holder, and the
+// list of its member.
 func (t *Table) join(n uint32, kind uint8) {
 	t.conns[n].list = kind
 	m := t.links[n].member
@@ -141,9 +141,9 @@ func (t *Table) relist(n, g uint32, kind uint8) {
 	t.unlock()
 }
 
-// makeRoom evicts a connection if the zone is at its limit, and another one if the
-// table is at its limit. It returns false if nothing may be evicted. h is the quota
-// holder (port or zone) of the new connection.
+// makeRoom evicts a connection if the zone is at its limit, and another one if the table
+// is at its limit. It returns false if nothing may be evicted. h is the quota holder of
+// the new connection.
 func (t *Table) makeRoom(zone uint16, h uint32) bool {
 	z := &t.zones[zone]
 	if limit, limited := t.zoneLimit(z); limited && z.count >= limit {
@@ -277,7 +277,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 	return Ref{n, c.born}, true, packet.DropNone
 }
 
-// refuse counts a refused connection of quota holder h (a port or zone).
+// refuse counts a refused connection of quota holder h.
 func (t *Table) refuse(h uint32) (Ref, bool, packet.DropReason) {
 	t.head.counters.RefusedLimit++
 	t.holders[h].refused++

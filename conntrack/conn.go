@@ -30,8 +30,8 @@ type conn struct {
 	born      uint32 // generation when the connection began
 }
 
-// links are a connection's neighbours in two lists: the list of its member (quota
-// holder within a zone), and the list of its quota holder.
+// links are a connection's neighbours in two lists: the list of its member, and the list
+// of its quota holder.
 type links struct {
 	in     [2]link
 	member uint32 // number of the connection's member

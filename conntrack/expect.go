@@ -4,10 +4,9 @@ package conntrack
 
 import "weft/packet"
 
-// Expectations are announced connections (alg.go) that have not begun yet. They are
-// found by hash. Each expectation counts for the quota holder (port or zone, holder.go)
-// of the announcing frame. If all records are in use, the quota holder with the most
-// expectations loses its oldest one.
+// Expectations are announced connections (alg.go) that have not begun yet. They are found
+// by hash. Each expectation counts for the quota holder of the announcing frame. If all
+// records are in use, the quota holder with the most expectations loses its oldest one.
 
 const (
 	// MaxExpectations is the largest number of expectations of a table.
@@ -40,8 +39,8 @@ type expectation struct {
 	own        link   // neighbours in the quota holder's list, oldest first
 }
 
-// expecter lists and counts the expectations of a quota holder (port or zone). The
-// table's lock guards it. The control process reads the counter without the lock.
+// expecter lists and counts the expectations of a quota holder. The table's lock guards
+// it. The control process reads the counter without the lock.
 type expecter struct {
 	records list // oldest first
 	_       uint32
@@ -248,8 +247,8 @@ func (t *Table) rebuildExpectations() {
 	}
 }
 
-// ExpectationShares calls visit for each quota holder (port or zone) that has
-// expectations or has lost some by eviction. Workers continue meanwhile.
+// ExpectationShares calls visit for each quota holder that has expectations or has lost
+// some by eviction. Workers continue meanwhile.
 func (m *Memory) ExpectationShares(visit func(Share)) {
 	m.eachHolder(func(i uint32) {
 		if x := &m.expecters[i]; x.records.count != 0 || x.evicted != 0 {

@@ -275,8 +275,8 @@ func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 	return nil
 }
 
-// inconsistentMembers compares members (quota holders within zones) and their rankings
-// with the records. It returns the first difference.
+// inconsistentMembers compares members and their rankings with the records. It returns
+// the first difference.
 func inconsistentMembers(tab *Table) error {
 	want, used, most := map[uint32]uint32{}, map[uint16]uint32{}, map[uint16]uint32{}
 	for n := range min(tab.head.fresh, uint32(len(tab.conns))) {
@@ -335,8 +335,8 @@ func inconsistentMembers(tab *Table) error {
 	return nil
 }
 
-// inconsistentHolders compares the quota holders (ports and zones) and their ranking
-// with the records. It returns the first difference.
+// inconsistentHolders compares the quota holders and their ranking with the records. It
+// returns the first difference.
 func inconsistentHolders(tab *Table) error {
 	var want [Holders]uint32
 	for n := range min(tab.head.fresh, uint32(len(tab.conns))) {

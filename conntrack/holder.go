@@ -16,9 +16,9 @@ const (
 	Ports = 1024
 	// Holders is the number of quota holders: the ports, followed by the zones.
 	Holders = Ports + Zones
-	// unansweredShare limits a flood of connections without answers. A quota holder
-	// (port or zone) with more unreplied connections than 1/unansweredShare of the
-	// table's limit evicts only its own.
+	// unansweredShare limits a flood of connections without answers. A quota holder with
+	// more unreplied connections than 1/unansweredShare of the table's limit evicts only
+	// its own.
 	unansweredShare = 1024
 	// minUnanswered is the lower bound of mostUnanswered, for small tables.
 	minUnanswered = 16
@@ -40,8 +40,7 @@ type sender struct {
 	tunnel bool
 }
 
-// holder returns the quota holder (port or zone) for which the sender's connections in
-// this zone count.
+// holder returns the quota holder for which the sender's connections in this zone count.
 func (s sender) holder(zone uint16) uint32 {
 	if s.tunnel {
 		return Ports + uint32(zone)
@@ -107,14 +106,13 @@ func shareOf(i uint32) (s Share) {
 	return s
 }
 
-// count adds n, which may be negative, to the number of connections of quota holder h
-// (a port or zone).
+// count adds n, which may be negative, to the number of connections of quota holder h.
 func (t *Table) count(h uint32, n int32) {
 	t.head.ranking.set(t.ranks, h, t.ranks[h].count+uint32(n))
 }
 
-// evictFor ends a connection to make room for a new one of quota holder h (a port or
-// zone). It returns false if no connection may be evicted.
+// evictFor ends a connection to make room for a new one of quota holder h. It returns
+// false if no connection may be evicted.
 func (t *Table) evictFor(h uint32) bool {
 	heavy := t.head.ranking.holderToEvict(t.ranks, h)
 	if heavy == none {

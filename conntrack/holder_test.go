@@ -139,8 +139,8 @@ func TestTunnelledZonesAreToldApart(t *testing.T) {
 	}
 }
 
-// The quota holders (ports and zones) agree with the records after random operations,
-// kills, saving and loading.
+// The quota holders agree with the records after random operations, kills, saving and
+// loading.
 func TestHoldersTwin(t *testing.T) {
 	for seed := range int64(10) {
 		rng := rand.New(rand.NewSource(seed))

@@ -63,8 +63,7 @@ func (t *Table) addMember(zone uint16, h uint32) uint32 {
 	return m
 }
 
-// freeMember frees member m (a quota holder within a zone), when m has no connections
-// any more.
+// freeMember frees member m, when m has no connections any more.
 func (t *Table) freeMember(m uint32) {
 	at := t.memberChain(t.members[m].key)
 	for *at != m+1 {
@@ -135,8 +134,8 @@ func (t *Table) evictOfMember(m uint32, kind uint8) bool {
 	return true
 }
 
-// forgetMembers clears all members (quota holders within zones) and their rankings. The
-// function rebuild then adds them again.
+// forgetMembers clears all members and their rankings. The function rebuild then adds
+// them again.
 func (t *Table) forgetMembers() {
 	clear(t.memberChains)
 	t.head.crowded, t.head.freeMember, t.head.freshMember = 0, 0, 0

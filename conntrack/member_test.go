@@ -59,8 +59,7 @@ func TestFloodInAFullZoneTakesNoEstablished(t *testing.T) {
 	}
 }
 
-// A member (a quota holder within a zone) is freed with its last connection. One member
-// for each connection is enough.
+// A member is freed with its last connection. One member for each connection is enough.
 func TestMembersAreFreed(t *testing.T) {
 	r := newRig(t, 64)
 	for round := range 5 {

@@ -25,8 +25,8 @@ const (
 	// search gets only freeNATTries.
 	natTimeShare = 16
 	maxNATDebtNS = 1_000_000
-	// natHolders is the largest number of quota holders (ports and zones) that one
-	// search counts. Further ones are ignored.
+	// natHolders is the largest number of quota holders that one search counts. Further
+	// ones are ignored.
 	natHolders = 8
 )
 

@@ -209,8 +209,8 @@ func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32
 	return true
 }
 
-// originOfParent stores the original tuple of the parent (the announcing connection) in
-// the Meta of a related frame, as long as the parent is alive.
+// originOfParent stores the original tuple of the parent in the Meta of a related frame,
+// as long as the parent is alive.
 func (t *Table) originOfParent(parent Ref, m *Meta) {
 	var up view
 	if t.readBorn(parent, &up) {

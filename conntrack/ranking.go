@@ -4,16 +4,14 @@ package conntrack
 
 import "math/bits"
 
-// A ranking finds the quota holder (port or zone, holder.go) with the highest count, to
-// within an eighth, without a search. It links quota holders with similar counts in a
-// tier. A change of a count therefore costs only a few instructions.
+// A ranking finds the quota holder with the highest count, to within an eighth, without a
+// search. It links quota holders with similar counts in a tier. A change of a count
+// therefore costs only a few instructions.
 
 const (
-	// tierSteps is the number of tiers (groups of similar counts) between a count and
-	// twice that count.
+	// tierSteps is the number of tiers between a count and twice that count.
 	tierSteps = 8
-	// tiers is the number of tiers (groups of similar counts). It is enough for a count
-	// of MaxConnections.
+	// tiers is the number of tiers. It is enough for a count of MaxConnections.
 	tiers = 256
 )
 
@@ -24,8 +22,8 @@ type rank struct {
 	_          uint32
 }
 
-// A ranking orders the quota holders (ports and zones) by their use. A tier is a range
-// of uses; the holders of a tier form a list. The table's lock guards the ranking.
+// A ranking orders the quota holders by their use. A tier is a range of uses; the holders
+// of a tier form a list. The table's lock guards the ranking.
 type ranking struct {
 	marks [tiers / 64]uint64 // a bit for each tier that has holders
 	first [tiers]uint32      // 1 + the number of the first quota holder in each tier
@@ -82,8 +80,7 @@ func (r *ranking) unlink(ranks []rank, k *rank, tier uint32) {
 	}
 }
 
-// heaviest returns a quota holder (port or zone) of the highest tier, or none if all
-// counts are 0.
+// heaviest returns a quota holder of the highest tier, or none if all counts are 0.
 func (r *ranking) heaviest() uint32 {
 	for i := len(r.marks) - 1; i >= 0; i-- {
 		if m := r.marks[i]; m != 0 {

@@ -161,7 +161,7 @@ type header struct {
 	fresh       uint32  // first record that was never used
 	free        uint32  // 1 + the first free record; 0: none
 	hand        uint32  // record at which the next sweep begins
-	crowded     uint32  // member (quota holder within a zone) with the most unreplied connections
+	crowded     uint32  // member with the most unreplied connections
 	freshMember uint32  // first member that was never used
 	freeMember  uint32  // 1 + the first free member; 0: none
 	ranking     ranking // holders by number of connections

@@ -119,7 +119,7 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	})
 }
 
-// A daemon removes the taps (captures in the workers) that a killed daemon has left.
+// A daemon removes the captures that a killed daemon has left in the workers.
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.d.pipeline.Workers().Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))

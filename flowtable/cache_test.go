@@ -91,8 +91,8 @@ func randomKey(rng *rand.Rand) (k Key) {
 	return k
 }
 
-// The digest covers the base words (the first words of a key) and all later words that
-// belong to a group. So every later word must belong to a group.
+// The digest covers the base words and all later words that belong to a group. So every
+// later word must belong to a group.
 func TestEveryWordHasAGroup(t *testing.T) {
 	for at, group := range wordGroups {
 		if (group == 0) != (at < baseWords) {

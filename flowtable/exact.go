@@ -85,7 +85,7 @@ func (c *Cache) digest(k *Key, d *digest, words *exactMore) {
 }
 
 // alike reports whether two keys are equal under the union of all masks. The caller has
-// already compared the base words (the first words of a key).
+// already compared the base words.
 func (c *Cache) alike(k, o *Key) bool {
 	diff := uint64(0)
 	for at := baseWords; at < KeyWords; at++ {

@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// BenchmarkTrain merges a train (equal datagrams) of 45 segments and cuts it again.
-// This is the work of two hosts for 64 KiB of data.
+// BenchmarkTrain merges a train of 45 segments and cuts it again. This is the work of two
+// hosts for 64 KiB of data.
 func BenchmarkTrain(b *testing.B) {
 	rng := rand.New(rand.NewSource(1))
 	s := randomStream(rng)

@@ -18,9 +18,8 @@ const (
 	trainVXLAN = 8
 )
 
-// checkTrain merges and cuts a train (equal datagrams), of which one datagram may be
-// corrupt. Cutting must restore the datagrams, and no large frame may contain the
-// corrupt one.
+// checkTrain merges and cuts a train, of which one datagram may be corrupt. Cutting must
+// restore the datagrams, and no large frame may contain the corrupt one.
 func checkTrain(t *testing.T, mem []byte, seed int64) (joined int) {
 	rng := rand.New(rand.NewSource(seed))
 	s := randomStream(rng)

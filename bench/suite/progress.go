@@ -15,8 +15,7 @@ type progress struct {
 	began       time.Time
 }
 
-// turnTime is the expected time of a turn (a run of one peer), until the first one has
-// ended.
+// turnTime is the expected time of a turn, until the first one has ended.
 const turnTime = 5 * time.Second
 
 func newProgress(chosen []*experiment, runs int) *progress {

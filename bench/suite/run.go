@@ -28,8 +28,8 @@ type run struct {
 }
 
 // turnLimit, plus turnLengths times the length of a measurement, is the time limit of a
-// turn (a run of one peer). At the limit, the suite ends the processes of the run, and
-// the run must then fail within endLimit.
+// turn. At the limit, the suite ends the processes of the run, and the run must then fail
+// within endLimit.
 const (
 	turnLimit   = 2 * time.Minute
 	turnLengths = 20

@@ -9,10 +9,10 @@ import (
 	"weft/central/wire"
 )
 
-// This file encodes places (locations of ports). A hub encodes them from its own
-// records, because it may have a million ports. A host that gets its first port in a
-// network needs the places of all other ports. Package proto encodes all other
-// messages. Field numbers are from central/wire/central.proto.
+// This file encodes places, the locations of ports (wire.Place). A hub encodes them
+// from its own records, because it may have a million ports. A host that gets its first
+// port in a network needs the places of all other ports. Package proto encodes all
+// other messages. Field numbers are from central/wire/central.proto.
 const (
 	fieldReset        = 1 // wire.ToHost.reset
 	fieldUpdate       = 2 // wire.ToHost.update

@@ -16,9 +16,10 @@ import (
 	"weft/central/wire"
 )
 
-// This file decodes places (locations of ports). The agent decodes them itself, without
-// allocating a wire.Place for each, because a new host gets thousands of them. Package
-// proto decodes all other messages. Field numbers are from central/wire/central.proto.
+// This file decodes places, the locations of ports (wire.Place). The agent decodes them
+// itself, without allocating a wire.Place for each, because a new host gets thousands
+// of them. Package proto decodes all other messages. Field numbers are from
+// central/wire/central.proto.
 
 // rawMessage is an encoded wire.ToHost.
 type rawMessage []byte

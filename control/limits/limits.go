@@ -37,14 +37,13 @@ var kindNames = [...]string{"all", "port", "zone", "peer"}
 // All returns the Holder that stands for all users of a resource together.
 func All() Holder { return Holder{} }
 
-// Port returns the Holder (user of a resource) for a port number.
+// Port returns the Holder for a port number.
 func Port(number uint32) Holder { return Holder{kind: KindPort, number: number} }
 
-// Zone returns the Holder (user of a resource) for a connection tracking zone.
+// Zone returns the Holder for a connection tracking zone.
 func Zone(zone uint16) Holder { return Holder{kind: KindZone, number: uint32(zone)} }
 
-// Peer returns the Holder (user of a resource) for an API client. name is the client's
-// access.Peer.Share.
+// Peer returns the Holder for an API client. name is the client's access.Peer.Share.
 func Peer(name string) Holder { return Holder{kind: KindPeer, text: name} }
 
 // Row has the use and the limits of one resource for one Holder (a port, for example).
