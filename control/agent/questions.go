@@ -124,18 +124,23 @@ func (qs *questions) none(q question, now time.Time) {
 	qs.absent[q] = now.Add(absentFor)
 }
 
+// answer handles the answer to a question. A place counts even if the answer comes after
+// questionTimeout: the hub sends this place again only after a change or another
+// question.
 func (a *Agent) answer(m *wire.Answer, b *batch) {
 	if a.pulled(m.GetNumber(), b) || a.rechecked(m, b) {
 		return
 	}
-	w, ok := a.questions.take(m.GetNumber())
-	n := a.state.nets[w.question.net]
-	switch {
-	case !ok || n == nil:
-	case m.GetPlace() == nil:
+	w, waits := a.questions.take(m.GetNumber())
+	place := m.GetPlace()
+	if place != nil {
+		if n := a.state.nets[place.GetNet()]; n != nil {
+			a.state.setPlace(n, &portPlace{place.GetPort(), placeOf(place)}, b)
+		}
+		return
+	}
+	if n := a.state.nets[w.question.net]; waits && n != nil {
 		a.questions.none(w.question, time.Now())
 		b.unknown = append(b.unknown, UnknownAddress{VNI: n.vni(), MAC: w.question.mac, IP: w.question.ip})
-	default:
-		a.state.setPlace(n, &portPlace{m.GetPlace().GetPort(), placeOf(m.GetPlace())}, b)
 	}
 }
