@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"weft/bench"
@@ -15,8 +16,9 @@ const (
 	figuresEnd   = "<!-- end of figures -->"
 )
 
-// headline is a labelled row of the README's table.
-type headline struct{ row, label string }
+// headline is a labelled row of the README's table. A processor without a result of
+// the row is shown with the row older instead, if older is set.
+type headline struct{ row, label, older, olderLabel string }
 
 // fillFigures replaces the README's table of results, if the text has the marker
 // lines.
@@ -30,15 +32,30 @@ func fillFigures(text string, rows []*row) (string, error) {
 		return "", fmt.Errorf("%q is missing", figuresEnd)
 	}
 	var b strings.Builder
-	b.WriteString("| | Weft | beside | Weft is better |\n|---|---|---|---|\n")
+	b.WriteString("| | processor | Weft | beside | Weft is better |\n|---|---|---|---|---|\n")
 	for _, h := range headlines {
-		for _, r := range rows {
-			if r.Name == h.row && len(r.Samples[r.Peers[0]]) > 0 {
-				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", h.label, bench.Figure(r.Samples[r.Peers[0]].Median(), r.Unit), beside(r), better(r))
+		for _, processor := range slices.Sorted(slices.Values(processorsOf(rows))) {
+			r, label := find(rows, h.row, processor), h.label
+			if r == nil {
+				r, label = find(rows, h.older, processor), h.olderLabel
+			}
+			if r != nil {
+				fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", label, processor, bench.Figure(r.Samples[r.Peers[0]].Median(), r.Unit), beside(r), better(r))
 			}
 		}
 	}
 	return before + figuresBegin + "\n" + b.String() + figuresEnd + after, nil
+}
+
+// find returns the row of a processor that has a result of Weft, or nil.
+func find(rows []*row, name, processor string) *row {
+	at := slices.IndexFunc(rows, func(r *row) bool {
+		return r.Name == name && r.processor() == processor && len(r.Samples[r.Peers[0]]) > 0
+	})
+	if at < 0 {
+		return nil
+	}
+	return rows[at]
 }
 
 func beside(r *row) string {
@@ -62,10 +79,11 @@ func better(r *row) string {
 }
 
 var headlines = []headline{
-	{"vhost-pair/64", "guest to guest, 64 bytes"},
-	{"vhost-flows/10000", "guest to guest, 10,000 flows, a rule each"},
-	{"conntrack-established/1000", "1,000 tracked connections"},
-	{"overlay/tcp1-rules-82599", "iperf3 over the overlay, iptables' rules, a card without tunnel offloads"},
-	{"overlay/tcp1", "iperf3 over the overlay, one stream, nothing else"},
-	{"latency/spin-64", "round trip over the overlay, 64 bytes"},
+	{row: "vhost-pair/64", label: "guest to guest, 64 bytes"},
+	{row: "vhost-flows/10000", label: "guest to guest, 10,000 flows, a rule each"},
+	{row: "conntrack-established/1000", label: "1,000 tracked connections"},
+	{row: "overlay/tcp1-rules-82599-gro", label: "iperf3 over the overlay, iptables' rules, a card without segmentation in tunnels",
+		older: "overlay/tcp1-rules-82599", olderLabel: "iperf3 over the overlay, iptables' rules, a card without any segmentation"},
+	{row: "overlay/tcp1", label: "iperf3 over the overlay, one stream, nothing else"},
+	{row: "latency/spin-64", label: "round trip over the overlay, 64 bytes"},
 }

@@ -34,12 +34,42 @@ func (r *row) number() (float64, bool) {
 	return n, err == nil
 }
 
+// processor returns the name of the processor that the row was measured on, for example
+// "Intel Xeon"; "": unknown.
+func (r *row) processor() string {
+	name, _, _ := strings.Cut(r.report.Machine.CPU, "@")
+	name = strings.NewReplacer("(R)", "", "(TM)", "", "(r)", "", "(tm)", "").Replace(name)
+	words := slices.DeleteFunc(strings.Fields(name), func(w string) bool { return w == "Processor" || w == "CPU" })
+	return strings.Join(words, " ")
+}
+
+// processorsOf returns the processors of all rows, in the order of their first rows.
+func processorsOf(rows []*row) (list []string) {
+	for _, r := range rows {
+		if p := r.processor(); !slices.Contains(list, p) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func onProcessor(rows []*row, processor string) (own []*row) {
+	for _, r := range rows {
+		if r.processor() == processor {
+			own = append(own, r)
+		}
+	}
+	return own
+}
+
 func (r *row) measured() bool {
 	return slices.ContainsFunc(r.Peers, func(p string) bool { return len(r.Samples[p]) > 0 })
 }
 
-// load reads all result files. If several files have a row, the newest one is used. A
-// file is superseded if newer files have all its rows.
+// load reads all result files. If several files have a row of one processor, the newest
+// one is used. Rows of one name are neighbours, one for each processor, because figures
+// of different processors cannot be compared. A file is superseded if newer files of its
+// processor have all its rows.
 func load(dir string) (rows []*row, superseded []string, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -58,13 +88,16 @@ func load(dir string) (rows []*row, superseded []string, err error) {
 		sources = append(sources, source{name, report})
 	}
 	slices.SortStableFunc(sources, func(a, b source) int { return cmp.Compare(a.report.When, b.report.When) })
-	newest := map[string]*row{}
+	type key struct{ name, processor string }
+	newest := map[key]*row{}
+	keyOf := func(r *row) key { return key{r.Name, r.processor()} }
 	for _, s := range sources {
 		for _, r := range s.report.Rows {
 			if r.Name == "" || len(r.Peers) == 0 {
 				return nil, nil, fmt.Errorf("%s: a row without a name or peers", s.name)
 			}
-			newest[r.Name] = &row{r, s.report, filepath.Base(s.name)}
+			n := &row{r, s.report, filepath.Base(s.name)}
+			newest[keyOf(n)] = n
 		}
 	}
 	if len(newest) == 0 {
@@ -73,7 +106,7 @@ func load(dir string) (rows []*row, superseded []string, err error) {
 	for _, s := range sources { // superseded files do not influence the order of rows
 		before := len(rows)
 		for _, r := range s.report.Rows {
-			if n := newest[r.Name]; n.Row == r {
+			if n := newest[keyOf(&row{Row: r, report: s.report})]; n.Row == r {
 				rows = append(rows, n)
 			}
 		}
@@ -81,5 +114,20 @@ func load(dir string) (rows []*row, superseded []string, err error) {
 			superseded = append(superseded, s.name)
 		}
 	}
-	return rows, superseded, nil
+	return besideEachOther(rows), superseded, nil
+}
+
+// besideEachOther sorts rows so that rows of one name are neighbours, in the order of
+// their processors' names. Otherwise it keeps the order.
+func besideEachOther(rows []*row) []*row {
+	first := map[string]int{}
+	for i, r := range rows {
+		if _, ok := first[r.Name]; !ok {
+			first[r.Name] = i
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b *row) int {
+		return cmp.Or(cmp.Compare(first[a.Name], first[b.Name]), cmp.Compare(a.processor(), b.processor()))
+	})
+	return rows
 }

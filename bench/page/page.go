@@ -18,6 +18,7 @@ type family struct {
 	variants          string // label of the horizontal axis if the variants are numbers
 	// log makes the axis of values logarithmic, logX the axis of variants.
 	log, logX bool
+	suffix    string // end of the names of pictures, see forProcessor
 }
 
 func write(rows []*row) (page string, pictures map[string]string, err error) {
@@ -32,18 +33,32 @@ func write(rows []*row) (page string, pictures map[string]string, err error) {
 				own = append(own, r)
 			}
 		}
-		drawn, err := draw(f, own)
-		if err != nil {
-			return "", nil, err
-		}
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", f.title, sentence(f.note))
-		for _, p := range drawn {
-			pictures[p.name] = p.svg
-			fmt.Fprintf(&b, "![%s](%s)\n\n", p.title, p.name)
+		for _, processor := range slices.Sorted(slices.Values(processorsOf(own))) {
+			drawn, err := draw(f.forProcessor(processor), onProcessor(own, processor))
+			if err != nil {
+				return "", nil, err
+			}
+			for _, p := range drawn {
+				if _, ok := pictures[p.name]; ok {
+					continue // the recorded hops belong to no processor
+				}
+				pictures[p.name] = p.svg
+				fmt.Fprintf(&b, "![%s](%s)\n\n", p.title, p.name)
+			}
 		}
 		f.table(&b, own)
 	}
 	return b.String(), pictures, nil
+}
+
+// forProcessor returns the family with a title and pictures for one processor.
+func (f family) forProcessor(processor string) family {
+	if processor != "" {
+		f.title += " (" + processor + ")"
+		f.suffix = "-" + fileName(processor)
+	}
+	return f
 }
 
 const head = `# Results
@@ -60,12 +75,16 @@ far than near. So compare peers within a row only, and look at the column near/f
 counts the runs near, the runs far, and the runs during which the cores changed. The median
 includes all runs.
 
+**Processors.** Processors differ more than switches. The kernel's segmentation and tracking take
+half the time on one processor that they take on another. So each row and picture names its
+processor, the rows of two processors stand below each other, and no ratio mixes them.
+
 **Pictures.** Bars and points are medians. Whiskers reach from the least to the greatest run.
 
 **Weft is better.** The median, over the runs, of Weft's figure divided by the peer's. If less is
 better, the ratio is inverted, so more than 1 is always in Weft's favour.
 
-Each row shows its newest result. The history of this folder has older ones.
+Each row shows its newest result of each processor. The history of this folder has older ones.
 ` + "`make benchstat OLD=FILE NEW=FILE`" + ` compares two results row by row and says which differences
 are within the spread of the runs.
 
@@ -124,22 +143,22 @@ func sentence(text string) string {
 }
 
 func (f *family) table(b *strings.Builder, rows []*row) {
-	b.WriteString("| | peer | median | min to max | runs | near/far/flipped | Weft is better | also |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| | processor | peer | median | min to max | runs | near/far/flipped | Weft is better | also |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
-		label := f.label(r)
+		label, processor := f.label(r), r.processor()
 		for _, peer := range r.Peers {
 			s := r.Samples[peer]
 			if len(s) == 0 {
-				fmt.Fprintf(b, "| %s | %s | — | | 0 | | | %s |\n", label, peer, cell(missing(r, peer)))
+				fmt.Fprintf(b, "| %s | %s | %s | — | | 0 | | | %s |\n", label, processor, peer, cell(missing(r, peer)))
 			} else {
 				better := ""
 				if q := r.Better(peer); peer != r.Peers[0] && len(q) > 0 {
 					better = fmt.Sprintf("%.2f× (%.2f to %.2f)", q.Median(), q.Min(), q.Max())
 				}
-				fmt.Fprintf(b, "| %s | %s | %s | %s to %s | %d | %s | %s | %s |\n", label, peer, bench.Figure(s.Median(), r.Unit),
+				fmt.Fprintf(b, "| %s | %s | %s | %s | %s to %s | %d | %s | %s | %s |\n", label, processor, peer, bench.Figure(s.Median(), r.Unit),
 					bench.Figure(s.Min(), r.Unit), bench.Figure(s.Max(), r.Unit), len(s), r.Regimes(peer), better, cell(secondary(r, peer)))
 			}
-			label = ""
+			label, processor = "", ""
 		}
 	}
 	f.notes(b, rows)
@@ -166,11 +185,13 @@ func cell(text string) string { return strings.NewReplacer("|", "\\|", "\n", " "
 
 // notes writes the notes of the rows that have one.
 func (f *family) notes(b *strings.Builder, rows []*row) {
-	first := true
+	first, written := true, map[string]bool{}
 	for _, r := range rows {
-		if r.Note == "" {
+		note := f.label(r) + r.Note
+		if r.Note == "" || written[note] {
 			continue
 		}
+		written[note] = true
 		if first {
 			b.WriteString("\n")
 		}

@@ -87,9 +87,44 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// Results of two processors keep their own rows, ratios and pictures.
+func TestProcessorsStayApart(t *testing.T) {
+	dir := t.TempDir()
+	readme := filepath.Join(dir, "readme")
+	if err := os.WriteFile(readme, []byte(figuresBegin+"\n"+figuresEnd), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for file, cpu := range map[string]string{"a.json": "AMD EPYC", "b.json": "Intel(R) Xeon(R) Processor @ 2.60GHz"} {
+		r := result()
+		r.Machine.CPU = cpu
+		r.When = "2026-01-02T00:00:0" + string(cpu[0]%10+'0') + "Z"
+		r.Rows[1].Samples["weft"] = bench.Sample{float64(len(cpu)) * 1e6}
+		if err := r.Write(filepath.Join(dir, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, superseded, err := build(dir, readme)
+	if err != nil || len(superseded) != 0 {
+		t.Fatalf("superseded: %q, %v", superseded, err)
+	}
+	page := files[filepath.Join(dir, "README.md")]
+	amd, intel := strings.Index(page, "| exact/1 | AMD EPYC | weft | 8 Mframes/s"), strings.Index(page, "| exact/1 | Intel Xeon | weft | 36 Mframes/s")
+	if amd < 0 || intel < amd || strings.Count(page[amd:intel], "\n") != 2 {
+		t.Errorf("the rows of both processors are at %d and %d, want neighbours:\n%s", amd, intel, page)
+	}
+	for _, picture := range []string{"flows-amd-epyc.svg", "flows-intel-xeon.svg", "hops-in-a-row-amd-epyc.svg"} {
+		if files[filepath.Join(dir, picture)] == "" || strings.Count(page, "("+picture+")") != 1 {
+			t.Errorf("%s is not once on the page", picture)
+		}
+	}
+	if n := strings.Count(files[readme], "| guest to guest, 64 bytes |"); n != 2 {
+		t.Errorf("%d rows in the readme, want one of each processor:\n%s", n, files[readme])
+	}
+}
+
 // A peer has the same colour in all pictures.
 func TestColours(t *testing.T) {
-	if got := coloursOf([]string{"weft", "linux", "new", "ovs-dpdk", "newer"}); !slices.Equal(got, []int{0, 3, 7, 1, 8}) {
+	if got := coloursOf([]string{"weft", "linux", "new", "ovs-dpdk", "newer"}); !slices.Equal(got, []int{0, 3, 8, 1, 9}) {
 		t.Errorf("colours %v", got)
 	}
 }

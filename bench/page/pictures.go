@@ -38,7 +38,7 @@ func draw(f family, rows []*row) (list []picture, err error) {
 		of[key] = append(of[key], r)
 	}
 	for i, key := range keys {
-		name := fileName(f.name)
+		name := fileName(f.name) + f.suffix
 		if i > 0 {
 			name += fmt.Sprint("-", i+1)
 		}
@@ -52,11 +52,11 @@ func draw(f family, rows []*row) (list []picture, err error) {
 	}
 	for _, r := range rows {
 		if p := distribution(f, r); p != nil {
-			list = append(list, picture{fileName(r.Name) + "-distribution.svg", p.Title, p.SVG()})
+			list = append(list, picture{fileName(r.Name) + f.suffix + "-distribution.svg", p.Title, p.SVG()})
 		}
 	}
 	if p := gaps(f, rows); p != nil {
-		list = append(list, picture{fileName(f.name) + "-histogram.svg", p.Title, p.SVG()})
+		list = append(list, picture{fileName(f.name) + f.suffix + "-histogram.svg", p.Title, p.SVG()})
 	}
 	return list, nil
 }
@@ -159,7 +159,7 @@ func peersOf(rows []*row) (peers []string) {
 
 // coloured lists the peers that get the first palette colours. Other peers get the
 // following colours, in order.
-var coloured = []string{"weft", "ovs-dpdk", "testpmd", "linux", "bare loop", "weft-tap", "ovs-afxdp"}
+var coloured = []string{"weft", "ovs-dpdk", "testpmd", "linux", "bare loop", "weft-tap", "ovs-afxdp", "weft-afxdp"}
 
 func coloursOf(peers []string) (colours []int) {
 	next := len(coloured)
@@ -283,8 +283,8 @@ func drawHops(f family, rows []*row) (list []picture, err error) {
 		name, title, note string
 		ledgers           []*hops.Ledger
 	}{
-		{"hops-in-a-row", "One datagram of many, measured here", f.note, inARow},
-		{"hops-alone", "One datagram alone, measured here", "the first frame of a flow waits for control; later ones find it known", alone},
+		{"hops-in-a-row" + f.suffix, "One datagram of many, measured here", f.note, inARow},
+		{"hops-alone" + f.suffix, "One datagram alone, measured here", "the first frame of a flow waits for control; later ones find it known", alone},
 		{"hops-recorded", "One datagram into VXLAN, recorded on two hosts", "function_graph: each function's own time, the tracer's included", byUnit[hops.UnitTime]},
 		{"hops-cycles", "Where cycles go: a guest's vhost thread, a replica with io_uring", "perf: shares of all cycles of the machine, of the process", byUnit[hops.UnitShare]},
 	} {

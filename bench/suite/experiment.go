@@ -55,13 +55,14 @@ func experiments() []*experiment {
 }
 
 // headline names the experiments that run without the option -scenario. Five runs of
-// each peer take about 20 minutes. All experiments take more than an hour.
+// each peer take about 25 minutes. All experiments take more than an hour.
 var headline = []string{
 	"vhost-pair/64", "vhost-pair/1500", "vhost-flows/10000",
+	"vhost-touched/64", "vhost-touched/1500", "vhost-touched-flows/20000",
 	"vhost-vxlan-afxdp/64", "uplink-send/64",
 	"flows-misses/100000", "flows-install-bundle/100000",
 	"conntrack-established/1000",
-	"overlay/tcp1", "overlay/tcp1-rules-82599", "latency/spin-64",
+	"overlay/tcp1", "overlay/tcp1-rules-82599-gro", "overlay/tcp1-rules-82599-nogro", "latency/spin-64",
 	"hops/later frames in a row", "idle/two guests connected", "pauses/frames circulating",
 	"replica/64 at a time",
 }

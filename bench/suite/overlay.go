@@ -15,28 +15,41 @@ import (
 // overlayShape has the options of an overlay experiment.
 type overlayShape struct {
 	rules bool // tracks connections with NAT
-	hw    bool // the underlay device cannot segment tunnelled frames, like the network card 82599
+	card  bool // the underlay device has the offloads of the network card 82599, see cardOffloads
+	noGRO bool // GRO of the underlay device is off; the default of every driver is on
 	spin  bool // workers poll for a second without frames before they sleep
 }
 
+// cardOffloads are the offloads of a veth that the 82599 lacks. Its driver (ixgbe_probe
+// in ixgbe_main.c of Linux 6.18) has TSO for IPv4 and IPv6, UDP segmentation, checksums
+// and GRO. It also announces segmentation in UDP tunnels, but ixgbe_features_check
+// refuses TCP over IPv4 in a tunnel, unless tx-tcp-mangleid-segmentation is on. It is
+// off by default.
+var cardOffloads = []string{"tx-udp_tnl-segmentation", "off", "tx-udp_tnl-csum-segmentation", "off"}
+
 func overlayFamily() []*experiment {
-	both, three := []string{weftPeer, linuxPeer}, []string{weftPeer, linuxPeer, ovsXDPPeer}
-	one, four, udp := []string{"-P", "1"}, []string{"-P", "4"}, []string{"-u", "-b", "0", "-l", "1400"}
+	both, uplinks := []string{weftPeer, linuxPeer}, []string{weftPeer, linuxPeer, weftXDPPeer}
+	three, four := []string{weftPeer, linuxPeer, ovsXDPPeer}, []string{weftPeer, linuxPeer, ovsXDPPeer, weftXDPPeer}
+	card, cardNoGRO := overlayShape{rules: true, card: true}, overlayShape{rules: true, card: true, noGRO: true}
+	tcp1, tcp4, udp := []string{"-P", "1"}, []string{"-P", "4"}, []string{"-u", "-b", "0", "-l", "1400"}
 	rows := []struct {
 		name  string
 		shape overlayShape
 		peers []string
 		iperf []string
 	}{
-		{"tcp1", overlayShape{}, three, one},
-		{"tcp1-userspace-tso", overlayShape{}, []string{ovsOverlayTSOPeer}, one},
-		{"tcp1-rules", overlayShape{rules: true}, both, one},
-		{"tcp1-rules-82599", overlayShape{rules: true, hw: true}, both, one},
-		{"tcp4", overlayShape{}, three, four},
-		{"tcp4-rules-82599", overlayShape{rules: true, hw: true}, both, four},
-		{"udp", overlayShape{}, three, udp},
-		{"udp-1G", overlayShape{}, three, []string{"-u", "-b", "1G", "-l", "1400"}},
-		{"udp-rules-82599", overlayShape{rules: true, hw: true}, both, udp},
+		{"tcp1", overlayShape{}, four, tcp1},
+		{"tcp1-userspace-tso", overlayShape{}, []string{ovsOverlayTSOPeer}, tcp1},
+		{"tcp1-rules", overlayShape{rules: true}, both, tcp1},
+		{"tcp1-rules-82599-gro", card, uplinks, tcp1},
+		{"tcp1-rules-82599-nogro", cardNoGRO, uplinks, tcp1},
+		{"tcp4", overlayShape{}, three, tcp4},
+		{"tcp4-rules-82599-gro", card, both, tcp4},
+		{"tcp4-rules-82599-nogro", cardNoGRO, both, tcp4},
+		{"udp", overlayShape{}, four, udp},
+		{"udp-1G", overlayShape{}, four, []string{"-u", "-b", "1G", "-l", "1400"}},
+		{"udp-rules-82599-gro", card, uplinks, udp},
+		{"udp-rules-82599-nogro", cardNoGRO, uplinks, udp},
 	}
 	var list []*experiment
 	for _, row := range rows {
@@ -58,7 +71,7 @@ func latencyFamily() []*experiment {
 	for _, idle := range []string{"spin", "sleep"} {
 		for _, size := range []int{64, 1024} {
 			shape := overlayShape{spin: idle == "spin"}
-			list = append(list, &experiment{name: fmt.Sprintf("latency/%s-%d", idle, size), unit: "s", smallerIsBetter: true, peers: []string{weftPeer, linuxPeer, ovsXDPPeer},
+			list = append(list, &experiment{name: fmt.Sprintf("latency/%s-%d", idle, size), unit: "s", smallerIsBetter: true, peers: []string{weftPeer, linuxPeer, ovsXDPPeer, weftXDPPeer},
 				measure: func(r *run, peer string) (float64, error) {
 					o, err := newOverlay(r, peer, shape)
 					if err != nil {
@@ -70,6 +83,10 @@ func latencyFamily() []*experiment {
 	}
 	return list
 }
+
+// weftXDPPeer is Weft with an uplink of type af_xdp. On a veth, AF_XDP copies each
+// frame. weftPeer uses type=uplink, which chooses packet sockets on a veth.
+const weftXDPPeer = "weft-afxdp"
 
 // ovsXDPPeer is Open vSwitch's userspace datapath with AF_XDP ports.
 const ovsXDPPeer = "ovs-afxdp"
@@ -110,8 +127,12 @@ func (o *overlayRig) lay() error {
 		"peer", "name", b.dev, "mtu", "1600", "address", b.mac, "netns", b.netns)}
 	for _, u := range []*underlay{a, b} {
 		commands = append(commands, u.ip("addr", "add", u.local+"/24", "dev", u.dev), u.ip("link", "set", u.dev, "up"))
-		if o.shape.hw {
-			commands = append(commands, netnsCommand(u.netns, "ethtool", "-K", u.dev, "tx-udp_tnl-segmentation", "off", "tx-udp_tnl-csum-segmentation", "off", "tso", "off", "gso", "off", "gro", "off"))
+		if o.shape.card {
+			gro := "on"
+			if o.shape.noGRO {
+				gro = "off"
+			}
+			commands = append(commands, netnsCommand(u.netns, append([]string{"ethtool", "-K", u.dev, "gro", gro}, cardOffloads...)...))
 		}
 	}
 	if err := runCommands(nil, commands); err != nil {
@@ -129,7 +150,7 @@ func (o *overlayRig) lay() error {
 
 func (o *overlayRig) layHost(i int) error {
 	switch o.peer {
-	case weftPeer:
+	case weftPeer, weftXDPPeer:
 		return o.layWeft(i)
 	case linuxPeer:
 		return o.layLinux(i)
@@ -159,8 +180,7 @@ func (o *overlayRig) layLinux(i int) error {
 	return runCommands(nil, commands)
 }
 
-// layWeft starts Weft with one worker on core i. On a veth, packet sockets are
-// several times as fast as AF_XDP in copy mode.
+// layWeft starts Weft with one worker on core i.
 func (o *overlayRig) layWeft(i int) error {
 	var options []string
 	if o.shape.spin {
@@ -178,7 +198,11 @@ func (o *overlayRig) layWeft(i int) error {
 	if err := os.WriteFile(file, []byte(flows), 0o644); err != nil {
 		return err
 	}
-	if err := sw.do("add-port up type=af_packet dev=u",
+	uplink := "uplink"
+	if o.peer == weftXDPPeer {
+		uplink = "af_xdp"
+	}
+	if err := sw.do("add-port up dev=u type="+uplink,
 		"add-port vx type=vxlan vni=100 remote="+overlayEndpoint(1-i),
 		fmt.Sprintf("add-port guest type=tap dev=eth0 netns=%s mac=%s mtu=1500", o.guest(i), overlayMAC(i)),
 		"add-flows "+file); err != nil {

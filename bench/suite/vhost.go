@@ -14,7 +14,10 @@ import (
 //
 // In most of these experiments, guests return frames unchanged. In the experiments
 // flows, a guest first writes the ports into each frame, and the frame's cache line
-// moves between cores. Compare many flows with flows/2, which also writes the ports.
+// moves between cores. Compare many flows with flows/2, which also writes the ports. In
+// the experiments touched, each frame is written whole by its sender and read whole by
+// its receiver, as by an application; touched-flows/20000 has 10,000 flows in each
+// direction.
 
 func vhostFamily() []*experiment {
 	var list []*experiment
@@ -34,6 +37,14 @@ func vhostFamily() []*experiment {
 			return measurePairs(r, peer, pairSpec{Size: 64, Flows: flows / 2, Write: true}, 1)
 		})
 	}
+	for _, size := range []int{64, 1500} {
+		add(fmt.Sprintf("touched/%d", size), "frames/s", three, func(r *run, peer string) (float64, error) {
+			return measurePairs(r, peer, pairSpec{Size: size, Flows: 1, Touch: true}, 1)
+		})
+	}
+	add("touched-flows/20000", "frames/s", two, func(r *run, peer string) (float64, error) {
+		return measurePairs(r, peer, pairSpec{Size: 64, Flows: 10_000, Write: true, Touch: true}, 1)
+	})
 	add("kept/10000", "frames/s", two, func(r *run, peer string) (float64, error) {
 		return measurePairs(r, peer, pairSpec{Size: 64, Flows: 5000}, 1)
 	})

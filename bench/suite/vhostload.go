@@ -25,6 +25,7 @@ type pairSpec struct {
 	Size         int  // length of a frame in bytes
 	Flows        int  // number of 5-tuples in each direction
 	Write        bool // guests write the ports into each frame
+	Touch        bool // guests read and write every cache line of each frame
 	Warm, Length time.Duration
 	Wakes        int // number of single frames after idle times; 0: steady load
 }
@@ -86,7 +87,7 @@ func runPairs(args []string) error {
 }
 
 func (s *pairSpec) load(pairs int) vhosttest.LoadConfig {
-	c := vhosttest.LoadConfig{Pairs: pairs, FrameSize: s.Size, Flows: s.Flows, SampleOne: compareOne, Core: guestCore}
+	c := vhosttest.LoadConfig{Pairs: pairs, FrameSize: s.Size, Flows: s.Flows, SampleOne: compareOne, Touch: s.Touch, Core: guestCore}
 	switch {
 	case s.Write && s.Flows == 1: // guests write the UDP ports
 		src, dst := vhosttest.FlowPorts(0)

@@ -33,7 +33,10 @@ type LoadConfig struct {
 	// Vary puts a frame that a guest is about to transmit into flow i, which is below
 	// Flows. It replaces the usual change of UDP ports; nil: no replacement. Vary and
 	// Check exclude each other.
-	Vary  func(guest int, frame []byte, i uint32)
+	Vary func(guest int, frame []byte, i uint32)
+	// Touch reads a word of each cache line of a received frame, and writes one into each
+	// cache line before the frame is transmitted. The contents stay the same.
+	Touch bool
 	Check bool // compare every byte of received frames, and check their order
 	// Addresses has an effect only with Check. It gives each guest its own MAC address
 	// (LoadMAC). Frames whose source is not the guest's partner then count as
@@ -89,6 +92,7 @@ type end struct {
 	overtaken uint64
 	strangers uint64
 	flow      uint32
+	sum       uint64 // sum of the words that Touch has read; it keeps the reads alive
 	unread    int    // number of frames until SampleOne selects one
 	frame     []byte // frame as this guest transmits it
 	expects   []byte // frame as its partner transmits it
@@ -237,6 +241,21 @@ func (l *Load) prepare(e *end, buffer int) {
 	}
 }
 
+// touch implements Touch for a frame that is received and will be transmitted.
+func (l *Load) touch(e *end, buffer int) {
+	header := HeaderLen(l.config.Features)
+	frame, same := e.rx.Slot(buffer)[header:][:l.config.FrameSize], e.frame
+	sum := e.sum
+	for at := 0; at+8 <= len(frame); at += 64 {
+		sum += binary.LittleEndian.Uint64(frame[at:])
+	}
+	e.sum = sum + uint64(frame[len(frame)-1])
+	for at := 0; at+8 <= len(frame); at += 64 {
+		binary.LittleEndian.PutUint64(frame[at:], binary.LittleEndian.Uint64(same[at:]))
+	}
+	frame[len(frame)-1] = same[len(frame)-1]
+}
+
 // begin is prepare for a new frame.
 func (l *Load) begin(e *end, buffer int) {
 	if l.config.Flows == 1 && !l.config.Check && l.config.Vary == nil {
@@ -340,6 +359,9 @@ func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
 		frames++
 		if l.config.Check && !l.good(e, i, n) {
 			bad++
+		}
+		if l.config.Touch {
+			l.touch(e, i)
 		}
 		deal(i)
 	}

@@ -59,7 +59,7 @@ func (l *Load) forwardSplit(e *end) (frames, bad int) {
 	}
 	mask := uint16(len(rx.elems) - 1)
 	elems, ring, was, is := rx.elems, tx.ring, rx.inFlight, tx.inFlight
-	plain := (l.config.Flows == 1 || l.config.Keep) && !l.config.Check && l.config.Vary == nil && l.config.SampleOne == 0
+	plain := (l.config.Flows == 1 || l.config.Keep) && !l.config.Check && l.config.Vary == nil && l.config.SampleOne == 0 && !l.config.Touch
 	from, to := rx.seen, tx.next
 	for range n {
 		u := elems[from&mask]
@@ -71,6 +71,9 @@ func (l *Load) forwardSplit(e *end) (frames, bad int) {
 		was[u.id], is[u.id] = false, true
 		if !plain {
 			bad += l.inspect(e, int(u.id), int(u.n))
+			if l.config.Touch {
+				l.touch(e, int(u.id))
+			}
 			l.prepare(e, int(u.id))
 		}
 		ring[to&mask] = uint16(u.id)

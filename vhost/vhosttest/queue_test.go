@@ -3,9 +3,35 @@
 package vhosttest
 
 import (
+	"bytes"
 	"sync/atomic"
 	"testing"
 )
+
+// Touch reads and writes every cache line of a frame, and leaves its contents alone.
+func TestTouch(t *testing.T) {
+	l, err := NewLoad(LoadConfig{FrameSize: 200, Touch: true, Core: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	e := l.ends[0]
+	buf := e.rx.Slot(0)[HeaderLen(l.config.Features):][:200]
+	before := bytes.Clone(buf)
+	l.touch(e, 0)
+	if !bytes.Equal(buf, before) {
+		t.Error("the frame has changed")
+	}
+	whole := e.sum
+	for at := 0; at < len(buf); at += 64 {
+		sum := e.sum
+		clear(buf[at:min(at+64, len(buf))])
+		l.touch(e, 0)
+		if e.sum-sum == whole || bytes.Equal(buf[at:min(at+64, len(buf))], make([]byte, min(64, len(buf)-at))) {
+			t.Errorf("the line at %d was not read or not written", at)
+		}
+	}
+}
 
 // Recv and Reclaim survive used elements that no correct device writes. Two devices on
 // one ring write such elements.
