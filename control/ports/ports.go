@@ -317,6 +317,9 @@ func (ps *Ports) conflict(p *switchPort) error {
 		if id := p.values["id"]; id != "" && id == o.values["id"] {
 			return usererr.Errorf("id=%s: port %s has it already; expected another", id, o.saved.Name)
 		}
+		if err := checksumConflict(p, o); err != nil {
+			return err
+		}
 		if o.kind != p.kind {
 			continue
 		}
@@ -335,6 +338,28 @@ func (ps *Ports) conflict(p *switchPort) error {
 		}
 	}
 	return nil
+}
+
+// checksumConflict returns an error if one of two ports is an AF_XDP uplink on the tap of the
+// other, and the tap has offloads. XDP programs run before the kernel notes that a frame's
+// checksum is unfinished, so the uplink would deliver frames with wrong checksums.
+func checksumConflict(p, o *switchPort) error {
+	xdp, tap := p, o
+	if o.kind == kindXDP {
+		xdp, tap = o, p
+	}
+	if xdp.kind != kindXDP || tap.kind != kindTap && tap.kind != kindLocal {
+		return nil
+	}
+	dev := tap.values["dev"]
+	if dev == "" {
+		dev = tap.saved.Name
+	}
+	if dev != xdp.values["dev"] || tap.values["netns"] != "" || tap.values["offloads"] != "on" {
+		return nil
+	}
+	return usererr.Errorf("port %s: its tap %s passes unfinished checksums, which type=af_xdp of port %s cannot see; expected offloads=off of port %s, or type=af_packet of port %s",
+		tap.saved.Name, dev, xdp.saved.Name, tap.saved.Name, xdp.saved.Name)
 }
 
 // exclusive has, for each kind of port, the options whose values must differ between
