@@ -5,10 +5,12 @@
 // lost or used twice, if a frame's contents change, or if pauses exceed the limit.
 //
 //	go run ./bench/soak -kills 1000
+//	go run ./bench/soak -upgrades 1000
 //
 // The guests belong to the load generator of package vhosttest and are attached
 // through vhost-user. Each kill is a SIGKILL of the engine, of the control process,
-// or of both at once.
+// or of both at once. With -upgrades, the switch is upgraded instead, to and fro
+// between two builds: see upgrade.go.
 package main
 
 import (
@@ -33,26 +35,33 @@ import (
 )
 
 var (
-	kills   = flag.Int("kills", 100, "how often to kill")
-	victim  = flag.String("victim", "engine", "engine, control, both, or any: one of them at random")
-	minimum = flag.Duration("least", 220*time.Millisecond, "least time from the end of a pause to the next kill: control lets the successor of an engine that dies young wait")
-	spread  = flag.Duration("spread", 100*time.Millisecond, "random time on top of it")
-	packed  = flag.Bool("packed", false, "packed rings")
-	flows   = flag.Int("flows", 16, "flows of the load")
-	size    = flag.Int("size", 64, "bytes of a frame")
-	bin     = flag.String("bin", "", "folder of weftd and weft; built if empty")
-	core    = flag.String("core", "other", "core of the load: a number, any, or other: one that is not the worker's, where this whole program then stays, as a user does who leaves the worker its core")
-	limit   = flag.Duration("limit", 50*time.Millisecond, "how long a pause after the engine's death may be")
-	verbose = flag.Bool("v", false, "print every kill, and the end of what the switch has logged")
-	idle    = flag.Duration("idle", 5*time.Second, "how long to measure what the machine alone costs a plain loop, first")
-	within  = flag.Float64("within", 1, "share of the pauses that must keep the limit")
+	kills     = flag.Int("kills", 100, "how often to kill")
+	victim    = flag.String("victim", "engine", "engine, control, both, or any: one of them at random")
+	minimum   = flag.Duration("least", 220*time.Millisecond, "least time from the end of a pause to the next kill: control lets the successor of an engine that dies young wait")
+	spread    = flag.Duration("spread", 100*time.Millisecond, "random time on top of it")
+	packed    = flag.Bool("packed", false, "packed rings")
+	flowCount = flag.Int("flows", 16, "flows of the load")
+	size      = flag.Int("size", 64, "bytes of a frame")
+	bin       = flag.String("bin", "", "folder of weftd and weft; built if empty")
+	core      = flag.String("core", "other", "core of the load: a number, any, or other: one that is not the worker's, where this whole program then stays, as a user does who leaves the worker its core")
+	limit     = flag.Duration("limit", 50*time.Millisecond, "how long a pause after the engine's death may be")
+	verbose   = flag.Bool("v", false, "print every kill, and the end of what the switch has logged")
+	idle      = flag.Duration("idle", 5*time.Second, "how long to measure what the machine alone costs a plain loop, first")
+	within    = flag.Float64("within", 1, "share of the pauses that must keep the limit")
+
+	upgradeCount = flag.Int("upgrades", 0, "how often to upgrade to another build, instead of kills; a train of pings and a TCP connection run, too")
+	asJSON       = flag.Bool("json", false, "print the result of -upgrades as JSON")
 )
 
 func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	ok, err := run(ctx)
+	measure := run
+	if *upgradeCount > 0 {
+		measure = runUpgrades
+	}
+	ok, err := measure(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -83,20 +92,14 @@ func run(ctx context.Context) (ok bool, err error) {
 	}
 	c := &connection{dir: dir, load: load}
 	defer c.close()
-	if err := c.open((*vhosttest.FrontEnd).Attach); err != nil {
-		return false, err
-	}
-	pin, err := loadCore(*core, s.worker)
+	pin, err := c.begin(s)
 	if err != nil {
 		return false, err
 	}
-	fmt.Printf("worker on core %d, load on %s, %s rings\n", s.worker, coreName(pin), map[bool]string{false: "split", true: "packed"}[*packed])
 	g := stream.Start(load, stream.Config{Core: pin})
-	for end := time.Now().Add(patience); g.Totals().Received == 0; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			g.End()
-			return false, fmt.Errorf("nothing flows between the guests:\n%s", s.output())
-		}
+	if err := flows(s, g); err != nil {
+		g.End()
+		return false, err
 	}
 	time.Sleep(time.Second) // time for the new switch to start a spare engine
 	g.Begin()
@@ -136,7 +139,7 @@ func loadCore(word string, worker int) (int, error) {
 		if i < 0 {
 			return -1, nil // the machine has only one core
 		}
-		if *victim == "engine" { // otherwise this process also starts control, which needs all cores
+		if *victim == "engine" && *upgradeCount == 0 { // otherwise this process also starts control, which needs all cores
 			err = cpu.Confine([]int{worker})
 		}
 		return allowed[i], err
@@ -160,7 +163,7 @@ func newLoad() (*vhosttest.Load, error) {
 	if *packed {
 		features |= vhost.FeatureRingPacked
 	}
-	return vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Flows: *flows, FrameSize: *size, InFlight: 64, Features: features, Core: -1})
+	return vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Flows: *flowCount, FrameSize: *size, InFlight: 64, Features: features, Core: -1})
 }
 
 func addPorts(s *weft, dir string) error {
@@ -193,6 +196,28 @@ func (c *connection) open(attach func(*vhosttest.FrontEnd, *vhosttest.Guest) err
 		c.fronts = append(c.fronts, f)
 		if err := attach(f, c.load.Guests[i]); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// begin attaches the guests, and returns the core of the load generator, or -1 for any.
+func (c *connection) begin(s *weft) (pin int, err error) {
+	if err := c.open((*vhosttest.FrontEnd).Attach); err != nil {
+		return 0, err
+	}
+	pin, err = loadCore(*core, s.worker)
+	if err == nil {
+		fmt.Fprintf(os.Stderr, "worker on core %d, load on %s, %s rings\n", s.worker, coreName(pin), rings())
+	}
+	return pin, err
+}
+
+// flows waits until the guests of g receive frames.
+func flows(s *weft, g *stream.Stream) error {
+	for end := time.Now().Add(patience); g.Totals().Received == 0; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("nothing flows between the guests:\n%s", s.output())
 		}
 	}
 	return nil

@@ -21,17 +21,18 @@ import (
 
 // weft is a running weftd and its API client.
 type weft struct {
-	ctx     context.Context
-	bin     string
-	dir     string
-	control *exec.Cmd
-	log     *os.File
-	client  *api.Client
-	engine  int               // process id of the engine
-	worker  int               // core of the first worker
-	gaps    []uint64          // histogram of the times between two polls of the first worker
-	drops   map[string]uint64 // number of dropped frames by reason
-	seen    map[string]uint64 // drop counters at the last refresh, by port and reason
+	ctx                  context.Context
+	bin                  string
+	dir                  string
+	control              *exec.Cmd
+	log                  *os.File
+	client               *api.Client
+	engine               int               // process id of the engine
+	worker               int               // core of the first worker
+	gaps                 []uint64          // histogram of the times between two polls of the first worker
+	drops                map[string]uint64 // number of dropped frames by reason
+	commit, engineCommit string            // of the builds of control and engine
+	seen                 map[string]uint64 // drop counters at the last refresh, by port and reason
 }
 
 func newSwitch(ctx context.Context, dir, bin string) (*weft, error) {
@@ -91,6 +92,7 @@ func (s *weft) refresh() error {
 		return errors.New("the switch names no engine")
 	}
 	s.engine, s.worker, s.gaps = about.EnginePID, about.Workers[0].Core, about.Workers[0].PassGaps
+	s.commit, s.engineCommit = about.Commit, about.EngineCommit
 	for _, p := range about.Ports {
 		for reason, n := range p.Stats.RxDrops {
 			key := p.Name + " " + reason

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/bench/stream"
+)
+
+// This file upgrades the switch repeatedly between two builds, as the package's upgrade
+// does: SIGTERM ends control, control of the other build takes over the engine, and then
+// replaces it by an engine of its own build.
+
+// builds are the commits that the two builds report.
+var builds = [2]string{"soak-first", "soak-second"}
+
+// upgrade is the effect of one upgrade.
+type upgrade struct {
+	pause    time.Duration // longest gap between frames from SIGTERM to the end of the rest
+	control  time.Duration // longest of the gaps that ended before the old engine's process did
+	engine   time.Duration // longest of the other gaps
+	own      time.Duration // longest time in which the load generator itself did not run
+	took     time.Duration // time from SIGTERM until the new control answered and named its engine
+	lost     int64         // number of lost frames, including dropped ones
+	repeated uint64        // number of frames that arrived twice
+}
+
+func (u *upgrade) String() string {
+	return fmt.Sprintf("pause %6.2f ms, while control was replaced %.2f; took %.0f; the load did not run for up to %.2f; %d frames lost, %d again",
+		ms(u.pause), ms(u.control), ms(u.took), ms(u.own), u.lost, u.repeated)
+}
+
+// buildBoth builds weftd twice, and weft, in folders of dir.
+func buildBoth(ctx context.Context, dir string) (folders [2]string, err error) {
+	for i, commit := range builds {
+		folders[i] = filepath.Join(dir, commit)
+		cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags", "-X weft/internal/buildinfo.commit="+commit,
+			"-o", folders[i]+"/", "./cmd/weftd", "./cmd/weft")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return folders, fmt.Errorf("go build, from the root of the module: %w: %s", err, out)
+		}
+	}
+	return folders, nil
+}
+
+// runUpgrades measures -upgrades upgrades.
+func runUpgrades(ctx context.Context) (ok bool, err error) {
+	dir, err := os.MkdirTemp("", "weft-soak")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(dir)
+	folders, err := buildBoth(ctx, dir)
+	if err != nil {
+		return false, err
+	}
+	s, err := newSwitch(ctx, dir, folders[0])
+	if err != nil {
+		return false, err
+	}
+	defer s.stop()
+	load, err := newLoad()
+	if err != nil {
+		return false, err
+	}
+	defer load.Close()
+	if err := addPorts(s, dir); err != nil {
+		return false, err
+	}
+	c := &connection{dir: dir, load: load}
+	defer c.close()
+	probes, err := newProbes(s)
+	if err != nil {
+		return false, err
+	}
+	defer probes.close()
+	u := &upgrades{switched: s, folders: folders, connection: c, probes: probes, begun: time.Now()}
+	return u.run(ctx)
+}
+
+// upgrades has the state of a series of upgrades.
+type upgrades struct {
+	switched   *weft
+	folders    [2]string // with the programs of the two builds
+	connection *connection
+	probes     *probes
+	stream     *stream.Stream
+	begun      time.Time
+	all        []upgrade
+}
+
+func (u *upgrades) run(ctx context.Context) (ok bool, err error) {
+	s := u.switched
+	pin, err := u.connection.begin(s)
+	if err != nil {
+		return false, err
+	}
+	u.stream = stream.Start(u.connection.load, stream.Config{Core: pin})
+	err = flows(s, u.stream)
+	if err == nil {
+		err = u.probes.start()
+	}
+	if err == nil {
+		time.Sleep(time.Second) // time for the new switch to start a spare engine
+		u.stream.Begin()
+		if err = s.refresh(); err == nil {
+			clear(s.drops)
+			err = u.measure(ctx)
+		}
+	}
+	time.Sleep(300 * time.Millisecond)
+	counted, probed := u.stream.End(), u.probes.end()
+	if err == nil {
+		err = s.refresh()
+	}
+	if err != nil {
+		return false, fmt.Errorf("%w\n%v\n%s", err, probed, s.output())
+	}
+	if *verbose {
+		fmt.Fprintln(os.Stderr, s.output())
+	}
+	r := upgradeReport(u.all, counted, probed, s.drops)
+	r.Took, r.Load = time.Since(u.begun).Seconds(), loadAverage()
+	return r.print(*asJSON)
+}
+
+func (u *upgrades) measure(ctx context.Context) error {
+	for n := range *upgradeCount {
+		if ctx.Err() != nil {
+			break
+		}
+		next := (n + 1) % len(builds)
+		one, err := u.once(next)
+		if err != nil {
+			return fmt.Errorf("upgrade %d, to %s: %w", n+1, builds[next], err)
+		}
+		if *verbose {
+			fmt.Fprintf(os.Stderr, "%5d to %-12s %v\n", n+1, builds[next], &one)
+		}
+		u.all = append(u.all, one)
+	}
+	return nil
+}
+
+// once upgrades to the build with number next.
+func (u *upgrades) once(next int) (upgrade, error) {
+	s, g := u.switched, u.stream
+	if err := s.refresh(); err != nil {
+		return upgrade{}, err
+	}
+	old := s.engine
+	dead, err := awaitEnd(old)
+	if err != nil {
+		return upgrade{}, err
+	}
+	base := g.Now()
+	g.Watch()
+	begun := time.Now()
+	if err := s.handOver(u.folders[next]); err != nil {
+		return upgrade{}, err
+	}
+	one := upgrade{took: time.Since(begun)}
+	if s.engine == old || s.commit != builds[next] || s.engineCommit != builds[next] {
+		return one, fmt.Errorf("engine %d of build %s, control of %s; want another engine than %d, all of %s",
+			s.engine, s.engineCommit, s.commit, old, builds[next])
+	}
+	time.Sleep(*minimum + rand.N(*spread))
+	if err := s.refresh(); err != nil {
+		return one, err
+	}
+	one.control, one.engine, one.own = g.Split(<-dead)
+	one.pause = max(one.control, one.engine)
+	t := g.Now()
+	one.repeated = t.Repeated - base.Repeated
+	one.lost = t.Lost - base.Lost + int64(one.repeated)
+	return one, nil
+}
+
+// handOver ends control as systemd does, and starts control of the build in folder bin.
+func (s *weft) handOver(bin string) error {
+	if err := s.control.Process.Signal(unix.SIGTERM); err != nil {
+		return err
+	}
+	if err := s.control.Wait(); err != nil {
+		return fmt.Errorf("SIGTERM: %w", err)
+	}
+	s.bin = bin
+	return s.start()
+}
+
+// awaitEnd returns a channel with the moment at which a process has ended.
+func awaitEnd(pid int) (<-chan time.Time, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("engine %d: %w", pid, err)
+	}
+	ended := make(chan time.Time, 1)
+	go func() {
+		defer unix.Close(fd)
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		for {
+			n, err := unix.Poll(fds, int(patience.Milliseconds()))
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if n > 0 || err != nil {
+				ended <- time.Now()
+			}
+			close(ended)
+			return
+		}
+	}()
+	return ended, nil
+}
+
+// quantiles are the columns of a row.
+var quantiles = []float64{0.5, 0.9, 0.99, 1}
+
+func quantilesOf(all []upgrade, value func(*upgrade) time.Duration) []float64 {
+	sorted := make([]float64, len(all))
+	for i := range all {
+		sorted[i] = ms(value(&all[i]))
+	}
+	slices.Sort(sorted)
+	row := make([]float64, len(quantiles))
+	for i, q := range quantiles {
+		if len(sorted) > 0 {
+			row[i] = sorted[index(len(sorted), q)]
+		}
+	}
+	return row
+}
