@@ -240,6 +240,9 @@ func Open(m Memory, n int) *Table {
 	return t
 }
 
+// Known reports whether the table has this build's layout.
+func (m *Memory) Known() bool { return m.head.magic == magic }
+
 // Count returns the number of connections, including expired ones before their sweep.
 func (m *Memory) Count() int { return int(m.head.count) }
 

@@ -88,13 +88,22 @@ func (d *Daemon) onceStarted(h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 		case <-r.Context().Done():
 		case <-timer.C:
-			d.reply(w, nil, errStarting)
+			d.reply(w, nil, d.starting())
 		}
 	})
 }
 
 // errStarting answers a request during a long start.
 var errStarting = &unavailable{"weftd is starting: it waits for the engine, or loads flows and ports; try again"}
+
+// starting returns the error of a request during the start, with the reason if the start
+// waits for something.
+func (d *Daemon) starting() error {
+	if reason := d.engines.Troubled(); reason != "" {
+		return &unavailable{"weftd is starting: " + reason}
+	}
+	return errStarting
+}
 
 type unavailable struct{ message string }
 

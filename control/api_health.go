@@ -40,7 +40,7 @@ func (d *Daemon) notReady() string {
 	select {
 	case <-d.ready:
 	default:
-		return errStarting.Error()
+		return d.starting().Error()
 	}
 	if reason := d.engines.Troubled(); reason != "" {
 		return reason

@@ -149,9 +149,7 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	defer stop(nil)
 	d.shutDown = func() { stop(ErrShutDown) }
 	if err := d.begin(running); err != nil {
-		stop(nil)
-		d.end()
-		return err
+		return d.giveUp(running, stop, err)
 	}
 	if ready != nil {
 		ready()
@@ -212,7 +210,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	d.templates = underlay.NewTemplates(d.kernel, d.log)
 	d.engines = engines.New(engines.Setup{Change: &d.change, Launcher: config.launcher, Exe: config.Exe, Dir: config.StateDir,
 		Start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS},
-		Store: d.store, Pipeline: d.pipeline, MACs: d.macs, Templates: d.templates, Log: d.log})
+		Store: d.store, Pipeline: d.pipeline, MACs: d.macs, Templates: d.templates, Delayed: config.Delayed, Log: d.log})
 	d.requests = patience.NewRequests(d.engines.Troubled, func() string { return d.engines.Unanswered(patience.Explain) })
 	d.ports = ports.New(ports.Setup{Change: &d.change, Store: d.store, Engine: d.engines, Pipeline: d.pipeline, Statistics: d.statistics,
 		Templates: d.templates, Kernel: d.kernel, Bridges: &d.bridges, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
@@ -254,7 +252,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if err := d.restoreBridges(saved.Bridges); err != nil {
 		return err
 	}
-	if err := d.engines.Start(saved); err != nil {
+	if err := d.engines.Start(ctx, saved); err != nil {
 		return err
 	}
 	d.done.Go(func() { d.pipeline.Run(ctx) })
@@ -271,6 +269,23 @@ func (d *Daemon) begin(ctx context.Context) error {
 	}
 	close(d.ready)
 	return nil
+}
+
+// giveUp ends this process after its start has failed with err, or was interrupted. An
+// engine of an earlier process continues, except at a shutdown.
+func (d *Daemon) giveUp(running context.Context, stop context.CancelCauseFunc, err error) error {
+	ended := running.Err() != nil
+	stop(nil)
+	switch {
+	case ended && errors.Is(context.Cause(running), ErrShutDown):
+		d.end()
+		return nil
+	case ended:
+		err = nil
+	}
+	d.log.Info("stopping before the start is complete, a running engine continues", "engine", d.engines.PID())
+	d.handOver()
+	return err
 }
 
 // saveMACs saves the learned addresses. It does nothing if begin has failed before it

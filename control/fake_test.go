@@ -125,10 +125,11 @@ func byRoot(method, target string, body io.Reader) *http.Request {
 // fakeLauncher starts simulated engines. A function field that is set replaces the
 // default behaviour.
 type fakeLauncher struct {
-	f       *fakes
-	prepare func() (*engine.Spare, error)
-	spawn   func() (engines.Client, error)
-	connect func() (engines.Client, error)
+	f        *fakes
+	prepare  func() (*engine.Spare, error)
+	rehearse func() error
+	spawn    func() (engines.Client, error)
+	connect  func() (engines.Client, error)
 }
 
 func (l *fakeLauncher) Prepare(string, string, int) (*engine.Spare, error) {
@@ -136,6 +137,13 @@ func (l *fakeLauncher) Prepare(string, string, int) (*engine.Spare, error) {
 		return l.prepare()
 	}
 	return nil, nil
+}
+
+func (l *fakeLauncher) Rehearse(string, string, engine.Start) error {
+	if l.rehearse != nil {
+		return l.rehearse()
+	}
+	return nil
 }
 
 func (l *fakeLauncher) Spawn(string, string) (engines.Client, error) {

@@ -3,6 +3,8 @@
 package control
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -101,4 +103,46 @@ func TestRequestsDuringUnansweredRequest(t *testing.T) {
 		err := client.DelPort("p2")
 		return err != nil && strings.Contains(err.Error(), `has not answered the request "attach"`)
 	})
+}
+
+// If the next engine cannot start, the old one stays, and API and probe say why. Control
+// can then be stopped, and control with the settings before takes the old engine over.
+func TestNextEngineCannotStart(t *testing.T) {
+	f := newFakes(t)
+	old, before := f.last(), f.config
+	f.die()
+	var delays atomic.Int32
+	f.config.SpinUS, f.config.Delayed = 7, func(string) { delays.Add(1) }
+	f.launcher.rehearse = func() error { return errors.New("a sentinel") }
+	d, err := newDaemon(f.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	begun := make(chan error, 1)
+	go func() { begun <- d.begin(ctx) }()
+	waitfor.True(t, "the start is delayed", func() bool { return delays.Load() > 0 })
+	client, err := api.NewClient(f.config.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "weftd is starting: the next engine cannot start: a sentinel"
+	if _, err := client.Show(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("show: %v", err)
+	}
+	if reason := d.notReady(); !strings.Contains(reason, want) {
+		t.Errorf("not ready: %q", reason)
+	}
+	stop(nil)
+	if err := d.giveUp(ctx, stop, <-begun); err != nil {
+		t.Error(err)
+	}
+	if old.HasEnded() {
+		t.Error("the old engine has ended")
+	}
+	f.config, f.launcher.rehearse = before, nil
+	f.begin()
+	if f.last() != old || f.d.engines.PID() != old.PID() {
+		t.Error("the old engine was not taken over")
+	}
 }

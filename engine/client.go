@@ -28,7 +28,6 @@ import (
 // Timeouts of the client. The engine answers a request between two passes of every
 // worker, in less than a second. The rest of the time is a margin for a busy machine.
 const (
-	spawnTimeout   = 10 * time.Second
 	requestTimeout = 10 * time.Second
 	// stuckTimeout is how long Kill waits for the end of an engine after Condemn. An
 	// engine usually ends within some milliseconds.
@@ -37,6 +36,10 @@ const (
 	// engine has ended.
 	stuckEvery = 5 * time.Millisecond
 )
+
+// spawnTimeout is the time within which an engine must answer after its start; tests
+// shorten it.
+var spawnTimeout = 10 * time.Second
 
 // ErrGone is the error of every method once the connection to the engine has ended.
 var ErrGone = errors.New("engine: connection lost")
@@ -59,6 +62,7 @@ type Client struct {
 	number  uint64     // number of the last request
 	replies chan received
 	ended   chan struct{}
+	waiting chan struct{} // closed when a spare engine waits for the serving one to end
 	close   sync.Once
 
 	pending   atomic.Pointer[Pending] // request under way; nil: none
@@ -125,7 +129,9 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 	}
 	defer theirs.Close()
 	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOGC=off")
-	cmd.Stderr = os.Stderr
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
 	cmd.ExtraFiles = []*os.File{theirs}
 	// A process group of its own protects the engine from the terminal's signals. A
 	// session of its own would be wrong: Linux first divides a core among sessions
@@ -165,6 +171,21 @@ func connection() (ours *net.UnixConn, theirs *os.File, err error) {
 	return ours, theirs, err
 }
 
+// AwaitReady waits until the spare engine has started and waits for the end of the
+// serving one. After spawnTimeout or an error it kills the spare engine.
+func (s *Spare) AwaitReady() error {
+	timeout := time.NewTimer(spawnTimeout)
+	defer timeout.Stop()
+	select {
+	case <-s.client.waiting:
+		return nil
+	case <-s.client.ended:
+		return s.failed()
+	case <-timeout.C:
+		return s.silent()
+	}
+}
+
 // Abandon kills a spare engine without waiting for its end.
 func (s *Spare) Abandon() { go s.Close() }
 
@@ -185,12 +206,22 @@ func (s *Spare) Engage() (*Client, error) {
 		closeAll(r.fds)
 		return s.client, nil
 	case <-s.client.ended:
-		s.Close()
-		return nil, fmt.Errorf("engine: ended at its start: %v", s.failure)
+		return nil, s.failed()
 	case <-timeout.C:
-		s.Close()
-		return nil, fmt.Errorf("engine: did not answer within %v", spawnTimeout)
+		return nil, s.silent()
 	}
+}
+
+// failed returns the error of an engine that has ended at its start.
+func (s *Spare) failed() error {
+	s.Close()
+	return fmt.Errorf("engine: ended at its start: %v", s.failure)
+}
+
+// silent kills an engine that has not answered within spawnTimeout.
+func (s *Spare) silent() error {
+	s.Close()
+	return fmt.Errorf("engine: did not answer within %v", spawnTimeout)
 }
 
 // Connect connects to the engine that serves stateDir. The new connection replaces that
@@ -255,7 +286,7 @@ func locked(stateDir string) bool {
 }
 
 func newClient(conn *net.UnixConn, pid, pidfd int) *Client {
-	c := &Client{conn: conn, pid: pid, pidfd: pidfd, replies: make(chan received, 1), ended: make(chan struct{})}
+	c := &Client{conn: conn, pid: pid, pidfd: pidfd, replies: make(chan received, 1), ended: make(chan struct{}), waiting: make(chan struct{})}
 	go c.read()
 	return c
 }
@@ -264,10 +295,16 @@ func newClient(conn *net.UnixConn, pid, pidfd int) *Client {
 // when the engine dies.
 func (c *Client) read() {
 	defer close(c.ended)
-	for {
+	for waits := false; ; {
 		r, err := receive(c.conn)
 		if err != nil {
 			return
+		}
+		if r.reply.Waiting && !waits {
+			waits = true
+			closeAll(r.fds)
+			close(c.waiting)
+			continue
 		}
 		if r.reply.Build != nil {
 			c.build.Store(r.reply.Build)

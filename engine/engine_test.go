@@ -37,6 +37,7 @@ func TestMain(m *testing.M) {
 		if slices.Contains(os.Args, controlFlag) {
 			o.Control = 3
 		}
+		o.Rehearsal = slices.Contains(os.Args, "--rehearsal")
 		err := Serve(os.Args[3], o, map[string]Opener{
 			"socket": porttest.OpenSocket,
 			"replay": openReplay,

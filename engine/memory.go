@@ -28,6 +28,8 @@ type Memory struct {
 	// workers'.
 	Connections conntrack.Memory
 	table       *shm.Region
+	// unmapped has descriptors of regions that are not mapped: see OpenTable.
+	unmapped []int
 }
 
 // regionSize returns the size of one worker's region in bytes.
@@ -93,6 +95,28 @@ func OpenMemory(s Start, fds []int) (*Memory, error) {
 			return nil, fmt.Errorf("worker %d: %w", i, err)
 		}
 		m.add(r, s.Sizes)
+	}
+	return m, nil
+}
+
+// OpenTable maps only the connection table of an OpStart with configuration s, which an
+// engine of another build may have got. It owns the descriptors, even if it fails. It
+// fails if the other build's table has another layout. The other regions stay open until
+// Close, so that the end of the engine, for which guests wait, does not free them.
+func OpenTable(s Start, fds []int) (*Memory, error) {
+	last := 2*len(s.Cores) + 1
+	if len(fds) != last+1 {
+		closeAll(fds)
+		return nil, fmt.Errorf("%d descriptors for %d workers: expected %d", len(fds), len(s.Cores), last+1)
+	}
+	m := &Memory{UpcallEvent: -1, unmapped: fds[:last]}
+	if err := m.openTable(s, fds[last]); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("connection table: %w", err)
+	}
+	if !m.Connections.Known() {
+		m.Close()
+		return nil, fmt.Errorf("connection table: another layout")
 	}
 	return m, nil
 }
@@ -181,6 +205,7 @@ func (m *Memory) Close() {
 		m.table.Close()
 	}
 	closeAll(m.CommandEvents)
+	closeAll(m.unmapped)
 	if m.UpcallEvent >= 0 {
 		closeAll([]int{m.UpcallEvent})
 	}

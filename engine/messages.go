@@ -105,6 +105,10 @@ type Reply struct {
 	// Kept is a kept request, in replies to OpRecall.
 	Kept *Request `json:"kept,omitempty"`
 	Last bool     `json:"last,omitempty"`
+	// Waiting is set in a message of a spare engine that answers no request: the engine
+	// has entered the sandbox, has prepared memory, and waits until the serving engine
+	// has ended. The message may come after the greeting, if the wait is short.
+	Waiting bool `json:"waiting,omitempty"`
 	// Build is the engine's build. It is in the reply to OpStart, and in the last reply
 	// to OpRecall.
 	Build *buildinfo.Build `json:"build,omitempty"`

@@ -69,6 +69,8 @@ type Options struct {
 	// memory; 0: this is no spare engine. A spare engine waits until no other engine
 	// serves the directory.
 	Spare int
+	// Rehearsal is set for an engine that only shows that it can start: see Rehearse.
+	Rehearsal bool
 }
 
 // Serve runs the engine: it answers control's requests on the socket in stateDir until
@@ -91,6 +93,9 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 		// over; the call fails without the privilege
 		_ = cpu.Urgent()
 	}
+	if o.Rehearsal {
+		return s.rehearse(o.Control)
+	}
 	lock, l, err := openFiles(stateDir)
 	if err != nil {
 		return err
@@ -102,7 +107,11 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	}
 	var serving atomic.Bool
 	if o.Spare > 0 {
-		go reserve(o.Spare)
+		waiting, err := waitingConn(o.Control)
+		if err != nil {
+			return err
+		}
+		go reserve(o.Spare, waiting)
 		go leaveWithControl(o.Control, &serving)
 	}
 	if err := acquire(lock, o.Spare > 0); err != nil {
@@ -130,12 +139,49 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	return c.accept(l)
 }
 
+// rehearse answers control on an inherited connection until the connection ends. It takes
+// neither the lock nor a socket of the state directory, and refuses devices.
+func (s *server) rehearse(control int) error {
+	if err := sandbox.Enter(); err != nil {
+		return fmt.Errorf("engine: sandbox: %w", err)
+	}
+	conn, err := fileConn(control)
+	if err != nil {
+		return fmt.Errorf("engine: connection to control: %w", err)
+	}
+	defer s.close()
+	s.openers = nil
+	if err := sendMessage(conn, Reply{}, nil); err != nil {
+		return err
+	}
+	_ = s.converse(conn) // error ignored: control ends the rehearsal by closing the connection
+	return nil
+}
+
+// waitingConn returns a connection on which a spare engine reports that it waits: a
+// duplicate of control's, or nil without one.
+func waitingConn(control int) (*net.UnixConn, error) {
+	if control == 0 {
+		return nil, nil
+	}
+	dup, err := unix.FcntlInt(uintptr(control), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, fmt.Errorf("engine: connection to control: %w", err)
+	}
+	return fileConn(dup)
+}
+
 // reserve prepares memory for the caches of this number of workers, as far as time
-// permits.
-func reserve(workers int) {
+// permits. Then it reports on conn that the spare engine waits. It owns conn, which may
+// be nil.
+func reserve(workers int, conn *net.UnixConn) {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
 	_ = cpu.ShortSlice()
 	flowtable.Reserve(datapath.DefaultSizes.Cache, workers)
+	if conn != nil {
+		_ = sendMessage(conn, Reply{Waiting: true}, nil) // error ignored: without control, leaveWithControl ends the process
+		conn.Close()
+	}
 }
 
 // leaveWithControl ends a spare engine when its control process dies before the spare

@@ -31,14 +31,14 @@ type upgrade struct {
 	control  time.Duration // longest of the gaps that ended before the old engine's process did
 	engine   time.Duration // longest of the other gaps
 	own      time.Duration // longest time in which the load generator itself did not run
-	took     time.Duration // time from SIGTERM until the new control answered and named its engine
+	duration time.Duration // time from SIGTERM until the new control answered and named its engine
 	lost     int64         // number of lost frames, including dropped ones
 	repeated uint64        // number of frames that arrived twice
 }
 
 func (u *upgrade) String() string {
 	return fmt.Sprintf("pause %6.2f ms, while control was replaced %.2f; took %.0f; the load did not run for up to %.2f; %d frames lost, %d again",
-		ms(u.pause), ms(u.control), ms(u.took), ms(u.own), u.lost, u.repeated)
+		ms(u.pause), ms(u.control), ms(u.duration), ms(u.own), u.lost, u.repeated)
 }
 
 // buildBoth builds weftd twice, and weft, in folders of dir.
@@ -98,7 +98,7 @@ type upgrades struct {
 	probes     *probes
 	stream     *stream.Stream
 	begun      time.Time
-	all        []upgrade
+	results    []upgrade
 }
 
 func (u *upgrades) run(ctx context.Context) (ok bool, err error) {
@@ -131,7 +131,7 @@ func (u *upgrades) run(ctx context.Context) (ok bool, err error) {
 	if *verbose {
 		fmt.Fprintln(os.Stderr, s.output())
 	}
-	r := upgradeReport(u.all, counted, probed, s.drops)
+	r := upgradeReport(u.results, counted, probed, s.drops)
 	r.Took, r.Load = time.Since(u.begun).Seconds(), loadAverage()
 	return r.print(*asJSON)
 }
@@ -142,20 +142,20 @@ func (u *upgrades) measure(ctx context.Context) error {
 			break
 		}
 		next := (n + 1) % len(builds)
-		one, err := u.once(next)
+		one, err := u.measureOne(next)
 		if err != nil {
 			return fmt.Errorf("upgrade %d, to %s: %w", n+1, builds[next], err)
 		}
 		if *verbose {
 			fmt.Fprintf(os.Stderr, "%5d to %-12s %v\n", n+1, builds[next], &one)
 		}
-		u.all = append(u.all, one)
+		u.results = append(u.results, one)
 	}
 	return nil
 }
 
-// once upgrades to the build with number next.
-func (u *upgrades) once(next int) (upgrade, error) {
+// measureOne upgrades to the build with number next.
+func (u *upgrades) measureOne(next int) (upgrade, error) {
 	s, g := u.switched, u.stream
 	if err := s.refresh(); err != nil {
 		return upgrade{}, err
@@ -171,7 +171,7 @@ func (u *upgrades) once(next int) (upgrade, error) {
 	if err := s.handOver(u.folders[next]); err != nil {
 		return upgrade{}, err
 	}
-	one := upgrade{took: time.Since(begun)}
+	one := upgrade{duration: time.Since(begun)}
 	if s.engine == old || s.commit != builds[next] || s.engineCommit != builds[next] {
 		return one, fmt.Errorf("engine %d of build %s, control of %s; want another engine than %d, all of %s",
 			s.engine, s.engineCommit, s.commit, old, builds[next])
@@ -228,10 +228,10 @@ func awaitEnd(pid int) (<-chan time.Time, error) {
 // quantiles are the columns of a row.
 var quantiles = []float64{0.5, 0.9, 0.99, 1}
 
-func quantilesOf(all []upgrade, value func(*upgrade) time.Duration) []float64 {
-	sorted := make([]float64, len(all))
-	for i := range all {
-		sorted[i] = ms(value(&all[i]))
+func quantilesOf(results []upgrade, value func(*upgrade) time.Duration) []float64 {
+	sorted := make([]float64, len(results))
+	for i := range results {
+		sorted[i] = ms(value(&results[i]))
 	}
 	slices.Sort(sorted)
 	row := make([]float64, len(quantiles))

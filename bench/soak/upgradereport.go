@@ -38,11 +38,11 @@ type count struct {
 	Value int64  `json:"value"`
 }
 
-func upgradeReport(all []upgrade, t stream.Counted, p probed, drops map[string]uint64) *result {
-	r := &result{Upgrades: len(all), Builds: builds[:], Rings: rings(), Failures: []string{}}
+func upgradeReport(results []upgrade, t stream.Counted, p probed, drops map[string]uint64) *result {
+	r := &result{Upgrades: len(results), Builds: builds[:], Rings: rings(), Failures: []string{}}
 	late := int64(0)
-	for i := range all {
-		if all[i].pause > *limit {
+	for i := range results {
+		if results[i].pause > *limit {
 			late++
 		}
 	}
@@ -53,10 +53,10 @@ func upgradeReport(all []upgrade, t stream.Counted, p probed, drops map[string]u
 		{"pause", func(u *upgrade) time.Duration { return u.pause }},
 		{"pause while control was replaced", func(u *upgrade) time.Duration { return u.control }},
 		{"pause while the engine was replaced", func(u *upgrade) time.Duration { return u.engine }},
-		{"SIGTERM to the new control's answer", func(u *upgrade) time.Duration { return u.took }},
+		{"SIGTERM to the new control's answer", func(u *upgrade) time.Duration { return u.duration }},
 		{"the load did not run", func(u *upgrade) time.Duration { return u.own }},
 	} {
-		q := quantilesOf(all, row.value)
+		q := quantilesOf(results, row.value)
 		r.Times = append(r.Times, times{row.name, q[0], q[1], q[2], q[3]})
 	}
 	r.Times = append(r.Times, times{Name: "slowest ping, longest silence of TCP", Median: ms(p.slowest), Longest: ms(p.silence)})
@@ -77,7 +77,7 @@ func upgradeReport(all []upgrade, t stream.Counted, p probed, drops map[string]u
 			r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
 		}
 	}
-	fail(float64(late) > (1-*within)*float64(len(all))+1e-9, "less than %.4g of the pauses are within %v", *within, *limit)
+	fail(float64(late) > (1-*within)*float64(len(results))+1e-9, "less than %.4g of the pauses are within %v", *within, *limit)
 	fail(t.Bad > 0 || t.Misused > 0, "frames were changed, or descriptors were misused")
 	fail(t.Lost > dropped, "the switch did not count %d lost frames", t.Lost-dropped)
 	fail(p.lost > 0, "%d pings were lost", p.lost)

@@ -147,17 +147,17 @@ func (s *Stream) Pause(moment time.Time) (earlier, later, own time.Duration, arr
 
 // Split divides the gaps since Watch into those that ended by moment and the others,
 // and returns the longest of each. own is the longest round of the loop.
-func (s *Stream) Split(moment time.Time) (before, after, own time.Duration) {
+func (s *Stream) Split(moment time.Time) (earlier, later, own time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range append(s.gaps[:len(s.gaps):len(s.gaps)], gap{s.lastArrival, time.Now(), 0}) {
 		if p.to.After(moment) {
-			after = max(after, p.to.Sub(p.from))
+			later = max(later, p.to.Sub(p.from))
 		} else {
-			before = max(before, p.to.Sub(p.from))
+			earlier = max(earlier, p.to.Sub(p.from))
 		}
 	}
-	return before, after, s.own
+	return earlier, later, s.own
 }
 
 // Longest returns the longest gap since Watch, without the time in which the loop did

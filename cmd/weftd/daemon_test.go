@@ -43,8 +43,14 @@ func build(t *testing.T) string {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes taps and network namespaces")
 	}
+	return buildCommit(t, "")
+}
+
+// buildCommit builds a weftd that reports the given commit.
+func buildCommit(t *testing.T, commit string) string {
+	t.Helper()
 	binary := filepath.Join(t.TempDir(), "weftd")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", binary, ".")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-X weft/internal/buildinfo.commit="+commit, "-o", binary, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

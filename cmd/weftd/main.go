@@ -94,9 +94,10 @@ func runControl(read func() (*settings, error)) error {
 	ctx, stop := untilSignal(r.reload)
 	defer stop()
 	context.AfterFunc(ctx, func() { notify(config.Log, daemon.SdNotifyStopping) })
+	status := &serviceStatus{log: config.Log, watchdog: func() { go keepWatchdog(config.Socket, config.Log) }}
+	config.Delayed = status.delayed
 	return control.Run(ctx, config, func() {
-		notify(config.Log, daemon.SdNotifyReady)
-		go keepWatchdog(config.Socket, config.Log)
+		status.ready()
 		config.Log.Info("ready", "socket", config.Socket, "state", config.StateDir, "pid", os.Getpid())
 	})
 }
@@ -117,6 +118,7 @@ func engineCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&state, "state", defaultState, "the state directory")
 	cmd.Flags().IntVar(&options.Control, "control", 0, "descriptor of a connection to control")
+	cmd.Flags().BoolVar(&options.Rehearsal, "rehearsal", false, "only show that the workers start")
 	cmd.Flags().IntVar(&options.Spare, "spare", 0, "wait for the engine that serves it to end, and have as many workers then")
 	return cmd
 }

@@ -22,6 +22,27 @@ func notify(log *slog.Logger, state string) {
 	}
 }
 
+// serviceStatus tells systemd how the start goes. One goroutine uses it.
+type serviceStatus struct {
+	log      *slog.Logger
+	watchdog func() // serves systemd's watchdog from now on
+	serving  bool
+}
+
+// delayed reports that the start waits for reason. The service counts as started, because
+// the API answers, and because the upgrade of a package would wait otherwise.
+func (s *serviceStatus) delayed(reason string) { s.notify(reason) }
+
+func (s *serviceStatus) ready() { s.notify("") }
+
+func (s *serviceStatus) notify(status string) {
+	notify(s.log, daemon.SdNotifyReady+"\nSTATUS="+status)
+	if !s.serving {
+		s.serving = true
+		s.watchdog()
+	}
+}
+
 // notifyReloading reports the beginning of a reload to systemd. READY=1 reports its
 // end.
 func notifyReloading(log *slog.Logger) {

@@ -32,6 +32,9 @@ type Launcher interface {
 	// this launcher has no spares.
 	Prepare(exe, dir string, workers int) (*engine.Spare, error)
 	Spawn(exe, dir string) (Client, error)
+	// Rehearse shows that an engine can start with configuration s, while another one
+	// serves dir.
+	Rehearse(exe, dir string, s engine.Start) error
 	// Connect connects to the running engine. The errors fs.ErrNotExist and
 	// ECONNREFUSED mean that no engine is running.
 	Connect(dir string) (Client, error)
@@ -42,6 +45,10 @@ type Processes struct{}
 
 func (Processes) Prepare(exe, dir string, workers int) (*engine.Spare, error) {
 	return engine.Prepare(exe, dir, workers)
+}
+
+func (Processes) Rehearse(exe, dir string, s engine.Start) error {
+	return engine.Rehearse(exe, dir, s)
 }
 
 func (Processes) Spawn(exe, dir string) (Client, error) {
@@ -76,7 +83,10 @@ type Setup struct {
 	Pipeline  *pipeline.Pipeline
 	MACs      *macs.MACs // of Pipeline
 	Templates *underlay.Templates
-	Log       *slog.Logger
+	// Delayed is called when the start waits because no new engine can start. reason is
+	// one line. Delayed may be nil.
+	Delayed func(reason string)
+	Log     *slog.Logger
 }
 
 // Engines manages the present engine, the spare engine and replacements. See the
@@ -92,6 +102,7 @@ type Engines struct {
 	macs      *macs.MACs
 	ports     *ports.Ports
 	templates *underlay.Templates
+	delayed   func(reason string)
 	log       *slog.Logger
 
 	region *counters.Region // counters, which the engine keeps
@@ -111,7 +122,7 @@ type Engines struct {
 // New returns Engines without an engine. Attach must come before the first use.
 func New(s Setup) *Engines {
 	return &Engines{change: s.Change, launcher: s.Launcher, image: newImage(s.Exe), dir: s.Dir, start: s.Start, store: s.Store,
-		pipeline: s.Pipeline, macs: s.MACs, templates: s.Templates, log: s.Log}
+		pipeline: s.Pipeline, macs: s.MACs, templates: s.Templates, delayed: s.Delayed, log: s.Log}
 }
 
 // Attach sets the ports that all later engines get.

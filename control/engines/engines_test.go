@@ -29,10 +29,29 @@ import (
 type launcher struct {
 	mu       sync.Mutex
 	started  []*enginetest.Engine
-	failures int // number of calls of Spawn that will fail
+	failures int                // number of calls of Spawn that will fail
+	refusals int                // number of calls of Rehearse that will fail
+	leftover *enginetest.Engine // engine that Connect returns even if it has ended; may be nil
+	// rehearsals has the serving engine of each call of Rehearse.
+	rehearsals []*enginetest.Engine
 }
 
 func (l *launcher) Prepare(string, string, int) (*engine.Spare, error) { return nil, nil }
+
+func (l *launcher) Rehearse(string, string, engine.Start) error {
+	serving := l.last()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if serving.HasEnded() {
+		serving = nil
+	}
+	l.rehearsals = append(l.rehearsals, serving)
+	if l.refusals > 0 {
+		l.refusals--
+		return fs.ErrInvalid
+	}
+	return nil
+}
 
 func (l *launcher) Spawn(string, string) (Client, error) {
 	l.mu.Lock()
@@ -47,6 +66,9 @@ func (l *launcher) Spawn(string, string) (Client, error) {
 }
 
 func (l *launcher) Connect(string) (Client, error) {
+	if l.leftover != nil {
+		return l.leftover, nil
+	}
 	if e := l.last(); e != nil && !e.HasEnded() {
 		return e, nil
 	}
@@ -74,6 +96,8 @@ type rig struct {
 	pipeline *pipeline.Pipeline
 	ports    *ports.Ports
 	engines  *Engines
+	spinUS   int      // setting of the engines
+	delays   []string // reasons for which the starts have waited
 	stop     context.CancelFunc
 	done     sync.WaitGroup
 }
@@ -122,7 +146,8 @@ func (r *rig) begin() {
 		Sizes: sizes.Cache, Log: log})
 	addresses := macs.New(&r.change, r.pipeline, r.disk, log)
 	r.engines = New(Setup{Change: &r.change, Launcher: &r.launcher, Exe: "none", Dir: r.dir,
-		Start: engine.Start{Cores: []int{0}, Sizes: sizes}, Store: r.disk, Pipeline: r.pipeline, MACs: addresses, Templates: templates, Log: log})
+		Start:   engine.Start{Cores: []int{0}, Sizes: sizes, SpinUS: r.spinUS},
+		Delayed: func(reason string) { r.delays = append(r.delays, reason) }, Store: r.disk, Pipeline: r.pipeline, MACs: addresses, Templates: templates, Log: log})
 	r.ports = ports.New(ports.Setup{Change: &r.change, Store: r.disk, Engine: r.engines, Pipeline: r.pipeline, Statistics: statistics.New(r.pipeline, []int{0}),
 		Templates: templates, Kernel: r.kernel, Log: log})
 	r.pipeline.Attach(r.ports, templates)
@@ -131,9 +156,9 @@ func (r *rig) begin() {
 	check(err)
 	r.change.Lock()
 	defer r.change.Unlock()
-	check(r.engines.Start(saved))
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
+	check(r.engines.Start(ctx, saved))
 	r.done.Go(func() { r.pipeline.Run(ctx) })
 	r.done.Go(func() { r.engines.Supervise(ctx) })
 }

@@ -23,8 +23,10 @@ const keepCounters = "counters"
 
 // inheritance is the state that an engine has kept for the next control process.
 type inheritance struct {
-	client    Client // nil: no living engine
-	memory    *engine.Memory
+	client Client         // nil: no living engine
+	memory *engine.Memory // nil: none, or of another layout
+	// table has only the connection table, if memory is nil. nil: another layout
+	table     *engine.Memory
 	counters  *counters.Region
 	ports     map[uint32]*engine.Kept // devices by port number
 	attached  map[uint32]bool         // ports for which the engine forwards
@@ -109,7 +111,12 @@ func (es *Engines) inheritMemory(inherited *inheritance, start *engine.Kept, bui
 	}
 	s := start.Request.Start
 	if inherited.counters == nil || build != buildID() || !reflect.DeepEqual(s.Sizes, es.start.Sizes) {
-		start.CloseFDs()
+		table, err := engine.OpenTable(*s, start.FDs)
+		if err != nil {
+			es.log.Warn("cannot take over the tracked connections", "error", err)
+			return
+		}
+		inherited.table = table
 		return
 	}
 	m, err := engine.OpenMemory(*s, start.FDs)
@@ -119,6 +126,21 @@ func (es *Engines) inheritMemory(inherited *inheritance, start *engine.Kept, bui
 	}
 	inherited.memory = m
 	inherited.unchanged = reflect.DeepEqual(*s, es.start)
+}
+
+// old returns the memory with the connection table of the running engine, or nil.
+func (in *inheritance) old() *engine.Memory {
+	if in.memory != nil {
+		return in.memory
+	}
+	return in.table
+}
+
+// close unmaps the memory of the old engine.
+func (in *inheritance) close() {
+	if m := in.old(); m != nil {
+		m.Close()
+	}
 }
 
 // buildID returns an identifier of this binary, or "".

@@ -3,6 +3,7 @@
 package engines
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -15,12 +16,20 @@ import (
 )
 
 // Start starts the engine, the ports and the flows. A running engine continues
-// without an interruption. The caller holds the configuration lock.
-func (es *Engines) Start(saved store.State) error {
+// without an interruption. A running engine of another build or with other settings is
+// replaced as soon as the next one has shown that it can start. Until then, or until ctx
+// ends, Start waits. The caller holds the configuration lock.
+func (es *Engines) Start(ctx context.Context, saved store.State) error {
 	defer es.trouble.Store(nil)
 	in, err := es.inherit()
 	if err != nil {
 		return err
+	}
+	es.setEngine(in.client)
+	if in.client != nil && !in.unchanged {
+		if err := es.prove(ctx, in.client); err != nil {
+			return err
+		}
 	}
 	region := in.counters
 	if region == nil {
@@ -30,7 +39,6 @@ func (es *Engines) Start(saved store.State) error {
 	}
 	es.region = region
 	es.pipeline.Load(&saved, region, in.counters != nil)
-	es.setEngine(in.client)
 	if in.memory != nil {
 		w := workers.New(in.memory, in.client.Gone())
 		es.guard = es.guardEngine(w, in.client)
@@ -48,7 +56,7 @@ func (es *Engines) Start(saved store.State) error {
 	if in.unchanged {
 		return es.takeOver(in)
 	}
-	return es.replaceDifferent(in)
+	return es.replaceDifferent(ctx, in)
 }
 
 func (es *Engines) takeOver(inherited *inheritance) error {
@@ -66,44 +74,28 @@ func (es *Engines) takeOver(inherited *inheritance) error {
 	return nil
 }
 
-// replaceDifferent replaces a running engine that has other settings by a new one. The
-// devices that the old engine kept continue where they stopped.
-func (es *Engines) replaceDifferent(inherited *inheritance) error {
-	if inherited.client != nil {
-		if err := es.endOld(inherited.client); err != nil {
-			return err
-		}
-		inherited.client.Close()
-	}
-	if inherited.memory != nil { // credits the counts of the old engine
-		es.pipeline.Workers().MarkGone()
-		<-es.guard.done
-		es.pipeline.Abandon()
-	}
-	if inherited.counters != nil {
-		es.pipeline.ForgetSlots()
-	}
-	client, w, err := es.spawn(inherited.memory)
-	if inherited.memory != nil {
-		inherited.memory.Close()
-	}
-	if err != nil {
-		return err
-	}
-	es.adoptEngine(client, w, inherited.client != nil)
-	es.log.Info("engine started", "pid", client.PID(), "cores", es.start.Cores)
-	return nil
-}
-
-// spawn starts an engine. If old is not nil, it copies the tracked connections of old.
+// spawn starts an engine on new memory. If old is not nil, the engine takes over its
+// tracked connections.
 func (es *Engines) spawn(old *engine.Memory) (Client, *workers.Workers, error) {
-	memory, err := engine.NewMemory(es.start, old)
+	memory, err := es.newMemory(old)
 	if err != nil {
 		return nil, nil, err
 	}
-	if old == nil {
+	return es.startOn(memory)
+}
+
+// newMemory makes the memory of an engine. If old is not nil, it has the connection table
+// of old; otherwise the saved connections.
+func (es *Engines) newMemory(old *engine.Memory) (*engine.Memory, error) {
+	memory, err := engine.NewMemory(es.start, old)
+	if err == nil && old == nil {
 		es.loadConnections(&memory.Connections)
 	}
+	return memory, err
+}
+
+// startOn starts an engine on memory, which it owns.
+func (es *Engines) startOn(memory *engine.Memory) (Client, *workers.Workers, error) {
 	client, err := es.launch()
 	if err != nil {
 		memory.Close()

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engines
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"weft/control/loop"
+	"weft/control/workers"
+	"weft/engine"
+	"weft/internal/cpu"
+)
+
+// This file replaces the running engine at the start of control, after an upgrade or a
+// change of settings. The order of the steps keeps the old engine until the next one is
+// known to start:
+//
+//  1. A rehearsal starts workers on memory of their own.
+//  2. A spare engine starts, and waits for the old engine's end.
+//  3. The old engine ends. Guests wait from now on.
+//  4. The spare engine starts workers, and gets ports and flows.
+
+// provePause is the pause between two attempts to prove that an engine can start; tests
+// shorten it.
+var provePause = 5 * time.Second
+
+// prove waits until the next engine has shown that it can start, and is the spare engine.
+// It returns an error only when ctx ends. If the old engine ends meanwhile, there is
+// nothing to protect, and prove returns without a spare engine.
+func (es *Engines) prove(ctx context.Context, old Client) error {
+	for {
+		err := es.proveOnce(old)
+		if err == nil {
+			es.trouble.Store(nil)
+			return nil
+		}
+		reason := fmt.Sprintf("the next engine cannot start: %v; the old engine, pid %d, version %v, forwards known flows meanwhile; weftd tries again every %v",
+			err, old.PID(), old.Build(), provePause)
+		es.log.Error("the next engine cannot start, the old one forwards on", "error", err, "old", old.PID(), "version", old.Build().String(), "retry_s", provePause.Seconds())
+		es.delay(reason)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-old.Gone():
+			return nil
+		case <-time.After(provePause):
+		}
+	}
+}
+
+func (es *Engines) proveOnce(old Client) error {
+	exe := es.image.path()
+	if err := es.launcher.Rehearse(exe, es.dir, es.start); err != nil {
+		return err
+	}
+	engine.RemoveSockets(es.dir, old.PID())
+	spare, err := es.launcher.Prepare(exe, es.dir, len(es.start.Cores))
+	if err != nil || spare == nil {
+		return err
+	}
+	if err := spare.AwaitReady(); err != nil {
+		return err
+	}
+	es.spare = spare
+	return nil
+}
+
+// delay makes known why the start does not go on.
+func (es *Engines) delay(reason string) {
+	es.SetTrouble(reason)
+	if es.delayed != nil {
+		es.delayed(reason)
+	}
+}
+
+// replaceDifferent replaces a running engine of another build or with other settings, or
+// starts the first engine. The devices that the old engine kept continue where they
+// stopped.
+func (es *Engines) replaceDifferent(ctx context.Context, inherited *inheritance) error {
+	defer inherited.close()
+	memory, err := es.newMemory(inherited.old()) // before guests wait
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if inherited.client != nil {
+		_ = cpu.Urgent() // error ignored: without the privilege the threads have normal priority
+		defer func() { _ = cpu.ShortSlices() }()
+		if err := es.endOld(inherited.client); err != nil {
+			memory.Close()
+			return err
+		}
+		inherited.client.Close()
+	}
+	if inherited.memory != nil { // credits the counts of the old engine
+		es.pipeline.Workers().MarkGone()
+		<-es.guard.done
+		es.pipeline.Abandon()
+	}
+	if inherited.counters != nil {
+		es.pipeline.ForgetSlots()
+	}
+	client, w, err := es.startOn(memory)
+	if err != nil && inherited.client != nil {
+		client, w, err = es.startAgain(ctx, inherited.old(), err)
+	}
+	if err != nil {
+		return err
+	}
+	w.Connections().Watch(0, nil)
+	es.adoptEngine(client, w, inherited.client != nil)
+	es.log.Info("engine started", "pid", client.PID(), "cores", es.start.Cores, "ms", time.Since(began).Milliseconds())
+	return nil
+}
+
+// startAgain starts an engine after the old one has ended and a start has failed. Only
+// this process has the devices now, so it goes on until ctx ends.
+func (es *Engines) startAgain(ctx context.Context, old *engine.Memory, err error) (client Client, w *workers.Workers, _ error) {
+	for pause := leastRespawnPause; err != nil; pause = min(2*pause, mostRespawnPause) {
+		es.log.Error("no engine can be started, trying again", "error", err)
+		es.delay(fmt.Sprintf("no engine can be started: %v; weftd tries again", err))
+		if !loop.Sleep(ctx, pause) {
+			return nil, nil, context.Cause(ctx)
+		}
+		client, w, err = es.spawn(old)
+	}
+	return client, w, nil
+}

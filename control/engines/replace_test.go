@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engines
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// upgrade makes the next control process one of another build.
+func upgrade(t *testing.T) {
+	before := buildID
+	buildID = func() string { return "another build" }
+	t.Cleanup(func() { buildID = before })
+}
+
+func shortPause(t *testing.T) {
+	before := provePause
+	provePause = time.Millisecond
+	t.Cleanup(func() { provePause = before })
+}
+
+// The engine of another build, or with other settings, forwards until the next engine has
+// shown that it can start. The tracked connections stay. A start of the proven engine that
+// fails all the same is tried again.
+func TestDifferentEngineIsReplaced(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, r *rig){
+		"other build":    func(t *testing.T, _ *rig) { upgrade(t) },
+		"other settings": func(_ *testing.T, r *rig) { r.spinUS = 7 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			shortPause(t)
+			r := newRig(t)
+			first := r.launcher.last()
+			r.pipeline.Workers().Connections().SetLimit(77)
+			r.die()
+			change(t, r)
+			r.launcher.refusals, r.launcher.failures = 2, 1
+			r.begin()
+			if n := len(r.launcher.rehearsals); n != 3 {
+				t.Fatalf("%d rehearsals, want 3", n)
+			}
+			for i, serving := range r.launcher.rehearsals {
+				if serving != first {
+					t.Errorf("rehearsal %d: the old engine has ended", i)
+				}
+			}
+			if r.launcher.last() == first || !first.HasEnded() {
+				t.Error("the engine was not replaced")
+			}
+			if len(r.delays) != 3 || !strings.Contains(r.delays[0], "the next engine cannot start: invalid argument") || !strings.Contains(r.delays[2], "no engine can be started") {
+				t.Errorf("delays %q", r.delays)
+			}
+			if reason := r.engines.Troubled(); reason != "" {
+				t.Errorf("trouble that is over: %s", reason)
+			}
+			if limit := r.pipeline.Workers().Connections().Limit(); limit != 77 {
+				t.Errorf("limit of the connection table %d: another table", limit)
+			}
+		})
+	}
+}
+
+// If the old engine dies while the next one cannot start, control starts an engine anyway.
+func TestOldEngineDiesMeanwhile(t *testing.T) {
+	r := newRig(t)
+	first := r.launcher.last()
+	r.die()
+	upgrade(t)
+	r.launcher.refusals = 1
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.launcher.leftover = first
+	r.begin()
+	if r.launcher.last() == first || len(r.launcher.rehearsals) != 1 {
+		t.Errorf("%d rehearsals", len(r.launcher.rehearsals))
+	}
+}
