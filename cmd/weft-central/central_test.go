@@ -158,7 +158,9 @@ func (s *site) join(name string, port int) {
 		token = r.GetToken()
 		return err
 	})
-	args := []string{"join", "--token", token, "--address", fmt.Sprint("127.0.0.1:", port), "--data", name, "127.0.0.1:7700"}
+	// Connections to a have the source address 127.0.0.1, which the certificate lacks, as
+	// on a machine with several addresses.
+	args := []string{"join", "--token", token, "--address", fmt.Sprint("127.0.0.2:", port), "--data", name, "--listen", fmt.Sprint("0.0.0.0:", port), "127.0.0.1:7700"}
 	s.mustRun(args...)
 	args[6] = name + "-again"
 	if out, err := s.do(args...); err == nil || !strings.Contains(out, "token is not known") || strings.Contains(out, token) {
