@@ -50,7 +50,9 @@ type Config struct {
 	Dial func(address string) (grpc.ClientConnInterface, error)
 	// Save returns a reader of a backup of the store.
 	Save func(ctx context.Context) (io.ReadCloser, error)
-	Log  *slog.Logger
+	// Synced, if set, is called with the time that a Sync has waited for hosts.
+	Synced func(time.Duration)
+	Log    *slog.Logger
 }
 
 // Service implements the gRPC service Admin. The services Peer and Enrolment share its

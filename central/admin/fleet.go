@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -114,6 +115,7 @@ func (s *Service) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncRepl
 	if !r.GetWaitHosts() {
 		return reply, nil
 	}
+	began := time.Now()
 	counts, failed, _, err := ask(ctx, s,
 		func() (uint32, error) {
 			hosts, err := s.Hub.Sync(ctx, revision)
@@ -131,6 +133,9 @@ func (s *Service) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncRepl
 	}
 	for _, n := range counts {
 		reply.Hosts += n
+	}
+	if s.Synced != nil {
+		s.Synced(time.Since(began))
 	}
 	reply.Missing, err = s.missing(ctx)
 	return reply, failure(err)

@@ -55,13 +55,22 @@ func (c *central) serveMetrics(failed chan<- error) (closeServer func(), err err
 	return func() { _ = server.Close() }, nil
 }
 
+// newApplied returns the metric of the times in which hosts apply a revision, from 5 ms
+// to 41 s.
+func newApplied() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "weft_central_applied_seconds", Help: "time from weft sync, or a change with --wait=hosts, until all connected hosts had applied the revision",
+		Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
+	})
+}
+
 func (c *central) collectors() []prometheus.Collector {
 	type row struct {
 		name, help string
 		counter    bool
 		value      func(hub.Stats) float64
 	}
-	var list []prometheus.Collector
+	list := []prometheus.Collector{c.applied}
 	for _, r := range []row{
 		{"revision", "newest revision that the hub has", false, func(s hub.Stats) float64 { return float64(s.Revision) }},
 		{"nets", "declared networks", false, func(s hub.Stats) float64 { return float64(s.Nets) }},

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -91,6 +92,9 @@ type central struct {
 	store *store.Store
 	hub   *hub.Hub
 	gate  *admin.Gate
+	// applied has the times in which all hosts applied a revision, of each sync that
+	// waited for hosts
+	applied prometheus.Histogram
 
 	mu    sync.Mutex // guards conns
 	conns map[string]*grpc.ClientConn
@@ -116,6 +120,7 @@ func (c *central) run(ctx context.Context) error {
 	c.hub, c.gate = hub.New(c.store, admin.IdentifyHost, c.log), admin.NewGate()
 	c.hub.OnRevocations = c.gate.Revocations
 	c.store.SetWaiting(c.hub.WaitingHost)
+	c.applied = newApplied()
 	service := c.service(client)
 	server := c.server(service)
 	failed := make(chan error, 4)
@@ -214,7 +219,8 @@ func (c *central) openStore(ctx context.Context) (client *clientv3.Client, ended
 func (c *central) service(client *clientv3.Client) *admin.Service {
 	return admin.New(admin.Config{
 		Name: c.Name, Store: c.store, Hub: c.hub, CA: c.ca, Members: len(c.Etcd) == 0, Dial: c.dial, Log: c.log,
-		Save: func(ctx context.Context) (io.ReadCloser, error) { return store.Snapshot(ctx, client) },
+		Save:   func(ctx context.Context) (io.ReadCloser, error) { return store.Snapshot(ctx, client) },
+		Synced: func(d time.Duration) { c.applied.Observe(d.Seconds()) },
 	})
 }
 
