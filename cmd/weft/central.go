@@ -232,7 +232,7 @@ func (c *command) apply(name string, dry, prune bool) error {
 		if !c.json {
 			fmt.Fprint(c.out, diff.Text())
 		}
-		result := applied{Changes: diff.Entries, Revision: fleet.Revision}
+		result := applied{Changes: append([]declare.Entry{}, diff.Entries...), Revision: fleet.Revision} // JSON: [] and not null
 		if !dry && len(diff.Changes) > 0 {
 			if result.Revision, err = applyDiff(ctx, centrals, file, prune, fleet, diff); err != nil {
 				return err
