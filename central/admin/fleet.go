@@ -179,8 +179,25 @@ func (s *Service) Status(ctx context.Context, _ *wire.StatusRequest) (*wire.Stat
 			c.Trouble = s.fullText()
 		}
 	}
-	slices.SortFunc(centrals, func(a, b *wire.Central) int { return cmp.Compare(a.Name, b.Name) })
+	if s.Members {
+		reply.Centrals = append(centrals, absent(health.Members, centrals)...)
+	}
+	slices.SortFunc(reply.Centrals, func(a, b *wire.Central) int { return cmp.Compare(a.Name, b.Name) })
 	return reply, nil
+}
+
+// absent returns an entry for each member of etcd whose central is not registered. A
+// central that has ended is registered until its lease ends.
+func absent(members []store.Member, centrals []*wire.Central) (list []*wire.Central) {
+	for _, m := range members {
+		switch {
+		case m.Name == "":
+			list = append(list, &wire.Central{Name: "?", Trouble: "joined and has never started: its member of etcd is " + m.PeerURL})
+		case !slices.ContainsFunc(centrals, func(c *wire.Central) bool { return c.Name == m.Name }):
+			list = append(list, &wire.Central{Name: m.Name, Trouble: "does not run, or does not reach the store: its member of etcd is " + m.PeerURL})
+		}
+	}
+	return list
 }
 
 // fullText returns the advice about a full store.

@@ -25,6 +25,13 @@ type Health struct {
 	Leader       string // name of the cluster's leader
 	Bytes, Limit int64  // size of the member's database, and its limit; 0: unknown
 	Full         bool   // etcd refuses writes, because some member has reached its limit
+	Members      []Member
+}
+
+// Member is a member of etcd.
+type Member struct {
+	Name    string // "": it has never started
+	PeerURL string
 }
 
 // Health asks the member that the store uses.
@@ -44,6 +51,7 @@ func (s *Store) Health(ctx context.Context) (Health, error) {
 		if m.ID == status.Leader {
 			h.Leader = m.Name
 		}
+		h.Members = append(h.Members, Member{m.Name, strings.Join(m.PeerURLs, ",")})
 	}
 	return h, nil
 }

@@ -168,6 +168,22 @@ func (s *site) join(name string, port int) {
 	}
 }
 
+// down returns the troubles of the centrals that are down, as a lists them.
+func (s *site) down() (list string) {
+	s.t.Helper()
+	s.admin(7700, func(ctx context.Context, c wire.AdminClient) error {
+		r, err := c.Status(ctx, &wire.StatusRequest{})
+		list = ""
+		for _, m := range r.GetCentrals() {
+			if !m.Healthy {
+				list += m.Name + ": " + m.Trouble + "\n"
+			}
+		}
+		return err
+	})
+	return list
+}
+
 // A cluster of three centrals still accepts writes after the central that was started
 // first is killed. A backup of the store can be restored.
 func TestThreeCentrals(t *testing.T) {
@@ -177,6 +193,9 @@ func TestThreeCentrals(t *testing.T) {
 	s.setNet(7700, "first", 1)
 	for name, port := range map[string]int{"b": 7710, "c": 7720} {
 		s.join(name, port)
+		if list := s.down(); !strings.Contains(list, "has never started") {
+			t.Errorf("%s has joined and does not run; down: %q", name, list)
+		}
 		s.run(name)
 		s.nets(port) // it serves
 	}

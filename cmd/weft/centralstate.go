@@ -247,7 +247,7 @@ func (c *command) printCentralState(s *centralState) error {
 		if !m.Healthy {
 			health = "down"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", m.Name, m.Address, role, health, m.Sessions, dash(m.Trouble))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", m.Name, dash(m.Address), role, health, m.Sessions, dash(m.Trouble))
 	}
 	return w.Flush()
 }
