@@ -264,12 +264,21 @@ func (s *state) attach(l *localPort, b *batch) {
 	}
 }
 
+// removePort forgets the declaration of a port of this host. If the switch's port has a
+// newer declaration of the same name, the newer one stays.
 func (s *state) removePort(id string, b *batch) {
-	if l := s.ports[id]; l != nil && l.name != "" {
-		s.release(id, l, b)
-		b.ports = append(b.ports, Port{Name: l.name, Gone: true})
-	}
+	l := s.ports[id]
 	delete(s.ports, id)
+	if l == nil || l.name == "" {
+		return
+	}
+	s.release(id, l, b)
+	b.ports = append(b.ports, Port{Name: l.name, Gone: true})
+	for _, other := range s.ports {
+		if other.name == l.name {
+			s.attach(other, b)
+		}
+	}
 }
 
 // release removes the addresses of a port that the switch no longer has.
