@@ -146,7 +146,7 @@ func (f *fakeCentral) Sync(_ context.Context, r *wire.SyncRequest) (*wire.SyncRe
 
 func (f *fakeCentral) Status(context.Context, *wire.StatusRequest) (*wire.StatusReply, error) {
 	return &wire.StatusReply{Revision: 9, Ports: 3, StoreBytes: 1 << 20, StoreLimit: 2 << 30, Centrals: []*wire.Central{
-		{Name: "c1", Address: "10.0.0.1:1", Leader: true, Healthy: true, Sessions: 2}, {Name: "c2", Address: "10.0.0.2:1", Trouble: "no connection"}}}, nil
+		{Name: "c1", Address: "10.0.0.1:1", Leader: true, Healthy: true, Sessions: 2}, {Name: "c2", Address: "10.0.0.2:1", Trouble: "rpc error: code = Unavailable desc = no connection"}}}, nil
 }
 
 func (f *fakeCentral) Save(_ *wire.SaveRequest, stream wire.Admin_SaveServer) error {

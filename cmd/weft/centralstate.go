@@ -224,7 +224,7 @@ func (c *command) centralStatusVerb() *cobra.Command {
 				s := centralState{Centrals: []centralMember{}, Revision: r.GetRevision(), Nets: r.GetNets(), Ports: r.GetPorts(), Bound: r.GetBound(),
 					Hosts: r.GetHosts(), Connected: r.GetConnected(), StoreBytes: r.GetStoreBytes(), StoreLimit: r.GetStoreLimit()}
 				for _, m := range r.GetCentrals() {
-					s.Centrals = append(s.Centrals, centralMember{m.GetName(), m.GetAddress(), m.GetLeader(), m.GetHealthy(), m.GetSessions(), m.GetTrouble()})
+					s.Centrals = append(s.Centrals, centralMember{m.GetName(), m.GetAddress(), m.GetLeader(), m.GetHealthy(), m.GetSessions(), client.PlainText(m.GetTrouble())})
 				}
 				return c.printCentralState(&s)
 			})
@@ -279,7 +279,7 @@ func (c *command) save(ctx context.Context, centrals *client.Client, name string
 	})
 	var path *fs.PathError
 	if errors.As(err, &path) && path.Op == "open" {
-		return exit.Usagef("%v", err)
+		return exit.Usagef("%s cannot be written: %v", name, path.Err)
 	}
 	if err != nil {
 		return err
