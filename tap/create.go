@@ -14,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"weft/internal/netspace"
 )
 
 // Config describes a tap for Create.
@@ -59,7 +61,7 @@ func Create(cfg Config) (*Tap, error) {
 		return nil, err
 	}
 	defer ns.Close()
-	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	h, err := netspace.Route(ns)
 	if err != nil {
 		return nil, cfg.fail("netlink", err)
 	}
@@ -159,6 +161,9 @@ func openNetns(name string) (netns.NsHandle, error) {
 // within runs f on a thread in the network namespace ns. If the thread cannot return to
 // its own namespace, it ends with its goroutine.
 func within(ns netns.NsHandle, f func() error) error {
+	if netspace.Here(ns) {
+		return f()
+	}
 	done := make(chan error, 1)
 	go func() { done <- enter(ns, f) }() // enter closes every descriptor that it opens
 	return <-done

@@ -9,6 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"weft/internal/netspace"
 )
 
 // Status is the state of a tap for the operator.
@@ -63,7 +65,7 @@ func (t *Tap) withLink(fn func(*netlink.Handle, netlink.Link) error) error {
 		return fmt.Errorf("network namespace of the device: %w", err)
 	}
 	defer unix.Close(ns)
-	h, err := netlink.NewHandleAt(netns.NsHandle(ns), unix.NETLINK_ROUTE)
+	h, err := netspace.Route(netns.NsHandle(ns))
 	if err != nil {
 		return fmt.Errorf("netlink: %w", err)
 	}

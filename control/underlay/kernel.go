@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/control/loop"
+	"weft/internal/netspace"
 )
 
 // Kernel is the network state that the kernel has for one network namespace. Links,
@@ -68,7 +69,7 @@ func Open(log *slog.Logger) (*Kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network namespace: %w", err)
 	}
-	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
+	handle, err := netspace.Route(namespace)
 	if err != nil {
 		namespace.Close()
 		return nil, fmt.Errorf("netlink: %w", err)
@@ -132,20 +133,23 @@ func (k *Kernel) subscribe() (*events, error) {
 		default:
 		}
 	}
-	ns := k.namespace
+	ns := &k.namespace
+	if netspace.Here(k.namespace) {
+		ns = nil // subscribe in the thread's namespace
+	}
 	err := netlink.LinkSubscribeWithOptions(e.links, e.stop, netlink.LinkSubscribeOptions{
-		Namespace: &ns, ErrorCallback: broken, ReceiveBufferSize: subscriptionBuffer})
+		Namespace: ns, ErrorCallback: broken, ReceiveBufferSize: subscriptionBuffer})
 	if err == nil {
 		err = netlink.AddrSubscribeWithOptions(e.addresses, e.stop, netlink.AddrSubscribeOptions{
-			Namespace: &ns, ErrorCallback: broken, ReceiveBufferSize: subscriptionBuffer})
+			Namespace: ns, ErrorCallback: broken, ReceiveBufferSize: subscriptionBuffer})
 	}
 	if err == nil {
 		err = netlink.RouteSubscribeWithOptions(e.routes, e.stop, netlink.RouteSubscribeOptions{
-			Namespace: &ns, ErrorCallback: broken, ReceiveBufferSize: subscriptionBuffer})
+			Namespace: ns, ErrorCallback: broken, ReceiveBufferSize: subscriptionBuffer})
 	}
 	if err == nil {
 		err = netlink.NeighSubscribeWithOptions(e.neighbours, e.stop, netlink.NeighSubscribeOptions{
-			Namespace: &ns, ErrorCallback: broken, ReceiveBufferSize: subscriptionBuffer})
+			Namespace: ns, ErrorCallback: broken, ReceiveBufferSize: subscriptionBuffer})
 	}
 	if err != nil {
 		close(e.stop)

@@ -56,7 +56,7 @@ var controlMayImport = map[string][]string{
 	"control/statistics": {"control/counters", "control/pipeline", "control/workers", "control/limits", "api", "conntrack", "datapath", "internal/shm", "packet"},
 	"control/observe":    {"control/limits", "control/usererr", "internal/clock", "api", "conntrack", "datapath", "flowtable", "openflow", "packet", "internal/shm"},
 	"control/counters":   {"control/underlay", "control/workers", "datapath", "flowtable", "internal/shm", "packet", "port"},
-	"control/underlay":   {"control/loop", "packet", "tunnel", "datapath"},
+	"control/underlay":   {"control/loop", "packet", "tunnel", "datapath", "internal/netspace"},
 	"control/upcalls":    {"control/loop", "control/workers", "datapath", "internal/shm"},
 	"control/store":      {"control/usererr", "conntrack", "internal/clock", "internal/safepath"},
 	"control/access":     {"control/limits", "control/usererr", "api", "internal/safepath"},
