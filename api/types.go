@@ -73,18 +73,31 @@ type Show struct {
 	EnginePID int    `json:"engine_pid"` // 0 if no engine runs
 	// EngineVersion and EngineCommit name the engine's build. Both are "" if no engine
 	// runs, or if an engine of an earlier version does not report them.
-	EngineVersion string   `json:"engine_version"`
-	EngineCommit  string   `json:"engine_commit"`
-	StateDir      string   `json:"state_dir"`
-	UptimeS       float64  `json:"uptime_s"`
-	Restarts      uint64   `json:"engine_restarts"` // number of engine restarts since control started
-	Flows         int      `json:"flows"`
-	Megaflows     int      `json:"megaflows"`
-	MACs          int      `json:"macs"`
-	Workers       []Worker `json:"workers"`
-	Ports         []Port   `json:"ports"`
-	Bridges       []Bridge `json:"bridges,omitempty"`
-	Central       *Central `json:"central,omitempty"` // absent: the switch does not follow weft-central
+	EngineVersion string `json:"engine_version"`
+	EngineCommit  string `json:"engine_commit"`
+	StateDir      string `json:"state_dir"`
+	// User is the user of control. Capabilities are its effective capabilities, as
+	// capabilities(7) names them.
+	User         string   `json:"user"`
+	Capabilities []string `json:"capabilities"`
+	// MissingCapabilities are the capabilities that control lacks for some ports.
+	MissingCapabilities []MissingCapability `json:"missing_capabilities,omitempty"`
+	UptimeS             float64             `json:"uptime_s"`
+	Restarts            uint64              `json:"engine_restarts"` // number of engine restarts since control started
+	Flows               int                 `json:"flows"`
+	Megaflows           int                 `json:"megaflows"`
+	MACs                int                 `json:"macs"`
+	Workers             []Worker            `json:"workers"`
+	Ports               []Port              `json:"ports"`
+	Bridges             []Bridge            `json:"bridges,omitempty"`
+	Central             *Central            `json:"central,omitempty"` // absent: the switch does not follow weft-central
+}
+
+// MissingCapability is a capability that control lacks, and what is refused or slower
+// without it.
+type MissingCapability struct {
+	Name string   `json:"name"`
+	For  []string `json:"for"`
 }
 
 // Bridge is a bridge with a name: the first one, which weftd --name names, or another.

@@ -26,6 +26,7 @@ import (
 	"weft/control/tables"
 	"weft/control/usererr"
 	"weft/internal/buildinfo"
+	"weft/internal/privilege"
 )
 
 func (d *Daemon) listen() error {
@@ -372,9 +373,13 @@ func (d *Daemon) show() api.Show {
 	s := api.Show{
 		Version: own.Version, Commit: own.Commit, EngineVersion: engine.Version, EngineCommit: engine.Commit,
 		Name: d.config.Name, PID: os.Getpid(), StateDir: d.config.StateDir,
+		User: privilege.User(), Capabilities: privilege.Names(privilege.Own()),
 		UptimeS: time.Since(d.started).Seconds(), Restarts: d.engines.Replaced().All, EnginePID: d.engines.PID(),
 		Flows: counts.Flows, Megaflows: counts.Megaflows, MACs: counts.MACs,
 		Workers: d.statistics.Workers(), Ports: ports, Bridges: d.listBridges(),
+	}
+	for _, l := range privilege.Missing() {
+		s.MissingCapabilities = append(s.MissingCapabilities, api.MissingCapability{Name: privilege.Name(l.Capability), For: l.For})
 	}
 	if d.central != nil {
 		s.Central = d.central.Status()

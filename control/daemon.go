@@ -53,10 +53,9 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"weft/control/access"
 	"weft/control/central"
@@ -75,6 +74,7 @@ import (
 	"weft/control/underlay"
 	"weft/engine"
 	"weft/internal/cpu"
+	"weft/internal/privilege"
 )
 
 // Daemon is a control process. The order of its fields is the order in which they are
@@ -130,6 +130,7 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	if err != nil {
 		return err
 	}
+	d.logPrivileges()
 	// The engine inherits the descriptor limit. The usual limit of 1,024 is too low
 	// for a host's ports.
 	if n, err := access.RaiseDescriptors(); err != nil {
@@ -169,25 +170,19 @@ func Run(ctx context.Context, config Config, ready func()) error {
 // and the ports.
 var ErrShutDown = errors.New("the switch is shut down")
 
-func checkPrivileges() error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData // 32 capabilities in each
-	if err := unix.Capget(&header, &sets[0]); err != nil {
-		return fmt.Errorf("own capabilities: %w", err)
+// logPrivileges logs the user of this process, and each capability that some ports need
+// and this process lacks.
+func (d *Daemon) logPrivileges() {
+	d.log.Info("privileges", "user", privilege.User(), "capabilities", len(privilege.Own()))
+	for _, l := range privilege.Missing() {
+		d.log.Warn("a capability is missing", "capability", privilege.Name(l.Capability), "needed_for", strings.Join(l.For, "; "))
 	}
-	if sets[0].Effective&(1<<unix.CAP_NET_ADMIN) == 0 {
-		return errors.New("missing privilege: CAP_NET_ADMIN is needed for taps, XDP and neighbours; run as root")
-	}
-	return nil
 }
 
 // newDaemon makes a daemon. It locks the state directory and opens the sockets, which
 // only one daemon can do.
 func newDaemon(config Config) (*Daemon, error) {
 	if err := config.complete(); err != nil {
-		return nil, err
-	}
-	if err := checkPrivileges(); err != nil {
 		return nil, err
 	}
 	d := &Daemon{

@@ -444,11 +444,23 @@ func (c *Client) Stop() error {
 	return c.awaitDeath(requestTimeout)
 }
 
+// MayKill reports whether this process may send signals to the engine. It may not if
+// another user runs the engine and this process lacks CAP_KILL.
+func (c *Client) MayKill() bool {
+	return !errors.Is(unix.PidfdSendSignal(c.pidfd, 0, nil, 0), unix.EPERM)
+}
+
 // Kill sends SIGKILL to the engine and waits until its process has ended. After Condemn
 // it waits at most for stuckTimeout, and returns ErrStuck if the engine has not ended.
 // Kill must precede the start of another engine, because two engines must never use the
-// same ring.
+// same ring. If this process may not kill the engine, Kill does what Stop does.
 func (c *Client) Kill() error {
+	if !c.MayKill() {
+		if err := c.Stop(); err != nil {
+			return fmt.Errorf("engine: process %d belongs to another user and does not stop (%w): end it as root, kill -9 %d", c.pid, err, c.pid)
+		}
+		return nil
+	}
 	if err := unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("engine: kill %d: %w", c.pid, err)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/internal/privilege"
 )
 
 // Shortest and longest wait between two attempts to connect. Each wait is twice the
@@ -118,7 +120,8 @@ func dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", addressOf(socket).Name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, errnoOf(err))
+		err = fmt.Errorf("%s: %w", path, errnoOf(err))
+		return nil, privilege.Explain(err, "make this user a member of the socket's group, and let the group write")
 	}
 	return conn.(*net.UnixConn), nil
 }

@@ -275,9 +275,13 @@ func parseKey(der []byte) (crypto.Signer, error) {
 // writeFile replaces a file atomically, unless the file already has this text.
 func writeFile(file string, text []byte, mode os.FileMode) error {
 	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, text) {
+		// chmod fails if the file is another user's
+		if info, err := os.Stat(file); err == nil && info.Mode().Perm() == mode {
+			return nil
+		}
 		return os.Chmod(file, mode)
 	}
-	return atomicfile.WriteBytes(file, mode, text)
+	return atomicfile.WriteForOwner(file, mode, text)
 }
 
 func writeSecret(file string, text []byte) error { return writeFile(file, text, 0o600) }

@@ -150,7 +150,7 @@ For one switch:
 
   [[local-port]]
   name = "vm1"
-  options = {type = "vhost-user", path = "/run/vm1.sock"}
+  options = {type = "vhost-user", path = "/run/weft/vm1.sock"}
 
   [[table]]
   table = 3

@@ -63,6 +63,7 @@ func (c *command) printShow(s api.Show) error {
 	}
 	fmt.Fprintf(c.out, "weftd %s: pid %d, up %.0fs, state %s\n", buildText(s.Version, s.Commit), s.PID, s.UptimeS, s.StateDir)
 	fmt.Fprintf(c.out, "engine %s, restarts %d\n", engine, s.Restarts)
+	fmt.Fprintln(c.out, privilegeLine(&s))
 	fmt.Fprintf(c.out, "flows %d, megaflows %d, learnt addresses %d\n", s.Flows, s.Megaflows, s.MACs)
 	if s.Central != nil {
 		fmt.Fprintln(c.out, centralLine(s.Central))
@@ -88,6 +89,30 @@ func (c *command) printShow(s api.Show) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", portNumber(&p), p.Name, p.Type, p.State, optionText(p.Options), detail(p))
 	}
 	return w.Flush()
+}
+
+// manyCapabilities is the number of capabilities from which on privilegeLine prints their
+// number instead of their names. Root has about 40.
+const manyCapabilities = 16
+
+// privilegeLine describes user and capabilities of control.
+func privilegeLine(s *api.Show) string {
+	held := strings.Join(s.Capabilities, " ")
+	switch n := len(s.Capabilities); {
+	case n == 0:
+		held = "no capability"
+	case n >= manyCapabilities:
+		held = fmt.Sprintf("%d capabilities", n)
+	}
+	line := fmt.Sprintf("control runs as user %s with %s", s.User, held)
+	for i, m := range s.MissingCapabilities {
+		word := ", "
+		if i == 0 {
+			word = "; lacks "
+		}
+		line += fmt.Sprintf("%s%s (%s)", word, m.Name, strings.Join(m.For, "; "))
+	}
+	return line
 }
 
 func (c *command) printBridges(list []api.Bridge) error {

@@ -140,7 +140,7 @@ VLANs of a port under actions=normal, as in ovs-vswitchd.conf.db(5):
 
 Examples:
 
-  weft add-port vm1 type=vhost-user path=/run/vm1.sock vni=100
+  weft add-port vm1 type=vhost-user path=/run/weft/vm1.sock vni=100
   weft add-port rack type=tap tag=5
   weft add-port sw0 type=local
   weft add-port patch-tun type=patch peer=patch-int bridge=br-int

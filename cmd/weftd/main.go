@@ -87,6 +87,9 @@ func runControl(read func() (*settings, error)) error {
 	if err := config.LogSettings.Set(s.LogLevel, s.LogFormat); err != nil {
 		return err
 	}
+	if err := s.becomeUser(); err != nil {
+		return err
+	}
 	r := &reloader{read: read, running: s, settings: config.LogSettings, log: config.Log}
 	if err := shm.Prepare(); err != nil {
 		config.Log.Warn("until this is changed a front end can block its own session", "error", err)

@@ -60,6 +60,9 @@ type settings struct {
 	LogLevel    string `toml:"log-level"`
 	LogFormat   string `toml:"log-format"`
 
+	User         string `toml:"user"`
+	Capabilities string `toml:"capabilities"`
+
 	OpenFlowSocket string `toml:"openflow-socket"`
 	OpenFlowListen string `toml:"openflow-listen"`
 	Controller     string `toml:"controller"`
@@ -82,6 +85,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.GuestMemory, "guest-memory-gib", 0, "largest memory of one guest, GiB (default: twice the machine's, at least 2048)")
 	f.StringVar(&s.Central, "central", "", "addresses of weft-central, HOST:PORT[,HOST:PORT...], whose declaration the switch follows")
 	f.StringVar(&s.Certs, "central-certs", defaultCerts, "directory of the host's certificate for weft-central: ca.pem, cert.pem, key.pem")
+	f.StringVar(&s.User, "user", "", "user to run as, when root starts weftd; the state directory becomes this user's (default: the user who starts weftd)")
+	f.StringVar(&s.Capabilities, "capabilities", "", "capabilities to keep with --user, as in net_admin,net_raw, or none (default: those of all kinds of ports, docs/uplinks.md)")
 	f.StringVar(&s.OpenFlowSocket, "openflow-socket", besideSocket, "where OpenFlow listens for ovs-ofctl: a path, none, or beside: --socket with .mgmt in place of its suffix, or NAME.mgmt beside it with --name")
 	f.StringVar(&s.OpenFlowListen, "openflow-listen", "", "further OpenFlow listeners, ptcp:PORT[:HOST] or pssl:PORT[:HOST], separated by commas; HOST is 127.0.0.1 if missing; ptcp asks for no password")
 	f.StringVar(&s.Controller, "controller", "", "OpenFlow controllers to connect to, tcp:HOST:PORT or ssl:HOST:PORT, separated by commas")
@@ -200,6 +205,8 @@ func (s *settings) config() (control.Config, error) {
 	switch {
 	case s.VsockAllow != "" && s.Vsock == 0:
 		return c, exit.Usagef("vsock-allow %s: expected --vsock PORT too", s.VsockAllow)
+	case s.Capabilities != "" && s.User == "":
+		return c, exit.Usagef("capabilities %s: expected --user NAME too", s.Capabilities)
 	case s.Name != "" && !switchName.MatchString(s.Name):
 		return c, exit.Usagef("name %s: expected a letter, then up to 14 letters, digits, or any of _ . -", s.Name)
 	case s.Socket == "":

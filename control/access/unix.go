@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/internal/privilege"
 	"weft/internal/safepath"
 )
 
@@ -26,7 +27,7 @@ const unixBacklog = 4096
 func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	dir, err := safepath.Dir(filepath.Dir(path), 0o755)
 	if err != nil {
-		return nil, fmt.Errorf("socket %s: %w; run as root, or give another with --socket", path, cause(err))
+		return nil, fmt.Errorf("socket %s: %w; give its directory to user %s, or give another with --socket", path, cause(err), privilege.User())
 	}
 	dir.Close()
 	if err := removeStale(path); err != nil {
@@ -45,7 +46,7 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 		return nil, fmt.Errorf("socket %s: mode: %w", path, err)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		return nil, fmt.Errorf("socket %s: %w; run as root, or give another with --socket", path, err)
+		return nil, fmt.Errorf("socket %s: %w; give its directory to user %s, or give another with --socket", path, err, privilege.User())
 	}
 	l := &unixListener{path: path}
 	err = unix.Lstat(path, &l.id)
@@ -79,6 +80,9 @@ func removeStale(path string) error {
 	if err == nil {
 		conn.Close()
 		return fmt.Errorf("socket %s: in use by another process; stop it, or give another with --socket", path)
+	}
+	if errors.Is(err, syscall.EACCES) {
+		return fmt.Errorf("socket %s: another user's, who may listen there; remove the file if no weftd runs", path)
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("socket %s: %w", path, cause(err))
@@ -116,6 +120,9 @@ func (p *Policy) open(path string) error {
 		return errors.New("was replaced by another user; give a directory that only root can change")
 	}
 	if err := unix.Fchownat(fd, "", -1, group, unix.AT_EMPTY_PATH); err != nil {
+		if !privilege.Member(group) {
+			err = fmt.Errorf("%w: user %s is no member of the group, and weftd lacks CAP_CHOWN", err, privilege.User())
+		}
 		return fmt.Errorf("group %d: %w", group, err)
 	}
 	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode) // fchmod does not work with O_PATH

@@ -126,6 +126,11 @@ func (es *Engines) inheritMemory(inherited *inheritance, start *engine.Kept, bui
 	}
 	inherited.memory = m
 	inherited.unchanged = reflect.DeepEqual(*s, es.start)
+	if !inherited.client.MayKill() {
+		// The watchdog must be able to kill a hung engine.
+		es.log.Info("another user runs the engine, replacing it", "pid", inherited.client.PID())
+		inherited.unchanged = false
+	}
 }
 
 // old returns the memory with the connection table of the running engine, or nil.

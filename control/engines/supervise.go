@@ -30,6 +30,7 @@ type Client interface {
 	Recall() ([]engine.Kept, error)
 	Stop() error
 	Kill() error
+	MayKill() bool
 	Condemn()
 	Pending() engine.Pending
 	Close() error

@@ -12,6 +12,7 @@ import (
 	"weft/afpacket"
 	"weft/control/underlay"
 	"weft/engine"
+	"weft/internal/privilege"
 	"weft/openflow"
 )
 
@@ -49,6 +50,9 @@ func (p *packetPort) open(device *engine.Kept) error {
 			return nil
 		}
 		p.log.Warn("cannot take over the uplink of an earlier process, setting it up again", "error", err)
+	}
+	if err := p.permitted(privilege.Packet); err != nil {
+		return err
 	}
 	queues, _ := strconv.Atoi(p.values["queues"]) // valid: the option table has checked it
 	if p.uplink, err = afpacket.Setup(afpacket.Config{Dev: p.values["dev"], Queues: queues, NoRing: p.noRing}); err != nil {

@@ -23,6 +23,7 @@ import (
 	"weft/control/underlay"
 	"weft/control/usererr"
 	"weft/engine"
+	"weft/internal/privilege"
 	"weft/openflow"
 	"weft/port"
 	"weft/vhost"
@@ -114,6 +115,15 @@ type portContext struct {
 
 // keepKey returns the name under which the engine keeps the device of a port.
 func keepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
+
+// permitted returns an error that names the port if this process lacks a capability that
+// the port needs.
+func (c *portContext) permitted(n privilege.Need) error {
+	if err := n.Check(); err != nil {
+		return fmt.Errorf("port %s: %w", c.name, err)
+	}
+	return nil
+}
 
 // keep stores a device in the engine, so that the next control process can take it over
 // with the function open.

@@ -3,11 +3,13 @@
 package ports
 
 import (
+	"os"
 	"os/user"
 	"regexp"
 	"strconv"
 
 	"weft/control/usererr"
+	"weft/internal/privilege"
 	"weft/vhost"
 )
 
@@ -54,6 +56,12 @@ func socketAccess(values map[string]string) (a vhost.SocketAccess, err error) {
 		a.Mode = &mode
 	}
 	return a, nil
+}
+
+// givesAway reports whether the socket's owner or group is one that this process may
+// set only with CAP_CHOWN.
+func givesAway(a vhost.SocketAccess) bool {
+	return a.UID != nil && *a.UID != os.Geteuid() || a.GID != nil && !privilege.Member(*a.GID)
 }
 
 func accountNumber(key, word, kind string) (*int, error) {

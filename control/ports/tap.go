@@ -11,6 +11,7 @@ import (
 
 	"weft/control/usererr"
 	"weft/engine"
+	"weft/internal/privilege"
 	"weft/openflow"
 	"weft/tap"
 )
@@ -58,6 +59,13 @@ func (p *tapPort) open(device *engine.Kept) error {
 			return nil
 		}
 		p.log.Warn("cannot take over the tap of an earlier process, making it again", "error", err)
+	}
+	need := privilege.Tap
+	if p.values["netns"] != "" {
+		need = privilege.Namespace
+	}
+	if err := p.permitted(need); err != nil {
+		return err
 	}
 	cfg := tap.Config{Dev: p.values["dev"], Netns: p.values["netns"], Offloads: p.values["offloads"] == "on"}
 	if cfg.Dev == "" {

@@ -5,6 +5,7 @@ package ports
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strconv"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/engine"
+	"weft/internal/privilege"
 	"weft/openflow"
 	"weft/vhost"
 )
@@ -78,9 +80,17 @@ func (p *vhostPort) open(device *engine.Kept) error {
 		if unknown != nil { // a session that was taken over already has its socket
 			return unknown
 		}
+		if givesAway(access) {
+			if err := p.permitted(privilege.Owner); err != nil {
+				return err
+			}
+		}
 		cfg.Memory = p.guests.Guest(p.number)
 		if p.session, err = vhost.NewSession(cfg, backend); err != nil {
 			p.session = nil
+			if errors.Is(err, unix.EACCES) {
+				err = fmt.Errorf("port %s: %w", p.name, privilege.Explain(err, "use a directory of this user, such as /run/weft"))
+			}
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"weft/engine"
+	"weft/internal/privilege"
 	"weft/openflow"
 	"weft/xsk"
 )
@@ -55,6 +56,9 @@ func (p *xdpPort) open(device *engine.Kept) error {
 			return nil
 		}
 		p.log.Warn("cannot take over the uplink of an earlier process, setting it up again", "error", err)
+	}
+	if err := p.permitted(privilege.XDP); err != nil {
+		return err
 	}
 	// error ignored: the option table has checked the value; 0 means all queues
 	queues, _ := strconv.Atoi(p.values["queues"])

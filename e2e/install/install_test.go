@@ -123,7 +123,7 @@ func (m *machine) changed() []string {
 	var kept []string
 	for _, path := range strings.Fields(m.run("find", "/changed", "-mindepth", "1", "-printf", "/%P\n")) {
 		known := func(prefix string) bool { return strings.HasPrefix(path, prefix) }
-		if !slices.ContainsFunc([]string{"/var/lib/dpkg", "/var/lib/systemd", "/var/log", "/var/cache", "/var/tmp", "/etc/group", "/etc/gshadow", "/etc/.pwd.lock"}, known) {
+		if !slices.ContainsFunc([]string{"/var/lib/dpkg", "/var/lib/systemd", "/var/log", "/var/cache", "/var/tmp", "/etc/group", "/etc/gshadow", "/etc/passwd", "/etc/shadow", "/etc/subuid", "/etc/subgid", "/etc/.pwd.lock", "/var/backups"}, known) {
 			kept = append(kept, path)
 		}
 	}
@@ -140,9 +140,37 @@ func build(t *testing.T, dir, version, commit string) {
 	}
 }
 
+// formerUnit is a drop-in with which the unit runs weftd as earlier versions did: as root.
+const formerUnit = `[Service]
+User=root
+Group=root
+AmbientCapabilities=
+CapabilityBoundingSet=
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_BPF CAP_PERFMON CAP_SYS_ADMIN CAP_IPC_LOCK CAP_SYS_NICE CAP_SYS_RESOURCE CAP_SETPCAP CAP_CHOWN CAP_FOWNER CAP_DAC_OVERRIDE CAP_KILL
+`
+
+// dropIn is the path of formerUnit.
+const dropIn = "/run/systemd/system/weftd.service.d/former.conf"
+
+// owners returns the users of control and engine, and the owners of the files of state
+// and sockets, each user once.
+func (m *machine) owners() string {
+	m.t.Helper()
+	s := m.show()
+	return m.run("sh", "-c", fmt.Sprintf("(ps -o user= -p %d,%d; find /var/lib/weft /run/weft -printf '%%u\n') | sort -u | xargs", s.PID, s.EnginePID))
+}
+
+// restarted restarts the unit after a change of its drop-in.
+func (m *machine) restarted() {
+	m.t.Helper()
+	m.run("systemctl", "daemon-reload")
+	m.run("systemctl", "restart", "weftd")
+}
+
 // The test installs a package, upgrades it while pings run, restarts the switch, and
 // purges the package. No ping is lost, and no file of the package is left. lintian
-// reports no error.
+// reports no error. The first version runs as root, as earlier versions did; a restart
+// leads back to root, and another to the user again.
 func TestPackage(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: boots a machine of namespaces")
@@ -156,7 +184,13 @@ func TestPackage(t *testing.T) {
 	defer lintian(t, dir+"/weft_1.1-1_"+arch+".deb")()
 	first, second := "/deb/weft_1.0-1_"+arch+".deb", "/deb/weft_1.1-1_"+arch+".deb"
 
+	m.run("mkdir", filepath.Dir(dropIn))
+	m.run("sh", "-c", "cat >"+dropIn+" <<'END'\n"+formerUnit+"END")
 	m.run("dpkg", "-i", first)
+	m.run("chown", "root:root", "/run/weft")
+	if got := m.owners(); got != "root\n" {
+		t.Errorf("the first version belongs to %s", got)
+	}
 	m.run("systemctl", "is-active", "weftd")
 	m.run("systemd-analyze", "verify", "weftd.service", "weft-central.service")
 	if s := m.show(); s.Commit != "first" || s.EngineCommit != "first" {
@@ -182,9 +216,26 @@ func TestPackage(t *testing.T) {
 	if err := ping.Start(); err != nil {
 		t.Fatal(err)
 	}
+	m.run("rm", dropIn)
 	m.run("dpkg", "-i", second)
 	if s := m.show(); s.Commit != "second" || s.EngineCommit != "second" || len(s.Ports) != 2 || s.Flows != 1 {
 		t.Errorf("upgraded: %+v", s)
+	}
+	if got := m.owners(); got != "weft\n" {
+		t.Errorf("the upgrade belongs to %s", got)
+	}
+	if s := m.show(); s.User != "weft" || len(s.MissingCapabilities) != 0 || slices.Contains(s.Capabilities, "CAP_DAC_OVERRIDE") {
+		t.Errorf("the upgrade runs as %s with %v, lacks %v", s.User, s.Capabilities, s.MissingCapabilities)
+	}
+	m.run("sh", "-c", "cat >"+dropIn+" <<'END'\n"+formerUnit+"END")
+	m.restarted() // the way back
+	if s := m.show(); s.User != "root" || len(s.Ports) != 2 {
+		t.Errorf("the way back: %+v", s)
+	}
+	m.run("rm", dropIn)
+	m.restarted()
+	if got := m.owners(); got != "weft\n" {
+		t.Errorf("the second upgrade belongs to %s", got)
 	}
 	engine := m.show().EnginePID
 	m.run("systemctl", "restart", "weftd")
@@ -207,8 +258,8 @@ func TestPackage(t *testing.T) {
 	if out, err := m.try("pgrep", "-a", "weftd"); err == nil {
 		t.Errorf("after the purge runs %s", out)
 	}
-	if out, err := m.try("grep", "weft", "/etc/group", "/etc/gshadow"); err == nil {
-		t.Errorf("groups after the purge: %s", out)
+	if out, err := m.try("grep", "weft", "/etc/passwd", "/etc/group", "/etc/gshadow"); err == nil {
+		t.Errorf("users and groups after the purge: %s", out)
 	}
 	for _, path := range m.changed() {
 		// Once a file in a directory has changed, the overlay file system lists the

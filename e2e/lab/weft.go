@@ -153,6 +153,24 @@ func (d *Daemon) Start() {
 	l.T.Fatalf("%s: weftd does not answer after %v: %v\n%s", d.Host.Name, startLimit, last, d.proc.Output())
 }
 
+// Restart stops control with SIGTERM, which leaves the engine, and starts it again with
+// other arguments.
+func (d *Daemon) Restart(extra ...string) {
+	d.Host.lab.T.Helper()
+	d.Terminate()
+	d.extra = extra
+	d.Start()
+}
+
+// Terminate stops control with SIGTERM and leaves the engine.
+func (d *Daemon) Terminate() {
+	d.Host.lab.T.Helper()
+	d.proc.Signal(syscall.SIGTERM)
+	if err := d.proc.Wait(stopLimit); err != nil {
+		d.Host.lab.T.Fatalf("%s: weftd after SIGTERM: %v\n%s", d.Host.Name, err, d.proc.Output())
+	}
+}
+
 // Binary returns the path of the program called name: weftd or weft.
 func (d *Daemon) Binary(name string) string { return d.Host.lab.binary(name) }
 

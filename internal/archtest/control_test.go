@@ -34,7 +34,7 @@ var controlMayImport = map[string][]string{
 		"control/loop",
 		"control/usererr",
 		"packet", "flowtable", "conntrack", "datapath", "openflow", "openflow/ofp", "engine", "api",
-		"internal/cpu", "internal/clock", "internal/buildinfo", "internal/logs",
+		"internal/cpu", "internal/clock", "internal/buildinfo", "internal/logs", "internal/privilege",
 	},
 	"control/engines": {
 		"control/ports", "control/pipeline", "control/macs", "control/observe", "control/store", "control/counters", "control/underlay", "control/watchdog", "control/workers", "control/loop",
@@ -42,7 +42,7 @@ var controlMayImport = map[string][]string{
 	},
 	"control/ports": {
 		"control/pipeline", "control/statistics", "control/store", "control/underlay", "control/watchdog", "control/workers", "control/limits", "control/loop", "control/usererr",
-		"afpacket", "api", "datapath", "engine", "openflow", "port", "tap", "tunnel", "vhost", "xsk",
+		"afpacket", "api", "datapath", "engine", "openflow", "port", "tap", "tunnel", "vhost", "xsk", "internal/privilege",
 	},
 	"control/tracking":  {"control/workers", "control/limits", "control/usererr", "api", "conntrack", "datapath", "internal/clock"},
 	"control/addresses": {"control/limits", "openflow"},
@@ -59,7 +59,7 @@ var controlMayImport = map[string][]string{
 	"control/underlay":   {"control/loop", "packet", "tunnel", "datapath", "internal/netspace"},
 	"control/upcalls":    {"control/loop", "control/workers", "datapath", "internal/shm"},
 	"control/store":      {"control/usererr", "conntrack", "internal/clock", "internal/safepath"},
-	"control/access":     {"control/limits", "control/usererr", "api", "internal/safepath"},
+	"control/access":     {"control/limits", "control/usererr", "api", "internal/safepath", "internal/privilege"},
 	"control/agent":      {"central/wire", "control/loop", "internal/atomicfile"},
 	"control/central":    {"control/agent", "control/store", "control/loop", "control/usererr", "central/client", "central/pki", "api", "internal/buildinfo"},
 	"control/fleet":      {"control/addresses", "control/agent", "control/ports", "control/pipeline", "control/loop", "control/usererr", "openflow"},

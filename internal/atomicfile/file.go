@@ -9,11 +9,19 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // Write replaces a file. The function write writes the new contents. If write or the
 // disk fails, the old file stays, and Write leaves no other file behind.
 func Write(file string, mode os.FileMode, write func(io.Writer) error) error {
+	return replace(file, mode, write, func(*os.File) error { return nil })
+}
+
+// replace does what Write does. It calls prepare with the new file before it has its
+// mode and its name.
+func replace(file string, mode os.FileMode, write func(io.Writer) error, prepare func(*os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
 	if err != nil {
 		return err
@@ -21,7 +29,7 @@ func Write(file string, mode os.FileMode, write func(io.Writer) error) error {
 	defer os.Remove(f.Name()) // error ignored: usually renamed already
 	err = write(f)
 	if err == nil {
-		err = errors.Join(f.Chmod(mode), f.Sync())
+		err = errors.Join(prepare(f), f.Chmod(mode), f.Sync())
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
@@ -31,8 +39,25 @@ func Write(file string, mode os.FileMode, write func(io.Writer) error) error {
 
 // WriteBytes replaces a file by data.
 func WriteBytes(file string, mode os.FileMode, data []byte) error {
-	return Write(file, mode, func(w io.Writer) error {
+	return Write(file, mode, bytesWriter(data))
+}
+
+// WriteForOwner does what WriteBytes does. If root calls it, the owner of the directory
+// owns the file. So a daemon that runs as this user can read what an operator writes as
+// root.
+func WriteForOwner(file string, mode os.FileMode, data []byte) error {
+	return replace(file, mode, bytesWriter(data), func(f *os.File) error {
+		var dir unix.Stat_t
+		if err := unix.Stat(filepath.Dir(file), &dir); err != nil || os.Geteuid() != 0 || dir.Uid == 0 {
+			return err
+		}
+		return f.Chown(int(dir.Uid), int(dir.Gid))
+	})
+}
+
+func bytesWriter(data []byte) func(io.Writer) error {
+	return func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err
-	})
+	}
 }

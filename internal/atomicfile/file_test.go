@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestWrite(t *testing.T) {
@@ -41,5 +43,29 @@ func TestWrite(t *testing.T) {
 	}
 	if err := WriteBytes(filepath.Join(file, "none"), 0o600, nil); err == nil {
 		t.Error("a file is in a file")
+	}
+}
+
+// What root writes for the user of a directory belongs to this user.
+func TestWriteForOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: changes owners")
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "key")
+	for _, uid := range []int{0, 65534} {
+		if err := os.Chown(dir, uid, uid); err != nil {
+			t.Fatal(err)
+		}
+		if err := WriteForOwner(path, 0o600, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			t.Fatal(err)
+		}
+		if int(st.Uid) != uid || int(st.Gid) != uid || st.Mode&0o777 != 0o600 {
+			t.Errorf("owner %d:%d, mode %04o, want %d and 0600", st.Uid, st.Gid, st.Mode&0o777, uid)
+		}
 	}
 }

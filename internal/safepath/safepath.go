@@ -173,7 +173,8 @@ func Private(path string) (*os.File, error) {
 	}
 	if !trusted(&st) {
 		f.Close()
-		return nil, fmt.Errorf("others may change it (owner uid %d, mode %04o); take it to root, mode 0700", st.Uid, st.Mode&0o7777)
+		return nil, fmt.Errorf("others may change it (owner uid %d, mode %04o): chown -R it to uid %d, mode 0700, or start weftd as its owner (--user)",
+			st.Uid, st.Mode&0o7777, os.Geteuid())
 	}
 	return f, nil
 }

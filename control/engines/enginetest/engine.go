@@ -136,6 +136,9 @@ func (e *Engine) Kill() error {
 
 func (e *Engine) Close() error { return nil }
 
+// MayKill returns true.
+func (e *Engine) MayKill() bool { return true }
+
 func (e *Engine) Condemn() { _ = e.Kill() }
 
 func (e *Engine) Pending() engine.Pending { return engine.Pending{} }

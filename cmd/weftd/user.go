@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/cap"
+
+	"weft/cmd/exit"
+	"weft/control/access"
+	"weft/internal/privilege"
+	"weft/internal/safepath"
+)
+
+// noCapability is the value of --capabilities for an empty list.
+const noCapability = "none"
+
+// becomeUser makes this process run as --user with --capabilities. Before, it makes the
+// directories and the limits that only root can make. Without --user, or if this process
+// runs as this user already, it does nothing.
+func (s *settings) becomeUser() error {
+	if s.User == "" {
+		return nil
+	}
+	account, err := privilege.Lookup(s.User)
+	if err != nil {
+		return exit.Usagef("%v", err)
+	}
+	keep, err := s.keptCapabilities()
+	if err != nil {
+		return exit.Usagef("capabilities: %v", err)
+	}
+	switch {
+	case os.Geteuid() == account.UID:
+		return nil
+	case os.Geteuid() != 0:
+		return exit.Usagef("user %s: only root can change the user; expected to be started as root, or as %s", s.User, s.User)
+	}
+	if err := giveState(s.State, account); err != nil {
+		return fmt.Errorf("state directory %s: %w", s.State, err)
+	}
+	if err := giveNewDir(filepath.Dir(s.Socket), account); err != nil {
+		return fmt.Errorf("directory of socket %s: %w", s.Socket, err)
+	}
+	_, _ = access.RaiseDescriptors() // error ignored: control tries again, and logs it
+	return privilege.Become(account, keep)
+}
+
+// keptCapabilities returns the capabilities of --capabilities. By default these are all
+// that ports need, as far as this process has them.
+func (s *settings) keptCapabilities() ([]cap.Value, error) {
+	switch s.Capabilities {
+	case "":
+		return slices.DeleteFunc(privilege.All(), func(c cap.Value) bool { return !privilege.Has(c) }), nil
+	case noCapability:
+		return nil, nil
+	}
+	return privilege.Parse(s.Capabilities)
+}
+
+// giveState makes the state directory and gives it with its files to an account. It
+// gives the directory last, so that an interrupted call begins again. It leaves a
+// directory that belongs to the account already, because its owner may have linked
+// files of others into it.
+func giveState(path string, a *privilege.Account) error {
+	dir, err := safepath.Dir(path, 0o700)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return err
+	}
+	switch {
+	case int(st.Uid) == a.UID:
+		return nil
+	case st.Uid != 0 || st.Mode&0o022 != 0:
+		return fmt.Errorf("others may change it (owner uid %d, mode %04o): chown -R it to %s, mode 0700", st.Uid, st.Mode&0o7777, a.Name)
+	}
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	err = fs.WalkDir(root.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		return root.Lchown(name, a.UID, a.GID)
+	})
+	if err != nil {
+		return err
+	}
+	return unix.Fchown(int(dir.Fd()), a.UID, a.GID)
+}
+
+// giveNewDir makes a directory for an account, unless it exists.
+func giveNewDir(path string, a *privilege.Account) error {
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	dir, err := safepath.Dir(path, 0o755)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return unix.Fchown(int(dir.Fd()), a.UID, a.GID)
+}
