@@ -17,8 +17,11 @@ const (
 	// endMovesEvery is the interval at which the hub looks for moved ports whose
 	// MoveGrace is over.
 	endMovesEvery = time.Second
-	// storeEvery is the time between two writes of the hosts' status to the store.
+	// storeEvery is the time between two writes of a host's status to the store.
 	storeEvery = 10 * time.Second
+	// In each endMovesEvery the hub writes the status of every storeTurns-th host. One
+	// transaction with the status of all hosts would delay other writes.
+	storeTurns = int(storeEvery / endMovesEvery)
 )
 
 // syncWait is one call of Sync, which waits until every session has applied a
@@ -131,13 +134,13 @@ func (h *Hub) allApplied(revision int64) bool {
 }
 
 // report regularly asks the sessions which revision they have applied, and saves the
-// answers in the store.
+// answers in the store, until ctx ends.
 func (h *Hub) report(ctx context.Context) {
 	tick := time.NewTicker(endMovesEvery)
 	defer tick.Stop()
 	stored := map[string]int64{}
-	last, asked := time.Now(), time.Now()
-	for {
+	asked := time.Now()
+	for turn := 0; ; turn++ {
 		select {
 		case <-ctx.Done():
 			return
@@ -148,11 +151,7 @@ func (h *Hub) report(ctx context.Context) {
 			asked = time.Now()
 			h.askReports()
 		}
-		if time.Since(last) < storeEvery {
-			continue
-		}
-		last = time.Now()
-		if list := h.statusSince(stored); len(list) > 0 {
+		if list := h.statusSince(stored, turn%storeTurns); len(list) > 0 {
 			if err := h.store.PutStatus(ctx, list); err != nil {
 				h.log.Warn("the hosts' status cannot be stored", "error", err)
 				clear(stored)
@@ -171,13 +170,14 @@ func (h *Hub) askReports() {
 	}
 }
 
-// statusSince returns the status of each host whose applied revision differs from the
-// entry in stored (the last written revision by host). It updates these entries.
-func (h *Hub) statusSince(stored map[string]int64) (list []*wire.HostStatus) {
+// statusSince returns the status of each host whose turn it is and whose applied
+// revision differs from the entry in stored (the last written revision by host). It
+// updates these entries.
+func (h *Hub) statusSince(stored map[string]int64, turn int) (list []*wire.HostStatus) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, s := range h.sessions {
-		if at, ok := stored[id]; ok && at == s.applied {
+		if at, ok := stored[id]; s.number%storeTurns != turn || ok && at == s.applied {
 			continue
 		}
 		stored[id] = s.applied
