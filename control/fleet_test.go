@@ -700,3 +700,18 @@ func (h *fleetHost) compare(slow *slowFleet, name string, number uint32, step in
 	}
 	h.run(key)
 }
+
+// A network that goes and comes back in one change has only its new addresses.
+func TestFleetNetworkGoesAndComesBack(t *testing.T) {
+	hosts := newFleet(t, 3, false)
+	h := hosts[0]
+	c := h.declaration(hosts[:2], false)
+	c.Nets = append([]agent.Net{{VNI: 7, Gone: true}}, c.Nets...)
+	h.apply(c)
+	if got, want := h.sentTo(2), "behind "+hosts[1].endpoint().String(); got != want {
+		t.Errorf("to a guest that stays: %q, want %q", got, want)
+	}
+	if got := h.sentTo(3); strings.HasPrefix(got, "behind") {
+		t.Errorf("to a guest that is not declared any more: %q", got)
+	}
+}

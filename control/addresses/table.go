@@ -29,8 +29,9 @@ func New() *Table {
 
 // Change is a change of declared networks.
 type Change struct {
-	// Networks maps segments (VNI plus one) to new settings. A nil value removes the
-	// network.
+	// RemovedNetworks lose their settings and addresses before the rest of the change.
+	RemovedNetworks []openflow.Segment
+	// Networks maps segments (VNI plus one) to new settings.
 	Networks  map[openflow.Segment]*openflow.Network
 	Addresses []openflow.NetAddress
 	Removed   []openflow.RemovedNetAddress
@@ -41,6 +42,9 @@ type Change struct {
 func (t *Table) Change(c *Change) (refused int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for _, s := range c.RemovedNetworks {
+		t.table.SetNetwork(s, nil)
+	}
 	for s, network := range c.Networks {
 		t.table.SetNetwork(s, network)
 	}

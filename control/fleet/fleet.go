@@ -223,9 +223,10 @@ func (b *batch) nets(list []agent.Net) {
 			continue
 		}
 		s := openflow.SegmentOf(n.VNI)
-		b.newNets = b.newNets || n.Gone == b.f.hasNetwork(s)
+		b.newNets = b.newNets || n.Gone == b.hasNetwork(s)
 		if n.Gone {
-			b.change.Networks[s] = nil
+			b.change.RemovedNetworks = append(b.change.RemovedNetworks, s)
+			delete(b.change.Networks, s)
 			for key := range b.f.local {
 				if key.segment == s {
 					delete(b.f.local, key)
@@ -275,7 +276,7 @@ func (b *batch) addresses(list []agent.Address) {
 		if !b.validVNI("address", a.VNI) || !b.validMAC("address", a.MAC) {
 			continue
 		}
-		if s := openflow.SegmentOf(a.VNI); b.change.Networks[s] == nil && !b.f.hasNetwork(s) {
+		if !b.hasNetwork(openflow.SegmentOf(a.VNI)) {
 			b.fail("address %012x: vni %d is no network of this host", a.MAC, a.VNI)
 			continue
 		}
@@ -307,5 +308,11 @@ func (b *batch) removed(list []agent.RemovedAddress) {
 	}
 }
 
-// hasNetwork reports whether the network of a segment is declared.
-func (f *Fleet) hasNetwork(s openflow.Segment) bool { return f.pipeline.Addresses().Network(s) != nil }
+// hasNetwork reports whether the network of a segment is declared after the networks of
+// the batch so far.
+func (b *batch) hasNetwork(s openflow.Segment) bool {
+	if b.change.Networks[s] != nil {
+		return true
+	}
+	return !slices.Contains(b.change.RemovedNetworks, s) && b.f.pipeline.Addresses().Network(s) != nil
+}
