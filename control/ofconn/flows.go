@@ -5,6 +5,7 @@ package ofconn
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"weft/openflow"
 	"weft/openflow/ofp"
@@ -179,17 +180,21 @@ func (c *Conn) aggregate(r *ofp.Request) error {
 
 const (
 	// MaxBundles limits the open bundles of a connection. MaxBundleItems limits the
-	// messages in all its bundles. Further bundles and messages are refused.
-	MaxBundles     = 16
-	MaxBundleItems = 1 << 20
+	// messages in all its bundles, MaxBundleFrames the packet_outs among them. Further
+	// bundles and messages are refused.
+	MaxBundles      = 16
+	MaxBundleItems  = 1 << 20
+	MaxBundleFrames = 1 << 10
 )
 
-// bundle has the changes that a commit applies together.
+// bundle has the changes that a commit applies together, and the frames that it sends
+// after them.
 type bundle struct {
 	flags    uint16
 	closed   bool
 	items    []openflow.BundleItem
 	requests [][]byte // header of each message, for errors
+	frames   [][]byte // packet_outs, whole messages
 }
 
 func (c *Conn) bundleControl(r *ofp.Request) error {
@@ -240,12 +245,13 @@ func (c *Conn) bundleControl(r *ofp.Request) error {
 	return c.write(ofp.AppendBundleReply(nil, r, &m))
 }
 
-// commit applies the changes of a bundle. If a change is refused, it sends the error of
-// that change, and returns the error of the bundle.
+// commit applies the changes of a bundle, and then sends its frames. If a change is
+// refused, it sends the error of that change, and returns the error of the bundle. A
+// frame that is refused has an error of its own: the changes stay.
 func (c *Conn) commit(b *bundle) error {
 	failed, err := c.service.setup.Switch.ApplyBundle(b.items)
 	if err == nil {
-		return nil
+		return c.sendFrames(b.frames)
 	}
 	var coded *openflow.CodedError
 	if errors.As(err, &coded) && failed < len(b.requests) {
@@ -254,6 +260,23 @@ func (c *Conn) commit(b *bundle) error {
 		}
 	}
 	return refused(openflow.ErrBundleFailed, err.Error())
+}
+
+func (c *Conn) sendFrames(messages [][]byte) error {
+	for _, m := range messages {
+		r, err := ofp.Identify(m)
+		if err == nil {
+			err = c.packetOut(&r)
+		}
+		var coded *openflow.CodedError
+		if errors.As(err, &coded) {
+			err = c.refuse(m[:min(len(m), 64)], coded)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Conn) bundleAdd(r *ofp.Request) error {
@@ -269,9 +292,10 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 		b = &bundle{flags: m.Flags}
 		c.bundles[m.ID] = b
 	}
-	total := 0
+	total, frames := 0, 0
 	for _, other := range c.bundles {
-		total += len(other.items)
+		total += len(other.items) + len(other.frames)
+		frames += len(other.frames)
 	}
 	switch {
 	case b.closed:
@@ -284,8 +308,13 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 		return refused(openflow.ErrBundleTooMany, "bundle_add_message: too many messages")
 	}
 	inner, err := ofp.Identify(m.Inner)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case inner.Kind == ofp.PacketOut:
+		return b.addFrame(&inner, m.Inner, frames)
+	case len(b.frames) > 0:
+		return refused(openflow.ErrBundleUnsup, "bundle_add_message: expected packet_outs after all changes")
 	}
 	item, err := c.bundleItem(&inner)
 	if err != nil {
@@ -293,6 +322,19 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 	}
 	b.items = append(b.items, item)
 	b.requests = append(b.requests, append([]byte(nil), m.Inner[:min(len(m.Inner), 64)]...))
+	return nil
+}
+
+// addFrame adds a packet_out. others is the number of packet_outs in the bundles of the
+// connection.
+func (b *bundle) addFrame(r *ofp.Request, message []byte, others int) error {
+	if others >= MaxBundleFrames {
+		return refused(openflow.ErrBundleTooMany, "bundle_add_message: too many packet_outs")
+	}
+	if _, err := ofp.DecodePacketOut(r); err != nil {
+		return err
+	}
+	b.frames = append(b.frames, slices.Clone(message))
 	return nil
 }
 
@@ -308,5 +350,5 @@ func (c *Conn) bundleItem(r *ofp.Request) (item openflow.BundleItem, err error) 
 		}
 		return openflow.BundleItem{Group: &change.GroupMod}, err
 	}
-	return item, refused(openflow.ErrBundleUnsup, "bundle_add_message: expected a flow_mod or a group_mod")
+	return item, refused(openflow.ErrBundleUnsup, "bundle_add_message: expected a flow_mod, a group_mod or a packet_out")
 }

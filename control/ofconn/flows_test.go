@@ -119,6 +119,49 @@ func TestBundles(t *testing.T) {
 	}
 }
 
+// The packet_outs of a bundle are sent in order after its changes, and not at all if a
+// change is refused.
+func TestBundlesSendFrames(t *testing.T) {
+	const flags = ofp.BundleAtomic | ofp.BundleOrdered
+	const v = openflow.Version14
+	add := func(inner []byte) []byte {
+		return ofptest.Message(v, 34, 2, uint32(1), uint16(0), uint16(flags), inner)
+	}
+	mod := func(text string) []byte { return add(flow(t, v, 2, openflow.Add, text)) }
+	out := func(frame string) []byte {
+		return add(ofptest.Message(v, 13, 2, ^uint32(0), uint32(0xfffffffd), uint16(0), []byte{0, 0, 0, 0, 0, 0}, []byte(frame)))
+	}
+	commit := ofptest.Message(v, 33, 2, uint32(1), uint16(ofp.BundleCommit), uint16(flags))
+	first, second := "\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02\x12\x34", "\x02\x00\x00\x00\x00\x03\x02\x00\x00\x00\x00\x04\x12\x34"
+	tooMany := append([][]byte(nil), slices.Repeat([][]byte{out(first)}, MaxBundleFrames+1)...)
+	for name, c := range map[string]struct {
+		messages [][]byte
+		errors   []string
+		sent     []sentFrame
+	}{
+		"alone":               {[][]byte{out(first), out(second), commit}, nil, []sentFrame{{first, 0}, {second, 0}}},
+		"after changes":       {[][]byte{mod("actions=drop"), out(first), commit}, nil, []sentFrame{{first, 1}}},
+		"before a change":     {[][]byte{out(first), mod("actions=drop"), commit}, []string{"17.10"}, []sentFrame{{first, 0}}},
+		"of a refused bundle": {[][]byte{mod("actions=group:9"), out(first), commit}, []string{"2.9", "17.13"}, nil},
+		"a refused frame":     {[][]byte{mod("actions=drop"), out("short"), out(first), commit}, []string{"1.6"}, []sentFrame{{first, 1}}},
+		"too many":            {tooMany, []string{"17.12"}, nil},
+	} {
+		r := newRig(t)
+		p := r.connect(v)
+		p.write(bytes.Join(c.messages, nil))
+		var errs []string
+		for _, m := range p.barrier() {
+			if m[1] == ofp.TypeError {
+				kind, code, _ := errorOf(t, m)
+				errs = append(errs, fmt.Sprintf("%d.%d", kind, code))
+			}
+		}
+		if !slices.Equal(errs, c.errors) || !slices.Equal(r.sw.frames, c.sent) {
+			t.Errorf("%s: errors %v and sent %v, want %v and %v", name, errs, r.sw.frames, c.errors, c.sent)
+		}
+	}
+}
+
 // Buckets are inserted and removed at the given positions of a group.
 func TestBuckets(t *testing.T) {
 	r := newRig(t)

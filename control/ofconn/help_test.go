@@ -24,6 +24,7 @@ type fakeSwitch struct {
 	mu      sync.Mutex
 	tables  *openflow.Pipeline
 	batches []int // numbers of flow_mods applied together
+	frames  []sentFrame
 	ports   []Port
 }
 
@@ -44,6 +45,24 @@ func (f *fakeSwitch) ApplyBundle(items []openflow.BundleItem) (int, error) {
 		return at.Index, err
 	}
 	return 0, err
+}
+
+// sentFrame is a frame of a packet_out, with the number of flows when it was sent.
+type sentFrame struct {
+	frame string
+	flows int
+}
+
+// Send refuses frames shorter than 14 bytes.
+func (f *fakeSwitch) Send(r *openflow.PacketOut) error {
+	if len(r.Frame) < 14 {
+		return refused(openflow.ErrBadRequestLen, "short frame")
+	}
+	sent := sentFrame{string(r.Frame), f.flows()}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.frames = append(f.frames, sent)
+	return nil
 }
 
 func (f *fakeSwitch) PullCounts() {}
@@ -84,7 +103,6 @@ func (f *fakeSwitch) SetPortConfig(number, config uint32) error {
 	}
 	return nil
 }
-func (f *fakeSwitch) Send(*openflow.PacketOut) error      { return nil }
 func (f *fakeSwitch) FlushConnections(*ofp.CTMatch) error { return nil }
 func (f *fakeSwitch) flows() (n int)                      { f.mu.Lock(); defer f.mu.Unlock(); return f.tables.Len() }
 func (f *fakeSwitch) rule(slot uint32) (r openflow.Rule, ok bool) {
