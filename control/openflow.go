@@ -53,7 +53,7 @@ func (d *Daemon) firstBridge() error {
 func (d *Daemon) connect(b *bridge, c *connections) {
 	setup := ofconn.Setup{Switch: ofswitch.New(&d.change, b.pipe, d.ports, d.tracking, d.log), DatapathID: c.DatapathID, Name: b.name, Version: buildinfo.Own().String(),
 		Following: ofconn.Following{Controllers: c.Controllers, Standalone: c.Standalone, TLS: c.tls}, Log: d.log, Listeners: c.listeners,
-		Frames: func(enabled, misses bool) { d.controllerFrames.Set(b.pipe, enabled, misses) },
+		Frames: func(enabled, misses, expired bool) { d.controllerFrames.Set(b.pipe, enabled, misses, expired) },
 		Role:   func(nc net.Conn) (ofconn.Role, string) { return wireRole(d.policy, nc) }}
 	if setup.Name == "" {
 		setup.Name = "weft"

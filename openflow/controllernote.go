@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"weft/flowtable"
+	"weft/packet"
 )
 
 // ControllerNote holds what a message to the controller contains besides the frame: the
@@ -140,11 +141,22 @@ func (t *NoteTable) NoteUse() (used int, evicted uint64) {
 	return len(t.order), t.evicted
 }
 
-// SendMisses decides what happens to frames that match no flow. If enabled, they go to
-// the controller, as in OpenFlow 1.0. Otherwise they are dropped, as in later versions.
-func (p *Pipeline) SendMisses(enabled bool) {
-	p.missToController = enabled
+// SendExceptions decides what happens to frames that match no flow (misses) and to frames
+// whose TTL dec_ttl finds expired. If the argument is true, they go to the controller.
+// Otherwise they are dropped. OpenFlow 1.0 sends misses, later versions drop them.
+func (p *Pipeline) SendExceptions(misses, expired bool) {
+	p.missToController, p.expiredToController = misses, expired
 	p.generation++
+}
+
+// ttlExpired ends an action list whose dec_ttl or dec_mpls_ttl finds no TTL left.
+func (x *xlate) ttlExpired() {
+	x.note("the TTL has expired")
+	if x.p.expiredToController {
+		x.controller(&Controller{MaxLen: wholeFrame, Reason: "invalid_ttl"})
+		return
+	}
+	x.noteDrop(packet.DropTTLExpired)
 }
 
 // missed sends a frame that matches no flow of a table to the controller.

@@ -137,8 +137,7 @@ func (x *xlate) decMPLSTTL() bool {
 	ttl := wholeField(FMPLSTTL)
 	v := x.read(ttl)
 	if v[1] <= 1 {
-		x.noteDrop(packet.DropTTLExpired)
-		x.note("the TTL has expired")
+		x.ttlExpired()
 		return false
 	}
 	x.set(ttl, value64(v[1]-1), ttl.ones())

@@ -167,9 +167,10 @@ type Pipeline struct {
 	orphans    []learnKey // tables and cookies whose last learn action with delete_learned is gone
 	generation uint64
 	lookups    [Tables]TableLookups
-	// missToController sends frames that match no flow to the controller, see
-	// SendMisses.
-	missToController bool
+	// missToController sends frames that match no flow to the controller, and
+	// expiredToController those whose TTL dec_ttl finds expired; see SendExceptions.
+	missToController    bool
+	expiredToController bool
 }
 
 // TableLookups counts the look-ups of a table since the start of the control process.

@@ -643,8 +643,7 @@ func (x *xlate) decTTL() bool {
 		}
 	}
 	if ttl <= 1 {
-		x.noteDrop(packet.DropTTLExpired)
-		x.note("the TTL has expired")
+		x.ttlExpired()
 		return false
 	}
 	if x.keep[wIP]&ttlBits != 0 {

@@ -200,6 +200,27 @@ func TestTranslation(t *testing.T) {
 	}
 }
 
+// A frame whose TTL dec_ttl finds expired goes to the controller if one has asked for such
+// frames. The actions behind dec_ttl do not happen.
+func TestExpiredFramesToController(t *testing.T) {
+	for _, c := range []struct {
+		frame, actions string
+		enabled        bool
+	}{
+		{"in_port=1,ip,nw_ttl=1", "set(eth(src=00:00:00:00:00:09)),controller(max_len=65535)", true},
+		{"in_port=1,ip,nw_ttl=1", "drop(ttl-expired)", false},
+		{"in_port=1,ip,nw_ttl=2", "set(eth(src=00:00:00:00:00:09)),dec_ttl,2", true},
+		{"in_port=1,mpls,mpls_ttl=1", "set(eth(src=00:00:00:00:00:09)),controller(max_len=65535)", true},
+	} {
+		p := pipelineOf(t, "ip,actions=mod_dl_src:00:00:00:00:00:09,dec_ttl,2", "mpls,actions=mod_dl_src:00:00:00:00:00:09,dec_mpls_ttl,2")
+		p.SendExceptions(false, c.enabled)
+		k := keyOfText(t, c.frame)
+		if got := FormatDatapathActions(p.Translate(&k, newEnv()).Actions, nil); got != c.actions {
+			t.Errorf("%s, to the controller %t: actions %s, want %s", c.frame, c.enabled, got, c.actions)
+		}
+	}
+}
+
 // likePattern reports whether got equals want, where %v stands for any digits.
 func likePattern(got, want string) bool {
 	parts := strings.Split(want, "%v")

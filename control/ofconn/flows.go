@@ -325,10 +325,10 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 	return nil
 }
 
-// addFrame adds a packet_out. others is the number of packet_outs in the bundles of the
+// addFrame adds a packet_out. open is the number of packet_outs in the open bundles of the
 // connection.
-func (b *bundle) addFrame(r *ofp.Request, message []byte, others int) error {
-	if others >= MaxBundleFrames {
+func (b *bundle) addFrame(r *ofp.Request, message []byte, open int) error {
+	if open >= MaxBundleFrames {
 		return refused(openflow.ErrBundleTooMany, "bundle_add_message: too many packet_outs")
 	}
 	if _, err := ofp.DecodePacketOut(r); err != nil {

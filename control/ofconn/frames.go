@@ -39,26 +39,33 @@ func (s *Service) followFrames() {
 	}
 	s.framing.Lock()
 	defer s.framing.Unlock()
-	wanted, misses := false, false
+	var all wantedFrames
 	for _, c := range s.connections() {
-		if frames, old := c.wantsFrames(); frames {
-			wanted, misses = true, misses || old
+		if w := c.wantsFrames(); w.wanted {
+			all = wantedFrames{wanted: true, misses: all.misses || w.misses, expired: all.expired || w.expired}
 		}
 	}
-	if wanted != s.framed || misses != s.missed {
-		s.framed, s.missed = wanted, misses
-		s.setup.Frames(wanted, misses)
+	if all != s.framed {
+		s.framed = all
+		s.setup.Frames(all.wanted, all.misses, all.expired)
 	}
 }
 
-// wantsFrames reports whether the peer gets frames (wanted). A peer that may only read
-// does not get them, because frames show payloads. old is true for a connection of
-// OpenFlow 1.0.
-func (c *Conn) wantsFrames() (wanted, old bool) {
+// wantedFrames says which frames go to a peer: any at all, those that match no flow,
+// those whose TTL has expired.
+type wantedFrames struct{ wanted, misses, expired bool }
+
+// wantsFrames returns the frames that the peer wants. A peer that may only read gets
+// none, because frames show payloads.
+func (c *Conn) wantsFrames() wantedFrames {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ready && !c.ended && c.role == Write && c.wantsEvents() && (c.async.PacketIn[0]|c.async.PacketIn[1]) != 0,
-		c.version == openflow.Version10
+	reasons := c.async.PacketIn[0] | c.async.PacketIn[1]
+	return wantedFrames{
+		wanted:  c.ready && !c.ended && c.role == Write && c.wantsEvents() && reasons != 0,
+		misses:  c.version == openflow.Version10,
+		expired: reasons&(1<<ofp.ReasonInvalidTTL) != 0,
+	}
 }
 
 // SendPacketIn sends a frame to the connections that want it. id is the number of the

@@ -37,7 +37,7 @@ func init() {
 	reads(ofp.BarrierRequest, func(c *Conn, r *ofp.Request) error { return c.write(ofp.AppendBarrierReply(nil, c.version, r.XID)) })
 	reads(ofp.FeaturesRequest, (*Conn).features)
 	reads(ofp.GetConfigRequest, func(c *Conn, r *ofp.Request) error {
-		return c.write(ofp.AppendSwitchConfig(nil, c.version, r.XID, c.config))
+		return c.write(ofp.AppendSwitchConfig(nil, c.version, r.XID, c.switchConfig()))
 	})
 	reads(ofp.SetConfig, (*Conn).setConfig)
 	reads(ofp.SetFlowFormat, (*Conn).setFlowFormat)
@@ -124,25 +124,46 @@ func (c *Conn) describe(r *ofp.Request) error {
 	return c.replyBody(r, func(b []byte) []byte { return ofp.AppendDescription(b, &d) })
 }
 
-// fragFlags are the flags about the treatment of fragments. Weft supports only the
-// normal treatment.
-const fragFlags = 3
+// flagInvalidTTL is a flag of set_config that Open vSwitch takes in OpenFlow 1.0: frames
+// whose TTL dec_ttl finds expired go to the controller. In later versions set_async does
+// the same.
+const flagInvalidTTL = 1 << 2
+
+// switchConfig returns the configuration for get_config. Fragments are always treated
+// normally.
+func (c *Conn) switchConfig() ofp.SwitchConfig {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	config := c.config
+	if c.version == openflow.Version10 && c.async.PacketIn[0]&(1<<ofp.ReasonInvalidTTL) != 0 {
+		config.Flags |= flagInvalidTTL
+	}
+	return config
+}
 
 func (c *Conn) setConfig(r *ofp.Request) error {
 	config, err := ofp.DecodeSwitchConfig(r)
 	if err != nil {
 		return err
 	}
-	if config.Flags&^fragFlags != 0 || config.Flags&fragFlags != 0 {
-		if c.version == openflow.Version10 {
-			config.Flags = 0 // OpenFlow 1.0 has no error code for unsupported flags
-		} else {
+	expired := config.Flags&flagInvalidTTL != 0
+	if config.Flags != 0 {
+		if c.version != openflow.Version10 {
 			return refused(openflow.ErrConfigBadFlags, "set_config: expected normal treatment of fragments")
 		}
+		config.Flags = 0 // OpenFlow 1.0 has no error code for unsupported flags
 	}
 	c.config = config
 	c.mu.Lock()
 	c.missLen = config.MissSendLen
+	if c.version == openflow.Version10 {
+		for i := range c.async.PacketIn {
+			c.async.PacketIn[i] &^= 1 << ofp.ReasonInvalidTTL
+		}
+		if expired {
+			c.async.PacketIn[0] |= 1 << ofp.ReasonInvalidTTL
+		}
+	}
 	c.updateWatching()
 	c.mu.Unlock()
 	c.service.followFrames()

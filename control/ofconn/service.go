@@ -118,8 +118,8 @@ type Setup struct {
 	Following
 	// Frames starts or stops the frames for controllers. They arrive at SendPacketIn.
 	// misses is true if a connection of OpenFlow 1.0 wants the frames that match no
-	// flow.
-	Frames func(enabled, misses bool)
+	// flow, expired if a connection wants the frames whose TTL dec_ttl finds expired.
+	Frames func(enabled, misses, expired bool)
 	Log    *slog.Logger
 }
 
@@ -150,8 +150,8 @@ type Service struct {
 
 	watchers atomic.Int32 // connections that want events of flows
 
-	framing        sync.Mutex // serializes calls of Setup.Frames; taken before mu
-	framed, missed bool       // the arguments of the last call
+	framing sync.Mutex   // serializes calls of Setup.Frames; taken before mu
+	framed  wantedFrames // of the last call
 
 	rate   rateLimit // frames to all controllers
 	counts Counts

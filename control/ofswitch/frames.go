@@ -37,6 +37,7 @@ type bridgeFrames struct {
 	service *ofconn.Service
 	enabled bool
 	misses  bool // frames that match no flow come, too
+	expired bool // frames whose TTL has expired come, too
 }
 
 // NewFrames returns a Frames without a tap. change is the configuration lock.
@@ -74,17 +75,17 @@ const framesPatience = time.Second
 
 // Set starts or stops the frames of a bridge. ofconn calls it from one goroutine of the
 // bridge at a time.
-func (f *Frames) Set(b *pipeline.Bridge, enabled, misses bool) {
+func (f *Frames) Set(b *pipeline.Bridge, enabled, misses, expired bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	own := f.wanted(b.Number())
 	if own == nil {
 		return
 	}
-	if misses != own.misses {
-		own.misses = misses
+	if misses != own.misses || expired != own.expired {
+		own.misses, own.expired = misses, expired
 		f.change.Lock()
-		b.SendMisses(misses)
+		b.SendExceptions(misses, expired)
 		f.change.Unlock()
 	}
 	own.enabled = enabled

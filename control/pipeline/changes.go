@@ -211,12 +211,13 @@ func (b *Bridge) Configure(table int, set func(*openflow.TableConfig) error) err
 	return unsavedError(pl.rules.SaveConfigs(b.number, &configs))
 }
 
-// SendMisses decides about frames that match no flow: if enabled, they go to the
-// controller, otherwise they are dropped.
-func (b *Bridge) SendMisses(enabled bool) {
+// SendExceptions decides about frames that match no flow (misses) and frames whose TTL
+// dec_ttl finds expired: if the argument is true, they go to the controller, otherwise
+// they are dropped.
+func (b *Bridge) SendExceptions(misses, expired bool) {
 	pl := b.pl
 	pl.mu.Lock()
-	b.tables.SendMisses(enabled)
+	b.tables.SendExceptions(misses, expired)
 	pl.mu.Unlock()
 	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 }
