@@ -220,8 +220,8 @@ func attach(cfg Config, flags uint16) (int, error) {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
 		return -1, fmt.Errorf("tap %s: no /dev/net/tun: the kernel's tun module is not loaded", cfg.Dev)
 	}
-	if err != nil {
-		return -1, fmt.Errorf("tap %s: %w", cfg.Dev, explainPermission("open /dev/net/tun", err))
+	if err != nil { // the mode of the file is 0666 on most systems
+		return -1, fmt.Errorf("tap %s: open /dev/net/tun: %w", cfg.Dev, err)
 	}
 	req, err := unix.NewIfreq(cfg.Dev)
 	if err != nil {

@@ -77,7 +77,7 @@ type Store struct {
 func Open(dir string) (*Store, error) {
 	root, err := openDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("state directory %s: %w; run as root, or give another with --state", dir, usererr.Cause(err))
+		return nil, fmt.Errorf("state directory %s: %w; %s", dir, usererr.Cause(err), otherDir())
 	}
 	lock, err := lockDir(root, dir)
 	if err != nil {
@@ -106,6 +106,14 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
+// otherDir says what to do about a directory that this process cannot use.
+func otherDir() string {
+	if os.Geteuid() == 0 {
+		return "or give another with --state"
+	}
+	return "run as root, or give another with --state"
+}
+
 // openDir opens the state directory. It refuses a directory that other users can
 // change. The returned root stays in this directory, even if the path changes.
 func openDir(dir string) (*os.Root, error) {
@@ -128,7 +136,7 @@ const lockPatience = time.Second
 func lockDir(root *os.Root, dir string) (*os.File, error) {
 	f, err := root.OpenFile("lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("state directory %s: %w; run as root, or give another with --state", dir, usererr.Cause(err))
+		return nil, fmt.Errorf("state directory %s: %w; %s", dir, usererr.Cause(err), otherDir())
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	for began := time.Now(); err != nil && time.Since(began) < lockPatience; {
