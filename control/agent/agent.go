@@ -45,6 +45,7 @@ type Agent struct {
 	pulls     pulls
 	rechecks  rechecks
 	decoder   decoder
+	backlog   backlog
 	opening   bool                // true until the first Revision message of the session
 	outbox    chan *wire.FromHost // queue of messages to the hub; nil: no session
 	stats     Stats

@@ -69,8 +69,8 @@ func FuzzReceive(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		a := fuzzAgent()
-		_, _ = a.receive(first)
-		_, _ = a.receive(second)
+		_, _ = a.receive(first, true)
+		_, _ = a.receive(second, false)
 		_ = a.state.message()
 		_ = a.state.digests()
 	})

@@ -38,7 +38,7 @@ func TestHubOfLaterVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := New(Config{Log: slog.New(slog.DiscardHandler)}, onePort{})
-	if _, err := a.receive(data); err != nil {
+	if _, err := a.receive(data, false); err != nil {
 		t.Fatal(err)
 	}
 	if s := a.Stats(); s.Revision != 9 || s.Nets != 1 || s.Places != len(reset.Places) {

@@ -33,7 +33,7 @@ func takeMessage(t *testing.T, a *Agent, m *wire.ToHost) {
 	t.Helper()
 	data, err := proto.Marshal(m)
 	if err == nil {
-		_, err = a.receive(data)
+		_, err = a.receive(data, false)
 	}
 	if err != nil {
 		t.Fatal(err)

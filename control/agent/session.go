@@ -57,26 +57,24 @@ func (a *Agent) session(ctx context.Context, address string) error {
 	go write(ctx, stop, stream, out)
 	w := &silence{stop: stop, patience: a.patience}
 	defer w.end()
-	for {
-		var m rawMessage
-		err := stream.RecvMsg(&m)
-		if w.silent() {
-			a.patience = min(2*a.patience, mostPatience)
-			return fmt.Errorf("central %s: says nothing", address)
-		}
-		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("central %s: closed the session", address)
-		}
-		if err != nil {
-			return fmt.Errorf("central %s: %w", address, err)
-		}
+	messages, ended := make(chan rawMessage, readAhead), make(chan error, 1)
+	go func() { ended <- read(ctx, stream, w, messages) }()
+	for m := range messages {
 		late.Stop()
-		w.begin()
-		beat, err := a.receive(m)
+		beat, err := a.receive(m, len(messages) > 0)
 		if err != nil {
 			return fmt.Errorf("central %s: %w", address, err)
 		}
-		w.heard(beat)
+		w.promise(beat)
+	}
+	switch err := <-ended; {
+	case w.silent():
+		a.patience = min(2*a.patience, mostPatience)
+		return fmt.Errorf("central %s: says nothing", address)
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("central %s: closed the session", address)
+	default:
+		return fmt.Errorf("central %s: %w", address, err)
 	}
 }
 
@@ -90,6 +88,7 @@ func (a *Agent) begin(address string) chan *wire.FromHost {
 	a.questions, a.pulls, a.rechecks = newQuestions(), pulls{}, newRechecks()
 	a.state.newSession()
 	a.opening = true
+	a.backlog = backlog{}
 	keys := a.keys()
 	for _, key := range keys {
 		a.attached[key] = true
@@ -111,6 +110,7 @@ func (a *Agent) begin(address string) chan *wire.FromHost {
 func (a *Agent) end(outbox chan *wire.FromHost) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.finish(false)
 	if a.outbox == outbox {
 		a.outbox = nil
 	}
@@ -133,11 +133,13 @@ func write(ctx context.Context, stop context.CancelFunc, stream wire.Hub_FollowC
 	}
 }
 
-// receive handles a message of the hub. beat is the longest interval between messages
-// that the hub promises from now on; 0: unchanged.
-func (a *Agent) receive(data rawMessage) (beat time.Duration, err error) {
+// receive handles a message of the hub. behind means that the next message is there
+// already. beat is the longest interval between messages that the hub promises from now
+// on; 0: unchanged.
+func (a *Agent) receive(data rawMessage, behind bool) (beat time.Duration, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	defer func() { a.finish(behind) }()
 	a.stats.Received += uint64(len(data))
 	a.repeatRechecks()
 	f := fields{rest: data}
@@ -214,24 +216,15 @@ func (a *Agent) takeOther(message *wire.ToHost, beat *time.Duration) {
 		}
 	case *wire.ToHost_Answer:
 		a.answer(m.Answer, pending)
-		a.apply() // a frame waits for the answer
+		a.backlog.due = true // a frame waits for the answer
 	case *wire.ToHost_Refused:
 		a.config.Log.Warn("central refuses a port", "port", m.Refused.GetPort(), "why", m.Refused.GetWhy())
 	case *wire.ToHost_Revision:
-		a.complete(m.Revision)
-	}
-}
-
-func (a *Agent) complete(r *wire.Revision) {
-	if a.opening { // the hub has now spoken of everything
-		a.opening = false
-		a.state.removeUnconfirmed(a.pending)
-	}
-	trouble := a.apply()
-	a.state.revision = r.GetRevision()
-	a.stats.Revision = r.GetRevision()
-	if r.GetReport() {
-		a.send(&wire.FromHost{Message: &wire.FromHost_Applied{Applied: &wire.Applied{Revision: r.GetRevision(), Trouble: trouble}}})
+		if a.opening { // the hub has now spoken of everything
+			a.opening = false
+			a.state.removeUnconfirmed(a.pending)
+		}
+		a.backlog.complete(m.Revision)
 	}
 }
 

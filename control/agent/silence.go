@@ -21,7 +21,7 @@ type silence struct {
 
 	mu      sync.Mutex // guards the fields below
 	limit   time.Duration
-	busy    bool // a message is being applied; further messages wait in the kernel
+	busy    bool // readAhead messages wait to be applied; further ones wait in the kernel
 	last    time.Time
 	timer   *time.Timer
 	expired bool
@@ -32,18 +32,25 @@ const (
 	calmAfter    = time.Minute
 )
 
-// begin is called when a message arrives, and heard when the message has been
-// processed. The hub's new interval beat goes to heard; 0: unchanged.
+// begin is called when a message arrives, and heard when the agent can read the next
+// one.
 func (w *silence) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy = true
 }
 
-func (w *silence) heard(beat time.Duration) {
+func (w *silence) heard() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy, w.last = false, time.Now()
+}
+
+// promise is called with the longest interval between messages that the hub promises;
+// 0: unchanged.
+func (w *silence) promise(beat time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if beat > 0 {
 		w.limit = beat * 3 / 2 * time.Duration(w.patience)
 		if w.timer == nil {
