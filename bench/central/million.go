@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -25,11 +26,15 @@ import (
 
 // This file measures a real hub with very many ports (a million) in one network. Hosts
 // ask for the addresses of this network. Everything except the hub is simulated. The
-// store is in the hub's memory. A host is a plain client of the hub's stream, without
+// store is in the hub's memory. Like weft-central's store, it binds a port that a host
+// has in the transaction that declares the port. A host is a plain client of the hub's stream, without
 // TLS: it reports its ports, asks for some addresses, and notes when a changed address
 // arrives.
 const (
 	millionBatch = 10_000 // ports of one request
+	// millionInFlight is the number of requests that wait for their answers. Two keep the
+	// driver and the hub at work.
+	millionInFlight = 2
 	// questions is the number of addresses for which each host asks. They are among the
 	// first ports (number popular), so that each changed port concerns many hosts.
 	questions = 50
@@ -174,14 +179,20 @@ func (m *million) load(ctx context.Context) error {
 		}
 		go h.receive()
 	}
+	requests, requestCtx := errgroup.WithContext(ctx)
+	requests.SetLimit(millionInFlight)
 	for i := 0; i < m.Ports; i += millionBatch {
-		request := &wire.ChangeRequest{}
-		for j := i; j < min(i+millionBatch, m.Ports); j++ {
-			request.Changes = append(request.Changes, &wire.Change{Change: &wire.Change_SetPort{SetPort: m.port(j, 0)}})
-		}
-		if _, err := m.admin.Apply(ctx, request); err != nil {
+		requests.Go(func() error {
+			request := &wire.ChangeRequest{}
+			for j := i; j < min(i+millionBatch, m.Ports); j++ {
+				request.Changes = append(request.Changes, &wire.Change{Change: &wire.Change_SetPort{SetPort: m.port(j, 0)}})
+			}
+			_, err := m.admin.Apply(requestCtx, request)
 			return err
-		}
+		})
+	}
+	if err := requests.Wait(); err != nil {
+		return err
 	}
 	m.add("ports written", (clock() - began).Seconds(), "s")
 	at, err := await(ctx, "hosts get their ports", func() bool { return m.bound.Load() == int64(m.Ports) })

@@ -44,6 +44,7 @@ func serveMillion(socket string) error {
 		return err
 	}
 	m.hub = hub.New(m.store, hostInHeader, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	m.store.SetWaiting(m.hub.WaitingHost)
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ type Memory struct {
 	revision int64
 	objects  map[key]store.Object
 	sinks    map[store.Sink]struct{}
+	waiting  func(p *wire.Port) (host string) // nil: Put binds no port
 }
 
 type key struct {
@@ -33,12 +34,34 @@ func NewMemory() *Memory {
 	return &Memory{objects: map[key]store.Object{}, sinks: map[store.Sink]struct{}{}}
 }
 
+// SetWaiting has the meaning of store.Store.SetWaiting: Put binds a new port that a host
+// has already. It is called before the first Put.
+func (m *Memory) SetWaiting(waiting func(p *wire.Port) (host string)) { m.waiting = waiting }
+
 // Put stores objects in one revision and returns the revision. An object whose Message
 // is nil is deleted.
 func (m *Memory) Put(objects ...store.Object) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.put(objects)
+	return m.put(append(objects, m.bindWaiting(objects)...))
+}
+
+// bindWaiting returns the bindings of new ports that hosts have already. The caller
+// holds mu.
+func (m *Memory) bindWaiting(objects []store.Object) (binds []store.Object) {
+	if m.waiting == nil {
+		return nil
+	}
+	for i := range objects {
+		p, ok := objects[i].Message.(*wire.Port)
+		if _, there := m.objects[key{store.KindPort, objects[i].ID}]; !ok || there {
+			continue
+		}
+		if h, ok := m.objects[key{store.KindHost, m.waiting(p)}].Message.(*wire.Host); ok {
+			binds = append(binds, store.Object{Kind: store.KindBind, ID: p.GetId(), Message: &wire.Bind{Port: p.GetId(), Host: h.GetId(), Endpoint: h.GetEndpoint()}})
+		}
+	}
+	return binds
 }
 
 func (m *Memory) put(objects []store.Object) int64 {
