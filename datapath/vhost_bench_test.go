@@ -4,11 +4,14 @@ package datapath
 
 import (
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"sort"
 	"testing"
 	"time"
 
 	"weft/flowtable"
+	"weft/internal/cpu"
 	"weft/vhost/vhosttest"
 )
 
@@ -26,7 +29,9 @@ func BenchmarkGuests(b *testing.B) {
 // sliceTurns is the number of turns in a slice of BenchmarkGuests, about 1 ms.
 const sliceTurns = 256
 
-func benchmarkGuests(b *testing.B, c vhosttest.LoadConfig) {
+// newGuests returns a worker between two guests, with a megaflow for each flow of the
+// load.
+func newGuests(b *testing.B, c vhosttest.LoadConfig) (*rig, *vhosttest.Load) {
 	sizes := testSizes
 	sizes.Cache = flowtable.DefaultSizes
 	r := newRig(b, sizes)
@@ -36,13 +41,13 @@ func benchmarkGuests(b *testing.B, c vhosttest.LoadConfig) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer l.Close()
+	b.Cleanup(l.Close)
 	for i, g := range l.Guests {
 		d, err := g.Open(nil)
 		if err != nil {
 			b.Fatal(err)
 		}
-		defer d.Close()
+		b.Cleanup(d.Close)
 		if err := r.w.addPort(&PortQueues{Port: uint32(i + 1), Rx: d.Rx(), Tx: d.Tx()[0]}); err != nil {
 			b.Fatal(err)
 		}
@@ -59,6 +64,11 @@ func benchmarkGuests(b *testing.B, c vhosttest.LoadConfig) {
 			}
 		}
 	}
+	return r, l
+}
+
+func benchmarkGuests(b *testing.B, c vhosttest.LoadConfig) {
+	r, l := newGuests(b, c)
 	turn := func() time.Duration {
 		begin := time.Now()
 		r.turn()
@@ -88,4 +98,70 @@ func benchmarkGuests(b *testing.B, c vhosttest.LoadConfig) {
 	if r.sh.Counters.Misses != 0 {
 		b.Fatalf("%d misses", r.sh.Counters.Misses)
 	}
+}
+
+// BenchmarkGuestsApart is BenchmarkGuests with the guests on another core, so that cache
+// lines move between the cores. Guests read and write every cache line of a frame. The
+// worker is on core 1, the guests are on core 0.
+func BenchmarkGuestsApart(b *testing.B) {
+	for _, c := range []vhosttest.LoadConfig{{}, {Flows: 10000}, {FrameSize: 1500}} {
+		c.Touch = true
+		b.Run(fmt.Sprintf("%d/flows=%d", max(c.FrameSize, 64), 2*max(c.Flows, 1)), func(b *testing.B) {
+			benchmarkGuestsApart(b, c)
+		})
+	}
+}
+
+func benchmarkGuestsApart(b *testing.B, c vhosttest.LoadConfig) {
+	r, l := newGuests(b, c)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would stop both threads
+	stop, ended := make(chan struct{}), make(chan error)
+	go func() {
+		runtime.LockOSThread() // the pinned thread ends with its goroutine
+		err := cpu.Pin(0)
+		for err == nil {
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			default:
+			}
+			for range 64 {
+				n, _ := l.Step(0)
+				m, _ := l.Step(1)
+				if n+m == 0 {
+					cpu.Pause(8)
+				}
+			}
+		}
+		ended <- err
+	}()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cpu.Pin(1); err != nil {
+		b.Fatal(err)
+	}
+	for r.sh.Counters.Frames < 2_000_000 {
+		r.turn()
+	}
+	start := r.sh.Counters.Frames
+	var slices []float64
+	b.ResetTimer()
+	for r.sh.Counters.Frames-start < uint64(b.N) {
+		before, begin := r.sh.Counters.Frames, time.Now()
+		for range sliceTurns / 4 {
+			r.turn()
+		}
+		if n := r.sh.Counters.Frames - before; n > 0 {
+			slices = append(slices, float64(time.Since(begin).Nanoseconds())/float64(n))
+		}
+	}
+	b.StopTimer()
+	close(stop)
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+	sort.Float64s(slices)
+	b.ReportMetric(slices[len(slices)/10], "ns/frame")
+	b.ReportMetric(slices[len(slices)/4], "ns/frame25")
 }

@@ -15,15 +15,18 @@ type Cache struct {
 	m Memory
 
 	// Exact-match cache, private to the worker.
-	buckets    []bucket
-	exact      []exactEntry
-	union      Key    // bits that any mask has
-	groups     uint32 // set of word groups that have a bit in union (the union of all masks)
-	unionStale bool   // a mask was removed after union was computed
-	bucketWrap uint32
-	victim     uint32
-	seeds      seeds
-	groupSeeds [groupEnd][4]uint64 // index: group
+	buckets []bucket
+	exact   []exactEntry
+	union   Key    // bits that any mask has
+	groups  uint32 // set of word groups that have a bit in union (the union of all masks)
+	// number of times that union has changed, never 0. Entries of other numbers are
+	// invalid, because they have the bits of another union.
+	unionNumber uint32
+	unionStale  bool // a mask was removed after union was computed
+	bucketWrap  uint32
+	victim      uint32
+	seeds       seeds
+	groupSeeds  [groupEnd][4]uint64 // index: group
 
 	// Megaflows.
 	order     []uint32 // indexes of the used masks in search order
@@ -36,12 +39,10 @@ type Cache struct {
 	groupWords [packet.BatchSize]exactMore
 	hashes     [packet.BatchSize]uint32 // hash of each frame's key under the current mask
 	frames     [packet.BatchSize]uint8  // frames that are live and no repeats
-	homes      [packet.BatchSize]uint32 // position (bucket or index) for each frame in frames
+	homes      [packet.BatchSize]uint32 // position (entry, bucket or index) for each frame in frames
 	repeats    [packet.BatchSize]repeat // frames that have the same key as the frame before them
-	found      [packet.BatchSize]uint8  // frames that have an entry
-	entries    [packet.BatchSize]uint32 // index as found: the entry
-	slots      [packet.BatchSize]uint32 // index as found: the entry's megaflow
-	expects    [packet.BatchSize]uint32 // generation in the exact-match entry of each frame in found
+	slots      [packet.BatchSize]uint32 // index as frames: the megaflow in the likely entry
+	expects    [packet.BatchSize]uint32 // index as frames: the generation in the likely entry
 	missed     [packet.BatchSize]uint8  // frames without an entry
 }
 
@@ -85,13 +86,14 @@ func Reserve(sizes Sizes, caches int) {
 func NewCache(m Memory, seed uint64) *Cache {
 	m.empty()
 	c := &Cache{
-		m:          m,
-		buckets:    shm.Private[bucket](m.sizes.Exact / bucketEntries),
-		exact:      shm.Private[exactEntry](m.sizes.Exact),
-		bucketWrap: uint32(m.sizes.Exact/bucketEntries - 1),
-		order:      make([]uint32, 0, len(m.masks)),
-		maskSeeds:  make([]uint64, len(m.masks)),
-		store:      newActionStore(&m, seed),
+		m:           m,
+		buckets:     shm.Private[bucket](m.sizes.Exact / bucketEntries),
+		exact:       shm.Private[exactEntry](m.sizes.Exact),
+		bucketWrap:  uint32(m.sizes.Exact/bucketEntries - 1),
+		unionNumber: 1,
+		order:       make([]uint32, 0, len(m.masks)),
+		maskSeeds:   make([]uint64, len(m.masks)),
+		store:       newActionStore(&m, seed),
 	}
 	spread(seed+1, c.seeds[:])
 	spread(seed+2, c.maskSeeds)
@@ -171,7 +173,7 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, slots *[packet.
 		c.frames[count%packet.BatchSize] = uint8(i)
 		d := &c.digests[i]
 		c.digest(k, d, &c.groupWords[i])
-		c.homes[count%packet.BatchSize] = uint32(d.hash) & c.bucketWrap
+		c.homes[count%packet.BatchSize] = c.likely(d)
 		before = k
 		if count++; count%stride == 0 {
 			c.advance(&x, keys, count)

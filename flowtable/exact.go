@@ -11,8 +11,9 @@ import (
 
 // The exact-match cache maps a key to a megaflow. It ignores key bits that are in no
 // installed mask. The cache is set-associative. A bucket is one word with the
-// signatures of its entries. Finding an entry therefore reads two cache lines: one of
-// the small table of buckets, and the line of the entry.
+// signatures of its entries. The hash of a key chooses a bucket and an entry in it, in
+// which most keys are: finding these reads one cache line. Finding another key of the
+// bucket also reads a line of the small table of buckets.
 //
 // An entry has the generation of the megaflow's slot, so removing a megaflow
 // invalidates its entries. A change of the union of all masks empties the cache.
@@ -45,7 +46,7 @@ type exactEntry struct {
 	slot       uint32
 	generation uint32
 	groups     uint32 // groups whose words are in exactMore
-	_          uint32
+	union      uint32 // Cache.unionNumber at the time of the write; 0: never written
 }
 
 // exactMore has the words of an entry's groups, in ascending order of the groups.
@@ -64,10 +65,10 @@ type digest struct {
 // signature returns the digest's 8-bit signature for a bucket. It is never 0.
 func (d *digest) signature() uint64 { return max(d.hash>>56, 1) }
 
-// way returns the entry of a bucket at which the search for a free entry begins. Entries
-// of half-empty buckets thereby use all sets of the processor's caches. If every search
-// began at entry 0, most entries in use would share an eighth of these sets, because a
-// bucket's entries take eight cache lines.
+// way returns the entry of a bucket at which the search for a free entry begins. A
+// look-up reads this entry first. Entries of half-empty buckets use all sets of the
+// processor's caches; if every search began at entry 0, most entries in use would share
+// an eighth of these sets, because a bucket's entries take eight cache lines.
 func (d *digest) way() uint32 { return uint32(d.hash>>48) % bucketEntries }
 
 // digest hashes the key under the union of all masks, and collects the words of the
@@ -154,64 +155,45 @@ func (c *Cache) group4(d *digest, words *exactMore, group uint32, w0, w1, w2, w3
 }
 
 // exactLookup is the progress of a batch in the exact-match cache. With many flows,
-// each frame needs two cache lines from memory. The batch therefore advances in strides
-// (groups of frames): the core works on one stride while the cache lines of other
-// strides arrive.
+// each frame needs two cache lines from memory: an entry and a megaflow. The batch
+// therefore advances in strides (groups of frames): the core works on one stride while
+// the cache lines of other strides arrive.
 type exactLookup struct {
-	prefetched uint // number of frames whose bucket was prefetched
-	chosen     uint // number of frames whose bucket was searched
-	found      uint
-	due        uint // number of entries prefetched at least one stride ago
-	compared   uint // number of entries compared
-	missed     uint
+	prefetched uint // number of frames whose likely entry was prefetched
+	compared   uint // number of frames that were compared with their likely entry
 }
 
 // stride is the number of frames that advance together in exactLookup. It is small
-// enough to overlap with memory accesses, and large enough for few function calls. At
-// 100,000 flows a frame takes 62.0 ns with stride 12, 62.6 ns with stride 8, and 69.8
-// ns without strides.
+// enough to overlap with memory accesses, and large enough for few function calls. When
+// look-ups still began in the table of buckets, a frame at 100,000 flows took 62.0 ns
+// with stride 12, 62.6 ns with stride 8, and 69.8 ns without strides.
 const stride = 12
 
-// advance prefetches the buckets of the next frames, and advances earlier frames by
-// one step.
+// likely returns the entry in which a key with digest d is unless another key was there
+// before. Of 20,000 flows in 262,144 entries, 96 % are in their likely entries, of
+// 100,000 flows 83 %.
+func (c *Cache) likely(d *digest) uint32 {
+	return uint32(d.hash)&c.bucketWrap*bucketEntries + d.way()
+}
+
+// advance prefetches the likely entries of the next frames, and advances earlier frames
+// by one step.
 func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
-	from, entries := x.prefetched, x.found
-	cpu.Prefetch(&c.buckets[0], c.homes[from:end])
+	from := x.prefetched
+	cpu.Prefetch(&c.exact[0], c.homes[from:end])
 	x.prefetched = end
-	c.choose(x, from)
-	cpu.Prefetch(&c.exact[0], c.entries[entries:x.found])
-	c.compare(x, keys, x.due)
-	x.due = entries
+	c.compare(x, keys, from)
 }
 
-// choose searches the buckets of the prefetched frames for the frames' signatures.
-func (c *Cache) choose(x *exactLookup, end uint) {
-	buckets := c.buckets
-	found, missed := x.found, x.missed
-	for j := x.chosen; j < end; j++ {
-		i, number := c.frames[j%packet.BatchSize], c.homes[j%packet.BatchSize]
-		marks := buckets[number].candidates(c.digests[i%packet.BatchSize].signature())
-		if marks == 0 {
-			c.missed[missed%packet.BatchSize] = i
-			missed++
-			continue
-		}
-		c.entries[found%packet.BatchSize] = number*bucketEntries + firstMarked(marks)
-		c.found[found%packet.BatchSize] = i
-		found++
-	}
-	x.chosen, x.found, x.missed = end, found, missed
-}
-
-// compare compares the entries that were found with the frames' keys. For equal keys it
-// prefetches the megaflow. It looks up all other frames again.
+// compare compares the likely entries of frames with the frames' keys. For equal keys it
+// prefetches the megaflow.
 func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
-	exact, u := c.exact, &c.union
+	exact, u, number := c.exact, &c.union, c.unionNumber
 	from := x.compared
 	for m := from; m < end; m++ {
-		i, at := c.found[m%packet.BatchSize]%packet.BatchSize, c.entries[m%packet.BatchSize]
+		i, at := c.frames[m%packet.BatchSize]%packet.BatchSize, c.homes[m%packet.BatchSize]
 		d, k, e := &c.digests[i], &keys[i], &exact[at]
-		diff := lowerDiffer(&e.words, k, u) | upperDiffer(&e.words, k, u) | uint64(e.groups^d.groups)
+		diff := lowerDiffer(&e.words, k, u) | upperDiffer(&e.words, k, u) | uint64((e.groups^d.groups)|(e.union^number))
 		if d.n != 0 {
 			diff |= c.differMore(at, d, &c.groupWords[i])
 		}
@@ -230,34 +212,36 @@ func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
 // c.missed.
 func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint, slots *[packet.BatchSize]uint32) uint {
 	if count <= fewLookups {
-		return c.probeFew(keys, count, slots)
+		return c.probeAll(keys, c.frames[:count], slots)
 	}
-	for x.compared < x.found || x.chosen < count {
+	if x.prefetched < count {
 		c.advance(x, keys, count)
 	}
-	flows, missed := c.m.Flows, x.missed
-	for m := range x.found {
-		i, slot := c.found[m%packet.BatchSize]%packet.BatchSize, c.slots[m%packet.BatchSize]
+	c.compare(x, keys, count)
+	flows, others := c.m.Flows, uint(0)
+	for m := range count {
+		i, slot := c.frames[m%packet.BatchSize]%packet.BatchSize, c.slots[m%packet.BatchSize]
 		if slot >= uint32(len(flows)) || flows[slot].Generation != c.expects[m%packet.BatchSize] {
-			if slot = c.probe(&c.digests[i], &c.groupWords[i], &keys[i]); slot == NoSlot {
-				c.missed[missed%packet.BatchSize] = i
-				missed++
-				continue
-			}
+			c.missed[others%packet.BatchSize] = i
+			others++
+			continue
 		}
 		slots[i] = slot
 	}
-	return missed
+	if others == 0 {
+		return 0
+	}
+	return c.probeAll(keys, c.missed[:others], slots)
 }
 
-// fewLookups is the largest number of frames for which prefetching costs more than it
-// saves.
-const fewLookups = 2
-
-// probeFew looks up a few frames without prefetching.
-func (c *Cache) probeFew(keys *[packet.BatchSize]Key, count uint, slots *[packet.BatchSize]uint32) (missed uint) {
-	for j := range count {
-		i := c.frames[j%packet.BatchSize] % packet.BatchSize
+// probeAll looks up the frames in list in their whole buckets. It returns the number of
+// frames that it does not find, and lists them in c.missed, which may be list itself.
+func (c *Cache) probeAll(keys *[packet.BatchSize]Key, list []uint8, slots *[packet.BatchSize]uint32) (missed uint) {
+	if len(list) > fewLookups {
+		c.fetchBuckets(list)
+	}
+	for _, i := range list {
+		i %= packet.BatchSize
 		if slot := c.probe(&c.digests[i], &c.groupWords[i], &keys[i]); slot != NoSlot {
 			slots[i] = slot
 			continue
@@ -267,6 +251,28 @@ func (c *Cache) probeFew(keys *[packet.BatchSize]Key, count uint, slots *[packet
 	}
 	return missed
 }
+
+// fetchBuckets prefetches the cache lines that the method probe will read for a list of
+// frames.
+func (c *Cache) fetchBuckets(list []uint8) {
+	for at, i := range list {
+		c.homes[at%packet.BatchSize] = uint32(c.digests[i%packet.BatchSize].hash) & c.bucketWrap
+	}
+	cpu.Prefetch(&c.buckets[0], c.homes[:len(list)])
+	found := uint(0)
+	for at, i := range list {
+		number := c.homes[at%packet.BatchSize]
+		if marks := c.buckets[number].candidates(c.digests[i%packet.BatchSize].signature()); marks != 0 {
+			c.slots[found%packet.BatchSize] = number*bucketEntries + firstMarked(marks)
+			found++
+		}
+	}
+	cpu.Prefetch(&c.exact[0], c.slots[:found])
+}
+
+// fewLookups is the largest number of frames for which prefetching costs more than it
+// saves.
+const fewLookups = 2
 
 // lowerDiffer returns 0 if the first base words of an entry equal key k under mask u.
 // upperDiffer compares the remaining base words. One function for both would be too
@@ -356,7 +362,7 @@ func (c *Cache) enter(d *digest, words *exactMore, k *Key, slot uint32) {
 	*b = *b&^(0xff<<(8*way)) | bucket(d.signature()<<(8*way))
 	at := number*bucketEntries + way
 	e := &c.exact[at]
-	e.slot, e.generation, e.groups = slot, c.m.Flows[slot].Generation, d.groups
+	e.slot, e.generation, e.groups, e.union = slot, c.m.Flows[slot].Generation, d.groups, c.unionNumber
 	for i := range e.words {
 		e.words[i] = k[i] & c.union[i]
 	}
@@ -379,6 +385,10 @@ func (c *Cache) setUnion() {
 		return
 	}
 	c.union, c.groups = union, 0
+	if c.unionNumber++; c.unionNumber == 0 {
+		clear(c.exact)
+		c.unionNumber = 1
+	}
 	for at, group := range wordGroups {
 		if union[at] != 0 {
 			c.groups |= group
