@@ -59,27 +59,38 @@ type VM struct {
 
 // image prepares the kernel and the initramfs. It does so once in each process.
 var image = sync.OnceValues(func() (files struct{ Kernel, Initramfs string }, err error) {
+	if _, err := builtSwitch(); err != nil {
+		return files, err
+	}
+	u := guestUserland
+	u.binaries = []string{filepath.Join(binDir(), "weft")} // for weft bench
+	files.Initramfs = filepath.Join(binDir(), "initramfs")
+	files.Kernel, err = guestImage(files.Initramfs, &u)
+	return files, err
+})
+
+// GuestImage writes the initramfs of a guest, without weft, to a file. It returns the path
+// of the kernel.
+func GuestImage(initramfs string) (kernel string, err error) {
+	return guestImage(initramfs, &guestUserland)
+}
+
+func guestImage(initramfs string, u *userland) (kernel string, err error) {
 	root, err := Root()
 	if err != nil {
-		return files, err
+		return "", err
 	}
 	dir := filepath.Join(root, ".cache/guest-kernel")
 	kernels, _ := filepath.Glob(filepath.Join(dir, "boot/vmlinuz-*"))
 	if len(kernels) != 1 {
-		return files, fmt.Errorf("want one guest kernel in %s, have %d; run scripts/setup", dir, len(kernels))
+		return "", fmt.Errorf("want one guest kernel in %s, have %d; run scripts/setup", dir, len(kernels))
 	}
 	bin, err := builtGuest()
 	if err != nil {
-		return files, err
+		return "", err
 	}
-	if _, err := builtSwitch(); err != nil {
-		return files, err
-	}
-	files.Kernel, files.Initramfs = kernels[0], filepath.Join(bin, "initramfs")
-	u := guestUserland
-	u.binaries = []string{filepath.Join(bin, "weft")} // for weft bench
-	return files, buildInitramfs(files.Initramfs, filepath.Join(bin, "guest"), dir, &u)
-})
+	return kernels[0], buildInitramfs(initramfs, filepath.Join(bin, "guest"), dir, u)
+}
 
 // Accelerator returns "kvm", or "tcg" (QEMU's emulation) with the reason why KVM cannot
 // be used. To find out, it boots a machine, once in each process.
