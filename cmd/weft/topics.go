@@ -56,11 +56,11 @@ vhost-user: a virtual machine or container, over a unix socket.
   path=SOCKET       the socket
   mode=server       the switch makes the socket (default); client: the front end makes it
   queues=N          pairs of queues that the front end may use
-  mtu=N             the MTU that the guest is offered
+  mtu=N             the MTU that the guest is offered; QEMU needs host_mtu=N, too
   offloads=off      no segmentation and checksum offloads are offered
   socket-owner=USER, socket-group=GROUP, socket-mode=OCTAL
                     owner and mode of a socket that the switch makes; libvirt needs
-                    socket-owner=libvirt-qemu or socket-group=kvm
+                    socket-owner=libvirt-qemu, or socket-group=kvm socket-mode=0660
 
 tap: a device of the kernel, for example for a container.
 
