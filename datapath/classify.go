@@ -19,13 +19,17 @@ func (w *Worker) decapsulate() (tunneled uint32) {
 		if f.Drop != packet.DropNone {
 			continue
 		}
-		if f.Drop = w.terminations.Decapsulate(b, f, &w.words[i]); f.Drop != packet.DropNone {
+		f.Drop = w.terminations.Decapsulate(b, f, &w.words[i])
+		if f.Drop != packet.DropNone && f.Drop != packet.Consumed {
 			continue
 		}
 		tunneled |= 1 << i
 		p := &w.sh.Ports[f.InPort%port.MaxPorts]
 		p.RxPackets++
 		p.RxBytes += uint64(f.Len())
+		if f.Drop == packet.Consumed {
+			f.Drop = w.receiveBFD(f, &w.words[i])
+		}
 	}
 	return tunneled
 }
@@ -46,7 +50,9 @@ func (w *Worker) classify(tunneled uint32) {
 			w.undone |= 1 << i
 		}
 		if f.Drop != packet.DropNone {
-			w.drop(f, f.Drop)
+			if f.Drop != packet.Consumed {
+				w.drop(f, f.Drop)
+			}
 			w.live &^= 1 << i
 		}
 	}

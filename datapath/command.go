@@ -85,6 +85,8 @@ func (w *Worker) apply(msg []byte) bool {
 			_ = cpu.ShortSlice()
 		}
 		return arg <= 1
+	case CmdBFD:
+		return w.setBFD(arg, body)
 	case CmdTap:
 		return w.setTap(arg, body)
 	}

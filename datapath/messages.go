@@ -63,6 +63,9 @@ const (
 	// CmdHold with Arg 1 stops the receive queues; with Arg 0 it starts them again. At
 	// start-up, no frame is received until every output port is attached.
 	CmdHold
+	// CmdBFD begins, changes or ends BFD session Arg. The body is a BFDSet. Only the
+	// worker that Config.Sweeps marks gets it.
+	CmdBFD
 )
 
 // UpcallOp is the operation that an upcall requests.

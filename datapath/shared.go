@@ -73,6 +73,9 @@ type Shared struct {
 	// of captured frames. The worker writes both, and the control process reads them.
 	Taps     []TapCounters
 	Captures shm.RingMem
+	// BFD are the sessions of the tunnels' remotes. Only the first worker's are used;
+	// all workers share them, under the lock of BFDTable.
+	BFD []BFDSession
 }
 
 // CarveShared lays out a worker's shared memory in l. If l.Mem is nil, it only
@@ -91,6 +94,7 @@ func CarveShared(l *shm.Layout, s Sizes) *Shared {
 	sh.Meters = shm.Carve[Meter](l, flowtable.MaxMeters)
 	sh.Taps = shm.Carve[TapCounters](l, MaxTaps)
 	sh.Captures = shm.CarveRing(l, CaptureRingBytes)
+	sh.BFD = shm.Carve[BFDSession](l, MaxBFD)
 	hand := shm.Carve[InHand](l, 1)
 	if l.Mem != nil {
 		sh.Counters = &counters[0]

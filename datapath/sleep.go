@@ -176,6 +176,14 @@ func (w *Worker) armAll() bool {
 }
 
 func (w *Worker) sleepMS() int {
+	if w.bfdDue != ^uint64(0) {
+		return min(w.idleMS(), int((max(w.bfdDue, w.now)-w.now)/1_000_000)+1)
+	}
+	return w.idleMS()
+}
+
+// idleMS returns the time in milliseconds that the worker may sleep if nothing is due.
+func (w *Worker) idleMS() int {
 	switch {
 	case w.queues.withoutWaitFD > 0:
 		return noWaitFDSleepMS

@@ -22,6 +22,7 @@
 //	kept.go      batches that are released late because outputs postponed their flush
 //	segment.go   offloads that an output does not take: checksums, cutting large frames
 //	toobig.go    the ICMP error for a frame too long for its tunnel
+//	bfd.go       BFD sessions with the remotes of tunnels
 //	answer.go    replies to ARP requests and neighbour solicitations
 //	upcall.go    messages to the control process: misses, neighbours, faults
 //	held.go      frames that wait for the answer of the control process
@@ -36,8 +37,8 @@
 //
 // Invariants:
 //   - A worker is one locked thread. It owns its Shared, its cache and its queues. Between two
-//     passes it neither allocates nor locks nor waits. The one exception is the spin lock of
-//     a transmit queue that several workers share.
+//     passes it neither allocates nor locks nor waits. Exceptions are the spin locks of
+//     a transmit queue that several workers share and of the BFD sessions.
 //   - One batch is in hand at a time. It ends with finish: pending frames are sent, the output
 //     ports used are flushed, then the buffers of the receive queue are released. If a flush
 //     was postponed, the buffers are released after that flush.
@@ -105,6 +106,9 @@ type Config struct {
 	Fused int
 	// Meters are the meters of the first worker; nil: this worker is the first.
 	Meters []Meter
+	// BFD are the BFD sessions, which all workers share; nil: this worker has its own.
+	// The worker with Sweeps sends for all.
+	BFD *BFDTable
 }
 
 // Worker is one thread of the data path. Only AddPort, RemovePort, Settle and Stop
@@ -171,6 +175,7 @@ type Worker struct {
 	wasBusy   bool   // the last pass received frames
 	sweptHeld uint64 // time of the last search for expired held frames
 	sweeping  bool   // some connections may expire
+	bfdDue    uint64 // time of the next call of runBFD; the maximum: no sessions
 
 	mail     atomic.Pointer[mail] // pairs with takeMail
 	mailing  sync.Mutex           // serializes calls of post
@@ -195,6 +200,9 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 		if err := w.setConnections(c.Connections); err != nil {
 			return nil, fmt.Errorf("worker: %w", err)
 		}
+	}
+	if w.bfdDue = ^uint64(0); c.BFD == nil {
+		w.config.BFD = NewBFDTable(sh.BFD)
 	}
 	clear(sh.Templates)
 	clear(sh.Meters)
@@ -320,6 +328,9 @@ func (w *Worker) pass() {
 		w.scheduleVisit(q, n)
 	}
 	w.visited()
+	if now >= w.bfdDue {
+		w.runBFD() // after the queues, which may have packets of the remotes
+	}
 	w.countFullPasses(full)
 	if len(w.fragments.whole) > 0 {
 		w.sendWhole()

@@ -23,9 +23,10 @@ const spareProcs = 2
 
 // pool is the set of workers. Each worker has its own thread.
 type pool struct {
-	memory  *Memory
-	table   *conntrack.Table
-	workers []*datapath.Worker
+	memory   *Memory
+	table    *conntrack.Table
+	sessions *datapath.BFDTable
+	workers  []*datapath.Worker
 }
 
 // newPool starts the workers on the memory behind fds, which it owns.
@@ -38,7 +39,7 @@ func newPool(s Start, fds []int) (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pool{memory: memory, table: conntrack.Open(memory.Connections, len(s.Cores))}
+	p := &pool{memory: memory, table: conntrack.Open(memory.Connections, len(s.Cores)), sessions: datapath.NewBFDTable(memory.Shared[0].BFD)}
 	// A worker never yields its Go processor.
 	runtime.GOMAXPROCS(len(s.Cores) + spareProcs)
 	// The goroutine does not run on workers' cores, because the engine has inherited an
@@ -62,7 +63,7 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 	w, err := datapath.NewWorker(p.memory.Shared[i], datapath.Config{
 		Core: core, SpinUS: spinUS, Seed: binary.LittleEndian.Uint64(seed[:]),
 		CommandEvent: p.memory.CommandEvents[i], UpcallEvent: p.memory.UpcallEvent,
-		Connections: p.table, Sweeps: i == 0, Meters: p.memory.Shared[0].Meters,
+		Connections: p.table, Sweeps: i == 0, Meters: p.memory.Shared[0].Meters, BFD: p.sessions,
 	})
 	if err != nil {
 		return err

@@ -120,9 +120,16 @@ const (
 	DropRxFull
 	// DropPortOff: the frame's input port, or its only output, has the option admin=down.
 	DropPortOff
+	// DropBadBFD: a frame to BFDAddress from a tunnel with BFD is no BFD packet of one of
+	// its sessions, or the remote exceeded its rate.
+	DropBadBFD
 
 	dropReasonCount
 )
+
+// Consumed marks a frame that the worker itself received. It is neither dropped nor
+// counted as a drop.
+const Consumed DropReason = 0xff
 
 // DropReasons is the number of drop reasons, DropNone included.
 const DropReasons = int(dropReasonCount)
@@ -136,7 +143,7 @@ var dropNames = [DropReasons]string{
 	"bad-offload",
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
-	"rx-full", "port-off",
+	"rx-full", "port-off", "bad-bfd",
 }
 
 // String returns the reason's name in counters and output.

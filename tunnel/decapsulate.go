@@ -22,7 +22,8 @@ type outer struct {
 // sets f.InPort to the vxlan port. It writes the tunnel words for the frame's key to
 // words; the caller stores them in the key after Extract. It merges the outer ECN field
 // into the inner IP header (RFC 6040 section 4.2). If it returns a drop reason, InPort
-// is still the uplink.
+// is still the uplink. It returns packet.Consumed for a decapsulated frame to BFDAddress,
+// if the port uses BFD.
 //
 // Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows. It
 // drops outer fragments as DropBadOuter (RFC 7348 section 4.3).
@@ -55,7 +56,18 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 	} else {
 		words[1] = o.remote[1]<<32 | o.local[1]&0xffffffff
 	}
+	if end.BFD && toBFD(b, f) {
+		return packet.Consumed
+	}
 	return packet.DropNone
+}
+
+// BFDAddress is the destination MAC address of BFD packets in a tunnel, as in Open
+// vSwitch (ovs-vswitchd.conf.db(5), bfd_local_dst_mac).
+const BFDAddress = 0x002320000001
+
+func toBFD(b *packet.Batch, f *packet.Frame) bool {
+	return b.Pullup(f, packet.EthernetLen) && binary.BigEndian.Uint64(f.Header())>>16 == BFDAddress
 }
 
 // parseOuter validates the outer Ethernet, IP and UDP headers and trims the frame to

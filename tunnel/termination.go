@@ -15,7 +15,9 @@ type Termination struct {
 	UDPPort uint16
 	// Extensions is the Ext constant for VXLAN headers with reserved bits.
 	Extensions uint8
-	_          [5]byte
+	// BFD hands frames to BFDAddress to the worker's BFD sessions.
+	BFD bool
+	_   [4]byte
 	// Local and Remote are addresses of the underlay. IPv4 addresses are mapped into
 	// IPv6. All zero means any address.
 	Local, Remote [16]byte
@@ -49,9 +51,13 @@ const TerminationBytes = 4 + 4 + 4 + 16 + 16
 
 // AppendTo appends the termination's encoding, TerminationBytes bytes.
 func (t *Termination) AppendTo(buf []byte) []byte {
+	flag := uint32(0)
+	if t.BFD {
+		flag = 1
+	}
 	buf = binary.LittleEndian.AppendUint32(buf, t.Port)
 	buf = binary.LittleEndian.AppendUint32(buf, t.VNI)
-	buf = binary.LittleEndian.AppendUint32(buf, uint32(t.UDPPort)|uint32(t.Extensions)<<16)
+	buf = binary.LittleEndian.AppendUint32(buf, uint32(t.UDPPort)|uint32(t.Extensions)<<16|flag<<24)
 	buf = append(buf, t.Local[:]...)
 	return append(buf, t.Remote[:]...)
 }
@@ -64,10 +70,10 @@ func (t *Termination) Parse(body []byte) bool {
 	}
 	port, vni := binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:])
 	udp := binary.LittleEndian.Uint32(body[8:])
-	if udp>>16 >= uint32(extensions) || vni > 0xffffff && vni != AnyVNI {
+	if udp>>16&0xff >= uint32(extensions) || udp>>24 > 1 || vni > 0xffffff && vni != AnyVNI {
 		return false
 	}
-	*t = Termination{Port: port, VNI: vni, UDPPort: uint16(udp), Extensions: uint8(udp >> 16),
+	*t = Termination{Port: port, VNI: vni, UDPPort: uint16(udp), Extensions: uint8(udp >> 16), BFD: udp>>24 != 0,
 		Local: [16]byte(body[12:]), Remote: [16]byte(body[28:])}
 	return true
 }

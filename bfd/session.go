@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bfd
+
+const (
+	microsecond = 1000 // in nanoseconds
+	// slowTx is the least interval in microseconds at which a session that is not Up
+	// sends (RFC 5880 section 6.8.3).
+	slowTx = 1_000_000
+)
+
+// Config is the configuration of a session.
+type Config struct {
+	// MinTx and MinRx are the desired transmission interval and the required receive
+	// interval in microseconds.
+	MinTx, MinRx uint32
+	Multiplier   uint8 // detection multiplier, at least 1
+}
+
+// Session is one session. It has no pointers, so it may be in shared memory. Times are in
+// nanoseconds of the owner's clock. The zero value is unused; see Begin.
+type Session struct {
+	TxNS     uint64 // time of the next periodic packet
+	ExpiryNS uint64 // time at which the remote counts as silent; 0: nothing expected
+	HeardNS  uint64 // time of the last packet that the session accepted; 0: never
+	SinceNS  uint64 // time of the last change of State
+	random   uint64 // state of a xorshift generator, not 0
+	// Mine and Theirs are the discriminators; Theirs is 0 while it is unknown.
+	Mine, Theirs uint32
+	MinTx, MinRx uint32 // configuration
+	// usedTx and usedRx are the intervals in effect. They differ from the configuration
+	// until the remote has confirmed a change (RFC 5880 section 6.8.3).
+	usedTx, usedRx              uint32
+	theirMinTx, theirMinRx      uint32
+	Multiplier, theirMultiplier uint8
+	State, TheirState           State
+	Diag, TheirDiag             Diagnostic
+	polling                     bool // packets have the bit Poll until a Final arrives
+	demand                      bool // the remote wants no periodic packets
+}
+
+// Begin starts a session. mine is its discriminator, not 0, unique on this system and
+// hard to guess.
+func (s *Session) Begin(c Config, mine uint32, now uint64) {
+	*s = Session{
+		TxNS: now, SinceNS: now, random: uint64(mine)<<32 | 1, Mine: mine, State: Down, TheirState: Down,
+		theirMinRx: 1, MinTx: c.MinTx, MinRx: c.MinRx, usedTx: c.MinTx, usedRx: c.MinRx, Multiplier: c.Multiplier,
+	}
+}
+
+// Configure changes the configuration without a change of State.
+func (s *Session) Configure(c Config) {
+	if c == (Config{s.MinTx, s.MinRx, s.Multiplier}) {
+		return
+	}
+	s.MinTx, s.MinRx, s.Multiplier = c.MinTx, c.MinRx, c.Multiplier
+	if s.State != Up {
+		s.usedTx, s.usedRx = c.MinTx, c.MinRx
+		return
+	}
+	s.usedTx, s.usedRx, s.polling = min(s.usedTx, c.MinTx), max(s.usedRx, c.MinRx), true
+}
+
+// Resume continues a session after the owner did not run until now. The remote has its
+// whole detection time again.
+func (s *Session) Resume(now uint64) {
+	s.TxNS = now
+	if s.ExpiryNS != 0 {
+		s.ExpiryNS = now + s.DetectionNS()
+	}
+}
+
+// Postpone gives the remote ns nanoseconds more, because the owner did not look for its
+// packets for so long.
+func (s *Session) Postpone(ns uint64) {
+	if s.ExpiryNS != 0 {
+		s.ExpiryNS += ns
+	}
+}
+
+// DetectionNS returns the time in nanoseconds after which a silent remote is down.
+func (s *Session) DetectionNS() uint64 {
+	return uint64(s.theirMultiplier) * uint64(max(s.usedRx, s.theirMinTx)) * microsecond
+}
+
+// Receive updates the session by a packet from its remote (RFC 5880 section 6.8.6). If
+// accepted is false, the packet belongs to another session and changed nothing. If
+// answer is true, the owner sends Packet at once.
+//
+// A packet without the session's discriminator says that the remote knows no session. It
+// is accepted from the remote that the session knows, and from any while the session is
+// Down. Others could end a session without knowing its discriminator; a remote that has
+// restarted is found by its silence.
+func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
+	switch {
+	case p.Yours == 0 && s.State > Down && p.Mine != s.Theirs:
+		return false, false
+	case p.Yours != 0 && p.Yours != s.Mine:
+		return false, false
+	}
+	s.Theirs, s.TheirState, s.TheirDiag = p.Mine, p.State, p.Diag
+	s.theirMinTx, s.theirMinRx, s.theirMultiplier = p.MinTx, p.MinRx, p.Multiplier
+	s.demand = p.Flags&flagDemand != 0
+	if s.polling && p.Flags&flagFinal != 0 {
+		s.polling, s.usedTx, s.usedRx = false, s.MinTx, s.MinRx
+	}
+	s.HeardNS = now
+	s.ExpiryNS = now + s.DetectionNS()
+	former := s.State
+	switch s.State {
+	case Down:
+		switch p.State {
+		case Down:
+			s.change(Init, NoDiagnostic, now)
+		case Init:
+			s.change(Up, NoDiagnostic, now)
+		}
+	case Init:
+		switch p.State {
+		case AdminDown:
+			s.change(Down, NeighborSignalDown, now)
+		case Init, Up:
+			s.change(Up, NoDiagnostic, now)
+		}
+	case Up:
+		if p.State <= Down {
+			s.change(Down, NeighborSignalDown, now)
+		}
+	}
+	if changed := s.State != former; changed || s.TxNS > now+s.interval() {
+		s.schedule(now)
+		return true, changed || p.Polls() // a new state is sent before its turn (RFC 5880 section 6.8.7)
+	}
+	return true, p.Polls()
+}
+
+func (s *Session) change(to State, diag Diagnostic, now uint64) {
+	s.State, s.Diag, s.SinceNS = to, diag, now
+	s.usedTx, s.usedRx = s.MinTx, s.MinRx
+	// The desired interval has changed from or to slowTx, which only a remote that is
+	// Up has to confirm.
+	s.polling = to == Up && s.MinTx < slowTx
+}
+
+// Tick ends the session if the remote is silent. It reports whether the owner must send
+// Packet now, and schedules the packet after it.
+func (s *Session) Tick(now uint64) (send bool) {
+	if s.ExpiryNS != 0 && now >= s.ExpiryNS {
+		s.ExpiryNS, s.Theirs, s.theirMinRx, s.demand = 0, 0, 1, false
+		s.TheirState = Down
+		if s.State != Down {
+			s.change(Down, DetectionExpired, now)
+			s.TxNS = now
+		}
+	}
+	if now < s.TxNS {
+		return false
+	}
+	s.schedule(now)
+	return s.theirMinRx != 0 && (!s.demand || s.polling || s.State != Up || s.TheirState != Up)
+}
+
+// schedule sets the time of the next packet: the negotiated interval less a random part
+// of up to a quarter, and of at least a tenth if one lost packet is too many (RFC 5880
+// section 6.8.7).
+func (s *Session) schedule(now uint64) {
+	interval := s.interval()
+	s.random ^= s.random << 13
+	s.random ^= s.random >> 7
+	s.random ^= s.random << 17
+	part := s.random % (interval/4 + 1)
+	if s.Multiplier == 1 {
+		part = max(part, interval/10)
+	}
+	s.TxNS = now + interval - part
+}
+
+// interval returns the negotiated interval between two packets in nanoseconds.
+func (s *Session) interval() uint64 {
+	return uint64(max(s.desiredTx(s.usedTx), s.theirMinRx)) * microsecond
+}
+
+// desiredTx returns the desired interval in microseconds of a session that would like to
+// send every us microseconds.
+func (s *Session) desiredTx(us uint32) uint32 {
+	if s.State != Up {
+		return max(us, slowTx)
+	}
+	return us
+}
+
+// Packet returns the packet to send. If final is true, it answers a packet with the bit
+// Poll.
+func (s *Session) Packet(final bool) Packet {
+	p := Packet{
+		Diag: s.Diag, State: s.State, Flags: flagCPI, Multiplier: s.Multiplier, Mine: s.Mine, Yours: s.Theirs,
+		MinTx: s.desiredTx(s.MinTx), MinRx: s.MinRx,
+	}
+	switch {
+	case final:
+		p.Flags |= flagFinal
+	case s.polling:
+		p.Flags |= flagPoll
+	}
+	return p
+}
+
+// Polls reports whether the packet asks for an answer with the bit Final.
+func (p *Packet) Polls() bool { return p.Flags&flagPoll != 0 }
+
+// NextNS returns the time at which Tick has something to do.
+func (s *Session) NextNS() uint64 {
+	if s.ExpiryNS != 0 {
+		return min(s.TxNS, s.ExpiryNS)
+	}
+	return s.TxNS
+}

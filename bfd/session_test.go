@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bfd
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+const (
+	msec = 1_000_000 // nanoseconds
+	// mine and theirs are discriminators
+	mine, theirs = 0x11111111, 0x22222222
+)
+
+var fast = Config{MinTx: 200_000, MinRx: 200_000, Multiplier: 4}
+
+// in returns a session in a state.
+func in(state State) *Session {
+	s := &Session{}
+	s.Begin(fast, mine, 1)
+	s.State = state
+	if state > Down {
+		s.Theirs = theirs
+	}
+	return s
+}
+
+func from(state State) *Packet {
+	return &Packet{State: state, Multiplier: 3, Mine: theirs, Yours: mine, MinTx: 100_000, MinRx: 100_000}
+}
+
+// The state machine of RFC 5880 section 6.8.6, as a table: the state, the received
+// state, the state after it.
+func TestStates(t *testing.T) {
+	for _, c := range []struct{ state, received, want State }{
+		{Down, AdminDown, Down}, {Down, Down, Init}, {Down, Init, Up}, {Down, Up, Down},
+		{Init, AdminDown, Down}, {Init, Down, Init}, {Init, Init, Up}, {Init, Up, Up},
+		{Up, AdminDown, Down}, {Up, Down, Down}, {Up, Init, Up}, {Up, Up, Up},
+	} {
+		s := in(c.state)
+		accepted, answer := s.Receive(from(c.received), 5)
+		if s.State != c.want || !accepted || answer != (c.state != c.want) {
+			t.Errorf("%v receives %v: %v accepted %v answer %v, want %v", c.state, c.received, s.State, accepted, answer, c.want)
+		}
+		wantDiag := NoDiagnostic
+		if c.state > Down && c.want == Down {
+			wantDiag = NeighborSignalDown
+		}
+		if s.Diag != wantDiag {
+			t.Errorf("%v receives %v: diagnostic %v, want %v", c.state, c.received, s.Diag, wantDiag)
+		}
+	}
+}
+
+// Packets of other sessions change nothing; above all no forged packet without a
+// discriminator ends a session.
+func TestForeignPackets(t *testing.T) {
+	restarted := from(Down)
+	restarted.Mine, restarted.Yours = 0x33333333, 0
+	forgotten := from(Down)
+	forgotten.Yours = 0
+	other := from(Down)
+	other.Yours = mine + 1
+	for _, c := range []struct {
+		name   string
+		state  State
+		packet *Packet
+		want   State
+		taken  bool
+	}{
+		{"restarted, up", Up, restarted, Up, false},
+		{"restarted, init", Init, restarted, Init, false},
+		{"restarted, down", Down, restarted, Init, true},
+		{"remote expired, up", Up, forgotten, Down, true},
+		{"another session", Up, other, Up, false},
+		{"another session, down", Down, other, Down, false},
+	} {
+		s := in(c.state)
+		before := *s
+		taken, _ := s.Receive(c.packet, 5)
+		if taken != c.taken || s.State != c.want || !taken && *s != before {
+			t.Errorf("%s: accepted %v, state %v", c.name, taken, s.State)
+		}
+	}
+}
+
+// pair is two sessions with a link of 1 ms between them. lost drops the packets in a
+// direction.
+type pair struct {
+	ends   [2]Session
+	lost   [2]bool // of the packets that this end sends
+	now    uint64
+	wire   []flight
+	fast   int // least number of milliseconds between two periodic packets of an end that is up
+	lastTx [2]uint64
+}
+
+type flight struct {
+	to   int
+	due  uint64
+	data [Length]byte
+}
+
+func newPair(a, b Config) *pair {
+	p := &pair{now: msec, fast: 1 << 30}
+	p.ends[0].Begin(a, mine, p.now)
+	p.ends[1].Begin(b, theirs, p.now)
+	return p
+}
+
+func (p *pair) send(end int, final bool) {
+	packet := p.ends[end].Packet(final)
+	f := flight{to: 1 - end, due: p.now + msec}
+	packet.Put(f.data[:])
+	if !p.lost[end] {
+		p.wire = append(p.wire, f)
+	}
+}
+
+// run advances the time by ms milliseconds.
+func (p *pair) run(t *testing.T, ms int) {
+	t.Helper()
+	for range ms {
+		p.now += msec
+		arrived := p.wire
+		p.wire = nil
+		for _, f := range arrived {
+			packet, ok := Parse(f.data[:])
+			if !ok {
+				t.Fatalf("% x", f.data)
+			}
+			if _, answer := p.ends[f.to].Receive(&packet, p.now); answer {
+				p.send(f.to, packet.Polls())
+			}
+		}
+		for end := range p.ends {
+			if s := &p.ends[end]; s.Tick(p.now) {
+				p.send(end, false)
+				if s.State == Up && !s.polling {
+					p.fast = min(p.fast, int((p.now-p.lastTx[end])/msec))
+				}
+				p.lastTx[end] = p.now
+			}
+		}
+	}
+}
+
+func (p *pair) states() string { return fmt.Sprint(p.ends[0].State, " ", p.ends[1].State) }
+
+// Two sessions come up, agree on intervals, notice a remote that is silent within the
+// detection time but not much earlier, tell the other end, and come up again.
+func TestPair(t *testing.T) {
+	p := newPair(fast, Config{MinTx: 100_000, MinRx: 300_000, Multiplier: 3})
+	p.run(t, 3000)
+	if p.states() != "up up" {
+		t.Fatal(p.states())
+	}
+	if p.ends[0].polling || p.ends[1].polling {
+		t.Error("a poll sequence has not ended")
+	}
+	// end 0 may send every 200 ms, and end 1 receives every 300; end 1 sends every 200
+	if a, b := p.ends[0].interval(), p.ends[1].interval(); a != 300*msec || b != 200*msec {
+		t.Errorf("intervals %d and %d ns", a, b)
+	}
+	if a, b := p.ends[0].DetectionNS(), p.ends[1].DetectionNS(); a != 600*msec || b != 1200*msec {
+		t.Errorf("detection times %d and %d ns", a, b)
+	}
+	p.run(t, 20_000)
+	if p.states() != "up up" || p.fast < 140 {
+		t.Errorf("%s, packets %d ms apart", p.states(), p.fast)
+	}
+	p.lost[1] = true // end 0 hears nothing, end 1 hears everything
+	p.run(t, 400)
+	if p.states() != "up up" {
+		t.Errorf("%s after two lost packets of three", p.states())
+	}
+	p.run(t, 205)
+	if p.states() != "down down" {
+		t.Fatal(p.states())
+	}
+	if a, b := p.ends[0].Diag, p.ends[1].Diag; a != DetectionExpired || b != NeighborSignalDown {
+		t.Errorf("diagnostics %v and %v", a, b)
+	}
+	p.run(t, 3000)
+	if p.states() != "down init" {
+		t.Errorf("%s with one direction lost", p.states())
+	}
+	p.lost[1] = false
+	p.run(t, 3000)
+	if p.states() != "up up" {
+		t.Error(p.states())
+	}
+}
+
+// A remote that restarts has another discriminator. The session ends when the old one is
+// silent, and comes up with the new one.
+func TestRestartedRemote(t *testing.T) {
+	p := newPair(fast, fast)
+	p.run(t, 3000)
+	p.ends[1].Begin(fast, 0x44444444, p.now)
+	p.run(t, 500)
+	if p.ends[0].State != Up {
+		t.Error("a packet without the session's discriminator ended the session")
+	}
+	p.run(t, 4000)
+	if p.states() != "up up" || p.ends[0].Theirs != 0x44444444 {
+		t.Error(p.states())
+	}
+}
+
+// A change of intervals while the session is up does not end it, and takes effect once
+// the remote has confirmed it.
+func TestReconfigure(t *testing.T) {
+	p := newPair(fast, fast)
+	p.run(t, 3000)
+	for _, ms := range []uint32{900, 50, 1500, 200} {
+		p.ends[0].Configure(Config{MinTx: ms * 1000, MinRx: ms * 1000, Multiplier: 3})
+		if s := &p.ends[0]; s.DetectionNS() < 3*200*msec {
+			t.Errorf("%d ms: detection %d ns before the remote knows", ms, s.DetectionNS())
+		}
+		for range 80 {
+			p.run(t, 100)
+			if p.states() != "up up" {
+				t.Fatalf("%d ms: %s", ms, p.states())
+			}
+		}
+		if s := &p.ends[0]; s.polling || s.usedTx != ms*1000 || s.usedRx != ms*1000 {
+			t.Errorf("%d ms: in effect %d %d, polling %v", ms, s.usedTx, s.usedRx, s.polling)
+		}
+	}
+}
+
+// An owner that did not run for seconds finds its remote up.
+func TestResume(t *testing.T) {
+	p := newPair(fast, fast)
+	p.run(t, 3000)
+	s := p.ends[0]
+	late := p.now + 5_000*msec
+	resumed, postponed := s, s
+	resumed.Resume(late)
+	postponed.Postpone(5_000 * msec)
+	for name, s := range map[string]*Session{"resumed": &resumed, "postponed": &postponed} {
+		if s.Tick(late); s.State != Up {
+			t.Errorf("%s: %v", name, s.State)
+		}
+		if s.Tick(late + 801*msec); s.State != Down {
+			t.Errorf("%s: %v after the detection time", name, s.State)
+		}
+	}
+	if s.Tick(late); s.State != Down {
+		t.Error("the remote was silent")
+	}
+}
+
+// Whatever packets arrive, two sessions come up on a link that loses none of theirs.
+func TestForgeries(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		p := newPair(fast, fast)
+		for range 400 {
+			p.run(t, 10)
+			forged := Packet{
+				State: State(r.IntN(4)), Flags: uint8(r.IntN(64)), Multiplier: uint8(r.IntN(256)), Mine: r.Uint32(), Yours: r.Uint32() * uint32(r.IntN(2)),
+				MinTx: r.Uint32(), MinRx: r.Uint32(),
+			}
+			p.ends[r.IntN(2)].Receive(&forged, p.now)
+		}
+		up := p.states()
+		p.run(t, 4000)
+		if p.states() != "up up" {
+			t.Fatalf("%s, then %s", up, p.states())
+		}
+	}
+}
+
+// A session neither allocates when it sends nor when it receives.
+func TestAllocations(t *testing.T) {
+	s := in(Up)
+	var b [Length]byte
+	from(Up).Put(b[:])
+	now := uint64(1)
+	if n := testing.AllocsPerRun(100, func() {
+		now += 300 * msec
+		p, ok := Parse(b[:])
+		if taken, _ := s.Receive(&p, now); !ok || !taken || !s.Tick(now) {
+			t.Fatal("no packet")
+		}
+		p = s.Packet(false)
+		p.Put(b[:])
+		from(Up).Put(b[:])
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

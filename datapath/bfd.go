@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+
+	"weft/bfd"
+	"weft/flowtable"
+	"weft/packet"
+	"weft/port"
+	"weft/tunnel"
+)
+
+// This file has the BFD sessions of tunnel remotes. They run in the workers, because a
+// session has to live as long as the data path and no longer: it survives control, and
+// ends with a worker that hangs. The worker that Config.Sweeps marks sends; any worker
+// receives.
+
+const (
+	// MaxBFD is the largest number of sessions. Control starts no further ones.
+	MaxBFD = 1 << bfdIndexBits
+	// bfdIndexBits is the number of low bits of a discriminator that are the session's
+	// index. The others are random.
+	bfdIndexBits = 10
+	// bfdTickNS and bfdIdleNS are the least and the greatest interval at which the
+	// worker looks after the sessions.
+	bfdTickNS = 10_000_000
+	bfdIdleNS = 100_000_000
+	// bfdLateNS is the delay from which the worker counts as stalled. A remote is not
+	// silent while nobody listens, so a stall extends the detection times.
+	bfdLateNS = 50_000_000
+	// bfdCostNS and bfdBurst limit the packets of a session to 100 a second, and to 20
+	// at once. The limit applies to packets with the session's discriminator and to
+	// others separately, so that forged packets cannot displace the remote's. Packets
+	// beyond it are dropped as DropBadBFD. A remote sends at most 20 a second, because
+	// control configures no shorter interval than 50 ms.
+	bfdCostNS = 10_000_000
+	bfdBurst  = 20
+)
+
+// BFDSession is one session, in memory that control shares. The workers own it. Control
+// reads it, and copies it to the memory of the next engine.
+type BFDSession struct {
+	bfd.Session
+	Port     uint32 // datapath port of the vxlan port; 0: unused
+	Template uint32 // tunnel template to the remote
+	VNI      uint32 // of sent packets
+	_        uint32
+	Remote   [16]byte // IPv6, or IPv4 mapped into IPv6
+	// Received and Sent count packets. Refused counts received packets that did not
+	// belong to the session or exceeded its rate.
+	Received, Sent, Refused uint64
+	dueNS                   [2]uint64 // virtual times of the token buckets
+}
+
+// BFDTable has the sessions of all workers of an engine.
+type BFDTable struct {
+	lock     TxLock
+	sessions []BFDSession // length MaxBFD
+	used     int          // 1 + the highest index in use
+	running  [MaxBFD]bool // this engine runs the session
+	// slots is a hash table from vxlan port and remote to 1 + the index, with open
+	// addressing and at most half full; 0: free.
+	slots [2 * MaxBFD]uint16
+}
+
+// NewBFDTable returns a table over shared memory of MaxBFD sessions. Sessions run only
+// after their CmdBFD.
+func NewBFDTable(sessions []BFDSession) *BFDTable { return &BFDTable{sessions: sessions} }
+
+func bfdHash(port uint32, remote *[16]byte) uint32 {
+	h := (binary.BigEndian.Uint64(remote[:]) ^ binary.BigEndian.Uint64(remote[8:]) ^ uint64(port)<<40) * 0x9e3779b97f4a7c15
+	return uint32(h >> (64 - bfdIndexBits - 1))
+}
+
+func (t *BFDTable) rebuild() {
+	clear(t.slots[:])
+	t.used = 0
+	for i := range t.sessions {
+		s := &t.sessions[i]
+		if !t.running[i] {
+			continue
+		}
+		t.used = i + 1
+		pos := bfdHash(s.Port, &s.Remote)
+		for t.slots[pos] != 0 {
+			pos = (pos + 1) % uint32(len(t.slots))
+		}
+		t.slots[pos] = uint16(i + 1)
+	}
+}
+
+// find returns the session of a remote, or nil. The caller holds the lock.
+func (t *BFDTable) find(port uint32, remote *[16]byte) *BFDSession {
+	for pos := bfdHash(port, remote); t.slots[pos] != 0; pos = (pos + 1) % uint32(len(t.slots)) {
+		if s := &t.sessions[(t.slots[pos]-1)%MaxBFD]; s.Port == port && s.Remote == *remote {
+			return s
+		}
+	}
+	return nil
+}
+
+// BFDSet is the body of a CmdBFD.
+type BFDSet struct {
+	Port, Template, VNI uint32 // as in BFDSession; Port 0 ends the session
+	Remote              [16]byte
+	Config              bfd.Config
+	// Discriminator of a session that begins. Its low bits become the index.
+	Discriminator uint32
+}
+
+const bfdSetBytes = 7*4 + 16
+
+// AppendBFD encodes CmdBFD.
+func AppendBFD(buf []byte, index uint32, s *BFDSet) []byte {
+	buf = appendHeader(buf, uint32(CmdBFD), index)
+	for _, v := range [...]uint32{s.Port, s.Template, s.VNI, s.Config.MinTx, s.Config.MinRx, uint32(s.Config.Multiplier), s.Discriminator} {
+		buf = binary.LittleEndian.AppendUint32(buf, v)
+	}
+	return append(buf, s.Remote[:]...)
+}
+
+// setBFD executes CmdBFD. A session of the same port and remote continues.
+func (w *Worker) setBFD(index uint32, body []byte) bool {
+	if index >= MaxBFD || len(body) != bfdSetBytes {
+		return false
+	}
+	u32 := func(i int) uint32 { return binary.LittleEndian.Uint32(body[4*i:]) }
+	number, remote := u32(0), [16]byte(body[28:])
+	c := bfd.Config{MinTx: u32(3), MinRx: u32(4), Multiplier: uint8(u32(5))}
+	if number >= port.MaxPorts || number != 0 && (c.MinTx == 0 || c.MinRx == 0 || c.Multiplier == 0) {
+		return false
+	}
+	t := w.config.BFD
+	t.lock.lock()
+	defer t.lock.unlock()
+	s := &t.sessions[index]
+	switch {
+	case number == 0:
+		*s = BFDSession{}
+	case s.Port == number && s.Remote == remote:
+		s.Configure(c)
+		if !t.running[index] { // an earlier engine ran it
+			s.Resume(w.now)
+		}
+	default:
+		mine := u32(6)&^(MaxBFD-1) | index
+		*s = BFDSession{Port: number, Remote: remote}
+		s.Begin(c, max(mine, 1), w.now)
+	}
+	s.Template, s.VNI = u32(1), u32(2)
+	t.running[index] = number != 0
+	t.rebuild()
+	if w.bfdDue = ^uint64(0); t.used > 0 {
+		w.bfdDue = w.now
+	}
+	return true
+}
+
+// bfdFrame is a packet to send, after the session's lock is released.
+type bfdFrame struct {
+	packet              bfd.Packet
+	port, template, vni uint32
+}
+
+// frame returns the packet that a session sends, and counts it. The caller holds the lock.
+func (s *BFDSession) frame(final bool) bfdFrame {
+	s.Sent++
+	return bfdFrame{s.Packet(final), s.Port, s.Template, s.VNI}
+}
+
+// runBFD sends the packets that are due and ends the sessions of silent remotes.
+func (w *Worker) runBFD() {
+	if w.holding {
+		return // nothing is received, which counts as a stall
+	}
+	late := w.now - w.bfdDue
+	if late < bfdLateNS {
+		late = 0
+	}
+	t := w.config.BFD
+	next := w.now + bfdIdleNS
+	for i := range t.used {
+		var f bfdFrame
+		t.lock.lock()
+		s := &t.sessions[i]
+		send := false
+		if s.Port != 0 {
+			s.Postpone(late)
+			if send = s.Tick(w.now); send {
+				f = s.frame(false)
+			}
+			next = min(next, s.NextNS())
+		}
+		t.lock.unlock()
+		if send {
+			w.sendBFD(&f)
+		}
+	}
+	w.bfdDue = max(next, w.now+bfdTickNS)
+	w.finish()
+}
+
+// receiveBFD handles a decapsulated frame to tunnel.BFDAddress. It returns
+// packet.Consumed or the drop reason.
+func (w *Worker) receiveBFD(f *packet.Frame, words *[flowtable.TunnelWords]uint64) packet.DropReason {
+	payload := bfdPayload(&w.batch, f)
+	p, ok := bfd.Parse(payload)
+	if !ok {
+		return packet.DropBadBFD
+	}
+	remote := remoteOf(words)
+	t := w.config.BFD
+	t.lock.lock()
+	s := t.find(f.InPort, &remote)
+	accepted, answer := false, false
+	var out bfdFrame
+	if s != nil {
+		if s.admit(p.Yours == s.Mine, w.now) {
+			accepted, answer = s.Receive(&p, w.now)
+		}
+		if accepted {
+			s.Received++
+		} else {
+			s.Refused++
+		}
+		if answer {
+			out = s.frame(p.Polls())
+		}
+	}
+	t.lock.unlock()
+	switch {
+	case !accepted:
+		return packet.DropBadBFD
+	case answer:
+		w.sendBFD(&out)
+	}
+	return packet.Consumed
+}
+
+// admit reports whether the session's rate limit admits another packet, and counts it.
+func (s *BFDSession) admit(known bool, now uint64) bool {
+	due := &s.dueNS[0]
+	if known {
+		due = &s.dueNS[1]
+	}
+	next := max(*due, now) + bfdCostNS
+	if next > now+bfdBurst*bfdCostNS {
+		return false
+	}
+	*due = next
+	return true
+}
+
+// remoteOf returns the outer source address in the form of BFDSession.Remote.
+func remoteOf(words *[flowtable.TunnelWords]uint64) (remote [16]byte) {
+	if words[2]|words[3] != 0 {
+		binary.BigEndian.PutUint64(remote[:], words[2])
+		binary.BigEndian.PutUint64(remote[8:], words[3])
+		return remote
+	}
+	binary.BigEndian.PutUint64(remote[8:], 0xffff<<32|words[1]>>32)
+	return remote
+}
+
+// Headers of BFD packets in a tunnel, as in Open vSwitch (lib/bfd.c). Sender and receiver
+// have the same addresses in both directions.
+const (
+	bfdHeaders    = packet.EthernetLen + packet.IPv4Len + packet.UDPLen
+	bfdSource     = 169<<24 | 254<<16 | 1<<8 | 1
+	bfdTarget     = 169<<24 | 254<<16 | 1<<8
+	bfdPort       = 3784 // RFC 5881 section 4
+	bfdSourcePort = 49152
+	bfdTTL        = 255 // RFC 5881 section 5
+)
+
+// bfdPayload returns the UDP payload of a BFD packet, or nil if the headers are no BFD
+// packet's. The addresses do not matter.
+func bfdPayload(b *packet.Batch, f *packet.Frame) []byte {
+	if f.Len() < bfdHeaders+bfd.Length || !b.Pullup(f, min(f.Len(), bfdHeaders+2*bfd.Length)) {
+		return nil
+	}
+	h := f.Header()
+	ip, udp := packet.IPv4(h[packet.EthernetLen:][:packet.IPv4Len]), packet.UDP(h[packet.EthernetLen+packet.IPv4Len:bfdHeaders])
+	n := udp.Len()
+	switch {
+	case packet.Ethernet(h).Type() != packet.EtherTypeIPv4, ip[0] != 0x45, ip[8] != bfdTTL, ip.Proto() != packet.ProtoUDP,
+		ip.FlagsFrag()&0x3fff != 0, packet.Sum(ip) != 0xffff, udp.DstPort() != bfdPort, n < packet.UDPLen, ip.TotalLen() != packet.IPv4Len+n,
+		bfdHeaders-packet.UDPLen+n > len(h):
+		return nil
+	}
+	datagram := h[packet.EthernetLen+packet.IPv4Len:][:n]
+	pseudo := packet.SumIPv4(binary.BigEndian.Uint32(ip[12:]), binary.BigEndian.Uint32(ip[16:]), packet.ProtoUDP, n)
+	if udp.Checksum() != 0 && packet.AddSums(pseudo, packet.Sum(datagram)) != 0xffff {
+		return nil
+	}
+	return datagram[packet.UDPLen:]
+}
+
+// sendBFD sends a packet to its remote. Without a route or neighbour it sends nothing;
+// the remote then misses the packet, as it misses other frames.
+func (w *Worker) sendBFD(out *bfdFrame) {
+	if out.template >= uint32(len(w.sh.Templates)) {
+		return
+	}
+	t := &w.sh.Templates[out.template]
+	hash := out.packet.Mine * 0x9e3779b1 // a session keeps its path
+	if t.State == tunnel.TemplateSpread {
+		next := t.NextHop(hash)
+		if next >= uint32(len(w.sh.Templates)) {
+			return
+		}
+		t = &w.sh.Templates[next]
+	}
+	p := &w.ports[t.Port%port.MaxPorts]
+	if t.State != tunnel.TemplateReady || p.tx == nil {
+		return
+	}
+	b := &w.segments
+	b.Reset()
+	f, h := b.Next()
+	writeBFD(h[:], t, &out.packet)
+	b.Commit(f, bfdHeaders+bfd.Length)
+	f.L3, f.L4 = packet.EthernetLen, packet.EthernetLen+packet.IPv4Len
+	if t.Push(f, out.vni, hash, internetControl) != packet.DropNone {
+		return
+	}
+	w.touch(p)
+	w.useTx(p, 0)
+	w.sendCut(p, overlay{port: uint16(out.port % port.MaxPorts), outer: t.Len}, false)
+	w.leaveTx()
+}
+
+// writeBFD writes a frame of bfdHeaders+bfd.Length bytes. Its source MAC address is the
+// uplink's.
+func writeBFD(h []byte, t *tunnel.Template, p *bfd.Packet) {
+	packet.Ethernet(h).SetDst(tunnel.BFDAddress)
+	copy(h[6:12], t.Header[6:12])
+	packet.Ethernet(h).SetType(packet.EtherTypeIPv4)
+	ip := packet.IPv4(h[packet.EthernetLen:][:packet.IPv4Len])
+	clear(ip)
+	ip[0], ip[1], ip[8], ip[9] = 0x45, internetControl, bfdTTL, packet.ProtoUDP
+	ip.SetTotalLen(packet.IPv4Len + packet.UDPLen + bfd.Length)
+	ip.SetFlagsFrag(0x4000)
+	binary.BigEndian.PutUint32(ip[12:], bfdSource)
+	binary.BigEndian.PutUint32(ip[16:], bfdTarget)
+	ip.SetChecksum(packet.Checksum(ip))
+	udp := packet.UDP(h[packet.EthernetLen+packet.IPv4Len : bfdHeaders])
+	clear(udp)
+	udp.SetSrcPort(bfdSourcePort + uint16(p.Mine%MaxBFD))
+	binary.BigEndian.PutUint16(udp[2:], bfdPort)
+	udp.SetLen(packet.UDPLen + bfd.Length)
+	p.Put(h[bfdHeaders:])
+}

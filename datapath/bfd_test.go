@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"weft/bfd"
+	"weft/packet"
+	"weft/tunnel"
+)
+
+const bfdMS = 1_000_000
+
+var bfdTimes = bfd.Config{MinTx: 200_000, MinRx: 200_000, Multiplier: 4}
+
+// withBFD returns a worker with a tunnel and a session with the tunnel's remote.
+func withBFD(t *testing.T, random uint32) *rig {
+	t.Helper()
+	r := withTunnel(t, tunnel.TemplateReady)
+	r.w.fixed = r.w.now
+	r.command(AppendTermination(nil, 0, &tunnel.Termination{Port: vxlanPort, VNI: 77, UDPPort: 4789, BFD: true}))
+	r.beginBFD(random)
+	return r
+}
+
+func (r *rig) beginBFD(random uint32) {
+	r.t.Helper()
+	r.command(AppendBFD(nil, 5, &BFDSet{Port: vxlanPort, Template: 1, VNI: 77, Remote: loopback.As16(), Config: bfdTimes, Discriminator: random}))
+	r.turn()
+	r.equal("refused", r.sh.Counters.CommandsRefused, 0)
+}
+
+func (r *rig) session() *BFDSession { return &r.sh.BFD[5] }
+
+// wire connects the uplinks of two workers for ms milliseconds.
+func wire(a, b *rig, ms int, bothWays bool) {
+	for range ms {
+		for _, r := range []*rig{a, b} {
+			r.w.fixed += bfdMS
+			r.turn()
+		}
+		sent := a.tx(uplinkPort).TakeAll()
+		back := b.tx(uplinkPort).TakeAll()
+		b.inject(uplinkPort, sent...)
+		if bothWays {
+			a.inject(uplinkPort, back...)
+		}
+	}
+}
+
+func (r *rig) wantState(event string, want bfd.State) {
+	r.t.Helper()
+	if s := r.session(); s.State != want {
+		r.t.Fatalf("%s: %v, want %v", event, s.State, want)
+	}
+}
+
+// The sessions of two workers come up. A silent remote takes them down. Neither a stalled
+// worker nor the next engine does.
+func TestBFD(t *testing.T) {
+	a, b := withBFD(t, 0xabcdef00), withBFD(t, 0x12345600)
+	wire(a, b, 2500, true)
+	a.wantState("start", bfd.Up)
+	b.wantState("start", bfd.Up)
+	if a.session().Mine != 0xabcdef00&^uint32(MaxBFD-1)|5 || a.session().Theirs != b.session().Mine {
+		t.Errorf("discriminators %x and %x", a.session().Mine, a.session().Theirs)
+	}
+	// both workers stalled for three seconds
+	a.w.fixed, b.w.fixed = a.w.fixed+3000*bfdMS, b.w.fixed+3000*bfdMS
+	wire(a, b, 1000, true)
+	a.wantState("after a stall", bfd.Up)
+	b.wantState("after a stall", bfd.Up)
+
+	// The next engine continues the session with a copy of its memory.
+	next := withTunnel(t, tunnel.TemplateReady)
+	next.command(AppendTermination(nil, 0, &tunnel.Termination{Port: vxlanPort, VNI: 77, UDPPort: 4789, BFD: true}))
+	copy(next.sh.BFD, a.sh.BFD)
+	next.w.fixed = a.w.fixed + 300*bfdMS
+	next.beginBFD(0x77777700)
+	wire(next, b, 1000, true)
+	next.wantState("next engine", bfd.Up)
+	b.wantState("next engine", bfd.Up)
+
+	wire(next, b, 500, false)
+	next.wantState("within the detection time", bfd.Up)
+	wire(next, b, 500, false)
+	next.wantState("silence", bfd.Down)
+	b.wantState("silence", bfd.Down)
+	if a, b := next.session().Diag, b.session().Diag; a != bfd.DetectionExpired || b != bfd.NeighborSignalDown {
+		t.Errorf("diagnostics %v and %v", a, b)
+	}
+	for _, r := range []*rig{a, b, next} {
+		r.drops(nil)
+		r.equal("refused packets", r.session().Refused, 0)
+	}
+	r := b.session()
+	b.equal("packets received through the port", b.sh.Ports[vxlanPort].RxPackets, r.Received)
+	if sent := b.sh.Ports[vxlanPort].TxPackets; r.Received == 0 || sent != r.Sent {
+		t.Errorf("%d packets received, %d sent, and %d through the port", r.Received, r.Sent, sent)
+	}
+
+	// Without sessions the worker sends nothing.
+	b.command(AppendBFD(nil, 5, &BFDSet{}))
+	b.turn()
+	if b.w.bfdDue != ^uint64(0) || *b.session() != (BFDSession{}) {
+		t.Error("the session has not ended")
+	}
+}
+
+// Sent packets are what RFC 5881 and Open vSwitch expect.
+func TestBFDFrame(t *testing.T) {
+	r := withBFD(t, 0xabcdef00)
+	sent := r.tx(uplinkPort).TakeAll()
+	if len(sent) != 1 {
+		t.Fatalf("%d frames", len(sent))
+	}
+	p := gopacket.NewPacket(sent[0][14+20+8+8:], layers.LayerTypeEthernet, gopacket.Default)
+	eth, ip := p.Layer(layers.LayerTypeEthernet).(*layers.Ethernet), p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
+	udp, packet := p.Layer(layers.LayerTypeUDP).(*layers.UDP), p.Layer(layers.LayerTypeBFD).(*layers.BFD)
+	if eth.DstMAC.String() != "00:23:20:00:00:01" || eth.SrcMAC.String() != "02:00:00:00:00:01" || ip.TTL != 255 || ip.TOS != 0xc0 ||
+		ip.SrcIP.String() != "169.254.1.1" || ip.DstIP.String() != "169.254.1.0" || udp.DstPort != 3784 || udp.SrcPort < 49152 {
+		t.Error(p)
+	}
+	if packet.State != layers.BFDStateDown || packet.DetectMultiplier != 4 || packet.DesiredMinTxInterval != 1_000_000 ||
+		packet.RequiredMinRxInterval != 200_000 || !packet.ControlPlaneIndependent || packet.MyDiscriminator != layers.BFDDiscriminator(r.session().Mine) {
+		t.Error(p)
+	}
+	if vni := binary.BigEndian.Uint32(sent[0][46:]) >> 8; vni != 77 {
+		t.Errorf("VNI %d", vni)
+	}
+}
+
+// Frames to the address of BFD that are no packets of a session are dropped as bad-bfd,
+// and change no session, however many there are. Without BFD they are frames like others.
+func TestBFDForeignFrames(t *testing.T) {
+	a, b := withBFD(t, 0xabcdef00), withBFD(t, 0x12345600)
+	wire(a, b, 2500, true)
+	a.wantState("start", bfd.Up)
+	b.w.fixed += 250 * bfdMS
+	b.turn()
+	sent := b.tx(uplinkPort).TakeAll()
+	if len(sent) != 1 {
+		t.Fatalf("%d frames", len(sent))
+	}
+	const inner = 14 + 20 + 8 + 8
+	edit := func(offset int, v ...byte) []byte {
+		f := bytes.Clone(sent[0])
+		copy(f[inner+offset:], v)
+		ip := packet.IPv4(f[inner+14:][:20])
+		if offset != 24 {
+			ip.SetChecksum(0)
+			ip.SetChecksum(packet.Checksum(ip))
+		}
+		return f
+	}
+	otherRemote := bytes.Clone(sent[0])
+	outer := packet.IPv4(otherRemote[14:34])
+	outer[15]++
+	outer.SetChecksum(0)
+	outer.SetChecksum(packet.Checksum(outer))
+	bad := [][]byte{
+		otherRemote,
+		edit(12, 0x86, 0xdd), edit(14, 0x46), edit(20, 0x20), edit(22, 64), edit(23, 6), edit(24, 1, 2), // IP header
+		edit(36, 0, 53), edit(38, 0, 7), edit(40, 1, 2), // UDP header
+		edit(42, 0), edit(44, 0), edit(45, 23), edit(45, 25), edit(46, 0, 0, 0, 0), edit(50, 0, 0, 0, 1), edit(43, 0x44), edit(43, 0xc5), // BFD
+		edit(43, 0x40, 4, 24, 1, 2, 3, 4, 0, 0, 0, 0), // "I know no session", from another discriminator
+		sent[0][:len(sent[0])-1],
+	}
+	before := *a.session()
+	drops := uint64(0)
+	for range 5 {
+		for i, f := range bad {
+			a.inject(uplinkPort, f)
+			a.turn()
+			if i < len(bad)-1 { // the last one is cut off in its outer header, too
+				drops++
+			}
+			if got := a.sh.Counters.Drops[packet.DropBadBFD]; got != drops {
+				t.Fatalf("frame %d: %d dropped as bad-bfd, want %d", i, got, drops)
+			}
+		}
+	}
+	after := *a.session()
+	after.Refused, after.dueNS = before.Refused, before.dueNS
+	if after != before {
+		t.Errorf("%+v\nwas %+v", after, before)
+	}
+	a.inject(uplinkPort, sent...) // the limit of unknown packets is reached, the remote's own still arrive
+	a.turn()
+	a.equal("received", a.session().Received, before.Received+1)
+	for range 100 {
+		a.inject(uplinkPort, sent...)
+		a.turn()
+	}
+	a.equal("received within the limit", a.session().Received, before.Received+bfdBurst)
+
+	plain := withTunnel(t, tunnel.TemplateReady)
+	plain.inject(uplinkPort, sent...)
+	plain.turn()
+	plain.mustUpcall(UpMiss)
+}
+
+// A worker with sessions allocates nothing.
+func TestBFDAllocatesNothing(t *testing.T) {
+	a, b := withBFD(t, 0xabcdef00), withBFD(t, 0x12345600)
+	wire(a, b, 2500, true)
+	a.wantState("start", bfd.Up)
+	b.w.fixed += 250 * bfdMS
+	b.turn()
+	sent := b.tx(uplinkPort).TakeAll()[0]
+	if n := testing.AllocsPerRun(50, func() {
+		a.w.fixed += 210 * bfdMS
+		a.rx(uplinkPort).Inject(sent)
+		a.w.pass()
+		a.tx(uplinkPort).TakeAll()
+	}); n > 2 { // TakeAll makes a list and a frame
+		t.Errorf("%v allocations", n)
+	}
+	a.wantState("end", bfd.Up)
+}
+
+// Commands with impossible values are refused.
+func TestBFDCommand(t *testing.T) {
+	r := withBFD(t, 1)
+	good := BFDSet{Port: vxlanPort, Template: 1, Remote: loopback.As16(), Config: bfdTimes}
+	badPort, badTime := good, good
+	badPort.Port, badTime.Config.MinRx = 1<<20, 0
+	for _, msg := range [][]byte{AppendBFD(nil, MaxBFD, &good), AppendBFD(nil, 0, &badPort), AppendBFD(nil, 0, &badTime), AppendBFD(nil, 0, &good)[:40]} {
+		r.command(msg)
+	}
+	r.turn()
+	r.equal("refused", r.sh.Counters.CommandsRefused, 4)
+}
