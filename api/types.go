@@ -219,6 +219,27 @@ type Remote struct {
 	Reason string `json:"reason,omitempty"`
 	Device string `json:"device,omitempty"` // device of the path
 	MTU    int    `json:"mtu,omitempty"`    // of the path in bytes; 0: unknown
+	BFD    *BFD   `json:"bfd,omitempty"`    // absent: the port has not bfd=on
+}
+
+// BFD is the state of a BFD session with a remote (RFC 5880).
+type BFD struct {
+	// State and RemoteState are admin-down, down, init or up. Diagnostic and
+	// RemoteDiagnostic are the reasons of the last changes to down.
+	State            string `json:"state"`
+	RemoteState      string `json:"remote_state"`
+	Diagnostic       string `json:"diagnostic"`
+	RemoteDiagnostic string `json:"remote_diagnostic"`
+	// DetectionMS is the silence in milliseconds after which the session is down; 0: the
+	// remote has never been heard. SilenceMS is the time since the remote's last packet;
+	// absent: never heard.
+	DetectionMS int    `json:"detection_ms,omitempty"`
+	SilenceMS   *int64 `json:"silence_ms,omitempty"`
+	// Received and Sent count packets of the session. Refused counts packets from the
+	// remote that did not belong to the session or exceeded its rate.
+	Received uint64 `json:"received"`
+	Sent     uint64 `json:"sent"`
+	Refused  uint64 `json:"refused"`
 }
 
 // PortStats has a port's counters, summed over all workers. They count since the port

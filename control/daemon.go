@@ -253,6 +253,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 	d.done.Go(func() { d.pipeline.Run(ctx) })
 	d.done.Go(func() { d.macs.Run(ctx) })
 	d.done.Go(func() { d.templates.Follow(ctx) })
+	d.done.Go(func() { d.templates.FollowSessions(ctx) })
 	d.done.Go(func() { d.ports.Run(ctx) })
 	d.done.Go(func() { d.fleet.Run(ctx) })
 	d.done.Go(func() { d.engines.Supervise(ctx) })

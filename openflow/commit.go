@@ -3,6 +3,7 @@
 package openflow
 
 import (
+	"math/bits"
 	"net/netip"
 
 	"weft/flowtable"
@@ -167,6 +168,10 @@ func (x *xlate) sendTo(port *PortInfo) {
 		return
 	}
 	switch {
+	case port.BFD && x.toBFD():
+		x.noteDrop(packet.DropReserved)
+		x.note("the tunnel keeps the destination address for BFD")
+		return
 	case port.Kind == PortPatch:
 		x.cross(port)
 		return
@@ -186,6 +191,21 @@ func (x *xlate) sendTo(port *PortInfo) {
 	x.commit()
 	x.emit(out)
 	x.sent = x.sent || !x.halted
+}
+
+// bfdAddress is the destination MAC address of BFD packets in tunnels.
+const bfdAddress = 0x002320000001
+
+// toBFD reports whether the frame has the address of BFD packets. The megaflow matches only
+// the highest bit that differs, because one bit is enough to tell most addresses apart.
+func (x *xlate) toBFD() bool {
+	differing := x.flow[flowtable.WEthDst]>>16 ^ bfdAddress
+	if differing == 0 {
+		x.visitWord(flowtable.WEthDst, 0xffffffffffff<<16)
+		return true
+	}
+	x.visitWord(flowtable.WEthDst, 1<<(15+bits.Len64(differing)))
+	return false
 }
 
 // tunnel returns the datapath action for an output to a vxlan port. FlowVNI,

@@ -105,3 +105,30 @@ func TestReplicationIsSound(t *testing.T) {
 		}
 	}
 }
+
+// No frame to the address of BFD packets leaves through a tunnel with BFD. Other frames
+// share a megaflow, as far as one bit tells their addresses from that one.
+func TestBFDAddressStaysInside(t *testing.T) {
+	env := overlayEnv()
+	p := pipelineOf(t, "actions=output:8")
+	translate := func(dst string) Translation {
+		k := keyOfText(t, "in_port=1,dl_src=02:00:00:00:00:01,dl_dst="+dst)
+		return p.Translate(&k, env)
+	}
+	const forged = "00:23:20:00:00:01"
+	forgery := translate(forged)
+	if len(tunnelsOf(&forgery, 8)) != 3 || forgery.Mask[flowtable.WEthDst]>>16 != 0 {
+		t.Errorf("without BFD: %v", FormatDatapathActions(forgery.Actions, nil))
+	}
+	env.ports[len(env.ports)-1].BFD = true
+	forgery = translate(forged)
+	if got := FormatDatapathActions(forgery.Actions, nil); got != "drop(reserved-address)" || forgery.Mask[flowtable.WEthDst]>>16 != 0xffffffffffff {
+		t.Errorf("%s, mask %x", got, forgery.Mask[flowtable.WEthDst])
+	}
+	for dst, mask := range map[string]uint64{"ff:ff:ff:ff:ff:ff": 1 << 47, "52:54:00:12:34:56": 1 << 46, "00:23:20:00:00:03": 1 << 1, "00:23:20:00:00:00": 1} {
+		tr := translate(dst)
+		if len(tunnelsOf(&tr, 8)) != 3 || tr.Mask[flowtable.WEthDst]>>16 != mask {
+			t.Errorf("%s: %s, mask %x, want %x", dst, FormatDatapathActions(tr.Actions, nil), tr.Mask[flowtable.WEthDst]>>16, mask)
+		}
+	}
+}

@@ -27,7 +27,8 @@ const portSyntax = `Options of add-port by type:
   type=vxlan      vni=N|flow remote=IP[,IP...]|flow|GROUP [dev=NETDEV] [local=IP]
                   [dst_port=4789] [src_port=LOW-HIGH] [udp_csum=on|off] [ttl=N|inherit]
                   [tos=N|inherit] [df=on|off] [learning=off] [answers=off]
-                  [reserved=ignore|refuse|gbp|gpe]
+                  [reserved=ignore|refuse|gbp|gpe] [bfd=on] [bfd_min_tx=MS] [bfd_min_rx=MS]
+                  [bfd_mult=N]
 
 A vhost-user, tap or local port may belong to a VNI: vni=N. It may be bound to addresses:
 addresses="MAC [IP|PREFIX]..."[,...], and for vhost-user also mac=MAC[,MAC...]. Frames

@@ -9,7 +9,11 @@ import (
 )
 
 var (
-	metricRemoteUp  = describe("tunnel_remote_up", "0 while frames to the remote are dropped: no route, no neighbour, or no uplink. Of a port's remotes the first 256, those that are down first.", "port", "remote")
+	metricRemoteUp  = describe("tunnel_remote_up", "0 while frames to the remote are dropped (no route, no neighbour, or no uplink), or while its BFD session is down. Of a port's remotes the first 256, those that are down first.", "port", "remote")
+	metricBFDUp     = describe("tunnel_bfd_up", "1 while the BFD session with the remote is up. Only ports with bfd=on.", "port", "remote")
+	metricBFDRx     = describe("tunnel_bfd_received_packets_total", "BFD packets of the session received from the remote.", "port", "remote")
+	metricBFDTx     = describe("tunnel_bfd_sent_packets_total", "BFD packets sent to the remote.", "port", "remote")
+	metricBFDRefuse = describe("tunnel_bfd_refused_packets_total", "BFD packets from the remote that did not belong to the session or exceeded its rate.", "port", "remote")
 	metricRemoteMTU = describe("tunnel_remote_mtu_bytes", "MTU of the path to the remote, outer headers included.", "port", "remote")
 )
 
@@ -23,6 +27,12 @@ func collectRemotes(metrics chan<- prometheus.Metric, p *api.Port) {
 		}
 		seen[r.Address] = true
 		metrics <- prometheus.MustNewConstMetric(metricRemoteUp, prometheus.GaugeValue, oneIf(r.State != "down"), p.Name, r.Address)
+		if b := r.BFD; b != nil {
+			metrics <- prometheus.MustNewConstMetric(metricBFDUp, prometheus.GaugeValue, oneIf(b.State == "up"), p.Name, r.Address)
+			metrics <- prometheus.MustNewConstMetric(metricBFDRx, prometheus.CounterValue, float64(b.Received), p.Name, r.Address)
+			metrics <- prometheus.MustNewConstMetric(metricBFDTx, prometheus.CounterValue, float64(b.Sent), p.Name, r.Address)
+			metrics <- prometheus.MustNewConstMetric(metricBFDRefuse, prometheus.CounterValue, float64(b.Refused), p.Name, r.Address)
+		}
 		if r.MTU > 0 {
 			metrics <- prometheus.MustNewConstMetric(metricRemoteMTU, prometheus.GaugeValue, float64(r.MTU), p.Name, r.Address)
 		}

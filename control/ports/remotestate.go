@@ -44,7 +44,7 @@ func (ps *Ports) describeRemotes(p *switchPort, a *api.Port, guests []guestMTU) 
 	a.RemotesOmitted = omitted
 	smallest := underlay.RemoteState{}
 	for _, s := range states {
-		a.Remotes = append(a.Remotes, api.Remote{Address: s.Remote.String(), State: s.State, Reason: s.Reason, Device: s.Device, MTU: s.MTU})
+		a.Remotes = append(a.Remotes, api.Remote{Address: s.Remote.String(), State: s.State, Reason: s.Reason, Device: s.Device, MTU: s.MTU, BFD: describeBFD(s.BFD)})
 		if carried(s) > 0 && (smallest.MTU == 0 || carried(s) < carried(smallest)) {
 			smallest = s
 		}

@@ -149,10 +149,12 @@ func (ps *Ports) Load(saved []store.Port, names map[uint32]string, devices map[u
 	ps.UpdateLiveness() // the revalidation of old megaflows needs the liveness of ports
 }
 
-// SetTunnels passes the uplinks, the remotes and the encap options to the tunnel templates.
+// SetTunnels passes the uplinks, the remotes, the encap options and the BFD sessions to the tunnel templates.
 func (ps *Ports) SetTunnels() {
-	ps.templates.Watch(ps.declaredRemotes())
+	remotes := ps.declaredRemotes()
+	ps.templates.Watch(remotes)
 	ps.templates.SetPorts(ps.uplinks(), ps.encaps())
+	ps.templates.Supervise(ps.bfdSessions(remotes))
 }
 
 // TakeOver continues with the workers of an earlier control process. It attaches the

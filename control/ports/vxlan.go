@@ -38,6 +38,7 @@ func init() {
 		"dst_port": {value: "4789", check: numberIn(1, 65535)},
 	}
 	maps.Copy(options, encapOptions)
+	maps.Copy(options, bfdOptions)
 	portKinds[kindVXLAN] = portKind{
 		kind:    openflow.PortTunnel,
 		options: options,
@@ -61,6 +62,9 @@ type vxlanPort struct {
 func (p *vxlanPort) open(device *engine.Kept) error {
 	local, remote := p.values["local"], p.values["remote"]
 	group := groupOf(p.values)
+	if err := checkBFD(p.values); err != nil {
+		return err
+	}
 	switch {
 	case group.IsValid() && p.values["dev"] == "":
 		return usererr.Errorf("remote=%s: expected dev= as well: the device through which the multicast group is reached", remote)
@@ -141,6 +145,7 @@ func fillVXLAN(info *openflow.PortInfo, values map[string]string) (udpPort uint1
 	if info.FlowRemote = values["remote"] == "flow"; !info.FlowRemote {
 		info.Remote, info.Remotes = parseRemotes(values["remote"])
 	}
+	info.BFD = values["bfd"] == "on"
 	info.NoLearning, info.NoAnswers = values["learning"] == "off", values["answers"] == "off"
 	if values["local"] != "" {
 		info.Local = netip.MustParseAddr(values["local"])
@@ -165,6 +170,7 @@ func (p *switchPort) termination() tunnel.Termination {
 		t.VNI = tunnel.AnyVNI
 	}
 	t.Extensions = uint8(max(0, slices.Index(reservedBits, p.values["reserved"])))
+	t.BFD = p.info.BFD
 	// without a local address, the row also accepts datagrams to the multicast group
 	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() {
 		t.Local = p.info.Local.As16()

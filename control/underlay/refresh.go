@@ -73,6 +73,9 @@ func (t *Templates) refresh(everything bool) {
 	for from, more := 0, true; more; from += refreshChunk {
 		more = t.refreshSome(from, everything)
 	}
+	t.mu.Lock()
+	t.syncSessions()
+	t.mu.Unlock()
 	t.refreshWatches(everything)
 }
 

@@ -32,7 +32,7 @@ const (
 const (
 	RemoteUp      = "up"
 	RemoteWaiting = "waiting" // its neighbour is being resolved
-	RemoteDown    = "down"    // frames to it are dropped
+	RemoteDown    = "down"    // frames to it are dropped, or its BFD session is down
 )
 
 // RemoteState is the state of the path to a tunnel's remote.
@@ -43,6 +43,7 @@ type RemoteState struct {
 	Device string // device of the path; "": no route, or several next hops
 	// MTU is the largest IP packet on the path in bytes; 0: unknown.
 	MTU int
+	BFD *BFDState // nil: no session
 }
 
 // watch is a remote endpoint whose state is watched. Templates.mu guards it.
@@ -115,11 +116,16 @@ func (t *Templates) refreshSomeWatches(port uint32, start int, everything bool, 
 		} else {
 			continue
 		}
-		if (before == RemoteDown) != (w.state.State == RemoteDown) {
-			t.log.Info("remote of a tunnel", "port", port, "remote", w.Remote, "state", w.state.State, "why", w.state.Reason)
-		}
+		t.logState(w, before)
 	}
 	return start+refreshChunk < len(list)
+}
+
+// logState logs a change between RemoteDown and other states.
+func (t *Templates) logState(w *watch, former string) {
+	if (former == RemoteDown) != (w.state.State == RemoteDown) {
+		t.log.Info("remote of a tunnel", "port", w.Port, "remote", w.Remote, "state", w.state.State, "why", w.state.Reason)
+	}
 }
 
 // assess finds out the state of a remote without a template, and probes its neighbour. The
@@ -199,6 +205,7 @@ func (t *Templates) stateOf(e *entry) RemoteState {
 	if s.State != RemoteDown && s.Device != "" && !e.hop.carrier {
 		s.State, s.Reason = RemoteDown, noCarrier(s.Device)
 	}
+	t.superviseState(e.Tunnel, &s)
 	return s
 }
 

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,6 +91,7 @@ const maxWaiting = 256
 type commandRings interface {
 	Push(worker int, msg []byte) bool
 	Broadcast(msg []byte)
+	Shared() []*datapath.Shared
 }
 
 // Templates has the tunnel templates. Templates.mu is taken after the pipeline's lock
@@ -106,10 +108,15 @@ type Templates struct {
 	byIndex []*entry            // nil: free
 	records []Record            // in the counter region
 	watches map[uint32][]*watch // declared remotes by vxlan port
+	// sessions are the declared BFD sessions, and rows the memory of the engine that runs
+	// them, or a copy after Reset.
+	sessions   map[Tunnel]*session
+	rows       []datapath.BFDSession
+	supervised chan struct{} // wakes up FollowSessions
 }
 
 func NewTemplates(u *Kernel, log *slog.Logger) *Templates {
-	return &Templates{kernel: u, log: log, uplinks: map[string]uint32{}, byKey: map[Tunnel]*entry{}}
+	return &Templates{kernel: u, log: log, uplinks: map[string]uint32{}, byKey: map[Tunnel]*entry{}, sessions: map[Tunnel]*session{}, supervised: make(chan struct{}, 1)}
 }
 
 // Restore takes over the template indexes of an earlier control process.
@@ -117,6 +124,7 @@ func (t *Templates) Restore(w commandRings, records []Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rings, t.records = w, records
+	t.adoptRows(w, false)
 	now := time.Now()
 	for i, r := range records {
 		if r.Port == 0 {
@@ -137,12 +145,17 @@ func (t *Templates) Restore(w commandRings, records []Record) {
 // Template returns the index of the template for tunnel key. It makes the template if
 // there is none.
 func (t *Templates) Template(key Tunnel, udpPort uint16) (uint32, packet.DropReason) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.template(key, udpPort)
+}
+
+// template is Template for callers that hold t.mu.
+func (t *Templates) template(key Tunnel, udpPort uint16) (uint32, packet.DropReason) {
 	if !key.Remote.IsValid() || key.Remote.IsUnspecified() ||
 		(key.Local.IsValid() && key.Local.Is4() != key.Remote.Is4()) {
 		return 0, packet.DropNoRoute
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	// without a device, the group comes from a flow, or the port is being removed
 	if key.Remote.IsMulticast() && t.encaps[key.Port].Dev == "" {
 		return 0, packet.DropNoRoute
@@ -240,6 +253,11 @@ func (t *Templates) MarkUsed(indexes iter.Seq[uint32]) {
 			t.byIndex[i].usedAt = now
 		}
 	}
+	for key := range t.sessions {
+		if e := t.byKey[key]; e != nil {
+			e.usedAt = now
+		}
+	}
 	for _, e := range t.byIndex {
 		if e != nil && e.parent == nil && now.Sub(e.usedAt) > templateIdle {
 			t.free(e)
@@ -288,6 +306,7 @@ func (t *Templates) Replay(w commandRings, records []Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rings, t.records = w, records
+	t.adoptRows(w, true)
 	for _, e := range t.byIndex {
 		if e == nil {
 			continue
@@ -304,4 +323,5 @@ func (t *Templates) Reset() {
 	defer t.mu.Unlock()
 	clear(t.byKey)
 	t.byIndex, t.rings, t.records = nil, nil, nil
+	t.rows = slices.Clone(t.rows) // the caller frees the memory
 }

@@ -182,7 +182,8 @@ func newSent(t testing.TB) *sent {
 	return &sent{t: t, last: map[uint32]tunnel.Template{}, verdicts: map[uint32]string{}}
 }
 
-func (s *sent) Broadcast(msg []byte) { s.Push(0, msg) }
+func (s *sent) Shared() []*datapath.Shared { return nil }
+func (s *sent) Broadcast(msg []byte)       { s.Push(0, msg) }
 
 func (s *sent) Push(worker int, msg []byte) bool {
 	s.mu.Lock()

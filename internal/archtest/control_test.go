@@ -42,7 +42,7 @@ var controlMayImport = map[string][]string{
 	},
 	"control/ports": {
 		"control/pipeline", "control/statistics", "control/store", "control/underlay", "control/watchdog", "control/workers", "control/limits", "control/loop", "control/usererr",
-		"afpacket", "api", "datapath", "engine", "openflow", "port", "tap", "tunnel", "vhost", "xsk", "internal/privilege",
+		"afpacket", "api", "bfd", "datapath", "engine", "openflow", "port", "tap", "tunnel", "vhost", "xsk", "internal/privilege",
 	},
 	"control/tracking":  {"control/workers", "control/limits", "control/usererr", "api", "conntrack", "datapath", "internal/clock"},
 	"control/addresses": {"control/limits", "openflow"},
@@ -56,7 +56,7 @@ var controlMayImport = map[string][]string{
 	"control/statistics": {"control/counters", "control/pipeline", "control/workers", "control/limits", "api", "conntrack", "datapath", "internal/shm", "packet"},
 	"control/observe":    {"control/limits", "control/usererr", "internal/clock", "api", "conntrack", "datapath", "flowtable", "openflow", "packet", "internal/shm"},
 	"control/counters":   {"control/underlay", "control/workers", "datapath", "flowtable", "internal/shm", "packet", "port"},
-	"control/underlay":   {"control/loop", "packet", "tunnel", "datapath", "internal/netspace"},
+	"control/underlay":   {"control/loop", "bfd", "packet", "tunnel", "datapath", "internal/clock", "internal/netspace"},
 	"control/upcalls":    {"control/loop", "control/workers", "datapath", "internal/shm"},
 	"control/store":      {"control/usererr", "conntrack", "internal/clock", "internal/safepath"},
 	"control/access":     {"control/limits", "control/usererr", "api", "internal/safepath", "internal/privilege"},

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package underlay
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"weft/bfd"
+	"weft/control/loop"
+	"weft/datapath"
+	"weft/internal/clock"
+	"weft/packet"
+)
+
+// The first worker runs the BFD sessions with remotes (datapath/bfd.go). Control begins
+// and ends them, gives them templates, and reads their state from shared memory.
+
+const (
+	// bfdInterval is the interval at which the state of sessions is read.
+	bfdInterval = 50 * time.Millisecond
+	// bfdGrace is how long a remote that BFD has never reached is RemoteWaiting instead of
+	// RemoteDown. Sessions that are not up send once a second.
+	bfdGrace = 3 * time.Second
+)
+
+// Session declares a BFD session with a remote.
+type Session struct {
+	Tunnel
+	UDPPort uint16
+	VNI     uint32
+	Config  bfd.Config
+}
+
+// BFDState is the state of a session with a remote.
+type BFDState struct {
+	State, RemoteState           bfd.State
+	Diagnostic, RemoteDiagnostic bfd.Diagnostic
+	DetectionMS                  int           // silence after which the remote is down; 0: never heard
+	Silence                      time.Duration // since the last packet; negative: never heard
+	Received, Sent, Refused      uint64        // packets
+}
+
+// session is a declared session. Templates.mu guards it.
+type session struct {
+	Session
+	index         uint32 // in the table of the workers
+	discriminator uint32 // if the session begins
+	begun         time.Time
+	sent          datapath.BFDSet // last command to the present engine; zero: none
+}
+
+// Supervise sets the BFD sessions of all ports. Sessions beyond datapath.MaxBFD do not
+// start, and their remotes are RemoteDown. It must be called after SetPorts.
+func (t *Templates) Supervise(list []Session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	wanted := map[Tunnel]bool{}
+	for _, d := range list {
+		wanted[d.Tunnel] = true
+	}
+	for key, s := range t.sessions {
+		if !wanted[key] {
+			delete(t.sessions, key)
+			t.endSession(s.index)
+		}
+	}
+	used := map[uint32]bool{}
+	for _, s := range t.sessions {
+		used[s.index] = true
+	}
+	for _, d := range list {
+		s := t.sessions[d.Tunnel]
+		if s == nil {
+			s = &session{Session: d, index: t.sessionIndex(d.Tunnel, used), discriminator: randomDiscriminator(), begun: time.Now()}
+			used[s.index] = true
+			t.sessions[d.Tunnel] = s
+		}
+		s.Session = d
+	}
+	for i := range t.rows {
+		if t.rows[i].Port != 0 && !used[uint32(i)] { // an earlier control process began it
+			t.endSession(uint32(i))
+		}
+	}
+	t.syncSessions()
+	t.readSessions()
+	loop.Notify(t.supervised)
+}
+
+func randomDiscriminator() uint32 {
+	var b [4]byte
+	rand.Read(b[:]) // rand.Read never fails
+	return binary.LittleEndian.Uint32(b[:])
+}
+
+// sessionIndex returns the index at which the engine already runs the session, or a free
+// one, or datapath.MaxBFD if there is none. The caller holds t.mu.
+func (t *Templates) sessionIndex(key Tunnel, used map[uint32]bool) uint32 {
+	free := uint32(datapath.MaxBFD)
+	for i := range uint32(datapath.MaxBFD) {
+		if used[i] {
+			continue
+		}
+		if int(i) < len(t.rows) {
+			if r := &t.rows[i]; r.Port == key.Port && r.Remote == key.Remote.As16() {
+				return i
+			} else if r.Port != 0 {
+				continue
+			}
+		}
+		free = min(free, i)
+	}
+	return free
+}
+
+func (t *Templates) endSession(index uint32) {
+	if t.rings != nil && index < datapath.MaxBFD {
+		t.rings.Push(0, datapath.AppendBFD(nil, index, &datapath.BFDSet{}))
+	}
+}
+
+// syncSessions sends changed sessions to the workers, and makes their templates. The
+// caller holds t.mu.
+func (t *Templates) syncSessions() {
+	if t.rings == nil {
+		return
+	}
+	for _, s := range t.sessions {
+		if s.index >= datapath.MaxBFD {
+			continue
+		}
+		template, reason := t.template(s.Tunnel, s.UDPPort)
+		if reason != packet.DropNone {
+			template = MaxTemplates // no worker has it, so nothing is sent
+		}
+		set := datapath.BFDSet{Port: s.Port, Template: template, VNI: s.VNI, Remote: s.Remote.As16(), Config: s.Config, Discriminator: s.discriminator}
+		if set != s.sent {
+			s.sent = set
+			t.rings.Push(0, datapath.AppendBFD(nil, s.index, &set))
+		}
+	}
+}
+
+// adoptRows makes the sessions of w the present ones. If former is true, an engine that
+// has ended ran them in the previous rows, which the next engine continues.
+func (t *Templates) adoptRows(w commandRings, former bool) {
+	var rows []datapath.BFDSession
+	if shared := w.Shared(); len(shared) > 0 {
+		rows = shared[0].BFD
+	}
+	if former {
+		copy(rows, t.rows)
+	}
+	t.rows = rows
+	for _, s := range t.sessions {
+		s.sent = datapath.BFDSet{}
+	}
+}
+
+// FollowSessions updates the state of remotes by their sessions, until ctx ends. It
+// sleeps while there is no session.
+func (t *Templates) FollowSessions(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.supervised:
+		}
+		if !loop.Sleep(ctx, bfdInterval) {
+			return
+		}
+		t.mu.Lock()
+		t.readSessions()
+		if len(t.sessions) > 0 {
+			loop.Notify(t.supervised)
+		}
+		t.mu.Unlock()
+	}
+}
+
+// readSessions updates the state of the remotes with sessions. The caller holds t.mu.
+func (t *Templates) readSessions() {
+	for key := range t.sessions {
+		e := t.byKey[key]
+		at := slices.IndexFunc(t.watches[key.Port], func(w *watch) bool { return w.Tunnel == key })
+		if e == nil || at < 0 {
+			continue
+		}
+		w := t.watches[key.Port][at]
+		before := w.state.State
+		w.state = t.stateOf(e)
+		t.logState(w, before)
+	}
+}
+
+// superviseState adds the session's state to the state of a remote. The caller holds t.mu.
+func (t *Templates) superviseState(key Tunnel, st *RemoteState) {
+	s := t.sessions[key]
+	if s == nil {
+		return
+	}
+	if s.index >= datapath.MaxBFD {
+		st.State, st.Reason = RemoteDown, fmt.Sprintf("no BFD: the switch has more than %d sessions", datapath.MaxBFD)
+		return
+	}
+	if int(s.index) >= len(t.rows) || t.rows[s.index].Port != s.Port || t.rows[s.index].Remote != s.Remote.As16() {
+		if st.State == RemoteUp {
+			st.State, st.Reason = RemoteWaiting, "BFD begins"
+		}
+		return
+	}
+	r := &t.rows[s.index]
+	b := &BFDState{
+		State: r.State, RemoteState: r.TheirState, Diagnostic: r.Diag, RemoteDiagnostic: r.TheirDiag, Silence: -1,
+		Received: r.Received, Sent: r.Sent, Refused: r.Refused,
+	}
+	if heard := r.HeardNS; heard != 0 {
+		b.Silence = time.Duration(max(clock.Monotonic(), heard) - heard)
+		b.DetectionMS = int(r.DetectionNS() / 1_000_000)
+	}
+	st.BFD = b
+	if st.State == RemoteUp && b.State != bfd.Up {
+		st.State, st.Reason = RemoteDown, b.reason(key)
+		if b.Silence < 0 && time.Since(s.begun) < bfdGrace {
+			st.State = RemoteWaiting
+		}
+	}
+}
+
+// reason returns why a session is not up. The text stays the same while the state does,
+// because each change of a port's detail is an event.
+func (b *BFDState) reason(key Tunnel) string {
+	switch {
+	case b.Silence < 0:
+		return "no BFD from " + key.Remote.String() + " so far"
+	case b.RemoteState == bfd.AdminDown:
+		return fmt.Sprintf("%s has turned BFD off", key.Remote)
+	case b.Diagnostic == bfd.DetectionExpired:
+		return fmt.Sprintf("no BFD from %s within %d ms", key.Remote, b.DetectionMS)
+	case b.Diagnostic == bfd.NeighborSignalDown:
+		return fmt.Sprintf("%s signals BFD %s: %s", key.Remote, b.RemoteState, b.RemoteDiagnostic)
+	}
+	return fmt.Sprintf("BFD with %s is %s", key.Remote, b.State)
+}
