@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,6 +74,7 @@ func TestPortCapabilities(t *testing.T) {
 		}
 	}
 	d := a.Weftd("--user="+ordinaryUser, "--capabilities=none")
+	checkForeignSocket(t, d, filepath.Join(dir, "foreign.sock"))
 	for i, set := range sets {
 		if i > 0 {
 			d.Restart("--user="+ordinaryUser, "--capabilities="+set)
@@ -100,6 +102,31 @@ func TestPortCapabilities(t *testing.T) {
 			d.Weft("del-port", p.name)
 		}
 	}
+}
+
+// checkForeignSocket checks that a port waits with a line that says what to do while weftd
+// may not write to the front end's socket.
+func checkForeignSocket(t *testing.T, d *lab.Daemon, path string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.Weft("add-port", "foreign", "type=vhost-user", "mode=client", "path="+path)
+	eventually(t, func() error {
+		for _, p := range show(d).Ports {
+			if p.Name == "foreign" && p.State == "waiting" && strings.Contains(p.Detail, "permission denied for user "+ordinaryUser) &&
+				strings.Contains(p.Detail, "group") && strings.Contains(p.Detail, "CAP_DAC_OVERRIDE") {
+				return nil
+			}
+		}
+		return fmt.Errorf("ports: %+v", show(d).Ports)
+	})
+	d.Weft("del-port", "foreign")
 }
 
 // lacking returns the names of the capabilities of needed that are not in held. It leaves

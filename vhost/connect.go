@@ -106,7 +106,14 @@ func (s *Session) connected(ctx context.Context) (*net.UnixConn, error) {
 	return conn, nil
 }
 
+// dial connects to the front end's socket at a path. If the front end belongs to another
+// user, the error says what this process lacks.
 func dial(ctx context.Context, path string) (*net.UnixConn, error) {
+	conn, err := dialSocket(ctx, path)
+	return conn, privilege.Explain(err, "make this user a member of the socket's group, and let the group search the directory and write to the socket")
+}
+
+func dialSocket(ctx context.Context, path string) (*net.UnixConn, error) {
 	n, err := openSocketName(path)
 	if err != nil {
 		return nil, err
@@ -120,8 +127,7 @@ func dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", addressOf(socket).Name)
 	if err != nil {
-		err = fmt.Errorf("%s: %w", path, errnoOf(err))
-		return nil, privilege.Explain(err, "make this user a member of the socket's group, and let the group write")
+		return nil, fmt.Errorf("%s: %w", path, errnoOf(err))
 	}
 	return conn.(*net.UnixConn), nil
 }

@@ -200,6 +200,27 @@ func (m *machine) owners() string {
 	return m.run("sh", "-c", fmt.Sprintf("(ps -o user= -p %d,%d; find /var/lib/weft /run/weft -printf '%%u\n') | sort -u | xargs", s.PID, s.EnginePID))
 }
 
+// checkPrivileges checks what control may do under the unit, and that its engine has no
+// capability.
+func (m *machine) checkPrivileges() {
+	m.t.Helper()
+	s := m.show()
+	status := func(pid int) string {
+		return m.run("grep", "-E", "^(CapEff|CapBnd|NoNewPrivs|Seccomp):", fmt.Sprintf("/proc/%d/status", pid))
+	}
+	const granted = "000000c000a07101" // the nine capabilities of the unit, by their bits
+	for _, p := range []struct {
+		name string
+		pid  int
+		set  string
+	}{{"control", s.PID, granted}, {"engine", s.EnginePID, strings.Repeat("0", 16)}} {
+		want := fmt.Sprintf("CapEff:\t%[1]s\nCapBnd:\t%[1]s\nNoNewPrivs:\t1\nSeccomp:\t2\n", p.set)
+		if got := status(p.pid); got != want {
+			m.t.Errorf("%s:\n%swant\n%s", p.name, got, want)
+		}
+	}
+}
+
 // restarted restarts the unit after a change of its drop-in.
 func (m *machine) restarted() {
 	m.t.Helper()
@@ -251,6 +272,7 @@ func TestPackage(t *testing.T) {
 	if s := m.show(); s.User != "weft" || len(s.MissingCapabilities) != 0 || slices.Contains(s.Capabilities, "CAP_DAC_OVERRIDE") {
 		t.Errorf("the upgrade runs as %s with %v, lacks %v", s.User, s.Capabilities, s.MissingCapabilities)
 	}
+	m.checkPrivileges()
 	m.run("sh", "-c", "cat >"+dropIn+" <<'END'\n"+formerUnit+"END")
 	m.restarted() // the way back
 	if s := m.show(); s.User != "root" || len(s.Ports) != 2 {
