@@ -51,7 +51,10 @@ type Action struct {
 	Kind  ActionKind
 	Table uint8
 	// Wide is true for set_tunnel64 and false for set_tunnel.
-	Wide       bool
+	Wide bool
+	// Tuple is true for a resubmit that searches with the original tuple of the frame's
+	// connection in place of its own addresses, ports and protocol.
+	Tuple      bool
 	Port       uint32
 	Src, Dst   Subfield
 	Value      Value128

@@ -4,6 +4,7 @@ package openflow
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"weft/flowtable"
@@ -147,14 +148,20 @@ func (s Subfield) String() string {
 }
 
 func formatResubmit(a *Action, names Names) string {
-	if a.Table == TableAll {
+	if a.Table == TableAll && !a.Tuple {
 		return "resubmit:" + formatPort(a.Port, names)
 	}
-	port := ""
+	port, table, option := "", "", ""
 	if a.Port != PortInPort {
 		port = formatPort(a.Port, names)
 	}
-	return fmt.Sprintf("resubmit(%s,%d)", port, a.Table)
+	if a.Table != TableAll {
+		table = strconv.Itoa(int(a.Table))
+	}
+	if a.Tuple {
+		option = ",ct"
+	}
+	return "resubmit(" + port + "," + table + option + ")"
 }
 
 // FormatDatapathActions returns the text of a megaflow's actions, in the words of

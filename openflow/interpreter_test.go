@@ -458,6 +458,9 @@ func (in *interpreter) resubmit(a *Action, table uint8) {
 	if a.Table != TableAll {
 		table = a.Table
 	}
+	if a.Tuple {
+		return // these frames have no connection
+	}
 	f := in.f
 	if a.Port != PortInPort {
 		f[flowtable.WPort] = uint64(a.Port) << 32

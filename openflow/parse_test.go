@@ -88,7 +88,7 @@ func TestErrorsNameTheWord(t *testing.T) {
 		{"actions=clone(clear_actions)", "clear_actions", "within another"},
 		{"actions=clone(goto_table:3)", "goto_table:3", "within another"},
 		{"actions=resubmit", "resubmit", "a port or a table"},
-		{"actions=resubmit(,1,ct)", "resubmit(,1,ct)", "resubmit(PORT,TABLE)"},
+		{"actions=resubmit(,1,cx)", "resubmit(,1,cx)", "resubmit(PORT,TABLE)"},
 		{"actions=" + strings.Repeat("clone(", 17) + "1" + strings.Repeat(")", 17), "clone", "at most 16"},
 	}
 	for _, tt := range tests {

@@ -556,8 +556,12 @@ func (p *actionParser) resubmit(t token) (Action, error) {
 		if table != "" && strings.Trim(table, " ") == "" {
 			return a, wrong(t.text, "a table number from 0 to 254")
 		}
-		if rest != "" && rest[0] != ',' { // ovs-ofctl ignores all text after two commas
-			return a, wrong(t.text, "resubmit(PORT,TABLE)")
+		option, _, _ := strings.Cut(rest, ",") // ovs-ofctl ignores all text behind
+		switch {
+		case strings.EqualFold(option, "ct"):
+			a.Tuple = true
+		case option != "":
+			return a, wrong(t.text, "resubmit(PORT,TABLE) or resubmit(PORT,TABLE,ct)")
 		}
 		port, table = strings.TrimLeft(port, " "), strings.TrimLeft(table, " ")
 	}
@@ -577,6 +581,9 @@ func (p *actionParser) resubmit(t token) (Action, error) {
 	}
 	if a.Port == PortInPort && a.Table == TableAll {
 		return a, wrong(t.text, "a port or a table, as in resubmit(PORT,TABLE) or resubmit(,TABLE)")
+	}
+	if a.Tuple && p.checked && !ctMet(&p.match) {
+		return a, wrong(t.text, "ct only in a flow that matches a valid ct_state such as +trk-inv or +est")
 	}
 	return a, nil
 }

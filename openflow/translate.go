@@ -444,18 +444,21 @@ func (x *xlate) resubmit(a *Action) {
 		}
 		defer func() { x.depth-- }()
 	}
-	if a.Port == PortInPort {
+	if a.Tuple && !x.hasTuple() {
+		x.note("the frame has no connection: nothing is looked up")
+		return
+	}
+	if a.Port == PortInPort && !a.Tuple {
 		x.pipeline(table, false)
 		return
 	}
-	const word = flowtable.WPort
-	value, keep := x.flow[word], x.keep[word]
-	x.flow[word] = value&0xffffffff | uint64(a.Port)<<32
-	x.keep[word] &= 0xffffffff
-	rule, _ := x.lookup(table)
-	x.flow[word], x.keep[word] = value, keep
+	rule := x.lookupAs(table, a)
 	if x.hook != nil {
-		x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: "looked up with another in_port"})
+		note := "looked up with another in_port"
+		if a.Tuple {
+			note = "looked up with the original tuple of the connection"
+		}
+		x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: note})
 	}
 	if rule == nil {
 		return

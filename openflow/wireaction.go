@@ -67,6 +67,7 @@ const (
 	nxController2    = 37
 	nxClone          = 42
 	nxCTClear        = 43
+	nxResubmitCT     = 44
 	nxLearn2         = 45
 	nxHeader         = 10 // bytes of type, length, vendor and subtype
 	maxActionLen     = 0xffff

@@ -190,7 +190,10 @@ func (e *actionEncoder) extension(b []byte, a *Action) []byte {
 
 func (e *actionEncoder) resubmit(b []byte, a *Action) []byte {
 	subtype := uint16(nxResubmitTable)
-	if a.Table == TableAll {
+	switch {
+	case a.Tuple:
+		subtype = nxResubmitCT
+	case a.Table == TableAll:
 		subtype = nxResubmit
 	}
 	b = be.AppendUint16(appendNX(b, subtype), uint16(a.Port))

@@ -7,7 +7,7 @@ import "fmt"
 // nxSizes has the minimum size in bytes of the body of Nicira's actions. The body
 // begins after the subtype.
 var nxSizes = map[uint16]int{
-	nxResubmit: 6, nxSetTunnel: 6, nxRegMove: 14, nxRegLoad: 14, nxNote: 6, nxSetTunnel64: 14, nxResubmitTable: 6, nxOutputReg: 14,
+	nxResubmit: 6, nxSetTunnel: 6, nxRegMove: 14, nxRegLoad: 14, nxNote: 6, nxSetTunnel64: 14, nxResubmitTable: 6, nxResubmitCT: 6, nxOutputReg: 14,
 	nxLearn: 22, nxDecTTL: 6, nxFinTimeout: 6, nxController: 6, nxDecTTLIDs: 6, nxWriteMetadata: 22, nxOutputReg2: 14, nxRegLoad2: 6,
 	nxCT: 14, nxController2: 6, nxClone: 6, nxCTClear: 6, nxLearn2: 30, nxConjunction: 6,
 	nxPushMPLS: 6, nxPopMPLS: 6, nxSetMPLSTTL: 6, nxDecMPLSTTL: 6, nxSetMPLSLabel: 6, nxSetMPLSTC: 6,
@@ -25,8 +25,8 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 	}
 	p := &d.check
 	switch subtype {
-	case nxResubmit, nxResubmitTable:
-		return decodeResubmit(subtype, b)
+	case nxResubmit, nxResubmitTable, nxResubmitCT:
+		return d.decodeResubmit(subtype, b)
 	case nxSetTunnel:
 		return Action{Kind: ActSetTunnel, Value: value64(uint64(be.Uint32(b[2:])))}, nil
 	case nxSetTunnel64:
@@ -80,13 +80,16 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 	return d.decodeLearn(subtype, b)
 }
 
-func decodeResubmit(subtype uint16, b []byte) (Action, error) {
-	a := Action{Kind: ActResubmit, Port: uint32(be.Uint16(b)), Table: TableAll}
-	if subtype == nxResubmitTable {
+func (d *actionDecoder) decodeResubmit(subtype uint16, b []byte) (Action, error) {
+	a := Action{Kind: ActResubmit, Port: uint32(be.Uint16(b)), Table: TableAll, Tuple: subtype == nxResubmitCT}
+	if subtype != nxResubmit {
 		a.Table = b[2]
 	}
 	if a.Port == PortInPort && a.Table == TableAll {
 		return a, coded(ErrActionBadArgument, "resubmit: expected a port or a table")
+	}
+	if a.Tuple && d.check.checked && !ctMet(&d.check.match) {
+		return a, coded(ErrActionMatchInconsistent, "resubmit with ct: expected a flow that matches a valid ct_state such as +trk-inv or +est")
 	}
 	return a, nil
 }
