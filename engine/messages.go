@@ -55,6 +55,10 @@ const (
 	// descriptors. The order is: the OpStart, the attached ports, the keys. Last is set
 	// in the final Reply.
 	OpRecall = "recall"
+	// OpHalt ends the workers between two passes, so that no frame is in a worker's
+	// hands. Devices and kept requests stay, for the next engine. Earlier versions refuse
+	// this request.
+	OpHalt = "halt"
 	// OpStop ends the engine after the engine's reply.
 	OpStop = "stop"
 )

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime"
+	"sync"
 
 	"weft/conntrack"
 	"weft/datapath"
@@ -143,6 +144,15 @@ func (p *pool) remove(number uint32) {
 	for _, w := range p.workers {
 		w.RemovePort(number)
 	}
+}
+
+// halt ends the workers, all at once.
+func (p *pool) halt() {
+	var all sync.WaitGroup
+	for _, w := range p.workers {
+		all.Go(w.Stop)
+	}
+	all.Wait()
 }
 
 // stop ends the workers and unmaps their shared memory.

@@ -367,11 +367,16 @@ func (s *server) handle(req *Request, fds []int) Reply {
 	case OpForget:
 		closeAll(fds)
 		s.forget(req.Key)
+	case OpHalt:
+		closeAll(fds)
+		if s.workers != nil {
+			s.workers.halt()
+		}
 	case OpStop:
 		closeAll(fds)
 	default:
 		closeAll(fds)
-		err = fmt.Errorf("request %q: expected start, attach, detach, keep, forget, recall or stop", req.Op)
+		err = fmt.Errorf("request %q: expected start, attach, detach, keep, forget, recall, halt or stop", req.Op)
 	}
 	if err != nil {
 		return Reply{Error: err.Error()}

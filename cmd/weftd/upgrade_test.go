@@ -43,9 +43,8 @@ func TestFailedUpgrade(t *testing.T) {
 	r := startDaemon(t)
 	a, b := r.guests()
 	r.addFlow("actions=normal")
-	r.eventually("a ping passes", func() bool { cmd, _ := ping(a, 1); return cmd.Run() == nil })
-	old := r.show()
 	next, path := buildCommit(t, "next"), filepath.Join(r.dir, "weftd")
+	old := r.show()
 	for n, g := range []*guest{a, b} { // no address resolution, whose frames would miss
 		g.ns.Exec("ip", "neigh", "replace", fmt.Sprint("10.0.0.", 2-n), "lladdr", fmt.Sprint("02:00:00:00:00:0", 2-n), "dev", []string{"a", "b"}[n])
 	}
@@ -54,6 +53,8 @@ func TestFailedUpgrade(t *testing.T) {
 	steady.Stdout = &out
 	r.check(steady.Start())
 
+	// The flows are known before control ends.
+	r.eventually("a ping passes", func() bool { cmd, _ := ping(a, 1); return cmd.Run() == nil })
 	r.check(r.cmd.Process.Signal(unix.SIGTERM))
 	r.ended()
 	if out, err := exec.Command(next, "--cores", "4095", "--socket", r.socket, "--state", filepath.Join(r.dir, "state")).CombinedOutput(); err == nil || !strings.Contains(string(out), "4095") {

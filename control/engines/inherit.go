@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"weft/control/counters"
+	"weft/control/workers"
 	"weft/engine"
 )
 
@@ -36,9 +37,12 @@ type inheritance struct {
 // keptCounters describes, in JSON, the counter region that an engine keeps for the next
 // control process.
 type keptCounters struct {
-	// Build identifies the binary that made the region. If it is another build, the
-	// region may have another layout and is not read.
+	// Build identifies the binary that made the region. An engine of another build is
+	// replaced.
 	Build string `json:"build"`
+	// Layout identifies the layout of the workers' memory. Memory of another layout is
+	// not read. "": the build has no such identifier.
+	Layout string `json:"layout,omitempty"`
 }
 
 func (es *Engines) inherit() (*inheritance, error) {
@@ -61,7 +65,7 @@ func (es *Engines) inherit() (*inheritance, error) {
 		return in, nil
 	}
 	var start *engine.Kept
-	build := ""
+	var maker keptCounters
 	for i := range kept {
 		k := &kept[i]
 		switch {
@@ -71,28 +75,27 @@ func (es *Engines) inherit() (*inheritance, error) {
 			in.attached[k.Request.Attach.Port] = true
 			k.CloseFDs()
 		case k.Request.Key == keepCounters:
-			build = es.inheritCounters(in, k)
+			maker = es.inheritCounters(in, k)
 		default:
 			es.inheritPort(in, k)
 		}
 	}
-	es.inheritMemory(in, start, build)
+	es.inheritMemory(in, start, maker)
 	return in, nil
 }
 
-func (es *Engines) inheritCounters(inherited *inheritance, k *engine.Kept) (build string) {
-	var about keptCounters
-	if json.Unmarshal(k.Request.Blob, &about) != nil || len(k.FDs) != 1 {
+func (es *Engines) inheritCounters(inherited *inheritance, k *engine.Kept) (maker keptCounters) {
+	if json.Unmarshal(k.Request.Blob, &maker) != nil || len(k.FDs) != 1 {
 		k.CloseFDs()
-		return ""
+		return keptCounters{}
 	}
 	c, err := counters.Open(k.FDs[0], es.start.Sizes.Cache.Megaflows)
 	if err != nil {
 		es.log.Warn("cannot use the counter region, statistics start at 0", "error", err)
-		return ""
+		return keptCounters{}
 	}
 	inherited.counters = c
-	return about.Build
+	return maker
 }
 
 func (es *Engines) inheritPort(inherited *inheritance, k *engine.Kept) {
@@ -105,12 +108,13 @@ func (es *Engines) inheritPort(inherited *inheritance, k *engine.Kept) {
 	inherited.ports[uint32(n)] = k
 }
 
-func (es *Engines) inheritMemory(inherited *inheritance, start *engine.Kept, build string) {
+func (es *Engines) inheritMemory(inherited *inheritance, start *engine.Kept, maker keptCounters) {
 	if start == nil {
 		return
 	}
 	s := start.Request.Start
-	if inherited.counters == nil || build != buildID() || !reflect.DeepEqual(s.Sizes, es.start.Sizes) {
+	own := maker.Build == buildID()
+	if inherited.counters == nil || !own && maker.Layout != workers.Layout() || !reflect.DeepEqual(s.Sizes, es.start.Sizes) {
 		table, err := engine.OpenTable(*s, start.FDs)
 		if err != nil {
 			es.log.Warn("cannot take over the tracked connections", "error", err)
@@ -125,7 +129,7 @@ func (es *Engines) inheritMemory(inherited *inheritance, start *engine.Kept, bui
 		return
 	}
 	inherited.memory = m
-	inherited.unchanged = reflect.DeepEqual(*s, es.start)
+	inherited.unchanged = own && reflect.DeepEqual(*s, es.start)
 	if !inherited.client.MayKill() {
 		// The watchdog must be able to kill a hung engine.
 		es.log.Info("another user runs the engine, replacing it", "pid", inherited.client.PID())

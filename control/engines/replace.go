@@ -4,6 +4,7 @@ package engines
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -84,22 +85,25 @@ func (es *Engines) replaceDifferent(ctx context.Context, inherited *inheritance)
 	if err != nil {
 		return err
 	}
+	if inherited.memory != nil {
+		es.ports.SetTunnels()
+		es.pipeline.Recover()
+	}
 	began := time.Now()
 	if inherited.client != nil {
 		_ = cpu.Urgent() // error ignored: without the privilege the threads have normal priority
 		defer func() { _ = cpu.ShortSlices() }()
+		err := es.answered(inherited.client, inherited.client.Halt)
+		if err != nil && !errors.Is(err, engine.ErrGone) { // earlier versions refuse
+			es.log.Info("the old engine is killed without a halt, frames in its workers' hands may be lost", "error", err)
+		}
 		if err := es.endOld(inherited.client); err != nil {
 			memory.Close()
 			return err
 		}
 		inherited.client.Close()
 	}
-	if inherited.memory != nil { // credits the counts of the old engine
-		es.pipeline.Workers().MarkGone()
-		<-es.guard.done
-		es.pipeline.Abandon()
-	}
-	if inherited.counters != nil {
+	if inherited.counters != nil && inherited.memory == nil {
 		es.pipeline.ForgetSlots()
 	}
 	client, w, err := es.startOn(memory)
@@ -110,6 +114,10 @@ func (es *Engines) replaceDifferent(ctx context.Context, inherited *inheritance)
 		return err
 	}
 	w.Connections().Watch(0, nil)
+	if inherited.memory != nil { // credits the counts of the old engine
+		<-es.guard.done
+		es.pipeline.Replace(w)
+	}
 	es.adoptEngine(client, w, inherited.client != nil)
 	es.log.Info("engine started", "pid", client.PID(), "cores", es.start.Cores, "ms", time.Since(began).Milliseconds())
 	return nil

@@ -34,6 +34,8 @@ func TestDifferentEngineIsReplaced(t *testing.T) {
 			r := newRig(t)
 			first := r.launcher.last()
 			r.pipeline.Workers().Connections().SetLimit(77)
+			key := r.frame()
+			first.Workers[0].On(func() { first.Workers[0].Shared.Ports[1].RxPackets = 5 })
 			r.die()
 			change(t, r)
 			r.launcher.refusals, r.launcher.failures = 2, 1
@@ -46,14 +48,20 @@ func TestDifferentEngineIsReplaced(t *testing.T) {
 					t.Errorf("rehearsal %d: the old engine has ended", i)
 				}
 			}
-			if r.launcher.last() == first || !first.HasEnded() {
-				t.Error("the engine was not replaced")
+			if r.launcher.last() == first || !first.HasEnded() || !first.WasHalted() {
+				t.Error("the engine was not halted and replaced")
 			}
 			if len(r.delays) != 3 || !strings.Contains(r.delays[0], "the next engine cannot start: invalid argument") || !strings.Contains(r.delays[2], "no engine can be started") {
 				t.Errorf("delays %q", r.delays)
 			}
 			if reason := r.engines.Troubled(); reason != "" {
 				t.Errorf("trouble that is over: %s", reason)
+			}
+			if !r.knows(key) {
+				t.Error("the next engine does not have the megaflow")
+			}
+			if n := r.engines.region.Ports[1].RxPackets; n != 5 {
+				t.Errorf("port 1 has received %d frames, want 5", n)
 			}
 			if limit := r.pipeline.Workers().Connections().Limit(); limit != 77 {
 				t.Errorf("limit of the connection table %d: another table", limit)

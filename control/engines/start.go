@@ -43,6 +43,9 @@ func (es *Engines) Start(ctx context.Context, saved store.State) error {
 		w := workers.New(in.memory, in.client.Gone())
 		es.guard = es.guardEngine(w, in.client)
 		es.pipeline.Inherit(w)
+		if !in.unchanged {
+			w.MarkGone() // the engine may be of another build, which has other commands
+		}
 	}
 	es.ports.Load(saved.Ports, saved.Names, in.ports)
 	es.macs.Load()
@@ -105,7 +108,7 @@ func (es *Engines) startOn(memory *engine.Memory) (Client, *workers.Workers, err
 		if err := client.Start(es.start, memory); err != nil {
 			return err
 		}
-		blob, err := json.Marshal(keptCounters{Build: buildID()})
+		blob, err := json.Marshal(keptCounters{Build: buildID(), Layout: workers.Layout()})
 		if err != nil {
 			return err
 		}

@@ -28,6 +28,7 @@ type Client interface {
 	Keep(key string, blob json.RawMessage, fds []int) error
 	Forget(key string) error
 	Recall() ([]engine.Kept, error)
+	Halt() error
 	Stop() error
 	Kill() error
 	MayKill() bool

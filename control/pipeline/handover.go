@@ -4,7 +4,6 @@ package pipeline
 
 import (
 	"weft/control/counters"
-	"weft/control/megaflows"
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/control/upcalls"
@@ -36,16 +35,11 @@ func (pl *Pipeline) Resume() {
 	pl.recoverMegaflows()
 }
 
-// Abandon adds the counts of the inherited workers to the statistics, because their
-// engine has ended.
-func (pl *Pipeline) Abandon() {
-	pl.workers.MarkGone()
-	pl.recoverMegaflows()
-	pl.pullAll()
-	pl.counters.Fold(pl.workers.Shared())
-	pl.megaflows = megaflows.New(pl.sizes)
-	pl.workers = nil
-}
+// Recover keeps the megaflows of the inherited workers that the present tables would make
+// again, for the next workers. The caller has called MarkGone, so that the inherited
+// workers get no command. Their engine may still forward: Replace adds the counts until
+// its end.
+func (pl *Pipeline) Recover() { pl.recoverMegaflows() }
 
 // ForgetSlots clears the counter region's rows of megaflows and tunnels, because the
 // next workers start empty.

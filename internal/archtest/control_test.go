@@ -75,7 +75,7 @@ var controlMayImport = map[string][]string{
 	},
 	"control/patience":           {},
 	"control/watchdog":           {"datapath", "engine"},
-	"control/workers":            {"conntrack", "datapath", "engine", "internal/shm"},
+	"control/workers":            {"conntrack", "datapath", "engine", "internal/shm", "packet"},
 	"control/engines/enginetest": {"control/workers/workertest", "engine", "internal/buildinfo"},
 	"control/pipeline/pipelinetest": {
 		"control/counters", "control/limits", "control/macs", "control/pipeline", "control/rulebook", "control/store", "control/underlay", "control/workers", "control/workers/workertest",

@@ -26,6 +26,7 @@ type Engine struct {
 	kept     map[string]engine.Kept
 	ended    chan struct{}
 	dead     bool
+	halted   bool
 	stuck    bool // Kill does not end it
 }
 
@@ -117,6 +118,20 @@ func (e *Engine) Recall() ([]engine.Kept, error) {
 		all[i].FDs = duplicates(all[i].FDs)
 	}
 	return all, nil
+}
+
+func (e *Engine) Halt() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.halted = !e.dead
+	return nil
+}
+
+// WasHalted reports whether Halt was called before the engine's end.
+func (e *Engine) WasHalted() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.halted
 }
 
 func (e *Engine) Stop() error { return e.Kill() }
