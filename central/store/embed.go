@@ -238,7 +238,7 @@ func Dial(endpoints []string, config *tls.Config) (*clientv3.Client, error) {
 // itself.
 func (e *Embedded) Store() *Store {
 	s := New(e.client, WithLimits(EmbeddedOps, EmbeddedBytes))
-	s.kv, s.watcher, s.local = e.direct, e.direct, true
+	s.kv, s.watcher, s.local, s.readLocal = e.direct, e.direct, true, e.readLocal
 	return s
 }
 

@@ -58,9 +58,11 @@ type Store struct {
 	// change then reads this member's data without asking the other members. The data
 	// may be old; the comparisons in the transaction detect this.
 	local bool
-	ops   int // limit of operations in one transaction
-	bytes int // limit of the size of one transaction
-	lease requestLease
+	// readLocal reads from this member; nil: by transactions of kv.
+	readLocal localReader
+	ops       int // limit of operations in one transaction
+	bytes     int // limit of the size of one transaction
+	lease     requestLease
 
 	members *members
 	// waiting records since when a large request of another store has made no progress.

@@ -53,6 +53,9 @@ func (v *view) load(ctx context.Context, keys []string) error {
 			missing = append(missing, k)
 		}
 	}
+	if v.local && v.store.readLocal != nil && v.loadLocal(ctx, missing) {
+		return nil
+	}
 	for batch := range slices.Chunk(missing, v.store.ops) {
 		ops := make([]clientv3.Op, len(batch))
 		for i, k := range batch {
@@ -71,13 +74,35 @@ func (v *view) load(ctx context.Context, keys []string) error {
 		}
 		for i, k := range batch {
 			for _, kv := range r.Responses[i].GetResponseRange().Kvs {
-				rec := v.records[k]
-				rec.value, rec.exists = kv.Value, true
-				rec.stored, rec.mod = kv.Value, kv.ModRevision
+				v.records[k].set(kv)
 			}
 		}
 	}
 	return nil
+}
+
+// loadLocal reads keys from the member of etcd in this process. It returns false if that
+// fails, for example because the view's revision is compacted.
+func (v *view) loadLocal(ctx context.Context, keys []string) bool {
+	found, revision, err := v.store.readLocal(ctx, keys, v.revision)
+	if err != nil {
+		return false
+	}
+	if v.revision == 0 {
+		v.revision = revision
+	}
+	for i, kv := range found {
+		if kv != nil {
+			v.records[keys[i]].set(kv)
+		}
+	}
+	return true
+}
+
+// set notes what etcd has for the key.
+func (r *record) set(kv *mvccpb.KeyValue) {
+	r.value, r.exists = kv.Value, true
+	r.stored, r.mod = kv.Value, kv.ModRevision
 }
 
 // list reads all keys with a prefix and calls visit for each. It does not use a view.

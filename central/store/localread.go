@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/pkg/v3/traceutil"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+)
+
+// This file reads from the member of etcd in this process, at the revision that the
+// member has. A transaction of etcd that only reads does the same. It copies all writes
+// that are not in the database file yet, and traces each key, which together costs more
+// than the rest of a change.
+
+// localReader reads keys at one revision of a member. If revision is 0, this is the
+// member's newest one, which localReader returns. An element of found is nil if the key
+// is absent.
+type localReader func(ctx context.Context, keys []string, revision int64) (found []*mvccpb.KeyValue, newest int64, err error)
+
+// readLocal implements localReader. Writes of the member wait meanwhile.
+func (e *Embedded) readLocal(ctx context.Context, keys []string, revision int64) (found []*mvccpb.KeyValue, newest int64, err error) {
+	trace := traceutil.TODO()
+	found = make([]*mvccpb.KeyValue, len(keys))
+	trace.StepWithFunction(func() { // it notes no steps of this function
+		txn := e.etcd.Server.KV().Read(mvcc.SharedBufReadTxMode, trace)
+		defer txn.End()
+		newest = txn.Rev()
+		for i, key := range keys {
+			r, failed := txn.Range(ctx, []byte(key), nil, mvcc.RangeOptions{Rev: revision})
+			if failed != nil {
+				err = failed
+				return
+			}
+			if len(r.KVs) > 0 {
+				found[i] = r.KVs[0]
+			}
+		}
+	}, "local read")
+	return found, newest, err
+}
