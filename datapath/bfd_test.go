@@ -237,3 +237,28 @@ func TestBFDCommand(t *testing.T) {
 	r.turn()
 	r.equal("refused", r.sh.Counters.CommandsRefused, 4)
 }
+
+// A packet that another worker receives updates the session, and that worker answers.
+func TestBFDAtAnotherWorker(t *testing.T) {
+	a, b := withBFD(t, 0xabcdef00), withBFD(t, 0x12345600)
+	second := withTunnel(t, tunnel.TemplateReady)
+	second.w.config.BFD = a.w.config.BFD
+	second.w.fixed = a.w.fixed
+	second.command(AppendTermination(nil, 0, &tunnel.Termination{Port: vxlanPort, VNI: 77, UDPPort: 4789, BFD: true}))
+	second.turn()
+	for range 2500 {
+		for _, r := range []*rig{a, second, b} {
+			r.w.fixed += bfdMS
+			r.turn()
+		}
+		sent, answers := a.tx(uplinkPort).TakeAll(), second.tx(uplinkPort).TakeAll()
+		second.inject(uplinkPort, b.tx(uplinkPort).TakeAll()...)
+		b.inject(uplinkPort, append(sent, answers...)...)
+	}
+	a.wantState("start", bfd.Up)
+	b.wantState("start", bfd.Up)
+	if a.sh.Ports[vxlanPort].TxPackets == 0 || second.sh.Ports[vxlanPort].TxPackets == 0 {
+		t.Error("one of the workers sent nothing")
+	}
+	second.equal("sessions of its own", second.sh.BFD[5].Received, 0)
+}

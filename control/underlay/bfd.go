@@ -23,8 +23,8 @@ import (
 const (
 	// bfdInterval is the interval at which the state of sessions is read.
 	bfdInterval = 50 * time.Millisecond
-	// bfdGrace is how long a remote that BFD has never reached is RemoteWaiting instead of
-	// RemoteDown. Sessions that are not up send once a second.
+	// bfdGrace is how long a remote is RemoteWaiting instead of RemoteDown until its session
+	// comes up. Sessions that are not up send once a second.
 	bfdGrace = 3 * time.Second
 )
 
@@ -226,7 +226,7 @@ func (t *Templates) superviseState(key Tunnel, st *RemoteState) {
 	st.BFD = b
 	if st.State == RemoteUp && b.State != bfd.Up {
 		st.State, st.Reason = RemoteDown, b.reason(key)
-		if b.Silence < 0 && time.Since(s.begun) < bfdGrace {
+		if b.Diagnostic == bfd.NoDiagnostic && time.Since(s.begun) < bfdGrace {
 			st.State = RemoteWaiting
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"weft/bfd"
 	"weft/datapath"
@@ -82,7 +83,7 @@ func TestSessions(t *testing.T) {
 	engine.expect(t, "begin 0, begin 1")
 	declare(tu, list)
 	engine.expect(t, "")
-
+	tu.sessions[Tunnel{Port: 3, Remote: peer}].begun = time.Now().Add(time.Hour) // even on a slow machine
 	follow(t, tu)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -108,6 +109,12 @@ func TestSessions(t *testing.T) {
 	}
 	edit(func(*datapath.BFDSession) { engine.run(1, 3, peer, times) })
 	expect(RemoteWaiting, "no BFD from 10.1.0.2 so far")
+	edit(func(r *datapath.BFDSession) {
+		r.Receive(&bfd.Packet{State: bfd.Down, Mine: 9, Multiplier: 3, MinTx: 1_000_000, MinRx: 1}, clock.Monotonic())
+	})
+	expect(RemoteWaiting, "BFD with 10.1.0.2 is init")
+	edit(func(*datapath.BFDSession) { tu.sessions[Tunnel{Port: 3, Remote: peer}].begun = time.Time{} })
+	expect(RemoteDown, "BFD with 10.1.0.2 is init")
 	edit(func(r *datapath.BFDSession) {
 		r.Receive(&bfd.Packet{State: bfd.Init, Mine: 9, Yours: r.Mine, Multiplier: 3, MinTx: 100_000, MinRx: 1}, clock.Monotonic())
 	})
