@@ -99,7 +99,7 @@ func besideOVN(name string, args []string, limit time.Duration) fleet {
 		{"churn of 10 a second", "churn", "first answered ping, median", "s", "As with 1,000 hosts. OVN: from the request until the port is up in the northbound database, which is less than an answered ping. " + simulated},
 		{"churn of 10 a second 99 %", "churn", "first answered ping, 99 %", "s", "The same."},
 		{"sync", "sync", "sync, median", "s", "OVN: --wait=hv."},
-		{"SIGKILL of the leader", "leader", "writes back after SIGKILL", "s", "During churn of 10 a second. OVN: the leader of the southbound database, until a chassis claims a port that is added after the signal."},
+		{"SIGKILL of the leader", "leader", "writes back after SIGKILL", "s", "During churn of 10 a second. OVN, with an election timer of 10 s: the leader of the southbound database, until a port that is added after the signal is up."},
 		{"restart", "restart", "all hosts are back, with state", "s", "All centrals are killed and start again. OVN: all servers of the southbound database."},
 		{"memory of a server", "load", "highest resident memory of a central", "B", "OVN: the largest server of the southbound database."},
 	}, limit}
