@@ -7,6 +7,11 @@ const (
 	// slowTx is the least interval in microseconds at which a session that is not Up
 	// sends (RFC 5880 section 6.8.3).
 	slowTx = 1_000_000
+	// maxTheirs limits the intervals in microseconds that a remote may ask for, and
+	// maxUnproven the time in nanoseconds for which a session that is not up believes a
+	// remote. Otherwise one forged packet could silence a session for an hour.
+	maxTheirs   = 10_000_000
+	maxUnproven = 30_000_000_000
 )
 
 // Config is the configuration of a session.
@@ -88,24 +93,23 @@ func (s *Session) DetectionNS() uint64 {
 // answer is true, the owner sends Packet at once.
 //
 // A packet without the session's discriminator says that the remote knows no session. It
-// is accepted from the remote that the session knows, and from any while the session is
-// Down. Others could end a session without knowing its discriminator; a remote that has
+// is accepted from the remote that the session knows, and from any until the session is
+// Up. Others could end a session without knowing its discriminator; a remote that has
 // restarted is found by its silence.
 func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 	switch {
-	case p.Yours == 0 && s.State > Down && p.Mine != s.Theirs:
+	case p.Yours == 0 && s.State == Up && p.Mine != s.Theirs:
 		return false, false
 	case p.Yours != 0 && p.Yours != s.Mine:
 		return false, false
 	}
 	s.Theirs, s.TheirState, s.TheirDiag = p.Mine, p.State, p.Diag
-	s.theirMinTx, s.theirMinRx, s.theirMultiplier = p.MinTx, p.MinRx, p.Multiplier
+	s.theirMinTx, s.theirMinRx, s.theirMultiplier = min(p.MinTx, maxTheirs), min(p.MinRx, maxTheirs), p.Multiplier
 	s.demand = p.Flags&flagDemand != 0
 	if s.polling && p.Flags&flagFinal != 0 {
 		s.polling, s.usedTx, s.usedRx = false, s.MinTx, s.MinRx
 	}
 	s.HeardNS = now
-	s.ExpiryNS = now + s.DetectionNS()
 	former := s.State
 	switch s.State {
 	case Down:
@@ -126,6 +130,10 @@ func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 		if p.State <= Down {
 			s.change(Down, NeighborSignalDown, now)
 		}
+	}
+	s.ExpiryNS = now + s.DetectionNS()
+	if s.State != Up {
+		s.ExpiryNS = min(s.ExpiryNS, now+maxUnproven)
 	}
 	if changed := s.State != former; changed || s.TxNS > now+s.interval() {
 		s.schedule(now)

@@ -71,7 +71,7 @@ func TestForeignPackets(t *testing.T) {
 		taken  bool
 	}{
 		{"restarted, up", Up, restarted, Up, false},
-		{"restarted, init", Init, restarted, Init, false},
+		{"restarted, init", Init, restarted, Init, true},
 		{"restarted, down", Down, restarted, Init, true},
 		{"remote expired, up", Up, forgotten, Down, true},
 		{"another session", Up, other, Up, false},
@@ -271,6 +271,24 @@ func TestForgeries(t *testing.T) {
 		p.run(t, 4000)
 		if p.states() != "up up" {
 			t.Fatalf("%s, then %s", up, p.states())
+		}
+	}
+}
+
+// A forged packet that asks for the longest intervals delays a session that is not up by
+// seconds.
+func TestForgedIntervals(t *testing.T) {
+	for _, minRx := range []uint32{0, 1<<32 - 1} {
+		p := newPair(fast, fast)
+		for end := range p.ends {
+			forged := Packet{State: Down, Multiplier: 255, Mine: 7, MinTx: 1<<32 - 1, MinRx: minRx}
+			if taken, _ := p.ends[end].Receive(&forged, p.now); !taken {
+				t.Fatal("a remote may restart before the session is up")
+			}
+		}
+		p.run(t, 33_000)
+		if p.states() != "up up" {
+			t.Errorf("required interval %d: %s", minRx, p.states())
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"weft/bfd"
 	"weft/packet"
+	"weft/packet/packettest"
 	"weft/tunnel"
 )
 
@@ -261,4 +262,31 @@ func TestBFDAtAnotherWorker(t *testing.T) {
 		t.Error("one of the workers sent nothing")
 	}
 	second.equal("sessions of its own", second.sh.BFD[5].Received, 0)
+}
+
+// A frame has a BFD payload only if gopacket finds the same payload at its place.
+func FuzzBFDPayload(f *testing.F) {
+	var b [packet.MaxHeader]byte
+	writeBFD(b[:], &tunnel.Template{}, &bfd.Packet{State: bfd.Up, Mine: 1, Yours: 2, Multiplier: 3})
+	valid := b[:bfdHeaders+bfd.Length]
+	f.Add(valid, uint8(14))
+	f.Add(append(valid, 0, 0, 0), uint8(128))
+	f.Add(valid[:len(valid)-1], uint8(0))
+	f.Fuzz(func(t *testing.T, frame []byte, header uint8) {
+		if len(frame) > 200 {
+			return
+		}
+		arena := packettest.NewArena(t, 1<<12)
+		var batch packet.Batch
+		payload := bfdPayload(&batch, arena.Add(&batch, bytes.Clone(frame), int(header), 50))
+		if payload == nil {
+			return
+		}
+		p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
+		ip, _ := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
+		udp, _ := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
+		if ip == nil || udp == nil || ip.TTL != 255 || udp.DstPort != 3784 || !bytes.Equal(udp.Payload, payload) {
+			t.Fatalf("payload % x of %v", payload, p)
+		}
+	})
 }
