@@ -31,6 +31,10 @@ const (
 	// maxPortQuestions limits the held frames of one port that wait for answers. No
 	// question is asked for further frames of the port.
 	maxPortQuestions = 64
+	// newQuestions is the number of these places that only the first frame to a further
+	// address takes. Otherwise one address without an answer could keep the port from
+	// asking for others.
+	newQuestions = 16
 	// questionTimeout is the time after which a frame stops waiting. It is below
 	// datapath.HeldTimeoutNS. A frame that is then dropped counts as
 	// packet.DropNoAddress.
@@ -108,11 +112,12 @@ func (qs *Questions) hold(q openflow.Question, f *Frame) bool {
 		p = new(portQuestions)
 		qs.ports[f.Port] = p
 	}
-	if p.waiting >= maxPortQuestions {
+	asked := len(qs.waiting[q]) > 0
+	if p.waiting >= maxPortQuestions || asked && p.waiting >= maxPortQuestions-newQuestions {
 		return false
 	}
 	p.waiting++
-	if len(qs.waiting[q]) == 0 {
+	if !asked {
 		qs.unasked = append(qs.unasked, q)
 		loop.Notify(qs.wake)
 	}

@@ -59,6 +59,28 @@ func TestLimitOfAPort(t *testing.T) {
 	}
 }
 
+// Many frames to one address leave places for frames to other addresses.
+func TestOneAddressLeavesPlacesForOthers(t *testing.T) {
+	qs := New(&agent{})
+	held := 0
+	for range 2 * maxPortQuestions {
+		if qs.Hold(question(1), &Frame{Port: 1, Must: true}) {
+			held++
+		}
+	}
+	if held != maxPortQuestions-newQuestions {
+		t.Errorf("%d frames to one address wait, expected %d", held, maxPortQuestions-newQuestions)
+	}
+	for i := range newQuestions {
+		if !qs.Hold(question(uint64(i+2)), &Frame{Port: 1}) {
+			t.Errorf("the first frame to address %d is refused", i+2)
+		}
+	}
+	if qs.Hold(question(99), &Frame{Port: 1}) {
+		t.Error("a port holds frames beyond its limit")
+	}
+}
+
 // An answer resumes exactly the frames that wait for it. Each question is asked once.
 func TestAnswersResumeTheirFrames(t *testing.T) {
 	a := &agent{known: map[openflow.Question]bool{}}
