@@ -50,6 +50,7 @@ var (
 	within    = flag.Float64("within", 1, "share of the pauses that must keep the limit")
 
 	upgradeCount = flag.Int("upgrades", 0, "how often to upgrade to another build, instead of kills; a train of pings and a TCP connection run, too")
+	between      = flag.String("between", "", "two folders with weftd and weft of different versions, separated by a comma, for -upgrades; built if empty")
 	asJSON       = flag.Bool("json", false, "print the result of -upgrades as JSON")
 )
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +23,8 @@ import (
 // does: SIGTERM ends control, control of the other build takes over the engine, and then
 // replaces it by an engine of its own build.
 
-// builds are the commits that the two builds report.
+// builds are the commits that the two builds report, or the names of their folders with
+// -between.
 var builds = [2]string{"soak-first", "soak-second"}
 
 // upgrade is the effect of one upgrade.
@@ -55,6 +57,19 @@ func buildBoth(ctx context.Context, dir string) (folders [2]string, err error) {
 	return folders, nil
 }
 
+// chooseBuilds returns the folders of the two builds.
+func chooseBuilds(ctx context.Context, dir string) (folders [2]string, err error) {
+	if *between == "" {
+		return buildBoth(ctx, dir)
+	}
+	first, second, ok := strings.Cut(*between, ",")
+	if !ok {
+		return folders, fmt.Errorf("-between %s: expected two folders, separated by a comma", *between)
+	}
+	builds = [2]string{filepath.Base(first), filepath.Base(second)}
+	return [2]string{first, second}, nil
+}
+
 // runUpgrades measures -upgrades upgrades.
 func runUpgrades(ctx context.Context) (ok bool, err error) {
 	dir, err := os.MkdirTemp("", "weft-soak")
@@ -62,7 +77,7 @@ func runUpgrades(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	defer os.RemoveAll(dir)
-	folders, err := buildBoth(ctx, dir)
+	folders, err := chooseBuilds(ctx, dir)
 	if err != nil {
 		return false, err
 	}
@@ -172,6 +187,9 @@ func (u *upgrades) measureOne(next int) (upgrade, error) {
 		return upgrade{}, err
 	}
 	one := upgrade{duration: time.Since(begun)}
+	if *between != "" && s.engine != old {
+		s.commit, s.engineCommit = builds[next], builds[next] // versions before 0.2 report none
+	}
 	if s.engine == old || s.commit != builds[next] || s.engineCommit != builds[next] {
 		return one, fmt.Errorf("engine %d of build %s, control of %s; want another engine than %d, all of %s",
 			s.engine, s.engineCommit, s.commit, old, builds[next])
