@@ -173,8 +173,9 @@ func (m *Memory) openTable(s Start, fd int) error {
 		return err
 	}
 	if !sizes.Valid() || len(r.Bytes()) < tableBytes(sizes) {
+		size := len(r.Bytes())
 		r.Close()
-		return fmt.Errorf("region of %d bytes is too small for %d connections", len(r.Bytes()), sizes.Connections)
+		return fmt.Errorf("region of %d bytes is too small for %d connections", size, sizes.Connections)
 	}
 	m.setTable(r, sizes)
 	return nil

@@ -27,11 +27,26 @@ type Engine struct {
 	ended    chan struct{}
 	dead     bool
 	halted   bool
-	stuck    bool // Kill does not end it
+	recorded func() []engine.Kept // what Recall returns; nil: what the engine keeps
+	stuck    bool                 // Kill does not end it
 }
 
 func New() *Engine {
 	return &Engine{ended: make(chan struct{}), attached: map[uint32]engine.Kept{}, kept: map[string]engine.Kept{}}
+}
+
+// NewRecorded returns an engine of another version, which keeps what recorded returns.
+func NewRecorded(recorded func() []engine.Kept) *Engine {
+	e := New()
+	e.recorded = recorded
+	return e
+}
+
+// Attached returns the attached device of a port, or nil.
+func (e *Engine) Attached(port uint32) *engine.Attach {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.attached[port].Request.Attach
 }
 
 func (e *Engine) PID() int { return os.Getpid() }
@@ -107,6 +122,9 @@ func (e *Engine) Forget(key string) error {
 func (e *Engine) Recall() ([]engine.Kept, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.recorded != nil {
+		return e.recorded(), nil
+	}
 	all := []engine.Kept{*e.start}
 	for _, k := range e.attached {
 		all = append(all, k)
