@@ -42,6 +42,8 @@ type Agent struct {
 	attached  map[string]bool // ports reported to the hub in this session, by name or id
 	heard     map[string]bool // names of the ports that have sent a frame
 	questions questions
+	// questions of earlier sessions, which the agent asks again until a time
+	unsettled map[question]time.Time
 	pulls     pulls
 	rechecks  rechecks
 	decoder   decoder
@@ -95,7 +97,7 @@ const (
 // New returns an agent of the switch sw.
 func New(config Config, sw Switch) *Agent {
 	return &Agent{config: config, sw: sw, state: newState(), pending: newBatch(), attached: map[string]bool{}, heard: map[string]bool{},
-		questions: newQuestions(), rechecks: newRechecks(), patience: 1,
+		questions: newQuestions(), unsettled: map[question]time.Time{}, rechecks: newRechecks(), patience: 1,
 		portsChanged: make(chan struct{}, 1), save: make(chan struct{}, 1)}
 }
 

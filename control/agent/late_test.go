@@ -44,3 +44,36 @@ func TestLateAnswerBringsTheAddress(t *testing.T) {
 		t.Errorf("the switch has got %+v, expected MAC address 9 of generation 5", sw.addresses)
 	}
 }
+
+// In a new session the agent asks again for the addresses that nobody had a moment ago.
+// The new hub then tells it when somebody has one; the switch itself asks again only
+// after some seconds.
+func TestNewSessionAsksAgainForAbsentAddresses(t *testing.T) {
+	a := New(Config{Log: slog.New(slog.DiscardHandler)}, &recorder{})
+	reset := &wire.ToHost{Message: &wire.ToHost_Reset_{Reset_: &wire.NetReset{
+		View: &wire.NetView{Net: &wire.Net{Id: "n", Vni: 7}, Asked: true}}}}
+	a.begin("")
+	takeMessage(t, a, reset)
+	a.Ask("web", 7, 9, netip.Addr{})
+	asked := sentQuestions(a)
+	takeMessage(t, a, &wire.ToHost{Message: &wire.ToHost_Answer{Answer: &wire.Answer{Number: asked[0].GetNumber(),
+		Absence: wire.Absence_ABSENCE_NOBODY}}})
+	a.Ask("web", 7, 10, netip.Addr{}) // the session ends before the answer
+	for range 2 {                     // the first new session fails
+		sentQuestions(a)
+		a.begin("")
+	}
+	takeMessage(t, a, reset)
+	again := map[uint64]bool{}
+	for _, q := range sentQuestions(a) {
+		again[wire.MACNumber(q.GetMac())] = true
+	}
+	if len(again) != 2 || !again[9] || !again[10] {
+		t.Errorf("the agent asks again for %v, expected 9 and 10", again)
+	}
+	sentQuestions(a)
+	takeMessage(t, a, reset)
+	if list := sentQuestions(a); len(list) != 0 {
+		t.Errorf("the agent asks twice: %v", list)
+	}
+}

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"maps"
 	"net/netip"
 	"time"
 
@@ -25,6 +26,18 @@ const (
 	// maxAbsent limits the addresses that the agent remembers as absent. At the limit
 	// it forgets all of them.
 	maxAbsent = 65536
+)
+
+// The hub of a session tells the agent when somebody has an address that nobody had. The
+// hub of the next session does not know of this question. The agent therefore asks it
+// again in the next session, if the switch may still drop the frames without a question.
+const (
+	// absentInSwitch is the time in which the switch does not ask again for an address
+	// that nobody has: control/pipeline's askAgain and the interval of its sweeps.
+	absentInSwitch = 6 * time.Second
+	// maxUnsettled limits the questions that are asked again. At the limit, the switch
+	// asks when a frame comes. It is at most maxPortQuestions.
+	maxUnsettled = 64
 )
 
 // question asks for the location of the IP address ip. If ip is invalid, it asks for
@@ -122,6 +135,38 @@ func (qs *questions) none(q question, now time.Time) {
 		clear(qs.absent)
 	}
 	qs.absent[q] = now.Add(absentFor)
+}
+
+// keepUnsettled notes the questions of the session that has ended and that have no
+// answer, or the answer that nobody has the address. The caller holds mu.
+func (a *Agent) keepUnsettled(now time.Time) {
+	qs := &a.questions
+	maps.DeleteFunc(a.unsettled, func(_ question, until time.Time) bool { return now.After(until) })
+	keep := func(q question, until time.Time) {
+		if len(a.unsettled) < maxUnsettled && now.Before(until) {
+			a.unsettled[q] = until
+		}
+	}
+	for q, number := range qs.open {
+		keep(q, qs.waiting[number].since.Add(absentInSwitch))
+	}
+	for q, until := range qs.absent {
+		keep(q, until.Add(absentInSwitch-absentFor))
+	}
+}
+
+// askUnsettled asks the questions of earlier sessions in a network. The caller holds mu.
+func (a *Agent) askUnsettled(net string) {
+	n := a.state.nets[net]
+	for q := range a.unsettled {
+		if q.net != net {
+			continue
+		}
+		delete(a.unsettled, q)
+		if n != nil && n.view.GetAsked() && !n.contains(q.mac, q.ip) {
+			a.ask("", q)
+		}
+	}
 }
 
 // answer handles the answer to a question. A place counts even if the answer comes after

@@ -85,6 +85,7 @@ func (a *Agent) begin(address string) chan *wire.FromHost {
 	a.outbox = out
 	a.stats.Central = address
 	clear(a.attached)
+	a.keepUnsettled(time.Now())
 	a.questions, a.pulls, a.rechecks = newQuestions(), pulls{}, newRechecks()
 	a.state.newSession()
 	a.opening = true
@@ -181,6 +182,7 @@ func (a *Agent) take(data []byte, beat *time.Duration) error {
 		if err == nil {
 			a.state.reset(r, a.pending)
 			a.recheckNet(r.view.GetNet().GetId())
+			a.askUnsettled(r.view.GetNet().GetId())
 		}
 		return err
 	case f.isBytes(fieldUpdate):
