@@ -202,6 +202,9 @@ func (s *settings) config() (control.Config, error) {
 	if err := s.checkLog(); err != nil {
 		return c, err
 	}
+	if _, err := s.keptCapabilities(); err != nil {
+		return c, exit.Usagef("capabilities: %v", err)
+	}
 	switch {
 	case s.VsockAllow != "" && s.Vsock == 0:
 		return c, exit.Usagef("vsock-allow %s: expected --vsock PORT too", s.VsockAllow)

@@ -78,6 +78,8 @@ func TestSettingsRefused(t *testing.T) {
 		{settings{Socket: "x", State: "y"}, "spin-us: 0"},
 		{settings{Socket: "x", State: "y", SpinUS: 1, GuestMemory: -1}, "guest-memory-gib: -1"},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Cores: "0,x"}, `core "x"`},
+		{settings{Socket: "x", State: "y", SpinUS: 1, Capabilities: "net_admin"}, "--user"},
+		{settings{Socket: "x", State: "y", SpinUS: 1, User: "nobody", Capabilities: "net_admin,x"}, "capabilities: x: expected"},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Vsock: 9, VsockAllow: "5"}, "vsock-allow: 5: expected CID="},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Vsock: 9, VsockAllow: "5=admin"}, "vsock-allow: 5=admin"},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Vsock: 9, VsockAllow: "5=read,-1=read"}, "vsock-allow: -1=read"},

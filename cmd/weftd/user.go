@@ -32,11 +32,9 @@ func (s *settings) becomeUser() error {
 	if err != nil {
 		return exit.Usagef("%v", err)
 	}
-	keep, err := s.keptCapabilities()
-	if err != nil {
-		return exit.Usagef("capabilities: %v", err)
-	}
 	switch {
+	case account.UID == 0:
+		return exit.Usagef("user %s: expected another user than root", s.User)
 	case os.Geteuid() == account.UID:
 		return nil
 	case os.Geteuid() != 0:
@@ -49,6 +47,7 @@ func (s *settings) becomeUser() error {
 		return fmt.Errorf("directory of socket %s: %w", s.Socket, err)
 	}
 	_, _ = access.RaiseDescriptors() // error ignored: control tries again, and logs it
+	keep, _ := s.keptCapabilities()  // cannot fail: config has checked it
 	return privilege.Become(account, keep)
 }
 
