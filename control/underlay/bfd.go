@@ -43,6 +43,7 @@ type BFDState struct {
 	DetectionMS                  int           // silence after which the remote is down; 0: never heard
 	Silence                      time.Duration // since the last packet; negative: never heard
 	Received, Sent, Refused      uint64        // packets
+	expired                      bool          // the detection time has passed since the last packet
 }
 
 // session is a declared session. Templates.mu guards it.
@@ -221,6 +222,7 @@ func (t *Templates) superviseState(key Tunnel, st *RemoteState) {
 	}
 	if heard := r.HeardNS; heard != 0 {
 		b.Silence = time.Duration(max(clock.Monotonic(), heard) - heard)
+		b.expired = r.ExpiryNS == 0
 		b.DetectionMS = int(r.DetectionNS() / 1_000_000)
 	}
 	st.BFD = b
@@ -240,7 +242,7 @@ func (b *BFDState) reason(key Tunnel) string {
 		return "no BFD from " + key.Remote.String() + " so far"
 	case b.RemoteState == bfd.AdminDown:
 		return fmt.Sprintf("%s has turned BFD off", key.Remote)
-	case b.Diagnostic == bfd.DetectionExpired:
+	case b.expired:
 		return fmt.Sprintf("no BFD from %s within %d ms", key.Remote, b.DetectionMS)
 	case b.Diagnostic == bfd.NeighborSignalDown:
 		return fmt.Sprintf("%s signals BFD %s: %s", key.Remote, b.RemoteState, b.RemoteDiagnostic)

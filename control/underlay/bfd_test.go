@@ -136,6 +136,8 @@ func TestSessions(t *testing.T) {
 		r.Receive(&bfd.Packet{State: bfd.AdminDown, Mine: 9, Yours: r.Mine, Multiplier: 3, MinTx: 100_000, MinRx: 1}, clock.Monotonic())
 	})
 	expect(RemoteDown, "10.1.0.2 has turned BFD off")
+	edit(func(r *datapath.BFDSession) { r.Tick(r.ExpiryNS) })
+	expect(RemoteDown, "no BFD from 10.1.0.2 within 600 ms")
 	stop()
 	<-ended
 
