@@ -57,11 +57,11 @@ func (c *command) ofctlHabits(root *cobra.Command) {
 			continue
 		}
 		if check != nil {
-			verb.Args = func(cmd *cobra.Command, args []string) error { return check(cmd, c.withoutName(args)) }
+			verb.Args = func(cmd *cobra.Command, args []string) error { return check(cmd, c.withoutName(cmd, args)) }
 		}
 		verb.Flags().VarP(protocols{}, "protocols", "O", "accepted for ovs-ofctl's sake; any OpenFlow version works")
 		verb.RunE = func(cmd *cobra.Command, args []string) error {
-			args = c.withoutName(args)
+			args = c.withoutName(cmd, args)
 			err := run(cmd, args)
 			var usage *exit.Usage
 			var refused *api.Refused
@@ -77,10 +77,16 @@ func (c *command) ofctlHabits(root *cobra.Command) {
 	}
 }
 
+// namesLocal reports whether the first word is a port although it may be a bridge's name:
+// a bridge's LOCAL port has the name of the bridge, as in mod-port br0 tag=5.
+func namesLocal(verb *cobra.Command, args []string) bool {
+	return verb.Name() == "mod-port" && (len(args) == 2 || len(args) > 2 && strings.Contains(args[1], "="))
+}
+
 // withoutName returns args without a bridge's name as the first word, and makes that bridge
 // the one that requests mean. It asks the daemon only if that word may be a name.
-func (c *command) withoutName(args []string) []string {
-	if len(args) == 0 || !bareName.MatchString(args[0]) {
+func (c *command) withoutName(verb *cobra.Command, args []string) []string {
+	if len(args) == 0 || !bareName.MatchString(args[0]) || namesLocal(verb, args) {
 		return args
 	}
 	if c.names == nil {

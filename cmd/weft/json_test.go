@@ -251,6 +251,16 @@ func TestOwnNameIsLeftOut(t *testing.T) {
 			t.Errorf("weft %s asks %q, weft %s %q", with, requests[0], without, requests[1])
 		}
 	}
+	for line, want := range map[string]string{
+		"mod-port br0 tag=5": "/v1/ports/br0", "mod-port br0 up": "/v1/ports/br0", "mod-port br0 tag=5 up": "/v1/ports/br0",
+		"mod-port br0 br0 tag=5": "/v1/ports/br0", "mod-port br0 p1 down": "/v1/ports/p1",
+	} {
+		asked = nil
+		_, errs, code := weft("", strings.Fields(line)...)
+		if code != 0 || len(asked) != 1 || !strings.Contains(asked[0], want) {
+			t.Errorf("weft %s asks %q, want %s (%d %s)", line, asked, want, code, errs)
+		}
+	}
 	for line, want := range map[string]int{"br-exists br0": 0, "br-exists br1": exit.Input, "list-br": 0, "port-to-br p1": 0} {
 		if out, errs, code := weft("", strings.Fields(line)...); code != want || strings.HasPrefix(line, "br-exists") == (out == "br0\n") {
 			t.Errorf("weft %s: %d %s%s", line, code, out, errs)
