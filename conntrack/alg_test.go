@@ -38,6 +38,7 @@ func TestFTP(t *testing.T) {
 		r := newRig(t, 64)
 		req := commit
 		req.ALG, req.Mark, req.MarkMask = ALGFTP, 6, ^uint32(0)
+		req.Label, req.LabelMask = [2]uint64{7, 8}, [2]uint64{0xff, 0xff}
 		r.expect(tcpFrame(v.client, v.server, tcpSegment{flags: "S", seq: 100, window: 60000, scale: -1}), req, Tracked|New)
 		r.expect(tcpFrame(v.server, v.client, tcpSegment{flags: "SA", seq: 500, ack: 101, window: 60000, scale: -1}), look, Tracked|Established|Reply)
 		r.expect(tcpFrame(v.client, v.server, tcpSegment{flags: "A", seq: 101, ack: 501, window: 60000, scale: -1}), look, Tracked|Established)
@@ -51,10 +52,18 @@ func TestFTP(t *testing.T) {
 		if v.related {
 			want |= Related
 		}
-		r.expect(syn, look, want)
-		m, _ := r.send(syn, commit)
-		if m.State != want || v.related != (m.Mark == 6) || v.related != (m.Orig.DstPort == 21) {
-			t.Errorf("%s: data connection is %s with mark %d and original port %d", v.text, stateText(m.State), m.Mark, m.Orig.DstPort)
+		// The data connection has mark and label of its parent, also before its commit.
+		inherited := [2]uint64{7, 8}
+		m, _ := r.send(syn, look)
+		if m.State != want || v.related != (m.Mark == 6) || v.related != (m.Label == inherited) {
+			t.Errorf("%s: first frame is %s with mark %d and label %v", v.text, stateText(m.State), m.Mark, m.Label)
+		}
+		more := commit
+		more.Label, more.LabelMask = [2]uint64{0x1000, 0}, [2]uint64{0xf000, 0}
+		m, _ = r.send(syn, more)
+		inherited[0] |= 0x1000
+		if m.State != want || v.related != (m.Mark == 6) || v.related != (m.Label == inherited) || v.related != (m.Orig.DstPort == 21) {
+			t.Errorf("%s: data connection is %s with mark %d, label %v and original port %d", v.text, stateText(m.State), m.Mark, m.Label, m.Orig.DstPort)
 		}
 		want = want&^New | Established | Reply
 		m, _ = r.send(tcpFrame(v.to, v.from, tcpSegment{flags: "SA", seq: 9, ack: 2, window: 60000, scale: -1}), look)

@@ -300,7 +300,7 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 		if tr.readBorn(x.parent, &up) {
 			up.tuples[0].into(&m.Orig, up.addresses(0))
 			if up.flags&connLabelled != 0 {
-				m.Mark = up.mark
+				m.Mark, m.Label = up.mark, up.label
 			}
 		}
 		g.related, g.announcer, g.announced = x.parent, x.announcer, x.announced
@@ -309,7 +309,7 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 		return true
 	}
 	g.alg, g.sender = req.ALG, tr.sender
-	g.mark, g.label = merge(m.Mark, [2]uint64{}, req)
+	g.mark, g.label = merge(m.Mark, m.Label, req)
 	g.marked = g.mark != 0 || g.label != [2]uint64{}
 	ref, created, reason := tr.create(p, &req.NAT, &g, now)
 	if reason != packet.DropNone {
