@@ -43,6 +43,7 @@ type site struct {
 	t      *testing.T
 	lab    *lab.Lab
 	guests map[string]*lab.FleetGuest
+	later  string // directory of programs of a later version
 }
 
 // newSite starts a fleet and declares its networks and ports. The third central joins
@@ -155,7 +156,9 @@ func (s *site) silent(from *lab.FleetGuest, to string, args ...string) {
 }
 
 func TestFleet(t *testing.T) {
+	later := buildLater(t)
 	s := newSite(t)
+	s.later = later()
 	for _, step := range []struct {
 		name string
 		do   func(s *site)
@@ -168,6 +171,7 @@ func TestFleet(t *testing.T) {
 		{"the leader dies while a port is added", (*site).leaderDies},
 		{"a port moves", (*site).moves},
 		{"hosts ask in a large network", (*site).large},
+		{"centrals and hosts are upgraded", (*site).upgraded},
 		{"all centrals are off", (*site).centralsOff},
 		{"a host dies", (*site).hostDies},
 		{"what is deleted is gone", (*site).deleted},
@@ -347,6 +351,14 @@ func (s *site) leaderDies() {
 	steady()
 	s.expects("central status", "down")
 	leader.Run()
+	s.threeCentrals()
+	s.expects("sync --wait=hosts", "4 hosts have applied it")
+	s.expects("port why b5", "on h2", "missing: nothing")
+}
+
+// threeCentrals waits until all centrals are healthy.
+func (s *site) threeCentrals() {
+	s.t.Helper()
 	s.eventually("three centrals", func() error {
 		_, sessions, err := s.Members()
 		if err == nil && len(sessions) < len(s.Centrals) {
@@ -354,8 +366,6 @@ func (s *site) leaderDies() {
 		}
 		return err
 	})
-	s.expects("sync --wait=hosts", "4 hosts have applied it")
-	s.expects("port why b5", "on h2", "missing: nothing")
 }
 
 func (s *site) steady(from, to string, count int) (wait func()) {

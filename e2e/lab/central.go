@@ -17,6 +17,9 @@ type Central struct {
 	Host    *Host
 	Address string // HOST:PORT that hosts and people dial
 	Data    string // data directory
+	// Programs is the directory of the weft-central that the next Run starts; "": the
+	// built one
+	Programs string
 
 	proc *Process
 }
@@ -24,7 +27,11 @@ type Central struct {
 // Run starts the central and does not wait for an answer.
 func (c *Central) Run() {
 	c.Host.lab.T.Helper()
-	c.proc = c.Host.Start(c.Host.lab.central(), "run", "--data", c.Data)
+	program := filepath.Join(c.Programs, "weft-central")
+	if c.Programs == "" {
+		program = c.Host.lab.central()
+	}
+	c.proc = c.Host.Start(program, "run", "--data", c.Data)
 }
 
 // Process returns the running central.

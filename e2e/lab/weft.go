@@ -52,21 +52,25 @@ var (
 	builtGuest   = sync.OnceValues(func() (string, error) { return build("./e2e/guest") })
 )
 
-func build(packages ...string) (string, error) {
+func build(packages ...string) (string, error) { return binDir(), GoBuild(binDir(), packages...) }
+
+// GoBuild builds programs into a directory, without cgo. args are the packages, and
+// before them options of go build.
+func GoBuild(dir string, args ...string) error {
 	root, err := Root()
 	if err != nil {
-		return "", err
+		return err
 	}
-	if err := os.MkdirAll(binDir(), 0o755); err != nil {
-		return "", err
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
 	}
-	cmd := exec.Command("go", append([]string{"build", "-o", binDir()}, packages...)...)
+	cmd := exec.Command("go", append([]string{"build", "-o", dir}, args...)...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, out)
+		return fmt.Errorf("go build: %w: %s", err, out)
 	}
-	return binDir(), nil
+	return nil
 }
 
 // Build builds the programs of the switch now, before a test needs them.
@@ -110,6 +114,9 @@ type Daemon struct {
 	State  string // state directory
 	// Echo, if set, is called with each command line of the weft client.
 	Echo func(line string)
+	// Programs is the directory of the weftd that the next Start starts; "": the built
+	// one
+	Programs string
 
 	proc  *Process
 	extra []string
@@ -136,7 +143,11 @@ func (h *Host) Weftd(extra ...string) *Daemon {
 func (d *Daemon) Start() {
 	l := d.Host.lab
 	l.T.Helper()
-	d.proc = d.Host.Start(append([]string{l.binary("weftd"), "--socket", d.Socket, "--state", d.State}, d.extra...)...)
+	weftd := filepath.Join(d.Programs, "weftd")
+	if d.Programs == "" {
+		weftd = l.binary("weftd")
+	}
+	d.proc = d.Host.Start(append([]string{weftd, "--socket", d.Socket, "--state", d.State}, d.extra...)...)
 	var last error
 	for end := time.Now().Add(startLimit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if !d.proc.Alive() {
