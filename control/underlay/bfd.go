@@ -58,6 +58,14 @@ type session struct {
 // Supervise sets the BFD sessions of all ports. Sessions beyond datapath.MaxBFD do not
 // start, and their remotes are RemoteDown. It must be called after SetPorts.
 func (t *Templates) Supervise(list []Session) {
+	if ended := t.setSessions(list); ended {
+		t.refreshWatches(true) // the state of these remotes no longer depends on a session
+	}
+	loop.Notify(t.supervised)
+}
+
+// setSessions begins and ends sessions. It reports whether it has ended any.
+func (t *Templates) setSessions(list []Session) (ended bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	wanted := map[Tunnel]bool{}
@@ -66,6 +74,7 @@ func (t *Templates) Supervise(list []Session) {
 	}
 	for key, s := range t.sessions {
 		if !wanted[key] {
+			ended = true
 			delete(t.sessions, key)
 			t.endSession(s.index)
 		}
@@ -90,7 +99,7 @@ func (t *Templates) Supervise(list []Session) {
 	}
 	t.syncSessions()
 	t.readSessions()
-	loop.Notify(t.supervised)
+	return ended
 }
 
 func randomDiscriminator() uint32 {

@@ -151,6 +151,9 @@ func TestSessions(t *testing.T) {
 	if len(next.sets) == 0 || next.sets[0] != "end 1" {
 		t.Errorf("commands %q", next.sets)
 	}
+	if states, _ := tu2.RemotesOf(3); len(states) != 1 || states[0].BFD != nil || states[0].State == RemoteDown {
+		t.Errorf("without BFD: %+v", states)
+	}
 }
 
 // Sessions beyond the limit do not start, and say so.
