@@ -201,6 +201,7 @@ func (m *million) load(ctx context.Context) error {
 	}
 	m.add("load", (at - began).Seconds(), "s")
 	m.add("CPU time of the hub", CPUOf(m.hub.Process.Pid).Seconds(), "s")
+	m.add("CPU time of the simulated hosts and the driver", CPUOf(os.Getpid()).Seconds(), "s")
 	return nil
 }
 
