@@ -436,8 +436,9 @@ func (c *Client) Recall() ([]Kept, error) {
 	}
 }
 
-// Halt ends the engine's workers between two passes, before Kill. No frame gets lost in
-// their hands. An engine of an earlier version refuses.
+// Halt ends the engine's workers between two passes, so that no frame gets lost in their
+// hands. When it returns nil, the engine uses no ring any more, and the spare engine
+// serves. The caller kills the engine later. An engine of an earlier version refuses.
 func (c *Client) Halt() error {
 	_, err := c.call(&Request{Op: OpHalt}, nil)
 	return err

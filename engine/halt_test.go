@@ -4,6 +4,7 @@ package engine
 
 import (
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,4 +37,39 @@ func TestHalt(t *testing.T) {
 	if _, err := c.Detach(1); err != nil {
 		t.Error(err)
 	}
+}
+
+// The spare engine serves while the halted one still runs, which ends with its control.
+func TestSpareServesAfterHalt(t *testing.T) {
+	dir := t.TempDir()
+	c := spawnEngine(t, dir)
+	startEngine(t, c, 1)
+	s := prepareSpare(t, dir)
+	if err := s.AwaitReady(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Halt(); err != nil {
+		t.Fatal(err)
+	}
+	next, err := s.Engage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	startEngine(t, next, 1)
+	if err := unix.Kill(c.PID(), 0); err != nil {
+		t.Errorf("the halted engine: %v", err)
+	}
+	if err := c.Halt(); err != nil {
+		t.Errorf("a second halt: %v", err)
+	}
+	if err := c.Attach(Attach{Port: 3, Name: "s3", Kind: "socket"}, nil); err == nil {
+		t.Error("a halted engine attaches a device")
+	}
+	c.conn.Close()
+	await(t, "the end of the halted engine", func() bool { return c.awaitDeath(time.Millisecond) == nil })
+	again, err := Connect(dir)
+	if err != nil || again.PID() != next.PID() {
+		t.Fatalf("the serving engine: %v, %v", again, err)
+	}
+	again.Close()
 }

@@ -56,8 +56,9 @@ const (
 	// in the final Reply.
 	OpRecall = "recall"
 	// OpHalt ends the workers between two passes, so that no frame is in a worker's
-	// hands. Devices and kept requests stay, for the next engine. Earlier versions refuse
-	// this request.
+	// hands, and unlocks the state directory, so that the spare engine serves. The halted
+	// engine keeps its requests until it is killed or control's connection ends. Earlier
+	// versions refuse this request.
 	OpHalt = "halt"
 	// OpStop ends the engine after the engine's reply.
 	OpStop = "stop"

@@ -146,13 +146,15 @@ func (p *pool) remove(number uint32) {
 	}
 }
 
-// halt ends the workers, all at once.
+// halt ends the workers, all at once. When it returns, this process uses no ring and does
+// not change the table of connections.
 func (p *pool) halt() {
 	var all sync.WaitGroup
 	for _, w := range p.workers {
 		all.Go(w.Stop)
 	}
 	all.Wait()
+	p.table.StopPopulating()
 }
 
 // stop ends the workers and unmaps their shared memory.

@@ -51,6 +51,8 @@ type server struct {
 	start   *Kept
 	ports   []*attached // attached ports, in the order of attachment
 	kept    map[string]*Kept
+	lock    *os.File // locked while this engine serves the state directory; nil: a rehearsal
+	halted  bool     // OpHalt has ended the workers
 	keys    []string // keys of the map kept, in the order in which they were first stored
 	garbage *collector
 }
@@ -102,6 +104,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	}
 	defer lock.Close()
 	defer l.Close()
+	s.lock = lock
 	if err := sandbox.Enter(); err != nil {
 		return fmt.Errorf("engine: sandbox: %w", err)
 	}
@@ -275,8 +278,9 @@ func (c *connections) take(conn *net.UnixConn, greet bool) {
 		if greet {
 			_ = sendMessage(conn, Reply{}, nil)
 		}
-		// An engine without workers is useless to another control process, so it ends.
-		if errors.Is(c.converse(conn), errStop) || c.workers == nil && !replaced.Load() {
+		// An engine without running workers is useless to another control process, so it
+		// ends.
+		if errors.Is(c.converse(conn), errStop) || (c.workers == nil || c.halted) && !replaced.Load() {
 			c.stop.Do(func() { close(c.stopped) })
 			// a closed listener ends accept; without a listener, accept ends when
 			// stopped is closed
@@ -369,9 +373,7 @@ func (s *server) handle(req *Request, fds []int) Reply {
 		s.forget(req.Key)
 	case OpHalt:
 		closeAll(fds)
-		if s.workers != nil {
-			s.workers.halt()
-		}
+		err = s.halt()
 	case OpStop:
 		closeAll(fds)
 	default:
@@ -407,11 +409,28 @@ func (s *server) startWorkers(req *Request, fds []int) error {
 	return nil
 }
 
+// halt ends the workers, and lets the spare engine serve.
+func (s *server) halt() error {
+	if s.workers == nil || s.lock == nil {
+		return errors.New("halt: no workers serve")
+	}
+	s.workers.halt()
+	s.halted = true
+	if err := unix.Flock(int(s.lock.Fd()), unix.LOCK_UN); err != nil {
+		return fmt.Errorf("halt: unlock %s: %w", s.lock.Name(), err)
+	}
+	return nil
+}
+
 func (s *server) attach(req *Request, fds []int) error {
 	a := req.Attach
 	if a == nil || a.Port == 0 || a.Port >= port.MaxPorts {
 		closeAll(fds)
 		return fmt.Errorf("attach: invalid port: expected 1 to %d", port.MaxPorts-1)
+	}
+	if s.halted {
+		closeAll(fds)
+		return fmt.Errorf("attach %s: the workers have been halted", a.Name)
 	}
 	if s.workers == nil {
 		closeAll(fds)

@@ -32,6 +32,7 @@ type upgrade struct {
 	pause    time.Duration // longest gap between frames from SIGTERM to the end of the rest
 	control  time.Duration // longest of the gaps that ended before the old engine's process did
 	engine   time.Duration // longest of the other gaps
+	net      time.Duration // longest gap without the time in which the load generator itself did not run
 	own      time.Duration // longest time in which the load generator itself did not run
 	duration time.Duration // time from SIGTERM until the new control answered and named its engine
 	lost     int64         // number of lost frames, including dropped ones
@@ -199,6 +200,7 @@ func (u *upgrades) measureOne(next int) (upgrade, error) {
 		return one, err
 	}
 	one.control, one.engine, one.own = g.Split(<-dead)
+	one.net = g.Longest()
 	one.pause = max(one.control, one.engine)
 	t := g.Now()
 	one.repeated = t.Repeated - base.Repeated

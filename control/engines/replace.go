@@ -20,8 +20,9 @@ import (
 //
 //  1. A rehearsal starts workers on memory of their own.
 //  2. A spare engine starts, and waits for the old engine's end.
-//  3. The old engine ends. Guests wait from now on.
+//  3. The old engine's workers halt. Guests wait from now on.
 //  4. The spare engine starts workers, and gets ports and flows.
+//  5. The old engine ends.
 
 // provePause is the pause between two attempts to prove that an engine can start; tests
 // shorten it.
@@ -89,38 +90,65 @@ func (es *Engines) replaceDifferent(ctx context.Context, inherited *inheritance)
 		es.ports.SetTunnels()
 		es.pipeline.Recover()
 	}
-	began := time.Now()
-	if inherited.client != nil {
+	began, old, halted := time.Now(), inherited.client, false
+	if old != nil {
 		_ = cpu.Urgent() // error ignored: without the privilege the threads have normal priority
 		defer func() { _ = cpu.ShortSlices() }()
-		err := es.answered(inherited.client, inherited.client.Halt)
-		if err != nil && !errors.Is(err, engine.ErrGone) { // earlier versions refuse
-			es.log.Info("the old engine is killed without a halt, frames in its workers' hands may be lost", "error", err)
-		}
-		if err := es.endOld(inherited.client); err != nil {
+		if halted, err = es.releaseRings(old); err != nil {
 			memory.Close()
 			return err
 		}
-		inherited.client.Close()
 	}
 	if inherited.counters != nil && inherited.memory == nil {
 		es.pipeline.ForgetSlots()
 	}
 	client, w, err := es.startOn(memory)
-	if err != nil && inherited.client != nil {
+	if err != nil && old != nil {
 		client, w, err = es.startAgain(ctx, inherited.old(), err)
 	}
 	if err != nil {
 		return err
 	}
 	w.Connections().Watch(0, nil)
+	guard := es.guard
 	if inherited.memory != nil { // credits the counts of the old engine
-		<-es.guard.done
 		es.pipeline.Replace(w)
 	}
-	es.adoptEngine(client, w, inherited.client != nil)
+	es.adoptEngine(client, w, old != nil)
 	es.log.Info("engine started", "pid", client.PID(), "cores", es.start.Cores, "ms", time.Since(began).Milliseconds())
+	if halted {
+		es.endHalted(old)
+	}
+	if inherited.memory != nil {
+		<-guard.done // before the memory is unmapped
+	}
 	return nil
+}
+
+// releaseRings makes the old engine leave all rings. If halted is true, its process still
+// runs, because guests need not wait for its end.
+func (es *Engines) releaseRings(old Client) (halted bool, err error) {
+	err = es.answered(old, old.Halt)
+	if err == nil {
+		return true, nil
+	}
+	if !errors.Is(err, engine.ErrGone) { // earlier versions refuse
+		es.log.Info("the old engine is killed without a halt, frames in its workers' hands may be lost", "error", err)
+	}
+	if err := es.endOld(old); err != nil {
+		return false, err
+	}
+	old.Close()
+	return false, nil
+}
+
+// endHalted ends a halted engine. Guests do not wait any more.
+func (es *Engines) endHalted(old Client) {
+	_ = cpu.ShortSlices() // error ignored: then other processes wait for a moment
+	if err := old.Kill(); err != nil {
+		es.log.Error("the old engine, which is halted, cannot be ended", "pid", old.PID(), "error", err)
+	}
+	old.Close()
 }
 
 // startAgain starts an engine after the old one has ended and a start has failed. Only
