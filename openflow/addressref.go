@@ -16,22 +16,19 @@ type AddressRef uint64
 const anyAddress = ^AddressRef(0)
 
 const (
-	// AddressRef names a MAC or IP address on which a translation depends. It does not
-	// include the VLAN or the segment. Different IPv6 addresses may have the same
-	// AddressRef; a change of one address then revalidates the megaflows of both.
-	maxAddressRefs = 8
 	// maxAddressRefs is the largest number of addresses that a translation notes. A
 	// translation that uses more addresses counts as dependent on every address.
+	maxAddressRefs = 8
+	// maxAddressChanges is the largest number of changed addresses that a MACTable
+	// notes. After more changes, all addresses count as changed.
 	maxAddressChanges = 4096
 )
 
-// maxAddressChanges is the largest number of changed addresses that a MACTable notes.
-// After more changes, all addresses count as changed.
+// Kinds of AddressRef, stored in its two highest bits. These bits are 0 for a MAC
+// address.
 const (
-	refIPv4 AddressRef = 1 << 62
-	refIPv6 AddressRef = 2 << 62
-	// Kinds of AddressRef, stored in its two highest bits. These bits are 0 for a MAC
-	// address.
+	refIPv4    AddressRef = 1 << 62
+	refIPv6    AddressRef = 2 << 62
 	refNetwork AddressRef = refIPv4 | 1<<61
 )
 
