@@ -265,10 +265,11 @@ func (m *machine) migrate() {
 	m.portIs("vm", "waiting")
 }
 
-// The test attaches a domain of libvirt to the switch, upgrades the package, and migrates
-// the domain. libvirt runs as Debian installs it: QEMU has the user libvirt-qemu. Until
-// the migration QEMU connects to the switch's socket; afterwards the switch connects to
-// QEMU's. No ping is lost by the upgrade, and no TCP connection breaks.
+// The test installs the package, attaches a domain of libvirt to the switch, upgrades the
+// package, migrates the domain, and purges the package. libvirt runs as Debian installs it:
+// QEMU has the user libvirt-qemu. Until the migration QEMU connects to the switch's socket;
+// afterwards the switch connects to QEMU's. No ping is lost by the upgrade, and no TCP
+// connection breaks.
 func TestLibvirt(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: boots a machine of namespaces")
@@ -278,7 +279,7 @@ func TestLibvirt(t *testing.T) {
 	}
 	m := boot(t, packages(t))
 	installLibvirt(t, m)
-	m.run("dpkg", "-i", m.deb("1.0"))
+	m.run("apt-get", "-qq", "install", "-y", m.deb("1.0"))
 	m.run("usermod", "-aG", "libvirt-qemu", "weft") // for the port moved, from the upgrade on
 	m.run("ip", "netns", "add", "a")
 	m.addPort("a", "type=tap", "netns=a")
@@ -315,4 +316,8 @@ func TestLibvirt(t *testing.T) {
 	})
 	m.portIs("moved", "waiting")
 	m.virsh("undefine", "vm")
+	m.run("apt-get", "-qq", "purge", "-y", "weft")
+	if left := m.run("find", "/changed", "/run", "-name", "*weft*", "-not", "-path", "/changed/var/log/*"); left != "" {
+		t.Errorf("left by the purge: %s", left)
+	}
 }
