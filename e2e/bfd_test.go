@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weft/api"
+	"weft/e2e/lab"
+)
+
+// bfdSite is a switch with tunnels to two others, all with BFD. A group sends the guest's
+// frames to the first that is alive.
+//
+//	guest ── near 172.16.0.1 ──┬── 172.16.0.2 first
+//	                           └── 172.16.0.3 second
+type bfdSite struct {
+	t                   *testing.T
+	near, first, second *lab.Daemon
+}
+
+func newBFDSite(t *testing.T) *bfdSite {
+	l := newLab(t)
+	segment := l.Host("segment")
+	segment.Run("ip", "link", "add", "br0", "type", "bridge")
+	segment.Run("ip", "link", "set", "br0", "mtu", fmt.Sprint(underlayMTU), "up")
+	s := &bfdSite{t: t}
+	for i, d := range []**lab.Daemon{&s.near, &s.first, &s.second} {
+		h := l.Host(fmt.Sprint("h", i))
+		l.Wire(h, "u0", segment, fmt.Sprint("s", i), underlayMTU)
+		segment.Run("ip", "link", "set", fmt.Sprint("s", i), "master", "br0")
+		h.Address("u0", fmt.Sprintf("172.16.0.%d/24", i+1))
+		*d = h.Weftd()
+		(*d).Weft("add-port", "uplink", "type=af_packet", "dev=u0")
+	}
+	s.near.Weft("add-port", "to1", "type=vxlan", "vni=7", "remote=172.16.0.2", "bfd=on")
+	s.near.Weft("add-port", "to2", "type=vxlan", "vni=7", "remote=172.16.0.3", "bfd=on")
+	s.first.Weft("add-port", "back", "type=vxlan", "vni=7", "remote=172.16.0.1", "bfd=on")
+	s.second.Weft("add-port", "back", "type=vxlan", "vni=7", "remote=172.16.0.1", "bfd=on")
+	s.near.Tap(l.Host("guest"), guestMAC, guestIP+"/24", guestMTU)
+	s.near.Weft("add-group", "group_id=1,type=ff,bucket=watch_port:to1,actions=output:to1,bucket=watch_port:to2,actions=output:to2")
+	s.near.Weft("add-flow", "in_port=guest,actions=group:1")
+	return s
+}
+
+// session returns the only remote of a port and its BFD state.
+func (s *bfdSite) session(d *lab.Daemon, port string) (api.Remote, api.BFD) {
+	s.t.Helper()
+	p := portOf(s.t, d, port)
+	switch {
+	case len(p.Remotes) != 1:
+		s.t.Fatalf("%+v", p)
+	case p.Remotes[0].BFD == nil: // the worker has not begun it yet
+		return p.Remotes[0], api.BFD{}
+	}
+	return p.Remotes[0], *p.Remotes[0].BFD
+}
+
+func (s *bfdSite) up(d *lab.Daemon, port string) {
+	s.t.Helper()
+	eventually(s.t, func() error {
+		if r, b := s.session(d, port); r.State != "up" || b.State != "up" || b.RemoteState != "up" {
+			return fmt.Errorf("%s: %+v %+v", port, r, b)
+		}
+		return nil
+	})
+}
+
+// expectOutput waits until the group sends to a port.
+func (s *bfdSite) expectOutput(port string) {
+	s.t.Helper()
+	eventually(s.t, func() error {
+		trace := s.near.Weft("trace", "in_port=guest,dl_src="+guestMAC+",dl_dst=ff:ff:ff:ff:ff:ff")
+		if !strings.Contains(trace, "output:"+port+"\n") {
+			return errors.New(trace)
+		}
+		return nil
+	})
+}
+
+// A group leaves a tunnel whose remote switch has ended, although the remote host answers
+// ARP, and returns to it. Sessions outlive the control process and the engine.
+func TestBFD(t *testing.T) {
+	t.Parallel()
+	s := newBFDSite(t)
+	for _, port := range []string{"to1", "to2"} {
+		s.up(s.near, port)
+	}
+	s.expectOutput("to1")
+
+	_, before := s.session(s.near, "to1")
+	s.near.Control().Kill()
+	s.near.Start()
+	s.up(s.near, "to1")
+	if _, after := s.session(s.near, "to1"); after.Sent < before.Sent || after.Received < before.Received {
+		t.Errorf("the next control process began another session: %+v, was %+v", after, before)
+	}
+	_, before = s.session(s.near, "to1")
+	s.near.KillEngine()
+	eventually(t, func() error {
+		if _, after := s.session(s.near, "to1"); after.State != "up" || after.Sent <= before.Sent || after.Received <= before.Received {
+			return fmt.Errorf("the next engine began another session: %+v, was %+v", after, before)
+		}
+		return nil
+	})
+
+	s.first.Stop()
+	eventually(t, func() error {
+		if p := portOf(t, s.near, "to1"); p.State != "down" || !strings.Contains(p.Detail, "no BFD from 172.16.0.2 within ") {
+			return fmt.Errorf("%s: %s", p.State, p.Detail)
+		}
+		return nil
+	})
+	s.expectOutput("to2")
+	s.first.Start()
+	s.up(s.near, "to1")
+	s.expectOutput("to1")
+
+	s.near.Weft("mod-port", "to2", "bfd=")
+	if p := portOf(t, s.near, "to2"); p.Remotes[0].BFD != nil {
+		t.Errorf("%+v", p.Remotes[0])
+	}
+	eventually(t, func() error {
+		if r, b := s.session(s.second, "back"); r.State != "down" {
+			return fmt.Errorf("%+v %+v", r, b)
+		}
+		return nil
+	})
+}
+
+// openVSwitch is an Open vSwitch with the userspace datapath, in a host's namespace.
+type openVSwitch struct {
+	host *lab.Host
+	dir  string
+}
+
+func newOpenVSwitch(t *testing.T, h *lab.Host) *openVSwitch {
+	t.Helper()
+	o := &openVSwitch{h, t.TempDir()}
+	o.run("ovsdb-tool", "create", o.dir+"/conf.db", filepath.Join(cmp.Or(os.Getenv("OVS_PKGDATADIR"), "/usr/share/openvswitch"), "vswitch.ovsschema"))
+	h.Spawn(o.command("ovsdb-server", o.dir+"/conf.db", "--remote=punix:"+o.dir+"/db.sock")...)
+	eventually(t, func() error {
+		_, err := h.Try(o.command("ovs-vsctl", "--db=unix:"+o.dir+"/db.sock", "--timeout=20", "--no-wait", "init")...)
+		return err
+	})
+	h.Spawn(o.command("ovs-vswitchd", "unix:"+o.dir+"/db.sock", "--unixctl="+o.dir+"/ctl")...)
+	return o
+}
+
+// command returns the command line of a program of this Open vSwitch.
+func (o *openVSwitch) command(words ...string) []string {
+	return append([]string{"env", "OVS_RUNDIR=" + o.dir, "OVS_DBDIR=" + o.dir, "OVS_LOGDIR=" + o.dir, "OVS_SYSCONFDIR=" + o.dir}, words...)
+}
+
+func (o *openVSwitch) run(words ...string) string { return o.host.Run(o.command(words...)...) }
+
+func (o *openVSwitch) vsctl(line string) {
+	o.run(append([]string{"ovs-vsctl", "--db=unix:" + o.dir + "/db.sock", "--timeout=60"}, strings.Fields(line)...)...)
+}
+
+// The session comes up with Open vSwitch's userspace datapath, and follows it.
+func TestBFDWithOpenVSwitch(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"ovs-vswitchd", "ovsdb-server", "ovs-vsctl", "ovs-appctl"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip(name + " is missing: install openvswitch-switch")
+		}
+	}
+	l := newLab(t)
+	near, far := l.Host("near"), l.Host("far")
+	l.Wire(near, "u0", far, "u0", underlayMTU)
+	near.Address("u0", "172.16.0.1/24")
+	far.NoOffloads("u0")
+	o := newOpenVSwitch(t, far)
+	o.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev")
+	o.vsctl("add-br phy -- set bridge phy datapath_type=netdev")
+	o.vsctl("add-port phy u0")
+	far.Address("phy", "172.16.0.2/24")
+	o.vsctl("add-port br0 vx -- set interface vx type=vxlan options:key=7 options:remote_ip=172.16.0.1 bfd:enable=true")
+
+	s := &bfdSite{t: t, near: near.Weftd()}
+	s.near.Weft("add-port", "uplink", "type=af_packet", "dev=u0")
+	s.near.Weft("add-port", "to1", "type=vxlan", "vni=7", "remote=172.16.0.2", "bfd=on")
+	peer := func(want string) {
+		t.Helper()
+		eventually(t, func() error {
+			if out := o.run("ovs-appctl", "-t", o.dir+"/ctl", "bfd/show", "vx"); !strings.Contains(out, want) {
+				return fmt.Errorf("no %q in\n%s", want, out)
+			}
+			return nil
+		})
+	}
+	s.up(s.near, "to1")
+	peer("Remote Session State: up")
+	peer("Forwarding: true")
+	// Open vSwitch confirms other intervals while the session is up.
+	s.near.Weft("mod-port", "to1", "bfd_min_rx=300")
+	peer("Remote Minimum RX Interval: 300ms")
+	s.up(s.near, "to1")
+
+	o.vsctl("set interface vx bfd:enable=false")
+	eventually(t, func() error {
+		if r, b := s.session(s.near, "to1"); r.State != "down" || b.State == "up" {
+			return fmt.Errorf("%+v %+v", r, b)
+		}
+		return nil
+	})
+	o.vsctl("set interface vx bfd:enable=true")
+	s.up(s.near, "to1")
+	s.near.Weft("mod-port", "to1", "bfd=", "bfd_min_rx=")
+	peer("Forwarding: false")
+}
