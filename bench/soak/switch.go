@@ -136,7 +136,9 @@ func stall(old, new []uint64) time.Duration {
 }
 
 func (s *weft) stop() {
-	_ = s.control.Process.Signal(unix.SIGINT)
+	if s.control.Process.Signal(unix.SIGINT) != nil && s.engine != 0 { // control has ended, and has left the engine
+		_ = unix.Kill(s.engine, unix.SIGKILL)
+	}
 	_ = s.control.Wait()
 	s.log.Close()
 }

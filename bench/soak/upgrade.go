@@ -4,13 +4,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,8 +30,7 @@ var builds = [2]string{"soak-first", "soak-second"}
 // upgrade is the effect of one upgrade.
 type upgrade struct {
 	pause    time.Duration // longest gap between frames from SIGTERM to the end of the rest
-	control  time.Duration // longest of the gaps that ended before the old engine's process did
-	engine   time.Duration // longest of the other gaps
+	replaced time.Duration // time from the halt of the old workers until the new engine had all ports, from the log
 	net      time.Duration // longest gap without the time in which the load generator itself did not run
 	own      time.Duration // longest time in which the load generator itself did not run
 	duration time.Duration // time from SIGTERM until the new control answered and named its engine
@@ -40,8 +39,8 @@ type upgrade struct {
 }
 
 func (u *upgrade) String() string {
-	return fmt.Sprintf("pause %6.2f ms, while control was replaced %.2f; took %.0f; the load did not run for up to %.2f; %d frames lost, %d again",
-		ms(u.pause), ms(u.control), ms(u.duration), ms(u.own), u.lost, u.repeated)
+	return fmt.Sprintf("pause %6.2f ms, engine replaced in %.0f; took %.0f; the load did not run for up to %.2f; %d frames lost, %d again",
+		ms(u.pause), ms(u.replaced), ms(u.duration), ms(u.own), u.lost, u.repeated)
 }
 
 // buildBoth builds weftd twice, and weft, in folders of dir.
@@ -177,10 +176,6 @@ func (u *upgrades) measureOne(next int) (upgrade, error) {
 		return upgrade{}, err
 	}
 	old := s.engine
-	dead, err := awaitEnd(old)
-	if err != nil {
-		return upgrade{}, err
-	}
 	base := g.Now()
 	g.Watch()
 	begun := time.Now()
@@ -199,9 +194,9 @@ func (u *upgrades) measureOne(next int) (upgrade, error) {
 	if err := s.refresh(); err != nil {
 		return one, err
 	}
-	one.control, one.engine, one.own = g.Split(<-dead)
+	one.pause, _, one.own, _ = g.Pause(time.Now())
+	one.replaced = s.startedIn()
 	one.net = g.Longest()
-	one.pause = max(one.control, one.engine)
 	t := g.Now()
 	one.repeated = t.Repeated - base.Repeated
 	one.lost = t.Lost - base.Lost + int64(one.repeated)
@@ -220,29 +215,14 @@ func (s *weft) handOver(bin string) error {
 	return s.start()
 }
 
-// awaitEnd returns a channel with the moment at which a process has ended.
-func awaitEnd(pid int) (<-chan time.Time, error) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return nil, fmt.Errorf("engine %d: %w", pid, err)
-	}
-	ended := make(chan time.Time, 1)
-	go func() {
-		defer unix.Close(fd)
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		for {
-			n, err := unix.Poll(fds, int(patience.Milliseconds()))
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			if n > 0 || err != nil {
-				ended <- time.Now()
-			}
-			close(ended)
-			return
-		}
-	}()
-	return ended, nil
+// startedIn returns the time that the last replacement of the engine took. Control logs
+// it.
+func (s *weft) startedIn() time.Duration {
+	text := s.output()
+	line, _, _ := strings.Cut(text[max(strings.LastIndex(text, `msg="engine started"`), 0):], "\n")
+	_, word, _ := strings.Cut(line, " ms=")
+	n, _ := strconv.Atoi(word) // 0 for a version that does not log it
+	return time.Duration(n) * time.Millisecond
 }
 
 // quantiles are the columns of a row.

@@ -52,8 +52,7 @@ func upgradeReport(results []upgrade, t stream.Counted, p probed, drops map[stri
 	}{
 		{"pause", func(u *upgrade) time.Duration { return u.pause }},
 		{"pause, without the load's own stalls", func(u *upgrade) time.Duration { return u.net }},
-		{"pause while control was replaced", func(u *upgrade) time.Duration { return u.control }},
-		{"pause while the engine was replaced", func(u *upgrade) time.Duration { return u.engine }},
+		{"engine replaced, by its log", func(u *upgrade) time.Duration { return u.replaced }},
 		{"SIGTERM to the new control's answer", func(u *upgrade) time.Duration { return u.duration }},
 		{"the load did not run", func(u *upgrade) time.Duration { return u.own }},
 	} {

@@ -145,21 +145,6 @@ func (s *Stream) Pause(moment time.Time) (earlier, later, own time.Duration, arr
 	return earlier, later, s.own, s.lastArrival
 }
 
-// Split divides the gaps since Watch into those that ended by moment and the others,
-// and returns the longest of each. own is the longest round of the loop.
-func (s *Stream) Split(moment time.Time) (earlier, later, own time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range append(s.gaps[:len(s.gaps):len(s.gaps)], gap{s.lastArrival, time.Now(), 0}) {
-		if p.to.After(moment) {
-			later = max(later, p.to.Sub(p.from))
-		} else {
-			earlier = max(earlier, p.to.Sub(p.from))
-		}
-	}
-	return earlier, later, s.own
-}
-
 // Longest returns the longest gap since Watch, without the time in which the loop did
 // not run.
 func (s *Stream) Longest() time.Duration {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"weft/control/loop"
@@ -89,6 +90,9 @@ func (es *Engines) replaceDifferent(ctx context.Context, inherited *inheritance)
 	if inherited.memory != nil {
 		es.ports.SetTunnels()
 		es.pipeline.Recover()
+	}
+	if inherited.client != nil {
+		runtime.GC() // so that no collection falls into the pause
 	}
 	began, old, halted := time.Now(), inherited.client, false
 	if old != nil {
