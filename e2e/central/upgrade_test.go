@@ -133,18 +133,23 @@ func (s *site) changesArrive(word string) {
 	s.reach(s.guests["g2"], s.guests["g1"])
 }
 
-// bindsBoth adds a port to a host of each version. Both are bound, and both versions
-// report that they are programmed.
+// bindsBoth adds a port to a host of each version. Both are bound, and hosts of both
+// versions report that they have applied it.
 func (s *site) bindsBoth() {
 	s.t.Helper()
 	s.expects("host list --json", laterVersion)
-	for i, host := range []int{2, 3} {
-		name := fmt.Sprint("u", host)
-		s.Weft("port", "add", name, "net=blue", fmt.Sprintf("mac=02:00:00:00:01:%02x", i), fmt.Sprint("addresses=10.0.1.", i+1))
-		s.host(host).Weft("add-port", name, "type=tap", "dev="+name)
-		s.expects("port why "+name, fmt.Sprint("on h", host, ", generation"), "on 4 of 4 hosts", "missing: nothing")
-		s.host(host).Weft("del-port", name)
-		s.expects("port why "+name, "bound: nowhere")
+	names := map[string]*lab.Daemon{"u2": s.host(2), "u3": s.host(3)}
+	for name, host := range names {
+		s.Weft("port", "add", name, "net=blue")
+		host.Weft("add-port", name, "type=tap", "dev="+name)
+	}
+	for name := range names {
+		s.expects("port why "+name, "bound: on h"+name[1:])
+	}
+	s.Weft("sync", "--wait=hosts") // the hosts report now
+	for name, host := range names {
+		s.expects("port why "+name, "on 4 of 4 hosts", "missing: nothing")
+		host.Weft("del-port", name)
 		s.Weft("port", "del", name)
 	}
 }
