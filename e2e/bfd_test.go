@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -144,7 +143,7 @@ type openVSwitch struct {
 func newOpenVSwitch(t *testing.T, h *lab.Host) *openVSwitch {
 	t.Helper()
 	o := &openVSwitch{h, t.TempDir()}
-	o.run("ovsdb-tool", "create", o.dir+"/conf.db", filepath.Join(cmp.Or(os.Getenv("OVS_PKGDATADIR"), "/usr/share/openvswitch"), "vswitch.ovsschema"))
+	o.run("ovsdb-tool", "create", o.dir+"/conf.db", schema(t))
 	h.Spawn(o.command("ovsdb-server", o.dir+"/conf.db", "--remote=punix:"+o.dir+"/db.sock")...)
 	eventually(t, func() error {
 		_, err := h.Try(o.command("ovs-vsctl", "--db=unix:"+o.dir+"/db.sock", "--timeout=20", "--no-wait", "init")...)
@@ -152,6 +151,21 @@ func newOpenVSwitch(t *testing.T, h *lab.Host) *openVSwitch {
 	})
 	h.Spawn(o.command("ovs-vswitchd", "unix:"+o.dir+"/db.sock", "--unixctl="+o.dir+"/ctl")...)
 	return o
+}
+
+// schema returns the path of the schema of Open vSwitch's database: of the installed package,
+// or beside the program that scripts/setup has fetched.
+func schema(t *testing.T) string {
+	t.Helper()
+	const name, installed = "vswitch.ovsschema", "/usr/share/openvswitch/vswitch.ovsschema"
+	if _, err := os.Stat(installed); err == nil {
+		return installed
+	}
+	program, err := exec.LookPath("ovs-vswitchd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(filepath.Dir(program), name)
 }
 
 // command returns the command line of a program of this Open vSwitch.
