@@ -3,7 +3,6 @@
 package openflow
 
 import (
-	"math/bits"
 	"slices"
 	"unique"
 
@@ -38,7 +37,6 @@ type subtable struct {
 	packed []uint8             // positions of the mask's non-zero words in a PackedMatch
 	stages []stage             // stages of the search; a miss in any stage ends the search
 	max    int                 // highest priority, -1 if empty
-	bits   int                 // number of bits in mask
 	// rules maps the hash of a rule's value to the first rule with this hash. Rule.next
 	// links the further ones, highest priority first.
 	rules      map[uint64]*Rule
@@ -84,7 +82,6 @@ func newSubtable(shared unique.Handle[Flow]) *subtable {
 	mask, place, places := &s.mask, uint8(0), [FlowWords]uint8{}
 	for i, m := range mask {
 		places[i] = place
-		s.bits += bits.OnesCount64(m)
 		if m != 0 {
 			place++
 		}
@@ -419,14 +416,10 @@ func (c *classifier) setMax(s *subtable, highest int) {
 }
 
 // compareSubtables orders subtables independently of the order of their creation. Of
-// two overlapping rules of equal priority, always the same one wins: the one whose mask
-// has more bits, unless a rule of higher priority has one of the masks.
+// two overlapping rules of equal priority, always the same one wins.
 func compareSubtables(a, b *subtable) int {
-	switch {
-	case a.max != b.max:
+	if a.max != b.max {
 		return b.max - a.max
-	case a.bits != b.bits:
-		return b.bits - a.bits
 	}
 	return slices.Compare(a.mask[:], b.mask[:])
 }
