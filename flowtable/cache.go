@@ -21,12 +21,13 @@ type Cache struct {
 	groups  uint32 // set of word groups that have a bit in union (the union of all masks)
 	// number of times that union has changed, never 0. Entries of other numbers are
 	// invalid, because they have the bits of another union.
-	unionNumber uint32
-	unionStale  bool // a mask was removed after union was computed
-	bucketWrap  uint32
-	victim      uint32
-	seeds       seeds
-	groupSeeds  [groupEnd][4]uint64 // index: group
+	unionNumber  uint32
+	unionStale   bool // a mask was removed after union was computed
+	bucketWrap   uint32
+	bucketsFirst uint32 // number of following batches that read buckets before entries
+	victim       uint32
+	seeds        seeds
+	groupSeeds   [groupEnd][4]uint64 // index: group
 
 	// Megaflows.
 	order     []uint32 // indexes of the used masks in search order
@@ -39,10 +40,11 @@ type Cache struct {
 	groupWords [packet.BatchSize]exactMore
 	hashes     [packet.BatchSize]uint32 // hash of each frame's key under the current mask
 	frames     [packet.BatchSize]uint8  // frames that are live and no repeats
-	homes      [packet.BatchSize]uint32 // position (entry, bucket or index) for each frame in frames
+	homes      [packet.BatchSize]uint32 // position (bucket or index) for each frame in frames
 	repeats    [packet.BatchSize]repeat // frames that have the same key as the frame before them
-	slots      [packet.BatchSize]uint32 // index as frames: the megaflow in the likely entry
-	expects    [packet.BatchSize]uint32 // index as frames: the generation in the likely entry
+	entries    [packet.BatchSize]uint32 // index as frames: the likely or chosen entry
+	slots      [packet.BatchSize]uint32 // index as frames: the megaflow in that entry
+	expects    [packet.BatchSize]uint32 // index as frames: the generation in that entry
 	missed     [packet.BatchSize]uint8  // frames without an entry
 }
 
@@ -173,7 +175,8 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, slots *[packet.
 		c.frames[count%packet.BatchSize] = uint8(i)
 		d := &c.digests[i]
 		c.digest(k, d, &c.groupWords[i])
-		c.homes[count%packet.BatchSize] = c.likely(d)
+		c.homes[count%packet.BatchSize] = uint32(d.hash) & c.bucketWrap
+		c.entries[count%packet.BatchSize] = c.likely(d)
 		before = k
 		if count++; count%stride == 0 {
 			c.advance(&x, keys, count)

@@ -159,8 +159,9 @@ func (c *Cache) group4(d *digest, words *exactMore, group uint32, w0, w1, w2, w3
 // therefore advances in strides (groups of frames): the core works on one stride while
 // the cache lines of other strides arrive.
 type exactLookup struct {
-	prefetched uint // number of frames whose likely entry was prefetched
-	compared   uint // number of frames that were compared with their likely entry
+	prefetched uint // number of frames whose first line was prefetched
+	chosen     uint // number of frames whose entry is known
+	compared   uint // number of frames that were compared with their entry
 }
 
 // stride is the number of frames that advance together in exactLookup. It is small
@@ -176,22 +177,47 @@ func (c *Cache) likely(d *digest) uint32 {
 	return uint32(d.hash)&c.bucketWrap*bucketEntries + d.way()
 }
 
-// advance prefetches the likely entries of the next frames, and advances earlier frames
-// by one step.
+// bucketBatches is the number of batches that read buckets before entries after a batch
+// in which more than a fifth of the frames were not in their likely entries. Such
+// batches are common from 100,000 flows on.
+const bucketBatches = 64
+
+// advance prefetches cache lines of the next frames, and advances earlier frames by one
+// step. The lines are likely entries, or with many flows buckets, which name the
+// entries of the frames that were prefetched before.
 func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
-	from := x.prefetched
-	cpu.Prefetch(&c.exact[0], c.homes[from:end])
-	x.prefetched = end
-	c.compare(x, keys, from)
+	from, chosen := x.prefetched, x.chosen
+	x.prefetched, x.chosen = end, from
+	if c.bucketsFirst == 0 {
+		cpu.Prefetch(&c.exact[0], c.entries[from:end])
+		c.compare(x, keys, from)
+		return
+	}
+	cpu.Prefetch(&c.buckets[0], c.homes[from:end])
+	c.choose(chosen, from)
+	cpu.Prefetch(&c.exact[0], c.entries[chosen:from])
+	c.compare(x, keys, chosen)
 }
 
-// compare compares the likely entries of frames with the frames' keys. For equal keys it
+// choose searches the buckets of frames for the frames' signatures. A frame without an
+// entry gets entry 0, which has another key.
+func (c *Cache) choose(from, end uint) {
+	for m := from; m < end; m++ {
+		i, number, entry := c.frames[m%packet.BatchSize], c.homes[m%packet.BatchSize], uint32(0)
+		if marks := c.buckets[number].candidates(c.digests[i%packet.BatchSize].signature()); marks != 0 {
+			entry = number*bucketEntries + firstMarked(marks)
+		}
+		c.entries[m%packet.BatchSize] = entry
+	}
+}
+
+// compare compares the chosen entries of frames with the frames' keys. For equal keys it
 // prefetches the megaflow.
 func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
 	exact, u, number := c.exact, &c.union, c.unionNumber
 	from := x.compared
 	for m := from; m < end; m++ {
-		i, at := c.frames[m%packet.BatchSize]%packet.BatchSize, c.homes[m%packet.BatchSize]
+		i, at := c.frames[m%packet.BatchSize]%packet.BatchSize, c.entries[m%packet.BatchSize]
 		d, k, e := &c.digests[i], &keys[i], &exact[at]
 		diff := lowerDiffer(&e.words, k, u) | upperDiffer(&e.words, k, u) | uint64((e.groups^d.groups)|(e.union^number))
 		if d.n != 0 {
@@ -214,10 +240,9 @@ func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint
 	if count <= fewLookups {
 		return c.probeAll(keys, c.frames[:count], slots)
 	}
-	if x.prefetched < count {
+	for x.compared < count {
 		c.advance(x, keys, count)
 	}
-	c.compare(x, keys, count)
 	flows, others := c.m.Flows, uint(0)
 	for m := range count {
 		i, slot := c.frames[m%packet.BatchSize]%packet.BatchSize, c.slots[m%packet.BatchSize]
@@ -227,6 +252,11 @@ func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint
 			continue
 		}
 		slots[i] = slot
+	}
+	if c.bucketsFirst > 0 {
+		c.bucketsFirst--
+	} else if others*5 > count {
+		c.bucketsFirst = bucketBatches
 	}
 	if others == 0 {
 		return 0
