@@ -80,7 +80,8 @@ type Show struct {
 	// capabilities(7) names them.
 	User         string   `json:"user"`
 	Capabilities []string `json:"capabilities"`
-	// MissingCapabilities are the capabilities that control lacks for some ports.
+	// MissingCapabilities are the capabilities that control lacks for some ports or for the
+	// engine's start.
 	MissingCapabilities []MissingCapability `json:"missing_capabilities,omitempty"`
 	UptimeS             float64             `json:"uptime_s"`
 	Restarts            uint64              `json:"engine_restarts"` // number of engine restarts since control started
@@ -131,7 +132,7 @@ type AddBridge struct {
 	MayExist bool `json:"may_exist,omitempty"`
 }
 
-// ModBridge is a request to change a bridge. What is absent stays.
+// ModBridge is a request to change a bridge. Absent fields do not change.
 type ModBridge struct {
 	FailMode    string    `json:"fail_mode,omitempty"`
 	Controllers *[]string `json:"controllers,omitempty"` // tcp:HOST:PORT and ssl:HOST:PORT; empty: none
@@ -219,7 +220,7 @@ type Remote struct {
 	Reason string `json:"reason,omitempty"`
 	Device string `json:"device,omitempty"` // device of the path
 	MTU    int    `json:"mtu,omitempty"`    // of the path in bytes; 0: unknown
-	BFD    *BFD   `json:"bfd,omitempty"`    // absent: the port has not bfd=on
+	BFD    *BFD   `json:"bfd,omitempty"`    // absent: the port does not have bfd=on
 }
 
 // BFD is the state of a BFD session with a remote (RFC 5880).

@@ -97,8 +97,8 @@ func (d *Daemon) onceStarted(h http.Handler) http.Handler {
 // errStarting answers a request during a long start.
 var errStarting = &unavailable{"weftd is starting: it waits for the engine, or loads flows and ports; try again"}
 
-// starting returns the error of a request during the start, with the reason if the start
-// waits for something.
+// starting returns the error of a request during the start, with the reason if the next
+// engine cannot start.
 func (d *Daemon) starting() error {
 	if reason := d.engines.Troubled(); reason != "" {
 		return &unavailable{"weftd is starting: " + reason}

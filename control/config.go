@@ -44,8 +44,9 @@ type Config struct {
 	OpenFlow     OpenFlow
 	SpinUS       int    // time for which a worker polls empty queues, in microseconds; 0: DefaultSpinUS
 	Exe          string // path of the binary that contains the engine; "": this binary
-	// Delayed is called when the start waits because no new engine can start, while the
-	// API answers with reason, one line. An old engine may forward meanwhile. nil: no call
+	// Delayed is called when the start waits because no new engine can start. reason is one
+	// line, with which the API answers meanwhile. An old engine may still forward. nil: no
+	// call
 	Delayed     func(reason string)
 	Log         *slog.Logger
 	LogSettings *logs.Log // settings of Log, for the API; nil: settings without effect

@@ -35,7 +35,7 @@ func checkControllers(mode string, targets []string) error {
 }
 
 // configured reports whether weftd's configuration has the controllers and the fail mode of
-// a bridge. The state has those of all other bridges.
+// a bridge. The state has the controllers and the fail mode of all other bridges.
 func (d *Daemon) configured(b *bridge) bool {
 	return b.number == 0 && (len(d.config.OpenFlow.Controllers) > 0 || d.config.OpenFlow.Standalone)
 }
@@ -64,7 +64,7 @@ func (d *Daemon) modifyBridge(b *bridge, mod api.ModBridge) (api.Bridge, error) 
 	if err := d.follow(b, &s, d.saveControllers); err != nil {
 		return api.Bridge{}, err
 	}
-	d.log.Info("controllers of a bridge", "bridge", b.name, "controllers", s.Controllers, "fail mode", s.FailMode)
+	d.log.Info("controllers of a bridge set", "bridge", b.name, "controllers", s.Controllers, "fail_mode", s.FailMode)
 	return d.describeBridge(b), nil
 }
 
@@ -102,6 +102,6 @@ func (d *Daemon) restoreFirst(s *store.Bridge) {
 		return
 	}
 	if err := d.follow(b, s, func(*store.Bridge) error { return nil }); err != nil {
-		d.log.Error("a bridge has no controllers", "bridge", b.name, "error", err)
+		d.log.Error("the saved controllers of a bridge cannot be used", "bridge", b.name, "error", err)
 	}
 }

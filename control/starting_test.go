@@ -106,7 +106,7 @@ func TestRequestsDuringUnansweredRequest(t *testing.T) {
 }
 
 // If the next engine cannot start, the old one stays, and API and probe say why. Control
-// can then be stopped, and control with the settings before takes the old engine over.
+// can then be stopped, and control with the former settings takes the old engine over.
 func TestNextEngineCannotStart(t *testing.T) {
 	f := newFakes(t)
 	old, before := f.last(), f.config

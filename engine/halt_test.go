@@ -39,7 +39,8 @@ func TestHalt(t *testing.T) {
 	}
 }
 
-// The spare engine serves while the halted one still runs, which ends with its control.
+// The spare engine serves while the halted engine still runs. The halted engine ends with
+// its control process.
 func TestSpareServesAfterHalt(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)

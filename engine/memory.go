@@ -99,10 +99,10 @@ func OpenMemory(s Start, fds []int) (*Memory, error) {
 	return m, nil
 }
 
-// OpenTable maps only the connection table of an OpStart with configuration s, which an
-// engine of another build may have got. It owns the descriptors, even if it fails. It
-// fails if the other build's table has another layout. The other regions stay open until
-// Close, so that the end of the engine, for which guests wait, does not free them.
+// OpenTable maps only the connection table of an OpStart with configuration s. The engine
+// that got this OpStart may be of another build; OpenTable fails if the table has another
+// layout. It owns the descriptors, even if it fails. The other regions stay open until
+// Close. Otherwise the end of the engine would free their pages while guests wait.
 func OpenTable(s Start, fds []int) (*Memory, error) {
 	last := 2*len(s.Cores) + 1
 	if len(fds) != last+1 {

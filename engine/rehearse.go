@@ -20,7 +20,7 @@ const rehearsalConnections = 64
 // Rehearse shows that an engine of program exe can start its workers with configuration
 // s, while another engine serves stateDir. The rehearsal has memory of its own and no
 // device, so it cannot disturb the serving engine. It ends before Rehearse returns. An
-// error says what failed, with the last line that the program has printed.
+// error names the failure and the last line that the program has printed.
 func Rehearse(exe, stateDir string, s Start) error {
 	s.Connections = conntrack.Sizes{Connections: rehearsalConnections}
 	memory, err := NewMemory(s, nil)
@@ -31,7 +31,7 @@ func Rehearse(exe, stateDir string, s Start) error {
 	cmd := exec.Command(exe, "engine", "--state", stateDir, controlFlag, "--rehearsal")
 	var said lastLine
 	cmd.Stderr = io.MultiWriter(os.Stderr, &said)
-	cmd.WaitDelay = time.Second // if a child process of the program keeps standard error open
+	cmd.WaitDelay = time.Second // limits the wait if a child process keeps standard error open
 	e, err := launch(cmd)
 	if err != nil {
 		return err

@@ -55,8 +55,8 @@ func (c *central) serveMetrics(failed chan<- error) (closeServer func(), err err
 	return func() { _ = server.Close() }, nil
 }
 
-// newApplied returns the metric of the times in which hosts apply a revision, from 5 ms
-// to 41 s.
+// newApplied returns the metric of the times in which hosts apply a revision, with buckets
+// from 5 ms to 41 s.
 func newApplied() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "weft_central_applied_seconds", Help: "time from weft sync, or a change with --wait=hosts, until all connected hosts had applied the revision",

@@ -61,7 +61,7 @@ func (s *settings) restore(cmd *cobra.Command, data, backup string) error {
 		RevisionBump: restoreBump, MarkCompacted: true,
 	})
 	if err != nil {
-		return fmt.Errorf("%s cannot be restored: %w; expected a whole file of weft central save", backup, err)
+		return fmt.Errorf("%s cannot be restored: %w; expected a complete file of weft central save", backup, err)
 	}
 	old := dir + time.Now().UTC().Format(".20060102T150405Z")
 	if err := os.Rename(dir, old); err != nil && !os.IsNotExist(err) {

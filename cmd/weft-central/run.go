@@ -92,8 +92,8 @@ type central struct {
 	store *store.Store
 	hub   *hub.Hub
 	gate  *admin.Gate
-	// applied has the times in which all hosts applied a revision, of each sync that
-	// waited for hosts
+	// applied counts the syncs that waited for hosts, by the time until all hosts had
+	// applied the revision
 	applied prometheus.Histogram
 
 	mu    sync.Mutex // guards conns

@@ -82,7 +82,8 @@ const benchClientHelp = `Measures against weft bench server at HOST: amount, rat
   weft bench client HOST --crr                a connection for each request
   weft bench client HOST --raw eth0 --rate 100000
                                               raw frames; the server needs --raw, too
-  weft bench client HOST --raw /run/weft/vm1.sock  as the guest of a vhost-user port
+  weft bench client HOST --raw /run/weft/vm1.sock
+                                              as the guest of a vhost-user port
   weft bench client HOST --from vsock:3:5210  from the server in the guest of that CID
 
 HOST may be HOST:PORT, unix:PATH or vsock:CID:PORT. unix and vsock carry raw

@@ -95,18 +95,19 @@ func (c *command) syncHosts(ctx context.Context, centrals *client.Client, revisi
 // newestTimeout is the time limit of the question for the newest revision.
 const newestTimeout = 5 * time.Second
 
-// whyLate returns why a sync took too long. If a central answers, it is not the reason.
+// whyLate returns why a sync took too long. It asks for the newest revision: if a central
+// answers, the centrals are not the reason, and err is left out.
 func (c *command) whyLate(ctx context.Context, centrals *client.Client, revision int64, err error) error {
 	limited, stop := context.WithTimeout(ctx, newestTimeout)
 	defer stop()
 	newest, newestErr := centrals.Sync(limited, 0, false)
 	switch {
 	case newestErr != nil:
-		return fmt.Errorf("not all hosts have applied it after %v; %w", c.fleet.timeout, err)
+		return fmt.Errorf("not all hosts have applied the revision after %v; %w", c.fleet.timeout, err)
 	case revision > newest.GetRevision():
 		return exit.Usagef("--revision %d: the newest is %d", revision, newest.GetRevision())
 	}
-	return fmt.Errorf("not all connected hosts have applied it after %v; weft host list shows which", c.fleet.timeout)
+	return fmt.Errorf("not all connected hosts have applied the revision after %v; weft host list shows them", c.fleet.timeout)
 }
 
 // whyPort is the output of port why with --json.

@@ -16,8 +16,8 @@ import (
 const setControllerHelp = `Makes a bridge connect to OpenFlow controllers, tcp:HOST:PORT or ssl:HOST:PORT, and to no
 others. Connections to controllers that stay are kept. ssl needs weftd --openflow-certs.
 
-The switch's state keeps the controllers. If weftd's configuration names controllers or a
-fail mode for the first bridge, they are changed there only.`
+The switch's state keeps the controllers. If weftd's configuration names controllers, or the
+fail mode standalone, for the first bridge, change them in the configuration.`
 
 // controllerVerbs are the verbs of ovs-vsctl for controllers and the fail mode of a bridge.
 func (c *command) controllerVerbs() []*cobra.Command {
@@ -47,7 +47,7 @@ func (c *command) controllerVerbs() []*cobra.Command {
 			},
 		},
 		{
-			Use: "del-controller BRIDGE", Short: "leave the OpenFlow controllers of a bridge", Args: words(1, 1),
+			Use: "del-controller BRIDGE", Short: "remove the OpenFlow controllers of a bridge", Args: words(1, 1),
 			RunE: func(_ *cobra.Command, args []string) error {
 				return change(args[0], api.ModBridge{Controllers: &[]string{}})
 			},
@@ -75,7 +75,8 @@ func (c *command) controllerVerbs() []*cobra.Command {
 	}
 }
 
-// printOfBridge prints what lines returns of the named bridge, or the bridge in JSON.
+// printOfBridge prints the lines that the function lines makes of the named bridge, or the
+// bridge in JSON.
 func (c *command) printOfBridge(name string, lines func(*api.Bridge) []string) error {
 	list, err := c.bridges()
 	if err != nil {

@@ -79,7 +79,7 @@ func (f *hostFile) bridge(name string) *hostBridge {
 	return &f.Bridges[i]
 }
 
-// bridges adds new bridges, and changes the controllers of others.
+// bridges adds new bridges, and changes controllers and fail modes of existing ones.
 func (p *hostPlan) bridges(old, next *hostFile) error {
 	for _, b := range next.Bridges {
 		was := old.bridge(b.Name)
@@ -89,7 +89,7 @@ func (p *hostPlan) bridges(old, next *hostFile) error {
 			continue
 		}
 		if b.DatapathID != "" && b.DatapathID != was.DatapathID {
-			return exit.Usagef("bridge %s: expected the bridge's datapath-id, or del-br first", b.Name)
+			return exit.Usagef("bridge %s: the datapath-id of a bridge does not change; expected the present one, or del-br first", b.Name)
 		}
 		p.controllers(b.Name, was.FailMode, b.FailMode, was.Controllers, b.Controllers)
 	}

@@ -23,8 +23,8 @@ import (
 // declaration's tables net, host and port.
 type hostFile struct {
 	bridgeContents // of the first bridge
-	// FailMode and Controllers are those of set-fail-mode and set-controller for the first
-	// bridge. They are absent if weftd's configuration has them.
+	// FailMode and Controllers are the settings of set-fail-mode and set-controller for the
+	// first bridge. They are absent if weftd's configuration has them.
 	FailMode    string         `toml:"fail-mode,omitempty" json:"fail_mode,omitempty"`
 	Controllers []string       `toml:"controllers,omitempty" json:"controllers,omitempty"`
 	LocalPorts  []localPort    `toml:"local-port" json:"local_ports"`

@@ -114,8 +114,8 @@ vxlan: a tunnel to one or more VTEPs through the uplinks.
                     answered by the switch
   reserved=         what happens to reserved bits of the VXLAN header: ignore (default), refuse,
                     gbp or gpe
-  bfd=on            runs BFD with each remote; a silent remote is down, and groups follow it. The
-                    remote needs it too: bfd=on, or bfd:enable=true of Open vSwitch
+  bfd=on            runs BFD with each remote; a silent remote is down for groups, too. The remote
+                    needs bfd=on, or bfd:enable=true of Open vSwitch
   bfd_min_tx=MS     interval of BFD packets (default 200)
   bfd_min_rx=MS     shortest interval of the remote's BFD packets (default 200)
   bfd_mult=N        packets that the remote must miss before the port is down there (default 4)

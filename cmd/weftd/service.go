@@ -22,7 +22,7 @@ func notify(log *slog.Logger, state string) {
 	}
 }
 
-// serviceStatus tells systemd how the start goes. One goroutine uses it.
+// serviceStatus reports the progress of the start to systemd. One goroutine uses it.
 type serviceStatus struct {
 	log      *slog.Logger
 	watchdog func() // serves systemd's watchdog from now on

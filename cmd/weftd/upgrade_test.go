@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startInPlaceOf starts weftd of the program file image, as if it had been started from
-// path, where the program engine is found afterwards: weftd starts engines from there. It
+// startInPlaceOf starts weftd from the program file image, as if it had been started from
+// path. weftd starts engines from path, where this function puts the program engine. It
 // does not wait until weftd answers.
 func (r *running) startInPlaceOf(image, path, engine string) {
 	r.t.Helper()
@@ -35,10 +35,9 @@ func (r *running) startInPlaceOf(image, path, engine string) {
 	r.check(r.cmd.Start())
 }
 
-// The upgrade to a weftd that cannot start leaves the old engine, which forwards on: a
-// control process that refuses its settings, and programs whose engines do not start.
-// weftd says why, and replaces the engine as soon as its program is mended. No ping is
-// lost.
+// The old engine continues to forward if an upgrade fails: if the next control process
+// refuses its settings, or if its engines do not start. weftd reports the reason, and
+// replaces the engine as soon as the program is mended. No ping is lost.
 func TestFailedUpgrade(t *testing.T) {
 	r := startDaemon(t)
 	a, b := r.guests()

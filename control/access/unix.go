@@ -82,7 +82,7 @@ func removeStale(path string) error {
 		return fmt.Errorf("socket %s: in use by another process; stop it, or give another with --socket", path)
 	}
 	if errors.Is(err, syscall.EACCES) {
-		return fmt.Errorf("socket %s: another user's, who may listen there; remove the file if no weftd runs", path)
+		return fmt.Errorf("socket %s: belongs to another user, whose process may listen there; remove the file if no weftd runs", path)
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("socket %s: %w", path, cause(err))

@@ -42,7 +42,8 @@ type Agent struct {
 	attached  map[string]bool // ports reported to the hub in this session, by name or id
 	heard     map[string]bool // names of the ports that have sent a frame
 	questions questions
-	// questions of earlier sessions, which the agent asks again until a time
+	// unsettled has the questions of earlier sessions that the agent asks again, with the
+	// time until which it does
 	unsettled map[question]time.Time
 	pulls     pulls
 	rechecks  rechecks

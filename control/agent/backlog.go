@@ -15,8 +15,8 @@ import (
 const (
 	// readAhead is the number of messages that are read before they are processed.
 	readAhead = 32
-	// mostPostponed limits the messages whose changes wait for those of the next
-	// message.
+	// mostPostponed limits the messages whose changes wait for the changes of the next
+	// message. At the limit, the agent applies them although messages wait.
 	mostPostponed = 64
 )
 
@@ -38,7 +38,7 @@ func read(ctx context.Context, stream wire.Hub_FollowClient, w *silence, message
 	}
 }
 
-// backlog has what the agent does once it has processed the messages that are there.
+// backlog has the work that the agent postpones while further messages wait.
 type backlog struct {
 	due       bool           // the switch gets the pending changes
 	revision  *wire.Revision // newest; nil: none
@@ -50,7 +50,8 @@ func (b *backlog) complete(r *wire.Revision) {
 	b.due, b.revision, b.report = true, r, b.report || r.GetReport()
 }
 
-// finish applies the pending changes, unless the next message is there already (behind).
+// finish applies the pending changes, unless the next message has already arrived (behind)
+// and fewer than mostPostponed messages have been postponed. The caller holds mu.
 func (a *Agent) finish(behind bool) {
 	b := &a.backlog
 	if !b.due {

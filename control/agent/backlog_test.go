@@ -71,7 +71,7 @@ func TestWaitingMessagesAreAppliedAtOnce(t *testing.T) {
 	}
 }
 
-// Changes do not wait forever for a hub that always has another message.
+// The agent applies changes even if the hub always has another message.
 func TestEndlessMessagesAreApplied(t *testing.T) {
 	_, sw, take := behindAgent(t)
 	for n := range int64(2 * mostPostponed) {

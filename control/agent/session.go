@@ -134,8 +134,8 @@ func write(ctx context.Context, stop context.CancelFunc, stream wire.Hub_FollowC
 	}
 }
 
-// receive handles a message of the hub. behind means that the next message is there
-// already. beat is the longest interval between messages that the hub promises from now
+// receive handles a message of the hub. behind means that the next message has already
+// arrived. beat is the longest interval between messages that the hub promises from now
 // on; 0: unchanged.
 func (a *Agent) receive(data rawMessage, behind bool) (beat time.Duration, err error) {
 	a.mu.Lock()
@@ -222,7 +222,7 @@ func (a *Agent) takeOther(message *wire.ToHost, beat *time.Duration) {
 	case *wire.ToHost_Refused:
 		a.config.Log.Warn("central refuses a port", "port", m.Refused.GetPort(), "why", m.Refused.GetWhy())
 	case *wire.ToHost_Revision:
-		if a.opening { // the hub has now spoken of everything
+		if a.opening { // the hub has now sent its whole state
 			a.opening = false
 			a.state.removeUnconfirmed(a.pending)
 		}

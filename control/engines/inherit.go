@@ -26,7 +26,8 @@ const keepCounters = "counters"
 type inheritance struct {
 	client Client         // nil: no living engine
 	memory *engine.Memory // nil: none, or of another layout
-	// table has only the connection table, if memory is nil. nil: another layout
+	// table has only the connection table, for the case that memory is nil. nil: none, or of
+	// another layout
 	table     *engine.Memory
 	counters  *counters.Region
 	ports     map[uint32]*engine.Kept // devices by port number

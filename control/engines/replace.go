@@ -70,7 +70,7 @@ func (es *Engines) proveOnce(old Client) error {
 	return nil
 }
 
-// delay makes known why the start does not go on.
+// delay reports to API clients and to Setup.Delayed why the start waits.
 func (es *Engines) delay(reason string) {
 	es.SetTrouble(reason)
 	if es.delayed != nil {
@@ -148,7 +148,7 @@ func (es *Engines) releaseRings(old Client) (halted bool, err error) {
 
 // endHalted ends a halted engine. Guests do not wait any more.
 func (es *Engines) endHalted(old Client) {
-	_ = cpu.ShortSlices() // error ignored: then other processes wait for a moment
+	_ = cpu.ShortSlices() // error ignored: without it, other processes wait longer for a core
 	if err := old.Kill(); err != nil {
 		es.log.Error("the old engine, which is halted, cannot be ended", "pid", old.PID(), "error", err)
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // record is a line of a recorded hand-over: a request that an engine of an earlier version
-// keeps, and what its descriptors were. The recorded engine had the vhost-user ports vm1
+// keeps, and the kinds of its descriptors. The recorded engine had the vhost-user ports vm1
 // and vm2 with running guests, and the tap t3. Its control process had been killed.
 type record struct {
 	Request engine.Request `json:"request"`
@@ -93,9 +93,9 @@ func listen(t *testing.T) (int, error) {
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 }
 
-// What an engine of an earlier version keeps is understood: its ports get an engine of
-// this version with the same devices, and guests go on without a new connection. Each
-// file was recorded from the engine of that version.
+// Control understands the requests that an engine of an earlier version keeps: the engine
+// of this version gets the same devices, and guests go on without a new connection. Each
+// file is a recording of an engine of the version in its name.
 func TestEngineOfEarlierVersion(t *testing.T) {
 	for _, version := range []string{"0.1", "0.2-545dbf76"} {
 		t.Run(version, func(t *testing.T) {

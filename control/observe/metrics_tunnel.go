@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	metricRemoteUp  = describe("tunnel_remote_up", "0 while frames to the remote are dropped (no route, no neighbour, or no uplink), or while its BFD session is down. Of a port's remotes the first 256, those that are down first.", "port", "remote")
+	metricRemoteUp  = describe("tunnel_remote_up", "0 while frames to the remote are dropped (no route, no neighbour, or no uplink), or while its BFD session is down. At most 256 remotes of a port, those that are down first.", "port", "remote")
 	metricBFDUp     = describe("tunnel_bfd_up", "1 while the BFD session with the remote is up. Only ports with bfd=on.", "port", "remote")
 	metricBFDRx     = describe("tunnel_bfd_received_packets_total", "BFD packets of the session received from the remote.", "port", "remote")
 	metricBFDTx     = describe("tunnel_bfd_sent_packets_total", "BFD packets sent to the remote.", "port", "remote")

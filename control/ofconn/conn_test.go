@@ -232,8 +232,8 @@ func TestStandaloneAfterRestart(t *testing.T) {
 	}
 }
 
-// Follow connects to new controllers, leaves others and keeps the connections to those that
-// stay.
+// Follow connects to new controllers, closes the connections to removed ones, and keeps the
+// connections to the others.
 func TestFollow(t *testing.T) {
 	var listeners [3]net.Listener
 	var targets [3]string

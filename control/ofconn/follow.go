@@ -21,7 +21,7 @@ const (
 	standaloneCookie = 0x7765667473610001
 )
 
-// Following says to which controllers the switch connects.
+// Following has the controllers to which the switch connects, and what it does without them.
 type Following struct {
 	Controllers []string    // tcp:HOST:PORT and ssl:HOST:PORT
 	TLS         *tls.Config // for ssl
@@ -58,7 +58,7 @@ func (s *Service) followControllers(ctx context.Context) {
 	defer done.Wait()
 	running := map[string]*controller{} // by target
 	alone, last := s.isStandalone(), time.Now()
-	if alone { // the earlier process lost its controllers long ago
+	if alone { // the earlier process had no controller for longer than standaloneDelay
 		last = last.Add(-2 * standaloneDelay)
 	}
 	for {
@@ -125,5 +125,5 @@ func (s *Service) setStandalone(enabled bool) {
 			s.log.Error("standalone switch", "error", err)
 		}
 	}
-	s.log.Info("standalone switch", "forwards by itself", enabled)
+	s.log.Info("standalone switch", "forwards_by_itself", enabled)
 }

@@ -51,8 +51,8 @@ func (s *Service) followFrames() {
 	}
 }
 
-// wantedFrames says which frames go to a peer: any at all, those that match no flow,
-// those whose TTL has expired.
+// wantedFrames says which frames go to a peer: wanted is true if it gets any, misses if it
+// also gets frames that match no flow, expired if it also gets frames whose TTL has expired.
 type wantedFrames struct{ wanted, misses, expired bool }
 
 // wantsFrames returns the frames that the peer wants. A peer that may only read gets

@@ -22,7 +22,7 @@ import (
 // the configuration lock.
 
 // MaxFlows is the limit of flows in all tables. The build fails if the counter region has
-// another number of rows for them.
+// another number of rows for flows.
 const MaxFlows = openflow.MaxRules
 
 var _ [MaxFlows]struct{} = [counters.MaxRules]struct{}{}
@@ -212,8 +212,8 @@ func (b *Bridge) Configure(table int, set func(*openflow.TableConfig) error) err
 }
 
 // SendExceptions decides about frames that match no flow (misses) and frames whose TTL
-// dec_ttl finds expired: if the argument is true, they go to the controller, otherwise
-// they are dropped.
+// dec_ttl finds expired (expired). If the argument is true, these frames go to the
+// controller; otherwise they are dropped.
 func (b *Bridge) SendExceptions(misses, expired bool) {
 	pl := b.pl
 	pl.mu.Lock()

@@ -11,9 +11,9 @@ import (
 	"weft/control/usererr"
 )
 
-// Defaults of BFD sessions. A silent remote is down after 800 ms, or after 600 ms if it is
-// an Open vSwitch with its own multiplier of 3. A worker or host may pause for 600 ms and
-// three packets in a row may be lost.
+// Defaults of BFD sessions. A silent remote is down after 800 ms, so a session survives a
+// pause of 600 ms of a worker or host, and the loss of three packets in a row. With Open
+// vSwitch's multiplier of 3, a silent remote is down after 600 ms.
 const (
 	bfdInterval   = 200 // milliseconds
 	bfdMultiplier = 4

@@ -9,7 +9,7 @@ import (
 )
 
 // XDP does not see that the checksum of a frame is unfinished, so an AF_XDP uplink would
-// take frames of a tap with offloads for broken ones.
+// deliver frames of a tap with offloads with wrong checksums.
 func TestXDPNeedsATapWithoutOffloads(t *testing.T) {
 	xdp := &switchPort{saved: store.Port{Number: 1, Name: "up"}, kind: kindXDP, values: map[string]string{"dev": "brp"}}
 	for _, c := range []struct {

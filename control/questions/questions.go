@@ -31,9 +31,9 @@ const (
 	// maxPortQuestions limits the held frames of one port that wait for answers. No
 	// question is asked for further frames of the port.
 	maxPortQuestions = 64
-	// newQuestions is the number of these places that only the first frame to a further
-	// address takes. Otherwise one address without an answer could keep the port from
-	// asking for others.
+	// newQuestions is the number of these places that are reserved for the first frame to
+	// an address. Otherwise frames to one address without an answer could keep the port
+	// from asking for other addresses.
 	newQuestions = 16
 	// questionTimeout is the time after which a frame stops waiting. It is below
 	// datapath.HeldTimeoutNS. A frame that is then dropped counts as

@@ -11,7 +11,7 @@ import (
 )
 
 // Bridge has the settings of a bridge. The first bridge has number 0. Its name and
-// datapath id are in weftd's configuration, which may have its controllers, too.
+// datapath id are in weftd's configuration, which may also have its controllers.
 type Bridge struct {
 	Number      uint8    `json:"number"`
 	Name        string   `json:"name"`

@@ -23,8 +23,8 @@ import (
 const (
 	// bfdInterval is the interval at which the state of sessions is read.
 	bfdInterval = 50 * time.Millisecond
-	// bfdGrace is how long a remote is RemoteWaiting instead of RemoteDown until its session
-	// comes up. Sessions that are not up send once a second.
+	// bfdGrace is the time for which a remote is RemoteWaiting instead of RemoteDown before
+	// its session comes up. Sessions that are not up send once a second.
 	bfdGrace = 3 * time.Second
 )
 
@@ -50,7 +50,7 @@ type BFDState struct {
 type session struct {
 	Session
 	index         uint32 // in the table of the workers
-	discriminator uint32 // if the session begins
+	discriminator uint32 // for a session that the engine does not run yet
 	begun         time.Time
 	sent          datapath.BFDSet // last command to the present engine; zero: none
 }
@@ -156,8 +156,9 @@ func (t *Templates) syncSessions() {
 	}
 }
 
-// adoptRows makes the sessions of w the present ones. If former is true, an engine that
-// has ended ran them in the previous rows, which the next engine continues.
+// adoptRows makes the rows in the memory of w the present ones. If former is true, it
+// copies the rows of an engine that has ended, so that the next engine continues their
+// sessions. The caller holds t.mu.
 func (t *Templates) adoptRows(w commandRings, former bool) {
 	var rows []datapath.BFDSession
 	if shared := w.Shared(); len(shared) > 0 {

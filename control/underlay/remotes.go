@@ -31,7 +31,7 @@ const (
 // States of a remote.
 const (
 	RemoteUp      = "up"
-	RemoteWaiting = "waiting" // its neighbour is being resolved
+	RemoteWaiting = "waiting" // its neighbour is being resolved, or its BFD session has just begun
 	RemoteDown    = "down"    // frames to it are dropped, or its BFD session is down
 )
 

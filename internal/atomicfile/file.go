@@ -19,8 +19,8 @@ func Write(file string, mode os.FileMode, write func(io.Writer) error) error {
 	return replace(file, mode, write, func(*os.File) error { return nil })
 }
 
-// replace does what Write does. It calls prepare with the new file before it has its
-// mode and its name.
+// replace does what Write does, and calls prepare with the new file before the file gets
+// its mode and its name.
 func replace(file string, mode os.FileMode, write func(io.Writer) error, prepare func(*os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
 	if err != nil {
@@ -43,8 +43,8 @@ func WriteBytes(file string, mode os.FileMode, data []byte) error {
 }
 
 // WriteForOwner does what WriteBytes does. If root calls it, the owner of the directory
-// owns the file. So a daemon that runs as this user can read what an operator writes as
-// root.
+// owns the file. So a daemon that runs as this owner can read a file that an operator
+// writes as root.
 func WriteForOwner(file string, mode os.FileMode, data []byte) error {
 	return replace(file, mode, bytesWriter(data), func(f *os.File) error {
 		var dir unix.Stat_t

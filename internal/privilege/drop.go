@@ -49,9 +49,10 @@ func Lookup(name string) (*Account, error) {
 }
 
 // Become makes all threads of this process run as the user a with the capabilities keep
-// and no others, for good. Programs that the process starts get the same, because the
-// capabilities are ambient. Before, it raises the limit of locked memory as far as it
-// may. The process must have CAP_SETUID, CAP_SETGID and CAP_SETPCAP.
+// and no others. The change cannot be undone. Programs that the process starts get the
+// same capabilities, because these are ambient. Before the change, Become raises the limit
+// of locked memory as far as it may. The process must have CAP_SETUID, CAP_SETGID and
+// CAP_SETPCAP.
 func Become(a *Account, keep []cap.Value) error {
 	held := cap.GetProc()
 	for _, c := range keep {

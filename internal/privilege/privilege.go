@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package privilege lists the capabilities that control needs for each kind of port,
-// and compares them with the capabilities of this process. Control may run as any user:
-// it is refused a port whose capabilities it lacks, and nothing else.
+// and compares them with the capabilities of this process. Control may run as any user.
+// If it lacks a capability, it refuses the ports that need the capability.
 package privilege
 
 import (
@@ -25,7 +25,8 @@ type Need struct {
 }
 
 // Needs of ports. A port of type=vhost-user, vxlan or patch needs no capability of its
-// own. The table in docs/uplinks.md has the same rows.
+// own. The table in docs/uplinks.md has these needs and others, which the packaged unit
+// does not meet.
 var (
 	Tap       = Need{"a tap", []cap.Value{cap.NET_ADMIN}}
 	Namespace = Need{"a tap with netns=", []cap.Value{cap.NET_ADMIN, cap.SYS_ADMIN}} // setns(2)
@@ -45,7 +46,7 @@ var (
 	Bound  = Need{"an empty bounding set of the engine", []cap.Value{cap.SETPCAP}}
 )
 
-// Needs lists every need.
+// Needs lists the needs that the packaged unit meets.
 var Needs = []Need{Tap, Namespace, Packet, Whole, XDP, Locked, Owner, Urgent, Bound}
 
 // All returns the capabilities of all needs, each once. The packaged unit grants them.
@@ -163,9 +164,9 @@ func give(names string) string {
 	return fmt.Sprintf("add %s to AmbientCapabilities= and CapabilityBoundingSet= of weftd.service, or to --capabilities", names)
 }
 
-// Explain adds to an error of the file permissions, about a socket, that this process
-// lacks CAP_DAC_OVERRIDE, and what to do. remedy is a change that needs no capability.
-// Explain returns other errors, and nil, as they are.
+// Explain adds a remedy to an error about the file permissions of a socket: the argument
+// remedy, which needs no capability, or CAP_DAC_OVERRIDE. It returns other errors, and nil,
+// unchanged, and also this error if the process has CAP_DAC_OVERRIDE.
 func Explain(err error, remedy string) error {
 	if !errors.Is(err, unix.EACCES) || Has(cap.DAC_OVERRIDE) {
 		return err

@@ -24,8 +24,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The packaged unit grants what ports need and nothing else. The document names each
-// capability.
+// The packaged unit grants the capabilities that ports need and no others. docs/uplinks.md
+// names each capability.
 func TestPackagedUnit(t *testing.T) {
 	unit, err := os.ReadFile("../../packaging/weftd.service")
 	if err != nil {

@@ -27,7 +27,7 @@ type Engine struct {
 	ended    chan struct{}
 	dead     bool
 	halted   bool
-	recorded func() []engine.Kept // what Recall returns; nil: what the engine keeps
+	recorded func() []engine.Kept // result of Recall; nil: the requests that the engine keeps
 	stuck    bool                 // Kill does not end it
 }
 
@@ -35,7 +35,8 @@ func New() *Engine {
 	return &Engine{ended: make(chan struct{}), attached: map[uint32]engine.Kept{}, kept: map[string]engine.Kept{}}
 }
 
-// NewRecorded returns an engine of another version, which keeps what recorded returns.
+// NewRecorded returns an engine of another version, whose Recall returns the result of
+// recorded.
 func NewRecorded(recorded func() []engine.Kept) *Engine {
 	e := New()
 	e.recorded = recorded
