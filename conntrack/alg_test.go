@@ -52,7 +52,7 @@ func TestFTP(t *testing.T) {
 		if v.related {
 			want |= Related
 		}
-		// The data connection has mark and label of its parent, also before its commit.
+		// The data connection has the mark and label of its parent, even before its commit.
 		inherited := [2]uint64{7, 8}
 		m, _ := r.send(syn, look)
 		if m.State != want || v.related != (m.Mark == 6) || v.related != (m.Label == inherited) {

@@ -12,12 +12,12 @@ import (
 	"weft/internal/shm"
 )
 
-// layoutOf is the fingerprint of the layout that magic names.
+// fingerprint is a hash of the memory layout whose magic is layoutOf.
 const layoutOf, fingerprint = uint64(0x7765667463740008), "42b777a23fcf5a84"
 
-// The next build takes over a table with its own magic, so magic changes with the layout.
-// After a change of the layout, increment magic and set layoutOf and fingerprint. A new
-// name of a type or field changes only the fingerprint.
+// A build takes over the table of an earlier build if magic is the same, so magic must
+// change with the layout. After a change of the layout, increment magic and set layoutOf and
+// fingerprint. After a type or field got another name, set only fingerprint.
 func TestMagicNamesTheLayout(t *testing.T) {
 	h := fnv.New64a()
 	describe(h, reflect.TypeFor[Memory](), map[reflect.Type]bool{})
@@ -29,7 +29,7 @@ func TestMagicNamesTheLayout(t *testing.T) {
 	}
 }
 
-// describe writes sizes and fields of t and of the types in it.
+// describe writes the size and the fields of t, and of all types in it, to w.
 func describe(w io.Writer, t reflect.Type, known map[reflect.Type]bool) {
 	fmt.Fprintln(w, t, t.Kind(), t.Size())
 	if known[t] {

@@ -12,35 +12,35 @@ import (
 	"weft/tunnel"
 )
 
-// This file has the BFD sessions of tunnel remotes. They run in the workers, because a
-// session has to live as long as the data path and no longer: it survives control, and
-// ends with a worker that hangs. The worker that Config.Sweeps marks sends; any worker
-// receives.
+// This file runs the BFD sessions with the remotes of tunnels. They run in the workers, so
+// that a session shows whether the data path works: it continues while no control process
+// runs, and the remote finds it down if the worker hangs. The worker with Config.Sweeps
+// sends the periodic packets. Any worker receives packets and answers them.
 
 const (
 	// MaxBFD is the largest number of sessions. Control starts no further ones.
 	MaxBFD = 1 << bfdIndexBits
 	// bfdIndexBits is the number of low bits of a discriminator that are the session's
-	// index. The others are random.
+	// index. The other bits are random.
 	bfdIndexBits = 10
-	// bfdTickNS and bfdIdleNS are the least and the greatest interval at which the
-	// worker looks after the sessions.
+	// bfdTickNS and bfdIdleNS are the shortest and the longest time in nanoseconds from
+	// one call of runBFD to the next.
 	bfdTickNS = 10_000_000
 	bfdIdleNS = 100_000_000
-	// bfdLateNS is the delay from which the worker counts as stalled. A remote is not
-	// silent while nobody listens, so a stall extends the detection times.
+	// bfdLateNS is the delay in nanoseconds from which the worker counts as stalled. It
+	// received no packets during the delay, and extends all detection times by it.
 	bfdLateNS = 50_000_000
 	// bfdCostNS and bfdBurst limit the packets of a session to 100 a second, and to 20
-	// at once. The limit applies to packets with the session's discriminator and to
-	// others separately, so that forged packets cannot displace the remote's. Packets
-	// beyond it are dropped as DropBadBFD. A remote sends at most 20 a second, because
-	// control configures no shorter interval than 50 ms.
+	// at once. Packets with the session's discriminator have one limit, and other packets
+	// another, so that forged packets cannot displace packets of the remote. Packets
+	// beyond the limit are dropped as DropBadBFD. A remote sends at most 20 a second,
+	// because control configures no shorter interval than 50 ms.
 	bfdCostNS = 10_000_000
 	bfdBurst  = 20
 )
 
-// BFDSession is one session, in memory that control shares. The workers own it. Control
-// reads it, and copies it to the memory of the next engine.
+// BFDSession is one session, in memory that the engine shares with control. The workers
+// own it. Control reads it, and copies it to the memory of the next engine.
 type BFDSession struct {
 	bfd.Session
 	Port     uint32 // datapath port of the vxlan port; 0: unused
@@ -106,7 +106,7 @@ type BFDSet struct {
 	Port, Template, VNI uint32 // as in BFDSession; Port 0 ends the session
 	Remote              [16]byte
 	Config              bfd.Config
-	// Discriminator of a session that begins. Its low bits become the index.
+	// Discriminator of a session that begins. The index replaces its low bits.
 	Discriminator uint32
 }
 
@@ -121,7 +121,8 @@ func AppendBFD(buf []byte, index uint32, s *BFDSet) []byte {
 	return append(buf, s.Remote[:]...)
 }
 
-// setBFD executes CmdBFD. A session of the same port and remote continues.
+// setBFD executes CmdBFD. If the index already has a session of this port and remote, the
+// session continues.
 func (w *Worker) setBFD(index uint32, body []byte) bool {
 	if index >= MaxBFD || len(body) != bfdSetBytes {
 		return false
@@ -158,7 +159,7 @@ func (w *Worker) setBFD(index uint32, body []byte) bool {
 	return true
 }
 
-// bfdFrame is a packet to send, after the session's lock is released.
+// bfdFrame is a packet that the worker sends after it has released the table's lock.
 type bfdFrame struct {
 	packet              bfd.Packet
 	port, template, vni uint32
@@ -173,7 +174,7 @@ func (s *BFDSession) frame(final bool) bfdFrame {
 // runBFD sends the packets that are due and ends the sessions of silent remotes.
 func (w *Worker) runBFD() {
 	if w.holding {
-		return // nothing is received, which counts as a stall
+		return // the receive queues are stopped, which counts as a stall
 	}
 	late := w.now - w.bfdDue
 	if late < bfdLateNS {
@@ -264,8 +265,8 @@ func remoteOf(words *[flowtable.TunnelWords]uint64) (remote [16]byte) {
 	return remote
 }
 
-// Headers of BFD packets in a tunnel, as in Open vSwitch (lib/bfd.c). Sender and receiver
-// have the same addresses in both directions.
+// Headers of BFD packets in a tunnel, as in Open vSwitch (lib/bfd.c). Both ends of a tunnel
+// send from bfdSource to bfdTarget.
 const (
 	bfdHeaders    = packet.EthernetLen + packet.IPv4Len + packet.UDPLen
 	bfdSource     = 169<<24 | 254<<16 | 1<<8 | 1
@@ -275,8 +276,8 @@ const (
 	bfdTTL        = 255 // RFC 5881 section 5
 )
 
-// bfdPayload returns the UDP payload of a BFD packet, or nil if the headers are no BFD
-// packet's. The addresses do not matter.
+// bfdPayload returns the UDP payload of a BFD packet, or nil if another packet is in the
+// frame. It accepts any IP addresses.
 func bfdPayload(b *packet.Batch, f *packet.Frame) []byte {
 	if f.Len() < bfdHeaders+bfd.Length || !b.Pullup(f, min(f.Len(), bfdHeaders+2*bfd.Length)) {
 		return nil

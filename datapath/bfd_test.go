@@ -62,8 +62,8 @@ func (r *rig) wantState(event string, want bfd.State) {
 	}
 }
 
-// The sessions of two workers come up. A silent remote takes them down. Neither a stalled
-// worker nor the next engine does.
+// The sessions of two workers come up. A silent remote takes them down. They stay up after
+// a stall of the workers and in the next engine.
 func TestBFD(t *testing.T) {
 	a, b := withBFD(t, 0xabcdef00), withBFD(t, 0x12345600)
 	wire(a, b, 2500, true)
@@ -114,7 +114,7 @@ func TestBFD(t *testing.T) {
 	}
 }
 
-// Sent packets are what RFC 5881 and Open vSwitch expect.
+// Sent packets have the headers that RFC 5881 and Open vSwitch require.
 func TestBFDFrame(t *testing.T) {
 	r := withBFD(t, 0xabcdef00)
 	sent := r.tx(uplinkPort).TakeAll()
@@ -137,8 +137,9 @@ func TestBFDFrame(t *testing.T) {
 	}
 }
 
-// Frames to the address of BFD that are no packets of a session are dropped as bad-bfd,
-// and change no session, however many there are. Without BFD they are frames like others.
+// Frames to the address of BFD packets are dropped as bad-bfd unless they are packets of a
+// session. They change no session, however many arrive. A port without BFD treats them like
+// other frames.
 func TestBFDForeignFrames(t *testing.T) {
 	a, b := withBFD(t, 0xabcdef00), withBFD(t, 0x12345600)
 	wire(a, b, 2500, true)
@@ -179,7 +180,7 @@ func TestBFDForeignFrames(t *testing.T) {
 		for i, f := range bad {
 			a.inject(uplinkPort, f)
 			a.turn()
-			if i < len(bad)-1 { // the last one is cut off in its outer header, too
+			if i < len(bad)-1 { // the last frame is too short for its outer headers, too
 				drops++
 			}
 			if got := a.sh.Counters.Drops[packet.DropBadBFD]; got != drops {
@@ -192,7 +193,7 @@ func TestBFDForeignFrames(t *testing.T) {
 	if after != before {
 		t.Errorf("%+v\nwas %+v", after, before)
 	}
-	a.inject(uplinkPort, sent...) // the limit of unknown packets is reached, the remote's own still arrive
+	a.inject(uplinkPort, sent...) // accepted, although the limit of other packets is reached
 	a.turn()
 	a.equal("received", a.session().Received, before.Received+1)
 	for range 100 {
@@ -264,7 +265,7 @@ func TestBFDAtAnotherWorker(t *testing.T) {
 	second.equal("sessions of its own", second.sh.BFD[5].Received, 0)
 }
 
-// A frame has a BFD payload only if gopacket finds the same payload at its place.
+// If bfdPayload finds a payload in a frame, gopacket finds the same payload.
 func FuzzBFDPayload(f *testing.F) {
 	var b [packet.MaxHeader]byte
 	writeBFD(b[:], &tunnel.Template{}, &bfd.Packet{State: bfd.Up, Mine: 1, Yours: 2, Multiplier: 3})

@@ -64,7 +64,7 @@ const (
 	// start-up, no frame is received until every output port is attached.
 	CmdHold
 	// CmdBFD begins, changes or ends BFD session Arg. The body is a BFDSet. Only the
-	// worker that Config.Sweeps marks gets it.
+	// worker with Config.Sweeps gets it.
 	CmdBFD
 )
 

@@ -73,8 +73,9 @@ type Shared struct {
 	// of captured frames. The worker writes both, and the control process reads them.
 	Taps     []TapCounters
 	Captures shm.RingMem
-	// BFD are the sessions of the tunnels' remotes. Only the first worker's are used;
-	// all workers share them, under the lock of BFDTable.
+	// BFD are the BFD sessions with the remotes of tunnels, MaxBFD records. All workers
+	// share the first worker's records, under the lock of BFDTable. Other workers' records
+	// are unused.
 	BFD []BFDSession
 }
 

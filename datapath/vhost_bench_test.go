@@ -103,8 +103,8 @@ func benchmarkGuests(b *testing.B, c vhosttest.LoadConfig) {
 // BenchmarkGuestsApart is BenchmarkGuests with the guests on another core, so that cache
 // lines move between the cores. Guests read and write every cache line of a frame. The
 // worker is on core 1, the guests are on core 0. The metric ns/frame is the lowest decile
-// of slices of apartTurns turns. The metric idle is the part of a slice's passes that
-// found no frame: the rest of their time is the guests'.
+// over slices of apartTurns turns. The metric idle is the share of the passes of this slice
+// that found no frame, because the worker waited for the guests.
 func BenchmarkGuestsApart(b *testing.B) {
 	for _, c := range []vhosttest.LoadConfig{{}, {Flows: 10000}, {FrameSize: 1500}} {
 		c.Touch = true

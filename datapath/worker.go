@@ -37,8 +37,8 @@
 //
 // Invariants:
 //   - A worker is one locked thread. It owns its Shared, its cache and its queues. Between two
-//     passes it neither allocates nor locks nor waits. Exceptions are the spin locks of
-//     a transmit queue that several workers share and of the BFD sessions.
+//     passes it neither allocates nor locks nor waits. The exceptions are two spin locks: of
+//     a transmit queue that several workers share, and of the BFD sessions.
 //   - One batch is in hand at a time. It ends with finish: pending frames are sent, the output
 //     ports used are flushed, then the buffers of the receive queue are released. If a flush
 //     was postponed, the buffers are released after that flush.
@@ -107,7 +107,7 @@ type Config struct {
 	// Meters are the meters of the first worker; nil: this worker is the first.
 	Meters []Meter
 	// BFD are the BFD sessions, which all workers share; nil: this worker has its own.
-	// The worker with Sweeps sends for all.
+	// The worker with Sweeps sends the periodic packets.
 	BFD *BFDTable
 }
 
@@ -329,7 +329,7 @@ func (w *Worker) pass() {
 	}
 	w.visited()
 	if now >= w.bfdDue {
-		w.runBFD() // after the queues, which may have packets of the remotes
+		w.runBFD() // after the receive queues, in which packets of the remotes may wait
 	}
 	w.countFullPasses(full)
 	if len(w.fragments.whole) > 0 {

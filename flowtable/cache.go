@@ -19,8 +19,8 @@ type Cache struct {
 	exact   []exactEntry
 	union   Key    // bits that any mask has
 	groups  uint32 // set of word groups that have a bit in union (the union of all masks)
-	// number of times that union has changed, never 0. Entries of other numbers are
-	// invalid, because they have the bits of another union.
+	// unionNumber counts the changes of union. It is never 0. An entry with another number
+	// is invalid, because its words have the bits of another union.
 	unionNumber  uint32
 	unionStale   bool // a mask was removed after union was computed
 	bucketWrap   uint32
@@ -42,7 +42,7 @@ type Cache struct {
 	frames     [packet.BatchSize]uint8  // frames that are live and no repeats
 	homes      [packet.BatchSize]uint32 // position (bucket or index) for each frame in frames
 	repeats    [packet.BatchSize]repeat // frames that have the same key as the frame before them
-	entries    [packet.BatchSize]uint32 // index as frames: the likely or chosen entry
+	entries    [packet.BatchSize]uint32 // index as frames: the entry to compare
 	slots      [packet.BatchSize]uint32 // index as frames: the megaflow in that entry
 	expects    [packet.BatchSize]uint32 // index as frames: the generation in that entry
 	missed     [packet.BatchSize]uint8  // frames without an entry

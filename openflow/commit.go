@@ -196,8 +196,9 @@ func (x *xlate) sendTo(port *PortInfo) {
 // bfdAddress is the destination MAC address of BFD packets in tunnels.
 const bfdAddress = 0x002320000001
 
-// toBFD reports whether the frame has the address of BFD packets. The megaflow matches only
-// the highest bit that differs, because one bit is enough to tell most addresses apart.
+// toBFD reports whether the frame's destination is bfdAddress. For another destination the
+// megaflow matches only the highest bit that differs from bfdAddress, so that one megaflow
+// serves many destinations.
 func (x *xlate) toBFD() bool {
 	differing := x.flow[flowtable.WEthDst]>>16 ^ bfdAddress
 	if differing == 0 {

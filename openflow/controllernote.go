@@ -141,15 +141,17 @@ func (t *NoteTable) NoteUse() (used int, evicted uint64) {
 	return len(t.order), t.evicted
 }
 
-// SendExceptions decides what happens to frames that match no flow (misses) and to frames
-// whose TTL dec_ttl finds expired. If the argument is true, they go to the controller.
-// Otherwise they are dropped. OpenFlow 1.0 sends misses, later versions drop them.
+// SendExceptions decides which exceptional frames go to the controller. misses is about
+// frames that match no flow, expired about frames whose TTL dec_ttl finds expired. If the
+// argument is false, these frames are dropped. OpenFlow 1.0 sends misses to the controller;
+// later versions drop them.
 func (p *Pipeline) SendExceptions(misses, expired bool) {
 	p.missToController, p.expiredToController = misses, expired
 	p.generation++
 }
 
-// ttlExpired ends an action list whose dec_ttl or dec_mpls_ttl finds no TTL left.
+// ttlExpired sends a frame whose TTL dec_ttl or dec_mpls_ttl finds expired to the
+// controller, or drops it; see SendExceptions.
 func (x *xlate) ttlExpired() {
 	x.note("the TTL has expired")
 	if x.p.expiredToController {

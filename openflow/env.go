@@ -44,8 +44,9 @@ type PortInfo struct {
 	NoFlood bool
 	// NoLearning excludes the port's frames from address learning.
 	NoLearning bool
-	// BFD: the remotes of the PortTunnel have BFD sessions. No frame to the address of BFD
-	// packets leaves through the port, so that no guest can send them.
+	// BFD is true if the remotes of the PortTunnel have BFD sessions. Frames to the
+	// destination address of BFD packets are then dropped, so that no guest can send BFD
+	// packets to the remotes.
 	BFD bool
 	// NoAnswers turns off local answers for addresses behind a PortTunnel.
 	NoAnswers bool

@@ -106,8 +106,8 @@ func TestReplicationIsSound(t *testing.T) {
 	}
 }
 
-// No frame to the address of BFD packets leaves through a tunnel with BFD. Other frames
-// share a megaflow, as far as one bit tells their addresses from that one.
+// No frame to the address of BFD packets leaves through a tunnel with BFD. The megaflow of
+// another destination matches only the highest bit that differs from this address.
 func TestBFDAddressStaysInside(t *testing.T) {
 	env := overlayEnv()
 	p := pipelineOf(t, "actions=output:8")

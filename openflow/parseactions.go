@@ -556,7 +556,7 @@ func (p *actionParser) resubmit(t token) (Action, error) {
 		if table != "" && strings.Trim(table, " ") == "" {
 			return a, wrong(t.text, "a table number from 0 to 254")
 		}
-		option, _, _ := strings.Cut(rest, ",") // ovs-ofctl ignores all text behind
+		option, _, _ := strings.Cut(rest, ",") // ovs-ofctl ignores all text after the third comma
 		switch {
 		case strings.EqualFold(option, "ct"):
 			a.Tuple = true

@@ -4,8 +4,8 @@ package openflow
 
 import "weft/flowtable"
 
-// This file has the look-ups of resubmit that see another in_port, or the original tuple of
-// the frame's connection.
+// This file has the look-ups of resubmit with another in_port, or with the original tuple
+// of the frame's connection.
 
 // lookupAs searches a table with the in_port of the action and, if Tuple is set, with the
 // tuple of the connection.
@@ -32,10 +32,10 @@ func (x *xlate) hasTuple() bool {
 	return needIP.met(x) && x.read(wholeField(FCTNwProto))[1] != 0
 }
 
-// swapTuple exchanges the frame's addresses, ports and protocol with those of the original
-// tuple of its connection: in the frame, in the bits that come from the arriving frame, and
-// in the mask of the megaflow. The look-up between two calls thus adds the fields of the
-// tuple to the mask.
+// swapTuple exchanges the addresses, ports and protocol of the frame with the original tuple
+// of its connection: in x.flow (the frame), in x.keep (the bits that the actions have not
+// changed), and in x.wc (the mask of the megaflow). A look-up between two calls thus adds
+// the fields of the tuple to the mask.
 func (x *xlate) swapTuple() {
 	ipv6 := uint16(x.flow[flowtable.WEthDst]) == ethIPv6
 	for _, f := range []*Flow{&x.flow, &x.keep, &x.wc} {

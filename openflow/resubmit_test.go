@@ -58,7 +58,7 @@ func TestResubmitWithTuple(t *testing.T) {
 	}
 }
 
-// The text of resubmit with a tuple is ovs-ofctl's, and survives the wire.
+// resubmit with a tuple has the text of ovs-ofctl, also after encoding and decoding.
 func TestResubmitWithTupleText(t *testing.T) {
 	for text, want := range map[string]string{
 		"resubmit(,3,ct)": "resubmit(,3,ct)", "resubmit(1,3,CT)": "resubmit(1,3,ct)", "resubmit(1,,ct)": "resubmit(1,,ct)",

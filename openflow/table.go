@@ -167,8 +167,9 @@ type Pipeline struct {
 	orphans    []learnKey // tables and cookies whose last learn action with delete_learned is gone
 	generation uint64
 	lookups    [Tables]TableLookups
-	// missToController sends frames that match no flow to the controller, and
-	// expiredToController those whose TTL dec_ttl finds expired; see SendExceptions.
+	// missToController sends frames that match no flow to the controller.
+	// expiredToController sends frames whose TTL dec_ttl finds expired. See
+	// SendExceptions.
 	missToController    bool
 	expiredToController bool
 }

@@ -200,8 +200,8 @@ func TestTranslation(t *testing.T) {
 	}
 }
 
-// A frame whose TTL dec_ttl finds expired goes to the controller if one has asked for such
-// frames. The actions behind dec_ttl do not happen.
+// A frame whose TTL dec_ttl finds expired goes to the controller if this is enabled.
+// Otherwise it is dropped. The actions after dec_ttl are not executed.
 func TestExpiredFramesToController(t *testing.T) {
 	for _, c := range []struct {
 		frame, actions string

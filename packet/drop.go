@@ -120,15 +120,15 @@ const (
 	DropRxFull
 	// DropPortOff: the frame's input port, or its only output, has the option admin=down.
 	DropPortOff
-	// DropBadBFD: a frame to BFDAddress from a tunnel with BFD is no BFD packet of one of
-	// its sessions, or the remote exceeded its rate.
+	// DropBadBFD: a frame to tunnel.BFDAddress from a tunnel with BFD is not a valid BFD
+	// packet of a session, or exceeds the rate limit of its session.
 	DropBadBFD
 
 	dropReasonCount
 )
 
-// Consumed marks a frame that the worker itself received. It is neither dropped nor
-// counted as a drop.
+// Consumed marks a frame whose receiver is the worker itself. The frame is not forwarded,
+// and no drop counter counts it.
 const Consumed DropReason = 0xff
 
 // DropReasons is the number of drop reasons, DropNone included.

@@ -220,7 +220,7 @@ func attach(cfg Config, flags uint16) (int, error) {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
 		return -1, fmt.Errorf("tap %s: no /dev/net/tun: the kernel's tun module is not loaded", cfg.Dev)
 	}
-	if err != nil { // the mode of the file is 0666 on most systems
+	if err != nil { // names no capability, because on most systems every user may open the file
 		return -1, fmt.Errorf("tap %s: open /dev/net/tun: %w", cfg.Dev, err)
 	}
 	req, err := unix.NewIfreq(cfg.Dev)

@@ -22,8 +22,8 @@ type outer struct {
 // sets f.InPort to the vxlan port. It writes the tunnel words for the frame's key to
 // words; the caller stores them in the key after Extract. It merges the outer ECN field
 // into the inner IP header (RFC 6040 section 4.2). If it returns a drop reason, InPort
-// is still the uplink. It returns packet.Consumed for a decapsulated frame to BFDAddress,
-// if the port uses BFD.
+// is still the uplink. If the vxlan port uses BFD, it returns packet.Consumed for a
+// decapsulated frame to BFDAddress, which is no drop reason.
 //
 // Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows. It
 // drops outer fragments as DropBadOuter (RFC 7348 section 4.3).

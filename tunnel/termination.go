@@ -15,7 +15,7 @@ type Termination struct {
 	UDPPort uint16
 	// Extensions is the Ext constant for VXLAN headers with reserved bits.
 	Extensions uint8
-	// BFD hands frames to BFDAddress to the worker's BFD sessions.
+	// BFD is true if the worker's BFD sessions receive the frames to BFDAddress.
 	BFD bool
 	_   [4]byte
 	// Local and Remote are addresses of the underlay. IPv4 addresses are mapped into

@@ -106,8 +106,8 @@ func (s *Session) connected(ctx context.Context) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// dial connects to the front end's socket at a path. If the front end belongs to another
-// user, the error says what this process lacks.
+// dial connects to the front end's socket at a path. If the file permissions deny the
+// access, the error says what to change.
 func dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	conn, err := dialSocket(ctx, path)
 	return conn, privilege.Explain(err, "make this user a member of the socket's group, and let the group search the directory and write to the socket")

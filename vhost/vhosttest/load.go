@@ -34,8 +34,8 @@ type LoadConfig struct {
 	// Flows. It replaces the usual change of UDP ports; nil: no replacement. Vary and
 	// Check exclude each other.
 	Vary func(guest int, frame []byte, i uint32)
-	// Touch reads a word of each cache line of a received frame, and writes one into each
-	// cache line before the frame is transmitted. The contents stay the same.
+	// Touch makes a guest write and read a word of each cache line of a received frame
+	// before it transmits the frame. The contents stay the same.
 	Touch bool
 	Check bool // compare every byte of received frames, and check their order
 	// Addresses has an effect only with Check. It gives each guest its own MAC address
@@ -241,9 +241,9 @@ func (l *Load) prepare(e *end, buffer int) {
 	}
 }
 
-// touch implements Touch for a frame that is received and will be transmitted. It writes
-// before it reads, so that a line moves to this core once and not a second time for
-// writing. Otherwise the guests would be slower than the switch.
+// touch implements Touch for a received frame. It writes to a cache line before it reads
+// the line, so that the core requests the line once, for writing. With a second request
+// the guests would be slower than the switch.
 func (l *Load) touch(e *end, buffer int) {
 	header := HeaderLen(l.config.Features)
 	frame, same := e.rx.Slot(buffer)[header:][:l.config.FrameSize], e.frame
