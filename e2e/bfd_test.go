@@ -15,8 +15,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// bfdSite is a switch with tunnels to two others, all with BFD. A group sends the guest's
-// frames to the first that is alive.
+// bfdSite is a switch with tunnels to two other switches, all with BFD. A group sends the
+// guest's frames to the first tunnel that is up.
 //
 //	guest ── near 172.16.0.1 ──┬── 172.16.0.2 first
 //	                           └── 172.16.0.3 second
@@ -56,7 +56,7 @@ func (s *bfdSite) session(d *lab.Daemon, port string) (api.Remote, api.BFD) {
 	switch {
 	case len(p.Remotes) != 1:
 		s.t.Fatalf("%+v", p)
-	case p.Remotes[0].BFD == nil: // the worker has not begun it yet
+	case p.Remotes[0].BFD == nil: // the worker has not begun the session yet
 		return p.Remotes[0], api.BFD{}
 	}
 	return p.Remotes[0], *p.Remotes[0].BFD
@@ -153,8 +153,8 @@ func newOpenVSwitch(t *testing.T, h *lab.Host) *openVSwitch {
 	return o
 }
 
-// schema returns the path of the schema of Open vSwitch's database: of the installed package,
-// or beside the program that scripts/setup has fetched.
+// schema returns the path of the schema of Open vSwitch's database: in the installed package,
+// or beside the ovs-vswitchd that scripts/setup has fetched.
 func schema(t *testing.T) string {
 	t.Helper()
 	const name, installed = "vswitch.ovsschema", "/usr/share/openvswitch/vswitch.ovsschema"
@@ -179,7 +179,8 @@ func (o *openVSwitch) vsctl(line string) {
 	o.run(append([]string{"ovs-vsctl", "--db=unix:" + o.dir + "/db.sock", "--timeout=60"}, strings.Fields(line)...)...)
 }
 
-// The session comes up with Open vSwitch's userspace datapath, and follows it.
+// A session with Open vSwitch's userspace datapath comes up, accepts new intervals, and
+// follows the state of Open vSwitch's session.
 func TestBFDWithOpenVSwitch(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"ovs-vswitchd", "ovsdb-server", "ovs-vsctl", "ovs-appctl"} {

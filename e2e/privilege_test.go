@@ -58,8 +58,8 @@ func ownedDir(t *testing.T, l *lab.Lab, host string) string {
 }
 
 // Each kind of port works with exactly the capabilities of its row, for an ordinary
-// user. With fewer, the port is refused with a line that names port and capabilities,
-// and weftd goes on.
+// user. With fewer, weftd refuses the port with a line that names the port and the missing
+// capabilities, and continues.
 func TestPortCapabilities(t *testing.T) {
 	l := newLab(t)
 	a, b := l.Host("a"), l.Host("b")
@@ -82,7 +82,7 @@ func TestPortCapabilities(t *testing.T) {
 		for _, p := range portNeeds {
 			missing := lacking(set, p.capabilities)
 			if set != p.capabilities && (missing == "" || p.name == "whole") {
-				continue // more than it needs; or without bpf, when large frames leave as trains
+				continue // more than the port needs; or bpf is missing, and large frames leave as trains
 			}
 			args := append([]string{"add-port", p.name}, strings.Fields(fill.Replace(p.options))...)
 			_, refusal, code := d.TryWeft(args...)
@@ -128,8 +128,8 @@ func checkForeignSocket(t *testing.T, d *lab.Daemon, path string) {
 	d.Weft("del-port", "foreign")
 }
 
-// lacking returns the names of the capabilities of needed that are not in held. It leaves
-// ipc_lock out, because a high limit of locked memory does without it.
+// lacking returns the names of the capabilities in needed that are not in held. It ignores
+// ipc_lock, which a process with a high limit of locked memory does not need.
 func lacking(held, needed string) string {
 	var missing []string
 	for _, c := range strings.Split(needed, ",") {
@@ -140,8 +140,8 @@ func lacking(held, needed string) string {
 	return strings.Join(missing, " ")
 }
 
-// checkPort checks that a port is not failed. Of the port whole it also checks that the
-// kernel has refused nothing.
+// checkPort checks that a port has not failed. For the port named whole, it also checks that
+// the kernel has refused nothing.
 func checkPort(t *testing.T, d *lab.Daemon, name string) {
 	t.Helper()
 	s := show(d)
@@ -157,8 +157,8 @@ func checkPort(t *testing.T, d *lab.Daemon, name string) {
 	t.Errorf("with %v: no port %s", s.Capabilities, name)
 }
 
-// A weftd that runs as an ordinary user replaces an engine, hands over, and takes the
-// switch over from a weftd that ran as root.
+// A weftd that runs as an ordinary user takes over the switch from a weftd that ran as
+// root, replaces a killed engine, and hands over to the next weftd.
 func TestOrdinaryUser(t *testing.T) {
 	l := newLab(t)
 	host, a, b := l.Host("h"), l.Host("a"), l.Host("b")
@@ -199,8 +199,8 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 	lab.MustPing(t, a, "10.0.0.2", 3)
 
-	// Root is refused the user's state by a line that says what to do, and the switch
-	// goes on.
+	// A weftd that runs as root refuses the user's state with a line that says what to do.
+	// The engine continues.
 	d.Terminate()
 	p := host.Start(d.Binary("weftd"), "--socket", d.Socket, "--state", d.State)
 	_ = p.Wait(patienceLimit)

@@ -24,16 +24,16 @@ import (
 	"weft/central/wire"
 )
 
-// This file measures a real hub with very many ports (a million) in one network. Hosts
-// ask for the addresses of this network. Everything except the hub is simulated. The
-// store is in the hub's memory. Like weft-central's store, it binds a port that a host
-// has in the transaction that declares the port. A host is a plain client of the hub's stream, without
-// TLS: it reports its ports, asks for some addresses, and notes when a changed address
-// arrives.
+// This file measures a real hub with a million ports in one network. Hosts ask for the
+// addresses of this network. Everything except the hub is simulated. The store is in the
+// hub's memory. If a host has a port before the port is declared, the store binds the port
+// in the transaction that declares it, as weft-central's store does. A host is a plain
+// client of the hub's stream, without TLS: it reports its ports, asks for some addresses,
+// and notes when a changed address arrives.
 const (
 	millionBatch = 10_000 // ports of one request
-	// millionInFlight is the number of requests that wait for their answers. Two keep the
-	// driver and the hub at work.
+	// millionInFlight is the largest number of requests in flight. Two keep both the
+	// driver and the hub busy.
 	millionInFlight = 2
 	// questions is the number of addresses for which each host asks. They are among the
 	// first ports (number popular), so that each changed port concerns many hosts.

@@ -16,8 +16,8 @@ const (
 	figuresEnd   = "<!-- end of figures -->"
 )
 
-// headline is a labelled row of the README's table. A processor without a result of
-// the row is shown with the row older instead, if older is set.
+// headline is a labelled row of the README's table. If a processor has no result of row,
+// the table shows its result of the row older, with olderLabel. older may be "".
 type headline struct{ row, label, older, olderLabel string }
 
 // fillFigures replaces the README's table of results, if the text has the marker

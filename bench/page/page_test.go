@@ -87,7 +87,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// Results of two processors keep their own rows, ratios and pictures.
+// Each of two processors has rows and pictures of its own.
 func TestProcessorsStayApart(t *testing.T) {
 	dir := t.TempDir()
 	readme := filepath.Join(dir, "readme")

@@ -18,8 +18,8 @@ import (
 )
 
 // This file has a train of pings and a TCP connection between two taps, each in a
-// network namespace of its own. Flows track the connection, so that it also needs the
-// switch's table of connections: a segment of an unknown connection is dropped.
+// network namespace of its own. Flows track the TCP connection and drop segments of
+// unknown connections, so that it breaks if an upgrade loses the table of connections.
 
 const (
 	pingInterval = 10 * time.Millisecond
@@ -60,7 +60,7 @@ type probed struct {
 	slowest           time.Duration
 	bytes, broken     int64
 	silence           time.Duration // longest time without a byte of the TCP connection
-	err               error         // of the TCP connection
+	err               error         // first error of a ping or of the TCP connection
 }
 
 // newProbes makes the namespaces, the ports and their flows.
@@ -272,7 +272,7 @@ func (p *probes) receiveBytes() {
 	}
 }
 
-// fail notes the first error of the TCP connection.
+// fail notes the first error of the probes.
 func (p *probes) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

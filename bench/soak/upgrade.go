@@ -29,9 +29,9 @@ var builds = [2]string{"soak-first", "soak-second"}
 
 // upgrade is the effect of one upgrade.
 type upgrade struct {
-	pause    time.Duration // longest gap between frames from SIGTERM to the end of the rest
+	pause    time.Duration // longest gap between frames, from SIGTERM to the next upgrade
 	replaced time.Duration // time from the halt of the old workers until the new engine had all ports, from the log
-	net      time.Duration // longest gap without the time in which the load generator itself did not run
+	net      time.Duration // longest gap, less the time in which the load generator did not run
 	own      time.Duration // longest time in which the load generator itself did not run
 	duration time.Duration // time from SIGTERM until the new control answered and named its engine
 	lost     int64         // number of lost frames, including dropped ones
@@ -215,8 +215,8 @@ func (s *weft) handOver(bin string) error {
 	return s.start()
 }
 
-// startedIn returns the time that the last replacement of the engine took. Control logs
-// it.
+// startedIn returns the time that the last replacement of the engine took, from control's
+// log.
 func (s *weft) startedIn() time.Duration {
 	text := s.output()
 	line, _, _ := strings.Cut(text[max(strings.LastIndex(text, `msg="engine started"`), 0):], "\n")

@@ -90,8 +90,8 @@ var fleets = []fleet{
 	}, 15 * time.Minute},
 }
 
-// besideOVN returns a fleet of a size that OVN bears, with 8 real hosts more. Both play
-// all of OVN's scenarios. args are the arguments of both.
+// besideOVN returns a fleet that is small enough for OVN. Weft and OVN run all of OVN's
+// scenarios with the arguments args. Weft also has 8 real hosts.
 func besideOVN(name string, args []string, limit time.Duration) fleet {
 	return fleet{name, append([]string{"-real", "8"}, args...), args, ovn.Scenarios, []fleetRow{
 		{"load", "load", "every host as expected", "s", "10,000 ports in 40 networks of 250. " + simulated + ovnNote},

@@ -23,8 +23,8 @@ type overlayShape struct {
 // cardOffloads are the offloads of a veth that the 82599 lacks. Its driver (ixgbe_probe
 // in ixgbe_main.c of Linux 6.18) has TSO for IPv4 and IPv6, UDP segmentation, checksums
 // and GRO. It also announces segmentation in UDP tunnels, but ixgbe_features_check
-// refuses TCP over IPv4 in a tunnel, unless tx-tcp-mangleid-segmentation is on. It is
-// off by default.
+// refuses TCP over IPv4 in a tunnel unless the feature tx-tcp-mangleid-segmentation is on,
+// which is off by default.
 var cardOffloads = []string{"tx-udp_tnl-segmentation", "off", "tx-udp_tnl-csum-segmentation", "off"}
 
 func overlayFamily() []*experiment {

@@ -15,9 +15,9 @@ import (
 // In most of these experiments, guests return frames unchanged. In the experiments
 // flows, a guest first writes the ports into each frame, and the frame's cache line
 // moves between cores. Compare many flows with flows/2, which also writes the ports. In
-// the experiments touched, each frame is written whole by its sender and read whole by
-// its receiver, as by an application; touched-flows/20000 has 10,000 flows in each
-// direction.
+// the experiments touched, a guest writes and reads a word of each cache line of each
+// frame, so that all cache lines move between cores, as with applications.
+// touched-flows/20000 has 10,000 flows in each direction.
 
 func vhostFamily() []*experiment {
 	var list []*experiment

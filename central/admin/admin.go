@@ -50,7 +50,7 @@ type Config struct {
 	Dial func(address string) (grpc.ClientConnInterface, error)
 	// Save returns a reader of a backup of the store.
 	Save func(ctx context.Context) (io.ReadCloser, error)
-	// Synced, if set, is called with the time that a Sync has waited for hosts.
+	// Synced, if not nil, is called with the time that a Sync waited for hosts.
 	Synced func(time.Duration)
 	Log    *slog.Logger
 }

@@ -187,7 +187,7 @@ func (s *Service) Status(ctx context.Context, _ *wire.StatusRequest) (*wire.Stat
 }
 
 // absent returns an entry for each member of etcd whose central is not registered. A
-// central that has ended is registered until its lease ends.
+// central that has ended stays registered until its lease expires.
 func absent(members []store.Member, centrals []*wire.Central) (list []*wire.Central) {
 	for _, m := range members {
 		switch {

@@ -34,8 +34,8 @@ func NewMemory() *Memory {
 	return &Memory{objects: map[key]store.Object{}, sinks: map[store.Sink]struct{}{}}
 }
 
-// SetWaiting has the meaning of store.Store.SetWaiting: Put binds a new port that a host
-// has already. It is called before the first Put.
+// SetWaiting does the same as store.Store.SetWaiting: Put binds a new port if a host has it
+// already. The caller calls it before the first Put.
 func (m *Memory) SetWaiting(waiting func(p *wire.Port) (host string)) { m.waiting = waiting }
 
 // Put stores objects in one revision and returns the revision. An object whose Message

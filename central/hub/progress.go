@@ -19,8 +19,9 @@ const (
 	endMovesEvery = time.Second
 	// storeEvery is the time between two writes of a host's status to the store.
 	storeEvery = 10 * time.Second
-	// In each endMovesEvery the hub writes the status of every storeTurns-th host. One
-	// transaction with the status of all hosts would delay other writes.
+	// storeTurns is the number of turns in storeEvery. In each turn the hub writes the
+	// status of one in storeTurns hosts, because one transaction with the status of all
+	// hosts would delay other writes.
 	storeTurns = int(storeEvery / endMovesEvery)
 )
 

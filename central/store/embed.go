@@ -57,7 +57,7 @@ func (t TLSFiles) info() transport.TLSInfo {
 	}
 	i := transport.TLSInfo{CertFile: t.Certificate, KeyFile: t.Key, TrustedCAFile: t.CA, ClientCertAuth: true,
 		// On a machine with several addresses, connections may come from an address that
-		// the certificate lacks. The CA and Peer say who may connect.
+		// the certificate lacks. CA and Peer restrict who may connect.
 		SkipClientSANVerify: true}
 	if t.Peer != "" {
 		i.AllowedHostnames = []string{t.Peer}

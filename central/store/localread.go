@@ -11,20 +11,19 @@ import (
 )
 
 // This file reads from the member of etcd in this process, at the revision that the
-// member has. A transaction of etcd that only reads does the same. It copies all writes
-// that are not in the database file yet, and traces each key, which together costs more
+// member has. A read-only transaction of etcd returns the same, but it copies all writes
+// that are not in the database file yet, and traces each key. Together this costs more
 // than the rest of a change.
 
-// localReader reads keys at one revision of a member. If revision is 0, this is the
-// member's newest one, which localReader returns. An element of found is nil if the key
-// is absent.
+// localReader reads keys of a member at a revision; 0: the newest. found has an element for
+// each key, which is nil if the key is absent. newest is the member's newest revision.
 type localReader func(ctx context.Context, keys []string, revision int64) (found []*mvccpb.KeyValue, newest int64, err error)
 
 // readLocal implements localReader. Writes of the member wait meanwhile.
 func (e *Embedded) readLocal(ctx context.Context, keys []string, revision int64) (found []*mvccpb.KeyValue, newest int64, err error) {
 	trace := traceutil.TODO()
 	found = make([]*mvccpb.KeyValue, len(keys))
-	trace.StepWithFunction(func() { // it notes no steps of this function
+	trace.StepWithFunction(func() { // turns off the trace of each key
 		txn := e.etcd.Server.KV().Read(mvcc.SharedBufReadTxMode, trace)
 		defer txn.End()
 		newest = txn.Rev()

@@ -99,7 +99,7 @@ func (v *view) loadLocal(ctx context.Context, keys []string) bool {
 	return true
 }
 
-// set notes what etcd has for the key.
+// set stores the value and the revision that etcd has for the key.
 func (r *record) set(kv *mvccpb.KeyValue) {
 	r.value, r.exists = kv.Value, true
 	r.stored, r.mod = kv.Value, kv.ModRevision

@@ -29,8 +29,8 @@ var laterEdits = []struct{ file, old, new string }{
 }
 
 // buildLater builds weftd and weft-central of a simulated later version into a
-// directory. They differ from this version by the file testdata/later.go. The function
-// wait waits for the end of the build and returns the directory.
+// directory. They differ from this version by laterEdits and the file testdata/later.go.
+// The function wait waits for the end of the build and returns the directory.
 func buildLater(t *testing.T) (wait func() string) {
 	t.Helper()
 	root, err := lab.Root()
@@ -82,8 +82,8 @@ func buildLater(t *testing.T) (wait func() string) {
 	}
 }
 
-// upgraded replaces two centrals and two hosts one by one by a later version. Between two
-// of them, changes take effect everywhere, and no ping of other hosts is lost. At their
+// upgraded upgrades two centrals and two hosts to a later version, one by one. After each
+// upgrade, changes take effect everywhere. No ping between other hosts is lost. At their
 // next start, in the step centralsOff, the third central and host h1 get the later
 // version, and the first central returns to this version.
 func (s *site) upgraded() {
@@ -121,8 +121,8 @@ func (s *site) upgradeHost(i int) {
 }
 
 // changesArrive changes a setting of network blue through the central that is upgraded
-// last. All hosts apply it, and guests reach each other in a pushed and in an asked
-// network.
+// last. All hosts apply it. Guests reach each other in a network whose ports the hub sends
+// to all its hosts, and in a large network, in which hosts ask for addresses.
 func (s *site) changesArrive(word string) {
 	s.t.Helper()
 	if out, err := s.TryAt(s.Centrals[2].Address, "net", "set", "blue", word); err != nil {
@@ -133,8 +133,8 @@ func (s *site) changesArrive(word string) {
 	s.reach(s.guests["g2"], s.guests["g1"])
 }
 
-// bindsBoth adds a port to a host of each version. Both are bound, and hosts of both
-// versions report that they have applied it.
+// bindsBoth adds a port to a host of each version. Both ports are bound, and hosts of both
+// versions report that they have applied this.
 func (s *site) bindsBoth() {
 	s.t.Helper()
 	s.expects("host list --json", laterVersion)

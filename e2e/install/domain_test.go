@@ -20,9 +20,9 @@ import (
 	"weft/e2e/lab"
 )
 
-// domainXML is a domain for fmt.Sprintf with the path of the guest agent's socket and with
-// the path and the role of the vhost-user socket. QEMU 7.2 without KVM needs vectors=0, see
-// docs/libvirt.md.
+// domainXML is a domain of libvirt, as a format for fmt.Sprintf. Its arguments are the path
+// of the guest agent's socket, and the path and the mode of the vhost-user socket. QEMU 7.2
+// without KVM needs vectors=0, see docs/libvirt.md.
 const domainXML = `<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
   <name>vm</name>
   <uuid>0fac0888-f027-409a-8d66-a9b1f7223347</uuid>
@@ -80,7 +80,8 @@ systemd-run --quiet --unit second -p KillMode=process -p "TemporaryFileSystem=/v
 `
 )
 
-// virsh runs a command of virsh, which waits without end for a socket that nobody serves.
+// virsh runs a command of virsh. It has a time limit, because virsh waits without end for a
+// socket that no process serves.
 func (m *machine) virsh(args ...string) string {
 	m.t.Helper()
 	return m.run(append([]string{"timeout", "120", "virsh"}, args...)...)
@@ -96,7 +97,7 @@ func installLibvirt(t *testing.T, m *machine) {
 			t.Fatal(err)
 		}
 		debs, _ := filepath.Glob(filepath.Join(root, ".cache/libvirt/*.deb"))
-		// Without manual pages and translations the installation takes less long.
+		// Without manual pages and translations the installation is faster.
 		args := []string{"dpkg", "--force-unsafe-io", "--path-exclude=/usr/share/man/*", "--path-exclude=/usr/share/locale/*", "-i"}
 		for _, deb := range debs {
 			data, err := os.ReadFile(deb)
@@ -218,8 +219,9 @@ func (m *machine) portIs(name, state string) {
 	})
 }
 
-// attach defines the domain, starts it with the guest's kernel, and assigns an address. The
-// socket belongs to the group kvm first, then to the user libvirt-qemu.
+// attach defines the domain, starts it with the guest's kernel, and assigns an address. It
+// starts the domain twice: with a socket of the group kvm, then with a socket of the user
+// libvirt-qemu.
 func (m *machine) attach() *guest {
 	m.t.Helper()
 	kernel, err := lab.GuestImage("/proc/" + m.pid + "/root/tmp/initramfs")
@@ -250,8 +252,8 @@ func (m *machine) attach() *guest {
 	return g
 }
 
-// migrate moves the domain to a second libvirtd, where QEMU makes the socket of the port
-// moved.
+// migrate moves the domain to a second libvirtd. There QEMU makes the socket of the port
+// named moved, and the switch connects to it.
 func (m *machine) migrate() {
 	m.t.Helper()
 	m.run("sh", "-c", startSecond)
@@ -268,8 +270,8 @@ func (m *machine) migrate() {
 // The test installs the package, attaches a domain of libvirt to the switch, upgrades the
 // package, migrates the domain, and purges the package. libvirt runs as Debian installs it:
 // QEMU has the user libvirt-qemu. Until the migration QEMU connects to the switch's socket;
-// afterwards the switch connects to QEMU's. No ping is lost by the upgrade, and no TCP
-// connection breaks.
+// afterwards the switch connects to QEMU's. The upgrade loses no ping, and the TCP
+// connection does not break.
 func TestLibvirt(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: boots a machine of namespaces")
@@ -280,7 +282,7 @@ func TestLibvirt(t *testing.T) {
 	m := boot(t, packages(t))
 	installLibvirt(t, m)
 	m.run("apt-get", "-qq", "install", "-y", m.deb("1.0"))
-	m.run("usermod", "-aG", "libvirt-qemu", "weft") // for the port moved, from the upgrade on
+	m.run("usermod", "-aG", "libvirt-qemu", "weft") // lets the upgraded weftd connect to the socket of the port named moved
 	m.run("ip", "netns", "add", "a")
 	m.addPort("a", "type=tap", "netns=a")
 	m.addPort("moved", "type=vhost-user", "path=/run/vm/moved.sock", "mode=client", "mtu=1450")

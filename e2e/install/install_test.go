@@ -132,8 +132,8 @@ func (m *machine) changed() []string {
 	return kept
 }
 
-// built is a directory with two versions of the Debian package, whose programs report the
-// commits "first" and "second".
+// built builds two versions of the Debian package, once in each process, and returns their
+// directory. The programs of the packages report the commits "first" and "second".
 var built = sync.OnceValues(func() (dir string, err error) {
 	dir = filepath.Join(os.TempDir(), fmt.Sprintf("weft%d-packages", os.Getpid()))
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -180,7 +180,7 @@ func (m *machine) addPort(name string, options ...string) {
 	})
 }
 
-// formerUnit is a drop-in with which the unit runs weftd as earlier versions did: as root.
+// formerUnit is a drop-in with which the unit runs weftd as root, as earlier versions did.
 const formerUnit = `[Service]
 User=root
 Group=root
@@ -230,8 +230,8 @@ func (m *machine) restarted() {
 
 // The test installs a package, upgrades it while pings run, restarts the switch, and
 // purges the package. No ping is lost, and no file of the package is left. lintian
-// reports no error. The first version runs as root, as earlier versions did; a restart
-// leads back to root, and another to the user again.
+// reports no error. The first version runs as root, as earlier versions did. The upgrade
+// changes to the user weft. A restart changes back to root, and another one to weft again.
 func TestPackage(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: boots a machine of namespaces")
@@ -274,7 +274,7 @@ func TestPackage(t *testing.T) {
 	}
 	m.checkPrivileges()
 	m.run("sh", "-c", "cat >"+dropIn+" <<'END'\n"+formerUnit+"END")
-	m.restarted() // the way back
+	m.restarted() // back to root
 	if s := m.show(); s.User != "root" || len(s.Ports) != 2 {
 		t.Errorf("the way back: %+v", s)
 	}

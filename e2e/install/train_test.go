@@ -53,9 +53,9 @@ func (tr *train) progress() {
 	})
 }
 
-// lost returns how many pings before the last answered one had no answer. The others are
-// still in flight. Answers that ping's own socket had no room for, on a busy machine, are
-// not lost.
+// lost returns the number of lost pings. A ping is lost if it has no answer although a later
+// one has; pings after the last answered one are in flight. Answers that the socket of ping
+// had no room for, on a busy machine, do not count as lost.
 func (tr *train) lost() (lost, sent int, longest time.Duration) {
 	tr.m.t.Helper()
 	tr.progress()
@@ -68,13 +68,13 @@ func (tr *train) lost() (lost, sent int, longest time.Duration) {
 	return sent - len(seen) - tr.m.noRoom(), sent, longest
 }
 
-// noRoom returns the drops of the sockets for ICMP in the network namespace a, the last
-// column of their tables.
+// noRoom returns the number of frames that the ICMP sockets in the network namespace a had
+// no room for: the last column of the kernel's tables.
 func (m *machine) noRoom() (drops int) {
 	m.t.Helper()
 	for line := range strings.Lines(m.run("ip", "netns", "exec", "a", "cat", "/proc/net/raw", "/proc/net/icmp")) {
 		fields := strings.Fields(line)
-		n, _ := strconv.Atoi(fields[len(fields)-1]) // of the headings: 0
+		n, _ := strconv.Atoi(fields[len(fields)-1]) // 0 in the headings
 		drops += n
 	}
 	return drops

@@ -54,8 +54,8 @@ var (
 
 func build(packages ...string) (string, error) { return binDir(), GoBuild(binDir(), packages...) }
 
-// GoBuild builds programs into a directory, without cgo. args are the packages, and
-// before them options of go build.
+// GoBuild builds programs into a directory, without cgo. args are options of go build,
+// followed by packages.
 func GoBuild(dir string, args ...string) error {
 	root, err := Root()
 	if err != nil {
@@ -164,8 +164,8 @@ func (d *Daemon) Start() {
 	l.T.Fatalf("%s: weftd does not answer after %v: %v\n%s", d.Host.Name, startLimit, last, d.proc.Output())
 }
 
-// Restart stops control with SIGTERM, which leaves the engine, and starts it again with
-// other arguments.
+// Restart stops control with SIGTERM, which leaves the engine, and starts control again
+// with other arguments.
 func (d *Daemon) Restart(extra ...string) {
 	d.Host.lab.T.Helper()
 	d.Terminate()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As much of tftpy as the tests' server uses (RFC 1350: read requests, octet mode)."""
+"""The part of tftpy that the tests' server uses (RFC 1350: read requests, octet mode)."""
 
 import os
 import socket
