@@ -153,8 +153,10 @@ func (w *Worker) setBFD(index uint32, body []byte) bool {
 	s.Template, s.VNI = u32(1), u32(2)
 	t.running[index] = number != 0
 	t.rebuild()
-	if w.bfdDue = ^uint64(0); t.used > 0 {
-		w.bfdDue = w.now
+	if t.used > 0 {
+		w.bfdDue = min(w.bfdDue, w.now) // an earlier time shows runBFD a stall
+	} else {
+		w.bfdDue = ^uint64(0)
 	}
 	return true
 }
@@ -187,7 +189,7 @@ func (w *Worker) runBFD() {
 		t.lock.lock()
 		s := &t.sessions[i]
 		send := false
-		if s.Port != 0 {
+		if t.running[i] { // not yet a session that an earlier engine ran
 			s.Postpone(late)
 			if send = s.Tick(w.now); send {
 				f = s.frame(false)

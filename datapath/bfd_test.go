@@ -77,6 +77,12 @@ func TestBFD(t *testing.T) {
 	wire(a, b, 1000, true)
 	a.wantState("after a stall", bfd.Up)
 	b.wantState("after a stall", bfd.Up)
+	// a command for the session arrives in the first pass after another stall
+	a.w.fixed, b.w.fixed = a.w.fixed+3000*bfdMS, b.w.fixed+3000*bfdMS
+	a.beginBFD(0xabcdef00)
+	a.wantState("a command after a stall", bfd.Up)
+	wire(a, b, 1000, true)
+	b.wantState("a command after a stall", bfd.Up)
 
 	// The next engine continues the session with a copy of its memory.
 	next := withTunnel(t, tunnel.TemplateReady)
