@@ -145,8 +145,7 @@ func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 func (s *Session) change(to State, diag Diagnostic, now uint64) {
 	s.State, s.Diag, s.SinceNS = to, diag, now
 	s.usedTx, s.usedRx = s.MinTx, s.MinRx
-	// The desired interval has changed from or to slowTx, which only a remote that is
-	// Up has to confirm.
+	// The change to Up replaces the interval slowTx by MinTx. The remote must confirm it.
 	s.polling = to == Up && s.MinTx < slowTx
 }
 

@@ -5,7 +5,6 @@ package conntrack
 import (
 	"fmt"
 	"hash/fnv"
-	"io"
 	"reflect"
 	"testing"
 
@@ -20,29 +19,11 @@ const layoutOf, fingerprint = uint64(0x7765667463740008), "42b777a23fcf5a84"
 // fingerprint. After a type or field got another name, set only fingerprint.
 func TestMagicNamesTheLayout(t *testing.T) {
 	h := fnv.New64a()
-	describe(h, reflect.TypeFor[Memory](), map[reflect.Type]bool{})
+	shm.Describe(h, reflect.TypeFor[Memory]())
 	var l shm.Layout
 	CarveMemory(&l, Sizes{Connections: 64})
 	fmt.Fprintln(h, l.Off)
 	if got := fmt.Sprintf("%x", h.Sum64()); got != fingerprint || magic != layoutOf {
 		t.Errorf("layout %s with magic %#x; want %s with %#x: see this test's comment", got, uint64(magic), fingerprint, layoutOf)
-	}
-}
-
-// describe writes the size and the fields of t, and of all types in it, to w.
-func describe(w io.Writer, t reflect.Type, known map[reflect.Type]bool) {
-	fmt.Fprintln(w, t, t.Kind(), t.Size())
-	if known[t] {
-		return
-	}
-	known[t] = true
-	switch t.Kind() {
-	case reflect.Pointer, reflect.Slice, reflect.Array:
-		describe(w, t.Elem(), known)
-	case reflect.Struct:
-		for f := range t.Fields() {
-			fmt.Fprintln(w, f.Name, f.Offset)
-			describe(w, f.Type, known)
-		}
 	}
 }

@@ -43,12 +43,7 @@ func TestHalt(t *testing.T) {
 // its control process.
 func TestSpareServesAfterHalt(t *testing.T) {
 	dir := t.TempDir()
-	c := spawnEngine(t, dir)
-	startEngine(t, c, 1)
-	s := prepareSpare(t, dir)
-	if err := s.AwaitReady(); err != nil {
-		t.Fatal(err)
-	}
+	c, s := waitingSpare(t, dir)
 	if err := c.Halt(); err != nil {
 		t.Fatal(err)
 	}

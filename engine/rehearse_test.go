@@ -79,13 +79,7 @@ func TestRehearseFails(t *testing.T) {
 
 // A spare engine reports that it waits, and takes over afterwards.
 func TestSpareReportsThatItWaits(t *testing.T) {
-	dir := t.TempDir()
-	c := spawnEngine(t, dir)
-	startEngine(t, c, 1)
-	s := prepareSpare(t, dir)
-	if err := s.AwaitReady(); err != nil {
-		t.Fatal(err)
-	}
+	c, s := waitingSpare(t, t.TempDir())
 	if err := c.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// waitingSpare starts an engine of dir, and a spare engine that waits for its end.
+func waitingSpare(t *testing.T, dir string) (*Client, *Spare) {
+	t.Helper()
+	c := spawnEngine(t, dir)
+	startEngine(t, c, 1)
+	s := prepareSpare(t, dir)
+	if err := s.AwaitReady(); err != nil {
+		t.Fatal(err)
+	}
+	return c, s
+}
+
 func prepareSpare(t *testing.T, dir string) *Spare {
 	t.Helper()
 	exe, err := os.Executable()

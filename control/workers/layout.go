@@ -6,11 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"reflect"
 	"sync"
 
 	"weft/datapath"
+	"weft/internal/shm"
 	"weft/packet"
 )
 
@@ -27,25 +27,6 @@ var Layout = sync.OnceValue(func() string {
 	for reason := range packet.DropReason(packet.DropReasons) {
 		fmt.Fprintln(h, reason)
 	}
-	describe(h, reflect.TypeFor[datapath.Shared](), map[reflect.Type]bool{})
+	shm.Describe(h, reflect.TypeFor[datapath.Shared]())
 	return hex.EncodeToString(h.Sum(nil)[:16])
 })
-
-// describe writes names, sizes and fields of t and of the types in it. known has the types
-// that were written before.
-func describe(w io.Writer, t reflect.Type, known map[reflect.Type]bool) {
-	fmt.Fprintln(w, t, t.Kind(), t.Size())
-	if known[t] {
-		return
-	}
-	known[t] = true
-	switch t.Kind() {
-	case reflect.Pointer, reflect.Slice, reflect.Array:
-		describe(w, t.Elem(), known)
-	case reflect.Struct:
-		for f := range t.Fields() {
-			fmt.Fprintln(w, f.Name, f.Offset)
-			describe(w, f.Type, known)
-		}
-	}
-}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shm
+
+import (
+	"fmt"
+	"io"
+	"reflect"
+)
+
+// Describe writes the name, size and fields of t and of all types in it to w. Builds whose
+// texts are equal can read each other's memory of type t, as long as its values have the
+// same meaning.
+func Describe(w io.Writer, t reflect.Type) { describe(w, t, map[reflect.Type]bool{}) }
+
+// describe writes the fields of a type once. known has the types that were written before.
+func describe(w io.Writer, t reflect.Type, known map[reflect.Type]bool) {
+	fmt.Fprintln(w, t, t.Kind(), t.Size())
+	if known[t] {
+		return
+	}
+	known[t] = true
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		describe(w, t.Elem(), known)
+	case reflect.Struct:
+		for f := range t.Fields() {
+			fmt.Fprintln(w, f.Name, f.Offset)
+			describe(w, f.Type, known)
+		}
+	}
+}
