@@ -78,7 +78,12 @@ func run(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	defer os.RemoveAll(dir)
-	s, err := newSwitch(ctx, dir, *bin)
+	return onSwitch(ctx, dir, *bin, func(s *weft, c *connection) (bool, error) { return runKills(ctx, s, c) })
+}
+
+// onSwitch calls measure with a new switch of the programs in bin, and a load on two ports.
+func onSwitch(ctx context.Context, dir, bin string, measure func(*weft, *connection) (bool, error)) (ok bool, err error) {
+	s, err := newSwitch(ctx, dir, bin)
 	if err != nil {
 		return false, err
 	}
@@ -93,11 +98,15 @@ func run(ctx context.Context) (ok bool, err error) {
 	}
 	c := &connection{dir: dir, load: load}
 	defer c.close()
+	return measure(s, c)
+}
+
+func runKills(ctx context.Context, s *weft, c *connection) (ok bool, err error) {
 	pin, err := c.begin(s)
 	if err != nil {
 		return false, err
 	}
-	g := stream.Start(load, stream.Config{Core: pin})
+	g := stream.Start(c.load, stream.Config{Core: pin})
 	if err := flows(s, g); err != nil {
 		g.End()
 		return false, err

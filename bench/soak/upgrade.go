@@ -81,28 +81,15 @@ func runUpgrades(ctx context.Context) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s, err := newSwitch(ctx, dir, folders[0])
-	if err != nil {
-		return false, err
-	}
-	defer s.stop()
-	load, err := newLoad()
-	if err != nil {
-		return false, err
-	}
-	defer load.Close()
-	if err := addPorts(s, dir); err != nil {
-		return false, err
-	}
-	c := &connection{dir: dir, load: load}
-	defer c.close()
-	probes, err := newProbes(s)
-	if err != nil {
-		return false, err
-	}
-	defer probes.close()
-	u := &upgrades{switched: s, folders: folders, connection: c, probes: probes, begun: time.Now()}
-	return u.run(ctx)
+	return onSwitch(ctx, dir, folders[0], func(s *weft, c *connection) (bool, error) {
+		probes, err := newProbes(s)
+		if err != nil {
+			return false, err
+		}
+		defer probes.close()
+		u := &upgrades{switched: s, folders: folders, connection: c, probes: probes, begun: time.Now()}
+		return u.run(ctx)
+	})
 }
 
 // upgrades has the state of a series of upgrades.
