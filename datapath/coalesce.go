@@ -62,5 +62,6 @@ func (w *Worker) commonOffloads(actions []flowtable.Action) packet.Offloads {
 func (w *Worker) origin(i int) uint64 {
 	words := &w.words[i]
 	return words[0] ^ bits.RotateLeft64(words[1], 24) ^ bits.RotateLeft64(words[2], 1) ^
-		bits.RotateLeft64(words[3], 2) ^ bits.RotateLeft64(words[4], 3) ^ bits.RotateLeft64(words[5], 4)
+		bits.RotateLeft64(words[3], 2) ^ bits.RotateLeft64(words[4], 3) ^ bits.RotateLeft64(words[5], 4) ^
+		words[6] ^ bits.RotateLeft64(words[7], 5)
 }

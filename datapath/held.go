@@ -79,6 +79,9 @@ func (w *Worker) hold(i int, action flowtable.Action) (slot uint32, reason packe
 	h := &w.sh.Held[slot]
 	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, Number: h.Number, SinceNS: w.now,
 		Tunnel: *w.keys[i].Tunnel(), Then: action, Offload: f.Offload}
+	if h.Tunnel[hashWord] != 0 {
+		w.sh.HeldOptions[slot].Set(w.options[i].Raw())
+	}
 	if t := &w.tracks; t.looped>>i&1 != 0 {
 		h.Track = HeldTrack{Recirc: t.recircs[i]}
 		if t.tracked>>i&1 != 0 {
@@ -104,6 +107,9 @@ func (w *Worker) holdOwn(inPort uint32, frame []byte) (slot uint32, ok bool) {
 	p.tally(h, 1)
 	return slot, true
 }
+
+// hashWord is the index of the hash of the Geneve options among the tunnel words.
+const hashWord = flowtable.WTunOpts - flowtable.WTunID
 
 func (w *Worker) heldBytes(slot uint32) []byte {
 	return w.sh.HeldBytes[int(slot)*HeldBytes:][:HeldBytes]
@@ -176,6 +182,9 @@ func (w *Worker) resume(slot uint32, h *HeldFrame) {
 	}
 	b.Commit(f, n)
 	w.words[i] = h.Tunnel
+	if h.Tunnel[hashWord] != 0 {
+		w.options[i].Set(w.sh.HeldOptions[slot].Raw())
+	}
 	if i == 0 {
 		w.beginTracks()
 	}

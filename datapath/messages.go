@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -74,7 +75,7 @@ type UpcallOp uint32
 // Operations of upcalls.
 const (
 	// UpMiss reports that the held frame with reference Arg matched no megaflow. The
-	// body is the frame's key.
+	// body is the frame's key, then the raw Geneve options of the frame, if any.
 	UpMiss UpcallOp = iota + 1
 	// UpNeighbour reports that the held frame with reference Arg waits until a tunnel
 	// template is resolved. The body is the 32-bit index of the template. The control
@@ -156,6 +157,7 @@ type Upcall struct {
 	Op       UpcallOp
 	Arg      uint32
 	Key      flowtable.Key // key of the frame; only for UpMiss
+	Options  []byte        // raw Geneve options of the frame, which the receiver owns; nil: none; only for UpMiss
 	Template uint32        // index of the tunnel template, set only in UpNeighbour
 	Reason   string        // reason of the fault; only for UpFault
 }
@@ -163,13 +165,19 @@ type Upcall struct {
 // MissedBy returns the sender whose quota the held frame of an UpMiss uses: its input
 // port, or its VNI if the frame came through a tunnel. ok is false for other upcalls.
 func MissedBy(msg []byte) (sender uint32, ok bool) {
-	if len(msg) != messageHeader+8*flowtable.KeyWords || UpcallOp(binary.LittleEndian.Uint32(msg)) != UpMiss {
+	if !missLength(len(msg)-messageHeader) || UpcallOp(binary.LittleEndian.Uint32(msg)) != UpMiss {
 		return 0, false
 	}
 	body := msg[messageHeader:]
 	var tunnel [flowtable.TunnelWords]uint64
 	readWords(body[8*flowtable.WTunID:8*flowtable.WARPSha], tunnel[:])
 	return senderOf(uint32(binary.LittleEndian.Uint64(body[8*flowtable.WPort:])>>32), &tunnel), true
+}
+
+// missLength reports whether the body of an UpMiss may have n bytes.
+func missLength(n int) bool {
+	n -= 8 * flowtable.KeyWords
+	return n >= 0 && n <= flowtable.MaxTunOptions && n%4 == 0
 }
 
 // Answered changes an UpMiss that is still in the ring to UpAnswered.
@@ -184,8 +192,11 @@ func ParseUpcall(msg []byte) (Upcall, error) {
 	up := Upcall{Op: UpcallOp(binary.LittleEndian.Uint32(msg)), Arg: binary.LittleEndian.Uint32(msg[4:])}
 	body := msg[messageHeader:]
 	switch {
-	case up.Op == UpMiss && len(body) == 8*flowtable.KeyWords:
+	case up.Op == UpMiss && missLength(len(body)):
 		readWords(body, up.Key[:])
+		if options := body[8*flowtable.KeyWords:]; len(options) > 0 {
+			up.Options = bytes.Clone(options)
+		}
 	case up.Op == UpNeighbour && len(body) == 4:
 		up.Template = binary.LittleEndian.Uint32(body)
 	case up.Op == UpFault:

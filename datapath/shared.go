@@ -64,6 +64,9 @@ type Shared struct {
 	// the slot of a frame from the frame's upcall until it has sent its answer.
 	Held      []HeldFrame
 	HeldBytes []byte // bytes of the held frames, HeldBytes for each slot
+	// HeldOptions has the Geneve options with which a held frame arrived, if word WTunOpts
+	// of its key is not 0; index: slot.
+	HeldOptions []flowtable.TunOptions
 	// Templates belong to the worker; commands change them.
 	Templates []tunnel.Template
 	// Meters belong to the worker; the control process reads their counts. The field
@@ -91,6 +94,7 @@ func CarveShared(l *shm.Layout, s Sizes) *Shared {
 		Held:     shm.Carve[HeldFrame](l, s.Held),
 	}
 	sh.HeldBytes = shm.Carve[byte](l, s.Held*HeldBytes)
+	sh.HeldOptions = shm.Carve[flowtable.TunOptions](l, s.Held)
 	sh.Templates = shm.Carve[tunnel.Template](l, s.Templates)
 	sh.Meters = shm.Carve[Meter](l, flowtable.MaxMeters)
 	sh.Taps = shm.Carve[TapCounters](l, MaxTaps)

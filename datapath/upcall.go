@@ -21,7 +21,11 @@ func (w *Worker) miss(i int) {
 		w.drop(f, reason)
 		return
 	}
-	body := w.beginUpcall(UpMiss, w.refOf(slot), 8*flowtable.KeyWords)
+	var options []byte
+	if w.keys[i][flowtable.WTunOpts] != 0 {
+		options = w.options[i].Raw()
+	}
+	body := w.beginUpcall(UpMiss, w.refOf(slot), 8*flowtable.KeyWords+len(options))
 	if body == nil {
 		w.freeHeld(slot)
 		w.drop(f, packet.DropMissRingFull)
@@ -30,6 +34,7 @@ func (w *Worker) miss(i int) {
 	for at, word := range w.keys[i] {
 		binary.LittleEndian.PutUint64(body[8*at:], word)
 	}
+	copy(body[8*flowtable.KeyWords:], options)
 	w.endUpcall()
 	w.sh.Counters.Misses++
 }

@@ -548,3 +548,20 @@ func TestCopiesCountAtTheirOutput(t *testing.T) {
 		t.Errorf("drops of the receiver: %v", r.sh.Ports[1].RxDrops)
 	}
 }
+
+// A miss carries the key and the raw Geneve options of its frame. A body of another length
+// is refused.
+func TestMissWithOptions(t *testing.T) {
+	key := flowtable.Key{flowtable.WPort: 5 << 32, flowtable.WTunID: 7, flowtable.WTunOpts: 9}
+	for n, want := range map[int]bool{0: true, 4: true, flowtable.MaxTunOptions: true, 3: false, flowtable.MaxTunOptions + 4: false} {
+		options := bytes.Repeat([]byte{0xab}, n)
+		msg := append(appendWords(appendHeader(nil, uint32(UpMiss), 1), key[:]), options...)
+		up, err := ParseUpcall(msg)
+		if (err == nil) != want || want && (up.Key != key || !bytes.Equal(up.Options, options)) {
+			t.Errorf("%d bytes of options: %+v, %v", n, up, err)
+		}
+		if _, ok := MissedBy(msg); ok != want {
+			t.Errorf("%d bytes of options: MissedBy reports %v", n, ok)
+		}
+	}
+}

@@ -96,6 +96,8 @@ type Config struct {
 	CommandEvent, UpcallEvent int
 	// Seed is the random seed of the hashes and of the choice of NAT ports.
 	Seed uint64
+	// OptionsKey is the key of the hashes of Geneve options, equal for all workers.
+	OptionsKey flowtable.OptionsKey
 	// Connections is the table of tracked connections, which all workers share. nil: a
 	// ct action treats every frame as invalid. Sweeps is true in the one worker that
 	// expires connections.
@@ -130,12 +132,14 @@ type Worker struct {
 	fixed      uint64 // time that a test has set; 0: the real clock
 
 	// State of the current batch. Sets of frames have one bit for each frame.
-	keys   [packet.BatchSize]flowtable.Key
-	words  [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
-	dirty  uint32                                          // set of frames with extended key words, see flowtable.ExtractAll
-	live   uint32                                          // set of frames not dropped so far
-	undone uint32                                          // set of frames with an unfinished offload, see segment.go
-	slots  [packet.BatchSize]uint32                        // megaflow of each frame
+	keys  [packet.BatchSize]flowtable.Key
+	words [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
+	// Geneve options of the frames whose words have a hash of options
+	options [packet.BatchSize]flowtable.TunOptions
+	dirty   uint32                   // set of frames with extended key words, see flowtable.ExtractAll
+	live    uint32                   // set of frames not dropped so far
+	undone  uint32                   // set of frames with an unfinished offload, see segment.go
+	slots   [packet.BatchSize]uint32 // megaflow of each frame
 	// index of the first frame that is not executed yet
 	cursor   int
 	overlay  [packet.BatchSize]overlay // tunnel header of each pending frame

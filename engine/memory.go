@@ -11,6 +11,7 @@ import (
 
 	"weft/conntrack"
 	"weft/datapath"
+	"weft/flowtable"
 	"weft/internal/shm"
 )
 
@@ -24,12 +25,22 @@ type Memory struct {
 	// CommandEvents wake the workers; index: worker. UpcallEvent wakes control.
 	CommandEvents []int
 	UpcallEvent   int
+	// OptionsKey is the key of the hashes of Geneve options, from the configuration.
+	OptionsKey flowtable.OptionsKey
 	// Connections is the connection table, in its own region, which outlives the
 	// workers'.
 	Connections conntrack.Memory
 	table       *shm.Region
 	// unmapped has descriptors of regions that are not mapped: see OpenTable.
 	unmapped []int
+}
+
+// NewOptionsKey returns a random key.
+func NewOptionsKey() (k flowtable.OptionsKey) {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	k[0], k[1] = binary.NativeEndian.Uint64(b[:]), binary.NativeEndian.Uint64(b[8:])
+	return k
 }
 
 // regionSize returns the size of one worker's region in bytes.
@@ -43,7 +54,7 @@ func regionSize(s datapath.Sizes) int {
 // has a connection table of the same size, the new memory uses this table. Otherwise
 // the table is empty. The caller still owns old, which may be nil.
 func NewMemory(s Start, old *Memory) (*Memory, error) {
-	m := &Memory{UpcallEvent: -1}
+	m := &Memory{UpcallEvent: -1, OptionsKey: s.OptionsKey}
 	var err error
 	if err = m.makeTable(s, old); err != nil {
 		return nil, fmt.Errorf("engine: connection table: %w", err)
@@ -77,7 +88,7 @@ func OpenMemory(s Start, fds []int) (*Memory, error) {
 		closeAll(fds)
 		return nil, fmt.Errorf("%d descriptors for %d workers: expected %d", len(fds), workers, 2*workers+2)
 	}
-	m := &Memory{CommandEvents: append([]int(nil), fds[workers:2*workers]...), UpcallEvent: fds[2*workers]}
+	m := &Memory{CommandEvents: append([]int(nil), fds[workers:2*workers]...), UpcallEvent: fds[2*workers], OptionsKey: s.OptionsKey}
 	if err := m.openTable(s, fds[2*workers+1]); err != nil {
 		closeAll(fds[:workers])
 		m.Close()

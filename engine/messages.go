@@ -14,6 +14,7 @@ import (
 
 	"weft/conntrack"
 	"weft/datapath"
+	"weft/flowtable"
 	"weft/internal/buildinfo"
 )
 
@@ -89,6 +90,9 @@ type Start struct {
 	// SpinUS is the time in µs for which a worker polls empty queues before it
 	// sleeps.
 	SpinUS int `json:"spin_us"`
+	// OptionsKey is the key of the hashes of Geneve options in megaflows. The next control
+	// process and the next engine keep it.
+	OptionsKey flowtable.OptionsKey `json:"options_key"`
 	// Connections has the limits of the connection table; 0: default.
 	Connections conntrack.Sizes `json:"connections"`
 }

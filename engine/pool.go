@@ -62,7 +62,7 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 	var seed [8]byte
 	crand.Read(seed[:]) // crand.Read never fails
 	w, err := datapath.NewWorker(p.memory.Shared[i], datapath.Config{
-		Core: core, SpinUS: spinUS, Seed: binary.LittleEndian.Uint64(seed[:]),
+		Core: core, SpinUS: spinUS, Seed: binary.LittleEndian.Uint64(seed[:]), OptionsKey: p.memory.OptionsKey,
 		CommandEvent: p.memory.CommandEvents[i], UpcallEvent: p.memory.UpcallEvent,
 		Connections: p.table, Sweeps: i == 0, Meters: p.memory.Shared[0].Meters, BFD: p.sessions,
 	})

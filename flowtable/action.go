@@ -102,6 +102,15 @@ const (
 	// OpSetNDOptionsType sets the type of the first option with a link-layer address to
 	// U32, if the frame has such an option.
 	OpSetNDOptionsType
+	// OpTunOptions sets the Geneve options of the OpTunnel actions behind it to U16 raw
+	// bytes: a multiple of 4, at most MaxTunOptions; 0: none. OpData actions follow with 8
+	// bytes each in U64, the first byte in the most significant bits; zeros fill up the last
+	// one. Tunnels without options ignore it. A list begins without options.
+	OpTunOptions
+	// OpTunMeta sets the group policy and the flags of the OpTunnel actions behind it to U64,
+	// in the layout of the key's word WTunMeta. A tunnel ignores the fields that its header
+	// does not have. A list begins with 0.
+	OpTunMeta
 )
 
 // Action is one action of a megaflow: 16 bytes without pointers.

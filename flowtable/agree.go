@@ -10,7 +10,7 @@ func (c *Cache) Agrees(slot, generation uint32, k, except *Key) bool {
 	}
 	m, stored := &c.m.masks[c.m.rows[slot].mask], &c.m.rows[slot].key
 	var diff uint64
-	for j := uint32(0); j < m.n && j < KeyWords; j++ {
+	for j := uint32(0); j < m.n && j < maskWords; j++ {
 		at := m.indexes[j] % KeyWords
 		diff |= (k[at] ^ stored[at]) & m.bits[j] &^ except[at]
 	}

@@ -37,7 +37,8 @@ const (
 	groupARP                 // words of ARP and neighbour discovery
 	groupCT                  // WCT, WCTPorts and WCTLabel
 	groupCTAddr              // ct addresses
-	groupND                  // WND and WHeader
+	groupND                  // WND
+	groupTunOpts             // WTunOpts and WTunMeta
 	groupEnd                 // above the last group
 )
 
@@ -130,13 +131,22 @@ func (c *Cache) digestGroups(k *Key, d *digest, words *exactMore) (acc uint64) {
 		acc ^= c.group4(d, words, groupCTAddr, k[WCTSrc]&u[WCTSrc], k[WCTSrc+1]&u[WCTSrc+1], k[WCTDst]&u[WCTDst], k[WCTDst+1]&u[WCTDst+1])
 	}
 	if c.groups&groupND != 0 {
-		a, b := k[WND]&u[WND], k[WHeader]&u[WHeader]
+		if a := k[WND] & u[WND]; a != 0 {
+			j := d.n & 31
+			words[j], words[(j+1)&31] = a, 0 // the words of an entry are compared in pairs
+			d.n += 2
+			d.groups |= groupND
+			acc ^= fold(a^c.seeds[WND], c.seeds[KeyWords])
+		}
+	}
+	if c.groups&groupTunOpts != 0 {
+		a, b := k[WTunOpts]&u[WTunOpts], k[WTunMeta]&u[WTunMeta]
 		if a|b != 0 {
 			j := d.n & 31
 			words[j], words[(j+1)&31] = a, b
 			d.n += 2
-			d.groups |= groupND
-			acc ^= fold(a^c.seeds[WND], b^c.seeds[WHeader])
+			d.groups |= groupTunOpts
+			acc ^= fold(a^c.seeds[WTunOpts], b^c.seeds[WTunMeta])
 		}
 	}
 	return acc
@@ -438,7 +448,8 @@ var wordGroups = [KeyWords]uint32{
 	WTunID: groupTun, WTunIPv4: groupTun,
 	WTunIPv6Src: groupTunIPv6, WTunIPv6Src + 1: groupTunIPv6, WTunIPv6Dst: groupTunIPv6, WTunIPv6Dst + 1: groupTunIPv6,
 	WARPSha: groupARP, WARPTha: groupARP, WNDTarget: groupARP, WNDTarget + 1: groupARP,
-	WND: groupND, WHeader: groupND,
+	WND:      groupND,
+	WTunOpts: groupTunOpts, WTunMeta: groupTunOpts,
 	WCT: groupCT, WCTPorts: groupCT, WCTLabel: groupCT, WCTLabel + 1: groupCT,
 	WCTSrc: groupCTAddr, WCTSrc + 1: groupCTAddr, WCTDst: groupCTAddr, WCTDst + 1: groupCTAddr,
 }

@@ -6,7 +6,7 @@
 package flowtable
 
 // KeyWords is the size of a Key in 64-bit words.
-const KeyWords = 30
+const KeyWords = 31
 
 // Key holds every field of a frame that the switch can match, in words of host byte
 // order. The field named first is in the most significant bits; a prefix of an
@@ -24,11 +24,12 @@ const KeyWords = 30
 //	WTunID     tun_id 64
 //	WTunIPv4   tun_src 32 | tun_dst 32
 //	WTunIPv6Src, WTunIPv6Dst   2 words each
+//	WTunOpts   hash of the Geneve options 64; 0: no options
+//	WTunMeta   tun_gbp_id 16 | tun_gbp_flags 8 | 0 8 | tun_flags 16 | 0 16
 //	WARPSha    arp_sha 48, or nd_sll 48 | 0 16
 //	WARPTha    arp_tha 48, or nd_tll 48 | 0 16
 //	WNDTarget  nd_target 128 (2 words)
 //	WND        nd_reserved 32 | nd_options_type 8 | 0 24
-//	WHeader    0 64, reserved for a header field
 //	WCT        ct_mark 32 | ct_state 8 | ct_nw_proto 8 | ct_zone 16
 //	WCTPorts   ct_tp_src 16 | ct_tp_dst 16 | 0 32
 //	WCTLabel   ct_label 128 (2 words)
@@ -62,12 +63,13 @@ const (
 	WTunIPv4    = WTunID + 1
 	WTunIPv6Src = WTunIPv4 + 1
 	WTunIPv6Dst = WTunIPv6Src + 2
-	WARPSha     = WTunIPv6Dst + 2
+	WTunOpts    = WTunIPv6Dst + 2
+	WTunMeta    = WTunOpts + 1
+	WARPSha     = WTunMeta + 1
 	WARPTha     = WARPSha + 1
 	WNDTarget   = WARPTha + 1
 	WND         = WNDTarget + 2
-	WHeader     = WND + 1
-	WCT         = WHeader + 1
+	WCT         = WND + 1
 	WCTPorts    = WCT + 1
 	WCTLabel    = WCTPorts + 1
 	WCTSrc      = WCTLabel + 2
@@ -75,10 +77,8 @@ const (
 	wEnd        = WCTDst + 2
 )
 
-// The build fails if a word has no name, or if the number of words is odd: a hash takes
-// the words in pairs.
+// The build fails if a word has no name.
 var _ = [1]struct{}{}[wEnd-KeyWords]
-var _ = [1]struct{}{}[KeyWords%2]
 
 // Values of ip_frag.
 const (
@@ -97,7 +97,8 @@ const TunnelWords = WARPSha - WTunID
 
 // Tunnel returns the key's tunnel words without copying: tun_id, then tun_src and
 // tun_dst for an IPv4 underlay, then tun_ipv6_src and tun_ipv6_dst for an IPv6
-// underlay.
+// underlay, then the hash of the options (OptionsKey), which megaflows match as a whole or
+// not at all, then the group policy and the flags.
 func (k *Key) Tunnel() *[TunnelWords]uint64 { return (*[TunnelWords]uint64)(k[WTunID:WARPSha]) }
 
 // CTWords is the number of words with the result of a ct action.

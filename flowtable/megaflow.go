@@ -18,10 +18,12 @@ type mask struct {
 	n       uint32 // number of non-zero words of the mask, rounded up to an even number
 	hits    uint64 // recent hits; sortMasks halves them
 	seed    uint64
-	indexes [KeyWords]uint8 // indexes of these words
-	_       [4]byte
-	bits    [KeyWords]uint64 // values of these words
+	indexes [maskWords]uint8  // indexes of these words
+	bits    [maskWords]uint64 // values of these words
 }
+
+// maskWords is KeyWords rounded up to an even number, because a hash takes words in pairs.
+const maskWords = (KeyWords + 1) &^ 1
 
 // sortEvery is the number of searched frames between two sorts of the masks.
 const sortEvery = 1 << 14
@@ -29,7 +31,7 @@ const sortEvery = 1 << 14
 // hash returns the hash of key k under mask m.
 func (c *Cache) hash(m *mask, k *Key) uint32 {
 	acc := m.seed
-	for j := uint32(0); j < m.n && j < KeyWords; j += 2 {
+	for j := uint32(0); j < m.n && j < maskWords; j += 2 {
 		a := k[m.indexes[j]] & m.bits[j]
 		b := k[m.indexes[j+1]] & m.bits[j+1]
 		acc ^= fold(a^c.seeds[j], b^c.seeds[j+1])
@@ -46,7 +48,7 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	}
 	stored := &r.key
 	var diff uint64
-	for j := uint32(0); j < m.n && j < KeyWords; j++ {
+	for j := uint32(0); j < m.n && j < maskWords; j++ {
 		at := m.indexes[j]
 		diff |= (k[at] ^ stored[at]) & m.bits[j]
 	}

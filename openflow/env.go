@@ -25,6 +25,17 @@ const (
 	PortPatch
 )
 
+// Encap is the encapsulation of a PortTunnel.
+type Encap uint8
+
+// Encapsulations.
+const (
+	EncapVXLAN  Encap = iota // RFC 7348: no further fields
+	EncapGBP                 // VXLAN with tun_gbp_id and tun_gbp_flags
+	EncapGPE                 // VXLAN-GPE: no further fields
+	EncapGeneve              // RFC 8926: tun_metadata and tun_flags
+)
+
 // PortInfo is a port's configuration for translation.
 type PortInfo struct {
 	No uint32 // OpenFlow port number, in the port's bridge
@@ -72,6 +83,8 @@ type PortInfo struct {
 	FlowVNI, FlowRemote, FlowLocal bool
 	VNI                            uint32
 	Remote, Local                  netip.Addr
+	// Encap says which tunnel fields the headers of a PortTunnel have.
+	Encap Encap
 	// Remotes, if not empty, replaces Remote. Each frame goes to all of them (head-end
 	// replication), or only to the remote behind which normal has learnt the
 	// destination address.

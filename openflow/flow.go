@@ -11,7 +11,7 @@ const FlowWords = wFlowEnd
 // 0 when the frame enters table 0.
 //
 //	word       63..............................................0
-//	0..27      flowtable.Key
+//	0..30      flowtable.Key
 //	WMetadata  metadata 64
 //	WReg       reg0 32 | reg1 32, and so on to reg15 (8 words: xreg0 to xreg7)
 //	WConj      conj_id 32 | pkt_mark 32; conj_id is not 0 only in a look-up through a

@@ -88,10 +88,12 @@ func TestDatapathActionsText(t *testing.T) {
 	actions := []flowtable.Action{
 		{Op: flowtable.OpSetIPv6Src, U64: 0xfe80 << 48}, {Op: flowtable.OpData, U64: 1},
 		{Op: flowtable.OpSetIPv4Dst, U32: 0x0a000001}, {Op: flowtable.OpSetTOS, U32: 8}, {Op: flowtable.OpSetTTL, U32: 9},
+		{Op: flowtable.OpTunMeta, U64: 7<<flowtable.TunGBPIDShift | 8<<flowtable.TunGBPFlagsShift | 1<<flowtable.TunFlagsShift},
+		{Op: flowtable.OpTunOptions, U16: 12}, {Op: flowtable.OpData, U64: 0x0102030405060708}, {Op: flowtable.OpData, U64: 0x090a0b0c << 32},
 		{Op: flowtable.OpTunnel, U32: 3, U64: 100}, {Op: flowtable.OpOutput, U32: 3},
 		{Op: flowtable.OpDrop, U32: uint32(packet.DropLoop)},
 	}
-	want := `set(ipv6(src=fe80::1)),set(ipv4(dst=10.0.0.1)),set(ip(tos=0x8)),set(ip(ttl=9)),tunnel(template=3,vni=100),"vm-1",drop(loop)`
+	want := `set(ipv6(src=fe80::1)),set(ipv4(dst=10.0.0.1)),set(ip(tos=0x8)),set(ip(ttl=9)),set(tunnel(gbp_id=7,gbp_flags=0x8,flags=0x1)),set(tunnel(options=0102030405060708090a0b0c)),tunnel(template=3,vni=100),"vm-1",drop(loop)`
 	if got := FormatDatapathActions(actions, newEnv()); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

@@ -178,6 +178,12 @@ func FormatDatapathActions(actions []flowtable.Action, names Names) string {
 			texts = append(texts, formatCT(&r))
 			continue
 		}
+		if a.Op == flowtable.OpTunOptions {
+			var o flowtable.TunOptions
+			i += flowtable.ReadTunOptions(actions[i:], &o) - 1
+			texts = append(texts, fmt.Sprintf("set(tunnel(options=%x))", o.Raw()))
+			continue
+		}
 		if a.Op == flowtable.OpSetIPv6Src || a.Op == flowtable.OpSetIPv6Dst || a.Op == flowtable.OpSetNDTarget {
 			if i+1 < len(actions) {
 				i++
@@ -199,6 +205,9 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 		return formatPort(a.U32, names)
 	case flowtable.OpTunnel:
 		return fmt.Sprintf("tunnel(template=%d,vni=%d)", a.U32, a.U64)
+	case flowtable.OpTunMeta:
+		return fmt.Sprintf("set(tunnel(gbp_id=%d,gbp_flags=0x%x,flags=0x%x))",
+			uint16(a.U64>>flowtable.TunGBPIDShift), uint8(a.U64>>flowtable.TunGBPFlagsShift), uint16(a.U64>>flowtable.TunFlagsShift))
 	case flowtable.OpDrop:
 		return fmt.Sprintf("drop(%s)", packet.DropReason(a.U32))
 	case flowtable.OpPushVLAN:

@@ -121,6 +121,7 @@ type Engines struct {
 
 // New returns Engines without an engine. Attach must come before the first use.
 func New(s Setup) *Engines {
+	s.Start.OptionsKey = engine.NewOptionsKey()
 	return &Engines{change: s.Change, launcher: s.Launcher, image: newImage(s.Exe), dir: s.Dir, start: s.Start, store: s.Store,
 		pipeline: s.Pipeline, macs: s.MACs, templates: s.Templates, delayed: s.Delayed, log: s.Log}
 }

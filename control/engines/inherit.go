@@ -114,6 +114,9 @@ func (es *Engines) inheritMemory(inherited *inheritance, start *engine.Kept, mak
 		return
 	}
 	s := start.Request.Start
+	if k := s.OptionsKey; k[0]|k[1] != 0 { // zero: of a version without Geneve
+		es.start.OptionsKey = s.OptionsKey
+	}
 	own := maker.Build == buildID()
 	if inherited.counters == nil || !own && maker.Layout != workers.Layout() || !reflect.DeepEqual(s.Sizes, es.start.Sizes) {
 		table, err := engine.OpenTable(*s, start.FDs)
