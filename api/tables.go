@@ -115,6 +115,42 @@ func (c *Client) ModTable(mod ModTable) error {
 	return c.Do(http.MethodPost, "/v1/tables", nil, mod, nil)
 }
 
+// ChangeTLVs is a request to change the TLV map of a bridge. Nothing changes if a mapping
+// is wrong, or if a flow or group uses a field whose mapping would be deleted.
+type ChangeTLVs struct {
+	Op string `json:"op"` // "add" or "delete"
+	// Text has mappings as {class=0xffff,type=0,len=4}->tun_metadata0, separated by
+	// commas. An empty text with "delete" means all mappings.
+	Text string `json:"text"`
+}
+
+// TLVMap maps options of Geneve headers to the fields tun_metadata0 to tun_metadata63.
+type TLVMap struct {
+	MaxSpace  int          `json:"max_option_space"` // bytes
+	MaxFields int          `json:"max_fields"`
+	Space     int          `json:"allocated_option_space"` // bytes
+	Mappings  []TLVMapping `json:"mappings"`
+}
+
+// TLVMapping is the mapping of one option.
+type TLVMapping struct {
+	Class uint16 `json:"class"`
+	Type  uint8  `json:"type"`
+	Len   uint8  `json:"len"` // bytes
+	Field string `json:"field"`
+	Line  string `json:"line"` // in the text of ChangeTLVs
+}
+
+// ChangeTLVs changes the TLV map.
+func (c *Client) ChangeTLVs(change ChangeTLVs) error {
+	return c.Do(http.MethodPost, "/v1/tlv-map", nil, change, nil)
+}
+
+// TLVMap returns the TLV map.
+func (c *Client) TLVMap() (m TLVMap, err error) {
+	return m, c.Do(http.MethodGet, "/v1/tlv-map", nil, nil, &m)
+}
+
 // Tables lists the flow tables that have flows or settings.
 func (c *Client) Tables() ([]Table, error) {
 	var tables []Table

@@ -23,6 +23,18 @@ func (d *Daemon) modTableRoutes(route func(pattern string, answer func(r *http.R
 		return struct{}{}, t.ModTable(mod)
 	})
 	route("GET /v1/tables", d.onTables(func(t *tables.Tables, _ *http.Request) (any, error) { return t.ListTables(), nil }))
+	route("POST /v1/tlv-map", func(r *http.Request) (any, error) {
+		var change api.ChangeTLVs
+		if err := body(r, &change); err != nil {
+			return nil, err
+		}
+		t, err := d.tablesOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return struct{}{}, t.ChangeTLVs(change)
+	})
+	route("GET /v1/tlv-map", d.onTables(func(t *tables.Tables, _ *http.Request) (any, error) { return t.TLVMap(), nil }))
 }
 
 func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {

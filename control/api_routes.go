@@ -40,6 +40,8 @@ var apiRoutes = map[string]access.Route{
 	"POST /v1/meters":                {Role: access.Write, Body: access.LargeBody},
 	"GET /v1/tables":                 {Role: access.Read},
 	"POST /v1/tables":                {Role: access.Write},
+	"GET /v1/tlv-map":                {Role: access.Read},
+	"POST /v1/tlv-map":               {Role: access.Write},
 	"GET /v1/macs":                   {Role: access.Read, Expensive: true},
 	"DELETE /v1/macs":                {Role: access.Write},
 	"POST /v1/packet-out":            {Role: access.Write},

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync/atomic"
 )
 
 // Command is the command of a FlowMod.
@@ -172,6 +173,7 @@ type Pipeline struct {
 	// SendExceptions.
 	missToController    bool
 	expiredToController bool
+	tlvs                atomic.Pointer[TLVMap] // parsers and formatters read it without a lock
 }
 
 // TableLookups counts the look-ups of a table since the start of the control process.

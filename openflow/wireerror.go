@@ -122,6 +122,14 @@ const (
 	ErrMonitorBadCommand
 	ErrMonitorBadFlags
 	ErrResumeNotSupported
+	ErrTLVBadCommand
+	ErrTLVBadOptLen
+	ErrTLVBadField
+	ErrTLVTableFull
+	ErrTLVAlreadyMapped
+	ErrTLVDupEntry
+	ErrTLVInUse
+	ErrFlowInvalidTLV
 	ErrorCodes // number of error codes
 )
 

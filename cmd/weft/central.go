@@ -146,6 +146,7 @@ For one switch:
   meters = ["meter=1 kbps bands=type=drop rate=1000"]
   groups = ["group_id=1,type=all,bucket=actions=vm1"]
   flows = ["priority=10,ip actions=normal"]
+  tlv-map = ["{class=0x102,type=0x80,len=4}->tun_metadata0"]
   controllers = ["tcp:192.0.2.1:6653"]   # of the first bridge; also: fail-mode
 
   [[local-port]]
@@ -157,7 +158,7 @@ For one switch:
   limit = 1000         # also: evict = true
 
   [[bridge]]           # a bridge of add-br; a port names it in its options
-  name = "br-int"      # also: datapath-id, fail-mode, controllers, meters, groups, [[bridge.table]]
+  name = "br-int"      # also: datapath-id, fail-mode, controllers, tlv-map, meters, groups, [[bridge.table]]
   flows = ["actions=normal"]
 
   [conntrack]          # the settings of the verbs ct-

@@ -15,7 +15,7 @@ func TestNoSuchVerb(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"dump-flow", "dump-flow: no such verb; expected dump-flows, perhaps"},
 		{"ad-port type=tap", "ad-port: no such verb; expected add-port or mod-port, perhaps"},
-		{"add", "add: no such verb; expected add-br or add-flow or add-flows or add-group or add-groups or add-meter or add-meters or add-port, perhaps"},
+		{"add", "add: no such verb; expected add-br or add-flow or add-flows or add-group or add-groups or add-meter or add-meters or add-port or add-tlv-map, perhaps"},
 		{"ofproto/trace br0 udp", "ofproto/trace: no such verb; expected weft trace FLOW"},
 		{"dpctl/dump-conntrack", "dpctl/dump-conntrack: no such verb; expected weft dump-conntrack"},
 		{"list-ports", "list-ports: no such verb; expected weft show"},

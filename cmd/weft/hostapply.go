@@ -22,6 +22,8 @@ type hostPlan struct {
 	// checks ask the daemon whether it would refuse a step.
 	checks []func(*api.Client) error
 	steps  []func(*api.Client) error
+	// last plans the steps after the changes of a bridge's flows and groups.
+	last []func()
 }
 
 func (p *hostPlan) step(do func(*api.Client) error, format string, args ...any) {
@@ -140,6 +142,7 @@ func (p *hostPlan) onBridge(name string, old, next *bridgeContents, names openfl
 
 // contents plans the contents of one bridge.
 func (p *hostPlan) contents(old, next *bridgeContents, names openflow.Names, prune bool) error {
+	p.tlvs(old, next, prune)
 	p.numbered("meter", old.Meters, next.Meters, (*api.Client).ChangeMeters, "modify")
 	p.numbered("group", old.Groups, next.Groups, (*api.Client).ChangeGroups, "put")
 	p.tables(old, next, prune)
@@ -153,6 +156,10 @@ func (p *hostPlan) contents(old, next *bridgeContents, names openflow.Names, pru
 		p.deletions("group", "group_id=", old.Groups, next.Groups, (*api.Client).ChangeGroups)
 		p.deletions("meter", "meter=", old.Meters, next.Meters, (*api.Client).ChangeMeters)
 	}
+	for _, plan := range p.last {
+		plan()
+	}
+	p.last = nil
 	return nil
 }
 
@@ -244,6 +251,41 @@ func (p *hostPlan) deletions(kind, prefix string, old, next []string, change tab
 			_, err := change(c, api.ChangeTable{Op: "delete", Text: prefix + strings.TrimPrefix(key, prefix)})
 			return err
 		}, "- %s %s", kind, key)
+	}
+}
+
+// tlvs plans the additions to the TLV map, which come before the flows that use them. It
+// first deletes the mappings of the same fields and options. The deletions of other mappings
+// come after the changes of the flows.
+func (p *hostPlan) tlvs(old, next *bridgeContents, prune bool) {
+	change := func(op string, mappings []string) func(*api.Client) error {
+		return func(c *api.Client) error {
+			return c.ChangeTLVs(api.ChangeTLVs{Op: op, Text: strings.Join(mappings, ",")})
+		}
+	}
+	replaces := func(a, b string) bool { // mappings in the form of openflow.TLVMapping.String
+		optionA, fieldA, _ := strings.Cut(a, ",len=")
+		optionB, fieldB, _ := strings.Cut(b, ",len=")
+		return optionA == optionB || fieldA[strings.Index(fieldA, "}"):] == fieldB[strings.Index(fieldB, "}"):]
+	}
+	for _, o := range old.TLVs {
+		switch {
+		case slices.Contains(next.TLVs, o):
+		case slices.ContainsFunc(next.TLVs, func(n string) bool { return replaces(n, o) }):
+			p.step(change("delete", []string{o}), "- tlv-map %s", o)
+		case prune:
+			p.last = append(p.last, func() { p.step(change("delete", []string{o}), "- tlv-map %s", o) })
+		}
+	}
+	var added []string
+	for _, m := range next.TLVs {
+		if !slices.Contains(old.TLVs, m) {
+			p.Lines = append(p.Lines, "+ tlv-map "+m)
+			added = append(added, m)
+		}
+	}
+	if len(added) > 0 {
+		p.steps = append(p.steps, change("add", added))
 	}
 }
 

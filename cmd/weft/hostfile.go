@@ -35,6 +35,8 @@ type hostFile struct {
 
 // bridgeContents is what a bridge has besides ports.
 type bridgeContents struct {
+	// TLVs has the mappings of the TLV map, in the syntax of add-tlv-map.
+	TLVs   []string `toml:"tlv-map,multiline,omitempty" json:"tlv_map,omitempty"`
 	Meters []string `toml:"meters,multiline" json:"meters"`
 	Groups []string `toml:"groups,multiline" json:"groups"`
 	// Flows are in the syntax of add-flows. Flows that weft-central installed are left
@@ -163,8 +165,12 @@ func readContents(client *api.Client) (f bridgeContents, err error) {
 	groups, err2 := client.Groups("")
 	meters, err3 := client.Meters("")
 	tables, err4 := client.Tables()
-	if err := cmp.Or(err1, err2, err3, err4); err != nil {
+	tlvs, err5 := client.TLVMap()
+	if err := cmp.Or(err1, err2, err3, err4, err5); err != nil {
 		return f, err
+	}
+	for i := range tlvs.Mappings {
+		f.TLVs = append(f.TLVs, tlvs.Mappings[i].Line)
 	}
 	for i := range flows {
 		if flows[i].Table != openflow.CentralTable {
@@ -211,6 +217,14 @@ func trackOf(c *api.Conntrack) *trackSettings {
 // normalize rewrites flows, groups and meters, so that equal ones have equal text and
 // order.
 func (f *bridgeContents) normalize(names openflow.Names) error {
+	tlvs, err := f.tlvMap()
+	if err != nil {
+		return err
+	}
+	f.TLVs = nil
+	for _, m := range tlvs.Mappings() {
+		f.TLVs = append(f.TLVs, m.String())
+	}
 	mods, err := openflow.ParseFlowMods(lines(f.Flows), openflow.Add, names)
 	if err != nil {
 		return fmt.Errorf("flows: %w", err)
@@ -244,6 +258,19 @@ func (f *bridgeContents) normalize(names openflow.Names) error {
 	return nil
 }
 
+// tlvMap returns the TLV map.
+func (f *bridgeContents) tlvMap() (*openflow.TLVMap, error) {
+	list, err := openflow.ParseTLVMappings(strings.Join(f.TLVs, ","))
+	var m *openflow.TLVMap
+	if err == nil {
+		m, err = m.Changed(&openflow.TLVMod{Mappings: list})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tlv-map: %w", err)
+	}
+	return m, nil
+}
+
 // flowKey returns what identifies a flow: its table, priority and match.
 func flowKey(m *openflow.FlowMod, names openflow.Names) string {
 	return fmt.Sprintf("table=%d,priority=%d,%s", m.Table, m.Priority, m.Match.Format(names))
@@ -271,7 +298,7 @@ func isHostFile(text []byte) (bool, error) {
 	var local, central []string
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		switch key {
-		case "meters", "groups", "flows", "local-port", "table", "conntrack", "bridge", "fail-mode", "controllers":
+		case "tlv-map", "meters", "groups", "flows", "local-port", "table", "conntrack", "bridge", "fail-mode", "controllers":
 			local = append(local, key)
 		case "net", "host", "port":
 			central = append(central, key)

@@ -134,6 +134,7 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.flowVerbs()...)
 	root.AddCommand(c.tableVerbs()...)
 	root.AddCommand(c.modTableVerbs()...)
+	root.AddCommand(c.tlvVerbs()...)
 	root.AddCommand(c.macVerbs()...)
 	root.AddCommand(c.conntrackVerbs()...)
 	root.AddCommand(c.toolVerbs()...)

@@ -44,9 +44,11 @@ flows = [
 groups = ["group_id=7,type=select,bucket=actions=t1,bucket=weight=3,actions=vx"]
 meters = ["meter=1,pktps,bands=type=drop,rate=1000"]
 controllers = ["tcp:127.0.0.1:1"]
+tlv-map = ["{class=0x102,type=128,len=4}->tun_metadata7", "{class=0xffff,type=0,len=124}->tun_metadata0"]
 
 [[bridge]]
 name = "sw1"
+tlv-map = ["{class=1,type=1,len=8}->tun_metadata0"]
 fail-mode = "standalone"
 
 [[local-port]]
@@ -89,7 +91,7 @@ func TestExportAndApply(t *testing.T) {
 		t.Errorf("applied twice: %s", out)
 	}
 	full := s.run("", "export")
-	for _, want := range []string{"meter:1,group:7", "group_id=7", "meter=1 pktps", "weftexp1", "limit = 50", "max-connections = 1000", "idle_timeout=600", "'tcp:127.0.0.1:1'", "fail-mode = 'standalone'"} {
+	for _, want := range []string{"meter:1,group:7", "group_id=7", "meter=1 pktps", "weftexp1", "limit = 50", "max-connections = 1000", "idle_timeout=600", "'tcp:127.0.0.1:1'", "'{class=0x102,type=0x80,len=4}->tun_metadata7'", "len=8}->tun_metadata0", "fail-mode = 'standalone'"} {
 		if !strings.Contains(full, want) {
 			t.Errorf("no %q in\n%s", want, full)
 		}
@@ -107,6 +109,7 @@ func TestExportAndApply(t *testing.T) {
 		{`vni = "7"}`, `vni = "8", queues = "2"}`, "queues=: cannot change"},
 		{"group:7", "group:8", "flows: "},
 		{"tcp:127.0.0.1:1", "udp:127.0.0.1:1", "controller: udp:127.0.0.1:1"},
+		{"len=4}", "len=5}", "tlv-map: "},
 		{"limit = 50", "limit = 0\n[[table]]\ntable = 255", "table 255"},
 		{"max-connections = 1000", "max-connections = 4000000000", "nothing of the file is in force"},
 	} {

@@ -40,6 +40,9 @@ func init() {
 		return c.write(ofp.AppendSwitchConfig(nil, c.version, r.XID, c.switchConfig()))
 	})
 	reads(ofp.SetConfig, (*Conn).setConfig)
+	reads(ofp.TLVTableRequest, func(c *Conn, r *ofp.Request) error {
+		return c.write(ofp.AppendTLVTableReply(nil, r, c.service.setup.Switch.TLVs()))
+	})
 	reads(ofp.SetFlowFormat, (*Conn).setFlowFormat)
 	reads(ofp.FlowModTableID, func(c *Conn, r *ofp.Request) error {
 		c.tableInCommand = len(r.Body) > 0 && r.Body[0] != 0
@@ -63,6 +66,7 @@ func init() {
 	changes(ofp.PacketOut, (*Conn).packetOut)
 	changes(ofp.CTFlushZone, (*Conn).flushZone)
 	changes(ofp.CTFlush, (*Conn).flushConnections)
+	changes(ofp.TLVTableMod, (*Conn).changeTLVs)
 	changes(ofp.BundleControl, (*Conn).bundleControl)
 	changes(ofp.BundleAdd, (*Conn).bundleAdd)
 	changes(ofp.Resume, func(*Conn, *ofp.Request) error {
@@ -248,6 +252,14 @@ func (c *Conn) flushConnections(r *ofp.Request) error {
 		return err
 	}
 	return c.service.setup.Switch.FlushConnections(&m)
+}
+
+func (c *Conn) changeTLVs(r *ofp.Request) error {
+	mod, err := ofp.DecodeTLVTableMod(r)
+	if err != nil {
+		return err
+	}
+	return c.service.setup.Switch.ChangeTLVs(&mod)
 }
 
 func (c *Conn) packetOut(r *ofp.Request) error {

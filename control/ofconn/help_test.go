@@ -94,7 +94,13 @@ func (f *fakeSwitch) ApplyMeters([]openflow.MeterMod) error { return nil }
 func (f *fakeSwitch) Meters(uint32) []Meter                 { return nil }
 func (f *fakeSwitch) Tables() []ofp.TableState              { return nil }
 func (f *fakeSwitch) SetEviction(uint8, bool) error         { return nil }
-func (f *fakeSwitch) Ports() []Port                         { return f.ports }
+func (f *fakeSwitch) TLVs() *openflow.TLVMap                { return f.tables.TLVs() }
+func (f *fakeSwitch) ChangeTLVs(mod *openflow.TLVMod) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tables.ChangeTLVs(mod)
+}
+func (f *fakeSwitch) Ports() []Port { return f.ports }
 func (f *fakeSwitch) SetPortConfig(number, config uint32) error {
 	for i := range f.ports {
 		if f.ports[i].No == number {

@@ -79,6 +79,8 @@ type Switch interface {
 	// SetEviction sets whether a table evicts flows when it is full. openflow.TableAll
 	// means all tables.
 	SetEviction(table uint8, evict bool) error
+	TLVs() *openflow.TLVMap
+	ChangeTLVs(mod *openflow.TLVMod) error
 	Ports() []Port
 	// SetPortConfig sets ofp.ConfigDown and ofp.ConfigNoFlood of a port.
 	SetPortConfig(number, config uint32) error

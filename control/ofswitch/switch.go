@@ -159,6 +159,16 @@ func (s *Switch) SetEviction(table uint8, evict bool) error {
 	})
 }
 
+// TLVs returns the TLV map.
+func (s *Switch) TLVs() *openflow.TLVMap { return s.bridge.TLVs() }
+
+// ChangeTLVs changes the TLV map, completely or not at all.
+func (s *Switch) ChangeTLVs(mod *openflow.TLVMod) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	return s.inForce("TLV map", s.bridge.ChangeTLVs(mod))
+}
+
 // unknownNS stands in OpenFlow messages for a duration that the switch does not know.
 const unknownNS = 0xffffffff * uint64(time.Second)
 

@@ -63,6 +63,7 @@ func (pl *Pipeline) RemoveBridge(b *Bridge) error {
 	_, groupsErr := b.ApplyGroups([]openflow.GroupMod{{Command: openflow.GroupDelete, Group: openflow.Group{ID: openflow.GroupAny}}})
 	_, metersErr := b.ApplyMeters([]openflow.MeterMod{{Command: openflow.MeterDelete, Meter: openflow.Meter{ID: openflow.MeterAll}}})
 	configErr := unsavedError(pl.rules.SaveConfigs(b.number, &[openflow.Tables]openflow.TableConfig{}))
+	tlvErr := b.ChangeTLVs(&openflow.TLVMod{Command: openflow.TLVClear})
 	pl.mu.Lock()
 	bridges := append([]*Bridge(nil), pl.bridges...)
 	bridges[b.number] = nil
@@ -73,7 +74,7 @@ func (pl *Pipeline) RemoveBridge(b *Bridge) error {
 	pl.rules.RemoveTables(b.number)
 	pl.mu.Unlock()
 	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
-	for _, err := range []error{flowsErr, groupsErr, metersErr, configErr} {
+	for _, err := range []error{flowsErr, groupsErr, metersErr, configErr, tlvErr} {
 		if err != nil {
 			return err
 		}

@@ -211,6 +211,22 @@ func (b *Bridge) Configure(table int, set func(*openflow.TableConfig) error) err
 	return unsavedError(pl.rules.SaveConfigs(b.number, &configs))
 }
 
+// ChangeTLVs changes the bridge's TLV map, completely or not at all.
+func (b *Bridge) ChangeTLVs(mod *openflow.TLVMod) error {
+	pl := b.pl
+	pl.mu.Lock()
+	err := b.tables.ChangeTLVs(mod)
+	pl.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
+	return unsavedError(pl.rules.SaveTLVs())
+}
+
+// TLVs returns the bridge's TLV map.
+func (b *Bridge) TLVs() *openflow.TLVMap { return b.tables.TLVs() }
+
 // SendExceptions decides about frames that match no flow (misses) and frames whose TTL
 // dec_ttl finds expired (expired). If the argument is true, these frames go to the
 // controller; otherwise they are dropped.

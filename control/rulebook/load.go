@@ -18,6 +18,7 @@ import (
 // if an earlier control process has left one. No other goroutine uses the tables yet.
 func (b *Book) Load(saved *store.State, region *counters.Region, resumed bool) {
 	b.region = region
+	b.loadTLVs(saved.TLVs)
 	b.loadMeters(saved.Meters)
 	b.loadGroups(saved.Groups)
 	b.loadFlows(saved.Flows, resumed)
@@ -62,6 +63,19 @@ func (b *Book) sortedKeys(texts map[store.Key]string) []store.Key {
 		return cmp.Or(cmp.Compare(x.Bridge, y.Bridge), cmp.Compare(x.Number, y.Number))
 	})
 	return keys
+}
+
+// loadTLVs restores the TLV maps, before the groups and flows whose fields they map.
+func (b *Book) loadTLVs(texts map[store.Key]string) {
+	for _, key := range b.sortedKeys(texts) {
+		list, err := openflow.ParseTLVMappings(texts[key])
+		if err == nil {
+			err = b.tables[key.Bridge].ChangeTLVs(&openflow.TLVMod{Command: openflow.TLVAdd, Mappings: list})
+		}
+		if err != nil {
+			b.log.Error("a saved mapping of a tunnel option is left out", "mapping", texts[key], "error", err)
+		}
+	}
 }
 
 // loadMeters restores meters, before the flows that name them.

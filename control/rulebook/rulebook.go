@@ -32,6 +32,7 @@ type Store interface {
 	ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error
 	ChangeTables(groups, meters map[store.Key]string, remove []uint32) error
 	SaveTableConfigs(texts map[store.Key]string) error
+	SaveTLVs(texts map[store.Key]string) error
 }
 
 // Book has the rows of the rules of all bridges.
@@ -171,6 +172,17 @@ func (b *Book) SaveConfigs(bridge uint8, configs *[openflow.Tables]openflow.Tabl
 		}
 	}
 	return b.store.SaveTableConfigs(texts)
+}
+
+// SaveTLVs saves the TLV maps of all bridges.
+func (b *Book) SaveTLVs() error {
+	texts := map[store.Key]string{}
+	for bridge, tables := range b.tables {
+		for _, m := range tables.TLVs().Mappings() {
+			texts[store.Key{Bridge: bridge, Number: uint32(m.Field)}] = m.String()
+		}
+	}
+	return b.store.SaveTLVs(texts)
 }
 
 // savedFlow is a copy of a rule for the state file.

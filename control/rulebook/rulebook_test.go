@@ -30,6 +30,7 @@ func (d disk) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
 }
 
 func (disk) ChangeTables(_, _ map[store.Key]string, _ []uint32) error { return nil }
+func (disk) SaveTLVs(map[store.Key]string) error                      { return nil }
 func (disk) SaveTableConfigs(map[store.Key]string) error              { return nil }
 
 func (d disk) flows() []store.Flow {

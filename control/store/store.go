@@ -45,6 +45,7 @@ var (
 	bucketMeters  = []byte("meters")  // key: Key of the meter number; value: text of the meter
 	bucketFlows   = []byte("flows")   // key: row, 32 bits big endian; value: bridge, 8 bits, age, 56 bits, and text of the flow
 	bucketTables  = []byte("tables")  // key: Key of the table number; value: settings of the table
+	bucketTLVs    = []byte("tlvs")    // key: Key of the number of tun_metadataN; value: text of the mapping
 	keyVersion    = []byte("version")
 )
 
@@ -162,7 +163,7 @@ func lockDir(root *os.Root, dir string) (*os.File, error) {
 
 func (s *Store) prepare() error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{bucketMeta, bucketBridges, bucketPorts, bucketNames, bucketFlows, bucketGroups, bucketMeters, bucketTables} {
+		for _, name := range [][]byte{bucketMeta, bucketBridges, bucketPorts, bucketNames, bucketFlows, bucketGroups, bucketMeters, bucketTables, bucketTLVs} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -255,6 +256,11 @@ func (s *Store) SaveTableConfigs(texts map[Key]string) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return replaceBucket(tx, bucketTables, texts) })
 }
 
+// SaveTLVs saves the mappings of the TLV maps of all bridges.
+func (s *Store) SaveTLVs(texts map[Key]string) error {
+	return s.db.Update(func(tx *bbolt.Tx) error { return replaceBucket(tx, bucketTLVs, texts) })
+}
+
 func replaceBucket(tx *bbolt.Tx, name []byte, rows map[Key]string) error {
 	if err := tx.DeleteBucket(name); err != nil {
 		return err
@@ -276,9 +282,9 @@ type State struct {
 	Bridges []Bridge // by number
 	Ports   []Port
 	Flows   []Flow
-	// Groups, Meters and Tables have texts; Tables has settings.
-	Groups, Meters, Tables map[Key]string
-	Names                  map[uint32]string // last port name of each number
+	// Groups, Meters, Tables and TLVs have texts; Tables has settings.
+	Groups, Meters, Tables, TLVs map[Key]string
+	Names                        map[uint32]string // last port name of each number
 }
 
 func (s *Store) Load() (State, error) {
@@ -308,7 +314,7 @@ func (s *Store) Load() (State, error) {
 		for _, table := range []struct {
 			bucket []byte
 			into   *map[Key]string
-		}{{bucketTables, &l.Tables}, {bucketGroups, &l.Groups}, {bucketMeters, &l.Meters}} {
+		}{{bucketTables, &l.Tables}, {bucketGroups, &l.Groups}, {bucketMeters, &l.Meters}, {bucketTLVs, &l.TLVs}} {
 			if *table.into, err = loadTexts(tx, table.bucket); err != nil {
 				return err
 			}

@@ -45,6 +45,11 @@ func nxProp(nxKind, nxCode, kind13, code13, code uint16) []errorNumber {
 	return []errorNumber{{v10, v10, nicira, nxKind, nxCode}, {v13, v13, 0, kind13, code13}, {v14, v15, 0, 14, code}}
 }
 
+// nxTLV is an error of tun_metadata fields or of their map.
+func nxTLV(code10, kind uint16) []errorNumber {
+	return []errorNumber{{v10, v10, nicira, 1, code10}, {v13, v15, nicira, kind, 0}}
+}
+
 // errorNumbers has the numbers of each error (OpenFlow 1.5, 7.5.4; Open vSwitch's
 // extensions).
 var errorNumbers = [of.ErrorCodes][]errorNumber{
@@ -102,6 +107,9 @@ var errorNumbers = [of.ErrorCodes][]errorNumber{
 	of.ErrMonitorBadCommand:  {{v14, v15, 0, 16, 4}},
 	of.ErrMonitorBadFlags:    {{v10, v10, nicira, 1, 518}, {v13, v13, nicira, 7, 0}, {v14, v15, 0, 16, 5}},
 	of.ErrResumeNotSupported: {{v10, v10, nicira, 1, 533}, {v13, v15, nicira, 34, 0}},
+
+	of.ErrTLVBadCommand: nxTLV(527, 16), of.ErrTLVBadOptLen: nxTLV(528, 17), of.ErrTLVBadField: nxTLV(529, 18), of.ErrTLVTableFull: nxTLV(530, 19),
+	of.ErrTLVAlreadyMapped: nxTLV(531, 20), of.ErrTLVDupEntry: nxTLV(532, 21), of.ErrTLVInUse: nxTLV(537, 38), of.ErrFlowInvalidTLV: nxTLV(536, 37),
 }
 
 // unencodable has the numbers that stand for an error that a version does not have.

@@ -207,6 +207,8 @@ func (s storeOf) ChangeTables(groups, meters map[store.Key]string, remove []uint
 	return s.f.Store.ChangeTables(groups, meters, remove)
 }
 
+func (s storeOf) SaveTLVs(texts map[store.Key]string) error { return s.f.Store.SaveTLVs(texts) }
+
 func (s storeOf) SaveTableConfigs(texts map[store.Key]string) error {
 	return s.f.Store.SaveTableConfigs(texts)
 }

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The TLV map of a bridge says which option of a Geneve header (RFC 8926, 3.5) the fields
+// tun_metadata0 to tun_metadata63 stand for. Its limits are those of Open vSwitch.
+const (
+	// TLVFields is the number of fields that an option can be mapped to.
+	TLVFields = 64
+	// TLVSpace is the largest sum of the lengths of the mapped options, in bytes. A
+	// mapping beyond it is refused.
+	TLVSpace = 256
+	// MaxTLVLen is the largest length of an option without its header, in bytes.
+	MaxTLVLen = 124
+	// tlvCell is the unit in which options take space, in bytes. The length of an option
+	// is a multiple of it.
+	tlvCell = 4
+)
+
+// TLVMapping maps options of one class, type and length to the field tun_metadataN of
+// number Field.
+type TLVMapping struct {
+	Class uint16
+	Type  uint8
+	Len   uint8 // without the option's header, in bytes
+	Field uint16
+}
+
+// String returns the mapping in the text of add-tlv-map.
+func (m TLVMapping) String() string {
+	return fmt.Sprintf("{class=%#x,type=%#x,len=%d}->tun_metadata%d", m.Class, m.Type, m.Len, m.Field)
+}
+
+// key identifies the option.
+func (m *TLVMapping) key() uint32 { return uint32(m.Class)<<8 | uint32(m.Type) }
+
+// ParseTLVMappings parses mappings of add-tlv-map, which commas separate.
+func ParseTLVMappings(text string) (list []TLVMapping, err error) {
+	for rest := strings.TrimSpace(text); rest != ""; {
+		var m TLVMapping
+		if rest, err = m.parse(rest); err != nil {
+			return nil, err
+		}
+		list = append(list, m)
+	}
+	return list, nil
+}
+
+// parse parses the mapping at the start of text and returns the text behind it.
+func (m *TLVMapping) parse(text string) (rest string, err error) {
+	end := strings.Index(text, "}")
+	head, tail := text, ""
+	if end >= 0 {
+		head, tail = text[:end], text[end+1:]
+	}
+	tail, rest, more := strings.Cut(tail, ",")
+	bad := wrong(strings.TrimSuffix(text, ","), "{class=NUMBER,type=NUMBER,len=BYTES}->tun_metadataN")
+	number, mapped := strings.CutPrefix(tail, "->tun_metadata")
+	options, braced := strings.CutPrefix(head, "{")
+	parts := strings.Split(options, ",")
+	if end < 0 || !mapped || !braced || len(parts) != 3 || more && rest == "" {
+		return "", bad
+	}
+	var values [3]uint64
+	for i, key := range []string{"class=", "type=", "len="} {
+		value, ok := strings.CutPrefix(parts[i], key)
+		limit := uint64(0xff)
+		if i == 0 {
+			limit = 0xffff
+		}
+		n, inRange := parseUint(value, limit)
+		if !ok || !inRange {
+			return "", bad
+		}
+		values[i] = n
+	}
+	field, err := strconv.ParseUint(number, 10, 16)
+	if err != nil {
+		return "", bad
+	}
+	*m = TLVMapping{Class: uint16(values[0]), Type: uint8(values[1]), Len: uint8(values[2]), Field: uint16(field)}
+	return rest, nil
+}
+
+// check returns an error if the length or the number of the field is out of range.
+func (m *TLVMapping) check() error {
+	if m.Len%tlvCell != 0 || m.Len > MaxTLVLen {
+		return codedf(ErrTLVBadOptLen, "%v: expected a length of at most %d that is a multiple of %d", m, MaxTLVLen, tlvCell)
+	}
+	if m.Field >= TLVFields {
+		return codedf(ErrTLVBadField, "%v: expected tun_metadata0 to tun_metadata%d", m, TLVFields-1)
+	}
+	return nil
+}
+
+// TLVCommand is the command of a TLVMod, with the numbers of Nicira's message.
+type TLVCommand uint16
+
+// Commands.
+const (
+	TLVAdd    TLVCommand = iota // adds mappings
+	TLVDelete                   // deletes the mappings of fields; fields without one are left out
+	TLVClear                    // deletes all mappings
+)
+
+// TLVMod is a change of a TLV map: all of its mappings or none.
+type TLVMod struct {
+	Command  TLVCommand
+	Mappings []TLVMapping
+}
+
+// TLVMap is the TLV map of a bridge. It never changes: a change makes a new map. A nil
+// map has no mappings.
+type TLVMap struct {
+	fields [TLVFields]*tlvField
+	byKey  map[uint32]*tlvField
+}
+
+// tlvField is a mapped field. cells are the parts of 4 bytes that the field takes of the
+// space, from its first byte on.
+type tlvField struct {
+	TLVMapping
+	cells []uint8
+}
+
+// Mappings returns the mappings in the order of the fields.
+func (m *TLVMap) Mappings() (list []TLVMapping) {
+	if m == nil {
+		return nil
+	}
+	for _, f := range m.fields {
+		if f != nil {
+			list = append(list, f.TLVMapping)
+		}
+	}
+	return list
+}
+
+// Space returns the number of bytes that the mapped options take.
+func (m *TLVMap) Space() (n int) {
+	for _, mapping := range m.Mappings() {
+		n += int(mapping.Len)
+	}
+	return n
+}
+
+// Changed returns the map after a change. Errors are *CodedError.
+func (m *TLVMap) Changed(mod *TLVMod) (*TLVMap, error) {
+	for i := range mod.Mappings {
+		if err := mod.Mappings[i].check(); err != nil {
+			return nil, err
+		}
+	}
+	next := &TLVMap{byKey: map[uint32]*tlvField{}}
+	if m != nil && mod.Command != TLVClear {
+		for i, f := range m.fields {
+			drop := mod.Command == TLVDelete && slices.ContainsFunc(mod.Mappings, func(d TLVMapping) bool { return int(d.Field) == i })
+			if f != nil && !drop {
+				next.fields[i], next.byKey[f.key()] = f, f
+			}
+		}
+	}
+	if mod.Command == TLVAdd {
+		for _, mapping := range mod.Mappings {
+			if err := next.add(mapping); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return next, nil
+}
+
+func (m *TLVMap) add(mapping TLVMapping) error {
+	if f := m.fields[mapping.Field]; f != nil {
+		return codedf(ErrTLVAlreadyMapped, "%v: the field is mapped already: %v; delete that first", mapping, f.TLVMapping)
+	}
+	if f := m.byKey[mapping.key()]; f != nil {
+		return codedf(ErrTLVDupEntry, "%v: the option is mapped already: %v; delete that first", mapping, f.TLVMapping)
+	}
+	f := &tlvField{TLVMapping: mapping}
+	taken := m.taken()
+	for range mapping.Len / tlvCell {
+		cell := bits.TrailingZeros64(^taken)
+		if cell == TLVSpace/tlvCell {
+			return codedf(ErrTLVTableFull, "%v: the mapped options take %d of %d bytes already", mapping, m.Space(), TLVSpace)
+		}
+		f.cells = append(f.cells, uint8(cell))
+		taken |= 1 << cell
+	}
+	m.fields[mapping.Field], m.byKey[mapping.key()] = f, f
+	return nil
+}
+
+// taken returns a bit for each cell that a field takes.
+func (m *TLVMap) taken() (cells uint64) {
+	for _, f := range m.fields {
+		if f != nil {
+			for _, c := range f.cells {
+				cells |= 1 << c
+			}
+		}
+	}
+	return cells
+}
+
+// TLVs returns the TLV map of the bridge.
+func (p *Pipeline) TLVs() *TLVMap { return p.tlvs.Load() }
+
+// ChangeTLVs changes the TLV map of the bridge. The caller has exclusive access to the
+// pipeline. After an error (*CodedError) nothing has changed.
+func (p *Pipeline) ChangeTLVs(mod *TLVMod) error {
+	next, err := p.TLVs().Changed(mod)
+	if err != nil {
+		return err
+	}
+	p.tlvs.Store(next)
+	p.generation++
+	return nil
+}
