@@ -150,6 +150,9 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 		case flowtable.OpTunnel:
 			w.encapsulate(i, a, at >= tail)
 			sent = true
+		case flowtable.OpOutputTruncated:
+			w.outputTruncated(i, a)
+			sent = true
 		case flowtable.OpDrop:
 			w.drop(f, dropReason(a.U32))
 			return

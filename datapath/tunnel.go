@@ -17,7 +17,7 @@ type overlay struct {
 }
 
 // encapsulate pushes the outer headers of the template of action a on frame i, and
-// sends the frame to the uplink. If last is false, it removes the headers afterwards
+// sends the frame, or its first bytes, to the uplink. If last is false, it removes the headers afterwards
 // for the next actions.
 func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 	f := &w.batch.Frames[i]
@@ -37,6 +37,12 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 	}
 	if t.State == tunnel.TemplatePending {
 		w.awaitNeighbour(i, a)
+		return
+	}
+	if limit := int(a.U64 >> 32); limit != 0 && f.SegmentLen() > limit {
+		out := *a
+		out.U64 &= 1<<32 - 1
+		w.truncate(i, limit, &out)
 		return
 	}
 	size := f.Offload.Size

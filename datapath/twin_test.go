@@ -29,6 +29,8 @@ func interpret(frame []byte, actions []flowtable.Action) twinResult {
 		switch a.Op {
 		case flowtable.OpOutput:
 			r.outputs = append(r.outputs, twinOutput{a.U32, append([]byte(nil), f...)})
+		case flowtable.OpOutputTruncated:
+			r.outputs = append(r.outputs, twinOutput{a.U32, append([]byte(nil), f[:min(uint64(len(f)), a.U64)]...)})
 		case flowtable.OpDrop:
 			r.drop = packet.DropReason(a.U32)
 			return r
@@ -290,7 +292,7 @@ func randomActions(rng *rand.Rand, ports int) []flowtable.Action {
 		flowtable.OpOutput, flowtable.OpOutput, flowtable.OpOutput, flowtable.OpPushVLAN, flowtable.OpPopVLAN, flowtable.OpSetVLAN,
 		flowtable.OpSetEthDst, flowtable.OpSetEthSrc, flowtable.OpSetIPv4Src, flowtable.OpSetIPv4Dst, flowtable.OpSetIPv6Src,
 		flowtable.OpSetIPv6Dst, flowtable.OpSetTOS, flowtable.OpSetTTL, flowtable.OpDecTTL, flowtable.OpSetTpSrc, flowtable.OpSetTpDst,
-		flowtable.OpDrop,
+		flowtable.OpDrop, flowtable.OpOutputTruncated,
 	}
 	var list []flowtable.Action
 	for range rng.Intn(9) {
@@ -298,6 +300,8 @@ func randomActions(rng *rand.Rand, ports int) []flowtable.Action {
 		switch a.Op {
 		case flowtable.OpOutput:
 			a.U32 = uint32(1 + rng.Intn(ports))
+		case flowtable.OpOutputTruncated:
+			a.U32, a.U64 = uint32(1+rng.Intn(ports)), uint64(14+rng.Intn(800))
 		case flowtable.OpPushVLAN:
 			a.U16, a.U32 = 0x8100, uint32(rng.Intn(1<<16))
 		case flowtable.OpSetVLAN:

@@ -21,6 +21,7 @@
 //	send.go      pending lists, transmit queues, the end of the batch
 //	kept.go      batches that are released late because outputs postponed their flush
 //	segment.go   offloads that an output does not take: checksums, cutting large frames
+//	truncate.go  outputs that send the first bytes of a frame
 //	toobig.go    the ICMP error for a frame too long for its tunnel
 //	bfd.go       BFD sessions with the remotes of tunnels
 //	answer.go    replies to ARP requests and neighbour solicitations
@@ -151,6 +152,7 @@ type Worker struct {
 
 	coalescer packet.Coalescer
 	segments  packet.Batch // segments of a large frame, or an answer
+	whole     packet.Frame // frame that truncate restores
 	answers   uint64       // virtual time of the ICMP rate limit, see takeAnswer
 
 	ports      [port.MaxPorts]txPort

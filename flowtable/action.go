@@ -12,9 +12,10 @@ const (
 	OpNone Op = iota
 	// OpOutput sends to datapath port U32.
 	OpOutput
-	// OpTunnel pushes the outer headers of tunnel template U32 with VNI U64, sends
-	// the frame to the template's uplink, and pops the headers again. The vxlan port
-	// U16 also counts the frame; 0: none.
+	// OpTunnel pushes the outer headers of tunnel template U32 with the VNI in the low half
+	// of U64, sends the frame to the template's uplink, and pops the headers again. The
+	// vxlan port U16 also counts the frame; 0: none. The upper half of U64 is the largest
+	// length of the inner frame in bytes; the tunnel gets the frame's first bytes; 0: all.
 	OpTunnel
 	// OpDrop ends the list and drops the frame under packet.DropReason U32.
 	OpDrop
@@ -111,6 +112,9 @@ const (
 	// in the layout of the key's word WTunMeta. A tunnel ignores the fields that its header
 	// does not have. A list begins with 0.
 	OpTunMeta
+	// OpOutputTruncated sends the frame's first U64 bytes to datapath port U32. The
+	// actions behind it see the whole frame.
+	OpOutputTruncated
 )
 
 // Action is one action of a megaflow: 16 bytes without pointers.

@@ -43,6 +43,7 @@ const (
 	ActDecMPLSTTL  // decrements the TTL of the outermost label stack entry
 	ActPushPBB     // prepends an Ethernet header with an I-TAG
 	ActPopPBB      // pops the outer Ethernet header and the I-TAG
+	ActOutputTrunc // sends the first Value bytes to Port
 	actionKinds    // number of kinds
 )
 

@@ -189,7 +189,7 @@ func (x *xlate) sendTo(port *PortInfo) {
 		}
 	}
 	x.commit()
-	x.emit(out)
+	x.emit(x.truncated(out))
 	x.sent = x.sent || !x.halted
 }
 

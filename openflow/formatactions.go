@@ -40,6 +40,8 @@ func formatAction(a *Action, names Names) string {
 			return text
 		}
 		return "output:" + text
+	case ActOutputTrunc:
+		return formatTruncation(a, names)
 	case ActOutputReg:
 		return "output:" + a.Src.String()
 	case ActSetField:
@@ -204,10 +206,12 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 	case flowtable.OpOutput:
 		return formatPort(a.U32, names)
 	case flowtable.OpTunnel:
-		return fmt.Sprintf("tunnel(template=%d,vni=%d)", a.U32, a.U64)
+		return fmt.Sprintf("%stunnel(template=%d,vni=%d)", formatLimit(a.U64>>32), a.U32, uint32(a.U64))
 	case flowtable.OpTunMeta:
 		return fmt.Sprintf("set(tunnel(gbp_id=%d,gbp_flags=0x%x,flags=0x%x))",
 			uint16(a.U64>>flowtable.TunGBPIDShift), uint8(a.U64>>flowtable.TunGBPFlagsShift), uint16(a.U64>>flowtable.TunFlagsShift))
+	case flowtable.OpOutputTruncated:
+		return formatLimit(a.U64) + formatPort(a.U32, names)
 	case flowtable.OpDrop:
 		return fmt.Sprintf("drop(%s)", packet.DropReason(a.U32))
 	case flowtable.OpPushVLAN:

@@ -127,8 +127,14 @@ func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 		switch a.Op {
 		case flowtable.OpOutput:
 			sent = append(sent, fmt.Sprintf("port %d %s", a.U32, f.shown()))
+		case flowtable.OpOutputTruncated:
+			sent = append(sent, fmt.Sprintf("port %d %s, %d bytes", a.U32, f.shown(), a.U64))
 		case flowtable.OpTunnel:
-			sent = append(sent, fmt.Sprintf("tunnel %d %d %s", a.U32, a.U64, f.shown()))
+			text := fmt.Sprintf("tunnel %d %d %s", a.U32, uint32(a.U64), f.shown())
+			if limit := a.U64 >> 32; limit != 0 {
+				text += fmt.Sprintf(", %d bytes", limit)
+			}
+			sent = append(sent, text)
 		case flowtable.OpDrop:
 			return sent
 		case flowtable.OpPushVLAN:
@@ -248,6 +254,15 @@ func (in *interpreter) cross(port *PortInfo) {
 	in.p, in.env, in.f, in.tags, in.written, in.rule = was.p, was.env, was.f, was.tags, was.written, was.rule
 }
 
+// peerOf returns the peer of a patch port; 0: the port is none.
+func (in *interpreter) peerOf(number uint32) uint32 {
+	if number == PortInPort {
+		number = uint32(in.f[flowtable.WPort] >> 32)
+	}
+	p, _ := in.env.Port(number)
+	return p.Peer
+}
+
 func (in *interpreter) sync() {
 	var tci [2]uint64
 	for i := range min(2, len(in.tags)) {
@@ -316,6 +331,13 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 			wholeField(FMPLSTTL).put(&in.f, value64(ttl-1), ones(8))
 		case ActOutput:
 			in.output(a.Port)
+		case ActOutputTrunc:
+			if before := len(in.sent); in.peerOf(a.Port) == 0 {
+				in.output(a.Port)
+				for i := before; i < len(in.sent); i++ {
+					in.sent[i] += fmt.Sprintf(", %d bytes", a.Value[1])
+				}
+			}
 		case ActOutputReg:
 			in.output(uint32(a.Src.get(&in.f)[1]))
 		case ActClone:

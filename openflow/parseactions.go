@@ -203,12 +203,12 @@ func (p *actionParser) outputTo(number uint32, t token) (Action, error) {
 }
 
 func (p *actionParser) output(t token) (Action, error) {
+	if isTruncation(t) {
+		return p.outputTruncation(t)
+	}
 	no, err := parsePort(t.value, p.names)
 	if err == nil {
 		return p.outputTo(no, t)
-	}
-	if strings.HasPrefix(t.value, "port=") || strings.Contains(t.value, "max_len") {
-		return Action{}, wrong(t.text, "an output without max_len")
 	}
 	src, ok := parseSubfield(t.value)
 	if !ok {

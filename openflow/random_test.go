@@ -325,7 +325,7 @@ func randomMatchText(r *rand.Rand) string {
 }
 
 var randomActions = []string{
-	"1", "2", "output:4", "5", "6", "in_port", "flood", "all", "normal", "3", "99", "7", "local",
+	"1", "2", "output:4", "output(port=2,max_len=64)", "output(port=5,max_len=100)", "output(port=in_port,max_len=14)", "5", "6", "in_port", "flood", "all", "normal", "3", "99", "7", "local",
 	"mod_dl_src:00:00:00:00:00:02", "mod_dl_dst:00:00:00:00:00:03", "mod_nw_src:10.1.0.2", "mod_nw_dst:10.2.0.1",
 	"mod_nw_tos:8", "mod_nw_ecn:1", "mod_nw_ttl:2", "mod_nw_ttl:64", "mod_tp_src:81", "mod_tp_dst:22",
 	"set_field:00:00:00:00:00:01/00:00:00:00:00:0f->eth_dst", "load:1->eth_src[0..3]",
@@ -405,7 +405,7 @@ func randomSet(r *rand.Rand, table int) (w []string) {
 			set = append(set, fmt.Sprintf("resubmit(,%d)", table+1))
 		}
 		a := pick(r, randomActions...)
-		if !strings.HasPrefix(a, "clone") && !strings.HasPrefix(a, "note") && !strings.HasPrefix(a, "learn") && !strings.HasPrefix(a, "fin") && !strings.HasPrefix(a, "output:reg") {
+		if !strings.HasPrefix(a, "clone") && !strings.HasPrefix(a, "note") && !strings.HasPrefix(a, "learn") && !strings.HasPrefix(a, "fin") && !strings.HasPrefix(a, "output:reg") && !strings.HasPrefix(a, "output(") {
 			set = append(set, a)
 		}
 	}

@@ -172,10 +172,11 @@ type xlate struct {
 	// decs counts the dec_ttl actions since the TTL was last set. baseDecs is that
 	// count for base.
 	decs, baseDecs int
-	dirty          bool // flow may differ from base
-	opaque         bool // a pop has revealed headers that flow does not have
-	undone         int  // number of clones and buckets around the present list, which undo its changes
-	buckets        int  // number of buckets among them
+	dirty          bool   // flow may differ from base
+	opaque         bool   // a pop has revealed headers that flow does not have
+	undone         int    // number of clones and buckets around the present list, which undo its changes
+	buckets        int    // number of buckets among them
+	limit          uint32 // largest length in bytes of the output in execution; 0: any
 
 	actions   []flowtable.Action
 	rules     []*Rule
@@ -258,7 +259,7 @@ func (x *xlate) trim() {
 }
 
 func sends(op flowtable.Op) bool {
-	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpAnswer || op == flowtable.OpRecirc
+	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpAnswer || op == flowtable.OpRecirc || op == flowtable.OpOutputTruncated
 }
 
 // noteDrop records the drop reason of the translation. Only the first reason counts.
@@ -497,6 +498,8 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 			}
 		case ActOutput:
 			x.output(a.Port)
+		case ActOutputTrunc:
+			x.outputTruncated(a.Port, a.Value[1])
 		case ActOutputReg:
 			if v := x.read(a.Src); v[0] == 0 && v[1] <= uint64(PortNone) {
 				x.output(uint32(v[1]))

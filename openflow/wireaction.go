@@ -66,6 +66,7 @@ const (
 	nxNAT            = 36
 	nxController2    = 37
 	nxClone          = 42
+	nxOutputTrunc    = 39
 	nxCTClear        = 43
 	nxResubmitCT     = 44
 	nxLearn2         = 45

@@ -149,6 +149,8 @@ func (e *actionEncoder) simple(b []byte, a *Action) []byte {
 // extension appends an action of Nicira's.
 func (e *actionEncoder) extension(b []byte, a *Action) []byte {
 	switch a.Kind {
+	case ActOutputTrunc:
+		return appendTruncation(b, a)
 	case ActResubmit:
 		return e.resubmit(b, a)
 	case ActGotoTable: // in a list of OpenFlow 1.0

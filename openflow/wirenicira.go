@@ -10,7 +10,8 @@ var nxSizes = map[uint16]int{
 	nxResubmit: 6, nxSetTunnel: 6, nxRegMove: 14, nxRegLoad: 14, nxNote: 6, nxSetTunnel64: 14, nxResubmitTable: 6, nxResubmitCT: 6, nxOutputReg: 14,
 	nxLearn: 22, nxDecTTL: 6, nxFinTimeout: 6, nxController: 6, nxDecTTLIDs: 6, nxWriteMetadata: 22, nxOutputReg2: 14, nxRegLoad2: 6,
 	nxCT: 14, nxController2: 6, nxClone: 6, nxCTClear: 6, nxLearn2: 30, nxConjunction: 6,
-	nxPushMPLS: 6, nxPopMPLS: 6, nxSetMPLSTTL: 6, nxDecMPLSTTL: 6, nxSetMPLSLabel: 6, nxSetMPLSTC: 6,
+	nxOutputTrunc: 6,
+	nxPushMPLS:    6, nxPopMPLS: 6, nxSetMPLSTTL: 6, nxDecMPLSTTL: 6, nxSetMPLSLabel: 6, nxSetMPLSTC: 6,
 }
 
 // extension decodes one of Nicira's actions. The argument b has the bytes of the action
@@ -61,6 +62,8 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 	case nxWriteMetadata:
 		v, mask := be.Uint64(b[6:]), be.Uint64(b[14:])
 		return Action{Kind: ActWriteMetadata, Value: value64(v & mask), Mask: value64(mask)}, nil
+	case nxOutputTrunc:
+		return decodeTruncation(b)
 	case nxCTClear:
 		return Action{Kind: ActCTClear}, nil
 	case nxCT:

@@ -203,6 +203,40 @@ func (b *Batch) Join(f, saved *Frame) {
 	*f = *saved
 }
 
+// Take replaces f by a copy of frame index of the batch source, with copies of its spans. The
+// caller saves f before and restores it by assignment, and then calls Rewind with mark.
+// Take returns false and changes nothing if the batch has too few spans.
+func (b *Batch) Take(f *Frame, source *Batch, index int) (mark int, ok bool) {
+	from := &source.Frames[index]
+	if int(from.spanCount) > b.SpansLeft() {
+		return 0, false
+	}
+	mark = b.spanUsed
+	b.spanUsed += copy(b.spans[mark:], source.Spans(from))
+	*f = *from
+	f.spanFirst = uint16(mark)
+	return mark, true
+}
+
+// Rewind releases the spans that were added since Take returned mark.
+func (b *Batch) Rewind(mark int) { b.spanUsed = mark }
+
+// Truncate shortens the frame to n bytes. The frame loses its unfinished offload, and the
+// offsets of headers that are no longer complete.
+func (b *Batch) Truncate(f *Frame, n int) {
+	if n >= f.Len() {
+		return
+	}
+	b.Trim(f, n)
+	f.Offload = Offload{}
+	if f.L4 == 0 && n < int(f.L3)+IPv6Len || n < int(f.L4) {
+		f.L3 = 0
+	}
+	if n < int(f.L4)+TCPLen {
+		f.L4 = 0
+	}
+}
+
 // SpanCount returns the number of the frame's spans.
 func (f *Frame) SpanCount() int { return int(f.spanCount) }
 

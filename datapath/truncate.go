@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"weft/flowtable"
+	"weft/packet"
+	"weft/port"
+)
+
+// This file has the outputs that send only the first bytes of a frame. Headers and
+// checksums stay those of the whole frame, as in Open vSwitch. A large frame with an
+// unfinished offload counts as its segments: if a segment exceeds the limit, the worker
+// cuts the frame and truncates each segment. The result does not depend on the offloads
+// of the sender, or on coalescing.
+
+// outputTruncated sends the first a.U64 bytes of frame i to port a.U32.
+func (w *Worker) outputTruncated(i int, a *flowtable.Action) {
+	if a.U32 >= port.MaxPorts || w.ports[a.U32].tx == nil {
+		w.dropAt(a.U32, i, packet.DropNoPort)
+		return
+	}
+	limit := int(min(a.U64, packet.MaxFrameLen))
+	if w.batch.Frames[i].SegmentLen() <= limit {
+		w.output(i, a.U32, false)
+		return
+	}
+	w.truncate(i, limit, &flowtable.Action{Op: flowtable.OpOutput, U32: a.U32})
+}
+
+// truncate executes out, an output to a port or a tunnel, on the first limit bytes of
+// frame i, or of each of its segments. It restores the frame.
+func (w *Worker) truncate(i, limit int, out *flowtable.Action) {
+	b := &w.batch
+	f := &b.Frames[i]
+	if f.Offload.GSO != packet.GSONone {
+		w.truncateSegments(i, limit, out)
+		return
+	}
+	if !b.Fork(f, &w.whole) {
+		w.dropAt(portOf(out), i, packet.DropLoop)
+		return
+	}
+	b.FinishChecksum(f)
+	b.Truncate(f, limit)
+	w.sendOnce(i, out)
+	b.Join(f, &w.whole)
+}
+
+// truncateSegments is truncate for a large frame.
+func (w *Worker) truncateSegments(i, limit int, out *flowtable.Action) {
+	b, cut := &w.batch, &w.segments
+	f := &b.Frames[i]
+	w.whole = *f
+	for s := b.Segments(&w.whole); !s.Done(); {
+		cut.Reset()
+		if !s.Next(cut) {
+			break
+		}
+		segment := &cut.Frames[0]
+		w.fair.cutNS += cutCost(1, segment.Len())
+		cut.FinishChecksum(segment)
+		cut.Truncate(segment, limit)
+		mark, ok := b.Take(f, cut, 0)
+		if !ok {
+			w.dropAt(portOf(out), i, packet.DropLoop)
+			continue
+		}
+		w.sendOnce(i, out)
+		*f = w.whole
+		b.Rewind(mark)
+	}
+}
+
+// portOf returns the port that counts the drops of an output.
+func portOf(out *flowtable.Action) uint32 {
+	if out.Op == flowtable.OpTunnel {
+		return uint32(out.U16)
+	}
+	return out.U32
+}
+
+// sendOnce sends frame i before it returns, and leaves the frame as it is.
+func (w *Worker) sendOnce(i int, out *flowtable.Action) {
+	if out.Op == flowtable.OpTunnel {
+		w.encapsulate(i, out, false)
+		return
+	}
+	w.output(i, out.U32, false)
+}
