@@ -95,6 +95,8 @@ type sight struct {
 	// bounded limits the number of captured bytes to maxLen.
 	bounded bool
 	maxLen  uint32
+	// keyed adds the frame's key to the record.
+	keyed bool
 }
 
 // taps is the state of a worker's taps. The worker owns it.
@@ -372,6 +374,8 @@ func (w *Worker) tapWrite(s sight) captureRecord {
 	actions, extra := s.actions[:min(len(s.actions), maxTapActions)], 0
 	if s.kind == CaptureTrace {
 		extra = 8*flowtable.KeyWords + actionBytes*len(actions)
+	} else if s.keyed {
+		extra = 8 * flowtable.KeyWords
 	}
 	shown := f.Len() - s.skip
 	if s.headerOnly {
@@ -394,11 +398,14 @@ func (w *Worker) tapWrite(s sight) captureRecord {
 	}
 	r.fill(s.port, f.InPort, f.Len()-s.skip, p.clockNS, held)
 	r[6] = byte(w.batch.N)
-	if s.kind == CaptureTrace {
-		binary.LittleEndian.PutUint32(r[28:], uint32(len(actions)))
+	if extra != 0 {
+		r[7] = captureKeyed
 		for n, word := range w.keys[s.frame] {
 			binary.LittleEndian.PutUint64(room[8*n:], word)
 		}
+	}
+	if s.kind == CaptureTrace {
+		binary.LittleEndian.PutUint32(r[28:], uint32(len(actions)))
 		appendActions(room[8*flowtable.KeyWords:][:0], actions)
 	}
 	p.ring.Commit()

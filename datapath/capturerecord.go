@@ -96,7 +96,9 @@ type Capture struct {
 	Frames  int
 	// Note is the number in the action that sent the frame to ControllerPort.
 	Note uint32
-	// Key and Actions are set only in a record of kind CaptureTrace.
+	// Key and Actions are set in a record of kind CaptureTrace. Keyed is true if Key is
+	// set: also in the record of a tracked frame that a flow sends to ControllerPort.
+	Keyed   bool
 	Key     flowtable.Key
 	Actions []flowtable.Action
 	// Len is the frame's length in bytes. Data holds the first bytes of the frame.
@@ -104,12 +106,20 @@ type Capture struct {
 	Data []byte
 }
 
-// captureRecord is a message of the capture ring: a header; for a trace the key and
-// the actions; and bytes of the frame. The header's fields are little endian. Each
-// line gives offsets in bytes and the size of the fields:
+// FrameKey returns the key of the captured frame, or nil if the record has none.
+func (c *Capture) FrameKey() *flowtable.Key {
+	if !c.Keyed {
+		return nil
+	}
+	return &c.Key
+}
+
+// captureRecord is a message of the capture ring: a header; the key, for a trace and if the
+// flags have captureKeyed; for a trace the actions; and bytes of the frame. The header's
+// fields are little endian. Each line gives offsets in bytes and the size of the fields:
 //
 //	 0 tap, kind, cache, verdict     1 byte each
-//	 4 reason, outputs, frames, -    1 byte each
+//	 4 reason, outputs, frames, flags  1 byte each
 //	 8 port   12 in port   16 slot   20 masks   24 length   28 actions or note   32 bits each
 //	32 time   40 held                64 bits each
 //	48 stages                        5 of 32 bits
@@ -119,6 +129,7 @@ type captureRecord []byte
 const (
 	captureHeader  = 104
 	maxTapActions  = 256 // largest number of actions in a record of a trace; further actions are left out
+	captureKeyed   = 1   // flag: the key follows the header
 	captureOutsAt  = 68
 	captureStageAt = 48
 )
@@ -196,12 +207,17 @@ func ParseCapture(msg []byte) (Capture, error) {
 	if c.Kind == CaptureOut {
 		c.Note = actions
 	}
-	if c.Kind == CaptureTrace {
-		if uint64(len(body)) < 8*flowtable.KeyWords+uint64(actions)*actionBytes {
-			return Capture{}, fmt.Errorf("capture of %d actions in %d bytes", actions, len(body))
+	if c.Keyed = msg[7]&captureKeyed != 0 || c.Kind == CaptureTrace; c.Keyed {
+		if len(body) < 8*flowtable.KeyWords {
+			return Capture{}, fmt.Errorf("capture of a key in %d bytes", len(body))
 		}
 		readWords(body, c.Key[:])
 		body = body[8*flowtable.KeyWords:]
+	}
+	if c.Kind == CaptureTrace {
+		if uint64(len(body)) < uint64(actions)*actionBytes {
+			return Capture{}, fmt.Errorf("capture of %d actions in %d bytes", actions, len(body))
+		}
 		c.Actions = readActions(body[:actions*actionBytes], nil)
 		body = body[actions*actionBytes:]
 	}

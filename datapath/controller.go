@@ -15,8 +15,9 @@ const (
 )
 
 // toController captures the first maxLen bytes of frame i, with the changes of
-// earlier actions, for each tap of ControllerPort. It reports false if there is no
-// such tap or the rate is exceeded.
+// earlier actions, for each tap of ControllerPort. The record of a tracked frame also
+// has the frame's key, with the connection's original tuple. toController reports false
+// if there is no such tap or the rate is exceeded.
 func (w *Worker) toController(i int, maxLen, note uint32) (shown bool) {
 	if !w.taps.controller {
 		return false
@@ -31,7 +32,7 @@ func (w *Worker) toController(i int, maxLen, note uint32) (shown bool) {
 			return false
 		}
 		shown = true
-		if r := w.tapWrite(sight{tap: at, frame: i, kind: CaptureOut, port: ControllerPort, bounded: true, maxLen: maxLen}); r != nil {
+		if r := w.tapWrite(sight{tap: at, frame: i, kind: CaptureOut, port: ControllerPort, bounded: true, maxLen: maxLen, keyed: w.keys[i].Tracked()}); r != nil {
 			r.sent(ControllerPort)
 			r.setNote(note)
 		}

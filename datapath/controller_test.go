@@ -43,6 +43,48 @@ func TestController(t *testing.T) {
 	}
 }
 
+// The record of a tracked frame for the controller has the original tuple of the frame's
+// connection, for each frame of an established connection too.
+func TestControllerOfTracked(t *testing.T) {
+	r := firewall(t)
+	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})
+	for slot := range uint32(6) {
+		r.command(AppendCommand(nil, CmdRemove, slot, nil))
+	}
+	commit := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit}
+	for port := range uint32(2) {
+		r.megaflow(10+port, 1+port, 0, 0, 0, append(commit.AppendTo(nil), flowtable.Action{Op: flowtable.OpRecirc, U32: 9})...)
+		r.megaflow(20+port, 1+port, 9, 0, 0, flowtable.Action{Op: flowtable.OpController, U32: 0xffff})
+	}
+	r.turn()
+	const client, server = 0x0a000001, 0x0a000002
+	for round := range 4 {
+		r.inject(1, udp(client, server, 1000, 53), udp(client, server, 1000, 53))
+		r.turn()
+		r.inject(2, udp(server, client, 53, 1000), udp(server, client, 53, 1000))
+		r.turn()
+		got := r.captures()
+		if len(got) != 4 {
+			t.Fatalf("round %d: %d records, want 4", round, len(got))
+		}
+		for i, c := range got {
+			ct := c.Key.CT()
+			if !c.Keyed || ct[1] != 1000<<48|53<<32 || ct[5] != client || ct[7] != server || uint8(ct[0]>>16) != packet.ProtoUDP || len(c.Data) != 52 {
+				t.Fatalf("round %d: record %d: keyed %v, connection %x, %d bytes", round, i, c.Keyed, ct, len(c.Data))
+			}
+		}
+	}
+	// Without tracking before the look-up there is no key.
+	r.command(AppendCommand(nil, CmdRemove, 10, nil))
+	r.megaflow(10, 1, 0, 0, 0, append(commit.AppendTo(nil), flowtable.Action{Op: flowtable.OpController, U32: 0xffff})...)
+	r.turn()
+	r.inject(1, udp(client, server, 1000, 53))
+	r.turn()
+	if got := r.captures(); len(got) != 1 || got[0].Keyed {
+		t.Errorf("without tracking: %+v", got)
+	}
+}
+
 func TestControllerRate(t *testing.T) {
 	r := twoPorts(t)
 	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})

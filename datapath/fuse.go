@@ -131,6 +131,16 @@ func untracked(actions []flowtable.Action) bool {
 	return true
 }
 
+// controls reports whether an action list sends frames to the controller.
+func controls(actions []flowtable.Action) bool {
+	for i := range actions {
+		if actions[i].Op == flowtable.OpController {
+			return true
+		}
+	}
+	return false
+}
+
 // openFused allocates the hints for n connections. They are in mapped memory, which the
 // garbage collector does not scan.
 func (w *Worker) openFused(n int) error {
@@ -348,7 +358,11 @@ func (w *Worker) fuse() {
 	u := &w.fused
 	for set := u.hintless & w.live; set != 0; set &= set - 1 {
 		i := bits.TrailingZeros32(set) % packet.BatchSize
-		if w.slots[i] == flowtable.NoSlot || w.tracks.rounds[i] != 1 || !untracked(w.cache.Actions(w.slots[i])) {
+		if w.slots[i] == flowtable.NoSlot || w.tracks.rounds[i] != 1 {
+			continue
+		}
+		// A frame for the controller needs its key, which has the connection's tuple.
+		if actions := w.cache.Actions(w.slots[i]); !untracked(actions) || controls(actions) {
 			continue
 		}
 		w.hint(i, w.slots[i], w.cache.Flow(w.slots[i]).Generation)

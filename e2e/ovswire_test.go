@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
@@ -100,6 +101,9 @@ func TestOfctlMonitors(t *testing.T) {
 			ofctl("del-flows")
 			ofctl("add-flow", "cookie=0x77,in_port=1,actions=set_field:5->reg3,controller(max_len=60,userdata=01.02)")
 			ofctl("packet-out", "in_port=1,packet=ffffffffffff02000000000108060001"+strings.Repeat("00", 70)+",actions=TABLE")
+			ofctl("add-flow", "udp,actions=ct(table=5,zone=9)")
+			ofctl("add-flow", "table=5,actions=controller")
+			ofctl("packet-out", "in_port=1,packet="+hex.EncodeToString(udpFrame(t, 3000, 60))+",actions=TABLE")
 			ofctl("add-flow", "table=3,send_flow_rem,ip,actions=output:2")
 			ofctl("mod-flows", "table=3,ip,actions=output:1")
 			ofctl("del-flows", "table=3")
@@ -112,7 +116,8 @@ func TestOfctlMonitors(t *testing.T) {
 			if version != "OpenFlow10" && version != "OpenFlow13" {
 				ofctl("--bundle", "add-flow", "table=4,actions=drop")
 			}
-			for _, want := range []string{"cookie=0x77 total_len=86 reg3=0x5,in_port=1 (via action) data_len=60", "userdata=01.02", "reason=delete"} {
+			for _, want := range []string{"cookie=0x77 total_len=86 reg3=0x5,in_port=1 (via action) data_len=60", "userdata=01.02",
+				"ct_state=new|trk,ct_zone=9,ct_nw_src=" + craftedSrcIP + ",ct_nw_dst=" + craftedDstIP + ",ct_nw_proto=17,ct_tp_src=4000,ct_tp_dst=3000,ip,in_port=1", "reason=delete"} {
 				frames.expect(t, want)
 			}
 			for _, want := range []string{"event=ADDED table=3 cookie=0 ip actions=output:2", "event=MODIFIED table=3 cookie=0 ip actions=output:1",

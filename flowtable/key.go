@@ -107,6 +107,9 @@ const CTWords = KeyWords - WCT
 // CT returns the key's ct_* words without copying.
 func (k *Key) CT() *[CTWords]uint64 { return (*[CTWords]uint64)(k[WCT:]) }
 
+// Tracked reports whether a ct action has tracked the frame before its look-up.
+func (k *Key) Tracked() bool { return k[WCT]>>24&0xff != 0 }
+
 // Recirc returns recirc_id.
 func (k *Key) Recirc() uint32 { return uint32(k[WPort]) }
 

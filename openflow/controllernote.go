@@ -13,7 +13,7 @@ import (
 
 // ControllerNote holds what a message to the controller contains besides the frame: the
 // flow that sent it, registers, metadata, tunnel and connection fields. A frame to the
-// controller carries only the number of its note.
+// controller carries only the number of its note, and its key if it is tracked.
 type ControllerNote struct {
 	Bridge uint8
 	// InPort is the patch port through which the frame came to the bridge; 0: it arrived
@@ -30,8 +30,10 @@ type ControllerNote struct {
 	CT       [flowtable.CTWords]uint64
 }
 
-// Metadata returns the fields of the note as a match, together with in_port.
-func (n *ControllerNote) Metadata(inPort uint32) Match {
+// Metadata returns the fields of the note as a match, together with in_port. key is the
+// frame's key at its last look-up, or nil. It has the original tuple of the frame's
+// connection, which the note has not, because a megaflow covers many connections.
+func (n *ControllerNote) Metadata(inPort uint32, key *flowtable.Key) Match {
 	var m Match
 	put := func(from int, words []uint64) {
 		for i, w := range words {
@@ -44,6 +46,9 @@ func (n *ControllerNote) Metadata(inPort uint32) Match {
 	put(flowtable.WTunID, n.Tunnel[:])
 	put(flowtable.WCT, n.CT[:])
 	narrowNote(&m)
+	if key != nil && n.CT[0]>>ctStateAt&0xff != 0 {
+		putConnection(&m, key)
+	}
 	SetInPort(&m, inPort)
 	return m
 }
@@ -58,6 +63,9 @@ func narrowNote(m *Match) {
 		}
 	}
 	clearBits(m, flowtable.WCT, 0xff<<ctProtoAt)
+	if m.Value[flowtable.WCT]&0xffff == 0 {
+		clearBits(m, flowtable.WCT, 0xffff) // ct_zone
+	}
 	for w := range m.Mask {
 		for _, half := range []uint64{0xffffffff, 0xffffffff << 32} {
 			if m.Value[w]&half == 0 && w != flowtable.WTunID && w != WMetadata {
@@ -65,6 +73,34 @@ func narrowNote(m *Match) {
 			}
 		}
 	}
+}
+
+// putConnection adds the EtherType, and of a valid connection the original tuple, to the
+// match of a packet_in. The tuple's fields need the EtherType to be read.
+func putConnection(m *Match, key *flowtable.Key) {
+	put := func(word int, mask uint64) {
+		m.Value[word] |= key[word] & mask
+		m.Mask[word] |= mask
+	}
+	const whole = ^uint64(0)
+	etherType := key[flowtable.WEthDst] & 0xffff
+	put(flowtable.WEthDst, 0xffff)
+	if !needCT.met(m) || key[flowtable.WCT]>>ctProtoAt&0xff == 0 {
+		return
+	}
+	switch etherType {
+	case packet.EtherTypeIPv4:
+		put(flowtable.WCTSrc+1, 0xffffffff)
+		put(flowtable.WCTDst+1, 0xffffffff)
+	case packet.EtherTypeIPv6:
+		for _, word := range []int{flowtable.WCTSrc, flowtable.WCTSrc + 1, flowtable.WCTDst, flowtable.WCTDst + 1} {
+			put(word, whole)
+		}
+	default:
+		return
+	}
+	put(flowtable.WCT, 0xff<<ctProtoAt)
+	put(flowtable.WCTPorts, 0xffffffff<<32)
 }
 
 // ReasonCode returns the number of the note's reason in a packet_in.

@@ -146,7 +146,7 @@ func (f *Frames) packetIn(c *datapath.Capture) {
 			inPort = note.InPort
 		}
 	}
-	p.InPort, p.Metadata = inPort, note.Metadata(inPort)
+	p.InPort, p.Metadata = inPort, note.Metadata(inPort, c.FrameKey())
 	if own := f.wanted(bridge); own != nil {
 		own.service.SendPacketIn(&p, note.ID)
 	}
