@@ -44,6 +44,11 @@ const (
 	ActPushPBB     // prepends an Ethernet header with an I-TAG
 	ActPopPBB      // pops the outer Ethernet header and the I-TAG
 	ActOutputTrunc // sends the first Value bytes to Port
+	ActPush        // pushes Src on the stack
+	ActPop         // pops the stack to Dst
+	ActExit        // ends the translation of the frame, except around a bucket or behind a patch port
+	ActMultipath   // stores the number of a link in Dst, see Links
+	ActBundle      // sends to a port, or stores its number in Dst unless Dst.Field is FNone; see Links
 	actionKinds    // number of kinds
 )
 
@@ -65,4 +70,5 @@ type Action struct {
 	Learn      *LearnSpec
 	Controller *Controller
 	CT         *CTSpec
+	Links      *LinkSpec
 }

@@ -100,9 +100,10 @@ func (x *xlate) writeActions(actions []Action) {
 	}
 }
 
-// runSet executes the action set and empties it.
+// runSet executes the action set and empties it. As in Open vSwitch's switch, and other
+// than its manual says, an exit also ends the action set.
 func (x *xlate) runSet() {
-	if len(x.actionSet) == 0 || x.halted {
+	if len(x.actionSet) == 0 || x.halted || x.exited {
 		return
 	}
 	actions := orderSet(x.actionSet)

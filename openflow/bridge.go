@@ -103,7 +103,7 @@ func (x *xlate) cross(port *PortInfo) {
 		return
 	}
 	p, env, patch, rule, table, buckets := x.p, x.env, x.patch, x.rule, x.table, x.buckets
-	flow, keep, tags, decs, set := x.flow, x.keep, x.tags, x.decs, x.actionSet
+	flow, keep, tags, decs, set, stack := x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack
 	if x.enter(peer.Bridge) {
 		x.patches = append(x.patches, Crossing{Out: port.At(), In: peer.At()})
 		x.setInPort(peer.No)
@@ -114,13 +114,13 @@ func (x *xlate) cross(port *PortInfo) {
 			x.flow[w], x.keep[w] = 0, 0
 		}
 		x.untrack()
-		x.rule, x.table, x.buckets, x.actionSet = nil, 0, 0, nil
+		x.rule, x.table, x.buckets, x.actionSet, x.stack = nil, 0, 0, nil, nil
 		x.note("crosses to " + peer.Name)
 		x.inPeer()
 	}
 	x.p, x.env, x.patch, x.rule, x.table, x.buckets = p, env, patch, rule, table, buckets
-	x.flow, x.keep, x.tags, x.decs, x.actionSet = flow, keep, tags, decs, set
-	x.dirty = true
+	x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack = flow, keep, tags, decs, set, stack
+	x.dirty, x.exited = true, false
 	x.depth--
 }
 

@@ -104,6 +104,14 @@ func formatAction(a *Action, names Names) string {
 		return "meter:" + a.Value.decimal()
 	case ActCT:
 		return a.CT.format(names)
+	case ActPush:
+		return "push:" + a.Src.String()
+	case ActPop:
+		return "pop:" + a.Dst.String()
+	case ActExit:
+		return "exit"
+	case ActMultipath, ActBundle:
+		return formatLinks(a, names)
 	case ActCTClear:
 		return "ct_clear"
 	case ActFinTimeout:

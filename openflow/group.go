@@ -235,6 +235,7 @@ func (x *xlate) bucket(g *Group, i int) {
 	x.list(b.set)
 	x.undone--
 	x.buckets--
+	x.exited = false
 	x.flow, x.keep, x.tags, x.decs = flow, keep, tags, decs
 	x.dirty = true
 }
@@ -345,8 +346,9 @@ func mix64(v uint64) uint64 {
 // String returns the type's word in ovs-ofctl(8).
 func (t GroupType) String() string { return groupTypeWords[t] }
 
-// WatchesPorts reports whether a bucket of any group watches a port.
-func (p *Pipeline) WatchesPorts() bool { return p.watching }
+// WatchesPorts reports whether the liveness of a port matters to a bucket of any group, or
+// to a bundle action of any flow.
+func (p *Pipeline) WatchesPorts() bool { return p.watching || p.bundles > 0 }
 
 func watchesPorts(groups map[uint32]*Group) bool {
 	for _, g := range groups {

@@ -206,6 +206,8 @@ type interpreter struct {
 	sent    []string
 	budget  int
 	written []Action // action set
+	stack   []Value128
+	exited  bool
 	learned []string
 	rule    *Rule // rule in execution
 	// finished has the flows with fin_timeout that saw a FIN or RST.
@@ -247,11 +249,12 @@ func (in *interpreter) cross(port *PortInfo) {
 	f[flowtable.WPort] = uint64(peer.No) << 32
 	clear(f[flowtable.WTunID : flowtable.WTunID+flowtable.TunnelWords])
 	clear(f[WMetadata:WConj])
-	in.f, in.written, in.rule = f, nil, nil
+	in.f, in.written, in.rule, in.stack = f, nil, nil, nil
 	in.budget--
 	in.run(0)
 	in.runWritten()
-	in.p, in.env, in.f, in.tags, in.written, in.rule = was.p, was.env, was.f, was.tags, was.written, was.rule
+	in.p, in.env, in.f, in.tags, in.written, in.rule, in.stack = was.p, was.env, was.f, was.tags, was.written, was.rule, was.stack
+	in.exited = false
 }
 
 // peerOf returns the peer of a patch port; 0: the port is none.
@@ -305,7 +308,7 @@ func (in *interpreter) execute(r *Rule, table uint8) (uint8, bool) {
 func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 	for i := range actions {
 		a := &actions[i]
-		if in.budget <= 0 {
+		if in.budget <= 0 || in.exited {
 			return 0, false
 		}
 		switch a.Kind {
@@ -341,10 +344,10 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 		case ActOutputReg:
 			in.output(uint32(a.Src.get(&in.f)[1]))
 		case ActClone:
-			f, tags, set := in.f, in.tags, in.written
+			f, tags, set, stack := in.f, in.tags, in.written, slices.Clone(in.stack)
 			in.list(a.Sub, table)
 			in.runWritten()
-			in.f, in.tags, in.written = f, tags, set
+			in.f, in.tags, in.written, in.stack = f, tags, set, stack
 		case ActGroup:
 			in.group(uint32(a.Value[1]))
 		case ActFinTimeout:
@@ -359,6 +362,10 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 			in.written = nil
 		case ActResubmit:
 			in.resubmit(a, table)
+		case ActExit:
+			in.exited = true
+		case ActBundle:
+			in.bundle(a)
 		default:
 			in.change(a)
 		}
@@ -439,14 +446,30 @@ func (in *interpreter) group(id uint32) {
 		if in.budget > 0 {
 			in.runSet(b.Actions)
 		}
-		in.f, in.tags = f, tags
+		in.f, in.tags, in.exited = f, tags, false
 	}
+}
+
+// bundle takes the member from the algorithm, which TestBundle checks.
+func (in *interpreter) bundle(a *Action) {
+	member := a.Links.member(&in.f, func(number uint32) bool {
+		port, ok := in.env.Port(number)
+		return ok && !port.Down || number > PortMax && number != PortLocal
+	})
+	if a.Dst.Bits == 0 {
+		in.output(member)
+		return
+	}
+	in.set(a.Dst, value64(uint64(member)), a.Dst.ones())
+	in.sync()
 }
 
 func (in *interpreter) runWritten() {
 	set := in.written
 	in.written = nil
-	in.runSet(set)
+	if !in.exited {
+		in.runSet(set)
+	}
 }
 
 func (in *interpreter) runSet(set []Action) {
@@ -525,6 +548,19 @@ func (in *interpreter) change(a *Action) {
 		if fields[a.Src.Field].prerequisite.met(in) {
 			in.set(a.Dst, a.Src.get(&in.f), a.Dst.ones())
 		}
+	case ActPush:
+		v := a.Src.get(&in.f)
+		if !fields[a.Src.Field].prerequisite.met(in) {
+			v = Value128{}
+		}
+		in.stack = append(in.stack, v)
+	case ActPop:
+		if n := len(in.stack); n > 0 {
+			in.set(a.Dst, in.stack[n-1].and(a.Dst.ones()), a.Dst.ones())
+			in.stack = in.stack[:n-1]
+		}
+	case ActMultipath: // TestMultipath checks the algorithms
+		in.set(a.Dst, value64(uint64(a.Links.link(&in.f))), a.Dst.ones())
 	}
 	in.sync()
 }

@@ -142,11 +142,14 @@ func (p *Pipeline) mayLearn(m *FlowMod) bool {
 	return g == nil || g.flows < int(m.LearnLimit) || p.tables[m.Table].find(m.Match, m.Priority) != nil
 }
 
-// noteLearners adds n to the counts of a rule's learn actions.
-func (p *Pipeline) noteLearners(actions []Action, n int) {
+// noteActions adds n to the counts of a rule's learn and bundle actions.
+func (p *Pipeline) noteActions(actions []Action, n int) {
 	for i := range actions {
 		a := &actions[i]
-		p.noteLearners(a.Sub, n)
+		p.noteActions(a.Sub, n)
+		if a.Kind == ActBundle {
+			p.bundles += n
+		}
 		if a.Kind != ActLearn || a.Learn.Limit == 0 && !a.Learn.DeleteLearned {
 			continue
 		}

@@ -86,14 +86,16 @@ func init() {
 		"push_mpls": (*actionParser).pushMPLS, "pop_mpls": (*actionParser).popMPLS, "dec_mpls_ttl": (*actionParser).decMPLSTTL,
 		"set_mpls_label": modField(FMPLSLabel), "set_mpls_tc": modField(FMPLSTC), "set_mpls_ttl": modField(FMPLSTTL),
 		"push_pbb": (*actionParser).pushPBB, "pop_pbb": (*actionParser).popPBB,
+		"push": (*actionParser).push, "pop": (*actionParser).pop, "exit": (*actionParser).exit,
+		"multipath": (*actionParser).multipath, "bundle": (*actionParser).bundle, "bundle_load": (*actionParser).bundle,
 		"fin_timeout": (*actionParser).finTimeout, "conjunction": (*actionParser).conjunction,
 		"learn": (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller, "meter": (*actionParser).meter,
 	}
 }
 
 // actionsNotYet are the actions of ovs-actions(7) that Weft does not support.
-const actionsNotYet = " enqueue set_queue pop_queue bundle bundle_load multipath nat " +
-	"push pop exit sample encap decap dec_nsh_ttl check_pkt_larger delete_field "
+const actionsNotYet = " enqueue set_queue pop_queue nat " +
+	"sample encap decap dec_nsh_ttl check_pkt_larger delete_field "
 
 func (p *actionParser) parse(text string) ([]Action, error) {
 	var list []Action

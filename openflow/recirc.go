@@ -25,6 +25,8 @@ type Frozen struct {
 	// Tunnel has the tunnel fields that actions have set. TunnelSet is the mask of
 	// these fields.
 	Tunnel, TunnelSet [flowtable.TunnelWords]uint64
+	// Stack has the stack of push and pop, at most maxFrozenStack bytes; see thawStack.
+	Stack string
 	// ActionSet is the text of the action set; "": empty.
 	ActionSet string
 	// Actions is the text of the actions with which the translation continues; "": it

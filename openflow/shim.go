@@ -4,6 +4,7 @@ package openflow
 
 import (
 	"fmt"
+	"slices"
 
 	"weft/flowtable"
 	"weft/packet"
@@ -166,7 +167,7 @@ func needsHeaders(a *Action) bool {
 	switch a.Kind {
 	case ActOutput:
 		return a.Port == PortNORMAL || a.Port == PortTable
-	case ActController, ActNote, ActWriteActions, ActClearActions, ActWriteMetadata:
+	case ActController, ActNote, ActExit, ActWriteActions, ActClearActions, ActWriteMetadata:
 		return false
 	}
 	return true
@@ -191,6 +192,8 @@ func (x *xlate) continueLater(actions []Action) {
 	}
 	x.commit()
 	x.recirculate(&f)
+	// The second translation cannot end the lists around this one.
+	x.exited = slices.ContainsFunc(actions, func(a Action) bool { return a.Kind == ActExit })
 }
 
 // continueWith executes the actions that continueLater has left.

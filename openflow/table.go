@@ -161,6 +161,7 @@ type Pipeline struct {
 	groups     map[uint32]*Group
 	groupStats map[uint32]*GroupStats // by group number
 	watching   bool                   // at least one group watches a port
+	bundles    int                    // number of bundle actions of all rules
 	meters     map[uint32]*Meter
 	// counts for each table and cookie of learn actions that have a limit or
 	// delete_learned
@@ -419,8 +420,8 @@ func (p *Pipeline) setActions(r *Rule, actions []Action, cookie uint64) {
 	p.noteLearnt(r, -1)
 	r.Actions, r.Cookie, r.conjunctive = actions, cookie, isConjunctive(actions)
 	p.noteLearnt(r, 1)
-	p.noteLearners(actions, 1)
-	p.noteLearners(old, -1)
+	p.noteActions(actions, 1)
+	p.noteActions(old, -1)
 }
 
 func (b *bundle) remove(r *Rule, reason Why) {
@@ -448,7 +449,7 @@ func (p *Pipeline) insert(r *Rule, slot uint32) {
 	p.common.count++
 	p.counts[r.Table]++
 	p.noteLearnt(r, 1)
-	p.noteLearners(r.Actions, 1)
+	p.noteActions(r.Actions, 1)
 }
 
 func (p *Pipeline) detach(r *Rule, reason Why) {
@@ -458,7 +459,7 @@ func (p *Pipeline) detach(r *Rule, reason Why) {
 	p.count--
 	p.common.count--
 	p.counts[r.Table]--
-	p.noteLearners(r.Actions, -1)
+	p.noteActions(r.Actions, -1)
 	p.noteLearnt(r, -1)
 }
 

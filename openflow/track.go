@@ -138,11 +138,15 @@ func (x *xlate) freeze(table uint8) Frozen {
 	if len(x.actionSet) > 0 {
 		f.ActionSet = FormatActions(x.actionSet, nil)
 	}
+	f.Stack = x.freezeStack()
 	return f
 }
 
 // recirculate emits a second look-up, whose translation begins with the state f.
 func (x *xlate) recirculate(f *Frozen) {
+	if x.halted { // the stack is too large
+		return
+	}
 	freezer, ok := x.env.(Freezer)
 	if !ok {
 		x.halt(packet.DropLoop)
@@ -208,6 +212,9 @@ func (x *xlate) resume() (table uint8, actions []Action, ok bool) {
 		x.keep[w] &^= set
 	}
 	x.base, x.baseKeep = x.flow, x.keep
+	if x.stack, ok = thawStack(f.Stack); !ok {
+		return 0, nil, false
+	}
 	if f.ActionSet != "" {
 		set, err := ParseActions(f.ActionSet, nil)
 		if err != nil {

@@ -183,11 +183,13 @@ type xlate struct {
 	unmatched []BridgeTable
 	groups    []GroupHit
 	actionSet []Action
+	stack     []stacked
 	resubmits int
 	depth     int
 	rule      *Rule // rule in execution; nil: the action set
 	table     uint8 // table of rule
 	halted    bool  // a limit was reached
+	exited    bool  // exit ends all lists, up to the bucket or bridge in execution
 	sent      bool
 	tracks    bool              // the datapath may have tracked the frame
 	drop      packet.DropReason // first reason noted
@@ -475,7 +477,7 @@ func (x *xlate) resubmit(a *Action) {
 func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 	for i := range actions {
 		a := &actions[i]
-		if x.halted {
+		if x.halted || x.exited {
 			return 0, false
 		}
 		if x.hook != nil {
@@ -522,6 +524,16 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 			x.finTimeout(a)
 		case ActLearn:
 			x.learnFlow(a.Learn)
+		case ActExit:
+			x.exited = true
+		case ActMultipath:
+			x.multipath(a)
+		case ActBundle:
+			x.bundle(a)
+		case ActPush:
+			x.push(a.Src)
+		case ActPop:
+			x.pop(a.Dst)
 		case ActWriteActions:
 			x.writeActions(a.Sub)
 		case ActClearActions:
@@ -534,14 +546,14 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 }
 
 // clone executes actions and the resulting action set, and then undoes all their
-// changes.
+// changes. As in Open vSwitch, an exit among them also ends the list around them.
 func (x *xlate) clone(a *Action) {
-	flow, keep, tags, decs, set := x.flow, x.keep, x.tags, x.decs, slices.Clone(x.actionSet)
+	flow, keep, tags, decs, set, stack := x.flow, x.keep, x.tags, x.decs, slices.Clone(x.actionSet), slices.Clone(x.stack)
 	x.undone++
 	x.list(a.Sub)
 	x.runSet()
 	x.undone--
-	x.flow, x.keep, x.tags, x.decs, x.actionSet = flow, keep, tags, decs, set
+	x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack = flow, keep, tags, decs, set, stack
 	x.dirty = true
 }
 

@@ -45,9 +45,13 @@ const (
 	nxRegLoad        = 7
 	nxNote           = 8
 	nxSetTunnel64    = 9
+	nxMultipath      = 10
+	nxBundle         = 12
+	nxBundleLoad     = 13
 	nxResubmitTable  = 14
 	nxOutputReg      = 15
 	nxLearn          = 16
+	nxExit           = 17
 	nxDecTTL         = 18
 	nxFinTimeout     = 19
 	nxController     = 20
@@ -57,6 +61,8 @@ const (
 	nxPopMPLS        = 24
 	nxSetMPLSTTL     = 25
 	nxDecMPLSTTL     = 26
+	nxStackPush      = 27
+	nxStackPop       = 28
 	nxSetMPLSLabel   = 30
 	nxSetMPLSTC      = 31
 	nxOutputReg2     = 32

@@ -174,6 +174,14 @@ func (e *actionEncoder) extension(b []byte, a *Action) []byte {
 		return appendLearn(b, a.Learn)
 	case ActCT:
 		return e.ct(b, a.CT)
+	case ActPush:
+		return appendStack(b, nxStackPush, a.Src)
+	case ActPop:
+		return appendStack(b, nxStackPop, a.Dst)
+	case ActExit:
+		return appendZeros(appendNX(b, nxExit), 6)
+	case ActMultipath, ActBundle:
+		return appendLinks(b, a)
 	case ActCTClear:
 		return appendZeros(appendNX(b, nxCTClear), 6)
 	case ActConjunction:

@@ -11,7 +11,8 @@ var nxSizes = map[uint16]int{
 	nxLearn: 22, nxDecTTL: 6, nxFinTimeout: 6, nxController: 6, nxDecTTLIDs: 6, nxWriteMetadata: 22, nxOutputReg2: 14, nxRegLoad2: 6,
 	nxCT: 14, nxController2: 6, nxClone: 6, nxCTClear: 6, nxLearn2: 30, nxConjunction: 6,
 	nxOutputTrunc: 6,
-	nxPushMPLS:    6, nxPopMPLS: 6, nxSetMPLSTTL: 6, nxDecMPLSTTL: 6, nxSetMPLSLabel: 6, nxSetMPLSTC: 6,
+	nxStackPush:   14, nxStackPop: 14, nxExit: 6, nxMultipath: 22, nxBundle: 22, nxBundleLoad: 22,
+	nxPushMPLS: 6, nxPopMPLS: 6, nxSetMPLSTTL: 6, nxDecMPLSTTL: 6, nxSetMPLSLabel: 6, nxSetMPLSTC: 6,
 }
 
 // extension decodes one of Nicira's actions. The argument b has the bytes of the action
@@ -64,6 +65,14 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 		return Action{Kind: ActWriteMetadata, Value: value64(v & mask), Mask: value64(mask)}, nil
 	case nxOutputTrunc:
 		return decodeTruncation(b)
+	case nxStackPush, nxStackPop:
+		return d.decodeStack(subtype, b)
+	case nxExit:
+		return Action{Kind: ActExit}, nil
+	case nxMultipath:
+		return d.decodeMultipath(b)
+	case nxBundle, nxBundleLoad:
+		return d.decodeBundle(subtype, b)
 	case nxCTClear:
 		return Action{Kind: ActCTClear}, nil
 	case nxCT:

@@ -267,6 +267,9 @@ func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n i
 func (pl *Pipeline) refresh(changes *openflow.Changes) {
 	var tables openflow.TableSet
 	changedTables(changes, &tables)
+	if pl.WatchesPorts() && pl.ports.UpdateLiveness() { // the first bundle action begins to watch ports
+		pl.LivenessChanged()
+	}
 	pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
 	pl.tell(changes)
 }

@@ -47,8 +47,8 @@ import (
 // Ports has the methods of package ports that the pipeline calls. The list of ports
 // itself is in the View.
 type Ports interface {
-	// UpdateLiveness makes a new View if the liveness of ports has changed and a group
-	// watches ports. It reports whether liveness has changed. The caller holds the lock
+	// UpdateLiveness makes a new View if the liveness of ports has changed and a group or a
+	// bundle action watches ports. It reports whether liveness has changed. The caller holds the lock
 	// of changes.
 	UpdateLiveness() (changed bool)
 	// Fault reports that the workers have stopped using a port, and the reason. It takes
@@ -158,7 +158,7 @@ func (pl *Pipeline) Counts() Counts {
 	return c
 }
 
-// WatchesPorts reports whether a group watches ports. The caller holds the configuration
+// WatchesPorts reports whether a group or a bundle action watches ports. The caller holds the configuration
 // lock.
 func (pl *Pipeline) WatchesPorts() (watches bool) {
 	pl.visitTables(func(tables *openflow.Pipeline) { watches = watches || tables.WatchesPorts() })

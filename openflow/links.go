@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"weft/flowtable"
+)
+
+// The actions multipath, bundle and bundle_load (ovs-actions(7)) choose one of several
+// links by a hash of the frame's fields. A link of multipath is a number; a link of bundle
+// and bundle_load is a port. The megaflow matches all hashed fields.
+
+// MaxMembers is the largest number of ports of a bundle action. More are refused, as in
+// Open vSwitch.
+const MaxMembers = 2048
+
+// maxLinks is the largest number of links of a multipath action.
+const maxLinks = 1 << 16
+
+// LinkSpec holds the arguments of multipath, bundle and bundle_load.
+type LinkSpec struct {
+	Hashed    LinkFields
+	Basis     uint16 // is hashed together with the fields
+	Algorithm LinkAlgorithm
+	MaxLink   uint16   // of multipath: 1 less than the number of links
+	Arg       uint32   // of multipath with iter_hash: the modulus
+	Members   []uint32 // of bundle and bundle_load: ports
+}
+
+// LinkFields names the fields that a link action hashes, with the numbers of the wire.
+type LinkFields uint8
+
+const (
+	hashEthSrc LinkFields = iota
+	hashL4
+	hashL3L4
+	hashL3L4UDP
+	hashNwSrc
+	hashNwDst
+	hashL3
+)
+
+var linkFieldWords = [...]string{"eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "nw_dst", "symmetric_l3"}
+
+// LinkAlgorithm chooses a link by the hash. The constants are those of multipath and of
+// bundle; both begin with 0 on the wire.
+type LinkAlgorithm uint8
+
+const (
+	moduloN LinkAlgorithm = iota
+	hashThreshold
+	multipathHRW
+	iterHash
+
+	activeBackup LinkAlgorithm = 0
+	bundleHRW    LinkAlgorithm = 1
+)
+
+var (
+	multipathWords = [...]string{"modulo_n", "hash_threshold", "hrw", "iter_hash"}
+	bundleWords    = [...]string{"active_backup", "hrw"}
+)
+
+// Translation
+
+// multipath stores the number of the chosen link in Dst.
+func (x *xlate) multipath(a *Action) {
+	x.visitHashed(a.Links.Hashed)
+	x.set(a.Dst, value64(uint64(a.Links.link(&x.flow))), a.Dst.ones())
+}
+
+// bundle sends the frame to a live member, or stores the member's number in Dst. Without a
+// live member it sends nothing, or stores PortNone.
+func (x *xlate) bundle(a *Action) {
+	s := a.Links
+	if s.Algorithm == bundleHRW && len(s.Members) > 1 {
+		x.visitHashed(s.Hashed)
+	}
+	port := s.member(&x.flow, x.memberLives)
+	if port == PortNone {
+		x.note("no member of the bundle is live")
+	}
+	if a.Dst.Field == FNone {
+		x.output(port)
+		return
+	}
+	x.set(a.Dst, value64(uint64(port)), a.Dst.ones())
+}
+
+// memberLives reports whether a port of a bundle is live. Reserved ports always are,
+// except that of the bridge itself, which is an ordinary port here.
+func (x *xlate) memberLives(number uint32) bool {
+	if number >= PortInPort && number != PortLocal {
+		return true
+	}
+	x.usedPorts = true
+	port, ok := x.env.Port(number)
+	return ok && !port.Down
+}
+
+// visitHashed adds the fields that hash reads to the megaflow's mask.
+func (x *xlate) visitHashed(fields LinkFields) {
+	visit := func(ids ...FieldID) {
+		for _, id := range ids {
+			x.read(wholeField(id))
+		}
+	}
+	if fields == hashEthSrc {
+		visit(FEthSrc)
+		return
+	}
+	if fields == hashL4 || (fields == hashL3L4 || fields == hashL3L4UDP) && !needIP.met(x) {
+		visit(FEthSrc, FEthDst)
+		x.visitWord(flowtable.WEthSrc, vlanVID)
+		x.visitWord(wIP, vlanVID<<innerTCI)
+	}
+	visit(FEthType)
+	for _, side := range []struct {
+		skipped LinkFields
+		v4, v6  FieldID
+	}{{hashNwDst, FIPSrc, FIPv6Src}, {hashNwSrc, FIPDst, FIPv6Dst}} {
+		switch {
+		case side.skipped == fields:
+		case needIPv4.met(x):
+			visit(side.v4)
+		case needIPv6.met(x):
+			visit(side.v6)
+		}
+	}
+	if fields != hashL4 && fields != hashL3L4 && fields != hashL3L4UDP || !needIP.met(x) {
+		return
+	}
+	visit(FIPProto)
+	x.visitWord(wIP, flowtable.FragAny<<fragAt)
+	if fields.ports(&x.flow) {
+		visit(FTCPSrc, FTCPDst)
+	}
+}
+
+// ports reports whether the hash of an IP frame has its ports. All fragments of a frame
+// must take the same path, so their ports do not count. As in Open vSwitch, those of UDP
+// count for symmetric_l3l4+udp only.
+func (fields LinkFields) ports(f *Flow) bool {
+	if f[wIP]>>fragAt&flowtable.FragAny != 0 {
+		return false
+	}
+	proto := wholeField(FIPProto).get(f)[1]
+	return proto == protoTCP || proto == protoSCTP || proto == protoUDP && fields == hashL3L4UDP
+}
+
+// hash returns the hash of the fields of a frame. The symmetric ones are equal for both
+// directions of a connection.
+func (s *LinkSpec) hash(f *Flow) uint32 {
+	get := func(id FieldID) Value128 { return wholeField(id).get(f) }
+	h := uint64(s.Basis)
+	add := func(v Value128) { h = mix64(mix64(h+v[0]) + v[1]) }
+	pair := func(a, b FieldID) {
+		v, w := get(a), get(b)
+		add(Value128{v[0] ^ w[0], v[1] ^ w[1]})
+	}
+	eth := get(FEthType)[1]
+	ip := eth == ethIPv4 || eth == ethIPv6
+	src, dst := FIPSrc, FIPDst
+	if eth == ethIPv6 {
+		src, dst = FIPv6Src, FIPv6Dst
+	}
+	switch s.Hashed {
+	case hashEthSrc:
+		add(get(FEthSrc))
+		return uint32(mix64(h))
+	case hashNwSrc, hashNwDst:
+		if s.Hashed == hashNwDst {
+			src = dst
+		}
+		if ip {
+			add(get(src))
+		}
+		return uint32(mix64(h))
+	}
+	if s.Hashed == hashL4 || s.Hashed != hashL3 && !ip {
+		pair(FEthSrc, FEthDst)
+		add(value64((f[flowtable.WEthSrc] ^ f[wIP]>>innerTCI) & vlanVID))
+	}
+	add(value64(eth))
+	if !ip {
+		return uint32(mix64(h))
+	}
+	pair(src, dst)
+	if s.Hashed != hashL3 {
+		add(get(FIPProto))
+		if s.Hashed.ports(f) {
+			pair(FTCPSrc, FTCPDst)
+		}
+	}
+	return uint32(mix64(h))
+}
+
+// link returns the number of the link that multipath chooses.
+func (s *LinkSpec) link(f *Flow) uint16 {
+	hash, links := s.hash(f), uint32(s.MaxLink)+1
+	const manyLinks = 64 // hrw hashes each link, so that more of them use iter_hash, as in Open vSwitch
+	switch {
+	case s.Algorithm == moduloN:
+		return uint16(hash % links)
+	case s.Algorithm == hashThreshold:
+		return uint16(uint64(hash) * uint64(links) >> 32)
+	case s.Algorithm == multipathHRW && links <= manyLinks:
+		best, most := uint32(0), uint64(0)
+		for i := range links {
+			if weight := mixTwo(hash, i); weight >= most {
+				best, most = i, weight
+			}
+		}
+		return uint16(best)
+	}
+	modulus := s.Arg
+	if s.Algorithm == multipathHRW || modulus < links || modulus/2 > links {
+		modulus = 1
+		for modulus < links {
+			modulus *= 2
+		}
+	}
+	for i := uint32(0); ; i++ { // each step finds a link with a probability of almost 1/2 or more
+		if link := uint32(mixTwo(hash, i)) % modulus; link < links {
+			return uint16(link)
+		}
+	}
+}
+
+// mixTwo returns a hash of two numbers.
+func mixTwo(a, b uint32) uint64 { return mix64(mix64(uint64(a)<<32|uint64(b)) + 1) }
+
+// member returns the live member that bundle chooses, or PortNone.
+func (s *LinkSpec) member(f *Flow, lives func(port uint32) bool) uint32 {
+	chosen, most := PortNone, uint64(0)
+	var hash uint32
+	if s.Algorithm == bundleHRW && len(s.Members) > 1 {
+		hash = s.hash(f)
+	}
+	for i, port := range s.Members {
+		if !lives(port) {
+			continue
+		}
+		if s.Algorithm == activeBackup {
+			return port
+		}
+		if weight := mixTwo(hash, uint32(i)); chosen == PortNone || weight > most {
+			chosen, most = port, weight
+		}
+	}
+	return chosen
+}
+
+// Parsing and formatting
+
+// linkWords cuts the arguments of a link action at commas and spaces.
+func linkWords(text string, n int) (words []string, rest string) {
+	const separators = ", "
+	for len(words) < n {
+		text = strings.TrimLeft(text, separators)
+		at := strings.IndexAny(text, separators)
+		if at < 0 {
+			at = len(text)
+		}
+		if at == 0 {
+			break
+		}
+		words, text = append(words, text[:at]), text[at:]
+	}
+	return words, strings.TrimLeft(text, separators)
+}
+
+// wordAt returns the index of a word.
+func wordAt(words []string, word string) (index int, ok bool) {
+	for i, w := range words {
+		if strings.EqualFold(w, word) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// parseLinks parses the arguments that all link actions begin with: fields, basis, algorithm.
+func parseLinks(words []string, algorithms []string) (*LinkSpec, error) {
+	hashed, ok := wordAt(linkFieldWords[:], words[0])
+	if !ok {
+		return nil, wrong(words[0], "one of %s", strings.Join(linkFieldWords[:], ", "))
+	}
+	basis, ok := parseDecimal(words[1], 0xffff)
+	if !ok {
+		return nil, wrong(words[1], "a decimal number from 0 to 65535 as basis of the hash")
+	}
+	algorithm, ok := wordAt(algorithms, words[2])
+	if !ok {
+		return nil, wrong(words[2], "one of %s", strings.Join(algorithms, ", "))
+	}
+	return &LinkSpec{Hashed: LinkFields(hashed), Basis: uint16(basis), Algorithm: LinkAlgorithm(algorithm)}, nil
+}
+
+// linkDst parses the field that gets the chosen link.
+func (p *actionParser) linkDst(t token, text string) (Subfield, error) {
+	dst, ok := parseSubfield(text)
+	if !ok {
+		return dst, wrong(text, expectedSubfield)
+	}
+	return dst, p.writable(t, dst)
+}
+
+func (p *actionParser) multipath(t token) (Action, error) {
+	words, _ := linkWords(t.value, 6)
+	if len(words) < 6 {
+		return Action{}, wrong(t.text, "multipath(FIELDS,BASIS,ALGORITHM,LINKS,ARG,FIELD[BITS])")
+	}
+	s, err := parseLinks(words, multipathWords[:])
+	if err != nil {
+		return Action{}, err
+	}
+	links, ok := parseDecimal(words[3], maxLinks)
+	if !ok || links == 0 {
+		return Action{}, wrong(words[3], "a number of links from 1 to %d", maxLinks)
+	}
+	arg, ok := parseDecimal(words[4], 1<<32-1)
+	if !ok {
+		return Action{}, wrong(words[4], "a decimal number of 32 bits as argument of the algorithm")
+	}
+	s.MaxLink, s.Arg = uint16(links-1), uint32(arg)
+	dst, err := p.linkDst(t, words[5])
+	if err != nil {
+		return Action{}, err
+	}
+	if links > uint64(1)<<min(dst.Bits, 32) {
+		return Action{}, wrong(words[5], "a field with bits for %d links", links)
+	}
+	return Action{Kind: ActMultipath, Dst: dst, Links: s}, nil
+}
+
+func (p *actionParser) bundle(t token) (Action, error) {
+	n, usage := 4, "bundle(FIELDS,BASIS,ALGORITHM,ofport,members:PORT,PORT...)"
+	if t.key == "bundle_load" {
+		n, usage = 5, "bundle_load(FIELDS,BASIS,ALGORITHM,ofport,FIELD[BITS],members:PORT,PORT...)"
+	}
+	words, rest := linkWords(t.value, n)
+	at := strings.IndexAny(rest, ": ")
+	if at < 0 {
+		at = len(rest)
+	}
+	if len(words) < n || !strings.EqualFold(rest[:at], "members") && !strings.EqualFold(rest[:at], "slaves") {
+		return Action{}, wrong(t.text, "%s", usage)
+	}
+	s, err := parseLinks(words, bundleWords[:])
+	if err != nil {
+		return Action{}, err
+	}
+	if !strings.EqualFold(words[3], "ofport") {
+		return Action{}, wrong(words[3], "ofport, the only kind of member")
+	}
+	a := Action{Kind: ActBundle, Links: s}
+	for _, text := range strings.FieldsFunc(rest[at:], func(r rune) bool { return strings.ContainsRune(": ,[]", r) }) {
+		port, err := parsePort(text, p.names)
+		if err != nil {
+			return Action{}, err
+		}
+		s.Members = append(s.Members, port)
+	}
+	if err := s.check(); err != nil {
+		return Action{}, wrong(t.text, "%s", err)
+	}
+	if n == 4 {
+		return a, nil
+	}
+	if a.Dst, err = p.linkDst(t, words[4]); err == nil && a.Dst.Bits < portBits {
+		err = wrong(words[4], "a field with at least %d bits", portBits)
+	}
+	return a, err
+}
+
+// portBits is the least number of bits of the field that gets a port's number.
+const portBits = 16
+
+// check returns an error if a bundle has too many members, or one to which no frame can be
+// sent.
+func (s *LinkSpec) check() error {
+	if len(s.Members) > MaxMembers {
+		return fmt.Errorf("at most %d members", MaxMembers)
+	}
+	for _, port := range s.Members {
+		if port == PortController || port >= PortMax && port < PortInPort {
+			return fmt.Errorf("members that frames can be sent to, not port %d", port)
+		}
+	}
+	return nil
+}
+
+func formatLinks(a *Action, names Names) string {
+	s := a.Links
+	if a.Kind == ActMultipath {
+		return fmt.Sprintf("multipath(%s,%d,%s,%d,%d,%s)", linkFieldWords[s.Hashed], s.Basis, multipathWords[s.Algorithm], uint32(s.MaxLink)+1, s.Arg, a.Dst)
+	}
+	word, dst := "bundle", ""
+	if a.Dst.Field != FNone {
+		word, dst = "bundle_load", a.Dst.String()+","
+	}
+	members := make([]string, len(s.Members))
+	for i, port := range s.Members {
+		if members[i] = formatPort(port, names); port >= PortMax && port < PortInPort {
+			members[i] = strconv.Itoa(int(port))
+		}
+	}
+	return fmt.Sprintf("%s(%s,%d,%s,ofport,%smembers:%s)", word, linkFieldWords[s.Hashed], s.Basis, bundleWords[s.Algorithm], dst, strings.Join(members, ","))
+}
+
+// The wire
+
+// linkActionLen is the length in bytes of multipath, and of bundle without its members.
+const linkActionLen = 32
+
+func appendLinks(b []byte, a *Action) []byte {
+	s := a.Links
+	if a.Kind == ActMultipath {
+		b = be.AppendUint16(be.AppendUint16(appendNX(b, nxMultipath), uint16(s.Hashed)), s.Basis)
+		b = be.AppendUint16(be.AppendUint16(appendZeros(b, 2), uint16(s.Algorithm)), s.MaxLink)
+		b = be.AppendUint16(appendZeros(be.AppendUint32(b, s.Arg), 2), a.Dst.bitsOf())
+		return headersOf[a.Dst.Field].nxm.append(b, false)
+	}
+	subtype := uint16(nxBundle)
+	if a.Dst.Field != FNone {
+		subtype = nxBundleLoad
+	}
+	b = be.AppendUint16(be.AppendUint16(appendNX(b, subtype), uint16(s.Algorithm)), uint16(s.Hashed))
+	b = headersOf[FInPort].nxm.append(be.AppendUint16(b, s.Basis), false)
+	b = be.AppendUint16(b, uint16(len(s.Members)))
+	if subtype == nxBundle {
+		b = appendZeros(b, 6)
+	} else {
+		b = headersOf[a.Dst.Field].nxm.append(be.AppendUint16(b, a.Dst.bitsOf()), false)
+	}
+	b = appendZeros(b, 4)
+	for _, port := range s.Members {
+		b = be.AppendUint16(b, uint16(port))
+	}
+	return b
+}
+
+// decodeLinkDst decodes the field that gets the chosen link.
+func (d *actionDecoder) decodeLinkDst(b []byte, minBits int) (Subfield, error) {
+	dst, _, err := readSubfield(b[2:6], be.Uint16(b))
+	if err != nil {
+		return dst, err
+	}
+	if int(dst.Bits) < minBits {
+		return dst, codedf(ErrActionBadArgument, "%s: expected at least %d bits for the link", dst, minBits)
+	}
+	return dst, d.codeOf(dst, d.check.writable(word("multipath or bundle_load"), dst))
+}
+
+func (d *actionDecoder) decodeMultipath(b []byte) (Action, error) {
+	if len(b) != linkActionLen-nxHeader {
+		return Action{}, errActionLen
+	}
+	hashed, algorithm := be.Uint16(b), be.Uint16(b[6:])
+	s := &LinkSpec{Hashed: LinkFields(hashed), Basis: be.Uint16(b[2:]), Algorithm: LinkAlgorithm(algorithm), MaxLink: be.Uint16(b[8:]), Arg: be.Uint32(b[10:])}
+	if int(hashed) >= len(linkFieldWords) || int(algorithm) >= len(multipathWords) {
+		return Action{}, codedf(ErrActionBadArgument, "multipath: fields %d, algorithm %d: expected those of ovs-actions(7)", hashed, algorithm)
+	}
+	bits := 0
+	for 1<<bits <= int(s.MaxLink) {
+		bits++
+	}
+	dst, err := d.decodeLinkDst(b[16:], bits)
+	return Action{Kind: ActMultipath, Dst: dst, Links: s}, err
+}
+
+func (d *actionDecoder) decodeBundle(subtype uint16, b []byte) (Action, error) {
+	algorithm, hashed, members := be.Uint16(b), be.Uint16(b[2:]), int(be.Uint16(b[10:]))
+	s := &LinkSpec{Hashed: LinkFields(hashed), Basis: be.Uint16(b[4:]), Algorithm: LinkAlgorithm(algorithm)}
+	kind, _, err := readSubfieldHeader(b[6:10])
+	switch {
+	case int(hashed) >= len(linkFieldWords) || int(algorithm) >= len(bundleWords):
+		return Action{}, codedf(ErrActionBadArgument, "bundle: fields %d, algorithm %d: expected those of ovs-actions(7)", hashed, algorithm)
+	case err != nil || kind != FInPort || be.Uint32(b[18:]) != 0:
+		return Action{}, codedf(ErrActionBadArgument, "bundle: expected members of the kind NXM_OF_IN_PORT, and zeros behind the field")
+	case subtype == nxBundle && valueOf(b[12:18]) != Value128{}:
+		return Action{}, codedf(ErrActionBadArgument, "bundle: expected zeros in place of a field")
+	case members > MaxMembers:
+		return Action{}, codedf(ErrActionBadArgument, "bundle: %d members: expected at most %d", members, MaxMembers)
+	case len(b) < linkActionLen-nxHeader+2*members:
+		return Action{}, errActionLen
+	}
+	for i := range members {
+		s.Members = append(s.Members, uint32(be.Uint16(b[linkActionLen-nxHeader+2*i:])))
+	}
+	if err := s.check(); err != nil {
+		return Action{}, codedf(ErrActionBadOutPort, "bundle: expected %v", err)
+	}
+	a := Action{Kind: ActBundle, Links: s}
+	if subtype == nxBundleLoad {
+		a.Dst, err = d.decodeLinkDst(b[12:], portBits)
+	}
+	return a, err
+}
