@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weft/flowtable"
+	"weft/internal/shm"
 	"weft/packet"
 	"weft/port"
 	"weft/port/porttest"
@@ -94,6 +95,24 @@ func TestIdleIsIdle(t *testing.T) {
 		t.Fatalf("%d passes, %d sleeps while idle, expected about %d", passes, sleeps, turns)
 	}
 	await(t, "a heartbeat", func() bool { return c.HeartbeatNS > before.HeartbeatNS })
+}
+
+// A worker polls for longer before it sleeps while control has a miss to answer.
+func TestHeldFramePostponesSleep(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.addPort(1, porttest.Options{}, false)
+	r.w.config.SpinUS = 50
+	r.w.fixed = r.w.clock()
+	r.inject(1, ethernet(0xa, 60, 0))
+	r.turn()
+	r.mustUpcall(UpMiss)
+	shm.SignalOwn(r.w.config.CommandEvent) // ends a sleep at once
+	r.w.fixed += 60_000
+	r.turn()
+	r.equal("sleeps while a frame is held", r.sh.Counters.Sleeps, 0)
+	r.w.fixed += answerSpinNS
+	r.turn()
+	r.equal("sleeps", r.sh.Counters.Sleeps, 1)
 }
 
 // A frame that arrives just before the worker sleeps keeps the worker awake.

@@ -21,6 +21,11 @@ const (
 	// worker up.
 	maxSleepMS      = 500
 	noWaitFDSleepMS = 1
+	// answerSpinNS is the shortest time in nanoseconds for which a worker with held
+	// frames polls before it sleeps. Control answers 32 misses in about 60 µs. A
+	// worker that sleeps meanwhile costs control a write to its eventfd for each such
+	// batch, 8 µs on a virtual machine whose other core halts.
+	answerSpinNS = 250_000
 	// commandTag marks epoll events of the command eventfd. Other events carry a
 	// queue's slot.
 	commandTag = -1
@@ -127,6 +132,16 @@ func (w *Worker) take(n int) {
 		q.rx.Woken()
 		w.rxInUse = nil
 	}
+}
+
+// spinNS returns the time in nanoseconds for which the worker polls empty queues before
+// it sleeps.
+func (w *Worker) spinNS() uint64 {
+	spin := uint64(w.config.SpinUS) * 1000
+	if w.held.count > 0 {
+		return max(spin, answerSpinNS)
+	}
+	return spin
 }
 
 // sleep requests a wake-up from every queue, polls all queues once more, and then waits

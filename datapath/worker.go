@@ -370,7 +370,7 @@ func (w *Worker) pass() {
 	if c.IdlePasses%yieldEvery == 0 && (w.queues.polled > 0 || now-w.lastBusy > yieldAfterNS) {
 		cpu.Yield() // a local process may be waiting for this core
 	}
-	if now-w.lastBusy > uint64(w.config.SpinUS)*1000 {
+	if now-w.lastBusy > w.spinNS() {
 		w.sleep()
 	}
 }
