@@ -47,7 +47,7 @@ func (r ActionRef) index() uint32 { return uint32(r &^ refBits) }
 type actionStore struct {
 	actions []Action
 	blocks  []actionBlock
-	index   index
+	index   Index
 	seeds   [4]uint64
 	top     uint8                // order of the largest block that exists
 	fresh   uint32               // index of the first block that was never used
@@ -96,7 +96,7 @@ func (s *actionStore) acquire(list []Action) (r ActionRef, ok bool) {
 	}
 	s.blocks[block] = actionBlock{refs: 1, length: uint32(len(list)), hash: hash, order: order}
 	copy(s.actions[block*blockActions:], list)
-	s.index.insert(hash, block)
+	s.index.Insert(hash, block)
 	return refer(block, len(list)), true
 }
 
@@ -108,7 +108,7 @@ func (s *actionStore) release(r ActionRef) {
 	block := r.index() / blockActions
 	b := &s.blocks[block]
 	if b.refs--; b.refs == 0 {
-		s.index.remove(b.hash, block)
+		s.index.Remove(b.hash, block)
 		s.giveBack(block, b.order)
 	}
 }

@@ -133,7 +133,7 @@ func (c *Cache) Install(slot uint32, key, mask *Key, actions []Action) InstallRe
 		r.key[i] = key[i] & mask[i]
 	}
 	*f = Flow{Generation: f.Generation + 1, Actions: at}
-	index(c.m.index).insert(c.hash(&c.m.masks[row], key), slot)
+	Index(c.m.index).Insert(c.hash(&c.m.masks[row], key), slot)
 	return Installed
 }
 
@@ -144,7 +144,7 @@ func (c *Cache) Remove(slot uint32) bool {
 		return false
 	}
 	f, r := &c.m.Flows[slot], &c.m.rows[slot]
-	index(c.m.index).remove(c.hash(&c.m.masks[r.mask], &r.key), slot)
+	Index(c.m.index).Remove(c.hash(&c.m.masks[r.mask], &r.key), slot)
 	f.Generation++
 	c.releaseMask(r.mask)
 	c.store.release(f.Actions)

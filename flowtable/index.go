@@ -2,18 +2,35 @@
 
 package flowtable
 
-// index is a hash table with open addressing and linear probing. It maps hashes to
+import "math/bits"
+
+// Index is a hash table with open addressing and linear probing. It maps hashes to
 // values. Several values may have the same hash; the caller compares the keys. Removal
 // moves later entries into the gap, so there are no tombstones. The table is at most
 // half full.
-type index []indexEntry
+type Index []indexEntry
 
 type indexEntry struct {
 	hash  uint32
 	value uint32 // value plus one; 0: free
 }
 
-func (x index) insert(hash, value uint32) {
+// NewIndex returns an empty table for at most n values.
+func NewIndex(n int) Index { return make(Index, 1<<bits.Len(uint(max(2*n-1, 1)))) }
+
+// Find returns the first value with this hash for which matches returns true.
+func (x Index) Find(hash uint32, matches func(value uint32) bool) (value uint32, found bool) {
+	wrap := uint32(len(x) - 1)
+	for pos := hash & wrap; x[pos].value != 0; pos = (pos + 1) & wrap {
+		if e := x[pos]; e.hash == hash && matches(e.value-1) {
+			return e.value - 1, true
+		}
+	}
+	return 0, false
+}
+
+// Insert adds a value. The caller keeps the table at most half full.
+func (x Index) Insert(hash, value uint32) {
 	wrap := uint32(len(x) - 1)
 	pos := hash & wrap
 	for x[pos].value != 0 {
@@ -22,8 +39,8 @@ func (x index) insert(hash, value uint32) {
 	x[pos] = indexEntry{hash, value + 1}
 }
 
-// remove removes the entry with this hash and value, which must exist.
-func (x index) remove(hash, value uint32) {
+// Remove removes the entry with this hash and value, which must exist.
+func (x Index) Remove(hash, value uint32) {
 	wrap := uint32(len(x) - 1)
 	hole := hash & wrap
 	for x[hole].value != value+1 {

@@ -59,7 +59,7 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 // finds into the exact-match cache. digests has the digests of these frames' keys.
 func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, slots *[packet.BatchSize]uint32, n *LookupCounts) {
 	c.searched += uint32(len(list))
-	index := index(c.m.index)
+	index := Index(c.m.index)
 	wrap := uint32(len(index) - 1)
 	for _, row := range c.order {
 		if len(list) == 0 {
@@ -103,7 +103,7 @@ func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, slots *[packet
 // fetchRows prefetches the cache lines that the method find will read for a list of
 // frames.
 func (c *Cache) fetchRows(list []uint8) {
-	index := index(c.m.index)
+	index := Index(c.m.index)
 	cpu.Prefetch(&index[0], c.homes[:len(list)])
 	likely := uint(0)
 	for at, i := range list {
@@ -120,7 +120,7 @@ func (c *Cache) fetchRows(list []uint8) {
 // find returns the slot of the megaflow with mask m that matches key k, or NoSlot.
 // row is the index of m, and h is the hash of k under m.
 func (c *Cache) find(row uint32, m *mask, h uint32, k *Key) uint32 {
-	index := index(c.m.index)
+	index := Index(c.m.index)
 	wrap := uint32(len(index) - 1)
 	for pos := h & wrap; ; pos = (pos + 1) & wrap {
 		e := index[pos&wrap]

@@ -127,7 +127,9 @@ func (p *Pipeline) Execute(actions []Action, flow *Flow, env Env) (Translation, 
 	x.base, x.baseKeep = x.flow, x.keep
 	x.list(actions)
 	x.runSet()
-	return x.finish(), nil
+	var t Translation
+	x.finish(&t)
+	return t, nil
 }
 
 // intoTables runs the current frame through the tables from table 0 on.

@@ -112,12 +112,24 @@ type TraceStep struct {
 
 // Translate runs key through the tables, starting with table 0 of the bridge to which its
 // port belongs. p has the frames of unknown ports.
-func (p *Pipeline) Translate(key *flowtable.Key, env Env) Translation {
-	return p.Trace(key, env, nil)
+func (p *Pipeline) Translate(key *flowtable.Key, env Env) (t Translation) {
+	p.trace(&t, key, env, nil)
+	return t
+}
+
+// TranslateTo is Translate into t. It reuses the arrays of t.Actions, t.Rules, t.Missed
+// and t.Addresses.
+func (p *Pipeline) TranslateTo(t *Translation, key *flowtable.Key, env Env) {
+	p.trace(t, key, env, nil)
 }
 
 // Trace is Translate with a call of hook for each step. hook may be nil.
-func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Translation {
+func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) (t Translation) {
+	p.trace(&t, key, env, hook)
+	return t
+}
+
+func (p *Pipeline) trace(t *Translation, key *flowtable.Key, env Env, hook func(TraceStep)) {
 	x := xlates.Get().(*xlate)
 	x.begin(p, key, env, hook)
 	x.arrive()
@@ -131,16 +143,15 @@ func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Tran
 		x.pipeline(table, true)
 		x.runSet()
 	}
-	return x.finish()
+	x.finish(t)
 }
 
-// finish returns the translation, and releases its state x for reuse.
-func (x *xlate) finish() Translation {
-	t := x.result()
+// finish fills t, and releases the state x for reuse.
+func (x *xlate) finish(t *Translation) {
+	x.result(t)
 	x.p, x.env, x.hook, x.rule = nil, nil, nil, nil
 	clear(x.rules)
 	xlates.Put(x)
-	return t
 }
 
 var xlates = sync.Pool{New: func() any { return new(xlate) }}
@@ -206,7 +217,8 @@ type xlate struct {
 
 func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) {
 	actions, rules, missed, addresses := x.actions[:0], x.rules[:0], x.unmatched[:0], x.addresses[:0]
-	*x = xlate{p: p, env: env, hook: hook, actions: actions, rules: rules, unmatched: missed, addresses: addresses}
+	*x = xlate{}
+	x.p, x.env, x.hook, x.actions, x.rules, x.unmatched, x.addresses = p, env, hook, actions, rules, missed, addresses
 	copy(x.flow[:], key[:])
 	x.cameIn = uint32(key[flowtable.WPort] >> 32)
 	for i := range key {
@@ -218,10 +230,12 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 	x.base, x.baseKeep, x.baseTags = x.flow, x.keep, x.tags
 }
 
-// result builds the Translation.
-func (x *xlate) result() Translation {
-	t := Translation{Learns: x.learns, Patches: x.patches, Question: x.toAsk, MustAsk: x.mustAsk, Learned: x.learned, Finished: x.finished, Tables: x.tables,
-		UsedPorts: x.usedPorts}
+// result fills t. It reuses the arrays that TranslateTo names.
+func (x *xlate) result(t *Translation) {
+	actions, rules, missed, addresses := t.Actions[:0], t.Rules[:0], t.Missed[:0], t.Addresses[:0]
+	*t = Translation{}
+	t.Learns, t.Patches, t.Question, t.MustAsk, t.Learned, t.Finished = x.learns, x.patches, x.toAsk, x.mustAsk, x.learned, x.finished
+	t.Groups, t.Tables, t.UsedPorts = x.groups, x.tables, x.usedPorts
 	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
 	switch {
 	case x.halted:
@@ -237,18 +251,10 @@ func (x *xlate) result() Translation {
 	if t.Drop != packet.DropNone {
 		x.actions = append(x.actions, flowtable.Action{Op: flowtable.OpDrop, U32: uint32(t.Drop)})
 	}
-	t.Actions = slices.Clone(x.actions)
-	t.Groups = x.groups
-	if len(x.addresses) > 0 {
-		t.Addresses = slices.Clone(x.addresses)
-	}
-	if len(x.rules) > 0 {
-		t.Rules = slices.Clone(x.rules)
-	}
-	if len(x.unmatched) > 0 {
-		t.Missed = slices.Clone(x.unmatched)
-	}
-	return t
+	t.Actions = append(actions, x.actions...)
+	t.Addresses = append(addresses, x.addresses...)
+	t.Rules = append(rules, x.rules...)
+	t.Missed = append(missed, x.unmatched...)
 }
 
 // trim removes the datapath actions after the last action that sends the frame.

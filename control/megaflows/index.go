@@ -10,7 +10,8 @@
 package megaflows
 
 import (
-	"hash/maphash"
+	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"sync"
 
@@ -21,32 +22,45 @@ import (
 
 // Megaflow is one entry of the workers' caches. It has the same slot in all workers.
 // Key, Actions and Owner are constant once the megaflow is in the index. Pipeline.mu
-// guards the other exported fields.
+// guards the other exported fields. A Megaflow must not be copied, because its slices
+// refer to its own arrays.
 type Megaflow struct {
-	Slot    uint32
-	Owner   uint32 // port whose quota it uses
-	Key     flowtable.Key
-	record  *maskRecord // mask of Key; Admit sets it
-	Actions []flowtable.Action
-	MadeNS  uint64
-	next    *Megaflow // next megaflow with the same hash in Index.index
+	Slot  uint32
+	Owner uint32 // port whose quota it uses
 	// Generation is the generation of the megaflow's slot while the megaflow is
 	// installed. Counters with another generation belong to another megaflow of the
 	// same slot.
 	Generation uint32
+	hash       uint32      // hash of its match in Index.index
+	record     *maskRecord // mask of its key; Admit sets it
+	key        []uint64    // words of its key, as maskRecord.words
+	Actions    []flowtable.Action
+	MadeNS     uint64
+	UsedNS     uint64 // time of the last hit, or MadeNS
 
-	Rules     []*openflow.Rule       // rules for which its frames count
-	RuleRows  []uint32               // rows of Rules in the counter region
-	Missed    []openflow.BridgeTable // tables in which its look-ups find no flow
-	Teaches   *Teaching              // nil: its frames teach nothing
-	Groups    []openflow.GroupHit
-	Patches   []openflow.Crossing
+	Rules     []*openflow.Rule  // rules for which its frames count
+	RuleRows  []uint32          // rows of Rules in the counter region
+	Counted   *Counted          // nil: its frames count only for rules
+	Teaches   *Teaching         // nil: its frames teach nothing
 	Tables    openflow.TableSet // tables looked up
 	addresses []addressUse      // addresses on which the translation depends
 	UsedPorts bool
-	Asks      bool   // nobody knew an address that the translation asked for
-	MustAsk   bool   // Translation.MustAsk
-	UsedNS    uint64 // time of the last hit, or MadeNS
+	Asks      bool // nobody knew an address that the translation asked for
+	MustAsk   bool // Translation.MustAsk
+
+	// Most megaflows need no further memory: a match of a connection, one action, one
+	// rule.
+	keyRoom    [6]uint64
+	actionRoom [1]flowtable.Action
+	ruleRoom   [1]*openflow.Rule
+	rowRoom    [1]uint32
+}
+
+// Counted lists what counts the frames of a megaflow besides rules.
+type Counted struct {
+	Missed  []openflow.BridgeTable // tables in which its look-ups find no flow
+	Groups  []openflow.GroupHit
+	Patches []openflow.Crossing
 }
 
 // Teaching has the effects of the actions normal, learn and fin_timeout: learned
@@ -55,6 +69,49 @@ type Teaching struct {
 	Learns   []openflow.Learn
 	Learned  []openflow.FlowMod
 	Finished []openflow.Finished
+}
+
+// Key returns the key of a megaflow in the index. Bits outside of the mask are 0.
+func (m *Megaflow) Key() (key flowtable.Key) {
+	for i, word := range m.record.words {
+		key[word] = m.key[i]
+	}
+	return key
+}
+
+// Recirc returns the recirc_id of the key.
+func (m *Megaflow) Recirc() uint32 {
+	if len(m.key) == 0 || m.record.words[0] != flowtable.WPort {
+		return 0
+	}
+	return (&flowtable.Key{flowtable.WPort: m.key[0]}).Recirc()
+}
+
+// SetActions copies the actions to m, which is not in the index yet.
+func (m *Megaflow) SetActions(actions []flowtable.Action) {
+	m.Actions = append(m.actionRoom[:0], actions...)
+}
+
+// SetCounted copies the parts of translation t for which frames of m count. rows has
+// the rows of t.Rules.
+func (m *Megaflow) SetCounted(t *openflow.Translation, row func(*openflow.Rule) uint32) {
+	m.Rules, m.RuleRows, m.Counted = append(m.ruleRoom[:0], t.Rules...), m.rowRoom[:0], nil
+	for _, r := range t.Rules {
+		m.RuleRows = append(m.RuleRows, row(r))
+	}
+	if len(t.Missed)+len(t.Groups)+len(t.Patches) > 0 {
+		m.Counted = &Counted{slices.Clone(t.Missed), t.Groups, t.Patches}
+	}
+}
+
+// CountsAs reports whether frames of m count for the same rules, tables and groups as
+// frames of translation t.
+func (m *Megaflow) CountsAs(t *openflow.Translation) bool {
+	c := m.Counted
+	if c == nil {
+		c = &Counted{}
+	}
+	return slices.Equal(t.Rules, m.Rules) && slices.Equal(t.Missed, c.Missed) && slices.Equal(t.Groups, c.Groups) && slices.Equal(t.Patches, c.Patches)
 }
 
 // Mask returns the mask of a megaflow in the index.
@@ -74,14 +131,15 @@ type Index struct {
 	limits flowtable.Sizes
 
 	mu    sync.Mutex
-	slots []*Megaflow          // by slot; nil: free or being removed
-	free  []uint32             // free slots below len(slots)
-	index map[uint64]*Megaflow // megaflows by hash; Megaflow.next links megaflows with equal hashes
-	seed  maphash.Seed
+	slots []*Megaflow     // by slot; nil: free or being removed
+	free  []uint32        // free slots below len(slots)
+	index flowtable.Index // slots of the megaflows by Megaflow.hash
+	seed  [flowtable.KeyWords]uint64
 	users addressUsers
 	// masks has the masks in use. A megaflow is refused if the workers have no room for
 	// its mask.
 	masks    map[flowtable.Key]*maskRecord
+	recent   *maskRecord // record that fit returned last; nil: none, or no longer in use
 	nextMask uint32
 	// quotas by port; the reserved masks that narrow returns do not count
 	flowShares, maskShares, actionShares *share.Ports
@@ -89,14 +147,29 @@ type Index struct {
 
 type maskRecord struct {
 	mask      flowtable.Key
+	words     []uint8 // indexes of the non-zero words of the mask
 	id, flows uint32
 	owner     uint32 // port of its first megaflow
 }
 
+func newMaskRecord(mask *flowtable.Key) *maskRecord {
+	record := &maskRecord{mask: *mask}
+	for i, word := range mask {
+		if word != 0 {
+			record.words = append(record.words, uint8(i))
+		}
+	}
+	return record
+}
+
 // New returns an empty index for caches of the given sizes.
 func New(limits flowtable.Sizes) *Index {
-	return &Index{limits: limits, index: map[uint64]*Megaflow{}, seed: maphash.MakeSeed(), masks: map[flowtable.Key]*maskRecord{}, users: addressUsers{},
+	f := &Index{limits: limits, index: flowtable.NewIndex(limits.Megaflows), masks: map[flowtable.Key]*maskRecord{}, users: addressUsers{},
 		flowShares: share.New(limits.Megaflows), maskShares: share.New(limits.Masks - NarrowMasks), actionShares: share.New(mostActions(limits))}
+	for i := range f.seed {
+		f.seed[i] = rand.Uint64()
+	}
+	return f
 }
 
 // Admission is the result of Admit.
@@ -108,47 +181,58 @@ const (
 	Refused                   // a limit of slots, masks or actions refused the megaflow
 )
 
-// flowID identifies a megaflow by its match.
-type flowID struct {
-	key  flowtable.Key
-	mask uint32
+// Candidate is a megaflow for Admit: the translation of Key, with the given mask. Admit
+// sets Verdict.
+type Candidate struct {
+	Megaflow  *Megaflow
+	Key, Mask *flowtable.Key
+	Verdict   Admission
 }
 
-func (f *Index) hash(m *Megaflow, record *maskRecord) uint64 {
-	return maphash.Comparable(f.seed, flowID{m.Key, record.id})
-}
-
-// find returns the megaflow in the index that has the match of m, or nil. record is the
-// index's record of the mask of m.
-func (f *Index) find(hash uint64, m *Megaflow, record *maskRecord) *Megaflow {
-	there := f.index[hash]
-	for there != nil && (there.record != record || there.Key != m.Key) {
-		there = there.next
-	}
-	return there
-}
-
-// Admit allocates a slot for megaflow m, unless the index has an equal megaflow or a
-// limit is reached. m is the translation of key, with the given mask. For an admitted
-// megaflow, Admit calls install before it lets any other call of Admit or Forget
-// continue.
-func (f *Index) Admit(m *Megaflow, key, mask *flowtable.Key, install func(*Megaflow)) Admission {
+// Admit allocates a slot for each megaflow of the list, unless the index has an equal
+// megaflow or a limit is reached. It then calls install, before it lets any other call
+// of Admit or Forget continue.
+func (f *Index) Admit(list []Candidate, install func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	verdict := f.admit(m, key, mask)
-	if verdict == Admitted {
-		install(m)
+	for i := range list {
+		c := &list[i]
+		c.Verdict = f.admit(c.Megaflow, c.Key, c.Mask)
 	}
-	return verdict
+	install()
+}
+
+// pack stores the words of key that the mask of record has.
+func (f *Index) pack(m *Megaflow, key *flowtable.Key, record *maskRecord) {
+	m.record, m.key = record, m.keyRoom[:0]
+	if n := len(record.words); n > len(m.keyRoom) {
+		m.key = make([]uint64, 0, n)
+	}
+	h := uint64(record.id)
+	for _, i := range record.words {
+		word := key[i] & record.mask[i]
+		m.key = append(m.key, word)
+		hi, lo := bits.Mul64(word^f.seed[i], h^f.seed[(i+1)%flowtable.KeyWords])
+		h = hi ^ lo
+	}
+	m.hash = uint32(h ^ h>>32)
+}
+
+// contains reports whether the index has a megaflow with the match of m.
+func (f *Index) contains(m *Megaflow) bool {
+	_, found := f.index.Find(m.hash, func(slot uint32) bool {
+		there := f.slots[slot]
+		return there.record == m.record && slices.Equal(there.key, m.key)
+	})
+	return found
 }
 
 func (f *Index) admit(m *Megaflow, key, mask *flowtable.Key) Admission {
 	mask, record := f.fit(m.Owner, mask)
-	for i := range key {
-		m.Key[i] = key[i] & mask[i]
-	}
-	if record != nil && f.find(f.hash(m, record), m, record) != nil {
-		return Present
+	if record != nil {
+		if f.pack(m, key, record); f.contains(m) {
+			return Present
+		}
 	}
 	switch {
 	case record == nil && len(f.masks) >= f.limits.Masks:
@@ -164,8 +248,20 @@ func (f *Index) admit(m *Megaflow, key, mask *flowtable.Key) Admission {
 		f.flowShares.Refuse(m.Owner)
 		return Refused
 	}
-	f.enter(m, mask, record)
+	if record == nil {
+		f.pack(m, key, f.newMask(m.Owner, mask))
+	}
+	f.enter(m)
 	return Admitted
+}
+
+func (f *Index) newMask(owner uint32, mask *flowtable.Key) *maskRecord {
+	f.nextMask++
+	record := newMaskRecord(mask)
+	record.id, record.owner = f.nextMask, owner
+	f.masks[*mask] = record
+	f.maskShares.Add(owner, 1)
+	return record
 }
 
 func (f *Index) allocate(m *Megaflow) bool {
@@ -181,33 +277,27 @@ func (f *Index) allocate(m *Megaflow) bool {
 	return true
 }
 
-func (f *Index) enter(m *Megaflow, mask *flowtable.Key, record *maskRecord) {
-	if record == nil {
-		f.nextMask++
-		record = &maskRecord{mask: *mask, id: f.nextMask, owner: m.Owner}
-		f.masks[*mask] = record
-		f.maskShares.Add(m.Owner, 1)
-	}
-	record.flows++
-	m.record = record
-	hash := f.hash(m, record)
-	m.next = f.index[hash]
-	f.index[hash] = m
+func (f *Index) enter(m *Megaflow) {
+	m.record.flows++
+	f.index.Insert(m.hash, m.Slot)
 	f.slots[m.Slot] = m
 	f.users.add(m)
 	f.actionShares.Add(m.Owner, len(m.Actions))
 	f.flowShares.Add(m.Owner, 1)
 }
 
-// Adopt adds megaflow m to the index. The workers already have m in slot m.Slot.
-func (f *Index) Adopt(m *Megaflow, mask *flowtable.Key) {
+// Adopt adds megaflow m with this match to the index. The workers already have m in
+// slot m.Slot.
+func (f *Index) Adopt(m *Megaflow, key, mask *flowtable.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reserve(m.Slot + 1)
-	for i := range m.Key {
-		m.Key[i] &= mask[i]
+	record := f.masks[*mask]
+	if record == nil {
+		record = f.newMask(m.Owner, mask)
 	}
-	f.enter(m, mask, f.masks[*mask])
+	f.pack(m, key, record)
+	f.enter(m)
 }
 
 // Reserve takes all slots below n. The caller adopts or releases each of them.
@@ -239,34 +329,18 @@ func (f *Index) forget(m *Megaflow) bool {
 	if f.slots[m.Slot] != m {
 		return false
 	}
-	record := m.record
-	f.unindex(m)
-	if record.flows--; record.flows == 0 {
+	f.index.Remove(m.hash, m.Slot)
+	if record := m.record; record.flows == 1 {
 		delete(f.masks, record.mask)
 		f.maskShares.Add(record.owner, -1)
+		f.recent = nil
 	}
+	m.record.flows--
 	f.slots[m.Slot] = nil
 	f.users.remove(m)
 	f.actionShares.Add(m.Owner, -len(m.Actions))
 	f.flowShares.Add(m.Owner, -1)
 	return true
-}
-
-func (f *Index) unindex(m *Megaflow) {
-	hash := f.hash(m, m.record)
-	switch first := f.index[hash]; {
-	case first != m:
-		before := first
-		for before.next != m {
-			before = before.next
-		}
-		before.next = m.next
-	case m.next != nil:
-		f.index[hash] = m.next
-	default:
-		delete(f.index, hash)
-	}
-	m.next = nil
 }
 
 // Release frees a slot that no worker uses.

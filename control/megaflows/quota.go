@@ -86,7 +86,11 @@ func idleOf(p *share.Ports, owner uint32) time.Duration {
 // room for a new mask. Otherwise it returns the reserved mask (narrow). The second
 // result is the index's record of the returned mask, or nil.
 func (f *Index) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskRecord) {
+	if f.recent != nil && f.recent.mask == *mask {
+		return mask, f.recent
+	}
 	if record := f.masks[*mask]; record != nil || f.maskShares.MayHave(owner, 1) {
+		f.recent = record
 		return mask, record
 	}
 	f.maskShares.Refuse(owner)

@@ -34,7 +34,7 @@ func TestSharesAreGivenBack(t *testing.T) {
 	for _, m := range all {
 		f.forget(m)
 	}
-	if len(f.index)+len(f.masks)+f.maskShares.Count()+f.flowShares.Count()+f.actionShares.Count() != 0 {
+	if len(f.masks)+f.maskShares.Count()+f.flowShares.Count()+f.actionShares.Count() != 0 {
 		t.Errorf("left: %d masks, %+v, %+v, %+v", len(f.masks), f.maskShares, f.flowShares, f.actionShares)
 	}
 }

@@ -2,10 +2,7 @@
 
 package pipeline
 
-import (
-	"sort"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // answerLimitsNS are the upper limits of the histogram's buckets in nanoseconds. The last
 // is the time after which a worker drops a held frame.
@@ -21,9 +18,26 @@ type answerTimes struct {
 	sumNS  atomic.Uint64
 }
 
-func (t *answerTimes) add(ns uint64) {
-	t.counts[sort.Search(len(answerLimitsNS), func(i int) bool { return ns <= answerLimitsNS[i] })].Add(1)
-	t.sumNS.Add(ns)
+// add records answers that were given at the time nowNS. since has the times at which the
+// frames were held. It changes each bucket at most once.
+func (t *answerTimes) add(nowNS uint64, since []uint64) {
+	var counts [len(answerLimitsNS) + 1]uint64
+	sumNS := uint64(0)
+	for _, at := range since {
+		ns := nowNS - min(at, nowNS)
+		sumNS += ns
+		i := 0
+		for i < len(answerLimitsNS) && ns > answerLimitsNS[i] {
+			i++
+		}
+		counts[i]++
+	}
+	for i, n := range counts {
+		if n > 0 {
+			t.counts[i].Add(n)
+		}
+	}
+	t.sumNS.Add(sumNS)
 }
 
 // AnswerTimes is a histogram of the time from a miss to its answer.

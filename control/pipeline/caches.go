@@ -15,32 +15,50 @@ import (
 
 // setMegaflow fills megaflow m, which has no slot yet, from the translation of key.
 func (pl *Pipeline) setMegaflow(m *megaflows.Megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
-	m.Actions, m.MadeNS, m.UsedNS, m.Owner = t.Actions, nowNS, nowNS, megaflows.OwnerOf(key)
+	m.SetActions(t.Actions)
+	m.MadeNS, m.UsedNS, m.Owner = nowNS, nowNS, megaflows.OwnerOf(key)
 	m.SetUses(t.Addresses)
 	pl.setRules(m, t)
 }
 
 // setRules makes the frames of megaflow m count for the rules of translation t.
 func (pl *Pipeline) setRules(m *megaflows.Megaflow, t *openflow.Translation) {
-	m.Rules, m.Missed, m.Groups, m.Patches = t.Rules, t.Missed, t.Groups, t.Patches
+	m.SetCounted(t, pl.rules.Row)
 	m.SetEffects(t)
-	m.RuleRows = pl.rules.Rows(t.Rules)
 }
 
-// install queues megaflow m for every worker, if the index admits it. The caller holds
-// Pipeline.mu, for reading or writing, from the translation to the end of install. So
-// no change of tables comes between the translation and install.
-func (pl *Pipeline) install(m *megaflows.Megaflow, key, mask *flowtable.Key) megaflows.Admission {
-	return pl.megaflows.Admit(m, key, mask, pl.installSlot)
+// install queues the megaflows of the list for every worker, if the index admits them.
+// It then calls answer, which may be nil and queues further commands. The caller holds
+// Pipeline.mu, for reading or writing, from the translations to the end of install. So
+// no change of tables comes between a translation and install.
+func (pl *Pipeline) install(list []megaflows.Candidate, answer func(b *workers.Batch)) {
+	pl.megaflows.Admit(list, func() {
+		b := pl.workers.Batch()
+		defer b.End()
+		// A loop of its own, so that the processor loads the lines of several slots at once:
+		// the workers have written them.
+		for i := range list {
+			if list[i].Verdict == megaflows.Admitted {
+				pl.begin(list[i].Megaflow)
+			}
+		}
+		for i := range list {
+			c := &list[i]
+			if m := c.Megaflow; c.Verdict == megaflows.Admitted {
+				var room [workers.CommandRoom]byte
+				b.QueueAll(datapath.AppendInstall(room[:0], m.Slot, c.Key, m.Mask(), m.Actions))
+			}
+		}
+		if answer != nil {
+			answer(b)
+		}
+	})
 }
 
-// installSlot queues megaflow m, which has a slot, for every worker. megaflows.Index
-// calls it, or a caller that holds Pipeline.mu for writing.
-func (pl *Pipeline) installSlot(m *megaflows.Megaflow) {
+// begin gives megaflow m, which has a slot, the next generation of its slot.
+func (pl *Pipeline) begin(m *megaflows.Megaflow) {
 	m.Generation = atomic.LoadUint32(&pl.workers.Shared()[0].Cache.Flows[m.Slot].Generation) + 1
 	pl.counters.Begin(m.Slot, m.Generation, m.RuleRows)
-	var room [workers.CommandRoom]byte
-	pl.workers.QueueAll(datapath.AppendInstall(room[:0], m.Slot, &m.Key, m.Mask(), m.Actions))
 }
 
 // evict removes megaflows from all workers. When evict returns, no frame uses them and
@@ -77,9 +95,7 @@ func (pl *Pipeline) pull(m *megaflows.Megaflow) {
 	for _, r := range m.Rules {
 		r.Credit(packets, bytes, usedNS)
 	}
-	pl.creditLookups(m.Rules, m.Missed, packets)
-	pl.creditGroups(m.Groups, packets, bytes)
-	pl.creditPatches(m.Patches, packets, bytes)
+	pl.creditCounted(m.Rules, m.Counted, packets, bytes)
 	m.UsedNS = max(m.UsedNS, usedNS)
 	if m.Teaches == nil {
 		return
@@ -91,6 +107,18 @@ func (pl *Pipeline) pull(m *megaflows.Megaflow) {
 			pl.learn([]openflow.Learn{l}, usedNS)
 		}
 	}
+}
+
+// creditCounted adds packets and bytes to the statistics of tables, groups and patch
+// ports. rules are the rules that the packets matched.
+func (pl *Pipeline) creditCounted(rules []*openflow.Rule, counted *megaflows.Counted, packets, bytes uint64) {
+	if counted == nil {
+		pl.creditLookups(rules, nil, packets)
+		return
+	}
+	pl.creditLookups(rules, counted.Missed, packets)
+	pl.creditGroups(counted.Groups, packets, bytes)
+	pl.creditPatches(counted.Patches, packets, bytes)
 }
 
 func (pl *Pipeline) pullAll() {

@@ -67,7 +67,10 @@ func (pl *Pipeline) Fill(w *workers.Workers) {
 	pl.workers = w
 	pl.sendMeters(w)
 	for _, m := range pl.megaflows.List() {
-		pl.installSlot(m)
+		key := m.Key()
+		pl.begin(m)
+		var room [workers.CommandRoom]byte
+		w.QueueAll(datapath.AppendInstall(room[:0], m.Slot, &key, m.Mask(), m.Actions))
 	}
 	w.PublishAll()
 }

@@ -215,7 +215,7 @@ func (l *learner) forward(frames []taughtFrame, now uint64) {
 		if t := pl.tables.Translate(key, env); len(t.Addresses) == 0 && !t.Question.Valid() {
 			m := new(megaflows.Megaflow)
 			pl.setMegaflow(m, key, &t, now)
-			pl.install(m, key, &t.Mask)
+			pl.install([]megaflows.Candidate{{Megaflow: m, Key: key, Mask: &t.Mask}}, nil)
 		}
 		f.executed.bytes = w.HeldBytes(held.Worker, held.Ref)
 		executed = append(executed, f.executed)

@@ -3,6 +3,8 @@
 package pipeline
 
 import (
+	"sync"
+
 	"weft/control/megaflows"
 	"weft/control/questions"
 	"weft/control/underlay"
@@ -21,29 +23,37 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 	if len(misses) == 0 {
 		return
 	}
-	a := answers{d: pl, w: w, worker: worker, learnt: learnt}
+	a := answersPool.Get().(*answers)
+	a.d, a.w, a.worker, a.learnt, a.unanswered = pl, w, worker, learnt, false
 	a.answerAll(misses)
+	a.end()
 }
 
+// answerAll translates all misses before it installs the megaflows. So it takes the locks
+// of the index and of the command rings once, and the worker looks all resumed frames up
+// in one batch.
 func (a *answers) answerAll(misses []datapath.Upcall) {
-	pl, w, worker := a.d, a.w, a.worker
+	pl := a.d
 	pl.mu.RLock()
-	if pl.workers != w { // the engine has been replaced meanwhile
+	if pl.workers != a.w { // the engine has been replaced meanwhile
 		pl.mu.RUnlock()
 		return
 	}
 	a.generation, a.now, a.env = pl.macs.Generation(), clock.Monotonic(), pl.env()
 	for i := range misses {
-		a.miss(&misses[i])
+		a.translate(&misses[i])
 	}
-	w.Publish(worker)
-	if a.installed {
-		w.PublishAll()
+	for i := range a.candidates {
+		a.candidates[i].Mask = &a.translations[i].Mask // the array translations grows no more
+		a.since = append(a.since, a.w.HeldSince(a.worker, a.refs[i]))
 	}
-	answered := clock.Monotonic()
-	for _, since := range a.since {
-		pl.answerTimes.add(answered - min(since, answered))
+	installed := false
+	pl.install(a.candidates, func(b *workers.Batch) { installed = a.resume(b) })
+	a.w.Publish(a.worker)
+	if installed {
+		a.w.PublishAll()
 	}
+	pl.answerTimes.add(clock.Monotonic(), a.since)
 	pl.mu.RUnlock()
 	pl.refusals.Add(uint64(len(a.executed)))
 	pl.creditExecuted(a.executed, a.now)
@@ -64,10 +74,31 @@ type answers struct {
 	now        uint64
 	env        *env
 	addresses  []openflow.AddressRef // on which the translations depend
-	installed  bool
-	spare      *megaflows.Megaflow // for the next translation
 	executed   []executedFrame
-	since      []uint64 // times at which workers held the answered frames: CLOCK_MONOTONIC in nanoseconds
+	since      []uint64 // times at which the worker held the answered frames: CLOCK_MONOTONIC in nanoseconds
+
+	// One element for each translated miss. The arrays of the translations are reused.
+	translations []openflow.Translation
+	candidates   []megaflows.Candidate
+	refs         []uint32              // references of the held frames
+	spares       []*megaflows.Megaflow // for the next translations
+}
+
+var answersPool = sync.Pool{New: func() any { return new(answers) }}
+
+// end makes a ready for another call of answer.
+func (a *answers) end() {
+	for i, c := range a.candidates {
+		clear(a.translations[i].Rules) // do not keep removed rules alive
+		if c.Verdict != megaflows.Admitted {
+			a.spares = append(a.spares, c.Megaflow)
+		}
+	}
+	clear(a.candidates)
+	clear(a.executed)
+	a.candidates, a.refs, a.since, a.executed, a.addresses = a.candidates[:0], a.refs[:0], a.since[:0], a.executed[:0], a.addresses[:0]
+	a.d, a.w, a.env = nil, nil, nil
+	answersPool.Put(a)
 }
 
 // executedFrame is a frame whose actions were executed once, without a megaflow.
@@ -82,38 +113,68 @@ type executedFrame struct {
 	bytes    uint64
 }
 
-func (a *answers) miss(up *datapath.Upcall) {
-	d, held := a.d, underlay.HeldFrame{Worker: a.worker, Ref: up.Arg}
-	bytes := a.w.HeldBytes(held.Worker, held.Ref)
+func executedOf(m *megaflows.Megaflow, bytes uint64) executedFrame {
+	f := executedFrame{rules: m.Rules, ruleRows: m.RuleRows, bytes: bytes}
+	if c := m.Counted; c != nil {
+		f.missed, f.groups, f.patches = c.Missed, c.Groups, c.Patches
+	}
+	if m.Teaches != nil {
+		f.finished, f.learned = m.Teaches.Finished, m.Teaches.Learned
+	}
+	return f
+}
+
+// translate makes a candidate of a miss, unless the frame waits for an address or for
+// the flows of its learn actions.
+func (a *answers) translate(up *datapath.Upcall) {
+	d, held, n := a.d, underlay.HeldFrame{Worker: a.worker, Ref: up.Arg}, len(a.candidates)
 	if a.env.anyCentral {
 		d.declared.noteSeen(a.env.View, uint32(up.Key[flowtable.WPort]>>32))
 	}
-	t := d.tables.Translate(&up.Key, a.env)
-	if !a.learnt && d.learner.hold(a.w, held, up, &t) {
+	if n == len(a.translations) {
+		a.translations = append(a.translations, openflow.Translation{})
+	}
+	t := &a.translations[n]
+	d.tables.TranslateTo(t, &up.Key, a.env)
+	if !a.learnt && d.learner.hold(a.w, held, up, t) {
 		return
 	}
-	if !a.unanswered && t.Question.Valid() && d.declared.events != nil && a.ask(held, up, &t) {
+	if !a.unanswered && t.Question.Valid() && d.declared.events != nil && a.ask(held, up, t) {
 		return
 	}
-	if a.spare == nil {
-		a.spare = new(megaflows.Megaflow)
-	}
-	m := a.spare
-	d.setMegaflow(m, &up.Key, &t, a.now)
-	a.since = append(a.since, a.w.HeldSince(held.Worker, held.Ref))
-	var room [workers.CommandRoom]byte
-	switch d.install(m, &up.Key, &t.Mask) {
-	case megaflows.Refused:
-		a.w.Queue(a.worker, datapath.AppendExecute(room[:0], held.Ref, t.Actions))
-		a.executed = append(a.executed, executedFrame{m.Rules, m.Missed, m.Groups, t.Patches, t.Finished, t.Learned, m.RuleRows, bytes})
-	case megaflows.Admitted:
-		a.spare, a.installed = nil, true
-		fallthrough
-	default:
-		a.w.Queue(a.worker, datapath.AppendCommand(room[:0], datapath.CmdRetry, held.Ref, nil))
-	}
+	m := a.megaflow()
+	d.setMegaflow(m, &up.Key, t, a.now)
+	a.candidates = append(a.candidates, megaflows.Candidate{Megaflow: m, Key: &up.Key})
+	a.refs = append(a.refs, up.Arg)
 	d.learn(t.Learns, a.now)
 	a.addresses = append(a.addresses, t.Addresses...)
+}
+
+// megaflow returns a megaflow that is not in the index.
+func (a *answers) megaflow() *megaflows.Megaflow {
+	if n := len(a.spares); n > 0 {
+		m := a.spares[n-1]
+		a.spares = a.spares[:n-1]
+		return m
+	}
+	return new(megaflows.Megaflow)
+}
+
+// resume queues the commands that end the wait of the held frames, in the order of their
+// misses. It reports whether a megaflow was installed.
+func (a *answers) resume(b *workers.Batch) (installed bool) {
+	var room [workers.CommandRoom]byte
+	for i := range a.candidates {
+		c, ref := &a.candidates[i], a.refs[i]
+		if c.Verdict != megaflows.Refused {
+			installed = installed || c.Verdict == megaflows.Admitted
+			b.Queue(a.worker, datapath.AppendCommand(room[:0], datapath.CmdRetry, ref, nil))
+			continue
+		}
+		a.executed = append(a.executed, executedOf(c.Megaflow, a.w.HeldBytes(a.worker, ref)))
+		b.Queue(a.worker, datapath.AppendExecute(room[:0], ref, c.Megaflow.Actions))
+	}
+	return installed
 }
 
 // ask makes a frame wait until weft-central has told the address that its translation
@@ -143,8 +204,10 @@ func (q questioned) Ask(port string, question openflow.Question) bool {
 }
 
 func (q questioned) Resume(f *questions.Frame, absent bool) {
-	a := answers{d: q.d, w: f.Workers, worker: f.Held.Worker, unanswered: absent}
+	a := answersPool.Get().(*answers)
+	a.d, a.w, a.worker, a.learnt, a.unanswered = q.d, f.Workers, f.Held.Worker, false, absent
 	a.answerAll([]datapath.Upcall{f.Miss})
+	a.end()
 }
 
 // creditExecuted adds frames that were executed without a megaflow to the counters of

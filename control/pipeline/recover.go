@@ -130,7 +130,7 @@ func (pl recovery) adopt(slot uint32) bool {
 		return false
 	}
 	m := &megaflows.Megaflow{
-		Slot: slot, Key: key, Actions: actions, Generation: generation,
+		Slot: slot, Actions: actions, Generation: generation,
 		MadeNS: clock.Monotonic(), UsedNS: usedNS, Owner: megaflows.OwnerOf(&key), Asks: t.Question.Valid(), MustAsk: t.MustAsk,
 	}
 	// The counter region does not have all rules of the megaflow. The counts go to the
@@ -143,6 +143,6 @@ func (pl recovery) adopt(slot uint32) bool {
 	pl.setRules(m, &t)
 	m.SetUses(t.Addresses)
 	pl.counters.Assign(slot, m.RuleRows)
-	pl.megaflows.Adopt(m, &mask)
+	pl.megaflows.Adopt(m, &key, &mask)
 	return true
 }

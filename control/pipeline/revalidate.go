@@ -95,13 +95,14 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflows.Megaflow, pick func(*mega
 			stale = append(stale, m)
 			continue
 		}
-		t := pl.tables.Translate(&m.Key, env)
+		key := m.Key()
+		t := pl.tables.Translate(&key, env)
 		pl.megaflows.Reuse(m, t.Addresses)
 		if !slices.Equal(t.Actions, m.Actions) || !within(&t.Mask, m.Mask()) || t.MustAsk && !m.MustAsk {
 			stale = append(stale, m)
 			continue
 		}
-		if !slices.Equal(t.Rules, m.Rules) || !slices.Equal(t.Missed, m.Missed) || !slices.Equal(t.Groups, m.Groups) || !slices.Equal(t.Patches, m.Patches) {
+		if !m.CountsAs(&t) {
 			pl.pull(m)
 			pl.setRules(m, &t)
 			pl.counters.Assign(m.Slot, m.RuleRows)
@@ -184,7 +185,7 @@ func templatesOf(list []*megaflows.Megaflow) iter.Seq[uint32] {
 func recircsOf(list []*megaflows.Megaflow) (used func(id uint32) bool) {
 	ids := map[uint32]bool{}
 	for _, m := range list {
-		ids[m.Key.Recirc()] = true
+		ids[m.Recirc()] = true
 		for i := range m.Actions {
 			if m.Actions[i].Op == flowtable.OpRecirc {
 				ids[m.Actions[i].U32] = true

@@ -29,7 +29,8 @@ func (ts *Tables) DumpMegaflows(words pipeline.PortWords) []api.Megaflow {
 // Pipeline.mu.
 func describeMegaflow(w *workers.Workers, m *megaflows.Megaflow, now uint64, names openflow.Names) api.Megaflow {
 	packets, bytes, usedNS := w.Statistics(m.Slot, m.Generation)
-	match := openflow.MatchOf(&m.Key, m.Mask())
+	key := m.Key()
+	match := openflow.MatchOf(&key, m.Mask())
 	f := api.Megaflow{
 		Slot: m.Slot, Packets: packets, Bytes: bytes,
 		Match:   openflow.FormatMatch(&match, names),
@@ -97,11 +98,12 @@ func (ts *Tables) HitMegaflow(f *datapath.Capture) string {
 	if m == nil || !slices.Equal(m.Actions[:min(len(m.Actions), len(f.Actions))], f.Actions) {
 		return ""
 	}
-	for i := range m.Key {
-		if f.Key[i]&m.Mask()[i] != m.Key[i] {
+	key := m.Key()
+	for i := range key {
+		if f.Key[i]&m.Mask()[i] != key[i] {
 			return "" // the slot belongs to a newer megaflow
 		}
 	}
-	match := openflow.MatchOf(&m.Key, m.Mask())
+	match := openflow.MatchOf(&key, m.Mask())
 	return openflow.FormatMatch(&match, ts.pipeline.View())
 }

@@ -100,14 +100,35 @@ func (w *Workers) PublishAll() {
 	}
 }
 
+// Batch queues commands under one lock. Batch locks the command rings; Batch.End
+// unlocks them.
+type Batch struct{ w *Workers }
+
+// Batch begins a batch of commands.
+func (w *Workers) Batch() *Batch {
+	w.mu.Lock()
+	return &Batch{w}
+}
+
+// Queue adds a command to the ring of worker i, like Workers.Queue.
+func (b *Batch) Queue(i int, msg []byte) { b.w.queueLocked(i, msg) }
+
+// QueueAll adds a command to the rings of all workers, like Workers.QueueAll.
+func (b *Batch) QueueAll(msg []byte) {
+	for i := range b.w.commands {
+		b.w.queueLocked(i, msg)
+	}
+}
+
+// End ends the batch. It wakes no worker.
+func (b *Batch) End() { b.w.mu.Unlock() }
+
 // QueueAll queues a command for all workers. All workers get the commands of several
 // calls in the same order. PublishAll wakes the workers.
 func (w *Workers) QueueAll(msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range w.commands {
-		w.queueLocked(i, msg)
-	}
+	(&Batch{w}).QueueAll(msg)
 }
 
 // Broadcast sends one command to all workers and wakes them.
