@@ -92,8 +92,8 @@ func (c *Cache) digest(k *Key, d *digest, words *exactMore) {
 // already compared the base words.
 func (c *Cache) alike(k, o *Key) bool {
 	diff := uint64(0)
-	for at := baseWords; at < KeyWords; at++ {
-		diff |= (k[at] ^ o[at]) & c.union[at]
+	for _, at := range c.groupIndexes[:c.groupCount] {
+		diff |= (k[at%KeyWords] ^ o[at%KeyWords]) & c.union[at%KeyWords]
 	}
 	return diff == 0
 }
@@ -429,14 +429,16 @@ func (c *Cache) setUnion() {
 	if union == c.union {
 		return
 	}
-	c.union, c.groups = union, 0
+	c.union, c.groups, c.groupCount = union, 0, 0
 	if c.unionNumber++; c.unionNumber == 0 {
 		clear(c.exact)
 		c.unionNumber = 1
 	}
 	for at, group := range wordGroups {
-		if union[at] != 0 {
+		if union[at] != 0 && group != 0 {
 			c.groups |= group
+			c.groupIndexes[c.groupCount] = uint8(at)
+			c.groupCount++
 		}
 	}
 	clear(c.buckets)
