@@ -81,13 +81,14 @@ type presence struct {
 // costs are running totals of the work for the frames of all receive queues.
 type costs struct{ masks, misses, smallNS, cutNS, nat uint64 }
 
-func (w *Worker) costs() costs {
-	c := w.sh.Counters
-	nat := uint64(0)
-	if w.tracks.tracker != nil {
-		nat = w.tracks.tracker.NATTries()
+// read sets c to the worker's totals. It fills c in place, because a copy of words that
+// were just written stalls the processor (no store forwarding).
+func (c *costs) read(w *Worker) {
+	total := w.sh.Counters
+	c.masks, c.misses, c.smallNS, c.cutNS = total.MasksSearched, total.Misses, w.fair.smallNS, w.fair.cutNS
+	if c.nat = 0; w.tracks.tracker != nil {
+		c.nat = w.tracks.tracker.NATTries()
 	}
-	return costs{c.MasksSearched, c.Misses, w.fair.smallNS, w.fair.cutNS, nat}
 }
 
 // cutCost returns the cost in nanoseconds of cutting a frame into segments.
@@ -122,8 +123,9 @@ func mostOf(n int, cutNS uint64) uint8 {
 
 // charge adds the extra cost of the last batch to the debt of queue q. The batch had n
 // frames. totals has the running totals before the batch.
-func (w *Worker) charge(q *rxQueue, n int, totals costs) {
-	c := w.costs()
+func (w *Worker) charge(q *rxQueue, n int, totals *costs) {
+	var c costs
+	c.read(w)
 	masks, misses := c.masks-totals.masks, c.misses-totals.misses
 	free := freeMasks * uint64(n)
 	q.limit = mostOf(n, c.cutNS-totals.cutNS)

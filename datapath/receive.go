@@ -127,11 +127,12 @@ func (w *Worker) receive(q *rxQueue) int {
 	if q.tunnel {
 		tunneled = w.decapsulate()
 	}
-	before := w.costs()
+	var before costs
+	before.read(w)
 	w.classify(tunneled)
 	w.execute()
 	w.finish()
-	w.charge(q, n, before)
+	w.charge(q, n, &before)
 	return n
 }
 
