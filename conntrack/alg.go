@@ -93,16 +93,17 @@ func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 }
 
 // translationOfParent chooses the translation of a related connection whose FTP or TFTP
-// parent is translated. It reverses the parent's translation of the announced address. ok
-// is false if the parent is not translated. The caller holds the table's lock.
-func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint64) (reply probe, flags uint16, ok bool) {
+// parent is translated. It reverses the parent's translation of the announced address. It
+// sets reply to the reply tuple and returns the flags of the connection. ok is false if
+// the parent is not translated. The caller holds the table's lock.
+func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, reply *probe, now uint64) (flags uint16, ok bool) {
 	t, n := tr.Table, g.related.Number
 	if g.related.Generation == 0 || nat.Kind == NATNone {
-		return reply, 0, false
+		return 0, false
 	}
 	up := &t.conns[n]
 	if up.generation()&1 == 0 || up.born != g.related.Generation || up.flags&connTranslated == 0 {
-		return reply, 0, false
+		return 0, false
 	}
 	long := t.longOf(n, g.announcer)
 	announcer := up.tuples[g.announcer&1].tuple(&long)
@@ -112,10 +113,10 @@ func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint6
 	tr.search.begin(tr.sender.holder(p.zone()), now)
 	defer tr.search.end()
 	// If another connection has the tuple already, choosePort changes the source port.
-	if reply, ok = tr.choosePort(p, &NAT{Kind: NATSrc}, &plain, want, now); !ok {
-		return reply, connClash, true
+	if *reply, ok = tr.choosePort(p, &NAT{Kind: NATSrc}, &plain, want, now); !ok {
+		return connClash, true
 	}
-	return reply, flagsOf(&plain, &reply), true
+	return flagsOf(&plain, reply), true
 }
 
 // announced is the content of an FTP announcement: an address and a port.

@@ -164,15 +164,20 @@ func (t *Table) evictFirst(l *list, level int) {
 }
 
 // prefetchEviction prefetches the memory for the next evictions from a list: the index
-// bucket of the list's first connection, and the record of the second. first is 1 + the
-// number of the first connection, whose record the previous eviction has prefetched.
+// bucket of the list's second connection, and the record of the third. Earlier evictions
+// have prefetched the first one's bucket and the second one's record. first is 1 + the
+// number of the first connection.
 func (t *Table) prefetchEviction(first uint32, level int) {
 	if first == 0 {
 		return
 	}
-	one := [1]uint32{uint32(t.hashOf(first-1, 0)) & t.wrap}
+	second := t.links[first-1].in[level].next
+	if second == 0 {
+		return
+	}
+	one := [1]uint32{uint32(t.hashOf(second-1, 0)) & t.wrap}
 	cpu.Prefetch(&t.buckets[0], one[:])
-	if next := t.links[first-1].in[level].next; next != 0 {
+	if next := t.links[second-1].in[level].next; next != 0 {
 		one[0] = next - 1
 		cpu.Prefetch(&t.conns[0], one[:])
 		cpu.Prefetch(&t.links[0], one[:])
@@ -199,9 +204,15 @@ type newConn struct {
 // the translation nat. It returns a Ref to the connection, or the reason for refusing
 // it. created is false if it was refused, or if the connection already exists.
 func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, reason packet.DropReason) {
+	tr.lock()
+	ref, created, reason = tr.createLocked(p, nat, g, now)
+	tr.unlock() // no defer, because it takes longer than the unlocking
+	return ref, created, reason
+}
+
+// createLocked does the same as create. The caller holds the table's lock.
+func (tr *Tracker) createLocked(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, reason packet.DropReason) {
 	t := tr.Table
-	t.lock()
-	defer t.unlock()
 	if n, _ := t.find(p); n != none {
 		if !t.conns[n].expired(now) {
 			return Ref{}, false, packet.DropNone
@@ -212,9 +223,10 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 	if !t.makeRoom(p.zone(), h) {
 		return t.refuse(h)
 	}
-	reply, flags, followed := tr.translationOfParent(p, nat, g, now)
+	var reply probe
+	flags, followed := tr.translationOfParent(p, nat, g, &reply, now)
 	if !followed {
-		reply, flags = tr.translation(p, nat, now)
+		flags = tr.translation(p, nat, &reply, now)
 	}
 	if flags&connClash != 0 {
 		t.head.counters.RefusedNAT++
@@ -224,41 +236,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 	if n == none {
 		return t.refuse(h)
 	}
-	c := &t.conns[n]
-	c.tuples = [2]words{p.words, reply.words}
-	if p.ipv6() {
-		t.setAddresses(n, flags, &p.long, &reply.long)
-	}
-	c.mark, c.flags, c.port = g.mark, flags, g.sender.port
-	c.list = listUnreplied // written before the connection becomes visible, because workers read it without the lock
-	if g.sender.tunnel {
-		c.flags |= connTunnel
-	}
-	if g.marked {
-		c.flags |= connLabelled
-		t.labels[n] = g.label
-	}
-	if g.related.Generation != 0 {
-		c.flags |= connRelated
-		t.parents[n] = g.related
-	}
-	switch g.alg {
-	case ALGFTP:
-		if p.proto() == packet.ProtoTCP {
-			c.flags |= connFTP
-			t.shifts[n] = [2]shift{}
-		}
-	case ALGTFTP:
-		if p.proto() == packet.ProtoUDP {
-			c.flags |= connTFTP
-		}
-	}
-	c.policy = t.ZonePolicy(p.zone())
-	if hasPeers(p.proto()) {
-		t.peers[n] = g.peers
-	}
-	c.expiresNS = now
-	t.refresh(c, g.class, now)
+	t.fill(n, p, &reply, flags, g, now)
 	if !t.insert(p.hash, n) {
 		t.freeRecord(n)
 		return t.refuse(h)
@@ -268,13 +246,53 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 		t.freeRecord(n)
 		return t.refuse(h)
 	}
+	c := &t.conns[n]
 	c.born = c.generation() + 1
-	c.meta.Store(uint64(c.born)) // this odd generation makes the connection visible to workers
+	cpu.StoreRelease(&c.meta, uint64(c.born)) // this odd generation makes the connection visible to workers
 	t.head.counters.Created++
 	t.enrol(n)
 	t.join(n, listUnreplied)
 	t.emitEvent(n, EventNew, 0)
 	return Ref{n, c.born}, true, packet.DropNone
+}
+
+// fill writes the record of a new connection with the tuple p and the reply tuple reply.
+// No worker can see the connection yet.
+func (t *Table) fill(n uint32, p, reply *probe, flags uint16, g *newConn, now uint64) {
+	c := &t.conns[n]
+	// single words, because a wider copy of words that were just written waits until they
+	// are in the cache
+	c.tuples[0].a, c.tuples[0].b = p.a, p.b
+	c.tuples[1].a, c.tuples[1].b = reply.a, reply.b
+	if p.ipv6() {
+		t.setAddresses(n, flags, &p.long, &reply.long)
+	}
+	if g.sender.tunnel {
+		flags |= connTunnel
+	}
+	if g.marked {
+		flags |= connLabelled
+		t.labels[n] = g.label
+	}
+	if g.related.Generation != 0 {
+		flags |= connRelated
+		t.parents[n] = g.related
+	}
+	switch {
+	case g.alg == ALGFTP && p.proto() == packet.ProtoTCP:
+		flags |= connFTP
+		t.shifts[n] = [2]shift{}
+	case g.alg == ALGTFTP && p.proto() == packet.ProtoUDP:
+		flags |= connTFTP
+	}
+	c.mark, c.flags, c.port = g.mark, flags, g.sender.port
+	c.list = listUnreplied // written before the connection becomes visible, because workers read it without the lock
+	c.policy = t.ZonePolicy(p.zone())
+	if hasPeers(p.proto()) {
+		t.peers[n] = g.peers
+	}
+	c.expiresNS = now
+	t.refresh(c, g.class, now)
 }
 
 // refuse counts a refused connection of quota holder h.

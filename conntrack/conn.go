@@ -103,7 +103,7 @@ func (t *Table) lock() {
 	}
 }
 
-func (t *Table) unlock() { t.head.lock.Store(0) }
+func (t *Table) unlock() { cpu.StoreRelease(&t.head.lock, 0) }
 
 // lockConn locks connection c. It returns false if c does not have generation g. An
 // engine with one worker needs no lock.

@@ -54,22 +54,26 @@ const (
 // other connections. No connection has this flag.
 const connClash uint16 = 1 << 15
 
-// translation chooses the translation of a new connection, whose tuple is in probe p.
-// It returns the reply tuple and the flags of the connection. The caller holds the
-// table's lock.
-func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, flags uint16) {
+// translation chooses the translation of a new connection, whose tuple is in probe p. It
+// sets reply to the reply tuple and returns the flags of the connection. The caller holds
+// the table's lock.
+func (tr *Tracker) translation(p *probe, nat *NAT, reply *probe, now uint64) (flags uint16) {
 	if nat.Kind != NATSrc && nat.Kind != NATDst || nat.IPv6 != p.ipv6() && nat.Lo != [2]uint64{} {
-		if isICMP(p.proto()) {
+		switch {
+		case isICMP(p.proto()):
 			plain := p.words.tuple(&p.long)
-			reply = tr.reversed(&plain)
-		} else {
+			*reply = tr.reversed(&plain)
+		case p.ipv6():
 			reply.words, reply.long = p.words.reversed(tr.head, &p.long)
 			reply.hash = p.hash // both directions have the same hash
+		default:
+			w, _ := p.words.reversed(tr.head, &p.long)
+			reply.a, reply.b, reply.hash = w.a, w.b, p.hash
 		}
-		if tr.inUse(&reply, p, now) {
-			return reply, connClash
+		if tr.inUse(reply, p, now) {
+			return connClash
 		}
-		return reply, 0
+		return 0
 	}
 	tr.search.begin(tr.sender.holder(p.zone()), now)
 	defer tr.search.end()
@@ -91,14 +95,16 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 		} else {
 			want.Dst = addresses.address(at)
 		}
-		if reply, ok := tr.choosePort(p, nat, &plain, want, now); ok {
-			return reply, flagsOf(&plain, &reply)
+		if r, ok := tr.choosePort(p, nat, &plain, want, now); ok {
+			*reply = r
+			return flagsOf(&plain, reply)
 		}
 	}
-	if reply, ok := tr.evictForTranslation(); ok {
-		return reply, flagsOf(&plain, &reply)
+	if r, ok := tr.evictForTranslation(); ok {
+		*reply = r
+		return flagsOf(&plain, reply)
 	}
-	return reply, connClash
+	return connClash
 }
 
 // prefetchReplies prefetches index buckets for the new connections of a batch. For each

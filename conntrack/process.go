@@ -32,6 +32,9 @@ type Request struct {
 	Tunnelled uint32
 }
 
+// marks reports whether a commit sets bits of the mark or of the label.
+func (r *Request) marks() bool { return uint64(r.MarkMask)|r.LabelMask[0]|r.LabelMask[1] != 0 }
+
 // Meta is the tracker's result for a frame: the values of its ct_* fields. The zero
 // Meta means untracked. Another ct action on the same frame starts from the frame's
 // Meta.
@@ -52,8 +55,9 @@ type Tracker struct {
 	*Table
 	sought
 	rng     uint64
-	missing uint32 // number of payload bytes in the other fragments of the datagram
-	sender  sender // sender of the current frame
+	missing uint32  // number of payload bytes in the other fragments of the datagram
+	sender  sender  // sender of the current frame
+	begun   newConn // the connection that the current frame begins, see begin
 	search  natSearch
 	order   [packet.BatchSize]uint8
 }
@@ -98,27 +102,39 @@ func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint
 	if p.kind == kindNone {
 		return
 	}
-	n, dir := tr.numbers[i], tr.dirs[i]
-	if n == none && tr.created != t.head.counters.Created && (!req.Commit || p.kind != kindFlow || !tr.beginsIfUnknown(b, f, p)) {
-		n, dir = t.find(p) // an earlier frame of the batch may have created the connection
+	n, dir, begins := tr.numbers[i], tr.dirs[i], false
+	if n == none && tr.created != t.head.counters.Created {
+		// An earlier frame of the batch may have created the connection. The look-up is
+		// skipped if the frame begins a connection, because create repeats it.
+		begins = req.Commit && t.head.expecting.Load() == 0 && tr.begins(b, f, p, req)
+		if !begins {
+			n, dir = t.find(p)
+		}
 	}
 	for range maxRestarts {
-		if n == none && tr.unknown(b, f, p, m, req, now) {
+		if n == none && (begins || tr.begins(b, f, p, req)) {
+			if tr.unknown(b, f, p, m, req, now) {
+				return
+			}
+		} else if n == none || tr.follow(b, f, p, n, dir, m, req, now) {
 			return
 		}
-		if n != none && tr.follow(b, f, p, n, dir, m, req, now) {
-			return
-		}
+		m.begin(req.Zone)
 		n, dir = t.find(p)
+		begins = false
 	}
-	tr.unknown(b, f, p, m, req, now)
+	if tr.begins(b, f, p, req) {
+		tr.unknown(b, f, p, m, req, now)
+	}
 }
 
-// beginsIfUnknown reports whether a frame may begin a connection, so that track may
-// skip its look-up. create looks the connection up anyway.
-func (tr *Tracker) beginsIfUnknown(b *packet.Batch, f *packet.Frame, p *probe) bool {
-	var g newConn
-	return tr.head.expecting.Load() == 0 && tr.begin(b, f, p.proto(), &g)
+// begins reports whether a frame without a connection may begin one. For a commit, it sets
+// tr.begun.
+func (tr *Tracker) begins(b *packet.Batch, f *packet.Frame, p *probe, req *Request) bool {
+	if p.kind == kindFlow && !req.Commit && p.proto() == packet.ProtoTCP && f.L4 != 0 {
+		return beginsTCP(tcpFlags(f)) // the connection's state is not needed
+	}
+	return p.kind == kindFlow && tr.begin(b, f, p.proto())
 }
 
 func (m *Meta) begin(zone uint16) {
@@ -179,8 +195,7 @@ func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 // and translation. It returns false if the connection has changed in the meantime.
 func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
-	if req.Commit && req.MarkMask|uint32(req.LabelMask[0]|req.LabelMask[0]>>32|req.LabelMask[1]|req.LabelMask[1]>>32) != 0 &&
-		m.State&Invalid == 0 {
+	if req.Commit && req.marks() && m.State&Invalid == 0 {
 		if g = t.setMark(n, g, req); g == 0 {
 			return false
 		}
@@ -281,37 +296,24 @@ func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 	return p.tuple(&p.long) == t.conns[n].tuples[1-m.Dir&1].tuple(&long).Reverse()
 }
 
-// unknown tracks a frame that belongs to no connection. It returns false if another
-// worker has just created the connection.
+// unknown tracks a frame that belongs to no connection. A commit begins the connection
+// tr.begun. unknown returns false if another worker has just created the connection.
 func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
-	m.begin(req.Zone)
-	if p.kind != kindFlow {
-		return true
-	}
-	var g newConn
-	if !tr.begin(b, f, p.proto(), &g) {
-		return true
-	}
+	g := &tr.begun
 	m.State = Tracked | New
 	p.words.into(&m.Orig, &p.long)
-	if x, ok := tr.expected(p, now, req.Commit); ok {
-		m.State |= Related
-		var up view
-		if tr.readBorn(x.parent, &up) {
-			up.tuples[0].into(&m.Orig, up.addresses(0))
-			if up.flags&connLabelled != 0 {
-				m.Mark, m.Label = up.mark, up.label
-			}
-		}
-		g.related, g.announcer, g.announced = x.parent, x.announcer, x.announced
+	if tr.head.expecting.Load() != 0 {
+		tr.relate(p, m, req, now)
 	}
 	if !req.Commit {
 		return true
 	}
 	g.alg, g.sender = req.ALG, tr.sender
-	g.mark, g.label = merge(m.Mark, m.Label, req)
-	g.marked = g.mark != 0 || g.label != [2]uint64{}
-	ref, created, reason := tr.create(p, &req.NAT, &g, now)
+	if g.mark, g.label = m.Mark, m.Label; req.marks() {
+		g.mark, g.label = merge(m.Mark, m.Label, req)
+	}
+	g.marked = uint64(g.mark)|g.label[0]|g.label[1] != 0
+	ref, created, reason := tr.create(p, &req.NAT, g, now)
 	if reason != packet.DropNone {
 		m.Drop = reason
 		return true
@@ -322,12 +324,37 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 	if req.ALG == ALGTFTP { // the first frame is the request
 		tr.announce(b, f, ref.Number, ref.Generation, 0, now)
 	}
+	if req.NAT.Kind == NATNone && !req.marks() && g.related.Generation == 0 {
+		m.Ref = ref // apply would read the same mark, label and tuple from the record
+		return true
+	}
 	return tr.apply(b, f, p, ref.Number, ref.Generation, m, req, now)
 }
 
-// begin sets g to the initial state of the connection that frame f begins. It returns
-// false if f cannot begin one.
-func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *newConn) bool {
+// relate makes the connection tr.begun a related one if the frame with tuple p is expected.
+// The Meta of the frame then has the parent's original tuple, mark and label.
+func (tr *Tracker) relate(p *probe, m *Meta, req *Request, now uint64) {
+	x, ok := tr.expected(p, now, req.Commit)
+	if !ok {
+		return
+	}
+	m.State |= Related
+	var up view
+	if tr.readBorn(x.parent, &up) {
+		up.tuples[0].into(&m.Orig, up.addresses(0))
+		if up.flags&connLabelled != 0 {
+			m.Mark, m.Label = up.mark, up.label
+		}
+	}
+	g := &tr.begun
+	g.related, g.announcer, g.announced = x.parent, x.announcer, x.announced
+}
+
+// begin sets tr.begun to the initial state of the connection that frame f begins. It
+// returns false if f cannot begin one.
+func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8) bool {
+	g := &tr.begun
+	*g = newConn{}
 	switch {
 	case proto == packet.ProtoTCP && f.L4 != 0:
 		var s segment

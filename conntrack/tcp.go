@@ -88,10 +88,15 @@ func plausible(flags uint16) bool {
 	return false
 }
 
+// beginsTCP reports whether a segment with these TCP flags may begin a connection.
+func beginsTCP(flags uint16) bool {
+	return plausible(flags) && flags&tcpRst == 0 && flags&(tcpSyn|tcpAck) != tcpSyn|tcpAck
+}
+
 // beginTCP starts a connection with its first segment, which may come from the middle
 // of the connection. It reports false if the segment cannot begin one.
 func beginTCP(peers *[2]peer, g *segment) bool {
-	if !plausible(g.flags) || g.flags&tcpRst != 0 || g.flags&(tcpSyn|tcpAck) == tcpSyn|tcpAck {
+	if !beginsTCP(g.flags) {
 		return false
 	}
 	if g.flags&tcpSyn != 0 {
@@ -303,6 +308,9 @@ func stateOf(a, b phase) (TCPState, Class) {
 	return StateEstablished, TCPEstablished
 }
 
+// tcpFlags returns the flags of the TCP segment in frame f.
+func tcpFlags(f *packet.Frame) uint16 { return uint16(f.Header()[int(f.L4)+13] & 0x3f) }
+
 // parseTCP reads the TCP segment in frame f, whose fixed header is in the header
 // buffer.
 func parseTCP(b *packet.Batch, f *packet.Frame, g *segment) {
@@ -319,7 +327,7 @@ func parseTCP(b *packet.Batch, f *packet.Frame, g *segment) {
 	}
 	if g.flags&tcpSyn != 0 {
 		g.length++
-		if b.Pullup(f, int(f.L4)+header) {
+		if header > packet.TCPLen && b.Pullup(f, int(f.L4)+header) {
 			g.scale = windowScale(f.Header()[int(f.L4)+packet.TCPLen : int(f.L4)+header])
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	"weft/conntrack"
@@ -205,16 +206,33 @@ func (r *rig) noDrops(b *testing.B) {
 	}
 }
 
+// synFrame returns a frame with a TCP SYN to the given address, without checksums.
+func synFrame(dst uint32) []byte {
+	f := udp(0, dst, 0, 80)
+	f = append(f, make([]byte, 14+20+20-len(f))...)
+	ip := packet.IPv4(f[14:])
+	ip[9] = packet.ProtoTCP
+	ip.SetTotalLen(40)
+	copy(f[38:], make([]byte, 16))
+	f[46], f[47], f[48] = 5<<4, 2, 0xff
+	return f
+}
+
 // BenchmarkNewPass measures a pass whose frames each begin a connection, in a table
-// with room or with evictions. It also reports the longest pass.
+// with room or with evictions. "syn" are TCP segments that are dropped afterwards. It
+// also reports the longest pass.
 func BenchmarkNewPass(b *testing.B) {
-	for _, how := range []string{"fused", "fused-nat", "full"} {
+	for _, how := range []string{"fused", "fused-nat", "full", "syn", "syn-full"} {
 		b.Run(how, func(b *testing.B) {
 			r, out, back := trackedRig(b, how, 1<<20)
 			r.w.config.Sweeps = true
 			table := r.w.tracks.tracker.Table
-			if how == "full" {
+			full := strings.HasSuffix(how, "full")
+			if full {
 				out.flows *= 2
+			}
+			if strings.HasPrefix(how, "syn") {
+				out.frame = synFrame(0x0a010001)
 			}
 			if err := table.StartPopulating(); err != nil {
 				b.Fatal(err)
@@ -224,7 +242,7 @@ func BenchmarkNewPass(b *testing.B) {
 			defer runtime.UnlockOSThread()
 			back.quiet = true
 			turnUntil(b, r, 1)
-			if how == "full" {
+			if full {
 				turnUntil(b, r, 1<<20)
 			}
 			b.ReportAllocs()
