@@ -150,6 +150,19 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 		case flowtable.OpTunnel:
 			w.encapsulate(i, a, at >= tail)
 			sent = true
+		case flowtable.OpLonger:
+			if at += 2; at >= len(actions) {
+				w.drop(f, packet.DropFlow)
+				return
+			}
+			again := &actions[at]
+			if f.SegmentLen() > int(a.U32) {
+				again = &actions[at-1]
+			}
+			if !w.recirculate(i, again.U32, at+1 == len(actions)) {
+				return
+			}
+			sent = true
 		case flowtable.OpOutputTruncated:
 			w.outputTruncated(i, a)
 			sent = true

@@ -115,6 +115,9 @@ const (
 	// OpOutputTruncated sends the frame's first U64 bytes to datapath port U32. The
 	// actions behind it see the whole frame.
 	OpOutputTruncated
+	// OpLonger precedes two OpRecirc. It executes the first one if the frame, or one of the
+	// segments of a large frame, has more than U32 bytes, and otherwise the second one.
+	OpLonger
 )
 
 // Action is one action of a megaflow: 16 bytes without pointers.

@@ -40,6 +40,8 @@ func formatAction(a *Action, names Names) string {
 			return text
 		}
 		return "output:" + text
+	case ActCheckLarger:
+		return formatCheckLarger(a)
 	case ActOutputTrunc:
 		return formatTruncation(a, names)
 	case ActOutputReg:
@@ -192,6 +194,11 @@ func FormatDatapathActions(actions []flowtable.Action, names Names) string {
 			var o flowtable.TunOptions
 			i += flowtable.ReadTunOptions(actions[i:], &o) - 1
 			texts = append(texts, fmt.Sprintf("set(tunnel(options=%x))", o.Raw()))
+			continue
+		}
+		if a.Op == flowtable.OpLonger && i+2 < len(actions) {
+			texts = append(texts, formatLonger(actions[i:]))
+			i += 2
 			continue
 		}
 		if a.Op == flowtable.OpSetIPv6Src || a.Op == flowtable.OpSetIPv6Dst || a.Op == flowtable.OpSetNDTarget {

@@ -89,13 +89,14 @@ func init() {
 		"push": (*actionParser).push, "pop": (*actionParser).pop, "exit": (*actionParser).exit,
 		"multipath": (*actionParser).multipath, "bundle": (*actionParser).bundle, "bundle_load": (*actionParser).bundle,
 		"fin_timeout": (*actionParser).finTimeout, "conjunction": (*actionParser).conjunction,
-		"learn": (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller, "meter": (*actionParser).meter,
+		"check_pkt_larger": (*actionParser).checkLarger,
+		"learn":            (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller, "meter": (*actionParser).meter,
 	}
 }
 
 // actionsNotYet are the actions of ovs-actions(7) that Weft does not support.
 const actionsNotYet = " enqueue set_queue pop_queue nat " +
-	"sample encap decap dec_nsh_ttl check_pkt_larger delete_field "
+	"sample encap decap dec_nsh_ttl delete_field "
 
 func (p *actionParser) parse(text string) ([]Action, error) {
 	var list []Action
@@ -105,7 +106,7 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 		if !ok {
 			return list, nil
 		}
-		text = rest
+		t, text = withDestination(t, rest)
 		if t.key == "drop" {
 			drop = true
 		}

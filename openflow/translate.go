@@ -108,6 +108,7 @@ type TraceStep struct {
 	Action *Action // action to execute
 	Flow   Flow    // flow before the step
 	Note   string  // text of a note, or a remark on a look-up
+	Recirc uint32  // recirc_id of a second look-up that the data path makes of Flow; 0: none
 }
 
 // Translate runs key through the tables, starting with table 0 of the bridge to which its
@@ -506,6 +507,9 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 			}
 		case ActOutput:
 			x.output(a.Port)
+		case ActCheckLarger:
+			x.checkLarger(a, actions[i+1:])
+			return 0, false
 		case ActOutputTrunc:
 			x.outputTruncated(a.Port, a.Value[1])
 		case ActOutputReg:

@@ -76,6 +76,7 @@ const (
 	nxCTClear        = 43
 	nxResubmitCT     = 44
 	nxLearn2         = 45
+	nxCheckLarger    = 49
 	nxHeader         = 10 // bytes of type, length, vendor and subtype
 	maxActionLen     = 0xffff
 	controllerID     = 1 // properties of controller2

@@ -62,10 +62,16 @@ type trace struct {
 
 func (c *trace) follow(key *flowtable.Key) api.Trace {
 	out := api.Trace{Steps: []api.TraceStep{}}
-	var tracked []flowtable.Key // keys for the look-ups after ct actions
+	var tracked []flowtable.Key         // keys for the look-ups after ct actions
+	known := map[uint32]flowtable.Key{} // keys for other look-ups, by recirc_id
 	t := c.tables.Trace(key, func(s openflow.TraceStep) {
 		bridge, names := c.steps(s.Bridge)
 		out.Steps = append(out.Steps, traceStep(&s, bridge, names))
+		if s.Recirc != 0 {
+			k := flowtable.Key(s.Flow[:flowtable.KeyWords])
+			k[flowtable.WPort] = key[flowtable.WPort]
+			known[s.Recirc] = k
+		}
 		if s.Action != nil && s.Action.Kind == openflow.ActCT && s.Action.CT.Table != openflow.TableAll {
 			k := flowtable.Key(s.Flow[:flowtable.KeyWords])
 			k[flowtable.WPort] = key[flowtable.WPort] // the flow may have the number of a patch port
@@ -80,10 +86,15 @@ func (c *trace) follow(key *flowtable.Key) api.Trace {
 		out.Drop = t.Drop.String()
 	}
 	for i := range t.Actions {
-		if a := &t.Actions[i]; a.Op == flowtable.OpRecirc && len(tracked) > 0 && c.left > 0 {
+		if a := &t.Actions[i]; a.Op == flowtable.OpRecirc && c.left > 0 {
+			next, ok := known[a.U32]
+			if !ok && len(tracked) == 0 {
+				continue
+			}
+			if !ok {
+				next, tracked = tracked[0], tracked[1:]
+			}
 			c.left--
-			next := tracked[0]
-			tracked = tracked[1:]
 			next[flowtable.WPort] = next[flowtable.WPort]&^0xffffffff | uint64(a.U32)
 			then := c.follow(&next)
 			then.Flow = openflow.FormatMatch(FrameMatch(&next), c.names)

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"weft/flowtable"
+)
+
+// The action check_pkt_larger(BYTES)->FIELD[BIT] (ovs-actions(7)). A key has no length, so
+// that most megaflows match any length. The data path compares the length and looks the
+// frame up again. Two translations execute the actions behind check_pkt_larger: one with
+// the bit set, one with the bit clear.
+
+// checkLarger executes check_pkt_larger. rest has the actions behind it. As in Open
+// vSwitch, the bit is not set for the list around the present one.
+func (x *xlate) checkLarger(a *Action, rest []Action) {
+	if len(rest) == 0 {
+		return
+	}
+	x.commit()
+	start := len(x.actions)
+	x.emit(flowtable.Action{Op: flowtable.OpLonger, U32: uint32(a.Value[1])})
+	set := x.actionSet
+	for _, bit := range []uint64{1, 0} {
+		x.actionSet = set
+		load := Action{Kind: ActLoad, Dst: a.Dst, Value: value64(bit)}
+		x.continueLater(slices.Concat([]Action{load}, rest))
+		x.noteAgain(fmt.Sprintf("continues with the bit %d", bit))
+	}
+	x.exited = false // as in Open vSwitch, an exit in rest does not end the lists around it
+	if x.halted {
+		x.actions = x.actions[:start] // OpLonger needs both look-ups
+	}
+}
+
+// noteAgain is a note on the second look-up that the last emitted action makes of the
+// present flow.
+func (x *xlate) noteAgain(text string) {
+	if x.hook != nil && !x.halted {
+		x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: x.table, Flow: x.flow, Note: text, Recirc: x.actions[len(x.actions)-1].U32})
+	}
+}
+
+// formatLonger returns the text of OpLonger and the two look-ups behind it, as
+// ovs-dpctl shows it.
+func formatLonger(list []flowtable.Action) string {
+	return fmt.Sprintf("check_pkt_len(size=%d,gt(recirc(0x%x)),le(recirc(0x%x)))", list[0].U32, list[1].U32, list[2].U32)
+}
+
+// Parsing
+
+// withDestination extends check_pkt_larger(BYTES) by ->FIELD[BIT], which follows the
+// parenthesis.
+func withDestination(t token, rest string) (token, string) {
+	if t.key != "check_pkt_larger" || t.delim != '(' || !strings.HasPrefix(rest, "->") {
+		return t, rest
+	}
+	end := valueEnd(rest, 0, separators)
+	t.value += rest[:end]
+	t.text += rest[:end]
+	return t, rest[end:]
+}
+
+func (p *actionParser) checkLarger(t token) (Action, error) {
+	length, name, ok := strings.Cut(t.value, "->")
+	if !ok {
+		return Action{}, wrong(t.text, "check_pkt_larger(BYTES)->FIELD[BIT]")
+	}
+	v, ok := parseUint(strings.TrimSpace(length), 0xffff)
+	if !ok {
+		return Action{}, wrong(t.text, "a number of bytes from 0 to 65535")
+	}
+	dst, ok := parseSubfield(strings.TrimSpace(name))
+	if !ok || dst.Bits != 1 {
+		return Action{}, wrong(t.text, "one bit of a field, such as reg0[0]")
+	}
+	if err := mayTakeBit(t, dst); err != nil {
+		return Action{}, err
+	}
+	return Action{Kind: ActCheckLarger, Dst: dst, Value: value64(v)}, nil
+}
+
+// mayTakeBit returns an error if no action may write the field. As in Open vSwitch, the
+// flow's match need not have the field: a frame without it stays unchanged.
+func mayTakeBit(t token, dst Subfield) error {
+	var p actionParser
+	return p.writable(t, dst)
+}
+
+func formatCheckLarger(a *Action) string {
+	return fmt.Sprintf("check_pkt_larger(%d)->%s", a.Value[1], a.Dst)
+}
+
+// On the wire
+
+func appendCheckLarger(b []byte, a *Action) []byte {
+	b = be.AppendUint16(appendNX(b, nxCheckLarger), uint16(a.Value[1]))
+	return headersOf[a.Dst.Field].nxm.append(be.AppendUint16(b, uint16(a.Dst.Offset)), false)
+}
+
+func (d *actionDecoder) checkLarger(b []byte) (Action, error) {
+	id, _, err := readSubfieldHeader(b[4:])
+	if err != nil {
+		return Action{}, err
+	}
+	dst, err := subfieldOf(id, be.Uint16(b[2:]), 1)
+	if err != nil {
+		return Action{}, err
+	}
+	if err := mayTakeBit(word("check_pkt_larger"), dst); err != nil {
+		return Action{}, coded(ErrActionBadSetArgument, err.Error())
+	}
+	return Action{Kind: ActCheckLarger, Dst: dst, Value: value64(uint64(be.Uint16(b)))}, nil
+}
