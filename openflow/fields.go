@@ -263,10 +263,10 @@ func wholeField(id FieldID) Subfield { return Subfield{Field: id, Bits: fields[i
 // Flow[word], lo for Flow[word+1].
 func (s Subfield) words(v Value128) (word int, hi, lo uint64) {
 	f := &fields[s.Field]
-	v = v.and(ones(uint(s.Bits))).shl(uint(s.Offset))
 	if f.bits <= 64 {
-		return int(f.word), v[1] << f.shift, 0
+		return int(f.word), v[1] & ones64(uint(s.Bits)) << (s.Offset % 64) << (f.shift % 64), 0
 	}
+	v = v.and(ones(uint(s.Bits))).shl(uint(s.Offset))
 	return int(f.word), v[0], v[1]
 }
 
@@ -277,10 +277,10 @@ func (s Subfield) mask() (word int, hi, lo uint64) { return s.words(ones(uint(s.
 // get reads the sub-field from f.
 func (s Subfield) get(f *Flow) Value128 {
 	row := &fields[s.Field]
-	v := Value128{0, f[row.word] >> row.shift}
-	if row.bits > 64 {
-		v = Value128{f[row.word], f[row.word+1]}
+	if row.bits <= 64 {
+		return Value128{0, f[row.word] >> (row.shift % 64) >> (s.Offset % 64) & ones64(uint(s.Bits))}
 	}
+	v := Value128{f[row.word], f[row.word+1]}
 	return v.shr(uint(s.Offset)).and(ones(uint(s.Bits)))
 }
 

@@ -3,9 +3,11 @@
 package openflow
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"weft/flowtable"
 )
@@ -34,9 +36,8 @@ func FormatRule(r *Rule, nowNS uint64, names Names) string {
 	if r.ModifiedNS != r.CreatedNS {
 		fmt.Fprintf(&b, "hard_age=%d, ", (nowNS-min(nowNS, r.ModifiedNS))/second)
 	}
-	match := formatPriority(r.Priority, r.Match, names)
-	if match != "" {
-		b.WriteString(match + " ")
+	if match := appendPriority(nil, r.Priority, r.Match, names); len(match) > 0 {
+		b.Write(append(match, ' '))
 	}
 	return b.String() + "actions=" + FormatActions(r.Actions, names)
 }
@@ -59,27 +60,30 @@ func formatDuration(ns uint64) string {
 	return fmt.Sprintf("%d.%03ds", ms/1000, ms%1000)
 }
 
-func formatPriority(priority uint16, packed PackedMatch, names Names) string {
-	match := packed.Format(names)
-	if priority == DefaultPriority {
-		return match
+// appendPriority appends a flow's priority, unless it is DefaultPriority, and its match.
+func appendPriority(text []byte, priority uint16, packed PackedMatch, names Names) []byte {
+	if priority != DefaultPriority {
+		text = append(strconv.AppendUint(append(text, "priority="...), uint64(priority), 10), ',')
 	}
-	return strings.TrimSuffix("priority="+strconv.Itoa(int(priority))+","+match, ",")
+	m := packed.Unpack()
+	return bytes.TrimSuffix(appendMatch(text, &m, names), comma)
 }
+
+var comma = []byte{','}
 
 // FormatFlowMod returns a flow as text. With the same command and names, ParseFlowMod
 // makes an equal FlowMod of the text.
 func FormatFlowMod(m *FlowMod, names Names) string {
-	var b strings.Builder
-	b.Grow(192)
+	var room [256]byte
+	b := textBuffer(room[:0])
 	if m.Table != TableAll && !(m.Table == 0 && m.Command == Add) {
-		fmt.Fprintf(&b, "table=%d,", m.Table)
+		b.setting("table=", 10, uint64(m.Table))
 	}
 	if m.CookieMask != 0 {
-		fmt.Fprintf(&b, "cookie=0x%x/0x%x,", m.Cookie, m.CookieMask)
+		b.WriteString(fmt.Sprintf("cookie=0x%x/0x%x,", m.Cookie, m.CookieMask))
 	}
 	if m.NewCookie != 0 || m.CookieMask != 0 && m.ModifyCookie {
-		fmt.Fprintf(&b, "cookie=0x%x,", m.NewCookie)
+		b.setting("cookie=0x", 16, m.NewCookie)
 	}
 	for _, f := range flagWords {
 		if m.Flags&f.flag != 0 {
@@ -87,25 +91,45 @@ func FormatFlowMod(m *FlowMod, names Names) string {
 		}
 	}
 	if m.Importance != 0 {
-		fmt.Fprintf(&b, "importance=%d,", m.Importance)
+		b.setting("importance=", 10, uint64(m.Importance))
 	}
 	if m.IdleTimeout != 0 {
-		fmt.Fprintf(&b, "idle_timeout=%d,", m.IdleTimeout)
+		b.setting("idle_timeout=", 10, uint64(m.IdleTimeout))
 	}
 	if m.HardTimeout != 0 {
-		fmt.Fprintf(&b, "hard_timeout=%d,", m.HardTimeout)
+		b.setting("hard_timeout=", 10, uint64(m.HardTimeout))
 	}
 	if m.ByOutPort {
-		fmt.Fprintf(&b, "out_port=%s,", formatPort(m.OutPort, names))
+		b.WriteString("out_port=" + formatPort(m.OutPort, names) + ",")
 	}
 	if m.ByOutGroup {
-		fmt.Fprintf(&b, "out_group=%d,", m.OutGroup)
+		b.setting("out_group=", 10, uint64(m.OutGroup))
 	}
-	b.WriteString(formatPriority(m.Priority, m.Match, names))
+	b = bytes.TrimSuffix(appendPriority(b, m.Priority, m.Match, names), comma)
 	if m.Command >= Delete {
-		return strings.TrimSuffix(b.String(), ",")
+		return string(b)
 	}
-	return strings.TrimSpace(strings.TrimSuffix(b.String(), ",") + " actions=" + FormatActions(m.Actions, names))
+	if len(b) > 0 {
+		b = append(b, ' ')
+	}
+	return string(append(append(b, "actions="...), FormatActions(m.Actions, names)...))
+}
+
+// textBuffer is a text to which methods append.
+type textBuffer []byte
+
+// setting appends a name, a number in a base, and a comma.
+func (b *textBuffer) setting(name string, base int, v uint64) {
+	*b = append(strconv.AppendUint(append(*b, name...), v, base), ',')
+}
+
+// WriteString appends s.
+func (b *textBuffer) WriteString(s string) { *b = append(*b, s...) }
+
+// WriteByte implements io.ByteWriter.
+func (b *textBuffer) WriteByte(c byte) error {
+	*b = append(*b, c)
+	return nil
 }
 
 // FormatDiff returns the flow that the change m adds, as a line of ovs-ofctl diff-flows
@@ -118,7 +142,7 @@ func FormatDiff(m *FlowMod, names Names) string {
 		}
 	}
 	add(m.Table != 0, "table=%d ", m.Table)
-	b.WriteString(formatPriority(m.Priority, m.Match, names))
+	b.Write(appendPriority(nil, m.Priority, m.Match, names))
 	add(m.NewCookie != 0, " cookie=0x%x", m.NewCookie)
 	add(m.IdleTimeout != 0, " idle_timeout=%d", m.IdleTimeout)
 	add(m.HardTimeout != 0, " hard_timeout=%d", m.HardTimeout)
@@ -131,17 +155,24 @@ func FormatDiff(m *FlowMod, names Names) string {
 
 // matchWriter builds the text of a match.
 type matchWriter struct {
-	strings.Builder
+	textBuffer
 	names     Names
-	remaining Flow // mask bits for which no text has been written yet
-	m         *Match
+	remaining Flow   // mask bits for which no text has been written yet
+	m         *Match // refers to match
+	match     Match
 }
 
 // FormatMatch returns the text of a match in the order and words of ovs-ofctl; "":
 // every frame. It can also write masks of megaflows that flow text cannot express.
 func FormatMatch(m *Match, names Names) string {
-	w := &matchWriter{names: names, remaining: m.Mask, m: m}
-	w.Grow(128)
+	var room [192]byte
+	return string(bytes.TrimSuffix(appendMatch(room[:0], m, names), comma))
+}
+
+// appendMatch appends the text of FormatMatch, with a comma after each part.
+func appendMatch(text []byte, m *Match, names Names) []byte {
+	w := matchWriters.Get().(*matchWriter)
+	w.textBuffer, w.names, w.remaining, w.match, w.m = text, names, m.Mask, *m, &w.match
 	w.field(FPktMark)
 	w.field(FConjID)
 	w.ct()
@@ -163,8 +194,13 @@ func FormatMatch(m *Match, names Names) string {
 	w.field(FEthType)
 	w.network()
 	w.transport()
-	return strings.TrimSuffix(w.String(), ",")
+	text = w.textBuffer
+	w.textBuffer, w.names = nil, nil
+	matchWriters.Put(w)
+	return text
 }
+
+var matchWriters = sync.Pool{New: func() any { return new(matchWriter) }}
 
 // exact returns the match's value in the bits of mask. It returns false if the match
 // does not compare all these bits.
@@ -172,7 +208,10 @@ func (w *matchWriter) exact(word int, mask uint64) (uint64, bool) {
 	return w.m.Value[word] & mask, w.m.Mask[word]&mask == mask
 }
 
-func (w *matchWriter) add(format string, args ...any) { fmt.Fprintf(w, format+",", args...) }
+func (w *matchWriter) add(format string, args ...any) {
+	w.WriteString(fmt.Sprintf(format, args...)) // fmt.Fprintf would move w to the heap
+	w.WriteByte(',')
+}
 
 func (w *matchWriter) equals(name, value string) {
 	w.WriteString(name)
@@ -227,7 +266,10 @@ func (w *matchWriter) fieldAs(id FieldID, name string) {
 	if fields[id].alias != "" && shownByAlias[id] {
 		name = fields[id].alias
 	}
-	w.equals(name, formatField(id, s.get(&w.m.Value), mask, w.names))
+	w.WriteString(name)
+	w.WriteByte('=')
+	w.textBuffer = appendFieldValue(w.textBuffer, id, s.get(&w.m.Value), mask, w.names)
+	w.WriteByte(',')
 }
 
 // shownByAlias are the fields that dump-flows shows by OpenFlow 1.0 names, such as
@@ -345,6 +387,20 @@ func (w *matchWriter) transport() {
 	for _, id := range []FieldID{FARPSha, FARPTha, FNDReserved, FNDOptType, FTCPFlags} {
 		w.field(id)
 	}
+}
+
+// appendFieldValue appends the text of formatField. It allocates nothing for the fields of a
+// connection.
+func appendFieldValue(text []byte, id FieldID, v, mask Value128, names Names) []byte {
+	if f := &fields[id]; f.bits <= 64 && mask[1]&ones64(uint(f.storedBits())) == ones64(uint(f.storedBits())) {
+		switch f.format {
+		case asDecimal:
+			return strconv.AppendUint(text, v[1], 10)
+		case asIPv4:
+			return valueAddr(v, 32).AppendTo(text)
+		}
+	}
+	return append(text, formatField(id, v, mask, names)...)
 }
 
 // formatField returns value[/mask] in the text format of the field.

@@ -98,3 +98,14 @@ func TestDatapathActionsText(t *testing.T) {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 }
+
+// A saved flow of a connection costs a few allocations: the text and its actions.
+func TestFormatFlowModAllocations(t *testing.T) {
+	mod, err := ParseFlowMod("priority=100,in_port=1,udp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=1024,tp_dst=2000,actions=output:2", Add, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(100, func() { FormatFlowMod(&mod, nil) }); n > 3 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -17,6 +17,9 @@ func FormatActions(actions []Action, names Names) string {
 	if len(actions) == 0 {
 		return "drop"
 	}
+	if len(actions) == 1 {
+		return formatAction(&actions[0], names)
+	}
 	texts := make([]string, len(actions))
 	for i := range actions {
 		texts[i] = formatAction(&actions[i], names)

@@ -157,7 +157,7 @@ func TestMatchTextIsOVSs(t *testing.T) {
 			continue
 		}
 		texts = append(texts, strings.TrimRight(match, " ,")+" actions=drop")
-		ours = append(ours, formatPriority(mod.Priority, mod.Match, nil))
+		ours = append(ours, string(appendPriority(nil, mod.Priority, mod.Match, nil)))
 	}
 	compareShown(t, texts, ours)
 }
@@ -226,7 +226,7 @@ func generateForOracle(t *testing.T, seed uint64) {
 			t.Fatalf("%s: %v", match, err)
 		}
 		matches = append(matches, match+" actions=drop")
-		shown = append(shown, formatPriority(mod.Priority, mod.Match, nil))
+		shown = append(shown, string(appendPriority(nil, mod.Priority, mod.Match, nil)))
 	}
 	compareShown(t, matches, shown)
 	const characters = "0123456789abcdefx/.:,=()[]+->* \"_"
