@@ -179,7 +179,7 @@ func testTrains(t *testing.T, r *rig, seeds int64) {
 			data := make([]byte, length)
 			rng.Read(data)
 			f := a.Add(b, data, 128, rng.Intn(2)*(50+rng.Intn(600)))
-			if reason := tmpl.Push(f, 5, hash, uint8(rng.Intn(30)/29)); reason != packet.DropNone {
+			if reason := tmpl.Push(f, 5, hash, uint8(rng.Intn(30)/29), nil); reason != packet.DropNone {
 				t.Fatal(reason)
 			}
 			want = append(want, packettest.Bytes(b, f))
@@ -200,7 +200,7 @@ func testTrains(t *testing.T, r *rig, seeds int64) {
 			var words [flowtable.TunnelWords]uint64
 			b.Reset()
 			a.Reset()
-			if reason := ends.Decapsulate(b, a.Add(b, got[i], 192, 0), &words); reason != packet.DropNone {
+			if reason := ends.Decapsulate(b, a.Add(b, got[i], 192, 0), &words, new(flowtable.TunOptions)); reason != packet.DropNone {
 				t.Fatalf("seed %d: frame %d: %v", seed, i, reason)
 			}
 		}
@@ -216,7 +216,7 @@ func TestTrainIsOneCall(t *testing.T) {
 	b := new(packet.Batch)
 	for range packet.BatchSize {
 		f := a.Add(b, make([]byte, 1400), 128, 0)
-		tmpl.Push(f, 5, 0, 0)
+		tmpl.Push(f, 5, 0, 0, nil)
 	}
 	if n := r.dev[0].Tx()[0].Send(b, inOrder[:]); n != packet.BatchSize {
 		t.Fatalf("Send took %d frames", n)
@@ -350,7 +350,7 @@ func TestAllocatesNothing(t *testing.T) {
 	b, got := new(packet.Batch), new(packet.Batch)
 	for range packet.BatchSize {
 		f := a.Add(b, make([]byte, 1400), 128, 0)
-		tmpl.Push(f, 5, 0, 0)
+		tmpl.Push(f, 5, 0, 0, nil)
 	}
 	tx, rx := r.dev[0].Tx()[0], r.dev[1].Rx()[0]
 	if n := testing.AllocsPerRun(20, func() {

@@ -55,7 +55,7 @@ func TestLargeFrames(t *testing.T) {
 			for _, n := range []int{1401, 14000, 60000, 2800} {
 				f := largeFrame(b, a, n, 1400)
 				want = append(want, packettest.Bytes(b, f))
-				if reason := tmpl.Push(f, 5, 0, 0); reason != packet.DropNone {
+				if reason := tmpl.Push(f, 5, 0, 0, nil); reason != packet.DropNone {
 					t.Fatal(reason)
 				}
 			}

@@ -41,7 +41,7 @@ func (s *sender) send(lengths ...int) {
 		binary.BigEndian.PutUint32(data[14:], s.sent)
 		s.sent++
 		f := s.arena.Add(b, data, 128, 0)
-		if why := tmpl.Push(f, 5, s.hash, 0); why != packet.DropNone {
+		if why := tmpl.Push(f, 5, s.hash, 0, nil); why != packet.DropNone {
 			s.r.t.Fatal(why)
 		}
 		if got := s.r.dev[0].Tx()[0].Send(b, inOrder[:1]); got != 1 || f.Drop != packet.DropNone {

@@ -326,7 +326,7 @@ func (w *Worker) sendBFD(out *bfdFrame) {
 	writeBFD(h[:], t, &out.packet)
 	b.Commit(f, bfdHeaders+bfd.Length)
 	f.L3, f.L4 = packet.EthernetLen, packet.EthernetLen+packet.IPv4Len
-	if t.Push(f, out.vni, hash, internetControl) != packet.DropNone {
+	if t.Push(f, out.vni, hash, internetControl, &bfdFields) != packet.DropNone {
 		return
 	}
 	w.touch(p)
@@ -334,6 +334,9 @@ func (w *Worker) sendBFD(out *bfdFrame) {
 	w.sendCut(p, overlay{port: uint16(out.port % port.MaxPorts), outer: t.Len}, false)
 	w.leaveTx()
 }
+
+// bfdFields marks BFD packets in Geneve as control packets, as Open vSwitch does.
+var bfdFields = tunnel.Fields{Meta: flowtable.TunOAM << flowtable.TunFlagsShift}
 
 // writeBFD writes a frame of bfdHeaders+bfd.Length bytes. Its source MAC address is the
 // uplink's.

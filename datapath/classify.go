@@ -19,7 +19,7 @@ func (w *Worker) decapsulate() (tunneled uint32) {
 		if f.Drop != packet.DropNone {
 			continue
 		}
-		f.Drop = w.terminations.Decapsulate(b, f, &w.words[i])
+		f.Drop = w.terminations.Decapsulate(b, f, &w.words[i], &w.options[i])
 		if f.Drop != packet.DropNone && f.Drop != packet.Consumed {
 			continue
 		}

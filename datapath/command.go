@@ -116,8 +116,14 @@ func (w *Worker) retry(ref uint32) bool {
 	}
 	if h.Then.Op != flowtable.OpNone {
 		w.runResumed()
-		w.scratch[0] = h.Then
-		w.runHeld(slot, h, w.scratch[:1])
+		list := w.scratch[:0]
+		if options := w.sh.HeldFields[slot].Raw(); len(options) > 0 {
+			list = flowtable.AppendTunOptions(list, options)
+		}
+		if h.ThenMeta != 0 {
+			list = append(list, flowtable.Action{Op: flowtable.OpTunMeta, U64: h.ThenMeta})
+		}
+		w.runHeld(slot, h, append(list, h.Then))
 		return true
 	}
 	w.resume(slot, h)

@@ -6,6 +6,7 @@ import (
 	"weft/flowtable"
 	"weft/packet"
 	"weft/port"
+	"weft/tunnel"
 )
 
 // executeFound executes the actions of the megaflows that the look-up has found, in the
@@ -141,6 +142,7 @@ func tailOf(actions []flowtable.Action) int {
 func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 	f := &w.batch.Frames[i]
 	sent := false
+	var fields *tunnel.Fields // tunnel fields that the list has set
 	for at := start; at < len(actions); at++ {
 		a := &actions[at]
 		switch a.Op {
@@ -148,7 +150,7 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 			w.output(i, a.U32, at >= tail)
 			sent = true
 		case flowtable.OpTunnel:
-			w.encapsulate(i, a, at >= tail)
+			w.encapsulate(i, a, fields, at >= tail)
 			sent = true
 		case flowtable.OpLonger:
 			if at += 2; at >= len(actions) {
@@ -190,6 +192,10 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 			if w.track(w.tracks.order[:1]); w.live>>i&1 == 0 {
 				return
 			}
+		case flowtable.OpTunOptions, flowtable.OpTunMeta:
+			var taken int
+			fields, taken = w.setFields(actions[at:], fields)
+			at += taken - 1
 		case flowtable.OpCTClear:
 			w.tracks.tracked &^= 1 << i
 		case flowtable.OpRecirc:

@@ -67,6 +67,9 @@ type Shared struct {
 	// HeldOptions has the Geneve options with which a held frame arrived, if word WTunOpts
 	// of its key is not 0; index: slot.
 	HeldOptions []flowtable.TunOptions
+	// HeldFields has the Geneve options to send of a frame that waits for a neighbour, see
+	// HeldFrame.Then; index: slot.
+	HeldFields []flowtable.TunOptions
 	// Templates belong to the worker; commands change them.
 	Templates []tunnel.Template
 	// Meters belong to the worker; the control process reads their counts. The field
@@ -95,6 +98,7 @@ func CarveShared(l *shm.Layout, s Sizes) *Shared {
 	}
 	sh.HeldBytes = shm.Carve[byte](l, s.Held*HeldBytes)
 	sh.HeldOptions = shm.Carve[flowtable.TunOptions](l, s.Held)
+	sh.HeldFields = shm.Carve[flowtable.TunOptions](l, s.Held)
 	sh.Templates = shm.Carve[tunnel.Template](l, s.Templates)
 	sh.Meters = shm.Carve[Meter](l, flowtable.MaxMeters)
 	sh.Taps = shm.Carve[TapCounters](l, MaxTaps)
@@ -182,6 +186,8 @@ type HeldFrame struct {
 	// before it have already been executed. For a frame that has missed, Then is
 	// OpNone.
 	Then flowtable.Action
+	// ThenMeta is the word WTunMeta to send of a frame that waits for a neighbour.
+	ThenMeta uint64
 	// Offload is the frame's unfinished offload.
 	Offload packet.Offload
 	// Track is the connection tracking state of the frame.

@@ -6,6 +6,7 @@ import (
 	"weft/flowtable"
 	"weft/packet"
 	"weft/port"
+	"weft/tunnel"
 )
 
 // This file has the outputs that send only the first bytes of a frame. Headers and
@@ -25,16 +26,16 @@ func (w *Worker) outputTruncated(i int, a *flowtable.Action) {
 		w.output(i, a.U32, false)
 		return
 	}
-	w.truncate(i, limit, &flowtable.Action{Op: flowtable.OpOutput, U32: a.U32})
+	w.truncate(i, limit, &flowtable.Action{Op: flowtable.OpOutput, U32: a.U32}, nil)
 }
 
 // truncate executes out, an output to a port or a tunnel, on the first limit bytes of
-// frame i, or of each of its segments. It restores the frame.
-func (w *Worker) truncate(i, limit int, out *flowtable.Action) {
+// frame i, or of each of its segments. It restores the frame. x has tunnel fields; nil: none.
+func (w *Worker) truncate(i, limit int, out *flowtable.Action, x *tunnel.Fields) {
 	b := &w.batch
 	f := &b.Frames[i]
 	if f.Offload.GSO != packet.GSONone {
-		w.truncateSegments(i, limit, out)
+		w.truncateSegments(i, limit, out, x)
 		return
 	}
 	if !b.Fork(f, &w.whole) {
@@ -43,12 +44,12 @@ func (w *Worker) truncate(i, limit int, out *flowtable.Action) {
 	}
 	b.FinishChecksum(f)
 	b.Truncate(f, limit)
-	w.sendOnce(i, out)
+	w.sendOnce(i, out, x)
 	b.Join(f, &w.whole)
 }
 
 // truncateSegments is truncate for a large frame.
-func (w *Worker) truncateSegments(i, limit int, out *flowtable.Action) {
+func (w *Worker) truncateSegments(i, limit int, out *flowtable.Action, x *tunnel.Fields) {
 	b, cut := &w.batch, &w.segments
 	f := &b.Frames[i]
 	w.whole = *f
@@ -66,7 +67,7 @@ func (w *Worker) truncateSegments(i, limit int, out *flowtable.Action) {
 			w.dropAt(portOf(out), i, packet.DropLoop)
 			continue
 		}
-		w.sendOnce(i, out)
+		w.sendOnce(i, out, x)
 		*f = w.whole
 		b.Rewind(mark)
 	}
@@ -81,9 +82,9 @@ func portOf(out *flowtable.Action) uint32 {
 }
 
 // sendOnce sends frame i before it returns, and leaves the frame as it is.
-func (w *Worker) sendOnce(i int, out *flowtable.Action) {
+func (w *Worker) sendOnce(i int, out *flowtable.Action, x *tunnel.Fields) {
 	if out.Op == flowtable.OpTunnel {
-		w.encapsulate(i, out, false)
+		w.encapsulate(i, out, x, false)
 		return
 	}
 	w.output(i, out.U32, false)

@@ -9,17 +9,17 @@ import (
 	"weft/tunnel"
 )
 
-// overlay has the vxlan port that counts a frame, and the length of the frame's outer
+// overlay has the tunnel's port that counts a frame, and the length of the frame's outer
 // headers in bytes.
 type overlay struct {
-	port  uint16 // vxlan port; 0: no tunnel header
+	port  uint16 // port of the tunnel; 0: no tunnel header
 	outer uint16 // length of the outer header in bytes
 }
 
 // encapsulate pushes the outer headers of the template of action a on frame i, and
 // sends the frame, or its first bytes, to the uplink. If last is false, it removes the headers afterwards
-// for the next actions.
-func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
+// for the next actions. x has further tunnel fields; nil: none.
+func (w *Worker) encapsulate(i int, a *flowtable.Action, x *tunnel.Fields, last bool) {
 	f := &w.batch.Frames[i]
 	if a.U32 >= uint32(len(w.sh.Templates)) {
 		w.dropAt(uint32(a.U16), i, packet.DropNoRoute)
@@ -36,30 +36,45 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 		t = &w.sh.Templates[nexthop]
 	}
 	if t.State == tunnel.TemplatePending {
-		w.awaitNeighbour(i, a)
+		w.awaitNeighbour(i, a, x)
 		return
 	}
 	if limit := int(a.U64 >> 32); limit != 0 && f.SegmentLen() > limit {
 		out := *a
 		out.U64 &= 1<<32 - 1
-		w.truncate(i, limit, &out)
+		w.truncate(i, limit, &out, x)
 		return
 	}
-	size := f.Offload.Size
-	if t.State == tunnel.TemplateReady && !f.LimitSegments(int(t.MTU)-int(t.Len)) {
-		w.answerTooBig(i, int(t.MTU)-int(t.Len)-int(f.L3))
+	size, outer := f.Offload.Size, t.Outer(x)
+	if t.State == tunnel.TemplateReady && !f.LimitSegments(int(t.MTU)-outer) {
+		w.answerTooBig(i, int(t.MTU)-outer-int(f.L3))
 		w.dropAt(uint32(a.U16), i, packet.DropTooBigForTunnel)
 		return
 	}
-	if reason := t.Push(f, uint32(a.U64), hash, tunnel.InnerTOS(f)); reason != packet.DropNone {
+	if reason := t.Push(f, uint32(a.U64), hash, tunnel.InnerTOS(f), x); reason != packet.DropNone {
 		w.dropAt(uint32(a.U16), i, reason)
 		return
 	}
 	w.overlaid = true
-	w.overlay[i] = overlay{port: a.U16 % port.MaxPorts, outer: t.Len}
+	w.overlay[i] = overlay{port: a.U16 % port.MaxPorts, outer: uint16(outer)}
 	w.output(i, t.Port, last)
 	if !last {
 		t.Pop(f)
 		f.Offload.Size = size
 	}
+}
+
+// setFields sets tunnel fields for the tunnel actions behind the action at the start of the
+// list. x has the fields so far; nil: none. It returns the fields, and how many elements of
+// the list the action takes.
+func (w *Worker) setFields(list []flowtable.Action, x *tunnel.Fields) (fields *tunnel.Fields, taken int) {
+	if x == nil {
+		x = &w.fields[w.tracks.forked]
+		x.Meta, x.Options.Len = 0, 0
+	}
+	if list[0].Op == flowtable.OpTunMeta {
+		x.Meta = list[0].U64
+		return x, 1
+	}
+	return x, flowtable.ReadTunOptions(list, &x.Options)
 }

@@ -7,6 +7,7 @@ import (
 
 	"weft/flowtable"
 	"weft/packet"
+	"weft/tunnel"
 )
 
 // miss holds frame i and asks the control process for the actions of the frame.
@@ -41,8 +42,8 @@ func (w *Worker) miss(i int) {
 
 // awaitNeighbour holds frame i and asks the control process to resolve the next hop of
 // the template of action a. When the frame is resumed, only its tunnel action is
-// executed.
-func (w *Worker) awaitNeighbour(i int, a *flowtable.Action) {
+// executed, with the tunnel fields x; nil: none.
+func (w *Worker) awaitNeighbour(i int, a *flowtable.Action, x *tunnel.Fields) {
 	f := &w.batch.Frames[i]
 	if f.Held != 0 && w.sh.Held[f.Held-1].Then.Op != flowtable.OpNone {
 		w.dropAt(uint32(a.U16), i, packet.DropNoNeighbour) // already waited for this neighbour
@@ -52,6 +53,12 @@ func (w *Worker) awaitNeighbour(i int, a *flowtable.Action) {
 	if reason != packet.DropNone {
 		w.drop(f, reason)
 		return
+	}
+	if x != nil {
+		w.sh.Held[slot].ThenMeta = x.Meta
+		w.sh.HeldFields[slot].Set(x.Options.Raw())
+	} else {
+		w.sh.HeldFields[slot].Len = 0
 	}
 	body := w.beginUpcall(UpNeighbour, w.refOf(slot), 4)
 	if body == nil {

@@ -142,9 +142,12 @@ type Worker struct {
 	undone  uint32                   // set of frames with an unfinished offload, see segment.go
 	slots   [packet.BatchSize]uint32 // megaflow of each frame
 	// index of the first frame that is not executed yet
-	cursor   int
-	overlay  [packet.BatchSize]overlay // tunnel header of each pending frame
-	overlaid bool                      // some entry of overlay may be set
+	cursor  int
+	overlay [packet.BatchSize]overlay // tunnel header of each pending frame
+	// tunnel fields that an action list has set; index: tracks.forked, because a list may be
+	// interrupted by another one
+	fields   [maxForks + 1]tunnel.Fields
+	overlaid bool // some entry of overlay may be set
 	lookups  flowtable.LookupCounts
 	rxInUse  *rxQueue // receive queue of the batch; nil: held frames
 	visits   uint64   // count of polled receive queues, see InHand
@@ -199,6 +202,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w.taps.ring = shm.NewProducer(sh.Captures, -1)
 	w.cache = flowtable.NewCache(sh.Cache, c.Seed)
 	w.terminations = tunnel.NewTerminations()
+	w.terminations.OptionsKey = c.OptionsKey
 	w.fragments.Seed = c.Seed
 	w.fragments.whole = make([]uint32, 0, conntrack.MaxDatagrams)
 	w.fragments.slots = make([]uint32, 0, conntrack.MaxFragments)

@@ -25,7 +25,7 @@ const KeyWords = 31
 //	WTunIPv4   tun_src 32 | tun_dst 32
 //	WTunIPv6Src, WTunIPv6Dst   2 words each
 //	WTunOpts   hash of the Geneve options 64; 0: no options
-//	WTunMeta   tun_gbp_id 16 | tun_gbp_flags 8 | 0 8 | tun_flags 16 | 0 16
+//	WTunMeta   tun_gbp_id 16 | tun_gbp_flags 8 | 0 8 | tun_flags 16 | 0 15 | critical 1
 //	WARPSha    arp_sha 48, or nd_sll 48 | 0 16
 //	WARPTha    arp_tha 48, or nd_tll 48 | 0 16
 //	WNDTarget  nd_target 128 (2 words)

@@ -31,6 +31,10 @@ const (
 // TunOAM is the bit of tun_flags of a tunnel's control packets (RFC 8926 section 3.4, "O").
 const TunOAM = 1
 
+// TunCritical is the bit of WTunMeta of a frame with a critical Geneve option (RFC 8926
+// section 3.5).
+const TunCritical = 1
+
 // OptionsKey is the random key of the hashes of Geneve options. A sender that does not know
 // it cannot choose options with equal hashes. Megaflows match these hashes, so a key lives as
 // long as the megaflows.

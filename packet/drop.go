@@ -54,14 +54,14 @@ const (
 	DropHeldExpired
 	// DropMissAgain: a held frame missed again at its second look-up.
 	DropMissAgain
-	// DropNotTunnel: a frame received through an uplink is no VXLAN datagram.
+	// DropNotTunnel: a frame received through an uplink is no datagram of a tunnel.
 	DropNotTunnel
 	// DropBadOuter: the outer IP or UDP header of a tunnel contradicts the frame, or
 	// its checksum is wrong.
 	DropBadOuter
 	// DropBadVXLAN: the VXLAN flags are not exactly "VNI valid" (RFC 7348 section 5).
 	DropBadVXLAN
-	// DropNoTunnelPort: no vxlan port has this VNI and remote.
+	// DropNoTunnelPort: no tunnel has this VNI and remote.
 	DropNoTunnelPort
 	// DropNoRoute: the kernel has no route to the tunnel's remote, or the
 	// route leaves through a device that is no uplink of the switch.
@@ -123,6 +123,11 @@ const (
 	// DropBadBFD: a frame to tunnel.BFDAddress from a tunnel with BFD is not a valid BFD
 	// packet of a session, or exceeds the rate limit of its session.
 	DropBadBFD
+	// DropBadGeneve: a Geneve header has another version than 0, or its option lengths
+	// contradict the datagram (RFC 8926 section 3.4).
+	DropBadGeneve
+	// DropTunnelPayload: a tunnel's datagram has something else than Ethernet in it.
+	DropTunnelPayload
 
 	dropReasonCount
 )
@@ -143,7 +148,7 @@ var dropNames = [DropReasons]string{
 	"bad-offload",
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
-	"rx-full", "port-off", "bad-bfd",
+	"rx-full", "port-off", "bad-bfd", "bad-geneve", "tunnel-payload",
 }
 
 // String returns the reason's name in counters and output.

@@ -21,9 +21,9 @@ const (
 	// than 8 cost more per frame, and more than 32 save nothing.
 	BatchSize = 32
 	// Headroom is the space in bytes for outer headers in front of a received header:
-	// Ethernet 14, VLAN 4, IPv6 40, UDP 8 and VXLAN 8, and two inner VLAN tags,
-	// rounded up to cache lines.
-	Headroom = 128
+	// Ethernet 14, VLAN 4, IPv6 40, UDP 8, tunnel header 8 and Geneve options 252, and two
+	// inner VLAN tags, rounded up to cache lines.
+	Headroom = 384
 	// MaxHeader is the largest header buffer in bytes: outer headers of 74 bytes and
 	// 128 bytes of the inner frame.
 	MaxHeader = 224
@@ -276,6 +276,12 @@ func (f *Frame) Pull(n int) bool {
 		return false
 	}
 	f.start += uint16(n)
+	f.pullOffsets(n)
+	return true
+}
+
+// pullOffsets adjusts the frame's offsets for the removal of its first n bytes.
+func (f *Frame) pullOffsets(n int) {
 	f.L3 = pulled(f.L3, n)
 	f.L4 = pulled(f.L4, n)
 	if f.Offload.Flags&OffloadPartial != 0 {
@@ -283,7 +289,6 @@ func (f *Frame) Pull(n int) bool {
 			f.Offload.Flags &^= OffloadPartial // the checksum was in the removed header
 		}
 	}
-	return true
 }
 
 func pulled(offset uint16, n int) uint16 {
@@ -315,6 +320,42 @@ func (b *Batch) Pullup(f *Frame, n int) bool {
 			f.spanFirst++
 			f.spanCount--
 		}
+	}
+	return true
+}
+
+// Strip moves the first len(dst) bytes of the frame to dst, and extends the header buffer to
+// the length that a receive queue copies. It reports false and changes nothing if the frame is
+// shorter.
+func (b *Batch) Strip(f *Frame, dst []byte) bool {
+	if f.Len() < len(dst) {
+		return false
+	}
+	f.pullOffsets(len(dst))
+	n := copy(dst, f.buf[f.start:f.end])
+	f.start += uint16(n)
+	for dst = dst[n:]; len(dst) > 0; dst = dst[n:] {
+		s := &b.spans[f.spanFirst]
+		n = copy(dst, Foreign(s.Addr, s.Len))
+		f.tailLen -= uint32(n)
+		s.Addr += uintptr(n)
+		f.origin = s.Addr - uintptr(f.start)
+		if s.Len -= uint32(n); s.Len == 0 {
+			f.spanFirst++
+			f.spanCount--
+		}
+	}
+	// The header moves to the front, so that it has room behind it.
+	left := copy(f.buf[Headroom:], f.buf[f.start:f.end])
+	if f.origin != 0 {
+		f.origin += uintptr(f.start) - Headroom
+	}
+	f.start, f.end = Headroom, Headroom+uint16(left)
+	if more := min(f.Len(), InnerHeader) - left; more > 0 {
+		if s := &b.spans[f.spanFirst]; s.Addr != f.origin+uintptr(f.end) || s.Len < uint32(more) {
+			f.origin = 0 // the header buffer gets bytes from several places
+		}
+		b.Pullup(f, left+more)
 	}
 	return true
 }

@@ -78,7 +78,7 @@ func checkOuterChecksum(t *testing.T, a *packettest.Arena, seed int64) {
 		f.Offload = packet.Offload{Flags: packet.OffloadPartial, CsumStart: f.L4, CsumOffset: 6}
 	}
 	tmpl := build(t, p)
-	if reason := tmpl.Push(f, 5, rng.Uint32(), 0); reason != packet.DropNone {
+	if reason := tmpl.Push(f, 5, rng.Uint32(), 0, nil); reason != packet.DropNone {
 		t.Fatal(reason)
 	}
 	got := make([]byte, f.Len())
@@ -128,7 +128,7 @@ func TestOuterChecksumOfSegments(t *testing.T) {
 	f.L3, f.L4, f.Proto = 14, 34, packet.ProtoUDP
 	f.Offload = packet.Offload{GSO: packet.GSOUDP, Size: 1000, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 6}
 	tmpl := build(t, p)
-	if reason := tmpl.Push(f, 5, 0, 0); reason != packet.DropNone {
+	if reason := tmpl.Push(f, 5, 0, 0, nil); reason != packet.DropNone {
 		t.Fatal(reason)
 	}
 	s := b.Segments(f)
@@ -161,7 +161,7 @@ func TestOuterChecksumAllocatesNothing(t *testing.T) {
 	f.L3, f.L4 = 14, 34
 	tmpl, dst := build(t, p), make([]byte, 2000)
 	if n := testing.AllocsPerRun(100, func() {
-		tmpl.Push(f, 5, 0, 0)
+		tmpl.Push(f, 5, 0, 0, nil)
 		b.GatherFinished(f, dst)
 		tmpl.Pop(f)
 	}); n != 0 {

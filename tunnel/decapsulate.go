@@ -11,7 +11,7 @@ import (
 
 // outer has fields of the outer headers of an encapsulated frame.
 type outer struct {
-	vxlan         int // offset
+	header        int // offset of the tunnel header
 	remote, local [2]uint64
 	tos           uint8
 	udpPort       uint16
@@ -19,38 +19,56 @@ type outer struct {
 }
 
 // Decapsulate validates and removes the outer headers of a frame from an uplink. It
-// sets f.InPort to the vxlan port. It writes the tunnel words for the frame's key to
-// words; the caller stores them in the key after Extract. It merges the outer ECN field
+// sets f.InPort to the tunnel's port. It writes the tunnel words for the frame's key to
+// words; the caller stores them in the key after Extract. If the frame has Geneve options, it
+// writes them to options, and their hash to words. It merges the outer ECN field
 // into the inner IP header (RFC 6040 section 4.2). If it returns a drop reason, InPort
-// is still the uplink. If the vxlan port uses BFD, it returns packet.Consumed for a
+// is still the uplink. If the tunnel's port uses BFD, it returns packet.Consumed for a
 // decapsulated frame to BFDAddress, which is no drop reason.
 //
 // Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows. It
 // drops outer fragments as DropBadOuter (RFC 7348 section 4.3).
-func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flowtable.TunnelWords]uint64) packet.DropReason {
+func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flowtable.TunnelWords]uint64, options *flowtable.TunOptions) packet.DropReason {
 	var o outer
 	if reason := t.parseOuter(b, f, &o); reason != packet.DropNone {
 		return reason
 	}
-	vxlan := VXLAN(f.Header()[o.vxlan : o.vxlan+VXLANLen])
-	if !vxlan.Valid() {
-		return packet.DropBadVXLAN
+	header := binary.BigEndian.Uint64(f.Header()[o.header:])
+	d := &kinds[byFamily[t.family(o.udpPort)]]
+	if header&d.mask != d.want {
+		return d.bad
 	}
-	vni := vxlan.VNI()
+	vni := uint32(header>>8) & 0xffffff
 	end := t.find(o.remote, o.local, vni, o.udpPort)
 	if end == nil {
 		return packet.DropNoTunnelPort
 	}
-	if end.Extensions != ExtIgnore && !vxlan.allowed(end.Extensions) {
+	if header&d.hasNext == d.hasNext && header&d.nextMask != d.next {
+		return packet.DropTunnelPayload
+	}
+	if end.Extensions != ExtIgnore && !allowed(header, end.Extensions) {
 		return packet.DropBadVXLAN
 	}
-	f.Pull(o.vxlan + VXLANLen)
+	f.Pull(o.header + HeaderLen)
 	f.L3, f.L4 = 0, 0
+	var hash, meta uint64
+	if end.Kind != KindVXLAN {
+		meta = metaOf(end.Kind, header)
+		if n := 4 * int(uint8(header>>56)&d.optionWords); n != 0 {
+			hasCritical, ok := t.takeOptions(b, f, options, n)
+			if !ok {
+				return packet.DropBadGeneve
+			}
+			if hash = t.OptionsKey.Hash(options.Raw()); hasCritical {
+				meta |= flowtable.TunCritical
+			}
+		}
+	}
 	if reason := mergeECN(b, f, o.tos); reason != packet.DropNone {
 		return reason
 	}
 	f.InPort = end.Port
-	*words = [flowtable.TunnelWords]uint64{uint64(vni)}
+	*words = [flowtable.TunnelWords]uint64{0: uint64(vni), flowtable.WTunOpts - flowtable.WTunID: hash, flowtable.WTunMeta - flowtable.WTunID: meta}
 	if o.v6 {
 		words[2], words[3], words[4], words[5] = o.remote[0], o.remote[1], o.local[0], o.local[1]
 	} else {
@@ -62,6 +80,16 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 	return packet.DropNone
 }
 
+// takeOptions moves the n bytes of options at the start of the frame to options. ok is false
+// if the frame is shorter, or if the lengths of the options do not add up.
+func (t *Terminations) takeOptions(b *packet.Batch, f *packet.Frame, options *flowtable.TunOptions, n int) (hasCritical, ok bool) {
+	if !b.Strip(f, options.Bytes[:n]) {
+		return false, false
+	}
+	options.Len = uint32(n)
+	return checkOptions(options.Raw())
+}
+
 // BFDAddress is the destination MAC address of BFD packets in a tunnel, as in Open
 // vSwitch (ovs-vswitchd.conf.db(5), bfd_local_dst_mac).
 const BFDAddress = 0x002320000001
@@ -71,7 +99,7 @@ func toBFD(b *packet.Batch, f *packet.Frame) bool {
 }
 
 // parseOuter validates the outer Ethernet, IP and UDP headers and trims the frame to
-// the UDP datagram. It returns DropNotTunnel if no vxlan port uses the UDP
+// the UDP datagram. It returns DropNotTunnel if no tunnel uses the UDP
 // destination port.
 func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) packet.DropReason {
 	h := f.Header()
@@ -105,24 +133,24 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 	if off+packet.UDPLen > end {
 		return packet.DropBadOuter
 	}
-	if h = f.Header(); len(h) < off+packet.UDPLen+VXLANLen { // the frame is truncated, or long IP options leave no room in the header buffer
-		b.Pullup(f, min(f.Len(), off+packet.UDPLen+VXLANLen))
+	if h = f.Header(); len(h) < off+packet.UDPLen+HeaderLen { // the frame is truncated, or long IP options leave no room in the header buffer
+		b.Pullup(f, min(f.Len(), off+packet.UDPLen+HeaderLen))
 		if h = f.Header(); len(h) < off+packet.UDPLen {
 			return packet.DropBadOuter
 		}
 	}
 	udp := packet.UDP(h[off : off+packet.UDPLen])
-	if o.udpPort = udp.DstPort(); !t.listens(o.udpPort) {
+	if o.udpPort = udp.DstPort(); t.family(o.udpPort) == 0 {
 		return packet.DropNotTunnel
 	}
 	n := udp.Len()
-	if n < packet.UDPLen+VXLANLen || off+n > end || len(h) < off+packet.UDPLen+VXLANLen {
+	if n < packet.UDPLen+HeaderLen || off+n > end || len(h) < off+packet.UDPLen+HeaderLen {
 		return packet.DropBadOuter
 	}
 	if off+n < f.Len() {
 		b.Trim(f, off+n)
 	}
-	o.vxlan = off + packet.UDPLen
+	o.header = off + packet.UDPLen
 	return packet.DropNone
 }
 

@@ -25,7 +25,7 @@ func datagram(t testing.TB, a *packettest.Arena, p Params, inner []byte, vni uin
 	var b packet.Batch
 	p.MTU = 65535
 	f := a.Add(&b, inner, packet.InnerHeader, 100)
-	if reason := build(t, p).Push(f, vni, 99, tos); reason != packet.DropNone {
+	if reason := build(t, p).Push(f, vni, 99, tos, nil); reason != packet.DropNone {
 		t.Fatal(reason)
 	}
 	return packettest.Bytes(&b, f)
@@ -52,7 +52,7 @@ func TestPushDecapsulate(t *testing.T) {
 		b.Port = 3
 		f := a.Add(&b, data, rng.Intn(packet.MaxHeader), 2+rng.Intn(200))
 		var got [flowtable.TunnelWords]uint64
-		if reason := table.Decapsulate(&b, f, &got); reason != packet.DropNone {
+		if reason := table.Decapsulate(&b, f, &got, new(flowtable.TunOptions)); reason != packet.DropNone {
 			t.Fatalf("frame %d: %v", i, reason)
 		}
 		if !bytes.Equal(packettest.Bytes(&b, f), inner) || got != words || f.InPort != 42 {
@@ -113,7 +113,7 @@ func TestDecapsulateMalformed(t *testing.T) {
 			b.Port = 3
 			f := a.Add(&b, c.data, header, 10)
 			var words [flowtable.TunnelWords]uint64
-			got := anyTermination().Decapsulate(&b, f, &words)
+			got := anyTermination().Decapsulate(&b, f, &words, new(flowtable.TunOptions))
 			if got != c.want || got != packet.DropNone && f.InPort != 3 {
 				t.Errorf("%s: %v, want %v; port %d", c.name, got, c.want, f.InPort)
 			}
@@ -123,7 +123,7 @@ func TestDecapsulateMalformed(t *testing.T) {
 	var words [flowtable.TunnelWords]uint64
 	table := NewTerminations()
 	table.Set(0, &Termination{Port: 42, VNI: 6, UDPPort: 4789})
-	if got := table.Decapsulate(&b, a.Add(&b, v4, 128, 0), &words); got != packet.DropNoTunnelPort {
+	if got := table.Decapsulate(&b, a.Add(&b, v4, 128, 0), &words, new(flowtable.TunOptions)); got != packet.DropNoTunnelPort {
 		t.Errorf("wrong VNI: %v", got)
 	}
 }
@@ -151,7 +151,7 @@ func TestECN(t *testing.T) {
 		var b packet.Batch
 		var words [flowtable.TunnelWords]uint64
 		f := a.Add(&b, data, packet.MaxHeader, 0)
-		reason := anyTermination().Decapsulate(&b, f, &words)
+		reason := anyTermination().Decapsulate(&b, f, &words, new(flowtable.TunOptions))
 		want := figure[inner][outer]
 		if (reason == packet.DropBadECN) != (want == drop) || want != drop && reason != packet.DropNone {
 			t.Errorf("inner %02b, outer %02b: %v", inner, outer, reason)
@@ -220,7 +220,7 @@ func checkTerminations(t *testing.T, seed int64, steps int) {
 			if got != want {
 				t.Fatalf("seed %d: port %d, want %d, for %v %v %d %d", seed, got, want, remote, local, vni, udpPort)
 			}
-			if want != 0 && !table.listens(udpPort) {
+			if want != 0 && table.family(udpPort) == 0 {
 				t.Fatalf("seed %d: UDP port %d is not taken", seed, udpPort)
 			}
 		}
@@ -259,7 +259,7 @@ func FuzzDecapsulate(f *testing.F) {
 		var b packet.Batch
 		fr := a.Add(&b, data, int(header), 33)
 		var words [flowtable.TunnelWords]uint64
-		if reason := anyTermination().Decapsulate(&b, fr, &words); reason != packet.DropNone {
+		if reason := anyTermination().Decapsulate(&b, fr, &words, new(flowtable.TunOptions)); reason != packet.DropNone {
 			return
 		}
 		got := packettest.Bytes(&b, fr)
@@ -289,6 +289,7 @@ func TestTunnelAllocatesNothing(t *testing.T) {
 	data := datagram(t, a, params4, innerFrame(t, false, false, 1, 80), 5, 3)
 	table, tmpl := anyTermination(), build(t, params4)
 	var b packet.Batch
+	var options flowtable.TunOptions
 	var words [flowtable.TunnelWords]uint64
 	e := Termination{Port: 42, VNI: AnyVNI, UDPPort: 4789}
 	encoded := e.AppendTo(nil)
@@ -296,7 +297,7 @@ func TestTunnelAllocatesNothing(t *testing.T) {
 		b.Reset()
 		a.Reset()
 		f := a.Add(&b, data, packet.MaxHeader, 0)
-		if table.Decapsulate(&b, f, &words) != packet.DropNone || tmpl.Push(f, 5, 6, 3) != packet.DropNone {
+		if table.Decapsulate(&b, f, &words, &options) != packet.DropNone || tmpl.Push(f, 5, 6, 3, nil) != packet.DropNone {
 			t.Fatal("dropped")
 		}
 		tmpl.Pop(f)
@@ -315,7 +316,7 @@ func BenchmarkPushPop(b *testing.B) {
 	f := a.Add(batch, innerFrame(b, false, false, 0, 18), packet.InnerHeader, 0)
 	tmpl := build(b, params4)
 	for b.Loop() {
-		tmpl.Push(f, 5, 6, 0)
+		tmpl.Push(f, 5, 6, 0, nil)
 		tmpl.Pop(f)
 	}
 }
@@ -326,9 +327,10 @@ func BenchmarkDecapsulate(b *testing.B) {
 	batch := new(packet.Batch)
 	f := a.Add(batch, data, packet.MaxHeader, 0)
 	table := anyTermination()
+	var options flowtable.TunOptions
 	var words [flowtable.TunnelWords]uint64
 	for b.Loop() {
-		if table.Decapsulate(batch, f, &words) != packet.DropNone {
+		if table.Decapsulate(batch, f, &words, &options) != packet.DropNone {
 			b.Fatal("dropped")
 		}
 		f.Push(50)

@@ -45,7 +45,7 @@ func TestExtensions(t *testing.T) {
 			table.Set(0, &Termination{Port: 42, VNI: 7, UDPPort: 4789, Extensions: uint8(extensions)})
 			var b packet.Batch
 			f := a.Add(&b, data, packet.MaxHeader, 10)
-			reason := table.Decapsulate(&b, f, new([flowtable.TunnelWords]uint64))
+			reason := table.Decapsulate(&b, f, new([flowtable.TunnelWords]uint64), new(flowtable.TunOptions))
 			if got := reason == packet.DropNone; got != want || !got && reason != packet.DropBadVXLAN {
 				t.Errorf("%s, extensions %d: %v", c.name, extensions, reason)
 			}
@@ -74,7 +74,7 @@ func TestInherit(t *testing.T) {
 				if tos == 255 { // treat it as ARP
 					f.L3, wantTTL, wantTOS = 0, 61, 0
 				}
-				if reason := build(t, p).Push(f, 7, 1, InnerTOS(f)); reason != packet.DropNone {
+				if reason := build(t, p).Push(f, 7, 1, InnerTOS(f), nil); reason != packet.DropNone {
 					t.Fatal(reason)
 				}
 				h := packettest.Bytes(&b, f)[14:]
@@ -123,7 +123,7 @@ func TestSpread(t *testing.T) {
 		}
 	}
 	s := Spread([]uint32{1})
-	if reason := s.Push(nil, 0, 0, 0); reason != packet.DropNoRoute {
+	if reason := s.Push(nil, 0, 0, 0, nil); reason != packet.DropNoRoute {
 		t.Errorf("a spread template pushed: %v", reason)
 	}
 }

@@ -12,20 +12,21 @@ import (
 
 // Push adds the outer headers in front of the frame. vni has 24 bits. hash (FlowHash)
 // selects the UDP source port. The outer TOS gets the ECN bits of innerTOS (RFC 6040
-// section 4.1, normal mode). If the tunnel inherits TOS, it gets all bits of innerTOS.
+// section 4.1, normal mode). If the tunnel inherits TOS, it gets all bits of innerTOS. x has
+// further fields, of which Push writes those that the tunnel's header has; nil: none.
 // If the template is not in state TemplateReady, Push returns the drop reason of its
 // state. Push changes the frame only if it returns DropNone. Pop undoes Push.
-func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packet.DropReason {
+func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8, x *Fields) packet.DropReason {
 	if t.State != TemplateReady {
 		return t.reason()
 	}
-	n := int(t.Len)
+	n := t.Outer(x)
 	if f.SegmentLen()+n > int(t.MTU) {
 		return packet.DropTooBigForTunnel
 	}
 	count, ttl := uint16(f.SegmentCount()), uint8(0)
 	if t.Inherit&InheritTTL != 0 {
-		ttl = innerTTL(f, uint8(t.TTL))
+		ttl = innerTTL(f, t.TTL)
 	}
 	if t.Inherit&InheritTOS == 0 {
 		innerTOS &= 3
@@ -34,7 +35,7 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	if h == nil {
 		return packet.DropNoHeadroom
 	}
-	copy(h[:n], t.Header[:n])
+	copy(h, t.Header[:t.Len])
 	f.OuterL3, f.OuterL4 = t.IP, t.UDP
 	// length of the frame, which may exceed 16 bits; Segmenter then writes the lengths
 	// of the segments
@@ -45,7 +46,10 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	if udp.Checksum() != 0 {
 		f.Offload.Flags |= packet.OffloadOuter
 	}
-	binary.BigEndian.PutUint32(h[t.VXLAN+4:], vni<<8)
+	binary.BigEndian.PutUint32(h[t.Encap+4:], vni<<8)
+	if x != nil {
+		t.pushFields(h[t.Encap:], x)
+	}
 	if ip := h[t.IP:t.UDP]; len(ip) == packet.IPv4Len {
 		t.finishIPv4(ip, length-int(t.IP), innerTOS, ttl, count)
 	} else {
@@ -85,7 +89,7 @@ func (t *Template) reason() packet.DropReason {
 
 // Pop removes the outer headers that Push has added.
 func (t *Template) Pop(f *packet.Frame) {
-	f.Pull(int(t.Len))
+	f.Pull(int(t.Len) + 4*int(f.Header()[t.Encap]&kinds[t.Kind%kindEnd].optionWords))
 	f.Offload.Flags &^= packet.OffloadOuter
 	f.OuterL3, f.OuterL4 = 0, 0
 }

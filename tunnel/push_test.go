@@ -79,7 +79,7 @@ func TestPush(t *testing.T) {
 			var b packet.Batch
 			f := a.Add(&b, inner, packet.InnerHeader, 50)
 			f.L3, f.L4 = 14, 34
-			if reason := build(t, p).Push(f, 0xabcdef, 0xffffffff, InnerTOS(f)); reason != packet.DropNone {
+			if reason := build(t, p).Push(f, 0xabcdef, 0xffffffff, InnerTOS(f), nil); reason != packet.DropNone {
 				t.Fatal(reason)
 			}
 			checkOuter(t, packettest.Bytes(&b, f), inner, &p)
@@ -146,7 +146,7 @@ func TestPushRefuses(t *testing.T) {
 		tmpl := build(t, params4)
 		c.change(tmpl, f)
 		before := packettest.Bytes(&b, f)
-		got := tmpl.Push(f, 1, 2, 0)
+		got := tmpl.Push(f, 1, 2, 0, nil)
 		if got == packet.DropNone {
 			tmpl.Pop(f)
 		}
@@ -165,7 +165,7 @@ func TestPushCountsID(t *testing.T) {
 	for i := range uint16(3) {
 		var b packet.Batch
 		f := a.Add(&b, innerFrame(t, false, false, 0, 100), packet.InnerHeader, 0)
-		tmpl.Push(f, 1, 2, 0)
+		tmpl.Push(f, 1, 2, 0, nil)
 		if ip := packet.IPv4(f.Header()[14:34]); ip.ID() != i || packet.Sum(ip) != 0xffff {
 			t.Fatalf("datagram %d has IPv4 identification %d", i, ip.ID())
 		}
@@ -181,7 +181,7 @@ func TestSourcePortRange(t *testing.T) {
 	for i := range uint64(1000) {
 		var b packet.Batch
 		f := a.Add(&b, innerFrame(t, false, false, 0, 100), packet.InnerHeader, 0)
-		tmpl.Push(f, 1, FlowHash(&flowtable.Key{flowtable.WL4: i << 32}), 0)
+		tmpl.Push(f, 1, FlowHash(&flowtable.Key{flowtable.WL4: i << 32}), 0, nil)
 		seen[packet.UDP(f.Header()[34:]).SrcPort()] = true
 	}
 	for port := range seen {
@@ -246,7 +246,7 @@ func TestEncoding(t *testing.T) {
 			var b packet.Batch
 			f, _ := b.Next()
 			b.Commit(f, 60)
-			got.Push(f, 1, 2, 3)
+			got.Push(f, 1, 2, 3, nil)
 		}
 	}
 	if got.Parse(buf[5:]) || got.Parse(buf[7:]) {

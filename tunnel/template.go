@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnel implements VXLAN (RFC 7348): views of the header, the templates from
-// which a worker writes outer headers, and the table of vxlan ports, which terminate
-// tunnels.
+// Package tunnel implements VXLAN (RFC 7348), VXLAN-GPE and Geneve (RFC 8926): the templates
+// from which a worker writes outer headers, and the table of the ports that terminate
+// tunnels. The kinds share all code; their differences are in kind.go.
 package tunnel
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 // MaxOuter is the maximum length of the outer headers in bytes: Ethernet 14, VLAN 4,
-// IPv6 40, UDP 8, VXLAN 8, rounded up.
+// IPv6 40, UDP 8, tunnel header 8, rounded up. Geneve options come on top.
 const MaxOuter = 80
 
 // Template states.
@@ -45,9 +45,9 @@ const NextHops = 16
 type Template struct {
 	State uint32
 	Port  uint32 // datapath port of the uplink
-	// Len is the number of used bytes of Header. IP, UDP and VXLAN are the offsets of
-	// these headers in Header.
-	Len, IP, UDP, VXLAN uint16
+	// Len is the number of used bytes of Header. IP, UDP and Encap are the offsets of the
+	// outer IP header, the UDP header and the tunnel header in Header.
+	Len, IP, UDP, Encap uint16
 	// MTU is the uplink's MTU in bytes, Ethernet header included.
 	MTU uint16
 	// PortBase and PortRange determine the UDP source port: PortBase plus the hash of
@@ -65,7 +65,9 @@ type Template struct {
 	Header [MaxOuter]byte
 	// TTL is the outer TTL of frames without an IP header, if the tunnel inherits
 	// TTLs.
-	TTL uint16
+	TTL uint8
+	// Kind is the kind of tunnel. It says which Fields Push writes.
+	Kind Kind
 }
 
 // Bits of Template.Inherit.
@@ -88,6 +90,7 @@ type Params struct {
 	InheritTTL, InheritTOS bool
 	DontFragment           bool // IPv4 only
 	UDPPort                uint16
+	Kind                   Kind
 	// Checksum enables checksums in the outer UDP header. Over IPv6 Linux requires
 	// them, unless its vxlan device has udp6zerocsumrx.
 	Checksum bool
@@ -123,7 +126,7 @@ func Build(p Params) (Template, error) {
 	if p.TTL == 0 {
 		p.TTL = defaultTTL
 	}
-	t := Template{State: TemplateReady, Port: p.Port, MTU: p.MTU, PortBase: p.PortBase, PortRange: p.PortRange}
+	t := Template{State: TemplateReady, Port: p.Port, MTU: p.MTU, PortBase: p.PortBase, PortRange: p.PortRange, Kind: p.Kind}
 	t.inherit(&p)
 	h := t.Header[:0]
 	h = append(h, p.DstMAC[:]...)
@@ -147,8 +150,8 @@ func Build(p Params) (Template, error) {
 		sum = pseudoSum(local, remote)
 	}
 	h = append(h, 0, 0, byte(sum>>8), byte(sum))
-	t.VXLAN = uint16(len(h))
-	h = append(h, vxlanValid, 0, 0, 0, 0, 0, 0, 0)
+	t.Encap = uint16(len(h))
+	h = binary.BigEndian.AppendUint64(h, kinds[p.Kind%kindEnd].sent)
 	t.Len = uint16(len(h))
 	return t, nil
 }
@@ -158,7 +161,7 @@ func Build(p Params) (Template, error) {
 func (t *Template) inherit(p *Params) {
 	if p.InheritTTL {
 		t.Inherit |= InheritTTL
-		t.TTL, p.TTL = uint16(p.TTL), 0
+		t.TTL, p.TTL = p.TTL, 0
 	}
 	if p.InheritTOS {
 		t.Inherit |= InheritTOS
@@ -226,7 +229,7 @@ const TemplateBytes = 2*4 + 10*2 + MaxOuter
 func (t *Template) AppendTo(buf []byte) []byte {
 	buf = binary.LittleEndian.AppendUint32(buf, t.State)
 	buf = binary.LittleEndian.AppendUint32(buf, t.Port)
-	for _, v := range [...]uint16{t.Len, t.IP, t.UDP, t.VXLAN, t.MTU, t.PortBase, t.PortRange, t.ID, t.Inherit, t.TTL} {
+	for _, v := range [...]uint16{t.Len, t.IP, t.UDP, t.Encap, t.MTU, t.PortBase, t.PortRange, t.ID, t.Inherit, uint16(t.TTL) | uint16(t.Kind)<<8} {
 		buf = binary.LittleEndian.AppendUint16(buf, v)
 	}
 	return append(buf, t.Header[:]...)
@@ -241,11 +244,11 @@ func (t *Template) Parse(body []byte) bool {
 	u16 := func(i int) uint16 { return binary.LittleEndian.Uint16(body[8+2*i:]) }
 	n := Template{
 		State: binary.LittleEndian.Uint32(body), Port: binary.LittleEndian.Uint32(body[4:]),
-		Len: u16(0), IP: u16(1), UDP: u16(2), VXLAN: u16(3), MTU: u16(4), PortBase: u16(5), PortRange: u16(6), ID: u16(7),
-		Inherit: u16(8), TTL: u16(9),
+		Len: u16(0), IP: u16(1), UDP: u16(2), Encap: u16(3), MTU: u16(4), PortBase: u16(5), PortRange: u16(6), ID: u16(7),
+		Inherit: u16(8), TTL: uint8(u16(9)), Kind: Kind(u16(9) >> 8),
 	}
 	copy(n.Header[:], body[28:])
-	if n.State > TemplateSpread || n.Inherit > InheritTTL|InheritTOS || n.TTL > 0xff || n.State == TemplateReady && !n.consistent() {
+	if n.State > TemplateSpread || n.Inherit > InheritTTL|InheritTOS || n.Kind >= kindEnd || n.State == TemplateReady && !n.consistent() {
 		return false
 	}
 	*t = n
@@ -261,6 +264,6 @@ func (t *Template) consistent() bool {
 	if t.Header[t.IP]>>4 == 6 {
 		ip = packet.IPv6Len
 	}
-	return int(t.UDP) == int(t.IP)+ip && t.VXLAN == t.UDP+packet.UDPLen && t.Len == t.VXLAN+VXLANLen &&
+	return int(t.UDP) == int(t.IP)+ip && t.Encap == t.UDP+packet.UDPLen && t.Len == t.Encap+HeaderLen &&
 		t.Len <= MaxOuter && t.PortRange != 0
 }

@@ -2,22 +2,29 @@
 
 package tunnel
 
-import "encoding/binary"
+import (
+	"encoding/binary"
 
-// Termination maps encapsulated frames to the datapath port of a vxlan port. If several
+	"weft/flowtable"
+)
+
+// Termination maps encapsulated frames to the datapath port of a tunnel. If several
 // entries match a frame, the most specific entry is used. The order is: entries with
 // remote and VNI, with remote only, with VNI only, with neither. Among equally specific
 // entries, one with the local address is used first, then the one with the lowest
 // index.
 type Termination struct {
-	Port    uint32 // datapath port number of the vxlan port; 0: the entry is free
+	Port    uint32 // datapath port number of the tunnel; 0: the entry is free
 	VNI     uint32 // VNI of 24 bits, or AnyVNI (vni=flow)
 	UDPPort uint16
 	// Extensions is the Ext constant for VXLAN headers with reserved bits.
 	Extensions uint8
 	// BFD is true if the worker's BFD sessions receive the frames to BFDAddress.
 	BFD bool
-	_   [4]byte
+	// Kind is the kind of tunnel. All entries of a UDP port have kinds that may share it
+	// (Kind.SharesPort); otherwise the frames of some are refused as malformed.
+	Kind Kind
+	_    [3]byte
 	// Local and Remote are addresses of the underlay. IPv4 addresses are mapped into
 	// IPv6. All zero means any address.
 	Local, Remote [16]byte
@@ -51,9 +58,9 @@ const TerminationBytes = 4 + 4 + 4 + 16 + 16
 
 // AppendTo appends the termination's encoding, TerminationBytes bytes.
 func (t *Termination) AppendTo(buf []byte) []byte {
-	flag := uint32(0)
+	flag := uint32(t.Kind) << 1
 	if t.BFD {
-		flag = 1
+		flag |= 1
 	}
 	buf = binary.LittleEndian.AppendUint32(buf, t.Port)
 	buf = binary.LittleEndian.AppendUint32(buf, t.VNI)
@@ -70,22 +77,25 @@ func (t *Termination) Parse(body []byte) bool {
 	}
 	port, vni := binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:])
 	udp := binary.LittleEndian.Uint32(body[8:])
-	if udp>>16&0xff >= uint32(extensions) || udp>>24 > 1 || vni > 0xffffff && vni != AnyVNI {
+	if udp>>16&0xff >= uint32(extensions) || udp>>25 >= uint32(kindEnd) || vni > 0xffffff && vni != AnyVNI {
 		return false
 	}
-	*t = Termination{Port: port, VNI: vni, UDPPort: uint16(udp), Extensions: uint8(udp >> 16), BFD: udp>>24 != 0,
+	*t = Termination{Port: port, VNI: vni, UDPPort: uint16(udp), Extensions: uint8(udp >> 16), BFD: udp>>24&1 != 0, Kind: Kind(udp >> 25),
 		Local: [16]byte(body[12:]), Remote: [16]byte(body[28:])}
 	return true
 }
 
-// Terminations is a worker's table of the vxlan ports, where tunnels end. The worker
+// Terminations is a worker's table of the tunnels' ports. The worker
 // owns it. Only NewTerminations allocates memory.
 type Terminations struct {
 	entries [MaxTerminations]Termination
 	tuples  [MaxTerminations]tuple     // index: entry
 	locals  [MaxTerminations][2]uint64 // index: entry
-	// ports is a bit set of the UDP ports of all entries.
-	ports [1 << 16 / 64]uint64
+	// ports has portBits bits for each UDP port: the family of its entries' kinds; 0: no
+	// entry has the port.
+	ports [1 << 16 * portBits / 64]uint64
+	// OptionsKey is the key of the hashes of Geneve options.
+	OptionsKey flowtable.OptionsKey
 	// slots is a hash table from tuples to entries, with open addressing. It is at most
 	// half full. A slot is 1 + the index of an entry; 0: the slot is free. Every change
 	// rebuilds the table.
@@ -137,7 +147,7 @@ func (t *Terminations) rebuild() {
 		if e.Port == 0 {
 			continue
 		}
-		t.ports[e.UDPPort/64] |= 1 << (e.UDPPort % 64)
+		t.ports[e.UDPPort/perWord] |= uint64(kinds[e.Kind%kindEnd].family) << (e.UDPPort % perWord * portBits)
 		t.tuples[i], t.locals[i] = tuple{halves(&e.Remote), e.VNI, e.UDPPort}, halves(&e.Local)
 		pos := t.tuples[i].hash()
 		for t.slots[pos] != 0 {
@@ -189,7 +199,12 @@ func (t *Terminations) findTuple(q *tuple, local [2]uint64) (found *Termination)
 	return found
 }
 
-// The method listens reports whether any entry has this UDP port.
-func (t *Terminations) listens(udpPort uint16) bool {
-	return t.ports[udpPort/64]>>(udpPort%64)&1 != 0
+// family returns the family of the kinds of tunnels with this UDP port; 0: none.
+func (t *Terminations) family(udpPort uint16) uint8 {
+	return uint8(t.ports[udpPort/perWord]>>(udpPort%perWord*portBits)) & (1<<portBits - 1)
 }
+
+const (
+	portBits = 2
+	perWord  = 64 / portBits
+)

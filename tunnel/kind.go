@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"encoding/binary"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// Kind is the encapsulation of a tunnel. The headers of all kinds begin with 8 bytes that have
+// the VNI in the same place.
+type Kind uint8
+
+// Kinds of tunnels.
+const (
+	KindVXLAN  Kind = iota // RFC 7348
+	KindGBP                // VXLAN with a group policy (draft-smith-vxlan-group-policy-05)
+	KindGPE                // VXLAN-GPE (draft-ietf-nvo3-vxlan-gpe-13) with Ethernet in it
+	KindGeneve             // RFC 8926 with Ethernet in it
+	kindEnd
+)
+
+// HeaderLen is the length in bytes of the part that all tunnel headers have.
+const HeaderLen = 8
+
+// description describes the header of a kind as a 64-bit big-endian word.
+type description struct {
+	// family says which kinds may share a UDP port: those whose headers are told apart.
+	family uint8
+	// sent is the header that Push writes, without the VNI.
+	sent uint64
+	// A received header is refused with the drop reason bad unless its bits of mask are want.
+	mask, want uint64
+	bad        packet.DropReason
+	// The payload is Ethernet if the bits of nextMask are next. They count only if all
+	// bits of hasNext are set.
+	hasNext, nextMask, next uint64
+	// optionWords are the bits of the number of 4-byte words of options, which follow the
+	// header, in the upper byte; 0: the kind has no options.
+	optionWords uint8
+}
+
+// Families of kinds. The numbers fit into portBits.
+const (
+	familyVXLAN = 1 + iota
+	familyGPE
+	familyGeneve
+)
+
+// kinds has the descriptions by Kind.
+var kinds = [kindEnd]description{
+	KindVXLAN: {family: familyVXLAN, sent: validBit, mask: validBit, want: validBit, bad: packet.DropBadVXLAN},
+	KindGBP:   {family: familyVXLAN, sent: validBit, mask: validBit, want: validBit, bad: packet.DropBadVXLAN},
+	// Section 3.1: a header without the flag P has Ethernet in it. A packet of a later
+	// version or for maintenance (O) is not forwarded.
+	KindGPE: {family: familyGPE, sent: validBit | gpeP | gpeEthernet, mask: validBit | gpeVersion | gpeO, want: validBit,
+		bad: packet.DropBadVXLAN, hasNext: gpeP, nextMask: gpeNext, next: gpeEthernet},
+	KindGeneve: {family: familyGeneve, sent: geneveEthernet, mask: geneveVersion, bad: packet.DropBadGeneve,
+		nextMask: geneveNext, next: geneveEthernet, optionWords: 0x3f},
+}
+
+// byFamily has one kind of each family.
+var byFamily = [1 << portBits]Kind{familyVXLAN: KindVXLAN, familyGPE: KindGPE, familyGeneve: KindGeneve}
+
+// SharesPort reports whether tunnels of both kinds may use one UDP port.
+func (k Kind) SharesPort(o Kind) bool { return kinds[k].family == kinds[o].family }
+
+// Port returns the UDP port that IANA has assigned to the kind.
+func (k Kind) Port() uint16 {
+	switch k {
+	case KindGPE:
+		return 4790
+	case KindGeneve:
+		return 6081
+	}
+	return VXLANPort
+}
+
+// Bits of a Geneve header (RFC 8926 section 3.4).
+const (
+	geneveVersion  = 0xc0 << 56
+	geneveO        = 1 << 55 // control packet
+	geneveC        = 1 << 54 // some option is critical
+	geneveNext     = 0xffff << 32
+	geneveEthernet = packet.EtherTypeTEB << 32
+)
+
+// optionHeader is the length in bytes of the header of a Geneve option. Its third byte is the
+// type, whose highest bit marks a critical option. The lower bits of the fourth byte are the
+// number of 4-byte words behind the header (section 3.5).
+const (
+	optionHeader = 4
+	critical     = 0x80
+	optionLength = 0x1f
+)
+
+// checkOptions reports whether the lengths of Geneve options add up, and whether one of the
+// options is critical.
+func checkOptions(options []byte) (hasCritical, ok bool) {
+	for len(options) >= optionHeader {
+		hasCritical = hasCritical || options[2]&critical != 0
+		n := optionHeader + 4*int(options[3]&optionLength)
+		if n > len(options) {
+			return hasCritical, false
+		}
+		options = options[n:]
+	}
+	return hasCritical, len(options) == 0
+}
+
+// Fields are the tunnel fields of a frame to send, besides the VNI.
+type Fields struct {
+	// Meta has the group policy and the flags, as the key's word WTunMeta.
+	Meta    uint64
+	Options flowtable.TunOptions
+}
+
+// extra returns the length in bytes of the options that the tunnel sends with a frame. x may
+// be nil.
+func (t *Template) extra(x *Fields) int {
+	if x == nil || kinds[t.Kind%kindEnd].optionWords == 0 {
+		return 0
+	}
+	return int(x.Options.Len)
+}
+
+// Outer returns the length in bytes of the outer headers of a frame with these fields, which
+// may be nil.
+func (t *Template) Outer(x *Fields) int { return int(t.Len) + t.extra(x) }
+
+// pushFields writes the fields into the header h, behind which the options have room.
+func (t *Template) pushFields(h []byte, x *Fields) {
+	word := binary.BigEndian.Uint64(h)
+	switch t.Kind {
+	case KindGBP:
+		id, flags := x.Meta>>flowtable.TunGBPIDShift, x.Meta>>flowtable.TunGBPFlagsShift&gbpFlags
+		if id|flags != 0 { // as Linux: without a policy the header is plain
+			word |= gbpG | flags<<48 | id<<32
+		}
+	case KindGeneve:
+		if x.Meta>>flowtable.TunFlagsShift&flowtable.TunOAM != 0 {
+			word |= geneveO
+		}
+		options := x.Options.Raw()
+		if hasCritical, _ := checkOptions(options); hasCritical {
+			word |= geneveC
+		}
+		word |= uint64(len(options)/4) << 56
+		copy(h[HeaderLen:], options)
+	}
+	binary.BigEndian.PutUint64(h, word)
+}
+
+// metaOf returns the word WTunMeta of a received header.
+func metaOf(kind Kind, header uint64) (meta uint64) {
+	switch kind {
+	case KindGBP:
+		if header&gbpG != 0 {
+			meta = header>>32&0xffff<<flowtable.TunGBPIDShift | header>>48&gbpFlags<<flowtable.TunGBPFlagsShift
+		}
+	case KindGeneve:
+		if header&geneveO != 0 {
+			meta = flowtable.TunOAM << flowtable.TunFlagsShift
+		}
+	}
+	return meta
+}
