@@ -141,7 +141,7 @@ func tailOf(actions []flowtable.Action) int {
 // result of tailOf for the list.
 func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 	f := &w.batch.Frames[i]
-	sent := false
+	sent, muted, unsent := false, false, packet.DropFlow
 	var fields *tunnel.Fields // tunnel fields that the list has set
 	for at := start; at < len(actions); at++ {
 		a := &actions[at]
@@ -172,7 +172,10 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 			w.drop(f, dropReason(a.U32))
 			return
 		case flowtable.OpController:
-			sent = w.toController(i, a.U32, uint32(a.U64)) || sent
+			if !muted {
+				sent = w.toController(i, a.U32, uint32(a.U64)) || sent
+			}
+			muted = false
 		case flowtable.OpAnswer:
 			w.answerNeighbour(i, a.U64)
 			sent = true
@@ -181,6 +184,10 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 				if a.U16 != 0 {
 					w.tracks.rewritten |= 1 << i
 					f.RaiseDropPrecedence(uint8(min(a.U16, 0xff)))
+					continue
+				}
+				if a.U64 == 0 {
+					muted, unsent = true, packet.DropMeter
 					continue
 				}
 				w.drop(f, dropReason(uint32(a.U64)))
@@ -216,7 +223,7 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 		}
 	}
 	if !sent {
-		w.drop(f, packet.DropFlow)
+		w.drop(f, unsent)
 	}
 }
 

@@ -75,7 +75,7 @@ func (p *play) replay(t *testing.T, target string, s *playStep) bool {
 }
 
 // ovs-ofctl monitor shows frames that flows send to the controller, and the end and
-// changes of flows. This works in each version of OpenFlow.
+// changes of flows. It resumes paused frames. This works in each version of OpenFlow.
 func TestOfctlMonitors(t *testing.T) {
 	if _, err := exec.LookPath("ovs-ofctl"); err != nil {
 		t.Skip("ovs-ofctl is missing: install openvswitch-common")
@@ -88,7 +88,7 @@ func TestOfctlMonitors(t *testing.T) {
 	target := "unix:" + strings.TrimSuffix(d.Socket, ".sock") + ".mgmt"
 	for _, version := range []string{"OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"} {
 		t.Run(version, func(t *testing.T) {
-			frames := watch(t, version, target, "65534")
+			frames := watch(t, version, target, "65534 resume")
 			changes := watch(t, version, target, "watch:table=3")
 			ofctl := func(words ...string) {
 				t.Helper()
@@ -101,6 +101,9 @@ func TestOfctlMonitors(t *testing.T) {
 			ofctl("del-flows")
 			ofctl("add-flow", "cookie=0x77,in_port=1,actions=set_field:5->reg3,controller(max_len=60,userdata=01.02)")
 			ofctl("packet-out", "in_port=1,packet=ffffffffffff02000000000108060001"+strings.Repeat("00", 70)+",actions=TABLE")
+			ofctl("add-flow", "in_port=2,actions=load:1->reg4,push:reg4,controller(pause),pop:reg5,resubmit(,6)")
+			ofctl("add-flow", "table=6,reg5=1,actions=controller(userdata=0a.0b)")
+			ofctl("packet-out", "in_port=2,packet=ffffffffffff02000000000108060001"+strings.Repeat("00", 70)+",actions=TABLE")
 			ofctl("add-flow", "udp,actions=ct(table=5,zone=9)")
 			ofctl("add-flow", "table=5,actions=controller")
 			ofctl("packet-out", "in_port=1,packet="+hex.EncodeToString(udpFrame(t, 3000, 60))+",actions=TABLE")
@@ -116,7 +119,7 @@ func TestOfctlMonitors(t *testing.T) {
 			if version != "OpenFlow10" && version != "OpenFlow13" {
 				ofctl("--bundle", "add-flow", "table=4,actions=drop")
 			}
-			for _, want := range []string{"cookie=0x77 total_len=86 reg3=0x5,in_port=1 (via action) data_len=60", "userdata=01.02",
+			for _, want := range []string{"cookie=0x77 total_len=86 reg3=0x5,in_port=1 (via action) data_len=60", "userdata=01.02", "reg4=0x1,reg5=0x1,in_port=2", "userdata=0a.0b",
 				"ct_state=new|trk,ct_zone=9,ct_nw_src=" + craftedSrcIP + ",ct_nw_dst=" + craftedDstIP + ",ct_nw_proto=17,ct_tp_src=4000,ct_tp_dst=3000,ip,in_port=1", "reason=delete"} {
 				frames.expect(t, want)
 			}
@@ -145,7 +148,7 @@ func (w *watcher) Write(b []byte) (int, error) {
 func watch(t *testing.T, version, target, name string) *watcher {
 	t.Helper()
 	w := &watcher{}
-	cmd := exec.Command("ovs-ofctl", "-O", version, "-vvconn:console:dbg", "monitor", target, name)
+	cmd := exec.Command("ovs-ofctl", append([]string{"-O", version, "-vvconn:console:dbg", "monitor", target}, strings.Fields(name)...)...)
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+t.TempDir())
 	cmd.Stdout, cmd.Stderr = w, w
 	if err := cmd.Start(); err != nil {

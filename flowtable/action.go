@@ -59,7 +59,8 @@ const (
 	OpRecirc
 	// OpMeter applies to frames that exceed the rate of meter U32 (below MaxMeters). If
 	// U16 is 0, it drops them under packet.DropReason U64. Otherwise it raises the drop
-	// precedence of their DSCP by U16.
+	// precedence of their DSCP by U16. If U16 and U64 are 0, they skip the next
+	// OpController.
 	OpMeter
 	// OpSetARP* set a field of ARP to U32, or to the low 48 bits of U64 for hardware
 	// addresses.

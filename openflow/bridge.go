@@ -135,6 +135,6 @@ func (x *xlate) inPeer() {
 	}
 	x.undone++
 	x.pipeline(0, true)
-	x.runSet()
+	x.endLists()
 	x.undone--
 }

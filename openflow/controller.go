@@ -10,23 +10,26 @@ import (
 	"weft/flowtable"
 )
 
-// Controller holds the arguments of a controller action. Weft has no OpenFlow
-// controller: such frames go, at a limited rate, to captures of the port CONTROLLER.
-// Only MaxLen has an effect.
+// Controller holds the arguments of a controller action. The frames go, at a limited rate,
+// to OpenFlow controllers and to captures of the port CONTROLLER.
 type Controller struct {
 	MaxLen   uint16
 	ID       uint16
 	Reason   string // "" means action
 	Userdata string // raw bytes
+	Pause    bool   // the frame waits for NXT_RESUME, see pause.go
+	Meter    uint32 // number of the meter that bounds the frames; 0: MeterController, if there is one
 }
 
 // wholeFrame is the value of MaxLen for an action that names no max_len: the controller
 // gets the whole frame.
 const wholeFrame = 0xffff
 
-// controller sends the current frame to the captures of the port CONTROLLER.
+// controller sends the current frame to controllers and to the captures of the port
+// CONTROLLER.
 func (x *xlate) controller(c *Controller) {
 	x.commit()
+	x.meterController(c)
 	x.emit(flowtable.Action{Op: flowtable.OpController, U32: uint32(c.MaxLen), U64: uint64(x.noted(c))})
 	x.sent = x.sent || !x.halted
 }
@@ -78,10 +81,16 @@ func (c *Controller) word(t token) error {
 			return wrong(t.text, "pairs of hexadecimal digits")
 		}
 		c.Userdata = string(b)
-	case "pause", "meter_id":
-		return wrong(t.text, "a controller action that weft supports")
+	case "pause":
+		c.Pause = true
+	case "meter_id":
+		v, ok := parseUint(t.value, MeterController)
+		if !ok || !isMeter(uint32(v)) && v != 0 {
+			return wrong(t.text, "a meter number from 1 to %d", uint32(MaxMeter))
+		}
+		c.Meter = uint32(v)
 	default:
-		return wrong(t.text, "max_len, id, reason or userdata")
+		return wrong(t.text, "max_len, id, reason, userdata, pause or meter_id")
 	}
 	return nil
 }
@@ -100,5 +109,9 @@ func (c *Controller) format() string {
 	add(c.MaxLen != wholeFrame, "max_len=%d", c.MaxLen)
 	add(c.ID != 0, "id=%d", c.ID)
 	add(c.Userdata != "", "userdata=%s", strings.ReplaceAll(fmt.Sprintf("% x", c.Userdata), " ", "."))
+	if c.Pause {
+		words = append(words, "pause")
+	}
+	add(c.Meter != 0, "meter_id=%d", c.Meter)
 	return "controller(" + strings.Join(words, ",") + ")"
 }

@@ -25,9 +25,12 @@ type ControllerNote struct {
 	Reason   string // "" means action
 	Miss     bool   // the flow is a table-miss flow: it matches everything at priority 0
 	Userdata string
-	State    [FlowWords - flowtable.KeyWords]uint64 // metadata and registers
-	Tunnel   [flowtable.TunnelWords]uint64
-	CT       [flowtable.CTWords]uint64
+	// Continuation is the rest of the translation, for Pipeline.Resume; "": the frame is not
+	// paused.
+	Continuation string
+	State        [FlowWords - flowtable.KeyWords]uint64 // metadata and registers
+	Tunnel       [flowtable.TunnelWords]uint64
+	CT           [flowtable.CTWords]uint64
 }
 
 // Metadata returns the fields of the note as a match, together with in_port. key is the
@@ -215,10 +218,12 @@ func (x *xlate) noted(c *Controller) uint32 {
 	if !ok {
 		return 0
 	}
-	n := ControllerNote{Bridge: x.p.bridge, InPort: x.patch, Cookie: ^uint64(0), ID: c.ID, Reason: c.Reason, Userdata: c.Userdata}
+	n := ControllerNote{Bridge: x.p.bridge, InPort: x.patch, Cookie: ^uint64(0), ID: c.ID, Reason: c.Reason, Userdata: c.Userdata, Continuation: x.continuation}
 	if x.rule != nil {
 		n.Table, n.Cookie = x.rule.Table, x.rule.Cookie
 		n.Miss = n.Reason == "" && x.rule.Priority == 0 && x.rule.Match == (PackedMatch{})
+	} else if x.resumed != nil {
+		n.Table, n.Cookie = x.resumed.Table, x.resumed.Cookie
 	} else if n.Reason == "" {
 		n.Reason = "packet_out"
 	}

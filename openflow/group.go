@@ -157,6 +157,9 @@ func applyGroup(groups map[uint32]*Group, removed map[uint32]bool, m *GroupMod) 
 func refersTo(actions []Action, kind ActionKind, selected func(id uint32) bool) bool {
 	for i := range actions {
 		a := &actions[i]
+		if kind == ActMeter && a.Kind == ActController && a.Controller.Meter != 0 && selected(a.Controller.Meter) {
+			return true
+		}
 		if a.Kind == kind && selected(uint32(a.Value[1])) || refersTo(a.Sub, kind, selected) {
 			return true
 		}
@@ -233,6 +236,7 @@ func (x *xlate) bucket(g *Group, i int) {
 	x.undone++
 	x.buckets++
 	x.list(b.set)
+	x.finishPause()
 	x.undone--
 	x.buckets--
 	x.exited = false

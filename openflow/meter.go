@@ -19,6 +19,9 @@ const (
 	MeterAll = 0xffffffff
 	// MaxMeter is the highest meter number (OpenFlow 1.5, 7.3.2.5).
 	MaxMeter = 0xffff0000
+	// MeterController is the number of the meter of all frames to controllers whose action
+	// names no meter: OFPM_CONTROLLER (OpenFlow 1.3.1, A.3.4.4).
+	MeterController = 0xfffffffe
 	// MaxBands bounds the bands of all meters, each a token bucket in the datapath. A
 	// change beyond the limit fails.
 	MaxBands = flowtable.MaxMeters
@@ -210,6 +213,27 @@ func (x *xlate) meter(id uint32) {
 	}
 }
 
+// meterController emits an OpMeter for each band of the meter of a controller action. A
+// frame beyond the rate does not go to the controller; its other actions go on.
+func (x *xlate) meterController(c *Controller) {
+	id := c.Meter
+	if id == 0 {
+		id = MeterController
+	}
+	m := x.p.meters[id]
+	if m == nil {
+		return
+	}
+	for i := range m.Bands {
+		if m.Bands[i].Precedence == 0 {
+			x.emit(flowtable.Action{Op: flowtable.OpMeter, U32: m.Bands[i].Slot})
+		}
+	}
+}
+
+// isMeter reports whether a meter may have the number.
+func isMeter(id uint32) bool { return id > 0 && id <= MaxMeter || id == MeterController }
+
 // Parsing and formatting
 
 // ParseMeterMod parses a meter in the syntax of ovs-ofctl's add-meter, mod-meter and
@@ -230,6 +254,8 @@ func ParseMeterMod(text string, command MeterCommand) (MeterMod, error) {
 			switch {
 			case t.value == "all":
 				id = MeterAll
+			case t.value == "controller":
+				id = MeterController
 			case !ok || id == 0:
 				return mod, wrong(t.text, "a meter number from 1 to %d", uint32(MaxMeter))
 			}
@@ -336,7 +362,11 @@ func ParseMeterMods(r io.Reader, command MeterCommand) ([]MeterMod, error) {
 // FormatMeter returns the meter as one line that ParseMeterMod accepts.
 func FormatMeter(m *Meter) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "meter=%d", m.ID)
+	if m.ID == MeterController {
+		b.WriteString("meter=controller")
+	} else {
+		fmt.Fprintf(&b, "meter=%d", m.ID)
+	}
 	word := func(set bool, text string) {
 		if set {
 			b.WriteString(" " + text)

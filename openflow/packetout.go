@@ -116,17 +116,12 @@ func (p *Pipeline) Execute(actions []Action, flow *Flow, env Env) (Translation, 
 		return Translation{}, err
 	}
 	x := xlates.Get().(*xlate)
-	x.begin(p, (*flowtable.Key)(flow[:flowtable.KeyWords]), env, nil)
+	x.beginWith(p, flow, env)
 	if port, ok := env.Port(x.cameIn); ok {
 		x.cameIn = port.At()
 	}
-	copy(x.flow[flowtable.KeyWords:], flow[flowtable.KeyWords:])
-	for w := flowtable.WTunID; w < flowtable.WTunID+flowtable.TunnelWords; w++ {
-		x.keep[w] = 0 // the frame itself has no tunnel fields
-	}
-	x.base, x.baseKeep = x.flow, x.keep
 	x.list(actions)
-	x.runSet()
+	x.endLists()
 	var t Translation
 	x.finish(&t)
 	return t, nil

@@ -61,7 +61,6 @@ func TestErrorsNameTheWord(t *testing.T) {
 		{"ip,actions=push_vlan:0x8100,fin_timeout(idle_timeout=4)", "fin_timeout(idle_timeout=4)", "tcp"},
 		{"tcp,actions=write_actions(fin_timeout(idle_timeout=4))", "fin_timeout(idle_timeout=4)", "action set"},
 		{"actions=controller:70000", "controller:70000", "at most 65535"},
-		{"actions=controller(pause)", "pause", "weft supports"},
 		{"actions=controller(reason=foo)", "reason=foo", "no_match"},
 		{"actions=set_field:1->nowhere", "nowhere", "name of a field"},
 		{"actions=set_field:1", "set_field:1", "VALUE->FIELD"},

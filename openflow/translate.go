@@ -139,10 +139,10 @@ func (p *Pipeline) trace(t *Translation, key *flowtable.Key, env Env, hook func(
 		x.noteDrop(packet.DropTableMiss)
 	case actions != nil:
 		x.continueWith(actions, table)
-		x.runSet()
+		x.endLists()
 	case x.admit():
 		x.pipeline(table, true)
-		x.runSet()
+		x.endLists()
 	}
 	x.finish(t)
 }
@@ -190,30 +190,33 @@ type xlate struct {
 	buckets        int    // number of buckets among them
 	limit          uint32 // largest length in bytes of the output in execution; 0: any
 
-	actions   []flowtable.Action
-	rules     []*Rule
-	unmatched []BridgeTable
-	groups    []GroupHit
-	actionSet []Action
-	stack     []stacked
-	resubmits int
-	depth     int
-	rule      *Rule // rule in execution; nil: the action set
-	table     uint8 // table of rule
-	halted    bool  // a limit was reached
-	exited    bool  // exit ends all lists, up to the bucket or bridge in execution
-	sent      bool
-	tracks    bool              // the datapath may have tracked the frame
-	drop      packet.DropReason // first reason noted
-	learns    []Learn
-	patches   []Crossing
-	toAsk     Question
-	mustAsk   bool
-	learned   []FlowMod
-	finished  []Finished
-	tables    TableSet
-	addresses []AddressRef // at most maxAddressRefs
-	usedPorts bool
+	actions      []flowtable.Action
+	rules        []*Rule
+	unmatched    []BridgeTable
+	groups       []GroupHit
+	actionSet    []Action
+	stack        []stacked
+	resubmits    int
+	depth        int
+	rule         *Rule             // rule in execution; nil: the action set
+	table        uint8             // table of rule
+	halted       bool              // a limit was reached
+	paused       *pausing          // nil: no controller action with pause has ended the lists
+	resumed      *continuationList // list of a continuation in execution, or nil
+	continuation string            // of the controller action in execution
+	exited       bool              // exit ends all lists, up to the bucket or bridge in execution
+	sent         bool
+	tracks       bool              // the datapath may have tracked the frame
+	drop         packet.DropReason // first reason noted
+	learns       []Learn
+	patches      []Crossing
+	toAsk        Question
+	mustAsk      bool
+	learned      []FlowMod
+	finished     []Finished
+	tables       TableSet
+	addresses    []AddressRef // at most maxAddressRefs
+	usedPorts    bool
 }
 
 func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) {
@@ -521,7 +524,11 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 		case ActClone:
 			x.clone(a)
 		case ActController:
-			x.controller(a.Controller)
+			if a.Controller.Pause {
+				x.pause(a.Controller)
+			} else {
+				x.controller(a.Controller)
+			}
 		case ActGroup:
 			x.group(uint32(a.Value[1]))
 		case ActMeter:
@@ -551,6 +558,10 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 		default:
 			x.change(a)
 		}
+		if x.paused != nil {
+			x.leaveList(actions[i+1:])
+			return 0, false
+		}
 	}
 	return 0, false
 }
@@ -561,7 +572,7 @@ func (x *xlate) clone(a *Action) {
 	flow, keep, tags, decs, set, stack := x.flow, x.keep, x.tags, x.decs, slices.Clone(x.actionSet), slices.Clone(x.stack)
 	x.undone++
 	x.list(a.Sub)
-	x.runSet()
+	x.endLists()
 	x.undone--
 	x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack = flow, keep, tags, decs, set, stack
 	x.dirty = true

@@ -82,6 +82,8 @@ const (
 	controllerID     = 1 // properties of controller2
 	controllerReason = 2
 	controllerData   = 3
+	controllerPause  = 4
+	controllerMeter  = 5
 )
 
 // Types of instructions (OpenFlow 1.5, 7.2.5).

@@ -222,7 +222,7 @@ func (e *actionEncoder) controller(b []byte, c *Controller) []byte {
 	switch {
 	case *c == (Controller{MaxLen: c.MaxLen}):
 		return e.output(b, PortController, c.MaxLen)
-	case c.Userdata == "":
+	case c.Userdata == "" && !c.Pause && c.Meter == 0:
 		b = be.AppendUint16(be.AppendUint16(appendNX(b, nxController), c.MaxLen), c.ID)
 		return append(b, c.reasonCode(), 0)
 	}
@@ -236,7 +236,16 @@ func (e *actionEncoder) controller(b []byte, c *Controller) []byte {
 	if c.Reason != "" {
 		b = appendProperty(b, controllerReason, []byte{c.reasonCode()})
 	}
-	return appendProperty(b, controllerData, []byte(c.Userdata))
+	if c.Userdata != "" {
+		b = appendProperty(b, controllerData, []byte(c.Userdata))
+	}
+	if c.Pause {
+		b = appendProperty(b, controllerPause, nil)
+	}
+	if c.Meter != 0 {
+		b = appendProperty(b, controllerMeter, be.AppendUint32(nil, c.Meter))
+	}
+	return b
 }
 
 func appendProperty(b []byte, kind uint16, body []byte) []byte {

@@ -122,6 +122,7 @@ const (
 	ErrMonitorBadCommand
 	ErrMonitorBadFlags
 	ErrResumeNotSupported
+	ErrResumeStale
 	ErrTLVBadCommand
 	ErrTLVBadOptLen
 	ErrTLVBadField

@@ -170,7 +170,13 @@ func decodeController2(b []byte) (Action, error) {
 			reason = body[0]
 		case kind == controllerData:
 			c.Userdata = string(body)
-		case kind <= controllerReason:
+		case kind == controllerPause && len(body) == 0:
+			c.Pause = true
+		case kind == controllerMeter && len(body) == 4:
+			if c.Meter = be.Uint32(body); c.Meter != 0 && !isMeter(c.Meter) {
+				return Action{}, codedf(ErrMeterInvalid, "controller: meter %d: expected a number from 1 to %d", c.Meter, uint32(MaxMeter))
+			}
+		case kind <= controllerMeter:
 			return Action{}, coded(ErrPropBadLen, "controller: a property with a wrong length")
 		default:
 			return Action{}, coded(ErrPropBadType, fmt.Sprintf("controller: property %d: expected one that weft supports", kind))

@@ -69,8 +69,12 @@ func init() {
 	changes(ofp.TLVTableMod, (*Conn).changeTLVs)
 	changes(ofp.BundleControl, (*Conn).bundleControl)
 	changes(ofp.BundleAdd, (*Conn).bundleAdd)
-	changes(ofp.Resume, func(*Conn, *ofp.Request) error {
-		return refused(openflow.ErrResumeNotSupported, "weft pauses no frames")
+	changes(ofp.Resume, func(c *Conn, r *ofp.Request) error {
+		request, err := ofp.DecodeResume(r)
+		if err != nil {
+			return err
+		}
+		return c.service.setup.Switch.Resume(&request)
 	})
 	statistics(reads)
 }

@@ -65,6 +65,11 @@ func (f *fakeSwitch) Send(r *openflow.PacketOut) error {
 	return nil
 }
 
+// Resume takes no frame.
+func (f *fakeSwitch) Resume(*ofp.ResumeRequest) error {
+	return refused(openflow.ErrResumeStale, "no frame is paused")
+}
+
 func (f *fakeSwitch) PullCounts() {}
 
 func (f *fakeSwitch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool) {

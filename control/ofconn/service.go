@@ -85,6 +85,8 @@ type Switch interface {
 	// SetPortConfig sets ofp.ConfigDown and ofp.ConfigNoFlood of a port.
 	SetPortConfig(number, config uint32) error
 	Send(request *openflow.PacketOut) error
+	// Resume continues a paused frame.
+	Resume(request *ofp.ResumeRequest) error
 	// FlushConnections removes the tracked connections that m selects.
 	FlushConnections(m *ofp.CTMatch) error
 }

@@ -146,6 +146,9 @@ func (f *Frames) packetIn(c *datapath.Capture) {
 			inPort = note.InPort
 		}
 	}
+	if note.Continuation != "" {
+		p.Continuation = f.pipeline.Seal(c.InPort, note.Continuation)
+	}
 	p.InPort, p.Metadata = inPort, note.Metadata(inPort, c.FrameKey())
 	if own := f.wanted(bridge); own != nil {
 		own.service.SendPacketIn(&p, note.ID)

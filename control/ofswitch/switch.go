@@ -214,6 +214,11 @@ func (s *Switch) Send(request *openflow.PacketOut) error {
 	return err
 }
 
+// Resume continues a paused frame.
+func (s *Switch) Resume(r *ofp.ResumeRequest) error {
+	return s.bridge.Resume(&openflow.PacketOut{Flow: r.Metadata.Value, Frame: r.Frame}, r.Continuation)
+}
+
 // FlushConnections removes the tracked connections that m selects.
 func (s *Switch) FlushConnections(m *ofp.CTMatch) error {
 	tuple := func(t *ofp.CTTuple) conntrack.TupleFilter {

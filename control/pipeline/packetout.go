@@ -20,7 +20,10 @@ func (b *Bridge) Send(out *openflow.PacketOut) (openflow.Translation, error) {
 	if err := fillFlow(out); err != nil {
 		return openflow.Translation{}, &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
 	}
-	return b.inject(out)
+	inPort := b.View().Datapath(uint32(out.Flow[flowtable.WPort] >> 32))
+	return b.inject(out.Frame, inPort, func(env openflow.Env) (openflow.Translation, error) {
+		return b.tables.Execute(out.Actions, &out.Flow, env)
+	})
 }
 
 func fillFlow(out *openflow.PacketOut) error {
@@ -41,13 +44,15 @@ func fillFlow(out *openflow.PacketOut) error {
 	return nil
 }
 
-func (b *Bridge) inject(out *openflow.PacketOut) (t openflow.Translation, err error) {
+// inject executes the result of translate on a frame that arrives on inPort, a number of
+// the data path. The lock of the tables is held during the call of translate.
+func (b *Bridge) inject(frame []byte, inPort uint32, translate func(openflow.Env) (openflow.Translation, error)) (t openflow.Translation, err error) {
 	pl := b.pl
 	pl.change.Lock() // keeps the workers from being replaced
 	defer pl.change.Unlock()
 	pl.mu.RLock()
-	w, view, now := pl.workers, pl.view.Of(b.number), clock.Monotonic()
-	t, err = b.tables.Execute(out.Actions, &out.Flow, pl.envs()[b.number])
+	w, now := pl.workers, clock.Monotonic()
+	t, err = translate(pl.envs()[b.number])
 	rows, teaches := pl.rules.Rows(t.Rules), pl.learner.teaches(&t)
 	pl.mu.RUnlock()
 	switch {
@@ -63,14 +68,13 @@ func (b *Bridge) inject(out *openflow.PacketOut) (t openflow.Translation, err er
 	if teaches {
 		pl.learner.teach([]lesson{{flows: t.Learned}})
 	}
-	inPort := view.Datapath(uint32(out.Flow[flowtable.WPort] >> 32))
-	if !w.Push(0, datapath.AppendInject(nil, inPort, t.Actions, out.Frame)) {
+	if !w.Push(0, datapath.AppendInject(nil, inPort, t.Actions, frame)) {
 		return t, workers.ErrGone
 	}
 	if err := w.WaitApplied(); err != nil {
 		return t, err
 	}
 	pl.learn(t.Learns, now)
-	pl.creditExecuted([]executedFrame{{t.Rules, t.Missed, t.Groups, t.Patches, t.Finished, t.Learned, rows, uint64(len(out.Frame))}}, now)
+	pl.creditExecuted([]executedFrame{{t.Rules, t.Missed, t.Groups, t.Patches, t.Finished, t.Learned, rows, uint64(len(frame))}}, now)
 	return t, nil
 }

@@ -74,6 +74,7 @@ type Pipeline struct {
 	monitors Monitors
 	ports    Ports
 	sizes    flowtable.Sizes
+	seal     sealKey // of continuations
 
 	mu       sync.RWMutex
 	*Bridge                   // the first bridge
@@ -103,6 +104,7 @@ type Pipeline struct {
 // New returns an empty Pipeline. Attach must come before any other method.
 func New(s Setup) *Pipeline {
 	pl := &Pipeline{
+		seal:   newSealKey(),
 		change: s.Change, log: s.Log, monitors: s.Monitors, sizes: s.Sizes,
 		view:      NewView(nil, nil),
 		megaflows: megaflows.New(s.Sizes),

@@ -107,6 +107,7 @@ var errorNumbers = [of.ErrorCodes][]errorNumber{
 	of.ErrMonitorBadCommand:  {{v14, v15, 0, 16, 4}},
 	of.ErrMonitorBadFlags:    {{v10, v10, nicira, 1, 518}, {v13, v13, nicira, 7, 0}, {v14, v15, 0, 16, 5}},
 	of.ErrResumeNotSupported: {{v10, v10, nicira, 1, 533}, {v13, v15, nicira, 34, 0}},
+	of.ErrResumeStale:        {{v10, v10, nicira, 1, 534}, {v13, v15, nicira, 35, 0}},
 
 	of.ErrTLVBadCommand: nxTLV(527, 16), of.ErrTLVBadOptLen: nxTLV(528, 17), of.ErrTLVBadField: nxTLV(529, 18), of.ErrTLVTableFull: nxTLV(530, 19),
 	of.ErrTLVAlreadyMapped: nxTLV(531, 20), of.ErrTLVDupEntry: nxTLV(532, 21), of.ErrTLVInUse: nxTLV(537, 38), of.ErrFlowInvalidTLV: nxTLV(536, 37),

@@ -35,7 +35,7 @@ func DecodeMeterMod(r *Request) (mod of.MeterMod, err error) {
 	case mod.Command == of.MeterDelete && id == meterAll:
 		m.ID = of.MeterAll
 		return mod, nil
-	case id == 0 || id > of.MaxMeter:
+	case id != of.MeterController && (id == 0 || id > of.MaxMeter):
 		return mod, coded(of.ErrMeterInvalid, "meter_mod: meter %d: expected a number from 1 to %d", id, uint32(of.MaxMeter))
 	case mod.Command == of.MeterDelete:
 		return mod, nil

@@ -66,6 +66,8 @@ type PacketIn struct {
 	Metadata of.Match // in_port and the other fields that are not in the frame's bytes
 	Userdata string
 	InPort   uint32
+	// Continuation is for NXT_RESUME, in packet_in2 only; nil: the frame is not paused.
+	Continuation []byte
 }
 
 // PacketInFormat is the form of packet_in messages that a controller has requested.
@@ -93,11 +95,15 @@ const (
 const (
 	packetInFrame    = 0
 	packetInLen      = 1
+	packetInBuffer   = 2
 	packetInTable    = 3
 	packetInCookie   = 4
 	packetInReason   = 5
 	packetInMetadata = 6
 	packetInUserdata = 7
+
+	packetInContinuation = 8
+	continuationPad      = 4 // a property that has properties begins with padding
 )
 
 // PacketInReason returns the number that a version of OpenFlow has for a reason.
@@ -135,6 +141,9 @@ func AppendPacketIn(b []byte, v Version, format PacketInFormat, p *PacketIn) []b
 		b = property(b, packetInMetadata, of.AppendMatch(nil, &p.Metadata, v))
 		if p.Userdata != "" {
 			b = property(b, packetInUserdata, []byte(p.Userdata))
+		}
+		if p.Continuation != nil {
+			b = property(b, packetInContinuation, append(make([]byte, continuationPad), p.Continuation...))
 		}
 		return End(b, start)
 	case format == PacketInNXM:

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+
+	"weft/flowtable"
+	"weft/openflow"
+)
+
+// A controller gets the continuation of a paused frame as one property, which it cannot
+// change: port in the data path (32 bits), authentication code, continuation. Only the
+// control process that has sealed a continuation opens it.
+
+const (
+	// sealedProperty is the type of the property. ovs-ofctl skips a property of an
+	// unknown type.
+	sealedProperty = 0xc000
+	sealHeader     = 4 // type and length of the property
+	sealPort       = 4
+	sealCode       = 16
+)
+
+// sealKey is the key of the authentication codes.
+type sealKey [sha256.Size]byte
+
+func newSealKey() (key sealKey) {
+	_, _ = rand.Read(key[:]) // never returns an error
+	return key
+}
+
+// code returns the authentication code of a port and a continuation.
+func (k *sealKey) code(port uint32, continuation []byte) []byte {
+	h := hmac.New(sha256.New, k[:])
+	h.Write(binary.BigEndian.AppendUint32(nil, port))
+	h.Write(continuation)
+	return h.Sum(nil)[:sealCode]
+}
+
+// Seal returns the property for a controller. port is the number in the data path of the
+// port on which the frame arrived.
+func (pl *Pipeline) Seal(port uint32, continuation string) []byte {
+	n := sealHeader + sealPort + sealCode + len(continuation)
+	b := binary.BigEndian.AppendUint16(make([]byte, 0, (n+7)&^7), sealedProperty)
+	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(b, uint16(n)), port)
+	b = append(b, pl.seal.code(port, []byte(continuation))...)
+	return append(b, continuation...)[:cap(b)]
+}
+
+// open returns the contents of a property that Seal has returned. It reports false for
+// other bytes.
+func (k *sealKey) open(sealed []byte) (port uint32, continuation string, ok bool) {
+	kind, body, _, err := openflow.CutProperty(sealed)
+	if err != nil || kind != sealedProperty || len(body) < sealPort+sealCode {
+		return 0, "", false
+	}
+	port, code, text := binary.BigEndian.Uint32(body), body[sealPort:sealPort+sealCode], body[sealPort+sealCode:]
+	return port, string(text), hmac.Equal(code, k.code(port, text))
+}
+
+// Resume continues a paused frame. out has the frame and its fields; its Actions do not
+// count. sealed is the property that the controller got with the frame. In all other
+// respects it is like Send.
+func (b *Bridge) Resume(out *openflow.PacketOut, sealed []byte) error {
+	port, text, ok := b.pl.seal.open(sealed)
+	if !ok {
+		return &openflow.CodedError{Code: openflow.ErrResumeStale, Text: "resume: the continuation is not one of this control process"}
+	}
+	for w := range out.Flow[:flowtable.KeyWords] { // the frame's bytes decide about all other fields
+		if w != flowtable.WPort && (w < flowtable.WTunID || w >= flowtable.WTunID+flowtable.TunnelWords) && w < flowtable.WCT {
+			out.Flow[w] = 0
+		}
+	}
+	if err := fillFlow(out); err != nil {
+		return &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
+	}
+	if _, exists := b.pl.View().PortAt(port); !exists {
+		port = 0 // of a port that has been removed; frames of packet-outs have it, too
+	}
+	_, err := b.inject(out.Frame, port, func(env openflow.Env) (openflow.Translation, error) {
+		return b.tables.Resume(text, &out.Flow, port, env)
+	})
+	return err
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"encoding/json"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// The action controller with pause (ovs-actions(7)) sends the frame to the controller and
+// ends its translation, up to the clone, bucket or bridge around the action. The message
+// has a continuation: all that the rest of the translation needs, except the fields that
+// the message shows and that the controller may change. NXT_RESUME returns it.
+
+// maxContinuation bounds the bytes of a continuation. With more, the translation ends as
+// DropLoop. Notes hold continuations, so that the bound also bounds the memory that a
+// sender can occupy (MaxNotes).
+const maxContinuation = 4 << 10
+
+// continuation is the JSON text of a continuation.
+type continuation struct {
+	Bridge    uint8              `json:"bridge,omitempty"`
+	InPort    uint32             `json:"in_port,omitempty"` // patch port through which the frame came to the bridge
+	Stack     []byte             `json:"stack,omitempty"`
+	ActionSet string             `json:"action_set,omitempty"`
+	Rest      []continuationList `json:"rest,omitempty"` // in order of execution
+}
+
+// continuationList has the actions that a list has left, with the table and cookie of
+// their flow.
+type continuationList struct {
+	Table   uint8  `json:"table"`
+	Cookie  uint64 `json:"cookie"` // ^0: no flow
+	Actions string `json:"actions"`
+}
+
+// pausing is the state of a translation from a controller action with pause on, up to the
+// end of the clone, bucket or bridge around it.
+type pausing struct {
+	controller *Controller
+	rule       *Rule // of the action
+	table      uint8
+	rest       []continuationList
+}
+
+// pause begins to end the translation.
+func (x *xlate) pause(c *Controller) {
+	x.paused = &pausing{controller: c, rule: x.rule, table: x.table}
+	x.note("pauses: NXT_RESUME executes the rest")
+}
+
+// leaveList records the actions that a list has left.
+func (x *xlate) leaveList(actions []Action) {
+	if len(actions) == 0 {
+		return
+	}
+	list := continuationList{Table: x.table, Cookie: x.cookie(), Actions: FormatActions(actions, nil)}
+	x.paused.rest = append(x.paused.rest, list)
+}
+
+// cookie returns the cookie of the flow in execution; ^0: none.
+func (x *xlate) cookie() uint64 {
+	switch {
+	case x.rule != nil:
+		return x.rule.Cookie
+	case x.resumed != nil:
+		return x.resumed.Cookie
+	}
+	return ^uint64(0)
+}
+
+// endLists executes the action set at the end of a frame's lists, and sends a paused
+// frame to the controller.
+func (x *xlate) endLists() {
+	x.finishPause()
+	x.runSet()
+	x.finishPause()
+}
+
+// finishPause sends a paused frame to the controller. The action set continues later,
+// except behind a bucket, which does not own it.
+func (x *xlate) finishPause() {
+	paused := x.paused
+	if x.paused = nil; paused == nil || x.halted {
+		return
+	}
+	c := continuation{Bridge: x.p.bridge, InPort: x.patch, Stack: []byte(x.freezeStack()), Rest: paused.rest}
+	if x.buckets == 0 {
+		if len(x.actionSet) > 0 {
+			c.ActionSet = FormatActions(x.actionSet, nil)
+		}
+		x.actionSet = nil
+	}
+	text, err := json.Marshal(&c)
+	if err != nil || len(text) > maxContinuation || x.halted {
+		x.halt(packet.DropLoop)
+		return
+	}
+	rule, table := x.rule, x.table
+	x.rule, x.table, x.continuation = paused.rule, paused.table, string(text)
+	whole := *paused.controller
+	whole.MaxLen = wholeFrame // a part of the frame could not continue
+	x.controller(&whole)
+	x.rule, x.table, x.continuation = rule, table, ""
+}
+
+// Resume continues the translation of a paused frame. text is the continuation, from the
+// note of the frame. flow has the fields of the frame, as in Execute, and cameIn the port
+// on which it arrived, by its number in the data path. The translation's Mask has no
+// meaning. Errors are *CodedError.
+func (p *Pipeline) Resume(text string, flow *Flow, cameIn uint32, env Env) (Translation, error) {
+	var c continuation
+	err := json.Unmarshal([]byte(text), &c)
+	lists := make([][]Action, len(c.Rest))
+	for i := range lists {
+		if err == nil {
+			lists[i], err = ParseActions(c.Rest[i].Actions, nil)
+		}
+		if err == nil {
+			err = p.checkReferences(lists[i])
+		}
+	}
+	var set []Action
+	if err == nil && c.ActionSet != "" {
+		set, err = ParseActions(c.ActionSet, nil)
+	}
+	stack, ok := thawStack(string(c.Stack))
+	if err != nil || !ok || c.Bridge != p.bridge {
+		return Translation{}, codedf(ErrResumeStale, "resume: the continuation does not fit to the switch any more: %v", err)
+	}
+	x := xlates.Get().(*xlate)
+	x.beginWith(p, flow, env)
+	x.cameIn = cameIn
+	if c.InPort != 0 {
+		x.setInPort(c.InPort)
+	}
+	x.base, x.baseKeep = x.flow, x.keep
+	x.actionSet, x.stack, x.tracks = set, stack, true
+	for i := range lists {
+		if x.exited || x.halted {
+			break
+		}
+		if x.paused != nil {
+			x.paused.rest = append(x.paused.rest, c.Rest[i])
+			continue
+		}
+		x.resumed = &c.Rest[i]
+		x.continueWith(lists[i], c.Rest[i].Table)
+	}
+	x.resumed = nil
+	x.endLists()
+	var t Translation
+	x.finish(&t)
+	return t, nil
+}
+
+// beginWith begins a translation of a frame that is not in the datapath.
+func (x *xlate) beginWith(p *Pipeline, flow *Flow, env Env) {
+	x.begin(p, (*flowtable.Key)(flow[:flowtable.KeyWords]), env, nil)
+	copy(x.flow[flowtable.KeyWords:], flow[flowtable.KeyWords:])
+	for w := flowtable.WTunID; w < flowtable.WTunID+flowtable.TunnelWords; w++ {
+		x.keep[w] = 0 // the frame itself has no tunnel fields
+	}
+	x.base, x.baseKeep = x.flow, x.keep
+}
