@@ -27,8 +27,10 @@ const portSyntax = `Options of add-port by type:
   type=vxlan      vni=N|flow remote=IP[,IP...]|flow|GROUP [dev=NETDEV] [local=IP]
                   [dst_port=4789] [src_port=LOW-HIGH] [udp_csum=on|off] [ttl=N|inherit]
                   [tos=N|inherit] [df=on|off] [learning=off] [answers=off]
-                  [reserved=ignore|refuse|gbp|gpe] [bfd=on] [bfd_min_tx=MS] [bfd_min_rx=MS]
-                  [bfd_mult=N]
+                  [reserved=ignore|refuse|gbp|gpe] [gbp=on] [bfd=on] [bfd_min_tx=MS]
+                  [bfd_min_rx=MS] [bfd_mult=N]
+  type=vxlan-gpe  as type=vxlan, without reserved= and gbp=; dst_port=4790
+  type=geneve     as type=vxlan-gpe; dst_port=6081
 
 A vhost-user, tap or local port may belong to a VNI: vni=N. It may be bound to addresses:
 addresses="MAC [IP|PREFIX]..."[,...], and for vhost-user also mac=MAC[,MAC...]. Frames
@@ -54,7 +56,7 @@ weft-ports(7), and weft help ports, explain each option.`
 const modPortHelp = `Changes options of a port while it forwards; the port keeps its number, statistics and guest.
 KEY= without a value gives an option its default.
 
-  type=vxlan                 every option
+  tunnels                    every option
   type=patch                 peer= and the VLANs
   type=vhost-user, type=tap  vni=, addresses=, id= and the VLANs; mac= of a vhost-user port,
                              mtu= of a tap

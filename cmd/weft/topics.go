@@ -97,13 +97,14 @@ af_packet: an uplink through packet sockets, for devices on which AF_XDP has to 
 
   dev=NETDEV, queues=N
 
-vxlan: a tunnel to one or more VTEPs through the uplinks.
+vxlan, vxlan-gpe, geneve: a tunnel to one or more tunnel endpoints (VTEPs) through the uplinks.
+Ports of two of these types need different UDP ports.
 
   vni=N|flow        the network; flow: set_tunnel of a flow sets it
   remote=           IP addresses of VTEPs, a multicast group (with dev=), or flow: tun_dst of a
                     flow sets it
   local=IP          the address to send from and receive at (default: by the route)
-  dst_port=N        UDP port of the remotes (default 4789)
+  dst_port=N        UDP port of the remotes (default 4789; vxlan-gpe 4790; geneve 6081)
   src_port=LOW-HIGH range of the hashed source port (default 49152-65535)
   udp_csum=on|off   outer UDP checksum (default: on over IPv6, off over IPv4)
   ttl=N|inherit     TTL or hop limit (default 64; 1 to a multicast group)
@@ -113,7 +114,9 @@ vxlan: a tunnel to one or more VTEPs through the uplinks.
   answers=off       requests of ARP and neighbour discovery go to the remotes instead of being
                     answered by the switch
   reserved=         what happens to reserved bits of the VXLAN header: ignore (default), refuse,
-                    gbp or gpe
+                    gbp or gpe (type=vxlan only)
+  gbp=on            group policies: flows match and set tun_gbp_id and tun_gbp_flags (type=vxlan
+                    only)
   bfd=on            runs BFD with each remote; a silent remote is down for groups, too. The remote
                     needs bfd=on, or bfd:enable=true of Open vSwitch
   bfd_min_tx=MS     interval of BFD packets (default 200)

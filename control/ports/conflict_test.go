@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"weft/control/store"
+	"weft/openflow"
+	"weft/tunnel"
 )
 
 // XDP does not see that the checksum of a frame is unfinished, so an AF_XDP uplink would
@@ -46,4 +48,60 @@ func errorText(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// Tunnels with different headers cannot share a UDP port. VXLAN with and without a group policy
+// can: the header says which it is.
+func TestTunnelsOfTwoKindsNeedTwoUDPPorts(t *testing.T) {
+	for _, c := range []struct {
+		first, second []string
+		refused       string
+	}{
+		{[]string{"type=vxlan"}, []string{"type=vxlan", "gbp=on"}, ""},
+		{[]string{"type=vxlan"}, []string{"type=geneve"}, ""},
+		{[]string{"type=vxlan"}, []string{"type=vxlan-gpe"}, ""},
+		{[]string{"type=vxlan", "dst_port=6081"}, []string{"type=geneve"},
+			"dst_port=6081: port one, of type=vxlan, uses it; expected another UDP port for type=geneve"},
+		{[]string{"type=vxlan", "gbp=on"}, []string{"type=vxlan-gpe", "dst_port=4789"},
+			"dst_port=4789: port one, of type=vxlan, uses it; expected another UDP port for type=vxlan-gpe"},
+	} {
+		ports, _ := newTestPorts(t)
+		if _, err := ports.Add("one", append(c.first, "vni=1", "remote=192.0.2.1")); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ports.Add("two", append(c.second, "vni=2", "remote=192.0.2.1"))
+		if got := errorText(err); got != c.refused {
+			t.Errorf("%v after %v: %q, want %q", c.second, c.first, got, c.refused)
+		}
+	}
+}
+
+// The options of a tunnel decide its kind, for the worker and for translation.
+func TestKindsOfTunnels(t *testing.T) {
+	for _, c := range []struct {
+		options    []string
+		udpPort    uint16
+		kind       tunnel.Kind
+		encap      openflow.Encap
+		extensions uint8
+	}{
+		{[]string{"type=vxlan"}, 4789, tunnel.KindVXLAN, openflow.EncapVXLAN, tunnel.ExtIgnore},
+		{[]string{"type=vxlan", "gbp=off"}, 4789, tunnel.KindVXLAN, openflow.EncapVXLAN, tunnel.ExtIgnore},
+		{[]string{"type=vxlan", "gbp=on"}, 4789, tunnel.KindGBP, openflow.EncapGBP, tunnel.ExtIgnore},
+		{[]string{"type=vxlan", "gbp=on", "reserved=refuse"}, 4789, tunnel.KindGBP, openflow.EncapGBP, tunnel.ExtGBP},
+		{[]string{"type=vxlan-gpe"}, 4790, tunnel.KindGPE, openflow.EncapGPE, tunnel.ExtIgnore},
+		{[]string{"type=geneve"}, 6081, tunnel.KindGeneve, openflow.EncapGeneve, tunnel.ExtIgnore},
+		{[]string{"type=geneve", "dst_port=7000"}, 7000, tunnel.KindGeneve, openflow.EncapGeneve, tunnel.ExtIgnore},
+	} {
+		ports, _ := newTestPorts(t)
+		added, err := ports.Add("one", append(c.options, "vni=1", "remote=192.0.2.1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := ports.byNumber[added.Number]
+		row, encap := p.termination(), ports.encaps()[added.Number]
+		if row.Kind != c.kind || row.UDPPort != c.udpPort || row.Extensions != c.extensions || encap.Kind != c.kind || p.info.Encap != c.encap {
+			t.Errorf("%v: row %+v, encap %+v, translation %v", c.options, row, encap, p.info.Encap)
+		}
+	}
 }

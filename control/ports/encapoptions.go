@@ -43,10 +43,11 @@ func parsePortRange(value string) (base, count uint16, ok bool) {
 	return uint16(a), uint16(z - a + 1), true // the number of ports is at most 65535
 }
 
-// parseEncap parses the encap options of a vxlan port. The option table has already
+// parseEncap parses the encap options of a tunnel. The option table has already
 // checked the values.
 func parseEncap(values map[string]string) underlay.Encap {
 	o := underlay.Encap{Checksum: values["udp_csum"], DontFragment: values["df"] == "on", Dev: values["dev"]}
+	o.Kind = tunnelKind(values)
 	o.InheritTTL, o.InheritTOS = values["ttl"] == "inherit", values["tos"] == "inherit"
 	ttl, _ := strconv.ParseUint(values["ttl"], 10, 8)
 	tos, _ := strconv.ParseUint(values["tos"], 0, 8)
@@ -55,12 +56,12 @@ func parseEncap(values map[string]string) underlay.Encap {
 	return o
 }
 
-// encaps returns the encap options of all vxlan ports, by port number. The caller holds
+// encaps returns the encap options of all tunnels, by port number. The caller holds
 // the configuration lock.
 func (ps *Ports) encaps() map[uint32]underlay.Encap {
 	m := map[uint32]underlay.Encap{}
 	for no, p := range ps.byNumber {
-		if p.kind == kindVXLAN {
+		if p.isTunnel() {
 			m[no] = parseEncap(p.values)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // changeable has, for each kind of port, the options that can change while the port
-// forwards. VLAN options can always change. A vxlan port has no device, so all its
+// forwards. VLAN options can always change. A tunnel has no device, so all its
 // options can change.
 var changeable = map[string][]string{
 	kindVhost: {"vni", "id", "mac", "addresses"},
@@ -113,7 +113,7 @@ func mergedOptions(explicit map[string]string, words []string) ([]string, error)
 }
 
 func checkChangeable(p, next *switchPort) error {
-	if p.kind == kindVXLAN {
+	if p.isTunnel() {
 		return nil
 	}
 	can := slices.Concat(changeable[p.kind], namesOf(p.kind, vlanOptions), namesOf(p.kind, adminOptions))
@@ -151,7 +151,7 @@ func mergedKeys(a, b map[string]string) map[string]string {
 // replacePort replaces the port p by next, which has the changed options. If the port
 // has a device, it keeps its driver. Of the changed options, the driver uses only mtu=.
 func (ps *Ports) replacePort(p, next *switchPort) error {
-	if p.kind == kindVXLAN {
+	if p.isTunnel() {
 		if err := next.driver.open(nil); err != nil {
 			return err
 		}
@@ -162,17 +162,17 @@ func (ps *Ports) replacePort(p, next *switchPort) error {
 		}
 	}
 	if err := ps.store.SavePort(next.saved); err != nil {
-		if p.kind == kindVXLAN {
+		if p.isTunnel() {
 			next.driver.close()
 			return err
 		}
 		return errors.Join(err, changeMTU(next, p.values["mtu"]))
 	}
-	if p.kind == kindVXLAN {
+	if p.isTunnel() {
 		p.driver.close()
 	}
-	next.opened, next.lost, next.added = p.opened || p.kind == kindVXLAN, p.lost, p.added
-	if p.kind != kindVXLAN {
+	next.opened, next.lost, next.added = p.opened || p.isTunnel(), p.lost, p.added
+	if !p.isTunnel() {
 		next.problem.Store(p.problem.Load())
 	}
 	ps.byNumber[p.saved.Number] = next

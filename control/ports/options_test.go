@@ -14,8 +14,8 @@ import (
 // The error names the wrong word and describes valid values.
 func TestOptionsRefused(t *testing.T) {
 	for _, c := range []struct{ words, offending, expected string }{
-		{"dev=x", "type=", "type=af_packet|af_xdp|local|patch|tap|uplink|vhost-user|vxlan"},
-		{"type=tun", "type=tun", "af_xdp, local, patch, tap, uplink, vhost-user, vxlan"},
+		{"dev=x", "type=", "type=af_packet|af_xdp|geneve|local|patch|tap|uplink|vhost-user|vxlan|vxlan-gpe"},
+		{"type=tun", "type=tun", "af_xdp, geneve, local, patch, tap, uplink, vhost-user, vxlan, vxlan-gpe"},
 		{"type=tap dev", "dev", "KEY=VALUE"},
 		{"type=tap =x", "=x", "KEY=VALUE"},
 		{"type=tap type=tap", "type=tap", "twice"},
@@ -50,6 +50,10 @@ func TestOptionsRefused(t *testing.T) {
 		{"type=vxlan vni=1 remote=flow ttl=0", "ttl=0", "1 to 255, or inherit"},
 		{"type=vxlan vni=1 remote=flow tos=inherited", "tos=inherited", "or inherit"},
 		{"type=vxlan vni=1 remote=flow reserved=drop", "reserved=drop", "ignore, refuse, gbp, gpe"},
+		{"type=vxlan vni=1 remote=flow gbp=yes", "gbp=yes", "on, off"},
+		{"type=geneve vni=1 remote=flow gbp=on", "gbp=on", "no option gbp"},
+		{"type=geneve vni=1 remote=flow reserved=gbp", "reserved=gbp", "no option reserved"},
+		{"type=vxlan-gpe remote=flow", "vni=", "missing"},
 		{"type=vxlan vni=1 remote=flow learning=no", "learning=no", "on, off"},
 		{"type=tap vni=flow", "vni=flow", "0 to 16777215"},
 		{"type=vxlan vni=1 remote=flow local=flow", "local=flow", "address"},

@@ -174,7 +174,7 @@ type switchPort struct {
 	explicit map[string]string
 	values   map[string]string
 	info     openflow.PortInfo
-	udpPort  uint16 // outer destination port of a vxlan port
+	udpPort  uint16 // outer destination port of a tunnel
 	driver   portDriver
 	problem  atomic.Pointer[string] // reason why the device is not open or not attached; nil: it is attached
 	opened   bool
@@ -208,8 +208,8 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	if kind == kindLocal {
 		p.info.No, p.info.Datapath = openflow.PortLocal, saved.Number
 	}
-	if kind == kindVXLAN {
-		p.udpPort = fillVXLAN(&p.info, values)
+	if p.isTunnel() {
+		p.udpPort = fillTunnel(&p.info, values)
 	} else {
 		fillMember(&p.info, values)
 		if err := fillBinding(&p.info, kind, values); err != nil {
@@ -330,6 +330,9 @@ func (ps *Ports) conflict(p *switchPort) error {
 		if err := checksumConflict(p, o); err != nil {
 			return err
 		}
+		if err := checkUDPPort(p, o); err != nil {
+			return err
+		}
 		if o.kind != p.kind {
 			continue
 		}
@@ -341,7 +344,7 @@ func (ps *Ports) conflict(p *switchPort) error {
 				return usererr.Errorf("%s=%s: port %s has it already; expected another", key, p.values[key], o.saved.Name)
 			}
 		}
-		if p.kind == kindVXLAN && p.udpPort == o.udpPort && p.values["vni"] == o.values["vni"] &&
+		if p.isTunnel() && p.udpPort == o.udpPort && p.values["vni"] == o.values["vni"] &&
 			p.values["remote"] == o.values["remote"] && p.values["local"] == o.values["local"] {
 			return usererr.Errorf("vni=%s: port %s has the same vni, remote, local and dst_port; expected one of them to differ",
 				p.values["vni"], o.saved.Name)
@@ -449,7 +452,7 @@ func (ps *Ports) updateView() {
 	udpPort := map[uint32]uint16{}
 	for no, p := range ps.byNumber {
 		infos = append(infos, ps.declaredInfo(p))
-		if p.kind == kindVXLAN {
+		if p.isTunnel() {
 			udpPort[no] = p.udpPort
 		}
 	}
@@ -541,7 +544,7 @@ func (ps *Ports) describe(p *switchPort, guests []guestMTU) api.Port {
 		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Bridge: p.explicit[bridgeOption], Local: p.info.No == openflow.PortLocal, Options: p.explicit,
 		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: ps.statistics.Port(p.saved.Number),
 	}
-	if p.kind == kindVXLAN {
+	if p.isTunnel() {
 		ps.describeRemotes(p, &a, guests)
 	}
 	return a

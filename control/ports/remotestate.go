@@ -23,7 +23,7 @@ func (ps *Ports) declaredRemotes() []underlay.Tunnel {
 	var list []underlay.Tunnel
 	for _, no := range slices.Sorted(maps.Keys(ps.byNumber)) {
 		p := ps.byNumber[no]
-		if p.kind != kindVXLAN || p.info.FlowRemote {
+		if !p.isTunnel() || p.info.FlowRemote {
 			continue
 		}
 		remotes := p.info.Remotes
@@ -148,7 +148,7 @@ func (ps *Ports) warnGuest(p *switchPort, a *api.Port) {
 	}
 	guests := slices.DeleteFunc(ps.guestMTUs(), func(g guestMTU) bool { return g.port != p })
 	for _, no := range slices.Sorted(maps.Keys(ps.byNumber)) {
-		if t := ps.byNumber[no]; t.kind == kindVXLAN {
+		if t := ps.byNumber[no]; t.isTunnel() {
 			var about api.Port
 			ps.describeRemotes(t, &about, guests)
 			a.Warnings = append(a.Warnings, about.Warnings...)

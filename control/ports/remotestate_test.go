@@ -28,7 +28,7 @@ func TestTunnelState(t *testing.T) {
 		{underlay.Summary{Waiting: 1, Reason: "waiting for x"}, StateUp, "waiting for x"},
 		{underlay.Summary{Up: 1, Waiting: 1, Reason: "waiting for x"}, StateUp, "1 of 2 remotes waiting: waiting for x"},
 	} {
-		p := &vxlanPort{portContext: portContext{remotes: func(uint32) underlay.Summary { return c.summary }}}
+		p := &tunnelPort{portContext: portContext{remotes: func(uint32) underlay.Summary { return c.summary }}}
 		if s := p.status(); s.state != c.state || s.detail != c.detail {
 			t.Errorf("%+v: %+v", c.summary, s)
 		}

@@ -8,7 +8,7 @@ import (
 	"weft/tunnel"
 )
 
-// Encap has a vxlan port's options for the outer headers. The zero value has no
+// Encap has a tunnel's options for the outer headers. The zero value has no
 // options.
 type Encap struct {
 	// Checksum is "on", "off" or "" for the outer UDP checksum. "" means "on" over
@@ -19,6 +19,7 @@ type Encap struct {
 	// header.
 	InheritTTL, InheritTOS bool
 	DontFragment           bool
+	Kind                   tunnel.Kind
 	Dev                    string // device through which a multicast group is reached
 	// PortBase and PortRange select the outer UDP source port as in tunnel.Params.
 	PortBase, PortRange uint16
@@ -30,7 +31,7 @@ func (o Encap) params(remote netip.Addr, udpPort uint16) tunnel.Params {
 		ttl = 1
 	}
 	return tunnel.Params{
-		UDPPort: udpPort, TTL: ttl, TOS: o.TOS, InheritTTL: o.InheritTTL, InheritTOS: o.InheritTOS, DontFragment: o.DontFragment && remote.Is4(),
+		UDPPort: udpPort, Kind: o.Kind, TTL: ttl, TOS: o.TOS, InheritTTL: o.InheritTTL, InheritTOS: o.InheritTOS, DontFragment: o.DontFragment && remote.Is4(),
 		PortBase: o.PortBase, PortRange: o.PortRange,
 		Checksum: o.Checksum == "on" || o.Checksum == "" && remote.Is6(),
 	}

@@ -21,28 +21,40 @@ import (
 	"weft/tunnel"
 )
 
-const kindVXLAN = "vxlan"
+// Types of tunnels.
+const (
+	kindVXLAN  = "vxlan"
+	kindGPE    = "vxlan-gpe"
+	kindGeneve = "geneve"
+)
 
 // VNIs have 24 bits (RFC 7348 section 5).
 const maxVNI = 1<<24 - 1
 
 func init() {
+	addTunnelKind(kindVXLAN, tunnel.KindVXLAN, optionTable{"reserved": {check: oneOf(reservedBits...)}, "gbp": {check: oneOf("on", "off")}})
+	addTunnelKind(kindGPE, tunnel.KindGPE, nil)
+	addTunnelKind(kindGeneve, tunnel.KindGeneve, nil)
+}
+
+// addTunnelKind adds a type of tunnel with the options of all tunnels and its own.
+func addTunnelKind(name string, kind tunnel.Kind, own optionTable) {
 	options := optionTable{
 		"vni":      {required: true, check: wordOr("flow", numberIn(0, maxVNI))},
 		"remote":   {required: true, check: wordOr("flow", remotes)},
 		"dev":      {check: deviceName},
 		"learning": {check: oneOf("on", "off")},
 		"answers":  {check: oneOf("on", "off")},
-		"reserved": {check: oneOf(reservedBits...)},
 		"local":    {check: address},
-		"dst_port": {value: "4789", check: numberIn(1, 65535)},
+		"dst_port": {value: strconv.Itoa(int(kind.Port())), check: numberIn(1, 65535)},
 	}
+	maps.Copy(options, own)
 	maps.Copy(options, encapOptions)
 	maps.Copy(options, bfdOptions)
-	portKinds[kindVXLAN] = portKind{
+	portKinds[name] = portKind{
 		kind:    openflow.PortTunnel,
 		options: options,
-		make:    func(c portContext) portDriver { return &vxlanPort{portContext: c} },
+		make:    func(c portContext) portDriver { return &tunnelPort{portContext: c} },
 	}
 }
 
@@ -50,16 +62,16 @@ func init() {
 // the default
 var reservedBits = []string{"ignore", "refuse", "gbp", "gpe"}
 
-// vxlanPort is a tunnel port, which has no device. It has a row of the termination
+// tunnelPort is a tunnel port, which has no device. It has a row of the termination
 // table (for decapsulation), data for translation, and the membership of its multicast
 // group.
-type vxlanPort struct {
+type tunnelPort struct {
 	portContext
 	mu         sync.Mutex
 	membership underlay.Membership
 }
 
-func (p *vxlanPort) open(device *engine.Kept) error {
+func (p *tunnelPort) open(device *engine.Kept) error {
 	local, remote := p.values["local"], p.values["remote"]
 	group := groupOf(p.values)
 	if err := checkBFD(p.values); err != nil {
@@ -86,13 +98,13 @@ func (p *vxlanPort) open(device *engine.Kept) error {
 	return nil
 }
 
-func (p *vxlanPort) attach(bool) error          { return nil }
-func (p *vxlanPort) fault(string) bool          { return true }
-func (p *vxlanPort) network(_ []netip.AddrPort) { p.join() }
+func (p *tunnelPort) attach(bool) error          { return nil }
+func (p *tunnelPort) fault(string) bool          { return true }
+func (p *tunnelPort) network(_ []netip.AddrPort) { p.join() }
 
 // join makes the kernel join the port's multicast group on the device of the option
 // dev=.
-func (p *vxlanPort) join() {
+func (p *tunnelPort) join() {
 	group := groupOf(p.values)
 	if !group.IsValid() {
 		return
@@ -105,7 +117,7 @@ func (p *vxlanPort) join() {
 }
 
 // status returns the state of the port: it is down while all its remotes are.
-func (p *vxlanPort) status() portStatus {
+func (p *tunnelPort) status() portStatus {
 	p.mu.Lock()
 	trouble := p.membership.Trouble
 	p.mu.Unlock()
@@ -129,15 +141,46 @@ func (p *vxlanPort) status() portStatus {
 	return status
 }
 
-func (p *vxlanPort) close() {
+func (p *tunnelPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.membership.Leave()
 }
 
-// fillVXLAN stores a vxlan port's checked options in info. It returns the outer
+// tunnelKind returns the kind of tunnel of a port with these options.
+func tunnelKind(values map[string]string) tunnel.Kind {
+	switch {
+	case values["type"] == kindGeneve:
+		return tunnel.KindGeneve
+	case values["type"] == kindGPE:
+		return tunnel.KindGPE
+	case values["gbp"] == "on":
+		return tunnel.KindGBP
+	}
+	return tunnel.KindVXLAN
+}
+
+// encapOf has the tunnel fields of each kind.
+var encapOf = map[tunnel.Kind]openflow.Encap{
+	tunnel.KindVXLAN: openflow.EncapVXLAN, tunnel.KindGBP: openflow.EncapGBP,
+	tunnel.KindGPE: openflow.EncapGPE, tunnel.KindGeneve: openflow.EncapGeneve,
+}
+
+func (p *switchPort) isTunnel() bool { return p.info.Kind == openflow.PortTunnel }
+
+// checkUDPPort returns an error if another tunnel uses the UDP port of p and has another kind
+// of header: a received datagram does not say its kind.
+func checkUDPPort(p, o *switchPort) error {
+	if !p.isTunnel() || !o.isTunnel() || p.udpPort != o.udpPort || tunnelKind(p.values).SharesPort(tunnelKind(o.values)) {
+		return nil
+	}
+	return usererr.Errorf("dst_port=%d: port %s, of type=%s, uses it; expected another UDP port for type=%s", p.udpPort, o.saved.Name, o.kind, p.kind)
+}
+
+// fillTunnel stores a tunnel port's checked options in info. It returns the outer
 // destination port.
-func fillVXLAN(info *openflow.PortInfo, values map[string]string) (udpPort uint16) {
+func fillTunnel(info *openflow.PortInfo, values map[string]string) (udpPort uint16) {
+	info.Encap = encapOf[tunnelKind(values)]
 	if info.FlowVNI = values["vni"] == "flow"; !info.FlowVNI {
 		vni, _ := strconv.ParseUint(values["vni"], 10, 24)
 		info.VNI = uint32(vni)
@@ -170,6 +213,10 @@ func (p *switchPort) termination() tunnel.Termination {
 		t.VNI = tunnel.AnyVNI
 	}
 	t.Extensions = uint8(max(0, slices.Index(reservedBits, p.values["reserved"])))
+	t.Kind = tunnelKind(p.values)
+	if t.Kind == tunnel.KindGBP && t.Extensions == tunnel.ExtRefuse {
+		t.Extensions = tunnel.ExtGBP // the port knows these bits
+	}
 	t.BFD = p.info.BFD
 	// without a local address, the row also accepts datagrams to the multicast group
 	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() {
@@ -191,7 +238,7 @@ func (ps *Ports) sendTerminations(w *workers.Workers) {
 	for no := range uint32(port.MaxPorts) {
 		p := ps.byNumber[no]
 		switch {
-		case p != nil && p.kind == kindVXLAN:
+		case p != nil && p.isTunnel():
 			t := p.termination()
 			if ps.terminated[no] == t {
 				continue
@@ -234,7 +281,7 @@ func (ps *Ports) updateEndpointsLocked() {
 	}
 }
 
-// endpoints returns the sorted local endpoints of all vxlan ports. A port without a
+// endpoints returns the sorted local endpoints of all tunnels. A port without a
 // local address uses all addresses of the uplinks.
 func (ps *Ports) endpoints() []netip.AddrPort {
 	var local []netip.Addr
@@ -243,7 +290,7 @@ func (ps *Ports) endpoints() []netip.AddrPort {
 	}
 	set := map[netip.AddrPort]bool{}
 	for _, p := range ps.byNumber {
-		if p.kind != kindVXLAN {
+		if !p.isTunnel() {
 			continue
 		}
 		if group := groupOf(p.values); group.IsValid() {
