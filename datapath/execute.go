@@ -276,6 +276,10 @@ func rewrite(f *packet.Frame, a *flowtable.Action, lower uint64) packet.DropReas
 		return f.PushPBB(a.U32)
 	case flowtable.OpPopPBB:
 		return f.PopPBB()
+	case flowtable.OpEncapMPLS:
+		return f.EncapMPLS(a.U16, a.U32)
+	case flowtable.OpDecapMPLS:
+		return f.DecapMPLS()
 	case flowtable.OpSetShim:
 		f.SetShim(a.U32)
 	default:

@@ -83,6 +83,13 @@ func twinSet(f []byte, a flowtable.Action, lower uint64) []byte {
 		if at := twinType(f); twinShim(f) == 0x88e7 {
 			return append([]byte(nil), f[at+6:]...)
 		}
+	case flowtable.OpEncapMPLS:
+		header := binary.BigEndian.AppendUint16(make([]byte, 12), a.U16)
+		return append(binary.BigEndian.AppendUint32(header, a.U32), f...)
+	case flowtable.OpDecapMPLS:
+		if at := twinType(f); twinShim(f) == 0x8847 {
+			return append([]byte(nil), f[at+6:]...)
+		}
 	case flowtable.OpSetShim:
 		if at := twinType(f); twinShim(f) != 0 {
 			binary.BigEndian.PutUint32(f[at+2:], a.U32)
@@ -323,7 +330,7 @@ func randomActions(rng *rand.Rand, ports int) []flowtable.Action {
 		for range 1 + rng.Intn(3) {
 			a := randomShim(rng)
 			list = append(list, a)
-			if a.Op == flowtable.OpPopMPLS || a.Op == flowtable.OpPopPBB {
+			if a.Op == flowtable.OpPopMPLS || a.Op == flowtable.OpPopPBB || a.Op == flowtable.OpDecapMPLS {
 				break // a translation looks up the frame again before it changes more headers
 			}
 		}
@@ -334,10 +341,10 @@ func randomActions(rng *rand.Rand, ports int) []flowtable.Action {
 
 // randomShim returns a random action on a label stack entry or an I-TAG.
 func randomShim(rng *rand.Rand) flowtable.Action {
-	ops := []flowtable.Op{flowtable.OpPushMPLS, flowtable.OpPopMPLS, flowtable.OpPushPBB, flowtable.OpPopPBB, flowtable.OpSetShim}
+	ops := []flowtable.Op{flowtable.OpPushMPLS, flowtable.OpPopMPLS, flowtable.OpPushPBB, flowtable.OpPopPBB, flowtable.OpSetShim, flowtable.OpEncapMPLS, flowtable.OpDecapMPLS}
 	a := flowtable.Action{Op: ops[rng.Intn(len(ops))], U32: rng.Uint32()}
 	switch a.Op {
-	case flowtable.OpPushMPLS:
+	case flowtable.OpPushMPLS, flowtable.OpEncapMPLS:
 		a.U16 = 0x8847
 	case flowtable.OpPopMPLS:
 		a.U16 = 0x88b5

@@ -119,6 +119,11 @@ const (
 	// OpLonger precedes two OpRecirc. It executes the first one if the frame, or one of the
 	// segments of a large frame, has more than U32 bytes, and otherwise the second one.
 	OpLonger
+	// OpEncapMPLS prepends an Ethernet header with EtherType U16 and addresses 0, and the
+	// label stack entry U32. OpDecapMPLS removes everything before the Ethernet header
+	// behind the outermost label stack entry, if the frame has an entry.
+	OpEncapMPLS
+	OpDecapMPLS
 )
 
 // Action is one action of a megaflow: 16 bytes without pointers.

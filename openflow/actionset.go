@@ -17,6 +17,8 @@ const (
 	rankPop = iota
 	rankPopMPLS
 	rankPopPBB
+	rankDecap
+	rankEncap
 	rankPushMPLS
 	rankPushPBB
 	rankPush
@@ -43,6 +45,10 @@ func setRank(kind ActionKind) int {
 		return rankPopMPLS
 	case ActPopPBB:
 		return rankPopPBB
+	case ActDecap:
+		return rankDecap
+	case ActEncap:
+		return rankEncap
 	case ActPushMPLS:
 		return rankPushMPLS
 	case ActPushPBB:

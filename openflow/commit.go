@@ -124,6 +124,9 @@ func (x *xlate) commitTTL() {
 
 // output executes the action output to an ordinary or reserved port.
 func (x *xlate) output(number uint32) {
+	if !x.sendable() {
+		return
+	}
 	switch number {
 	case PortInPort:
 		x.send(x.inPort())
@@ -158,7 +161,7 @@ func (x *xlate) send(number uint32) {
 }
 
 func (x *xlate) sendTo(port *PortInfo) {
-	if x.halted {
+	if x.halted || !x.sendable() {
 		return
 	}
 	if port.Off {

@@ -28,6 +28,9 @@ const wholeFrame = 0xffff
 // controller sends the current frame to controllers and to the captures of the port
 // CONTROLLER.
 func (x *xlate) controller(c *Controller) {
+	if !x.sendable() {
+		return
+	}
 	x.commit()
 	x.meterController(c)
 	x.emit(flowtable.Action{Op: flowtable.OpController, U32: uint32(c.MaxLen), U64: uint64(x.noted(c))})

@@ -40,6 +40,8 @@ func TestMoreErrorsNameTheWord(t *testing.T) {
 		{"ip,ct_state=+trk,ct_nw_proto=6,actions=drop", "ct_nw_proto", "valid ct_state"},
 		{"actions=enqueue:1:2", "enqueue:1:2", "weft supports"},
 		{"actions=table", "table", "weft supports"},
+		{"actions=encap(nsh)", "encap(nsh)", "weft supports"},
+		{"actions=decap(1)", "decap(1)", "decap(packet_type(ns=NUMBER,type=NUMBER))"},
 		{"actions=check_pkt_larger(1500)", "check_pkt_larger(1500)", "check_pkt_larger(BYTES)->FIELD[BIT]"},
 		{"actions=check_pkt_larger(65536)->reg0[0]", "check_pkt_larger(65536)->reg0[0]", "0 to 65535"},
 		{"actions=check_pkt_larger(9)->reg0[0..1],1", "check_pkt_larger(9)->reg0[0..1]", "one bit"},

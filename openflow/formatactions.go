@@ -43,6 +43,8 @@ func formatAction(a *Action, names Names) string {
 			return text
 		}
 		return "output:" + text
+	case ActEncap, ActDecap:
+		return formatEncap(a)
 	case ActCheckLarger:
 		return formatCheckLarger(a)
 	case ActOutputTrunc:
@@ -309,6 +311,10 @@ func formatARPAndND(a *flowtable.Action, low uint64) string {
 		return "pop_pbb"
 	case flowtable.OpSetShim:
 		return fmt.Sprintf("set(shim=0x%08x)", a.U32)
+	case flowtable.OpEncapMPLS:
+		return fmt.Sprintf("add_mpls(eth_type=0x%04x,lse=0x%08x),push_eth", a.U16, a.U32)
+	case flowtable.OpDecapMPLS:
+		return "pop_eth,pop_mpls(eth_type=0x6558)"
 	case flowtable.OpSetNDReserved:
 		return "set(nd_ext(nd_reserved=" + num.decimal() + "))"
 	case flowtable.OpSetNDOptionsType:

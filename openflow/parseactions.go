@@ -62,6 +62,7 @@ type actionParser struct {
 	loose      string
 	looseNeeds prereq
 	strict     bool
+	bare       bool // encap and decap have left a packet without an Ethernet header
 }
 
 // actionWords are the parsers of actions by name. init fills the map, because clone
@@ -89,14 +90,14 @@ func init() {
 		"push": (*actionParser).push, "pop": (*actionParser).pop, "exit": (*actionParser).exit,
 		"multipath": (*actionParser).multipath, "bundle": (*actionParser).bundle, "bundle_load": (*actionParser).bundle,
 		"fin_timeout": (*actionParser).finTimeout, "conjunction": (*actionParser).conjunction,
-		"check_pkt_larger": (*actionParser).checkLarger,
-		"learn":            (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller, "meter": (*actionParser).meter,
+		"check_pkt_larger": (*actionParser).checkLarger, "encap": (*actionParser).encap, "decap": (*actionParser).decap,
+		"learn": (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller, "meter": (*actionParser).meter,
 	}
 }
 
 // actionsNotYet are the actions of ovs-actions(7) that Weft does not support.
 const actionsNotYet = " enqueue set_queue pop_queue nat " +
-	"sample encap decap dec_nsh_ttl delete_field "
+	"sample dec_nsh_ttl delete_field "
 
 func (p *actionParser) parse(text string) ([]Action, error) {
 	var list []Action

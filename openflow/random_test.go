@@ -489,8 +489,8 @@ func TestRandomTablesHaveEverything(t *testing.T) {
 			t.Errorf("no random table matches %s", f.name)
 		}
 	}
-	// tested by TestTrackedMegaflowsAreSound, TestMeters, TestPushAndPop and TestCheckLarger instead
-	tracked := map[ActionKind]bool{ActCT: true, ActCTClear: true, ActMeter: true, ActPushMPLS: true, ActPopMPLS: true, ActPushPBB: true, ActPopPBB: true, ActCheckLarger: true}
+	// tested by TestTrackedMegaflowsAreSound, TestMeters, TestPushAndPop, TestCheckLarger and TestEncap instead
+	tracked := map[ActionKind]bool{ActCT: true, ActCTClear: true, ActMeter: true, ActPushMPLS: true, ActPopMPLS: true, ActPushPBB: true, ActPopPBB: true, ActCheckLarger: true, ActEncap: true, ActDecap: true}
 	for kind := ActNone + 1; kind < actionKinds; kind++ {
 		if !kinds[kind] && !tracked[kind] {
 			t.Errorf("no random table has action %s", FormatActions([]Action{{Kind: kind, Controller: &Controller{}, Learn: &LearnSpec{}, CT: &CTSpec{}}}, nil))

@@ -20,6 +20,8 @@ type Frozen struct {
 	// 0: it arrived in the bridge.
 	Bridge uint8
 	InPort uint32
+	// Bare is true for a packet without an Ethernet header, see encap.go.
+	Bare bool
 	// State has metadata and registers.
 	State [FlowWords - flowtable.KeyWords]uint64
 	// Tunnel has the tunnel fields that actions have set. TunnelSet is the mask of

@@ -56,25 +56,30 @@ const (
 	etherTypeUnrevealed = 0
 )
 
-// pushMPLS inserts a label stack entry: a copy of the outermost one, or one with the label,
+// firstEntry returns the label stack entry of a frame that had none: with the label,
 // traffic class and TTL that Open vSwitch chooses.
+func (x *xlate) firstEntry() uint32 {
+	label, class, ttl := uint32(0), uint32(0), uint32(0)
+	if needIPv6.met(x) {
+		label = mplsIPv6Null
+	}
+	if needIP.met(x) {
+		class = uint32(x.read(wholeField(FIPDSCP))[1]) & mplsClass
+		ttl = uint32(x.read(wholeField(FIPTTL))[1])
+	}
+	if ttl == 0 {
+		ttl = mplsDefaultTTL
+	}
+	return label<<mplsLabel | class<<mplsTC | mplsBOS | ttl
+}
+
+// pushMPLS inserts a label stack entry: a copy of the outermost one, or a first one.
 func (x *xlate) pushMPLS(etherType uint16) {
 	var entry uint32
 	if needMPLS.met(x) {
 		entry = x.readShim() &^ mplsBOS
 	} else {
-		label, class, ttl := uint32(0), uint32(0), uint32(0)
-		if needIPv6.met(x) {
-			label = mplsIPv6Null
-		}
-		if needIP.met(x) {
-			class = uint32(x.read(wholeField(FIPDSCP))[1]) & mplsClass
-			ttl = uint32(x.read(wholeField(FIPTTL))[1])
-		}
-		if ttl == 0 {
-			ttl = mplsDefaultTTL
-		}
-		entry = label<<mplsLabel | class<<mplsTC | mplsBOS | ttl
+		entry = x.firstEntry()
 	}
 	x.commit()
 	x.emit(flowtable.Action{Op: flowtable.OpPushMPLS, U16: etherType, U32: entry})
@@ -159,7 +164,11 @@ func (x *xlate) commitShim() {
 // changesHeaders reports whether a kind of action adds or removes a header that hides
 // others. Its effect cannot be undone at the end of a clone or a bucket.
 func changesHeaders(k ActionKind) bool {
-	return k == ActPushMPLS || k == ActPopMPLS || k == ActPushPBB || k == ActPopPBB
+	switch k {
+	case ActPushMPLS, ActPopMPLS, ActPushPBB, ActPopPBB, ActEncap, ActDecap:
+		return true
+	}
+	return false
 }
 
 // needsHeaders reports whether an action depends on headers that a pop has revealed.

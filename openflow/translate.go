@@ -186,6 +186,7 @@ type xlate struct {
 	decs, baseDecs int
 	dirty          bool   // flow may differ from base
 	opaque         bool   // a pop has revealed headers that flow does not have
+	bare           bool   // the packet has no Ethernet header for flows, see encap.go
 	undone         int    // number of clones and buckets around the present list, which undo its changes
 	buckets        int    // number of buckets among them
 	limit          uint32 // largest length in bytes of the output in execution; 0: any
@@ -388,6 +389,11 @@ func (x *xlate) pipeline(table uint8, first bool) {
 
 func (x *xlate) lookup(table uint8) (r *Rule, conj uint32) {
 	x.tables.Add(table)
+	if x.bare {
+		x.noteDrop(packet.DropPacketType)
+		x.note("no flow matches a packet without an Ethernet header")
+		return nil, 0
+	}
 	r, conj = x.p.tables[table].lookup(&x.flow, x)
 	if r == nil && len(x.unmatched) < maxMissed {
 		x.unmatched = append(x.unmatched, BridgeTable{x.p.bridge, table})
@@ -513,6 +519,10 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 		case ActCheckLarger:
 			x.checkLarger(a, actions[i+1:])
 			return 0, false
+		case ActEncap:
+			x.encapsulate(uint32(a.Value[1]))
+		case ActDecap:
+			x.decapsulate(uint32(a.Value[1]))
 		case ActOutputTrunc:
 			x.outputTruncated(a.Port, a.Value[1])
 		case ActOutputReg:

@@ -76,6 +76,8 @@ const (
 	nxCTClear        = 43
 	nxResubmitCT     = 44
 	nxLearn2         = 45
+	nxEncap          = 46
+	nxDecap          = 47
 	nxCheckLarger    = 49
 	nxHeader         = 10 // bytes of type, length, vendor and subtype
 	maxActionLen     = 0xffff

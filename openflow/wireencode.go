@@ -149,6 +149,8 @@ func (e *actionEncoder) simple(b []byte, a *Action) []byte {
 // extension appends an action of Nicira's.
 func (e *actionEncoder) extension(b []byte, a *Action) []byte {
 	switch a.Kind {
+	case ActEncap, ActDecap:
+		return e.appendEncap(b, a)
 	case ActCheckLarger:
 		return appendCheckLarger(b, a)
 	case ActOutputTrunc:

@@ -128,6 +128,9 @@ const (
 	DropBadGeneve
 	// DropTunnelPayload: a tunnel's datagram has something else than Ethernet in it.
 	DropTunnelPayload
+	// DropPacketType: encap or decap does not suit the packet, or a packet without an
+	// Ethernet header was sent.
+	DropPacketType
 
 	dropReasonCount
 )
@@ -148,7 +151,7 @@ var dropNames = [DropReasons]string{
 	"bad-offload",
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
-	"rx-full", "port-off", "bad-bfd", "bad-geneve", "tunnel-payload",
+	"rx-full", "port-off", "bad-bfd", "bad-geneve", "tunnel-payload", "packet-type",
 }
 
 // String returns the reason's name in counters and output.

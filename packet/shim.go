@@ -114,6 +114,33 @@ func (f *Frame) PushPBB(tag uint32) DropReason {
 	return DropNone
 }
 
+// EncapMPLS prepends an Ethernet header with addresses 0 and a label stack entry.
+func (f *Frame) EncapMPLS(etherType uint16, entry uint32) DropReason {
+	h := f.Push(EthernetLen + ShimLen)
+	if h == nil {
+		return DropNoHeadroom
+	}
+	f.hideInner()
+	clear(h[:12])
+	binary.BigEndian.PutUint16(h[12:], etherType)
+	binary.BigEndian.PutUint32(h[EthernetLen:], entry)
+	return DropNone
+}
+
+// DecapMPLS removes the outer Ethernet header with its VLAN tags, and the outermost label
+// stack entry. It drops a frame that has no whole Ethernet header behind them.
+func (f *Frame) DecapMPLS() DropReason {
+	shim, at := f.shim()
+	if shim == nil || !IsMPLS(binary.BigEndian.Uint16(f.Header()[at:])) {
+		return DropNone
+	}
+	if len(shim) < ShimLen+EthernetLen {
+		return DropRuntFrame
+	}
+	f.Pull(at + 2 + ShimLen)
+	return DropNone
+}
+
 // PopPBB removes the outer Ethernet header with its VLAN tags, and the I-TAG. It drops a
 // frame that has no whole Ethernet header behind them.
 func (f *Frame) PopPBB() DropReason {
