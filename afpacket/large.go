@@ -55,13 +55,12 @@ func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 }
 
 // txTrain is an unfinished train (datagrams sent with one system call) that consists of
-// segments of large frames.
+// segments of large frames. The segments are copied, because the kernel copies one
+// piece of memory in half the time of the many headers and payloads that it consists of,
+// and because the copy costs no more than the checksum alone.
 type txTrain struct {
-	spans    []packet.Span // spans of the latest segment
-	headers  []byte        // headers of all segments, back to back
-	used     int           // bytes of headers in use
+	data     []byte // outer headers, then the UDP payload of all segments, back to back
 	segments int
-	vectors  int
 	frame    *packet.Frame // first frame of the train; the train has this frame's outer headers
 	outer    int           // length in bytes of the outer headers, up to and including UDP
 	size     int           // largest UDP payload of a segment in bytes
@@ -71,9 +70,10 @@ type txTrain struct {
 const (
 	// maxSegments is the largest number of datagrams in a train. A further segment begins
 	// a new train. The kernel's limit is 128 (UDP_MAX_SEGMENTS).
-	maxSegments  = 64
-	headerBytes  = packet.Headroom + packet.MaxHeader
-	trainHeaders = maxSegments * headerBytes
+	maxSegments = 64
+	// trainBytes is the length of a train's memory in bytes. It exceeds the outer headers
+	// with the largest UDP payload, and also the largest frame of a device.
+	trainBytes = 66 << 10
 )
 
 // sendCut sends the segments of the first frame as a train. Segments of the following
@@ -90,16 +90,14 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, reason pac
 		}
 		count++
 		for s := b.Segments(f); !s.Done(); {
-			if q.train.full(f, len(q.Vectors)) {
+			if q.train.full() {
 				if reason = q.writeTrain(); reason != packet.DropNone {
 					return count, partly(reason, begun)
 				}
 				begun = true
 				q.train.begin(first)
 			}
-			if !q.addSegment(&s) {
-				return count, packet.DropTxFailed // the segment has too many pieces for the queue's vectors
-			}
+			q.train.add(&s)
 		}
 		if q.train.total%q.train.size != 0 {
 			// a segment that is shorter than the others ends the train
@@ -127,39 +125,22 @@ func partly(reason packet.DropReason, begun bool) packet.DropReason {
 }
 
 func (t *txTrain) begin(f *packet.Frame) {
-	t.used, t.segments, t.total, t.vectors, t.frame = 0, 0, 0, 2, f
+	t.segments, t.total, t.frame = 0, 0, f
 	t.outer = int(f.OuterL4) + packet.UDPLen
 	t.size = f.SegmentLen() - t.outer
 }
 
-// full reports whether the train may have no room for another segment of frame f. vectors
-// is the number of the queue's vectors.
-func (t *txTrain) full(f *packet.Frame, vectors int) bool {
-	return t.segments == maxSegments || t.total+t.size > maxTrain ||
-		t.segments > 0 && t.vectors+1+f.SpanCount() > vectors
-}
+// full reports whether the train may have no room for another segment.
+func (t *txTrain) full() bool { return t.segments == maxSegments || t.total+t.size > maxTrain }
 
-// addSegment adds the next segment of a large frame to the train, with a finished inner
-// checksum. It returns false if the queue has too few vectors.
-func (q *txQueue) addSegment(s *packet.Segmenter) bool {
-	t := &q.train
-	// the datagrams of a train share one outer header
-	n, count := s.Write(t.headers[t.used:], t.spans, t.segments == 0)
-	if n == 0 || t.vectors+1+count > len(q.Vectors) {
-		return false
-	}
-	header := t.headers[t.used+t.outer : t.used+n]
-	t.used += n
-	q.Vectors[t.vectors] = iovec.Vector{Base: iovec.Address(header), Len: uintptr(len(header))}
-	t.vectors++
-	t.total += len(header)
-	for _, span := range t.spans[:count] {
-		q.Vectors[t.vectors] = iovec.Vector{Base: span.Addr, Len: uintptr(span.Len)}
-		t.vectors++
-		t.total += int(span.Len)
-	}
+// add copies the next segment of a large frame to the train, with a finished inner
+// checksum. The datagrams of a train share one outer header.
+func (t *txTrain) add(s *packet.Segmenter) {
+	// only the first segment has its outer headers written; those of a later one would lie
+	// in the payload before it
+	n := s.Write(t.data[t.total:], t.segments == 0)
+	t.total += n - t.outer
 	t.segments++
-	return true
 }
 
 // writeTrain sends the train with one system call.
@@ -168,7 +149,7 @@ func (q *txQueue) writeTrain() packet.DropReason {
 	if t.segments == 0 {
 		return packet.DropNone
 	}
-	f, header := t.frame, t.headers[:t.outer]
+	f, header := t.frame, t.data[:t.outer]
 	if t.segments > 1 {
 		q.finishOuter(header, f, t.size, t.total)
 	} else {
@@ -180,8 +161,8 @@ func (q *txQueue) writeTrain() packet.DropReason {
 		}
 	}
 	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
-	q.Vectors[1] = iovec.Vector{Base: iovec.Address(header), Len: uintptr(t.outer)}
-	return q.write(q.FD, t.vectors)
+	q.Vectors[1] = iovec.Vector{Base: iovec.Address(header), Len: uintptr(t.outer + t.total)}
+	return q.write(q.FD, 2)
 }
 
 // finishLater leaves it to the kernel or the device to finish the outer checksum.

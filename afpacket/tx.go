@@ -16,7 +16,8 @@ import (
 // txQueue writes to one packet socket. It writes large tunnelled frames to the feeder. A
 // worker owns it.
 type txQueue struct {
-	// memory: vectors, virtio-net header, outer headers of a train, headers of segments
+	// memory: vectors, virtio-net header, outer headers of a train of ordinary frames, a
+	// train of segments
 	iovec.TxQueue
 	feeder   int // -1 without a feeder
 	accepted int // result of Taken
@@ -30,15 +31,15 @@ type txQueue struct {
 const maxTrain = 65535 - packet.IPv6Len - packet.UDPLen
 
 func newTx(fd, feeder int, s spec) (*txQueue, error) {
-	const vnetAt, outerAt, headersAt = iovec.Max * iovec.Size, iovec.Max*iovec.Size + tunnelVnetLen, iovec.Max*iovec.Size + 128
+	const vnetAt, outerAt, trainAt = iovec.Max * iovec.Size, iovec.Max*iovec.Size + tunnelVnetLen, iovec.Max*iovec.Size + 128
 	q := &txQueue{feeder: feeder, trains: s.Trains}
 	var err error
-	if q.Queue, err = iovec.OpenQueue(fd, iovec.Max, headersAt+trainHeaders); err != nil {
+	if q.Queue, err = iovec.OpenQueue(fd, iovec.Max, trainAt+trainBytes); err != nil {
 		return nil, err
 	}
 	q.Longest = s.MTU + ethernetLen
 	q.vnet, q.outer = q.Mem[vnetAt:outerAt], q.Mem[outerAt:outerAt+maxOuter]
-	q.train.headers, q.train.spans = q.Mem[headersAt:], make([]packet.Span, iovec.Max)
+	q.train.data = q.Mem[trainAt:]
 	return q, nil
 }
 

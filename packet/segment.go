@@ -6,8 +6,8 @@ import "encoding/binary"
 
 // Segmenter cuts a large frame into segments. Each segment gets a header buffer with
 // its own lengths, sequence number, identification, flags and checksums, in outer
-// headers as well. The spans of a segment refer to the large frame's memory, so no
-// payload is copied.
+// headers as well. The spans of a segment that Next returns refer to the large frame's
+// memory, so no payload is copied.
 //
 // The large frame must neither change nor be dropped until all its segments are sent.
 type Segmenter struct {
@@ -88,48 +88,44 @@ func (s *Segmenter) Next(dst *Batch) bool {
 	return true
 }
 
-// Write writes the headers of the next segment to dst, and the spans of its payload to
-// spans, and finishes the inner checksum. It returns the length n of the headers and
-// the number of spans. n is 0 if spans is too short. dst must have room for Headroom
-// and MaxHeader bytes. If outer is false, Write leaves the outer headers in dst
-// unchanged.
-func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
+// Write copies the next segment to dst and finishes the inner checksum in the same pass
+// over the payload. It returns the length of the segment in bytes. dst has room for a
+// segment. If outer is false, Write leaves the outer headers in dst unchanged, and
+// their length still counts.
+func (s *Segmenter) Write(dst []byte, outer bool) int {
 	f := s.f
 	payload, skip := min(s.size, s.payload-s.cut), 0
 	if !outer && f.OuterL3 != 0 {
 		skip = int(f.OuterL4) + UDPLen
 	}
-	n = skip + copy(dst[skip:], f.buf[int(f.start)+skip:int(f.start)+s.headers])
+	n := skip + copy(dst[skip:], f.buf[int(f.start)+skip:int(f.start)+s.headers])
 	left := payload
 	if have := int(f.end-f.start) - s.headers - s.cut; have > 0 {
 		first := int(f.start) + s.headers + s.cut
 		m := copy(dst[n:], f.buf[first:first+min(have, left)])
 		n, left = n+m, left-m
 	}
+	inBuffer := n
 	from := s.large.Spans(f)
 	sum, odd := uint16(0), (n-int(f.L4))&1 != 0
 	at, offset := s.span, s.offset
-	for ; left > 0; count++ {
-		if count == len(spans) {
-			return 0, 0
-		}
+	for left > 0 {
 		m := min(uint32(left), from[at].Len-offset)
-		spans[count] = Span{Addr: from[at].Addr + uintptr(offset), Len: m}
-		part := Sum(Foreign(spans[count].Addr, m))
+		part := CopySum(dst[n:], Foreign(from[at].Addr+uintptr(offset), m))
 		if odd { // RFC 1071 section 2(B)
 			part = part>>8 | part<<8
 		}
 		sum, odd = AddSums(sum, part), odd != (m&1 != 0)
-		left -= int(m)
+		n, left = n+int(m), left-int(m)
 		if offset += m; offset == from[at].Len {
 			at, offset = at+1, 0
 		}
 	}
 	s.span, s.offset = at, offset
-	s.finish(dst[:n], payload, outer)
-	l4 := dst[f.L4:n]
+	s.finish(dst[:inBuffer], payload, outer)
+	l4 := dst[f.L4:inBuffer]
 	putChecksum(l4[f.Offload.CsumOffset:], AddSums(Sum(l4), sum), f.Offload.CsumOffset)
-	return n, count
+	return n
 }
 
 // addPayload adds the next n bytes of payload to the segment seg. It copies bytes that

@@ -44,11 +44,11 @@ func BenchmarkTrain(b *testing.B) {
 	})
 	b.Run("cut", func(b *testing.B) {
 		f := join(b)
-		spans, headers := make([]packet.Span, packet.MaxSpans), make([]byte, packet.Headroom+packet.MaxHeader)
+		segment := make([]byte, packet.Headroom+datagram+trainOuter)
 		b.SetBytes(int64(n))
 		for b.Loop() {
 			for s := batch.Segments(f); !s.Done(); {
-				s.Write(headers, spans, true)
+				s.Write(segment, true)
 			}
 		}
 	})
