@@ -42,6 +42,7 @@ func experiments() []*experiment {
 		conntrackFamily(),
 		overlayFamily(),
 		latencyFamily(),
+		uplinkChoiceFamily(),
 		machineFamily(),
 		hopsFamily(),
 		idleFamily(),

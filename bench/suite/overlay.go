@@ -18,6 +18,10 @@ type overlayShape struct {
 	card  bool // the underlay device has the offloads of the network card 82599, see cardOffloads
 	noGRO bool // GRO of the underlay device is off; the default of every driver is on
 	spin  bool // workers poll for a second without frames before they sleep
+	// cores gives the worker of each host a core of its own. Without it, weftd uses its
+	// default, the machine's last core, so that both workers share a core and the guests
+	// have the others.
+	cores bool
 }
 
 // cardOffloads are the offloads of a veth that the 82599 lacks. Its driver (ixgbe_probe
@@ -28,10 +32,13 @@ type overlayShape struct {
 var cardOffloads = []string{"tx-udp_tnl-segmentation", "off", "tx-udp_tnl-csum-segmentation", "off"}
 
 func overlayFamily() []*experiment {
-	both, uplinks := []string{weftPeer, linuxPeer}, []string{weftPeer, linuxPeer, weftXDPPeer}
-	three, four := []string{weftPeer, linuxPeer, ovsXDPPeer}, []string{weftPeer, linuxPeer, ovsXDPPeer, weftXDPPeer}
+	both, uplinks := []string{weftPeer, linuxPeer, weftTwoCoresPeer}, []string{weftPeer, linuxPeer, weftTwoCoresPeer, weftXDPPeer}
+	three, four := []string{weftPeer, linuxPeer, ovsXDPPeer, weftTwoCoresPeer}, []string{weftPeer, linuxPeer, ovsXDPPeer, weftTwoCoresPeer, weftXDPPeer}
 	card, cardNoGRO := overlayShape{rules: true, card: true}, overlayShape{rules: true, card: true, noGRO: true}
 	tcp1, tcp4, udp := []string{"-P", "1"}, []string{"-P", "4"}, []string{"-u", "-b", "0", "-l", "1400"}
+	// The other rows use the kernel's default, which is BBR on some machines. BBR limits
+	// the data in flight by the shortest round trip, CUBIC by losses only.
+	cubic1 := []string{"-P", "1", "-C", "cubic"}
 	rows := []struct {
 		name  string
 		shape overlayShape
@@ -39,9 +46,11 @@ func overlayFamily() []*experiment {
 		iperf []string
 	}{
 		{"tcp1", overlayShape{}, four, tcp1},
+		{"tcp1-cubic", overlayShape{}, both, cubic1},
 		{"tcp1-userspace-tso", overlayShape{}, []string{ovsOverlayTSOPeer}, tcp1},
 		{"tcp1-rules", overlayShape{rules: true}, both, tcp1},
 		{"tcp1-rules-82599-gro", card, uplinks, tcp1},
+		{"tcp1-rules-82599-gro-cubic", card, both, cubic1},
 		{"tcp1-rules-82599-nogro", cardNoGRO, uplinks, tcp1},
 		{"tcp4", overlayShape{}, three, tcp4},
 		{"tcp4-rules-82599-gro", card, both, tcp4},
@@ -65,13 +74,14 @@ func overlayFamily() []*experiment {
 	return list
 }
 
-// latencyFamily returns experiments with round trips over an otherwise idle overlay.
+// latencyFamily returns experiments with round trips over an otherwise idle overlay. The
+// worker of each host has a core of its own.
 func latencyFamily() []*experiment {
 	var list []*experiment
 	for _, idle := range []string{"spin", "sleep"} {
 		for _, size := range []int{64, 1024} {
-			shape := overlayShape{spin: idle == "spin"}
-			list = append(list, &experiment{name: fmt.Sprintf("latency/%s-%d", idle, size), unit: "s", smallerIsBetter: true, peers: []string{weftPeer, linuxPeer, ovsXDPPeer, weftXDPPeer},
+			shape := overlayShape{spin: idle == "spin", cores: true}
+			list = append(list, &experiment{name: fmt.Sprintf("latency/%s-%d", idle, size), unit: "s", smallerIsBetter: true, peers: []string{weftPeer, linuxPeer, ovsXDPPeer, weftXDPPeer, weftOneCorePeer},
 				measure: func(r *run, peer string) (float64, error) {
 					o, err := newOverlay(r, peer, shape)
 					if err != nil {
@@ -84,9 +94,20 @@ func latencyFamily() []*experiment {
 	return list
 }
 
-// weftXDPPeer is Weft with an uplink of type af_xdp. On a veth, AF_XDP copies each
-// frame. weftPeer uses type=uplink, which chooses packet sockets on a veth.
-const weftXDPPeer = "weft-afxdp"
+// weftXDPPeer and weftPacketPeer are Weft with one kind of uplink. On a veth, AF_XDP
+// copies each frame. weftPeer uses type=uplink, which chooses packet sockets on a veth.
+const (
+	weftXDPPeer    = "weft-afxdp"
+	weftPacketPeer = "weft-afpacket"
+	// weftTwoCoresPeer and weftOneCorePeer are Weft with the other placement of workers
+	// than weftPeer, see overlayShape.cores.
+	weftTwoCoresPeer = "weft-2cores"
+	weftOneCorePeer  = "weft-1core"
+)
+
+// uplinkTypes has the type of the uplink port of each peer that is Weft.
+var uplinkTypes = map[string]string{weftPeer: "uplink", weftTwoCoresPeer: "uplink", weftOneCorePeer: "uplink",
+	weftXDPPeer: "af_xdp", weftPacketPeer: "af_packet"}
 
 // ovsXDPPeer is Open vSwitch's userspace datapath with AF_XDP ports.
 const ovsXDPPeer = "ovs-afxdp"
@@ -150,7 +171,7 @@ func (o *overlayRig) lay() error {
 
 func (o *overlayRig) layHost(i int) error {
 	switch o.peer {
-	case weftPeer, weftXDPPeer:
+	case weftPeer, weftTwoCoresPeer, weftOneCorePeer, weftXDPPeer, weftPacketPeer:
 		return o.layWeft(i)
 	case linuxPeer:
 		return o.layLinux(i)
@@ -180,14 +201,17 @@ func (o *overlayRig) layLinux(i int) error {
 	return runCommands(nil, commands)
 }
 
-// layWeft starts Weft with one worker on core i.
+// layWeft starts Weft with one worker, on core i if the workers have cores of their own.
 func (o *overlayRig) layWeft(i int) error {
 	var options []string
 	if o.shape.spin {
 		options = []string{"--spin-us", "1000000"}
 	}
+	if o.peer == weftTwoCoresPeer || o.shape.cores && o.peer != weftOneCorePeer {
+		options = append(options, "--cores", fmt.Sprint(i))
+	}
 	sw := new(weft)
-	if err := sw.launch(o.run, o.host(i), i, options...); err != nil {
+	if err := sw.launchAs(o.run, o.host(i), fmt.Sprint("weftd", i), options...); err != nil {
 		return err
 	}
 	flows := "actions=normal\n"
@@ -198,11 +222,7 @@ func (o *overlayRig) layWeft(i int) error {
 	if err := os.WriteFile(file, []byte(flows), 0o644); err != nil {
 		return err
 	}
-	uplink := "uplink"
-	if o.peer == weftXDPPeer {
-		uplink = "af_xdp"
-	}
-	if err := sw.do("add-port up dev=u type="+uplink,
+	if err := sw.do("add-port up dev=u type="+uplinkTypes[o.peer],
 		"add-port vx type=vxlan vni=100 remote="+overlayEndpoint(1-i),
 		fmt.Sprintf("add-port guest type=tap dev=eth0 netns=%s mac=%s mtu=1500", o.guest(i), overlayMAC(i)),
 		"add-flows "+file); err != nil {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+// uplinkChoiceFamily returns rows that compare type=uplink, which chooses the kind of
+// uplink itself, with both kinds on a veth: large frames, small frames and round trips.
+func uplinkChoiceFamily() []*experiment {
+	peers := []string{weftPeer, weftPacketPeer, weftXDPPeer}
+	rows := []struct {
+		name      string
+		spin      bool
+		unit      string
+		roundTrip bool // each worker has a core of its own
+		measure   func(o *overlayRig) (float64, error)
+	}{
+		{"tcp1", false, "bit/s", false, func(o *overlayRig) (float64, error) { return o.iperf("-P", "1") }},
+		{"udp-64", false, "bit/s", false, func(o *overlayRig) (float64, error) { return o.iperf("-u", "-b", "0", "-l", "64") }},
+		{"udp-1400", false, "bit/s", false, func(o *overlayRig) (float64, error) { return o.iperf("-u", "-b", "0", "-l", "1400") }},
+		{"round-trip-spin-64", true, "s", true, func(o *overlayRig) (float64, error) { return o.roundTrips(64) }},
+		{"round-trip-spin-1024", true, "s", true, func(o *overlayRig) (float64, error) { return o.roundTrips(1024) }},
+		{"round-trip-sleep-64", false, "s", true, func(o *overlayRig) (float64, error) { return o.roundTrips(64) }},
+	}
+	var list []*experiment
+	for _, row := range rows {
+		list = append(list, &experiment{name: "uplink-choice/" + row.name, unit: row.unit, smallerIsBetter: row.roundTrip, peers: peers,
+			measure: func(r *run, peer string) (float64, error) {
+				o, err := newOverlay(r, peer, overlayShape{spin: row.spin, cores: row.roundTrip})
+				if err != nil {
+					return 0, err
+				}
+				return row.measure(o)
+			}})
+	}
+	return list
+}
