@@ -65,7 +65,7 @@ func newConn(s *Service, nc net.Conn, peer string, role Role) *Conn {
 	if a := nc.RemoteAddr(); a != nil && a.String() != "" && a.String() != "@" {
 		name = a.Network() + ":" + a.String()
 	}
-	return &Conn{service: s, net: nc, peer: peer, name: name, role: role, reader: bufio.NewReaderSize(nc, readBuffer),
+	return &Conn{service: s, net: nc, peer: peer, name: name, role: role, reader: bufio.NewReaderSize(newEagerReader(nc), readBuffer),
 		wake: make(chan struct{}, 1), master: ofp.RoleEqual, monitors: map[uint32]*ofp.Monitor{}, bundles: map[uint32]*bundle{}}
 }
 

@@ -65,7 +65,7 @@ var controlMayImport = map[string][]string{
 	"control/fleet":      {"control/addresses", "control/agent", "control/ports", "control/pipeline", "control/loop", "control/usererr", "openflow"},
 	"control/limits":     {"api", "internal/share"},
 	"control/megaflows":  {"control/limits", "flowtable", "openflow", "internal/share"},
-	"control/ofconn":     {"control/limits", "internal/clock", "openflow", "openflow/ofp"},
+	"control/ofconn":     {"control/limits", "internal/clock", "internal/cpu", "openflow", "openflow/ofp"},
 	"control/ofswitch": {
 		"control/observe", "control/ofconn", "control/pipeline", "control/ports", "control/tracking",
 		"conntrack", "datapath", "openflow", "openflow/ofp",
