@@ -5,6 +5,7 @@ package ofconn
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -199,13 +200,15 @@ func TestController(t *testing.T) {
 
 // A standalone switch has one additional flow while no controller is connected.
 func TestStandalone(t *testing.T) {
-	r := newRig(t)
+	sw := &fakeSwitch{tables: openflow.NewPipeline(openflow.Limits{Rules: 1 << 16})}
+	// The service does not run, because it removes the flow of a standalone switch.
+	service := New(Setup{Switch: sw, Log: slog.New(slog.DiscardHandler)})
 	for _, step := range []struct {
 		enabled bool
 		flows   int
 	}{{true, 1}, {true, 1}, {false, 0}, {false, 0}} {
-		if r.service.setStandalone(step.enabled); r.sw.flows() != step.flows {
-			t.Errorf("standalone %t: %d flows, want %d", step.enabled, r.sw.flows(), step.flows)
+		if service.setStandalone(step.enabled); sw.flows() != step.flows {
+			t.Errorf("standalone %t: %d flows, want %d", step.enabled, sw.flows(), step.flows)
 		}
 	}
 }
