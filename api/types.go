@@ -187,14 +187,15 @@ type Worker struct {
 
 // Port is a port with its state.
 type Port struct {
-	// port number in the data path, and in flows unless Local is set; it does not
-	// change
-	Number  uint32            `json:"number"`
-	Name    string            `json:"name"`
-	Type    string            `json:"type"`
-	Bridge  string            `json:"bridge,omitempty"` // absent: the first bridge
-	Local   bool              `json:"local,omitempty"`  // flows name the port LOCAL, number 65534
-	Options map[string]string `json:"options"`          // options as given to add-port
+	// port number in the data path; it does not change
+	Number uint32 `json:"number"`
+	// number that flows of the port's bridge use, if it differs from Number
+	OpenFlow uint32            `json:"openflow,omitempty"`
+	Name     string            `json:"name"`
+	Type     string            `json:"type"`
+	Bridge   string            `json:"bridge,omitempty"` // absent: the first bridge
+	Local    bool              `json:"local,omitempty"`  // flows name the port LOCAL, number 65534
+	Options  map[string]string `json:"options"`          // options as given to add-port
 	// State is up, down, waiting or failed. Detail is the reason for the state.
 	State  string `json:"state"`
 	Detail string `json:"detail,omitempty"`
@@ -349,8 +350,11 @@ const LocalPort = 0xfffe
 
 // InFlows returns the number that flows use for the port.
 func (p *Port) InFlows() uint32 {
-	if p.Local {
+	switch {
+	case p.Local:
 		return LocalPort
+	case p.OpenFlow != 0:
+		return p.OpenFlow
 	}
 	return p.Number
 }

@@ -48,6 +48,9 @@ type bridges struct {
 // because the device LOCAL may have the bridge's name.
 var bridgeName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,14}$`)
 
+// maxBridgeName is the length of the longest name of a bridge (IFNAMSIZ less 1).
+const maxBridgeName = 15
+
 func (s *bridges) snapshot() []*bridge {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -275,6 +278,9 @@ func (d *Daemon) addBridge(add api.AddBridge) (api.Bridge, error) {
 // checkBridge checks a request.
 func checkBridge(add *api.AddBridge) (s store.Bridge, err error) {
 	s = store.Bridge{Name: add.Name, FailMode: add.FailMode, Controllers: add.Controllers}
+	if len(add.Name) > maxBridgeName {
+		return s, usererr.Errorf("bridge %q: name too long; expected at most %d characters, as of a network device", add.Name, maxBridgeName)
+	}
 	if !bridgeName.MatchString(add.Name) {
 		return s, usererr.Errorf("bridge %q: expected a letter, then up to 14 letters, digits, or any of _ . -", add.Name)
 	}

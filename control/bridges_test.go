@@ -30,6 +30,7 @@ func TestAddAndDeleteBridges(t *testing.T) {
 	for want, add := range map[string]api.AddBridge{
 		"br1: the bridge exists":    {Name: "br1"},
 		"bridge \"1\"":              {Name: "1"},
+		"name too long":             {Name: "a234567890b23456"},
 		"fail mode open":            {Name: "br2", FailMode: "open"},
 		"datapath id xyz":           {Name: "br2", DatapathID: "xyz"},
 		"controller: udp:192.0.2.1": {Name: "br2", Controllers: []string{"udp:192.0.2.1"}},

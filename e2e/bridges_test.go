@@ -40,7 +40,10 @@ func TestBridges(t *testing.T) {
 		}
 		return string(out)
 	}
-	port := func(name string) uint32 { return portOf(t, d, name).Number }
+	port := func(name string) uint32 { p := portOf(t, d, name); return p.InFlows() }
+	if a, b := port("patch-tun"), port("patch-int"); a != 1 || b != 1 {
+		t.Errorf("the first ports of two bridges have the numbers %d and %d, want 1", a, b)
+	}
 	ofctl("add-flow", "br-int", "priority=0,actions=normal")
 	ofctl("add-flow", "br-tun", fmt.Sprintf("in_port=%d,actions=resubmit(,2)", port("patch-int")))
 	ofctl("add-flow", "br-tun", fmt.Sprintf("in_port=%d,actions=resubmit(,4)", port("vxlan")))

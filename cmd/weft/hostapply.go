@@ -33,7 +33,7 @@ func (p *hostPlan) step(do func(*api.Client) error, format string, args ...any) 
 
 // planHost returns the steps from the state old to the state next; both are normalized.
 // Without prune, objects that are only in old stay.
-func planHost(old, next *hostFile, names openflow.Names, prune bool) (*hostPlan, error) {
+func planHost(old, next *hostFile, names hostPorts, prune bool) (*hostPlan, error) {
 	p := &hostPlan{}
 	if err := p.bridges(old, next); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func planHost(old, next *hostFile, names openflow.Names, prune bool) (*hostPlan,
 		return nil, err
 	}
 	p.ports(old, next)
-	if err := p.contents(&old.bridgeContents, &next.bridgeContents, names, prune); err != nil {
+	if err := p.contents(&old.bridgeContents, &next.bridgeContents, names.of(""), prune); err != nil {
 		return nil, err
 	}
 	p.tracking(old.Conntrack, next.Conntrack, prune)
@@ -52,7 +52,7 @@ func planHost(old, next *hostFile, names openflow.Names, prune bool) (*hostPlan,
 		if o := old.bridge(b.Name); o != nil {
 			was = &o.bridgeContents
 		}
-		if err := p.onBridge(b.Name, was, &b.bridgeContents, names, prune); err != nil {
+		if err := p.onBridge(b.Name, was, &b.bridgeContents, names.of(b.Name), prune); err != nil {
 			return nil, err
 		}
 	}
@@ -446,7 +446,7 @@ func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
 	if err != nil {
 		return err
 	}
-	names := filePortsOf(ports, next.LocalPorts)
+	names := filePortsOf(ports, next.LocalPorts, old.first)
 	if err := next.normalizeAll(names); err != nil {
 		return ofHostFile(name, exit.Usagef("%v", err))
 	}

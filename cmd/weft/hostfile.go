@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -86,11 +87,22 @@ type trackZone struct {
 // centralTunnel is the name of the tunnel port that weft-central makes.
 const centralTunnel = "central"
 
-// filePorts maps port names to numbers. It has the switch's ports, and numbers for the
-// ports that a file adds.
+// filePorts maps the names of a bridge's ports to their numbers in flows. It has the
+// switch's ports, and numbers for the ports that a file adds.
 type filePorts struct {
 	byName   map[string]uint32
 	byNumber map[uint32]string
+}
+
+// hostPorts has the ports of each bridge by the bridge's name; "": the first bridge.
+type hostPorts map[string]*filePorts
+
+// of returns the ports of a bridge.
+func (h hostPorts) of(bridge string) *filePorts {
+	if h[bridge] == nil {
+		h[bridge] = &filePorts{map[string]uint32{}, map[uint32]string{}}
+	}
+	return h[bridge]
 }
 
 func (p *filePorts) add(name string, port uint32) { p.byName[name], p.byNumber[port] = port, name }
@@ -106,24 +118,36 @@ func (p *filePorts) PortName(port uint32) (string, bool) {
 }
 
 // addedPorts is the first number for ports that a file adds. It is larger than the
-// number of any port of a switch.
+// number that a port of a switch has without ofport_request.
 const addedPorts = 0x8000
 
-func filePortsOf(ports []api.Port, added []localPort) *filePorts {
-	p := &filePorts{map[string]uint32{}, map[uint32]string{}}
+// filePortsOf returns the ports of a switch, whose first bridge has the name first, and the
+// ports that a file adds.
+func filePortsOf(ports []api.Port, added []localPort, first string) hostPorts {
+	h := hostPorts{}
 	for i := range ports {
-		p.add(ports[i].Name, ports[i].Number)
+		h.of(ports[i].Bridge).add(ports[i].Name, ports[i].InFlows())
 	}
 	for i := range added {
-		if _, there := p.byName[added[i].Name]; !there {
-			p.add(added[i].Name, uint32(addedPorts+i))
+		name := added[i].Options["bridge"]
+		if name == first {
+			name = ""
 		}
+		bridge := h.of(name)
+		if _, there := bridge.byName[added[i].Name]; there {
+			continue
+		}
+		number, err := strconv.ParseUint(added[i].Options["ofport_request"], 10, 16)
+		if err != nil {
+			number = uint64(addedPorts + i)
+		}
+		bridge.add(added[i].Name, uint32(number))
 	}
-	return p
+	return h
 }
 
 // readHost asks the daemon for the state of its switch.
-func readHost(client *api.Client) (*hostFile, *filePorts, error) {
+func readHost(client *api.Client) (*hostFile, hostPorts, error) {
 	client = client.On("")
 	ports, err1 := client.Ports("")
 	bridges, err2 := client.Bridges()
@@ -155,7 +179,7 @@ func readHost(client *api.Client) (*hostFile, *filePorts, error) {
 		}
 		f.Bridges = append(f.Bridges, hostBridge{b.Name, b.DatapathID, b.FailMode, b.Controllers, contents})
 	}
-	names := filePortsOf(ports, nil)
+	names := filePortsOf(ports, nil, f.first)
 	return f, names, f.normalizeAll(names)
 }
 
@@ -192,12 +216,12 @@ func readContents(client *api.Client) (f bridgeContents, err error) {
 }
 
 // normalizeAll normalizes the contents of all bridges.
-func (f *hostFile) normalizeAll(names openflow.Names) error {
-	if err := f.normalize(names); err != nil {
+func (f *hostFile) normalizeAll(names hostPorts) error {
+	if err := f.normalize(names.of("")); err != nil {
 		return err
 	}
 	for i := range f.Bridges {
-		if err := f.Bridges[i].normalize(names); err != nil {
+		if err := f.Bridges[i].normalize(names.of(f.Bridges[i].Name)); err != nil {
 			return fmt.Errorf("bridge %s: %w", f.Bridges[i].Name, err)
 		}
 	}

@@ -47,7 +47,9 @@ All types except uplink, af_xdp and af_packet may have VLANs, for actions=normal
   [tag=N] [trunks=N[-N][,...]] [cvlans=N[-N][,...]] [qinq-ethtype=802.1ad|802.1q]
   [vlan_mode=trunk|access|native-tagged|native-untagged|dot1q-tunnel]
 
-and may be down, or get no floods: [admin=down] [flood=off]`
+and may be down, or get no floods: [admin=down] [flood=off]
+
+ofport_request=N asks for a number in flows (type=local has LOCAL).`
 
 const addPortHelp = portSyntax + `
 

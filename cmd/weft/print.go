@@ -202,7 +202,7 @@ func portNumber(p *api.Port) string {
 	if p.Local {
 		return "LOCAL"
 	}
-	return strconv.FormatUint(uint64(p.Number), 10)
+	return strconv.FormatUint(uint64(p.InFlows()), 10)
 }
 
 // dropReasons returns the reasons of a port's drops: "rx:no-route=3 tx:tx-full=1".

@@ -129,6 +129,8 @@ Bridge of a port of any type except uplink, af_xdp and af_packet:
 
 All types but uplinks:
 
+  ofport_request=N  the port's number in flows, up to 65279 (default: the lowest number that no
+                    port of the bridge has had)
   admin=down        the port neither takes frames nor sends any; flows drop them as port-off
   flood=off         normal and flood do not flood to the port
 

@@ -58,7 +58,7 @@ func (ms *MACs) List(bridge uint8) []api.MAC {
 	list := make([]api.MAC, 0, len(entries))
 	for _, e := range entries {
 		if tunnel, ok := view.CentralTunnel(); ok && e.Declared && e.Remote.IsValid() {
-			e.Port = tunnel.No
+			e.Port = tunnel.At()
 		}
 		name, _ := view.PortName(e.Port)
 		m := api.MAC{

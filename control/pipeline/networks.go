@@ -37,7 +37,7 @@ func (p *declaredPorts) update(v *View) (mods []openflow.FlowMod, removed []uint
 	var now []uint32 // sorted, like View.infos
 	for i := range v.infos {
 		if v.infos[i].Central {
-			now = append(now, v.infos[i].No)
+			now = append(now, v.infos[i].At())
 		}
 	}
 	before := p.numbers

@@ -60,6 +60,7 @@ func (ps *Ports) DeleteBridge(number uint8) error {
 			return err
 		}
 	}
+	ps.forgetNumbers(number)
 	return nil
 }
 

@@ -58,7 +58,7 @@ func (ps *Ports) checkedChange(name string, words []string) (p, next *switchPort
 	if err != nil {
 		return nil, nil, err
 	}
-	next, err = ps.newPort(store.Port{Number: p.saved.Number, Name: name, Options: ps.withoutFirst(options)})
+	next, err = ps.newPort(store.Port{Number: p.saved.Number, InFlows: p.saved.InFlows, Name: name, Options: ps.withoutFirst(options)})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,6 +113,9 @@ func mergedOptions(explicit map[string]string, words []string) ([]string, error)
 }
 
 func checkChangeable(p, next *switchPort) error {
+	if p.values[requestOption] != next.values[requestOption] {
+		return usererr.Errorf("%s=: a port keeps its number; expected del-port and add-port", requestOption)
+	}
 	if p.isTunnel() {
 		return nil
 	}

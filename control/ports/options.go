@@ -27,7 +27,7 @@ type option struct {
 type optionTable map[string]option
 
 // portName matches valid names of ports. No valid name looks like a port number.
-var portName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,62}$`)
+var portName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.+-]{0,62}$`)
 
 // reservedNames are the words that stand for reserved ports in flows.
 var reservedNames = []string{
@@ -36,7 +36,7 @@ var reservedNames = []string{
 
 func checkPortName(name string) error {
 	if !portName.MatchString(name) {
-		return usererr.Errorf("port name %q: expected a letter, then up to 62 letters, digits, or any of _ . -", name)
+		return usererr.Errorf("port name %q: expected a letter, then up to 62 letters, digits, or any of _ . - +", name)
 	}
 	for _, word := range reservedNames {
 		if strings.EqualFold(name, word) {

@@ -25,7 +25,6 @@ import (
 	"weft/engine"
 	"weft/internal/privilege"
 	"weft/openflow"
-	"weft/port"
 	"weft/vhost"
 )
 
@@ -82,6 +81,7 @@ func (k *portKind) allOptions() optionTable {
 	maps.Copy(all, vlanOptions)
 	maps.Copy(all, adminOptions)
 	maps.Copy(all, bridgeOptions)
+	maps.Copy(all, numberOptions)
 	return all
 }
 
@@ -205,9 +205,13 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 		return nil, err
 	}
 	p.info = openflow.PortInfo{No: saved.Number, Bridge: bridge, Name: saved.Name, Kind: portKinds[kind].kind}
-	if kind == kindLocal {
+	switch {
+	case kind == kindLocal:
 		p.info.No, p.info.Datapath = openflow.PortLocal, saved.Number
+	case saved.InFlows != 0:
+		p.info.No, p.info.Datapath = saved.InFlows, saved.Number
 	}
+	p.saved.Bridge = bridge
 	if p.isTunnel() {
 		p.udpPort = fillTunnel(&p.info, values)
 	} else {
@@ -259,15 +263,11 @@ func (ps *Ports) CheckAdd(name string, options []string) error {
 
 // checkedPort makes a port that is not open, and checks it against the other ports.
 func (ps *Ports) checkedPort(name string, options []string) (*switchPort, error) {
-	options = ps.withoutFirst(options)
-	number, err := ps.freeNumber(name)
-	if slices.Contains(options, "type="+kindLocal) {
-		number, err = ps.lastNumber()
-	}
-	if err != nil {
+	saved := store.Port{Name: name, Options: ps.withoutFirst(options)}
+	if err := ps.chooseNumbers(&saved); err != nil {
 		return nil, err
 	}
-	p, err := ps.newPort(store.Port{Number: number, Name: name, Options: options})
+	p, err := ps.newPort(saved)
 	if err != nil {
 		return nil, err
 	}
@@ -296,7 +296,7 @@ func (ps *Ports) add(name string, options []string) (api.Port, error) {
 		p.driver.close()
 		return api.Port{}, err
 	}
-	ps.numbers[number] = name
+	ps.remember(p)
 	ps.log.Info("port added", "port", name, "number", number, "type", p.kind)
 	return ps.describeChanged(p), nil
 }
@@ -378,43 +378,6 @@ func checksumConflict(p, o *switchPort) error {
 // exclusive has, for each kind of port, the options whose values must differ between
 // all ports of the kind.
 var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindXDP: {"dev"}, kindPacket: {"dev"}, kindUplink: {"dev"}}
-
-// freeNumber returns a free port number. It prefers the last number of a port with this
-// name, so that flows keep their meaning. Otherwise it prefers a number that was never
-// used.
-func (ps *Ports) freeNumber(name string) (uint32, error) {
-	fresh, free := uint32(0), uint32(0)
-	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
-		if ps.byNumber[n] != nil {
-			continue
-		}
-		free = n
-		switch last, used := ps.numbers[n]; {
-		case !used:
-			fresh = n
-		case last == name:
-			return n, nil
-		}
-	}
-	if fresh == 0 {
-		fresh = free
-	}
-	if fresh == 0 {
-		return 0, fmt.Errorf("%d ports exist already, which is the limit; delete one first", port.MaxPorts-1)
-	}
-	return fresh, nil
-}
-
-// lastNumber returns the highest free number. The port LOCAL gets it, so that the other
-// ports count from 1. Flows use a reserved number for LOCAL.
-func (ps *Ports) lastNumber() (uint32, error) {
-	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
-		if ps.byNumber[n] == nil && n != centralNumber {
-			return n, nil
-		}
-	}
-	return ps.freeNumber("")
-}
 
 // enterPort makes a new port visible to flows, with empty statistics.
 func (ps *Ports) enterPort(p *switchPort) {
@@ -541,7 +504,7 @@ func (ps *Ports) describe(p *switchPort, guests []guestMTU) api.Port {
 		s.state, s.detail = stateDown, adminDown
 	}
 	a := api.Port{
-		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Bridge: p.explicit[bridgeOption], Local: p.info.No == openflow.PortLocal, Options: p.explicit,
+		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Bridge: p.explicit[bridgeOption], Local: p.info.No == openflow.PortLocal, OpenFlow: p.saved.InFlows, Options: p.explicit,
 		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: ps.statistics.Port(p.saved.Number),
 	}
 	if p.isTunnel() {

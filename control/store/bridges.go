@@ -3,6 +3,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -73,11 +74,26 @@ func (s *Store) DeleteBridge(bridge uint8) error {
 		if err := bridges.Delete(number(uint32(bridge))); err != nil {
 			return err
 		}
+		if err := forgetNames(tx.Bucket(bucketNames), bridge); err != nil {
+			return err
+		}
 		if first, _ := bridges.Cursor().First(); first != nil {
 			return nil
 		}
 		return tx.Bucket(bucketMeta).Put(keyVersion, number(layoutVersion))
 	})
+}
+
+// forgetNames deletes the last names of a bridge's port numbers.
+func forgetNames(names *bbolt.Bucket, bridge uint8) error {
+	from, to := number(NumberKey(bridge, 0)), number(NumberKey(bridge+1, 0))
+	cursor := names.Cursor()
+	for k, _ := cursor.Seek(from); k != nil && bytes.Compare(k, to) < 0; k, _ = cursor.Seek(from) {
+		if err := cursor.Delete(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func loadBridges(tx *bbolt.Tx) (list []Bridge, err error) {

@@ -39,7 +39,7 @@ const (
 var (
 	bucketMeta    = []byte("meta")
 	bucketPorts   = []byte("ports")   // key: port number, 32 bits big endian; value: Port in JSON
-	bucketNames   = []byte("names")   // key: port number, 32 bits big endian; value: last port name
+	bucketNames   = []byte("names")   // key: port number or NumberKey, 32 bits big endian; value: last port name
 	bucketBridges = []byte("bridges") // key: bridge number, 32 bits big endian; value: Bridge in JSON
 	bucketGroups  = []byte("groups")  // key: Key of the group number; value: text of the group
 	bucketMeters  = []byte("meters")  // key: Key of the meter number; value: text of the meter
@@ -51,10 +51,25 @@ var (
 
 // Port is a port with the options that the client requested.
 type Port struct {
-	Number  uint32   `json:"number"`
+	Number  uint32   `json:"number"` // in the data path
 	Name    string   `json:"name"`
 	Options []string `json:"options"`
+	// InFlows is the port's number in flows; 0: Number, as in the first bridge.
+	InFlows uint32 `json:"in_flows,omitempty"`
+	// Bridge is the number of the port's bridge. Only SavePort uses it; Options have the
+	// bridge's name.
+	Bridge uint8 `json:"-"`
 }
+
+// NumberKey identifies a port number in flows among the bridges. In the first bridge it is
+// the number.
+func NumberKey(bridge uint8, inFlows uint32) uint32 { return uint32(bridge)<<numberBridgeAt | inFlows }
+
+// numberBridgeAt is the position of the bridge in a NumberKey. Numbers of ports have 16 bits.
+const numberBridgeAt = 24
+
+// BridgeOf returns the bridge in a NumberKey.
+func BridgeOf(key uint32) uint8 { return uint8(key >> numberBridgeAt) }
 
 // Flow is a flow as text. Slot is the flow's row in the counter region. Age orders
 // flows by the time of their addition.
@@ -189,15 +204,21 @@ func (s *Store) Close() error {
 
 func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// SavePort saves a port, and its name as the last name of its number.
+// SavePort saves a port, and its name as the last name of its numbers.
 func (s *Store) SavePort(p Port) error {
 	text, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		if err := tx.Bucket(bucketNames).Put(number(p.Number), []byte(p.Name)); err != nil {
+		names := tx.Bucket(bucketNames)
+		if err := names.Put(number(p.Number), []byte(p.Name)); err != nil {
 			return err
+		}
+		if p.InFlows != 0 {
+			if err := names.Put(number(NumberKey(p.Bridge, p.InFlows)), []byte(p.Name)); err != nil {
+				return err
+			}
 		}
 		return tx.Bucket(bucketPorts).Put(number(p.Number), text)
 	})

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+
+	"weft/control/store"
+	"weft/control/usererr"
+	"weft/port"
+)
+
+// Each port has a number in the data path, which is unique in the weftd, and a number in
+// the flows of its bridge. Both are equal in the first bridge, except for LOCAL and for
+// requested numbers that are too large for the data path. Ports of other bridges count
+// from 1 in their bridge, and have the highest free number in the data path.
+
+const (
+	requestOption = "ofport_request"
+	// maxRequest is the largest number of a port in flows (OFPP_MAX of OpenFlow 1.0 less 1).
+	// Larger ones have a meaning of their own.
+	maxRequest = 0xfeff
+)
+
+var numberOptions = optionTable{requestOption: {check: numberIn(1, maxRequest)}}
+
+// chooseNumbers sets the numbers of a new port. It accepts wrong options, which newPort
+// refuses.
+func (ps *Ports) chooseNumbers(saved *store.Port) (err error) {
+	kind, values, _, err := parseOptions(saved.Options)
+	if err != nil {
+		return err
+	}
+	bridge, err := ps.bridgeNumber(values)
+	if err != nil {
+		return err
+	}
+	request, _ := strconv.Atoi(values[requestOption]) // checked with the option; "" is 0
+	wanted := uint32(request)
+	switch {
+	case kind == kindLocal && wanted != 0:
+		return usererr.Errorf("%s=%d: flows call the port LOCAL; expected no such option", requestOption, wanted)
+	case kind == kindLocal:
+		saved.Number, err = ps.lastNumber()
+		return err
+	case wanted != 0:
+		if p := ps.inFlows(bridge, wanted); p != nil {
+			return usererr.Errorf("%s=%d: port %s has this number; expected another", requestOption, wanted, p.saved.Name)
+		}
+	}
+	if bridge == 0 && wanted < port.MaxPorts {
+		return ps.chooseFirst(saved, wanted)
+	}
+	if saved.InFlows = wanted; wanted == 0 {
+		saved.InFlows = ps.freeInFlows(bridge, saved.Name)
+	}
+	saved.Number, err = ps.lastNumber()
+	return err
+}
+
+// chooseFirst sets the number of a port of the first bridge. wanted is 0, or a number that
+// no port of the bridge has.
+func (ps *Ports) chooseFirst(saved *store.Port, wanted uint32) (err error) {
+	if wanted == 0 {
+		saved.Number, err = ps.freeNumber(saved.Name)
+		return err
+	}
+	if p := ps.byNumber[wanted]; p != nil {
+		return usererr.Errorf("%s=%d: port %s has this number in the data path; expected another", requestOption, wanted, p.saved.Name)
+	}
+	saved.Number = wanted
+	return nil
+}
+
+// inFlows returns the port of a bridge that has this number in flows, or nil.
+func (ps *Ports) inFlows(bridge uint8, number uint32) *switchPort {
+	for _, p := range ps.inBridge(bridge) {
+		if p.info.No == number {
+			return p
+		}
+	}
+	return nil
+}
+
+// freeInFlows returns a free number in the flows of a bridge other than the first. Like
+// freeNumber, it prefers the last number of a port with this name, and then a number that
+// was never used.
+func (ps *Ports) freeInFlows(bridge uint8, name string) uint32 {
+	used := map[uint32]bool{}
+	for _, p := range ps.inBridge(bridge) {
+		used[p.info.No] = true
+	}
+	fresh, free := uint32(0), uint32(0)
+	for n := uint32(port.MaxPorts); n > 0; n-- { // more numbers than ports
+		if used[n] {
+			continue
+		}
+		free = n
+		switch last, was := ps.numbers[store.NumberKey(bridge, n)]; {
+		case !was:
+			fresh = n
+		case last == name:
+			return n
+		}
+	}
+	if fresh == 0 {
+		return free
+	}
+	return fresh
+}
+
+// remember notes the name of a new port as the last name of its numbers.
+func (ps *Ports) remember(p *switchPort) {
+	ps.numbers[p.saved.Number] = p.saved.Name
+	if p.saved.InFlows != 0 {
+		ps.numbers[store.NumberKey(p.info.Bridge, p.saved.InFlows)] = p.saved.Name
+	}
+}
+
+// forgetNumbers forgets the last names of a deleted bridge's numbers.
+func (ps *Ports) forgetNumbers(bridge uint8) {
+	maps.DeleteFunc(ps.numbers, func(key uint32, _ string) bool { return store.BridgeOf(key) == bridge })
+}
+
+// freeNumber returns a free port number. It prefers the last number of a port with this
+// name, so that flows keep their meaning. Otherwise it prefers a number that was never
+// used.
+func (ps *Ports) freeNumber(name string) (uint32, error) {
+	fresh, free := uint32(0), uint32(0)
+	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
+		if ps.byNumber[n] != nil {
+			continue
+		}
+		free = n
+		switch last, used := ps.numbers[n]; {
+		case !used:
+			fresh = n
+		case last == name:
+			return n, nil
+		}
+	}
+	if fresh == 0 {
+		fresh = free
+	}
+	if fresh == 0 {
+		return 0, fmt.Errorf("%d ports exist already, which is the limit; delete one first", port.MaxPorts-1)
+	}
+	return fresh, nil
+}
+
+// lastNumber returns the highest free number in the data path. Ports get it whose flows use
+// another number, so that the numbers of the first bridge's ports count from 1.
+func (ps *Ports) lastNumber() (uint32, error) {
+	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
+		if ps.byNumber[n] == nil && n != centralNumber {
+			return n, nil
+		}
+	}
+	return ps.freeNumber("")
+}
