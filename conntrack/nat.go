@@ -218,6 +218,10 @@ func (tr *Tracker) chooseAddress(nat *NAT, plain *Tuple, span uint64) uint64 {
 	return at
 }
 
+// nextIdentifiers is the number of identifiers behind a used ICMP identifier that are tried
+// before the tries are spread. They are among the freeNATTries.
+const nextIdentifiers = 8
+
 // choosePort looks for a port such that the translation's reply tuple is not in use.
 func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now uint64) (probe, bool) {
 	port := &want.SrcPort
@@ -243,6 +247,15 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 		}
 		// The destination port stands for the service, so the source port is changed.
 		port = &want.SrcPort
+	}
+	if isICMP(want.Proto) {
+		// Few identifiers are in use, and the next one is easy to recognize in a capture.
+		for i := range uint16(nextIdentifiers) {
+			*port = own + 1 + i
+			if reply := tr.reversed(&want); !tr.inUse(&reply, p, now) {
+				return reply, true
+			}
+		}
 	}
 	span := uint64(hi) - uint64(lo) + 1
 	if hi < lo {

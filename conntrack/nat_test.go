@@ -205,6 +205,20 @@ func TestPortsBesideABlock(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
+// A used ICMP identifier becomes the next free one, and far behind it another one.
+func TestNextICMPIdentifier(t *testing.T) {
+	r := newRig(t, 64)
+	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1")
+	for i := range 1 + nextIdentifiers + 3 {
+		out := r.expect(icmpFrame("10.0.0."+port(i+1), "10.0.1.1", 8, 0, 0xfffe), req, Tracked|New|SNAT)
+		id := uint16(out[38])<<8 | uint16(out[39])
+		if next := uint16(0xfffe + i); i <= nextIdentifiers && id != next {
+			t.Errorf("connection %d has identifier %d, want %d", i, id, next)
+		}
+	}
+	check(t, r.tr.Table)
+}
+
 // random and hash choose ports: a free ICMP identifier stays, as in Open vSwitch.
 func TestICMPIdentifierStays(t *testing.T) {
 	for _, nat := range []NAT{{Random: true}, {Hash: true}, {}} {

@@ -42,7 +42,7 @@ func planHost(old, next *hostFile, names hostPorts, prune bool) (*hostPlan, erro
 		return nil, err
 	}
 	p.ports(old, next)
-	if err := p.contents(&old.bridgeContents, &next.bridgeContents, names.of(""), prune); err != nil {
+	if err := p.contents(&old.bridgeContents, &next.bridgeContents, names.inBridge(""), prune); err != nil {
 		return nil, err
 	}
 	p.tracking(old.Conntrack, next.Conntrack, prune)
@@ -52,7 +52,7 @@ func planHost(old, next *hostFile, names hostPorts, prune bool) (*hostPlan, erro
 		if o := old.bridge(b.Name); o != nil {
 			was = &o.bridgeContents
 		}
-		if err := p.onBridge(b.Name, was, &b.bridgeContents, names.of(b.Name), prune); err != nil {
+		if err := p.onBridge(b.Name, was, &b.bridgeContents, names.inBridge(b.Name), prune); err != nil {
 			return nil, err
 		}
 	}

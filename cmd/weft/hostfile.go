@@ -97,8 +97,8 @@ type filePorts struct {
 // hostPorts has the ports of each bridge by the bridge's name; "": the first bridge.
 type hostPorts map[string]*filePorts
 
-// of returns the ports of a bridge.
-func (h hostPorts) of(bridge string) *filePorts {
+// inBridge returns the ports of a bridge.
+func (h hostPorts) inBridge(bridge string) *filePorts {
 	if h[bridge] == nil {
 		h[bridge] = &filePorts{map[string]uint32{}, map[uint32]string{}}
 	}
@@ -126,14 +126,14 @@ const addedPorts = 0x8000
 func filePortsOf(ports []api.Port, added []localPort, first string) hostPorts {
 	h := hostPorts{}
 	for i := range ports {
-		h.of(ports[i].Bridge).add(ports[i].Name, ports[i].InFlows())
+		h.inBridge(ports[i].Bridge).add(ports[i].Name, ports[i].InFlows())
 	}
 	for i := range added {
 		name := added[i].Options["bridge"]
 		if name == first {
 			name = ""
 		}
-		bridge := h.of(name)
+		bridge := h.inBridge(name)
 		if _, there := bridge.byName[added[i].Name]; there {
 			continue
 		}
@@ -217,11 +217,11 @@ func readContents(client *api.Client) (f bridgeContents, err error) {
 
 // normalizeAll normalizes the contents of all bridges.
 func (f *hostFile) normalizeAll(names hostPorts) error {
-	if err := f.normalize(names.of("")); err != nil {
+	if err := f.normalize(names.inBridge("")); err != nil {
 		return err
 	}
 	for i := range f.Bridges {
-		if err := f.Bridges[i].normalize(names.of(f.Bridges[i].Name)); err != nil {
+		if err := f.Bridges[i].normalize(names.inBridge(f.Bridges[i].Name)); err != nil {
 			return fmt.Errorf("bridge %s: %w", f.Bridges[i].Name, err)
 		}
 	}
