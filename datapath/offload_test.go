@@ -266,3 +266,39 @@ func TestOffloadsAllocateNothing(t *testing.T) {
 		t.Fatalf("%d frames to port 5: nothing was coalesced", r.sh.Ports[5].TxPackets)
 	}
 }
+
+// A large frame behind a pushed label stack entry is cut for every output, because receivers
+// of its offload would look for IP behind Ethernet. A pop shows the offload again.
+func TestPushedMPLSOnLargeFrame(t *testing.T) {
+	const size, n, entry = 1400, 5000, 0x00005140
+	push := flowtable.Action{Op: flowtable.OpPushMPLS, U16: packet.EtherTypeMPLS, U32: entry}
+	pop := flowtable.Action{Op: flowtable.OpPopMPLS, U16: packet.EtherTypeIPv4}
+	for _, cut := range []int{size, 0} {
+		r := withOffloads(t)
+		install := func(slot, id uint32, list ...flowtable.Action) {
+			key, mask := flowtable.Key{flowtable.WPort: 1<<32 | uint64(id)}, flowtable.Key{flowtable.WPort: ^uint64(0)}
+			r.command(AppendInstall(nil, slot, &key, &mask, list))
+		}
+		install(0, 0, push, output(5), flowtable.Action{Op: flowtable.OpRecirc, U32: 7})
+		install(1, 7, output(2), pop, flowtable.Action{Op: flowtable.OpRecirc, U32: 8})
+		install(2, 8, output(2))
+		f := large(0xa, n)
+		if cut == 0 {
+			f = large(0xa, 1000)
+		}
+		undone, o := undo(f, cut)
+		r.rx(1).InjectUndone(undone, o)
+		r.turn()
+		plain := [][]byte{f}
+		if cut != 0 {
+			plain = twinCut(f, cut)
+		}
+		var labelled [][]byte
+		for _, s := range plain {
+			labelled = append(labelled, twinSet(s, push, 0))
+		}
+		sameFrames(t, "port 5", r.tx(5).TakeAll(), labelled)
+		sameFrames(t, "port 2", r.tx(2).TakeAll(), append(labelled, plain...))
+		r.drops(nil)
+	}
+}

@@ -27,7 +27,7 @@ func (w *Worker) sendUndone(p *txPort, order []uint8) {
 			continue
 		}
 		if f.Offload.GSO == packet.GSONone {
-			if p.offloads&packet.TakesPartial == 0 {
+			if p.offloads&packet.TakesPartial == 0 || f.Flags&packet.FrameHidden != 0 {
 				w.batch.FinishChecksum(f)
 			}
 			continue
@@ -78,7 +78,7 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 // them as dropped. It reports whether the port is full.
 func (w *Worker) sendCut(p *txPort, outer overlay, full bool) bool {
 	b := &w.segments
-	if p.offloads&packet.TakesPartial == 0 && !full {
+	if (p.offloads&packet.TakesPartial == 0 || b.N > 0 && b.Frames[0].Flags&packet.FrameHidden != 0) && !full {
 		for i := range b.Frames[:b.N] {
 			b.FinishChecksum(&b.Frames[i])
 		}

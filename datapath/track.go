@@ -124,8 +124,14 @@ func (w *Worker) lookAgain() {
 func (w *Worker) extractAgain(i int) packet.DropReason {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	tunnel := *k.Tunnel()
+	l3, l4, proto := f.L3, f.L4, f.Proto
 	reason := flowtable.Extract(&w.batch, f, k)
-	if reason == packet.DropNone && f.Undone() {
+	switch {
+	case reason != packet.DropNone || !f.Undone():
+	case f.Flags&packet.FrameHidden != 0 && f.L3 == 0:
+		f.L3, f.L4, f.Proto = l3, l4, proto // finishing the offload needs them
+	default:
+		f.Flags &^= packet.FrameHidden
 		reason = w.batch.CheckOffload(f)
 	}
 	*k.Tunnel() = tunnel

@@ -70,7 +70,8 @@ const (
 	TakesAll = TakesPartial | TakesTCPv4 | TakesTCPv6 | TakesECN | TakesUDP
 )
 
-// Takes reports whether the set o includes all unfinished work of the frame.
+// Takes reports whether the set o includes all unfinished work of the frame, and the frame
+// shows it.
 func (o Offloads) Takes(f *Frame) bool {
 	need := Offloads(0)
 	if f.Offload.Flags&OffloadPartial != 0 {
@@ -87,7 +88,7 @@ func (o Offloads) Takes(f *Frame) bool {
 	if f.OuterL3 != 0 && need != 0 {
 		need |= TakesTunnel
 	}
-	return need&^o == 0
+	return need&^o == 0 && (need == 0 || f.Flags&FrameHidden == 0)
 }
 
 // congestion returns TakesECN if the TCP flag CWR is set, otherwise 0.

@@ -94,6 +94,9 @@ const (
 	FrameRouted
 	// FrameFragment marks any IP fragment.
 	FrameFragment
+	// FrameHidden marks a frame with an unfinished offload behind a pushed header of MPLS
+	// or PBB. Receivers find no IP header there, so that no output takes the offload.
+	FrameHidden
 )
 
 // Batch holds up to BatchSize frames in order of arrival, with their spans. The

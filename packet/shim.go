@@ -66,7 +66,9 @@ func (f *Frame) SetShim(v uint32) {
 func (f *Frame) hideInner() {
 	if !f.Undone() {
 		f.L3, f.L4, f.Proto = 0, 0, 0
+		return
 	}
+	f.Flags |= FrameHidden
 }
 
 // PushMPLS inserts a label stack entry behind the VLAN tags and sets the EtherType.
