@@ -312,7 +312,7 @@ func (x *xlate) hashed(g *Group) (h uint64) {
 }
 
 // connection returns a hash of IP addresses, protocol and ports. For a frame without
-// IP, it hashes Ethernet addresses, VLAN and EtherType. Both directions of a connection
+// IP, it hashes Ethernet addresses, VLAN and EtherType, and the addresses of ARP. Both directions of a connection
 // have the same hash. The megaflow matches all hashed fields.
 func (x *xlate) connection() uint64 {
 	eth := x.read(wholeField(FEthType))[1]
@@ -328,7 +328,11 @@ func (x *xlate) connection() uint64 {
 		h = endpoints(FIPv6Src, FIPv6Dst)
 	default:
 		x.visitWord(flowtable.WEthSrc, vlanVID)
-		return mix64(endpoints(FEthSrc, FEthDst) + eth<<16 + x.flow[flowtable.WEthSrc]&vlanVID)
+		h = endpoints(FEthSrc, FEthDst) + eth<<16 + x.flow[flowtable.WEthSrc]&vlanVID
+		if needARP.met(x) {
+			h += endpoints(FARPSpa, FARPTpa)*3 + endpoints(FARPSha, FARPTha)*5
+		}
+		return mix64(h)
 	}
 	h += x.read(wholeField(FIPProto))[1]
 	if needPorts.met(x) {

@@ -177,6 +177,23 @@ func TestSelectIsByWeightAndConnection(t *testing.T) {
 	}
 }
 
+// Frames without IP are spread by their Ethernet addresses, and ARP by each of its addresses.
+func TestSelectSpreadsFramesWithoutIP(t *testing.T) {
+	p, env := NewPipeline(Limits{}), newEnv()
+	groups(t, p, GroupAdd, "group_id=1,type=select,bucket=output:1,bucket=output:2")
+	apply(t, p, 1, Add, "actions=group:1")
+	for _, field := range []string{"dl_type=0x88b5,dl_src=00:00:00:00:00:%02x", "dl_type=0x88b5,dl_dst=00:00:00:00:00:%02x",
+		"arp,arp_spa=10.0.0.%d", "arp,arp_tpa=10.0.0.%d", "arp,arp_sha=00:00:00:00:00:%02x", "arp,arp_tha=00:00:00:00:00:%02x"} {
+		count := map[string]int{}
+		for n := range 40 {
+			count[actionsOf(p, env, t, "in_port=9,"+fmt.Sprintf(field, n+1))]++
+		}
+		if len(count) != 2 {
+			t.Errorf("%s: all frames go to one bucket: %v", field, count)
+		}
+	}
+}
+
 func TestMeterText(t *testing.T) {
 	tests := []struct{ text, shown string }{
 		{"meter=1,kbps,band=type=drop,rate=1000", "meter=1 kbps bands=type=drop rate=1000"},
