@@ -152,6 +152,12 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 		case flowtable.OpTunnel:
 			w.encapsulate(i, a, fields, at >= tail)
 			sent = true
+		case flowtable.OpQueue:
+			if !w.meter(f, a.U32) {
+				w.dropAt(uint32(a.U16), i, packet.DropQueue)
+				sent = true
+				at++
+			}
 		case flowtable.OpLonger:
 			if at += 2; at >= len(actions) {
 				w.drop(f, packet.DropFlow)

@@ -124,6 +124,9 @@ const (
 	// behind the outermost label stack entry, if the frame has an entry.
 	OpEncapMPLS
 	OpDecapMPLS
+	// OpQueue precedes an output to port U16. It skips the output of frames that exceed the
+	// rate of meter U32, and counts them as packet.DropQueue at the port.
+	OpQueue
 )
 
 // Action is one action of a megaflow: 16 bytes without pointers.
@@ -135,8 +138,13 @@ type Action struct {
 	U64 uint64
 }
 
-// MaxMeters is the number of meters that OpMeter can name.
-const MaxMeters = 4096
+// Numbers of meters that OpMeter and OpQueue can name. The first MaxBands are for meters of
+// flows. MaxPortBuckets behind them are for queues and policing of ports.
+const (
+	MaxBands       = 4096
+	MaxPortBuckets = 1024
+	MaxMeters      = MaxBands + MaxPortBuckets
+)
 
 // MaxActions is the maximum number of actions of a megaflow. A flood to all of
 // port.MaxPorts ports fits.

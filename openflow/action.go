@@ -49,6 +49,9 @@ const (
 	ActExit        // ends the translation of the frame, except around a bucket or behind a patch port
 	ActMultipath   // stores the number of a link in Dst, see Links
 	ActBundle      // sends to a port, or stores its number in Dst unless Dst.Field is FNone; see Links
+	ActSetQueue    // chooses queue Value for the outputs behind it
+	ActPopQueue    // chooses queue 0
+	ActEnqueue     // sends to Port through queue Value
 	ActEncap       // puts a header of packet type Value in front of the packet
 	ActDecap       // removes the first header; Value is the packet type behind it
 	ActCheckLarger // sets the bit Dst to 1 if the frame has more than Value bytes, else to 0

@@ -55,7 +55,7 @@ func setRank(kind ActionKind) int {
 		return rankPushPBB
 	case ActDecMPLSTTL:
 		return rankMPLSTTL
-	case ActSetField, ActLoad, ActMove, ActModField, ActModVLANVID, ActModVLANPCP, ActSetTunnel:
+	case ActSetField, ActLoad, ActMove, ActModField, ActModVLANVID, ActModVLANPCP, ActSetTunnel, ActSetQueue:
 		return rankSet
 	case ActGroup:
 		return rankGroup

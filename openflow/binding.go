@@ -173,8 +173,9 @@ const (
 var ipv4Any = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32)}
 
 // admit reports whether the frame's port takes frames, and its binding allows this one.
-// admit checks only the first flow look-up of a frame, because NAT may change the addresses before
-// the second. If any port has a binding, every megaflow matches a single port.
+// admit checks only the first flow look-up of a frame, because NAT may change the
+// addresses before the second. It also emits the token buckets of the port. If any port
+// has a binding or such buckets, every megaflow matches a single port.
 func (x *xlate) admit() bool {
 	if x.flow[flowtable.WPort]&0xffffffff != 0 || !x.env.Bound() {
 		return true
@@ -185,12 +186,13 @@ func (x *xlate) admit() bool {
 		x.note("the input port is down")
 		return false
 	}
-	if !ok || port.Binding == nil {
-		return true
+	what := ""
+	if ok && port.Binding != nil {
+		c := bindingCheck{x: x, b: port.Binding}
+		what = c.spoofed()
 	}
-	c := bindingCheck{x: x, b: port.Binding}
-	what := c.spoofed()
 	if what == "" {
+		x.police(&port)
 		return true
 	}
 	x.noteDrop(packet.DropSpoofed)

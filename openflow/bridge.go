@@ -103,7 +103,7 @@ func (x *xlate) cross(port *PortInfo) {
 		return
 	}
 	p, env, patch, rule, table, buckets := x.p, x.env, x.patch, x.rule, x.table, x.buckets
-	flow, keep, tags, decs, set, stack := x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack
+	flow, keep, tags, decs, set, stack, queue := x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack, x.queue
 	if x.enter(peer.Bridge) {
 		x.patches = append(x.patches, Crossing{Out: port.At(), In: peer.At()})
 		x.setInPort(peer.No)
@@ -119,7 +119,7 @@ func (x *xlate) cross(port *PortInfo) {
 		x.inPeer()
 	}
 	x.p, x.env, x.patch, x.rule, x.table, x.buckets = p, env, patch, rule, table, buckets
-	x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack = flow, keep, tags, decs, set, stack
+	x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack, x.queue = flow, keep, tags, decs, set, stack, queue
 	x.dirty, x.exited = true, false
 	x.depth--
 }

@@ -192,6 +192,7 @@ func (x *xlate) sendTo(port *PortInfo) {
 		}
 	}
 	x.commit()
+	x.emitQueue(port)
 	x.emit(x.truncated(out))
 	x.sent = x.sent || !x.halted
 }

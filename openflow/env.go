@@ -68,6 +68,11 @@ type PortInfo struct {
 	VLANs *PortVLANs
 	// Binding restricts the sender addresses of a PortNormal; nil: no restriction.
 	Binding *Binding
+	// Queues are the queues of the port by number, at most MaxQueues. Frames of no queue
+	// belong to queue 0. An output without a queue is not limited.
+	Queues []Queue
+	// Policing limits the frames that arrive on the port: each has to pass all buckets.
+	Policing []TokenBucket
 	// Central is true for ports that weft-central has declared, and for the tunnel of
 	// its networks. Frames of the port that match no flow of table 0 continue in
 	// CentralTable. normal and flood send only frames of the port's own network to
@@ -118,7 +123,7 @@ type Env interface {
 	// Ports returns the bridge's ports in a stable order. The caller must not modify the
 	// returned slice.
 	Ports() []PortInfo
-	// Bound reports whether at least one port has a Binding or is Off.
+	// Bound reports whether at least one port has a Binding or Policing, or is Off.
 	Bound() bool
 	// Tunnel returns the index of the tunnel template for a vxlan port and these
 	// addresses, or the drop reason. If local is invalid, Tunnel chooses the source

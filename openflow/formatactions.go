@@ -43,6 +43,8 @@ func formatAction(a *Action, names Names) string {
 			return text
 		}
 		return "output:" + text
+	case ActSetQueue, ActPopQueue, ActEnqueue:
+		return formatQueue(a, names)
 	case ActEncap, ActDecap:
 		return formatEncap(a)
 	case ActCheckLarger:
@@ -311,6 +313,8 @@ func formatARPAndND(a *flowtable.Action, low uint64) string {
 		return "pop_pbb"
 	case flowtable.OpSetShim:
 		return fmt.Sprintf("set(shim=0x%08x)", a.U32)
+	case flowtable.OpQueue:
+		return fmt.Sprintf("queue(%d)", a.U32)
 	case flowtable.OpEncapMPLS:
 		return fmt.Sprintf("add_mpls(eth_type=0x%04x,lse=0x%08x),push_eth", a.U16, a.U32)
 	case flowtable.OpDecapMPLS:

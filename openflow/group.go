@@ -232,7 +232,7 @@ func (x *xlate) bucket(g *Group, i int) {
 	}
 	x.groups = append(x.groups, GroupHit{g, i})
 	b := &g.Buckets[i]
-	flow, keep, tags, decs := x.flow, x.keep, x.tags, x.decs
+	flow, keep, tags, decs, queue := x.flow, x.keep, x.tags, x.decs, x.queue
 	x.undone++
 	x.buckets++
 	x.list(b.set)
@@ -240,7 +240,7 @@ func (x *xlate) bucket(g *Group, i int) {
 	x.undone--
 	x.buckets--
 	x.exited = false
-	x.flow, x.keep, x.tags, x.decs = flow, keep, tags, decs
+	x.flow, x.keep, x.tags, x.decs, x.queue = flow, keep, tags, decs, queue
 	x.dirty = true
 }
 
@@ -312,8 +312,8 @@ func (x *xlate) hashed(g *Group) (h uint64) {
 }
 
 // connection returns a hash of IP addresses, protocol and ports. For a frame without
-// IP, it hashes Ethernet addresses, VLAN and EtherType, and the addresses of ARP. Both directions of a connection
-// have the same hash. The megaflow matches all hashed fields.
+// IP, it hashes Ethernet addresses, VLAN and EtherType, and the addresses of ARP. Both
+// directions of a connection have the same hash. The megaflow matches all hashed fields.
 func (x *xlate) connection() uint64 {
 	eth := x.read(wholeField(FEthType))[1]
 	endpoints := func(src, dst FieldID) uint64 {

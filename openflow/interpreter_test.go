@@ -334,6 +334,8 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 			wholeField(FMPLSTTL).put(&in.f, value64(ttl-1), ones(8))
 		case ActOutput:
 			in.output(a.Port)
+		case ActEnqueue:
+			in.output(a.Port)
 		case ActOutputTrunc:
 			if before := len(in.sent); in.peerOf(a.Port) == 0 {
 				in.output(a.Port)

@@ -24,7 +24,7 @@ const (
 	MeterController = 0xfffffffe
 	// MaxBands bounds the bands of all meters, each a token bucket in the datapath. A
 	// change beyond the limit fails.
-	MaxBands = flowtable.MaxMeters
+	MaxBands = flowtable.MaxBands
 )
 
 // Meter drops frames that exceed the rate of any of its bands. It is immutable in a

@@ -90,13 +90,14 @@ func init() {
 		"push": (*actionParser).push, "pop": (*actionParser).pop, "exit": (*actionParser).exit,
 		"multipath": (*actionParser).multipath, "bundle": (*actionParser).bundle, "bundle_load": (*actionParser).bundle,
 		"fin_timeout": (*actionParser).finTimeout, "conjunction": (*actionParser).conjunction,
+		"set_queue": (*actionParser).setQueue, "pop_queue": (*actionParser).popQueue, "enqueue": (*actionParser).enqueue,
 		"check_pkt_larger": (*actionParser).checkLarger, "encap": (*actionParser).encap, "decap": (*actionParser).decap,
 		"learn": (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller, "meter": (*actionParser).meter,
 	}
 }
 
 // actionsNotYet are the actions of ovs-actions(7) that Weft does not support.
-const actionsNotYet = " enqueue set_queue pop_queue nat " +
+const actionsNotYet = " nat " +
 	"sample dec_nsh_ttl delete_field "
 
 func (p *actionParser) parse(text string) ([]Action, error) {

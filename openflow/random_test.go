@@ -67,7 +67,7 @@ func (e *fakeEnv) PortAt(number uint32) (PortInfo, bool) {
 }
 func (e *fakeEnv) Ports() []PortInfo { return e.ports }
 func (e *fakeEnv) Bound() bool {
-	return slices.ContainsFunc(e.ports, func(p PortInfo) bool { return p.Binding != nil || p.Off })
+	return slices.ContainsFunc(e.ports, func(p PortInfo) bool { return p.Binding != nil || p.Off || len(p.Policing) > 0 })
 }
 func (e *fakeEnv) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 	return e.macs.VTEP(s, vlan, mac)
@@ -326,7 +326,7 @@ func randomMatchText(r *rand.Rand) string {
 }
 
 var randomActions = []string{
-	"1", "2", "output:4", "output(port=2,max_len=64)", "output(port=5,max_len=100)", "output(port=in_port,max_len=14)", "5", "6", "in_port", "flood", "all", "normal", "3", "99", "7", "local",
+	"1", "2", "output:4", "set_queue:1", "pop_queue", "enqueue:2:1", "output(port=2,max_len=64)", "output(port=5,max_len=100)", "output(port=in_port,max_len=14)", "5", "6", "in_port", "flood", "all", "normal", "3", "99", "7", "local",
 	"mod_dl_src:00:00:00:00:00:02", "mod_dl_dst:00:00:00:00:00:03", "mod_nw_src:10.1.0.2", "mod_nw_dst:10.2.0.1",
 	"mod_nw_tos:8", "mod_nw_ecn:1", "mod_nw_ttl:2", "mod_nw_ttl:64", "mod_tp_src:81", "mod_tp_dst:22",
 	"set_field:00:00:00:00:00:01/00:00:00:00:00:0f->eth_dst", "load:1->eth_src[0..3]",
@@ -357,7 +357,7 @@ var randomActions = []string{
 }
 
 // notInSets matches actions that an action set cannot have.
-var notInSets = regexp.MustCompile(`^(clone|note|learn|fin|output:reg|output\(|push:|pop:|exit|multipath|bundle)`)
+var notInSets = regexp.MustCompile(`^(clone|note|learn|fin|output:reg|output\(|pop_queue|enqueue|push:|pop:|exit|multipath|bundle)`)
 
 func randomConjunctions(r *rand.Rand) string {
 	w := []string{fmt.Sprintf("conjunction(%d,%d/2)", 1+r.IntN(3), 1+r.IntN(2))}

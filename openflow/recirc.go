@@ -22,6 +22,8 @@ type Frozen struct {
 	InPort uint32
 	// Bare is true for a packet without an Ethernet header, see encap.go.
 	Bare bool
+	// Queue is the queue that set_queue has chosen.
+	Queue uint32
 	// State has metadata and registers.
 	State [FlowWords - flowtable.KeyWords]uint64
 	// Tunnel has the tunnel fields that actions have set. TunnelSet is the mask of

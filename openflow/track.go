@@ -129,7 +129,7 @@ func (x *xlate) resumeAt(table uint8) {
 
 // freeze returns the present state, for a look-up in the table.
 func (x *xlate) freeze(table uint8) Frozen {
-	f := Frozen{Table: table, Bridge: x.p.bridge, InPort: x.patch, Bare: x.bare}
+	f := Frozen{Table: table, Bridge: x.p.bridge, InPort: x.patch, Bare: x.bare, Queue: x.queue}
 	copy(f.State[:], x.flow[flowtable.KeyWords:])
 	for i := range f.Tunnel {
 		f.TunnelSet[i] = ^x.keep[flowtable.WTunID+i]
@@ -205,7 +205,7 @@ func (x *xlate) resume() (table uint8, actions []Action, ok bool) {
 	if f.InPort != 0 {
 		x.setInPort(f.InPort)
 	}
-	x.bare = f.Bare
+	x.bare, x.queue = f.Bare, f.Queue
 	copy(x.flow[flowtable.KeyWords:], f.State[:])
 	for i, set := range f.TunnelSet {
 		w := flowtable.WTunID + i

@@ -190,6 +190,7 @@ type xlate struct {
 	undone         int    // number of clones and buckets around the present list, which undo its changes
 	buckets        int    // number of buckets among them
 	limit          uint32 // largest length in bytes of the output in execution; 0: any
+	queue          uint32 // queue of outputs, see queue.go
 
 	actions      []flowtable.Action
 	rules        []*Rule
@@ -519,6 +520,12 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 		case ActCheckLarger:
 			x.checkLarger(a, actions[i+1:])
 			return 0, false
+		case ActSetQueue:
+			x.queue = uint32(a.Value[1])
+		case ActPopQueue:
+			x.queue = 0
+		case ActEnqueue:
+			x.enqueue(a)
 		case ActEncap:
 			x.encapsulate(uint32(a.Value[1]))
 		case ActDecap:
@@ -579,12 +586,12 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 // clone executes actions and the resulting action set, and then undoes all their
 // changes. As in Open vSwitch, an exit among them also ends the list around them.
 func (x *xlate) clone(a *Action) {
-	flow, keep, tags, decs, set, stack := x.flow, x.keep, x.tags, x.decs, slices.Clone(x.actionSet), slices.Clone(x.stack)
+	flow, keep, tags, decs, set, stack, queue := x.flow, x.keep, x.tags, x.decs, slices.Clone(x.actionSet), slices.Clone(x.stack), x.queue
 	x.undone++
 	x.list(a.Sub)
 	x.endLists()
 	x.undone--
-	x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack = flow, keep, tags, decs, set, stack
+	x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack, x.queue = flow, keep, tags, decs, set, stack, queue
 	x.dirty = true
 }
 

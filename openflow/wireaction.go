@@ -17,12 +17,14 @@ const (
 	wire10SetNWTOS   = 8
 	wire10SetTPSrc   = 9
 	wire10SetTPDst   = 10
+	wire10Enqueue    = 11
 	wireSetMPLSTTL   = 15
 	wireDecMPLSTTL   = 16
 	wirePushVLAN     = 17
 	wirePopVLAN      = 18
 	wirePushMPLS     = 19
 	wirePopMPLS      = 20
+	wireSetQueue     = 21
 	wireGroup        = 22
 	wireSetNWTTL     = 23
 	wireDecNWTTL     = 24
@@ -41,6 +43,8 @@ const NiciraVendor = 0x2320
 const (
 	nxResubmit       = 1
 	nxSetTunnel      = 2
+	nxSetQueue       = 4
+	nxPopQueue       = 5
 	nxRegMove        = 6
 	nxRegLoad        = 7
 	nxNote           = 8

@@ -179,6 +179,9 @@ func (d *actionDecoder) output(a []byte) (Action, error) {
 // one10 decodes an action of OpenFlow 1.0, except output.
 func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
 	p, size := &d.check, 8
+	if kind == wire10Enqueue {
+		return decodeEnqueue(a)
+	}
 	if kind == wire10SetDLSrc || kind == wire10SetDLDst {
 		size = 16
 	}
@@ -246,6 +249,8 @@ func (d *actionDecoder) standard(kind uint16, a []byte) (Action, error) {
 		return Action{Kind: ActPushVLAN, Value: value64(v)}, nil
 	case wirePopVLAN:
 		return p.popVLAN(word("pop_vlan"))
+	case wireSetQueue:
+		return Action{Kind: ActSetQueue, Value: value64(uint64(be.Uint32(a[4:])))}, nil
 	case wireGroup:
 		return Action{Kind: ActGroup, Value: value64(uint64(be.Uint32(a[4:])))}, nil
 	case wireSetNWTTL:

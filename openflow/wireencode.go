@@ -98,6 +98,8 @@ func (e *actionEncoder) action(b []byte, a *Action) []byte {
 		b = e.move(b, a)
 	case ActModField:
 		return e.modField(b, a)
+	case ActSetQueue, ActPopQueue, ActEnqueue:
+		return e.appendQueue(b, a)
 	case ActModVLANVID, ActModVLANPCP:
 		return e.modVLAN(b, a)
 	case ActPushVLAN, ActPopVLAN, ActDecTTL, ActGroup:

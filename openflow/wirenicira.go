@@ -13,7 +13,7 @@ var nxSizes = map[uint16]int{
 	nxOutputTrunc: 6,
 	nxStackPush:   14, nxStackPop: 14, nxExit: 6, nxMultipath: 22, nxBundle: 22, nxBundleLoad: 22,
 	nxPushMPLS: 6, nxPopMPLS: 6, nxSetMPLSTTL: 6, nxDecMPLSTTL: 6, nxSetMPLSLabel: 6, nxSetMPLSTC: 6,
-	nxCheckLarger: 14, nxEncap: 6, nxDecap: 6,
+	nxCheckLarger: 14, nxEncap: 6, nxDecap: 6, nxSetQueue: 6, nxPopQueue: 6,
 }
 
 // extension decodes one of Nicira's actions. The argument b has the bytes of the action
@@ -64,6 +64,10 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 	case nxWriteMetadata:
 		v, mask := be.Uint64(b[6:]), be.Uint64(b[14:])
 		return Action{Kind: ActWriteMetadata, Value: value64(v & mask), Mask: value64(mask)}, nil
+	case nxSetQueue:
+		return Action{Kind: ActSetQueue, Value: value64(uint64(be.Uint32(b[2:])))}, nil
+	case nxPopQueue:
+		return Action{Kind: ActPopQueue}, nil
 	case nxEncap, nxDecap:
 		return d.decodeEncap(subtype, b)
 	case nxCheckLarger:

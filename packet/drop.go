@@ -131,6 +131,10 @@ const (
 	// DropPacketType: encap or decap does not suit the packet, or a packet without an
 	// Ethernet header was sent.
 	DropPacketType
+	// DropQueue: the rate of a queue of the output port was exceeded.
+	DropQueue
+	// DropPoliced: the rate of ingress policing of the input port was exceeded.
+	DropPoliced
 
 	dropReasonCount
 )
@@ -151,7 +155,7 @@ var dropNames = [DropReasons]string{
 	"bad-offload",
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
-	"rx-full", "port-off", "bad-bfd", "bad-geneve", "tunnel-payload", "packet-type",
+	"rx-full", "port-off", "bad-bfd", "bad-geneve", "tunnel-payload", "packet-type", "queue", "policed",
 }
 
 // String returns the reason's name in counters and output.

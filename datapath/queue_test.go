@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"testing"
+
+	"weft/flowtable"
+	"weft/packet"
+	"weft/port/porttest"
+)
+
+// A queue drops frames beyond its rate at its output only, and counts them there.
+func TestQueueLimitsItsOutput(t *testing.T) {
+	const slot = flowtable.MaxMeters - 1
+	r := newRig(t, testSizes)
+	for _, no := range []uint32{1, 2, 3} {
+		r.addPort(no, porttest.Options{SlotBytes: 2048, MTU: 1514}, false)
+	}
+	m := NewMeter(true, 1, 3)
+	r.command(AppendMeter(nil, slot, &m))
+	r.install(0, 1, 0xa, flowtable.Action{Op: flowtable.OpQueue, U16: 2, U32: slot}, output(2), output(3))
+	r.turn()
+	for n := range 5 {
+		r.inject(1, ethernet(0xa, 100, uint32(n)))
+	}
+	r.turn()
+	if got := r.tx(2).TakeAll(); len(got) != 3 || number(got[2]) != 2 {
+		t.Errorf("%d frames through the queue, want 3", len(got))
+	}
+	if got := r.tx(3).TakeAll(); len(got) != 5 {
+		t.Errorf("%d frames beside the queue, want 5", len(got))
+	}
+	r.drops(map[packet.DropReason]uint64{packet.DropQueue: 2})
+	r.equal("drops of port 2", r.sh.Ports[2].TxReasons[packet.DropQueue], 2)
+	c := &r.sh.Meters[slot]
+	r.equal("frames of the queue", c.Packets, 5)
+	r.equal("dropped by the queue", c.DroppedPackets, 2)
+}

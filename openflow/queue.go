@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+	"strings"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// Queues of ports, and the actions that choose one (ovs-actions(7), "Queues"). A queue is
+// a token bucket that drops frames beyond its rate. Frames of queues without a bucket
+// belong to queue 0.
+
+// TokenBucket is a token bucket of a port, in the datapath.
+type TokenBucket struct {
+	Packets bool   // Rate and Depth are in packets, otherwise in kilobits
+	Rate    uint32 // per second, not 0
+	Depth   uint32 // not 0
+	Slot    uint32 // index of the datapath's token bucket
+}
+
+// Queue is a queue of a port.
+type Queue struct {
+	ID uint32
+	TokenBucket
+}
+
+// MaxQueues is the largest number of queues of a port. More are refused.
+const MaxQueues = 64
+
+// queueOf returns the port's queue for frames of queue id; nil: no bucket.
+func (p *PortInfo) queueOf(id uint32) *Queue {
+	var first *Queue
+	for i := range p.Queues {
+		switch q := &p.Queues[i]; q.ID {
+		case id:
+			return q
+		case 0:
+			first = q
+		}
+	}
+	return first
+}
+
+// emitQueue emits the queue of an output to the port, if the port has queues.
+func (x *xlate) emitQueue(port *PortInfo) {
+	if len(port.Queues) == 0 {
+		return
+	}
+	if q := port.queueOf(x.queue); q != nil {
+		x.emit(flowtable.Action{Op: flowtable.OpQueue, U16: uint16(port.At()), U32: q.Slot})
+	}
+}
+
+// enqueue sends to a port through a queue.
+func (x *xlate) enqueue(a *Action) {
+	queue := x.queue
+	x.queue = uint32(a.Value[1])
+	x.output(a.Port)
+	x.queue = queue
+}
+
+// police emits the token buckets of the port on which the frame arrived.
+func (x *xlate) police(port *PortInfo) {
+	for i := range port.Policing {
+		x.emit(flowtable.Action{Op: flowtable.OpMeter, U32: port.Policing[i].Slot, U64: uint64(packet.DropPoliced)})
+	}
+}
+
+// Parsing
+
+func (p *actionParser) setQueue(t token) (Action, error) {
+	v, ok := parseUint(t.value, 1<<32-1)
+	if !ok {
+		return Action{}, wrong(t.text, "set_queue:NUMBER")
+	}
+	return Action{Kind: ActSetQueue, Value: value64(v)}, nil
+}
+
+func (p *actionParser) popQueue(token) (Action, error) { return Action{Kind: ActPopQueue}, nil }
+
+func (p *actionParser) enqueue(t token) (Action, error) {
+	at := strings.IndexAny(t.value, ":,")
+	if at < 0 {
+		return Action{}, wrong(t.text, "enqueue:PORT:QUEUE")
+	}
+	no, err := parsePort(strings.TrimSpace(t.value[:at]), p.names)
+	if err != nil {
+		return Action{}, err
+	}
+	if no >= PortMax && no != PortInPort && no != PortLocal {
+		return Action{}, wrong(t.text, "a port's number or name, in_port or local")
+	}
+	v, ok := parseUint(strings.TrimSpace(t.value[at+1:]), 1<<32-1)
+	if !ok {
+		return Action{}, wrong(t.text, "enqueue:PORT:QUEUE")
+	}
+	return Action{Kind: ActEnqueue, Port: no, Value: value64(v)}, nil
+}
+
+func formatQueue(a *Action, names Names) string {
+	switch a.Kind {
+	case ActSetQueue:
+		return fmt.Sprintf("set_queue:%d", a.Value[1])
+	case ActPopQueue:
+		return "pop_queue"
+	}
+	return fmt.Sprintf("enqueue:%s:%d", formatPort(a.Port, names), a.Value[1])
+}
+
+// On the wire
+
+// appendQueue appends whole actions. Only OpenFlow 1.0 has enqueue.
+func (e *actionEncoder) appendQueue(b []byte, a *Action) []byte {
+	start, v := len(b), uint32(a.Value[1])
+	switch {
+	case a.Kind == ActPopQueue:
+		return endAction(appendZeros(appendNX(b, nxPopQueue), 6), start)
+	case a.Kind == ActSetQueue && e.v == Version10:
+		return endAction(be.AppendUint32(appendZeros(appendNX(b, nxSetQueue), 2), v), start)
+	case a.Kind == ActSetQueue:
+		return endAction(be.AppendUint32(appendHeader(b, wireSetQueue), v), start)
+	case e.v == Version10:
+		b = appendZeros(be.AppendUint16(appendHeader(b, wire10Enqueue), uint16(a.Port)), 6)
+		return endAction(be.AppendUint32(b, v), start)
+	}
+	set := *a
+	set.Kind = ActSetQueue
+	b = e.appendQueue(b, &set)
+	b = endAction(e.output(b, a.Port, 0), len(b))
+	return e.appendQueue(b, &Action{Kind: ActPopQueue})
+}
+
+func decodeEnqueue(a []byte) (Action, error) {
+	if len(a) != 16 {
+		return Action{}, errActionLen
+	}
+	port := uint32(be.Uint16(a[4:]))
+	if port >= PortMax && port != PortInPort && port != PortLocal {
+		return Action{}, coded(ErrActionBadOutPort, fmt.Sprintf("enqueue: %d: expected a port, in_port or local", port))
+	}
+	return Action{Kind: ActEnqueue, Port: port, Value: value64(uint64(be.Uint32(a[12:])))}, nil
+}
