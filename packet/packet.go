@@ -279,12 +279,6 @@ func (f *Frame) Pull(n int) bool {
 		return false
 	}
 	f.start += uint16(n)
-	f.pullOffsets(n)
-	return true
-}
-
-// pullOffsets adjusts the frame's offsets for the removal of its first n bytes.
-func (f *Frame) pullOffsets(n int) {
 	f.L3 = pulled(f.L3, n)
 	f.L4 = pulled(f.L4, n)
 	if f.Offload.Flags&OffloadPartial != 0 {
@@ -292,6 +286,7 @@ func (f *Frame) pullOffsets(n int) {
 			f.Offload.Flags &^= OffloadPartial // the checksum was in the removed header
 		}
 	}
+	return true
 }
 
 func pulled(offset uint16, n int) uint16 {
@@ -328,15 +323,17 @@ func (b *Batch) Pullup(f *Frame, n int) bool {
 }
 
 // Strip moves the first len(dst) bytes of the frame to dst, and extends the header buffer to
-// the length that a receive queue copies. It reports false and changes nothing if the frame is
-// shorter.
+// the length that a receive queue copies. The frame has no L3 and L4. Strip reports false and
+// changes nothing if the frame is shorter.
 func (b *Batch) Strip(f *Frame, dst []byte) bool {
 	if f.Len() < len(dst) {
 		return false
 	}
-	f.pullOffsets(len(dst))
 	n := copy(dst, f.buf[f.start:f.end])
-	f.start += uint16(n)
+	f.Pull(n)
+	if f.Offload.Flags&OffloadPartial != 0 {
+		f.Offload.CsumStart = pulled(f.Offload.CsumStart, len(dst)-n)
+	}
 	for dst = dst[n:]; len(dst) > 0; dst = dst[n:] {
 		s := &b.spans[f.spanFirst]
 		n = copy(dst, Foreign(s.Addr, s.Len))

@@ -15,6 +15,7 @@ type outer struct {
 	remote, local [2]uint64
 	tos           uint8
 	udpPort       uint16
+	family        uint8 // of the tunnels with the UDP port
 	v6            bool
 }
 
@@ -34,7 +35,7 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 		return reason
 	}
 	header := binary.BigEndian.Uint64(f.Header()[o.header:])
-	d := &kinds[byFamily[t.family(o.udpPort)]]
+	d := &families[o.family&(1<<portBits-1)]
 	if header&d.mask != d.want {
 		return d.bad
 	}
@@ -51,24 +52,16 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 	}
 	f.Pull(o.header + HeaderLen)
 	f.L3, f.L4 = 0, 0
-	var hash, meta uint64
+	*words = [flowtable.TunnelWords]uint64{uint64(vni)}
 	if end.Kind != KindVXLAN {
-		meta = metaOf(end.Kind, header)
-		if n := 4 * int(uint8(header>>56)&d.optionWords); n != 0 {
-			hasCritical, ok := t.takeOptions(b, f, options, n)
-			if !ok {
-				return packet.DropBadGeneve
-			}
-			if hash = t.OptionsKey.Hash(options.Raw()); hasCritical {
-				meta |= flowtable.TunCritical
-			}
+		if reason := t.readFields(b, f, end.Kind, header, words, options); reason != packet.DropNone {
+			return reason
 		}
 	}
 	if reason := mergeECN(b, f, o.tos); reason != packet.DropNone {
 		return reason
 	}
 	f.InPort = end.Port
-	*words = [flowtable.TunnelWords]uint64{0: uint64(vni), flowtable.WTunOpts - flowtable.WTunID: hash, flowtable.WTunMeta - flowtable.WTunID: meta}
 	if o.v6 {
 		words[2], words[3], words[4], words[5] = o.remote[0], o.remote[1], o.local[0], o.local[1]
 	} else {
@@ -80,9 +73,29 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 	return packet.DropNone
 }
 
+// readFields writes the tunnel fields besides the VNI and the addresses to words and options.
+// The frame begins behind the tunnel header; readFields removes the options.
+func (t *Terminations) readFields(b *packet.Batch, f *packet.Frame, kind Kind, header uint64, words *[flowtable.TunnelWords]uint64, options *flowtable.TunOptions) packet.DropReason {
+	const hash, meta = flowtable.WTunOpts - flowtable.WTunID, flowtable.WTunMeta - flowtable.WTunID
+	words[meta] = metaOf(kind, header)
+	n := 4 * int(uint8(header>>56)&families[kinds[kind%kindEnd].family].optionWords)
+	if n == 0 {
+		return packet.DropNone
+	}
+	hasCritical, ok := takeOptions(b, f, options, n)
+	if !ok {
+		return packet.DropBadGeneve
+	}
+	words[hash] = t.OptionsKey.Hash(options.Raw())
+	if hasCritical {
+		words[meta] |= flowtable.TunCritical
+	}
+	return packet.DropNone
+}
+
 // takeOptions moves the n bytes of options at the start of the frame to options. ok is false
 // if the frame is shorter, or if the lengths of the options do not add up.
-func (t *Terminations) takeOptions(b *packet.Batch, f *packet.Frame, options *flowtable.TunOptions, n int) (hasCritical, ok bool) {
+func takeOptions(b *packet.Batch, f *packet.Frame, options *flowtable.TunOptions, n int) (hasCritical, ok bool) {
 	if !b.Strip(f, options.Bytes[:n]) {
 		return false, false
 	}
@@ -140,7 +153,8 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 		}
 	}
 	udp := packet.UDP(h[off : off+packet.UDPLen])
-	if o.udpPort = udp.DstPort(); t.family(o.udpPort) == 0 {
+	o.udpPort = udp.DstPort()
+	if o.family = t.family(o.udpPort); o.family == 0 {
 		return packet.DropNotTunnel
 	}
 	n := udp.Len()

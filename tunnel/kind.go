@@ -25,44 +25,48 @@ const (
 // HeaderLen is the length in bytes of the part that all tunnel headers have.
 const HeaderLen = 8
 
-// description describes the header of a kind as a 64-bit big-endian word.
-type description struct {
-	// family says which kinds may share a UDP port: those whose headers are told apart.
+// A header is described as a 64-bit big-endian word.
+
+// kinds has, by Kind, the header that Push writes, without the VNI and Fields, and the family.
+var kinds = [kindEnd]struct {
+	sent   uint64
 	family uint8
-	// sent is the header that Push writes, without the VNI.
-	sent uint64
-	// A received header is refused with the drop reason bad unless its bits of mask are want.
-	mask, want uint64
-	bad        packet.DropReason
-	// The payload is Ethernet if the bits of nextMask are next. They count only if all
-	// bits of hasNext are set.
-	hasNext, nextMask, next uint64
-	// optionWords are the bits of the number of 4-byte words of options, which follow the
-	// header, in the upper byte; 0: the kind has no options.
-	optionWords uint8
+}{
+	KindVXLAN:  {validBit, familyVXLAN},
+	KindGBP:    {validBit, familyVXLAN},
+	KindGPE:    {validBit | gpeP | gpeEthernet, familyGPE},
+	KindGeneve: {geneveEthernet, familyGeneve},
 }
 
-// Families of kinds. The numbers fit into portBits.
+// Families of kinds: kinds with received headers that can be told apart, which may therefore
+// share a UDP port. The numbers fit into portBits.
 const (
 	familyVXLAN = 1 + iota
 	familyGPE
 	familyGeneve
 )
 
-// kinds has the descriptions by Kind.
-var kinds = [kindEnd]description{
-	KindVXLAN: {family: familyVXLAN, sent: validBit, mask: validBit, want: validBit, bad: packet.DropBadVXLAN},
-	KindGBP:   {family: familyVXLAN, sent: validBit, mask: validBit, want: validBit, bad: packet.DropBadVXLAN},
-	// Section 3.1: a header without the flag P has Ethernet in it. A packet of a later
-	// version or for maintenance (O) is not forwarded.
-	KindGPE: {family: familyGPE, sent: validBit | gpeP | gpeEthernet, mask: validBit | gpeVersion | gpeO, want: validBit,
-		bad: packet.DropBadVXLAN, hasNext: gpeP, nextMask: gpeNext, next: gpeEthernet},
-	KindGeneve: {family: familyGeneve, sent: geneveEthernet, mask: geneveVersion, bad: packet.DropBadGeneve,
-		nextMask: geneveNext, next: geneveEthernet, optionWords: 0x3f},
+// family describes the received headers of its kinds.
+type family struct {
+	// A header is refused with the drop reason bad unless its bits of mask are want.
+	mask, want uint64
+	// The payload is Ethernet if the bits of nextMask are next. They count only if all
+	// bits of hasNext are set.
+	hasNext, nextMask, next uint64
+	bad                     packet.DropReason
+	// optionWords are the bits of the number of 4-byte words of options, which follow the
+	// header, in its first byte; 0: no options.
+	optionWords uint8
 }
 
-// byFamily has one kind of each family.
-var byFamily = [1 << portBits]Kind{familyVXLAN: KindVXLAN, familyGPE: KindGPE, familyGeneve: KindGeneve}
+var families = [1 << portBits]family{
+	familyVXLAN: {mask: validBit, want: validBit, bad: packet.DropBadVXLAN},
+	// Section 3.1: a header without the flag P has Ethernet in it. A packet of a later
+	// version or for maintenance (O) is not forwarded.
+	familyGPE: {mask: validBit | gpeVersion | gpeO, want: validBit, bad: packet.DropBadVXLAN,
+		hasNext: gpeP, nextMask: gpeNext, next: gpeEthernet},
+	familyGeneve: {mask: geneveVersion, bad: packet.DropBadGeneve, nextMask: geneveNext, next: geneveEthernet, optionWords: 0x3f},
+}
 
 // SharesPort reports whether tunnels of both kinds may use one UDP port.
 func (k Kind) SharesPort(o Kind) bool { return kinds[k].family == kinds[o].family }
@@ -120,7 +124,7 @@ type Fields struct {
 // extra returns the length in bytes of the options that the tunnel sends with a frame. x may
 // be nil.
 func (t *Template) extra(x *Fields) int {
-	if x == nil || kinds[t.Kind%kindEnd].optionWords == 0 {
+	if x == nil || t.Kind != KindGeneve {
 		return 0
 	}
 	return int(x.Options.Len)

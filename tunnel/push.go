@@ -89,7 +89,11 @@ func (t *Template) reason() packet.DropReason {
 
 // Pop removes the outer headers that Push has added.
 func (t *Template) Pop(f *packet.Frame) {
-	f.Pull(int(t.Len) + 4*int(f.Header()[t.Encap]&kinds[t.Kind%kindEnd].optionWords))
+	n := int(t.Len)
+	if t.Kind == KindGeneve {
+		n += 4 * int(f.Header()[t.Encap]&families[familyGeneve].optionWords)
+	}
+	f.Pull(n)
 	f.Offload.Flags &^= packet.OffloadOuter
 	f.OuterL3, f.OuterL4 = 0, 0
 }
