@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -29,7 +30,13 @@ const feederOffloads = 0x01 | 0x02 | 0x04 | 0x08 | 0x20 | 0x40 | 0x80 | 0x100
 const (
 	cutsTunnels      = "tx-udp_tnl-segmentation"
 	cutsTunnelsSumed = "tx-udp_tnl-csum-segmentation"
+	manglesID        = "tx-tcp-mangleid-segmentation"
 )
+
+// idManglers are the drivers that announce cutsTunnels, and yet let the kernel segment
+// TCP over IPv4 in tunnels unless manglesID is on, which is off by default
+// (igb_features_check, ixgbe_features_check and their like in Linux 6.18).
+var idManglers = []string{"igb", "igbvf", "igc", "ixgbe", "ixgbevf"}
 
 // openFeeder makes the feeder (the tap for large tunnelled frames) of a device. The
 // error is the reason why the device can have no feeder.
@@ -55,14 +62,27 @@ func segmentsTunnels(dev string) error {
 		return err
 	}
 	defer tool.Close()
-	have, err := tool.Features(dev)
+	features, err := tool.Features(dev)
 	if err != nil {
 		return fmt.Errorf("features of the device: %w", err)
 	}
+	driver, err := tool.DriverName(dev)
+	if err != nil {
+		return fmt.Errorf("driver of the device: %w", err)
+	}
+	return refusesTunnels(driver, features)
+}
+
+// refusesTunnels returns the reason why a device of the driver with these features does
+// not segment tunnelled frames, or nil.
+func refusesTunnels(driver string, features map[string]bool) error {
 	for _, name := range []string{cutsTunnels, cutsTunnelsSumed} {
-		if !have[name] {
+		if !features[name] {
 			return fmt.Errorf("the device has no %s", name)
 		}
+	}
+	if slices.Contains(idManglers, driver) && !features[manglesID] {
+		return fmt.Errorf("driver %s segments no IPv4 in tunnels without %s", driver, manglesID)
 	}
 	return nil
 }
