@@ -28,8 +28,15 @@ type Queue struct {
 	TokenBucket
 }
 
-// MaxQueues is the largest number of queues of a port. More are refused.
-const MaxQueues = 64
+// Limits of queues. More are refused.
+const (
+	// MaxQueues is the largest number of queues of a port.
+	MaxQueues = 64
+	// MaxPortBuckets is the largest number of token buckets of all ports. Their slots begin
+	// at FirstPortBucket, behind those of meters.
+	MaxPortBuckets  = flowtable.MaxPortBuckets
+	FirstPortBucket = flowtable.MaxBands
+)
 
 // queueOf returns the port's queue for frames of queue id; nil: no bucket.
 func (p *PortInfo) queueOf(id uint32) *Queue {

@@ -49,6 +49,12 @@ All types except uplink, af_xdp and af_packet may have VLANs, for actions=normal
 
 and may be down, or get no floods: [admin=down] [flood=off]
 
+All types except uplink, af_xdp, af_packet and patch may have queues, which flows choose
+with set_queue and enqueue, and a limit of what they send to the switch:
+
+  [qos=QUEUE:RATE[:BURST][,...]] [ingress_policing_rate=KBPS] [ingress_policing_burst=KBIT]
+  [ingress_policing_kpkts_rate=N] [ingress_policing_kpkts_burst=N]
+
 ofport_request=N asks for a number in flows (type=local has LOCAL).`
 
 const addPortHelp = portSyntax + `
@@ -62,7 +68,7 @@ KEY= without a value gives an option its default.
   type=patch                 peer= and the VLANs
   type=vhost-user, type=tap  vni=, addresses=, id= and the VLANs; mac= of a vhost-user port,
                              mtu= of a tap
-  all types but uplinks      admin= and flood=
+  all types but uplinks      admin=, flood=, qos= and ingress_policing_...=
 
 Other options need del-port and add-port.
 

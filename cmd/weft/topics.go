@@ -134,6 +134,17 @@ All types but uplinks:
   admin=down        the port neither takes frames nor sends any; flows drop them as port-off
   flood=off         normal and flood do not flood to the port
 
+  qos=QUEUE:RATE[:BURST][,...]
+                    queues of the port, each with a rate and a burst in bits, with k, M or G;
+                    frames beyond them are dropped as queue. Frames of other queues, and
+                    frames without one, belong to queue 0 (default of BURST: 0.1 s of RATE,
+                    at least 525k)
+  ingress_policing_rate=KBPS, ingress_policing_burst=KBIT
+                    what the port may send to the switch, in kilobits (default burst: 8000);
+                    frames beyond it are dropped as policed
+  ingress_policing_kpkts_rate=N, ingress_policing_kpkts_burst=N
+                    the same in thousands of frames (default burst: 16)
+
 VLANs of a port under actions=normal, as in ovs-vswitchd.conf.db(5):
 
   tag=N             VLAN of an access, native or dot1q-tunnel port

@@ -93,8 +93,9 @@ func statistics(reads func(kind ofp.Kind, handle func(c *Conn, r *ofp.Request) e
 	reads(ofp.TableDesc, (*Conn).tableDesc)
 	reads(ofp.PortStats, (*Conn).portStats)
 	reads(ofp.PortDesc, (*Conn).portDesc)
-	reads(ofp.QueueStats, (*Conn).noQueues)
-	reads(ofp.QueueDesc, (*Conn).noQueues)
+	reads(ofp.QueueStats, (*Conn).queueStats)
+	reads(ofp.QueueDesc, (*Conn).queueDesc)
+	reads(ofp.QueueConfigRequest, (*Conn).queueConfig)
 	reads(ofp.GroupStats, (*Conn).groupStats)
 	reads(ofp.GroupDesc, (*Conn).groupDesc)
 	reads(ofp.GroupFeatures, func(c *Conn, r *ofp.Request) error { return c.replyBody(r, ofp.AppendGroupFeatures) })
@@ -273,7 +274,5 @@ func (c *Conn) packetOut(r *ofp.Request) error {
 	}
 	return c.service.setup.Switch.Send(&openflow.PacketOut{Flow: out.Match.Value, Frame: out.Frame, Actions: out.Actions})
 }
-
-func (c *Conn) noQueues(r *ofp.Request) error { return c.writeAll(ofp.NewReply(r)) }
 
 func nowNS() uint64 { return clock.Monotonic() }

@@ -98,8 +98,11 @@ func (f *fakeSwitch) Groups(id uint32) (list []Group) {
 func (f *fakeSwitch) ApplyMeters([]openflow.MeterMod) error { return nil }
 func (f *fakeSwitch) Meters(uint32) []Meter                 { return nil }
 func (f *fakeSwitch) Tables() []ofp.TableState              { return nil }
-func (f *fakeSwitch) SetEviction(uint8, bool) error         { return nil }
-func (f *fakeSwitch) TLVs() *openflow.TLVMap                { return f.tables.TLVs() }
+func (f *fakeSwitch) Queues() []ofp.Queue {
+	return []ofp.Queue{{Port: 1, ID: 0, TxPackets: 5, TxBytes: 600, TxErrors: 2, DurationNS: 3e9}, {Port: 1, ID: 7}, {Port: 2, ID: 1}}
+}
+func (f *fakeSwitch) SetEviction(uint8, bool) error { return nil }
+func (f *fakeSwitch) TLVs() *openflow.TLVMap        { return f.tables.TLVs() }
 func (f *fakeSwitch) ChangeTLVs(mod *openflow.TLVMod) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

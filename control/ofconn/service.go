@@ -75,6 +75,8 @@ type Switch interface {
 	Groups(id uint32) []Group
 	ApplyMeters(mods []openflow.MeterMod) error
 	Meters(id uint32) []Meter
+	// Queues lists the queues of all ports, by port and number.
+	Queues() []ofp.Queue
 	Tables() []ofp.TableState
 	// SetEviction sets whether a table evicts flows when it is full. openflow.TableAll
 	// means all tables.

@@ -127,6 +127,17 @@ func (s *Switch) Meters(id uint32) []ofconn.Meter {
 	return list
 }
 
+// Queues lists the queues of all ports, by port and number.
+func (s *Switch) Queues() []ofp.Queue {
+	s.change.Lock()
+	defer s.change.Unlock()
+	var list []ofp.Queue
+	for _, q := range s.bridge.Queues() {
+		list = append(list, ofp.Queue{Port: q.Port, ID: q.ID, TxPackets: q.Packets, TxBytes: q.Bytes, TxErrors: q.Dropped, DurationNS: q.AgeNS})
+	}
+	return list
+}
+
 // Tables describes all tables.
 func (s *Switch) Tables() []ofp.TableState {
 	var list []ofp.TableState

@@ -121,6 +121,9 @@ func (pl *Pipeline) Hold() (w *workers.Workers, release func()) {
 }
 
 func (pl *Pipeline) sendMeters(w *workers.Workers) {
+	for slot, m := range pl.portMeters {
+		w.Broadcast(datapath.AppendMeter(nil, slot, &m))
+	}
 	pl.visitTables(func(tables *openflow.Pipeline) {
 		for _, m := range tables.Meters(openflow.MeterAll) {
 			sendMeter(w, m)

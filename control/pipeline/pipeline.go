@@ -40,6 +40,7 @@ import (
 	"weft/control/underlay"
 	"weft/control/upcalls"
 	"weft/control/workers"
+	"weft/datapath"
 	"weft/flowtable"
 	"weft/openflow"
 )
@@ -92,11 +93,15 @@ type Pipeline struct {
 
 	declared  declaredPorts
 	questions *questions.Questions
-	learner   *learner
-	saving    bool             // a timer is set that will call Save; guarded by the configuration lock
-	upcalls   *upcalls.Upcalls // guarded by the configuration lock
-	macsStale chan struct{}    // a message wakes up maintain after addresses were learned
-	refusals  atomic.Uint64    // number of misses executed without a megaflow
+	// portMeters has the token buckets of ports by slot, portMetersBegun the time of their
+	// last change. The configuration lock guards both.
+	portMeters      map[uint32]datapath.Meter
+	portMetersBegun map[uint32]uint64
+	learner         *learner
+	saving          bool             // a timer is set that will call Save; guarded by the configuration lock
+	upcalls         *upcalls.Upcalls // guarded by the configuration lock
+	macsStale       chan struct{}    // a message wakes up maintain after addresses were learned
+	refusals        atomic.Uint64    // number of misses executed without a megaflow
 	// answerTimes counts answered misses by their time.
 	answerTimes answerTimes
 }

@@ -27,7 +27,7 @@ type View struct {
 	byDatapath map[uint32]openflow.PortInfo // key: number in the data path
 	byName     map[string]openflow.PortInfo
 	udpPort    map[uint32]uint16
-	bound      bool // at least one port has a Binding or is off
+	bound      bool // at least one port has a Binding or Policing, or is off
 	// anyCentral is true if weft-central has declared a port. centralTunnel is the
 	// tunnel to the other hosts of its networks; nil: none.
 	anyCentral    bool
@@ -68,7 +68,7 @@ func newView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	v := &View{infos: infos, byNo: map[uint32]openflow.PortInfo{}, byDatapath: map[uint32]openflow.PortInfo{}, byName: map[string]openflow.PortInfo{}, udpPort: udpPort}
 	for i, info := range infos {
 		v.byNo[info.No], v.byDatapath[info.At()], v.byName[info.Name] = info, info, info
-		v.bound = v.bound || info.Binding != nil || info.Off
+		v.bound = v.bound || info.Binding != nil || info.Off || len(info.Policing) > 0
 		if v.anyCentral = v.anyCentral || info.Central; info.Central && info.Kind == openflow.PortTunnel {
 			v.centralTunnel = &infos[i]
 		}

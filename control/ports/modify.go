@@ -119,7 +119,7 @@ func checkChangeable(p, next *switchPort) error {
 	if p.isTunnel() {
 		return nil
 	}
-	can := slices.Concat(changeable[p.kind], namesOf(p.kind, vlanOptions), namesOf(p.kind, adminOptions))
+	can := slices.Concat(changeable[p.kind], namesOf(p.kind, vlanOptions), namesOf(p.kind, adminOptions), namesOf(p.kind, qosOptions))
 	sort.Strings(can)
 	for _, key := range slices.Sorted(maps.Keys(mergedKeys(p.values, next.values))) {
 		if p.values[key] != next.values[key] && !slices.Contains(can, key) {

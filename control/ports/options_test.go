@@ -20,7 +20,7 @@ func TestOptionsRefused(t *testing.T) {
 		{"type=tap =x", "=x", "KEY=VALUE"},
 		{"type=tap type=tap", "type=tap", "twice"},
 		{"type=tap dev=a dev=b", "dev=b", "twice"},
-		{"type=tap path=/x", "path=/x", "addresses, admin, bridge, cvlans, dev, flood, id, mac, mtu, netns"},
+		{"type=tap path=/x", "path=/x", "addresses, admin, bridge, cvlans, dev, flood, id, ingress_policing_burst"},
 		{"type=tap dev=abcdefghijklmnop", "dev=abcdefghijklmnop", "15 characters"},
 		{"type=tap dev=a/b", "dev=a/b", "name"},
 		{"type=tap mac=01:00:00:00:00:01", "mac=01:00:00:00:00:01", "unicast MAC"},

@@ -81,6 +81,9 @@ func (k *portKind) allOptions() optionTable {
 	maps.Copy(all, vlanOptions)
 	maps.Copy(all, adminOptions)
 	maps.Copy(all, bridgeOptions)
+	if k.kind != openflow.PortPatch {
+		maps.Copy(all, qosOptions)
+	}
 	maps.Copy(all, numberOptions)
 	return all
 }
@@ -224,6 +227,9 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 		return nil, err
 	}
 	fillAdmin(&p.info, values)
+	if err := fillQoS(&p.info, values); err != nil {
+		return nil, err
+	}
 	device := kind
 	if kind == kindLocal {
 		device = kindTap // the engine's name of the device
@@ -317,6 +323,9 @@ func (ps *Ports) existing(p *switchPort, options []string) (api.Port, error) {
 }
 
 func (ps *Ports) conflict(p *switchPort) error {
+	if err := ps.checkBuckets(p); err != nil {
+		return err
+	}
 	for number, o := range ps.byNumber {
 		if number == p.saved.Number { // p replaces it
 			continue
@@ -411,6 +420,7 @@ func (ps *Ports) portsChanged() {
 
 func (ps *Ports) updateView() {
 	ps.joinPatches()
+	ps.setBuckets()
 	var infos []openflow.PortInfo
 	udpPort := map[uint32]uint16{}
 	for no, p := range ps.byNumber {

@@ -87,6 +87,7 @@ type Ports struct {
 	// decapsulated), by index. The configuration lock guards it.
 	terminated map[uint32]tunnel.Termination
 	central    central
+	buckets    map[bucketKey]uint32 // slot of each token bucket; guarded by the configuration lock
 	// Renumbered, if not nil, is called before each new view of the ports, under the
 	// configuration lock.
 	Renumbered func()

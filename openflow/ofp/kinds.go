@@ -84,6 +84,7 @@ const (
 	TypePacketIn     = 10
 	TypeFlowRemoved  = 11
 	TypePortStatus   = 12
+	TypeQueueConfig  = 23 // 21 in OpenFlow 1.0
 	TypeRoleReply    = 25
 	TypeAsyncReply   = 27
 	TypeBundle       = 33

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"sync/atomic"
+
+	"weft/datapath"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+// SetPortMeters sets the token buckets of queues and of policing, by slot. It sends those
+// that are new or changed to the workers, which resets their counts. The caller holds the
+// configuration lock.
+func (pl *Pipeline) SetPortMeters(meters map[uint32]datapath.Meter) {
+	now := clock.Monotonic()
+	begun := map[uint32]uint64{}
+	for slot, m := range meters {
+		if old, had := pl.portMeters[slot]; had && old == m {
+			begun[slot] = pl.portMetersBegun[slot]
+			continue
+		}
+		begun[slot] = now
+		if pl.workers != nil {
+			pl.workers.Broadcast(datapath.AppendMeter(nil, slot, &m))
+		}
+	}
+	pl.portMeters, pl.portMetersBegun = meters, begun
+}
+
+// QueueState is a queue of a port with its statistics.
+type QueueState struct {
+	openflow.Queue
+	Port           uint32 // the port's number in flows
+	Packets, Bytes uint64 // sent
+	Dropped        uint64 // frames beyond the rate
+	AgeNS          uint64 // since the queue was added or changed
+}
+
+// Queues lists the queues of the bridge's ports, by port and number. The caller holds the
+// configuration lock.
+func (b *Bridge) Queues() []QueueState {
+	pl := b.pl
+	var list []QueueState
+	now := clock.Monotonic()
+	for _, info := range b.View().infos {
+		for _, q := range info.Queues {
+			s := QueueState{Queue: q, Port: info.No, AgeNS: now - min(now, pl.portMetersBegun[q.Slot])}
+			if pl.workers != nil {
+				for _, sh := range pl.workers.Shared() {
+					c := &sh.Meters[q.Slot]
+					dropped, droppedBytes := atomic.LoadUint64(&c.DroppedPackets), atomic.LoadUint64(&c.DroppedBytes)
+					packets, bytes := atomic.LoadUint64(&c.Packets), atomic.LoadUint64(&c.Bytes)
+					s.Packets += packets - min(packets, dropped)
+					s.Bytes += bytes - min(bytes, droppedBytes)
+					s.Dropped += dropped
+				}
+			}
+			list = append(list, s)
+		}
+	}
+	return list
+}

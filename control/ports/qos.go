@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weft/control/usererr"
+	"weft/datapath"
+	"weft/openflow"
+)
+
+// Queues and policing of ports. They are options, so that they are saved, exported and
+// applied like others. Each is a token bucket of the datapath that drops frames.
+
+// qosOptions are options of ports with a device or a tunnel.
+var qosOptions = optionTable{
+	"qos":                         {check: queueWords},
+	"ingress_policing_rate":       {check: numberIn(1, 4_000_000_000)},
+	"ingress_policing_burst":      {check: numberIn(1, 4_000_000_000)},
+	"ingress_policing_kpkts_rate": {check: numberIn(1, 4_000_000)},
+	"ingress_policing_kpkts_burst": {
+		check: numberIn(1, 4_000_000)},
+}
+
+const (
+	// leastBurst is the smallest burst in kilobits that a queue gets without one: a large
+	// frame of 64 KiB. Otherwise the burst is a tenth of a second of the rate.
+	leastBurst     = 525
+	burstOfASecond = 10
+	// defaultBurst and defaultKpktsBurst are Open vSwitch's, in kilobits and in thousands
+	// of packets.
+	defaultBurst      = 8000
+	defaultKpktsBurst = 16
+	maxKilobits       = 4_000_000_000
+)
+
+func queueWords(value string) string {
+	if _, ok := parseQueues(value); !ok {
+		return "queues with a rate and a burst in bits, as in 0:1G,1:10M:2M, at most " + strconv.Itoa(openflow.MaxQueues)
+	}
+	return ""
+}
+
+// parseQueues parses QUEUE:RATE[:BURST],... and returns the queues by number.
+func parseQueues(value string) (queues []openflow.Queue, ok bool) {
+	for word := range strings.SplitSeq(value, ",") {
+		parts := strings.Split(word, ":")
+		if len(parts) < 2 || len(parts) > 3 {
+			return nil, false
+		}
+		id, err := strconv.ParseUint(parts[0], 10, 32)
+		rate, okRate := parseKilobits(parts[1])
+		if err != nil || !okRate {
+			return nil, false
+		}
+		burst := max(rate/burstOfASecond, leastBurst)
+		if len(parts) == 3 {
+			if burst, ok = parseKilobits(parts[2]); !ok {
+				return nil, false
+			}
+		}
+		queues = append(queues, openflow.Queue{ID: uint32(id), TokenBucket: openflow.TokenBucket{Rate: rate, Depth: burst}})
+	}
+	slices.SortFunc(queues, func(a, b openflow.Queue) int { return cmp.Compare(a.ID, b.ID) })
+	for i := range queues {
+		if i > 0 && queues[i].ID == queues[i-1].ID {
+			return nil, false
+		}
+	}
+	return queues, len(queues) <= openflow.MaxQueues
+}
+
+// parseKilobits parses a number of bits with one of the suffixes k, M and G, and returns
+// kilobits, at least 1.
+func parseKilobits(text string) (uint32, bool) {
+	unit := uint64(1)
+	for i, suffix := range []string{"k", "M", "G"} {
+		if digits, found := strings.CutSuffix(text, suffix); found {
+			text = digits
+			for range i + 1 {
+				unit *= 1000
+			}
+		}
+	}
+	n, err := strconv.ParseUint(text, 10, 48)
+	if err != nil || n == 0 || n > maxKilobits*1000/unit {
+		return 0, false
+	}
+	return uint32((n*unit + 999) / 1000), true
+}
+
+// fillQoS stores the port's queues and policing in info, without slots.
+func fillQoS(info *openflow.PortInfo, values map[string]string) error {
+	if values["qos"] != "" {
+		info.Queues, _ = parseQueues(values["qos"])
+	}
+	police := func(rate, burst string, packets bool, unit, usual uint32) error {
+		if values[rate] == "" {
+			if values[burst] != "" {
+				return usererr.Errorf("%s= is missing; %s=%s needs it", rate, burst, values[burst])
+			}
+			return nil
+		}
+		n, _ := strconv.ParseUint(values[rate], 10, 32) // valid: the options are checked
+		depth := uint64(usual)
+		if values[burst] != "" {
+			depth, _ = strconv.ParseUint(values[burst], 10, 32)
+		}
+		info.Policing = append(info.Policing, openflow.TokenBucket{Packets: packets, Rate: uint32(n) * unit, Depth: uint32(depth) * unit})
+		return nil
+	}
+	if err := police("ingress_policing_rate", "ingress_policing_burst", false, 1, defaultBurst); err != nil {
+		return err
+	}
+	return police("ingress_policing_kpkts_rate", "ingress_policing_kpkts_burst", true, 1000, defaultKpktsBurst)
+}
+
+// bucketKey identifies a token bucket of a port: a queue, or one of the policing.
+type bucketKey struct {
+	port    uint32
+	queue   bool
+	number  uint32
+	packets bool
+}
+
+// eachBucket calls visit for all token buckets of the port.
+func (p *switchPort) eachBucket(visit func(key bucketKey, b *openflow.TokenBucket)) {
+	for i := range p.info.Queues {
+		q := &p.info.Queues[i]
+		visit(bucketKey{port: p.saved.Number, queue: true, number: q.ID}, &q.TokenBucket)
+	}
+	for i := range p.info.Policing {
+		b := &p.info.Policing[i]
+		visit(bucketKey{port: p.saved.Number, packets: b.Packets}, b)
+	}
+}
+
+// checkBuckets returns an error if the datapath has too few token buckets for the port p
+// beside the others.
+func (ps *Ports) checkBuckets(p *switchPort) error {
+	own, all := 0, 0
+	p.eachBucket(func(bucketKey, *openflow.TokenBucket) { own++ })
+	for number, o := range ps.byNumber {
+		if number != p.saved.Number {
+			o.eachBucket(func(bucketKey, *openflow.TokenBucket) { all++ })
+		}
+	}
+	if own > 0 && own+all > openflow.MaxPortBuckets {
+		return usererr.Errorf("%s: expected at most %d queues and policed rates of all ports; %d are in use",
+			p.saved.Name, openflow.MaxPortBuckets, all)
+	}
+	return nil
+}
+
+// setBuckets gives each token bucket of a port a slot, and sends new and changed ones to
+// the workers. A bucket keeps its slot as long as it exists. The caller holds the
+// configuration lock.
+func (ps *Ports) setBuckets() {
+	slots, used := map[bucketKey]uint32{}, map[uint32]bool{}
+	var fresh []bucketKey
+	for _, number := range slices.Sorted(maps.Keys(ps.byNumber)) {
+		ps.byNumber[number].eachBucket(func(key bucketKey, _ *openflow.TokenBucket) {
+			if slot, had := ps.buckets[key]; had {
+				slots[key], used[slot] = slot, true
+			} else {
+				fresh = append(fresh, key)
+			}
+		})
+	}
+	next := uint32(openflow.FirstPortBucket)
+	for _, key := range fresh {
+		for used[next] {
+			next++
+		}
+		slots[key], used[next] = next, true
+	}
+	ps.buckets = slots
+	meters := map[uint32]datapath.Meter{}
+	for _, p := range ps.byNumber {
+		p.eachBucket(func(key bucketKey, b *openflow.TokenBucket) {
+			if slot := slots[key]; b.Slot != slot {
+				b.Slot = slot // a port that is not in a view yet: translations read the others
+			}
+			meters[b.Slot] = datapath.NewMeter(b.Packets, b.Rate, b.Depth)
+		})
+	}
+	ps.pipeline.SetPortMeters(meters)
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"strings"
+	"testing"
+
+	"weft/control/pipeline"
+	"weft/openflow"
+)
+
+func (f *fakes) queues(t *testing.T) []pipeline.QueueState {
+	t.Helper()
+	f.d.change.Lock()
+	defer f.d.change.Unlock()
+	return f.d.pipeline.Bridge.Queues()
+}
+
+// Queues and policing of a port are options: they survive a restart, keep their token
+// buckets while others change, and are refused by the word that is wrong.
+func TestQoS(t *testing.T) {
+	f := newFakes(t)
+	for name, words := range map[string]string{"p1": "qos=5:10M:2M,0:1G,7:999", "p2": "qos=1:64k ingress_policing_rate=1000 ingress_policing_kpkts_rate=2"} {
+		if _, err := f.d.ports.Add(name, append(strings.Fields(words), "type=vxlan", "vni="+name[1:], "remote=192.0.2.1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for words, want := range map[string]string{
+		"qos=1":             "qos=1: expected queues",
+		"qos=1:x":           "expected queues",
+		"qos=1:5M:0":        "expected queues",
+		"qos=1:5M,1:6M":     "expected queues",
+		"qos=1:5M:1M:1M":    "expected queues",
+		"qos=4294967296:5M": "expected queues",
+		"qos=1:5000G":       "expected queues",
+		"qos=" + strings.Repeat("1:1k,", 65) + "2:1k": "at most 64",
+		"ingress_policing_rate=0":                     "ingress_policing_rate=0: expected a number",
+		"ingress_policing_burst=5":                    "ingress_policing_rate= is missing",
+		"ingress_policing_kpkts_burst=5":              "ingress_policing_kpkts_rate= is missing",
+	} {
+		if _, err := f.d.ports.Modify("p1", []string{words}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("mod-port p1 %.60s: %v, want %q", words, err, want)
+		}
+	}
+	check := func(event string, want ...pipeline.QueueState) {
+		t.Helper()
+		got := f.queues(t)
+		slots := map[uint32]bool{}
+		for i := range got {
+			q := &got[i]
+			if slots[q.Slot] || q.Slot < openflow.FirstPortBucket || q.Slot >= openflow.FirstPortBucket+openflow.MaxPortBuckets {
+				t.Errorf("%s: queue %d of port %d has slot %d", event, q.ID, q.Port, q.Slot)
+			}
+			slots[q.Slot] = true
+			q.AgeNS, q.Slot = 0, 0
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%s: %+v, want %+v", event, got, want)
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("%s: %+v, want %+v", event, got[i], want[i])
+			}
+		}
+	}
+	one := []pipeline.QueueState{queueState(1, 0, 1_000_000, 100_000), queueState(1, 5, 10_000, 2000), queueState(1, 7, 1, 525)}
+	check("added", append(one, queueState(2, 1, 64, 525))...)
+	first := f.queues(t)[0].Slot
+	if _, err := f.d.ports.Modify("p2", []string{"qos=1:64k,2:1M"}); err != nil {
+		t.Fatal(err)
+	}
+	f.end()
+	f.begin()
+	check("after a restart", append(one, queueState(2, 1, 64, 525), queueState(2, 2, 1000, 525))...)
+	if _, err := f.d.ports.Modify("p2", []string{"qos="}); err != nil {
+		t.Fatal(err)
+	}
+	check("removed", one...)
+	if now := f.queues(t)[0].Slot; now != first {
+		t.Errorf("port 1's first queue moved from slot %d to %d", first, now)
+	}
+}
+
+func queueState(port, id, rate, depth uint32) pipeline.QueueState {
+	s := pipeline.QueueState{Port: port}
+	s.ID, s.Rate, s.Depth = id, rate, depth
+	return s
+}
