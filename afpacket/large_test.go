@@ -11,6 +11,7 @@ import (
 	"weft/packet"
 	"weft/packet/packettest"
 	"weft/port"
+	"weft/tunnel"
 )
 
 // largeFrame returns a TCP frame of n bytes with an unfinished checksum and segments
@@ -36,7 +37,8 @@ func largeFrame(b *packet.Batch, a *packettest.Arena, n, size int) *packet.Frame
 }
 
 // A large tunnelled frame arrives unchanged and as one frame, over IPv4 and IPv6. It is
-// sent through the feeder (the tap for large frames), or as a train of datagrams.
+// sent through the feeder (the tap for large frames), or as a train of datagrams. The tunnel is
+// VXLAN, or Geneve with options.
 func TestLargeFrames(t *testing.T) {
 	r := newRig(t)
 	if whole, reason := r.up[0].Whole(); !whole {
@@ -44,34 +46,41 @@ func TestLargeFrames(t *testing.T) {
 	}
 	feeder := r.dev[0].Tx()[0].(*txQueue).feeder
 	a := packettest.NewArena(t, 1<<18)
+	geneve := true
 	for _, v6 := range []bool{false, true} {
-		for _, fd := range []int{feeder, -1} {
+		for _, fd := range []int{feeder, feeder, -1, -1} {
+			geneve = !geneve
 			q := r.dev[0].Tx()[0].(*txQueue)
 			q.feeder = fd
-			tmpl := r.template(v6)
+			tmpl, fields := r.template(v6), new(tunnel.Fields)
+			if geneve {
+				tmpl.Kind = tunnel.KindGeneve
+				copy(tmpl.Header[tmpl.Encap:], []byte{0, 0, 0x65, 0x58})
+				fields.Options.Set(bytes.Repeat([]byte{1, 2, 3, 0}, 13))
+			}
 			b := new(packet.Batch)
 			a.Reset()
 			var want [][]byte
 			for _, n := range []int{1401, 14000, 60000, 2800} {
 				f := largeFrame(b, a, n, 1400)
 				want = append(want, packettest.Bytes(b, f))
-				if reason := tmpl.Push(f, 5, 0, 0, nil); reason != packet.DropNone {
+				if reason := tmpl.Push(f, 5, 0, 0, fields); reason != packet.DropNone {
 					t.Fatal(reason)
 				}
 			}
 			if n := q.Send(b, inOrder[:b.N]); n != b.N {
 				t.Fatalf("Send took %d of %d frames", n, b.N)
 			}
-			for i, got := range r.receiveLarge(t, r.dev[1].Rx()[0], len(want)) {
+			for i, got := range r.receiveLarge(t, r.dev[1].Rx()[0], len(want), int(fields.Options.Len)) {
 				if !bytes.Equal(got, want[i]) {
-					t.Errorf("IPv6 %v, feeder %d: frame %d of %d bytes differs from what was sent, of %d bytes", v6, fd, i, len(got), len(want[i]))
+					t.Errorf("IPv6 %v, Geneve %v, feeder %d: frame %d of %d bytes differs from what was sent, of %d bytes", v6, geneve, fd, i, len(got), len(want[i]))
 				}
 			}
 		}
 	}
 }
 
-func (r *rig) receiveLarge(t *testing.T, rx port.Rx, n int) (frames [][]byte) {
+func (r *rig) receiveLarge(t *testing.T, rx port.Rx, n, options int) (frames [][]byte) {
 	t.Helper()
 	b := new(packet.Batch)
 	for end := time.Now().Add(30 * time.Second); len(frames) < n && time.Now().Before(end); {
@@ -84,7 +93,7 @@ func (r *rig) receiveLarge(t *testing.T, rx port.Rx, n int) (frames [][]byte) {
 			if f.Offload.GSO != packet.GSOTCPv4 || f.Offload.Size != 1400 || f.Drop != packet.DropNone {
 				t.Fatalf("not the large frame sent: %d bytes, offload %+v, drop %v", f.Len(), f.Offload, f.Drop)
 			}
-			outer := 14 + 20 + 8 + 8
+			outer := 14 + 20 + 8 + 8 + options
 			if f.Header()[14]>>4 == 6 {
 				outer += 20
 			}

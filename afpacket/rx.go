@@ -198,7 +198,7 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	n := min(t.size, t.length)
 	f, header := b.Next()
 	m := copy(header[t.outer:rxHeader], packet.Foreign(t.addr, uint32(n)))
-	if taken := b.JoinTrain(f, t.outer+m, t.outer, t.outer+vxlanLen, t.addr, t.length, t.size); taken > 0 {
+	if taken := b.JoinTrain(f, t.outer+m, t.outer, t.outer+tunnelLen(header[t.outer:t.outer+m]), t.addr, t.length, t.size); taken > 0 {
 		t.setLength(f.Len() - t.outer)
 		copy(header[:], t.header[:t.outer])
 		t.addr, t.length = t.addr+taken, t.length-taken
@@ -216,8 +216,20 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t.addr, t.length = t.addr+n, t.length-n
 }
 
-// vxlanLen is the length of the VXLAN header in bytes.
-const vxlanLen = 8
+// tunnelHeaderLen is the length in bytes of the part that all tunnel headers have.
+const tunnelHeaderLen = 8
+
+// tunnelLen returns the length in bytes of the tunnel header at the start of a datagram's
+// payload. The queue does not know the kind of tunnel. A header with the payload type of
+// Geneve is taken for Geneve; VXLAN has reserved bits there. A wrong guess can only prevent
+// that the datagrams are merged, or makes the worker drop the sender's own frame as
+// bad-offload.
+func tunnelLen(h []byte) int {
+	if len(h) >= tunnelHeaderLen && h[0]>>6 == 0 && binary.BigEndian.Uint16(h[2:]) == packet.EtherTypeTEB {
+		return tunnelHeaderLen + 4*int(h[0]&0x3f)
+	}
+	return tunnelHeaderLen
+}
 
 // Release makes the buffers available for the next reads, except the buffer of a train of
 // which Recv has returned only a part. Reads then use the first buffer again, which is in
