@@ -41,8 +41,7 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 	if want.bridge, err = d.bridgeOf(r); err != nil {
 		return nil, err
 	}
-	view := want.bridge.pipe.View()
-	if want.filter, err = openflow.ParseFilter(q.Get("match"), view); err != nil {
+	if want.filter, err = openflow.ParseFilter(q.Get("match"), want.bridge.pipe.Names(pipeline.ByName)); err != nil {
 		return nil, usererr.Mark(err)
 	}
 	want.filter.Bridge = want.bridge.number

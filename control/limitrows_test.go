@@ -35,7 +35,7 @@ func TestLimitRows(t *testing.T) {
 		return rows
 	}
 	all := get("/v1/limits")
-	for _, name := range strings.Fields("captures connections expectations flows fragmented_datagrams groups held_frames macs masks megaflow_actions megaflows meter_bands recirculation_ids") {
+	for _, name := range strings.Fields("captures connections expectations flows fragmented_datagrams geneve_options groups held_frames macs masks megaflow_actions megaflows meter_bands recirculation_ids") {
 		if !slices.ContainsFunc(all, func(l api.Limit) bool { return l.Name == name && l.HolderKind == "all" && l.Limit > 0 && l.Unit != "" }) {
 			t.Errorf("no row %s for all holders", name)
 		}

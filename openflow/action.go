@@ -55,6 +55,7 @@ const (
 	ActEncap       // puts a header of packet type Value in front of the packet
 	ActDecap       // removes the first header; Value is the packet type behind it
 	ActCheckLarger // sets the bit Dst to 1 if the frame has more than Value bytes, else to 0
+	ActDeleteField // makes the frame have no option of the field Dst
 	actionKinds    // number of kinds
 )
 
@@ -77,4 +78,5 @@ type Action struct {
 	Controller *Controller
 	CT         *CTSpec
 	Links      *LinkSpec
+	TLV        *TLVValue // value of an ActSetField whose Dst is a field tun_metadata
 }

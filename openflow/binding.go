@@ -385,7 +385,7 @@ func distinguishingBits(common, width int) int { return min(common/8*8+8, width)
 // readPrefix adds the first n bits of a field to the megaflow's mask.
 func (x *xlate) readPrefix(id FieldID, width, n int) {
 	if n > 0 {
-		x.read(Subfield{Field: id, Offset: uint8(width - n), Bits: uint8(n)})
+		x.read(Subfield{Field: id, Offset: uint16(width - n), Bits: uint16(n)})
 	}
 }
 

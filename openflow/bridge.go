@@ -113,6 +113,9 @@ func (x *xlate) cross(port *PortInfo) {
 		for w := WMetadata; w < WConj; w++ { // pkt_mark stays
 			x.flow[w], x.keep[w] = 0, 0
 		}
+		for w := WTLVs; w < wFlowEnd; w++ {
+			x.flow[w], x.keep[w] = 0, 0
+		}
 		x.untrack()
 		x.rule, x.table, x.buckets, x.actionSet, x.stack = nil, 0, 0, nil, nil
 		x.note("crosses to " + peer.Name)

@@ -107,7 +107,7 @@ func (d *actionDecoder) checkLarger(b []byte) (Action, error) {
 	if err != nil {
 		return Action{}, err
 	}
-	dst, err := subfieldOf(id, be.Uint16(b[2:]), 1)
+	dst, err := subfieldOf(id, be.Uint16(b[2:]), 1, nil)
 	if err != nil {
 		return Action{}, err
 	}

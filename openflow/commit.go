@@ -185,7 +185,10 @@ func (x *xlate) sendTo(port *PortInfo) {
 	out := flowtable.Action{Op: flowtable.OpOutput, U32: port.At()}
 	if port.Kind == PortTunnel {
 		var reason packet.DropReason
-		if out, reason = x.tunnel(port); reason != packet.DropNone {
+		if out, reason = x.tunnel(port); reason == packet.DropNone && !x.setTunnelFields(port) {
+			reason = packet.DropTooBigForTunnel
+		}
+		if reason != packet.DropNone {
 			x.noteDrop(reason)
 			x.note("the tunnel cannot be used: " + reason.String())
 			return

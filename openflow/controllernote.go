@@ -28,9 +28,10 @@ type ControllerNote struct {
 	// Continuation is the rest of the translation, for Pipeline.Resume; "": the frame is not
 	// paused.
 	Continuation string
-	State        [FlowWords - flowtable.KeyWords]uint64 // metadata and registers
+	State        [stateWords]uint64 // metadata and registers
 	Tunnel       [flowtable.TunnelWords]uint64
 	CT           [flowtable.CTWords]uint64
+	TLVs         string // fields tun_metadata, see xlate.noteTLVs
 }
 
 // Metadata returns the fields of the note as a match, together with in_port. key is the
@@ -52,6 +53,7 @@ func (n *ControllerNote) Metadata(inPort uint32, key *flowtable.Key) Match {
 	if key != nil && n.CT[0]>>ctStateAt&0xff != 0 {
 		putConnection(&m, key)
 	}
+	eachTLVWord(n.TLVs, func(w int, mask, v uint64) { setBits(&m, w, v, mask) })
 	SetInPort(&m, inPort)
 	return m
 }
@@ -227,13 +229,16 @@ func (x *xlate) noted(c *Controller) uint32 {
 	} else if n.Reason == "" {
 		n.Reason = "packet_out"
 	}
-	for _, id := range []FieldID{FTunID, FTunSrc, FTunDst, FTunIPv6Src, FTunIPv6Dst, FCTState, FCTZone, FCTMark, FCTLabel} {
+	for _, id := range []FieldID{FTunID, FTunSrc, FTunDst, FTunIPv6Src, FTunIPv6Dst, FTunGBPID, FTunGBPFlags, FTunFlags, FCTState, FCTZone, FCTMark, FCTLabel} {
 		if word := int(fields[id].word); x.flow[word] != 0 || fields[id].bits > 64 && x.flow[word+1] != 0 {
 			x.read(wholeField(id)) // a field of 0 is left out of the message
 		}
 	}
 	copy(n.State[:], x.flow[WMetadata:])
 	copy(n.Tunnel[:], x.flow[flowtable.WTunID:])
+	n.Tunnel[flowtable.WTunOpts-flowtable.WTunID] = 0
+	n.Tunnel[flowtable.WTunMeta-flowtable.WTunID] &^= flowtable.TunCritical
+	n.TLVs = x.noteTLVs()
 	n.CT[0] = x.flow[flowtable.WCT] &^ (0xff << ctProtoAt)
 	copy(n.CT[flowtable.WCTLabel-flowtable.WCT:], x.flow[flowtable.WCTLabel:flowtable.WCTLabel+2])
 	return noter.StoreNote(&n)

@@ -13,6 +13,7 @@ var whatIsWrong = map[format][]struct{ value, expected string }{
 	asPort:     {{"nosuch", "name of a port"}, {"70000", "0 to 65535"}, {`"nosuch"`, "name of a port"}},
 	asFrag:     {{"maybe", "not_later"}, {"1", "not_later"}},
 	asTCPFlags: {{"+syn-frob", "TCP flags"}, {"0x1000", "12 bits"}, {"1/x", "TCP flags"}, {"+syn+syn", "TCP flags"}},
+	asTunFlags: {{"+frob", "tun_flags"}, {"2", "tun_flags"}},
 	asCTState:  {{"+frob", "ct_state"}, {"new|frob", "ct_state"}},
 	asEthernet: {{"nosuch", "Ethernet address"}, {"02:00:00:00:00", "Ethernet address"}, {"02:00:00:00:00:01/x", "Ethernet address"}, {"5", "Ethernet address"}},
 	asIPv4:     {{"nosuch", "IPv4 address"}, {"10.0.0", "IPv4 address"}, {"10.0.0.1/33", "from 0 to 32"}, {"10.0.0.1/255.0", "IPv4 address"}, {"::1", "IPv4 address"}},
@@ -34,7 +35,7 @@ func TestErrorsOfEveryField(t *testing.T) {
 			t.Errorf("%s: %v; want %q named, expected ...%s...%s", text, err, word, expected, name)
 		}
 	}
-	for id := FTunID; id < fieldCount; id++ {
+	for id := FTunID; id < FTunMetadata; id++ {
 		f := &fields[id]
 		if len(whatIsWrong[f.format]) == 0 {
 			t.Errorf("%s: whatIsWrong has no invalid values for its format", f.name)

@@ -43,7 +43,7 @@ func fieldTexts(context string) (texts []string) {
 		}
 		texts = append(texts, text)
 	}
-	for id := FTunID; id < fieldCount; id++ {
+	for id := FTunID; id < FTunMetadata; id++ {
 		f := &fields[id]
 		value, mask := sample(f)
 		names := append([]string{f.name}, f.oxm...)

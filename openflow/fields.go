@@ -8,7 +8,8 @@ import "weft/flowtable"
 type FieldID uint8
 
 // Fields, with the names of ovs-fields(7). reg0 to reg15, xreg0 to xreg7 and xxreg0
-// to xxreg3 are FReg+n, FXReg+n, FXXReg+n.
+// to xxreg3 are FReg+n, FXReg+n, FXXReg+n, and tun_metadata0 to tun_metadata63
+// FTunMetadata+n.
 const (
 	FNone FieldID = iota
 	FTunID
@@ -16,6 +17,9 @@ const (
 	FTunDst
 	FTunIPv6Src
 	FTunIPv6Dst
+	FTunGBPID
+	FTunGBPFlags
+	FTunFlags
 	FMetadata
 	FConjID
 	FPktMark
@@ -79,9 +83,11 @@ const (
 	FCTTpSrc
 	FCTTpDst
 	FReg
-	FXReg      = FReg + 16
-	FXXReg     = FXReg + 8
-	fieldCount = FXXReg + 4
+	FXReg  = FReg + 16
+	FXXReg = FXReg + 8
+	// FTunMetadata+n is tun_metadataN.
+	FTunMetadata = FXXReg + 4
+	fieldCount   = FTunMetadata + TLVFields
 )
 
 // format is the text format of a field's value.
@@ -99,6 +105,7 @@ const (
 	asFrag
 	asTCPFlags
 	asCTState
+	asTunFlags
 )
 
 // field is an entry of the table of fields, from which parsing, formatting, look-ups
@@ -141,63 +148,66 @@ const (
 )
 
 var fields = [fieldCount]field{
-	FNone:       {},
-	FTunID:      {name: "tun_id", alias: "tunnel_id", oxm: []string{"NXM_NX_TUN_ID", "OXM_OF_TUNNEL_ID"}, word: flowtable.WTunID, bits: 64, bytes: 8, format: asHex, maskable: true},
-	FTunSrc:     {name: "tun_src", oxm: []string{"NXM_NX_TUN_IPV4_SRC"}, word: wTunIPv4, shift: tunHi, bits: 32, bytes: 4, format: asIPv4, maskable: true},
-	FTunDst:     {name: "tun_dst", oxm: []string{"NXM_NX_TUN_IPV4_DST"}, word: wTunIPv4, shift: tunLo, bits: 32, bytes: 4, format: asIPv4, maskable: true},
-	FTunIPv6Src: {name: "tun_ipv6_src", oxm: []string{"NXM_NX_TUN_IPV6_SRC"}, word: flowtable.WTunIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true},
-	FTunIPv6Dst: {name: "tun_ipv6_dst", oxm: []string{"NXM_NX_TUN_IPV6_DST"}, word: flowtable.WTunIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true},
-	FMetadata:   {name: "metadata", oxm: []string{"OXM_OF_METADATA"}, word: WMetadata, bits: 64, bytes: 8, format: asHex, maskable: true},
-	FConjID:     {name: "conj_id", oxm: []string{"NXM_NX_CONJ_ID"}, word: WConj, shift: 32, bits: 32, bytes: 4, format: asDecimal, readOnly: true},
-	FPktMark:    {name: "pkt_mark", oxm: []string{"NXM_NX_PKT_MARK"}, word: WConj, bits: 32, bytes: 4, format: asHex, maskable: true},
-	FInPort:     {name: "in_port", oxm: []string{"NXM_OF_IN_PORT"}, word: flowtable.WPort, shift: 32, bits: 16, bytes: 2, format: asPort},
-	FInPortOXM:  {name: "in_port_oxm", oxm: []string{"OXM_OF_IN_PORT"}, word: flowtable.WPort, shift: 32, bits: 32, bytes: 4, format: asPort},
-	FEthSrc:     {name: "eth_src", alias: "dl_src", oxm: []string{"NXM_OF_ETH_SRC", "OXM_OF_ETH_SRC"}, word: flowtable.WEthSrc, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true},
-	FEthDst:     {name: "eth_dst", alias: "dl_dst", oxm: []string{"NXM_OF_ETH_DST", "OXM_OF_ETH_DST"}, word: flowtable.WEthDst, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true},
-	FEthType:    {name: "eth_type", alias: "dl_type", oxm: []string{"NXM_OF_ETH_TYPE", "OXM_OF_ETH_TYPE"}, word: flowtable.WEthDst, bits: 16, bytes: 2, format: asHex4, readOnly: true},
-	FVLANTCI:    {name: "vlan_tci", oxm: []string{"NXM_OF_VLAN_TCI"}, word: flowtable.WEthSrc, bits: 16, bytes: 2, format: asHex4, maskable: true},
-	FDLVLAN:     {name: "dl_vlan", word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal},
-	FDLVLANPCP:  {name: "dl_vlan_pcp", word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal},
-	FVLANVID:    {name: "vlan_vid", oxm: []string{"OXM_OF_VLAN_VID"}, word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal, maskable: true, prerequisite: needVLAN},
-	FVLANPCP:    {name: "vlan_pcp", oxm: []string{"OXM_OF_VLAN_PCP"}, word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal, prerequisite: needVLAN},
-	FIPSrc:      {name: "ip_src", alias: "nw_src", oxm: []string{"NXM_OF_IP_SRC", "OXM_OF_IPV4_SRC"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needIPv4},
-	FIPDst:      {name: "ip_dst", alias: "nw_dst", oxm: []string{"NXM_OF_IP_DST", "OXM_OF_IPV4_DST"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needIPv4},
-	FIPv6Src:    {name: "ipv6_src", oxm: []string{"NXM_NX_IPV6_SRC", "OXM_OF_IPV6_SRC"}, word: flowtable.WIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needIPv6},
-	FIPv6Dst:    {name: "ipv6_dst", oxm: []string{"NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"}, word: flowtable.WIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needIPv6},
-	FIPv6Label:  {name: "ipv6_label", oxm: []string{"NXM_NX_IPV6_LABEL", "OXM_OF_IPV6_FLABEL"}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, prerequisite: needIPv6},
-	FIPv6ExtHdr: {name: "ipv6_exthdr", oxm: []string{"OXM_OF_IPV6_EXTHDR"}, word: flowtable.WL4, shift: flowtable.ExtHdrShift, bits: 9, bytes: 2, format: asHex, maskable: true, readOnly: true, prerequisite: needIPv6},
-	FIPProto:    {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: wIP, shift: protoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needIP},
-	FNwTOS:      {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: wIP, shift: tosAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needIP},
-	FIPDSCP:     {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: wIP, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, prerequisite: needIP},
-	FIPECN:      {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: wIP, shift: tosAt, bits: ecnBits, bytes: 1, format: asDecimal, prerequisite: needIP},
-	FIPTTL:      {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: wIP, shift: ttlAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needIP},
-	FIPFrag:     {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: wIP, shift: fragAt, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, prerequisite: needIP},
-	FARPOp:      {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: wIP, shift: protoAt, bits: 16, stored: 8, bytes: 2, format: asDecimal, prerequisite: needARP},
-	FARPSpa:     {name: "arp_spa", oxm: []string{"NXM_OF_ARP_SPA", "OXM_OF_ARP_SPA"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needARP},
-	FARPTpa:     {name: "arp_tpa", oxm: []string{"NXM_OF_ARP_TPA", "OXM_OF_ARP_TPA"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needARP},
-	FARPSha:     {name: "arp_sha", oxm: []string{"NXM_NX_ARP_SHA", "OXM_OF_ARP_SHA"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needARP},
-	FARPTha:     {name: "arp_tha", oxm: []string{"NXM_NX_ARP_THA", "OXM_OF_ARP_THA"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needARP},
-	FTCPSrc:     {name: "tcp_src", alias: "tp_src", oxm: []string{"NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needTCP},
-	FTCPDst:     {name: "tcp_dst", alias: "tp_dst", oxm: []string{"NXM_OF_TCP_DST", "OXM_OF_TCP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needTCP},
-	FTCPFlags:   {name: "tcp_flags", oxm: []string{"NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"}, word: wIP, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, prerequisite: needTCP},
-	FUDPSrc:     {name: "udp_src", oxm: []string{"NXM_OF_UDP_SRC", "OXM_OF_UDP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needUDP},
-	FUDPDst:     {name: "udp_dst", oxm: []string{"NXM_OF_UDP_DST", "OXM_OF_UDP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needUDP},
-	FSCTPSrc:    {name: "sctp_src", oxm: []string{"OXM_OF_SCTP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needSCTP},
-	FSCTPDst:    {name: "sctp_dst", oxm: []string{"OXM_OF_SCTP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needSCTP},
-	FICMPType:   {name: "icmp_type", oxm: []string{"NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMP},
-	FICMPCode:   {name: "icmp_code", oxm: []string{"NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMP},
-	FICMPv6Type: {name: "icmpv6_type", oxm: []string{"NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMPv6},
-	FICMPv6Code: {name: "icmpv6_code", oxm: []string{"NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMPv6},
-	FNDTarget:   {name: "nd_target", oxm: []string{"NXM_NX_ND_TARGET", "OXM_OF_IPV6_ND_TARGET"}, word: flowtable.WNDTarget, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needND},
-	FNDSll:      {name: "nd_sll", oxm: []string{"NXM_NX_ND_SLL", "OXM_OF_IPV6_ND_SLL"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needNDSolicit},
-	FNDTll:      {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needNDAdvert},
-	FMPLSLabel:  {name: "mpls_label", oxm: []string{"OXM_OF_MPLS_LABEL"}, word: flowtable.WIPv4, shift: shimAt + 12, bits: 20, bytes: 4, format: asDecimal, prerequisite: needMPLS},
-	FMPLSTC:     {name: "mpls_tc", oxm: []string{"OXM_OF_MPLS_TC"}, word: flowtable.WIPv4, shift: shimAt + 9, bits: 3, bytes: 1, format: asDecimal, prerequisite: needMPLS},
-	FMPLSBOS:    {name: "mpls_bos", oxm: []string{"OXM_OF_MPLS_BOS"}, word: flowtable.WIPv4, shift: shimAt + 8, bits: 1, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needMPLS},
-	FMPLSTTL:    {name: "mpls_ttl", oxm: []string{"NXM_NX_MPLS_TTL"}, word: flowtable.WIPv4, shift: shimAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needMPLS},
-	FPBBISID:    {name: "pbb_isid", oxm: []string{"OXM_OF_PBB_ISID"}, word: flowtable.WIPv4, shift: shimAt, bits: 24, bytes: 3, format: asDecimal, maskable: true, prerequisite: needPBB},
-	FNDReserved: {name: "nd_reserved", oxm: []string{"ERICOXM_OF_ICMPV6_ND_RESERVED"}, word: flowtable.WND, shift: 32, bits: 32, bytes: 4, format: asDecimal, prerequisite: needND},
-	FNDOptType:  {name: "nd_options_type", oxm: []string{"ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE"}, word: flowtable.WND, shift: 24, bits: 8, bytes: 1, format: asDecimal, prerequisite: needND},
+	FNone:        {},
+	FTunID:       {name: "tun_id", alias: "tunnel_id", oxm: []string{"NXM_NX_TUN_ID", "OXM_OF_TUNNEL_ID"}, word: flowtable.WTunID, bits: 64, bytes: 8, format: asHex, maskable: true},
+	FTunSrc:      {name: "tun_src", oxm: []string{"NXM_NX_TUN_IPV4_SRC"}, word: wTunIPv4, shift: tunHi, bits: 32, bytes: 4, format: asIPv4, maskable: true},
+	FTunDst:      {name: "tun_dst", oxm: []string{"NXM_NX_TUN_IPV4_DST"}, word: wTunIPv4, shift: tunLo, bits: 32, bytes: 4, format: asIPv4, maskable: true},
+	FTunIPv6Src:  {name: "tun_ipv6_src", oxm: []string{"NXM_NX_TUN_IPV6_SRC"}, word: flowtable.WTunIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true},
+	FTunIPv6Dst:  {name: "tun_ipv6_dst", oxm: []string{"NXM_NX_TUN_IPV6_DST"}, word: flowtable.WTunIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true},
+	FTunGBPID:    {name: "tun_gbp_id", oxm: []string{"NXM_NX_TUN_GBP_ID"}, word: flowtable.WTunMeta, shift: flowtable.TunGBPIDShift, bits: 16, bytes: 2, format: asDecimal, maskable: true},
+	FTunGBPFlags: {name: "tun_gbp_flags", oxm: []string{"NXM_NX_TUN_GBP_FLAGS"}, word: flowtable.WTunMeta, shift: flowtable.TunGBPFlagsShift, bits: 8, bytes: 1, format: asHex, maskable: true},
+	FTunFlags:    {name: "tun_flags", oxm: []string{"NXM_NX_TUN_FLAGS"}, word: flowtable.WTunMeta, shift: flowtable.TunFlagsShift, bits: 1, bytes: 2, format: asTunFlags, maskable: true},
+	FMetadata:    {name: "metadata", oxm: []string{"OXM_OF_METADATA"}, word: WMetadata, bits: 64, bytes: 8, format: asHex, maskable: true},
+	FConjID:      {name: "conj_id", oxm: []string{"NXM_NX_CONJ_ID"}, word: WConj, shift: 32, bits: 32, bytes: 4, format: asDecimal, readOnly: true},
+	FPktMark:     {name: "pkt_mark", oxm: []string{"NXM_NX_PKT_MARK"}, word: WConj, bits: 32, bytes: 4, format: asHex, maskable: true},
+	FInPort:      {name: "in_port", oxm: []string{"NXM_OF_IN_PORT"}, word: flowtable.WPort, shift: 32, bits: 16, bytes: 2, format: asPort},
+	FInPortOXM:   {name: "in_port_oxm", oxm: []string{"OXM_OF_IN_PORT"}, word: flowtable.WPort, shift: 32, bits: 32, bytes: 4, format: asPort},
+	FEthSrc:      {name: "eth_src", alias: "dl_src", oxm: []string{"NXM_OF_ETH_SRC", "OXM_OF_ETH_SRC"}, word: flowtable.WEthSrc, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true},
+	FEthDst:      {name: "eth_dst", alias: "dl_dst", oxm: []string{"NXM_OF_ETH_DST", "OXM_OF_ETH_DST"}, word: flowtable.WEthDst, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true},
+	FEthType:     {name: "eth_type", alias: "dl_type", oxm: []string{"NXM_OF_ETH_TYPE", "OXM_OF_ETH_TYPE"}, word: flowtable.WEthDst, bits: 16, bytes: 2, format: asHex4, readOnly: true},
+	FVLANTCI:     {name: "vlan_tci", oxm: []string{"NXM_OF_VLAN_TCI"}, word: flowtable.WEthSrc, bits: 16, bytes: 2, format: asHex4, maskable: true},
+	FDLVLAN:      {name: "dl_vlan", word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal},
+	FDLVLANPCP:   {name: "dl_vlan_pcp", word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal},
+	FVLANVID:     {name: "vlan_vid", oxm: []string{"OXM_OF_VLAN_VID"}, word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal, maskable: true, prerequisite: needVLAN},
+	FVLANPCP:     {name: "vlan_pcp", oxm: []string{"OXM_OF_VLAN_PCP"}, word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal, prerequisite: needVLAN},
+	FIPSrc:       {name: "ip_src", alias: "nw_src", oxm: []string{"NXM_OF_IP_SRC", "OXM_OF_IPV4_SRC"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needIPv4},
+	FIPDst:       {name: "ip_dst", alias: "nw_dst", oxm: []string{"NXM_OF_IP_DST", "OXM_OF_IPV4_DST"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needIPv4},
+	FIPv6Src:     {name: "ipv6_src", oxm: []string{"NXM_NX_IPV6_SRC", "OXM_OF_IPV6_SRC"}, word: flowtable.WIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needIPv6},
+	FIPv6Dst:     {name: "ipv6_dst", oxm: []string{"NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"}, word: flowtable.WIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needIPv6},
+	FIPv6Label:   {name: "ipv6_label", oxm: []string{"NXM_NX_IPV6_LABEL", "OXM_OF_IPV6_FLABEL"}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, prerequisite: needIPv6},
+	FIPv6ExtHdr:  {name: "ipv6_exthdr", oxm: []string{"OXM_OF_IPV6_EXTHDR"}, word: flowtable.WL4, shift: flowtable.ExtHdrShift, bits: 9, bytes: 2, format: asHex, maskable: true, readOnly: true, prerequisite: needIPv6},
+	FIPProto:     {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: wIP, shift: protoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needIP},
+	FNwTOS:       {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: wIP, shift: tosAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needIP},
+	FIPDSCP:      {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: wIP, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, prerequisite: needIP},
+	FIPECN:       {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: wIP, shift: tosAt, bits: ecnBits, bytes: 1, format: asDecimal, prerequisite: needIP},
+	FIPTTL:       {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: wIP, shift: ttlAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needIP},
+	FIPFrag:      {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: wIP, shift: fragAt, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, prerequisite: needIP},
+	FARPOp:       {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: wIP, shift: protoAt, bits: 16, stored: 8, bytes: 2, format: asDecimal, prerequisite: needARP},
+	FARPSpa:      {name: "arp_spa", oxm: []string{"NXM_OF_ARP_SPA", "OXM_OF_ARP_SPA"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needARP},
+	FARPTpa:      {name: "arp_tpa", oxm: []string{"NXM_OF_ARP_TPA", "OXM_OF_ARP_TPA"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needARP},
+	FARPSha:      {name: "arp_sha", oxm: []string{"NXM_NX_ARP_SHA", "OXM_OF_ARP_SHA"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needARP},
+	FARPTha:      {name: "arp_tha", oxm: []string{"NXM_NX_ARP_THA", "OXM_OF_ARP_THA"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needARP},
+	FTCPSrc:      {name: "tcp_src", alias: "tp_src", oxm: []string{"NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needTCP},
+	FTCPDst:      {name: "tcp_dst", alias: "tp_dst", oxm: []string{"NXM_OF_TCP_DST", "OXM_OF_TCP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needTCP},
+	FTCPFlags:    {name: "tcp_flags", oxm: []string{"NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"}, word: wIP, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, prerequisite: needTCP},
+	FUDPSrc:      {name: "udp_src", oxm: []string{"NXM_OF_UDP_SRC", "OXM_OF_UDP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needUDP},
+	FUDPDst:      {name: "udp_dst", oxm: []string{"NXM_OF_UDP_DST", "OXM_OF_UDP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needUDP},
+	FSCTPSrc:     {name: "sctp_src", oxm: []string{"OXM_OF_SCTP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needSCTP},
+	FSCTPDst:     {name: "sctp_dst", oxm: []string{"OXM_OF_SCTP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needSCTP},
+	FICMPType:    {name: "icmp_type", oxm: []string{"NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMP},
+	FICMPCode:    {name: "icmp_code", oxm: []string{"NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMP},
+	FICMPv6Type:  {name: "icmpv6_type", oxm: []string{"NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMPv6},
+	FICMPv6Code:  {name: "icmpv6_code", oxm: []string{"NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMPv6},
+	FNDTarget:    {name: "nd_target", oxm: []string{"NXM_NX_ND_TARGET", "OXM_OF_IPV6_ND_TARGET"}, word: flowtable.WNDTarget, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needND},
+	FNDSll:       {name: "nd_sll", oxm: []string{"NXM_NX_ND_SLL", "OXM_OF_IPV6_ND_SLL"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needNDSolicit},
+	FNDTll:       {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needNDAdvert},
+	FMPLSLabel:   {name: "mpls_label", oxm: []string{"OXM_OF_MPLS_LABEL"}, word: flowtable.WIPv4, shift: shimAt + 12, bits: 20, bytes: 4, format: asDecimal, prerequisite: needMPLS},
+	FMPLSTC:      {name: "mpls_tc", oxm: []string{"OXM_OF_MPLS_TC"}, word: flowtable.WIPv4, shift: shimAt + 9, bits: 3, bytes: 1, format: asDecimal, prerequisite: needMPLS},
+	FMPLSBOS:     {name: "mpls_bos", oxm: []string{"OXM_OF_MPLS_BOS"}, word: flowtable.WIPv4, shift: shimAt + 8, bits: 1, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needMPLS},
+	FMPLSTTL:     {name: "mpls_ttl", oxm: []string{"NXM_NX_MPLS_TTL"}, word: flowtable.WIPv4, shift: shimAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needMPLS},
+	FPBBISID:     {name: "pbb_isid", oxm: []string{"OXM_OF_PBB_ISID"}, word: flowtable.WIPv4, shift: shimAt, bits: 24, bytes: 3, format: asDecimal, maskable: true, prerequisite: needPBB},
+	FNDReserved:  {name: "nd_reserved", oxm: []string{"ERICOXM_OF_ICMPV6_ND_RESERVED"}, word: flowtable.WND, shift: 32, bits: 32, bytes: 4, format: asDecimal, prerequisite: needND},
+	FNDOptType:   {name: "nd_options_type", oxm: []string{"ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE"}, word: flowtable.WND, shift: 24, bits: 8, bytes: 1, format: asDecimal, prerequisite: needND},
 }
 
 // fieldNames maps names and aliases to fields, oxmNames NXM and OXM names.
@@ -206,6 +216,7 @@ var fieldNames, oxmNames = indexFields()
 func indexFields() (names, oxm map[string]FieldID) {
 	addRegisters()
 	addCTFields()
+	addTLVFields()
 	names, oxm = make(map[string]FieldID), make(map[string]FieldID)
 	for id := FTunID; id < fieldCount; id++ {
 		f := &fields[id]
@@ -244,8 +255,8 @@ func (id FieldID) String() string { return fields[id].name }
 // Subfield is a part of a field: Bits bits from bit Offset on (0: the lowest bit).
 type Subfield struct {
 	Field  FieldID
-	Offset uint8
-	Bits   uint8
+	Offset uint16
+	Bits   uint16
 }
 
 // storedBits returns the number of bits of the field that Flow stores.
@@ -256,8 +267,9 @@ func (f *field) storedBits() uint8 {
 	return f.bits
 }
 
-// wholeField returns the sub-field with all bits of a field.
-func wholeField(id FieldID) Subfield { return Subfield{Field: id, Bits: fields[id].bits} }
+// wholeField returns the sub-field with all bits of a field. A field tun_metadata has no
+// bits here, because its length is in the TLV map (TLVMap.whole).
+func wholeField(id FieldID) Subfield { return Subfield{Field: id, Bits: uint16(fields[id].bits)} }
 
 // words returns the value v of the sub-field in the layout of Flow: hi for
 // Flow[word], lo for Flow[word+1].

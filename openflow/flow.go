@@ -4,11 +4,15 @@ package openflow
 
 import "weft/flowtable"
 
+// stateWords is the number of words of a Flow from WMetadata on that are 0 when the frame
+// enters table 0.
+const stateWords = WTLVs - flowtable.KeyWords
+
 // FlowWords is the size of a Flow in 64-bit words.
 const FlowWords = wFlowEnd
 
 // Flow is a frame as the OpenFlow tables see it: a flowtable.Key, and words that are
-// 0 when the frame enters table 0.
+// 0 when the frame enters table 0. Behind them are the options of its Geneve header.
 //
 //	word       63..............................................0
 //	0..30      flowtable.Key
@@ -16,14 +20,18 @@ const FlowWords = wFlowEnd
 //	WReg       reg0 32 | reg1 32, and so on to reg15 (8 words: xreg0 to xreg7)
 //	WConj      conj_id 32 | pkt_mark 32; conj_id is not 0 only in a look-up through a
 //	           conjunction
+//	WTLVs      bit n: the frame has tun_metadataN
+//	WTLVCells  the values of these fields (32 words), where the bridge's TLV map says
 type Flow [FlowWords]uint64
 
 // Indexes of the words after the flowtable.Key.
 const (
 	WMetadata = flowtable.KeyWords + iota
 	WReg
-	WConj    = WReg + 8
-	wFlowEnd = WConj + 1
+	WConj     = WReg + 8
+	WTLVs     = WConj + 1
+	WTLVCells = WTLVs + 1
+	wFlowEnd  = WTLVCells + TLVSpace/8
 )
 
 // Match is the set of flows that agree with Value on the bits of Mask. Value has no

@@ -180,9 +180,12 @@ func appendMatch(text []byte, m *Match, names Names) []byte {
 	for n := range 16 {
 		w.field(FReg + FieldID(n))
 	}
-	for id := FTunID; id <= FMetadata; id++ {
+	for id := FTunID; id < FTunFlags; id++ {
 		w.field(id)
 	}
+	w.tunFlags()
+	w.tlvs()
+	w.field(FMetadata)
 	if w.m.Value[flowtable.WPort]<<32 != 0 {
 		w.raw("recirc_id", flowtable.WPort, 0, 32)
 	}
@@ -414,6 +417,8 @@ func formatField(id FieldID, v, mask Value128, names Names) string {
 		return formatPort(uint32(v[1]), names)
 	case asTCPFlags:
 		return formatFlags(tcpFlagNames[:], 0xfff, v[1], mask[1])
+	case asTunFlags:
+		return formatFlags(tunFlagNames, flowtable.TunOAM, v[1], mask[1])
 	case asCTState:
 		return formatFlags(ctStateNames[:], 0xff, v[1], mask[1])
 	case asEthernet:

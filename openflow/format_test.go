@@ -51,7 +51,7 @@ func TestDumpFlowsLines(t *testing.T) {
 }
 
 func TestFieldTable(t *testing.T) {
-	for id := FTunID; id < fieldCount; id++ {
+	for id := FTunID; id < FTunMetadata; id++ {
 		f := &fields[id]
 		switch {
 		case f.name == "" || fieldNames[f.name] != id:
@@ -71,7 +71,7 @@ func TestFieldTable(t *testing.T) {
 
 // FormatMatch writes every field.
 func TestEveryFieldIsShown(t *testing.T) {
-	for id := FTunID; id < fieldCount; id++ {
+	for id := FTunID; id < FTunMetadata; id++ {
 		var m Match
 		word, hi, lo := wholeField(id).mask()
 		m.Mask[word] = hi

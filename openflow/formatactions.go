@@ -123,6 +123,8 @@ func formatAction(a *Action, names Names) string {
 		return formatLinks(a, names)
 	case ActCTClear:
 		return "ct_clear"
+	case ActDeleteField:
+		return "delete_field:" + a.Dst.Field.String()
 	case ActFinTimeout:
 		return formatFinTimeout(a)
 	case ActNote:
@@ -136,6 +138,9 @@ func (s Subfield) ones() Value128 { return ones(uint(s.Bits)) }
 
 // formatSet returns the value[/mask] of a set_field action.
 func formatSet(a *Action, names Names) string {
+	if a.TLV != nil {
+		return a.TLV.format()
+	}
 	switch a.Dst.Field {
 	case FVLANVID:
 		// The text includes the bit OFPVID_PRESENT, as in OpenFlow 1.2 and later.
@@ -158,7 +163,7 @@ func (s Subfield) String() string {
 		name = f.oxm[0]
 	}
 	switch {
-	case s.Offset == 0 && s.Bits == f.bits:
+	case s == wholeField(s.Field):
 		return name + "[]"
 	case s.Bits == 1:
 		return fmt.Sprintf("%s[%d]", name, s.Offset)

@@ -123,14 +123,20 @@ func (s slowFrame) shown() string {
 // outputs.
 func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 	f := frameOf(k)
+	var options flowtable.TunOptions
+	meta := uint64(0)
 	for i, a := range actions {
 		switch a.Op {
+		case flowtable.OpTunOptions:
+			flowtable.ReadTunOptions(actions[i:], &options)
+		case flowtable.OpTunMeta:
+			meta = a.U64
 		case flowtable.OpOutput:
 			sent = append(sent, fmt.Sprintf("port %d %s", a.U32, f.shown()))
 		case flowtable.OpOutputTruncated:
 			sent = append(sent, fmt.Sprintf("port %d %s, %d bytes", a.U32, f.shown(), a.U64))
 		case flowtable.OpTunnel:
-			text := fmt.Sprintf("tunnel %d %d %s", a.U32, uint32(a.U64), f.shown())
+			text := fmt.Sprintf("tunnel %d %d %s", a.U32, uint32(a.U64), f.shown()) + tunnelText(a.U16, options.Raw(), meta)
 			if limit := a.U64 >> 32; limit != 0 {
 				text += fmt.Sprintf(", %d bytes", limit)
 			}
@@ -197,6 +203,141 @@ func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 	return sent
 }
 
+// Tunnel ports of checkTranslation.
+const (
+	gbpPort    = 5
+	genevePort = 6
+)
+
+// setEncaps makes the switch one of frames with Geneve options.
+func (e *fakeEnv) setEncaps() {
+	e.options = randomOptions
+	e.ports[gbpPort-1].Encap, e.ports[genevePort-1].Encap = EncapGBP, EncapGeneve
+}
+
+// tunnelText is the text of the tunnel fields that a port sends.
+func tunnelText(port uint16, options []byte, meta uint64) string {
+	switch port % 10 { // bridgeEnv
+	case gbpPort:
+		return fmt.Sprintf(" gbp %x", meta>>flowtable.TunGBPFlagsShift)
+	case genevePort:
+		return fmt.Sprintf(" options %x flags %x", options, meta>>flowtable.TunFlagsShift&1)
+	}
+	return ""
+}
+
+// tunnelText is the text of the tunnel fields with which the frame leaves through the port.
+func (in *interpreter) tunnelText(p *PortInfo) string {
+	if p.Encap == EncapVXLAN {
+		return tunnelText(uint16(p.At()), nil, 0)
+	}
+	return tunnelText(uint16(p.At()), slowOptions(in.p.TLVs(), &in.f), in.f[flowtable.WTunMeta])
+}
+
+// slowOptions returns the options of the fields that the frame has.
+func slowOptions(m *TLVMap, f *Flow) (b []byte) {
+	for _, t := range m.Mappings() {
+		if f[WTLVs]>>t.Field&1 != 0 {
+			b = append(b, byte(t.Class>>8), byte(t.Class), t.Type, t.Len/4)
+			b = append(b, m.fields[t.Field].bytes(f)...)
+		}
+	}
+	return b
+}
+
+// decodeOptions gives the frame the fields of its options. It returns false if the frame is
+// dropped.
+func (in *interpreter) decodeOptions(raw []byte) bool {
+	for rest := raw; len(rest) >= 4; rest = rest[4+4*int(rest[3]&31):] {
+		known := false
+		for _, t := range in.p.TLVs().Mappings() {
+			if t.Class != uint16(rest[0])<<8|uint16(rest[1]) || t.Type != rest[2] {
+				continue
+			}
+			if int(t.Len) != 4*int(rest[3]&31) {
+				break
+			}
+			known = true
+			in.f[WTLVs] |= 1 << t.Field
+			body := rest[4 : 4+t.Len]
+			for i, cell := range in.p.TLVs().fields[t.Field].cells {
+				for k := range 32 {
+					if body[4*i+k/8]>>(7-k%8)&1 != 0 {
+						in.f[WTLVCells+int(cell)/2] |= 1 << (63 - 32*int(cell%2) - k)
+					}
+				}
+			}
+		}
+		if !known && isCritical(raw) && (rest[2]&0x80 != 0 || mappedKey(in.p.TLVs(), rest)) {
+			return false
+		}
+		if !known && mappedKey(in.p.TLVs(), rest) {
+			return true // like the translation, which ignores the options behind it
+		}
+	}
+	return true
+}
+
+func mappedKey(m *TLVMap, option []byte) bool {
+	return slices.ContainsFunc(m.Mappings(), func(t TLVMapping) bool {
+		return t.Class == uint16(option[0])<<8|uint16(option[1]) && t.Type == option[2]
+	})
+}
+
+// get reads a sub-field, bit by bit for a field tun_metadata.
+func (in *interpreter) get(s Subfield) (v []bool) {
+	for i := range int(s.Bits) {
+		at := int(s.Offset) + i
+		if !s.Field.isTLV() {
+			v = append(v, Subfield{s.Field, uint16(at), 1}.get(&in.f)[1] != 0)
+			continue
+		}
+		b := in.p.TLVs().fields[s.Field-FTunMetadata].bytes(&in.f)
+		v = append(v, b[len(b)-1-at/8]>>(at%8)&1 != 0)
+	}
+	return v
+}
+
+// putTLV writes the bits of v that are set in mask to a field tun_metadata.
+func (in *interpreter) putTLV(s Subfield, v, mask []bool) {
+	f := in.p.TLVs().fields[s.Field-FTunMetadata]
+	b, all := f.bytes(&in.f), slices.Repeat([]byte{0xff}, int(f.Len))
+	for i := range v {
+		if at := int(s.Offset) + i; mask[i] {
+			b[len(b)-1-at/8] &^= 1 << (at % 8)
+			if v[i] {
+				b[len(b)-1-at/8] |= 1 << (at % 8)
+			}
+		}
+	}
+	f.setBytes(&in.f, b, all)
+	in.f[WTLVs] |= 1 << f.Field
+}
+
+// bitsOfBytes returns the bits of a number, the lowest one first.
+func bitsOfBytes(b []byte) (v []bool) {
+	for at := range 8 * len(b) {
+		v = append(v, b[len(b)-1-at/8]>>(at%8)&1 != 0)
+	}
+	return v
+}
+
+func bitsOfValue(v Value128, n uint16) (list []bool) {
+	for i := range uint(n) {
+		list = append(list, v.shr(i)[1]&1 != 0)
+	}
+	return list
+}
+
+func valueOfBits(list []bool) (v Value128) {
+	for i, bit := range list {
+		if bit {
+			v = v.or(value64(1).shl(uint(i)))
+		}
+	}
+	return v
+}
+
 // interpreter runs the tables on one frame without any optimization.
 type interpreter struct {
 	p       *Pipeline
@@ -221,6 +362,9 @@ func interpret(p *Pipeline, env *fakeEnv, k *flowtable.Key) *interpreter {
 	if ok {
 		in.enter(port.Bridge)
 		in.f[flowtable.WPort] = k[flowtable.WPort]&0xffffffff | uint64(port.No)<<32
+	}
+	if raw, _ := env.Options(k[flowtable.WTunOpts]); env.Geneve() && !in.decodeOptions(raw) {
+		return in
 	}
 	if ok && port.Binding != nil && slowSpoofed(port.Binding, &in.f) {
 		return in
@@ -249,6 +393,7 @@ func (in *interpreter) cross(port *PortInfo) {
 	f[flowtable.WPort] = uint64(peer.No) << 32
 	clear(f[flowtable.WTunID : flowtable.WTunID+flowtable.TunnelWords])
 	clear(f[WMetadata:WConj])
+	clear(f[WTLVs:])
 	in.f, in.written, in.rule, in.stack = f, nil, nil, nil
 	in.budget--
 	in.run(0)
@@ -538,7 +683,15 @@ func (in *interpreter) change(a *Action) {
 		}
 		in.sync()
 		in.set(wholeField(dst), a.Value, wholeField(dst).ones())
+	case ActDeleteField:
+		all := slices.Repeat([]bool{true}, int(a.Dst.Bits))
+		in.putTLV(a.Dst, make([]bool, a.Dst.Bits), all)
+		in.f[WTLVs] &^= 1 << (a.Dst.Field - FTunMetadata)
 	case ActSetField, ActModField:
+		if a.TLV != nil {
+			in.putTLV(a.Dst, bitsOfBytes(a.TLV.Value), bitsOfBytes(a.TLV.Mask))
+			break
+		}
 		in.set(a.Dst, a.Value, a.Mask)
 	case ActLoad:
 		in.set(a.Dst, a.Value, a.Dst.ones())
@@ -548,10 +701,15 @@ func (in *interpreter) change(a *Action) {
 		in.set(wholeField(FTunID), a.Value, ones(64))
 	case ActMove:
 		if fields[a.Src.Field].prerequisite.met(in) {
-			in.set(a.Dst, a.Src.get(&in.f), a.Dst.ones())
+			v := in.get(a.Src)
+			if a.Dst.Field.isTLV() {
+				in.putTLV(a.Dst, v, slices.Repeat([]bool{true}, len(v)))
+				break
+			}
+			in.set(a.Dst, valueOfBits(v), a.Dst.ones())
 		}
 	case ActPush:
-		v := a.Src.get(&in.f)
+		v := valueOfBits(in.get(a.Src))
 		if !fields[a.Src.Field].prerequisite.met(in) {
 			v = Value128{}
 		}
@@ -568,6 +726,10 @@ func (in *interpreter) change(a *Action) {
 }
 
 func (in *interpreter) set(dst Subfield, v, mask Value128) {
+	if dst.Field.isTLV() {
+		in.putTLV(dst, bitsOfValue(v, dst.Bits), bitsOfValue(mask, dst.Bits))
+		return
+	}
 	needs := fields[dst.Field].prerequisite
 	if dst.Field == FTCPSrc || dst.Field == FTCPDst {
 		needs = needPorts
@@ -746,7 +908,7 @@ func (in *interpreter) sendIn(number uint32, s Segment) {
 		}
 	}
 	index, _ := in.env.Tunnel(p.At(), vni, local, remote)
-	in.sent = append(in.sent, fmt.Sprintf("tunnel %d %d %s", index, vni, f.shown()))
+	in.sent = append(in.sent, fmt.Sprintf("tunnel %d %d %s", index, vni, f.shown())+in.tunnelText(&p))
 }
 
 // checkTranslation compares megaflows with the interpreter while the tables change:
@@ -756,6 +918,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 	r := rand.New(rand.NewPCG(seed, 2))
 	p, texts := distinctPipeline(t, r)
 	env := newEnv()
+	env.setEncaps()
 	if seed%4 == 3 {
 		texts = append(texts, joinBridges(t, r, p, env)...)
 	}
@@ -820,7 +983,7 @@ func joinBridges(t *testing.T, r *rand.Rand, p *Pipeline, env *fakeEnv) (texts [
 	for _, b := range env.bridges {
 		const crossing = "priority=0,actions=clone(set_field:7->reg0,set_field:2->tun_id,set_field:1->metadata,2),1"
 		texts = append(texts, crossing)
-		mod, err := ParseFlowMod(crossing, Add, nil)
+		mod, err := ParseFlowMod(crossing, Add, WithTLVs(nil, testTLVs))
 		if err == nil {
 			_, err = b.p.Apply([]FlowMod{mod}, 0)
 		}
@@ -835,6 +998,7 @@ func joinBridges(t *testing.T, r *rand.Rand, p *Pipeline, env *fakeEnv) (texts [
 // the data path.
 func bridgeEnv(b uint8, macs *MACTable) *fakeEnv {
 	env := newEnv()
+	env.setEncaps()
 	env.macs = macs
 	for i := range env.ports {
 		env.ports[i].Datapath, env.ports[i].Bridge = uint32(b)*10+env.ports[i].No, b
@@ -895,6 +1059,9 @@ func changeTables(t *testing.T, r *rand.Rand, p *Pipeline, removed []FlowMod) []
 func realFrame(k *flowtable.Key) bool {
 	proto := k[wIP] >> protoAt
 	if icmp := proto == protoICMP || proto == protoICMPv6; icmp && k[flowtable.WL4]&(0xff00<<tpSrc|0xff00<<tpDst) != 0 {
+		return false
+	}
+	if n := k[flowtable.WTunOpts]; (n != 0 && isCritical(randomOptions[n-1])) != (k[flowtable.WTunMeta]&flowtable.TunCritical != 0) {
 		return false
 	}
 	outer, inner := k[flowtable.WEthSrc]&0xffff, k[wIP]>>innerTCI&0xffff

@@ -447,7 +447,7 @@ func appendLinks(b []byte, a *Action) []byte {
 
 // decodeLinkDst decodes the field that gets the chosen link.
 func (d *actionDecoder) decodeLinkDst(b []byte, minBits int) (Subfield, error) {
-	dst, _, err := readSubfield(b[2:6], be.Uint16(b))
+	dst, _, err := readSubfield(b[2:6], be.Uint16(b), nil)
 	if err != nil {
 		return dst, err
 	}

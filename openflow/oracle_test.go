@@ -113,7 +113,7 @@ func compareWithOracle(t *testing.T, texts []string) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 3)
 	for _, text := range texts {
-		_, err := ParseFlowMod(text, Add, nil)
+		_, err := ParseFlowMod(text, Add, WithTLVs(nil, testTLVs))
 		if beyond(err) || deviations[text] != "" {
 			continue
 		}
@@ -148,7 +148,7 @@ func TestMatchTextIsOVSs(t *testing.T) {
 	needOracle(t)
 	var texts, ours []string
 	for _, text := range corpus(t) {
-		mod, err := ParseFlowMod(text, Add, nil)
+		mod, err := ParseFlowMod(text, Add, WithTLVs(nil, testTLVs))
 		if err != nil || deviations[text] != "" {
 			continue
 		}
@@ -157,7 +157,7 @@ func TestMatchTextIsOVSs(t *testing.T) {
 			continue
 		}
 		texts = append(texts, strings.TrimRight(match, " ,")+" actions=drop")
-		ours = append(ours, string(appendPriority(nil, mod.Priority, mod.Match, nil)))
+		ours = append(ours, string(appendPriority(nil, mod.Priority, mod.Match, WithTLVs(nil, testTLVs))))
 	}
 	compareShown(t, texts, ours)
 }
@@ -221,12 +221,12 @@ func generateForOracle(t *testing.T, seed uint64) {
 		if namesUncompared(match) {
 			continue
 		}
-		mod, err := ParseFlowMod(match+" actions=drop", Add, nil)
+		mod, err := ParseFlowMod(match+" actions=drop", Add, WithTLVs(nil, testTLVs))
 		if err != nil {
 			t.Fatalf("%s: %v", match, err)
 		}
 		matches = append(matches, match+" actions=drop")
-		shown = append(shown, string(appendPriority(nil, mod.Priority, mod.Match, nil)))
+		shown = append(shown, string(appendPriority(nil, mod.Priority, mod.Match, WithTLVs(nil, testTLVs))))
 	}
 	compareShown(t, matches, shown)
 	const characters = "0123456789abcdefx/.:,=()[]+->* \"_"

@@ -41,7 +41,7 @@ var oxmNumbers = map[string]uint8{
 	"NXM_NX_TUN_ID": 16, "NXM_NX_ARP_SHA": 17, "NXM_NX_ARP_THA": 18, "NXM_NX_IPV6_SRC": 19, "NXM_NX_IPV6_DST": 20,
 	"NXM_NX_ICMPV6_TYPE": 21, "NXM_NX_ICMPV6_CODE": 22, "NXM_NX_ND_TARGET": 23, "NXM_NX_ND_SLL": 24, "NXM_NX_ND_TLL": 25,
 	"NXM_NX_IP_FRAG": 26, "NXM_NX_IPV6_LABEL": 27, "NXM_NX_IP_ECN": 28, "NXM_NX_IP_TTL": 29, "NXM_NX_TUN_IPV4_SRC": 31,
-	"NXM_NX_TUN_IPV4_DST": 32, "NXM_NX_PKT_MARK": 33, "NXM_NX_CONJ_ID": 37, "NXM_NX_TCP_FLAGS": 34, "NXM_NX_CT_STATE": 105, "NXM_NX_CT_ZONE": 106, "NXM_NX_CT_MARK": 107,
+	"NXM_NX_TUN_IPV4_DST": 32, "NXM_NX_TUN_GBP_ID": 38, "NXM_NX_TUN_GBP_FLAGS": 39, "NXM_NX_TUN_FLAGS": 104, "NXM_NX_PKT_MARK": 33, "NXM_NX_CONJ_ID": 37, "NXM_NX_TCP_FLAGS": 34, "NXM_NX_CT_STATE": 105, "NXM_NX_CT_ZONE": 106, "NXM_NX_CT_MARK": 107,
 	"NXM_NX_CT_LABEL": 108, "NXM_NX_TUN_IPV6_SRC": 109, "NXM_NX_TUN_IPV6_DST": 110, "NXM_NX_CT_NW_PROTO": 119,
 	"NXM_NX_CT_NW_SRC": 120, "NXM_NX_CT_NW_DST": 121, "NXM_NX_CT_IPV6_SRC": 122, "NXM_NX_CT_IPV6_DST": 123,
 	"NXM_NX_CT_TP_SRC": 124, "NXM_NX_CT_TP_DST": 125,
@@ -58,10 +58,11 @@ var oxmNumbers = map[string]uint8{
 	"ERICOXM_OF_ICMPV6_ND_RESERVED": 1, "ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE": 2,
 }
 
-// Numbers of the first registers.
+// Numbers of the first registers and of the first field tun_metadata.
 const (
 	numberReg   = 0   // NXM_NX_REG0
 	numberXXReg = 111 // NXM_NX_XXREG0
+	numberTLV   = 40  // NXM_NX_TUN_METADATA0
 )
 
 // oxmHeader is a header without its mask bit: the class (16 bits), the field number (7
@@ -104,6 +105,9 @@ func indexHeaders() (headers [fieldCount]oxmHeaders, back map[oxmHeader]FieldID)
 func headerOf(id FieldID, name string) oxmHeader {
 	h := oxmHeader{length: fields[id].bytes}
 	switch {
+	case id.isTLV():
+		h.class, h.number = classNXM1, numberTLV+uint8(id-FTunMetadata)
+		return h
 	case strings.HasPrefix(name, "OXM_OF_PKT_REG"):
 		h.class, h.number = classPacketRegs, uint8(id-FXReg)
 		return h
@@ -178,6 +182,8 @@ type oxmEntry struct {
 	header  oxmHeader
 	badLen  bool // the encoded length differs from the field's length
 	zero    bool // all bits of the value are 0
+	// bytes has the value, and the mask behind it, of a field tun_metadata.
+	bytes []byte
 }
 
 // readHeader reads a field header at the start of b. length is the length of the
@@ -205,6 +211,9 @@ func readHeader(b []byte) (h oxmHeader, masked bool, length int, rest []byte, ok
 
 // fieldOf returns the field of a header, and whether the header has the field's length.
 func fieldOf(h oxmHeader) (id FieldID, rightLength bool) {
+	if n := h.number - numberTLV; h.class == classNXM1 && n < TLVFields {
+		return FTunMetadata + FieldID(n), h.length <= MaxTLVLen
+	}
 	if id, ok := fieldOfHeader[h]; ok {
 		return id, true
 	}
@@ -234,6 +243,10 @@ func readEntry(b []byte) (e oxmEntry, rest []byte, ok bool) {
 	}
 	e.id = id
 	n := int(h.length)
+	if id.isTLV() {
+		e.bytes = body
+		return e, rest, true
+	}
 	e.v, e.mask = valueOf(body[:n]), ones(8*uint(n))
 	if masked {
 		e.mask = valueOf(body[n:])

@@ -14,14 +14,14 @@ var oxmOrder = []FieldID{
 	FEthDst, FEthSrc, FEthType, FARPOp, FIPProto, FIPFrag, FIPECN, FIPTTL, FIPSrc, FIPDst, FIPv6Src, FIPv6Dst, FIPv6Label, FIPv6ExtHdr,
 	FARPSpa, FARPTpa, FTCPSrc, FTCPDst, FTCPFlags, FUDPSrc, FUDPDst, FSCTPSrc, FSCTPDst, FICMPType, FICMPCode,
 	FICMPv6Type, FICMPv6Code, FNDTarget, FNDSll, FNDTll, FNDReserved, FNDOptType, FARPSha, FARPTha, FMPLSLabel, FMPLSTC, FMPLSBOS, FMPLSTTL, FPBBISID, FTunID, FTunSrc, FTunDst, FTunIPv6Src,
-	FTunIPv6Dst, FMetadata, FPktMark, FConjID, FReg, FReg + 1, FReg + 2, FReg + 3, FReg + 4, FReg + 5, FReg + 6, FReg + 7, FReg + 8, FReg + 9,
+	FTunIPv6Dst, FTunGBPID, FTunGBPFlags, FTunFlags, FMetadata, FPktMark, FConjID, FReg, FReg + 1, FReg + 2, FReg + 3, FReg + 4, FReg + 5, FReg + 6, FReg + 7, FReg + 8, FReg + 9,
 	FReg + 10, FReg + 11, FReg + 12, FReg + 13, FReg + 14, FReg + 15, FCTState, FCTZone, FCTMark, FCTLabel, FCTNwSrc, FCTNwDst,
 	FCTIPv6Src, FCTIPv6Dst, FCTNwProto, FCTTpSrc, FCTTpDst,
 }
 
 // AppendMatch appends the fields of a match, in NXM for OpenFlow 1.0 and in OXM for
 // later versions, without the match's header and padding.
-func AppendMatch(b []byte, m *Match, v Version) []byte {
+func AppendMatch(b []byte, m *Match, v Version, tlvs *TLVMap) []byte {
 	if m.Mask == (Flow{}) {
 		return b
 	}
@@ -37,7 +37,7 @@ func AppendMatch(b []byte, m *Match, v Version) []byte {
 			b = appendTOS(b, m, v)
 		}
 	}
-	return b
+	return tlvs.appendMatch(b, m)
 }
 
 func appendInPort(b []byte, number uint32, v Version) []byte {
@@ -115,14 +115,14 @@ func appendTOS(b []byte, m *Match, v Version) []byte {
 
 // DecodeMatch decodes the fields of a match, NXM or OXM, as AppendMatch writes them.
 // Errors are *CodedError.
-func DecodeMatch(b []byte) (m Match, err error) { return decodeMatch(b, false) }
+func DecodeMatch(b []byte, tlvs *TLVMap) (m Match, err error) { return decodeMatch(b, tlvs, false) }
 
 // DecodeMetadata decodes the match of a packet-out, which has the fields that are not
 // in the frame's bytes. It ignores fields of value 0, even fields that Weft does not
 // support, because Open vSwitch's controllers send all of them.
-func DecodeMetadata(b []byte) (m Match, err error) { return decodeMatch(b, true) }
+func DecodeMetadata(b []byte, tlvs *TLVMap) (m Match, err error) { return decodeMatch(b, tlvs, true) }
 
-func decodeMatch(b []byte, metadata bool) (m Match, err error) {
+func decodeMatch(b []byte, tlvs *TLVMap, metadata bool) (m Match, err error) {
 	var seen [fieldCount]bool
 	for len(b) > 0 {
 		e, rest, ok := readEntry(b)
@@ -134,6 +134,12 @@ func decodeMatch(b []byte, metadata bool) (m Match, err error) {
 			continue
 		}
 		if e.header == packetTypeHeader && !e.masked && e.zero {
+			continue
+		}
+		if e.id.isTLV() && !e.badLen {
+			if err := e.requireTLV(&m, tlvs); err != nil {
+				return m, err
+			}
 			continue
 		}
 		if err := e.check(&m, &seen); err != nil {

@@ -79,7 +79,9 @@ func (po *PacketOut) word(t token, match *Match, names Names) error {
 	if !ok {
 		return wrong(t.key, "in_port, packet, actions, or a field of the switch's own such as metadata, reg0 or tun_id")
 	}
-	if word := int(fields[id].word); id == FConjID || word < flowtable.KeyWords && id != FInPort && id != FInPortOXM && (word < flowtable.WTunID || word >= flowtable.WTunID+flowtable.TunnelWords) {
+	if word := int(fields[id].word); id.isTLV() {
+		return parseMatchField(match, id, t, names)
+	} else if id == FConjID || word < flowtable.KeyWords && id != FInPort && id != FInPortOXM && (word < flowtable.WTunID || word >= flowtable.WTunID+flowtable.TunnelWords) {
 		return wrong(t.key, "a field that is not the frame's own, such as in_port, metadata or reg0")
 	}
 	if err := parseMatchField(match, id, t, names); err != nil {

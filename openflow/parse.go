@@ -49,7 +49,7 @@ var notYet = map[string]bool{}
 
 func init() {
 	for _, n := range strings.Fields("skb_priority " +
-		"actset_output dp_hash recirc_id tun_flags tun_gbp_id tun_gbp_flags tun_erspan_ver tun_erspan_idx tun_erspan_dir " +
+		"actset_output dp_hash recirc_id tun_erspan_ver tun_erspan_idx tun_erspan_dir " +
 		"tun_erspan_hwid tun_gtpu_flags tun_gtpu_msgtype nsh_flags nsh_ttl nsh_mdtype nsh_np nsh_spi nsh_si nsh_c1 nsh_c2 " +
 		"nsh_c3 nsh_c4") {
 		notYet[n] = true
@@ -356,6 +356,7 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 		mod.Table = 0
 	}
 	mod.Actions = list
+	mod.NoteTLVs(&p.match, tlvsOf(p.names))
 	return *mod, nil
 }
 

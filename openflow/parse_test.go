@@ -177,11 +177,11 @@ func TestPacketType(t *testing.T) {
 		}
 	}
 	ethernet := packetTypeHeader.append(nil, false)
-	m, err := DecodeMatch(append(ethernet, 0, 0, 0, 0))
+	m, err := DecodeMatch(append(ethernet, 0, 0, 0, 0), nil)
 	if err != nil || m != (Match{}) {
 		t.Errorf("on the wire: match %s, error %v", FormatMatch(&m, nil), err)
 	}
-	if _, err := DecodeMatch(append(ethernet, 0, 1, 8, 0)); err == nil {
+	if _, err := DecodeMatch(append(ethernet, 0, 1, 8, 0), nil); err == nil {
 		t.Error("IPv4 without Ethernet is accepted on the wire")
 	}
 }
@@ -189,7 +189,7 @@ func TestPacketType(t *testing.T) {
 // A text that lacks the prerequisite of a field leaves the field out with a note. With the
 // prerequisite, the field stays.
 func TestFieldsNeedTheirPrerequisites(t *testing.T) {
-	for id := FTunID; id < fieldCount; id++ {
+	for id := FTunID; id < FTunMetadata; id++ {
 		f := &fields[id]
 		if f.prerequisite == needNothing || f.prerequisite == needVLAN || f.prerequisite >= needCT {
 			continue // a VLAN field implies its tag, and checkCT refuses a field of connections
@@ -226,7 +226,7 @@ func TestFieldsNeedTheirPrerequisites(t *testing.T) {
 // meetsAny reports whether the match meets the prerequisite of a field that has bits of mask
 // in the word.
 func meetsAny(m *Match, word int, mask uint64) bool {
-	for id := FTunID; id < fieldCount; id++ {
+	for id := FTunID; id < FTunMetadata; id++ {
 		f := &fields[id]
 		if _, hi, _ := wholeField(id).mask(); int(f.word) == word && hi&mask != 0 && f.prerequisite.met(m) {
 			return true

@@ -86,7 +86,8 @@ func init() {
 		"write_actions": (*actionParser).writeActions, "clear_actions": (*actionParser).clearActions,
 		"push_mpls": (*actionParser).pushMPLS, "pop_mpls": (*actionParser).popMPLS, "dec_mpls_ttl": (*actionParser).decMPLSTTL,
 		"set_mpls_label": modField(FMPLSLabel), "set_mpls_tc": modField(FMPLSTC), "set_mpls_ttl": modField(FMPLSTTL),
-		"push_pbb": (*actionParser).pushPBB, "pop_pbb": (*actionParser).popPBB,
+		"delete_field": (*actionParser).deleteField,
+		"push_pbb":     (*actionParser).pushPBB, "pop_pbb": (*actionParser).popPBB,
 		"push": (*actionParser).push, "pop": (*actionParser).pop, "exit": (*actionParser).exit,
 		"multipath": (*actionParser).multipath, "bundle": (*actionParser).bundle, "bundle_load": (*actionParser).bundle,
 		"fin_timeout": (*actionParser).finTimeout, "conjunction": (*actionParser).conjunction,
@@ -97,8 +98,7 @@ func init() {
 }
 
 // actionsNotYet are the actions of ovs-actions(7) that Weft does not support.
-const actionsNotYet = " nat " +
-	"sample dec_nsh_ttl delete_field "
+const actionsNotYet = " nat sample dec_nsh_ttl "
 
 func (p *actionParser) parse(text string) ([]Action, error) {
 	var list []Action
@@ -215,7 +215,7 @@ func (p *actionParser) output(t token) (Action, error) {
 	if err == nil {
 		return p.outputTo(no, t)
 	}
-	src, ok := parseSubfield(t.value)
+	src, ok := parseSubfieldOf(t.value, tlvsOf(p.names))
 	if !ok {
 		return Action{}, wrong(t.value, "the number or name of a port, or a field such as reg0[0..15]")
 	}
@@ -225,8 +225,28 @@ func (p *actionParser) output(t token) (Action, error) {
 	return Action{Kind: ActOutputReg, Src: src}, nil
 }
 
-// parseSubfield parses field, field[], field[bit] or field[from..to].
-func parseSubfield(text string) (Subfield, bool) {
+// subfield parses a sub-field that an action reads or writes.
+func (p *actionParser) subfield(text string) (Subfield, error) {
+	name, _, _ := strings.Cut(text, "[")
+	id, ok := fieldNames[name]
+	if !ok {
+		id = oxmNames[name]
+	}
+	if id.isTLV() && tlvsOf(p.names).field(id) == nil {
+		return Subfield{}, unmapped(id)
+	}
+	s, ok := parseSubfieldOf(text, tlvsOf(p.names))
+	if !ok {
+		return s, wrong(text, expectedSubfield)
+	}
+	return s, nil
+}
+
+// parseSubfield parses a sub-field that is not of a field tun_metadata.
+func parseSubfield(text string) (Subfield, bool) { return parseSubfieldOf(text, nil) }
+
+// parseSubfieldOf parses field, field[], field[bit] or field[from..to].
+func parseSubfieldOf(text string, tlvs *TLVMap) (Subfield, bool) {
 	name, bits := text, ""
 	if open := strings.IndexByte(text, '['); open >= 0 {
 		if !strings.HasSuffix(text, "]") {
@@ -241,9 +261,9 @@ func parseSubfield(text string) (Subfield, bool) {
 	if !ok {
 		return Subfield{}, false
 	}
-	s := wholeField(id)
+	s := tlvs.whole(id)
 	if bits == "" {
-		return s, true
+		return s, s.Bits > 0
 	}
 	from, to, ranged := strings.Cut(bits, "..")
 	first, ok1 := parseBit(from)
@@ -254,7 +274,7 @@ func parseSubfield(text string) (Subfield, bool) {
 	if !ok1 || !ok2 || first > last || last >= int(s.Bits) {
 		return Subfield{}, false
 	}
-	return Subfield{Field: id, Offset: uint8(first), Bits: uint8(last - first + 1)}, true
+	return Subfield{Field: id, Offset: uint16(first), Bits: uint16(last - first + 1)}, true
 }
 
 func parseBit(s string) (int, bool) {
@@ -331,6 +351,9 @@ func (p *actionParser) setField(t token) (Action, error) {
 	if err := p.settable(t, dst); err != nil {
 		return Action{}, err
 	}
+	if id.isTLV() {
+		return p.setTLV(id, value)
+	}
 	v, mask, err := parseFieldValue(id, value, p.names)
 	if err != nil {
 		return Action{}, err
@@ -361,6 +384,9 @@ func (p *actionParser) setField(t token) (Action, error) {
 // assume records what the parser knows after an action: field dst has value v in the
 // bits of mask.
 func (p *actionParser) assume(dst Subfield, v, mask Value128) {
+	if dst.Field.isTLV() {
+		return // no field needs it
+	}
 	dst.put(&p.match.Value, v, mask)
 	dst.put(&p.match.Mask, mask, mask)
 }
@@ -370,9 +396,9 @@ func (p *actionParser) load(t token) (Action, error) {
 	if err != nil {
 		return Action{}, err
 	}
-	dst, ok := parseSubfield(name)
-	if !ok {
-		return Action{}, wrong(name, expectedSubfield)
+	dst, err := p.subfield(name)
+	if err != nil {
+		return Action{}, err
 	}
 	digits, negative := strings.CutPrefix(value, "-")
 	v, ok := parseNumber(leadingNumber(digits))
@@ -397,10 +423,14 @@ func loadsOf(a Action) []Action {
 	if a.Kind != ActLoad || a.Dst.Bits <= 64 {
 		return []Action{a}
 	}
-	low, high := a, a
-	low.Dst.Bits, low.Value = 64, a.Value.and(ones(64))
-	high.Dst.Offset, high.Dst.Bits, high.Value = a.Dst.Offset+64, a.Dst.Bits-64, a.Value.shr(64)
-	return []Action{low, high}
+	var list []Action
+	for at := uint16(0); at < a.Dst.Bits; at += 64 {
+		part := a
+		part.Dst.Offset, part.Dst.Bits = a.Dst.Offset+at, min(a.Dst.Bits-at, 64)
+		part.Value = a.Value.shr(min(uint(at), 128)).and(ones(64))
+		list = append(list, part)
+	}
+	return list
 }
 
 func (p *actionParser) move(t token) (Action, error) {
@@ -408,13 +438,13 @@ func (p *actionParser) move(t token) (Action, error) {
 	if err != nil {
 		return Action{}, err
 	}
-	src, ok := parseSubfield(from)
-	if !ok {
-		return Action{}, wrong(from, expectedSubfield)
+	src, err := p.subfield(from)
+	if err != nil {
+		return Action{}, err
 	}
-	dst, ok := parseSubfield(to)
-	if !ok {
-		return Action{}, wrong(to, expectedSubfield)
+	dst, err := p.subfield(to)
+	if err != nil {
+		return Action{}, err
 	}
 	if src.Bits != dst.Bits {
 		return Action{}, wrong(to, "as many bits as %s has, %d", from, src.Bits)

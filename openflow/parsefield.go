@@ -84,6 +84,9 @@ func clearBits(m *Match, word int, mask uint64) {
 
 // parseMatchField parses field=value[/mask] and adds it to the match m.
 func parseMatchField(m *Match, id FieldID, t token, names Names) error {
+	if id.isTLV() {
+		return parseTLVMatch(m, id, t, names)
+	}
 	f := &fields[id]
 	if t.value == "*" {
 		unsetField(m, id)
@@ -128,6 +131,8 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 		return parseFrag(text)
 	case asTCPFlags:
 		return parseTCPFlags(text)
+	case asTunFlags:
+		return parseTunFlags(text)
 	case asCTState:
 		return parseCTState(text)
 	}

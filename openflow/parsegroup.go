@@ -130,8 +130,8 @@ func (p *groupParser) head(text string) error {
 			g.Fields = t.value
 			for _, name := range strings.FieldsFunc(t.value, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
 				id, ok := fieldNames[name]
-				if !ok {
-					return wrong(name, "the name of a field, without a mask")
+				if !ok || id.isTLV() {
+					return wrong(name, "the name of a field of a fixed length, without a mask")
 				}
 				g.hashed = append(g.hashed, id)
 			}

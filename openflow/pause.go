@@ -56,7 +56,7 @@ func (x *xlate) leaveList(actions []Action) {
 	if len(actions) == 0 {
 		return
 	}
-	list := continuationList{Table: x.table, Cookie: x.cookie(), Actions: FormatActions(actions, nil)}
+	list := continuationList{Table: x.table, Cookie: x.cookie(), Actions: FormatActions(actions, WithTLVs(nil, x.p.TLVs()))}
 	x.paused.rest = append(x.paused.rest, list)
 }
 
@@ -89,7 +89,7 @@ func (x *xlate) finishPause() {
 	c := continuation{Bridge: x.p.bridge, InPort: x.patch, Stack: []byte(x.freezeStack()), Rest: paused.rest}
 	if x.buckets == 0 {
 		if len(x.actionSet) > 0 {
-			c.ActionSet = FormatActions(x.actionSet, nil)
+			c.ActionSet = FormatActions(x.actionSet, WithTLVs(nil, x.p.TLVs()))
 		}
 		x.actionSet = nil
 	}
@@ -116,7 +116,7 @@ func (p *Pipeline) Resume(text string, flow *Flow, cameIn uint32, env Env) (Tran
 	lists := make([][]Action, len(c.Rest))
 	for i := range lists {
 		if err == nil {
-			lists[i], err = ParseActions(c.Rest[i].Actions, nil)
+			lists[i], err = ParseActions(c.Rest[i].Actions, WithTLVs(nil, p.TLVs()))
 		}
 		if err == nil {
 			err = p.checkReferences(lists[i])
@@ -124,7 +124,7 @@ func (p *Pipeline) Resume(text string, flow *Flow, cameIn uint32, env Env) (Tran
 	}
 	var set []Action
 	if err == nil && c.ActionSet != "" {
-		set, err = ParseActions(c.ActionSet, nil)
+		set, err = ParseActions(c.ActionSet, WithTLVs(nil, p.TLVs()))
 	}
 	stack, ok := thawStack(string(c.Stack))
 	if err != nil || !ok || c.Bridge != p.bridge {
@@ -162,6 +162,9 @@ func (x *xlate) beginWith(p *Pipeline, flow *Flow, env Env) {
 	copy(x.flow[flowtable.KeyWords:], flow[flowtable.KeyWords:])
 	for w := flowtable.WTunID; w < flowtable.WTunID+flowtable.TunnelWords; w++ {
 		x.keep[w] = 0 // the frame itself has no tunnel fields
+	}
+	for w := WTLVs; w < wFlowEnd; w++ {
+		x.keep[w] = 0
 	}
 	x.base, x.baseKeep = x.flow, x.keep
 }

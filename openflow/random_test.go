@@ -20,6 +20,7 @@ type fakeEnv struct {
 	ports   []PortInfo
 	macs    *MACTable
 	bridges []fakeBridge // nil: one bridge
+	options [][]byte     // Geneve options of the hashes 1, 2 and so on; nil: no Geneve port
 }
 
 type fakeBridge struct {
@@ -32,6 +33,41 @@ func (e *fakeEnv) Bridge(number uint8) (*Pipeline, Env) {
 	return e.bridges[number].p, e.bridges[number].env
 }
 func (e *fakeEnv) Several() bool { return len(e.bridges) > 1 }
+
+// Geneve and Options implement TunnelOptions.
+func (e *fakeEnv) Geneve() bool { return e.options != nil }
+func (e *fakeEnv) Options(hash uint64) ([]byte, bool) {
+	if hash == 0 || hash > uint64(len(e.options)) {
+		return nil, false
+	}
+	return e.options[hash-1], true
+}
+
+// randomOptions are Geneve options of frames: with the fields of testTLVs, with others, with
+// one of another length than the map's, and with critical ones that the map has and has not.
+var randomOptions = [][]byte{
+	{1, 2, 0, 1, 0, 0, 0, 1},
+	{1, 2, 0, 1, 0, 0, 0, 2, 1, 2, 1, 2, 0, 0, 0, 0, 0, 0, 0, 1},
+	{0, 9, 9, 1, 7, 7, 7, 7, 1, 2, 1, 2, 0, 0, 0, 0, 0, 0, 0, 2},
+	{1, 2, 0, 2, 0, 0, 0, 1, 0, 0, 0, 1},
+	{0xff, 0xff, 0x80, 0, 1, 2, 0, 1, 0, 0, 0, 1},
+	{0, 0, 0x81, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5},
+	{1, 2, 0, 1, 0, 0, 0, 1, 0, 9, 0x80, 0},
+	{0, 0, 0x81, 1, 0, 0, 0, 0},
+}
+
+// isCritical reports whether an option of the set has a critical type.
+func isCritical(raw []byte) bool {
+	for ; len(raw) >= 4; raw = raw[4+4*int(raw[3]&31):] {
+		if raw[2]&0x80 != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// TLVs makes the fields of testTLVs known to parsers.
+func (e *fakeEnv) TLVs() *TLVMap { return testTLVs }
 
 func newEnv() *fakeEnv {
 	return &fakeEnv{
@@ -141,6 +177,15 @@ func randomKey(r *rand.Rand) flowtable.Key {
 		put(FTunID, uint64(r.IntN(3)))
 		put(FTunSrc, 0xc0000200|uint64(r.IntN(3)))
 		put(FTunDst, 0xc0000200|uint64(r.IntN(3)))
+		put(FTunGBPID, uint64(r.IntN(3)))
+		put(FTunGBPFlags, uint64(pick(r, 0, 8, 0x48)))
+		put(FTunFlags, uint64(r.IntN(2)))
+		if n := r.IntN(len(randomOptions) + 1); n > 0 {
+			f[flowtable.WTunOpts] = uint64(n)
+			if isCritical(randomOptions[n-1]) {
+				f[flowtable.WTunMeta] |= flowtable.TunCritical
+			}
+		}
 	}
 	eth := pick[uint64](r, ethIPv4, ethIPv4, ethIPv6, ethARP, 0x88cc, ethMPLS, ethPBB)
 	put(FEthType, eth)
@@ -249,6 +294,8 @@ func randomMatchText(r *rand.Rand) string {
 	add(8, "tun_src=192.0.2.%d", r.IntN(3))
 	add(12, "tun_dst=192.0.2.%d/%d", r.IntN(3), 24+r.IntN(9))
 	add(40, "tun_ipv6_%s=fe80::%d", pick(r, "src", "dst"), r.IntN(2))
+	add(30, "%s", pick(r, "tun_gbp_id=1", "tun_gbp_id=0/1", "tun_gbp_flags=8", "tun_flags=+oam", "tun_flags=-oam"))
+	add(14, "%s", pick(r, "tun_metadata0", "tun_metadata0=1", "tun_metadata0=0/1", "tun_metadata1=1", "tun_metadata1=2/3", "tun_metadata63=5", "tun_metadata3", "tun_metadata2"))
 	add(6, "metadata=%d/3", r.IntN(4))
 	add(5, "reg%d=%d", r.IntN(3), r.IntN(3))
 	add(9, "xreg%d=0x%d0000000%d/0xf0000000f", r.IntN(3), r.IntN(3), r.IntN(3))
@@ -353,6 +400,10 @@ var randomActions = []string{
 	"multipath(symmetric_l3l4+udp,9,iter_hash,6,8,metadata[0..2])", "multipath(nw_src,0,modulo_n,2,0,reg0[])", "multipath(symmetric_l3,0,modulo_n,2,0,reg0[])",
 	"bundle(symmetric_l4,0,hrw,ofport,members:1,2,4)", "bundle(nw_dst,3,active_backup,ofport,members:99,5,1)", "bundle_load(eth_src,3,hrw,ofport,reg0[0..15],members:1,2)",
 	"bundle_load(symmetric_l3l4,0,hrw,ofport,reg1[],members:)",
+	"set_field:1->tun_gbp_id", "load:1->tun_gbp_id[0]", "set_field:8->tun_gbp_flags", "set_field:oam->tun_flags", "move:tun_gbp_id[0..3]->reg0[0..3]",
+	"set_field:1->tun_metadata0", "set_field:0x2/0xff->tun_metadata0", "load:1->tun_metadata1[3..4]", "move:reg0->tun_metadata0[0..31]", "move:tun_metadata1[0..31]->reg0",
+	"move:tun_metadata63[0..127]->xxreg0", "set_field:0x11223344556677889900aabbccddeeff00->tun_metadata2", "move:tun_metadata2[0..499]->tun_metadata2[100..599]",
+	"set_field:0->tun_metadata3", "delete_field:tun_metadata0", "delete_field:tun_metadata63", "push:tun_metadata1[0..31]", "pop:tun_metadata63[10..50]",
 	"set_field:fe80::1->ipv6_dst", "set_field:fe80::2->ipv6_src", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst", "fin_timeout(idle_timeout=2,hard_timeout=3)", "fin_timeout(idle_timeout=1)",
 }
 
@@ -435,8 +486,9 @@ group_id=3,type=ff,bucket=watch_port:1,mod_nw_ttl:3,2,bucket=watch_port:2,4
 // randomPipeline returns a pipeline with n random rules, and their texts.
 func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 	p := NewPipeline(Limits{})
+	p.tlvs.Store(testTLVs)
 	var texts []string
-	mods, err := ParseGroupMods(strings.NewReader(randomGroups), GroupAdd, nil)
+	mods, err := ParseGroupMods(strings.NewReader(randomGroups), GroupAdd, WithTLVs(nil, testTLVs))
 	if err == nil {
 		_, err = p.ApplyGroups(mods, 0)
 	}
@@ -445,7 +497,7 @@ func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 	}
 	for len(texts) < n {
 		text := randomFlowText(r)
-		mod, err := ParseFlowMod(text, Add, nil)
+		mod, err := ParseFlowMod(text, Add, WithTLVs(nil, testTLVs))
 		if err != nil {
 			continue // an action lacks its prerequisite
 		}
@@ -478,13 +530,13 @@ func TestRandomTablesHaveEverything(t *testing.T) {
 		}
 		names["eth_type"] = names["eth_type"] || names["arp"]
 		names["nw_proto"] = names["nw_proto"] || names["tcp"] // shorthands contain these fields
-		mod, err := ParseFlowMod(text+",actions="+randomActionsText(r, 0, 0), Add, nil)
+		mod, err := ParseFlowMod(text+",actions="+randomActionsText(r, 0, 0), Add, WithTLVs(nil, testTLVs))
 		if err == nil {
 			note(mod.Actions)
 		}
 	}
 	checkWrites(t)
-	for id := FTunID; id < fieldCount; id++ {
+	for id := FTunID; id < FTunMetadata; id++ {
 		if f := &fields[id]; !names[f.name] && (f.alias == "" || !names[f.alias]) && !strings.HasPrefix(f.name, "ct_") {
 			t.Errorf("no random table matches %s", f.name)
 		}
@@ -504,8 +556,8 @@ func checkWrites(t *testing.T) {
 	var written Flow
 	for _, text := range randomActions {
 		for _, context := range contexts {
-			mod, err := ParseFlowMod(strings.TrimPrefix(context+",actions="+text, ","), Add, nil)
-			if err == nil && len(mod.Actions) > 0 && mod.Actions[0].Dst.Bits > 0 {
+			mod, err := ParseFlowMod(strings.TrimPrefix(context+",actions="+text, ","), Add, WithTLVs(nil, testTLVs))
+			if err == nil && len(mod.Actions) > 0 && mod.Actions[0].Dst.Bits > 0 && !mod.Actions[0].Dst.Field.isTLV() {
 				word, hi, lo := wholeField(mod.Actions[0].Dst.Field).mask()
 				written[word] |= hi
 				if lo != 0 {
@@ -514,7 +566,7 @@ func checkWrites(t *testing.T) {
 			}
 		}
 	}
-	for id := FTunID; id < fieldCount; id++ {
+	for id := FTunID; id < FTunMetadata; id++ {
 		f := &fields[id]
 		word, hi, _ := wholeField(id).mask()
 		header := word < flowtable.WTunID || word >= flowtable.WARPSha && word < flowtable.WCT

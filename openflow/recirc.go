@@ -25,12 +25,15 @@ type Frozen struct {
 	// Queue is the queue that set_queue has chosen.
 	Queue uint32
 	// State has metadata and registers.
-	State [FlowWords - flowtable.KeyWords]uint64
+	State [stateWords]uint64
 	// Tunnel has the tunnel fields that actions have set. TunnelSet is the mask of
 	// these fields.
 	Tunnel, TunnelSet [flowtable.TunnelWords]uint64
 	// Stack has the stack of push and pop, at most maxFrozenStack bytes; see thawStack.
 	Stack string
+	// TLVs has the bits of the fields tun_metadata that actions have set
+	// (xlate.freezeTLVs); "": none.
+	TLVs string
 	// ActionSet is the text of the action set; "": empty.
 	ActionSet string
 	// Actions is the text of the actions with which the translation continues; "": it

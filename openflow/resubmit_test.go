@@ -70,7 +70,7 @@ func TestResubmitWithTupleText(t *testing.T) {
 		if got := FormatActions(actions, nil); got != want {
 			t.Errorf("%s: text %s, want %s", text, got, want)
 		}
-		wire := AppendActions(nil, actions, &Match{}, Version13)
+		wire := AppendActions(nil, actions, &Match{}, Version13, nil)
 		back, err := DecodeActions(wire, ActionContext{Version: Version13, Table: TableAll})
 		if err != nil || FormatActions(back, nil) != want {
 			t.Errorf("%s: from the wire %s (%v)", text, FormatActions(back, nil), err)

@@ -193,7 +193,7 @@ func (x *xlate) suspends(a *Action) bool {
 // present one for the list around it.
 func (x *xlate) continueLater(actions []Action) {
 	f := x.freeze(x.table)
-	f.Actions = FormatActions(actions, nil)
+	f.Actions = FormatActions(actions, WithTLVs(nil, x.p.TLVs()))
 	if x.buckets > 0 {
 		f.ActionSet = ""
 	} else {

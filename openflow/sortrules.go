@@ -19,7 +19,7 @@ type SortKey struct {
 func ParseSortKey(text string) (SortKey, error) {
 	name, falling := strings.CutPrefix(text, "-")
 	id, ok := fieldNames[name]
-	if !ok && name != "priority" {
+	if !ok && name != "priority" || id.isTLV() {
 		return SortKey{}, wrong(name, "priority, or a match field to sort by")
 	}
 	return SortKey{id, falling}, nil

@@ -34,7 +34,7 @@ func (x *xlate) stackBytes() uint32 {
 
 // push pushes a sub-field, or 0 if the frame does not have the field.
 func (x *xlate) push(src Subfield) {
-	s := stacked{bits: src.Bits, size: x.stackBytes() + (uint32(src.Bits)+7)/8 + 1}
+	s := stacked{bits: uint8(src.Bits), size: x.stackBytes() + (uint32(src.Bits)+7)/8 + 1}
 	if s.size > maxStackBytes {
 		x.halt(packet.DropLoop)
 		return
@@ -94,17 +94,17 @@ func thawStack(text string) (stack []stacked, ok bool) {
 // Parsing, formatting and the wire
 
 func (p *actionParser) push(t token) (Action, error) {
-	src, ok := parseSubfield(t.value)
-	if !ok {
-		return Action{}, wrong(t.text, "%s:FIELD, with bits within the field, such as reg0[0..15]", t.key)
+	src, ok := parseSubfieldOf(t.value, tlvsOf(p.names))
+	if !ok || src.Bits > maxChunk {
+		return Action{}, wrong(t.text, "%s:FIELD, with at most 128 bits within the field, such as reg0[0..15]", t.key)
 	}
 	return Action{Kind: ActPush, Src: src}, p.readable(t, src)
 }
 
 func (p *actionParser) pop(t token) (Action, error) {
-	dst, ok := parseSubfield(t.value)
-	if !ok {
-		return Action{}, wrong(t.text, "%s:FIELD, with bits within the field, such as reg0[0..15]", t.key)
+	dst, ok := parseSubfieldOf(t.value, tlvsOf(p.names))
+	if !ok || dst.Bits > maxChunk {
+		return Action{}, wrong(t.text, "%s:FIELD, with at most 128 bits within the field, such as reg0[0..15]", t.key)
 	}
 	return Action{Kind: ActPop, Dst: dst}, p.writable(t, dst)
 }
@@ -112,10 +112,10 @@ func (p *actionParser) pop(t token) (Action, error) {
 func (p *actionParser) exit(token) (Action, error) { return Action{Kind: ActExit}, nil }
 
 // appendStack appends a push or pop: offset, header of the field, number of bits.
-func appendStack(b []byte, subtype uint16, s Subfield) []byte {
+func appendStack(b []byte, subtype uint16, s Subfield, tlvs *TLVMap) []byte {
 	start := len(b)
-	b = be.AppendUint16(appendNX(b, subtype), uint16(s.Offset))
-	b = be.AppendUint16(headersOf[s.Field].nxm.append(b, false), uint16(s.Bits))
+	b = be.AppendUint16(appendNX(b, subtype), s.Offset)
+	b = be.AppendUint16(tlvs.header(s.Field, Version10).append(b, false), s.Bits)
 	return appendZeros(b, start+stackActionLen-len(b))
 }
 
@@ -132,9 +132,12 @@ func (d *actionDecoder) decodeStack(subtype uint16, b []byte) (Action, error) {
 	if err != nil {
 		return Action{}, err
 	}
-	s, err := subfieldOf(id, be.Uint16(b), be.Uint16(rest))
+	s, err := subfieldOf(id, be.Uint16(b), be.Uint16(rest), d.check.tlvs())
 	if err != nil {
 		return Action{}, err
+	}
+	if s.Bits > maxChunk {
+		return Action{}, coded(ErrActionBadArgument, "push or pop: expected at most 128 bits")
 	}
 	for _, c := range rest[2:] {
 		if c != 0 {

@@ -82,6 +82,9 @@ type FlowMod struct {
 	Notes []string
 	// Bridge is the bridge of a learnt flow.
 	Bridge uint8
+	// TLVs is the TLV map of the fields tun_metadata in Match and Actions; nil: they have
+	// none. An add or modify is refused if the bridge's map has changed there since.
+	TLVs *TLVMap
 	// Line is the line number in a file of flows, from 1 on; 0: no file.
 	Line int
 }
@@ -329,6 +332,9 @@ func (b *bundle) apply(m *FlowMod) error {
 
 func (b *bundle) do(m *FlowMod) error {
 	if err := b.refuses(m); err != nil {
+		return err
+	}
+	if err := b.p.checkTLVs(m); err != nil {
 		return err
 	}
 	switch m.Command {

@@ -184,15 +184,16 @@ func TestTimeouts(t *testing.T) {
 // for random rules.
 func TestClassifierFindsWhatASearchFinds(t *testing.T) {
 	conjunctions := 0
-	for seed := range uint64(60) {
+	for seed := range uint64(120) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		p := NewPipeline(Limits{})
+		p.tlvs.Store(testTLVs)
 		for range 60 {
 			text := fmt.Sprintf("priority=%d,%s,actions=drop", r.IntN(2000), randomMatchText(r))
 			if seed%2 == 1 {
 				text = randomPart(r)
 			}
-			mod, err := ParseFlowMod(text, Add, nil)
+			mod, err := ParseFlowMod(text, Add, WithTLVs(nil, testTLVs))
 			if err != nil {
 				t.Fatal(err)
 			}

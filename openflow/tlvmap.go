@@ -214,11 +214,31 @@ func (m *TLVMap) taken() (cells uint64) {
 // TLVs returns the TLV map of the bridge.
 func (p *Pipeline) TLVs() *TLVMap { return p.tlvs.Load() }
 
+// keepsTLVs returns an error if the map next lacks a field that a flow or a group uses.
+func (p *Pipeline) keepsTLVs(next *TLVMap) error {
+	var gone uint64
+	for i, f := range next.fields {
+		if id := FTunMetadata + FieldID(i); f == nil && p.TLVs().field(id) != nil {
+			gone |= 1 << i
+		}
+	}
+	if gone == 0 {
+		return nil
+	}
+	if gone &= p.tlvUse(); gone != 0 {
+		return codedf(ErrTLVInUse, "%v is used by a flow or a group; delete that first", FTunMetadata+FieldID(bits.TrailingZeros64(gone)))
+	}
+	return nil
+}
+
 // ChangeTLVs changes the TLV map of the bridge. The caller has exclusive access to the
 // pipeline. After an error (*CodedError) nothing has changed.
 func (p *Pipeline) ChangeTLVs(mod *TLVMod) error {
 	next, err := p.TLVs().Changed(mod)
 	if err != nil {
+		return err
+	}
+	if err := p.keepsTLVs(next); err != nil {
 		return err
 	}
 	p.tlvs.Store(next)

@@ -23,6 +23,20 @@ func tlvMap(t testing.TB, text string) *TLVMap {
 	return m
 }
 
+// testTLVs is the TLV map of newEnv and of the tests with the flows of testdata/flows.txt.
+var testTLVs = func() *TLVMap {
+	list, err := ParseTLVMappings("{class=0x102,type=0,len=4}->tun_metadata0,{class=0x102,type=1,len=8}->tun_metadata1," +
+		"{class=0x102,type=2,len=124}->tun_metadata2,{class=0xffff,type=0x80,len=0}->tun_metadata3,{class=0,type=0x81,len=16}->tun_metadata63")
+	if err != nil {
+		panic(err)
+	}
+	var m *TLVMap
+	if m, err = m.Changed(&TLVMod{Mappings: list}); err != nil {
+		panic(err)
+	}
+	return m
+}()
+
 // A change of the TLV map is refused with Open vSwitch's error, and then changes nothing.
 func TestTLVMap(t *testing.T) {
 	m := tlvMap(t, "{class=0xffff,type=0,len=4}->tun_metadata0,{class=0x102,type=0x80,len=124}->tun_metadata63,{class=1,type=1,len=0}->tun_metadata5")

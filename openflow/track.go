@@ -135,8 +135,9 @@ func (x *xlate) freeze(table uint8) Frozen {
 		f.TunnelSet[i] = ^x.keep[flowtable.WTunID+i]
 		f.Tunnel[i] = x.flow[flowtable.WTunID+i] & f.TunnelSet[i]
 	}
+	f.TLVs = x.freezeTLVs()
 	if len(x.actionSet) > 0 {
-		f.ActionSet = FormatActions(x.actionSet, nil)
+		f.ActionSet = FormatActions(x.actionSet, WithTLVs(nil, x.p.TLVs()))
 	}
 	f.Stack = x.freezeStack()
 	return f
@@ -188,7 +189,7 @@ func (x *xlate) resume() (table uint8, actions []Action, ok bool) {
 	x.wc[word] |= 0xffffffff
 	id := uint32(x.flow[word])
 	if id == 0 {
-		return 0, nil, true
+		return 0, nil, x.takeOptions()
 	}
 	x.tracks = true
 	freezer, ok := x.env.(Freezer)
@@ -202,6 +203,9 @@ func (x *xlate) resume() (table uint8, actions []Action, ok bool) {
 	if !x.enter(f.Bridge) {
 		return 0, nil, false
 	}
+	if !x.takeOptions() {
+		return 0, nil, false
+	}
 	if f.InPort != 0 {
 		x.setInPort(f.InPort)
 	}
@@ -212,19 +216,21 @@ func (x *xlate) resume() (table uint8, actions []Action, ok bool) {
 		x.flow[w] = x.flow[w]&^set | f.Tunnel[i]
 		x.keep[w] &^= set
 	}
+	x.thawTLVs(f.TLVs)
 	x.base, x.baseKeep = x.flow, x.keep
 	if x.stack, ok = thawStack(f.Stack); !ok {
 		return 0, nil, false
 	}
+	names := WithTLVs(nil, x.p.TLVs())
 	if f.ActionSet != "" {
-		set, err := ParseActions(f.ActionSet, nil)
+		set, err := ParseActions(f.ActionSet, names)
 		if err != nil {
 			return 0, nil, false
 		}
 		x.actionSet = set
 	}
 	if f.Actions != "" {
-		if actions, err := ParseActions(f.Actions, nil); err == nil {
+		if actions, err := ParseActions(f.Actions, names); err == nil {
 			return f.Table, actions, true
 		}
 		return 0, nil, false

@@ -173,7 +173,7 @@ func TestRecircTableForgets(t *testing.T) {
 func TestRecircIDsAreShared(t *testing.T) {
 	r := NewRecircTable()
 	frozen := func(i int) *Frozen {
-		return &Frozen{State: [FlowWords - flowtable.KeyWords]uint64{0, uint64(i)}}
+		return &Frozen{State: [stateWords]uint64{0, uint64(i)}}
 	}
 	made := func(port uint32, from int) (n int) {
 		for i := range MaxFrozen {

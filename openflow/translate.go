@@ -219,6 +219,9 @@ type xlate struct {
 	tables       TableSet
 	addresses    []AddressRef // at most maxAddressRefs
 	usedPorts    bool
+	// sentOptions and sentMeta are in force for the next tunnel output (setTunnelFields).
+	sentOptions string
+	sentMeta    uint64
 }
 
 func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) {
@@ -229,6 +232,9 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 	x.cameIn = uint32(key[flowtable.WPort] >> 32)
 	for i := range key {
 		x.keep[i] = ^uint64(0)
+	}
+	for w := WTLVs; w < wFlowEnd; w++ {
+		x.keep[w] = ^uint64(0)
 	}
 	x.keep[flowtable.WEthSrc] &^= allVLAN // the tag stack tracks these bits
 	x.keep[wIP] &^= allVLAN << innerTCI
@@ -243,6 +249,11 @@ func (x *xlate) result(t *Translation) {
 	t.Learns, t.Patches, t.Question, t.MustAsk, t.Learned, t.Finished = x.learns, x.patches, x.toAsk, x.mustAsk, x.learned, x.finished
 	t.Groups, t.Tables, t.UsedPorts = x.groups, x.tables, x.usedPorts
 	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
+	for w := WTLVs; w < wFlowEnd; w++ {
+		if x.wc[w] != 0 {
+			t.Mask[flowtable.WTunOpts] = ^uint64(0)
+		}
+	}
 	switch {
 	case x.halted:
 		x.trim()
@@ -342,6 +353,9 @@ func (x *xlate) probe(word int, mask uint64) (uint64, bool) {
 
 // read returns a sub-field's value and adds its bits to the megaflow's mask.
 func (x *xlate) read(s Subfield) Value128 {
+	if s.Field.isTLV() {
+		return x.readTLV(s)
+	}
 	word, hi, lo := s.mask()
 	x.visitWord(word, hi)
 	if lo != 0 {
@@ -599,12 +613,18 @@ func (x *xlate) clone(a *Action) {
 func (x *xlate) change(a *Action) {
 	switch a.Kind {
 	case ActSetField, ActModField:
+		if a.TLV != nil {
+			x.setTLV(a.Dst.Field, a.TLV)
+			return
+		}
 		x.set(a.Dst, a.Value, a.Mask)
+	case ActDeleteField:
+		x.deleteTLV(a.Dst.Field)
 	case ActLoad:
 		x.set(a.Dst, a.Value, a.Dst.ones())
 	case ActMove:
 		if x.hasField(a.Src.Field) && x.hasField(a.Dst.Field) {
-			x.set(a.Dst, x.read(a.Src), a.Dst.ones())
+			x.move(a.Src, a.Dst)
 		}
 	case ActWriteMetadata:
 		x.set(wholeField(FMetadata), a.Value, a.Mask)
@@ -640,6 +660,10 @@ func (x *xlate) hasField(id FieldID) bool { return fields[id].prerequisite.met(x
 // the field. FTCPSrc and
 // FTCPDst also stand for the ports of UDP and SCTP, for mod_tp_src and mod_tp_dst.
 func (x *xlate) set(dst Subfield, v, mask Value128) {
+	if dst.Field.isTLV() {
+		x.putTLV(dst, v, mask)
+		return
+	}
 	switch dst.Field {
 	case FVLANTCI:
 		x.setTCI(uint16(v[1])<<dst.Offset, uint16(mask[1])<<dst.Offset)

@@ -56,7 +56,7 @@ func TestWideLearntLoadOnTheWire(t *testing.T) {
 	whole := Action{Kind: ActLoad, Dst: wholeField(FXXReg), Value: Value128{1, 2}}
 	m := &Match{}
 	for _, v := range []Version{Version10, Version13} {
-		back, err := DecodeActions(AppendActions(nil, []Action{whole}, m, v), ActionContext{Version: v, Match: m, Table: TableAll})
+		back, err := DecodeActions(AppendActions(nil, []Action{whole}, m, v, nil), ActionContext{Version: v, Match: m, Table: TableAll})
 		if got := FormatActions(back, nil); err != nil || got != "load:0x2->NXM_NX_XXREG0[0..63],load:0x1->NXM_NX_XXREG0[64..127]" {
 			t.Errorf("version %d: %s, %v", v, got, err)
 		}

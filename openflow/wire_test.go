@@ -46,13 +46,13 @@ func TestWireRoundTrip(t *testing.T) {
 		}
 		m := mod.Match.Unpack()
 		for _, v := range versions {
-			wire := AppendMatch(nil, &m, v)
-			back, err := DecodeMatch(wire)
+			wire := AppendMatch(nil, &m, v, testTLVs)
+			back, err := DecodeMatch(wire, testTLVs)
 			if v != Version10 {
 				m = onlyVLANFields(m)
 			}
 			if err != nil || back != m {
-				t.Errorf("%s\nversion %d: match %s, want %s: %v", line, v, FormatMatch(&back, nil), FormatMatch(&m, nil), err)
+				t.Errorf("%s\nversion %d: match %s, want %s: %v", line, v, FormatMatch(&back, WithTLVs(nil, testTLVs)), FormatMatch(&m, WithTLVs(nil, testTLVs)), err)
 				continue
 			}
 			checkActions(t, line, &mod, v)
@@ -79,13 +79,11 @@ func checkActions(t *testing.T, line string, mod *FlowMod, v Version) {
 	m := mod.Match.Unpack()
 	encode, decode := AppendActions, DecodeActions
 	if v != Version10 {
-		encode = func(b []byte, actions []Action, m *Match, v Version) []byte {
-			return AppendInstructions(b, actions, m, v)
-		}
+		encode = AppendInstructions
 		decode = DecodeInstructions
 	}
-	wire := encode(nil, mod.Actions, &m, v)
-	back, err := decode(wire, ActionContext{Version: v, Match: &m, Table: TableAll})
+	wire := encode(nil, mod.Actions, &m, v, testTLVs)
+	back, err := decode(wire, ActionContext{Version: v, Match: &m, Table: TableAll, TLVs: testTLVs})
 	if err != nil {
 		if e, ok := err.(*CodedError); ok && v != Version10 && e.Code == ErrActionMatchInconsistent {
 			return // only OpenFlow 1.0 has actions that leave frames without the field unchanged
@@ -93,7 +91,7 @@ func checkActions(t *testing.T, line string, mod *FlowMod, v Version) {
 		t.Errorf("%s\nversion %d: %v", line, v, err)
 		return
 	}
-	if again := encode(nil, back, &m, v); !bytes.Equal(again, wire) {
+	if again := encode(nil, back, &m, v, testTLVs); !bytes.Equal(again, wire) {
 		t.Errorf("%s\nversion %d: %s\n% x\n% x", line, v, FormatActions(back, nil), wire, again)
 	}
 }
@@ -107,7 +105,7 @@ func TestOutputKeepsMaxLen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back := AppendActions(nil, list, nil, v); !bytes.Equal(back, wire) {
+		if back := AppendActions(nil, list, nil, v, testTLVs); !bytes.Equal(back, wire) {
 			t.Errorf("version %d: % x becomes % x", v, wire, back)
 		}
 	}
@@ -115,39 +113,39 @@ func TestOutputKeepsMaxLen(t *testing.T) {
 
 func FuzzWireActions(f *testing.F) {
 	for _, line := range corpusOf(f) {
-		mod, err := ParseFlowMod(line, Add, nil)
+		mod, err := ParseFlowMod(line, Add, WithTLVs(nil, testTLVs))
 		if err != nil {
 			continue
 		}
 		m := mod.Match.Unpack()
 		for _, v := range versions {
-			f.Add(uint8(v), AppendMatch(nil, &m, v), AppendInstructions(nil, mod.Actions, &m, v))
-			f.Add(uint8(v), AppendMatch(nil, &m, v), AppendActions(nil, mod.Actions, &m, v))
+			f.Add(uint8(v), AppendMatch(nil, &m, v, testTLVs), AppendInstructions(nil, mod.Actions, &m, v, testTLVs))
+			f.Add(uint8(v), AppendMatch(nil, &m, v, testTLVs), AppendActions(nil, mod.Actions, &m, v, testTLVs))
 		}
 	}
 	f.Fuzz(func(t *testing.T, version uint8, match, actions []byte) {
 		v := Version(version)
-		m, err := DecodeMatch(match)
+		m, err := DecodeMatch(match, testTLVs)
 		if err != nil {
 			return
 		}
-		back, err := DecodeMatch(AppendMatch(nil, &m, v))
+		back, err := DecodeMatch(AppendMatch(nil, &m, v, testTLVs), testTLVs)
 		if err != nil {
-			t.Fatalf("%s: %v", FormatMatch(&m, nil), err)
+			t.Fatalf("%s: %v", FormatMatch(&m, WithTLVs(nil, testTLVs)), err)
 		}
-		if again, err := DecodeMatch(AppendMatch(nil, &back, v)); err != nil || again != back {
-			t.Fatalf("%s becomes %s: %v", FormatMatch(&back, nil), FormatMatch(&again, nil), err)
+		if again, err := DecodeMatch(AppendMatch(nil, &back, v, testTLVs), testTLVs); err != nil || again != back {
+			t.Fatalf("%s becomes %s: %v", FormatMatch(&back, WithTLVs(nil, testTLVs)), FormatMatch(&again, WithTLVs(nil, testTLVs)), err)
 		}
 		for _, decode := range []func([]byte, ActionContext) ([]Action, error){DecodeActions, DecodeInstructions} {
-			list, err := decode(actions, ActionContext{Version: v, Match: &m, Table: 0})
+			list, err := decode(actions, ActionContext{Version: v, Match: &m, Table: 0, TLVs: testTLVs})
 			if err != nil {
 				continue
 			}
 			if text := FormatActions(list, nil); text == "" {
 				t.Fatal("actions without a text")
 			}
-			AppendActions(nil, list, &m, v)
-			AppendInstructions(nil, list, &m, v)
+			AppendActions(nil, list, &m, v, testTLVs)
+			AppendInstructions(nil, list, &m, v, testTLVs)
 		}
 	})
 }

@@ -83,6 +83,7 @@ const (
 	nxEncap          = 46
 	nxDecap          = 47
 	nxCheckLarger    = 49
+	nxDeleteField    = 50
 	nxHeader         = 10 // bytes of type, length, vendor and subtype
 	maxActionLen     = 0xffff
 	controllerID     = 1 // properties of controller2
@@ -135,4 +136,4 @@ func appendNX(b []byte, subtype uint16) []byte {
 }
 
 // bitsOf returns offset and number of bits of a sub-field, as reg_load writes them.
-func (s Subfield) bitsOf() uint16 { return uint16(s.Offset)<<6 | uint16(s.Bits-1) }
+func (s Subfield) bitsOf() uint16 { return s.Offset<<6 | (s.Bits - 1) }

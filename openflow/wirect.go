@@ -99,7 +99,7 @@ func (d *actionDecoder) decodeCT(body []byte) (Action, error) {
 	if be.Uint32(body[2:]) == 0 {
 		c.Zone = imm
 	} else {
-		src, _, err := readSubfield(body[2:6], imm)
+		src, _, err := readSubfield(body[2:6], imm, nil)
 		if err != nil {
 			return Action{}, err
 		}

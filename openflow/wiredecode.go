@@ -12,6 +12,7 @@ type ActionContext struct {
 	Match   *Match // the flow's match; nil: unknown, so that no prerequisite is checked
 	Table   uint8  // the flow's table; TableAll: unknown
 	Bucket  bool   // the list is a group's bucket
+	TLVs    *TLVMap
 	// PacketOut is true for the list of a packet-out, which may output to TABLE.
 	PacketOut bool
 }
@@ -31,7 +32,7 @@ func word(key string) token { return token{key: key, text: key} }
 
 func newDecoder(c *ActionContext) *actionDecoder {
 	d := &actionDecoder{v: c.Version, count: new(int)}
-	d.check = actionParser{table: c.Table, nested: c.Bucket, toTables: c.PacketOut}
+	d.check = actionParser{names: WithTLVs(nil, c.TLVs), table: c.Table, nested: c.Bucket, toTables: c.PacketOut}
 	if c.Match != nil {
 		d.check.checked, d.check.match = true, *c.Match
 	}
@@ -316,6 +317,10 @@ func (d *actionDecoder) setField(e *oxmEntry) (Action, error) {
 	if err := d.settable(dst); err != nil {
 		return Action{}, err
 	}
+	if e.id.isTLV() {
+		v, err := e.tlv(d.check.tlvs())
+		return Action{Kind: ActSetField, Dst: d.check.tlvs().whole(e.id), TLV: &v}, err
+	}
 	width := ones(uint(f.storedBits()))
 	v, mask := e.v, e.mask
 	switch e.id {
@@ -345,22 +350,25 @@ func (d *actionDecoder) setField(e *oxmEntry) (Action, error) {
 // readSubfield reads the header of a field in Nicira's actions. bits has the offset and
 // the number of bits of the sub-field, as in reg_load. The header takes all of b,
 // unless the field is an experimenter's.
-func readSubfield(b []byte, bits uint16) (Subfield, []byte, error) {
+func readSubfield(b []byte, bits uint16, tlvs *TLVMap) (Subfield, []byte, error) {
 	id, rest, err := readSubfieldHeader(b)
 	if err != nil {
 		return Subfield{}, nil, err
 	}
-	s, err := subfieldOf(id, bits>>6, bits&0x3f+1)
+	s, err := subfieldOf(id, bits>>6, bits&0x3f+1, tlvs)
 	return s, rest, err
 }
 
 // subfieldOf returns a part of a field. It returns an error if the part extends beyond
 // the end of the field.
-func subfieldOf(id FieldID, offset, n uint16) (Subfield, error) {
-	if n == 0 || int(offset)+int(n) > int(fields[id].bits) {
+func subfieldOf(id FieldID, offset, n uint16, tlvs *TLVMap) (Subfield, error) {
+	if id.isTLV() && tlvs.field(id) == nil {
+		return Subfield{}, coded(ErrFlowInvalidTLV, unmapped(id).Error())
+	}
+	if n == 0 || int(offset)+int(n) > int(tlvs.whole(id).Bits) {
 		return Subfield{}, coded(ErrActionBadSetLen, fmt.Sprintf("bits %d to %d of %s: expected bits within it", offset, int(offset)+int(n)-1, fields[id].name))
 	}
-	return Subfield{Field: id, Offset: uint8(offset), Bits: uint8(n)}, nil
+	return Subfield{Field: id, Offset: offset, Bits: n}, nil
 }
 
 // move decodes reg_move and copy_field. numbers has the number of bits and the two
@@ -378,11 +386,11 @@ func (d *actionDecoder) move(numbers, b []byte) (Action, error) {
 		return Action{}, errActionLen
 	}
 	n := be.Uint16(numbers)
-	src, err := subfieldOf(srcID, be.Uint16(numbers[2:]), n)
+	src, err := subfieldOf(srcID, be.Uint16(numbers[2:]), n, d.check.tlvs())
 	if err != nil {
 		return Action{}, err
 	}
-	dst, err := subfieldOf(dstID, be.Uint16(numbers[4:]), n)
+	dst, err := subfieldOf(dstID, be.Uint16(numbers[4:]), n, d.check.tlvs())
 	if err != nil {
 		return Action{}, err
 	}

@@ -11,13 +11,14 @@ var be = binary.BigEndian
 // actionEncoder is the state of encoding one list of actions.
 type actionEncoder struct {
 	v      Version
+	tlvs   *TLVMap
 	tagged bool // the frames have a VLAN tag here
 }
 
 // AppendInstructions appends a flow's actions as instructions of OpenFlow 1.3 and
 // later. The match decides whether mod_vlan_vid must push a tag first.
-func AppendInstructions(b []byte, actions []Action, m *Match, v Version) []byte {
-	e := actionEncoder{v: v, tagged: needVLAN.met(m)}
+func AppendInstructions(b []byte, actions []Action, m *Match, v Version, tlvs *TLVMap) []byte {
+	e := actionEncoder{v: v, tlvs: tlvs, tagged: needVLAN.met(m)}
 	for i := 0; i < len(actions); i++ {
 		a := &actions[i]
 		if !e.isInstruction(a.Kind) {
@@ -67,8 +68,8 @@ func (e *actionEncoder) instruction(b []byte, a *Action) []byte {
 // AppendActions appends a list of actions: the whole list of a flow in OpenFlow 1.0,
 // and the list of a bucket or a packet-out in any version. Action sets and meters,
 // which OpenFlow 1.0 does not have, are left out for it.
-func AppendActions(b []byte, actions []Action, m *Match, v Version) []byte {
-	e := actionEncoder{v: v, tagged: m != nil && needVLAN.met(m)}
+func AppendActions(b []byte, actions []Action, m *Match, v Version, tlvs *TLVMap) []byte {
+	e := actionEncoder{v: v, tlvs: tlvs, tagged: m != nil && needVLAN.met(m)}
 	return e.list(b, actions)
 }
 
@@ -88,7 +89,7 @@ func (e *actionEncoder) action(b []byte, a *Action) []byte {
 		b = e.controller(b, a.Controller)
 	case ActOutputReg:
 		b = be.AppendUint16(appendNX(b, nxOutputReg), a.Src.bitsOf())
-		b = headersOf[a.Src.Field].nxm.append(b, false)
+		b = e.tlvs.header(a.Src.Field, Version10).append(b, false)
 		b = appendZeros(append(b, 0xff, 0xff), 6)
 	case ActSetField:
 		return e.setField(b, a)
@@ -96,6 +97,8 @@ func (e *actionEncoder) action(b []byte, a *Action) []byte {
 		return e.load(b, a)
 	case ActMove:
 		b = e.move(b, a)
+	case ActDeleteField:
+		b = e.deleteField(b, a)
 	case ActModField:
 		return e.modField(b, a)
 	case ActSetQueue, ActPopQueue, ActEnqueue:
@@ -181,9 +184,9 @@ func (e *actionEncoder) extension(b []byte, a *Action) []byte {
 	case ActCT:
 		return e.ct(b, a.CT)
 	case ActPush:
-		return appendStack(b, nxStackPush, a.Src)
+		return appendStack(b, nxStackPush, a.Src, e.tlvs)
 	case ActPop:
-		return appendStack(b, nxStackPop, a.Dst)
+		return appendStack(b, nxStackPop, a.Dst, e.tlvs)
 	case ActExit:
 		return appendZeros(appendNX(b, nxExit), 6)
 	case ActMultipath, ActBundle:
@@ -275,6 +278,9 @@ func appendLoad(b []byte, dst Subfield, v uint64) []byte {
 // load appends a load action. OpenFlow 1.5 has no reg_load; there the action is a
 // set_field with a mask.
 func (e *actionEncoder) load(b []byte, a *Action) []byte {
+	if a.Dst.Field.isTLV() {
+		return e.loadTLV(b, a)
+	}
 	shift := uint(a.Dst.Offset)
 	set := Action{Kind: ActSetField, Dst: wholeField(a.Dst.Field), Value: a.Value.shl(shift), Mask: a.Dst.ones().shl(shift)}
 	if e.v < Version15 {
@@ -290,15 +296,18 @@ func (e *actionEncoder) move(b []byte, a *Action) []byte {
 	}
 	if e.v >= Version15 {
 		b = appendZeros(numbers(appendHeader(b, wireCopyField)), 2)
-		return a.Dst.Field.header(e.v).append(a.Src.Field.header(e.v).append(b, false), false)
+		return e.tlvs.header(a.Dst.Field, e.v).append(e.tlvs.header(a.Src.Field, e.v).append(b, false), false)
 	}
 	b = numbers(appendNX(b, nxRegMove))
-	return headersOf[a.Dst.Field].nxm.append(headersOf[a.Src.Field].nxm.append(b, false), false)
+	return e.tlvs.header(a.Dst.Field, Version10).append(e.tlvs.header(a.Src.Field, Version10).append(b, false), false)
 }
 
 // setField appends a set_field action. OpenFlow 1.5 has this action. In other versions
 // it becomes reg_load if no other action can set the bits.
 func (e *actionEncoder) setField(b []byte, a *Action) []byte {
+	if a.TLV != nil {
+		return e.setTLV(b, a.Dst.Field, a.TLV)
+	}
 	f := &fields[a.Dst.Field]
 	width := ones(uint(f.storedBits()))
 	whole := a.Mask.and(width) == width || a.Dst.Field == FNwTOS
@@ -363,7 +372,7 @@ func appendLoads(b []byte, a *Action) []byte {
 			n++
 		}
 		start := len(b)
-		b = endAction(appendLoad(b, Subfield{id, uint8(at), uint8(n)}, a.Value.shr(at)[1]&ones64(n)), start)
+		b = endAction(appendLoad(b, Subfield{id, uint16(at), uint16(n)}, a.Value.shr(at)[1]&ones64(n)), start)
 		at += n
 	}
 	return b

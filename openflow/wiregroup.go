@@ -64,8 +64,8 @@ func DecodeFieldArray(b []byte) ([]FieldID, error) {
 		switch {
 		case !ok || e.badLen:
 			return nil, coded(ErrPropBadLen, "a group's fields end within a field")
-		case e.id == FNone:
-			return nil, coded(ErrMatchBadField, "a group's fields: expected fields that weft supports")
+		case e.id == FNone || e.id.isTLV():
+			return nil, coded(ErrMatchBadField, "a group's fields: expected fields that weft supports, of a fixed length")
 		case len(ids) >= int(fieldCount):
 			return nil, coded(ErrPropBadValue, "a group's fields: expected each field once")
 		}

@@ -103,7 +103,7 @@ func (d *actionDecoder) decodeLearn(subtype uint16, b []byte) (Action, error) {
 			if err != nil {
 				return Action{}, err
 			}
-			if s.Result, err = subfieldOf(id, offset, 1); err != nil {
+			if s.Result, err = subfieldOf(id, offset, 1, nil); err != nil {
 				return Action{}, err
 			}
 			if err := d.codeOf(s.Result, d.check.writable(word("learn"), s.Result)); err != nil {
@@ -210,6 +210,6 @@ func readLearnField(b []byte, bits uint16) (Subfield, []byte, error) {
 	if len(rest) < 2 {
 		return Subfield{}, nil, errActionLen
 	}
-	s, err := subfieldOf(id, be.Uint16(rest), bits)
+	s, err := subfieldOf(id, be.Uint16(rest), bits, nil)
 	return s, rest[2:], err
 }

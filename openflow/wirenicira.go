@@ -10,8 +10,8 @@ var nxSizes = map[uint16]int{
 	nxResubmit: 6, nxSetTunnel: 6, nxRegMove: 14, nxRegLoad: 14, nxNote: 6, nxSetTunnel64: 14, nxResubmitTable: 6, nxResubmitCT: 6, nxOutputReg: 14,
 	nxLearn: 22, nxDecTTL: 6, nxFinTimeout: 6, nxController: 6, nxDecTTLIDs: 6, nxWriteMetadata: 22, nxOutputReg2: 14, nxRegLoad2: 6,
 	nxCT: 14, nxController2: 6, nxClone: 6, nxCTClear: 6, nxLearn2: 30, nxConjunction: 6,
-	nxOutputTrunc: 6,
-	nxStackPush:   14, nxStackPop: 14, nxExit: 6, nxMultipath: 22, nxBundle: 22, nxBundleLoad: 22,
+	nxOutputTrunc: 6, nxDeleteField: 14,
+	nxStackPush: 14, nxStackPop: 14, nxExit: 6, nxMultipath: 22, nxBundle: 22, nxBundleLoad: 22,
 	nxPushMPLS: 6, nxPopMPLS: 6, nxSetMPLSTTL: 6, nxDecMPLSTTL: 6, nxSetMPLSLabel: 6, nxSetMPLSTC: 6,
 	nxCheckLarger: 14, nxEncap: 6, nxDecap: 6, nxSetQueue: 6, nxPopQueue: 6,
 }
@@ -44,6 +44,8 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 			return Action{}, errActionLen
 		}
 		return d.setField(&e)
+	case nxDeleteField:
+		return d.deleteField(b)
 	case nxNote:
 		return Action{Kind: ActNote, Text: string(b)}, nil
 	case nxOutputReg, nxOutputReg2:
@@ -116,7 +118,7 @@ func (d *actionDecoder) decodeResubmit(subtype uint16, b []byte) (Action, error)
 }
 
 func (d *actionDecoder) load(b []byte) (Action, error) {
-	dst, rest, err := readSubfield(b[2:], be.Uint16(b))
+	dst, rest, err := readSubfield(b[2:], be.Uint16(b), d.check.tlvs())
 	if err != nil {
 		return Action{}, err
 	}
@@ -139,7 +141,7 @@ func (d *actionDecoder) outputReg(subtype uint16, b []byte) (Action, error) {
 	if subtype == nxOutputReg2 {
 		header = b[4:]
 	}
-	src, _, err := readSubfield(header, be.Uint16(b))
+	src, _, err := readSubfield(header, be.Uint16(b), d.check.tlvs())
 	if err != nil {
 		return Action{}, err
 	}

@@ -368,11 +368,11 @@ func differ(old, next map[string]uint32) bool {
 // flows plans one request that changes all flows. The daemon applies this request
 // completely or not at all.
 func (p *hostPlan) flows(old, next *bridgeContents, names openflow.Names, prune bool) error {
-	was, err := flowsByKey(old.Flows, names)
+	was, err := old.flowsByKey(names)
 	if err != nil {
 		return err
 	}
-	is, err := flowsByKey(next.Flows, names)
+	is, err := next.flowsByKey(names)
 	if err != nil {
 		return err
 	}
@@ -407,14 +407,20 @@ func (p *hostPlan) flows(old, next *bridgeContents, names openflow.Names, prune 
 	return nil
 }
 
-func flowsByKey(flows []string, names openflow.Names) (map[string]string, error) {
-	mods, err := openflow.ParseFlowMods(lines(flows), openflow.Add, names)
+// flowsByKey returns the texts of the flows by flowKey.
+func (f *bridgeContents) flowsByKey(names openflow.Names) (map[string]string, error) {
+	tlvs, err := f.tlvMap()
+	if err != nil {
+		return nil, err
+	}
+	names = openflow.WithTLVs(names, tlvs)
+	mods, err := openflow.ParseFlowMods(lines(f.Flows), openflow.Add, names)
 	if err != nil {
 		return nil, err
 	}
 	m := make(map[string]string, len(mods))
 	for i := range mods {
-		m[flowKey(&mods[i], names)] = flows[i]
+		m[flowKey(&mods[i], names)] = f.Flows[i]
 	}
 	return m, nil
 }

@@ -21,6 +21,22 @@ func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) er
 		tables = slices.Concat(old.Tables, tables)
 	}
 	p := openflow.NewPipeline(openflow.Limits{Rules: openflow.MaxRules})
+	tlvs, err := next.tlvMap()
+	if err != nil {
+		return err
+	}
+	if !prune {
+		for _, m := range old.TLVs { // a mapping of next takes the place of one of the same field or option
+			list, _ := openflow.ParseTLVMappings(m)
+			if more, err := tlvs.Changed(&openflow.TLVMod{Mappings: list}); err == nil {
+				tlvs = more
+			}
+		}
+	}
+	if err := p.ChangeTLVs(&openflow.TLVMod{Mappings: tlvs.Mappings()}); err != nil {
+		return err
+	}
+	names = openflow.WithTLVs(names, tlvs)
 	for _, t := range tables {
 		if t.Table < 0 || t.Table >= openflow.Tables || t.Table == openflow.CentralTable {
 			return fmt.Errorf("table %d: expected a number from 0 to %d, without %d", t.Table, openflow.Tables-1, openflow.CentralTable)

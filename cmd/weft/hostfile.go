@@ -249,6 +249,7 @@ func (f *bridgeContents) normalize(names openflow.Names) error {
 	for _, m := range tlvs.Mappings() {
 		f.TLVs = append(f.TLVs, m.String())
 	}
+	names = openflow.WithTLVs(names, tlvs)
 	mods, err := openflow.ParseFlowMods(lines(f.Flows), openflow.Add, names)
 	if err != nil {
 		return fmt.Errorf("flows: %w", err)

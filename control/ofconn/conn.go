@@ -163,11 +163,18 @@ func (c *Conn) read() error {
 	}
 }
 
+// identify finds the kind of a message. The request gets the present TLV map.
+func (c *Conn) identify(m []byte) (ofp.Request, error) {
+	r, err := ofp.Identify(m)
+	r.TLVs = c.service.setup.Switch.TLVs()
+	return r, err
+}
+
 func (c *Conn) handle(m []byte) error {
 	if ofp.Version(m[0]) != c.version {
 		return c.refuse(m, &openflow.CodedError{Code: openflow.ErrBadVersion, Text: fmt.Sprintf("message of version %d: expected %d", m[0], c.version)})
 	}
-	r, err := ofp.Identify(m)
+	r, err := c.identify(m)
 	if err != nil {
 		return c.refuse(m, err)
 	}

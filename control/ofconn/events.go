@@ -140,7 +140,7 @@ func (c *Conn) tellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 		return
 	}
 	if event == ofp.FlowDeleted && r.Flags&openflow.SendFlowRem != 0 && c.accepts(c.async.FlowRemoved, ofp.RemovedReason(c.version, r.Why)) {
-		c.post(ofp.AppendFlowRemoved(nil, c.version, c.nxm, r, nowNS()), false)
+		c.post(ofp.AppendFlowRemoved(nil, c.version, c.nxm, r, nowNS(), c.service.setup.Switch.TLVs()), false)
 	}
 	bit := map[ofp.FlowEvent]uint16{ofp.FlowAdded: ofp.MonitorAdd, ofp.FlowDeleted: ofp.MonitorDelete, ofp.FlowModified: ofp.MonitorModify}[event]
 	for _, m := range c.monitors {
@@ -155,7 +155,9 @@ func (c *Conn) tellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 // The caller holds c.mu.
 func (c *Conn) postUpdate(event ofp.FlowEvent, r *openflow.Rule, actions bool) {
 	reply := ofp.NewMonitorUpdate(c.version)
-	reply.Add(func(b []byte) []byte { return ofp.AppendFlowUpdate(b, c.version, event, r, actions) })
+	reply.Add(func(b []byte) []byte {
+		return ofp.AppendFlowUpdate(b, c.version, event, r, actions, c.service.setup.Switch.TLVs())
+	})
 	for _, m := range reply.Messages() {
 		c.post(m, false)
 	}
@@ -182,7 +184,7 @@ func (c *Conn) flowMonitor(r *ofp.Request) error {
 			rules, from, more = s.ScanRules(&m.Select, from, rules[:0])
 			for i := range rules {
 				reply.Add(func(b []byte) []byte {
-					return ofp.AppendFlowUpdate(b, c.version, ofp.FlowInitial, &rules[i], m.Flags&ofp.MonitorActions != 0)
+					return ofp.AppendFlowUpdate(b, c.version, ofp.FlowInitial, &rules[i], m.Flags&ofp.MonitorActions != 0, r.TLVs)
 				})
 			}
 			for _, m := range reply.Take() {

@@ -43,7 +43,7 @@ func (c *Conn) flowMod(r *ofp.Request) error {
 		if !more {
 			break
 		}
-		next, bad := ofp.Identify(m)
+		next, bad := c.identify(m)
 		if bad == nil {
 			bad = batch.add(&next)
 		}
@@ -264,7 +264,7 @@ func (c *Conn) commit(b *bundle) error {
 
 func (c *Conn) sendFrames(messages [][]byte) error {
 	for _, m := range messages {
-		r, err := ofp.Identify(m)
+		r, err := c.identify(m)
 		if err == nil {
 			err = c.packetOut(&r)
 		}
@@ -307,7 +307,7 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 	case total >= MaxBundleItems:
 		return refused(openflow.ErrBundleTooMany, "bundle_add_message: too many messages")
 	}
-	inner, err := ofp.Identify(m.Inner)
+	inner, err := c.identify(m.Inner)
 	switch {
 	case err != nil:
 		return err

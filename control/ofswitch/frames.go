@@ -151,6 +151,7 @@ func (f *Frames) packetIn(c *datapath.Capture) {
 	}
 	p.InPort, p.Metadata = inPort, note.Metadata(inPort, c.FrameKey())
 	if own := f.wanted(bridge); own != nil {
+		p.TLVs = f.pipeline.TLVsOf(bridge)
 		own.service.SendPacketIn(&p, note.ID)
 	}
 }

@@ -27,6 +27,12 @@ func (b *Bridge) Pipeline() *Pipeline { return b.pl }
 // View returns the present view of the bridge's ports.
 func (b *Bridge) View() *View { return b.pl.View().Of(b.number) }
 
+// Names returns the names for texts about the bridge: of its ports, and of the fields in its
+// TLV map.
+func (b *Bridge) Names(words PortWords) openflow.Names {
+	return openflow.WithTLVs(b.View().Names(words), b.TLVs())
+}
+
 // Flows returns the number of flows.
 func (b *Bridge) Flows() int {
 	b.pl.mu.RLock()
@@ -154,7 +160,7 @@ func (pl *Pipeline) envs() []*env {
 	for number, b := range pl.bridges {
 		if b != nil {
 			list[number] = &env{View: pl.view.Of(uint8(number)), tables: b.tables, bridges: list, tunnels: pl.templates,
-				Table: pl.macs, RecircTable: pl.recircs, NoteTable: pl.notes}
+				Table: pl.macs, RecircTable: pl.recircs, NoteTable: pl.notes, OptionTable: pl.options}
 		}
 	}
 	return list
@@ -169,6 +175,7 @@ type env struct {
 	*addresses.Table
 	*openflow.RecircTable
 	*openflow.NoteTable
+	*openflow.OptionTable
 }
 
 // Bridge implements openflow.Bridges.

@@ -227,6 +227,16 @@ func (b *Bridge) ChangeTLVs(mod *openflow.TLVMod) error {
 // TLVs returns the bridge's TLV map.
 func (b *Bridge) TLVs() *openflow.TLVMap { return b.tables.TLVs() }
 
+// TLVsOf returns the TLV map of a bridge by its number.
+func (pl *Pipeline) TLVsOf(bridge uint8) *openflow.TLVMap {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	if tables := pl.tablesOf(bridge); tables != nil {
+		return tables.TLVs()
+	}
+	return nil
+}
+
 // SendExceptions decides about frames that match no flow (misses) and frames whose TTL
 // dec_ttl finds expired (expired). If the argument is true, these frames go to the
 // controller; otherwise they are dropped.

@@ -43,6 +43,8 @@ func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 		emit(r)
 	}
 	used, refused := pl.recircs.Shares(limits.ShareRow(emit, "recirculation_ids"))
+	kept, unkept := pl.options.Shares(limits.ShareRow(emit, "geneve_options"))
+	emit(limits.Row{Name: "geneve_options", Unit: "entries", Holder: limits.All(), Used: uint64(kept), Limit: openflow.MaxOptions, Refused: unkept})
 	emit(limits.Row{Name: "recirculation_ids", Unit: "entries", Holder: limits.All(), Used: uint64(used), Limit: openflow.MaxFrozen, Refused: refused})
 }
 

@@ -135,7 +135,12 @@ func (a *answers) translate(up *datapath.Upcall) {
 		a.translations = append(a.translations, openflow.Translation{})
 	}
 	t := &a.translations[n]
+	hash := up.Key[flowtable.WTunOpts]
+	added := hash != 0 && d.options.Put(megaflows.OwnerOf(&up.Key), hash, up.Options)
 	d.tables.TranslateTo(t, &up.Key, a.env)
+	if added && t.Mask[flowtable.WTunOpts] == 0 {
+		d.options.Forget(hash)
+	}
 	if !a.learnt && d.learner.hold(a.w, held, up, t) {
 		return
 	}

@@ -89,6 +89,7 @@ type Pipeline struct {
 	macs      *addresses.Table
 	recircs   *openflow.RecircTable
 	notes     *openflow.NoteTable
+	options   *openflow.OptionTable
 	templates *underlay.Templates
 
 	declared  declaredPorts
@@ -116,6 +117,7 @@ func New(s Setup) *Pipeline {
 		macs:      addresses.New(),
 		recircs:   openflow.NewRecircTable(),
 		notes:     openflow.NewNoteTable(),
+		options:   openflow.NewOptionTable(),
 		macsStale: make(chan struct{}, 1),
 	}
 	pl.Bridge = &Bridge{pl: pl, tables: openflow.NewPipeline(openflow.Limits{Rules: counters.MaxRules})}

@@ -9,6 +9,7 @@ import (
 	"weft/control/counters"
 	"weft/control/megaflows"
 	"weft/datapath"
+	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
 )
@@ -120,7 +121,7 @@ func (pl recovery) adopt(slot uint32) bool {
 		return false
 	}
 	key, mask, actions, installed := pl.workers.Shared()[0].Cache.Read(slot)
-	if !installed {
+	if !installed || key[flowtable.WTunOpts] != 0 { // nobody knows these options any more
 		return false
 	}
 	t := pl.tables.Translate(&key, pl.env())

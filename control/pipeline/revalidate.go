@@ -149,6 +149,7 @@ func (pl *Pipeline) sweep() {
 	aged := pl.macs.Expire(now)
 	pl.templates.MarkUsed(templatesOf(list))
 	pl.recircs.Collect(recircsOf(list))
+	pl.options.Collect(optionsOf(list))
 	pl.mu.Unlock()
 
 	pl.evict(idle)
@@ -178,6 +179,19 @@ func templatesOf(list []*megaflows.Megaflow) iter.Seq[uint32] {
 			}
 		}
 	}
+}
+
+// optionsOf returns the function used, which reports whether a megaflow of the list matches
+// the Geneve options with a hash.
+func optionsOf(list []*megaflows.Megaflow) (used func(hash uint64) bool) {
+	hashes := map[uint64]bool{}
+	for _, m := range list {
+		key := m.Key()
+		if hash := key[flowtable.WTunOpts]; hash != 0 {
+			hashes[hash] = true
+		}
+	}
+	return func(hash uint64) bool { return hashes[hash] }
 }
 
 // recircsOf returns the function used, which reports whether a megaflow of the list

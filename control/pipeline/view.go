@@ -27,6 +27,7 @@ type View struct {
 	byDatapath map[uint32]openflow.PortInfo // key: number in the data path
 	byName     map[string]openflow.PortInfo
 	udpPort    map[uint32]uint16
+	geneve     bool // at least one port is of EncapGeneve
 	bound      bool // at least one port has a Binding or Policing, or is off
 	// anyCentral is true if weft-central has declared a port. centralTunnel is the
 	// tunnel to the other hosts of its networks; nil: none.
@@ -68,6 +69,7 @@ func newView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	v := &View{infos: infos, byNo: map[uint32]openflow.PortInfo{}, byDatapath: map[uint32]openflow.PortInfo{}, byName: map[string]openflow.PortInfo{}, udpPort: udpPort}
 	for i, info := range infos {
 		v.byNo[info.No], v.byDatapath[info.At()], v.byName[info.Name] = info, info, info
+		v.geneve = v.geneve || info.Kind == openflow.PortTunnel && info.Encap == openflow.EncapGeneve
 		v.bound = v.bound || info.Binding != nil || info.Off || len(info.Policing) > 0
 		if v.anyCentral = v.anyCentral || info.Central; info.Central && info.Kind == openflow.PortTunnel {
 			v.centralTunnel = &infos[i]
@@ -162,6 +164,9 @@ func (v *View) PortAt(datapath uint32) (openflow.PortInfo, bool) {
 func (v *View) Ports() []openflow.PortInfo { return v.infos }
 
 func (v *View) Bound() bool { return v.bound }
+
+// Geneve implements openflow.TunnelOptions.
+func (v *View) Geneve() bool { return v.whole.geneve }
 
 func (v *View) Central() bool { return v.anyCentral }
 

@@ -30,7 +30,7 @@ func (b *Book) Load(saved *store.State, region *counters.Region, resumed bool) {
 func (b *Book) loadFlows(flows []store.Flow, resumed bool) {
 	now := clock.Monotonic()
 	for _, f := range flows {
-		mod, err := openflow.ParseFlowMod(f.Text, openflow.Add, nil)
+		mod, err := openflow.ParseFlowMod(f.Text, openflow.Add, tlvNames(b.tables[f.Bridge]))
 		if err != nil || f.Slot >= counters.MaxRows {
 			b.log.Error("cannot parse a saved flow, leaving it out", "flow", f.Text, "error", err)
 			continue
@@ -95,7 +95,7 @@ func (b *Book) loadMeters(texts map[store.Key]string) {
 func (b *Book) loadGroups(texts map[store.Key]string) {
 	mods := map[uint8][]openflow.GroupMod{}
 	for _, key := range b.sortedKeys(texts) {
-		mod, err := openflow.ParseGroupMod(texts[key], openflow.GroupAdd, nil)
+		mod, err := openflow.ParseGroupMod(texts[key], openflow.GroupAdd, tlvNames(b.tables[key.Bridge]))
 		if err != nil {
 			b.log.Error("a saved group is left out", "group", texts[key], "error", err)
 			continue

@@ -145,7 +145,7 @@ func (b *Book) SaveTables(removed []uint32) error {
 	groups, meters := map[store.Key]string{}, map[store.Key]string{}
 	for bridge, tables := range b.tables {
 		for _, g := range tables.Groups(openflow.GroupAny) {
-			groups[store.Key{Bridge: bridge, Number: g.ID}] = openflow.FormatGroup(g, nil)
+			groups[store.Key{Bridge: bridge, Number: g.ID}] = openflow.FormatGroup(g, tlvNames(tables))
 		}
 		for _, m := range tables.Meters(openflow.MeterAll) {
 			meters[store.Key{Bridge: bridge, Number: m.ID}] = openflow.FormatMeter(m)
@@ -185,20 +185,30 @@ func (b *Book) SaveTLVs() error {
 	return b.store.SaveTLVs(texts)
 }
 
+// tlvNames returns the names for texts in the state file: ports have numbers, and the TLV map
+// is the bridge's.
+func tlvNames(tables *openflow.Pipeline) openflow.Names {
+	if tables == nil {
+		return nil
+	}
+	return openflow.WithTLVs(nil, tables.TLVs())
+}
+
 // savedFlow is a copy of a rule for the state file.
 type savedFlow struct {
 	bridge uint8
 	row    uint32
 	age    uint64
 	mod    openflow.FlowMod
+	names  openflow.Names
 }
 
 func (f *savedFlow) saved() store.Flow {
-	return store.Flow{Bridge: f.bridge, Slot: f.row, Age: f.age, Text: openflow.FormatFlowMod(&f.mod, nil)}
+	return store.Flow{Bridge: f.bridge, Slot: f.row, Age: f.age, Text: openflow.FormatFlowMod(&f.mod, f.names)}
 }
 
 func (b *Book) copyOf(r *openflow.Rule) savedFlow {
-	return savedFlow{r.Bridge, b.Row(r), b.ages[b.Row(r)], r.FlowMod()}
+	return savedFlow{r.Bridge, b.Row(r), b.ages[b.Row(r)], r.FlowMod(), tlvNames(b.tables[r.Bridge])}
 }
 
 func (b *Book) sortByRow(rules []*openflow.Rule) {

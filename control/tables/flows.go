@@ -30,11 +30,11 @@ func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	// The configuration lock is not held during parsing, because the replacement of an
 	// engine needs it. If ports have changed meanwhile, the text is parsed again.
 	view := ts.bridge.View()
-	mods, err := parseFlows(c, command, view)
+	mods, err := parseFlows(c, command, ts.bridge.Names(pipeline.ByName))
 	ts.change.Lock()
 	defer ts.change.Unlock()
 	if view != ts.bridge.View() {
-		mods, err = parseFlows(c, command, ts.bridge.View())
+		mods, err = parseFlows(c, command, ts.bridge.Names(pipeline.ByName))
 	}
 	if err != nil {
 		return api.FlowsChanged{}, err
@@ -84,9 +84,9 @@ func (ts *Tables) DeleteFlows(match string, strict bool) (api.FlowsChanged, erro
 	var mod openflow.FlowMod
 	var err error
 	if strict {
-		mod, err = openflow.ParseFlowMod(match, openflow.DeleteStrict, ts.bridge.View())
+		mod, err = openflow.ParseFlowMod(match, openflow.DeleteStrict, ts.bridge.Names(pipeline.ByName))
 	} else {
-		mod, err = openflow.ParseFilter(match, ts.bridge.View())
+		mod, err = openflow.ParseFilter(match, ts.bridge.Names(pipeline.ByName))
 		mod.Command = openflow.Delete
 	}
 	if err != nil {
@@ -117,7 +117,7 @@ func (ts *Tables) DumpFlows(match string, words pipeline.PortWords, sort ...stri
 	}
 	ts.change.Lock()
 	defer ts.change.Unlock()
-	filter, err := openflow.ParseFilter(match, ts.bridge.View())
+	filter, err := openflow.ParseFilter(match, ts.bridge.Names(pipeline.ByName))
 	if err != nil {
 		return nil, usererr.Mark(err)
 	}
@@ -132,7 +132,7 @@ func (ts *Tables) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, wor
 	if len(keys) > 0 {
 		ts.bridge.Read(func(*openflow.Pipeline) { openflow.SortRules(rules, keys) })
 	}
-	now, names := clock.Monotonic(), ts.bridge.View().Names(words)
+	now, names := clock.Monotonic(), ts.bridge.Names(words)
 	flows := make([]api.Flow, len(rules))
 	ts.pipeline.InTurns(len(rules), func(i int) { flows[i] = DescribeFlow(rules[i], now, names) })
 	return flows

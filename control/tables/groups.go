@@ -29,7 +29,7 @@ func (ts *Tables) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
 	}
 	ts.change.Lock()
 	defer ts.change.Unlock()
-	view := ts.bridge.View()
+	view := ts.bridge.Names(pipeline.ByName)
 	var mods []openflow.GroupMod
 	var err error
 	if c.File {
@@ -85,7 +85,7 @@ func (ts *Tables) ListGroups(text string, words pipeline.PortWords) ([]api.Group
 	if err != nil {
 		return nil, usererr.Mark(err)
 	}
-	list, now, names := []api.Group{}, clock.Monotonic(), ts.bridge.View().Names(words)
+	list, now, names := []api.Group{}, clock.Monotonic(), ts.bridge.Names(words)
 	for _, g := range ts.bridge.Groups(mod.Group.ID) {
 		shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g.Group, names), DurationS: seconds(now, g.Stats.CreatedNS),
 			Flows: g.Flows, Packets: g.Stats.Packets, Bytes: g.Stats.Bytes, Buckets: []api.BucketStats{}}

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"weft/api"
+	"weft/control/pipeline"
 	"weft/control/usererr"
 	"weft/openflow"
 	"weft/packet"
@@ -14,7 +15,7 @@ import (
 // PacketOut sends an operator's frame. It returns after a worker has executed the
 // actions.
 func (ts *Tables) PacketOut(text string) (api.PacketSent, error) {
-	view := ts.bridge.View()
+	view := ts.bridge.Names(pipeline.ByName)
 	out, err := openflow.ParsePacketOut(text, view)
 	if err != nil {
 		return api.PacketSent{}, usererr.Mark(err)

@@ -26,14 +26,14 @@ type flowSet map[ruleID]openflow.FlowMod
 // flowSetOf parses a file of flows in which every line adds a flow. notes describes the
 // ignored parts of flows.
 func (ts *Tables) flowSetOf(text string) (set flowSet, notes []string, err error) {
-	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, ts.bridge.View())
+	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, ts.bridge.Names(pipeline.ByName))
 	if err != nil {
 		return nil, nil, err
 	}
 	notes, set = notesOf(mods), flowSet{}
 	for _, m := range mods {
 		if m.Command != openflow.Add {
-			return nil, nil, usererr.Errorf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, ts.bridge.View()))
+			return nil, nil, usererr.Errorf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, ts.bridge.Names(pipeline.ByName)))
 		}
 		m.Flags &^= openflow.CheckOverlap | openflow.ResetCounts // flags of the request, not of the flow
 		m.ModifyCookie, m.Notes = true, nil
@@ -107,7 +107,7 @@ func compareMods(a, b openflow.FlowMod) int {
 }
 
 func sameFlow(a, b *openflow.FlowMod) bool {
-	return openflow.FormatFlowMod(a, nil) == openflow.FormatFlowMod(b, nil)
+	return a.Match == b.Match && openflow.FormatFlowMod(a, nil) == openflow.FormatFlowMod(b, nil)
 }
 
 // sameBut reports whether two flows differ at most in actions and cookie, which a
@@ -150,7 +150,7 @@ func (ts *Tables) diffLines(ids []ruleID, old, new flowSet, words pipeline.PortW
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(b.priority, a.priority),
 			a.match.Compare(b.match))
 	})
-	lines, names := []string{}, ts.bridge.View().Names(words)
+	lines, names := []string{}, ts.bridge.Names(words)
 	for _, id := range ids {
 		old, was := old[id]
 		m, is := new[id]

@@ -35,7 +35,7 @@ func (c *AsyncConfig) properties() []*uint32 {
 // controller gets. old is the present configuration: the form of OpenFlow 1.4 and later
 // changes only the properties that it names.
 func DecodeSetAsync(r *Request, old AsyncConfig) (c AsyncConfig, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	if r.Kind == NXSetAsync || r.Kind == SetAsync && r.Version == v13 {
 		for _, masks := range []*[2]uint32{&c.PacketIn, &c.PortStatus, &c.FlowRemoved} {
 			masks[0], masks[1] = b.u32(), b.u32()

@@ -35,7 +35,7 @@ type BundleMessage struct {
 
 // DecodeBundle decodes a bundle_control or a bundle_add_message.
 func DecodeBundle(r *Request) (m BundleMessage, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	m.ID, m.Type, m.Flags = b.u32(), BundleType(b.u16()), b.u16()
 	if err := b.err("bundle"); err != nil || r.Kind == BundleControl {
 		return m, err

@@ -47,7 +47,7 @@ const (
 
 // DecodeCTFlush decodes Nicira's request to delete tracked connections.
 func DecodeCTFlush(r *Request) (m CTMatch, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	m.Proto = b.u8()
 	b.skip(7)
 	if err := b.err("ct_flush"); err != nil {

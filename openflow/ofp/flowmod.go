@@ -31,7 +31,7 @@ func DecodeFlowMod(r *Request, tableInCommand bool) (of.FlowMod, error) {
 }
 
 func decodeFlowMod10(r *Request, tableInCommand bool) (mod of.FlowMod, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	match := b.take(of.Match10Len)
 	mod.NewCookie = b.u64()
 	command := b.u16()
@@ -48,7 +48,7 @@ func decodeFlowMod10(r *Request, tableInCommand bool) (mod of.FlowMod, err error
 }
 
 func decodeNXFlowMod(r *Request, tableInCommand bool) (mod of.FlowMod, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	mod.NewCookie = b.u64()
 	command := b.u16()
 	mod.IdleTimeout, mod.HardTimeout, mod.Priority = b.u16(), b.u16(), b.u16()
@@ -92,11 +92,11 @@ func finish10(r *Request, mod of.FlowMod, m of.Match, command uint16, tableInCom
 	if err := setFlags(&mod, flags, r.Version); err != nil {
 		return mod, err
 	}
-	return withActions(&mod, &m, r.Version, actions)
+	return withActions(&mod, &m, r, actions)
 }
 
 func decodeFlowMod13(r *Request) (mod of.FlowMod, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	cookie, mask := b.u64(), b.u64()
 	mod.Table = b.u8()
 	command := b.u8()
@@ -138,7 +138,7 @@ func decodeFlowMod13(r *Request) (mod of.FlowMod, err error) {
 	if err := setFlags(&mod, flags, r.Version); err != nil {
 		return mod, err
 	}
-	return withActions(&mod, &m, r.Version, b.b)
+	return withActions(&mod, &m, r, b.b)
 }
 
 // setFlags sets the flags of a decoded flow_mod. OpenFlow 1.0 has no flag for the reset
@@ -158,10 +158,10 @@ func setFlags(mod *of.FlowMod, flags uint16, v Version) error {
 
 // withActions decodes the actions of a flow_mod and completes mod. A delete has no
 // actions.
-func withActions(mod *of.FlowMod, m *of.Match, v Version, b []byte) (of.FlowMod, error) {
-	c := of.ActionContext{Version: v, Match: m, Table: mod.Table}
+func withActions(mod *of.FlowMod, m *of.Match, r *Request, b []byte) (of.FlowMod, error) {
+	c := of.ActionContext{Version: r.Version, Match: m, Table: mod.Table, TLVs: r.TLVs}
 	var err error
-	if v == v10 {
+	if r.Version == v10 {
 		mod.Actions, err = of.DecodeActions(b, c)
 	} else {
 		mod.Actions, err = of.DecodeInstructions(b, c)
@@ -172,5 +172,6 @@ func withActions(mod *of.FlowMod, m *of.Match, v Version, b []byte) (of.FlowMod,
 	if mod.Command == of.Add && mod.Table == of.TableAll {
 		mod.Table = 0
 	}
+	mod.NoteTLVs(m, r.TLVs)
 	return *mod, err
 }

@@ -10,7 +10,7 @@ import (
 // It returns a FlowMod that would delete the selected flows.
 func DecodeFlowSelection(r *Request) (of.FlowMod, error) {
 	mod := of.FlowMod{Command: of.Delete}
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	var m of.Match
 	var err error
 	switch {
@@ -77,20 +77,20 @@ func AppendFlowStats(b []byte, r *Request, rule *of.Rule, now uint64) []byte {
 		b = be.AppendUint16(b, wireAge(now, rule.ModifiedNS))
 		b = appendCounters(b, rule)
 		var n uint16
-		b, n = appendNXM(b, &m)
+		b, n = appendNXM(b, &m, r.TLVs)
 		be.PutUint16(b[at:], n)
-		b = of.AppendActions(b, rule.Actions, &m, v10)
+		b = of.AppendActions(b, rule.Actions, &m, v10, r.TLVs)
 	case r.Version == v10:
 		b = of.AppendMatch10(append(b, 0, 0, rule.Table, 0), &m)
 		b = appendTimes(appendDuration(b, age(now, rule.CreatedNS)), rule)
 		b = appendCounters(zeros(b, 6), rule)
-		b = of.AppendActions(b, rule.Actions, &m, v10)
+		b = of.AppendActions(b, rule.Actions, &m, v10, r.TLVs)
 	case r.Version >= v15:
 		b = append(b, 0, 0, 0, 0, rule.Table, 0)
 		b = be.AppendUint16(appendTimes(b, rule), uint16(rule.Flags))
 		b = be.AppendUint64(be.AppendUint16(b, rule.Importance), rule.Cookie)
-		b = appendOXS(appendMatch(b, &m, r.Version), now, rule)
-		b = of.AppendInstructions(b, rule.Actions, &m, r.Version)
+		b = appendOXS(appendMatch(b, &m, r.Version, r.TLVs), now, rule)
+		b = of.AppendInstructions(b, rule.Actions, &m, r.Version, r.TLVs)
 	default:
 		b = append(b, 0, 0, rule.Table, 0)
 		b = appendTimes(appendDuration(b, age(now, rule.CreatedNS)), rule)
@@ -100,7 +100,7 @@ func AppendFlowStats(b []byte, r *Request, rule *of.Rule, now uint64) []byte {
 			importance = 0
 		}
 		b = appendCounters(zeros(be.AppendUint16(b, importance), 2), rule)
-		b = of.AppendInstructions(appendMatch(b, &m, r.Version), rule.Actions, &m, r.Version)
+		b = of.AppendInstructions(appendMatch(b, &m, r.Version, r.TLVs), rule.Actions, &m, r.Version, r.TLVs)
 	}
 	if n := len(b) - start; n <= MaxMessageLen {
 		be.PutUint16(b[start:], uint16(n))
@@ -177,7 +177,7 @@ func RemovedReason(v Version, reason of.Why) uint8 {
 
 // AppendFlowRemoved appends the message about a flow that has left its table. nxm is
 // true if an OpenFlow 1.0 peer has asked for Nicira's form.
-func AppendFlowRemoved(b []byte, v Version, nxm bool, rule *of.Rule, now uint64) []byte {
+func AppendFlowRemoved(b []byte, v Version, nxm bool, rule *of.Rule, now uint64, tlvs *of.TLVMap) []byte {
 	start, m := len(b), rule.Match.Unpack()
 	reason := RemovedReason(v, rule.Why)
 	head := func(b []byte) []byte {
@@ -191,7 +191,7 @@ func AppendFlowRemoved(b []byte, v Version, nxm bool, rule *of.Rule, now uint64)
 		at := len(b)
 		b = be.AppendUint64(be.AppendUint64(zeros(b, 2), rule.Packets), rule.Bytes)
 		var n uint16
-		b, n = appendNXM(b, &m)
+		b, n = appendNXM(b, &m, tlvs)
 		be.PutUint16(b[at:], n)
 	case v == v10:
 		b = of.AppendMatch10(Begin(b, v, TypeFlowRemoved, 0), &m)
@@ -200,12 +200,12 @@ func AppendFlowRemoved(b []byte, v Version, nxm bool, rule *of.Rule, now uint64)
 	case v >= v15:
 		b = append(Begin(b, v, TypeFlowRemoved, 0), rule.Table, reason)
 		b = be.AppendUint64(appendTimes(b, rule), rule.Cookie)
-		b = appendOXS(appendMatch(b, &m, v), now, rule)
+		b = appendOXS(appendMatch(b, &m, v, tlvs), now, rule)
 	default:
 		b = appendDuration(append(head(Begin(b, v, TypeFlowRemoved, 0)), reason, rule.Table), age(now, rule.CreatedNS))
 		b = be.AppendUint16(be.AppendUint16(b, rule.IdleTimeout), rule.HardTimeout)
 		b = be.AppendUint64(be.AppendUint64(b, rule.Packets), rule.Bytes)
-		b = appendMatch(b, &m, v)
+		b = appendMatch(b, &m, v, tlvs)
 	}
 	return End(b, start)
 }

@@ -44,7 +44,7 @@ func modern(r *Request) bool { return r.Version >= v15 || r.Version == v10 }
 
 // DecodeGroupMod decodes a group_mod, a change of the group table.
 func DecodeGroupMod(r *Request) (c GroupChange, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	command, kind := b.u16(), b.u8()
 	b.skip(1)
 	g := of.Group{ID: b.u32(), Type: of.GroupType(kind)}
@@ -162,7 +162,7 @@ func decodeBucket(b *reader, r *Request, kind of.GroupType, number uint32) (of.B
 		return k, coded(of.ErrGroupBadBucket, "group_mod: bucket %d: expected a number of at most %d", k.ID, uint32(of.MaxGroup))
 	}
 	var err error
-	k.Actions, err = of.DecodeActions(actions, of.ActionContext{Version: r.Version, Table: of.TableAll, Bucket: true})
+	k.Actions, err = of.DecodeActions(actions, of.ActionContext{Version: r.Version, Table: of.TableAll, Bucket: true, TLVs: r.TLVs})
 	return k, err
 }
 
@@ -216,7 +216,7 @@ func DecodeGroupSelection(r *Request) (uint32, error) {
 	if r.Kind == GroupDesc && !modern(r) {
 		return of.GroupAny, nil
 	}
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	id := b.u32()
 	if id > of.MaxGroup {
 		id = of.GroupAny
@@ -254,11 +254,11 @@ func appendBucket(b []byte, r *Request, kind of.GroupType, k *of.Bucket) []byte 
 	if !modern(r) {
 		b = be.AppendUint32(be.AppendUint16(zeros(b, 2), k.Weight), watch)
 		b = zeros(be.AppendUint32(b, k.WatchGroup), 4)
-		b = of.AppendActions(b, k.Actions, nil, r.Version)
+		b = of.AppendActions(b, k.Actions, nil, r.Version, r.TLVs)
 		be.PutUint16(b[start:], uint16(len(b)-start))
 		return b
 	}
-	b = of.AppendActions(be.AppendUint32(zeros(b, 4), k.ID), k.Actions, nil, r.Version)
+	b = of.AppendActions(be.AppendUint32(zeros(b, 4), k.ID), k.Actions, nil, r.Version, r.TLVs)
 	be.PutUint16(b[start+2:], uint16(len(b)-start-8))
 	if kind == of.GroupSelect || k.Weight != 0 {
 		b = property(b, 0, append(be.AppendUint16(nil, k.Weight), 0, 0))

@@ -93,6 +93,7 @@ func text(b []byte, s string, n int) []byte {
 // zeros and err returns an error.
 type reader struct {
 	b     []byte
+	tlvs  *of.TLVMap // for matches
 	short bool
 }
 

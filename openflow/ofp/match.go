@@ -11,19 +11,19 @@ import (
 const matchOXM = 1
 
 // appendMatch appends a match with its header and padding, for OpenFlow 1.3 and later.
-func appendMatch(b []byte, m *of.Match, v Version) []byte {
+func appendMatch(b []byte, m *of.Match, v Version, tlvs *of.TLVMap) []byte {
 	start := len(b)
 	b = append(b, 0, matchOXM, 0, 0)
-	b = of.AppendMatch(b, m, v)
+	b = of.AppendMatch(b, m, v, tlvs)
 	be.PutUint16(b[start+2:], uint16(len(b)-start))
 	return pad(b, start)
 }
 
 // appendNXM appends a match that consists of NXM fields, with padding. It returns the
 // length without padding.
-func appendNXM(b []byte, m *of.Match) ([]byte, uint16) {
+func appendNXM(b []byte, m *of.Match, tlvs *of.TLVMap) ([]byte, uint16) {
 	start := len(b)
-	b = of.AppendMatch(b, m, v10)
+	b = of.AppendMatch(b, m, v10, tlvs)
 	n := len(b) - start
 	return pad(b, start), uint16(n)
 }
@@ -31,7 +31,7 @@ func appendNXM(b []byte, m *of.Match) ([]byte, uint16) {
 // match reads a match in the form of OpenFlow 1.3 and later.
 func (r *reader) match() (of.Match, error) { return r.matchAs(of.DecodeMatch) }
 
-func (r *reader) matchAs(decode func([]byte) (of.Match, error)) (of.Match, error) {
+func (r *reader) matchAs(decode func([]byte, *of.TLVMap) (of.Match, error)) (of.Match, error) {
 	kind, n := r.u16(), int(r.u16())
 	if r.short || n < 4 || n-4 > len(r.b) {
 		return of.Match{}, coded(of.ErrMatchBadLen, "a match has a wrong length")
@@ -41,7 +41,7 @@ func (r *reader) matchAs(decode func([]byte) (of.Match, error)) (of.Match, error
 	}
 	fields := r.take(n - 4)
 	r.take(min((8-n%8)%8, len(r.b)))
-	return decode(fields)
+	return decode(fields, r.tlvs)
 }
 
 // Class and field of NXM_NX_COOKIE.
@@ -79,6 +79,6 @@ func (r *reader) nxm(n int) (m of.Match, cookie, mask uint64, err error) {
 		}
 		at += size
 	}
-	m, err = of.DecodeMatch(fields)
+	m, err = of.DecodeMatch(fields, r.tlvs)
 	return m, cookie & mask, mask, err
 }

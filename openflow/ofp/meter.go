@@ -21,7 +21,7 @@ const (
 
 // DecodeMeterMod decodes a meter_mod, a change of the meter table.
 func DecodeMeterMod(r *Request) (mod of.MeterMod, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	command, flags, id := b.u16(), b.u16(), b.u32()
 	if err := b.err("meter_mod"); err != nil {
 		return mod, err
@@ -77,7 +77,7 @@ func DecodeMeterMod(r *Request) (mod of.MeterMod, err error) {
 // DecodeMeterSelection decodes a request about one meter. It returns the meter's
 // number, or of.MeterAll for all meters.
 func DecodeMeterSelection(r *Request) (id uint32, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	return b.u32(), b.err("meter statistics")
 }
 

@@ -33,7 +33,7 @@ type Monitor struct {
 
 // DecodeMonitors decodes all flow monitors that one message requests.
 func DecodeMonitors(r *Request) ([]Monitor, error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	var list []Monitor
 	for len(b.b) > 0 {
 		m, err := b.monitor(r)
@@ -110,7 +110,7 @@ func (b *reader) monitor(r *Request) (m Monitor, err error) {
 // DecodeMonitorCancel decodes the request to end a flow monitor. It returns the
 // monitor's number.
 func DecodeMonitorCancel(r *Request) (uint32, error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	return b.u32(), b.err("flow_monitor_cancel")
 }
 
@@ -137,7 +137,7 @@ func eventNumber(v Version, e FlowEvent) uint16 {
 // AppendFlowUpdate appends an event of a flow monitor to a reply. For a FlowDeleted it
 // includes the reason rule.Why. If actions is false, the event does not include the
 // flow's actions.
-func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *of.Rule, actions bool) []byte {
+func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *of.Rule, actions bool, tlvs *of.TLVMap) []byte {
 	start, m := len(b), rule.Match.Unpack()
 	reason := uint8(0)
 	if e == FlowDeleted {
@@ -148,7 +148,7 @@ func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *of.Rule, actions b
 		b = append(b, rule.Table, reason)
 		b = be.AppendUint16(be.AppendUint16(b, rule.IdleTimeout), rule.HardTimeout)
 		b = zeros(be.AppendUint16(b, rule.Priority), 4)
-		b = appendMatch(be.AppendUint64(b, rule.Cookie), &m, v)
+		b = appendMatch(be.AppendUint64(b, rule.Cookie), &m, v, tlvs)
 	} else {
 		b = be.AppendUint16(be.AppendUint16(b, uint16(reason)), rule.Priority)
 		b = be.AppendUint16(be.AppendUint16(b, rule.IdleTimeout), rule.HardTimeout)
@@ -157,19 +157,19 @@ func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *of.Rule, actions b
 		b = be.AppendUint64(b, rule.Cookie)
 		if v == v10 {
 			var n uint16
-			b, n = appendNXM(b, &m)
+			b, n = appendNXM(b, &m, tlvs)
 			be.PutUint16(b[at:], n)
 		} else {
 			from := len(b)
-			b = appendMatch(b, &m, v)
+			b = appendMatch(b, &m, v, tlvs)
 			be.PutUint16(b[at:], be.Uint16(b[from+2:]))
 		}
 	}
 	if actions && e != FlowDeleted {
 		if v == v10 {
-			b = of.AppendActions(b, rule.Actions, &m, v)
+			b = of.AppendActions(b, rule.Actions, &m, v, tlvs)
 		} else {
-			b = of.AppendInstructions(b, rule.Actions, &m, v)
+			b = of.AppendInstructions(b, rule.Actions, &m, v, tlvs)
 		}
 	}
 	be.PutUint16(b[start:], uint16(len(b)-start))

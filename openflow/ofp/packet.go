@@ -16,7 +16,7 @@ type PacketOutRequest struct {
 
 // DecodePacketOut decodes a packet_out: a frame that a controller sends.
 func DecodePacketOut(r *Request) (request PacketOutRequest, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	buffer, inPort, n := b.u32(), uint32(0), 0
 	switch {
 	case r.Version == v10:
@@ -51,7 +51,7 @@ func DecodePacketOut(r *Request) (request PacketOutRequest, err error) {
 		return request, coded(of.ErrBadPort, "packet_out: in_port %d: expected a port that frames come from", inPort)
 	}
 	of.SetInPort(&request.Match, inPort)
-	request.Actions, err = of.DecodeActions(actions, of.ActionContext{Version: r.Version, Table: of.TableAll, PacketOut: true})
+	request.Actions, err = of.DecodeActions(actions, of.ActionContext{Version: r.Version, Table: of.TableAll, PacketOut: true, TLVs: r.TLVs})
 	request.Frame = b.b
 	return request, err
 }
@@ -68,6 +68,7 @@ type PacketIn struct {
 	InPort   uint32
 	// Continuation is for NXT_RESUME, in packet_in2 only; nil: the frame is not paused.
 	Continuation []byte
+	TLVs         *of.TLVMap // of the bridge, for Metadata
 }
 
 // PacketInFormat is the form of packet_in messages that a controller has requested.
@@ -138,7 +139,7 @@ func AppendPacketIn(b []byte, v Version, format PacketInFormat, p *PacketIn) []b
 			b = property(b, packetInCookie, be.AppendUint64(make([]byte, 4), p.Cookie))
 		}
 		b = property(b, packetInReason, []byte{reason})
-		b = property(b, packetInMetadata, of.AppendMatch(nil, &p.Metadata, v))
+		b = property(b, packetInMetadata, of.AppendMatch(nil, &p.Metadata, v, p.TLVs))
 		if p.Userdata != "" {
 			b = property(b, packetInUserdata, []byte(p.Userdata))
 		}
@@ -152,7 +153,7 @@ func AppendPacketIn(b []byte, v Version, format PacketInFormat, p *PacketIn) []b
 		b = be.AppendUint64(b, p.Cookie)
 		at := len(b)
 		var n uint16
-		b, n = appendNXM(zeros(b, 8), &p.Metadata)
+		b, n = appendNXM(zeros(b, 8), &p.Metadata, p.TLVs)
 		be.PutUint16(b[at:], n)
 		b = zeros(b, 2)
 	case v == v10:
@@ -161,7 +162,7 @@ func AppendPacketIn(b []byte, v Version, format PacketInFormat, p *PacketIn) []b
 	default:
 		b = be.AppendUint16(be.AppendUint32(Begin(b, v, TypePacketIn, 0), noBuffer), total)
 		b = be.AppendUint64(append(b, reason, p.Table), p.Cookie)
-		b = zeros(appendMatch(b, &p.Metadata, v), 2)
+		b = zeros(appendMatch(b, &p.Metadata, v, p.TLVs), 2)
 	}
 	return End(append(b, p.Frame...), start)
 }

@@ -89,7 +89,7 @@ const unknownCounter = ^uint64(0)
 // DecodePortSelection decodes a request about one port. If the request is about all
 // ports, allPorts is true.
 func DecodePortSelection(r *Request) (port uint32, allPorts bool, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	if len(b.b) == 0 && r.Kind == PortDesc {
 		return 0, true, nil
 	}
@@ -148,7 +148,7 @@ type PortChange struct {
 // DecodePortMod decodes a port_mod, a request to change a port.
 func DecodePortMod(r *Request) (PortChange, error) {
 	var c PortChange
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	if r.Version == v10 {
 		c.No = uint32(b.u16())
 	} else {

@@ -27,7 +27,7 @@ func DecodeResume(r *Request) (request ResumeRequest, err error) {
 		case packetInFrame:
 			request.Frame = body
 		case packetInMetadata:
-			if request.Metadata, err = of.DecodeMetadata(body); err != nil {
+			if request.Metadata, err = of.DecodeMetadata(body, r.TLVs); err != nil {
 				return request, err
 			}
 		case packetInContinuation:

@@ -103,7 +103,7 @@ type SwitchConfig struct {
 
 // DecodeSwitchConfig decodes a set_config message.
 func DecodeSwitchConfig(r *Request) (SwitchConfig, error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	return SwitchConfig{b.u16(), b.u16()}, b.err("set_config")
 }
 
@@ -159,7 +159,7 @@ const (
 // DecodeRole decodes a request to change the role of a controller. hasGeneration is
 // false if the request has Nicira's form, which has no generation.
 func DecodeRole(r *Request) (role Role, generation uint64, hasGeneration bool, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	role = Role(b.u32())
 	if r.Kind == NXRoleRequest {
 		role++ // Nicira has no RoleNoChange

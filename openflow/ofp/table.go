@@ -64,7 +64,7 @@ type TableChange struct {
 // DecodeTableMod decodes a table_mod, a request to change a flow table. Before OpenFlow
 // 1.4 the request changes nothing.
 func DecodeTableMod(r *Request) (c TableChange, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	c.Table = b.u8()
 	b.skip(3)
 	config := b.u32()

@@ -17,7 +17,7 @@ const tlvMappingLen = 8
 
 // DecodeTLVTableMod decodes a change of the TLV map.
 func DecodeTLVTableMod(r *Request) (mod of.TLVMod, err error) {
-	b := reader{b: r.Body}
+	b := reader{b: r.Body, tlvs: r.TLVs}
 	mod.Command = of.TLVCommand(b.u16())
 	b.skip(6)
 	if b.short || len(b.b)%tlvMappingLen != 0 {

@@ -40,9 +40,12 @@ func padded(b []byte) []byte { return append(b, make([]byte, (8-len(b)%8)%8)...)
 
 // FlowMod returns the request that adds, modifies or deletes a flow. In OpenFlow 1.0
 // this is Nicira's flow_mod with the table in the command.
-func FlowMod(v of.Version, xid uint32, mod *of.FlowMod) []byte {
+func FlowMod(v of.Version, xid uint32, mod *of.FlowMod) []byte { return FlowModWith(v, xid, mod, nil) }
+
+// FlowModWith is FlowMod for a flow with fields of a TLV map.
+func FlowModWith(v of.Version, xid uint32, mod *of.FlowMod, tlvs *of.TLVMap) []byte {
 	m := mod.Match.Unpack()
-	match := of.AppendMatch(nil, &m, v)
+	match := of.AppendMatch(nil, &m, v, tlvs)
 	times := be.AppendUint16(be.AppendUint16(be.AppendUint16(nil, mod.IdleTimeout), mod.HardTimeout), mod.Priority)
 	outPort, outGroup := uint32(none), uint32(none)
 	if mod.ByOutPort {
@@ -55,7 +58,7 @@ func FlowMod(v of.Version, xid uint32, mod *of.FlowMod) []byte {
 		return Message(v, vendorType, xid, uint32(of.NiciraVendor), uint32(nxFlowMod), mod.NewCookie,
 			uint16(mod.Table)<<8|uint16(mod.Command), times, uint32(none), uint16(outPort),
 			uint16(mod.Flags&(of.SendFlowRem|of.CheckOverlap)), uint16(len(match)), make([]byte, 6), padded(match),
-			of.AppendActions(nil, mod.Actions, &m, v))
+			of.AppendActions(nil, mod.Actions, &m, v, tlvs))
 	}
 	cookie, mask := mod.NewCookie, uint64(0)
 	if mod.Command != of.Add {
@@ -63,5 +66,5 @@ func FlowMod(v of.Version, xid uint32, mod *of.FlowMod) []byte {
 	}
 	match = padded(append(be.AppendUint16([]byte{0, matchOXM}, uint16(4+len(match))), match...))
 	return Message(v, flowModType, xid, cookie, mask, mod.Table, uint8(mod.Command), times, uint32(none), outPort, outGroup,
-		uint16(mod.Flags), mod.Importance, match, of.AppendInstructions(nil, mod.Actions, &m, v))
+		uint16(mod.Flags), mod.Importance, match, of.AppendInstructions(nil, mod.Actions, &m, v, tlvs))
 }

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"math/big"
+	"math/bits"
+	"strings"
+
+	"weft/flowtable"
+)
+
+// The fields tun_metadata0 to tun_metadata63. The TLV map of the bridge gives a field its
+// length and its place in a Flow, so functions with a text or a message of such a field
+// need the map.
+
+func addTLVFields() {
+	for n := range TLVFields {
+		num := value64(uint64(n)).decimal()
+		fields[int(FTunMetadata)+n] = field{name: "tun_metadata" + num, oxm: []string{"NXM_NX_TUN_METADATA" + num},
+			bytes: MaxTLVLen, format: asHex, maskable: true}
+	}
+}
+
+// isTLV reports whether the field is one of tun_metadata0 to tun_metadata63.
+func (id FieldID) isTLV() bool { return id >= FTunMetadata && id < FTunMetadata+TLVFields }
+
+// tlvNames are the names of one bridge, with its TLV map.
+type tlvNames struct {
+	Names
+	tlvs *TLVMap
+}
+
+// TLVs returns the map.
+func (n *tlvNames) TLVs() *TLVMap { return n.tlvs }
+
+func (n *tlvNames) PortByName(name string) (uint32, bool) {
+	if n.Names == nil {
+		return 0, false
+	}
+	return n.Names.PortByName(name)
+}
+
+func (n *tlvNames) PortName(number uint32) (string, bool) {
+	if n.Names == nil {
+		return "", false
+	}
+	return n.Names.PortName(number)
+}
+
+// WithTLVs returns names for texts with the fields of a TLV map. names may be nil.
+func WithTLVs(names Names, m *TLVMap) Names { return &tlvNames{names, m} }
+
+// tlvsOf returns the TLV map of names. Names without one have no mapped field.
+func tlvsOf(names Names) *TLVMap {
+	if n, ok := names.(interface{ TLVs() *TLVMap }); ok {
+		return n.TLVs()
+	}
+	return nil
+}
+
+// tlvs returns the TLV map of the bridge.
+func (p *actionParser) tlvs() *TLVMap { return tlvsOf(p.names) }
+
+// field returns a mapped field, or nil.
+func (m *TLVMap) field(id FieldID) *tlvField {
+	if m == nil || !id.isTLV() {
+		return nil
+	}
+	return m.fields[id-FTunMetadata]
+}
+
+// whole is wholeField for all fields. An unmapped field has no bits.
+func (m *TLVMap) whole(id FieldID) Subfield {
+	s := wholeField(id)
+	if f := m.field(id); f != nil {
+		s.Bits = 8 * uint16(f.Len)
+	}
+	return s
+}
+
+// unmapped returns the error for a field that the map does not have.
+func unmapped(id FieldID) error {
+	return wrong(id.String(), "a field that is mapped to an option: weft add-tlv-map '{class=...,type=...,len=...}->%s'", id)
+}
+
+// present is the field's bit in Flow[WTLVs].
+func (f *tlvField) present() uint64 { return 1 << f.Field }
+
+// maxChunk is the largest part of a field in bits that get, put and visit take at once.
+const maxChunk = 128
+
+// overlap calls fn for each cell with bits of the sub-field. bit is the place of the cell's
+// lowest bit in the sub-field. bits are the cell's bits of v, which is aligned to the lowest
+// bit of the sub-field.
+func (f *tlvField) overlap(s Subfield, v Value128, fn func(cell uint8, bit int, bits uint32)) {
+	v = v.and(ones(uint(s.Bits)))
+	for i, cell := range f.cells {
+		bit := 32*(len(f.cells)-1-i) - int(s.Offset) // of the cell's lowest bit in the sub-field
+		if bit <= -32 || bit >= int(s.Bits) {
+			continue
+		}
+		bits := v.shr(uint(max(bit, 0)))[1] << max(-bit, 0)
+		fn(cell, bit, uint32(bits))
+	}
+}
+
+// wordOf returns the word of a Flow with a cell, and the cell's lowest bit in it.
+func wordOf(cell uint8) (word int, shift uint8) { return WTLVCells + int(cell)/2, 32 * (1 - cell%2) }
+
+// get reads at most maxChunk bits of the field from f.
+func (f *tlvField) get(flow *Flow, s Subfield) (v Value128) {
+	f.overlap(s, Value128{}, func(cell uint8, bit int, _ uint32) {
+		word, shift := wordOf(cell)
+		bits := uint64(uint32(flow[word]>>shift)) >> max(-bit, 0)
+		v = v.or(value64(bits).shl(uint(max(bit, 0))))
+	})
+	return v.and(ones(uint(s.Bits)))
+}
+
+// visit calls fn for each word of a Flow with bits of the mask, which is aligned to the
+// lowest bit of the sub-field.
+func (f *tlvField) visit(s Subfield, mask Value128, fn func(word int, bits uint64)) {
+	f.overlap(s, mask, func(cell uint8, _ int, bits uint32) {
+		word, shift := wordOf(cell)
+		fn(word, uint64(bits)<<shift)
+	})
+}
+
+// put writes the bits of v that are set in mask to at most maxChunk bits of the field.
+func (f *tlvField) put(flow *Flow, s Subfield, v, mask Value128) {
+	var masks [TLVSpace / tlvCell]uint32
+	f.overlap(s, mask, func(cell uint8, _ int, bits uint32) { masks[cell] = bits })
+	f.overlap(s, v, func(cell uint8, _ int, bits uint32) {
+		word, shift := wordOf(cell)
+		m := uint64(masks[cell]) << shift
+		flow[word] = flow[word]&^m | uint64(bits)<<shift&m
+	})
+}
+
+// bytes returns the whole field.
+func (f *tlvField) bytes(flow *Flow) []byte {
+	b := make([]byte, 0, f.Len)
+	for _, cell := range f.cells {
+		word, shift := wordOf(cell)
+		b = binary.BigEndian.AppendUint32(b, uint32(flow[word]>>shift))
+	}
+	return b
+}
+
+// setBytes makes the field those bits of v that are set in mask. Both have the field's
+// length.
+func (f *tlvField) setBytes(flow *Flow, v, mask []byte) {
+	for i, cell := range f.cells {
+		word, shift := wordOf(cell)
+		m := uint64(binary.BigEndian.Uint32(mask[tlvCell*i:])) << shift
+		flow[word] = flow[word]&^m | uint64(binary.BigEndian.Uint32(v[tlvCell*i:]))<<shift&m
+	}
+}
+
+// TLVValue is the value of a set_field action on a field tun_metadata, of the field's
+// length. Value has no bit outside of Mask.
+type TLVValue struct{ Value, Mask []byte }
+
+// parseTLVNumber parses a number into n bytes: hexadecimal digits of any number, or a
+// decimal number of 64 bits.
+func parseTLVNumber(text string, n int) (b []byte, ok bool) {
+	if digits, isHex := strings.CutPrefix(strings.ToLower(text), "0x"); isHex {
+		if strings.ContainsAny(digits, "+-_") || len(digits) > 16*MaxTLVLen {
+			return nil, false
+		}
+		v, ok := new(big.Int).SetString("0"+digits, 16)
+		if !ok || v.BitLen() > 8*n {
+			return nil, false
+		}
+		return v.FillBytes(make([]byte, n)), true
+	}
+	v, ok := parseUint(text, ^uint64(0))
+	if !ok || value64(v).bitLen() > 8*n {
+		return nil, false
+	}
+	return value64(v).big().FillBytes(make([]byte, n)), true
+}
+
+// parseTLVValue parses value[/mask] of a mapped field. A value without a mask has a mask
+// of all bits.
+func (f *tlvField) parseValue(id FieldID, text string) (v TLVValue, err error) {
+	value, maskText, masked := strings.Cut(text, "/")
+	n := int(f.Len)
+	bad := wrong(text, "a number of bit most %d bits, perhaps with /MASK, for %s, as its option has", 8*n, id)
+	var ok bool
+	if v.Value, ok = parseTLVNumber(value, n); !ok {
+		return v, bad
+	}
+	v.Mask = make([]byte, n)
+	for i := range v.Mask {
+		v.Mask[i] = 0xff
+	}
+	if masked {
+		if v.Mask, ok = parseTLVNumber(maskText, n); !ok {
+			return v, bad
+		}
+	}
+	for i := range v.Value {
+		v.Value[i] &= v.Mask[i]
+	}
+	return v, nil
+}
+
+// format returns value[/mask], without leading zeros as ovs-ofctl.
+func (v *TLVValue) format() string {
+	text := formatTLVNumber(v.Value)
+	for _, b := range v.Mask {
+		if b != 0xff {
+			return text + "/" + formatTLVNumber(v.Mask)
+		}
+	}
+	return text
+}
+
+func formatTLVNumber(b []byte) string {
+	digits := strings.TrimLeft(hex.EncodeToString(b), "0")
+	if digits == "" {
+		return "0"
+	}
+	return "0x" + digits
+}
+
+// parseTLVMatch parses tun_metadataN or tun_metadataN=value[/mask] and adds it to the match.
+func parseTLVMatch(m *Match, id FieldID, t token, names Names) error {
+	f := tlvsOf(names).field(id)
+	if f == nil {
+		return unmapped(id)
+	}
+	if t.value == "*" {
+		f.unset(m)
+		return nil
+	}
+	text := t.value
+	if text == "" {
+		text = "0/0" // the frame has the option, whatever its value
+	}
+	v, err := f.parseValue(id, text)
+	if err == nil {
+		f.require(m, &v)
+	}
+	return err
+}
+
+// require makes the match require the option with this value.
+func (f *tlvField) require(m *Match, v *TLVValue) {
+	f.unset(m)
+	f.setBytes(&m.Value, v.Value, v.Mask)
+	f.setBytes(&m.Mask, v.Mask, v.Mask)
+	setBits(m, WTLVs, f.present(), f.present())
+}
+
+// unset makes the match accept any value of the field, and frames without it.
+func (f *tlvField) unset(m *Match) {
+	for _, cell := range f.cells {
+		word, shift := wordOf(cell)
+		clearBits(m, word, 0xffffffff<<shift)
+	}
+	clearBits(m, WTLVs, f.present())
+}
+
+// required returns the value and the mask that the match requires. ok is false if it does
+// not match the field.
+func (f *tlvField) required(m *Match) (v TLVValue, ok bool) {
+	if m.Mask[WTLVs]&f.present() == 0 {
+		return v, false
+	}
+	return TLVValue{f.bytes(&m.Value), f.bytes(&m.Mask)}, true
+}
+
+// tlvs writes the fields tun_metadata.
+func (w *matchWriter) tlvs() {
+	m := tlvsOf(w.names)
+	if m == nil || w.m.Mask[WTLVs] == 0 {
+		return
+	}
+	for _, f := range m.fields {
+		if f == nil {
+			continue
+		}
+		v, ok := f.required(w.m)
+		name := (FTunMetadata + FieldID(f.Field)).String()
+		switch {
+		case !ok:
+		case w.m.Value[WTLVs]&f.present() == 0:
+			w.equals(name, "NP")
+		case allZero(v.Mask):
+			w.WriteString(name + ",")
+		default:
+			w.equals(name, v.format())
+		}
+	}
+}
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// usedTLVs returns a bit for each field tun_metadata that actions name.
+func usedTLVs(actions []Action) (used uint64) {
+	note := func(s Subfield) {
+		if s.Field.isTLV() {
+			used |= 1 << (s.Field - FTunMetadata)
+		}
+	}
+	for i := range actions {
+		a := &actions[i]
+		note(a.Src)
+		note(a.Dst)
+		used |= usedTLVs(a.Sub)
+		if a.CT != nil {
+			note(a.CT.ZoneSrc)
+			used |= usedTLVs(a.CT.Exec)
+		}
+	}
+	return used
+}
+
+// NoteTLVs sets m.TLVs to the map of the match and the actions, if they name a field
+// tun_metadata.
+func (m *FlowMod) NoteTLVs(match *Match, tlvs *TLVMap) {
+	if match.Mask[WTLVs] != 0 || usedTLVs(m.Actions) != 0 {
+		m.TLVs = tlvs
+	}
+}
+
+// checkTLVs refuses a change whose fields tun_metadata have another mapping by now.
+func (p *Pipeline) checkTLVs(m *FlowMod) error {
+	if m.TLVs == nil || m.Command >= Delete {
+		return nil
+	}
+	match := m.Match.Unpack()
+	for used := match.Mask[WTLVs] | usedTLVs(m.Actions); used != 0; used &= used - 1 {
+		id := FTunMetadata + FieldID(bits.TrailingZeros64(used))
+		if f := p.TLVs().field(id); f == nil || f != m.TLVs.field(id) && f.TLVMapping != m.TLVs.field(id).TLVMapping {
+			return codedf(ErrFlowInvalidTLV, "%v: its mapping has changed meanwhile", id)
+		}
+	}
+	return nil
+}
+
+// tlvUse returns a bit for each field tun_metadata that the flows and groups of the bridge
+// name.
+func (p *Pipeline) tlvUse() (used uint64) {
+	for _, r := range p.rules {
+		if r != nil {
+			m := r.Match.Unpack()
+			used |= m.Mask[WTLVs] | usedTLVs(r.Actions)
+		}
+	}
+	for _, g := range p.groups {
+		for i := range g.Buckets {
+			used |= usedTLVs(g.Buckets[i].Actions)
+		}
+	}
+	return used
+}
+
+// setTLV parses set_field of a field tun_metadata.
+func (p *actionParser) setTLV(id FieldID, value string) (Action, error) {
+	f := p.tlvs().field(id)
+	if f == nil {
+		return Action{}, unmapped(id)
+	}
+	v, err := f.parseValue(id, value)
+	return Action{Kind: ActSetField, Dst: p.tlvs().whole(id), TLV: &v}, err
+}
+
+// deleteField parses delete_field.
+func (p *actionParser) deleteField(t token) (Action, error) {
+	id, ok := fieldNames[t.value]
+	if !ok || !id.isTLV() {
+		return Action{}, wrong(t.text, "delete_field:tun_metadataN")
+	}
+	if p.tlvs().field(id) == nil {
+		return Action{}, unmapped(id)
+	}
+	return Action{Kind: ActDeleteField, Dst: p.tlvs().whole(id)}, nil
+}
+
+// tunFlagNames are the names of the bits of tun_flags.
+var tunFlagNames = []string{"oam"}
+
+// parseTunFlags parses +oam, -oam, oam and numbers.
+func parseTunFlags(text string) (v, mask Value128, err error) {
+	bad := wrong(text, "+oam, -oam, oam or a number of 1 bit for tun_flags")
+	number, maskText, masked := strings.Cut(text, "/")
+	n, isNumber := parseUint(number, flowtable.TunOAM)
+	m := uint64(flowtable.TunOAM)
+	if masked {
+		var ok bool
+		m, ok = parseUint(maskText, 0xffff)
+		isNumber = isNumber && ok
+	}
+	switch {
+	case text == "oam":
+		return value64(flowtable.TunOAM), ones(16), nil
+	case text == "+oam":
+		return value64(flowtable.TunOAM), value64(flowtable.TunOAM), nil
+	case text == "-oam":
+		return v, value64(flowtable.TunOAM), nil
+	case isNumber && !masked:
+		return value64(n), ones(16), nil
+	case isNumber:
+		return value64(n & m), value64(m & flowtable.TunOAM), nil
+	}
+	return v, mask, bad
+}
+
+// tunFlags writes the field tun_flags, always with a sign as dump-flows does.
+func (w *matchWriter) tunFlags() {
+	f := &fields[FTunFlags]
+	bit := uint64(flowtable.TunOAM) << f.shift
+	if w.remaining[f.word]&bit == 0 {
+		return
+	}
+	w.remaining[f.word] &^= bit
+	sign := "-"
+	if w.m.Value[f.word]&bit != 0 {
+		sign = "+"
+	}
+	w.equals(f.name, sign+tunFlagNames[0])
+}

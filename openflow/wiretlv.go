@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import "slices"
+
+// The fields tun_metadata on the wire. Their headers have the length of the value, which
+// may be shorter than the option: the missing bytes in front are 0, and a mask has no bits
+// there.
+
+// header is FieldID.header with the length that the map gives the field.
+func (m *TLVMap) header(id FieldID, v Version) oxmHeader {
+	h := id.header(v)
+	if f := m.field(id); f != nil {
+		h.length = f.Len
+	}
+	return h
+}
+
+// tlv returns the entry's value and mask in the length of the mapped option. Errors are
+// *CodedError.
+func (e *oxmEntry) tlv(m *TLVMap) (v TLVValue, err error) {
+	f := m.field(e.id)
+	if f == nil {
+		return v, coded(ErrFlowInvalidTLV, unmapped(e.id).Error())
+	}
+	n := len(e.bytes)
+	if e.masked {
+		n /= 2
+	}
+	fit := func(b []byte) (fitted []byte, ok bool) {
+		if extra := len(b) - int(f.Len); extra > 0 {
+			return b[extra:], allZero(b[:extra])
+		}
+		return slices.Concat(make([]byte, int(f.Len)-len(b)), b), true
+	}
+	value, ok := fit(e.bytes[:n])
+	mask := slices.Repeat([]byte{0xff}, int(f.Len))
+	if ok && e.masked {
+		mask, ok = fit(e.bytes[n:])
+	}
+	if !ok {
+		return v, codedf(ErrMatchBadLen, "%v: expected a value of at most %d bytes", e.id, f.Len)
+	}
+	for i := range value {
+		if value[i]&^mask[i] != 0 {
+			return v, codedf(ErrMatchBadWildcards, "%v: a value with bits that its mask does not have", e.id)
+		}
+	}
+	return TLVValue{slices.Clone(value), slices.Clone(mask)}, nil
+}
+
+// requireTLV adds the entry to a match.
+func (e *oxmEntry) requireTLV(m *Match, tlvs *TLVMap) error {
+	v, err := e.tlv(tlvs)
+	if err != nil {
+		return err
+	}
+	f := tlvs.field(e.id)
+	if m.Mask[WTLVs]&f.present() != 0 {
+		return codedf(ErrMatchDupField, "%v: expected it once", e.id)
+	}
+	f.require(m, &v)
+	return nil
+}
+
+// appendMatch appends the fields of a match.
+func (m *TLVMap) appendMatch(b []byte, match *Match) []byte {
+	if m == nil || match.Mask[WTLVs] == 0 {
+		return b
+	}
+	for _, f := range m.fields {
+		if f == nil {
+			continue
+		}
+		if v, ok := f.required(match); ok {
+			b = m.appendValue(b, FTunMetadata+FieldID(f.Field), &v)
+		}
+	}
+	return b
+}
+
+// appendValue appends the header, the value and, unless it has all bits, the mask. An option
+// without a value has a mask, because only a field with a mask may be absent in it.
+func (m *TLVMap) appendValue(b []byte, id FieldID, v *TLVValue) []byte {
+	masked := slices.ContainsFunc(v.Mask, func(c byte) bool { return c != 0xff })
+	b = append(m.header(id, Version10).append(b, masked), v.Value...)
+	if masked {
+		b = append(b, v.Mask...)
+	}
+	return b
+}
+
+// setTLV appends a set_field. Before OpenFlow 1.5, one with a mask becomes reg_load2, and in
+// OpenFlow 1.0 every one.
+func (e *actionEncoder) setTLV(b []byte, id FieldID, v *TLVValue) []byte {
+	start := len(b)
+	whole := !slices.ContainsFunc(v.Mask, func(c byte) bool { return c != 0xff })
+	if e.v >= Version15 || whole && e.v != Version10 {
+		b = appendHeader(b, wireSetField)
+	} else {
+		b = appendNX(b, nxRegLoad2)
+	}
+	return endAction(e.tlvs.appendValue(b, id, v), start)
+}
+
+// loadTLV appends a load: in OpenFlow 1.5 as a set_field with a mask.
+func (e *actionEncoder) loadTLV(b []byte, a *Action) []byte {
+	f := e.tlvs.field(a.Dst.Field)
+	if f == nil {
+		return b
+	}
+	if e.v < Version15 {
+		start := len(b)
+		b = be.AppendUint16(appendNX(b, nxRegLoad), a.Dst.bitsOf())
+		return endAction(be.AppendUint64(e.tlvs.header(a.Dst.Field, Version10).append(b, false), a.Value[1]), start)
+	}
+	var value, mask Flow
+	f.put(&value, a.Dst, a.Value, a.Dst.ones())
+	f.put(&mask, a.Dst, a.Dst.ones(), a.Dst.ones())
+	return e.setTLV(b, a.Dst.Field, &TLVValue{f.bytes(&value), f.bytes(&mask)})
+}
+
+// deleteFieldLen is the length of delete_field in bytes.
+const deleteFieldLen = 24
+
+// deleteField appends delete_field: the header of the field, and zeros.
+func (e *actionEncoder) deleteField(b []byte, a *Action) []byte {
+	start := len(b)
+	b = e.tlvs.header(a.Dst.Field, Version10).append(appendNX(b, nxDeleteField), false)
+	return appendZeros(b, start+deleteFieldLen-len(b))
+}
+
+// deleteField decodes delete_field. The argument b has the bytes of the action after the
+// subtype.
+func (d *actionDecoder) deleteField(b []byte) (Action, error) {
+	id, _, err := readSubfieldHeader(b)
+	switch {
+	case err != nil:
+		return Action{}, err
+	case !id.isTLV():
+		return Action{}, codedf(ErrActionBadArgument, "delete_field: %v: expected a field tun_metadata", id)
+	case d.check.tlvs().field(id) == nil:
+		return Action{}, coded(ErrFlowInvalidTLV, unmapped(id).Error())
+	}
+	return Action{Kind: ActDeleteField, Dst: d.check.tlvs().whole(id)}, nil
+}
