@@ -15,7 +15,7 @@ endif
 UNIT := $$(go list ./... | grep -v '/e2e\|/bench/attack$$')
 FUZZTIME ?= 20s
 
-.PHONY: build install deb demo demo-central test lint unit race e2e nic test-nic attack bench benchstat fuzz setup clean
+.PHONY: build install deb demo demo-central test lint unit race e2e nic test-nic bench-nic attack bench benchstat fuzz setup clean
 
 # Where git refuses, or the source is no clone, COMMIT names the commit.
 COMMIT ?= $(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)
@@ -93,6 +93,11 @@ test-nic:
 
 nic:
 	go test -count=1 -v -timeout 20m ./e2e/nic
+
+# type=uplink beside both kinds of uplink on the same emulated cards.
+bench-nic:
+	@scripts/setup nic
+	go test -count=1 -v -timeout 30m -run '^$$' -bench UplinkKinds -benchtime 2x ./e2e/nic
 
 # Every attack for a minute, a row each: see SECURITY.md. ATTACKARGS="-storm 1h" plays
 # them all together, at random.

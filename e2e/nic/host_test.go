@@ -32,7 +32,7 @@ const settle = 60 * time.Second
 //	10.0.0.1      left     172.16.0.1          172.16.0.2       right      10.0.0.2
 type host struct {
 	*lab.Machine
-	t       *testing.T
+	t       testing.TB
 	ip      string // IP address of the card eth0
 	guestIP string
 	guest   *lab.Namespace
@@ -45,7 +45,7 @@ const (
 	guestMTU    = 1500
 )
 
-func pair(t *testing.T, card, options string) (left, right *host) {
+func pair(t testing.TB, card, options string) (left, right *host) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("end-to-end tests need root")
@@ -86,7 +86,7 @@ const (
 	bootLimit = 60 * time.Second
 )
 
-func boot(t *testing.T, outside *lab.Host, card, options, cable string) (hosts []*host, err error) {
+func boot(t testing.TB, outside *lab.Host, card, options, cable string) (hosts []*host, err error) {
 	for i, name := range []string{"left", "right"} {
 		m := outside.Machine(lab.MachineConfig{
 			Name: name, Card: card, Options: options, MAC: fmt.Sprintf("02:00:00:00:01:%02x", i+1), Cable: cable, Serve: i == 0,
@@ -123,10 +123,13 @@ func (h *host) log() string {
 	return out
 }
 
-func (h *host) configure(peer *host) {
+func (h *host) configure(peer *host) { h.configureAs(peer, "af_xdp") }
+
+// configureAs sets the switch up with an uplink of the given type.
+func (h *host) configureAs(peer *host, uplink string) {
 	h.t.Helper()
 	h.guest = h.Namespace("guest")
-	h.weft("add-port", "uplink", "type=af_xdp", "dev=eth0")
+	h.weft("add-port", "uplink", "type="+uplink, "dev=eth0")
 	h.weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", vni), "remote="+peer.ip)
 	h.weft("add-port", "guest", "type=tap", "dev=eth0", "netns=guest", "mac=02:00:00:00:00:0"+h.ip[len(h.ip)-1:],
 		fmt.Sprint("mtu=", guestMTU))
@@ -203,7 +206,7 @@ func (h *host) program() string {
 	return strings.TrimSpace(line)
 }
 
-func eventually(t *testing.T, f func() error) {
+func eventually(t testing.TB, f func() error) {
 	t.Helper()
 	var err error
 	for end := time.Now().Add(settle); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {

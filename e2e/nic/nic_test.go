@@ -282,7 +282,7 @@ func nothingLeft(t *testing.T, left, right *host) {
 	flood(t, left, right, right.ip)
 }
 
-func reach(t *testing.T, from lab.Guest, to string, args ...string) {
+func reach(t testing.TB, from lab.Guest, to string, args ...string) {
 	t.Helper()
 	if err := lab.WaitPing(from, to, settle, args...); err != nil {
 		t.Fatal(err)
