@@ -56,6 +56,7 @@ func (w *Worker) classify(tunneled uint32) {
 			w.live &^= 1 << i
 		}
 	}
+	w.prefetchNext()
 	w.lookUp(tunneled & w.live)
 }
 

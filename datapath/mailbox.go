@@ -112,6 +112,7 @@ func (w *Worker) addPort(q *PortQueues) error {
 			number = q.RxNumbers[i]
 		}
 		s := w.queues.add(rxQueue{rx: rx, port: q.Port, number: number, waitFD: int32(rx.WaitFD()), polled: rx.Polled(), tunnel: q.Tunnel})
+		s.ahead, _ = rx.(port.Prefetcher)
 		if keeper, ok := rx.(port.Keeper); ok && keeper.MayKeep() {
 			s.keeper = keeper
 		}

@@ -27,7 +27,8 @@ type rxQueue struct {
 	nextNS uint64 // time of the next visit, see gather.go
 	fuses  bool   // the connections are searched before the flow cache, see fuse.go
 	zone   uint16
-	keeper port.Keeper // rx as a port.Keeper; nil: rx cannot keep a batch, see kept.go
+	ahead  port.Prefetcher // rx as a port.Prefetcher; nil: rx cannot prefetch
+	keeper port.Keeper     // rx as a port.Keeper; nil: rx cannot keep a batch, see kept.go
 	kept   keptBatch
 	lateNS uint64    // time until which buffers may be released late; 0: never
 	agreed agreement // stored key words of the last fused frames, see agreement in fuse.go
@@ -97,6 +98,7 @@ func (w *Worker) receive(q *rxQueue) int {
 		w.tapBegin()
 	}
 	n := q.rx.Recv(b)
+	w.prefetchNext()
 	if n < 0 {
 		reason := q.rx.Fault()
 		b.Reset()
@@ -130,10 +132,20 @@ func (w *Worker) receive(q *rxQueue) int {
 	var before costs
 	before.read(w)
 	w.classify(tunneled)
+	w.prefetchNext()
 	w.execute()
+	w.prefetchNext()
 	w.finish()
 	w.charge(q, n, &before)
 	return n
+}
+
+// prefetchNext prefetches a few frames of the queue that the worker visits next. It is
+// called between two stages of the present batch.
+func (w *Worker) prefetchNext() {
+	if w.next != nil {
+		w.next.Prefetch()
+	}
 }
 
 // allOf returns the set of the first n frames of a batch.

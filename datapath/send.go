@@ -217,6 +217,7 @@ func (w *Worker) finish() {
 		w.flush(p, w.batchFull)
 		p.touched = false
 	}
+	w.prefetchNext()
 	w.batchFull = false
 	w.overlaid = false
 	if w.unpublished {

@@ -171,4 +171,5 @@ func benchmarkGuestsApart(b *testing.B, c vhosttest.LoadConfig) {
 	tenth := slices[len(slices)/10]
 	b.ReportMetric(tenth.ns, "ns/frame")
 	b.ReportMetric(tenth.idle, "idle")
+	b.ReportMetric(float64(r.sh.Counters.Frames)/float64(r.sh.Counters.Batches), "frames/batch")
 }

@@ -149,9 +149,10 @@ type Worker struct {
 	fields   [maxForks + 1]tunnel.Fields
 	overlaid bool // some entry of overlay may be set
 	lookups  flowtable.LookupCounts
-	rxInUse  *rxQueue // receive queue of the batch; nil: held frames
-	visits   uint64   // count of polled receive queues, see InHand
-	txInUse  *txPort  // output port whose transmit queue is in use
+	rxInUse  *rxQueue        // receive queue of the batch; nil: held frames
+	next     port.Prefetcher // queue that this pass visits next; nil: it cannot prefetch
+	visits   uint64          // count of polled receive queues, see InHand
+	txInUse  *txPort         // output port whose transmit queue is in use
 
 	coalescer packet.Coalescer
 	segments  packet.Batch // segments of a large frame, or an answer
@@ -328,6 +329,7 @@ func (w *Worker) pass() {
 		if w.skipGathering(q) {
 			continue
 		}
+		w.next = w.queues.queue((at + 1) % w.queues.count).ahead
 		n := w.receive(q)
 		if n < 0 {
 			w.releaseAllQueues() // called here, because a sleep may follow before the next poll
@@ -337,6 +339,7 @@ func (w *Worker) pass() {
 		full = full || n == packet.BatchSize
 		w.scheduleVisit(q, n)
 	}
+	w.next = nil
 	w.visited()
 	if now >= w.bfdDue {
 		w.runBFD() // after the receive queues, in which packets of the remotes may wait

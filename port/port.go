@@ -61,6 +61,15 @@ type Keeper interface {
 	MayKeep() bool
 }
 
+// Prefetcher is an Rx that can prefetch frames of its next batch.
+type Prefetcher interface {
+	Rx
+	// Prefetch prefetches the next few frames, if the queue knows of any. It reads no
+	// memory of the guest. The worker calls it between the stages of another queue's
+	// batch.
+	Prefetch()
+}
+
 // EdgeWatched is an Rx whose WaitFD also has other owners. Nobody reads the descriptor,
 // so it stays readable. The worker watches it edge-triggered and does not call Woken.
 type EdgeWatched interface {

@@ -43,10 +43,17 @@ func (s *stream) send(n int) {
 func (s *stream) take(n int) {
 	s.Helper()
 	s.b.Reset()
-	if got := s.rx.Rx()[0].Recv(s.b); got != n {
-		s.Fatalf("received %d frames after %d, expected %d", got, s.taken, n)
+	if before, got := s.taken, s.receive(); got != n {
+		s.Fatalf("received %d frames after %d, expected %d", got, before, n)
 	}
-	for i := range s.b.Frames[:n] {
+}
+
+// receive receives frames into s.b, which is empty, and compares each one with the frame
+// sent. It returns their number.
+func (s *stream) receive() int {
+	s.Helper()
+	n := s.rx.Rx()[0].Recv(s.b)
+	for i := range s.b.Frames[:max(n, 0)] {
 		frame := make([]byte, s.b.Frames[i].Len())
 		s.b.Gather(&s.b.Frames[i], frame)
 		if !bytes.Equal(frame, random(uint64(s.taken), 100)) {
@@ -54,6 +61,7 @@ func (s *stream) take(n int) {
 		}
 		s.taken++
 	}
+	return n
 }
 
 func (s *stream) releaseLate() { s.rx.Rx()[0].(port.Keeper).ReleaseLate() }

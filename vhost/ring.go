@@ -292,13 +292,13 @@ func (r *ring) prefetchElems(n int) {
 	prefetchSpanWrite(uintptr(r.elems)+at, uintptr(r.elems)+end)
 }
 
-// prefetchAvail prefetches the avail entries of the next batch, if a batch is
-// available.
-func (r *ring) prefetchAvail() {
-	if r.packed || r.availCount-r.takenCount < packet.BatchSize {
+// prefetchAvail prefetches the avail entries of a batch, if the batch is available. skip is
+// the number of available chains before the batch.
+func (r *ring) prefetchAvail(skip uint16) {
+	if r.packed || r.availCount-r.takenCount < skip+packet.BatchSize {
 		return
 	}
-	at := uintptr(r.avail) + 4 + uintptr(uint32(r.takenCount)&r.mask)*2
+	at := uintptr(r.avail) + 4 + uintptr(uint32(r.takenCount+skip)&r.mask)*2
 	prefetchSpanRead(at, at+2*packet.BatchSize)
 }
 

@@ -19,6 +19,7 @@ type rx struct {
 	announce []byte // RARP frame after a migration, received before all other frames; nil: none
 
 	spans [packet.BatchSize]packet.Span // memory of the frames that fillSpans has found
+	ahead
 }
 
 // Recv implements port.Rx. The frames are in guest memory, which the batch borrows
@@ -34,13 +35,12 @@ func (q *rx) Recv(b *packet.Batch) int {
 	if n = min(n, b.Room()); n == 0 {
 		return 0
 	}
-	if n = q.peek(n); n == 0 {
+	if n = q.peekFrames(n); n == 0 {
 		return -1
 	}
 	if q.disabled {
 		return q.discard(n)
 	}
-	prefetchRead(&q.heads[0], n, q.cached.base-uintptr(q.cached.guest), q.firstReadByte())
 	for taken := 0; taken < n; {
 		if m := q.fillSpans(taken, n); m > 0 {
 			got := b.Append(q.spans[:m])
@@ -62,6 +62,9 @@ func (q *rx) Recv(b *packet.Batch) int {
 			return taken // the batch is full, or the device is broken and the next Recv returns -1
 		}
 		taken++
+	}
+	if n == packet.BatchSize {
+		q.peekAhead()
 	}
 	return n
 }

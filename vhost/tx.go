@@ -41,7 +41,7 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 			return sent
 		}
 	}
-	q.prefetchAvail()
+	q.prefetchAvail(0)
 	return sent
 }
 

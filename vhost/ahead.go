@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vhost
+
+import "weft/packet"
+
+// This file prefetches the frames of a transmit ring's next batch while the worker is
+// busy with another queue. A frame of 64 bytes takes two cache lines, which come from the
+// guest's core. A core waits for few lines at once (16 on Intel's processors), so a
+// request for the lines of a whole batch stops it until most of them have arrived. The
+// worker therefore requests the lines of a few frames between two stages, and works on
+// the next stage while they arrive.
+
+// aheadFrames is the number of frames that one call of Prefetch prefetches: all lines that
+// a core requests at once, less two. A worker calls it five times in a batch.
+const aheadFrames = 7
+
+// ahead is what a receive queue knows of its next batch.
+type ahead struct {
+	peeked  int // number of valid elements of ring.heads, from the first chain not taken
+	fetched int // number of these chains whose frames were prefetched
+}
+
+// peekAhead reads the heads of the next batch, if the driver is known to have made a whole
+// batch available. Only split rings do so. Recv calls it, because a fault of the guest's
+// memory must happen while the worker visits this queue.
+func (q *rx) peekAhead() {
+	if q.packed || q.availCount-q.takenCount < packet.BatchSize {
+		return
+	}
+	q.peeked = q.peek(packet.BatchSize)
+	q.prefetchAvail(packet.BatchSize)
+}
+
+// Prefetch implements port.Prefetcher.
+func (q *rx) Prefetch() {
+	if n := min(aheadFrames, q.peeked-q.fetched); n > 0 {
+		q.prefetchHeads(q.fetched, q.fetched+n)
+		q.fetched += n
+	}
+}
+
+// prefetchHeads prefetches the frames of heads[from:to].
+func (q *rx) prefetchHeads(from, to int) {
+	prefetchRead(&q.heads[from], to-from, q.cached.base-uintptr(q.cached.guest), q.firstReadByte())
+}
+
+// peekFrames is peek for frames that Recv reads next. It also prefetches the frames. It
+// does only what peekAhead and Prefetch have left.
+func (q *rx) peekFrames(n int) int {
+	known := q.ahead
+	if q.ahead = (ahead{}); n > known.peeked {
+		n, known.fetched = q.peek(n), 0
+	}
+	if known.fetched < n {
+		q.prefetchHeads(known.fetched, n)
+	}
+	return n
+}
