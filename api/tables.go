@@ -87,6 +87,25 @@ func (c *Client) Meters(text string) ([]Meter, error) {
 	return meters, c.Do(http.MethodGet, "/v1/meters", selectQuery(text), nil, &meters)
 }
 
+// Queue is a queue of a port. Its counts begin with the last change of the queue or the
+// start of the engine.
+type Queue struct {
+	Port      string  `json:"port"`
+	Queue     uint32  `json:"queue"`
+	RateKbps  uint32  `json:"rate_kbps"`
+	BurstKbit uint32  `json:"burst_kbit"`
+	Packets   uint64  `json:"packets"` // sent
+	Bytes     uint64  `json:"bytes"`   // sent
+	Dropped   uint64  `json:"dropped"` // frames beyond the rate
+	DurationS float64 `json:"duration_s"`
+}
+
+// Queues lists the queues of the named port, or of all ports for "".
+func (c *Client) Queues(port string) ([]Queue, error) {
+	var queues []Queue
+	return queues, c.Do(http.MethodGet, "/v1/queues", selectQuery(port), nil, &queues)
+}
+
 func selectQuery(text string) url.Values {
 	query := url.Values{}
 	if text != "" {

@@ -60,6 +60,9 @@ func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Requ
 		}
 		return t.ListGroups(r.URL.Query().Get("select"), words)
 	}))
+	route("GET /v1/queues", d.onTables(func(t *tables.Tables, r *http.Request) (any, error) {
+		return t.ListQueues(r.URL.Query().Get("select"))
+	}))
 	route("GET /v1/meters", d.onTables(func(t *tables.Tables, r *http.Request) (any, error) {
 		return t.ListMeters(r.URL.Query().Get("select"))
 	}))

@@ -37,6 +37,7 @@ var apiRoutes = map[string]access.Route{
 	"GET /v1/groups":                 {Role: access.Read, Expensive: true},
 	"POST /v1/groups":                {Role: access.Write, Body: access.LargeBody},
 	"GET /v1/meters":                 {Role: access.Read, Expensive: true},
+	"GET /v1/queues":                 {Role: access.Read, Expensive: true},
 	"POST /v1/meters":                {Role: access.Write, Body: access.LargeBody},
 	"GET /v1/tables":                 {Role: access.Read},
 	"POST /v1/tables":                {Role: access.Write},

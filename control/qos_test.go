@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weft/control/pipeline"
+	"weft/control/tables"
 	"weft/openflow"
 )
 
@@ -66,6 +67,13 @@ func TestQoS(t *testing.T) {
 	}
 	one := []pipeline.QueueState{queueState(1, 0, 1_000_000, 100_000), queueState(1, 5, 10_000, 2000), queueState(1, 7, 1, 525)}
 	check("added", append(one, queueState(2, 1, 64, 525))...)
+	list, err := tables.New(&f.d.change, f.d.pipeline.Bridge).ListQueues("p2")
+	if err != nil || len(list) != 1 || list[0].Port != "p2" || list[0].Queue != 1 || list[0].RateKbps != 64 {
+		t.Errorf("the API lists %+v, %v", list, err)
+	}
+	if _, err := tables.New(&f.d.change, f.d.pipeline.Bridge).ListQueues("p3"); err == nil {
+		t.Error("the API lists the queues of no port")
+	}
 	first := f.queues(t)[0].Slot
 	if _, err := f.d.ports.Modify("p2", []string{"qos=1:64k,2:1M"}); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 // the first word. Here it is optional: without it, the first bridge is meant.
 var ofctlVerbs = strings.Fields("add-flow add-flows replace-flows mod-flows del-flows diff-flows dump-flows dump-aggregate " +
 	"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter mod-meter del-meters dump-meters " +
-	"meter-stats mod-table add-tlv-map del-tlv-map dump-tlv-map mod-port dump-tables packet-out monitor trace show dump-ports fdb-show fdb-flush")
+	"meter-stats queue-stats mod-table add-tlv-map del-tlv-map dump-tlv-map mod-port dump-tables packet-out monitor trace show dump-ports fdb-show fdb-flush")
 
 // fileVerbs are the verbs whose argument is a file name.
 var fileVerbs = strings.Fields("add-flows replace-flows diff-flows add-groups")

@@ -56,6 +56,7 @@ func (c *command) tableVerbs() []*cobra.Command {
 		verb("del-meters [meter=N]", "delete", "delete a meter, or all, and the flows that name it", 0, meters),
 		{Use: "dump-meters [meter=N]", Short: "print the meters", Args: words(0, 1), RunE: c.dumpMeters},
 		{Use: "meter-stats [meter=N]", Short: "print the counters and drops of meters", Args: words(0, 1), RunE: c.meterStats},
+		c.queueVerb(),
 	}
 }
 

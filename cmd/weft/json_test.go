@@ -24,7 +24,7 @@ var jsonLines = map[string]string{
 	"add-flow": "actions=drop", "add-flows": "-", "replace-flows": "-", "mod-flows": "actions=drop", "del-flows": "",
 	"diff-flows": "-", "dump-flows": "", "dump-aggregate": "", "dump-megaflows": "", "packet-out": "packet=00,actions=drop",
 	"add-group": "group_id=1", "add-groups": "-", "mod-group": "group_id=1", "del-groups": "", "dump-groups": "", "dump-group-stats": "",
-	"add-meter": "meter=1", "add-meters": "-", "mod-port": "p vni=1", "mod-meter": "meter=1", "del-meters": "", "dump-meters": "", "meter-stats": "",
+	"add-meter": "meter=1", "add-meters": "-", "mod-port": "p vni=1", "mod-meter": "meter=1", "del-meters": "", "dump-meters": "", "meter-stats": "", "queue-stats": "",
 	"mod-table": "all evict", "dump-tables": "", "add-tlv-map": "{class=1,type=2,len=4}->tun_metadata0", "del-tlv-map": "", "dump-tlv-map": "", "fdb-show": "", "fdb-flush": "",
 	"dump-conntrack": "", "dump-conntrack-exp": "zone=1", "flush-conntrack": "", "ct-stats-show": "", "ct-timeout": "", "ct-get-nconns": "", "ct-get-maxconns": "",
 	"ct-set-maxconns": "5", "ct-get-tcp-seq-chk": "", "ct-enable-tcp-seq-chk": "", "ct-disable-tcp-seq-chk": "",
@@ -43,7 +43,7 @@ var notPrinting = []string{"bench server", "bench client", "help", "man", "ports
 // other requests with {}.
 var answers = map[string]string{
 	"/v1/ports": `[{"name":"p","number":1}]`, "/v1/flows": `[{"line":" table=0 actions=drop"}]`,
-	"/v1/megaflows": `[{"actions":"drop"}]`, "/v1/groups": `[{"group_id":1}]`, "/v1/meters": `[{"meter":1}]`,
+	"/v1/megaflows": `[{"actions":"drop"}]`, "/v1/groups": `[{"group_id":1}]`, "/v1/meters": `[{"meter":1}]`, "/v1/queues": `[{"queue":1}]`,
 	"/v1/bridges": `[{"name":"sw0","first":true}]`, "/v1/tables": `[{"table":1}]`, "/v1/tlv-map": `{"max_fields":64}`, "/v1/macs": `[{"port":"p"}]`, "/v1/conntrack": `{"protocol":"tcp","line":"tcp,x"}`, "/v1/hottest": `[]`,
 	"/v1/limits":                 `[{"name":"masks","holder_kind":"port","holder":"p","used":3,"limit":9}]`,
 	"/v1/conntrack/expectations": `[{"protocol":"tcp","line":"tcp,x"}]`,

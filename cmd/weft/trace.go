@@ -96,7 +96,11 @@ func printTrace(out io.Writer, t *api.Trace) error {
 		return err
 	}
 	for i := range t.Then {
-		if _, err := io.WriteString(out, "\nOnce it is tracked:\n"); err != nil {
+		heading := "Looked up again"
+		if strings.Contains(t.Then[i].Flow, "ct_state") {
+			heading = "Once it is tracked"
+		}
+		if _, err := io.WriteString(out, "\n"+heading+":\n"); err != nil {
 			return err
 		}
 		if err := printTrace(out, &t.Then[i]); err != nil {
