@@ -96,6 +96,24 @@ func checkActions(t *testing.T, line string, mod *FlowMod, v Version) {
 	}
 }
 
+// OpenFlow 1.0 has no groups; ovs-ofctl sends the action group as one of Nicira's.
+func TestGroupInOpenFlow10(t *testing.T) {
+	want := []byte{0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 40, 0, 0, 0, 0, 0, 7}
+	m := Match{}
+	group := []Action{{Kind: ActGroup, Value: value64(7)}}
+	wire := AppendActions(nil, group, &m, Version10, nil)
+	if !bytes.Equal(wire, want) {
+		t.Errorf("group:7 is % x, want % x", wire, want)
+	}
+	back, err := DecodeActions(want, ActionContext{Version: Version10, Match: &m, Table: TableAll})
+	if err != nil || FormatActions(back, nil) != "group:7" {
+		t.Errorf("decoded: %s %v", FormatActions(back, nil), err)
+	}
+	if _, err := DecodeActions(want, ActionContext{Version: Version13, Match: &m, Table: TableAll}); err == nil {
+		t.Error("OpenFlow 1.3 took the action, which Open vSwitch refuses there")
+	}
+}
+
 // An output keeps the max_len of the message that added its flow. Ryu compares it.
 func TestOutputKeepsMaxLen(t *testing.T) {
 	for _, v := range versions {

@@ -77,6 +77,7 @@ const (
 	nxController2    = 37
 	nxClone          = 42
 	nxOutputTrunc    = 39
+	nxGroup          = 40 // OpenFlow 1.0 only
 	nxCTClear        = 43
 	nxResubmitCT     = 44
 	nxLearn2         = 45

@@ -145,8 +145,8 @@ func (e *actionEncoder) simple(b []byte, a *Action) []byte {
 		return appendNX(b, nxDecTTL)
 	case a.Kind == ActDecTTL:
 		return appendHeader(b, wireDecNWTTL)
-	case e.v == Version10: // a group, which OpenFlow 1.0 lacks
-		return b
+	case e.v == Version10: // a group, for which OpenFlow 1.0 has no action of its own
+		return be.AppendUint32(appendZeros(appendNX(b, nxGroup), 2), uint32(a.Value[1]))
 	}
 	return be.AppendUint32(appendHeader(b, wireGroup), uint32(a.Value[1]))
 }

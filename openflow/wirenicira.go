@@ -10,7 +10,7 @@ var nxSizes = map[uint16]int{
 	nxResubmit: 6, nxSetTunnel: 6, nxRegMove: 14, nxRegLoad: 14, nxNote: 6, nxSetTunnel64: 14, nxResubmitTable: 6, nxResubmitCT: 6, nxOutputReg: 14,
 	nxLearn: 22, nxDecTTL: 6, nxFinTimeout: 6, nxController: 6, nxDecTTLIDs: 6, nxWriteMetadata: 22, nxOutputReg2: 14, nxRegLoad2: 6,
 	nxCT: 14, nxController2: 6, nxClone: 6, nxCTClear: 6, nxLearn2: 30, nxConjunction: 6,
-	nxOutputTrunc: 6, nxDeleteField: 14,
+	nxOutputTrunc: 6, nxDeleteField: 14, nxGroup: 6,
 	nxStackPush: 14, nxStackPop: 14, nxExit: 6, nxMultipath: 22, nxBundle: 22, nxBundleLoad: 22,
 	nxPushMPLS: 6, nxPopMPLS: 6, nxSetMPLSTTL: 6, nxDecMPLSTTL: 6, nxSetMPLSLabel: 6, nxSetMPLSTC: 6,
 	nxCheckLarger: 14, nxEncap: 6, nxDecap: 6, nxSetQueue: 6, nxPopQueue: 6,
@@ -21,7 +21,7 @@ var nxSizes = map[uint16]int{
 func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 	size, known := nxSizes[subtype]
 	switch {
-	case !known:
+	case !known || subtype == nxGroup && d.v != Version10:
 		return Action{}, coded(ErrActionBadExpType, fmt.Sprintf("Nicira's action %d: expected one that weft supports", subtype))
 	case len(b) < size:
 		return Action{}, errActionLen
@@ -32,6 +32,8 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 		return d.decodeResubmit(subtype, b)
 	case nxSetTunnel:
 		return Action{Kind: ActSetTunnel, Value: value64(uint64(be.Uint32(b[2:])))}, nil
+	case nxGroup:
+		return Action{Kind: ActGroup, Value: value64(uint64(be.Uint32(b[2:])))}, nil
 	case nxSetTunnel64:
 		return Action{Kind: ActSetTunnel, Value: value64(be.Uint64(b[6:])), Wide: true}, nil
 	case nxRegMove:

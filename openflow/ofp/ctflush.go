@@ -53,6 +53,8 @@ func DecodeCTFlush(r *Request) (m CTMatch, err error) {
 	if err := b.err("ct_flush"); err != nil {
 		return m, err
 	}
+	defer m.Orig.clearUnset()
+	defer m.Reply.clearUnset()
 	var hasMask [ctLabelMask + 1]bool
 	for len(b.b) > 0 {
 		kind, body, rest, err := of.CutProperty(b.b)
@@ -109,6 +111,17 @@ func (m *CTMatch) property(kind uint16, body []byte) error {
 		return coded(of.ErrPropBadLen, "ct_flush: property %d is too short", kind)
 	}
 	return nil
+}
+
+// clearUnset makes a tuple empty that has nothing but zeros for ICMP. ovs-ofctl sends these
+// zeros in a tuple that the command does not name, if the other tuple is of ICMP.
+func (t *CTTuple) clearUnset() {
+	if t.ID == nil || t.Type == nil || t.Code == nil || *t.ID != 0 || *t.Type != 0 || *t.Code != 0 {
+		return
+	}
+	if rest := (CTTuple{ID: t.ID, Type: t.Type, Code: t.Code}); *t == rest {
+		*t = CTTuple{}
+	}
 }
 
 func (t *CTTuple) decode(b []byte) error {
