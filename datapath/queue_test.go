@@ -37,3 +37,30 @@ func TestQueueLimitsItsOutput(t *testing.T) {
 	r.equal("frames of the queue", c.Packets, 5)
 	r.equal("dropped by the queue", c.DroppedPackets, 2)
 }
+
+// Queues, comparisons of the length, and pushes of Ethernet and MPLS allocate nothing.
+func TestQueueAndEncapAllocateNothing(t *testing.T) {
+	r := newRig(t, testSizes)
+	for _, no := range []uint32{1, 2} {
+		r.addPort(no, porttest.Options{SlotBytes: 2048, MTU: 1514}, false)
+	}
+	r.tx(2).Discard.Store(true)
+	m := NewMeter(true, 1000, 3)
+	r.command(AppendMeter(nil, 5000, &m))
+	install := func(slot, id uint32, list ...flowtable.Action) {
+		key, mask := flowtable.Key{flowtable.WPort: 1<<32 | uint64(id)}, flowtable.Key{flowtable.WPort: ^uint64(0)}
+		r.command(AppendInstall(nil, slot, &key, &mask, list))
+	}
+	install(0, 0, longer(50, 7, 8)...)
+	install(1, 7, flowtable.Action{Op: flowtable.OpEncapMPLS, U16: packet.EtherTypeMPLS}, flowtable.Action{Op: flowtable.OpDecapMPLS},
+		flowtable.Action{Op: flowtable.OpQueue, U16: 2, U32: 5000}, output(2))
+	frame := ethernet(0xa, 100, 1)
+	r.turn()
+	if n := testing.AllocsPerRun(50, func() {
+		r.rx(1).Inject(frame)
+		r.w.pass()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	r.equal("frames of the queue", r.sh.Meters[5000].Packets, 51)
+}

@@ -23,6 +23,8 @@ func TestEncap(t *testing.T) {
 		{v4, "decap,encap(mpls),encap(ethernet),2", "push_mpls(eth_type=0x8847,lse=0x00000107)," + plain + ",2", ""},
 		{v4, "decap(),encap(ethernet),2,resubmit(,1)", plain + ",2,3", ""},
 		{mpls, "decap(),decap(packet_type(ns=0,type=0)),2", "pop_eth,pop_mpls(eth_type=0x6558),2", ""},
+		{mpls, "decap(),decap(packet_type(ns=0,type=0)),enqueue:2:1,set_queue:1,pop_queue,output(port=2,max_len=20)",
+			"pop_eth,pop_mpls(eth_type=0x6558),2,trunc(20),2", ""},
 		{mpls, "decap(),decap(packet_type(ns=0,type=0)),resubmit(,1)", "pop_eth,pop_mpls(eth_type=0x6558),recirc", "3"},
 		{mpls, "decap(),decap(packet_type(ns=1,type=0x800)),encap(ethernet),2", "pop_mpls(eth_type=0x0800),recirc", plain + ",2"},
 		{mpls, "decap(),decap(packet_type(ns=1,type=0x8847)),decap(packet_type(ns=0,type=0)),2", "pop_mpls(eth_type=0x8847),recirc",
