@@ -2,7 +2,11 @@
 
 package flowtable
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"weft/internal/cpu"
+)
 
 // Index is a hash table with open addressing and linear probing. It maps hashes to
 // values. Several values may have the same hash; the caller compares the keys. Removal
@@ -27,6 +31,17 @@ func (x Index) Find(hash uint32, matches func(value uint32) bool) (value uint32,
 		}
 	}
 	return 0, false
+}
+
+// Prefetch loads the cache lines at which Find begins to search for the hashes, at most
+// 32 at once.
+func (x Index) Prefetch(hashes []uint32) {
+	var homes [32]uint32
+	n := copy(homes[:], hashes)
+	for i := range homes[:n] {
+		homes[i] &= uint32(len(x) - 1)
+	}
+	cpu.Prefetch(&x[0], homes[:n])
 }
 
 // Insert adds a value. The caller keeps the table at most half full.

@@ -195,11 +195,27 @@ type Candidate struct {
 func (f *Index) Admit(list []Candidate, install func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.prefetch(list)
 	for i := range list {
 		c := &list[i]
 		c.Verdict = f.admit(c.Megaflow, c.Key, c.Mask)
 	}
 	install()
+}
+
+// prefetch loads the cache lines of Index.index that admit reads for candidates with
+// the most recent mask, which is usually the mask of all.
+func (f *Index) prefetch(list []Candidate) {
+	var hashes [32]uint32
+	n := 0
+	for i := range list[:min(len(list), len(hashes))] {
+		if c := &list[i]; f.recent != nil && f.recent.mask == *c.Mask {
+			f.pack(c.Megaflow, c.Key, f.recent)
+			hashes[n] = c.Megaflow.hash
+			n++
+		}
+	}
+	f.index.Prefetch(hashes[:n])
 }
 
 // pack stores the words of key that the mask of record has.
