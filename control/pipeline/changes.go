@@ -58,8 +58,9 @@ const (
 	// largeChange is the number of changed flows from which control returns memory to
 	// the system. Parsing takes several times the memory that stays in use.
 	largeChange = 10_000
-	// pause before control returns memory to the system, so that the request has ended
-	largeChangePause = time.Second
+	// pause before control returns memory to the system, so that the request has ended.
+	// The first frames of the new flows come soon, and a collection delays their answers.
+	largeChangePause = 100 * time.Millisecond
 )
 
 // Apply applies changes of flows, all of them or none.
@@ -267,8 +268,11 @@ func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n i
 	err := pl.rules.SaveFlows(changes, removed)
 	pl.refresh(changes)
 	pl.releaseRows(removed)
-	if n >= largeChange {
-		time.AfterFunc(largeChangePause, returnMemory)
+	if n >= largeChange && pl.returning.CompareAndSwap(false, true) {
+		time.AfterFunc(largeChangePause, func() {
+			pl.returning.Store(false)
+			returnMemory()
+		})
 	}
 	return unsavedError(err)
 }

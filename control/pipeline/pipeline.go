@@ -105,6 +105,7 @@ type Pipeline struct {
 	refusals        atomic.Uint64    // number of misses executed without a megaflow
 	// answerTimes counts answered misses by their time.
 	answerTimes answerTimes
+	returning   atomic.Bool // a call of returnMemory is due
 }
 
 // New returns an empty Pipeline. Attach must come before any other method.
