@@ -56,6 +56,7 @@ const (
 	ActDecap       // removes the first header; Value is the packet type behind it
 	ActCheckLarger // sets the bit Dst to 1 if the frame has more than Value bytes, else to 0
 	ActDeleteField // makes the frame have no option of the field Dst
+	ActSample      // has no effect, see Sample
 	actionKinds    // number of kinds
 )
 
@@ -79,4 +80,5 @@ type Action struct {
 	CT         *CTSpec
 	Links      *LinkSpec
 	TLV        *TLVValue // value of an ActSetField whose Dst is a field tun_metadata
+	Sample     *SampleSpec
 }

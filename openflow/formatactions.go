@@ -117,6 +117,8 @@ func formatAction(a *Action, names Names) string {
 		return "push:" + a.Src.String()
 	case ActPop:
 		return "pop:" + a.Dst.String()
+	case ActSample:
+		return a.Sample.format(names)
 	case ActExit:
 		return "exit"
 	case ActMultipath, ActBundle:

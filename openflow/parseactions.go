@@ -86,8 +86,8 @@ func init() {
 		"write_actions": (*actionParser).writeActions, "clear_actions": (*actionParser).clearActions,
 		"push_mpls": (*actionParser).pushMPLS, "pop_mpls": (*actionParser).popMPLS, "dec_mpls_ttl": (*actionParser).decMPLSTTL,
 		"set_mpls_label": modField(FMPLSLabel), "set_mpls_tc": modField(FMPLSTC), "set_mpls_ttl": modField(FMPLSTTL),
-		"delete_field": (*actionParser).deleteField,
-		"push_pbb":     (*actionParser).pushPBB, "pop_pbb": (*actionParser).popPBB,
+		"delete_field": (*actionParser).deleteField, "sample": (*actionParser).sample,
+		"push_pbb": (*actionParser).pushPBB, "pop_pbb": (*actionParser).popPBB,
 		"push": (*actionParser).push, "pop": (*actionParser).pop, "exit": (*actionParser).exit,
 		"multipath": (*actionParser).multipath, "bundle": (*actionParser).bundle, "bundle_load": (*actionParser).bundle,
 		"fin_timeout": (*actionParser).finTimeout, "conjunction": (*actionParser).conjunction,
@@ -98,7 +98,7 @@ func init() {
 }
 
 // actionsNotYet are the actions of ovs-actions(7) that Weft does not support.
-const actionsNotYet = " nat sample dec_nsh_ttl "
+const actionsNotYet = " nat dec_nsh_ttl "
 
 func (p *actionParser) parse(text string) ([]Action, error) {
 	var list []Action

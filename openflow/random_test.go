@@ -395,7 +395,7 @@ var randomActions = []string{
 	"set_field:fe80::2->nd_target", "load:5->nd_sll[0..3]", "set_field:00:00:00:00:00:07->nd_tll",
 	"set_field:0xe0000000->nd_reserved", "load:1->nd_reserved[30..31]", "move:nd_reserved[29..31]->reg1[0..2]",
 	"set_field:2->nd_options_type", "load:1->nd_options_type[0]", "move:nd_options_type->reg1[0..7]",
-	"push:reg0", "push:eth_src", "push:nw_src[0..7]", "push:ipv6_dst", "pop:reg1", "pop:reg2[0..15]", "pop:eth_dst", "pop:vlan_tci", "exit",
+	"push:reg0", "push:eth_src", "push:nw_src[0..7]", "push:ipv6_dst", "pop:reg1", "pop:reg2[0..15]", "pop:eth_dst", "pop:vlan_tci", "exit", "sample(probability=9)",
 	"multipath(symmetric_l4,50,modulo_n,3,0,reg0[])", "multipath(symmetric_l3l4,0,hash_threshold,4,0,reg1[0..1])", "multipath(eth_src,1,hrw,5,0,reg2[])",
 	"multipath(symmetric_l3l4+udp,9,iter_hash,6,8,metadata[0..2])", "multipath(nw_src,0,modulo_n,2,0,reg0[])", "multipath(symmetric_l3,0,modulo_n,2,0,reg0[])",
 	"bundle(symmetric_l4,0,hrw,ofport,members:1,2,4)", "bundle(nw_dst,3,active_backup,ofport,members:99,5,1)", "bundle_load(eth_src,3,hrw,ofport,reg0[0..15],members:1,2)",
@@ -408,7 +408,7 @@ var randomActions = []string{
 }
 
 // notInSets matches actions that an action set cannot have.
-var notInSets = regexp.MustCompile(`^(clone|note|learn|fin|output:reg|output\(|pop_queue|enqueue|push:|pop:|exit|multipath|bundle)`)
+var notInSets = regexp.MustCompile(`^(clone|note|learn|fin|output:reg|output\(|pop_queue|enqueue|sample|push:|pop:|exit|multipath|bundle)`)
 
 func randomConjunctions(r *rand.Rand) string {
 	w := []string{fmt.Sprintf("conjunction(%d,%d/2)", 1+r.IntN(3), 1+r.IntN(2))}

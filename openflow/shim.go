@@ -176,7 +176,7 @@ func needsHeaders(a *Action) bool {
 	switch a.Kind {
 	case ActOutput:
 		return a.Port == PortNORMAL || a.Port == PortTable
-	case ActController, ActNote, ActExit, ActWriteActions, ActClearActions, ActWriteMetadata, ActOutputTrunc, ActEnqueue,
+	case ActController, ActNote, ActSample, ActExit, ActWriteActions, ActClearActions, ActWriteMetadata, ActOutputTrunc, ActEnqueue,
 		ActSetQueue, ActPopQueue:
 		return false
 	}

@@ -67,6 +67,9 @@ const (
 	nxDecMPLSTTL     = 26
 	nxStackPush      = 27
 	nxStackPop       = 28
+	nxSample         = 29
+	nxSample2        = 38
+	nxSample3        = 41
 	nxSetMPLSLabel   = 30
 	nxSetMPLSTC      = 31
 	nxOutputReg2     = 32

@@ -187,6 +187,8 @@ func (e *actionEncoder) extension(b []byte, a *Action) []byte {
 		return appendStack(b, nxStackPush, a.Src, e.tlvs)
 	case ActPop:
 		return appendStack(b, nxStackPop, a.Dst, e.tlvs)
+	case ActSample:
+		return appendSample(b, a.Sample)
 	case ActExit:
 		return appendZeros(appendNX(b, nxExit), 6)
 	case ActMultipath, ActBundle:

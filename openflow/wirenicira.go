@@ -10,7 +10,7 @@ var nxSizes = map[uint16]int{
 	nxResubmit: 6, nxSetTunnel: 6, nxRegMove: 14, nxRegLoad: 14, nxNote: 6, nxSetTunnel64: 14, nxResubmitTable: 6, nxResubmitCT: 6, nxOutputReg: 14,
 	nxLearn: 22, nxDecTTL: 6, nxFinTimeout: 6, nxController: 6, nxDecTTLIDs: 6, nxWriteMetadata: 22, nxOutputReg2: 14, nxRegLoad2: 6,
 	nxCT: 14, nxController2: 6, nxClone: 6, nxCTClear: 6, nxLearn2: 30, nxConjunction: 6,
-	nxOutputTrunc: 6, nxDeleteField: 14, nxGroup: 6,
+	nxOutputTrunc: 6, nxDeleteField: 14, nxGroup: 6, nxSample: 14, nxSample2: 22, nxSample3: 22,
 	nxStackPush: 14, nxStackPop: 14, nxExit: 6, nxMultipath: 22, nxBundle: 22, nxBundleLoad: 22,
 	nxPushMPLS: 6, nxPopMPLS: 6, nxSetMPLSTTL: 6, nxDecMPLSTTL: 6, nxSetMPLSLabel: 6, nxSetMPLSTC: 6,
 	nxCheckLarger: 14, nxEncap: 6, nxDecap: 6, nxSetQueue: 6, nxPopQueue: 6,
@@ -80,6 +80,8 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 		return decodeTruncation(b)
 	case nxStackPush, nxStackPop:
 		return d.decodeStack(subtype, b)
+	case nxSample, nxSample2, nxSample3:
+		return decodeSample(subtype, b)
 	case nxExit:
 		return Action{Kind: ActExit}, nil
 	case nxMultipath:

@@ -26,8 +26,9 @@ with its masks and prerequisites.
 Actions, as in ovs-actions(7): a port, output, all, flood, local, in_port, normal, drop;
 set_field, load, move, the mod_ actions, push_vlan, strip_vlan, dec_ttl, set_tunnel,
 push_mpls, pop_mpls, the set_mpls_ actions, dec_mpls_ttl, push_pbb, pop_pbb;
-resubmit, goto_table, clone, exit, push, pop, multipath, bundle, bundle_load, write_actions,
-clear_actions, write_metadata; group, meter, ct, ct_clear, learn (with fin_idle_timeout and fin_hard_timeout), controller, conjunction, note; and
+resubmit, goto_table, clone, exit, push, pop, multipath, bundle, bundle_load, sample,
+write_actions, clear_actions, write_metadata; group, meter, ct, ct_clear,
+learn (with fin_idle_timeout and fin_hard_timeout), controller, conjunction, note; and
 fin_timeout(idle_timeout=N,hard_timeout=N): after a FIN or RST of TCP the flow's timeouts
 are at most N seconds.
 `
