@@ -22,10 +22,14 @@ func (p *Pipeline) ApplyEach(mods []FlowMod, nowNS uint64) (c Changes, errs []er
 	return b.changes, errs
 }
 
-// BundleItem is one change of a bundle: of the flows or of the groups.
+// BundleItem is one message of a bundle: a change of the flows or of the groups, or a frame.
 type BundleItem struct {
 	Flow  *FlowMod
 	Group *GroupMod
+	Frame *PacketOut
+	// Execute translates Frame with the tables as the items before have left them. An error
+	// refuses the bundle.
+	Execute func() error
 }
 
 // ApplyBundle applies all changes of a bundle, in order. If it returns an error
@@ -37,11 +41,14 @@ func (p *Pipeline) ApplyBundle(items []BundleItem, nowNS uint64) (Changes, error
 	start, groups := b.mark(), false
 	for i := range items {
 		var err error
-		if m := items[i].Flow; m != nil {
-			err = b.apply(m)
-		} else {
+		switch {
+		case items[i].Flow != nil:
+			err = b.apply(items[i].Flow)
+		case items[i].Group != nil:
 			groups = true
 			err = b.applyGroups([]GroupMod{*items[i].Group})
+		default:
+			err = items[i].Execute()
 		}
 		if err != nil {
 			b.undoSince(start)

@@ -52,6 +52,10 @@ type Conn struct {
 	id       uint16
 	monitors map[uint32]*ofp.Monitor
 	watching bool // counted in Service.watchers
+	// changeXID is the number of the request whose change causes the present events, if the
+	// connection is Service.author. abbreviated is true once an event has told the number.
+	changeXID   uint32
+	abbreviated bool
 
 	dropped atomic.Uint64 // number of frames dropped because the peer did not read
 }

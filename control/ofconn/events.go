@@ -143,24 +143,62 @@ func (c *Conn) tellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 		c.post(ofp.AppendFlowRemoved(nil, c.version, c.nxm, r, nowNS(), c.service.setup.Switch.TLVs()), false)
 	}
 	bit := map[ofp.FlowEvent]uint16{ofp.FlowAdded: ofp.MonitorAdd, ofp.FlowDeleted: ofp.MonitorDelete, ofp.FlowModified: ofp.MonitorModify}[event]
+	own, flags := c.service.author.Load() == c, uint16(0)
 	for _, m := range c.monitors {
-		if m.Flags&bit == 0 || !m.Select.Selects(r) {
-			continue
+		if m.Flags&bit != 0 && (own || m.Flags&ofp.MonitorOnlyOwn == 0) && m.Select.Selects(r) {
+			flags |= m.Flags
 		}
-		c.postUpdate(event, r, m.Flags&ofp.MonitorActions != 0)
-		return // one event for the connection, even if several of its monitors select the rule
+	}
+	// one event for the connection, even if several of its monitors select the rule
+	switch {
+	case flags == 0:
+	case !own || flags&ofp.MonitorOwn != 0:
+		c.postUpdate(func(b []byte) []byte {
+			return ofp.AppendFlowUpdate(b, c.version, event, r, flags&ofp.MonitorActions != 0, c.service.setup.Switch.TLVs())
+		})
+	case !c.abbreviated:
+		c.abbreviated = true
+		c.postUpdate(func(b []byte) []byte { return ofp.AppendAbbreviatedUpdate(b, c.version, c.changeXID) })
 	}
 }
 
 // The caller holds c.mu.
-func (c *Conn) postUpdate(event ofp.FlowEvent, r *openflow.Rule, actions bool) {
+func (c *Conn) postUpdate(update func(b []byte) []byte) {
 	reply := ofp.NewMonitorUpdate(c.version)
-	reply.Add(func(b []byte) []byte {
-		return ofp.AppendFlowUpdate(b, c.version, event, r, actions, c.service.setup.Switch.TLVs())
-	})
+	reply.Add(update)
 	for _, m := range reply.Messages() {
 		c.post(m, false)
 	}
+}
+
+// ownChange is the Author of a request of a connection.
+type ownChange struct {
+	conn *Conn
+	xid  uint32
+}
+
+// Begin implements Author.
+func (a ownChange) Begin() {
+	a.conn.mu.Lock()
+	a.conn.changeXID, a.conn.abbreviated = a.xid, false
+	a.conn.mu.Unlock()
+	a.conn.service.author.Store(a.conn)
+}
+
+// End implements Author.
+func (a ownChange) End() { a.conn.service.author.Store(nil) }
+
+// nobody is the Author of changes that no connection makes.
+type nobody struct{}
+
+func (nobody) Begin() {}
+func (nobody) End()   {}
+
+// monitoring reports whether the connection has flow monitors.
+func (c *Conn) monitoring() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.monitors) > 0
 }
 
 // flowMonitor adds or removes flow monitors of the connection. It sends the present

@@ -20,6 +20,7 @@ type flowBatch struct {
 	conn     *Conn
 	mods     []openflow.FlowMod
 	messages []batchedMessage
+	xid      uint32 // of the first message
 }
 
 // batchedMessage is the start of a message in the batch: a flow_mod that changes
@@ -35,10 +36,13 @@ type batchedMessage struct {
 // buffer. The answer to a barrier in between comes after all changes of the batch,
 // although the barrier asks only for the changes before it.
 func (c *Conn) flowMod(r *ofp.Request) error {
-	batch := flowBatch{conn: c}
+	batch, most := flowBatch{conn: c, xid: r.XID}, maxBatch
+	if c.monitoring() { // abbreviated events name the flow_mod that has caused them
+		most = 1
+	}
 	err := batch.add(r)
 	failed := append([]byte(nil), r.Message...)
-	for err == nil && len(batch.messages) < maxBatch {
+	for err == nil && len(batch.messages) < most {
 		m, more := c.nextFlowMod()
 		if !more {
 			break
@@ -83,7 +87,7 @@ func (f *flowBatch) apply() error {
 	c := f.conn
 	var errs []error
 	if len(f.mods) > 0 {
-		errs = c.service.setup.Switch.ApplyEach(f.mods)
+		errs = c.service.setup.Switch.ApplyEach(f.mods, ownChange{c, f.xid})
 	}
 	var replies []byte
 	for i := range f.messages {
@@ -187,14 +191,13 @@ const (
 	MaxBundleFrames = 1 << 10
 )
 
-// bundle has the changes that a commit applies together, and the frames that it sends
-// after them.
+// bundle has the changes that a commit applies together, and the frames that it sends.
 type bundle struct {
 	flags    uint16
 	closed   bool
 	items    []openflow.BundleItem
 	requests [][]byte // header of each message, for errors
-	frames   [][]byte // packet_outs, whole messages
+	frames   int      // number of frames among items
 }
 
 func (c *Conn) bundleControl(r *ofp.Request) error {
@@ -231,7 +234,7 @@ func (c *Conn) bundleControl(r *ofp.Request) error {
 			return refused(openflow.ErrBundleBadID, "bundle_control: no such bundle")
 		}
 		delete(c.bundles, m.ID)
-		if err := c.commit(b); err != nil {
+		if err := c.commit(b, r.XID); err != nil {
 			return err
 		}
 	case ofp.BundleDiscard:
@@ -245,13 +248,12 @@ func (c *Conn) bundleControl(r *ofp.Request) error {
 	return c.write(ofp.AppendBundleReply(nil, r, &m))
 }
 
-// commit applies the changes of a bundle, and then sends its frames. If a change is
-// refused, it sends the error of that change, and returns the error of the bundle. A
-// frame that is refused has an error of its own: the changes stay.
-func (c *Conn) commit(b *bundle) error {
-	failed, err := c.service.setup.Switch.ApplyBundle(b.items)
+// commit applies the changes of a bundle and sends its frames. If a change or a frame is
+// refused, it sends the error of that message, and returns the error of the bundle.
+func (c *Conn) commit(b *bundle, xid uint32) error {
+	failed, err := c.service.setup.Switch.ApplyBundle(b.items, ownChange{c, xid})
 	if err == nil {
-		return c.sendFrames(b.frames)
+		return nil
 	}
 	var coded *openflow.CodedError
 	if errors.As(err, &coded) && failed < len(b.requests) {
@@ -260,23 +262,6 @@ func (c *Conn) commit(b *bundle) error {
 		}
 	}
 	return refused(openflow.ErrBundleFailed, err.Error())
-}
-
-func (c *Conn) sendFrames(messages [][]byte) error {
-	for _, m := range messages {
-		r, err := c.identify(m)
-		if err == nil {
-			err = c.packetOut(&r)
-		}
-		var coded *openflow.CodedError
-		if errors.As(err, &coded) {
-			err = c.refuse(m[:min(len(m), 64)], coded)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (c *Conn) bundleAdd(r *ofp.Request) error {
@@ -294,8 +279,8 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 	}
 	total, frames := 0, 0
 	for _, other := range c.bundles {
-		total += len(other.items) + len(other.frames)
-		frames += len(other.frames)
+		total += len(other.items)
+		frames += other.frames
 	}
 	switch {
 	case b.closed:
@@ -311,30 +296,18 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 	switch {
 	case err != nil:
 		return err
-	case inner.Kind == ofp.PacketOut:
-		return b.addFrame(&inner, m.Inner, frames)
-	case len(b.frames) > 0:
-		return refused(openflow.ErrBundleUnsup, "bundle_add_message: expected packet_outs after all changes")
+	case inner.Kind == ofp.PacketOut && frames >= MaxBundleFrames:
+		return refused(openflow.ErrBundleTooMany, "bundle_add_message: too many packet_outs")
 	}
 	item, err := c.bundleItem(&inner)
 	if err != nil {
 		return err
 	}
 	b.items = append(b.items, item)
+	if item.Frame != nil {
+		b.frames++
+	}
 	b.requests = append(b.requests, append([]byte(nil), m.Inner[:min(len(m.Inner), 64)]...))
-	return nil
-}
-
-// addFrame adds a packet_out. open is the number of packet_outs in the open bundles of the
-// connection.
-func (b *bundle) addFrame(r *ofp.Request, message []byte, open int) error {
-	if open >= MaxBundleFrames {
-		return refused(openflow.ErrBundleTooMany, "bundle_add_message: too many packet_outs")
-	}
-	if _, err := ofp.DecodePacketOut(r); err != nil {
-		return err
-	}
-	b.frames = append(b.frames, slices.Clone(message))
 	return nil
 }
 
@@ -349,6 +322,9 @@ func (c *Conn) bundleItem(r *ofp.Request) (item openflow.BundleItem, err error) 
 			err = refused(openflow.ErrBundleUnsup, "bundle_add_message: expected no change of single buckets")
 		}
 		return openflow.BundleItem{Group: &change.GroupMod}, err
+	case ofp.PacketOut:
+		out, err := ofp.DecodePacketOut(r)
+		return openflow.BundleItem{Frame: &openflow.PacketOut{Flow: out.Match.Value, Frame: slices.Clone(out.Frame), Actions: out.Actions}}, err
 	}
 	return item, refused(openflow.ErrBundleUnsup, "bundle_add_message: expected a flow_mod, a group_mod or a packet_out")
 }

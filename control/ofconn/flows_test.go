@@ -119,8 +119,8 @@ func TestBundles(t *testing.T) {
 	}
 }
 
-// The packet_outs of a bundle are sent in order after its changes, and not at all if a
-// change is refused.
+// Each packet_out of a bundle sees the changes before it, and none behind it. No frame is
+// sent, and nothing changes, if a change or a frame is refused.
 func TestBundlesSendFrames(t *testing.T) {
 	const flags = ofp.BundleAtomic | ofp.BundleOrdered
 	const v = openflow.Version14
@@ -141,9 +141,10 @@ func TestBundlesSendFrames(t *testing.T) {
 	}{
 		"alone":               {[][]byte{out(first), out(second), commit}, nil, []sentFrame{{first, 0}, {second, 0}}},
 		"after changes":       {[][]byte{mod("actions=drop"), out(first), commit}, nil, []sentFrame{{first, 1}}},
-		"before a change":     {[][]byte{out(first), mod("actions=drop"), commit}, []string{"17.10"}, []sentFrame{{first, 0}}},
+		"before a change":     {[][]byte{out(first), mod("actions=drop"), out(second), mod("actions=group:9"), commit}, []string{"2.9", "17.13"}, nil},
+		"between changes":     {[][]byte{out(first), mod("actions=drop"), out(second), mod("in_port=1,actions=drop"), out(first), commit}, nil, []sentFrame{{first, 0}, {second, 1}, {first, 2}}},
 		"of a refused bundle": {[][]byte{mod("actions=group:9"), out(first), commit}, []string{"2.9", "17.13"}, nil},
-		"a refused frame":     {[][]byte{mod("actions=drop"), out("short"), out(first), commit}, []string{"1.6"}, []sentFrame{{first, 1}}},
+		"a refused frame":     {[][]byte{mod("actions=drop"), out("short"), out(first), commit}, []string{"1.6", "17.13"}, nil},
 		"too many":            {tooMany, []string{"17.12"}, nil},
 	} {
 		r := newRig(t)

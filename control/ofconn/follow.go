@@ -120,7 +120,7 @@ func (s *Service) setStandalone(enabled bool) {
 	if !enabled {
 		mod = openflow.FlowMod{Command: openflow.DeleteStrict, Priority: 0xffff, Cookie: standaloneCookie, CookieMask: ^uint64(0)}
 	}
-	for _, err := range s.setup.Switch.ApplyEach([]openflow.FlowMod{mod}) {
+	for _, err := range s.setup.Switch.ApplyEach([]openflow.FlowMod{mod}, nobody{}) {
 		if err != nil {
 			s.log.Error("standalone switch", "error", err)
 		}

@@ -26,20 +26,47 @@ type fakeSwitch struct {
 	batches []int // numbers of flow_mods applied together
 	frames  []sentFrame
 	ports   []Port
+	service *Service // gets the events of ApplyEach; nil: nobody does
 }
 
-func (f *fakeSwitch) ApplyEach(mods []openflow.FlowMod) []error {
+func (f *fakeSwitch) ApplyEach(mods []openflow.FlowMod, author Author) []error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.batches = append(f.batches, len(mods))
-	_, errs := f.tables.ApplyEach(mods, nowNS())
+	author.Begin()
+	defer author.End()
+	changes, errs := f.tables.ApplyEach(mods, nowNS())
+	if f.service == nil {
+		return errs
+	}
+	for _, r := range changes.Removed {
+		f.service.TellFlow(ofp.FlowDeleted, r)
+	}
+	for _, r := range changes.Added {
+		f.service.TellFlow(ofp.FlowAdded, r)
+	}
 	return errs
 }
 
-func (f *fakeSwitch) ApplyBundle(items []openflow.BundleItem) (int, error) {
+func (f *fakeSwitch) ApplyBundle(items []openflow.BundleItem, _ Author) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	var sent []sentFrame
+	for i := range items {
+		if out := items[i].Frame; out != nil {
+			items[i].Execute = func() error {
+				if len(out.Frame) < 14 {
+					return refused(openflow.ErrBadRequestLen, "short frame")
+				}
+				sent = append(sent, sentFrame{string(out.Frame), f.tables.Len()})
+				return nil
+			}
+		}
+	}
 	_, err := f.tables.ApplyBundle(items, nowNS())
+	if err == nil {
+		f.frames = append(f.frames, sent...)
+	}
 	var at *openflow.ApplyError
 	if errors.As(err, &at) {
 		return at.Index, err
@@ -53,11 +80,7 @@ type sentFrame struct {
 	flows int
 }
 
-// Send refuses frames shorter than 14 bytes.
 func (f *fakeSwitch) Send(r *openflow.PacketOut) error {
-	if len(r.Frame) < 14 {
-		return refused(openflow.ErrBadRequestLen, "short frame")
-	}
 	sent := sentFrame{string(r.Frame), f.flows()}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +102,7 @@ func (f *fakeSwitch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []op
 	return rules, next, more
 }
 
-func (f *fakeSwitch) ApplyGroups(mods []openflow.GroupMod) error {
+func (f *fakeSwitch) ApplyGroups(mods []openflow.GroupMod, _ Author) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, err := f.tables.ApplyGroups(mods, nowNS())
@@ -95,9 +118,9 @@ func (f *fakeSwitch) Groups(id uint32) (list []Group) {
 	return list
 }
 
-func (f *fakeSwitch) ApplyMeters([]openflow.MeterMod) error { return nil }
-func (f *fakeSwitch) Meters(uint32) []Meter                 { return nil }
-func (f *fakeSwitch) Tables() []ofp.TableState              { return nil }
+func (f *fakeSwitch) ApplyMeters([]openflow.MeterMod, Author) error { return nil }
+func (f *fakeSwitch) Meters(uint32) []Meter                         { return nil }
+func (f *fakeSwitch) Tables() []ofp.TableState                      { return nil }
 func (f *fakeSwitch) Queues() []ofp.Queue {
 	return []ofp.Queue{{Port: 1, ID: 0, TxPackets: 5, TxBytes: 600, TxErrors: 2, DurationNS: 3e9}, {Port: 1, ID: 7}, {Port: 2, ID: 1}}
 }

@@ -62,18 +62,18 @@ const (
 type Switch interface {
 	// ApplyEach applies changes of flows in order. A refused change does not affect the
 	// others.
-	ApplyEach(mods []openflow.FlowMod) []error
+	ApplyEach(mods []openflow.FlowMod, author Author) []error
 	// ApplyBundle applies all changes or none. failed is the index of the refused
-	// change.
-	ApplyBundle(items []openflow.BundleItem) (failed int, err error)
+	// change or frame.
+	ApplyBundle(items []openflow.BundleItem, author Author) (failed int, err error)
 	// PullCounts updates the statistics of rules.
 	PullCounts()
 	// ScanRules appends copies of the rules that filter selects, starting at a slot. It
 	// returns the slot at which to continue, and false if there are no more rules.
 	ScanRules(filter *openflow.FlowMod, slot uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool)
-	ApplyGroups(mods []openflow.GroupMod) error
+	ApplyGroups(mods []openflow.GroupMod, author Author) error
 	Groups(id uint32) []Group
-	ApplyMeters(mods []openflow.MeterMod) error
+	ApplyMeters(mods []openflow.MeterMod, author Author) error
 	Meters(id uint32) []Meter
 	// Queues lists the queues of all ports, by port and number.
 	Queues() []ofp.Queue
@@ -91,6 +91,13 @@ type Switch interface {
 	Resume(request *ofp.ResumeRequest) error
 	// FlushConnections removes the tracked connections that m selects.
 	FlushConnections(m *ofp.CTMatch) error
+}
+
+// Author learns which events of flows its own change causes. Switch calls Begin before the
+// change and End after its last event, and holds the lock of changes from Begin to End.
+type Author interface {
+	Begin()
+	End()
 }
 
 // Group is a group with its statistics.
@@ -155,6 +162,8 @@ type Service struct {
 	closed     bool
 
 	watchers atomic.Int32 // connections that want events of flows
+	// author is the connection whose change causes the present events, or nil.
+	author atomic.Pointer[Conn]
 
 	framing sync.Mutex   // serializes calls of Setup.Frames; taken before mu
 	framed  wantedFrames // of the last call

@@ -28,7 +28,7 @@ func (c *Conn) groupMod(r *ofp.Request) error {
 			return err
 		}
 	}
-	return s.ApplyGroups([]openflow.GroupMod{change.GroupMod})
+	return s.ApplyGroups([]openflow.GroupMod{change.GroupMod}, ownChange{c, r.XID})
 }
 
 // changeBuckets turns an insertion or removal of buckets into a change of the whole
@@ -108,7 +108,7 @@ func (c *Conn) meterMod(r *ofp.Request) error {
 	if err != nil {
 		return err
 	}
-	return c.service.setup.Switch.ApplyMeters([]openflow.MeterMod{mod})
+	return c.service.setup.Switch.ApplyMeters([]openflow.MeterMod{mod}, ownChange{c, r.XID})
 }
 
 func (c *Conn) meters(r *ofp.Request, entry func(b []byte, m *Meter) []byte) error {

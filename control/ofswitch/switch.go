@@ -55,16 +55,20 @@ func (s *Switch) inForce(subject string, err error) error {
 
 // ApplyEach applies changes of flows in order. A refused change does not affect the
 // others.
-func (s *Switch) ApplyEach(mods []openflow.FlowMod) []error {
+func (s *Switch) ApplyEach(mods []openflow.FlowMod, author ofconn.Author) []error {
 	s.change.Lock()
 	defer s.change.Unlock()
+	author.Begin()
+	defer author.End()
 	return s.bridge.ApplyEach(mods)
 }
 
 // ApplyBundle applies all changes or none. It returns the index of the refused change.
-func (s *Switch) ApplyBundle(items []openflow.BundleItem) (int, error) {
+func (s *Switch) ApplyBundle(items []openflow.BundleItem, author ofconn.Author) (int, error) {
 	s.change.Lock()
 	defer s.change.Unlock()
+	author.Begin()
+	defer author.End()
 	failed, err := s.bridge.ApplyBundle(items)
 	return failed, s.inForce("bundle", err)
 }
@@ -89,9 +93,11 @@ func (s *Switch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []openfl
 }
 
 // ApplyGroups applies changes of groups, all of them or none.
-func (s *Switch) ApplyGroups(mods []openflow.GroupMod) error {
+func (s *Switch) ApplyGroups(mods []openflow.GroupMod, author ofconn.Author) error {
 	s.change.Lock()
 	defer s.change.Unlock()
+	author.Begin()
+	defer author.End()
 	_, err := s.bridge.ApplyGroups(mods)
 	return s.inForce("groups", err)
 }
@@ -108,9 +114,11 @@ func (s *Switch) Groups(id uint32) []ofconn.Group {
 }
 
 // ApplyMeters applies changes of meters, all of them or none.
-func (s *Switch) ApplyMeters(mods []openflow.MeterMod) error {
+func (s *Switch) ApplyMeters(mods []openflow.MeterMod, author ofconn.Author) error {
 	s.change.Lock()
 	defer s.change.Unlock()
+	author.Begin()
+	defer author.End()
 	_, err := s.bridge.ApplyMeters(mods)
 	return s.inForce("meters", err)
 }

@@ -31,6 +31,12 @@ func group(t *testing.T, text string) openflow.GroupMod {
 	return mod
 }
 
+// noAuthor is an Author that has no monitor.
+type noAuthor struct{}
+
+func (noAuthor) Begin() {}
+func (noAuthor) End()   {}
+
 // A refused bundle names the refused change, and changes neither flows nor groups.
 func TestRefusedBundle(t *testing.T) {
 	s, f, _ := newSwitch(t)
@@ -39,7 +45,7 @@ func TestRefusedBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if failed, err := s.ApplyBundle([]openflow.BundleItem{{Group: &mod}, {Flow: &flow}}); failed != 1 || err == nil {
+	if failed, err := s.ApplyBundle([]openflow.BundleItem{{Group: &mod}, {Flow: &flow}}, noAuthor{}); failed != 1 || err == nil {
 		t.Errorf("failed %d, %v; want change 1", failed, err)
 	}
 	if groups, flows := s.Groups(openflow.GroupAny), f.Rules(""); len(groups)+len(flows) != 0 {
@@ -61,14 +67,14 @@ func TestUnsavedChangeIsInForce(t *testing.T) {
 	f.Store = brokenStore{f.Store}
 	f.Change.Unlock()
 	mods := []openflow.GroupMod{group(t, "group_id=1,type=all,bucket=output:1")}
-	if err := s.ApplyGroups(mods); err != nil || !strings.Contains(log.String(), "no space") {
+	if err := s.ApplyGroups(mods, noAuthor{}); err != nil || !strings.Contains(log.String(), "no space") {
 		t.Errorf("%v, log %q", err, log)
 	}
 	if groups := s.Groups(openflow.GroupAny); len(groups) != 1 || groups[0].ID != 1 {
 		t.Errorf("groups %+v", groups)
 	}
 	var coded *openflow.CodedError
-	if err := s.ApplyGroups(mods); !errors.As(err, &coded) {
+	if err := s.ApplyGroups(mods, noAuthor{}); !errors.As(err, &coded) {
 		t.Errorf("the same group again: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"weft/control/counters"
 	"weft/control/megaflows"
 	"weft/control/usererr"
+	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
 )
@@ -127,11 +128,16 @@ func (pl *Pipeline) Save() {
 	pl.releaseRows(removed)
 }
 
-// ApplyBundle applies all changes or none. failed is the index of the change that was
-// refused.
+// ApplyBundle applies all changes or none. failed is the index of the change or frame that
+// was refused. Each frame sees the changes before it. The frames leave after all changes
+// are in force.
 func (b *Bridge) ApplyBundle(items []openflow.BundleItem) (failed int, err error) {
 	pl := b.pl
 	pl.Save() // a large bundle may need the rows of removed rules
+	frames, failed, err := b.bundledFrames(items)
+	if err != nil {
+		return failed, err
+	}
 	changes, removed, err := pl.alter(func(now uint64) (openflow.Changes, error) { return b.tables.ApplyBundle(items, now) })
 	if err != nil {
 		var at *openflow.ApplyError
@@ -148,7 +154,42 @@ func (b *Bridge) ApplyBundle(items []openflow.BundleItem) (failed int, err error
 	if flowsErr := pl.finishFlows(&changes, removed, len(items)); flowsErr != nil {
 		err = flowsErr
 	}
+	for _, f := range frames {
+		if err := pl.perform(f.out.Frame, f.inPort, &f.t); err != nil {
+			pl.log.Error("frame of a bundle", "error", err)
+		}
+	}
 	return 0, err
+}
+
+// bundledFrame is a frame of a bundle, with its translation at its place in the bundle.
+type bundledFrame struct {
+	out    *openflow.PacketOut
+	inPort uint32 // number of the data path
+	t      openflow.Translation
+}
+
+// bundledFrames prepares the frames of a bundle. It sets the function Execute of their
+// items.
+func (b *Bridge) bundledFrames(items []openflow.BundleItem) (frames []*bundledFrame, failed int, err error) {
+	for i := range items {
+		out := items[i].Frame
+		if out == nil {
+			continue
+		}
+		if err := fillFlow(out); err != nil {
+			return nil, i, &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
+		}
+		f := &bundledFrame{out: out, inPort: b.View().Datapath(uint32(out.Flow[flowtable.WPort] >> 32))}
+		frames = append(frames, f)
+		items[i].Execute = func() (err error) {
+			if f.t, err = b.tables.Execute(out.Actions, &out.Flow, b.pl.envs()[b.number]); err != nil {
+				return err
+			}
+			return checkLoop(&f.t)
+		}
+	}
+	return frames, 0, nil
 }
 
 // ApplyGroups applies changes of groups, all of them or none.

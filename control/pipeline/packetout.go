@@ -3,6 +3,8 @@
 package pipeline
 
 import (
+	"slices"
+
 	"weft/control/usererr"
 	"weft/control/workers"
 	"weft/datapath"
@@ -51,30 +53,46 @@ func (b *Bridge) inject(frame []byte, inPort uint32, translate func(openflow.Env
 	pl.change.Lock() // keeps the workers from being replaced
 	defer pl.change.Unlock()
 	pl.mu.RLock()
-	w, now := pl.workers, clock.Monotonic()
 	t, err = translate(pl.envs()[b.number])
-	rows, teaches := pl.rules.Rows(t.Rules), pl.learner.teaches(&t)
 	pl.mu.RUnlock()
-	switch {
-	case err != nil: // has a code
-	case t.Drop == packet.DropLoop:
-		err = usererr.Errorf("actions: the frame would pass more tables, or nest deeper, than the limits allow; expected actions without a loop")
-	case w.Gone():
-		err = workers.ErrGone
+	if err == nil {
+		err = checkLoop(&t)
 	}
-	if err != nil {
-		return t, err
+	if err == nil {
+		err = pl.perform(frame, inPort, &t)
+	}
+	return t, err
+}
+
+// checkLoop returns an error if the translation of a packet-out has reached a limit.
+func checkLoop(t *openflow.Translation) error {
+	if t.Drop == packet.DropLoop {
+		return usererr.Errorf("actions: the frame would pass more tables, or nest deeper, than the limits allow; expected actions without a loop")
+	}
+	return nil
+}
+
+// perform executes a translation on a frame that arrives on inPort, and returns after a
+// worker has executed it. The caller holds the lock of changes.
+func (pl *Pipeline) perform(frame []byte, inPort uint32, t *openflow.Translation) error {
+	pl.mu.RLock()
+	// later changes of a bundle may have removed rules
+	t.Rules = slices.DeleteFunc(t.Rules, func(r *openflow.Rule) bool { return r.Removed })
+	w, now, rows, teaches := pl.workers, clock.Monotonic(), pl.rules.Rows(t.Rules), pl.learner.teaches(t)
+	pl.mu.RUnlock()
+	if w.Gone() {
+		return workers.ErrGone
 	}
 	if teaches {
 		pl.learner.teach([]lesson{{flows: t.Learned}})
 	}
 	if !w.Push(0, datapath.AppendInject(nil, inPort, t.Actions, frame)) {
-		return t, workers.ErrGone
+		return workers.ErrGone
 	}
 	if err := w.WaitApplied(); err != nil {
-		return t, err
+		return err
 	}
 	pl.learn(t.Learns, now)
 	pl.creditExecuted([]executedFrame{{t.Rules, t.Missed, t.Groups, t.Patches, t.Finished, t.Learned, rows, uint64(len(frame))}}, now)
-	return t, nil
+	return nil
 }

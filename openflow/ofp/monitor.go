@@ -123,6 +123,7 @@ const (
 	FlowAdded
 	FlowDeleted
 	FlowModified
+	flowAbbreviated
 )
 
 // eventNumber returns the number of an event in a version. Nicira's and ONF's forms
@@ -174,6 +175,13 @@ func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *of.Rule, actions b
 	}
 	be.PutUint16(b[start:], uint16(len(b)-start))
 	return b
+}
+
+// AppendAbbreviatedUpdate appends the event of a flow monitor that the peer's own request
+// with the number xid has changed flows.
+func AppendAbbreviatedUpdate(b []byte, v Version, xid uint32) []byte {
+	const size = 8
+	return be.AppendUint32(be.AppendUint16(be.AppendUint16(b, size), eventNumber(v, flowAbbreviated)), xid)
 }
 
 // NewMonitorUpdate begins a message with events of flow monitors. Its form is a

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"weft/openflow"
+	"weft/openflow/ofp"
+	"weft/openflow/ofp/ofptest"
+)
+
+// A monitor gets one abbreviated event, with the number of the request, for a change that
+// its own connection makes, unless it asks for own changes in full. A monitor of own
+// changes alone gets no events of other changes.
+func TestMonitorOfOwnChanges(t *testing.T) {
+	const v = openflow.Version14
+	const all = ofp.MonitorAdd | ofp.MonitorDelete | ofp.MonitorModify
+	const added, deleted, abbreviated = 1, 2, 4
+	type event struct {
+		kind, length uint16
+		xid          uint32 // of an abbreviated one
+	}
+	for name, c := range map[string]struct {
+		flags uint16
+		want  []event // of a flow of another connection, two flows of its own, and their end
+	}{
+		"abbreviated": {all, []event{{added, 32, 0}, {abbreviated, 8, 71}, {abbreviated, 8, 72}, {abbreviated, 8, 73}}},
+		"in full":     {all | ofp.MonitorOwn, []event{{added, 32, 0}, {added, 40, 0}, {added, 40, 0}, {deleted, 32, 0}, {deleted, 40, 0}, {deleted, 40, 0}}},
+		"only own":    {all | ofp.MonitorOnlyOwn | ofp.MonitorOwn, []event{{added, 40, 0}, {added, 40, 0}, {deleted, 32, 0}, {deleted, 40, 0}, {deleted, 40, 0}}},
+	} {
+		r := newRig(t)
+		r.sw.service = r.service
+		p, other := r.connect(v), r.connect(v)
+		p.write(ofptest.Message(v, 18, 5, uint16(16), uint16(0), uint32(0), uint32(1), ^uint32(0), ^uint32(0), c.flags, uint8(0xff), uint8(0),
+			uint16(1), uint16(4), uint32(0)))
+		p.barrier()
+		other.write(flow(t, v, 70, openflow.Add, "actions=drop"))
+		other.barrier()
+		p.write(append(flow(t, v, 71, openflow.Add, "in_port=1,actions=drop"), flow(t, v, 72, openflow.Add, "in_port=2,actions=drop")...))
+		p.write(flow(t, v, 73, openflow.Delete, ""))
+		for i := 0; i < len(c.want); {
+			m := p.read()
+			if m[1] != 19 { // multipart reply
+				t.Fatalf("%s: message % x", name, m)
+			}
+			for b := m[16:]; len(b) > 0; i++ {
+				if i >= len(c.want) {
+					t.Fatalf("%s: one more event % x", name, b)
+				}
+				got := event{length: binary.BigEndian.Uint16(b), kind: binary.BigEndian.Uint16(b[2:])}
+				if got.kind == abbreviated {
+					got.xid = binary.BigEndian.Uint32(b[4:])
+				}
+				if got != c.want[i] {
+					t.Errorf("%s: event %d is %+v, want %+v", name, i, got, c.want[i])
+				}
+				b = b[got.length:]
+			}
+		}
+	}
+}
