@@ -23,6 +23,7 @@ const maxContinuation = 4 << 10
 type continuation struct {
 	Bridge    uint8              `json:"bridge,omitempty"`
 	InPort    uint32             `json:"in_port,omitempty"` // patch port through which the frame came to the bridge
+	Queue     uint32             `json:"queue,omitempty"`
 	Stack     []byte             `json:"stack,omitempty"`
 	ActionSet string             `json:"action_set,omitempty"`
 	Rest      []continuationList `json:"rest,omitempty"` // in order of execution
@@ -86,7 +87,7 @@ func (x *xlate) finishPause() {
 	if x.paused = nil; paused == nil || x.halted {
 		return
 	}
-	c := continuation{Bridge: x.p.bridge, InPort: x.patch, Stack: []byte(x.freezeStack()), Rest: paused.rest}
+	c := continuation{Bridge: x.p.bridge, InPort: x.patch, Queue: x.queue, Stack: []byte(x.freezeStack()), Rest: paused.rest}
 	if x.buckets == 0 {
 		if len(x.actionSet) > 0 {
 			c.ActionSet = FormatActions(x.actionSet, WithTLVs(nil, x.p.TLVs()))
@@ -137,7 +138,7 @@ func (p *Pipeline) Resume(text string, flow *Flow, cameIn uint32, env Env) (Tran
 		x.setInPort(c.InPort)
 	}
 	x.base, x.baseKeep = x.flow, x.keep
-	x.actionSet, x.stack, x.tracks = set, stack, true
+	x.actionSet, x.stack, x.queue, x.tracks = set, stack, c.Queue, true
 	for i := range lists {
 		if x.exited || x.halted {
 			break

@@ -23,6 +23,7 @@ type notingEnv struct {
 func pauses(t *testing.T, p *Pipeline, frame string) (steps []string, notes []ControllerNote) {
 	t.Helper()
 	env := notingEnv{newEnv(), NewNoteTable(), NewRecircTable()}
+	env.ports[3].Queues = []Queue{{ID: 5, TokenBucket: TokenBucket{Slot: 5001}}}
 	k := keyOfText(t, frame)
 	tr := p.Translate(&k, env)
 	for range 5 {
@@ -62,6 +63,7 @@ func TestPause(t *testing.T) {
 		want        []string
 	}{
 		{"list", "actions=1,controller(pause),2", []string{"1," + controller, "2"}},
+		{"queue", "actions=set_queue:5,controller(pause),4", []string{controller, "queue(5001),4"}},
 		{"nothing left", "actions=1,controller(pause)", []string{"1," + controller, "drop(flow-drop)"}},
 		{"lists around", "actions=resubmit(,1),1\ntable=1 actions=resubmit(,2),2\ntable=2 actions=controller(pause),4,goto_table:3\ntable=3 actions=3",
 			[]string{controller, "4,2,1"}},
