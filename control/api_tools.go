@@ -35,7 +35,8 @@ func (d *Daemon) toolRoutes(mux *access.Mux, route func(pattern string, answer f
 			return nil, err
 		}
 		b.pipe.Tracing(words, func(t *pipeline.Tracer, view *pipeline.View, names openflow.Names) {
-			out, err = observe.Trace(t, view, names, d.bridgeNames(view, words), r.URL.Query().Get("flow"), r.URL.Query().Get("ct_next"))
+			tlvs := b.pipe.TLVs()
+			out, err = observe.Trace(t, openflow.WithTLVs(view, tlvs), openflow.WithTLVs(names, tlvs), d.bridgeNames(view, words), r.URL.Query().Get("flow"), r.URL.Query().Get("ct_next"))
 		})
 		return out, err
 	}))
@@ -44,9 +45,10 @@ func (d *Daemon) toolRoutes(mux *access.Mux, route func(pattern string, answer f
 // bridgeNames returns the names of bridges and of their ports in view.
 func (d *Daemon) bridgeNames(view *pipeline.View, words pipeline.PortWords) observe.BridgeNames {
 	return func(number uint8) (name string, ports openflow.Names) {
+		ports = view.Of(number).Names(words)
 		if b := d.bridges.withNumber(number); b != nil {
-			name = b.name
+			name, ports = b.name, openflow.WithTLVs(ports, b.pipe.TLVs())
 		}
-		return name, view.Of(number).Names(words)
+		return name, ports
 	}
 }

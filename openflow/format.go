@@ -184,6 +184,8 @@ func appendMatch(text []byte, m *Match, names Names) []byte {
 		w.field(id)
 	}
 	w.tunFlags()
+	w.raw("tun_critical", flowtable.WTunMeta, 0, 1)
+	w.tunOptions()
 	w.tlvs()
 	w.field(FMetadata)
 	if w.m.Value[flowtable.WPort]<<32 != 0 {

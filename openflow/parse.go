@@ -581,15 +581,27 @@ func (mod *FlowMod) note(l *location) {
 // ParseKey parses a frame in the syntax of trace: a match without masks. Missing
 // fields are 0. Metadata and registers are ignored.
 func ParseKey(text string, names Names) (flowtable.Key, error) {
-	var k flowtable.Key
+	k, _, err := ParseFrame(text, names)
+	return k, err
+}
+
+// ParseFrame is ParseKey for a frame that may have fields tun_metadata. options are its raw
+// Geneve options; the caller sets their hash in the key.
+func ParseFrame(text string, names Names) (k flowtable.Key, options []byte, err error) {
 	mod, err := ParseFlowMod(text, Delete, names)
 	if err != nil {
-		return k, err
+		return k, nil, err
 	}
 	if mod.Table != TableAll || mod.CookieMask != 0 || mod.ByOutPort || mod.ByOutGroup {
-		return k, wrong(text, "only match fields")
+		return k, nil, wrong(text, "only match fields")
 	}
 	match := mod.Match.Unpack()
 	copy(k[:], match.Value[:])
-	return k, nil
+	tlvs := tlvsOf(names)
+	for _, m := range tlvs.Mappings() {
+		if match.Value[WTLVs]>>m.Field&1 != 0 && m.Type&criticalOption != 0 {
+			k[flowtable.WTunMeta] |= flowtable.TunCritical
+		}
+	}
+	return k, tlvs.encode(&match.Value), nil
 }

@@ -5,6 +5,7 @@ package openflow
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"math/big"
 	"math/bits"
 	"strings"
@@ -189,7 +190,7 @@ func parseTLVNumber(text string, n int) (b []byte, ok bool) {
 func (f *tlvField) parseValue(id FieldID, text string) (v TLVValue, err error) {
 	value, maskText, masked := strings.Cut(text, "/")
 	n := int(f.Len)
-	bad := wrong(text, "a number of bit most %d bits, perhaps with /MASK, for %s, as its option has", 8*n, id)
+	bad := wrong(text, "a number of at most %d bits, perhaps with /MASK, for %s, as its option has", 8*n, id)
 	var ok bool
 	if v.Value, ok = parseTLVNumber(value, n); !ok {
 		return v, bad
@@ -432,4 +433,40 @@ func (w *matchWriter) tunFlags() {
 		sign = "+"
 	}
 	w.equals(f.name, sign+tunFlagNames[0])
+}
+
+// tunOptions writes the Geneve options that a megaflow matches, in the words of add-tlv-map,
+// or their hash if they are unknown.
+func (w *matchWriter) tunOptions() {
+	const word = flowtable.WTunOpts
+	if w.remaining[word] == 0 {
+		return
+	}
+	w.remaining[word] = 0
+	hash := w.m.Value[word]
+	if hash == 0 {
+		w.equals("tun_options", "none")
+		return
+	}
+	known, ok := w.names.(interface {
+		Options(hash uint64) (raw []byte, ok bool)
+	})
+	if ok {
+		if raw, ok := known.Options(hash); ok {
+			w.equals("tun_options", formatOptions(raw))
+			return
+		}
+	}
+	w.add("tun_options=hash:%#x", hash)
+}
+
+// formatOptions returns raw options as {class=0x102,type=0x1,len=4,0xabcd}.
+func formatOptions(raw []byte) string {
+	var b strings.Builder
+	for len(raw) >= optionHeader {
+		end := min(optionHeader+tlvCell*int(raw[3]&0x1f), len(raw))
+		fmt.Fprintf(&b, "{class=%#x,type=%#x,len=%d,%s}", uint16(raw[0])<<8|uint16(raw[1]), raw[2], end-optionHeader, formatTLVNumber(raw[optionHeader:end]))
+		raw = raw[end:]
+	}
+	return b.String()
 }

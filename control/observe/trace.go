@@ -13,6 +13,9 @@ import (
 // calls.
 type Tracer interface {
 	Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openflow.Translation
+	// KeepOptions makes raw Geneve options known for the next traces, and returns their
+	// hash.
+	KeepOptions(raw []byte) uint64
 }
 
 // maxTracked limits how often a trace looks a frame up again after connection tracking.
@@ -33,9 +36,12 @@ func Trace(tables Tracer, view, names openflow.Names, steps BridgeNames, flow, c
 	if ctNext == "" {
 		ctNext = "+new+trk"
 	}
-	key, err := openflow.ParseKey(flow, view)
+	key, options, err := openflow.ParseFrame(flow, view)
 	if err != nil {
 		return api.Trace{}, usererr.Mark(err)
+	}
+	if len(options) > 0 {
+		key[flowtable.WTunOpts] = tables.KeepOptions(options)
 	}
 	given, err := openflow.ParseFilter(flow, view)
 	if err != nil {

@@ -3,6 +3,7 @@
 package pipeline
 
 import (
+	"hash/fnv"
 	"net/netip"
 	"slices"
 	"sort"
@@ -148,6 +149,17 @@ func (v *View) Names(words PortWords) openflow.Names {
 	return v
 }
 
+// megaflowNames are the names for texts of megaflows, with their Geneve options.
+type megaflowNames struct {
+	openflow.Names
+	*openflow.OptionTable
+}
+
+// MegaflowNames returns the names for texts of megaflows. They name the ports of all bridges.
+func (pl *Pipeline) MegaflowNames(words PortWords) openflow.Names {
+	return megaflowNames{openflow.WithTLVs(pl.View().Names(words), nil), pl.options}
+}
+
 // Port and Ports, Bound, Central and CentralTunnel implement openflow.Env and
 // openflow.Networks.
 func (v *View) Port(number uint32) (openflow.PortInfo, bool) {
@@ -216,6 +228,15 @@ func (t *Tracer) Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openf
 		k[flowtable.WPort] = k[flowtable.WPort]&0xffffffff | uint64(local)<<32
 	}
 	return t.bridge.tables.Trace(&k, t.env, visit)
+}
+
+// KeepOptions implements observe.Tracer. The options stay until the next Collect.
+func (t *Tracer) KeepOptions(raw []byte) uint64 {
+	h := fnv.New64a()
+	h.Write(raw)
+	hash := max(h.Sum64(), 1)
+	t.bridge.pl.options.Put(0, hash, raw)
+	return hash
 }
 
 // Tracing calls fn with a Tracer, the present view of the bridge, and the names of all

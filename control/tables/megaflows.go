@@ -19,7 +19,7 @@ import (
 func (ts *Tables) DumpMegaflows(words pipeline.PortWords) []api.Megaflow {
 	ts.change.Lock()
 	defer ts.change.Unlock()
-	now, names, list := clock.Monotonic(), ts.pipeline.View().Names(words), ts.pipeline.Megaflows().List()
+	now, names, list := clock.Monotonic(), ts.pipeline.MegaflowNames(words), ts.pipeline.Megaflows().List()
 	w, flows := ts.pipeline.Workers(), make([]api.Megaflow, len(list))
 	ts.pipeline.InTurns(len(list), func(i int) { flows[i] = describeMegaflow(w, list[i], now, names) })
 	return flows
@@ -78,13 +78,13 @@ func (ts *Tables) Hottest(old, new Sample, n int, seconds float64) []api.Hot {
 	slices.SortFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(b.packets, a.packets), cmp.Compare(a.m.Slot, b.m.Slot))
 	})
-	view := ts.pipeline.View()
+	names := ts.pipeline.MegaflowNames(pipeline.ByName)
 	w, release := ts.pipeline.Hold()
 	defer release()
 	hot := []api.Hot{}
 	for _, r := range rows[:min(n, len(rows))] {
 		hot = append(hot, api.Hot{
-			Megaflow:    describeMegaflow(w, r.m, clock.Monotonic(), view),
+			Megaflow:    describeMegaflow(w, r.m, clock.Monotonic(), names),
 			PacketsPerS: float64(r.packets) / seconds, BytesPerS: float64(r.bytes) / seconds,
 		})
 	}
