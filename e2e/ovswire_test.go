@@ -118,6 +118,14 @@ func TestOfctlMonitors(t *testing.T) {
 			ofctl("mod-port", "1", "up")
 			if version != "OpenFlow10" && version != "OpenFlow13" {
 				ofctl("--bundle", "add-flow", "table=4,actions=drop")
+				file := filepath.Join(t.TempDir(), "bundle")
+				text := "flow add table=7,actions=controller(userdata=0c.0d)\npacket-out in_port=1,packet=ffffffffffff02000000000108060001" +
+					strings.Repeat("00", 70) + ",actions=resubmit(,7)\nflow delete table=7\n"
+				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				ofctl("bundle", file)
+				frames.expect(t, "userdata=0c.0d")
 			}
 			for _, want := range []string{"cookie=0x77 total_len=86 reg3=0x5,in_port=1 (via action) data_len=60", "userdata=01.02", "reg4=0x1,reg5=0x1,in_port=2", "userdata=0a.0b",
 				"ct_state=new|trk,ct_zone=9,ct_nw_src=" + craftedSrcIP + ",ct_nw_dst=" + craftedDstIP + ",ct_nw_proto=17,ct_tp_src=4000,ct_tp_dst=3000,ip,in_port=1", "reason=delete"} {

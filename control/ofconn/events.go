@@ -145,14 +145,16 @@ func (c *Conn) tellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 	bit := map[ofp.FlowEvent]uint16{ofp.FlowAdded: ofp.MonitorAdd, ofp.FlowDeleted: ofp.MonitorDelete, ofp.FlowModified: ofp.MonitorModify}[event]
 	own, flags := c.service.author.Load() == c, uint16(0)
 	for _, m := range c.monitors {
-		if m.Flags&bit != 0 && (own || m.Flags&ofp.MonitorOnlyOwn == 0) && m.Select.Selects(r) {
+		if m.Flags&bit != 0 && m.Select.Selects(r) {
 			flags |= m.Flags
 		}
 	}
+	// As in Open vSwitch, MonitorOnlyOwn means own changes in full, beside those of others:
+	// ovs-ofctl sets it in each monitor of OpenFlow 1.4 and later.
 	// one event for the connection, even if several of its monitors select the rule
 	switch {
 	case flags == 0:
-	case !own || flags&ofp.MonitorOwn != 0:
+	case !own || flags&(ofp.MonitorOwn|ofp.MonitorOnlyOwn) != 0:
 		c.postUpdate(func(b []byte) []byte {
 			return ofp.AppendFlowUpdate(b, c.version, event, r, flags&ofp.MonitorActions != 0, c.service.setup.Switch.TLVs())
 		})

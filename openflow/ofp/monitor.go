@@ -18,8 +18,8 @@ const (
 	monitorOnlyOwn = 1 << 6 // OpenFlow 1.4 and later
 )
 
-// MonitorOnlyOwn is the flag of a monitor that reports only the controller's own
-// changes.
+// MonitorOnlyOwn is the flag of OpenFlow 1.4 for the controller's own changes alone. Open
+// vSwitch takes it like MonitorOwn.
 const MonitorOnlyOwn = monitorOnlyOwn
 
 // Monitor is a request for events about flows. Select says which flows.
