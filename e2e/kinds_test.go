@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os/exec"
+	"testing"
+
+	"weft/e2e/lab"
+)
+
+// tunnelSite is a guest of weftd and a host behind Open vSwitch, with a tunnel of each kind
+// between the two switches. Open vSwitch uses its userspace datapath.
+//
+//	guest ──tap── weftd ── AF_XDP u0 ══veth══ u0 ── phy, br0
+//	10.0.0.1      near    172.16.0.1        172.16.0.2   far   10.0.0.2
+type tunnelSite struct {
+	t          *testing.T
+	weft       *lab.Daemon
+	guest, far *lab.Host
+	ovs        *openVSwitch
+}
+
+func newTunnelSite(t *testing.T) *tunnelSite {
+	for _, name := range []string{"ovs-vswitchd", "ovsdb-server", "ovs-vsctl", "ovs-ofctl"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip(name + " is missing: install openvswitch-switch")
+		}
+	}
+	l := newLab(t)
+	near := l.Host("near")
+	s := &tunnelSite{t: t, guest: l.Host("guest"), far: l.Host("far")}
+	l.Wire(near, "u0", s.far, "u0", underlayMTU)
+	near.Address("u0", hostIP+"/24")
+	s.far.NoOffloads("u0")
+	s.ovs = newOpenVSwitch(t, s.far)
+	s.ovs.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev")
+	s.ovs.vsctl("add-br phy -- set bridge phy datapath_type=netdev")
+	s.ovs.vsctl("add-port phy u0")
+	s.far.Address("phy", peerIP+"/24")
+	s.far.Address("br0", remoteIP+"/24")
+	s.far.NoOffloads("br0")
+	s.weft = near.Weftd()
+	s.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0")
+	s.weft.Tap(s.guest, guestMAC, guestIP+"/24", guestMTU)
+	return s
+}
+
+// add adds a tunnel with this name on both sides.
+func (s *tunnelSite) add(name, ovs string, weft ...string) {
+	s.ovs.vsctl(fmt.Sprintf("add-port br0 %s -- set interface %s options:key=%d options:remote_ip=%s %s", name, name, siteVNI, hostIP, ovs))
+	s.weft.Weft(append([]string{"add-port", name, fmt.Sprint("vni=", siteVNI), "remote=" + peerIP}, weft...)...)
+}
+
+// marks are the actions in front of the output to a tunnel, and the match behind in_port of the
+// frames from it, at both sides.
+type marks struct{ ovsSet, ovsMatch, weftSet, weftMatch string }
+
+// connect sends the frames of both sides through a tunnel.
+func (s *tunnelSite) connect(name string, m marks) {
+	s.weft.Weft("del-flows")
+	s.weft.Weft("add-flow", "in_port=guest,actions="+m.weftSet+"output:"+name)
+	s.weft.Weft("add-flow", "in_port="+name+m.weftMatch+",actions=output:guest")
+	s.ofctl("del-flows", "br0")
+	s.ofctl("add-flow", "br0", "in_port=LOCAL,actions="+m.ovsSet+"output:"+name)
+	s.ofctl("add-flow", "br0", "in_port="+name+m.ovsMatch+",actions=LOCAL")
+}
+
+func (s *tunnelSite) ofctl(words ...string) string {
+	return s.ovs.run(append([]string{"ovs-ofctl", "-O", "OpenFlow15", "--names"}, words...)...)
+}
+
+// works checks that the longest frames pass in both directions, and TCP from Open vSwitch.
+func (s *tunnelSite) works() {
+	reach(s.t, s.guest, remoteIP)
+	lab.MustPing(s.t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
+	lab.MustPing(s.t, s.far, guestIP, 3, "-s", "1472", "-M", "do")
+	flood(s.t, s.far, s.guest, guestIP)
+}
+
+// Geneve and VXLAN-GPE carry TCP and UDP to and from Open vSwitch. Both switches match the Geneve
+// options that the other one sends.
+func TestTunnelsToOpenVSwitch(t *testing.T) {
+	t.Parallel()
+	s := newTunnelSite(t)
+	s.add("gn", "type=geneve", "type=geneve")
+	s.add("gpe", "type=vxlan options:exts=gpe options:dst_port=4790", "type=vxlan-gpe")
+
+	s.connect("gn", marks{})
+	s.works()
+	flood(t, s.guest, s.far, remoteIP)
+	flood(t, s.guest, s.far, remoteIP, "-u", "-b", "50M")
+
+	s.connect("gpe", marks{})
+	s.works()
+	const options = "{class=0x102,type=0x1,len=4}->tun_metadata0,{class=0x102,type=0x82,len=60}->tun_metadata1"
+	s.ofctl("add-tlv-map", "br0", options)
+	s.weft.Weft("add-tlv-map", options)
+	s.connect("gn", marks{
+		ovsSet:   "set_field:0x12345678->tun_metadata0,set_field:0x9->tun_metadata1,",
+		weftSet:  "set_field:0x87654321->tun_metadata0,set_field:0x7->tun_metadata1,",
+		ovsMatch: ",tun_metadata0=0x87654321,tun_metadata1=0x7", weftMatch: ",tun_metadata0=0x12345678,tun_metadata1=0x9",
+	})
+	reach(t, s.guest, remoteIP)
+	lab.MustPing(t, s.far, guestIP, 3, "-s", "1400", "-M", "do")
+	flood(t, s.far, s.guest, guestIP, "-M", "1300") // the options leave less room for segments
+	flood(t, s.guest, s.far, remoteIP)              // the switch tells the guest the shorter length
+	if n := drops(s.weft, "bad-geneve") + drops(s.weft, "bad-vxlan") + drops(s.weft, "tunnel-payload"); n != 0 {
+		t.Errorf("%d frames of Open vSwitch were refused:\n%s", n, s.weft.Weft("show"))
+	}
+}
