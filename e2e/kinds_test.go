@@ -110,3 +110,41 @@ func TestTunnelsToOpenVSwitch(t *testing.T) {
 		t.Errorf("%d frames of Open vSwitch were refused:\n%s", n, s.weft.Weft("show"))
 	}
 }
+
+// Linux's own vxlan device with group policies takes the policy of a frame for its mark, and
+// sends a frame's mark as its policy.
+func TestGroupPolicyWithLinux(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	near, guest, far := l.Host("near"), l.Host("guest"), l.Host("far")
+	l.Wire(near, "u0", far, "u0", underlayMTU)
+	near.Address("u0", hostIP+"/24")
+	far.Address("u0", peerIP+"/24")
+	far.NoOffloads("u0")
+	far.Run("ip", "link", "add", "vx7", "type", "vxlan", "id", fmt.Sprint(siteVNI), "local", peerIP, "remote", hostIP, "dstport", "4789", "dev", "u0", "gbp")
+	far.Address("vx7", remoteIP+"/24")
+	// packets from the tunnel without the mark 0x99 are refused, before the lookup of local addresses
+	far.Run("ip", "rule", "add", "pref", "10", "lookup", "local")
+	far.Run("ip", "rule", "add", "pref", "4", "fwmark", "0x99", "iif", "vx7", "lookup", "local")
+	far.Run("ip", "rule", "add", "pref", "5", "iif", "vx7", "prohibit")
+	far.Run("ip", "rule", "del", "pref", "0")
+
+	d := near.Weftd()
+	d.Weft("add-port", "uplink", "type=af_packet", "dev=u0")
+	d.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+peerIP, "gbp=on")
+	d.Tap(guest, guestMAC, guestIP+"/24", guestMTU)
+	d.Weft("add-flow", "in_port=guest,actions=set_field:0x99->tun_gbp_id,output:overlay")
+	d.Weft("add-flow", "in_port=overlay,arp,actions=output:guest")
+	d.Weft("add-flow", "in_port=overlay,ip,tun_gbp_id=119,actions=output:guest")
+	reach(t, far, guestIP, "-m", "119")
+
+	silent := func(mark, failure string) {
+		t.Helper()
+		if p, err := lab.Ping(far, guestIP, 3, "-m", mark); err != nil || p.Received != 0 {
+			t.Errorf("%s: %+v, %v", failure, p, err)
+		}
+	}
+	silent("120", "another policy reaches the guest")
+	d.Weft("mod-flows", "in_port=guest,actions=set_field:0x98->tun_gbp_id,output:overlay")
+	silent("119", "a reply with another policy is taken")
+}
