@@ -52,7 +52,7 @@ func (r *bridgeRig) add(bridge int, flows ...string) {
 // translate translates a key, given as text.
 func (r *bridgeRig) translate(text string, recirc uint32) (Translation, string) {
 	r.t.Helper()
-	k, err := ParseKey(text, nil)
+	k, _, err := ParseFrame(text, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -134,7 +134,7 @@ func TestMoreErrorsNameTheWord(t *testing.T) {
 	checkErrors(t, []wrongText{
 		{"table=3,ip", "table=3,ip", "only match fields"},
 		{"cookie=1/-1,ip", "cookie=1/-1,ip", "only match fields"},
-	}, func(text string) error { _, err := ParseKey(text, nil); return err })
+	}, func(text string) error { _, _, err := ParseFrame(text, nil); return err })
 }
 
 func TestGroupErrorsNameTheWord(t *testing.T) {

@@ -578,15 +578,9 @@ func (mod *FlowMod) note(l *location) {
 	}
 }
 
-// ParseKey parses a frame in the syntax of trace: a match without masks. Missing
-// fields are 0. Metadata and registers are ignored.
-func ParseKey(text string, names Names) (flowtable.Key, error) {
-	k, _, err := ParseFrame(text, names)
-	return k, err
-}
-
-// ParseFrame is ParseKey for a frame that may have fields tun_metadata. options are its raw
-// Geneve options; the caller sets their hash in the key.
+// ParseFrame parses a frame in the syntax of trace: a match without masks. Missing
+// fields are 0. Metadata and registers are ignored. options are the frame's raw Geneve
+// options, from its fields tun_metadata; the caller sets their hash in the key.
 func ParseFrame(text string, names Names) (k flowtable.Key, options []byte, err error) {
 	mod, err := ParseFlowMod(text, Delete, names)
 	if err != nil {

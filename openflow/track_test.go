@@ -22,7 +22,7 @@ func newRecircEnv() *recircEnv { return &recircEnv{newEnv(), NewRecircTable()} }
 
 func frameKey(t *testing.T, text string) flowtable.Key {
 	t.Helper()
-	k, err := ParseKey(text, nil)
+	k, _, err := ParseFrame(text, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

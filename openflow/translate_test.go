@@ -94,7 +94,7 @@ func pipelineOf(t *testing.T, flows ...string) *Pipeline {
 
 func keyOfText(t *testing.T, text string) flowtable.Key {
 	t.Helper()
-	k, err := ParseKey(text, newEnv())
+	k, _, err := ParseFrame(text, newEnv())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +323,7 @@ func BenchmarkTranslate(b *testing.B) {
 		"priority=10,in_port=1,actions=resubmit(,1)\ntable=1,ip,nw_dst=10.0.0.0/8,actions=dec_ttl,mod_dl_dst:00:00:00:00:00:02,2", Add, nil)
 	p.Apply(mods, 0)
 	env := newEnv()
-	k, _ := ParseKey("in_port=1,tcp,nw_dst=10.1.1.1,nw_ttl=64", env)
+	k, _, _ := ParseFrame("in_port=1,tcp,nw_dst=10.1.1.1,nw_ttl=64", env)
 	b.ReportAllocs()
 	for b.Loop() {
 		p.Translate(&k, env)
