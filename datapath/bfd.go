@@ -43,7 +43,7 @@ const (
 // own it. Control reads it, and copies it to the memory of the next engine.
 type BFDSession struct {
 	bfd.Session
-	Port     uint32 // datapath port of the vxlan port; 0: unused
+	Port     uint32 // datapath port of the tunnel; 0: unused
 	Template uint32 // tunnel template to the remote
 	VNI      uint32 // of sent packets
 	_        uint32
@@ -60,7 +60,7 @@ type BFDTable struct {
 	sessions []BFDSession // length MaxBFD
 	used     int          // 1 + the highest index in use
 	running  [MaxBFD]bool // this engine runs the session
-	// slots is a hash table from vxlan port and remote to 1 + the index, with open
+	// slots is a hash table from a tunnel's port and remote to 1 + the index, with open
 	// addressing and at most half full; 0: free.
 	slots [2 * MaxBFD]uint16
 }

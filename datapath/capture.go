@@ -276,7 +276,7 @@ func (w *Worker) tapSent(p *txPort, order []uint8, accepted int) {
 }
 
 // tapResult records the result of sending frame i to port p: success, or a drop reason.
-// vxlan is the number of the frame's vxlan port; 0: none.
+// vxlan is the number of the port of the frame's tunnel, of any kind; 0: none.
 func (w *Worker) tapResult(p *txPort, i int, vxlan uint16, reason packet.DropReason) {
 	t := &w.taps
 	for at := range t.pending[:t.count] {

@@ -35,7 +35,7 @@ type Memory struct {
 	unmapped []int
 }
 
-// NewOptionsKey returns a random key.
+// NewOptionsKey returns a random key for the hashes of Geneve options.
 func NewOptionsKey() (k flowtable.OptionsKey) {
 	var b [16]byte
 	rand.Read(b[:]) // never fails

@@ -91,7 +91,7 @@ type Start struct {
 	// sleeps.
 	SpinUS int `json:"spin_us"`
 	// OptionsKey is the key of the hashes of Geneve options in megaflows. The next control
-	// process and the next engine keep it.
+	// process and the next engine use the same key, because megaflows outlive both.
 	OptionsKey flowtable.OptionsKey `json:"options_key"`
 	// Connections has the limits of the connection table; 0: default.
 	Connections conntrack.Sizes `json:"connections"`
@@ -103,7 +103,7 @@ type Attach struct {
 	Name string          `json:"name"`
 	Kind string          `json:"kind"` // vhost-user, tap or af_xdp
 	Spec json.RawMessage `json:"spec"`
-	// Tunnel marks an uplink, whose VXLAN frames the workers decapsulate.
+	// Tunnel marks an uplink, whose tunnelled frames the workers decapsulate.
 	Tunnel bool `json:"tunnel,omitempty"`
 }
 

@@ -59,7 +59,9 @@ const (
 	// DropBadOuter: the outer IP or UDP header of a tunnel contradicts the frame, or
 	// its checksum is wrong.
 	DropBadOuter
-	// DropBadVXLAN: the VXLAN flags are not exactly "VNI valid" (RFC 7348 section 5).
+	// DropBadVXLAN: a VXLAN header has no valid VNI (RFC 7348 section 5), or reserved bits
+	// that the tunnel does not allow, or a VXLAN-GPE header has another version than 0 or
+	// the flag O.
 	DropBadVXLAN
 	// DropNoTunnelPort: no tunnel has this VNI and remote.
 	DropNoTunnelPort
@@ -126,10 +128,10 @@ const (
 	// DropBadGeneve: a Geneve header has another version than 0, or its option lengths
 	// contradict the datagram (RFC 8926 section 3.4).
 	DropBadGeneve
-	// DropTunnelPayload: a tunnel's datagram has something else than Ethernet in it.
+	// DropTunnelPayload: the payload of a tunnel's datagram is not an Ethernet frame.
 	DropTunnelPayload
-	// DropPacketType: encap or decap does not suit the packet, or a packet without an
-	// Ethernet header was sent.
+	// DropPacketType: encap or decap does not fit the type of the packet, or the packet has
+	// no Ethernet header at an output.
 	DropPacketType
 	// DropQueue: the rate of a queue of the output port was exceeded.
 	DropQueue

@@ -70,8 +70,8 @@ const (
 	TakesAll = TakesPartial | TakesTCPv4 | TakesTCPv6 | TakesECN | TakesUDP
 )
 
-// Takes reports whether the set o includes all unfinished work of the frame, and the frame
-// shows it.
+// Takes reports whether the set o includes all unfinished work of the frame. It is false for
+// a FrameHidden frame with unfinished work.
 func (o Offloads) Takes(f *Frame) bool {
 	need := Offloads(0)
 	if f.Offload.Flags&OffloadPartial != 0 {

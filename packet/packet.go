@@ -24,8 +24,9 @@ const (
 	// Ethernet 14, VLAN 4, IPv6 40, UDP 8, tunnel header 8 and Geneve options 252, and two
 	// inner VLAN tags, rounded up to cache lines.
 	Headroom = 384
-	// MaxHeader is the largest header buffer in bytes: outer headers of 74 bytes and
-	// 128 bytes of the inner frame.
+	// MaxHeader is the largest number of bytes that a receive queue copies into a header
+	// buffer: outer headers of 74 bytes without Geneve options, 128 bytes of the inner
+	// frame, rounded up.
 	MaxHeader = 224
 	// InnerHeader is the length in bytes of the header buffer that a receive queue
 	// copies for a frame without a tunnel.
@@ -77,7 +78,7 @@ type Frame struct {
 	tailLen   uint32 // total length of the spans in bytes
 	spanFirst uint16 // first span, index into Batch.spans
 	// InPort is the input port that flows match: the port that received the frame or,
-	// after decapsulation, the vxlan port.
+	// after decapsulation, the tunnel's port.
 	InPort uint32
 
 	_   [12]byte // padding of the fields above to one cache line
@@ -95,7 +96,8 @@ const (
 	// FrameFragment marks any IP fragment.
 	FrameFragment
 	// FrameHidden marks a frame with an unfinished offload behind a pushed header of MPLS
-	// or PBB. Receivers find no IP header there, so that no output takes the offload.
+	// or PBB. A receiver would find no IP header, so the worker finishes the offload for
+	// every output.
 	FrameHidden
 )
 
@@ -206,9 +208,9 @@ func (b *Batch) Join(f, saved *Frame) {
 	*f = *saved
 }
 
-// Take replaces f by a copy of frame index of the batch source, with copies of its spans. The
-// caller saves f before and restores it by assignment, and then calls Rewind with mark.
-// Take returns false and changes nothing if the batch has too few spans.
+// Take replaces f by a copy of frame index of the batch source, and adds copies of its spans
+// to b. The caller saves f before the call, restores it afterwards by assignment, and then
+// calls Rewind with mark. Take returns false and changes nothing if b has too few spans left.
 func (b *Batch) Take(f *Frame, source *Batch, index int) (mark int, ok bool) {
 	from := &source.Frames[index]
 	if int(from.spanCount) > b.SpansLeft() {
@@ -322,9 +324,9 @@ func (b *Batch) Pullup(f *Frame, n int) bool {
 	return true
 }
 
-// Strip moves the first len(dst) bytes of the frame to dst, and extends the header buffer to
-// the length that a receive queue copies. The frame has no L3 and L4. Strip reports false and
-// changes nothing if the frame is shorter.
+// Strip moves the first len(dst) bytes of the frame to dst. It then fills the header buffer
+// up to InnerHeader bytes from the spans. L3 and L4 of the frame must be 0. Strip reports
+// false and changes nothing if the frame is shorter than dst.
 func (b *Batch) Strip(f *Frame, dst []byte) bool {
 	if f.Len() < len(dst) {
 		return false
@@ -345,7 +347,7 @@ func (b *Batch) Strip(f *Frame, dst []byte) bool {
 			f.spanCount--
 		}
 	}
-	// The header moves to the front, so that it has room behind it.
+	// The header moves to the front of its room, so that more bytes fit behind it.
 	left := copy(f.buf[Headroom:], f.buf[f.start:f.end])
 	if f.origin != 0 {
 		f.origin += uintptr(f.start) - Headroom

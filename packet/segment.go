@@ -89,9 +89,9 @@ func (s *Segmenter) Next(dst *Batch) bool {
 }
 
 // Write copies the next segment to dst and finishes the inner checksum in the same pass
-// over the payload. It returns the length of the segment in bytes. dst has room for a
-// segment. If outer is false, Write leaves the outer headers in dst unchanged, and
-// their length still counts.
+// over the payload. dst must have room for a whole segment. Write returns the length of the
+// segment in bytes, with the outer headers. If outer is false, Write leaves the place of the
+// outer headers in dst unchanged.
 func (s *Segmenter) Write(dst []byte, outer bool) int {
 	f := s.f
 	payload, skip := min(s.size, s.payload-s.cut), 0

@@ -130,7 +130,8 @@ func (f *Frame) EncapMPLS(etherType uint16, entry uint32) DropReason {
 }
 
 // DecapMPLS removes the outer Ethernet header with its VLAN tags, and the outermost label
-// stack entry. It drops a frame that has no whole Ethernet header behind them.
+// stack entry. It drops a frame that has no whole Ethernet header behind the entry. It
+// does not change a frame without a label stack entry.
 func (f *Frame) DecapMPLS() DropReason {
 	shim, at := f.shim()
 	if shim == nil || !IsMPLS(binary.BigEndian.Uint16(f.Header()[at:])) {

@@ -13,7 +13,7 @@ const (
 	EtherTypeIPv4  = 0x0800
 	EtherTypeARP   = 0x0806
 	EtherTypeRARP  = 0x8035
-	EtherTypeTEB   = 0x6558 // Ethernet in a tunnel
+	EtherTypeTEB   = 0x6558 // transparent Ethernet bridging: Ethernet in a tunnel
 	EtherTypeVLAN  = 0x8100
 	EtherTypeIPv6  = 0x86dd
 	EtherTypeSVLAN = 0x88a8

@@ -15,17 +15,17 @@ type outer struct {
 	remote, local [2]uint64
 	tos           uint8
 	udpPort       uint16
-	family        uint8 // of the tunnels with the UDP port
+	family        uint8 // family of the tunnels that use the UDP port
 	v6            bool
 }
 
 // Decapsulate validates and removes the outer headers of a frame from an uplink. It
 // sets f.InPort to the tunnel's port. It writes the tunnel words for the frame's key to
-// words; the caller stores them in the key after Extract. If the frame has Geneve options, it
-// writes them to options, and their hash to words. It merges the outer ECN field
-// into the inner IP header (RFC 6040 section 4.2). If it returns a drop reason, InPort
-// is still the uplink. If the tunnel's port uses BFD, it returns packet.Consumed for a
-// decapsulated frame to BFDAddress, which is no drop reason.
+// words; the caller stores them in the key after Extract. It moves Geneve options from the
+// frame to options, and writes their hash to words. It merges the outer ECN field into the
+// inner IP header (RFC 6040 section 4.2). If it returns a drop reason, InPort is still the
+// uplink. If the tunnel uses BFD, it returns packet.Consumed for a decapsulated frame to
+// BFDAddress, which is no drop reason.
 //
 // Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows. It
 // drops outer fragments as DropBadOuter (RFC 7348 section 4.3).
@@ -73,8 +73,8 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 	return packet.DropNone
 }
 
-// readFields writes the tunnel fields besides the VNI and the addresses to words and options.
-// The frame begins behind the tunnel header; readFields removes the options.
+// readFields moves Geneve options from the frame to options. It writes their hash, and the
+// group policy and flags of the header, to words. The frame begins behind the tunnel header.
 func (t *Terminations) readFields(b *packet.Batch, f *packet.Frame, kind Kind, header uint64, words *[flowtable.TunnelWords]uint64, options *flowtable.TunOptions) packet.DropReason {
 	const hash, meta = flowtable.WTunOpts - flowtable.WTunID, flowtable.WTunMeta - flowtable.WTunID
 	words[meta] = metaOf(kind, header)

@@ -25,9 +25,8 @@ const (
 // HeaderLen is the length in bytes of the part that all tunnel headers have.
 const HeaderLen = 8
 
-// A header is described as a 64-bit big-endian word.
-
-// kinds has, by Kind, the header that Push writes, without the VNI and Fields, and the family.
+// kinds has, by Kind, the header that Push writes, as a 64-bit big-endian word without the VNI
+// and Fields, and the family.
 var kinds = [kindEnd]struct {
 	sent   uint64
 	family uint8
@@ -38,31 +37,31 @@ var kinds = [kindEnd]struct {
 	KindGeneve: {geneveEthernet, familyGeneve},
 }
 
-// Families of kinds: kinds with received headers that can be told apart, which may therefore
-// share a UDP port. The numbers fit into portBits.
+// Families of kinds. The received headers of a family are checked in the same way, so its
+// kinds may share a UDP port. The numbers fit into portBits.
 const (
 	familyVXLAN = 1 + iota
 	familyGPE
 	familyGeneve
 )
 
-// family describes the received headers of its kinds.
+// family describes the received headers of its kinds, as 64-bit big-endian words.
 type family struct {
-	// A header is refused with the drop reason bad unless its bits of mask are want.
+	// A header whose bits of mask are not want is dropped for the reason bad.
 	mask, want uint64
-	// The payload is Ethernet if the bits of nextMask are next. They count only if all
-	// bits of hasNext are set.
+	// A header with all bits of hasNext names the type of its payload in the bits of
+	// nextMask. The type must be next, which stands for Ethernet.
 	hasNext, nextMask, next uint64
 	bad                     packet.DropReason
-	// optionWords are the bits of the number of 4-byte words of options, which follow the
-	// header, in its first byte; 0: no options.
+	// optionWords is the mask of the bits in the header's first byte that count the 4-byte
+	// words of options behind the header; 0: no options.
 	optionWords uint8
 }
 
 var families = [1 << portBits]family{
 	familyVXLAN: {mask: validBit, want: validBit, bad: packet.DropBadVXLAN},
-	// Section 3.1: a header without the flag P has Ethernet in it. A packet of a later
-	// version or for maintenance (O) is not forwarded.
+	// The payload of a header without the flag P is Ethernet (section 3.1). Packets of a
+	// later version and maintenance packets (O) are not forwarded.
 	familyGPE: {mask: validBit | gpeVersion | gpeO, want: validBit, bad: packet.DropBadVXLAN,
 		hasNext: gpeP, nextMask: gpeNext, next: gpeEthernet},
 	familyGeneve: {mask: geneveVersion, bad: packet.DropBadGeneve, nextMask: geneveNext, next: geneveEthernet, optionWords: 0x3f},
@@ -121,8 +120,8 @@ type Fields struct {
 	Options flowtable.TunOptions
 }
 
-// extra returns the length in bytes of the options that the tunnel sends with a frame. x may
-// be nil.
+// extra returns the length in bytes of the options that the tunnel sends with the fields x,
+// which may be nil.
 func (t *Template) extra(x *Fields) int {
 	if x == nil || t.Kind != KindGeneve {
 		return 0
@@ -130,11 +129,12 @@ func (t *Template) extra(x *Fields) int {
 	return int(x.Options.Len)
 }
 
-// Outer returns the length in bytes of the outer headers of a frame with these fields, which
+// Outer returns the length in bytes of the outer headers of a frame with the fields x, which
 // may be nil.
 func (t *Template) Outer(x *Fields) int { return int(t.Len) + t.extra(x) }
 
-// pushFields writes the fields into the header h, behind which the options have room.
+// pushFields writes the fields x into the tunnel header at the start of h. h has room for the
+// options behind the header.
 func (t *Template) pushFields(h []byte, x *Fields) {
 	word := binary.BigEndian.Uint64(h)
 	switch t.Kind {

@@ -13,7 +13,7 @@ import (
 // Push adds the outer headers in front of the frame. vni has 24 bits. hash (FlowHash)
 // selects the UDP source port. The outer TOS gets the ECN bits of innerTOS (RFC 6040
 // section 4.1, normal mode). If the tunnel inherits TOS, it gets all bits of innerTOS. x has
-// further fields, of which Push writes those that the tunnel's header has; nil: none.
+// further tunnel fields; nil: none. Push ignores fields that the kind of tunnel does not have.
 // If the template is not in state TemplateReady, Push returns the drop reason of its
 // state. Push changes the frame only if it returns DropNone. Pop undoes Push.
 func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8, x *Fields) packet.DropReason {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tunnel implements VXLAN (RFC 7348), VXLAN-GPE and Geneve (RFC 8926): the templates
-// from which a worker writes outer headers, and the table of the ports that terminate
-// tunnels. The kinds share all code; their differences are in kind.go.
+// from which a worker writes outer headers, and the table that finds the tunnel of a received
+// frame. The kinds share all code; their differences are in kind.go.
 package tunnel
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 // MaxOuter is the maximum length of the outer headers in bytes: Ethernet 14, VLAN 4,
-// IPv6 40, UDP 8, tunnel header 8, rounded up. Geneve options come on top.
+// IPv6 40, UDP 8, tunnel header 8, rounded up. It does not include Geneve options.
 const MaxOuter = 80
 
 // Template states.

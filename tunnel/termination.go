@@ -21,8 +21,8 @@ type Termination struct {
 	Extensions uint8
 	// BFD is true if the worker's BFD sessions receive the frames to BFDAddress.
 	BFD bool
-	// Kind is the kind of tunnel. All entries of a UDP port have kinds that may share it
-	// (Kind.SharesPort); otherwise the frames of some are refused as malformed.
+	// Kind is the kind of tunnel. The caller gives a UDP port only to kinds that may share
+	// it (Kind.SharesPort). Otherwise frames of some of them are dropped as malformed.
 	Kind Kind
 	_    [3]byte
 	// Local and Remote are addresses of the underlay. IPv4 addresses are mapped into
@@ -85,14 +85,14 @@ func (t *Termination) Parse(body []byte) bool {
 	return true
 }
 
-// Terminations is a worker's table of the tunnels' ports. The worker
-// owns it. Only NewTerminations allocates memory.
+// Terminations is a worker's table of tunnels, which finds the tunnel of a received frame.
+// The worker owns it. Only NewTerminations allocates memory.
 type Terminations struct {
 	entries [MaxTerminations]Termination
 	tuples  [MaxTerminations]tuple     // index: entry
 	locals  [MaxTerminations][2]uint64 // index: entry
-	// ports has portBits bits for each UDP port: the family of its entries' kinds; 0: no
-	// entry has the port.
+	// ports has portBits bits for each UDP port: the family of the kinds of tunnels that
+	// use the port; 0: no tunnel uses it.
 	ports [1 << 16 * portBits / 64]uint64
 	// OptionsKey is the key of the hashes of Geneve options.
 	OptionsKey flowtable.OptionsKey
@@ -205,6 +205,6 @@ func (t *Terminations) family(udpPort uint16) uint8 {
 }
 
 const (
-	portBits = 2
-	perWord  = 64 / portBits
+	portBits = 2             // bits of a family in Terminations.ports
+	perWord  = 64 / portBits // UDP ports in an element of Terminations.ports
 )

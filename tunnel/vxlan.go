@@ -39,7 +39,7 @@ const (
 	gpeP        = 0x04 << 56
 	gpeB        = 0x02 << 56
 	gpeVersion  = 0x30 << 56
-	gpeO        = 0x01 << 56 // maintenance packet
+	gpeO        = 0x01 << 56 // maintenance packet (OAM)
 	gpeNext     = 0xff << 32
 	gpeEthernet = 0x03 << 32
 )

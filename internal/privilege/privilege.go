@@ -24,7 +24,7 @@ type Need struct {
 	Capabilities []cap.Value
 }
 
-// Needs of ports. A port of type=vhost-user, vxlan or patch needs no capability of its
+// Needs of ports. A vhost-user port, a tunnel or a patch port needs no capability of its
 // own. The table in docs/uplinks.md has these needs and others, which the packaged unit
 // does not meet.
 var (
