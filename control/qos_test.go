@@ -3,6 +3,7 @@
 package control
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,8 +23,9 @@ func (f *fakes) queues(t *testing.T) []pipeline.QueueState {
 // buckets while others change, and are refused by the word that is wrong.
 func TestQoS(t *testing.T) {
 	f := newFakes(t)
-	for name, words := range map[string]string{"p1": "qos=5:10M:2M,0:1G,7:999", "p2": "qos=1:64k ingress_policing_rate=1000 ingress_policing_kpkts_rate=2"} {
-		if _, err := f.d.ports.Add(name, append(strings.Fields(words), "type=vxlan", "vni="+name[1:], "remote=192.0.2.1")); err != nil {
+	for i, words := range []string{"qos=5:10M:2M,0:1G,7:999", "qos=1:64k ingress_policing_rate=1000 ingress_policing_kpkts_rate=2"} {
+		number := strconv.Itoa(i + 1)
+		if _, err := f.d.ports.Add("p"+number, append(strings.Fields(words), "type=vxlan", "vni="+number, "remote=192.0.2.1")); err != nil {
 			t.Fatal(err)
 		}
 	}
