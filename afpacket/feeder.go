@@ -33,9 +33,9 @@ const (
 	manglesID        = "tx-tcp-mangleid-segmentation"
 )
 
-// idManglers are the drivers that announce cutsTunnels, and yet let the kernel segment
-// TCP over IPv4 in tunnels unless manglesID is on, which is off by default
-// (igb_features_check, ixgbe_features_check and their like in Linux 6.18).
+// idManglers are drivers that announce cutsTunnels, but leave TCP over IPv4 in tunnels to
+// the kernel's segmentation unless manglesID is on (igb_features_check, ixgbe_features_check
+// and their like in Linux 6.18). manglesID is off by default.
 var idManglers = []string{"igb", "igbvf", "igc", "ixgbe", "ixgbevf"}
 
 // openFeeder makes the feeder (the tap for large tunnelled frames) of a device. The

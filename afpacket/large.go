@@ -55,9 +55,9 @@ func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 }
 
 // txTrain is an unfinished train (datagrams sent with one system call) that consists of
-// segments of large frames. The segments are copied, because the kernel copies one
-// piece of memory in half the time of the many headers and payloads that it consists of,
-// and because the copy costs no more than the checksum alone.
+// segments of large frames. Segments are copied into one piece of memory, while they are
+// summed. The kernel copies one piece faster than a header and a payload of each segment
+// (docs/decisions/0044).
 type txTrain struct {
 	data     []byte // outer headers, then the UDP payload of all segments, back to back
 	segments int
@@ -71,8 +71,8 @@ const (
 	// maxSegments is the largest number of datagrams in a train. A further segment begins
 	// a new train. The kernel's limit is 128 (UDP_MAX_SEGMENTS).
 	maxSegments = 64
-	// trainBytes is the length of a train's memory in bytes. It exceeds the outer headers
-	// with the largest UDP payload, and also the largest frame of a device.
+	// trainBytes is the length of a train's memory in bytes. Outer headers with the largest
+	// UDP payload fit, and so does the largest frame of a device.
 	trainBytes = 66 << 10
 )
 
@@ -136,8 +136,7 @@ func (t *txTrain) full() bool { return t.segments == maxSegments || t.total+t.si
 // add copies the next segment of a large frame to the train, with a finished inner
 // checksum. The datagrams of a train share one outer header.
 func (t *txTrain) add(s *packet.Segmenter) {
-	// only the first segment has its outer headers written; those of a later one would lie
-	// in the payload before it
+	// the outer headers of a later segment would overwrite the payload of the segment before
 	n := s.Write(t.data[t.total:], t.segments == 0)
 	t.total += n - t.outer
 	t.segments++

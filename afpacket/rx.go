@@ -219,11 +219,11 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 // tunnelHeaderLen is the length in bytes of the part that all tunnel headers have.
 const tunnelHeaderLen = 8
 
-// tunnelLen returns the length in bytes of the tunnel header at the start of a datagram's
-// payload. The queue does not know the kind of tunnel. A header with the payload type of
-// Geneve is taken for Geneve; VXLAN has reserved bits there. A wrong guess can only prevent
-// that the datagrams are merged, or makes the worker drop the sender's own frame as
-// bad-offload.
+// tunnelLen returns the length in bytes of the tunnel header h at the start of a datagram's
+// payload, with its options. The queue does not know the kind of tunnel. It takes a header of
+// version 0 for Geneve if it has Geneve's payload type, at a place where VXLAN has reserved
+// bits. After a wrong guess the datagrams are not merged, or the worker drops the frame as
+// bad-offload. Other senders' frames are not affected.
 func tunnelLen(h []byte) int {
 	if len(h) >= tunnelHeaderLen && h[0]>>6 == 0 && binary.BigEndian.Uint16(h[2:]) == packet.EtherTypeTEB {
 		return tunnelHeaderLen + 4*int(h[0]&0x3f)

@@ -206,7 +206,7 @@ type newConn struct {
 func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, reason packet.DropReason) {
 	tr.lock()
 	ref, created, reason = tr.createLocked(p, nat, g, now)
-	tr.unlock() // no defer, because it takes longer than the unlocking
+	tr.unlock() // not deferred, because a defer costs more than the unlock
 	return ref, created, reason
 }
 
@@ -260,8 +260,8 @@ func (tr *Tracker) createLocked(p *probe, nat *NAT, g *newConn, now uint64) (ref
 // No worker can see the connection yet.
 func (t *Table) fill(n uint32, p, reply *probe, flags uint16, g *newConn, now uint64) {
 	c := &t.conns[n]
-	// single words, because a wider copy of words that were just written waits until they
-	// are in the cache
+	// word by word, because a wider load of words that were just written waits until they
+	// are in the cache (no store forwarding)
 	c.tuples[0].a, c.tuples[0].b = p.a, p.b
 	c.tuples[1].a, c.tuples[1].b = reply.a, reply.b
 	if p.ipv6() {

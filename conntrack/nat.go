@@ -218,8 +218,9 @@ func (tr *Tracker) chooseAddress(nat *NAT, plain *Tuple, span uint64) uint64 {
 	return at
 }
 
-// nextIdentifiers is the number of identifiers behind a used ICMP identifier that are tried
-// before the tries are spread. They are among the freeNATTries.
+// nextIdentifiers is the number of consecutive ICMP identifiers that are tried after one that
+// is in use. Further tries are spread over all identifiers. These tries are among the
+// freeNATTries.
 const nextIdentifiers = 8
 
 // choosePort looks for a port such that the translation's reply tuple is not in use.

@@ -205,7 +205,8 @@ func TestPortsBesideABlock(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// A used ICMP identifier becomes the next free one, and far behind it another one.
+// An ICMP identifier that is in use is translated to the next free one among the following
+// nextIdentifiers, and otherwise to any free one.
 func TestNextICMPIdentifier(t *testing.T) {
 	r := newRig(t, 64)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1")

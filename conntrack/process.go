@@ -129,10 +129,10 @@ func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint
 }
 
 // begins reports whether a frame without a connection may begin one. For a commit, it sets
-// tr.begun.
+// tr.begun to the initial state of the connection.
 func (tr *Tracker) begins(b *packet.Batch, f *packet.Frame, p *probe, req *Request) bool {
 	if p.kind == kindFlow && !req.Commit && p.proto() == packet.ProtoTCP && f.L4 != 0 {
-		return beginsTCP(tcpFlags(f)) // the connection's state is not needed
+		return beginsTCP(tcpFlags(f)) // only a commit needs the initial state
 	}
 	return p.kind == kindFlow && tr.begin(b, f, p.proto())
 }
@@ -331,8 +331,8 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 	return tr.apply(b, f, p, ref.Number, ref.Generation, m, req, now)
 }
 
-// relate makes the connection tr.begun a related one if the frame with tuple p is expected.
-// The Meta of the frame then has the parent's original tuple, mark and label.
+// relate makes tr.begun a related connection if an expectation (of FTP or TFTP) matches tuple
+// p. m then has the parent's original tuple, mark and label.
 func (tr *Tracker) relate(p *probe, m *Meta, req *Request, now uint64) {
 	x, ok := tr.expected(p, now, req.Commit)
 	if !ok {

@@ -96,8 +96,9 @@ type Capture struct {
 	Frames  int
 	// Note is the number in the action that sent the frame to ControllerPort.
 	Note uint32
-	// Key and Actions are set in a record of kind CaptureTrace. Keyed is true if Key is
-	// set: also in the record of a tracked frame that a flow sends to ControllerPort.
+	// Keyed is true if Key is set: in a record of kind CaptureTrace, and in the record of a
+	// tracked frame that a flow sends to ControllerPort. Actions are set only in a record of
+	// kind CaptureTrace.
 	Keyed   bool
 	Key     flowtable.Key
 	Actions []flowtable.Action
@@ -114,9 +115,10 @@ func (c *Capture) FrameKey() *flowtable.Key {
 	return &c.Key
 }
 
-// captureRecord is a message of the capture ring: a header; the key, for a trace and if the
-// flags have captureKeyed; for a trace the actions; and bytes of the frame. The header's
-// fields are little endian. Each line gives offsets in bytes and the size of the fields:
+// captureRecord is a message of the capture ring. It has a header, then the frame's key (only
+// in a trace, or if the flags have captureKeyed), then the actions (only in a trace), then
+// bytes of the frame. The header's fields are little endian. Each line gives offsets in bytes
+// and the size of the fields:
 //
 //	 0 tap, kind, cache, verdict     1 byte each
 //	 4 reason, outputs, frames, flags  1 byte each

@@ -141,6 +141,8 @@ func tailOf(actions []flowtable.Action) int {
 // result of tailOf for the list.
 func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 	f := &w.batch.Frames[i]
+	// muted: a meter suppresses the next OpController. unsent is the drop reason of a frame
+	// that no action sends.
 	sent, muted, unsent := false, false, packet.DropFlow
 	var fields *tunnel.Fields // tunnel fields that the list has set
 	for at := start; at < len(actions); at++ {

@@ -361,7 +361,8 @@ func (w *Worker) fuse() {
 		if w.slots[i] == flowtable.NoSlot || w.tracks.rounds[i] != 1 {
 			continue
 		}
-		// A frame for the controller needs its key, which has the connection's tuple.
+		// The record of a frame for the controller needs the key with the connection's
+		// tuple, which fused frames do not have.
 		if actions := w.cache.Actions(w.slots[i]); !untracked(actions) || controls(actions) {
 			continue
 		}

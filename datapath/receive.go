@@ -140,8 +140,8 @@ func (w *Worker) receive(q *rxQueue) int {
 	return n
 }
 
-// prefetchNext prefetches a few frames of the queue that the worker visits next. It is
-// called between two stages of the present batch.
+// prefetchNext prefetches a few frames of the queue that the worker visits next. The worker
+// calls it between two stages of the current batch (docs/decisions/0041).
 func (w *Worker) prefetchNext() {
 	if w.next != nil {
 		w.next.Prefetch()

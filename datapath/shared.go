@@ -67,8 +67,8 @@ type Shared struct {
 	// HeldOptions has the Geneve options with which a held frame arrived, if word WTunOpts
 	// of its key is not 0; index: slot.
 	HeldOptions []flowtable.TunOptions
-	// HeldFields has the Geneve options to send of a frame that waits for a neighbour, see
-	// HeldFrame.Then; index: slot.
+	// HeldFields has the Geneve options with which a frame that waits for a neighbour will
+	// be sent, see HeldFrame.Then; index: slot.
 	HeldFields []flowtable.TunOptions
 	// Templates belong to the worker; commands change them.
 	Templates []tunnel.Template
@@ -186,7 +186,8 @@ type HeldFrame struct {
 	// before it have already been executed. For a frame that has missed, Then is
 	// OpNone.
 	Then flowtable.Action
-	// ThenMeta is the word WTunMeta to send of a frame that waits for a neighbour.
+	// ThenMeta is the word WTunMeta (group policy and flags) with which a frame that waits
+	// for a neighbour will be sent.
 	ThenMeta uint64
 	// Offload is the frame's unfinished offload.
 	Offload packet.Offload

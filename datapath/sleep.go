@@ -22,9 +22,9 @@ const (
 	maxSleepMS      = 500
 	noWaitFDSleepMS = 1
 	// answerSpinNS is the shortest time in nanoseconds for which a worker with held
-	// frames polls before it sleeps. Control answers 32 misses in about 60 µs. A
-	// worker that sleeps meanwhile costs control a write to its eventfd for each such
-	// batch, 8 µs on a virtual machine whose other core halts.
+	// frames polls before it sleeps. Control answers 32 misses in about 60 µs. If the
+	// worker sleeps meanwhile, control wakes it through its eventfd for each such batch:
+	// 8 µs on a virtual machine whose other core halts.
 	answerSpinNS = 250_000
 	// commandTag marks epoll events of the command eventfd. Other events carry a
 	// queue's slot.

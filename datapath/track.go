@@ -129,7 +129,7 @@ func (w *Worker) extractAgain(i int) packet.DropReason {
 	switch {
 	case reason != packet.DropNone || !f.Undone():
 	case f.Flags&packet.FrameHidden != 0 && f.L3 == 0:
-		f.L3, f.L4, f.Proto = l3, l4, proto // finishing the offload needs them
+		f.L3, f.L4, f.Proto = l3, l4, proto // the worker still has to finish the offload
 	default:
 		f.Flags &^= packet.FrameHidden
 		reason = w.batch.CheckOffload(f)

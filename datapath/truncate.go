@@ -9,11 +9,10 @@ import (
 	"weft/tunnel"
 )
 
-// This file has the outputs that send only the first bytes of a frame. Headers and
-// checksums stay those of the whole frame, as in Open vSwitch. A large frame with an
-// unfinished offload counts as its segments: if a segment exceeds the limit, the worker
-// cuts the frame and truncates each segment. The result does not depend on the offloads
-// of the sender, or on coalescing.
+// This file has the outputs that send only the first bytes of a frame. The sent bytes keep
+// the lengths and checksums of the whole frame, as in Open vSwitch. If a segment of a large
+// frame exceeds the limit, the worker cuts the frame and truncates each segment. So the
+// result depends neither on the sender's offloads nor on coalescing.
 
 // outputTruncated sends the first a.U64 bytes of frame i to port a.U32.
 func (w *Worker) outputTruncated(i int, a *flowtable.Action) {
@@ -29,8 +28,8 @@ func (w *Worker) outputTruncated(i int, a *flowtable.Action) {
 	w.truncate(i, limit, &flowtable.Action{Op: flowtable.OpOutput, U32: a.U32}, nil)
 }
 
-// truncate executes out, an output to a port or a tunnel, on the first limit bytes of
-// frame i, or of each of its segments. It restores the frame. x has tunnel fields; nil: none.
+// truncate sends the first limit bytes of frame i, or of each of its segments, and then
+// restores the frame. out is an OpOutput or an OpTunnel. x has tunnel fields; nil: none.
 func (w *Worker) truncate(i, limit int, out *flowtable.Action, x *tunnel.Fields) {
 	b := &w.batch
 	f := &b.Frames[i]
@@ -48,7 +47,7 @@ func (w *Worker) truncate(i, limit int, out *flowtable.Action, x *tunnel.Fields)
 	b.Join(f, &w.whole)
 }
 
-// truncateSegments is truncate for a large frame.
+// truncateSegments is the function truncate for a large frame.
 func (w *Worker) truncateSegments(i, limit int, out *flowtable.Action, x *tunnel.Fields) {
 	b, cut := &w.batch, &w.segments
 	f := &b.Frames[i]
@@ -73,7 +72,7 @@ func (w *Worker) truncateSegments(i, limit int, out *flowtable.Action, x *tunnel
 	}
 }
 
-// portOf returns the port that counts the drops of an output.
+// portOf returns the port that counts the drops of out, an OpOutput or an OpTunnel.
 func portOf(out *flowtable.Action) uint32 {
 	if out.Op == flowtable.OpTunnel {
 		return uint32(out.U16)
@@ -81,7 +80,8 @@ func portOf(out *flowtable.Action) uint32 {
 	return out.U32
 }
 
-// sendOnce sends frame i before it returns, and leaves the frame as it is.
+// sendOnce executes out, an OpOutput or an OpTunnel, on frame i. When it returns, the frame
+// has been sent, held or dropped, and is unchanged.
 func (w *Worker) sendOnce(i int, out *flowtable.Action, x *tunnel.Fields) {
 	if out.Op == flowtable.OpTunnel {
 		w.encapsulate(i, out, x, false)

@@ -16,9 +16,10 @@ type overlay struct {
 	outer uint16 // length of the outer header in bytes
 }
 
-// encapsulate pushes the outer headers of the template of action a on frame i, and
-// sends the frame, or its first bytes, to the uplink. If last is false, it removes the headers afterwards
-// for the next actions. x has further tunnel fields; nil: none.
+// encapsulate pushes the outer headers of the template of action a on frame i, and sends the
+// frame to the uplink. If the action has a limit, encapsulate sends only the first bytes of
+// the inner frame. If last is false, it removes the headers afterwards for the next actions.
+// x has further tunnel fields; nil: none.
 func (w *Worker) encapsulate(i int, a *flowtable.Action, x *tunnel.Fields, last bool) {
 	f := &w.batch.Frames[i]
 	if a.U32 >= uint32(len(w.sh.Templates)) {
@@ -64,9 +65,10 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, x *tunnel.Fields, last 
 	}
 }
 
-// setFields sets tunnel fields for the tunnel actions behind the action at the start of the
-// list. x has the fields so far; nil: none. It returns the fields, and how many elements of
-// the list the action takes.
+// setFields executes the OpTunOptions or OpTunMeta at the start of the list. x has the tunnel
+// fields that earlier actions have set; nil: none. setFields returns the fields for the
+// following tunnel actions, and the number of list elements that encode this action. The
+// worker owns the fields.
 func (w *Worker) setFields(list []flowtable.Action, x *tunnel.Fields) (fields *tunnel.Fields, taken int) {
 	if x == nil {
 		x = &w.fields[w.tracks.forked]

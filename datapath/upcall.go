@@ -42,7 +42,7 @@ func (w *Worker) miss(i int) {
 
 // awaitNeighbour holds frame i and asks the control process to resolve the next hop of
 // the template of action a. When the frame is resumed, only its tunnel action is
-// executed, with the tunnel fields x; nil: none.
+// executed, with the tunnel fields x, of which the slot keeps a copy; nil: none.
 func (w *Worker) awaitNeighbour(i int, a *flowtable.Action, x *tunnel.Fields) {
 	f := &w.batch.Frames[i]
 	if f.Held != 0 && w.sh.Held[f.Held-1].Then.Op != flowtable.OpNone {

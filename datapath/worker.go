@@ -135,7 +135,7 @@ type Worker struct {
 	// State of the current batch. Sets of frames have one bit for each frame.
 	keys  [packet.BatchSize]flowtable.Key
 	words [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
-	// Geneve options of the frames whose words have a hash of options
+	// Geneve options of the frames; valid if the frame's words have a hash of options
 	options [packet.BatchSize]flowtable.TunOptions
 	dirty   uint32                   // set of frames with extended key words, see flowtable.ExtractAll
 	live    uint32                   // set of frames not dropped so far
@@ -144,13 +144,13 @@ type Worker struct {
 	// index of the first frame that is not executed yet
 	cursor  int
 	overlay [packet.BatchSize]overlay // tunnel header of each pending frame
-	// tunnel fields that an action list has set; index: tracks.forked, because a list may be
-	// interrupted by another one
+	// tunnel fields that an action list has set; index: tracks.forked, because a look-up in
+	// the middle of a list executes another list
 	fields   [maxForks + 1]tunnel.Fields
 	overlaid bool // some entry of overlay may be set
 	lookups  flowtable.LookupCounts
 	rxInUse  *rxQueue        // receive queue of the batch; nil: held frames
-	next     port.Prefetcher // queue that this pass visits next; nil: it cannot prefetch
+	next     port.Prefetcher // queue after rxInUse; nil: it cannot prefetch
 	visits   uint64          // count of polled receive queues, see InHand
 	txInUse  *txPort         // output port whose transmit queue is in use
 
