@@ -14,8 +14,9 @@ const (
 	OpOutput
 	// OpTunnel pushes the outer headers of tunnel template U32 with the VNI in the low half
 	// of U64, sends the frame to the template's uplink, and pops the headers again. The
-	// vxlan port U16 also counts the frame; 0: none. The upper half of U64 is the largest
-	// length of the inner frame in bytes; the tunnel gets the frame's first bytes; 0: all.
+	// tunnel's port U16 also counts the frame; 0: none. The upper half of U64 is the largest
+	// length of the inner frame in bytes: a longer frame, or segment of a
+	// large frame, is truncated to it; 0: no limit.
 	OpTunnel
 	// OpDrop ends the list and drops the frame under packet.DropReason U32.
 	OpDrop
@@ -57,10 +58,10 @@ const (
 	// executes the actions found. Then the list continues with the frame as it was
 	// before OpRecirc.
 	OpRecirc
-	// OpMeter applies to frames that exceed the rate of meter U32 (below MaxMeters). If
-	// U16 is 0, it drops them under packet.DropReason U64. Otherwise it raises the drop
-	// precedence of their DSCP by U16. If U16 and U64 are 0, they skip the next
-	// OpController.
+	// OpMeter applies to frames that exceed the rate of meter U32 (below MaxMeters). If U16
+	// is not 0, it raises the drop precedence of their DSCP by U16. Otherwise, if U64 is not
+	// 0, it drops them under packet.DropReason U64. If both are 0, the list goes on without
+	// its next OpController.
 	OpMeter
 	// OpSetARP* set a field of ARP to U32, or to the low 48 bits of U64 for hardware
 	// addresses.
@@ -104,10 +105,11 @@ const (
 	// OpSetNDOptionsType sets the type of the first option with a link-layer address to
 	// U32, if the frame has such an option.
 	OpSetNDOptionsType
-	// OpTunOptions sets the Geneve options of the OpTunnel actions behind it to U16 raw
-	// bytes: a multiple of 4, at most MaxTunOptions; 0: none. OpData actions follow with 8
-	// bytes each in U64, the first byte in the most significant bits; zeros fill up the last
-	// one. Tunnels without options ignore it. A list begins without options.
+	// OpTunOptions sets the raw Geneve options of the OpTunnel actions behind it. U16 is the
+	// length in bytes: a multiple of 4, at most MaxTunOptions; 0: none. OpData actions follow
+	// with 8 bytes each in U64, the first byte in the most significant bits. The last one is
+	// padded with zeros. Tunnels of other kinds ignore the options. A list begins without
+	// options.
 	OpTunOptions
 	// OpTunMeta sets the group policy and the flags of the OpTunnel actions behind it to U64,
 	// in the layout of the key's word WTunMeta. A tunnel ignores the fields that its header
@@ -116,16 +118,17 @@ const (
 	// OpOutputTruncated sends the frame's first U64 bytes to datapath port U32. The
 	// actions behind it see the whole frame.
 	OpOutputTruncated
-	// OpLonger precedes two OpRecirc. It executes the first one if the frame, or one of the
-	// segments of a large frame, has more than U32 bytes, and otherwise the second one.
+	// OpLonger precedes two OpRecirc. If the frame, or a segment of a large frame, has more
+	// than U32 bytes, it executes the first one, otherwise the second one.
 	OpLonger
 	// OpEncapMPLS prepends an Ethernet header with EtherType U16 and addresses 0, and the
-	// label stack entry U32. OpDecapMPLS removes everything before the Ethernet header
-	// behind the outermost label stack entry, if the frame has an entry.
+	// label stack entry U32.
 	OpEncapMPLS
+	// OpDecapMPLS removes the outer Ethernet header, its VLAN tags and the outermost label
+	// stack entry. It does nothing if the frame has no entry.
 	OpDecapMPLS
-	// OpQueue precedes an output to port U16. It skips the output of frames that exceed the
-	// rate of meter U32, and counts them as packet.DropQueue at the port.
+	// OpQueue precedes an output to port U16. Frames that exceed the rate of meter U32 skip
+	// this output. The port counts them as packet.DropQueue.
 	OpQueue
 )
 
@@ -138,8 +141,9 @@ type Action struct {
 	U64 uint64
 }
 
-// Numbers of meters that OpMeter and OpQueue can name. The first MaxBands are for meters of
-// flows. MaxPortBuckets behind them are for queues and policing of ports.
+// MaxMeters is the number of token buckets that OpMeter and OpQueue can name. The first
+// MaxBands belong to the bands of OpenFlow's meters. The MaxPortBuckets behind them belong to
+// queues and policing of ports.
 const (
 	MaxBands       = 4096
 	MaxPortBuckets = 1024

@@ -19,7 +19,8 @@ type Cache struct {
 	exact   []exactEntry
 	union   Key    // bits that any mask has
 	groups  uint32 // set of word groups that have a bit in union (the union of all masks)
-	// groupIndexes has the indexes of the key words in groups that have a bit in union.
+	// groupIndexes has the indexes of the key words that belong to a word group and have a
+	// bit in union.
 	groupIndexes [KeyWords - baseWords]uint8
 	groupCount   int // number of used elements of groupIndexes
 	// unionNumber counts the changes of union. It is never 0. An entry with another number

@@ -19,7 +19,7 @@ type indexEntry struct {
 	value uint32 // value plus one; 0: free
 }
 
-// NewIndex returns an empty table for at most n values.
+// NewIndex returns an empty table for at most n values. It never grows.
 func NewIndex(n int) Index { return make(Index, 1<<bits.Len(uint(max(2*n-1, 1)))) }
 
 // Find returns the first value with this hash for which matches returns true.
@@ -33,8 +33,8 @@ func (x Index) Find(hash uint32, matches func(value uint32) bool) (value uint32,
 	return 0, false
 }
 
-// Prefetch loads the cache lines at which Find begins to search for the hashes, at most
-// 32 at once.
+// Prefetch prefetches the cache lines at which Find begins to search for the first 32 of the
+// hashes.
 func (x Index) Prefetch(hashes []uint32) {
 	var homes [32]uint32
 	n := copy(homes[:], hashes)
@@ -44,7 +44,7 @@ func (x Index) Prefetch(hashes []uint32) {
 	cpu.Prefetch(&x[0], homes[:n])
 }
 
-// Insert adds a value. The caller keeps the table at most half full.
+// Insert adds a value. The caller inserts no more values than the table was made for.
 func (x Index) Insert(hash, value uint32) {
 	wrap := uint32(len(x) - 1)
 	pos := hash & wrap

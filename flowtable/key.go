@@ -97,8 +97,8 @@ const TunnelWords = WARPSha - WTunID
 
 // Tunnel returns the key's tunnel words without copying: tun_id, then tun_src and
 // tun_dst for an IPv4 underlay, then tun_ipv6_src and tun_ipv6_dst for an IPv6
-// underlay, then the hash of the options (OptionsKey), which megaflows match as a whole or
-// not at all, then the group policy and the flags.
+// underlay, then the hash of the Geneve options (OptionsKey), then the group policy and the
+// flags. Megaflows match the hash as a whole or not at all.
 func (k *Key) Tunnel() *[TunnelWords]uint64 { return (*[TunnelWords]uint64)(k[WTunID:WARPSha]) }
 
 // CTWords is the number of words with the result of a ct action.

@@ -65,7 +65,7 @@ type Flow struct {
 type megaflow struct {
 	mask uint32 // index of its mask
 	_    uint32
-	key  Key // the masked key; with it the row fills four cache lines
+	key  Key // the masked key; its size makes the struct four cache lines
 }
 
 // Memory is the flow cache's part of a worker's shared memory. It has no pointers.

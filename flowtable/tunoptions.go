@@ -18,7 +18,7 @@ type TunOptions struct {
 // Raw returns the options without copying.
 func (o *TunOptions) Raw() []byte { return o.Bytes[:min(o.Len, MaxTunOptions)] }
 
-// Set copies the options.
+// Set copies the options into o. Bytes beyond MaxTunOptions are left out.
 func (o *TunOptions) Set(options []byte) { o.Len = uint32(copy(o.Bytes[:], options)) }
 
 // Bits of the word WTunMeta: the lowest bit of each field.
@@ -36,8 +36,8 @@ const TunOAM = 1
 const TunCritical = 1
 
 // OptionsKey is the random key of the hashes of Geneve options. A sender that does not know
-// it cannot choose options with equal hashes. Megaflows match these hashes, so a key lives as
-// long as the megaflows.
+// it cannot choose options with equal hashes. Megaflows match these hashes, so a key is valid
+// as long as any megaflow.
 type OptionsKey [2]uint64
 
 // Hash returns the hash of raw Geneve options. It is 0 only for no options.
@@ -45,7 +45,7 @@ func (k *OptionsKey) Hash(options []byte) uint64 {
 	if len(options) == 0 {
 		return 0
 	}
-	a, b := k[0]^0xa0761d6478bd642f, k[1]^0xe7037ed1a0b428db // constants: a key of small numbers hashes as well
+	a, b := k[0]^0xa0761d6478bd642f, k[1]^0xe7037ed1a0b428db // random constants, so that a key of small numbers is no weaker
 	acc := a ^ uint64(len(options))
 	for ; len(options) >= 16; options = options[16:] {
 		acc = fold(binary.LittleEndian.Uint64(options)^b, binary.LittleEndian.Uint64(options[8:])^acc)
@@ -68,9 +68,9 @@ func AppendTunOptions(list []Action, options []byte) []Action {
 	return list
 }
 
-// ReadTunOptions decodes the OpTunOptions at the start of the list into o. It returns the
-// number of actions that encode it. Options with an invalid length, or of a truncated list,
-// count as none.
+// ReadTunOptions decodes the OpTunOptions at the start of the list into o, and returns the
+// number of actions that encode it. If the length is invalid or the list is too short, o has
+// no options and the result is 1.
 func ReadTunOptions(list []Action, o *TunOptions) int {
 	o.Len = 0
 	n := int(list[0].U16)

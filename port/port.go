@@ -64,9 +64,9 @@ type Keeper interface {
 // Prefetcher is an Rx that can prefetch frames of its next batch.
 type Prefetcher interface {
 	Rx
-	// Prefetch prefetches the next few frames, if the queue knows of any. It reads no
-	// memory of the guest. The worker calls it between the stages of another queue's
-	// batch.
+	// Prefetch prefetches the next few frames that the last Recv has found but not
+	// returned. It does not read the guest's memory, so it cannot fault. The worker calls it
+	// between the stages of another queue's batch.
 	Prefetch()
 }
 

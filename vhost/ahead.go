@@ -6,23 +6,23 @@ import "weft/packet"
 
 // This file prefetches the frames of a transmit ring's next batch while the worker is
 // busy with another queue. A frame of 64 bytes takes two cache lines, which come from the
-// guest's core. A core waits for few lines at once (16 on Intel's processors), so a
+// guest's core. A core has few requests for lines in flight (16 on Intel's processors), so a
 // request for the lines of a whole batch stops it until most of them have arrived. The
 // worker therefore requests the lines of a few frames between two stages, and works on
-// the next stage while they arrive.
+// the next stage while they arrive (docs/decisions/0041).
 
-// aheadFrames is the number of frames that one call of Prefetch prefetches: all lines that
-// a core requests at once, less two. A worker calls it five times in a batch.
+// aheadFrames is the number of frames that one call of Prefetch prefetches. Their 14 lines are
+// two fewer than a core has in flight. A worker calls Prefetch five times in a batch.
 const aheadFrames = 7
 
-// ahead is what a receive queue knows of its next batch.
+// ahead is the state of a receive queue's next batch.
 type ahead struct {
-	peeked  int // number of valid elements of ring.heads, from the first chain not taken
+	peeked  int // number of valid elements of ring.heads; the first one is the next chain to take
 	fetched int // number of these chains whose frames were prefetched
 }
 
-// peekAhead reads the heads of the next batch, if the driver is known to have made a whole
-// batch available. Only split rings do so. Recv calls it, because a fault of the guest's
+// peekAhead reads the heads of the next batch, if the last read avail index covers a whole
+// batch. It does nothing for packed rings. Recv calls it, because a fault of the guest's
 // memory must happen while the worker visits this queue.
 func (q *rx) peekAhead() {
 	if q.packed || q.availCount-q.takenCount < packet.BatchSize {
@@ -45,8 +45,8 @@ func (q *rx) prefetchHeads(from, to int) {
 	prefetchRead(&q.heads[from], to-from, q.cached.base-uintptr(q.cached.guest), q.firstReadByte())
 }
 
-// peekFrames is peek for frames that Recv reads next. It also prefetches the frames. It
-// does only what peekAhead and Prefetch have left.
+// peekFrames does the same as peek and also prefetches the frames. It skips heads that
+// peekAhead has read and frames that Prefetch has prefetched.
 func (q *rx) peekFrames(n int) int {
 	known := q.ahead
 	if q.ahead = (ahead{}); n > known.peeked {
