@@ -46,7 +46,7 @@ const (
 	ActOutputTrunc // sends the first Value bytes to Port
 	ActPush        // pushes Src on the stack
 	ActPop         // pops the stack to Dst
-	ActExit        // ends the translation of the frame, except around a bucket or behind a patch port
+	ActExit        // ends the translation; within a bucket only the bucket, behind a patch port only that bridge
 	ActMultipath   // stores the number of a link in Dst, see Links
 	ActBundle      // sends to a port, or stores its number in Dst unless Dst.Field is FNone; see Links
 	ActSetQueue    // chooses queue Value for the outputs behind it

@@ -106,8 +106,8 @@ func (x *xlate) writeActions(actions []Action) {
 	}
 }
 
-// runSet executes the action set and empties it. As in Open vSwitch's switch, and other
-// than its manual says, an exit also ends the action set.
+// runSet executes the action set and empties it. After an exit it executes nothing, as in
+// Open vSwitch's switch; ovs-actions(7) says otherwise.
 func (x *xlate) runSet() {
 	if len(x.actionSet) == 0 || x.halted || x.exited {
 		return

@@ -11,12 +11,12 @@ import (
 )
 
 // The action check_pkt_larger(BYTES)->FIELD[BIT] (ovs-actions(7)). A key has no length, so
-// that most megaflows match any length. The data path compares the length and looks the
+// one megaflow matches frames of any length. The data path compares the length and looks the
 // frame up again. Two translations execute the actions behind check_pkt_larger: one with
 // the bit set, one with the bit clear.
 
-// checkLarger executes check_pkt_larger. rest has the actions behind it. As in Open
-// vSwitch, the bit is not set for the list around the present one.
+// checkLarger executes check_pkt_larger. rest has the actions behind it in the same list.
+// As in Open vSwitch, the actions of outer lists do not see the bit.
 func (x *xlate) checkLarger(a *Action, rest []Action) {
 	if len(rest) == 0 {
 		return
@@ -31,14 +31,13 @@ func (x *xlate) checkLarger(a *Action, rest []Action) {
 		x.continueLater(slices.Concat([]Action{load}, rest))
 		x.noteAgain(fmt.Sprintf("continues with the bit %d", bit))
 	}
-	x.exited = false // as in Open vSwitch, an exit in rest does not end the lists around it
+	x.exited = false // as in Open vSwitch, an exit in rest does not end the outer lists
 	if x.halted {
 		x.actions = x.actions[:start] // OpLonger needs both look-ups
 	}
 }
 
-// noteAgain is a note on the second look-up that the last emitted action makes of the
-// present flow.
+// noteAgain adds a step to a trace: the last emitted action looks the flow up again.
 func (x *xlate) noteAgain(text string) {
 	if x.hook != nil && !x.halted {
 		x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: x.table, Flow: x.flow, Note: text, Recirc: x.actions[len(x.actions)-1].U32})

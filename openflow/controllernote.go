@@ -35,8 +35,8 @@ type ControllerNote struct {
 }
 
 // Metadata returns the fields of the note as a match, together with in_port. key is the
-// frame's key at its last look-up, or nil. It has the original tuple of the frame's
-// connection, which the note has not, because a megaflow covers many connections.
+// frame's key at its last look-up, or nil. The original tuple of the frame's connection is
+// from key: the note has none, because a megaflow covers many connections.
 func (n *ControllerNote) Metadata(inPort uint32, key *flowtable.Key) Match {
 	var m Match
 	put := func(from int, words []uint64) {
@@ -80,8 +80,8 @@ func narrowNote(m *Match) {
 	}
 }
 
-// putConnection adds the EtherType, and of a valid connection the original tuple, to the
-// match of a packet_in. The tuple's fields need the EtherType to be read.
+// putConnection adds the EtherType to the match of a packet_in, and the original tuple if
+// the connection is valid. The EtherType is the prerequisite of the tuple's fields.
 func putConnection(m *Match, key *flowtable.Key) {
 	put := func(word int, mask uint64) {
 		m.Value[word] |= key[word] & mask

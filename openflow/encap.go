@@ -12,14 +12,14 @@ import (
 // The actions encap and decap (ovs-actions(7), "Encapsulation Actions"). They change the
 // packet type: decap() of an Ethernet frame leaves a packet that begins with the header
 // behind Ethernet, and encap(mpls) puts a label stack entry in front of everything. Only
-// encap(ethernet) makes such a packet a frame again. In the data path a frame always has an
-// Ethernet header: xlate.bare says that flows see a packet without it.
+// encap(ethernet) makes such a packet a frame again. In the data path every frame keeps an
+// Ethernet header; xlate.bare is true while the packet of the tables has none.
 
 // Packet types: a namespace in the upper, a type in the lower 16 bits (OpenFlow 1.5,
 // 7.2.3.11).
 const (
 	packetEthernet = 0
-	packetNext     = 0xfffe // decap(): whatever the removed header announces
+	packetNext     = 0xfffe // decap(): the type that the removed header names
 	etherTypeSpace = 1      // namespace of EtherTypes
 	packetMPLS     = etherTypeSpace<<16 | packet.EtherTypeMPLS
 	packetMPLSMC   = etherTypeSpace<<16 | packet.EtherTypeMPLSMulticast
@@ -141,7 +141,8 @@ func (p *actionParser) decap(t token) (Action, error) {
 	return p.decapOf(uint32(parts["ns"]<<16 | parts["type"])), nil
 }
 
-// decapOf notes that the type of what decap leaves is known only behind an Ethernet header.
+// decapOf returns a decap. Behind a decap of Ethernet, the parser still knows the EtherType.
+// Behind a decap of MPLS it does not.
 func (p *actionParser) decapOf(next uint32) Action {
 	p.strict = true
 	if p.bare {

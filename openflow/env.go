@@ -71,7 +71,8 @@ type PortInfo struct {
 	// Queues are the queues of the port by number, at most MaxQueues. Frames of no queue
 	// belong to queue 0. An output without a queue is not limited.
 	Queues []Queue
-	// Policing limits the frames that arrive on the port: each has to pass all buckets.
+	// Policing limits the frames that arrive on the port. A frame beyond the rate of any
+	// bucket is dropped.
 	Policing []TokenBucket
 	// Central is true for ports that weft-central has declared, and for the tunnel of
 	// its networks. Frames of the port that match no flow of table 0 continue in

@@ -21,7 +21,7 @@ const FlowWords = wFlowEnd
 //	WConj      conj_id 32 | pkt_mark 32; conj_id is not 0 only in a look-up through a
 //	           conjunction
 //	WTLVs      bit n: the frame has tun_metadataN
-//	WTLVCells  the values of these fields (32 words), where the bridge's TLV map says
+//	WTLVCells  the values of these fields (32 words), at the places in the bridge's TLV map
 type Flow [FlowWords]uint64
 
 // Indexes of the words after the flowtable.Key.

@@ -142,7 +142,7 @@ func (p *Pipeline) mayLearn(m *FlowMod) bool {
 	return g == nil || g.flows < int(m.LearnLimit) || p.tables[m.Table].find(m.Match, m.Priority) != nil
 }
 
-// noteActions adds n to the counts of a rule's learn and bundle actions.
+// noteActions adds n to the pipeline's counts for each learn and bundle action of a rule.
 func (p *Pipeline) noteActions(actions []Action, n int) {
 	for i := range actions {
 		a := &actions[i]

@@ -91,8 +91,8 @@ func (x *xlate) bundle(a *Action) {
 	x.set(a.Dst, value64(uint64(port)), a.Dst.ones())
 }
 
-// memberLives reports whether a port of a bundle is live. Reserved ports always are,
-// except that of the bridge itself, which is an ordinary port here.
+// memberLives reports whether a port of a bundle is live. Reserved ports are always live,
+// except LOCAL, which is live as an ordinary port is.
 func (x *xlate) memberLives(number uint32) bool {
 	if number >= PortInPort && number != PortLocal {
 		return true
@@ -141,9 +141,9 @@ func (x *xlate) visitHashed(fields LinkFields) {
 	}
 }
 
-// ports reports whether the hash of an IP frame has its ports. All fragments of a frame
-// must take the same path, so their ports do not count. As in Open vSwitch, those of UDP
-// count for symmetric_l3l4+udp only.
+// ports reports whether the hash of an IP frame includes its ports. All fragments of a
+// frame must take the same link, so the hash of a fragment has no ports. As in Open vSwitch,
+// only symmetric_l3l4+udp includes UDP ports.
 func (fields LinkFields) ports(f *Flow) bool {
 	if f[wIP]>>fragAt&flowtable.FragAny != 0 {
 		return false
@@ -152,7 +152,7 @@ func (fields LinkFields) ports(f *Flow) bool {
 	return proto == protoTCP || proto == protoSCTP || proto == protoUDP && fields == hashL3L4UDP
 }
 
-// hash returns the hash of the fields of a frame. The symmetric ones are equal for both
+// hash returns the hash of the fields of a frame. The symmetric hashes are equal for both
 // directions of a connection.
 func (s *LinkSpec) hash(f *Flow) uint32 {
 	get := func(id FieldID) Value128 { return wholeField(id).get(f) }
@@ -202,7 +202,7 @@ func (s *LinkSpec) hash(f *Flow) uint32 {
 // link returns the number of the link that multipath chooses.
 func (s *LinkSpec) link(f *Flow) uint16 {
 	hash, links := s.hash(f), uint32(s.MaxLink)+1
-	const manyLinks = 64 // hrw hashes each link, so that more of them use iter_hash, as in Open vSwitch
+	const manyLinks = 64 // hrw hashes each link; with more links it becomes iter_hash, as in Open vSwitch
 	switch {
 	case s.Algorithm == moduloN:
 		return uint16(hash % links)

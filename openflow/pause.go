@@ -29,16 +29,16 @@ type continuation struct {
 	Rest      []continuationList `json:"rest,omitempty"` // in order of execution
 }
 
-// continuationList has the actions that a list has left, with the table and cookie of
-// their flow.
+// continuationList has the remaining actions of a list, with the table and cookie of their
+// flow.
 type continuationList struct {
 	Table   uint8  `json:"table"`
 	Cookie  uint64 `json:"cookie"` // ^0: no flow
 	Actions string `json:"actions"`
 }
 
-// pausing is the state of a translation from a controller action with pause on, up to the
-// end of the clone, bucket or bridge around it.
+// pausing is the state of a translation that a controller action with pause is ending: until
+// the end of the clone, bucket or bridge around the action.
 type pausing struct {
 	controller *Controller
 	rule       *Rule // of the action
@@ -46,13 +46,13 @@ type pausing struct {
 	rest       []continuationList
 }
 
-// pause begins to end the translation.
+// pause starts the end of the translation: each list stops, and leaveList records its rest.
 func (x *xlate) pause(c *Controller) {
 	x.paused = &pausing{controller: c, rule: x.rule, table: x.table}
 	x.note("pauses: NXT_RESUME executes the rest")
 }
 
-// leaveList records the actions that a list has left.
+// leaveList records the remaining actions of a list for the continuation.
 func (x *xlate) leaveList(actions []Action) {
 	if len(actions) == 0 {
 		return
@@ -80,8 +80,8 @@ func (x *xlate) endLists() {
 	x.finishPause()
 }
 
-// finishPause sends a paused frame to the controller. The action set continues later,
-// except behind a bucket, which does not own it.
+// finishPause sends a paused frame to the controller. The continuation takes the action set
+// along, except within a bucket, to which the action set does not belong.
 func (x *xlate) finishPause() {
 	paused := x.paused
 	if x.paused = nil; paused == nil || x.halted {
@@ -102,14 +102,14 @@ func (x *xlate) finishPause() {
 	rule, table := x.rule, x.table
 	x.rule, x.table, x.continuation = paused.rule, paused.table, string(text)
 	whole := *paused.controller
-	whole.MaxLen = wholeFrame // a part of the frame could not continue
+	whole.MaxLen = wholeFrame // NXT_RESUME returns the frame, so the controller needs all of it
 	x.controller(&whole)
 	x.rule, x.table, x.continuation = rule, table, ""
 }
 
 // Resume continues the translation of a paused frame. text is the continuation, from the
-// note of the frame. flow has the fields of the frame, as in Execute, and cameIn the port
-// on which it arrived, by its number in the data path. The translation's Mask has no
+// note of the frame. flow has the fields of the frame, as in Execute. cameIn is the number in
+// the data path of the port on which the frame arrived. The translation's Mask has no
 // meaning. Errors are *CodedError.
 func (p *Pipeline) Resume(text string, flow *Flow, cameIn uint32, env Env) (Translation, error) {
 	var c continuation
@@ -129,7 +129,7 @@ func (p *Pipeline) Resume(text string, flow *Flow, cameIn uint32, env Env) (Tran
 	}
 	stack, ok := thawStack(string(c.Stack))
 	if err != nil || !ok || c.Bridge != p.bridge {
-		return Translation{}, codedf(ErrResumeStale, "resume: the continuation does not fit to the switch any more: %v", err)
+		return Translation{}, codedf(ErrResumeStale, "resume: the continuation no longer fits the switch: %v", err)
 	}
 	x := xlates.Get().(*xlate)
 	x.beginWith(p, flow, env)

@@ -202,7 +202,8 @@ func (x *xlate) continueLater(actions []Action) {
 	}
 	x.commit()
 	x.recirculate(&f)
-	// The second translation cannot end the lists around this one.
+	// The second translation cannot end the lists around this one, so an exit in actions ends
+	// them now.
 	x.exited = slices.ContainsFunc(actions, func(a Action) bool { return a.Kind == ActExit })
 }
 

@@ -83,7 +83,8 @@ type FlowMod struct {
 	// Bridge is the bridge of a learnt flow.
 	Bridge uint8
 	// TLVs is the TLV map of the fields tun_metadata in Match and Actions; nil: they have
-	// none. An add or modify is refused if the bridge's map has changed there since.
+	// no such field. An add or modify is refused if the bridge now maps one of these fields
+	// otherwise.
 	TLVs *TLVMap
 	// Line is the line number in a file of flows, from 1 on; 0: no file.
 	Line int

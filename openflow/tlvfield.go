@@ -14,8 +14,8 @@ import (
 )
 
 // The fields tun_metadata0 to tun_metadata63. The TLV map of the bridge gives a field its
-// length and its place in a Flow, so functions with a text or a message of such a field
-// need the map.
+// length and its place in a Flow. So functions need the map to parse, format, encode or
+// decode such a field.
 
 func addTLVFields() {
 	for n := range TLVFields {
@@ -51,7 +51,8 @@ func (n *tlvNames) PortName(number uint32) (string, bool) {
 	return n.Names.PortName(number)
 }
 
-// WithTLVs returns names for texts with the fields of a TLV map. names may be nil.
+// WithTLVs returns names with a TLV map, for texts with fields tun_metadata. names may be
+// nil.
 func WithTLVs(names Names, m *TLVMap) Names { return &tlvNames{names, m} }
 
 // tlvsOf returns the TLV map of names. Names without one have no mapped field.
@@ -73,7 +74,7 @@ func (m *TLVMap) field(id FieldID) *tlvField {
 	return m.fields[id-FTunMetadata]
 }
 
-// whole is wholeField for all fields. An unmapped field has no bits.
+// whole is wholeField for all fields, also tun_metadata. An unmapped field has no bits.
 func (m *TLVMap) whole(id FieldID) Subfield {
 	s := wholeField(id)
 	if f := m.field(id); f != nil {
@@ -151,7 +152,7 @@ func (f *tlvField) bytes(flow *Flow) []byte {
 	return b
 }
 
-// setBytes makes the field those bits of v that are set in mask. Both have the field's
+// setBytes writes the bits of v that are set in mask to the field. Both have the field's
 // length.
 func (f *tlvField) setBytes(flow *Flow, v, mask []byte) {
 	for i, cell := range f.cells {
@@ -185,7 +186,7 @@ func parseTLVNumber(text string, n int) (b []byte, ok bool) {
 	return value64(v).big().FillBytes(make([]byte, n)), true
 }
 
-// parseTLVValue parses value[/mask] of a mapped field. A value without a mask has a mask
+// parseValue parses value[/mask] of a mapped field. A value without a mask has a mask
 // of all bits.
 func (f *tlvField) parseValue(id FieldID, text string) (v TLVValue, err error) {
 	value, maskText, masked := strings.Cut(text, "/")
@@ -210,7 +211,7 @@ func (f *tlvField) parseValue(id FieldID, text string) (v TLVValue, err error) {
 	return v, nil
 }
 
-// format returns value[/mask], without leading zeros as ovs-ofctl.
+// format returns value[/mask] without leading zeros, as ovs-ofctl does.
 func (v *TLVValue) format() string {
 	text := formatTLVNumber(v.Value)
 	for _, b := range v.Mask {
@@ -337,7 +338,8 @@ func (m *FlowMod) NoteTLVs(match *Match, tlvs *TLVMap) {
 	}
 }
 
-// checkTLVs refuses a change whose fields tun_metadata have another mapping by now.
+// checkTLVs refuses a change that uses a field tun_metadata whose mapping has changed since
+// the change was parsed.
 func (p *Pipeline) checkTLVs(m *FlowMod) error {
 	if m.TLVs == nil || m.Command >= Delete {
 		return nil
@@ -346,7 +348,7 @@ func (p *Pipeline) checkTLVs(m *FlowMod) error {
 	for used := match.Mask[WTLVs] | usedTLVs(m.Actions); used != 0; used &= used - 1 {
 		id := FTunMetadata + FieldID(bits.TrailingZeros64(used))
 		if f := p.TLVs().field(id); f == nil || f != m.TLVs.field(id) && f.TLVMapping != m.TLVs.field(id).TLVMapping {
-			return codedf(ErrFlowInvalidTLV, "%v: its mapping has changed meanwhile", id)
+			return codedf(ErrFlowInvalidTLV, "%v: its mapping has changed meanwhile; send the flow again", id)
 		}
 	}
 	return nil

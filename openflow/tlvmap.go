@@ -124,8 +124,8 @@ type TLVMap struct {
 	byKey  map[uint32]*tlvField
 }
 
-// tlvField is a mapped field. cells are the parts of 4 bytes that the field takes of the
-// space, from its first byte on.
+// tlvField is a mapped field. cells has the index of each 4 bytes of the field in the map's
+// space, in the order of the field's bytes.
 type tlvField struct {
 	TLVMapping
 	cells []uint8

@@ -75,14 +75,15 @@ func (x *xlate) move(src, dst Subfield) {
 	})
 }
 
-// eachChunk calls fn for the parts of bits bits, the lowest one first.
+// eachChunk divides a number of bits into parts of at most maxChunk bits, and calls fn with
+// the first bit and the size of each part, the lowest part first.
 func eachChunk(bits uint16, fn func(bit, n uint16)) {
 	for bit := uint16(0); bit < bits; bit += maxChunk {
 		fn(bit, min(bits-bit, maxChunk))
 	}
 }
 
-// chunkOf returns n bits from bit at on of a number of whole bytes. Both are multiples of 8.
+// chunkOf returns n bits of the number in b, from bit on. Both are multiples of 8.
 func chunkOf(b []byte, bit, n uint16) Value128 {
 	end := len(b) - int(bit)/8
 	return valueOf(b[end-int(n)/8 : end])
@@ -241,7 +242,7 @@ func (x *xlate) takeOptions() bool {
 
 // setTunnelFields emits the options, tun_gbp_id, tun_gbp_flags and tun_flags of the frame
 // for the tunnel outputs that follow. As in Open vSwitch, the mapped options of a received
-// frame go along to the next tunnel. It returns false if the options are too long.
+// frame are also sent to the next tunnel. It returns false if the options are too long.
 func (x *xlate) setTunnelFields(port *PortInfo) bool {
 	const word = flowtable.WTunMeta
 	var sendable uint64

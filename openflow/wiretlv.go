@@ -4,9 +4,9 @@ package openflow
 
 import "slices"
 
-// The fields tun_metadata on the wire. Their headers have the length of the value, which
-// may be shorter than the option: the missing bytes in front are 0, and a mask has no bits
-// there.
+// The fields tun_metadata on the wire. Their headers have the length of the value. A value
+// may be shorter than the option: the missing bytes in front are 0, in the value and in the
+// mask.
 
 // header is FieldID.header with the length that the map gives the field.
 func (m *TLVMap) header(id FieldID, v Version) oxmHeader {
@@ -80,8 +80,8 @@ func (m *TLVMap) appendMatch(b []byte, match *Match) []byte {
 	return b
 }
 
-// appendValue appends the header, the value and, unless it has all bits, the mask. An option
-// without a value has a mask, because only a field with a mask may be absent in it.
+// appendValue appends the header and the value, and the mask unless all of its bits are set.
+// A match on the mere presence of an option has a mask of 0.
 func (m *TLVMap) appendValue(b []byte, id FieldID, v *TLVValue) []byte {
 	masked := slices.ContainsFunc(v.Mask, func(c byte) bool { return c != 0xff })
 	b = append(m.header(id, Version10).append(b, masked), v.Value...)
@@ -91,8 +91,8 @@ func (m *TLVMap) appendValue(b []byte, id FieldID, v *TLVValue) []byte {
 	return b
 }
 
-// setTLV appends a set_field. Before OpenFlow 1.5, one with a mask becomes reg_load2, and in
-// OpenFlow 1.0 every one.
+// setTLV appends a set_field. Before OpenFlow 1.5, a set_field with a mask becomes reg_load2.
+// In OpenFlow 1.0 every set_field does.
 func (e *actionEncoder) setTLV(b []byte, id FieldID, v *TLVValue) []byte {
 	start := len(b)
 	whole := !slices.ContainsFunc(v.Mask, func(c byte) bool { return c != 0xff })
@@ -104,7 +104,7 @@ func (e *actionEncoder) setTLV(b []byte, id FieldID, v *TLVValue) []byte {
 	return endAction(e.tlvs.appendValue(b, id, v), start)
 }
 
-// loadTLV appends a load: in OpenFlow 1.5 as a set_field with a mask.
+// loadTLV appends a load. In OpenFlow 1.5 the load becomes a set_field with a mask.
 func (e *actionEncoder) loadTLV(b []byte, a *Action) []byte {
 	f := e.tlvs.field(a.Dst.Field)
 	if f == nil {

@@ -113,8 +113,8 @@ func (m *CTMatch) property(kind uint16, body []byte) error {
 	return nil
 }
 
-// clearUnset makes a tuple empty that has nothing but zeros for ICMP. ovs-ofctl sends these
-// zeros in a tuple that the command does not name, if the other tuple is of ICMP.
+// clearUnset empties a tuple that has only ICMP fields, all of them 0. ovs-ofctl sends such a
+// tuple if the command does not name it and the other tuple is of ICMP.
 func (t *CTTuple) clearUnset() {
 	if t.ID == nil || t.Type == nil || t.Code == nil || *t.ID != 0 || *t.Type != 0 || *t.Code != 0 {
 		return

@@ -195,8 +195,8 @@ type Request struct {
 	Body []byte
 	// More is true if the next message continues this multipart request.
 	More bool
-	// TLVs is the bridge's TLV map. It decides about the fields tun_metadata in the request
-	// and its reply.
+	// TLVs is the bridge's TLV map, for the fields tun_metadata in the request and its
+	// reply.
 	TLVs *of.TLVMap
 	key  messageKey
 }

@@ -16,7 +16,8 @@ type Queue struct {
 // allQueues selects all queues of a port (OpenFlow 1.5, 7.3.5.9.2).
 const allQueues = 0xffffffff
 
-// QueueSelection are the queues of a request: of one port or of all, one or all.
+// QueueSelection selects the queues of a request: one queue or all queues, of one port or of
+// all ports. Queue is meaningless with AllQueues, Port with AllPorts.
 type QueueSelection struct {
 	Port      uint32
 	AllPorts  bool
