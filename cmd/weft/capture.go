@@ -25,7 +25,7 @@ Each frame has its verdict: its outputs, or the reason of the drop.
 
 Without -w it prints a line for each frame. With -w it writes pcapng for Wireshark:
 interfaces are ports, and the comment of a packet has the verdict. An uplink shows
-frames with the tunnel's headers, a vxlan port without. A capture never delays
+frames with the tunnel's headers, a tunnel port without. A capture never delays
 traffic: it counts the frames that it misses. It ends after -c frames, or with
 Ctrl-C.`
 

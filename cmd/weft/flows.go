@@ -24,8 +24,10 @@ Match: the fields of ovs-fields(7) except NSH, packet_type and a few others,
 with its masks and prerequisites.
 
 Actions, as in ovs-actions(7): a port, output, all, flood, local, in_port, normal, drop;
-set_field, load, move, the mod_ actions, push_vlan, strip_vlan, dec_ttl, set_tunnel,
-push_mpls, pop_mpls, the set_mpls_ actions, dec_mpls_ttl, push_pbb, pop_pbb;
+output(port=PORT,max_len=BYTES), enqueue, set_queue, pop_queue; set_field, load, move,
+delete_field, the mod_ actions, push_vlan, strip_vlan, dec_ttl, set_tunnel, push_mpls,
+pop_mpls, the set_mpls_ actions, dec_mpls_ttl, push_pbb, pop_pbb, encap, decap;
+check_pkt_larger(BYTES)->FIELD[BIT];
 resubmit, goto_table, clone, exit, push, pop, multipath, bundle, bundle_load, sample,
 write_actions, clear_actions, write_metadata; group, meter, ct, ct_clear,
 learn (with fin_idle_timeout and fin_hard_timeout), controller, conjunction, note; and

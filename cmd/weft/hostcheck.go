@@ -26,7 +26,7 @@ func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) er
 		return err
 	}
 	if !prune {
-		for _, m := range old.TLVs { // a mapping of next takes the place of one of the same field or option
+		for _, m := range old.TLVs { // a mapping of next replaces a mapping of the same field or option
 			list, _ := openflow.ParseTLVMappings(m)
 			if more, err := tlvs.Changed(&openflow.TLVMod{Mappings: list}); err == nil {
 				tlvs = more

@@ -117,8 +117,8 @@ func (p *filePorts) PortName(port uint32) (string, bool) {
 	return name, ok
 }
 
-// addedPorts is the first number for ports that a file adds. It is larger than the
-// number that a port of a switch has without ofport_request.
+// addedPorts is the first number for ports that a file adds. It is larger than the number
+// of any port of a switch that was added without ofport_request.
 const addedPorts = 0x8000
 
 // filePortsOf returns the ports of a switch, whose first bridge has the name first, and the

@@ -68,7 +68,8 @@ KEY= without a value gives an option its default.
   type=patch                 peer= and the VLANs
   type=vhost-user, type=tap  vni=, addresses=, id= and the VLANs; mac= of a vhost-user port,
                              mtu= of a tap
-  all types but uplinks      admin=, flood=, qos= and ingress_policing_...=
+  all types but uplinks      admin= and flood=; except type=patch, also qos= and
+                             ingress_policing_...=
 
 Other options need del-port and add-port.
 

@@ -135,13 +135,14 @@ All types but uplinks:
   flood=off         normal and flood do not flood to the port
 
   qos=QUEUE:RATE[:BURST][,...]
-                    queues of the port, each with a rate and a burst in bits, with k, M or G;
-                    frames beyond them are dropped as queue. Frames of other queues, and
-                    frames without one, belong to queue 0 (default of BURST: 0.1 s of RATE,
-                    at least 525k)
+                    queues of the port: RATE in bits per second and BURST in bits, with k, M
+                    or G (default of BURST: 0.1 s of RATE, at least 525k). Frames beyond the
+                    rate are dropped as queue. Frames of other queues, and frames without a
+                    queue, belong to queue 0
   ingress_policing_rate=KBPS, ingress_policing_burst=KBIT
-                    what the port may send to the switch, in kilobits (default burst: 8000);
-                    frames beyond it are dropped as policed
+                    rate in kilobits per second, and burst in kilobits, of the frames that
+                    the port sends to the switch (default burst: 8000); frames beyond the
+                    rate are dropped as policed
   ingress_policing_kpkts_rate=N, ingress_policing_kpkts_burst=N
                     the same in thousands of frames (default burst: 16)
 
