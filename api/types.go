@@ -203,7 +203,7 @@ type Port struct {
 	// the port uses this mode.
 	Mode   string `json:"mode,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Remotes has the states of a vxlan port's remote endpoints, at most 256. Endpoints
+	// Remotes has the states of a tunnel port's remote endpoints, at most 256. Endpoints
 	// that are down come first. RemotesOmitted is the number of endpoints left out.
 	Remotes        []Remote `json:"remotes,omitempty"`
 	RemotesOmitted int      `json:"remotes_omitted,omitempty"`
@@ -212,7 +212,7 @@ type Port struct {
 	Stats    PortStats `json:"stats"`
 }
 
-// Remote is a remote of a vxlan port.
+// Remote is a remote of a tunnel port.
 type Remote struct {
 	Address string `json:"address"`
 	// State is up, waiting (for the neighbour's answer) or down. Reason is the reason for

@@ -216,7 +216,7 @@ func (x *xlate) toBFD() bool {
 	return false
 }
 
-// tunnel returns the datapath action for an output to a vxlan port. FlowVNI,
+// tunnel returns the datapath action for an output to a tunnel port. FlowVNI,
 // FlowRemote and FlowLocal take their values from the flow's tunnel fields.
 func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	vni, local, remote := port.VNI, port.Local, port.Remote

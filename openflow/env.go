@@ -16,7 +16,7 @@ const (
 	// PortNormal is a port for frames without a tunnel header, such as vhost-user and
 	// tap.
 	PortNormal PortKind = iota
-	// PortTunnel is a vxlan port.
+	// PortTunnel is a tunnel, of any Encap.
 	PortTunnel
 	// PortUplink carries encapsulated traffic. It takes no outputs.
 	PortUplink
@@ -126,7 +126,7 @@ type Env interface {
 	Ports() []PortInfo
 	// Bound reports whether at least one port has a Binding or Policing, or is Off.
 	Bound() bool
-	// Tunnel returns the index of the tunnel template for a vxlan port and these
+	// Tunnel returns the index of the tunnel template for a tunnel port and these
 	// addresses, or the drop reason. If local is invalid, Tunnel chooses the source
 	// address.
 	Tunnel(number uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
@@ -150,7 +150,7 @@ type Networks interface {
 	// Central reports whether weft-central has declared at least one port
 	// (PortInfo.Central).
 	Central() bool
-	// CentralTunnel returns the vxlan port to the other hosts of weft-central's
+	// CentralTunnel returns the tunnel port to the other hosts of weft-central's
 	// networks; ok is false if there is none.
 	CentralTunnel() (port PortInfo, ok bool)
 	// Network returns the settings of a declared network, or nil.

@@ -4,7 +4,7 @@ package openflow
 
 import "net/netip"
 
-// A vxlan port with a list of remotes is an overlay without control plane (RFC 7348
+// A tunnel port with a list of remotes is an overlay without control plane (RFC 7348
 // section 4) and without multicast. Broadcasts go to each remote. The switch learns
 // behind which remote an address is.
 

@@ -53,7 +53,8 @@ type Conn struct {
 	monitors map[uint32]*ofp.Monitor
 	watching bool // counted in Service.watchers
 	// changeXID is the number of the request whose change causes the present events, if the
-	// connection is Service.author. abbreviated is true once an event has told the number.
+	// connection is Service.author. abbreviated is true once the peer has the abbreviated
+	// event of this request.
 	changeXID   uint32
 	abbreviated bool
 

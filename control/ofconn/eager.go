@@ -11,18 +11,17 @@ import (
 	"weft/internal/cpu"
 )
 
-// ovs-ofctl waits for the answer to each flow_mod before it sends the next. A local peer
-// sends it within about 10 µs. A goroutine that waits for it in the runtime's poller
-// costs two wake-ups of the process for each message: one for the message, and one
-// because the runtime also waits for room to write, which the peer makes when it reads
-// the answer.
+// ovs-ofctl waits for the answer to each flow_mod before it sends the next one. A local
+// peer sends the next one within about 10 µs. If a goroutine waits for it in the runtime's
+// poller, each message wakes the process twice: when the message arrives, and when the
+// peer reads the answer, because the runtime also waits for room to write.
 
 const (
 	// eagerTime is the time for which a reader polls its socket before it waits.
 	eagerTime = 30 * time.Microsecond
 	// maxEager is the largest number of consecutive messages for which a reader polls.
-	// The runtime asks for events of other descriptors only when all goroutines wait, so
-	// that polling delays, for example, the answers to misses.
+	// Then it waits once. The runtime asks for events of other descriptors only when all
+	// goroutines wait, so polling delays, for example, the answers to misses.
 	maxEager = 8
 )
 
@@ -31,12 +30,12 @@ const (
 type eagerReader struct {
 	net.Conn
 	raw   syscall.RawConn // nil: never polls
-	quick bool            // the last message came within eagerTime
+	quick bool            // the last message for which the reader waited came within 2*eagerTime
 	polls int             // number of consecutive messages that polling has found
 }
 
-// newEagerReader returns a reader of nc. Only connections of a unix socket are polled,
-// because other peers are farther away than eagerTime.
+// newEagerReader returns a reader of nc. It polls only connections of a unix socket,
+// because the messages of other peers take longer than eagerTime.
 func newEagerReader(nc net.Conn) *eagerReader {
 	r := &eagerReader{Conn: nc}
 	if u, ok := nc.(*net.UnixConn); ok {

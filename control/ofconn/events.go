@@ -149,9 +149,10 @@ func (c *Conn) tellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 			flags |= m.Flags
 		}
 	}
-	// As in Open vSwitch, MonitorOnlyOwn means own changes in full, beside those of others:
-	// ovs-ofctl sets it in each monitor of OpenFlow 1.4 and later.
-	// one event for the connection, even if several of its monitors select the rule
+	// As in Open vSwitch, MonitorOnlyOwn asks for own changes in full and does not exclude the
+	// changes of others: ovs-ofctl sets it in each monitor of OpenFlow 1.4 and later.
+	//
+	// The connection gets one event, even if several of its monitors select the rule.
 	switch {
 	case flags == 0:
 	case !own || flags&(ofp.MonitorOwn|ofp.MonitorOnlyOwn) != 0:

@@ -44,7 +44,7 @@ func (a *answers) answerAll(misses []datapath.Upcall) {
 		a.translate(&misses[i])
 	}
 	for i := range a.candidates {
-		a.candidates[i].Mask = &a.translations[i].Mask // the array translations grows no more
+		a.candidates[i].Mask = &a.translations[i].Mask // translations does not grow any more, so its elements stay in place
 		a.since = append(a.since, a.w.HeldSince(a.worker, a.refs[i]))
 	}
 	installed := false

@@ -121,7 +121,7 @@ func (pl recovery) adopt(slot uint32) bool {
 		return false
 	}
 	key, mask, actions, installed := pl.workers.Shared()[0].Cache.Read(slot)
-	if !installed || key[flowtable.WTunOpts] != 0 { // nobody knows these options any more
+	if !installed || key[flowtable.WTunOpts] != 0 { // the OptionTable with these options ended with the last control process
 		return false
 	}
 	t := pl.tables.Translate(&key, pl.env())

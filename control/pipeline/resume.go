@@ -70,7 +70,7 @@ func (b *Bridge) Resume(out *openflow.PacketOut, sealed []byte) error {
 	if !ok {
 		return &openflow.CodedError{Code: openflow.ErrResumeStale, Text: "resume: the continuation is not one of this control process"}
 	}
-	for w := range out.Flow[:flowtable.KeyWords] { // the frame's bytes decide about all other fields
+	for w := range out.Flow[:flowtable.KeyWords] { // all header fields come from the frame's bytes
 		if w != flowtable.WPort && (w < flowtable.WTunID || w >= flowtable.WTunID+flowtable.TunnelWords) && w < flowtable.WCT {
 			out.Flow[w] = 0
 		}
@@ -79,7 +79,7 @@ func (b *Bridge) Resume(out *openflow.PacketOut, sealed []byte) error {
 		return &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
 	}
 	if _, exists := b.pl.View().PortAt(port); !exists {
-		port = 0 // of a port that has been removed; frames of packet-outs have it, too
+		port = 0 // the port has been removed; the worker gets no input port, as for a packet-out
 	}
 	_, err := b.inject(out.Frame, port, func(env openflow.Env) (openflow.Translation, error) {
 		return b.tables.Resume(text, &out.Flow, port, env)

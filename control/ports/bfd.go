@@ -29,7 +29,7 @@ var bfdOptions = optionTable{
 	"bfd_mult":   {check: numberIn(1, 50)},
 }
 
-// checkBFD checks the BFD options of a vxlan port against its other options.
+// checkBFD checks the BFD options of a tunnel port against its other options.
 func checkBFD(values map[string]string) error {
 	for _, key := range []string{"bfd_min_tx", "bfd_min_rx", "bfd_mult"} {
 		if values[key] != "" && values["bfd"] != "on" {

@@ -10,7 +10,7 @@ import (
 )
 
 // bridgeOption names the bridge of a port that takes part in flows. Without it, the port
-// is in the first bridge. An uplink is in no bridge: its frames arrive at vxlan ports.
+// is in the first bridge. An uplink is in no bridge: its frames arrive at tunnel ports.
 const bridgeOption = "bridge"
 
 var bridgeOptions = optionTable{bridgeOption: {check: func(value string) string {

@@ -20,7 +20,7 @@ import (
 const (
 	requestOption = "ofport_request"
 	// maxRequest is the largest number of a port in flows (OFPP_MAX of OpenFlow 1.0 less 1).
-	// Larger ones have a meaning of their own.
+	// Larger numbers are reserved, such as LOCAL.
 	maxRequest = 0xfeff
 )
 
@@ -150,8 +150,8 @@ func (ps *Ports) freeNumber(name string) (uint32, error) {
 	return fresh, nil
 }
 
-// lastNumber returns the highest free number in the data path. Ports get it whose flows use
-// another number, so that the numbers of the first bridge's ports count from 1.
+// lastNumber returns the highest free number in the data path. It is for ports that have
+// another number in flows. The lowest numbers stay free for the first bridge's ports.
 func (ps *Ports) lastNumber() (uint32, error) {
 	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
 		if ps.byNumber[n] == nil && n != centralNumber {

@@ -71,8 +71,8 @@ type portKind struct {
 // its own file.
 var portKinds = map[string]portKind{}
 
-// allOptions returns the options of this kind of port. If the kind takes part in the
-// action normal, they include the options that all such ports have.
+// allOptions returns the options of this kind of port, with the options that all ports
+// except uplinks have. Patch ports have no queues and no policing.
 func (k *portKind) allOptions() optionTable {
 	if k.kind == openflow.PortUplink {
 		return k.options

@@ -17,7 +17,7 @@ import (
 // Queues and policing of ports. They are options, so that they are saved, exported and
 // applied like others. Each is a token bucket of the datapath that drops frames.
 
-// qosOptions are options of ports with a device or a tunnel.
+// qosOptions are options of all ports except uplinks and patch ports.
 var qosOptions = optionTable{
 	"qos":                         {check: queueWords},
 	"ingress_policing_rate":       {check: numberIn(1, 4_000_000_000)},
@@ -28,8 +28,8 @@ var qosOptions = optionTable{
 }
 
 const (
-	// leastBurst is the smallest burst in kilobits that a queue gets without one: a large
-	// frame of 64 KiB. Otherwise the burst is a tenth of a second of the rate.
+	// Without BURST, the burst of a queue is a tenth of a second of its rate, and at least
+	// leastBurst kilobits: a large frame of 64 KiB.
 	leastBurst     = 525
 	burstOfASecond = 10
 	// defaultBurst and defaultKpktsBurst are Open vSwitch's, in kilobits and in thousands
@@ -120,7 +120,8 @@ func fillQoS(info *openflow.PortInfo, values map[string]string) error {
 	return police("ingress_policing_kpkts_rate", "ingress_policing_kpkts_burst", true, 1000, defaultKpktsBurst)
 }
 
-// bucketKey identifies a token bucket of a port: a queue, or one of the policing.
+// bucketKey identifies a token bucket of a port: a queue, or a policed rate in bits or in
+// packets.
 type bucketKey struct {
 	port    uint32
 	queue   bool
@@ -140,8 +141,8 @@ func (p *switchPort) eachBucket(visit func(key bucketKey, b *openflow.TokenBucke
 	}
 }
 
-// checkBuckets returns an error if the datapath has too few token buckets for the port p
-// beside the others.
+// checkBuckets returns an error if all ports together would have more than MaxPortBuckets
+// token buckets with port p.
 func (ps *Ports) checkBuckets(p *switchPort) error {
 	own, all := 0, 0
 	p.eachBucket(func(bucketKey, *openflow.TokenBucket) { own++ })
@@ -184,7 +185,7 @@ func (ps *Ports) setBuckets() {
 	for _, p := range ps.byNumber {
 		p.eachBucket(func(key bucketKey, b *openflow.TokenBucket) {
 			if slot := slots[key]; b.Slot != slot {
-				b.Slot = slot // a port that is not in a view yet: translations read the others
+				b.Slot = slot // only of a port that is in no view yet, because translations read views without a lock
 			}
 			meters[b.Slot] = datapath.NewMeter(b.Packets, b.Rate, b.Depth)
 		})

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxRemotes limits the remote endpoints of a vxlan port, because each one gets a copy
+// maxRemotes limits the remote endpoints of a tunnel port, because each one gets a copy
 // of a broadcast. A longer list is refused.
 const maxRemotes = 256
 
@@ -53,7 +53,7 @@ func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
 	return netip.Addr{}, several
 }
 
-// groupOf returns the multicast group of a vxlan port, or an invalid address if the
+// groupOf returns the multicast group of a tunnel port, or an invalid address if the
 // port has none.
 func groupOf(values map[string]string) netip.Addr {
 	if a, err := netip.ParseAddr(values["remote"]); err == nil && a.IsMulticast() {

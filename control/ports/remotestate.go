@@ -17,7 +17,7 @@ import (
 
 // The state of tunnels by remote, and MTUs of guests that tunnels cannot carry.
 
-// declaredRemotes returns the remotes of all vxlan ports, by port number and in the order of
+// declaredRemotes returns the remotes of all tunnel ports, by port number and in the order of
 // the option. The caller holds the configuration lock.
 func (ps *Ports) declaredRemotes() []underlay.Tunnel {
 	var list []underlay.Tunnel
@@ -37,7 +37,7 @@ func (ps *Ports) declaredRemotes() []underlay.Tunnel {
 	return list
 }
 
-// describeRemotes fills the states of a vxlan port's remotes and the warning about guests
+// describeRemotes fills the states of a tunnel port's remotes and the warning about guests
 // whose MTU exceeds a path's. The caller holds the configuration lock.
 func (ps *Ports) describeRemotes(p *switchPort, a *api.Port, guests []guestMTU) {
 	states, omitted := ps.templates.RemotesOf(p.saved.Number)

@@ -82,7 +82,7 @@ type Ports struct {
 
 	byNumber  map[uint32]*switchPort // ports by number; guarded by the configuration lock
 	additions uint64                 // number of ports added so far; guarded by the configuration lock
-	numbers   map[uint32]string      // name of the last port with each number or store.NumberKey; guarded by the configuration lock
+	numbers   map[uint32]string      // last port name of each number, or store.NumberKey; guarded by the configuration lock
 	// terminated has the rows of the workers' termination tables (how tunnels are
 	// decapsulated), by index. The configuration lock guards it.
 	terminated map[uint32]tunnel.Termination

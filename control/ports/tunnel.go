@@ -168,8 +168,8 @@ var encapOf = map[tunnel.Kind]openflow.Encap{
 
 func (p *switchPort) isTunnel() bool { return p.info.Kind == openflow.PortTunnel }
 
-// checkUDPPort returns an error if another tunnel uses the UDP port of p and has another kind
-// of header: a received datagram does not say its kind.
+// checkUDPPort returns an error if tunnel o uses the UDP port of tunnel p and has another kind
+// of header. A received datagram does not name its kind, so the UDP port decides.
 func checkUDPPort(p, o *switchPort) error {
 	if !p.isTunnel() || !o.isTunnel() || p.udpPort != o.udpPort || tunnelKind(p.values).SharesPort(tunnelKind(o.values)) {
 		return nil

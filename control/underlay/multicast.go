@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A vxlan port whose remote is a multicast group sends broadcasts and frames to
+// A tunnel port whose remote is a multicast group sends broadcasts and frames to
 // unknown addresses to the group (RFC 7348 section 4.2). The kernel joins the group.
 
 // Membership is the membership of a multicast group on a device. Its socket is never

@@ -15,7 +15,7 @@ import (
 	"weft/tunnel"
 )
 
-// This file has the tunnel templates. There is one for each combination of vxlan port,
+// This file has the tunnel templates. There is one for each combination of tunnel port,
 // local address and remote address. A change of routes or neighbours changes templates,
 // but never megaflows.
 const (
@@ -39,7 +39,7 @@ const (
 
 // Tunnel is the key of a template.
 type Tunnel struct {
-	Port          uint32 // vxlan port
+	Port          uint32 // tunnel port
 	Local, Remote netip.Addr
 }
 
@@ -52,7 +52,7 @@ type HeldFrame struct {
 // Record describes the tunnel that a template index stands for. It is in memory that
 // outlives control, because megaflows refer to the index.
 type Record struct {
-	Port          uint32   // vxlan port; 0: free
+	Port          uint32   // tunnel port; 0: free
 	UDPPort       uint32   // outer destination port
 	Local, Remote [16]byte // IPv6 addresses, or IPv4 mapped into IPv6; Local zero: the kernel chooses the address
 }
@@ -103,11 +103,11 @@ type Templates struct {
 	mu      sync.Mutex
 	rings   commandRings
 	uplinks map[string]uint32 // device name -> datapath port
-	encaps  map[uint32]Encap  // encap options by vxlan port
+	encaps  map[uint32]Encap  // encap options by tunnel port
 	byKey   map[Tunnel]*entry
 	byIndex []*entry            // nil: free
 	records []Record            // in the counter region
-	watches map[uint32][]*watch // declared remotes by vxlan port
+	watches map[uint32][]*watch // declared remotes by tunnel port
 	// sessions are the declared BFD sessions, and rows the memory of the engine that runs
 	// them, or a copy after Reset.
 	sessions   map[Tunnel]*session
@@ -280,7 +280,7 @@ func (t *Templates) free(e *entry) {
 	t.records[e.index] = Record{}
 }
 
-// DropPort frees all templates of a vxlan port. The caller makes sure that no megaflow
+// DropPort frees all templates of a tunnel port. The caller makes sure that no megaflow
 // uses them any more.
 func (t *Templates) DropPort(number uint32) {
 	t.mu.Lock()
@@ -293,7 +293,7 @@ func (t *Templates) DropPort(number uint32) {
 }
 
 // SetPorts sets the uplinks' port numbers by device name, and the encap options
-// (outers) by vxlan port number.
+// (outers) by tunnel port number.
 func (t *Templates) SetPorts(uplinks map[string]uint32, outers map[uint32]Encap) {
 	t.mu.Lock()
 	t.uplinks, t.encaps = uplinks, outers
