@@ -11,7 +11,7 @@ import (
 	"weft/api"
 )
 
-// tlvVerbs returns the verbs for the map of tunnel options to fields.
+// tlvVerbs returns the verbs for the TLV map, from Geneve options to fields.
 func (c *command) tlvVerbs() []*cobra.Command {
 	return []*cobra.Command{
 		{
@@ -19,13 +19,13 @@ func (c *command) tlvVerbs() []*cobra.Command {
 			Short: "map options of Geneve headers to the fields tun_metadata0 to tun_metadata63",
 			Long: `Map options of Geneve headers to the fields tun_metadata0 to tun_metadata63 of a bridge, for example
   weft add-tlv-map '{class=0x0102,type=0x80,len=4}->tun_metadata0'
-The length is without the option's header: a multiple of 4, at most 124 bytes. All options of a bridge take at most
-256 bytes. A field can be mapped once.`,
+len is the length of the option without its header: a multiple of 4, at most 124 bytes. All options of a bridge
+take at most 256 bytes. A field has one mapping, and so has an option.`,
 			Args: words(1, 1), RunE: c.changeTLVs("add"),
 		},
 		{
 			Use:   "del-tlv-map [{class=NUMBER,type=NUMBER,len=BYTES}->tun_metadataN[,...]]",
-			Short: "delete the mappings of fields, or all mappings; a field in use by a flow is refused",
+			Short: "delete the mappings of fields, or all mappings; refused if a flow or group uses one",
 			Args:  words(0, 1), RunE: c.changeTLVs("delete"),
 		},
 		{Use: "dump-tlv-map", Short: "print the map of Geneve options to fields", Args: words(0, 0), RunE: c.dumpTLVs},

@@ -134,6 +134,8 @@ All types but uplinks:
   admin=down        the port neither takes frames nor sends any; flows drop them as port-off
   flood=off         normal and flood do not flood to the port
 
+All types but uplinks and patch:
+
   qos=QUEUE:RATE[:BURST][,...]
                     queues of the port: RATE in bits per second and BURST in bits, with k, M
                     or G (default of BURST: 0.1 s of RATE, at least 525k). Frames beyond the
