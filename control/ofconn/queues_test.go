@@ -16,8 +16,9 @@ func TestOfctlShowsQueues(t *testing.T) {
 	if err != nil {
 		t.Skip("ovs-ofctl is missing: install openvswitch-common for the comparison with it")
 	}
-	r := newRig(t)
-	r.sw.ports = []Port{{Port: ofp.Port{No: 1, Name: "vm1"}}, {Port: ofp.Port{No: 2, Name: "vm2"}}}
+	r := newRig(t, func(s *Setup) {
+		s.Switch.(*fakeSwitch).ports = []Port{{Port: ofp.Port{No: 1, Name: "vm1"}}, {Port: ofp.Port{No: 2, Name: "vm2"}}}
+	})
 	for _, version := range []string{"OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"} {
 		for words, want := range map[string]string{
 			"queue-stats":        "3 queues\n  port 1 queue 0: bytes=600, pkts=5, errors=2, duration=3s\n",
