@@ -55,7 +55,7 @@ const (
 	ActEncap       // puts a header of packet type Value in front of the packet
 	ActDecap       // removes the first header; Value is the packet type behind it
 	ActCheckLarger // sets the bit Dst to 1 if the frame has more than Value bytes, else to 0
-	ActDeleteField // makes the frame have no option of the field Dst
+	ActDeleteField // removes the option of the field Dst from the frame
 	ActSample      // has no effect, see Sample
 	actionKinds    // number of kinds
 )

@@ -209,7 +209,8 @@ const (
 	genevePort = 6
 )
 
-// setEncaps makes the switch one of frames with Geneve options.
+// setEncaps makes one port a tunnel with group policies, and one a Geneve tunnel with the
+// options of randomOptions.
 func (e *fakeEnv) setEncaps() {
 	e.options = randomOptions
 	e.ports[gbpPort-1].Encap, e.ports[genevePort-1].Encap = EncapGBP, EncapGeneve
@@ -402,7 +403,7 @@ func (in *interpreter) cross(port *PortInfo) {
 	in.exited = false
 }
 
-// peerOf returns the peer of a patch port; 0: the port is none.
+// peerOf returns the peer of a patch port; 0: the port is no patch port.
 func (in *interpreter) peerOf(number uint32) uint32 {
 	if number == PortInPort {
 		number = uint32(in.f[flowtable.WPort] >> 32)

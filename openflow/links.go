@@ -224,7 +224,7 @@ func (s *LinkSpec) link(f *Flow) uint16 {
 			modulus *= 2
 		}
 	}
-	for i := uint32(0); ; i++ { // each step finds a link with a probability of almost 1/2 or more
+	for i := uint32(0); ; i++ { // modulus is at most 2*links+1, so a step finds a link with a probability of almost 1/2
 		if link := uint32(mixTwo(hash, i)) % modulus; link < links {
 			return uint16(link)
 		}

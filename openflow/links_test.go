@@ -123,8 +123,8 @@ func TestMultipathMask(t *testing.T) {
 	}
 }
 
-// A bundle sends to a live member only: active_backup to the first, hrw to one that the
-// connection keeps while it lives.
+// A bundle sends to live members only. active_backup sends to the first live one. With hrw a
+// connection keeps its member while the member lives.
 func TestBundle(t *testing.T) {
 	env := newEnv()
 	env.ports = append(env.ports, PortInfo{No: 8, Down: true})

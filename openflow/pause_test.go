@@ -107,7 +107,7 @@ func TestPauseNamesItsFlow(t *testing.T) {
 	}
 }
 
-// A continuation that does not fit to the pipeline is refused as stale, and one with a
+// A continuation that does not fit the pipeline is refused as stale. A continuation with a
 // loop ends.
 func TestResumeRefusals(t *testing.T) {
 	p := pipelineOf(t, "actions=drop")
@@ -138,7 +138,7 @@ func TestLargeContinuation(t *testing.T) {
 	}
 }
 
-// A controller action has its own meter, or that of all frames to the controller.
+// A controller action has its own meter, or the meter of all frames to controllers.
 func TestMeterOfControllerAction(t *testing.T) {
 	p := NewPipeline(Limits{})
 	meter := func(text string) {

@@ -8,8 +8,8 @@ import (
 	"weft/flowtable"
 )
 
-// An output goes through the queue that set_queue or enqueue has chosen; without one of the
-// port's, through queue 0.
+// An output goes through the queue that set_queue or enqueue has chosen. If the port does not
+// have this queue, the output goes through queue 0.
 func TestQueues(t *testing.T) {
 	queue := func(id, slot uint32) Queue {
 		return Queue{ID: id, TokenBucket: TokenBucket{Rate: 1, Depth: 1, Slot: slot}}

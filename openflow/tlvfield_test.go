@@ -75,7 +75,7 @@ func TestTLVMapInUse(t *testing.T) {
 	}
 }
 
-// The mapped options of a received frame go along to the next Geneve tunnel, with the changes
+// The mapped options of a received frame are sent to the next Geneve tunnel, with the changes
 // of actions. The megaflow then matches all options of the frame.
 func TestOptionsGoAlong(t *testing.T) {
 	env := newEnv()

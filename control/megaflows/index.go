@@ -56,7 +56,7 @@ type Megaflow struct {
 	rowRoom    [1]uint32
 }
 
-// Counted lists what counts the frames of a megaflow besides rules.
+// Counted lists the tables, groups and patch ports that count the frames of a megaflow.
 type Counted struct {
 	Missed  []openflow.BridgeTable // tables in which its look-ups find no flow
 	Groups  []openflow.GroupHit
@@ -92,8 +92,8 @@ func (m *Megaflow) SetActions(actions []flowtable.Action) {
 	m.Actions = append(m.actionRoom[:0], actions...)
 }
 
-// SetCounted copies the parts of translation t for which frames of m count. rows has
-// the rows of t.Rules.
+// SetCounted copies the rules, tables, groups and patch ports of translation t, for which
+// the frames of m count. row returns the row of a rule in the counter region.
 func (m *Megaflow) SetCounted(t *openflow.Translation, row func(*openflow.Rule) uint32) {
 	m.Rules, m.RuleRows, m.Counted = append(m.ruleRoom[:0], t.Rules...), m.rowRoom[:0], nil
 	for _, r := range t.Rules {
@@ -204,7 +204,7 @@ func (f *Index) Admit(list []Candidate, install func()) {
 }
 
 // prefetch loads the cache lines of Index.index that admit reads for candidates with
-// the most recent mask, which is usually the mask of all.
+// the most recent mask. Usually all candidates have this mask.
 func (f *Index) prefetch(list []Candidate) {
 	var hashes [32]uint32
 	n := 0

@@ -26,7 +26,7 @@ type fakeSwitch struct {
 	batches []int // numbers of flow_mods applied together
 	frames  []sentFrame
 	ports   []Port
-	service *Service // gets the events of ApplyEach; nil: nobody does
+	service *Service // gets the events of ApplyEach, or is nil
 }
 
 func (f *fakeSwitch) ApplyEach(mods []openflow.FlowMod, author Author) []error {

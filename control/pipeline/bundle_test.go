@@ -10,8 +10,8 @@ import (
 	"weft/openflow"
 )
 
-// A frame of a bundle goes through the flows that the bundle has added before it, and
-// counts for those that are left. A refused frame refuses the bundle.
+// A frame of a bundle goes through the flows that the bundle has added before it. It counts
+// for those of these flows that the bundle leaves. A refused frame refuses the bundle.
 func TestFrameInBundle(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)

@@ -162,7 +162,8 @@ func (b *Bridge) ApplyBundle(items []openflow.BundleItem) (failed int, err error
 	return 0, err
 }
 
-// bundledFrame is a frame of a bundle, with its translation at its place in the bundle.
+// bundledFrame is a frame of a bundle. Execute of its item stores its translation, with the
+// tables as the earlier items of the bundle have left them.
 type bundledFrame struct {
 	out    *openflow.PacketOut
 	inPort uint32 // number of the data path

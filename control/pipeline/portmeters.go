@@ -10,8 +10,8 @@ import (
 	"weft/openflow"
 )
 
-// SetPortMeters sets the token buckets of queues and of policing, by slot. It sends those
-// that are new or changed to the workers, which resets their counts. The caller holds the
+// SetPortMeters sets the token buckets of queues and of policing, by slot. It sends new and
+// changed buckets to the workers. This resets their counts. The caller holds the
 // configuration lock.
 func (pl *Pipeline) SetPortMeters(meters map[uint32]datapath.Meter) {
 	now := clock.Monotonic()

@@ -177,8 +177,8 @@ func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *of.Rule, actions b
 	return b
 }
 
-// AppendAbbreviatedUpdate appends the event of a flow monitor that the peer's own request
-// with the number xid has changed flows.
+// AppendAbbreviatedUpdate appends the abbreviated event of a flow monitor. It says only that
+// the peer's own request xid has changed flows.
 func AppendAbbreviatedUpdate(b []byte, v Version, xid uint32) []byte {
 	const size = 8
 	return be.AppendUint32(be.AppendUint16(be.AppendUint16(b, size), eventNumber(v, flowAbbreviated)), xid)
