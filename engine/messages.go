@@ -91,7 +91,8 @@ type Start struct {
 	// sleeps.
 	SpinUS int `json:"spin_us"`
 	// OptionsKey is the key of the hashes of Geneve options in megaflows. The next control
-	// process and the next engine use the same key, because megaflows outlive both.
+	// process takes it over from the running engine, and gives it to the next engine together
+	// with the megaflows.
 	OptionsKey flowtable.OptionsKey `json:"options_key"`
 	// Connections has the limits of the connection table; 0: default.
 	Connections conntrack.Sizes `json:"connections"`
