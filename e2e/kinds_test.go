@@ -53,8 +53,8 @@ func (s *tunnelSite) add(name, ovs string, weft ...string) {
 	s.weft.Weft(append([]string{"add-port", name, fmt.Sprint("vni=", siteVNI), "remote=" + peerIP}, weft...)...)
 }
 
-// marks are the actions in front of the output to a tunnel, and the match behind in_port of the
-// frames from it, at both sides.
+// marks has, for Open vSwitch and for Weft, the actions that come before the output to a tunnel
+// (set) and the match of the frames from it, after in_port (match).
 type marks struct{ ovsSet, ovsMatch, weftSet, weftMatch string }
 
 // connect sends the frames of both sides through a tunnel.
@@ -71,7 +71,8 @@ func (s *tunnelSite) ofctl(words ...string) string {
 	return s.ovs.run(append([]string{"ovs-ofctl", "-O", "OpenFlow15", "--names"}, words...)...)
 }
 
-// works checks that the longest frames pass in both directions, and TCP from Open vSwitch.
+// works checks that the longest frames pass in both directions, and that TCP from Open vSwitch
+// passes.
 func (s *tunnelSite) works() {
 	reach(s.t, s.guest, remoteIP)
 	lab.MustPing(s.t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")

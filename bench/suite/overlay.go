@@ -100,7 +100,7 @@ const (
 	weftXDPPeer    = "weft-afxdp"
 	weftPacketPeer = "weft-afpacket"
 	// weftTwoCoresPeer and weftOneCorePeer are Weft with the other placement of workers
-	// than weftPeer, see overlayShape.cores.
+	// than weftPeer has, see overlayShape.cores.
 	weftTwoCoresPeer = "weft-2cores"
 	weftOneCorePeer  = "weft-1core"
 )

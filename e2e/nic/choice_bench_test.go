@@ -19,9 +19,9 @@ var cards = []struct{ name, model, options string }{
 // floodSeconds is the length of a flood in seconds.
 const floodSeconds = 3
 
-// BenchmarkUplinkKinds compares type=uplink on zero-copy drivers with both kinds of
-// uplink. QEMU emulates the cards, and without KVM the processors as well, so only the
-// kinds on one card compare. The metric worker-ns/frame is the time of the receiving
+// BenchmarkUplinkKinds compares type=uplink with type=af_xdp and type=af_packet, on drivers with
+// AF_XDP zero-copy. QEMU emulates the cards, and without KVM the processors as well, so only
+// results of one card are comparable. The metric worker-ns/frame is the time of the receiving
 // host's worker for each frame, without idle passes.
 func BenchmarkUplinkKinds(b *testing.B) {
 	for _, card := range cards {
@@ -38,7 +38,7 @@ func BenchmarkUplinkKinds(b *testing.B) {
 	}
 }
 
-// measureKind measures an uplink of one kind, once for each round.
+// measureKind replaces the uplink of both hosts by one of the kind, and measures it.
 func measureKind(b *testing.B, left, right *host, kind string) {
 	for _, h := range []*host{left, right} {
 		h.t = b
