@@ -44,7 +44,7 @@ func (w *Worker) classify(tunneled uint32) {
 		i := bits.TrailingZeros32(special) % packet.BatchSize
 		f := &b.Frames[i]
 		if f.Undone() && f.Drop == packet.DropNone {
-			if f.Drop = b.CheckOffload(f); f.Drop == packet.DropNone {
+			if f.Drop = w.checkOffload(f); f.Drop == packet.DropNone {
 				w.noteCuts(f)
 			}
 			w.undone |= 1 << i

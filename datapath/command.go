@@ -192,7 +192,7 @@ func (w *Worker) performHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.dirty |= 1
 	reason := flowtable.Extract(&w.batch, f, &w.keys[0])
 	if reason == packet.DropNone && f.Undone() {
-		reason = w.batch.CheckOffload(f)
+		reason = w.checkOffload(f)
 		w.undone = 1
 	}
 	if reason != packet.DropNone {

@@ -82,6 +82,9 @@ func (w *Worker) hold(i int, action flowtable.Action) (slot uint32, reason packe
 	if h.Tunnel[hashWord] != 0 {
 		w.sh.HeldOptions[slot].Set(w.options[i].Raw())
 	}
+	if f.Flags&packet.FrameHidden != 0 {
+		h.L3, h.L4, h.Proto = f.L3, f.L4, f.Proto
+	}
 	if t := &w.tracks; t.looped>>i&1 != 0 {
 		h.Track = HeldTrack{Recirc: t.recircs[i]}
 		if t.tracked>>i&1 != 0 {
@@ -195,6 +198,18 @@ func (w *Worker) resume(slot uint32, h *HeldFrame) {
 		t.looped |= 1 << i
 		t.tracked |= h.Track.Tracked & 1 << i
 	}
+}
+
+// checkOffload checks the unfinished offload of a frame whose key was just extracted. A held
+// frame gets back the offsets of headers behind a pushed header of MPLS or PBB.
+func (w *Worker) checkOffload(f *packet.Frame) packet.DropReason {
+	if f.Held != 0 && f.L3 == 0 {
+		if h := &w.sh.Held[f.Held-1]; h.L3 != 0 {
+			f.L3, f.L4, f.Proto = h.L3, h.L4, h.Proto
+			f.Flags |= packet.FrameHidden
+		}
+	}
+	return w.batch.CheckOffload(f)
 }
 
 // freeResumed frees the slots of the frames that were resumed in this batch.

@@ -302,3 +302,54 @@ func TestPushedMPLSOnLargeFrame(t *testing.T) {
 		r.drops(nil)
 	}
 }
+
+// A held frame keeps an unfinished offload behind a pushed label stack entry: at its second
+// look-up, and when the neighbour of its tunnel has answered.
+func TestHeldMPLSOnLargeFrame(t *testing.T) {
+	push := flowtable.Action{Op: flowtable.OpPushMPLS, U16: packet.EtherTypeMPLS, U32: 0x00005140}
+	for _, cut := range []int{1400, 0} {
+		f, plain := large(0xa, 1000), [][]byte{large(0xa, 1000)}
+		if cut != 0 {
+			f = large(0xa, 5000)
+			plain = twinCut(f, cut)
+		}
+		var labelled [][]byte
+		for _, s := range plain {
+			labelled = append(labelled, twinSet(s, push, 0))
+		}
+		undone, o := undo(f, cut)
+
+		r := withOffloads(t)
+		install := func(slot, id uint32, list ...flowtable.Action) {
+			key, mask := flowtable.Key{flowtable.WPort: 1<<32 | uint64(id)}, flowtable.Key{flowtable.WPort: ^uint64(0)}
+			r.command(AppendInstall(nil, slot, &key, &mask, list))
+		}
+		install(0, 0, push, flowtable.Action{Op: flowtable.OpRecirc, U32: 7})
+		r.rx(1).InjectUndone(undone, o)
+		r.turn()
+		up := r.mustUpcall(UpMiss)
+		install(1, 7, output(5), output(2))
+		r.command(AppendCommand(nil, CmdRetry, up.Arg, nil))
+		r.turn()
+		sameFrames(t, "port 5", r.tx(5).TakeAll(), labelled)
+		sameFrames(t, "port 2", r.tx(2).TakeAll(), labelled)
+		r.drops(nil)
+
+		r = withTunnel(t, tunnel.TemplatePending)
+		r.install(0, 1, 0xa, push, toTunnel(77))
+		r.rx(1).InjectUndone(undone, o)
+		r.turn()
+		up = r.mustUpcall(UpNeighbour)
+		tmpl := r.sh.Templates[1]
+		tmpl.State = tunnel.TemplateReady
+		r.command(AppendTemplate(nil, 1, &tmpl))
+		r.command(AppendCommand(nil, CmdRetry, up.Arg, nil))
+		r.turn()
+		var inner [][]byte
+		for _, w := range r.tx(uplinkPort).TakeAll() {
+			inner = append(inner, w[50:])
+		}
+		sameFrames(t, "uplink", inner, labelled)
+		r.drops(nil)
+	}
+}

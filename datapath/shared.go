@@ -191,6 +191,11 @@ type HeldFrame struct {
 	ThenMeta uint64
 	// Offload is the frame's unfinished offload.
 	Offload packet.Offload
+	// L3, L4 and Proto are the fields of a packet.Frame with packet.FrameHidden, because
+	// extraction does not find its headers again; L3 0: another frame.
+	L3, L4 uint16
+	Proto  uint8
+	_      [3]byte
 	// Track is the connection tracking state of the frame.
 	Track HeldTrack
 }
