@@ -79,6 +79,9 @@ type GroupMod struct {
 	Command GroupCommand
 	Group   Group
 	Line    int // line number, see FlowMod.Line
+	// TLVs is the map with which the actions' fields tun_metadata were read; nil: no such
+	// field. A change is refused if they have another mapping by now.
+	TLVs *TLVMap
 }
 
 // ApplyGroups applies all changes in mods, in order, or none and returns an
@@ -107,7 +110,11 @@ func (b *bundle) applyGroups(mods []GroupMod) error {
 	}
 	gone := make(map[uint32]bool)
 	for i := range mods {
-		if err := applyGroup(groups, gone, &mods[i]); err != nil {
+		err := p.checkGroupTLVs(&mods[i])
+		if err == nil {
+			err = applyGroup(groups, gone, &mods[i])
+		}
+		if err != nil {
 			return &ApplyError{Index: i, Line: mods[i].Line, Err: err}
 		}
 	}

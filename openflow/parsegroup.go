@@ -38,6 +38,7 @@ func ParseGroupMod(text string, command GroupCommand, names Names) (GroupMod, er
 			return GroupMod{}, err
 		}
 	}
+	p.mod.NoteTLVs(tlvsOf(names))
 	return p.mod, p.check()
 }
 

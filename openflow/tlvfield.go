@@ -345,13 +345,42 @@ func (p *Pipeline) checkTLVs(m *FlowMod) error {
 		return nil
 	}
 	match := m.Match.Unpack()
-	for used := match.Mask[WTLVs] | usedTLVs(m.Actions); used != 0; used &= used - 1 {
+	return p.sameMappings(match.Mask[WTLVs]|usedTLVs(m.Actions), m.TLVs)
+}
+
+// NoteTLVs sets m.TLVs to the map of the actions, if they name a field tun_metadata.
+func (m *GroupMod) NoteTLVs(tlvs *TLVMap) {
+	if m.Group.usedTLVs() != 0 {
+		m.TLVs = tlvs
+	}
+}
+
+// checkGroupTLVs is checkTLVs for a change of a group.
+func (p *Pipeline) checkGroupTLVs(m *GroupMod) error {
+	if m.TLVs == nil || m.Command == GroupDelete {
+		return nil
+	}
+	return p.sameMappings(m.Group.usedTLVs(), m.TLVs)
+}
+
+// sameMappings returns an error if a used field tun_metadata, given by its bit, has another
+// mapping in the bridge than in the earlier map.
+func (p *Pipeline) sameMappings(used uint64, earlier *TLVMap) error {
+	for ; used != 0; used &= used - 1 {
 		id := FTunMetadata + FieldID(bits.TrailingZeros64(used))
-		if f := p.TLVs().field(id); f == nil || f != m.TLVs.field(id) && f.TLVMapping != m.TLVs.field(id).TLVMapping {
-			return codedf(ErrFlowInvalidTLV, "%v: its mapping has changed meanwhile; send the flow again", id)
+		if f := p.TLVs().field(id); f == nil || f != earlier.field(id) && f.TLVMapping != earlier.field(id).TLVMapping {
+			return codedf(ErrFlowInvalidTLV, "%v: its mapping has changed meanwhile; send the change again", id)
 		}
 	}
 	return nil
+}
+
+// usedTLVs returns a bit for each field tun_metadata that the buckets name.
+func (g *Group) usedTLVs() (used uint64) {
+	for i := range g.Buckets {
+		used |= usedTLVs(g.Buckets[i].Actions)
+	}
+	return used
 }
 
 // tlvUse returns a bit for each field tun_metadata that the flows and groups of the bridge
@@ -364,9 +393,7 @@ func (p *Pipeline) tlvUse() (used uint64) {
 		}
 	}
 	for _, g := range p.groups {
-		for i := range g.Buckets {
-			used |= usedTLVs(g.Buckets[i].Actions)
-		}
+		used |= g.usedTLVs()
 	}
 	return used
 }

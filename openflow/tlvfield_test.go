@@ -75,6 +75,30 @@ func TestTLVMapInUse(t *testing.T) {
 	}
 }
 
+// A group of an open bundle may name a field whose mapping is deleted before the commit. Saved
+// with such a group, the flows that name it would be lost at the next start.
+func TestGroupWithOldMapping(t *testing.T) {
+	p := NewPipeline(Limits{})
+	p.tlvs.Store(testTLVs)
+	mod, err := ParseGroupMod("group_id=1,type=all,bucket=set_field:1->tun_metadata0,1", GroupAdd, WithTLVs(nil, testTLVs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.ApplyBundle([]BundleItem{{Group: &mod}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.ApplyGroups([]GroupMod{{Command: GroupDelete, Group: Group{ID: 1}}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.ChangeTLVs(&TLVMod{Command: TLVClear}); err != nil {
+		t.Fatal(err)
+	}
+	var coded *CodedError
+	if _, err := p.ApplyBundle([]BundleItem{{Group: &mod}}, 0); !errors.As(err, &coded) || coded.Code != ErrFlowInvalidTLV {
+		t.Errorf("the group after a change of the map: %v", err)
+	}
+}
+
 // The mapped options of a received frame are sent to the next Geneve tunnel, with the changes
 // of actions. The megaflow then matches all options of the frame.
 func TestOptionsGoAlong(t *testing.T) {

@@ -82,6 +82,7 @@ func DecodeGroupMod(r *Request) (c GroupChange, err error) {
 		return c, err
 	}
 	c.Group, err = of.NewGroup(g, hashed)
+	c.NoteTLVs(r.TLVs)
 	return c, err
 }
 
