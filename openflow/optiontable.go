@@ -37,6 +37,9 @@ type optionsEntry struct {
 	raw  []byte
 	port uint32 // port whose quota the options count against
 	used bool   // used since the last Collect
+	// shared is true after a second Put. Forget then keeps the options, because another
+	// miss may be in translation and need them.
+	shared bool
 }
 
 // NewOptionTable returns an empty table.
@@ -50,7 +53,7 @@ func (t *OptionTable) Put(port uint32, hash uint64, raw []byte) (added bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.byHash[hash]; e != nil {
-		e.used = true
+		e.used, e.shared = true, true
 		return false
 	}
 	if !t.own.MayHave(port, 1) {
@@ -74,11 +77,14 @@ func (t *OptionTable) Options(hash uint64) ([]byte, bool) {
 	return e.raw, true
 }
 
-// Forget removes options that no megaflow needs.
+// Forget removes options that the translation after their Put did not need. Collect removes
+// options that several misses had.
 func (t *OptionTable) Forget(hash uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.remove(hash)
+	if e := t.byHash[hash]; e != nil && !e.shared {
+		t.remove(hash)
+	}
 }
 
 func (t *OptionTable) remove(hash uint64) {
