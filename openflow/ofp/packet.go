@@ -121,8 +121,21 @@ func PacketInReason(v Version, reason uint8) uint8 {
 	return reason
 }
 
-// AppendPacketIn appends a packet_in.
+// AppendPacketIn appends a packet_in. A frame that does not fit into a message loses its
+// end, and then also its Continuation: a part of the frame must not continue.
 func AppendPacketIn(b []byte, v Version, format PacketInFormat, p *PacketIn) []byte {
+	whole := appendPacketIn(b, v, format, p)
+	excess := len(whole) - len(b) - MaxMessageLen
+	if excess <= 0 {
+		return whole
+	}
+	const added = 16 // property packetInLen, and padding
+	short := *p
+	short.Frame, short.Continuation = p.Frame[:max(0, len(p.Frame)-excess-added)], nil
+	return appendPacketIn(b, v, format, &short)
+}
+
+func appendPacketIn(b []byte, v Version, format PacketInFormat, p *PacketIn) []byte {
 	start, reason := len(b), PacketInReason(v, p.Reason)
 	total := uint16(min(p.Total, 0xffff))
 	switch {
