@@ -53,7 +53,7 @@ func rootCommand() *cobra.Command {
 	var file string
 	root := &cobra.Command{
 		Use:     "weftd",
-		Short:   "the weft switch: vhost-user, taps and AF_XDP uplinks joined by OpenFlow rules and VXLAN",
+		Short:   "the weft switch: vhost-user, taps and AF_XDP uplinks joined by OpenFlow rules and tunnels",
 		Version: buildinfo.Own().String(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {

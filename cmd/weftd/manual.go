@@ -12,7 +12,7 @@ import (
 )
 
 const weftdText = `weftd is a virtual switch in user space. It joins vhost-user ports of virtual machines, tap
-devices and uplinks by flows with the syntax of ovs-ofctl(8), and by VXLAN tunnels.
+devices and uplinks by flows with the syntax of ovs-ofctl(8), and by tunnels (VXLAN, Geneve).
 
 weftd is the control process. It starts "weftd engine", whose workers forward the frames. The
 engine forwards on while weftd is stopped, restarted or upgraded.
