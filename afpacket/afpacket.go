@@ -13,13 +13,13 @@
 //
 // In copy mode AF_XDP handles every datagram as a frame of its own. On a veth each
 // datagram costs the kernel 2 µs in total for both ends. A packet socket takes up to
-// 64 KiB at a time. VXLAN sends the segments of one connection as UDP datagrams of
+// 64 KiB at a time. A tunnel sends the segments of one connection as UDP datagrams of
 // equal size between the same ports. Such a sequence of datagrams is called a train
 // in this package. It is exactly the result of UDP segmentation (USO) of one large
 // datagram. This package therefore hands the whole train to the kernel as one
-// datagram; the VXLAN and inner headers of each segment are part of its payload. The
+// datagram; the tunnel and inner headers of each segment are part of its payload. The
 // device segments it (tx-udp-segmentation), or the kernel does right before the
-// driver. A veth passes it on unsegmented. The device need not know VXLAN.
+// driver. A veth passes it on unsegmented. The device need not know the kind of tunnel.
 //
 // A received train also arrives as one datagram, and this package splits it. A large
 // frame from Linux's own vxlan device arrives as a train, too.

@@ -44,7 +44,7 @@ func TestController(t *testing.T) {
 }
 
 // The record of a tracked frame for the controller has the original tuple of the frame's
-// connection, for each frame of an established connection too.
+// connection. So do records of all frames of an established connection, which is not fused.
 func TestControllerOfTracked(t *testing.T) {
 	r := firewall(t)
 	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})

@@ -268,7 +268,7 @@ func TestOffloadsAllocateNothing(t *testing.T) {
 }
 
 // A large frame behind a pushed label stack entry is cut for every output, because receivers
-// of its offload would look for IP behind Ethernet. A pop shows the offload again.
+// of its offload would look for IP behind Ethernet. After a pop, outputs take the offload again.
 func TestPushedMPLSOnLargeFrame(t *testing.T) {
 	const size, n, entry = 1400, 5000, 0x00005140
 	push := flowtable.Action{Op: flowtable.OpPushMPLS, U16: packet.EtherTypeMPLS, U32: entry}

@@ -219,8 +219,8 @@ func synFrame(dst uint32) []byte {
 }
 
 // BenchmarkNewPass measures a pass whose frames each begin a connection, in a table
-// with room or with evictions. "syn" are TCP segments that are dropped afterwards. It
-// also reports the longest pass.
+// with room or with evictions. The frames of "syn" are TCP SYNs, which are dropped after
+// tracking. The benchmark also reports the longest pass.
 func BenchmarkNewPass(b *testing.B) {
 	for _, how := range []string{"fused", "fused-nat", "full", "syn", "syn-full"} {
 		b.Run(how, func(b *testing.B) {

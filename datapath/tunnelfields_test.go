@@ -55,8 +55,8 @@ func (r *rig) takeGeneve() (options []byte, flags byte, inner []byte) {
 	return h[8 : 8+n], h[1], h[8+n:]
 }
 
-// Options and flags apply to the tunnel outputs behind them, until others replace them, and
-// only within their list.
+// Options and flags apply to the tunnel outputs behind them in their list, until others replace
+// them.
 func TestTunnelFieldsAreSent(t *testing.T) {
 	r, _ := withGeneve(t, tunnel.TemplateReady)
 	set := func(options []byte) []flowtable.Action { return flowtable.AppendTunOptions(nil, options) }
@@ -158,7 +158,7 @@ func TestOptionsAreMatched(t *testing.T) {
 	r.equal("with other options", r.sh.Ports[2].TxPackets, 2)
 }
 
-// An ICMP error about a frame that is too long counts the options to send.
+// The ICMP error for a frame that is too long leaves room for the options to send.
 func TestOptionsCountForLongFrames(t *testing.T) {
 	r, _ := withGeneve(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, append(flowtable.AppendTunOptions(nil, someOptions), toTunnel(77))...)

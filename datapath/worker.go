@@ -34,6 +34,7 @@
 //	inhand.go    what the worker is doing now, for the watchdog
 //	mailbox.go   adding and removing ports
 //	capture.go   copies of frames for the control process
+//	capturerecord.go  their encoding
 //	shared.go    the memory that the worker shares with the control process
 //
 // Invariants:

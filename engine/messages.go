@@ -102,7 +102,7 @@ type Start struct {
 type Attach struct {
 	Port uint32          `json:"port"` // number of the datapath port
 	Name string          `json:"name"`
-	Kind string          `json:"kind"` // vhost-user, tap or af_xdp
+	Kind string          `json:"kind"` // vhost-user, tap, af_xdp or af_packet
 	Spec json.RawMessage `json:"spec"`
 	// Tunnel marks an uplink, whose tunnelled frames the workers decapsulate.
 	Tunnel bool `json:"tunnel,omitempty"`
