@@ -79,8 +79,8 @@ type GroupMod struct {
 	Command GroupCommand
 	Group   Group
 	Line    int // line number, see FlowMod.Line
-	// TLVs is the map with which the actions' fields tun_metadata were read; nil: no such
-	// field. A change is refused if they have another mapping by now.
+	// TLVs is the TLV map of the fields tun_metadata in the actions; nil: they have no such
+	// field. A change is refused if the bridge now maps one of these fields otherwise.
 	TLVs *TLVMap
 }
 

@@ -77,8 +77,8 @@ func (t *OptionTable) Options(hash uint64) ([]byte, bool) {
 	return e.raw, true
 }
 
-// Forget removes options that the translation after their Put did not need. Collect removes
-// options that several misses had.
+// Forget removes options that the translation after their Put did not need. It keeps options
+// of several misses, which Collect removes.
 func (t *OptionTable) Forget(hash uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

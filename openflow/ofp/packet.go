@@ -121,8 +121,8 @@ func PacketInReason(v Version, reason uint8) uint8 {
 	return reason
 }
 
-// AppendPacketIn appends a packet_in. A frame that does not fit into a message loses its
-// end, and then also its Continuation: a part of the frame must not continue.
+// AppendPacketIn appends a packet_in. If the frame does not fit into a message, the packet_in
+// has its first bytes and no Continuation, because NXT_RESUME needs the whole frame.
 func AppendPacketIn(b []byte, v Version, format PacketInFormat, p *PacketIn) []byte {
 	whole := appendPacketIn(b, v, format, p)
 	excess := len(whole) - len(b) - MaxMessageLen

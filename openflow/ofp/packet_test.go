@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A guest's large frame (TSO) is longer than a message. A wrong length in the header would
+// A guest's large frame (TSO) may be longer than a message. A wrong length in the header would
 // end the connection of the controller.
 func TestPacketInOfLargeFrame(t *testing.T) {
 	frame := make([]byte, MaxMessageLen)
