@@ -112,8 +112,8 @@ func TestTunnelsToOpenVSwitch(t *testing.T) {
 	}
 }
 
-// Linux's own vxlan device with group policies takes the policy of a frame for its mark, and
-// sends a frame's mark as its policy.
+// Linux's own vxlan device with group policies sets the mark of a received frame to the frame's
+// policy, and sends the mark of a frame as its policy.
 func TestGroupPolicyWithLinux(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

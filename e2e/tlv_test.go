@@ -57,7 +57,7 @@ func TestGeneveOptionsWithOpenVSwitch(t *testing.T) {
 	ofctl("add-flow", "br0", "in_port=LOCAL,actions=set_field:0xabce->tun_metadata0,set_field:"+wide+"->tun_metadata1,output:2")
 	d.Weft("add-flow", "in_port=gn,tun_metadata5=0xabce,actions=drop")
 	eventually(t, func() error {
-		_ = ping() // gets no answer any more
+		_ = ping() // sends a frame; there is no answer any more
 		if text := d.Weft("dump-flows", "in_port=gn,tun_metadata5=0xabce"); strings.Contains(text, "n_packets=0,") {
 			return fmt.Errorf("no frame with the other value:\n%s", text)
 		}
