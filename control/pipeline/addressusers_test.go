@@ -175,3 +175,31 @@ func (f *rig) fill(local, remote int) {
 		f.P.Answer(f.P.Workers(), ups)
 	}
 }
+
+// Frames of declared ports are forwarded although the ports have other numbers in flows,
+// which are too large for the data path.
+func TestDeclaredPortsWithLargeNumbers(t *testing.T) {
+	f := newRig(t)
+	f.centralNetwork(1, 3)
+	f.Change.Lock()
+	f.Infos = append(f.Infos[1:], openflow.PortInfo{No: 50000, Datapath: 900, Name: "a", Central: true, InVNI: true, VNI: 1},
+		openflow.PortInfo{No: 50001, Datapath: 899, Name: "b", Central: true, InVNI: true, VNI: 1})
+	for range 2 { // the second change changes no port
+		f.SetView()
+		f.P.PortsChanged()
+	}
+	f.Change.Unlock()
+	for host, port := range []uint32{900, 899} {
+		f.Worker().Frame(workertest.UDPKey(port, uint32(host), 2, 9), 100)
+	}
+	f.Settle()
+	list := f.P.Megaflows().List()
+	for _, m := range list {
+		if m.Actions[0].Op == flowtable.OpDrop {
+			t.Errorf("frames of port %d are dropped: %+v", m.Owner, m.Actions)
+		}
+	}
+	if len(list) != 2 {
+		t.Errorf("%d megaflows", len(list))
+	}
+}

@@ -26,31 +26,41 @@ func (pl *Pipeline) Addresses() *addresses.Table { return pl.macs }
 
 // declaredPorts has the ports of the present View that weft-central has declared.
 type declaredPorts struct {
-	numbers []uint32                   // ports with a flow in openflow.CentralTable, sorted
+	numbers []declaredNumbers          // ports with a flow in openflow.CentralTable, sorted
 	seen    [port.MaxPorts]atomic.Bool // declared ports that have sent a frame
 	events  Declared                   // nil: nobody receives events
 }
 
+// declaredNumbers has the numbers of a port: in the data path in the upper 32 bits, and in
+// flows in the lower ones. They differ if ofport_request is too large for the data path.
+type declaredNumbers uint64
+
+func (n declaredNumbers) datapath() uint32 { return uint32(n >> 32) }
+
+func (n declaredNumbers) inFlows() uint32 { return uint32(n) }
+
 // update makes declaredPorts match the ports of view v. It returns the changes of
-// CentralTable and the removed ports. The caller holds Pipeline.mu for writing.
+// CentralTable and the removed ports, by their numbers in the data path. The caller holds
+// Pipeline.mu for writing.
 func (p *declaredPorts) update(v *View) (mods []openflow.FlowMod, removed []uint32) {
-	var now []uint32 // sorted, like View.infos
+	var now []declaredNumbers
 	for i := range v.infos {
-		if v.infos[i].Central {
-			now = append(now, v.infos[i].At())
+		if info := &v.infos[i]; info.Central {
+			now = append(now, declaredNumbers(info.At())<<32|declaredNumbers(info.No))
 		}
 	}
+	slices.Sort(now)
 	before := p.numbers
 	p.numbers = now
 	for _, port := range before {
 		if _, still := slices.BinarySearch(now, port); !still {
-			mods, removed = append(mods, openflow.CentralFlow(openflow.DeleteStrict, port)), append(removed, port)
+			mods, removed = append(mods, openflow.CentralFlow(openflow.DeleteStrict, port.inFlows())), append(removed, port.datapath())
 		}
 	}
 	for _, port := range now {
 		if _, was := slices.BinarySearch(before, port); !was {
-			mods = append(mods, openflow.CentralFlow(openflow.Add, port))
-			p.seen[port].Store(false)
+			mods = append(mods, openflow.CentralFlow(openflow.Add, port.inFlows()))
+			p.seen[port.datapath()].Store(false)
 		}
 	}
 	return mods, removed
@@ -85,7 +95,7 @@ func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
 	}
 	for _, r := range changes.Added { // added rules continue with the counts of an earlier control process
 		match := r.Match.Unpack()
-		pl.rules.EnterAt(r, counters.CentralRow(uint32(match.Value[flowtable.WPort]>>32)))
+		pl.rules.EnterAt(r, counters.CentralRow(v.Datapath(uint32(match.Value[flowtable.WPort]>>32))))
 	}
 	return changes
 }
