@@ -4,6 +4,7 @@ package openflow
 
 import (
 	"encoding/json"
+	"errors"
 
 	"weft/flowtable"
 	"weft/packet"
@@ -128,7 +129,13 @@ func (p *Pipeline) Resume(text string, flow *Flow, cameIn uint32, env Env) (Tran
 		set, err = ParseActions(c.ActionSet, WithTLVs(nil, p.TLVs()))
 	}
 	stack, ok := thawStack(string(c.Stack))
-	if err != nil || !ok || c.Bridge != p.bridge {
+	switch {
+	case err == nil && !ok:
+		err = errors.New("its stack is damaged")
+	case err == nil && c.Bridge != p.bridge:
+		err = errors.New("it belongs to another bridge")
+	}
+	if err != nil {
 		return Translation{}, codedf(ErrResumeStale, "resume: the continuation no longer fits the switch: %v", err)
 	}
 	x := xlates.Get().(*xlate)

@@ -115,8 +115,8 @@ func TestResumeRefusals(t *testing.T) {
 	for _, text := range []string{"", "{", `{"bridge":1}`, `{"stack":"AQ=="}`, `{"rest":[{"actions":"fly"}]}`, `{"rest":[{"actions":"group:1"}]}`, `{"action_set":"fly"}`} {
 		_, err := p.Resume(text, &flow, 1, newEnv())
 		var coded *CodedError
-		if !errors.As(err, &coded) || coded.Code != ErrResumeStale {
-			t.Errorf("%s: %v, want a stale continuation", text, err)
+		if !errors.As(err, &coded) || coded.Code != ErrResumeStale || strings.Contains(err.Error(), "nil") {
+			t.Errorf("%s: %v, want the reason of a stale continuation", text, err)
 		}
 	}
 	p = pipelineOf(t, "actions=resubmit(,0)")
