@@ -170,6 +170,30 @@ func TestCaptureRefusals(t *testing.T) {
 	}
 }
 
+// The match of a live trace has the numbers of a bridge's flows, the tap those of the data
+// path.
+func TestTraceTapOfAnotherBridge(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(1)
+	if _, err := f.d.addBridge(api.AddBridge{Name: "br1"}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := f.d.ports.Add("q1", []string{"type=vxlan", "vni=900", "remote=192.0.2.9", "bridge=br1"})
+	if err != nil || p.InFlows() == p.Number {
+		t.Fatal(p, err)
+	}
+	for _, in := range []string{"q1", fmt.Sprint(p.InFlows())} {
+		req, err := http.NewRequest(http.MethodGet, "http://weft/?bridge=br1&match=in_port%3D"+in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tap, err := f.d.traceTap(req)
+		if got := uint32(tap.Key[flowtable.WPort] >> 32); err != nil || got != p.Number {
+			t.Errorf("in_port=%s: port %d, want %d; %v", in, got, p.Number, err)
+		}
+	}
+}
+
 // The tap of a live trace has the key and the mask of the requested match.
 func TestTraceTap(t *testing.T) {
 	f := newFakes(t)
