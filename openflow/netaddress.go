@@ -47,7 +47,7 @@ type Place struct {
 	// Remote is the underlay address of the host; invalid: the address is behind
 	// Port.
 	Remote netip.Addr
-	Port   uint32 // port of this switch; 0: the port does not exist now
+	Port   uint32 // number of a port in the data path; 0: the port does not exist now
 }
 
 // RemovedNetAddress is an address to remove from a declared network.

@@ -40,7 +40,7 @@ func (x *xlate) declaredSource(inPort *PortInfo, s Segment, src uint64) bool {
 	case place.Remote.IsValid():
 		return inPort.isCentralTunnel()
 	}
-	return place.Port == inPort.No
+	return place.Port == inPort.At()
 }
 
 // sendToPlace sends to the declared location of an address. A frame from the tunnel
@@ -56,7 +56,7 @@ func (x *xlate) sendToPlace(inPort uint32, s Segment, f *vlanFrame, place *Place
 		}
 		port, ok = x.env.CentralTunnel()
 	} else {
-		port, ok = x.env.Port(place.Port)
+		port, ok = x.env.PortAt(place.Port)
 		ok = ok && port.Kind == PortNormal && port.InVNI && segmentOf(port.VNI) == s
 		if ok && x.hook != nil {
 			x.note("declared by central: at port " + port.Name)

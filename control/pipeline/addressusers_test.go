@@ -182,6 +182,7 @@ func TestDeclaredPortsWithLargeNumbers(t *testing.T) {
 	f := newRig(t)
 	f.centralNetwork(1, 3)
 	f.Change.Lock()
+	f.P.Addresses().Change(&addresses.Change{Addresses: []openflow.NetAddress{netAddress(0, openflow.Place{Port: 900}), netAddress(1, openflow.Place{Port: 899})}})
 	f.Infos = append(f.Infos[1:], openflow.PortInfo{No: 50000, Datapath: 900, Name: "a", Central: true, InVNI: true, VNI: 1},
 		openflow.PortInfo{No: 50001, Datapath: 899, Name: "b", Central: true, InVNI: true, VNI: 1})
 	for range 2 { // the second change changes no port
@@ -192,6 +193,7 @@ func TestDeclaredPortsWithLargeNumbers(t *testing.T) {
 	for host, port := range []uint32{900, 899} {
 		f.Worker().Frame(workertest.UDPKey(port, uint32(host), 2, 9), 100)
 	}
+	f.Worker().Frame(workertest.UDPKey(900, 0, 1, 9), 100)
 	f.Settle()
 	list := f.P.Megaflows().List()
 	for _, m := range list {
@@ -199,7 +201,7 @@ func TestDeclaredPortsWithLargeNumbers(t *testing.T) {
 			t.Errorf("frames of port %d are dropped: %+v", m.Owner, m.Actions)
 		}
 	}
-	if len(list) != 2 {
+	if len(list) != 3 {
 		t.Errorf("%d megaflows", len(list))
 	}
 }
