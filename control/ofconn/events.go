@@ -174,7 +174,8 @@ func (c *Conn) postUpdate(update func(b []byte) []byte) {
 	}
 }
 
-// ownChange is the Author of a request of a connection.
+// ownChange marks the events of a request, with number xid, as caused by its connection.
+// It implements Author.
 type ownChange struct {
 	conn *Conn
 	xid  uint32

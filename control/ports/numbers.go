@@ -84,21 +84,28 @@ func (ps *Ports) inFlows(bridge uint8, number uint32) *switchPort {
 	return nil
 }
 
-// freeInFlows returns a free number in the flows of a bridge other than the first. Like
-// freeNumber, it prefers the last number of a port with this name, and then a number that
-// was never used.
+// freeInFlows returns a free number in the flows of a bridge other than the first, chosen
+// by the method free.
 func (ps *Ports) freeInFlows(bridge uint8, name string) uint32 {
 	used := map[uint32]bool{}
 	for _, p := range ps.inBridge(bridge) {
 		used[p.info.No] = true
 	}
+	// more numbers than ports, so one is free
+	return ps.free(name, port.MaxPorts, func(n uint32) bool { return used[n] }, func(n uint32) uint32 { return store.NumberKey(bridge, n) })
+}
+
+// free returns a number from 1 to highest that is not taken, or 0. It prefers the last
+// number of a port with this name, so that flows keep their meaning. Otherwise it prefers
+// the lowest number that was never used. key maps a number to its key in Ports.numbers.
+func (ps *Ports) free(name string, highest uint32, taken func(n uint32) bool, key func(n uint32) uint32) uint32 {
 	fresh, free := uint32(0), uint32(0)
-	for n := uint32(port.MaxPorts); n > 0; n-- { // more numbers than ports
-		if used[n] {
+	for n := highest; n > 0; n-- {
+		if taken(n) {
 			continue
 		}
 		free = n
-		switch last, was := ps.numbers[store.NumberKey(bridge, n)]; {
+		switch last, was := ps.numbers[key(n)]; {
 		case !was:
 			fresh = n
 		case last == name:
@@ -111,7 +118,7 @@ func (ps *Ports) freeInFlows(bridge uint8, name string) uint32 {
 	return fresh
 }
 
-// remember notes the name of a new port as the last name of its numbers.
+// remember stores a new port's name beside both of its numbers, for the method free.
 func (ps *Ports) remember(p *switchPort) {
 	ps.numbers[p.saved.Number] = p.saved.Name
 	if p.saved.InFlows != 0 {
@@ -124,30 +131,13 @@ func (ps *Ports) forgetNumbers(bridge uint8) {
 	maps.DeleteFunc(ps.numbers, func(key uint32, _ string) bool { return store.BridgeOf(key) == bridge })
 }
 
-// freeNumber returns a free port number. It prefers the last number of a port with this
-// name, so that flows keep their meaning. Otherwise it prefers a number that was never
-// used.
+// freeNumber returns a free number in the data path, chosen by the method free.
 func (ps *Ports) freeNumber(name string) (uint32, error) {
-	fresh, free := uint32(0), uint32(0)
-	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
-		if ps.byNumber[n] != nil {
-			continue
-		}
-		free = n
-		switch last, used := ps.numbers[n]; {
-		case !used:
-			fresh = n
-		case last == name:
-			return n, nil
-		}
-	}
-	if fresh == 0 {
-		fresh = free
-	}
-	if fresh == 0 {
+	n := ps.free(name, port.MaxPorts-1, func(n uint32) bool { return ps.byNumber[n] != nil }, func(n uint32) uint32 { return n })
+	if n == 0 {
 		return 0, fmt.Errorf("%d ports exist already, which is the limit; delete one first", port.MaxPorts-1)
 	}
-	return fresh, nil
+	return n, nil
 }
 
 // lastNumber returns the highest free number in the data path. It is for ports that have

@@ -54,7 +54,8 @@ type Port struct {
 	Number  uint32   `json:"number"` // in the data path
 	Name    string   `json:"name"`
 	Options []string `json:"options"`
-	// InFlows is the port's number in flows; 0: Number, as in the first bridge.
+	// InFlows is the port's number in flows. 0 means that Number is also its number in
+	// flows, as in the first bridge.
 	InFlows uint32 `json:"in_flows,omitempty"`
 	// Bridge is the number of the port's bridge. Only SavePort uses it; Options have the
 	// bridge's name.
