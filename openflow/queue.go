@@ -98,7 +98,7 @@ func (p *actionParser) enqueue(t token) (Action, error) {
 	if err != nil {
 		return Action{}, err
 	}
-	if no >= PortMax && no != PortInPort && no != PortLocal {
+	if !isOnePort(no) {
 		return Action{}, wrong(t.text, "a port's number or name, in_port or local")
 	}
 	v, ok := parseUint(strings.TrimSpace(t.value[at+1:]), 1<<32-1)
@@ -106,6 +106,12 @@ func (p *actionParser) enqueue(t token) (Action, error) {
 		return Action{}, wrong(t.text, "enqueue:PORT:QUEUE")
 	}
 	return Action{Kind: ActEnqueue, Port: no, Value: value64(v)}, nil
+}
+
+// isOnePort reports whether an output to this number goes to at most one port of the
+// switch: an ordinary port, IN_PORT or LOCAL.
+func isOnePort(number uint32) bool {
+	return number < PortMax || number == PortInPort || number == PortLocal
 }
 
 func formatQueue(a *Action, names Names) string {
@@ -146,7 +152,7 @@ func decodeEnqueue(a []byte) (Action, error) {
 		return Action{}, errActionLen
 	}
 	port := uint32(be.Uint16(a[4:]))
-	if port >= PortMax && port != PortInPort && port != PortLocal {
+	if !isOnePort(port) {
 		return Action{}, coded(ErrActionBadOutPort, fmt.Sprintf("enqueue: %d: expected a port, in_port or local", port))
 	}
 	return Action{Kind: ActEnqueue, Port: port, Value: value64(uint64(be.Uint32(a[12:])))}, nil

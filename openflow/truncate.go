@@ -68,7 +68,7 @@ func (p *actionParser) outputTruncation(t token) (Action, error) {
 			if err != nil {
 				return a, err
 			}
-			if no >= PortMax && no != PortInPort && no != PortLocal {
+			if !isOnePort(no) {
 				return a, wrong(one.text, "a port's number or name, in_port or local beside max_len")
 			}
 			a.Port = no
@@ -109,7 +109,7 @@ func appendTruncation(b []byte, a *Action) []byte {
 
 func decodeTruncation(b []byte) (Action, error) {
 	port, limit := uint32(be.Uint16(b)), be.Uint32(b[2:])
-	if port >= PortMax && port != PortInPort && port != PortLocal {
+	if !isOnePort(port) {
 		return Action{}, coded(ErrActionBadOutPort, fmt.Sprintf("output: %d: expected a port, in_port or local beside max_len", port))
 	}
 	if limit < minTruncated {
