@@ -20,8 +20,7 @@ type TunnelOptions interface {
 
 // MaxOptions is the largest number of different Geneve options in an OptionTable. A sender
 // could make new ones with every frame, so each port has a quota (see share.Ports). When a
-// port's quota is used up, its frames with further options are dropped if a flow looks at
-// them.
+// port's quota is used up, its frames with further options are dropped (Translation.Refused).
 const MaxOptions = 1 << 16
 
 // OptionTable has the raw Geneve options of megaflows by their hash, because the key of a

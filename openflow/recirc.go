@@ -52,7 +52,8 @@ type Freezer interface {
 
 // MaxFrozen is the largest number of states in a RecircTable. A sender could create a
 // state with every frame, so each port has a quota (see share.Ports). When a port's
-// quota is used up, a ct action that names a table drops the port's frames.
+// quota is used up, a ct action that names a table drops the port's frames
+// (Translation.Refused).
 const MaxFrozen = 1 << 16
 
 // RecircTable implements Freezer. A state's id is its hash, so a restarted control

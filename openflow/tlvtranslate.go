@@ -233,6 +233,9 @@ func (x *xlate) takeOptions() bool {
 	if critical || !known {
 		x.visitWord(flowtable.WTunOpts, ^uint64(0))
 	}
+	if !known {
+		x.refuse()
+	}
 	if known && (x.p.TLVs().decode(&x.flow, raw) || !critical) {
 		return true
 	}

@@ -155,14 +155,19 @@ func (x *xlate) recirculate(f *Frozen) {
 	}
 	id, ok := freezer.Freeze(x.cameIn, f)
 	if !ok {
-		// The megaflow of this drop matches the input port, because the quotas of other
-		// ports may not be used up.
-		x.wc[flowtable.WPort] |= 0xffffffff << 32
+		x.refuse()
 		x.halt(packet.DropLoop)
 		return
 	}
 	x.emit(flowtable.Action{Op: flowtable.OpRecirc, U32: id})
 	x.sent = x.sent || !x.halted
+}
+
+// refuse notes that a quota of the input port is used up. The megaflow of the drop matches
+// the port, because the quotas of other ports may not be used up.
+func (x *xlate) refuse() {
+	x.refused = true
+	x.wc[flowtable.WPort] |= 0xffffffff << 32
 }
 
 // untrack clears the ct_* fields.

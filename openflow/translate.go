@@ -70,6 +70,9 @@ type Translation struct {
 	// has the address, the translation is right as it is.
 	Question Question
 	MustAsk  bool // weft-central's network sends addresses only on demand (Network.Asked)
+	// Refused is true if a quota of the input port refused the recirc_id or the Geneve
+	// options that the translation needs. The drop is right only while the quota is used up.
+	Refused bool
 	// Learned lists the flows of learn actions, in order. Control adds those that the
 	// tables lack (Pipeline.Learnt), and refreshes the timeouts of flows that the
 	// tables have.
@@ -214,6 +217,7 @@ type xlate struct {
 	patches      []Crossing
 	toAsk        Question
 	mustAsk      bool
+	refused      bool // Translation.Refused
 	learned      []FlowMod
 	finished     []Finished
 	tables       TableSet
@@ -247,7 +251,7 @@ func (x *xlate) result(t *Translation) {
 	actions, rules, missed, addresses := t.Actions[:0], t.Rules[:0], t.Missed[:0], t.Addresses[:0]
 	*t = Translation{}
 	t.Learns, t.Patches, t.Question, t.MustAsk, t.Learned, t.Finished = x.learns, x.patches, x.toAsk, x.mustAsk, x.learned, x.finished
-	t.Groups, t.Tables, t.UsedPorts = x.groups, x.tables, x.usedPorts
+	t.Groups, t.Tables, t.UsedPorts, t.Refused = x.groups, x.tables, x.usedPorts, x.refused
 	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
 	for w := WTLVs; w < wFlowEnd; w++ {
 		if x.wc[w] != 0 {

@@ -45,8 +45,10 @@ type Megaflow struct {
 	Tables    openflow.TableSet // tables looked up
 	addresses []addressUse      // addresses on which the translation depends
 	UsedPorts bool
-	Asks      bool // nobody knew an address that the translation asked for
-	MustAsk   bool // Translation.MustAsk
+	// Brief is true if the translation lacked something that may appear without a notice: an
+	// address that nobody knew, or room in a quota. The megaflow expires soon even if it is used.
+	Brief   bool
+	MustAsk bool // Translation.MustAsk
 
 	// Most megaflows need no further memory: a match of a connection, one action, one
 	// rule.
@@ -120,7 +122,7 @@ func (m *Megaflow) Mask() *flowtable.Key { return &m.record.mask }
 // SetEffects copies the side effects of the translation t to m, except the counted
 // rules and groups.
 func (m *Megaflow) SetEffects(t *openflow.Translation) {
-	m.UsedPorts, m.Asks, m.MustAsk, m.Tables, m.Teaches = t.UsedPorts, t.Question.Valid(), t.MustAsk, t.Tables, nil
+	m.UsedPorts, m.Brief, m.MustAsk, m.Tables, m.Teaches = t.UsedPorts, t.Question.Valid() || t.Refused, t.MustAsk, t.Tables, nil
 	if len(t.Learns) > 0 || len(t.Learned) > 0 || len(t.Finished) > 0 {
 		m.Teaches = &Teaching{t.Learns, t.Learned, t.Finished}
 	}

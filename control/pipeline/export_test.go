@@ -33,3 +33,6 @@ func (pl *Pipeline) Row(r *openflow.Rule) uint32 { return pl.rules.Row(r) }
 func (pl *Pipeline) TakeRow() uint32             { return pl.rules.Take() }
 
 func (pl *Pipeline) Other(number uint8) *Bridge { return pl.bridges[number] }
+
+func (pl *Pipeline) Options() *openflow.OptionTable { return pl.options }
+func (pl *Pipeline) Recircs() *openflow.RecircTable { return pl.recircs }

@@ -8,9 +8,11 @@ import (
 
 	"weft/control/limits"
 	"weft/control/megaflows"
+	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
 	"weft/control/workers/workertest"
 	"weft/flowtable"
+	"weft/openflow"
 )
 
 // A port that uses many masks or megaflows leaves room for another port.
@@ -53,4 +55,62 @@ func TestOnePortLeavesRoom(t *testing.T) {
 		t.Errorf("%d flows", n)
 	}
 	f.Want("udp,in_port=2,nw_ttl=64", "1/100")
+}
+
+// A port's frame is dropped because the port's quota of Geneve options or of recirc_ids is
+// used up. It is forwarded once there is room again, even if its sender never pauses.
+func TestRefusedFramesAreTriedAgain(t *testing.T) {
+	for _, c := range []struct {
+		name, flow string
+		options    uint64 // hash of the frame's Geneve options; 0: none
+		fill       func(f *rig, n uint64) (ok bool)
+	}{
+		{"options", "table=0,actions=output:2", 1, func(f *rig, n uint64) bool { return f.P.Options().Put(1, n+2, nil) }},
+		{"recirc_ids", "table=0,ip,actions=ct(table=1)", 0, func(f *rig, n uint64) (ok bool) {
+			_, ok = f.P.Recircs().Freeze(1, &openflow.Frozen{State: [10]uint64{n + 1}})
+			return ok
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newRig(t)
+			f.VXLANPorts(2)
+			f.Change.Lock()
+			f.Infos[0].Encap = openflow.EncapGeneve
+			f.SetView()
+			f.P.PortsChanged()
+			f.Change.Unlock()
+			f.Add(c.flow)
+			key := workertest.UDPKey(1, 1, 2, 9)
+			key[flowtable.WTunOpts] = c.options
+			actions := func() (op flowtable.Op) {
+				f.Worker().Frame(key, 100)
+				f.Settle()
+				f.Worker().On(func() {
+					if slot, ok := f.Worker().Lookup(&key); ok {
+						_, _, list, _ := f.Worker().Shared.Cache.Read(slot)
+						op = list[0].Op
+					}
+				})
+				return op
+			}
+			for n := uint64(0); c.fill(f, n); n++ {
+			}
+			if op := actions(); op != flowtable.OpDrop {
+				t.Fatalf("with a full quota: operation %v, want a drop", op)
+			}
+			f.P.Options().Collect(func(uint64) bool { return false })
+			f.P.Options().Collect(func(uint64) bool { return false })
+			f.P.Recircs().Collect(func(uint32) bool { return false })
+			f.P.Recircs().Collect(func(uint32) bool { return false })
+			f.P.Mu().Lock()
+			for _, m := range f.P.Index().List() {
+				m.MadeNS -= uint64(pipeline.AskAgain) + 1
+			}
+			f.P.Mu().Unlock()
+			f.P.Sweep()
+			if op := actions(); op == flowtable.OpDrop {
+				t.Error("with room again, the drop stays")
+			}
+		})
+	}
 }

@@ -132,7 +132,7 @@ func (pl recovery) adopt(slot uint32) bool {
 	}
 	m := &megaflows.Megaflow{
 		Slot: slot, Actions: actions, Generation: generation,
-		MadeNS: clock.Monotonic(), UsedNS: usedNS, Owner: megaflows.OwnerOf(&key), Asks: t.Question.Valid(), MustAsk: t.MustAsk,
+		MadeNS: clock.Monotonic(), UsedNS: usedNS, Owner: megaflows.OwnerOf(&key),
 	}
 	// The counter region does not have all rules of the megaflow. The counts go to the
 	// rules of the new translation.

@@ -22,8 +22,8 @@ const (
 	// macPause is the shortest interval between two revalidations after addresses were
 	// learned. It limits the work that an attacker can cause with many addresses.
 	macPause = 20 * time.Millisecond
-	// askAgain is the lifetime of a megaflow for an address that nobody has.
-	// Afterwards, a frame asks for the address again.
+	// askAgain is the lifetime of a megaflow whose translation lacked an address or room in
+	// a quota (Megaflow.Brief). Afterwards, a frame asks again.
 	askAgain = 5 * time.Second
 	// translateChunk is the number of translations after which Pipeline.mu is released
 	// for a moment.
@@ -139,7 +139,7 @@ func (pl *Pipeline) sweep() {
 	stays := pl.megaflows.Stays()
 	for _, m := range list {
 		pl.pull(m)
-		if now-min(now, m.UsedNS) > uint64(stays[m.Owner]) || m.Asks && now-min(now, m.MadeNS) > uint64(askAgain) {
+		if now-min(now, m.UsedNS) > uint64(stays[m.Owner]) || m.Brief && now-min(now, m.MadeNS) > uint64(askAgain) {
 			idle = append(idle, m)
 		}
 	}
