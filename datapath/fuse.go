@@ -20,7 +20,7 @@ import (
 //
 //   - Both megaflows are unchanged (slot and generation).
 //   - The connection's generation is unchanged, the frame has the connection's tuple,
-//     and the frame leaves the connection established (conntrack.Fast).
+//     and the frame leaves the connection established (Tracker.Fast of conntrack).
 //   - The frame's key agrees with both megaflows in every bit that the connection does
 //     not determine.
 //

@@ -80,7 +80,7 @@ func (w *Worker) execute() {
 	w.recirculated()
 }
 
-// recirculated repeats look-ups and their actions until tracks.again is empty.
+// recirculated repeats look-ups and their actions until tracks.repeats is empty.
 func (w *Worker) recirculated() {
 	for w.tracks.repeats != 0 {
 		w.lookAgain()

@@ -3,7 +3,7 @@
 // Package datapath is the worker and its pass. These are the package's files, in the
 // order in which a frame goes through them:
 //
-//	worker.go    the loop: clock, commands, mailbox, queues
+//	worker.go    the loop: clock, mailbox, commands, queues
 //	receive.go   a batch from one receive queue
 //	gather.go    queues with few frames wait until more have come
 //	fair.go      queues whose frames cost too much wait

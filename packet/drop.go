@@ -50,7 +50,7 @@ const (
 	// DropHeldFull: all slots for held frames are in use, or the frame is longer than
 	// a slot. A frame is held during its upcall.
 	DropHeldFull
-	// DropHeldExpired: a held frame waited longer than HeldTimeout.
+	// DropHeldExpired: a held frame waited longer than datapath.HeldTimeoutNS.
 	DropHeldExpired
 	// DropMissAgain: a held frame missed again at its second look-up.
 	DropMissAgain

@@ -13,7 +13,7 @@ import (
 )
 
 // A host may have a port before the port is declared. A central that declares it binds it
-// to this host in the same transaction (store.SetWaiting), if it knows the host. Hubs
+// to this host in the same transaction (store.Store.SetWaiting), if it knows the host. Hubs
 // therefore tell each other which undeclared ports their hosts have (wire.Peer.Waiting).
 //
 // What a hub knows of other hubs' hosts may be old or missing. The hub of the host binds
