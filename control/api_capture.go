@@ -3,9 +3,7 @@
 package control
 
 import (
-	"encoding/json"
 	"net/http"
-	"strconv"
 	"time"
 
 	"weft/api"
@@ -25,11 +23,11 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 	q := r.URL.Query()
 	tap := datapath.Tap{Kind: datapath.TapPort}
 	name := q.Get("port")
-	switch drops := q.Get("drops"); {
-	case drops == "true":
+	switch drops, err := truthOf(q, "drops"); {
+	case err != nil:
+		return tap, err
+	case drops:
 		tap.Kind = datapath.TapDrops
-	case drops != "" && drops != "false":
-		return tap, usererr.Errorf("drops=%s: expected true or false", drops)
 	case name == "":
 		return tap, usererr.Errorf("port: expected a port's name, or drops=true")
 	}
@@ -45,10 +43,10 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 		}
 		tap.Port = no
 	}
-	snap, err := numberWord(q.Get("snap"), "snap")
+	snap, err := numberOf(q, "snap")
 	tap.Snap = uint32(snap)
 	if err == nil {
-		tap.Limit, err = numberWord(q.Get("limit"), "limit")
+		tap.Limit, err = numberOf(q, "limit")
 	}
 	return tap, err
 }
@@ -82,19 +80,8 @@ func (d *Daemon) traceTap(r *http.Request) (datapath.Tap, error) {
 			return tap, usererr.Errorf("match %s: expected fields of frames, which have neither registers nor metadata", q.Get("match"))
 		}
 	}
-	tap.Limit, err = numberWord(q.Get("limit"), "limit")
+	tap.Limit, err = numberOf(q, "limit")
 	return tap, err
-}
-
-func numberWord(word, name string) (uint64, error) {
-	if word == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseUint(word, 10, 32)
-	if err != nil {
-		return 0, usererr.Errorf("%s=%s: expected a number", name, word)
-	}
-	return n, nil
 }
 
 // streamCapture sends captured frames as JSON until the client disconnects.
@@ -115,37 +102,6 @@ func (d *Daemon) streamCapture(w http.ResponseWriter, r *http.Request, tap datap
 		d.reply(w, nil, err)
 	}
 }
-
-type stream struct {
-	w       http.ResponseWriter
-	enc     *json.Encoder
-	control *http.ResponseController
-}
-
-func newStream(w http.ResponseWriter) *stream {
-	return &stream{w: w, enc: json.NewEncoder(w), control: http.NewResponseController(w)}
-}
-
-// begin sends the response header. The header shows the client that its capture or
-// monitor is active.
-func (s *stream) begin() error {
-	s.w.Header().Set("Content-Type", "application/x-ndjson")
-	s.w.WriteHeader(http.StatusOK)
-	return s.flush()
-}
-
-// streamPatience is the longest time for which a client may not read its stream.
-const streamPatience = 10 * time.Second
-
-func (s *stream) send(v any) error {
-	// error ignored: only connections of some tests have no deadline
-	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience))
-	return s.enc.Encode(v)
-}
-
-func (s *stream) sendEvent(e *api.Event) error { return s.send(e) }
-
-func (s *stream) flush() error { return s.control.Flush() }
 
 // captured converts a captured frame to the API's form. wall is the wall-clock time at
 // which CLOCK_MONOTONIC was 0.

@@ -14,7 +14,7 @@ import (
 	"weft/control/usererr"
 )
 
-func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, answer func(r *http.Request) (any, error))) {
+func (d *Daemon) conntrackRoutes(mux *access.Mux, route router) {
 	mux.HandleFunc("GET /v1/conntrack", d.dumpConnections)
 	route("DELETE /v1/conntrack", func(r *http.Request) (any, error) {
 		filter, err := conntrack.ParseFilter(r.URL.Query()["arg"])
@@ -41,13 +41,9 @@ func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, ans
 		return list, nil
 	})
 	route("GET /v1/conntrack/settings", func(*http.Request) (any, error) { return d.tracking.Settings() })
-	route("POST /v1/conntrack/settings", func(r *http.Request) (any, error) {
-		var c api.ChangeConntrack
-		if err := body(r, &c); err != nil {
-			return nil, err
-		}
-		return struct{}{}, d.tracking.Change(&c)
-	})
+	route("POST /v1/conntrack/settings", withBody(func(_ *http.Request, c *api.ChangeConntrack) (any, error) {
+		return struct{}{}, d.tracking.Change(c)
+	}))
 }
 
 // pagerPatience is the longest time for which a client may not read its dump, because a

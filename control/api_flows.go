@@ -3,109 +3,66 @@
 package control
 
 import (
+	"io"
 	"net/http"
+	"strings"
 
 	"weft/api"
+	"weft/control/access"
 	"weft/control/pipeline"
 	"weft/control/tables"
 )
 
-func (d *Daemon) modTableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	route("POST /v1/tables", func(r *http.Request) (any, error) {
-		var mod api.ModTable
-		if err := body(r, &mod); err != nil {
-			return nil, err
-		}
-		t, err := d.tablesOf(r)
-		if err != nil {
-			return nil, err
-		}
-		return struct{}{}, t.ModTable(mod)
-	})
-	route("GET /v1/tables", d.onTables(func(t *tables.Tables, _ *http.Request) (any, error) { return t.ListTables(), nil }))
-	route("POST /v1/tlv-map", func(r *http.Request) (any, error) {
-		var change api.ChangeTLVs
-		if err := body(r, &change); err != nil {
-			return nil, err
-		}
-		t, err := d.tablesOf(r)
-		if err != nil {
-			return nil, err
-		}
-		return struct{}{}, t.ChangeTLVs(change)
-	})
-	route("GET /v1/tlv-map", d.onTables(func(t *tables.Tables, _ *http.Request) (any, error) { return t.TLVMap(), nil }))
-}
-
-func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	change := func(pattern string, fn func(*tables.Tables, api.ChangeTable) (api.TableChanged, error)) {
-		route(pattern, func(r *http.Request) (any, error) {
-			var c api.ChangeTable
-			if err := body(r, &c); err != nil {
-				return nil, err
-			}
-			t, err := d.tablesOf(r)
-			if err != nil {
-				return nil, err
-			}
-			return fn(t, c)
-		})
-	}
-	change("POST /v1/groups", (*tables.Tables).ChangeGroups)
-	change("POST /v1/meters", (*tables.Tables).ChangeMeters)
-	route("GET /v1/groups", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
-		t, err := d.tablesOf(r)
-		if err != nil {
-			return nil, err
-		}
-		return t.ListGroups(r.URL.Query().Get("select"), words)
-	}))
-	route("GET /v1/queues", d.onTables(func(t *tables.Tables, r *http.Request) (any, error) {
-		return t.ListQueues(r.URL.Query().Get("select"))
-	}))
-	route("GET /v1/meters", d.onTables(func(t *tables.Tables, r *http.Request) (any, error) {
-		return t.ListMeters(r.URL.Query().Get("select"))
-	}))
-}
-
-// onTables returns a handler that gets the tables of the bridge that the request names.
-func (d *Daemon) onTables(answer func(*tables.Tables, *http.Request) (any, error)) func(*http.Request) (any, error) {
-	return func(r *http.Request) (any, error) {
-		t, err := d.tablesOf(r)
-		if err != nil {
-			return nil, err
-		}
-		return answer(t, r)
-	}
-}
-
-func (d *Daemon) packetOutRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	route("POST /v1/packet-out", func(r *http.Request) (any, error) {
-		var out api.PacketOut
-		if err := body(r, &out); err != nil {
-			return nil, err
-		}
-		t, err := d.tablesOf(r)
-		if err != nil {
-			return nil, err
-		}
-		return t.PacketOut(out.Text)
-	})
-}
-
-func (d *Daemon) macRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	route("GET /v1/macs", func(r *http.Request) (any, error) {
+func (d *Daemon) flowRoutes(route router) {
+	route("GET /v1/flows", withWords(func(r *http.Request, words pipeline.PortWords) (any, error) {
 		b, err := d.bridgeOf(r)
 		if err != nil {
 			return nil, err
 		}
-		return d.macs.List(b.number), nil
-	})
-	route("DELETE /v1/macs", func(r *http.Request) (any, error) {
+		return b.tables.DumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
+	}))
+	route("POST /v1/flows", func(r *http.Request) (any, error) {
+		change, err := changeOf(r)
+		if err != nil {
+			return nil, err
+		}
 		b, err := d.bridgeOf(r)
 		if err != nil {
 			return nil, err
 		}
-		return d.macs.Flush(b.number, r.URL.Query().Get("port"))
+		return b.tables.ChangeFlows(change)
 	})
+	route("DELETE /v1/flows", d.onTables(func(r *http.Request, t *tables.Tables) (any, error) {
+		strict, err := truthOf(r.URL.Query(), "strict")
+		if err != nil {
+			return nil, err
+		}
+		return t.DeleteFlows(r.URL.Query().Get("match"), strict)
+	}))
+	route("POST /v1/flows/diff", withWords(func(r *http.Request, words pipeline.PortWords) (any, error) {
+		diff := func(t *tables.Tables, c api.DiffFlows) (any, error) { return t.DiffFlows(c, words) }
+		return withBodyOnTables(d, diff)(r)
+	}))
+	route("GET /v1/megaflows", withWords(func(_ *http.Request, words pipeline.PortWords) (any, error) {
+		return d.megaflows().DumpMegaflows(words), nil
+	}))
+	route("POST /v1/packet-out", withBodyOnTables(d, func(t *tables.Tables, out api.PacketOut) (any, error) { return t.PacketOut(out.Text) }))
 }
+
+// changeOf parses the change of flows in a request: JSON, or a file of flows as plain
+// text.
+func changeOf(r *http.Request) (c api.ChangeFlows, err error) {
+	if r.Header.Get("Content-Type") != "text/plain" {
+		return c, body(r, &c)
+	}
+	var text strings.Builder
+	// limited, because a client may announce more bytes than it sends
+	text.Grow(int(min(max(r.ContentLength, 0), access.SmallBody)))
+	if _, err = io.Copy(&text, r.Body); err != nil {
+		return c, bodyError(err, "a file of flows")
+	}
+	return api.ChangeFlows{Op: r.URL.Query().Get("op"), Text: text.String(), File: true}, nil
+}
+
+// megaflows returns the handler of what all bridges share.
+func (d *Daemon) megaflows() *tables.Tables { return d.bridges.named("").tables }

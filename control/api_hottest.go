@@ -18,13 +18,17 @@ const (
 	maxHotInterval = time.Minute
 )
 
+func (d *Daemon) hottestRoutes(route router) {
+	route("GET /v1/hottest", func(r *http.Request) (any, error) { return d.hottest(r) })
+}
+
 func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
 	q := r.URL.Query()
-	n, err := numberWord(q.Get("n"), "n")
+	n, err := numberOf(q, "n")
 	if err != nil {
 		return nil, err
 	}
-	ms, err := numberWord(q.Get("interval_ms"), "interval_ms")
+	ms, err := numberOf(q, "interval_ms")
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func (d *Daemon) registerLimits() {
 	d.limits.Add(d.ports.LimitRows)
 }
 
-func (d *Daemon) limitRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
+func (d *Daemon) limitRoutes(route router) {
 	route("GET /v1/limits", func(r *http.Request) (any, error) { return d.listLimits(r.URL.Query().Get("port")) })
 }
 

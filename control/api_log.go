@@ -11,15 +11,11 @@ import (
 )
 
 // logRoutes serves the settings of the daemon's log.
-func (d *Daemon) logRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
+func (d *Daemon) logRoutes(route router) {
 	settings := d.config.LogSettings
 	now := func() (any, error) { return api.Log{Level: settings.Level(), Format: settings.Format()}, nil }
 	route("GET /v1/log", func(*http.Request) (any, error) { return now() })
-	route("POST /v1/log", func(r *http.Request) (any, error) {
-		var change api.Log
-		if err := body(r, &change); err != nil {
-			return nil, err
-		}
+	route("POST /v1/log", withBody(func(_ *http.Request, change *api.Log) (any, error) {
 		if change.Level != "" {
 			if _, err := logs.ParseLevel(change.Level); err != nil {
 				return nil, usererr.Errorf("level: %v", err)
@@ -30,5 +26,5 @@ func (d *Daemon) logRoutes(route func(pattern string, answer func(r *http.Reques
 		}
 		d.log.Info("log", "level", settings.Level(), "format", settings.Format())
 		return now()
-	})
+	}))
 }

@@ -3,8 +3,11 @@
 package control
 
 import (
+	"net/http"
+
 	"weft/conntrack"
 	"weft/control/observe"
+	"weft/control/patience"
 )
 
 func (d *Daemon) numbers() *observe.Numbers {
@@ -24,4 +27,9 @@ func (d *Daemon) numbers() *observe.Numbers {
 		n.Connections = &observe.ConnectionNumbers{Now: m.Count(), EventsLost: m.EventsLost(), Counters: m.Counters()}
 	})
 	return n
+}
+
+// patientMetrics returns the metrics handler, with the time limit patience.Short.
+func (d *Daemon) patientMetrics() http.Handler {
+	return http.TimeoutHandler(observe.MetricsHandler(d.numbers), patience.Short, "weftd is busy: the metrics are not there in time\n")
 }

@@ -27,11 +27,15 @@ type monitoring struct {
 	connections *observe.ConnectionFollower // nil: no connections
 }
 
+func (d *Daemon) monitorRoutes(mux *access.Mux) {
+	mux.HandleFunc("GET /v1/monitor", d.streamMonitor)
+}
+
 func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 	q, want := r.URL.Query(), &monitoring{}
 	var err error
 	for name, to := range map[string]*bool{"flows": &want.Flows, "ports": &want.Ports, "connections": &want.Connections, "initial": &want.Initial} {
-		if *to, err = yesWord(name, q.Get(name)); err != nil {
+		if *to, err = truthOf(q, name); err != nil {
 			return nil, err
 		}
 	}
@@ -60,16 +64,6 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 		return nil, usererr.Errorf("match %s: expected no out_port or out_group, because a change may remove them from the flow", q.Get("match"))
 	}
 	return want, nil
-}
-
-func yesWord(name, word string) (bool, error) {
-	switch word {
-	case "", "false":
-		return false, nil
-	case "true":
-		return true, nil
-	}
-	return false, usererr.Errorf("%s=%s: expected true or false", name, word)
 }
 
 func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"net/http"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -127,16 +126,6 @@ func (s *bridges) LimitRows(emit func(limits.Row)) {
 	}
 }
 
-// bridgeOf returns the bridge that a request names; without a name, the first one.
-func (d *Daemon) bridgeOf(r *http.Request) (*bridge, error) {
-	name := r.URL.Query().Get("bridge")
-	b := d.bridges.named(name)
-	if b == nil {
-		return nil, d.noBridge(name)
-	}
-	return b, nil
-}
-
 func (d *Daemon) noBridge(name string) error {
 	var names []string
 	for _, b := range d.bridges.snapshot() {
@@ -148,15 +137,6 @@ func (d *Daemon) noBridge(name string) error {
 		return usererr.Errorf("%s: no such bridge; there are none, see add-br", name)
 	}
 	return usererr.Errorf("%s: no such bridge; expected one of %v", name, names)
-}
-
-// tablesOf returns the tables of the bridge that a request names.
-func (d *Daemon) tablesOf(r *http.Request) (*tables.Tables, error) {
-	b, err := d.bridgeOf(r)
-	if err != nil {
-		return nil, err
-	}
-	return b.tables, nil
 }
 
 // restoreBridges makes the saved bridges, before the ports and flows are loaded. A bridge
@@ -320,54 +300,4 @@ func (d *Daemon) deleteBridge(name string) error {
 	}
 	d.log.Info("bridge deleted", "bridge", b.name)
 	return nil
-}
-
-// listPorts describes the named port, or all ports; of a bridge if the request names one.
-func (d *Daemon) listPorts(r *http.Request) ([]api.Port, error) {
-	list, err := d.ports.List(r.URL.Query().Get("name"))
-	if err != nil || r.URL.Query().Get("bridge") == "" {
-		return list, err
-	}
-	b, err := d.bridgeOf(r)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(list, func(p api.Port) bool {
-		if p.Bridge == "" {
-			return b.number != 0
-		}
-		return p.Bridge != b.name
-	}), nil
-}
-
-func (d *Daemon) bridgeRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	route("GET /v1/bridges", func(*http.Request) (any, error) { return d.listBridges(), nil })
-	route("POST /v1/bridges", func(r *http.Request) (any, error) {
-		var add api.AddBridge
-		if err := body(r, &add); err != nil {
-			return nil, err
-		}
-		return d.addBridge(add)
-	})
-	route("PATCH /v1/bridges", func(r *http.Request) (any, error) {
-		b, err := d.bridgeOf(r)
-		if err != nil {
-			return nil, err
-		}
-		var mod api.ModBridge
-		if err := body(r, &mod); err != nil {
-			return nil, err
-		}
-		return d.modifyBridge(b, mod)
-	})
-	route("DELETE /v1/bridges/{name}", func(r *http.Request) (any, error) {
-		ifExists, err := truthWord("if_exists", r.URL.Query().Get("if_exists"))
-		if err != nil {
-			return nil, err
-		}
-		if name := r.PathValue("name"); !ifExists || d.bridges.named(name) != nil {
-			return struct{}{}, d.deleteBridge(name)
-		}
-		return struct{}{}, nil
-	})
 }

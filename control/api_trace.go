@@ -6,29 +6,13 @@ import (
 	"net/http"
 
 	"weft/api"
-	"weft/control/access"
 	"weft/control/observe"
 	"weft/control/pipeline"
 	"weft/openflow"
 )
 
-func (d *Daemon) toolRoutes(mux *access.Mux, route func(pattern string, answer func(r *http.Request) (any, error))) {
-	d.captureRoutes(mux)
-	route("GET /v1/hottest", func(r *http.Request) (any, error) { return d.hottest(r) })
-	mux.HandleFunc("GET /v1/monitor", d.streamMonitor)
-	d.conntrackRoutes(mux, route)
-	route("POST /v1/flows/diff", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
-		var c api.DiffFlows
-		if err := body(r, &c); err != nil {
-			return nil, err
-		}
-		t, err := d.tablesOf(r)
-		if err != nil {
-			return nil, err
-		}
-		return t.DiffFlows(c, words)
-	}))
-	route("GET /v1/trace", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
+func (d *Daemon) traceRoutes(route router) {
+	route("GET /v1/trace", withWords(func(r *http.Request, words pipeline.PortWords) (any, error) {
 		var out api.Trace
 		b, err := d.bridgeOf(r)
 		if err != nil {

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"weft/control/access"
+	"weft/control/patience"
+	"weft/control/pipeline"
+	"weft/control/tables"
+	"weft/control/usererr"
+)
+
+// withBody returns an answer that decodes the request's body, a T of package api in JSON.
+func withBody[T any](fn func(r *http.Request, body *T) (any, error)) answer {
+	return func(r *http.Request) (any, error) {
+		var t T
+		if err := body(r, &t); err != nil {
+			return nil, err
+		}
+		return fn(r, &t)
+	}
+}
+
+// onTables returns an answer that gets the tables of the bridge that the request names.
+func (d *Daemon) onTables(fn func(r *http.Request, t *tables.Tables) (any, error)) answer {
+	return func(r *http.Request) (any, error) {
+		b, err := d.bridgeOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return fn(r, b.tables)
+	}
+}
+
+// withBodyOnTables returns an answer that decodes the request's body and gets the tables of
+// the bridge that the request names.
+func withBodyOnTables[T, Result any](d *Daemon, fn func(t *tables.Tables, body T) (Result, error)) answer {
+	return withBody(func(r *http.Request, body *T) (any, error) {
+		b, err := d.bridgeOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return fn(b.tables, *body)
+	})
+}
+
+// withWords returns an answer that knows how to show ports: by name, or by number if the
+// request has names=false.
+func withWords(fn func(r *http.Request, words pipeline.PortWords) (any, error)) answer {
+	return func(r *http.Request) (any, error) {
+		switch word := r.URL.Query().Get("names"); word {
+		case "", "true":
+			return fn(r, pipeline.ByName)
+		case "false":
+			return fn(r, pipeline.ByNumber)
+		default:
+			return nil, usererr.Errorf("names=%s: expected true or false", word)
+		}
+	}
+}
+
+// deletion returns an answer that deletes the object with the name in the request's path. If
+// the request has if_exists=true, an object that does not exist is no error.
+func deletion(exists func(name string) bool, remove func(name string) error) answer {
+	return func(r *http.Request) (any, error) {
+		ifExists, err := truthOf(r.URL.Query(), "if_exists")
+		if err != nil {
+			return nil, err
+		}
+		if name := r.PathValue("name"); !ifExists || exists(name) {
+			return struct{}{}, remove(name)
+		}
+		return struct{}{}, nil
+	}
+}
+
+// truthOf returns the truth value of a request's parameter; false if it is missing.
+func truthOf(q url.Values, name string) (bool, error) {
+	switch word := q.Get(name); word {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, usererr.Errorf("%s=%s: expected true or false", name, word)
+	}
+}
+
+// numberOf returns the number of 32 bits of a request's parameter; 0 if it is missing.
+func numberOf(q url.Values, name string) (uint64, error) {
+	word := q.Get(name)
+	if word == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(word, 10, 32)
+	if err != nil {
+		return 0, usererr.Errorf("%s=%s: expected a number", name, word)
+	}
+	return n, nil
+}
+
+// body decodes the body of a request.
+func body(r *http.Request, into any) error {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return bodyError(err, "JSON as in package api")
+	}
+	return nil
+}
+
+// bodyError returns the error of a body that cannot be read.
+func bodyError(err error, expected string) error {
+	var limit *access.LimitError
+	if errors.As(err, &limit) {
+		return &access.LimitError{Status: limit.Status, Message: "body: " + limit.Message}
+	}
+	return usererr.Errorf("body: %v; expected %s", err, expected)
+}
+
+// lateBody returns a better error than err if the client did not send its whole body in
+// time. Such a request has changed nothing.
+func lateBody(r *http.Request, err error) error {
+	var late *patience.TooLong
+	if !errors.As(err, &late) || !access.AbandonBody(r) {
+		return err
+	}
+	return &access.LimitError{Status: http.StatusRequestTimeout,
+		Message: "body: the client has not sent all of it in time, and nothing was changed; send the request again, without pauses"}
+}

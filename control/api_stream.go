@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"weft/api"
+)
+
+// stream sends values as lines of JSON until the client disconnects.
+type stream struct {
+	w       http.ResponseWriter
+	enc     *json.Encoder
+	control *http.ResponseController
+}
+
+func newStream(w http.ResponseWriter) *stream {
+	return &stream{w: w, enc: json.NewEncoder(w), control: http.NewResponseController(w)}
+}
+
+// begin sends the response header. The header shows the client that its capture or
+// monitor is active.
+func (s *stream) begin() error {
+	s.w.Header().Set("Content-Type", "application/x-ndjson")
+	s.w.WriteHeader(http.StatusOK)
+	return s.flush()
+}
+
+// streamPatience is the longest time for which a client may not read its stream.
+const streamPatience = 10 * time.Second
+
+func (s *stream) send(v any) error {
+	// error ignored: only connections of some tests have no deadline
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience))
+	return s.enc.Encode(v)
+}
+
+func (s *stream) sendEvent(e *api.Event) error { return s.send(e) }
+
+func (s *stream) flush() error { return s.control.Flush() }
