@@ -111,42 +111,57 @@ func (t *TupleFilter) parse(text string) error {
 		if !ok {
 			return fmt.Errorf("%q: expected field=value", part)
 		}
-		var err error
+		expected := ""
 		switch name {
 		case "ct_nw_src", "ct_ipv6_src":
-			t.Src, err = netip.ParseAddr(value)
+			t.Src, expected = parseAddr(name, value)
 		case "ct_nw_dst", "ct_ipv6_dst":
-			t.Dst, err = netip.ParseAddr(value)
+			t.Dst, expected = parseAddr(name, value)
 		case "ct_nw_proto":
-			t.Proto, err = parseUint[uint8](value)
+			t.Proto, expected = parseUint[uint8](value)
 		case "ct_tp_src":
-			t.SrcPort, err = parseUint[uint16](value)
+			t.SrcPort, expected = parseUint[uint16](value)
 		case "ct_tp_dst":
-			t.DstPort, err = parseUint[uint16](value)
+			t.DstPort, expected = parseUint[uint16](value)
 		case "icmp_id":
-			t.ID, err = parseUint[uint16](value)
+			t.ID, expected = parseUint[uint16](value)
 		case "icmp_type":
-			t.Type, err = parseUint[uint8](value)
+			t.Type, expected = parseUint[uint8](value)
 		case "icmp_code":
-			t.Code, err = parseUint[uint8](value)
+			t.Code, expected = parseUint[uint8](value)
 		default:
 			return fmt.Errorf("%q: expected ct_nw_src, ct_nw_dst, ct_ipv6_src, ct_ipv6_dst, ct_nw_proto, ct_tp_src, ct_tp_dst, icmp_id, icmp_type or icmp_code", name)
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", part, err)
+		if expected != "" {
+			return fmt.Errorf("%q: expected %s for %s", part, expected, name)
 		}
 	}
 	return nil
 }
 
-func parseUint[T uint8 | uint16](text string) (*T, error) {
+// parseAddr parses the address of a field. expected describes a valid one if text is none.
+func parseAddr(field, text string) (a netip.Addr, expected string) {
+	a, err := netip.ParseAddr(text)
+	switch v6 := strings.HasPrefix(field, "ct_ipv6"); {
+	case v6 && (err != nil || !a.Is6() || a.Zone() != ""):
+		return netip.Addr{}, "an IPv6 address"
+	case !v6 && (err != nil || !a.Is4()):
+		return netip.Addr{}, "an IPv4 address"
+	}
+	return a, ""
+}
+
+func parseUint[T uint8 | uint16](text string) (v *T, expected string) {
 	bits := 8
 	if ^T(0) > 0xff {
 		bits = 16
 	}
 	n, err := strconv.ParseUint(text, 0, bits)
-	v := T(n)
-	return &v, err
+	if err != nil {
+		return nil, fmt.Sprintf("a number from 0 to %d", ^T(0))
+	}
+	number := T(n)
+	return &number, ""
 }
 
 // Match reports whether the filter selects connection e.

@@ -90,9 +90,25 @@ func TestFilter(t *testing.T) {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	for _, bad := range [][]string{{"zone=65536"}, {"mark=0x100000000"}, {"mark=1/"}, {"mark=-1"}, {"labels=x"}, {"labels=1/0x1" + strings.Repeat("0", 32)},
-		{"labels=0b" + strings.Repeat("0", 200)}, {"labels=1", "mark=1"}, {"ct_tp_src=70000"}, {"nw_src=1.2.3.4"}, {"", "", ""}} {
+		{"labels=0b" + strings.Repeat("0", 200)}, {"labels=1", "mark=1"}, {"nw_src=1.2.3.4"}, {"", "", ""}} {
 		if _, err := ParseFilter(bad); err == nil {
 			t.Errorf("ParseFilter accepts %q", bad)
+		}
+	}
+	for bad, want := range map[string]string{
+		"ct_nw_src=invalid":           `"ct_nw_src=invalid": expected an IPv4 address for ct_nw_src`,
+		"ct_nw_dst=fd00::1":           `"ct_nw_dst=fd00::1": expected an IPv4 address for ct_nw_dst`,
+		"ct_ipv6_src=10.0.0.1":        `"ct_ipv6_src=10.0.0.1": expected an IPv6 address for ct_ipv6_src`,
+		"ct_ipv6_dst=fe80::1%eth0":    `"ct_ipv6_dst=fe80::1%eth0": expected an IPv6 address for ct_ipv6_dst`,
+		"ct_nw_proto=tcp":             `"ct_nw_proto=tcp": expected a number from 0 to 255 for ct_nw_proto`,
+		"ct_tp_src=70000":             `"ct_tp_src=70000": expected a number from 0 to 65535 for ct_tp_src`,
+		"ct_nw_proto=6,ct_tp_dst=dns": `"ct_tp_dst=dns": expected a number from 0 to 65535 for ct_tp_dst`,
+		"icmp_id=-1":                  `"icmp_id=-1": expected a number from 0 to 65535 for icmp_id`,
+		"icmp_type=":                  `"icmp_type=": expected a number from 0 to 255 for icmp_type`,
+		"icmp_code=256":               `"icmp_code=256": expected a number from 0 to 255 for icmp_code`,
+	} {
+		if _, err := ParseFilter([]string{bad}); err == nil || err.Error() != want {
+			t.Errorf("ParseFilter of %q: %v, want %s", bad, err, want)
 		}
 	}
 	var first Ref

@@ -5,9 +5,12 @@ package control
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
+	"strings"
 
 	"weft/control/access"
 	"weft/control/patience"
@@ -110,18 +113,43 @@ func body(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) {
+			field := ""
+			if kind.Field != "" {
+				field = kind.Field + ": "
+			}
+			return usererr.Errorf("body: %sexpected %s, not %s", field, jsonWord(kind.Type), kind.Value)
+		}
 		return bodyError(err, "JSON as in package api")
 	}
 	return nil
 }
 
 // bodyError returns the error of a body that cannot be read.
+// jsonWord describes the JSON values of a type.
+func jsonWord(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Float64:
+		return "a number"
+	}
+	return fmt.Sprintf("a whole number of at most %d bits", t.Bits())
+}
+
 func bodyError(err error, expected string) error {
 	var limit *access.LimitError
 	if errors.As(err, &limit) {
 		return &access.LimitError{Status: limit.Status, Message: "body: " + limit.Message}
 	}
-	return usererr.Errorf("body: %v; expected %s", err, expected)
+	return usererr.Errorf("body: %s; expected %s", strings.TrimPrefix(err.Error(), "json: "), expected)
 }
 
 // lateBody returns a better error than err if the client did not send its whole body in

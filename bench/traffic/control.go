@@ -186,7 +186,19 @@ func Listen(address string) (net.Listener, error) {
 	if _, port, err := net.SplitHostPort(address); err != nil || port == "" {
 		return nil, fmt.Errorf("%s: expected ADDRESS:PORT, :PORT, unix:PATH or vsock:PORT", address)
 	}
+	if err := CheckPort(address); err != nil {
+		return nil, err
+	}
 	return net.Listen("tcp", address)
+}
+
+// CheckPort returns an error if an address is HOST:PORT with an impossible number.
+func CheckPort(address string) error {
+	_, port, _ := net.SplitHostPort(address)
+	if n, err := strconv.Atoi(port); err == nil && n > 65535 {
+		return fmt.Errorf("%s: expected a port of at most 65535", address)
+	}
+	return nil
 }
 
 // dial connects to the server at an address: HOST, HOST:PORT, unix:PATH or

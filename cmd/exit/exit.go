@@ -5,10 +5,12 @@
 package exit
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes. Scripts rely on them.
@@ -37,5 +39,39 @@ func OneLine(err error) string { return strings.Join(strings.Fields(err.Error())
 func ReportFlags(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &Usage{err.Error()} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &Usage{flagMessage(err)} })
+}
+
+// flagMessage returns the text of a wrong flag. It names the flag, the wrong word and the
+// expected one, if package pflag has parsed the word as a number or a time.
+func flagMessage(err error) string {
+	var wrong *pflag.InvalidValueError
+	if !errors.As(err, &wrong) {
+		return err.Error()
+	}
+	f := wrong.GetFlag()
+	name := "--" + f.Name
+	if f.Shorthand != "" {
+		name = "-" + f.Shorthand + ", " + name
+	}
+	expected := ""
+	switch kind := f.Value.Type(); {
+	case kind == "duration":
+		expected = "a time with its unit, as in 500ms or 1m30s"
+	case kind == "bool":
+		expected = "true or false"
+	case strings.HasPrefix(kind, "float"):
+		expected = "a number"
+	case kind == "uint16":
+		expected = "a whole number from 0 to 65535"
+	case kind == "uint32":
+		expected = "a whole number from 0 to 4294967295"
+	case kind == "uint64":
+		expected = "a whole number from 0 up"
+	case strings.HasPrefix(kind, "int"):
+		expected = "a whole number"
+	default:
+		return fmt.Sprintf("%s: %s: %v", name, wrong.GetValue(), wrong.Unwrap())
+	}
+	return fmt.Sprintf("%s: %s: expected %s", name, wrong.GetValue(), expected)
 }

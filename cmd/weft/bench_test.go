@@ -18,7 +18,7 @@ func TestBenchWrongWords(t *testing.T) {
 
 		"server frob":                        "frob is one word too many",
 		"server --frob":                      "--frob",
-		"server -p x":                        "\"x\"",
+		"server -p x":                        ": x: expected a",
 		"server -p 99999999":                 "99999999",
 		"server --listen nowhere":            "nowhere",
 		"server --listen vsock:x":            "vsock:x",
@@ -33,7 +33,7 @@ func TestBenchWrongWords(t *testing.T) {
 		"client h --rr --crr":                "--rr and --crr",
 		"client h -l 10 -u --size 64":        "-l and --size",
 		"client h -i -1":                     "-i: -1",
-		"client h -i x":                      "\"x\"",
+		"client h -i x":                      ": x: expected a",
 		"client h -b fast":                   "-b: \"fast\"",
 		"client h -b -1":                     "-b: \"-1\"",
 		"client h -l long":                   "-l: \"long\"",
@@ -56,8 +56,8 @@ func TestBenchWrongWords(t *testing.T) {
 		"client h -O -3":                     "-3 seconds",
 		"client h --flows 5":                 "flows are of raw frames",
 		"client h --rr --response 5000000":   "5000000 bytes",
-		"client h -k x":                      "\"x\"",
-		"hops --top x":                       "\"x\"",
+		"client h -k x":                      ": x: expected a",
+		"hops --top x":                       ": x: expected a",
 		"hops --frob":                        "--frob",
 	} {
 		out, errs, code := weft("", append([]string{"bench"}, strings.Fields(line)...)...)

@@ -27,10 +27,10 @@ sockets the server always does so, over the network only with --orders.`
 
 func (c *command) benchServerVerb() *cobra.Command {
 	var listen []string
-	var port int
+	var port uint16
 	server := &traffic.Server{}
 	verb := &cobra.Command{Use: "server", Short: "answer weft bench client", Long: benchServerHelp, Args: words(0, 0)}
-	verb.Flags().IntVarP(&port, "port", "p", traffic.DefaultPort, "TCP port to listen on")
+	verb.Flags().Uint16VarP(&port, "port", "p", traffic.DefaultPort, "TCP port to listen on")
 	verb.Flags().StringArrayVar(&listen, "listen", nil, "address to listen on instead: ADDRESS:PORT, unix:PATH or vsock:PORT; may be repeated")
 	verb.Flags().StringVar(&server.Link, "raw", "", "serve raw frames on this device, or vhost-user socket (with a slash)")
 	verb.Flags().BoolVar(&server.Orders, "orders", false, "be a client if a peer asks over the network")
@@ -41,7 +41,7 @@ func (c *command) benchServerVerb() *cobra.Command {
 			}
 		}
 		if len(listen) == 0 {
-			listen = []string{":" + strconv.Itoa(port)}
+			listen = []string{":" + strconv.Itoa(int(port))}
 		} else if cmd.Flags().Changed("port") {
 			return exit.Usagef("-p and --listen: expected one of them")
 		}
@@ -105,7 +105,7 @@ type benchClient struct {
 	udp, rr, crr          bool
 	bitrate, length, size string
 	buffer                string
-	port                  int
+	port                  uint16
 	interval              float64
 }
 
@@ -130,7 +130,7 @@ func (c *command) benchClientVerb() *cobra.Command {
 	f.IntVar(&b.spec.Flows, "flows", 1, "number of UDP port pairs of raw frames")
 	f.StringVarP(&b.buffer, "window", "w", "", "bytes of socket buffers, with K or M")
 	f.Float64VarP(&b.interval, "interval", "i", 1, "seconds between lines of progress; 0: none")
-	f.IntVarP(&b.port, "port", "p", traffic.DefaultPort, "the server's port")
+	f.Uint16VarP(&b.port, "port", "p", traffic.DefaultPort, "the server's port")
 	f.StringVar(&b.From, "from", "", "make this server the client; syntax as for HOST")
 	verb.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := b.read(cmd, args[0]); err != nil {
@@ -201,11 +201,16 @@ func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 	if err := s.Check(); err != nil {
 		return exit.Usagef("%v", err)
 	}
+	for _, address := range []string{host, b.From} {
+		if err := traffic.CheckPort(address); err != nil {
+			return exit.Usagef("%v", err)
+		}
+	}
 	b.Server = host
 	if changed("port") {
-		b.Server = host + ":" + strconv.Itoa(b.port)
+		b.Server = host + ":" + strconv.Itoa(int(b.port))
 		if strings.Contains(host, ":") {
-			b.Server = "[" + strings.Trim(host, "[]") + "]:" + strconv.Itoa(b.port)
+			b.Server = "[" + strings.Trim(host, "[]") + "]:" + strconv.Itoa(int(b.port))
 		}
 	}
 	b.Every = time.Duration(b.interval * float64(time.Second))

@@ -67,7 +67,7 @@ func TestWrongOptions(t *testing.T) {
 		// tools
 		{"trace", "FLOW"},
 		{"trace --live -c -1", "-c -1: expected a number of frames"},
-		{"trace --live -c x", "\"x\""},
+		{"trace --live -c x", "-c, --count: x: expected a whole number"},
 		{"monitor --ports ip", "ip selects flows"},
 		{"monitor --connections ip", "ip selects flows"},
 		{"monitor --zone 5", "--connections"},
@@ -77,15 +77,19 @@ func TestWrongOptions(t *testing.T) {
 		{"capture p -c -1", "-c and -s"},
 		{"capture p -s -1", "-c and -s"},
 		{"capture p --port q", "--port: expected with drops"},
+		{"capture p -c x", "-c, --count: x: expected a whole number"},
+		{"capture p -s x", "-s, --snap: x: expected a whole number"},
 		{"capture drops -w " + missing, missing},
 		{"top --interval 1us", "--interval 1µs"},
-		{"top --interval x", "\"x\""},
+		{"top --interval x", "--interval: x: expected a time with its unit, as in 500ms"},
 		{"show x", "x is one word too many"},
 		{"version x", "x is one word too many"},
 		// bench
 		{"bench frob", "frob: no such verb; expected one of"},
 		{"bench server x", "x is one word too many"},
 		{"bench server -p 9 --listen :9", "-p and --listen"},
+		{"bench server -p 65536", "-p, --port: 65536: expected a whole number from 0 to 65535"},
+		{"bench server --listen :65536", ":65536: expected a port of at most 65535"},
 		{"bench server --raw nosuchdev9", "nosuchdev9"},
 		{"bench server --listen nonsense", "nonsense"},
 		{"bench client", "HOST"},
@@ -93,17 +97,22 @@ func TestWrongOptions(t *testing.T) {
 		{"bench client h --rr --crr", "--rr and --crr"},
 		{"bench client h -l 9 --size 64", "-l and --size"},
 		{"bench client h -i -1", "-i: -1"},
+		{"bench client h -t x", "-t, --time: x: expected a number"},
+		{"bench client h -p 65536", "-p, --port: 65536: expected a whole number from 0 to 65535"},
+		{"bench client h:65536", "h:65536: expected a port of at most 65535"},
 		{"bench client h -b x", "-b: "},
+		{"bench client h -k -1", "-k, --count: -1: expected a whole number from 0 up"},
 		{"bench client h -l x", "-l: "},
 		{"bench client h -w x", "-w: "},
 		{"bench client h -u --size big", "--size: "},
 		{"bench client h --raw nosuchdev9", "nosuchdev9"},
 		{"bench hops a -- b", "b is one word too many"},
 		{"bench hops --record f a", "RECORDING -- COMMAND"},
-		{"bench hops --top x", "\"x\""},
+		{"bench hops --top x", "--top: x: expected a whole number"},
 		// options of all verbs
 		{"--socket vsock:1 show", "vsock:1"},
 		{"--nosuch show", "--nosuch"},
+		{"--json=x show", "--json: x: expected true or false"},
 	} {
 		out, errs, code := weft("", strings.Fields(c.line)...)
 		if code != exit.Input && !strings.HasPrefix(c.line, "diff-flows") && !strings.Contains(c.line, "-w "+missing) {
@@ -111,6 +120,11 @@ func TestWrongOptions(t *testing.T) {
 		}
 		if !strings.Contains(errs, c.word) || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "weft: ") || out != "" {
 			t.Errorf("weft %s: %q does not name %q in one line; printed %q", c.line, errs, c.word, out)
+		}
+		for _, raw := range []string{"strconv", "time: invalid", "dial tcp: address", "listen tcp: address"} {
+			if strings.Contains(errs, raw) {
+				t.Errorf("weft %s: %q has an error of Go's library", c.line, errs)
+			}
 		}
 	}
 }
