@@ -60,7 +60,7 @@ func (d *Daemon) traceTap(r *http.Request) (datapath.Tap, error) {
 	if err != nil {
 		return tap, err
 	}
-	view := b.pipe.View()
+	view := b.Pipeline.View()
 	mod, err := openflow.ParseFilter(q.Get("match"), view)
 	if err != nil {
 		return tap, usererr.Mark(err)

@@ -19,7 +19,7 @@ func (d *Daemon) flowRoutes(route router) {
 		if err != nil {
 			return nil, err
 		}
-		return b.tables.DumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
+		return b.Tables.DumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
 	}))
 	route("POST /v1/flows", func(r *http.Request) (any, error) {
 		change, err := changeOf(r)
@@ -30,7 +30,7 @@ func (d *Daemon) flowRoutes(route router) {
 		if err != nil {
 			return nil, err
 		}
-		return b.tables.ChangeFlows(change)
+		return b.Tables.ChangeFlows(change)
 	})
 	route("DELETE /v1/flows", d.onTables(func(r *http.Request, t *tables.Tables) (any, error) {
 		strict, err := truthOf(r.URL.Query(), "strict")
@@ -65,4 +65,4 @@ func changeOf(r *http.Request) (c api.ChangeFlows, err error) {
 }
 
 // megaflows returns the handler of what all bridges share.
-func (d *Daemon) megaflows() *tables.Tables { return d.bridges.named("").tables }
+func (d *Daemon) megaflows() *tables.Tables { return d.bridges.Named("").Tables }

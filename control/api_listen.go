@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weft/control/access"
+	"weft/control/bridges"
 	"weft/control/patience"
 	"weft/control/usererr"
 )
@@ -35,11 +36,14 @@ func (d *Daemon) listen() error {
 		return err
 	}
 	d.limits.Add(d.servers.LimitRows)
-	d.policy = &policy
-	if err = d.firstBridge(); err != nil {
+	err = d.bridges.Open(bridges.Setup{Change: &d.change, Name: d.config.Name, StateDir: d.config.StateDir, OpenFlow: d.config.OpenFlow,
+		Store: d.store, Pipeline: d.pipeline, Ports: d.ports, Tracking: d.tracking, Frames: d.controllerFrames, Policy: &policy, Log: d.log})
+	if err != nil {
 		d.servers.Close()
+		return err
 	}
-	return err
+	d.limits.Add(d.bridges.LimitRows)
+	return nil
 }
 
 // lookupGroup looks up the group with this name, and stores its number. For an empty

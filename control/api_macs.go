@@ -10,13 +10,13 @@ func (d *Daemon) macRoutes(route router) {
 		if err != nil {
 			return nil, err
 		}
-		return d.macs.List(b.number), nil
+		return d.macs.List(b.Number), nil
 	})
 	route("DELETE /v1/macs", func(r *http.Request) (any, error) {
 		b, err := d.bridgeOf(r)
 		if err != nil {
 			return nil, err
 		}
-		return d.macs.Flush(b.number, r.URL.Query().Get("port"))
+		return d.macs.Flush(b.Number, r.URL.Query().Get("port"))
 	})
 }

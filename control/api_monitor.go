@@ -9,6 +9,7 @@ import (
 
 	"weft/api"
 	"weft/control/access"
+	"weft/control/bridges"
 	"weft/control/observe"
 	"weft/control/pipeline"
 	"weft/control/usererr"
@@ -21,7 +22,7 @@ const portInterval = 200 * time.Millisecond
 // monitoring has the parameters of GET /v1/monitor.
 type monitoring struct {
 	api.MonitorRequest
-	bridge      *bridge
+	bridge      *bridges.Bridge
 	filter      openflow.FlowMod
 	monitor     *observe.Monitor
 	connections *observe.ConnectionFollower // nil: no connections
@@ -45,10 +46,10 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 	if want.bridge, err = d.bridgeOf(r); err != nil {
 		return nil, err
 	}
-	if want.filter, err = openflow.ParseFilter(q.Get("match"), want.bridge.pipe.Names(pipeline.ByName)); err != nil {
+	if want.filter, err = openflow.ParseFilter(q.Get("match"), want.bridge.Pipeline.Names(pipeline.ByName)); err != nil {
 		return nil, usererr.Mark(err)
 	}
-	want.filter.Bridge = want.bridge.number
+	want.filter.Bridge = want.bridge.Number
 	want.monitor = observe.NewMonitor(want.filter)
 	for _, name := range []string{"zone", "events"} {
 		if q.Get(name) != "" && !want.Connections {
@@ -134,7 +135,7 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	if !want.Initial {
 		return nil
 	}
-	return want.bridge.tables.FlowsOf(&want.filter, nil, pipeline.ByName)
+	return want.bridge.Tables.FlowsOf(&want.filter, nil, pipeline.ByName)
 }
 
 // sendPorts sends the ports whose state has changed since the last call. If initial is

@@ -41,8 +41,8 @@ func (d *Daemon) listPorts(r *http.Request) ([]api.Port, error) {
 	}
 	return slices.DeleteFunc(list, func(p api.Port) bool {
 		if p.Bridge == "" {
-			return b.number != 0
+			return b.Number != 0
 		}
-		return p.Bridge != b.name
+		return p.Bridge != b.Name
 	}), nil
 }

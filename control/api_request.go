@@ -37,7 +37,7 @@ func (d *Daemon) onTables(fn func(r *http.Request, t *tables.Tables) (any, error
 		if err != nil {
 			return nil, err
 		}
-		return fn(r, b.tables)
+		return fn(r, b.Tables)
 	}
 }
 
@@ -49,7 +49,7 @@ func withBodyOnTables[T, Result any](d *Daemon, fn func(t *tables.Tables, body T
 		if err != nil {
 			return nil, err
 		}
-		return fn(b.tables, *body)
+		return fn(b.Tables, *body)
 	})
 }
 

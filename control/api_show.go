@@ -29,7 +29,7 @@ func (d *Daemon) show() api.Show {
 		User: privilege.User(), Capabilities: privilege.Names(privilege.Own()),
 		UptimeS: time.Since(d.started).Seconds(), Restarts: d.engines.Replaced().All, EnginePID: d.engines.PID(),
 		Flows: counts.Flows, Megaflows: counts.Megaflows, MACs: counts.MACs,
-		Workers: d.statistics.Workers(), Ports: ports, Bridges: d.listBridges(),
+		Workers: d.statistics.Workers(), Ports: ports, Bridges: d.bridges.List(),
 	}
 	for _, l := range privilege.Missing() {
 		s.MissingCapabilities = append(s.MissingCapabilities, api.MissingCapability{Name: privilege.Name(l.Capability), For: l.For})

@@ -16,7 +16,7 @@ func (d *Daemon) tableRoutes(route router) {
 		if err != nil {
 			return nil, err
 		}
-		return b.tables.ListGroups(r.URL.Query().Get("select"), words)
+		return b.Tables.ListGroups(r.URL.Query().Get("select"), words)
 	}))
 	route("POST /v1/groups", withBodyOnTables(d, (*tables.Tables).ChangeGroups))
 	route("GET /v1/meters", d.onTables(func(r *http.Request, t *tables.Tables) (any, error) {

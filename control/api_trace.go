@@ -18,8 +18,8 @@ func (d *Daemon) traceRoutes(route router) {
 		if err != nil {
 			return nil, err
 		}
-		b.pipe.Tracing(words, func(t *pipeline.Tracer, view *pipeline.View, names openflow.Names) {
-			tlvs := b.pipe.TLVs()
+		b.Pipeline.Tracing(words, func(t *pipeline.Tracer, view *pipeline.View, names openflow.Names) {
+			tlvs := b.Pipeline.TLVs()
 			out, err = observe.Trace(t, openflow.WithTLVs(view, tlvs), openflow.WithTLVs(names, tlvs), d.bridgeNames(view, words), r.URL.Query().Get("flow"), r.URL.Query().Get("ct_next"))
 		})
 		return out, err
@@ -30,8 +30,8 @@ func (d *Daemon) traceRoutes(route router) {
 func (d *Daemon) bridgeNames(view *pipeline.View, words pipeline.PortWords) observe.BridgeNames {
 	return func(number uint8) (name string, ports openflow.Names) {
 		ports = view.Of(number).Names(words)
-		if b := d.bridges.withNumber(number); b != nil {
-			name, ports = b.name, openflow.WithTLVs(ports, b.pipe.TLVs())
+		if b := d.bridges.Numbered(number); b != nil {
+			name, ports = b.Name, openflow.WithTLVs(ports, b.Pipeline.TLVs())
 		}
 		return name, ports
 	}

@@ -21,10 +21,10 @@ func TestAddAndDeleteBridges(t *testing.T) {
 	f.config.OpenFlow.Socket = filepath.Join(filepath.Dir(f.config.Socket), "weft.mgmt")
 	f.end()
 	f.begin()
-	if _, err := f.d.addBridge(api.AddBridge{Name: "br1", DatapathID: "77", FailMode: "standalone"}); err != nil {
+	if _, err := f.d.bridges.Add(api.AddBridge{Name: "br1", DatapathID: "77", FailMode: "standalone"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.d.addBridge(api.AddBridge{Name: "br1", MayExist: true}); err != nil {
+	if _, err := f.d.bridges.Add(api.AddBridge{Name: "br1", MayExist: true}); err != nil {
 		t.Error(err)
 	}
 	for want, add := range map[string]api.AddBridge{
@@ -35,7 +35,7 @@ func TestAddAndDeleteBridges(t *testing.T) {
 		"datapath id xyz":           {Name: "br2", DatapathID: "xyz"},
 		"controller: udp:192.0.2.1": {Name: "br2", Controllers: []string{"udp:192.0.2.1"}},
 	} {
-		if _, err := f.d.addBridge(add); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := f.d.bridges.Add(add); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", add, err, want)
 		}
 	}
@@ -50,11 +50,11 @@ func TestAddAndDeleteBridges(t *testing.T) {
 	if _, err := f.d.ports.Add("p3", []string{"type=patch", "peer=p1", "bridge=br9"}); err == nil || !strings.Contains(err.Error(), "bridge=br9: no such bridge") {
 		t.Errorf("a port of an unknown bridge: %v", err)
 	}
-	if _, err := f.d.bridges.named("br1").tables.ChangeFlows(api.ChangeFlows{Op: "add", Text: "in_port=p2,actions=drop"}); err != nil {
+	if _, err := f.d.bridges.Named("br1").Tables.ChangeFlows(api.ChangeFlows{Op: "add", Text: "in_port=p2,actions=drop"}); err != nil {
 		t.Error(err)
 	}
 	modify := func(bridge string, mod api.ModBridge) error {
-		_, err := f.d.modifyBridge(f.d.bridges.named(bridge), mod)
+		_, err := f.d.bridges.Modify(f.d.bridges.Named(bridge), mod)
 		return err
 	}
 	targets := []string{"tcp:127.0.0.1:1"}
@@ -72,7 +72,7 @@ func TestAddAndDeleteBridges(t *testing.T) {
 	}
 	f.end()
 	f.begin()
-	if b := f.d.describeBridge(f.d.bridges.named("")); b.FailMode != api.FailStandalone || !slices.Equal(b.Controllers, targets) || b.Configured {
+	if b := f.d.bridges.Describe(f.d.bridges.Named("")); b.FailMode != api.FailStandalone || !slices.Equal(b.Controllers, targets) || b.Configured {
 		t.Errorf("the first bridge after a restart: %+v", b)
 	}
 	if err := modify("", api.ModBridge{Controllers: &[]string{}, FailMode: api.FailSecure}); err != nil {
@@ -84,7 +84,7 @@ func TestAddAndDeleteBridges(t *testing.T) {
 	if err := modify("", api.ModBridge{Controllers: &targets}); err == nil || !strings.Contains(err.Error(), "weftd's configuration has its controllers") {
 		t.Errorf("a first bridge with controllers in weftd's configuration: %v", err)
 	}
-	list := f.d.listBridges()
+	list := f.d.bridges.List()
 	socket := filepath.Join(filepath.Dir(f.config.Socket), "br1.mgmt")
 	if len(list) != 1 || list[0].Name != "br1" || list[0].DatapathID != "0000000000000077" || list[0].FailMode != "standalone" || !slices.Equal(list[0].Controllers, targets) ||
 		list[0].Ports != 1 || list[0].Flows != 1 || list[0].OpenFlowSocket != socket {
@@ -103,13 +103,13 @@ func TestAddAndDeleteBridges(t *testing.T) {
 	if p, err := f.d.ports.Modify("p1", []string{"peer=p9"}); err != nil || p.State != "down" || p.Detail != "peer p9 does not exist" {
 		t.Errorf("another peer: %+v, %v", p, err)
 	}
-	if err := f.d.deleteBridge("br1"); err != nil {
+	if err := f.d.bridges.Delete("br1"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(socket); !os.IsNotExist(err) || f.d.ports.Exists("p2") || f.d.pipeline.Counts().Flows != 0 {
 		t.Errorf("del-br leaves the socket (%v), the port %v or %d flows", err, f.d.ports.Exists("p2"), f.d.pipeline.Counts().Flows)
 	}
-	if err := f.d.deleteBridge("br1"); err == nil || !strings.Contains(err.Error(), "no such bridge") {
+	if err := f.d.bridges.Delete("br1"); err == nil || !strings.Contains(err.Error(), "no such bridge") {
 		t.Errorf("again: %v", err)
 	}
 }
@@ -117,7 +117,7 @@ func TestAddAndDeleteBridges(t *testing.T) {
 // weftd refuses to start with --name of a bridge of add-br.
 func TestNameOfAnotherBridge(t *testing.T) {
 	f := newFakes(t)
-	if _, err := f.d.addBridge(api.AddBridge{Name: "br1"}); err != nil {
+	if _, err := f.d.bridges.Add(api.AddBridge{Name: "br1"}); err != nil {
 		t.Fatal(err)
 	}
 	f.end()

@@ -175,7 +175,7 @@ func TestCaptureRefusals(t *testing.T) {
 func TestTraceTapOfAnotherBridge(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
-	if _, err := f.d.addBridge(api.AddBridge{Name: "br1"}); err != nil {
+	if _, err := f.d.bridges.Add(api.AddBridge{Name: "br1"}); err != nil {
 		t.Fatal(err)
 	}
 	p, err := f.d.ports.Add("q1", []string{"type=vxlan", "vni=900", "remote=192.0.2.9", "bridge=br1"})

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"weft/control/access"
+	"weft/control/bridges"
 	"weft/control/engines"
 	"weft/control/usererr"
 	"weft/control/workers"
@@ -41,7 +42,7 @@ type Config struct {
 	Central []string
 	// CentralCerts is the directory with the host's certificate for weft-central.
 	CentralCerts string
-	OpenFlow     OpenFlow
+	OpenFlow     bridges.OpenFlow
 	SpinUS       int    // time for which a worker polls empty queues, in microseconds; 0: DefaultSpinUS
 	Exe          string // path of the binary that contains the engine; "": this binary
 	// Delayed is called when the start waits because no new engine can start. reason is one

@@ -23,7 +23,9 @@
 //     control/ofconn takes its lock framing before the configuration lock. Its locks of
 //     connections are taken after Pipeline.mu, like Monitors.mu, and no other lock is
 //     taken while they are held. control/ofswitch takes Frames.mu before the configuration lock.
-//     bridges.mu guards the list of bridges; no lock is taken under it.
+//     control/bridges allows one change of bridges at a time, and takes its lock for this
+//     before every other lock. No lock is taken under Bridges.mu, which guards the list of
+//     bridges.
 //  3. control/ports: each driver's lock guards its device against events of the guest
 //     and the kernel.
 //  4. control/observe: the locks of captures and of connection events are taken right
@@ -58,6 +60,7 @@ import (
 	"time"
 
 	"weft/control/access"
+	"weft/control/bridges"
 	"weft/control/central"
 	"weft/control/engines"
 	"weft/control/fleet"
@@ -84,16 +87,13 @@ type Daemon struct {
 	log     *slog.Logger
 	started time.Time
 	change  sync.Mutex // the configuration lock: one change of tables, ports or engine at a time
-	// bridging allows one addition or removal of a bridge at a time. It is taken before
-	// every other lock.
-	bridging sync.Mutex
 
 	engines    *engines.Engines
 	fleet      *fleet.Fleet
 	central    *central.Central // nil: the switch does not follow weft-central
 	ports      *ports.Ports
 	pipeline   *pipeline.Pipeline
-	bridges    bridges
+	bridges    bridges.Bridges
 	macs       *macs.MACs
 	statistics *statistics.Statistics
 	tracking   *tracking.Connections
@@ -101,23 +101,19 @@ type Daemon struct {
 	kernel     *underlay.Kernel
 	store      *store.Store
 
-	captures *observe.Captures
-	monitors observe.Monitors
-	// flowMonitors passes changes of flows to monitors of the API and to OpenFlow
-	// connections (wire).
+	captures     *observe.Captures
+	monitors     observe.Monitors
 	flowMonitors flowMonitors
 	// controllerFrames passes frames from the workers to the bridges' connections.
 	controllerFrames *ofswitch.Frames
 	connections      *observe.ConnectionEvents
 
-	policy   *access.Policy
 	servers  *access.Servers
 	requests *patience.Requests
 	limits   limits.Registry
-	ready    chan struct{}   // closed when the start is complete
-	shutDown func()          // ends Run like ErrShutDown
-	done     sync.WaitGroup  // goroutines started by begin
-	running  context.Context // until which the goroutines of begin run
+	ready    chan struct{}  // closed when the start is complete
+	shutDown func()         // ends Run like ErrShutDown
+	done     sync.WaitGroup // goroutines started by begin
 }
 
 // Run runs the daemon until ctx ends. The engine then continues, and the next control
@@ -240,11 +236,10 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if d.central != nil {
 		d.central.Restore(saved.Ports)
 	}
-	d.running = ctx
 	d.serve() // first, so that a request during a long start gets an answer
 	d.change.Lock()
 	defer d.change.Unlock()
-	if err := d.restoreBridges(saved.Bridges); err != nil {
+	if err := d.bridges.Restore(saved.Bridges); err != nil {
 		return err
 	}
 	if err := d.engines.Start(ctx, saved); err != nil {
@@ -260,9 +255,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if d.central != nil {
 		d.done.Go(func() { d.central.Run(ctx) })
 	}
-	for _, b := range d.bridges.snapshot() {
-		b.start(ctx)
-	}
+	d.bridges.Start(ctx)
 	close(d.ready)
 	return nil
 }
@@ -312,10 +305,7 @@ func (d *Daemon) handOver() { d.finish(func() {}) }
 // finish ends the goroutines of this process, calls handOver, and closes the state.
 func (d *Daemon) finish(handOver func()) {
 	d.servers.Close()
-	for _, b := range d.bridges.snapshot() {
-		b.wire.Close()
-		b.done.Wait()
-	}
+	d.bridges.Close()
 	d.done.Wait()
 	d.change.Lock()
 	defer d.change.Unlock()

@@ -19,6 +19,7 @@ import (
 	"weft/cmd/exit"
 	"weft/control"
 	"weft/control/access"
+	"weft/control/bridges"
 	"weft/control/ofconn"
 	"weft/internal/cpu"
 	"weft/internal/logs"
@@ -227,8 +228,8 @@ func (s *settings) config() (control.Config, error) {
 }
 
 // openFlow checks the settings of OpenFlow connections.
-func (s *settings) openFlow() (control.OpenFlow, error) {
-	c := control.OpenFlow{Socket: s.OpenFlowSocket, Certs: s.OpenFlowCerts, Standalone: s.FailMode == standalone}
+func (s *settings) openFlow() (bridges.OpenFlow, error) {
+	c := bridges.OpenFlow{Socket: s.OpenFlowSocket, Certs: s.OpenFlowCerts, Standalone: s.FailMode == standalone}
 	switch c.Socket {
 	case besideSocket:
 		c.Socket = strings.TrimSuffix(s.Socket, filepath.Ext(s.Socket)) + mgmtSuffix

@@ -14,8 +14,8 @@ import (
 var controlMayImport = map[string][]string{
 	"control": {
 		"control/access",
+		"control/bridges",
 		"control/patience",
-		"control/ofconn",
 		"control/ofswitch",
 		"control/tables",
 		"control/observe",
@@ -35,6 +35,10 @@ var controlMayImport = map[string][]string{
 		"control/usererr",
 		"packet", "flowtable", "conntrack", "datapath", "openflow", "openflow/ofp", "engine", "api",
 		"internal/cpu", "internal/clock", "internal/buildinfo", "internal/logs", "internal/privilege",
+	},
+	"control/bridges": {
+		"control/access", "control/limits", "control/ofconn", "control/ofswitch", "control/pipeline", "control/ports", "control/store", "control/tables", "control/tracking", "control/usererr",
+		"api", "internal/buildinfo", "openflow", "openflow/ofp",
 	},
 	"control/engines": {
 		"control/ports", "control/pipeline", "control/macs", "control/observe", "control/store", "control/counters", "control/underlay", "control/watchdog", "control/workers", "control/loop",
@@ -90,7 +94,7 @@ var controlMayImport = map[string][]string{
 // packages that come later in the list.
 var controlOrder = []string{
 	"control",
-	"control/access", "control/patience", "control/ofswitch", "control/ofconn", // requests
+	"control/bridges", "control/access", "control/patience", "control/ofswitch", "control/ofconn", // requests
 	"control/central", "control/fleet",
 	"control/agent",
 	"control/engines", "control/engines/enginetest",

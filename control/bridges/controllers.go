@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package bridges
 
 import (
 	"fmt"
@@ -36,44 +36,44 @@ func checkControllers(mode string, targets []string) error {
 
 // configured reports whether weftd's configuration has the controllers and the fail mode of
 // a bridge. The state has the controllers and the fail mode of all other bridges.
-func (d *Daemon) configured(b *bridge) bool {
-	return b.number == 0 && (len(d.config.OpenFlow.Controllers) > 0 || d.config.OpenFlow.Standalone)
+func (bs *Bridges) configured(b *Bridge) bool {
+	return b.Number == 0 && (len(bs.setup.OpenFlow.Controllers) > 0 || bs.setup.OpenFlow.Standalone)
 }
 
-// modifyBridge changes the controllers and the fail mode of a bridge. On an error nothing
+// Modify changes the controllers and the fail mode of a bridge. On an error nothing
 // has changed.
-func (d *Daemon) modifyBridge(b *bridge, mod api.ModBridge) (api.Bridge, error) {
-	d.bridging.Lock()
-	defer d.bridging.Unlock()
-	d.change.Lock() // the state of the first bridge is restored under it
-	defer d.change.Unlock()
-	if d.configured(b) {
-		return api.Bridge{}, usererr.Errorf("%s: weftd's configuration has its controllers; change controller and fail-mode there", b.name)
+func (bs *Bridges) Modify(b *Bridge, mod api.ModBridge) (api.Bridge, error) {
+	bs.changing.Lock()
+	defer bs.changing.Unlock()
+	bs.setup.Change.Lock() // the state of the first bridge is restored under it
+	defer bs.setup.Change.Unlock()
+	if bs.configured(b) {
+		return api.Bridge{}, usererr.Errorf("%s: weftd's configuration has its controllers; change controller and fail-mode there", b.Name)
 	}
-	if d.bridges.withNumber(b.number) != b {
-		return api.Bridge{}, d.noBridge(b.name) // deleted meanwhile
+	if bs.Numbered(b.Number) != b {
+		return api.Bridge{}, bs.noBridge(b.Name) // deleted meanwhile
 	}
 	next := b.wire.Following()
-	s := store.Bridge{Number: b.number, Name: b.name, DatapathID: b.id, FailMode: failMode(next.Standalone), Controllers: next.Controllers}
+	s := store.Bridge{Number: b.Number, Name: b.Name, DatapathID: b.id, FailMode: failMode(next.Standalone), Controllers: next.Controllers}
 	if mod.FailMode != "" {
 		s.FailMode = mod.FailMode
 	}
 	if mod.Controllers != nil {
 		s.Controllers = *mod.Controllers
 	}
-	if err := d.follow(b, &s, d.saveControllers); err != nil {
+	if err := bs.follow(b, &s, bs.saveControllers); err != nil {
 		return api.Bridge{}, err
 	}
-	d.log.Info("controllers of a bridge set", "bridge", b.name, "controllers", s.Controllers, "fail_mode", s.FailMode)
-	return d.describeBridge(b), nil
+	bs.setup.Log.Info("controllers of a bridge set", "bridge", b.Name, "controllers", s.Controllers, "fail_mode", s.FailMode)
+	return bs.Describe(b), nil
 }
 
 // follow makes a bridge follow the controllers in s, after save has saved s.
-func (d *Daemon) follow(b *bridge, s *store.Bridge, save func(*store.Bridge) error) error {
+func (bs *Bridges) follow(b *Bridge, s *store.Bridge, save func(*store.Bridge) error) error {
 	if err := checkControllers(s.FailMode, s.Controllers); err != nil {
 		return err
 	}
-	config, err := openFlowTLS(s.Controllers, d.config.OpenFlow.Certs)
+	config, err := loadTLS(s.Controllers, bs.setup.OpenFlow.Certs)
 	if err != nil {
 		return err
 	}
@@ -86,22 +86,22 @@ func (d *Daemon) follow(b *bridge, s *store.Bridge, save func(*store.Bridge) err
 
 // saveControllers saves the settings of a bridge. The state has no entry of a first bridge
 // without controllers, so that a weftd that knows only one bridge can read it.
-func (d *Daemon) saveControllers(s *store.Bridge) error {
+func (bs *Bridges) saveControllers(s *store.Bridge) error {
 	if s.Number == 0 && len(s.Controllers) == 0 && s.FailMode == api.FailSecure {
-		return d.store.DeleteBridge(0)
+		return bs.setup.Store.DeleteBridge(0)
 	}
-	return d.store.SaveBridge(*s)
+	return bs.setup.Store.SaveBridge(*s)
 }
 
 // restoreFirst makes the first bridge follow its saved controllers, unless weftd's
 // configuration names others.
-func (d *Daemon) restoreFirst(s *store.Bridge) {
-	b := d.bridges.withNumber(0)
-	if d.configured(b) {
-		d.log.Warn("weftd's configuration replaces the controllers of set-controller", "bridge", b.name, "controllers", s.Controllers)
+func (bs *Bridges) restoreFirst(s *store.Bridge) {
+	b := bs.Numbered(0)
+	if bs.configured(b) {
+		bs.setup.Log.Warn("weftd's configuration replaces the controllers of set-controller", "bridge", b.Name, "controllers", s.Controllers)
 		return
 	}
-	if err := d.follow(b, s, func(*store.Bridge) error { return nil }); err != nil {
-		d.log.Error("the saved controllers of a bridge cannot be used", "bridge", b.name, "error", err)
+	if err := bs.follow(b, s, func(*store.Bridge) error { return nil }); err != nil {
+		bs.setup.Log.Error("the saved controllers of a bridge cannot be used", "bridge", b.Name, "error", err)
 	}
 }

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bridges has the bridges of the switch. It adds and deletes them, serves the
+// OpenFlow connections of each, and connects each with its controllers.
+//
+//	bridges.go      the set of bridges
+//	change.go       adds, deletes and restores bridges
+//	controllers.go  changes the controllers and the fail mode of a bridge
+//	connections.go  listeners, certificates and roles of OpenFlow peers
+package bridges
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"weft/api"
+	"weft/control/access"
+	"weft/control/limits"
+	"weft/control/ofconn"
+	"weft/control/ofswitch"
+	"weft/control/pipeline"
+	"weft/control/ports"
+	"weft/control/store"
+	"weft/control/tables"
+	"weft/control/tracking"
+	"weft/control/usererr"
+	"weft/openflow"
+	"weft/openflow/ofp"
+)
+
+// Bridge is a bridge with its handlers. The first bridge, with number 0, is always there.
+type Bridge struct {
+	Number   uint8
+	Name     string // "": the first bridge of a switch without a name
+	Pipeline *pipeline.Bridge
+	Tables   *tables.Tables
+
+	id     uint64 // datapath id of add-br; 0: derived
+	socket string // path of the OpenFlow socket; "": none
+	wire   *ofconn.Service
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// Setup is what the bridges need.
+type Setup struct {
+	Change   *sync.Mutex // the configuration lock
+	Name     string      // name of the first bridge; "": none
+	StateDir string      // path of the state directory, from which datapath ids are derived
+	OpenFlow OpenFlow    // configuration of the first bridge
+	Store    *store.Store
+	Pipeline *pipeline.Pipeline
+	Ports    *ports.Ports
+	Tracking *tracking.Connections
+	Frames   *ofswitch.Frames
+	Policy   *access.Policy
+	Log      *slog.Logger
+}
+
+// Bridges is the set of bridges. Its zero value has no bridges. The configuration lock guards
+// additions and removals.
+type Bridges struct {
+	setup Setup
+	// changing allows one addition, removal or change of a bridge at a time. It is taken
+	// before every other lock.
+	changing sync.Mutex
+	running  context.Context // until which the bridges serve connections
+
+	mu   sync.RWMutex // no lock is taken under it
+	list []*Bridge    // by number, the first one at 0
+}
+
+// Open makes the first bridge and its listeners.
+func (bs *Bridges) Open(setup Setup) error {
+	bs.setup = setup
+	listeners, config, err := listen(&bs.setup.OpenFlow, bs.setup.Policy)
+	if err != nil {
+		return err
+	}
+	b := &Bridge{Name: bs.setup.Name, socket: bs.setup.OpenFlow.Socket}
+	bs.complete(b, bs.setup.Pipeline.First(), &connections{bs.setup.OpenFlow, listeners, config})
+	return nil
+}
+
+// Start begins to serve the connections of all bridges, until ctx ends.
+func (bs *Bridges) Start(ctx context.Context) {
+	bs.running = ctx
+	for _, b := range bs.snapshot() {
+		b.start(ctx)
+	}
+}
+
+// Close closes the listeners and connections of all bridges.
+func (bs *Bridges) Close() {
+	for _, b := range bs.snapshot() {
+		b.wire.Close()
+		b.done.Wait()
+	}
+}
+
+// start begins to serve the connections of a bridge, until ctx ends.
+func (b *Bridge) start(ctx context.Context) {
+	ctx, b.stop = context.WithCancel(ctx)
+	b.done.Go(func() { b.wire.Run(ctx) })
+}
+
+func (bs *Bridges) snapshot() []*Bridge {
+	bs.mu.RLock()
+	defer bs.mu.RUnlock()
+	return slices.Clone(bs.list)
+}
+
+// Named returns the bridge of the name; "" names the first one. It returns nil if there is
+// none.
+func (bs *Bridges) Named(name string) *Bridge {
+	bs.mu.RLock()
+	defer bs.mu.RUnlock()
+	for _, b := range bs.list {
+		if b.Name == name || name == "" {
+			return b
+		}
+	}
+	return nil
+}
+
+// Numbered returns the bridge with a number, or nil.
+func (bs *Bridges) Numbered(number uint8) *Bridge {
+	bs.mu.RLock()
+	defer bs.mu.RUnlock()
+	i := slices.IndexFunc(bs.list, func(b *Bridge) bool { return b.Number == number })
+	if i < 0 {
+		return nil
+	}
+	return bs.list[i]
+}
+
+func (bs *Bridges) insert(b *Bridge) {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	bs.list = append(slices.Clone(bs.list), b)
+	slices.SortFunc(bs.list, func(a, b *Bridge) int { return int(a.Number) - int(b.Number) })
+}
+
+func (bs *Bridges) remove(b *Bridge) {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	bs.list = slices.DeleteFunc(slices.Clone(bs.list), func(o *Bridge) bool { return o == b })
+}
+
+// BridgeNumber implements ports.Bridges.
+func (bs *Bridges) BridgeNumber(name string) (uint8, bool) {
+	if b := bs.Named(name); b != nil {
+		return b.Number, true
+	}
+	return 0, false
+}
+
+// LimitRows is a limits.Source: the rows of all bridges' connections, summed, because each
+// pair of name and holder has one row.
+func (bs *Bridges) LimitRows(emit func(limits.Row)) {
+	type key struct {
+		name   string
+		holder limits.Holder
+	}
+	sums, order := map[key]limits.Row{}, []key{}
+	for _, b := range bs.snapshot() {
+		b.wire.LimitRows(func(r limits.Row) {
+			k := key{r.Name, r.Holder}
+			sum, there := sums[k]
+			if !there {
+				order = append(order, k)
+				sums[k] = r
+				return
+			}
+			sum.Used, sum.Limit, sum.Refused = sum.Used+r.Used, sum.Limit+r.Limit, sum.Refused+r.Refused
+			sums[k] = sum
+		})
+	}
+	for _, k := range order {
+		emit(sums[k])
+	}
+}
+
+// Find returns the bridge that a request names; "" names the first one.
+func (bs *Bridges) Find(name string) (*Bridge, error) {
+	if b := bs.Named(name); b != nil {
+		return b, nil
+	}
+	return nil, bs.noBridge(name)
+}
+
+// noBridge returns the error of a request for a bridge that does not exist.
+func (bs *Bridges) noBridge(name string) error {
+	var names []string
+	for _, b := range bs.snapshot() {
+		if b.Name != "" {
+			names = append(names, b.Name)
+		}
+	}
+	if len(names) == 0 {
+		return usererr.Errorf("%s: no such bridge; there are none, see add-br", name)
+	}
+	return usererr.Errorf("%s: no such bridge; expected one of %v", name, names)
+}
+
+// Describe returns a bridge in the form of the API.
+func (bs *Bridges) Describe(b *Bridge) api.Bridge {
+	f := b.wire.Following()
+	return api.Bridge{Name: b.Name, First: b.Number == 0, OpenFlowSocket: b.socket, DatapathID: fmt.Sprintf("%016x", b.wire.DatapathID()), FailMode: failMode(f.Standalone),
+		Controllers: f.Controllers, Configured: bs.configured(b), Ports: len(b.Pipeline.View().Ports()), Flows: b.Pipeline.Flows()}
+}
+
+// List describes the bridges that have a name.
+func (bs *Bridges) List() []api.Bridge {
+	list := []api.Bridge{}
+	for _, b := range bs.snapshot() {
+		if b.Name != "" {
+			list = append(list, bs.Describe(b))
+		}
+	}
+	return list
+}
+
+// CountMonitors returns the number of flow monitors of OpenFlow connections.
+func (bs *Bridges) CountMonitors() (n int) {
+	for _, b := range bs.snapshot() {
+		n += b.wire.Count()
+	}
+	return n
+}
+
+// TellFlow reports a change of flow r to the OpenFlow connections of its bridge.
+func (bs *Bridges) TellFlow(event ofp.FlowEvent, r *openflow.Rule) {
+	if b := bs.Numbered(r.Bridge); b != nil && b.wire.Count() > 0 {
+		b.wire.TellFlow(event, r)
+	}
+}

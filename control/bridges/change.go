@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridges
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+
+	"weft/api"
+	"weft/control/pipeline"
+	"weft/control/store"
+	"weft/control/tables"
+	"weft/control/usererr"
+	"weft/openflow"
+)
+
+// bridgeName matches valid names of bridges. These are valid names of network devices,
+// because the device LOCAL may have the bridge's name.
+var bridgeName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,14}$`)
+
+// maxBridgeName is the length of the longest name of a bridge (IFNAMSIZ less 1).
+const maxBridgeName = 15
+
+// Restore makes the saved bridges, before the ports and flows are loaded. A bridge
+// whose socket cannot be made stays without connections. The caller holds the configuration
+// lock.
+func (bs *Bridges) Restore(saved []store.Bridge) error {
+	for _, s := range saved {
+		if s.Number == 0 {
+			bs.restoreFirst(&s)
+			continue
+		}
+		if s.Name == bs.setup.Name {
+			return usererr.Errorf("name %s: a bridge of add-br has this name; expected another", s.Name)
+		}
+		c, err := bs.listenFor(&s)
+		if err != nil {
+			bs.setup.Log.Error("a bridge has no OpenFlow connections", "bridge", s.Name, "error", err)
+			c = connections{}
+		}
+		bs.enter(&s, &c)
+	}
+	return nil
+}
+
+// Add adds a bridge. On an error nothing has changed.
+func (bs *Bridges) Add(add api.AddBridge) (api.Bridge, error) {
+	s, err := checkBridge(&add)
+	if err != nil {
+		return api.Bridge{}, err
+	}
+	bs.changing.Lock()
+	defer bs.changing.Unlock()
+	if old := bs.Named(add.Name); old != nil {
+		if add.MayExist {
+			return bs.Describe(old), nil
+		}
+		return api.Bridge{}, usererr.Errorf("%s: the bridge exists; expected another name, or --may-exist", add.Name)
+	}
+	for s.Number = 1; bs.Numbered(s.Number) != nil; {
+		if s.Number++; s.Number == openflow.MaxBridges {
+			return api.Bridge{}, usererr.Errorf("%s: expected at most %d bridges", add.Name, openflow.MaxBridges)
+		}
+	}
+	c, err := bs.listenFor(&s)
+	if err != nil {
+		return api.Bridge{}, err
+	}
+	bs.setup.Change.Lock()
+	defer bs.setup.Change.Unlock()
+	if err := bs.setup.Store.SaveBridge(s); err != nil {
+		for _, l := range c.listeners {
+			l.Close()
+		}
+		return api.Bridge{}, fmt.Errorf("state: %w", err)
+	}
+	b := bs.enter(&s, &c)
+	bs.setup.Pipeline.PortsChanged() // megaflows of several bridges match in_port
+	b.start(bs.running)
+	bs.setup.Log.Info("bridge added", "bridge", b.Name, "number", b.Number)
+	return bs.Describe(b), nil
+}
+
+// checkBridge checks a request.
+func checkBridge(add *api.AddBridge) (s store.Bridge, err error) {
+	s = store.Bridge{Name: add.Name, FailMode: add.FailMode, Controllers: add.Controllers}
+	if len(add.Name) > maxBridgeName {
+		return s, usererr.Errorf("bridge %q: name too long; expected at most %d characters, as of a network device", add.Name, maxBridgeName)
+	}
+	if !bridgeName.MatchString(add.Name) {
+		return s, usererr.Errorf("bridge %q: expected a letter, then up to 14 letters, digits, or any of _ . -", add.Name)
+	}
+	if add.DatapathID != "" {
+		if s.DatapathID, err = strconv.ParseUint(add.DatapathID, 16, 64); err != nil || s.DatapathID == 0 {
+			return s, usererr.Errorf("datapath id %s: expected up to 16 hexadecimal digits, not all 0", add.DatapathID)
+		}
+	}
+	return s, checkControllers(add.FailMode, add.Controllers)
+}
+
+// Delete deletes a bridge with its ports, flows, groups and meters.
+func (bs *Bridges) Delete(name string) error {
+	bs.changing.Lock()
+	defer bs.changing.Unlock()
+	b := bs.Named(name)
+	switch {
+	case b == nil:
+		return bs.noBridge(name)
+	case b.Number == 0:
+		return usererr.Errorf("%s: the bridge of weftd --name; expected one of add-br", name)
+	}
+	b.stop() // first, because its connections take the configuration lock
+	b.done.Wait()
+	bs.setup.Frames.Detach(b.Pipeline)
+	bs.remove(b)
+	bs.setup.Change.Lock()
+	defer bs.setup.Change.Unlock()
+	if err := bs.setup.Ports.DeleteBridge(b.Number); err != nil {
+		return err
+	}
+	if err := bs.setup.Pipeline.RemoveBridge(b.Pipeline); err != nil {
+		return err
+	}
+	if err := bs.setup.Store.DeleteBridge(b.Number); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	bs.setup.Log.Info("bridge deleted", "bridge", b.Name)
+	return nil
+}
+
+// enter adds a bridge to the switch. The caller holds the configuration lock.
+func (bs *Bridges) enter(s *store.Bridge, c *connections) *Bridge {
+	b := &Bridge{Number: s.Number, Name: s.Name, id: s.DatapathID, socket: c.Socket}
+	bs.complete(b, bs.setup.Pipeline.AddBridge(s.Number), c)
+	return b
+}
+
+// complete gives a bridge its tables and its service, and shows it to requests.
+func (bs *Bridges) complete(b *Bridge, p *pipeline.Bridge, c *connections) {
+	b.Pipeline, b.Tables = p, tables.New(bs.setup.Change, p)
+	bs.connect(b, c)
+	bs.setup.Frames.Attach(p, b.wire)
+	bs.insert(b)
+}

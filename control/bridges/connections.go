@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridges
+
+import (
+	"crypto/tls"
+	"hash/fnv"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"weft/api"
+	"weft/control/access"
+	"weft/control/ofconn"
+	"weft/control/ofswitch"
+	"weft/control/store"
+	"weft/control/usererr"
+	"weft/internal/buildinfo"
+)
+
+// OpenFlow is the configuration of OpenFlow connections.
+type OpenFlow struct {
+	Socket      string   // path of the unix socket; "": none
+	Listen      []string // ptcp:PORT[:HOST] and pssl:PORT[:HOST]
+	Controllers []string // tcp:HOST:PORT and ssl:HOST:PORT
+	Certs       string   // directory with ca.pem, cert.pem and key.pem
+	Standalone  bool     // the switch forwards on its own while no controller is connected
+	DatapathID  uint64   // 0: computed from the machine's id and the path of the state directory
+}
+
+// connections has the settings of a bridge's OpenFlow connections, with their listeners.
+type connections struct {
+	OpenFlow
+	listeners []net.Listener
+	tls       *tls.Config
+}
+
+// listenFor makes the listeners of a bridge.
+func (bs *Bridges) listenFor(s *store.Bridge) (c connections, err error) {
+	c.OpenFlow = OpenFlow{Controllers: s.Controllers, Certs: bs.setup.OpenFlow.Certs, Standalone: s.FailMode == api.FailStandalone,
+		DatapathID: s.DatapathID}
+	if bs.setup.OpenFlow.Socket != "" {
+		c.Socket = filepath.Join(filepath.Dir(bs.setup.OpenFlow.Socket), s.Name+".mgmt")
+	}
+	c.listeners, c.tls, err = listen(&c.OpenFlow, bs.setup.Policy)
+	return c, err
+}
+
+// connect makes the service of a bridge's connections. It takes ownership of the listeners.
+func (bs *Bridges) connect(b *Bridge, c *connections) {
+	s := &bs.setup
+	setup := ofconn.Setup{
+		Switch: ofswitch.New(s.Change, b.Pipeline, s.Ports, s.Tracking, s.Log),
+		Name:   b.Name, DatapathID: c.DatapathID, Version: buildinfo.Own().String(),
+		Listeners: c.listeners, Following: ofconn.Following{Controllers: c.Controllers, Standalone: c.Standalone, TLS: c.tls},
+		Frames: func(enabled, misses, expired bool) { s.Frames.Set(b.Pipeline, enabled, misses, expired) },
+		Role:   func(nc net.Conn) (ofconn.Role, string) { return wireRole(s.Policy, nc) },
+		Log:    s.Log,
+	}
+	if setup.Name == "" {
+		setup.Name = "weft"
+	}
+	if setup.DatapathID == 0 {
+		name := b.Name
+		if b.Number == 0 {
+			name = "" // the number of a switch with one bridge does not depend on its name
+		}
+		setup.DatapathID = datapathID(s.StateDir, name)
+	}
+	b.wire = ofconn.New(setup)
+}
+
+// listen makes the listeners of a bridge, and loads the certificate if it needs one.
+func listen(c *OpenFlow, policy *access.Policy) (list []net.Listener, config *tls.Config, err error) {
+	if config, err = loadTLS(slices.Concat(c.Listen, c.Controllers), c.Certs); err != nil {
+		return nil, nil, err
+	}
+	list, err = openListeners(c, policy, config)
+	return list, config, err
+}
+
+// loadTLS loads the certificate in a directory if a listener or controller of targets
+// needs one.
+func loadTLS(targets []string, dir string) (*tls.Config, error) {
+	for _, text := range targets {
+		if !strings.HasPrefix(text, "pssl:") && !strings.HasPrefix(text, "ssl:") {
+			continue
+		}
+		config, err := ofconn.LoadTLS(dir)
+		if err != nil {
+			return nil, usererr.Errorf("%s: %v; expected the directory of the certificates in --openflow-certs", text, err)
+		}
+		return config, nil
+	}
+	return nil, nil
+}
+
+func openListeners(c *OpenFlow, policy *access.Policy, config *tls.Config) (list []net.Listener, err error) {
+	defer func() {
+		if err != nil {
+			for _, l := range list {
+				l.Close()
+			}
+		}
+	}()
+	if c.Socket != "" {
+		l, err := access.ListenUnix(c.Socket, policy)
+		if err != nil {
+			return list, err
+		}
+		list = append(list, l)
+	}
+	for _, text := range c.Listen {
+		l, err := ofconn.Listen(text, config)
+		if err != nil {
+			return list, usererr.Errorf("openflow-listen: %v", err)
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// wireRole returns the role of a peer that connects over OpenFlow. Every peer of a TCP
+// listener has role Write, as with Open vSwitch. A TLS listener requires a certificate.
+func wireRole(policy *access.Policy, nc net.Conn) (ofconn.Role, string) {
+	peer := policy.Identify(nc)
+	if _, unix := nc.(*net.UnixConn); !unix {
+		return ofconn.Write, peer.Share
+	}
+	switch peer.Role {
+	case access.Write:
+		return ofconn.Write, peer.Share
+	case access.Read:
+		return ofconn.Read, peer.Share
+	}
+	return ofconn.None, peer.Share
+}
+
+// datapathID returns a number of 48 bits, constant for the machine, the state directory
+// and a bridge's name.
+func datapathID(stateDir, bridge string) uint64 {
+	h := fnv.New64a()
+	machine, _ := os.ReadFile("/etc/machine-id")
+	if dir, err := filepath.Abs(stateDir); err == nil {
+		stateDir = dir
+	}
+	h.Write(append(machine, stateDir...))
+	h.Write([]byte(bridge))
+	return h.Sum64() >> 16
+}

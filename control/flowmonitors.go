@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"time"
+
+	"weft/api"
+	"weft/control/bridges"
+	"weft/control/observe"
+	"weft/control/pipeline"
+	"weft/control/tables"
+	"weft/internal/clock"
+	"weft/openflow"
+	"weft/openflow/ofp"
+)
+
+// flowMonitors passes changes of flows to the monitors of the API and to the OpenFlow
+// connections of the flow's bridge.
+type flowMonitors struct {
+	api     *observe.Monitors
+	bridges *bridges.Bridges
+}
+
+// Count implements pipeline.Monitors.
+func (m *flowMonitors) Count() int { return m.api.Count() + m.bridges.CountMonitors() }
+
+// The names of pipeline.Event in the API, and their numbers in OpenFlow.
+var (
+	flowEvents = [...]string{pipeline.Added: api.EventAdded, pipeline.Modified: api.EventModified,
+		pipeline.Deleted: api.EventDeleted, pipeline.Expired: api.EventExpired}
+	wireEvents = [...]ofp.FlowEvent{pipeline.Added: ofp.FlowAdded, pipeline.Modified: ofp.FlowModified,
+		pipeline.Deleted: ofp.FlowDeleted, pipeline.Expired: ofp.FlowDeleted}
+)
+
+// TellFlow implements pipeline.Monitors.
+func (m *flowMonitors) TellFlow(now time.Time, event pipeline.Event, r *openflow.Rule, names openflow.Names) {
+	m.api.TellFlow(now, flowEvents[event], r, func() api.Flow { return tables.DescribeFlow(r, clock.Monotonic(), names) })
+	m.bridges.TellFlow(wireEvents[event], r)
+}
