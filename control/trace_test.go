@@ -97,6 +97,30 @@ func TestTraceThroughTracking(t *testing.T) {
 	}
 }
 
+// A trace follows the look-ups behind a pop, which see the revealed headers.
+func TestTraceThroughPops(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	f.add("table=0,mpls,mpls_label=5,in_port=p1,actions=pop_mpls:0x0800,resubmit(,1)",
+		"table=0,mpls,mpls_label=6,in_port=p1,actions=decap(),decap(packet_type(ns=1,type=0x0800)),encap(ethernet),resubmit(,1)",
+		"table=0,mpls,mpls_label=7,in_port=p1,actions=clone(pop_mpls:0x0800,resubmit(,1)),ct_clear,p2",
+		"table=0,tcp,in_port=p1,actions=ct(table=2)", "table=2,tcp,actions=clone(push_mpls:0x8847,p2),resubmit(,3)",
+		"table=1,ip,actions=p2", "table=3,tcp,ct_state=+new,actions=p2")
+	for _, flow := range []string{"mpls,mpls_label=5,mpls_bos=1", "mpls,mpls_label=6,mpls_bos=1", "mpls,mpls_label=7,mpls_bos=1"} {
+		tr, err := f.trace("in_port=p1,"+flow, "")
+		for err == nil && len(tr.Then) == 1 && !slices.ContainsFunc(tr.Steps, func(s api.TraceStep) bool { return s.Table == 1 && s.Rule != nil && s.Rule.Match == "ip" }) {
+			tr = tr.Then[0]
+		}
+		if err != nil || !strings.Contains(tr.Flow, "ip") || !strings.Contains(tr.Actions, "tunnel") || tr.Tracked {
+			t.Errorf("%s ends with %+v, %v", flow, tr, err)
+		}
+	}
+	tr, err := f.trace("in_port=p1,tcp", "")
+	if err != nil || len(tr.Then) != 1 || !tr.Then[0].Tracked || len(tr.Then[0].Then) != 1 || tr.Then[0].Then[0].Tracked {
+		t.Errorf("a look-up without tracking behind tracking: %+v, %v", tr, err)
+	}
+}
+
 func (f *fakes) trace(flow, ctNext string) (tr api.Trace, err error) {
 	f.d.pipeline.Tracing(pipeline.ByName, func(t *pipeline.Tracer, view *pipeline.View, names openflow.Names) {
 		tr, err = observe.Trace(t, view, names, f.d.bridgeNames(view, pipeline.ByName), flow, ctNext)

@@ -134,6 +134,7 @@ func (x *xlate) inPeer() {
 		x.commit()
 		f := x.freeze(0)
 		x.recirculate(&f)
+		x.noteAgain(revealedNote)
 		return
 	}
 	x.undone++

@@ -28,8 +28,7 @@ func (x *xlate) checkLarger(a *Action, rest []Action) {
 	for _, bit := range []uint64{1, 0} {
 		x.actionSet = set
 		load := Action{Kind: ActLoad, Dst: a.Dst, Value: value64(bit)}
-		x.continueLater(slices.Concat([]Action{load}, rest))
-		x.noteAgain(fmt.Sprintf("continues with the bit %d", bit))
+		x.continueLater(slices.Concat([]Action{load}, rest), fmt.Sprintf("continues with the bit %d", bit))
 	}
 	x.exited = false // as in Open vSwitch, an exit in rest does not end the outer lists
 	if x.halted {

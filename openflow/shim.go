@@ -189,10 +189,22 @@ func (x *xlate) suspends(a *Action) bool {
 	return x.opaque && needsHeaders(a) || x.undone > 0 && changesHeaders(a.Kind)
 }
 
+// suspendedNote is a trace's remark where suspends has ended a list.
+func (x *xlate) suspendedNote() string {
+	if x.opaque {
+		return revealedNote
+	}
+	return "continues in a second look-up, because the list around this one keeps the frame as it is"
+}
+
+// revealedNote is a trace's remark on a look-up that sees headers behind a popped one. A
+// hypothetical frame has no such headers: their fields are 0.
+const revealedNote = "continues in a second look-up, which sees the headers that the pop has revealed; they are 0 in a trace"
+
 // continueLater emits a second look-up whose translation executes the actions, and then the
 // action set, unless they are a bucket's. The present list ends, and the frame is the
-// present one for the list around it.
-func (x *xlate) continueLater(actions []Action) {
+// present one for the list around it. note is a trace's remark on the second look-up.
+func (x *xlate) continueLater(actions []Action, note string) {
 	f := x.freeze(x.table)
 	f.Actions = FormatActions(actions, WithTLVs(nil, x.p.TLVs()))
 	if x.buckets > 0 {
@@ -202,6 +214,7 @@ func (x *xlate) continueLater(actions []Action) {
 	}
 	x.commit()
 	x.recirculate(&f)
+	x.noteAgain(note)
 	// The second translation cannot end the lists around this one, so an exit in actions ends
 	// them now.
 	x.exited = slices.ContainsFunc(actions, func(a Action) bool { return a.Kind == ActExit })

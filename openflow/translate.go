@@ -519,7 +519,7 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 			x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: x.table, Action: a, Flow: x.flow})
 		}
 		if x.suspends(a) {
-			x.continueLater(actions[i:])
+			x.continueLater(actions[i:], x.suspendedNote())
 			return 0, false
 		}
 		switch a.Kind {

@@ -20,7 +20,8 @@ megaflow.
 FLOW is a match without masks, for example in_port=vm1,tcp,nw_dst=10.0.0.2,tp_dst=80.
 Fields that are not named are 0. The frame is made up: it changes no counter, and
 nothing is learned from it. Behind a ct action that names a table it continues as a
-frame of a new connection, or in the state of --ct-next.
+frame of a new connection, or in the state of --ct-next. Behind pop_mpls, pop_pbb and
+decap it continues with fields of 0 for the headers that only a real frame has.
 
 With --live it waits for the next real frames that match. MATCH may have masks; without
 it all frames match. It prints the cache that found a frame, the executed actions, the
@@ -97,7 +98,7 @@ func printTrace(out io.Writer, t *api.Trace) error {
 	}
 	for i := range t.Then {
 		heading := "Looked up again"
-		if strings.Contains(t.Then[i].Flow, "ct_state") {
+		if t.Then[i].Tracked {
 			heading = "Once it is tracked"
 		}
 		if _, err := io.WriteString(out, "\n"+heading+":\n"); err != nil {

@@ -18,8 +18,9 @@ type Tracer interface {
 	KeepOptions(raw []byte) uint64
 }
 
-// maxTracked limits how often a trace looks a frame up again after connection tracking.
-const maxTracked = 16
+// maxFollowed limits how often a trace looks a frame up again, after connection tracking or
+// a pop.
+const maxFollowed = 16
 
 // BridgeNames returns the name of a bridge, and the names of its ports; nil: ports are
 // shown by number.
@@ -51,7 +52,7 @@ func Trace(tables Tracer, view, names openflow.Names, steps BridgeNames, flow, c
 	if err != nil {
 		return api.Trace{}, usererr.Mark(err)
 	}
-	c := trace{tables: tables, steps: steps, ctState: state.Match.Unpack().Value[flowtable.WCT], names: names, left: maxTracked}
+	c := trace{tables: tables, steps: steps, ctState: state.Match.Unpack().Value[flowtable.WCT], names: names, left: maxFollowed}
 	out := c.follow(&key)
 	out.Flow = given.Match.Format(c.names)
 	return out, nil
@@ -63,7 +64,7 @@ type trace struct {
 	names   openflow.Names
 	steps   BridgeNames
 	ctState uint64 // ct_state that every tracking returns
-	left    int    // number of further look-ups after connection tracking that are allowed
+	left    int    // number of further look-ups that are allowed
 }
 
 func (c *trace) follow(key *flowtable.Key) api.Trace {
@@ -103,6 +104,7 @@ func (c *trace) follow(key *flowtable.Key) api.Trace {
 			c.left--
 			next[flowtable.WPort] = next[flowtable.WPort]&^0xffffffff | uint64(a.U32)
 			then := c.follow(&next)
+			then.Tracked = !ok
 			then.Flow = openflow.FormatMatch(FrameMatch(&next), c.names)
 			out.Then = append(out.Then, then)
 		}
