@@ -6,6 +6,28 @@
 // The engine keeps the requests of control with their descriptors, and returns them
 // to the next control process. Control keeps duplicates and sends them to the next
 // engine. Therefore either process can be killed.
+//
+// Both processes:
+//
+//	messages.go     requests and replies
+//	wire.go         messages and descriptors on a socket
+//	memory.go       the memory that control and the workers share
+//
+// The engine:
+//
+//	serve.go        the start of the process, and the lock of the state directory
+//	connections.go  the connection to control, which a newer one replaces
+//	server.go       executes requests
+//	pool.go         the workers
+//	collect.go      garbage collection
+//
+// Control:
+//
+//	rehearse.go     shows that a program can be the next engine
+//	spawn.go        starts an engine or a spare engine
+//	connect.go      finds the engine that serves a state directory
+//	client.go       sends requests
+//	kill.go         ends an engine
 package engine
 
 import (
@@ -122,4 +144,17 @@ type Reply struct {
 	// Build is the engine's build. It is in the reply to OpStart, and in the last reply
 	// to OpRecall.
 	Build *buildinfo.Build `json:"build,omitempty"`
+}
+
+// Kept is a request that the engine keeps for control (OpStart, OpAttach or OpKeep). It
+// has duplicates of the request's descriptors, which the receiver owns.
+type Kept struct {
+	Request Request
+	FDs     []int
+}
+
+// CloseFDs closes the descriptors of k.
+func (k *Kept) CloseFDs() {
+	closeAll(k.FDs)
+	k.FDs = nil
 }

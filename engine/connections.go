@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// connections has the engine's connection to control. A new connection replaces the old
+// one.
+type connections struct {
+	*server
+	listener atomic.Pointer[net.UnixListener]
+	stop     sync.Once
+	stopped  chan struct{} // channel that OpStop closes
+	old      *net.UnixConn
+	replaced *atomic.Bool  // a newer connection has replaced the current one
+	done     chan struct{} // closed when the current connection's goroutine has returned
+}
+
+// take serves a new connection. If greet is set, it first sends an empty Reply, which
+// shows that the engine serves.
+func (c *connections) take(conn *net.UnixConn, greet bool) {
+	if c.old != nil {
+		c.replaced.Store(true)
+		hangUp(c.old)
+	}
+	<-c.done
+	c.old, c.replaced, c.done = conn, new(atomic.Bool), make(chan struct{})
+	go func(replaced *atomic.Bool, done chan struct{}) {
+		defer close(done)
+		defer hangUp(conn)
+		if greet {
+			_ = sendMessage(conn, Reply{}, nil)
+		}
+		// An engine without running workers is useless to another control process, so it
+		// ends.
+		if errors.Is(c.converse(conn), errStop) || (c.workers == nil || c.halted) && !replaced.Load() {
+			c.stop.Do(func() { close(c.stopped) })
+			// a closed listener ends accept; without a listener, accept ends when
+			// stopped is closed
+			if l := c.listener.Load(); l != nil {
+				l.Close()
+			}
+		}
+	}(c.replaced, c.done)
+}
+
+// hangUp ends a connection, even if leaveWithControl polls it at the moment.
+func hangUp(conn *net.UnixConn) {
+	_ = conn.CloseRead()
+	_ = conn.CloseWrite()
+	conn.Close()
+}
+
+func (c *connections) accept(l *net.UnixListener) error {
+	c.listener.Store(l)
+	for {
+		select {
+		case <-c.stopped:
+			return nil
+		default:
+		}
+		conn, err := l.AcceptUnix()
+		if err == nil {
+			c.take(conn, false)
+			continue
+		}
+		select {
+		case <-c.stopped:
+			return nil
+		default:
+			return fmt.Errorf("engine: %w", err)
+		}
+	}
+}
+
+// errStop ends converse after OpStop.
+var errStop = errors.New("stop")
+
+// converse answers requests until the connection ends or OpStop ends the engine.
+func (s *server) converse(conn *net.UnixConn) error {
+	for {
+		var req Request
+		fds, malformed, err := receiveMessage(conn, &req)
+		if err != nil {
+			return err
+		}
+		if malformed != nil {
+			closeAll(fds)
+			if err := sendMessage(conn, Reply{Error: malformed.Error()}, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		if req.Op == OpRecall {
+			closeAll(fds)
+			if err := s.recall(conn); err != nil {
+				return err
+			}
+			continue
+		}
+		reply := s.handle(&req, fds)
+		if err := sendMessage(conn, reply, nil); err != nil && req.Op != OpStop {
+			return err
+		}
+		if req.Op == OpStop {
+			return errStop
+		}
+		s.garbage.collect()
+	}
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"weft/datapath"
+	"weft/flowtable"
+	"weft/internal/cpu"
+	"weft/internal/sandbox"
+	"weft/internal/shm"
+)
+
+// LockName is the name of the locked file in the state directory that keeps a second
+// engine from serving. It contains the engine's process id.
+const LockName = "engine.lock"
+
+// Options are the options with which an engine is started.
+type Options struct {
+	// Control is an inherited descriptor of the connection to control; 0: none.
+	Control int
+	// Spare is set for a spare engine: the number of workers for which it prepares
+	// memory; 0: this is no spare engine. A spare engine waits until no other engine
+	// serves the directory.
+	Spare int
+	// Rehearsal is set for an engine that only shows that it can start: see Rehearse.
+	Rehearsal bool
+}
+
+// Serve runs the engine: it answers control's requests on the socket in stateDir until
+// OpStop. openers has an Opener for each kind of device. The process must run nothing
+// else, because Serve turns the garbage collector off and enters the sandbox. In the
+// sandbox, an Opener can open no file. Serve ignores the signals of a terminal or a
+// service manager.
+func Serve(stateDir string, o Options, openers map[string]Opener) error {
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE, unix.SIGTTOU)
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(heapLimit)
+	// not fatal: without it, only the protection against front ends that block is
+	// missing
+	if err := shm.Prepare(); err != nil {
+		fmt.Fprintf(os.Stderr, "engine: %v; until then a front end can block a worker\n", err)
+	}
+	s := &server{openers: openers, kept: map[string]*Kept{}, garbage: newCollector()}
+	if o.Spare > 0 {
+		// short scheduling latency, because guests wait while a spare engine takes
+		// over; the call fails without the privilege
+		_ = cpu.Urgent()
+	}
+	if o.Rehearsal {
+		return s.rehearse(o.Control)
+	}
+	lock, l, err := openFiles(stateDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	defer l.Close()
+	s.lock = lock
+	if err := sandbox.Enter(); err != nil {
+		return fmt.Errorf("engine: sandbox: %w", err)
+	}
+	var serving atomic.Bool
+	if o.Spare > 0 {
+		waiting, err := waitingConn(o.Control)
+		if err != nil {
+			return err
+		}
+		go reserve(o.Spare, waiting)
+		go leaveWithControl(o.Control, &serving)
+	}
+	if err := acquire(lock, o.Spare > 0); err != nil {
+		return err
+	}
+	serving.Store(true)
+	defer s.close()
+	c := &connections{server: s, stopped: make(chan struct{}), done: make(chan struct{})}
+	close(c.done)
+	var conn *net.UnixConn
+	if o.Control > 0 {
+		if conn, err = fileConn(o.Control); err != nil {
+			return fmt.Errorf("engine: connection to control: %w", err)
+		}
+	}
+	if o.Spare > 0 { // done before any disk access, because guests wait
+		c.take(conn, true)
+	}
+	if err := sign(lock); err != nil {
+		return err
+	}
+	if conn != nil && o.Spare == 0 {
+		c.take(conn, true)
+	}
+	return c.accept(l)
+}
+
+// rehearse answers control on an inherited connection until the connection ends. It takes
+// neither the lock nor a socket of the state directory, and refuses devices.
+func (s *server) rehearse(control int) error {
+	if err := sandbox.Enter(); err != nil {
+		return fmt.Errorf("engine: sandbox: %w", err)
+	}
+	conn, err := fileConn(control)
+	if err != nil {
+		return fmt.Errorf("engine: connection to control: %w", err)
+	}
+	defer s.close()
+	s.openers = nil
+	if err := sendMessage(conn, Reply{}, nil); err != nil {
+		return err
+	}
+	_ = s.converse(conn) // error ignored: control ends the rehearsal by closing the connection
+	return nil
+}
+
+// waitingConn returns a connection on which a spare engine reports that it waits: a
+// duplicate of control's, or nil without one.
+func waitingConn(control int) (*net.UnixConn, error) {
+	if control == 0 {
+		return nil, nil
+	}
+	dup, err := unix.FcntlInt(uintptr(control), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, fmt.Errorf("engine: connection to control: %w", err)
+	}
+	return fileConn(dup)
+}
+
+// reserve prepares memory for the caches of this number of workers, as far as time
+// permits. Then it reports on conn that the spare engine waits. It owns conn, which may
+// be nil.
+func reserve(workers int, conn *net.UnixConn) {
+	runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
+	_ = cpu.ShortSlice()
+	flowtable.Reserve(datapath.DefaultSizes.Cache, workers)
+	if conn != nil {
+		_ = sendMessage(conn, Reply{Waiting: true}, nil) // error ignored: without control, leaveWithControl ends the process
+		conn.Close()
+	}
+}
+
+// leaveWithControl ends a spare engine when its control process dies before the spare
+// engine serves. It notices this death because the kernel then closes the other end of
+// the connection.
+func leaveWithControl(control int, serving *atomic.Bool) {
+	fds := []unix.PollFd{{Fd: int32(control), Events: unix.POLLRDHUP}}
+	for !serving.Load() {
+		if n, err := unix.Poll(fds, -1); err == nil && n > 0 && !serving.Load() {
+			os.Exit(0)
+		}
+	}
+}
+
+// openFiles opens the lock file, without locking it, and makes the engine's socket.
+// Nobody connects to the socket of a spare engine before it has written its process id
+// to the lock file.
+func openFiles(stateDir string) (lock *os.File, l *net.UnixListener, err error) {
+	lock, err = os.OpenFile(filepath.Join(stateDir, LockName), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("engine: %w", err)
+	}
+	if l, err = listenSocket(filepath.Join(stateDir, SocketName(os.Getpid()))); err != nil {
+		lock.Close()
+		return nil, nil, fmt.Errorf("engine: %w", err)
+	}
+	return lock, l, nil
+}
+
+// acquire makes this process the engine of the state directory. f is the directory's
+// lock file. If another engine holds the lock, acquire waits until that engine has
+// ended. If wait is false, it returns an error instead.
+func acquire(f *os.File, wait bool) error {
+	how := unix.LOCK_EX
+	if !wait {
+		how |= unix.LOCK_NB
+	}
+	err := error(unix.EINTR)
+	for err == unix.EINTR {
+		err = unix.Flock(int(f.Fd()), how)
+	}
+	switch err {
+	case nil:
+		return nil
+	case unix.EWOULDBLOCK:
+		return fmt.Errorf("engine: another engine serves %s", filepath.Dir(f.Name()))
+	default:
+		return fmt.Errorf("engine: lock %s: %w", f.Name(), err)
+	}
+}
+
+// sign writes this process's id to the lock file.
+func sign(lock *os.File) error {
+	err := lock.Truncate(0)
+	if err == nil {
+		_, err = fmt.Fprintln(lock, os.Getpid())
+	}
+	if err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
+	return nil
+}
