@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"weft/flowtable"
 )
 
 // The TLV map of a bridge says which option of a Geneve header (RFC 8926, 3.5) the fields
@@ -150,6 +152,12 @@ func (m *TLVMap) Space() (n int) {
 		n += int(mapping.Len)
 	}
 	return n
+}
+
+// OptionBytes returns the length of the longest options that a frame can have: all mapped
+// ones with their headers, as far as a Geneve header has room for them.
+func (m *TLVMap) OptionBytes() int {
+	return min(m.Space()+optionHeader*len(m.Mappings()), flowtable.MaxTunOptions)
 }
 
 // Changed returns the map after a change. Errors are *CodedError.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"weft/flowtable"
 )
 
 // tlvMap returns a map with mappings.
@@ -58,14 +60,14 @@ func TestTLVMap(t *testing.T) {
 			t.Errorf("%s: %v", l.text, err)
 		}
 	}
-	if n := len(m.Mappings()); n != 3 || m.Space() != 128 {
-		t.Errorf("%d mappings of %d bytes", n, m.Space())
+	if n := len(m.Mappings()); n != 3 || m.Space() != 128 || m.OptionBytes() != 128+3*4 {
+		t.Errorf("%d mappings of %d bytes, with headers of %d", n, m.Space(), m.OptionBytes())
 	}
 	// a field in the gaps of a fragmented space
 	list, _ := ParseTLVMappings("{class=9,type=2,len=124}->tun_metadata1,{class=9,type=3,len=4}->tun_metadata2")
 	m, err := m.Changed(&TLVMod{Mappings: list})
-	if err != nil || m.Space() != TLVSpace {
-		t.Fatal(err, m.Space())
+	if err != nil || m.Space() != TLVSpace || m.OptionBytes() != flowtable.MaxTunOptions {
+		t.Fatal(err, m.Space(), m.OptionBytes())
 	}
 	m, _ = m.Changed(&TLVMod{Command: TLVDelete, Mappings: []TLVMapping{{Field: 0}, {Field: 2}, {Field: 50}}})
 	if m, err = m.Changed(&TLVMod{Mappings: []TLVMapping{{Class: 8, Len: 8, Field: 3}}}); err != nil || m.Space() != TLVSpace {

@@ -49,7 +49,11 @@ func (ps *Ports) describeRemotes(p *switchPort, a *api.Port, guests []guestMTU) 
 			smallest = s
 		}
 	}
-	if warning := mtuWarning(p, smallest, guests); warning != "" {
+	options := 0
+	if p.info.Encap == openflow.EncapGeneve {
+		options = ps.pipeline.TLVsOf(p.info.Bridge).OptionBytes()
+	}
+	if warning := mtuWarning(p, smallest, options, guests); warning != "" {
 		a.Warnings = append(a.Warnings, warning)
 	}
 }
@@ -108,9 +112,9 @@ func (g *guestMTU) shares(tunnel *switchPort) bool {
 }
 
 // mtuWarning returns a warning about guests whose MTU exceeds what a path of a tunnel
-// carries, or "".
-func mtuWarning(p *switchPort, path underlay.RemoteState, guests []guestMTU) string {
-	fits := carried(path)
+// carries behind the given number of bytes of Geneve options, or "".
+func mtuWarning(p *switchPort, path underlay.RemoteState, options int, guests []guestMTU) string {
+	fits := carried(path) - options
 	if fits <= 0 {
 		return ""
 	}
@@ -136,8 +140,12 @@ func mtuWarning(p *switchPort, path underlay.RemoteState, guests []guestMTU) str
 	if device == "" {
 		device = "the path"
 	}
-	return fmt.Sprintf("MTU %d of %s exceeds %d, the most that %s carries to %s; expected mtu=%d at the guests, or an MTU of %d at %s",
-		first.mtu, who, fits, p.saved.Name, path.Remote, fits, path.MTU+first.mtu-fits, device)
+	behind := ""
+	if options > 0 {
+		behind = fmt.Sprintf(" behind the %d bytes of Geneve options of the TLV map", options)
+	}
+	return fmt.Sprintf("MTU %d of %s exceeds %d, the most that %s carries to %s%s; expected mtu=%d at the guests, or an MTU of %d at %s",
+		first.mtu, who, fits, p.saved.Name, path.Remote, behind, fits, path.MTU+first.mtu-fits, device)
 }
 
 // warnGuest adds the warnings of the tunnels that a guest's new or changed port may use.

@@ -49,17 +49,20 @@ func TestMTUWarning(t *testing.T) {
 	}
 	vm1, vm2, other := port("vm1", true, 7), port("vm2", false, 0), port("vm3", true, 8)
 	for _, c := range []struct {
-		path   underlay.RemoteState
-		guests []guestMTU
-		want   string
+		path    underlay.RemoteState
+		options int
+		guests  []guestMTU
+		want    string
 	}{
-		{path("192.0.2.1", 1500), []guestMTU{{vm1, 1450}}, ""},
-		{path("192.0.2.1", 1500), []guestMTU{{vm1, 1451}}, "MTU 1451 of port vm1 exceeds 1450, the most that overlay carries to 192.0.2.1; expected mtu=1450 at the guests, or an MTU of 1501 at eth0"},
-		{path("2001:db8::1", 1500), []guestMTU{{vm2, 1500}, {vm1, 1431}}, "MTU 1500 of port vm2 and 1 more exceeds 1430"},
-		{path("192.0.2.1", 1500), []guestMTU{{other, 9000}}, ""},
-		{path("192.0.2.1", 0), []guestMTU{{vm1, 9000}}, ""},
+		{path("192.0.2.1", 1500), 0, []guestMTU{{vm1, 1450}}, ""},
+		{path("192.0.2.1", 1500), 0, []guestMTU{{vm1, 1451}}, "MTU 1451 of port vm1 exceeds 1450, the most that overlay carries to 192.0.2.1; expected mtu=1450 at the guests, or an MTU of 1501 at eth0"},
+		{path("2001:db8::1", 1500), 0, []guestMTU{{vm2, 1500}, {vm1, 1431}}, "MTU 1500 of port vm2 and 1 more exceeds 1430"},
+		{path("192.0.2.1", 1500), 0, []guestMTU{{other, 9000}}, ""},
+		{path("192.0.2.1", 0), 0, []guestMTU{{vm1, 9000}}, ""},
+		{path("192.0.2.1", 1500), 12, []guestMTU{{vm1, 1438}}, ""},
+		{path("192.0.2.1", 1500), 12, []guestMTU{{vm1, 1439}}, "MTU 1439 of port vm1 exceeds 1438, the most that overlay carries to 192.0.2.1 behind the 12 bytes of Geneve options of the TLV map; expected mtu=1438 at the guests, or an MTU of 1501 at eth0"},
 	} {
-		if got := mtuWarning(overlay, c.path, c.guests); got != c.want && (c.want == "" || !strings.HasPrefix(got, c.want)) {
+		if got := mtuWarning(overlay, c.path, c.options, c.guests); got != c.want && (c.want == "" || !strings.HasPrefix(got, c.want)) {
 			t.Errorf("%+v: %q, want %q", c.path, got, c.want)
 		}
 	}
