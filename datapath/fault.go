@@ -34,6 +34,7 @@ func (w *Worker) recoverFault() {
 		panic(cause) // this is a bug of the worker, which no port has caused
 	}
 	w.abandon(blamed)
+	w.next = nil // the pass that set it has ended, and the queue may be the failed port's
 	w.visited()
 	w.failPort(blamed, reason)
 }

@@ -195,6 +195,28 @@ func TestFaultWhileHolding(t *testing.T) {
 	r.equal("free slots", uint64(len(r.w.held.free)), uint64(testSizes.Held))
 }
 
+// prefetchedRx counts the calls of Prefetch.
+type prefetchedRx struct {
+	port.Rx
+	calls int
+}
+
+func (q *prefetchedRx) Prefetch() { q.calls++ }
+
+// After a fault, the next command does not prefetch from the queue behind the faulty one.
+func TestFaultEndsPrefetching(t *testing.T) {
+	r := guardedRig(t)
+	r.install(0, 1, 0xa, output(3))
+	behind := &prefetchedRx{Rx: r.rx(2)}
+	r.w.queues.queue(1).rx, r.w.queues.queue(1).ahead = behind, behind
+	r.inject(1, ethernet(0xa, 1000, 0))
+	r.rx(1).Truncate()
+	r.turn()
+	r.mustFault(1, "memory failed")
+	r.w.prefetchNext() // a command that looks up held frames calls it before the next pass visits a queue
+	r.equal("calls", uint64(behind.calls), 0)
+}
+
 // A failed port's transmit lock is released for other workers.
 func TestFaultUnlocks(t *testing.T) {
 	r := guardedRig(t)
