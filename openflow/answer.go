@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"weft/flowtable"
+	"weft/openflow/fdb"
 )
 
 // Local answers. A guest asks for the MAC address of an IP address with an ARP
@@ -81,18 +82,18 @@ func asAddress(v Value128, bits uint) netip.Addr {
 // dependsOnIP notes that the translation depends on IP address ip in segment s. A frame
 // in a segment without a VNI sees the hosts of all segments, so its translation depends on every
 // address.
-func (x *xlate) dependsOnIP(s Segment, ip netip.Addr) {
-	if s.local() == 0 {
-		x.depends(anyAddress)
+func (x *xlate) dependsOnIP(s fdb.Segment, ip netip.Addr) {
+	if s.Local() == 0 {
+		x.depends(fdb.AnyRef)
 		return
 	}
-	x.depends(refOfIP(ip))
+	x.depends(fdb.RefOfIP(ip))
 }
 
 // answer answers a guest's ARP request or neighbour solicitation for an address behind
 // a tunnel. It returns false if the frame must be forwarded instead. It does not answer
 // a frame that an action has already changed or sent.
-func (x *xlate) answer(inPort *PortInfo, s Segment, f *vlanFrame, src uint64) bool {
+func (x *xlate) answer(inPort *PortInfo, s fdb.Segment, f *vlanFrame, src uint64) bool {
 	if inPort.Kind != PortNormal || x.dirty || len(x.actions) > 0 {
 		return false
 	}
@@ -108,7 +109,7 @@ func (x *xlate) answer(inPort *PortInfo, s Segment, f *vlanFrame, src uint64) bo
 		}
 		x.ask(network, Question{Segment: s, IP: asked})
 	}
-	x.depends(refOfMAC(src))
+	x.depends(fdb.RefOfMAC(src))
 	if !x.env.Announced(s, vlan, src, inPort.At()) {
 		return false
 	}
@@ -116,7 +117,7 @@ func (x *xlate) answer(inPort *PortInfo, s Segment, f *vlanFrame, src uint64) bo
 	if !known {
 		return false
 	}
-	x.depends(refOfMAC(mac))
+	x.depends(fdb.RefOfMAC(mac))
 	no, known := x.env.MAC(s, vlan, mac)
 	if !known {
 		return false

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"weft/flowtable"
+	"weft/openflow/fdb"
 	"weft/packet"
 )
 
@@ -69,6 +70,30 @@ func BindTo(mac uint64, ips []netip.Addr) *Binding {
 		h.Prefixes = append(h.Prefixes, netip.PrefixFrom(ip, ip.BitLen()))
 	}
 	return &Binding{Hosts: []BoundHost{h}}
+}
+
+// Declares returns the bound addresses of all ports.
+func Declares(ports []PortInfo) (list []fdb.Declared) {
+	for i := range ports {
+		p := &ports[i]
+		if p.Binding == nil {
+			continue
+		}
+		s := fdb.TrunkOf(p.Bridge)
+		if p.InVNI {
+			s |= fdb.SegmentOf(p.VNI)
+		}
+		for _, h := range p.Binding.Hosts {
+			d := fdb.Declared{Segment: s, Port: p.At(), MAC: h.MAC}
+			for _, prefix := range h.Prefixes {
+				if prefix.IsSingleIP() {
+					d.IPs = append(d.IPs, prefix.Addr())
+				}
+			}
+			list = append(list, d)
+		}
+	}
+	return list
 }
 
 // NamesMAC reports whether the text addresses, in the syntax of ParseBinding,

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"weft/flowtable"
+	"weft/openflow/fdb"
 	"weft/packet"
 )
 
@@ -271,4 +273,17 @@ func frameText(k *flowtable.Key) string {
 	}
 	m := MatchOf(k, &all)
 	return FormatMatch(&m, nil)
+}
+
+// The bound hosts of a port are declared in the port's segment, with their single addresses.
+func TestDeclares(t *testing.T) {
+	got := Declares([]PortInfo{
+		{No: 1, Datapath: 7, Bridge: 2, InVNI: true, VNI: 4, Binding: bindingOf(t, "", "00:00:00:00:00:01 10.0.0.1 10.1.0.0/16")},
+		{No: 2, Binding: bindingOf(t, "00:00:00:00:00:02", "")}, {No: 3},
+	})
+	want := []fdb.Declared{{Segment: fdb.TrunkOf(2) | fdb.SegmentOf(4), Port: 7, MAC: 1, IPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
+		{Port: 2, MAC: 2}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weft/flowtable"
+	"weft/openflow/fdb"
 	"weft/packet"
 )
 
@@ -70,12 +71,12 @@ func TestBridgesLearn(t *testing.T) {
 		r.add(b, "actions=normal")
 	}
 	tr, _ := r.translate(strings.Replace(bridgedFrame, "=6", "=1", 1), 0)
-	var got []Learn
+	var got []fdb.Learn
 	for _, l := range tr.Learns {
-		got = append(got, Learn{Segment: l.Segment, Port: l.Port, MAC: l.MAC})
+		got = append(got, fdb.Learn{Segment: l.Segment, Port: l.Port, MAC: l.MAC})
 		r.env.macs.Learn(l, 1)
 	}
-	want := []Learn{{Segment: 0, Port: 1, MAC: 0x020000000001}, {Segment: 1 << bridgeAt, Port: 11, MAC: 0x020000000001}, {Segment: 2 << bridgeAt, Port: 21, MAC: 0x020000000001}}
+	want := []fdb.Learn{{Segment: 0, Port: 1, MAC: 0x020000000001}, {Segment: fdb.TrunkOf(1), Port: 11, MAC: 0x020000000001}, {Segment: fdb.TrunkOf(2), Port: 21, MAC: 0x020000000001}}
 	if len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
 		t.Errorf("learns %+v, want %+v", got, want)
 	}

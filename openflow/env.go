@@ -5,6 +5,7 @@ package openflow
 import (
 	"net/netip"
 
+	"weft/openflow/fdb"
 	"weft/packet"
 )
 
@@ -132,16 +133,16 @@ type Env interface {
 	Tunnel(number uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
 	// MAC returns the port behind which normal has learnt a MAC address, by its number
 	// in the data path. vlan is 0 to 4095, mac has 48 bits.
-	MAC(s Segment, vlan uint16, mac uint64) (port uint32, ok bool)
+	MAC(s fdb.Segment, vlan uint16, mac uint64) (port uint32, ok bool)
 	// Announced reports whether the MAC address has sent a broadcast or multicast frame
 	// from behind the port. port is the port's number in the data path.
-	Announced(s Segment, vlan uint16, mac uint64, port uint32) bool
+	Announced(s fdb.Segment, vlan uint16, mac uint64, port uint32) bool
 	// VTEP returns the remote (the underlay address of a VTEP) behind which normal has
 	// learnt the MAC address, for a port with Remotes. It returns an invalid address if
 	// the remote is unknown.
-	VTEP(s Segment, vlan uint16, mac uint64) netip.Addr
+	VTEP(s fdb.Segment, vlan uint16, mac uint64) netip.Addr
 	// Neighbour returns the MAC address that a host has announced for ip.
-	Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool)
+	Neighbour(s fdb.Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool)
 	Networks
 }
 
@@ -154,12 +155,12 @@ type Networks interface {
 	// networks; ok is false if there is none.
 	CentralTunnel() (port PortInfo, ok bool)
 	// Network returns the settings of a declared network, or nil.
-	Network(s Segment) *Network
+	Network(s fdb.Segment) *fdb.Network
 	// Place returns the location of a MAC address of a declared network: behind a
 	// port of this switch or behind another host.
-	Place(s Segment, mac uint64) (place Place, ok bool)
+	Place(s fdb.Segment, mac uint64) (place fdb.Place, ok bool)
 	// HostOf returns the MAC address of ip in a declared network.
-	HostOf(s Segment, ip netip.Addr) (mac uint64, ok bool)
+	HostOf(s fdb.Segment, ip netip.Addr) (mac uint64, ok bool)
 }
 
 // Reserved port numbers in 16 bits, as ovs-ofctl shows them (OpenFlow 1.0).

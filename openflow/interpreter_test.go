@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"weft/flowtable"
+	"weft/openflow/fdb"
 )
 
 // Reference implementations: a linear search for rules, an interpreter of the tables
@@ -834,7 +835,7 @@ func carriesVLAN(p *PortVLANs, vid uint16, tags []slowTag) bool {
 }
 
 // sendTagged sends to a port with the tags of its mode.
-func (in *interpreter) sendTagged(p *PortInfo, s Segment, vid uint16, tags []slowTag) {
+func (in *interpreter) sendTagged(p *PortInfo, s fdb.Segment, vid uint16, tags []slowTag) {
 	pops := p.VLANs != nil && (p.VLANs.Mode == VLANAccess || p.VLANs.Mode == VLANTunnel || p.VLANs.Mode == VLANNativeUntagged && p.VLANs.VID == vid)
 	if pops && len(tags) > 0 {
 		tags = tags[1:]
@@ -847,13 +848,13 @@ func (in *interpreter) sendTagged(p *PortInfo, s Segment, vid uint16, tags []slo
 
 // segment returns 1 + the VNI of frames from this port. It returns 0 for a port without
 // a VNI.
-func (in *interpreter) segment(inPort uint32) Segment {
-	trunk := Segment(in.p.bridge) << 25
+func (in *interpreter) segment(inPort uint32) fdb.Segment {
+	trunk := fdb.Segment(in.p.bridge) << 25
 	switch p, _ := in.env.Port(inPort); {
 	case p.Kind == PortTunnel && p.FlowVNI:
-		return trunk + Segment(in.f[flowtable.WTunID]&0xffffff) + 1
+		return trunk + fdb.Segment(in.f[flowtable.WTunID]&0xffffff) + 1
 	case p.Kind == PortTunnel, p.InVNI:
-		return trunk + Segment(p.VNI) + 1
+		return trunk + fdb.Segment(p.VNI) + 1
 	}
 	return trunk
 }
@@ -861,7 +862,7 @@ func (in *interpreter) segment(inPort uint32) Segment {
 func (in *interpreter) accepts(inPort uint32, p *PortInfo) bool {
 	s := in.segment(inPort) & (1<<25 - 1)
 	bound := p.Kind == PortTunnel && !p.FlowVNI || p.Kind == PortNormal && p.InVNI
-	return s == 0 || !bound || s == Segment(p.VNI)+1
+	return s == 0 || !bound || s == fdb.Segment(p.VNI)+1
 }
 
 func (in *interpreter) flood(inPort uint32, flags bool) {
@@ -877,7 +878,7 @@ func (in *interpreter) flood(inPort uint32, flags bool) {
 func (in *interpreter) send(number uint32) { in.sendIn(number, 0) }
 
 // sendIn sends to a port in segment s.
-func (in *interpreter) sendIn(number uint32, s Segment) {
+func (in *interpreter) sendIn(number uint32, s fdb.Segment) {
 	k := key(&in.f)
 	f := frameOf(&k)
 	f.tags = in.tags
@@ -927,8 +928,8 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 		env.ports[0].Binding = bindingOf(t, "", "00:00:00:00:00:01 10.0.0.0/15 10.3.0.1 fe80::1,00:00:00:00:00:02")
 		env.ports[1].Binding = bindingOf(t, "00:00:00:00:00:02,00:00:00:00:00:03", "")
 	}
-	env.macs.Learn(Learn{Valid: true, VLAN: 0, Port: 2, MAC: 2}, 0)
-	env.macs.Learn(Learn{Valid: true, VLAN: 1, Port: 4, MAC: 3}, 0)
+	env.macs.Learn(fdb.Learn{Valid: true, VLAN: 0, Port: 2, MAC: 2}, 0)
+	env.macs.Learn(fdb.Learn{Valid: true, VLAN: 1, Port: 4, MAC: 3}, 0)
 	var gone [3][]FlowMod
 	for i := range keys {
 		k, tables := randomKey(r), p
@@ -997,7 +998,7 @@ func joinBridges(t *testing.T, r *rand.Rand, p *Pipeline, env *fakeEnv) (texts [
 
 // bridgeEnv returns the ports of newEnv in another bridge: port n of bridge b is b*10+n in
 // the data path.
-func bridgeEnv(b uint8, macs *MACTable) *fakeEnv {
+func bridgeEnv(b uint8, macs *fdb.Table) *fakeEnv {
 	env := newEnv()
 	env.setEncaps()
 	env.macs = macs

@@ -5,12 +5,14 @@ package openflow
 import (
 	"slices"
 	"testing"
+
+	"weft/openflow/fdb"
 )
 
 // Flows name the port LOCAL by its reserved number. The data path and the table of
 // addresses use the port's number in the data path instead.
 func TestLocalPort(t *testing.T) {
-	env := &fakeEnv{macs: NewMACTable(0, 0), ports: []PortInfo{{No: 1}, {No: 2}, {No: PortLocal, Datapath: 9, Name: "sw"}}}
+	env := &fakeEnv{macs: fdb.New(0, 0), ports: []PortInfo{{No: 1}, {No: 2}, {No: PortLocal, Datapath: 9, Name: "sw"}}}
 	for _, c := range []struct {
 		flow, from string
 		want       []uint32

@@ -2,15 +2,18 @@
 
 package openflow
 
-import "weft/packet"
+import (
+	"weft/openflow/fdb"
+	"weft/packet"
+)
 
 // This file has the action normal in declared networks. Such a network has the ports of
 // its VNI on this switch and, behind weft-central's tunnel, the other hosts. It has
 // neither ports without a VNI nor the operator's tunnels.
 
 // network returns the settings of the declared network of a segment, or nil.
-func (x *xlate) network(s Segment) *Network {
-	if s.local() == 0 {
+func (x *xlate) network(s fdb.Segment) *fdb.Network {
+	if s.Local() == 0 {
 		return nil
 	}
 	return x.env.Network(s)
@@ -18,9 +21,9 @@ func (x *xlate) network(s Segment) *Network {
 
 // reaches reports whether normal, flood and all may send a frame of segment s to the
 // port. network is the segment's declared network, or nil.
-func (p *PortInfo) reaches(s Segment, network *Network) bool {
+func (p *PortInfo) reaches(s fdb.Segment, network *fdb.Network) bool {
 	if network != nil {
-		return p.Kind == PortNormal && p.InVNI && segmentOf(p.VNI) == s
+		return p.Kind == PortNormal && p.InVNI && fdb.SegmentOf(p.VNI) == s
 	}
 	return !p.Central && p.accepts(s)
 }
@@ -31,8 +34,8 @@ func (p *PortInfo) isCentralTunnel() bool { return p.Central && p.Kind == PortTu
 // input port. The action normal then does not learn src. For frames from the tunnel,
 // declaredSource does not check which host src is behind, so that frames of different
 // hosts share megaflows.
-func (x *xlate) declaredSource(inPort *PortInfo, s Segment, src uint64) bool {
-	x.depends(refOfMAC(src))
+func (x *xlate) declaredSource(inPort *PortInfo, s fdb.Segment, src uint64) bool {
+	x.depends(fdb.RefOfMAC(src))
 	place, ok := x.env.Place(s, src)
 	switch {
 	case !ok:
@@ -46,7 +49,7 @@ func (x *xlate) declaredSource(inPort *PortInfo, s Segment, src uint64) bool {
 // sendToPlace sends to the declared location of an address. A frame from the tunnel
 // never returns to it, because two hosts that disagree would send it to each other
 // forever.
-func (x *xlate) sendToPlace(inPort uint32, s Segment, f *vlanFrame, place *Place) {
+func (x *xlate) sendToPlace(inPort uint32, s fdb.Segment, f *vlanFrame, place *fdb.Place) {
 	x.usedPorts = true
 	var port PortInfo
 	ok := false
@@ -57,7 +60,7 @@ func (x *xlate) sendToPlace(inPort uint32, s Segment, f *vlanFrame, place *Place
 		port, ok = x.env.CentralTunnel()
 	} else {
 		port, ok = x.env.PortAt(place.Port)
-		ok = ok && port.Kind == PortNormal && port.InVNI && segmentOf(port.VNI) == s
+		ok = ok && port.Kind == PortNormal && port.InVNI && fdb.SegmentOf(port.VNI) == s
 		if ok && x.hook != nil {
 			x.note("declared by central: at port " + port.Name)
 		}
@@ -79,7 +82,7 @@ func (x *xlate) sendToPlace(inPort uint32, s Segment, f *vlanFrame, place *Place
 }
 
 // toMembers sends a copy of the frame to each other host of the declared network.
-func (x *xlate) toMembers(s Segment, network *Network, f *vlanFrame) {
+func (x *xlate) toMembers(s fdb.Segment, network *fdb.Network, f *vlanFrame) {
 	port, ok := x.env.CentralTunnel()
 	if !ok {
 		return

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"weft/flowtable"
+	"weft/openflow/fdb"
 	"weft/packet"
 )
 
@@ -19,21 +20,24 @@ import (
 //
 //	1, 2: VNI 1, declared    3: VNI 2, declared    4: VNI 1, not declared
 //	5: operator's vxlan port of VNI 1    6: no VNI    9: tunnel of weft-central
-func networkEnv(flood bool) *fakeEnv {
-	env := &fakeEnv{macs: NewMACTable(0, 0), ports: []PortInfo{
+func networkEnv(flood bool) *fakeEnv { return networkEnvOf(0, flood) }
+
+// networkEnvOf is networkEnv with a table of at most limit learnt addresses; 0: the default.
+func networkEnvOf(limit int, flood bool) *fakeEnv {
+	env := &fakeEnv{macs: fdb.New(limit, 0), ports: []PortInfo{
 		{No: 1, Name: "a", Central: true, InVNI: true, VNI: 1}, {No: 2, Name: "b", Central: true, InVNI: true, VNI: 1},
 		{No: 3, Name: "c", Central: true, InVNI: true, VNI: 2}, {No: 4, Name: "d", InVNI: true, VNI: 1},
 		{No: 5, Name: "vx", Kind: PortTunnel, VNI: 1, Remote: netip.MustParseAddr("192.0.2.5")}, {No: 6, Name: "e"},
-		{No: 9, Name: "central", Kind: PortTunnel, Central: true, FlowVNI: true, FlowRemote: true, Local: testEndpoint(99)},
+		{No: 9, Name: "central", Kind: PortTunnel, Central: true, FlowVNI: true, FlowRemote: true, Local: underlayIP(99)},
 	}}
-	env.macs.SetNetwork(segmentOf(1), &Network{Flood: flood, Members: []netip.Addr{testEndpoint(1), testEndpoint(2)}})
-	env.macs.SetNetwork(segmentOf(2), &Network{Flood: flood})
-	env.macs.SetNetAddresses([]NetAddress{
-		{Segment: segmentOf(1), MAC: 1, IPs: []netip.Addr{testIP(1)}, Place: Place{Port: 1}},
-		{Segment: segmentOf(1), MAC: 2, IPs: []netip.Addr{testIP(2)}, Place: Place{Port: 2}},
-		{Segment: segmentOf(1), MAC: 3, IPs: []netip.Addr{testIP(3), netip.MustParseAddr("fd00::3")}, Place: Place{Remote: testEndpoint(1)}},
-		{Segment: segmentOf(1), MAC: 4, Place: Place{Port: 77}},
-		{Segment: segmentOf(2), MAC: 3, Place: Place{Port: 3}},
+	env.macs.SetNetwork(fdb.SegmentOf(1), &fdb.Network{Flood: flood, Members: []netip.Addr{underlayIP(1), underlayIP(2)}})
+	env.macs.SetNetwork(fdb.SegmentOf(2), &fdb.Network{Flood: flood})
+	env.macs.SetNetAddresses([]fdb.NetAddress{
+		{Segment: fdb.SegmentOf(1), MAC: 1, IPs: []netip.Addr{hostIP(1)}, Place: fdb.Place{Port: 1}},
+		{Segment: fdb.SegmentOf(1), MAC: 2, IPs: []netip.Addr{hostIP(2)}, Place: fdb.Place{Port: 2}},
+		{Segment: fdb.SegmentOf(1), MAC: 3, IPs: []netip.Addr{hostIP(3), netip.MustParseAddr("fd00::3")}, Place: fdb.Place{Remote: underlayIP(1)}},
+		{Segment: fdb.SegmentOf(1), MAC: 4, Place: fdb.Place{Port: 77}},
+		{Segment: fdb.SegmentOf(2), MAC: 3, Place: fdb.Place{Port: 3}},
 	}, nil)
 	return env
 }
@@ -71,7 +75,7 @@ func destinations(tr *Translation) []string {
 }
 
 func toEndpoint(env *fakeEnv, vni uint32, endpoint netip.Addr) string {
-	template, _ := env.Tunnel(9, vni, testEndpoint(99), endpoint)
+	template, _ := env.Tunnel(9, vni, underlayIP(99), endpoint)
 	return fmt.Sprintf("9 vni %d template %d", vni, template)
 }
 
@@ -85,11 +89,11 @@ func slowNetworkDestinations(env *fakeEnv, inPort, vni uint32, dst uint64) []str
 			}
 		}
 	}
-	network := env.macs.Network(segmentOf(vni))
+	network := env.macs.Network(fdb.SegmentOf(vni))
 	if network == nil {
 		return list
 	}
-	place, declared := env.macs.Place(segmentOf(vni), dst)
+	place, declared := env.macs.Place(fdb.SegmentOf(vni), dst)
 	switch {
 	case !declared:
 		local(true)
@@ -180,7 +184,7 @@ func TestUndeclaredAddressesAreLearnt(t *testing.T) {
 	}
 	run("in_port=9,tun_id=1,tun_src=192.0.2.2,tun_dst=192.0.2.99,udp,dl_src=00:00:00:00:00:77,dl_dst=00:00:00:00:00:01")
 	tr := run("in_port=1,udp,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:77")
-	if got, want := destinations(&tr), []string{toEndpoint(env, 1, testEndpoint(2))}; !slices.Equal(got, want) {
+	if got, want := destinations(&tr), []string{toEndpoint(env, 1, underlayIP(2))}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if learnOf(&tr).Valid {
@@ -200,7 +204,7 @@ func TestNetworksAreSound(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		p, env := centralPipeline(t), networkEnv(seed%2 == 0)
-		env.macs.Learn(Learn{Valid: true, Segment: segmentOf(1), Port: 9, Tunnel: true, MAC: 0x0a0000000001, Remote: testEndpoint(2)}, 0)
+		env.macs.Learn(fdb.Learn{Valid: true, Segment: fdb.SegmentOf(1), Port: 9, Tunnel: true, MAC: 0x0a0000000001, Remote: underlayIP(2)}, 0)
 		random := func() flowtable.Key {
 			k := randomKey(r)
 			k[flowtable.WPort] = k[flowtable.WPort]&0xffffffff | uint64(pick[uint32](r, 1, 2, 3, 4, 9))<<32
@@ -306,3 +310,7 @@ func TestCentralFlowsIgnoreTheLimit(t *testing.T) {
 		t.Errorf("the change has effects %+v and error %v", c, err)
 	}
 }
+
+func hostIP(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}) }
+
+func underlayIP(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}) }

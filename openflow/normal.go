@@ -2,7 +2,10 @@
 
 package openflow
 
-import "weft/packet"
+import (
+	"weft/openflow/fdb"
+	"weft/packet"
+)
 
 const (
 	multicastBit = 1 << 40
@@ -19,13 +22,13 @@ const (
 func (x *xlate) flood(withFlags bool, f *vlanFrame) {
 	x.usedPorts = true
 	in := x.inPort()
-	fromTunnel, segment := false, trunkOf(x.p.bridge)
+	fromTunnel, segment := false, fdb.TrunkOf(x.p.bridge)
 	if port, ok := x.env.Port(in); ok {
 		fromTunnel, segment = port.Kind == PortTunnel, x.segment(&port)
 	}
 	network := x.network(segment)
 	if network != nil {
-		x.depends(refOfNetwork(segment))
+		x.depends(fdb.RefOfNetwork(segment))
 	}
 	ports := x.env.Ports()
 	for i := range ports {
@@ -83,12 +86,12 @@ func (x *xlate) normal() {
 		x.note("the VNI is no network that weft-central has declared on this host")
 		return
 	}
-	var l Learn
+	var l fdb.Learn
 	if !from.NoLearning && !(network != nil && x.declaredSource(&from, segment, src)) {
 		// if src moves, this megaflow is translated again, and control learns the move
 		// from the next frame
-		x.depends(refOfMAC(src))
-		l = Learn{Valid: true, Segment: segment, VLAN: f.vid, Port: from.At(), MAC: src,
+		x.depends(fdb.RefOfMAC(src))
+		l = fdb.Learn{Valid: true, Segment: segment, VLAN: f.vid, Port: from.At(), MAC: src,
 			Tunnel: from.Kind == PortTunnel, Remote: x.origin(&from), IP: x.announcement(&f, src)}
 	}
 	if dst&multicastBit != 0 {
@@ -106,7 +109,7 @@ func (x *xlate) normal() {
 
 // teach notes an address to learn. If normal runs several times in a bridge, the last
 // address counts.
-func (x *xlate) teach(l *Learn) {
+func (x *xlate) teach(l *fdb.Learn) {
 	if !l.Valid {
 		return
 	}
@@ -120,8 +123,8 @@ func (x *xlate) teach(l *Learn) {
 }
 
 // normalTo sends to the learnt port of the unicast address dst, or floods.
-func (x *xlate) normalTo(inPort uint32, segment Segment, f *vlanFrame, dst uint64) {
-	x.depends(refOfMAC(dst))
+func (x *xlate) normalTo(inPort uint32, segment fdb.Segment, f *vlanFrame, dst uint64) {
+	x.depends(fdb.RefOfMAC(dst))
 	network := x.network(segment)
 	if network != nil {
 		if place, ok := x.env.Place(segment, dst); ok {
@@ -163,5 +166,5 @@ func (x *xlate) normalOfNoPort() {
 		x.flood(true, &f)
 		return
 	}
-	x.normalTo(x.inPort(), trunkOf(x.p.bridge), &f, dst)
+	x.normalTo(x.inPort(), fdb.TrunkOf(x.p.bridge), &f, dst)
 }

@@ -2,7 +2,11 @@
 
 package openflow
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"weft/openflow/fdb"
+)
 
 // A tunnel port with a list of remotes is an overlay without control plane (RFC 7348
 // section 4) and without multicast. Broadcasts go to each remote. The switch learns
@@ -33,7 +37,7 @@ func (x *xlate) origin(port *PortInfo) netip.Addr {
 
 // sendLearnt sends the frame to the port behind which an address was learnt. If the
 // table knows the address's remote, only this remote gets the frame.
-func (x *xlate) sendLearnt(port *PortInfo, s Segment, vlan uint16, mac uint64) {
+func (x *xlate) sendLearnt(port *PortInfo, s fdb.Segment, vlan uint16, mac uint64) {
 	if len(port.Remotes) > 0 || port.Central {
 		if remote := x.env.VTEP(s, vlan, mac); remote.IsValid() {
 			port = port.towards(remote)

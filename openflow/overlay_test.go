@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"weft/flowtable"
+	"weft/openflow/fdb"
 )
 
 // overlayEnv returns a switch with guests and vxlan port 8 with three remotes.
@@ -86,7 +87,7 @@ func TestReplication(t *testing.T) {
 func TestReplicationIsSound(t *testing.T) {
 	p, env := pipelineOf(t, "actions=normal"), overlayEnv()
 	for mac := range uint64(6) {
-		env.macs.Learn(Learn{Valid: true, Port: 8, MAC: mac, Remote: netip.MustParseAddr("192.0.2.1")}, 0)
+		env.macs.Learn(fdb.Learn{Valid: true, Port: 8, MAC: mac, Remote: netip.MustParseAddr("192.0.2.1")}, 0)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weft/flowtable"
+	"weft/openflow/fdb"
 	"weft/packet"
 )
 
@@ -92,7 +93,7 @@ func TestExecute(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := newEnv()
-	env.macs.Learn(Learn{Valid: true, Port: 2, MAC: 0x020000000002}, 0)
+	env.macs.Learn(fdb.Learn{Valid: true, Port: 2, MAC: 0x020000000002}, 0)
 	const flooded = "1,2,4,tunnel(template=199659349,vni=55)"
 	for _, c := range []struct{ text, want string }{
 		{"in_port=1,packet=" + outFrame + ",actions=TABLE", "2"},

@@ -12,13 +12,14 @@ import (
 	"testing"
 
 	"weft/flowtable"
+	"weft/openflow/fdb"
 	"weft/packet"
 )
 
 // fakeEnv is a switch with ordinary ports, tunnels and an uplink.
 type fakeEnv struct {
 	ports   []PortInfo
-	macs    *MACTable
+	macs    *fdb.Table
 	bridges []fakeBridge // nil: one bridge
 	options [][]byte     // Geneve options of the hashes 1, 2 and so on; nil: no Geneve port
 }
@@ -77,7 +78,7 @@ func newEnv() *fakeEnv {
 			{No: 6, Name: "vxflow", Kind: PortTunnel, FlowVNI: true, FlowRemote: true, FlowLocal: true},
 			{No: 7, Name: "up", Kind: PortUplink},
 		},
-		macs: NewMACTable(0, 0),
+		macs: fdb.New(0, 0),
 	}
 }
 
@@ -105,13 +106,13 @@ func (e *fakeEnv) Ports() []PortInfo { return e.ports }
 func (e *fakeEnv) Bound() bool {
 	return slices.ContainsFunc(e.ports, func(p PortInfo) bool { return p.Binding != nil || p.Off || len(p.Policing) > 0 })
 }
-func (e *fakeEnv) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
+func (e *fakeEnv) VTEP(s fdb.Segment, vlan uint16, mac uint64) netip.Addr {
 	return e.macs.VTEP(s, vlan, mac)
 }
-func (e *fakeEnv) MAC(s Segment, vlan uint16, mac uint64) (uint32, bool) {
+func (e *fakeEnv) MAC(s fdb.Segment, vlan uint16, mac uint64) (uint32, bool) {
 	return e.macs.Lookup(s, vlan, mac)
 }
-func (e *fakeEnv) Announced(s Segment, vlan uint16, mac uint64, port uint32) bool {
+func (e *fakeEnv) Announced(s fdb.Segment, vlan uint16, mac uint64, port uint32) bool {
 	return e.macs.Announced(s, vlan, mac, port)
 }
 func (e *fakeEnv) Central() bool {
@@ -125,12 +126,12 @@ func (e *fakeEnv) CentralTunnel() (PortInfo, bool) {
 	}
 	return PortInfo{}, false
 }
-func (e *fakeEnv) Network(s Segment) *Network { return e.macs.Network(s) }
-func (e *fakeEnv) Place(s Segment, mac uint64) (Place, bool) {
+func (e *fakeEnv) Network(s fdb.Segment) *fdb.Network { return e.macs.Network(s) }
+func (e *fakeEnv) Place(s fdb.Segment, mac uint64) (fdb.Place, bool) {
 	return e.macs.Place(s, mac)
 }
-func (e *fakeEnv) HostOf(s Segment, ip netip.Addr) (uint64, bool) { return e.macs.HostOf(s, ip) }
-func (e *fakeEnv) Neighbour(s Segment, vlan uint16, ip netip.Addr) (uint64, bool) {
+func (e *fakeEnv) HostOf(s fdb.Segment, ip netip.Addr) (uint64, bool) { return e.macs.HostOf(s, ip) }
+func (e *fakeEnv) Neighbour(s fdb.Segment, vlan uint16, ip netip.Addr) (uint64, bool) {
 	return e.macs.Neighbour(s, vlan, ip)
 }
 
@@ -577,9 +578,9 @@ func checkWrites(t *testing.T) {
 }
 
 // learnOf returns the address that normal learns in a switch with one bridge.
-func learnOf(t *Translation) Learn {
+func learnOf(t *Translation) fdb.Learn {
 	if len(t.Learns) == 0 {
-		return Learn{}
+		return fdb.Learn{}
 	}
 	return t.Learns[0]
 }

@@ -5,11 +5,11 @@ package openflow
 import (
 	"fmt"
 	"math/bits"
-	"net/netip"
 	"slices"
 	"sync"
 
 	"weft/flowtable"
+	"weft/openflow/fdb"
 	"weft/packet"
 )
 
@@ -25,24 +25,6 @@ const (
 	// translation counts. The table statistics leave out further ones.
 	maxMissed = 64
 )
-
-// Learn is an address that normal learns from a frame, for the MAC table.
-type Learn struct {
-	Valid   bool
-	Segment Segment
-	VLAN    uint16
-	Port    uint32
-	MAC     uint64 // 48 bits
-	// Tunnel is true if Port is a tunnel, so that MAC is behind another hypervisor.
-	Tunnel bool
-	// Announced is true if the frame is a broadcast or multicast. All hosts learn the
-	// location of MAC from such a frame.
-	Announced bool
-	// IP is the address that ARP or neighbour discovery announces for MAC.
-	IP netip.Addr
-	// Remote is the frame's source address in the underlay, for a port with Remotes.
-	Remote netip.Addr
-}
 
 // Translation is a megaflow with its side effects. It points to rules and groups of
 // the pipeline.
@@ -63,7 +45,7 @@ type Translation struct {
 	// some outputs may have been executed.
 	Drop packet.DropReason
 	// Learns has the address that normal learns, at most one in each bridge.
-	Learns []Learn
+	Learns []fdb.Learn
 	// Patches lists the crossings of patch ports, in order.
 	Patches []Crossing
 	// Question is the address with an unknown location that the frame needs. If nobody
@@ -84,7 +66,7 @@ type Translation struct {
 	// a learn action with a limit counts flows.
 	Tables TableSet
 	// Addresses are the addresses on which the result depends, in order of use.
-	Addresses []AddressRef
+	Addresses []fdb.Ref
 	// UsedPorts is true if the result depends on the set of existing ports. A
 	// dependence on the ports in Actions does not count.
 	UsedPorts bool
@@ -213,7 +195,7 @@ type xlate struct {
 	sent         bool
 	tracks       bool              // the datapath may have tracked the frame
 	drop         packet.DropReason // first reason noted
-	learns       []Learn
+	learns       []fdb.Learn
 	patches      []Crossing
 	toAsk        Question
 	mustAsk      bool
@@ -221,7 +203,7 @@ type xlate struct {
 	learned      []FlowMod
 	finished     []Finished
 	tables       TableSet
-	addresses    []AddressRef // at most maxAddressRefs
+	addresses    []fdb.Ref // at most maxAddressRefs
 	usedPorts    bool
 	// sentOptions and sentMeta are in force for the next tunnel output (setTunnelFields).
 	sentOptions string

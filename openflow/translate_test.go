@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"weft/flowtable"
+	"weft/openflow/fdb"
 	"weft/packet"
 )
 
@@ -53,8 +54,8 @@ func checkSound(t *testing.T, seed uint64, keys int) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	p, texts := randomPipeline(r, 1+r.IntN(30))
 	env := newEnv()
-	env.macs.Learn(Learn{Valid: true, VLAN: 0, Port: 2, MAC: 2}, 0)
-	env.macs.Learn(Learn{Valid: true, VLAN: 1, Port: 4, MAC: 3}, 0)
+	env.macs.Learn(fdb.Learn{Valid: true, VLAN: 0, Port: 2, MAC: 2}, 0)
+	env.macs.Learn(fdb.Learn{Valid: true, VLAN: 1, Port: 4, MAC: 3}, 0)
 	for range keys {
 		k := randomKey(r)
 		got := p.Translate(&k, env)
@@ -246,7 +247,7 @@ func TestNormalLearnsAndForwards(t *testing.T) {
 		return tr
 	}
 	first := run("in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02")
-	if want := (Learn{Valid: true, VLAN: 0, Port: 1, MAC: 1}); learnOf(&first) != want || !slices.Equal(first.Addresses, []AddressRef{1, 2}) || !first.UsedPorts {
+	if want := (fdb.Learn{Valid: true, VLAN: 0, Port: 1, MAC: 1}); learnOf(&first) != want || !slices.Equal(first.Addresses, []fdb.Ref{1, 2}) || !first.UsedPorts {
 		t.Errorf("first frame: %+v, want learn %+v and both Used", first, want)
 	}
 	if got := FormatDatapathActions(first.Actions[:2], nil); got != "2,4" {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"weft/flowtable"
+	"weft/openflow/fdb"
 )
 
 // randomVLANs returns random VLAN settings of a port, with VIDs 0 to 2; often nil.
@@ -65,7 +66,7 @@ func TestNormalWithinVLANs(t *testing.T) {
 			env.ports[1].No, env.ports[1].Datapath = PortLocal, 2
 		}
 		for range 4 {
-			env.macs.Learn(Learn{Valid: true, VLAN: uint16(r.IntN(3)), Port: uint32(1 + r.IntN(6)), MAC: uint64(1 + r.IntN(3))}, 0)
+			env.macs.Learn(fdb.Learn{Valid: true, VLAN: uint16(r.IntN(3)), Port: uint32(1 + r.IntN(6)), MAC: uint64(1 + r.IntN(3))}, 0)
 		}
 		p, k := pipelines[round%len(pipelines)], randomKey(r)
 		tr := p.Translate(&k, env)
@@ -109,7 +110,7 @@ func TestVLANModes(t *testing.T) {
 		}
 		return s
 	}
-	env := &fakeEnv{macs: NewMACTable(0, 0), ports: []PortInfo{
+	env := &fakeEnv{macs: fdb.New(0, 0), ports: []PortInfo{
 		{No: 1, VLANs: &PortVLANs{Mode: VLANAccess, VID: 5}},
 		{No: 2, VLANs: &PortVLANs{Mode: VLANAccess, VID: 6}},
 		{No: 3, VLANs: &PortVLANs{Trunks: set(5, 6)}},

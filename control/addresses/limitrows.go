@@ -4,7 +4,7 @@ package addresses
 
 import (
 	"weft/control/limits"
-	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 // LimitRows is a limits.Source. It emits a row for each port, a total, and the number
@@ -30,5 +30,5 @@ func (t *Table) LimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "macs", Unit: "entries", Holder: limits.All(), Used: uint64(t.table.Len()), Limit: maxMACs, Refused: learnt})
 	emit(limits.Row{Name: "mac_moves", Unit: "moves", Holder: limits.All(), Refused: moves})
 	emit(limits.Row{Name: "net_addresses", Unit: "entries", Holder: limits.All(), Used: uint64(t.table.NetAddresses()),
-		Limit: openflow.MaxNetAddresses, Refused: t.table.RefusedNetAddresses()})
+		Limit: fdb.MaxNetAddresses, Refused: t.table.RefusedNetAddresses()})
 }

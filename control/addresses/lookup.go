@@ -6,48 +6,49 @@ import (
 	"net/netip"
 
 	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 // This file has the look-ups of translations. Table implements a part of openflow.Env
 // and openflow.Networks.
 
-func (t *Table) MAC(s openflow.Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
+func (t *Table) MAC(s fdb.Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.Lookup(s, vlan, mac)
 }
 
-func (t *Table) VTEP(s openflow.Segment, vlan uint16, mac uint64) netip.Addr {
+func (t *Table) VTEP(s fdb.Segment, vlan uint16, mac uint64) netip.Addr {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.VTEP(s, vlan, mac)
 }
 
-func (t *Table) Announced(s openflow.Segment, vlan uint16, mac uint64, port uint32) bool {
+func (t *Table) Announced(s fdb.Segment, vlan uint16, mac uint64, port uint32) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.Announced(s, vlan, mac, port)
 }
 
-func (t *Table) Neighbour(s openflow.Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
+func (t *Table) Neighbour(s fdb.Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.Neighbour(s, vlan, ip)
 }
 
-func (t *Table) Network(s openflow.Segment) *openflow.Network {
+func (t *Table) Network(s fdb.Segment) *fdb.Network {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.Network(s)
 }
 
-func (t *Table) Place(s openflow.Segment, mac uint64) (openflow.Place, bool) {
+func (t *Table) Place(s fdb.Segment, mac uint64) (fdb.Place, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.Place(s, mac)
 }
 
-func (t *Table) HostOf(s openflow.Segment, ip netip.Addr) (mac uint64, ok bool) {
+func (t *Table) HostOf(s fdb.Segment, ip netip.Addr) (mac uint64, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.HostOf(s, ip)

@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"encoding/gob"
 
-	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 // saved is the form in which a table is saved, in gob encoding.
@@ -14,7 +14,7 @@ type saved struct {
 	// Ports maps port numbers to names. The addresses of a renamed port are not
 	// restored.
 	Ports map[uint32]string
-	MACs  []openflow.SavedMAC
+	MACs  []fdb.Saved
 }
 
 // Save encodes the learned addresses for the next control process. ports maps port
@@ -31,7 +31,7 @@ func (t *Table) Save(ports map[uint32]string) ([]byte, error) {
 // Restore adds the saved addresses for which fits returns true, and returns their
 // number. fits gets the name that the port had at the time of the save. data may be
 // nil.
-func (t *Table) Restore(data []byte, nowNS uint64, fits func(port string, l *openflow.Learn) bool) (restored int, err error) {
+func (t *Table) Restore(data []byte, nowNS uint64, fits func(port string, l *fdb.Learn) bool) (restored int, err error) {
 	if data == nil {
 		return 0, nil
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package addresses has the MAC addresses that the switch has learned, and the MAC and
-// IP addresses that weft-central has declared. It is an openflow.MACTable with a lock.
+// IP addresses that weft-central has declared. It is an fdb.Table with a lock.
 // No other lock is taken under this lock.
 package addresses
 
@@ -9,36 +9,37 @@ import (
 	"sync"
 
 	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 // maxMACs limits the learned addresses. At the limit the port with the most addresses
-// loses one (openflow/macquota.go).
+// loses one (openflow/fdb/quota.go).
 const maxMACs = 65536
 
-// Table is an openflow.MACTable with a lock. Methods without a comment do the same as
-// those of openflow.MACTable.
+// Table is an fdb.Table with a lock. Methods without a comment do the same as
+// those of fdb.Table.
 type Table struct {
 	mu    sync.RWMutex
-	table *openflow.MACTable
+	table *fdb.Table
 }
 
 // New returns an empty table.
 func New() *Table {
-	return &Table{table: openflow.NewMACTable(maxMACs, openflow.DefaultMACAge)}
+	return &Table{table: fdb.New(maxMACs, fdb.DefaultAge)}
 }
 
 // Change is a change of declared networks.
 type Change struct {
 	// RemovedNetworks lose their settings and addresses before the rest of the change.
-	RemovedNetworks []openflow.Segment
+	RemovedNetworks []fdb.Segment
 	// Networks maps segments (VNI plus one) to new settings.
-	Networks  map[openflow.Segment]*openflow.Network
-	Addresses []openflow.NetAddress
-	Removed   []openflow.RemovedNetAddress
+	Networks  map[fdb.Segment]*fdb.Network
+	Addresses []fdb.NetAddress
+	Removed   []fdb.RemovedNetAddress
 }
 
 // Change changes the declared networks. It refuses addresses beyond
-// openflow.MaxNetAddresses, and returns their number.
+// fdb.MaxNetAddresses, and returns their number.
 func (t *Table) Change(c *Change) (refused int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,13 +59,13 @@ func (t *Table) Declare(ports []openflow.PortInfo) {
 	t.table.Declare(openflow.Declares(ports))
 }
 
-func (t *Table) Learn(l openflow.Learn, nowNS uint64) (changed bool) {
+func (t *Table) Learn(l fdb.Learn, nowNS uint64) (changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.table.Learn(l, nowNS)
 }
 
-func (t *Table) Moved(l *openflow.Learn) bool {
+func (t *Table) Moved(l *fdb.Learn) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.Moved(l)
@@ -102,19 +103,19 @@ func (t *Table) Generation() uint64 {
 	return t.table.Generation()
 }
 
-func (t *Table) TakeChanges() openflow.AddressChanges {
+func (t *Table) TakeChanges() fdb.Changes {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.table.TakeChanges()
 }
 
-func (t *Table) Touch(refs []openflow.AddressRef) {
+func (t *Table) Touch(refs []fdb.Ref) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.table.Touch(refs)
 }
 
-func (t *Table) Entries() []openflow.MACEntry {
+func (t *Table) Entries() []fdb.Entry {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.Entries()

@@ -8,6 +8,7 @@ import (
 
 	"weft/control/limits"
 	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 // Several goroutines can learn, bind and read addresses concurrently.
@@ -20,9 +21,9 @@ func TestLearningFromSeveralWorkers(t *testing.T) {
 		done.Go(func() {
 			for i := range uint64(frames) {
 				mac := i % 1000
-				m.Learn(openflow.Learn{Valid: true, Segment: openflow.Segment(i % 3), Port: worker + 1, MAC: mac}, i)
+				m.Learn(fdb.Learn{Valid: true, Segment: fdb.Segment(i % 3), Port: worker + 1, MAC: mac}, i)
 				m.MAC(0, 0, mac)
-				m.Moved(&openflow.Learn{Valid: true, Port: worker + 1, MAC: mac})
+				m.Moved(&fdb.Learn{Valid: true, Port: worker + 1, MAC: mac})
 			}
 		})
 	}
@@ -54,17 +55,17 @@ func TestLearningFromSeveralWorkers(t *testing.T) {
 
 // A restored table lacks only the saved addresses that no longer fit their port.
 func TestSavedAddressesAreRestored(t *testing.T) {
-	const segment, now = openflow.Segment(1), 1000
+	const segment, now = fdb.Segment(1), 1000
 	before := New()
 	for port := range uint32(3) {
-		before.Learn(openflow.Learn{Valid: true, Segment: segment, Port: port + 1, MAC: uint64(port + 1)}, now)
+		before.Learn(fdb.Learn{Valid: true, Segment: segment, Port: port + 1, MAC: uint64(port + 1)}, now)
 	}
 	data, err := before.Save(map[uint32]string{1: "a", 2: "b"}) // port 3 has no name
 	if err != nil {
 		t.Fatal(err)
 	}
 	after := New()
-	n, err := after.Restore(data, now+1, func(port string, l *openflow.Learn) bool { return port == "a" && l.Port == 1 })
+	n, err := after.Restore(data, now+1, func(port string, l *fdb.Learn) bool { return port == "a" && l.Port == 1 })
 	if n != 1 || err != nil || after.Len() != 1 {
 		t.Errorf("restored %d, %v; the table has %d addresses, want 1", n, err, after.Len())
 	}

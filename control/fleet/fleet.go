@@ -24,6 +24,7 @@ import (
 	"weft/control/ports"
 	"weft/control/usererr"
 	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 const (
@@ -53,12 +54,12 @@ type Fleet struct {
 }
 
 type addressKey struct {
-	segment openflow.Segment
+	segment fdb.Segment
 	mac     uint64
 }
 
 type localAddress struct {
-	openflow.NetAddress
+	fdb.NetAddress
 	port string
 }
 
@@ -132,13 +133,13 @@ func (f *Fleet) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 func (f *Fleet) Apply(c *agent.Changes) error {
 	f.change.Lock()
 	defer f.change.Unlock()
-	b := batch{f: f, change: addresses.Change{Networks: map[openflow.Segment]*openflow.Network{}}}
+	b := batch{f: f, change: addresses.Change{Networks: map[fdb.Segment]*fdb.Network{}}}
 	b.nets(c.Nets)
 	declared := b.ports(c.Ports)
 	b.removed(c.Removed)
 	b.addresses(c.Addresses)
 	if left := f.pipeline.Addresses().Change(&b.change); left > 0 {
-		b.fail("addresses: %d more than the %d for which there is room; they are left out", left, openflow.MaxNetAddresses)
+		b.fail("addresses: %d more than the %d for which there is room; they are left out", left, fdb.MaxNetAddresses)
 	}
 	viewed, err := f.ports.Declare(c.Endpoint, declared)
 	if err != nil {
@@ -152,7 +153,7 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 	}
 	absent := make([]openflow.Question, len(c.Unknown))
 	for i, u := range c.Unknown {
-		absent[i] = openflow.Question{Segment: openflow.SegmentOf(u.VNI), IP: u.IP}
+		absent[i] = openflow.Question{Segment: fdb.SegmentOf(u.VNI), IP: u.IP}
 		if !u.IP.IsValid() {
 			absent[i].MAC = u.MAC
 		}
@@ -222,7 +223,7 @@ func (b *batch) nets(list []agent.Net) {
 		if !b.validVNI("network", n.VNI) {
 			continue
 		}
-		s := openflow.SegmentOf(n.VNI)
+		s := fdb.SegmentOf(n.VNI)
 		b.newNets = b.newNets || n.Gone == b.hasNetwork(s)
 		if n.Gone {
 			b.change.RemovedNetworks = append(b.change.RemovedNetworks, s)
@@ -239,7 +240,7 @@ func (b *batch) nets(list []agent.Net) {
 			b.fail("network of vni %d: %d members, of which the first %d get broadcasts", n.VNI, len(members), maxMembers)
 			members = members[:maxMembers]
 		}
-		b.change.Networks[s] = &openflow.Network{Flood: n.Flood, Asked: n.Asked, Members: slices.Clone(members)}
+		b.change.Networks[s] = &fdb.Network{Flood: n.Flood, Asked: n.Asked, Members: slices.Clone(members)}
 	}
 }
 
@@ -276,12 +277,12 @@ func (b *batch) addresses(list []agent.Address) {
 		if !b.validVNI("address", a.VNI) || !b.validMAC("address", a.MAC) {
 			continue
 		}
-		if !b.hasNetwork(openflow.SegmentOf(a.VNI)) {
+		if !b.hasNetwork(fdb.SegmentOf(a.VNI)) {
 			b.fail("address %012x: vni %d is no network of this host", a.MAC, a.VNI)
 			continue
 		}
-		n := openflow.NetAddress{Segment: openflow.SegmentOf(a.VNI), MAC: a.MAC, IPs: slices.Clone(a.IPs),
-			Place: openflow.Place{Remote: a.Remote}, Generation: a.Generation}
+		n := fdb.NetAddress{Segment: fdb.SegmentOf(a.VNI), MAC: a.MAC, IPs: slices.Clone(a.IPs),
+			Place: fdb.Place{Remote: a.Remote}, Generation: a.Generation}
 		key := addressKey{n.Segment, n.MAC}
 		old := b.f.local[key]
 		current := old == nil || old.Generation <= n.Generation
@@ -300,17 +301,17 @@ func (b *batch) addresses(list []agent.Address) {
 
 func (b *batch) removed(list []agent.RemovedAddress) {
 	for _, r := range list {
-		key := addressKey{openflow.SegmentOf(r.VNI), r.MAC}
+		key := addressKey{fdb.SegmentOf(r.VNI), r.MAC}
 		if old := b.f.local[key]; old != nil && old.Generation <= r.Generation {
 			delete(b.f.local, key)
 		}
-		b.change.Removed = append(b.change.Removed, openflow.RemovedNetAddress{Segment: key.segment, MAC: key.mac, Generation: r.Generation})
+		b.change.Removed = append(b.change.Removed, fdb.RemovedNetAddress{Segment: key.segment, MAC: key.mac, Generation: r.Generation})
 	}
 }
 
 // hasNetwork reports whether the network of a segment is declared after the networks of
 // the batch so far.
-func (b *batch) hasNetwork(s openflow.Segment) bool {
+func (b *batch) hasNetwork(s fdb.Segment) bool {
 	if b.change.Networks[s] != nil {
 		return true
 	}

@@ -21,6 +21,7 @@ import (
 	"weft/control/pipeline"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 // Store saves the learned addresses. Its methods may wait for the disk.
@@ -50,8 +51,8 @@ func New(change sync.Locker, pl *pipeline.Pipeline, store Store, log *slog.Logge
 // VNI.
 func (ms *MACs) List(bridge uint8) []api.MAC {
 	entries, now := ms.table.Entries(), clock.Monotonic()
-	entries = slices.DeleteFunc(entries, func(e openflow.MACEntry) bool { return e.Segment.Bridge() != bridge })
-	slices.SortFunc(entries, func(a, b openflow.MACEntry) int {
+	entries = slices.DeleteFunc(entries, func(e fdb.Entry) bool { return e.Segment.Bridge() != bridge })
+	slices.SortFunc(entries, func(a, b fdb.Entry) int {
 		return cmp.Or(cmp.Compare(a.VLAN, b.VLAN), cmp.Compare(a.MAC, b.MAC), cmp.Compare(a.Segment, b.Segment))
 	})
 	view := ms.pipeline.View().Of(bridge)

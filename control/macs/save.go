@@ -8,7 +8,7 @@ import (
 
 	"weft/control/loop"
 	"weft/internal/clock"
-	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 const (
@@ -58,7 +58,7 @@ func (ms *MACs) Load() {
 	view, n := ms.pipeline.View(), 0
 	data, err := ms.store.LoadAddresses()
 	if err == nil {
-		n, err = ms.table.Restore(data, clock.Monotonic(), func(port string, l *openflow.Learn) bool {
+		n, err = ms.table.Restore(data, clock.Monotonic(), func(port string, l *fdb.Learn) bool {
 			info, ok := view.PortAt(l.Port)
 			return ok && info.Name == port && info.MayTeach(l)
 		})

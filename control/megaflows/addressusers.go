@@ -6,23 +6,23 @@ import (
 	"cmp"
 	"slices"
 
-	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 // addressUsers maps an address to the megaflows that depend on it. They are translated
 // again when the address changes. Index.mu guards the map.
-type addressUsers map[openflow.AddressRef]*addressUse
+type addressUsers map[fdb.Ref]*addressUse
 
 // addressUse is an element of a linked list: one megaflow that depends on an address.
 type addressUse struct {
-	ref          openflow.AddressRef
+	ref          fdb.Ref
 	megaflow     *Megaflow
 	older, newer *addressUse
 }
 
 // SetUses sets the addresses on which a megaflow depends, before the megaflow is in the
 // index.
-func (m *Megaflow) SetUses(refs []openflow.AddressRef) {
+func (m *Megaflow) SetUses(refs []fdb.Ref) {
 	m.addresses = make([]addressUse, len(refs))
 	for i, ref := range refs {
 		m.addresses[i] = addressUse{ref: ref, megaflow: m}
@@ -62,8 +62,8 @@ func (u addressUsers) remove(m *Megaflow) {
 
 // Reuse changes the addresses on which a megaflow depends, when the megaflow is already
 // in the index.
-func (f *Index) Reuse(m *Megaflow, refs []openflow.AddressRef) {
-	if slices.EqualFunc(m.addresses, refs, func(user addressUse, ref openflow.AddressRef) bool { return user.ref == ref }) {
+func (f *Index) Reuse(m *Megaflow, refs []fdb.Ref) {
+	if slices.EqualFunc(m.addresses, refs, func(user addressUse, ref fdb.Ref) bool { return user.ref == ref }) {
 		return
 	}
 	f.mu.Lock()
@@ -78,11 +78,11 @@ func (f *Index) Reuse(m *Megaflow, refs []openflow.AddressRef) {
 
 // Using returns the megaflows that depend on one of the changed addresses, in slot
 // order.
-func (f *Index) Using(changes *openflow.AddressChanges) []*Megaflow {
+func (f *Index) Using(changes *fdb.Changes) []*Megaflow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var list []*Megaflow
-	changes.Each(func(ref openflow.AddressRef) {
+	changes.Each(func(ref fdb.Ref) {
 		for record := f.users[ref]; record != nil; record = record.older {
 			list = append(list, record.megaflow)
 		}

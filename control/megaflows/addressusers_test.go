@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 // The index of megaflows by address gives the same results as a linear search.
@@ -15,8 +15,8 @@ func TestUsersAgainstASearch(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	f := New(sizes)
 	f.reserve(40)
-	refs := func() (list []openflow.AddressRef) {
-		for ref := range openflow.AddressRef(6) {
+	refs := func() (list []fdb.Ref) {
+		for ref := range fdb.Ref(6) {
 			if r.IntN(3) == 0 {
 				list = append(list, ref)
 			}
@@ -37,7 +37,7 @@ func TestUsersAgainstASearch(t *testing.T) {
 		default:
 			f.Reuse(m, refs())
 		}
-		table := openflow.NewMACTable(0, 0)
+		table := fdb.New(0, 0)
 		changed := refs()
 		table.Touch(changed)
 		changes := table.TakeChanges()

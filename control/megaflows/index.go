@@ -18,6 +18,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/share"
 	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 // Megaflow is one entry of the workers' caches. It has the same slot in all workers.
@@ -68,7 +69,7 @@ type Counted struct {
 // Teaching has the effects of the actions normal, learn and fin_timeout: learned
 // addresses, learned flows and shorter timeouts.
 type Teaching struct {
-	Learns   []openflow.Learn
+	Learns   []fdb.Learn
 	Learned  []openflow.FlowMod
 	Finished []openflow.Finished
 }

@@ -15,6 +15,7 @@ import (
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 // centralNetwork declares network 1, with guests behind port 1 and hosts behind the
@@ -27,12 +28,12 @@ func (f *rig) centralNetwork(local, remote int) {
 		{No: 1, Name: "vm", Central: true, InVNI: true, VNI: 1},
 		{No: 2, Name: "central", Kind: openflow.PortTunnel, Central: true, FlowVNI: true, FlowRemote: true},
 	}
-	c := addresses.Change{Networks: map[openflow.Segment]*openflow.Network{openflow.SegmentOf(1): {}}}
+	c := addresses.Change{Networks: map[fdb.Segment]*fdb.Network{fdb.SegmentOf(1): {}}}
 	for i := range local {
-		c.Addresses = append(c.Addresses, netAddress(uint32(i), openflow.Place{Port: 1}))
+		c.Addresses = append(c.Addresses, netAddress(uint32(i), fdb.Place{Port: 1}))
 	}
 	for i := range remote {
-		c.Addresses = append(c.Addresses, netAddress(uint32(local+i), openflow.Place{Remote: endpointOf(i)}))
+		c.Addresses = append(c.Addresses, netAddress(uint32(local+i), fdb.Place{Remote: endpointOf(i)}))
 	}
 	f.P.Addresses().Change(&c)
 	f.SetView()
@@ -43,8 +44,8 @@ func endpointOf(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, by
 
 // netAddress returns the declared address of a host in network 1. workertest.UDPKey uses the
 // same MAC address.
-func netAddress(host uint32, place openflow.Place) openflow.NetAddress {
-	return openflow.NetAddress{Segment: openflow.SegmentOf(1), MAC: 0x020000000000 | uint64(host), Place: place}
+func netAddress(host uint32, place fdb.Place) fdb.NetAddress {
+	return fdb.NetAddress{Segment: fdb.SegmentOf(1), MAC: 0x020000000000 | uint64(host), Place: place}
 }
 
 // When an address changes, exactly the megaflows that depend on it are removed before
@@ -64,7 +65,7 @@ func TestOneAddressChanges(t *testing.T) {
 		t.Fatal("no megaflows")
 	}
 	f.Change.Lock()
-	f.P.Addresses().Change(&addresses.Change{Addresses: []openflow.NetAddress{netAddress(2, openflow.Place{Remote: endpointOf(99)})}})
+	f.P.Addresses().Change(&addresses.Change{Addresses: []fdb.NetAddress{netAddress(2, fdb.Place{Remote: endpointOf(99)})}})
 	before := f.P.Addresses().Generation()
 	f.P.RevalidateAddresses()
 	f.Change.Unlock()
@@ -98,7 +99,7 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 		f.Worker().Frame(key, 100)
 		mac := <-agent.requests
 		f.Change.Lock()
-		f.P.Questions().Answer([]openflow.Question{{Segment: openflow.SegmentOf(1), MAC: mac}})
+		f.P.Questions().Answer([]openflow.Question{{Segment: fdb.SegmentOf(1), MAC: mac}})
 		f.Change.Unlock()
 		f.Settle()
 	}
@@ -108,7 +109,7 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 		t.Fatal("in a network that is told: no megaflow for an address that nobody has")
 	}
 	f.Change.Lock()
-	f.P.Addresses().Change(&addresses.Change{Networks: map[openflow.Segment]*openflow.Network{openflow.SegmentOf(1): {Asked: true}}})
+	f.P.Addresses().Change(&addresses.Change{Networks: map[fdb.Segment]*fdb.Network{fdb.SegmentOf(1): {Asked: true}}})
 	f.P.RevalidateAddresses()
 	f.Change.Unlock()
 	if installed() {
@@ -141,7 +142,7 @@ func BenchmarkOneAddressChanges(b *testing.B) {
 	f.centralNetwork(local, remote)
 	f.fill(local, remote)
 	move := func(i int) {
-		f.P.Addresses().Change(&addresses.Change{Addresses: []openflow.NetAddress{netAddress(local, openflow.Place{Remote: endpointOf(i % 2)})}})
+		f.P.Addresses().Change(&addresses.Change{Addresses: []fdb.NetAddress{netAddress(local, fdb.Place{Remote: endpointOf(i % 2)})}})
 	}
 	for _, all := range []bool{false, true} {
 		b.Run(fmt.Sprintf("all=%v", all), func(b *testing.B) {
@@ -182,7 +183,7 @@ func TestDeclaredPortsWithLargeNumbers(t *testing.T) {
 	f := newRig(t)
 	f.centralNetwork(1, 3)
 	f.Change.Lock()
-	f.P.Addresses().Change(&addresses.Change{Addresses: []openflow.NetAddress{netAddress(0, openflow.Place{Port: 900}), netAddress(1, openflow.Place{Port: 899})}})
+	f.P.Addresses().Change(&addresses.Change{Addresses: []fdb.NetAddress{netAddress(0, fdb.Place{Port: 900}), netAddress(1, fdb.Place{Port: 899})}})
 	f.Infos = append(f.Infos[1:], openflow.PortInfo{No: 50000, Datapath: 900, Name: "a", Central: true, InVNI: true, VNI: 1},
 		openflow.PortInfo{No: 50001, Datapath: 899, Name: "b", Central: true, InVNI: true, VNI: 1})
 	for range 2 { // the second change changes no port

@@ -11,6 +11,7 @@ import (
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 // setMegaflow fills megaflow m, which has no slot yet, from the translation of key.
@@ -104,7 +105,7 @@ func (pl *Pipeline) pull(m *megaflows.Megaflow) {
 	pl.rules.Finish(m.Teaches.Finished)
 	for _, l := range m.Teaches.Learns {
 		if _, exists := pl.view.byDatapath[l.Port]; exists {
-			pl.learn([]openflow.Learn{l}, usedNS)
+			pl.learn([]fdb.Learn{l}, usedNS)
 		}
 	}
 }
@@ -128,7 +129,7 @@ func (pl *Pipeline) pullAll() {
 }
 
 // learn stores addresses. The caller may hold any lock except macs.mu.
-func (pl *Pipeline) learn(list []openflow.Learn, nowNS uint64) {
+func (pl *Pipeline) learn(list []fdb.Learn, nowNS uint64) {
 	for _, l := range list {
 		if pl.macs.Learn(l, nowNS) {
 			pl.macsChanged()

@@ -13,6 +13,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/fdb"
 	"weft/packet"
 )
 
@@ -73,7 +74,7 @@ type answers struct {
 	generation uint64
 	now        uint64
 	env        *env
-	addresses  []openflow.AddressRef // on which the translations depend
+	addresses  []fdb.Ref // on which the translations depend
 	executed   []executedFrame
 	since      []uint64 // times at which the worker held the answered frames: CLOCK_MONOTONIC in nanoseconds
 

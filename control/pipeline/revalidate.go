@@ -13,6 +13,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 const (
@@ -114,8 +115,8 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflows.Megaflow, pick func(*mega
 }
 
 // moved reports whether an address is behind another port or remote now.
-func (pl *Pipeline) moved(list []openflow.Learn) bool {
-	return slices.ContainsFunc(list, func(l openflow.Learn) bool { return pl.macs.Moved(&l) })
+func (pl *Pipeline) moved(list []fdb.Learn) bool {
+	return slices.ContainsFunc(list, func(l fdb.Learn) bool { return pl.macs.Moved(&l) })
 }
 
 func within(a, b *flowtable.Key) bool {

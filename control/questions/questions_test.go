@@ -7,6 +7,7 @@ import (
 
 	"weft/control/limits"
 	"weft/openflow"
+	"weft/openflow/fdb"
 )
 
 // agent is an Answerer without ports, so it sends no question to weft-central.
@@ -27,7 +28,7 @@ func (a *agent) Resume(_ *Frame, absent bool) {
 }
 
 func question(mac uint64) openflow.Question {
-	return openflow.Question{Segment: openflow.SegmentOf(1), MAC: mac}
+	return openflow.Question{Segment: fdb.SegmentOf(1), MAC: mac}
 }
 
 func rows(qs *Questions) map[limits.Holder]limits.Row {

@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+// Package fdb is the forwarding database of the switch: the MAC and IP addresses that the
+// action normal has learnt, that ports have declared, and that weft-central has declared for
+// networks. Addresses are 48-bit numbers; ports are numbers of the data path.
+//
+//	table.go       looks addresses up, learns and expires them
+//	segment.go     the segments (a bridge and a VNI) that separate addresses
+//	neighbours.go  IP addresses that hosts have announced for their MAC addresses
+//	declared.go    addresses that the operator has bound to ports
+//	netaddress.go  addresses of weft-central's networks
+//	quota.go       quotas of ports and remotes
+//	move.go        rules for an address that moves to another port
+//	changes.go     the addresses that have changed, for the translations that depend on them
+//	save.go        saves learnt addresses for the next control process
+package fdb
 
 import (
 	"net/netip"
 	"time"
 )
 
-// MACTable is the table of addresses: those that the action normal has learnt, those
-// that ports have declared (declared.go), and those of declared networks
-// (netaddress.go). Quotas are in macquota.go, rules for moving addresses in
-// macmove.go. The owner guards the table: only Lookup, VTEP, Neighbour, Network,
-// Place, HostOf, Moved, Announced, Generation, NetAddresses and Len may run
+// Table is the table of addresses. The owner guards it: only Lookup, VTEP, Neighbour,
+// Network, Place, HostOf, Moved, Announced, Generation, NetAddresses and Len may run
 // concurrently with each other.
-type MACTable struct {
+type Table struct {
 	limit int
 	ageNS uint64
 	// newest entry of each address; macEntry.next links entries of the same address in
@@ -26,13 +36,31 @@ type MACTable struct {
 	declared   declarations
 	neighbours neighbours
 	generation uint64
-	changes    *AddressChanges // addresses changed since the last TakeChanges
+	changes    *Changes // addresses changed since the last TakeChanges
 
 	// Declared networks, see netaddress.go.
 	nets         map[Segment]*netTable
 	netAddresses int
 	netLimit     int // MaxNetAddresses, except in tests
 	netRefused   uint64
+}
+
+// Learn is an address that the action normal learns from a frame.
+type Learn struct {
+	Valid   bool
+	Segment Segment
+	VLAN    uint16
+	Port    uint32
+	MAC     uint64 // 48 bits
+	// Tunnel is true if Port is a tunnel, so that MAC is behind another hypervisor.
+	Tunnel bool
+	// Announced is true if the frame is a broadcast or multicast. All hosts learn the
+	// location of MAC from such a frame.
+	Announced bool
+	// IP is the address that ARP or neighbour discovery announces for MAC.
+	IP netip.Addr
+	// Remote is the frame's source address in the underlay, for a port with Remotes.
+	Remote netip.Addr
 }
 
 // macKey is VLAN 16 | MAC 48.
@@ -59,24 +87,24 @@ type macEntry struct {
 }
 
 const (
-	// DefaultMACAge is the time after which an unused address expires.
-	DefaultMACAge = 300 * time.Second
-	// DefaultMACs is the largest number of addresses in a table. Beyond it, a new
+	// DefaultAge is the time after which an unused address expires.
+	DefaultAge = 300 * time.Second
+	// DefaultLimit is the largest number of addresses in a table. Beyond it, a new
 	// address evicts one from the port with the most addresses.
-	DefaultMACs = 8192
+	DefaultLimit = 8192
 )
 
-// NewMACTable returns an empty table for at most limit addresses (0: DefaultMACs),
-// which expire if unused for age (0: DefaultMACAge).
-func NewMACTable(limit int, age time.Duration) *MACTable {
+// New returns an empty table for at most limit addresses (0: DefaultLimit),
+// which expire if unused for age (0: DefaultAge).
+func New(limit int, age time.Duration) *Table {
 	if limit == 0 {
-		limit = DefaultMACs
+		limit = DefaultLimit
 	}
 	if age == 0 {
-		age = DefaultMACAge
+		age = DefaultAge
 	}
-	changes := new(AddressChanges)
-	return &MACTable{changes: changes, limit: limit, ageNS: uint64(age), entries: map[macKey]*macEntry{}, ports: map[uint32]*macPort{},
+	changes := new(Changes)
+	return &Table{changes: changes, limit: limit, ageNS: uint64(age), entries: map[macKey]*macEntry{}, ports: map[uint32]*macPort{},
 		segments: map[Segment]int{}, neighbours: newNeighbours(limit, changes), nets: map[Segment]*netTable{}, netLimit: MaxNetAddresses}
 }
 
@@ -90,19 +118,18 @@ func taggedKey(k macKey) int {
 
 func keyOf(vlan uint16, mac uint64) macKey { return macKey(uint64(vlan)<<48 | mac&(1<<48-1)) }
 
-// Lookup implements Env.MAC. It returns the port that has declared the address.
-// Otherwise it returns the port behind which the address was learnt, in the frame's
-// segment or without a VNI. A frame of a port without a VNI sees all segments; the
-// first segment that learnt the address wins, so that a later one cannot divert the
-// traffic. Lookup ignores ages.
-func (t *MACTable) Lookup(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
+// Lookup returns the port that has declared the address. Otherwise it returns the port
+// behind which the address was learnt, in the frame's segment or without a VNI. A frame of a
+// port without a VNI sees all segments; the first segment that learnt the address wins, so
+// that a later one cannot divert the traffic. Lookup ignores ages.
+func (t *Table) Lookup(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
 	if e := t.find(s, vlan, mac); e != nil {
 		return e.port, true
 	}
 	return 0, false
 }
 
-func (t *MACTable) find(s Segment, vlan uint16, mac uint64) *macEntry {
+func (t *Table) find(s Segment, vlan uint16, mac uint64) *macEntry {
 	if e := t.findDeclared(s, mac); e != nil {
 		return e
 	}
@@ -119,7 +146,7 @@ func (t *MACTable) find(s Segment, vlan uint16, mac uint64) *macEntry {
 }
 
 // exact returns the entry of the address in this segment, or nil.
-func (t *MACTable) exact(s Segment, key macKey) *macEntry {
+func (t *Table) exact(s Segment, key macKey) *macEntry {
 	e := t.entries[key]
 	for e != nil && e.segment != s {
 		e = e.next
@@ -134,7 +161,7 @@ func (e *macEntry) hasPlace(l *Learn) bool { return e.segment == l.Segment && e.
 
 // Moved reports whether the table has the MAC address l.MAC behind another port or
 // remote. Control must then learn from the very next frame.
-func (t *MACTable) Moved(l *Learn) bool {
+func (t *Table) Moved(l *Learn) bool {
 	if !l.Valid || t.declaredElsewhere(l) {
 		return false
 	}
@@ -145,14 +172,16 @@ func (t *MACTable) Moved(l *Learn) bool {
 	return e != nil && !e.hasPlace(l)
 }
 
-// Announced implements Env.Announced.
-func (t *MACTable) Announced(s Segment, vlan uint16, mac uint64, port uint32) bool {
+// Announced reports whether the MAC address has sent a broadcast or multicast frame from
+// behind the port.
+func (t *Table) Announced(s Segment, vlan uint16, mac uint64, port uint32) bool {
 	e := t.exact(s, keyOf(vlan, mac))
 	return e != nil && e.port == port && e.announced
 }
 
-// VTEP implements Env.VTEP.
-func (t *MACTable) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
+// VTEP returns the remote (the underlay address of a VTEP) behind which the MAC address was
+// learnt. It returns an invalid address if the remote is unknown.
+func (t *Table) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 	if e := t.find(s, vlan, mac); e != nil {
 		return e.remote
 	}
@@ -163,7 +192,7 @@ func (t *MACTable) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 // whether forwarding changes. It does nothing if l.Valid is false, if the address is
 // in a declared network, or if a newer entry has another port or remote. The rules of
 // moves and quotas may refuse the address; the port's counters count refusals.
-func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
+func (t *Table) Learn(l Learn, nowNS uint64) (changed bool) {
 	if !l.Valid {
 		return false
 	}
@@ -212,7 +241,7 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	e.seenNS = nowNS
 	t.link(e, p)
 	if changed {
-		t.changes.add(refOfMAC(l.MAC))
+		t.changes.add(RefOfMAC(l.MAC))
 	}
 	changed = t.learnIP(p, &l, nowNS) || changed
 	if changed {
@@ -224,7 +253,7 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 // refuses returns the counter of the refusal if the table may not learn the address in
 // l, otherwise nil. e is the existing entry of the address, or the entry in another
 // segment that the new entry would displace. For a new address e is nil.
-func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uint64 {
+func (t *Table) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	switch {
 	case t.declaredElsewhere(l):
 		return &p.refused.Declared
@@ -241,7 +270,7 @@ func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uin
 }
 
 // learnIP learns the IP address of an ARP or neighbour discovery announcement.
-func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
+func (t *Table) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	if !l.IP.IsValid() {
 		return false
 	}
@@ -263,7 +292,7 @@ func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 
 // displaced returns an entry of the address in another segment that cannot exist beside
 // an entry in segment s, or nil. A port without a VNI belongs to all segments.
-func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
+func (t *Table) displaced(s Segment, key macKey) *macEntry {
 	for e := t.entries[key]; e != nil; e = e.next {
 		if e.segment != s && t.overlap(e.segment, s) {
 			return e
@@ -274,7 +303,7 @@ func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
 
 // enterSegment moves the address entry e (nil: none) to segment l.Segment. It removes
 // the entries of the same address that cannot exist beside it.
-func (t *MACTable) enterSegment(e *macEntry, l *Learn) (changed bool) {
+func (t *Table) enterSegment(e *macEntry, l *Learn) (changed bool) {
 	key := keyOf(l.VLAN, l.MAC)
 	for o := t.entries[key]; o != nil; {
 		next := o.next
@@ -293,7 +322,7 @@ func (t *MACTable) enterSegment(e *macEntry, l *Learn) (changed bool) {
 	return true
 }
 
-func (t *MACTable) leaveSegment(s Segment) {
+func (t *Table) leaveSegment(s Segment) {
 	if t.segments[s]--; t.segments[s] == 0 {
 		delete(t.segments, s)
 	}
@@ -302,7 +331,7 @@ func (t *MACTable) leaveSegment(s Segment) {
 // Expire removes the MAC addresses that were unused for the table's maximum age. It
 // also removes the IP addresses that were not announced for that time. It returns the
 // number of removed addresses.
-func (t *MACTable) Expire(nowNS uint64) int {
+func (t *Table) Expire(nowNS uint64) int {
 	n := 0
 	for _, p := range t.ports {
 		for _, h := range p.holders {
@@ -320,7 +349,7 @@ func (t *MACTable) Expire(nowNS uint64) int {
 }
 
 // Flush removes the addresses learnt on port and returns their number.
-func (t *MACTable) Flush(port uint32) int {
+func (t *Table) Flush(port uint32) int {
 	p := t.ports[port]
 	if p == nil {
 		return 0
@@ -335,7 +364,7 @@ func (t *MACTable) Flush(port uint32) int {
 }
 
 // FlushAll removes the addresses learnt on all ports and returns their number.
-func (t *MACTable) FlushAll() (n int) {
+func (t *Table) FlushAll() (n int) {
 	for port := range t.ports {
 		n += t.Flush(port)
 	}
@@ -343,15 +372,15 @@ func (t *MACTable) FlushAll() (n int) {
 }
 
 // Forget removes the addresses and counters of a port that no longer exists.
-func (t *MACTable) Forget(port uint32) {
+func (t *Table) Forget(port uint32) {
 	t.Flush(port)
 	delete(t.ports, port)
 }
 
-// Neighbour implements Env.Neighbour. It considers announcements in the frame's segment
-// and without a VNI, or in all segments for a port without a VNI. If they name
-// different MAC addresses, ok is false.
-func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
+// Neighbour returns the MAC address that a host has announced for ip. It considers
+// announcements in the frame's segment and without a VNI, or in all segments for a port
+// without a VNI. If they name different MAC addresses, ok is false.
+func (t *Table) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
 	key := neighbourKey{s, vlan, ip}
 	if mac, ok = t.neighbours.find(key); t.neighbours.entries[key] != nil && !ok {
 		return 0, false
@@ -371,7 +400,7 @@ func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64,
 	if !agrees(s.trunk()) {
 		return 0, false
 	}
-	if s.local() == 0 {
+	if s.Local() == 0 {
 		for any := range t.segments {
 			if !agrees(any) {
 				return 0, false
@@ -382,13 +411,13 @@ func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64,
 }
 
 // Generation changes whenever a result of Lookup or Neighbour may change.
-func (t *MACTable) Generation() uint64 { return t.generation }
+func (t *Table) Generation() uint64 { return t.generation }
 
 // Len returns the number of addresses.
-func (t *MACTable) Len() int { return t.count }
+func (t *Table) Len() int { return t.count }
 
-// MACEntry is one address, for display.
-type MACEntry struct {
+// Entry is one address, for display.
+type Entry struct {
 	Segment Segment
 	VLAN    uint16 // VLAN ID; 0 for a declared address
 	MAC     uint64
@@ -403,8 +432,8 @@ type MACEntry struct {
 // Entries returns the learnt addresses by port and remote, least recently seen first,
 // and then the declared addresses. Port is 0 for a declared address behind another
 // host.
-func (t *MACTable) Entries() []MACEntry {
-	list := make([]MACEntry, 0, t.count+t.netAddresses)
+func (t *Table) Entries() []Entry {
+	list := make([]Entry, 0, t.count+t.netAddresses)
 	for _, p := range t.ports {
 		for _, h := range p.holders {
 			for e := h.oldest; e != nil; e = e.newer {
@@ -423,23 +452,23 @@ func (t *MACTable) Entries() []MACEntry {
 	}
 	for s, net := range t.nets {
 		for _, a := range net.macs {
-			list = append(list, MACEntry{Segment: s, MAC: a.MAC, Port: a.Port, Remote: a.Remote, Declared: true})
+			list = append(list, Entry{Segment: s, MAC: a.MAC, Port: a.Port, Remote: a.Remote, Declared: true})
 		}
 	}
 	return list
 }
 
-func (e *macEntry) entry() MACEntry {
-	return MACEntry{Segment: e.segment, VLAN: uint16(e.key >> 48), MAC: uint64(e.key) & (1<<48 - 1), Port: e.port,
+func (e *macEntry) entry() Entry {
+	return Entry{Segment: e.segment, VLAN: uint16(e.key >> 48), MAC: uint64(e.key) & (1<<48 - 1), Port: e.port,
 		SeenNS: e.seenNS, Remote: e.remote}
 }
 
-func (t *MACTable) remove(e *macEntry) {
+func (t *Table) remove(e *macEntry) {
 	t.unlink(e)
 	t.count--
 	t.tagged -= taggedKey(e.key)
 	t.generation++
-	t.changes.add(refOfMAC(e.entry().MAC))
+	t.changes.add(RefOfMAC(e.entry().MAC))
 	t.leaveSegment(e.segment)
 	if t.entries[e.key] == e {
 		if t.entries[e.key] = e.next; e.next == nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package fdb
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 // ports and endpoints. The table learns the invented addresses at a bounded rate.
 func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 	const limit = 4096
-	tab := NewMACTable(limit, 0)
+	tab := New(limit, 0)
 	now := uint64(time.Hour)
 	learn := func(port uint32, remote string, mac uint64) {
 		l := Learn{Valid: true, Segment: 5, Port: port, MAC: mac}
@@ -71,7 +71,7 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 
 // Remotes outside of a port's configuration take bounded memory.
 func TestInventedRemotesAreOne(t *testing.T) {
-	tab := NewMACTable(0, 0)
+	tab := New(0, 0)
 	for i := range 10_000 {
 		tab.Learn(Learn{Valid: true, Port: 8, MAC: uint64(i), Remote: netip.MustParseAddr(fmt.Sprintf("10.0.%d.%d", i/256, i%256))}, uint64(i)*uint64(time.Millisecond))
 	}
@@ -86,7 +86,7 @@ func TestInventedRemotesAreOne(t *testing.T) {
 
 // The table of announced IP addresses has the same quotas as the MAC table.
 func TestInventedNeighboursPushOutTheirOwn(t *testing.T) {
-	n := newNeighbours(64, new(AddressChanges))
+	n := newNeighbours(64, new(Changes))
 	ip := func(i int) neighbourKey {
 		return neighbourKey{ip: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})}
 	}

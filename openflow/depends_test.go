@@ -9,22 +9,24 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"weft/flowtable"
+	"weft/openflow/fdb"
 )
 
-// meets reports whether a translation depends on one of the changes.
-func (c *AddressChanges) meets(t *Translation) bool {
-	if c.everything {
+// meet reports whether a translation depends on one of the changes.
+func meet(c *fdb.Changes, t *Translation) bool {
+	if c.All() {
 		return len(t.Addresses) > 0
 	}
 	found := false
-	c.Each(func(ref AddressRef) { found = found || slices.Contains(t.Addresses, ref) })
+	c.Each(func(ref fdb.Ref) { found = found || slices.Contains(t.Addresses, ref) })
 	return found
 }
 
 // changeTable makes a random change of a table and returns its description.
-func changeTable(r *rand.Rand, tab *MACTable, now uint64) string {
+func changeTable(r *rand.Rand, tab *fdb.Table, now uint64) string {
 	port := pick[uint32](r, 1, 2, 3, 4, 5, 6, 9)
 	switch r.IntN(12) {
 	case 0:
@@ -34,25 +36,25 @@ func changeTable(r *rand.Rand, tab *MACTable, now uint64) string {
 		tab.Expire(now)
 		return "expiry"
 	case 2:
-		tab.SetNetwork(segmentOf(1), &Network{Flood: r.IntN(2) == 0, Members: []netip.Addr{testEndpoint(r.IntN(9))}})
+		tab.SetNetwork(fdb.SegmentOf(1), &fdb.Network{Flood: r.IntN(2) == 0, Members: []netip.Addr{underlayIP(r.IntN(9))}})
 		return "settings of a network"
 	case 3, 4, 5:
-		a := NetAddress{Segment: segmentOf(1 + uint32(r.IntN(2))), MAC: uint64(1 + r.IntN(5)), Generation: int64(now) - int64(r.IntN(5)), Place: Place{Port: port}}
+		a := fdb.NetAddress{Segment: fdb.SegmentOf(1 + uint32(r.IntN(2))), MAC: uint64(1 + r.IntN(5)), Generation: int64(now) - int64(r.IntN(5)), Place: fdb.Place{Port: port}}
 		if r.IntN(2) == 0 {
-			a.Place = Place{Remote: testEndpoint(r.IntN(3))}
+			a.Place = fdb.Place{Remote: underlayIP(r.IntN(3))}
 		}
 		for range r.IntN(3) {
-			a.IPs = append(a.IPs, testIP(r.IntN(4)))
+			a.IPs = append(a.IPs, hostIP(r.IntN(4)))
 		}
-		tab.SetNetAddresses([]NetAddress{a}, nil)
+		tab.SetNetAddresses([]fdb.NetAddress{a}, nil)
 		return fmt.Sprintf("declaration %+v", a)
 	case 6:
-		tab.SetNetAddresses(nil, []RemovedNetAddress{{segmentOf(1), uint64(1 + r.IntN(5)), int64(now)}})
+		tab.SetNetAddresses(nil, []fdb.RemovedNetAddress{{Segment: fdb.SegmentOf(1), MAC: uint64(1 + r.IntN(5)), Generation: int64(now)}})
 		return "a removal"
 	}
-	l := Learn{Valid: true, Segment: Segment(r.IntN(4)), VLAN: uint16(r.IntN(2)), Port: port, MAC: uint64(1 + r.IntN(5)), Announced: r.IntN(2) == 0}
+	l := fdb.Learn{Valid: true, Segment: fdb.Segment(r.IntN(4)), VLAN: uint16(r.IntN(2)), Port: port, MAC: uint64(1 + r.IntN(5)), Announced: r.IntN(2) == 0}
 	if r.IntN(2) == 0 {
-		l.IP = testIP(r.IntN(4))
+		l.IP = hostIP(r.IntN(4))
 	}
 	tab.Learn(l, now)
 	return fmt.Sprintf("%+v", l)
@@ -63,7 +65,7 @@ func changeTable(r *rand.Rand, tab *MACTable, now uint64) string {
 func TestTranslationsNoteTheirAddresses(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 9))
-		p, env := centralPipeline(t), networkEnv(true)
+		p, env := centralPipeline(t), networkEnvOf(8, true)
 		all, err := ParseFlowMod("in_port=6,actions=normal", Add, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -72,7 +74,6 @@ func TestTranslationsNoteTheirAddresses(t *testing.T) {
 		if _, err := p.Apply([]FlowMod{all, operators}, 0); err != nil {
 			t.Fatal(err)
 		}
-		env.macs.limit, env.macs.neighbours.limit = 8, 4
 		var keys []flowtable.Key
 		for range 60 {
 			keys = append(keys, randomNetworkKey(t, r))
@@ -84,12 +85,12 @@ func TestTranslationsNoteTheirAddresses(t *testing.T) {
 				before = append(before, p.Translate(&keys[i], env))
 			}
 			env.macs.TakeChanges()
-			now += uint64(r.IntN(3)) * uint64(vniQuiet)
+			now += uint64(r.IntN(3)) * uint64(30*time.Second) // vniQuiet of the table
 			what := changeTable(r, env.macs, now)
 			changes := env.macs.TakeChanges()
 			for i := range keys {
 				after := p.Translate(&keys[i], env)
-				if !reflect.DeepEqual(before[i], after) && !changes.meets(&before[i]) {
+				if !reflect.DeepEqual(before[i], after) && !meet(&changes, &before[i]) {
 					t.Fatalf("seed %d: %s changes %x from\n%+v to\n%+v\nwhich depends on no changed address of %v", seed, what, keys[i], before[i], after, changes)
 				}
 			}
@@ -111,36 +112,14 @@ func randomNetworkKey(t *testing.T, r *rand.Rand) flowtable.Key {
 	return keyOfText(t, text)
 }
 
-// Beyond the limits, a translation depends on every address, and every address counts
-// as changed.
+// Beyond the limit, a translation depends on every address.
 func TestAddressRefsAreBounded(t *testing.T) {
 	x := new(xlate)
 	for i := range uint64(maxAddressRefs + 5) {
-		x.depends(refOfMAC(i / 2 * 2)) // every second one twice
-		x.depends(refOfMAC(i))
+		x.depends(fdb.RefOfMAC(i / 2 * 2)) // every second one twice
+		x.depends(fdb.RefOfMAC(i))
 	}
-	if !slices.Equal(x.addresses, []AddressRef{anyAddress}) {
+	if !slices.Equal(x.addresses, []fdb.Ref{fdb.AnyRef}) {
 		t.Errorf("%v", x.addresses)
-	}
-	var c AddressChanges
-	for i := range uint64(maxAddressChanges) {
-		c.add(refOfMAC(i))
-		c.add(refOfMAC(i))
-	}
-	if c.All() || c.Empty() {
-		t.Errorf("%d changes: all %v, empty %v", maxAddressChanges, c.All(), c.Empty())
-	}
-	if c.add(refOfMAC(1 << 47)); !c.All() {
-		t.Error("too many changes are not all")
-	}
-}
-
-// References of different kinds differ.
-func TestAddressRefsDiffer(t *testing.T) {
-	refs := []AddressRef{refOfMAC(1<<48 - 1), refOfMAC(1), refOfIP(netip.MustParseAddr("0.0.0.1")), refOfIP(netip.MustParseAddr("255.255.255.255")),
-		refOfIP(netip.MustParseAddr("::1")), refOfIP(netip.MustParseAddr("1::")), refOfIP(netip.MustParseAddr("fd00::1")), refOfNetwork(1), anyAddress}
-	slices.Sort(refs)
-	if len(slices.Compact(refs)) != 9 {
-		t.Errorf("%x", refs)
 	}
 }

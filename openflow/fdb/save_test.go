@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package fdb
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 func TestSaveMACTwin(t *testing.T) {
 	for seed := range int64(20) {
 		rng := rand.New(rand.NewSource(seed))
-		table := NewMACTable(64, time.Minute)
+		table := New(64, time.Minute)
 		now := uint64(1e12)
 		for range 300 {
 			now += uint64(rng.Intn(1e9))
@@ -32,7 +32,7 @@ func TestSaveMACTwin(t *testing.T) {
 		}
 		now += uint64(rng.Intn(60e9))
 		saved := table.Saved()
-		other := NewMACTable(64, time.Minute)
+		other := New(64, time.Minute)
 		other.Declare([]Declared{{Port: 9, MAC: 7}})
 		n := other.Restore(saved, now)
 		table.Declare([]Declared{{Port: 9, MAC: 7}})
@@ -52,7 +52,7 @@ func TestSaveMACTwin(t *testing.T) {
 	}
 }
 
-func sorted(t *MACTable) (list []string) {
+func sorted(t *Table) (list []string) {
 	for _, s := range t.Saved() {
 		list = append(list, fmt.Sprintf("%+v", s))
 	}
@@ -62,13 +62,13 @@ func sorted(t *MACTable) (list []string) {
 
 // Restore respects the limits, and skips invalid entries and entries from the future.
 func TestRestoreKeepsLimits(t *testing.T) {
-	var list []SavedMAC
+	var list []Saved
 	for i := range 100 {
-		list = append(list, SavedMAC{Learn{Valid: true, Port: 1, MAC: uint64(i)}, 5, 0},
-			SavedMAC{Learn{Valid: true, Port: 1, MAC: uint64(i), IP: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}, 5, 0})
+		list = append(list, Saved{Learn{Valid: true, Port: 1, MAC: uint64(i)}, 5, 0},
+			Saved{Learn{Valid: true, Port: 1, MAC: uint64(i), IP: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}, 5, 0})
 	}
-	list = append(list, SavedMAC{Learn{Valid: true, Port: 2, MAC: 1000}, 50, 0}, SavedMAC{Learn{Port: 2, MAC: 1001}, 5, 0})
-	table := NewMACTable(16, time.Minute)
+	list = append(list, Saved{Learn{Valid: true, Port: 2, MAC: 1000}, 50, 0}, Saved{Learn{Port: 2, MAC: 1001}, 5, 0})
+	table := New(16, time.Minute)
 	if n := table.Restore(list, 10); n != 16 || table.Len() != 8 || len(table.neighbours.entries) != 8 {
 		t.Errorf("%d restored, %d MAC and %d IP addresses; want 8 of each", n, table.Len(), len(table.neighbours.entries))
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package fdb
 
 import (
 	"net/netip"
@@ -16,30 +16,6 @@ type Declared struct {
 	Port    uint32
 	MAC     uint64
 	IPs     []netip.Addr
-}
-
-// Declares returns the bound addresses of all ports.
-func Declares(ports []PortInfo) (list []Declared) {
-	for i := range ports {
-		p := &ports[i]
-		if p.Binding == nil {
-			continue
-		}
-		s := trunkOf(p.Bridge)
-		if p.InVNI {
-			s |= segmentOf(p.VNI)
-		}
-		for _, h := range p.Binding.Hosts {
-			d := Declared{Segment: s, Port: p.At(), MAC: h.MAC}
-			for _, prefix := range h.Prefixes {
-				if prefix.IsSingleIP() {
-					d.IPs = append(d.IPs, prefix.Addr())
-				}
-			}
-			list = append(list, d)
-		}
-	}
-	return list
 }
 
 func (d Declared) equal(o Declared) bool {
@@ -61,11 +37,11 @@ type declaredIP struct {
 // Declare replaces the declared addresses, and removes them from the learnt addresses
 // of other ports. After a change, all addresses count as changed. The table keeps the
 // slice list; the caller must not change it any more.
-func (t *MACTable) Declare(list []Declared) {
+func (t *Table) Declare(list []Declared) {
 	if slices.EqualFunc(list, t.declared.list, Declared.equal) {
 		return
 	}
-	t.changes.add(anyAddress)
+	t.changes.add(AnyRef)
 	t.declared = declarations{list: list, macs: map[uint64][]*macEntry{}, ips: map[netip.Addr][]declaredIP{}}
 	for _, d := range list {
 		t.declared.macs[d.MAC] = append(t.declared.macs[d.MAC],
@@ -83,7 +59,7 @@ func (t *MACTable) Declare(list []Declared) {
 	})
 }
 
-func (t *MACTable) removeIf(unwanted func(*macEntry) bool) {
+func (t *Table) removeIf(unwanted func(*macEntry) bool) {
 	for _, p := range t.ports {
 		for _, h := range p.holders {
 			for e := h.oldest; e != nil; {
@@ -99,7 +75,7 @@ func (t *MACTable) removeIf(unwanted func(*macEntry) bool) {
 
 // findDeclared returns the declaration of a MAC address in the segment, or nil if
 // none or several ports declare it.
-func (t *MACTable) findDeclared(s Segment, mac uint64) (one *macEntry) {
+func (t *Table) findDeclared(s Segment, mac uint64) (one *macEntry) {
 	for _, e := range t.declared.macs[mac] {
 		switch {
 		case !t.overlap(e.segment, s):
@@ -114,7 +90,7 @@ func (t *MACTable) findDeclared(s Segment, mac uint64) (one *macEntry) {
 
 // declaredElsewhere reports whether the MAC address l.MAC is declared by another port
 // than l.Port, and not by l.Port.
-func (t *MACTable) declaredElsewhere(l *Learn) bool {
+func (t *Table) declaredElsewhere(l *Learn) bool {
 	list := t.declared.macs[l.MAC]
 	overlaps := func(e *macEntry) bool { return t.overlap(e.segment, l.Segment) }
 	return slices.ContainsFunc(list, overlaps) &&
@@ -123,7 +99,7 @@ func (t *MACTable) declaredElsewhere(l *Learn) bool {
 
 // declaredIPElsewhere reports whether another port than l.Port declares l.IP, and
 // l.Port does not.
-func (t *MACTable) declaredIPElsewhere(l *Learn) bool {
+func (t *Table) declaredIPElsewhere(l *Learn) bool {
 	list := t.declared.ips[l.IP]
 	overlaps := func(e declaredIP) bool { return t.overlap(e.segment, l.Segment) }
 	return slices.ContainsFunc(list, overlaps) &&

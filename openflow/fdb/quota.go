@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package fdb
 
 import (
 	"cmp"
@@ -39,7 +39,7 @@ type macPort struct {
 	holders map[netip.Addr]*macHolder
 	rate    bucket // rate limit of new addresses
 	moves   bucket
-	refused MACRefusals
+	refused Refusals
 }
 
 // macHolder lists the addresses behind one remote, or behind a port without remotes,
@@ -52,39 +52,39 @@ type macHolder struct {
 	rate           bucket // limits new addresses
 }
 
-// MACRefusals counts, by reason, addresses that the MAC table refused to learn from
+// Refusals counts, by reason, addresses that the MAC table refused to learn from
 // one port.
-type MACRefusals struct {
+type Refusals struct {
 	Declared uint64 // another port has declared the address
 	OtherVNI uint64 // the address is alive in another VNI
 	Moves    uint64 // the address is in use elsewhere and moved too often, or is contested
 	Rate     uint64 // new addresses exceeded learnRate
 }
 
-// MACShare is a port's use of the table.
-type MACShare struct {
+// Share is a port's use of the table.
+type Share struct {
 	Port    uint32
 	Used    int
-	Refused MACRefusals
+	Refused Refusals
 }
 
 // Guarantee returns the number of addresses of a port that others cannot evict.
-func (t *MACTable) Guarantee() int { return t.limit / macPorts }
+func (t *Table) Guarantee() int { return t.limit / macPorts }
 
 // PortLimit returns the largest number of addresses of one port.
-func (t *MACTable) PortLimit() int { return max(t.limit/2, 1) }
+func (t *Table) PortLimit() int { return max(t.limit/2, 1) }
 
 // Shares returns the table use of each port with learnt addresses, sorted by port.
-func (t *MACTable) Shares() []MACShare {
-	list := make([]MACShare, 0, len(t.ports))
+func (t *Table) Shares() []Share {
+	list := make([]Share, 0, len(t.ports))
 	for no, p := range t.ports {
-		list = append(list, MACShare{no, p.count, p.refused})
+		list = append(list, Share{no, p.count, p.refused})
 	}
-	slices.SortFunc(list, func(a, b MACShare) int { return cmp.Compare(a.Port, b.Port) })
+	slices.SortFunc(list, func(a, b Share) int { return cmp.Compare(a.Port, b.Port) })
 	return list
 }
 
-func (t *MACTable) portOf(number uint32) *macPort {
+func (t *Table) portOf(number uint32) *macPort {
 	p := t.ports[number]
 	if p == nil {
 		p = &macPort{number: number, holders: map[netip.Addr]*macHolder{},
@@ -133,7 +133,7 @@ func (p *macPort) heaviest() (largest *macHolder) {
 }
 
 // makeRoom evicts one address if the table is full or the port is at its quota.
-func (t *MACTable) makeRoom(own *macPort) {
+func (t *Table) makeRoom(own *macPort) {
 	if own.count >= t.PortLimit() {
 		t.remove(own.heaviest().oldest)
 		return
@@ -151,7 +151,7 @@ func (t *MACTable) makeRoom(own *macPort) {
 }
 
 // link appends e to its address list on port p, as most recently seen.
-func (t *MACTable) link(e *macEntry, p *macPort) {
+func (t *Table) link(e *macEntry, p *macPort) {
 	h := p.holder(e.remote)
 	e.holder, e.older, e.newer = h, h.newest, nil
 	if h.newest != nil {
@@ -164,7 +164,7 @@ func (t *MACTable) link(e *macEntry, p *macPort) {
 	p.count++
 }
 
-func (t *MACTable) unlink(e *macEntry) {
+func (t *Table) unlink(e *macEntry) {
 	h := e.holder
 	if e.older != nil {
 		e.older.newer = e.newer

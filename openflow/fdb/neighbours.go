@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package fdb
 
 import (
 	"container/list"
@@ -16,7 +16,7 @@ import (
 // another port has declared.
 type neighbours struct {
 	limit   int
-	changes *AddressChanges                // of the MACTable
+	changes *Changes                       // of the Table
 	entries map[neighbourKey]*list.Element // values are *neighbour
 	// the non-empty lists of IP addresses, by port; each list begins with the least
 	// recently seen address
@@ -43,7 +43,7 @@ type neighbour struct {
 // newNeighbours returns an empty table for at most limit IP addresses, half of them
 // from one port. At its limit a port loses its least recently seen address. In a full
 // table the port with the most addresses loses one.
-func newNeighbours(limit int, changes *AddressChanges) neighbours {
+func newNeighbours(limit int, changes *Changes) neighbours {
 	return neighbours{limit: limit, changes: changes, entries: map[neighbourKey]*list.Element{}, ages: map[uint32]*list.List{}}
 }
 
@@ -76,7 +76,7 @@ func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contes
 		return false, false
 	}
 	if changed = said.contestedNS == 0; changed {
-		n.changes.add(refOfIP(key.ip))
+		n.changes.add(RefOfIP(key.ip))
 	}
 	said.contestedNS = max(said.contestedNS, nowNS, 1)
 	return true, changed
@@ -96,7 +96,7 @@ func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS, ageNS uint
 		n.unlink(e)
 	}
 	if changed {
-		n.changes.add(refOfIP(key.ip))
+		n.changes.add(RefOfIP(key.ip))
 	}
 	n.makeRoom(port)
 	own := n.ages[port]
@@ -159,7 +159,7 @@ func (n *neighbours) removeIf(unwanted func(*neighbour) bool) {
 
 func (n *neighbours) remove(e *list.Element) {
 	n.unlink(e)
-	n.changes.add(refOfIP(e.Value.(*neighbour).ip))
+	n.changes.add(RefOfIP(e.Value.(*neighbour).ip))
 }
 
 func (n *neighbours) unlink(e *list.Element) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package fdb
 
 import (
 	"net/netip"
@@ -75,9 +75,9 @@ type ipClaim struct {
 // SetNetwork removes the network. After changed settings, TakeChanges names the
 // network, so that the affected translations are found. A new or removed network may
 // change every translation.
-func (t *MACTable) SetNetwork(s Segment, n *Network) {
+func (t *Table) SetNetwork(s Segment, n *Network) {
 	t.generation++
-	t.changes.add(refOfNetwork(s))
+	t.changes.add(RefOfNetwork(s))
 	net := t.nets[s]
 	switch {
 	case n == nil && net != nil:
@@ -92,7 +92,7 @@ func (t *MACTable) SetNetwork(s Segment, n *Network) {
 }
 
 // Network implements Networks.
-func (t *MACTable) Network(s Segment) *Network {
+func (t *Table) Network(s Segment) *Network {
 	if net := t.nets[s]; net != nil {
 		return net.network
 	}
@@ -100,14 +100,14 @@ func (t *MACTable) Network(s Segment) *Network {
 }
 
 // Place implements Networks.
-func (t *MACTable) Place(s Segment, mac uint64) (Place, bool) {
+func (t *Table) Place(s Segment, mac uint64) (Place, bool) {
 	if a := t.netAddress(s, mac); a != nil {
 		return a.Place, true
 	}
 	return Place{}, false
 }
 
-func (t *MACTable) netAddress(s Segment, mac uint64) *NetAddress {
+func (t *Table) netAddress(s Segment, mac uint64) *NetAddress {
 	if net := t.nets[s]; net != nil {
 		return net.macs[mac]
 	}
@@ -116,7 +116,7 @@ func (t *MACTable) netAddress(s Segment, mac uint64) *NetAddress {
 
 // HostOf implements Networks. Of several MAC addresses that declare ip, the highest
 // generation wins, then the lowest address.
-func (t *MACTable) HostOf(s Segment, ip netip.Addr) (mac uint64, ok bool) {
+func (t *Table) HostOf(s Segment, ip netip.Addr) (mac uint64, ok bool) {
 	net := t.nets[s]
 	if net == nil {
 		return 0, false
@@ -135,16 +135,16 @@ func (t *MACTable) HostOf(s Segment, ip netip.Addr) (mac uint64, ok bool) {
 }
 
 // NetAddresses returns the number of addresses of declared networks.
-func (t *MACTable) NetAddresses() int { return t.netAddresses }
+func (t *Table) NetAddresses() int { return t.netAddresses }
 
 // RefusedNetAddresses returns the number of addresses refused at MaxNetAddresses.
-func (t *MACTable) RefusedNetAddresses() uint64 { return t.netRefused }
+func (t *Table) RefusedNetAddresses() uint64 { return t.netRefused }
 
 // SetNetAddresses removes the addresses in removed, and then sets the addresses in
 // the argument list, whose IPs slices it keeps. It ignores entries older than the
 // current declaration, and segments without a declared network. It returns the number
 // of addresses refused at the limit.
-func (t *MACTable) SetNetAddresses(list []NetAddress, removed []RemovedNetAddress) (refused int) {
+func (t *Table) SetNetAddresses(list []NetAddress, removed []RemovedNetAddress) (refused int) {
 	t.generation++
 	for i := range removed {
 		r := &removed[i]
@@ -164,7 +164,7 @@ func (t *MACTable) SetNetAddresses(list []NetAddress, removed []RemovedNetAddres
 
 // setNetAddress sets one address of a declared network. It returns false at the
 // limit.
-func (t *MACTable) setNetAddress(n *NetAddress) bool {
+func (t *Table) setNetAddress(n *NetAddress) bool {
 	net := t.nets[n.Segment]
 	if net == nil {
 		return true
@@ -205,14 +205,14 @@ func (t *MACTable) setNetAddress(n *NetAddress) bool {
 	return true
 }
 
-func (t *MACTable) changed(a *NetAddress) {
-	t.changes.add(refOfMAC(a.MAC))
+func (t *Table) changed(a *NetAddress) {
+	t.changes.add(RefOfMAC(a.MAC))
 	for _, ip := range a.IPs {
-		t.changes.add(refOfIP(ip))
+		t.changes.add(RefOfIP(ip))
 	}
 }
 
-func (t *MACTable) removeNetAddress(a *NetAddress) {
+func (t *Table) removeNetAddress(a *NetAddress) {
 	net := t.nets[a.Segment]
 	t.changed(a)
 	delete(net.macs, a.MAC)
@@ -243,7 +243,7 @@ func (net *netTable) unclaim(ip netip.Addr, a *NetAddress) {
 }
 
 // forgetDeclared removes learnt addresses that are now declared.
-func (t *MACTable) forgetDeclared(list []NetAddress) {
+func (t *Table) forgetDeclared(list []NetAddress) {
 	if len(list) == 0 || t.count == 0 && t.neighbours.len() == 0 {
 		return
 	}
@@ -272,7 +272,7 @@ func (t *MACTable) forgetDeclared(list []NetAddress) {
 // declaredInNet looks l.MAC up in the declared networks. declared is true if a network
 // has the address. elsewhere is true if the network declares it at another port or host
 // than l has.
-func (t *MACTable) declaredInNet(l *Learn) (declared, elsewhere bool) {
+func (t *Table) declaredInNet(l *Learn) (declared, elsewhere bool) {
 	a := t.netAddress(l.Segment, l.MAC)
 	if a == nil {
 		return false, false
@@ -285,6 +285,6 @@ func (t *MACTable) declaredInNet(l *Learn) (declared, elsewhere bool) {
 
 // overlap reports whether two segments share ports. Ports without a VNI are in every
 // segment except declared networks.
-func (t *MACTable) overlap(a, b Segment) bool {
-	return a == b || a.Bridge() == b.Bridge() && (a.local() == 0 || b.local() == 0) && t.nets[a|b] == nil
+func (t *Table) overlap(a, b Segment) bool {
+	return a == b || a.Bridge() == b.Bridge() && (a.Local() == 0 || b.Local() == 0) && t.nets[a|b] == nil
 }

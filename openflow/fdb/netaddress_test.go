@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package fdb
 
 import (
 	"fmt"
@@ -74,12 +74,12 @@ func randomNetAddress(r *rand.Rand, generation int64) NetAddress {
 	return a
 }
 
-// TestNetAddressesAgainstAList compares MACTable with slowNets, while frames use the
+// TestNetAddressesAgainstAList compares Table with slowNets, while frames use the
 // declared addresses.
 func TestNetAddressesAgainstAList(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 5))
-		tab, slow := NewMACTable(1000, 0), &slowNets{limit: 9}
+		tab, slow := New(1000, 0), &slowNets{limit: 9}
 		tab.netLimit = slow.limit
 		for step := range 500 {
 			switch s := Segment(1 + r.IntN(3)); r.IntN(10) {
@@ -116,7 +116,7 @@ func TestNetAddressesAgainstAList(t *testing.T) {
 	}
 }
 
-func compareNets(t *testing.T, tab *MACTable, slow *slowNets, moment string) {
+func compareNets(t *testing.T, tab *Table, slow *slowNets, moment string) {
 	t.Helper()
 	if tab.NetAddresses() != len(slow.list) || tab.RefusedNetAddresses() != uint64(slow.refused) {
 		t.Errorf("%s: %d addresses, %d left out; want %d, %d", moment, tab.NetAddresses(), tab.RefusedNetAddresses(), len(slow.list), slow.refused)
@@ -153,7 +153,7 @@ func compareNets(t *testing.T, tab *MACTable, slow *slowNets, moment string) {
 // A declaration removes a learnt address and prevents learning it, also in VLANs.
 func TestDeclaredAddressesDoNotMove(t *testing.T) {
 	for vlan := range uint16(2) {
-		tab := NewMACTable(0, 0)
+		tab := New(0, 0)
 		tab.SetNetwork(5, &Network{})
 		learn := Learn{Valid: true, Segment: 5, VLAN: vlan, Port: 3, MAC: 0xa, IP: testIP(1)}
 		if !tab.Learn(learn, 1) {
@@ -179,7 +179,7 @@ func TestDeclaredAddressesDoNotMove(t *testing.T) {
 
 // A port without a VNI can neither have nor reach a declared network's addresses.
 func TestPortsWithoutVNIDoNotMeetNetworks(t *testing.T) {
-	tab := NewMACTable(0, 0)
+	tab := New(0, 0)
 	tab.SetNetwork(5, &Network{})
 	tab.Learn(Learn{Valid: true, Segment: 5, Port: 3, MAC: 0xa}, 1)
 	tab.Learn(Learn{Valid: true, Port: 9, MAC: 0xa, IP: testIP(1)}, 2)
@@ -202,7 +202,7 @@ func BenchmarkSetNetAddresses(b *testing.B) {
 			Place: Place{Remote: testEndpoint(i % 200)}}
 	}
 	for b.Loop() {
-		tab := NewMACTable(0, 0)
+		tab := New(0, 0)
 		tab.SetNetwork(5, &Network{})
 		tab.SetNetAddresses(list, nil)
 	}

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package fdb
 
-// SavedMAC is a learnt address for a later process: an IP address announced by
+// Saved is a learnt address for a later process: an IP address announced by
 // Learn.MAC if Learn.IP is valid, otherwise the MAC address with its port and remote.
-type SavedMAC struct {
+type Saved struct {
 	Learn  Learn
 	SeenNS uint64 // CLOCK_MONOTONIC
 	// ContestedNS is the time at which another MAC address last announced Learn.IP;
@@ -14,12 +14,12 @@ type SavedMAC struct {
 
 // Saved returns all learnt addresses: first the MAC addresses by port and remote,
 // then the IP addresses by port, least recently seen first.
-func (t *MACTable) Saved() []SavedMAC {
-	all := make([]SavedMAC, 0, t.count+len(t.neighbours.entries))
+func (t *Table) Saved() []Saved {
+	all := make([]Saved, 0, t.count+len(t.neighbours.entries))
 	for _, p := range t.ports {
 		for _, h := range p.holders {
 			for e := h.oldest; e != nil; e = e.newer {
-				all = append(all, SavedMAC{Learn{Valid: true, Segment: e.segment, VLAN: uint16(e.key >> 48), MAC: uint64(e.key) & (1<<48 - 1),
+				all = append(all, Saved{Learn{Valid: true, Segment: e.segment, VLAN: uint16(e.key >> 48), MAC: uint64(e.key) & (1<<48 - 1),
 					Port: e.port, Tunnel: e.tunnel, Announced: e.announced, Remote: e.remote}, e.seenNS, 0})
 			}
 		}
@@ -32,14 +32,14 @@ func (t *MACTable) Saved() []SavedMAC {
 	return all
 }
 
-func (n *neighbour) saved() SavedMAC {
-	return SavedMAC{Learn{Valid: true, Segment: n.segment, VLAN: n.vlan, MAC: n.mac, Port: n.port, IP: n.ip}, n.seenNS, n.contestedNS}
+func (n *neighbour) saved() Saved {
+	return Saved{Learn{Valid: true, Segment: n.segment, VLAN: n.vlan, MAC: n.mac, Port: n.port, IP: n.ip}, n.seenNS, n.contestedNS}
 }
 
 // Restore adds the saved addresses that have not expired at nowNS, and returns their
 // number. It applies the limits of the table and of ports, but no rate. It skips
 // known addresses and those that another port has declared.
-func (t *MACTable) Restore(saved []SavedMAC, nowNS uint64) (n int) {
+func (t *Table) Restore(saved []Saved, nowNS uint64) (n int) {
 	for i := range saved {
 		s := &saved[i]
 		if !s.Learn.Valid || s.SeenNS > nowNS || nowNS-s.SeenNS >= t.ageNS {
@@ -55,7 +55,7 @@ func (t *MACTable) Restore(saved []SavedMAC, nowNS uint64) (n int) {
 	return n
 }
 
-func (t *MACTable) restoreMAC(s *SavedMAC) bool {
+func (t *Table) restoreMAC(s *Saved) bool {
 	l, p := &s.Learn, t.portOf(s.Learn.Port)
 	key := keyOf(l.VLAN, l.MAC)
 	declared, _ := t.declaredInNet(l)
@@ -74,7 +74,7 @@ func (t *MACTable) restoreMAC(s *SavedMAC) bool {
 	return true
 }
 
-func (t *MACTable) restoreIP(s *SavedMAC) bool {
+func (t *Table) restoreIP(s *Saved) bool {
 	l, n := &s.Learn, &t.neighbours
 	key := neighbourKey{l.Segment, l.VLAN, l.IP}
 	own := n.ages[l.Port]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package fdb
 
 import (
 	"net/netip"
@@ -11,12 +11,12 @@ import (
 // moveRig has a MAC table, a clock, and the MAC address of the attacker's victim.
 type moveRig struct {
 	t   *testing.T
-	tab *MACTable
+	tab *Table
 	now uint64
 }
 
 func newMoveRig(t *testing.T) *moveRig {
-	return &moveRig{t, NewMACTable(0, 0), uint64(time.Hour)}
+	return &moveRig{t, New(0, 0), uint64(time.Hour)}
 }
 
 // heard makes the table learn a frame from the port, and returns the address's port
@@ -30,7 +30,7 @@ func (m *moveRig) heard(port uint32, s Segment, mac uint64) uint32 {
 
 func (m *moveRig) pass(d time.Duration) { m.now += uint64(d) }
 
-func (m *moveRig) refused(port uint32) (r MACRefusals) {
+func (m *moveRig) refused(port uint32) (r Refusals) {
 	for _, s := range m.tab.Shares() {
 		if s.Port == port {
 			r = s.Refused
@@ -97,7 +97,7 @@ func TestAStolenAddressGoesBackAndStays(t *testing.T) {
 			t.Fatalf("the address is at port %d after a frame of its owner", at)
 		}
 	}
-	if got := m.refused(2).Moves; stolen != maxMoves || got != uint64(1000-stolen) || m.refused(1) != (MACRefusals{}) {
+	if got := m.refused(2).Moves; stolen != maxMoves || got != uint64(1000-stolen) || m.refused(1) != (Refusals{}) {
 		t.Errorf("the address was stolen %d times, want %d; refused %d times; refusals on the owner's port %+v", stolen, maxMoves, got, m.refused(1))
 	}
 	m.pass(moveQuiet)
@@ -162,13 +162,9 @@ func TestVNIsDoNotTakeAddresses(t *testing.T) {
 func TestDeclaredAddressesStay(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(3, 5, 1)
-	env := &fakeEnv{ports: []PortInfo{
-		{No: 1, InVNI: true, VNI: 4, Binding: bindingOf(t, "", "00:00:00:00:00:01 10.0.0.1")},
-		{No: 2, InVNI: true, VNI: 4, Binding: bindingOf(t, "00:00:00:00:00:02", "")},
-		{No: 4, InVNI: true, VNI: 4, Binding: bindingOf(t, "00:00:00:00:00:02", "")},
-	}}
+	ip := netip.MustParseAddr("10.0.0.1")
 	before := m.tab.Generation()
-	m.tab.Declare(Declares(env.ports))
+	m.tab.Declare([]Declared{{Segment: 5, Port: 1, MAC: 1, IPs: []netip.Addr{ip}}, {Segment: 5, Port: 2, MAC: 2}, {Segment: 5, Port: 4, MAC: 2}})
 	if m.tab.Generation() == before || m.tab.Len() != 0 {
 		t.Error("an entry that another port has learnt for a declared address stays")
 	}
@@ -185,18 +181,18 @@ func TestDeclaredAddressesStay(t *testing.T) {
 	if m.tab.Learn(l, m.now) {
 		t.Error("a port without a VNI learnt the declared address")
 	}
-	if m.heard(7, 7, 1); m.refused(7) != (MACRefusals{}) {
+	if m.heard(7, 7, 1); m.refused(7) != (Refusals{}) {
 		t.Error("the same address in another VNI is not learnt")
 	}
 	if no, ok := m.tab.Lookup(0, 0, 1); !ok || no != 1 {
 		t.Errorf("a port without a VNI finds the declared address at port %d, %v", no, ok)
 	}
-	m.tab.Expire(m.now + uint64(DefaultMACAge)*2)
+	m.tab.Expire(m.now + uint64(DefaultAge)*2)
 	if no, _ := m.tab.Lookup(5, 0, 1); no != 1 {
 		t.Error("the declared address has expired")
 	}
 	// Only the port that declares an IP address can announce it.
-	said := Learn{Valid: true, Segment: 5, Port: 3, MAC: 8, IP: env.ports[0].Binding.Hosts[0].Prefixes[0].Addr()}
+	said := Learn{Valid: true, Segment: 5, Port: 3, MAC: 8, IP: ip}
 	m.tab.Learn(said, m.now)
 	if _, ok := m.tab.Neighbour(5, 0, said.IP); ok {
 		t.Error("another port's announcement of the declared IP address is learnt")
@@ -222,7 +218,7 @@ func TestDeclaredAddressesStay(t *testing.T) {
 // While two hosts announce one IP address, Weft does not answer for it. After one of
 // them was silent for the ageing time of addresses, the other one has the address.
 func TestContestedIPIsNotAnswered(t *testing.T) {
-	tab := NewMACTable(0, time.Minute)
+	tab := New(0, time.Minute)
 	ip := netip.MustParseAddr("10.0.0.1")
 	now := uint64(1e12)
 	announce := func(port uint32, mac uint64, delay time.Duration) {
@@ -270,7 +266,7 @@ func TestContestedIPIsNotAnswered(t *testing.T) {
 func TestIPContestedAcrossSegments(t *testing.T) {
 	ip := netip.MustParseAddr("10.0.0.1")
 	for _, order := range [][2]Segment{{0, 5}, {5, 0}} {
-		tab := NewMACTable(0, time.Minute)
+		tab := New(0, time.Minute)
 		for i, s := range order {
 			tab.Learn(Learn{Valid: true, Segment: s, Port: uint32(i + 1), MAC: uint64(i + 1), IP: ip}, 1)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package fdb
 
 import "time"
 
@@ -68,7 +68,7 @@ func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 
 // crosses reports whether learning l would move an address that a guest is using into
 // or out of a VNI.
-func (t *MACTable) crosses(l *Learn, nowNS uint64) bool {
+func (t *Table) crosses(l *Learn, nowNS uint64) bool {
 	if l.Tunnel {
 		return false
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package fdb
 
 import (
 	"math/rand/v2"
@@ -12,8 +12,8 @@ func learnt(vlan uint16, port uint32, mac uint64) Learn {
 	return Learn{Valid: true, VLAN: vlan, Port: port, MAC: mac}
 }
 
-func TestMACTable(t *testing.T) {
-	tab := NewMACTable(0, 0)
+func TestTable(t *testing.T) {
+	tab := New(0, 0)
 	g := tab.Generation()
 	if tab.Learn(Learn{Port: 1, MAC: 1}, 0) || tab.Len() != 0 {
 		t.Error("an invalid Learn was learnt")
@@ -39,16 +39,16 @@ func TestMACTable(t *testing.T) {
 	if n := tab.Flush(2); n != 1 || tab.Len() != 1 || tab.Generation() == g {
 		t.Errorf("Flush removed %d, left %d", n, tab.Len())
 	}
-	if n := tab.Expire(uint64(DefaultMACAge) + 1); n != 0 {
+	if n := tab.Expire(uint64(DefaultAge) + 1); n != 0 {
 		t.Errorf("Expire removed %d too early", n)
 	}
-	if n := tab.Expire(uint64(DefaultMACAge) + 2); n != 1 || tab.Len() != 0 {
+	if n := tab.Expire(uint64(DefaultAge) + 2); n != 1 || tab.Len() != 0 {
 		t.Errorf("Expire removed %d, left %d", n, tab.Len())
 	}
 }
 
-func TestMACTableMakesRoom(t *testing.T) {
-	tab := NewMACTable(4, time.Second)
+func TestTableMakesRoom(t *testing.T) {
+	tab := New(4, time.Second)
 	tab.Learn(learnt(0, 1, 1), 1)
 	tab.Learn(learnt(0, 1, 2), 2)
 	tab.Learn(learnt(0, 1, 1), 3)
@@ -58,17 +58,17 @@ func TestMACTableMakesRoom(t *testing.T) {
 	}
 }
 
-// TestMACTableAgainstAMap compares the table with a map, with evictions at the limit.
+// TestTableAgainstAMap compares the table with a map, with evictions at the limit.
 // Each address sends nothing for a while before it moves, so that no rule refuses the
 // move.
-func TestMACTableAgainstAMap(t *testing.T) {
+func TestTableAgainstAMap(t *testing.T) {
 	type seen struct {
 		port uint32
 		atNS uint64
 	}
 	r := rand.New(rand.NewPCG(1, 1))
 	const limit, step, age = 20, uint64(moveQuiet), 50 * uint64(moveQuiet)
-	tab, slow := NewMACTable(limit, time.Duration(age)), map[uint64]seen{}
+	tab, slow := New(limit, time.Duration(age)), map[uint64]seen{}
 	count := func(port uint32) (n int) {
 		for _, s := range slow {
 			if s.port == port {

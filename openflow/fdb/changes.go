@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fdb
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// Ref names an address on which a translation depends. VLAN and segment are
+// left out. Different IPv6 addresses may have the same Ref; a change of one
+// then revalidates the megaflows of both.
+type Ref uint64
+
+// AnyRef stands for all addresses.
+const AnyRef = ^Ref(0)
+
+// maxAddressChanges is the largest number of changed addresses that a Table notes. After
+// more changes, all addresses count as changed.
+const maxAddressChanges = 4096
+
+// Kinds of Ref, stored in its two highest bits. These bits are 0 for a MAC
+// address.
+const (
+	refIPv4    Ref = 1 << 62
+	refIPv6    Ref = 2 << 62
+	refNetwork Ref = refIPv4 | 1<<61
+)
+
+// RefOfMAC returns the Ref of a MAC address.
+func RefOfMAC(mac uint64) Ref { return Ref(mac) }
+
+// RefOfIP returns the Ref of an IP address.
+func RefOfIP(ip netip.Addr) Ref {
+	if ip.Is4() {
+		b := ip.As4()
+		return refIPv4 | Ref(binary.BigEndian.Uint32(b[:]))
+	}
+	b := ip.As16()
+	hi, lo := binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])
+	const odd = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
+	return refIPv6 | Ref((hi*odd^lo)*odd>>2)
+}
+
+// RefOfNetwork returns the Ref of the settings of a declared network.
+func RefOfNetwork(s Segment) Ref { return refNetwork | Ref(s) }
+
+// Changes is the set of changed addresses of a Table. The zero value is the
+// empty set.
+type Changes struct {
+	refs       map[Ref]struct{}
+	everything bool
+}
+
+// Empty reports whether no address has changed.
+func (c *Changes) Empty() bool { return len(c.refs) == 0 && !c.everything }
+
+// All reports whether any address may have changed.
+func (c *Changes) All() bool { return c.everything }
+
+// Each calls visit with the Ref of each changed address. A translation that
+// depends on one of them is stale. If All reports true, every translation may be
+// stale.
+func (c *Changes) Each(visit func(Ref)) {
+	if c.Empty() {
+		return
+	}
+	for ref := range c.refs {
+		visit(ref)
+	}
+	visit(AnyRef)
+}
+
+// add notes a change.
+func (c *Changes) add(ref Ref) {
+	if c.everything {
+		return
+	}
+	if _, noted := c.refs[ref]; noted {
+		return
+	}
+	if len(c.refs) == maxAddressChanges || ref == AnyRef {
+		c.refs, c.everything = nil, true
+		return
+	}
+	if c.refs == nil {
+		c.refs = map[Ref]struct{}{}
+	}
+	c.refs[ref] = struct{}{}
+}
+
+// TakeChanges returns the addresses that have changed since the last call.
+func (t *Table) TakeChanges() Changes {
+	c := *t.changes
+	*t.changes = Changes{}
+	return c
+}
+
+// Touch adds addresses to the changed addresses that the next TakeChanges returns.
+// Control uses it for translations that ran while the addresses changed.
+func (t *Table) Touch(refs []Ref) {
+	for _, ref := range refs {
+		t.changes.add(ref)
+	}
+}
