@@ -3,14 +3,56 @@
 // Package openflow implements the interface that an operator of Open vSwitch knows:
 // ovs-ofctl's text for matches and actions, tables of rules, and the translation of a
 // frame's key through these tables into one megaflow. It runs in the control process
-// and may allocate.
+// and may allocate. Package ofp has OpenFlow's messages, package fdb the addresses that
+// the action normal uses.
 //
-// Files in the order of use: fields.go (the table of fields), flow.go, parse*.go,
-// format.go, table.go, eviction.go, classifier.go and prefix.go (rules), group.go and
-// meter.go, env.go, maclearn.go, translate.go, actionset.go, learn.go, commit.go.
+// Fields and matches:
 //
-// The owner of a Pipeline guards it, for example with a sync.RWMutex. Apply,
-// ApplyGroups, ApplyMeters, ApplyLearned, Configure, Expire, RefreshLearnt,
-// Finished.ReduceTimeouts and the Credit methods need exclusive access. All other
-// methods, such as Translate, may run concurrently with other readers.
+//	fields.go, ctfields.go, tlvfield.go   the table of fields, and what a field stands for
+//	flow.go, value.go, packed.go          the words of a frame and of a match
+//	prereq.go, packettype.go              which protocol a field needs
+//	tlvmap.go, optiontable.go             options of Geneve that fields tun_metadata name
+//
+// Text:
+//
+//	parse*.go                             flows, matches, fields, actions and groups
+//	format*.go, sortrules.go              the same as ovs-ofctl prints them
+//
+// The wire:
+//
+//	oxm*.go, match10.go                   matches
+//	wire*.go                              actions, instructions, groups and errors
+//
+// Tables:
+//
+//	table.go, applyeach.go                rules, and changes of rules
+//	classifier.go, prefix.go, conjunction.go   finds a key's rule
+//	tableconfig.go, eviction.go           limits of a table
+//	group.go, groupstats.go, meter.go     groups and meters
+//	centraltable.go                       the table of weft-central's flows
+//
+// Translation:
+//
+//	translate.go, commit.go               from a key to a megaflow's actions
+//	env.go                                what a translation asks its caller: ports, tunnels, addresses
+//	bridge.go, segment.go, depends.go     several bridges; VNIs; addresses that the result depends on
+//	track.go, recirc.go, pause.go         translations that continue after ct, a change or a controller
+//	binding.go, queue.go                  what a port may send, and how fast
+//
+// The action normal:
+//
+//	normal.go, vlan.go, tags.go           learns, forwards and floods within VLANs
+//	network.go, question.go               in a declared network of weft-central
+//	answer.go, overlay.go                 answers ARP and ND; replicates to remotes
+//
+// The other actions, each with its text and its translation: action.go, actionset.go,
+// checklarger.go, controller.go, controllernote.go, ct.go, encap.go, fintimeout.go, learn.go,
+// links.go, packetout.go, resubmit.go, sample.go, shim.go, stack.go, tlvtranslate.go,
+// truncate.go.
+//
+// The owner of the Pipelines guards them, for example with a sync.RWMutex. Some methods need
+// exclusive access to the Pipelines of all bridges: those whose names begin with Apply or
+// Credit, ChangeTLVs, Configure, SendExceptions, Expire, RefreshLearnt and
+// Finished.ReduceTimeouts. All other methods, such as Translate, may run concurrently with
+// other readers.
 package openflow
