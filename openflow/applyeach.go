@@ -61,39 +61,3 @@ func (p *Pipeline) ApplyBundle(items []BundleItem, nowNS uint64) (Changes, error
 	b.mergeChanges()
 	return b.changes, nil
 }
-
-// scanSlots is the number of slots that one call of Scan visits at most.
-const scanSlots = 4096
-
-// Scan calls the function visit for the rules that filter selects, starting at slot. It
-// returns the slot at which to continue, and false if there are no more rules. One call
-// reads at most scanSlots slots and calls visit at most limit times.
-func (p *Pipeline) Scan(filter *FlowMod, slot uint32, limit int, visit func(*Rule)) (next uint32, remaining bool) {
-	within := filter.Match.Unpack()
-	end := min(uint64(len(p.rules)), uint64(slot)+scanSlots)
-	for at := uint64(slot); at < end; at++ {
-		r := p.rules[at]
-		if r == nil || !filter.selects(r) || !r.Match.Within(&within) {
-			continue
-		}
-		visit(r)
-		if limit--; limit == 0 {
-			return uint32(at + 1), at+1 < uint64(len(p.rules))
-		}
-	}
-	return uint32(end), end < uint64(len(p.rules))
-}
-
-// selects reports whether the table, cookie, out_port and out_group of a filter select
-// the rule.
-func (m *FlowMod) selects(r *Rule) bool {
-	return (m.Table == TableAll || m.Table == r.Table) && (r.Cookie^m.Cookie)&m.CookieMask == 0 &&
-		(!m.ByOutPort || outputsTo(r.Actions, m.OutPort)) &&
-		(!m.ByOutGroup || refersTo(r.Actions, ActGroup, func(id uint32) bool { return id == m.OutGroup }))
-}
-
-// Selects reports whether a filter selects the rule.
-func (m *FlowMod) Selects(r *Rule) bool {
-	within := m.Match.Unpack()
-	return m.selects(r) && r.Match.Within(&within)
-}

@@ -25,7 +25,9 @@
 //
 // Tables:
 //
-//	table.go, applyeach.go                rules, and changes of rules
+//	table.go, rule.go, flowmod.go         the tables, a rule, and a change of rules
+//	apply.go, applyeach.go                changes as a whole, or one by one
+//	select.go                             the rules that a filter selects
 //	classifier.go, prefix.go, conjunction.go   finds a key's rule
 //	tableconfig.go, eviction.go           limits of a table
 //	group.go, groupstats.go, meter.go     groups and meters
@@ -33,7 +35,8 @@
 //
 // Translation:
 //
-//	translate.go, commit.go               from a key to a megaflow's actions
+//	translate.go, translation.go          takes a frame through the tables; the result
+//	visit.go, execute.go, commit.go       reads the frame, executes actions, emits a megaflow's actions
 //	env.go                                what a translation asks its caller: ports, tunnels, addresses
 //	bridge.go, segment.go, depends.go     several bridges; VNIs; addresses that the result depends on
 //	track.go, recirc.go, pause.go         translations that continue after ct, a change or a controller

@@ -8,6 +8,27 @@
 // the pipeline too. Each driver has a lock, which is taken after the configuration lock.
 // It guards the device against events of the guest or the kernel. The pipeline and the
 // supervision of engines hold the configuration lock when they call this package.
+//
+// The set of ports:
+//
+//	set.go, ports.go        the set; adds, deletes and describes ports
+//	modify.go, conflict.go  changes of options; options that exclude each other
+//	numbers.go, bridge.go   a port's number and its bridge
+//	restore.go              attaches ports to an engine, retries failed ports
+//	blame.go                ports that are held back after a hang
+//	liveness.go             which ports are up, for groups and bundles
+//	central.go              ports and the tunnel that weft-central declares
+//
+// Kinds of ports, each a driver with a table of options:
+//
+//	driver.go, options.go   the driver's interface, and options in general
+//	vhost.go, sessions.go, socketaccess.go, guestmemory.go   vhost-user
+//	tap.go, local.go        taps, and the host's port LOCAL
+//	uplink.go, uplinkdevice.go, xdp.go, packet.go            uplinks
+//	tunnel.go, remotes.go, remotestate.go, encapoptions.go, bfd.go   tunnels
+//	patch.go                patch ports
+//
+// Options that several kinds have: admin.go, binding.go, qos.go, vlan.go.
 package ports
 
 import (

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"sort"
+
+	"weft/control/underlay"
+	"weft/engine"
+	"weft/internal/privilege"
+	"weft/openflow"
+	"weft/vhost"
+)
+
+// portDriver controls the device of a port, under a lock of its own. The methods fault,
+// network and status may be called at any time. The other methods are called under the
+// configuration lock.
+type portDriver interface {
+	// open makes the device of the port. If device is not nil, open takes over this
+	// device of an earlier control process and owns its descriptors.
+	open(device *engine.Kept) error
+	// attach passes a ready device to the engine. resume means that a killed engine
+	// used the device before.
+	attach(resume bool) error
+	// fault handles a device that the workers have stopped using, for the given reason.
+	// If it returns false, the caller opens the device again.
+	fault(reason string) (mended bool)
+	// network is called after links, addresses or tunnel endpoints have changed.
+	// endpoints are the present ones.
+	network(endpoints []netip.AddrPort)
+	status() portStatus
+	// close detaches the device and frees what open made.
+	close()
+}
+
+// portStatus has the fields of api.Port that describe a port's state.
+type portStatus struct{ state, detail, mode, reason string }
+
+// States of a port.
+const (
+	StateUp      = "up"
+	stateDown    = "down"    // the device exists but does not forward
+	stateWaiting = "waiting" // waits for a guest
+	stateFailed  = "failed"  // broken; control tries again
+)
+
+// portKind describes a type of port.
+type portKind struct {
+	options optionTable
+	kind    openflow.PortKind
+	make    func(c portContext) portDriver
+}
+
+// portKinds maps the value of type= to the kind of port. Each kind adds its entry in
+// its own file.
+var portKinds = map[string]portKind{}
+
+// allOptions returns the options of this kind of port, with the options that all ports
+// except uplinks have. Patch ports have no queues and no policing.
+func (k *portKind) allOptions() optionTable {
+	if k.kind == openflow.PortUplink {
+		return k.options
+	}
+	all := maps.Clone(k.options)
+	maps.Copy(all, vlanOptions)
+	maps.Copy(all, adminOptions)
+	maps.Copy(all, bridgeOptions)
+	if k.kind != openflow.PortPatch {
+		maps.Copy(all, qosOptions)
+	}
+	maps.Copy(all, numberOptions)
+	return all
+}
+
+func kindNames() []string {
+	var names []string
+	for name := range portKinds {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// portContext gives a driver access to its port and to the daemon.
+type portContext struct {
+	number uint32
+	name   string
+	kind   string
+	values map[string]string // options, with defaults
+	log    *slog.Logger
+	engine Engine
+	// returns the reason why a port is held back from engines; nil: it is not held back
+	held   func(number uint32) error
+	guests *vhost.MemoryPool // memory that guests have mapped
+	open   *sessions
+	// pack returns the state that keep stores, made from the device's state. If pack is
+	// nil, keep stores the device's state itself.
+	pack func(device []byte) ([]byte, error)
+	// remotes counts the watched remote endpoints of the port by state.
+	remotes func(number uint32) underlay.Summary
+}
+
+// keepKey returns the name under which the engine keeps the device of a port.
+func keepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
+
+// permitted returns an error that names the port if this process lacks a capability that
+// the port needs.
+func (c *portContext) permitted(n privilege.Need) error {
+	if err := n.Check(); err != nil {
+		return fmt.Errorf("port %s: %w", c.name, err)
+	}
+	return nil
+}
+
+// keep stores a device in the engine, so that the next control process can take it over
+// with the function open.
+func (c *portContext) keep(blob []byte, fds []int) error {
+	client := c.engine.Client()
+	if client == nil {
+		return engine.ErrGone
+	}
+	if c.pack != nil {
+		var err error
+		if blob, err = c.pack(blob); err != nil {
+			return err
+		}
+	}
+	return client.Keep(keepKey(c.number), blob, fds)
+}
+
+func (c *portContext) attach(spec []byte, fds []int, tunnel bool) error {
+	if err := c.held(c.number); err != nil {
+		return err
+	}
+	client := c.engine.Client()
+	if client == nil {
+		return engine.ErrGone
+	}
+	return client.Attach(engine.Attach{Port: c.number, Name: c.name, Kind: c.kind, Spec: spec, Tunnel: tunnel}, fds)
+}
+
+func (c *portContext) detach() (json.RawMessage, error) {
+	client := c.engine.Client()
+	if client == nil {
+		return nil, engine.ErrGone
+	}
+	return client.Detach(c.number)
+}
+
+func (c *portContext) forget() {
+	if client := c.engine.Client(); client != nil {
+		_ = client.Forget(keepKey(c.number)) // error ignored: a dead engine keeps no state
+	}
+}

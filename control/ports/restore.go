@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"context"
+	"time"
+
+	"weft/control/loop"
+	"weft/control/store"
+	"weft/engine"
+)
+
+// loadPort makes a saved port. device is the device that the engine has kept for the
+// port, or nil. If the port cannot be set up, this is tried again later.
+func (ps *Ports) loadPort(saved store.Port, device *engine.Kept) {
+	p, err := ps.newPort(saved)
+	if err != nil {
+		ps.log.Error("cannot make a saved port, leaving it out", "port", saved.Name, "error", err)
+		if device != nil {
+			device.CloseFDs()
+		}
+		return
+	}
+	ps.byNumber[saved.Number] = p
+	if err := p.driver.open(device); err != nil {
+		ps.log.Error("port cannot be set up, trying again later", "port", saved.Name, "error", err)
+		p.fail(err)
+		return
+	}
+	p.opened = true
+}
+
+// attachPort passes a port's device to the engine. It stores an error in the port.
+func (ps *Ports) attachPort(p *switchPort, resume bool) {
+	if !p.opened {
+		return
+	}
+	if err := ps.Held(p.saved.Number); err != nil {
+		p.fail(err)
+		return
+	}
+	if err := p.driver.attach(resume); err != nil {
+		ps.log.Error("port cannot be attached, trying again later", "port", p.saved.Name, "error", err)
+		p.fail(err)
+		return
+	}
+	p.problem.Store(nil) // the stored failure concerned an earlier engine
+}
+
+const (
+	// interval of attempts to set up a failed port
+	retryInterval = 2 * time.Second
+	// firstRetry is the time until the first attempt after a startup. It is short,
+	// because a killed process may hold sockets and XDP programs for a moment. The time
+	// doubles up to retryInterval.
+	firstRetry = 50 * time.Millisecond
+)
+
+// retryPorts repeats the set-up of failed ports, until ctx ends.
+func (ps *Ports) retryPorts(ctx context.Context) {
+	atStart := map[*switchPort]bool{}
+	ps.change.Lock()
+	for _, p := range ps.byNumber {
+		atStart[p] = p.problem.Load() != nil
+	}
+	ps.change.Unlock()
+	for pause := firstRetry; loop.Sleep(ctx, pause); pause = min(2*pause, retryInterval) {
+		ps.change.Lock()
+		ps.checkDevices()
+		for _, p := range ps.byNumber {
+			if pause == retryInterval || atStart[p] {
+				ps.retryPort(p)
+			}
+		}
+		ps.change.Unlock()
+	}
+}
+
+func (ps *Ports) retryPort(p *switchPort) {
+	if p.problem.Load() == nil || ps.engine.Client() == nil {
+		return
+	}
+	if err := ps.Held(p.saved.Number); err != nil {
+		p.fail(err)
+		return
+	}
+	resume := p.opened // if the device stayed open, it may have ring positions of an earlier engine
+	if !p.opened {
+		if err := p.driver.open(nil); err != nil {
+			p.fail(err)
+			return
+		}
+		p.opened = true
+	}
+	if err := p.driver.attach(resume); err != nil {
+		p.fail(err)
+		return
+	}
+	p.problem.Store(nil)
+	ps.log.Info("port is set up now", "port", p.saved.Name)
+	ps.portsChanged()
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+	"slices"
+)
+
+// ApplyError is the error of an Apply, with the index of the change that failed.
+type ApplyError struct {
+	Index int // index of the change
+	Line  int // line number, see FlowMod.Line
+	Err   error
+}
+
+func (e *ApplyError) Error() string {
+	if e.Line != 0 {
+		return fmt.Sprintf("line %d: %v", e.Line, e.Err)
+	}
+	return e.Err.Error()
+}
+
+func (e *ApplyError) Unwrap() error { return e.Err }
+
+// bundle is an Apply in progress, with functions that undo its changes.
+type bundle struct {
+	p       *Pipeline
+	nowNS   uint64
+	central bool // the changes are weft-central's
+	changes Changes
+	undo    []func()
+	victims map[uint8][]*Rule // candidates for eviction, by table
+}
+
+// Apply applies all changes in mods, in order. If a change fails, Apply makes no change
+// and returns an *ApplyError. nowNS is CLOCK_MONOTONIC. The pipeline keeps the Actions
+// of mods; the caller must not modify them any more. Apply refuses changes of
+// CentralTable.
+func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
+	return p.applyAll(bundle{p: p, nowNS: nowNS}, mods)
+}
+
+func (p *Pipeline) applyAll(b bundle, mods []FlowMod) (Changes, error) {
+	p.releaseSlots()
+	start := b.mark()
+	for i := range mods {
+		if err := b.apply(&mods[i]); err != nil {
+			b.undoSince(start)
+			return Changes{}, &ApplyError{Index: i, Line: mods[i].Line, Err: err}
+		}
+	}
+	b.mergeChanges()
+	return b.changes, nil
+}
+
+// bundleMark is a point in a bundle to which undoSince can return.
+type bundleMark struct{ undo, leaving, added, modified, removed int }
+
+func (b *bundle) mark() bundleMark {
+	c := &b.changes
+	return bundleMark{len(b.undo), len(b.p.leaving), len(c.Added), len(c.Modified), len(c.Removed)}
+}
+
+// undoSince undoes all changes since m.
+func (b *bundle) undoSince(m bundleMark) {
+	for _, undo := range slices.Backward(b.undo[m.undo:]) {
+		undo()
+	}
+	c := &b.changes
+	b.undo, c.Added, c.Modified, c.Removed = b.undo[:m.undo], c.Added[:m.added], c.Modified[:m.modified], c.Removed[:m.removed]
+	// the undo restored rules that the list of eviction candidates lacks
+	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil
+}
+
+// releaseSlots frees the slots of the previous change's removed rules.
+func (p *Pipeline) releaseSlots() {
+	p.free = append(p.free, p.leaving...)
+	p.leaving = p.leaving[:0]
+}
+
+// mergeChanges removes duplicates, because one Apply may change a rule more than
+// once.
+func (b *bundle) mergeChanges() {
+	c := &b.changes
+	if len(c.Added)+len(c.Modified)+len(c.Removed) > 0 {
+		b.p.generation++
+	}
+	fresh := make(map[*Rule]bool, len(c.Added))
+	for _, r := range c.Added {
+		fresh[r] = true
+	}
+	c.Removed = slices.DeleteFunc(c.Removed, func(r *Rule) bool { return fresh[r] })
+	c.Added = slices.DeleteFunc(c.Added, func(r *Rule) bool { return r.Removed })
+	seen := make(map[*Rule]bool)
+	c.Modified = slices.DeleteFunc(c.Modified, func(r *Rule) bool {
+		drop := r.Removed || fresh[r] || seen[r]
+		seen[r] = true
+		return drop
+	})
+}
+
+// apply makes the change m. After an error, the caller must undo it.
+func (b *bundle) apply(m *FlowMod) error {
+	err := b.do(m)
+	if err == nil {
+		b.p.takeOrphans(func(r *Rule) { b.remove(r, WhyDeleted) })
+	}
+	return err
+}
+
+func (b *bundle) do(m *FlowMod) error {
+	if err := b.refuses(m); err != nil {
+		return err
+	}
+	if err := b.p.checkTLVs(m); err != nil {
+		return err
+	}
+	switch m.Command {
+	case Add:
+		return b.add(m)
+	case Modify, ModifyStrict:
+		found := b.selected(m)
+		if err := b.p.checkReferences(m.Actions); err != nil {
+			return err
+		}
+		for _, r := range found {
+			b.modify(r, m)
+		}
+		if len(found) == 0 && m.CookieMask == 0 && !m.ModifyOnly {
+			return b.add(m)
+		}
+		return nil
+	}
+	for _, r := range b.selected(m) {
+		b.remove(r, WhyDeleted)
+	}
+	return nil
+}
+
+func (b *bundle) add(m *FlowMod) error {
+	table := m.Table
+	if table == TableAll {
+		table = 0
+	}
+	c := &b.p.tables[table]
+	old := c.find(m.Match, m.Priority)
+	if old != nil {
+		b.remove(old, WhyDeleted)
+	}
+	if m.Flags&CheckOverlap != 0 {
+		if r := c.overlapping(m.Match, m.Priority); r != nil {
+			return codedf(ErrFlowOverlap, "check_overlap: expected no flow of priority %d in table %d that overlaps, and there is %s",
+				m.Priority, table, quoteMatch(r))
+		}
+	}
+	if err := b.p.checkReferences(m.Actions); err != nil {
+		return err
+	}
+	if err := b.makeRoom(table, m); err != nil {
+		return err
+	}
+	r := &Rule{Table: table, Bridge: b.p.bridge, Priority: m.Priority, Match: m.Match, Cookie: m.NewCookie, IdleTimeout: m.IdleTimeout,
+		HardTimeout: m.HardTimeout, Importance: m.Importance, Flags: m.Flags &^ (CheckOverlap | ResetCounts),
+		Actions: m.Actions, CreatedNS: b.nowNS, ModifiedNS: b.nowNS}
+	if old != nil && m.KeepCounts {
+		r.Packets, r.Bytes = old.Packets, old.Bytes
+	}
+	b.p.insert(r, b.p.takeSlot())
+	b.changes.Added = append(b.changes.Added, r)
+	b.undo = append(b.undo, func() {
+		b.p.detach(r, WhyDeleted)
+		b.p.free = append(b.p.free, r.Slot)
+	})
+	return nil
+}
+
+func quoteMatch(r *Rule) string {
+	if text := r.Match.Format(nil); text != "" {
+		return text
+	}
+	return "one that matches everything"
+}
+
+func (b *bundle) modify(r *Rule, m *FlowMod) {
+	was := *r
+	b.undo = append(b.undo, func() {
+		b.p.setActions(r, was.Actions, was.Cookie)
+		r.ModifiedNS, r.Packets, r.Bytes = was.ModifiedNS, was.Packets, was.Bytes
+	})
+	cookie := r.Cookie
+	if m.ModifyCookie {
+		cookie = m.NewCookie
+	}
+	b.p.setActions(r, m.Actions, cookie)
+	r.ModifiedNS = b.nowNS
+	if m.Flags&ResetCounts != 0 {
+		r.Packets, r.Bytes = 0, 0
+	}
+	b.changes.Modified = append(b.changes.Modified, r)
+}
+
+func (p *Pipeline) setActions(r *Rule, actions []Action, cookie uint64) {
+	old := r.Actions
+	p.noteLearnt(r, -1)
+	r.Actions, r.Cookie, r.conjunctive = actions, cookie, isConjunctive(actions)
+	p.noteLearnt(r, 1)
+	p.noteActions(actions, 1)
+	p.noteActions(old, -1)
+}
+
+func (b *bundle) remove(r *Rule, reason Why) {
+	b.p.detach(r, reason)
+	b.p.leaving = append(b.p.leaving, r.Slot)
+	b.changes.Removed = append(b.changes.Removed, r)
+	b.undo = append(b.undo, func() { b.p.insert(r, r.Slot) })
+}
+
+func (p *Pipeline) takeSlot() uint32 {
+	if n := len(p.free); n > 0 {
+		slot := p.free[n-1]
+		p.free = p.free[:n-1]
+		return slot
+	}
+	p.rules = append(p.rules, nil)
+	return uint32(len(p.rules) - 1)
+}
+
+func (p *Pipeline) insert(r *Rule, slot uint32) {
+	r.Slot, r.Removed, r.Why, r.conjunctive = slot, false, NotRemoved, isConjunctive(r.Actions)
+	p.rules[slot] = r
+	p.tables[r.Table].insert(r)
+	p.count++
+	p.common.count++
+	p.counts[r.Table]++
+	p.noteLearnt(r, 1)
+	p.noteActions(r.Actions, 1)
+}
+
+func (p *Pipeline) detach(r *Rule, reason Why) {
+	r.Removed, r.Why = true, reason
+	p.rules[r.Slot] = nil
+	p.tables[r.Table].remove(r)
+	p.count--
+	p.common.count--
+	p.counts[r.Table]--
+	p.noteActions(r.Actions, -1)
+	p.noteLearnt(r, -1)
+}

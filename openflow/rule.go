@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+// Rule is a flow in a table. A modify replaces Actions, Cookie and ModifiedNS. Credit
+// changes the counters and UsedNS. Finished.ReduceTimeouts shortens the timeouts. All
+// other fields are constant.
+type Rule struct {
+	// Slot is the rule's index in the pipeline. The slot of a removed rule is free
+	// after the next Apply or Expire.
+	Slot                     uint32
+	Table                    uint8
+	Bridge                   uint8 // number of the pipeline's bridge
+	Priority                 uint16
+	IdleTimeout, HardTimeout uint16 // seconds, 0: none
+	Importance               uint16
+	Flags                    Flags
+	// Removed is true once the rule has left its table.
+	Removed bool
+	Why     Why // reason of its removal
+	// conjunctive is true if Actions has conjunctions.
+	conjunctive bool
+	// Row is the number that control gives the rule.
+	Row     uint32
+	Cookie  uint64
+	Match   PackedMatch
+	Actions []Action
+	// CreatedNS and ModifiedNS are the times of the add and the last change,
+	// CLOCK_MONOTONIC.
+	CreatedNS, ModifiedNS uint64
+	// Packets and Bytes count the frames that matched the rule. UsedNS is the time of
+	// the last such frame (CLOCK_MONOTONIC; 0: never).
+	Packets, Bytes, UsedNS uint64
+
+	next *Rule // next rule in the classifier with the same hash
+}
+
+// Credit adds packets and bytes to the counters of r. usedNS is the time of the last
+// packet (CLOCK_MONOTONIC). It needs exclusive access to the pipeline.
+func (r *Rule) Credit(packets, bytes, usedNS uint64) {
+	r.Packets += packets
+	r.Bytes += bytes
+	r.UsedNS = max(r.UsedNS, usedNS)
+}
+
+// FlowMod returns the Add command that would create an equal rule. The command shares
+// the slice Actions with r.
+func (r *Rule) FlowMod() FlowMod {
+	return FlowMod{Command: Add, Table: r.Table, Priority: r.Priority, Match: r.Match, NewCookie: r.Cookie,
+		ModifyCookie: true, IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout, Importance: r.Importance,
+		Flags: r.Flags, Actions: r.Actions}
+}

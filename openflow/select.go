@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Select returns the rules to which a filter (from ParseFilter) applies, sorted by
+// table, then from the highest priority down, then from the oldest.
+func (p *Pipeline) Select(filter *FlowMod) []*Rule {
+	rules := p.selectRules(filter)
+	slices.SortStableFunc(rules, func(a, b *Rule) int {
+		return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(b.Priority, a.Priority),
+			cmp.Compare(a.CreatedNS, b.CreatedNS), cmp.Compare(a.Slot, b.Slot))
+	})
+	return rules
+}
+
+// selectRules returns the rules that the modify or delete m affects.
+func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
+	var found []*Rule
+	if m.Command == ModifyStrict || m.Command == DeleteStrict {
+		for t := range p.tables {
+			if m.Table != TableAll && m.Table != uint8(t) {
+				continue
+			}
+			if r := p.tables[t].find(m.Match, m.Priority); r != nil && m.selects(r) {
+				found = append(found, r)
+			}
+		}
+		return found
+	}
+	within := m.Match.Unpack()
+	for _, r := range p.rules {
+		if r != nil && m.selects(r) && r.Match.Within(&within) {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+func outputsTo(actions []Action, port uint32) bool {
+	for i := range actions {
+		if actions[i].Kind == ActOutput && actions[i].Port == port || actions[i].Kind == ActController && port == PortController || outputsTo(actions[i].Sub, port) {
+			return true
+		}
+	}
+	return false
+}
+
+// scanSlots is the number of slots that one call of Scan visits at most.
+const scanSlots = 4096
+
+// Scan calls the function visit for the rules that filter selects, starting at slot. It
+// returns the slot at which to continue, and false if there are no more rules. One call
+// reads at most scanSlots slots and calls visit at most limit times.
+func (p *Pipeline) Scan(filter *FlowMod, slot uint32, limit int, visit func(*Rule)) (next uint32, remaining bool) {
+	within := filter.Match.Unpack()
+	end := min(uint64(len(p.rules)), uint64(slot)+scanSlots)
+	for at := uint64(slot); at < end; at++ {
+		r := p.rules[at]
+		if r == nil || !filter.selects(r) || !r.Match.Within(&within) {
+			continue
+		}
+		visit(r)
+		if limit--; limit == 0 {
+			return uint32(at + 1), at+1 < uint64(len(p.rules))
+		}
+	}
+	return uint32(end), end < uint64(len(p.rules))
+}
+
+// selects reports whether the table, cookie, out_port and out_group of a filter select
+// the rule.
+func (m *FlowMod) selects(r *Rule) bool {
+	return (m.Table == TableAll || m.Table == r.Table) && (r.Cookie^m.Cookie)&m.CookieMask == 0 &&
+		(!m.ByOutPort || outputsTo(r.Actions, m.OutPort)) &&
+		(!m.ByOutGroup || refersTo(r.Actions, ActGroup, func(id uint32) bool { return id == m.OutGroup }))
+}
+
+// Selects reports whether a filter selects the rule.
+func (m *FlowMod) Selects(r *Rule) bool {
+	within := m.Match.Unpack()
+	return m.selects(r) && r.Match.Within(&within)
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import "weft/flowtable"
+
+// This file reads the frame. A translation notes each bit that it reads in the megaflow's
+// mask.
+
+// ttlBits is the mask of the TTL in Flow[wIP].
+const ttlBits = 0xff << ttlAt
+
+// visitWord adds the bits of mask in flow[word] to the megaflow's mask, unless actions
+// have set them.
+func (x *xlate) visitWord(word int, mask uint64) {
+	switch word {
+	case flowtable.WPort:
+		// the datapath's number decides about in_port as a whole, so a read bit needs
+		// all its bits
+		if mask>>32 != 0 {
+			mask |= 0xffffffff << 32
+		}
+	case flowtable.WEthSrc:
+		if tci := mask & allVLAN; tci != 0 {
+			x.lookTag(x.tags.tag(0), uint16(tci))
+		}
+	case wIP:
+		if tci := mask >> innerTCI & allVLAN; tci != 0 {
+			x.lookTag(x.tags.tag(1), uint16(tci))
+		}
+		if mask&ttlBits != 0 && x.decs > 0 {
+			mask |= ttlBits // after dec_ttl, each bit of the TTL depends on all lower bits
+		}
+	}
+	x.wc[word] |= mask & x.keep[word]
+}
+
+// visit implements visitor.
+func (x *xlate) visit(words []uint8, mask *Flow) {
+	for _, w := range words {
+		x.visitWord(int(w), mask[w])
+	}
+}
+
+// probe implements prober.
+func (x *xlate) probe(word int, mask uint64) (uint64, bool) {
+	x.visitWord(word, mask)
+	return x.flow[word] & mask, true
+}
+
+// read returns a sub-field's value and adds its bits to the megaflow's mask.
+func (x *xlate) read(s Subfield) Value128 {
+	if s.Field.isTLV() {
+		return x.readTLV(s)
+	}
+	word, hi, lo := s.mask()
+	x.visitWord(word, hi)
+	if lo != 0 {
+		x.visitWord(word+1, lo)
+	}
+	return s.get(&x.flow)
+}
+
+func (x *xlate) inPort() uint32 {
+	x.visitWord(flowtable.WPort, 0xffffffff<<32)
+	return uint32(x.flow[flowtable.WPort] >> 32)
+}
