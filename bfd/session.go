@@ -92,10 +92,10 @@ func (s *Session) DetectionNS() uint64 {
 // accepted is false, the packet belongs to another session and changed nothing. If
 // answer is true, the owner sends Packet at once.
 //
-// A packet without the session's discriminator says that the remote knows no session. It
-// is accepted from the remote that the session knows, and from any until the session is
-// Up. Others could end a session without knowing its discriminator; a remote that has
-// restarted is found by its silence.
+// A packet without the session's discriminator says that the remote knows no session. Until
+// the session is Up, Receive accepts such a packet from any remote, afterwards only from the
+// remote that the session knows. Otherwise anybody could end the session without knowing its
+// discriminator. A remote that has restarted is found by its silence.
 func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 	switch {
 	case p.Yours == 0 && s.State == Up && p.Mine != s.Theirs:

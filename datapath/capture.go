@@ -276,8 +276,8 @@ func (w *Worker) tapSent(p *txPort, order []uint8, accepted int) {
 }
 
 // tapResult records the result of sending frame i to port p: success, or a drop reason.
-// vxlan is the number of the port of the frame's tunnel, of any kind; 0: none.
-func (w *Worker) tapResult(p *txPort, i int, vxlan uint16, reason packet.DropReason) {
+// tunnelPort is the number of the frame's tunnel port; 0: none.
+func (w *Worker) tapResult(p *txPort, i int, tunnelPort uint16, reason packet.DropReason) {
 	t := &w.taps
 	for at := range t.pending[:t.count] {
 		r := &t.pending[at]
@@ -286,11 +286,11 @@ func (w *Worker) tapResult(p *txPort, i int, vxlan uint16, reason packet.DropRea
 		}
 		to := p.port
 		if r.record.kind() == CaptureOut {
-			if no := r.record.port(); no != p.port && no != uint32(vxlan) || r.record.verdict() != VerdictNone {
+			if no := r.record.port(); no != p.port && no != uint32(tunnelPort) || r.record.verdict() != VerdictNone {
 				continue
 			}
-		} else if vxlan != 0 {
-			to = uint32(vxlan)
+		} else if tunnelPort != 0 {
+			to = uint32(tunnelPort)
 		}
 		if reason != packet.DropNone {
 			r.record.drop(reason)

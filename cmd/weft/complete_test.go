@@ -5,6 +5,8 @@ package main
 import (
 	"io"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -36,5 +38,21 @@ func TestCompletePorts(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", "/nosuchdirectory/s")
 	if out, _, code := weft("", "__complete", "del-port", ""); code != 0 || out != ":4\n" {
 		t.Errorf("without a daemon: %d %q", code, out)
+	}
+}
+
+// Completion suggests each type of port that the help of add-port lists.
+func TestCompletionHasEveryType(t *testing.T) {
+	var types []string
+	for _, m := range regexp.MustCompile(`(?m)^  (type=\S+) `).FindAllStringSubmatch(addPortHelp, -1) {
+		if !strings.HasSuffix(m[1], ",") && !slices.Contains(types, m[1]) {
+			types = append(types, m[1])
+		}
+	}
+	suggested := slices.Clone(portTypes)
+	slices.Sort(types)
+	slices.Sort(suggested)
+	if !slices.Equal(types, suggested) {
+		t.Errorf("completion suggests %v, the help lists %v", suggested, types)
 	}
 }

@@ -67,7 +67,8 @@ func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) er
 	return nil
 }
 
-// together returns the groups or meters of next, and those of old with other numbers.
+// together returns the groups or meters of next, and the ones of old that have other
+// numbers.
 func together(old, next []string) []string {
 	all := slices.Clone(next)
 	for _, text := range old {

@@ -19,23 +19,23 @@ configuration file:
 log-level and log-format in weft.toml(5) last.`
 
 func (c *command) logVerb() *cobra.Command {
-	show := func(*cobra.Command, []string) error { return c.changeLog(nil) }
+	show := func(*cobra.Command, []string) error { return c.logSettings("", nil) }
 	log := &cobra.Command{Use: "log", Short: "print or change the settings of weftd's log", Long: logHelp, Args: words(0, 0), RunE: show}
 	log.AddCommand(
 		&cobra.Command{
 			Use: "level [debug|info|warn|error]", Short: "least severe messages in the log", Long: logHelp, Args: words(0, 1),
-			RunE: func(_ *cobra.Command, args []string) error { return c.changeLog(args, "level") },
+			RunE: func(_ *cobra.Command, args []string) error { return c.logSettings("level", args) },
 		},
 		&cobra.Command{
 			Use: "format [text|json]", Short: "format of the log", Long: logHelp, Args: words(0, 1),
-			RunE: func(_ *cobra.Command, args []string) error { return c.changeLog(args, "format") },
+			RunE: func(_ *cobra.Command, args []string) error { return c.logSettings("format", args) },
 		})
 	return log
 }
 
-// changeLog changes the setting to the word in args, or prints the settings if args is
-// empty.
-func (c *command) changeLog(args []string, setting ...string) error {
+// logSettings changes the setting with this name to the word in args. If args is empty, it
+// prints all settings.
+func (c *command) logSettings(name string, args []string) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (c *command) changeLog(args []string, setting ...string) error {
 	switch {
 	case len(args) == 0:
 		now, err = client.Log()
-	case setting[0] == "level":
+	case name == "level":
 		now, err = client.SetLog(api.Log{Level: args[0]})
 	default:
 		now, err = client.SetLog(api.Log{Format: args[0]})

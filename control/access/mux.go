@@ -130,8 +130,8 @@ type refusalLog struct {
 	unlogged int // refusals since the last line
 }
 
-// due reports whether a refusal is to be logged now. unlogged is the number of refusals
-// that were not logged since the last line.
+// due reports whether the caller logs a refusal now. unlogged is the number of refusals since
+// the last line that were not logged.
 func (l *refusalLog) due(now time.Time) (unlogged int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

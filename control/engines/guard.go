@@ -14,10 +14,11 @@ import (
 	"weft/engine"
 )
 
-// guardEngine kills a hung engine without taking a lock, so that goroutines that wait
-// for the engine continue. Supervise then replaces the engine. The new engine does not
-// get the ports on which the old one hung.
+// This file kills a hung engine without taking a lock, so that goroutines that wait for
+// the engine continue. Supervise then replaces the engine. The new engine does not get the
+// ports on which the old one hung.
 
+// replacements counts replaced engines by reason.
 type replacements struct {
 	died, worker, server atomic.Uint64
 }

@@ -61,8 +61,8 @@ func (m *Monitors) Remove(monitor *Monitor) {
 func (m *Monitors) Count() int { return int(m.count.Load()) }
 
 // TellFlow sends an event about flow r to the monitors that select the flow. It calls
-// describe at most once, and only if a monitor needs it. The caller holds the lock of
-// the rules.
+// describe at most once, and only if a monitor needs it. The caller holds
+// Pipeline.mu.
 func (m *Monitors) TellFlow(now time.Time, event string, r *openflow.Rule, describe func() api.Flow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -94,7 +94,7 @@ type Switch interface {
 }
 
 // Author learns which events of flows its own change causes. Switch calls Begin before the
-// change and End after its last event, and holds the lock of changes from Begin to End.
+// change and End after its last event, and holds the configuration lock from Begin to End.
 type Author interface {
 	Begin()
 	End()

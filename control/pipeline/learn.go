@@ -194,8 +194,8 @@ func (l *learner) teach(batch []lesson) (repeats []lesson) {
 }
 
 // forward makes the workers execute the translations of held frames, unless the engine
-// has been replaced. It installs megaflows for later frames. The caller holds the lock
-// of changes, so that ports and tunnels have not changed since the translation.
+// has been replaced. It installs megaflows for later frames. The caller holds the
+// configuration lock, so that ports and tunnels have not changed since the translation.
 func (l *learner) forward(frames []taughtFrame, now uint64) {
 	if len(frames) == 0 {
 		return

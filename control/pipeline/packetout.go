@@ -14,10 +14,10 @@ import (
 	"weft/packet"
 )
 
-// Send executes the actions of a packet-out on its frame. Before, it adds the flows of
-// learn actions among them. It returns the translation of the actions after a worker
-// has executed them. If it returns an error, nothing has changed. Send takes the lock
-// of changes.
+// Send executes the actions of a packet-out on its frame. It first adds the flows of the
+// learn actions among them. It returns the translation of the actions after a worker has
+// executed them. If it returns an error, nothing has changed. Send takes the configuration
+// lock.
 func (b *Bridge) Send(out *openflow.PacketOut) (openflow.Translation, error) {
 	if err := fillFlow(out); err != nil {
 		return openflow.Translation{}, &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
@@ -47,7 +47,7 @@ func fillFlow(out *openflow.PacketOut) error {
 }
 
 // inject executes the result of translate on a frame that arrives on inPort, a number of
-// the data path. The lock of the tables is held during the call of translate.
+// the data path. inject holds Pipeline.mu while it calls translate.
 func (b *Bridge) inject(frame []byte, inPort uint32, translate func(openflow.Env) (openflow.Translation, error)) (t openflow.Translation, err error) {
 	pl := b.pl
 	pl.change.Lock() // keeps the workers from being replaced
@@ -73,7 +73,7 @@ func checkLoop(t *openflow.Translation) error {
 }
 
 // perform executes a translation on a frame that arrives on inPort, and returns after a
-// worker has executed it. The caller holds the lock of changes.
+// worker has executed it. The caller holds the configuration lock.
 func (pl *Pipeline) perform(frame []byte, inPort uint32, t *openflow.Translation) error {
 	pl.mu.RLock()
 	// later changes of a bundle may have removed rules

@@ -32,8 +32,7 @@ func (ps *Ports) watchPorts(ctx context.Context) {
 	}
 }
 
-// UpdateLiveness implements the pipeline's interface Ports. The caller holds the lock
-// of changes.
+// UpdateLiveness implements pipeline.Ports. The caller holds the configuration lock.
 func (ps *Ports) UpdateLiveness() (changed bool) {
 	if !ps.pipeline.WatchesPorts() {
 		return false

@@ -9,7 +9,7 @@ import (
 
 // kindLocal is the kind of the port that flows call LOCAL: a tap of the host with the
 // name of the port. Open vSwitch makes such a port with each bridge. Here it is an
-// ordinary port, and there is at most one.
+// ordinary port, and a bridge has at most one.
 const kindLocal = "local"
 
 func init() {

@@ -6,11 +6,11 @@
 // in counters.Region.Rules and in the state file. A rule keeps its row across restarts
 // of control.
 //
-// The package has no lock. The configuration lock and Pipeline.mu guard a Book. Methods
+// The configuration lock and Pipeline.mu guard a Book. Methods
 // that change rows need both locks, methods that read them need one of the two. Methods
 // that save need only the configuration lock, because they may wait for the disk.
-// Book.writing makes sure that one write happens at a time. It is taken after the lock
-// of changes. TakeDeferred holds it until the end of the write, which needs no other
+// Book.writing makes sure that one write happens at a time. It is taken after the
+// configuration lock. TakeDeferred holds it until the end of the write, which needs no other
 // lock.
 package rulebook
 

@@ -133,8 +133,8 @@ func (f *Rig) Begin() {
 	f.stopped.Go(func() { f.P.Run(ctx) })
 }
 
-// startEngine gives the pipeline an engine with one worker. The caller holds the lock
-// of changes.
+// startEngine gives the pipeline an engine with one worker. The caller holds the
+// configuration lock.
 func (f *Rig) startEngine() {
 	memory, err := engine.NewMemory(engine.Start{Cores: []int{0}, Sizes: Sizes}, nil)
 	if err != nil {
