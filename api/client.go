@@ -33,10 +33,12 @@ type Client struct {
 }
 
 // Refused is an error response of the daemon. Input is true if the request itself is
-// wrong, and false if a correct request failed.
+// wrong, and false if a correct request failed. Unavailable is true if the daemon could
+// not serve the request in time; it may have abandoned a change that still takes effect.
 type Refused struct {
-	Message string
-	Input   bool
+	Message     string
+	Input       bool
+	Unavailable bool
 }
 
 func (e *Refused) Error() string { return e.Message }

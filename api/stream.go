@@ -61,5 +61,6 @@ func refusal(method, path string, resp *http.Response, answer []byte) error {
 	if json.Unmarshal(answer, &e) != nil || e.Error == "" {
 		e.Error = fmt.Sprintf("%s %s: the daemon answered %s", method, path, resp.Status)
 	}
-	return &Refused{Message: e.Error, Input: resp.StatusCode == http.StatusBadRequest}
+	return &Refused{Message: e.Error, Input: resp.StatusCode == http.StatusBadRequest,
+		Unavailable: resp.StatusCode == http.StatusServiceUnavailable}
 }

@@ -207,7 +207,7 @@ func anyFlow(p *play, f []byte) []byte {
 // ctZoneMost the limit of the flooded zone. Both are low, so that a flood reaches them
 // soon.
 const (
-	ctMost     = 20_000
+	ctMost     = 5_000
 	ctZoneMost = 2_000
 )
 

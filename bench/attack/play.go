@@ -130,7 +130,7 @@ func refusedInput(err error) bool {
 // An add-port without an answer may still take effect, so delPort waits for the port.
 func (s *site) delPort(name string, added error) {
 	var late *api.Refused
-	begin, abandoned := time.Now(), errors.As(added, &late) && !late.Input
+	begin, abandoned := time.Now(), errors.As(added, &late) && late.Unavailable
 	for ; time.Since(begin) < patience; time.Sleep(50 * time.Millisecond) {
 		err := s.client.DelPort(name)
 		if err == nil || refusedInput(err) && (!abandoned || time.Since(begin) > abandonedLimit) {

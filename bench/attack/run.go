@@ -84,7 +84,8 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 			return r, fmt.Errorf("%s: set-up: %w", a.name, err)
 		}
 	}
-	p.until = time.Now().Add(time.Second)
+	length := time.Duration(c.seconds * float64(time.Second))
+	p.until = time.Now().Add(min(length, time.Second))
 	if err := p.bounded(func() error { return a.play(p) }); err != nil {
 		r.fault("first go: %v", err)
 		return r, nil
@@ -99,7 +100,7 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	s.stream.Watch()
 	bare, answers, newcomer := watchMachine(), probe(s.client), watchNewcomer(s)
 	begin := time.Now()
-	p.until = begin.Add(time.Duration(c.seconds * float64(time.Second)))
+	p.until = begin.Add(length)
 	if err := p.bounded(func() error { return p.repeat(c) }); err != nil {
 		r.fault("%v", err)
 	}
