@@ -5,6 +5,7 @@ package control
 import (
 	"context"
 	"errors"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,6 +24,14 @@ type silent struct {
 	*enginetest.Engine
 	requests, answer chan struct{}
 	pending          atomic.Pointer[engine.Pending]
+	pid              int // 0: the test's
+}
+
+func (s *silent) PID() int {
+	if s.pid != 0 {
+		return s.pid
+	}
+	return s.Engine.PID()
 }
 
 func (s *silent) Recall() ([]engine.Kept, error) {
@@ -40,8 +49,12 @@ func (s *silent) Pending() engine.Pending { return *s.pending.Load() }
 // restartOver restarts control while the engine is silent. The channel begun is closed
 // when the start has ended.
 func (f *fakes) restartOver(pending engine.Pending) (s *silent, begun chan struct{}) {
+	return f.restartOverPID(pending, 0)
+}
+
+func (f *fakes) restartOverPID(pending engine.Pending, pid int) (s *silent, begun chan struct{}) {
 	f.die()
-	s = &silent{Engine: f.last(), requests: make(chan struct{}), answer: make(chan struct{})}
+	s = &silent{Engine: f.last(), requests: make(chan struct{}), answer: make(chan struct{}), pid: pid}
 	s.pending.Store(&pending)
 	f.launcher.connect = func() (engines.Client, error) { return s, nil }
 	begun = make(chan struct{})
@@ -72,10 +85,17 @@ func TestRequestsDuringStart(t *testing.T) {
 	}
 }
 
-// At startup, an engine that does not answer Recall is replaced.
+// At startup, an engine that does not answer Recall is replaced. The watchdog reads the
+// accounting of the engine's threads, so the engine has a process that sleeps: threads of
+// the test, which reads it, never all wait.
 func TestHungEngineAtStart(t *testing.T) {
 	f := newFakes(t)
-	s, begun := f.restartOver(engine.Pending{Number: 1, Op: engine.OpRecall, Since: time.Now()})
+	sleeper := exec.Command("sleep", "600")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() }()
+	s, begun := f.restartOverPID(engine.Pending{Number: 1, Op: engine.OpRecall, Since: time.Now()}, sleeper.Process.Pid)
 	<-begun
 	if f.last() == s.Engine || !s.HasEnded() {
 		t.Error("the hung engine was not replaced")
