@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -122,11 +121,7 @@ func (s *historySite) check() {
 	}
 	s.t.Logf("%d revisions, %d requests of which %d were refused, %d bindings, %d lists, %d places; %d clusters of ports changed at once",
 		r.revision, writes, refused, r.bindings, len(s.seen.lists), len(s.seen.places), r.large)
-	least := 20
-	if testing.Short() { // the test lasts 12 s, and on an overloaded machine gets little CPU time in them
-		least = 8
-	}
-	if r.bindings < least || writes < least || r.large == 0 {
+	if r.bindings < historyLeast || writes < historyLeast || r.large == 0 {
 		s.t.Error("the test tests nothing")
 	}
 }

@@ -32,17 +32,23 @@ const (
 	// the hosts' namespace.
 	historyHostsEnv = "WEFT_TEST_HISTORY_HOSTS"
 	// historySeedEnv and historyTimeEnv are environment variables. They choose the seed
-	// and the duration of the faults.
+	// and the duration of the faults, such as 5m.
 	historySeedEnv = "WEFT_TEST_HISTORY_SEED"
 	historyTimeEnv = "WEFT_TEST_HISTORY_TIME"
 )
 
-// The duration of the faults, and the time limit for the fleet to reach the declared
-// state afterwards. An agent notices after at most 15 s that its hub is gone.
+// The shortest duration of the faults: until the fleet has done historyLeast, they go on
+// for at most historyMost. historySettle is the time limit for the fleet to reach the
+// declared state afterwards. An agent notices after at most 15 s that its hub is gone.
 const (
-	historyTime, historyShort = 60 * time.Second, 12 * time.Second
+	historyTime, historyShort = 20 * time.Second, 10 * time.Second
+	historyMost               = 2 * time.Minute
 	historySettle             = 2 * time.Minute
 )
+
+// historyLeast is the least number of writes, and of bindings, without which the history
+// tests nothing.
+const historyLeast = 20
 
 // TestHistory runs three centrals, five hosts and several administrators, and checks
 // the whole history of the store afterwards.
@@ -385,6 +391,9 @@ func (s *historySite) disturb() {
 		}
 	}
 	time.Sleep(limit)
+	for end := time.Now().Add(historyMost); !s.seen.enough() && time.Now().Before(end); {
+		time.Sleep(100 * time.Millisecond)
+	}
 	close(stop)
 	disturbing.Wait()
 	working.Wait()

@@ -144,7 +144,7 @@ func (w *historyWriter) note(revision int64, changes []*wire.Change) {
 			w.acks[id] = append(w.acks[id], ack{revision, nil})
 		}
 	}
-	w.s.seen.acknowledge(revision)
+	w.s.seen.acknowledge(revision, len(changes) == bulkPorts)
 }
 
 // declare declares what all others use.
@@ -338,6 +338,8 @@ func list(ctx context.Context, a wire.AdminClient) (revision int64, ports map[st
 type observations struct {
 	mu     sync.Mutex
 	newest int64 // newest acknowledged revision
+	writes int   // number of acknowledged requests
+	bulks  int   // number of acknowledged requests that change the network bulk
 	lists  []listing
 	// places has the places of MAC addresses in network blue that agents have
 	// programmed. The outer key is a MAC address with its generation.
@@ -357,10 +359,21 @@ type placeKey struct {
 	generation int64
 }
 
-func (o *observations) acknowledge(revision int64) {
+func (o *observations) acknowledge(revision int64, bulk bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.newest = max(o.newest, revision)
+	if o.writes++; bulk {
+		o.bulks++
+	}
+}
+
+// enough reports whether the history is long enough to test something. Each binding makes
+// at least one place. On a busy machine the work takes longer.
+func (o *observations) enough() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.writes >= historyLeast && o.bulks > 0 && len(o.places) >= 2*historyLeast
 }
 
 func (o *observations) acknowledged() int64 {
