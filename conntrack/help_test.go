@@ -19,6 +19,14 @@ import (
 
 const second = 1_000_000_000
 
+// seeds returns the number of seeds of a random test: n, or fewer for the race detector.
+func seeds(n int64) int64 {
+	if testing.Short() {
+		return n / 5
+	}
+	return n
+}
+
 func newMemory(t testing.TB, n int) Memory {
 	t.Helper()
 	s := Sizes{Connections: n}

@@ -136,7 +136,7 @@ func victims(conns []slowMember, zone uint16, port uint32) (allowed []slowMember
 // A zone at its limit evicts only connections that the reference implementation
 // allows.
 func TestZoneLimitTwin(t *testing.T) {
-	for seed := range int64(20) {
+	for seed := range seeds(20) {
 		rng := rand.New(rand.NewSource(seed))
 		r := newRig(t, 1024)
 		limits := map[uint16]int{0: 1 + rng.Intn(40), 1: 100, 2: 1024}

@@ -58,11 +58,15 @@ func allConversations() []conversation {
 // reuse the record. The frame never uses or changes that connection.
 func TestRecordTakenByAnother(t *testing.T) {
 	all := allConversations()
+	n, step := 0, 1
+	if testing.Short() { // 5 has no factor in common with the number of conversations
+		step = 5
+	}
 	for _, workers := range []int{1, 2} {
 		for _, nat := range []bool{false, true} {
 			for _, was := range all {
 				for _, is := range all {
-					if was.name != is.name {
+					if n++; was.name != is.name && n%step == 0 {
 						t.Run(fmt.Sprintf("%d/%t/%s/%s", workers, nat, was.name, is.name), func(t *testing.T) { tryTaken(t, workers, nat, &was, &is) })
 					}
 				}

@@ -217,7 +217,7 @@ func FuzzShift(f *testing.F) {
 }
 
 func TestShift(t *testing.T) {
-	for seed := range int64(150) {
+	for seed := range seeds(150) {
 		tryShift(t, seed)
 	}
 }

@@ -113,7 +113,7 @@ func FuzzTableTwin(f *testing.F) {
 }
 
 func TestTableTwin(t *testing.T) {
-	for seed := range int64(30) {
+	for seed := range seeds(30) {
 		tryTable(t, seed, 800)
 	}
 }

@@ -55,6 +55,9 @@ func oracle(t *testing.T, lines ...string) (ok bool, answer string) {
 
 func needOracle(t *testing.T) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts ovs-ofctl thousands of times: runs without -short")
+	}
 	if _, err := exec.LookPath("ovs-ofctl"); err != nil {
 		t.Skip("ovs-ofctl is missing: install openvswitch-common for the comparison with it")
 	}

@@ -27,6 +27,9 @@ func TestCommentsTakeNoRoom(t *testing.T) {
 
 // A file may have as many flows as the tables hold.
 func TestFileHasALimit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("parses two million flows: runs without -short")
+	}
 	text := strings.Repeat("action=1\n", maxFileFlows)
 	if mods, err := ParseFlowMods(text, Add, nil); err != nil || len(mods) != maxFileFlows {
 		t.Fatalf("parsed %d flows, error %v", len(mods), err)
