@@ -5,8 +5,8 @@
 // and virtual machines run in QEMU.
 //
 // Close removes everything that a Lab has created. Names contain the process id of the
-// program, so that a later run can remove what a killed run has left. If a step fails,
-// it ends the test through the Reporter. The form of the step whose name begins with
+// program, so that its guard, or a later program, can remove what a killed program has
+// left. If a step fails, it ends the test through the Reporter. The form of the step whose name begins with
 // Try returns an error instead.
 package lab
 
@@ -17,9 +17,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -96,7 +94,7 @@ func New(t Reporter) *Lab {
 	if os.Geteuid() != 0 {
 		t.Fatalf("lab: network namespaces need root")
 	}
-	sweepOnce.Do(sweep)
+	sweepOnce.Do(func() { sweep(); startGuard() })
 	labsMu.Lock()
 	defer labsMu.Unlock()
 	labCount++
@@ -183,49 +181,4 @@ func (l *Lab) run(args ...string) string {
 		l.T.Fatalf("lab: %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
-}
-
-// leftoverName matches the names of the lab's namespaces and files. The number is the
-// process id of the program that made them.
-var leftoverName = regexp.MustCompile(`^weft([0-9]+)-`)
-
-func sweep() {
-	for _, dir := range []string{"/run/netns", os.TempDir()} {
-		entries, _ := os.ReadDir(dir)
-		for _, e := range entries {
-			m := leftoverName.FindStringSubmatch(e.Name())
-			if m == nil {
-				continue
-			}
-			if pid, err := strconv.Atoi(m[1]); err != nil || syscall.Kill(pid, 0) != syscall.ESRCH {
-				continue
-			}
-			if dir == "/run/netns" {
-				removeNamespace(e.Name())
-			} else {
-				os.RemoveAll(filepath.Join(dir, e.Name()))
-			}
-		}
-	}
-}
-
-// removeNamespace kills the processes in a network namespace and deletes the namespace.
-func removeNamespace(ns string) {
-	for _, pid := range namespacePIDs(ns) {
-		syscall.Kill(pid, syscall.SIGKILL)
-	}
-	exec.Command("ip", "netns", "delete", ns).Run()
-}
-
-// namespacePIDs returns the processes in a network namespace. It leaves out this
-// process, which may have a thread there.
-func namespacePIDs(ns string) []int {
-	out, _ := exec.Command("ip", "netns", "pids", ns).Output()
-	var pids []int
-	for _, word := range strings.Fields(string(out)) {
-		if pid, err := strconv.Atoi(word); err == nil && pid != os.Getpid() {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }

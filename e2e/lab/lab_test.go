@@ -4,16 +4,19 @@ package lab
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(killedEnv) != "" {
+		New(Program{}).Host("host").Run("sleep", "600")
+	}
 	code := m.Run()
 	CloseAll()
 	os.Exit(code)
@@ -95,6 +98,31 @@ func TestVM(t *testing.T) {
 	}
 }
 
+// inNamespace starts a process that sleeps in a new network namespace, and waits until it
+// is there.
+func inNamespace(t *testing.T, ns string) *exec.Cmd {
+	t.Helper()
+	if out, err := exec.Command("ip", "netns", "add", ns).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { removeNamespace(ns) })
+	sleeper := exec.Command("ip", "netns", "exec", ns, "sleep", "600")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the sleeper is in its namespace", func() bool { return len(namespacePIDs(ns)) > 0 })
+	return sleeper
+}
+
+func eventually(t *testing.T, name string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(startLimit); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("does not come: %s", name)
+		}
+	}
+}
+
 // sweep removes only namespaces and files that processes have left which no longer run.
 func TestSweep(t *testing.T) {
 	newLab(t)
@@ -102,28 +130,50 @@ func TestSweep(t *testing.T) {
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)
 	}
-	stale := "weft" + strconv.Itoa(dead.Process.Pid) + "-1-stale"
-	live := "weft" + strconv.Itoa(os.Getpid()) + "-99-live"
-	for _, ns := range []string{stale, live} {
-		if out, err := exec.Command("ip", "netns", "add", ns).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
+	live := fmt.Sprintf("weft%d-99-live", os.Getppid())
+	inNamespace(t, live)
+	for _, stale := range []string{
+		fmt.Sprintf("weft%d-1-stale", dead.Process.Pid),
+		fmt.Sprintf("weft-t%d-1", dead.Process.Pid), // of internal/testnet
+		fmt.Sprintf("weft%d-98-stale", os.Getpid()), // of an earlier program
+	} {
+		sleeper := inNamespace(t, stale)
+		sweep()
+		if err := sleeper.Wait(); err == nil {
+			t.Errorf("%s: the sleeper slept out", stale)
 		}
-		defer removeNamespace(ns)
-	}
-	sleeper := exec.Command("ip", "netns", "exec", stale, "sleep", "60")
-	if err := sleeper.Start(); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(100 * time.Millisecond)
-	sweep()
-	if err := sleeper.Wait(); err == nil {
-		t.Error("the sleeper slept out")
-	}
-	if _, err := os.Stat("/run/netns/" + stale); err == nil {
-		t.Error("a dead process's namespace stayed")
+		if _, err := os.Stat("/run/netns/" + stale); err == nil {
+			t.Errorf("the namespace %s stayed", stale)
+		}
 	}
 	if _, err := os.Stat("/run/netns/" + live); err != nil {
 		t.Error("a living process's namespace went")
+	}
+}
+
+// killedEnv is set in the process that TestGuard kills.
+const killedEnv = "WEFT_LAB_KILLED"
+
+// A program that is killed leaves neither namespaces, nor files, nor processes: its guard
+// removes them.
+func TestGuard(t *testing.T) {
+	newLab(t)
+	killed := exec.Command(os.Args[0])
+	killed.Env = append(os.Environ(), killedEnv+"=1")
+	if err := killed.Start(); err != nil {
+		t.Fatal(err)
+	}
+	prefix := fmt.Sprintf("weft%d-1", killed.Process.Pid)
+	ns, dir := prefix+"-host", filepath.Join(os.TempDir(), prefix)
+	eventually(t, "the lab's process runs", func() bool { return len(namespacePIDs(ns)) > 0 })
+	pid := namespacePIDs(ns)[0]
+	if _, err := os.Stat(dir); err != nil {
+		t.Error(err)
+	}
+	_ = killed.Process.Kill()
+	_ = killed.Wait()
+	for _, path := range []string{"/run/netns/" + ns, dir, fmt.Sprintf("/proc/%d", pid)} {
+		eventually(t, path+" goes", func() bool { _, err := os.Lstat(path); return err != nil })
 	}
 }
 

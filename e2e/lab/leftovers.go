@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// leftoverName matches the names of namespaces and files of a lab, and of namespaces of
+// internal/testnet. The number is the process id of the program that made them.
+var leftoverName = regexp.MustCompile(`^weft(?:-t)?([0-9]+)-`)
+
+// sweep removes what programs have left that no longer run.
+func sweep() {
+	sweepOf(func(name string, pid int) bool {
+		if pid == os.Getpid() { // of an earlier program with the same process id: this one has no lab yet
+			return strings.HasPrefix(name, fmt.Sprintf("weft%d-", pid)) && name != filepath.Base(binDir())
+		}
+		return syscall.Kill(pid, 0) == syscall.ESRCH
+	})
+}
+
+// sweepOf removes the namespaces and files that the function stale selects by name and
+// process id.
+func sweepOf(stale func(name string, pid int) bool) {
+	for _, dir := range []string{"/run/netns", os.TempDir()} {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			m := leftoverName.FindStringSubmatch(e.Name())
+			if m == nil {
+				continue
+			}
+			if pid, err := strconv.Atoi(m[1]); err != nil || !stale(e.Name(), pid) {
+				continue
+			}
+			if dir == "/run/netns" {
+				removeNamespace(e.Name())
+			} else {
+				os.RemoveAll(filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+}
+
+// guardEnv is set in the guard of a program: its value is the program's process id.
+const guardEnv = "WEFT_LAB_GUARD"
+
+// The guard is a second process of the same program. It waits until the program has ended,
+// and removes what the program has left. go test ends a test by force after its time limit,
+// and then no deferred function and no TestMain runs.
+func init() {
+	if program, err := strconv.Atoi(os.Getenv(guardEnv)); err == nil {
+		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the program, which has the only writing end
+		sweepOf(func(_ string, pid int) bool { return pid == program })
+		os.Exit(0)
+	}
+}
+
+// guardPipe is the guard's standard input. It stays open until this program ends; the
+// variable keeps the garbage collector from closing it.
+var guardPipe io.Closer
+
+// startGuard starts the guard. Without it, the next program that makes a lab removes what
+// this one leaves.
+func startGuard() {
+	self, err := os.Executable()
+	if err != nil {
+		return
+	}
+	guard := exec.Command(self)
+	guard.Env = append(os.Environ(), fmt.Sprint(guardEnv, "=", os.Getpid()))
+	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal to the program's group must not end it
+	if guardPipe, err = guard.StdinPipe(); err == nil {
+		_ = guard.Start()
+	}
+}
+
+// removeNamespace kills the processes in a network namespace and deletes the namespace.
+// A process that starts others meanwhile, as weftd does, makes it try again.
+func removeNamespace(ns string) {
+	for range 10 {
+		pids := namespacePIDs(ns)
+		if len(pids) == 0 {
+			break
+		}
+		for _, pid := range pids {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	exec.Command("ip", "netns", "delete", ns).Run()
+}
+
+// namespacePIDs returns the processes in a network namespace. It leaves out this
+// process, which may have a thread there.
+func namespacePIDs(ns string) []int {
+	out, _ := exec.Command("ip", "netns", "pids", ns).Output()
+	var pids []int
+	for _, word := range strings.Fields(string(out)) {
+		if pid, err := strconv.Atoi(word); err == nil && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
