@@ -56,11 +56,11 @@ func TestControllerApplications(t *testing.T) {
 				}
 				return nil
 			})
-			if p, err := lab.Ping(a, "10.0.0.2", 5, "-i", "0.1"); err != nil || p.Received != 5 {
+			if p, err := lab.PingAll(a, "10.0.0.2", 5, "-i", "0.1"); err != nil || p.Received != 5 {
 				t.Errorf("with flows of the controller: %+v, %v", p, err)
 			}
 			controller.Kill()
-			if p, err := lab.Ping(a, "10.0.0.2", 5, "-i", "0.1"); err != nil || p.Received != 5 {
+			if p, err := lab.PingAll(a, "10.0.0.2", 5, "-i", "0.1"); err != nil || p.Received != 5 {
 				t.Errorf("after the controller's end: %+v, %v", p, err)
 			}
 		})

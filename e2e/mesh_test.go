@@ -134,9 +134,9 @@ func (m *mesh) answered(t *testing.T) {
 func (m *mesh) moves(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	const count = 150
-	var pingers []*lab.Process
+	var pingers []*lab.Pinging
 	for _, from := range []int{0, 4} {
-		pingers = append(pingers, m.guests[0][from].Start("ping", "-n", "-q", "-i", "0.02", "-W", "10", "-c", fmt.Sprint(count), m.address(1)))
+		pingers = append(pingers, m.guests[0][from].StartPings(m.address(1), count, interval.Seconds()))
 	}
 	time.Sleep(300 * time.Millisecond)
 	allowed, at := 0, 1
@@ -155,14 +155,10 @@ func (m *mesh) moves(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 	}
 	for i, p := range pingers {
-		_ = p.Wait(settle * 2)
-		var sent, received int
-		for _, line := range strings.Split(p.Output(), "\n") {
-			fmt.Sscanf(line, "%d packets transmitted, %d received", &sent, &received)
-		}
-		t.Logf("pinger %d: %d of %d answered, %d may be lost", i, received, sent, allowed)
-		if sent < count || sent-received > allowed {
-			t.Errorf("pinger %d: %d of %d pings lost, at most %d of %d may be", i, sent-received, sent, allowed, count)
+		got, err := p.Wait(settle * 2)
+		t.Logf("pinger %d: %d of %d answered, %d may be lost", i, got.Received, got.Sent, allowed)
+		if err != nil || got.Sent < count || got.Sent-got.Received > allowed {
+			t.Errorf("pinger %d: %+v, %v; at most %d of %d may be lost", i, got, err, allowed, count)
 		}
 	}
 	for v := range meshVNIs { // guests in other VNIs have not moved

@@ -45,10 +45,10 @@ func TestMove(t *testing.T) {
 	vm.Address(vmIP+"/24", guestMTU)
 	reach(t, guest, vmIP)
 
-	const pings, seconds = 400, 20
+	const pings, seconds = 240, 12
 	guest.ServeIperf("5400")
 	vm.Spawn("iperf3", "-c", guestIP, "-p", "5400", "-t", strconv.Itoa(seconds), "-b", "5M", "--logfile", "/tmp/tcp.log")
-	steady := guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "10", "-c", strconv.Itoa(pings), vmIP)
+	steady := guest.StartPings(vmIP, pings, pingGap.Seconds())
 	time.Sleep(time.Second)
 	begin := time.Now()
 	vm = vm.Move(b, lab.VMConfig{Name: "after", MAC: vmMAC, Vhost: socket[b]})
@@ -62,13 +62,8 @@ func TestMove(t *testing.T) {
 	if p := portOf(t, daemon[b], "vm"); p.State != "up" {
 		t.Fatalf("port vm of the second switch is %s (%s)", p.State, p.Detail)
 	}
-	_ = steady.Wait(6 * settle)
-	outage := steadyPings(t, steady.Output(), pings)
-	t.Logf("pings were lost for %v", outage)
-	if outage > 5*time.Second {
-		t.Errorf("the machine was cut off for %v", outage)
-	}
-	for end := time.Now().Add(seconds * time.Second); ; time.Sleep(500 * time.Millisecond) {
+	t.Logf("pings were lost for %v", steadyPings(t, steady, pings))
+	for end := time.Now().Add(settle + seconds*time.Second); ; time.Sleep(500 * time.Millisecond) {
 		out, err := vm.Try("busybox", "grep", "iperf Done", "/tmp/tcp.log")
 		if err == nil {
 			break

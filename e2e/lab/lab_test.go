@@ -44,7 +44,7 @@ func TestLinuxToLinux(t *testing.T) {
 	if err := WaitPing(ga, "10.0.0.2", 30*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	p, err := Ping(ga, "10.0.0.2", 3, "-s", "1472", "-M", "do")
+	p, err := PingAll(ga, "10.0.0.2", 3, "-s", "1472", "-M", "do")
 	if err != nil || p.Sent != 3 || p.Received != 3 {
 		t.Fatalf("full frames: %+v, %v", p, err)
 	}
@@ -88,7 +88,7 @@ func TestVM(t *testing.T) {
 		if out, err := vm.Try("false"); err == nil {
 			t.Fatalf("a program that is not there ran: %q", out)
 		}
-		if p, err := Ping(vm, "127.0.0.1", 2); err != nil || p.Received != 2 {
+		if p, err := PingAll(vm, "127.0.0.1", 2); err != nil || p.Received != 2 {
 			t.Fatalf("ping: %+v, %v", p, err)
 		}
 		if f, err := Iperf(vm, vm, "127.0.0.1", 1); err != nil || f.BitsPerSecond == 0 {

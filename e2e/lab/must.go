@@ -11,7 +11,7 @@ import (
 // answers count.
 func MustPing(t testing.TB, from Guest, to string, count int, args ...string) {
 	t.Helper()
-	p, err := Ping(from, to, count, append([]string{"-W", "10"}, args...)...)
+	p, err := PingAll(from, to, count, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,8 @@ var (
 )
 
 // Ping sends count echo requests, one every 0.2 s. args are further arguments of the
-// program ping. After the last request, ping waits for one more interval.
+// program ping. After the last request, ping waits for one more interval, or for a second
+// if there was no answer. PingAll is for pings that must all be answered.
 func Ping(from Guest, dst string, count int, args ...string) (Pings, error) {
 	out, err := from.Try(append([]string{"ping", "-n", "-q", "-i", "0.2", "-W", "1", "-c", fmt.Sprint(count)}, append(args, dst)...)...)
 	p, ok := parsePing(out)
@@ -48,6 +49,20 @@ func parsePing(text string) (p Pings, ok bool) {
 	return p, true
 }
 
+// PingAll sends count echo requests, one every 0.2 s, and waits until all are answered, at
+// most for pingLimit. Meanwhile ping sends further requests, which do not count.
+func PingAll(from Guest, dst string, count int, args ...string) (Pings, error) {
+	out, err := from.Try(append([]string{"ping", "-n", "-i", "0.2", "-w", fmt.Sprint(pingLimit.Seconds()), "-c", fmt.Sprint(count)}, append(args, dst)...)...)
+	p, ok := parsePings(out, count)
+	if !ok {
+		return p, fmt.Errorf("%s: ping %s: %w", from, dst, err)
+	}
+	return p, nil
+}
+
+// pingLimit is less than commandLimit.
+const pingLimit = 30 * time.Second
+
 // Pinging is a ping that runs in the background.
 type Pinging struct {
 	proc  *Process
@@ -63,8 +78,22 @@ const lateReply = time.Second
 // further requests for lateReply, which Wait does not count.
 func (h *Host) StartPings(dst string, count int, interval float64) *Pinging {
 	h.lab.T.Helper()
+	return &Pinging{h.Start(pings(dst, count, interval)...), dst, count}
+}
+
+func pings(dst string, count int, interval float64) []string {
 	further := int(math.Ceil(lateReply.Seconds() / interval))
-	return &Pinging{h.Start("ping", "-n", "-i", fmt.Sprint(interval), "-c", fmt.Sprint(count+further), dst), dst, count}
+	return []string{"ping", "-n", "-i", fmt.Sprint(interval), "-c", fmt.Sprint(count + further), dst}
+}
+
+// Pings does what StartPings and Wait do, in a virtual machine.
+func (vm *VM) Pings(dst string, count int, interval float64) (Pings, error) {
+	out, err := vm.Try(pings(dst, count, interval)...)
+	counts, ok := parsePings(out, count)
+	if !ok {
+		return counts, fmt.Errorf("%s: ping %s: %w", vm, dst, err)
+	}
+	return counts, nil
 }
 
 // Wait waits for the end of the pings, at most for the time limit and lateReply.
