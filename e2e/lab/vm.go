@@ -21,7 +21,7 @@ import (
 
 const (
 	bootLimit    = 90 * time.Second // time limit of a boot without KVM
-	commandLimit = 60 * time.Second
+	commandLimit = tryLimit
 	// kvmLimit is the time limit of a boot under KVM. A boot normally takes a second,
 	// but on some computers the kernel hangs.
 	kvmLimit = 5 * time.Second

@@ -235,10 +235,15 @@ func (d *Daemon) command(ctx context.Context, args ...string) *exec.Cmd {
 	return d.Host.commandContext(ctx, append([]string{d.Host.lab.binary("weft"), "--socket", d.Socket}, args...)...)
 }
 
-// Weft runs the weft client. If it fails, the test ends.
+// Weft runs the weft client. If it fails, the test ends. On a busy machine weftd may
+// abandon a change, which still takes effect; Weft then asks again.
 func (d *Daemon) Weft(args ...string) string {
 	d.Host.lab.T.Helper()
 	out, stderr, code := d.TryWeft(args...)
+	for end := time.Now().Add(startLimit); code != 0 && strings.Contains(stderr, abandoned) && time.Now().Before(end); {
+		time.Sleep(100 * time.Millisecond)
+		out, stderr, code = d.TryWeft(repetition(args)...)
+	}
 	if code != 0 {
 		d.Host.lab.T.Fatalf("%s: weft %s: exit code %d: %s", d.Host.Name, strings.Join(args, " "), code, stderr)
 	}
@@ -261,6 +266,17 @@ func (d *Daemon) TryWeft(args ...string) (stdout, stderr string, code int) {
 		code = -1
 	}
 	return out.String(), errs.String(), code
+}
+
+// abandoned is a part of the error with which weftd abandons a change.
+const abandoned = "the change may still take effect"
+
+// repetition returns the arguments with which a verb accepts that an earlier call takes effect.
+func repetition(args []string) []string {
+	if option := map[string]string{"add-port": "--may-exist", "del-port": "--if-exists"}[args[0]]; option != "" {
+		return append([]string{args[0], option}, args[1:]...)
+	}
+	return args
 }
 
 // WeftJSON runs the weft client with --json and decodes its output into v.
