@@ -448,6 +448,7 @@ print("done")
 
 // Connections with NAT survive kills of engine and control, and a restart.
 func TestConntrackSurvivesKills(t *testing.T) {
+	t.Parallel()
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
 	s.calls(s.inside, "192.0.2.2", 80, "192.0.2.1")

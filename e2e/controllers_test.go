@@ -28,6 +28,7 @@ var controllerApps = []struct {
 // A controller's learning application connects two namespaces through packet_ins,
 // packet_outs and flow_mods. Its flows remain when the controller ends.
 func TestControllerApplications(t *testing.T) {
+	t.Parallel()
 	for _, app := range controllerApps {
 		t.Run(app.name, func(t *testing.T) {
 			if _, err := exec.LookPath(app.binary); err != nil {

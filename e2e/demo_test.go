@@ -17,11 +17,9 @@ import (
 
 // startDemo starts the demonstration called name in a directory below e2e. It returns
 // the command and the name of its output file.
-func startDemo(t *testing.T, name string) (cmd *exec.Cmd, output string) {
+func startDemo(t *testing.T, name string, args ...string) (cmd *exec.Cmd, output string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("end-to-end tests need root")
-	}
+	l := newLab(t)
 	root, err := lab.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +36,7 @@ func startDemo(t *testing.T, name string) (cmd *exec.Cmd, output string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	cmd = exec.Command(binary)
+	cmd = exec.Command(binary, append([]string{"-bin", l.Programs()}, args...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = root, f, f
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -62,7 +60,8 @@ func noneLeft(t *testing.T, pid int) {
 }
 
 func TestDemo(t *testing.T) {
-	cmd, output := startDemo(t, "demo")
+	t.Parallel()
+	cmd, output := startDemo(t, "demo", "-seconds", "1")
 	err := cmd.Wait()
 	out, _ := os.ReadFile(output)
 	if err != nil {
@@ -78,6 +77,7 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoCentral(t *testing.T) {
+	t.Parallel()
 	cmd, output := startDemo(t, "democentral")
 	err := cmd.Wait()
 	out, _ := os.ReadFile(output)
@@ -95,8 +95,12 @@ func TestDemoCentral(t *testing.T) {
 
 // A demonstration that Ctrl-C interrupts leaves no namespaces or files.
 func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
 	for name, step := range map[string]string{"demo": "booting the virtual machine", "democentral": "pings between all"} {
-		t.Run(name, func(t *testing.T) { interruptDemo(t, name, step) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			interruptDemo(t, name, step)
+		})
 	}
 }
 

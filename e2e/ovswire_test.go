@@ -242,6 +242,7 @@ func TestOfctlFlushesConnections(t *testing.T) {
 // 64 OpenFlow peers send garbage, stop reading, or flood the switch with requests. They
 // affect neither the frames of known flows nor the answers to other peers.
 func TestHostilePeersOfOpenFlow(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	d := l.Host("host").Weftd()
 	a, b := l.Host("a"), l.Host("b")

@@ -76,6 +76,7 @@ func TestKillControl(t *testing.T) {
 
 // TCP connections survive a dead engine.
 func TestKillEngine(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
 	reach(t, s.guest, remoteIP)

@@ -18,6 +18,7 @@ import (
 // A guest whose port is bound to addresses communicates over IPv4 and IPv6. With any
 // other address it reaches nobody, and the switch counts the refused frames.
 func TestBoundGuest(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	host, good, other := l.Host("host"), l.Host("good"), l.Host("other")
 	d := host.Weftd()

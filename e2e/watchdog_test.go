@@ -59,6 +59,7 @@ func halt(t *testing.T, tid int) {
 // Control replaces an engine in which a worker hangs. Meanwhile the port's state has
 // the reason. The port recovers by itself.
 func TestHungWorker(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
 	const pings = 120

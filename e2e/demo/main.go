@@ -16,6 +16,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,10 +32,16 @@ const (
 	underlayMTU = 1600
 	guestMTU    = 1500
 	vni         = 100
-	limit       = 90 * time.Second
+	limit       = 3 * time.Minute
 )
 
-func main() { lab.Demonstrate("demo", limit, run) }
+var seconds = flag.Int("seconds", 3, "how long each iperf3 runs")
+
+func main() {
+	flag.StringVar(&lab.Binaries, "bin", "", "folder of weftd and weft; built from the tree if empty")
+	flag.Parse()
+	lab.Demonstrate("demo", limit, run)
+}
 
 func run() (err error) {
 	defer lab.Caught(&err)
@@ -148,7 +155,7 @@ func (d *demo) measure() {
 func (d *demo) ping(from, to guest) result {
 	r := result{from: from, to: to}
 	if r.err = lab.WaitPing(from, to.addr, 30*time.Second); r.err == nil {
-		r.pings, r.err = lab.Ping(from, to.addr, 10)
+		r.pings, r.err = lab.PingAll(from, to.addr, 10)
 	}
 	if r.err == nil && r.pings.Received < r.pings.Sent {
 		r.err = fmt.Errorf("%s: %d of %d pings to %s answered", from, r.pings.Received, r.pings.Sent, to)
@@ -158,12 +165,11 @@ func (d *demo) ping(from, to guest) result {
 }
 
 func (d *demo) flood(r *result) {
-	const seconds = 3
-	if r.tcp, r.err = lab.Iperf(r.from, r.to, r.to.addr, seconds); r.err != nil {
+	if r.tcp, r.err = lab.Iperf(r.from, r.to, r.to.addr, *seconds); r.err != nil {
 		return
 	}
 	d.Logf("iperf3 TCP %s -> %s: %v", r.from, r.to, r.tcp)
-	if r.udp, r.err = lab.Iperf(r.from, r.to, r.to.addr, seconds, "-u", "-b", "100M"); r.err != nil {
+	if r.udp, r.err = lab.Iperf(r.from, r.to, r.to.addr, *seconds, "-u", "-b", "100M"); r.err != nil {
 		return
 	}
 	d.Logf("iperf3 UDP %s -> %s: %v", r.from, r.to, r.udp)

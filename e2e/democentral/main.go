@@ -13,6 +13,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -38,7 +39,11 @@ var (
 	hosts = []string{"h1", "h2", "h3", "h4"}
 )
 
-func main() { lab.Demonstrate("demo-central", limit, run) }
+func main() {
+	flag.StringVar(&lab.Binaries, "bin", "", "folder of weftd, weft and weft-central; built from the tree if empty")
+	flag.Parse()
+	lab.Demonstrate("demo-central", limit, run)
+}
 
 func run() (err error) {
 	defer lab.Caught(&err)
@@ -134,10 +139,11 @@ func (d *demo) pings() {
 				if from == to {
 					continue
 				}
+				ping := lab.Ping
 				if from.Net == to.Net {
-					_ = lab.WaitPing(from, to.IP, wait)
+					_, ping = lab.WaitPing(from, to.IP, wait), lab.PingAll
 				}
-				p, _ := lab.Ping(from, to.IP, 2)
+				p, _ := ping(from, to.IP, 2)
 				mu.Lock()
 				switch {
 				case from.Net != to.Net:

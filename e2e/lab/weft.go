@@ -79,6 +79,13 @@ func (l *Lab) Build() {
 	l.binary("")
 }
 
+// Programs builds the programs of switch and central, and returns their directory.
+func (l *Lab) Programs() (dir string) {
+	l.T.Helper()
+	l.central()
+	return filepath.Dir(l.binary("weftd"))
+}
+
 // Binaries is a directory with programs to use instead of built ones, to compare with
 // another version; "" means none.
 var Binaries string
