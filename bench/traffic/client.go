@@ -97,18 +97,18 @@ func (c *Client) order(ctx context.Context, spec Spec) (*Result, error) {
 	}
 	ctl := newControl(conn)
 	defer ctl.close()
-	ordered := make(chan struct{})
-	defer close(ordered)
+	if err := ctl.send(message{Order: &Order{Server: c.Server, Link: c.Link, Interval: c.Every.Seconds(), Spec: spec}}); err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{})
+	defer close(ended)
 	go func() {
 		select {
 		case <-c.Stop:
 			_ = ctl.send(message{Stop: true}) // error ignored: the loop below reports the connection's end
-		case <-ordered:
+		case <-ended:
 		}
 	}()
-	if err := ctl.send(message{Order: &Order{Server: c.Server, Link: c.Link, Interval: c.Every.Seconds(), Spec: spec}}); err != nil {
-		return nil, err
-	}
 	for {
 		m, err := ctl.next(ctx, answerLimit+openLimit+seconds(spec.Seconds)+seconds(spec.Warmup))
 		switch {
