@@ -18,12 +18,14 @@ const _ = -(unsafe.Offsetof(Frame{}.buf)%64 + unsafe.Sizeof(Frame{})%64)
 // pointer converts the address of foreign memory to an unsafe.Pointer.
 func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
-// copy64 copies 64 bytes between separate buffers. An array assignment would call
-// memmove, which takes longer.
+// copy64 copies 64 bytes between separate buffers, 16 bytes an instruction. An assignment
+// of 64 bytes would call memmove, which takes longer.
 func copy64(dst, src unsafe.Pointer) {
-	p, q := (*[8]uint64)(dst), (*[8]uint64)(src)
-	p[0], p[1], p[2], p[3] = q[0], q[1], q[2], q[3]
-	p[4], p[5], p[6], p[7] = q[4], q[5], q[6], q[7]
+	p, q := (*[4][2]uint64)(dst), (*[4][2]uint64)(src)
+	p[0] = q[0]
+	p[1] = q[1]
+	p[2] = q[2]
+	p[3] = q[3]
 }
 
 // isWide reports whether two overlapping calls of copy64 copy exactly n bytes.
