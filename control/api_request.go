@@ -126,7 +126,6 @@ func body(r *http.Request, into any) error {
 	return nil
 }
 
-// bodyError returns the error of a body that cannot be read.
 // jsonWord describes the JSON values of a type.
 func jsonWord(t reflect.Type) string {
 	switch t.Kind() {
@@ -144,6 +143,7 @@ func jsonWord(t reflect.Type) string {
 	return fmt.Sprintf("a whole number of at most %d bits", t.Bits())
 }
 
+// bodyError returns the error of a body that cannot be read.
 func bodyError(err error, expected string) error {
 	var limit *access.LimitError
 	if errors.As(err, &limit) {

@@ -56,7 +56,7 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 }
 
 // search searches the megaflows for the frames in list, and enters the frames that it
-// finds into the exact-match cache. digests has the digests of these frames' keys.
+// finds into the exact-match cache. c.digests has the digests of these frames' keys.
 func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, slots *[packet.BatchSize]uint32, n *LookupCounts) {
 	c.searched += uint32(len(list))
 	index := Index(c.m.index)

@@ -279,7 +279,7 @@ func remMemReg(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// vring checks the vring index in a message and returns the vring's state.
+// vring returns the vring index of a message after it has checked the index.
 func (s *Session) vring(index int) (int, error) {
 	if index < 0 || index >= len(s.front.Vrings) {
 		return 0, fmt.Errorf("vring %d of %d", index, len(s.front.Vrings))

@@ -36,7 +36,7 @@ type ring[T unix.XDPDesc | uint64] struct {
 	mem      []byte
 }
 
-// mapRing maps a ring of n entries of the socket. offset is the ring's mmap offset.
+// mapRing maps a ring of n entries of the socket. pageOffset is the ring's mmap offset.
 func mapRing[T unix.XDPDesc | uint64](fd int, pageOffset int64, offsets unix.XDPRingOffset, n int) (ring[T], error) {
 	var t T
 	size := int(offsets.Desc) + n*int(unsafe.Sizeof(t))
