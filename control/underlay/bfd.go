@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"time"
 
 	"weft/bfd"
@@ -196,16 +195,20 @@ func (t *Templates) FollowSessions(ctx context.Context) {
 
 // readSessions updates the state of the remotes with sessions. The caller holds t.mu.
 func (t *Templates) readSessions() {
+	ports := map[uint32]bool{}
 	for key := range t.sessions {
-		e := t.byKey[key]
-		at := slices.IndexFunc(t.watches[key.Port], func(w *watch) bool { return w.Tunnel == key })
-		if e == nil || at < 0 {
-			continue
+		ports[key.Port] = true
+	}
+	for port := range ports {
+		for _, w := range t.watches[port] {
+			e := t.byKey[w.Tunnel]
+			if e == nil || t.sessions[w.Tunnel] == nil {
+				continue
+			}
+			before := w.state.State
+			w.state = t.stateOf(e)
+			t.logState(w, before)
 		}
-		w := t.watches[key.Port][at]
-		before := w.state.State
-		w.state = t.stateOf(e)
-		t.logState(w, before)
 	}
 }
 

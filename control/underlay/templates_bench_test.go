@@ -9,8 +9,26 @@ import (
 	"testing"
 	"time"
 
+	"weft/datapath"
 	"weft/packet"
 )
+
+// BenchmarkReadSessions measures one reading of the states of all BFD sessions, which are of
+// one port.
+func BenchmarkReadSessions(b *testing.B) {
+	tab := NewTemplates(nil, slog.New(slog.DiscardHandler))
+	var remotes []Tunnel
+	for i := range datapath.MaxBFD {
+		key := Tunnel{Port: 1, Remote: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)})}
+		remotes = append(remotes, key)
+		tab.sessions[key] = &session{Session: Session{Tunnel: key}, index: uint32(i)}
+		tab.byKey[key] = &entry{Tunnel: key}
+	}
+	tab.Watch(remotes)
+	for range b.N {
+		tab.readSessions()
+	}
+}
 
 // BenchmarkRefresh measures how long it takes to resolve the routes of all tunnels
 // after one change of routes.
