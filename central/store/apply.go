@@ -131,7 +131,11 @@ func (a *applying) try(ctx context.Context) (int64, error) {
 	for _, c := range changes {
 		size += c.size()
 	}
-	if len(changes)+2 > s.ops || len(ifs) > s.ops || size+len(ifs)*64 > s.bytes {
+	compared := 0
+	for i := range ifs {
+		compared += opBytes(string(ifs[i].KeyBytes()))
+	}
+	if len(changes)+2 > s.ops || len(ifs) > s.ops || size+compared > s.bytes {
 		return a.large(ctx)
 	}
 	lease, err := s.requestLease(ctx)

@@ -79,10 +79,14 @@ func (s *Store) Find(ctx context.Context, kind Kind, word string) (id string, er
 func (s *Store) Get(ctx context.Context, kind Kind, ids ...string) (objects []Object, err error) {
 	row := &kinds[slices.IndexFunc(kinds, func(k kindRow) bool { return k.kind == kind })]
 	revision := int64(0)
-	for batch := range slices.Chunk(ids, s.ops) {
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = row.prefix + id
+	}
+	for batch := range s.batches(keys) {
 		ops := make([]clientv3.Op, len(batch))
-		for i, id := range batch {
-			ops[i] = clientv3.OpGet(row.prefix+id, clientv3.WithRev(revision))
+		for i, key := range batch {
+			ops[i] = clientv3.OpGet(key, clientv3.WithRev(revision))
 		}
 		r, err := s.read(ctx, ops)
 		if err != nil {

@@ -5,6 +5,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"iter"
 	"slices"
 	"strings"
 
@@ -56,7 +57,7 @@ func (v *view) load(ctx context.Context, keys []string) error {
 	if v.local && v.store.readLocal != nil && v.loadLocal(ctx, missing) {
 		return nil
 	}
-	for batch := range slices.Chunk(missing, v.store.ops) {
+	for batch := range v.store.batches(missing) {
 		ops := make([]clientv3.Op, len(batch))
 		for i, k := range batch {
 			options := []clientv3.OpOption{clientv3.WithRev(v.revision)}
@@ -80,6 +81,27 @@ func (v *view) load(ctx context.Context, keys []string) error {
 	}
 	return nil
 }
+
+// batches divides keys into parts, each of which one transaction can read. The limit of
+// operations of a separate etcd may be so large that its limit of bytes counts.
+func (s *Store) batches(keys []string) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		for len(keys) > 0 {
+			n, size := 0, 0
+			for n < min(len(keys), s.ops) && (n == 0 || size+opBytes(keys[n]) <= s.bytes) {
+				size += opBytes(keys[n])
+				n++
+			}
+			if !yield(keys[:n:n]) {
+				return
+			}
+			keys = keys[n:]
+		}
+	}
+}
+
+// opBytes returns the largest size of an operation or a comparison without a value.
+func opBytes(key string) int { return len(key) + 32 }
 
 // loadLocal reads keys from the member of etcd in this process. It returns false if that
 // fails, for example because the view's revision is compacted.
