@@ -91,7 +91,7 @@ func (a *applying) readState(ctx context.Context, locked bool) (v *view, applied
 	}
 	// read everything that the method plan needs at once
 	for _, w := range a.objects {
-		keys = append(append(append(keys, w.key()), guards(w.message)...), references(w.message)...)
+		keys = append(append(append(append(keys, w.key()), guards(w.message)...), references(w.message)...), namesakes(w.message)...)
 	}
 	if err := v.load(ctx, keys); err != nil {
 		return nil, 0, err

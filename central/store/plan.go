@@ -89,6 +89,15 @@ func guards(m proto.Message) []string {
 	return nil
 }
 
+// namesakes returns the keys that another port has whose name is this port's id, or whose id
+// is this port's name. A host's port would belong to both.
+func namesakes(m proto.Message) []string {
+	if p, ok := m.(*wire.Port); ok && p.Id != p.Name {
+		return []string{nameGuard("port", p.Id), portKey(p.Name)}
+	}
+	return nil
+}
+
 func references(m proto.Message) []string {
 	p, ok := m.(*wire.Port)
 	if !ok {
@@ -113,7 +122,7 @@ func (v *view) plan(ctx context.Context, objects []*target) error {
 	var keys []string
 	for _, w := range objects {
 		if w.message != nil {
-			keys = append(append(keys, guards(w.message)...), references(w.message)...)
+			keys = append(append(append(keys, guards(w.message)...), references(w.message)...), namesakes(w.message)...)
 		}
 	}
 	if err := v.load(ctx, keys); err != nil {
@@ -132,7 +141,28 @@ func (v *view) plan(ctx context.Context, objects []*target) error {
 	if err := v.write(objects, stored); err != nil {
 		return err
 	}
+	if err := v.checkNamesakes(objects); err != nil {
+		return err
+	}
 	return v.checkReferences(ctx, objects)
+}
+
+// checkNamesakes returns an error if a port would have the id or the name that another port
+// has as its name or id.
+func (v *view) checkNamesakes(objects []*target) error {
+	for _, w := range objects {
+		p, ok := w.message.(*wire.Port)
+		if !ok || p.Id == p.Name {
+			continue
+		}
+		if other, there := v.get(nameGuard("port", p.Id)); there {
+			return refuse(Duplicate, "port %s: its id %s is the name of the port of id %s, and a host's port %s would belong to both; choose another id", p.Name, p.Id, other, p.Id)
+		}
+		if _, there := v.get(portKey(p.Name)); there {
+			return refuse(Duplicate, "port %s: its name is the id of another port, and a host's port %s would belong to both; choose another name", p.Name, p.Name)
+		}
+	}
+	return nil
 }
 
 var noun = map[string]string{"net": "network", "port": "port", "host": "host"}

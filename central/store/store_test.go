@@ -141,6 +141,9 @@ func wantGuards(t testing.TB, s *Store) {
 func TestApplyRefusesWhatIsWrong(t *testing.T) {
 	s := testMember(t).Store()
 	apply(t, s, setNet("blue", 1), setNet("red", 2), setHost("h1", 1), setPort(port("p1", "blue", 1)))
+	named := port("p1b", "blue", 3)
+	named.Name = "p1-name"
+	apply(t, s, setPort(named), setPort(named)) // a port is no namesake of itself
 	before := dump(t, s)
 	with := func(change func(*wire.Port)) *wire.Change {
 		p := port("p2", "blue", 2)
@@ -159,7 +162,7 @@ func TestApplyRefusesWhatIsWrong(t *testing.T) {
 		{"vni 2 belongs to the network of id red", setNet("x", 2)},
 		{"name belongs to the network of id red", &wire.Change{Change: &wire.Change_SetNet{SetNet: &wire.Net{Id: "x", Name: "red", Vni: 9}}}},
 		{"mtu 10", &wire.Change{Change: &wire.Change_SetNet{SetNet: &wire.Net{Id: "x", Name: "x", Vni: 9, Mtu: 10}}}},
-		{"port of id p1 uses it", deleteNet("blue")},
+		{"uses it", deleteNet("blue")},
 		{"no network of id x to delete", deleteNet("x")},
 		{"no port of id x to delete", deletePort("x")},
 		{"no host of id x to delete", deleteHost("x")},
@@ -185,6 +188,8 @@ func TestApplyRefusesWhatIsWrong(t *testing.T) {
 		{"no host of id x", with(func(p *wire.Port) { p.Host = "x" })},
 		{"without a host", with(func(p *wire.Port) { p.MoveTo = "h1" })},
 		{"name belongs to the port of id p1", with(func(p *wire.Port) { p.Name = "p1" })},
+		{"id p1-name is the name of the port of id p1b", with(func(p *wire.Port) { p.Id, p.Name = "p1-name", "other" })},
+		{"name is the id of another port", with(func(p *wire.Port) { p.Id, p.Name = "other", "p1b" })},
 		{"change 2 of the request is empty", &wire.Change{}},
 	} {
 		// its valid change has no effect either
