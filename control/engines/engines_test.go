@@ -98,6 +98,7 @@ type rig struct {
 	engines  *Engines
 	spinUS   int      // setting of the engines
 	delays   []string // reasons for which the starts have waited
+	giveUp   bool     // the start ends at the first delay
 	stop     context.CancelFunc
 	done     sync.WaitGroup
 }
@@ -124,7 +125,21 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
+func (r *rig) delayed(reason string) {
+	if r.delays = append(r.delays, reason); r.giveUp {
+		r.stop()
+	}
+}
+
 func (r *rig) begin() {
+	r.t.Helper()
+	if err := r.tryBegin(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// tryBegin starts a control process. It returns the error of the engines' start.
+func (r *rig) tryBegin() error {
 	r.t.Helper()
 	check := func(err error) {
 		r.t.Helper()
@@ -147,7 +162,7 @@ func (r *rig) begin() {
 	addresses := macs.New(&r.change, r.pipeline, r.disk, log)
 	r.engines = New(Setup{Change: &r.change, Launcher: &r.launcher, Exe: "none", Dir: r.dir,
 		Start:   engine.Start{Cores: []int{0}, Sizes: sizes, SpinUS: r.spinUS},
-		Delayed: func(reason string) { r.delays = append(r.delays, reason) }, Store: r.disk, Pipeline: r.pipeline, MACs: addresses, Templates: templates, Log: log})
+		Delayed: r.delayed, Store: r.disk, Pipeline: r.pipeline, MACs: addresses, Templates: templates, Log: log})
 	r.ports = ports.New(ports.Setup{Change: &r.change, Store: r.disk, Engine: r.engines, Pipeline: r.pipeline, Statistics: statistics.New(r.pipeline, []int{0}),
 		Templates: templates, Kernel: r.kernel, Log: log})
 	r.pipeline.Attach(r.ports, templates)
@@ -158,9 +173,12 @@ func (r *rig) begin() {
 	defer r.change.Unlock()
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	check(r.engines.Start(ctx, saved))
+	if err := r.engines.Start(ctx, saved); err != nil {
+		return err
+	}
 	r.done.Go(func() { r.pipeline.Run(ctx) })
 	r.done.Go(func() { r.engines.Supervise(ctx) })
+	return nil
 }
 
 func (r *rig) die() {

@@ -81,8 +81,10 @@ func (es *Engines) delay(reason string) {
 // replaceDifferent replaces a running engine of another build or with other settings, or
 // starts the first engine. The devices that the old engine kept continue where they
 // stopped.
+//
+// After an error the inherited memory stays mapped until the process ends, because metrics and
+// requests may still read it through the pipeline.
 func (es *Engines) replaceDifferent(ctx context.Context, inherited *inheritance) error {
-	defer inherited.close()
 	memory, err := es.newMemory(inherited.old()) // before guests wait
 	if err != nil {
 		return err
@@ -126,6 +128,7 @@ func (es *Engines) replaceDifferent(ctx context.Context, inherited *inheritance)
 	if inherited.memory != nil {
 		<-guard.done // before the memory is unmapped
 	}
+	inherited.close()
 	return nil
 }
 

@@ -3,6 +3,7 @@
 package engines
 
 import (
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,21 @@ func TestDifferentEngineIsReplaced(t *testing.T) {
 			}
 		})
 	}
+}
+
+// If control gives up while no engine can be started, requests can still read the counters of
+// the old engine.
+func TestMemoryStaysAfterGivingUp(t *testing.T) {
+	r := newRig(t)
+	r.frame()
+	r.die()
+	upgrade(t)
+	r.launcher.failures, r.giveUp = 1<<30, true
+	if err := r.tryBegin(); err == nil {
+		t.Fatal("a start without an engine succeeds")
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	r.pipeline.Workers().Statistics(0, 0)
 }
 
 // If the old engine dies while the next one cannot start, control starts an engine anyway.
