@@ -9,6 +9,7 @@ import (
 
 	"weft/control/pipeline"
 	"weft/control/tables"
+	"weft/internal/clock"
 	"weft/openflow"
 )
 
@@ -83,6 +84,16 @@ func TestQoS(t *testing.T) {
 	f.end()
 	f.begin()
 	check("after a restart", append(one, queueState(2, 1, 64, 525), queueState(2, 2, 1000, 525))...)
+	// a queue of another number and the same rate is another queue
+	began := clock.Monotonic()
+	if _, err := f.d.ports.Modify("p2", []string{"qos=3:64k,2:1M"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range f.queues(t) {
+		if lived := clock.Monotonic() - began; q.Port == 2 && q.ID == 3 && q.AgeNS > lived {
+			t.Errorf("queue %d is %d ns old, %d after the change", q.ID, q.AgeNS, lived)
+		}
+	}
 	if _, err := f.d.ports.Modify("p2", []string{"qos="}); err != nil {
 		t.Fatal(err)
 	}

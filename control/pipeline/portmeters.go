@@ -11,13 +11,14 @@ import (
 )
 
 // SetPortMeters sets the token buckets of queues and of policing, by slot. It sends new and
-// changed buckets to the workers. This resets their counts. The caller holds the
-// configuration lock.
-func (pl *Pipeline) SetPortMeters(meters map[uint32]datapath.Meter) {
+// changed buckets to the workers. This resets their counts. A slot in begins is of a new bucket,
+// even if an earlier one had the slot and the rate. The caller holds the configuration
+// lock.
+func (pl *Pipeline) SetPortMeters(meters map[uint32]datapath.Meter, begins map[uint32]bool) {
 	now := clock.Monotonic()
 	begun := map[uint32]uint64{}
 	for slot, m := range meters {
-		if old, had := pl.portMeters[slot]; had && old == m {
+		if old, had := pl.portMeters[slot]; had && old == m && !begins[slot] {
 			begun[slot] = pl.portMetersBegun[slot]
 			continue
 		}

@@ -173,12 +173,12 @@ func (ps *Ports) setBuckets() {
 			}
 		})
 	}
-	next := uint32(openflow.FirstPortBucket)
+	next, begins := uint32(openflow.FirstPortBucket), map[uint32]bool{}
 	for _, key := range fresh {
 		for used[next] {
 			next++
 		}
-		slots[key], used[next] = next, true
+		slots[key], used[next], begins[next] = next, true, true
 	}
 	ps.buckets = slots
 	meters := map[uint32]datapath.Meter{}
@@ -190,5 +190,5 @@ func (ps *Ports) setBuckets() {
 			meters[b.Slot] = datapath.NewMeter(b.Packets, b.Rate, b.Depth)
 		})
 	}
-	ps.pipeline.SetPortMeters(meters)
+	ps.pipeline.SetPortMeters(meters, begins)
 }
