@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -37,6 +38,8 @@ type Uplink struct {
 	noRing    string           // reason why a socket has no ring
 	endpoints []netip.AddrPort // sorted
 	sinks     []int            // UDP sockets, sinks[i] for endpoints[i]
+	ingress   link.Link        // ingress program's link; nil: none
+	noIngress string           // reason why the stack sees the tunnels' datagrams
 	counts    [MaxQueues]counts
 	checked   [MaxQueues]counts // counts at the last Check
 }
@@ -200,6 +203,7 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 		}
 	}
 	u.endpoints, u.sinks = list, sinks
+	u.spareStack(filter)
 	return nil
 }
 
@@ -207,6 +211,7 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 func (u *Uplink) Close() {
 	closeAll(u.sockets)
 	closeAll(u.sinks)
+	u.closeIngress()
 	u.sockets, u.sinks, u.endpoints = nil, nil, nil
 }
 
@@ -218,20 +223,32 @@ func closeAll(fds []int) {
 
 // snapshot is the state of an uplink in JSON for the next control process. The
 // descriptors that FDs returns come with it, followed by the sockets that sink has
-// opened.
+// opened, and by the ingress program's link.
 type snapshot struct {
 	Spec      spec             `json:"spec"`
 	Why       string           `json:"why,omitempty"`
 	NoRing    string           `json:"no_ring,omitempty"`
 	Index     int              `json:"ifindex"`
 	Endpoints []netip.AddrPort `json:"endpoints"`
+	Ingress   bool             `json:"ingress,omitempty"` // there is an ingress program
+}
+
+// fds returns the number of descriptors that belong to the snapshot.
+func (s *snapshot) fds() int {
+	n := s.Spec.fds() + len(s.Endpoints)
+	if s.Ingress {
+		n++
+	}
+	return n
 }
 
 // Snapshot returns the state and the descriptors of the uplink for Restore in another
 // process. The uplink still owns the descriptors.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
-	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.noFeeder, NoRing: u.noRing, Index: u.ifindex, Endpoints: u.endpoints})
-	return blob, append(slices.Clone(u.sockets), u.sinks...), err
+	ingress := u.ingressFDs()
+	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.noFeeder, NoRing: u.noRing, Index: u.ifindex, Endpoints: u.endpoints,
+		Ingress: len(ingress) > 0})
+	return blob, slices.Concat(u.sockets, u.sinks, ingress), err
 }
 
 // Restore returns the uplink of another process's Snapshot. It owns the descriptors,
@@ -239,14 +256,21 @@ func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 func Restore(blob []byte, fds []int) (*Uplink, error) {
 	var s snapshot
 	err := json.Unmarshal(blob, &s)
-	if err == nil && (s.Spec.sockets() < 1 || len(fds) != s.Spec.fds()+len(s.Endpoints)) {
+	if err == nil && (s.Spec.sockets() < 1 || len(fds) != s.fds()) {
 		err = fmt.Errorf("%d descriptors for %d queues and %d endpoints", len(fds), s.Spec.sockets(), len(s.Endpoints))
 	}
 	if err != nil {
 		closeAll(fds)
 		return nil, fmt.Errorf("af_packet: snapshot: %w", err)
 	}
-	n := s.Spec.fds()
-	return &Uplink{spec: s.Spec, noFeeder: s.Why, noRing: s.NoRing, ifindex: s.Index, endpoints: s.Endpoints,
-		sockets: slices.Clone(fds[:n]), sinks: slices.Clone(fds[n:])}, nil
+	n, sinks := s.Spec.fds(), s.Spec.fds()+len(s.Endpoints)
+	u := &Uplink{spec: s.Spec, noFeeder: s.Why, noRing: s.NoRing, ifindex: s.Index, endpoints: s.Endpoints,
+		sockets: slices.Clone(fds[:n]), sinks: slices.Clone(fds[n:sinks])}
+	if s.Ingress {
+		if u.ingress, err = link.NewFromFD(fds[sinks]); err != nil {
+			u.Close()
+			return nil, fmt.Errorf("af_packet on %s: ingress program: %w", s.Spec.Dev, err)
+		}
+	}
+	return u, nil
 }

@@ -163,6 +163,9 @@ func (p *packetPort) status() portStatus {
 	if whole, why := p.uplink.Whole(); !whole {
 		reason += "; large frames in tunnels go as trains: " + why
 	}
+	if why := p.uplink.InStack(); why != "" {
+		reason += "; the kernel's stack sees each datagram of the tunnels: " + why
+	}
 	st := portStatus{state: StateUp, mode: "packet", reason: reason}
 	if n := p.uplink.Dropped(); n > 0 {
 		st.detail = fmt.Sprintf("the kernel dropped %d frames, because a ring or a queue was full", n)

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package afpacket
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// This file has the ingress program, a BPF program on the device's ingress (tcx, Linux 6.6).
+// It drops the datagrams that the packet sockets take. The packet sockets get their copies
+// first (__netif_receive_skb_core), so the program only spares the kernel's stack routing,
+// netfilter and the look-up of a UDP socket for each datagram. The kernel detaches the
+// program when the last descriptor of its link closes, which control and engine hold.
+
+// results of the ingress program (include/uapi/linux/bpf.h, enum tcx_action_base)
+const (
+	tcxNext = -1 // goes on with the device's next program, then with the stack
+	tcxDrop = 2
+)
+
+// needsTCX is the reason why an old kernel has no ingress program.
+const needsTCX = "needs Linux 6.6 or later"
+
+// ingressProgram returns the ingress program for a socket's filter, which takeEndpoints has
+// made. The program drops what the filter accepts. Both read the frame with the same
+// instructions. R6 is the context, R0 the value of the last load.
+func ingressProgram(filter []unix.SockFilter) (p asm.Instructions) {
+	label := func(i int) string { return fmt.Sprint("instruction", i) }
+	p = append(p, asm.Mov.Reg(asm.R6, asm.R1))
+	for i, s := range filter {
+		var one asm.Instruction
+		switch s.Code {
+		case loadHalf:
+			one = asm.LoadAbs(int32(s.K), asm.Half)
+		case loadByte:
+			one = asm.LoadAbs(int32(s.K), asm.Byte)
+		case loadWord:
+			one = asm.LoadAbs(int32(s.K), asm.Word)
+		case equal: // takeEndpoints jumps only if the values differ
+			one = asm.JNE.Imm32(asm.R0, int32(s.K), label(i+1+int(s.Jf)))
+		case ret:
+			result := int32(tcxNext)
+			if s.K > 0 {
+				result = tcxDrop
+			}
+			p = append(p, asm.Mov.Imm(asm.R0, result).WithSymbol(label(i)), asm.Return())
+			continue
+		}
+		p = append(p, one.WithSymbol(label(i)))
+	}
+	return p
+}
+
+// spareStack makes the ingress program drop what the filter accepts. If it cannot, the
+// stack sees each datagram, too, and u.noIngress is the reason.
+func (u *Uplink) spareStack(filter []unix.SockFilter) {
+	u.noIngress = ""
+	if err := u.setIngress(filter); err != nil {
+		u.noIngress = err.Error()
+	}
+}
+
+// setIngress loads the ingress program for a filter. It replaces the program at the device in
+// one step, or attaches the first one.
+func (u *Uplink) setIngress(filter []unix.SockFilter) error {
+	if u.ingress == nil && len(u.endpoints) == 0 {
+		return nil
+	}
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "weft_ingress", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: ingressProgram(filter)})
+	if errors.Is(err, unix.EPERM) {
+		return errors.New("CAP_BPF is missing")
+	}
+	if err != nil {
+		return fmt.Errorf("program: %w", err)
+	}
+	defer program.Close()
+	if u.ingress != nil {
+		return u.ingress.Update(program)
+	}
+	u.ingress, err = link.AttachTCX(link.TCXOptions{Interface: u.ifindex, Program: program, Attach: ebpf.AttachTCXIngress})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return errors.New(needsTCX)
+	}
+	return err
+}
+
+// closeIngress detaches the ingress program if no other process has its link.
+func (u *Uplink) closeIngress() {
+	if u.ingress != nil {
+		_ = u.ingress.Close()
+		u.ingress = nil
+	}
+}
+
+// ingressFDs returns the descriptor of the ingress program's link, if there is one.
+func (u *Uplink) ingressFDs() []int {
+	if l, ok := u.ingress.(interface{ FD() int }); ok {
+		return []int{l.FD()}
+	}
+	return nil
+}
+
+// InStack returns the reason why the kernel's stack sees the datagrams of the tunnels, too.
+// It returns "" if the stack does not see them.
+func (u *Uplink) InStack() string { return u.noIngress }

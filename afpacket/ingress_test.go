@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package afpacket
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/packet"
+	"weft/packet/packettest"
+)
+
+// udpErrors returns the number of datagrams that UDP sockets of host i have refused. The
+// sockets of the tunnel endpoints refuse every datagram that reaches them.
+func (r *rig) udpErrors(i int) (n string) {
+	r.t.Helper()
+	r.ns[i].Do(func() {
+		for _, file := range []string{"snmp", "snmp6"} {
+			text, err := os.ReadFile("/proc/thread-self/net/" + file)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			lines := strings.Split(string(text), "\n")
+			for k, line := range lines {
+				if f := strings.Fields(line); len(f) == 2 && f[0] == "Udp6InErrors" {
+					n += " " + f[1]
+				} else if len(f) > 3 && f[0] == "Udp:" && f[1] == "InDatagrams" {
+					n += strings.Fields(lines[k+1])[3] // InErrors
+				}
+			}
+		}
+	})
+	if len(strings.Fields(n)) != 2 {
+		r.t.Fatalf("refused datagrams of UDP and UDP over IPv6: %q", n)
+	}
+	return n
+}
+
+// sendTunnelled sends a datagram over IPv4 and one over IPv6 from host 0 to the endpoints of
+// host 1.
+func (r *rig) sendTunnelled() {
+	r.t.Helper()
+	a, b := packettest.NewArena(r.t, 1<<16), new(packet.Batch)
+	for _, v6 := range []bool{false, true} {
+		tmpl := r.template(v6)
+		tmpl.Push(a.Add(b, make([]byte, 100), 100, 0), 5, 0, 0, nil)
+	}
+	if n := r.dev[0].Tx()[0].Send(b, inOrder[:2]); n != 2 {
+		r.t.Fatalf("sent %d frames", n)
+	}
+}
+
+// needIngress skips the test on a kernel that cannot attach the ingress program.
+func (r *rig) needIngress() {
+	r.t.Helper()
+	if why := r.up[1].InStack(); why == needsTCX {
+		r.t.Skip("the ingress program " + why)
+	} else if why != "" {
+		r.t.Fatal(why)
+	}
+}
+
+// The datagrams of the uplink's endpoints do not reach the kernel's stack. They reach it
+// after their endpoint is removed.
+func TestStackSeesNoTunnel(t *testing.T) {
+	r := newRig(t)
+	r.needIngress()
+	before := r.udpErrors(1)
+	r.sendTunnelled()
+	r.receive(1, 2)
+	if now := r.udpErrors(1); now != before {
+		t.Errorf("refused datagrams: %q, want %q", now, before)
+	}
+	sinks := r.up[1].sinks
+	r.up[1].sinks = nil // so that SetEndpoints leaves the sockets open, which count
+	defer closeAll(sinks)
+	r.ns[1].Do(func() {
+		if err := r.up[1].SetEndpoints(nil); err != nil {
+			t.Fatal(err)
+		}
+	})
+	r.sendTunnelled()
+	for end := time.Now().Add(30 * time.Second); r.udpErrors(1) != "1 1"; {
+		if time.Now().After(end) {
+			t.Fatalf("refused datagrams: %q, want one of each IP version", r.udpErrors(1))
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// The kernel detaches the ingress program when the last uplink with its link closes.
+func TestIngressOutlivesControl(t *testing.T) {
+	r := newRig(t)
+	r.needIngress()
+	blob, fds, err := r.up[1].Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dups []int
+	for _, fd := range fds {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dups = append(dups, dup)
+	}
+	again, err := Restore(blob, dups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	r.up[1].Close()
+	info, err := again.ingress.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ns[1].Do(func() {
+		if err := again.SetEndpoints([]netip.AddrPort{netip.AddrPortFrom(r.addr[1][1], 4789)}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	now, err := again.ingress.Info()
+	if err != nil || now.ID != info.ID || now.Program == info.Program {
+		t.Errorf("link %d with program %d after link %d with program %d: %v", now.ID, now.Program, info.ID, info.Program, err)
+	}
+	r.sendTunnelled()
+	r.receive(1, 1)
+	if got := r.udpErrors(1); got != "0 0" {
+		t.Errorf("refused datagrams: %q, want none", got)
+	}
+}
