@@ -150,13 +150,13 @@ func (q *txQueue) writeTrain() packet.DropReason {
 	}
 	f, header := t.frame, t.data[:t.outer]
 	if t.segments > 1 {
-		q.finishOuter(header, f, t.size, t.total)
+		finishOuter(q.vnet, header, f, t.size, t.total)
 	} else {
 		clear(q.vnet)
 		if f.Offload.Flags&packet.OffloadOuter != 0 {
 			udp := packet.UDP(header[f.OuterL4:])
 			udp.SetChecksum(packet.AddSums(udp.Checksum(), uint16(udp.Len())))
-			q.finishLater(f)
+			finishLater(q.vnet, f)
 		}
 	}
 	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
@@ -164,10 +164,11 @@ func (q *txQueue) writeTrain() packet.DropReason {
 	return q.write(q.FD, 2)
 }
 
-// finishLater leaves it to the kernel or the device to finish the outer checksum.
-func (q *txQueue) finishLater(f *packet.Frame) {
+// finishLater writes into the virtio-net header vnet that the kernel or the device finishes
+// the outer checksum.
+func finishLater(vnet []byte, f *packet.Frame) {
 	const needsChecksum, offset = 1, 6
-	q.vnet[vnetFlags] = needsChecksum
-	binary.LittleEndian.PutUint16(q.vnet[6:], f.OuterL4)
-	binary.LittleEndian.PutUint16(q.vnet[8:], offset)
+	vnet[vnetFlags] = needsChecksum
+	binary.LittleEndian.PutUint16(vnet[6:], f.OuterL4)
+	binary.LittleEndian.PutUint16(vnet[8:], offset)
 }

@@ -16,36 +16,42 @@ import (
 // txQueue writes to one packet socket. It writes large tunnelled frames to the feeder. A
 // worker owns it.
 type txQueue struct {
-	// memory: vectors, virtio-net header, outer headers of a train of ordinary frames, a
-	// train of segments
+	// memory: vectors, virtio-net header, messages and their headers, a train of segments
 	iovec.TxQueue
 	feeder   int // -1 without a feeder
 	accepted int // result of Taken
 	trains   bool
-	vnet     []byte
-	outer    []byte
+	vnet     []byte // virtio-net header of a large frame
+	ordinary messageList
 	train    txTrain
 }
 
 // maxTrain is the largest UDP payload in bytes of a train over IPv4 or IPv6.
 const maxTrain = 65535 - packet.IPv6Len - packet.UDPLen
 
+// offsets in the queue's memory, behind the vectors
+const (
+	txVnetAt   = iovec.Max * iovec.Size
+	messagesAt = txVnetAt + 64
+	trainAt    = messagesAt + messageListLen
+)
+
 func newTx(fd, feeder int, s spec) (*txQueue, error) {
-	const vnetAt, outerAt, trainAt = iovec.Max * iovec.Size, iovec.Max*iovec.Size + tunnelVnetLen, iovec.Max*iovec.Size + 128
 	q := &txQueue{feeder: feeder, trains: s.Trains}
 	var err error
 	if q.Queue, err = iovec.OpenQueue(fd, iovec.Max, trainAt+trainBytes); err != nil {
 		return nil, err
 	}
 	q.Longest = s.MTU + ethernetLen
-	q.vnet, q.outer = q.Mem[vnetAt:outerAt], q.Mem[outerAt:outerAt+maxOuter]
+	q.vnet = q.Mem[txVnetAt : txVnetAt+tunnelVnetLen]
+	q.ordinary.init(q.Mem[messagesAt:trainAt])
 	q.train.data = q.Mem[trainAt:]
 	return q, nil
 }
 
-// Send writes large frames unsegmented if the device accepts them. It joins other frames
-// into trains. Each large frame or train costs one system call. Send stops if the kernel
-// is out of buffers. It returns the number of frames handled.
+// Send writes large frames unsegmented if the device accepts them. Each large frame or train
+// of its segments costs one system call, and so does each run of ordinary frames. Send stops
+// if the kernel is out of buffers. It returns the number of frames handled.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for n := 0; n < len(order); {
 		q.accepted = n
@@ -58,7 +64,12 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 		count, reason := 1, packet.DropNone
 		switch {
 		case f.Offload.GSO == packet.GSONone:
-			count, reason = q.sendOrdinary(b, order[n:])
+			count, full := q.sendOrdinary(b, order[n:])
+			n += count
+			if full {
+				return n
+			}
+			continue
 		case f.OuterL3 == 0:
 			reason = q.write(q.FD, q.gather(b, f))
 		case q.passes(f):
@@ -84,28 +95,18 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 // of a checksum in Send.
 func (q *txQueue) Taken() int { return q.accepted }
 
-// sendOrdinary sends the first frame of the list order, and the following frames that
-// form a train of datagrams with it, in one system call. It returns the number of
-// frames handled.
-func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, reason packet.DropReason) {
-	f := &b.Frames[order[0]]
-	vectors := 0
-	if q.trains && f.OuterL4 != 0 {
-		count, vectors = q.gatherTrain(b, order)
-	}
-	if count < 2 {
-		count, vectors = 1, q.gather(b, f)
-	}
-	return count, q.write(q.FD, vectors)
-}
-
 // write sends the first vectors with one system call. It returns DropTxFull if the
 // kernel is out of buffers.
 func (q *txQueue) write(fd, vectors int) packet.DropReason {
 	if vectors == 0 {
 		return packet.DropTxFailed // the frame has too many pieces or none
 	}
-	switch q.WriteTo(fd, vectors) {
+	return dropReason(q.WriteTo(fd, vectors))
+}
+
+// dropReason returns the drop reason for the error of a system call that sends.
+func dropReason(errno unix.Errno) packet.DropReason {
+	switch errno {
 	case 0:
 		return packet.DropNone
 	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
@@ -114,11 +115,9 @@ func (q *txQueue) write(fd, vectors int) packet.DropReason {
 	return packet.DropTxFailed // device down (ENETDOWN) or gone (ENXIO)
 }
 
-// gather sets the vectors to one frame and returns the number of vectors.
+// gather sets the vectors to one large frame without a tunnel header and returns the number
+// of vectors.
 func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
-	if f.Offload.Flags&packet.OffloadOuter != 0 {
-		b.FinishChecksum(f) // the virtio-net header can describe only one unfinished checksum
-	}
 	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
 	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
 	return q.add(1, b, f, 0)
@@ -140,47 +139,6 @@ func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	return n
 }
 
-// gatherTrain sets the vectors to the longest train at the start of the list order. The
-// frames of a train have equal outer headers and equal lengths; only the last may be
-// shorter.
-func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors int) {
-	f := &b.Frames[order[0]]
-	outer := int(f.OuterL4) + packet.UDPLen
-	size := f.Len() - outer
-	total := 0
-	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
-	q.Vectors[1] = iovec.Vector{Base: iovec.Address(q.outer), Len: uintptr(outer)}
-	vectors = 2
-	for _, i := range order {
-		g := &b.Frames[i]
-		n := g.Len() - outer
-		if n > size || n <= 0 || total+n > maxTrain || g.Offload.GSO != packet.GSONone || count > 0 && !sameOuter(f, g) {
-			break
-		}
-		more := q.add(vectors, b, g, outer)
-		if more == 0 {
-			break
-		}
-		vectors = more
-		total += n
-		count++
-		if n < size {
-			break
-		}
-	}
-	if count < 2 {
-		return 1, 0
-	}
-	// inner checksums are finished here, because the device finishes only the outer one
-	for _, i := range order[:count] {
-		g := &b.Frames[i]
-		g.Offload.Flags &^= packet.OffloadOuter
-		b.FinishChecksum(g)
-	}
-	q.finishOuter(q.outer[:copy(q.outer, f.Header()[:outer])], f, size, total)
-	return count, vectors
-}
-
 // sameOuter reports whether two frames have the same outer headers. It ignores lengths,
 // IPv4 identification and checksums.
 func sameOuter(f, g *packet.Frame) bool {
@@ -198,10 +156,10 @@ func sameOuter(f, g *packet.Frame) bool {
 	return bytes.Equal(a[l3+2:l3+4], z[l3+2:l3+4]) && bytes.Equal(a[l3+6:l4], z[l3+6:l4])
 }
 
-// finishOuter writes the virtio-net header and the outer headers h of a train. total is
+// finishOuter writes the virtio-net header vnet and the outer headers h of a train. total is
 // the UDP payload of the whole train in bytes, and size the UDP payload of one datagram.
 // UDP segmentation requires a UDP checksum, which the device finishes.
-func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
+func finishOuter(vnet, h []byte, f *packet.Frame, size, total int) {
 	l3, l4 := int(f.OuterL3), int(f.OuterL4)
 	length := packet.UDPLen + total
 	var pseudo uint16
@@ -219,10 +177,10 @@ func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 	udp := packet.UDP(h[l4:])
 	udp.SetLen(length)
 	udp.SetChecksum(pseudo)
-	q.finishLater(f)
-	q.vnet[vnetGSOType] = vnetUDP
-	binary.LittleEndian.PutUint16(q.vnet[2:], uint16(l4+packet.UDPLen))
-	binary.LittleEndian.PutUint16(q.vnet[4:], uint16(size))
+	finishLater(vnet, f)
+	vnet[vnetGSOType] = vnetUDP
+	binary.LittleEndian.PutUint16(vnet[2:], uint16(l4+packet.UDPLen))
+	binary.LittleEndian.PutUint16(vnet[4:], uint16(size))
 }
 
 // Offloads returns the offloads that Send accepts: large frames, including tunnelled

@@ -15,6 +15,7 @@ func uplinkChoiceFamily() []*experiment {
 	}{
 		{"tcp1", false, "bit/s", false, func(o *overlayRig) (float64, error) { return o.iperf("-P", "1") }},
 		{"udp-64", false, "bit/s", false, func(o *overlayRig) (float64, error) { return o.iperf("-u", "-b", "0", "-l", "64") }},
+		{"udp-64-8-flows", false, "bit/s", false, func(o *overlayRig) (float64, error) { return o.iperf("-u", "-b", "0", "-l", "64", "-P", "8") }},
 		{"udp-1400", false, "bit/s", false, func(o *overlayRig) (float64, error) { return o.iperf("-u", "-b", "0", "-l", "1400") }},
 		{"round-trip-spin-64", true, "s", true, func(o *overlayRig) (float64, error) { return o.roundTrips(64) }},
 		{"round-trip-spin-1024", true, "s", true, func(o *overlayRig) (float64, error) { return o.roundTrips(1024) }},

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iovec wraps the system calls readv and writev, with their vectors in mapped
-// memory. Tap and packet-socket ports use it, because they make one system call for
-// each frame.
+// Package iovec wraps the system calls readv, writev and sendmmsg, with their vectors in
+// mapped memory. Tap and packet-socket ports use it.
 package iovec
 
 import (
@@ -62,9 +61,33 @@ func Writev(fd int, vectors uintptr, n int) (int, unix.Errno) {
 	return call(unix.SYS_WRITEV, fd, vectors, n)
 }
 
+// Message is the kernel's struct mmsghdr (include/linux/socket.h) of a message without an
+// address and without control data. Vectors is the address of the first of Count vectors.
+type Message struct {
+	_       [2]uint64 // address
+	Vectors uintptr
+	Count   uint64
+	_       [4]uint64 // control data, flags, and the length that the kernel writes
+}
+
+// MessageSize is the size of a Message in bytes on a 64-bit kernel.
+const MessageSize = 64
+
+var _ [MessageSize]byte = [unsafe.Sizeof(Message{})]byte{}
+
+// Messages returns the memory mem as a slice of n messages, without a copy.
+func Messages(mem []byte, n int) []Message { return shm.View[Message](mem, 0, n) }
+
+// SendMessages sends n messages to the non-blocking socket fd with one system call. messages
+// is the address of the first one. It returns the number of messages that the kernel has
+// taken, or the error of the first message. The call bypasses Go's scheduler.
+func SendMessages(fd int, messages uintptr, n int) (int, unix.Errno) {
+	return call(unix.SYS_SENDMMSG, fd, messages, n)
+}
+
 func call(trap uintptr, fd int, vectors uintptr, n int) (int, unix.Errno) {
 	for {
-		r, _, errno := unix.RawSyscall(trap, uintptr(fd), vectors, uintptr(n))
+		r, _, errno := unix.RawSyscall6(trap, uintptr(fd), vectors, uintptr(n), 0, 0, 0) // 0: no flags of sendmmsg
 		if errno != unix.EINTR {
 			return int(r), errno
 		}

@@ -26,7 +26,7 @@ var allowed = []string{
 	"memfd_create", "eventfd2", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "poll", "ppoll",
 	// for messages of control and sockets of ports; no call in the list makes, connects
 	// or binds a socket
-	"accept4", "recvmsg", "sendmsg", "recvfrom", "sendto", "getsockopt", "getsockname", "getpeername", "shutdown",
+	"accept4", "recvmsg", "sendmsg", "sendmmsg", "recvfrom", "sendto", "getsockopt", "getsockname", "getpeername", "shutdown",
 	// for wake-ups of front ends, see shm.Foreign
 	"io_setup", "io_submit",
 }

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package afpacket
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/iovec"
+	"weft/packet"
+)
+
+// This file sends ordinary frames, which need no segmentation. Frames with equal outer
+// headers leave as one message, a train; any other frame is a message of its own. One
+// system call sends all messages (docs/decisions/0047). The frames of a connection stay in
+// order, because they have the same outer addresses and ports.
+
+// messageList divides a run of ordinary frames among messages.
+type messageList struct {
+	count    int
+	heads    [packet.BatchSize]messageHead
+	next     [packet.BatchSize]uint8 // index in the run of the next frame of the same message
+	flows    [packet.BatchSize]uint64
+	messages []iovec.Message
+	vnets    []byte // virtio-net header of each message
+	outers   []byte // outer headers of each train
+}
+
+// messageHead describes a message.
+type messageHead struct {
+	first  uint8 // index in the run of the first frame
+	frames uint8 // number of frames
+	size   int   // UDP payload of the first datagram of a train in bytes
+	total  int   // UDP payload of a train in bytes
+}
+
+// lengths in bytes of the memory for each message
+const (
+	messageVnetLen  = 16
+	messageOuterLen = 72
+	messageListLen  = packet.BatchSize * (iovec.MessageSize + messageVnetLen + messageOuterLen)
+)
+
+// init takes over messageListLen bytes of mapped memory.
+func (l *messageList) init(mem []byte) {
+	const vnetsAt = packet.BatchSize * iovec.MessageSize
+	const outersAt = vnetsAt + packet.BatchSize*messageVnetLen
+	l.messages, l.vnets, l.outers = iovec.Messages(mem, packet.BatchSize), mem[vnetsAt:outersAt], mem[outersAt:]
+}
+
+// sendOrdinary sends the run of ordinary frames at the start of the list order. It returns
+// the number of frames handled. If full is true, the kernel is out of buffers; frames that
+// were not sent have their Drop set.
+//
+// A memory fault interrupts it only before it has sent anything.
+func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, full bool) {
+	for _, i := range order {
+		if f := &b.Frames[i]; f.Offload.GSO != packet.GSONone || f.SegmentLen() > q.Longest {
+			break
+		}
+		count++
+	}
+	order = order[:count]
+	q.ordinary.divide(b, order, q.trains)
+	q.ordinary.finishChecksums(b, order)
+	return count, q.writeMessages(b, order)
+}
+
+// flowOf returns a number that is equal for frames of one flow: ports and a part of the
+// destination address of the outer headers. It returns 0 for a frame without tunnel header.
+func flowOf(f *packet.Frame) uint64 {
+	if f.OuterL4 == 0 {
+		return 0
+	}
+	h := f.Header()[f.OuterL4-4:]
+	return binary.LittleEndian.Uint64(h)
+}
+
+// divide divides the run of frames order among messages. The frames of a train have equal
+// outer headers and equal lengths; only the last may be shorter. If trains is false, each
+// frame is a message.
+func (l *messageList) divide(b *packet.Batch, order []uint8, trains bool) {
+	l.count = 0
+	for n, i := range order {
+		l.flows[n] = flowOf(&b.Frames[i])
+	}
+	joined := uint32(0) // frames of earlier messages
+	for n, i := range order {
+		if joined>>n&1 != 0 {
+			continue
+		}
+		f := &b.Frames[i]
+		head := &l.heads[l.count]
+		*head = messageHead{first: uint8(n), frames: 1}
+		l.count++
+		if !trains || f.OuterL4 == 0 {
+			continue
+		}
+		outer := int(f.OuterL4) + packet.UDPLen
+		head.size = f.Len() - outer
+		head.total = head.size
+		last := n
+		for m := n + 1; m < len(order); m++ {
+			if l.flows[m] != l.flows[n] || joined>>m&1 != 0 {
+				continue
+			}
+			g := &b.Frames[order[m]]
+			size := g.Len() - outer
+			if size > head.size || size <= 0 || head.total+size > maxTrain || !sameOuter(f, g) {
+				break // a later frame of the flow must not overtake this one
+			}
+			joined |= 1 << m
+			l.next[last] = uint8(m)
+			last = m
+			head.frames++
+			head.total += size
+			if size < head.size {
+				break
+			}
+		}
+	}
+}
+
+// finishChecksums finishes the inner checksums of trains, because the device finishes only the
+// outer one. It finishes a frame with two unfinished checksums, because the virtio-net header
+// can describe only one.
+func (l *messageList) finishChecksums(b *packet.Batch, order []uint8) {
+	for h := range l.heads[:l.count] {
+		head := &l.heads[h]
+		at := head.first
+		if f := &b.Frames[order[at]]; head.frames == 1 {
+			if f.Offload.Flags&packet.OffloadOuter != 0 {
+				b.FinishChecksum(f)
+			}
+			continue
+		}
+		for range head.frames {
+			f := &b.Frames[order[at]]
+			f.Offload.Flags &^= packet.OffloadOuter
+			b.FinishChecksum(f)
+			at = l.next[at]
+		}
+	}
+}
+
+// writeMessages sends all messages of the run order. It needs several system calls if the
+// vectors do not suffice for all messages. It returns true if the kernel is out of buffers.
+func (q *txQueue) writeMessages(b *packet.Batch, order []uint8) (full bool) {
+	l := &q.ordinary
+	from, vectors := 0, 0
+	for h := 0; h < l.count; h++ {
+		more := q.gatherMessage(b, order, h, h-from, vectors)
+		if more == 0 && h > from {
+			if q.writeSome(b, order, from, h) {
+				l.drop(b, order, h, l.count, packet.DropTxFull)
+				return true
+			}
+			from = h
+			more = q.gatherMessage(b, order, h, 0, 0)
+		}
+		if more == 0 { // the frame has too many pieces or none
+			l.drop(b, order, h, h+1, packet.DropTxFailed)
+			from = h + 1
+		}
+		vectors = more
+	}
+	return q.writeSome(b, order, from, l.count)
+}
+
+// gatherMessage sets message m, and vectors from number n on, to head h of the run. It returns
+// the new number of vectors, or 0 if there are too few.
+func (q *txQueue) gatherMessage(b *packet.Batch, order []uint8, h, m, n int) int {
+	l := &q.ordinary
+	head, begin := &l.heads[h], n
+	if n+2 > len(q.Vectors) {
+		return 0
+	}
+	at := head.first
+	f := &b.Frames[order[at]]
+	vnet := l.vnets[m*messageVnetLen:][:packet.VnetLen]
+	q.Vectors[n] = iovec.Vector{Base: iovec.Address(vnet), Len: packet.VnetLen}
+	if head.frames == 1 {
+		f.EncodeVnet((*[packet.VnetLen]byte)(vnet))
+		n = q.add(n+1, b, f, 0)
+	} else {
+		outer := int(f.OuterL4) + packet.UDPLen
+		headers := l.outers[m*messageOuterLen:][:copy(l.outers[m*messageOuterLen:][:messageOuterLen], f.Header()[:outer])]
+		finishOuter(vnet, headers, f, head.size, head.total)
+		q.Vectors[n+1] = iovec.Vector{Base: iovec.Address(headers), Len: uintptr(outer)}
+		n += 2
+		for range head.frames {
+			if n = q.add(n, b, &b.Frames[order[at]], outer); n == 0 {
+				return 0
+			}
+			at = l.next[at]
+		}
+	}
+	message := &l.messages[m]
+	message.Vectors, message.Count = iovec.Address(q.Mem)+uintptr(begin)*iovec.Size, uint64(n-begin)
+	return n
+}
+
+// writeSome sends the messages of the heads from up to to; the first is message 0. It returns
+// true if the kernel is out of buffers.
+func (q *txQueue) writeSome(b *packet.Batch, order []uint8, from, to int) (full bool) {
+	l := &q.ordinary
+	for h := from; h < to; {
+		sent, errno := 1, unix.Errno(0)
+		if to-from == 1 { // writev costs 80 ns less than sendmmsg of one message
+			errno = q.WriteTo(q.FD, int(l.messages[0].Count))
+		} else {
+			sent, errno = q.sendMessages(h-from, to-h)
+		}
+		if errno == 0 {
+			h += sent
+			continue
+		}
+		reason := dropReason(errno)
+		if reason == packet.DropTxFull {
+			l.drop(b, order, h, to, reason)
+			return true
+		}
+		l.drop(b, order, h, h+1, reason)
+		h++
+	}
+	return false
+}
+
+// sendMessages sends n messages from message m on. It returns the number of messages that the
+// kernel has taken, or the error of the first one.
+func (q *txQueue) sendMessages(m, n int) (int, unix.Errno) {
+	return iovec.SendMessages(q.FD, iovec.Address(q.Mem)+messagesAt+uintptr(m)*iovec.MessageSize, n)
+}
+
+// drop sets Drop in the frames of the heads from up to to.
+func (l *messageList) drop(b *packet.Batch, order []uint8, from, to int, reason packet.DropReason) {
+	for h := from; h < to; h++ {
+		at := l.heads[h].first
+		for range l.heads[h].frames {
+			b.Frames[order[at]].Drop = reason
+			at = l.next[at]
+		}
+	}
+}
