@@ -8,7 +8,9 @@
 //
 //	process.go    runs a batch of frames through one ct action
 //	tuple.go      addresses, ports and zone of a frame, and their hash
+//	seek.go       looks the frames of a batch up
 //	index.go      finds a connection by hash
+//	table.go      the table and its settings
 //	conn.go       the record of a connection, its generation and lock
 //	tcp.go, sctp.go, simple.go   protocol states
 //	nat.go        chooses the translation of a new connection; natsearch.go limits its cost

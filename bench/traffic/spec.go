@@ -7,8 +7,9 @@
 //
 // spec.go describes a measurement. In control.go, client.go and server.go both ends
 // agree on it; session.go runs it. tcp.go, transport.go and rr.go move the data; udp.go,
-// raw.go, device.go and guest.go are the transports. tally.go and histogram.go count.
-// result.go has the result.
+// raw.go, device.go and guest.go are the transports, with the system calls in system.go.
+// mix.go and schedule.go choose the sizes and times of frames; stamp.go and clock.go mark
+// them. tally.go and histogram.go count. progress.go and result.go have the results.
 package traffic
 
 import (

@@ -4,12 +4,15 @@
 // translates misses into megaflows, revalidates megaflows after changes, and adds the
 // counts of megaflows to their rules.
 //
-//   - bridge.go: the bridges, each with its tables; the other files have what they share
+//   - pipeline.go: what the bridges share; bridge.go: each bridge with its tables
 //   - misses.go: a miss becomes a megaflow, or its frame is executed once
 //   - caches.go: megaflows in the workers, and their counts
 //   - changes.go, reading.go: the interface of control/tables and control/ofswitch
 //   - revalidate.go: megaflows after a change, and timeouts
 //   - learn.go: flows of learn actions
+//   - packetout.go, resume.go: frames that the operator or a controller sends
+//   - portmeters.go: the token buckets of queues and of policing
+//   - tell.go, answertimes.go, limitrows.go: events of flows, times of answers, limits
 //   - view.go, networks.go: the ports, and the ports that weft-central has declared
 //   - handover.go, recover.go: start of control and replacement of an engine
 //
