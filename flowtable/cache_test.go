@@ -225,7 +225,8 @@ func FuzzCache(f *testing.F) {
 	})
 }
 
-// No record spans more cache lines than necessary, as prefetching expects.
+// No record spans more cache lines than necessary, as prefetching expects. The assembly of
+// compareEntries relies on the sizes and offsets too.
 func TestLineSizes(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -233,6 +234,11 @@ func TestLineSizes(t *testing.T) {
 	}{
 		{"Flow", unsafe.Sizeof(Flow{}), 32},
 		{"exactEntry", unsafe.Sizeof(exactEntry{}), 64},
+		{"flow of an exactEntry", unsafe.Offsetof(exactEntry{}.flow), 48},
+		{"form of an exactEntry", unsafe.Offsetof(exactEntry{}.form), 56},
+		{"digest", unsafe.Sizeof(digest{}), 16},
+		{"form of a digest", unsafe.Offsetof(digest{}.form), 8},
+		{"Key", unsafe.Sizeof(Key{}), 248},
 		{"actions in a block", blockActions * unsafe.Sizeof(Action{}), 64},
 		{"megaflow", unsafe.Sizeof(megaflow{}), 256},
 		{"what a search for an IPv4 flow reads of a megaflow", unsafe.Offsetof(megaflow{}.key) + baseWords*8, 56},

@@ -44,12 +44,21 @@ const (
 
 // exactEntry fills one cache line.
 type exactEntry struct {
-	words      [baseWords]uint64
-	slot       uint32
-	generation uint32
-	groups     uint32 // groups whose words are in exactMore
-	union      uint32 // Cache.unionNumber at the time of the write; 0: never written
+	words [baseWords]uint64
+	flow  uint64 // slot 32, generation 32: the megaflow
+	form  form   // 0: never written
 }
+
+// form says which words a key has, and under which union of masks: Cache.unionNumber 32,
+// number of words in its exactMore 16, groups of these words 16. An entry has the form of
+// its key.
+type form uint64
+
+// The build fails unless the groups fit into a form.
+const _ = uint(1<<16 - groupEnd)
+
+// moreWords is the number of words in the key's exactMore.
+func (f form) moreWords() uint32 { return uint32(f) >> 16 }
 
 // exactMore has the words of an entry's groups, in ascending order of the groups.
 type exactMore [32]uint64
@@ -57,11 +66,10 @@ type exactMore [32]uint64
 // The build fails unless the words of all groups fit into an exactMore.
 const _ = uint(len(exactMore{}) - (KeyWords - baseWords))
 
-// digest is the hash of a key and the set of its word groups.
+// digest is the hash and the form of a key.
 type digest struct {
-	hash   uint64
-	groups uint32
-	n      uint32 // number of words in its exactMore
+	hash uint64
+	form form
 }
 
 // signature returns the digest's 8-bit signature for a bucket. It is never 0.
@@ -77,15 +85,17 @@ func (d *digest) way() uint32 { return uint32(d.hash>>48) % bucketEntries }
 // digest hashes the key under the union of all masks, and collects the words of the
 // key's groups.
 func (c *Cache) digest(k *Key, d *digest, words *exactMore) {
-	u, s := &c.union, &c.seeds
-	acc := fold(k[WPort]&u[WPort]^s[0], k[WEthDst]&u[WEthDst]^s[1]) ^
-		fold(k[WEthSrc]&u[WEthSrc]^s[2], k[WIP]&u[WIP]^s[3]) ^
-		fold(k[WL4]&u[WL4]^s[4], k[WIPv4]&u[WIPv4]^s[5])
-	d.groups, d.n = 0, 0
+	acc := c.foldWords(k, WPort) ^ c.foldWords(k, WEthSrc) ^ c.foldWords(k, WL4)
+	d.form = form(c.unionNumber) << 32
 	if c.groups != 0 {
 		acc ^= c.digestGroups(k, d, words)
 	}
-	d.hash = s.finish(acc)
+	d.hash = c.seeds.finish(acc)
+}
+
+// foldWords hashes the base words w and w+1 of a key.
+func (c *Cache) foldWords(k *Key, w int) uint64 {
+	return fold(k[w]&c.union[w]^c.seeds[w], k[w+1]&c.union[w+1]^c.seeds[w+1])
 }
 
 // alike reports whether two keys are equal under the union of all masks. The caller has
@@ -109,10 +119,9 @@ func (c *Cache) digestGroups(k *Key, d *digest, words *exactMore) (acc uint64) {
 	if c.groups&groupTun != 0 {
 		a, b := k[WTunID]&u[WTunID], k[WTunIPv4]&u[WTunIPv4]
 		if a|b != 0 {
-			j := d.n & 31
+			j := d.form.moreWords() & 31
 			words[j], words[(j+1)&31] = a, b
-			d.n += 2
-			d.groups |= groupTun
+			d.form += 2<<16 | groupTun
 			acc ^= fold(a^c.seeds[WTunID], b^c.seeds[WTunIPv4])
 		}
 	}
@@ -132,20 +141,18 @@ func (c *Cache) digestGroups(k *Key, d *digest, words *exactMore) (acc uint64) {
 	}
 	if c.groups&groupND != 0 {
 		if a := k[WND] & u[WND]; a != 0 {
-			j := d.n & 31
+			j := d.form.moreWords() & 31
 			words[j], words[(j+1)&31] = a, 0 // the words of an entry are compared in pairs
-			d.n += 2
-			d.groups |= groupND
+			d.form += 2<<16 | groupND
 			acc ^= fold(a^c.seeds[WND], c.seeds[KeyWords])
 		}
 	}
 	if c.groups&groupTunOpts != 0 {
 		a, b := k[WTunOpts]&u[WTunOpts], k[WTunMeta]&u[WTunMeta]
 		if a|b != 0 {
-			j := d.n & 31
+			j := d.form.moreWords() & 31
 			words[j], words[(j+1)&31] = a, b
-			d.n += 2
-			d.groups |= groupTunOpts
+			d.form += 2<<16 | groupTunOpts
 			acc ^= fold(a^c.seeds[WTunOpts], b^c.seeds[WTunMeta])
 		}
 	}
@@ -158,10 +165,9 @@ func (c *Cache) group4(d *digest, words *exactMore, group uint32, w0, w1, w2, w3
 	if w0|w1|w2|w3 == 0 {
 		return 0
 	}
-	j := d.n & 31
+	j := d.form.moreWords() & 31
 	words[j], words[(j+1)&31], words[(j+2)&31], words[(j+3)&31] = w0, w1, w2, w3
-	d.n += 4
-	d.groups |= group
+	d.form += 4<<16 | form(group)
 	s := (*[4]uint64)(c.groupSeeds[group%uint32(len(c.groupSeeds))][:])
 	return fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3])
 }
@@ -228,23 +234,45 @@ func (c *Cache) choose(from, end uint) {
 // compare compares the chosen entries of frames with the frames' keys. For equal keys it
 // prefetches the megaflow.
 func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
-	exact, u, number := c.exact, &c.union, c.unionNumber
 	from := x.compared
+	if x.compared = end; from >= end || end > packet.BatchSize {
+		return
+	}
+	if hasCompareAssembly {
+		compareEntries(end-from, &c.frames[from], &c.entries[from], &keys[0], &c.union, &c.digests[0], &c.exact[0],
+			&c.m.Flows[0], &c.slots[from], &c.expects[from])
+	} else {
+		c.compareBase(keys, from, end)
+		cpu.Prefetch(&c.m.Flows[0], c.slots[from:end])
+	}
+	if c.groups != 0 {
+		c.compareMore(from, end)
+	}
+}
+
+// compareBase compares the forms and the base words. It stores the slot and the generation in
+// each entry, or NoSlot and 0 if the entry has another key.
+func (c *Cache) compareBase(keys *[packet.BatchSize]Key, from, end uint) {
+	exact, u := c.exact, &c.union
 	for m := from; m < end; m++ {
 		i, at := c.frames[m%packet.BatchSize]%packet.BatchSize, c.entries[m%packet.BatchSize]
-		d, k, e := &c.digests[i], &keys[i], &exact[at]
-		diff := lowerDiffer(&e.words, k, u) | upperDiffer(&e.words, k, u) | uint64((e.groups^d.groups)|(e.union^number))
-		if d.n != 0 {
-			diff |= c.differMore(at, d, &c.groupWords[i])
+		k, e := &keys[i], &exact[at]
+		flow := e.flow
+		if lowerDiffer(&e.words, k, u)|upperDiffer(&e.words, k, u)|uint64(e.form^c.digests[i].form) != 0 {
+			flow = uint64(NoSlot)
 		}
-		slot := e.slot
-		if diff != 0 {
-			slot = NoSlot
-		}
-		c.slots[m%packet.BatchSize], c.expects[m%packet.BatchSize] = slot, e.generation
+		c.slots[m%packet.BatchSize], c.expects[m%packet.BatchSize] = uint32(flow), uint32(flow>>32)
 	}
-	x.compared = end
-	cpu.Prefetch(&c.m.Flows[0], c.slots[from:end])
+}
+
+// compareMore compares the words of groups. It stores NoSlot for an entry that has others.
+func (c *Cache) compareMore(from, end uint) {
+	for m := from; m < end; m++ {
+		i := c.frames[m%packet.BatchSize] % packet.BatchSize
+		if c.differMore(c.entries[m%packet.BatchSize], &c.digests[i], &c.groupWords[i]) != 0 {
+			c.slots[m%packet.BatchSize] = NoSlot
+		}
+	}
 }
 
 // endExact finishes the lookup of a batch of count frames, and writes the found slots
@@ -335,7 +363,7 @@ func upperDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
 // belong to digest d.
 func (c *Cache) differMore(entry uint32, d *digest, group *exactMore) (diff uint64) {
 	words := &c.m.groupWords[entry]
-	for j := uint32(0); j < d.n && j < uint32(len(words)); j += 2 {
+	for j := uint32(0); j < d.form.moreWords() && j < uint32(len(words)); j += 2 {
 		diff |= (words[j] ^ group[j]) | (words[j+1] ^ group[j+1])
 	}
 	return diff
@@ -356,8 +384,8 @@ func firstMarked(marks uint64) uint32 { return uint32(bits.TrailingZeros64(marks
 // check whether the entry is stale.
 func (c *Cache) holds(entry uint32, d *digest, words *exactMore, k *Key) bool {
 	e := &c.exact[entry]
-	diff := lowerDiffer(&e.words, k, &c.union) | upperDiffer(&e.words, k, &c.union) | uint64(e.groups^d.groups)
-	if d.n != 0 {
+	diff := lowerDiffer(&e.words, k, &c.union) | upperDiffer(&e.words, k, &c.union) | uint64(e.form^d.form)
+	if d.form.moreWords() != 0 {
 		diff |= c.differMore(entry, d, words)
 	}
 	return diff == 0
@@ -369,8 +397,8 @@ func (c *Cache) probe(d *digest, words *exactMore, k *Key) uint32 {
 	for marks := c.buckets[number].candidates(d.signature()); marks != 0; marks &= marks - 1 {
 		at := number*bucketEntries + firstMarked(marks)
 		e := &c.exact[at]
-		if c.holds(at, d, words, k) && c.m.Flows[e.slot].Generation == e.generation {
-			return e.slot
+		if slot := uint32(e.flow); c.holds(at, d, words, k) && c.m.Flows[slot].Generation == uint32(e.flow>>32) {
+			return slot
 		}
 	}
 	return NoSlot
@@ -407,11 +435,11 @@ func (c *Cache) enter(d *digest, words *exactMore, k *Key, slot uint32) {
 	*b = *b&^(0xff<<(8*way)) | bucket(d.signature()<<(8*way))
 	at := number*bucketEntries + way
 	e := &c.exact[at]
-	e.slot, e.generation, e.groups, e.union = slot, c.m.Flows[slot].Generation, d.groups, c.unionNumber
+	e.flow, e.form = uint64(slot)|uint64(c.m.Flows[slot].Generation)<<32, d.form
 	for i := range e.words {
 		e.words[i] = k[i] & c.union[i]
 	}
-	if d.n != 0 {
+	if d.form.moreWords() != 0 {
 		c.m.groupWords[at] = *words
 	}
 }
