@@ -228,7 +228,11 @@ func FuzzFused(f *testing.F) {
 
 func TestFusedIsPlain(t *testing.T) {
 	fused, frames := uint64(0), uint64(0)
-	for seed := range int64(25) {
+	seeds := int64(25)
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
 		w := tryFused(t, seed, 300)
 		fused += w.rigs[0].w.fused.hits
 		frames += w.rigs[0].sh.Counters.Frames

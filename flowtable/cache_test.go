@@ -209,9 +209,13 @@ func checkRead(t *testing.T, m *Memory, c *Cache, twin *slowCache) {
 var tinySizes = Sizes{Megaflows: 64, Exact: 16, Masks: 5, Actions: 64}
 
 func TestCacheAgainstTwin(t *testing.T) {
+	seeds := int64(25)
+	if testing.Short() {
+		seeds = 5
+	}
 	for _, sizes := range []Sizes{tinySizes, {Megaflows: 256, Exact: 1024, Masks: 20, Actions: 4096}} {
 		m := newMemory(t, sizes)
-		for seed := range int64(25) {
+		for seed := range seeds {
 			checkCache(t, m, sizes, seed, 400)
 		}
 	}

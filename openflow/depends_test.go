@@ -63,7 +63,11 @@ func changeTable(r *rand.Rand, tab *fdb.Table, now uint64) string {
 // TestTranslationsNoteTheirAddresses: if a random change of addresses changes a key's
 // translation, the translation depended on a changed address.
 func TestTranslationsNoteTheirAddresses(t *testing.T) {
-	for seed := range uint64(30) {
+	seeds := uint64(30)
+	if testing.Short() {
+		seeds = 6
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 9))
 		p, env := centralPipeline(t), networkEnvOf(8, true)
 		all, err := ParseFlowMod("in_port=6,actions=normal", Add, nil)

@@ -102,7 +102,11 @@ func TestTrackedMegaflowsAreSound(t *testing.T) {
 		"ip,ct_state=+est,ct_nw_src=10.0.0.0/8", "ip,ct_state=+trk-inv,ct_tp_dst=80", "reg0=1", "tcp", "tcp,nw_src=10.0.0.0/8", "ip,nw_proto=6,nw_dst=10.0.0.1"}
 	acts := []string{"ct(table=%d)", "ct(commit,table=%d,nat(src=10.0.0.1))", "ct(table=%d,zone=NXM_OF_IN_PORT[])", "ct_clear,resubmit(,%d)", "resubmit(,%d,ct),2",
 		"set_field:1->reg0,ct(table=%d),mod_nw_dst:10.0.0.9,3", "clone(ct(commit),resubmit(,%d)),4", "move:NXM_NX_CT_MARK[]->NXM_NX_REG0[],resubmit(,%d),2", "1"}
-	for seed := range uint64(150) {
+	seeds := uint64(150)
+	if testing.Short() {
+		seeds = 30
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 7))
 		p, env := NewPipeline(Limits{}), newRecircEnv()
 		var texts []string
