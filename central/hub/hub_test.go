@@ -526,7 +526,7 @@ func TestSync(t *testing.T) {
 	}
 	r.settled()
 	revision := r.memory.Put(portObject(9, "n1", ""))
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	hosts, err := r.hub.Sync(ctx, revision)
 	if err != nil || len(hosts) != 5 {

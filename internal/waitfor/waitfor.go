@@ -34,7 +34,7 @@ func Return(t testing.TB, condition string, release, call func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Errorf("%s blocks", condition)
 		release()
 		<-done
