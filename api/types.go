@@ -199,8 +199,8 @@ type Port struct {
 	// State is up, down, waiting or failed. Detail is the reason for the state.
 	State  string `json:"state"`
 	Detail string `json:"detail,omitempty"`
-	// Mode is the mode of an af_xdp port: zerocopy, copy or generic. Reason says why
-	// the port uses this mode.
+	// Mode is the mode of an af_xdp port: zerocopy, copy or generic; of a tap it is read
+	// if the kernel does not count the frames. Reason says why the port uses this mode.
 	Mode   string `json:"mode,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Remotes has the states of a tunnel port's remote endpoints, at most 256. Endpoints

@@ -111,7 +111,8 @@ func (w *Worker) addPort(q *PortQueues) error {
 		if i < len(q.RxNumbers) {
 			number = q.RxNumbers[i]
 		}
-		s := w.queues.add(rxQueue{rx: rx, port: q.Port, number: number, waitFD: int32(rx.WaitFD()), polled: rx.Polled(), tunnel: q.Tunnel})
+		counted, _ := rx.(port.Counted)
+		s := w.queues.add(rxQueue{rx: rx, port: q.Port, number: number, waitFD: int32(rx.WaitFD()), polled: rx.Polled(), counted: counted, tunnel: q.Tunnel})
 		s.ahead, _ = rx.(port.Prefetcher)
 		if keeper, ok := rx.(port.Keeper); ok && keeper.MayKeep() {
 			s.keeper = keeper

@@ -13,25 +13,26 @@ const maxQueues = 1024
 
 // rxQueue is a receive queue. The worker owns it.
 type rxQueue struct {
-	rx     port.Rx
-	port   uint32
-	slot   uint16 // index in queueTable.slots; epoll events carry it
-	number uint16 // the queue's number among the device's receive queues
-	waitFD int32
-	edge   bool   // epoll watches waitFD edge-triggered, see port.EdgeWatched
-	polled bool   // Recv of this queue costs a system call; it is called only if ready is set
-	ready  bool   // frames may wait in a polled queue, see findReady
-	tunnel bool   // the port is an uplink, whose frames the worker decapsulates
-	limit  uint8  // largest batch while other queues have frames; 0: no limit
-	debtNS uint64 // debt: extra cost in nanoseconds of expensive frames, see fair.go
-	nextNS uint64 // time of the next visit, see gather.go
-	fuses  bool   // the connections are searched before the flow cache, see fuse.go
-	zone   uint16
-	ahead  port.Prefetcher // rx as a port.Prefetcher; nil: rx cannot prefetch
-	keeper port.Keeper     // rx as a port.Keeper; nil: rx cannot keep a batch, see kept.go
-	kept   keptBatch
-	lateNS uint64    // time until which buffers may be released late; 0: never
-	agreed agreement // stored key words of the last fused frames, see agreement in fuse.go
+	rx      port.Rx
+	port    uint32
+	slot    uint16 // index in queueTable.slots; epoll events carry it
+	number  uint16 // the queue's number among the device's receive queues
+	waitFD  int32
+	edge    bool   // epoll watches waitFD edge-triggered, see port.EdgeWatched
+	polled  bool   // Recv of this queue costs a system call; it is called only if ready is set
+	ready   bool   // frames may wait in a polled queue, see findReady
+	tunnel  bool   // the port is an uplink, whose frames the worker decapsulates
+	limit   uint8  // largest batch while other queues have frames; 0: no limit
+	debtNS  uint64 // debt: extra cost in nanoseconds of expensive frames, see fair.go
+	nextNS  uint64 // time of the next visit, see gather.go
+	fuses   bool   // the connections are searched before the flow cache, see fuse.go
+	zone    uint16
+	counted port.Counted    // rx as a port.Counted; nil: only a system call tells whether frames wait
+	ahead   port.Prefetcher // rx as a port.Prefetcher; nil: rx cannot prefetch
+	keeper  port.Keeper     // rx as a port.Keeper; nil: rx cannot keep a batch, see kept.go
+	kept    keptBatch
+	lateNS  uint64    // time until which buffers may be released late; 0: never
+	agreed  agreement // stored key words of the last fused frames, see agreement in fuse.go
 }
 
 // queueTable holds the receive queues of a worker. The array order is the polling
@@ -39,6 +40,7 @@ type rxQueue struct {
 type queueTable struct {
 	count         int
 	polled        int // number of queues with polled set
+	counted       int // number of polled queues that know whether frames wait
 	withoutWaitFD int // number of queues without a WaitFD
 	slots         [maxQueues]rxQueue
 	order         [maxQueues]uint16
@@ -74,6 +76,9 @@ func (t *queueTable) tally(q *rxQueue, change int) {
 	if q.polled {
 		t.polled += change
 	}
+	if q.counted != nil {
+		t.counted += change
+	}
 	if q.waitFD < 0 {
 		t.withoutWaitFD += change
 	}
@@ -106,7 +111,7 @@ func (w *Worker) receive(q *rxQueue) int {
 		w.failPort(q.port, reason)
 		return -1
 	}
-	q.ready = n > 0 // the next pass reads this queue without asking epoll
+	q.ready = n > 0 && q.counted == nil // the next pass reads this queue without asking epoll
 	if n == 0 {
 		// Recv may have discarded descriptors without frames.
 		w.flushAndRelease(q)

@@ -193,6 +193,48 @@ func TestPolledQueue(t *testing.T) {
 	r.equal("reads", r.rx(2).Recvs.Load(), recvs+4)
 }
 
+// A worker reads a counted queue only if the queue has frames, without asking epoll. It
+// asks epoll at intervals for frames that are not counted.
+func TestCountedQueue(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.w.fixed = 1
+	r.addPort(1, porttest.Options{}, false)
+	r.addPort(2, porttest.Options{Polled: true, Counted: true}, false)
+	r.install(0, 1, 0xa, output(1))
+	r.install(1, 2, 0xa, output(1))
+	r.turn()
+	recvs, calls := r.rx(2).Recvs.Load(), r.sh.Counters.Syscalls
+	for range 1000 {
+		r.turn()
+	}
+	r.equal("reads of nothing", r.rx(2).Recvs.Load(), recvs)
+	r.equal("system calls for nothing", r.sh.Counters.Syscalls, calls)
+
+	r.inject(1, ethernet(0xa, 60, 0))
+	r.turn()
+	r.inject(1, ethernet(0xa, 60, 1))
+	for i := range uint32(packet.BatchSize + 1) {
+		r.inject(2, ethernet(0xa, 60, i))
+	}
+	r.turn()
+	r.equal("reads by a busy worker", r.rx(2).Recvs.Load(), recvs+1)
+	r.turn()
+	r.turn()
+	r.equal("reads after a full batch", r.rx(2).Recvs.Load(), recvs+2)
+	r.equal("sent", r.sh.Ports[1].TxPackets, packet.BatchSize+3)
+	r.equal("system calls", r.sh.Counters.Syscalls, calls)
+
+	r.rx(2).Uncounted.Store(true)
+	r.rx(2).Woken() // the frames above
+	r.inject(2, ethernet(0xa, 60, 0))
+	r.turn()
+	r.equal("reads of an uncounted frame", r.rx(2).Recvs.Load(), recvs+2)
+	r.w.fixed += uncountedEveryNS
+	r.turn()
+	r.equal("reads of an uncounted frame, later", r.rx(2).Recvs.Load(), recvs+3)
+	r.equal("sent", r.sh.Ports[1].TxPackets, packet.BatchSize+4)
+}
+
 // A million frames cause no allocation and no garbage collection.
 func TestMillionFrames(t *testing.T) {
 	const frames = 1_000_000

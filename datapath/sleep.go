@@ -16,6 +16,9 @@ const (
 	// maxReadUnasked is the largest number of taps and sockets that a worker reads
 	// without calling epoll first. Reading an empty one costs a system call each.
 	maxReadUnasked = 4
+	// uncountedEveryNS is the interval in nanoseconds at which a worker asks epoll for
+	// frames that its counted queues have not counted.
+	uncountedEveryNS = 100_000
 	// maxSleepMS is the longest sleep in milliseconds. It makes sure that the heartbeat
 	// continues. noWaitFDSleepMS is the longest sleep if some queue cannot wake the
 	// worker up.
@@ -37,6 +40,7 @@ type waiter struct {
 	set       int
 	command   int
 	nextReady uint64 // time of the next poll of taps and sockets
+	nextAsk   uint64 // time of the next poll for frames that are not counted
 	events    [64]unix.EpollEvent
 }
 
@@ -81,19 +85,43 @@ func (p *waiter) forget(q *rxQueue) {
 	}
 }
 
-// findReady sets ready in the polled queues that may have frames. A busy worker does
-// so every readyEveryNS.
+// findReady sets ready in the polled queues that may have frames. Queues that count their
+// frames need no system call for this. A busy worker looks at the others every
+// readyEveryNS.
 func (w *Worker) findReady() {
-	if w.queues.polled == 0 || w.wasBusy && w.now < w.waiter.nextReady {
+	if w.queues.polled == 0 {
+		return
+	}
+	if w.queues.counted > 0 {
+		w.findCounted()
+	}
+	uncounted := w.queues.polled - w.queues.counted
+	if uncounted == 0 || w.wasBusy && w.now < w.waiter.nextReady {
 		return
 	}
 	w.waiter.nextReady = w.now + readyEveryNS
-	if w.queues.polled > maxReadUnasked {
+	if uncounted > maxReadUnasked {
 		w.wait(0)
 		return
 	}
 	for at := range w.queues.count {
-		w.queues.queue(at).ready = true
+		if q := w.queues.queue(at); q.counted == nil {
+			q.ready = true
+		}
+	}
+}
+
+// findCounted sets ready in the queues that have counted frames. Every uncountedEveryNS it
+// asks epoll, because the count is only a hint.
+func (w *Worker) findCounted() {
+	for at := range w.queues.count {
+		if q := w.queues.queue(at); q.counted != nil && q.counted.Waits() {
+			q.ready = true
+		}
+	}
+	if w.now >= w.waiter.nextAsk {
+		w.waiter.nextAsk = w.now + uncountedEveryNS
+		w.wait(0)
 	}
 }
 

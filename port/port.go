@@ -70,6 +70,14 @@ type Prefetcher interface {
 	Prefetch()
 }
 
+// Counted is a polled Rx that knows without a system call whether frames wait.
+type Counted interface {
+	Rx
+	// Waits reports whether the next Recv probably finds a frame. Few frames are not
+	// counted, so the worker also looks at WaitFD from time to time.
+	Waits() bool
+}
+
 // EdgeWatched is an Rx whose WaitFD also has other owners. Nobody reads the descriptor,
 // so it stays readable. The worker watches it edge-triggered and does not call Woken.
 type EdgeWatched interface {

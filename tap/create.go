@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -44,6 +45,10 @@ type Tap struct {
 	netns   string // namespace as configured, for display
 	created bool
 	fds     []int
+	// counts is the descriptor of the counts of frames, -1 without; uncounted is the reason
+	// why there are none (count.go)
+	counts    int
+	uncounted string
 }
 
 // Create makes the tap, or attaches to a persistent tap of the same name. It applies
@@ -71,7 +76,7 @@ func Create(cfg Config) (*Tap, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tap{netns: cfg.Netns, created: existing == nil, spec: spec{Dev: cfg.Dev, Queues: cfg.Queues}}
+	t := &Tap{netns: cfg.Netns, created: existing == nil, counts: -1, spec: spec{Dev: cfg.Dev, Queues: cfg.Queues}}
 	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI)
 	if cfg.Queues > 1 || existing != nil && existing.Flags&netlink.TUNTAP_MULTI_QUEUE != 0 {
 		flags |= unix.IFF_MULTI_QUEUE
@@ -275,9 +280,14 @@ func configure(h *netlink.Handle, cfg Config) (int, error) {
 // Spec returns the specification for Open, which also needs the descriptors.
 func (t *Tap) Spec() ([]byte, error) { return json.Marshal(t.spec) }
 
-// FDs returns the descriptors for Open, one for each queue. The tap owns them: pass
-// duplicates to Open.
-func (t *Tap) FDs() []int { return t.fds }
+// FDs returns the descriptors for Open: one for each queue, and the counts of frames if
+// there are any. The tap owns them: pass duplicates to Open.
+func (t *Tap) FDs() []int {
+	if t.counts < 0 {
+		return t.fds
+	}
+	return append(slices.Clone(t.fds), t.counts)
+}
 
 // MTU returns the device's MTU at creation, in bytes without the Ethernet header.
 func (t *Tap) MTU() int { return t.spec.MTU }
@@ -309,4 +319,8 @@ func (t *Tap) Close() {
 		unix.Close(fd)
 	}
 	t.fds = nil
+	if t.counts >= 0 {
+		unix.Close(t.counts)
+		t.counts, t.spec.Counted = -1, false
+	}
 }

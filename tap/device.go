@@ -20,13 +20,13 @@ func Open(text []byte, fds []int) (port.Device, error) {
 		d.Close()
 		return nil, err
 	}
-	for _, fd := range fds {
+	for i, fd := range fds[:s.Queues] {
 		// O_NONBLOCK then also applies to control's duplicate of the descriptor.
 		if err := unix.SetNonblock(fd, true); err != nil {
 			d.Close()
 			return nil, fmt.Errorf("tap %s: %w", s.Dev, err)
 		}
-		rx, err := newRx(fd, s)
+		rx, err := openRx(fds, i, s)
 		if err != nil {
 			d.Close()
 			return nil, fmt.Errorf("tap %s: %w", s.Dev, err)
@@ -40,4 +40,12 @@ func Open(text []byte, fds []int) (port.Device, error) {
 		d.AddTx(tx)
 	}
 	return d, nil
+}
+
+// openRx opens receive queue i.
+func openRx(fds []int, i int, s spec) (port.Rx, error) {
+	if s.Counted {
+		return newCountedRx(fds[i], s, fds[s.Queues], i)
+	}
+	return newRx(fds[i], s)
 }

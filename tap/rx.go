@@ -47,11 +47,16 @@ func newRx(fd int, s spec) (*rxQueue, error) {
 // spans refer to the queue's buffers and are valid until Release. A frame longer than
 // a buffer is truncated and gets Drop set.
 func (q *rxQueue) Recv(b *packet.Batch) int {
+	n, _ := q.recv(b, packet.BatchSize)
+	return n
+}
+
+// recv is Recv for at most limit frames. empty is true if a read has found no frame.
+func (q *rxQueue) recv(b *packet.Batch, limit int) (n int, empty bool) {
 	if q.Broken != "" {
-		return -1
+		return -1, false
 	}
-	n := 0
-	for ; !b.Full() && q.lent < buffers && q.read < iovec.BatchBytes && b.SpansLeft() > 0; n++ {
+	for ; n < limit && !b.Full() && q.lent < buffers && q.read < iovec.BatchBytes && b.SpansLeft() > 0; n++ {
 		f, header := b.Next()
 		buffer := q.buffers + uintptr(q.lent*q.length)
 		q.Vectors[1] = iovec.Vector{Base: iovec.Address(header[:]), Len: headerLen}
@@ -59,9 +64,9 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		got, errno := q.Read(3)
 		if errno != 0 {
 			if !q.goesOn(errno) && n == 0 {
-				return -1
+				return -1, false
 			}
-			break
+			return n, true
 		}
 		if q.headerLen > 0 {
 			got = max(got-q.headerLen, 0)
@@ -77,7 +82,7 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		}
 		b.Commit(f, min(got, headerLen))
 	}
-	return n
+	return n, false
 }
 
 // goesOn reports whether the queue can still be used after a read error. If not, it

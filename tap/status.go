@@ -82,19 +82,23 @@ type snapshot struct {
 	Spec    spec   `json:"spec"`
 	Netns   string `json:"netns,omitempty"`
 	Created bool   `json:"created"`
+	// Uncounted is the reason why the engine's queues are not counted.
+	Uncounted string `json:"uncounted,omitempty"`
 }
 
 // Snapshot returns the state and the descriptors of the tap for Restore in another
 // process. The tap still owns the descriptors.
 func (t *Tap) Snapshot() (blob []byte, fds []int, err error) {
-	blob, err = json.Marshal(snapshot{Spec: t.spec, Netns: t.netns, Created: t.created})
+	s := t.spec
+	s.Counted = false // the next control process makes counts of its own for the next engine
+	blob, err = json.Marshal(snapshot{Spec: s, Netns: t.netns, Created: t.created, Uncounted: t.uncounted})
 	return blob, t.fds, err
 }
 
 // Restore returns the tap of another process's Snapshot. It owns the descriptors,
 // even if it fails.
 func Restore(blob []byte, fds []int) (*Tap, error) {
-	t := &Tap{fds: fds}
+	t := &Tap{fds: fds, counts: -1}
 	var s snapshot
 	err := json.Unmarshal(blob, &s)
 	if err == nil && s.Spec.Queues != len(fds) {
@@ -104,6 +108,6 @@ func Restore(blob []byte, fds []int) (*Tap, error) {
 		t.Close()
 		return nil, fmt.Errorf("tap: snapshot: %w", err)
 	}
-	t.spec, t.netns, t.created = s.Spec, s.Netns, s.Created
+	t.spec, t.netns, t.created, t.uncounted = s.Spec, s.Netns, s.Created, s.Uncounted
 	return t, nil
 }

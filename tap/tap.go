@@ -8,11 +8,12 @@
 // engine both have them all, so either may be killed. Create also attaches to an
 // existing persistent tap of the same name, which outlives the switch.
 //
-// Each frame costs one system call in each direction, readv or writev. Reading puts
-// the first bytes into the frame's header buffer and the rest into a buffer of the
-// queue, which becomes a span. Writing passes header and spans to the kernel without
-// copying. With offloads a virtio-net header precedes each frame, and a frame may
-// have up to 64 KiB.
+// The kernel counts the frames of taps that Create has made, so that looking for frames
+// costs no system call (count.go). Each frame costs one system call in each direction,
+// readv or writev. Reading puts the first bytes into the frame's header buffer and the
+// rest into a buffer of the queue, which becomes a span. Writing passes header and spans
+// to the kernel without copying. With offloads a virtio-net header precedes each frame,
+// and a frame may have up to 64 KiB.
 package tap
 
 import (
@@ -57,6 +58,17 @@ type spec struct {
 	// directions.
 	Vnet  bool            `json:"vnet,omitempty"`
 	Takes packet.Offloads `json:"takes,omitempty"`
+	// Counted: the kernel counts the frames of each queue. The descriptor of the counts
+	// follows the queues.
+	Counted bool `json:"counted,omitempty"`
+}
+
+// descriptors returns the number of descriptors that belong to the specification.
+func (s spec) descriptors() int {
+	if s.Counted {
+		return s.Queues + 1
+	}
+	return s.Queues
 }
 
 func parseSpec(text []byte, fds []int) (spec, error) {
@@ -64,7 +76,7 @@ func parseSpec(text []byte, fds []int) (spec, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return s, fmt.Errorf("tap: specification: %w", err)
 	}
-	if s.Queues < 1 || s.Queues > MaxQueues || s.Queues != len(fds) {
+	if s.Queues < 1 || s.Queues > MaxQueues || s.descriptors() != len(fds) {
 		return s, fmt.Errorf("tap %s: %d descriptors for %d queues", s.Dev, len(fds), s.Queues)
 	}
 	if s.MTU < minMTU || s.MTU > MaxMTU {

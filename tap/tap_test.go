@@ -56,6 +56,7 @@ func create(t testing.TB, cfg Config) *Tap {
 		t.Fatal(err)
 	}
 	t.Cleanup(tap.Close)
+	tap.CountFrames()
 	return tap
 }
 

@@ -86,6 +86,7 @@ func (p *tapPort) open(device *engine.Kept) error {
 func (p *tapPort) attach(bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.tap.CountFrames()
 	spec, err := p.tap.Spec()
 	if err != nil {
 		return err
@@ -133,7 +134,11 @@ func (p *tapPort) status() portStatus {
 	case !s.Up:
 		return portStatus{state: stateDown, detail: "device " + s.Dev + " is down"}
 	}
-	return portStatus{state: StateUp}
+	st := portStatus{state: StateUp}
+	if yes, why := p.tap.Counted(); !yes && why != "" {
+		st.mode, st.reason = "read", "looking for frames costs system calls: "+why
+	}
+	return st
 }
 
 // mtu implements mtuReader. The operator may have changed the device's MTU.

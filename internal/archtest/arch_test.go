@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"datapath":             {"packet", "port", "flowtable", "conntrack", "tunnel", "bfd", "internal/shm", "internal/cpu"},
 	"vhost":                {"packet", "port", "internal/shm", "internal/safepath", "internal/privilege"},
 	"vhost/vhosttest":      {"port", "vhost", "internal/shm", "internal/cpu"},
-	"tap":                  {"packet", "port", "internal/iovec", "internal/netspace"},
+	"tap":                  {"packet", "port", "internal/iovec", "internal/netspace", "internal/shm"},
 	"afpacket":             {"packet", "port", "internal/iovec", "internal/shm"},
 	"internal/iovec":       {"internal/shm"},
 	"xsk":                  {"packet", "port", "internal/shm"},

@@ -32,7 +32,8 @@ var (
 	Namespace = Need{"a tap with netns=", []cap.Value{cap.NET_ADMIN, cap.SYS_ADMIN}} // setns(2)
 	// NET_ADMIN is for buffers beyond net.core.rmem_max.
 	Packet = Need{"af_packet", []cap.Value{cap.NET_ADMIN, cap.NET_RAW}}
-	// Whole is the tap for large frames. Without it they leave as trains.
+	// Whole is the tap for large frames. Without it they leave as trains. BPF is also for
+	// the counts of a tap's frames, without which workers look for them with system calls.
 	Whole = Need{"sending large frames of af_packet whole", []cap.Value{cap.NET_ADMIN, cap.BPF}}
 	// PERFMON is for the XDP program's arithmetic with packet pointers.
 	XDP    = Need{"af_xdp", []cap.Value{cap.NET_ADMIN, cap.NET_RAW, cap.BPF, cap.PERFMON}}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Namespace is a network namespace whose loopback device is up. It is deleted at the
@@ -115,4 +116,33 @@ func Join(a *Namespace, devA string, b *Namespace, devB string) {
 	a.Exec("ip", "link", "add", devA, "type", "veth", "peer", "name", devB, "netns", b.Name)
 	a.Exec("ip", "link", "set", devA, "addrgenmode", "none", "up")
 	b.Exec("ip", "link", "set", devB, "addrgenmode", "none", "up")
+}
+
+// WithoutBPF calls f on a thread without the capabilities to load BPF programs. It skips the
+// test if every user may load them.
+func WithoutBPF(t testing.TB, f func()) {
+	t.Helper()
+	if text, err := os.ReadFile("/proc/sys/kernel/unprivileged_bpf_disabled"); err == nil && strings.TrimSpace(string(text)) == "0" {
+		t.Skip("kernel.unprivileged_bpf_disabled=0: every user may load the program")
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var sets [2]unix.CapUserData
+		err := unix.Capget(&header, &sets[0])
+		if err == nil {
+			for _, c := range []int{unix.CAP_BPF, unix.CAP_SYS_ADMIN} {
+				sets[c/32].Effective &^= 1 << (c % 32)
+			}
+			err = unix.Capset(&header, &sets[0])
+		}
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
 }

@@ -33,7 +33,11 @@ func New(n int, o Options) *Device {
 func (d *Device) Rx() []port.Rx {
 	var all []port.Rx
 	for _, r := range d.RxQueues {
-		all = append(all, r)
+		if r.o.Counted {
+			all = append(all, countedRx{r})
+		} else {
+			all = append(all, r)
+		}
 	}
 	return all
 }

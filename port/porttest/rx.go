@@ -18,6 +18,8 @@ type Options struct {
 	Header, Span int
 	// Polled is the result of the receive queue's method Polled.
 	Polled bool
+	// Counted makes the receive queue a port.Counted. It needs Polled.
+	Counted bool
 	// MTU is the MTU of the transmit queue in bytes; the default is SlotBytes.
 	MTU int
 	// Takes is the set of offloads of the transmit queue; the default is none.
@@ -62,6 +64,10 @@ type Rx struct {
 	// Retains makes ReleaseLate release nothing until the next Release.
 	Retains atomic.Bool
 
+	// Uncounted makes Waits ignore the frames that are injected afterwards.
+	Uncounted atomic.Bool
+	counted   atomic.Uint64 // number of injected frames, without the uncounted ones at the end
+
 	broken   atomic.Bool
 	Recvs    atomic.Uint64 // number of calls of Recv
 	Arms     atomic.Uint64 // number of calls of Arm
@@ -92,6 +98,9 @@ func (r *Rx) InjectUndone(frame []byte, o packet.Offload) bool {
 	copy(r.bytes[slot*r.o.SlotBytes:], frame)
 	r.lens[slot], r.offloads[slot] = uint32(len(frame)), o
 	r.injected.Store(at + 1)
+	if !r.Uncounted.Load() {
+		r.counted.Store(at + 1)
+	}
 	if r.armed.Load() || r.o.Polled {
 		shm.SignalOwn(r.wait)
 	}
@@ -197,6 +206,12 @@ func (r *Rx) Woken() { shm.DrainOwn(r.wait) }
 
 // Polled implements port.Rx.
 func (r *Rx) Polled() bool { return r.o.Polled }
+
+// countedRx is an Rx that counts its frames.
+type countedRx struct{ *Rx }
+
+// Waits implements port.Counted.
+func (r countedRx) Waits() bool { return r.received < r.counted.Load() }
 
 // Fault implements port.Rx.
 func (r *Rx) Fault() string {

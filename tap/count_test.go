@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tap
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/testnet"
+	"weft/packet"
+	"weft/port"
+)
+
+// counted returns receive queue i, whose frames the kernel counts.
+func counted(t testing.TB, d port.Device, i int) port.Counted {
+	t.Helper()
+	q, ok := d.Rx()[i].(port.Counted)
+	if !ok {
+		t.Fatalf("receive queue %d is not counted", i)
+	}
+	return q
+}
+
+// recvWaiting receives while the count says that frames wait, and returns the number of
+// frames of the test. The number of calls that find no frame has a limit.
+func recvWaiting(t testing.TB, q port.Counted) int {
+	t.Helper()
+	b, frames, empty := new(packet.Batch), 0, 0
+	for q.Waits() {
+		b.Reset()
+		n := q.Recv(b)
+		if n < 0 {
+			t.Fatal(q.Fault())
+		}
+		frames += ownFrames(b)
+		q.Release()
+		if n > 0 {
+			continue
+		}
+		if empty++; empty > 1000 {
+			t.Fatal("the count says for ever that a frame waits")
+		}
+	}
+	return frames
+}
+
+// awaitFrames receives until the queues have received a number of frames of the test. Like a
+// worker, it reads a queue if the count or the descriptor says that frames wait. It returns
+// the number of frames that only the descriptor has told. There are a few on a busy machine,
+// because the sender's processor may stop after it has counted a frame.
+func awaitFrames(t testing.TB, want int, queues ...port.Counted) (uncounted int) {
+	t.Helper()
+	b, got := new(packet.Batch), 0
+	for end := time.Now().Add(30 * time.Second); got < want; {
+		if time.Now().After(end) {
+			t.Fatalf("received %d of %d frames", got, want)
+		}
+		for _, q := range queues {
+			if got += recvWaiting(t, q); got >= want {
+				break
+			}
+			p := []unix.PollFd{{Fd: int32(q.WaitFD()), Events: unix.POLLIN}}
+			if n, err := unix.Poll(p, 0); n < 1 || err != nil || q.Waits() {
+				continue
+			}
+			b.Reset()
+			if q.Recv(b) < 0 {
+				t.Fatal(q.Fault())
+			}
+			n := ownFrames(b)
+			got, uncounted = got+n, uncounted+n
+			q.Release()
+		}
+	}
+	return uncounted
+}
+
+// ownFrames returns the number of frames of b with the test's EtherType. The kernel sends
+// frames of its own.
+func ownFrames(b *packet.Batch) (n int) {
+	for i := range b.N {
+		if h := b.Frames[i].Header(); h[12] == etherType>>8 && h[13] == etherType&0xff {
+			n++
+		}
+	}
+	return n
+}
+
+// Queues receive every frame, and nearly all of them because the count says so.
+func TestCountedFrames(t *testing.T) {
+	n := testnet.New(t)
+	tap := create(t, Config{Dev: "tap0", Netns: n.Name, Queues: 2})
+	if yes, why := tap.Counted(); !yes {
+		t.Fatal(why)
+	}
+	d := open(t, tap)
+	defer d.Close()
+	w := openWire(t, n, "tap0")
+	total, uncounted := 0, 0
+	for sent := 1; sent <= 200; sent = sent*3/2 + 1 {
+		for i := range sent {
+			w.send(frame(60+i, uint64(i)))
+		}
+		uncounted += awaitFrames(t, sent, counted(t, d, 0), counted(t, d, 1))
+		total += sent
+	}
+	if uncounted > total/2 {
+		t.Errorf("%d of %d frames were not counted", uncounted, total)
+	}
+}
+
+// Frames that the kernel drops after it has counted them are not waited for, and later
+// frames arrive.
+func TestCountedFramesThatAreDropped(t *testing.T) {
+	n := testnet.New(t)
+	d := open(t, create(t, Config{Dev: "tap0", Netns: n.Name}))
+	defer d.Close()
+	w, q := openWire(t, n, "tap0"), counted(t, d, 0)
+	n.Exec("ip", "link", "set", "tap0", "txqueuelen", "10")
+	for i := range 100 {
+		w.send(frame(60, uint64(i)))
+	}
+	if got := recvWaiting(t, q); got >= 100 {
+		t.Errorf("received %d frames from a queue of 10", got)
+	}
+	for i := range 5 {
+		w.send(frame(60, uint64(i)))
+	}
+	awaitFrames(t, 5, q)
+}
+
+// A frame that the kernel has not counted is received by a Recv that is called without
+// Waits. The count is right again afterwards.
+func TestFramesThatAreNotCounted(t *testing.T) {
+	n := testnet.New(t)
+	tap := create(t, Config{Dev: "tap0", Netns: n.Name})
+	d := open(t, tap)
+	defer d.Close()
+	w, q := openWire(t, n, "tap0"), counted(t, d, 0)
+	recvWaiting(t, q)
+	if err := unix.IoctlSetPointerInt(tap.fds[0], unix.TUNSETFILTEREBPF, -1); err != nil {
+		t.Fatal(err)
+	}
+	w.send(frame(60, 1))
+	w.send(frame(60, 2))
+	if got := recv(t, q, new(packet.Batch), 2); len(got) != 2 {
+		t.Errorf("received %d of 2 frames", len(got))
+	}
+	recvWaiting(t, q)
+}
+
+// The next engine receives the frames that wait while no engine runs, and so does the
+// engine of the next control process, which makes counts of its own.
+func TestCountsOutliveTheEngine(t *testing.T) {
+	n := testnet.New(t)
+	first := create(t, Config{Dev: "tap0", Netns: n.Name})
+	w := openWire(t, n, "tap0")
+	next := func(tap *Tap) {
+		t.Helper()
+		d := open(t, tap)
+		defer d.Close()
+		w.send(frame(60, 1)) // counted before or after Open, which makes no difference
+		if got := recv(t, d.Rx()[0], new(packet.Batch), 3); len(got) != 3 {
+			t.Fatalf("received %d of 3 frames", len(got))
+		}
+		recvWaiting(t, counted(t, d, 0))
+		w.send(frame(60, 2))
+		awaitFrames(t, 1, counted(t, d, 0))
+	}
+	wait := func() {
+		w.send(frame(60, 3))
+		w.send(frame(60, 4))
+	}
+	wait()
+	next(first)
+	wait()
+	next(first)
+	blob, fds, err := first.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := Restore(blob, duplicates(t, fds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if yes, _ := second.Counted(); yes {
+		t.Error("the next control process has counts before CountFrames")
+	}
+	second.CountFrames()
+	wait()
+	next(second)
+}
+
+// A tap works without counts if the kernel refuses the program, or if another program may
+// use the filter of the tap.
+func TestRefusedCounts(t *testing.T) {
+	n := testnet.New(t)
+	check := func(tap *Tap, want string) {
+		t.Helper()
+		if yes, why := tap.Counted(); yes || !strings.Contains(why, want) {
+			t.Errorf("counted %v: %q, want %q", yes, why, want)
+		}
+		d := open(t, tap)
+		defer d.Close()
+		if _, is := d.Rx()[0].(port.Counted); is {
+			t.Error("the queue is counted")
+		}
+		w := openWire(t, n, "tap0")
+		w.send(frame(60, 1))
+		if got := recv(t, d.Rx()[0], new(packet.Batch), 1); len(got) != 1 {
+			t.Error("the frame did not arrive")
+		}
+	}
+	tap, err := Create(Config{Dev: "tap0", Netns: n.Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testnet.WithoutBPF(t, tap.CountFrames)
+	check(tap, "CAP_BPF")
+	tap.Close()
+
+	n.Exec("ip", "tuntap", "add", "tap0", "mode", "tap")
+	check(create(t, Config{Dev: "tap0", Netns: n.Name}), "existed before")
+}

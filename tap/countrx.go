@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tap
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/shm"
+	"weft/packet"
+)
+
+// countedQueue is a receive queue whose frames the kernel counts (count.go). It knows
+// without a system call whether frames wait, and reads no further than the last of them. A
+// worker owns it.
+type countedQueue struct {
+	rxQueue
+	mem    []byte         // mapped counts of all queues
+	queued *atomic.Uint64 // number of frames that the kernel has counted; the kernel writes it
+	taken  uint64         // value of queued at which no frame waits
+	// missing is a value of queued at which a read has found no frame although
+	// taken was smaller, and tries the number of these reads
+	missing uint64
+	tries   int
+}
+
+// maxTries is the number of reads that search for a counted frame. The kernel queues a
+// frame less than a microsecond after it has counted it. The queue then takes the frame for
+// dropped. If it was not dropped, because the hypervisor had stopped the sender's
+// processor, the worker finds it when it asks epoll.
+const maxTries = 8
+
+func newCountedRx(fd int, s spec, counts, number int) (*countedQueue, error) {
+	rx, err := newRx(fd, s)
+	if err != nil {
+		return nil, err
+	}
+	q := &countedQueue{rxQueue: *rx}
+	size := (s.Queues*countStride + os.Getpagesize() - 1) &^ (os.Getpagesize() - 1)
+	if q.mem, err = unix.Mmap(counts, 0, size, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+		rx.Close()
+		return nil, fmt.Errorf("map the counts of frames: %w", err)
+	}
+	q.queued = &shm.View[atomic.Uint64](q.mem, number*countStride, 1)[0]
+	q.taken = q.queued.Load() // the worker calls the first Recv even if Waits returns false
+	return q, nil
+}
+
+// waiting returns the number of counted frames that Recv has not returned. It is negative
+// if Recv has returned frames that the kernel does not count.
+func (q *countedQueue) waiting() int64 { return int64(q.queued.Load() - q.taken) }
+
+// Waits implements port.Counted.
+func (q *countedQueue) Waits() bool { return q.waiting() != 0 }
+
+// Recv reads the counted frames, one system call each, until the batch is full. If none
+// waits, Recv reads until the kernel has none, because some frames are not counted.
+func (q *countedQueue) Recv(b *packet.Batch) int {
+	if q.Broken != "" {
+		return -1
+	}
+	limit := packet.BatchSize
+	if n := q.waiting(); n > 0 {
+		limit = int(min(n, packet.BatchSize))
+	}
+	n, empty := q.recv(b, limit)
+	q.taken += uint64(max(n, 0))
+	if empty {
+		q.settle()
+	}
+	return n
+}
+
+// settle corrects taken after a read has found no frame.
+func (q *countedQueue) settle() {
+	count := q.queued.Load()
+	switch {
+	case int64(count-q.taken) < 0: // Recv has returned frames that the kernel does not count
+		q.taken = count
+	case count == q.taken:
+	case count != q.missing:
+		q.missing, q.tries = count, 1
+	default:
+		if q.tries++; q.tries >= maxTries {
+			q.taken = count
+		}
+	}
+}
+
+// Close unmaps the queue's memory. Every later Recv fails.
+func (q *countedQueue) Close() {
+	if q.mem != nil {
+		_ = unix.Munmap(q.mem)
+		q.mem = nil
+	}
+	q.rxQueue.Close()
+}
