@@ -4,43 +4,59 @@
 // bodies over a unix socket or vsock, under the paths below.
 //
 //	GET    /v1/show                          Show
+//	POST   /v1/shutdown                      ShuttingDown
 //	GET    /v1/ports[?name=NAME]             []Port, with statistics
 //	POST   /v1/ports                         AddPort -> Port
+//	PATCH  /v1/ports/NAME                    ModPort -> Port
+//	DELETE /v1/ports/NAME[?if_exists=true]
 //	GET    /v1/bridges                       []Bridge
 //	POST   /v1/bridges                       AddBridge -> Bridge
 //	PATCH  /v1/bridges[?bridge=NAME]         ModBridge -> Bridge
 //	DELETE /v1/bridges/NAME[?if_exists=true]
-//	PATCH  /v1/ports/NAME                    ModPort -> Port
-//	DELETE /v1/ports/NAME[?if_exists=true]
+//	GET    /v1/flows[?match=MATCH][&sort=KEY...]    []Flow
 //	POST   /v1/flows                         ChangeFlows -> FlowsChanged
 //	POST   /v1/flows?op=OP                   a file of flows, as text/plain -> FlowsChanged
-//	GET    /v1/flows[?match=MATCH]           []Flow
-//	DELETE /v1/flows[?match=MATCH][&strict=true]  -> FlowsChanged
+//	DELETE /v1/flows[?match=MATCH][&strict=true]    FlowsChanged
 //	POST   /v1/flows/diff                    DiffFlows -> FlowsDiffer
-//	GET    /v1/megaflows                     []Megaflow
-//	GET    /v1/limits[?port=NAME]            []Limit
-//	GET    /v1/log                           Log
-//	POST   /v1/log                           Log -> Log; an empty setting stays
+//	GET    /v1/groups[?select=group_id=N]    []Group
+//	POST   /v1/groups                        ChangeTable -> TableChanged
+//	GET    /v1/meters[?select=meter=N]       []Meter
+//	POST   /v1/meters                        ChangeTable -> TableChanged
+//	GET    /v1/queues[?select=PORT]          []Queue
+//	GET    /v1/tables                        []Table
+//	POST   /v1/tables                        ModTable
+//	GET    /v1/tlv-map                       TLVMap
+//	POST   /v1/tlv-map                       ChangeTLVs
 //	GET    /v1/macs                          []MAC
 //	DELETE /v1/macs[?port=NAME]              MACsFlushed
 //	POST   /v1/packet-out                    PacketOut -> PacketSent
+//	GET    /v1/megaflows                     []Megaflow
 //	GET    /v1/hottest?n=N&interval_ms=MS    []Hot
-//	GET    /v1/trace?flow=FLOW[&ct_next=STATE]  Trace
+//	GET    /v1/trace?flow=FLOW[&ct_next=STATE]      Trace
 //	GET    /v1/trace/live[?match=MATCH][&limit=N]   Captured, ...
+//	GET    /v1/capture?port=NAME[&snap=N][&limit=N] Captured, ...; or drops=true[&port=NAME]
 //	GET    /v1/monitor[?flows=true][&ports=true][&connections=true[&zone=N][&events=KIND,...]]
 //	           [&match=MATCH][&initial=true]  Event, ...
-//	GET    /v1/capture?port=NAME[&snap=N][&limit=N] Captured, ...; or drops=true[&port=NAME]
+//	GET    /v1/limits[?port=NAME]            []Limit
+//	GET    /v1/log                           Log
+//	POST   /v1/log                           Log -> Log; an empty setting stays
 //	GET    /metrics                          Prometheus text
 //
-// With names=false, flows, groups, megaflows, diffs and traces show ports by number.
+// conntrack.go lists the paths of connection tracking.
+//
+// Requests about flows, groups, meters, queues, tables, TLV maps, addresses, packet-outs,
+// traces and monitors mean the first bridge, or another one with bridge=NAME. With
+// bridge=NAME, GET /v1/ports lists only the ports of this bridge. With names=false, flows,
+// groups, megaflows, diffs and traces show ports by number.
 //
 // An answer marked "..." is a stream: one JSON value after the other, until the
 // client closes the connection.
 //
 // An error is a JSON Error. Its status is 400 (the input is wrong; nothing changed),
-// 403 (the peer's role does not allow the request), 404 (no such object), 413 (the
-// body is too long), 500 (the request was right and failed), or 503 (the peer's share
-// of connections, bodies or expensive requests is in use; try again).
+// 403 (the peer's role does not allow the request), 404 (no such request), 408 (the body came
+// too slowly; nothing changed), 413 (the body is too long), 500 (the request was right and
+// failed), or 503 (try again: weftd starts, something delays the request, or the peer's share
+// of connections, bodies or expensive requests is in use).
 package api
 
 // DefaultSocket is the path of the daemon's socket unless configured otherwise.

@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -142,6 +144,28 @@ func TestEveryRouteHasARole(t *testing.T) {
 		if method, path, _ := strings.Cut(pattern, " "); method != http.MethodGet && path != "/v1/flows/diff" && apiRoutes[pattern].Role != access.Write {
 			t.Errorf("%s may change something, but role Read may call it", pattern)
 		}
+	}
+}
+
+// The comments of package api list every route.
+func TestEveryRouteIsDocumented(t *testing.T) {
+	listed := map[string]bool{}
+	for _, name := range []string{"../api/types.go", "../api/conntrack.go"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^//\t([A-Z]+) +(/[A-Za-z0-9/-]+)`).FindAllStringSubmatch(string(text), -1) {
+			listed[m[1]+" "+m[2]] = true
+		}
+	}
+	for pattern := range apiRoutes {
+		if !listed[strings.ReplaceAll(pattern, "{name}", "NAME")] {
+			t.Errorf("no comment of package api lists %s", pattern)
+		}
+	}
+	if len(listed) != len(apiRoutes) {
+		t.Errorf("the comments list %d routes, the API has %d", len(listed), len(apiRoutes))
 	}
 }
 

@@ -353,7 +353,7 @@ func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	}
 }
 
-// fuse stores hints for the frames in u.wanted, when their second look-up is done.
+// fuse stores hints for the frames in fused.hintless, when their second look-up is done.
 func (w *Worker) fuse() {
 	u := &w.fused
 	for set := u.hintless & w.live; set != 0; set &= set - 1 {
