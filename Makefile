@@ -97,7 +97,7 @@ nic:
 # type=uplink beside both kinds of uplink on the same emulated cards.
 bench-nic:
 	@scripts/setup nic
-	go test -count=1 -v -timeout 30m -run '^$$' -bench UplinkKinds -benchtime 2x ./e2e/nic
+	go test -count=1 -v -timeout 30m -run '^$$' -bench UplinkKinds -benchtime 3x ./e2e/nic
 
 # Every attack for a minute, a row each: see SECURITY.md. ATTACKARGS="-storm 1h" plays
 # them all together, at random.
