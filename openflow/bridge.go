@@ -12,7 +12,7 @@ import (
 // continues the translation in the bridge of the port's peer.
 
 // MaxBridges is the largest number of bridges of a switch, with the numbers 0 to
-// MaxBridges-1. Segment has room for 128.
+// MaxBridges-1. fdb.Segment has room for 128.
 const MaxBridges = 64
 
 // Bridges is an Env of a switch with more than one bridge.

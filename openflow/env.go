@@ -62,7 +62,7 @@ type PortInfo struct {
 	BFD bool
 	// NoAnswers turns off local answers for addresses behind a PortTunnel.
 	NoAnswers bool
-	// the PortNormal belongs to the virtual network in the field VNI, see Segment
+	// the PortNormal belongs to the virtual network in the field VNI, see fdb.Segment
 	InVNI bool
 	// VLANs are the VLANs to which the action normal restricts the port; nil: all, with
 	// unchanged tags.

@@ -159,9 +159,9 @@ func (x *xlate) change(a *Action) {
 // prerequisites.
 func (x *xlate) hasField(id FieldID) bool { return fields[id].prerequisite.met(x) }
 
-// set writes value v to a field, only the bits of the mask, and only if the frame has
-// the field. FTCPSrc and
-// FTCPDst also stand for the ports of UDP and SCTP, for mod_tp_src and mod_tp_dst.
+// set writes value v to a field, only the bits of the mask, and only if the frame has the
+// field. FTCPSrc and FTCPDst also stand for the ports of UDP and SCTP, for mod_tp_src and
+// mod_tp_dst.
 func (x *xlate) set(dst Subfield, v, mask Value128) {
 	if dst.Field.isTLV() {
 		x.putTLV(dst, v, mask)
