@@ -5,6 +5,7 @@
 package conntrack
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"weft/packet"
@@ -43,5 +44,27 @@ func TestGatewayAllocatesNothing(t *testing.T) {
 		if m := &r.metas[0]; m.State&Invalid != 0 || m.Drop != packet.DropNone || r.tr.head.expecting.Load() == 0 {
 			t.Errorf("%q: unexpected ct_state %s or drop reason %v", v.text, stateText(m.State), m.Drop)
 		}
+	}
+}
+
+// A connection that evicts another allocates no memory.
+func TestEvictionAllocatesNothing(t *testing.T) {
+	r := newRig(t, 64)
+	for i := range 64 + victimsStart {
+		r.begin(i, 1, false)
+	}
+	frame, next := udpFrame("10.9.0.1:1", server, 1), uint16(0)
+	evicted := r.tr.Counters().Evicted
+	const runs = 4 * victimsGroup
+	if n := testing.AllocsPerRun(runs, func() {
+		next++
+		r.put(frame)
+		binary.BigEndian.PutUint16(r.b.Frames[0].Header()[34:], next)
+		r.tr.Process(&r.b, []uint8{0}, &r.metas, &commit, r.now)
+	}); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+	if n := r.tr.Counters().Evicted - evicted; n != runs+1 {
+		t.Errorf("%d evictions, want %d", n, runs+1)
 	}
 }

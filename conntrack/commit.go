@@ -160,29 +160,7 @@ func (t *Table) evictFirst(l *list, level int) {
 	n := l.first - 1
 	t.holders[t.holderOf(n)].evicted++
 	t.erase(n, EndEvicted)
-	t.prefetchEviction(l.first, level)
-}
-
-// prefetchEviction prefetches the memory for the next evictions from a list: the index
-// bucket of the list's second connection, and the record of the third. Earlier evictions
-// have prefetched the first one's bucket and the second one's record. first is 1 + the
-// number of the first connection.
-func (t *Table) prefetchEviction(first uint32, level int) {
-	if first == 0 {
-		return
-	}
-	second := t.links[first-1].in[level].next
-	if second == 0 {
-		return
-	}
-	one := [1]uint32{uint32(t.hashOf(second-1, 0)) & t.wrap}
-	cpu.Prefetch(&t.buckets[0], one[:])
-	if next := t.links[second-1].in[level].next; next != 0 {
-		one[0] = next - 1
-		cpu.Prefetch(&t.conns[0], one[:])
-		cpu.Prefetch(&t.links[0], one[:])
-		cpu.Prefetch(&t.peers[0], one[:])
-	}
+	t.prefetchVictims(l, level)
 }
 
 // newConn is the initial state of a connection to create.

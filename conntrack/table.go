@@ -16,6 +16,7 @@
 //	nat.go        chooses the translation of a new connection; natsearch.go limits its cost
 //	translate.go  translates a frame, also the datagram inside an ICMP error
 //	commit.go     creates and ends connections; limits, eviction
+//	victims.go    prefetches what the next evictions need
 //	holder.go, ranking.go   quotas of ports and zones, which decide about eviction
 //	member.go     quotas within one zone
 //	alg.go        reads announcements of connections; expect.go stores the announced ones
@@ -225,6 +226,7 @@ type Table struct {
 	wrap      uint32
 	eventRing *shm.Producer // writes the event ring, under the table's lock
 	pages     pages
+	victims   victimQueue
 }
 
 // Open opens the table for an engine of n workers, after the previous engine has

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conntrack
+
+import "weft/internal/cpu"
+
+// In a full table each new connection evicts another one, mostly the oldest of the same
+// list as before. This file prefetches the memory of the next evictions: first the
+// records, then the index buckets, whose addresses depend on the records. Most buckets
+// also miss in the TLB. The buckets of several victims are therefore prefetched together,
+// so that the processor reads their page tables at the same time.
+
+const (
+	// victimsGroup is the number of victims whose index buckets are prefetched together.
+	victimsGroup = 8
+	// victimsAhead is the number of evictions for which victims are found in advance. A
+	// group's buckets are prefetched about five evictions before the first is needed.
+	victimsAhead = 2*victimsGroup + 4
+	// victimsStart is the number of evictions from a list after which groups are prefetched in
+	// time. Until then each eviction prefetches one bucket.
+	victimsStart = 2 * victimsGroup
+)
+
+// victimQueue has the next connections that evictions from one list will end. They are
+// only prefetched, so they may be out of date. The table's lock guards the queue; the race
+// detector does not see this lock, because it is in shared memory.
+type victimQueue struct {
+	list     *list
+	last     uint32 // 1 + the number of the last victim found; 0: none
+	ahead    int    // number of victims found and not yet evicted
+	starting int    // number of evictions until groups are prefetched in time
+	count    int    // number of entries in numbers
+	numbers  [2 * victimsGroup]uint32
+}
+
+// prefetchVictims prefetches memory for the next evictions from list l, after an eviction
+// from it. level is the index of the list's links.
+//
+//go:norace
+func (t *Table) prefetchVictims(l *list, level int) {
+	v := &t.victims
+	if v.list != l || v.last == 0 {
+		*v = victimQueue{list: l, last: l.first, ahead: 1, starting: victimsStart}
+	}
+	v.ahead--
+	if v.starting > 0 && l.first != 0 {
+		v.starting--
+		if second := t.links[l.first-1].in[level].next; second != 0 {
+			t.prefetchBuckets([]uint32{second - 1})
+		}
+	}
+	for range 2 { // two, so that the queue fills up
+		if v.last == 0 || v.ahead >= victimsAhead {
+			return
+		}
+		if v.last = t.links[v.last-1].in[level].next; v.last == 0 {
+			return
+		}
+		t.addVictim(v.last - 1)
+	}
+}
+
+// addVictim adds connection n to the queue and prefetches its record. If n completes a
+// group, addVictim prefetches the index buckets of the oldest group.
+//
+//go:norace
+func (t *Table) addVictim(n uint32) {
+	v := &t.victims
+	at := v.count % len(v.numbers)
+	v.numbers[at] = n
+	v.count, v.ahead = at+1, v.ahead+1
+	one := v.numbers[at : at+1]
+	cpu.Prefetch(&t.conns[0], one)
+	cpu.Prefetch(&t.links[0], one)
+	cpu.Prefetch(&t.peers[0], one)
+	if v.count < len(v.numbers) {
+		return
+	}
+	if v.starting < victimsGroup { // the oldest group is not evicted yet
+		t.prefetchBuckets(v.numbers[:victimsGroup])
+	}
+	v.count = copy(v.numbers[:], v.numbers[victimsGroup:])
+}
+
+// prefetchBuckets prefetches the index buckets of at most victimsGroup connections.
+//
+//go:norace
+func (t *Table) prefetchBuckets(numbers []uint32) {
+	var lines [victimsGroup]uint32
+	for i, n := range numbers {
+		lines[i%victimsGroup] = uint32(t.hashOf(n, 0)) & t.wrap
+	}
+	cpu.Prefetch(&t.buckets[0], lines[:len(numbers)])
+}
