@@ -40,8 +40,13 @@ func openGuest(path string, own int, addresses []netip.Addr) (*guest, error) {
 		g.envelopes = append(g.envelopes, make([]byte, 0, headers+MessageSize))
 	}
 	var err error
-	g.port, err = traffic.OpenPort(path, 1514)
-	return g, err
+	if g.port, err = traffic.OpenPort(path, 1514); err != nil {
+		return g, err
+	}
+	// The members share their cores with the switches. While another thread waits for the
+	// core, KVM does not poll for a halted guest either (kvm_vcpu_can_poll).
+	g.port.Spin = 0
+	return g, nil
 }
 
 func head(from, to netip.Addr) (h [headers]byte) {

@@ -26,13 +26,16 @@ type Port struct {
 	created  bool // true: this process created the socket and removes it
 	received [][]byte
 	bufs     [][]byte
+	// Spin is the polling time before Recv sleeps. OpenPort sets it to about the cost of
+	// one wake-up.
+	Spin time.Duration
 	// Waits is the number of times that Recv has slept.
 	Waits uint64
 }
 
 const (
 	ringSize = 1024
-	// spin is the polling time before Recv sleeps: about the cost of one wake-up.
+	// spin is about the cost of one wake-up.
 	spin = 20 * time.Microsecond
 )
 
@@ -46,7 +49,7 @@ func OpenPort(path string, size int) (*Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Port{guest: g, path: path}
+	p := &Port{guest: g, path: path, Spin: spin}
 	if err := p.connect(); err != nil {
 		p.Close()
 		return nil, fmt.Errorf("vhost-user socket %s: %w", path, err)
@@ -108,14 +111,14 @@ func (p *Port) Send(frames [][]byte) int {
 }
 
 // Recv returns received frames, which are valid until the next call. It polls for the
-// time spin, and then sleeps until a frame arrives or the time wait is over.
+// time Spin, and then sleeps until a frame arrives or the time wait is over.
 func (p *Port) Recv(wait time.Duration) [][]byte {
 	q := p.guest.Rx[0]
 	p.take()
 	if len(p.received) > 0 || wait <= 0 {
 		return p.received
 	}
-	for start := time.Now(); time.Since(start) < min(spin, wait); {
+	for start := time.Now(); time.Since(start) < min(p.Spin, wait); {
 		if p.take(); len(p.received) > 0 {
 			return p.received
 		}
