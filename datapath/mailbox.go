@@ -125,7 +125,12 @@ func (w *Worker) addPort(q *PortQueues) error {
 		}
 	}
 	p.tx, p.lock, p.number = q.Tx, q.Lock, q.TxNumber
-	p.local = len(q.Rx) > 0 && q.Rx[0].Polled() && !q.Tunnel
+	p.local, p.tap = false, false
+	if len(q.Rx) > 0 && !q.Tunnel {
+		_, guest := q.Rx[0].(port.EdgeWatched)
+		p.tap = q.Rx[0].Polled()
+		p.local = p.tap || guest
+	}
 	if p.offloads = 0; p.tx != nil {
 		p.offloads = p.tx.Offloads()
 	}

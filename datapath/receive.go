@@ -161,6 +161,7 @@ func (w *Worker) countReceived(n int) {
 	for i := range w.batch.Frames[:n] {
 		bytes += uint64(w.batch.Frames[i].Len())
 	}
+	w.waiter.bulk = w.waiter.bulk || bytes > bulkBytes
 	w.sh.Counters.Frames += uint64(n)
 	w.sh.Counters.Batches++
 	p := &w.sh.Ports[w.batch.Port%port.MaxPorts]

@@ -115,6 +115,53 @@ func TestHeldFramePostponesSleep(t *testing.T) {
 	r.equal("sleeps", r.sh.Counters.Sleeps, 1)
 }
 
+// slowArm is a receive queue whose Arm moves the worker's clock, as if the sleep that follows
+// took that long.
+type slowArm struct {
+	port.Rx
+	clock  *uint64
+	stepNS uint64
+}
+
+func (q *slowArm) Arm() bool {
+	*q.clock += q.stepNS
+	return q.Rx.Arm()
+}
+
+// After a short sleep the worker polls for longer, until a sleep was long or more bytes
+// came than in a round trip.
+func TestShortSleepPostponesTheNext(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.addPort(1, porttest.Options{}, false)
+	r.w.config.SpinUS = 50
+	r.w.fixed = r.w.clock()
+	r.install(0, 1, 0xa, output(1))
+	r.turn() // busy with the command
+	q := &slowArm{Rx: r.rx(1), clock: &r.w.fixed}
+	r.w.queues.queue(0).rx = q
+	sleeps := uint64(0)
+	idle := func(us, stepUS, want uint64) {
+		t.Helper()
+		shm.SignalOwn(r.w.config.CommandEvent) // ends a sleep at once
+		r.w.fixed += us * 1000
+		q.stepNS = stepUS * 1000
+		r.turn()
+		sleeps += want
+		r.equal("sleeps", r.sh.Counters.Sleeps, sleeps)
+	}
+	idle(60, 100, 1)
+	idle(60, 0, 0)
+	idle(150, 1000, 1)
+	idle(60, 100, 1)
+	idle(60, 0, 0)
+	for i := range uint32(packet.BatchSize) {
+		r.inject(1, ethernet(0xa, 2*bulkBytes/packet.BatchSize, i))
+	}
+	r.turn() // a batch that is not part of a round trip
+	idle(210, 100, 1)
+	idle(60, 0, 1)
+}
+
 // A frame that arrives just before the worker sleeps keeps the worker awake.
 func TestArmSeesFrames(t *testing.T) {
 	r := newRig(t, testSizes)
@@ -165,6 +212,39 @@ func TestFewPolledQueues(t *testing.T) {
 	r.inject(1, ethernet(0xa, 60, 13))
 	r.turn()
 	r.equal("reads after that", r.rx(2).Recvs.Load(), recvs+3)
+}
+
+// guestRx is the receive queue of a vhost-user guest.
+type guestRx struct{ port.Rx }
+
+func (guestRx) EdgeWatched() {}
+
+// A worker yields to a guest as to a process behind a tap, but a frame for a guest is no
+// reason to read taps.
+func TestYieldToGuests(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.w.fixed = 1
+	r.addPort(1, porttest.Options{}, false)
+	r.addPort(2, porttest.Options{Polled: true}, false)
+	d := porttest.New(1, porttest.Options{})
+	r.ports[3] = d
+	if err := r.w.addPort(&PortQueues{Port: 3, Rx: []port.Rx{guestRx{d.Rx()[0]}}, Tx: d.Tx()[0]}); err != nil {
+		t.Fatal(err)
+	}
+	for number, want := range []bool{1: false, 2: true, 3: true} {
+		if got := r.w.ports[number].local; got != want {
+			t.Errorf("port %d is local: %v, want %v", number, got, want)
+		}
+	}
+	r.install(0, 1, 0xa, output(3))
+	r.turn()
+	r.inject(1, ethernet(0xa, 60, 0))
+	r.turn()
+	recvs := r.rx(2).Recvs.Load()
+	r.inject(1, ethernet(0xa, 60, 1))
+	r.turn()
+	r.equal("delivered", r.sh.Ports[3].TxPackets, 2)
+	r.equal("reads of the tap by a busy worker", r.rx(2).Recvs.Load(), recvs)
 }
 
 // With many polled queues, the worker reads a queue only if epoll reports it.

@@ -20,7 +20,8 @@ type txPort struct {
 	number   uint16 // the queue's number among the transmit queues of the device
 	count    uint8  // number of frames in pending
 	touched  bool   // the port is in Worker.touched
-	local    bool   // a local process receives the port's frames
+	local    bool   // a local process receives the port's frames: a guest, or one behind a tap
+	tap      bool   // the answer of the local process costs a system call to read
 	owed     bool   // the port is in Worker.owed
 	sending  bool   // the transmit queue's Send is running
 	sent     uint8  // number of pending frames that are already sent and counted
@@ -120,6 +121,7 @@ func (w *Worker) sendPending(p *txPort) {
 		w.tapSend(p, order)
 	}
 	w.delivered = w.delivered || p.local
+	w.toTap = w.toTap || p.tap
 	w.useTx(p, 0)
 	if w.undone == 0 {
 		w.send(p, order)

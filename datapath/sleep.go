@@ -29,6 +29,15 @@ const (
 	// worker sleeps meanwhile, control wakes it through its eventfd for each such batch:
 	// 8 µs on a virtual machine whose other core halts.
 	answerSpinNS = 250_000
+	// spinGrowth multiplies the polling time after a sleep that was shorter than the
+	// result: the next frame is likely to come before a sleep has paid. On a virtual machine, a
+	// wake-up of a halted core costs 44 to 47 µs (docs/decisions/0046). KVM extends its
+	// polling for halted guests likewise (halt_poll_ns_grow).
+	spinGrowth = 4
+	// bulkBytes is the length in bytes of a batch that is not part of a round trip of small
+	// frames. In bulk traffic, polling for longer takes time from the guests that share the
+	// core.
+	bulkBytes = 2048
 	// commandTag marks epoll events of the command eventfd. Other events carry a
 	// queue's slot.
 	commandTag = -1
@@ -41,6 +50,8 @@ type waiter struct {
 	command   int
 	nextReady uint64 // time of the next poll of taps and sockets
 	nextAsk   uint64 // time of the next poll for frames that are not counted
+	short     bool   // the last sleep was short, see spinGrowth
+	bulk      bool   // a batch since the last sleep had more than bulkBytes
 	events    [64]unix.EpollEvent
 }
 
@@ -163,9 +174,12 @@ func (w *Worker) take(n int) {
 }
 
 // spinNS returns the time in nanoseconds for which the worker polls empty queues before
-// it sleeps.
+// it sleeps. It is spinGrowth times longer after a short sleep among small frames.
 func (w *Worker) spinNS() uint64 {
 	spin := uint64(w.config.SpinUS) * 1000
+	if w.waiter.short {
+		spin *= spinGrowth
+	}
 	if w.held.count > 0 {
 		return max(spin, answerSpinNS)
 	}
@@ -177,7 +191,7 @@ func (w *Worker) spinNS() uint64 {
 // once.
 func (w *Worker) sleep() {
 	w.releaseAllQueues()
-	woken := true
+	woken, began := true, w.now
 	if w.armAll() && w.commands.Sleep() {
 		if w.mail.Load() == nil && !w.stopping.Load() {
 			w.sh.Counters.Sleeps++
@@ -197,6 +211,8 @@ func (w *Worker) sleep() {
 	w.rxInUse = nil
 	w.visited()
 	w.now = w.clock() // time asleep does not count as a gap between passes
+	w.waiter.short = !w.waiter.bulk && w.now-began < spinGrowth*1000*uint64(w.config.SpinUS)
+	w.waiter.bulk = false
 	if woken {
 		w.lastBusy = w.now
 	}

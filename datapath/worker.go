@@ -165,6 +165,7 @@ type Worker struct {
 	batchFull  bool     // the batch was full, so another batch will follow soon
 	owed       portList // ports whose flush was postponed, see flush
 	delivered  bool     // a frame went to a local process, see fewFrames
+	toTap      bool     // a tap got one of these frames
 	queues     queueTable
 	fullPasses uint32 // number of consecutive passes with a full batch, see gather.go
 	faults     int    // number of failed ports not yet reported to the control process
@@ -367,9 +368,11 @@ func (w *Worker) pass() {
 		w.lastBusy = now
 		if w.delivered && frames <= fewFrames {
 			cpu.Yield()
-			w.waiter.nextReady = 0 // the local process may have answered
+			if w.toTap {
+				w.waiter.nextReady = 0 // the local process may have answered
+			}
 		}
-		w.delivered = false
+		w.delivered, w.toTap = false, false
 		return
 	}
 	if w.queues.polled == 0 {
