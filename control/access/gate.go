@@ -135,7 +135,7 @@ func (g *Gate) victim(share string, sameShare bool) *Conn {
 	return found
 }
 
-// The caller holds g.mu.
+// drop forgets a connection. The caller holds g.mu.
 func (g *Gate) drop(c *Conn) {
 	if _, in := g.conns[c]; !in {
 		return

@@ -92,7 +92,7 @@ func joinEvents(b []byte, events [][]byte) (joined []byte, rest [][]byte) {
 	return b, nil
 }
 
-// The caller holds c.mu.
+// setWatching adds the connection to Service.watchers or removes it. The caller holds c.mu.
 func (c *Conn) setWatching(enabled bool) {
 	if enabled != c.watching {
 		c.watching = enabled
@@ -104,7 +104,8 @@ func (c *Conn) setWatching(enabled bool) {
 	}
 }
 
-// The caller holds c.mu.
+// updateWatching calls setWatching after a change of the monitors, of the wanted events or of
+// ended. The caller holds c.mu.
 func (c *Conn) updateWatching() { c.setWatching(!c.ended && (len(c.monitors) > 0 || c.wantsEvents())) }
 
 // wantsEvents reports whether the connection gets events that it did not request. A
@@ -112,7 +113,8 @@ func (c *Conn) updateWatching() { c.setWatching(!c.ended && (len(c.monitors) > 0
 // with Open vSwitch. The caller holds c.mu.
 func (c *Conn) wantsEvents() bool { return c.controller != nil || c.missLen != 0 }
 
-// The caller holds c.mu.
+// accepts reports whether the peer wants an event for this reason. masks has the reasons for
+// the roles master and equal, and for slave. The caller holds c.mu.
 func (c *Conn) accepts(masks [2]uint32, reason uint8) bool {
 	index := 0
 	if c.master == ofp.RoleSlave {
@@ -125,8 +127,8 @@ func (c *Conn) accepts(masks [2]uint32, reason uint8) bool {
 // events of flows.
 func (s *Service) Count() int { return int(s.watchers.Load()) }
 
-// TellFlow reports a change of rule r to the connections. The caller holds the locks of
-// the rule.
+// TellFlow reports a change of rule r to the connections. The caller holds the lock that
+// guards the rule.
 func (s *Service) TellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 	for _, c := range s.connections() {
 		c.tellFlow(event, r)
@@ -165,7 +167,7 @@ func (c *Conn) tellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 	}
 }
 
-// The caller holds c.mu.
+// postUpdate queues the event of a flow monitor that update encodes. The caller holds c.mu.
 func (c *Conn) postUpdate(update func(b []byte) []byte) {
 	reply := ofp.NewMonitorUpdate(c.version)
 	reply.Add(update)
