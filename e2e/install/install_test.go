@@ -10,9 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,18 +41,29 @@ func boot(t *testing.T, deb string) *machine {
 	}
 	// systemd needs a cgroup of its own. Its child processes inherit the cgroup of the
 	// shell.
-	const enter = `group=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)/$1 && mkdir "$group" &&
+	const enter = `group=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)/$1 && mkdir -p "$group" &&
 		echo $$ >"$group/cgroup.procs" && shift && exec unshare -m -n -u -i -C -p -f --kill-child "$@"`
 	name := fmt.Sprint("weft-install-", os.Getpid())
 	cmd := exec.Command("sh", "-c", enter, "sh", name, "sh", script, t.TempDir(), deb)
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // the signal comes at the end of the thread that starts the machine
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // ends the machine, too: --kill-child
-		_ = cmd.Wait()
+		<-ended
 		removeGroup(t, name)
 		if t.Failed() {
 			t.Log(log.String())
@@ -136,7 +149,7 @@ func (m *machine) changed() []string {
 // directory. The programs of the packages report the commits "first" and "second".
 var built = sync.OnceValues(func() (dir string, err error) {
 	dir = filepath.Join(os.TempDir(), fmt.Sprintf("weft%d-packages", os.Getpid()))
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
 	for version, commit := range map[string]string{"1.0": "first", "1.1": "second"} {
