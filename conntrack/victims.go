@@ -79,7 +79,9 @@ func (t *Table) addVictim(n uint32) {
 	if v.starting < victimsGroup { // the oldest group is not evicted yet
 		t.prefetchBuckets(v.numbers[:victimsGroup])
 	}
-	v.count = copy(v.numbers[:], v.numbers[victimsGroup:])
+	// no copy, which the race detector observes even here
+	*(*[victimsGroup]uint32)(v.numbers[:]) = [victimsGroup]uint32(v.numbers[victimsGroup:])
+	v.count = victimsGroup
 }
 
 // prefetchBuckets prefetches the index buckets of at most victimsGroup connections.
