@@ -84,6 +84,18 @@ type Ref struct {
 
 func (c *conn) generation() uint32 { return uint32(c.meta.Load()) }
 
+// hasGeneration reports whether the connection has generation g after all loads so far. Fields that
+// were read without a lock then belong to this generation: a worker that reuses the record
+// first makes the generation even (see kill).
+func (c *conn) hasGeneration(g uint32) bool { return uint32(c.metaAfter()) == g }
+
+// metaAfter returns meta after all loads so far. On arm64, an atomic load alone could be
+// done before them.
+func (c *conn) metaAfter() uint64 {
+	cpu.LoadBarrier() // pairs with the StoreBarrier of kill
+	return c.meta.Load()
+}
+
 // This part has spin locks of the table and of a connection. An owner that is not
 // preempted holds such a lock for at most a microsecond.
 
@@ -144,6 +156,7 @@ func (t *Table) kill(c *conn) {
 			continue
 		}
 		if c.meta.CompareAndSwap(meta, uint64(uint32(meta)+1)) { // pairs with lockConn
+			cpu.StoreBarrier() // the next connection's fields come after; pairs with metaAfter
 			return
 		}
 	}
@@ -188,7 +201,7 @@ func (t *Table) read(n, g uint32, v *view) bool {
 		if v.tuples[0].ipv6() {
 			v.long = t.addresses(n)
 		}
-		if t.solo || before>>32 != t.epoch && c.meta.Load() == before {
+		if t.solo || before>>32 != t.epoch && c.metaAfter() == before {
 			return true
 		}
 		wait(tries)

@@ -85,7 +85,7 @@ func (m *Memory) entry(n uint32, now uint64, e *Entry) bool {
 		case packet.ProtoSCTP:
 			e.Tags = [2]uint32{m.peers[n][0].end, m.peers[n][1].end}
 		}
-		if c.meta.Load() == before {
+		if c.metaAfter() == before {
 			return true
 		}
 	}

@@ -47,7 +47,7 @@ func (m *Memory) expectedEntry(n uint32, now uint64, e *Expected) bool {
 	if c.flags&connLabelled != 0 {
 		e.Mark, e.Label = c.mark, m.labels[x.parent.Number]
 	}
-	return c.meta.Load() == before && m.expectations[n] == x
+	return c.metaAfter() == before && m.expectations[n] == x
 }
 
 // AppendTo appends the line of ovs-dpctl dump-conntrack-exp, without a newline.

@@ -28,7 +28,7 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 		if !tr.fastTCP(b, f, Ref{n, g}, dir, now) {
 			return 0, false
 		}
-	} else if c.generation() != g || t.due(c, UDPMultiple, now) && !t.keep(c, g, UDPMultiple, now) {
+	} else if !c.hasGeneration(g) || t.due(c, UDPMultiple, now) && !t.keep(c, g, UDPMultiple, now) {
 		return 0, false
 	}
 	// The fields belong to this connection, because the generation was compared after
@@ -52,7 +52,7 @@ func (tr *Tracker) FastAll(b *packet.Batch, frames []uint8, quick uint32, transl
 			c := &conns[tr.numbers[i]&uint32(len(conns)-1)]
 			flags, other := c.flags, &c.tuples[1-tr.dirs[i]&1]
 			ends, ports := bits.RotateLeft64(other.a, 32), bits.RotateLeft32(uint32(other.b>>32), 16)
-			if c.generation() == tr.generations[i] && (!translates || flags&connTranslated == 0 || b.Frames[i].SetIPv4Ends(ends, ports)) {
+			if c.hasGeneration(tr.generations[i]) && (!translates || flags&connTranslated == 0 || b.Frames[i].SetIPv4Ends(ends, ports)) {
 				continue
 			}
 		}

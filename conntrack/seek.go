@@ -172,7 +172,7 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 		tr.dirs[i], tr.generations[i] = dir, g
 		h := hints[n][dir]
 		// The hint is stale, or the tuple may belong to another connection.
-		if h.Generation != g || c.generation() != g {
+		if h.Generation != g || !c.hasGeneration(g) {
 			continue
 		}
 		tags[i] = h.Tag
@@ -187,7 +187,7 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 		// Fast writes no expiry that is still far away. Such a connection has not
 		// expired, unless its timeout is 0.
 		if d := now + lasts - c.expiresNS; d <= moves && d < lasts && c.class == UDPMultiple &&
-			c.flags&(connFTP|connTFTP|connReplied) == connReplied && c.generation() == g {
+			c.flags&(connFTP|connTFTP|connReplied) == connReplied && c.hasGeneration(g) {
 			quick |= 1 << i
 		}
 	}
@@ -203,7 +203,7 @@ func (tr *Tracker) lookUpHint(i uint8, hints []Hints, tags *[packet.BatchSize]ui
 		return 0, 0
 	}
 	h := hints[ref.Number][dir&1]
-	if h.Generation != ref.Generation || tr.conns[ref.Number].generation() != ref.Generation {
+	if h.Generation != ref.Generation || !tr.conns[ref.Number].hasGeneration(ref.Generation) {
 		return 0, 0
 	}
 	if tags[i] = h.Tag; h.Tag == expected {
