@@ -33,6 +33,8 @@ const (
 	NoDiagnostic       Diagnostic = 0
 	DetectionExpired   Diagnostic = 1
 	NeighborSignalDown Diagnostic = 3
+	// AdministrativelyDown is the reason of AdminDown.
+	AdministrativelyDown Diagnostic = 7
 )
 
 var diagnostics = [...]string{

@@ -12,6 +12,9 @@ const (
 	// remote. Otherwise one forged packet could silence a session for an hour.
 	maxTheirs   = 10_000_000
 	maxUnproven = 30_000_000_000
+	// greetNS is the time in nanoseconds for which a greeting keeps a session in Init. A
+	// remote that has no session yet sends once a second.
+	greetNS = 3_000_000_000
 )
 
 // Config is the configuration of a session.
@@ -30,7 +33,8 @@ type Session struct {
 	HeardNS  uint64 // time of the last packet that the session accepted; 0: never
 	SinceNS  uint64 // time of the last change of State
 	random   uint64 // state of a xorshift generator, not 0
-	// Mine and Theirs are the discriminators; Theirs is 0 while it is unknown.
+	// Mine and Theirs are the discriminators. Theirs is 0 until a packet with Mine has come
+	// from the remote.
 	Mine, Theirs uint32
 	MinTx, MinRx uint32 // configuration
 	// usedTx and usedRx are the intervals in effect. They differ from the configuration
@@ -90,18 +94,19 @@ func (s *Session) DetectionNS() uint64 {
 
 // Receive updates the session by a packet from its remote (RFC 5880 section 6.8.6). If
 // accepted is false, the packet belongs to another session and changed nothing. If
-// answer is true, the owner sends Packet at once.
+// answer is true, the owner sends Answer at once.
 //
-// A packet without the session's discriminator says that the remote knows no session. Until
-// the session is Up, Receive accepts such a packet from any remote, afterwards only from the
-// remote that the session knows. Otherwise anybody could end the session without knowing its
-// discriminator. A remote that has restarted is found by its silence.
+// A packet without the session's discriminator says that the remote knows no session. From
+// the remote that the session knows, it is a packet like others. From any other remote it is a
+// greeting until the session is Up, and refused afterwards. Otherwise anybody could end the
+// session without knowing its discriminator. A remote that has restarted is found by its
+// silence.
 func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 	switch {
-	case p.Yours == 0 && s.State == Up && p.Mine != s.Theirs:
-		return false, false
 	case p.Yours != 0 && p.Yours != s.Mine:
 		return false, false
+	case p.Yours == 0 && p.Mine != s.Theirs:
+		return s.State != Up, s.State != Up && s.greet(p, now)
 	}
 	s.Theirs, s.TheirState, s.TheirDiag = p.Mine, p.State, p.Diag
 	s.theirMinTx, s.theirMinRx, s.theirMultiplier = min(p.MinTx, maxTheirs), min(p.MinRx, maxTheirs), p.Multiplier
@@ -140,6 +145,29 @@ func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 		return true, changed || p.Polls() // a new state is sent before its turn (RFC 5880 section 6.8.7)
 	}
 	return true, p.Polls()
+}
+
+// greet handles a packet of an unknown remote. Anybody can send one, as often as they like.
+// So it changes nothing that the session sends by itself or knows of its remote; it only
+// moves the session from Down to Init. The answer has the discriminator of the packet. The
+// remote answers with the session's own one, which others do not learn. greet reports
+// whether the owner answers.
+func (s *Session) greet(p *Packet, now uint64) (answer bool) {
+	s.HeardNS = now
+	if s.Theirs == 0 {
+		s.TheirState, s.TheirDiag = p.State, p.Diag
+	}
+	if p.State != Down {
+		return false
+	}
+	s.ExpiryNS = max(s.ExpiryNS, now+greetNS)
+	if s.State == Down {
+		s.change(Init, NoDiagnostic, now)
+		// A remote that the answer has brought up would take the next packet for the end of the
+		// session, unless its own packet comes first.
+		s.TxNS = now + 2*slowTx*microsecond
+	}
+	return true
 }
 
 func (s *Session) change(to State, diag Diagnostic, now uint64) {
@@ -196,21 +224,35 @@ func (s *Session) desiredTx(us uint32) uint32 {
 	return us
 }
 
-// Packet returns the packet to send. If final is true, it answers a packet with the bit
-// Poll.
-func (s *Session) Packet(final bool) Packet {
+// Packet returns the periodic packet. A session that has only been greeted sends what it
+// sends when Down, so that its remote answers even if others have greeted it, too.
+func (s *Session) Packet() Packet {
 	p := Packet{
 		Diag: s.Diag, State: s.State, Flags: flagCPI, Multiplier: s.Multiplier, Mine: s.Mine, Yours: s.Theirs,
 		MinTx: s.desiredTx(s.MinTx), MinRx: s.MinRx,
 	}
-	switch {
-	case final:
-		p.Flags |= flagFinal
-	case s.polling:
+	if s.State == Init && s.Theirs == 0 {
+		p.State = Down
+	}
+	if s.polling {
 		p.Flags |= flagPoll
 	}
 	return p
 }
+
+// Answer returns the packet that answers p, after Receive.
+func (s *Session) Answer(p *Packet) Packet {
+	a := s.Packet()
+	a.State, a.Yours = s.State, p.Mine
+	if p.Polls() {
+		a.Flags = a.Flags&^flagPoll | flagFinal
+	}
+	return a
+}
+
+// Disable turns the session off (RFC 5880 section 6.8.16). The owner sends Packet once more,
+// which says so, and then forgets the session.
+func (s *Session) Disable(now uint64) { s.change(AdminDown, AdministrativelyDown, now) }
 
 // Polls reports whether the packet asks for an answer with the bit Final.
 func (p *Packet) Polls() bool { return p.Flags&flagPoll != 0 }

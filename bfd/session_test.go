@@ -5,6 +5,7 @@ package bfd
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -110,8 +111,7 @@ func newPair(a, b Config) *pair {
 	return p
 }
 
-func (p *pair) send(end int, final bool) {
-	packet := p.ends[end].Packet(final)
+func (p *pair) send(end int, packet Packet) {
 	f := flight{to: 1 - end, due: p.now + msec}
 	packet.Put(f.data[:])
 	if !p.lost[end] {
@@ -132,12 +132,12 @@ func (p *pair) run(t *testing.T, ms int) {
 				t.Fatalf("% x", f.data)
 			}
 			if _, answer := p.ends[f.to].Receive(&packet, p.now); answer {
-				p.send(f.to, packet.Polls())
+				p.send(f.to, p.ends[f.to].Answer(&packet))
 			}
 		}
 		for end := range p.ends {
 			if s := &p.ends[end]; s.Tick(p.now) {
-				p.send(end, false)
+				p.send(end, s.Packet())
 				if s.State == Up && !s.polling {
 					p.fast = min(p.fast, int((p.now-p.lastTx[end])/msec))
 				}
@@ -275,6 +275,128 @@ func TestForgeries(t *testing.T) {
 	}
 }
 
+// A flood of greetings with random discriminators, of which many arrive before each packet of
+// the remote, keeps no session down. Of the remote's greetings none arrives: the owner's limit
+// refuses them, as the flood uses it up.
+func TestFloodOfGreetings(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	p := newPair(fast, fast)
+	for range 4000 {
+		p.wire = slices.DeleteFunc(p.wire, func(f flight) bool {
+			packet, _ := Parse(f.data[:])
+			return f.to == 0 && packet.Yours == 0
+		})
+		for range 3 {
+			forged := Packet{State: State(r.IntN(2)), Multiplier: 1, Mine: r.Uint32() | 1, MinTx: r.Uint32(), MinRx: r.Uint32()}
+			p.ends[0].Receive(&forged, p.now)
+		}
+		p.run(t, 1)
+	}
+	if p.states() != "up up" {
+		t.Error(p.states())
+	}
+}
+
+// strictPeer follows RFC 5880 to the letter: it believes any packet for its address, and sends
+// only when its interval has passed, except for a Final.
+type strictPeer struct {
+	state  State
+	yours  uint32
+	nextTx uint64
+	flaps  int
+}
+
+func (p *strictPeer) receive(in *Packet, now uint64) (out *Packet) {
+	if in.Yours != 0 && in.Yours != theirs || in.Yours == 0 && in.State > Down {
+		return nil
+	}
+	p.yours = in.Mine
+	switch {
+	case p.state == Down && in.State == Down:
+		p.state = Init
+	case p.state == Down && in.State == Init, p.state == Init && in.State >= Init:
+		p.state = Up
+	case p.state == Up && in.State <= Down:
+		p.state = Down
+		p.flaps++
+	}
+	if in.Polls() {
+		f := p.packet()
+		f.Flags |= flagFinal
+		return &f
+	}
+	return nil
+}
+
+func (p *strictPeer) packet() Packet {
+	minTx := uint32(1_000_000)
+	if p.state == Up {
+		minTx = 100_000
+	}
+	return Packet{State: p.state, Multiplier: 3, Mine: theirs, Yours: p.yours, MinTx: minTx, MinRx: 1_000_000}
+}
+
+// A session comes up with a peer that does not answer at once, wherever both are in their
+// intervals, and stays up.
+func TestStrictPeer(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 300 {
+		var s Session
+		now := uint64(msec)
+		s.Begin(fast, mine, now)
+		peer := strictPeer{state: Down, nextTx: now + r.Uint64N(1000)*msec}
+		deliver := func(p Packet) {
+			for out := &p; out != nil; {
+				answer := peer.receive(out, now)
+				if out = nil; answer == nil {
+					break
+				}
+				if _, again := s.Receive(answer, now); again {
+					a := s.Answer(answer)
+					out = &a
+				}
+			}
+		}
+		for ms := range 20_000 {
+			now += msec
+			if s.Tick(now) {
+				deliver(s.Packet())
+			}
+			if now >= peer.nextTx {
+				p := peer.packet()
+				if _, answer := s.Receive(&p, now); answer {
+					deliver(s.Answer(&p))
+				}
+				interval := uint64(1000)
+				if peer.state == Up {
+					interval = 200
+				}
+				peer.nextTx = now + (interval-r.Uint64N(interval/4))*msec
+			}
+			if ms > 6000 && (s.State != Up || peer.state != Up) {
+				t.Fatalf("%v and %v after %d ms", s.State, peer.state, ms)
+			}
+		}
+		if peer.flaps > 0 {
+			t.Fatalf("the peer went down %d times", peer.flaps)
+		}
+	}
+}
+
+// A session that is turned off tells its remote.
+func TestDisable(t *testing.T) {
+	p := newPair(fast, fast)
+	p.run(t, 3000)
+	p.ends[0].Disable(p.now)
+	last := p.ends[0].Packet()
+	if _, answer := p.ends[1].Receive(&last, p.now); answer && p.ends[1].Answer(&last).State != Down {
+		t.Error("the remote's answer is not down")
+	}
+	if s := &p.ends[1]; s.State != Down || s.TheirState != AdminDown || s.TheirDiag != AdministrativelyDown || s.Diag != NeighborSignalDown {
+		t.Errorf("the remote has %+v", s)
+	}
+}
+
 // A forged packet that asks for the longest intervals delays a session that is not up by
 // seconds.
 func TestForgedIntervals(t *testing.T) {
@@ -305,7 +427,7 @@ func TestAllocations(t *testing.T) {
 		if taken, _ := s.Receive(&p, now); !ok || !taken || !s.Tick(now) {
 			t.Fatal("no packet")
 		}
-		p = s.Packet(false)
+		p = s.Packet()
 		p.Put(b[:])
 		from(Up).Put(b[:])
 	}); n != 0 {

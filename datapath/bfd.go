@@ -31,8 +31,8 @@ const (
 	// received no packets during the delay, and extends all detection times by it.
 	bfdLateNS = 50_000_000
 	// bfdCostNS and bfdBurst limit the packets of a session to 100 a second, and to 20
-	// at once. Packets with the session's discriminator have one limit, and other packets
-	// another, so that forged packets cannot displace packets of the remote. Packets
+	// at once. Packets with the session's discriminator have one limit, and packets without
+	// any another, so that forged packets cannot displace packets of the remote. Packets
 	// beyond the limit are dropped as DropBadBFD. A remote sends at most 20 a second,
 	// because control configures no shorter interval than 50 ms.
 	bfdCostNS = 10_000_000
@@ -58,6 +58,7 @@ type BFDSession struct {
 type BFDTable struct {
 	lock     TxLock
 	sessions []BFDSession // length MaxBFD
+	stale    bool         // used and slots do not have the latest commands yet
 	used     int          // 1 + the highest index in use
 	running  [MaxBFD]bool // this engine runs the session
 	// slots is a hash table from a tunnel's port and remote to 1 + the index, with open
@@ -74,9 +75,14 @@ func bfdHash(port uint32, remote *[16]byte) uint32 {
 	return uint32(h >> (64 - bfdIndexBits - 1))
 }
 
-func (t *BFDTable) rebuild() {
+// update makes used and slots those of the running sessions, if a command has changed them. So
+// any number of commands in one pass costs one update. The caller holds the lock.
+func (t *BFDTable) update() {
+	if !t.stale {
+		return
+	}
 	clear(t.slots[:])
-	t.used = 0
+	t.stale, t.used = false, 0
 	for i := range t.sessions {
 		s := &t.sessions[i]
 		if !t.running[i] {
@@ -93,6 +99,7 @@ func (t *BFDTable) rebuild() {
 
 // find returns the session of a remote, or nil. The caller holds the lock.
 func (t *BFDTable) find(port uint32, remote *[16]byte) *BFDSession {
+	t.update()
 	for pos := bfdHash(port, remote); t.slots[pos] != 0; pos = (pos + 1) % uint32(len(t.slots)) {
 		if s := &t.sessions[(t.slots[pos]-1)%MaxBFD]; s.Port == port && s.Remote == *remote {
 			return s
@@ -135,10 +142,14 @@ func (w *Worker) setBFD(index uint32, body []byte) bool {
 	}
 	t := w.config.BFD
 	t.lock.lock()
-	defer t.lock.unlock()
+	var last bfdFrame
 	s := &t.sessions[index]
 	switch {
 	case number == 0:
+		if t.running[index] && s.Theirs != 0 {
+			s.Disable(w.now)
+			last = s.frame(s.Packet())
+		}
 		*s = BFDSession{}
 	case s.Port == number && s.Remote == remote:
 		s.Configure(c)
@@ -151,12 +162,12 @@ func (w *Worker) setBFD(index uint32, body []byte) bool {
 		s.Begin(c, max(mine, 1), w.now)
 	}
 	s.Template, s.VNI = u32(1), u32(2)
-	t.running[index] = number != 0
-	t.rebuild()
-	if t.used > 0 {
-		w.bfdDue = min(w.bfdDue, w.now) // an earlier time shows runBFD a stall
-	} else {
-		w.bfdDue = ^uint64(0)
+	t.running[index], t.stale = number != 0, true
+	t.lock.unlock()
+	w.bfdDue = min(w.bfdDue, w.now) // an earlier time shows runBFD a stall
+	if last.port != 0 && !w.holding {
+		w.sendBFD(&last)
+		w.finish()
 	}
 	return true
 }
@@ -167,10 +178,10 @@ type bfdFrame struct {
 	port, template, vni uint32
 }
 
-// frame returns the packet that a session sends, and counts it. The caller holds the lock.
-func (s *BFDSession) frame(final bool) bfdFrame {
+// frame returns a packet that the session sends, and counts it. The caller holds the lock.
+func (s *BFDSession) frame(p bfd.Packet) bfdFrame {
 	s.Sent++
-	return bfdFrame{s.Packet(final), s.Port, s.Template, s.VNI}
+	return bfdFrame{p, s.Port, s.Template, s.VNI}
 }
 
 // runBFD sends the packets that are due and ends the sessions of silent remotes.
@@ -183,8 +194,16 @@ func (w *Worker) runBFD() {
 		late = 0
 	}
 	t := w.config.BFD
+	t.lock.lock()
+	t.update()
+	used := t.used
+	t.lock.unlock()
+	if used == 0 {
+		w.bfdDue = ^uint64(0)
+		return
+	}
 	next := w.now + bfdIdleNS
-	for i := range t.used {
+	for i := range used {
 		var f bfdFrame
 		t.lock.lock()
 		s := &t.sessions[i]
@@ -192,7 +211,7 @@ func (w *Worker) runBFD() {
 		if t.running[i] { // not yet a session that an earlier engine ran
 			s.Postpone(late)
 			if send = s.Tick(w.now); send {
-				f = s.frame(false)
+				f = s.frame(s.Packet())
 			}
 			next = min(next, s.NextNS())
 		}
@@ -220,7 +239,7 @@ func (w *Worker) receiveBFD(f *packet.Frame, words *[flowtable.TunnelWords]uint6
 	accepted, answer := false, false
 	var out bfdFrame
 	if s != nil {
-		if s.admit(p.Yours == s.Mine, w.now) {
+		if (p.Yours == 0 || p.Yours == s.Mine) && s.admit(p.Yours != 0, w.now) {
 			accepted, answer = s.Receive(&p, w.now)
 		}
 		if accepted {
@@ -229,7 +248,7 @@ func (w *Worker) receiveBFD(f *packet.Frame, words *[flowtable.TunnelWords]uint6
 			s.Refused++
 		}
 		if answer {
-			out = s.frame(p.Polls())
+			out = s.frame(s.Answer(&p))
 		}
 	}
 	t.lock.unlock()

@@ -112,9 +112,16 @@ func TestBFD(t *testing.T) {
 		t.Errorf("%d packets received, %d sent, and %d through the port", r.Received, r.Sent, sent)
 	}
 
-	// Without sessions the worker sends nothing.
+	// A session that control ends tells its remote. Without sessions the worker sends nothing.
+	wire(next, b, 2500, true)
+	b.wantState("the remote is heard again", bfd.Up)
 	b.command(AppendBFD(nil, 5, &BFDSet{}))
 	b.turn()
+	next.inject(uplinkPort, b.tx(uplinkPort).TakeAll()...)
+	next.turn()
+	if s := next.session(); s.State != bfd.Down || s.TheirState != bfd.AdminDown {
+		t.Errorf("the remote of an ended session: %v, which hears %v", s.State, s.TheirState)
+	}
 	if b.w.bfdDue != ^uint64(0) || *b.session() != (BFDSession{}) {
 		t.Error("the session has not ended")
 	}
@@ -212,6 +219,26 @@ func TestBFDForeignFrames(t *testing.T) {
 	plain.inject(uplinkPort, sent...)
 	plain.turn()
 	plain.mustUpcall(UpMiss)
+}
+
+// Forged packets without a discriminator, from the remote's address and beyond the limit of such
+// packets, do not keep a session down.
+func TestBFDFloodOfGreetings(t *testing.T) {
+	a, b := withBFD(t, 0xabcdef00), withBFD(t, 0x12345600)
+	greeting := b.tx(uplinkPort).TakeAll()[0]
+	a.tx(uplinkPort).TakeAll() // the flood began before the session
+	const mine = 14 + 20 + 8 + 8 + bfdHeaders + 4
+	for i := range uint32(4000) {
+		for j := range uint32(2) {
+			forged := bytes.Clone(greeting)
+			binary.BigEndian.PutUint32(forged[mine:], (2*i+j+1)*0x9e3779b1)
+			a.inject(uplinkPort, forged)
+		}
+		a.turn()
+		wire(a, b, 1, true)
+	}
+	a.wantState("a flood", bfd.Up)
+	b.wantState("a flood at its remote", bfd.Up)
 }
 
 // A worker with sessions allocates nothing.
