@@ -79,7 +79,7 @@ lint:
 unit:
 	go test -count=1 $(UNIT)
 
-# internal/archtest reads the source; it has nothing for the race detector.
+# internal/archtest only reads the source, so the race detector has nothing to find there.
 race:
 	CGO_ENABLED=1 go test -race -count=1 -short $$(go list ./... | grep -v '/e2e\|/bench/attack$$\|/internal/archtest$$')
 

@@ -34,7 +34,7 @@ type Client struct {
 
 // Refused is an error response of the daemon. Input is true if the request itself is
 // wrong, and false if a correct request failed. Unavailable is true if the daemon could
-// not serve the request in time; it may have abandoned a change that still takes effect.
+// not serve the request in time; a change that the request asked for may still take effect.
 type Refused struct {
 	Message     string
 	Input       bool

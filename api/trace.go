@@ -18,8 +18,8 @@ type Trace struct {
 	// Drop is the drop reason if the frame is not sent. With some reasons, such as
 	// loop, the frame is sent to some of its outputs only.
 	Drop string `json:"drop,omitempty"`
-	// Then continues the trace with the look-ups that the datapath makes again: after
-	// connection tracking, and where a pop reveals headers.
+	// Then has the further look-ups of the datapath, after connection tracking and behind a
+	// pop that reveals headers.
 	Then []Trace `json:"then,omitempty"`
 	// Tracked is true for a look-up after connection tracking.
 	Tracked bool `json:"tracked,omitempty"`

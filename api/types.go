@@ -45,7 +45,7 @@
 // conntrack.go lists the paths of connection tracking.
 //
 // Requests about flows, groups, meters, queues, tables, TLV maps, addresses, packet-outs,
-// traces and monitors mean the first bridge, or another one with bridge=NAME. With
+// traces and monitors concern the first bridge, or with bridge=NAME the bridge NAME. With
 // bridge=NAME, GET /v1/ports lists only the ports of this bridge. With names=false, flows,
 // groups, megaflows, diffs and traces show ports by number.
 //
@@ -215,8 +215,8 @@ type Port struct {
 	// State is up, down, waiting or failed. Detail is the reason for the state.
 	State  string `json:"state"`
 	Detail string `json:"detail,omitempty"`
-	// Mode is the mode of an af_xdp port: zerocopy, copy or generic; of a tap it is read
-	// if the kernel does not count the frames. Reason says why the port uses this mode.
+	// Mode is the mode of an af_xdp port: zerocopy, copy or generic. The mode of a tap is
+	// read if the kernel does not count its frames. Reason says why the port uses this mode.
 	Mode   string `json:"mode,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Remotes has the states of a tunnel port's remote endpoints, at most 256. Endpoints

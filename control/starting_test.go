@@ -85,9 +85,9 @@ func TestRequestsDuringStart(t *testing.T) {
 	}
 }
 
-// At startup, an engine that does not answer Recall is replaced. The watchdog reads the
-// accounting of the engine's threads, so the engine has a process that sleeps: threads of
-// the test, which reads it, never all wait.
+// At startup, an engine that does not answer Recall is replaced. The watchdog does not count
+// the time in which a thread of the engine waits for a core. Threads of the test often do, so
+// the engine has the process id of a process that sleeps.
 func TestHungEngineAtStart(t *testing.T) {
 	f := newFakes(t)
 	sleeper := exec.Command("sleep", "600")

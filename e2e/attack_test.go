@@ -240,7 +240,7 @@ func misdeeds() []misdeed {
 			send(t, h, vhosttest.SetVringAddr, addr)
 		}},
 		{"a flood of messages", true, func(t *testing.T, h *hostile) {
-			for range 1000 { // more than the attacks before it have left of the port's message budget
+			for range 1000 { // exceeds the rest of the port's message budget after the attacks before
 				send(t, h, vhosttest.SetOwner, nil)
 			}
 		}},

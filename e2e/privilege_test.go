@@ -142,8 +142,8 @@ func lacking(held, needed string) string {
 }
 
 // checkPort checks that a port has not failed. For the ports named whole and counted, it also
-// checks that the kernel has refused nothing, and for the port named tap that show has the
-// refusal.
+// checks that the kernel has refused nothing. For the port named tap, it checks that weft show
+// names the missing CAP_BPF.
 func checkPort(t *testing.T, d *lab.Daemon, name string) {
 	t.Helper()
 	s := show(d)

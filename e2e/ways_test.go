@@ -66,8 +66,8 @@ func TestSeveralWays(t *testing.T) {
 	flood(t, remote, guest, guestIP)
 
 	host.Run("ip", "link", "set", "u1", "down")
-	// Linux goes on to use a next hop without carrier. Without this route the answers to
-	// all pings would be lost, if the hash of the pings chooses that next hop.
+	// Linux keeps using a next hop without carrier. If the hash of the pings chose this next
+	// hop, the answers to all pings would be lost without this route.
 	peer.Run("ip", "route", "replace", local, "via", "172.16.0.1", "src", far)
 	reach(t, guest, remoteIP)
 	if p, err := lab.PingAll(guest, remoteIP, 5); err != nil || p.Received != 5 {

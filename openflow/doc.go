@@ -16,7 +16,7 @@
 // Text:
 //
 //	parse*.go                             flows, matches, fields, actions and groups
-//	format*.go, sortrules.go              the same as ovs-ofctl prints them
+//	format*.go, sortrules.go              the same, as ovs-ofctl prints them
 //
 // The wire:
 //
@@ -53,9 +53,8 @@
 // links.go, packetout.go, resubmit.go, sample.go, shim.go, stack.go, tlvtranslate.go,
 // truncate.go.
 //
-// The owner of the Pipelines guards them, for example with a sync.RWMutex. Some methods need
-// exclusive access to the Pipelines of all bridges: those whose names begin with Apply or
-// Credit, ChangeTLVs, Configure, SendExceptions, Expire, RefreshLearnt and
-// Finished.ReduceTimeouts. All other methods, such as Translate, may run concurrently with
-// other readers.
+// The owner of the Pipelines guards them, for example with a sync.RWMutex. These methods need
+// exclusive access to the Pipelines of all bridges: ChangeTLVs, Configure, SendExceptions,
+// Expire, RefreshLearnt, Finished.ReduceTimeouts, and each method whose name begins with Apply
+// or Credit. All other methods, such as Translate, may run concurrently with each other.
 package openflow

@@ -189,16 +189,16 @@ func (x *xlate) suspends(a *Action) bool {
 	return x.opaque && needsHeaders(a) || x.undone > 0 && changesHeaders(a.Kind)
 }
 
-// suspendedNote is a trace's remark where suspends has ended a list.
+// suspendedNote returns a trace's remark on a list of actions that suspends has ended.
 func (x *xlate) suspendedNote() string {
 	if x.opaque {
 		return revealedNote
 	}
-	return "continues in a second look-up, because the list around this one keeps the frame as it is"
+	return "continues in a second look-up, because the actions behind this clone, bucket or patch port need the unchanged frame"
 }
 
-// revealedNote is a trace's remark on a look-up that sees headers behind a popped one. A
-// hypothetical frame has no such headers: their fields are 0.
+// revealedNote is a trace's remark on a look-up that sees the headers behind a popped header.
+// A hypothetical frame has no such headers: their fields are 0.
 const revealedNote = "continues in a second look-up, which sees the headers that the pop has revealed; they are 0 in a trace"
 
 // continueLater emits a second look-up whose translation executes the actions, and then the

@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// testSeconds is the length of one attack in a test, in seconds. The attack's first go,
-// before the measurement, may take the same time.
+// testSeconds is the length of one attack in a test, in seconds. The attack is played once
+// more before the measurement, for at most the same time.
 const testSeconds = 0.5
 
 // No attack by a front end, a guest, a peer or an API client harms others. The

@@ -43,8 +43,8 @@ func openGuest(path string, own int, addresses []netip.Addr) (*guest, error) {
 	if g.port, err = traffic.OpenPort(path, 1514); err != nil {
 		return g, err
 	}
-	// The members share their cores with the switches. While another thread waits for the
-	// core, KVM does not poll for a halted guest either (kvm_vcpu_can_poll).
+	// The members share their cores with the switches, so they do not poll. KVM does not poll
+	// for a halted guest either while another thread waits for the core (kvm_vcpu_can_poll).
 	g.port.Spin = 0
 	return g, nil
 }

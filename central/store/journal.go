@@ -185,7 +185,7 @@ func (a *applying) large(ctx context.Context) (int64, error) {
 	}
 	chunks := s.cut(v.changes())
 	if len(chunks) == 0 {
-		chunks = [][]change{nil} // the store is as the request wants it; its one transaction says that it took effect
+		chunks = [][]change{nil} // the store needs no change; one transaction records that the request took effect
 	}
 	if err := a.writeChunks(ctx, w, chunks); err != nil {
 		s.unlock(w)

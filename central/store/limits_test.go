@@ -14,8 +14,8 @@ import (
 	"weft/central/wire"
 )
 
-// separateEtcd starts an etcd with its own defaults, except for the limit of operations in a
-// transaction.
+// separateEtcd starts an etcd with etcd's default settings, except for the limit of operations
+// in a transaction.
 func separateEtcd(t *testing.T, maxTxnOps uint) *Store {
 	t.Helper()
 	dir := t.TempDir()

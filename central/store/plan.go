@@ -89,8 +89,9 @@ func guards(m proto.Message) []string {
 	return nil
 }
 
-// namesakes returns the keys that another port has whose name is this port's id, or whose id
-// is this port's name. A host's port would belong to both.
+// namesakes returns the key that exists if the port's id is the name of another port, and the
+// key that exists if its name is the id of another port. A host's port of this name would
+// belong to both ports.
 func namesakes(m proto.Message) []string {
 	if p, ok := m.(*wire.Port); ok && p.Id != p.Name {
 		return []string{nameGuard("port", p.Id), portKey(p.Name)}
@@ -147,8 +148,8 @@ func (v *view) plan(ctx context.Context, objects []*target) error {
 	return v.checkReferences(ctx, objects)
 }
 
-// checkNamesakes returns an error if a port would have the id or the name that another port
-// has as its name or id.
+// checkNamesakes returns an error if the id of a port is the name of another port, or its name
+// is the id of another port.
 func (v *view) checkNamesakes(objects []*target) error {
 	for _, w := range objects {
 		p, ok := w.message.(*wire.Port)

@@ -82,8 +82,8 @@ func (v *view) load(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// batches divides keys into parts, each of which one transaction can read. The limit of
-// operations of a separate etcd may be so large that its limit of bytes counts.
+// batches divides keys into parts, each of which one transaction can read. A separate etcd may
+// allow so many operations in a transaction that the limit of bytes is reached first.
 func (s *Store) batches(keys []string) iter.Seq[[]string] {
 	return func(yield func([]string) bool) {
 		for len(keys) > 0 {

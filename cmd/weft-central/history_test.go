@@ -37,17 +37,18 @@ const (
 	historyTimeEnv = "WEFT_TEST_HISTORY_TIME"
 )
 
-// The shortest duration of the faults: until the fleet has done historyLeast, they go on
-// for at most historyMost. historySettle is the time limit for the fleet to reach the
-// declared state afterwards. An agent notices after at most 15 s that its hub is gone.
+// historyTime is the duration of the faults, historyShort the duration with -short. If
+// observations.enough then reports false, the faults go on, for at most historyMost.
+// historySettle is the time limit for the fleet to reach the declared state afterwards. An
+// agent notices after at most 15 s that its hub is gone.
 const (
 	historyTime, historyShort = 20 * time.Second, 10 * time.Second
 	historyMost               = 2 * time.Minute
 	historySettle             = 2 * time.Minute
 )
 
-// historyLeast is the least number of writes, and of bindings, without which the history
-// tests nothing.
+// historyLeast is the smallest number of writes, and of bindings, of a history that tests
+// something.
 const historyLeast = 20
 
 // TestHistory runs three centrals, five hosts and several administrators, and checks

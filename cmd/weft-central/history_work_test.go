@@ -368,8 +368,8 @@ func (o *observations) acknowledge(revision int64, bulk bool) {
 	}
 }
 
-// enough reports whether the history is long enough to test something. Each binding makes
-// at least one place. On a busy machine the work takes longer.
+// enough reports whether the history is long enough to test something. On a busy machine this
+// takes longer than historyTime. Each binding makes at least one place.
 func (o *observations) enough() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

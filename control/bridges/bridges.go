@@ -67,7 +67,7 @@ type Bridges struct {
 	// changing allows one addition, removal or change of a bridge at a time. It is taken
 	// before every other lock.
 	changing sync.Mutex
-	running  context.Context // until which the bridges serve connections
+	running  context.Context // when it ends, the bridges stop serving connections
 
 	mu   sync.RWMutex // no lock is taken under it
 	list []*Bridge    // by number, the first one at 0

@@ -11,9 +11,9 @@ import (
 )
 
 // SetPortMeters sets the token buckets of queues and of policing, by slot. It sends new and
-// changed buckets to the workers. This resets their counts. A slot in begins is of a new bucket,
-// even if an earlier one had the slot and the rate. The caller holds the configuration
-// lock.
+// changed buckets to the workers, which resets their counts. begins has the slots of new
+// buckets: such a bucket is new even if an earlier one had the same slot and rate. The caller
+// holds the configuration lock.
 func (pl *Pipeline) SetPortMeters(meters map[uint32]datapath.Meter, begins map[uint32]bool) {
 	now := clock.Monotonic()
 	begun := map[uint32]uint64{}

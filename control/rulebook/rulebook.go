@@ -6,12 +6,11 @@
 // in counters.Region.Rules and in the state file. A rule keeps its row across restarts
 // of control.
 //
-// The configuration lock and Pipeline.mu guard a Book. Methods
-// that change rows need both locks, methods that read them need one of the two. Methods
-// that save need only the configuration lock, because they may wait for the disk.
-// Book.writing makes sure that one write happens at a time. It is taken after the
-// configuration lock. TakeDeferred holds it until the end of the write, which needs no other
-// lock.
+// The configuration lock and Pipeline.mu guard a Book. Methods that change rows need both
+// locks, methods that read them need one of the two. Methods that save need only the
+// configuration lock, because they may wait for the disk. The lock Book.writing allows one
+// write at a time. It is taken after the configuration lock. TakeDeferred holds Book.writing
+// until the end of the write. The write needs no other lock.
 package rulebook
 
 import (

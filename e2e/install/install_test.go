@@ -51,7 +51,7 @@ func boot(t *testing.T, deb string) *machine {
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
 		defer close(ended)
-		runtime.LockOSThread() // the signal comes at the end of the thread that starts the machine
+		runtime.LockOSThread() // Pdeathsig is sent when the thread that started the machine ends
 		err := cmd.Start()
 		started <- err
 		if err == nil {

@@ -6,7 +6,7 @@
 //
 // Close removes everything that a Lab has created. Names contain the process id of the
 // program, so that its guard, or a later program, can remove what a killed program has
-// left. If a step fails, it ends the test through the Reporter. The form of the step whose name begins with
+// left. A step that fails ends the test through the Reporter. A step whose name begins with
 // Try returns an error instead.
 package lab
 

@@ -19,10 +19,10 @@ import (
 // internal/testnet. The number is the process id of the program that made them.
 var leftoverName = regexp.MustCompile(`^weft(?:-t)?([0-9]+)-`)
 
-// sweep removes what programs have left that no longer run.
+// sweep removes namespaces and files of programs that no longer run.
 func sweep() {
 	sweepOf(func(name string, pid int) bool {
-		if pid == os.Getpid() { // of an earlier program with the same process id: this one has no lab yet
+		if pid == os.Getpid() { // an earlier program had this process id, because this program has no lab yet
 			return strings.HasPrefix(name, fmt.Sprintf("weft%d-", pid)) && name != filepath.Base(binDir())
 		}
 		return syscall.Kill(pid, 0) == syscall.ESRCH
@@ -51,7 +51,8 @@ func sweepOf(stale func(name string, pid int) bool) {
 	}
 }
 
-// guardEnv is set in the guard of a program: its value is the program's process id.
+// guardEnv is the environment variable that makes a process the guard of a program. Its value
+// is the program's process id.
 const guardEnv = "WEFT_LAB_GUARD"
 
 // The guard is a second process of the same program. It waits until the program has ended,
@@ -59,7 +60,7 @@ const guardEnv = "WEFT_LAB_GUARD"
 // and then no deferred function and no TestMain runs.
 func init() {
 	if program, err := strconv.Atoi(os.Getenv(guardEnv)); err == nil {
-		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the program, which has the only writing end
+		_, _ = io.Copy(io.Discard, os.Stdin) // ends when the program ends, because only it has the pipe's writing end
 		sweepOf(func(_ string, pid int) bool { return pid == program })
 		os.Exit(0)
 	}
@@ -85,7 +86,7 @@ func startGuard() {
 }
 
 // removeNamespace kills the processes in a network namespace and deletes the namespace.
-// A process that starts others meanwhile, as weftd does, makes it try again.
+// It tries again if a process, such as weftd, has started another one meanwhile.
 func removeNamespace(ns string) {
 	for range 10 {
 		pids := namespacePIDs(ns)

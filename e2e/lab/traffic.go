@@ -49,8 +49,8 @@ func parsePing(text string) (p Pings, ok bool) {
 	return p, true
 }
 
-// PingAll sends count echo requests, one every 0.2 s, and waits until all are answered, at
-// most for pingLimit. Meanwhile ping sends further requests, which do not count.
+// PingAll sends count echo requests, one every 0.2 s, and waits for their answers, for at most
+// pingLimit. While answers are missing, ping sends further requests, which do not count.
 func PingAll(from Guest, dst string, count int, args ...string) (Pings, error) {
 	out, err := from.Try(append([]string{"ping", "-n", "-i", "0.2", "-w", fmt.Sprint(pingLimit.Seconds()), "-c", fmt.Sprint(count)}, append(args, dst)...)...)
 	p, ok := parsePings(out, count)
@@ -60,7 +60,7 @@ func PingAll(from Guest, dst string, count int, args ...string) (Pings, error) {
 	return p, nil
 }
 
-// pingLimit is less than commandLimit.
+// pingLimit is the time limit of PingAll. It is less than commandLimit, the limit of a command.
 const pingLimit = 30 * time.Second
 
 // Pinging is a ping that runs in the background.

@@ -243,7 +243,7 @@ func (d *Daemon) command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // Weft runs the weft client. If it fails, the test ends. On a busy machine weftd may
-// abandon a change, which still takes effect; Weft then asks again.
+// abandon a change that takes effect later. Weft then repeats the command.
 func (d *Daemon) Weft(args ...string) string {
 	d.Host.lab.T.Helper()
 	out, stderr, code := d.TryWeft(args...)
@@ -278,7 +278,8 @@ func (d *Daemon) TryWeft(args ...string) (stdout, stderr string, code int) {
 // abandoned is a part of the error with which weftd abandons a change.
 const abandoned = "the change may still take effect"
 
-// repetition returns the arguments with which a verb accepts that an earlier call takes effect.
+// repetition returns the arguments of a repeated command. They allow that the first one has
+// taken effect.
 func repetition(args []string) []string {
 	if option := map[string]string{"add-port": "--may-exist", "del-port": "--if-exists"}[args[0]]; option != "" {
 		return append([]string{args[0], option}, args[1:]...)

@@ -17,10 +17,10 @@ import (
 var cards = []struct {
 	name, model, options string
 	// outermost is true if QEMU's card finishes the checksum of the outermost UDP or TCP
-	// header, where the driver asks for an inner one (igb_setup_tx_offloads of QEMU 10), and
-	// segments no UDP. No TCP then passes a tunnel, neither Linux's nor the switch's through
-	// packet sockets. The benchmark switches the checksums of such a card off, so the kernel
-	// computes them.
+	// header although the driver asks for an inner one (igb_setup_tx_offloads of QEMU 10),
+	// and segments no UDP. TCP then passes neither Linux's tunnel nor the switch's tunnel
+	// through packet sockets. The benchmark switches the checksums of such a card off, so the
+	// kernel computes them.
 	outermost bool
 }{
 	{"igb", "igb", "", true},
