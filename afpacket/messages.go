@@ -62,7 +62,7 @@ func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, full 
 		count++
 	}
 	order = order[:count]
-	q.ordinary.divide(b, order, q.trains)
+	q.ordinary.divide(b, order, q.trains, len(q.Vectors))
 	q.ordinary.finishChecksums(b, order)
 	return count, q.writeMessages(b, order)
 }
@@ -78,9 +78,9 @@ func flowOf(f *packet.Frame) uint64 {
 }
 
 // divide divides the run of frames order among messages. The frames of a train have equal
-// outer headers and equal lengths; only the last may be shorter. If trains is false, each
-// frame is a message.
-func (l *messageList) divide(b *packet.Batch, order []uint8, trains bool) {
+// outer headers and equal lengths; only the last may be shorter. vectors is the largest number
+// of vectors of a train. If trains is false, each frame is a message.
+func (l *messageList) divide(b *packet.Batch, order []uint8, trains bool, vectors int) {
 	l.count = 0
 	for n, i := range order {
 		l.flows[n] = flowOf(&b.Frames[i])
@@ -100,14 +100,15 @@ func (l *messageList) divide(b *packet.Batch, order []uint8, trains bool) {
 		outer := int(f.OuterL4) + packet.UDPLen
 		head.size = f.Len() - outer
 		head.total = head.size
-		last := n
+		last, left := n, vectors-3-len(b.Spans(f)) // 3: virtio-net header, outer headers, header buffer
 		for m := n + 1; m < len(order); m++ {
 			if l.flows[m] != l.flows[n] || joined>>m&1 != 0 {
 				continue
 			}
 			g := &b.Frames[order[m]]
 			size := g.Len() - outer
-			if size > head.size || size <= 0 || head.total+size > maxTrain || !sameOuter(f, g) {
+			left -= 1 + len(b.Spans(g))
+			if size > head.size || size <= 0 || head.total+size > maxTrain || left < 0 || !sameOuter(f, g) {
 				break // a later frame of the flow must not overtake this one
 			}
 			joined |= 1 << m

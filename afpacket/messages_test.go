@@ -98,6 +98,39 @@ func TestMessagesOfManyPieces(t *testing.T) {
 	}
 }
 
+// A train ends before the frame for whose pieces the vectors do not suffice.
+func TestTrainOfManyPieces(t *testing.T) {
+	r := newRig(t)
+	a := packettest.NewArena(t, 1<<18)
+	q := r.dev[0].Tx()[0].(*txQueue)
+	q.Vectors = q.Vectors[:8]
+	tmpl, b := r.template(false), new(packet.Batch)
+	var want [][]byte
+	for i := range 6 {
+		f := a.Add(b, bytes.Repeat([]byte{byte(i)}, 700), 128, 300)
+		if reason := tmpl.Push(f, 5, 0, 0, nil); reason != packet.DropNone {
+			t.Fatal(reason)
+		}
+		want = append(want, packettest.Bytes(b, f))
+	}
+	if n := q.Send(b, inOrder[:6]); n != 6 {
+		t.Fatalf("Send took %d frames", n)
+	}
+	for i := range 6 {
+		if reason := b.Frames[i].Drop; reason != packet.DropNone {
+			t.Fatalf("frame %d: drop reason %v, want none", i, reason)
+		}
+	}
+	for i, got := range r.receive(1, 6) {
+		if !bytes.Equal(comparable(got), comparable(want[i])) {
+			t.Errorf("frame %d differs or is out of order", i)
+		}
+	}
+	if q.ordinary.count != 3 {
+		t.Errorf("%d trains, want 3 of two frames each", q.ordinary.count)
+	}
+}
+
 // While the device is down, every frame is dropped, and Send goes on.
 func TestMessagesToDownDevice(t *testing.T) {
 	r := newRig(t)
