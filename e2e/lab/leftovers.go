@@ -66,10 +66,6 @@ func init() {
 	}
 }
 
-// guardPipe is the guard's standard input. It stays open until this program ends; the
-// variable keeps the garbage collector from closing it.
-var guardPipe io.Closer
-
 // startGuard starts the guard. Without it, the next program that makes a lab removes what
 // this one leaves.
 func startGuard() {
@@ -77,12 +73,17 @@ func startGuard() {
 	if err != nil {
 		return
 	}
+	var ends [2]int // the writing end stays open until this program ends
+	if syscall.Pipe2(ends[:], syscall.O_CLOEXEC) != nil {
+		return
+	}
+	input := os.NewFile(uintptr(ends[0]), "guard")
+	defer input.Close()
 	guard := exec.Command(self)
+	guard.Stdin = input
 	guard.Env = append(os.Environ(), fmt.Sprint(guardEnv, "=", os.Getpid()))
 	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal to the program's group must not end it
-	if guardPipe, err = guard.StdinPipe(); err == nil {
-		_ = guard.Start()
-	}
+	_ = guard.Start()
 }
 
 // removeNamespace kills the processes in a network namespace and deletes the namespace.
