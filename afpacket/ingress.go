@@ -28,11 +28,15 @@ const (
 const needsTCX = "needs Linux 6.6 or later"
 
 // ingressProgram returns the ingress program for a socket's filter, which takeEndpoints has
-// made. The program drops what the filter accepts. Both read the frame with the same
-// instructions. R6 is the context, R0 the value of the last load.
+// made. The program drops what the filter accepts, except for IPv4 fragments: without the first
+// one, the stack would keep the others until they time out. Program and filter read the frame
+// with the same instructions. R6 is the context, R0 the value of the last load.
 func ingressProgram(filter []unix.SockFilter) (p asm.Instructions) {
 	label := func(i int) string { return fmt.Sprint("instruction", i) }
-	p = append(p, asm.Mov.Reg(asm.R6, asm.R1))
+	p = append(p, asm.Mov.Reg(asm.R6, asm.R1),
+		asm.LoadAbs(12, asm.Half), asm.JNE.Imm(asm.R0, unix.ETH_P_IP, label(0)),
+		asm.LoadAbs(20, asm.Half), asm.And.Imm(asm.R0, 0x3fff), asm.JEq.Imm(asm.R0, 0, label(0)), // offset and more fragments
+		asm.Mov.Imm(asm.R0, tcxNext), asm.Return())
 	for i, s := range filter {
 		var one asm.Instruction
 		switch s.Code {

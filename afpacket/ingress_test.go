@@ -93,6 +93,29 @@ func TestStackSeesNoTunnel(t *testing.T) {
 	}
 }
 
+// The kernel's stack gets every fragment of a datagram. A datagram without its first fragment
+// would take memory for reassembly until it times out.
+func TestStackSeesFragments(t *testing.T) {
+	r := newRig(t)
+	r.needIngress()
+	r.ns[0].Do(func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		if err := unix.Sendto(fd, make([]byte, 3000), 0, &unix.SockaddrInet4{Port: 4789, Addr: r.addr[1][0].As4()}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for end := time.Now().Add(20 * time.Second); r.udpErrors(1) != "1 0"; {
+		if time.Now().After(end) {
+			t.Fatalf("refused datagrams: %q, want the whole datagram", r.udpErrors(1))
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // The kernel detaches the ingress program when the last uplink with its link closes.
 func TestIngressOutlivesControl(t *testing.T) {
 	r := newRig(t)
