@@ -28,9 +28,10 @@
 //
 // A packet socket gets copies. A BPF program on the device's ingress drops the datagrams
 // behind the packet sockets, so the kernel's stack does not see them (ingress.go). Control
-// also binds a UDP socket with a filter that drops everything to every tunnel endpoint. It
-// reserves the port and lets the kernel merge datagrams (GRO). Without the program, which
-// needs Linux 6.6 and CAP_BPF, it keeps the kernel from answering with ICMP errors.
+// also binds a UDP socket with a filter that drops everything to every tunnel endpoint. The
+// UDP socket reserves the port and lets the kernel merge datagrams (GRO). The program needs
+// Linux 6.6 and CAP_BPF; without it the UDP socket keeps the kernel from answering with ICMP
+// errors.
 package afpacket
 
 import (

@@ -15,8 +15,9 @@ import (
 // This file has the ingress program, a BPF program on the device's ingress (tcx, Linux 6.6).
 // It drops the datagrams that the packet sockets take. The packet sockets get their copies
 // first (__netif_receive_skb_core), so the program only spares the kernel's stack routing,
-// netfilter and the look-up of a UDP socket for each datagram. The kernel detaches the
-// program when the last descriptor of its link closes, which control and engine hold.
+// netfilter and the look-up of a UDP socket for each datagram. Control
+// and engine hold the program's link. The kernel detaches the program when the link's last
+// descriptor closes.
 
 // results of the ingress program (include/uapi/linux/bpf.h, enum tcx_action_base)
 const (
@@ -61,8 +62,8 @@ func ingressProgram(filter []unix.SockFilter) (p asm.Instructions) {
 	return p
 }
 
-// spareStack makes the ingress program drop what the filter accepts. If it cannot, the
-// stack sees each datagram, too, and u.noIngress is the reason.
+// spareStack makes the ingress program drop what the filter accepts. If this fails, the
+// stack sees each datagram, too, and u.noIngress has the reason.
 func (u *Uplink) spareStack(filter []unix.SockFilter) {
 	u.noIngress = ""
 	if err := u.setIngress(filter); err != nil {

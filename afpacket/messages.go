@@ -42,7 +42,7 @@ const (
 	messageListLen  = packet.BatchSize * (iovec.MessageSize + messageVnetLen + messageOuterLen)
 )
 
-// init takes over messageListLen bytes of mapped memory.
+// init places the list's arrays in messageListLen bytes of mapped memory.
 func (l *messageList) init(mem []byte) {
 	const vnetsAt = packet.BatchSize * iovec.MessageSize
 	const outersAt = vnetsAt + packet.BatchSize*messageVnetLen
@@ -169,8 +169,8 @@ func (q *txQueue) writeMessages(b *packet.Batch, order []uint8) (full bool) {
 	return q.writeSome(b, order, from, l.count)
 }
 
-// gatherMessage sets message m, and vectors from number n on, to head h of the run. It returns
-// the new number of vectors, or 0 if there are too few.
+// gatherMessage sets message m, and the vectors from number n on, to the frames of head h. It
+// returns the new number of vectors, or 0 if too few vectors are left.
 func (q *txQueue) gatherMessage(b *packet.Batch, order []uint8, h, m, n int) int {
 	l := &q.ordinary
 	head, begin := &l.heads[h], n
@@ -202,8 +202,8 @@ func (q *txQueue) gatherMessage(b *packet.Batch, order []uint8, h, m, n int) int
 	return n
 }
 
-// writeSome sends the messages of the heads from up to to; the first is message 0. It returns
-// true if the kernel is out of buffers.
+// writeSome sends the messages of the heads with indexes in [from, to). Head from has message
+// 0. writeSome returns true if the kernel is out of buffers.
 func (q *txQueue) writeSome(b *packet.Batch, order []uint8, from, to int) (full bool) {
 	l := &q.ordinary
 	for h := from; h < to; {
@@ -234,7 +234,7 @@ func (q *txQueue) sendMessages(m, n int) (int, unix.Errno) {
 	return iovec.SendMessages(q.FD, iovec.Address(q.Mem)+messagesAt+uintptr(m)*iovec.MessageSize, n)
 }
 
-// drop sets Drop in the frames of the heads from up to to.
+// drop sets Drop in the frames of the heads with indexes in [from, to).
 func (l *messageList) drop(b *packet.Batch, order []uint8, from, to int, reason packet.DropReason) {
 	for h := from; h < to; h++ {
 		at := l.heads[h].first

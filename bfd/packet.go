@@ -33,7 +33,7 @@ const (
 	NoDiagnostic       Diagnostic = 0
 	DetectionExpired   Diagnostic = 1
 	NeighborSignalDown Diagnostic = 3
-	// AdministrativelyDown is the reason of AdminDown.
+	// AdministrativelyDown is the diagnostic of a session in the state AdminDown.
 	AdministrativelyDown Diagnostic = 7
 )
 

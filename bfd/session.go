@@ -148,9 +148,10 @@ func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 }
 
 // greet handles a packet of an unknown remote. Anybody can send one, as often as they like.
-// So it changes nothing that the session sends by itself or knows of its remote; it only
-// moves the session from Down to Init. The answer has the discriminator of the packet. The
-// remote answers with the session's own one, which others do not learn. greet reports
+// So greet keeps the remote's discriminator and intervals as they are, and a session that knows
+// no discriminator goes on sending the periodic packets of Down. greet only moves the session
+// from Down to Init. The answer carries the discriminator of the packet. The true remote then
+// sends a packet with the session's own discriminator, which nobody else learns. greet reports
 // whether the owner answers.
 func (s *Session) greet(p *Packet, now uint64) (answer bool) {
 	s.HeardNS = now
@@ -163,8 +164,8 @@ func (s *Session) greet(p *Packet, now uint64) (answer bool) {
 	s.ExpiryNS = max(s.ExpiryNS, now+greetNS)
 	if s.State == Down {
 		s.change(Init, NoDiagnostic, now)
-		// A remote that the answer has brought up would take the next packet for the end of the
-		// session, unless its own packet comes first.
+		// The next periodic packet says Down. A remote that the answer has brought up would take
+		// it for the end of the session, so the remote's own packet must come first.
 		s.TxNS = now + 2*slowTx*microsecond
 	}
 	return true
@@ -224,8 +225,8 @@ func (s *Session) desiredTx(us uint32) uint32 {
 	return us
 }
 
-// Packet returns the periodic packet. A session that has only been greeted sends what it
-// sends when Down, so that its remote answers even if others have greeted it, too.
+// Packet returns the periodic packet. A session that has only been greeted sends the packet of
+// Down, so that its remote answers even if others have greeted the session, too.
 func (s *Session) Packet() Packet {
 	p := Packet{
 		Diag: s.Diag, State: s.State, Flags: flagCPI, Multiplier: s.Multiplier, Mine: s.Mine, Yours: s.Theirs,

@@ -275,9 +275,9 @@ func TestForgeries(t *testing.T) {
 	}
 }
 
-// A flood of greetings with random discriminators, of which many arrive before each packet of
-// the remote, keeps no session down. Of the remote's greetings none arrives: the owner's limit
-// refuses them, as the flood uses it up.
+// A flood of greetings with random discriminators does not keep a session down. Many of them
+// arrive before each packet of the remote. None of the remote's own greetings arrives, because
+// the flood uses up the owner's limit.
 func TestFloodOfGreetings(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	p := newPair(fast, fast)

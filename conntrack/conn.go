@@ -84,13 +84,13 @@ type Ref struct {
 
 func (c *conn) generation() uint32 { return uint32(c.meta.Load()) }
 
-// hasGeneration reports whether the connection has generation g after all loads so far. Fields that
-// were read without a lock then belong to this generation: a worker that reuses the record
-// first makes the generation even (see kill).
+// hasGeneration loads the generation after all earlier loads, and reports whether it is g. If
+// so, fields that were read without a lock before belong to this generation, because a worker
+// that reuses the record first makes the generation even (see kill).
 func (c *conn) hasGeneration(g uint32) bool { return uint32(c.metaAfter()) == g }
 
-// metaAfter returns meta after all loads so far. On arm64, an atomic load alone could be
-// done before them.
+// metaAfter loads meta after all earlier loads. On arm64, the processor may do an atomic load
+// before earlier plain loads.
 func (c *conn) metaAfter() uint64 {
 	cpu.LoadBarrier() // pairs with the StoreBarrier of kill
 	return c.meta.Load()
@@ -156,7 +156,7 @@ func (t *Table) kill(c *conn) {
 			continue
 		}
 		if c.meta.CompareAndSwap(meta, uint64(uint32(meta)+1)) { // pairs with lockConn
-			cpu.StoreBarrier() // the next connection's fields come after; pairs with metaAfter
+			cpu.StoreBarrier() // stores of the next connection's fields come after; pairs with metaAfter
 			return
 		}
 	}

@@ -139,7 +139,8 @@ func (t *TupleFilter) parse(text string) error {
 	return nil
 }
 
-// parseAddr parses the address of a field. expected describes a valid one if text is none.
+// parseAddr parses the address of a field. If text is not valid, expected describes a valid
+// address; otherwise it is "".
 func parseAddr(field, text string) (a netip.Addr, expected string) {
 	a, err := netip.ParseAddr(text)
 	switch v6 := strings.HasPrefix(field, "ct_ipv6"); {

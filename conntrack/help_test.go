@@ -19,7 +19,8 @@ import (
 
 const second = 1_000_000_000
 
-// seeds returns the number of seeds of a random test: n, or fewer for the race detector.
+// seeds returns the number of seeds of a random test: n, or n/5 with -short, as in runs with the
+// race detector.
 func seeds(n int64) int64 {
 	if testing.Short() {
 		return n / 5

@@ -31,8 +31,8 @@ const (
 	// received no packets during the delay, and extends all detection times by it.
 	bfdLateNS = 50_000_000
 	// bfdCostNS and bfdBurst limit the packets of a session to 100 a second, and to 20
-	// at once. Packets with the session's discriminator have one limit, and packets without
-	// any another, so that forged packets cannot displace packets of the remote. Packets
+	// at once. Packets with the session's discriminator have one limit, and packets with
+	// discriminator 0 another, so that forged packets cannot displace packets of the remote. Packets
 	// beyond the limit are dropped as DropBadBFD. A remote sends at most 20 a second,
 	// because control configures no shorter interval than 50 ms.
 	bfdCostNS = 10_000_000
@@ -58,7 +58,7 @@ type BFDSession struct {
 type BFDTable struct {
 	lock     TxLock
 	sessions []BFDSession // length MaxBFD
-	stale    bool         // used and slots do not have the latest commands yet
+	stale    bool         // used and slots do not reflect the latest commands yet
 	used     int          // 1 + the highest index in use
 	running  [MaxBFD]bool // this engine runs the session
 	// slots is a hash table from a tunnel's port and remote to 1 + the index, with open
@@ -75,8 +75,8 @@ func bfdHash(port uint32, remote *[16]byte) uint32 {
 	return uint32(h >> (64 - bfdIndexBits - 1))
 }
 
-// update makes used and slots those of the running sessions, if a command has changed them. So
-// any number of commands in one pass costs one update. The caller holds the lock.
+// update computes used and slots from the running sessions if commands have changed these.
+// The commands of one pass cost one update together. The caller holds the lock.
 func (t *BFDTable) update() {
 	if !t.stale {
 		return

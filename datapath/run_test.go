@@ -128,8 +128,8 @@ func (q *slowArm) Arm() bool {
 	return q.Rx.Arm()
 }
 
-// After a short sleep the worker polls for longer, until a sleep was long or more bytes
-// came than in a round trip.
+// After a short sleep the worker polls for longer, until a sleep is long or a batch is too
+// large for a round trip of small frames.
 func TestShortSleepPostponesTheNext(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)

@@ -21,7 +21,7 @@ type txPort struct {
 	count    uint8  // number of frames in pending
 	touched  bool   // the port is in Worker.touched
 	local    bool   // a local process receives the port's frames: a guest, or one behind a tap
-	tap      bool   // the answer of the local process costs a system call to read
+	tap      bool   // the local process is behind a tap, so reading its answer costs a system call
 	owed     bool   // the port is in Worker.owed
 	sending  bool   // the transmit queue's Send is running
 	sent     uint8  // number of pending frames that are already sent and counted

@@ -30,13 +30,14 @@ const (
 	// 8 µs on a virtual machine whose other core halts.
 	answerSpinNS = 250_000
 	// spinGrowth multiplies the polling time after a sleep that was shorter than the
-	// result: the next frame is likely to come before a sleep has paid. On a virtual machine, a
-	// wake-up of a halted core costs 44 to 47 µs (docs/decisions/0046). KVM extends its
-	// polling for halted guests likewise (halt_poll_ns_grow).
+	// product. The next frame is then likely to come so soon that a sleep costs more than it
+	// saves: on a virtual machine, the wake-up of a halted core takes about 40 µs
+	// (docs/decisions/0046). KVM extends its polling for halted guests likewise
+	// (halt_poll_ns_grow).
 	spinGrowth = 4
-	// bulkBytes is the length in bytes of a batch that is not part of a round trip of small
-	// frames. In bulk traffic, polling for longer takes time from the guests that share the
-	// core.
+	// bulkBytes is the greatest length in bytes of a batch that counts as part of a round
+	// trip of small frames. In bulk traffic, polling for longer takes time from the guests
+	// that share the core.
 	bulkBytes = 2048
 	// commandTag marks epoll events of the command eventfd. Other events carry a
 	// queue's slot.
@@ -50,7 +51,7 @@ type waiter struct {
 	command   int
 	nextReady uint64 // time of the next poll of taps and sockets
 	nextAsk   uint64 // time of the next poll for frames that are not counted
-	short     bool   // the last sleep was short, see spinGrowth
+	short     bool   // the last sleep was short and no bulk came before it, see spinGrowth
 	bulk      bool   // a batch since the last sleep had more than bulkBytes
 	events    [64]unix.EpollEvent
 }
@@ -174,7 +175,7 @@ func (w *Worker) take(n int) {
 }
 
 // spinNS returns the time in nanoseconds for which the worker polls empty queues before
-// it sleeps. It is spinGrowth times longer after a short sleep among small frames.
+// it sleeps. It is spinGrowth times as long after a short sleep among small frames.
 func (w *Worker) spinNS() uint64 {
 	spin := uint64(w.config.SpinUS) * 1000
 	if w.waiter.short {

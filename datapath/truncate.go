@@ -47,9 +47,9 @@ func (w *Worker) truncate(i, limit int, out *flowtable.Action, x *tunnel.Fields)
 	b.Join(f, &w.whole)
 }
 
-// truncateSegments is the function truncate for a large frame. Each segment counts as a frame,
-// sent or dropped, as segments that sendSegments cuts: the sum of both is the number of
-// segments, whatever the reason of a drop.
+// truncateSegments is the function truncate for a large frame. Each segment counts as one frame,
+// sent or dropped, as in sendSegments. So both counts add up to the number of segments,
+// whatever the drop reason.
 func (w *Worker) truncateSegments(i, limit int, out *flowtable.Action, x *tunnel.Fields) {
 	b, cut := &w.batch, &w.segments
 	f := &b.Frames[i]

@@ -165,7 +165,7 @@ type Worker struct {
 	batchFull  bool     // the batch was full, so another batch will follow soon
 	owed       portList // ports whose flush was postponed, see flush
 	delivered  bool     // a frame went to a local process, see fewFrames
-	toTap      bool     // a tap got one of these frames
+	toTap      bool     // one of the frames of delivered went to a tap
 	queues     queueTable
 	fullPasses uint32 // number of consecutive passes with a full batch, see gather.go
 	faults     int    // number of failed ports not yet reported to the control process

@@ -2,12 +2,13 @@
 
 package flowtable
 
-// hasCompareAssembly says that compareEntries is there.
+// hasCompareAssembly is true if compareEntries exists for this architecture.
 const hasCompareAssembly = true
 
 // compareEntries does the same as compareBase for n frames, and prefetches the Flow of each
-// slot. The pointers are to the first elements of arrays; frames and entries are trusted
-// indexes. TestLineSizes checks the sizes and offsets that the assembly relies on.
+// slot. Each pointer but union is to the first element of an array. compareEntries does not
+// check the indexes in frames and entries. TestLineSizes checks the sizes and offsets that the
+// assembly relies on.
 //
 //go:noescape
 func compareEntries(n uint, frames *uint8, entries *uint32, keys, union *Key, digests *digest, exact *exactEntry, flows *Flow, slots, expects *uint32)

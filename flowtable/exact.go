@@ -45,13 +45,13 @@ const (
 // exactEntry fills one cache line.
 type exactEntry struct {
 	words [baseWords]uint64
-	flow  uint64 // slot 32, generation 32: the megaflow
+	flow  uint64 // megaflow: slot in the low 32 bits, generation in the high 32 bits
 	form  form   // 0: never written
 }
 
-// form says which words a key has, and under which union of masks: Cache.unionNumber 32,
-// number of words in its exactMore 16, groups of these words 16. An entry has the form of
-// its key.
+// form says which words a key has, and under which union of masks. From the high bits to the
+// low: Cache.unionNumber (32 bits), number of words in its exactMore (16), groups of these
+// words (16). An entry has the form of its key.
 type form uint64
 
 // The build fails unless the groups fit into a form.
@@ -250,8 +250,8 @@ func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
 	}
 }
 
-// compareBase compares the forms and the base words. It stores the slot and the generation in
-// each entry, or NoSlot and 0 if the entry has another key.
+// compareBase compares the forms and the base words. It writes the slot and the generation of
+// each entry to c.slots and c.expects, or NoSlot and 0 if the entry has another key.
 func (c *Cache) compareBase(keys *[packet.BatchSize]Key, from, end uint) {
 	exact, u := c.exact, &c.union
 	for m := from; m < end; m++ {
@@ -265,7 +265,8 @@ func (c *Cache) compareBase(keys *[packet.BatchSize]Key, from, end uint) {
 	}
 }
 
-// compareMore compares the words of groups. It stores NoSlot for an entry that has others.
+// compareMore compares the words of groups. It writes NoSlot to c.slots for an entry whose
+// words differ.
 func (c *Cache) compareMore(from, end uint) {
 	for m := from; m < end; m++ {
 		i := c.frames[m%packet.BatchSize] % packet.BatchSize

@@ -18,8 +18,9 @@ const _ = -(unsafe.Offsetof(Frame{}.buf)%64 + unsafe.Sizeof(Frame{})%64)
 // pointer converts the address of foreign memory to an unsafe.Pointer.
 func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
-// copy64 copies 64 bytes between separate buffers, 16 bytes an instruction. An assignment
-// of 64 bytes would call memmove, which takes longer.
+// copy64 copies 64 bytes between separate buffers. On amd64 the compiler moves each array of
+// 16 bytes with one load and one store. An assignment of 64 bytes would call memmove, which
+// takes longer.
 func copy64(dst, src unsafe.Pointer) {
 	p, q := (*[4][2]uint64)(dst), (*[4][2]uint64)(src)
 	p[0] = q[0]

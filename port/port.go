@@ -73,8 +73,8 @@ type Prefetcher interface {
 // Counted is a polled Rx that knows without a system call whether frames wait.
 type Counted interface {
 	Rx
-	// Waits reports whether the next Recv probably finds a frame. Few frames are not
-	// counted, so the worker also looks at WaitFD from time to time.
+	// Waits reports whether the next Recv probably finds a frame. It misses a few frames, so
+	// the worker also looks at WaitFD from time to time.
 	Waits() bool
 }
 

@@ -12,9 +12,10 @@ import (
 )
 
 // The kernel counts the frames of each queue of a tap in memory that the engine maps, so
-// that looking for frames costs no system call. A BPF program counts, which the tun driver
-// runs for each frame right before it queues the frame (TUNSETFILTEREBPF, Linux 4.16). The
-// program accepts all frames. It belongs to the device and exists as long as the device.
+// that looking for frames costs no system call. A BPF program counts. The tun driver runs it
+// for each frame right before it queues the frame (TUNSETFILTEREBPF, Linux 4.16; the mapped
+// array needs Linux 5.5). The program accepts all frames. It belongs to the device and
+// exists as long as the device.
 //
 // The count is a hint. A counted frame is queued a moment later, or dropped if the queue is
 // full. A frame that another device's XDP program redirects to the tap is not counted.
@@ -43,7 +44,7 @@ func (t *Tap) CountFrames() {
 }
 
 // Counted reports whether the kernel counts the frames for the engines that open the tap
-// next. If not, reason says why; "": CountFrames was not called.
+// next. If not, reason says why; it is "" if CountFrames was not called.
 func (t *Tap) Counted() (yes bool, reason string) { return t.counts >= 0, t.uncounted }
 
 // count makes a map with one count for each queue, and a program that adds to them. It

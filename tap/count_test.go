@@ -49,7 +49,7 @@ func recvWaiting(t testing.TB, q port.Counted) int {
 
 // awaitFrames receives until the queues have received a number of frames of the test. Like a
 // worker, it reads a queue if the count or the descriptor says that frames wait. It returns
-// the number of frames that only the descriptor has told. There are a few on a busy machine,
+// the number of frames that only the descriptor has reported. There are a few on a busy machine,
 // because the sender's processor may stop after it has counted a frame.
 func awaitFrames(t testing.TB, want int, queues ...port.Counted) (uncounted int) {
 	t.Helper()

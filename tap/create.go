@@ -45,8 +45,8 @@ type Tap struct {
 	netns   string // namespace as configured, for display
 	created bool
 	fds     []int
-	// counts is the descriptor of the counts of frames, -1 without; uncounted is the reason
-	// why there are none (count.go)
+	// counts is the descriptor of the map with the counts of frames, -1 without one.
+	// uncounted is the reason why there is none (count.go).
 	counts    int
 	uncounted string
 }

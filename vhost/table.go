@@ -279,7 +279,7 @@ func remMemReg(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// vring returns the vring index of a message after it has checked the index.
+// vring returns index if the front end has such a vring, and an error otherwise.
 func (s *Session) vring(index int) (int, error) {
 	if index < 0 || index >= len(s.front.Vrings) {
 		return 0, fmt.Errorf("vring %d of %d", index, len(s.front.Vrings))

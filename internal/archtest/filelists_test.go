@@ -16,8 +16,8 @@ import (
 // parse*.go.
 var listedFile = regexp.MustCompile(`[a-z0-9_]+\*?\.go`)
 
-// leastListed is the number of files from which on a package comment counts as a list of the
-// package's files.
+// leastListed is the smallest number of file names with which a package comment counts as a
+// list of the package's files.
 const leastListed = 5
 
 // lists reports whether a name of a list, such as parse*.go, stands for a file.
@@ -27,8 +27,8 @@ func lists(name, file string) bool {
 }
 
 // unlisted compares a package comment with the files of its package. missing has the files
-// that the comment does not name, absent the names without a file. A comment that is no list
-// misses nothing.
+// that the comment does not name, absent the names without a file. Both are nil for a comment
+// that is no list.
 func unlisted(comment string, files []string) (missing, absent []string) {
 	names := listedFile.FindAllString(comment, -1)
 	if len(names) < leastListed {
