@@ -68,6 +68,7 @@ func (u *Uplink) spareStack(filter []unix.SockFilter) {
 	u.noIngress = ""
 	if err := u.setIngress(filter); err != nil {
 		u.noIngress = err.Error()
+		u.closeIngress() // the former program could drop datagrams of endpoints that were removed
 	}
 }
 

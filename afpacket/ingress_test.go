@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/internal/testnet"
 	"weft/packet"
 	"weft/packet/packettest"
 )
@@ -39,6 +40,17 @@ func (r *rig) udpErrors(i int) (n string) {
 		r.t.Fatalf("refused datagrams of UDP and UDP over IPv6: %q", n)
 	}
 	return n
+}
+
+// awaitUDPErrors waits until udpErrors returns want.
+func (r *rig) awaitUDPErrors(i int, want string) {
+	r.t.Helper()
+	for end := time.Now().Add(30 * time.Second); r.udpErrors(i) != want; {
+		if time.Now().After(end) {
+			r.t.Fatalf("refused datagrams of UDP and UDP over IPv6: %q, want %q", r.udpErrors(i), want)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // sendTunnelled sends a datagram over IPv4 and one over IPv6 from host 0 to the endpoints of
@@ -85,12 +97,7 @@ func TestStackSeesNoTunnel(t *testing.T) {
 		}
 	})
 	r.sendTunnelled()
-	for end := time.Now().Add(30 * time.Second); r.udpErrors(1) != "1 1"; {
-		if time.Now().After(end) {
-			t.Fatalf("refused datagrams: %q, want one of each IP version", r.udpErrors(1))
-		}
-		time.Sleep(time.Millisecond)
-	}
+	r.awaitUDPErrors(1, "1 1")
 }
 
 // The kernel's stack gets every fragment of a datagram. A datagram without its first fragment
@@ -108,12 +115,27 @@ func TestStackSeesFragments(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	for end := time.Now().Add(20 * time.Second); r.udpErrors(1) != "1 0"; {
-		if time.Now().After(end) {
-			t.Fatalf("refused datagrams: %q, want the whole datagram", r.udpErrors(1))
+	r.awaitUDPErrors(1, "1 0")
+}
+
+// A program that cannot be replaced is detached. Otherwise it would drop the datagrams of
+// endpoints that were removed.
+func TestIngressThatCannotChange(t *testing.T) {
+	r := newRig(t)
+	r.needIngress()
+	sinks := r.up[1].sinks
+	r.up[1].sinks = nil // so that SetEndpoints leaves the sockets open, which count
+	defer closeAll(sinks)
+	testnet.WithoutBPF(t, func() {
+		if err := r.up[1].SetEndpoints(nil); err != nil {
+			t.Error(err)
 		}
-		time.Sleep(time.Millisecond)
+	})
+	if why := r.up[1].InStack(); why != "CAP_BPF is missing" {
+		t.Errorf("InStack returns %q", why)
 	}
+	r.sendTunnelled()
+	r.awaitUDPErrors(1, "1 1")
 }
 
 // The kernel detaches the ingress program when the last uplink with its link closes.
