@@ -27,11 +27,11 @@
 // # What the kernel's stack sees
 //
 // A packet socket gets copies. A BPF program on the device's ingress drops the datagrams
-// behind the packet sockets, so the kernel's stack does not see them (ingress.go). Control
+// behind the packet sockets, so the kernel's stack sees only fragments (ingress.go). Control
 // also binds a UDP socket with a filter that drops everything to every tunnel endpoint. The
-// UDP socket reserves the port and lets the kernel merge datagrams (GRO). The program needs
-// Linux 6.6 and CAP_BPF; without it the UDP socket keeps the kernel from answering with ICMP
-// errors.
+// UDP socket reserves the port and lets the kernel merge datagrams (GRO). It also keeps the
+// kernel from answering fragments with ICMP errors, and all datagrams where the program is
+// missing (it needs Linux 6.6 and CAP_BPF).
 package afpacket
 
 import (

@@ -13,11 +13,11 @@ import (
 )
 
 // This file has the ingress program, a BPF program on the device's ingress (tcx, Linux 6.6).
-// It drops the datagrams that the packet sockets take. The packet sockets get their copies
-// first (__netif_receive_skb_core), so the program only spares the kernel's stack routing,
-// netfilter and the look-up of a UDP socket for each datagram. Control
-// and engine hold the program's link. The kernel detaches the program when the link's last
-// descriptor closes.
+// It drops the datagrams that the packet sockets take, except for fragments. The packet
+// sockets get their copies first (__netif_receive_skb_core), so the program only spares the
+// kernel's stack routing, netfilter and the look-up of a UDP socket for each datagram.
+// Control and engine hold the program's link. The kernel detaches the program when the
+// link's last descriptor closes.
 
 // results of the ingress program (include/uapi/linux/bpf.h, enum tcx_action_base)
 const (
