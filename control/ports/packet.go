@@ -35,10 +35,10 @@ type packetPort struct {
 	portContext
 	mu        sync.Mutex
 	uplink    *afpacket.Uplink // nil: not open
-	endpoints []netip.AddrPort
-	down      string // reason why the device does not forward; "": it forwards
-	problem   string // reason why the tunnel endpoints are not set; "": they are set
-	noRing    string // reason why the sockets must not have rings; "": they may have rings
+	endpoints []netip.AddrPort // endpoints that the sockets take
+	down      string           // reason why the device does not forward; "": it forwards
+	problem   string           // reason why the tunnel endpoints are not set; "": they are set
+	noRing    string           // reason why the sockets must not have rings; "": they may have rings
 }
 
 func (p *packetPort) open(device *engine.Kept) error {
@@ -182,4 +182,5 @@ func (p *packetPort) close() {
 		p.uplink.Close()
 		p.uplink = nil
 	}
+	p.endpoints, p.down, p.problem = nil, "", "" // the next sockets take no endpoint yet
 }

@@ -5,6 +5,8 @@ package ports
 import (
 	"encoding/json"
 	"log/slog"
+	"net"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -33,6 +35,11 @@ func (e *keepingEngine) Keep(_ string, blob json.RawMessage, fds []int) error {
 		}
 		e.kept.FDs = append(e.kept.FDs, dup)
 	}
+	return nil
+}
+
+func (e *keepingEngine) Forget(string) error {
+	e.kept.CloseFDs()
 	return nil
 }
 
@@ -81,6 +88,31 @@ func TestUplinkChooses(t *testing.T) {
 		}
 		if s := first.status(); !strings.Contains(s.reason, first.noRing) {
 			t.Errorf("status %+v: want no ring, because %s", s, first.noRing)
+		}
+	})
+}
+
+// A packet uplink that is set up again, say because its device was made again, takes the same
+// tunnel endpoints as before.
+func TestPacketPortTakesEndpointsAgain(t *testing.T) {
+	n, other := testnet.New(t), testnet.New(t)
+	testnet.Join(n, "u0", other, "u0")
+	n.Exec("ip", "addr", "add", "192.0.2.1/24", "dev", "u0")
+	n.Do(func() {
+		p := &packetPort{portContext: portContext{kind: kindPacket, values: map[string]string{"dev": "u0"},
+			log: slog.New(slog.DiscardHandler), engine: new(keepingEngine), held: func(uint32) error { return nil }}}
+		defer p.close()
+		endpoint := netip.MustParseAddrPort("192.0.2.1:4789")
+		for range 2 {
+			p.close()
+			if err := p.open(nil); err != nil {
+				t.Fatal(err)
+			}
+			p.network([]netip.AddrPort{endpoint})
+			if c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(endpoint)); err == nil {
+				c.Close()
+				t.Fatal("the uplink has not taken the endpoint")
+			}
 		}
 	})
 }
