@@ -21,6 +21,7 @@ import (
 	"weft/packet"
 	"weft/packet/packettest"
 	"weft/port"
+	"weft/port/porttest"
 	"weft/tunnel"
 )
 
@@ -75,15 +76,7 @@ func (r *rig) open(i int) port.Device {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	var fds []int
-	for _, fd := range r.up[i].FDs() {
-		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		fds = append(fds, dup)
-	}
-	d, err := Open(text, fds)
+	d, err := Open(text, porttest.Duplicates(r.t, r.up[i].FDs()))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -321,12 +314,7 @@ func TestSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var dups []int
-	for _, fd := range fds {
-		dup, _ := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		dups = append(dups, dup)
-	}
-	again, err := Restore(blob, dups)
+	again, err := Restore(blob, porttest.Duplicates(t, fds))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"weft/internal/testnet"
 	"weft/packet"
 	"weft/port"
+	"weft/port/porttest"
 )
 
 // Kinds of segmentation in a virtio-net header (include/uapi/linux/virtio_net.h).
@@ -113,13 +114,7 @@ func newTapUplink(t testing.TB, cfg Config) *tapUplink {
 	check(u.up.SetEndpoints([]netip.AddrPort{netip.MustParseAddrPort("10.9.0.2:4789")}))
 	text, err := u.up.Spec()
 	check(err)
-	var fds []int
-	for _, fd := range u.up.FDs() {
-		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		check(err)
-		fds = append(fds, dup)
-	}
-	u.dev, err = Open(text, fds)
+	u.dev, err = Open(text, porttest.Duplicates(t, u.up.FDs()))
 	check(err)
 	t.Cleanup(u.dev.Close)
 	return u

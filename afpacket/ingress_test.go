@@ -14,6 +14,7 @@ import (
 	"weft/internal/testnet"
 	"weft/packet"
 	"weft/packet/packettest"
+	"weft/port/porttest"
 )
 
 // udpErrors returns the number of datagrams that UDP sockets of host i have refused. The
@@ -146,15 +147,7 @@ func TestIngressOutlivesControl(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var dups []int
-	for _, fd := range fds {
-		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		dups = append(dups, dup)
-	}
-	again, err := Restore(blob, dups)
+	again, err := Restore(blob, porttest.Duplicates(t, fds))
 	if err != nil {
 		t.Fatal(err)
 	}

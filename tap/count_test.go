@@ -12,6 +12,7 @@ import (
 	"weft/internal/testnet"
 	"weft/packet"
 	"weft/port"
+	"weft/port/porttest"
 )
 
 // counted returns receive queue i, whose frames the kernel counts.
@@ -182,7 +183,7 @@ func TestCountsOutliveTheEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := Restore(blob, duplicates(t, fds))
+	second, err := Restore(blob, porttest.Duplicates(t, fds))
 	if err != nil {
 		t.Fatal(err)
 	}

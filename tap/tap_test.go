@@ -20,6 +20,7 @@ import (
 	"weft/internal/testnet"
 	"weft/packet"
 	"weft/port"
+	"weft/port/porttest"
 )
 
 // open opens the queues of a tap from duplicates of its descriptors.
@@ -29,24 +30,11 @@ func open(t testing.TB, tap *Tap) port.Device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := Open(text, duplicates(t, tap.FDs()))
+	d, err := Open(text, porttest.Duplicates(t, tap.FDs()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
-}
-
-func duplicates(t testing.TB, fds []int) []int {
-	t.Helper()
-	var out []int
-	for _, fd := range fds {
-		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, dup)
-	}
-	return out
 }
 
 func create(t testing.TB, cfg Config) *Tap {
@@ -375,7 +363,7 @@ func TestConfigurationIsWhatTheKernelShows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := Restore(blob, duplicates(t, fds))
+	second, err := Restore(blob, porttest.Duplicates(t, fds))
 	if err != nil {
 		t.Fatal(err)
 	}

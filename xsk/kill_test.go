@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/packet"
+	"weft/port/porttest"
 )
 
 // engine is the main function of the child process that the test kills. It sends
@@ -59,7 +60,7 @@ func startEngine(t *testing.T, u *Uplink) *exec.Cmd {
 	}
 	c := reexec(t, "engine")
 	c.Env = append(c.Env, "WEFT_XSK_SPEC="+string(text), fmt.Sprintf("WEFT_XSK_FDS=%d", len(u.FDs())))
-	for _, fd := range duplicates(t, u.FDs()) {
+	for _, fd := range porttest.Duplicates(t, u.FDs()) {
 		f := os.NewFile(uintptr(fd), "")
 		defer f.Close()
 		c.ExtraFiles = append(c.ExtraFiles, f)

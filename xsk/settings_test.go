@@ -16,6 +16,7 @@ import (
 
 	"weft/internal/testnet"
 	"weft/packet"
+	"weft/port/porttest"
 )
 
 // Frames in several pieces pass together with small frames, and all UMEM frames are
@@ -96,7 +97,7 @@ func TestChannels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := Restore(blob, duplicates(t, fds))
+	next, err := Restore(blob, porttest.Duplicates(t, fds))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"weft/internal/testnet"
 	"weft/packet"
 	"weft/port"
+	"weft/port/porttest"
 )
 
 // rig is a test host with an uplink, and a peer host at the other end of a veth pair.
@@ -136,25 +137,12 @@ func open(t testing.TB, u *Uplink) *device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := Open(text, duplicates(t, u.FDs()))
+	d, err := Open(text, porttest.Duplicates(t, u.FDs()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
 	return d.(*device)
-}
-
-func duplicates(t testing.TB, fds []int) []int {
-	t.Helper()
-	var out []int
-	for _, fd := range fds {
-		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, dup)
-	}
-	return out
 }
 
 // recv receives frames on all queues of d and returns them: want frames, or fewer if no
@@ -610,7 +598,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := duplicates(t, fds)
+	kept := porttest.Duplicates(t, fds)
 	u.Release()
 
 	write(t, r.dial(hostAddr+":4789"), []byte("between"))
@@ -669,7 +657,7 @@ func TestABadSnapshotIsRefusedAndOwnsItsDescriptors(t *testing.T) {
 		"impossible spec":   {strings.Replace(string(blob), `"ring_size":256`, `"ring_size":255`, 1), fds},
 		"no frames for MTU": {strings.Replace(string(blob), `"mtu":1500`, `"mtu":5000`, 1), fds},
 	} {
-		if got, err := Restore([]byte(c.blob), duplicates(t, c.fds)); err == nil {
+		if got, err := Restore([]byte(c.blob), porttest.Duplicates(t, c.fds)); err == nil {
 			got.Release()
 			t.Errorf("%s was taken", name)
 		}
@@ -678,7 +666,7 @@ func TestABadSnapshotIsRefusedAndOwnsItsDescriptors(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", `{"queues":1}`, `{"dev":"up0","queues":1,"tx_queues":1,"frame_size":4096,"ring_size":1024,"mtu":1500}`} {
-		if d, err := Open([]byte(text), duplicates(t, u.FDs())); err == nil {
+		if d, err := Open([]byte(text), porttest.Duplicates(t, u.FDs())); err == nil {
 			d.Close()
 			t.Errorf("%q was taken", text)
 		}
@@ -852,7 +840,7 @@ func TestNothingIsLeaked(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, _ := u.Spec()
-		d, err := Open(text, duplicates(t, u.FDs()))
+		d, err := Open(text, porttest.Duplicates(t, u.FDs()))
 		if err != nil {
 			t.Fatal(err)
 		}
