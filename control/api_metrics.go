@@ -13,7 +13,7 @@ import (
 func (d *Daemon) numbers() *observe.Numbers {
 	counts, replaced := d.pipeline.Counts(), d.engines.Replaced()
 	n := &observe.Numbers{
-		Show: d.show(), TableFlows: counts.TableFlows, Refused: counts.Refused, NotLearnt: counts.NotLearnt, Answers: observe.Histogram(counts.Answers),
+		Show: d.show(), TableFlows: counts.TableFlows, Refused: counts.Refused, NotLearned: counts.NotLearned, Answers: observe.Histogram(counts.Answers),
 		Died: replaced.Died, WorkerHung: replaced.WorkerHung, ServerHung: replaced.ServerHung,
 		Hangs: map[uint32]uint64{}, RequestsGivenUp: d.requests.GivenUp(),
 		Monitors: d.monitors.Count(), Limits: d.limitList(d.limits.Rows()),

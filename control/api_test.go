@@ -108,7 +108,7 @@ func TestMetrics(t *testing.T) {
 	for _, line := range []string{
 		"weft_engine_up 1", "go_goroutines ", "process_resident_memory_bytes ", "weft_flows 1", "weft_megaflows 1",
 		`weft_port_packets_total{direction="rx",port="p1",type="vxlan"} 0`,
-		`weft_table_flows{table="0"} 1`, "weft_flows_not_learnt_total 0", "weft_captures 0", "weft_capture_lost_frames_total 0", "weft_monitors 0", "weft_connection_events_lost_total 0", `weft_build_info{commit="` + buildinfo.Own().Commit + `",engine_commit="abc",engine_version="fake",version="` + buildinfo.Own().Version + `"} 1`, "weft_connections 0", `weft_connections_ended_total{by="eviction"} 0`,
+		`weft_table_flows{table="0"} 1`, "weft_flows_not_learned_total 0", "weft_captures 0", "weft_capture_lost_frames_total 0", "weft_monitors 0", "weft_connection_events_lost_total 0", `weft_build_info{commit="` + buildinfo.Own().Commit + `",engine_commit="abc",engine_version="fake",version="` + buildinfo.Own().Version + `"} 1`, "weft_connections 0", `weft_connections_ended_total{by="eviction"} 0`,
 		`weft_port_info{mode="",number="1",port="p1",state="`, "weft_uptime_seconds ", `weft_worker_commands_total{core="`,
 		`weft_worker_heartbeat_age_seconds{core="`, `weft_worker_batches_total{core="`, `weft_worker_installs_refused_total{core="`,
 		`weft_worker_lookups_total{core="`, "weft_miss_answer_seconds_count 1", `weft_worker_busy_seconds_total{core="`,

@@ -153,7 +153,7 @@ func TestFleetPings(t *testing.T) {
 			t.Errorf("the ARP request of %d: %+v, %v", from.n, tr, err)
 		}
 		if n := from.d.pipeline.Counts().MACs; n != 0 {
-			t.Errorf("host %d has learnt %d addresses", from.n, n)
+			t.Errorf("host %d has learned %d addresses", from.n, n)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // controllerApps are learning applications of widely used controllers. Each application
-// listens on 127.0.0.1:6653 and adds flows for the addresses that it has learnt.
+// listens on 127.0.0.1:6653 and adds flows for the addresses that it has learned.
 var controllerApps = []struct {
 	name, binary, from string
 	args               []string

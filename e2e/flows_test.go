@@ -158,21 +158,21 @@ func TestLearningSwitch(t *testing.T) {
 			return err
 		}
 		if _, err := third.Match(settle, func(f []byte) bool { return bytes.Equal(f, again) }); err != nil {
-			return fmt.Errorf("to a learnt address: %w", err)
+			return fmt.Errorf("to a learned address: %w", err)
 		}
 		if _, err := second.Match(silence, func(f []byte) bool { return bytes.Equal(f, again) }); err == nil {
-			return errors.New("a frame to a learnt address was flooded")
+			return errors.New("a frame to a learned address was flooded")
 		}
 		return nil
 	})
 	// fdb-show lists learned addresses, and fdb-flush deletes them at once.
-	var learnt []api.MAC
-	d.WeftJSON(&learnt, "fdb-show")
-	if !slices.ContainsFunc(learnt, func(m api.MAC) bool { return m.MAC == "02:00:00:00:00:01" && m.Port == "g1" }) {
-		t.Errorf("learnt: %+v", learnt)
+	var learned []api.MAC
+	d.WeftJSON(&learned, "fdb-show")
+	if !slices.ContainsFunc(learned, func(m api.MAC) bool { return m.MAC == "02:00:00:00:00:01" && m.Port == "g1" }) {
+		t.Errorf("learned: %+v", learned)
 	}
-	if text := d.Weft("fdb-flush"); !strings.HasPrefix(text, fmt.Sprint(len(learnt))) {
-		t.Errorf("fdb-flush of %d: %s", len(learnt), text)
+	if text := d.Weft("fdb-flush"); !strings.HasPrefix(text, fmt.Sprint(len(learned))) {
+		t.Errorf("fdb-flush of %d: %s", len(learned), text)
 	}
 	forgotten := udpFrame(t, 12, 80)
 	if err := guests[0].Raw("eth0").Send(forgotten); err != nil {

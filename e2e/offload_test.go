@@ -148,7 +148,7 @@ func TestPathMTU(t *testing.T) {
 			t.Errorf("%s: %+v, %v with a packet too long by one", c.to, p, err)
 		}
 		if route := s.guest.Run("ip", "route", "get", c.to); !strings.Contains(route, fmt.Sprint("mtu ", fits)) {
-			t.Errorf("the guest has not learnt the MTU to %s: %s", c.to, route)
+			t.Errorf("the guest has not learned the MTU to %s: %s", c.to, route)
 		}
 		lab.MustPing(t, s.guest, c.to, 2, "-s", fmt.Sprint(fits-c.headers), "-M", "do")
 		flood(t, s.guest, s.remote, c.to)

@@ -99,7 +99,7 @@ func TestOverlayOfFiveHosts(t *testing.T) {
 	lab.MustPing(t, f.guests[0], f.address(5), 5, "-s", "1472", "-M", "do")
 	flood(t, f.guests[0], f.guests[3], f.address(4))
 
-	t.Run("no copy to others once learnt", func(t *testing.T) {
+	t.Run("no copy to others once learned", func(t *testing.T) {
 		before := f.arrived(3)
 		flood(t, f.guests[0], f.guests[1], f.address(2), "-u", "-b", "50M")
 		if after := f.arrived(3); after-before > 100 {

@@ -72,12 +72,12 @@ func TestPacketOut(t *testing.T) {
 	s.weft.Weft("add-flow", "table=1,actions=learn(table=2,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),normal")
 	s.weft.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(three)+",actions=resubmit(,1)")
 	if out := s.weft.Weft("dump-flows", "table=2"); !strings.Contains(out, "output:guest") {
-		t.Errorf("not learnt: %s", out)
+		t.Errorf("not learned: %s", out)
 	}
 	var macs []api.MAC
 	s.weft.WeftJSON(&macs, "fdb-show")
 	if len(macs) != 1 || macs[0].Port != "guest" {
-		t.Errorf("learnt addresses: %+v", macs)
+		t.Errorf("learned addresses: %+v", macs)
 	}
 	if after := portOf(t, s.weft, "guest").Stats.RxPackets; after != before {
 		t.Errorf("the port has received %d frames that it has not", after-before)

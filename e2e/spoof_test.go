@@ -209,7 +209,7 @@ func TestInventedSources(t *testing.T) {
 			t.Errorf("%s is at %q of %d addresses", mac, at[mac], len(at))
 		}
 	}
-	t.Logf("%d frames sent, %d addresses learnt, %d refused", sent, row.Used, row.Refused)
+	t.Logf("%d frames sent, %d addresses learned, %d refused", sent, row.Used, row.Refused)
 }
 
 // On an established connection of a guest bound to its addresses, the switch admits no

@@ -202,9 +202,9 @@ func (b *bundle) modify(r *Rule, m *FlowMod) {
 
 func (p *Pipeline) setActions(r *Rule, actions []Action, cookie uint64) {
 	old := r.Actions
-	p.noteLearnt(r, -1)
+	p.noteLearned(r, -1)
 	r.Actions, r.Cookie, r.conjunctive = actions, cookie, isConjunctive(actions)
-	p.noteLearnt(r, 1)
+	p.noteLearned(r, 1)
 	p.noteActions(actions, 1)
 	p.noteActions(old, -1)
 }
@@ -233,7 +233,7 @@ func (p *Pipeline) insert(r *Rule, slot uint32) {
 	p.count++
 	p.common.count++
 	p.counts[r.Table]++
-	p.noteLearnt(r, 1)
+	p.noteLearned(r, 1)
 	p.noteActions(r.Actions, 1)
 }
 
@@ -245,5 +245,5 @@ func (p *Pipeline) detach(r *Rule, reason Why) {
 	p.common.count--
 	p.counts[r.Table]--
 	p.noteActions(r.Actions, -1)
-	p.noteLearnt(r, -1)
+	p.noteLearned(r, -1)
 }

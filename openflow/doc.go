@@ -55,6 +55,6 @@
 //
 // The owner of the Pipelines guards them, for example with a sync.RWMutex. These methods need
 // exclusive access to the Pipelines of all bridges: ChangeTLVs, Configure, SendExceptions,
-// Expire, RefreshLearnt, Finished.ReduceTimeouts, and each method whose name begins with Apply
+// Expire, RefreshLearned, Finished.ReduceTimeouts, and each method whose name begins with Apply
 // or Credit. All other methods, such as Translate, may run concurrently with each other.
 package openflow

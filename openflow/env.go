@@ -93,7 +93,7 @@ type PortInfo struct {
 	// Encap says which tunnel fields the headers of a PortTunnel have.
 	Encap Encap
 	// Remotes, if not empty, replaces Remote. Each frame goes to all of them (head-end
-	// replication), or only to the remote behind which normal has learnt the
+	// replication), or only to the remote behind which normal has learned the
 	// destination address.
 	Remotes []netip.Addr
 }
@@ -131,14 +131,14 @@ type Env interface {
 	// addresses, or the drop reason. If local is invalid, Tunnel chooses the source
 	// address.
 	Tunnel(number uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
-	// MAC returns the port behind which normal has learnt a MAC address, by its number
+	// MAC returns the port behind which normal has learned a MAC address, by its number
 	// in the data path. vlan is 0 to 4095, mac has 48 bits.
 	MAC(s fdb.Segment, vlan uint16, mac uint64) (port uint32, ok bool)
 	// Announced reports whether the MAC address has sent a broadcast or multicast frame
 	// from behind the port. port is the port's number in the data path.
 	Announced(s fdb.Segment, vlan uint16, mac uint64, port uint32) bool
 	// VTEP returns the remote (the underlay address of a VTEP) behind which normal has
-	// learnt the MAC address, for a port with Remotes. It returns an invalid address if
+	// learned the MAC address, for a port with Remotes. It returns an invalid address if
 	// the remote is unknown.
 	VTEP(s fdb.Segment, vlan uint16, mac uint64) netip.Addr
 	// Neighbour returns the MAC address that a host has announced for ip.

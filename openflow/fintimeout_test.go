@@ -51,14 +51,14 @@ func TestReducedTimeouts(t *testing.T) {
 	}
 }
 
-// A learnt flow has its learn action's fin_idle_timeout and fin_hard_timeout.
-func TestLearntFinTimeout(t *testing.T) {
+// A learned flow has its learn action's fin_idle_timeout and fin_hard_timeout.
+func TestLearnedFinTimeout(t *testing.T) {
 	p := pipelineOf(t, "actions=learn(table=1,idle_timeout=60,fin_idle_timeout=5,fin_hard_timeout=7,eth_dst=eth_src,output:in_port)")
 	tr := learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:01", 1)
-	if !p.Learnt(&tr.Learned[0]) {
-		t.Fatal("no flow was learnt")
+	if !p.Learned(&tr.Learned[0]) {
+		t.Fatal("no flow was learned")
 	}
 	if got, want := FormatActions(tr.Learned[0].Actions, nil), "fin_timeout(idle_timeout=5,hard_timeout=7),output:1"; got != want {
-		t.Errorf("learnt %s, want %s", got, want)
+		t.Errorf("learned %s, want %s", got, want)
 	}
 }

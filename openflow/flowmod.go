@@ -73,7 +73,7 @@ type FlowMod struct {
 	Actions    []Action
 	// Notes are remarks for the operator about the text, one line each.
 	Notes []string
-	// Bridge is the bridge of a learnt flow.
+	// Bridge is the bridge of a learned flow.
 	Bridge uint8
 	// TLVs is the TLV map of the fields tun_metadata in Match and Actions; nil: they have
 	// no such field. An add or modify is refused if the bridge now maps one of these fields

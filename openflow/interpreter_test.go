@@ -522,7 +522,7 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 	return 0, false
 }
 
-// learn records the learnt flow as text.
+// learn records the learned flow as text.
 func (in *interpreter) learn(spec *LearnSpec) {
 	m := FlowMod{Command: Add, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie}
 	var match Match

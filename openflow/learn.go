@@ -16,7 +16,7 @@ type LearnSpec struct {
 	Priority                 uint16
 	Cookie                   uint64
 	IdleTimeout, HardTimeout uint16
-	// FinIdle and FinHard are the learnt flow's fin_timeout; both 0: none.
+	// FinIdle and FinHard are the learned flow's fin_timeout; both 0: none.
 	FinIdle, FinHard uint16
 	Flags            Flags
 	DeleteLearned    bool
@@ -35,7 +35,7 @@ const (
 	LearnOutput                  // output to the port in field Src
 )
 
-// LearnItem is a match or action of a learnt flow. Its value comes from the frame's
+// LearnItem is a match or action of a learned flow. Its value comes from the frame's
 // field Src, or from Value if Src.Bits is 0.
 type LearnItem struct {
 	Kind     LearnKind
@@ -85,7 +85,7 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 		x.set(spec.Result, value64(bit), ones(1))
 	}
 	if !allowed {
-		x.note("not learnt: the limit of flows is reached")
+		x.note("not learned: the limit of flows is reached")
 		return
 	}
 	if len(x.learned) == maxLearned {
@@ -95,7 +95,7 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 	x.learned = append(x.learned, m)
 }
 
-// learnsOutput reports whether a learnt flow gets an output to the port with this
+// learnsOutput reports whether a learned flow gets an output to the port with this
 // number. Like Open vSwitch, output:FIELD ignores the number of the port normal and
 // invalid port numbers.
 func learnsOutput(number uint64) bool {
@@ -120,7 +120,7 @@ func setSubfield(m *Match, s Subfield, v Value128) {
 	}
 }
 
-// learnKey is the table and cookie of learnt flows.
+// learnKey is the table and cookie of learned flows.
 type learnKey struct {
 	table  uint8
 	cookie uint64
@@ -130,7 +130,7 @@ type learnKey struct {
 type learnGroup struct {
 	learners int // number of learn actions with a limit or delete_learned
 	deleters int // number of learn actions with delete_learned
-	flows    int // number of flows with the key, learnt or not
+	flows    int // number of flows with the key, learned or not
 }
 
 // mayLearn reports whether the learn action's limit allows flow m.
@@ -138,7 +138,7 @@ func (p *Pipeline) mayLearn(m *FlowMod) bool {
 	if m.LearnLimit == 0 {
 		return true
 	}
-	g := p.learnt[learnKey{m.Table, m.NewCookie}]
+	g := p.learned[learnKey{m.Table, m.NewCookie}]
 	return g == nil || g.flows < int(m.LearnLimit) || p.tables[m.Table].find(m.Match, m.Priority) != nil
 }
 
@@ -154,13 +154,13 @@ func (p *Pipeline) noteActions(actions []Action, n int) {
 			continue
 		}
 		key := learnKey{a.Learn.Table, a.Learn.Cookie}
-		g := p.learnt[key]
+		g := p.learned[key]
 		if g == nil {
 			g = &learnGroup{}
-			if p.learnt == nil {
-				p.learnt = make(map[learnKey]*learnGroup)
+			if p.learned == nil {
+				p.learned = make(map[learnKey]*learnGroup)
 			}
-			p.learnt[key] = g
+			p.learned[key] = g
 			for _, r := range p.rules {
 				if r != nil && r.Table == key.table && r.Cookie == key.cookie {
 					g.flows++
@@ -174,25 +174,25 @@ func (p *Pipeline) noteActions(actions []Action, n int) {
 			}
 		}
 		if g.learners == 0 {
-			delete(p.learnt, key)
+			delete(p.learned, key)
 		}
 	}
 }
 
-// noteLearnt adds n to the number of flows with rule r's table and cookie.
-func (p *Pipeline) noteLearnt(r *Rule, n int) {
-	if g := p.learnt[learnKey{r.Table, r.Cookie}]; g != nil {
+// noteLearned adds n to the number of flows with rule r's table and cookie.
+func (p *Pipeline) noteLearned(r *Rule, n int) {
+	if g := p.learned[learnKey{r.Table, r.Cookie}]; g != nil {
 		g.flows += n
 	}
 }
 
-// takeOrphans calls the function remove for orphans: learnt flows that no learn action
+// takeOrphans calls the function remove for orphans: learned flows that no learn action
 // with delete_learned names any more.
 func (p *Pipeline) takeOrphans(remove func(*Rule)) {
 	for len(p.orphans) > 0 {
 		key := p.orphans[0]
 		p.orphans = p.orphans[1:]
-		if g := p.learnt[key]; g != nil && g.deleters > 0 {
+		if g := p.learned[key]; g != nil && g.deleters > 0 {
 			continue
 		}
 		for _, r := range p.rules {
@@ -204,20 +204,20 @@ func (p *Pipeline) takeOrphans(remove func(*Rule)) {
 	p.orphans = nil
 }
 
-// Learnt reports whether the tables have the learnt flow m with equal cookie and
+// Learned reports whether the tables have the learned flow m with equal cookie and
 // actions.
-func (p *Pipeline) Learnt(m *FlowMod) bool {
+func (p *Pipeline) Learned(m *FlowMod) bool {
 	r := p.tables[m.Table].find(m.Match, m.Priority)
-	return r != nil && r.Cookie == m.NewCookie && equalLearnt(r.Actions, m.Actions)
+	return r != nil && r.Cookie == m.NewCookie && equalLearned(r.Actions, m.Actions)
 }
 
-// ApplyLearned adds learnt flows, in order, like Apply. It skips existing flows.
+// ApplyLearned adds learned flows, in order, like Apply. It skips existing flows.
 // refused is the number of refused flows.
 func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refused int) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
 	for i := range mods {
-		if p.Learnt(&mods[i]) {
+		if p.Learned(&mods[i]) {
 			continue
 		}
 		before := b.mark()
@@ -231,11 +231,11 @@ func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refuse
 	return b.changes, refused
 }
 
-// RefreshLearnt restarts the timeouts of the learnt flow m. usedNS (CLOCK_MONOTONIC) is
-// the arrival time of the last frame that would have learnt the flow. RefreshLearnt
+// RefreshLearned restarts the timeouts of the learned flow m. usedNS (CLOCK_MONOTONIC) is
+// the arrival time of the last frame that would have learned the flow. RefreshLearned
 // returns false if the flow is gone.
-func (p *Pipeline) RefreshLearnt(m *FlowMod, usedNS uint64) bool {
-	if !p.Learnt(m) {
+func (p *Pipeline) RefreshLearned(m *FlowMod, usedNS uint64) bool {
+	if !p.Learned(m) {
 		return false
 	}
 	r := p.tables[m.Table].find(m.Match, m.Priority)
@@ -243,9 +243,9 @@ func (p *Pipeline) RefreshLearnt(m *FlowMod, usedNS uint64) bool {
 	return true
 }
 
-// equalLearnt reports whether two lists of learnt actions (load, output, fin_timeout)
+// equalLearned reports whether two lists of learned actions (load, output, fin_timeout)
 // are equal.
-func equalLearnt(a, b []Action) bool {
+func equalLearned(a, b []Action) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -278,7 +278,7 @@ func (p *actionParser) learn(t token) (Action, error) {
 type learnParser struct {
 	outer *actionParser
 	spec  *LearnSpec
-	match Match // known part of the learnt flow's match
+	match Match // known part of the learned flow's match
 	text  string
 }
 
@@ -335,8 +335,8 @@ func (l *learnParser) word(t token) error {
 	return nil
 }
 
-// inner returns a parser for the learnt flow's actions. It checks prerequisites
-// against the known part of the learnt flow's match.
+// inner returns a parser for the learned flow's actions. It checks prerequisites
+// against the known part of the learned flow's match.
 func (l *learnParser) inner() *actionParser {
 	return &actionParser{names: l.outer.names, checked: true, match: l.match}
 }
@@ -365,7 +365,7 @@ func (l *learnParser) load(t token) error {
 	return l.inner().writable(t, item.Dst)
 }
 
-// field parses a match of the learnt flow: field, field=src or field=value.
+// field parses a match of the learned flow: field, field=src or field=value.
 func (l *learnParser) field(t token) error {
 	item := LearnItem{Kind: LearnMatch}
 	var ok bool

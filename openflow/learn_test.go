@@ -24,22 +24,22 @@ func TestLearningSwitch(t *testing.T) {
 	p := pipelineOf(t, "actions=learn(table=10,hard_timeout=9,NXM_OF_VLAN_TCI[0..11],NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:NXM_OF_IN_PORT[]->NXM_NX_REG0[0..15]),resubmit(,1)",
 		"table=1,actions=resubmit(,10),resubmit(,2)", "table=2,reg0=0,actions=flood", "table=2,priority=9,reg0=1,actions=1", "table=2,priority=9,reg0=2,actions=2")
 	tr := learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02", 1)
-	if len(tr.Learned) != 1 || !p.Learnt(&tr.Learned[0]) {
-		t.Fatalf("unexpected learnt flows %+v", tr.Learned)
+	if len(tr.Learned) != 1 || !p.Learned(&tr.Learned[0]) {
+		t.Fatalf("unexpected learned flows %+v", tr.Learned)
 	}
 	back := learnAll(t, p, "in_port=2,dl_src=00:00:00:00:00:02,dl_dst=00:00:00:00:00:01", 1)
 	if got := FormatDatapathActions(back.Actions, nil); got != "1" {
-		t.Errorf("a learnt address goes to %s, want 1", got)
+		t.Errorf("a learned address goes to %s, want 1", got)
 	}
 	const second = 1_000_000_000
-	if !p.RefreshLearnt(&tr.Learned[0], 5*second) {
-		t.Error("RefreshLearnt does not find the learnt flow")
+	if !p.RefreshLearned(&tr.Learned[0], 5*second) {
+		t.Error("RefreshLearned does not find the learned flow")
 	}
 	if gone := p.Expire(10 * second); len(gone) != 1 {
 		t.Errorf("%d flows expired, want the one that was not refreshed", len(gone))
 	}
 	moved := learnAll(t, p, "in_port=2,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02", 11*second)
-	if p.Learnt(&tr.Learned[0]) || !p.Learnt(&moved.Learned[0]) {
+	if p.Learned(&tr.Learned[0]) || !p.Learned(&moved.Learned[0]) {
 		t.Error("a moved address still has its old place")
 	}
 }
@@ -58,14 +58,14 @@ func TestLearnOutput(t *testing.T) {
 		}
 		tr, err := p.Execute(po.Actions, &po.Flow, newEnv())
 		if err != nil || len(tr.Learned) != 1 {
-			t.Fatalf("reg0=%s: error %v, %d flows learnt, want 1", value, err, len(tr.Learned))
+			t.Fatalf("reg0=%s: error %v, %d flows learned, want 1", value, err, len(tr.Learned))
 		}
 		got := FormatActions(tr.Learned[0].Actions, nil)
 		if got != want {
-			t.Errorf("%s: learnt %s, want %s", value, got, want)
+			t.Errorf("%s: learned %s, want %s", value, got, want)
 		}
 		if _, err := ParseFlowMod("table=5,actions="+got, Add, nil); err != nil {
-			t.Errorf("the learnt flow cannot be added: %v", err)
+			t.Errorf("the learned flow cannot be added: %v", err)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestLearnLimit(t *testing.T) {
 		}
 	}
 	if got := FormatDatapathActions(learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:01", 1).Actions, nil); got != "2" {
-		t.Errorf("a frame of a flow that is already learnt goes to %s, want 2", got)
+		t.Errorf("a frame of a flow that is already learned goes to %s, want 2", got)
 	}
 	apply(t, p, 1, Delete, "table=5,dl_dst=00:00:00:00:00:01")
 	if got := FormatDatapathActions(learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:09", 1).Actions, nil); got != "2" {
@@ -111,7 +111,7 @@ func TestDeleteLearned(t *testing.T) {
 	if p.Len() != 2 || len(c.Removed) != 2 {
 		t.Errorf("no learner left: %d rules, %d removed; want 2 and 2", p.Len(), len(c.Removed))
 	}
-	// When a rule with delete_learned expires, its learnt flows are removed.
+	// When a rule with delete_learned expires, its learned flows are removed.
 	apply(t, p, 1, Add, "hard_timeout=1,in_port=3,"+learner)
 	learnAll(t, p, "in_port=3,dl_src=00:00:00:00:00:02", 1)
 	if gone := p.Expire(5_000_000_000); len(gone) != 2 {
@@ -119,7 +119,7 @@ func TestDeleteLearned(t *testing.T) {
 	}
 }
 
-// A refused learnt flow changes nothing, and the other flows are still added. Flows
+// A refused learned flow changes nothing, and the other flows are still added. Flows
 // that exist already stay.
 func TestApplyLearned(t *testing.T) {
 	p := NewPipeline(Limits{})
@@ -155,6 +155,6 @@ func TestApplyLearned(t *testing.T) {
 	}
 	again, refused := p.ApplyLearned(mods[2:3], 3)
 	if len(again.Added)+len(again.Modified)+len(again.Removed)+refused != 0 {
-		t.Errorf("the same flows were learnt twice: %+v", again)
+		t.Errorf("the same flows were learned twice: %+v", again)
 	}
 }

@@ -22,7 +22,7 @@ import (
 //	5: operator's vxlan port of VNI 1    6: no VNI    9: tunnel of weft-central
 func networkEnv(flood bool) *fakeEnv { return networkEnvOf(0, flood) }
 
-// networkEnvOf is networkEnv with a table of at most limit learnt addresses; 0: the default.
+// networkEnvOf is networkEnv with a table of at most limit learned addresses; 0: the default.
 func networkEnvOf(limit int, flood bool) *fakeEnv {
 	env := &fakeEnv{macs: fdb.New(limit, 0), ports: []PortInfo{
 		{No: 1, Name: "a", Central: true, InVNI: true, VNI: 1}, {No: 2, Name: "b", Central: true, InVNI: true, VNI: 1},
@@ -173,8 +173,8 @@ func TestQuestionsInNetworks(t *testing.T) {
 	}
 }
 
-// An address that is not declared is learnt, on its own host and on others.
-func TestUndeclaredAddressesAreLearnt(t *testing.T) {
+// An address that is not declared is learned, on its own host and on others.
+func TestUndeclaredAddressesAreLearned(t *testing.T) {
 	p, env := centralPipeline(t), networkEnv(false)
 	run := func(frame string) Translation {
 		k := keyOfText(t, frame)
@@ -196,7 +196,7 @@ func TestUndeclaredAddressesAreLearnt(t *testing.T) {
 		t.Errorf("a declared address behind the tunnel: %+v, mask of tunnel addresses %x", learnOf(&tr), m)
 	}
 	if tr = run("in_port=2,udp,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02"); env.macs.Len() != 1 {
-		t.Errorf("another port has learnt a declared address: %+v", env.macs.Entries())
+		t.Errorf("another port has learned a declared address: %+v", env.macs.Entries())
 	}
 }
 

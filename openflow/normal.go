@@ -122,7 +122,7 @@ func (x *xlate) teach(l *fdb.Learn) {
 	x.learns = append(x.learns, *l)
 }
 
-// normalTo sends to the learnt port of the unicast address dst, or floods.
+// normalTo sends to the learned port of the unicast address dst, or floods.
 func (x *xlate) normalTo(inPort uint32, segment fdb.Segment, f *vlanFrame, dst uint64) {
 	x.depends(fdb.RefOfMAC(dst))
 	network := x.network(segment)
@@ -148,7 +148,7 @@ func (x *xlate) normalTo(inPort uint32, segment fdb.Segment, f *vlanFrame, dst u
 	x.usedPorts = true
 	reaches := ok && port.Kind != PortUplink && (port.reaches(segment, network) || network != nil && port.isCentralTunnel())
 	if reaches && x.carries(&port, f) {
-		x.inVLAN(&port, f, func() { x.sendLearnt(&port, segment, f.vid, dst) })
+		x.inVLAN(&port, f, func() { x.sendLearned(&port, segment, f.vid, dst) })
 		return
 	}
 	x.flood(true, f)

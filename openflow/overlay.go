@@ -35,9 +35,9 @@ func (x *xlate) origin(port *PortInfo) netip.Addr {
 	return x.tunnelAddr(FTunSrc, FTunIPv6Src, true, true)
 }
 
-// sendLearnt sends the frame to the port behind which an address was learnt. If the
+// sendLearned sends the frame to the port behind which an address was learned. If the
 // table knows the address's remote, only this remote gets the frame.
-func (x *xlate) sendLearnt(port *PortInfo, s fdb.Segment, vlan uint16, mac uint64) {
+func (x *xlate) sendLearned(port *PortInfo, s fdb.Segment, vlan uint16, mac uint64) {
 	if len(port.Remotes) > 0 || port.Central {
 		if remote := x.env.VTEP(s, vlan, mac); remote.IsValid() {
 			port = port.towards(remote)

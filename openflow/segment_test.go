@@ -63,8 +63,8 @@ func TestSegmentsDoNotMeet(t *testing.T) {
 }
 
 // Two VNIs learn the same address separately. A frame from a port without a VNI goes to
-// the VNI that learnt the address first.
-func TestAddressesAreLearntBySegment(t *testing.T) {
+// the VNI that learned the address first.
+func TestAddressesAreLearnedBySegment(t *testing.T) {
 	env, p := segmentEnv(), pipelineOf(t, "actions=normal")
 	send := func(inPort, src, dst string) []uint32 {
 		k := keyOfText(t, fmt.Sprintf("in_port=%s,dl_src=00:00:00:00:00:0%s,dl_dst=00:00:00:00:00:0%s", inPort, src, dst))
@@ -156,6 +156,6 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	check("the host has gone", arp("11", a, "1", "10.0.0.1", "10.0.0.2"), flooded)
 	env.ports[5].NoLearning = true
 	if tr, _ := run(arp("41,tun_id=1,tun_src=192.0.2.1", b, "1", "10.0.0.2", "10.0.0.3")); learnOf(&tr).Valid {
-		t.Error("a port with NoLearning learnt")
+		t.Error("a port with NoLearning learned")
 	}
 }

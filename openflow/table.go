@@ -34,7 +34,7 @@ type Pipeline struct {
 	meters     map[uint32]*Meter
 	// counts for each table and cookie of learn actions that have a limit or
 	// delete_learned
-	learnt     map[learnKey]*learnGroup
+	learned    map[learnKey]*learnGroup
 	orphans    []learnKey // tables and cookies whose last learn action with delete_learned is gone
 	generation uint64
 	lookups    [Tables]TableLookups

@@ -265,7 +265,7 @@ func TestNormalLearnsAndForwards(t *testing.T) {
 		t.Errorf("a frame to an address behind its own port: drop %v, want %v", hairpin.Drop, packet.DropFlow)
 	}
 	if group := run("in_port=1,dl_src=01:00:00:00:00:03,dl_dst=00:00:00:00:00:01"); learnOf(&group).Valid {
-		t.Errorf("a group address was learnt: %+v", learnOf(&group))
+		t.Errorf("a group address was learned: %+v", learnOf(&group))
 	}
 	split := run("in_port=5,dl_src=00:00:00:00:00:09,dl_dst=ff:ff:ff:ff:ff:ff")
 	if got := FormatDatapathActions(split.Actions, nil); got != "1,2,4" {

@@ -122,7 +122,7 @@ func TestVLANModes(t *testing.T) {
 	p := pipelineOf(t, "actions=normal")
 	for _, c := range []struct {
 		port, tags, want string
-		vid              uint16 // learnt
+		vid              uint16 // learned
 	}{
 		{"1", "", "3:5 4:5 5: 6: 7:5", 5},
 		{"1", "dl_vlan=5", "wrong-vlan", 0},

@@ -6,7 +6,7 @@ import "fmt"
 
 // learn on the wire (Nicira's actions 16 and 45).
 
-// Bits in the header of one specification (match or action of the learnt flow) in a
+// Bits in the header of one specification (match or action of the learned flow) in a
 // learn action.
 const (
 	learnBits      = 0x3ff // number of bits
@@ -130,7 +130,7 @@ func (d *actionDecoder) decodeLearn(subtype uint16, b []byte) (Action, error) {
 	return Action{Kind: ActLearn, Learn: s}, nil
 }
 
-// learnItem decodes one match or action of the learnt flow, and returns the bytes behind
+// learnItem decodes one match or action of the learned flow, and returns the bytes behind
 // it.
 func (d *actionDecoder) learnItem(l *learnParser, b []byte) ([]byte, error) {
 	header := be.Uint16(b)
@@ -183,8 +183,8 @@ func (d *actionDecoder) learnItem(l *learnParser, b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// checkDst checks the destination of a match or a load of the learnt flow against the
-// known part of the learnt flow's match. It adds a match with a constant value to the
+// checkDst checks the destination of a match or a load of the learned flow against the
+// known part of the learned flow's match. It adds a match with a constant value to the
 // known part.
 func (l *learnParser) checkDst(d *actionDecoder, item *LearnItem) error {
 	p := l.inner()

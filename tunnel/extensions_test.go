@@ -23,7 +23,7 @@ func TestExtensions(t *testing.T) {
 	}{
 		{"none", 0, true, true, true, true},
 		{"group 5", 0x80<<56 | 5<<32, true, false, true, false},
-		{"group 5, applied, not learnt", 0x80<<56 | 0x48<<48 | 5<<32, true, false, true, false},
+		{"group 5, applied, not learned", 0x80<<56 | 0x48<<48 | 5<<32, true, false, true, false},
 		{"group without its flag", 5 << 32, true, false, false, false},
 		{"GPE with Ethernet", 0x04<<56 | 3<<32, true, false, false, true},
 		{"GPE with Ethernet, broadcast", 0x06<<56 | 3<<32, true, false, false, true},

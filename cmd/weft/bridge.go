@@ -105,7 +105,7 @@ func (c *command) withoutName(verb *cobra.Command, args []string) []string {
 	return args
 }
 
-const addBridgeHelp = `Adds a bridge: a switch with its own ports, flow tables, groups, meters, learnt addresses and
+const addBridgeHelp = `Adds a bridge: a switch with its own ports, flow tables, groups, meters, learned addresses and
 OpenFlow connections. All bridges of a weftd share its workers, its cache of megaflows and
 its tracked connections.
 

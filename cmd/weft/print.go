@@ -64,7 +64,7 @@ func (c *command) printShow(s api.Show) error {
 	fmt.Fprintf(c.out, "weftd %s: pid %d, up %.0fs, state %s\n", buildText(s.Version, s.Commit), s.PID, s.UptimeS, s.StateDir)
 	fmt.Fprintf(c.out, "engine %s, restarts %d\n", engine, s.Restarts)
 	fmt.Fprintln(c.out, privilegeLine(&s))
-	fmt.Fprintf(c.out, "flows %d, megaflows %d, learnt addresses %d\n", s.Flows, s.Megaflows, s.MACs)
+	fmt.Fprintf(c.out, "flows %d, megaflows %d, learned addresses %d\n", s.Flows, s.Megaflows, s.MACs)
 	if s.Central != nil {
 		fmt.Fprintln(c.out, centralLine(s.Central))
 	}

@@ -13,11 +13,11 @@ import (
 func (t *Table) LimitRows(emit func(limits.Row)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	var learnt, moves uint64
+	var learned, moves uint64
 	for _, s := range t.table.Shares() {
 		r := &s.Refused
 		refused := r.Declared + r.OtherVNI + r.Moves
-		learnt += r.Rate
+		learned += r.Rate
 		moves += refused
 		if s.Used != 0 || r.Rate != 0 {
 			emit(limits.Row{Name: "macs", Unit: "entries", Holder: limits.Port(s.Port), Used: uint64(s.Used),
@@ -27,7 +27,7 @@ func (t *Table) LimitRows(emit func(limits.Row)) {
 			emit(limits.Row{Name: "mac_moves", Unit: "moves", Holder: limits.Port(s.Port), Refused: refused})
 		}
 	}
-	emit(limits.Row{Name: "macs", Unit: "entries", Holder: limits.All(), Used: uint64(t.table.Len()), Limit: maxMACs, Refused: learnt})
+	emit(limits.Row{Name: "macs", Unit: "entries", Holder: limits.All(), Used: uint64(t.table.Len()), Limit: maxMACs, Refused: learned})
 	emit(limits.Row{Name: "mac_moves", Unit: "moves", Holder: limits.All(), Refused: moves})
 	emit(limits.Row{Name: "net_addresses", Unit: "entries", Holder: limits.All(), Used: uint64(t.table.NetAddresses()),
 		Limit: fdb.MaxNetAddresses, Refused: t.table.RefusedNetAddresses()})

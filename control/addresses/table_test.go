@@ -39,17 +39,17 @@ func TestLearningFromSeveralWorkers(t *testing.T) {
 	if no, ok := m.MAC(0, 0, 7); !ok || no != 9 {
 		t.Errorf("the declared address is at %d, %v", no, ok)
 	}
-	learnt := 0
+	learned := 0
 	for _, e := range m.Entries() {
 		if e.MAC == 7 && !e.Declared {
 			t.Errorf("another port has the declared address: %+v", e)
 		}
 		if !e.Declared {
-			learnt++
+			learned++
 		}
 	}
-	if learnt != m.Len() || learnt == 0 {
-		t.Errorf("%d listed, %d counted", learnt, m.Len())
+	if learned != m.Len() || learned == 0 {
+		t.Errorf("%d listed, %d counted", learned, m.Len())
 	}
 }
 

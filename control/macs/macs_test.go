@@ -37,7 +37,7 @@ func TestMACs(t *testing.T) {
 		return ok
 	}
 	if got, want := text(), "p1/1 vlan 0 vni 1 02:00:00:00:00:01; p2/2 vlan 0 vni 1 02:00:00:00:00:02; "; got != want {
-		t.Errorf("learnt %q, want %q", got, want)
+		t.Errorf("learned %q, want %q", got, want)
 	}
 	if !known() {
 		t.Fatal("no megaflow for a known address")

@@ -21,9 +21,9 @@ type Numbers struct {
 	Show api.Show
 	// TableFlows has the number of flows in each table, by table number.
 	TableFlows map[uint8]int
-	// Refused counts misses that were executed without a megaflow. NotLearnt counts
+	// Refused counts misses that were executed without a megaflow. NotLearned counts
 	// flows of learn actions that were refused at a limit.
-	Refused, NotLearnt uint64
+	Refused, NotLearned uint64
 	// Answers has the times of answers to misses.
 	Answers Histogram
 	// Engines that were replaced, by reason.
@@ -73,9 +73,9 @@ var (
 	metricRestarts  = describe("engine_restarts_total", "Engines that died and were replaced.")
 	metricFlows     = describe("flows", "Flows in all tables.")
 	metricMegaflows = describe("megaflows", "Megaflows in the workers' caches.")
-	metricMACs      = describe("macs", "Addresses learnt by normal.")
+	metricMACs      = describe("macs", "Addresses learned by normal.")
 	metricRefused   = describe("megaflows_refused_total", "Misses executed singly for want of room in the caches.")
-	metricUnlearnt  = describe("flows_not_learnt_total", "Flows of learn actions for which there was no room.")
+	metricUnlearned = describe("flows_not_learned_total", "Flows of learn actions for which there was no room.")
 	metricAnswers   = describe("miss_answer_seconds", "Time from a miss, when a worker holds the frame, to control's answer.")
 	metricTable     = describe("table_flows", "Flows in a table that has any.", "table")
 	metricBuild     = describe("build_info", "1, labelled with version and commit of the control process and of the engine.", "version", "commit", "engine_version", "engine_commit")
@@ -123,7 +123,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	counter(metrics, metricReplaced, float64(n.ServerHung), "server_hung")
 	counter(metrics, metricGivenUp, float64(n.RequestsGivenUp))
 	counter(metrics, metricRefused, float64(n.Refused))
-	counter(metrics, metricUnlearnt, float64(n.NotLearnt))
+	counter(metrics, metricUnlearned, float64(n.NotLearned))
 	metrics <- prometheus.MustNewConstHistogram(metricAnswers, n.Answers.Count, n.Answers.SumS, n.Answers.AtMostS)
 	gauge(metricBuild, 1, s.Version, s.Commit, s.EngineVersion, s.EngineCommit)
 	gauge(metricUptime, s.UptimeS)

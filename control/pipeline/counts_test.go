@@ -198,7 +198,7 @@ func TestNormalLearns(t *testing.T) {
 		return !ok
 	})
 	if n := f.P.Addresses().Len(); n != 2 {
-		t.Errorf("%d addresses learnt", n)
+		t.Errorf("%d addresses learned", n)
 	}
 	f.DeletePort(2)
 	if n := f.P.Addresses().Len(); n != 1 {

@@ -71,7 +71,7 @@ func (l *learner) hold(w *workers.Workers, held underlay.HeldFrame, up *datapath
 // holds Pipeline.mu.
 func (l *learner) teaches(t *openflow.Translation) bool {
 	for i := range t.Learned {
-		if tables := l.d.tablesOf(t.Learned[i].Bridge); tables != nil && !tables.Learnt(&t.Learned[i]) {
+		if tables := l.d.tablesOf(t.Learned[i].Bridge); tables != nil && !tables.Learned(&t.Learned[i]) {
 			return true
 		}
 	}
@@ -85,7 +85,7 @@ func (l *learner) refresh(learned []openflow.FlowMod, usedNS uint64) {
 	missing := false
 	for i := range learned {
 		if tables := l.d.tablesOf(learned[i].Bridge); tables != nil {
-			missing = !tables.RefreshLearnt(&learned[i], usedNS) || missing
+			missing = !tables.RefreshLearned(&learned[i], usedNS) || missing
 		}
 	}
 	if !missing {
@@ -179,7 +179,7 @@ func (l *learner) teach(batch []lesson) (repeats []lesson) {
 	pl.mu.Unlock()
 	if len(removed) > 0 {
 		if err := pl.rules.RemoveFlows(removed); err != nil {
-			pl.log.Error("cannot remove flows that learnt flows replaced from the state file", "error", err)
+			pl.log.Error("cannot remove flows that learned flows replaced from the state file", "error", err)
 		}
 	}
 	if tables != (openflow.TableSet{}) {

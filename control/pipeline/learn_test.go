@@ -39,12 +39,12 @@ func TestLearning(t *testing.T) {
 	f.Apply(openflow.Delete, "table=10")
 	w.Frame(there, 100)
 	f.Settle()
-	waitfor.True(t, "an address is learnt again", func() bool { _, ok := f.Counts()["dl_dst=02:00:00:00:00:01"]; return ok })
+	waitfor.True(t, "an address is learned again", func() bool { _, ok := f.Counts()["dl_dst=02:00:00:00:00:01"]; return ok })
 }
 
 // A change of one table keeps a megaflow that uses only other tables. Learned flows are
 // not saved.
-func TestLearntFlowsAreNotSaved(t *testing.T) {
+func TestLearnedFlowsAreNotSaved(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
 	f.Add("in_port=p1,actions=learn(table=10,eth_dst=eth_src,load:1->reg0),p2")
@@ -67,7 +67,7 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	f.VXLANPorts(2)
 	f.Add("in_port=p1,actions=learn(table=10,limit=2,cookie=7,eth_dst=eth_src,load:1->reg0),p2")
 	const frames = 5
-	f.Change.Lock() // nothing is learnt while this is held
+	f.Change.Lock() // nothing is learned while this is held
 	for i := range uint32(frames) {
 		f.Worker().Frame(workertest.UDPKey(1, 100+i, 2, 9), 100)
 	}
@@ -79,7 +79,7 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	f.Change.Unlock()
 	f.Settle()
 	if flows := f.Rules("table=10"); len(flows) != 2 {
-		t.Errorf("%d flows learnt, want 2", len(flows))
+		t.Errorf("%d flows learned, want 2", len(flows))
 	}
 }
 
@@ -95,12 +95,12 @@ func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 		w.Frame(key, 100)
 		f.Settle()
 	}
-	if _, learnt := f.Counts()["dl_dst=02:00:00:00:00:03"]; learnt {
-		t.Fatal("more flows are learnt than the limit allows")
+	if _, learned := f.Counts()["dl_dst=02:00:00:00:00:03"]; learned {
+		t.Fatal("more flows are learned than the limit allows")
 	}
 	f.Apply(openflow.Delete, "table=10")
 	w.Frame(second, 100) // hits the megaflow that was installed at the limit
-	waitfor.True(t, "the flow is learnt once the limit allows it", func() bool { _, ok := f.Counts()["dl_dst=02:00:00:00:00:03"]; return ok })
+	waitfor.True(t, "the flow is learned once the limit allows it", func() bool { _, ok := f.Counts()["dl_dst=02:00:00:00:00:03"]; return ok })
 }
 
 // A frame may add a flow that it matches itself. It is then forwarded by the flows that
@@ -123,12 +123,12 @@ func TestTeachingFrameGoesOnByWhatItMatched(t *testing.T) {
 
 // While a frame waits, an equal frame adds a flow. The waiting frame then matches this
 // flow.
-func TestSecondWaitingFrameMatchesTheLearntFlow(t *testing.T) {
+func TestSecondWaitingFrameMatchesTheLearnedFlow(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(3)
 	f.Add("priority=1,actions=learn(table=0,priority=9,eth_src,output:in_port),p2")
 	w, key := f.Worker(), workertest.UDPKey(1, 1, 2, 9)
-	f.Change.Lock() // nothing is learnt while this is held
+	f.Change.Lock() // nothing is learned while this is held
 	w.Frame(key, 100)
 	w.Frame(key, 100)
 	waitfor.True(t, "both frames wait in the learn queue", func() (complete bool) {

@@ -19,13 +19,13 @@ import (
 
 // answer installs megaflows for the misses of one worker, and resumes their frames. If
 // there is no room for a megaflow, the worker executes the actions for this frame only.
-// learnt means that the flows of learn actions are already in the tables.
-func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learnt bool) {
+// learned means that the flows of learn actions are already in the tables.
+func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learned bool) {
 	if len(misses) == 0 {
 		return
 	}
 	a := answersPool.Get().(*answers)
-	a.d, a.w, a.worker, a.learnt, a.unanswered = pl, w, worker, learnt, false
+	a.d, a.w, a.worker, a.learned, a.unanswered = pl, w, worker, learned, false
 	a.answerAll(misses)
 	a.end()
 }
@@ -69,7 +69,7 @@ type answers struct {
 	d          *Pipeline
 	w          *workers.Workers
 	worker     int
-	learnt     bool
+	learned    bool
 	unanswered bool // the frames' questions (for addresses) have found no answer
 	generation uint64
 	now        uint64
@@ -142,7 +142,7 @@ func (a *answers) translate(up *datapath.Upcall) {
 	if added && t.Mask[flowtable.WTunOpts] == 0 {
 		d.options.Forget(hash)
 	}
-	if !a.learnt && d.learner.hold(a.w, held, up, t) {
+	if !a.learned && d.learner.hold(a.w, held, up, t) {
 		return
 	}
 	if !a.unanswered && t.Question.Valid() && d.declared.events != nil && a.ask(held, up, t) {
@@ -211,7 +211,7 @@ func (q questioned) Ask(port string, question openflow.Question) bool {
 
 func (q questioned) Resume(f *questions.Frame, absent bool) {
 	a := answersPool.Get().(*answers)
-	a.d, a.w, a.worker, a.learnt, a.unanswered = q.d, f.Workers, f.Held.Worker, false, absent
+	a.d, a.w, a.worker, a.learned, a.unanswered = q.d, f.Workers, f.Held.Worker, false, absent
 	a.answerAll([]datapath.Upcall{f.Miss})
 	a.end()
 }

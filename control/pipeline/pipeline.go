@@ -150,7 +150,7 @@ type Counts struct {
 	Flows, Megaflows, MACs int
 	TableFlows             map[uint8]int // number of flows by table, without empty tables
 	Refused                uint64        // misses executed without a megaflow
-	NotLearnt              uint64        // number of learned flows refused at a limit
+	NotLearned             uint64        // number of learned flows refused at a limit
 	Answers                AnswerTimes   // times of answers to misses
 }
 
@@ -159,7 +159,7 @@ func (pl *Pipeline) Counts() Counts {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	c := Counts{Megaflows: pl.megaflows.Len(), MACs: pl.macs.Len(), TableFlows: map[uint8]int{},
-		Refused: pl.refusals.Load(), NotLearnt: pl.learner.refused.Load(), Answers: pl.answerTimes.read()}
+		Refused: pl.refusals.Load(), NotLearned: pl.learner.refused.Load(), Answers: pl.answerTimes.read()}
 	pl.visitTables(func(tables *openflow.Pipeline) {
 		c.Flows += tables.Len()
 		for table := range uint8(openflow.Tables) {

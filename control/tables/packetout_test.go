@@ -49,7 +49,7 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 			}
 		}
 		if n := f.P.Counts().MACs; n != 0 {
-			t.Errorf("%s: %d addresses learnt", request, n)
+			t.Errorf("%s: %d addresses learned", request, n)
 		}
 	}
 
@@ -93,16 +93,16 @@ func TestRefusedPacketOutTeachesNothing(t *testing.T) {
 		t.Errorf("a loop: %v", err)
 	}
 	if flows := f.flowsOf("table=10"); len(flows) != 0 {
-		t.Errorf("learnt: %s", flows[0].Line)
+		t.Errorf("learned: %s", flows[0].Line)
 	}
 }
 
 // A learned flow's hard timeout restarts with each frame or packet-out that would learn
 // the flow.
-func TestPacketOutRefreshesLearntFlows(t *testing.T) {
+func TestPacketOutRefreshesLearnedFlows(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
-	learnt := func() *openflow.Rule {
+	learned := func() *openflow.Rule {
 		t.Helper()
 		if _, err := f.tables().PacketOut(outText("learn(table=10,hard_timeout=600,eth_dst=eth_src,output:in_port),p2")); err != nil {
 			t.Fatal(err)
@@ -111,16 +111,16 @@ func TestPacketOutRefreshesLearntFlows(t *testing.T) {
 		defer f.Change.Unlock()
 		rules := f.P.Select(&openflow.FlowMod{Command: openflow.Delete, Table: 10})
 		if len(rules) != 1 {
-			t.Fatalf("%d flows learnt", len(rules))
+			t.Fatalf("%d flows learned", len(rules))
 		}
 		return rules[0]
 	}
-	r, before := learnt(), uint64(0)
+	r, before := learned(), uint64(0)
 	f.P.Read(func(*openflow.Pipeline) {
 		r.ModifiedNS -= 500e9 // the last modification is now 500 s older
 		before = r.ModifiedNS
 	})
-	again := learnt()
+	again := learned()
 	f.P.Read(func(*openflow.Pipeline) {
 		if again != r || r.ModifiedNS < before+500e9 {
 			t.Errorf("a flow taught again after 500 s is refreshed by %d ns", r.ModifiedNS-before)

@@ -34,7 +34,7 @@ type declaredIP struct {
 	port    uint32
 }
 
-// Declare replaces the declared addresses, and removes them from the learnt addresses
+// Declare replaces the declared addresses, and removes them from the learned addresses
 // of other ports. After a change, all addresses count as changed. The table keeps the
 // slice list; the caller must not change it any more.
 func (t *Table) Declare(list []Declared) {

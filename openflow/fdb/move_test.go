@@ -155,7 +155,7 @@ func TestVNIsDoNotTakeAddresses(t *testing.T) {
 	}
 	m.pass(vniQuiet)
 	if at := m.heard(5, 5, 2); at != 5 {
-		t.Error("a silent address is not learnt in another VNI")
+		t.Error("a silent address is not learned in another VNI")
 	}
 }
 
@@ -166,7 +166,7 @@ func TestDeclaredAddressesStay(t *testing.T) {
 	before := m.tab.Generation()
 	m.tab.Declare([]Declared{{Segment: 5, Port: 1, MAC: 1, IPs: []netip.Addr{ip}}, {Segment: 5, Port: 2, MAC: 2}, {Segment: 5, Port: 4, MAC: 2}})
 	if m.tab.Generation() == before || m.tab.Len() != 0 {
-		t.Error("an entry that another port has learnt for a declared address stays")
+		t.Error("an entry that another port has learned for a declared address stays")
 	}
 	for _, vlan := range []uint16{0, 9} {
 		if no, ok := m.tab.Lookup(5, vlan, 1); !ok || no != 1 {
@@ -175,14 +175,14 @@ func TestDeclaredAddressesStay(t *testing.T) {
 	}
 	l := Learn{Valid: true, Segment: 5, Port: 3, MAC: 1}
 	if m.tab.Learn(l, m.now) || m.tab.Moved(&l) || m.refused(3).Declared != 1 {
-		t.Errorf("another port learnt the declared address, or Moved reports true; refusals %+v", m.refused(3))
+		t.Errorf("another port learned the declared address, or Moved reports true; refusals %+v", m.refused(3))
 	}
 	l.Segment, l.Port = 0, 9 // a trunk port, without a VNI
 	if m.tab.Learn(l, m.now) {
-		t.Error("a port without a VNI learnt the declared address")
+		t.Error("a port without a VNI learned the declared address")
 	}
 	if m.heard(7, 7, 1); m.refused(7) != (Refusals{}) {
-		t.Error("the same address in another VNI is not learnt")
+		t.Error("the same address in another VNI is not learned")
 	}
 	if no, ok := m.tab.Lookup(0, 0, 1); !ok || no != 1 {
 		t.Errorf("a port without a VNI finds the declared address at port %d, %v", no, ok)
@@ -195,12 +195,12 @@ func TestDeclaredAddressesStay(t *testing.T) {
 	said := Learn{Valid: true, Segment: 5, Port: 3, MAC: 8, IP: ip}
 	m.tab.Learn(said, m.now)
 	if _, ok := m.tab.Neighbour(5, 0, said.IP); ok {
-		t.Error("another port's announcement of the declared IP address is learnt")
+		t.Error("another port's announcement of the declared IP address is learned")
 	}
 	said.Port, said.MAC = 1, 1
 	m.tab.Learn(said, m.now)
 	if mac, ok := m.tab.Neighbour(5, 0, said.IP); !ok || mac != 1 {
-		t.Error("the port's own announcement is not learnt")
+		t.Error("the port's own announcement is not learned")
 	}
 	// Of two ports that declare an address, Lookup returns the latest sender.
 	if _, ok := m.tab.Lookup(5, 0, 2); ok {
@@ -211,7 +211,7 @@ func TestDeclaredAddressesStay(t *testing.T) {
 	}
 	m.tab.Declare(nil)
 	if at := m.heard(3, 5, 0xff); at != 3 {
-		t.Error("an undeclared address is not learnt")
+		t.Error("an undeclared address is not learned")
 	}
 }
 

@@ -242,7 +242,7 @@ func (net *netTable) unclaim(ip netip.Addr, a *NetAddress) {
 	}
 }
 
-// forgetDeclared removes learnt addresses that are now declared.
+// forgetDeclared removes learned addresses that are now declared.
 func (t *Table) forgetDeclared(list []NetAddress) {
 	if len(list) == 0 || t.count == 0 && t.neighbours.len() == 0 {
 		return

@@ -140,28 +140,28 @@ func compareNets(t *testing.T, tab *Table, slow *slowNets, moment string) {
 	}
 	for _, e := range tab.Entries() {
 		if !e.Declared && slow.indexOf(e.Segment, e.MAC) >= 0 {
-			t.Errorf("%s: the declared address %+v is learnt", moment, e)
+			t.Errorf("%s: the declared address %+v is learned", moment, e)
 		}
 	}
 	for key := range tab.neighbours.entries {
 		if _, declared := slow.hostOf(key.segment, key.ip); declared {
-			t.Errorf("%s: the declared %v is learnt", moment, key)
+			t.Errorf("%s: the declared %v is learned", moment, key)
 		}
 	}
 }
 
-// A declaration removes a learnt address and prevents learning it, also in VLANs.
+// A declaration removes a learned address and prevents learning it, also in VLANs.
 func TestDeclaredAddressesDoNotMove(t *testing.T) {
 	for vlan := range uint16(2) {
 		tab := New(0, 0)
 		tab.SetNetwork(5, &Network{})
 		learn := Learn{Valid: true, Segment: 5, VLAN: vlan, Port: 3, MAC: 0xa, IP: testIP(1)}
 		if !tab.Learn(learn, 1) {
-			t.Fatal("an address of a declared network that is not declared is not learnt")
+			t.Fatal("an address of a declared network that is not declared is not learned")
 		}
 		tab.SetNetAddresses([]NetAddress{{Segment: 5, MAC: 0xa, IPs: []netip.Addr{testIP(1)}, Place: Place{Port: 2}}}, nil)
 		if tab.Len() != 0 || tab.neighbours.len() != 0 {
-			t.Errorf("VLAN %d: the declared address is still learnt", vlan)
+			t.Errorf("VLAN %d: the declared address is still learned", vlan)
 		}
 		if tab.Learn(learn, 2) || tab.Moved(&learn) || tab.Len() != 0 {
 			t.Errorf("VLAN %d: the declared address moved with a frame", vlan)

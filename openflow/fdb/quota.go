@@ -74,7 +74,7 @@ func (t *Table) Guarantee() int { return t.limit / macPorts }
 // PortLimit returns the largest number of addresses of one port.
 func (t *Table) PortLimit() int { return max(t.limit/2, 1) }
 
-// Shares returns the table use of each port with learnt addresses, sorted by port.
+// Shares returns the table use of each port with learned addresses, sorted by port.
 func (t *Table) Shares() []Share {
 	list := make([]Share, 0, len(t.ports))
 	for no, p := range t.ports {

@@ -61,7 +61,7 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 	learn(8, "192.0.2.3", 778)
 	for _, mac := range []uint64{777, 778} {
 		if _, ok := tab.Lookup(5, 0, mac); !ok {
-			t.Errorf("a bystander's new address %d is not learnt", mac)
+			t.Errorf("a bystander's new address %d is not learned", mac)
 		}
 	}
 	if tab.Forget(2); tab.Shares()[1].Port == 2 {

@@ -2,7 +2,7 @@
 
 package fdb
 
-// Saved is a learnt address for a later process: an IP address announced by
+// Saved is a learned address for a later process: an IP address announced by
 // Learn.MAC if Learn.IP is valid, otherwise the MAC address with its port and remote.
 type Saved struct {
 	Learn  Learn
@@ -12,7 +12,7 @@ type Saved struct {
 	ContestedNS uint64
 }
 
-// Saved returns all learnt addresses: first the MAC addresses by port and remote,
+// Saved returns all learned addresses: first the MAC addresses by port and remote,
 // then the IP addresses by port, least recently seen first.
 func (t *Table) Saved() []Saved {
 	all := make([]Saved, 0, t.count+len(t.neighbours.entries))

@@ -64,7 +64,7 @@ func TestSegmentTable(t *testing.T) {
 
 // After an address has moved, the table does not learn from a frame that arrived before
 // the move.
-func TestMovesAreLearntInOrder(t *testing.T) {
+func TestMovesAreLearnedInOrder(t *testing.T) {
 	tab := New(0, 0)
 	at := func(port uint32, s Segment) Learn { return Learn{Valid: true, Segment: s, MAC: 1, Port: port} }
 	tab.Learn(at(1, 5), 10)
@@ -74,7 +74,7 @@ func TestMovesAreLearntInOrder(t *testing.T) {
 		t.Errorf("after an older sighting the address is at port %d", port)
 	}
 	if port, _ := tab.Lookup(5, 0, 1); !tab.Learn(old, 30) || port != 2 {
-		t.Error("a later move back was not learnt")
+		t.Error("a later move back was not learned")
 	}
 	if tab.Learn(at(3, 0), 40) || tab.Shares()[2].Refused.OtherVNI != 1 {
 		t.Error("a port without a VNI took an address that is alive in a VNI")
@@ -82,7 +82,7 @@ func TestMovesAreLearntInOrder(t *testing.T) {
 	later := 30 + uint64(vniQuiet)
 	tab.Learn(at(3, 0), later)
 	if old.Port = 1; !tab.Moved(&old) || tab.Learn(old, later-1) {
-		t.Error("an older sighting was learnt after the move to a port without a VNI")
+		t.Error("an older sighting was learned after the move to a port without a VNI")
 	}
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fdb is the forwarding database of the switch: the MAC and IP addresses that the
-// action normal has learnt, that ports have declared, and that weft-central has declared for
+// action normal has learned, that ports have declared, and that weft-central has declared for
 // networks. Addresses are 48-bit numbers; ports are numbers of the data path.
 //
 //	table.go       looks addresses up, learns and expires them
@@ -12,7 +12,7 @@
 //	quota.go       quotas of ports and remotes
 //	move.go        rules for an address that moves to another port
 //	changes.go     the addresses that have changed, for the translations that depend on them
-//	save.go        saves learnt addresses for the next control process
+//	save.go        saves learned addresses for the next control process
 package fdb
 
 import (
@@ -119,8 +119,8 @@ func taggedKey(k macKey) int {
 func keyOf(vlan uint16, mac uint64) macKey { return macKey(uint64(vlan)<<48 | mac&(1<<48-1)) }
 
 // Lookup returns the port that has declared the address. Otherwise it returns the port
-// behind which the address was learnt, in the frame's segment or without a VNI. A frame of a
-// port without a VNI sees all segments; the first segment that learnt the address wins, so
+// behind which the address was learned, in the frame's segment or without a VNI. A frame of a
+// port without a VNI sees all segments; the first segment that learned the address wins, so
 // that a later one cannot divert the traffic. Lookup ignores ages.
 func (t *Table) Lookup(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
 	if e := t.find(s, vlan, mac); e != nil {
@@ -180,7 +180,7 @@ func (t *Table) Announced(s Segment, vlan uint16, mac uint64, port uint32) bool 
 }
 
 // VTEP returns the remote (the underlay address of a VTEP) behind which the MAC address was
-// learnt. It returns an invalid address if the remote is unknown.
+// learned. It returns an invalid address if the remote is unknown.
 func (t *Table) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 	if e := t.find(s, vlan, mac); e != nil {
 		return e.remote
@@ -348,7 +348,7 @@ func (t *Table) Expire(nowNS uint64) int {
 	return n
 }
 
-// Flush removes the addresses learnt on port and returns their number.
+// Flush removes the addresses learned on port and returns their number.
 func (t *Table) Flush(port uint32) int {
 	p := t.ports[port]
 	if p == nil {
@@ -363,7 +363,7 @@ func (t *Table) Flush(port uint32) int {
 	return n
 }
 
-// FlushAll removes the addresses learnt on all ports and returns their number.
+// FlushAll removes the addresses learned on all ports and returns their number.
 func (t *Table) FlushAll() (n int) {
 	for port := range t.ports {
 		n += t.Flush(port)
@@ -429,7 +429,7 @@ type Entry struct {
 	Declared bool
 }
 
-// Entries returns the learnt addresses by port and remote, least recently seen first,
+// Entries returns the learned addresses by port and remote, least recently seen first,
 // and then the declared addresses. Port is 0 for a declared address behind another
 // host.
 func (t *Table) Entries() []Entry {

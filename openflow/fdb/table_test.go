@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func learnt(vlan uint16, port uint32, mac uint64) Learn {
+func learned(vlan uint16, port uint32, mac uint64) Learn {
 	return Learn{Valid: true, VLAN: vlan, Port: port, MAC: mac}
 }
 
@@ -16,16 +16,16 @@ func TestTable(t *testing.T) {
 	tab := New(0, 0)
 	g := tab.Generation()
 	if tab.Learn(Learn{Port: 1, MAC: 1}, 0) || tab.Len() != 0 {
-		t.Error("an invalid Learn was learnt")
+		t.Error("an invalid Learn was learned")
 	}
-	if !tab.Learn(learnt(5, 1, 0xa), 0) || tab.Generation() == g {
+	if !tab.Learn(learned(5, 1, 0xa), 0) || tab.Generation() == g {
 		t.Error("Learn of a new address reports no change")
 	}
 	g = tab.Generation()
-	if tab.Learn(learnt(5, 1, 0xa), 1) || tab.Generation() != g {
+	if tab.Learn(learned(5, 1, 0xa), 1) || tab.Generation() != g {
 		t.Error("Learn of a known address reports a change")
 	}
-	if !tab.Learn(learnt(5, 2, 0xa), 2) || tab.Generation() == g {
+	if !tab.Learn(learned(5, 2, 0xa), 2) || tab.Generation() == g {
 		t.Error("Learn of a moved address reports no change")
 	}
 	if port, ok := tab.Lookup(0, 5, 0xa); !ok || port != 2 {
@@ -34,7 +34,7 @@ func TestTable(t *testing.T) {
 	if _, ok := tab.Lookup(0, 6, 0xa); ok {
 		t.Error("the address is known in another VLAN")
 	}
-	tab.Learn(learnt(5, 3, 0xb), 2)
+	tab.Learn(learned(5, 3, 0xb), 2)
 	g = tab.Generation()
 	if n := tab.Flush(2); n != 1 || tab.Len() != 1 || tab.Generation() == g {
 		t.Errorf("Flush removed %d, left %d", n, tab.Len())
@@ -49,10 +49,10 @@ func TestTable(t *testing.T) {
 
 func TestTableMakesRoom(t *testing.T) {
 	tab := New(4, time.Second)
-	tab.Learn(learnt(0, 1, 1), 1)
-	tab.Learn(learnt(0, 1, 2), 2)
-	tab.Learn(learnt(0, 1, 1), 3)
-	tab.Learn(learnt(0, 1, 3), 4)
+	tab.Learn(learned(0, 1, 1), 1)
+	tab.Learn(learned(0, 1, 2), 2)
+	tab.Learn(learned(0, 1, 1), 3)
+	tab.Learn(learned(0, 1, 3), 4)
 	if _, ok := tab.Lookup(0, 0, 2); ok || tab.Len() != 2 {
 		t.Errorf("the least recently seen address is still known: %v; %d addresses", ok, tab.Len())
 	}
@@ -104,7 +104,7 @@ func TestTableAgainstAMap(t *testing.T) {
 				}
 			}
 		default:
-			tab.Learn(learnt(0, port, mac), now)
+			tab.Learn(learned(0, port, mac), now)
 			_, known := slow[mac]
 			delete(slow, mac)
 			most := port
