@@ -183,7 +183,9 @@ func (q *txQueue) gatherMessage(b *packet.Batch, order []uint8, h, m, n int) int
 	q.Vectors[n] = iovec.Vector{Base: iovec.Address(vnet), Len: packet.VnetLen}
 	if head.frames == 1 {
 		f.EncodeVnet((*[packet.VnetLen]byte)(vnet))
-		n = q.add(n+1, b, f, 0)
+		if n = q.add(n+1, b, f, 0); n == 0 {
+			return 0
+		}
 	} else {
 		outer := int(f.OuterL4) + packet.UDPLen
 		headers := l.outers[m*messageOuterLen:][:copy(l.outers[m*messageOuterLen:][:messageOuterLen], f.Header()[:outer])]
@@ -197,8 +199,7 @@ func (q *txQueue) gatherMessage(b *packet.Batch, order []uint8, h, m, n int) int
 			at = l.next[at]
 		}
 	}
-	message := &l.messages[m]
-	message.Vectors, message.Count = iovec.Address(q.Mem)+uintptr(begin)*iovec.Size, uint64(n-begin)
+	l.messages[m].Set(q.Vectors[begin:n])
 	return n
 }
 
@@ -211,7 +212,7 @@ func (q *txQueue) writeSome(b *packet.Batch, order []uint8, from, to int) (full 
 		if to-from == 1 { // writev costs 80 ns less than sendmmsg of one message
 			errno = q.WriteTo(q.FD, int(l.messages[0].Count))
 		} else {
-			sent, errno = q.sendMessages(h-from, to-h)
+			sent, errno = iovec.SendMessages(q.FD, l.messages[h-from:to-from])
 		}
 		if errno == 0 {
 			h += sent
@@ -226,12 +227,6 @@ func (q *txQueue) writeSome(b *packet.Batch, order []uint8, from, to int) (full 
 		h++
 	}
 	return false
-}
-
-// sendMessages sends n messages from message m on. It returns the number of messages that the
-// kernel has taken, or the error of the first one.
-func (q *txQueue) sendMessages(m, n int) (int, unix.Errno) {
-	return iovec.SendMessages(q.FD, iovec.Address(q.Mem)+messagesAt+uintptr(m)*iovec.MessageSize, n)
 }
 
 // drop sets Drop in the frames of the heads with indexes in [from, to).

@@ -78,11 +78,16 @@ var _ [MessageSize]byte = [unsafe.Sizeof(Message{})]byte{}
 // Messages returns the memory mem as a slice of n messages, without a copy.
 func Messages(mem []byte, n int) []Message { return shm.View[Message](mem, 0, n) }
 
-// SendMessages sends n messages to the non-blocking socket fd with one system call. messages
-// is the address of the first one. It returns the number of messages that the kernel has
-// taken, or the error of the first message. The call bypasses Go's scheduler.
-func SendMessages(fd int, messages uintptr, n int) (int, unix.Errno) {
-	return call(unix.SYS_SENDMMSG, fd, messages, n)
+// Set makes vectors, which are in mapped memory, the content of the message.
+func (m *Message) Set(vectors []Vector) {
+	m.Vectors, m.Count = uintptr(unsafe.Pointer(unsafe.SliceData(vectors))), uint64(len(vectors))
+}
+
+// SendMessages sends messages, which are in mapped memory, to the non-blocking socket fd
+// with one system call. It returns the number of messages that the kernel has taken, or
+// the error of the first message. The call bypasses Go's scheduler.
+func SendMessages(fd int, messages []Message) (int, unix.Errno) {
+	return call(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(unsafe.SliceData(messages))), len(messages))
 }
 
 func call(trap uintptr, fd int, vectors uintptr, n int) (int, unix.Errno) {

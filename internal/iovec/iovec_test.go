@@ -62,6 +62,43 @@ func TestReadvWritev(t *testing.T) {
 	}
 }
 
+// SendMessages sends messages in order and reports how many the kernel has taken.
+func TestSendMessages(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	mem, err := Map(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mem) }()
+	messages, vectors, data := Messages(mem, 3), View(mem[1024:], 4), mem[2048:]
+	copy(data, "firstsecond")
+	vectors[0] = Vector{Base: Address(data), Len: 5}
+	vectors[1] = Vector{Base: Address(data[5:]), Len: 3}
+	vectors[2] = Vector{Base: Address(data[8:]), Len: 3}
+	vectors[3] = Vector{Base: 1, Len: 1} // an address that is not mapped
+	messages[0].Set(vectors[:1])
+	messages[1].Set(vectors[1:3])
+	messages[2].Set(vectors[3:])
+
+	if n, errno := SendMessages(pair[0], messages); n != 2 || errno != 0 {
+		t.Fatalf("%d messages sent, %v, want 2", n, errno)
+	}
+	if _, errno := SendMessages(pair[0], messages[2:]); errno != unix.EFAULT {
+		t.Errorf("a bad address: %v", errno)
+	}
+	for _, want := range []string{"first", "second"} {
+		got := make([]byte, 20)
+		if n, err := unix.Read(pair[1], got); err != nil || string(got[:n]) != want {
+			t.Errorf("received %q, %v, want %q", got[:max(n, 0)], err, want)
+		}
+	}
+}
+
 func TestMapRefuses(t *testing.T) {
 	if _, err := Map(0); err == nil {
 		t.Error("no bytes were mapped without an error")
