@@ -37,10 +37,11 @@ const (
 	historyTimeEnv = "WEFT_TEST_HISTORY_TIME"
 )
 
-// historyTime is the duration of the faults, historyShort the duration with -short. If
-// observations.enough then reports false, the faults go on, for at most historyMost.
-// historySettle is the time limit for the fleet to reach the declared state afterwards. An
-// agent notices after at most 15 s that its hub is gone.
+// historyTime is the duration of the faults, and historyShort the duration with -short. On
+// a busy machine the history may still be too short after this time, see
+// observations.enough. The faults then go on until it is long enough, for at most
+// historyMost longer. historySettle is the time limit for the fleet to reach the declared
+// state afterwards. An agent notices after at most 15 s that its hub is gone.
 const (
 	historyTime, historyShort = 20 * time.Second, 10 * time.Second
 	historyMost               = 2 * time.Minute

@@ -98,8 +98,8 @@ type portContext struct {
 	held   func(number uint32) error
 	guests *vhost.MemoryPool // memory that guests have mapped
 	open   *sessions
-	// pack returns the state that keep stores, made from the device's state. If pack is
-	// nil, keep stores the device's state itself.
+	// pack wraps the state of the device in the state of the port. keep stores the result
+	// in the engine. If pack is nil, keep stores the state of the device unchanged.
 	pack func(device []byte) ([]byte, error)
 	// remotes counts the watched remote endpoints of the port by state.
 	remotes func(number uint32) underlay.Summary
