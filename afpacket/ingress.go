@@ -81,7 +81,7 @@ func (u *Uplink) setIngress(filter []unix.SockFilter) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "weft_ingress", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: ingressProgram(filter)})
 	if errors.Is(err, unix.EPERM) {
-		return errors.New("CAP_BPF is missing")
+		return errors.New("missing privilege: loading the ingress program needs CAP_BPF")
 	}
 	if err != nil {
 		return fmt.Errorf("program: %w", err)

@@ -132,7 +132,7 @@ func TestIngressThatCannotChange(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if why := r.up[1].InStack(); why != "CAP_BPF is missing" {
+	if why := r.up[1].InStack(); why != "missing privilege: loading the ingress program needs CAP_BPF" {
 		t.Errorf("InStack returns %q", why)
 	}
 	r.sendTunnelled()

@@ -98,7 +98,7 @@ func takesTrains() bool {
 func (u *Uplink) open(cfg *Config) error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) {
-		return errors.New("packet socket: missing privilege: CAP_NET_RAW is needed")
+		return errors.New("missing privilege: packet sockets need CAP_NET_RAW")
 	}
 	if err != nil {
 		return fmt.Errorf("packet socket: %w", err)

@@ -54,7 +54,7 @@ func count(fd, queues int) (int, error) {
 		Name: "weft_queued", Type: ebpf.Array, KeySize: 4, ValueSize: countStride, MaxEntries: uint32(queues), Flags: unix.BPF_F_MMAPABLE,
 	})
 	if err != nil {
-		return -1, explainBPF("map of counts", err)
+		return -1, explainCount("map of counts", err)
 	}
 	defer counts.Close()
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "weft_queued", Type: ebpf.SocketFilter, License: "Apache-2.0", Instructions: asm.Instructions{
@@ -71,7 +71,7 @@ func count(fd, queues int) (int, error) {
 		asm.Return(),
 	}})
 	if err != nil {
-		return -1, explainBPF("program that counts", err)
+		return -1, explainCount("program that counts", err)
 	}
 	defer program.Close()
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETFILTEREBPF, program.FD()); err != nil {
@@ -84,9 +84,9 @@ func count(fd, queues int) (int, error) {
 // frame is truncated.
 const wholeFrame = 1 << 18
 
-func explainBPF(step string, err error) error {
+func explainCount(step string, err error) error {
 	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%s: missing privilege: CAP_BPF is needed", step)
+		return errors.New("missing privilege: counting frames in the kernel needs CAP_BPF")
 	}
 	return fmt.Errorf("%s: %w", step, err)
 }

@@ -221,7 +221,7 @@ func TestRefusedCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	testnet.WithoutBPF(t, tap.CountFrames)
-	check(tap, "CAP_BPF")
+	check(tap, "needs CAP_BPF")
 	tap.Close()
 
 	n.Exec("ip", "tuntap", "add", "tap0", "mode", "tap")

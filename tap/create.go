@@ -193,7 +193,7 @@ func enter(ns netns.NsHandle, f func() error) error {
 
 func explainPermission(step string, err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("%s: missing privilege: CAP_NET_ADMIN (and CAP_SYS_ADMIN for another namespace) is needed", step)
+		return fmt.Errorf("%s: missing privilege: a tap needs CAP_NET_ADMIN, and CAP_SYS_ADMIN in another namespace", step)
 	}
 	return fmt.Errorf("%s: %w", step, err)
 }
