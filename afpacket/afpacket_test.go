@@ -314,6 +314,10 @@ func TestSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Earlier versions have no ingress program, and refuse further descriptors.
+	if want := len(r.up[1].sockets) + len(r.up[1].endpoints); len(fds) != want {
+		t.Errorf("%d descriptors, want %d as in earlier versions", len(fds), want)
+	}
 	again, err := Restore(blob, porttest.Duplicates(t, fds))
 	if err != nil {
 		t.Fatal(err)

@@ -105,8 +105,9 @@ func (u *Uplink) closeIngress() {
 	}
 }
 
-// ingressFDs returns the descriptor of the ingress program's link, if there is one.
-func (u *Uplink) ingressFDs() []int {
+// IngressFDs returns the descriptor of the ingress program's link, or nothing if there is no
+// program. The uplink owns it.
+func (u *Uplink) IngressFDs() []int {
 	if l, ok := u.ingress.(interface{ FD() int }); ok {
 		return []int{l.FD()}
 	}

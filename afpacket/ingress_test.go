@@ -147,7 +147,7 @@ func TestIngressOutlivesControl(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Restore(blob, porttest.Duplicates(t, fds))
+	again, err := Restore(blob, porttest.Duplicates(t, append(fds, r.up[1].IngressFDs()...)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -223,40 +223,28 @@ func closeAll(fds []int) {
 
 // snapshot is the state of an uplink in JSON for the next control process. The
 // descriptors that FDs returns come with it, followed by the sockets that sink has
-// opened, and by the ingress program's link.
+// opened. Earlier versions refuse further descriptors.
 type snapshot struct {
 	Spec      spec             `json:"spec"`
 	Why       string           `json:"why,omitempty"`
 	NoRing    string           `json:"no_ring,omitempty"`
 	Index     int              `json:"ifindex"`
 	Endpoints []netip.AddrPort `json:"endpoints"`
-	Ingress   bool             `json:"ingress,omitempty"` // there is an ingress program
-}
-
-// fds returns the number of descriptors that belong to the snapshot.
-func (s *snapshot) fds() int {
-	n := s.Spec.fds() + len(s.Endpoints)
-	if s.Ingress {
-		n++
-	}
-	return n
 }
 
 // Snapshot returns the state and the descriptors of the uplink for Restore in another
 // process. The uplink still owns the descriptors.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
-	ingress := u.ingressFDs()
-	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.noFeeder, NoRing: u.noRing, Index: u.ifindex, Endpoints: u.endpoints,
-		Ingress: len(ingress) > 0})
-	return blob, slices.Concat(u.sockets, u.sinks, ingress), err
+	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.noFeeder, NoRing: u.noRing, Index: u.ifindex, Endpoints: u.endpoints})
+	return blob, slices.Concat(u.sockets, u.sinks), err
 }
 
-// Restore returns the uplink of another process's Snapshot. It owns the descriptors,
-// even if it fails.
+// Restore returns the uplink of another process's Snapshot. The descriptors of IngressFDs
+// may follow those of Snapshot. Restore owns the descriptors, even if it fails.
 func Restore(blob []byte, fds []int) (*Uplink, error) {
 	var s snapshot
 	err := json.Unmarshal(blob, &s)
-	if err == nil && (s.Spec.sockets() < 1 || len(fds) != s.fds()) {
+	if err == nil && (s.Spec.sockets() < 1 || len(fds) < s.Spec.fds()+len(s.Endpoints) || len(fds) > s.Spec.fds()+len(s.Endpoints)+1) {
 		err = fmt.Errorf("%d descriptors for %d queues and %d endpoints", len(fds), s.Spec.sockets(), len(s.Endpoints))
 	}
 	if err != nil {
@@ -266,7 +254,7 @@ func Restore(blob []byte, fds []int) (*Uplink, error) {
 	n, sinks := s.Spec.fds(), s.Spec.fds()+len(s.Endpoints)
 	u := &Uplink{spec: s.Spec, noFeeder: s.Why, noRing: s.NoRing, ifindex: s.Index, endpoints: s.Endpoints,
 		sockets: slices.Clone(fds[:n]), sinks: slices.Clone(fds[n:sinks])}
-	if s.Ingress {
+	if len(fds) > sinks {
 		if u.ingress, err = link.NewFromFD(fds[sinks]); err != nil {
 			u.Close()
 			return nil, fmt.Errorf("af_packet on %s: ingress program: %w", s.Spec.Dev, err)

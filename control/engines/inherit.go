@@ -67,6 +67,7 @@ func (es *Engines) inherit() (*inheritance, error) {
 	}
 	var start *engine.Kept
 	var maker keptCounters
+	extras := map[uint32]*engine.Kept{} // further descriptors of devices by port number
 	for i := range kept {
 		k := &kept[i]
 		switch {
@@ -78,7 +79,14 @@ func (es *Engines) inherit() (*inheritance, error) {
 		case k.Request.Key == keepCounters:
 			maker = es.inheritCounters(in, k)
 		default:
-			es.inheritPort(in, k)
+			inheritPort(in.ports, extras, k)
+		}
+	}
+	for number, k := range extras {
+		if device := in.ports[number]; device != nil {
+			device.FDs = append(device.FDs, k.FDs...)
+		} else {
+			k.CloseFDs()
 		}
 	}
 	es.inheritMemory(in, start, maker)
@@ -99,14 +107,19 @@ func (es *Engines) inheritCounters(inherited *inheritance, k *engine.Kept) (make
 	return maker
 }
 
-func (es *Engines) inheritPort(inherited *inheritance, k *engine.Kept) {
+// inheritPort adds k to devices, or to extras if its key is ports.ExtrasKey.
+func inheritPort(devices, extras map[uint32]*engine.Kept, k *engine.Kept) {
 	number, isPort := strings.CutPrefix(k.Request.Key, "port/")
+	number, isExtras := strings.CutSuffix(number, "/extras")
 	n, err := strconv.ParseUint(number, 10, 32)
-	if !isPort || err != nil {
+	switch {
+	case !isPort || err != nil:
 		k.CloseFDs()
-		return
+	case isExtras:
+		extras[uint32(n)] = k
+	default:
+		devices[uint32(n)] = k
 	}
-	inherited.ports[uint32(n)] = k
 }
 
 func (es *Engines) inheritMemory(inherited *inheritance, start *engine.Kept, maker keptCounters) {

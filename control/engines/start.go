@@ -10,6 +10,7 @@ import (
 	"weft/conntrack"
 	"weft/control/counters"
 	"weft/control/observe"
+	"weft/control/ports"
 	"weft/control/store"
 	"weft/control/workers"
 	"weft/engine"
@@ -53,7 +54,8 @@ func (es *Engines) Start(ctx context.Context, saved store.State) error {
 		k.CloseFDs()
 		if in.client != nil {
 			_, _ = in.client.Detach(number)
-			_ = in.client.Forget(k.Request.Key)
+			_ = in.client.Forget(ports.KeepKey(number))
+			_ = in.client.Forget(ports.ExtrasKey(number))
 		}
 	}
 	if in.unchanged {

@@ -10,12 +10,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"weft/control/engines/enginetest"
+	"weft/control/ports"
 	"weft/engine"
 	"weft/internal/testnet"
 )
@@ -135,6 +137,40 @@ func TestEngineOfEarlierVersion(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A device's further descriptors, which earlier versions do not know, follow its other ones.
+// Without the device they are closed.
+func TestFurtherDescriptors(t *testing.T) {
+	r := newRig(t)
+	r.die()
+	device := func() int {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	first, extra, orphan := device(), device(), device()
+	r.launcher.leftover = enginetest.NewRecorded(func() []engine.Kept {
+		keep := func(key string, fd int) engine.Kept {
+			return engine.Kept{Request: engine.Request{Op: engine.OpKeep, Key: key}, FDs: []int{fd}}
+		}
+		return []engine.Kept{keep(ports.ExtrasKey(7), extra), keep(ports.ExtrasKey(8), orphan), keep(ports.KeepKey(7), first)}
+	})
+	in, err := r.engines.inherit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k := in.ports[7]; len(in.ports) != 1 || k == nil || !slices.Equal(k.FDs, []int{first, extra}) {
+		t.Errorf("devices %v, want port 7 with descriptors %d and %d", in.ports, first, extra)
+	}
+	if _, err := unix.FcntlInt(uintptr(orphan), unix.F_GETFD, 0); err == nil {
+		t.Error("the descriptor of a missing device is open")
+	}
+	in.ports[7].CloseFDs()
+	r.launcher.leftover = nil
+	r.begin()
 }
 
 // sameDevice checks that a device was attached with everything that the record has of it.

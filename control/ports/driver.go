@@ -105,8 +105,13 @@ type portContext struct {
 	remotes func(number uint32) underlay.Summary
 }
 
-// keepKey returns the name under which the engine keeps the device of a port.
-func keepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
+// KeepKey returns the name under which the engine keeps the device of a port.
+func KeepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
+
+// ExtrasKey returns the name under which the engine keeps further descriptors of a port's
+// device. Earlier versions refuse a device with descriptors that they do not know, and
+// ignore this name.
+func ExtrasKey(number uint32) string { return KeepKey(number) + "/extras" }
 
 // permitted returns an error that names the port if this process lacks a capability that
 // the port needs.
@@ -130,7 +135,20 @@ func (c *portContext) keep(blob []byte, fds []int) error {
 			return err
 		}
 	}
-	return client.Keep(keepKey(c.number), blob, fds)
+	return client.Keep(KeepKey(c.number), blob, fds)
+}
+
+// keepExtras stores further descriptors of a device in the engine. The function open gets them
+// behind those of keep. Without descriptors, keepExtras deletes the stored ones.
+func (c *portContext) keepExtras(fds []int) error {
+	client := c.engine.Client()
+	switch {
+	case client == nil:
+		return engine.ErrGone
+	case len(fds) == 0:
+		return client.Forget(ExtrasKey(c.number))
+	}
+	return client.Keep(ExtrasKey(c.number), nil, fds)
 }
 
 func (c *portContext) attach(spec []byte, fds []int, tunnel bool) error {
@@ -154,6 +172,6 @@ func (c *portContext) detach() (json.RawMessage, error) {
 
 func (c *portContext) forget() {
 	if client := c.engine.Client(); client != nil {
-		_ = client.Forget(keepKey(c.number)) // error ignored: a dead engine keeps no state
+		_ = client.Forget(KeepKey(c.number)) // error ignored: a dead engine keeps no state
 	}
 }

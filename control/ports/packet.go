@@ -86,7 +86,10 @@ func (p *packetPort) keepUplink() error {
 	if err != nil {
 		return err
 	}
-	return p.keep(blob, fds)
+	if err := p.keep(blob, fds); err != nil {
+		return err
+	}
+	return p.keepExtras(p.uplink.IngressFDs())
 }
 
 func (p *packetPort) fault(string) bool { return false }
@@ -178,6 +181,7 @@ func (p *packetPort) close() {
 	defer p.mu.Unlock()
 	_, _ = p.detach() // error ignored: a port of a dead engine is detached already
 	p.forget()
+	_ = p.keepExtras(nil) // error ignored: a dead engine keeps no state
 	if p.uplink != nil {
 		p.uplink.Close()
 		p.uplink = nil

@@ -17,29 +17,35 @@ import (
 	"weft/internal/testnet"
 )
 
-// keepingEngine is an engine that stores the state that a port keeps in it.
+// keepingEngine is an engine that stores the state that a port keeps in it, by key.
 type keepingEngine struct {
 	noEngine
-	kept engine.Kept
+	kept map[string]*engine.Kept
 }
+
+func newKeepingEngine() *keepingEngine { return &keepingEngine{kept: map[string]*engine.Kept{}} }
 
 func (e *keepingEngine) Client() Client { return e }
 
-func (e *keepingEngine) Keep(_ string, blob json.RawMessage, fds []int) error {
-	e.kept.CloseFDs()
-	e.kept.Request.Blob = blob
+func (e *keepingEngine) Keep(key string, blob json.RawMessage, fds []int) error {
+	_ = e.Forget(key)
+	k := &engine.Kept{Request: engine.Request{Blob: blob}}
+	e.kept[key] = k
 	for _, fd := range fds {
 		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
-		e.kept.FDs = append(e.kept.FDs, dup)
+		k.FDs = append(k.FDs, dup)
 	}
 	return nil
 }
 
-func (e *keepingEngine) Forget(string) error {
-	e.kept.CloseFDs()
+func (e *keepingEngine) Forget(key string) error {
+	if k := e.kept[key]; k != nil {
+		k.CloseFDs()
+		delete(e.kept, key)
+	}
 	return nil
 }
 
@@ -49,7 +55,7 @@ func TestUplinkChooses(t *testing.T) {
 	n, other := testnet.New(t), testnet.New(t)
 	testnet.Join(n, "u0", other, "u0")
 	n.Do(func() {
-		e := new(keepingEngine)
+		e := newKeepingEngine()
 		newPort := func() *uplinkPort {
 			return &uplinkPort{portContext: portContext{kind: kindUplink, values: map[string]string{"dev": "u0"},
 				log: slog.New(slog.DiscardHandler), engine: e, held: func(uint32) error { return nil }}}
@@ -67,7 +73,7 @@ func TestUplinkChooses(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := newPort()
-		if err := next.open(&e.kept); err != nil {
+		if err := next.open(e.kept[KeepKey(0)]); err != nil {
 			t.Fatal(err)
 		}
 		defer next.close()
@@ -100,7 +106,7 @@ func TestPacketPortTakesEndpointsAgain(t *testing.T) {
 	n.Exec("ip", "addr", "add", "192.0.2.1/24", "dev", "u0")
 	n.Do(func() {
 		p := &packetPort{portContext: portContext{kind: kindPacket, values: map[string]string{"dev": "u0"},
-			log: slog.New(slog.DiscardHandler), engine: new(keepingEngine), held: func(uint32) error { return nil }}}
+			log: slog.New(slog.DiscardHandler), engine: newKeepingEngine(), held: func(uint32) error { return nil }}}
 		defer p.close()
 		endpoint := netip.MustParseAddrPort("192.0.2.1:4789")
 		for range 2 {
@@ -113,6 +119,51 @@ func TestPacketPortTakesEndpointsAgain(t *testing.T) {
 				c.Close()
 				t.Fatal("the uplink has not taken the endpoint")
 			}
+		}
+	})
+}
+
+// The next control process gets the ingress program of a packet uplink, and the engine loses
+// the program with the port.
+func TestPacketPortKeepsIngressProgram(t *testing.T) {
+	n, other := testnet.New(t), testnet.New(t)
+	testnet.Join(n, "u0", other, "u0")
+	n.Exec("ip", "addr", "add", "192.0.2.1/24", "dev", "u0")
+	n.Do(func() {
+		e := newKeepingEngine()
+		newPort := func() *packetPort {
+			return &packetPort{portContext: portContext{kind: kindPacket, values: map[string]string{"dev": "u0"},
+				log: slog.New(slog.DiscardHandler), engine: e, held: func(uint32) error { return nil }}}
+		}
+		p := newPort()
+		if err := p.open(nil); err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		p.network([]netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:4789")})
+		if why := p.uplink.InStack(); why != "" {
+			t.Skip("no ingress program: " + why)
+		}
+		device, extras := e.kept[KeepKey(0)], e.kept[ExtrasKey(0)]
+		if extras == nil || len(extras.FDs) != 1 {
+			t.Fatalf("kept %v, want the ingress program's link", extras)
+		}
+		device.FDs = append(device.FDs, extras.FDs...)
+		delete(e.kept, ExtrasKey(0))
+		next := newPort()
+		if err := next.open(device); err != nil {
+			t.Fatal(err)
+		}
+		delete(e.kept, KeepKey(0)) // the descriptors are next's now
+		if len(next.uplink.IngressFDs()) != 1 {
+			t.Error("the next control process lacks the ingress program")
+		}
+		if err := next.attach(false); err != nil {
+			t.Fatal(err)
+		}
+		next.close()
+		if len(e.kept) != 0 {
+			t.Errorf("the engine keeps %v of a port that is closed", e.kept)
 		}
 	})
 }
