@@ -4,6 +4,7 @@ package control
 
 import (
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,4 +131,37 @@ func TestNameOfAnotherBridge(t *testing.T) {
 		t.Errorf("start: %v", err)
 	}
 	d.end()
+}
+
+// A bridge that cannot be deleted, because the disk is full, stays with its ports and
+// connections.
+func TestBridgeStaysOnFullDisk(t *testing.T) {
+	f := newFakes(t)
+	f.config.OpenFlow.Socket = filepath.Join(filepath.Dir(f.config.Socket), "weft.mgmt")
+	f.end()
+	f.begin()
+	if _, err := f.d.bridges.Add(api.AddBridge{Name: "br1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.d.ports.Add("p1", []string{"type=patch", "peer=p2", "bridge=br1"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.d.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.d.bridges.Delete("br1"); err == nil {
+		t.Fatal("del-br without a state file succeeds")
+	}
+	b := f.d.bridges.Named("br1")
+	if b == nil {
+		t.Fatal("the bridge is gone, and its port is not")
+	}
+	c, err := net.Dial("unix", f.d.bridges.Describe(b).OpenFlowSocket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if n := f.d.bridges.Describe(b).Ports; n != 1 {
+		t.Errorf("%d ports, want 1", n)
+	}
 }

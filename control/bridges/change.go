@@ -99,7 +99,8 @@ func checkBridge(add *api.AddBridge) (s store.Bridge, err error) {
 	return s, checkControllers(add.FailMode, add.Controllers)
 }
 
-// Delete deletes a bridge with its ports, flows, groups and meters.
+// Delete deletes a bridge with its ports, flows, groups and meters. If a port cannot be deleted,
+// the bridge stays.
 func (bs *Bridges) Delete(name string) error {
 	bs.changing.Lock()
 	defer bs.changing.Unlock()
@@ -110,15 +111,14 @@ func (bs *Bridges) Delete(name string) error {
 	case b.Number == 0:
 		return usererr.Errorf("%s: the bridge of weftd --name; expected one of add-br", name)
 	}
-	b.stop() // first, because its connections take the configuration lock
-	b.done.Wait()
-	bs.setup.Frames.Detach(b.Pipeline)
-	bs.remove(b)
-	bs.setup.Change.Lock()
-	defer bs.setup.Change.Unlock()
-	if err := bs.setup.Ports.DeleteBridge(b.Number); err != nil {
+	if err := bs.withdraw(b); err != nil {
 		return err
 	}
+	b.stop() // without the configuration lock, because its connections take it
+	b.done.Wait()
+	bs.setup.Frames.Detach(b.Pipeline)
+	bs.setup.Change.Lock()
+	defer bs.setup.Change.Unlock()
 	if err := bs.setup.Pipeline.RemoveBridge(b.Pipeline); err != nil {
 		return err
 	}
@@ -126,6 +126,18 @@ func (bs *Bridges) Delete(name string) error {
 		return fmt.Errorf("state: %w", err)
 	}
 	bs.setup.Log.Info("bridge deleted", "bridge", b.Name)
+	return nil
+}
+
+// withdraw deletes the ports of a bridge and hides the bridge from requests, so that it gets no
+// further port.
+func (bs *Bridges) withdraw(b *Bridge) error {
+	bs.setup.Change.Lock()
+	defer bs.setup.Change.Unlock()
+	if err := bs.setup.Ports.DeleteBridge(b.Number); err != nil {
+		return err
+	}
+	bs.remove(b)
 	return nil
 }
 
