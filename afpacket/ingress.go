@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"weft/packet"
 )
 
 // This file has the ingress program, a BPF program on the device's ingress (tcx, Linux 6.6).
@@ -25,19 +27,31 @@ const (
 	tcxDrop = 2
 )
 
+// skbLen is the offset of the frame's length in the context of a program
+// (include/uapi/linux/bpf.h, struct __sk_buff).
+const skbLen = 0
+
 // needsTCX is the reason why an old kernel has no ingress program.
 const needsTCX = "needs Linux 6.6 or later"
 
 // ingressProgram returns the ingress program for a socket's filter, which takeEndpoints has
-// made. The program drops what the filter accepts, except for IPv4 fragments: without the first
-// one, the stack would keep the others until they time out. Program and filter read the frame
-// with the same instructions. R6 is the context, R0 the value of the last load.
+// made. The program drops what the filter accepts, with two exceptions:
+//
+//   - IPv4 fragments: without the first one, the stack would keep the others until they time
+//     out.
+//   - Frames that are too short for headers over IPv6, and therefore also for a tunnelled frame
+//     over IPv4. A load behind the end of a frame would end the program with the result 0, which
+//     skips the device's next program and the filters of tc.
+//
+// Program and filter read the frame with the same instructions. R6 is the context, R0 the value
+// of the last load.
 func ingressProgram(filter []unix.SockFilter) (p asm.Instructions) {
 	label := func(i int) string { return fmt.Sprint("instruction", i) }
 	p = append(p, asm.Mov.Reg(asm.R6, asm.R1),
+		asm.LoadMem(asm.R0, asm.R6, skbLen, asm.Word), asm.JLT.Imm(asm.R0, ethernetLen+packet.IPv6Len+packet.UDPLen, "next"),
 		asm.LoadAbs(12, asm.Half), asm.JNE.Imm(asm.R0, unix.ETH_P_IP, label(0)),
 		asm.LoadAbs(20, asm.Half), asm.And.Imm(asm.R0, 0x3fff), asm.JEq.Imm(asm.R0, 0, label(0)), // offset and more fragments
-		asm.Mov.Imm(asm.R0, tcxNext), asm.Return())
+		asm.Mov.Imm(asm.R0, tcxNext).WithSymbol("next"), asm.Return())
 	for i, s := range filter {
 		var one asm.Instruction
 		switch s.Code {

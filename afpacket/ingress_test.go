@@ -3,12 +3,14 @@
 package afpacket
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"weft/internal/testnet"
@@ -171,4 +173,55 @@ func TestIngressOutlivesControl(t *testing.T) {
 	if got := r.udpErrors(1); got != "0 0" {
 		t.Errorf("refused datagrams: %q, want none", got)
 	}
+}
+
+// The ingress program leaves a frame that is too short for a tunnel's datagram to the device's
+// next program. If it read behind the frame's end, the kernel would end it with the result 0,
+// which skips the next program and the filters of tc.
+func TestIngressOfShortFrames(t *testing.T) {
+	testnet.NeedsRoot(t, "loads a BPF program")
+	endpoints := []netip.AddrPort{netip.MustParseAddrPort("10.9.0.2:4789"), netip.MustParseAddrPort("[fd09::2]:4789")}
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
+		Instructions: ingressProgram(takeEndpoints(endpoints))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	for _, to := range endpoints {
+		const vxlan = 8 + 14 // VXLAN and an inner Ethernet header
+		whole := datagram(to, vxlan)
+		headers := len(whole) - vxlan
+		for n := headers - 8; n <= len(whole); n++ { // 8: the kernel runs no program with less than an IP header
+			got, err := program.Run(&ebpf.RunOptions{Data: whole[:n]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch result := int32(got); {
+			case n < headers && result != tcxNext:
+				t.Errorf("%v, %d bytes: result %d, want %d", to, n, result, tcxNext)
+			case n == len(whole) && result != tcxDrop:
+				t.Errorf("%v, a whole datagram: result %d, want %d", to, result, tcxDrop)
+			}
+		}
+	}
+}
+
+// datagram returns a frame with a UDP datagram of n bytes to an endpoint.
+func datagram(to netip.AddrPort, n int) []byte {
+	l4 := 34
+	if to.Addr().Is6() {
+		l4 = 54
+	}
+	f := make([]byte, l4+8+n)
+	if to.Addr().Is4() {
+		binary.BigEndian.PutUint16(f[12:], unix.ETH_P_IP)
+		f[14], f[23] = 0x45, unix.IPPROTO_UDP
+		copy(f[30:], to.Addr().AsSlice())
+	} else {
+		binary.BigEndian.PutUint16(f[12:], unix.ETH_P_IPV6)
+		f[14], f[20] = 0x60, unix.IPPROTO_UDP
+		copy(f[38:], to.Addr().AsSlice())
+	}
+	binary.BigEndian.PutUint16(f[l4+2:], to.Port())
+	return f
 }
