@@ -24,18 +24,31 @@ const (
 	loadHalf = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS
 	loadByte = unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
 	loadWord = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+	and      = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
 	equal    = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 	ret      = unix.BPF_RET | unix.BPF_K
 	whole    = 1 << 18 // number of bytes to accept, so large that no frame is truncated
+)
+
+// Offsets of loadWord (include/uapi/linux/filter.h, SKF_AD_OFF) for the VLAN tag that the kernel
+// has taken off the frame.
+const (
+	adVLANTag     = 0xfffff000 + 44 // priority and VLAN ID
+	adVLANPresent = 0xfffff000 + 48 // 1: the frame had a tag; 0: it had none
 )
 
 // takeNothing is a filter that drops every frame.
 var takeNothing = []unix.SockFilter{statement(ret, 0)}
 
 // takeEndpoints returns a filter that accepts only UDP datagrams to the endpoints,
-// without IP options or extension headers.
+// without IP options or extension headers. It refuses datagrams of a VLAN, because they belong
+// to the VLAN's device. A tag with the VLAN ID 0 has only a priority.
 func takeEndpoints(endpoints []netip.AddrPort) []unix.SockFilter {
-	var f []unix.SockFilter
+	f := []unix.SockFilter{
+		statement(loadWord, adVLANPresent), jump(equal, 0, 4, 0),
+		statement(loadWord, adVLANTag), statement(and, 0xfff), jump(equal, 0, 1, 0),
+		statement(ret, 0),
+	}
 	for _, e := range endpoints {
 		if e.Addr().Is4() {
 			addr := e.Addr().As4()

@@ -27,9 +27,12 @@ const (
 	tcxDrop = 2
 )
 
-// skbLen is the offset of the frame's length in the context of a program
-// (include/uapi/linux/bpf.h, struct __sk_buff).
-const skbLen = 0
+// offsets of fields in the context of a program (include/uapi/linux/bpf.h, struct __sk_buff)
+const (
+	skbLen         = 0
+	skbVLANPresent = 20
+	skbVLANTag     = 24
+)
 
 // needsTCX is the reason why an old kernel has no ingress program.
 const needsTCX = "needs Linux 6.6 or later"
@@ -60,9 +63,14 @@ func ingressProgram(filter []unix.SockFilter) (p asm.Instructions) {
 		case loadByte:
 			one = asm.LoadAbs(int32(s.K), asm.Byte)
 		case loadWord:
-			one = asm.LoadAbs(int32(s.K), asm.Word)
-		case equal: // takeEndpoints jumps only if the values differ
+			one = loadWordOf(s.K)
+		case and:
+			one = asm.And.Imm(asm.R0, int32(s.K))
+		case equal: // takeEndpoints jumps in one of the two cases
 			one = asm.JNE.Imm32(asm.R0, int32(s.K), label(i+1+int(s.Jf)))
+			if s.Jt > 0 {
+				one = asm.JEq.Imm32(asm.R0, int32(s.K), label(i+1+int(s.Jt)))
+			}
 		case ret:
 			result := int32(tcxNext)
 			if s.K > 0 {
@@ -74,6 +82,17 @@ func ingressProgram(filter []unix.SockFilter) (p asm.Instructions) {
 		p = append(p, one.WithSymbol(label(i)))
 	}
 	return p
+}
+
+// loadWordOf returns the instruction of a filter's loadWord with the offset k.
+func loadWordOf(k uint32) asm.Instruction {
+	switch k {
+	case adVLANPresent:
+		return asm.LoadMem(asm.R0, asm.R6, skbVLANPresent, asm.Word)
+	case adVLANTag:
+		return asm.LoadMem(asm.R0, asm.R6, skbVLANTag, asm.Word)
+	}
+	return asm.LoadAbs(int32(k), asm.Word)
 }
 
 // spareStack makes the ingress program drop what the filter accepts. If this fails, the

@@ -3,17 +3,23 @@
 package afpacket
 
 import (
+	"bytes"
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"weft/internal/testnet"
+	"weft/internal/waitfor"
 	"weft/packet"
 	"weft/packet/packettest"
 	"weft/port/porttest"
@@ -224,4 +230,95 @@ func datagram(to netip.AddrPort, n int) []byte {
 	}
 	binary.BigEndian.PutUint16(f[l4+2:], to.Port())
 	return f
+}
+
+// A datagram of a VLAN belongs to the VLAN's device, even if it is addressed like an endpoint:
+// the uplink does not receive it, and the ingress program leaves it to the stack. A priority
+// tag, which has the VLAN ID 0, does not matter.
+func TestVLANDatagramsAreNotTheUplinks(t *testing.T) {
+	r := newRig(t)
+	r.needIngress()
+	const vlanLen, priorityLen = 100, 101 // payload in bytes
+	passed := r.countBehindIngress(1)
+	var want, got []int // lengths of frames
+	for _, e := range r.addr[1] {
+		to := netip.AddrPortFrom(e, 4789)
+		r.sendTagged(0xe005, datagram(to, vlanLen)) // priority 7, VLAN 5
+		r.sendTagged(0xe000, datagram(to, priorityLen))
+		want = append(want, len(datagram(to, priorityLen)))
+	}
+	waitfor.True(t, "the ingress program passes the frames of VLAN 5", func() bool { return passed() >= 2 })
+	for _, f := range r.receive(1, 2) {
+		got = append(got, len(f))
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("the uplink received frames of %v bytes, want those with a priority tag, %v bytes", got, want)
+	}
+	if n := passed(); n != 2 {
+		t.Errorf("the ingress program passed %d frames, want those of VLAN 5 over IPv4 and IPv6", n)
+	}
+}
+
+// sendTagged sends a frame with a VLAN tag from host 0 to host 1.
+func (r *rig) sendTagged(tci uint16, frame []byte) {
+	r.t.Helper()
+	tagged := append(append(bytes.Clone(frame[:12]), 0x81, 0, byte(tci>>8), byte(tci)), frame[12:]...)
+	copy(tagged, r.mac[1][:])
+	copy(tagged[6:], r.mac[0][:])
+	r.ns[0].Do(func() {
+		ifi, err := net.InterfaceByName("u0")
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		if err := unix.Sendto(fd, tagged, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}); err != nil {
+			r.t.Fatal(err)
+		}
+	})
+}
+
+// countBehindIngress attaches a program behind the ingress program of host i. The returned
+// function returns the number of tagged frames that it has seen.
+func (r *rig) countBehindIngress(i int) func() uint64 {
+	r.t.Helper()
+	check := func(err error) {
+		r.t.Helper()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	counts, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	check(err)
+	r.t.Cleanup(func() { counts.Close() })
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, skbVLANPresent, asm.Word),
+		asm.JEq.Imm(asm.R2, 0, "next"),
+		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
+		asm.LoadMapPtr(asm.R1, counts.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "next"),
+		asm.Mov.Imm(asm.R1, 1),
+		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0),
+		asm.Mov.Imm(asm.R0, tcxNext).WithSymbol("next"),
+		asm.Return(),
+	}})
+	check(err)
+	defer program.Close()
+	r.ns[i].Do(func() {
+		behind, err := link.AttachTCX(link.TCXOptions{Interface: r.up[i].ifindex, Program: program, Attach: ebpf.AttachTCXIngress, Anchor: link.Tail()})
+		check(err)
+		r.t.Cleanup(func() { behind.Close() })
+	})
+	return func() (n uint64) {
+		r.t.Helper()
+		check(counts.Lookup(uint32(0), &n))
+		return n
+	}
 }
