@@ -133,6 +133,32 @@ func TestCountedFramesThatAreDropped(t *testing.T) {
 	awaitFrames(t, 5, q)
 }
 
+// Frames that the kernel drops after it has counted them are not waited for while others
+// arrive. Otherwise each Recv would end with a read of nothing as long as the traffic lasts.
+func TestDroppedFramesUnderTraffic(t *testing.T) {
+	n := testnet.New(t)
+	d := open(t, create(t, Config{Dev: "tap0", Netns: n.Name}))
+	defer d.Close()
+	w, q := openWire(t, n, "tap0"), counted(t, d, 0)
+	n.Exec("ip", "link", "set", "tap0", "txqueuelen", "10")
+	for i := range 100 {
+		w.send(frame(60, uint64(i)))
+	}
+	b := new(packet.Batch)
+	for range 1000 {
+		w.send(frame(60, 1))
+		b.Reset()
+		if q.Recv(b) < 0 {
+			t.Fatal(q.Fault())
+		}
+		q.Release()
+		if !q.Waits() {
+			return
+		}
+	}
+	t.Errorf("%d frames are still waited for", q.(*countedQueue).waiting())
+}
+
 // A frame that the kernel has not counted is received by a Recv that is called without
 // Waits. The count is right again afterwards.
 func TestFramesThatAreNotCounted(t *testing.T) {

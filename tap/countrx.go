@@ -21,16 +21,17 @@ type countedQueue struct {
 	mem    []byte         // mapped counts of all queues
 	queued *atomic.Uint64 // number of frames that the kernel has counted; the kernel writes it
 	taken  uint64         // value of queued at which no frame waits
-	// missing is a value of queued at which a read has found no frame although
-	// taken was smaller, and tries the number of these reads
-	missing uint64
+	// tries is the number of reads in a row that have found no frame although counted
+	// frames were missing. missing is the smallest number of missing frames at these reads.
 	tries   int
+	missing uint64
 }
 
-// maxTries is the number of reads that search for a counted frame. The kernel queues a
-// frame less than a microsecond after it has counted it. The queue then takes the frame for
-// dropped. If it was not dropped, because the hypervisor had stopped the sender's
-// processor, the worker finds it when it asks epoll.
+// maxTries is the number of reads that search for counted frames. The kernel queues a
+// frame less than a microsecond after it has counted it. After maxTries reads, the queue
+// takes as many frames for dropped as were missing at each of them. If a frame was not
+// dropped, because the hypervisor had stopped the sender's processor, the worker finds it
+// when it asks epoll.
 const maxTries = 8
 
 func newCountedRx(fd int, s spec, counts, number int) (*countedQueue, error) {
@@ -62,31 +63,37 @@ func (q *countedQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
 	}
-	limit := packet.BatchSize
-	if n := q.waiting(); n > 0 {
+	limit, count := packet.BatchSize, q.queued.Load()
+	if n := int64(count - q.taken); n > 0 {
 		limit = int(min(n, packet.BatchSize))
 	}
 	n, empty := q.recv(b, limit)
 	q.taken += uint64(max(n, 0))
+	if int64(count-q.taken) <= 0 {
+		q.tries = 0
+	}
 	if empty {
-		q.settle()
+		q.settle(count)
 	}
 	return n
 }
 
-// settle corrects taken after a read has found no frame.
-func (q *countedQueue) settle() {
-	count := q.queued.Load()
-	switch {
-	case int64(count-q.taken) < 0: // Recv has returned frames that the kernel does not count
-		q.taken = count
-	case count == q.taken:
-	case count != q.missing:
-		q.missing, q.tries = count, 1
-	default:
-		if q.tries++; q.tries >= maxTries {
-			q.taken = count
+// settle corrects taken after a read has found no frame. count is the number of frames that
+// were counted before the read.
+func (q *countedQueue) settle(count uint64) {
+	missing := int64(count - q.taken)
+	if missing <= 0 {
+		if now := q.queued.Load(); int64(now-q.taken) < 0 { // Recv has returned frames that the kernel does not count
+			q.taken = now
 		}
+		return
+	}
+	if q.tries == 0 || uint64(missing) < q.missing {
+		q.missing = uint64(missing)
+	}
+	if q.tries++; q.tries >= maxTries {
+		q.taken += q.missing
+		q.tries = 0
 	}
 }
 
