@@ -71,6 +71,22 @@ func TestLinuxToLinux(t *testing.T) {
 	}
 }
 
+// A repeated command that adds or deletes something succeeds if the first one has taken
+// effect.
+func TestRepetition(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"add-port p type=tap", "add-port --may-exist p type=tap"},
+		{"del-port p", "del-port --if-exists p"},
+		{"add-br b --datapath-id 77", "add-br --may-exist b --datapath-id 77"},
+		{"del-br b", "del-br --if-exists b"},
+		{"dump-flows", "dump-flows"},
+	} {
+		if got := strings.Join(repetition(strings.Fields(c.args)), " "); got != c.want {
+			t.Errorf("%s is repeated as %s, want %s", c.args, got, c.want)
+		}
+	}
+}
+
 // A virtual machine boots, runs commands and reboots.
 func TestVM(t *testing.T) {
 	l := newLab(t)

@@ -281,8 +281,11 @@ const abandoned = "the change may still take effect"
 // repetition returns the arguments of a repeated command. They allow that the first one has
 // taken effect.
 func repetition(args []string) []string {
-	if option := map[string]string{"add-port": "--may-exist", "del-port": "--if-exists"}[args[0]]; option != "" {
-		return append([]string{args[0], option}, args[1:]...)
+	switch args[0] {
+	case "add-br", "add-port":
+		return append([]string{args[0], "--may-exist"}, args[1:]...)
+	case "del-br", "del-port":
+		return append([]string{args[0], "--if-exists"}, args[1:]...)
 	}
 	return args
 }
