@@ -327,7 +327,7 @@ func extractTransport(b *packet.Batch, f *packet.Frame, k *Key, offset int, prot
 		return packet.DropNone
 	case packet.ProtoICMPv6:
 		k[WL4] |= uint64(l4[0])<<48 | uint64(l4[1])<<32
-		if (l4[0] == ndSolicitation || l4[0] == ndAdvertisement) && l4[1] == 0 {
+		if (l4[0] == packet.NDSolicitation || l4[0] == packet.NDAdvertisement) && l4[1] == 0 {
 			return extractND(b, f, k, offset)
 		}
 		return packet.DropNone

@@ -163,14 +163,12 @@ func walkExtensions(b *packet.Batch, f *packet.Frame, k *Key, offset int, proto 
 	return 0, 0, packet.DropBadIPv6
 }
 
-// Message types and option types of neighbour discovery (RFC 4861 sections 4.3, 4.4
+// Option types of neighbour discovery (RFC 4861 sections 4.3, 4.4
 // and 4.6).
 const (
-	ndSolicitation  = 135
-	ndAdvertisement = 136
-	ndOptSource     = 1
-	ndOptTarget     = 2
-	ndHeaderLen     = 24
+	ndOptSource = 1
+	ndOptTarget = 2
+	ndHeaderLen = 24
 )
 
 // ndTypeMask has the bits of nd_options_type in WND.

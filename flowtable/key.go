@@ -86,8 +86,28 @@ const (
 	FragLater = 2 // a later fragment, which has no transport header
 )
 
-// VLANPresent is the CFI bit of vlan_tci. It is set if the frame has a tag.
-const VLANPresent = 0x1000
+// Lowest bits of fields in their words.
+const (
+	ProtoShift    = 56 // WIP: nw_proto
+	TOSShift      = 48 // WIP: nw_tos
+	TTLShift      = 40 // WIP: nw_ttl
+	FragShift     = 32 // WIP: ip_frag
+	InnerTCIShift = 16 // WIP: vlan_tci2
+	TPSrcShift    = 48 // WL4
+	TPDstShift    = 32 // WL4
+	ShimShift     = 32 // WIPv4: the shim of MPLS and PBB
+	CTMarkShift   = 32 // WCT
+	CTStateShift  = 24 // WCT
+	CTProtoShift  = 16 // WCT
+)
+
+// Parts of vlan_tci.
+const (
+	VLANTCI     = 0xffff
+	VLANID      = 0x0fff
+	VLANPresent = 0x1000 // the CFI bit, which is set if the frame has a tag
+	VLANPCP     = 0xe000
+)
 
 // EthTypeNone is the dl_type of an 802.3 frame without SNAP header.
 const EthTypeNone = 0x05ff

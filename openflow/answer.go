@@ -7,6 +7,7 @@ import (
 
 	"weft/flowtable"
 	"weft/openflow/fdb"
+	"weft/packet"
 )
 
 // Local answers. A guest asks for the MAC address of an IP address with an ARP
@@ -38,7 +39,7 @@ func (x *xlate) announcement(f *vlanFrame, src uint64) netip.Addr {
 			return netip.Addr{}
 		}
 		return asAddress(x.read(wholeField(FARPSpa)), 32)
-	case x.read(wholeField(FICMPv6Type))[1] == ndAdvert:
+	case x.read(wholeField(FICMPv6Type))[1] == packet.NDAdvertisement:
 		if x.read(wholeField(FNDTll))[1] != src {
 			return netip.Addr{}
 		}
@@ -61,7 +62,7 @@ func (x *xlate) question() netip.Addr {
 		}
 		return asAddress(asked, 32)
 	}
-	if !x.hasField(FNDTarget) || x.read(wholeField(FICMPv6Type))[1] != ndSolicit || x.read(wholeField(FIPv6Src)).isZero() {
+	if !x.hasField(FNDTarget) || x.read(wholeField(FICMPv6Type))[1] != packet.NDSolicitation || x.read(wholeField(FIPv6Src)).isZero() {
 		return netip.Addr{}
 	}
 	if asked := asAddress(x.read(wholeField(FNDTarget)), 128); !asked.IsLinkLocalUnicast() {

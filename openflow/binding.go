@@ -239,13 +239,13 @@ func (c *bindingCheck) spoofed() string {
 		return c.show(FEthSrc)
 	}
 	switch ethType := c.x.read(wholeField(FEthType))[1]; {
-	case ethType == ethARP || ethType == ethRARP:
-		return c.arp(ethType == ethRARP)
-	case ethType == ethIPv4:
+	case ethType == packet.EtherTypeARP || ethType == packet.EtherTypeRARP:
+		return c.arp(ethType == packet.EtherTypeRARP)
+	case ethType == packet.EtherTypeIPv4:
 		if !c.mayUse(host, FIPSrc) && !c.asksDHCP() {
 			return c.show(FIPSrc)
 		}
-	case ethType == ethIPv6:
+	case ethType == packet.EtherTypeIPv6:
 		return c.ipv6(host)
 	case packet.IsVLAN(uint16(ethType)) && len(host.Prefixes) > 0:
 		return "a third VLAN tag, which hides the addresses"
@@ -296,7 +296,7 @@ func (c *bindingCheck) ipv6(host *BoundHost) string {
 		return ""
 	}
 	switch x.read(wholeField(FICMPv6Type))[1] {
-	case ndSolicit, ndAdvert:
+	case packet.NDSolicitation, packet.NDAdvertisement:
 		return c.neighbour()
 	case mldReport, mldDone, mldReportV2:
 		return ""
@@ -319,7 +319,7 @@ func (c *bindingCheck) neighbour() string {
 		return "neighbour discovery without a target"
 	}
 	link, own := FNDSll, x.read(wholeField(FIPv6Src)).isZero() // in duplicate address detection, the source address is ::
-	if x.read(wholeField(FICMPv6Type))[1] == ndAdvert {
+	if x.read(wholeField(FICMPv6Type))[1] == packet.NDAdvertisement {
 		link, own = FNDTll, true
 	}
 	host := c.hostOf(link)

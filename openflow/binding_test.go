@@ -41,7 +41,7 @@ func slowSpoofed(b *Binding, f *Flow) bool {
 	}
 	proto, frag := get(FIPProto)[1], get(FIPFrag)[1]
 	switch eth := get(FEthType)[1]; eth {
-	case ethARP, ethRARP:
+	case packet.EtherTypeARP, packet.EtherTypeRARP:
 		sender := hostOf(FARPSha)
 		if sender == nil {
 			return true
@@ -49,30 +49,30 @@ func slowSpoofed(b *Binding, f *Flow) bool {
 		if owns(sender, v4(FARPSpa)) {
 			return false
 		}
-		return !v4(FARPSpa).IsUnspecified() || eth == ethARP && !owns(sender, v4(FARPTpa))
-	case ethIPv4:
-		dhcp := proto == protoUDP && frag&flowtable.FragLater == 0 && get(FUDPSrc)[1] == 68 && get(FUDPDst)[1] == 67
+		return !v4(FARPSpa).IsUnspecified() || eth == packet.EtherTypeARP && !owns(sender, v4(FARPTpa))
+	case packet.EtherTypeIPv4:
+		dhcp := proto == packet.ProtoUDP && frag&flowtable.FragLater == 0 && get(FUDPSrc)[1] == 68 && get(FUDPDst)[1] == 67
 		return !owns(host, v4(FIPSrc)) && !(v4(FIPSrc).IsUnspecified() && dhcp)
-	case ethIPv6:
+	case packet.EtherTypeIPv6:
 		src := v6(FIPv6Src)
 		owned := owns(host, src)
 		if !owned && !src.IsUnspecified() {
 			return true
 		}
 		typ := get(FICMPv6Type)[1]
-		if proto != protoICMPv6 || frag&flowtable.FragLater != 0 || typ != ndSolicit && typ != ndAdvert {
-			mld := proto == protoICMPv6 && frag&flowtable.FragLater == 0 && (typ == 131 || typ == 132 || typ == 143)
+		if proto != packet.ProtoICMPv6 || frag&flowtable.FragLater != 0 || typ != packet.NDSolicitation && typ != packet.NDAdvertisement {
+			mld := proto == packet.ProtoICMPv6 && frag&flowtable.FragLater == 0 && (typ == 131 || typ == 132 || typ == 143)
 			return !owned && !mld
 		}
 		link := FNDSll
-		if typ == ndAdvert {
+		if typ == packet.NDAdvertisement {
 			link = FNDTll
 		}
 		if !get(link).isZero() {
 			host = hostOf(link)
 		}
 		return frag != 0 || get(FNDTarget).isZero() || host == nil ||
-			(typ == ndAdvert || src.IsUnspecified()) && !owns(host, v6(FNDTarget))
+			(typ == packet.NDAdvertisement || src.IsUnspecified()) && !owns(host, v6(FNDTarget))
 	case 0x8100, 0x88a8:
 		return len(host.Prefixes) > 0
 	}

@@ -113,7 +113,7 @@ func (x *xlate) cross(port *PortInfo) {
 		for w := WMetadata; w < WConj; w++ { // pkt_mark stays
 			x.flow[w], x.keep[w] = 0, 0
 		}
-		for w := WTLVs; w < wFlowEnd; w++ {
+		for w := WTLVs; w < FlowWords; w++ {
 			x.flow[w], x.keep[w] = 0, 0
 		}
 		x.untrack()

@@ -107,18 +107,18 @@ func (x *xlate) follow(word int, mask uint64) {
 }
 
 func (x *xlate) commitTTL() {
-	kept, baseKept := x.keep[wIP]&ttlBits != 0, x.baseKeep[wIP]&ttlBits != 0
+	kept, baseKept := x.keep[flowtable.WIP]&ttlBits != 0, x.baseKeep[flowtable.WIP]&ttlBits != 0
 	switch {
 	case kept && baseKept && x.decs >= x.baseDecs:
 		for range x.decs - x.baseDecs {
 			x.emit(flowtable.Action{Op: flowtable.OpDecTTL})
 		}
-	case !kept && !baseKept && (x.flow[wIP]^x.base[wIP])&ttlBits == 0:
+	case !kept && !baseKept && (x.flow[flowtable.WIP]^x.base[flowtable.WIP])&ttlBits == 0:
 	default:
 		ttl := x.read(wholeField(FIPTTL))
 		x.emit(flowtable.Action{Op: flowtable.OpSetTTL, U32: uint32(ttl[1])})
 	}
-	x.follow(wIP, ttlBits)
+	x.follow(flowtable.WIP, ttlBits)
 	x.baseDecs = x.decs
 }
 

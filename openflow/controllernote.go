@@ -50,7 +50,7 @@ func (n *ControllerNote) Metadata(inPort uint32, key *flowtable.Key) Match {
 	put(flowtable.WTunID, n.Tunnel[:])
 	put(flowtable.WCT, n.CT[:])
 	narrowNote(&m)
-	if key != nil && n.CT[0]>>ctStateAt&0xff != 0 {
+	if key != nil && n.CT[0]>>flowtable.CTStateShift&0xff != 0 {
 		putConnection(&m, key)
 	}
 	eachTLVWord(n.TLVs, func(w int, mask, v uint64) { setBits(&m, w, v, mask) })
@@ -67,7 +67,7 @@ func narrowNote(m *Match) {
 			m.Mask[w], m.Value[w] = 0, 0
 		}
 	}
-	clearBits(m, flowtable.WCT, 0xff<<ctProtoAt)
+	clearBits(m, flowtable.WCT, 0xff<<flowtable.CTProtoShift)
 	if m.Value[flowtable.WCT]&0xffff == 0 {
 		clearBits(m, flowtable.WCT, 0xffff) // ct_zone
 	}
@@ -90,7 +90,7 @@ func putConnection(m *Match, key *flowtable.Key) {
 	const whole = ^uint64(0)
 	etherType := key[flowtable.WEthDst] & 0xffff
 	put(flowtable.WEthDst, 0xffff)
-	if !needCT.met(m) || key[flowtable.WCT]>>ctProtoAt&0xff == 0 {
+	if !needCT.met(m) || key[flowtable.WCT]>>flowtable.CTProtoShift&0xff == 0 {
 		return
 	}
 	switch etherType {
@@ -104,7 +104,7 @@ func putConnection(m *Match, key *flowtable.Key) {
 	default:
 		return
 	}
-	put(flowtable.WCT, 0xff<<ctProtoAt)
+	put(flowtable.WCT, 0xff<<flowtable.CTProtoShift)
 	put(flowtable.WCTPorts, 0xffffffff<<32)
 }
 
@@ -239,7 +239,7 @@ func (x *xlate) noted(c *Controller) uint32 {
 	n.Tunnel[flowtable.WTunOpts-flowtable.WTunID] = 0
 	n.Tunnel[flowtable.WTunMeta-flowtable.WTunID] &^= flowtable.TunCritical
 	n.TLVs = x.noteTLVs()
-	n.CT[0] = x.flow[flowtable.WCT] &^ (0xff << ctProtoAt)
+	n.CT[0] = x.flow[flowtable.WCT] &^ (0xff << flowtable.CTProtoShift)
 	copy(n.CT[flowtable.WCTLabel-flowtable.WCT:], x.flow[flowtable.WCTLabel:flowtable.WCTLabel+2])
 	return noter.StoreNote(&n)
 }

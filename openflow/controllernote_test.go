@@ -13,7 +13,7 @@ import (
 // that sent the frame saw a valid connection.
 func TestMetadataOfTracked(t *testing.T) {
 	frame := func(etherType, state uint64, ct ...uint64) *flowtable.Key {
-		k := &flowtable.Key{flowtable.WEthDst: etherType, flowtable.WCT: state<<ctStateAt | 17<<ctProtoAt, flowtable.WCTPorts: 1000<<48 | 53<<32}
+		k := &flowtable.Key{flowtable.WEthDst: etherType, flowtable.WCT: state<<flowtable.CTStateShift | 17<<flowtable.CTProtoShift, flowtable.WCTPorts: 1000<<48 | 53<<32}
 		copy(k[flowtable.WCTSrc:], ct)
 		return k
 	}
@@ -24,12 +24,12 @@ func TestMetadataOfTracked(t *testing.T) {
 		key  *flowtable.Key
 		want string
 	}{
-		{established << ctStateAt, frame(packet.EtherTypeIPv4, established, v4...),
+		{established << flowtable.CTStateShift, frame(packet.EtherTypeIPv4, established, v4...),
 			"ct_state=est|trk,ct_nw_src=10.0.0.1,ct_nw_dst=10.0.0.2,ct_nw_proto=17,ct_tp_src=1000,ct_tp_dst=53,ip,in_port=3"},
-		{established<<ctStateAt | 7, frame(packet.EtherTypeIPv6, established, v6...),
+		{established<<flowtable.CTStateShift | 7, frame(packet.EtherTypeIPv6, established, v6...),
 			"ct_state=est|trk,ct_zone=7,ct_ipv6_src=fd00::1,ct_ipv6_dst=fd00::2,ct_nw_proto=17,ct_tp_src=1000,ct_tp_dst=53,ipv6,in_port=3"},
-		{established << ctStateAt, nil, "ct_state=est|trk,in_port=3"}, // an engine of an earlier version
-		{(ctStateTrk | ctStateInv) << ctStateAt, frame(packet.EtherTypeIPv4, ctStateTrk|ctStateInv, v4...), "ct_state=inv|trk,ip,in_port=3"},
+		{established << flowtable.CTStateShift, nil, "ct_state=est|trk,in_port=3"}, // an engine of an earlier version
+		{(ctStateTrk | ctStateInv) << flowtable.CTStateShift, frame(packet.EtherTypeIPv4, ctStateTrk|ctStateInv, v4...), "ct_state=inv|trk,ip,in_port=3"},
 		{0, frame(packet.EtherTypeIPv4, established, v4...), "in_port=3"}, // behind ct_clear
 	} {
 		n := ControllerNote{CT: [flowtable.CTWords]uint64{c.note}}

@@ -6,19 +6,13 @@ import (
 	"strings"
 
 	"weft/flowtable"
+	"weft/packet"
 )
 
 // The ct_* fields of ovs-fields(7).
 
 // ctStateNames are the names of ct_state's bits, lowest bit first.
 var ctStateNames = []string{"new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"}
-
-// Bit offsets within flowtable.WCT.
-const (
-	ctMarkAt  = 32
-	ctStateAt = 24
-	ctProtoAt = 16
-)
 
 // Bits of ct_state in prerequisites.
 const (
@@ -29,27 +23,27 @@ const (
 
 func addCTFields() {
 	row := func(id FieldID, f field) { fields[id] = f }
-	row(FCTState, field{name: "ct_state", oxm: []string{"NXM_NX_CT_STATE"}, word: flowtable.WCT, shift: ctStateAt, bits: 8, bytes: 4, format: asCTState, maskable: true, readOnly: true})
+	row(FCTState, field{name: "ct_state", oxm: []string{"NXM_NX_CT_STATE"}, word: flowtable.WCT, shift: flowtable.CTStateShift, bits: 8, bytes: 4, format: asCTState, maskable: true, readOnly: true})
 	row(FCTZone, field{name: "ct_zone", oxm: []string{"NXM_NX_CT_ZONE"}, word: flowtable.WCT, bits: 16, bytes: 2, format: asDecimal, readOnly: true})
-	row(FCTMark, field{name: "ct_mark", oxm: []string{"NXM_NX_CT_MARK"}, word: flowtable.WCT, shift: ctMarkAt, bits: 32, bytes: 4, format: asHex, maskable: true})
+	row(FCTMark, field{name: "ct_mark", oxm: []string{"NXM_NX_CT_MARK"}, word: flowtable.WCT, shift: flowtable.CTMarkShift, bits: 32, bytes: 4, format: asHex, maskable: true})
 	row(FCTLabel, field{name: "ct_label", oxm: []string{"NXM_NX_CT_LABEL"}, word: flowtable.WCTLabel, bits: 128, bytes: 16, format: asHex, maskable: true})
 	row(FCTNwSrc, field{name: "ct_nw_src", oxm: []string{"NXM_NX_CT_NW_SRC"}, word: flowtable.WCTSrc + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, prerequisite: needCTIPv4})
 	row(FCTNwDst, field{name: "ct_nw_dst", oxm: []string{"NXM_NX_CT_NW_DST"}, word: flowtable.WCTDst + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, prerequisite: needCTIPv4})
 	row(FCTIPv6Src, field{name: "ct_ipv6_src", oxm: []string{"NXM_NX_CT_IPV6_SRC"}, word: flowtable.WCTSrc, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, prerequisite: needCTIPv6})
 	row(FCTIPv6Dst, field{name: "ct_ipv6_dst", oxm: []string{"NXM_NX_CT_IPV6_DST"}, word: flowtable.WCTDst, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, prerequisite: needCTIPv6})
-	row(FCTNwProto, field{name: "ct_nw_proto", oxm: []string{"NXM_NX_CT_NW_PROTO"}, word: flowtable.WCT, shift: ctProtoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needCT})
-	row(FCTTpSrc, field{name: "ct_tp_src", oxm: []string{"NXM_NX_CT_TP_SRC"}, word: flowtable.WCTPorts, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: needCT})
-	row(FCTTpDst, field{name: "ct_tp_dst", oxm: []string{"NXM_NX_CT_TP_DST"}, word: flowtable.WCTPorts, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: needCT})
+	row(FCTNwProto, field{name: "ct_nw_proto", oxm: []string{"NXM_NX_CT_NW_PROTO"}, word: flowtable.WCT, shift: flowtable.CTProtoShift, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needCT})
+	row(FCTTpSrc, field{name: "ct_tp_src", oxm: []string{"NXM_NX_CT_TP_SRC"}, word: flowtable.WCTPorts, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: needCT})
+	row(FCTTpDst, field{name: "ct_tp_dst", oxm: []string{"NXM_NX_CT_TP_DST"}, word: flowtable.WCTPorts, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: needCT})
 }
 
 // ctMet reports whether the prerequisite needCT is met: ct_state has one of new, est,
 // rel, rpl, snat and dnat, or trk without inv.
 func ctMet(q prober) bool {
-	if v, _ := q.probe(flowtable.WCT, ctStateValid<<ctStateAt); v != 0 {
+	if v, _ := q.probe(flowtable.WCT, ctStateValid<<flowtable.CTStateShift); v != 0 {
 		return true
 	}
-	trk, known := q.probe(flowtable.WCT, ctStateTrk<<ctStateAt)
-	inv, knownInv := q.probe(flowtable.WCT, ctStateInv<<ctStateAt)
+	trk, known := q.probe(flowtable.WCT, ctStateTrk<<flowtable.CTStateShift)
+	inv, knownInv := q.probe(flowtable.WCT, ctStateInv<<flowtable.CTStateShift)
 	return known && knownInv && trk != 0 && inv == 0
 }
 
@@ -63,8 +57,8 @@ func checkCT(m *Match) error {
 		mask         uint64
 		prerequisite prereq
 	}{
-		{FCTNwProto, flowtable.WCT, 0xff << ctProtoAt, needCT},
-		{FCTTpSrc, flowtable.WCTPorts, 0xffff << tpSrc, needCT}, {FCTTpDst, flowtable.WCTPorts, 0xffff << tpDst, needCT},
+		{FCTNwProto, flowtable.WCT, 0xff << flowtable.CTProtoShift, needCT},
+		{FCTTpSrc, flowtable.WCTPorts, 0xffff << flowtable.TPSrcShift, needCT}, {FCTTpDst, flowtable.WCTPorts, 0xffff << flowtable.TPDstShift, needCT},
 		{FCTIPv6Src, flowtable.WCTSrc, ^uint64(0), needCTIPv6}, {FCTIPv6Dst, flowtable.WCTDst, ^uint64(0), needCTIPv6},
 		{FCTNwSrc, flowtable.WCTSrc + 1, ^uint64(0), needCT}, {FCTNwDst, flowtable.WCTDst + 1, ^uint64(0), needCT},
 	} {
@@ -141,7 +135,7 @@ func (w *matchWriter) ct() {
 	for _, id := range []FieldID{FCTState, FCTZone, FCTMark, FCTLabel} {
 		w.field(id)
 	}
-	if eth, _ := w.exact(flowtable.WEthDst, 0xffff); eth == ethIPv4 {
+	if eth, _ := w.exact(flowtable.WEthDst, 0xffff); eth == packet.EtherTypeIPv4 {
 		w.field(FCTNwSrc)
 		w.field(FCTNwDst)
 	}

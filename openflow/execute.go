@@ -5,6 +5,8 @@ package openflow
 import (
 	"math/bits"
 	"slices"
+
+	"weft/flowtable"
 )
 
 // list executes actions in order.
@@ -134,7 +136,7 @@ func (x *xlate) change(a *Action) {
 	case ActSetTunnel:
 		x.set(wholeField(FTunID), a.Value, ones(64))
 	case ActPushVLAN:
-		x.pushTag(uint16(a.Value[1]), vlanCFI)
+		x.pushTag(uint16(a.Value[1]), flowtable.VLANPresent)
 	case ActPopVLAN:
 		if x.tagged() {
 			x.tags.pop()
@@ -149,9 +151,9 @@ func (x *xlate) change(a *Action) {
 	case ActPopPBB:
 		x.popPBB()
 	case ActModVLANVID:
-		x.modTag(uint16(a.Value[1]), vlanVID)
+		x.modTag(uint16(a.Value[1]), flowtable.VLANID)
 	case ActModVLANPCP:
-		x.modTag(uint16(a.Value[1])<<13, vlanPCP)
+		x.modTag(uint16(a.Value[1])<<13, flowtable.VLANPCP)
 	}
 }
 
@@ -192,9 +194,9 @@ func (x *xlate) set(dst Subfield, v, mask Value128) {
 	}
 	if dst.Field == FIPTTL {
 		if dst.Bits < 8 {
-			x.visitWord(wIP, ttlBits)
+			x.visitWord(flowtable.WIP, ttlBits)
 		}
-		x.keep[wIP] &^= ttlBits
+		x.keep[flowtable.WIP] &^= ttlBits
 	}
 	dst.put(&x.flow, v, mask)
 	word, hi, lo := dst.words(mask)
@@ -212,27 +214,27 @@ func (x *xlate) decTTL() bool {
 	if !needIP.met(x) {
 		return true
 	}
-	ttl := x.flow[wIP] >> ttlAt & 0xff
-	if x.keep[wIP]&ttlBits != 0 {
+	ttl := x.flow[flowtable.WIP] >> flowtable.TTLShift & 0xff
+	if x.keep[flowtable.WIP]&ttlBits != 0 {
 		was := ttl + uint64(x.decs)
 		top := uint64(1) << bits.Len64(was) >> 1 // 0 for 0
 		switch {
 		case ttl > 1 && top > uint64(x.decs)+1:
-			x.wc[wIP] |= top << ttlAt
+			x.wc[flowtable.WIP] |= top << flowtable.TTLShift
 		case ttl <= 1 && x.decs == 0:
-			x.wc[wIP] |= 0xfe << ttlAt
+			x.wc[flowtable.WIP] |= 0xfe << flowtable.TTLShift
 		default:
-			x.wc[wIP] |= ttlBits
+			x.wc[flowtable.WIP] |= ttlBits
 		}
 	}
 	if ttl <= 1 {
 		x.ttlExpired()
 		return false
 	}
-	if x.keep[wIP]&ttlBits != 0 {
+	if x.keep[flowtable.WIP]&ttlBits != 0 {
 		x.decs++
 	}
-	x.flow[wIP] -= 1 << ttlAt
+	x.flow[flowtable.WIP] -= 1 << flowtable.TTLShift
 	x.dirty = true
 	return true
 }

@@ -129,29 +129,18 @@ type field struct {
 }
 
 const (
-	tunHi, tunLo         = 32, 0
-	tpSrc, tpDst         = 48, 32
-	protoAt              = 56
-	tosAt, dscpAt        = 48, 50
-	ttlAt, fragAt        = 40, 32
-	innerTCI             = 16
-	shimAt               = 32
-	ecnBits              = 2
-	wIP                  = flowtable.WIP
-	wTunIPv4             = flowtable.WTunIPv4
-	allVLAN              = 0xffff
-	vlanCFI              = flowtable.VLANPresent
-	vlanVID              = 0x0fff
-	vlanPCP              = 0xe000
-	dlVLANNone           = 0xffff
-	tosDSCP       uint64 = 0xfc
+	tunHi, tunLo        = 32, 0
+	dscpAt              = flowtable.TOSShift + ecnBits
+	ecnBits             = 2
+	dlVLANNone          = 0xffff
+	tosDSCP      uint64 = 0xfc
 )
 
 var fields = [fieldCount]field{
 	FNone:        {},
 	FTunID:       {name: "tun_id", alias: "tunnel_id", oxm: []string{"NXM_NX_TUN_ID", "OXM_OF_TUNNEL_ID"}, word: flowtable.WTunID, bits: 64, bytes: 8, format: asHex, maskable: true},
-	FTunSrc:      {name: "tun_src", oxm: []string{"NXM_NX_TUN_IPV4_SRC"}, word: wTunIPv4, shift: tunHi, bits: 32, bytes: 4, format: asIPv4, maskable: true},
-	FTunDst:      {name: "tun_dst", oxm: []string{"NXM_NX_TUN_IPV4_DST"}, word: wTunIPv4, shift: tunLo, bits: 32, bytes: 4, format: asIPv4, maskable: true},
+	FTunSrc:      {name: "tun_src", oxm: []string{"NXM_NX_TUN_IPV4_SRC"}, word: flowtable.WTunIPv4, shift: tunHi, bits: 32, bytes: 4, format: asIPv4, maskable: true},
+	FTunDst:      {name: "tun_dst", oxm: []string{"NXM_NX_TUN_IPV4_DST"}, word: flowtable.WTunIPv4, shift: tunLo, bits: 32, bytes: 4, format: asIPv4, maskable: true},
 	FTunIPv6Src:  {name: "tun_ipv6_src", oxm: []string{"NXM_NX_TUN_IPV6_SRC"}, word: flowtable.WTunIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true},
 	FTunIPv6Dst:  {name: "tun_ipv6_dst", oxm: []string{"NXM_NX_TUN_IPV6_DST"}, word: flowtable.WTunIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true},
 	FTunGBPID:    {name: "tun_gbp_id", oxm: []string{"NXM_NX_TUN_GBP_ID"}, word: flowtable.WTunMeta, shift: flowtable.TunGBPIDShift, bits: 16, bytes: 2, format: asDecimal, maskable: true},
@@ -176,36 +165,36 @@ var fields = [fieldCount]field{
 	FIPv6Dst:     {name: "ipv6_dst", oxm: []string{"NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"}, word: flowtable.WIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needIPv6},
 	FIPv6Label:   {name: "ipv6_label", oxm: []string{"NXM_NX_IPV6_LABEL", "OXM_OF_IPV6_FLABEL"}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, prerequisite: needIPv6},
 	FIPv6ExtHdr:  {name: "ipv6_exthdr", oxm: []string{"OXM_OF_IPV6_EXTHDR"}, word: flowtable.WL4, shift: flowtable.ExtHdrShift, bits: 9, bytes: 2, format: asHex, maskable: true, readOnly: true, prerequisite: needIPv6},
-	FIPProto:     {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: wIP, shift: protoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needIP},
-	FNwTOS:       {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: wIP, shift: tosAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needIP},
-	FIPDSCP:      {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: wIP, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, prerequisite: needIP},
-	FIPECN:       {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: wIP, shift: tosAt, bits: ecnBits, bytes: 1, format: asDecimal, prerequisite: needIP},
-	FIPTTL:       {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: wIP, shift: ttlAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needIP},
-	FIPFrag:      {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: wIP, shift: fragAt, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, prerequisite: needIP},
-	FARPOp:       {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: wIP, shift: protoAt, bits: 16, stored: 8, bytes: 2, format: asDecimal, prerequisite: needARP},
+	FIPProto:     {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: flowtable.WIP, shift: flowtable.ProtoShift, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needIP},
+	FNwTOS:       {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: flowtable.WIP, shift: flowtable.TOSShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needIP},
+	FIPDSCP:      {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: flowtable.WIP, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, prerequisite: needIP},
+	FIPECN:       {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: flowtable.WIP, shift: flowtable.TOSShift, bits: ecnBits, bytes: 1, format: asDecimal, prerequisite: needIP},
+	FIPTTL:       {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: flowtable.WIP, shift: flowtable.TTLShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needIP},
+	FIPFrag:      {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: flowtable.WIP, shift: flowtable.FragShift, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, prerequisite: needIP},
+	FARPOp:       {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: flowtable.WIP, shift: flowtable.ProtoShift, bits: 16, stored: 8, bytes: 2, format: asDecimal, prerequisite: needARP},
 	FARPSpa:      {name: "arp_spa", oxm: []string{"NXM_OF_ARP_SPA", "OXM_OF_ARP_SPA"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needARP},
 	FARPTpa:      {name: "arp_tpa", oxm: []string{"NXM_OF_ARP_TPA", "OXM_OF_ARP_TPA"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needARP},
 	FARPSha:      {name: "arp_sha", oxm: []string{"NXM_NX_ARP_SHA", "OXM_OF_ARP_SHA"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needARP},
 	FARPTha:      {name: "arp_tha", oxm: []string{"NXM_NX_ARP_THA", "OXM_OF_ARP_THA"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needARP},
-	FTCPSrc:      {name: "tcp_src", alias: "tp_src", oxm: []string{"NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needTCP},
-	FTCPDst:      {name: "tcp_dst", alias: "tp_dst", oxm: []string{"NXM_OF_TCP_DST", "OXM_OF_TCP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needTCP},
-	FTCPFlags:    {name: "tcp_flags", oxm: []string{"NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"}, word: wIP, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, prerequisite: needTCP},
-	FUDPSrc:      {name: "udp_src", oxm: []string{"NXM_OF_UDP_SRC", "OXM_OF_UDP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needUDP},
-	FUDPDst:      {name: "udp_dst", oxm: []string{"NXM_OF_UDP_DST", "OXM_OF_UDP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needUDP},
-	FSCTPSrc:     {name: "sctp_src", oxm: []string{"OXM_OF_SCTP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needSCTP},
-	FSCTPDst:     {name: "sctp_dst", oxm: []string{"OXM_OF_SCTP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needSCTP},
-	FICMPType:    {name: "icmp_type", oxm: []string{"NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMP},
-	FICMPCode:    {name: "icmp_code", oxm: []string{"NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMP},
-	FICMPv6Type:  {name: "icmpv6_type", oxm: []string{"NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMPv6},
-	FICMPv6Code:  {name: "icmpv6_code", oxm: []string{"NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMPv6},
+	FTCPSrc:      {name: "tcp_src", alias: "tp_src", oxm: []string{"NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needTCP},
+	FTCPDst:      {name: "tcp_dst", alias: "tp_dst", oxm: []string{"NXM_OF_TCP_DST", "OXM_OF_TCP_DST"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needTCP},
+	FTCPFlags:    {name: "tcp_flags", oxm: []string{"NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"}, word: flowtable.WIP, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, prerequisite: needTCP},
+	FUDPSrc:      {name: "udp_src", oxm: []string{"NXM_OF_UDP_SRC", "OXM_OF_UDP_SRC"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needUDP},
+	FUDPDst:      {name: "udp_dst", oxm: []string{"NXM_OF_UDP_DST", "OXM_OF_UDP_DST"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needUDP},
+	FSCTPSrc:     {name: "sctp_src", oxm: []string{"OXM_OF_SCTP_SRC"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needSCTP},
+	FSCTPDst:     {name: "sctp_dst", oxm: []string{"OXM_OF_SCTP_DST"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needSCTP},
+	FICMPType:    {name: "icmp_type", oxm: []string{"NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMP},
+	FICMPCode:    {name: "icmp_code", oxm: []string{"NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMP},
+	FICMPv6Type:  {name: "icmpv6_type", oxm: []string{"NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMPv6},
+	FICMPv6Code:  {name: "icmpv6_code", oxm: []string{"NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMPv6},
 	FNDTarget:    {name: "nd_target", oxm: []string{"NXM_NX_ND_TARGET", "OXM_OF_IPV6_ND_TARGET"}, word: flowtable.WNDTarget, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needND},
 	FNDSll:       {name: "nd_sll", oxm: []string{"NXM_NX_ND_SLL", "OXM_OF_IPV6_ND_SLL"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needNDSolicit},
 	FNDTll:       {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needNDAdvert},
-	FMPLSLabel:   {name: "mpls_label", oxm: []string{"OXM_OF_MPLS_LABEL"}, word: flowtable.WIPv4, shift: shimAt + 12, bits: 20, bytes: 4, format: asDecimal, prerequisite: needMPLS},
-	FMPLSTC:      {name: "mpls_tc", oxm: []string{"OXM_OF_MPLS_TC"}, word: flowtable.WIPv4, shift: shimAt + 9, bits: 3, bytes: 1, format: asDecimal, prerequisite: needMPLS},
-	FMPLSBOS:     {name: "mpls_bos", oxm: []string{"OXM_OF_MPLS_BOS"}, word: flowtable.WIPv4, shift: shimAt + 8, bits: 1, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needMPLS},
-	FMPLSTTL:     {name: "mpls_ttl", oxm: []string{"NXM_NX_MPLS_TTL"}, word: flowtable.WIPv4, shift: shimAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needMPLS},
-	FPBBISID:     {name: "pbb_isid", oxm: []string{"OXM_OF_PBB_ISID"}, word: flowtable.WIPv4, shift: shimAt, bits: 24, bytes: 3, format: asDecimal, maskable: true, prerequisite: needPBB},
+	FMPLSLabel:   {name: "mpls_label", oxm: []string{"OXM_OF_MPLS_LABEL"}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 12, bits: 20, bytes: 4, format: asDecimal, prerequisite: needMPLS},
+	FMPLSTC:      {name: "mpls_tc", oxm: []string{"OXM_OF_MPLS_TC"}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 9, bits: 3, bytes: 1, format: asDecimal, prerequisite: needMPLS},
+	FMPLSBOS:     {name: "mpls_bos", oxm: []string{"OXM_OF_MPLS_BOS"}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 8, bits: 1, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needMPLS},
+	FMPLSTTL:     {name: "mpls_ttl", oxm: []string{"NXM_NX_MPLS_TTL"}, word: flowtable.WIPv4, shift: flowtable.ShimShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needMPLS},
+	FPBBISID:     {name: "pbb_isid", oxm: []string{"OXM_OF_PBB_ISID"}, word: flowtable.WIPv4, shift: flowtable.ShimShift, bits: 24, bytes: 3, format: asDecimal, maskable: true, prerequisite: needPBB},
 	FNDReserved:  {name: "nd_reserved", oxm: []string{"ERICOXM_OF_ICMPV6_ND_RESERVED"}, word: flowtable.WND, shift: 32, bits: 32, bytes: 4, format: asDecimal, prerequisite: needND},
 	FNDOptType:   {name: "nd_options_type", oxm: []string{"ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE"}, word: flowtable.WND, shift: 24, bits: 8, bytes: 1, format: asDecimal, prerequisite: needND},
 }

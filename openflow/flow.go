@@ -9,7 +9,7 @@ import "weft/flowtable"
 const stateWords = WTLVs - flowtable.KeyWords
 
 // FlowWords is the size of a Flow in 64-bit words.
-const FlowWords = wFlowEnd
+const FlowWords = WTLVCells + TLVSpace/8
 
 // Flow is a frame as the OpenFlow tables see it: a flowtable.Key, and words that are
 // 0 when the frame enters table 0. Behind them are the options of its Geneve header.
@@ -31,7 +31,6 @@ const (
 	WConj     = WReg + 8
 	WTLVs     = WConj + 1
 	WTLVCells = WTLVs + 1
-	wFlowEnd  = WTLVCells + TLVSpace/8
 )
 
 // Match is the set of flows that agree with Value on the bits of Mask. Value has no

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"weft/flowtable"
+	"weft/packet"
 )
 
 // FormatRule returns r as a line of ovs-ofctl dump-flows at time nowNS
@@ -193,7 +194,7 @@ func appendMatch(text []byte, m *Match, names Names) []byte {
 	}
 	w.inPort()
 	w.vlan()
-	w.raw("vlan_tci1", wIP, innerTCI, 16)
+	w.raw("vlan_tci1", flowtable.WIP, flowtable.InnerTCIShift, 16)
 	w.field(FEthSrc)
 	w.field(FEthDst)
 	w.field(FEthType)
@@ -231,8 +232,8 @@ func (w *matchWriter) shorthand() {
 	if !known {
 		return
 	}
-	proto, protoKnown := w.exact(wIP, 0xff<<protoAt)
-	proto >>= protoAt
+	proto, protoKnown := w.exact(flowtable.WIP, 0xff<<flowtable.ProtoShift)
+	proto >>= flowtable.ProtoShift
 	best := -1
 	for i, s := range shorthands {
 		if s.eth == eth && (s.proto == 0 && best < 0 || s.proto != 0 && protoKnown && s.proto == proto) {
@@ -246,7 +247,7 @@ func (w *matchWriter) shorthand() {
 	w.WriteByte(',')
 	w.remaining[flowtable.WEthDst] &^= 0xffff
 	if shorthands[best].proto != 0 {
-		w.remaining[wIP] &^= 0xff << protoAt
+		w.remaining[flowtable.WIP] &^= 0xff << flowtable.ProtoShift
 	}
 }
 
@@ -309,30 +310,30 @@ func (w *matchWriter) inPort() {
 // vlan writes the outer VLAN tag as dl_vlan and dl_vlan_pcp, if its mask allows this.
 func (w *matchWriter) vlan() {
 	const word = flowtable.WEthSrc
-	v, mask := w.m.Value[word]&allVLAN, w.m.Mask[word]&allVLAN
-	w.remaining[word] &^= allVLAN
-	vid, pcp := mask&vlanVID == vlanVID, mask&vlanPCP == vlanPCP
+	v, mask := w.m.Value[word]&flowtable.VLANTCI, w.m.Mask[word]&flowtable.VLANTCI
+	w.remaining[word] &^= flowtable.VLANTCI
+	vid, pcp := mask&flowtable.VLANID == flowtable.VLANID, mask&flowtable.VLANPCP == flowtable.VLANPCP
 	switch {
 	case mask == 0:
-	case mask&v&vlanCFI == 0 || mask&vlanVID != 0 && !vid || mask&vlanPCP != 0 && !pcp || !vid && !pcp:
-		if mask == allVLAN {
+	case mask&v&flowtable.VLANPresent == 0 || mask&flowtable.VLANID != 0 && !vid || mask&flowtable.VLANPCP != 0 && !pcp || !vid && !pcp:
+		if mask == flowtable.VLANTCI {
 			w.add("vlan_tci=0x%04x", v)
 			return
 		}
 		w.add("vlan_tci=0x%04x/0x%04x", v, mask)
 	default:
 		if vid {
-			w.add("dl_vlan=%d", v&vlanVID)
+			w.add("dl_vlan=%d", v&flowtable.VLANID)
 		}
 		if pcp {
-			w.add("dl_vlan_pcp=%d", v&vlanPCP>>13)
+			w.add("dl_vlan_pcp=%d", v&flowtable.VLANPCP>>13)
 		}
 	}
 }
 
 func (w *matchWriter) network() {
 	eth, _ := w.exact(flowtable.WEthDst, 0xffff)
-	if eth == ethARP || eth == ethRARP {
+	if eth == packet.EtherTypeARP || eth == packet.EtherTypeRARP {
 		for _, id := range []FieldID{FARPSpa, FARPTpa, FARPOp, FARPSha, FARPTha} {
 			w.field(id)
 		}
@@ -342,16 +343,16 @@ func (w *matchWriter) network() {
 			w.field(id)
 		}
 	}
-	if eth == ethPBB {
+	if eth == packet.EtherTypePBB {
 		w.field(FPBBISID)
 	}
 	for _, id := range []FieldID{FIPSrc, FIPDst, FIPv6Src, FIPv6Dst, FIPv6Label, FIPv6ExtHdr, FIPProto} {
 		w.field(id)
 	}
-	tos := w.remaining[wIP] >> tosAt & tosDSCP
+	tos := w.remaining[flowtable.WIP] >> flowtable.TOSShift & tosDSCP
 	if tos == tosDSCP {
-		w.remaining[wIP] &^= tosDSCP << tosAt
-		w.add("nw_tos=%d", w.m.Value[wIP]>>tosAt&tosDSCP)
+		w.remaining[flowtable.WIP] &^= tosDSCP << flowtable.TOSShift
+		w.add("nw_tos=%d", w.m.Value[flowtable.WIP]>>flowtable.TOSShift&tosDSCP)
 	}
 	w.field(FIPECN)
 	w.field(FNwTOS)
@@ -365,13 +366,13 @@ func (w *matchWriter) frag() {
 	for _, word := range fragWords {
 		if mask != 0 && word.v == v && word.mask == mask {
 			_, bits, _ := s.mask()
-			w.remaining[wIP] &^= bits
+			w.remaining[flowtable.WIP] &^= bits
 			w.add("nw_frag=%s", word.word)
 			return
 		}
 	}
 	w.field(FIPFrag)
-	w.raw("nw_frag_high", wIP, fragAt+2, 6)
+	w.raw("nw_frag_high", flowtable.WIP, flowtable.FragShift+2, 6)
 }
 
 func (w *matchWriter) transport() {

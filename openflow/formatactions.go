@@ -146,11 +146,11 @@ func formatSet(a *Action, names Names) string {
 	switch a.Dst.Field {
 	case FVLANVID:
 		// The text includes the bit OFPVID_PRESENT, as in OpenFlow 1.2 and later.
-		v := a.Value.or(value64(vlanCFI))
+		v := a.Value.or(value64(flowtable.VLANPresent))
 		if a.Mask == a.Dst.ones() {
 			return v.decimal()
 		}
-		return v.hex() + "/" + a.Mask.or(value64(vlanCFI)).hex()
+		return v.hex() + "/" + a.Mask.or(value64(flowtable.VLANPresent)).hex()
 	case FNwTOS:
 		return a.Value.decimal()
 	}
@@ -244,11 +244,11 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 	case flowtable.OpDrop:
 		return fmt.Sprintf("drop(%s)", packet.DropReason(a.U32))
 	case flowtable.OpPushVLAN:
-		return fmt.Sprintf("push_vlan(tpid=0x%04x,vid=%d,pcp=%d)", a.U16, a.U32&vlanVID, a.U32&vlanPCP>>13)
+		return fmt.Sprintf("push_vlan(tpid=0x%04x,vid=%d,pcp=%d)", a.U16, a.U32&flowtable.VLANID, a.U32&flowtable.VLANPCP>>13)
 	case flowtable.OpPopVLAN:
 		return "pop_vlan"
 	case flowtable.OpSetVLAN:
-		return fmt.Sprintf("set(vlan(vid=%d,pcp=%d))", a.U32&vlanVID, a.U32&vlanPCP>>13)
+		return fmt.Sprintf("set(vlan(vid=%d,pcp=%d))", a.U32&flowtable.VLANID, a.U32&flowtable.VLANPCP>>13)
 	case flowtable.OpSetEthDst:
 		return "set(eth(dst=" + FormatEthernet(a.U64) + "))"
 	case flowtable.OpSetEthSrc:

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"weft/flowtable"
+	"weft/packet"
 )
 
 // GroupType is the way in which a group selects the buckets that it executes.
@@ -329,13 +330,13 @@ func (x *xlate) connection() uint64 {
 	}
 	var h uint64
 	switch eth {
-	case ethIPv4:
+	case packet.EtherTypeIPv4:
 		h = endpoints(FIPSrc, FIPDst)
-	case ethIPv6:
+	case packet.EtherTypeIPv6:
 		h = endpoints(FIPv6Src, FIPv6Dst)
 	default:
-		x.visitWord(flowtable.WEthSrc, vlanVID)
-		h = endpoints(FEthSrc, FEthDst) + eth<<16 + x.flow[flowtable.WEthSrc]&vlanVID
+		x.visitWord(flowtable.WEthSrc, flowtable.VLANID)
+		h = endpoints(FEthSrc, FEthDst) + eth<<16 + x.flow[flowtable.WEthSrc]&flowtable.VLANID
 		if needARP.met(x) {
 			h += endpoints(FARPSpa, FARPTpa)*3 + endpoints(FARPSha, FARPTha)*5
 		}
@@ -343,8 +344,8 @@ func (x *xlate) connection() uint64 {
 	}
 	h += x.read(wholeField(FIPProto))[1]
 	if needPorts.met(x) {
-		x.visitWord(wIP, (flowtable.FragAny|flowtable.FragLater)<<fragAt)
-		if x.flow[wIP]>>fragAt&flowtable.FragAny == 0 { // all fragments must take the same path
+		x.visitWord(flowtable.WIP, (flowtable.FragAny|flowtable.FragLater)<<flowtable.FragShift)
+		if x.flow[flowtable.WIP]>>flowtable.FragShift&flowtable.FragAny == 0 { // all fragments must take the same path
 			h += endpoints(FTCPSrc, FTCPDst) * 3
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"weft/flowtable"
 	"weft/openflow/fdb"
+	"weft/packet"
 )
 
 // Reference implementations: a linear search for rules, an interpreter of the tables
@@ -76,7 +77,7 @@ func slowConjunction(p *Pipeline, table uint8, f *Flow, priority uint16, bestRul
 	return nil
 }
 
-// slowTag is a VLAN tag. tci includes vlanCFI. tpid 0 stands for the TPID of the
+// slowTag is a VLAN tag. tci includes flowtable.VLANPresent. tpid 0 stands for the TPID of the
 // arriving frame.
 type slowTag struct{ tci, tpid uint16 }
 
@@ -100,9 +101,9 @@ func frameOf(k *flowtable.Key) slowFrame {
 		v6Src: wholeField(FIPv6Src).get(&f), v6Dst: wholeField(FIPv6Dst).get(&f), tos: get(FNwTOS), ttl: get(FIPTTL),
 		tpSrc: get(FTCPSrc), tpDst: get(FTCPDst), label: get(FIPv6Label), proto: get(FIPProto), sha: get(FARPSha), tha: get(FARPTha),
 		target: wholeField(FNDTarget).get(&f), reserved: get(FNDReserved), optionsType: get(FNDOptType)}
-	if tci := uint16(get(FVLANTCI)); tci&vlanCFI != 0 {
+	if tci := uint16(get(FVLANTCI)); tci&flowtable.VLANPresent != 0 {
 		s.tags = append(s.tags, slowTag{tci: tci})
-		if tci := uint16(f[wIP] >> innerTCI); tci&vlanCFI != 0 {
+		if tci := uint16(f[flowtable.WIP] >> flowtable.InnerTCIShift); tci&flowtable.VLANPresent != 0 {
 			s.tags = append(s.tags, slowTag{tci: tci})
 		}
 	}
@@ -114,7 +115,7 @@ func (s slowFrame) shown() string {
 	s.tags = append([]slowTag(nil), s.tags...)
 	for i := range s.tags {
 		if s.tags[i].tpid == 0 {
-			s.tags[i].tpid = tpid8021Q
+			s.tags[i].tpid = packet.EtherTypeVLAN
 		}
 	}
 	return fmt.Sprint(s)
@@ -145,11 +146,11 @@ func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 		case flowtable.OpDrop:
 			return sent
 		case flowtable.OpPushVLAN:
-			f.tags = append([]slowTag{{uint16(a.U32) | vlanCFI, a.U16}}, f.tags...)
+			f.tags = append([]slowTag{{uint16(a.U32) | flowtable.VLANPresent, a.U16}}, f.tags...)
 		case flowtable.OpPopVLAN:
 			f.tags = f.tags[1:]
 		case flowtable.OpSetVLAN:
-			f.tags = append([]slowTag{{uint16(a.U32) | vlanCFI, f.tags[0].tpid}}, f.tags[1:]...)
+			f.tags = append([]slowTag{{uint16(a.U32) | flowtable.VLANPresent, f.tags[0].tpid}}, f.tags[1:]...)
 		case flowtable.OpSetEthDst:
 			f.dst = a.U64
 		case flowtable.OpSetEthSrc:
@@ -419,7 +420,7 @@ func (in *interpreter) sync() {
 		tci[i] = uint64(in.tags[i].tci)
 	}
 	in.f[flowtable.WEthSrc] = in.f[flowtable.WEthSrc]&^0xffff | tci[0]
-	in.f[wIP] = in.f[wIP]&^(0xffff<<innerTCI) | tci[1]<<innerTCI
+	in.f[flowtable.WIP] = in.f[flowtable.WIP]&^(0xffff<<flowtable.InnerTCIShift) | tci[1]<<flowtable.InnerTCIShift
 }
 
 // probe implements prober.
@@ -670,14 +671,14 @@ func (in *interpreter) resubmit(a *Action, table uint8) {
 func (in *interpreter) change(a *Action) {
 	switch a.Kind {
 	case ActPushVLAN:
-		in.tags = append([]slowTag{{vlanCFI, uint16(a.Value[1])}}, in.tags...)
+		in.tags = append([]slowTag{{flowtable.VLANPresent, uint16(a.Value[1])}}, in.tags...)
 	case ActPopVLAN:
 		if len(in.tags) > 0 {
 			in.tags = in.tags[1:]
 		}
 	case ActModVLANVID, ActModVLANPCP:
 		if len(in.tags) == 0 {
-			in.tags = []slowTag{{vlanCFI, 0x8100}}
+			in.tags = []slowTag{{flowtable.VLANPresent, 0x8100}}
 		}
 		dst := FVLANVID
 		if a.Kind == ActModVLANPCP {
@@ -745,11 +746,11 @@ func (in *interpreter) set(dst Subfield, v, mask Value128) {
 	}
 	tci := uint16(in.f[flowtable.WEthSrc])
 	switch {
-	case len(in.tags) > 0 && tci&vlanCFI == 0:
+	case len(in.tags) > 0 && tci&flowtable.VLANPresent == 0:
 		in.tags = in.tags[1:]
 	case len(in.tags) > 0:
 		in.tags = append([]slowTag{{tci, in.tags[0].tpid}}, in.tags[1:]...)
-	case tci&vlanCFI != 0:
+	case tci&flowtable.VLANPresent != 0:
 		in.tags = []slowTag{{tci, 0x8100}}
 	}
 }
@@ -798,20 +799,20 @@ func (in *interpreter) enterVLAN(inPort uint32) (vid uint16, tags []slowTag, ok 
 	port, _ := in.env.Port(inPort)
 	tags = slices.Clone(in.tags)
 	if len(tags) > 0 {
-		vid = tags[0].tci & vlanVID
+		vid = tags[0].tci & flowtable.VLANID
 	}
 	p := port.VLANs
 	switch {
 	case p == nil:
 		return vid, tags, true
 	case p.Mode == VLANTunnel:
-		return p.VID, append([]slowTag{{p.VID | vlanCFI, p.TPID}}, tags...), p.CVLANs.Has(vid)
+		return p.VID, append([]slowTag{{p.VID | flowtable.VLANPresent, p.TPID}}, tags...), p.CVLANs.Has(vid)
 	case vid != 0:
 		return vid, tags, p.Mode != VLANAccess && p.Trunks.Has(vid)
 	case p.Mode == VLANTrunk:
 		return 0, tags, p.Trunks.Has(0)
 	case len(tags) == 0:
-		return p.VID, []slowTag{{p.VID | vlanCFI, tpid8021Q}}, true
+		return p.VID, []slowTag{{p.VID | flowtable.VLANPresent, packet.EtherTypeVLAN}}, true
 	}
 	tags[0].tci |= p.VID
 	return p.VID, tags, true
@@ -821,7 +822,7 @@ func (in *interpreter) enterVLAN(inPort uint32) (vid uint16, tags []slowTag, ok 
 func carriesVLAN(p *PortVLANs, vid uint16, tags []slowTag) bool {
 	inner := uint16(0)
 	if len(tags) > 1 {
-		inner = tags[1].tci & vlanVID
+		inner = tags[1].tci & flowtable.VLANID
 	}
 	switch {
 	case p == nil:
@@ -1059,15 +1060,15 @@ func changeTables(t *testing.T, r *rand.Rand, p *Pipeline, removed []FlowMod) []
 
 // realFrame reports whether a real frame can have this key.
 func realFrame(k *flowtable.Key) bool {
-	proto := k[wIP] >> protoAt
-	if icmp := proto == protoICMP || proto == protoICMPv6; icmp && k[flowtable.WL4]&(0xff00<<tpSrc|0xff00<<tpDst) != 0 {
+	proto := k[flowtable.WIP] >> flowtable.ProtoShift
+	if icmp := proto == packet.ProtoICMP || proto == packet.ProtoICMPv6; icmp && k[flowtable.WL4]&(0xff00<<flowtable.TPSrcShift|0xff00<<flowtable.TPDstShift) != 0 {
 		return false
 	}
 	if n := k[flowtable.WTunOpts]; (n != 0 && isCritical(randomOptions[n-1])) != (k[flowtable.WTunMeta]&flowtable.TunCritical != 0) {
 		return false
 	}
-	outer, inner := k[flowtable.WEthSrc]&0xffff, k[wIP]>>innerTCI&0xffff
-	return (outer == 0 || outer&vlanCFI != 0) && (inner == 0 || inner&vlanCFI != 0 && outer != 0)
+	outer, inner := k[flowtable.WEthSrc]&0xffff, k[flowtable.WIP]>>flowtable.InnerTCIShift&0xffff
+	return (outer == 0 || outer&flowtable.VLANPresent != 0) && (inner == 0 || inner&flowtable.VLANPresent != 0 && outer != 0)
 }
 
 func TestTranslationDoesWhatTheTablesSay(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"weft/flowtable"
 	"weft/packet"
 )
 
@@ -413,7 +414,7 @@ func (l *learnParser) immediate(t token, dst Subfield) (Value128, error) {
 	v, mask, err := parseFieldValue(dst.Field, t.value, l.outer.names)
 	f := &fields[dst.Field]
 	if dst.Field == FVLANVID {
-		v = v.andNot(value64(vlanCFI)) // OFPVID_PRESENT is optional
+		v = v.andNot(value64(flowtable.VLANPresent)) // OFPVID_PRESENT is optional
 	}
 	switch {
 	case err != nil:

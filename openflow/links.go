@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"weft/flowtable"
+	"weft/packet"
 )
 
 // The actions multipath, bundle and bundle_load (ovs-actions(7)) choose one of several
@@ -115,8 +116,8 @@ func (x *xlate) visitHashed(fields LinkFields) {
 	}
 	if fields == hashL4 || (fields == hashL3L4 || fields == hashL3L4UDP) && !needIP.met(x) {
 		visit(FEthSrc, FEthDst)
-		x.visitWord(flowtable.WEthSrc, vlanVID)
-		x.visitWord(wIP, vlanVID<<innerTCI)
+		x.visitWord(flowtable.WEthSrc, flowtable.VLANID)
+		x.visitWord(flowtable.WIP, flowtable.VLANID<<flowtable.InnerTCIShift)
 	}
 	visit(FEthType)
 	for _, side := range []struct {
@@ -135,7 +136,7 @@ func (x *xlate) visitHashed(fields LinkFields) {
 		return
 	}
 	visit(FIPProto)
-	x.visitWord(wIP, flowtable.FragAny<<fragAt)
+	x.visitWord(flowtable.WIP, flowtable.FragAny<<flowtable.FragShift)
 	if fields.ports(&x.flow) {
 		visit(FTCPSrc, FTCPDst)
 	}
@@ -145,11 +146,11 @@ func (x *xlate) visitHashed(fields LinkFields) {
 // frame must take the same link, so the hash of a fragment has no ports. As in Open vSwitch,
 // only symmetric_l3l4+udp includes UDP ports.
 func (fields LinkFields) ports(f *Flow) bool {
-	if f[wIP]>>fragAt&flowtable.FragAny != 0 {
+	if f[flowtable.WIP]>>flowtable.FragShift&flowtable.FragAny != 0 {
 		return false
 	}
 	proto := wholeField(FIPProto).get(f)[1]
-	return proto == protoTCP || proto == protoSCTP || proto == protoUDP && fields == hashL3L4UDP
+	return proto == packet.ProtoTCP || proto == packet.ProtoSCTP || proto == packet.ProtoUDP && fields == hashL3L4UDP
 }
 
 // hash returns the hash of the fields of a frame. The symmetric hashes are equal for both
@@ -163,9 +164,9 @@ func (s *LinkSpec) hash(f *Flow) uint32 {
 		add(Value128{v[0] ^ w[0], v[1] ^ w[1]})
 	}
 	eth := get(FEthType)[1]
-	ip := eth == ethIPv4 || eth == ethIPv6
+	ip := eth == packet.EtherTypeIPv4 || eth == packet.EtherTypeIPv6
 	src, dst := FIPSrc, FIPDst
-	if eth == ethIPv6 {
+	if eth == packet.EtherTypeIPv6 {
 		src, dst = FIPv6Src, FIPv6Dst
 	}
 	switch s.Hashed {
@@ -183,7 +184,7 @@ func (s *LinkSpec) hash(f *Flow) uint32 {
 	}
 	if s.Hashed == hashL4 || s.Hashed != hashL3 && !ip {
 		pair(FEthSrc, FEthDst)
-		add(value64((f[flowtable.WEthSrc] ^ f[wIP]>>innerTCI) & vlanVID))
+		add(value64((f[flowtable.WEthSrc] ^ f[flowtable.WIP]>>flowtable.InnerTCIShift) & flowtable.VLANID))
 	}
 	add(value64(eth))
 	if !ip {

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"weft/packet"
 )
 
 // shares runs 4096 connections through actions, and counts the connections of each result.
@@ -94,7 +96,7 @@ func TestLinksMoveFewConnections(t *testing.T) {
 			few, many := spec(links), spec(links+1)
 			for i := range uint64(2000) {
 				var f Flow
-				wholeField(FEthType).put(&f, value64(ethIPv4), ones(16))
+				wholeField(FEthType).put(&f, value64(packet.EtherTypeIPv4), ones(16))
 				wholeField(FIPSrc).put(&f, value64(i), ones(32))
 				if a, b := few.link(&f), many.link(&f); a != b && b != uint16(links) {
 					t.Fatalf("%s: with link %d, a connection moves from %d to %d", algorithm, links, a, b)

@@ -60,7 +60,7 @@ func DecodeMatch10(b []byte) Match {
 		put(FNwTOS, uint64(b[24])&tosDSCP)
 	}
 	if has(wild10NWProto) {
-		setBits(m, wIP, uint64(b[25])<<protoAt, 0xff<<protoAt)
+		setBits(m, flowtable.WIP, uint64(b[25])<<flowtable.ProtoShift, 0xff<<flowtable.ProtoShift)
 	}
 	for _, a := range []struct {
 		offset int
@@ -72,10 +72,10 @@ func DecodeMatch10(b []byte) Match {
 		setField(m, a.id, value64(uint64(be.Uint32(b[a.offset:]))).and(mask), mask)
 	}
 	if has(wild10TPSrc) {
-		setBits(m, flowtable.WL4, uint64(be.Uint16(b[36:]))<<tpSrc, 0xffff<<tpSrc)
+		setBits(m, flowtable.WL4, uint64(be.Uint16(b[36:]))<<flowtable.TPSrcShift, 0xffff<<flowtable.TPSrcShift)
 	}
 	if has(wild10TPDst) {
-		setBits(m, flowtable.WL4, uint64(be.Uint16(b[38:]))<<tpDst, 0xffff<<tpDst)
+		setBits(m, flowtable.WL4, uint64(be.Uint16(b[38:]))<<flowtable.TPDstShift, 0xffff<<flowtable.TPDstShift)
 	}
 	p.narrowICMP()
 	_ = p.normalize() // normalize cannot fail: the match has neither fragments nor connections
@@ -86,7 +86,7 @@ func DecodeMatch10(b []byte) Match {
 // stores.
 func (p *flowParser) narrowICMP() {
 	if m := &p.match; needICMP.met(m) {
-		clearBits(m, flowtable.WL4, 0xff00<<tpSrc|0xff00<<tpDst)
+		clearBits(m, flowtable.WL4, 0xff00<<flowtable.TPSrcShift|0xff00<<flowtable.TPDstShift)
 	}
 }
 
@@ -115,7 +115,7 @@ func AppendMatch10(b []byte, m *Match) []byte {
 		wild &^= wild10DLType
 		be.PutUint16(o[22:], uint16(get(FEthType)))
 	}
-	if m.Mask[wIP]>>tosAt&tosDSCP != 0 {
+	if m.Mask[flowtable.WIP]>>flowtable.TOSShift&tosDSCP != 0 {
 		wild &^= wild10TOS
 		o[24] = uint8(get(FNwTOS) & tosDSCP)
 	}
@@ -148,16 +148,16 @@ func AppendMatch10(b []byte, m *Match) []byte {
 // putVLAN10 writes the VLAN tag of a match in the form of OpenFlow 1.0. It returns the
 // wildcards without the bits of the written fields.
 func putVLAN10(o []byte, m *Match, wild uint32) uint32 {
-	value, mask := m.Value[flowtable.WEthSrc]&allVLAN, m.Mask[flowtable.WEthSrc]&allVLAN
+	value, mask := m.Value[flowtable.WEthSrc]&flowtable.VLANTCI, m.Mask[flowtable.WEthSrc]&flowtable.VLANTCI
 	switch {
-	case mask&vlanCFI != 0 && value&vlanCFI == 0:
+	case mask&flowtable.VLANPresent != 0 && value&flowtable.VLANPresent == 0:
 		wild &^= wild10VLAN
 		be.PutUint16(o[18:], dlVLANNone)
-	case mask&vlanVID == vlanVID:
+	case mask&flowtable.VLANID == flowtable.VLANID:
 		wild &^= wild10VLAN
-		be.PutUint16(o[18:], uint16(value&vlanVID))
+		be.PutUint16(o[18:], uint16(value&flowtable.VLANID))
 	}
-	if value&vlanCFI != 0 && mask&vlanPCP == vlanPCP {
+	if value&flowtable.VLANPresent != 0 && mask&flowtable.VLANPCP == flowtable.VLANPCP {
 		wild &^= wild10PCP
 		o[20] = uint8(value >> 13 & 7)
 	}

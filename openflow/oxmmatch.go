@@ -77,7 +77,7 @@ func appendField(b []byte, m *Match, unwritten *Flow, id FieldID, v Version) []b
 // appendVLAN appends the outer VLAN tag. NXM has the field vlan_tci for it; OXM has
 // vlan_vid with OFPVID_PRESENT, and vlan_pcp.
 func appendVLAN(b []byte, m *Match, v Version) []byte {
-	value, mask := m.Value[flowtable.WEthSrc]&allVLAN, m.Mask[flowtable.WEthSrc]&allVLAN
+	value, mask := m.Value[flowtable.WEthSrc]&flowtable.VLANTCI, m.Mask[flowtable.WEthSrc]&flowtable.VLANTCI
 	if mask == 0 {
 		return b
 	}
@@ -89,24 +89,24 @@ func appendVLAN(b []byte, m *Match, v Version) []byte {
 		}
 	}
 	if v == Version10 {
-		put(FVLANTCI, value, mask, allVLAN)
+		put(FVLANTCI, value, mask, flowtable.VLANTCI)
 		return b
 	}
-	const vid = vlanCFI | vlanVID
+	const vid = flowtable.VLANPresent | flowtable.VLANID
 	if mask&vid != 0 {
 		put(FVLANVID, value&vid, mask&vid, vid)
 	}
-	if value&vlanCFI != 0 && mask&vlanPCP != 0 {
+	if value&flowtable.VLANPresent != 0 && mask&flowtable.VLANPCP != 0 {
 		put(FVLANPCP, value>>13&7, 7, 7)
 	}
 	return b
 }
 
 func appendTOS(b []byte, m *Match, v Version) []byte {
-	if m.Mask[wIP]>>tosAt&tosDSCP == 0 || !needIP.met(m) {
+	if m.Mask[flowtable.WIP]>>flowtable.TOSShift&tosDSCP == 0 || !needIP.met(m) {
 		return b
 	}
-	tos := m.Value[wIP] >> tosAt & tosDSCP
+	tos := m.Value[flowtable.WIP] >> flowtable.TOSShift & tosDSCP
 	if v == Version10 {
 		return append(headersOf[FNwTOS].nxm.append(b, false), byte(tos))
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"weft/flowtable"
+	"weft/packet"
 )
 
 // ParseError names the wrong word of a text and what the parser expects. Its message
@@ -37,11 +38,11 @@ var shorthands = []struct {
 	eth   uint64
 	proto uint64 // 0: no protocol
 }{
-	{"ip", ethIPv4, 0}, {"ip4", ethIPv4, 0}, {"ipv4", ethIPv4, 0}, {"icmp", ethIPv4, protoICMP}, {"tcp", ethIPv4, protoTCP},
-	{"udp", ethIPv4, protoUDP}, {"sctp", ethIPv4, protoSCTP},
-	{"ipv6", ethIPv6, 0}, {"ip6", ethIPv6, 0}, {"icmp6", ethIPv6, protoICMPv6}, {"tcp6", ethIPv6, protoTCP},
-	{"udp6", ethIPv6, protoUDP}, {"sctp6", ethIPv6, protoSCTP},
-	{"arp", ethARP, 0}, {"rarp", ethRARP, 0}, {"mpls", ethMPLS, 0}, {"mplsm", ethMPLSMulticast, 0},
+	{"ip", packet.EtherTypeIPv4, 0}, {"ip4", packet.EtherTypeIPv4, 0}, {"ipv4", packet.EtherTypeIPv4, 0}, {"icmp", packet.EtherTypeIPv4, packet.ProtoICMP}, {"tcp", packet.EtherTypeIPv4, packet.ProtoTCP},
+	{"udp", packet.EtherTypeIPv4, packet.ProtoUDP}, {"sctp", packet.EtherTypeIPv4, packet.ProtoSCTP},
+	{"ipv6", packet.EtherTypeIPv6, 0}, {"ip6", packet.EtherTypeIPv6, 0}, {"icmp6", packet.EtherTypeIPv6, packet.ProtoICMPv6}, {"tcp6", packet.EtherTypeIPv6, packet.ProtoTCP},
+	{"udp6", packet.EtherTypeIPv6, packet.ProtoUDP}, {"sctp6", packet.EtherTypeIPv6, packet.ProtoSCTP},
+	{"arp", packet.EtherTypeARP, 0}, {"rarp", packet.EtherTypeRARP, 0}, {"mpls", packet.EtherTypeMPLS, 0}, {"mplsm", packet.EtherTypeMPLSMulticast, 0},
 }
 
 // notYet is the set of fields in ovs-fields(7) that Weft does not support.
@@ -517,10 +518,10 @@ type location struct {
 }
 
 var locations = []location{
-	{FIPProto, wIP, 0xff << protoAt, []prereq{needIP, needARP}},
-	{FNwTOS, wIP, 0xff << tosAt, []prereq{needIP}},
-	{FIPTTL, wIP, 0xff << ttlAt, []prereq{needIP}},
-	{FIPFrag, wIP, 0xff << fragAt, []prereq{needIP}},
+	{FIPProto, flowtable.WIP, 0xff << flowtable.ProtoShift, []prereq{needIP, needARP}},
+	{FNwTOS, flowtable.WIP, 0xff << flowtable.TOSShift, []prereq{needIP}},
+	{FIPTTL, flowtable.WIP, 0xff << flowtable.TTLShift, []prereq{needIP}},
+	{FIPFrag, flowtable.WIP, 0xff << flowtable.FragShift, []prereq{needIP}},
 	{FIPSrc, flowtable.WIPv4, 0xffffffff << 32, []prereq{needIPv4, needARP, needMPLS, needPBB}},
 	{FIPDst, flowtable.WIPv4, 0xffffffff, []prereq{needIPv4, needARP}},
 	{FIPv6Src, flowtable.WIPv6Src, ^uint64(0), []prereq{needIPv6}},
@@ -529,9 +530,9 @@ var locations = []location{
 	{FIPv6Dst, flowtable.WIPv6Dst + 1, ^uint64(0), []prereq{needIPv6}},
 	{FIPv6Label, flowtable.WL4, 1<<flowtable.ExtHdrShift - 1, []prereq{needIPv6}},
 	{FIPv6ExtHdr, flowtable.WL4, 0xfff << flowtable.ExtHdrShift, []prereq{needIPv6}},
-	{FTCPSrc, flowtable.WL4, 0xffff << tpSrc, []prereq{needPorts, needICMP, needICMPv6}},
-	{FTCPDst, flowtable.WL4, 0xffff << tpDst, []prereq{needPorts, needICMP, needICMPv6}},
-	{FTCPFlags, wIP, 0xffff, []prereq{needTCP}},
+	{FTCPSrc, flowtable.WL4, 0xffff << flowtable.TPSrcShift, []prereq{needPorts, needICMP, needICMPv6}},
+	{FTCPDst, flowtable.WL4, 0xffff << flowtable.TPDstShift, []prereq{needPorts, needICMP, needICMPv6}},
+	{FTCPFlags, flowtable.WIP, 0xffff, []prereq{needTCP}},
 	{FARPSha, flowtable.WARPSha, 0xffffffffffff << 16, []prereq{needARP, needNDSolicit}},
 	{FARPTha, flowtable.WARPTha, 0xffffffffffff << 16, []prereq{needARP, needNDAdvert}},
 	{FNDTarget, flowtable.WNDTarget, ^uint64(0), []prereq{needND}},

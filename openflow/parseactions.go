@@ -8,6 +8,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"weft/flowtable"
+	"weft/packet"
 )
 
 // MaxActionDepth bounds the nesting of clone. Deeper nesting is refused.
@@ -366,7 +369,7 @@ func (p *actionParser) setField(t token) (Action, error) {
 		return Action{}, wrong(value, "a value without a mask for %s", f.name)
 	case id == FVLANVID || id == FDLVLAN:
 		// OFPVID_PRESENT is optional and implied
-		v = v.andNot(value64(vlanCFI))
+		v = v.andNot(value64(flowtable.VLANPresent))
 	case id == FNwTOS && v[1]&^tosDSCP != 0:
 		return Action{}, wrong(value, "a multiple of 4 from 0 to 252 for nw_tos")
 	}
@@ -458,15 +461,9 @@ func (p *actionParser) move(t token) (Action, error) {
 	return Action{Kind: ActMove, Src: src, Dst: dst}, nil
 }
 
-// EtherTypes of VLAN tags: 802.1Q and 802.1ad.
-const (
-	tpid8021Q  = 0x8100
-	tpid8021ad = 0x88a8
-)
-
 func (p *actionParser) pushVLAN(t token) (Action, error) {
 	v, ok := parseUint(t.value, 0xffff)
-	if !ok || v != tpid8021Q && v != tpid8021ad {
+	if !ok || v != packet.EtherTypeVLAN && v != packet.EtherTypeSVLAN {
 		return Action{}, wrong(t.text, "push_vlan:0x8100 or push_vlan:0x88a8")
 	}
 	p.strict = true
@@ -475,17 +472,17 @@ func (p *actionParser) pushVLAN(t token) (Action, error) {
 }
 
 func (p *actionParser) assumeTag() {
-	p.assume(wholeField(FVLANTCI), value64(vlanCFI), value64(vlanCFI))
+	p.assume(wholeField(FVLANTCI), value64(flowtable.VLANPresent), value64(flowtable.VLANPresent))
 }
 
 func (p *actionParser) popVLAN(t token) (Action, error) {
 	p.lenient(t, needVLAN)
-	p.assume(wholeField(FVLANTCI), Value128{}, value64(allVLAN))
+	p.assume(wholeField(FVLANTCI), Value128{}, value64(flowtable.VLANTCI))
 	return Action{Kind: ActPopVLAN}, nil
 }
 
 func (p *actionParser) modVLANVID(t token) (Action, error) {
-	v, ok := parseUint(t.value, vlanVID)
+	v, ok := parseUint(t.value, flowtable.VLANID)
 	if !ok {
 		return Action{}, wrong(t.text, "a VLAN number from 0 to 4095")
 	}

@@ -21,17 +21,17 @@ func setField(m *Match, id FieldID, v, mask Value128) {
 	switch id {
 	case FDLVLAN:
 		if v[1] == dlVLANNone {
-			setBits(m, flowtable.WEthSrc, 0, allVLAN)
+			setBits(m, flowtable.WEthSrc, 0, flowtable.VLANTCI)
 			return
 		}
-		setBits(m, flowtable.WEthSrc, vlanCFI|v[1]&vlanVID, vlanCFI|vlanVID)
+		setBits(m, flowtable.WEthSrc, flowtable.VLANPresent|v[1]&flowtable.VLANID, flowtable.VLANPresent|flowtable.VLANID)
 	case FVLANVID:
-		clearBits(m, flowtable.WEthSrc, vlanCFI|vlanVID)
-		setBits(m, flowtable.WEthSrc, v[1], mask[1]&(vlanCFI|vlanVID))
+		clearBits(m, flowtable.WEthSrc, flowtable.VLANPresent|flowtable.VLANID)
+		setBits(m, flowtable.WEthSrc, v[1], mask[1]&(flowtable.VLANPresent|flowtable.VLANID))
 	case FDLVLANPCP, FVLANPCP:
-		setBits(m, flowtable.WEthSrc, vlanCFI|v[1]<<13&vlanPCP, vlanCFI|vlanPCP)
+		setBits(m, flowtable.WEthSrc, flowtable.VLANPresent|v[1]<<13&flowtable.VLANPCP, flowtable.VLANPresent|flowtable.VLANPCP)
 	case FNwTOS:
-		setBits(m, wIP, v[1]<<tosAt, tosDSCP<<tosAt)
+		setBits(m, flowtable.WIP, v[1]<<flowtable.TOSShift, tosDSCP<<flowtable.TOSShift)
 	case FInPort, FInPortOXM:
 		setBits(m, flowtable.WPort, v[1]<<32, 0xffffffff<<32)
 	default:
@@ -50,17 +50,17 @@ func setField(m *Match, id FieldID, v, mask Value128) {
 func unsetField(m *Match, id FieldID) {
 	switch id {
 	case FDLVLAN, FVLANVID:
-		clearBits(m, flowtable.WEthSrc, vlanVID)
-		if m.Mask[flowtable.WEthSrc]&vlanPCP == 0 {
-			clearBits(m, flowtable.WEthSrc, vlanCFI)
+		clearBits(m, flowtable.WEthSrc, flowtable.VLANID)
+		if m.Mask[flowtable.WEthSrc]&flowtable.VLANPCP == 0 {
+			clearBits(m, flowtable.WEthSrc, flowtable.VLANPresent)
 		}
 	case FDLVLANPCP, FVLANPCP:
-		clearBits(m, flowtable.WEthSrc, vlanPCP)
-		if m.Mask[flowtable.WEthSrc]&vlanVID == 0 {
-			clearBits(m, flowtable.WEthSrc, vlanCFI)
+		clearBits(m, flowtable.WEthSrc, flowtable.VLANPCP)
+		if m.Mask[flowtable.WEthSrc]&flowtable.VLANID == 0 {
+			clearBits(m, flowtable.WEthSrc, flowtable.VLANPresent)
 		}
 	case FNwTOS:
-		clearBits(m, wIP, tosDSCP<<tosAt)
+		clearBits(m, flowtable.WIP, tosDSCP<<flowtable.TOSShift)
 	case FInPort, FInPortOXM:
 		clearBits(m, flowtable.WPort, 0xffffffff<<32)
 	default:
@@ -162,7 +162,7 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 // also accepts OpenFlow 1.0's number for untagged frames, and vlan_vid the bit
 // OFPVID_PRESENT.
 func tooLargeVLAN(id FieldID, v uint64) bool {
-	return id == FDLVLAN && v > vlanVID && v != dlVLANNone || id == FVLANVID && v > vlanCFI|vlanVID
+	return id == FDLVLAN && v > flowtable.VLANID && v != dlVLANNone || id == FVLANVID && v > flowtable.VLANPresent|flowtable.VLANID
 }
 
 // parseScalar parses a field's value or mask. An error shows the text quoted (the whole

@@ -171,7 +171,7 @@ func (x *xlate) beginWith(p *Pipeline, flow *Flow, env Env) {
 	for w := flowtable.WTunID; w < flowtable.WTunID+flowtable.TunnelWords; w++ {
 		x.keep[w] = 0 // the frame itself has no tunnel fields
 	}
-	for w := WTLVs; w < wFlowEnd; w++ {
+	for w := WTLVs; w < FlowWords; w++ {
 		x.keep[w] = 0
 	}
 	x.base, x.baseKeep = x.flow, x.keep

@@ -27,7 +27,7 @@ var prefixFields = [...]prefixField{
 	{flowtable.WTunIPv6Src, 0, 128, steps128}, {flowtable.WTunIPv6Dst, 0, 128, steps128},
 	{flowtable.WIPv4, 32, 32, steps32}, {flowtable.WIPv4, 0, 32, steps32},
 	{flowtable.WIPv6Src, 0, 128, steps128}, {flowtable.WIPv6Dst, 0, 128, steps128},
-	{flowtable.WL4, tpSrc, 16, steps16}, {flowtable.WL4, tpDst, 16, steps16},
+	{flowtable.WL4, flowtable.TPSrcShift, 16, steps16}, {flowtable.WL4, flowtable.TPDstShift, 16, steps16},
 }
 
 var (

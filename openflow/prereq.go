@@ -46,27 +46,6 @@ var prereqTexts = [...]string{
 	needCTIPv4: "ip and a valid ct_state such as +trk-inv or +est", needCTIPv6: "ipv6 and a valid ct_state such as +trk-inv or +est",
 }
 
-// EtherTypes and protocol numbers.
-const (
-	ethIPv4 = 0x0800
-	ethARP  = 0x0806
-	ethRARP = 0x8035
-	ethIPv6 = 0x86dd
-
-	ethMPLS          = packet.EtherTypeMPLS
-	ethMPLSMulticast = packet.EtherTypeMPLSMulticast
-	ethPBB           = packet.EtherTypePBB
-
-	protoICMP   = 1
-	protoTCP    = 6
-	protoUDP    = 17
-	protoICMPv6 = 58
-	protoSCTP   = 132
-
-	ndSolicit = 135
-	ndAdvert  = 136
-)
-
 // prober reads the bits that decide whether a prerequisite is met. The bits come from a
 // match or from a frame in translation. A match knows only the bits in its mask. A
 // translation records the bits that are read.
@@ -86,21 +65,21 @@ func (p prereq) met(q prober) bool {
 	case needNothing:
 		return true
 	case needVLAN:
-		v, known := q.probe(flowtable.WEthSrc, vlanCFI)
+		v, known := q.probe(flowtable.WEthSrc, flowtable.VLANPresent)
 		return known && v != 0
 	}
 	eth, known := q.probe(flowtable.WEthDst, 0xffff)
 	if !known {
 		return false
 	}
-	ip4, ip6 := eth == ethIPv4, eth == ethIPv6
+	ip4, ip6 := eth == packet.EtherTypeIPv4, eth == packet.EtherTypeIPv6
 	switch p {
 	case needMPLS:
-		return eth == ethMPLS || eth == ethMPLSMulticast
+		return eth == packet.EtherTypeMPLS || eth == packet.EtherTypeMPLSMulticast
 	case needPBB:
-		return eth == ethPBB
+		return eth == packet.EtherTypePBB
 	case needARP:
-		return eth == ethARP || eth == ethRARP
+		return eth == packet.EtherTypeARP || eth == packet.EtherTypeRARP
 	case needIPv4:
 		return ip4
 	case needIPv6:
@@ -114,24 +93,24 @@ func (p prereq) met(q prober) bool {
 	case needCTIPv6:
 		return ip6 && ctMet(q)
 	case needICMP:
-		return ip4 && hasProto(q, protoICMP) && notLater(q)
+		return ip4 && hasProto(q, packet.ProtoICMP) && notLater(q)
 	case needICMPv6, needND, needNDSolicit, needNDAdvert:
-		return ip6 && hasProto(q, protoICMPv6) && notLater(q) && p.icmpTypeMet(q)
+		return ip6 && hasProto(q, packet.ProtoICMPv6) && notLater(q) && p.icmpTypeMet(q)
 	}
 	return (ip4 || ip6) && p.transportMet(q)
 }
 
 func (p prereq) transportMet(q prober) bool {
-	proto, known := q.probe(wIP, 0xff<<protoAt)
+	proto, known := q.probe(flowtable.WIP, 0xff<<flowtable.ProtoShift)
 	if !known || !notLater(q) {
 		return false
 	}
-	switch proto >> protoAt {
-	case protoTCP:
+	switch proto >> flowtable.ProtoShift {
+	case packet.ProtoTCP:
 		return p == needTCP || p == needPorts
-	case protoUDP:
+	case packet.ProtoUDP:
 		return p == needUDP || p == needPorts
-	case protoSCTP:
+	case packet.ProtoSCTP:
 		return p == needSCTP || p == needPorts
 	}
 	return false
@@ -141,22 +120,22 @@ func (p prereq) icmpTypeMet(q prober) bool {
 	if p == needICMPv6 {
 		return true
 	}
-	if code, _ := q.probe(flowtable.WL4, 0xff<<tpDst); code != 0 {
+	if code, _ := q.probe(flowtable.WL4, 0xff<<flowtable.TPDstShift); code != 0 {
 		return false // no message of neighbour discovery (RFC 4861, 4.3)
 	}
-	typ, known := q.probe(flowtable.WL4, 0xff<<tpSrc)
-	solicit, advert := typ>>tpSrc == ndSolicit, typ>>tpSrc == ndAdvert
+	typ, known := q.probe(flowtable.WL4, 0xff<<flowtable.TPSrcShift)
+	solicit, advert := typ>>flowtable.TPSrcShift == packet.NDSolicitation, typ>>flowtable.TPSrcShift == packet.NDAdvertisement
 	return known && (solicit && p != needNDAdvert || advert && p != needNDSolicit)
 }
 
 func hasProto(q prober, proto uint64) bool {
-	v, known := q.probe(wIP, 0xff<<protoAt)
-	return known && v>>protoAt == proto
+	v, known := q.probe(flowtable.WIP, 0xff<<flowtable.ProtoShift)
+	return known && v>>flowtable.ProtoShift == proto
 }
 
 // notLater reports whether the frame is not a later fragment. Only then can it have a
 // transport header.
 func notLater(q prober) bool {
-	v, _ := q.probe(wIP, flowtable.FragLater<<fragAt)
+	v, _ := q.probe(flowtable.WIP, flowtable.FragLater<<flowtable.FragShift)
 	return v == 0
 }

@@ -169,9 +169,9 @@ func randomKey(r *rand.Rand) flowtable.Key {
 	put(FEthSrc, pick[uint64](r, 1, 2, 3, 0x0a0000000001))
 	put(FEthDst, pick[uint64](r, 1, 2, 3, 0xffffffffffff, 0x0180c2000001, 0x010000000001))
 	if r.IntN(2) == 0 {
-		f[flowtable.WEthSrc] |= uint64(vlanCFI | r.IntN(3) | r.IntN(2)<<13)
+		f[flowtable.WEthSrc] |= uint64(flowtable.VLANPresent | r.IntN(3) | r.IntN(2)<<13)
 		if r.IntN(3) == 0 {
-			f[wIP] |= uint64(vlanCFI|r.IntN(3)) << innerTCI
+			f[flowtable.WIP] |= uint64(flowtable.VLANPresent|r.IntN(3)) << flowtable.InnerTCIShift
 		}
 	}
 	if r.IntN(3) == 0 {
@@ -188,30 +188,30 @@ func randomKey(r *rand.Rand) flowtable.Key {
 			}
 		}
 	}
-	eth := pick[uint64](r, ethIPv4, ethIPv4, ethIPv6, ethARP, 0x88cc, ethMPLS, ethPBB)
+	eth := pick[uint64](r, packet.EtherTypeIPv4, packet.EtherTypeIPv4, packet.EtherTypeIPv6, packet.EtherTypeARP, 0x88cc, packet.EtherTypeMPLS, packet.EtherTypePBB)
 	put(FEthType, eth)
 	v4 := func() uint64 { return 0x0a000000 | uint64(r.IntN(4))<<16 | uint64(r.IntN(3)) }
 	switch eth {
-	case ethARP:
+	case packet.EtherTypeARP:
 		put(FARPOp, uint64(1+r.IntN(2)))
 		put(FARPSpa, v4())
 		put(FARPTpa, v4())
 		put(FARPSha, uint64(r.IntN(3)))
 		put(FARPTha, uint64(r.IntN(3)))
 		return key(&f)
-	case ethMPLS:
+	case packet.EtherTypeMPLS:
 		put(FMPLSLabel, uint64(r.IntN(3)))
 		put(FMPLSTTL, uint64(r.IntN(4)))
 		put(FMPLSTC, uint64(r.IntN(2)))
 		put(FMPLSBOS, uint64(r.IntN(2)))
 		return key(&f)
-	case ethPBB:
+	case packet.EtherTypePBB:
 		put(FPBBISID, uint64(r.IntN(3)))
 		return key(&f)
-	case ethIPv4:
+	case packet.EtherTypeIPv4:
 		put(FIPSrc, v4())
 		put(FIPDst, v4())
-	case ethIPv6:
+	case packet.EtherTypeIPv6:
 		for _, id := range []FieldID{FIPv6Src, FIPv6Dst} {
 			wholeField(id).put(&f, Value128{0xfe80 << 48, uint64(r.IntN(3))}, ones(128))
 		}
@@ -221,29 +221,29 @@ func randomKey(r *rand.Rand) flowtable.Key {
 	put(FNwTOS, uint64(pick(r, 0, 0, 4, 8, 1)))
 	put(FIPTTL, uint64(pick(r, 0, 1, 2, 3, 5, 63, 64, 128, 255)))
 	put(FIPFrag, uint64(pick(r, 0, 0, 0, 1, 3)))
-	proto := pick[uint64](r, protoTCP, protoTCP, protoUDP, protoICMP, protoICMPv6, protoSCTP)
+	proto := pick[uint64](r, packet.ProtoTCP, packet.ProtoTCP, packet.ProtoUDP, packet.ProtoICMP, packet.ProtoICMPv6, packet.ProtoSCTP)
 	put(FIPProto, proto)
-	if f[wIP]>>fragAt&flowtable.FragLater != 0 {
+	if f[flowtable.WIP]>>flowtable.FragShift&flowtable.FragLater != 0 {
 		return key(&f)
 	}
 	src := uint64(pick(r, 80, 81, 443, 135, 136))
-	if proto == protoICMP || proto == protoICMPv6 {
+	if proto == packet.ProtoICMP || proto == packet.ProtoICMPv6 {
 		src &= 0xff // an ICMP type
 	}
 	put(FTCPSrc, src)
 	put(FTCPDst, uint64(pick(r, 80, 0, 22)))
-	if eth == ethIPv6 && r.IntN(2) == 0 {
+	if eth == packet.EtherTypeIPv6 && r.IntN(2) == 0 {
 		put(FIPv6Label, uint64(r.IntN(4)))
 		put(FIPv6ExtHdr, uint64(r.IntN(4)))
 	}
-	if eth == ethIPv6 && proto == protoICMPv6 && f[flowtable.WL4]>>tpSrc >= ndSolicit {
+	if eth == packet.EtherTypeIPv6 && proto == packet.ProtoICMPv6 && f[flowtable.WL4]>>flowtable.TPSrcShift >= packet.NDSolicitation {
 		wholeField(FNDTarget).put(&f, Value128{0xfe80 << 48, uint64(r.IntN(3))}, ones(128))
 		put(FNDSll, uint64(r.IntN(3)))
 		put(FNDTll, uint64(r.IntN(3)))
 		put(FNDReserved, uint64(r.IntN(3))<<30)
 		put(FNDOptType, uint64(r.IntN(3)))
 	}
-	if proto == protoTCP {
+	if proto == packet.ProtoTCP {
 		put(FTCPFlags, uint64(r.IntN(4)))
 	}
 	return key(&f)
@@ -260,16 +260,16 @@ func randomICMPv6(r *rand.Rand) []string {
 	if r.IntN(6) == 0 {
 		w = append(w, fmt.Sprintf("icmpv6_code=%d", pick(r, 0, 22)))
 	}
-	if typ >= ndSolicit && r.IntN(3) == 0 {
+	if typ >= packet.NDSolicitation && r.IntN(3) == 0 {
 		w = append(w, fmt.Sprintf("nd_target=fe80::%d/%d", r.IntN(3), pick(r, 126, 128)))
 	}
-	if typ >= ndSolicit && r.IntN(3) == 0 {
-		w = append(w, fmt.Sprintf("nd_%s=00:00:00:00:00:0%d", map[int]string{ndSolicit: "sll", ndAdvert: "tll"}[typ], r.IntN(3)))
+	if typ >= packet.NDSolicitation && r.IntN(3) == 0 {
+		w = append(w, fmt.Sprintf("nd_%s=00:00:00:00:00:0%d", map[int]string{packet.NDSolicitation: "sll", packet.NDAdvertisement: "tll"}[typ], r.IntN(3)))
 	}
-	if typ >= ndSolicit && r.IntN(3) == 0 {
+	if typ >= packet.NDSolicitation && r.IntN(3) == 0 {
 		w = append(w, fmt.Sprintf("nd_reserved=%d", r.IntN(3)<<30))
 	}
-	if typ >= ndSolicit && r.IntN(3) == 0 {
+	if typ >= packet.NDSolicitation && r.IntN(3) == 0 {
 		w = append(w, fmt.Sprintf("nd_options_type=%d", r.IntN(3)))
 	}
 	return w

@@ -2,7 +2,10 @@
 
 package openflow
 
-import "weft/flowtable"
+import (
+	"weft/flowtable"
+	"weft/packet"
+)
 
 // This file has the look-ups of resubmit with another in_port, or with the original tuple
 // of the frame's connection.
@@ -37,9 +40,9 @@ func (x *xlate) hasTuple() bool {
 // changed), and in x.wc (the mask of the megaflow). A look-up between two calls thus adds
 // the fields of the tuple to the mask.
 func (x *xlate) swapTuple() {
-	ipv6 := uint16(x.flow[flowtable.WEthDst]) == ethIPv6
+	ipv6 := uint16(x.flow[flowtable.WEthDst]) == packet.EtherTypeIPv6
 	for _, f := range []*Flow{&x.flow, &x.keep, &x.wc} {
-		swapBits(&f[wIP], protoAt, &f[flowtable.WCT], ctProtoAt, 0xff)
+		swapBits(&f[flowtable.WIP], flowtable.ProtoShift, &f[flowtable.WCT], flowtable.CTProtoShift, 0xff)
 		swapBits(&f[flowtable.WL4], 32, &f[flowtable.WCTPorts], 32, 0xffffffff)
 		if !ipv6 {
 			swapBits(&f[flowtable.WIPv4], 32, &f[flowtable.WCTSrc+1], 0, 0xffffffff)

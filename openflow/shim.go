@@ -26,21 +26,21 @@ func (x *xlate) hideInner(etherType uint16, shim uint32) {
 		x.baseKeep[word] &^= mask
 	}
 	known(flowtable.WEthDst, uint64(etherType), 0xffff)
-	known(wIP, 0, ^uint64(allVLAN<<innerTCI))
+	known(flowtable.WIP, 0, ^uint64(flowtable.VLANTCI<<flowtable.InnerTCIShift))
 	for word := flowtable.WL4; word < flowtable.WTunID; word++ {
 		known(word, 0, ^uint64(0))
 	}
 	for word := flowtable.WARPSha; word < flowtable.WCT; word++ {
 		known(word, 0, ^uint64(0))
 	}
-	known(flowtable.WIPv4, uint64(shim)<<shimAt, ^uint64(0))
+	known(flowtable.WIPv4, uint64(shim)<<flowtable.ShimShift, ^uint64(0))
 	x.decs, x.baseDecs = 0, 0
 }
 
 // readShim returns the label stack entry or the I-TAG.
 func (x *xlate) readShim() uint32 {
-	x.visitWord(flowtable.WIPv4, 0xffffffff<<shimAt)
-	return uint32(x.flow[flowtable.WIPv4] >> shimAt)
+	x.visitWord(flowtable.WIPv4, 0xffffffff<<flowtable.ShimShift)
+	return uint32(x.flow[flowtable.WIPv4] >> flowtable.ShimShift)
 }
 
 // Label stack entries.
@@ -131,7 +131,7 @@ func (x *xlate) hideTags() {
 	x.tags = tagStack{}
 	x.syncTags()
 	x.baseTags = x.tags
-	x.base[flowtable.WEthSrc], x.base[wIP] = x.flow[flowtable.WEthSrc], x.flow[wIP]
+	x.base[flowtable.WEthSrc], x.base[flowtable.WIP] = x.flow[flowtable.WEthSrc], x.flow[flowtable.WIP]
 }
 
 // decMPLSTTL decrements the TTL of the label stack entry. It reports false if the TTL has
@@ -152,7 +152,7 @@ func (x *xlate) decMPLSTTL() bool {
 
 // commitShim emits the change of the label stack entry or the I-TAG.
 func (x *xlate) commitShim() {
-	const word, mask = flowtable.WIPv4, 0xffffffff << shimAt
+	const word, mask = flowtable.WIPv4, 0xffffffff << flowtable.ShimShift
 	if !x.differs(word, mask) || !needMPLS.met(x) && !needPBB.met(x) {
 		return
 	}
@@ -273,8 +273,8 @@ func (p *actionParser) popPBB(t token) (Action, error) {
 // assumeType records that the frame has another EtherType after the action.
 func (p *actionParser) assumeType(etherType uint64) {
 	p.assume(wholeField(FEthType), value64(etherType), ones(16))
-	p.match.Mask[wIP] &= allVLAN << innerTCI
-	p.match.Value[wIP] &= allVLAN << innerTCI
+	p.match.Mask[flowtable.WIP] &= flowtable.VLANTCI << flowtable.InnerTCIShift
+	p.match.Value[flowtable.WIP] &= flowtable.VLANTCI << flowtable.InnerTCIShift
 }
 
 func formatShim(a *Action) string {

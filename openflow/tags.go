@@ -14,7 +14,7 @@ const MaxTags = 6
 // tag is a VLAN tag; TCI 0: missing.
 type tag struct {
 	tpid uint16 // TPID of the tag; 0: the frame keeps the TPID with which it arrived
-	tci  uint16 // TCI with the bit vlanCFI; 0: no tag
+	tci  uint16 // TCI with the bit flowtable.VLANPresent; 0: no tag
 	own  uint8  // origin of the tag: 1: outer tag of the arriving frame, 2: its inner tag, 0: pushed by an action
 	keep uint16 // bits of tci that no action has changed
 }
@@ -29,8 +29,8 @@ type tagStack struct {
 
 // frameTags returns the VLAN tags of the arriving frame.
 func frameTags(key *flowtable.Key) tagStack {
-	outer, inner := uint16(key[flowtable.WEthSrc]), uint16(key[wIP]>>innerTCI)
-	return tagStack{n: 2, t: [MaxTags]tag{{tci: outer, own: 1, keep: allVLAN}, {tci: inner, own: 2, keep: allVLAN}}}
+	outer, inner := uint16(key[flowtable.WEthSrc]), uint16(key[flowtable.WIP]>>flowtable.InnerTCIShift)
+	return tagStack{n: 2, t: [MaxTags]tag{{tci: outer, own: 1, keep: flowtable.VLANTCI}, {tci: inner, own: 2, keep: flowtable.VLANTCI}}}
 }
 
 var noTag tag
@@ -64,7 +64,7 @@ func (s *tagStack) push(t tag) bool {
 func (s *tagStack) present(buf *[MaxTags]tag) []tag {
 	n := 0
 	for _, t := range s.t[:s.n] {
-		if t.tci&vlanCFI != 0 {
+		if t.tci&flowtable.VLANPresent != 0 {
 			buf[n] = t
 			n++
 		}
@@ -79,26 +79,26 @@ func (x *xlate) lookTag(t *tag, bits uint16) {
 	case 1:
 		x.wc[flowtable.WEthSrc] |= uint64(bits)
 	case 2:
-		x.wc[wIP] |= uint64(bits) << innerTCI
+		x.wc[flowtable.WIP] |= uint64(bits) << flowtable.InnerTCIShift
 	}
 }
 
 // tagged reports whether the frame has a VLAN tag.
 func (x *xlate) tagged() bool {
 	t := x.tags.tag(0)
-	x.lookTag(t, vlanCFI)
-	return t.tci&vlanCFI != 0
+	x.lookTag(t, flowtable.VLANPresent)
+	return t.tci&flowtable.VLANPresent != 0
 }
 
 // syncTags copies the two outermost tags to the flow.
 func (x *xlate) syncTags() {
-	x.flow[flowtable.WEthSrc] = x.flow[flowtable.WEthSrc]&^allVLAN | uint64(x.tags.tag(0).tci)
-	x.flow[wIP] = x.flow[wIP]&^(allVLAN<<innerTCI) | uint64(x.tags.tag(1).tci)<<innerTCI
+	x.flow[flowtable.WEthSrc] = x.flow[flowtable.WEthSrc]&^flowtable.VLANTCI | uint64(x.tags.tag(0).tci)
+	x.flow[flowtable.WIP] = x.flow[flowtable.WIP]&^(flowtable.VLANTCI<<flowtable.InnerTCIShift) | uint64(x.tags.tag(1).tci)<<flowtable.InnerTCIShift
 	x.dirty = true
 }
 
 func (x *xlate) pushTag(tpid, tci uint16) {
-	if !x.tags.push(tag{tpid: tpid, tci: tci | vlanCFI}) {
+	if !x.tags.push(tag{tpid: tpid, tci: tci | flowtable.VLANPresent}) {
 		x.halt(packet.DropNoHeadroom)
 		return
 	}
@@ -109,7 +109,7 @@ func (x *xlate) pushTag(tpid, tci uint16) {
 // frame has none.
 func (x *xlate) modTag(v, mask uint16) {
 	if !x.tagged() {
-		x.pushTag(tpid8021Q, v&mask)
+		x.pushTag(packet.EtherTypeVLAN, v&mask)
 		return
 	}
 	t := &x.tags.t[0]
@@ -118,19 +118,19 @@ func (x *xlate) modTag(v, mask uint16) {
 	x.syncTags()
 }
 
-// setTCI writes the bits of mask in vlan_tci. If mask contains vlanCFI, that bit of v
+// setTCI writes the bits of mask in vlan_tci. If mask contains flowtable.VLANPresent, that bit of v
 // decides whether a tag is pushed or popped.
 func (x *xlate) setTCI(v, mask uint16) {
 	there := x.tagged()
 	stays := there
-	if mask&vlanCFI != 0 {
-		stays = v&vlanCFI != 0
+	if mask&flowtable.VLANPresent != 0 {
+		stays = v&flowtable.VLANPresent != 0
 	}
 	switch {
 	case there && stays:
-		x.modTag(v, mask&^vlanCFI)
+		x.modTag(v, mask&^flowtable.VLANPresent)
 	case stays:
-		x.pushTag(tpid8021Q, v&mask)
+		x.pushTag(packet.EtherTypeVLAN, v&mask)
 	case there:
 		x.tags.pop()
 		x.syncTags()
@@ -158,14 +158,14 @@ func (x *xlate) commitTags() {
 	}
 	for i := len(want) - 1; i >= 0; i-- {
 		t := &want[i]
-		x.lookTag(t, allVLAN)
-		a := flowtable.Action{Op: flowtable.OpPushVLAN, U16: t.tpid, U32: uint32(t.tci &^ vlanCFI)}
+		x.lookTag(t, flowtable.VLANTCI)
+		a := flowtable.Action{Op: flowtable.OpPushVLAN, U16: t.tpid, U32: uint32(t.tci &^ flowtable.VLANPresent)}
 		if change {
 			a.Op, a.U16, change = flowtable.OpSetVLAN, 0, false
 		} else if t.tpid == 0 {
 			// The end of a clone has restored a tag of the arriving frame. The key does
 			// not contain the TPID of this tag.
-			a.U16 = tpid8021Q
+			a.U16 = packet.EtherTypeVLAN
 		}
 		x.emit(a)
 	}

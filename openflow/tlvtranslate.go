@@ -94,7 +94,7 @@ func chunkOf(b []byte, bit, n uint16) Value128 {
 // 64 bits each.
 func (x *xlate) freezeTLVs() string {
 	set := x.keep
-	for w := WTLVs; w < wFlowEnd; w++ {
+	for w := WTLVs; w < FlowWords; w++ {
 		set[w] = ^set[w]
 	}
 	return tlvWords(&x.flow, &set)
@@ -103,7 +103,7 @@ func (x *xlate) freezeTLVs() string {
 // tlvWords returns the bits of flow that are set in mask, of the words from WTLVs on.
 func tlvWords(flow, mask *Flow) string {
 	var b []byte
-	for w := WTLVs; w < wFlowEnd; w++ {
+	for w := WTLVs; w < FlowWords; w++ {
 		if mask[w] != 0 {
 			b = binary.BigEndian.AppendUint64(append(b, byte(w-WTLVs)), mask[w])
 			b = binary.BigEndian.AppendUint64(b, flow[w]&mask[w])

@@ -10,6 +10,7 @@ import (
 
 	"weft/flowtable"
 	"weft/internal/share"
+	"weft/packet"
 )
 
 // recircEnv is a fakeEnv with a RecircTable.
@@ -130,7 +131,7 @@ func TestTrackedMegaflowsAreSound(t *testing.T) {
 		ids := []uint32{0}
 		for range 60 {
 			k := randomKey(r)
-			k[flowtable.WEthDst] = k[flowtable.WEthDst]&^0xffff | ethIPv4
+			k[flowtable.WEthDst] = k[flowtable.WEthDst]&^0xffff | packet.EtherTypeIPv4
 			k.SetRecirc(ids[r.IntN(len(ids))])
 			ct := k.CT()
 			*ct = [flowtable.CTWords]uint64{}

@@ -147,11 +147,11 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 	for i := range key {
 		x.keep[i] = ^uint64(0)
 	}
-	for w := WTLVs; w < wFlowEnd; w++ {
+	for w := WTLVs; w < FlowWords; w++ {
 		x.keep[w] = ^uint64(0)
 	}
-	x.keep[flowtable.WEthSrc] &^= allVLAN // the tag stack tracks these bits
-	x.keep[wIP] &^= allVLAN << innerTCI
+	x.keep[flowtable.WEthSrc] &^= flowtable.VLANTCI // the tag stack tracks these bits
+	x.keep[flowtable.WIP] &^= flowtable.VLANTCI << flowtable.InnerTCIShift
 	x.tags = frameTags(key)
 	x.base, x.baseKeep, x.baseTags = x.flow, x.keep, x.tags
 }
@@ -163,7 +163,7 @@ func (x *xlate) result(t *Translation) {
 	t.Learns, t.Patches, t.Question, t.MustAsk, t.Learned, t.Finished = x.learns, x.patches, x.toAsk, x.mustAsk, x.learned, x.finished
 	t.Groups, t.Tables, t.UsedPorts, t.Refused = x.groups, x.tables, x.usedPorts, x.refused
 	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
-	for w := WTLVs; w < wFlowEnd; w++ {
+	for w := WTLVs; w < FlowWords; w++ {
 		if x.wc[w] != 0 {
 			t.Mask[flowtable.WTunOpts] = ^uint64(0)
 		}

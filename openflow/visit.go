@@ -7,8 +7,8 @@ import "weft/flowtable"
 // This file reads the frame. A translation notes each bit that it reads in the megaflow's
 // mask.
 
-// ttlBits is the mask of the TTL in Flow[wIP].
-const ttlBits = 0xff << ttlAt
+// ttlBits is the mask of the TTL in Flow[flowtable.WIP].
+const ttlBits = 0xff << flowtable.TTLShift
 
 // visitWord adds the bits of mask in flow[word] to the megaflow's mask, unless actions
 // have set them.
@@ -21,11 +21,11 @@ func (x *xlate) visitWord(word int, mask uint64) {
 			mask |= 0xffffffff << 32
 		}
 	case flowtable.WEthSrc:
-		if tci := mask & allVLAN; tci != 0 {
+		if tci := mask & flowtable.VLANTCI; tci != 0 {
 			x.lookTag(x.tags.tag(0), uint16(tci))
 		}
-	case wIP:
-		if tci := mask >> innerTCI & allVLAN; tci != 0 {
+	case flowtable.WIP:
+		if tci := mask >> flowtable.InnerTCIShift & flowtable.VLANTCI; tci != 0 {
 			x.lookTag(x.tags.tag(1), uint16(tci))
 		}
 		if mask&ttlBits != 0 && x.decs > 0 {

@@ -5,6 +5,7 @@ package openflow
 import (
 	"fmt"
 
+	"weft/flowtable"
 	"weft/packet"
 )
 
@@ -101,8 +102,8 @@ func (x *xlate) wrongVLAN(vid uint16) bool {
 // tagVID returns the VID of the frame's tag i, counted from the outermost; 0: no tag.
 func (x *xlate) tagVID(i int) uint16 {
 	t := x.tags.tag(i)
-	x.lookTag(t, vlanVID)
-	return t.tci & vlanVID
+	x.lookTag(t, flowtable.VLANID)
+	return t.tci & flowtable.VLANID
 }
 
 // innerTagged reports whether the frame has another tag after the tag of its VLAN.
@@ -111,8 +112,8 @@ func (x *xlate) innerTagged(f *vlanFrame) bool {
 		return x.tagged()
 	}
 	t := x.tags.tag(1)
-	x.lookTag(t, vlanCFI)
-	return t.tci&vlanCFI != 0
+	x.lookTag(t, flowtable.VLANPresent)
+	return t.tci&flowtable.VLANPresent != 0
 }
 
 // inner returns the VID of the tag that follows the tag of the frame's VLAN; 0: no tag.
@@ -146,7 +147,7 @@ func (x *xlate) outTags(port *PortInfo, f *vlanFrame) (tags tagStack, ok bool) {
 	case f.tunnel != nil && untagged:
 		return tags, true
 	case f.tunnel != nil:
-		return tags, tags.push(tag{tpid: f.tunnel.TPID, tci: f.vid | vlanCFI})
+		return tags, tags.push(tag{tpid: f.tunnel.TPID, tci: f.vid | flowtable.VLANPresent})
 	case !untagged && !f.native:
 		return tags, true
 	}
@@ -156,9 +157,9 @@ func (x *xlate) outTags(port *PortInfo, f *vlanFrame) (tags tagStack, ok bool) {
 	case untagged:
 	case tagged:
 		t := &tags.t[0]
-		t.tci, t.keep = t.tci&^vlanVID|f.vid, t.keep&^vlanVID
+		t.tci, t.keep = t.tci&^flowtable.VLANID|f.vid, t.keep&^flowtable.VLANID
 	default:
-		return tags, tags.push(tag{tpid: tpid8021Q, tci: f.vid | vlanCFI})
+		return tags, tags.push(tag{tpid: packet.EtherTypeVLAN, tci: f.vid | flowtable.VLANPresent})
 	}
 	return tags, true
 }

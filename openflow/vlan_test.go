@@ -161,7 +161,7 @@ func taggedOutputs(k *flowtable.Key, tr *Translation) string {
 		case flowtable.OpOutput:
 			var vids []string
 			for _, tag := range f.tags {
-				vids = append(vids, fmt.Sprint(tag.tci&vlanVID))
+				vids = append(vids, fmt.Sprint(tag.tci&flowtable.VLANID))
 			}
 			words = append(words, fmt.Sprintf("%d:%s", a.U32, strings.Join(vids, ",")))
 		case flowtable.OpPushVLAN:
@@ -188,7 +188,7 @@ func TestCustomersQuestionsAreForwarded(t *testing.T) {
 	run := func(frame string, inner uint16) (Translation, []uint32) {
 		k := keyOfText(t, frame+",dl_dst=ff:ff:ff:ff:ff:ff,arp,arp_op=1")
 		if inner != 0 {
-			k[wIP] |= uint64(inner|vlanCFI) << innerTCI
+			k[flowtable.WIP] |= uint64(inner|flowtable.VLANPresent) << flowtable.InnerTCIShift
 		}
 		tr := p.Translate(&k, env)
 		env.macs.Learn(learnOf(&tr), 1)

@@ -67,9 +67,9 @@ func TestWireRoundTrip(t *testing.T) {
 // priority of a tag that may be absent.
 func onlyVLANFields(m Match) Match {
 	const word = flowtable.WEthSrc
-	if m.Value[word]&vlanCFI == 0 {
-		m.Mask[word] &^= vlanPCP
-		m.Value[word] &^= vlanPCP
+	if m.Value[word]&flowtable.VLANPresent == 0 {
+		m.Mask[word] &^= flowtable.VLANPCP
+		m.Value[word] &^= flowtable.VLANPCP
 	}
 	return m
 }

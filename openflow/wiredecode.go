@@ -4,6 +4,9 @@ package openflow
 
 import (
 	"fmt"
+
+	"weft/flowtable"
+	"weft/packet"
 )
 
 // ActionContext describes the place of a list of actions: its flow, table and message.
@@ -200,7 +203,7 @@ func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
 	switch kind {
 	case wire10SetVLANVID:
 		v := be.Uint16(a[4:])
-		if v > vlanVID {
+		if v > flowtable.VLANID {
 			return Action{}, coded(ErrActionBadArgument, "set_vlan_vid: expected a VLAN number from 0 to 4095")
 		}
 		p.assumeTag()
@@ -243,7 +246,7 @@ func (d *actionDecoder) standard(kind uint16, a []byte) (Action, error) {
 	switch kind {
 	case wirePushVLAN:
 		v := uint64(be.Uint16(a[4:]))
-		if v != tpid8021Q && v != tpid8021ad {
+		if v != packet.EtherTypeVLAN && v != packet.EtherTypeSVLAN {
 			return Action{}, coded(ErrActionBadArgument, "push_vlan: expected 0x8100 or 0x88a8")
 		}
 		p.assumeTag()
@@ -325,7 +328,7 @@ func (d *actionDecoder) setField(e *oxmEntry) (Action, error) {
 	v, mask := e.v, e.mask
 	switch e.id {
 	case FVLANVID:
-		v, mask = v.andNot(value64(vlanCFI)), mask.andNot(value64(vlanCFI))
+		v, mask = v.andNot(value64(flowtable.VLANPresent)), mask.andNot(value64(flowtable.VLANPresent))
 	case FNwTOS:
 		width = value64(tosDSCP)
 	case FInPortOXM:

@@ -4,6 +4,9 @@ package openflow
 
 import (
 	"encoding/binary"
+
+	"weft/flowtable"
+	"weft/packet"
 )
 
 var be = binary.BigEndian
@@ -331,7 +334,7 @@ func (e *actionEncoder) setField(b []byte, a *Action) []byte {
 	b = h.append(appendHeader(b, wireSetField), true)
 	v, mask := a.Value, a.Mask
 	if id == FVLANVID { // a set_field of vlan_vid keeps the tag, so its value includes OFPVID_PRESENT
-		v, mask = v.or(value64(vlanCFI)), mask.or(value64(vlanCFI))
+		v, mask = v.or(value64(flowtable.VLANPresent)), mask.or(value64(flowtable.VLANPresent))
 	}
 	return endAction(appendValue(appendValue(b, v, h.length), mask, h.length), start)
 }
@@ -351,7 +354,7 @@ func (e *actionEncoder) setWhole(b []byte, id FieldID, v Value128) []byte {
 	id = wireField(id)
 	switch id {
 	case FVLANVID:
-		v = v.or(value64(vlanCFI))
+		v = v.or(value64(flowtable.VLANPresent))
 	case FNwTOS:
 		id, v = FIPDSCP, v.shr(2)
 	case FInPortOXM:
@@ -430,7 +433,7 @@ func (e *actionEncoder) modVLAN(b []byte, a *Action) []byte {
 		return endAction(append(appendHeader(b, wire10SetVLANPCP), byte(a.Value[1])), start)
 	}
 	if !e.tagged {
-		b = endAction(be.AppendUint16(appendHeader(b, wirePushVLAN), tpid8021Q), start)
+		b = endAction(be.AppendUint16(appendHeader(b, wirePushVLAN), packet.EtherTypeVLAN), start)
 		start, e.tagged = len(b), true
 	}
 	id := FVLANVID

@@ -2,7 +2,11 @@
 
 package openflow
 
-import "fmt"
+import (
+	"fmt"
+
+	"weft/flowtable"
+)
 
 // learn on the wire (Nicira's actions 16 and 45).
 
@@ -70,7 +74,7 @@ func (i *LearnItem) append(b []byte) []byte {
 	if i.Src.Bits == 0 {
 		v := i.Value
 		if i.Kind == LearnMatch && i.Dst == wholeField(FVLANVID) {
-			v = v.andNot(value64(vlanCFI))
+			v = v.andNot(value64(flowtable.VLANPresent))
 		}
 		b = appendValue(b, v, uint8(2*((int(bits)+15)/16)))
 	} else {
@@ -171,7 +175,7 @@ func (d *actionDecoder) learnItem(l *learnParser, b []byte) ([]byte, error) {
 		return nil, err
 	}
 	if item.Src.Bits == 0 && item.Dst == wholeField(FVLANVID) {
-		item.Value = item.Value.andNot(value64(vlanCFI))
+		item.Value = item.Value.andNot(value64(flowtable.VLANPresent))
 	}
 	if item.Src.Bits == 0 && item.Value.bitLen() > int(bits) {
 		return nil, coded(ErrActionBadArgument, fmt.Sprintf("learn: expected a number of at most %d bits", bits))

@@ -83,11 +83,11 @@ func (f *Frame) setICMP(offset int, v uint8) {
 // Message types, option types and offsets of neighbour discovery (RFC 4861 sections
 // 4.3, 4.4 and 4.6.1).
 const (
-	ndSolicitation = 135
-	ndAdvertisment = 136
-	ndSourceLink   = 1
-	ndTargetLink   = 2
-	ndOptions      = 24 // offset of the options in the ICMPv6 message
+	NDSolicitation  = 135
+	NDAdvertisement = 136
+	ndSourceLink    = 1
+	ndTargetLink    = 2
+	ndOptions       = 24 // offset of the options in the ICMPv6 message
 )
 
 // nd returns the header buffer from the ICMPv6 header on; nil: no neighbour
@@ -97,7 +97,7 @@ func (f *Frame) nd() []byte {
 		return nil
 	}
 	l4 := f.Header()[f.L4:]
-	if len(l4) < ndOptions || l4[0] != ndSolicitation && l4[0] != ndAdvertisment || l4[1] != 0 {
+	if len(l4) < ndOptions || l4[0] != NDSolicitation && l4[0] != NDAdvertisement || l4[1] != 0 {
 		return nil
 	}
 	return l4
