@@ -16,7 +16,7 @@ func TestCTInActionSet(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.actions, err)
 		}
-		if got := FormatActions(mod.Group.Buckets[0].set, nil); got != c.want {
+		if got := FormatActions(mod.Group.Buckets[0].Set, nil); got != c.want {
 			t.Errorf("%s: executes %q, want %q", c.actions, got, c.want)
 		}
 	}

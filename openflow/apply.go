@@ -121,7 +121,7 @@ func (b *bundle) do(m *FlowMod) error {
 		return b.add(m)
 	case Modify, ModifyStrict:
 		found := b.selected(m)
-		if err := b.p.checkReferences(m.Actions); err != nil {
+		if err := b.p.CheckReferences(m.Actions); err != nil {
 			return err
 		}
 		for _, r := range found {
@@ -154,7 +154,7 @@ func (b *bundle) add(m *FlowMod) error {
 				m.Priority, table, quoteMatch(r))
 		}
 	}
-	if err := b.p.checkReferences(m.Actions); err != nil {
+	if err := b.p.CheckReferences(m.Actions); err != nil {
 		return err
 	}
 	if err := b.makeRoom(table, m); err != nil {

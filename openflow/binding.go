@@ -363,7 +363,7 @@ func (c *bindingCheck) mayUse(host *BoundHost, id FieldID) bool {
 	if len(host.Prefixes) == 0 {
 		return true
 	}
-	if fields[id].bits == 128 && c.x.among(id, []netip.Prefix{host.linkLocal}) {
+	if id.Bits() == 128 && c.x.among(id, []netip.Prefix{host.linkLocal}) {
 		return true
 	}
 	return c.x.among(id, host.Prefixes)
@@ -372,7 +372,7 @@ func (c *bindingCheck) mayUse(host *BoundHost, id FieldID) bool {
 // The method among reports whether the address in the field is in one of the
 // prefixes.
 func (x *xlate) among(id FieldID, prefixes []netip.Prefix) bool {
-	width := int(fields[id].bits)
+	width := int(id.Bits())
 	v := wholeField(id).get(&x.flow)
 	addr := valueAddr(v, uint(width))
 	most, match := 0, width+1
@@ -416,13 +416,9 @@ func (x *xlate) readPrefix(id FieldID, width, n int) {
 
 // show returns a field of the frame as match text: name=value.
 func (c *bindingCheck) show(id FieldID) string {
-	f, v := &fields[id], wholeField(id).get(&c.x.flow)
-	name, text := f.name, valueAddr(v, uint(f.bits)).String()
-	if f.alias != "" {
-		name = f.alias
+	v := wholeField(id).get(&c.x.flow)
+	if id.Bits() == 48 {
+		return id.Alias() + "=" + FormatEthernet(v[1])
 	}
-	if f.format == asEthernet {
-		text = FormatEthernet(v[1])
-	}
-	return name + "=" + text
+	return id.Alias() + "=" + valueAddr(v, id.Bits()).String()
 }

@@ -135,12 +135,12 @@ func TestBindingDropsWhatIsSpoofed(t *testing.T) {
 		{"icmp6,icmp_type=136,ipv6_src=fd00::1,nd_target=::,dl_src=" + own, no},
 	} {
 		k := keyOfText(t, "in_port=1,"+c.frame)
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		if tr.Drop != c.want || c.want == ok && len(tr.Actions) != 1 {
 			t.Errorf("%s: drop %v, actions %s; want drop %v", c.frame, tr.Drop, FormatDatapathActions(tr.Actions, nil), c.want)
 		}
 		k[flowtable.WPort] = 4 << 32
-		if tr := p.Translate(&k, env); tr.Drop != ok || tr.Mask[flowtable.WEthSrc] != 0 {
+		if tr := Translate(p, &k, env); tr.Drop != ok || tr.Mask[flowtable.WEthSrc] != 0 {
 			t.Errorf("%s from an unbound port: drop %v, mask %x", c.frame, tr.Drop, tr.Mask)
 		}
 	}
@@ -151,18 +151,18 @@ func TestBindingDropsWhatIsSpoofed(t *testing.T) {
 func TestBindingSeparatesPorts(t *testing.T) {
 	env, p := newEnv(), pipelineOf(t, "actions=drop")
 	k := keyOfText(t, "in_port=4,ip,nw_src=10.0.0.1,dl_src=00:00:00:00:00:01")
-	if tr := p.Translate(&k, env); tr.Mask[flowtable.WPort]>>32 != 0 {
+	if tr := Translate(p, &k, env); tr.Mask[flowtable.WPort]>>32 != 0 {
 		t.Errorf("no port is bound: mask is %x", tr.Mask)
 	}
 	env.ports[0].Binding = bindingOf(t, "", "00:00:00:00:00:01 10.0.0.2")
-	if tr := p.Translate(&k, env); tr.Mask[flowtable.WPort]>>32 != 0xffffffff || tr.Drop != packet.DropFlow {
+	if tr := Translate(p, &k, env); tr.Mask[flowtable.WPort]>>32 != 0xffffffff || tr.Drop != packet.DropFlow {
 		t.Errorf("unexpected mask %x or drop %v", tr.Mask, tr.Drop)
 	}
 	// The binding does not apply after a ct action, because NAT may have changed the
 	// addresses.
 	k = keyOfText(t, "in_port=1,ip,nw_src=10.0.0.1,dl_src=00:00:00:00:00:09")
 	k.SetRecirc(7)
-	if tr := p.Translate(&k, env); tr.Drop == packet.DropSpoofed {
+	if tr := Translate(p, &k, env); tr.Drop == packet.DropSpoofed {
 		t.Error("the frame was checked again behind ct")
 	}
 }
@@ -175,7 +175,7 @@ func TestSpoofedFramesTakeFewMegaflows(t *testing.T) {
 	for i := range uint64(100_000) {
 		var k flowtable.Key
 		k[flowtable.WPort], k[flowtable.WEthSrc] = 1<<32, i*0x9e3779b97f4a7c15&^0xffff
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		for w := range k {
 			k[w] &= tr.Mask[w]
 		}
@@ -242,7 +242,7 @@ func TestBindingAgainstWholeFields(t *testing.T) {
 	verdicts := map[bool]int{}
 	for range 5000 {
 		k := random()
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		for range 20 {
 			if !realFrame(&k) {
 				break

@@ -59,7 +59,7 @@ func (x *xlate) arrive() {
 
 // enter continues in the tables of a bridge. It reports false for an unknown one.
 func (x *xlate) enter(bridge uint8) bool {
-	if x.p.bridge == bridge {
+	if x.p.Bridge() == bridge {
 		return true
 	}
 	all, ok := x.env.(Bridges)

@@ -58,7 +58,7 @@ func (r *bridgeRig) translate(text string, recirc uint32) (Translation, string) 
 		r.t.Fatal(err)
 	}
 	k[flowtable.WPort] |= uint64(recirc)
-	tr := r.env.bridges[0].p.Translate(&k, rigEnv{r.env, r.RecircTable})
+	tr := Translate(r.env.bridges[0].p, &k, rigEnv{r.env, r.RecircTable})
 	return tr, FormatDatapathActions(tr.Actions, nil)
 }
 

@@ -39,7 +39,7 @@ func (x *xlate) checkLarger(a *Action, rest []Action) {
 // noteAgain adds a step to a trace: the last emitted action looks the flow up again.
 func (x *xlate) noteAgain(text string) {
 	if x.hook != nil && !x.halted {
-		x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: x.table, Flow: x.flow, Note: text, Recirc: x.actions[len(x.actions)-1].U32})
+		x.hook(TraceStep{Bridge: x.p.Bridge(), Depth: x.depth, Table: x.table, Flow: x.flow, Note: text, Recirc: x.actions[len(x.actions)-1].U32})
 	}
 }
 

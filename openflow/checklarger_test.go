@@ -15,13 +15,13 @@ import (
 func longerTexts(t *testing.T, p *Pipeline, env Env, frame string) string {
 	t.Helper()
 	k := frameKey(t, frame)
-	first := p.Translate(&k, env)
+	first := Translate(p, &k, env)
 	texts := []string{FormatDatapathActions(first.Actions, nil)}
 	for _, a := range first.Actions {
 		if a.Op == flowtable.OpRecirc {
 			again := k
 			again.SetRecirc(a.U32)
-			tr := p.Translate(&again, env)
+			tr := Translate(p, &again, env)
 			texts = append(texts, FormatDatapathActions(tr.Actions, nil))
 		}
 	}
@@ -56,7 +56,7 @@ func TestCheckLarger(t *testing.T) {
 func TestCheckLargerWithoutRoom(t *testing.T) {
 	p := pipelineOf(t, "actions=1,check_pkt_larger(1500)->reg0[3],2")
 	k := frameKey(t, "in_port=3")
-	if got := FormatDatapathActions(p.Translate(&k, newEnv()).Actions, nil); got != "1,drop(loop)" {
+	if got := FormatDatapathActions(Translate(p, &k, newEnv()).Actions, nil); got != "1,drop(loop)" {
 		t.Error(got)
 	}
 }

@@ -168,7 +168,7 @@ func (s *subtable) note(f *Flow, n int) {
 
 // find returns the first rule in the subtable with the hash of flow f, or nil. v
 // records the bits of f that the search used.
-func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
+func (s *subtable) find(f *Flow, v Visitor, l *prefixLookup) *Rule {
 	h := uint64(1)
 	for i := range s.stages {
 		st := &s.stages[i]
@@ -185,7 +185,7 @@ func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 		if !there && len(st.prefixes) > 0 && l.rulesOut(st.prefixes, v) {
 			return nil
 		}
-		v.visit(st.words, &s.mask)
+		v.Visit(st.words, &s.mask)
 		if !there || first != nil {
 			return first
 		}
@@ -203,11 +203,12 @@ func (s *subtable) matches(r *Rule, f *Flow) bool {
 	return true
 }
 
-// visitor records the bits of a flow that a look-up has used.
-type visitor interface {
-	visit(words []uint8, mask *Flow)
-	// visitWord records bits of one word.
-	visitWord(word int, mask uint64)
+// Visitor records the bits of a flow that a look-up has used.
+type Visitor interface {
+	// Visit records the bits of mask in the words with these indexes.
+	Visit(words []uint8, mask *Flow)
+	// VisitWord records bits of one word.
+	VisitWord(word int, mask uint64)
 }
 
 // prefixLookup caches the results of the tries for one look-up.
@@ -221,7 +222,7 @@ type prefixLookup struct {
 // the flow. The proof is a field in which no rule has the flow's prefix. If there are
 // several such fields, rulesOut takes the field that needs the fewest bits as proof. v
 // records these bits.
-func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
+func (l *prefixLookup) rulesOut(prefixes []prefixLength, v Visitor) bool {
 	best, bits := -1, uint8(0)
 	for _, p := range prefixes {
 		found := &l.found[p.field]
@@ -237,16 +238,16 @@ func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
 	}
 	p := &prefixFields[best]
 	hi, lo := p.mask(bits)
-	v.visitWord(int(p.word), hi)
+	v.VisitWord(int(p.word), hi)
 	if lo != 0 {
-		v.visitWord(int(p.word)+1, lo)
+		v.VisitWord(int(p.word)+1, lo)
 	}
 	return true
 }
 
 // lookup returns the matching rule of highest priority for the flow f, or nil. conj is
 // the ID of the conjunction through which the rule matches; 0: the rule matches alone.
-func (c *classifier) lookup(f *Flow, v visitor) (r *Rule, conj uint32) {
+func (c *classifier) lookup(f *Flow, v Visitor) (r *Rule, conj uint32) {
 	var soft []*Rule
 	r = c.search(f, v, &soft)
 	if len(soft) == 0 {
@@ -259,7 +260,7 @@ func (c *classifier) lookup(f *Flow, v visitor) (r *Rule, conj uint32) {
 // conjunction. If soft is not nil, search appends to soft the matching rules with
 // conjunction actions that have a higher priority. It may also append such rules of a
 // lower priority.
-func (c *classifier) search(f *Flow, v visitor, soft *[]*Rule) *Rule {
+func (c *classifier) search(f *Flow, v Visitor, soft *[]*Rule) *Rule {
 	var best *Rule
 	l := prefixLookup{c: c, f: f}
 	for _, s := range c.subtables {

@@ -73,7 +73,7 @@ func (x *xlate) commitField(id FieldID, op flowtable.Op, prerequisite prereq) {
 	x.follow(word, hi)
 	if lo == 0 {
 		a := flowtable.Action{Op: op, U32: uint32(v[1])}
-		if fields[id].bits == 48 {
+		if id.Bits() == 48 {
 			a.U32, a.U64 = 0, v[1]
 		}
 		x.emit(a)
@@ -96,7 +96,7 @@ func (x *xlate) differs(word int, mask uint64) bool {
 	}
 	// The end of a clone restores the frame, so x.flow may again depend on the arriving
 	// frame.
-	x.visitWord(word, mask)
+	x.VisitWord(word, mask)
 	return (x.flow[word]^x.base[word])&mask != 0
 }
 
@@ -209,10 +209,10 @@ const bfdAddress = 0x002320000001
 func (x *xlate) toBFD() bool {
 	differing := x.flow[flowtable.WEthDst]>>16 ^ bfdAddress
 	if differing == 0 {
-		x.visitWord(flowtable.WEthDst, 0xffffffffffff<<16)
+		x.VisitWord(flowtable.WEthDst, 0xffffffffffff<<16)
 		return true
 	}
-	x.visitWord(flowtable.WEthDst, 1<<(15+bits.Len64(differing)))
+	x.VisitWord(flowtable.WEthDst, 1<<(15+bits.Len64(differing)))
 	return false
 }
 
@@ -221,7 +221,7 @@ func (x *xlate) toBFD() bool {
 func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	vni, local, remote := port.VNI, port.Local, port.Remote
 	if port.FlowVNI {
-		x.visitWord(flowtable.WTunID, 0xffffff)
+		x.VisitWord(flowtable.WTunID, 0xffffff)
 		vni = uint32(x.flow[flowtable.WTunID] & 0xffffff)
 	}
 	if port.FlowRemote {

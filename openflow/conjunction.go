@@ -37,7 +37,7 @@ func (c *Conjunction) check() error {
 	return nil
 }
 
-func (a *Action) conjunction() Conjunction {
+func (a *Action) Conjunction() Conjunction {
 	return Conjunction{ID: uint32(a.Value[1]), Part: uint8(a.Value[0] >> 8), Parts: uint8(a.Value[0])}
 }
 
@@ -84,7 +84,7 @@ func checkConjunctions(actions []Action) string {
 // the best rule that matches without a conjunction. soft lists the matching rules with
 // conjunction actions. If found is not hard, id is the ID of the conjunction that
 // matched.
-func (c *classifier) conjunctive(f *Flow, v visitor, hard *Rule, soft []*Rule) (found *Rule, id uint32) {
+func (c *classifier) conjunctive(f *Flow, v Visitor, hard *Rule, soft []*Rule) (found *Rule, id uint32) {
 	slices.SortStableFunc(soft, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
 	for len(soft) > 0 && (hard == nil || soft[0].Priority > hard.Priority) {
 		n := 1
@@ -119,7 +119,7 @@ func complete(rules []*Rule) (ids []uint32) {
 			if r.Actions[i].Kind != ActConjunction {
 				continue
 			}
-			c := r.Actions[i].conjunction()
+			c := r.Actions[i].Conjunction()
 			k := key{c.ID, c.Parts}
 			parts[k] |= 1 << (c.Part - 1)
 			if parts[k] == ones64(uint(c.Parts)) {

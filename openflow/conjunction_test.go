@@ -51,7 +51,7 @@ func TestConjunctions(t *testing.T) {
 		{"arp", "9"}, {"tcp,nw_src=10.3.0.7,nw_dst=10.9.0.1", "9"},
 	} {
 		k := keyOfText(t, "in_port=9,"+tt.frame)
-		tr := p.Translate(&k, newEnv9())
+		tr := Translate(p, &k, newEnv9())
 		if got := outputs(&tr); got != tt.ports {
 			t.Errorf("%s goes to port %q, want %q", tt.frame, got, tt.ports)
 		}
@@ -72,7 +72,7 @@ func newEnv9() *fakeEnv {
 func TestMaskOfConjunction(t *testing.T) {
 	p := pipelineOf(t, "conj_id=7,actions=1", "ip,nw_src=10.1.0.0/16,actions=conjunction(7,1/2)", "tcp,tp_dst=80,actions=conjunction(7,2/2)")
 	k := keyOfText(t, "in_port=2,tcp,nw_src=10.1.2.3,nw_dst=10.9.9.9,tp_src=5,tp_dst=80")
-	tr := p.Translate(&k, newEnv())
+	tr := Translate(p, &k, newEnv())
 	m := MatchOf(&k, &tr.Mask)
 	if got, want := FormatMatch(&m, nil), "tcp,recirc_id"; !strings.Contains(got, "nw_src=10.1.0.0/16") || !strings.Contains(got, "tp_dst=80") ||
 		strings.Contains(got, "nw_dst") || strings.Contains(got, "tp_src") || strings.Contains(got, "conj_id") || outputs(&tr) != "1" {
@@ -90,7 +90,7 @@ func TestModifyConjunction(t *testing.T) {
 		if step.change != "" {
 			apply(t, p, uint64(i), Modify, step.change)
 		}
-		tr := p.Translate(&k, newEnv())
+		tr := Translate(p, &k, newEnv())
 		if got := outputs(&tr); got != step.ports {
 			t.Errorf("after %q: port %q, want %q", step.change, got, step.ports)
 		}
@@ -102,11 +102,12 @@ func TestTraceOfConjunction(t *testing.T) {
 	p := pipelineOf(t, "conj_id=7,actions=1", "in_port=2,actions=conjunction(7,1/2)", "ip,actions=conjunction(7,2/2)")
 	k := keyOfText(t, "in_port=2,tcp")
 	var notes []string
-	p.Trace(&k, newEnv(), func(s TraceStep) {
+	Trace(p, &k, newEnv(), func(s TraceStep) {
 		if s.Lookup {
 			notes = append(notes, s.Note)
 		}
 	})
+
 	if len(notes) != 1 || notes[0] != "all parts of conjunction 7 match" {
 		t.Errorf("remarks on look-ups: %q", notes)
 	}

@@ -182,20 +182,11 @@ func (t *NoteTable) NoteUse() (used int, evicted uint64) {
 	return len(t.order), t.evicted
 }
 
-// SendExceptions decides which exceptional frames go to the controller. misses is about
-// frames that match no flow, expired about frames whose TTL dec_ttl finds expired. If the
-// argument is false, these frames are dropped. OpenFlow 1.0 sends misses to the controller;
-// later versions drop them.
-func (p *Pipeline) SendExceptions(misses, expired bool) {
-	p.missToController, p.expiredToController = misses, expired
-	p.generation++
-}
-
 // ttlExpired sends a frame whose TTL dec_ttl or dec_mpls_ttl finds expired to the
 // controller, or drops it; see SendExceptions.
 func (x *xlate) ttlExpired() {
 	x.note("the TTL has expired")
-	if x.p.expiredToController {
+	if x.p.SendsExpired() {
 		x.controller(&Controller{MaxLen: wholeFrame, Reason: "invalid_ttl"})
 		return
 	}
@@ -206,7 +197,7 @@ func (x *xlate) ttlExpired() {
 func (x *xlate) missed(table uint8) {
 	note := uint32(0)
 	if noter, ok := x.env.(Noter); ok {
-		note = noter.StoreNote(&ControllerNote{Bridge: x.p.bridge, InPort: x.patch, Table: table, Cookie: ^uint64(0), Reason: "no_match"})
+		note = noter.StoreNote(&ControllerNote{Bridge: x.p.Bridge(), InPort: x.patch, Table: table, Cookie: ^uint64(0), Reason: "no_match"})
 	}
 	x.commit()
 	x.emit(flowtable.Action{Op: flowtable.OpController, U32: wholeFrame, U64: uint64(note)})
@@ -220,7 +211,7 @@ func (x *xlate) noted(c *Controller) uint32 {
 	if !ok {
 		return 0
 	}
-	n := ControllerNote{Bridge: x.p.bridge, InPort: x.patch, Cookie: ^uint64(0), ID: c.ID, Reason: c.Reason, Userdata: c.Userdata, Continuation: x.continuation}
+	n := ControllerNote{Bridge: x.p.Bridge(), InPort: x.patch, Cookie: ^uint64(0), ID: c.ID, Reason: c.Reason, Userdata: c.Userdata, Continuation: x.continuation}
 	if x.rule != nil {
 		n.Table, n.Cookie = x.rule.Table, x.rule.Cookie
 		n.Miss = n.Reason == "" && x.rule.Priority == 0 && x.rule.Match == (PackedMatch{})
@@ -230,7 +221,7 @@ func (x *xlate) noted(c *Controller) uint32 {
 		n.Reason = "packet_out"
 	}
 	for _, id := range []FieldID{FTunID, FTunSrc, FTunDst, FTunIPv6Src, FTunIPv6Dst, FTunGBPID, FTunGBPFlags, FTunFlags, FCTState, FCTZone, FCTMark, FCTLabel} {
-		if word := int(fields[id].word); x.flow[word] != 0 || fields[id].bits > 64 && x.flow[word+1] != 0 {
+		if word, _, _ := wholeField(id).mask(); x.flow[word] != 0 || id.Bits() > 64 && x.flow[word+1] != 0 {
 			x.read(wholeField(id)) // a field of 0 is left out of the message
 		}
 	}

@@ -17,7 +17,8 @@ func TestMetadataOfTracked(t *testing.T) {
 		copy(k[flowtable.WCTSrc:], ct)
 		return k
 	}
-	const established = ctStateTrk | 2
+	const trk, inv = 0x20, 0x10 // bits of ct_state
+	const established = trk | 2
 	v4, v6 := []uint64{0, 0x0a000001, 0, 0x0a000002}, []uint64{0xfd << 56, 1, 0xfd << 56, 2}
 	for _, c := range []struct {
 		note uint64 // first word of the note
@@ -29,7 +30,7 @@ func TestMetadataOfTracked(t *testing.T) {
 		{established<<flowtable.CTStateShift | 7, frame(packet.EtherTypeIPv6, established, v6...),
 			"ct_state=est|trk,ct_zone=7,ct_ipv6_src=fd00::1,ct_ipv6_dst=fd00::2,ct_nw_proto=17,ct_tp_src=1000,ct_tp_dst=53,ipv6,in_port=3"},
 		{established << flowtable.CTStateShift, nil, "ct_state=est|trk,in_port=3"}, // an engine of an earlier version
-		{(ctStateTrk | ctStateInv) << flowtable.CTStateShift, frame(packet.EtherTypeIPv4, ctStateTrk|ctStateInv, v4...), "ct_state=inv|trk,ip,in_port=3"},
+		{(trk | inv) << flowtable.CTStateShift, frame(packet.EtherTypeIPv4, trk|inv, v4...), "ct_state=inv|trk,ip,in_port=3"},
 		{0, frame(packet.EtherTypeIPv4, established, v4...), "in_port=3"}, // behind ct_clear
 	} {
 		n := ControllerNote{CT: [flowtable.CTWords]uint64{c.note}}

@@ -38,12 +38,12 @@ func addCTFields() {
 
 // ctMet reports whether the prerequisite needCT is met: ct_state has one of new, est,
 // rel, rpl, snat and dnat, or trk without inv.
-func ctMet(q prober) bool {
-	if v, _ := q.probe(flowtable.WCT, ctStateValid<<flowtable.CTStateShift); v != 0 {
+func ctMet(q Prober) bool {
+	if v, _ := q.Probe(flowtable.WCT, ctStateValid<<flowtable.CTStateShift); v != 0 {
 		return true
 	}
-	trk, known := q.probe(flowtable.WCT, ctStateTrk<<flowtable.CTStateShift)
-	inv, knownInv := q.probe(flowtable.WCT, ctStateInv<<flowtable.CTStateShift)
+	trk, known := q.Probe(flowtable.WCT, ctStateTrk<<flowtable.CTStateShift)
+	inv, knownInv := q.Probe(flowtable.WCT, ctStateInv<<flowtable.CTStateShift)
 	return known && knownInv && trk != 0 && inv == 0
 }
 

@@ -86,14 +86,14 @@ func TestTranslationsNoteTheirAddresses(t *testing.T) {
 		for range 60 {
 			var before []Translation
 			for i := range keys {
-				before = append(before, p.Translate(&keys[i], env))
+				before = append(before, Translate(p, &keys[i], env))
 			}
 			env.macs.TakeChanges()
 			now += uint64(r.IntN(3)) * uint64(30*time.Second) // vniQuiet of the table
 			what := changeTable(r, env.macs, now)
 			changes := env.macs.TakeChanges()
 			for i := range keys {
-				after := p.Translate(&keys[i], env)
+				after := Translate(p, &keys[i], env)
 				if !reflect.DeepEqual(before[i], after) && !meet(&changes, &before[i]) {
 					t.Fatalf("seed %d: %s changes %x from\n%+v to\n%+v\nwhich depends on no changed address of %v", seed, what, keys[i], before[i], after, changes)
 				}

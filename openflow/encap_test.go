@@ -50,7 +50,7 @@ func TestEncap(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := frameKey(t, c.frame)
-		first := p.Translate(&k, env).Actions
+		first := Translate(p, &k, env).Actions
 		if got := recircID.ReplaceAllString(FormatDatapathActions(first, nil), "recirc"); got != c.first {
 			t.Errorf("%s on %s:\n got %s\nwant %s", c.actions, c.frame, got, c.first)
 		}
@@ -59,7 +59,7 @@ func TestEncap(t *testing.T) {
 			if a.Op == flowtable.OpRecirc {
 				again := k // the second translation sees the frame whose last label is left
 				again.SetRecirc(a.U32)
-				second = FormatDatapathActions(p.Translate(&again, env).Actions, nil)
+				second = FormatDatapathActions(Translate(p, &again, env).Actions, nil)
 			}
 		}
 		if second != c.second {

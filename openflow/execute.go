@@ -17,7 +17,7 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 			return 0, false
 		}
 		if x.hook != nil {
-			x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: x.table, Action: a, Flow: x.flow})
+			x.hook(TraceStep{Bridge: x.p.Bridge(), Depth: x.depth, Table: x.table, Action: a, Flow: x.flow})
 		}
 		if x.suspends(a) {
 			x.continueLater(actions[i:], x.suspendedNote())
@@ -159,7 +159,7 @@ func (x *xlate) change(a *Action) {
 
 // hasField reports whether the frame has the field, according to the field's
 // prerequisites.
-func (x *xlate) hasField(id FieldID) bool { return fields[id].prerequisite.met(x) }
+func (x *xlate) hasField(id FieldID) bool { return id.Prerequisite().met(x) }
 
 // set writes value v to a field, only the bits of the mask, and only if the frame has the
 // field. FTCPSrc and FTCPDst also stand for the ports of UDP and SCTP, for mod_tp_src and
@@ -194,7 +194,7 @@ func (x *xlate) set(dst Subfield, v, mask Value128) {
 	}
 	if dst.Field == FIPTTL {
 		if dst.Bits < 8 {
-			x.visitWord(flowtable.WIP, ttlBits)
+			x.VisitWord(flowtable.WIP, ttlBits)
 		}
 		x.keep[flowtable.WIP] &^= ttlBits
 	}

@@ -241,6 +241,20 @@ func addRegisters() {
 // String returns the field's name.
 func (id FieldID) String() string { return fields[id].name }
 
+// Alias returns the older name that ovs-ofctl prints, such as dl_src, or the name.
+func (id FieldID) Alias() string {
+	if alias := fields[id].alias; alias != "" {
+		return alias
+	}
+	return fields[id].name
+}
+
+// Bits returns the field's size in bits; 0: a field tun_metadata, see TLVMap.Whole.
+func (id FieldID) Bits() uint { return uint(fields[id].bits) }
+
+// Prerequisite returns the field's prerequisite.
+func (id FieldID) Prerequisite() prereq { return fields[id].prerequisite }
+
 // Subfield is a part of a field: Bits bits from bit Offset on (0: the lowest bit).
 type Subfield struct {
 	Field  FieldID

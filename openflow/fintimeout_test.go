@@ -14,7 +14,7 @@ func TestFinTimeout(t *testing.T) {
 	p := pipelineOf(t, "hard_timeout=100,actions=resubmit(,1)", "table=1,idle_timeout=60,tcp,actions=fin_timeout(idle_timeout=10,hard_timeout=20),2")
 	translate := func(frame string) Translation {
 		k := keyOfText(t, frame)
-		return p.Translate(&k, newEnv())
+		return Translate(p, &k, newEnv())
 	}
 	for _, frame := range []string{"in_port=1,tcp,tcp_flags=syn|ack", "in_port=1,udp", "in_port=1,arp"} {
 		if tr := translate(frame); len(tr.Finished) != 0 {

@@ -81,7 +81,7 @@ func formatAction(a *Action, names Names) string {
 	case ActDecTTL:
 		return "dec_ttl"
 	case ActConjunction:
-		c := a.conjunction()
+		c := a.Conjunction()
 		return fmt.Sprintf("conjunction(%d,%d/%d)", c.ID, c.Part, c.Parts)
 	case ActGotoTable:
 		return fmt.Sprintf("goto_table:%d", a.Table)

@@ -46,7 +46,7 @@ type Bucket struct {
 	// bucket that watches neither is always live.
 	WatchPort, WatchGroup uint32
 	Actions               []Action
-	set                   []Action // Actions in order of execution
+	Set                   []Action // Actions in order of execution, which ParseGroupMod and NewGroup fill
 }
 
 // Group is an entry of the group table, immutable in a pipeline: a modification
@@ -175,8 +175,8 @@ func refersTo(actions []Action, kind ActionKind, selected func(id uint32) bool) 
 	return false
 }
 
-// checkReferences returns an error if actions name a missing group or meter.
-func (p *Pipeline) checkReferences(actions []Action) error {
+// CheckReferences returns an error if actions name a missing group or meter.
+func (p *Pipeline) CheckReferences(actions []Action) error {
 	var missing uint32
 	if refersTo(actions, ActGroup, func(id uint32) bool { missing = id; return p.groups[id] == nil }) {
 		return codedf(ErrActionBadOutGroup, "group:%d: there is no such group; expected add-group first", missing)
@@ -186,6 +186,9 @@ func (p *Pipeline) checkReferences(actions []Action) error {
 	}
 	return nil
 }
+
+// Group returns the group with this number, or nil.
+func (p *Pipeline) Group(id uint32) *Group { return p.groups[id] }
 
 // Groups returns the group with this number, or for GroupAny all groups by number.
 func (p *Pipeline) Groups(id uint32) []*Group {
@@ -203,7 +206,7 @@ func (p *Pipeline) Groups(id uint32) []*Group {
 
 // group executes a group. Each bucket gets the frame as it was before the group.
 func (x *xlate) group(id uint32) {
-	g := x.p.groups[id]
+	g := x.p.Group(id)
 	if g == nil {
 		x.note("the group does not exist")
 		return
@@ -243,7 +246,7 @@ func (x *xlate) bucket(g *Group, i int) {
 	flow, keep, tags, decs, queue := x.flow, x.keep, x.tags, x.decs, x.queue
 	x.undone++
 	x.buckets++
-	x.list(b.set)
+	x.list(b.Set)
 	x.finishPause()
 	x.undone--
 	x.buckets--
@@ -267,7 +270,7 @@ func (x *xlate) liveBeyond(b *Bucket, visited map[uint32]bool) bool {
 			return true
 		}
 	}
-	g := x.p.groups[b.WatchGroup]
+	g := x.p.Group(b.WatchGroup)
 	if g == nil || visited[g.ID] {
 		return false
 	}
@@ -307,10 +310,10 @@ func (x *xlate) choose(g *Group) int {
 
 // hashed returns a hash of the group's fields, or of the connection.
 func (x *xlate) hashed(g *Group) (h uint64) {
-	if len(g.hashed) == 0 {
+	if len(g.HashedFields()) == 0 {
 		return x.connection()
 	}
-	for _, id := range g.hashed {
+	for _, id := range g.HashedFields() {
 		if x.hasField(id) {
 			v := x.read(wholeField(id))
 			h = mix64(h + mix64(v[0]+uint64(id)) + v[1])
@@ -335,7 +338,7 @@ func (x *xlate) connection() uint64 {
 	case packet.EtherTypeIPv6:
 		h = endpoints(FIPv6Src, FIPv6Dst)
 	default:
-		x.visitWord(flowtable.WEthSrc, flowtable.VLANID)
+		x.VisitWord(flowtable.WEthSrc, flowtable.VLANID)
 		h = endpoints(FEthSrc, FEthDst) + eth<<16 + x.flow[flowtable.WEthSrc]&flowtable.VLANID
 		if needARP.met(x) {
 			h += endpoints(FARPSpa, FARPTpa)*3 + endpoints(FARPSha, FARPTha)*5
@@ -344,7 +347,7 @@ func (x *xlate) connection() uint64 {
 	}
 	h += x.read(wholeField(FIPProto))[1]
 	if needPorts.met(x) {
-		x.visitWord(flowtable.WIP, (flowtable.FragAny|flowtable.FragLater)<<flowtable.FragShift)
+		x.VisitWord(flowtable.WIP, (flowtable.FragAny|flowtable.FragLater)<<flowtable.FragShift)
 		if x.flow[flowtable.WIP]>>flowtable.FragShift&flowtable.FragAny == 0 { // all fragments must take the same path
 			h += endpoints(FTCPSrc, FTCPDst) * 3
 		}

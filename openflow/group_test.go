@@ -33,7 +33,7 @@ func groups(t *testing.T, p *Pipeline, command GroupCommand, texts ...string) Ch
 func actionsOf(p *Pipeline, env Env, t *testing.T, frame string) string {
 	t.Helper()
 	k := keyOfText(t, frame)
-	tr := p.Translate(&k, env)
+	tr := Translate(p, &k, env)
 	return FormatDatapathActions(tr.Actions, nil)
 }
 
@@ -150,7 +150,7 @@ func TestSelectIsByWeightAndConnection(t *testing.T) {
 	for range n {
 		a, b, sp, dp := r.Uint32(), r.Uint32(), r.IntN(65536), r.IntN(65536)
 		frame := func(a, b uint32, sp, dp int) string {
-			return fmt.Sprintf("in_port=9,tcp,nw_src=%s,nw_dst=%s,tp_src=%d,tp_dst=%d", formatAddr(value64(uint64(a)), 32), formatAddr(value64(uint64(b)), 32), sp, dp)
+			return fmt.Sprintf("in_port=9,tcp,nw_src=%s,nw_dst=%s,tp_src=%d,tp_dst=%d", valueAddr(value64(uint64(a)), 32), valueAddr(value64(uint64(b)), 32), sp, dp)
 		}
 		there := actionsOf(p, env, t, frame(a, b, sp, dp))
 		if back := actionsOf(p, env, t, frame(b, a, dp, sp)); back != there {

@@ -4,6 +4,7 @@ package openflow
 
 import (
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -17,10 +18,26 @@ import (
 // Reference implementations: a linear search for rules, an interpreter of the tables
 // without megaflows, and an interpreter of datapath actions.
 
+// rulesOf returns the rules of a pipeline by slot.
+func rulesOf(p *Pipeline) (rules []*Rule) {
+	for slot := uint32(0); len(rules) < p.Len(); slot++ {
+		if r := p.Rule(slot); r != nil {
+			rules = append(rules, r)
+		}
+	}
+	return rules
+}
+
+// isPart reports whether a rule is a part of conjunctions.
+func isPart(r *Rule) bool {
+	return slices.ContainsFunc(r.Actions, func(a Action) bool { return a.Kind == ActConjunction })
+}
+
 func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
+	rules := rulesOf(p)
 	bestRule := func(f *Flow) (best *Rule) {
-		for _, r := range p.rules {
-			if r != nil && r.Table == table && !isConjunctive(r.Actions) && r.Match.Covers(f) && (best == nil || r.Priority > best.Priority) {
+		for _, r := range rules {
+			if r.Table == table && !isPart(r) && r.Match.Covers(f) && (best == nil || r.Priority > best.Priority) {
 				best = r
 			}
 		}
@@ -28,8 +45,8 @@ func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
 	}
 	best := bestRule(f)
 	var priorities []uint16
-	for _, r := range p.rules {
-		if r != nil && isConjunctive(r.Actions) && (best == nil || r.Priority > best.Priority) {
+	for _, r := range rules {
+		if isPart(r) && (best == nil || r.Priority > best.Priority) {
 			priorities = append(priorities, r.Priority)
 		}
 	}
@@ -46,13 +63,13 @@ func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
 // dimensions has a matching rule of the given priority.
 func slowConjunction(p *Pipeline, table uint8, f *Flow, priority uint16, bestRule func(*Flow) *Rule) *Rule {
 	parts := map[Conjunction]bool{}
-	for _, r := range p.rules {
-		if r == nil || r.Table != table || r.Priority != priority || !r.Match.Covers(f) {
+	for _, r := range rulesOf(p) {
+		if r.Table != table || r.Priority != priority || !r.Match.Covers(f) {
 			continue
 		}
 		for i := range r.Actions {
 			if a := &r.Actions[i]; a.Kind == ActConjunction {
-				parts[a.conjunction()] = true
+				parts[a.Conjunction()] = true
 			}
 		}
 	}
@@ -242,7 +259,7 @@ func slowOptions(m *TLVMap, f *Flow) (b []byte) {
 	for _, t := range m.Mappings() {
 		if f[WTLVs]>>t.Field&1 != 0 {
 			b = append(b, byte(t.Class>>8), byte(t.Class), t.Type, t.Len/4)
-			b = append(b, m.fields[t.Field].bytes(f)...)
+			b = append(b, m.field(FTunMetadata+FieldID(t.Field)).bytes(f)...)
 		}
 	}
 	return b
@@ -263,13 +280,14 @@ func (in *interpreter) decodeOptions(raw []byte) bool {
 			known = true
 			in.f[WTLVs] |= 1 << t.Field
 			body := rest[4 : 4+t.Len]
-			for i, cell := range in.p.TLVs().fields[t.Field].cells {
+			in.p.TLVs().field(FTunMetadata + FieldID(t.Field)).eachCell(func(word int, cell uint64) {
 				for k := range 32 {
-					if body[4*i+k/8]>>(7-k%8)&1 != 0 {
-						in.f[WTLVCells+int(cell)/2] |= 1 << (63 - 32*int(cell%2) - k)
+					if body[k/8]>>(7-k%8)&1 != 0 {
+						in.f[word] |= 1 << (bits.Len64(cell) - 1 - k)
 					}
 				}
-			}
+				body = body[4:]
+			})
 		}
 		if !known && isCritical(raw) && (rest[2]&0x80 != 0 || mappedKey(in.p.TLVs(), rest)) {
 			return false
@@ -295,7 +313,7 @@ func (in *interpreter) get(s Subfield) (v []bool) {
 			v = append(v, Subfield{s.Field, uint16(at), 1}.get(&in.f)[1] != 0)
 			continue
 		}
-		b := in.p.TLVs().fields[s.Field-FTunMetadata].bytes(&in.f)
+		b := in.p.TLVs().field(s.Field).bytes(&in.f)
 		v = append(v, b[len(b)-1-at/8]>>(at%8)&1 != 0)
 	}
 	return v
@@ -303,7 +321,7 @@ func (in *interpreter) get(s Subfield) (v []bool) {
 
 // putTLV writes the bits of v that are set in mask to a field tun_metadata.
 func (in *interpreter) putTLV(s Subfield, v, mask []bool) {
-	f := in.p.TLVs().fields[s.Field-FTunMetadata]
+	f := in.p.TLVs().field(s.Field)
 	b, all := f.bytes(&in.f), slices.Repeat([]byte{0xff}, int(f.Len))
 	for i := range v {
 		if at := int(s.Offset) + i; mask[i] {
@@ -423,8 +441,8 @@ func (in *interpreter) sync() {
 	in.f[flowtable.WIP] = in.f[flowtable.WIP]&^(0xffff<<flowtable.InnerTCIShift) | tci[1]<<flowtable.InnerTCIShift
 }
 
-// probe implements prober.
-func (in *interpreter) probe(word int, mask uint64) (uint64, bool) { return in.f[word] & mask, true }
+// Probe implements Prober.
+func (in *interpreter) Probe(word int, mask uint64) (uint64, bool) { return in.f[word] & mask, true }
 
 func (in *interpreter) run(table uint8) {
 	for in.budget--; in.budget > 0; in.budget-- {
@@ -549,11 +567,11 @@ func (in *interpreter) learn(spec *LearnSpec) {
 	}
 	m.Match = match.Pack()
 	n, there := 0, false
-	for _, r := range in.p.rules {
-		if r != nil && r.Table == spec.Table && r.Cookie == spec.Cookie {
+	for _, r := range rulesOf(in.p) {
+		if r.Table == spec.Table && r.Cookie == spec.Cookie {
 			n++
 		}
-		there = there || r != nil && r.Table == spec.Table && r.Priority == spec.Priority && r.Match == m.Match
+		there = there || r.Table == spec.Table && r.Priority == spec.Priority && r.Match == m.Match
 	}
 	allowed := spec.Limit == 0 || n < int(spec.Limit) || there
 	if spec.Result.Bits != 0 {
@@ -565,7 +583,7 @@ func (in *interpreter) learn(spec *LearnSpec) {
 		in.sync()
 	}
 	if allowed {
-		in.learned = append(in.learned, fmt.Sprint(in.p.bridge, FormatFlowMod(&m, nil)))
+		in.learned = append(in.learned, fmt.Sprint(in.p.Bridge(), FormatFlowMod(&m, nil)))
 	}
 }
 
@@ -579,7 +597,7 @@ func learnedTexts(tr *Translation) (texts []string) {
 
 // group executes the buckets of a group, each on the unchanged frame.
 func (in *interpreter) group(id uint32) {
-	g := in.p.groups[id]
+	g := in.p.Group(id)
 	buckets := g.Buckets
 	in.budget--
 	switch g.Type {
@@ -602,7 +620,7 @@ func (in *interpreter) group(id uint32) {
 
 // bundle takes the member from the algorithm, which TestBundle checks.
 func (in *interpreter) bundle(a *Action) {
-	member := a.Links.member(&in.f, func(number uint32) bool {
+	member := memberOf(a.Links, &in.f, func(number uint32) bool {
 		port, ok := in.env.Port(number)
 		return ok && !port.Down || number > PortMax && number != PortLocal
 	})
@@ -703,7 +721,7 @@ func (in *interpreter) change(a *Action) {
 	case ActSetTunnel:
 		in.set(wholeField(FTunID), a.Value, ones(64))
 	case ActMove:
-		if fields[a.Src.Field].prerequisite.met(in) {
+		if a.Src.Field.Prerequisite().met(in) {
 			v := in.get(a.Src)
 			if a.Dst.Field.isTLV() {
 				in.putTLV(a.Dst, v, slices.Repeat([]bool{true}, len(v)))
@@ -713,7 +731,7 @@ func (in *interpreter) change(a *Action) {
 		}
 	case ActPush:
 		v := valueOfBits(in.get(a.Src))
-		if !fields[a.Src.Field].prerequisite.met(in) {
+		if !a.Src.Field.Prerequisite().met(in) {
 			v = Value128{}
 		}
 		in.stack = append(in.stack, v)
@@ -723,7 +741,7 @@ func (in *interpreter) change(a *Action) {
 			in.stack = in.stack[:n-1]
 		}
 	case ActMultipath: // TestMultipath checks the algorithms
-		in.set(a.Dst, value64(uint64(a.Links.link(&in.f))), a.Dst.ones())
+		in.set(a.Dst, value64(uint64(linkOf(a.Links, &in.f))), a.Dst.ones())
 	}
 	in.sync()
 }
@@ -733,7 +751,7 @@ func (in *interpreter) set(dst Subfield, v, mask Value128) {
 		in.putTLV(dst, bitsOfValue(v, dst.Bits), bitsOfValue(mask, dst.Bits))
 		return
 	}
-	needs := fields[dst.Field].prerequisite
+	needs := dst.Field.Prerequisite()
 	if dst.Field == FTCPSrc || dst.Field == FTCPDst {
 		needs = needPorts
 	}
@@ -741,7 +759,7 @@ func (in *interpreter) set(dst Subfield, v, mask Value128) {
 		return
 	}
 	dst.put(&in.f, v, mask)
-	if fields[dst.Field].word != flowtable.WEthSrc || fields[dst.Field].shift >= 16 {
+	if word, mask, _ := wholeField(dst.Field).mask(); word != flowtable.WEthSrc || mask&flowtable.VLANTCI == 0 {
 		return
 	}
 	tci := uint16(in.f[flowtable.WEthSrc])
@@ -850,7 +868,7 @@ func (in *interpreter) sendTagged(p *PortInfo, s fdb.Segment, vid uint16, tags [
 // segment returns 1 + the VNI of frames from this port. It returns 0 for a port without
 // a VNI.
 func (in *interpreter) segment(inPort uint32) fdb.Segment {
-	trunk := fdb.Segment(in.p.bridge) << 25
+	trunk := fdb.Segment(in.p.Bridge()) << 25
 	switch p, _ := in.env.Port(inPort); {
 	case p.Kind == PortTunnel && p.FlowVNI:
 		return trunk + fdb.Segment(in.f[flowtable.WTunID]&0xffffff) + 1
@@ -919,7 +937,8 @@ func (in *interpreter) sendIn(number uint32, s fdb.Segment) {
 // the number of compared frames.
 func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int) {
 	r := rand.New(rand.NewPCG(seed, 2))
-	p, texts := distinctPipeline(t, r)
+	p := NewPipeline(Limits{})
+	texts := addDistinct(t, r, p)
 	env := newEnv()
 	env.setEncaps()
 	if seed%4 == 3 {
@@ -940,7 +959,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 			k[flowtable.WPort] += uint64(10*bridge) << 32
 		}
 		gone[bridge] = changeTables(t, r, tables, gone[bridge])
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		for range frames {
 			compared++
 			in := interpret(p, env, &k)
@@ -975,8 +994,8 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 func joinBridges(t *testing.T, r *rand.Rand, p *Pipeline, env *fakeEnv) (texts []string) {
 	env.bridges = []fakeBridge{{p, env}}
 	for b := uint8(1); b < 3; b++ {
-		tables, more := distinctPipeline(t, r)
-		tables.bridge = b
+		tables := p.NewBridge(b)
+		more := addDistinct(t, r, tables)
 		env.bridges = append(env.bridges, fakeBridge{tables, bridgeEnv(b, env.macs)})
 		for _, text := range more {
 			texts = append(texts, fmt.Sprintf("bridge %d: %s", b, text))
@@ -1021,10 +1040,10 @@ func connectBridges(env *fakeEnv) {
 	}
 }
 
-// distinctPipeline returns random tables, and their texts. Its rules have different
-// priorities, so that only one rule is the right result.
-func distinctPipeline(t *testing.T, r *rand.Rand) (*Pipeline, []string) {
-	p, texts := randomPipeline(r, 1+r.IntN(30))
+// addDistinct adds random rules to empty tables and returns their texts. The rules have
+// different priorities, so that only one rule is the right result.
+func addDistinct(t *testing.T, r *rand.Rand, p *Pipeline) []string {
+	texts := addRandom(p, r, 1+r.IntN(30))
 	for i, rule := range p.Select(&FlowMod{Command: Delete, Table: TableAll}) {
 		mod := rule.FlowMod()
 		mod.Priority = uint16(1000 + int(rule.Priority)*100 + i)
@@ -1034,7 +1053,7 @@ func distinctPipeline(t *testing.T, r *rand.Rand) (*Pipeline, []string) {
 			t.Fatal(err)
 		}
 	}
-	return p, texts
+	return texts
 }
 
 // changeTables deletes a random rule, or adds a rule that it deleted earlier.

@@ -50,7 +50,7 @@ const maxLearned = 64
 
 // learnFlow derives the flow of a learn action. Control adds it to the tables later.
 func (x *xlate) learnFlow(spec *LearnSpec) {
-	m := FlowMod{Command: ModifyStrict, Bridge: x.p.bridge, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
+	m := FlowMod{Command: ModifyStrict, Bridge: x.p.Bridge(), Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
 		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags, LearnLimit: spec.Limit}
 	if spec.FinIdle != 0 || spec.FinHard != 0 {
 		m.Actions = append(m.Actions, finTimeoutOf(spec.FinIdle, spec.FinHard))
@@ -77,7 +77,7 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 	if spec.Limit != 0 {
 		x.tables.Add(spec.Table) // the table whose flows are counted
 	}
-	allowed := x.p.mayLearn(&m)
+	allowed := x.p.MayLearn(&m)
 	if spec.Result.Bits != 0 {
 		bit := uint64(0)
 		if allowed {
@@ -134,8 +134,8 @@ type learnGroup struct {
 	flows    int // number of flows with the key, learned or not
 }
 
-// mayLearn reports whether the learn action's limit allows flow m.
-func (p *Pipeline) mayLearn(m *FlowMod) bool {
+// MayLearn reports whether the learn action's limit allows flow m.
+func (p *Pipeline) MayLearn(m *FlowMod) bool {
 	if m.LearnLimit == 0 {
 		return true
 	}
@@ -223,7 +223,7 @@ func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refuse
 		}
 		before := b.mark()
 		// Other frames may have reached the limit after the translation.
-		if !p.mayLearn(&mods[i]) || b.apply(&mods[i]) != nil {
+		if !p.MayLearn(&mods[i]) || b.apply(&mods[i]) != nil {
 			b.undoSince(before)
 			refused++
 		}

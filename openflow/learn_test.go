@@ -11,7 +11,7 @@ import (
 func learnAll(t *testing.T, p *Pipeline, frame string, nowNS uint64) Translation {
 	t.Helper()
 	k := keyOfText(t, frame)
-	tr := p.Translate(&k, newEnv())
+	tr := Translate(p, &k, newEnv())
 	if _, err := p.Apply(tr.Learned, nowNS); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestLearnOutput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr, err := p.Execute(po.Actions, &po.Flow, newEnv())
+		tr, err := Execute(p, po.Actions, &po.Flow, newEnv())
 		if err != nil || len(tr.Learned) != 1 {
 			t.Fatalf("reg0=%s: error %v, %d flows learned, want 1", value, err, len(tr.Learned))
 		}

@@ -71,7 +71,7 @@ var (
 // multipath stores the number of the chosen link in Dst.
 func (x *xlate) multipath(a *Action) {
 	x.visitHashed(a.Links.Hashed)
-	x.set(a.Dst, value64(uint64(a.Links.link(&x.flow))), a.Dst.ones())
+	x.set(a.Dst, value64(uint64(linkOf(a.Links, &x.flow))), a.Dst.ones())
 }
 
 // bundle sends the frame to a live member, or stores the member's number in Dst. Without a
@@ -81,7 +81,7 @@ func (x *xlate) bundle(a *Action) {
 	if s.Algorithm == bundleHRW && len(s.Members) > 1 {
 		x.visitHashed(s.Hashed)
 	}
-	port := s.member(&x.flow, x.memberLives)
+	port := memberOf(s, &x.flow, x.memberLives)
 	if port == PortNone {
 		x.note("no member of the bundle is live")
 	}
@@ -116,8 +116,8 @@ func (x *xlate) visitHashed(fields LinkFields) {
 	}
 	if fields == hashL4 || (fields == hashL3L4 || fields == hashL3L4UDP) && !needIP.met(x) {
 		visit(FEthSrc, FEthDst)
-		x.visitWord(flowtable.WEthSrc, flowtable.VLANID)
-		x.visitWord(flowtable.WIP, flowtable.VLANID<<flowtable.InnerTCIShift)
+		x.VisitWord(flowtable.WEthSrc, flowtable.VLANID)
+		x.VisitWord(flowtable.WIP, flowtable.VLANID<<flowtable.InnerTCIShift)
 	}
 	visit(FEthType)
 	for _, side := range []struct {
@@ -136,16 +136,16 @@ func (x *xlate) visitHashed(fields LinkFields) {
 		return
 	}
 	visit(FIPProto)
-	x.visitWord(flowtable.WIP, flowtable.FragAny<<flowtable.FragShift)
-	if fields.ports(&x.flow) {
+	x.VisitWord(flowtable.WIP, flowtable.FragAny<<flowtable.FragShift)
+	if hashesPorts(fields, &x.flow) {
 		visit(FTCPSrc, FTCPDst)
 	}
 }
 
-// ports reports whether the hash of an IP frame includes its ports. All fragments of a
+// hashesPorts reports whether the hash of an IP frame includes its ports. All fragments of a
 // frame must take the same link, so the hash of a fragment has no ports. As in Open vSwitch,
 // only symmetric_l3l4+udp includes UDP ports.
-func (fields LinkFields) ports(f *Flow) bool {
+func hashesPorts(fields LinkFields, f *Flow) bool {
 	if f[flowtable.WIP]>>flowtable.FragShift&flowtable.FragAny != 0 {
 		return false
 	}
@@ -153,9 +153,9 @@ func (fields LinkFields) ports(f *Flow) bool {
 	return proto == packet.ProtoTCP || proto == packet.ProtoSCTP || proto == packet.ProtoUDP && fields == hashL3L4UDP
 }
 
-// hash returns the hash of the fields of a frame. The symmetric hashes are equal for both
+// linkHash returns the hash of the fields of a frame. The symmetric hashes are equal for both
 // directions of a connection.
-func (s *LinkSpec) hash(f *Flow) uint32 {
+func linkHash(s *LinkSpec, f *Flow) uint32 {
 	get := func(id FieldID) Value128 { return wholeField(id).get(f) }
 	h := uint64(s.Basis)
 	add := func(v Value128) { h = mix64(mix64(h+v[0]) + v[1]) }
@@ -193,16 +193,16 @@ func (s *LinkSpec) hash(f *Flow) uint32 {
 	pair(src, dst)
 	if s.Hashed != hashL3 {
 		add(get(FIPProto))
-		if s.Hashed.ports(f) {
+		if hashesPorts(s.Hashed, f) {
 			pair(FTCPSrc, FTCPDst)
 		}
 	}
 	return uint32(mix64(h))
 }
 
-// link returns the number of the link that multipath chooses.
-func (s *LinkSpec) link(f *Flow) uint16 {
-	hash, links := s.hash(f), uint32(s.MaxLink)+1
+// linkOf returns the number of the link that multipath chooses.
+func linkOf(s *LinkSpec, f *Flow) uint16 {
+	hash, links := linkHash(s, f), uint32(s.MaxLink)+1
 	const manyLinks = 64 // hrw hashes each link; with more links it becomes iter_hash, as in Open vSwitch
 	switch {
 	case s.Algorithm == moduloN:
@@ -235,12 +235,12 @@ func (s *LinkSpec) link(f *Flow) uint16 {
 // mixTwo returns a hash of two numbers.
 func mixTwo(a, b uint32) uint64 { return mix64(mix64(uint64(a)<<32|uint64(b)) + 1) }
 
-// member returns the live member that bundle chooses, or PortNone.
-func (s *LinkSpec) member(f *Flow, lives func(port uint32) bool) uint32 {
+// memberOf returns the live member that bundle chooses, or PortNone.
+func memberOf(s *LinkSpec, f *Flow, lives func(port uint32) bool) uint32 {
 	chosen, most := PortNone, uint64(0)
 	var hash uint32
 	if s.Algorithm == bundleHRW && len(s.Members) > 1 {
-		hash = s.hash(f)
+		hash = linkHash(s, f)
 	}
 	for i, port := range s.Members {
 		if !lives(port) {

@@ -26,11 +26,8 @@ func shares(t *testing.T, actions string) map[string]int {
 
 // Each algorithm spreads connections over all links evenly, with each set of fields.
 func TestMultipath(t *testing.T) {
-	for _, fields := range linkFieldWords {
-		if fields == "nw_dst" {
-			continue // the connections differ in the source
-		}
-		for _, algorithm := range multipathWords {
+	for _, fields := range []string{"eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "symmetric_l3"} {
+		for _, algorithm := range []string{"modulo_n", "hash_threshold", "hrw", "iter_hash"} {
 			// links 0 to 3 become the ports 0 to 3; there are ports 1 to 3
 			counts := shares(t, fmt.Sprintf("multipath(%s,7,%s,4,0,reg0[0..15]),output:reg0[0..15]", fields, algorithm))
 			if len(counts) != 4 {
@@ -98,7 +95,7 @@ func TestLinksMoveFewConnections(t *testing.T) {
 				var f Flow
 				wholeField(FEthType).put(&f, value64(packet.EtherTypeIPv4), ones(16))
 				wholeField(FIPSrc).put(&f, value64(i), ones(32))
-				if a, b := few.link(&f), many.link(&f); a != b && b != uint16(links) {
+				if a, b := linkOf(few, &f), linkOf(many, &f); a != b && b != uint16(links) {
 					t.Fatalf("%s: with link %d, a connection moves from %d to %d", algorithm, links, a, b)
 				}
 			}
@@ -115,11 +112,11 @@ func TestMultipathMask(t *testing.T) {
 	} {
 		p := pipelineOf(t, "actions=multipath("+fields+",0,modulo_n,4,0,reg0[])")
 		k := keyOfText(t, "in_port=1,tcp,dl_src=02:00:00:00:00:01,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=5,tp_dst=6")
-		tr := p.Translate(&k, newEnv())
-		for _, name := range []string{"dl_src", "dl_dst", "nw_src", "nw_dst", "tcp_src", "nw_proto"} {
-			word, mask, _ := wholeField(fieldNames[name]).mask()
-			if matched, want := tr.Mask[word]&mask == mask, strings.Contains(want, name); matched != want {
-				t.Errorf("%s: matches %s: %v, want %v", fields, name, matched, want)
+		tr := Translate(p, &k, newEnv())
+		for _, id := range []FieldID{FEthSrc, FEthDst, FIPSrc, FIPDst, FTCPSrc, FIPProto} {
+			word, mask, _ := wholeField(id).mask()
+			if matched, want := tr.Mask[word]&mask == mask, strings.Contains(want, id.Alias()); matched != want {
+				t.Errorf("%s: matches %s: %v, want %v", fields, id, matched, want)
 			}
 		}
 	}

@@ -37,21 +37,21 @@ func TestLocalPort(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := keyOfText(t, "dl_src=00:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff,in_port="+c.from)
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		if got := reached(&tr); !slices.Equal(got, c.want) {
 			t.Errorf("%s from %s: %v, want %v", c.flow, c.from, got, c.want)
 		}
 	}
 	p := pipelineOf(t, "actions=normal")
 	k := keyOfText(t, "in_port=9,dl_src=00:00:00:00:00:07,dl_dst=ff:ff:ff:ff:ff:ff")
-	tr := p.Translate(&k, env)
+	tr := Translate(p, &k, env)
 	if learnOf(&tr).Port != 9 {
 		t.Errorf("learns %+v, want port 9", learnOf(&tr))
 	}
 	env.macs.Learn(learnOf(&tr), 1)
 	for from, want := range map[string][]uint32{"1": {9}, "9": nil} {
 		k := keyOfText(t, "in_port="+from+",dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:07")
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		if got := reached(&tr); !slices.Equal(got, want) {
 			t.Errorf("to LOCAL's address from port %s: %v, want %v", from, got, want)
 		}

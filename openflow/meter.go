@@ -188,6 +188,9 @@ func (t *meterTable) release(m *Meter) {
 	}
 }
 
+// Meter returns the meter with this number, or nil.
+func (p *Pipeline) Meter(id uint32) *Meter { return p.meters[id] }
+
 // Meters returns the meter with this number, or for MeterAll all meters by number.
 func (p *Pipeline) Meters(id uint32) []*Meter {
 	var list []*Meter
@@ -203,7 +206,7 @@ func (p *Pipeline) Meters(id uint32) []*Meter {
 // meter emits the pending changes of the frame, and then an OpMeter for each band of a
 // meter.
 func (x *xlate) meter(id uint32) {
-	m := x.p.meters[id]
+	m := x.p.Meter(id)
 	if m == nil {
 		x.note("the meter does not exist")
 		return
@@ -220,7 +223,7 @@ func (x *xlate) meterController(c *Controller) {
 	if id == 0 {
 		id = MeterController
 	}
-	m := x.p.meters[id]
+	m := x.p.Meter(id)
 	if m == nil {
 		return
 	}

@@ -125,7 +125,7 @@ func TestNetworksAgainstASlowOne(t *testing.T) {
 				}
 				for _, dst := range []uint64{1, 2, 3, 4, 5, 0xffffffffffff, 0x01005e000001} {
 					k := keyOfText(t, fmt.Sprintf("in_port=%d,tun_id=%d,udp,dl_src=00:00:00:00:00:09,dl_dst=%s", from, vni, FormatEthernet(dst)))
-					tr := p.Translate(&k, env)
+					tr := Translate(p, &k, env)
 					if got, want := destinations(&tr), slowNetworkDestinations(env, from, vni, dst); !slices.Equal(got, want) {
 						t.Errorf("flood %v, from %d in VNI %d to %x: %q, want %q", flood, from, vni, dst, got, want)
 					}
@@ -140,7 +140,7 @@ func TestNetworksAreClosed(t *testing.T) {
 	p := pipelineOf(t, "actions=normal")
 	for _, dst := range []string{"00:00:00:00:00:01", "00:00:00:00:00:03", "ff:ff:ff:ff:ff:ff"} {
 		k := keyOfText(t, "in_port=6,udp,dl_src=00:00:00:00:00:09,dl_dst="+dst)
-		tr := p.Translate(&k, networkEnv(true))
+		tr := Translate(p, &k, networkEnv(true))
 		for _, to := range destinations(&tr) {
 			if to != "4" && !strings.HasPrefix(to, "5 vni 1 ") {
 				t.Errorf("a frame to %s of a port without a VNI goes to %q", dst, to)
@@ -166,7 +166,7 @@ func TestQuestionsInNetworks(t *testing.T) {
 		{"of another network", arp("3", "00:00:00:00:00:03", "10.0.0.1", "10.0.0.3"), ""},
 	} {
 		k := keyOfText(t, c.frame)
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		if got := strings.Join(destinations(&tr), " "); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
@@ -178,7 +178,7 @@ func TestUndeclaredAddressesAreLearned(t *testing.T) {
 	p, env := centralPipeline(t), networkEnv(false)
 	run := func(frame string) Translation {
 		k := keyOfText(t, frame)
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		env.macs.Learn(learnOf(&tr), 1)
 		return tr
 	}
@@ -212,10 +212,10 @@ func TestNetworksAreSound(t *testing.T) {
 		}
 		for range 60 {
 			k := random()
-			got := p.Translate(&k, env)
+			got := Translate(p, &k, env)
 			for range 20 {
 				o := agreeing(r, &k, &got.Mask)
-				other := p.Translate(&o, env)
+				other := Translate(p, &o, env)
 				other.Mask = got.Mask
 				if !reflect.DeepEqual(got, other) {
 					t.Fatalf("seed %d: %x and %x agree on the mask %x, but their translations are\n%+v\n%+v", seed, k, o, got.Mask, got, other)
@@ -233,7 +233,7 @@ func TestTraceNamesThePlace(t *testing.T) {
 	} {
 		k := keyOfText(t, "in_port=1,udp,dl_src=00:00:00:00:00:01,dl_dst="+dst)
 		var notes, tables []string
-		p.Trace(&k, env, func(s TraceStep) {
+		Trace(p, &k, env, func(s TraceStep) {
 			if s.Note != "" {
 				notes = append(notes, s.Note)
 			}
@@ -241,6 +241,7 @@ func TestTraceNamesThePlace(t *testing.T) {
 				tables = append(tables, fmt.Sprint(s.Table, s.Rule != nil))
 			}
 		})
+
 		if !slices.Equal(notes, []string{want}) || !slices.Equal(tables, []string{"0 false", "250 true"}) {
 			t.Errorf("trace to %s has notes %q and look-ups %q, want note %q", dst, notes, tables, want)
 		}
@@ -279,7 +280,7 @@ func TestCentralTable(t *testing.T) {
 		t.Errorf("a dump shows %d flows", got)
 	}
 	k := keyOfText(t, "in_port=4,udp,dl_src=00:00:00:00:00:09,dl_dst=00:00:00:00:00:01")
-	if tr := p.Translate(&k, networkEnv(false)); tr.Drop != packet.DropTableMiss {
+	if tr := Translate(p, &k, networkEnv(false)); tr.Drop != packet.DropTableMiss {
 		t.Errorf("a frame of a port that is not declared: %+v", tr)
 	}
 	first, _ := ParseFlowMod("in_port=1,actions=drop", Add, nil)
@@ -287,7 +288,7 @@ func TestCentralTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	k = keyOfText(t, "in_port=1,udp,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02")
-	if tr := p.Translate(&k, networkEnv(false)); tr.Drop != packet.DropFlow || len(tr.Rules) != 1 || tr.Rules[0].Table != 0 {
+	if tr := Translate(p, &k, networkEnv(false)); tr.Drop != packet.DropFlow || len(tr.Rules) != 1 || tr.Rules[0].Table != 0 {
 		t.Errorf("an operator's flow does not precede: %+v", tr)
 	}
 	if c, err := p.ApplyCentral([]FlowMod{CentralFlow(DeleteStrict, 1)}, 0); err != nil || len(c.Removed) != 1 {

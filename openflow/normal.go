@@ -22,7 +22,7 @@ const (
 func (x *xlate) flood(withFlags bool, f *vlanFrame) {
 	x.usedPorts = true
 	in := x.inPort()
-	fromTunnel, segment := false, fdb.TrunkOf(x.p.bridge)
+	fromTunnel, segment := false, fdb.TrunkOf(x.p.Bridge())
 	if port, ok := x.env.Port(in); ok {
 		fromTunnel, segment = port.Kind == PortTunnel, x.segment(&port)
 	}
@@ -166,5 +166,5 @@ func (x *xlate) normalOfNoPort() {
 		x.flood(true, &f)
 		return
 	}
-	x.normalTo(x.inPort(), fdb.TrunkOf(x.p.bridge), &f, dst)
+	x.normalTo(x.inPort(), fdb.TrunkOf(x.p.Bridge()), &f, dst)
 }

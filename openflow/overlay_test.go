@@ -37,7 +37,7 @@ func TestReplication(t *testing.T) {
 	p, env := pipelineOf(t, "actions=normal"), overlayEnv()
 	run := func(frame string) Translation {
 		k := keyOfText(t, frame)
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		env.macs.Learn(learnOf(&tr), 1)
 		return tr
 	}
@@ -78,7 +78,7 @@ func TestReplication(t *testing.T) {
 	}
 	// A flow's output to a vxlan port goes to all remotes.
 	direct, k := pipelineOf(t, "actions=output:8"), keyOfText(t, "in_port=1")
-	if tr := direct.Translate(&k, env); !reflect.DeepEqual(tunnelsOf(&tr, 8), sent) {
+	if tr := Translate(direct, &k, env); !reflect.DeepEqual(tunnelsOf(&tr, 8), sent) {
 		t.Errorf("output uses templates %v, want %v", tunnelsOf(&tr, 8), sent)
 	}
 }
@@ -95,10 +95,10 @@ func TestReplicationIsSound(t *testing.T) {
 		if r.IntN(2) == 0 {
 			k[flowtable.WPort] = k[flowtable.WPort]&^(0xffff<<32) | 8<<32
 		}
-		got := p.Translate(&k, env)
+		got := Translate(p, &k, env)
 		for range 10 {
 			o := agreeing(r, &k, &got.Mask)
-			other := p.Translate(&o, env)
+			other := Translate(p, &o, env)
 			other.Mask = got.Mask
 			if !reflect.DeepEqual(got, other) {
 				t.Fatalf("%x and %x agree on the mask %x, but their translations are\n%+v\n%+v", k, o, got.Mask, got, other)
@@ -114,7 +114,7 @@ func TestBFDAddressStaysInside(t *testing.T) {
 	p := pipelineOf(t, "actions=output:8")
 	translate := func(dst string) Translation {
 		k := keyOfText(t, "in_port=1,dl_src=02:00:00:00:00:01,dl_dst="+dst)
-		return p.Translate(&k, env)
+		return Translate(p, &k, env)
 	}
 	const forged = "00:23:20:00:00:01"
 	forgery := translate(forged)

@@ -113,8 +113,8 @@ func wrongHex(t token) error {
 
 // Execute runs actions on one frame with the fields in flow, in the bridge of p and env.
 // The translation's Mask has no meaning.
-func (p *Pipeline) Execute(actions []Action, flow *Flow, env Env) (Translation, error) {
-	if err := p.checkReferences(actions); err != nil {
+func Execute(p *Pipeline, actions []Action, flow *Flow, env Env) (Translation, error) {
+	if err := p.CheckReferences(actions); err != nil {
 		return Translation{}, err
 	}
 	x := xlates.Get().(*xlate)

@@ -119,7 +119,7 @@ func TestExecute(t *testing.T) {
 		for _, octet := range po.Frame[:6] { // the caller adds the frame's own fields
 			po.Flow[flowtable.WEthDst] = po.Flow[flowtable.WEthDst]<<8 | uint64(octet)<<16
 		}
-		got, err := p.Execute(po.Actions, &po.Flow, env)
+		got, err := Execute(p, po.Actions, &po.Flow, env)
 		if learnOf(&got).Valid {
 			t.Errorf("%s: normal learns %+v from a packet-out", c.text, learnOf(&got))
 		}
@@ -132,7 +132,7 @@ func TestExecute(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.Execute(po.Actions, &po.Flow, newEnv()); err == nil || !strings.Contains(err.Error(), ":7") {
+		if _, err := Execute(p, po.Actions, &po.Flow, newEnv()); err == nil || !strings.Contains(err.Error(), ":7") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -155,13 +155,13 @@ func TestOutputOfAFieldToTheTables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr, err := p.Execute(po.Actions, &po.Flow, newEnv())
+		tr, err := Execute(p, po.Actions, &po.Flow, newEnv())
 		if got := FormatDatapathActions(tr.Actions, nil); err != nil || got != want {
 			t.Errorf("%s: %v, %s, want %s", text, err, got, want)
 		}
 	}
 	k := keyOfText(t, "in_port=3")
-	if tr := p.Translate(&k, newEnv()); tr.Drop != packet.DropLoop {
+	if tr := Translate(p, &k, newEnv()); tr.Drop != packet.DropLoop {
 		t.Errorf("a flow that runs the tables again: unexpected drop reason %s", tr.Drop)
 	}
 }

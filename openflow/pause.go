@@ -5,6 +5,7 @@ package openflow
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"weft/flowtable"
 	"weft/packet"
@@ -88,7 +89,7 @@ func (x *xlate) finishPause() {
 	if x.paused = nil; paused == nil || x.halted {
 		return
 	}
-	c := continuation{Bridge: x.p.bridge, InPort: x.patch, Queue: x.queue, Stack: []byte(x.freezeStack()), Rest: paused.rest}
+	c := continuation{Bridge: x.p.Bridge(), InPort: x.patch, Queue: x.queue, Stack: []byte(x.freezeStack()), Rest: paused.rest}
 	if x.buckets == 0 {
 		if len(x.actionSet) > 0 {
 			c.ActionSet = FormatActions(x.actionSet, WithTLVs(nil, x.p.TLVs()))
@@ -112,7 +113,7 @@ func (x *xlate) finishPause() {
 // note of the frame. flow has the fields of the frame, as in Execute. cameIn is the number in
 // the data path of the port on which the frame arrived. The translation's Mask has no
 // meaning. Errors are *CodedError.
-func (p *Pipeline) Resume(text string, flow *Flow, cameIn uint32, env Env) (Translation, error) {
+func Resume(p *Pipeline, text string, flow *Flow, cameIn uint32, env Env) (Translation, error) {
 	var c continuation
 	err := json.Unmarshal([]byte(text), &c)
 	lists := make([][]Action, len(c.Rest))
@@ -121,7 +122,7 @@ func (p *Pipeline) Resume(text string, flow *Flow, cameIn uint32, env Env) (Tran
 			lists[i], err = ParseActions(c.Rest[i].Actions, WithTLVs(nil, p.TLVs()))
 		}
 		if err == nil {
-			err = p.checkReferences(lists[i])
+			err = p.CheckReferences(lists[i])
 		}
 	}
 	var set []Action
@@ -132,11 +133,11 @@ func (p *Pipeline) Resume(text string, flow *Flow, cameIn uint32, env Env) (Tran
 	switch {
 	case err == nil && !ok:
 		err = errors.New("its stack is damaged")
-	case err == nil && c.Bridge != p.bridge:
+	case err == nil && c.Bridge != p.Bridge():
 		err = errors.New("it belongs to another bridge")
 	}
 	if err != nil {
-		return Translation{}, codedf(ErrResumeStale, "resume: the continuation no longer fits the switch: %v", err)
+		return Translation{}, &CodedError{ErrResumeStale, fmt.Sprintf("resume: the continuation no longer fits the switch: %v", err)}
 	}
 	x := xlates.Get().(*xlate)
 	x.beginWith(p, flow, env)

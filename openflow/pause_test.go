@@ -25,7 +25,7 @@ func pauses(t *testing.T, p *Pipeline, frame string) (steps []string, notes []Co
 	env := notingEnv{newEnv(), NewNoteTable(), NewRecircTable()}
 	env.ports[3].Queues = []Queue{{ID: 5, TokenBucket: TokenBucket{Slot: 5001}}}
 	k := keyOfText(t, frame)
-	tr := p.Translate(&k, env)
+	tr := Translate(p, &k, env)
 	for range 5 {
 		steps = append(steps, FormatDatapathActions(tr.Actions, nil))
 		at := slices.IndexFunc(tr.Actions, func(a flowtable.Action) bool { return a.Op == flowtable.OpController })
@@ -46,7 +46,7 @@ func pauses(t *testing.T, p *Pipeline, frame string) (steps []string, notes []Co
 			flow[w] |= k[w]
 		}
 		var err error
-		if tr, err = p.Resume(note.Continuation, &flow, 3, env); err != nil {
+		if tr, err = Resume(p, note.Continuation, &flow, 3, env); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,14 +113,14 @@ func TestResumeRefusals(t *testing.T) {
 	p := pipelineOf(t, "actions=drop")
 	var flow Flow
 	for _, text := range []string{"", "{", `{"bridge":1}`, `{"stack":"AQ=="}`, `{"rest":[{"actions":"fly"}]}`, `{"rest":[{"actions":"group:1"}]}`, `{"action_set":"fly"}`} {
-		_, err := p.Resume(text, &flow, 1, newEnv())
+		_, err := Resume(p, text, &flow, 1, newEnv())
 		var coded *CodedError
 		if !errors.As(err, &coded) || coded.Code != ErrResumeStale || strings.Contains(err.Error(), "nil") {
 			t.Errorf("%s: %v, want the reason of a stale continuation", text, err)
 		}
 	}
 	p = pipelineOf(t, "actions=resubmit(,0)")
-	if tr, err := p.Resume(`{"rest":[{"actions":"resubmit(,0)"}]}`, &flow, 1, newEnv()); err != nil || FormatDatapathActions(tr.Actions, nil) != "drop(loop)" {
+	if tr, err := Resume(p, `{"rest":[{"actions":"resubmit(,0)"}]}`, &flow, 1, newEnv()); err != nil || FormatDatapathActions(tr.Actions, nil) != "drop(loop)" {
 		t.Errorf("a loop: %s, %v", FormatDatapathActions(tr.Actions, nil), err)
 	}
 }
@@ -131,7 +131,7 @@ func TestLargeContinuation(t *testing.T) {
 		p := pipelineOf(t, "actions=controller(pause)"+strings.Repeat(",output:1", n))
 		env := notingEnv{newEnv(), NewNoteTable(), NewRecircTable()}
 		k := keyOfText(t, "in_port=3")
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		if got := FormatDatapathActions(tr.Actions, nil); got != want {
 			t.Errorf("%d actions behind the pause: %s, want %s", n, got, want)
 		}

@@ -110,7 +110,7 @@ func TestPrefixesAreNotExact(t *testing.T) {
 	for _, tt := range tests {
 		p := pipelineOf(t, strings.Split(tt.flows, "\n")...)
 		k := keyOfText(t, tt.frame)
-		tr := p.Translate(&k, newEnv())
+		tr := Translate(p, &k, newEnv())
 		m := MatchOf(&k, &tr.Mask)
 		if got := FormatMatch(&m, nil); got != tt.mask {
 			t.Errorf("%s: mask %s, want %s", tt.name, got, tt.mask)
@@ -142,7 +142,7 @@ func TestMasksOfPrefixesAreFew(t *testing.T) {
 		put(FTCPSrc, 0x1235^1<<(n/1024%17)&0xffff)
 		put(FTCPDst, 0x1235^1<<(n%17)&0xffff)
 		k := key(&f)
-		masks[p.Translate(&k, env).Mask] = true
+		masks[Translate(p, &k, env).Mask] = true
 	}
 	if n := len(masks); n > 100 {
 		t.Errorf("%d masks, want at most 100", n)

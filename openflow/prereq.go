@@ -46,29 +46,29 @@ var prereqTexts = [...]string{
 	needCTIPv4: "ip and a valid ct_state such as +trk-inv or +est", needCTIPv6: "ipv6 and a valid ct_state such as +trk-inv or +est",
 }
 
-// prober reads the bits that decide whether a prerequisite is met. The bits come from a
+// Prober reads the bits that decide whether a prerequisite is met. The bits come from a
 // match or from a frame in translation. A match knows only the bits in its mask. A
 // translation records the bits that are read.
-type prober interface {
-	// probe returns the bits of mask in Flow[word], and whether all of them are
+type Prober interface {
+	// Probe returns the bits of mask in Flow[word], and whether all of them are
 	// known.
-	probe(word int, mask uint64) (v uint64, known bool)
+	Probe(word int, mask uint64) (v uint64, known bool)
 }
 
-func (m *Match) probe(word int, mask uint64) (uint64, bool) {
+func (m *Match) Probe(word int, mask uint64) (uint64, bool) {
 	return m.Value[word] & mask, m.Mask[word]&mask == mask
 }
 
 // met reports whether q meets p.
-func (p prereq) met(q prober) bool {
+func (p prereq) met(q Prober) bool {
 	switch p {
 	case needNothing:
 		return true
 	case needVLAN:
-		v, known := q.probe(flowtable.WEthSrc, flowtable.VLANPresent)
+		v, known := q.Probe(flowtable.WEthSrc, flowtable.VLANPresent)
 		return known && v != 0
 	}
-	eth, known := q.probe(flowtable.WEthDst, 0xffff)
+	eth, known := q.Probe(flowtable.WEthDst, 0xffff)
 	if !known {
 		return false
 	}
@@ -100,8 +100,8 @@ func (p prereq) met(q prober) bool {
 	return (ip4 || ip6) && p.transportMet(q)
 }
 
-func (p prereq) transportMet(q prober) bool {
-	proto, known := q.probe(flowtable.WIP, 0xff<<flowtable.ProtoShift)
+func (p prereq) transportMet(q Prober) bool {
+	proto, known := q.Probe(flowtable.WIP, 0xff<<flowtable.ProtoShift)
 	if !known || !notLater(q) {
 		return false
 	}
@@ -116,26 +116,26 @@ func (p prereq) transportMet(q prober) bool {
 	return false
 }
 
-func (p prereq) icmpTypeMet(q prober) bool {
+func (p prereq) icmpTypeMet(q Prober) bool {
 	if p == needICMPv6 {
 		return true
 	}
-	if code, _ := q.probe(flowtable.WL4, 0xff<<flowtable.TPDstShift); code != 0 {
+	if code, _ := q.Probe(flowtable.WL4, 0xff<<flowtable.TPDstShift); code != 0 {
 		return false // no message of neighbour discovery (RFC 4861, 4.3)
 	}
-	typ, known := q.probe(flowtable.WL4, 0xff<<flowtable.TPSrcShift)
+	typ, known := q.Probe(flowtable.WL4, 0xff<<flowtable.TPSrcShift)
 	solicit, advert := typ>>flowtable.TPSrcShift == packet.NDSolicitation, typ>>flowtable.TPSrcShift == packet.NDAdvertisement
 	return known && (solicit && p != needNDAdvert || advert && p != needNDSolicit)
 }
 
-func hasProto(q prober, proto uint64) bool {
-	v, known := q.probe(flowtable.WIP, 0xff<<flowtable.ProtoShift)
+func hasProto(q Prober, proto uint64) bool {
+	v, known := q.Probe(flowtable.WIP, 0xff<<flowtable.ProtoShift)
 	return known && v>>flowtable.ProtoShift == proto
 }
 
 // notLater reports whether the frame is not a later fragment. Only then can it have a
 // transport header.
-func notLater(q prober) bool {
-	v, _ := q.probe(flowtable.WIP, flowtable.FragLater<<flowtable.FragShift)
+func notLater(q Prober) bool {
+	v, _ := q.Probe(flowtable.WIP, flowtable.FragLater<<flowtable.FragShift)
 	return v == 0
 }

@@ -43,7 +43,7 @@ func TestQueues(t *testing.T) {
 			t.Fatal(err, parseErr)
 		}
 		k := frameKey(t, "in_port=1,ip")
-		if got := FormatDatapathActions(p.Translate(&k, env).Actions, nil); got != want {
+		if got := FormatDatapathActions(Translate(p, &k, env).Actions, nil); got != want {
 			t.Errorf("%s: %s, want %s", actions, got, want)
 		}
 	}
@@ -56,18 +56,18 @@ func TestQueueBehindCT(t *testing.T) {
 	env.ports[0].Policing = []TokenBucket{{Slot: 5003}, {Slot: 5004}}
 	p := pipelineOf(t, "ip,actions=set_queue:3,ct(table=1)", "arp,actions=drop", "table=1,actions=2")
 	k := frameKey(t, "in_port=1,ip")
-	first := p.Translate(&k, env)
+	first := Translate(p, &k, env)
 	if got := recircID.ReplaceAllString(FormatDatapathActions(first.Actions, nil), "recirc"); got != "meter(5003),meter(5004),ct(),recirc" {
 		t.Error(got)
 	}
 	again := k
 	again.SetRecirc(first.Actions[len(first.Actions)-1].U32)
-	if got := FormatDatapathActions(p.Translate(&again, env).Actions, nil); got != "queue(5001),2" {
+	if got := FormatDatapathActions(Translate(p, &again, env).Actions, nil); got != "queue(5001),2" {
 		t.Error(got)
 	}
 	for _, frame := range []string{"in_port=1,ip", "in_port=2,ip"} {
 		key := frameKey(t, frame)
-		if tr := p.Translate(&key, env); tr.Mask[flowtable.WPort]>>32 != 0xffffffff {
+		if tr := Translate(p, &key, env); tr.Mask[flowtable.WPort]>>32 != 0xffffffff {
 			t.Errorf("the megaflow of %s matches other ports", frame)
 		}
 	}

@@ -162,91 +162,90 @@ func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
 // randomKey returns a valid key with few different values per field, so that rules
 // match often.
-func randomKey(r *rand.Rand) flowtable.Key {
-	var f Flow
-	put := func(id FieldID, v uint64) { wholeField(id).put(&f, value64(v), wholeField(id).ones()) }
-	put(FInPort, uint64(1+r.IntN(6)))
-	put(FEthSrc, pick[uint64](r, 1, 2, 3, 0x0a0000000001))
-	put(FEthDst, pick[uint64](r, 1, 2, 3, 0xffffffffffff, 0x0180c2000001, 0x010000000001))
+func randomKey(r *rand.Rand) (k flowtable.Key) {
+	put := func(word, shift int, v uint64) { k[word] |= v << shift }
+	put(flowtable.WPort, 32, uint64(1+r.IntN(6)))
+	put(flowtable.WEthSrc, 16, pick[uint64](r, 1, 2, 3, 0x0a0000000001))
+	put(flowtable.WEthDst, 16, pick[uint64](r, 1, 2, 3, 0xffffffffffff, 0x0180c2000001, 0x010000000001))
 	if r.IntN(2) == 0 {
-		f[flowtable.WEthSrc] |= uint64(flowtable.VLANPresent | r.IntN(3) | r.IntN(2)<<13)
+		k[flowtable.WEthSrc] |= uint64(flowtable.VLANPresent | r.IntN(3) | r.IntN(2)<<13)
 		if r.IntN(3) == 0 {
-			f[flowtable.WIP] |= uint64(flowtable.VLANPresent|r.IntN(3)) << flowtable.InnerTCIShift
+			k[flowtable.WIP] |= uint64(flowtable.VLANPresent|r.IntN(3)) << flowtable.InnerTCIShift
 		}
 	}
 	if r.IntN(3) == 0 {
-		put(FTunID, uint64(r.IntN(3)))
-		put(FTunSrc, 0xc0000200|uint64(r.IntN(3)))
-		put(FTunDst, 0xc0000200|uint64(r.IntN(3)))
-		put(FTunGBPID, uint64(r.IntN(3)))
-		put(FTunGBPFlags, uint64(pick(r, 0, 8, 0x48)))
-		put(FTunFlags, uint64(r.IntN(2)))
+		put(flowtable.WTunID, 0, uint64(r.IntN(3)))
+		put(flowtable.WTunIPv4, 32, 0xc0000200|uint64(r.IntN(3)))
+		put(flowtable.WTunIPv4, 0, 0xc0000200|uint64(r.IntN(3)))
+		put(flowtable.WTunMeta, flowtable.TunGBPIDShift, uint64(r.IntN(3)))
+		put(flowtable.WTunMeta, flowtable.TunGBPFlagsShift, uint64(pick(r, 0, 8, 0x48)))
+		put(flowtable.WTunMeta, flowtable.TunFlagsShift, uint64(r.IntN(2)))
 		if n := r.IntN(len(randomOptions) + 1); n > 0 {
-			f[flowtable.WTunOpts] = uint64(n)
+			k[flowtable.WTunOpts] = uint64(n)
 			if isCritical(randomOptions[n-1]) {
-				f[flowtable.WTunMeta] |= flowtable.TunCritical
+				k[flowtable.WTunMeta] |= flowtable.TunCritical
 			}
 		}
 	}
 	eth := pick[uint64](r, packet.EtherTypeIPv4, packet.EtherTypeIPv4, packet.EtherTypeIPv6, packet.EtherTypeARP, 0x88cc, packet.EtherTypeMPLS, packet.EtherTypePBB)
-	put(FEthType, eth)
+	put(flowtable.WEthDst, 0, eth)
 	v4 := func() uint64 { return 0x0a000000 | uint64(r.IntN(4))<<16 | uint64(r.IntN(3)) }
 	switch eth {
 	case packet.EtherTypeARP:
-		put(FARPOp, uint64(1+r.IntN(2)))
-		put(FARPSpa, v4())
-		put(FARPTpa, v4())
-		put(FARPSha, uint64(r.IntN(3)))
-		put(FARPTha, uint64(r.IntN(3)))
-		return key(&f)
+		put(flowtable.WIP, flowtable.ProtoShift, uint64(1+r.IntN(2)))
+		put(flowtable.WIPv4, 32, v4())
+		put(flowtable.WIPv4, 0, v4())
+		put(flowtable.WARPSha, 16, uint64(r.IntN(3)))
+		put(flowtable.WARPTha, 16, uint64(r.IntN(3)))
+		return k
 	case packet.EtherTypeMPLS:
-		put(FMPLSLabel, uint64(r.IntN(3)))
-		put(FMPLSTTL, uint64(r.IntN(4)))
-		put(FMPLSTC, uint64(r.IntN(2)))
-		put(FMPLSBOS, uint64(r.IntN(2)))
-		return key(&f)
+		put(flowtable.WIPv4, flowtable.ShimShift+12, uint64(r.IntN(3)))
+		put(flowtable.WIPv4, flowtable.ShimShift, uint64(r.IntN(4)))
+		put(flowtable.WIPv4, flowtable.ShimShift+9, uint64(r.IntN(2)))
+		put(flowtable.WIPv4, flowtable.ShimShift+8, uint64(r.IntN(2)))
+		return k
 	case packet.EtherTypePBB:
-		put(FPBBISID, uint64(r.IntN(3)))
-		return key(&f)
+		put(flowtable.WIPv4, flowtable.ShimShift, uint64(r.IntN(3)))
+		return k
 	case packet.EtherTypeIPv4:
-		put(FIPSrc, v4())
-		put(FIPDst, v4())
+		put(flowtable.WIPv4, 32, v4())
+		put(flowtable.WIPv4, 0, v4())
 	case packet.EtherTypeIPv6:
-		for _, id := range []FieldID{FIPv6Src, FIPv6Dst} {
-			wholeField(id).put(&f, Value128{0xfe80 << 48, uint64(r.IntN(3))}, ones(128))
+		for _, word := range []int{flowtable.WIPv6Src, flowtable.WIPv6Dst} {
+			k[word], k[word+1] = 0xfe80<<48, uint64(r.IntN(3))
 		}
 	default:
-		return key(&f)
+		return k
 	}
-	put(FNwTOS, uint64(pick(r, 0, 0, 4, 8, 1)))
-	put(FIPTTL, uint64(pick(r, 0, 1, 2, 3, 5, 63, 64, 128, 255)))
-	put(FIPFrag, uint64(pick(r, 0, 0, 0, 1, 3)))
+	put(flowtable.WIP, flowtable.TOSShift, uint64(pick(r, 0, 0, 4, 8, 1)))
+	put(flowtable.WIP, flowtable.TTLShift, uint64(pick(r, 0, 1, 2, 3, 5, 63, 64, 128, 255)))
+	put(flowtable.WIP, flowtable.FragShift, uint64(pick(r, 0, 0, 0, 1, 3)))
 	proto := pick[uint64](r, packet.ProtoTCP, packet.ProtoTCP, packet.ProtoUDP, packet.ProtoICMP, packet.ProtoICMPv6, packet.ProtoSCTP)
-	put(FIPProto, proto)
-	if f[flowtable.WIP]>>flowtable.FragShift&flowtable.FragLater != 0 {
-		return key(&f)
+	put(flowtable.WIP, flowtable.ProtoShift, proto)
+	if k[flowtable.WIP]>>flowtable.FragShift&flowtable.FragLater != 0 {
+		return k
 	}
 	src := uint64(pick(r, 80, 81, 443, 135, 136))
 	if proto == packet.ProtoICMP || proto == packet.ProtoICMPv6 {
 		src &= 0xff // an ICMP type
 	}
-	put(FTCPSrc, src)
-	put(FTCPDst, uint64(pick(r, 80, 0, 22)))
+	put(flowtable.WL4, flowtable.TPSrcShift, src)
+	put(flowtable.WL4, flowtable.TPDstShift, uint64(pick(r, 80, 0, 22)))
 	if eth == packet.EtherTypeIPv6 && r.IntN(2) == 0 {
-		put(FIPv6Label, uint64(r.IntN(4)))
-		put(FIPv6ExtHdr, uint64(r.IntN(4)))
+		put(flowtable.WL4, 0, uint64(r.IntN(4)))
+		put(flowtable.WL4, flowtable.ExtHdrShift, uint64(r.IntN(4)))
 	}
-	if eth == packet.EtherTypeIPv6 && proto == packet.ProtoICMPv6 && f[flowtable.WL4]>>flowtable.TPSrcShift >= packet.NDSolicitation {
-		wholeField(FNDTarget).put(&f, Value128{0xfe80 << 48, uint64(r.IntN(3))}, ones(128))
-		put(FNDSll, uint64(r.IntN(3)))
-		put(FNDTll, uint64(r.IntN(3)))
-		put(FNDReserved, uint64(r.IntN(3))<<30)
-		put(FNDOptType, uint64(r.IntN(3)))
+	if eth == packet.EtherTypeIPv6 && proto == packet.ProtoICMPv6 && k[flowtable.WL4]>>flowtable.TPSrcShift >= packet.NDSolicitation {
+		k[flowtable.WNDTarget], k[flowtable.WNDTarget+1] = 0xfe80<<48, uint64(r.IntN(3))
+		put(flowtable.WARPSha, 16, uint64(r.IntN(3)))
+		put(flowtable.WARPTha, 16, uint64(r.IntN(3)))
+		put(flowtable.WND, 32, uint64(r.IntN(3))<<30)
+		put(flowtable.WND, 24, uint64(r.IntN(3)))
 	}
 	if proto == packet.ProtoTCP {
-		put(FTCPFlags, uint64(r.IntN(4)))
+		put(flowtable.WIP, 0, uint64(r.IntN(4)))
 	}
-	return key(&f)
+	return k
 }
 
 func key(f *Flow) (k flowtable.Key) {
@@ -484,11 +483,10 @@ group_id=2,type=select,bucket=weight:3,mod_nw_src:10.1.0.2,1,bucket=group:3,buck
 group_id=3,type=ff,bucket=watch_port:1,mod_nw_ttl:3,2,bucket=watch_port:2,4
 `
 
-// randomPipeline returns a pipeline with n random rules, and their texts.
-func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
-	p := NewPipeline(Limits{})
-	p.tlvs.Store(testTLVs)
-	var texts []string
+// addRandom adds random groups and n random rules to empty tables, and returns the texts of
+// the rules.
+func addRandom(p *Pipeline, r *rand.Rand, n int) (texts []string) {
+	mapTLVs(p)
 	mods, err := ParseGroupMods(strings.NewReader(randomGroups), GroupAdd, WithTLVs(nil, testTLVs))
 	if err == nil {
 		_, err = p.ApplyGroups(mods, 0)
@@ -507,7 +505,14 @@ func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 		}
 		texts = append(texts, text)
 	}
-	return p, texts
+	return texts
+}
+
+// mapTLVs gives the pipeline the mappings of testTLVs.
+func mapTLVs(p *Pipeline) {
+	if err := p.ChangeTLVs(&TLVMod{Mappings: testTLVs.Mappings()}); err != nil {
+		panic(err)
+	}
 }
 
 // The random tables have every field and action except tracking and meters, which

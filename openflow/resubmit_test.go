@@ -3,6 +3,7 @@
 package openflow
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"testing"
 
@@ -23,7 +24,7 @@ func TestResubmitWithTuple(t *testing.T) {
 			a := netip.MustParseAddr(text)
 			b := a.As16()
 			word := flowtable.WCTSrc + 2*i
-			k[word], k[word+1] = be.Uint64(b[:]), be.Uint64(b[8:])
+			k[word], k[word+1] = binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])
 			if a.Is4() {
 				k[word], k[word+1] = 0, k[word+1]&0xffffffff
 			}
@@ -47,7 +48,7 @@ func TestResubmitWithTuple(t *testing.T) {
 		if c.src != "" {
 			track(&k, c.src, c.dst, 1000, 21)
 		}
-		tr := p.Translate(&k, newEnv())
+		tr := Translate(p, &k, newEnv())
 		if got := FormatDatapathActions(tr.Actions, nil); got != c.actions {
 			t.Errorf("%s: actions %s, want %s", c.name, got, c.actions)
 		}

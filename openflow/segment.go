@@ -6,7 +6,7 @@ import "weft/openflow/fdb"
 
 // segment returns the segment of a frame that arrived on port.
 func (x *xlate) segment(port *PortInfo) fdb.Segment {
-	trunk := fdb.TrunkOf(x.p.bridge)
+	trunk := fdb.TrunkOf(x.p.Bridge())
 	switch {
 	case port.Kind == PortTunnel && port.FlowVNI:
 		return trunk | fdb.SegmentOf(uint32(x.read(wholeField(FTunID))[1]))

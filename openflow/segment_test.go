@@ -48,7 +48,7 @@ func TestSegmentsDoNotMeet(t *testing.T) {
 			"41,tun_id=1": {11, 12, 31}, "42,tun_id=2": {21, 22, 31},
 		} {
 			k := keyOfText(t, "in_port="+from+",dl_src=00:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff")
-			tr := p.Translate(&k, segmentEnv())
+			tr := Translate(p, &k, segmentEnv())
 			if got := reached(&tr); !slices.Equal(got, want) {
 				t.Errorf("%s from %s reaches %v, want %v", actions, from, got, want)
 			}
@@ -56,7 +56,7 @@ func TestSegmentsDoNotMeet(t *testing.T) {
 	}
 	// Only an output to a named port crosses from one segment to another.
 	k := keyOfText(t, "in_port=11")
-	tr := pipelineOf(t, "actions=output:22").Translate(&k, segmentEnv())
+	tr := Translate(pipelineOf(t, "actions=output:22"), &k, segmentEnv())
 	if got := reached(&tr); !slices.Equal(got, []uint32{22}) {
 		t.Errorf("an output that names the port reaches %v", got)
 	}
@@ -68,7 +68,7 @@ func TestAddressesAreLearnedBySegment(t *testing.T) {
 	env, p := segmentEnv(), pipelineOf(t, "actions=normal")
 	send := func(inPort, src, dst string) []uint32 {
 		k := keyOfText(t, fmt.Sprintf("in_port=%s,dl_src=00:00:00:00:00:0%s,dl_dst=00:00:00:00:00:0%s", inPort, src, dst))
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		env.macs.Learn(learnOf(&tr), 1)
 		return reached(&tr)
 	}
@@ -111,7 +111,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	env, p := segmentEnv(), pipelineOf(t, "actions=normal")
 	run := func(frame string) (Translation, []uint32) {
 		k := keyOfText(t, frame)
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		env.macs.Learn(learnOf(&tr), 1)
 		return tr, reached(&tr)
 	}

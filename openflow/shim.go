@@ -39,21 +39,20 @@ func (x *xlate) hideInner(etherType uint16, shim uint32) {
 
 // readShim returns the label stack entry or the I-TAG.
 func (x *xlate) readShim() uint32 {
-	x.visitWord(flowtable.WIPv4, 0xffffffff<<flowtable.ShimShift)
+	x.VisitWord(flowtable.WIPv4, 0xffffffff<<flowtable.ShimShift)
 	return uint32(x.flow[flowtable.WIPv4] >> flowtable.ShimShift)
 }
 
 // Label stack entries.
 const (
-	mplsBOS             = 1 << 8
-	mplsTC              = 9 // lowest bit of the traffic class
-	mplsLabel           = 12
-	mplsIPv6Null        = 2 // IPv6 explicit NULL label (RFC 3032, 2.1)
-	mplsDefaultTTL      = 64
-	pbbISID             = 0xffffff
-	pbbPCP              = 29
-	mplsClass           = 7
-	etherTypeUnrevealed = 0
+	mplsBOS        = 1 << 8
+	mplsTC         = 9 // lowest bit of the traffic class
+	mplsLabel      = 12
+	mplsIPv6Null   = 2 // IPv6 explicit NULL label (RFC 3032, 2.1)
+	mplsDefaultTTL = 64
+	pbbISID        = 0xffffff
+	pbbPCP         = 29
+	mplsTCBits     = 7
 )
 
 // firstEntry returns the label stack entry of a frame that had none: with the label,
@@ -64,7 +63,7 @@ func (x *xlate) firstEntry() uint32 {
 		label = mplsIPv6Null
 	}
 	if needIP.met(x) {
-		class = uint32(x.read(wholeField(FIPDSCP))[1]) & mplsClass
+		class = uint32(x.read(wholeField(FIPDSCP))[1]) & mplsTCBits
 		ttl = uint32(x.read(wholeField(FIPTTL))[1])
 	}
 	if ttl == 0 {
@@ -366,3 +365,9 @@ func (d *actionDecoder) niciraShim(subtype uint16, b []byte) (Action, error) {
 	a, _, err := d.decodeShim(kind, b)
 	return a, err
 }
+
+// mplsClass has the bits of a traffic class.
+const mplsClass = 7
+
+// etherTypeUnrevealed stands for the EtherType behind an I-TAG, until a second look-up shows it.
+const etherTypeUnrevealed = 0

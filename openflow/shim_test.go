@@ -55,7 +55,7 @@ func TestPushAndPop(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := frameKey(t, c.frame)
-		got := FormatDatapathActions(p.Translate(&k, env).Actions, nil)
+		got := FormatDatapathActions(Translate(p, &k, env).Actions, nil)
 		if recircID.ReplaceAllString(got, "recirc") != c.want {
 			t.Errorf("%s on %s: %s, want %s", c.actions, c.frame, got, c.want)
 		}
@@ -73,7 +73,7 @@ func TestTranslationGoesOnBehindPop(t *testing.T) {
 		{"2", "recirc,2,4", "pop_mpls(eth_type=0x0800),recirc"},
 	} {
 		k := frameKey(t, "in_port=1,mpls,mpls_label="+c.label)
-		first := p.Translate(&k, env)
+		first := Translate(p, &k, env)
 		if got := recircID.ReplaceAllString(FormatDatapathActions(first.Actions, nil), "recirc"); got != c.first {
 			t.Fatalf("label %s: %s, want %s", c.label, got, c.first)
 		}
@@ -86,7 +86,7 @@ func TestTranslationGoesOnBehindPop(t *testing.T) {
 				again.SetRecirc(a.U32)
 			}
 		}
-		if got := recircID.ReplaceAllString(FormatDatapathActions(p.Translate(&again, env).Actions, nil), "recirc"); got != c.second {
+		if got := recircID.ReplaceAllString(FormatDatapathActions(Translate(p, &again, env).Actions, nil), "recirc"); got != c.second {
 			t.Errorf("behind label %s: %s, want %s", c.label, got, c.second)
 		}
 	}

@@ -50,7 +50,7 @@ func TestStackBehindCT(t *testing.T) {
 			*RecircTable
 		}{newEnv(), NewRecircTable()}
 		k := keyOfText(t, "in_port=1,ipv6")
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		if text := FormatDatapathActions(tr.Actions, nil); !strings.Contains(text, want) {
 			t.Fatalf("%d values: %s, want %s", n, text, want)
 		}
@@ -59,7 +59,7 @@ func TestStackBehindCT(t *testing.T) {
 		}
 		k[flowtable.WPort] |= uint64(tr.Actions[len(tr.Actions)-1].U32)
 		k[flowtable.WCT] |= 1 << 32
-		tr = p.Translate(&k, env)
+		tr = Translate(p, &k, env)
 		if text := FormatDatapathActions(tr.Actions, nil); text != "4" {
 			t.Errorf("%d values: behind ct: %s, want 4", n, text)
 		}
@@ -72,11 +72,12 @@ func TestStackLimit(t *testing.T) {
 	p := pipelineOf(t, flow)
 	k := keyOfText(t, "in_port=1")
 	var most int
-	tr := p.Trace(&k, newEnv(), func(s TraceStep) {
+	tr := Trace(p, &k, newEnv(), func(s TraceStep) {
 		if s.Action != nil && s.Action.Kind == ActPush {
 			most++
 		}
 	})
+
 	if text := FormatDatapathActions(tr.Actions, nil); text != "drop(loop)" || most != maxStackBytes/17+1 {
 		t.Errorf("%s after %d pushes, want drop(loop) after %d", text, most, maxStackBytes/17+1)
 	}

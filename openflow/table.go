@@ -130,3 +130,28 @@ func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 	}
 	return gone
 }
+
+// Bridge returns the number of the pipeline's bridge.
+func (p *Pipeline) Bridge() uint8 { return p.bridge }
+
+// Lookup returns the rule of a table that matches the flow f with the highest priority, or
+// nil. conj is the ID of the conjunction through which the rule matches; 0: the rule matches
+// alone. Lookup tells v which bits of f it has used.
+func (p *Pipeline) Lookup(table uint8, f *Flow, v Visitor) (r *Rule, conj uint32) {
+	return p.tables[table].lookup(f, v)
+}
+
+// SendExceptions decides which exceptional frames go to the controller. misses is about
+// frames that match no flow, expired about frames whose TTL dec_ttl finds expired. If the
+// argument is false, these frames are dropped. OpenFlow 1.0 sends misses to the controller;
+// later versions drop them.
+func (p *Pipeline) SendExceptions(misses, expired bool) {
+	p.missToController, p.expiredToController = misses, expired
+	p.generation++
+}
+
+// SendsMisses reports whether frames that match no flow go to the controller.
+func (p *Pipeline) SendsMisses() bool { return p.missToController }
+
+// SendsExpired reports whether frames whose TTL dec_ttl finds expired go to the controller.
+func (p *Pipeline) SendsExpired() bool { return p.expiredToController }

@@ -13,7 +13,7 @@ import (
 
 func mustMod(t *testing.T, command Command, text string) FlowMod {
 	t.Helper()
-	mod, err := ParseFlowMod(text, command, newEnv())
+	mod, err := ParseFlowMod(text, command, newNames())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,6 +180,12 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
+// unrecorded is a Visitor that records nothing.
+type unrecorded struct{}
+
+func (unrecorded) Visit([]uint8, *Flow)  {}
+func (unrecorded) VisitWord(int, uint64) {}
+
 // TestClassifierFindsWhatASearchFinds compares the classifier with a linear search,
 // for random rules.
 func TestClassifierFindsWhatASearchFinds(t *testing.T) {
@@ -208,9 +214,7 @@ func TestClassifierFindsWhatASearchFinds(t *testing.T) {
 			var f Flow
 			k := randomKey(r)
 			copy(f[:], k[:])
-			x := new(xlate)
-			x.begin(p, &k, newEnv(), nil)
-			got, conj := p.tables[0].lookup(&f, x)
+			got, conj := p.tables[0].lookup(&f, unrecorded{})
 			if conj != 0 {
 				conjunctions++
 			}
@@ -267,7 +271,7 @@ func TestOrderOfAddsDoesNotMatter(t *testing.T) {
 	var want *Translation
 	for seed := range uint64(20) {
 		rand.New(rand.NewPCG(seed, 1)).Shuffle(len(flows), func(i, j int) { flows[i], flows[j] = flows[j], flows[i] })
-		tr := pipelineOf(t, flows...).Translate(&k, newEnv())
+		tr := Translate(pipelineOf(t, flows...), &k, newEnv())
 		tr.Rules = nil
 		if want == nil {
 			want = &tr

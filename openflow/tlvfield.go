@@ -112,6 +112,15 @@ func (f *tlvField) overlap(s Subfield, v Value128, fn func(cell uint8, bit int, 
 // wordOf returns the word of a Flow with a cell, and the cell's lowest bit in it.
 func wordOf(cell uint8) (word int, shift uint8) { return WTLVCells + int(cell)/2, 32 * (1 - cell%2) }
 
+// eachCell calls fn for each cell of the field: the word of a Flow with the cell, and the
+// cell's bits in it.
+func (f *tlvField) eachCell(fn func(word int, bits uint64)) {
+	for _, cell := range f.cells {
+		word, shift := wordOf(cell)
+		fn(word, 0xffffffff<<shift)
+	}
+}
+
 // get reads at most maxChunk bits of the field from f.
 func (f *tlvField) get(flow *Flow, s Subfield) (v Value128) {
 	f.overlap(s, Value128{}, func(cell uint8, bit int, _ uint32) {

@@ -47,7 +47,7 @@ func TestTLVMapInUse(t *testing.T) {
 	for _, text := range []string{"tun_metadata0,actions=drop", "actions=set_field:1->tun_metadata0,1", "actions=clone(move:tun_metadata0[0..3]->reg0[0..3])",
 		"actions=write_actions(load:1->tun_metadata0[0])", "ip,actions=ct(commit,exec(move:tun_metadata0[0..31]->ct_mark))"} {
 		p := NewPipeline(Limits{})
-		p.tlvs.Store(testTLVs)
+		mapTLVs(p)
 		mod, err := ParseFlowMod(text, Add, WithTLVs(nil, testTLVs))
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func TestTLVMapInUse(t *testing.T) {
 // with such a group, the flows that name it would be lost at the next start.
 func TestGroupWithOldMapping(t *testing.T) {
 	p := NewPipeline(Limits{})
-	p.tlvs.Store(testTLVs)
+	mapTLVs(p)
 	mod, err := ParseGroupMod("group_id=1,type=all,bucket=set_field:1->tun_metadata0,1", GroupAdd, WithTLVs(nil, testTLVs))
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestOptionsGoAlong(t *testing.T) {
 		{"set_field:3->tun_gbp_id,5,6", "set(tunnel(gbp_id=3,gbp_flags=0x0,flags=0x0)),tunnel"},
 	} {
 		p := NewPipeline(Limits{})
-		p.tlvs.Store(testTLVs)
+		mapTLVs(p)
 		mod, err := ParseFlowMod("actions="+l.actions, Add, WithTLVs(env, testTLVs))
 		if err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func TestOptionsGoAlong(t *testing.T) {
 		}
 		k := keyOfText(t, "in_port=1,tun_dst=192.0.2.9")
 		k[flowtable.WTunOpts] = 1 // of randomOptions
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		if got := FormatDatapathActions(tr.Actions, nil); !strings.HasPrefix(got, l.want) {
 			t.Errorf("%s: %s, want %s", l.actions, got, l.want)
 		}

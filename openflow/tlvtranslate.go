@@ -19,7 +19,7 @@ func (x *xlate) readTLV(s Subfield) Value128 {
 	if f == nil {
 		return Value128{}
 	}
-	f.visit(s, s.ones(), x.visitWord)
+	f.visit(s, s.ones(), x.VisitWord)
 	return f.get(&x.flow, s)
 }
 
@@ -132,11 +132,10 @@ func (x *xlate) thawTLVs(frozen string) {
 func (x *xlate) noteTLVs() string {
 	var mask Flow
 	for _, f := range x.presentTLVs() {
-		for _, cell := range f.cells {
-			word, shift := wordOf(cell)
-			mask[word] |= 0xffffffff << shift
-			x.visitWord(word, 0xffffffff<<shift)
-		}
+		f.eachCell(func(word int, bits uint64) {
+			mask[word] |= bits
+			x.VisitWord(word, bits)
+		})
 		mask[WTLVs] |= f.present()
 	}
 	return tlvWords(&x.flow, &mask)
@@ -148,11 +147,12 @@ func (x *xlate) presentTLVs() (list []*tlvField) {
 	if m == nil {
 		return nil
 	}
-	for _, f := range m.fields {
+	for id := range FieldID(TLVFields) {
+		f := m.field(FTunMetadata + id)
 		if f == nil {
 			continue
 		}
-		x.visitWord(WTLVs, f.present())
+		x.VisitWord(WTLVs, f.present())
 		if x.flow[WTLVs]&f.present() != 0 {
 			list = append(list, f)
 		}
@@ -223,7 +223,7 @@ func (x *xlate) takeOptions() bool {
 	if !ok || !env.Geneve() {
 		return true
 	}
-	x.visitWord(flowtable.WTunMeta, flowtable.TunCritical)
+	x.VisitWord(flowtable.WTunMeta, flowtable.TunCritical)
 	hash := x.flow[flowtable.WTunOpts]
 	if hash == 0 {
 		return true
@@ -231,7 +231,7 @@ func (x *xlate) takeOptions() bool {
 	critical := x.flow[flowtable.WTunMeta]&flowtable.TunCritical != 0
 	raw, known := env.Options(hash)
 	if critical || !known {
-		x.visitWord(flowtable.WTunOpts, ^uint64(0))
+		x.VisitWord(flowtable.WTunOpts, ^uint64(0))
 	}
 	if !known {
 		x.refuse()
@@ -268,7 +268,7 @@ func (x *xlate) setTunnelFields(port *PortInfo) bool {
 	default:
 		return true
 	}
-	x.visitWord(word, sendable)
+	x.VisitWord(word, sendable)
 	if meta := x.flow[word] & sendable; meta != x.sentMeta {
 		x.emit(flowtable.Action{Op: flowtable.OpTunMeta, U64: meta})
 		x.sentMeta = meta

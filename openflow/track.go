@@ -129,7 +129,7 @@ func (x *xlate) resumeAt(table uint8) {
 
 // freeze returns the present state, for a look-up in the table.
 func (x *xlate) freeze(table uint8) Frozen {
-	f := Frozen{Table: table, Bridge: x.p.bridge, InPort: x.patch, Bare: x.bare, Queue: x.queue}
+	f := Frozen{Table: table, Bridge: x.p.Bridge(), InPort: x.patch, Bare: x.bare, Queue: x.queue}
 	copy(f.State[:], x.flow[flowtable.KeyWords:])
 	for i := range f.Tunnel {
 		f.TunnelSet[i] = ^x.keep[flowtable.WTunID+i]

@@ -45,7 +45,7 @@ table=6,ip,actions=mod_nw_src:10.9.9.9,ct(commit,nat),3,mod_nw_dst:10.8.8.8,4
 func TestTranslationGoesOnBehindCT(t *testing.T) {
 	p, env := pipelineOf(t, strings.Split(strings.TrimSpace(trackFlows), "\n")...), newRecircEnv()
 	k := frameKey(t, "in_port=1,tcp,nw_src=10.0.0.1,tp_dst=80")
-	first := p.Translate(&k, env)
+	first := Translate(p, &k, env)
 	if n := len(first.Actions); n != 3 || first.Actions[0].Op != flowtable.OpSetTOS || first.Actions[1].Op != flowtable.OpCT ||
 		first.Actions[1].U16 != 5 || first.Actions[2].Op != flowtable.OpRecirc {
 		t.Fatal(FormatDatapathActions(first.Actions, nil))
@@ -54,7 +54,7 @@ func TestTranslationGoesOnBehindCT(t *testing.T) {
 		t.Fatal("the megaflow does not match recirc_id 0")
 	}
 	id := first.Actions[2].U32
-	again := p.Translate(&k, env)
+	again := Translate(p, &k, env)
 	if !reflect.DeepEqual(first, again) || env.Len() != 1 {
 		t.Fatal("the same frame gets another recirc_id")
 	}
@@ -66,18 +66,18 @@ func TestTranslationGoesOnBehindCT(t *testing.T) {
 	} {
 		k := frameKey(t, v.key)
 		k.SetRecirc(id)
-		if got := p.Translate(&k, env); FormatDatapathActions(got.Actions, nil) != v.actions {
+		if got := Translate(p, &k, env); FormatDatapathActions(got.Actions, nil) != v.actions {
 			t.Errorf("%s: %s, expected %s", v.key, FormatDatapathActions(got.Actions, nil), v.actions)
 		}
 	}
 	k.SetRecirc(id + 1)
-	if got := p.Translate(&k, env); FormatDatapathActions(got.Actions, nil) != "drop(table-miss)" {
+	if got := Translate(p, &k, env); FormatDatapathActions(got.Actions, nil) != "drop(table-miss)" {
 		t.Error("translation continues for an unknown recirc_id")
 	}
 	// A restarted control process (a new RecircTable) gives the same states the same
 	// ids.
 	k.SetRecirc(0)
-	if other := p.Translate(&k, newRecircEnv()); !reflect.DeepEqual(other, first) {
+	if other := Translate(p, &k, newRecircEnv()); !reflect.DeepEqual(other, first) {
 		t.Error("a new table gives another recirc_id")
 	}
 }
@@ -90,7 +90,7 @@ func TestActionsBehindNAT(t *testing.T) {
 		{"in_port=6,tcp,nw_src=10.0.0.1", "set(ipv4(src=10.9.9.9)),ct(commit,nat),3,set(ipv4(dst=10.8.8.8)),4"},
 	} {
 		k := frameKey(t, v.key)
-		if got := p.Translate(&k, env); FormatDatapathActions(got.Actions, nil) != v.actions {
+		if got := Translate(p, &k, env); FormatDatapathActions(got.Actions, nil) != v.actions {
 			t.Errorf("%s: %s, expected %s", v.key, FormatDatapathActions(got.Actions, nil), v.actions)
 		}
 	}
@@ -139,7 +139,7 @@ func TestTrackedMegaflowsAreSound(t *testing.T) {
 				ct[0] = uint64(r.IntN(4))<<32 | uint64(0x20|1<<r.IntN(5))<<24 | 6<<16 | uint64(r.IntN(2))
 				ct[1], ct[3], ct[5] = 80<<32, uint64(r.IntN(8)), 0x0a000001
 			}
-			got := p.Translate(&k, env)
+			got := Translate(p, &k, env)
 			for _, a := range got.Actions {
 				if a.Op == flowtable.OpRecirc {
 					ids = append(ids, a.U32)
@@ -147,7 +147,7 @@ func TestTrackedMegaflowsAreSound(t *testing.T) {
 			}
 			for range 20 {
 				o := agreeing(r, &k, &got.Mask)
-				other := p.Translate(&o, env)
+				other := Translate(p, &o, env)
 				other.Mask = got.Mask
 				if !reflect.DeepEqual(got, other) {
 					t.Fatalf("seed %d: %x\n%x: %s\n%x: %s\n%s", seed, got.Mask, k, FormatDatapathActions(got.Actions, nil),

@@ -24,26 +24,26 @@ const (
 	maxMissed = 64
 )
 
-// Translate runs key through the tables, starting with table 0 of the bridge to which its
+// Translate runs key through the tables of p, starting with table 0 of the bridge to which its
 // port belongs. p has the frames of unknown ports.
-func (p *Pipeline) Translate(key *flowtable.Key, env Env) (t Translation) {
-	p.trace(&t, key, env, nil)
+func Translate(p *Pipeline, key *flowtable.Key, env Env) (t Translation) {
+	trace(p, &t, key, env, nil)
 	return t
 }
 
 // TranslateTo is Translate into t. It reuses the arrays of t.Actions, t.Rules, t.Missed
 // and t.Addresses.
-func (p *Pipeline) TranslateTo(t *Translation, key *flowtable.Key, env Env) {
-	p.trace(t, key, env, nil)
+func TranslateTo(p *Pipeline, t *Translation, key *flowtable.Key, env Env) {
+	trace(p, t, key, env, nil)
 }
 
 // Trace is Translate with a call of hook for each step. hook may be nil.
-func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) (t Translation) {
-	p.trace(&t, key, env, hook)
+func Trace(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) (t Translation) {
+	trace(p, &t, key, env, hook)
 	return t
 }
 
-func (p *Pipeline) trace(t *Translation, key *flowtable.Key, env Env, hook func(TraceStep)) {
+func trace(p *Pipeline, t *Translation, key *flowtable.Key, env Env, hook func(TraceStep)) {
 	x := xlates.Get().(*xlate)
 	x.begin(p, key, env, hook)
 	x.arrive()
@@ -218,7 +218,7 @@ func (x *xlate) halt(reason packet.DropReason) {
 
 func (x *xlate) note(text string) {
 	if x.hook != nil {
-		x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: x.table, Flow: x.flow, Note: text})
+		x.hook(TraceStep{Bridge: x.p.Bridge(), Depth: x.depth, Table: x.table, Flow: x.flow, Note: text})
 	}
 }
 
@@ -230,7 +230,7 @@ func (x *xlate) pipeline(table uint8, first bool) {
 	for {
 		rule, conj := x.lookup(table)
 		if x.hook != nil {
-			x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: noteOf(conj)})
+			x.hook(TraceStep{Bridge: x.p.Bridge(), Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: noteOf(conj)})
 		}
 		if rule == nil {
 			if first && table == 0 && x.continues() {
@@ -238,7 +238,7 @@ func (x *xlate) pipeline(table uint8, first bool) {
 				continue
 			}
 			switch {
-			case first && x.p.missToController:
+			case first && x.p.SendsMisses():
 				x.missed(table)
 			case first:
 				x.noteDrop(packet.DropTableMiss)
@@ -260,9 +260,9 @@ func (x *xlate) lookup(table uint8) (r *Rule, conj uint32) {
 		x.note("no flow matches a packet without an Ethernet header")
 		return nil, 0
 	}
-	r, conj = x.p.tables[table].lookup(&x.flow, x)
+	r, conj = x.p.Lookup(table, &x.flow, x)
 	if r == nil && len(x.unmatched) < maxMissed {
-		x.unmatched = append(x.unmatched, BridgeTable{x.p.bridge, table})
+		x.unmatched = append(x.unmatched, BridgeTable{x.p.Bridge(), table})
 	}
 	return r, conj
 }
@@ -343,7 +343,7 @@ func (x *xlate) resubmit(a *Action) {
 		if a.Tuple {
 			note = "looked up with the original tuple of the connection"
 		}
-		x.hook(TraceStep{Bridge: x.p.bridge, Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: note})
+		x.hook(TraceStep{Bridge: x.p.Bridge(), Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: note})
 	}
 	if rule == nil {
 		return

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -52,16 +53,17 @@ func TestMegaflowsAreSound(t *testing.T) {
 
 func checkSound(t *testing.T, seed uint64, keys int) {
 	r := rand.New(rand.NewPCG(seed, 1))
-	p, texts := randomPipeline(r, 1+r.IntN(30))
+	p := NewPipeline(Limits{})
+	texts := addRandom(p, r, 1+r.IntN(30))
 	env := newEnv()
 	env.macs.Learn(fdb.Learn{Valid: true, VLAN: 0, Port: 2, MAC: 2}, 0)
 	env.macs.Learn(fdb.Learn{Valid: true, VLAN: 1, Port: 4, MAC: 3}, 0)
 	for range keys {
 		k := randomKey(r)
-		got := p.Translate(&k, env)
+		got := Translate(p, &k, env)
 		for range 20 {
 			o := agreeing(r, &k, &got.Mask)
-			other := p.Translate(&o, env)
+			other := Translate(p, &o, env)
 			mask := other.Mask
 			other.Mask = got.Mask
 			if !reflect.DeepEqual(got, other) {
@@ -83,7 +85,7 @@ func FuzzMegaflowsAreSound(f *testing.F) {
 func pipelineOf(t *testing.T, flows ...string) *Pipeline {
 	t.Helper()
 	p := NewPipeline(Limits{})
-	mods, err := ParseFlowMods(strings.Join(flows, "\n"), Add, newEnv())
+	mods, err := ParseFlowMods(strings.Join(flows, "\n"), Add, newNames())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +190,7 @@ func TestTranslation(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := pipelineOf(t, strings.Split(tt.flows, "\n")...)
 			k := keyOfText(t, tt.frame)
-			tr := p.Translate(&k, newEnv())
+			tr := Translate(p, &k, newEnv())
 			m := MatchOf(&k, &tr.Mask)
 			if got := FormatMatch(&m, nil); got != tt.mask {
 				t.Errorf("mask %s, want %s", got, tt.mask)
@@ -216,7 +218,7 @@ func TestExpiredFramesToController(t *testing.T) {
 		p := pipelineOf(t, "ip,actions=mod_dl_src:00:00:00:00:00:09,dec_ttl,2", "mpls,actions=mod_dl_src:00:00:00:00:00:09,dec_mpls_ttl,2")
 		p.SendExceptions(false, c.enabled)
 		k := keyOfText(t, c.frame)
-		if got := FormatDatapathActions(p.Translate(&k, newEnv()).Actions, nil); got != c.actions {
+		if got := FormatDatapathActions(Translate(p, &k, newEnv()).Actions, nil); got != c.actions {
 			t.Errorf("%s, to the controller %t: actions %s, want %s", c.frame, c.enabled, got, c.actions)
 		}
 	}
@@ -242,7 +244,7 @@ func TestNormalLearnsAndForwards(t *testing.T) {
 	env := newEnv()
 	run := func(frame string) Translation {
 		k := keyOfText(t, frame)
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		env.macs.Learn(learnOf(&tr), 1)
 		return tr
 	}
@@ -276,11 +278,11 @@ func TestNormalLearnsAndForwards(t *testing.T) {
 func TestTranslationLimits(t *testing.T) {
 	fan := make([]string, 0, 16)
 	for i := range 14 {
-		fan = append(fan, "table="+Value128{0, uint64(i)}.decimal()+",actions="+strings.Repeat("resubmit(,"+Value128{0, uint64(i + 1)}.decimal()+"),", 3)+"2")
+		fan = append(fan, "table="+strconv.Itoa(i)+",actions="+strings.Repeat("resubmit(,"+strconv.Itoa(i+1)+"),", 3)+"2")
 	}
 	p := pipelineOf(t, fan...)
 	k := keyOfText(t, "in_port=1")
-	tr := p.Translate(&k, newEnv())
+	tr := Translate(p, &k, newEnv())
 	if tr.Drop != packet.DropLoop || len(tr.Actions) > flowtable.MaxActions {
 		t.Errorf("endless resubmits: drop %v, %d actions", tr.Drop, len(tr.Actions))
 	}
@@ -288,11 +290,11 @@ func TestTranslationLimits(t *testing.T) {
 		t.Errorf("the translation ends in %v after %d rules", last, len(tr.Rules))
 	}
 	tags := pipelineOf(t, "actions=2,"+strings.Repeat("push_vlan:0x8100,", MaxTags)+"2")
-	if tr := tags.Translate(&k, newEnv()); tr.Drop != packet.DropNoHeadroom {
+	if tr := Translate(tags, &k, newEnv()); tr.Drop != packet.DropNoHeadroom {
 		t.Errorf("too many tags: %v, want %v", tr.Drop, packet.DropNoHeadroom)
 	}
 	many := pipelineOf(t, "actions="+strings.Repeat("set_field:::1->tun_ipv6_src,2,4,", 1200)+"2")
-	if tr := many.Translate(&k, newEnv()); tr.Drop != packet.DropLoop || len(tr.Actions) > flowtable.MaxActions {
+	if tr := Translate(many, &k, newEnv()); tr.Drop != packet.DropLoop || len(tr.Actions) > flowtable.MaxActions {
 		t.Errorf("too many actions: %v, %d", tr.Drop, len(tr.Actions))
 	}
 }
@@ -301,7 +303,7 @@ func TestTraceTellsEachStep(t *testing.T) {
 	p := pipelineOf(t, "in_port=1,actions=resubmit(,1)", "table=1,actions=dec_ttl,2")
 	k := keyOfText(t, "in_port=1,ip,nw_ttl=9")
 	var steps []string
-	traced := p.Trace(&k, newEnv(), func(s TraceStep) {
+	traced := Trace(p, &k, newEnv(), func(s TraceStep) {
 		switch {
 		case s.Action != nil:
 			steps = append(steps, FormatActions([]Action{*s.Action}, nil))
@@ -309,11 +311,12 @@ func TestTraceTellsEachStep(t *testing.T) {
 			steps = append(steps, "rule "+s.Rule.Match.Format(nil))
 		}
 	})
+
 	want := []string{"rule in_port=1", "resubmit(,1)", "rule ", "dec_ttl", "output:2"}
 	if !slices.Equal(steps, want) {
 		t.Errorf("steps %q, want %q", steps, want)
 	}
-	if plain := p.Translate(&k, newEnv()); !reflect.DeepEqual(plain, traced) {
+	if plain := Translate(p, &k, newEnv()); !reflect.DeepEqual(plain, traced) {
 		t.Errorf("Trace returns %+v, Translate %+v", traced, plain)
 	}
 }
@@ -327,7 +330,7 @@ func BenchmarkTranslate(b *testing.B) {
 	k, _, _ := ParseFrame("in_port=1,tcp,nw_dst=10.1.1.1,nw_ttl=64", env)
 	b.ReportAllocs()
 	for b.Loop() {
-		p.Translate(&k, env)
+		Translate(p, &k, env)
 	}
 }
 
@@ -339,14 +342,14 @@ func TestTranslateIsForReaders(t *testing.T) {
 	keys := []flowtable.Key{keyOfText(t, "in_port=1"), keyOfText(t, "in_port=2,ip,nw_ttl=9"), keyOfText(t, "in_port=4,arp")}
 	var want []Translation
 	for i := range keys {
-		want = append(want, p.Translate(&keys[i], env))
+		want = append(want, Translate(p, &keys[i], env))
 	}
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for n := range 300 {
 				i := n % len(keys)
-				if got := p.Translate(&keys[i], env); !reflect.DeepEqual(got, want[i]) {
+				if got := Translate(p, &keys[i], env); !reflect.DeepEqual(got, want[i]) {
 					t.Errorf("key %d: %+v, want %+v", i, got, want[i])
 					return
 				}

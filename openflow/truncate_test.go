@@ -17,7 +17,7 @@ func TestTruncatedOutput(t *testing.T) {
 	} {
 		p := pipelineOf(t, "actions="+actions)
 		k := frameKey(t, "in_port=1,dl_src=00:00:00:00:00:01,ip")
-		if got := FormatDatapathActions(p.Translate(&k, env).Actions, nil); got != want {
+		if got := FormatDatapathActions(Translate(p, &k, env).Actions, nil); got != want {
 			t.Errorf("%s: %s, want %s", actions, got, want)
 		}
 	}

@@ -10,9 +10,9 @@ import "weft/flowtable"
 // ttlBits is the mask of the TTL in Flow[flowtable.WIP].
 const ttlBits = 0xff << flowtable.TTLShift
 
-// visitWord adds the bits of mask in flow[word] to the megaflow's mask, unless actions
+// VisitWord adds the bits of mask in flow[word] to the megaflow's mask, unless actions
 // have set them.
-func (x *xlate) visitWord(word int, mask uint64) {
+func (x *xlate) VisitWord(word int, mask uint64) {
 	switch word {
 	case flowtable.WPort:
 		// the datapath's number decides about in_port as a whole, so a read bit needs
@@ -35,16 +35,16 @@ func (x *xlate) visitWord(word int, mask uint64) {
 	x.wc[word] |= mask & x.keep[word]
 }
 
-// visit implements visitor.
-func (x *xlate) visit(words []uint8, mask *Flow) {
+// Visit implements Visitor.
+func (x *xlate) Visit(words []uint8, mask *Flow) {
 	for _, w := range words {
-		x.visitWord(int(w), mask[w])
+		x.VisitWord(int(w), mask[w])
 	}
 }
 
-// probe implements prober.
-func (x *xlate) probe(word int, mask uint64) (uint64, bool) {
-	x.visitWord(word, mask)
+// Probe implements Prober.
+func (x *xlate) Probe(word int, mask uint64) (uint64, bool) {
+	x.VisitWord(word, mask)
 	return x.flow[word] & mask, true
 }
 
@@ -54,14 +54,14 @@ func (x *xlate) read(s Subfield) Value128 {
 		return x.readTLV(s)
 	}
 	word, hi, lo := s.mask()
-	x.visitWord(word, hi)
+	x.VisitWord(word, hi)
 	if lo != 0 {
-		x.visitWord(word+1, lo)
+		x.VisitWord(word+1, lo)
 	}
 	return s.get(&x.flow)
 }
 
 func (x *xlate) inPort() uint32 {
-	x.visitWord(flowtable.WPort, 0xffffffff<<32)
+	x.VisitWord(flowtable.WPort, 0xffffffff<<32)
 	return uint32(x.flow[flowtable.WPort] >> 32)
 }

@@ -69,7 +69,7 @@ func TestNormalWithinVLANs(t *testing.T) {
 			env.macs.Learn(fdb.Learn{Valid: true, VLAN: uint16(r.IntN(3)), Port: uint32(1 + r.IntN(6)), MAC: uint64(1 + r.IntN(3))}, 0)
 		}
 		p, k := pipelines[round%len(pipelines)], randomKey(r)
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		for range 6 {
 			if !realFrame(&k) {
 				break
@@ -145,7 +145,7 @@ func TestVLANModes(t *testing.T) {
 			text += "," + c.tags
 		}
 		k := keyOfText(t, text)
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		if got := taggedOutputs(&k, &tr); got != c.want || learnOf(&tr).VLAN != c.vid {
 			t.Errorf("%q on port %s: %q in VLAN %d, want %q in VLAN %d", c.tags, c.port, got, learnOf(&tr).VLAN, c.want, c.vid)
 		}
@@ -190,7 +190,7 @@ func TestCustomersQuestionsAreForwarded(t *testing.T) {
 		if inner != 0 {
 			k[flowtable.WIP] |= uint64(inner|flowtable.VLANPresent) << flowtable.InnerTCIShift
 		}
-		tr := p.Translate(&k, env)
+		tr := Translate(p, &k, env)
 		env.macs.Learn(learnOf(&tr), 1)
 		return tr, reached(&tr)
 	}

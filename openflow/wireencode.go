@@ -199,7 +199,7 @@ func (e *actionEncoder) extension(b []byte, a *Action) []byte {
 	case ActCTClear:
 		return appendZeros(appendNX(b, nxCTClear), 6)
 	case ActConjunction:
-		c := a.conjunction()
+		c := a.Conjunction()
 		return be.AppendUint32(append(appendNX(b, nxConjunction), c.Part-1, c.Parts), c.ID)
 	case ActFinTimeout:
 		b = be.AppendUint16(appendNX(b, nxFinTimeout), uint16(a.Value[0]))

@@ -18,7 +18,7 @@ func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
 	p.mod.Group.Fields, p.mod.Group.hashed = strings.Join(names, ","), fieldIDs
 	buckets := p.mod.Group.Buckets
 	for i := range buckets {
-		buckets[i].set = orderSet(addToSet(nil, buckets[i].Actions))
+		buckets[i].Set = orderSet(addToSet(nil, buckets[i].Actions))
 	}
 	switch {
 	case g.ID > MaxGroup:

@@ -184,7 +184,7 @@ func (b *Bridge) bundledFrames(items []openflow.BundleItem) (frames []*bundledFr
 		f := &bundledFrame{out: out, inPort: b.View().Datapath(uint32(out.Flow[flowtable.WPort] >> 32))}
 		frames = append(frames, f)
 		items[i].Execute = func() (err error) {
-			if f.t, err = b.tables.Execute(out.Actions, &out.Flow, b.pl.envs()[b.number]); err != nil {
+			if f.t, err = openflow.Execute(b.tables, out.Actions, &out.Flow, b.pl.envs()[b.number]); err != nil {
 				return err
 			}
 			return checkLoop(&f.t)

@@ -161,7 +161,7 @@ func (l *learner) teach(batch []lesson) (repeats []lesson) {
 		one := &batch[i]
 		flows := one.flows
 		if one.workers != nil {
-			t := pl.tables.Translate(&one.miss.Key, env)
+			t := openflow.Translate(pl.tables, &one.miss.Key, env)
 			flows = t.Learned
 			if l.teaches(&t) && !t.Question.Valid() {
 				frames = append(frames, taughtFrame{one, t, executedFrame{rules: t.Rules, missed: t.Missed, groups: t.Groups, patches: t.Patches, finished: t.Finished,
@@ -212,7 +212,7 @@ func (l *learner) forward(frames []taughtFrame, now uint64) {
 		}
 		// A translation that depends on addresses waits for the next frame, because
 		// another miss may be changing them.
-		if t := pl.tables.Translate(key, env); len(t.Addresses) == 0 && !t.Question.Valid() {
+		if t := openflow.Translate(pl.tables, key, env); len(t.Addresses) == 0 && !t.Question.Valid() {
 			m := new(megaflows.Megaflow)
 			pl.setMegaflow(m, key, &t, now)
 			pl.install([]megaflows.Candidate{{Megaflow: m, Key: key, Mask: &t.Mask}}, nil)

@@ -138,7 +138,7 @@ func (a *answers) translate(up *datapath.Upcall) {
 	t := &a.translations[n]
 	hash := up.Key[flowtable.WTunOpts]
 	added := hash != 0 && d.options.Put(megaflows.OwnerOf(&up.Key), hash, up.Options)
-	d.tables.TranslateTo(t, &up.Key, a.env)
+	openflow.TranslateTo(d.tables, t, &up.Key, a.env)
 	if added && t.Mask[flowtable.WTunOpts] == 0 {
 		d.options.Forget(hash)
 	}

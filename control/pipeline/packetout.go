@@ -24,7 +24,7 @@ func (b *Bridge) Send(out *openflow.PacketOut) (openflow.Translation, error) {
 	}
 	inPort := b.View().Datapath(uint32(out.Flow[flowtable.WPort] >> 32))
 	return b.inject(out.Frame, inPort, func(env openflow.Env) (openflow.Translation, error) {
-		return b.tables.Execute(out.Actions, &out.Flow, env)
+		return openflow.Execute(b.tables, out.Actions, &out.Flow, env)
 	})
 }
 

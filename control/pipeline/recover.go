@@ -124,7 +124,7 @@ func (pl recovery) adopt(slot uint32) bool {
 	if !installed || key[flowtable.WTunOpts] != 0 { // the OptionTable with these options ended with the last control process
 		return false
 	}
-	t := pl.tables.Translate(&key, pl.env())
+	t := openflow.Translate(pl.tables, &key, pl.env())
 	_, _, usedNS := pl.workers.Statistics(slot, generation)
 	pl.learn(t.Learns, max(usedNS, 1))
 	if !slices.Equal(t.Actions, actions) || !within(&t.Mask, &mask) || t.MustAsk {

@@ -82,7 +82,7 @@ func (b *Bridge) Resume(out *openflow.PacketOut, sealed []byte) error {
 		port = 0 // the port has been removed; the worker gets no input port, as for a packet-out
 	}
 	_, err := b.inject(out.Frame, port, func(env openflow.Env) (openflow.Translation, error) {
-		return b.tables.Resume(text, &out.Flow, port, env)
+		return openflow.Resume(b.tables, text, &out.Flow, port, env)
 	})
 	return err
 }

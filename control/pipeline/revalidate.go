@@ -97,7 +97,7 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflows.Megaflow, pick func(*mega
 			continue
 		}
 		key := m.Key()
-		t := pl.tables.Translate(&key, env)
+		t := openflow.Translate(pl.tables, &key, env)
 		pl.megaflows.Reuse(m, t.Addresses)
 		if !slices.Equal(t.Actions, m.Actions) || !within(&t.Mask, m.Mask()) || t.MustAsk && !m.MustAsk {
 			stale = append(stale, m)

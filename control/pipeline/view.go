@@ -227,7 +227,7 @@ func (t *Tracer) Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openf
 	if local := t.env.Datapath(openflow.PortLocal); local != 0 && uint32(k[flowtable.WPort]>>32) == openflow.PortLocal {
 		k[flowtable.WPort] = k[flowtable.WPort]&0xffffffff | uint64(local)<<32
 	}
-	return t.bridge.tables.Trace(&k, t.env, visit)
+	return openflow.Trace(t.bridge.tables, &k, t.env, visit)
 }
 
 // KeepOptions implements observe.Tracer. The options stay until the next Collect.
