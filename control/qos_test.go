@@ -10,7 +10,7 @@ import (
 	"weft/control/pipeline"
 	"weft/control/tables"
 	"weft/internal/clock"
-	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 func (f *fakes) queues(t *testing.T) []pipeline.QueueState {
@@ -53,7 +53,7 @@ func TestQoS(t *testing.T) {
 		slots := map[uint32]bool{}
 		for i := range got {
 			q := &got[i]
-			if slots[q.Slot] || q.Slot < openflow.FirstPortBucket || q.Slot >= openflow.FirstPortBucket+openflow.MaxPortBuckets {
+			if slots[q.Slot] || q.Slot < xlate.FirstPortBucket || q.Slot >= xlate.FirstPortBucket+xlate.MaxPortBuckets {
 				t.Errorf("%s: queue %d of port %d has slot %d", event, q.ID, q.Port, q.Slot)
 			}
 			slots[q.Slot] = true

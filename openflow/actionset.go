@@ -2,11 +2,7 @@
 
 package openflow
 
-import (
-	"slices"
-
-	"weft/packet"
-)
+import "slices"
 
 // The action set (ovs-actions(7), "Action Sets") collects actions of write_actions.
 // They are executed once, in the order of their ranks, after the last table. A bucket
@@ -69,9 +65,9 @@ func setRank(kind ActionKind) int {
 	return rankNone
 }
 
-// addToSet returns an action set with more actions. A new action replaces an earlier
+// AddToSet returns an action set with more actions. A new action replaces an earlier
 // action of the same rank. Actions of rank rankSet never replace each other.
-func addToSet(set, actions []Action) []Action {
+func AddToSet(set, actions []Action) []Action {
 	for i := range actions {
 		rank := setRank(actions[i].Kind)
 		if rank == rankNone {
@@ -85,10 +81,10 @@ func addToSet(set, actions []Action) []Action {
 	return set
 }
 
-// orderSet returns an action set in order of execution. Of the actions that send the
+// OrderSet returns an action set in order of execution. Of the actions that send the
 // frame (rankGroup and later), it keeps only the first. It returns nil if no action
 // sends the frame: the frame is dropped.
-func orderSet(set []Action) []Action {
+func OrderSet(set []Action) []Action {
 	ordered := slices.Clone(set)
 	slices.SortStableFunc(ordered, func(a, b Action) int { return setRank(a.Kind) - setRank(b.Kind) })
 	at := slices.IndexFunc(ordered, func(a Action) bool { return setRank(a.Kind) >= rankGroup })
@@ -96,25 +92,6 @@ func orderSet(set []Action) []Action {
 		return nil
 	}
 	return ordered[:at+1]
-}
-
-// writeActions adds actions to the translation's action set.
-func (x *xlate) writeActions(actions []Action) {
-	x.actionSet = addToSet(x.actionSet, actions)
-	if len(x.actionSet) > maxListed {
-		x.halt(packet.DropLoop)
-	}
-}
-
-// runSet executes the action set and empties it. After an exit it executes nothing, as in
-// Open vSwitch's switch; ovs-actions(7) says otherwise.
-func (x *xlate) runSet() {
-	if len(x.actionSet) == 0 || x.halted || x.exited {
-		return
-	}
-	actions := orderSet(x.actionSet)
-	x.actionSet = nil
-	x.list(actions)
 }
 
 func (p *actionParser) writeActions(t token) (Action, error) {

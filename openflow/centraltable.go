@@ -25,7 +25,7 @@ func (p *Pipeline) ApplyCentral(mods []FlowMod, nowNS uint64) (Changes, error) {
 // CentralFlow returns the change that adds or deletes the flow of a declared port.
 func CentralFlow(command Command, port uint32) FlowMod {
 	var m Match
-	wholeField(FInPort).put(&m.Value, value64(uint64(port)), wholeField(FInPort).ones())
+	WholeField(FInPort).Put(&m.Value, Value64(uint64(port)), WholeField(FInPort).Ones())
 	m.Mask[flowtable.WPort] = 0xffffffff << 32
 	return FlowMod{Command: command, Table: CentralTable, Priority: DefaultPriority, Match: m.Pack(),
 		Actions: []Action{{Kind: ActOutput, Port: PortNORMAL}}}
@@ -64,14 +64,4 @@ func (b *bundle) selected(m *FlowMod) []*Rule {
 		return list
 	}
 	return slices.DeleteFunc(list, func(r *Rule) bool { return r.Table == CentralTable })
-}
-
-// The method continues reports whether a frame without a matching flow in table 0
-// continues in CentralTable.
-func (x *xlate) continues() bool {
-	if !x.env.Central() {
-		return false
-	}
-	port, ok := x.env.Port(x.inPort())
-	return ok && port.Central
 }

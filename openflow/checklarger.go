@@ -4,44 +4,10 @@ package openflow
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"weft/flowtable"
 )
-
-// The action check_pkt_larger(BYTES)->FIELD[BIT] (ovs-actions(7)). A key has no length, so
-// one megaflow matches frames of any length. The data path compares the length and looks the
-// frame up again. Two translations execute the actions behind check_pkt_larger: one with
-// the bit set, one with the bit clear.
-
-// checkLarger executes check_pkt_larger. rest has the actions behind it in the same list.
-// As in Open vSwitch, the actions of outer lists do not see the bit.
-func (x *xlate) checkLarger(a *Action, rest []Action) {
-	if len(rest) == 0 {
-		return
-	}
-	x.commit()
-	start := len(x.actions)
-	x.emit(flowtable.Action{Op: flowtable.OpLonger, U32: uint32(a.Value[1])})
-	set := x.actionSet
-	for _, bit := range []uint64{1, 0} {
-		x.actionSet = set
-		load := Action{Kind: ActLoad, Dst: a.Dst, Value: value64(bit)}
-		x.continueLater(slices.Concat([]Action{load}, rest), fmt.Sprintf("continues with the bit %d", bit))
-	}
-	x.exited = false // as in Open vSwitch, an exit in rest does not end the outer lists
-	if x.halted {
-		x.actions = x.actions[:start] // OpLonger needs both look-ups
-	}
-}
-
-// noteAgain adds a step to a trace: the last emitted action looks the flow up again.
-func (x *xlate) noteAgain(text string) {
-	if x.hook != nil && !x.halted {
-		x.hook(TraceStep{Bridge: x.p.Bridge(), Depth: x.depth, Table: x.table, Flow: x.flow, Note: text, Recirc: x.actions[len(x.actions)-1].U32})
-	}
-}
 
 // formatLonger returns the text of OpLonger and the two look-ups behind it, as
 // ovs-dpctl shows it.
@@ -79,7 +45,7 @@ func (p *actionParser) checkLarger(t token) (Action, error) {
 	if err := mayTakeBit(t, dst); err != nil {
 		return Action{}, err
 	}
-	return Action{Kind: ActCheckLarger, Dst: dst, Value: value64(v)}, nil
+	return Action{Kind: ActCheckLarger, Dst: dst, Value: Value64(v)}, nil
 }
 
 // mayTakeBit returns an error if no action may write the field. As in Open vSwitch, the
@@ -112,5 +78,5 @@ func (d *actionDecoder) checkLarger(b []byte) (Action, error) {
 	if err := mayTakeBit(word("check_pkt_larger"), dst); err != nil {
 		return Action{}, coded(ErrActionBadSetArgument, err.Error())
 	}
-	return Action{Kind: ActCheckLarger, Dst: dst, Value: value64(uint64(be.Uint16(b)))}, nil
+	return Action{Kind: ActCheckLarger, Dst: dst, Value: Value64(uint64(be.Uint16(b)))}, nil
 }

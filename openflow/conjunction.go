@@ -37,6 +37,7 @@ func (c *Conjunction) check() error {
 	return nil
 }
 
+// Conjunction returns the arguments of an ActConjunction.
 func (a *Action) Conjunction() Conjunction {
 	return Conjunction{ID: uint32(a.Value[1]), Part: uint8(a.Value[0] >> 8), Parts: uint8(a.Value[0])}
 }
@@ -104,7 +105,7 @@ func (c *classifier) conjunctive(f *Flow, v Visitor, hard *Rule, soft []*Rule) (
 }
 
 // put writes a whole field of at most 64 bits.
-func (id FieldID) put(f *Flow, v uint64) { wholeField(id).put(f, value64(v), wholeField(id).ones()) }
+func (id FieldID) put(f *Flow, v uint64) { WholeField(id).Put(f, Value64(v), WholeField(id).Ones()) }
 
 // complete returns the conjunctions whose parts are all among the rules: their IDs, in
 // ascending order.

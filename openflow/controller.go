@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
-
-	"weft/flowtable"
 )
 
 // Controller holds the arguments of a controller action. The frames go, at a limited rate,
@@ -21,27 +19,15 @@ type Controller struct {
 	Meter    uint32 // number of the meter that bounds the frames; 0: MeterController, if there is one
 }
 
-// wholeFrame is the value of MaxLen for an action that names no max_len: the controller
+// WholeFrame is the value of MaxLen for an action that names no max_len: the controller
 // gets the whole frame.
-const wholeFrame = 0xffff
-
-// controller sends the current frame to controllers and to the captures of the port
-// CONTROLLER.
-func (x *xlate) controller(c *Controller) {
-	if !x.sendable() {
-		return
-	}
-	x.commit()
-	x.meterController(c)
-	x.emit(flowtable.Action{Op: flowtable.OpController, U32: uint32(c.MaxLen), U64: uint64(x.noted(c))})
-	x.sent = x.sent || !x.halted
-}
+const WholeFrame = 0xffff
 
 // controllerReasons are OpenFlow's reasons for a message to the controller.
 const controllerReasons = " no_match action invalid_ttl action_set group packet_out "
 
 func (p *actionParser) controller(t token) (Action, error) {
-	c := &Controller{MaxLen: wholeFrame}
+	c := &Controller{MaxLen: WholeFrame}
 	if t.delim == ':' || t.delim == '=' {
 		v, ok := parseUint(t.value, 0xffff)
 		if !ok {
@@ -109,7 +95,7 @@ func (c *Controller) format() string {
 		}
 	}
 	add(c.Reason != "", "reason=%s", c.Reason)
-	add(c.MaxLen != wholeFrame, "max_len=%d", c.MaxLen)
+	add(c.MaxLen != WholeFrame, "max_len=%d", c.MaxLen)
 	add(c.ID != 0, "id=%d", c.ID)
 	add(c.Userdata != "", "userdata=%s", strings.ReplaceAll(fmt.Sprintf("% x", c.Userdata), " ", "."))
 	if c.Pause {

@@ -50,9 +50,9 @@ func (p *actionParser) ct(t token) (Action, error) {
 		return Action{}, wrong(t.text, "force together with commit")
 	case spec.Exec != nil && !spec.Commit:
 		return Action{}, wrong(t.text, "exec together with commit")
-	case p.checked && !needIP.met(&p.match):
-		return Action{}, wrong(t.text, "a flow that matches %s, as ct needs", prereqTexts[needIP])
-	case p.checked && spec.ALG == "ftp" && !needTCP.met(&p.match), p.checked && spec.ALG == "tftp" && !needUDP.met(&p.match):
+	case p.checked && !NeedIP.Met(&p.match):
+		return Action{}, wrong(t.text, "a flow that matches %s, as ct needs", prereqTexts[NeedIP])
+	case p.checked && spec.ALG == "ftp" && !NeedTCP.Met(&p.match), p.checked && spec.ALG == "tftp" && !NeedUDP.Met(&p.match):
 		return Action{}, wrong(t.text, "a flow that matches the protocol which %s uses", spec.ALG)
 	}
 	p.forgetCT()
@@ -338,7 +338,7 @@ func formatCT(r *flowtable.CTRequest) string {
 			if r.Bits&flowtable.CTIPv6 != 0 {
 				width = 128
 			}
-			nat.Lo, nat.Hi = valueAddr(r.Lo, width), valueAddr(r.Hi, width)
+			nat.Lo, nat.Hi = ValueAddr(r.Lo, width), ValueAddr(r.Hi, width)
 		}
 		add("%s", nat.format())
 	}

@@ -27,16 +27,16 @@ func addCTFields() {
 	row(FCTZone, field{name: "ct_zone", oxm: []string{"NXM_NX_CT_ZONE"}, word: flowtable.WCT, bits: 16, bytes: 2, format: asDecimal, readOnly: true})
 	row(FCTMark, field{name: "ct_mark", oxm: []string{"NXM_NX_CT_MARK"}, word: flowtable.WCT, shift: flowtable.CTMarkShift, bits: 32, bytes: 4, format: asHex, maskable: true})
 	row(FCTLabel, field{name: "ct_label", oxm: []string{"NXM_NX_CT_LABEL"}, word: flowtable.WCTLabel, bits: 128, bytes: 16, format: asHex, maskable: true})
-	row(FCTNwSrc, field{name: "ct_nw_src", oxm: []string{"NXM_NX_CT_NW_SRC"}, word: flowtable.WCTSrc + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, prerequisite: needCTIPv4})
-	row(FCTNwDst, field{name: "ct_nw_dst", oxm: []string{"NXM_NX_CT_NW_DST"}, word: flowtable.WCTDst + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, prerequisite: needCTIPv4})
-	row(FCTIPv6Src, field{name: "ct_ipv6_src", oxm: []string{"NXM_NX_CT_IPV6_SRC"}, word: flowtable.WCTSrc, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, prerequisite: needCTIPv6})
-	row(FCTIPv6Dst, field{name: "ct_ipv6_dst", oxm: []string{"NXM_NX_CT_IPV6_DST"}, word: flowtable.WCTDst, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, prerequisite: needCTIPv6})
-	row(FCTNwProto, field{name: "ct_nw_proto", oxm: []string{"NXM_NX_CT_NW_PROTO"}, word: flowtable.WCT, shift: flowtable.CTProtoShift, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needCT})
-	row(FCTTpSrc, field{name: "ct_tp_src", oxm: []string{"NXM_NX_CT_TP_SRC"}, word: flowtable.WCTPorts, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: needCT})
-	row(FCTTpDst, field{name: "ct_tp_dst", oxm: []string{"NXM_NX_CT_TP_DST"}, word: flowtable.WCTPorts, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: needCT})
+	row(FCTNwSrc, field{name: "ct_nw_src", oxm: []string{"NXM_NX_CT_NW_SRC"}, word: flowtable.WCTSrc + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, prerequisite: NeedCTIPv4})
+	row(FCTNwDst, field{name: "ct_nw_dst", oxm: []string{"NXM_NX_CT_NW_DST"}, word: flowtable.WCTDst + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, prerequisite: NeedCTIPv4})
+	row(FCTIPv6Src, field{name: "ct_ipv6_src", oxm: []string{"NXM_NX_CT_IPV6_SRC"}, word: flowtable.WCTSrc, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, prerequisite: NeedCTIPv6})
+	row(FCTIPv6Dst, field{name: "ct_ipv6_dst", oxm: []string{"NXM_NX_CT_IPV6_DST"}, word: flowtable.WCTDst, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, prerequisite: NeedCTIPv6})
+	row(FCTNwProto, field{name: "ct_nw_proto", oxm: []string{"NXM_NX_CT_NW_PROTO"}, word: flowtable.WCT, shift: flowtable.CTProtoShift, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: NeedCT})
+	row(FCTTpSrc, field{name: "ct_tp_src", oxm: []string{"NXM_NX_CT_TP_SRC"}, word: flowtable.WCTPorts, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: NeedCT})
+	row(FCTTpDst, field{name: "ct_tp_dst", oxm: []string{"NXM_NX_CT_TP_DST"}, word: flowtable.WCTPorts, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: NeedCT})
 }
 
-// ctMet reports whether the prerequisite needCT is met: ct_state has one of new, est,
+// ctMet reports whether the prerequisite NeedCT is met: ct_state has one of new, est,
 // rel, rpl, snat and dnat, or trk without inv.
 func ctMet(q Prober) bool {
 	if v, _ := q.Probe(flowtable.WCT, ctStateValid<<flowtable.CTStateShift); v != 0 {
@@ -50,26 +50,26 @@ func ctMet(q Prober) bool {
 // checkCT refuses a match on fields of the connection's original direction, such as
 // ct_nw_src, unless the match also requires a valid connection.
 func checkCT(m *Match) error {
-	v4 := needCTIPv4.met(m)
+	v4 := NeedCTIPv4.Met(m)
 	for _, l := range []struct {
 		field        FieldID
 		word         int
 		mask         uint64
-		prerequisite prereq
+		prerequisite Prereq
 	}{
-		{FCTNwProto, flowtable.WCT, 0xff << flowtable.CTProtoShift, needCT},
-		{FCTTpSrc, flowtable.WCTPorts, 0xffff << flowtable.TPSrcShift, needCT}, {FCTTpDst, flowtable.WCTPorts, 0xffff << flowtable.TPDstShift, needCT},
-		{FCTIPv6Src, flowtable.WCTSrc, ^uint64(0), needCTIPv6}, {FCTIPv6Dst, flowtable.WCTDst, ^uint64(0), needCTIPv6},
-		{FCTNwSrc, flowtable.WCTSrc + 1, ^uint64(0), needCT}, {FCTNwDst, flowtable.WCTDst + 1, ^uint64(0), needCT},
+		{FCTNwProto, flowtable.WCT, 0xff << flowtable.CTProtoShift, NeedCT},
+		{FCTTpSrc, flowtable.WCTPorts, 0xffff << flowtable.TPSrcShift, NeedCT}, {FCTTpDst, flowtable.WCTPorts, 0xffff << flowtable.TPDstShift, NeedCT},
+		{FCTIPv6Src, flowtable.WCTSrc, ^uint64(0), NeedCTIPv6}, {FCTIPv6Dst, flowtable.WCTDst, ^uint64(0), NeedCTIPv6},
+		{FCTNwSrc, flowtable.WCTSrc + 1, ^uint64(0), NeedCT}, {FCTNwDst, flowtable.WCTDst + 1, ^uint64(0), NeedCT},
 	} {
 		bits := m.Mask[l.word] & l.mask
 		// ct_nw_src uses the low 32 bits of ct_ipv6_src. A match on only these bits
 		// counts as a match on an IPv4 address.
 		alias := l.word >= flowtable.WCTSrc && bits != 0 && (bits&^0xffffffff != 0 || m.Mask[l.word-1] != 0) == v4
-		if l.prerequisite == needCTIPv6 {
+		if l.prerequisite == NeedCTIPv6 {
 			alias = v4 && bits != 0
 		}
-		if bits != 0 && (!l.prerequisite.met(m) || alias) {
+		if bits != 0 && (!l.prerequisite.Met(m) || alias) {
 			return wrong(fields[l.field].name, "a match on %s beside it", prereqTexts[l.prerequisite])
 		}
 	}
@@ -100,7 +100,7 @@ func parseCTState(text string) (v, mask Value128, err error) {
 		if !ok || m&^0xff != 0 && m != 1<<32-1 {
 			return v, mask, bad
 		}
-		return value64(n), value64(m & 0xff), nil
+		return Value64(n), Value64(m & 0xff), nil
 	}
 	if text[0] != '+' && text[0] != '-' {
 		for _, name := range strings.Split(text, "|") {
@@ -109,7 +109,7 @@ func parseCTState(text string) (v, mask Value128, err error) {
 			}
 			v[1] |= bit(name)
 		}
-		return v, value64(0xff), nil
+		return v, Value64(0xff), nil
 	}
 	for text != "" {
 		sign := text[0]

@@ -5,7 +5,6 @@ package openflow
 import (
 	"fmt"
 
-	"weft/flowtable"
 	"weft/packet"
 )
 
@@ -18,84 +17,16 @@ import (
 // Packet types: a namespace in the upper, a type in the lower 16 bits (OpenFlow 1.5,
 // 7.2.3.11).
 const (
-	packetEthernet = 0
+	PacketEthernet = 0
 	packetNext     = 0xfffe // decap(): the type that the removed header names
-	etherTypeSpace = 1      // namespace of EtherTypes
-	packetMPLS     = etherTypeSpace<<16 | packet.EtherTypeMPLS
-	packetMPLSMC   = etherTypeSpace<<16 | packet.EtherTypeMPLSMulticast
+	EtherTypeSpace = 1      // namespace of EtherTypes
+	packetMPLS     = EtherTypeSpace<<16 | packet.EtherTypeMPLS
+	packetMPLSMC   = EtherTypeSpace<<16 | packet.EtherTypeMPLSMulticast
 )
-
-// encapsulate executes encap.
-func (x *xlate) encapsulate(packetType uint32) {
-	switch {
-	case packetType != packetEthernet && x.bare:
-		x.pushMPLS(uint16(packetType))
-	case packetType != packetEthernet:
-		x.pushMPLSAndEthernet(uint16(packetType))
-	case x.bare:
-		x.bare = false
-		x.set(wholeField(FEthDst), Value128{}, ones(48))
-		x.set(wholeField(FEthSrc), Value128{}, ones(48))
-	default:
-		x.halt(packet.DropPacketType)
-	}
-}
-
-// pushMPLSAndEthernet puts a label stack entry in front of an Ethernet frame. The data
-// path adds the Ethernet header in front of it, too.
-func (x *xlate) pushMPLSAndEthernet(etherType uint16) {
-	entry := x.firstEntry()
-	x.commit()
-	x.emit(flowtable.Action{Op: flowtable.OpEncapMPLS, U16: etherType, U32: entry})
-	x.hideInner(etherType, entry)
-	x.hideTags()
-	for _, word := range []int{flowtable.WEthDst, flowtable.WEthSrc} {
-		const address = 0xffffffffffff << 16
-		x.flow[word] &^= address
-		x.base[word] &^= address
-		x.keep[word] &^= address
-		x.baseKeep[word] &^= address
-	}
-	x.bare = true
-}
-
-// decapsulate executes decap.
-func (x *xlate) decapsulate(next uint32) {
-	switch {
-	case !x.bare && x.tagged():
-		x.note("decap of a frame with a VLAN tag")
-		x.halt(packet.DropPacketType)
-	case !x.bare:
-		x.bare = true
-	case !needMPLS.met(x):
-		x.note("decap of a packet that is no MPLS")
-		x.halt(packet.DropPacketType)
-	case next == packetEthernet:
-		x.commit()
-		x.emit(flowtable.Action{Op: flowtable.OpDecapMPLS})
-		x.hideInner(etherTypeUnrevealed, 0)
-		x.hideTags()
-		x.bare, x.opaque = false, true
-	case next>>16 == etherTypeSpace:
-		x.popMPLS(uint16(next))
-	default:
-		x.note("MPLS does not say what follows")
-		x.halt(packet.DropPacketType)
-	}
-}
-
-// sendable reports whether the frame can be sent: it has an Ethernet header.
-func (x *xlate) sendable() bool {
-	if x.bare {
-		x.noteDrop(packet.DropPacketType)
-		x.note("a packet without an Ethernet header is not sent")
-	}
-	return !x.bare
-}
 
 // Parsing
 
-var encapWords = map[string]uint32{"ethernet": packetEthernet, "mpls": packetMPLS, "mpls_mc": packetMPLSMC}
+var encapWords = map[string]uint32{"ethernet": PacketEthernet, "mpls": packetMPLS, "mpls_mc": packetMPLSMC}
 
 func (p *actionParser) encap(t token) (Action, error) {
 	packetType, ok := encapWords[t.value]
@@ -107,10 +38,10 @@ func (p *actionParser) encap(t token) (Action, error) {
 
 func (p *actionParser) encapOf(packetType uint32) Action {
 	p.strict = true
-	if p.bare = packetType != packetEthernet; p.bare {
+	if p.bare = packetType != PacketEthernet; p.bare {
 		p.assumeType(uint64(uint16(packetType)))
 	}
-	return Action{Kind: ActEncap, Value: value64(uint64(packetType))}
+	return Action{Kind: ActEncap, Value: Value64(uint64(packetType))}
 }
 
 func (p *actionParser) decap(t token) (Action, error) {
@@ -149,7 +80,7 @@ func (p *actionParser) decapOf(next uint32) Action {
 		p.assumeType(0xffff)
 	}
 	p.bare = true
-	return Action{Kind: ActDecap, Value: value64(uint64(next))}
+	return Action{Kind: ActDecap, Value: Value64(uint64(next))}
 }
 
 func formatEncap(a *Action) string {
@@ -191,7 +122,7 @@ func (d *actionDecoder) decodeEncap(subtype uint16, b []byte) (Action, error) {
 		return Action{}, coded(ErrActionBadExpType, "encap and decap: expected OpenFlow 1.3 or later")
 	case subtype == nxDecap:
 		return d.check.decapOf(packetType), nil
-	case packetType != packetEthernet && packetType != packetMPLS && packetType != packetMPLSMC:
+	case packetType != PacketEthernet && packetType != packetMPLS && packetType != packetMPLSMC:
 		return Action{}, coded(ErrActionBadArgument, fmt.Sprintf("encap: packet type %#x: expected Ethernet or MPLS", packetType))
 	case len(b) > 6:
 		return Action{}, coded(ErrActionBadArgument, "encap: expected no properties")

@@ -125,7 +125,7 @@ type field struct {
 	format       format
 	maskable     bool
 	readOnly     bool
-	prerequisite prereq
+	prerequisite Prereq
 }
 
 const (
@@ -157,46 +157,46 @@ var fields = [fieldCount]field{
 	FVLANTCI:     {name: "vlan_tci", oxm: []string{"NXM_OF_VLAN_TCI"}, word: flowtable.WEthSrc, bits: 16, bytes: 2, format: asHex4, maskable: true},
 	FDLVLAN:      {name: "dl_vlan", word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal},
 	FDLVLANPCP:   {name: "dl_vlan_pcp", word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal},
-	FVLANVID:     {name: "vlan_vid", oxm: []string{"OXM_OF_VLAN_VID"}, word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal, maskable: true, prerequisite: needVLAN},
-	FVLANPCP:     {name: "vlan_pcp", oxm: []string{"OXM_OF_VLAN_PCP"}, word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal, prerequisite: needVLAN},
-	FIPSrc:       {name: "ip_src", alias: "nw_src", oxm: []string{"NXM_OF_IP_SRC", "OXM_OF_IPV4_SRC"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needIPv4},
-	FIPDst:       {name: "ip_dst", alias: "nw_dst", oxm: []string{"NXM_OF_IP_DST", "OXM_OF_IPV4_DST"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needIPv4},
-	FIPv6Src:     {name: "ipv6_src", oxm: []string{"NXM_NX_IPV6_SRC", "OXM_OF_IPV6_SRC"}, word: flowtable.WIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needIPv6},
-	FIPv6Dst:     {name: "ipv6_dst", oxm: []string{"NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"}, word: flowtable.WIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needIPv6},
-	FIPv6Label:   {name: "ipv6_label", oxm: []string{"NXM_NX_IPV6_LABEL", "OXM_OF_IPV6_FLABEL"}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, prerequisite: needIPv6},
-	FIPv6ExtHdr:  {name: "ipv6_exthdr", oxm: []string{"OXM_OF_IPV6_EXTHDR"}, word: flowtable.WL4, shift: flowtable.ExtHdrShift, bits: 9, bytes: 2, format: asHex, maskable: true, readOnly: true, prerequisite: needIPv6},
-	FIPProto:     {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: flowtable.WIP, shift: flowtable.ProtoShift, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needIP},
-	FNwTOS:       {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: flowtable.WIP, shift: flowtable.TOSShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needIP},
-	FIPDSCP:      {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: flowtable.WIP, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, prerequisite: needIP},
-	FIPECN:       {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: flowtable.WIP, shift: flowtable.TOSShift, bits: ecnBits, bytes: 1, format: asDecimal, prerequisite: needIP},
-	FIPTTL:       {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: flowtable.WIP, shift: flowtable.TTLShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needIP},
-	FIPFrag:      {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: flowtable.WIP, shift: flowtable.FragShift, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, prerequisite: needIP},
-	FARPOp:       {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: flowtable.WIP, shift: flowtable.ProtoShift, bits: 16, stored: 8, bytes: 2, format: asDecimal, prerequisite: needARP},
-	FARPSpa:      {name: "arp_spa", oxm: []string{"NXM_OF_ARP_SPA", "OXM_OF_ARP_SPA"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needARP},
-	FARPTpa:      {name: "arp_tpa", oxm: []string{"NXM_OF_ARP_TPA", "OXM_OF_ARP_TPA"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needARP},
-	FARPSha:      {name: "arp_sha", oxm: []string{"NXM_NX_ARP_SHA", "OXM_OF_ARP_SHA"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needARP},
-	FARPTha:      {name: "arp_tha", oxm: []string{"NXM_NX_ARP_THA", "OXM_OF_ARP_THA"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needARP},
-	FTCPSrc:      {name: "tcp_src", alias: "tp_src", oxm: []string{"NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needTCP},
-	FTCPDst:      {name: "tcp_dst", alias: "tp_dst", oxm: []string{"NXM_OF_TCP_DST", "OXM_OF_TCP_DST"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needTCP},
-	FTCPFlags:    {name: "tcp_flags", oxm: []string{"NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"}, word: flowtable.WIP, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, prerequisite: needTCP},
-	FUDPSrc:      {name: "udp_src", oxm: []string{"NXM_OF_UDP_SRC", "OXM_OF_UDP_SRC"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needUDP},
-	FUDPDst:      {name: "udp_dst", oxm: []string{"NXM_OF_UDP_DST", "OXM_OF_UDP_DST"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needUDP},
-	FSCTPSrc:     {name: "sctp_src", oxm: []string{"OXM_OF_SCTP_SRC"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needSCTP},
-	FSCTPDst:     {name: "sctp_dst", oxm: []string{"OXM_OF_SCTP_DST"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needSCTP},
-	FICMPType:    {name: "icmp_type", oxm: []string{"NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMP},
-	FICMPCode:    {name: "icmp_code", oxm: []string{"NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMP},
-	FICMPv6Type:  {name: "icmpv6_type", oxm: []string{"NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMPv6},
-	FICMPv6Code:  {name: "icmpv6_code", oxm: []string{"NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMPv6},
-	FNDTarget:    {name: "nd_target", oxm: []string{"NXM_NX_ND_TARGET", "OXM_OF_IPV6_ND_TARGET"}, word: flowtable.WNDTarget, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needND},
-	FNDSll:       {name: "nd_sll", oxm: []string{"NXM_NX_ND_SLL", "OXM_OF_IPV6_ND_SLL"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needNDSolicit},
-	FNDTll:       {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needNDAdvert},
-	FMPLSLabel:   {name: "mpls_label", oxm: []string{"OXM_OF_MPLS_LABEL"}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 12, bits: 20, bytes: 4, format: asDecimal, prerequisite: needMPLS},
-	FMPLSTC:      {name: "mpls_tc", oxm: []string{"OXM_OF_MPLS_TC"}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 9, bits: 3, bytes: 1, format: asDecimal, prerequisite: needMPLS},
-	FMPLSBOS:     {name: "mpls_bos", oxm: []string{"OXM_OF_MPLS_BOS"}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 8, bits: 1, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needMPLS},
-	FMPLSTTL:     {name: "mpls_ttl", oxm: []string{"NXM_NX_MPLS_TTL"}, word: flowtable.WIPv4, shift: flowtable.ShimShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: needMPLS},
-	FPBBISID:     {name: "pbb_isid", oxm: []string{"OXM_OF_PBB_ISID"}, word: flowtable.WIPv4, shift: flowtable.ShimShift, bits: 24, bytes: 3, format: asDecimal, maskable: true, prerequisite: needPBB},
-	FNDReserved:  {name: "nd_reserved", oxm: []string{"ERICOXM_OF_ICMPV6_ND_RESERVED"}, word: flowtable.WND, shift: 32, bits: 32, bytes: 4, format: asDecimal, prerequisite: needND},
-	FNDOptType:   {name: "nd_options_type", oxm: []string{"ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE"}, word: flowtable.WND, shift: 24, bits: 8, bytes: 1, format: asDecimal, prerequisite: needND},
+	FVLANVID:     {name: "vlan_vid", oxm: []string{"OXM_OF_VLAN_VID"}, word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedVLAN},
+	FVLANPCP:     {name: "vlan_pcp", oxm: []string{"OXM_OF_VLAN_PCP"}, word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal, prerequisite: NeedVLAN},
+	FIPSrc:       {name: "ip_src", alias: "nw_src", oxm: []string{"NXM_OF_IP_SRC", "OXM_OF_IPV4_SRC"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: NeedIPv4},
+	FIPDst:       {name: "ip_dst", alias: "nw_dst", oxm: []string{"NXM_OF_IP_DST", "OXM_OF_IPV4_DST"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: NeedIPv4},
+	FIPv6Src:     {name: "ipv6_src", oxm: []string{"NXM_NX_IPV6_SRC", "OXM_OF_IPV6_SRC"}, word: flowtable.WIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: NeedIPv6},
+	FIPv6Dst:     {name: "ipv6_dst", oxm: []string{"NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"}, word: flowtable.WIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: NeedIPv6},
+	FIPv6Label:   {name: "ipv6_label", oxm: []string{"NXM_NX_IPV6_LABEL", "OXM_OF_IPV6_FLABEL"}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, prerequisite: NeedIPv6},
+	FIPv6ExtHdr:  {name: "ipv6_exthdr", oxm: []string{"OXM_OF_IPV6_EXTHDR"}, word: flowtable.WL4, shift: flowtable.ExtHdrShift, bits: 9, bytes: 2, format: asHex, maskable: true, readOnly: true, prerequisite: NeedIPv6},
+	FIPProto:     {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: flowtable.WIP, shift: flowtable.ProtoShift, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: NeedIP},
+	FNwTOS:       {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: flowtable.WIP, shift: flowtable.TOSShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedIP},
+	FIPDSCP:      {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: flowtable.WIP, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, prerequisite: NeedIP},
+	FIPECN:       {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: flowtable.WIP, shift: flowtable.TOSShift, bits: ecnBits, bytes: 1, format: asDecimal, prerequisite: NeedIP},
+	FIPTTL:       {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: flowtable.WIP, shift: flowtable.TTLShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedIP},
+	FIPFrag:      {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: flowtable.WIP, shift: flowtable.FragShift, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, prerequisite: NeedIP},
+	FARPOp:       {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: flowtable.WIP, shift: flowtable.ProtoShift, bits: 16, stored: 8, bytes: 2, format: asDecimal, prerequisite: NeedARP},
+	FARPSpa:      {name: "arp_spa", oxm: []string{"NXM_OF_ARP_SPA", "OXM_OF_ARP_SPA"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: NeedARP},
+	FARPTpa:      {name: "arp_tpa", oxm: []string{"NXM_OF_ARP_TPA", "OXM_OF_ARP_TPA"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: NeedARP},
+	FARPSha:      {name: "arp_sha", oxm: []string{"NXM_NX_ARP_SHA", "OXM_OF_ARP_SHA"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: NeedARP},
+	FARPTha:      {name: "arp_tha", oxm: []string{"NXM_NX_ARP_THA", "OXM_OF_ARP_THA"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: NeedARP},
+	FTCPSrc:      {name: "tcp_src", alias: "tp_src", oxm: []string{"NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedTCP},
+	FTCPDst:      {name: "tcp_dst", alias: "tp_dst", oxm: []string{"NXM_OF_TCP_DST", "OXM_OF_TCP_DST"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedTCP},
+	FTCPFlags:    {name: "tcp_flags", oxm: []string{"NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"}, word: flowtable.WIP, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, prerequisite: NeedTCP},
+	FUDPSrc:      {name: "udp_src", oxm: []string{"NXM_OF_UDP_SRC", "OXM_OF_UDP_SRC"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedUDP},
+	FUDPDst:      {name: "udp_dst", oxm: []string{"NXM_OF_UDP_DST", "OXM_OF_UDP_DST"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedUDP},
+	FSCTPSrc:     {name: "sctp_src", oxm: []string{"OXM_OF_SCTP_SRC"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedSCTP},
+	FSCTPDst:     {name: "sctp_dst", oxm: []string{"OXM_OF_SCTP_DST"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedSCTP},
+	FICMPType:    {name: "icmp_type", oxm: []string{"NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedICMP},
+	FICMPCode:    {name: "icmp_code", oxm: []string{"NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedICMP},
+	FICMPv6Type:  {name: "icmpv6_type", oxm: []string{"NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedICMPv6},
+	FICMPv6Code:  {name: "icmpv6_code", oxm: []string{"NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedICMPv6},
+	FNDTarget:    {name: "nd_target", oxm: []string{"NXM_NX_ND_TARGET", "OXM_OF_IPV6_ND_TARGET"}, word: flowtable.WNDTarget, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: NeedND},
+	FNDSll:       {name: "nd_sll", oxm: []string{"NXM_NX_ND_SLL", "OXM_OF_IPV6_ND_SLL"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: NeedNDSolicit},
+	FNDTll:       {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: NeedNDAdvert},
+	FMPLSLabel:   {name: "mpls_label", oxm: []string{"OXM_OF_MPLS_LABEL"}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 12, bits: 20, bytes: 4, format: asDecimal, prerequisite: NeedMPLS},
+	FMPLSTC:      {name: "mpls_tc", oxm: []string{"OXM_OF_MPLS_TC"}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 9, bits: 3, bytes: 1, format: asDecimal, prerequisite: NeedMPLS},
+	FMPLSBOS:     {name: "mpls_bos", oxm: []string{"OXM_OF_MPLS_BOS"}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 8, bits: 1, bytes: 1, format: asDecimal, readOnly: true, prerequisite: NeedMPLS},
+	FMPLSTTL:     {name: "mpls_ttl", oxm: []string{"NXM_NX_MPLS_TTL"}, word: flowtable.WIPv4, shift: flowtable.ShimShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedMPLS},
+	FPBBISID:     {name: "pbb_isid", oxm: []string{"OXM_OF_PBB_ISID"}, word: flowtable.WIPv4, shift: flowtable.ShimShift, bits: 24, bytes: 3, format: asDecimal, maskable: true, prerequisite: NeedPBB},
+	FNDReserved:  {name: "nd_reserved", oxm: []string{"ERICOXM_OF_ICMPV6_ND_RESERVED"}, word: flowtable.WND, shift: 32, bits: 32, bytes: 4, format: asDecimal, prerequisite: NeedND},
+	FNDOptType:   {name: "nd_options_type", oxm: []string{"ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE"}, word: flowtable.WND, shift: 24, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedND},
 }
 
 // fieldNames maps names and aliases to fields, oxmNames NXM and OXM names.
@@ -253,7 +253,7 @@ func (id FieldID) Alias() string {
 func (id FieldID) Bits() uint { return uint(fields[id].bits) }
 
 // Prerequisite returns the field's prerequisite.
-func (id FieldID) Prerequisite() prereq { return fields[id].prerequisite }
+func (id FieldID) Prerequisite() Prereq { return fields[id].prerequisite }
 
 // Subfield is a part of a field: Bits bits from bit Offset on (0: the lowest bit).
 type Subfield struct {
@@ -270,39 +270,39 @@ func (f *field) storedBits() uint8 {
 	return f.bits
 }
 
-// wholeField returns the sub-field with all bits of a field. A field tun_metadata has no
+// WholeField returns the sub-field with all bits of a field. A field tun_metadata has no
 // bits here, because its length is in the TLV map (TLVMap.whole).
-func wholeField(id FieldID) Subfield { return Subfield{Field: id, Bits: uint16(fields[id].bits)} }
+func WholeField(id FieldID) Subfield { return Subfield{Field: id, Bits: uint16(fields[id].bits)} }
 
-// words returns the value v of the sub-field in the layout of Flow: hi for
+// Words returns the value v of the sub-field in the layout of Flow: hi for
 // Flow[word], lo for Flow[word+1].
-func (s Subfield) words(v Value128) (word int, hi, lo uint64) {
+func (s Subfield) Words(v Value128) (word int, hi, lo uint64) {
 	f := &fields[s.Field]
 	if f.bits <= 64 {
 		return int(f.word), v[1] & ones64(uint(s.Bits)) << (s.Offset % 64) << (f.shift % 64), 0
 	}
-	v = v.and(ones(uint(s.Bits))).shl(uint(s.Offset))
+	v = v.And(Ones(uint(s.Bits))).Shl(uint(s.Offset))
 	return int(f.word), v[0], v[1]
 }
 
-// mask returns the mask of the sub-field in the layout of Flow, like the method
+// Mask returns the mask of the sub-field in the layout of Flow, like the method
 // words.
-func (s Subfield) mask() (word int, hi, lo uint64) { return s.words(ones(uint(s.Bits))) }
+func (s Subfield) Mask() (word int, hi, lo uint64) { return s.Words(Ones(uint(s.Bits))) }
 
-// get reads the sub-field from f.
-func (s Subfield) get(f *Flow) Value128 {
+// Get reads the sub-field from f.
+func (s Subfield) Get(f *Flow) Value128 {
 	row := &fields[s.Field]
 	if row.bits <= 64 {
 		return Value128{0, f[row.word] >> (row.shift % 64) >> (s.Offset % 64) & ones64(uint(s.Bits))}
 	}
 	v := Value128{f[row.word], f[row.word+1]}
-	return v.shr(uint(s.Offset)).and(ones(uint(s.Bits)))
+	return v.Shr(uint(s.Offset)).And(Ones(uint(s.Bits)))
 }
 
-// put writes the bits of v that are set in mask to the sub-field in f.
-func (s Subfield) put(f *Flow, v, mask Value128) {
-	word, hi, lo := s.words(v.and(mask))
-	_, mhi, mlo := s.words(mask)
+// Put writes the bits of v that are set in mask to the sub-field in f.
+func (s Subfield) Put(f *Flow, v, mask Value128) {
+	word, hi, lo := s.Words(v.And(mask))
+	_, mhi, mlo := s.Words(mask)
 	f[word] = f[word]&^mhi | hi
 	if fields[s.Field].bits > 64 {
 		f[word+1] = f[word+1]&^mlo | lo

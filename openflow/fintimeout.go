@@ -28,31 +28,15 @@ func reduced(timeout, limit uint16) uint16 {
 	return limit
 }
 
-// TCP flags that end a connection (RFC 9293 section 3.1).
-var finFlag, rstFlag = Subfield{FTCPFlags, 0, 1}, Subfield{FTCPFlags, 2, 1}
-
-// finTimeout adds the current flow to x.finished if the frame is a TCP FIN or RST. The
-// megaflow matches both flags.
-func (x *xlate) finTimeout(a *Action) {
-	if x.rule == nil || !x.hasField(FTCPFlags) {
-		return
-	}
-	fin, rst := x.read(finFlag), x.read(rstFlag)
-	if fin[1]|rst[1] != 0 {
-		x.finished = append(x.finished, Finished{x.rule, uint16(a.Value[0]), uint16(a.Value[1])})
-		x.note("FIN or RST: the flow gets its shorter timeouts")
-	}
-}
-
 // Parsing and formatting
 
 func (p *actionParser) finTimeout(t token) (Action, error) {
-	p.lenient(t, needTCP)
+	p.lenient(t, NeedTCP)
 	var idle, hard uint16
 	for text := t.value; ; {
 		word, rest, ok := nextToken(text)
 		if !ok {
-			return finTimeoutOf(idle, hard), nil
+			return FinTimeout(idle, hard), nil
 		}
 		text = rest
 		var err error
@@ -70,7 +54,8 @@ func (p *actionParser) finTimeout(t token) (Action, error) {
 	}
 }
 
-func finTimeoutOf(idle, hard uint16) Action {
+// FinTimeout returns the action fin_timeout with these timeouts in seconds; 0: unchanged.
+func FinTimeout(idle, hard uint16) Action {
 	return Action{Kind: ActFinTimeout, Value: Value128{uint64(idle), uint64(hard)}}
 }
 

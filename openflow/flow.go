@@ -4,9 +4,9 @@ package openflow
 
 import "weft/flowtable"
 
-// stateWords is the number of words of a Flow from WMetadata on that are 0 when the frame
+// StateWords is the number of words of a Flow from WMetadata on that are 0 when the frame
 // enters table 0.
-const stateWords = WTLVs - flowtable.KeyWords
+const StateWords = WTLVs - flowtable.KeyWords
 
 // FlowWords is the size of a Flow in 64-bit words.
 const FlowWords = WTLVCells + TLVSpace/8

@@ -259,12 +259,12 @@ func (w *matchWriter) fieldAs(id FieldID, name string) {
 	if f := &fields[id]; w.remaining[f.word] == 0 && (f.bits <= 64 || w.remaining[f.word+1] == 0) {
 		return
 	}
-	s := wholeField(id)
-	mask := s.get(&w.remaining)
-	if mask.isZero() {
+	s := WholeField(id)
+	mask := s.Get(&w.remaining)
+	if mask.IsZero() {
 		return
 	}
-	word, hi, lo := s.mask()
+	word, hi, lo := s.Mask()
 	w.remaining[word] &^= hi
 	if fields[id].bits > 64 {
 		w.remaining[word+1] &^= lo
@@ -274,7 +274,7 @@ func (w *matchWriter) fieldAs(id FieldID, name string) {
 	}
 	w.WriteString(name)
 	w.WriteByte('=')
-	w.textBuffer = appendFieldValue(w.textBuffer, id, s.get(&w.m.Value), mask, w.names)
+	w.textBuffer = appendFieldValue(w.textBuffer, id, s.Get(&w.m.Value), mask, w.names)
 	w.WriteByte(',')
 }
 
@@ -338,7 +338,7 @@ func (w *matchWriter) network() {
 			w.field(id)
 		}
 	}
-	if needMPLS.met(w.m) {
+	if NeedMPLS.Met(w.m) {
 		for _, id := range []FieldID{FMPLSLabel, FMPLSTC, FMPLSTTL, FMPLSBOS} {
 			w.field(id)
 		}
@@ -361,11 +361,11 @@ func (w *matchWriter) network() {
 }
 
 func (w *matchWriter) frag() {
-	s := wholeField(FIPFrag)
-	v, mask := s.get(&w.m.Value)[1], s.get(&w.remaining)[1]
+	s := WholeField(FIPFrag)
+	v, mask := s.Get(&w.m.Value)[1], s.Get(&w.remaining)[1]
 	for _, word := range fragWords {
 		if mask != 0 && word.v == v && word.mask == mask {
-			_, bits, _ := s.mask()
+			_, bits, _ := s.Mask()
 			w.remaining[flowtable.WIP] &^= bits
 			w.add("nw_frag=%s", word.word)
 			return
@@ -376,8 +376,8 @@ func (w *matchWriter) frag() {
 }
 
 func (w *matchWriter) transport() {
-	v6 := needICMPv6.met(w.m)
-	if v6 || needICMP.met(w.m) {
+	v6 := NeedICMPv6.Met(w.m)
+	if v6 || NeedICMP.Met(w.m) {
 		w.fieldAs(FICMPType, "icmp_type")
 		w.fieldAs(FICMPCode, "icmp_code")
 	}
@@ -403,7 +403,7 @@ func appendFieldValue(text []byte, id FieldID, v, mask Value128, names Names) []
 		case asDecimal:
 			return strconv.AppendUint(text, v[1], 10)
 		case asIPv4:
-			return valueAddr(v, 32).AppendTo(text)
+			return ValueAddr(v, 32).AppendTo(text)
 		}
 	}
 	return append(text, formatField(id, v, mask, names)...)
@@ -412,8 +412,8 @@ func appendFieldValue(text []byte, id FieldID, v, mask Value128, names Names) []
 // formatField returns value[/mask] in the text format of the field.
 func formatField(id FieldID, v, mask Value128, names Names) string {
 	f := &fields[id]
-	width := ones(uint(f.storedBits()))
-	mask = mask.and(width)
+	width := Ones(uint(f.storedBits()))
+	mask = mask.And(width)
 	exact := mask == width
 	switch f.format {
 	case asPort:
@@ -461,9 +461,9 @@ func formatField(id FieldID, v, mask Value128, names Names) string {
 // IPv4-compatible address in dotted form.
 func formatAddr(v Value128, width uint8) string {
 	if width == 128 && v[0] == 0 && v[1]>>32 == 0 && v[1]>>16 != 0 {
-		return "::" + valueAddr(v, 32).String()
+		return "::" + ValueAddr(v, 32).String()
 	}
-	return valueAddr(v, uint(width)).String()
+	return ValueAddr(v, uint(width)).String()
 }
 
 // FormatEthernet returns the text of an Ethernet address, the lower 48 bits of v.

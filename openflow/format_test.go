@@ -62,7 +62,7 @@ func TestFieldTable(t *testing.T) {
 			t.Errorf("%s: %d bits from bit %d cross the end of the word", f.name, f.bits, f.shift)
 		}
 		for _, n := range f.oxm {
-			if got, ok := parseSubfield(n + "[]"); !ok || got != wholeField(id) {
+			if got, ok := parseSubfield(n + "[]"); !ok || got != WholeField(id) {
 				t.Errorf("the OXM name %s finds field %v, %v", n, got, ok)
 			}
 		}
@@ -73,7 +73,7 @@ func TestFieldTable(t *testing.T) {
 func TestEveryFieldIsShown(t *testing.T) {
 	for id := FTunID; id < FTunMetadata; id++ {
 		var m Match
-		word, hi, lo := wholeField(id).mask()
+		word, hi, lo := WholeField(id).Mask()
 		m.Mask[word] = hi
 		if lo != 0 {
 			m.Mask[word+1] = lo

@@ -61,7 +61,7 @@ func formatAction(a *Action, names Names) string {
 		if shimWord := shimWords[a.Dst.Field]; shimWord != "" {
 			return shimWord + "(" + a.Value.decimal() + ")"
 		}
-		return modWords[a.Dst.Field] + ":" + formatField(a.Dst.Field, a.Value, wholeField(a.Dst.Field).ones(), names)
+		return modWords[a.Dst.Field] + ":" + formatField(a.Dst.Field, a.Value, WholeField(a.Dst.Field).Ones(), names)
 	case ActLoad:
 		var words []string
 		for _, l := range loadsOf(*a) {
@@ -135,8 +135,8 @@ func formatAction(a *Action, names Names) string {
 	return fmt.Sprintf("unknown(%d)", a.Kind)
 }
 
-// ones returns a right-aligned mask as wide as the sub-field.
-func (s Subfield) ones() Value128 { return ones(uint(s.Bits)) }
+// Ones returns a right-aligned mask as wide as the sub-field.
+func (s Subfield) Ones() Value128 { return Ones(uint(s.Bits)) }
 
 // formatSet returns the value[/mask] of a set_field action.
 func formatSet(a *Action, names Names) string {
@@ -146,11 +146,11 @@ func formatSet(a *Action, names Names) string {
 	switch a.Dst.Field {
 	case FVLANVID:
 		// The text includes the bit OFPVID_PRESENT, as in OpenFlow 1.2 and later.
-		v := a.Value.or(value64(flowtable.VLANPresent))
-		if a.Mask == a.Dst.ones() {
+		v := a.Value.Or(Value64(flowtable.VLANPresent))
+		if a.Mask == a.Dst.Ones() {
 			return v.decimal()
 		}
-		return v.hex() + "/" + a.Mask.or(value64(flowtable.VLANPresent)).hex()
+		return v.hex() + "/" + a.Mask.Or(Value64(flowtable.VLANPresent)).hex()
 	case FNwTOS:
 		return a.Value.decimal()
 	}
@@ -165,7 +165,7 @@ func (s Subfield) String() string {
 		name = f.oxm[0]
 	}
 	switch {
-	case s == wholeField(s.Field):
+	case s == WholeField(s.Field):
 		return name + "[]"
 	case s.Bits == 1:
 		return fmt.Sprintf("%s[%d]", name, s.Offset)
@@ -230,7 +230,7 @@ func FormatDatapathActions(actions []flowtable.Action, names Names) string {
 }
 
 func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
-	num := value64(uint64(a.U32))
+	num := Value64(uint64(a.U32))
 	switch a.Op {
 	case flowtable.OpOutput:
 		return formatPort(a.U32, names)
@@ -288,7 +288,7 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 // formatARPAndND is formatDatapathAction for ARP, neighbour discovery, ICMP and the
 // flow label.
 func formatARPAndND(a *flowtable.Action, low uint64) string {
-	num := value64(uint64(a.U32))
+	num := Value64(uint64(a.U32))
 	switch a.Op {
 	case flowtable.OpSetARPOp:
 		return "set(arp(op=" + num.decimal() + "))"

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"weft/flowtable"
-	"weft/packet"
 )
 
 // LearnSpec is a learn action, which derives a flow from a frame. See ovs-actions(7),
@@ -44,80 +43,17 @@ type LearnItem struct {
 	Value    Value128
 }
 
-// maxLearned is the largest number of flows that one translation learns. A translation
-// that would learn more ends with drop reason DropLoop.
-const maxLearned = 64
-
-// learnFlow derives the flow of a learn action. Control adds it to the tables later.
-func (x *xlate) learnFlow(spec *LearnSpec) {
-	m := FlowMod{Command: ModifyStrict, Bridge: x.p.Bridge(), Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
-		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags, LearnLimit: spec.Limit}
-	if spec.FinIdle != 0 || spec.FinHard != 0 {
-		m.Actions = append(m.Actions, finTimeoutOf(spec.FinIdle, spec.FinHard))
-	}
-	var match Match
-	for i := range spec.Items {
-		item := &spec.Items[i]
-		v := item.Value
-		if item.Src.Bits != 0 {
-			v = x.read(item.Src)
-		}
-		switch item.Kind {
-		case LearnMatch:
-			setSubfield(&match, item.Dst, v)
-		case LearnLoad:
-			m.Actions = append(m.Actions, Action{Kind: ActLoad, Dst: item.Dst, Value: v})
-		case LearnOutput:
-			if v[0] == 0 && learnsOutput(v[1]) {
-				m.Actions = append(m.Actions, Action{Kind: ActOutput, Port: uint32(v[1])})
-			}
-		}
-	}
-	m.Match = match.Pack()
-	if spec.Limit != 0 {
-		x.tables.Add(spec.Table) // the table whose flows are counted
-	}
-	allowed := x.p.MayLearn(&m)
-	if spec.Result.Bits != 0 {
-		bit := uint64(0)
-		if allowed {
-			bit = 1
-		}
-		x.set(spec.Result, value64(bit), ones(1))
-	}
-	if !allowed {
-		x.note("not learned: the limit of flows is reached")
+// SetSubfield makes match m require value v in a sub-field.
+func SetSubfield(m *Match, s Subfield, v Value128) {
+	if s == WholeField(FInPort) || s == WholeField(FInPortOXM) {
+		setField(m, s.Field, v, Ones(32))
 		return
 	}
-	if len(x.learned) == maxLearned {
-		x.halt(packet.DropLoop)
-		return
-	}
-	x.learned = append(x.learned, m)
-}
-
-// learnsOutput reports whether a learned flow gets an output to the port with this
-// number. Like Open vSwitch, output:FIELD ignores the number of the port normal and
-// invalid port numbers.
-func learnsOutput(number uint64) bool {
-	switch number {
-	case uint64(PortInPort), uint64(PortFlood), uint64(PortAll), uint64(PortLocal):
-		return true
-	}
-	return number < uint64(PortMax)
-}
-
-// setSubfield makes match m require value v in a sub-field.
-func setSubfield(m *Match, s Subfield, v Value128) {
-	if s == wholeField(FInPort) || s == wholeField(FInPortOXM) {
-		setField(m, s.Field, v, ones(32))
-		return
-	}
-	word, hi, lo := s.words(v)
-	_, mhi, mlo := s.mask()
-	setBits(m, word, hi, mhi)
+	word, hi, lo := s.Words(v)
+	_, mhi, mlo := s.Mask()
+	SetBits(m, word, hi, mhi)
 	if mlo != 0 || fields[s.Field].bits > 64 {
-		setBits(m, word+1, lo, mlo)
+		SetBits(m, word+1, lo, mlo)
 	}
 }
 
@@ -359,7 +295,7 @@ func (l *learnParser) load(t token) error {
 		if err := l.outer.readable(t, item.Src); err != nil {
 			return err
 		}
-	} else if item.Value, ok = parseNumber(value); !ok || item.Value.bitLen() > int(item.Dst.Bits) {
+	} else if item.Value, ok = parseNumber(value); !ok || item.Value.BitLen() > int(item.Dst.Bits) {
 		return wrong(value, "a field or a number of at most %d bits", item.Dst.Bits)
 	}
 	l.spec.Items = append(l.spec.Items, item)
@@ -395,7 +331,7 @@ func (l *learnParser) field(t token) error {
 			return err
 		}
 	} else {
-		setSubfield(&l.match, item.Dst, item.Value)
+		SetSubfield(&l.match, item.Dst, item.Value)
 	}
 	l.spec.Items = append(l.spec.Items, item)
 	return nil
@@ -404,9 +340,9 @@ func (l *learnParser) field(t token) error {
 // immediate parses the value of a sub-field. The value has the text format of the field
 // if the sub-field is the whole field; otherwise it is a number.
 func (l *learnParser) immediate(t token, dst Subfield) (Value128, error) {
-	if dst != wholeField(dst.Field) {
+	if dst != WholeField(dst.Field) {
 		v, ok := parseNumber(t.value)
-		if !ok || v.bitLen() > int(dst.Bits) {
+		if !ok || v.BitLen() > int(dst.Bits) {
 			return v, wrong(t.text, "a field or a number of at most %d bits", dst.Bits)
 		}
 		return v, nil
@@ -414,14 +350,14 @@ func (l *learnParser) immediate(t token, dst Subfield) (Value128, error) {
 	v, mask, err := parseFieldValue(dst.Field, t.value, l.outer.names)
 	f := &fields[dst.Field]
 	if dst.Field == FVLANVID {
-		v = v.andNot(value64(flowtable.VLANPresent)) // OFPVID_PRESENT is optional
+		v = v.AndNot(Value64(flowtable.VLANPresent)) // OFPVID_PRESENT is optional
 	}
 	switch {
 	case err != nil:
 		return v, err
-	case strings.Contains(t.value, "/") || mask != ones(8*uint(f.bytes)) && f.format != asTCPFlags && f.format != asFrag:
+	case strings.Contains(t.value, "/") || mask != Ones(8*uint(f.bytes)) && f.format != asTCPFlags && f.format != asFrag:
 		return v, wrong(t.text, "a field or a value without a mask")
-	case v.bitLen() > int(f.bits):
+	case v.BitLen() > int(f.bits):
 		return v, wrong(t.text, "a field or a number of at most %d bits", f.bits)
 	}
 	return v, nil
@@ -475,10 +411,10 @@ func (i *LearnItem) format(names Names) string {
 		return i.Dst.String()
 	case i.Src.Bits != 0:
 		return i.Dst.String() + "=" + i.Src.String()
-	case i.Dst == wholeField(i.Dst.Field) && (fields[i.Dst.Field].format == asHex4 || fields[i.Dst.Field].format == asHex5):
+	case i.Dst == WholeField(i.Dst.Field) && (fields[i.Dst.Field].format == asHex4 || fields[i.Dst.Field].format == asHex5):
 		return fields[i.Dst.Field].name + "=" + i.Value.hex() // ovs-ofctl writes no leading zeros here
-	case i.Dst == wholeField(i.Dst.Field):
-		return fields[i.Dst.Field].name + "=" + formatField(i.Dst.Field, i.Value, i.Dst.ones(), names)
+	case i.Dst == WholeField(i.Dst.Field):
+		return fields[i.Dst.Field].name + "=" + formatField(i.Dst.Field, i.Value, i.Dst.Ones(), names)
 	}
 	return i.Dst.String() + "=" + i.Value.hex()
 }

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"weft/flowtable"
-	"weft/packet"
 )
 
 // The actions multipath, bundle and bundle_load (ovs-actions(7)) choose one of several
@@ -35,14 +32,15 @@ type LinkSpec struct {
 // LinkFields names the fields that a link action hashes, with the numbers of the wire.
 type LinkFields uint8
 
+// Fields of a hash, in the order of linkFieldWords.
 const (
-	hashEthSrc LinkFields = iota
-	hashL4
-	hashL3L4
-	hashL3L4UDP
-	hashNwSrc
-	hashNwDst
-	hashL3
+	HashEthSrc LinkFields = iota
+	HashL4
+	HashL3L4
+	HashL3L4UDP
+	HashNwSrc
+	HashNwDst
+	HashL3
 )
 
 var linkFieldWords = [...]string{"eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "nw_dst", "symmetric_l3"}
@@ -51,212 +49,21 @@ var linkFieldWords = [...]string{"eth_src", "symmetric_l4", "symmetric_l3l4", "s
 // bundle; both begin with 0 on the wire.
 type LinkAlgorithm uint8
 
+// Algorithms of multipath, then those of bundle.
 const (
-	moduloN LinkAlgorithm = iota
-	hashThreshold
-	multipathHRW
-	iterHash
+	ModuloN LinkAlgorithm = iota
+	HashThreshold
+	MultipathHRW
+	IterHash
 
-	activeBackup LinkAlgorithm = 0
-	bundleHRW    LinkAlgorithm = 1
+	ActiveBackup LinkAlgorithm = 0
+	BundleHRW    LinkAlgorithm = 1
 )
 
 var (
 	multipathWords = [...]string{"modulo_n", "hash_threshold", "hrw", "iter_hash"}
 	bundleWords    = [...]string{"active_backup", "hrw"}
 )
-
-// Translation
-
-// multipath stores the number of the chosen link in Dst.
-func (x *xlate) multipath(a *Action) {
-	x.visitHashed(a.Links.Hashed)
-	x.set(a.Dst, value64(uint64(linkOf(a.Links, &x.flow))), a.Dst.ones())
-}
-
-// bundle sends the frame to a live member, or stores the member's number in Dst. Without a
-// live member it sends nothing, or stores PortNone.
-func (x *xlate) bundle(a *Action) {
-	s := a.Links
-	if s.Algorithm == bundleHRW && len(s.Members) > 1 {
-		x.visitHashed(s.Hashed)
-	}
-	port := memberOf(s, &x.flow, x.memberLives)
-	if port == PortNone {
-		x.note("no member of the bundle is live")
-	}
-	if a.Dst.Field == FNone {
-		x.output(port)
-		return
-	}
-	x.set(a.Dst, value64(uint64(port)), a.Dst.ones())
-}
-
-// memberLives reports whether a port of a bundle is live. Reserved ports are always live,
-// except LOCAL, which is live as an ordinary port is.
-func (x *xlate) memberLives(number uint32) bool {
-	if number >= PortInPort && number != PortLocal {
-		return true
-	}
-	x.usedPorts = true
-	port, ok := x.env.Port(number)
-	return ok && !port.Down
-}
-
-// visitHashed adds the fields that hash reads to the megaflow's mask.
-func (x *xlate) visitHashed(fields LinkFields) {
-	visit := func(ids ...FieldID) {
-		for _, id := range ids {
-			x.read(wholeField(id))
-		}
-	}
-	if fields == hashEthSrc {
-		visit(FEthSrc)
-		return
-	}
-	if fields == hashL4 || (fields == hashL3L4 || fields == hashL3L4UDP) && !needIP.met(x) {
-		visit(FEthSrc, FEthDst)
-		x.VisitWord(flowtable.WEthSrc, flowtable.VLANID)
-		x.VisitWord(flowtable.WIP, flowtable.VLANID<<flowtable.InnerTCIShift)
-	}
-	visit(FEthType)
-	for _, side := range []struct {
-		skipped LinkFields
-		v4, v6  FieldID
-	}{{hashNwDst, FIPSrc, FIPv6Src}, {hashNwSrc, FIPDst, FIPv6Dst}} {
-		switch {
-		case side.skipped == fields:
-		case needIPv4.met(x):
-			visit(side.v4)
-		case needIPv6.met(x):
-			visit(side.v6)
-		}
-	}
-	if fields != hashL4 && fields != hashL3L4 && fields != hashL3L4UDP || !needIP.met(x) {
-		return
-	}
-	visit(FIPProto)
-	x.VisitWord(flowtable.WIP, flowtable.FragAny<<flowtable.FragShift)
-	if hashesPorts(fields, &x.flow) {
-		visit(FTCPSrc, FTCPDst)
-	}
-}
-
-// hashesPorts reports whether the hash of an IP frame includes its ports. All fragments of a
-// frame must take the same link, so the hash of a fragment has no ports. As in Open vSwitch,
-// only symmetric_l3l4+udp includes UDP ports.
-func hashesPorts(fields LinkFields, f *Flow) bool {
-	if f[flowtable.WIP]>>flowtable.FragShift&flowtable.FragAny != 0 {
-		return false
-	}
-	proto := wholeField(FIPProto).get(f)[1]
-	return proto == packet.ProtoTCP || proto == packet.ProtoSCTP || proto == packet.ProtoUDP && fields == hashL3L4UDP
-}
-
-// linkHash returns the hash of the fields of a frame. The symmetric hashes are equal for both
-// directions of a connection.
-func linkHash(s *LinkSpec, f *Flow) uint32 {
-	get := func(id FieldID) Value128 { return wholeField(id).get(f) }
-	h := uint64(s.Basis)
-	add := func(v Value128) { h = mix64(mix64(h+v[0]) + v[1]) }
-	pair := func(a, b FieldID) {
-		v, w := get(a), get(b)
-		add(Value128{v[0] ^ w[0], v[1] ^ w[1]})
-	}
-	eth := get(FEthType)[1]
-	ip := eth == packet.EtherTypeIPv4 || eth == packet.EtherTypeIPv6
-	src, dst := FIPSrc, FIPDst
-	if eth == packet.EtherTypeIPv6 {
-		src, dst = FIPv6Src, FIPv6Dst
-	}
-	switch s.Hashed {
-	case hashEthSrc:
-		add(get(FEthSrc))
-		return uint32(mix64(h))
-	case hashNwSrc, hashNwDst:
-		if s.Hashed == hashNwDst {
-			src = dst
-		}
-		if ip {
-			add(get(src))
-		}
-		return uint32(mix64(h))
-	}
-	if s.Hashed == hashL4 || s.Hashed != hashL3 && !ip {
-		pair(FEthSrc, FEthDst)
-		add(value64((f[flowtable.WEthSrc] ^ f[flowtable.WIP]>>flowtable.InnerTCIShift) & flowtable.VLANID))
-	}
-	add(value64(eth))
-	if !ip {
-		return uint32(mix64(h))
-	}
-	pair(src, dst)
-	if s.Hashed != hashL3 {
-		add(get(FIPProto))
-		if hashesPorts(s.Hashed, f) {
-			pair(FTCPSrc, FTCPDst)
-		}
-	}
-	return uint32(mix64(h))
-}
-
-// linkOf returns the number of the link that multipath chooses.
-func linkOf(s *LinkSpec, f *Flow) uint16 {
-	hash, links := linkHash(s, f), uint32(s.MaxLink)+1
-	const manyLinks = 64 // hrw hashes each link; with more links it becomes iter_hash, as in Open vSwitch
-	switch {
-	case s.Algorithm == moduloN:
-		return uint16(hash % links)
-	case s.Algorithm == hashThreshold:
-		return uint16(uint64(hash) * uint64(links) >> 32)
-	case s.Algorithm == multipathHRW && links <= manyLinks:
-		best, most := uint32(0), uint64(0)
-		for i := range links {
-			if weight := mixTwo(hash, i); weight >= most {
-				best, most = i, weight
-			}
-		}
-		return uint16(best)
-	}
-	modulus := s.Arg
-	if s.Algorithm == multipathHRW || modulus < links || modulus/2 > links {
-		modulus = 1
-		for modulus < links {
-			modulus *= 2
-		}
-	}
-	for i := uint32(0); ; i++ { // modulus is at most 2*links+1, so a step finds a link with a probability of almost 1/2
-		if link := uint32(mixTwo(hash, i)) % modulus; link < links {
-			return uint16(link)
-		}
-	}
-}
-
-// mixTwo returns a hash of two numbers.
-func mixTwo(a, b uint32) uint64 { return mix64(mix64(uint64(a)<<32|uint64(b)) + 1) }
-
-// memberOf returns the live member that bundle chooses, or PortNone.
-func memberOf(s *LinkSpec, f *Flow, lives func(port uint32) bool) uint32 {
-	chosen, most := PortNone, uint64(0)
-	var hash uint32
-	if s.Algorithm == bundleHRW && len(s.Members) > 1 {
-		hash = linkHash(s, f)
-	}
-	for i, port := range s.Members {
-		if !lives(port) {
-			continue
-		}
-		if s.Algorithm == activeBackup {
-			return port
-		}
-		if weight := mixTwo(hash, uint32(i)); chosen == PortNone || weight > most {
-			chosen, most = port, weight
-		}
-	}
-	return chosen
-}
-
-// Parsing and formatting
 
 // linkWords cuts the arguments of a link action at commas and spaces.
 func linkWords(text string, n int) (words []string, rest string) {
@@ -484,7 +291,7 @@ func (d *actionDecoder) decodeBundle(subtype uint16, b []byte) (Action, error) {
 		return Action{}, codedf(ErrActionBadArgument, "bundle: fields %d, algorithm %d: expected those of ovs-actions(7)", hashed, algorithm)
 	case err != nil || kind != FInPort || be.Uint32(b[18:]) != 0:
 		return Action{}, codedf(ErrActionBadArgument, "bundle: expected members of the kind NXM_OF_IN_PORT, and zeros behind the field")
-	case subtype == nxBundle && valueOf(b[12:18]) != Value128{}:
+	case subtype == nxBundle && ValueOf(b[12:18]) != Value128{}:
 		return Action{}, codedf(ErrActionBadArgument, "bundle: expected zeros in place of a field")
 	case members > MaxMembers:
 		return Action{}, codedf(ErrActionBadArgument, "bundle: %d members: expected at most %d", members, MaxMembers)

@@ -36,15 +36,15 @@ func DecodeMatch10(b []byte) Match {
 	p := flowParser{}
 	m, wild := &p.match, be.Uint32(b)
 	has := func(bit uint32) bool { return wild&bit == 0 }
-	put := func(id FieldID, v uint64) { setField(m, id, value64(v), ones(8*uint(fields[id].bytes))) }
+	put := func(id FieldID, v uint64) { setField(m, id, Value64(v), Ones(8*uint(fields[id].bytes))) }
 	if has(wild10InPort) {
 		put(FInPort, uint64(be.Uint16(b[4:])))
 	}
 	if has(wild10DLSrc) {
-		put(FEthSrc, valueOf(b[6:12])[1])
+		put(FEthSrc, ValueOf(b[6:12])[1])
 	}
 	if has(wild10DLDst) {
-		put(FEthDst, valueOf(b[12:18])[1])
+		put(FEthDst, ValueOf(b[12:18])[1])
 	}
 	vlan := uint64(be.Uint16(b[18:]))
 	if has(wild10VLAN) {
@@ -60,7 +60,7 @@ func DecodeMatch10(b []byte) Match {
 		put(FNwTOS, uint64(b[24])&tosDSCP)
 	}
 	if has(wild10NWProto) {
-		setBits(m, flowtable.WIP, uint64(b[25])<<flowtable.ProtoShift, 0xff<<flowtable.ProtoShift)
+		SetBits(m, flowtable.WIP, uint64(b[25])<<flowtable.ProtoShift, 0xff<<flowtable.ProtoShift)
 	}
 	for _, a := range []struct {
 		offset int
@@ -68,14 +68,14 @@ func DecodeMatch10(b []byte) Match {
 		id     FieldID
 	}{{28, wild10NWSrc, FIPSrc}, {32, wild10NWDst, FIPDst}} {
 		n := uint(wild >> a.shift & 0x3f)
-		mask := ones(32).andNot(ones(min(n, 32)))
-		setField(m, a.id, value64(uint64(be.Uint32(b[a.offset:]))).and(mask), mask)
+		mask := Ones(32).AndNot(Ones(min(n, 32)))
+		setField(m, a.id, Value64(uint64(be.Uint32(b[a.offset:]))).And(mask), mask)
 	}
 	if has(wild10TPSrc) {
-		setBits(m, flowtable.WL4, uint64(be.Uint16(b[36:]))<<flowtable.TPSrcShift, 0xffff<<flowtable.TPSrcShift)
+		SetBits(m, flowtable.WL4, uint64(be.Uint16(b[36:]))<<flowtable.TPSrcShift, 0xffff<<flowtable.TPSrcShift)
 	}
 	if has(wild10TPDst) {
-		setBits(m, flowtable.WL4, uint64(be.Uint16(b[38:]))<<flowtable.TPDstShift, 0xffff<<flowtable.TPDstShift)
+		SetBits(m, flowtable.WL4, uint64(be.Uint16(b[38:]))<<flowtable.TPDstShift, 0xffff<<flowtable.TPDstShift)
 	}
 	p.narrowICMP()
 	_ = p.normalize() // normalize cannot fail: the match has neither fragments nor connections
@@ -85,8 +85,8 @@ func DecodeMatch10(b []byte) Match {
 // narrowICMP reduces ICMP type and code from 16 bits each to the 8 bits that a Flow
 // stores.
 func (p *flowParser) narrowICMP() {
-	if m := &p.match; needICMP.met(m) {
-		clearBits(m, flowtable.WL4, 0xff00<<flowtable.TPSrcShift|0xff00<<flowtable.TPDstShift)
+	if m := &p.match; NeedICMP.Met(m) {
+		ClearBits(m, flowtable.WL4, 0xff00<<flowtable.TPSrcShift|0xff00<<flowtable.TPDstShift)
 	}
 }
 
@@ -96,19 +96,19 @@ func AppendMatch10(b []byte, m *Match) []byte {
 	start := len(b)
 	b = appendZeros(b, Match10Len)
 	o, wild := b[start:], uint32(wild10All)&^(0x3f<<wild10NWSrc)&^(0x3f<<wild10NWDst)
-	get := func(id FieldID) uint64 { return wholeField(id).get(&m.Value)[1] }
-	all := func(id FieldID) bool { return wholeField(id).get(&m.Mask) == ones(uint(fields[id].storedBits())) }
+	get := func(id FieldID) uint64 { return WholeField(id).Get(&m.Value)[1] }
+	all := func(id FieldID) bool { return WholeField(id).Get(&m.Mask) == Ones(uint(fields[id].storedBits())) }
 	if m.Mask[flowtable.WPort]>>32 != 0 {
 		wild &^= wild10InPort
 		be.PutUint16(o[4:], uint16(get(FInPort)))
 	}
 	if all(FEthSrc) {
 		wild &^= wild10DLSrc
-		appendValue(o[6:6:12], value64(get(FEthSrc)), 6)
+		AppendValue(o[6:6:12], Value64(get(FEthSrc)), 6)
 	}
 	if all(FEthDst) {
 		wild &^= wild10DLDst
-		appendValue(o[12:12:18], value64(get(FEthDst)), 6)
+		AppendValue(o[12:12:18], Value64(get(FEthDst)), 6)
 	}
 	wild = putVLAN10(o, m, wild)
 	if all(FEthType) {
@@ -128,11 +128,11 @@ func AppendMatch10(b []byte, m *Match) []byte {
 		shift  uint
 		id     FieldID
 	}{{28, wild10NWSrc, FIPSrc}, {32, wild10NWDst, FIPDst}} {
-		n := max(wholeField(a.id).get(&m.Mask).prefixLen(32), 0)
+		n := max(WholeField(a.id).Get(&m.Mask).prefixLen(32), 0)
 		wild |= uint32(32-n) << a.shift
 		be.PutUint32(o[a.offset:], uint32(get(a.id)))
 	}
-	icmp := needICMP.met(m)
+	icmp := NeedICMP.Met(m)
 	if all(FTCPSrc) || icmp && all(FICMPType) {
 		wild &^= wild10TPSrc
 		be.PutUint16(o[36:], uint16(get(FTCPSrc)))

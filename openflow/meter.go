@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"weft/flowtable"
-	"weft/packet"
 )
 
 // Limits of meters.
@@ -203,37 +202,6 @@ func (p *Pipeline) Meters(id uint32) []*Meter {
 	return list
 }
 
-// meter emits the pending changes of the frame, and then an OpMeter for each band of a
-// meter.
-func (x *xlate) meter(id uint32) {
-	m := x.p.Meter(id)
-	if m == nil {
-		x.note("the meter does not exist")
-		return
-	}
-	for i := range m.Bands {
-		x.emit(flowtable.Action{Op: flowtable.OpMeter, U16: uint16(m.Bands[i].Precedence), U32: m.Bands[i].Slot, U64: uint64(packet.DropMeter)})
-	}
-}
-
-// meterController emits an OpMeter for each band of the meter of a controller action. A
-// frame beyond the rate does not go to the controller; its other actions go on.
-func (x *xlate) meterController(c *Controller) {
-	id := c.Meter
-	if id == 0 {
-		id = MeterController
-	}
-	m := x.p.Meter(id)
-	if m == nil {
-		return
-	}
-	for i := range m.Bands {
-		if m.Bands[i].Precedence == 0 {
-			x.emit(flowtable.Action{Op: flowtable.OpMeter, U32: m.Bands[i].Slot})
-		}
-	}
-}
-
 // isMeter reports whether a meter may have the number.
 func isMeter(id uint32) bool { return id > 0 && id <= MaxMeter || id == MeterController }
 
@@ -405,5 +373,5 @@ func (p *actionParser) meter(t token) (Action, error) {
 		return Action{}, wrong(t.text, "meter:NUMBER, from 1 to %d", uint32(MaxMeter))
 	}
 	p.strict = true
-	return Action{Kind: ActMeter, Value: value64(v)}, nil
+	return Action{Kind: ActMeter, Value: Value64(v)}, nil
 }

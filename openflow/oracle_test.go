@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"weft/openflow/openflowtest"
 )
 
 // strictAbout matches decoder errors of OpenFlow 1.5 that OpenFlow 1.0 does not have.
@@ -220,7 +222,7 @@ func generateForOracle(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 7))
 	var matches, shown, spoilt []string
 	for len(matches) < 400 {
-		match := randomMatchText(r)
+		match := openflowtest.MatchText(r)
 		if namesUncompared(match) {
 			continue
 		}
@@ -234,7 +236,7 @@ func generateForOracle(t *testing.T, seed uint64) {
 	compareShown(t, matches, shown)
 	const characters = "0123456789abcdefx/.:,=()[]+->* \"_"
 	for len(spoilt) < 300 {
-		text := randomFlowText(r)
+		text := openflowtest.FlowText(r)
 		if namesUncompared(text) {
 			continue
 		}

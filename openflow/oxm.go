@@ -105,7 +105,7 @@ func indexHeaders() (headers [fieldCount]oxmHeaders, back map[oxmHeader]FieldID)
 func headerOf(id FieldID, name string) oxmHeader {
 	h := oxmHeader{length: fields[id].bytes}
 	switch {
-	case id.isTLV():
+	case id.IsTLV():
 		h.class, h.number = classNXM1, numberTLV+uint8(id-FTunMetadata)
 		return h
 	case strings.HasPrefix(name, "OXM_OF_PKT_REG"):
@@ -164,11 +164,11 @@ func (h oxmHeader) append(b []byte, masked bool) []byte {
 	return b
 }
 
-// appendValue appends the low length bytes of a field value. length is the length in
+// AppendValue appends the low length bytes of a field value. length is the length in
 // the field's header.
-func appendValue(b []byte, v Value128, length uint8) []byte {
+func AppendValue(b []byte, v Value128, length uint8) []byte {
 	for i := int(length) - 1; i >= 0; i-- {
-		b = append(b, byte(v.shr(uint(8 * i))[1]))
+		b = append(b, byte(v.Shr(uint(8 * i))[1]))
 	}
 	return b
 }
@@ -234,7 +234,7 @@ func readEntry(b []byte) (e oxmEntry, rest []byte, ok bool) {
 	}
 	e.header, e.masked = h, masked
 	body := rest[:length]
-	e.zero = valueOf(body[:min(int(h.length), 16)]).isZero() && h.length <= 16
+	e.zero = ValueOf(body[:min(int(h.length), 16)]).IsZero() && h.length <= 16
 	rest = rest[length:]
 	id, right := fieldOf(h)
 	if id == FNone || !right || masked && length%2 != 0 {
@@ -243,21 +243,21 @@ func readEntry(b []byte) (e oxmEntry, rest []byte, ok bool) {
 	}
 	e.id = id
 	n := int(h.length)
-	if id.isTLV() {
+	if id.IsTLV() {
 		e.bytes = body
 		return e, rest, true
 	}
-	e.v, e.mask = valueOf(body[:n]), ones(8*uint(n))
+	e.v, e.mask = ValueOf(body[:n]), Ones(8*uint(n))
 	if masked {
-		e.mask = valueOf(body[n:])
+		e.mask = ValueOf(body[n:])
 	}
 	return e, rest, true
 }
 
-// valueOf returns up to 16 bytes as a number.
-func valueOf(b []byte) (v Value128) {
+// ValueOf returns up to 16 bytes as a number.
+func ValueOf(b []byte) (v Value128) {
 	for _, c := range b {
-		v = v.shl(8)
+		v = v.Shl(8)
 		v[1] |= uint64(c)
 	}
 	return v

@@ -42,34 +42,34 @@ func AppendMatch(b []byte, m *Match, v Version, tlvs *TLVMap) []byte {
 
 func appendInPort(b []byte, number uint32, v Version) []byte {
 	if v == Version10 {
-		return appendValue(FInPort.header(v).append(b, false), value64(uint64(number)), 2)
+		return AppendValue(FInPort.header(v).append(b, false), Value64(uint64(number)), 2)
 	}
-	return appendValue(FInPortOXM.header(v).append(b, false), value64(uint64(WirePort(number))), 4)
+	return AppendValue(FInPortOXM.header(v).append(b, false), Value64(uint64(WirePort(number))), 4)
 }
 
 // appendField appends a field if unwritten has bits of it, and clears these bits in
 // unwritten.
 func appendField(b []byte, m *Match, unwritten *Flow, id FieldID, v Version) []byte {
-	f, s := &fields[id], wholeField(id)
+	f, s := &fields[id], WholeField(id)
 	if unwritten[f.word] == 0 && (f.bits <= 64 || unwritten[f.word+1] == 0) {
 		return b
 	}
-	mask := s.get(unwritten)
-	if mask.isZero() || !f.prerequisite.met(m) {
+	mask := s.Get(unwritten)
+	if mask.IsZero() || !f.prerequisite.Met(m) {
 		return b
 	}
-	word, hi, lo := s.mask()
+	word, hi, lo := s.Mask()
 	unwritten[word] &^= hi
 	if f.bits > 64 {
 		unwritten[word+1] &^= lo
 	}
-	width := ones(uint(f.storedBits()))
-	value := s.get(&m.Value).and(mask)
+	width := Ones(uint(f.storedBits()))
+	value := s.Get(&m.Value).And(mask)
 	h := id.header(v)
-	masked := mask.and(width) != width
-	b = appendValue(h.append(b, masked), value, h.length)
+	masked := mask.And(width) != width
+	b = AppendValue(h.append(b, masked), value, h.length)
 	if masked {
-		b = appendValue(b, mask, h.length)
+		b = AppendValue(b, mask, h.length)
 	}
 	return b
 }
@@ -83,9 +83,9 @@ func appendVLAN(b []byte, m *Match, v Version) []byte {
 	}
 	put := func(id FieldID, v, mask, full uint64) {
 		h := headersOf[id].nxm
-		b = appendValue(h.append(b, mask != full), value64(v), h.length)
+		b = AppendValue(h.append(b, mask != full), Value64(v), h.length)
 		if mask != full {
-			b = appendValue(b, value64(mask), h.length)
+			b = AppendValue(b, Value64(mask), h.length)
 		}
 	}
 	if v == Version10 {
@@ -103,7 +103,7 @@ func appendVLAN(b []byte, m *Match, v Version) []byte {
 }
 
 func appendTOS(b []byte, m *Match, v Version) []byte {
-	if m.Mask[flowtable.WIP]>>flowtable.TOSShift&tosDSCP == 0 || !needIP.met(m) {
+	if m.Mask[flowtable.WIP]>>flowtable.TOSShift&tosDSCP == 0 || !NeedIP.Met(m) {
 		return b
 	}
 	tos := m.Value[flowtable.WIP] >> flowtable.TOSShift & tosDSCP
@@ -136,7 +136,7 @@ func decodeMatch(b []byte, tlvs *TLVMap, metadata bool) (m Match, err error) {
 		if e.header == packetTypeHeader && !e.masked && e.zero {
 			continue
 		}
-		if e.id.isTLV() && !e.badLen {
+		if e.id.IsTLV() && !e.badLen {
 			if err := e.requireTLV(&m, tlvs); err != nil {
 				return m, err
 			}
@@ -165,15 +165,15 @@ func (e *oxmEntry) check(m *Match, present *[fieldCount]bool) error {
 		return fail(ErrMatchBadLen, "a wrong length")
 	case e.id == FNone:
 		return fail(ErrMatchBadField, "expected a field that weft supports")
-	case !f.prerequisite.met(m) && e.id != FVLANVID: // a match on vlan_vid itself says whether there is a tag
+	case !f.prerequisite.Met(m) && e.id != FVLANVID: // a match on vlan_vid itself says whether there is a tag
 		return fail(ErrMatchBadPrereq, "expected "+prereqTexts[f.prerequisite]+" before it")
 	case present[e.id]:
 		return fail(ErrMatchDupField, "expected it once")
-	case !e.v.andNot(e.mask).isZero():
+	case !e.v.AndNot(e.mask).IsZero():
 		return fail(ErrMatchBadWildcards, "a value with bits that its mask does not have")
-	case e.masked && !f.maskable && !e.mask.isZero() && e.mask != ones(8*uint(f.bytes)):
+	case e.masked && !f.maskable && !e.mask.IsZero() && e.mask != Ones(8*uint(f.bytes)):
 		return fail(ErrMatchBadMask, "expected no mask")
-	case !e.v.andNot(ones(e.validBits())).isZero() || e.id == FNwTOS && e.v[1]&^tosDSCP != 0:
+	case !e.v.AndNot(Ones(e.validBits())).IsZero() || e.id == FNwTOS && e.v[1]&^tosDSCP != 0:
 		return fail(ErrMatchBadValue, "a value out of range")
 	}
 	present[e.id] = true
@@ -197,16 +197,16 @@ func (e *oxmEntry) set(m *Match) {
 	switch e.id {
 	case FInPortOXM:
 		no, _ := PortFromWire(uint32(v[1]))
-		v = value64(uint64(no))
+		v = Value64(uint64(no))
 	case FIPDSCP:
-		setField(m, FNwTOS, value64(v[1]<<2), value64(tosDSCP))
+		setField(m, FNwTOS, Value64(v[1]<<2), Value64(tosDSCP))
 		return
 	case FVLANVID:
-		mask = mask.and(ones(13))
+		mask = mask.And(Ones(13))
 	case FCTState:
-		mask = mask.and(ones(8))
+		mask = mask.And(Ones(8))
 	default:
-		mask = mask.and(ones(uint(fields[e.id].storedBits())))
+		mask = mask.And(Ones(uint(fields[e.id].storedBits())))
 	}
 	setField(m, e.id, v, mask)
 }
@@ -221,4 +221,4 @@ func InPortOf(m *Match) uint32 {
 }
 
 // SetInPort makes the match m require an in_port.
-func SetInPort(m *Match, number uint32) { setField(m, FInPort, value64(uint64(number)), ones(32)) }
+func SetInPort(m *Match, number uint32) { setField(m, FInPort, Value64(uint64(number)), Ones(32)) }

@@ -32,7 +32,7 @@ func ParsePacketOut(text string, names Names) (PacketOut, error) {
 	}
 	var po PacketOut
 	var match Match
-	setField(&match, FInPort, value64(uint64(PortController)), ones(32)) // default in_port (OpenFlow 1.5, 7.3.6)
+	setField(&match, FInPort, Value64(uint64(PortController)), Ones(32)) // default in_port (OpenFlow 1.5, 7.3.6)
 	for {
 		t, rest, ok := nextToken(words)
 		if !ok {
@@ -79,7 +79,7 @@ func (po *PacketOut) word(t token, match *Match, names Names) error {
 	if !ok {
 		return wrong(t.key, "in_port, packet, actions, or a field of the switch's own such as metadata, reg0 or tun_id")
 	}
-	if word := int(fields[id].word); id.isTLV() {
+	if word := int(fields[id].word); id.IsTLV() {
 		return parseMatchField(match, id, t, names)
 	} else if id == FConjID || word < flowtable.KeyWords && id != FInPort && id != FInPortOXM && (word < flowtable.WTunID || word >= flowtable.WTunID+flowtable.TunnelWords) {
 		return wrong(t.key, "a field that is not the frame's own, such as in_port, metadata or reg0")
@@ -109,30 +109,4 @@ func wrongHex(t token) error {
 		}
 	}
 	return wrong(t.key, want+"%d", len(t.value))
-}
-
-// Execute runs actions on one frame with the fields in flow, in the bridge of p and env.
-// The translation's Mask has no meaning.
-func Execute(p *Pipeline, actions []Action, flow *Flow, env Env) (Translation, error) {
-	if err := p.CheckReferences(actions); err != nil {
-		return Translation{}, err
-	}
-	x := xlates.Get().(*xlate)
-	x.beginWith(p, flow, env)
-	if port, ok := env.Port(x.cameIn); ok {
-		x.cameIn = port.At()
-	}
-	x.list(actions)
-	x.endLists()
-	var t Translation
-	x.finish(&t)
-	return t, nil
-}
-
-// intoTables runs the current frame through the tables from table 0 on.
-func (x *xlate) intoTables() {
-	if x.descend() {
-		x.pipeline(0, true)
-		x.depth--
-	}
 }

@@ -365,9 +365,9 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 func (p *flowParser) word(t token) error {
 	for i := range shorthands {
 		if s := &shorthands[i]; s.name == t.key {
-			setField(&p.match, FEthType, value64(s.eth), ones(16))
+			setField(&p.match, FEthType, Value64(s.eth), Ones(16))
 			if s.proto != 0 {
-				setField(&p.match, FIPProto, value64(s.proto), ones(8))
+				setField(&p.match, FIPProto, Value64(s.proto), Ones(8))
 			}
 			return nil
 		}
@@ -514,31 +514,31 @@ type location struct {
 	field FieldID // field for messages
 	word  int
 	mask  uint64
-	anyOf []prereq
+	anyOf []Prereq
 }
 
 var locations = []location{
-	{FIPProto, flowtable.WIP, 0xff << flowtable.ProtoShift, []prereq{needIP, needARP}},
-	{FNwTOS, flowtable.WIP, 0xff << flowtable.TOSShift, []prereq{needIP}},
-	{FIPTTL, flowtable.WIP, 0xff << flowtable.TTLShift, []prereq{needIP}},
-	{FIPFrag, flowtable.WIP, 0xff << flowtable.FragShift, []prereq{needIP}},
-	{FIPSrc, flowtable.WIPv4, 0xffffffff << 32, []prereq{needIPv4, needARP, needMPLS, needPBB}},
-	{FIPDst, flowtable.WIPv4, 0xffffffff, []prereq{needIPv4, needARP}},
-	{FIPv6Src, flowtable.WIPv6Src, ^uint64(0), []prereq{needIPv6}},
-	{FIPv6Src, flowtable.WIPv6Src + 1, ^uint64(0), []prereq{needIPv6}},
-	{FIPv6Dst, flowtable.WIPv6Dst, ^uint64(0), []prereq{needIPv6}},
-	{FIPv6Dst, flowtable.WIPv6Dst + 1, ^uint64(0), []prereq{needIPv6}},
-	{FIPv6Label, flowtable.WL4, 1<<flowtable.ExtHdrShift - 1, []prereq{needIPv6}},
-	{FIPv6ExtHdr, flowtable.WL4, 0xfff << flowtable.ExtHdrShift, []prereq{needIPv6}},
-	{FTCPSrc, flowtable.WL4, 0xffff << flowtable.TPSrcShift, []prereq{needPorts, needICMP, needICMPv6}},
-	{FTCPDst, flowtable.WL4, 0xffff << flowtable.TPDstShift, []prereq{needPorts, needICMP, needICMPv6}},
-	{FTCPFlags, flowtable.WIP, 0xffff, []prereq{needTCP}},
-	{FARPSha, flowtable.WARPSha, 0xffffffffffff << 16, []prereq{needARP, needNDSolicit}},
-	{FARPTha, flowtable.WARPTha, 0xffffffffffff << 16, []prereq{needARP, needNDAdvert}},
-	{FNDTarget, flowtable.WNDTarget, ^uint64(0), []prereq{needND}},
-	{FNDTarget, flowtable.WNDTarget + 1, ^uint64(0), []prereq{needND}},
-	{FNDReserved, flowtable.WND, 0xffffffff << 32, []prereq{needND}},
-	{FNDOptType, flowtable.WND, 0xff << 24, []prereq{needND}},
+	{FIPProto, flowtable.WIP, 0xff << flowtable.ProtoShift, []Prereq{NeedIP, NeedARP}},
+	{FNwTOS, flowtable.WIP, 0xff << flowtable.TOSShift, []Prereq{NeedIP}},
+	{FIPTTL, flowtable.WIP, 0xff << flowtable.TTLShift, []Prereq{NeedIP}},
+	{FIPFrag, flowtable.WIP, 0xff << flowtable.FragShift, []Prereq{NeedIP}},
+	{FIPSrc, flowtable.WIPv4, 0xffffffff << 32, []Prereq{NeedIPv4, NeedARP, NeedMPLS, NeedPBB}},
+	{FIPDst, flowtable.WIPv4, 0xffffffff, []Prereq{NeedIPv4, NeedARP}},
+	{FIPv6Src, flowtable.WIPv6Src, ^uint64(0), []Prereq{NeedIPv6}},
+	{FIPv6Src, flowtable.WIPv6Src + 1, ^uint64(0), []Prereq{NeedIPv6}},
+	{FIPv6Dst, flowtable.WIPv6Dst, ^uint64(0), []Prereq{NeedIPv6}},
+	{FIPv6Dst, flowtable.WIPv6Dst + 1, ^uint64(0), []Prereq{NeedIPv6}},
+	{FIPv6Label, flowtable.WL4, 1<<flowtable.ExtHdrShift - 1, []Prereq{NeedIPv6}},
+	{FIPv6ExtHdr, flowtable.WL4, 0xfff << flowtable.ExtHdrShift, []Prereq{NeedIPv6}},
+	{FTCPSrc, flowtable.WL4, 0xffff << flowtable.TPSrcShift, []Prereq{NeedPorts, NeedICMP, NeedICMPv6}},
+	{FTCPDst, flowtable.WL4, 0xffff << flowtable.TPDstShift, []Prereq{NeedPorts, NeedICMP, NeedICMPv6}},
+	{FTCPFlags, flowtable.WIP, 0xffff, []Prereq{NeedTCP}},
+	{FARPSha, flowtable.WARPSha, 0xffffffffffff << 16, []Prereq{NeedARP, NeedNDSolicit}},
+	{FARPTha, flowtable.WARPTha, 0xffffffffffff << 16, []Prereq{NeedARP, NeedNDAdvert}},
+	{FNDTarget, flowtable.WNDTarget, ^uint64(0), []Prereq{NeedND}},
+	{FNDTarget, flowtable.WNDTarget + 1, ^uint64(0), []Prereq{NeedND}},
+	{FNDReserved, flowtable.WND, 0xffffffff << 32, []Prereq{NeedND}},
+	{FNDOptType, flowtable.WND, 0xff << 24, []Prereq{NeedND}},
 }
 
 // normalize removes the parts of the match whose prerequisites are missing. It follows
@@ -556,7 +556,7 @@ func (p *flowParser) normalize() error {
 		}
 		met := false
 		for _, need := range l.anyOf {
-			met = met || need.met(m)
+			met = met || need.Met(m)
 		}
 		if met {
 			continue
@@ -598,5 +598,5 @@ func ParseFrame(text string, names Names) (k flowtable.Key, options []byte, err 
 			k[flowtable.WTunMeta] |= flowtable.TunCritical
 		}
 	}
-	return k, tlvs.encode(&match.Value), nil
+	return k, tlvs.Encode(&match.Value), nil
 }

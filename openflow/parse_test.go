@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"weft/openflow/openflowtest"
 )
 
 // The parser's error names the wrong word and the expected text.
@@ -191,14 +193,14 @@ func TestPacketType(t *testing.T) {
 func TestFieldsNeedTheirPrerequisites(t *testing.T) {
 	for id := FTunID; id < FTunMetadata; id++ {
 		f := &fields[id]
-		if f.prerequisite == needNothing || f.prerequisite == needVLAN || f.prerequisite >= needCT {
+		if f.prerequisite == NeedNothing || f.prerequisite == NeedVLAN || f.prerequisite >= NeedCT {
 			continue // a VLAN field implies its tag, and checkCT refuses a field of connections
 		}
 		value, _ := sample(f)
 		if f.format == asFrag {
 			value = "yes"
 		}
-		_, hi, _ := wholeField(id).mask()
+		_, hi, _ := WholeField(id).Mask()
 		kept := 0
 		for _, context := range contexts {
 			mod, err := ParseFlowMod(strings.TrimPrefix(context+",", ",")+f.name+"="+value+",actions=drop", Add, nil)
@@ -210,7 +212,7 @@ func TestFieldsNeedTheirPrerequisites(t *testing.T) {
 			if stays {
 				kept++
 			}
-			if f.prerequisite.met(&m) && !stays {
+			if f.prerequisite.Met(&m) && !stays {
 				t.Errorf("%s after %q is left out", f.name, context)
 			}
 			if allowed := meetsAny(&m, int(f.word), hi); stays && !allowed || !stays && len(mod.Notes) == 0 {
@@ -228,7 +230,7 @@ func TestFieldsNeedTheirPrerequisites(t *testing.T) {
 func meetsAny(m *Match, word int, mask uint64) bool {
 	for id := FTunID; id < FTunMetadata; id++ {
 		f := &fields[id]
-		if _, hi, _ := wholeField(id).mask(); int(f.word) == word && hi&mask != 0 && f.prerequisite.met(m) {
+		if _, hi, _ := WholeField(id).Mask(); int(f.word) == word && hi&mask != 0 && f.prerequisite.Met(m) {
 			return true
 		}
 	}
@@ -264,7 +266,7 @@ func TestFlowTextRoundTrip(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 5000 {
-		if mod, err := ParseFlowMod(randomFlowText(r), Add, names); err == nil {
+		if mod, err := ParseFlowMod(openflowtest.FlowText(r), Add, names); err == nil {
 			roundTrip(t, mod, names)
 			n++
 		}
@@ -303,7 +305,7 @@ func TestQuotedPortNames(t *testing.T) {
 	for number := range names {
 		mod := FlowMod{Priority: DefaultPriority, ModifyCookie: true, Actions: []Action{{Kind: ActOutput, Port: number}}}
 		var match Match
-		setField(&match, FInPort, value64(uint64(number)), ones(32))
+		setField(&match, FInPort, Value64(uint64(number)), Ones(32))
 		mod.Match = match.Pack()
 		roundTrip(t, mod, names)
 	}

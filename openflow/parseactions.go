@@ -37,11 +37,11 @@ func (p *actionParser) whole(text string) ([]Action, error) {
 
 // lenient notes that the list has an action of OpenFlow 1.0, such as mod_nw_src, on a
 // field that some frames may lack. Such frames stay unchanged.
-func (p *actionParser) lenient(t token, prerequisite prereq) {
+func (p *actionParser) lenient(t token, prerequisite Prereq) {
 	if p.inSet {
 		return // the action set is executed later, so the match of its frames is unknown
 	}
-	if p.checked && p.loose == "" && !prerequisite.met(&p.match) {
+	if p.checked && p.loose == "" && !prerequisite.Met(&p.match) {
 		p.loose, p.looseNeeds = t.text, prerequisite
 	}
 }
@@ -63,7 +63,7 @@ type actionParser struct {
 	// lack; looseNeeds is the prerequisite of the field. Actions of later OpenFlow
 	// versions set strict. A list with both is refused.
 	loose      string
-	looseNeeds prereq
+	looseNeeds Prereq
 	strict     bool
 	bare       bool // encap and decap have left a packet without an Ethernet header
 }
@@ -129,14 +129,14 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 			return nil, err
 		}
 		list = append(list, loadsOf(a)...)
-		if len(list) > maxListed {
-			return nil, wrong(t.text, "at most %d actions", maxListed)
+		if len(list) > MaxListed {
+			return nil, wrong(t.text, "at most %d actions", MaxListed)
 		}
 	}
 }
 
-// maxListed is the largest number of actions in one flow. More are refused.
-const maxListed = 4096
+// MaxListed is the largest number of actions in one flow. More are refused.
+const MaxListed = 4096
 
 // Ranks of OpenFlow 1.1's instructions, in their required order. Only instructions of
 // rank orderActions may occur several times.
@@ -201,7 +201,7 @@ func (p *actionParser) one(t token) (Action, error) {
 func (p *actionParser) outputTo(number uint32, t token) (Action, error) {
 	switch {
 	case number == PortController:
-		return Action{Kind: ActController, Controller: &Controller{MaxLen: wholeFrame}}, nil
+		return Action{Kind: ActController, Controller: &Controller{MaxLen: WholeFrame}}, nil
 	case number == PortTable && !p.toTables:
 		return Action{}, wrong(t.text, "an output that weft supports")
 	case number == PortNone || number >= PortMax && number < PortInPort:
@@ -235,7 +235,7 @@ func (p *actionParser) subfield(text string) (Subfield, error) {
 	if !ok {
 		id = oxmNames[name]
 	}
-	if id.isTLV() && tlvsOf(p.names).field(id) == nil {
+	if id.IsTLV() && tlvsOf(p.names).Field(id) == nil {
 		return Subfield{}, unmapped(id)
 	}
 	s, ok := parseSubfieldOf(text, tlvsOf(p.names))
@@ -264,7 +264,7 @@ func parseSubfieldOf(text string, tlvs *TLVMap) (Subfield, bool) {
 	if !ok {
 		return Subfield{}, false
 	}
-	s := tlvs.whole(id)
+	s := tlvs.Whole(id)
 	if bits == "" {
 		return s, s.Bits > 0
 	}
@@ -303,7 +303,7 @@ func (p *actionParser) readable(t token, s Subfield) error {
 	if s.Field == FVLANVID {
 		return nil // an untagged frame has vlan_vid 0
 	}
-	if p.checked && !needs.met(&p.match) {
+	if p.checked && !needs.Met(&p.match) {
 		return wrong(t.text, "a flow that matches %s, as %s needs", prereqTexts[needs], fields[s.Field].name)
 	}
 	return nil
@@ -326,8 +326,8 @@ func (p *actionParser) settable(t token, s Subfield) error {
 	switch {
 	case s.Field == FDLVLAN:
 		return nil
-	case s.Field == FVLANVID && p.checked && !needVLAN.met(&p.match):
-		return wrong(t.text, "a flow that matches %s, as vlan_vid needs", prereqTexts[needVLAN])
+	case s.Field == FVLANVID && p.checked && !NeedVLAN.Met(&p.match):
+		return wrong(t.text, "a flow that matches %s, as vlan_vid needs", prereqTexts[NeedVLAN])
 	}
 	return p.writable(t, s)
 }
@@ -350,11 +350,11 @@ func (p *actionParser) setField(t token) (Action, error) {
 	if !ok {
 		return Action{}, wrong(name, "the name of a field, such as eth_dst or tun_id")
 	}
-	dst := wholeField(id)
+	dst := WholeField(id)
 	if err := p.settable(t, dst); err != nil {
 		return Action{}, err
 	}
-	if id.isTLV() {
+	if id.IsTLV() {
 		return p.setTLV(id, value)
 	}
 	v, mask, err := parseFieldValue(id, value, p.names)
@@ -362,36 +362,36 @@ func (p *actionParser) setField(t token) (Action, error) {
 		return Action{}, err
 	}
 	f := &fields[id]
-	width := ones(uint(f.storedBits()))
-	masked := mask != ones(8*uint(f.bytes))
+	width := Ones(uint(f.storedBits()))
+	masked := mask != Ones(8*uint(f.bytes))
 	switch {
 	case masked && !f.maskable:
 		return Action{}, wrong(value, "a value without a mask for %s", f.name)
 	case id == FVLANVID || id == FDLVLAN:
 		// OFPVID_PRESENT is optional and implied
-		v = v.andNot(value64(flowtable.VLANPresent))
+		v = v.AndNot(Value64(flowtable.VLANPresent))
 	case id == FNwTOS && v[1]&^tosDSCP != 0:
 		return Action{}, wrong(value, "a multiple of 4 from 0 to 252 for nw_tos")
 	}
-	if !v.andNot(width).isZero() {
+	if !v.AndNot(width).IsZero() {
 		return Action{}, wrong(value, "a number of at most %d bits for %s", f.storedBits(), f.name)
 	}
-	mask = mask.and(width)
+	mask = mask.And(width)
 	if id == FNwTOS {
-		mask = value64(tosDSCP)
+		mask = Value64(tosDSCP)
 	}
 	p.assume(dst, v, mask)
-	return Action{Kind: ActSetField, Dst: dst, Value: v.and(mask), Mask: mask}, nil
+	return Action{Kind: ActSetField, Dst: dst, Value: v.And(mask), Mask: mask}, nil
 }
 
 // assume records what the parser knows after an action: field dst has value v in the
 // bits of mask.
 func (p *actionParser) assume(dst Subfield, v, mask Value128) {
-	if dst.Field.isTLV() {
+	if dst.Field.IsTLV() {
 		return // no field needs it
 	}
-	dst.put(&p.match.Value, v, mask)
-	dst.put(&p.match.Mask, mask, mask)
+	dst.Put(&p.match.Value, v, mask)
+	dst.Put(&p.match.Mask, mask, mask)
 }
 
 func (p *actionParser) load(t token) (Action, error) {
@@ -411,13 +411,13 @@ func (p *actionParser) load(t token) (Action, error) {
 	if negative { // in two's complement of 64 bits, as in ovs-ofctl
 		v[1] = -v[1]
 	}
-	if v.bitLen() > int(dst.Bits) {
+	if v.BitLen() > int(dst.Bits) {
 		return Action{}, wrong(value, "a number of at most %d bits", dst.Bits)
 	}
 	if err := p.settable(t, dst); err != nil {
 		return Action{}, err
 	}
-	p.assume(dst, v, ones(uint(dst.Bits)))
+	p.assume(dst, v, Ones(uint(dst.Bits)))
 	return Action{Kind: ActLoad, Dst: dst, Value: v}, nil
 }
 
@@ -430,7 +430,7 @@ func loadsOf(a Action) []Action {
 	for at := uint16(0); at < a.Dst.Bits; at += 64 {
 		part := a
 		part.Dst.Offset, part.Dst.Bits = a.Dst.Offset+at, min(a.Dst.Bits-at, 64)
-		part.Value = a.Value.shr(min(uint(at), 128)).and(ones(64))
+		part.Value = a.Value.Shr(min(uint(at), 128)).And(Ones(64))
 		list = append(list, part)
 	}
 	return list
@@ -468,16 +468,16 @@ func (p *actionParser) pushVLAN(t token) (Action, error) {
 	}
 	p.strict = true
 	p.assumeTag()
-	return Action{Kind: ActPushVLAN, Value: value64(v)}, nil
+	return Action{Kind: ActPushVLAN, Value: Value64(v)}, nil
 }
 
 func (p *actionParser) assumeTag() {
-	p.assume(wholeField(FVLANTCI), value64(flowtable.VLANPresent), value64(flowtable.VLANPresent))
+	p.assume(WholeField(FVLANTCI), Value64(flowtable.VLANPresent), Value64(flowtable.VLANPresent))
 }
 
 func (p *actionParser) popVLAN(t token) (Action, error) {
-	p.lenient(t, needVLAN)
-	p.assume(wholeField(FVLANTCI), Value128{}, value64(flowtable.VLANTCI))
+	p.lenient(t, NeedVLAN)
+	p.assume(WholeField(FVLANTCI), Value128{}, Value64(flowtable.VLANTCI))
 	return Action{Kind: ActPopVLAN}, nil
 }
 
@@ -487,7 +487,7 @@ func (p *actionParser) modVLANVID(t token) (Action, error) {
 		return Action{}, wrong(t.text, "a VLAN number from 0 to 4095")
 	}
 	p.assumeTag()
-	return Action{Kind: ActModVLANVID, Value: value64(v)}, nil
+	return Action{Kind: ActModVLANVID, Value: Value64(v)}, nil
 }
 
 func (p *actionParser) modVLANPCP(t token) (Action, error) {
@@ -496,7 +496,7 @@ func (p *actionParser) modVLANPCP(t token) (Action, error) {
 		return Action{}, wrong(t.text, "a VLAN priority from 0 to 7")
 	}
 	p.assumeTag()
-	return Action{Kind: ActModVLANPCP, Value: value64(v)}, nil
+	return Action{Kind: ActModVLANPCP, Value: Value64(v)}, nil
 }
 
 // ethernetThere matches an Ethernet address followed by other text. ovs-ofctl ignores
@@ -531,27 +531,27 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 		}
 		switch id {
 		case FIPECN, FIPTTL: // OpenFlow 1.0 does not have these
-			if err := p.readable(t, wholeField(id)); err != nil && !p.inSet {
+			if err := p.readable(t, WholeField(id)); err != nil && !p.inSet {
 				return Action{}, err
 			}
 		case FTCPSrc, FTCPDst:
-			p.lenient(t, needPorts)
+			p.lenient(t, NeedPorts)
 		default:
 			p.lenient(t, f.prerequisite)
 		}
-		mask := ones(uint(f.bits))
+		mask := Ones(uint(f.bits))
 		if id == FNwTOS {
-			mask = value64(tosDSCP)
+			mask = Value64(tosDSCP)
 		}
-		if !v.andNot(mask).isZero() {
+		if !v.AndNot(mask).IsZero() {
 			return Action{}, wrong(t.text, "a value for %s with no bits beyond 0x%x", t.key, mask[1])
 		}
-		return Action{Kind: ActModField, Dst: wholeField(id), Value: v, Mask: mask}, nil
+		return Action{Kind: ActModField, Dst: WholeField(id), Value: v, Mask: mask}, nil
 	}
 }
 
 func (p *actionParser) decTTL(t token) (Action, error) {
-	p.lenient(t, needIP)
+	p.lenient(t, NeedIP)
 	// Controller ids in dec_ttl are accepted and ignored: Weft has no controllers.
 	for _, id := range strings.FieldsFunc(t.value, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
 		if _, ok := parseUint(id, 0xffff); !ok {
@@ -630,7 +630,7 @@ func (p *actionParser) writeMetadata(t token) (Action, error) {
 	if !ok {
 		return Action{}, wrong(t.text, "write_metadata:VALUE/MASK, both of 64 bits")
 	}
-	return Action{Kind: ActWriteMetadata, Value: value64(v & m), Mask: value64(m)}, nil
+	return Action{Kind: ActWriteMetadata, Value: Value64(v & m), Mask: Value64(m)}, nil
 }
 
 func (p *actionParser) setTunnel(t token) (Action, error) {
@@ -639,7 +639,7 @@ func (p *actionParser) setTunnel(t token) (Action, error) {
 		return Action{}, wrong(t.text, "a tunnel number")
 	}
 	wide := t.key == "set_tunnel64" || v>>32 != 0
-	return Action{Kind: ActSetTunnel, Value: value64(v), Wide: wide}, nil
+	return Action{Kind: ActSetTunnel, Value: Value64(v), Wide: wide}, nil
 }
 
 func (p *actionParser) clone(t token) (Action, error) {

@@ -14,34 +14,34 @@ import (
 // requirements on the field. VLAN fields also set the bits that they imply
 // (ovs-fields(7)).
 func setField(m *Match, id FieldID, v, mask Value128) {
-	if mask.isZero() {
+	if mask.IsZero() {
 		unsetField(m, id)
 		return
 	}
 	switch id {
 	case FDLVLAN:
 		if v[1] == dlVLANNone {
-			setBits(m, flowtable.WEthSrc, 0, flowtable.VLANTCI)
+			SetBits(m, flowtable.WEthSrc, 0, flowtable.VLANTCI)
 			return
 		}
-		setBits(m, flowtable.WEthSrc, flowtable.VLANPresent|v[1]&flowtable.VLANID, flowtable.VLANPresent|flowtable.VLANID)
+		SetBits(m, flowtable.WEthSrc, flowtable.VLANPresent|v[1]&flowtable.VLANID, flowtable.VLANPresent|flowtable.VLANID)
 	case FVLANVID:
-		clearBits(m, flowtable.WEthSrc, flowtable.VLANPresent|flowtable.VLANID)
-		setBits(m, flowtable.WEthSrc, v[1], mask[1]&(flowtable.VLANPresent|flowtable.VLANID))
+		ClearBits(m, flowtable.WEthSrc, flowtable.VLANPresent|flowtable.VLANID)
+		SetBits(m, flowtable.WEthSrc, v[1], mask[1]&(flowtable.VLANPresent|flowtable.VLANID))
 	case FDLVLANPCP, FVLANPCP:
-		setBits(m, flowtable.WEthSrc, flowtable.VLANPresent|v[1]<<13&flowtable.VLANPCP, flowtable.VLANPresent|flowtable.VLANPCP)
+		SetBits(m, flowtable.WEthSrc, flowtable.VLANPresent|v[1]<<13&flowtable.VLANPCP, flowtable.VLANPresent|flowtable.VLANPCP)
 	case FNwTOS:
-		setBits(m, flowtable.WIP, v[1]<<flowtable.TOSShift, tosDSCP<<flowtable.TOSShift)
+		SetBits(m, flowtable.WIP, v[1]<<flowtable.TOSShift, tosDSCP<<flowtable.TOSShift)
 	case FInPort, FInPortOXM:
-		setBits(m, flowtable.WPort, v[1]<<32, 0xffffffff<<32)
+		SetBits(m, flowtable.WPort, v[1]<<32, 0xffffffff<<32)
 	default:
 		unsetField(m, id)
-		s := wholeField(id)
-		word, hi, lo := s.words(v)
-		_, mhi, mlo := s.words(mask)
-		setBits(m, word, hi, mhi)
+		s := WholeField(id)
+		word, hi, lo := s.Words(v)
+		_, mhi, mlo := s.Words(mask)
+		SetBits(m, word, hi, mhi)
 		if fields[id].bits > 64 {
-			setBits(m, word+1, lo, mlo)
+			SetBits(m, word+1, lo, mlo)
 		}
 	}
 }
@@ -50,41 +50,43 @@ func setField(m *Match, id FieldID, v, mask Value128) {
 func unsetField(m *Match, id FieldID) {
 	switch id {
 	case FDLVLAN, FVLANVID:
-		clearBits(m, flowtable.WEthSrc, flowtable.VLANID)
+		ClearBits(m, flowtable.WEthSrc, flowtable.VLANID)
 		if m.Mask[flowtable.WEthSrc]&flowtable.VLANPCP == 0 {
-			clearBits(m, flowtable.WEthSrc, flowtable.VLANPresent)
+			ClearBits(m, flowtable.WEthSrc, flowtable.VLANPresent)
 		}
 	case FDLVLANPCP, FVLANPCP:
-		clearBits(m, flowtable.WEthSrc, flowtable.VLANPCP)
+		ClearBits(m, flowtable.WEthSrc, flowtable.VLANPCP)
 		if m.Mask[flowtable.WEthSrc]&flowtable.VLANID == 0 {
-			clearBits(m, flowtable.WEthSrc, flowtable.VLANPresent)
+			ClearBits(m, flowtable.WEthSrc, flowtable.VLANPresent)
 		}
 	case FNwTOS:
-		clearBits(m, flowtable.WIP, tosDSCP<<flowtable.TOSShift)
+		ClearBits(m, flowtable.WIP, tosDSCP<<flowtable.TOSShift)
 	case FInPort, FInPortOXM:
-		clearBits(m, flowtable.WPort, 0xffffffff<<32)
+		ClearBits(m, flowtable.WPort, 0xffffffff<<32)
 	default:
-		word, hi, lo := wholeField(id).mask()
-		clearBits(m, word, hi)
+		word, hi, lo := WholeField(id).Mask()
+		ClearBits(m, word, hi)
 		if lo != 0 {
-			clearBits(m, word+1, lo)
+			ClearBits(m, word+1, lo)
 		}
 	}
 }
 
-func setBits(m *Match, word int, v, mask uint64) {
+// SetBits makes m require the bits v of mask in a word of Flow.
+func SetBits(m *Match, word int, v, mask uint64) {
 	m.Mask[word] |= mask
 	m.Value[word] = m.Value[word]&^mask | v&mask
 }
 
-func clearBits(m *Match, word int, mask uint64) {
+// ClearBits makes m match any bits of mask in a word of Flow.
+func ClearBits(m *Match, word int, mask uint64) {
 	m.Mask[word] &^= mask
 	m.Value[word] &^= mask
 }
 
 // parseMatchField parses field=value[/mask] and adds it to the match m.
 func parseMatchField(m *Match, id FieldID, t token, names Names) error {
-	if id.isTLV() {
+	if id.IsTLV() {
 		return parseTLVMatch(m, id, t, names)
 	}
 	f := &fields[id]
@@ -104,16 +106,16 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 		return err
 	}
 	if f.format == asPort {
-		mask = ones(32)
+		mask = Ones(32)
 	}
-	full := ones(8 * uint(f.bytes))
-	if !f.maskable && f.format != asPort && mask != full && !mask.isZero() {
+	full := Ones(8 * uint(f.bytes))
+	if !f.maskable && f.format != asPort && mask != full && !mask.IsZero() {
 		return wrong(t.value, "a value without a mask for %s", t.key)
 	}
-	if n := f.storedBits(); v.bitLen() > int(n) && (id == FIPv6Label || id == FARPOp) {
+	if n := f.storedBits(); v.BitLen() > int(n) && (id == FIPv6Label || id == FARPOp) {
 		return wrong(t.value, "a number below 0x%x for %s", 1<<n, t.key)
 	}
-	setField(m, id, v.and(mask), mask)
+	setField(m, id, v.And(mask), mask)
 	return nil
 }
 
@@ -122,11 +124,11 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 // bytes.
 func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, err error) {
 	f := &fields[id]
-	mask = ones(8 * uint(f.bytes))
+	mask = Ones(8 * uint(f.bytes))
 	switch f.format {
 	case asPort:
 		no, err := parsePort(text, names)
-		return value64(uint64(no)), mask, err
+		return Value64(uint64(no)), mask, err
 	case asFrag:
 		return parseFrag(text)
 	case asTCPFlags:
@@ -151,7 +153,7 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 			if n < 0 || n > int(f.bits) {
 				return v, mask, wrong(text, "a prefix length from 0 to %d", f.bits)
 			}
-			return v, ones(uint(f.bits)).andNot(ones(uint(int(f.bits) - n))), nil
+			return v, Ones(uint(f.bits)).AndNot(Ones(uint(int(f.bits) - n))), nil
 		}
 	}
 	mask, err = parseScalar(f, maskText, text)
@@ -186,7 +188,7 @@ func parseScalar(f *field, text, quoted string) (Value128, error) {
 		if err != nil || a.Zone() != "" || !a.Is6() {
 			return Value128{}, wrong(quoted, "an IPv6 address%s for %s", maskHint(f), f.name)
 		}
-		return addrValue(a), nil
+		return AddrValue(a), nil
 	}
 	v, ok := parseNumber(text)
 	if !ok && strings.HasPrefix(text, "-") {
@@ -194,7 +196,7 @@ func parseScalar(f *field, text, quoted string) (Value128, error) {
 		// accept it.
 		v[1], ok = parseSigned(text)
 	}
-	if !ok || v.bitLen() > 8*int(f.bytes) {
+	if !ok || v.BitLen() > 8*int(f.bytes) {
 		return v, wrong(quoted, "a number of at most %d bits%s for %s", 8*f.bytes, maskHint(f), f.name)
 	}
 	return v, nil
@@ -207,11 +209,11 @@ func maskHint(f *field) string {
 	return ""
 }
 
-// addrValue returns an address as a number.
-func addrValue(a netip.Addr) Value128 {
+// AddrValue returns an address as a number.
+func AddrValue(a netip.Addr) Value128 {
 	if a.Is4() {
 		b := a.As4()
-		return value64(uint64(b[0])<<24 | uint64(b[1])<<16 | uint64(b[2])<<8 | uint64(b[3]))
+		return Value64(uint64(b[0])<<24 | uint64(b[1])<<16 | uint64(b[2])<<8 | uint64(b[3]))
 	}
 	var v Value128
 	for i, b := range a.As16() {
@@ -220,8 +222,8 @@ func addrValue(a netip.Addr) Value128 {
 	return v
 }
 
-// valueAddr converts a number of 32 or 128 bits to an address.
-func valueAddr(v Value128, width uint) netip.Addr {
+// ValueAddr converts a number of 32 or 128 bits to an address.
+func ValueAddr(v Value128, width uint) netip.Addr {
 	if width == 32 {
 		return netip.AddrFrom4([4]byte{byte(v[1] >> 24), byte(v[1] >> 16), byte(v[1] >> 8), byte(v[1])})
 	}
@@ -242,7 +244,7 @@ func parseEthernet(text string) (Value128, bool) {
 		}
 		v, text = v<<8|b, rest
 	}
-	return value64(v), true
+	return Value64(v), true
 }
 
 // parseIPv4 parses a.b.c.d in decimal, with leading zeros allowed.
@@ -256,7 +258,7 @@ func parseIPv4(text string) (Value128, bool) {
 		}
 		v, text = v<<8|b, rest
 	}
-	return value64(v), true
+	return Value64(v), true
 }
 
 // fragWords are the keywords of ip_frag with their values and masks.
@@ -275,7 +277,7 @@ var fragWords = []struct {
 func parseFrag(text string) (v, mask Value128, err error) {
 	for _, w := range fragWords {
 		if w.word == text {
-			return value64(w.v), value64(w.mask), nil
+			return Value64(w.v), Value64(w.mask), nil
 		}
 	}
 	return v, mask, wrong(text, "no, yes, first, later or not_later")
@@ -304,7 +306,7 @@ func parseTCPFlags(text string) (v, mask Value128, err error) {
 		if !ok {
 			return v, mask, bad
 		}
-		return value64(n), value64(m), nil
+		return Value64(n), Value64(m), nil
 	}
 	for _, name := range strings.Split(text, "|") {
 		bit := tcpFlag(name)
@@ -313,7 +315,7 @@ func parseTCPFlags(text string) (v, mask Value128, err error) {
 		}
 		v[1] |= bit
 	}
-	return v, value64(0xfff), nil
+	return v, Value64(0xfff), nil
 }
 
 func parseSignedFlags(text string, bad error) (v, mask Value128, err error) {

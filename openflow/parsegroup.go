@@ -131,7 +131,7 @@ func (p *groupParser) head(text string) error {
 			g.Fields = t.value
 			for _, name := range strings.FieldsFunc(t.value, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
 				id, ok := fieldNames[name]
-				if !ok || id.isTLV() {
+				if !ok || id.IsTLV() {
 					return wrong(name, "the name of a field of a fixed length, without a mask")
 				}
 				g.hashed = append(g.hashed, id)
@@ -201,7 +201,7 @@ func (p *groupParser) bucket(text string) error {
 	if b.Actions, err = a.parse(strings.Join(actions, ",")); err != nil {
 		return err
 	}
-	b.Set = orderSet(addToSet(nil, b.Actions))
+	b.Set = OrderSet(AddToSet(nil, b.Actions))
 	g.Buckets = append(g.Buckets, b)
 	return nil
 }
@@ -289,5 +289,5 @@ func (p *actionParser) group(t token) (Action, error) {
 	if !ok {
 		return Action{}, wrong(t.text, "group:NUMBER")
 	}
-	return Action{Kind: ActGroup, Value: value64(uint64(uint32(v)))}, nil // the lower 32 bits, as in ovs-ofctl
+	return Action{Kind: ActGroup, Value: Value64(uint64(uint32(v)))}, nil // the lower 32 bits, as in ovs-ofctl
 }

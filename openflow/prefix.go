@@ -158,7 +158,7 @@ func commonPrefix(a, b Value128, limit uint8) uint8 {
 
 // add adds a rule with the first length bits of v as its prefix.
 func (t *prefixTrie) add(v Value128, length uint8) {
-	v = v.and(prefixMask(length))
+	v = v.And(prefixMask(length))
 	if len(t.nodes) == 0 {
 		t.nodes = make([]prefixNode, 2)
 	}
@@ -188,7 +188,7 @@ func (t *prefixTrie) add(v Value128, length uint8) {
 func (t *prefixTrie) split(index uint32, length uint8) {
 	child := t.node(t.nodes[index])
 	n := &t.nodes[index]
-	*n = prefixNode{value: n.value.and(prefixMask(length)), length: length}
+	*n = prefixNode{value: n.value.And(prefixMask(length)), length: length}
 	n.children[bitAt(t.nodes[child].value, length)] = child
 }
 
@@ -205,7 +205,7 @@ func (t *prefixTrie) node(n prefixNode) uint32 {
 
 // remove undoes one add.
 func (t *prefixTrie) remove(v Value128, length uint8) {
-	v = v.and(prefixMask(length))
+	v = v.And(prefixMask(length))
 	parent, at := uint32(0), uint32(1)
 	for t.nodes[at].length != length {
 		parent, at = at, t.nodes[at].children[bitAt(v, t.nodes[at].length)]

@@ -3,12 +3,10 @@
 package openflow
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
-	"weft/flowtable"
+	"weft/openflow/openflowtest"
 )
 
 // slowPrefixes is a reference implementation of a prefixTrie: a list.
@@ -19,7 +17,7 @@ type slowPrefixes []struct {
 
 func (s slowPrefixes) lookup(v Value128) (lengths [3]uint64) {
 	for _, p := range s {
-		if v.and(prefixMask(p.length)) == p.v {
+		if v.And(prefixMask(p.length)) == p.v {
 			lengths[p.length/64] |= 1 << (p.length % 64)
 		}
 	}
@@ -29,15 +27,15 @@ func (s slowPrefixes) lookup(v Value128) (lengths [3]uint64) {
 // checkTrie compares look-ups in a changing trie with slowPrefixes.
 func checkTrie(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 4))
-	width := pick(r, uint8(16), 32, 128)
+	width := openflowtest.Pick(r, uint8(16), 32, 128)
 	few := Value128{r.Uint64(), r.Uint64()}
 	value := func() Value128 {
 		v := Value128{r.Uint64(), r.Uint64()}
 		if keep := uint8(r.IntN(int(width) + 1)); r.IntN(4) > 0 {
 			m := prefixMask(keep)
-			v = few.and(m).or(v.andNot(m))
+			v = few.And(m).Or(v.AndNot(m))
 		}
-		return v.and(prefixMask(width))
+		return v.And(prefixMask(width))
 	}
 	var trie prefixTrie
 	var slow slowPrefixes
@@ -53,13 +51,13 @@ func checkTrie(t *testing.T, seed uint64) {
 			slow = append(slow, struct {
 				v      Value128
 				length uint8
-			}{v.and(prefixMask(length)), length})
+			}{v.And(prefixMask(length)), length})
 		}
 		for range 10 {
 			v := value()
 			if len(slow) > 0 && r.IntN(2) == 0 {
 				p := slow[r.IntN(len(slow))]
-				v = p.v.or(v.andNot(prefixMask(p.length)))
+				v = p.v.Or(v.AndNot(prefixMask(p.length)))
 			}
 			got := trie.lookup(v)
 			if want := slow.lookup(v); got.lengths != want {
@@ -68,7 +66,7 @@ func checkTrie(t *testing.T, seed uint64) {
 			if got.looked > width {
 				t.Fatalf("seed %d: the look-up used %d bits of a field of %d", seed, got.looked, width)
 			}
-			other := value().andNot(prefixMask(got.looked)).or(v.and(prefixMask(got.looked)))
+			other := value().AndNot(prefixMask(got.looked)).Or(v.And(prefixMask(got.looked)))
 			if want := slow.lookup(other); got.lengths != want {
 				t.Fatalf("seed %d: %x and %x agree on the %d bits looked at, but have prefixes %x and %x", seed, v, other, got.looked, got.lengths, want)
 			}
@@ -91,64 +89,4 @@ func TestTrieFindsWhatAListFinds(t *testing.T) {
 func FuzzTrie(f *testing.F) {
 	f.Add(uint64(1))
 	f.Fuzz(func(t *testing.T, seed uint64) { checkTrie(t, seed) })
-}
-
-// If no prefix matches a frame, the frame's megaflow matches few bits of addresses and
-// ports.
-func TestPrefixesAreNotExact(t *testing.T) {
-	tests := []struct{ name, flows, frame, mask string }{
-		{"far away", "priority=40000,ip,nw_src=10.0.0.0/24,actions=drop\nactions=2", "in_port=1,ip,nw_src=172.16.0.1", "ip,in_port=1,nw_src=172.0.0.0/8"},
-		{"near", "priority=40000,ip,nw_src=10.0.0.0/24,actions=drop\nactions=2", "in_port=1,ip,nw_src=10.0.1.1", "ip,in_port=1,nw_src=10.0.1.0/24"},
-		{"inside", "priority=40000,ip,nw_src=10.0.0.0/24,actions=4\nactions=2", "in_port=1,ip,nw_src=10.0.0.1", "ip,in_port=1,nw_src=10.0.0.0/24"},
-		{"another length", "priority=40000,ip,nw_dst=10.0.0.0/8,actions=4\npriority=50000,ip,nw_dst=192.168.7.1,actions=5\nactions=2",
-			"in_port=1,ip,nw_dst=10.9.9.9", "ip,in_port=1,nw_dst=10.0.0.0/8"},
-		{"port", "priority=40000,tcp,tp_dst=80,actions=drop\nactions=2", "in_port=1,tcp,tp_dst=443", "tcp,in_port=1,tp_dst=0x100/0xff00"},
-		{"ipv6", "priority=40000,ipv6,ipv6_dst=2001:db8::/32,actions=drop\nactions=2", "in_port=1,ipv6,ipv6_dst=fe80::1", "ipv6,in_port=1,ipv6_dst=fe80::/16"},
-		{"tunnel", "priority=40000,tun_src=192.0.2.0/24,actions=drop\nactions=2", "in_port=1,tun_src=10.0.0.1", "tun_src=10.0.0.0/8,in_port=1"},
-		{"not a prefix", "priority=40000,ip,nw_src=0.0.0.1/0.0.0.1,actions=drop\nactions=2", "in_port=1,ip,nw_src=10.0.0.2", "ip,in_port=1,nw_src=0.0.0.0/0.0.0.1"},
-	}
-	for _, tt := range tests {
-		p := pipelineOf(t, strings.Split(tt.flows, "\n")...)
-		k := keyOfText(t, tt.frame)
-		tr := Translate(p, &k, newEnv())
-		m := MatchOf(&k, &tr.Mask)
-		if got := FormatMatch(&m, nil); got != tt.mask {
-			t.Errorf("%s: mask %s, want %s", tt.name, got, tt.mask)
-		}
-	}
-}
-
-// A sender that tries all prefixes of a list of rules creates a limited number of
-// masks.
-func TestMasksOfPrefixesAreFew(t *testing.T) {
-	var flows []string
-	for n := 1; n <= 32; n++ {
-		flows = append(flows, fmt.Sprintf("priority=%d,ip,nw_src=10.20.30.41/%d,actions=drop", n, n),
-			fmt.Sprintf("priority=%d,ip,nw_dst=10.20.30.41/%d,actions=drop", n, n))
-	}
-	for n := 1; n <= 16; n++ {
-		flows = append(flows, fmt.Sprintf("priority=%d,udp,tp_src=0x1235/0x%x,actions=drop", n, 0xffff<<(16-n)&0xffff),
-			fmt.Sprintf("priority=%d,udp,tp_dst=0x1235/0x%x,actions=drop", n, 0xffff<<(16-n)&0xffff))
-	}
-	p := pipelineOf(t, append(flows, "priority=0,actions=2")...)
-	env := newEnv()
-	masks := map[flowtable.Key]bool{}
-	for n := range 32 * 32 * 17 {
-		var f Flow
-		copy(f[:], func() []uint64 { k := keyOfText(t, "in_port=1,udp"); return k[:] }())
-		put := func(id FieldID, v uint64) { wholeField(id).put(&f, value64(v), wholeField(id).ones()) }
-		put(FIPSrc, 0x0a141e29^1<<(n%32))
-		put(FIPDst, 0x0a141e29^1<<(n/32%32))
-		put(FTCPSrc, 0x1235^1<<(n/1024%17)&0xffff)
-		put(FTCPDst, 0x1235^1<<(n%17)&0xffff)
-		k := key(&f)
-		masks[Translate(p, &k, env).Mask] = true
-	}
-	if n := len(masks); n > 100 {
-		t.Errorf("%d masks, want at most 100", n)
-	} else if n < 10 {
-		t.Errorf("only %d masks: the frames do not vary enough", n)
-	} else {
-		t.Logf("%d masks", n)
-	}
 }

@@ -7,43 +7,44 @@ import (
 	"weft/packet"
 )
 
-// prereq is a field's prerequisite (ovs-fields(7)). A match on the field must meet the
+// Prereq is a field's prerequisite (ovs-fields(7)). A match on the field must meet the
 // prerequisite. A frame must meet it before an action touches the field.
-type prereq uint8
+type Prereq uint8
 
+// Prerequisites.
 const (
-	needNothing prereq = iota
-	needVLAN
-	needARP
-	needIPv4
-	needIPv6
-	needIP
-	needTCP
-	needUDP
-	needSCTP
-	needICMP
-	needICMPv6
-	needND
-	needNDSolicit
-	needNDAdvert
-	// needPorts means TCP, UDP or SCTP, for mod_tp_src and mod_tp_dst.
-	needPorts
-	needMPLS
-	needPBB
-	// needCT means IP and a ct_state of a valid connection.
-	needCT
-	needCTIPv4
-	needCTIPv6
+	NeedNothing Prereq = iota
+	NeedVLAN
+	NeedARP
+	NeedIPv4
+	NeedIPv6
+	NeedIP
+	NeedTCP
+	NeedUDP
+	NeedSCTP
+	NeedICMP
+	NeedICMPv6
+	NeedND
+	NeedNDSolicit
+	NeedNDAdvert
+	// NeedPorts means TCP, UDP or SCTP, for mod_tp_src and mod_tp_dst.
+	NeedPorts
+	NeedMPLS
+	NeedPBB
+	// NeedCT means IP and a ct_state of a valid connection.
+	NeedCT
+	NeedCTIPv4
+	NeedCTIPv6
 )
 
 var prereqTexts = [...]string{
-	needVLAN: "a VLAN tag (vlan_tci=0x1000/0x1000)", needARP: "arp or rarp", needIPv4: "ip", needIPv6: "ipv6",
-	needIP: "ip or ipv6", needTCP: "tcp or tcp6", needUDP: "udp or udp6", needSCTP: "sctp or sctp6", needICMP: "icmp",
-	needICMPv6: "icmp6", needND: "icmp6 with icmp_type 135 or 136", needNDSolicit: "icmp6 with icmp_type=135",
-	needNDAdvert: "icmp6 with icmp_type=136", needPorts: "tcp, udp or sctp", needMPLS: "mpls or mplsm",
-	needPBB:    "dl_type=0x88e7",
-	needCT:     "ip or ipv6 and a valid ct_state such as +trk-inv or +est",
-	needCTIPv4: "ip and a valid ct_state such as +trk-inv or +est", needCTIPv6: "ipv6 and a valid ct_state such as +trk-inv or +est",
+	NeedVLAN: "a VLAN tag (vlan_tci=0x1000/0x1000)", NeedARP: "arp or rarp", NeedIPv4: "ip", NeedIPv6: "ipv6",
+	NeedIP: "ip or ipv6", NeedTCP: "tcp or tcp6", NeedUDP: "udp or udp6", NeedSCTP: "sctp or sctp6", NeedICMP: "icmp",
+	NeedICMPv6: "icmp6", NeedND: "icmp6 with icmp_type 135 or 136", NeedNDSolicit: "icmp6 with icmp_type=135",
+	NeedNDAdvert: "icmp6 with icmp_type=136", NeedPorts: "tcp, udp or sctp", NeedMPLS: "mpls or mplsm",
+	NeedPBB:    "dl_type=0x88e7",
+	NeedCT:     "ip or ipv6 and a valid ct_state such as +trk-inv or +est",
+	NeedCTIPv4: "ip and a valid ct_state such as +trk-inv or +est", NeedCTIPv6: "ipv6 and a valid ct_state such as +trk-inv or +est",
 }
 
 // Prober reads the bits that decide whether a prerequisite is met. The bits come from a
@@ -55,16 +56,17 @@ type Prober interface {
 	Probe(word int, mask uint64) (v uint64, known bool)
 }
 
+// Probe implements Prober.
 func (m *Match) Probe(word int, mask uint64) (uint64, bool) {
 	return m.Value[word] & mask, m.Mask[word]&mask == mask
 }
 
-// met reports whether q meets p.
-func (p prereq) met(q Prober) bool {
+// Met reports whether q meets p.
+func (p Prereq) Met(q Prober) bool {
 	switch p {
-	case needNothing:
+	case NeedNothing:
 		return true
-	case needVLAN:
+	case NeedVLAN:
 		v, known := q.Probe(flowtable.WEthSrc, flowtable.VLANPresent)
 		return known && v != 0
 	}
@@ -74,50 +76,50 @@ func (p prereq) met(q Prober) bool {
 	}
 	ip4, ip6 := eth == packet.EtherTypeIPv4, eth == packet.EtherTypeIPv6
 	switch p {
-	case needMPLS:
+	case NeedMPLS:
 		return eth == packet.EtherTypeMPLS || eth == packet.EtherTypeMPLSMulticast
-	case needPBB:
+	case NeedPBB:
 		return eth == packet.EtherTypePBB
-	case needARP:
+	case NeedARP:
 		return eth == packet.EtherTypeARP || eth == packet.EtherTypeRARP
-	case needIPv4:
+	case NeedIPv4:
 		return ip4
-	case needIPv6:
+	case NeedIPv6:
 		return ip6
-	case needIP:
+	case NeedIP:
 		return ip4 || ip6
-	case needCT:
+	case NeedCT:
 		return (ip4 || ip6) && ctMet(q)
-	case needCTIPv4:
+	case NeedCTIPv4:
 		return ip4 && ctMet(q)
-	case needCTIPv6:
+	case NeedCTIPv6:
 		return ip6 && ctMet(q)
-	case needICMP:
+	case NeedICMP:
 		return ip4 && hasProto(q, packet.ProtoICMP) && notLater(q)
-	case needICMPv6, needND, needNDSolicit, needNDAdvert:
+	case NeedICMPv6, NeedND, NeedNDSolicit, NeedNDAdvert:
 		return ip6 && hasProto(q, packet.ProtoICMPv6) && notLater(q) && p.icmpTypeMet(q)
 	}
 	return (ip4 || ip6) && p.transportMet(q)
 }
 
-func (p prereq) transportMet(q Prober) bool {
+func (p Prereq) transportMet(q Prober) bool {
 	proto, known := q.Probe(flowtable.WIP, 0xff<<flowtable.ProtoShift)
 	if !known || !notLater(q) {
 		return false
 	}
 	switch proto >> flowtable.ProtoShift {
 	case packet.ProtoTCP:
-		return p == needTCP || p == needPorts
+		return p == NeedTCP || p == NeedPorts
 	case packet.ProtoUDP:
-		return p == needUDP || p == needPorts
+		return p == NeedUDP || p == NeedPorts
 	case packet.ProtoSCTP:
-		return p == needSCTP || p == needPorts
+		return p == NeedSCTP || p == NeedPorts
 	}
 	return false
 }
 
-func (p prereq) icmpTypeMet(q Prober) bool {
-	if p == needICMPv6 {
+func (p Prereq) icmpTypeMet(q Prober) bool {
+	if p == NeedICMPv6 {
 		return true
 	}
 	if code, _ := q.Probe(flowtable.WL4, 0xff<<flowtable.TPDstShift); code != 0 {
@@ -125,7 +127,7 @@ func (p prereq) icmpTypeMet(q Prober) bool {
 	}
 	typ, known := q.Probe(flowtable.WL4, 0xff<<flowtable.TPSrcShift)
 	solicit, advert := typ>>flowtable.TPSrcShift == packet.NDSolicitation, typ>>flowtable.TPSrcShift == packet.NDAdvertisement
-	return known && (solicit && p != needNDAdvert || advert && p != needNDSolicit)
+	return known && (solicit && p != NeedNDAdvert || advert && p != NeedNDSolicit)
 }
 
 func hasProto(q Prober, proto uint64) bool {

@@ -5,77 +5,9 @@ package openflow
 import (
 	"fmt"
 	"strings"
-
-	"weft/flowtable"
-	"weft/packet"
 )
 
-// Queues of ports, and the actions that choose one (ovs-actions(7), "Queues"). A queue is
-// a token bucket that drops frames beyond its rate. Frames of queues without a bucket
-// belong to queue 0.
-
-// TokenBucket is a token bucket of a port, in the datapath.
-type TokenBucket struct {
-	Packets bool   // Rate and Depth are in packets, otherwise in kilobits
-	Rate    uint32 // per second, not 0
-	Depth   uint32 // not 0
-	Slot    uint32 // index of the datapath's token bucket
-}
-
-// Queue is a queue of a port.
-type Queue struct {
-	ID uint32
-	TokenBucket
-}
-
-// Limits of queues. More are refused.
-const (
-	// MaxQueues is the largest number of queues of a port.
-	MaxQueues = 64
-	// MaxPortBuckets is the largest number of token buckets of all ports. Their slots begin
-	// at FirstPortBucket, behind those of meters.
-	MaxPortBuckets  = flowtable.MaxPortBuckets
-	FirstPortBucket = flowtable.MaxBands
-)
-
-// queueOf returns the port's queue for frames of queue id; nil: no bucket.
-func (p *PortInfo) queueOf(id uint32) *Queue {
-	var first *Queue
-	for i := range p.Queues {
-		switch q := &p.Queues[i]; q.ID {
-		case id:
-			return q
-		case 0:
-			first = q
-		}
-	}
-	return first
-}
-
-// emitQueue emits the queue of an output to the port, if the port has queues.
-func (x *xlate) emitQueue(port *PortInfo) {
-	if len(port.Queues) == 0 {
-		return
-	}
-	if q := port.queueOf(x.queue); q != nil {
-		x.emit(flowtable.Action{Op: flowtable.OpQueue, U16: uint16(port.At()), U32: q.Slot})
-	}
-}
-
-// enqueue sends to a port through a queue.
-func (x *xlate) enqueue(a *Action) {
-	queue := x.queue
-	x.queue = uint32(a.Value[1])
-	x.output(a.Port)
-	x.queue = queue
-}
-
-// police emits the token buckets of the port on which the frame arrived.
-func (x *xlate) police(port *PortInfo) {
-	for i := range port.Policing {
-		x.emit(flowtable.Action{Op: flowtable.OpMeter, U32: port.Policing[i].Slot, U64: uint64(packet.DropPoliced)})
-	}
-}
+// The actions set_queue, pop_queue and enqueue (ovs-actions(7), "Queues"): text and wire.
 
 // Parsing
 
@@ -84,7 +16,7 @@ func (p *actionParser) setQueue(t token) (Action, error) {
 	if !ok {
 		return Action{}, wrong(t.text, "set_queue:NUMBER")
 	}
-	return Action{Kind: ActSetQueue, Value: value64(v)}, nil
+	return Action{Kind: ActSetQueue, Value: Value64(v)}, nil
 }
 
 func (p *actionParser) popQueue(token) (Action, error) { return Action{Kind: ActPopQueue}, nil }
@@ -105,7 +37,7 @@ func (p *actionParser) enqueue(t token) (Action, error) {
 	if !ok {
 		return Action{}, wrong(t.text, "enqueue:PORT:QUEUE")
 	}
-	return Action{Kind: ActEnqueue, Port: no, Value: value64(v)}, nil
+	return Action{Kind: ActEnqueue, Port: no, Value: Value64(v)}, nil
 }
 
 // isOnePort reports whether an output to this number goes to at most one port of the
@@ -155,5 +87,5 @@ func decodeEnqueue(a []byte) (Action, error) {
 	if !isOnePort(port) {
 		return Action{}, coded(ErrActionBadOutPort, fmt.Sprintf("enqueue: %d: expected a port, in_port or local", port))
 	}
-	return Action{Kind: ActEnqueue, Port: port, Value: value64(uint64(be.Uint32(a[12:])))}, nil
+	return Action{Kind: ActEnqueue, Port: port, Value: Value64(uint64(be.Uint32(a[12:])))}, nil
 }

@@ -19,7 +19,7 @@ type SortKey struct {
 func ParseSortKey(text string) (SortKey, error) {
 	name, falling := strings.CutPrefix(text, "-")
 	id, ok := fieldNames[name]
-	if !ok && name != "priority" || id.isTLV() {
+	if !ok && name != "priority" || id.IsTLV() {
 		return SortKey{}, wrong(name, "priority, or a match field to sort by")
 	}
 	return SortKey{id, falling}, nil
@@ -65,7 +65,7 @@ func missing(present bool) int {
 // false if r does not match the field.
 func (k SortKey) value(r *Rule) (Value128, bool) {
 	m := r.Match.Unpack()
-	s := wholeField(k.field)
-	mask := s.get(&m.Mask)
-	return s.get(&m.Value).and(mask), !mask.isZero() && fields[k.field].prerequisite.met(&m)
+	s := WholeField(k.field)
+	mask := s.Get(&m.Mask)
+	return s.Get(&m.Value).And(mask), !mask.IsZero() && fields[k.field].prerequisite.Met(&m)
 }

@@ -2,100 +2,11 @@
 
 package openflow
 
-import "weft/packet"
-
-// The actions push, pop and exit (ovs-actions(7), "The push and pop actions").
-
-const (
-	// maxStackBytes bounds the stack of one translation, as in Open vSwitch. A push
-	// beyond it ends the translation as DropLoop. A value of n bits counts (n+7)/8+1
-	// bytes.
-	maxStackBytes = 1 << 16
-	// maxFrozenStack bounds the stack, in bytes, that continues behind a second look-up
-	// of the datapath. With more, the translation ends as DropLoop. The bound keeps a
-	// sender from filling the memory with states of different stacks (MaxFrozen).
-	maxFrozenStack = 1 << 10
-)
-
-// stacked is a value on the stack.
-type stacked struct {
-	v    Value128
-	bits uint8
-	// size is the size in bytes of the stack up to this value; see maxStackBytes.
-	size uint32
-}
-
-func (x *xlate) stackBytes() uint32 {
-	if len(x.stack) == 0 {
-		return 0
-	}
-	return x.stack[len(x.stack)-1].size
-}
-
-// push pushes a sub-field, or 0 if the frame does not have the field.
-func (x *xlate) push(src Subfield) {
-	s := stacked{bits: uint8(src.Bits), size: x.stackBytes() + (uint32(src.Bits)+7)/8 + 1}
-	if s.size > maxStackBytes {
-		x.halt(packet.DropLoop)
-		return
-	}
-	if x.hasField(src.Field) {
-		s.v = x.read(src)
-	}
-	x.stack = append(x.stack, s)
-}
-
-// pop moves the topmost value of the stack to a sub-field. A narrower value is extended
-// with zeros, a wider one loses its high bits. Nothing happens if the stack is empty.
-func (x *xlate) pop(dst Subfield) {
-	if len(x.stack) == 0 {
-		x.note("the stack is empty: nothing is popped")
-		return
-	}
-	top := x.stack[len(x.stack)-1]
-	x.stack = x.stack[:len(x.stack)-1]
-	x.set(dst, top.v.and(dst.ones()), dst.ones())
-}
-
-// freezeStack returns the stack for a Frozen. It ends the translation if the stack is
-// larger than maxFrozenStack.
-func (x *xlate) freezeStack() string {
-	if len(x.stack) == 0 {
-		return ""
-	}
-	if x.stackBytes() > maxFrozenStack {
-		x.halt(packet.DropLoop)
-		return ""
-	}
-	var b []byte
-	for _, s := range x.stack {
-		b = append(b, s.bits)
-		b = appendValue(b, s.v, (s.bits+7)/8)
-	}
-	return string(b)
-}
-
-// thawStack returns the stack that freezeStack has written. It reports false if the
-// text is not such a stack.
-func thawStack(text string) (stack []stacked, ok bool) {
-	size := uint32(0)
-	for b := []byte(text); len(b) > 0; {
-		bits, n := b[0], (int(b[0])+7)/8
-		if bits == 0 || bits > 128 || len(b) < 1+n {
-			return nil, false
-		}
-		size += uint32(n) + 1
-		stack = append(stack, stacked{valueOf(b[1 : 1+n]), bits, size})
-		b = b[1+n:]
-	}
-	return stack, true
-}
-
-// Parsing, formatting and the wire
+// The actions push, pop and exit (ovs-actions(7), "The push and pop actions"): text and wire.
 
 func (p *actionParser) push(t token) (Action, error) {
 	src, ok := parseSubfieldOf(t.value, tlvsOf(p.names))
-	if !ok || src.Bits > maxChunk {
+	if !ok || src.Bits > MaxChunk {
 		return Action{}, wrong(t.text, "%s:FIELD, with at most 128 bits within the field, such as reg0[0..15]", t.key)
 	}
 	return Action{Kind: ActPush, Src: src}, p.readable(t, src)
@@ -103,7 +14,7 @@ func (p *actionParser) push(t token) (Action, error) {
 
 func (p *actionParser) pop(t token) (Action, error) {
 	dst, ok := parseSubfieldOf(t.value, tlvsOf(p.names))
-	if !ok || dst.Bits > maxChunk {
+	if !ok || dst.Bits > MaxChunk {
 		return Action{}, wrong(t.text, "%s:FIELD, with at most 128 bits within the field, such as reg0[0..15]", t.key)
 	}
 	return Action{Kind: ActPop, Dst: dst}, p.writable(t, dst)
@@ -136,7 +47,7 @@ func (d *actionDecoder) decodeStack(subtype uint16, b []byte) (Action, error) {
 	if err != nil {
 		return Action{}, err
 	}
-	if s.Bits > maxChunk {
+	if s.Bits > MaxChunk {
 		return Action{}, coded(ErrActionBadArgument, "push or pop: expected at most 128 bits")
 	}
 	for _, c := range rest[2:] {

@@ -5,10 +5,11 @@ package openflow
 import (
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"weft/openflow/openflowtest"
 )
 
 func mustMod(t *testing.T, command Command, text string) FlowMod {
@@ -195,7 +196,7 @@ func TestClassifierFindsWhatASearchFinds(t *testing.T) {
 		p := NewPipeline(Limits{})
 		p.tlvs.Store(testTLVs)
 		for range 60 {
-			text := fmt.Sprintf("priority=%d,%s,actions=drop", r.IntN(2000), randomMatchText(r))
+			text := fmt.Sprintf("priority=%d,%s,actions=drop", r.IntN(2000), openflowtest.MatchText(r))
 			if seed%2 == 1 {
 				text = randomPart(r)
 			}
@@ -212,7 +213,7 @@ func TestClassifierFindsWhatASearchFinds(t *testing.T) {
 				t.Fatal(err)
 			}
 			var f Flow
-			k := randomKey(r)
+			k := openflowtest.Key(r)
 			copy(f[:], k[:])
 			got, conj := p.tables[0].lookup(&f, unrecorded{})
 			if conj != 0 {
@@ -232,14 +233,14 @@ func TestClassifierFindsWhatASearchFinds(t *testing.T) {
 
 // randomPart returns the text of a flow for tables with conjunctions.
 func randomPart(r *rand.Rand) string {
-	match := pick(r, "ip", "ip,nw_src=10.0.0.0/14", "arp", "tcp", "dl_dst=00:00:00:00:00:01", "in_port=1", "in_port=2", "ip,nw_tos=0", randomMatchText(r))
+	match := openflowtest.Pick(r, "ip", "ip,nw_src=10.0.0.0/14", "arp", "tcp", "dl_dst=00:00:00:00:00:01", "in_port=1", "in_port=2", "ip,nw_tos=0", openflowtest.MatchText(r))
 	switch r.IntN(4) {
 	case 0:
 		return fmt.Sprintf("priority=%d,%s,actions=drop", r.IntN(3), match)
 	case 1:
-		return fmt.Sprintf("priority=%d,%s,conj_id=%d,actions=drop", r.IntN(3), pick(r, "", "", "ip"), 1+r.IntN(4))
+		return fmt.Sprintf("priority=%d,%s,conj_id=%d,actions=drop", r.IntN(3), openflowtest.Pick(r, "", "", "ip"), 1+r.IntN(4))
 	}
-	return fmt.Sprintf("priority=%d,%s,actions=%s", 2+r.IntN(2), match, randomConjunctions(r))
+	return fmt.Sprintf("priority=%d,%s,actions=%s", 2+r.IntN(2), match, openflowtest.ConjunctionsText(r))
 }
 
 func checkClassifier(t *testing.T, c *classifier) {
@@ -259,24 +260,6 @@ func checkClassifier(t *testing.T, c *classifier) {
 		}
 		if highest != s.max {
 			t.Errorf("a subtable's highest priority is %d, it has %d", highest, s.max)
-		}
-	}
-}
-
-// Among overlapping rules of equal priority the same rule always wins, whatever the
-// order in which they were added.
-func TestOrderOfAddsDoesNotMatter(t *testing.T) {
-	flows := []string{"in_port=1,actions=1", "ip,actions=2", "dl_src=00:00:00:00:00:01,actions=3", "tcp,actions=4", "actions=5"}
-	k := keyOfText(t, "in_port=1,tcp,dl_src=00:00:00:00:00:01")
-	var want *Translation
-	for seed := range uint64(20) {
-		rand.New(rand.NewPCG(seed, 1)).Shuffle(len(flows), func(i, j int) { flows[i], flows[j] = flows[j], flows[i] })
-		tr := Translate(pipelineOf(t, flows...), &k, newEnv())
-		tr.Rules = nil
-		if want == nil {
-			want = &tr
-		} else if !reflect.DeepEqual(*want, tr) {
-			t.Fatalf("the order of adds changes the translation:\n%+v\n%+v", *want, tr)
 		}
 	}
 }

@@ -19,14 +19,14 @@ import (
 
 func addTLVFields() {
 	for n := range TLVFields {
-		num := value64(uint64(n)).decimal()
+		num := Value64(uint64(n)).decimal()
 		fields[int(FTunMetadata)+n] = field{name: "tun_metadata" + num, oxm: []string{"NXM_NX_TUN_METADATA" + num},
 			bytes: MaxTLVLen, format: asHex, maskable: true}
 	}
 }
 
-// isTLV reports whether the field is one of tun_metadata0 to tun_metadata63.
-func (id FieldID) isTLV() bool { return id >= FTunMetadata && id < FTunMetadata+TLVFields }
+// IsTLV reports whether the field is one of tun_metadata0 to tun_metadata63.
+func (id FieldID) IsTLV() bool { return id >= FTunMetadata && id < FTunMetadata+TLVFields }
 
 // tlvNames are the names of one bridge, with its TLV map.
 type tlvNames struct {
@@ -66,18 +66,18 @@ func tlvsOf(names Names) *TLVMap {
 // tlvs returns the TLV map of the bridge.
 func (p *actionParser) tlvs() *TLVMap { return tlvsOf(p.names) }
 
-// field returns a mapped field, or nil.
-func (m *TLVMap) field(id FieldID) *tlvField {
-	if m == nil || !id.isTLV() {
+// Field returns a mapped field, or nil.
+func (m *TLVMap) Field(id FieldID) *TLVField {
+	if m == nil || !id.IsTLV() {
 		return nil
 	}
 	return m.fields[id-FTunMetadata]
 }
 
-// whole is wholeField for all fields, also tun_metadata. An unmapped field has no bits.
-func (m *TLVMap) whole(id FieldID) Subfield {
-	s := wholeField(id)
-	if f := m.field(id); f != nil {
+// Whole is WholeField for all fields, also tun_metadata. An unmapped field has no bits.
+func (m *TLVMap) Whole(id FieldID) Subfield {
+	s := WholeField(id)
+	if f := m.Field(id); f != nil {
 		s.Bits = 8 * uint16(f.Len)
 	}
 	return s
@@ -88,23 +88,23 @@ func unmapped(id FieldID) error {
 	return wrong(id.String(), "a field that is mapped to an option: weft add-tlv-map '{class=...,type=...,len=...}->%s'", id)
 }
 
-// present is the field's bit in Flow[WTLVs].
-func (f *tlvField) present() uint64 { return 1 << f.Field }
+// Present is the field's bit in Flow[WTLVs].
+func (f *TLVField) Present() uint64 { return 1 << f.Field }
 
-// maxChunk is the largest part of a field in bits that get, put and visit take at once.
-const maxChunk = 128
+// MaxChunk is the largest part of a field in bits that Get, Put and Visit take at once.
+const MaxChunk = 128
 
 // overlap calls fn for each cell with bits of the sub-field. bit is the place of the cell's
 // lowest bit in the sub-field. bits are the cell's bits of v, which is aligned to the lowest
 // bit of the sub-field.
-func (f *tlvField) overlap(s Subfield, v Value128, fn func(cell uint8, bit int, bits uint32)) {
-	v = v.and(ones(uint(s.Bits)))
+func (f *TLVField) overlap(s Subfield, v Value128, fn func(cell uint8, bit int, bits uint32)) {
+	v = v.And(Ones(uint(s.Bits)))
 	for i, cell := range f.cells {
 		bit := 32*(len(f.cells)-1-i) - int(s.Offset) // of the cell's lowest bit in the sub-field
 		if bit <= -32 || bit >= int(s.Bits) {
 			continue
 		}
-		bits := v.shr(uint(max(bit, 0)))[1] << max(-bit, 0)
+		bits := v.Shr(uint(max(bit, 0)))[1] << max(-bit, 0)
 		fn(cell, bit, uint32(bits))
 	}
 }
@@ -112,36 +112,36 @@ func (f *tlvField) overlap(s Subfield, v Value128, fn func(cell uint8, bit int, 
 // wordOf returns the word of a Flow with a cell, and the cell's lowest bit in it.
 func wordOf(cell uint8) (word int, shift uint8) { return WTLVCells + int(cell)/2, 32 * (1 - cell%2) }
 
-// eachCell calls fn for each cell of the field: the word of a Flow with the cell, and the
+// EachCell calls fn for each cell of the field: the word of a Flow with the cell, and the
 // cell's bits in it.
-func (f *tlvField) eachCell(fn func(word int, bits uint64)) {
+func (f *TLVField) EachCell(fn func(word int, bits uint64)) {
 	for _, cell := range f.cells {
 		word, shift := wordOf(cell)
 		fn(word, 0xffffffff<<shift)
 	}
 }
 
-// get reads at most maxChunk bits of the field from f.
-func (f *tlvField) get(flow *Flow, s Subfield) (v Value128) {
+// Get reads at most MaxChunk bits of the field from f.
+func (f *TLVField) Get(flow *Flow, s Subfield) (v Value128) {
 	f.overlap(s, Value128{}, func(cell uint8, bit int, _ uint32) {
 		word, shift := wordOf(cell)
 		bits := uint64(uint32(flow[word]>>shift)) >> max(-bit, 0)
-		v = v.or(value64(bits).shl(uint(max(bit, 0))))
+		v = v.Or(Value64(bits).Shl(uint(max(bit, 0))))
 	})
-	return v.and(ones(uint(s.Bits)))
+	return v.And(Ones(uint(s.Bits)))
 }
 
-// visit calls fn for each word of a Flow with bits of the mask, which is aligned to the
+// Visit calls fn for each word of a Flow with bits of the mask, which is aligned to the
 // lowest bit of the sub-field.
-func (f *tlvField) visit(s Subfield, mask Value128, fn func(word int, bits uint64)) {
+func (f *TLVField) Visit(s Subfield, mask Value128, fn func(word int, bits uint64)) {
 	f.overlap(s, mask, func(cell uint8, _ int, bits uint32) {
 		word, shift := wordOf(cell)
 		fn(word, uint64(bits)<<shift)
 	})
 }
 
-// put writes the bits of v that are set in mask to at most maxChunk bits of the field.
-func (f *tlvField) put(flow *Flow, s Subfield, v, mask Value128) {
+// Put writes the bits of v that are set in mask to at most MaxChunk bits of the field.
+func (f *TLVField) Put(flow *Flow, s Subfield, v, mask Value128) {
 	var masks [TLVSpace / tlvCell]uint32
 	f.overlap(s, mask, func(cell uint8, _ int, bits uint32) { masks[cell] = bits })
 	f.overlap(s, v, func(cell uint8, _ int, bits uint32) {
@@ -151,8 +151,8 @@ func (f *tlvField) put(flow *Flow, s Subfield, v, mask Value128) {
 	})
 }
 
-// bytes returns the whole field.
-func (f *tlvField) bytes(flow *Flow) []byte {
+// Bytes returns the whole field.
+func (f *TLVField) Bytes(flow *Flow) []byte {
 	b := make([]byte, 0, f.Len)
 	for _, cell := range f.cells {
 		word, shift := wordOf(cell)
@@ -161,9 +161,9 @@ func (f *tlvField) bytes(flow *Flow) []byte {
 	return b
 }
 
-// setBytes writes the bits of v that are set in mask to the field. Both have the field's
+// SetBytes writes the bits of v that are set in mask to the field. Both have the field's
 // length.
-func (f *tlvField) setBytes(flow *Flow, v, mask []byte) {
+func (f *TLVField) SetBytes(flow *Flow, v, mask []byte) {
 	for i, cell := range f.cells {
 		word, shift := wordOf(cell)
 		m := uint64(binary.BigEndian.Uint32(mask[tlvCell*i:])) << shift
@@ -189,15 +189,15 @@ func parseTLVNumber(text string, n int) (b []byte, ok bool) {
 		return v.FillBytes(make([]byte, n)), true
 	}
 	v, ok := parseUint(text, ^uint64(0))
-	if !ok || value64(v).bitLen() > 8*n {
+	if !ok || Value64(v).BitLen() > 8*n {
 		return nil, false
 	}
-	return value64(v).big().FillBytes(make([]byte, n)), true
+	return Value64(v).big().FillBytes(make([]byte, n)), true
 }
 
 // parseValue parses value[/mask] of a mapped field. A value without a mask has a mask
 // of all bits.
-func (f *tlvField) parseValue(id FieldID, text string) (v TLVValue, err error) {
+func (f *TLVField) parseValue(id FieldID, text string) (v TLVValue, err error) {
 	value, maskText, masked := strings.Cut(text, "/")
 	n := int(f.Len)
 	bad := wrong(text, "a number of at most %d bits, perhaps with /MASK, for %s, as its option has", 8*n, id)
@@ -241,7 +241,7 @@ func formatTLVNumber(b []byte) string {
 
 // parseTLVMatch parses tun_metadataN or tun_metadataN=value[/mask] and adds it to the match.
 func parseTLVMatch(m *Match, id FieldID, t token, names Names) error {
-	f := tlvsOf(names).field(id)
+	f := tlvsOf(names).Field(id)
 	if f == nil {
 		return unmapped(id)
 	}
@@ -261,29 +261,29 @@ func parseTLVMatch(m *Match, id FieldID, t token, names Names) error {
 }
 
 // require makes the match require the option with this value.
-func (f *tlvField) require(m *Match, v *TLVValue) {
+func (f *TLVField) require(m *Match, v *TLVValue) {
 	f.unset(m)
-	f.setBytes(&m.Value, v.Value, v.Mask)
-	f.setBytes(&m.Mask, v.Mask, v.Mask)
-	setBits(m, WTLVs, f.present(), f.present())
+	f.SetBytes(&m.Value, v.Value, v.Mask)
+	f.SetBytes(&m.Mask, v.Mask, v.Mask)
+	SetBits(m, WTLVs, f.Present(), f.Present())
 }
 
 // unset makes the match accept any value of the field, and frames without it.
-func (f *tlvField) unset(m *Match) {
+func (f *TLVField) unset(m *Match) {
 	for _, cell := range f.cells {
 		word, shift := wordOf(cell)
-		clearBits(m, word, 0xffffffff<<shift)
+		ClearBits(m, word, 0xffffffff<<shift)
 	}
-	clearBits(m, WTLVs, f.present())
+	ClearBits(m, WTLVs, f.Present())
 }
 
 // required returns the value and the mask that the match requires. ok is false if it does
 // not match the field.
-func (f *tlvField) required(m *Match) (v TLVValue, ok bool) {
-	if m.Mask[WTLVs]&f.present() == 0 {
+func (f *TLVField) required(m *Match) (v TLVValue, ok bool) {
+	if m.Mask[WTLVs]&f.Present() == 0 {
 		return v, false
 	}
-	return TLVValue{f.bytes(&m.Value), f.bytes(&m.Mask)}, true
+	return TLVValue{f.Bytes(&m.Value), f.Bytes(&m.Mask)}, true
 }
 
 // tlvs writes the fields tun_metadata.
@@ -300,7 +300,7 @@ func (w *matchWriter) tlvs() {
 		name := (FTunMetadata + FieldID(f.Field)).String()
 		switch {
 		case !ok:
-		case w.m.Value[WTLVs]&f.present() == 0:
+		case w.m.Value[WTLVs]&f.Present() == 0:
 			w.equals(name, "NP")
 		case allZero(v.Mask):
 			w.WriteString(name + ",")
@@ -322,7 +322,7 @@ func allZero(b []byte) bool {
 // usedTLVs returns a bit for each field tun_metadata that actions name.
 func usedTLVs(actions []Action) (used uint64) {
 	note := func(s Subfield) {
-		if s.Field.isTLV() {
+		if s.Field.IsTLV() {
 			used |= 1 << (s.Field - FTunMetadata)
 		}
 	}
@@ -377,7 +377,7 @@ func (p *Pipeline) checkGroupTLVs(m *GroupMod) error {
 func (p *Pipeline) sameMappings(used uint64, earlier *TLVMap) error {
 	for ; used != 0; used &= used - 1 {
 		id := FTunMetadata + FieldID(bits.TrailingZeros64(used))
-		if f := p.TLVs().field(id); f == nil || f != earlier.field(id) && f.TLVMapping != earlier.field(id).TLVMapping {
+		if f := p.TLVs().Field(id); f == nil || f != earlier.Field(id) && f.TLVMapping != earlier.Field(id).TLVMapping {
 			return codedf(ErrFlowInvalidTLV, "%v: its mapping has changed meanwhile; send the change again", id)
 		}
 	}
@@ -409,24 +409,24 @@ func (p *Pipeline) tlvUse() (used uint64) {
 
 // setTLV parses set_field of a field tun_metadata.
 func (p *actionParser) setTLV(id FieldID, value string) (Action, error) {
-	f := p.tlvs().field(id)
+	f := p.tlvs().Field(id)
 	if f == nil {
 		return Action{}, unmapped(id)
 	}
 	v, err := f.parseValue(id, value)
-	return Action{Kind: ActSetField, Dst: p.tlvs().whole(id), TLV: &v}, err
+	return Action{Kind: ActSetField, Dst: p.tlvs().Whole(id), TLV: &v}, err
 }
 
 // deleteField parses delete_field.
 func (p *actionParser) deleteField(t token) (Action, error) {
 	id, ok := fieldNames[t.value]
-	if !ok || !id.isTLV() {
+	if !ok || !id.IsTLV() {
 		return Action{}, wrong(t.text, "delete_field:tun_metadataN")
 	}
-	if p.tlvs().field(id) == nil {
+	if p.tlvs().Field(id) == nil {
 		return Action{}, unmapped(id)
 	}
-	return Action{Kind: ActDeleteField, Dst: p.tlvs().whole(id)}, nil
+	return Action{Kind: ActDeleteField, Dst: p.tlvs().Whole(id)}, nil
 }
 
 // tunFlagNames are the names of the bits of tun_flags.
@@ -445,15 +445,15 @@ func parseTunFlags(text string) (v, mask Value128, err error) {
 	}
 	switch {
 	case text == "oam":
-		return value64(flowtable.TunOAM), ones(16), nil
+		return Value64(flowtable.TunOAM), Ones(16), nil
 	case text == "+oam":
-		return value64(flowtable.TunOAM), value64(flowtable.TunOAM), nil
+		return Value64(flowtable.TunOAM), Value64(flowtable.TunOAM), nil
 	case text == "-oam":
-		return v, value64(flowtable.TunOAM), nil
+		return v, Value64(flowtable.TunOAM), nil
 	case isNumber && !masked:
-		return value64(n), ones(16), nil
+		return Value64(n), Ones(16), nil
 	case isNumber:
-		return value64(n & m), value64(m & flowtable.TunOAM), nil
+		return Value64(n & m), Value64(m & flowtable.TunOAM), nil
 	}
 	return v, mask, bad
 }

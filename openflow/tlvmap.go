@@ -122,13 +122,13 @@ type TLVMod struct {
 // TLVMap is the TLV map of a bridge. It never changes: a change makes a new map. A nil
 // map has no mappings.
 type TLVMap struct {
-	fields [TLVFields]*tlvField
-	byKey  map[uint32]*tlvField
+	fields [TLVFields]*TLVField
+	byKey  map[uint32]*TLVField
 }
 
-// tlvField is a mapped field. cells has the index of each 4 bytes of the field in the map's
+// TLVField is a mapped field. cells has the index of each 4 bytes of the field in the map's
 // space, in the order of the field's bytes.
-type tlvField struct {
+type TLVField struct {
 	TLVMapping
 	cells []uint8
 }
@@ -167,7 +167,7 @@ func (m *TLVMap) Changed(mod *TLVMod) (*TLVMap, error) {
 			return nil, err
 		}
 	}
-	next := &TLVMap{byKey: map[uint32]*tlvField{}}
+	next := &TLVMap{byKey: map[uint32]*TLVField{}}
 	if m != nil && mod.Command != TLVClear {
 		for i, f := range m.fields {
 			drop := mod.Command == TLVDelete && slices.ContainsFunc(mod.Mappings, func(d TLVMapping) bool { return int(d.Field) == i })
@@ -193,7 +193,7 @@ func (m *TLVMap) add(mapping TLVMapping) error {
 	if f := m.byKey[mapping.key()]; f != nil {
 		return codedf(ErrTLVDupEntry, "%v: the option is mapped already: %v; delete that first", mapping, f.TLVMapping)
 	}
-	f := &tlvField{TLVMapping: mapping}
+	f := &TLVField{TLVMapping: mapping}
 	taken := m.taken()
 	for range mapping.Len / tlvCell {
 		cell := bits.TrailingZeros64(^taken)
@@ -226,7 +226,7 @@ func (p *Pipeline) TLVs() *TLVMap { return p.tlvs.Load() }
 func (p *Pipeline) keepsTLVs(next *TLVMap) error {
 	var gone uint64
 	for i, f := range next.fields {
-		if id := FTunMetadata + FieldID(i); f == nil && p.TLVs().field(id) != nil {
+		if id := FTunMetadata + FieldID(i); f == nil && p.TLVs().Field(id) != nil {
 			gone |= 1 << i
 		}
 	}

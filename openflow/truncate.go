@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"weft/flowtable"
 	"weft/packet"
 )
 
@@ -15,38 +14,6 @@ import (
 
 // minTruncated is the smallest max_len in bytes: an Ethernet header.
 const minTruncated = packet.EthernetLen
-
-// outputTruncated executes output(port=number,max_len=limit). As in Open vSwitch it sends
-// nothing to a patch port: the peer's tables would see a frame without its end.
-func (x *xlate) outputTruncated(number uint32, limit uint64) {
-	if number == PortInPort {
-		number = x.inPort()
-	} else if number == x.inPort() {
-		x.note("not sent back to its input port")
-		return
-	}
-	if port, ok := x.env.Port(number); ok && port.Kind == PortPatch {
-		x.usedPorts = true
-		x.noteDrop(packet.DropNoPort)
-		x.note("a truncated frame is not sent to a patch port")
-		return
-	}
-	x.limit = uint32(limit)
-	x.send(number)
-	x.limit = 0
-}
-
-// truncated returns an output to a port or a tunnel that sends at most x.limit bytes.
-func (x *xlate) truncated(out flowtable.Action) flowtable.Action {
-	switch {
-	case x.limit == 0:
-	case out.Op == flowtable.OpTunnel:
-		out.U64 |= uint64(x.limit) << 32
-	default:
-		out.Op, out.U64 = flowtable.OpOutputTruncated, uint64(x.limit)
-	}
-	return out
-}
 
 // Parsing
 
@@ -77,12 +44,12 @@ func (p *actionParser) outputTruncation(t token) (Action, error) {
 			if !ok || v < minTruncated {
 				return a, wrong(one.text, "a number of bytes from %d", minTruncated)
 			}
-			a.Value = value64(v)
+			a.Value = Value64(v)
 		default:
 			return a, wrong(one.text, "output(port=PORT,max_len=BYTES)")
 		}
 	}
-	if a.Port == PortNone || a.Value.isZero() {
+	if a.Port == PortNone || a.Value.IsZero() {
 		return a, wrong(t.text, "output(port=PORT,max_len=BYTES)")
 	}
 	return a, nil
@@ -115,5 +82,5 @@ func decodeTruncation(b []byte) (Action, error) {
 	if limit < minTruncated {
 		return Action{}, coded(ErrActionBadArgument, fmt.Sprintf("output: max_len %d: expected at least %d", limit, minTruncated))
 	}
-	return Action{Kind: ActOutputTrunc, Port: port, Value: value64(uint64(limit))}, nil
+	return Action{Kind: ActOutputTrunc, Port: port, Value: Value64(uint64(limit))}, nil
 }

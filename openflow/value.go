@@ -12,10 +12,11 @@ import (
 // Value128 is an unsigned number of up to 128 bits. Element 0 is the upper half.
 type Value128 [2]uint64
 
-func value64(v uint64) Value128 { return Value128{0, v} }
+// Value64 returns v with an upper half of 0.
+func Value64(v uint64) Value128 { return Value128{0, v} }
 
-// ones returns a value whose n least significant bits are set, n from 0 to 128.
-func ones(n uint) Value128 {
+// Ones returns a value whose n least significant bits are set, n from 0 to 128.
+func Ones(n uint) Value128 {
 	if n >= 64 {
 		return Value128{ones64(n - 64), ^uint64(0)}
 	}
@@ -29,27 +30,36 @@ func ones64(n uint) uint64 {
 	return 1<<n - 1
 }
 
-func (v Value128) and(o Value128) Value128    { return Value128{v[0] & o[0], v[1] & o[1]} }
-func (v Value128) or(o Value128) Value128     { return Value128{v[0] | o[0], v[1] | o[1]} }
-func (v Value128) andNot(o Value128) Value128 { return Value128{v[0] &^ o[0], v[1] &^ o[1]} }
-func (v Value128) isZero() bool               { return v[0]|v[1] == 0 }
+// And returns the bits that both values have.
+func (v Value128) And(o Value128) Value128 { return Value128{v[0] & o[0], v[1] & o[1]} }
 
-func (v Value128) shl(n uint) Value128 {
+// Or returns the bits that at least one value has.
+func (v Value128) Or(o Value128) Value128 { return Value128{v[0] | o[0], v[1] | o[1]} }
+
+// AndNot returns the bits of v that o does not have.
+func (v Value128) AndNot(o Value128) Value128 { return Value128{v[0] &^ o[0], v[1] &^ o[1]} }
+
+// IsZero reports whether no bit is set.
+func (v Value128) IsZero() bool { return v[0]|v[1] == 0 }
+
+// Shl returns v shifted left by n bits, n from 0 to 128.
+func (v Value128) Shl(n uint) Value128 {
 	if n >= 64 {
 		return Value128{v[1] << (n - 64), 0}
 	}
 	return Value128{v[0]<<n | v[1]>>(64-n), v[1] << n}
 }
 
-func (v Value128) shr(n uint) Value128 {
+// Shr returns v shifted right by n bits, n from 0 to 128.
+func (v Value128) Shr(n uint) Value128 {
 	if n >= 64 {
 		return Value128{0, v[0] >> (n - 64)}
 	}
 	return Value128{v[0] >> n, v[1]>>n | v[0]<<(64-n)}
 }
 
-// bitLen returns the number of bits needed to write v.
-func (v Value128) bitLen() int {
+// BitLen returns the number of bits needed to write v.
+func (v Value128) BitLen() int {
 	if v[0] != 0 {
 		return 64 + bits.Len64(v[0])
 	}
@@ -59,7 +69,7 @@ func (v Value128) bitLen() int {
 // prefixLen returns the prefix length of the mask v of width bits; -1: no prefix.
 func (v Value128) prefixLen(width uint) int {
 	for n := uint(0); n <= width; n++ {
-		if v == ones(width).andNot(ones(width-n)) {
+		if v == Ones(width).AndNot(Ones(width-n)) {
 			return int(n)
 		}
 	}
@@ -68,7 +78,7 @@ func (v Value128) prefixLen(width uint) int {
 
 func (v Value128) hex() string {
 	switch {
-	case v.isZero():
+	case v.IsZero():
 		return "0"
 	case v[0] == 0:
 		return "0x" + strconv.FormatUint(v[1], 16)
@@ -92,7 +102,7 @@ func (v Value128) big() *big.Int {
 // with a leading 0, or decimal, with an optional plus sign.
 func parseNumber(s string) (Value128, bool) {
 	if v, ok := parseDigits(s, 19); ok {
-		return value64(v), true
+		return Value64(v), true
 	}
 	s = strings.TrimPrefix(s, "+")
 	base := 10

@@ -53,7 +53,7 @@ func TestWideLoads(t *testing.T) {
 
 // A load of 128 bits in a learn action keeps all its bits in the encoded message.
 func TestWideLearnedLoadOnTheWire(t *testing.T) {
-	whole := Action{Kind: ActLoad, Dst: wholeField(FXXReg), Value: Value128{1, 2}}
+	whole := Action{Kind: ActLoad, Dst: WholeField(FXXReg), Value: Value128{1, 2}}
 	m := &Match{}
 	for _, v := range []Version{Version10, Version13} {
 		back, err := DecodeActions(AppendActions(nil, []Action{whole}, m, v, nil), ActionContext{Version: v, Match: m, Table: TableAll})

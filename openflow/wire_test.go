@@ -100,7 +100,7 @@ func checkActions(t *testing.T, line string, mod *FlowMod, v Version) {
 func TestGroupInOpenFlow10(t *testing.T) {
 	want := []byte{0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 40, 0, 0, 0, 0, 0, 7}
 	m := Match{}
-	group := []Action{{Kind: ActGroup, Value: value64(7)}}
+	group := []Action{{Kind: ActGroup, Value: Value64(7)}}
 	wire := AppendActions(nil, group, &m, Version10, nil)
 	if !bytes.Equal(wire, want) {
 		t.Errorf("group:7 is % x, want % x", wire, want)

@@ -125,8 +125,8 @@ func (d *actionDecoder) decodeCT(body []byte) (Action, error) {
 	switch {
 	case c.Force && !c.Commit, c.Exec != nil && !c.Commit:
 		return Action{}, coded(ErrActionBadArgument, "ct: expected commit beside force or exec")
-	case p.checked && !needIP.met(&p.match), p.checked && c.ALG == "ftp" && !needTCP.met(&p.match),
-		p.checked && c.ALG == "tftp" && !needUDP.met(&p.match):
+	case p.checked && !NeedIP.Met(&p.match), p.checked && c.ALG == "ftp" && !NeedTCP.Met(&p.match),
+		p.checked && c.ALG == "tftp" && !NeedUDP.Met(&p.match):
 		return Action{}, d.inconsistent("ct")
 	}
 	p.forgetCT()

@@ -85,8 +85,8 @@ func (d *actionDecoder) list(b []byte) ([]Action, error) {
 		if err != nil {
 			return nil, err
 		}
-		if *d.count++; *d.count > maxListed {
-			return nil, coded(ErrActionTooMany, fmt.Sprintf("expected at most %d actions", maxListed))
+		if *d.count++; *d.count > MaxListed {
+			return nil, coded(ErrActionTooMany, fmt.Sprintf("expected at most %d actions", MaxListed))
 		}
 		name := actionName(a.Kind)
 		if err := d.check.order(word(name), a.Kind); err != nil {
@@ -176,7 +176,7 @@ func (d *actionDecoder) output(a []byte) (Action, error) {
 	if err != nil {
 		return out, coded(ErrActionBadOutPort, err.Error())
 	}
-	out.Value = value64(uint64(maxLen))
+	out.Value = Value64(uint64(maxLen))
 	return out, nil
 }
 
@@ -192,13 +192,13 @@ func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
 	if len(a) != size {
 		return Action{}, errActionLen
 	}
-	mod := func(id FieldID, v uint64, prerequisite prereq) (Action, error) {
+	mod := func(id FieldID, v uint64, prerequisite Prereq) (Action, error) {
 		p.lenient(word("mod_"+fields[id].name), prerequisite)
-		mask := ones(uint(fields[id].bits))
+		mask := Ones(uint(fields[id].bits))
 		if id == FNwTOS {
-			mask, v = value64(tosDSCP), v&tosDSCP
+			mask, v = Value64(tosDSCP), v&tosDSCP
 		}
-		return Action{Kind: ActModField, Dst: wholeField(id), Value: value64(v), Mask: mask}, nil
+		return Action{Kind: ActModField, Dst: WholeField(id), Value: Value64(v), Mask: mask}, nil
 	}
 	switch kind {
 	case wire10SetVLANVID:
@@ -207,29 +207,29 @@ func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
 			return Action{}, coded(ErrActionBadArgument, "set_vlan_vid: expected a VLAN number from 0 to 4095")
 		}
 		p.assumeTag()
-		return Action{Kind: ActModVLANVID, Value: value64(uint64(v))}, nil
+		return Action{Kind: ActModVLANVID, Value: Value64(uint64(v))}, nil
 	case wire10SetVLANPCP:
 		if a[4] > 7 {
 			return Action{}, coded(ErrActionBadArgument, "set_vlan_pcp: expected a VLAN priority from 0 to 7")
 		}
 		p.assumeTag()
-		return Action{Kind: ActModVLANPCP, Value: value64(uint64(a[4]))}, nil
+		return Action{Kind: ActModVLANPCP, Value: Value64(uint64(a[4]))}, nil
 	case wire10StripVLAN:
 		return p.popVLAN(word("strip_vlan"))
 	case wire10SetDLSrc:
-		return mod(FEthSrc, valueOf(a[4:10])[1], needNothing)
+		return mod(FEthSrc, ValueOf(a[4:10])[1], NeedNothing)
 	case wire10SetDLDst:
-		return mod(FEthDst, valueOf(a[4:10])[1], needNothing)
+		return mod(FEthDst, ValueOf(a[4:10])[1], NeedNothing)
 	case wire10SetNWSrc:
-		return mod(FIPSrc, uint64(be.Uint32(a[4:])), needIPv4)
+		return mod(FIPSrc, uint64(be.Uint32(a[4:])), NeedIPv4)
 	case wire10SetNWDst:
-		return mod(FIPDst, uint64(be.Uint32(a[4:])), needIPv4)
+		return mod(FIPDst, uint64(be.Uint32(a[4:])), NeedIPv4)
 	case wire10SetNWTOS:
-		return mod(FNwTOS, uint64(a[4]), needIP)
+		return mod(FNwTOS, uint64(a[4]), NeedIP)
 	case wire10SetTPSrc:
-		return mod(FTCPSrc, uint64(be.Uint16(a[4:])), needPorts)
+		return mod(FTCPSrc, uint64(be.Uint16(a[4:])), NeedPorts)
 	case wire10SetTPDst:
-		return mod(FTCPDst, uint64(be.Uint16(a[4:])), needPorts)
+		return mod(FTCPDst, uint64(be.Uint16(a[4:])), NeedPorts)
 	}
 	return Action{}, coded(ErrActionBadType, fmt.Sprintf("action of type %d: expected one that weft supports", kind))
 }
@@ -250,18 +250,18 @@ func (d *actionDecoder) standard(kind uint16, a []byte) (Action, error) {
 			return Action{}, coded(ErrActionBadArgument, "push_vlan: expected 0x8100 or 0x88a8")
 		}
 		p.assumeTag()
-		return Action{Kind: ActPushVLAN, Value: value64(v)}, nil
+		return Action{Kind: ActPushVLAN, Value: Value64(v)}, nil
 	case wirePopVLAN:
 		return p.popVLAN(word("pop_vlan"))
 	case wireSetQueue:
-		return Action{Kind: ActSetQueue, Value: value64(uint64(be.Uint32(a[4:])))}, nil
+		return Action{Kind: ActSetQueue, Value: Value64(uint64(be.Uint32(a[4:])))}, nil
 	case wireGroup:
-		return Action{Kind: ActGroup, Value: value64(uint64(be.Uint32(a[4:])))}, nil
+		return Action{Kind: ActGroup, Value: Value64(uint64(be.Uint32(a[4:])))}, nil
 	case wireSetNWTTL:
-		p.lenient(word("set_nw_ttl"), needIP)
-		return Action{Kind: ActModField, Dst: wholeField(FIPTTL), Value: value64(uint64(a[4])), Mask: ones(8)}, nil
+		p.lenient(word("set_nw_ttl"), NeedIP)
+		return Action{Kind: ActModField, Dst: WholeField(FIPTTL), Value: Value64(uint64(a[4])), Mask: Ones(8)}, nil
 	case wireDecNWTTL:
-		p.lenient(word("dec_ttl"), needIP)
+		p.lenient(word("dec_ttl"), NeedIP)
 		return Action{Kind: ActDecTTL}, nil
 	case wireSetField:
 		e, rest, ok := readEntry(a[4:])
@@ -288,7 +288,7 @@ func (d *actionDecoder) meter(id uint32) (Action, error) {
 	if id == 0 || id > MaxMeter {
 		return Action{}, coded(ErrMeterInvalid, fmt.Sprintf("meter %d: expected a number from 1 to %d", id, uint32(MaxMeter)))
 	}
-	return Action{Kind: ActMeter, Value: value64(uint64(id))}, nil
+	return Action{Kind: ActMeter, Value: Value64(uint64(id))}, nil
 }
 
 // settable checks the destination of set_field and reg_load.
@@ -303,7 +303,7 @@ func (d *actionDecoder) codeOf(s Subfield, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case d.check.checked && !f.prerequisite.met(&d.check.match) && s.Field != FDLVLAN:
+	case d.check.checked && !f.prerequisite.Met(&d.check.match) && s.Field != FDLVLAN:
 		return coded(ErrActionMatchInconsistent, err.Error())
 	}
 	return coded(ErrActionBadSetArgument, err.Error())
@@ -316,36 +316,36 @@ func (d *actionDecoder) setField(e *oxmEntry) (Action, error) {
 	case e.id == FNone:
 		return Action{}, coded(ErrActionBadSetType, fmt.Sprintf("set_field: field %#04x:%d: expected a field that weft supports", e.header.class, e.header.number))
 	}
-	f, dst := &fields[e.id], wholeField(e.id)
+	f, dst := &fields[e.id], WholeField(e.id)
 	if err := d.settable(dst); err != nil {
 		return Action{}, err
 	}
-	if e.id.isTLV() {
+	if e.id.IsTLV() {
 		v, err := e.tlv(d.check.tlvs())
-		return Action{Kind: ActSetField, Dst: d.check.tlvs().whole(e.id), TLV: &v}, err
+		return Action{Kind: ActSetField, Dst: d.check.tlvs().Whole(e.id), TLV: &v}, err
 	}
-	width := ones(uint(f.storedBits()))
+	width := Ones(uint(f.storedBits()))
 	v, mask := e.v, e.mask
 	switch e.id {
 	case FVLANVID:
-		v, mask = v.andNot(value64(flowtable.VLANPresent)), mask.andNot(value64(flowtable.VLANPresent))
+		v, mask = v.AndNot(Value64(flowtable.VLANPresent)), mask.AndNot(Value64(flowtable.VLANPresent))
 	case FNwTOS:
-		width = value64(tosDSCP)
+		width = Value64(tosDSCP)
 	case FInPortOXM:
 		no, ok := PortFromWire(uint32(v[1]))
 		if !ok {
 			return Action{}, coded(ErrActionBadSetArgument, "set_field: expected the number of a port")
 		}
-		v = value64(uint64(no))
+		v = Value64(uint64(no))
 	}
 	switch {
-	case e.masked && !f.maskable && mask.and(width) != width:
+	case e.masked && !f.maskable && mask.And(width) != width:
 		return Action{}, coded(ErrActionBadSetMask, "set_field: expected no mask for "+f.name)
-	case !v.andNot(width).isZero():
+	case !v.AndNot(width).IsZero():
 		return Action{}, coded(ErrActionBadSetArgument, "set_field: a value out of range for "+f.name)
 	}
-	mask = mask.and(width)
-	v = v.and(mask)
+	mask = mask.And(width)
+	v = v.And(mask)
 	d.check.assume(dst, v, mask)
 	return Action{Kind: ActSetField, Dst: dst, Value: v, Mask: mask}, nil
 }
@@ -365,10 +365,10 @@ func readSubfield(b []byte, bits uint16, tlvs *TLVMap) (Subfield, []byte, error)
 // subfieldOf returns a part of a field. It returns an error if the part extends beyond
 // the end of the field.
 func subfieldOf(id FieldID, offset, n uint16, tlvs *TLVMap) (Subfield, error) {
-	if id.isTLV() && tlvs.field(id) == nil {
+	if id.IsTLV() && tlvs.Field(id) == nil {
 		return Subfield{}, coded(ErrFlowInvalidTLV, unmapped(id).Error())
 	}
-	if n == 0 || int(offset)+int(n) > int(tlvs.whole(id).Bits) {
+	if n == 0 || int(offset)+int(n) > int(tlvs.Whole(id).Bits) {
 		return Subfield{}, coded(ErrActionBadSetLen, fmt.Sprintf("bits %d to %d of %s: expected bits within it", offset, int(offset)+int(n)-1, fields[id].name))
 	}
 	return Subfield{Field: id, Offset: offset, Bits: n}, nil

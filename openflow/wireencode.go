@@ -21,7 +21,7 @@ type actionEncoder struct {
 // AppendInstructions appends a flow's actions as instructions of OpenFlow 1.3 and
 // later. The match decides whether mod_vlan_vid must push a tag first.
 func AppendInstructions(b []byte, actions []Action, m *Match, v Version, tlvs *TLVMap) []byte {
-	e := actionEncoder{v: v, tlvs: tlvs, tagged: needVLAN.met(m)}
+	e := actionEncoder{v: v, tlvs: tlvs, tagged: NeedVLAN.Met(m)}
 	for i := 0; i < len(actions); i++ {
 		a := &actions[i]
 		if !e.isInstruction(a.Kind) {
@@ -72,7 +72,7 @@ func (e *actionEncoder) instruction(b []byte, a *Action) []byte {
 // and the list of a bucket or a packet-out in any version. Action sets and meters,
 // which OpenFlow 1.0 does not have, are left out for it.
 func AppendActions(b []byte, actions []Action, m *Match, v Version, tlvs *TLVMap) []byte {
-	e := actionEncoder{v: v, tlvs: tlvs, tagged: m != nil && needVLAN.met(m)}
+	e := actionEncoder{v: v, tlvs: tlvs, tagged: m != nil && NeedVLAN.Met(m)}
 	return e.list(b, actions)
 }
 
@@ -236,17 +236,17 @@ func (e *actionEncoder) controller(b []byte, c *Controller) []byte {
 		return e.output(b, PortController, c.MaxLen)
 	case c.Userdata == "" && !c.Pause && c.Meter == 0:
 		b = be.AppendUint16(be.AppendUint16(appendNX(b, nxController), c.MaxLen), c.ID)
-		return append(b, c.reasonCode(), 0)
+		return append(b, c.ReasonCode(), 0)
 	}
 	b = appendZeros(appendNX(b, nxController2), 6)
-	if c.MaxLen != wholeFrame {
+	if c.MaxLen != WholeFrame {
 		b = appendProperty(b, 0, append(be.AppendUint16(nil, c.MaxLen), 0, 0))
 	}
 	if c.ID != 0 {
 		b = appendProperty(b, controllerID, append(be.AppendUint16(nil, c.ID), 0, 0))
 	}
 	if c.Reason != "" {
-		b = appendProperty(b, controllerReason, []byte{c.reasonCode()})
+		b = appendProperty(b, controllerReason, []byte{c.ReasonCode()})
 	}
 	if c.Userdata != "" {
 		b = appendProperty(b, controllerData, []byte(c.Userdata))
@@ -266,7 +266,8 @@ func appendProperty(b []byte, kind uint16, body []byte) []byte {
 	return padFrom(append(b, body...), start)
 }
 
-func (c *Controller) reasonCode() uint8 {
+// ReasonCode returns the number of the reason in packet-in messages.
+func (c *Controller) ReasonCode() uint8 {
 	for i, r := range controllerReasonCodes {
 		if r == c.Reason {
 			return uint8(i)
@@ -283,11 +284,11 @@ func appendLoad(b []byte, dst Subfield, v uint64) []byte {
 // load appends a load action. OpenFlow 1.5 has no reg_load; there the action is a
 // set_field with a mask.
 func (e *actionEncoder) load(b []byte, a *Action) []byte {
-	if a.Dst.Field.isTLV() {
+	if a.Dst.Field.IsTLV() {
 		return e.loadTLV(b, a)
 	}
 	shift := uint(a.Dst.Offset)
-	set := Action{Kind: ActSetField, Dst: wholeField(a.Dst.Field), Value: a.Value.shl(shift), Mask: a.Dst.ones().shl(shift)}
+	set := Action{Kind: ActSetField, Dst: WholeField(a.Dst.Field), Value: a.Value.Shl(shift), Mask: a.Dst.Ones().Shl(shift)}
 	if e.v < Version15 {
 		return appendLoads(b, &set)
 	}
@@ -314,8 +315,8 @@ func (e *actionEncoder) setField(b []byte, a *Action) []byte {
 		return e.setTLV(b, a.Dst.Field, a.TLV)
 	}
 	f := &fields[a.Dst.Field]
-	width := ones(uint(f.storedBits()))
-	whole := a.Mask.and(width) == width || a.Dst.Field == FNwTOS
+	width := Ones(uint(f.storedBits()))
+	whole := a.Mask.And(width) == width || a.Dst.Field == FNwTOS
 	start := len(b)
 	switch {
 	case e.v == Version10 && whole && legacySet[a.Dst.Field] != 0:
@@ -334,9 +335,9 @@ func (e *actionEncoder) setField(b []byte, a *Action) []byte {
 	b = h.append(appendHeader(b, wireSetField), true)
 	v, mask := a.Value, a.Mask
 	if id == FVLANVID { // a set_field of vlan_vid keeps the tag, so its value includes OFPVID_PRESENT
-		v, mask = v.or(value64(flowtable.VLANPresent)), mask.or(value64(flowtable.VLANPresent))
+		v, mask = v.Or(Value64(flowtable.VLANPresent)), mask.Or(Value64(flowtable.VLANPresent))
 	}
-	return endAction(appendValue(appendValue(b, v, h.length), mask, h.length), start)
+	return endAction(AppendValue(AppendValue(b, v, h.length), mask, h.length), start)
 }
 
 // wireField returns the field with a header on the wire, for a field that is only an
@@ -354,30 +355,30 @@ func (e *actionEncoder) setWhole(b []byte, id FieldID, v Value128) []byte {
 	id = wireField(id)
 	switch id {
 	case FVLANVID:
-		v = v.or(value64(flowtable.VLANPresent))
+		v = v.Or(Value64(flowtable.VLANPresent))
 	case FNwTOS:
-		id, v = FIPDSCP, v.shr(2)
+		id, v = FIPDSCP, v.Shr(2)
 	case FInPortOXM:
-		v = value64(uint64(WirePort(uint32(v[1]))))
+		v = Value64(uint64(WirePort(uint32(v[1]))))
 	}
 	h := id.header(e.v)
-	return appendValue(h.append(appendHeader(b, wireSetField), false), v, h.length)
+	return AppendValue(h.append(appendHeader(b, wireSetField), false), v, h.length)
 }
 
 // appendLoads appends one reg_load for each run of consecutive set bits of the mask.
 func appendLoads(b []byte, a *Action) []byte {
 	id := wireField(a.Dst.Field)
 	for at := uint(0); at < uint(fields[id].bits); {
-		if a.Mask.shr(at)[1]&1 == 0 {
+		if a.Mask.Shr(at)[1]&1 == 0 {
 			at++
 			continue
 		}
 		n := uint(0)
-		for n < 64 && a.Mask.shr(at + n)[1]&1 != 0 {
+		for n < 64 && a.Mask.Shr(at + n)[1]&1 != 0 {
 			n++
 		}
 		start := len(b)
-		b = endAction(appendLoad(b, Subfield{id, uint16(at), uint16(n)}, a.Value.shr(at)[1]&ones64(n)), start)
+		b = endAction(appendLoad(b, Subfield{id, uint16(at), uint16(n)}, a.Value.Shr(at)[1]&ones64(n)), start)
 		at += n
 	}
 	return b
@@ -407,17 +408,17 @@ func (e *actionEncoder) modField(b []byte, a *Action) []byte {
 	case id == FMPLSTTL:
 		b = append(appendNX(b, nxSetMPLSTTL), byte(a.Value[1]))
 	case kind == 0:
-		b = appendLoad(b, wholeField(id), a.Value[1])
+		b = appendLoad(b, WholeField(id), a.Value[1])
 	case id == FEthSrc || id == FEthDst:
-		b = appendZeros(appendValue(appendHeader(b, kind), a.Value, 6), 6)
+		b = appendZeros(AppendValue(appendHeader(b, kind), a.Value, 6), 6)
 	case id == FIPSrc || id == FIPDst:
-		b = appendValue(appendHeader(b, kind), a.Value, 4)
+		b = AppendValue(appendHeader(b, kind), a.Value, 4)
 	case id == FNwTOS:
 		b = append(appendHeader(b, kind), byte(a.Value[1]))
 	case id == FIPDSCP:
 		b = append(appendHeader(b, kind), byte(a.Value[1]<<2))
 	default:
-		b = appendValue(appendHeader(b, kind), a.Value, 2)
+		b = AppendValue(appendHeader(b, kind), a.Value, 2)
 	}
 	return endAction(b, start)
 }

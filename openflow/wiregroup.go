@@ -18,7 +18,7 @@ func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
 	p.mod.Group.Fields, p.mod.Group.hashed = strings.Join(names, ","), fieldIDs
 	buckets := p.mod.Group.Buckets
 	for i := range buckets {
-		buckets[i].Set = orderSet(addToSet(nil, buckets[i].Actions))
+		buckets[i].Set = OrderSet(AddToSet(nil, buckets[i].Actions))
 	}
 	switch {
 	case g.ID > MaxGroup:
@@ -51,7 +51,7 @@ func AppendFieldArray(b []byte, ids []FieldID, v Version) []byte {
 		if h.length == 0 {
 			continue
 		}
-		b = appendValue(h.append(b, false), ones(8*uint(h.length)), h.length)
+		b = AppendValue(h.append(b, false), Ones(8*uint(h.length)), h.length)
 	}
 	return b
 }
@@ -64,7 +64,7 @@ func DecodeFieldArray(b []byte) ([]FieldID, error) {
 		switch {
 		case !ok || e.badLen:
 			return nil, coded(ErrPropBadLen, "a group's fields end within a field")
-		case e.id == FNone || e.id.isTLV():
+		case e.id == FNone || e.id.IsTLV():
 			return nil, coded(ErrMatchBadField, "a group's fields: expected fields that weft supports, of a fixed length")
 		case len(ids) >= int(fieldCount):
 			return nil, coded(ErrPropBadValue, "a group's fields: expected each field once")

@@ -71,7 +71,7 @@ func (d *actionDecoder) instruction(kind uint16, one []byte) ([]Action, error) {
 		a.Sub, err = inner.list(one[8:])
 	case instructionMetadata:
 		v, mask := be.Uint64(one[8:]), be.Uint64(one[16:])
-		a = Action{Kind: ActWriteMetadata, Value: value64(v & mask), Mask: value64(mask)}
+		a = Action{Kind: ActWriteMetadata, Value: Value64(v & mask), Mask: Value64(mask)}
 	case instructionGoto:
 		a = Action{Kind: ActGotoTable, Table: one[4]}
 		if a.Table >= Tables || p.table != TableAll && a.Table <= p.table {

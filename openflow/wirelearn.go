@@ -73,10 +73,10 @@ func (i *LearnItem) append(b []byte) []byte {
 	b = be.AppendUint16(b, header)
 	if i.Src.Bits == 0 {
 		v := i.Value
-		if i.Kind == LearnMatch && i.Dst == wholeField(FVLANVID) {
-			v = v.andNot(value64(flowtable.VLANPresent))
+		if i.Kind == LearnMatch && i.Dst == WholeField(FVLANVID) {
+			v = v.AndNot(Value64(flowtable.VLANPresent))
 		}
-		b = appendValue(b, v, uint8(2*((int(bits)+15)/16)))
+		b = AppendValue(b, v, uint8(2*((int(bits)+15)/16)))
 	} else {
 		b = be.AppendUint16(headersOf[i.Src.Field].nxm.append(b, false), uint16(i.Src.Offset))
 	}
@@ -165,7 +165,7 @@ func (d *actionDecoder) learnItem(l *learnParser, b []byte) ([]byte, error) {
 		if n > 16 || len(b) < n {
 			return nil, errActionLen
 		}
-		item.Value, b = valueOf(b[:n]), b[n:]
+		item.Value, b = ValueOf(b[:n]), b[n:]
 	}
 	if item.Kind == LearnOutput {
 		l.spec.Items = append(l.spec.Items, item)
@@ -174,10 +174,10 @@ func (d *actionDecoder) learnItem(l *learnParser, b []byte) ([]byte, error) {
 	if item.Dst, b, err = readLearnField(b, bits); err != nil {
 		return nil, err
 	}
-	if item.Src.Bits == 0 && item.Dst == wholeField(FVLANVID) {
-		item.Value = item.Value.andNot(value64(flowtable.VLANPresent))
+	if item.Src.Bits == 0 && item.Dst == WholeField(FVLANVID) {
+		item.Value = item.Value.AndNot(Value64(flowtable.VLANPresent))
 	}
-	if item.Src.Bits == 0 && item.Value.bitLen() > int(bits) {
+	if item.Src.Bits == 0 && item.Value.BitLen() > int(bits) {
 		return nil, coded(ErrActionBadArgument, fmt.Sprintf("learn: expected a number of at most %d bits", bits))
 	}
 	if err := l.checkDst(d, &item); err != nil {
@@ -201,7 +201,7 @@ func (l *learnParser) checkDst(d *actionDecoder, item *LearnItem) error {
 		return err
 	}
 	if item.Src.Bits == 0 {
-		setSubfield(&l.match, item.Dst, item.Value)
+		SetSubfield(&l.match, item.Dst, item.Value)
 	}
 	return nil
 }

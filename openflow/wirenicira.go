@@ -31,11 +31,11 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 	case nxResubmit, nxResubmitTable, nxResubmitCT:
 		return d.decodeResubmit(subtype, b)
 	case nxSetTunnel:
-		return Action{Kind: ActSetTunnel, Value: value64(uint64(be.Uint32(b[2:])))}, nil
+		return Action{Kind: ActSetTunnel, Value: Value64(uint64(be.Uint32(b[2:])))}, nil
 	case nxGroup:
-		return Action{Kind: ActGroup, Value: value64(uint64(be.Uint32(b[2:])))}, nil
+		return Action{Kind: ActGroup, Value: Value64(uint64(be.Uint32(b[2:])))}, nil
 	case nxSetTunnel64:
-		return Action{Kind: ActSetTunnel, Value: value64(be.Uint64(b[6:])), Wide: true}, nil
+		return Action{Kind: ActSetTunnel, Value: Value64(be.Uint64(b[6:])), Wide: true}, nil
 	case nxRegMove:
 		return d.move(b, b[6:])
 	case nxRegLoad:
@@ -53,13 +53,13 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 	case nxOutputReg, nxOutputReg2:
 		return d.outputReg(subtype, b)
 	case nxDecTTL, nxDecTTLIDs:
-		p.lenient(word("dec_ttl"), needIP)
+		p.lenient(word("dec_ttl"), NeedIP)
 		return Action{Kind: ActDecTTL}, nil
 	case nxPushMPLS, nxPopMPLS, nxSetMPLSTTL, nxDecMPLSTTL, nxSetMPLSLabel, nxSetMPLSTC:
 		return d.niciraShim(subtype, b)
 	case nxFinTimeout:
-		p.lenient(word("fin_timeout"), needTCP)
-		return finTimeoutOf(be.Uint16(b), be.Uint16(b[2:])), nil
+		p.lenient(word("fin_timeout"), NeedTCP)
+		return FinTimeout(be.Uint16(b), be.Uint16(b[2:])), nil
 	case nxController:
 		c := &Controller{MaxLen: be.Uint16(b), ID: be.Uint16(b[2:])}
 		return c.withReason(b[4])
@@ -67,9 +67,9 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 		return decodeController2(b[6:])
 	case nxWriteMetadata:
 		v, mask := be.Uint64(b[6:]), be.Uint64(b[14:])
-		return Action{Kind: ActWriteMetadata, Value: value64(v & mask), Mask: value64(mask)}, nil
+		return Action{Kind: ActWriteMetadata, Value: Value64(v & mask), Mask: Value64(mask)}, nil
 	case nxSetQueue:
-		return Action{Kind: ActSetQueue, Value: value64(uint64(be.Uint32(b[2:])))}, nil
+		return Action{Kind: ActSetQueue, Value: Value64(uint64(be.Uint32(b[2:])))}, nil
 	case nxPopQueue:
 		return Action{Kind: ActPopQueue}, nil
 	case nxEncap, nxDecap:
@@ -129,14 +129,14 @@ func (d *actionDecoder) load(b []byte) (Action, error) {
 	if len(rest) < 8 {
 		return Action{}, errActionLen
 	}
-	v := value64(be.Uint64(rest))
-	if v.bitLen() > int(dst.Bits) {
+	v := Value64(be.Uint64(rest))
+	if v.BitLen() > int(dst.Bits) {
 		return Action{}, coded(ErrActionBadArgument, fmt.Sprintf("load: expected a number of at most %d bits", dst.Bits))
 	}
 	if err := d.settable(dst); err != nil {
 		return Action{}, err
 	}
-	d.check.assume(dst, v, ones(uint(dst.Bits)))
+	d.check.assume(dst, v, Ones(uint(dst.Bits)))
 	return Action{Kind: ActLoad, Dst: dst, Value: v}, nil
 }
 
@@ -166,7 +166,7 @@ func (c *Controller) withReason(code uint8) (Action, error) {
 }
 
 func decodeController2(b []byte) (Action, error) {
-	c, reason := &Controller{MaxLen: wholeFrame}, uint8(1)
+	c, reason := &Controller{MaxLen: WholeFrame}, uint8(1)
 	for len(b) > 0 {
 		kind, body, rest, err := CutProperty(b)
 		if err != nil {

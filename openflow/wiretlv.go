@@ -11,7 +11,7 @@ import "slices"
 // header is FieldID.header with the length that the map gives the field.
 func (m *TLVMap) header(id FieldID, v Version) oxmHeader {
 	h := id.header(v)
-	if f := m.field(id); f != nil {
+	if f := m.Field(id); f != nil {
 		h.length = f.Len
 	}
 	return h
@@ -20,7 +20,7 @@ func (m *TLVMap) header(id FieldID, v Version) oxmHeader {
 // tlv returns the entry's value and mask in the length of the mapped option. Errors are
 // *CodedError.
 func (e *oxmEntry) tlv(m *TLVMap) (v TLVValue, err error) {
-	f := m.field(e.id)
+	f := m.Field(e.id)
 	if f == nil {
 		return v, coded(ErrFlowInvalidTLV, unmapped(e.id).Error())
 	}
@@ -56,8 +56,8 @@ func (e *oxmEntry) requireTLV(m *Match, tlvs *TLVMap) error {
 	if err != nil {
 		return err
 	}
-	f := tlvs.field(e.id)
-	if m.Mask[WTLVs]&f.present() != 0 {
+	f := tlvs.Field(e.id)
+	if m.Mask[WTLVs]&f.Present() != 0 {
 		return codedf(ErrMatchDupField, "%v: expected it once", e.id)
 	}
 	f.require(m, &v)
@@ -80,7 +80,7 @@ func (m *TLVMap) appendMatch(b []byte, match *Match) []byte {
 	return b
 }
 
-// appendValue appends the header and the value, and the mask unless all of its bits are set.
+// AppendValue appends the header and the value, and the mask unless all of its bits are set.
 // A match on the mere presence of an option has a mask of 0.
 func (m *TLVMap) appendValue(b []byte, id FieldID, v *TLVValue) []byte {
 	masked := slices.ContainsFunc(v.Mask, func(c byte) bool { return c != 0xff })
@@ -106,7 +106,7 @@ func (e *actionEncoder) setTLV(b []byte, id FieldID, v *TLVValue) []byte {
 
 // loadTLV appends a load. In OpenFlow 1.5 the load becomes a set_field with a mask.
 func (e *actionEncoder) loadTLV(b []byte, a *Action) []byte {
-	f := e.tlvs.field(a.Dst.Field)
+	f := e.tlvs.Field(a.Dst.Field)
 	if f == nil {
 		return b
 	}
@@ -116,9 +116,9 @@ func (e *actionEncoder) loadTLV(b []byte, a *Action) []byte {
 		return endAction(be.AppendUint64(e.tlvs.header(a.Dst.Field, Version10).append(b, false), a.Value[1]), start)
 	}
 	var value, mask Flow
-	f.put(&value, a.Dst, a.Value, a.Dst.ones())
-	f.put(&mask, a.Dst, a.Dst.ones(), a.Dst.ones())
-	return e.setTLV(b, a.Dst.Field, &TLVValue{f.bytes(&value), f.bytes(&mask)})
+	f.Put(&value, a.Dst, a.Value, a.Dst.Ones())
+	f.Put(&mask, a.Dst, a.Dst.Ones(), a.Dst.Ones())
+	return e.setTLV(b, a.Dst.Field, &TLVValue{f.Bytes(&value), f.Bytes(&mask)})
 }
 
 // deleteFieldLen is the length of delete_field in bytes.
@@ -138,10 +138,10 @@ func (d *actionDecoder) deleteField(b []byte) (Action, error) {
 	switch {
 	case err != nil:
 		return Action{}, err
-	case !id.isTLV():
+	case !id.IsTLV():
 		return Action{}, codedf(ErrActionBadArgument, "delete_field: %v: expected a field tun_metadata", id)
-	case d.check.tlvs().field(id) == nil:
+	case d.check.tlvs().Field(id) == nil:
 		return Action{}, coded(ErrFlowInvalidTLV, unmapped(id).Error())
 	}
-	return Action{Kind: ActDeleteField, Dst: d.check.tlvs().whole(id)}, nil
+	return Action{Kind: ActDeleteField, Dst: d.check.tlvs().Whole(id)}, nil
 }

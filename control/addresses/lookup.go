@@ -5,12 +5,12 @@ package addresses
 import (
 	"net/netip"
 
-	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/xlate"
 )
 
-// This file has the look-ups of translations. Table implements a part of openflow.Env
-// and openflow.Networks.
+// This file has the look-ups of translations. Table implements a part of xlate.Env
+// and xlate.Networks.
 
 func (t *Table) MAC(s fdb.Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
 	t.mu.RLock()
@@ -56,7 +56,7 @@ func (t *Table) HostOf(s fdb.Segment, ip netip.Addr) (mac uint64, ok bool) {
 
 // Knows reports whether the table has the answer to question q. It also returns true if
 // the network of q was deleted, so that nobody waits any longer.
-func (t *Table) Knows(q openflow.Question) (ok bool) {
+func (t *Table) Knows(q xlate.Question) (ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.table.Network(q.Segment) == nil {

@@ -8,8 +8,8 @@ package addresses
 import (
 	"sync"
 
-	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/xlate"
 )
 
 // maxMACs limits the learned addresses. At the limit the port with the most addresses
@@ -53,10 +53,10 @@ func (t *Table) Change(c *Change) (refused int) {
 }
 
 // Declare sets the addresses that ports may use.
-func (t *Table) Declare(ports []openflow.PortInfo) {
+func (t *Table) Declare(ports []xlate.PortInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.table.Declare(openflow.Declares(ports))
+	t.table.Declare(xlate.Declares(ports))
 }
 
 func (t *Table) Learn(l fdb.Learn, nowNS uint64) (changed bool) {

@@ -7,14 +7,14 @@ import (
 	"testing"
 
 	"weft/control/limits"
-	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/xlate"
 )
 
 // Several goroutines can learn, bind and read addresses concurrently.
 func TestLearningFromSeveralWorkers(t *testing.T) {
 	m := New()
-	bound := openflow.PortInfo{No: 9, Binding: &openflow.Binding{Hosts: []openflow.BoundHost{{MAC: 7}}}}
+	bound := xlate.PortInfo{No: 9, Binding: &xlate.Binding{Hosts: []xlate.BoundHost{{MAC: 7}}}}
 	const workers, frames = 4, 5000
 	var done sync.WaitGroup
 	for worker := range uint32(workers) {
@@ -29,13 +29,13 @@ func TestLearningFromSeveralWorkers(t *testing.T) {
 	}
 	done.Go(func() {
 		for i := range 200 {
-			m.Declare([]openflow.PortInfo{bound}[:i%2])
+			m.Declare([]xlate.PortInfo{bound}[:i%2])
 			m.LimitRows(func(limits.Row) {})
 			m.Forget(uint32(i % workers))
 		}
 	})
 	done.Wait()
-	m.Declare([]openflow.PortInfo{bound})
+	m.Declare([]xlate.PortInfo{bound})
 	if no, ok := m.MAC(0, 0, 7); !ok || no != 9 {
 		t.Errorf("the declared address is at %d, %v", no, ok)
 	}

@@ -23,8 +23,8 @@ import (
 	"weft/control/pipeline"
 	"weft/control/ports"
 	"weft/control/usererr"
-	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/xlate"
 )
 
 const (
@@ -151,9 +151,9 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 	case len(c.Nets)+len(c.Addresses)+len(c.Removed) > 0:
 		f.pipeline.RevalidateAddresses()
 	}
-	absent := make([]openflow.Question, len(c.Unknown))
+	absent := make([]xlate.Question, len(c.Unknown))
 	for i, u := range c.Unknown {
-		absent[i] = openflow.Question{Segment: fdb.SegmentOf(u.VNI), IP: u.IP}
+		absent[i] = xlate.Question{Segment: fdb.SegmentOf(u.VNI), IP: u.IP}
 		if !u.IP.IsValid() {
 			absent[i].MAC = u.MAC
 		}
@@ -254,7 +254,7 @@ func (b *batch) ports(list []agent.Port) map[string]*ports.Declaration {
 		case b.validVNI("port "+p.Name, p.VNI) && (p.Unchecked || b.validMAC("port "+p.Name, p.MAC)):
 			d := &ports.Declaration{VNI: p.VNI}
 			if !p.Unchecked {
-				d.Binding = openflow.BindTo(p.MAC, p.IPs)
+				d.Binding = xlate.BindTo(p.MAC, p.IPs)
 			}
 			declared[p.Name] = d
 		}

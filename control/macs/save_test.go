@@ -10,6 +10,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/waitfor"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 type rig struct{ *pipelinetest.Rig }
@@ -31,7 +32,7 @@ func (f *rig) guests(n int) {
 	f.Change.Lock()
 	defer f.Change.Unlock()
 	for i := range f.Infos {
-		f.Infos[i] = openflow.PortInfo{No: f.Infos[i].No, Name: f.Infos[i].Name, VNI: 1, InVNI: true}
+		f.Infos[i] = xlate.PortInfo{No: f.Infos[i].No, Name: f.Infos[i].Name, VNI: 1, InVNI: true}
 	}
 	f.SetView()
 	f.P.PortsChanged()

@@ -19,6 +19,7 @@ import (
 	"weft/internal/share"
 	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/xlate"
 )
 
 // Megaflow is one entry of the workers' caches. It has the same slot in all workers.
@@ -39,12 +40,12 @@ type Megaflow struct {
 	MadeNS     uint64
 	UsedNS     uint64 // time of the last hit, or MadeNS
 
-	Rules     []*openflow.Rule  // rules for which its frames count
-	RuleRows  []uint32          // rows of Rules in the counter region
-	Counted   *Counted          // nil: its frames count only for rules
-	Teaches   *Teaching         // nil: its frames teach nothing
-	Tables    openflow.TableSet // tables looked up
-	addresses []addressUse      // addresses on which the translation depends
+	Rules     []*openflow.Rule // rules for which its frames count
+	RuleRows  []uint32         // rows of Rules in the counter region
+	Counted   *Counted         // nil: its frames count only for rules
+	Teaches   *Teaching        // nil: its frames teach nothing
+	Tables    xlate.TableSet   // tables looked up
+	addresses []addressUse     // addresses on which the translation depends
 	UsedPorts bool
 	// Brief is true if the translation lacked something that may appear without a notice: an
 	// address that nobody knew, or room in a quota. The megaflow expires soon even if it is used.
@@ -63,7 +64,7 @@ type Megaflow struct {
 type Counted struct {
 	Missed  []openflow.BridgeTable // tables in which its look-ups find no flow
 	Groups  []openflow.GroupHit
-	Patches []openflow.Crossing
+	Patches []xlate.Crossing
 }
 
 // Teaching has the effects of the actions normal, learn and fin_timeout: learned
@@ -97,7 +98,7 @@ func (m *Megaflow) SetActions(actions []flowtable.Action) {
 
 // SetCounted copies the rules, tables, groups and patch ports of translation t, for which
 // the frames of m count. row returns the row of a rule in the counter region.
-func (m *Megaflow) SetCounted(t *openflow.Translation, row func(*openflow.Rule) uint32) {
+func (m *Megaflow) SetCounted(t *xlate.Translation, row func(*openflow.Rule) uint32) {
 	m.Rules, m.RuleRows, m.Counted = append(m.ruleRoom[:0], t.Rules...), m.rowRoom[:0], nil
 	for _, r := range t.Rules {
 		m.RuleRows = append(m.RuleRows, row(r))
@@ -109,7 +110,7 @@ func (m *Megaflow) SetCounted(t *openflow.Translation, row func(*openflow.Rule) 
 
 // CountsAs reports whether frames of m count for the same rules, tables and groups as
 // frames of translation t.
-func (m *Megaflow) CountsAs(t *openflow.Translation) bool {
+func (m *Megaflow) CountsAs(t *xlate.Translation) bool {
 	c := m.Counted
 	if c == nil {
 		c = &Counted{}
@@ -122,7 +123,7 @@ func (m *Megaflow) Mask() *flowtable.Key { return &m.record.mask }
 
 // SetEffects copies the side effects of the translation t to m, except the counted
 // rules and groups.
-func (m *Megaflow) SetEffects(t *openflow.Translation) {
+func (m *Megaflow) SetEffects(t *xlate.Translation) {
 	m.UsedPorts, m.Brief, m.MustAsk, m.Tables, m.Teaches = t.UsedPorts, t.Question.Valid() || t.Refused, t.MustAsk, t.Tables, nil
 	if len(t.Learns) > 0 || len(t.Learned) > 0 || len(t.Finished) > 0 {
 		m.Teaches = &Teaching{t.Learns, t.Learned, t.Finished}

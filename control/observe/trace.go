@@ -7,12 +7,13 @@ import (
 	"weft/control/usererr"
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // Tracer translates a frame without any effect. Its tables do not change between
 // calls.
 type Tracer interface {
-	Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openflow.Translation
+	Trace(key *flowtable.Key, visit func(xlate.TraceStep)) xlate.Translation
 	// KeepOptions makes raw Geneve options known for the next traces, and returns their
 	// hash.
 	KeepOptions(raw []byte) uint64
@@ -71,7 +72,7 @@ func (c *trace) follow(key *flowtable.Key) api.Trace {
 	out := api.Trace{Steps: []api.TraceStep{}}
 	var tracked []flowtable.Key         // keys for the look-ups after ct actions
 	known := map[uint32]flowtable.Key{} // keys for other look-ups, by recirc_id
-	t := c.tables.Trace(key, func(s openflow.TraceStep) {
+	t := c.tables.Trace(key, func(s xlate.TraceStep) {
 		bridge, names := c.steps(s.Bridge)
 		out.Steps = append(out.Steps, traceStep(&s, bridge, names))
 		if s.Recirc != 0 {
@@ -113,7 +114,7 @@ func (c *trace) follow(key *flowtable.Key) api.Trace {
 }
 
 // traceStep converts a step for the API.
-func traceStep(s *openflow.TraceStep, bridge string, names openflow.Names) api.TraceStep {
+func traceStep(s *xlate.TraceStep, bridge string, names openflow.Names) api.TraceStep {
 	step := api.TraceStep{Bridge: bridge, Depth: s.Depth, Table: s.Table, Note: s.Note}
 	switch {
 	case s.Lookup:

@@ -14,8 +14,8 @@ import (
 	"weft/control/workers/workertest"
 	"weft/datapath"
 	"weft/flowtable"
-	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/xlate"
 )
 
 // centralNetwork declares network 1, with guests behind port 1 and hosts behind the
@@ -24,9 +24,9 @@ func (f *rig) centralNetwork(local, remote int) {
 	f.T.Helper()
 	f.Change.Lock()
 	defer f.Change.Unlock()
-	f.Infos = []openflow.PortInfo{
+	f.Infos = []xlate.PortInfo{
 		{No: 1, Name: "vm", Central: true, InVNI: true, VNI: 1},
-		{No: 2, Name: "central", Kind: openflow.PortTunnel, Central: true, FlowVNI: true, FlowRemote: true},
+		{No: 2, Name: "central", Kind: xlate.PortTunnel, Central: true, FlowVNI: true, FlowRemote: true},
 	}
 	c := addresses.Change{Networks: map[fdb.Segment]*fdb.Network{fdb.SegmentOf(1): {}}}
 	for i := range local {
@@ -99,7 +99,7 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 		f.Worker().Frame(key, 100)
 		mac := <-agent.requests
 		f.Change.Lock()
-		f.P.Questions().Answer([]openflow.Question{{Segment: fdb.SegmentOf(1), MAC: mac}})
+		f.P.Questions().Answer([]xlate.Question{{Segment: fdb.SegmentOf(1), MAC: mac}})
 		f.Change.Unlock()
 		f.Settle()
 	}
@@ -184,8 +184,8 @@ func TestDeclaredPortsWithLargeNumbers(t *testing.T) {
 	f.centralNetwork(1, 3)
 	f.Change.Lock()
 	f.P.Addresses().Change(&addresses.Change{Addresses: []fdb.NetAddress{netAddress(0, fdb.Place{Port: 900}), netAddress(1, fdb.Place{Port: 899})}})
-	f.Infos = append(f.Infos[1:], openflow.PortInfo{No: 50000, Datapath: 900, Name: "a", Central: true, InVNI: true, VNI: 1},
-		openflow.PortInfo{No: 50001, Datapath: 899, Name: "b", Central: true, InVNI: true, VNI: 1})
+	f.Infos = append(f.Infos[1:], xlate.PortInfo{No: 50000, Datapath: 900, Name: "a", Central: true, InVNI: true, VNI: 1},
+		xlate.PortInfo{No: 50001, Datapath: 899, Name: "b", Central: true, InVNI: true, VNI: 1})
 	for range 2 { // the second change changes no port
 		f.SetView()
 		f.P.PortsChanged()

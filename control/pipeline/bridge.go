@@ -8,6 +8,7 @@ import (
 	"weft/control/underlay"
 	"weft/control/usererr"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // Bridge has the tables and the ports of one bridge. All bridges share the megaflows, the
@@ -120,7 +121,7 @@ func (pl *Pipeline) creditGroups(hits []openflow.GroupHit, packets, bytes uint64
 
 // creditPatches counts frames for patch ports. Their counters are in the counter region
 // alone, because no worker knows them. The caller holds Pipeline.mu for writing.
-func (pl *Pipeline) creditPatches(list []openflow.Crossing, packets, bytes uint64) {
+func (pl *Pipeline) creditPatches(list []xlate.Crossing, packets, bytes uint64) {
 	for _, c := range list {
 		out, in := &pl.counters.Ports[c.Out], &pl.counters.Ports[c.In]
 		out.TxPackets += packets
@@ -166,25 +167,25 @@ func (pl *Pipeline) envs() []*env {
 	return list
 }
 
-// env is an openflow.Env: the switch's state for one translation in one bridge.
+// env is an xlate.Env: the switch's state for one translation in one bridge.
 type env struct {
 	*View
 	tables  *openflow.Pipeline
 	bridges []*env // by number; nil: no bridge
 	tunnels *underlay.Templates
 	*addresses.Table
-	*openflow.RecircTable
-	*openflow.NoteTable
-	*openflow.OptionTable
+	*xlate.RecircTable
+	*xlate.NoteTable
+	*xlate.OptionTable
 }
 
-// Bridge implements openflow.Bridges.
-func (e *env) Bridge(number uint8) (*openflow.Pipeline, openflow.Env) {
+// Bridge implements xlate.Bridges.
+func (e *env) Bridge(number uint8) (*openflow.Pipeline, xlate.Env) {
 	if int(number) >= len(e.bridges) || e.bridges[number] == nil {
 		return nil, nil
 	}
 	return e.bridges[number].tables, e.bridges[number]
 }
 
-// Several implements openflow.Bridges.
+// Several implements xlate.Bridges.
 func (e *env) Several() bool { return len(e.bridges) > 1 }

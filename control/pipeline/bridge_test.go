@@ -10,6 +10,7 @@ import (
 	"weft/control/store"
 	"weft/control/workers/workertest"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // bridgesRig has the ports 1 and 3 in the first bridge, and 2 and 4 in the second. 3 and 4
@@ -22,9 +23,9 @@ func bridgesRig(t *testing.T) (f *pipelinetest.Rig, second *pipeline.Bridge) {
 		t.Fatal(err)
 	}
 	second = f.P.AddBridge(1)
-	f.Infos = []openflow.PortInfo{
+	f.Infos = []xlate.PortInfo{
 		{No: 1, Name: "p1"}, {No: 2, Name: "p2", Bridge: 1},
-		{No: 3, Name: "p3", Kind: openflow.PortPatch, Peer: 4}, {No: 4, Name: "p4", Kind: openflow.PortPatch, Peer: 3, Bridge: 1},
+		{No: 3, Name: "p3", Kind: xlate.PortPatch, Peer: 4}, {No: 4, Name: "p4", Kind: xlate.PortPatch, Peer: 3, Bridge: 1},
 	}
 	f.SetView()
 	f.P.PortsChanged()

@@ -12,10 +12,11 @@ import (
 	"weft/flowtable"
 	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/xlate"
 )
 
 // setMegaflow fills megaflow m, which has no slot yet, from the translation of key.
-func (pl *Pipeline) setMegaflow(m *megaflows.Megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
+func (pl *Pipeline) setMegaflow(m *megaflows.Megaflow, key *flowtable.Key, t *xlate.Translation, nowNS uint64) {
 	m.SetActions(t.Actions)
 	m.MadeNS, m.UsedNS, m.Owner = nowNS, nowNS, megaflows.OwnerOf(key)
 	m.SetUses(t.Addresses)
@@ -23,7 +24,7 @@ func (pl *Pipeline) setMegaflow(m *megaflows.Megaflow, key *flowtable.Key, t *op
 }
 
 // setRules makes the frames of megaflow m count for the rules of translation t.
-func (pl *Pipeline) setRules(m *megaflows.Megaflow, t *openflow.Translation) {
+func (pl *Pipeline) setRules(m *megaflows.Megaflow, t *xlate.Translation) {
 	m.SetCounted(t, pl.rules.Row)
 	m.SetEffects(t)
 }

@@ -15,6 +15,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // This file changes the tables. When a method returns, no frame uses the old rules,
@@ -167,7 +168,7 @@ func (b *Bridge) ApplyBundle(items []openflow.BundleItem) (failed int, err error
 type bundledFrame struct {
 	out    *openflow.PacketOut
 	inPort uint32 // number of the data path
-	t      openflow.Translation
+	t      xlate.Translation
 }
 
 // bundledFrames prepares the frames of a bundle. It sets the function Execute of their
@@ -184,7 +185,7 @@ func (b *Bridge) bundledFrames(items []openflow.BundleItem) (frames []*bundledFr
 		f := &bundledFrame{out: out, inPort: b.View().Datapath(uint32(out.Flow[flowtable.WPort] >> 32))}
 		frames = append(frames, f)
 		items[i].Execute = func() (err error) {
-			if f.t, err = openflow.Execute(b.tables, out.Actions, &out.Flow, b.pl.envs()[b.number]); err != nil {
+			if f.t, err = xlate.Execute(b.tables, out.Actions, &out.Flow, b.pl.envs()[b.number]); err != nil {
 				return err
 			}
 			return checkLoop(&f.t)
@@ -321,7 +322,7 @@ func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n i
 
 // refresh updates megaflows and monitors after a change of flows.
 func (pl *Pipeline) refresh(changes *openflow.Changes) {
-	var tables openflow.TableSet
+	var tables xlate.TableSet
 	changedTables(changes, &tables)
 	if pl.WatchesPorts() && pl.ports.UpdateLiveness() { // the first bundle action begins to watch ports
 		pl.LivenessChanged()
@@ -342,7 +343,7 @@ func (pl *Pipeline) releaseRows(rows []uint32) {
 
 // changedTables adds the tables of the changed rules to set. Megaflows that used none
 // of these tables stay valid.
-func changedTables(c *openflow.Changes, set *openflow.TableSet) {
+func changedTables(c *openflow.Changes, set *xlate.TableSet) {
 	for _, list := range [][]*openflow.Rule{c.Added, c.Modified, c.Removed} {
 		for _, r := range list {
 			set.Add(r.Table)

@@ -9,6 +9,7 @@ import (
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // This file gives the tests of this package access to parts of a pipeline.
@@ -34,5 +35,5 @@ func (pl *Pipeline) TakeRow() uint32             { return pl.rules.Take() }
 
 func (pl *Pipeline) Other(number uint8) *Bridge { return pl.bridges[number] }
 
-func (pl *Pipeline) Options() *openflow.OptionTable { return pl.options }
-func (pl *Pipeline) Recircs() *openflow.RecircTable { return pl.recircs }
+func (pl *Pipeline) Options() *xlate.OptionTable { return pl.options }
+func (pl *Pipeline) Recircs() *xlate.RecircTable { return pl.recircs }

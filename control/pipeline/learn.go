@@ -14,6 +14,7 @@ import (
 	"weft/datapath"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // This file adds the flows of learn actions. The first frame with a learn action is
@@ -54,7 +55,7 @@ type lesson struct {
 
 // hold queues a held frame whose learn actions add flows. It returns false if the frame
 // adds no flow or the queue is full.
-func (l *learner) hold(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
+func (l *learner) hold(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *xlate.Translation) bool {
 	if !l.teaches(t) {
 		return false
 	}
@@ -69,7 +70,7 @@ func (l *learner) hold(w *workers.Workers, held underlay.HeldFrame, up *datapath
 
 // teaches reports whether a frame's learn actions would add new flows. The caller
 // holds Pipeline.mu.
-func (l *learner) teaches(t *openflow.Translation) bool {
+func (l *learner) teaches(t *xlate.Translation) bool {
 	for i := range t.Learned {
 		if tables := l.d.tablesOf(t.Learned[i].Bridge); tables != nil && !tables.Learned(&t.Learned[i]) {
 			return true
@@ -139,7 +140,7 @@ func (l *learner) batch(lessons []lesson) {
 // flows.
 type taughtFrame struct {
 	lesson *lesson
-	openflow.Translation
+	xlate.Translation
 	executed executedFrame
 }
 
@@ -152,7 +153,7 @@ func (l *learner) teach(batch []lesson) (repeats []lesson) {
 	pl := l.d
 	var frames []taughtFrame
 	var changes []openflow.Changes
-	var tables openflow.TableSet
+	var tables xlate.TableSet
 	var removed []uint32
 	pl.mu.Lock()
 	pl.pullAll()
@@ -161,7 +162,7 @@ func (l *learner) teach(batch []lesson) (repeats []lesson) {
 		one := &batch[i]
 		flows := one.flows
 		if one.workers != nil {
-			t := openflow.Translate(pl.tables, &one.miss.Key, env)
+			t := xlate.Translate(pl.tables, &one.miss.Key, env)
 			flows = t.Learned
 			if l.teaches(&t) && !t.Question.Valid() {
 				frames = append(frames, taughtFrame{one, t, executedFrame{rules: t.Rules, missed: t.Missed, groups: t.Groups, patches: t.Patches, finished: t.Finished,
@@ -182,7 +183,7 @@ func (l *learner) teach(batch []lesson) (repeats []lesson) {
 			pl.log.Error("cannot remove flows that learned flows replaced from the state file", "error", err)
 		}
 	}
-	if tables != (openflow.TableSet{}) {
+	if tables != (xlate.TableSet{}) {
 		pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
 	}
 	l.forward(frames, now)
@@ -212,7 +213,7 @@ func (l *learner) forward(frames []taughtFrame, now uint64) {
 		}
 		// A translation that depends on addresses waits for the next frame, because
 		// another miss may be changing them.
-		if t := openflow.Translate(pl.tables, key, env); len(t.Addresses) == 0 && !t.Question.Valid() {
+		if t := xlate.Translate(pl.tables, key, env); len(t.Addresses) == 0 && !t.Question.Valid() {
 			m := new(megaflows.Megaflow)
 			pl.setMegaflow(m, key, &t, now)
 			pl.install([]megaflows.Candidate{{Megaflow: m, Key: key, Mask: &t.Mask}}, nil)

@@ -6,6 +6,7 @@ import (
 	"weft/control/counters"
 	"weft/control/limits"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // LimitRows reports the use and the limits of everything in the pipeline; it is a
@@ -17,7 +18,7 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.macs.LimitRows(emit)
 	pl.questions.LimitRows(emit)
 	notes, evicted := pl.notes.NoteUse()
-	emit(limits.Row{Name: "controller_notes", Unit: "entries", Holder: limits.All(), Used: uint64(notes), Limit: openflow.MaxNotes, Evicted: evicted})
+	emit(limits.Row{Name: "controller_notes", Unit: "entries", Holder: limits.All(), Used: uint64(notes), Limit: xlate.MaxNotes, Evicted: evicted})
 }
 
 // tableLimitRows emits the limit rows of the OpenFlow tables. The API refuses a change
@@ -44,8 +45,8 @@ func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	}
 	used, refused := pl.recircs.Shares(limits.ShareRow(emit, "recirculation_ids"))
 	kept, unkept := pl.options.Shares(limits.ShareRow(emit, "geneve_options"))
-	emit(limits.Row{Name: "geneve_options", Unit: "entries", Holder: limits.All(), Used: uint64(kept), Limit: openflow.MaxOptions, Refused: unkept})
-	emit(limits.Row{Name: "recirculation_ids", Unit: "entries", Holder: limits.All(), Used: uint64(used), Limit: openflow.MaxFrozen, Refused: refused})
+	emit(limits.Row{Name: "geneve_options", Unit: "entries", Holder: limits.All(), Used: uint64(kept), Limit: xlate.MaxOptions, Refused: unkept})
+	emit(limits.Row{Name: "recirculation_ids", Unit: "entries", Holder: limits.All(), Used: uint64(used), Limit: xlate.MaxFrozen, Refused: refused})
 }
 
 // limitRows emits the limit row of the flows that wait to be learned.

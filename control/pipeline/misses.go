@@ -14,6 +14,7 @@ import (
 	"weft/internal/clock"
 	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/xlate"
 	"weft/packet"
 )
 
@@ -79,7 +80,7 @@ type answers struct {
 	since      []uint64 // times at which the worker held the answered frames: CLOCK_MONOTONIC in nanoseconds
 
 	// One element for each translated miss. The arrays of the translations are reused.
-	translations []openflow.Translation
+	translations []xlate.Translation
 	candidates   []megaflows.Candidate
 	refs         []uint32              // references of the held frames
 	spares       []*megaflows.Megaflow // for the next translations
@@ -107,7 +108,7 @@ type executedFrame struct {
 	rules    []*openflow.Rule
 	missed   []openflow.BridgeTable
 	groups   []openflow.GroupHit
-	patches  []openflow.Crossing
+	patches  []xlate.Crossing
 	finished []openflow.Finished
 	learned  []openflow.FlowMod
 	ruleRows []uint32
@@ -133,12 +134,12 @@ func (a *answers) translate(up *datapath.Upcall) {
 		d.declared.noteSeen(a.env.View, uint32(up.Key[flowtable.WPort]>>32))
 	}
 	if n == len(a.translations) {
-		a.translations = append(a.translations, openflow.Translation{})
+		a.translations = append(a.translations, xlate.Translation{})
 	}
 	t := &a.translations[n]
 	hash := up.Key[flowtable.WTunOpts]
 	added := hash != 0 && d.options.Put(megaflows.OwnerOf(&up.Key), hash, up.Options)
-	openflow.TranslateTo(d.tables, t, &up.Key, a.env)
+	xlate.TranslateTo(d.tables, t, &up.Key, a.env)
 	if added && t.Mask[flowtable.WTunOpts] == 0 {
 		d.options.Forget(hash)
 	}
@@ -186,7 +187,7 @@ func (a *answers) resume(b *workers.Batch) (installed bool) {
 // ask makes a frame wait until weft-central has told the address that its translation
 // needs, or drops the frame. It returns false if the frame is forwarded without the
 // address.
-func (a *answers) ask(held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
+func (a *answers) ask(held underlay.HeldFrame, up *datapath.Upcall, t *xlate.Translation) bool {
 	f := questions.Frame{Workers: a.w, Held: held, Miss: *up, Port: megaflows.OwnerOf(&up.Key), Must: t.MustAsk}
 	if !a.d.questions.Hold(t.Question, &f) {
 		if !t.MustAsk {
@@ -200,11 +201,11 @@ func (a *answers) ask(held underlay.HeldFrame, up *datapath.Upcall, t *openflow.
 // questioned is a questions.Answerer.
 type questioned struct{ d *Pipeline }
 
-func (q questioned) Knows(question openflow.Question) bool { return q.d.macs.Knows(question) }
+func (q questioned) Knows(question xlate.Question) bool { return q.d.macs.Knows(question) }
 
 func (q questioned) PortName(number uint32) (string, bool) { return q.d.View().PortName(number) }
 
-func (q questioned) Ask(port string, question openflow.Question) bool {
+func (q questioned) Ask(port string, question xlate.Question) bool {
 	vni, _ := question.Segment.VNI()
 	return q.d.declared.events.Ask(port, vni, question.MAC, question.IP)
 }

@@ -13,6 +13,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/xlate"
 	"weft/port"
 )
 
@@ -70,7 +71,7 @@ func (p *declaredPorts) update(v *View) (mods []openflow.FlowMod, removed []uint
 // ignores later frames.
 func (p *declaredPorts) noteSeen(v *View, port uint32) {
 	info, ok := v.byDatapath[port]
-	if !ok || !info.Central || info.Kind != openflow.PortNormal || p.events == nil {
+	if !ok || !info.Central || info.Kind != xlate.PortNormal || p.events == nil {
 		return
 	}
 	if seen := &p.seen[port]; !seen.Load() && !seen.Swap(true) {

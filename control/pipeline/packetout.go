@@ -11,6 +11,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/xlate"
 	"weft/packet"
 )
 
@@ -18,13 +19,13 @@ import (
 // learn actions among them. It returns the translation of the actions after a worker has
 // executed them. If it returns an error, nothing has changed. Send takes the configuration
 // lock.
-func (b *Bridge) Send(out *openflow.PacketOut) (openflow.Translation, error) {
+func (b *Bridge) Send(out *openflow.PacketOut) (xlate.Translation, error) {
 	if err := fillFlow(out); err != nil {
-		return openflow.Translation{}, &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
+		return xlate.Translation{}, &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
 	}
 	inPort := b.View().Datapath(uint32(out.Flow[flowtable.WPort] >> 32))
-	return b.inject(out.Frame, inPort, func(env openflow.Env) (openflow.Translation, error) {
-		return openflow.Execute(b.tables, out.Actions, &out.Flow, env)
+	return b.inject(out.Frame, inPort, func(env xlate.Env) (xlate.Translation, error) {
+		return xlate.Execute(b.tables, out.Actions, &out.Flow, env)
 	})
 }
 
@@ -48,7 +49,7 @@ func fillFlow(out *openflow.PacketOut) error {
 
 // inject executes the result of translate on a frame that arrives on inPort, a number of
 // the data path. inject holds Pipeline.mu while it calls translate.
-func (b *Bridge) inject(frame []byte, inPort uint32, translate func(openflow.Env) (openflow.Translation, error)) (t openflow.Translation, err error) {
+func (b *Bridge) inject(frame []byte, inPort uint32, translate func(xlate.Env) (xlate.Translation, error)) (t xlate.Translation, err error) {
 	pl := b.pl
 	pl.change.Lock() // keeps the workers from being replaced
 	defer pl.change.Unlock()
@@ -65,7 +66,7 @@ func (b *Bridge) inject(frame []byte, inPort uint32, translate func(openflow.Env
 }
 
 // checkLoop returns an error if the translation of a packet-out has reached a limit.
-func checkLoop(t *openflow.Translation) error {
+func checkLoop(t *xlate.Translation) error {
 	if t.Drop == packet.DropLoop {
 		return usererr.Errorf("actions: the frame would pass more tables, or nest deeper, than the limits allow; expected actions without a loop")
 	}
@@ -74,7 +75,7 @@ func checkLoop(t *openflow.Translation) error {
 
 // perform executes a translation on a frame that arrives on inPort, and returns after a
 // worker has executed it. The caller holds the configuration lock.
-func (pl *Pipeline) perform(frame []byte, inPort uint32, t *openflow.Translation) error {
+func (pl *Pipeline) perform(frame []byte, inPort uint32, t *xlate.Translation) error {
 	pl.mu.RLock()
 	// later changes of a bundle may have removed rules
 	t.Rules = slices.DeleteFunc(t.Rules, func(r *openflow.Rule) bool { return r.Removed })

@@ -46,6 +46,7 @@ import (
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // Ports has the methods of package ports that the pipeline calls. The list of ports
@@ -90,9 +91,9 @@ type Pipeline struct {
 
 	megaflows *megaflows.Index
 	macs      *addresses.Table
-	recircs   *openflow.RecircTable
-	notes     *openflow.NoteTable
-	options   *openflow.OptionTable
+	recircs   *xlate.RecircTable
+	notes     *xlate.NoteTable
+	options   *xlate.OptionTable
 	templates *underlay.Templates
 
 	declared  declaredPorts
@@ -119,9 +120,9 @@ func New(s Setup) *Pipeline {
 		view:      NewView(nil, nil),
 		megaflows: megaflows.New(s.Sizes),
 		macs:      addresses.New(),
-		recircs:   openflow.NewRecircTable(),
-		notes:     openflow.NewNoteTable(),
-		options:   openflow.NewOptionTable(),
+		recircs:   xlate.NewRecircTable(),
+		notes:     xlate.NewNoteTable(),
+		options:   xlate.NewOptionTable(),
 		macsStale: make(chan struct{}, 1),
 	}
 	pl.Bridge = &Bridge{pl: pl, tables: openflow.NewPipeline(openflow.Limits{Rules: counters.MaxRules})}

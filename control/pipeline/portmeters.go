@@ -7,7 +7,7 @@ import (
 
 	"weft/datapath"
 	"weft/internal/clock"
-	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // SetPortMeters sets the token buckets of queues and of policing, by slot. It sends new and
@@ -32,7 +32,7 @@ func (pl *Pipeline) SetPortMeters(meters map[uint32]datapath.Meter, begins map[u
 
 // QueueState is a queue of a port with its statistics.
 type QueueState struct {
-	openflow.Queue
+	xlate.Queue
 	Port           uint32 // the port's number in flows
 	Packets, Bytes uint64 // sent
 	Dropped        uint64 // frames beyond the rate

@@ -12,7 +12,7 @@ import (
 	"weft/control/pipeline/pipelinetest"
 	"weft/control/workers/workertest"
 	"weft/flowtable"
-	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // A port that uses many masks or megaflows leaves room for another port.
@@ -67,7 +67,7 @@ func TestRefusedFramesAreTriedAgain(t *testing.T) {
 	}{
 		{"options", "table=0,actions=output:2", 1, func(f *rig, n uint64) bool { return f.P.Options().Put(1, n+2, nil) }},
 		{"recirc_ids", "table=0,ip,actions=ct(table=1)", 0, func(f *rig, n uint64) (ok bool) {
-			_, ok = f.P.Recircs().Freeze(1, &openflow.Frozen{State: [10]uint64{n + 1}})
+			_, ok = f.P.Recircs().Freeze(1, &xlate.Frozen{State: [10]uint64{n + 1}})
 			return ok
 		}},
 	} {
@@ -75,7 +75,7 @@ func TestRefusedFramesAreTriedAgain(t *testing.T) {
 			f := newRig(t)
 			f.VXLANPorts(2)
 			f.Change.Lock()
-			f.Infos[0].Encap = openflow.EncapGeneve
+			f.Infos[0].Encap = xlate.EncapGeneve
 			f.SetView()
 			f.P.PortsChanged()
 			f.Change.Unlock()

@@ -9,6 +9,7 @@ import (
 	"weft/control/megaflows"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // Read calls fn with the tables of the bridge, which fn may only read. The tables do not
@@ -120,6 +121,6 @@ func (b *Bridge) Meters(id uint32) []MeterState {
 
 // ControllerNote returns the note whose number is id. A frame for the controller
 // carries this number.
-func (pl *Pipeline) ControllerNote(id uint32) (openflow.ControllerNote, bool) {
+func (pl *Pipeline) ControllerNote(id uint32) (xlate.ControllerNote, bool) {
 	return pl.notes.Note(id)
 }

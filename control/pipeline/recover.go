@@ -12,6 +12,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // recovery takes over the workers' caches after a restart of control. Its methods run
@@ -124,7 +125,7 @@ func (pl recovery) adopt(slot uint32) bool {
 	if !installed || key[flowtable.WTunOpts] != 0 { // the OptionTable with these options ended with the last control process
 		return false
 	}
-	t := openflow.Translate(pl.tables, &key, pl.env())
+	t := xlate.Translate(pl.tables, &key, pl.env())
 	_, _, usedNS := pl.workers.Statistics(slot, generation)
 	pl.learn(t.Learns, max(usedNS, 1))
 	if !slices.Equal(t.Actions, actions) || !within(&t.Mask, &mask) || t.MustAsk {

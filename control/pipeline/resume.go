@@ -10,6 +10,7 @@ import (
 
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // A controller gets the continuation of a paused frame as one property, which it cannot
@@ -81,8 +82,8 @@ func (b *Bridge) Resume(out *openflow.PacketOut, sealed []byte) error {
 	if _, exists := b.pl.View().PortAt(port); !exists {
 		port = 0 // the port has been removed; the worker gets no input port, as for a packet-out
 	}
-	_, err := b.inject(out.Frame, port, func(env openflow.Env) (openflow.Translation, error) {
-		return openflow.Resume(b.tables, text, &out.Flow, port, env)
+	_, err := b.inject(out.Frame, port, func(env xlate.Env) (xlate.Translation, error) {
+		return xlate.Resume(b.tables, text, &out.Flow, port, env)
 	})
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"weft/internal/clock"
 	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/xlate"
 )
 
 const (
@@ -97,7 +98,7 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflows.Megaflow, pick func(*mega
 			continue
 		}
 		key := m.Key()
-		t := openflow.Translate(pl.tables, &key, env)
+		t := xlate.Translate(pl.tables, &key, env)
 		pl.megaflows.Reuse(m, t.Addresses)
 		if !slices.Equal(t.Actions, m.Actions) || !within(&t.Mask, m.Mask()) || t.MustAsk && !m.MustAsk {
 			stale = append(stale, m)
@@ -158,7 +159,7 @@ func (pl *Pipeline) sweep() {
 		if err := pl.rules.RemoveFlows(rows); err != nil {
 			pl.log.Error("cannot remove expired flows from the state file", "error", err)
 		}
-		var tables openflow.TableSet
+		var tables xlate.TableSet
 		changedTables(&openflow.Changes{Removed: expired}, &tables)
 		pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
 		pl.tell(&openflow.Changes{Removed: expired})

@@ -13,6 +13,7 @@ import (
 	"weft/control/usererr"
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/xlate"
 	"weft/packet"
 )
 
@@ -23,17 +24,17 @@ import (
 // the number of a port is that of the first bridge; ports of other bridges have their
 // number in the data path, which no port of the first bridge has.
 type View struct {
-	infos      []openflow.PortInfo          // key: number
-	byNo       map[uint32]openflow.PortInfo // key: number in flows, of the bridge or the first bridge
-	byDatapath map[uint32]openflow.PortInfo // key: number in the data path
-	byName     map[string]openflow.PortInfo
+	infos      []xlate.PortInfo          // key: number
+	byNo       map[uint32]xlate.PortInfo // key: number in flows, of the bridge or the first bridge
+	byDatapath map[uint32]xlate.PortInfo // key: number in the data path
+	byName     map[string]xlate.PortInfo
 	udpPort    map[uint32]uint16
 	geneve     bool // at least one port is of EncapGeneve
 	bound      bool // at least one port has a Binding or Policing, or is off
 	// anyCentral is true if weft-central has declared a port. centralTunnel is the
 	// tunnel to the other hosts of its networks; nil: none.
 	anyCentral    bool
-	centralTunnel *openflow.PortInfo
+	centralTunnel *xlate.PortInfo
 
 	whole   *View
 	bridges map[uint8]*View // of the view of all; nil: only the first bridge has ports
@@ -41,10 +42,10 @@ type View struct {
 
 // NewView makes the view of all ports, which are sorted by bridge and number. udpPort has
 // each tunnel's outer destination port, by number in the data path.
-func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
+func NewView(infos []xlate.PortInfo, udpPort map[uint32]uint16) *View {
 	whole := newView(infos, udpPort)
 	whole.whole = whole
-	if !slices.ContainsFunc(infos, func(p openflow.PortInfo) bool { return p.Bridge != 0 }) {
+	if !slices.ContainsFunc(infos, func(p xlate.PortInfo) bool { return p.Bridge != 0 }) {
 		return whole
 	}
 	whole.bridges = map[uint8]*View{}
@@ -66,13 +67,13 @@ func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	return whole
 }
 
-func newView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
-	v := &View{infos: infos, byNo: map[uint32]openflow.PortInfo{}, byDatapath: map[uint32]openflow.PortInfo{}, byName: map[string]openflow.PortInfo{}, udpPort: udpPort}
+func newView(infos []xlate.PortInfo, udpPort map[uint32]uint16) *View {
+	v := &View{infos: infos, byNo: map[uint32]xlate.PortInfo{}, byDatapath: map[uint32]xlate.PortInfo{}, byName: map[string]xlate.PortInfo{}, udpPort: udpPort}
 	for i, info := range infos {
 		v.byNo[info.No], v.byDatapath[info.At()], v.byName[info.Name] = info, info, info
-		v.geneve = v.geneve || info.Kind == openflow.PortTunnel && info.Encap == openflow.EncapGeneve
+		v.geneve = v.geneve || info.Kind == xlate.PortTunnel && info.Encap == xlate.EncapGeneve
 		v.bound = v.bound || info.Binding != nil || info.Off || len(info.Policing) > 0
-		if v.anyCentral = v.anyCentral || info.Central; info.Central && info.Kind == openflow.PortTunnel {
+		if v.anyCentral = v.anyCentral || info.Central; info.Central && info.Kind == xlate.PortTunnel {
 			v.centralTunnel = &infos[i]
 		}
 	}
@@ -152,7 +153,7 @@ func (v *View) Names(words PortWords) openflow.Names {
 // megaflowNames are the names for texts of megaflows, with their Geneve options.
 type megaflowNames struct {
 	openflow.Names
-	*openflow.OptionTable
+	*xlate.OptionTable
 }
 
 // MegaflowNames returns the names for texts of megaflows. They name the ports of all bridges.
@@ -160,31 +161,31 @@ func (pl *Pipeline) MegaflowNames(words PortWords) openflow.Names {
 	return megaflowNames{openflow.WithTLVs(pl.View().Names(words), nil), pl.options}
 }
 
-// Port and Ports, Bound, Central and CentralTunnel implement openflow.Env and
-// openflow.Networks.
-func (v *View) Port(number uint32) (openflow.PortInfo, bool) {
+// Port and Ports, Bound, Central and CentralTunnel implement xlate.Env and
+// xlate.Networks.
+func (v *View) Port(number uint32) (xlate.PortInfo, bool) {
 	info, ok := v.byNo[number]
 	return info, ok
 }
 
-// PortAt implements openflow.Env.
-func (v *View) PortAt(datapath uint32) (openflow.PortInfo, bool) {
+// PortAt implements xlate.Env.
+func (v *View) PortAt(datapath uint32) (xlate.PortInfo, bool) {
 	info, ok := v.whole.byDatapath[datapath]
 	return info, ok
 }
 
-func (v *View) Ports() []openflow.PortInfo { return v.infos }
+func (v *View) Ports() []xlate.PortInfo { return v.infos }
 
 func (v *View) Bound() bool { return v.bound }
 
-// Geneve implements openflow.TunnelOptions.
+// Geneve implements xlate.TunnelOptions.
 func (v *View) Geneve() bool { return v.whole.geneve }
 
 func (v *View) Central() bool { return v.anyCentral }
 
-func (v *View) CentralTunnel() (openflow.PortInfo, bool) {
+func (v *View) CentralTunnel() (xlate.PortInfo, bool) {
 	if v.centralTunnel == nil {
-		return openflow.PortInfo{}, false
+		return xlate.PortInfo{}, false
 	}
 	return *v.centralTunnel, true
 }
@@ -222,12 +223,12 @@ type Tracer struct {
 	env    *env
 }
 
-func (t *Tracer) Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openflow.Translation {
+func (t *Tracer) Trace(key *flowtable.Key, visit func(xlate.TraceStep)) xlate.Translation {
 	k := *key
 	if local := t.env.Datapath(openflow.PortLocal); local != 0 && uint32(k[flowtable.WPort]>>32) == openflow.PortLocal {
 		k[flowtable.WPort] = k[flowtable.WPort]&0xffffffff | uint64(local)<<32
 	}
-	return openflow.Trace(t.bridge.tables, &k, t.env, visit)
+	return xlate.Trace(t.bridge.tables, &k, t.env, visit)
 }
 
 // KeepOptions implements observe.Tracer. The options stay until the next Collect.

@@ -4,7 +4,7 @@ package ports
 
 import (
 	"weft/control/usererr"
-	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // The administrative state of a port, as ovs-ofctl mod-port sets it. It is an option, so
@@ -21,7 +21,7 @@ var adminOptions = optionTable{
 // adminDefaults has the values that equal the absence of an option.
 var adminDefaults = map[string]string{"admin": "up", "flood": "on"}
 
-func fillAdmin(info *openflow.PortInfo, values map[string]string) {
+func fillAdmin(info *xlate.PortInfo, values map[string]string) {
 	info.Off, info.NoFlood = values["admin"] == "down", values["flood"] == "off"
 }
 
@@ -35,7 +35,7 @@ type Admin struct{ Down, NoFlood bool }
 func (ps *Ports) SetAdmin(name string, set Admin) error {
 	ps.change.Lock()
 	defer ps.change.Unlock()
-	if p := ps.portByName(name); p != nil && p.info.Kind == openflow.PortUplink {
+	if p := ps.portByName(name); p != nil && p.info.Kind == xlate.PortUplink {
 		return usererr.Errorf("port %s: an uplink, whose device the kernel keeps; expected ip link set", name)
 	}
 	words := []string{"admin=up", "flood=on"}

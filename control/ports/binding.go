@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"weft/control/usererr"
-	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // Options that restrict the addresses from which a guest may send frames.
@@ -19,7 +19,7 @@ func checkBinding(macs, addresses string) (expected string) {
 	if strings.Trim(macs+addresses, ", ") == "" {
 		return "a unicast MAC address, as in 02:00:00:00:00:01"
 	}
-	_, _, expected = openflow.ParseBinding(macs, addresses)
+	_, _, expected = xlate.ParseBinding(macs, addresses)
 	return expected
 }
 
@@ -35,12 +35,12 @@ func macAddress(value string) string {
 // fillBinding stores in info the addresses from which a port may send frames. It
 // returns an error for too many addresses. A tap is restricted only if it has the
 // option addresses=; the tap's own MAC address is always allowed.
-func fillBinding(info *openflow.PortInfo, kind string, values map[string]string) error {
+func fillBinding(info *xlate.PortInfo, kind string, values map[string]string) error {
 	macs, addresses := values["mac"], values["addresses"]
-	if (kind == kindTap || kind == kindLocal) && (addresses == "" || openflow.NamesMAC(addresses, macs)) {
+	if (kind == kindTap || kind == kindLocal) && (addresses == "" || xlate.NamesMAC(addresses, macs)) {
 		macs = ""
 	}
-	b, wrong, expected := openflow.ParseBinding(macs, addresses)
+	b, wrong, expected := xlate.ParseBinding(macs, addresses)
 	if expected != "" {
 		return usererr.Errorf("addresses=%s: expected %s, mac= included", wrong, expected)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"weft/control/store"
-	"weft/openflow"
+	"weft/openflow/xlate"
 	"weft/port"
 )
 
@@ -36,7 +36,7 @@ type Declaration struct {
 	VNI uint32
 	// Binding restricts the addresses from which the port may send; nil: no
 	// restriction.
-	Binding *openflow.Binding
+	Binding *xlate.Binding
 }
 
 // central has the declarations of weft-central. The configuration lock guards it.
@@ -95,16 +95,16 @@ func (d *Declaration) equal(o *Declaration) bool {
 	if d.VNI != o.VNI || (d.Binding == nil) != (o.Binding == nil) {
 		return false
 	}
-	return d.Binding == nil || slices.EqualFunc(d.Binding.Hosts, o.Binding.Hosts, func(a, b openflow.BoundHost) bool {
+	return d.Binding == nil || slices.EqualFunc(d.Binding.Hosts, o.Binding.Hosts, func(a, b xlate.BoundHost) bool {
 		return a.MAC == b.MAC && slices.Equal(a.Prefixes, b.Prefixes)
 	})
 }
 
 // declaredInfo returns the data of a port for translation. If the port is declared, the
 // declaration replaces the options vni=, mac= and addresses=.
-func (ps *Ports) declaredInfo(p *switchPort) openflow.PortInfo {
+func (ps *Ports) declaredInfo(p *switchPort) xlate.PortInfo {
 	info := p.info
-	if d, ok := ps.central.ports[p.saved.Name]; ok && info.Kind == openflow.PortNormal && info.Bridge == 0 && p.kind != kindLocal {
+	if d, ok := ps.central.ports[p.saved.Name]; ok && info.Kind == xlate.PortNormal && info.Bridge == 0 && p.kind != kindLocal {
 		info.Central, info.InVNI, info.VNI, info.Binding = true, true, d.VNI, d.Binding
 	}
 	return info
@@ -171,7 +171,7 @@ func (ps *Ports) Guests() []Guest {
 	defer ps.change.Unlock()
 	byName := map[string]Guest{}
 	for _, p := range ps.byNumber {
-		if p.info.Kind != openflow.PortNormal || p.info.Bridge != 0 || p.kind == kindLocal {
+		if p.info.Kind != xlate.PortNormal || p.info.Bridge != 0 || p.kind == kindLocal {
 			continue
 		}
 		up := !p.info.Off && p.problem.Load() == nil && p.driver.status().state == StateUp

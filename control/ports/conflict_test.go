@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"weft/control/store"
-	"weft/openflow"
+	"weft/openflow/xlate"
 	"weft/tunnel"
 )
 
@@ -82,16 +82,16 @@ func TestKindsOfTunnels(t *testing.T) {
 		options    []string
 		udpPort    uint16
 		kind       tunnel.Kind
-		encap      openflow.Encap
+		encap      xlate.Encap
 		extensions uint8
 	}{
-		{[]string{"type=vxlan"}, 4789, tunnel.KindVXLAN, openflow.EncapVXLAN, tunnel.ExtIgnore},
-		{[]string{"type=vxlan", "gbp=off"}, 4789, tunnel.KindVXLAN, openflow.EncapVXLAN, tunnel.ExtIgnore},
-		{[]string{"type=vxlan", "gbp=on"}, 4789, tunnel.KindGBP, openflow.EncapGBP, tunnel.ExtIgnore},
-		{[]string{"type=vxlan", "gbp=on", "reserved=refuse"}, 4789, tunnel.KindGBP, openflow.EncapGBP, tunnel.ExtGBP},
-		{[]string{"type=vxlan-gpe"}, 4790, tunnel.KindGPE, openflow.EncapGPE, tunnel.ExtIgnore},
-		{[]string{"type=geneve"}, 6081, tunnel.KindGeneve, openflow.EncapGeneve, tunnel.ExtIgnore},
-		{[]string{"type=geneve", "dst_port=7000"}, 7000, tunnel.KindGeneve, openflow.EncapGeneve, tunnel.ExtIgnore},
+		{[]string{"type=vxlan"}, 4789, tunnel.KindVXLAN, xlate.EncapVXLAN, tunnel.ExtIgnore},
+		{[]string{"type=vxlan", "gbp=off"}, 4789, tunnel.KindVXLAN, xlate.EncapVXLAN, tunnel.ExtIgnore},
+		{[]string{"type=vxlan", "gbp=on"}, 4789, tunnel.KindGBP, xlate.EncapGBP, tunnel.ExtIgnore},
+		{[]string{"type=vxlan", "gbp=on", "reserved=refuse"}, 4789, tunnel.KindGBP, xlate.EncapGBP, tunnel.ExtGBP},
+		{[]string{"type=vxlan-gpe"}, 4790, tunnel.KindGPE, xlate.EncapGPE, tunnel.ExtIgnore},
+		{[]string{"type=geneve"}, 6081, tunnel.KindGeneve, xlate.EncapGeneve, tunnel.ExtIgnore},
+		{[]string{"type=geneve", "dst_port=7000"}, 7000, tunnel.KindGeneve, xlate.EncapGeneve, tunnel.ExtIgnore},
 	} {
 		ports, _ := newTestPorts(t)
 		added, err := ports.Add("one", append(c.options, "vni=1", "remote=192.0.2.1"))

@@ -13,7 +13,7 @@ import (
 	"weft/control/underlay"
 	"weft/engine"
 	"weft/internal/privilege"
-	"weft/openflow"
+	"weft/openflow/xlate"
 	"weft/vhost"
 )
 
@@ -52,7 +52,7 @@ const (
 // portKind describes a type of port.
 type portKind struct {
 	options optionTable
-	kind    openflow.PortKind
+	kind    xlate.PortKind
 	make    func(c portContext) portDriver
 }
 
@@ -63,14 +63,14 @@ var portKinds = map[string]portKind{}
 // allOptions returns the options of this kind of port, with the options that all ports
 // except uplinks have. Patch ports have no queues and no policing.
 func (k *portKind) allOptions() optionTable {
-	if k.kind == openflow.PortUplink {
+	if k.kind == xlate.PortUplink {
 		return k.options
 	}
 	all := maps.Clone(k.options)
 	maps.Copy(all, vlanOptions)
 	maps.Copy(all, adminOptions)
 	maps.Copy(all, bridgeOptions)
-	if k.kind != openflow.PortPatch {
+	if k.kind != xlate.PortPatch {
 		maps.Copy(all, qosOptions)
 	}
 	maps.Copy(all, numberOptions)

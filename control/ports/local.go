@@ -3,7 +3,7 @@
 package ports
 
 import (
-	"weft/openflow"
+	"weft/openflow/xlate"
 	"weft/tap"
 )
 
@@ -14,7 +14,7 @@ const kindLocal = "local"
 
 func init() {
 	portKinds[kindLocal] = portKind{
-		kind: openflow.PortNormal,
+		kind: xlate.PortNormal,
 		options: optionTable{
 			"mac":       {check: macAddress},
 			"mtu":       {check: numberIn(68, tap.MaxMTU)},

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"weft/control/store"
-	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // A port that is deleted and added again gets its old number. Ports with other names
@@ -125,7 +125,7 @@ func TestNumbersOfEarlierVersions(t *testing.T) {
 	ports.bridges = twoBridges{}
 	ports.Load([]store.Port{{Number: 7, Name: "old", Options: []string{"type=patch", "peer=other", "bridge=br1"}},
 		{Number: 1000, Name: "saved", InFlows: 1, Options: []string{"type=patch", "peer=other", "bridge=br1"}}}, map[uint32]string{}, nil)
-	for name, want := range map[string]openflow.PortInfo{"old": {No: 7}, "saved": {No: 1, Datapath: 1000}} {
+	for name, want := range map[string]xlate.PortInfo{"old": {No: 7}, "saved": {No: 1, Datapath: 1000}} {
 		if info := ports.portByName(name).info; info.No != want.No || info.At() != want.At() {
 			t.Errorf("%s: %d in flows, %d in the data path", name, info.No, info.At())
 		}

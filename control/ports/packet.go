@@ -13,14 +13,14 @@ import (
 	"weft/control/underlay"
 	"weft/engine"
 	"weft/internal/privilege"
-	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 const kindPacket = "af_packet"
 
 func init() {
 	portKinds[kindPacket] = portKind{
-		kind: openflow.PortUplink,
+		kind: xlate.PortUplink,
 		options: optionTable{
 			"dev":    {required: true, check: deviceName},
 			"queues": {value: "1", check: numberIn(1, afpacket.MaxQueues)},

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"weft/engine"
-	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // kindPatch is a patch port: frames sent to it arrive at its peer, another patch port,
@@ -16,7 +16,7 @@ const kindPatch = "patch"
 
 func init() {
 	portKinds[kindPatch] = portKind{
-		kind:    openflow.PortPatch,
+		kind:    xlate.PortPatch,
 		options: optionTable{"peer": {required: true, check: peerName}},
 		make:    func(portContext) portDriver { return &patchPort{} },
 	}

@@ -17,6 +17,7 @@ import (
 	"weft/control/store"
 	"weft/control/usererr"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // switchPort is a port of the switch. The configuration lock guards it, except the driver,
@@ -26,7 +27,7 @@ type switchPort struct {
 	kind     string
 	explicit map[string]string
 	values   map[string]string
-	info     openflow.PortInfo
+	info     xlate.PortInfo
 	udpPort  uint16 // outer destination port of a tunnel
 	driver   portDriver
 	problem  atomic.Pointer[string] // reason why the device is not open or not attached; nil: it is attached
@@ -57,7 +58,7 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.info = openflow.PortInfo{No: saved.Number, Bridge: bridge, Name: saved.Name, Kind: portKinds[kind].kind}
+	p.info = xlate.PortInfo{No: saved.Number, Bridge: bridge, Name: saved.Name, Kind: portKinds[kind].kind}
 	switch {
 	case kind == kindLocal:
 		p.info.No, p.info.Datapath = openflow.PortLocal, saved.Number
@@ -205,7 +206,7 @@ func (ps *Ports) portsChanged() {
 func (ps *Ports) updateView() {
 	ps.joinPatches()
 	ps.setBuckets()
-	var infos []openflow.PortInfo
+	var infos []xlate.PortInfo
 	udpPort := map[uint32]uint16{}
 	for no, p := range ps.byNumber {
 		infos = append(infos, ps.declaredInfo(p))
@@ -213,7 +214,7 @@ func (ps *Ports) updateView() {
 			udpPort[no] = p.udpPort
 		}
 	}
-	slices.SortFunc(infos, func(a, b openflow.PortInfo) int {
+	slices.SortFunc(infos, func(a, b xlate.PortInfo) int {
 		return cmp.Or(cmp.Compare(a.Bridge, b.Bridge), cmp.Compare(a.No, b.No))
 	})
 	if ps.Renumbered != nil {

@@ -11,7 +11,7 @@ import (
 
 	"weft/control/usererr"
 	"weft/datapath"
-	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // Queues and policing of ports. They are options, so that they are saved, exported and
@@ -41,13 +41,13 @@ const (
 
 func queueWords(value string) string {
 	if _, ok := parseQueues(value); !ok {
-		return "queues with a rate and a burst in bits, as in 0:1G,1:10M:2M, at most " + strconv.Itoa(openflow.MaxQueues)
+		return "queues with a rate and a burst in bits, as in 0:1G,1:10M:2M, at most " + strconv.Itoa(xlate.MaxQueues)
 	}
 	return ""
 }
 
 // parseQueues parses QUEUE:RATE[:BURST],... and returns the queues by number.
-func parseQueues(value string) (queues []openflow.Queue, ok bool) {
+func parseQueues(value string) (queues []xlate.Queue, ok bool) {
 	for word := range strings.SplitSeq(value, ",") {
 		parts := strings.Split(word, ":")
 		if len(parts) < 2 || len(parts) > 3 {
@@ -64,15 +64,15 @@ func parseQueues(value string) (queues []openflow.Queue, ok bool) {
 				return nil, false
 			}
 		}
-		queues = append(queues, openflow.Queue{ID: uint32(id), TokenBucket: openflow.TokenBucket{Rate: rate, Depth: burst}})
+		queues = append(queues, xlate.Queue{ID: uint32(id), TokenBucket: xlate.TokenBucket{Rate: rate, Depth: burst}})
 	}
-	slices.SortFunc(queues, func(a, b openflow.Queue) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(queues, func(a, b xlate.Queue) int { return cmp.Compare(a.ID, b.ID) })
 	for i := range queues {
 		if i > 0 && queues[i].ID == queues[i-1].ID {
 			return nil, false
 		}
 	}
-	return queues, len(queues) <= openflow.MaxQueues
+	return queues, len(queues) <= xlate.MaxQueues
 }
 
 // parseKilobits parses a number of bits with one of the suffixes k, M and G, and returns
@@ -95,7 +95,7 @@ func parseKilobits(text string) (uint32, bool) {
 }
 
 // fillQoS stores the port's queues and policing in info, without slots.
-func fillQoS(info *openflow.PortInfo, values map[string]string) error {
+func fillQoS(info *xlate.PortInfo, values map[string]string) error {
 	if values["qos"] != "" {
 		info.Queues, _ = parseQueues(values["qos"])
 	}
@@ -111,7 +111,7 @@ func fillQoS(info *openflow.PortInfo, values map[string]string) error {
 		if values[burst] != "" {
 			depth, _ = strconv.ParseUint(values[burst], 10, 32)
 		}
-		info.Policing = append(info.Policing, openflow.TokenBucket{Packets: packets, Rate: uint32(n) * unit, Depth: uint32(depth) * unit})
+		info.Policing = append(info.Policing, xlate.TokenBucket{Packets: packets, Rate: uint32(n) * unit, Depth: uint32(depth) * unit})
 		return nil
 	}
 	if err := police("ingress_policing_rate", "ingress_policing_burst", false, 1, defaultBurst); err != nil {
@@ -130,7 +130,7 @@ type bucketKey struct {
 }
 
 // eachBucket calls visit for all token buckets of the port.
-func (p *switchPort) eachBucket(visit func(key bucketKey, b *openflow.TokenBucket)) {
+func (p *switchPort) eachBucket(visit func(key bucketKey, b *xlate.TokenBucket)) {
 	for i := range p.info.Queues {
 		q := &p.info.Queues[i]
 		visit(bucketKey{port: p.saved.Number, queue: true, number: q.ID}, &q.TokenBucket)
@@ -145,15 +145,15 @@ func (p *switchPort) eachBucket(visit func(key bucketKey, b *openflow.TokenBucke
 // token buckets with port p.
 func (ps *Ports) checkBuckets(p *switchPort) error {
 	own, all := 0, 0
-	p.eachBucket(func(bucketKey, *openflow.TokenBucket) { own++ })
+	p.eachBucket(func(bucketKey, *xlate.TokenBucket) { own++ })
 	for number, o := range ps.byNumber {
 		if number != p.saved.Number {
-			o.eachBucket(func(bucketKey, *openflow.TokenBucket) { all++ })
+			o.eachBucket(func(bucketKey, *xlate.TokenBucket) { all++ })
 		}
 	}
-	if own > 0 && own+all > openflow.MaxPortBuckets {
+	if own > 0 && own+all > xlate.MaxPortBuckets {
 		return usererr.Errorf("%s: expected at most %d queues and policed rates of all ports; %d are in use",
-			p.saved.Name, openflow.MaxPortBuckets, all)
+			p.saved.Name, xlate.MaxPortBuckets, all)
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (ps *Ports) setBuckets() {
 	slots, used := map[bucketKey]uint32{}, map[uint32]bool{}
 	var fresh []bucketKey
 	for _, number := range slices.Sorted(maps.Keys(ps.byNumber)) {
-		ps.byNumber[number].eachBucket(func(key bucketKey, _ *openflow.TokenBucket) {
+		ps.byNumber[number].eachBucket(func(key bucketKey, _ *xlate.TokenBucket) {
 			if slot, had := ps.buckets[key]; had {
 				slots[key], used[slot] = slot, true
 			} else {
@@ -173,7 +173,7 @@ func (ps *Ports) setBuckets() {
 			}
 		})
 	}
-	next, begins := uint32(openflow.FirstPortBucket), map[uint32]bool{}
+	next, begins := uint32(xlate.FirstPortBucket), map[uint32]bool{}
 	for _, key := range fresh {
 		for used[next] {
 			next++
@@ -183,7 +183,7 @@ func (ps *Ports) setBuckets() {
 	ps.buckets = slots
 	meters := map[uint32]datapath.Meter{}
 	for _, p := range ps.byNumber {
-		p.eachBucket(func(key bucketKey, b *openflow.TokenBucket) {
+		p.eachBucket(func(key bucketKey, b *xlate.TokenBucket) {
 			if slot := slots[key]; b.Slot != slot {
 				b.Slot = slot // only of a port that is in no view yet, because translations read views without a lock
 			}

@@ -11,7 +11,7 @@ import (
 
 	"weft/api"
 	"weft/control/underlay"
-	"weft/openflow"
+	"weft/openflow/xlate"
 	"weft/tunnel"
 )
 
@@ -50,7 +50,7 @@ func (ps *Ports) describeRemotes(p *switchPort, a *api.Port, guests []guestMTU) 
 		}
 	}
 	options := 0
-	if p.info.Encap == openflow.EncapGeneve {
+	if p.info.Encap == xlate.EncapGeneve {
 		options = ps.pipeline.TLVsOf(p.info.Bridge).OptionBytes()
 	}
 	if warning := mtuWarning(p, smallest, options, guests); warning != "" {
@@ -82,7 +82,7 @@ type mtuReader interface {
 func (ps *Ports) guestMTUs() []guestMTU {
 	var guests []guestMTU
 	for _, p := range ps.byNumber {
-		if p.info.Kind != openflow.PortNormal {
+		if p.info.Kind != xlate.PortNormal {
 			continue
 		}
 		mtu := 0
@@ -151,7 +151,7 @@ func mtuWarning(p *switchPort, path underlay.RemoteState, options int, guests []
 // warnGuest adds the warnings of the tunnels that a guest's new or changed port may use.
 // The caller holds the configuration lock.
 func (ps *Ports) warnGuest(p *switchPort, a *api.Port) {
-	if p.info.Kind != openflow.PortNormal {
+	if p.info.Kind != xlate.PortNormal {
 		return
 	}
 	guests := slices.DeleteFunc(ps.guestMTUs(), func(g guestMTU) bool { return g.port != p })

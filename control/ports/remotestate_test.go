@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"weft/control/underlay"
-	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // A vxlan port is down while all its remotes are down, and names the reason.
@@ -38,11 +38,11 @@ func TestTunnelState(t *testing.T) {
 // A warning names the guests whose MTU a tunnel cannot carry, and both remedies.
 func TestMTUWarning(t *testing.T) {
 	port := func(name string, inVNI bool, vni uint32) *switchPort {
-		p := &switchPort{info: openflow.PortInfo{Kind: openflow.PortNormal, InVNI: inVNI, VNI: vni}}
+		p := &switchPort{info: xlate.PortInfo{Kind: xlate.PortNormal, InVNI: inVNI, VNI: vni}}
 		p.saved.Name = name
 		return p
 	}
-	overlay := &switchPort{info: openflow.PortInfo{VNI: 7}}
+	overlay := &switchPort{info: xlate.PortInfo{VNI: 7}}
 	overlay.saved.Name = "overlay"
 	path := func(remote string, mtu int) underlay.RemoteState {
 		return underlay.RemoteState{Remote: netip.MustParseAddr(remote), Device: "eth0", MTU: mtu}

@@ -12,7 +12,7 @@ import (
 	"weft/control/usererr"
 	"weft/engine"
 	"weft/internal/privilege"
-	"weft/openflow"
+	"weft/openflow/xlate"
 	"weft/tap"
 )
 
@@ -20,7 +20,7 @@ const kindTap = "tap"
 
 func init() {
 	portKinds[kindTap] = portKind{
-		kind: openflow.PortNormal,
+		kind: xlate.PortNormal,
 		options: optionTable{
 			"dev":   {check: deviceName},
 			"netns": {check: namespaceName},

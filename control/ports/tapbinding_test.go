@@ -5,7 +5,7 @@ package ports
 import (
 	"testing"
 
-	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // Only the option addresses= restricts the senders of a tap. mac= does not, because a
@@ -20,7 +20,7 @@ func TestMACOfATapBindsNothingAlone(t *testing.T) {
 		{kindTap, "02:00:00:00:00:01", "02:00:00:00:00:02", 2},
 		{kindVhost, "02:00:00:00:00:01,02:00:00:00:00:03", "02:00:00:00:00:02", 3},
 	} {
-		var info openflow.PortInfo
+		var info xlate.PortInfo
 		if err := fillBinding(&info, c.kind, map[string]string{"mac": c.macs, "addresses": c.addresses}); err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/engine"
-	"weft/openflow"
+	"weft/openflow/xlate"
 	"weft/port"
 	"weft/tunnel"
 )
@@ -52,7 +52,7 @@ func addTunnelKind(name string, kind tunnel.Kind, own optionTable) {
 	maps.Copy(options, encapOptions)
 	maps.Copy(options, bfdOptions)
 	portKinds[name] = portKind{
-		kind:    openflow.PortTunnel,
+		kind:    xlate.PortTunnel,
 		options: options,
 		make:    func(c portContext) portDriver { return &tunnelPort{portContext: c} },
 	}
@@ -161,12 +161,12 @@ func tunnelKind(values map[string]string) tunnel.Kind {
 }
 
 // encapOf has the tunnel fields of each kind.
-var encapOf = map[tunnel.Kind]openflow.Encap{
-	tunnel.KindVXLAN: openflow.EncapVXLAN, tunnel.KindGBP: openflow.EncapGBP,
-	tunnel.KindGPE: openflow.EncapGPE, tunnel.KindGeneve: openflow.EncapGeneve,
+var encapOf = map[tunnel.Kind]xlate.Encap{
+	tunnel.KindVXLAN: xlate.EncapVXLAN, tunnel.KindGBP: xlate.EncapGBP,
+	tunnel.KindGPE: xlate.EncapGPE, tunnel.KindGeneve: xlate.EncapGeneve,
 }
 
-func (p *switchPort) isTunnel() bool { return p.info.Kind == openflow.PortTunnel }
+func (p *switchPort) isTunnel() bool { return p.info.Kind == xlate.PortTunnel }
 
 // checkUDPPort returns an error if tunnel o uses the UDP port of tunnel p and has another kind
 // of header. A received datagram does not name its kind, so the UDP port decides.
@@ -179,7 +179,7 @@ func checkUDPPort(p, o *switchPort) error {
 
 // fillTunnel stores a tunnel port's checked options in info. It returns the outer
 // destination port.
-func fillTunnel(info *openflow.PortInfo, values map[string]string) (udpPort uint16) {
+func fillTunnel(info *xlate.PortInfo, values map[string]string) (udpPort uint16) {
 	info.Encap = encapOf[tunnelKind(values)]
 	if info.FlowVNI = values["vni"] == "flow"; !info.FlowVNI {
 		vni, _ := strconv.ParseUint(values["vni"], 10, 24)
@@ -200,7 +200,7 @@ func fillTunnel(info *openflow.PortInfo, values map[string]string) (udpPort uint
 // memberVNI is the option vni= of a guest's port.
 var memberVNI = option{check: numberIn(0, maxVNI)}
 
-func fillMember(info *openflow.PortInfo, values map[string]string) {
+func fillMember(info *xlate.PortInfo, values map[string]string) {
 	if info.InVNI = values["vni"] != ""; info.InVNI {
 		vni, _ := strconv.ParseUint(values["vni"], 10, 24)
 		info.VNI = uint32(vni)
@@ -257,7 +257,7 @@ func (ps *Ports) sendTerminations(w *workers.Workers) {
 func (ps *Ports) uplinks() map[string]uint32 {
 	devices := map[string]uint32{}
 	for no, p := range ps.byNumber {
-		if p.info.Kind == openflow.PortUplink && p.opened {
+		if p.info.Kind == xlate.PortUplink && p.opened {
 			devices[p.values["dev"]] = no
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"weft/afpacket"
 	"weft/control/underlay"
 	"weft/engine"
-	"weft/openflow"
+	"weft/openflow/xlate"
 	"weft/xsk"
 )
 
@@ -21,7 +21,7 @@ const kindUplink = "uplink"
 
 func init() {
 	portKinds[kindUplink] = portKind{
-		kind: openflow.PortUplink,
+		kind: xlate.PortUplink,
 		options: optionTable{
 			"dev":    {required: true, check: deviceName},
 			"queues": {check: numberIn(1, min(xsk.MaxQueues, afpacket.MaxQueues))},

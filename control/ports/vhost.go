@@ -14,7 +14,7 @@ import (
 
 	"weft/engine"
 	"weft/internal/privilege"
-	"weft/openflow"
+	"weft/openflow/xlate"
 	"weft/vhost"
 )
 
@@ -22,7 +22,7 @@ const kindVhost = "vhost-user"
 
 func init() {
 	portKinds[kindVhost] = portKind{
-		kind: openflow.PortNormal,
+		kind: xlate.PortNormal,
 		options: optionTable{
 			"path": {required: true, check: socketPath},
 			"vni":  memberVNI,

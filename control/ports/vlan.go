@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"weft/control/usererr"
-	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // vlanOptions are the options for a port's VLANs in the action normal. Their words are
@@ -38,8 +38,8 @@ func vlanSetWords(value string) string {
 	return ""
 }
 
-func parseVLANs(value string) (*openflow.VLANSet, bool) {
-	set := new(openflow.VLANSet)
+func parseVLANs(value string) (*xlate.VLANSet, bool) {
+	set := new(xlate.VLANSet)
 	for word := range strings.SplitSeq(value, ",") {
 		first, last, isRange := strings.Cut(word, "-")
 		if !isRange {
@@ -59,21 +59,21 @@ func parseVLANs(value string) (*openflow.VLANSet, bool) {
 
 // vlanMode returns the mode that the options select. As in Open vSwitch, tag= without
 // vlan_mode= makes an access port.
-func vlanMode(values map[string]string) openflow.VLANMode {
+func vlanMode(values map[string]string) xlate.VLANMode {
 	for i, word := range vlanModes {
 		if values["vlan_mode"] == word {
-			return openflow.VLANMode(i)
+			return xlate.VLANMode(i)
 		}
 	}
 	if values["tag"] != "" {
-		return openflow.VLANAccess
+		return xlate.VLANAccess
 	}
-	return openflow.VLANTrunk
+	return xlate.VLANTrunk
 }
 
 // fillVLANs stores the port's VLANs in info. It refuses options that the mode does not
 // use.
-func fillVLANs(info *openflow.PortInfo, values map[string]string) error {
+func fillVLANs(info *xlate.PortInfo, values map[string]string) error {
 	given := false
 	for key := range vlanOptions {
 		given = given || values[key] != ""
@@ -84,19 +84,19 @@ func fillVLANs(info *openflow.PortInfo, values map[string]string) error {
 	mode := vlanMode(values)
 	word := "vlan_mode=" + vlanModes[mode]
 	unused := map[string]bool{
-		"tag": mode == openflow.VLANTrunk, "trunks": mode == openflow.VLANAccess || mode == openflow.VLANTunnel,
-		"cvlans": mode != openflow.VLANTunnel, "qinq-ethtype": mode != openflow.VLANTunnel,
+		"tag": mode == xlate.VLANTrunk, "trunks": mode == xlate.VLANAccess || mode == xlate.VLANTunnel,
+		"cvlans": mode != xlate.VLANTunnel, "qinq-ethtype": mode != xlate.VLANTunnel,
 	}
 	for _, key := range []string{"tag", "trunks", "cvlans", "qinq-ethtype"} {
 		if unused[key] && values[key] != "" {
 			return usererr.Errorf("%s=%s: a port with %s has no %s; expected another vlan_mode", key, values[key], word, key)
 		}
 	}
-	if mode != openflow.VLANTrunk && values["tag"] == "" {
+	if mode != xlate.VLANTrunk && values["tag"] == "" {
 		return usererr.Errorf("tag= is missing; %s needs it", word)
 	}
 	vid, _ := strconv.ParseUint(values["tag"], 10, 16) // valid if present; absent: 0
-	p := &openflow.PortVLANs{Mode: mode, VID: uint16(vid), TPID: tpidService}
+	p := &xlate.PortVLANs{Mode: mode, VID: uint16(vid), TPID: tpidService}
 	if values["qinq-ethtype"] == "802.1q" {
 		p.TPID = tpidCustomer
 	}
@@ -106,7 +106,7 @@ func fillVLANs(info *openflow.PortInfo, values map[string]string) error {
 	if values["cvlans"] != "" {
 		p.CVLANs, _ = parseVLANs(values["cvlans"])
 	}
-	if native := mode == openflow.VLANNativeTagged || mode == openflow.VLANNativeUntagged; native && vid != 0 {
+	if native := mode == xlate.VLANNativeTagged || mode == xlate.VLANNativeUntagged; native && vid != 0 {
 		// The port does not carry VLAN 0, because its frames without a VLAN belong to
 		// VLAN vid.
 		if p.Trunks == nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // Each case has the text of the options, the mode, the tag, and whether the port
@@ -14,23 +14,23 @@ import (
 func TestVLANOptions(t *testing.T) {
 	for _, c := range []struct {
 		words       string
-		mode        openflow.VLANMode
+		mode        xlate.VLANMode
 		vid         uint16
 		zero, seven bool
 	}{
-		{"vlan_mode=trunk", openflow.VLANTrunk, 0, true, true},
-		{"trunks=0,6-8", openflow.VLANTrunk, 0, true, true},
-		{"trunks=5", openflow.VLANTrunk, 0, false, false},
-		{"tag=7", openflow.VLANAccess, 7, true, true},
-		{"vlan_mode=native-tagged tag=7 trunks=0,5", openflow.VLANNativeTagged, 7, false, true},
-		{"vlan_mode=native-untagged tag=5", openflow.VLANNativeUntagged, 5, false, true},
-		{"vlan_mode=dot1q-tunnel tag=5 cvlans=7 qinq-ethtype=802.1q", openflow.VLANTunnel, 5, true, true},
+		{"vlan_mode=trunk", xlate.VLANTrunk, 0, true, true},
+		{"trunks=0,6-8", xlate.VLANTrunk, 0, true, true},
+		{"trunks=5", xlate.VLANTrunk, 0, false, false},
+		{"tag=7", xlate.VLANAccess, 7, true, true},
+		{"vlan_mode=native-tagged tag=7 trunks=0,5", xlate.VLANNativeTagged, 7, false, true},
+		{"vlan_mode=native-untagged tag=5", xlate.VLANNativeUntagged, 5, false, true},
+		{"vlan_mode=dot1q-tunnel tag=5 cvlans=7 qinq-ethtype=802.1q", xlate.VLANTunnel, 5, true, true},
 	} {
 		_, values, _, err := parseOptions(strings.Fields("type=tap " + c.words))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var info openflow.PortInfo
+		var info xlate.PortInfo
 		if err := fillVLANs(&info, values); err != nil {
 			t.Errorf("%s: %v", c.words, err)
 			continue
@@ -39,7 +39,7 @@ func TestVLANOptions(t *testing.T) {
 		if p.Mode != c.mode || p.VID != c.vid || p.Trunks.Has(0) != c.zero || p.Trunks.Has(7) != c.seven {
 			t.Errorf("%s: %+v", c.words, p)
 		}
-		if c.mode == openflow.VLANTunnel && (p.TPID != 0x8100 || p.CVLANs.Has(0) || !p.CVLANs.Has(7)) {
+		if c.mode == xlate.VLANTunnel && (p.TPID != 0x8100 || p.CVLANs.Has(0) || !p.CVLANs.Has(7)) {
 			t.Errorf("%s: %+v", c.words, p)
 		}
 	}
@@ -52,7 +52,7 @@ func TestVLANOptions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := fillVLANs(new(openflow.PortInfo), values); err == nil || !strings.Contains(err.Error(), wrong) {
+		if err := fillVLANs(new(xlate.PortInfo), values); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("%s: %v, want an error with %q", words, err, wrong)
 		}
 	}

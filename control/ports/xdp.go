@@ -12,7 +12,7 @@ import (
 
 	"weft/engine"
 	"weft/internal/privilege"
-	"weft/openflow"
+	"weft/openflow/xlate"
 	"weft/xsk"
 )
 
@@ -20,7 +20,7 @@ const kindXDP = "af_xdp"
 
 func init() {
 	portKinds[kindXDP] = portKind{
-		kind: openflow.PortUplink,
+		kind: xlate.PortUplink,
 		options: optionTable{
 			"dev":       {required: true, check: deviceName},
 			"queues":    {check: numberIn(1, xsk.MaxQueues)},

@@ -33,6 +33,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/waitfor"
 	"weft/openflow"
+	"weft/openflow/xlate"
 )
 
 // Rig is a pipeline with one worker, played by the test, and ports without devices.
@@ -49,8 +50,8 @@ type Rig struct {
 	region    *counters.Region
 	memory    *engine.Memory // nil: no engine
 	fake      *workertest.Worker
-	ended     chan struct{}       // closed when the engine has died
-	Infos     []openflow.PortInfo // ports in order of their numbers; an entry with number 0 stands for no port
+	ended     chan struct{}    // closed when the engine has died
+	Infos     []xlate.PortInfo // ports in order of their numbers; an entry with number 0 stands for no port
 	stop      context.CancelFunc
 	stopped   sync.WaitGroup
 	replacing sync.WaitGroup
@@ -218,8 +219,8 @@ func (f *Rig) VXLANPorts(n int) {
 	f.Change.Lock()
 	defer f.Change.Unlock()
 	for i := range n {
-		f.Infos = append(f.Infos, openflow.PortInfo{No: uint32(i + 1), Name: fmt.Sprintf("p%d", i+1),
-			Kind: openflow.PortTunnel, VNI: 1, Remote: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})})
+		f.Infos = append(f.Infos, xlate.PortInfo{No: uint32(i + 1), Name: fmt.Sprintf("p%d", i+1),
+			Kind: xlate.PortTunnel, VNI: 1, Remote: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})})
 	}
 	f.SetView()
 	f.P.PortsChanged()
@@ -238,14 +239,14 @@ func (f *Rig) DeletePort(number uint32) {
 // SetView makes the ports in Infos the present ports of the pipeline. The caller holds
 // the configuration lock.
 func (f *Rig) SetView() {
-	var infos []openflow.PortInfo
+	var infos []xlate.PortInfo
 	udpPort := map[uint32]uint16{}
 	for _, info := range f.Infos {
 		if info.No != 0 {
 			infos, udpPort[info.No] = append(infos, info), 4789
 		}
 	}
-	slices.SortFunc(infos, func(a, b openflow.PortInfo) int {
+	slices.SortFunc(infos, func(a, b xlate.PortInfo) int {
 		return cmp.Or(cmp.Compare(a.Bridge, b.Bridge), cmp.Compare(a.No, b.No))
 	})
 	f.P.SetView(pipeline.NewView(infos, udpPort))

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"weft/flowtable"
+	"weft/openflow"
+	"weft/packet"
+)
+
+// Several bridges share one data path. A frame belongs to the bridge of the port on which
+// it arrives, so megaflows of several bridges match in_port. An output to a patch port
+// continues the translation in the bridge of the port's peer.
+
+// Bridges is an Env of a switch with more than one bridge.
+type Bridges interface {
+	// Bridge returns the tables of a bridge and their Env, or nil for an unknown number.
+	Bridge(number uint8) (*openflow.Pipeline, Env)
+	// Several reports whether there is more than one bridge.
+	Several() bool
+}
+
+// Crossing is a frame's way through a patch port, by the numbers of the data path.
+type Crossing struct{ Out, In uint32 }
+
+// arrive gives the frame the bridge and the number of its port.
+func (x *xlate) arrive() {
+	port, ok := x.env.PortAt(x.cameIn)
+	if all, is := x.env.(Bridges); is && all.Several() {
+		x.wc[flowtable.WPort] |= 0xffffffff << 32
+		if ok {
+			x.enter(port.Bridge)
+		}
+	}
+	if ok && port.No != x.cameIn {
+		const word = flowtable.WPort
+		x.flow[word] = x.flow[word]&0xffffffff | uint64(port.No)<<32
+		x.base[word] = x.flow[word]
+	}
+}
+
+// enter continues in the tables of a bridge. It reports false for an unknown one.
+func (x *xlate) enter(bridge uint8) bool {
+	if x.p.Bridge() == bridge {
+		return true
+	}
+	all, ok := x.env.(Bridges)
+	if !ok {
+		return false
+	}
+	p, env := all.Bridge(bridge)
+	if p == nil {
+		return false
+	}
+	x.p, x.env = p, env
+	return true
+}
+
+// setInPort makes in_port the number of a patch port, which does not depend on the
+// arriving frame.
+func (x *xlate) setInPort(number uint32) {
+	const word = flowtable.WPort
+	x.patch = number
+	x.flow[word] = x.flow[word]&0xffffffff | uint64(number)<<32
+	x.keep[word] &= 0xffffffff
+}
+
+// cross runs the frame through the bridge of a patch port's peer. As in Open vSwitch,
+// that bridge sees no metadata, no registers, no tunnel fields and no state of
+// connection tracking. For this bridge, the frame stays as it is.
+func (x *xlate) cross(port *PortInfo) {
+	x.usedPorts = true
+	peer, ok := x.env.PortAt(port.Peer)
+	if !ok || peer.Kind != PortPatch || peer.Peer != port.At() {
+		x.noteDrop(packet.DropNoPort)
+		x.note("the patch port has no peer")
+		return
+	}
+	if peer.Off {
+		x.noteDrop(packet.DropPortOff)
+		x.note("the peer is down")
+		return
+	}
+	if !x.descend() {
+		return
+	}
+	p, env, patch, rule, table, buckets := x.p, x.env, x.patch, x.rule, x.table, x.buckets
+	flow, keep, tags, decs, set, stack, queue := x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack, x.queue
+	if x.enter(peer.Bridge) {
+		x.patches = append(x.patches, Crossing{Out: port.At(), In: peer.At()})
+		x.setInPort(peer.No)
+		for w := flowtable.WTunID; w < flowtable.WTunID+flowtable.TunnelWords; w++ {
+			x.flow[w], x.keep[w] = 0, 0
+		}
+		for w := openflow.WMetadata; w < openflow.WConj; w++ { // pkt_mark stays
+			x.flow[w], x.keep[w] = 0, 0
+		}
+		for w := openflow.WTLVs; w < openflow.FlowWords; w++ {
+			x.flow[w], x.keep[w] = 0, 0
+		}
+		x.untrack()
+		x.rule, x.table, x.buckets, x.actionSet, x.stack = nil, 0, 0, nil, nil
+		x.note("crosses to " + peer.Name)
+		x.inPeer()
+	}
+	x.p, x.env, x.patch, x.rule, x.table, x.buckets = p, env, patch, rule, table, buckets
+	x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack, x.queue = flow, keep, tags, decs, set, stack, queue
+	x.dirty, x.exited = true, false
+	x.depth--
+}
+
+// inPeer runs the frame through the tables of the bridge that it has crossed to. Headers
+// that a pop has revealed need a second look-up in the datapath.
+func (x *xlate) inPeer() {
+	if x.opaque {
+		x.commit()
+		f := x.freeze(0)
+		x.recirculate(&f)
+		x.noteAgain(revealedNote)
+		return
+	}
+	x.undone++
+	x.pipeline(0, true)
+	x.endLists()
+	x.undone--
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+// The method continues reports whether a frame without a matching flow in table 0
+// continues in CentralTable.
+func (x *xlate) continues() bool {
+	if !x.env.Central() {
+		return false
+	}
+	port, ok := x.env.Port(x.inPort())
+	return ok && port.Central
+}

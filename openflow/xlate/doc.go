@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package xlate translates: it runs a frame's key through the tables of a bridge and makes
+// one megaflow of the result. It runs in the control process and may allocate. Package
+// openflow has the tables, the flows and their actions; package fdb has the addresses that
+// the action normal uses.
+//
+// A Translation is right for all keys that agree with the frame's key on the bits of its
+// Mask. So the translation reads the frame only through methods that note the bits they read
+// (visit.go). The slow twin, in the tests, is an interpreter of the tables without megaflows.
+//
+// The way of a frame:
+//
+//	translate.go, translation.go          takes a frame through the tables; the result
+//	env.go                                what a translation asks its caller: ports, tunnels, addresses
+//	bridge.go, segment.go, depends.go     several bridges; VNIs; addresses that the result depends on
+//	visit.go, execute.go, commit.go       reads the frame, executes actions, emits a megaflow's actions
+//	track.go, recirc.go, pause.go         translations that continue after ct, a change or a controller
+//	binding.go, queue.go                  what a port may send, and how fast
+//	tableset.go                           the tables that a translation has searched
+//
+// The action normal:
+//
+//	normal.go, vlan.go, tags.go           learns, forwards and floods within VLANs
+//	network.go, question.go               in a declared network of weft-central
+//	answer.go, overlay.go                 answers ARP and ND; replicates to remotes
+//	centraltable.go                       continues in the table of weft-central's flows
+//
+// Options of Geneve: tlv.go has the fields tun_metadata, optiontable.go the sets of options
+// that frames have brought.
+//
+// The other actions: actionset.go, checklarger.go, controller.go, controllernote.go, encap.go,
+// fintimeout.go, group.go, learn.go, links.go, meter.go, packetout.go, resubmit.go, shim.go,
+// stack.go, truncate.go. Their texts and their wire formats are in files of the same names in
+// package openflow.
+//
+// Translations of one bridge or of several may run concurrently. Package openflow says which
+// methods of a Pipeline need exclusive access.
+package xlate

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"weft/openflow"
+	"weft/packet"
+)
+
+// maxLearned is the largest number of flows that one translation learns. A translation
+// that would learn more ends with drop reason DropLoop.
+const maxLearned = 64
+
+// learnFlow derives the flow of a learn action. Control adds it to the tables later.
+func (x *xlate) learnFlow(spec *openflow.LearnSpec) {
+	m := openflow.FlowMod{Command: openflow.ModifyStrict, Bridge: x.p.Bridge(), Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
+		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags, LearnLimit: spec.Limit}
+	if spec.FinIdle != 0 || spec.FinHard != 0 {
+		m.Actions = append(m.Actions, openflow.FinTimeout(spec.FinIdle, spec.FinHard))
+	}
+	var match openflow.Match
+	for i := range spec.Items {
+		item := &spec.Items[i]
+		v := item.Value
+		if item.Src.Bits != 0 {
+			v = x.read(item.Src)
+		}
+		switch item.Kind {
+		case openflow.LearnMatch:
+			openflow.SetSubfield(&match, item.Dst, v)
+		case openflow.LearnLoad:
+			m.Actions = append(m.Actions, openflow.Action{Kind: openflow.ActLoad, Dst: item.Dst, Value: v})
+		case openflow.LearnOutput:
+			if v[0] == 0 && learnsOutput(v[1]) {
+				m.Actions = append(m.Actions, openflow.Action{Kind: openflow.ActOutput, Port: uint32(v[1])})
+			}
+		}
+	}
+	m.Match = match.Pack()
+	if spec.Limit != 0 {
+		x.tables.Add(spec.Table) // the table whose flows are counted
+	}
+	allowed := x.p.MayLearn(&m)
+	if spec.Result.Bits != 0 {
+		bit := uint64(0)
+		if allowed {
+			bit = 1
+		}
+		x.set(spec.Result, openflow.Value64(bit), openflow.Ones(1))
+	}
+	if !allowed {
+		x.note("not learned: the limit of flows is reached")
+		return
+	}
+	if len(x.learned) == maxLearned {
+		x.halt(packet.DropLoop)
+		return
+	}
+	x.learned = append(x.learned, m)
+}
+
+// learnsOutput reports whether a learned flow gets an output to the port with this
+// number. Like Open vSwitch, output:FIELD ignores the number of the port normal and
+// invalid port numbers.
+func learnsOutput(number uint64) bool {
+	switch number {
+	case uint64(openflow.PortInPort), uint64(openflow.PortFlood), uint64(openflow.PortAll), uint64(openflow.PortLocal):
+		return true
+	}
+	return number < uint64(openflow.PortMax)
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"weft/openflow/fdb"
+	"weft/packet"
+)
+
+// This file has the action normal in declared networks. Such a network has the ports of
+// its VNI on this switch and, behind weft-central's tunnel, the other hosts. It has
+// neither ports without a VNI nor the operator's tunnels.
+
+// network returns the settings of the declared network of a segment, or nil.
+func (x *xlate) network(s fdb.Segment) *fdb.Network {
+	if s.Local() == 0 {
+		return nil
+	}
+	return x.env.Network(s)
+}
+
+// reaches reports whether normal, flood and all may send a frame of segment s to the
+// port. network is the segment's declared network, or nil.
+func (p *PortInfo) reaches(s fdb.Segment, network *fdb.Network) bool {
+	if network != nil {
+		return p.Kind == PortNormal && p.InVNI && fdb.SegmentOf(p.VNI) == s
+	}
+	return !p.Central && p.accepts(s)
+}
+
+func (p *PortInfo) isCentralTunnel() bool { return p.Central && p.Kind == PortTunnel }
+
+// declaredSource reports whether the source address src is declared behind the frame's
+// input port. The action normal then does not learn src. For frames from the tunnel,
+// declaredSource does not check which host src is behind, so that frames of different
+// hosts share megaflows.
+func (x *xlate) declaredSource(inPort *PortInfo, s fdb.Segment, src uint64) bool {
+	x.depends(fdb.RefOfMAC(src))
+	place, ok := x.env.Place(s, src)
+	switch {
+	case !ok:
+		return false
+	case place.Remote.IsValid():
+		return inPort.isCentralTunnel()
+	}
+	return place.Port == inPort.At()
+}
+
+// sendToPlace sends to the declared location of an address. A frame from the tunnel
+// never returns to it, because two hosts that disagree would send it to each other
+// forever.
+func (x *xlate) sendToPlace(inPort uint32, s fdb.Segment, f *vlanFrame, place *fdb.Place) {
+	x.usedPorts = true
+	var port PortInfo
+	ok := false
+	if place.Remote.IsValid() {
+		if x.hook != nil {
+			x.note("declared by central: behind " + place.Remote.String())
+		}
+		port, ok = x.env.CentralTunnel()
+	} else {
+		port, ok = x.env.PortAt(place.Port)
+		ok = ok && port.Kind == PortNormal && port.InVNI && fdb.SegmentOf(port.VNI) == s
+		if ok && x.hook != nil {
+			x.note("declared by central: at port " + port.Name)
+		}
+	}
+	switch {
+	case !ok:
+		x.noteDrop(packet.DropNoPort)
+		x.note("declared by central, but its port is not on this host now")
+	case port.No == inPort:
+		x.note("the destination is behind the input port")
+	case !x.carries(&port, f):
+		x.noteDrop(packet.DropWrongVLAN)
+		x.note("declared by central, but its port does not carry the VLAN")
+	case place.Remote.IsValid():
+		x.inVLAN(&port, f, func() { x.sendWithin(port.towards(place.Remote), s) })
+	default:
+		x.inVLAN(&port, f, func() { x.sendTo(&port) })
+	}
+}
+
+// toMembers sends a copy of the frame to each other host of the declared network.
+func (x *xlate) toMembers(s fdb.Segment, network *fdb.Network, f *vlanFrame) {
+	port, ok := x.env.CentralTunnel()
+	if !ok {
+		return
+	}
+	for _, member := range network.Members {
+		if x.halted {
+			return
+		}
+		x.inVLAN(&port, f, func() { x.sendWithin(port.towards(member), s) })
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"sync"
+
+	"weft/internal/share"
+)
+
+// TunnelOptions is an Env of a switch with Geneve ports.
+type TunnelOptions interface {
+	// Geneve reports whether at least one port is of EncapGeneve. Without one, no frame has
+	// options.
+	Geneve() bool
+	// Options returns the raw Geneve options with this hash (flowtable.WTunOpts). ok is
+	// false if they are unknown: then frames with them are dropped.
+	Options(hash uint64) (raw []byte, ok bool)
+}
+
+// MaxOptions is the largest number of different Geneve options in an OptionTable. A sender
+// could make new ones with every frame, so each port has a quota (see share.Ports). When a
+// port's quota is used up, its frames with further options are dropped (Translation.Refused).
+const MaxOptions = 1 << 16
+
+// OptionTable has the raw Geneve options of megaflows by their hash, because the key of a
+// megaflow has only the hash. It does not outlive the control process: the next one drops
+// the megaflows that match options, which costs each of them a miss.
+type OptionTable struct {
+	mu     sync.Mutex
+	byHash map[uint64]*optionsEntry
+	own    *share.Ports
+}
+
+type optionsEntry struct {
+	raw  []byte
+	port uint32 // port whose quota the options count against
+	used bool   // used since the last Collect
+	// shared is true after a second Put. Forget then keeps the options, because another
+	// miss may be in translation and need them.
+	shared bool
+}
+
+// NewOptionTable returns an empty table.
+func NewOptionTable() *OptionTable {
+	return &OptionTable{byHash: map[uint64]*optionsEntry{}, own: share.New(MaxOptions)}
+}
+
+// Put stores options of a frame that arrived on port. The table keeps raw. added is true if
+// the options are new.
+func (t *OptionTable) Put(port uint32, hash uint64, raw []byte) (added bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.byHash[hash]; e != nil {
+		e.used, e.shared = true, true
+		return false
+	}
+	if !t.own.MayHave(port, 1) {
+		t.own.Refuse(port)
+		return false
+	}
+	t.own.Add(port, 1)
+	t.byHash[hash] = &optionsEntry{raw: raw, port: port, used: true}
+	return true
+}
+
+// Options implements TunnelOptions.
+func (t *OptionTable) Options(hash uint64) ([]byte, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.byHash[hash]
+	if e == nil {
+		return nil, false
+	}
+	e.used = true
+	return e.raw, true
+}
+
+// Forget removes options that the translation after their Put did not need. It keeps options
+// of several misses, which Collect removes.
+func (t *OptionTable) Forget(hash uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.byHash[hash]; e != nil && !e.shared {
+		t.remove(hash)
+	}
+}
+
+func (t *OptionTable) remove(hash uint64) {
+	if e := t.byHash[hash]; e != nil {
+		delete(t.byHash, hash)
+		t.own.Add(e.port, -1)
+	}
+}
+
+// Collect removes the options that were not used since the previous Collect, unless needed
+// returns true for their hash.
+func (t *OptionTable) Collect(needed func(hash uint64) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for hash, e := range t.byHash {
+		if !e.used && !needed(hash) {
+			t.remove(hash)
+			continue
+		}
+		e.used = false
+	}
+}
+
+// Shares calls visit for each port that has options or was refused some. It returns the
+// totals of options and of refusals.
+func (t *OptionTable) Shares(visit func(port uint32, u share.Use)) (used int, refused uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.byHash), t.own.Each(visit)
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"net/netip"
+
+	"weft/openflow"
+	"weft/openflow/fdb"
+)
+
+// A tunnel port with a list of remotes is an overlay without control plane (RFC 7348
+// section 4) and without multicast. Broadcasts go to each remote. The switch learns
+// behind which remote an address is.
+
+// replicate sends a copy of the frame to every remote of the port.
+func (x *xlate) replicate(port *PortInfo) {
+	for _, remote := range port.Remotes {
+		x.sendTo(port.towards(remote))
+	}
+}
+
+// towards returns a copy of the port that has remote as its only remote.
+func (p *PortInfo) towards(remote netip.Addr) *PortInfo {
+	one := *p
+	one.Remote, one.Remotes, one.FlowRemote = remote, nil, false
+	return &one
+}
+
+// origin returns the remote that sent the frame, for ports with Remotes and
+// weft-central's tunnel; otherwise an invalid address.
+func (x *xlate) origin(port *PortInfo) netip.Addr {
+	if port.Kind != PortTunnel || len(port.Remotes) == 0 && !port.Central {
+		return netip.Addr{}
+	}
+	return x.tunnelAddr(openflow.FTunSrc, openflow.FTunIPv6Src, true, true)
+}
+
+// sendLearned sends the frame to the port behind which an address was learned. If the
+// table knows the address's remote, only this remote gets the frame.
+func (x *xlate) sendLearned(port *PortInfo, s fdb.Segment, vlan uint16, mac uint64) {
+	if len(port.Remotes) > 0 || port.Central {
+		if remote := x.env.VTEP(s, vlan, mac); remote.IsValid() {
+			port = port.towards(remote)
+		}
+	}
+	x.sendWithin(port, s)
+}

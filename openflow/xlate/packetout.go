@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import "weft/openflow"
+
+// Execute runs actions on one frame with the fields in flow, in the bridge of p and env.
+// The translation's Mask has no meaning.
+func Execute(p *openflow.Pipeline, actions []openflow.Action, flow *openflow.Flow, env Env) (Translation, error) {
+	if err := p.CheckReferences(actions); err != nil {
+		return Translation{}, err
+	}
+	x := xlates.Get().(*xlate)
+	x.beginWith(p, flow, env)
+	if port, ok := env.Port(x.cameIn); ok {
+		x.cameIn = port.At()
+	}
+	x.list(actions)
+	x.endLists()
+	var t Translation
+	x.finish(&t)
+	return t, nil
+}
+
+// intoTables runs the current frame through the tables from table 0 on.
+func (x *xlate) intoTables() {
+	if x.descend() {
+		x.pipeline(0, true)
+		x.depth--
+	}
+}

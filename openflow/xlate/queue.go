@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"weft/flowtable"
+	"weft/openflow"
+	"weft/packet"
+)
+
+// Queues of ports, and the actions that choose one (ovs-actions(7), "Queues"). A queue is
+// a token bucket that drops frames beyond its rate. Frames of queues without a bucket
+// belong to queue 0.
+
+// TokenBucket is a token bucket of a port, in the datapath.
+type TokenBucket struct {
+	Packets bool   // Rate and Depth are in packets, otherwise in kilobits
+	Rate    uint32 // per second, not 0
+	Depth   uint32 // not 0
+	Slot    uint32 // index of the datapath's token bucket
+}
+
+// Queue is a queue of a port.
+type Queue struct {
+	ID uint32
+	TokenBucket
+}
+
+// Limits of queues. More are refused.
+const (
+	// MaxQueues is the largest number of queues of a port.
+	MaxQueues = 64
+	// MaxPortBuckets is the largest number of token buckets of all ports. Their slots begin
+	// at FirstPortBucket, behind those of meters.
+	MaxPortBuckets  = flowtable.MaxPortBuckets
+	FirstPortBucket = flowtable.MaxBands
+)
+
+// queueOf returns the port's queue for frames of queue id; nil: no bucket.
+func (p *PortInfo) queueOf(id uint32) *Queue {
+	var first *Queue
+	for i := range p.Queues {
+		switch q := &p.Queues[i]; q.ID {
+		case id:
+			return q
+		case 0:
+			first = q
+		}
+	}
+	return first
+}
+
+// emitQueue emits the queue of an output to the port, if the port has queues.
+func (x *xlate) emitQueue(port *PortInfo) {
+	if len(port.Queues) == 0 {
+		return
+	}
+	if q := port.queueOf(x.queue); q != nil {
+		x.emit(flowtable.Action{Op: flowtable.OpQueue, U16: uint16(port.At()), U32: q.Slot})
+	}
+}
+
+// enqueue sends to a port through a queue.
+func (x *xlate) enqueue(a *openflow.Action) {
+	queue := x.queue
+	x.queue = uint32(a.Value[1])
+	x.output(a.Port)
+	x.queue = queue
+}
+
+// police emits the token buckets of the port on which the frame arrived.
+func (x *xlate) police(port *PortInfo) {
+	for i := range port.Policing {
+		x.emit(flowtable.Action{Op: flowtable.OpMeter, U32: port.Policing[i].Slot, U64: uint64(packet.DropPoliced)})
+	}
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"weft/openflow"
+	"weft/openflow/fdb"
+)
+
+// segment returns the segment of a frame that arrived on port.
+func (x *xlate) segment(port *PortInfo) fdb.Segment {
+	trunk := fdb.TrunkOf(x.p.Bridge())
+	switch {
+	case port.Kind == PortTunnel && port.FlowVNI:
+		return trunk | fdb.SegmentOf(uint32(x.read(openflow.WholeField(openflow.FTunID))[1]))
+	case port.Kind == PortTunnel || port.InVNI:
+		return trunk | fdb.SegmentOf(port.VNI)
+	}
+	return trunk
+}
+
+// accepts reports whether the actions normal, flood and all may send frames of a
+// segment of the port's bridge to the port. The caller has checked that the segment is no
+// declared network.
+func (p *PortInfo) accepts(s fdb.Segment) bool {
+	if s.Local() == 0 || p.Kind == PortTunnel && p.FlowVNI || p.Kind != PortTunnel && !p.InVNI {
+		return true
+	}
+	return fdb.SegmentOf(p.VNI) == s.Local()
+}
+
+// MayTeach reports whether the MAC table may learn the address in l from a frame of
+// the port.
+func (p *PortInfo) MayTeach(l *fdb.Learn) bool {
+	tunnel := p.Kind == PortTunnel
+	if p.NoLearning || p.Kind == PortUplink || l.Segment.Bridge() != p.Bridge || l.Tunnel != tunnel && !l.IP.IsValid() {
+		return false
+	}
+	s := l.Segment.Local()
+	return tunnel && p.FlowVNI || s == 0 && !tunnel && !p.InVNI || (tunnel || p.InVNI) && s == fdb.SegmentOf(p.VNI)
+}
+
+// sendWithin sends to a port of segment s. If the port takes its VNI from the flow,
+// sendWithin sets the segment's VNI.
+func (x *xlate) sendWithin(port *PortInfo, s fdb.Segment) {
+	if vni, ok := s.VNI(); ok && port.FlowVNI {
+		within := *port
+		within.FlowVNI, within.VNI = false, vni
+		port = &within
+	}
+	x.sendTo(port)
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"slices"
+
+	"weft/flowtable"
+	"weft/openflow"
+	"weft/packet"
+)
+
+// This file has the actions on MPLS and PBB headers (ovs-actions(7), "MPLS"; OpenFlow
+// 1.3, 5.12). A key has one shim: the outermost label stack entry or the I-TAG. A push
+// hides all headers behind the new one. A pop reveals headers that only a second
+// look-up in the datapath can show. If the actions after a pop need these headers, they
+// continue in a second translation (recirc.go).
+
+// hideInner makes the frame one of the EtherType and shim, without fields of network and
+// transport headers, for both frame states.
+func (x *xlate) hideInner(etherType uint16, shim uint32) {
+	known := func(word int, v, mask uint64) {
+		x.flow[word] = x.flow[word]&^mask | v&mask
+		x.base[word] = x.base[word]&^mask | v&mask
+		x.keep[word] &^= mask
+		x.baseKeep[word] &^= mask
+	}
+	known(flowtable.WEthDst, uint64(etherType), 0xffff)
+	known(flowtable.WIP, 0, ^uint64(flowtable.VLANTCI<<flowtable.InnerTCIShift))
+	for word := flowtable.WL4; word < flowtable.WTunID; word++ {
+		known(word, 0, ^uint64(0))
+	}
+	for word := flowtable.WARPSha; word < flowtable.WCT; word++ {
+		known(word, 0, ^uint64(0))
+	}
+	known(flowtable.WIPv4, uint64(shim)<<flowtable.ShimShift, ^uint64(0))
+	x.decs, x.baseDecs = 0, 0
+}
+
+// readShim returns the label stack entry or the I-TAG.
+func (x *xlate) readShim() uint32 {
+	x.VisitWord(flowtable.WIPv4, 0xffffffff<<flowtable.ShimShift)
+	return uint32(x.flow[flowtable.WIPv4] >> flowtable.ShimShift)
+}
+
+// Label stack entries.
+const (
+	mplsBOS        = 1 << 8
+	mplsTC         = 9 // lowest bit of the traffic class
+	mplsLabel      = 12
+	mplsIPv6Null   = 2 // IPv6 explicit NULL label (RFC 3032, 2.1)
+	mplsDefaultTTL = 64
+	pbbISID        = 0xffffff
+	pbbPCP         = 29
+	mplsTCBits     = 7
+)
+
+// firstEntry returns the label stack entry of a frame that had none: with the label,
+// traffic class and TTL that Open vSwitch chooses.
+func (x *xlate) firstEntry() uint32 {
+	label, class, ttl := uint32(0), uint32(0), uint32(0)
+	if openflow.NeedIPv6.Met(x) {
+		label = mplsIPv6Null
+	}
+	if openflow.NeedIP.Met(x) {
+		class = uint32(x.read(openflow.WholeField(openflow.FIPDSCP))[1]) & mplsTCBits
+		ttl = uint32(x.read(openflow.WholeField(openflow.FIPTTL))[1])
+	}
+	if ttl == 0 {
+		ttl = mplsDefaultTTL
+	}
+	return label<<mplsLabel | class<<mplsTC | mplsBOS | ttl
+}
+
+// pushMPLS inserts a label stack entry: a copy of the outermost one, or a first one.
+func (x *xlate) pushMPLS(etherType uint16) {
+	var entry uint32
+	if openflow.NeedMPLS.Met(x) {
+		entry = x.readShim() &^ mplsBOS
+	} else {
+		entry = x.firstEntry()
+	}
+	x.commit()
+	x.emit(flowtable.Action{Op: flowtable.OpPushMPLS, U16: etherType, U32: entry})
+	x.hideInner(etherType, entry)
+}
+
+// popMPLS removes the outermost label stack entry, if any.
+func (x *xlate) popMPLS(etherType uint16) {
+	if !openflow.NeedMPLS.Met(x) {
+		return
+	}
+	x.commit()
+	x.emit(flowtable.Action{Op: flowtable.OpPopMPLS, U16: etherType})
+	x.hideInner(etherType, 0)
+	x.opaque = true
+}
+
+// pushPBB prepends an Ethernet header with an I-TAG (OpenFlow 1.3, 5.12.1). If the
+// frame already has an I-TAG, the new one copies its I-SID. If the frame has a VLAN
+// tag, the new I-TAG copies its priority.
+func (x *xlate) pushPBB() {
+	var tag uint32
+	if openflow.NeedPBB.Met(x) {
+		tag = x.readShim() & pbbISID
+	}
+	if x.tagged() {
+		tag |= uint32(x.read(openflow.WholeField(openflow.FVLANPCP))[1]) << pbbPCP
+	}
+	x.commit()
+	x.emit(flowtable.Action{Op: flowtable.OpPushPBB, U32: tag})
+	x.hideInner(packet.EtherTypePBB, tag)
+	x.hideTags()
+}
+
+// popPBB removes the outer Ethernet header and the I-TAG, if any.
+func (x *xlate) popPBB() {
+	if !openflow.NeedPBB.Met(x) {
+		return
+	}
+	x.commit()
+	x.emit(flowtable.Action{Op: flowtable.OpPopPBB})
+	x.hideInner(openflow.EtherTypeUnrevealed, 0)
+	x.hideTags()
+	x.opaque = true
+}
+
+// hideTags makes the frame one without VLAN tags, for both frame states.
+func (x *xlate) hideTags() {
+	x.tags = tagStack{}
+	x.syncTags()
+	x.baseTags = x.tags
+	x.base[flowtable.WEthSrc], x.base[flowtable.WIP] = x.flow[flowtable.WEthSrc], x.flow[flowtable.WIP]
+}
+
+// decMPLSTTL decrements the TTL of the label stack entry. It reports false if the TTL has
+// expired, which ends the list.
+func (x *xlate) decMPLSTTL() bool {
+	if !openflow.NeedMPLS.Met(x) {
+		return true
+	}
+	ttl := openflow.WholeField(openflow.FMPLSTTL)
+	v := x.read(ttl)
+	if v[1] <= 1 {
+		x.ttlExpired()
+		return false
+	}
+	x.set(ttl, openflow.Value64(v[1]-1), ttl.Ones())
+	return true
+}
+
+// commitShim emits the change of the label stack entry or the I-TAG.
+func (x *xlate) commitShim() {
+	const word, mask = flowtable.WIPv4, 0xffffffff << flowtable.ShimShift
+	if !x.differs(word, mask) || !openflow.NeedMPLS.Met(x) && !openflow.NeedPBB.Met(x) {
+		return
+	}
+	shim := x.readShim()
+	x.follow(word, mask)
+	x.emit(flowtable.Action{Op: flowtable.OpSetShim, U32: shim})
+}
+
+// changesHeaders reports whether a kind of action adds or removes a header that hides
+// others. Its effect cannot be undone at the end of a clone or a bucket.
+func changesHeaders(k openflow.ActionKind) bool {
+	switch k {
+	case openflow.ActPushMPLS, openflow.ActPopMPLS, openflow.ActPushPBB, openflow.ActPopPBB, openflow.ActEncap, openflow.ActDecap:
+		return true
+	}
+	return false
+}
+
+// needsHeaders reports whether an action depends on headers that a pop has revealed.
+func needsHeaders(a *openflow.Action) bool {
+	switch a.Kind {
+	case openflow.ActOutput:
+		return a.Port == openflow.PortNORMAL || a.Port == openflow.PortTable
+	case openflow.ActController, openflow.ActNote, openflow.ActSample, openflow.ActExit, openflow.ActWriteActions, openflow.ActClearActions, openflow.ActWriteMetadata, openflow.ActOutputTrunc, openflow.ActEnqueue,
+		openflow.ActSetQueue, openflow.ActPopQueue:
+		return false
+	}
+	return true
+}
+
+// suspends reports whether the translation of a list must go on in the datapath before
+// this action.
+func (x *xlate) suspends(a *openflow.Action) bool {
+	return x.opaque && needsHeaders(a) || x.undone > 0 && changesHeaders(a.Kind)
+}
+
+// suspendedNote returns a trace's remark on a list of actions that suspends has ended.
+func (x *xlate) suspendedNote() string {
+	if x.opaque {
+		return revealedNote
+	}
+	return "continues in a second look-up, because the actions behind this clone, bucket or patch port need the unchanged frame"
+}
+
+// revealedNote is a trace's remark on a look-up that sees the headers behind a popped header.
+// A hypothetical frame has no such headers: their fields are 0.
+const revealedNote = "continues in a second look-up, which sees the headers that the pop has revealed; they are 0 in a trace"
+
+// continueLater emits a second look-up whose translation executes the actions, and then the
+// action set, unless they are a bucket's. The present list ends, and the frame is the
+// present one for the list around it. note is a trace's remark on the second look-up.
+func (x *xlate) continueLater(actions []openflow.Action, note string) {
+	f := x.freeze(x.table)
+	f.Actions = openflow.FormatActions(actions, openflow.WithTLVs(nil, x.p.TLVs()))
+	if x.buckets > 0 {
+		f.ActionSet = ""
+	} else {
+		x.actionSet = nil
+	}
+	x.commit()
+	x.recirculate(&f)
+	x.noteAgain(note)
+	// The second translation cannot end the lists around this one, so an exit in actions ends
+	// them now.
+	x.exited = slices.ContainsFunc(actions, func(a openflow.Action) bool { return a.Kind == openflow.ActExit })
+}
+
+// continueWith executes the actions that continueLater has left.
+func (x *xlate) continueWith(actions []openflow.Action, table uint8) {
+	x.table = table
+	next, jump := x.list(actions)
+	if jump && x.countResubmit() {
+		x.pipeline(next, true)
+	}
+}

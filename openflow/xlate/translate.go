@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"fmt"
+	"sync"
+
+	"weft/flowtable"
+	"weft/openflow"
+	"weft/openflow/fdb"
+	"weft/packet"
+)
+
+// Limits of one translation, as in ovs-actions(7), "Error Handling". A translation that
+// exceeds a limit, or flowtable.MaxActions, ends. Earlier outputs remain, and the frame
+// is counted as packet.DropLoop.
+const (
+	// MaxResubmits is the largest number of resubmit and goto_table actions.
+	MaxResubmits = 4096
+	// MaxDepth is the deepest nesting of resubmits to the same or an earlier table.
+	MaxDepth = 64
+	// maxMissed is the largest number of look-ups without a matching flow that one
+	// translation counts. The table statistics leave out further ones.
+	maxMissed = 64
+)
+
+// Translate runs key through the tables of p, starting with table 0 of the bridge to which its
+// port belongs. p has the frames of unknown ports.
+func Translate(p *openflow.Pipeline, key *flowtable.Key, env Env) (t Translation) {
+	trace(p, &t, key, env, nil)
+	return t
+}
+
+// TranslateTo is Translate into t. It reuses the arrays of t.Actions, t.Rules, t.Missed
+// and t.Addresses.
+func TranslateTo(p *openflow.Pipeline, t *Translation, key *flowtable.Key, env Env) {
+	trace(p, t, key, env, nil)
+}
+
+// Trace is Translate with a call of hook for each step. hook may be nil.
+func Trace(p *openflow.Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) (t Translation) {
+	trace(p, &t, key, env, hook)
+	return t
+}
+
+func trace(p *openflow.Pipeline, t *Translation, key *flowtable.Key, env Env, hook func(TraceStep)) {
+	x := xlates.Get().(*xlate)
+	x.begin(p, key, env, hook)
+	x.arrive()
+	switch table, actions, ok := x.resume(); {
+	case !ok:
+		x.noteDrop(packet.DropTableMiss)
+	case actions != nil:
+		x.continueWith(actions, table)
+		x.endLists()
+	case x.admit():
+		x.pipeline(table, true)
+		x.endLists()
+	}
+	x.finish(t)
+}
+
+// finish fills t, and releases the state x for reuse.
+func (x *xlate) finish(t *Translation) {
+	x.result(t)
+	x.p, x.env, x.hook, x.rule = nil, nil, nil, nil
+	clear(x.rules)
+	xlates.Put(x)
+}
+
+var xlates = sync.Pool{New: func() any { return new(xlate) }}
+
+// xlate is the state of one translation. flow is the frame after the executed OpenFlow
+// actions. base is the frame after the emitted datapath actions. Before an output,
+// commit emits the actions that turn base into flow (commit.go).
+//
+// Soundness: keep has the bits of flow that still come from the arriving frame. All
+// code reads flow through look. look adds the bits that were read, as far as they are
+// in keep, to the megaflow's mask wc. Bits outside of keep were set by actions, or
+// follow from bits that were already read.
+type xlate struct {
+	p    *openflow.Pipeline
+	env  Env
+	hook func(TraceStep)
+	// cameIn is the port on which the frame arrived. A stored state (Frozen) counts
+	// against the quota of this port. The result depends on cameIn only if the quota
+	// refuses the state; the megaflow then matches the port. In all other cases the
+	// megaflow matches the port only if the translation reads inPort, or if the switch
+	// has several bridges.
+	cameIn uint32
+	patch  uint32 // patch port through which the frame came to the bridge; 0: none
+
+	flow, keep     openflow.Flow
+	base, baseKeep openflow.Flow
+	wc             openflow.Flow
+	tags, baseTags tagStack
+	// decs counts the dec_ttl actions since the TTL was last set. baseDecs is that
+	// count for base.
+	decs, baseDecs int
+	dirty          bool   // flow may differ from base
+	opaque         bool   // a pop has revealed headers that flow does not have
+	bare           bool   // the packet has no Ethernet header for flows, see encap.go
+	undone         int    // number of clones and buckets around the present list, which undo its changes
+	buckets        int    // number of buckets among them
+	limit          uint32 // largest length in bytes of the output in execution; 0: any
+	queue          uint32 // queue of outputs, see queue.go
+
+	actions      []flowtable.Action
+	rules        []*openflow.Rule
+	unmatched    []openflow.BridgeTable
+	groups       []openflow.GroupHit
+	actionSet    []openflow.Action
+	stack        []stacked
+	resubmits    int
+	depth        int
+	rule         *openflow.Rule    // rule in execution; nil: the action set
+	table        uint8             // table of rule
+	halted       bool              // a limit was reached
+	paused       *pausing          // nil: no controller action with pause has ended the lists
+	resumed      *continuationList // list of a continuation in execution, or nil
+	continuation string            // of the controller action in execution
+	exited       bool              // exit ends all lists, up to the bucket or bridge in execution
+	sent         bool
+	tracks       bool              // the datapath may have tracked the frame
+	drop         packet.DropReason // first reason noted
+	learns       []fdb.Learn
+	patches      []Crossing
+	toAsk        Question
+	mustAsk      bool
+	refused      bool // Translation.Refused
+	learned      []openflow.FlowMod
+	finished     []openflow.Finished
+	tables       TableSet
+	addresses    []fdb.Ref // at most maxAddressRefs
+	usedPorts    bool
+	// sentOptions and sentMeta are in force for the next tunnel output (setTunnelFields).
+	sentOptions string
+	sentMeta    uint64
+}
+
+func (x *xlate) begin(p *openflow.Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) {
+	actions, rules, missed, addresses := x.actions[:0], x.rules[:0], x.unmatched[:0], x.addresses[:0]
+	*x = xlate{}
+	x.p, x.env, x.hook, x.actions, x.rules, x.unmatched, x.addresses = p, env, hook, actions, rules, missed, addresses
+	copy(x.flow[:], key[:])
+	x.cameIn = uint32(key[flowtable.WPort] >> 32)
+	for i := range key {
+		x.keep[i] = ^uint64(0)
+	}
+	for w := openflow.WTLVs; w < openflow.FlowWords; w++ {
+		x.keep[w] = ^uint64(0)
+	}
+	x.keep[flowtable.WEthSrc] &^= flowtable.VLANTCI // the tag stack tracks these bits
+	x.keep[flowtable.WIP] &^= flowtable.VLANTCI << flowtable.InnerTCIShift
+	x.tags = frameTags(key)
+	x.base, x.baseKeep, x.baseTags = x.flow, x.keep, x.tags
+}
+
+// result fills t. It reuses the arrays that TranslateTo names.
+func (x *xlate) result(t *Translation) {
+	actions, rules, missed, addresses := t.Actions[:0], t.Rules[:0], t.Missed[:0], t.Addresses[:0]
+	*t = Translation{}
+	t.Learns, t.Patches, t.Question, t.MustAsk, t.Learned, t.Finished = x.learns, x.patches, x.toAsk, x.mustAsk, x.learned, x.finished
+	t.Groups, t.Tables, t.UsedPorts, t.Refused = x.groups, x.tables, x.usedPorts, x.refused
+	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
+	for w := openflow.WTLVs; w < openflow.FlowWords; w++ {
+		if x.wc[w] != 0 {
+			t.Mask[flowtable.WTunOpts] = ^uint64(0)
+		}
+	}
+	switch {
+	case x.halted:
+		x.trim()
+		t.Drop = x.drop
+	case !x.sent:
+		x.actions = x.actions[:0] // changes to a frame that is not sent
+		t.Drop = x.drop
+		if t.Drop == packet.DropNone {
+			t.Drop = packet.DropFlow
+		}
+	}
+	if t.Drop != packet.DropNone {
+		x.actions = append(x.actions, flowtable.Action{Op: flowtable.OpDrop, U32: uint32(t.Drop)})
+	}
+	t.Actions = append(actions, x.actions...)
+	t.Addresses = append(addresses, x.addresses...)
+	t.Rules = append(rules, x.rules...)
+	t.Missed = append(missed, x.unmatched...)
+}
+
+// trim removes the datapath actions after the last action that sends the frame.
+func (x *xlate) trim() {
+	n := len(x.actions)
+	for n > 0 && !sends(x.actions[n-1].Op) {
+		n--
+	}
+	x.actions = x.actions[:n]
+}
+
+func sends(op flowtable.Op) bool {
+	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpAnswer || op == flowtable.OpRecirc || op == flowtable.OpOutputTruncated
+}
+
+// noteDrop records the drop reason of the translation. Only the first reason counts.
+func (x *xlate) noteDrop(reason packet.DropReason) {
+	if x.drop == packet.DropNone {
+		x.drop = reason
+	}
+}
+
+// halt ends the translation at a limit.
+func (x *xlate) halt(reason packet.DropReason) {
+	if !x.halted {
+		x.halted, x.drop = true, reason
+		x.note("the translation ends: " + reason.String())
+	}
+}
+
+func (x *xlate) note(text string) {
+	if x.hook != nil {
+		x.hook(TraceStep{Bridge: x.p.Bridge(), Depth: x.depth, Table: x.table, Flow: x.flow, Note: text})
+	}
+}
+
+// pipeline searches a table, executes the matching rule, and follows goto_table. If
+// first is set, a frame without a matching rule is a table miss, or continues in
+// CentralTable if weft-central has declared its port. If first is not set, the look-up
+// is a resubmit.
+func (x *xlate) pipeline(table uint8, first bool) {
+	for {
+		rule, conj := x.lookup(table)
+		if x.hook != nil {
+			x.hook(TraceStep{Bridge: x.p.Bridge(), Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: noteOf(conj)})
+		}
+		if rule == nil {
+			if first && table == 0 && x.continues() {
+				table = openflow.CentralTable
+				continue
+			}
+			switch {
+			case first && x.p.SendsMisses():
+				x.missed(table)
+			case first:
+				x.noteDrop(packet.DropTableMiss)
+			}
+			return
+		}
+		next, jump := x.execute(rule, table)
+		if !jump {
+			return
+		}
+		table, first = next, true
+	}
+}
+
+func (x *xlate) lookup(table uint8) (r *openflow.Rule, conj uint32) {
+	x.tables.Add(table)
+	if x.bare {
+		x.noteDrop(packet.DropPacketType)
+		x.note("no flow matches a packet without an Ethernet header")
+		return nil, 0
+	}
+	r, conj = x.p.Lookup(table, &x.flow, x)
+	if r == nil && len(x.unmatched) < maxMissed {
+		x.unmatched = append(x.unmatched, openflow.BridgeTable{Bridge: x.p.Bridge(), Table: table})
+	}
+	return r, conj
+}
+
+// noteOf returns the remark on a look-up through a conjunction.
+func noteOf(conj uint32) string {
+	if conj == 0 {
+		return ""
+	}
+	return fmt.Sprintf("all parts of conjunction %d match", conj)
+}
+
+// execute runs the actions of a rule. If the actions end with goto_table, jump is true
+// and next is the number of the named table.
+func (x *xlate) execute(rule *openflow.Rule, table uint8) (next uint8, jump bool) {
+	x.rules = append(x.rules, rule)
+	outer, outerTable := x.rule, x.table
+	x.rule, x.table = rule, table
+	next, jump = x.list(rule.Actions)
+	x.rule, x.table = outer, outerTable
+	if jump && !x.countResubmit() {
+		return 0, false
+	}
+	return next, jump
+}
+
+func (x *xlate) countResubmit() bool {
+	if x.resubmits == MaxResubmits {
+		x.halt(packet.DropLoop)
+		return false
+	}
+	x.resubmits++
+	return true
+}
+
+// descend enters one more level of nesting. The caller leaves this level with
+// x.depth--. descend returns false if a limit ends the translation.
+func (x *xlate) descend() bool {
+	if x.depth == MaxDepth {
+		x.halt(packet.DropLoop)
+		return false
+	}
+	if !x.countResubmit() {
+		return false
+	}
+	x.depth++
+	return true
+}
+
+// resubmit searches a table with the action's port as in_port. The actions of the
+// matching rule see the frame's real in_port.
+func (x *xlate) resubmit(a *openflow.Action) {
+	table := a.Table
+	if table == openflow.TableAll {
+		table = x.table
+	}
+	if table > x.table {
+		if !x.countResubmit() {
+			return
+		}
+	} else {
+		if !x.descend() {
+			return
+		}
+		defer func() { x.depth-- }()
+	}
+	if a.Tuple && !x.hasTuple() {
+		x.note("the frame has no connection: nothing is looked up")
+		return
+	}
+	if a.Port == openflow.PortInPort && !a.Tuple {
+		x.pipeline(table, false)
+		return
+	}
+	rule := x.lookupAs(table, a)
+	if x.hook != nil {
+		note := "looked up with another in_port"
+		if a.Tuple {
+			note = "looked up with the original tuple of the connection"
+		}
+		x.hook(TraceStep{Bridge: x.p.Bridge(), Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: note})
+	}
+	if rule == nil {
+		return
+	}
+	if next, jump := x.execute(rule, table); jump {
+		x.pipeline(next, true)
+	}
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"weft/flowtable"
+	"weft/openflow"
+	"weft/openflow/fdb"
+	"weft/packet"
+)
+
+// Translation is a megaflow with its side effects. It points to rules and groups of
+// the pipeline.
+type Translation struct {
+	// Mask has the bits of the key on which the result depends. All keys that agree on
+	// these bits have an equal Translation, except that Mask itself may differ.
+	Mask flowtable.Key
+	// Actions has 1 to flowtable.MaxActions datapath actions.
+	Actions []flowtable.Action
+	// Rules lists the matching rules in order, possibly several times.
+	Rules []*openflow.Rule
+	// Missed lists the tables in which a look-up found no flow, in order; at most
+	// maxMissed.
+	Missed []openflow.BridgeTable
+	// Groups lists the executed groups and buckets, in order.
+	Groups []openflow.GroupHit
+	// Drop is the reason why the frame is not sent, or DropNone. If Drop is DropLoop,
+	// some outputs may have been executed.
+	Drop packet.DropReason
+	// Learns has the address that normal learns, at most one in each bridge.
+	Learns []fdb.Learn
+	// Patches lists the crossings of patch ports, in order.
+	Patches []Crossing
+	// Question is the address with an unknown location that the frame needs. If nobody
+	// has the address, the translation is right as it is.
+	Question Question
+	MustAsk  bool // weft-central's network sends addresses only on demand (Network.Asked)
+	// Refused is true if a quota of the input port refused the recirc_id or the Geneve
+	// options that the translation needs. The drop is right only while the quota is used up.
+	Refused bool
+	// Learned lists the flows of learn actions, in order. Control adds those that the
+	// tables lack (Pipeline.Learned), and refreshes the timeouts of flows that the
+	// tables have.
+	Learned []openflow.FlowMod
+	// Finished lists the flows whose timeouts each frame changes, because of
+	// fin_timeout.
+	Finished []openflow.Finished
+	// Tables has the tables that the translation searched. It also has tables in which
+	// a learn action with a limit counts flows.
+	Tables TableSet
+	// Addresses are the addresses on which the result depends, in order of use.
+	Addresses []fdb.Ref
+	// UsedPorts is true if the result depends on the set of existing ports. A
+	// dependence on the ports in Actions does not count.
+	UsedPorts bool
+}
+
+// TraceStep is one step of a translation, as Trace reports it to its hook.
+type TraceStep struct {
+	Bridge uint8            // bridge of the table
+	Depth  int              // nesting of resubmits
+	Table  uint8            // table of the look-up or of the actions
+	Lookup bool             // look-up in Table; false: an action or a note
+	Rule   *openflow.Rule   // result of the look-up; nil: none
+	Action *openflow.Action // action to execute
+	Flow   openflow.Flow    // flow before the step
+	Note   string           // text of a note, or a remark on a look-up
+	Recirc uint32           // recirc_id of a second look-up that the data path makes of Flow; 0: none
+}
