@@ -43,9 +43,13 @@ func newBFDSite(t *testing.T) *bfdSite {
 	s.near.Weft("add-port", "to2", "type=vxlan", "vni=7", "remote=172.16.0.3", "bfd=on")
 	s.first.Weft("add-port", "back", "type=vxlan", "vni=7", "remote=172.16.0.1", "bfd=on")
 	s.second.Weft("add-port", "back", "type=vxlan", "vni=7", "remote=172.16.0.1", "bfd=on")
+	s.near.Weft("add-port", "both", "type=vxlan", "vni=8", "remote=172.16.0.2,172.16.0.3", "bfd=on")
+	s.first.Weft("add-port", "back8", "type=vxlan", "vni=8", "remote=172.16.0.1", "bfd=on")
+	s.second.Weft("add-port", "back8", "type=vxlan", "vni=8", "remote=172.16.0.1", "bfd=on")
 	s.near.Tap(l.Host("guest"), guestMAC, guestIP+"/24", guestMTU)
 	s.near.Weft("add-group", "group_id=1,type=ff,bucket=watch_port:to1,actions=output:to1,bucket=watch_port:to2,actions=output:to2")
 	s.near.Weft("add-flow", "in_port=guest,actions=group:1")
+	s.near.Weft("add-flow", "priority=40000,in_port=guest,dl_dst="+toBoth+",actions=output:both")
 	return s
 }
 
@@ -78,6 +82,22 @@ func (s *bfdSite) expectOutput(port string) {
 	eventually(s.t, func() error {
 		trace := s.near.Weft("trace", "in_port=guest,dl_src="+guestMAC+",dl_dst=ff:ff:ff:ff:ff:ff")
 		if !strings.Contains(trace, "output:"+port+"\n") {
+			return errors.New(trace)
+		}
+		return nil
+	})
+}
+
+// toBoth is the destination of frames to the port with two remotes.
+const toBoth = "02:00:00:00:00:99"
+
+// expectLost waits until frames to the port with two remotes leave out the first one, or until
+// both get them.
+func (s *bfdSite) expectLost(want bool) {
+	s.t.Helper()
+	eventually(s.t, func() error {
+		trace := s.near.Weft("trace", "in_port=guest,dl_src="+guestMAC+",dl_dst="+toBoth)
+		if strings.Contains(trace, "no copy to 172.16.0.2: its BFD session has failed") != want || strings.Contains(trace, "no copy to 172.16.0.3") {
 			return errors.New(trace)
 		}
 		return nil
@@ -118,9 +138,11 @@ func TestBFD(t *testing.T) {
 		return nil
 	})
 	s.expectOutput("to2")
+	s.expectLost(true)
 	s.first.Start()
 	s.up(s.near, "to1")
 	s.expectOutput("to1")
+	s.expectLost(false)
 
 	s.near.Weft("mod-port", "to2", "bfd=")
 	if p := portOf(t, s.near, "to2"); p.Remotes[0].BFD != nil {

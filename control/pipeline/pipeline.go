@@ -53,8 +53,8 @@ import (
 // itself is in the View.
 type Ports interface {
 	// UpdateLiveness makes a new View if the liveness of ports has changed and a group or a
-	// bundle action watches ports. It reports whether liveness has changed. The caller holds
-	// the configuration lock.
+	// bundle action watches ports, or if a remote is lost or returns (PortInfo.Lost). It
+	// reports whether it has made one. The caller holds the configuration lock.
 	UpdateLiveness() (changed bool)
 	// Fault reports that the workers have stopped using a port, and the reason. It takes
 	// the configuration lock.

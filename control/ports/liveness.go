@@ -4,6 +4,7 @@ package ports
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"weft/control/loop"
@@ -12,8 +13,8 @@ import (
 // livenessInterval is the interval of liveness checks.
 const livenessInterval = 50 * time.Millisecond
 
-// watchPorts checks the liveness of the ports that groups watch, until ctx ends. It
-// sleeps while no group watches a port.
+// watchPorts checks the liveness of the ports that groups watch, and of the remotes of ports
+// with several remotes and BFD, until ctx ends. It sleeps while there are none.
 func (ps *Ports) watchPorts(ctx context.Context) {
 	for {
 		select {
@@ -34,15 +35,24 @@ func (ps *Ports) watchPorts(ctx context.Context) {
 
 // UpdateLiveness implements pipeline.Ports. The caller holds the configuration lock.
 func (ps *Ports) UpdateLiveness() (changed bool) {
-	if !ps.pipeline.WatchesPorts() {
-		return false
-	}
-	loop.Notify(ps.watched)
+	watches := ps.pipeline.WatchesPorts()
+	again := watches
 	for _, p := range ps.byNumber {
-		down := p.info.Off || p.problem.Load() != nil || p.driver.status().state != StateUp
-		if down != p.info.Down {
-			p.info.Down, changed = down, true
+		if watches {
+			down := p.info.Off || p.problem.Load() != nil || p.driver.status().state != StateUp
+			if down != p.info.Down {
+				p.info.Down, changed = down, true
+			}
 		}
+		if p.info.BFD && len(p.info.Remotes) > 0 {
+			again = true
+			if lost := ps.templates.Lost(p.saved.Number); !slices.Equal(lost, p.info.Lost) {
+				p.info.Lost, changed = lost, true
+			}
+		}
+	}
+	if again {
+		loop.Notify(ps.watched)
 	}
 	if changed {
 		ps.updateView()

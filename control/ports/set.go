@@ -176,7 +176,11 @@ func (ps *Ports) SetTunnels() {
 	remotes := ps.declaredRemotes()
 	ps.templates.Watch(remotes)
 	ps.templates.SetPorts(ps.uplinks(), ps.encaps())
-	ps.templates.Supervise(ps.bfdSessions(remotes))
+	sessions := ps.bfdSessions(remotes)
+	ps.templates.Supervise(sessions)
+	if len(sessions) > 0 {
+		loop.Notify(ps.watched)
+	}
 }
 
 // TakeOver continues with the workers of an earlier control process. It attaches the

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"weft/bfd"
@@ -245,6 +246,35 @@ func (t *Templates) superviseState(key Tunnel, st *RemoteState) {
 			st.State = RemoteWaiting
 		}
 	}
+}
+
+// lost reports whether the session has failed, so that frames do not reach the remote: the
+// remote has fallen silent, or hears nothing. A remote without BFD is not lost, whether it has
+// never sent a packet or has turned BFD off.
+func (b *BFDState) lost() bool {
+	switch b.Diagnostic {
+	case bfd.DetectionExpired:
+		return b.State != bfd.Up
+	case bfd.NeighborSignalDown:
+		return b.State != bfd.Up && b.RemoteState == bfd.Down && !b.expired
+	}
+	return false
+}
+
+// Lost returns the watched remotes of a port whose BFD session has failed, or none if all of
+// them have failed.
+func (t *Templates) Lost(port uint32) (lost []netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, w := range t.watches[port] {
+		if w.state.BFD != nil && w.state.BFD.lost() {
+			lost = append(lost, w.Remote)
+		}
+	}
+	if len(lost) == len(t.watches[port]) {
+		return nil
+	}
+	return lost
 }
 
 // reason returns why a session is not up. The text stays the same while the state does,

@@ -101,6 +101,12 @@ func TestSessions(t *testing.T) {
 			return false
 		})
 	}
+	expectLost := func(want ...netip.Addr) {
+		t.Helper()
+		if lost := tu.Lost(3); !slices.Equal(lost, want) {
+			t.Errorf("lost remotes %v, want %v", lost, want)
+		}
+	}
 	// The test is the worker. It holds the lock that the reader of the rows holds.
 	edit := func(f func(r *datapath.BFDSession)) {
 		tu.mu.Lock()
@@ -109,12 +115,14 @@ func TestSessions(t *testing.T) {
 	}
 	edit(func(*datapath.BFDSession) { engine.run(1, 3, peer, times) })
 	expect(RemoteWaiting, "no BFD from 10.1.0.2 so far")
+	expectLost()
 	edit(func(r *datapath.BFDSession) {
 		r.Receive(&bfd.Packet{State: bfd.Down, Mine: 9, Multiplier: 3, MinTx: 1_000_000, MinRx: 1}, clock.Monotonic())
 	})
 	expect(RemoteWaiting, "BFD with 10.1.0.2 is init")
 	edit(func(*datapath.BFDSession) { tu.sessions[Tunnel{Port: 3, Remote: peer}].begun = time.Time{} })
 	expect(RemoteDown, "BFD with 10.1.0.2 is init")
+	expectLost()
 	edit(func(r *datapath.BFDSession) {
 		r.Receive(&bfd.Packet{State: bfd.Init, Mine: 9, Yours: r.Mine, Multiplier: 3, MinTx: 100_000, MinRx: 1}, clock.Monotonic())
 	})
@@ -132,6 +140,7 @@ func TestSessions(t *testing.T) {
 	next.expect(t, "begin 0, begin 1")
 	edit(func(r *datapath.BFDSession) { r.Tick(r.ExpiryNS) })
 	expect(RemoteDown, "no BFD from 10.1.0.2 within 600 ms")
+	expectLost(peer)
 	edit(func(r *datapath.BFDSession) {
 		r.Receive(&bfd.Packet{State: bfd.AdminDown, Mine: 9, Yours: r.Mine, Multiplier: 3, MinTx: 100_000, MinRx: 1}, clock.Monotonic())
 	})
@@ -140,6 +149,8 @@ func TestSessions(t *testing.T) {
 	expect(RemoteDown, "no BFD from 10.1.0.2 within 600 ms")
 	stop()
 	<-ended
+	tu.Watch([]Tunnel{list[1].Tunnel})
+	expectLost() // frames still go to the only remote
 
 	// The next control process finds the session, and ends one that is not declared.
 	next.run(0, 3, other, times)
@@ -153,6 +164,26 @@ func TestSessions(t *testing.T) {
 	}
 	if states, _ := tu2.RemotesOf(3); len(states) != 1 || states[0].BFD != nil || states[0].State == RemoteDown {
 		t.Errorf("without BFD: %+v", states)
+	}
+}
+
+// A remote is lost if its session has failed, but not if it has no BFD.
+func TestLostRemotes(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		b    BFDState
+		want bool
+	}{
+		{"up", BFDState{State: bfd.Up, RemoteState: bfd.Up, Diagnostic: bfd.DetectionExpired}, false},
+		{"never heard", BFDState{State: bfd.Down, RemoteState: bfd.Down, Silence: -1}, false},
+		{"silent", BFDState{State: bfd.Down, RemoteState: bfd.Down, Diagnostic: bfd.DetectionExpired, expired: true}, true},
+		{"hears nothing", BFDState{State: bfd.Down, RemoteState: bfd.Down, Diagnostic: bfd.NeighborSignalDown}, true},
+		{"has turned BFD off", BFDState{State: bfd.Down, RemoteState: bfd.AdminDown, Diagnostic: bfd.NeighborSignalDown}, false},
+		{"turned BFD off a while ago", BFDState{State: bfd.Down, RemoteState: bfd.Down, Diagnostic: bfd.NeighborSignalDown, expired: true}, false},
+	} {
+		if got := c.b.lost(); got != c.want {
+			t.Errorf("a remote that is %s: lost %v, want %v", c.name, got, c.want)
+		}
 	}
 }
 

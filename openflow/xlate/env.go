@@ -96,6 +96,9 @@ type PortInfo struct {
 	// replication), or only to the remote behind which normal has learned the
 	// destination address.
 	Remotes []netip.Addr
+	// Lost has the addresses of Remotes whose BFD session has failed. They get no frames.
+	// Lost has never all of them.
+	Lost []netip.Addr
 }
 
 // At returns the port's number in the data path.

@@ -4,6 +4,7 @@ package xlate
 
 import (
 	"net/netip"
+	"slices"
 
 	"weft/openflow"
 	"weft/openflow/fdb"
@@ -13,9 +14,14 @@ import (
 // section 4) and without multicast. Broadcasts go to each remote. The switch learns
 // behind which remote an address is.
 
-// replicate sends a copy of the frame to every remote of the port.
+// replicate sends a copy of the frame to every remote of the port that is not lost.
 func (x *xlate) replicate(port *PortInfo) {
+	x.usedPorts = true // megaflows change when a remote is lost or returns
 	for _, remote := range port.Remotes {
+		if slices.Contains(port.Lost, remote) {
+			x.note("no copy to " + remote.String() + ": its BFD session has failed")
+			continue
+		}
 		x.sendTo(port.towards(remote))
 	}
 }
@@ -37,10 +43,11 @@ func (x *xlate) origin(port *PortInfo) netip.Addr {
 }
 
 // sendLearned sends the frame to the port behind which an address was learned. If the
-// table knows the address's remote, only this remote gets the frame.
+// table knows the address's remote, only this remote gets the frame. An address behind a lost
+// remote may have moved, so the frame goes to the others.
 func (x *xlate) sendLearned(port *PortInfo, s fdb.Segment, vlan uint16, mac uint64) {
 	if len(port.Remotes) > 0 || port.Central {
-		if remote := x.env.VTEP(s, vlan, mac); remote.IsValid() {
+		if remote := x.env.VTEP(s, vlan, mac); remote.IsValid() && !slices.Contains(port.Lost, remote) {
 			port = port.towards(remote)
 		}
 	}

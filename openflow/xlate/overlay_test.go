@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 
 	"weft/flowtable"
@@ -82,6 +83,37 @@ func TestReplication(t *testing.T) {
 	direct, k := pipelineOf(t, "actions=output:8"), keyOfText(t, "in_port=1")
 	if tr := Translate(direct, &k, env); !reflect.DeepEqual(tunnelsOf(&tr, 8), sent) {
 		t.Errorf("output uses templates %v, want %v", tunnelsOf(&tr, 8), sent)
+	}
+}
+
+// A remote whose BFD session has failed gets no frames. Frames to addresses behind it go to the
+// other remotes.
+func TestLostRemote(t *testing.T) {
+	env := overlayEnv()
+	normal, direct := pipelineOf(t, "actions=normal"), pipelineOf(t, "actions=output:8")
+	translate := func(p *openflow.Pipeline, dst string) []uint32 {
+		k := keyOfText(t, "in_port=1,dl_src=00:00:00:00:00:01,dl_dst="+dst)
+		tr := Translate(p, &k, env)
+		if !tr.UsedPorts {
+			t.Errorf("the translation for %s stays when a remote returns", dst)
+		}
+		return tunnelsOf(&tr, 8)
+	}
+	const broadcast, behind = "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:02"
+	port := &env.ports[len(env.ports)-1]
+	env.macs.Learn(fdb.Learn{Valid: true, Port: 8, MAC: 2, Remote: port.Remotes[1]}, 0)
+	all := translate(normal, broadcast)
+	if got := translate(normal, behind); len(all) != 3 || !slices.Equal(got, all[1:2]) {
+		t.Fatalf("a broadcast uses templates %v, a frame to a known address %v", all, got)
+	}
+	port.Lost = port.Remotes[1:2]
+	others := []uint32{all[0], all[2]}
+	for _, p := range []*openflow.Pipeline{normal, direct} {
+		for _, dst := range []string{broadcast, behind} {
+			if got := translate(p, dst); !slices.Equal(got, others) {
+				t.Errorf("a frame to %s uses templates %v, want %v", dst, got, others)
+			}
+		}
 	}
 }
 
