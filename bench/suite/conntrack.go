@@ -97,10 +97,14 @@ func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string,
 			return result, err
 		}
 	}
-	if err := p.waitForReport(spec.Warm*8+spec.Length+20*time.Second, &result); err != nil {
+	limit := spec.Warm*8 + spec.Length + 20*time.Second
+	if spec.Fill > 0 {
+		limit += time.Minute // until the table is full
+	}
+	if err := p.waitForReport(limit, &result); err != nil {
 		return result, err
 	}
-	return result, someCame(result.Frames)
+	return result, someCame(result.Frames + result.Full.aloneRate())
 }
 
 // measureTracked returns the frames per second on n established connections. Frames of
@@ -146,21 +150,25 @@ func measureConnectionMemory(r *run, peer, protocol string) (float64, error) {
 	return grown, err
 }
 
+// floodFill is the number of connections after which Weft's table is full: its default
+// limit, and more than the established connections.
+const floodFill = 1<<20 + 10_000
+
 // measureFlood returns the fraction of the frame rate that remains while a third guest
-// opens 500,000 connections per second in another zone.
+// opens 500,000 connections per second in another zone, and the table is full. The
+// fraction while the table grows is a figure of its own.
 func measureFlood(r *run, peer string) (float64, error) {
 	flows := func(guest func(int) string, tunnel string) []string {
 		return append(trackFlows(tracked, false)(guest, tunnel),
 			"table=0,tcp,in_port="+guest(2)+",actions=ct(zone=2,table=2)",
 			"table=2,tcp,ct_state=+trk+new,actions=ct(commit,zone=2)")
 	}
-	spec := trackSpec{Connections: 1_000, Warm: warmTime, Length: 4 * r.length, PerSecond: 500_000}
+	spec := trackSpec{Connections: 1_000, Warm: warmTime, Length: attackLengths * r.length, PerSecond: 500_000, Fill: floodFill}
 	result, err := trackGuestsDo(r, peer, 3, flows, spec, nil)
 	if err != nil {
 		return 0, err
 	}
-	r.note("alone", "frames/s", result.Frames)
-	r.note("flooded", "frames/s", result.UnderFire)
-	r.note("flood taken", "connections/s", result.Attack)
-	return result.UnderFire / result.Frames, nil
+	r.noteAttack(&result.Full, "flooded", "flood taken", "connections/s")
+	r.note("left while the table grows", "", result.Growing.left())
+	return result.Full.left(), nil
 }

@@ -26,19 +26,22 @@ type trackSpec struct {
 	Fresh       bool // each datagram of guest 0 opens a connection
 	// lengths of the warm-up and of the measurement; if Fresh is set, only time limits
 	Warm, Length time.Duration
-	PerSecond    int // segments per second of guest 2 in the second half; 0: no guest 2
+	// PerSecond is the number of segments per second of guest 2 in every second slice of
+	// time (slices.go); 0: no guest 2. Until guest 2 has sent Fill segments, the slices
+	// count as growth of the table. Length begins afterwards.
+	PerSecond, Fill int
 }
 
 // warmWord is printed once every connection has been used.
 const warmWord = "warm"
 
 type trackReport struct {
-	Frames    float64 // number of frames a second that the guests received
-	Begun     float64 // connections opened a second, if Fresh is set
-	Count     float64 // number of opened connections, if Fresh is set
-	Stall     float64 // longest time in seconds without a frame while the guests had their core
-	UnderFire float64 // frames per second of guests 0 and 1 during the attack
-	Attack    float64 // segments per second that the switch received from guest 2
+	Frames float64 // number of frames a second that the guests received
+	Begun  float64 // connections opened a second, if Fresh is set
+	Count  float64 // number of opened connections, if Fresh is set
+	Stall  float64 // longest time in seconds without a frame while the guests had their core
+	// With guest 2, instead of Frames: while the table grows, and with a full table.
+	Growing, Full attackReport
 }
 
 // Offsets in an Ethernet frame with UDP over IPv4 or IPv6.
@@ -125,7 +128,7 @@ type trackGuests struct {
 	fresh    bool
 	ipv6     bool
 	random   uint64
-	sent     int // number of segments that guest 2 sent
+	sent     int // number of segments that guest 2 has sent
 
 	stall    time.Duration
 	lastCame time.Time
@@ -220,20 +223,28 @@ func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 	}
 	fmt.Println(warmWord)
 	g.stall = 0
-	length := spec.Length
 	if spec.PerSecond > 0 {
-		length /= 2
+		g.attackInSlices(spec, &r.Growing, func() bool { return g.sent >= spec.Fill })
+		end := time.Now().Add(spec.Length)
+		g.attackInSlices(spec, &r.Full, func() bool { return time.Now().After(end) })
+		return r
 	}
-	frames, elapsed := g.circulate(length, 0)
+	frames, elapsed := g.circulate(spec.Length, 0)
 	r.Frames, r.Stall = (frames[0]+frames[1])/elapsed.Seconds(), g.stall.Seconds()
-	if spec.PerSecond > 0 {
-		g.circulate(spec.Warm, spec.PerSecond)
-		g.sent = 0
-		frames, elapsed = g.circulate(length, spec.PerSecond)
-		r.UnderFire = (frames[0] + frames[1]) / elapsed.Seconds()
-		r.Attack = float64(g.sent) / elapsed.Seconds()
-	}
 	return r
+}
+
+// attackInSlices measures guests 0 and 1 alternately without and with guest 2's segments.
+func (g *trackGuests) attackInSlices(spec *trackSpec, r *attackReport, done func() bool) {
+	r.alternate(done, func(d time.Duration, attacked bool) (float64, float64, time.Duration) {
+		perSecond := 0
+		if attacked {
+			perSecond = spec.PerSecond
+		}
+		before := g.sent
+		frames, elapsed := g.circulate(d, perSecond)
+		return frames[0] + frames[1], float64(g.sent - before), elapsed
+	})
 }
 
 // looks is the time between two polls after which the guests must have lost their core.

@@ -64,7 +64,7 @@ func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsR
 	if err := p.waitForReport(spec.Warm*2+spec.Length+20*time.Second, &result); err != nil {
 		return result, err
 	}
-	return result, someCame(result.Frames)
+	return result, someCame(result.Frames + result.Sliced.aloneRate())
 }
 
 // warmTime is how long frames flow before they count. warmPerFlow is added for each
@@ -147,7 +147,7 @@ func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 // third guest creates masks (CVE-2019-25076).
 func measureAttack(r *run, peer string, perSecond int) (float64, error) {
 	s := attackRules()
-	spec := guestsSpec{Warm: 2 * time.Second, Length: 4 * r.length, Attack: filepath.Join(r.dir, "attack"), PerSecond: perSecond}
+	spec := guestsSpec{Warm: 2 * time.Second, Length: attackLengths * r.length, Attack: filepath.Join(r.dir, "attack"), PerSecond: perSecond}
 	if err := writeTuples(spec.Attack, attackTuples()); err != nil {
 		return 0, err
 	}
@@ -155,8 +155,6 @@ func measureAttack(r *run, peer string, perSecond int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	r.note("alone", "frames/s", result.Frames)
-	r.note("attacked", "frames/s", result.UnderFire)
-	r.note("attack taken", "frames/s", result.AttackRate)
-	return result.UnderFire / result.Frames, nil
+	r.noteAttack(&result.Sliced, "attacked", "attack taken", "frames/s")
+	return result.Sliced.left(), nil
 }

@@ -32,17 +32,16 @@ type guestsSpec struct {
 	Until        uint64
 	Warm, Length time.Duration
 	// Attack is the path of a file with the flows of guest 2, which sends PerSecond
-	// frames per second in the second half of Length.
+	// frames per second in every second slice of time, see slices.go.
 	Attack    string
 	PerSecond int
 }
 
 type guestsReport struct {
-	Frames     float64 // frames per second that guests 0 and 1 received
-	Seconds    float64
-	Lost       int64
-	UnderFire  float64 // frames per second of guests 0 and 1 during the attack
-	AttackRate float64 // frames per second that the switch received from guest 2
+	Frames  float64 // frames per second that guests 0 and 1 received
+	Seconds float64
+	Lost    int64
+	Sliced  attackReport // with guest 2, instead of Frames
 }
 
 // tuple identifies a UDP flow. In a file it takes tupleBytes bytes.
@@ -223,22 +222,30 @@ func (g *flowGuests) run(spec *guestsSpec) guestsReport {
 		return r
 	}
 	g.circulate(spec.Warm, 0, 0)
-	before := g.load.Totals()
-	length := spec.Length
-	if g.attacker != nil {
-		length /= 2
-	}
-	frames, elapsed := g.circulate(length, 0, 0)
-	r.Frames, r.Seconds = float64(frames)/elapsed.Seconds(), elapsed.Seconds()
-	r.Lost = g.load.Totals().Lost - before.Lost
 	if g.attacker != nil {
 		g.circulate(spec.Warm, 0, spec.PerSecond) // time for the switch to install guest 2's masks
-		taken := g.attacker.Tx[0].UsedIndex()
-		frames, elapsed = g.circulate(length, 0, spec.PerSecond)
-		r.UnderFire = float64(frames) / elapsed.Seconds()
-		r.AttackRate = float64(g.attacker.Tx[0].UsedIndex()-taken) / elapsed.Seconds()
+		g.attackInSlices(spec, &r.Sliced)
+		return r
 	}
+	before := g.load.Totals()
+	frames, elapsed := g.circulate(spec.Length, 0, 0)
+	r.Frames, r.Seconds = float64(frames)/elapsed.Seconds(), elapsed.Seconds()
+	r.Lost = g.load.Totals().Lost - before.Lost
 	return r
+}
+
+// attackInSlices measures guests 0 and 1 alternately without and with guest 2's frames.
+func (g *flowGuests) attackInSlices(spec *guestsSpec, r *attackReport) {
+	end := time.Now().Add(spec.Length)
+	r.alternate(func() bool { return time.Now().After(end) }, func(d time.Duration, attacked bool) (float64, float64, time.Duration) {
+		perSecond := 0
+		if attacked {
+			perSecond = spec.PerSecond
+		}
+		taken := g.attacker.Tx[0].UsedIndex()
+		frames, elapsed := g.circulate(d, 0, perSecond)
+		return float64(frames), float64(g.attacker.Tx[0].UsedIndex() - taken), elapsed
+	})
 }
 
 // circulate runs the guests for the time d. If until is not 0, circulate ends as soon
