@@ -19,8 +19,8 @@ type InHand struct {
 	Sending uint64
 	// Asleep is 1 while the worker sleeps, for at most MaxSleepNS.
 	Asleep uint64
-	// Thread is the kernel's id of the worker's thread; 0: the worker has not started
-	// yet.
+	// Thread is the kernel's id of the worker's thread; 0: the worker has not started yet, or
+	// has ended.
 	Thread uint64
 	_      [4]uint64
 }

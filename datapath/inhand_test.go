@@ -112,4 +112,8 @@ func TestAsleepIsShown(t *testing.T) {
 	if hand.Thread == 0 {
 		t.Error("the thread is not named")
 	}
+	r.w.Stop()
+	if hand.Thread != 0 {
+		t.Error("a worker that has ended names its thread, which the watchdog would take for hung")
+	}
 }

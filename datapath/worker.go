@@ -271,6 +271,7 @@ func (w *Worker) Run() error {
 	w.beginHeartbeat()
 	for !w.passes() {
 	}
+	w.sh.InHand.Thread = 0 // for the watchdog: the process's first thread stays although its worker has ended
 	return nil
 }
 

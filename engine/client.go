@@ -49,6 +49,7 @@ type Client struct {
 	pending   atomic.Pointer[Pending] // request under way; nil: none
 	build     atomic.Pointer[buildinfo.Build]
 	condemned atomic.Bool
+	halted    atomic.Bool
 }
 
 // Pending is a request without reply.
@@ -103,6 +104,10 @@ func (c *Client) Build() buildinfo.Build {
 	}
 	return buildinfo.Build{}
 }
+
+// Halted reports, after Recall, whether an earlier control process has halted the engine's
+// workers. Such an engine keeps requests and forwards nothing.
+func (c *Client) Halted() bool { return c.halted.Load() }
 
 // Gone returns a channel that is closed when the engine has died or has accepted
 // another control process.
@@ -171,6 +176,7 @@ func (c *Client) Recall() ([]Kept, error) {
 			return nil, err
 		}
 		if r.reply.Last {
+			c.halted.Store(r.reply.Halted)
 			return all, nil
 		}
 		if r.reply.Kept != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // connections has the engine's connection to control. A new connection replaces the old
@@ -37,9 +38,7 @@ func (c *connections) take(conn *net.UnixConn, greet bool) {
 		if greet {
 			_ = sendMessage(conn, Reply{}, nil)
 		}
-		// An engine without running workers is useless to another control process, so it
-		// ends.
-		if errors.Is(c.converse(conn), errStop) || (c.workers == nil || c.halted) && !replaced.Load() {
+		if errors.Is(c.converse(conn), errStop) || !replaced.Load() && c.useless() {
 			c.stop.Do(func() { close(c.stopped) })
 			// a closed listener ends accept; without a listener, accept ends when
 			// stopped is closed
@@ -48,6 +47,29 @@ func (c *connections) take(conn *net.UnixConn, greet bool) {
 			}
 		}
 	}(c.replaced, c.done)
+}
+
+// useless reports whether another control process could do nothing with this engine, whose
+// control process has died: its workers were never started, or another engine serves since
+// they were halted.
+func (s *server) useless() bool { return s.workers == nil || s.halted && !s.serveAgain() }
+
+// How long a halted engine tries to serve again. Meanwhile the spare engine, which has got the
+// lock, notices the death of control and ends.
+const (
+	againLimit = 2 * time.Second
+	againEvery = 10 * time.Millisecond
+)
+
+// serveAgain makes a halted engine serve the state directory again. It returns false if another
+// engine serves it.
+func (s *server) serveAgain() bool {
+	for end := time.Now().Add(againLimit); time.Now().Before(end); time.Sleep(againEvery) {
+		if acquire(s.lock, false) == nil {
+			return sign(s.lock) == nil
+		}
+	}
+	return false
 }
 
 // hangUp ends a connection, even if leaveWithControl polls it at the moment.

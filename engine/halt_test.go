@@ -69,3 +69,40 @@ func TestSpareServesAfterHalt(t *testing.T) {
 	}
 	again.Close()
 }
+
+// A halted engine whose control process dies before another engine serves stays, so that the
+// next control process finds everything that it keeps.
+func TestHaltedEngineServesAgain(t *testing.T) {
+	dir := t.TempDir()
+	c := spawnEngine(t, dir)
+	startEngine(t, c, 1)
+	attachSocket(t, c, 1, `null`)
+	if _, err := c.Recall(); err != nil || c.Halted() {
+		t.Fatalf("before the halt: halted %v, %v", c.Halted(), err)
+	}
+	if err := c.Halt(); err != nil {
+		t.Fatal(err)
+	}
+	c.conn.Close()
+	again, err := Connect(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if kept, err := again.Recall(); err != nil || len(kept) != 2 || again.PID() != c.PID() || !again.Halted() {
+		t.Fatalf("engine %d, which was %d, halted %v, keeps %+v: %v", again.PID(), c.PID(), again.Halted(), kept, err)
+	}
+	// the next control process halts the engine again, before another engine serves
+	if err := again.Halt(); err != nil {
+		t.Fatal(err)
+	}
+	next := spawnEngine(t, dir)
+	startEngine(t, next, 1)
+	again.conn.Close()
+	await(t, "the end of the halted engine", func() bool { return again.awaitDeath(time.Millisecond) == nil })
+	if third, err := Connect(dir); err != nil || third.PID() != next.PID() {
+		t.Fatalf("the serving engine: %v, %v", third, err)
+	} else {
+		third.Close()
+	}
+}

@@ -80,8 +80,8 @@ const (
 	OpRecall = "recall"
 	// OpHalt ends the workers between two passes, so that no frame is in a worker's
 	// hands, and unlocks the state directory, so that the spare engine serves. The halted
-	// engine keeps its requests until it is killed or control's connection ends. Earlier
-	// versions refuse this request.
+	// engine keeps its requests until it is killed. If control's connection ends, the halted
+	// engine ends, too, unless no other engine serves. Earlier versions refuse this request.
 	OpHalt = "halt"
 	// OpStop ends the engine after the engine's reply.
 	OpStop = "stop"
@@ -137,6 +137,8 @@ type Reply struct {
 	// Kept is a kept request, in replies to OpRecall.
 	Kept *Request `json:"kept,omitempty"`
 	Last bool     `json:"last,omitempty"`
+	// Halted is set in the last reply to OpRecall if OpHalt has ended the workers.
+	Halted bool `json:"halted,omitempty"`
 	// Waiting is set in a message of a spare engine that answers no request: the engine
 	// has entered the sandbox, has prepared memory, and waits until the serving engine
 	// has ended. The message may come after the greeting, if the wait is short.

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/signal"
@@ -201,6 +202,9 @@ func acquire(f *os.File, wait bool) error {
 // sign writes this process's id to the lock file.
 func sign(lock *os.File) error {
 	err := lock.Truncate(0)
+	if err == nil {
+		_, err = lock.Seek(0, io.SeekStart) // a halted engine may have signed before
+	}
 	if err == nil {
 		_, err = fmt.Fprintln(lock, os.Getpid())
 	}

@@ -230,7 +230,7 @@ func (s *server) recall(conn *net.UnixConn) error {
 			return err
 		}
 	}
-	return sendMessage(conn, Reply{Last: true, Build: ownBuild()}, nil)
+	return sendMessage(conn, Reply{Last: true, Halted: s.halted, Build: ownBuild()}, nil)
 }
 
 func ownBuild() *buildinfo.Build {

@@ -152,6 +152,10 @@ func (es *Engines) inheritMemory(inherited *inheritance, start *engine.Kept, mak
 		es.log.Info("another user runs the engine, replacing it", "pid", inherited.client.PID())
 		inherited.unchanged = false
 	}
+	if inherited.client.Halted() {
+		es.log.Info("the running engine was halted to be replaced, replacing it", "pid", inherited.client.PID())
+		inherited.unchanged = false
+	}
 }
 
 // old returns the memory with the connection table of the running engine, or nil.

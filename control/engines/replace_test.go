@@ -86,6 +86,37 @@ func TestMemoryStaysAfterGivingUp(t *testing.T) {
 	r.pipeline.Workers().Statistics(0, 0)
 }
 
+// Control ends while no engine can be started in place of a halted one. The next control
+// process, of either build, replaces the halted engine, and keeps its megaflows and counts.
+func TestHaltedEngineIsReplaced(t *testing.T) {
+	for name, next := range map[string]func(t *testing.T){"upgrade": func(*testing.T) {}, "return": func(*testing.T) { buildID = readBuildID }} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			first, key := r.launcher.last(), r.frame()
+			first.Workers[0].On(func() { first.Workers[0].Shared.Ports[1].RxPackets = 5 })
+			r.die()
+			upgrade(t)
+			r.launcher.failures, r.giveUp = 1<<30, true
+			if err := r.tryBegin(); err == nil {
+				t.Fatal("a start without an engine succeeds")
+			}
+			if first.HasEnded() || !first.Halted() {
+				t.Fatal("the halted engine was not left to the next control process")
+			}
+			r.die()
+			next(t)
+			r.launcher.failures, r.giveUp = 0, false
+			r.begin()
+			if r.launcher.last() == first || !first.HasEnded() {
+				t.Error("the halted engine was not replaced")
+			}
+			if !r.knows(key) || r.engines.region.Ports[1].RxPackets != 5 {
+				t.Errorf("megaflow known %v, %d frames", r.knows(key), r.engines.region.Ports[1].RxPackets)
+			}
+		})
+	}
+}
+
 // If the old engine dies while the next one cannot start, control starts an engine anyway.
 func TestOldEngineDiesMeanwhile(t *testing.T) {
 	r := newRig(t)

@@ -27,7 +27,7 @@ func (es *Engines) Start(ctx context.Context, saved store.State) error {
 		return err
 	}
 	es.setEngine(in.client)
-	if in.client != nil && !in.unchanged {
+	if in.client != nil && !in.unchanged && !in.client.Halted() { // a halted engine forwards nothing that a proof could protect
 		if err := es.prove(ctx, in.client); err != nil {
 			return err
 		}

@@ -29,6 +29,7 @@ type Client interface {
 	Forget(key string) error
 	Recall() ([]engine.Kept, error)
 	Halt() error
+	Halted() bool
 	Stop() error
 	Kill() error
 	MayKill() bool

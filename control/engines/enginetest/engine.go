@@ -146,6 +146,9 @@ func (e *Engine) Halt() error {
 	return nil
 }
 
+// Halted does the same as WasHalted.
+func (e *Engine) Halted() bool { return e.WasHalted() }
+
 // WasHalted reports whether Halt was called before the engine's end.
 func (e *Engine) WasHalted() bool {
 	e.mu.Lock()
