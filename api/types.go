@@ -38,6 +38,7 @@
 //	GET    /v1/monitor[?flows=true][&ports=true][&connections=true[&zone=N][&events=KIND,...]]
 //	           [&match=MATCH][&initial=true]  Event, ...
 //	GET    /v1/limits[?port=NAME]            []Limit
+//	GET    /v1/routes[?port=NAME]            []Route
 //	GET    /v1/log                           Log
 //	POST   /v1/log                           Log -> Log; an empty setting stays
 //	GET    /metrics                          Prometheus text

@@ -32,6 +32,7 @@ func (d *Daemon) handler() *access.Mux {
 	d.captureRoutes(mux)
 	d.monitorRoutes(mux)
 	d.limitRoutes(route)
+	d.underlayRoutes(route)
 	d.logRoutes(route)
 	mux.Fallback(func(w http.ResponseWriter, r *http.Request) {
 		d.reply(w, nil, &notFound{fmt.Sprintf("%s %s: no such request; expected one of those under /v1", r.Method, r.URL.Path)})

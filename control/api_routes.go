@@ -20,6 +20,7 @@ var apiRoutes = map[string]access.Route{
 	"GET /v1/show":                   {Role: access.Read},
 	"POST /v1/shutdown":              {Role: access.Write},
 	"GET /v1/limits":                 {Role: access.Read},
+	"GET /v1/routes":                 {Role: access.Read, Expensive: true},
 	"GET /v1/log":                    {Role: access.Read},
 	"POST /v1/log":                   {Role: access.Write},
 	"GET /v1/bridges":                {Role: access.Read},

@@ -88,6 +88,17 @@ func (s *bfdSite) expectOutput(port string) {
 	})
 }
 
+// expectRoute checks the only path of a tunnel to its remote.
+func (s *bfdSite) expectRoute(port, remote string) {
+	s.t.Helper()
+	var routes []api.Route
+	s.near.WeftJSON(&routes, "show", "routes", port)
+	if len(routes) != 1 || routes[0].Port != port || routes[0].Remote != remote || routes[0].NextHop != remote ||
+		routes[0].Local != "172.16.0.1" || routes[0].Device != "u0" || routes[0].MAC == "" || routes[0].MTU != underlayMTU || routes[0].Reason != "" {
+		s.t.Errorf("paths of %s: %+v\n%s", port, routes, s.near.Weft("show", "routes"))
+	}
+}
+
 // toBoth is the destination of frames to the port with two remotes.
 const toBoth = "02:00:00:00:00:99"
 
@@ -113,6 +124,7 @@ func TestBFD(t *testing.T) {
 		s.up(s.near, port)
 	}
 	s.expectOutput("to1")
+	s.expectRoute("to1", "172.16.0.2")
 
 	_, before := s.session(s.near, "to1")
 	s.near.Control().Kill()

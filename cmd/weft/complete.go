@@ -10,7 +10,7 @@ import (
 )
 
 // portWordVerbs are the verbs whose first word is a port's name.
-var portWordVerbs = []string{"del-port", "dump-ports", "fdb-flush", "limits", "capture", "port-to-br"}
+var portWordVerbs = []string{"del-port", "dump-ports", "fdb-flush", "limits", "routes", "capture", "port-to-br"}
 
 // portTypes are the type= words that completion suggests for the first option of
 // add-port.

@@ -21,6 +21,7 @@ func TestCompletePorts(t *testing.T) {
 		"del-port v":       "vm1\ttap up\n:4\n",
 		"del-port vm1 ":    ":4\n",
 		"show limits up":   "uplink\taf_xdp down\n:4\n",
+		"show routes up":   "uplink\taf_xdp down\n:4\n",
 		"add-port x type=": strings.Join(portTypes, "\n") + "\n:4\n",
 	} {
 		// The last word of a completion request is the beginning of the word at the

@@ -20,7 +20,7 @@ import (
 
 // jsonLines has one command line for each verb of the test.
 var jsonLines = map[string]string{
-	"add-port": "p type=tap", "del-port": "p", "dump-ports": "", "show": "", "show limits": "p", "shutdown": "", "version": "", "log": "", "log level": "debug", "log format": "json",
+	"add-port": "p type=tap", "del-port": "p", "dump-ports": "", "show": "", "show limits": "p", "show routes": "p", "shutdown": "", "version": "", "log": "", "log level": "debug", "log format": "json",
 	"add-flow": "actions=drop", "add-flows": "-", "replace-flows": "-", "mod-flows": "actions=drop", "del-flows": "",
 	"diff-flows": "-", "dump-flows": "", "dump-aggregate": "", "dump-megaflows": "", "packet-out": "packet=00,actions=drop",
 	"add-group": "group_id=1", "add-groups": "-", "mod-group": "group_id=1", "del-groups": "", "dump-groups": "", "dump-group-stats": "",
@@ -46,6 +46,7 @@ var answers = map[string]string{
 	"/v1/megaflows": `[{"actions":"drop"}]`, "/v1/groups": `[{"group_id":1}]`, "/v1/meters": `[{"meter":1}]`, "/v1/queues": `[{"queue":1}]`,
 	"/v1/bridges": `[{"name":"sw0","first":true}]`, "/v1/tables": `[{"table":1}]`, "/v1/tlv-map": `{"max_fields":64}`, "/v1/macs": `[{"port":"p"}]`, "/v1/conntrack": `{"protocol":"tcp","line":"tcp,x"}`, "/v1/hottest": `[]`,
 	"/v1/limits":                 `[{"name":"masks","holder_kind":"port","holder":"p","used":3,"limit":9}]`,
+	"/v1/routes":                 `[{"port":"p","remote":"10.0.0.2","state":"reachable"}]`,
 	"/v1/conntrack/expectations": `[{"protocol":"tcp","line":"tcp,x"}]`,
 	"/v1/conntrack/settings":     `{"timeouts_s":{"tcp_established":5}}`,
 	"/v1/trace/live":             `{"kind":"trace","time":"2020-01-01T00:00:00Z"}`, "/v1/capture": `{"kind":"in","data":"AQID","time":"2020-01-01T00:00:00Z"}`,

@@ -49,7 +49,7 @@ func (c *command) showVerb() *cobra.Command {
 			return c.printShow(s)
 		},
 	}
-	show.AddCommand(c.showLimitsVerb())
+	show.AddCommand(c.showLimitsVerb(), c.showRoutesVerb())
 	return show
 }
 

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"net/http"
+	"net/url"
+)
+
+// GET /v1/routes[?port=NAME] answers []Route: the paths of tunnels to their remotes. With
+// port=NAME it answers only the paths of this port.
+
+// Route is the path of a tunnel to a remote through one next hop. An empty string or 0 means
+// that the field is unknown.
+type Route struct {
+	Port    string `json:"port"`
+	Remote  string `json:"remote"`
+	Local   string `json:"local"`    // source address
+	NextHop string `json:"next_hop"` // gateway, or the remote itself
+	Device  string `json:"device"`
+	MAC     string `json:"mac"` // of the next hop
+	MTU     int    `json:"mtu"` // largest IP packet in bytes
+	// State is reachable, stale, waiting, failed or none. Frames leave by routes that are
+	// reachable or stale. Reason is the reason of another state.
+	State  string `json:"state"`
+	Reason string `json:"reason"`
+}
+
+// Routes lists the paths of tunnels to their remotes. port selects the paths of one port; an
+// empty port selects all.
+func (c *Client) Routes(port string) ([]Route, error) {
+	var routes []Route
+	query := url.Values{}
+	if port != "" {
+		query.Set("port", port)
+	}
+	return routes, c.Do(http.MethodGet, "/v1/routes", query, nil, &routes)
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"net/http"
+	"net/netip"
+
+	"weft/api"
+	"weft/control/observe"
+)
+
+func (d *Daemon) underlayRoutes(route router) {
+	route("GET /v1/routes", func(r *http.Request) (any, error) { return d.listRoutes(r.URL.Query().Get("port")) })
+}
+
+// listRoutes returns the paths of all tunnels, or only those of the named port.
+func (d *Daemon) listRoutes(port string) ([]api.Route, error) {
+	view := d.pipeline.View()
+	number := uint32(0)
+	if port != "" {
+		var ok bool
+		if number, ok = view.DatapathByName(port); !ok {
+			d.change.Lock()
+			defer d.change.Unlock()
+			return nil, d.pipeline.View().NoPort(port)
+		}
+	}
+	list := []api.Route{}
+	for _, r := range d.templates.Routes() {
+		if port != "" && r.Port != number {
+			continue
+		}
+		list = append(list, api.Route{Port: observe.PortWord(view, r.Port), Remote: r.Remote.String(), Local: textOf(r.Local), NextHop: textOf(r.NextHop),
+			Device: r.Device, MAC: r.MAC, MTU: r.MTU, State: r.State, Reason: r.Reason})
+	}
+	return list, nil
+}
+
+// textOf returns the text of an address, or "" if it is invalid.
+func textOf(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
