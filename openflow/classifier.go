@@ -288,7 +288,7 @@ func (c *classifier) search(f *Flow, v Visitor, soft *[]*Rule) *Rule {
 
 // find returns the rule with this match and priority, or nil.
 func (c *classifier) find(m PackedMatch, priority uint16) *Rule {
-	s := c.byMask[m.mask]
+	s := c.byMask[m.Mask()]
 	if s == nil {
 		return nil
 	}
@@ -341,12 +341,12 @@ func (s *subtable) eachPrefix(fn func(field int, length uint8)) {
 }
 
 func (c *classifier) insert(r *Rule) {
-	s := c.byMask[r.Match.mask]
+	s := c.byMask[r.Match.Mask()]
 	if s == nil {
 		if c.byMask == nil {
 			c.byMask = make(map[unique.Handle[Flow]]*subtable)
 		}
-		s = newSubtable(r.Match.mask)
+		s = newSubtable(r.Match.Mask())
 		c.byMask[s.shared] = s
 		c.subtables = append(c.subtables, s)
 	}
@@ -372,7 +372,7 @@ func (c *classifier) insert(r *Rule) {
 }
 
 func (c *classifier) remove(r *Rule) {
-	s := c.byMask[r.Match.mask]
+	s := c.byMask[r.Match.Mask()]
 	f := s.expand(r.Match)
 	h := s.mix(1, s.words, &f)
 	if first := s.rules[h]; first == r && r.next == nil {

@@ -94,7 +94,7 @@ func (c *classifier) conjunctive(f *Flow, v Visitor, hard *Rule, soft []*Rule) (
 		}
 		for _, id := range complete(soft[:n]) {
 			g := *f
-			FConjID.put(&g, uint64(id))
+			WholeField(FConjID).Put(&g, Value64(uint64(id)), Ones(32))
 			if r := c.search(&g, v, nil); r != nil {
 				return r, id
 			}
@@ -103,9 +103,6 @@ func (c *classifier) conjunctive(f *Flow, v Visitor, hard *Rule, soft []*Rule) (
 	}
 	return hard, 0
 }
-
-// put writes a whole field of at most 64 bits.
-func (id FieldID) put(f *Flow, v uint64) { WholeField(id).Put(f, Value64(v), WholeField(id).Ones()) }
 
 // complete returns the conjunctions whose parts are all among the rules: their IDs, in
 // ascending order.
@@ -123,7 +120,7 @@ func complete(rules []*Rule) (ids []uint32) {
 			c := r.Actions[i].Conjunction()
 			k := key{c.ID, c.Parts}
 			parts[k] |= 1 << (c.Part - 1)
-			if parts[k] == ones64(uint(c.Parts)) {
+			if parts[k] == 1<<c.Parts-1 {
 				ids = append(ids, c.ID)
 			}
 		}

@@ -241,6 +241,12 @@ func addRegisters() {
 // String returns the field's name.
 func (id FieldID) String() string { return fields[id].name }
 
+// FieldByName returns the field with a name or an alias.
+func FieldByName(name string) (FieldID, bool) {
+	id, ok := fieldNames[name]
+	return id, ok
+}
+
 // Alias returns the older name that ovs-ofctl prints, such as dl_src, or the name.
 func (id FieldID) Alias() string {
 	if alias := fields[id].alias; alias != "" {

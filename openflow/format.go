@@ -22,12 +22,15 @@ func FormatRule(r *Rule, nowNS uint64, names Names) string {
 	age := nowNS - min(nowNS, r.CreatedNS)
 	fmt.Fprintf(&b, " cookie=0x%x, duration=%s, table=%d, n_packets=%d, n_bytes=%d, ",
 		r.Cookie, formatDuration(age), r.Table, r.Packets, r.Bytes)
-	writeTimes(&b, r.IdleTimeout, r.HardTimeout)
+	if r.IdleTimeout != 0 {
+		fmt.Fprintf(&b, "idle_timeout=%d, ", r.IdleTimeout)
+	}
+	if r.HardTimeout != 0 {
+		fmt.Fprintf(&b, "hard_timeout=%d, ", r.HardTimeout)
+	}
 	// As in ovs-ofctl, a blank follows each flag, and a comma only the importance.
-	for _, f := range flagWords {
-		if r.Flags&f.flag != 0 {
-			b.WriteString(f.word + " ")
-		}
+	for _, word := range r.Flags.Words() {
+		b.WriteString(word + " ")
 	}
 	if r.Importance != 0 {
 		fmt.Fprintf(&b, "importance=%d, ", r.Importance)
@@ -41,15 +44,6 @@ func FormatRule(r *Rule, nowNS uint64, names Names) string {
 		b.Write(append(match, ' '))
 	}
 	return b.String() + "actions=" + FormatActions(r.Actions, names)
-}
-
-func writeTimes(b *strings.Builder, idle, hard uint16) {
-	if idle != 0 {
-		fmt.Fprintf(b, "idle_timeout=%d, ", idle)
-	}
-	if hard != 0 {
-		fmt.Fprintf(b, "hard_timeout=%d, ", hard)
-	}
 }
 
 // formatDuration returns the duration in seconds, with milliseconds if not 0.

@@ -48,6 +48,9 @@ func (p PackedMatch) Unpack() (m Match) {
 	return m
 }
 
+// Mask returns the mask; the zero handle: p matches everything. Equal masks have equal handles.
+func (p PackedMatch) Mask() unique.Handle[Flow] { return p.mask }
+
 // word returns word n of the packed value.
 func (p PackedMatch) word(n int) uint64 {
 	b := p.values[8*n : 8*n+8]

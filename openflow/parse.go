@@ -104,6 +104,16 @@ var flagWords = []struct {
 	{"no_packet_counts", NoPacketCounts}, {"no_byte_counts", NoByteCounts},
 }
 
+// Words returns the words of the flags that are set, in ovs-ofctl's order.
+func (f Flags) Words() (words []string) {
+	for _, w := range flagWords {
+		if f&w.flag != 0 {
+			words = append(words, w.word)
+		}
+	}
+	return words
+}
+
 // keyEnd returns the end of the key, possibly quoted, at the start of s.
 func keyEnd(s string) int {
 	if s[0] == '"' {

@@ -23,7 +23,7 @@ type prefixField struct {
 
 // prefixFields lists the fields with a trie, in the order of the stages.
 var prefixFields = [...]prefixField{
-	{flowtable.WTunIPv4, tunHi, 32, steps32}, {flowtable.WTunIPv4, tunLo, 32, steps32},
+	{flowtable.WTunIPv4, 32, 32, steps32}, {flowtable.WTunIPv4, 0, 32, steps32},
 	{flowtable.WTunIPv6Src, 0, 128, steps128}, {flowtable.WTunIPv6Dst, 0, 128, steps128},
 	{flowtable.WIPv4, 32, 32, steps32}, {flowtable.WIPv4, 0, 32, steps32},
 	{flowtable.WIPv6Src, 0, 128, steps128}, {flowtable.WIPv6Dst, 0, 128, steps128},

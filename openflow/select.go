@@ -26,7 +26,7 @@ func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
 			if m.Table != TableAll && m.Table != uint8(t) {
 				continue
 			}
-			if r := p.tables[t].find(m.Match, m.Priority); r != nil && m.selects(r) {
+			if r := p.tables[t].find(m.Match, m.Priority); r != nil && selects(m, r) {
 				found = append(found, r)
 			}
 		}
@@ -34,7 +34,7 @@ func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
 	}
 	within := m.Match.Unpack()
 	for _, r := range p.rules {
-		if r != nil && m.selects(r) && r.Match.Within(&within) {
+		if r != nil && selects(m, r) && r.Match.Within(&within) {
 			found = append(found, r)
 		}
 	}
@@ -61,7 +61,7 @@ func (p *Pipeline) Scan(filter *FlowMod, slot uint32, limit int, visit func(*Rul
 	end := min(uint64(len(p.rules)), uint64(slot)+scanSlots)
 	for at := uint64(slot); at < end; at++ {
 		r := p.rules[at]
-		if r == nil || !filter.selects(r) || !r.Match.Within(&within) {
+		if r == nil || !selects(filter, r) || !r.Match.Within(&within) {
 			continue
 		}
 		visit(r)
@@ -74,14 +74,14 @@ func (p *Pipeline) Scan(filter *FlowMod, slot uint32, limit int, visit func(*Rul
 
 // selects reports whether the table, cookie, out_port and out_group of a filter select
 // the rule.
-func (m *FlowMod) selects(r *Rule) bool {
+func selects(m *FlowMod, r *Rule) bool {
 	return (m.Table == TableAll || m.Table == r.Table) && (r.Cookie^m.Cookie)&m.CookieMask == 0 &&
 		(!m.ByOutPort || outputsTo(r.Actions, m.OutPort)) &&
 		(!m.ByOutGroup || refersTo(r.Actions, ActGroup, func(id uint32) bool { return id == m.OutGroup }))
 }
 
 // Selects reports whether a filter selects the rule.
-func (m *FlowMod) Selects(r *Rule) bool {
-	within := m.Match.Unpack()
-	return m.selects(r) && r.Match.Within(&within)
+func Selects(filter *FlowMod, r *Rule) bool {
+	within := filter.Match.Unpack()
+	return selects(filter, r) && r.Match.Within(&within)
 }

@@ -18,9 +18,9 @@ type SortKey struct {
 // order. Errors are *ParseError.
 func ParseSortKey(text string) (SortKey, error) {
 	name, falling := strings.CutPrefix(text, "-")
-	id, ok := fieldNames[name]
+	id, ok := FieldByName(name)
 	if !ok && name != "priority" || id.IsTLV() {
-		return SortKey{}, wrong(name, "priority, or a match field to sort by")
+		return SortKey{}, &ParseError{Word: name, Expected: "priority, or a match field to sort by"}
 	}
 	return SortKey{id, falling}, nil
 }
@@ -67,5 +67,5 @@ func (k SortKey) value(r *Rule) (Value128, bool) {
 	m := r.Match.Unpack()
 	s := WholeField(k.field)
 	mask := s.Get(&m.Mask)
-	return s.Get(&m.Value).And(mask), !mask.IsZero() && fields[k.field].prerequisite.Met(&m)
+	return s.Get(&m.Value).And(mask), !mask.IsZero() && k.field.Prerequisite().Met(&m)
 }

@@ -225,8 +225,8 @@ func (p *Pipeline) TLVs() *TLVMap { return p.tlvs.Load() }
 // keepsTLVs returns an error if the map next lacks a field that a flow or a group uses.
 func (p *Pipeline) keepsTLVs(next *TLVMap) error {
 	var gone uint64
-	for i, f := range next.fields {
-		if id := FTunMetadata + FieldID(i); f == nil && p.TLVs().Field(id) != nil {
+	for i := range TLVFields {
+		if id := FTunMetadata + FieldID(i); next.Field(id) == nil && p.TLVs().Field(id) != nil {
 			gone |= 1 << i
 		}
 	}

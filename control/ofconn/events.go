@@ -147,7 +147,7 @@ func (c *Conn) tellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 	bit := map[ofp.FlowEvent]uint16{ofp.FlowAdded: ofp.MonitorAdd, ofp.FlowDeleted: ofp.MonitorDelete, ofp.FlowModified: ofp.MonitorModify}[event]
 	own, flags := c.service.author.Load() == c, uint16(0)
 	for _, m := range c.monitors {
-		if m.Flags&bit != 0 && m.Select.Selects(r) {
+		if m.Flags&bit != 0 && openflow.Selects(&m.Select, r) {
 			flags |= m.Flags
 		}
 	}
