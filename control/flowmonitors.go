@@ -13,6 +13,7 @@ import (
 	"weft/internal/clock"
 	"weft/openflow"
 	"weft/openflow/ofp"
+	"weft/openflow/ofproto"
 )
 
 // flowMonitors passes changes of flows to the monitors of the API and to the OpenFlow
@@ -34,7 +35,7 @@ var (
 )
 
 // TellFlow implements pipeline.Monitors.
-func (m *flowMonitors) TellFlow(now time.Time, event pipeline.Event, r *openflow.Rule, names openflow.Names) {
+func (m *flowMonitors) TellFlow(now time.Time, event pipeline.Event, r *ofproto.Rule, names openflow.Names) {
 	m.api.TellFlow(now, flowEvents[event], r, func() api.Flow { return tables.DescribeFlow(r, clock.Monotonic(), names) })
 	m.bridges.TellFlow(wireEvents[event], r)
 }

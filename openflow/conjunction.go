@@ -3,7 +3,6 @@
 package openflow
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,15 +61,15 @@ func (p *actionParser) conjunction(t token) (Action, error) {
 	return c.action(), nil
 }
 
-// isConjunctive reports whether a list has an action conjunction.
-func isConjunctive(actions []Action) bool {
+// IsConjunctive reports whether a list has an action conjunction.
+func IsConjunctive(actions []Action) bool {
 	return slices.ContainsFunc(actions, func(a Action) bool { return a.Kind == ActConjunction })
 }
 
 // checkConjunctions returns the text of the first action that is not allowed in a list
 // with conjunction actions. It returns "" if all actions are allowed.
 func checkConjunctions(actions []Action) string {
-	if !isConjunctive(actions) {
+	if !IsConjunctive(actions) {
 		return ""
 	}
 	for i := range actions {
@@ -79,52 +78,4 @@ func checkConjunctions(actions []Action) string {
 		}
 	}
 	return ""
-}
-
-// conjunctive finds the rule of a conjunction whose parts all match the flow. hard is
-// the best rule that matches without a conjunction. soft lists the matching rules with
-// conjunction actions. If found is not hard, id is the ID of the conjunction that
-// matched.
-func (c *classifier) conjunctive(f *Flow, v Visitor, hard *Rule, soft []*Rule) (found *Rule, id uint32) {
-	slices.SortStableFunc(soft, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
-	for len(soft) > 0 && (hard == nil || soft[0].Priority > hard.Priority) {
-		n := 1
-		for n < len(soft) && soft[n].Priority == soft[0].Priority {
-			n++
-		}
-		for _, id := range complete(soft[:n]) {
-			g := *f
-			WholeField(FConjID).Put(&g, Value64(uint64(id)), Ones(32))
-			if r := c.search(&g, v, nil); r != nil {
-				return r, id
-			}
-		}
-		soft = soft[n:]
-	}
-	return hard, 0
-}
-
-// complete returns the conjunctions whose parts are all among the rules: their IDs, in
-// ascending order.
-func complete(rules []*Rule) (ids []uint32) {
-	type key struct {
-		id    uint32
-		parts uint8
-	}
-	parts := map[key]uint64{}
-	for _, r := range rules {
-		for i := range r.Actions {
-			if r.Actions[i].Kind != ActConjunction {
-				continue
-			}
-			c := r.Actions[i].Conjunction()
-			k := key{c.ID, c.Parts}
-			parts[k] |= 1 << (c.Part - 1)
-			if parts[k] == 1<<c.Parts-1 {
-				ids = append(ids, c.ID)
-			}
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
 }

@@ -4,30 +4,6 @@ package openflow
 
 import "fmt"
 
-// Finished is a flow with fin_timeout that has seen a TCP FIN or RST. Idle and Hard
-// are its new timeouts in seconds; 0: unchanged.
-type Finished struct {
-	Rule       *Rule
-	Idle, Hard uint16
-}
-
-// ReduceTimeouts shortens the flow's timeouts to Idle and Hard, and reports whether
-// one has changed. It needs exclusive access to the pipeline.
-func (f *Finished) ReduceTimeouts() bool {
-	r := f.Rule
-	idle, hard := r.IdleTimeout, r.HardTimeout
-	r.IdleTimeout, r.HardTimeout = reduced(idle, f.Idle), reduced(hard, f.Hard)
-	return r.IdleTimeout != idle || r.HardTimeout != hard
-}
-
-// reduced returns the shorter of two timeouts. A value of 0 means no timeout.
-func reduced(timeout, limit uint16) uint16 {
-	if limit == 0 || timeout != 0 && timeout < limit {
-		return timeout
-	}
-	return limit
-}
-
 // Parsing and formatting
 
 func (p *actionParser) finTimeout(t token) (Action, error) {

@@ -13,41 +13,8 @@ import (
 	"weft/packet"
 )
 
-// FormatRule returns r as a line of ovs-ofctl dump-flows at time nowNS
-// (CLOCK_MONOTONIC), with the leading blank and without a newline. names, unless nil,
-// shows ports by name.
-func FormatRule(r *Rule, nowNS uint64, names Names) string {
-	const second = 1_000_000_000
-	var b strings.Builder
-	age := nowNS - min(nowNS, r.CreatedNS)
-	fmt.Fprintf(&b, " cookie=0x%x, duration=%s, table=%d, n_packets=%d, n_bytes=%d, ",
-		r.Cookie, formatDuration(age), r.Table, r.Packets, r.Bytes)
-	if r.IdleTimeout != 0 {
-		fmt.Fprintf(&b, "idle_timeout=%d, ", r.IdleTimeout)
-	}
-	if r.HardTimeout != 0 {
-		fmt.Fprintf(&b, "hard_timeout=%d, ", r.HardTimeout)
-	}
-	// As in ovs-ofctl, a blank follows each flag, and a comma only the importance.
-	for _, word := range r.Flags.Words() {
-		b.WriteString(word + " ")
-	}
-	if r.Importance != 0 {
-		fmt.Fprintf(&b, "importance=%d, ", r.Importance)
-	}
-	used := max(r.UsedNS, r.CreatedNS)
-	fmt.Fprintf(&b, "idle_age=%d, ", (nowNS-min(nowNS, used))/second)
-	if r.ModifiedNS != r.CreatedNS {
-		fmt.Fprintf(&b, "hard_age=%d, ", (nowNS-min(nowNS, r.ModifiedNS))/second)
-	}
-	if match := appendPriority(nil, r.Priority, r.Match, names); len(match) > 0 {
-		b.Write(append(match, ' '))
-	}
-	return b.String() + "actions=" + FormatActions(r.Actions, names)
-}
-
-// formatDuration returns the duration in seconds, with milliseconds if not 0.
-func formatDuration(ns uint64) string {
+// FormatDuration returns the duration in seconds, with milliseconds if not 0.
+func FormatDuration(ns uint64) string {
 	ms := ns / 1_000_000
 	if ms%1000 == 0 {
 		return fmt.Sprintf("%ds", ms/1000)
@@ -55,8 +22,8 @@ func formatDuration(ns uint64) string {
 	return fmt.Sprintf("%d.%03ds", ms/1000, ms%1000)
 }
 
-// appendPriority appends a flow's priority, unless it is DefaultPriority, and its match.
-func appendPriority(text []byte, priority uint16, packed PackedMatch, names Names) []byte {
+// AppendPriority appends a flow's priority, unless it is DefaultPriority, and its match.
+func AppendPriority(text []byte, priority uint16, packed PackedMatch, names Names) []byte {
 	if priority != DefaultPriority {
 		text = append(strconv.AppendUint(append(text, "priority="...), uint64(priority), 10), ',')
 	}
@@ -100,7 +67,7 @@ func FormatFlowMod(m *FlowMod, names Names) string {
 	if m.ByOutGroup {
 		b.setting("out_group=", 10, uint64(m.OutGroup))
 	}
-	b = bytes.TrimSuffix(appendPriority(b, m.Priority, m.Match, names), comma)
+	b = bytes.TrimSuffix(AppendPriority(b, m.Priority, m.Match, names), comma)
 	if m.Command >= Delete {
 		return string(b)
 	}
@@ -137,7 +104,7 @@ func FormatDiff(m *FlowMod, names Names) string {
 		}
 	}
 	add(m.Table != 0, "table=%d ", m.Table)
-	b.Write(appendPriority(nil, m.Priority, m.Match, names))
+	b.Write(AppendPriority(nil, m.Priority, m.Match, names))
 	add(m.NewCookie != 0, " cookie=0x%x", m.NewCookie)
 	add(m.IdleTimeout != 0, " idle_timeout=%d", m.IdleTimeout)
 	add(m.HardTimeout != 0, " hard_timeout=%d", m.HardTimeout)

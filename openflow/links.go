@@ -260,7 +260,7 @@ func (d *actionDecoder) decodeLinkDst(b []byte, minBits int) (Subfield, error) {
 		return dst, err
 	}
 	if int(dst.Bits) < minBits {
-		return dst, codedf(ErrActionBadArgument, "%s: expected at least %d bits for the link", dst, minBits)
+		return dst, Errorf(ErrActionBadArgument, "%s: expected at least %d bits for the link", dst, minBits)
 	}
 	return dst, d.codeOf(dst, d.check.writable(word("multipath or bundle_load"), dst))
 }
@@ -272,7 +272,7 @@ func (d *actionDecoder) decodeMultipath(b []byte) (Action, error) {
 	hashed, algorithm := be.Uint16(b), be.Uint16(b[6:])
 	s := &LinkSpec{Hashed: LinkFields(hashed), Basis: be.Uint16(b[2:]), Algorithm: LinkAlgorithm(algorithm), MaxLink: be.Uint16(b[8:]), Arg: be.Uint32(b[10:])}
 	if int(hashed) >= len(linkFieldWords) || int(algorithm) >= len(multipathWords) {
-		return Action{}, codedf(ErrActionBadArgument, "multipath: fields %d, algorithm %d: expected those of ovs-actions(7)", hashed, algorithm)
+		return Action{}, Errorf(ErrActionBadArgument, "multipath: fields %d, algorithm %d: expected those of ovs-actions(7)", hashed, algorithm)
 	}
 	bits := 0
 	for 1<<bits <= int(s.MaxLink) {
@@ -288,13 +288,13 @@ func (d *actionDecoder) decodeBundle(subtype uint16, b []byte) (Action, error) {
 	kind, _, err := readSubfieldHeader(b[6:10])
 	switch {
 	case int(hashed) >= len(linkFieldWords) || int(algorithm) >= len(bundleWords):
-		return Action{}, codedf(ErrActionBadArgument, "bundle: fields %d, algorithm %d: expected those of ovs-actions(7)", hashed, algorithm)
+		return Action{}, Errorf(ErrActionBadArgument, "bundle: fields %d, algorithm %d: expected those of ovs-actions(7)", hashed, algorithm)
 	case err != nil || kind != FInPort || be.Uint32(b[18:]) != 0:
-		return Action{}, codedf(ErrActionBadArgument, "bundle: expected members of the kind NXM_OF_IN_PORT, and zeros behind the field")
+		return Action{}, Errorf(ErrActionBadArgument, "bundle: expected members of the kind NXM_OF_IN_PORT, and zeros behind the field")
 	case subtype == nxBundle && ValueOf(b[12:18]) != Value128{}:
-		return Action{}, codedf(ErrActionBadArgument, "bundle: expected zeros in place of a field")
+		return Action{}, Errorf(ErrActionBadArgument, "bundle: expected zeros in place of a field")
 	case members > MaxMembers:
-		return Action{}, codedf(ErrActionBadArgument, "bundle: %d members: expected at most %d", members, MaxMembers)
+		return Action{}, Errorf(ErrActionBadArgument, "bundle: %d members: expected at most %d", members, MaxMembers)
 	case len(b) < linkActionLen-nxHeader+2*members:
 		return Action{}, errActionLen
 	}
@@ -302,7 +302,7 @@ func (d *actionDecoder) decodeBundle(subtype uint16, b []byte) (Action, error) {
 		s.Members = append(s.Members, uint32(be.Uint16(b[linkActionLen-nxHeader+2*i:])))
 	}
 	if err := s.check(); err != nil {
-		return Action{}, codedf(ErrActionBadOutPort, "bundle: expected %v", err)
+		return Action{}, Errorf(ErrActionBadOutPort, "bundle: expected %v", err)
 	}
 	a := Action{Kind: ActBundle, Links: s}
 	if subtype == nxBundleLoad {

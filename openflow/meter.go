@@ -5,8 +5,6 @@ package openflow
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 
 	"weft/flowtable"
@@ -84,122 +82,6 @@ type MeterMod struct {
 	Command MeterCommand
 	Meter   Meter
 	Line    int // line number, see FlowMod.Line
-}
-
-// meterTable holds the meters and allocates the slots of their bands.
-type meterTable struct {
-	meters map[uint32]*Meter
-	free   []uint32
-	next   uint32
-}
-
-// ApplyMeters applies all changes in mods, in order, or none and returns an
-// *ApplyError. Deleting a meter also deletes the flows that name it. changed has the
-// new and the modified meters. nowNS is CLOCK_MONOTONIC.
-func (p *Pipeline) ApplyMeters(mods []MeterMod, nowNS uint64) (c Changes, changed []*Meter, err error) {
-	p.releaseSlots()
-	t := meterTable{maps.Clone(p.meters), slices.Clone(p.common.meterSlots.free), p.common.meterSlots.next}
-	if t.meters == nil {
-		t.meters = make(map[uint32]*Meter)
-	}
-	gone := make(map[uint32]bool)
-	for i := range mods {
-		m, err := t.apply(&mods[i], gone)
-		if err != nil {
-			return Changes{}, nil, &ApplyError{Index: i, Line: mods[i].Line, Err: err}
-		}
-		if m != nil {
-			m.CreatedNS = nowNS
-			if old := p.meters[m.ID]; old != nil && !gone[m.ID] {
-				m.CreatedNS = old.CreatedNS
-			}
-			changed = append(changed, m)
-		}
-	}
-	changed = slices.DeleteFunc(changed, func(m *Meter) bool { return t.meters[m.ID] != m })
-	p.meters, p.common.meterSlots.free, p.common.meterSlots.next = t.meters, t.free, t.next
-	p.generation++
-	b := bundle{p: p, nowNS: nowNS}
-	if len(gone) > 0 {
-		for _, r := range p.rules {
-			if r != nil && refersTo(r.Actions, ActMeter, func(id uint32) bool { return gone[id] && t.meters[id] == nil }) {
-				b.remove(r, WhyMeter)
-			}
-		}
-		p.takeOrphans(func(r *Rule) { b.remove(r, WhyDeleted) })
-		b.mergeChanges()
-	}
-	return b.changes, changed, nil
-}
-
-func (t *meterTable) apply(m *MeterMod, removed map[uint32]bool) (*Meter, error) {
-	id := m.Meter.ID
-	old := t.meters[id]
-	switch {
-	case m.Command == MeterDelete && id == MeterAll:
-		for id, old := range t.meters {
-			removed[id] = true
-			t.release(old)
-		}
-		clear(t.meters)
-		return nil, nil
-	case m.Command == MeterDelete:
-		removed[id] = true
-		if old != nil {
-			t.release(old)
-			delete(t.meters, id)
-		}
-		return nil, nil
-	case m.Command == MeterAdd && old != nil:
-		return nil, codedf(ErrMeterExists, "meter %d: expected a number that no meter has", id)
-	case m.Command == MeterModify && old == nil:
-		return nil, codedf(ErrMeterUnknown, "meter %d: there is no such meter; expected the number of one", id)
-	}
-	if old != nil {
-		t.release(old)
-	}
-	fresh := m.Meter
-	fresh.Bands = slices.Clone(m.Meter.Bands)
-	for i := range fresh.Bands {
-		slot, ok := t.allocSlot()
-		if !ok {
-			return nil, codedf(ErrMeterOutOfMeters, "meter %d: expected at most %d bands in all meters", id, MaxBands)
-		}
-		fresh.Bands[i].Slot = slot
-	}
-	t.meters[id] = &fresh
-	return &fresh, nil
-}
-
-func (t *meterTable) allocSlot() (uint32, bool) {
-	if n := len(t.free); n > 0 {
-		slot := t.free[n-1]
-		t.free = t.free[:n-1]
-		return slot, true
-	}
-	t.next++
-	return t.next - 1, t.next <= MaxBands
-}
-
-func (t *meterTable) release(m *Meter) {
-	for i := range m.Bands {
-		t.free = append(t.free, m.Bands[i].Slot)
-	}
-}
-
-// Meter returns the meter with this number, or nil.
-func (p *Pipeline) Meter(id uint32) *Meter { return p.meters[id] }
-
-// Meters returns the meter with this number, or for MeterAll all meters by number.
-func (p *Pipeline) Meters(id uint32) []*Meter {
-	var list []*Meter
-	for _, m := range p.meters {
-		if id == MeterAll || m.ID == id {
-			list = append(list, m)
-		}
-	}
-	slices.SortFunc(list, func(a, b *Meter) int { return int(int64(a.ID) - int64(b.ID)) })
-	return list
 }
 
 // isMeter reports whether a meter may have the number.

@@ -162,7 +162,7 @@ func TestMatchTextIsOVSs(t *testing.T) {
 			continue
 		}
 		texts = append(texts, strings.TrimRight(match, " ,")+" actions=drop")
-		ours = append(ours, string(appendPriority(nil, mod.Priority, mod.Match, WithTLVs(nil, testTLVs))))
+		ours = append(ours, string(AppendPriority(nil, mod.Priority, mod.Match, WithTLVs(nil, testTLVs))))
 	}
 	compareShown(t, texts, ours)
 }
@@ -231,7 +231,7 @@ func generateForOracle(t *testing.T, seed uint64) {
 			t.Fatalf("%s: %v", match, err)
 		}
 		matches = append(matches, match+" actions=drop")
-		shown = append(shown, string(appendPriority(nil, mod.Priority, mod.Match, WithTLVs(nil, testTLVs))))
+		shown = append(shown, string(AppendPriority(nil, mod.Priority, mod.Match, WithTLVs(nil, testTLVs))))
 	}
 	compareShown(t, matches, shown)
 	const characters = "0123456789abcdefx/.:,=()[]+->* \"_"

@@ -41,7 +41,7 @@ func (p PackedMatch) Unpack() (m Match) {
 	at := 0
 	for i, mask := range m.Mask {
 		if mask != 0 {
-			m.Value[i] = p.word(at)
+			m.Value[i] = p.Word(at)
 			at++
 		}
 	}
@@ -51,8 +51,8 @@ func (p PackedMatch) Unpack() (m Match) {
 // Mask returns the mask; the zero handle: p matches everything. Equal masks have equal handles.
 func (p PackedMatch) Mask() unique.Handle[Flow] { return p.mask }
 
-// word returns word n of the packed value.
-func (p PackedMatch) word(n int) uint64 {
+// Word returns word n of the packed value.
+func (p PackedMatch) Word(n int) uint64 {
 	b := p.values[8*n : 8*n+8]
 	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
 		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56

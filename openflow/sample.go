@@ -115,7 +115,7 @@ func decodeSample(subtype uint16, b []byte) (Action, error) {
 		}
 	}
 	if s.Probability == 0 || s.Direction > sampleEgress {
-		return Action{}, codedf(ErrActionBadArgument, "sample: probability %d, direction %d: expected a probability from 1 on and a direction up to %d", s.Probability, s.Direction, sampleEgress)
+		return Action{}, Errorf(ErrActionBadArgument, "sample: probability %d, direction %d: expected a probability from 1 on and a direction up to %d", s.Probability, s.Direction, sampleEgress)
 	}
 	return Action{Kind: ActSample, Sample: s}, nil
 }

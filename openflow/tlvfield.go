@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/big"
-	"math/bits"
 	"strings"
 
 	"weft/flowtable"
@@ -319,8 +318,8 @@ func allZero(b []byte) bool {
 	return true
 }
 
-// usedTLVs returns a bit for each field tun_metadata that actions name.
-func usedTLVs(actions []Action) (used uint64) {
+// UsedTLVs returns a bit for each field tun_metadata that actions name.
+func UsedTLVs(actions []Action) (used uint64) {
 	note := func(s Subfield) {
 		if s.Field.IsTLV() {
 			used |= 1 << (s.Field - FTunMetadata)
@@ -330,10 +329,10 @@ func usedTLVs(actions []Action) (used uint64) {
 		a := &actions[i]
 		note(a.Src)
 		note(a.Dst)
-		used |= usedTLVs(a.Sub)
+		used |= UsedTLVs(a.Sub)
 		if a.CT != nil {
 			note(a.CT.ZoneSrc)
-			used |= usedTLVs(a.CT.Exec)
+			used |= UsedTLVs(a.CT.Exec)
 		}
 	}
 	return used
@@ -342,67 +341,22 @@ func usedTLVs(actions []Action) (used uint64) {
 // NoteTLVs sets m.TLVs to the map of the match and the actions, if they name a field
 // tun_metadata.
 func (m *FlowMod) NoteTLVs(match *Match, tlvs *TLVMap) {
-	if match.Mask[WTLVs] != 0 || usedTLVs(m.Actions) != 0 {
+	if match.Mask[WTLVs] != 0 || UsedTLVs(m.Actions) != 0 {
 		m.TLVs = tlvs
 	}
-}
-
-// checkTLVs refuses a change that uses a field tun_metadata whose mapping has changed since
-// the change was parsed.
-func (p *Pipeline) checkTLVs(m *FlowMod) error {
-	if m.TLVs == nil || m.Command >= Delete {
-		return nil
-	}
-	match := m.Match.Unpack()
-	return p.sameMappings(match.Mask[WTLVs]|usedTLVs(m.Actions), m.TLVs)
 }
 
 // NoteTLVs sets m.TLVs to the map of the actions, if they name a field tun_metadata.
 func (m *GroupMod) NoteTLVs(tlvs *TLVMap) {
-	if m.Group.usedTLVs() != 0 {
+	if m.Group.UsedTLVs() != 0 {
 		m.TLVs = tlvs
 	}
 }
 
-// checkGroupTLVs is checkTLVs for a change of a group.
-func (p *Pipeline) checkGroupTLVs(m *GroupMod) error {
-	if m.TLVs == nil || m.Command == GroupDelete {
-		return nil
-	}
-	return p.sameMappings(m.Group.usedTLVs(), m.TLVs)
-}
-
-// sameMappings returns an error if a used field tun_metadata, given by its bit, has another
-// mapping in the bridge than in the earlier map.
-func (p *Pipeline) sameMappings(used uint64, earlier *TLVMap) error {
-	for ; used != 0; used &= used - 1 {
-		id := FTunMetadata + FieldID(bits.TrailingZeros64(used))
-		if f := p.TLVs().Field(id); f == nil || f != earlier.Field(id) && f.TLVMapping != earlier.Field(id).TLVMapping {
-			return codedf(ErrFlowInvalidTLV, "%v: its mapping has changed meanwhile; send the change again", id)
-		}
-	}
-	return nil
-}
-
-// usedTLVs returns a bit for each field tun_metadata that the buckets name.
-func (g *Group) usedTLVs() (used uint64) {
+// UsedTLVs returns a bit for each field tun_metadata that the buckets name.
+func (g *Group) UsedTLVs() (used uint64) {
 	for i := range g.Buckets {
-		used |= usedTLVs(g.Buckets[i].Actions)
-	}
-	return used
-}
-
-// tlvUse returns a bit for each field tun_metadata that the flows and groups of the bridge
-// name.
-func (p *Pipeline) tlvUse() (used uint64) {
-	for _, r := range p.rules {
-		if r != nil {
-			m := r.Match.Unpack()
-			used |= m.Mask[WTLVs] | usedTLVs(r.Actions)
-		}
-	}
-	for _, g := range p.groups {
-		used |= g.usedTLVs()
+		used |= UsedTLVs(g.Buckets[i].Actions)
 	}
 	return used
 }

@@ -95,10 +95,10 @@ func (m *TLVMapping) parse(text string) (rest string, err error) {
 // check returns an error if the length or the number of the field is out of range.
 func (m *TLVMapping) check() error {
 	if m.Len%tlvCell != 0 || m.Len > MaxTLVLen {
-		return codedf(ErrTLVBadOptLen, "%v: expected a length of at most %d that is a multiple of %d", m, MaxTLVLen, tlvCell)
+		return Errorf(ErrTLVBadOptLen, "%v: expected a length of at most %d that is a multiple of %d", m, MaxTLVLen, tlvCell)
 	}
 	if m.Field >= TLVFields {
-		return codedf(ErrTLVBadField, "%v: expected tun_metadata0 to tun_metadata%d", m, TLVFields-1)
+		return Errorf(ErrTLVBadField, "%v: expected tun_metadata0 to tun_metadata%d", m, TLVFields-1)
 	}
 	return nil
 }
@@ -188,17 +188,17 @@ func (m *TLVMap) Changed(mod *TLVMod) (*TLVMap, error) {
 
 func (m *TLVMap) add(mapping TLVMapping) error {
 	if f := m.fields[mapping.Field]; f != nil {
-		return codedf(ErrTLVAlreadyMapped, "%v: the field is mapped already: %v; delete that first", mapping, f.TLVMapping)
+		return Errorf(ErrTLVAlreadyMapped, "%v: the field is mapped already: %v; delete that first", mapping, f.TLVMapping)
 	}
 	if f := m.byKey[mapping.key()]; f != nil {
-		return codedf(ErrTLVDupEntry, "%v: the option is mapped already: %v; delete that first", mapping, f.TLVMapping)
+		return Errorf(ErrTLVDupEntry, "%v: the option is mapped already: %v; delete that first", mapping, f.TLVMapping)
 	}
 	f := &TLVField{TLVMapping: mapping}
 	taken := m.taken()
 	for range mapping.Len / tlvCell {
 		cell := bits.TrailingZeros64(^taken)
 		if cell == TLVSpace/tlvCell {
-			return codedf(ErrTLVTableFull, "%v: the mapped options take %d of %d bytes already", mapping, m.Space(), TLVSpace)
+			return Errorf(ErrTLVTableFull, "%v: the mapped options take %d of %d bytes already", mapping, m.Space(), TLVSpace)
 		}
 		f.cells = append(f.cells, uint8(cell))
 		taken |= 1 << cell
@@ -217,39 +217,4 @@ func (m *TLVMap) taken() (cells uint64) {
 		}
 	}
 	return cells
-}
-
-// TLVs returns the TLV map of the bridge.
-func (p *Pipeline) TLVs() *TLVMap { return p.tlvs.Load() }
-
-// keepsTLVs returns an error if the map next lacks a field that a flow or a group uses.
-func (p *Pipeline) keepsTLVs(next *TLVMap) error {
-	var gone uint64
-	for i := range TLVFields {
-		if id := FTunMetadata + FieldID(i); next.Field(id) == nil && p.TLVs().Field(id) != nil {
-			gone |= 1 << i
-		}
-	}
-	if gone == 0 {
-		return nil
-	}
-	if gone &= p.tlvUse(); gone != 0 {
-		return codedf(ErrTLVInUse, "%v is used by a flow or a group; delete that first", FTunMetadata+FieldID(bits.TrailingZeros64(gone)))
-	}
-	return nil
-}
-
-// ChangeTLVs changes the TLV map of the bridge. The caller has exclusive access to the
-// pipeline. After an error (*CodedError) nothing has changed.
-func (p *Pipeline) ChangeTLVs(mod *TLVMod) error {
-	next, err := p.TLVs().Changed(mod)
-	if err != nil {
-		return err
-	}
-	if err := p.keepsTLVs(next); err != nil {
-		return err
-	}
-	p.tlvs.Store(next)
-	p.generation++
-	return nil
 }

@@ -144,6 +144,6 @@ func (e *CodedError) Error() string { return e.Text }
 
 func coded(code ErrorCode, text string) error { return &CodedError{Code: code, Text: text} }
 
-func codedf(code ErrorCode, format string, args ...any) error {
+func Errorf(code ErrorCode, format string, args ...any) error {
 	return &CodedError{Code: code, Text: fmt.Sprintf(format, args...)}
 }

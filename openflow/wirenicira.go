@@ -100,7 +100,7 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 	case nxConjunction:
 		c := Conjunction{ID: be.Uint32(b[2:]), Part: b[0] + 1, Parts: b[1]}
 		if err := c.check(); err != nil {
-			return Action{}, codedf(ErrActionBadConjunction, "conjunction: %v", err)
+			return Action{}, Errorf(ErrActionBadConjunction, "conjunction: %v", err)
 		}
 		return c.action(), nil
 	}
@@ -186,7 +186,7 @@ func decodeController2(b []byte) (Action, error) {
 			c.Pause = true
 		case kind == controllerMeter && len(body) == 4:
 			if c.Meter = be.Uint32(body); c.Meter != 0 && !isMeter(c.Meter) {
-				return Action{}, codedf(ErrMeterInvalid, "controller: meter %d: expected a number from 1 to %d", c.Meter, uint32(MaxMeter))
+				return Action{}, Errorf(ErrMeterInvalid, "controller: meter %d: expected a number from 1 to %d", c.Meter, uint32(MaxMeter))
 			}
 		case kind <= controllerMeter:
 			return Action{}, coded(ErrPropBadLen, "controller: a property with a wrong length")

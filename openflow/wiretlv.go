@@ -40,11 +40,11 @@ func (e *oxmEntry) tlv(m *TLVMap) (v TLVValue, err error) {
 		mask, ok = fit(e.bytes[n:])
 	}
 	if !ok {
-		return v, codedf(ErrMatchBadLen, "%v: expected a value of at most %d bytes", e.id, f.Len)
+		return v, Errorf(ErrMatchBadLen, "%v: expected a value of at most %d bytes", e.id, f.Len)
 	}
 	for i := range value {
 		if value[i]&^mask[i] != 0 {
-			return v, codedf(ErrMatchBadWildcards, "%v: a value with bits that its mask does not have", e.id)
+			return v, Errorf(ErrMatchBadWildcards, "%v: a value with bits that its mask does not have", e.id)
 		}
 	}
 	return TLVValue{slices.Clone(value), slices.Clone(mask)}, nil
@@ -58,7 +58,7 @@ func (e *oxmEntry) requireTLV(m *Match, tlvs *TLVMap) error {
 	}
 	f := tlvs.Field(e.id)
 	if m.Mask[WTLVs]&f.Present() != 0 {
-		return codedf(ErrMatchDupField, "%v: expected it once", e.id)
+		return Errorf(ErrMatchDupField, "%v: expected it once", e.id)
 	}
 	f.require(m, &v)
 	return nil
@@ -139,7 +139,7 @@ func (d *actionDecoder) deleteField(b []byte) (Action, error) {
 	case err != nil:
 		return Action{}, err
 	case !id.IsTLV():
-		return Action{}, codedf(ErrActionBadArgument, "delete_field: %v: expected a field tun_metadata", id)
+		return Action{}, Errorf(ErrActionBadArgument, "delete_field: %v: expected a field tun_metadata", id)
 	case d.check.tlvs().Field(id) == nil:
 		return Action{}, coded(ErrFlowInvalidTLV, unmapped(id).Error())
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // checkTables applies the tables of a file to tables of its own, so that a flow that names
@@ -20,7 +21,7 @@ func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) er
 		flows = slices.Concat(old.Flows, flows)
 		tables = slices.Concat(old.Tables, tables)
 	}
-	p := openflow.NewPipeline(openflow.Limits{Rules: openflow.MaxRules})
+	p := ofproto.NewPipeline(ofproto.Limits{Rules: openflow.MaxRules})
 	tlvs, err := next.tlvMap()
 	if err != nil {
 		return err
@@ -38,10 +39,10 @@ func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) er
 	}
 	names = openflow.WithTLVs(names, tlvs)
 	for _, t := range tables {
-		if t.Table < 0 || t.Table >= openflow.Tables || t.Table == openflow.CentralTable {
-			return fmt.Errorf("table %d: expected a number from 0 to %d, without %d", t.Table, openflow.Tables-1, openflow.CentralTable)
+		if t.Table < 0 || t.Table >= openflow.Tables || t.Table == ofproto.CentralTable {
+			return fmt.Errorf("table %d: expected a number from 0 to %d, without %d", t.Table, openflow.Tables-1, ofproto.CentralTable)
 		}
-		p.Configure(uint8(t.Table), openflow.TableConfig{Limit: t.Limit, Evict: t.Evict})
+		p.Configure(uint8(t.Table), ofproto.TableConfig{Limit: t.Limit, Evict: t.Evict})
 	}
 	meterMods, err := openflow.ParseMeterMods(strings.NewReader(lines(meters)), openflow.MeterAdd)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"weft/api"
 	"weft/cmd/exit"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // hostFile is the state of one switch as a file. The file has the format (TOML) of
@@ -197,7 +198,7 @@ func readContents(client *api.Client) (f bridgeContents, err error) {
 		f.TLVs = append(f.TLVs, tlvs.Mappings[i].Line)
 	}
 	for i := range flows {
-		if flows[i].Table != openflow.CentralTable {
+		if flows[i].Table != ofproto.CentralTable {
 			f.Flows = append(f.Flows, statistics.ReplaceAllString(flows[i].Line, ""))
 		}
 	}
@@ -208,7 +209,7 @@ func readContents(client *api.Client) (f bridgeContents, err error) {
 		f.Meters = append(f.Meters, meters[i].Line)
 	}
 	for _, t := range tables {
-		if (t.Limit > 0 || t.Evict) && t.Table != openflow.CentralTable {
+		if (t.Limit > 0 || t.Evict) && t.Table != ofproto.CentralTable {
 			f.Tables = append(f.Tables, tableSetting{t.Table, t.Limit, t.Evict})
 		}
 	}

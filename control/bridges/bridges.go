@@ -27,8 +27,8 @@ import (
 	"weft/control/tables"
 	"weft/control/tracking"
 	"weft/control/usererr"
-	"weft/openflow"
 	"weft/openflow/ofp"
+	"weft/openflow/ofproto"
 )
 
 // Bridge is a bridge with its handlers. The first bridge, with number 0, is always there.
@@ -233,7 +233,7 @@ func (bs *Bridges) CountMonitors() (n int) {
 }
 
 // TellFlow reports a change of flow r to the OpenFlow connections of its bridge.
-func (bs *Bridges) TellFlow(event ofp.FlowEvent, r *openflow.Rule) {
+func (bs *Bridges) TellFlow(event ofp.FlowEvent, r *ofproto.Rule) {
 	if b := bs.Numbered(r.Bridge); b != nil && b.wire.Count() > 0 {
 		b.wire.TellFlow(event, r)
 	}

@@ -12,7 +12,7 @@ import (
 	"weft/control/store"
 	"weft/control/tables"
 	"weft/control/usererr"
-	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // bridgeName matches valid names of bridges. These are valid names of network devices,
@@ -59,8 +59,8 @@ func (bs *Bridges) Add(add api.AddBridge) (api.Bridge, error) {
 		return api.Bridge{}, usererr.Errorf("%s: the bridge exists; expected another name, or --may-exist", add.Name)
 	}
 	for s.Number = 1; bs.Numbered(s.Number) != nil; {
-		if s.Number++; s.Number == openflow.MaxBridges {
-			return api.Bridge{}, usererr.Errorf("%s: expected at most %d bridges", add.Name, openflow.MaxBridges)
+		if s.Number++; s.Number == ofproto.MaxBridges {
+			return api.Bridge{}, usererr.Errorf("%s: expected at most %d bridges", add.Name, ofproto.MaxBridges)
 		}
 	}
 	c, err := bs.listenFor(&s)

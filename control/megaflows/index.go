@@ -19,6 +19,7 @@ import (
 	"weft/internal/share"
 	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
 
@@ -40,12 +41,12 @@ type Megaflow struct {
 	MadeNS     uint64
 	UsedNS     uint64 // time of the last hit, or MadeNS
 
-	Rules     []*openflow.Rule // rules for which its frames count
-	RuleRows  []uint32         // rows of Rules in the counter region
-	Counted   *Counted         // nil: its frames count only for rules
-	Teaches   *Teaching        // nil: its frames teach nothing
-	Tables    xlate.TableSet   // tables looked up
-	addresses []addressUse     // addresses on which the translation depends
+	Rules     []*ofproto.Rule // rules for which its frames count
+	RuleRows  []uint32        // rows of Rules in the counter region
+	Counted   *Counted        // nil: its frames count only for rules
+	Teaches   *Teaching       // nil: its frames teach nothing
+	Tables    xlate.TableSet  // tables looked up
+	addresses []addressUse    // addresses on which the translation depends
 	UsedPorts bool
 	// Brief is true if the translation lacked something that may appear without a notice: an
 	// address that nobody knew, or room in a quota. The megaflow expires soon even if it is used.
@@ -56,14 +57,14 @@ type Megaflow struct {
 	// rule.
 	keyRoom    [6]uint64
 	actionRoom [1]flowtable.Action
-	ruleRoom   [1]*openflow.Rule
+	ruleRoom   [1]*ofproto.Rule
 	rowRoom    [1]uint32
 }
 
 // Counted lists the tables, groups and patch ports that count the frames of a megaflow.
 type Counted struct {
-	Missed  []openflow.BridgeTable // tables in which its look-ups find no flow
-	Groups  []openflow.GroupHit
+	Missed  []ofproto.BridgeTable // tables in which its look-ups find no flow
+	Groups  []ofproto.GroupHit
 	Patches []xlate.Crossing
 }
 
@@ -72,7 +73,7 @@ type Counted struct {
 type Teaching struct {
 	Learns   []fdb.Learn
 	Learned  []openflow.FlowMod
-	Finished []openflow.Finished
+	Finished []ofproto.Finished
 }
 
 // Key returns the key of a megaflow in the index. Bits outside of the mask are 0.
@@ -98,7 +99,7 @@ func (m *Megaflow) SetActions(actions []flowtable.Action) {
 
 // SetCounted copies the rules, tables, groups and patch ports of translation t, for which
 // the frames of m count. row returns the row of a rule in the counter region.
-func (m *Megaflow) SetCounted(t *xlate.Translation, row func(*openflow.Rule) uint32) {
+func (m *Megaflow) SetCounted(t *xlate.Translation, row func(*ofproto.Rule) uint32) {
 	m.Rules, m.RuleRows, m.Counted = append(m.ruleRoom[:0], t.Rules...), m.rowRoom[:0], nil
 	for _, r := range t.Rules {
 		m.RuleRows = append(m.RuleRows, row(r))

@@ -9,6 +9,7 @@ import (
 
 	"weft/api"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // monitorBacklog limits the events that wait for one client. Further events count as
@@ -63,7 +64,7 @@ func (m *Monitors) Count() int { return int(m.count.Load()) }
 // TellFlow sends an event about flow r to the monitors that select the flow. It calls
 // describe at most once, and only if a monitor needs it. The caller holds
 // Pipeline.mu.
-func (m *Monitors) TellFlow(now time.Time, event string, r *openflow.Rule, describe func() api.Flow) {
+func (m *Monitors) TellFlow(now time.Time, event string, r *ofproto.Rule, describe func() api.Flow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var e *api.Event // made when the first monitor wants it
@@ -83,7 +84,7 @@ func (m *Monitors) TellFlow(now time.Time, event string, r *openflow.Rule, descr
 	}
 }
 
-func (m *Monitor) selects(r *openflow.Rule) bool {
+func (m *Monitor) selects(r *ofproto.Rule) bool {
 	f, within := &m.filter, m.filter.Match.Unpack()
 	return f.Bridge == r.Bridge && (f.Table == openflow.TableAll || f.Table == r.Table) && (r.Cookie^f.Cookie)&f.CookieMask == 0 && r.Match.Within(&within)
 }

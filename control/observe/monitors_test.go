@@ -8,6 +8,7 @@ import (
 
 	"weft/api"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // A client that does not read is told the number of lost events. It does not delay
@@ -17,7 +18,7 @@ func TestMonitorLoses(t *testing.T) {
 	who := NewMonitor(openflow.FlowMod{Table: openflow.TableAll})
 	who.events = make(chan *api.Event, 3)
 	all.Add(who)
-	rule, described := new(openflow.Rule), 0
+	rule, described := new(ofproto.Rule), 0
 	tell := func() {
 		all.TellFlow(time.Now(), api.EventModified, rule, func() api.Flow { described++; return api.Flow{} })
 	}
@@ -41,7 +42,7 @@ func TestMonitorChooses(t *testing.T) {
 	all.Add(who)
 	for table, want := range map[uint8]int{3: 1, 4: 0} {
 		described := 0
-		all.TellFlow(time.Now(), api.EventAdded, &openflow.Rule{Table: table}, func() api.Flow { described++; return api.Flow{} })
+		all.TellFlow(time.Now(), api.EventAdded, &ofproto.Rule{Table: table}, func() api.Flow { described++; return api.Flow{} })
 		if described != want || len(who.Events()) != want {
 			t.Errorf("table %d: described %d times, %d events; want %d", table, described, len(who.Events()), want)
 		}

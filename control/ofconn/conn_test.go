@@ -15,6 +15,7 @@ import (
 	"weft/openflow"
 	"weft/openflow/ofp"
 	"weft/openflow/ofp/ofptest"
+	"weft/openflow/ofproto"
 )
 
 // closes reports whether the service closes the peer's connection.
@@ -189,7 +190,7 @@ func TestController(t *testing.T) {
 			continue
 		}
 		p.barrier()
-		rule := openflow.Rule{Flags: openflow.SendFlowRem, Why: openflow.WhyIdle}
+		rule := ofproto.Rule{Flags: openflow.SendFlowRem, Why: ofproto.WhyIdle}
 		r.service.TellFlow(ofp.FlowDeleted, &rule)
 		if m := p.read(); m[1] != ofp.TypeFlowRemoved || m[18] != 0 {
 			t.Errorf("% x", m)
@@ -200,7 +201,7 @@ func TestController(t *testing.T) {
 
 // A standalone switch has one additional flow while no controller is connected.
 func TestStandalone(t *testing.T) {
-	sw := &fakeSwitch{tables: openflow.NewPipeline(openflow.Limits{Rules: 1 << 16})}
+	sw := &fakeSwitch{tables: ofproto.NewPipeline(ofproto.Limits{Rules: 1 << 16})}
 	// The service does not run, because it removes the flow of a standalone switch.
 	service := New(Setup{Switch: sw, Log: slog.New(slog.DiscardHandler)})
 	for _, step := range []struct {

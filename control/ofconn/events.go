@@ -9,6 +9,7 @@ import (
 
 	"weft/openflow"
 	"weft/openflow/ofp"
+	"weft/openflow/ofproto"
 )
 
 // This file has the queue of events of a connection. The queue is limited in bytes.
@@ -129,13 +130,13 @@ func (s *Service) Count() int { return int(s.watchers.Load()) }
 
 // TellFlow reports a change of rule r to the connections. The caller holds the lock that
 // guards the rule.
-func (s *Service) TellFlow(event ofp.FlowEvent, r *openflow.Rule) {
+func (s *Service) TellFlow(event ofp.FlowEvent, r *ofproto.Rule) {
 	for _, c := range s.connections() {
 		c.tellFlow(event, r)
 	}
 }
 
-func (c *Conn) tellFlow(event ofp.FlowEvent, r *openflow.Rule) {
+func (c *Conn) tellFlow(event ofp.FlowEvent, r *ofproto.Rule) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.watching {
@@ -147,7 +148,7 @@ func (c *Conn) tellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 	bit := map[ofp.FlowEvent]uint16{ofp.FlowAdded: ofp.MonitorAdd, ofp.FlowDeleted: ofp.MonitorDelete, ofp.FlowModified: ofp.MonitorModify}[event]
 	own, flags := c.service.author.Load() == c, uint16(0)
 	for _, m := range c.monitors {
-		if m.Flags&bit != 0 && openflow.Selects(&m.Select, r) {
+		if m.Flags&bit != 0 && ofproto.Selects(&m.Select, r) {
 			flags |= m.Flags
 		}
 	}
@@ -223,7 +224,7 @@ func (c *Conn) flowMonitor(r *ofp.Request) error {
 		if m.Cancel || m.Flags&ofp.MonitorInitial == 0 {
 			continue
 		}
-		var rules []openflow.Rule
+		var rules []ofproto.Rule
 		for from, more := uint32(0), true; more; {
 			rules, from, more = s.ScanRules(&m.Select, from, rules[:0])
 			for i := range rules {

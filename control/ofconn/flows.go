@@ -9,6 +9,7 @@ import (
 
 	"weft/openflow"
 	"weft/openflow/ofp"
+	"weft/openflow/ofproto"
 )
 
 // maxBatch limits the number of flow_mods and barriers that one batch has.
@@ -145,7 +146,7 @@ func (c *Conn) flowStats(r *ofp.Request) error {
 	s := c.service.setup.Switch
 	s.PullCounts()
 	reply := ofp.NewReply(r)
-	var rules []openflow.Rule
+	var rules []ofproto.Rule
 	for from, more := uint32(0), true; more; {
 		rules, from, more = s.ScanRules(&filter, from, rules[:0])
 		for i := range rules {
@@ -167,7 +168,7 @@ func (c *Conn) aggregate(r *ofp.Request) error {
 	}
 	s := c.service.setup.Switch
 	s.PullCounts()
-	var rules []openflow.Rule
+	var rules []ofproto.Rule
 	var packets, bytes uint64
 	flows := uint32(0)
 	for from, more := uint32(0), true; more; {
@@ -195,7 +196,7 @@ const (
 type bundle struct {
 	flags    uint16
 	closed   bool
-	items    []openflow.BundleItem
+	items    []ofproto.BundleItem
 	requests [][]byte // header of each message, for errors
 	frames   int      // number of frames among items
 }
@@ -311,20 +312,20 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 	return nil
 }
 
-func (c *Conn) bundleItem(r *ofp.Request) (item openflow.BundleItem, err error) {
+func (c *Conn) bundleItem(r *ofp.Request) (item ofproto.BundleItem, err error) {
 	switch r.Kind {
 	case ofp.FlowMod, ofp.NXFlowMod:
 		mod, err := ofp.DecodeFlowMod(r, c.tableInCommand)
-		return openflow.BundleItem{Flow: &mod}, err
+		return ofproto.BundleItem{Flow: &mod}, err
 	case ofp.GroupMod, ofp.NXGroupMod:
 		change, err := ofp.DecodeGroupMod(r)
 		if err == nil && (change.Insert || change.Remove) {
 			err = refused(openflow.ErrBundleUnsup, "bundle_add_message: expected no change of single buckets")
 		}
-		return openflow.BundleItem{Group: &change.GroupMod}, err
+		return ofproto.BundleItem{Group: &change.GroupMod}, err
 	case ofp.PacketOut:
 		out, err := ofp.DecodePacketOut(r)
-		return openflow.BundleItem{Frame: &openflow.PacketOut{Flow: out.Match.Value, Frame: slices.Clone(out.Frame), Actions: out.Actions}}, err
+		return ofproto.BundleItem{Frame: &openflow.PacketOut{Flow: out.Match.Value, Frame: slices.Clone(out.Frame), Actions: out.Actions}}, err
 	}
 	return item, refused(openflow.ErrBundleUnsup, "bundle_add_message: expected a flow_mod, a group_mod or a packet_out")
 }

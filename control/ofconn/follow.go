@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 const (
@@ -105,7 +106,7 @@ func (s *Service) followControllers(ctx context.Context) {
 // outlives the control process.
 func (s *Service) isStandalone() bool {
 	filter := openflow.FlowMod{Cookie: standaloneCookie, CookieMask: ^uint64(0)}
-	var rules []openflow.Rule
+	var rules []ofproto.Rule
 	for from, more := uint32(0), true; more; {
 		if rules, from, more = s.setup.Switch.ScanRules(&filter, from, rules); len(rules) > 0 {
 			return true

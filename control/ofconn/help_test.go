@@ -17,12 +17,13 @@ import (
 	"weft/openflow"
 	"weft/openflow/ofp"
 	"weft/openflow/ofp/ofptest"
+	"weft/openflow/ofproto"
 )
 
 // fakeSwitch is a Switch with real tables and nothing else.
 type fakeSwitch struct {
 	mu      sync.Mutex
-	tables  *openflow.Pipeline
+	tables  *ofproto.Pipeline
 	batches []int // numbers of flow_mods applied together
 	frames  []sentFrame
 	ports   []Port
@@ -48,7 +49,7 @@ func (f *fakeSwitch) ApplyEach(mods []openflow.FlowMod, author Author) []error {
 	return errs
 }
 
-func (f *fakeSwitch) ApplyBundle(items []openflow.BundleItem, _ Author) (int, error) {
+func (f *fakeSwitch) ApplyBundle(items []ofproto.BundleItem, _ Author) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var sent []sentFrame
@@ -67,7 +68,7 @@ func (f *fakeSwitch) ApplyBundle(items []openflow.BundleItem, _ Author) (int, er
 	if err == nil {
 		f.frames = append(f.frames, sent...)
 	}
-	var at *openflow.ApplyError
+	var at *ofproto.ApplyError
 	if errors.As(err, &at) {
 		return at.Index, err
 	}
@@ -95,10 +96,10 @@ func (f *fakeSwitch) Resume(*ofp.ResumeRequest) error {
 
 func (f *fakeSwitch) PullCounts() {}
 
-func (f *fakeSwitch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool) {
+func (f *fakeSwitch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []ofproto.Rule) ([]ofproto.Rule, uint32, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	next, more := f.tables.Scan(filter, slot, 16, func(r *openflow.Rule) { rules = append(rules, *r) })
+	next, more := f.tables.Scan(filter, slot, 16, func(r *ofproto.Rule) { rules = append(rules, *r) })
 	return rules, next, more
 }
 
@@ -142,7 +143,7 @@ func (f *fakeSwitch) SetPortConfig(number, config uint32) error {
 }
 func (f *fakeSwitch) FlushConnections(*ofp.CTMatch) error { return nil }
 func (f *fakeSwitch) flows() (n int)                      { f.mu.Lock(); defer f.mu.Unlock(); return f.tables.Len() }
-func (f *fakeSwitch) rule(slot uint32) (r openflow.Rule, ok bool) {
+func (f *fakeSwitch) rule(slot uint32) (r ofproto.Rule, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if p := f.tables.Rule(slot); p != nil {
@@ -162,7 +163,7 @@ type rig struct {
 
 func newRig(t *testing.T, change ...func(*Setup)) *rig {
 	t.Helper()
-	r := &rig{t: t, sw: &fakeSwitch{tables: openflow.NewPipeline(openflow.Limits{Rules: 1 << 16})}, path: filepath.Join(t.TempDir(), "s")}
+	r := &rig{t: t, sw: &fakeSwitch{tables: ofproto.NewPipeline(ofproto.Limits{Rules: 1 << 16})}, path: filepath.Join(t.TempDir(), "s")}
 	r.role.Store(int32(Write))
 	l, err := net.Listen("unix", r.path)
 	if err != nil {

@@ -29,6 +29,7 @@ import (
 	"weft/control/limits"
 	"weft/openflow"
 	"weft/openflow/ofp"
+	"weft/openflow/ofproto"
 )
 
 const (
@@ -65,12 +66,12 @@ type Switch interface {
 	ApplyEach(mods []openflow.FlowMod, author Author) []error
 	// ApplyBundle applies all changes or none. failed is the index of the refused
 	// change or frame.
-	ApplyBundle(items []openflow.BundleItem, author Author) (failed int, err error)
+	ApplyBundle(items []ofproto.BundleItem, author Author) (failed int, err error)
 	// PullCounts updates the statistics of rules.
 	PullCounts()
 	// ScanRules appends copies of the rules that filter selects, starting at a slot. It
 	// returns the slot at which to continue, and false if there are no more rules.
-	ScanRules(filter *openflow.FlowMod, slot uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool)
+	ScanRules(filter *openflow.FlowMod, slot uint32, rules []ofproto.Rule) ([]ofproto.Rule, uint32, bool)
 	ApplyGroups(mods []openflow.GroupMod, author Author) error
 	Groups(id uint32) []Group
 	ApplyMeters(mods []openflow.MeterMod, author Author) error
@@ -103,7 +104,7 @@ type Author interface {
 // Group is a group with its statistics.
 type Group struct {
 	*openflow.Group
-	Stats openflow.GroupStats
+	Stats ofproto.GroupStats
 	Flows int
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"weft/openflow"
 	"weft/openflow/ofp"
+	"weft/openflow/ofproto"
 )
 
 func (c *Conn) groupMod(r *ofp.Request) error {
@@ -169,7 +170,7 @@ func (c *Conn) tableMod(r *ofp.Request) error {
 		return err
 	case c.version < openflow.Version14:
 		return nil // nothing to do: frames that match no flow are dropped already
-	case change.Table != openflow.TableAll && change.Table == openflow.CentralTable:
+	case change.Table != openflow.TableAll && change.Table == ofproto.CentralTable:
 		return refused(openflow.ErrTableModEPERM, "table_mod: the table belongs to weft-central")
 	}
 	return c.service.setup.Switch.SetEviction(change.Table, change.Evict)

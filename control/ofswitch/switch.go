@@ -25,6 +25,7 @@ import (
 	"weft/control/tracking"
 	"weft/openflow"
 	"weft/openflow/ofp"
+	"weft/openflow/ofproto"
 )
 
 // Switch is an ofconn.Switch: one bridge.
@@ -64,7 +65,7 @@ func (s *Switch) ApplyEach(mods []openflow.FlowMod, author ofconn.Author) []erro
 }
 
 // ApplyBundle applies all changes or none. It returns the index of the refused change.
-func (s *Switch) ApplyBundle(items []openflow.BundleItem, author ofconn.Author) (int, error) {
+func (s *Switch) ApplyBundle(items []ofproto.BundleItem, author ofconn.Author) (int, error) {
 	s.change.Lock()
 	defer s.change.Unlock()
 	author.Begin()
@@ -85,9 +86,9 @@ const scanMost = 256
 
 // ScanRules appends copies of the rules that filter selects, starting at a slot. It
 // returns the slot at which to continue, and false if there are no more rules.
-func (s *Switch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []openflow.Rule) (_ []openflow.Rule, next uint32, remaining bool) {
-	s.bridge.Read(func(tables *openflow.Pipeline) {
-		next, remaining = tables.Scan(filter, slot, scanMost, func(r *openflow.Rule) { rules = append(rules, *r) })
+func (s *Switch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []ofproto.Rule) (_ []ofproto.Rule, next uint32, remaining bool) {
+	s.bridge.Read(func(tables *ofproto.Pipeline) {
+		next, remaining = tables.Scan(filter, slot, scanMost, func(r *ofproto.Rule) { rules = append(rules, *r) })
 	})
 	return rules, next, remaining
 }
@@ -149,7 +150,7 @@ func (s *Switch) Queues() []ofp.Queue {
 // Tables describes all tables.
 func (s *Switch) Tables() []ofp.TableState {
 	var list []ofp.TableState
-	s.bridge.Read(func(tables *openflow.Pipeline) {
+	s.bridge.Read(func(tables *ofproto.Pipeline) {
 		for t := range openflow.Tables - 1 {
 			config, flows := tables.Config(uint8(t))
 			limit := uint32(config.Limit)
@@ -172,7 +173,7 @@ func (s *Switch) SetEviction(table uint8, evict bool) error {
 	if table == openflow.TableAll {
 		number = -1
 	}
-	return s.bridge.Configure(number, func(c *openflow.TableConfig) error {
+	return s.bridge.Configure(number, func(c *ofproto.TableConfig) error {
 		c.Evict = evict
 		return nil
 	})

@@ -14,6 +14,7 @@ import (
 	"weft/control/rulebook"
 	"weft/control/store"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 func newSwitch(t *testing.T) (*Switch, *pipelinetest.Rig, *bytes.Buffer) {
@@ -45,7 +46,7 @@ func TestRefusedBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if failed, err := s.ApplyBundle([]openflow.BundleItem{{Group: &mod}, {Flow: &flow}}, noAuthor{}); failed != 1 || err == nil {
+	if failed, err := s.ApplyBundle([]ofproto.BundleItem{{Group: &mod}, {Flow: &flow}}, noAuthor{}); failed != 1 || err == nil {
 		t.Errorf("failed %d, %v; want change 1", failed, err)
 	}
 	if groups, flows := s.Groups(openflow.GroupAny), f.Rules(""); len(groups)+len(flows) != 0 {
@@ -87,14 +88,14 @@ func TestEvictionOfAllTables(t *testing.T) {
 	}
 	list := s.Tables()
 	for _, table := range list {
-		if table.Evict != (table.ID != openflow.CentralTable) || table.MaxEntries != pipeline.MaxFlows {
+		if table.Evict != (table.ID != ofproto.CentralTable) || table.MaxEntries != pipeline.MaxFlows {
 			t.Errorf("%+v", table)
 		}
 	}
 	if len(list) != openflow.Tables-1 {
 		t.Errorf("%d tables", len(list))
 	}
-	if err := s.SetEviction(openflow.CentralTable, true); err == nil {
+	if err := s.SetEviction(ofproto.CentralTable, true); err == nil {
 		t.Error("weft-central's table evicts flows")
 	}
 }

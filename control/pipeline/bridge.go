@@ -8,6 +8,7 @@ import (
 	"weft/control/underlay"
 	"weft/control/usererr"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
 
@@ -16,7 +17,7 @@ import (
 type Bridge struct {
 	pl     *Pipeline
 	number uint8
-	tables *openflow.Pipeline
+	tables *ofproto.Pipeline
 }
 
 // Number returns the bridge's number.
@@ -69,7 +70,7 @@ func (pl *Pipeline) RemoveBridge(b *Bridge) error {
 	_, flowsErr := b.Apply([]openflow.FlowMod{{Command: openflow.Delete, Table: openflow.TableAll}})
 	_, groupsErr := b.ApplyGroups([]openflow.GroupMod{{Command: openflow.GroupDelete, Group: openflow.Group{ID: openflow.GroupAny}}})
 	_, metersErr := b.ApplyMeters([]openflow.MeterMod{{Command: openflow.MeterDelete, Meter: openflow.Meter{ID: openflow.MeterAll}}})
-	configErr := unsavedError(pl.rules.SaveConfigs(b.number, &[openflow.Tables]openflow.TableConfig{}))
+	configErr := unsavedError(pl.rules.SaveConfigs(b.number, &[openflow.Tables]ofproto.TableConfig{}))
 	tlvErr := b.ChangeTLVs(&openflow.TLVMod{Command: openflow.TLVClear})
 	pl.mu.Lock()
 	bridges := append([]*Bridge(nil), pl.bridges...)
@@ -91,7 +92,7 @@ func (pl *Pipeline) RemoveBridge(b *Bridge) error {
 
 // visitTables calls fn for the tables of all bridges. The caller holds Pipeline.mu, or the configuration
 // lock.
-func (pl *Pipeline) visitTables(fn func(tables *openflow.Pipeline)) {
+func (pl *Pipeline) visitTables(fn func(tables *ofproto.Pipeline)) {
 	for _, b := range pl.bridges {
 		if b != nil {
 			fn(b.tables)
@@ -100,7 +101,7 @@ func (pl *Pipeline) visitTables(fn func(tables *openflow.Pipeline)) {
 }
 
 // tablesOf returns the tables of a bridge, or nil.
-func (pl *Pipeline) tablesOf(number uint8) *openflow.Pipeline {
+func (pl *Pipeline) tablesOf(number uint8) *ofproto.Pipeline {
 	if int(number) >= len(pl.bridges) || pl.bridges[number] == nil {
 		return nil
 	}
@@ -108,14 +109,14 @@ func (pl *Pipeline) tablesOf(number uint8) *openflow.Pipeline {
 }
 
 // creditLookups counts the look-ups of packets in the tables of all bridges.
-func (pl *Pipeline) creditLookups(rules []*openflow.Rule, missed []openflow.BridgeTable, packets uint64) {
-	pl.visitTables(func(tables *openflow.Pipeline) { tables.CreditLookups(rules, missed, packets) })
+func (pl *Pipeline) creditLookups(rules []*ofproto.Rule, missed []ofproto.BridgeTable, packets uint64) {
+	pl.visitTables(func(tables *ofproto.Pipeline) { tables.CreditLookups(rules, missed, packets) })
 }
 
 // creditGroups counts frames for the groups and buckets of all bridges.
-func (pl *Pipeline) creditGroups(hits []openflow.GroupHit, packets, bytes uint64) {
+func (pl *Pipeline) creditGroups(hits []ofproto.GroupHit, packets, bytes uint64) {
 	if len(hits) > 0 {
-		pl.visitTables(func(tables *openflow.Pipeline) { tables.CreditGroups(hits, packets, bytes) })
+		pl.visitTables(func(tables *ofproto.Pipeline) { tables.CreditGroups(hits, packets, bytes) })
 	}
 }
 
@@ -133,7 +134,7 @@ func (pl *Pipeline) creditPatches(list []xlate.Crossing, packets, bytes uint64) 
 
 // applyLearned adds learned flows of any bridges. A bridge that has been removed learns
 // nothing.
-func (pl *Pipeline) applyLearned(flows []openflow.FlowMod, nowNS uint64) (changes openflow.Changes, refused int) {
+func (pl *Pipeline) applyLearned(flows []openflow.FlowMod, nowNS uint64) (changes ofproto.Changes, refused int) {
 	for len(flows) > 0 {
 		n := 1
 		for n < len(flows) && flows[n].Bridge == flows[0].Bridge {
@@ -170,7 +171,7 @@ func (pl *Pipeline) envs() []*env {
 // env is an xlate.Env: the switch's state for one translation in one bridge.
 type env struct {
 	*View
-	tables  *openflow.Pipeline
+	tables  *ofproto.Pipeline
 	bridges []*env // by number; nil: no bridge
 	tunnels *underlay.Templates
 	*addresses.Table
@@ -180,7 +181,7 @@ type env struct {
 }
 
 // Bridge implements xlate.Bridges.
-func (e *env) Bridge(number uint8) (*openflow.Pipeline, xlate.Env) {
+func (e *env) Bridge(number uint8) (*ofproto.Pipeline, xlate.Env) {
 	if int(number) >= len(e.bridges) || e.bridges[number] == nil {
 		return nil, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"weft/control/store"
 	"weft/control/workers/workertest"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
 
@@ -50,7 +51,7 @@ func packetsOf(f *pipelinetest.Rig, b *pipeline.Bridge) (list []uint64) {
 	f.Change.Lock()
 	defer f.Change.Unlock()
 	f.P.PullCounts()
-	b.Read(func(tables *openflow.Pipeline) {
+	b.Read(func(tables *ofproto.Pipeline) {
 		for _, r := range tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
 			list = append(list, r.Packets)
 		}

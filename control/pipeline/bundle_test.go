@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // A frame of a bundle goes through the flows that the bundle has added before it. It counts
@@ -15,22 +16,22 @@ import (
 func TestFrameInBundle(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
-	flow := func(command openflow.Command, text string) openflow.BundleItem {
+	flow := func(command openflow.Command, text string) ofproto.BundleItem {
 		mod, err := openflow.ParseFlowMod(text, command, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return openflow.BundleItem{Flow: &mod}
+		return ofproto.BundleItem{Flow: &mod}
 	}
-	frame := func(actions string) openflow.BundleItem {
+	frame := func(actions string) ofproto.BundleItem {
 		b := append([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5}, bytes.Repeat([]byte{0}, 46)...)
 		out, err := openflow.ParsePacketOut("in_port=1,packet="+hex.EncodeToString(b)+",actions="+actions, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return openflow.BundleItem{Frame: &out}
+		return ofproto.BundleItem{Frame: &out}
 	}
-	apply := func(items ...openflow.BundleItem) (int, error) {
+	apply := func(items ...ofproto.BundleItem) (int, error) {
 		f.Change.Lock()
 		defer f.Change.Unlock()
 		return f.P.First().ApplyBundle(items)

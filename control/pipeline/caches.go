@@ -10,8 +10,8 @@ import (
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/flowtable"
-	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
 
@@ -113,7 +113,7 @@ func (pl *Pipeline) pull(m *megaflows.Megaflow) {
 
 // creditCounted adds packets and bytes to the statistics of tables, groups and patch
 // ports. rules are the rules that the packets matched.
-func (pl *Pipeline) creditCounted(rules []*openflow.Rule, counted *megaflows.Counted, packets, bytes uint64) {
+func (pl *Pipeline) creditCounted(rules []*ofproto.Rule, counted *megaflows.Counted, packets, bytes uint64) {
 	if counted == nil {
 		pl.creditLookups(rules, nil, packets)
 		return

@@ -15,6 +15,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
 
@@ -66,10 +67,10 @@ const (
 )
 
 // Apply applies changes of flows, all of them or none.
-func (b *Bridge) Apply(mods []openflow.FlowMod) (openflow.Changes, error) {
+func (b *Bridge) Apply(mods []openflow.FlowMod) (ofproto.Changes, error) {
 	pl := b.pl
 	pl.Save()
-	changes, removed, err := pl.alter(func(now uint64) (openflow.Changes, error) { return b.tables.Apply(mods, now) })
+	changes, removed, err := pl.alter(func(now uint64) (ofproto.Changes, error) { return b.tables.Apply(mods, now) })
 	if err != nil {
 		return changes, err
 	}
@@ -80,7 +81,7 @@ func (b *Bridge) Apply(mods []openflow.FlowMod) (openflow.Changes, error) {
 // nil. The changes are saved within saveDelay.
 func (b *Bridge) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 	pl := b.pl
-	changes, removed, _ := pl.alter(func(now uint64) (changes openflow.Changes, _ error) {
+	changes, removed, _ := pl.alter(func(now uint64) (changes ofproto.Changes, _ error) {
 		changes, errs = b.tables.ApplyEach(mods, now)
 		return changes, nil
 	})
@@ -132,22 +133,22 @@ func (pl *Pipeline) Save() {
 // ApplyBundle applies all changes or none. failed is the index of the change or frame that
 // was refused. Each frame sees the changes before it. The frames leave after all changes
 // are in force.
-func (b *Bridge) ApplyBundle(items []openflow.BundleItem) (failed int, err error) {
+func (b *Bridge) ApplyBundle(items []ofproto.BundleItem) (failed int, err error) {
 	pl := b.pl
 	pl.Save() // a large bundle may need the rows of removed rules
 	frames, failed, err := b.bundledFrames(items)
 	if err != nil {
 		return failed, err
 	}
-	changes, removed, err := pl.alter(func(now uint64) (openflow.Changes, error) { return b.tables.ApplyBundle(items, now) })
+	changes, removed, err := pl.alter(func(now uint64) (ofproto.Changes, error) { return b.tables.ApplyBundle(items, now) })
 	if err != nil {
-		var at *openflow.ApplyError
+		var at *ofproto.ApplyError
 		if errors.As(err, &at) {
 			failed = at.Index
 		}
 		return failed, err
 	}
-	if slices.ContainsFunc(items, func(i openflow.BundleItem) bool { return i.Group != nil }) {
+	if slices.ContainsFunc(items, func(i ofproto.BundleItem) bool { return i.Group != nil }) {
 		err = unsavedError(pl.rules.SaveTables(nil))
 		pl.ports.UpdateLiveness()
 		pl.revalidate(func(*megaflows.Megaflow) bool { return true })
@@ -173,7 +174,7 @@ type bundledFrame struct {
 
 // bundledFrames prepares the frames of a bundle. It sets the function Execute of their
 // items.
-func (b *Bridge) bundledFrames(items []openflow.BundleItem) (frames []*bundledFrame, failed int, err error) {
+func (b *Bridge) bundledFrames(items []ofproto.BundleItem) (frames []*bundledFrame, failed int, err error) {
 	for i := range items {
 		out := items[i].Frame
 		if out == nil {
@@ -195,14 +196,14 @@ func (b *Bridge) bundledFrames(items []openflow.BundleItem) (frames []*bundledFr
 }
 
 // ApplyGroups applies changes of groups, all of them or none.
-func (b *Bridge) ApplyGroups(mods []openflow.GroupMod) (openflow.Changes, error) {
-	return b.applyTable(func(now uint64) (openflow.Changes, error) { return b.tables.ApplyGroups(mods, now) })
+func (b *Bridge) ApplyGroups(mods []openflow.GroupMod) (ofproto.Changes, error) {
+	return b.applyTable(func(now uint64) (ofproto.Changes, error) { return b.tables.ApplyGroups(mods, now) })
 }
 
 // ApplyMeters applies changes of meters, all of them or none.
-func (b *Bridge) ApplyMeters(mods []openflow.MeterMod) (openflow.Changes, error) {
+func (b *Bridge) ApplyMeters(mods []openflow.MeterMod) (ofproto.Changes, error) {
 	pl := b.pl
-	return b.applyTable(func(now uint64) (openflow.Changes, error) {
+	return b.applyTable(func(now uint64) (ofproto.Changes, error) {
 		changes, changed, err := b.tables.ApplyMeters(mods, now)
 		for _, m := range changed {
 			sendMeter(pl.workers, m)
@@ -213,7 +214,7 @@ func (b *Bridge) ApplyMeters(mods []openflow.MeterMod) (openflow.Changes, error)
 
 // applyTable applies and saves a change of groups or meters, and of the flows that name
 // them.
-func (b *Bridge) applyTable(apply func(now uint64) (openflow.Changes, error)) (openflow.Changes, error) {
+func (b *Bridge) applyTable(apply func(now uint64) (ofproto.Changes, error)) (ofproto.Changes, error) {
 	pl := b.pl
 	changes, removed, err := pl.alter(apply)
 	if err != nil {
@@ -230,18 +231,18 @@ func (b *Bridge) applyTable(apply func(now uint64) (openflow.Changes, error)) (o
 // Configure changes the settings of a table, or of all tables except weft-central's if
 // table is -1. It calls set for each table. If no call returns an error, it applies and
 // saves the settings. It removes no flow.
-func (b *Bridge) Configure(table int, set func(*openflow.TableConfig) error) error {
+func (b *Bridge) Configure(table int, set func(*ofproto.TableConfig) error) error {
 	pl := b.pl
 	if table < -1 || table >= openflow.Tables {
 		return usererr.Errorf("table %d: expected a table from 0 to %d, or all", table, openflow.Tables-1)
 	}
-	if table == openflow.CentralTable {
+	if table == ofproto.CentralTable {
 		return usererr.Errorf("table %d: belongs to weft-central; expected another table", table)
 	}
-	var configs [openflow.Tables]openflow.TableConfig
+	var configs [openflow.Tables]ofproto.TableConfig
 	for t := range configs {
 		configs[t], _ = b.tables.Config(uint8(t)) // changes only under the configuration lock
-		if table == t || table == -1 && t != openflow.CentralTable {
+		if table == t || table == -1 && t != ofproto.CentralTable {
 			if err := set(&configs[t]); err != nil {
 				return err
 			}
@@ -295,7 +296,7 @@ func (b *Bridge) SendExceptions(misses, expired bool) {
 // alter calls apply, which changes the tables. It assigns each added rule a row (an
 // entry of the counter region). It returns the rows of removed rules, which the caller
 // releases after revalidation.
-func (pl *Pipeline) alter(apply func(now uint64) (openflow.Changes, error)) (changes openflow.Changes, removed []uint32, err error) {
+func (pl *Pipeline) alter(apply func(now uint64) (ofproto.Changes, error)) (changes ofproto.Changes, removed []uint32, err error) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	pl.pullAll() // earlier counts belong to the old rules
@@ -307,7 +308,7 @@ func (pl *Pipeline) alter(apply func(now uint64) (openflow.Changes, error)) (cha
 
 // finishFlows saves the changed flows and calls refresh. removed has the rows of
 // removed rules. n is the number of requested changes.
-func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n int) error {
+func (pl *Pipeline) finishFlows(changes *ofproto.Changes, removed []uint32, n int) error {
 	err := pl.rules.SaveFlows(changes, removed)
 	pl.refresh(changes)
 	pl.releaseRows(removed)
@@ -321,7 +322,7 @@ func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n i
 }
 
 // refresh updates megaflows and monitors after a change of flows.
-func (pl *Pipeline) refresh(changes *openflow.Changes) {
+func (pl *Pipeline) refresh(changes *ofproto.Changes) {
 	var tables xlate.TableSet
 	changedTables(changes, &tables)
 	if pl.WatchesPorts() && pl.ports.UpdateLiveness() { // the first bundle action begins to watch ports
@@ -343,8 +344,8 @@ func (pl *Pipeline) releaseRows(rows []uint32) {
 
 // changedTables adds the tables of the changed rules to set. Megaflows that used none
 // of these tables stay valid.
-func changedTables(c *openflow.Changes, set *xlate.TableSet) {
-	for _, list := range [][]*openflow.Rule{c.Added, c.Modified, c.Removed} {
+func changedTables(c *ofproto.Changes, set *xlate.TableSet) {
+	for _, list := range [][]*ofproto.Rule{c.Added, c.Modified, c.Removed} {
 		for _, r := range list {
 			set.Add(r.Table)
 		}

@@ -14,6 +14,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/waitfor"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // Every frame is counted exactly once, even with misses and changes of the tables.
@@ -66,10 +67,10 @@ func TestLookupsOfTablesCount(t *testing.T) {
 		}
 		f.Settle()
 	}
-	want := func(table uint8, count openflow.TableLookups) {
+	want := func(table uint8, count ofproto.TableLookups) {
 		t.Helper()
 		f.Rules("") // pulls the counts
-		f.P.Read(func(tables *openflow.Pipeline) {
+		f.P.Read(func(tables *ofproto.Pipeline) {
 			if got := tables.Lookups(table); got != count {
 				t.Errorf("table %d has %+v, want %+v", table, got, count)
 			}
@@ -78,12 +79,12 @@ func TestLookupsOfTablesCount(t *testing.T) {
 	send(1, 5)
 	send(2, 2)
 	send(9, 3)
-	want(0, openflow.TableLookups{All: 20, Matched: 14})
-	want(3, openflow.TableLookups{All: 10, Matched: 5})
+	want(0, ofproto.TableLookups{All: 20, Matched: 14})
+	want(3, ofproto.TableLookups{All: 10, Matched: 5})
 	f.Apply(openflow.Delete, "table=3")
 	send(1, 5)
-	want(0, openflow.TableLookups{All: 30, Matched: 24})
-	want(3, openflow.TableLookups{All: 20, Matched: 5})
+	want(0, ofproto.TableLookups{All: 30, Matched: 24})
+	want(3, ofproto.TableLookups{All: 20, Matched: 5})
 }
 
 // A change of flows removes exactly the megaflows that depend on them.

@@ -8,7 +8,7 @@ import (
 	"weft/control/megaflows"
 	"weft/control/workers"
 	"weft/datapath"
-	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
 
@@ -17,7 +17,7 @@ import (
 const ReadChunk, AskAgain, SaveDelay = readChunk, askAgain, saveDelay
 
 func (pl *Pipeline) Mu() *sync.RWMutex          { return &pl.mu }
-func (pl *Pipeline) Tables() *openflow.Pipeline { return pl.tables }
+func (pl *Pipeline) Tables() *ofproto.Pipeline  { return pl.tables }
 func (pl *Pipeline) Index() *megaflows.Index    { return pl.megaflows }
 func (pl *Pipeline) Sweep()                     { pl.sweep() }
 func (pl *Pipeline) Pull(m *megaflows.Megaflow) { pl.pull(m) }
@@ -30,8 +30,8 @@ func (pl *Pipeline) Answer(w *workers.Workers, misses []datapath.Upcall) {
 	pl.answer(w, 0, misses, false)
 }
 
-func (pl *Pipeline) Row(r *openflow.Rule) uint32 { return pl.rules.Row(r) }
-func (pl *Pipeline) TakeRow() uint32             { return pl.rules.Take() }
+func (pl *Pipeline) Row(r *ofproto.Rule) uint32 { return pl.rules.Row(r) }
+func (pl *Pipeline) TakeRow() uint32            { return pl.rules.Take() }
 
 func (pl *Pipeline) Other(number uint8) *Bridge { return pl.bridges[number] }
 

@@ -10,6 +10,7 @@ import (
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // This file has the pipeline's steps in the start of control and in the replacement of
@@ -124,7 +125,7 @@ func (pl *Pipeline) sendMeters(w *workers.Workers) {
 	for slot, m := range pl.portMeters {
 		w.Broadcast(datapath.AppendMeter(nil, slot, &m))
 	}
-	pl.visitTables(func(tables *openflow.Pipeline) {
+	pl.visitTables(func(tables *ofproto.Pipeline) {
 		for _, m := range tables.Meters(openflow.MeterAll) {
 			sendMeter(w, m)
 		}

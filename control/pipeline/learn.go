@@ -14,6 +14,7 @@ import (
 	"weft/datapath"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
 
@@ -152,7 +153,7 @@ type taughtFrame struct {
 func (l *learner) teach(batch []lesson) (repeats []lesson) {
 	pl := l.d
 	var frames []taughtFrame
-	var changes []openflow.Changes
+	var changes []ofproto.Changes
 	var tables xlate.TableSet
 	var removed []uint32
 	pl.mu.Lock()

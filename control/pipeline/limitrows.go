@@ -6,6 +6,7 @@ import (
 	"weft/control/counters"
 	"weft/control/limits"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
 
@@ -27,7 +28,7 @@ func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	flows, groups, bands, bridges := 0, 0, 0, 0
-	pl.visitTables(func(tables *openflow.Pipeline) {
+	pl.visitTables(func(tables *ofproto.Pipeline) {
 		bridges++
 		flows += tables.Len()
 		groups += len(tables.Groups(openflow.GroupAny))

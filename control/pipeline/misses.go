@@ -14,6 +14,7 @@ import (
 	"weft/internal/clock"
 	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 	"weft/packet"
 )
@@ -105,11 +106,11 @@ func (a *answers) end() {
 
 // executedFrame is a frame whose actions were executed once, without a megaflow.
 type executedFrame struct {
-	rules    []*openflow.Rule
-	missed   []openflow.BridgeTable
-	groups   []openflow.GroupHit
+	rules    []*ofproto.Rule
+	missed   []ofproto.BridgeTable
+	groups   []ofproto.GroupHit
 	patches  []xlate.Crossing
-	finished []openflow.Finished
+	finished []ofproto.Finished
 	learned  []openflow.FlowMod
 	ruleRows []uint32
 	bytes    uint64

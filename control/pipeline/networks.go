@@ -13,6 +13,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 	"weft/port"
 )
@@ -55,12 +56,12 @@ func (p *declaredPorts) update(v *View) (mods []openflow.FlowMod, removed []uint
 	p.numbers = now
 	for _, port := range before {
 		if _, still := slices.BinarySearch(now, port); !still {
-			mods, removed = append(mods, openflow.CentralFlow(openflow.DeleteStrict, port.inFlows())), append(removed, port.datapath())
+			mods, removed = append(mods, ofproto.CentralFlow(openflow.DeleteStrict, port.inFlows())), append(removed, port.datapath())
 		}
 	}
 	for _, port := range now {
 		if _, was := slices.BinarySearch(before, port); !was {
-			mods = append(mods, openflow.CentralFlow(openflow.Add, port.inFlows()))
+			mods = append(mods, ofproto.CentralFlow(openflow.Add, port.inFlows()))
 			p.seen[port.datapath()].Store(false)
 		}
 	}
@@ -82,10 +83,10 @@ func (p *declaredPorts) noteSeen(v *View, port uint32) {
 // setCentralFlows adds and deletes flows of openflow.CentralTable, so that each
 // declared port has one. The caller holds the configuration lock, and Pipeline.mu for
 // writing.
-func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
+func (pl *Pipeline) setCentralFlows(v *View) ofproto.Changes {
 	mods, removed := pl.declared.update(v)
 	if len(mods) == 0 {
-		return openflow.Changes{}
+		return ofproto.Changes{}
 	}
 	for _, port := range removed {
 		pl.counters.Rules[counters.CentralRow(port)] = counters.Rule{}

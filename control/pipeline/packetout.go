@@ -11,6 +11,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 	"weft/packet"
 )
@@ -78,7 +79,7 @@ func checkLoop(t *xlate.Translation) error {
 func (pl *Pipeline) perform(frame []byte, inPort uint32, t *xlate.Translation) error {
 	pl.mu.RLock()
 	// later changes of a bundle may have removed rules
-	t.Rules = slices.DeleteFunc(t.Rules, func(r *openflow.Rule) bool { return r.Removed })
+	t.Rules = slices.DeleteFunc(t.Rules, func(r *ofproto.Rule) bool { return r.Removed })
 	w, now, rows, teaches := pl.workers, clock.Monotonic(), pl.rules.Rows(t.Rules), pl.learner.teaches(t)
 	pl.mu.RUnlock()
 	if w.Gone() {

@@ -9,12 +9,13 @@ import (
 	"weft/control/megaflows"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
 
 // Read calls fn with the tables of the bridge, which fn may only read. The tables do not
 // change during the call. The statistics are those of the last PullCounts.
-func (b *Bridge) Read(fn func(tables *openflow.Pipeline)) {
+func (b *Bridge) Read(fn func(tables *ofproto.Pipeline)) {
 	pl := b.pl
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -24,7 +25,7 @@ func (b *Bridge) Read(fn func(tables *openflow.Pipeline)) {
 // Select returns the rules that filter selects. The caller holds the configuration lock,
 // so that the rules stay. To read their statistics, it also holds Pipeline.mu (Read,
 // InTurns).
-func (b *Bridge) Select(filter *openflow.FlowMod) []*openflow.Rule {
+func (b *Bridge) Select(filter *openflow.FlowMod) []*ofproto.Rule {
 	return b.tables.Select(filter)
 }
 
@@ -61,7 +62,7 @@ func (pl *Pipeline) Megaflows() *megaflows.Index { return pl.megaflows }
 // group.
 type GroupState struct {
 	*openflow.Group
-	Stats openflow.GroupStats
+	Stats ofproto.GroupStats
 	Flows int
 }
 
@@ -86,9 +87,9 @@ func (b *Bridge) Groups(id uint32) []GroupState {
 type MeterState struct {
 	*openflow.Meter
 	Flows          int
-	Packets, Bytes uint64                 // frames that came to the meter
-	AgeNS          uint64                 // since the meter was added
-	Dropped        []openflow.BucketStats // frames that each band has dropped
+	Packets, Bytes uint64                // frames that came to the meter
+	AgeNS          uint64                // since the meter was added
+	Dropped        []ofproto.BucketStats // frames that each band has dropped
 }
 
 // Meters returns the meter with this number, or all meters for openflow.MeterAll, with
@@ -100,7 +101,7 @@ func (b *Bridge) Meters(id uint32) []MeterState {
 	var list []MeterState
 	flows, now := b.tables.MeterFlows(), clock.Monotonic()
 	for _, m := range b.tables.Meters(id) {
-		s := MeterState{Meter: m, AgeNS: now - min(now, m.CreatedNS), Flows: flows[m.ID], Dropped: make([]openflow.BucketStats, len(m.Bands))}
+		s := MeterState{Meter: m, AgeNS: now - min(now, m.CreatedNS), Flows: flows[m.ID], Dropped: make([]ofproto.BucketStats, len(m.Bands))}
 		for i := range m.Bands {
 			for _, sh := range pl.workers.Shared() {
 				c := &sh.Meters[m.Bands[i].Slot]

@@ -11,7 +11,7 @@ import (
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/clock"
-	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
 
@@ -19,7 +19,7 @@ import (
 // before any other goroutine uses the pipeline.
 type recovery struct {
 	*Pipeline
-	byRow map[uint32]*openflow.Rule
+	byRow map[uint32]*ofproto.Rule
 }
 
 // recoverMegaflows takes over the workers' caches after a restart of control. It keeps

@@ -12,8 +12,8 @@ import (
 	"weft/control/megaflows"
 	"weft/flowtable"
 	"weft/internal/clock"
-	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
 
@@ -145,8 +145,8 @@ func (pl *Pipeline) sweep() {
 			idle = append(idle, m)
 		}
 	}
-	var expired []*openflow.Rule
-	pl.visitTables(func(tables *openflow.Pipeline) { expired = append(expired, tables.Expire(now)...) })
+	var expired []*ofproto.Rule
+	pl.visitTables(func(tables *ofproto.Pipeline) { expired = append(expired, tables.Expire(now)...) })
 	rows := pl.rules.Rows(expired)
 	aged := pl.macs.Expire(now)
 	pl.templates.MarkUsed(templatesOf(list))
@@ -160,9 +160,9 @@ func (pl *Pipeline) sweep() {
 			pl.log.Error("cannot remove expired flows from the state file", "error", err)
 		}
 		var tables xlate.TableSet
-		changedTables(&openflow.Changes{Removed: expired}, &tables)
+		changedTables(&ofproto.Changes{Removed: expired}, &tables)
 		pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
-		pl.tell(&openflow.Changes{Removed: expired})
+		pl.tell(&ofproto.Changes{Removed: expired})
 		pl.releaseRows(rows)
 	}
 	if aged {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // Event is a change of a flow.
@@ -25,12 +26,12 @@ type Monitors interface {
 	Count() int
 	// TellFlow reports a change of flow r. r is valid until TellFlow returns. The
 	// caller holds Pipeline.mu for reading.
-	TellFlow(now time.Time, event Event, r *openflow.Rule, names openflow.Names)
+	TellFlow(now time.Time, event Event, r *ofproto.Rule, names openflow.Names)
 }
 
 // tell reports a change of flows to the monitors. The statistics of removed flows are
 // final. The caller holds the configuration lock.
-func (pl *Pipeline) tell(c *openflow.Changes) {
+func (pl *Pipeline) tell(c *ofproto.Changes) {
 	if pl.monitors.Count() == 0 {
 		return
 	}
@@ -38,7 +39,7 @@ func (pl *Pipeline) tell(c *openflow.Changes) {
 	pl.InTurns(len(list), func(i int) {
 		event, r := Added, list[i]
 		switch {
-		case i < len(c.Removed) && (r.Why == openflow.WhyIdle || r.Why == openflow.WhyHard):
+		case i < len(c.Removed) && (r.Why == ofproto.WhyIdle || r.Why == ofproto.WhyHard):
 			event = Expired
 		case i < len(c.Removed):
 			event = Deleted

@@ -12,6 +12,7 @@ import (
 	"weft/control/store"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // Load fills the tables from the state file, and the statistics from the counter region
@@ -112,7 +113,7 @@ func (b *Book) loadGroups(texts map[store.Key]string) {
 // loadConfigs restores the settings of tables.
 func (b *Book) loadConfigs(texts map[store.Key]string) {
 	for _, key := range b.sortedKeys(texts) {
-		var c openflow.TableConfig
+		var c ofproto.TableConfig
 		if err := c.SetWords(strings.Fields(texts[key])); err != nil || key.Number >= openflow.Tables {
 			b.log.Error("saved settings of a table are left out", "table", key.Number, "settings", texts[key], "error", err)
 			continue

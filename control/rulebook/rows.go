@@ -6,13 +6,14 @@ import (
 	"weft/control/counters"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // Row returns the row of r.
-func (b *Book) Row(r *openflow.Rule) uint32 { return r.Row }
+func (b *Book) Row(r *ofproto.Rule) uint32 { return r.Row }
 
 // Rows returns the rows of rules.
-func (b *Book) Rows(rules []*openflow.Rule) []uint32 {
+func (b *Book) Rows(rules []*ofproto.Rule) []uint32 {
 	rows := make([]uint32, len(rules))
 	for i, r := range rules {
 		rows[i] = b.Row(r)
@@ -21,7 +22,7 @@ func (b *Book) Rows(rules []*openflow.Rule) []uint32 {
 }
 
 // setRow assigns a row to r.
-func (b *Book) setRow(r *openflow.Rule, row uint32) {
+func (b *Book) setRow(r *ofproto.Rule, row uint32) {
 	r.Row = row
 }
 
@@ -40,14 +41,14 @@ func (b *Book) Take() uint32 {
 
 // EnterAt assigns an added rule a fixed row (its entry of the counter region). The row
 // has the statistics of an earlier control process.
-func (b *Book) EnterAt(r *openflow.Rule, row uint32) {
+func (b *Book) EnterAt(r *ofproto.Rule, row uint32) {
 	b.setRow(r, row)
 	b.read(r)
 }
 
 // restore gives rule r its saved row and age. After all rules, the caller calls
 // restored.
-func (b *Book) restore(r *openflow.Rule, row uint32, age uint64) {
+func (b *Book) restore(r *ofproto.Rule, row uint32, age uint64) {
 	for uint32(len(b.ages)) <= row {
 		b.ages = append(b.ages, 0)
 	}
@@ -77,7 +78,7 @@ func (b *Book) Release(rows []uint32) {
 // Enter assigns a row (an entry of the counter region) to each added rule. It writes
 // the statistics of added and modified rules to their rows. It returns the rows of
 // removed rules, which the caller releases after revalidation.
-func (b *Book) Enter(changes *openflow.Changes) (removed []uint32) {
+func (b *Book) Enter(changes *ofproto.Changes) (removed []uint32) {
 	removed = b.Rows(changes.Removed)
 	for _, r := range changes.Added {
 		b.setRow(r, b.Take())
@@ -89,7 +90,7 @@ func (b *Book) Enter(changes *openflow.Changes) (removed []uint32) {
 	return removed
 }
 
-func (b *Book) write(r *openflow.Rule) {
+func (b *Book) write(r *ofproto.Rule) {
 	b.region.Rules[b.Row(r)] = counters.Rule{
 		Packets: r.Packets, Bytes: r.Bytes, CreatedNS: r.CreatedNS, ModifiedNS: r.ModifiedNS, UsedNS: r.UsedNS,
 		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
@@ -98,14 +99,14 @@ func (b *Book) write(r *openflow.Rule) {
 
 // writeTimeouts writes the timeouts of a rule to its row in the counter region. It does
 // not write statistics, because Region.Credit has already changed the row's statistics.
-func (b *Book) writeTimeouts(r *openflow.Rule) {
+func (b *Book) writeTimeouts(r *ofproto.Rule) {
 	c := &b.region.Rules[b.Row(r)]
 	c.IdleTimeout, c.HardTimeout = r.IdleTimeout, r.HardTimeout
 }
 
 // Finish applies fin_timeout to flows that saw a FIN or RST. The caller holds
 // Pipeline.mu for writing.
-func (b *Book) Finish(list []openflow.Finished) {
+func (b *Book) Finish(list []ofproto.Finished) {
 	for i := range list {
 		f := &list[i]
 		if f.Rule.Removed || !f.ReduceTimeouts() {
@@ -115,7 +116,7 @@ func (b *Book) Finish(list []openflow.Finished) {
 	}
 }
 
-func (b *Book) read(r *openflow.Rule) {
+func (b *Book) read(r *ofproto.Rule) {
 	c := &b.region.Rules[b.Row(r)]
 	if c.CreatedNS == 0 || c.CreatedNS > clock.Monotonic() {
 		b.write(r)
@@ -123,13 +124,13 @@ func (b *Book) read(r *openflow.Rule) {
 	}
 	r.CreatedNS, r.ModifiedNS, r.UsedNS = c.CreatedNS, c.ModifiedNS, c.UsedNS
 	r.Packets, r.Bytes = c.Packets, c.Bytes
-	was := openflow.Finished{Rule: r, Idle: c.IdleTimeout, Hard: c.HardTimeout}
+	was := ofproto.Finished{Rule: r, Idle: c.IdleTimeout, Hard: c.HardTimeout}
 	was.ReduceTimeouts()
 }
 
 // ByRow returns all rules by row.
-func (b *Book) ByRow() map[uint32]*openflow.Rule {
-	rules := map[uint32]*openflow.Rule{}
+func (b *Book) ByRow() map[uint32]*ofproto.Rule {
+	rules := map[uint32]*ofproto.Rule{}
 	all := openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}
 	for _, tables := range b.tables {
 		for _, r := range tables.Select(&all) {

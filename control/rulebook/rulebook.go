@@ -24,6 +24,7 @@ import (
 	"weft/control/counters"
 	"weft/control/store"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // Store saves the tables. Its methods may wait for the disk.
@@ -36,7 +37,7 @@ type Store interface {
 
 // Book has the rows of the rules of all bridges.
 type Book struct {
-	tables map[uint8]*openflow.Pipeline // by number of the bridge
+	tables map[uint8]*ofproto.Pipeline // by number of the bridge
 	store  Store
 	log    *slog.Logger
 
@@ -51,24 +52,24 @@ type Book struct {
 
 // deferred has the changes of flows that are not saved yet.
 type deferred struct {
-	rules map[*openflow.Rule]struct{} // added and modified rules
-	rows  []uint32                    // rows of removed rules
+	rules map[*ofproto.Rule]struct{} // added and modified rules
+	rows  []uint32                   // rows of removed rules
 }
 
 // New returns an empty book for the tables of the first bridge. Load must come before any other method.
-func New(tables *openflow.Pipeline, s Store, log *slog.Logger) *Book {
-	return &Book{tables: map[uint8]*openflow.Pipeline{0: tables}, store: s, log: log}
+func New(tables *ofproto.Pipeline, s Store, log *slog.Logger) *Book {
+	return &Book{tables: map[uint8]*ofproto.Pipeline{0: tables}, store: s, log: log}
 }
 
 // AddTables adds the tables of another bridge.
-func (b *Book) AddTables(bridge uint8, tables *openflow.Pipeline) { b.tables[bridge] = tables }
+func (b *Book) AddTables(bridge uint8, tables *ofproto.Pipeline) { b.tables[bridge] = tables }
 
 // RemoveTables removes the tables of a bridge without rules.
 func (b *Book) RemoveTables(bridge uint8) { delete(b.tables, bridge) }
 
 // SaveFlows saves a change of flows. removed has the rows of removed rules, which stay
 // taken until Release.
-func (b *Book) SaveFlows(changes *openflow.Changes, removed []uint32) error {
+func (b *Book) SaveFlows(changes *ofproto.Changes, removed []uint32) error {
 	return b.writeFlows(b.saved(slices.Concat(changes.Added, changes.Modified)), removed)
 }
 
@@ -83,12 +84,12 @@ func (b *Book) writeFlows(flows iter.Seq[store.Flow], removed []uint32) error {
 
 // Defer notes a change of flows that SaveDeferred will save. It returns the number of
 // flows that are noted so far.
-func (b *Book) Defer(changes *openflow.Changes, removed []uint32) (waiting int) {
+func (b *Book) Defer(changes *ofproto.Changes, removed []uint32) (waiting int) {
 	d := &b.deferred
 	if d.rules == nil {
-		d.rules = map[*openflow.Rule]struct{}{}
+		d.rules = map[*ofproto.Rule]struct{}{}
 	}
-	for _, list := range [][]*openflow.Rule{changes.Added, changes.Modified} {
+	for _, list := range [][]*ofproto.Rule{changes.Added, changes.Modified} {
 		for _, r := range list {
 			d.rules[r] = struct{}{}
 		}
@@ -127,7 +128,7 @@ func (b *Book) TakeDeferred() (write func() error, removed []uint32) {
 
 // takeDeferred returns the noted rules that still exist, and the rows of the noted
 // rules that were removed.
-func (b *Book) takeDeferred() (rules []*openflow.Rule, rows []uint32) {
+func (b *Book) takeDeferred() (rules []*ofproto.Rule, rows []uint32) {
 	d := b.deferred
 	b.deferred = deferred{}
 	for r := range d.rules {
@@ -157,7 +158,7 @@ func (b *Book) SaveTables(removed []uint32) error {
 
 // SaveConfigs saves the settings of all tables: for one bridge those in configs. Default
 // settings are left out.
-func (b *Book) SaveConfigs(bridge uint8, configs *[openflow.Tables]openflow.TableConfig) error {
+func (b *Book) SaveConfigs(bridge uint8, configs *[openflow.Tables]ofproto.TableConfig) error {
 	texts := map[store.Key]string{}
 	for number, tables := range b.tables {
 		for t := range configs {
@@ -165,7 +166,7 @@ func (b *Book) SaveConfigs(bridge uint8, configs *[openflow.Tables]openflow.Tabl
 			if number != bridge {
 				c, _ = tables.Config(uint8(t))
 			}
-			if c != (openflow.TableConfig{}) {
+			if c != (ofproto.TableConfig{}) {
 				texts[store.Key{Bridge: number, Number: uint32(t)}] = strings.Join(c.Words(), " ")
 			}
 		}
@@ -186,7 +187,7 @@ func (b *Book) SaveTLVs() error {
 
 // tlvNames returns the names for texts in the state file: ports have numbers, and the TLV map
 // is the bridge's.
-func tlvNames(tables *openflow.Pipeline) openflow.Names {
+func tlvNames(tables *ofproto.Pipeline) openflow.Names {
 	if tables == nil {
 		return nil
 	}
@@ -206,17 +207,17 @@ func (f *savedFlow) saved() store.Flow {
 	return store.Flow{Bridge: f.bridge, Slot: f.row, Age: f.age, Text: openflow.FormatFlowMod(&f.mod, f.names)}
 }
 
-func (b *Book) copyOf(r *openflow.Rule) savedFlow {
+func (b *Book) copyOf(r *ofproto.Rule) savedFlow {
 	return savedFlow{r.Bridge, b.Row(r), b.ages[b.Row(r)], r.FlowMod(), tlvNames(b.tables[r.Bridge])}
 }
 
-func (b *Book) sortByRow(rules []*openflow.Rule) {
-	slices.SortFunc(rules, func(x, y *openflow.Rule) int { return cmp.Compare(b.Row(x), b.Row(y)) })
+func (b *Book) sortByRow(rules []*ofproto.Rule) {
+	slices.SortFunc(rules, func(x, y *ofproto.Rule) int { return cmp.Compare(b.Row(x), b.Row(y)) })
 }
 
 // saved returns the rules in the form of the state file, sorted by row. The caller
 // holds the configuration lock until the end of the iteration.
-func (b *Book) saved(rules []*openflow.Rule) iter.Seq[store.Flow] {
+func (b *Book) saved(rules []*ofproto.Rule) iter.Seq[store.Flow] {
 	b.sortByRow(rules)
 	return func(yield func(store.Flow) bool) {
 		for _, r := range rules {
@@ -229,7 +230,7 @@ func (b *Book) saved(rules []*openflow.Rule) iter.Seq[store.Flow] {
 
 // savedCopies is like saved, but the caller may iterate without the configuration lock,
 // because savedCopies has copied the rules.
-func (b *Book) savedCopies(rules []*openflow.Rule) iter.Seq[store.Flow] {
+func (b *Book) savedCopies(rules []*ofproto.Rule) iter.Seq[store.Flow] {
 	b.sortByRow(rules)
 	list := make([]savedFlow, len(rules))
 	for i, r := range rules {

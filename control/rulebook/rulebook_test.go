@@ -12,6 +12,7 @@ import (
 	"weft/control/counters"
 	"weft/control/store"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // disk is a Store in memory.
@@ -39,7 +40,7 @@ func (d disk) flows() []store.Flow {
 
 func newBook(t *testing.T, d disk, region *counters.Region, kept bool) *Book {
 	t.Helper()
-	b := New(openflow.NewPipeline(openflow.Limits{Rules: 100}), d, slog.New(slog.DiscardHandler))
+	b := New(ofproto.NewPipeline(ofproto.Limits{Rules: 100}), d, slog.New(slog.DiscardHandler))
 	b.Load(&store.State{Flows: d.flows()}, region, kept)
 	return b
 }
@@ -53,7 +54,7 @@ func newRegion(t *testing.T) *counters.Region {
 	return region
 }
 
-func (b *Book) apply(t *testing.T, command openflow.Command, text string) (openflow.Changes, []uint32) {
+func (b *Book) apply(t *testing.T, command openflow.Command, text string) (ofproto.Changes, []uint32) {
 	t.Helper()
 	mod, err := openflow.ParseFlowMod(text, command, nil)
 	if err != nil {

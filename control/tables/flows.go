@@ -10,6 +10,7 @@ import (
 	"weft/control/usererr"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 var commands = map[string]openflow.Command{
@@ -105,11 +106,11 @@ func (ts *Tables) apply(mods []openflow.FlowMod) (api.FlowsChanged, error) {
 }
 
 // DumpFlows returns the flows that match selects, with exact statistics. sort lists the
-// sort keys (openflow.SortKey).
+// sort keys (ofproto.SortKey).
 func (ts *Tables) DumpFlows(match string, words pipeline.PortWords, sort ...string) ([]api.Flow, error) {
-	var keys []openflow.SortKey
+	var keys []ofproto.SortKey
 	for _, text := range sort {
-		key, err := openflow.ParseSortKey(text)
+		key, err := ofproto.ParseSortKey(text)
 		if err != nil {
 			return nil, usererr.Mark(err)
 		}
@@ -126,11 +127,11 @@ func (ts *Tables) DumpFlows(match string, words pipeline.PortWords, sort ...stri
 
 // FlowsOf describes the flows that filter selects. The caller holds the configuration
 // lock.
-func (ts *Tables) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, words pipeline.PortWords) []api.Flow {
+func (ts *Tables) FlowsOf(filter *openflow.FlowMod, keys []ofproto.SortKey, words pipeline.PortWords) []api.Flow {
 	ts.pipeline.PullCounts()
 	rules := ts.bridge.Select(filter)
 	if len(keys) > 0 {
-		ts.bridge.Read(func(*openflow.Pipeline) { openflow.SortRules(rules, keys) })
+		ts.bridge.Read(func(*ofproto.Pipeline) { ofproto.SortRules(rules, keys) })
 	}
 	now, names := clock.Monotonic(), ts.bridge.Names(words)
 	flows := make([]api.Flow, len(rules))
@@ -140,7 +141,7 @@ func (ts *Tables) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, wor
 
 // DescribeFlow describes a rule. Its ages are relative to now, a time in nanoseconds of
 // CLOCK_MONOTONIC. The caller holds Pipeline.mu.
-func DescribeFlow(r *openflow.Rule, now uint64, names openflow.Names) api.Flow {
+func DescribeFlow(r *ofproto.Rule, now uint64, names openflow.Names) api.Flow {
 	return api.Flow{
 		Table: r.Table, Priority: int(r.Priority), Cookie: r.Cookie,
 		Match:     r.Match.Format(names),
@@ -148,7 +149,7 @@ func DescribeFlow(r *openflow.Rule, now uint64, names openflow.Names) api.Flow {
 		DurationS: seconds(now, r.CreatedNS), IdleAgeS: seconds(now, max(r.UsedNS, r.CreatedNS)),
 		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
 		Packets: r.Packets, Bytes: r.Bytes,
-		Line: openflow.FormatRule(r, now, names),
+		Line: ofproto.FormatRule(r, now, names),
 	}
 }
 

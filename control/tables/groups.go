@@ -10,6 +10,7 @@ import (
 	"weft/control/usererr"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 var groupCommands = map[string]openflow.GroupCommand{
@@ -68,8 +69,8 @@ func (ts *Tables) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
 
 // tableChanged describes the result of n changes of groups or meters. Its count of
 // changed flows has the flows that the change removed.
-func tableChanged(n int) func(openflow.Changes, error) (api.TableChanged, error) {
-	return func(changes openflow.Changes, err error) (api.TableChanged, error) {
+func tableChanged(n int) func(ofproto.Changes, error) (api.TableChanged, error) {
+	return func(changes ofproto.Changes, err error) (api.TableChanged, error) {
 		if err != nil {
 			return api.TableChanged{}, marked(err)
 		}

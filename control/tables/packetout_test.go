@@ -14,6 +14,7 @@ import (
 	"weft/control/workers"
 	"weft/internal/waitfor"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 func outText(actions string) string {
@@ -102,7 +103,7 @@ func TestRefusedPacketOutTeachesNothing(t *testing.T) {
 func TestPacketOutRefreshesLearnedFlows(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
-	learned := func() *openflow.Rule {
+	learned := func() *ofproto.Rule {
 		t.Helper()
 		if _, err := f.tables().PacketOut(outText("learn(table=10,hard_timeout=600,eth_dst=eth_src,output:in_port),p2")); err != nil {
 			t.Fatal(err)
@@ -116,12 +117,12 @@ func TestPacketOutRefreshesLearnedFlows(t *testing.T) {
 		return rules[0]
 	}
 	r, before := learned(), uint64(0)
-	f.P.Read(func(*openflow.Pipeline) {
+	f.P.Read(func(*ofproto.Pipeline) {
 		r.ModifiedNS -= 500e9 // the last modification is now 500 s older
 		before = r.ModifiedNS
 	})
 	again := learned()
-	f.P.Read(func(*openflow.Pipeline) {
+	f.P.Read(func(*ofproto.Pipeline) {
 		if again != r || r.ModifiedNS < before+500e9 {
 			t.Errorf("a flow taught again after 500 s is refreshed by %d ns", r.ModifiedNS-before)
 		}

@@ -10,6 +10,7 @@ import (
 	"weft/control/pipeline"
 	"weft/control/usererr"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // ruleID identifies a flow. An added flow replaces the flow with an equal ruleID.
@@ -47,9 +48,9 @@ func (ts *Tables) flowSetOf(text string) (set flowSet, notes []string, err error
 func (ts *Tables) tableFlows() flowSet {
 	set := flowSet{}
 	rules := ts.bridge.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})
-	ts.bridge.Read(func(*openflow.Pipeline) {
+	ts.bridge.Read(func(*ofproto.Pipeline) {
 		for _, r := range rules {
-			if r.Table != openflow.CentralTable {
+			if r.Table != ofproto.CentralTable {
 				set[ruleID{r.Table, r.Priority, r.Match}] = r.FlowMod()
 			}
 		}

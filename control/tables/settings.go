@@ -6,6 +6,7 @@ import (
 	"weft/api"
 	"weft/control/usererr"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // ModTable changes settings of flow tables: the limit of flows, and eviction at the
@@ -13,7 +14,7 @@ import (
 func (ts *Tables) ModTable(mod api.ModTable) error {
 	ts.change.Lock()
 	defer ts.change.Unlock()
-	return ts.bridge.Configure(mod.Table, func(c *openflow.TableConfig) error {
+	return ts.bridge.Configure(mod.Table, func(c *ofproto.TableConfig) error {
 		if err := c.SetWords(mod.Settings); err != nil {
 			return usererr.Mark(err)
 		}
@@ -24,10 +25,10 @@ func (ts *Tables) ModTable(mod api.ModTable) error {
 // ListTables returns the tables with flows or settings.
 func (ts *Tables) ListTables() []api.Table {
 	list := []api.Table{}
-	ts.bridge.Read(func(tables *openflow.Pipeline) {
+	ts.bridge.Read(func(tables *ofproto.Pipeline) {
 		for t := range openflow.Tables {
 			c, n := tables.Config(uint8(t))
-			if n > 0 || c != (openflow.TableConfig{}) {
+			if n > 0 || c != (ofproto.TableConfig{}) {
 				list = append(list, api.Table{Table: t, Flows: n, Limit: c.Limit, Evict: c.Evict})
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"weft/control/store"
 	"weft/control/usererr"
 	"weft/internal/waitfor"
-	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // Settings of a table are in force at once, and also after a restart of control.
@@ -96,8 +96,8 @@ func TestModTableDoesNotWaitForTheDisk(t *testing.T) {
 		if f.P.ViewNow() == nil {
 			return false
 		}
-		var c openflow.TableConfig
-		f.P.Read(func(tables *openflow.Pipeline) { c, _ = tables.Config(3) })
+		var c ofproto.TableConfig
+		f.P.Read(func(tables *ofproto.Pipeline) { c, _ = tables.Config(3) })
 		return c.Limit == 2
 	})
 }

@@ -4,6 +4,7 @@ package ofp
 
 import (
 	of "weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // DecodeFlowSelection decodes a request for the statistics of flows, or for their sum.
@@ -65,7 +66,7 @@ func age(now, startNS uint64) uint64 { return now - min(now, startNS) }
 
 // AppendFlowStats appends the statistics of one flow (rule) to a reply. now is the time
 // of CLOCK_MONOTONIC in nanoseconds.
-func AppendFlowStats(b []byte, r *Request, rule *of.Rule, now uint64) []byte {
+func AppendFlowStats(b []byte, r *Request, rule *ofproto.Rule, now uint64) []byte {
 	start, m := len(b), rule.Match.Unpack()
 	switch {
 	case r.Kind == NXFlowStats:
@@ -112,11 +113,11 @@ func AppendFlowStats(b []byte, r *Request, rule *of.Rule, now uint64) []byte {
 // seconds plus 1.
 func wireAge(now, startNS uint64) uint16 { return uint16(min(age(now, startNS)/second+1, 0xffff)) }
 
-func appendTimes(b []byte, rule *of.Rule) []byte {
+func appendTimes(b []byte, rule *ofproto.Rule) []byte {
 	return be.AppendUint16(be.AppendUint16(be.AppendUint16(b, rule.Priority), rule.IdleTimeout), rule.HardTimeout)
 }
 
-func appendCounters(b []byte, rule *of.Rule) []byte {
+func appendCounters(b []byte, rule *ofproto.Rule) []byte {
 	return be.AppendUint64(be.AppendUint64(be.AppendUint64(b, rule.Cookie), rule.Packets), rule.Bytes)
 }
 
@@ -143,7 +144,7 @@ func endOXS(b []byte, start int) []byte {
 	return pad(b, start)
 }
 
-func appendOXS(b []byte, now uint64, rule *of.Rule) []byte {
+func appendOXS(b []byte, now uint64, rule *ofproto.Rule) []byte {
 	start := len(b)
 	b = appendDuration(oxs(beginOXS(b), oxsDuration, 8), age(now, rule.CreatedNS))
 	b = appendDuration(oxs(b, oxsIdle, 8), age(now, max(rule.UsedNS, rule.CreatedNS)))
@@ -163,21 +164,21 @@ func AppendAggregate(b []byte, r *Request, packets, bytes uint64, flows uint32) 
 }
 
 // reasons has the numbers that flow_removed messages use for the reason.
-var reasons = map[of.Why]uint8{of.WhyIdle: 0, of.WhyHard: 1, of.WhyDeleted: 2, of.WhyGroup: 3, of.WhyMeter: 4, of.WhyEvicted: 5}
+var reasons = map[ofproto.Why]uint8{ofproto.WhyIdle: 0, ofproto.WhyHard: 1, ofproto.WhyDeleted: 2, ofproto.WhyGroup: 3, ofproto.WhyMeter: 4, ofproto.WhyEvicted: 5}
 
 // RemovedReason returns the number of the reason why a flow left its table. If the
 // version lacks the reason, the number is that of "delete".
-func RemovedReason(v Version, reason of.Why) uint8 {
+func RemovedReason(v Version, reason ofproto.Why) uint8 {
 	n := reasons[reason]
 	if v < v14 && n > 3 || v == v10 && n > 2 {
-		return reasons[of.WhyDeleted]
+		return reasons[ofproto.WhyDeleted]
 	}
 	return n
 }
 
 // AppendFlowRemoved appends the message about a flow that has left its table. nxm is
 // true if an OpenFlow 1.0 peer has asked for Nicira's form.
-func AppendFlowRemoved(b []byte, v Version, nxm bool, rule *of.Rule, now uint64, tlvs *of.TLVMap) []byte {
+func AppendFlowRemoved(b []byte, v Version, nxm bool, rule *ofproto.Rule, now uint64, tlvs *of.TLVMap) []byte {
 	start, m := len(b), rule.Match.Unpack()
 	reason := RemovedReason(v, rule.Why)
 	head := func(b []byte) []byte {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	of "weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // Commands of a group_mod (OpenFlow 1.5, 7.3.4.3; Open vSwitch for add_or_mod).
@@ -288,7 +289,7 @@ func appendMethod(b []byte, g *of.Group, v Version) []byte {
 
 // AppendGroupStats appends the statistics of one group to a reply. flows is the number
 // of flows that name the group.
-func AppendGroupStats(b []byte, id uint32, flows uint32, s *of.GroupStats, now uint64) []byte {
+func AppendGroupStats(b []byte, id uint32, flows uint32, s *ofproto.GroupStats, now uint64) []byte {
 	start := len(b)
 	b = be.AppendUint32(be.AppendUint32(zeros(b, 4), id), flows)
 	b = be.AppendUint64(be.AppendUint64(zeros(b, 4), s.Packets), s.Bytes)

@@ -4,6 +4,7 @@ package ofp
 
 import (
 	of "weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // Flags in a meter's configuration (OpenFlow 1.5, 7.3.4.5).
@@ -112,7 +113,7 @@ type MeterCounters struct {
 	ID, Flows      uint32
 	Packets, Bytes uint64
 	DurationNS     uint64
-	Bands          []of.BucketStats // frames that each band has dropped
+	Bands          []ofproto.BucketStats // frames that each band has dropped
 }
 
 // AppendMeterStats appends the statistics of one meter to a reply.

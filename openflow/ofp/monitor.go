@@ -4,6 +4,7 @@ package ofp
 
 import (
 	of "weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // Flags in a request for a flow monitor (OpenFlow 1.5, 7.3.5.19; Open vSwitch's
@@ -138,7 +139,7 @@ func eventNumber(v Version, e FlowEvent) uint16 {
 // AppendFlowUpdate appends an event of a flow monitor to a reply. For a FlowDeleted it
 // includes the reason rule.Why. If actions is false, the event does not include the
 // flow's actions.
-func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *of.Rule, actions bool, tlvs *of.TLVMap) []byte {
+func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *ofproto.Rule, actions bool, tlvs *of.TLVMap) []byte {
 	start, m := len(b), rule.Match.Unpack()
 	reason := uint8(0)
 	if e == FlowDeleted {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	of "weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // TableState is a flow table as OpenFlow messages describe it.
@@ -14,7 +15,7 @@ type TableState struct {
 	Flows      uint32
 	MaxEntries uint32
 	Evict      bool
-	Lookups    of.TableLookups
+	Lookups    ofproto.TableLookups
 }
 
 const wild10All = 1<<22 - 1

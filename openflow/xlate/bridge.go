@@ -5,6 +5,7 @@ package xlate
 import (
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/packet"
 )
 
@@ -15,7 +16,7 @@ import (
 // Bridges is an Env of a switch with more than one bridge.
 type Bridges interface {
 	// Bridge returns the tables of a bridge and their Env, or nil for an unknown number.
-	Bridge(number uint8) (*openflow.Pipeline, Env)
+	Bridge(number uint8) (*ofproto.Pipeline, Env)
 	// Several reports whether there is more than one bridge.
 	Several() bool
 }

@@ -9,6 +9,7 @@ import (
 	"weft/flowtable"
 	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/ofproto"
 	"weft/packet"
 )
 
@@ -25,13 +26,13 @@ type rigEnv struct {
 	*RecircTable
 }
 
-func (e rigEnv) Bridge(number uint8) (*openflow.Pipeline, Env) {
+func (e rigEnv) Bridge(number uint8) (*ofproto.Pipeline, Env) {
 	p, env := e.fakeEnv.Bridge(number)
 	return p, rigEnv{env.(*fakeEnv), e.RecircTable}
 }
 
 func newBridgeRig(t *testing.T) *bridgeRig {
-	env, first := newEnv(), openflow.NewPipeline(openflow.Limits{})
+	env, first := newEnv(), ofproto.NewPipeline(ofproto.Limits{})
 	env.bridges = []fakeBridge{{first, env}}
 	for b := uint8(1); b < 3; b++ {
 		env.bridges = append(env.bridges, fakeBridge{first.NewBridge(b), bridgeEnv(b, env.macs)})
@@ -158,7 +159,7 @@ func TestLoopsOfPatchPorts(t *testing.T) {
 
 // All bridges share the limits of rules and of meters' bands.
 func TestBridgesShareLimits(t *testing.T) {
-	first := openflow.NewPipeline(openflow.Limits{Rules: 1})
+	first := ofproto.NewPipeline(ofproto.Limits{Rules: 1})
 	second := first.NewBridge(1)
 	mod, err := openflow.ParseFlowMod("actions=drop", openflow.Add, nil)
 	if err != nil {
@@ -171,7 +172,7 @@ func TestBridgesShareLimits(t *testing.T) {
 		t.Error("a second rule beyond the limit of one")
 	}
 	slots := map[uint32]bool{}
-	for _, p := range []*openflow.Pipeline{first, second} {
+	for _, p := range []*ofproto.Pipeline{first, second} {
 		meter, err := openflow.ParseMeterMod("meter=1,kbps,bands=type=drop,rate=1", openflow.MeterAdd)
 		if err == nil {
 			_, _, err = p.ApplyMeters([]openflow.MeterMod{meter}, 0)

@@ -9,11 +9,12 @@ import (
 
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // longerTexts translates a frame, and the two look-ups behind check_pkt_larger. It returns
 // the three texts.
-func longerTexts(t *testing.T, p *openflow.Pipeline, env Env, frame string) string {
+func longerTexts(t *testing.T, p *ofproto.Pipeline, env Env, frame string) string {
 	t.Helper()
 	k := frameKey(t, frame)
 	first := Translate(p, &k, env)

@@ -2,8 +2,8 @@
 
 // Package xlate translates: it runs a frame's key through the tables of a bridge and makes
 // one megaflow of the result. It runs in the control process and may allocate. Package
-// openflow has the tables, the flows and their actions; package fdb has the addresses that
-// the action normal uses.
+// ofproto has the tables, package openflow the flows and their actions, package fdb the
+// addresses that the action normal uses.
 //
 // A Translation is right for all keys that agree with the frame's key on the bits of its
 // Mask. So the translation reads the frame only through methods that note the bits they read
@@ -34,6 +34,6 @@
 // stack.go, truncate.go. Their texts and their wire formats are in files of the same names in
 // package openflow.
 //
-// Translations of one bridge or of several may run concurrently. Package openflow says which
+// Translations of one bridge or of several may run concurrently. Package ofproto says which
 // methods of a Pipeline need exclusive access.
 package xlate

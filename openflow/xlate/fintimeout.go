@@ -2,7 +2,10 @@
 
 package xlate
 
-import "weft/openflow"
+import (
+	"weft/openflow"
+	"weft/openflow/ofproto"
+)
 
 // TCP flags that end a connection (RFC 9293 section 3.1).
 var finFlag, rstFlag = openflow.Subfield{Field: openflow.FTCPFlags, Offset: 0, Bits: 1}, openflow.Subfield{Field: openflow.FTCPFlags, Offset: 2, Bits: 1}
@@ -15,7 +18,7 @@ func (x *xlate) finTimeout(a *openflow.Action) {
 	}
 	fin, rst := x.read(finFlag), x.read(rstFlag)
 	if fin[1]|rst[1] != 0 {
-		x.finished = append(x.finished, openflow.Finished{Rule: x.rule, Idle: uint16(a.Value[0]), Hard: uint16(a.Value[1])})
+		x.finished = append(x.finished, ofproto.Finished{Rule: x.rule, Idle: uint16(a.Value[0]), Hard: uint16(a.Value[1])})
 		x.note("FIN or RST: the flow gets its shorter timeouts")
 	}
 }

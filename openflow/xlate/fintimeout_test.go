@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // After the first FIN or RST, a flow has at most the timeouts of its action
@@ -23,7 +24,7 @@ func TestFinTimeout(t *testing.T) {
 			t.Errorf("%s: unexpected Finished %+v", frame, tr.Finished)
 		}
 	}
-	var rule *openflow.Rule
+	var rule *ofproto.Rule
 	for _, frame := range []string{"in_port=1,tcp,tcp_flags=fin|ack", "in_port=1,tcp,tcp_flags=rst"} {
 		tr := translate(frame)
 		if len(tr.Finished) != 1 || tr.Finished[0].Rule.Table != 1 {
@@ -40,7 +41,7 @@ func TestFinTimeout(t *testing.T) {
 	if gone := p.Expire(18 * second); len(gone) != 0 {
 		t.Errorf("%d flows expired early", len(gone))
 	}
-	if gone := p.Expire(20 * second); len(gone) != 1 || gone[0].Why != openflow.WhyHard || gone[0] != rule {
+	if gone := p.Expire(20 * second); len(gone) != 1 || gone[0].Why != ofproto.WhyHard || gone[0] != rule {
 		t.Errorf("unexpected expired flows %v", gone)
 	}
 }

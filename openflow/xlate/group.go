@@ -8,6 +8,7 @@ import (
 
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/packet"
 )
 
@@ -22,7 +23,7 @@ func (x *xlate) group(id uint32) {
 		return
 	}
 	defer func() { x.depth-- }()
-	x.groups = append(x.groups, openflow.GroupHit{Group: g, Bucket: -1})
+	x.groups = append(x.groups, ofproto.GroupHit{Group: g, Bucket: -1})
 	switch g.Type {
 	case openflow.GroupSelect:
 		if i := x.choose(g); i >= 0 {
@@ -48,7 +49,7 @@ func (x *xlate) bucket(g *openflow.Group, i int) {
 	if x.halted {
 		return
 	}
-	x.groups = append(x.groups, openflow.GroupHit{Group: g, Bucket: i})
+	x.groups = append(x.groups, ofproto.GroupHit{Group: g, Bucket: i})
 	b := &g.Buckets[i]
 	flow, keep, tags, decs, queue := x.flow, x.keep, x.tags, x.decs, x.queue
 	x.undone++

@@ -13,6 +13,7 @@ import (
 	"weft/flowtable"
 	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/ofproto"
 	"weft/openflow/openflowtest"
 	"weft/packet"
 )
@@ -21,7 +22,7 @@ import (
 // without megaflows, and an interpreter of datapath actions.
 
 // rulesOf returns the rules of a pipeline by slot.
-func rulesOf(p *openflow.Pipeline) (rules []*openflow.Rule) {
+func rulesOf(p *ofproto.Pipeline) (rules []*ofproto.Rule) {
 	for slot := uint32(0); len(rules) < p.Len(); slot++ {
 		if r := p.Rule(slot); r != nil {
 			rules = append(rules, r)
@@ -31,13 +32,13 @@ func rulesOf(p *openflow.Pipeline) (rules []*openflow.Rule) {
 }
 
 // isPart reports whether a rule is a part of conjunctions.
-func isPart(r *openflow.Rule) bool {
+func isPart(r *ofproto.Rule) bool {
 	return slices.ContainsFunc(r.Actions, func(a openflow.Action) bool { return a.Kind == openflow.ActConjunction })
 }
 
-func slowLookup(p *openflow.Pipeline, table uint8, f *openflow.Flow) *openflow.Rule {
+func slowLookup(p *ofproto.Pipeline, table uint8, f *openflow.Flow) *ofproto.Rule {
 	rules := rulesOf(p)
-	bestRule := func(f *openflow.Flow) (best *openflow.Rule) {
+	bestRule := func(f *openflow.Flow) (best *ofproto.Rule) {
 		for _, r := range rules {
 			if r.Table == table && !isPart(r) && r.Match.Covers(f) && (best == nil || r.Priority > best.Priority) {
 				best = r
@@ -63,7 +64,7 @@ func slowLookup(p *openflow.Pipeline, table uint8, f *openflow.Flow) *openflow.R
 
 // slowConjunction returns the rule of the first conjunction that matches: each of its
 // dimensions has a matching rule of the given priority.
-func slowConjunction(p *openflow.Pipeline, table uint8, f *openflow.Flow, priority uint16, bestRule func(*openflow.Flow) *openflow.Rule) *openflow.Rule {
+func slowConjunction(p *ofproto.Pipeline, table uint8, f *openflow.Flow, priority uint16, bestRule func(*openflow.Flow) *ofproto.Rule) *ofproto.Rule {
 	parts := map[openflow.Conjunction]bool{}
 	for _, r := range rulesOf(p) {
 		if r.Table != table || r.Priority != priority || !r.Match.Covers(f) {
@@ -363,7 +364,7 @@ func valueOfBits(list []bool) (v openflow.Value128) {
 
 // interpreter runs the tables on one frame without any optimization.
 type interpreter struct {
-	p       *openflow.Pipeline
+	p       *ofproto.Pipeline
 	env     *fakeEnv
 	f       openflow.Flow // key, metadata and registers of the frame; its VLAN tags are in tags
 	tags    []slowTag
@@ -373,12 +374,12 @@ type interpreter struct {
 	stack   []openflow.Value128
 	exited  bool
 	learned []string
-	rule    *openflow.Rule // rule in execution
+	rule    *ofproto.Rule // rule in execution
 	// finished has the flows with fin_timeout that saw a FIN or RST.
-	finished []openflow.Finished
+	finished []ofproto.Finished
 }
 
-func interpret(p *openflow.Pipeline, env *fakeEnv, k *flowtable.Key) *interpreter {
+func interpret(p *ofproto.Pipeline, env *fakeEnv, k *flowtable.Key) *interpreter {
 	in := &interpreter{p: p, env: env, budget: 3000, tags: frameOf(k).tags}
 	copy(in.f[:], k[:])
 	port, ok := env.PortAt(uint32(k[flowtable.WPort] >> 32))
@@ -450,7 +451,7 @@ func (in *interpreter) run(table uint8) {
 	for in.budget--; in.budget > 0; in.budget-- {
 		r := slowLookup(in.p, table, &in.f)
 		if port, _ := in.env.Port(uint32(in.f[flowtable.WPort] >> 32)); r == nil && table == 0 && port.Central {
-			table = openflow.CentralTable
+			table = ofproto.CentralTable
 			continue
 		}
 		if r == nil {
@@ -465,7 +466,7 @@ func (in *interpreter) run(table uint8) {
 }
 
 // execute runs a rule's actions.
-func (in *interpreter) execute(r *openflow.Rule, table uint8) (uint8, bool) {
+func (in *interpreter) execute(r *ofproto.Rule, table uint8) (uint8, bool) {
 	outer := in.rule
 	in.rule = r
 	next, jump := in.list(r.Actions, table)
@@ -522,7 +523,7 @@ func (in *interpreter) list(actions []openflow.Action, table uint8) (uint8, bool
 			in.group(uint32(a.Value[1]))
 		case openflow.ActFinTimeout:
 			if openflow.NeedTCP.Met(in) && openflow.WholeField(openflow.FTCPFlags).Get(&in.f)[1]&5 != 0 && in.rule != nil {
-				in.finished = append(in.finished, openflow.Finished{Rule: in.rule, Idle: uint16(a.Value[0]), Hard: uint16(a.Value[1])})
+				in.finished = append(in.finished, ofproto.Finished{Rule: in.rule, Idle: uint16(a.Value[0]), Hard: uint16(a.Value[1])})
 			}
 		case openflow.ActLearn:
 			in.learn(a.Learn)
@@ -939,7 +940,7 @@ func (in *interpreter) sendIn(number uint32, s fdb.Segment) {
 // the number of compared frames.
 func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int) {
 	r := rand.New(rand.NewPCG(seed, 2))
-	p := openflow.NewPipeline(openflow.Limits{})
+	p := ofproto.NewPipeline(ofproto.Limits{})
 	texts := addDistinct(t, r, p)
 	env := newEnv()
 	env.setEncaps()
@@ -993,7 +994,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 }
 
 // joinBridges adds two bridges with random tables to the switch of p and env.
-func joinBridges(t *testing.T, r *rand.Rand, p *openflow.Pipeline, env *fakeEnv) (texts []string) {
+func joinBridges(t *testing.T, r *rand.Rand, p *ofproto.Pipeline, env *fakeEnv) (texts []string) {
 	env.bridges = []fakeBridge{{p, env}}
 	for b := uint8(1); b < 3; b++ {
 		tables := p.NewBridge(b)
@@ -1044,7 +1045,7 @@ func connectBridges(env *fakeEnv) {
 
 // addDistinct adds random rules to empty tables and returns their texts. The rules have
 // different priorities, so that only one rule is the right result.
-func addDistinct(t *testing.T, r *rand.Rand, p *openflow.Pipeline) []string {
+func addDistinct(t *testing.T, r *rand.Rand, p *ofproto.Pipeline) []string {
 	texts := addRandom(p, r, 1+r.IntN(30))
 	for i, rule := range p.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
 		mod := rule.FlowMod()
@@ -1059,7 +1060,7 @@ func addDistinct(t *testing.T, r *rand.Rand, p *openflow.Pipeline) []string {
 }
 
 // changeTables deletes a random rule, or adds a rule that it deleted earlier.
-func changeTables(t *testing.T, r *rand.Rand, p *openflow.Pipeline, removed []openflow.FlowMod) []openflow.FlowMod {
+func changeTables(t *testing.T, r *rand.Rand, p *ofproto.Pipeline, removed []openflow.FlowMod) []openflow.FlowMod {
 	t.Helper()
 	var mod openflow.FlowMod
 	if rules := p.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}); len(rules) > 0 && r.IntN(1+len(removed)) == 0 {

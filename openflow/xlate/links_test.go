@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/packet"
 )
 
@@ -166,7 +167,7 @@ func TestBundle(t *testing.T) {
 
 // A pipeline watches ports while a flow or a group has a bundle.
 func TestBundlesWatchPorts(t *testing.T) {
-	p := openflow.NewPipeline(openflow.Limits{})
+	p := ofproto.NewPipeline(ofproto.Limits{})
 	expect := func(state string, want bool) {
 		t.Helper()
 		if p.WatchesPorts() != want {

@@ -8,6 +8,7 @@ import (
 
 	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/ofproto"
 )
 
 // Flows name the port LOCAL by its reserved number. The data path and the table of
@@ -33,7 +34,7 @@ func TestLocalPort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := openflow.NewPipeline(openflow.Limits{})
+		p := ofproto.NewPipeline(ofproto.Limits{})
 		if _, err := p.Apply([]openflow.FlowMod{mod}, 0); err != nil {
 			t.Fatal(err)
 		}

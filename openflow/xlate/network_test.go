@@ -14,6 +14,7 @@ import (
 	"weft/flowtable"
 	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/ofproto"
 	"weft/openflow/openflowtest"
 	"weft/packet"
 )
@@ -45,12 +46,12 @@ func networkEnvOf(limit int, flood bool) *fakeEnv {
 }
 
 // centralPipeline returns a pipeline with only weft-central's flows.
-func centralPipeline(t testing.TB) *openflow.Pipeline {
+func centralPipeline(t testing.TB) *ofproto.Pipeline {
 	t.Helper()
-	p := openflow.NewPipeline(openflow.Limits{})
+	p := ofproto.NewPipeline(ofproto.Limits{})
 	var mods []openflow.FlowMod
 	for _, port := range []uint32{1, 2, 3, 9} {
-		mods = append(mods, openflow.CentralFlow(openflow.Add, port))
+		mods = append(mods, ofproto.CentralFlow(openflow.Add, port))
 	}
 	if _, err := p.ApplyCentral(mods, 0); err != nil {
 		t.Fatal(err)
@@ -293,20 +294,20 @@ func TestCentralTable(t *testing.T) {
 	if tr := Translate(p, &k, networkEnv(false)); tr.Drop != packet.DropFlow || len(tr.Rules) != 1 || tr.Rules[0].Table != 0 {
 		t.Errorf("an operator's flow does not precede: %+v", tr)
 	}
-	if c, err := p.ApplyCentral([]openflow.FlowMod{openflow.CentralFlow(openflow.DeleteStrict, 1)}, 0); err != nil || len(c.Removed) != 1 {
+	if c, err := p.ApplyCentral([]openflow.FlowMod{ofproto.CentralFlow(openflow.DeleteStrict, 1)}, 0); err != nil || len(c.Removed) != 1 {
 		t.Errorf("weft-central's delete: %+v, %v", c, err)
 	}
 }
 
 // ApplyCentral adds flows to a full pipeline, and eviction does not remove these flows.
 func TestCentralFlowsIgnoreTheLimit(t *testing.T) {
-	p := openflow.NewPipeline(openflow.Limits{Rules: 1})
-	p.Configure(0, openflow.TableConfig{Evict: true})
-	p.Configure(openflow.CentralTable, openflow.TableConfig{Evict: true, Limit: 1})
+	p := ofproto.NewPipeline(ofproto.Limits{Rules: 1})
+	p.Configure(0, ofproto.TableConfig{Evict: true})
+	p.Configure(ofproto.CentralTable, ofproto.TableConfig{Evict: true, Limit: 1})
 	if _, err := p.Apply([]openflow.FlowMod{{Command: openflow.Add, Importance: 0}}, 0); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := p.ApplyCentral([]openflow.FlowMod{openflow.CentralFlow(openflow.Add, 1), openflow.CentralFlow(openflow.Add, 2)}, 0); err != nil || len(c.Removed) != 0 {
+	if c, err := p.ApplyCentral([]openflow.FlowMod{ofproto.CentralFlow(openflow.Add, 1), ofproto.CentralFlow(openflow.Add, 2)}, 0); err != nil || len(c.Removed) != 0 {
 		t.Errorf("the change has effects %+v and error %v", c, err)
 	}
 	if c, err := p.Apply([]openflow.FlowMod{{Command: openflow.Add, Priority: 7, Importance: 9, IdleTimeout: 1}}, 0); err != nil || len(c.Removed) != 1 || c.Removed[0].Table != 0 {

@@ -2,11 +2,14 @@
 
 package xlate
 
-import "weft/openflow"
+import (
+	"weft/openflow"
+	"weft/openflow/ofproto"
+)
 
 // Execute runs actions on one frame with the fields in flow, in the bridge of p and env.
 // The translation's Mask has no meaning.
-func Execute(p *openflow.Pipeline, actions []openflow.Action, flow *openflow.Flow, env Env) (Translation, error) {
+func Execute(p *ofproto.Pipeline, actions []openflow.Action, flow *openflow.Flow, env Env) (Translation, error) {
 	if err := p.CheckReferences(actions); err != nil {
 		return Translation{}, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/packet"
 )
 
@@ -44,7 +45,7 @@ type continuationList struct {
 // the end of the clone, bucket or bridge around the action.
 type pausing struct {
 	controller *openflow.Controller
-	rule       *openflow.Rule // of the action
+	rule       *ofproto.Rule // of the action
 	table      uint8
 	rest       []continuationList
 }
@@ -114,7 +115,7 @@ func (x *xlate) finishPause() {
 // note of the frame. flow has the fields of the frame, as in Execute. cameIn is the number in
 // the data path of the port on which the frame arrived. The translation's Mask has no
 // meaning. Errors are *CodedError.
-func Resume(p *openflow.Pipeline, text string, flow *openflow.Flow, cameIn uint32, env Env) (Translation, error) {
+func Resume(p *ofproto.Pipeline, text string, flow *openflow.Flow, cameIn uint32, env Env) (Translation, error) {
 	var c continuation
 	err := json.Unmarshal([]byte(text), &c)
 	lists := make([][]openflow.Action, len(c.Rest))
@@ -167,7 +168,7 @@ func Resume(p *openflow.Pipeline, text string, flow *openflow.Flow, cameIn uint3
 }
 
 // beginWith begins a translation of a frame that is not in the datapath.
-func (x *xlate) beginWith(p *openflow.Pipeline, flow *openflow.Flow, env Env) {
+func (x *xlate) beginWith(p *ofproto.Pipeline, flow *openflow.Flow, env Env) {
 	x.begin(p, (*flowtable.Key)(flow[:flowtable.KeyWords]), env, nil)
 	copy(x.flow[flowtable.KeyWords:], flow[flowtable.KeyWords:])
 	for w := flowtable.WTunID; w < flowtable.WTunID+flowtable.TunnelWords; w++ {

@@ -5,6 +5,7 @@ package xlate
 import (
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/packet"
 )
 
@@ -13,7 +14,7 @@ import (
 
 // lookupAs searches a table with the in_port of the action and, if Tuple is set, with the
 // tuple of the connection.
-func (x *xlate) lookupAs(table uint8, a *openflow.Action) *openflow.Rule {
+func (x *xlate) lookupAs(table uint8, a *openflow.Action) *ofproto.Rule {
 	const word = flowtable.WPort
 	value, keep := x.flow[word], x.keep[word]
 	if a.Port != openflow.PortInPort {

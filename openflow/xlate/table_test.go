@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 func mustMod(t *testing.T, command openflow.Command, text string) openflow.FlowMod {
@@ -19,7 +20,7 @@ func mustMod(t *testing.T, command openflow.Command, text string) openflow.FlowM
 	return mod
 }
 
-func apply(t *testing.T, p *openflow.Pipeline, nowNS uint64, command openflow.Command, texts ...string) openflow.Changes {
+func apply(t *testing.T, p *ofproto.Pipeline, nowNS uint64, command openflow.Command, texts ...string) ofproto.Changes {
 	t.Helper()
 	var mods []openflow.FlowMod
 	for _, text := range texts {
@@ -32,7 +33,7 @@ func apply(t *testing.T, p *openflow.Pipeline, nowNS uint64, command openflow.Co
 	return c
 }
 
-func dump(p *openflow.Pipeline) []string {
+func dump(p *ofproto.Pipeline) []string {
 	var lines []string
 	for _, r := range p.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
 		mod := r.FlowMod()

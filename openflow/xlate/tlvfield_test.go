@@ -9,6 +9,7 @@ import (
 
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // A mapping that a flow or a group uses stays. A flow whose fields were parsed with another
@@ -23,7 +24,7 @@ func TestTLVMapInUse(t *testing.T) {
 	}
 	for _, text := range []string{"tun_metadata0,actions=drop", "actions=set_field:1->tun_metadata0,1", "actions=clone(move:tun_metadata0[0..3]->reg0[0..3])",
 		"actions=write_actions(load:1->tun_metadata0[0])", "ip,actions=ct(commit,exec(move:tun_metadata0[0..31]->ct_mark))"} {
-		p := openflow.NewPipeline(openflow.Limits{})
+		p := ofproto.NewPipeline(ofproto.Limits{})
 		mapTLVs(p)
 		mod, err := openflow.ParseFlowMod(text, openflow.Add, openflow.WithTLVs(nil, testTLVs))
 		if err != nil {
@@ -55,13 +56,13 @@ func TestTLVMapInUse(t *testing.T) {
 // A group of an open bundle may name a field whose mapping is deleted before the commit. Saved
 // with such a group, the flows that name it would be lost at the next start.
 func TestGroupWithOldMapping(t *testing.T) {
-	p := openflow.NewPipeline(openflow.Limits{})
+	p := ofproto.NewPipeline(ofproto.Limits{})
 	mapTLVs(p)
 	mod, err := openflow.ParseGroupMod("group_id=1,type=all,bucket=set_field:1->tun_metadata0,1", openflow.GroupAdd, openflow.WithTLVs(nil, testTLVs))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.ApplyBundle([]openflow.BundleItem{{Group: &mod}}, 0); err != nil {
+	if _, err := p.ApplyBundle([]ofproto.BundleItem{{Group: &mod}}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.ApplyGroups([]openflow.GroupMod{{Command: openflow.GroupDelete, Group: openflow.Group{ID: 1}}}, 0); err != nil {
@@ -71,7 +72,7 @@ func TestGroupWithOldMapping(t *testing.T) {
 		t.Fatal(err)
 	}
 	var coded *openflow.CodedError
-	if _, err := p.ApplyBundle([]openflow.BundleItem{{Group: &mod}}, 0); !errors.As(err, &coded) || coded.Code != openflow.ErrFlowInvalidTLV {
+	if _, err := p.ApplyBundle([]ofproto.BundleItem{{Group: &mod}}, 0); !errors.As(err, &coded) || coded.Code != openflow.ErrFlowInvalidTLV {
 		t.Errorf("the group after a change of the map: %v", err)
 	}
 }
@@ -90,7 +91,7 @@ func TestOptionsGoAlong(t *testing.T) {
 		{"5", "tunnel"},
 		{"set_field:3->tun_gbp_id,5,6", "set(tunnel(gbp_id=3,gbp_flags=0x0,flags=0x0)),tunnel"},
 	} {
-		p := openflow.NewPipeline(openflow.Limits{})
+		p := ofproto.NewPipeline(ofproto.Limits{})
 		mapTLVs(p)
 		mod, err := openflow.ParseFlowMod("actions="+l.actions, openflow.Add, openflow.WithTLVs(env, testTLVs))
 		if err != nil {

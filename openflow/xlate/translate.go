@@ -9,6 +9,7 @@ import (
 	"weft/flowtable"
 	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/ofproto"
 	"weft/packet"
 )
 
@@ -27,24 +28,24 @@ const (
 
 // Translate runs key through the tables of p, starting with table 0 of the bridge to which its
 // port belongs. p has the frames of unknown ports.
-func Translate(p *openflow.Pipeline, key *flowtable.Key, env Env) (t Translation) {
+func Translate(p *ofproto.Pipeline, key *flowtable.Key, env Env) (t Translation) {
 	trace(p, &t, key, env, nil)
 	return t
 }
 
 // TranslateTo is Translate into t. It reuses the arrays of t.Actions, t.Rules, t.Missed
 // and t.Addresses.
-func TranslateTo(p *openflow.Pipeline, t *Translation, key *flowtable.Key, env Env) {
+func TranslateTo(p *ofproto.Pipeline, t *Translation, key *flowtable.Key, env Env) {
 	trace(p, t, key, env, nil)
 }
 
 // Trace is Translate with a call of hook for each step. hook may be nil.
-func Trace(p *openflow.Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) (t Translation) {
+func Trace(p *ofproto.Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) (t Translation) {
 	trace(p, &t, key, env, hook)
 	return t
 }
 
-func trace(p *openflow.Pipeline, t *Translation, key *flowtable.Key, env Env, hook func(TraceStep)) {
+func trace(p *ofproto.Pipeline, t *Translation, key *flowtable.Key, env Env, hook func(TraceStep)) {
 	x := xlates.Get().(*xlate)
 	x.begin(p, key, env, hook)
 	x.arrive()
@@ -80,7 +81,7 @@ var xlates = sync.Pool{New: func() any { return new(xlate) }}
 // in keep, to the megaflow's mask wc. Bits outside of keep were set by actions, or
 // follow from bits that were already read.
 type xlate struct {
-	p    *openflow.Pipeline
+	p    *ofproto.Pipeline
 	env  Env
 	hook func(TraceStep)
 	// cameIn is the port on which the frame arrived. A stored state (Frozen) counts
@@ -107,14 +108,14 @@ type xlate struct {
 	queue          uint32 // queue of outputs, see queue.go
 
 	actions      []flowtable.Action
-	rules        []*openflow.Rule
-	unmatched    []openflow.BridgeTable
-	groups       []openflow.GroupHit
+	rules        []*ofproto.Rule
+	unmatched    []ofproto.BridgeTable
+	groups       []ofproto.GroupHit
 	actionSet    []openflow.Action
 	stack        []stacked
 	resubmits    int
 	depth        int
-	rule         *openflow.Rule    // rule in execution; nil: the action set
+	rule         *ofproto.Rule     // rule in execution; nil: the action set
 	table        uint8             // table of rule
 	halted       bool              // a limit was reached
 	paused       *pausing          // nil: no controller action with pause has ended the lists
@@ -130,7 +131,7 @@ type xlate struct {
 	mustAsk      bool
 	refused      bool // Translation.Refused
 	learned      []openflow.FlowMod
-	finished     []openflow.Finished
+	finished     []ofproto.Finished
 	tables       TableSet
 	addresses    []fdb.Ref // at most maxAddressRefs
 	usedPorts    bool
@@ -139,7 +140,7 @@ type xlate struct {
 	sentMeta    uint64
 }
 
-func (x *xlate) begin(p *openflow.Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) {
+func (x *xlate) begin(p *ofproto.Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) {
 	actions, rules, missed, addresses := x.actions[:0], x.rules[:0], x.unmatched[:0], x.addresses[:0]
 	*x = xlate{}
 	x.p, x.env, x.hook, x.actions, x.rules, x.unmatched, x.addresses = p, env, hook, actions, rules, missed, addresses
@@ -235,7 +236,7 @@ func (x *xlate) pipeline(table uint8, first bool) {
 		}
 		if rule == nil {
 			if first && table == 0 && x.continues() {
-				table = openflow.CentralTable
+				table = ofproto.CentralTable
 				continue
 			}
 			switch {
@@ -254,7 +255,7 @@ func (x *xlate) pipeline(table uint8, first bool) {
 	}
 }
 
-func (x *xlate) lookup(table uint8) (r *openflow.Rule, conj uint32) {
+func (x *xlate) lookup(table uint8) (r *ofproto.Rule, conj uint32) {
 	x.tables.Add(table)
 	if x.bare {
 		x.noteDrop(packet.DropPacketType)
@@ -263,7 +264,7 @@ func (x *xlate) lookup(table uint8) (r *openflow.Rule, conj uint32) {
 	}
 	r, conj = x.p.Lookup(table, &x.flow, x)
 	if r == nil && len(x.unmatched) < maxMissed {
-		x.unmatched = append(x.unmatched, openflow.BridgeTable{Bridge: x.p.Bridge(), Table: table})
+		x.unmatched = append(x.unmatched, ofproto.BridgeTable{Bridge: x.p.Bridge(), Table: table})
 	}
 	return r, conj
 }
@@ -278,7 +279,7 @@ func noteOf(conj uint32) string {
 
 // execute runs the actions of a rule. If the actions end with goto_table, jump is true
 // and next is the number of the named table.
-func (x *xlate) execute(rule *openflow.Rule, table uint8) (next uint8, jump bool) {
+func (x *xlate) execute(rule *ofproto.Rule, table uint8) (next uint8, jump bool) {
 	x.rules = append(x.rules, rule)
 	outer, outerTable := x.rule, x.table
 	x.rule, x.table = rule, table

@@ -6,6 +6,7 @@ import (
 	"weft/flowtable"
 	"weft/openflow"
 	"weft/openflow/fdb"
+	"weft/openflow/ofproto"
 	"weft/packet"
 )
 
@@ -18,12 +19,12 @@ type Translation struct {
 	// Actions has 1 to flowtable.MaxActions datapath actions.
 	Actions []flowtable.Action
 	// Rules lists the matching rules in order, possibly several times.
-	Rules []*openflow.Rule
+	Rules []*ofproto.Rule
 	// Missed lists the tables in which a look-up found no flow, in order; at most
 	// maxMissed.
-	Missed []openflow.BridgeTable
+	Missed []ofproto.BridgeTable
 	// Groups lists the executed groups and buckets, in order.
-	Groups []openflow.GroupHit
+	Groups []ofproto.GroupHit
 	// Drop is the reason why the frame is not sent, or DropNone. If Drop is DropLoop,
 	// some outputs may have been executed.
 	Drop packet.DropReason
@@ -44,7 +45,7 @@ type Translation struct {
 	Learned []openflow.FlowMod
 	// Finished lists the flows whose timeouts each frame changes, because of
 	// fin_timeout.
-	Finished []openflow.Finished
+	Finished []ofproto.Finished
 	// Tables has the tables that the translation searched. It also has tables in which
 	// a learn action with a limit counts flows.
 	Tables TableSet
@@ -61,7 +62,7 @@ type TraceStep struct {
 	Depth  int              // nesting of resubmits
 	Table  uint8            // table of the look-up or of the actions
 	Lookup bool             // look-up in Table; false: an action or a note
-	Rule   *openflow.Rule   // result of the look-up; nil: none
+	Rule   *ofproto.Rule    // result of the look-up; nil: none
 	Action *openflow.Action // action to execute
 	Flow   openflow.Flow    // flow before the step
 	Note   string           // text of a note, or a remark on a look-up

@@ -33,6 +33,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/waitfor"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
 
@@ -66,8 +67,8 @@ var Sizes = datapath.Sizes{
 // NoMonitors and noPorts ignore every call.
 type NoMonitors struct{}
 
-func (NoMonitors) Count() int                                                         { return 0 }
-func (NoMonitors) TellFlow(time.Time, pipeline.Event, *openflow.Rule, openflow.Names) {}
+func (NoMonitors) Count() int                                                        { return 0 }
+func (NoMonitors) TellFlow(time.Time, pipeline.Event, *ofproto.Rule, openflow.Names) {}
 
 type noPorts struct{}
 
@@ -305,7 +306,7 @@ func (f *Rig) Apply(command openflow.Command, flows ...string) {
 }
 
 // Rules returns copies of the selected rules with present statistics.
-func (f *Rig) Rules(match string) (rules []openflow.Rule) {
+func (f *Rig) Rules(match string) (rules []ofproto.Rule) {
 	f.T.Helper()
 	f.Change.Lock()
 	defer f.Change.Unlock()
@@ -314,7 +315,7 @@ func (f *Rig) Rules(match string) (rules []openflow.Rule) {
 		f.T.Fatal(err)
 	}
 	f.P.PullCounts()
-	f.P.Read(func(tables *openflow.Pipeline) {
+	f.P.Read(func(tables *ofproto.Pipeline) {
 		for _, r := range tables.Select(&filter) {
 			rules = append(rules, *r)
 		}

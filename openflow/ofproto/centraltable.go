@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
 import (
 	"slices"
 
 	"weft/flowtable"
+	"weft/openflow"
 )
 
 // CentralTable is the table of weft-central's flows. A frame of a port that
@@ -14,25 +15,25 @@ import (
 const CentralTable = 250
 
 // errCentralTable is the error if an operator tries to change flows of CentralTable.
-var errCentralTable = codedf(ErrFlowEPERM, "table=%d: belongs to weft-central; expected another table", CentralTable)
+var errCentralTable = openflow.Errorf(openflow.ErrFlowEPERM, "table=%d: belongs to weft-central; expected another table", CentralTable)
 
 // ApplyCentral is Apply for flows of CentralTable. The limit of rules does not apply,
 // because there is only one flow for each declared port.
-func (p *Pipeline) ApplyCentral(mods []FlowMod, nowNS uint64) (Changes, error) {
+func (p *Pipeline) ApplyCentral(mods []openflow.FlowMod, nowNS uint64) (Changes, error) {
 	return p.applyAll(bundle{p: p, nowNS: nowNS, central: true}, mods)
 }
 
 // CentralFlow returns the change that adds or deletes the flow of a declared port.
-func CentralFlow(command Command, port uint32) FlowMod {
-	var m Match
-	WholeField(FInPort).Put(&m.Value, Value64(uint64(port)), WholeField(FInPort).Ones())
+func CentralFlow(command openflow.Command, port uint32) openflow.FlowMod {
+	var m openflow.Match
+	openflow.WholeField(openflow.FInPort).Put(&m.Value, openflow.Value64(uint64(port)), openflow.WholeField(openflow.FInPort).Ones())
 	m.Mask[flowtable.WPort] = 0xffffffff << 32
-	return FlowMod{Command: command, Table: CentralTable, Priority: DefaultPriority, Match: m.Pack(),
-		Actions: []Action{{Kind: ActOutput, Port: PortNORMAL}}}
+	return openflow.FlowMod{Command: command, Table: CentralTable, Priority: openflow.DefaultPriority, Match: m.Pack(),
+		Actions: []openflow.Action{{Kind: openflow.ActOutput, Port: openflow.PortNORMAL}}}
 }
 
 // refuses returns an error if m is an operator's change of CentralTable.
-func (b *bundle) refuses(m *FlowMod) error {
+func (b *bundle) refuses(m *openflow.FlowMod) error {
 	if b.central {
 		return nil
 	}
@@ -43,10 +44,10 @@ func (b *bundle) refuses(m *FlowMod) error {
 }
 
 // refusesLearning returns an error if actions learn flows into CentralTable.
-func refusesLearning(actions []Action) error {
+func refusesLearning(actions []openflow.Action) error {
 	for i := range actions {
 		a := &actions[i]
-		if a.Kind == ActLearn && a.Learn.Table == CentralTable {
+		if a.Kind == openflow.ActLearn && a.Learn.Table == CentralTable {
 			return errCentralTable
 		}
 		if err := refusesLearning(a.Sub); err != nil {
@@ -58,7 +59,7 @@ func refusesLearning(actions []Action) error {
 
 // selected returns the rules that the change m selects. It selects weft-central's rules
 // only for ApplyCentral.
-func (b *bundle) selected(m *FlowMod) []*Rule {
+func (b *bundle) selected(m *openflow.FlowMod) []*Rule {
 	list := b.p.selectRules(m)
 	if b.central {
 		return list

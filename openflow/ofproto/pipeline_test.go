@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
 import (
 	"strings"
 	"testing"
+
+	"weft/openflow"
 )
 
 func pipelineOf(t *testing.T, flows ...string) *Pipeline {
 	t.Helper()
 	p := NewPipeline(Limits{})
-	mods, err := ParseFlowMods(strings.Join(flows, "\n"), Add, newNames())
+	mods, err := openflow.ParseFlowMods(strings.Join(flows, "\n"), openflow.Add, newNames())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
-import "slices"
+import (
+	"slices"
+
+	"weft/openflow"
+)
 
 // GroupHit is a group, or one of its buckets, that a translation executed.
 type GroupHit struct {
-	Group  *Group
+	Group  *openflow.Group
 	Bucket int // -1: the group itself
 }
 
@@ -40,7 +44,7 @@ func (p *Pipeline) CreditGroups(hits []GroupHit, packets, bytes uint64) {
 }
 
 // GroupStats returns the counters of a group.
-func (p *Pipeline) GroupStats(g *Group) GroupStats {
+func (p *Pipeline) GroupStats(g *openflow.Group) GroupStats {
 	if kept := p.groupStats[g.ID]; kept != nil {
 		return *kept
 	}
@@ -49,13 +53,13 @@ func (p *Pipeline) GroupStats(g *Group) GroupStats {
 
 // GroupFlows returns the number of flows that name each group. The key of the map is
 // the group's number.
-func (p *Pipeline) GroupFlows() map[uint32]int { return p.flowsNaming(ActGroup) }
+func (p *Pipeline) GroupFlows() map[uint32]int { return p.flowsNaming(openflow.ActGroup) }
 
 // MeterFlows returns the number of flows that name each meter. The key of the map is
 // the meter's number.
-func (p *Pipeline) MeterFlows() map[uint32]int { return p.flowsNaming(ActMeter) }
+func (p *Pipeline) MeterFlows() map[uint32]int { return p.flowsNaming(openflow.ActMeter) }
 
-func (p *Pipeline) flowsNaming(kind ActionKind) map[uint32]int {
+func (p *Pipeline) flowsNaming(kind openflow.ActionKind) map[uint32]int {
 	flows := make(map[uint32]int)
 	var named []uint32 // by one flow, which counts once
 	for _, r := range p.rules {
@@ -73,7 +77,7 @@ func (p *Pipeline) flowsNaming(kind ActionKind) map[uint32]int {
 }
 
 // startGroupStats clears the counters of new and changed groups.
-func (p *Pipeline) startGroupStats(oldGroups map[uint32]*Group, nowNS uint64) {
+func (p *Pipeline) startGroupStats(oldGroups map[uint32]*openflow.Group, nowNS uint64) {
 	stats := make(map[uint32]*GroupStats, len(p.groups))
 	for id, g := range p.groups {
 		old := p.groupStats[id]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
 import (
 	"fmt"
@@ -9,21 +9,22 @@ import (
 	"strings"
 	"testing"
 
+	"weft/openflow"
 	"weft/openflow/openflowtest"
 )
 
-func mustMod(t *testing.T, command Command, text string) FlowMod {
+func mustMod(t *testing.T, command openflow.Command, text string) openflow.FlowMod {
 	t.Helper()
-	mod, err := ParseFlowMod(text, command, newNames())
+	mod, err := openflow.ParseFlowMod(text, command, newNames())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return mod
 }
 
-func apply(t *testing.T, p *Pipeline, nowNS uint64, command Command, texts ...string) Changes {
+func apply(t *testing.T, p *Pipeline, nowNS uint64, command openflow.Command, texts ...string) Changes {
 	t.Helper()
-	var mods []FlowMod
+	var mods []openflow.FlowMod
 	for _, text := range texts {
 		mods = append(mods, mustMod(t, command, text))
 	}
@@ -36,9 +37,9 @@ func apply(t *testing.T, p *Pipeline, nowNS uint64, command Command, texts ...st
 
 func dump(p *Pipeline) []string {
 	var lines []string
-	for _, r := range p.Select(&FlowMod{Command: Delete, Table: TableAll}) {
+	for _, r := range p.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
 		mod := r.FlowMod()
-		lines = append(lines, FormatFlowMod(&mod, nil))
+		lines = append(lines, openflow.FormatFlowMod(&mod, nil))
 	}
 	return lines
 }
@@ -52,14 +53,14 @@ func wantDump(t *testing.T, p *Pipeline, want ...string) {
 
 func TestAddReplacesAndModifyKeeps(t *testing.T) {
 	p := NewPipeline(Limits{})
-	apply(t, p, 1, Add, "in_port=1,actions=2", "priority=5,in_port=1,actions=3")
+	apply(t, p, 1, openflow.Add, "in_port=1,actions=2", "priority=5,in_port=1,actions=3")
 	p.Rule(0).Credit(7, 700, 9)
-	c := apply(t, p, 10, Add, "cookie=4,in_port=1,actions=4")
+	c := apply(t, p, 10, openflow.Add, "cookie=4,in_port=1,actions=4")
 	if len(c.Added) != 1 || len(c.Removed) != 1 || c.Added[0].Packets != 0 || c.Added[0].CreatedNS != 10 || !c.Removed[0].Removed {
 		t.Errorf("replacing a rule: unexpected changes %+v", c)
 	}
 	c.Added[0].Credit(3, 300, 12)
-	c = apply(t, p, 20, Modify, "in_port=1,actions=9")
+	c = apply(t, p, 20, openflow.Modify, "in_port=1,actions=9")
 	if len(c.Modified) != 2 || len(c.Added) != 0 {
 		t.Errorf("modifying changed %d, added %d; want 2, 0", len(c.Modified), len(c.Added))
 	}
@@ -67,11 +68,11 @@ func TestAddReplacesAndModifyKeeps(t *testing.T) {
 		t.Errorf("unexpected modified rule %+v", r)
 	}
 	wantDump(t, p, "in_port=1 actions=output:9", "priority=5,in_port=1 actions=output:9")
-	apply(t, p, 30, ModifyStrict, "priority=5,in_port=1,cookie=3,actions=8")
-	apply(t, p, 30, Modify, "in_port=2,actions=7")
-	apply(t, p, 30, Modify, "cookie=99/-1,actions=1")
+	apply(t, p, 30, openflow.ModifyStrict, "priority=5,in_port=1,cookie=3,actions=8")
+	apply(t, p, 30, openflow.Modify, "in_port=2,actions=7")
+	apply(t, p, 30, openflow.Modify, "cookie=99/-1,actions=1")
 	wantDump(t, p, "in_port=1 actions=output:9", "in_port=2 actions=output:7", "cookie=0x3,priority=5,in_port=1 actions=output:8")
-	if got := p.Select(&FlowMod{Command: Delete, Table: TableAll})[0].Packets; got != 3 {
+	if got := p.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})[0].Packets; got != 3 {
 		t.Errorf("modify left %d packets, want 3", got)
 	}
 }
@@ -80,19 +81,19 @@ func TestDeletes(t *testing.T) {
 	flows := []string{"cookie=1,ip,nw_src=10.0.0.0/8,actions=1", "cookie=2,ip,nw_src=10.1.0.0/16,actions=2",
 		"cookie=3,table=4,tcp,nw_src=10.1.0.0/16,actions=clone(2)", "arp,actions=normal"}
 	tests := []struct {
-		command   Command
+		command   openflow.Command
 		text      string
 		remaining int
 	}{
-		{Delete, "", 0}, {Delete, "ip", 1}, {Delete, "ip,nw_src=10.1.0.0/16", 2}, {Delete, "tcp", 3},
-		{Delete, "table=4", 3}, {Delete, "cookie=2/-1", 3}, {Delete, "cookie=2/2", 2}, {Delete, "out_port=2", 2},
-		{Delete, "out_port=normal", 3}, {Delete, "ip,nw_src=10.1.1.0/24", 4},
-		{DeleteStrict, "ip,nw_src=10.1.0.0/16", 3}, {DeleteStrict, "ip", 4}, {DeleteStrict, "priority=1,arp", 4},
-		{DeleteStrict, "arp", 3}, {DeleteStrict, "cookie=9/-1,arp", 4},
+		{openflow.Delete, "", 0}, {openflow.Delete, "ip", 1}, {openflow.Delete, "ip,nw_src=10.1.0.0/16", 2}, {openflow.Delete, "tcp", 3},
+		{openflow.Delete, "table=4", 3}, {openflow.Delete, "cookie=2/-1", 3}, {openflow.Delete, "cookie=2/2", 2}, {openflow.Delete, "out_port=2", 2},
+		{openflow.Delete, "out_port=normal", 3}, {openflow.Delete, "ip,nw_src=10.1.1.0/24", 4},
+		{openflow.DeleteStrict, "ip,nw_src=10.1.0.0/16", 3}, {openflow.DeleteStrict, "ip", 4}, {openflow.DeleteStrict, "priority=1,arp", 4},
+		{openflow.DeleteStrict, "arp", 3}, {openflow.DeleteStrict, "cookie=9/-1,arp", 4},
 	}
 	for _, tt := range tests {
 		p := NewPipeline(Limits{})
-		apply(t, p, 1, Add, flows...)
+		apply(t, p, 1, openflow.Add, flows...)
 		c := apply(t, p, 2, tt.command, tt.text)
 		if p.Len() != tt.remaining || len(c.Removed) != len(flows)-tt.remaining {
 			t.Errorf("delete %d %q leaves %d, removed %d; want %d left", tt.command, tt.text, p.Len(), len(c.Removed), tt.remaining)
@@ -102,20 +103,20 @@ func TestDeletes(t *testing.T) {
 
 func TestBundleIsAllOrNothing(t *testing.T) {
 	p := NewPipeline(Limits{Rules: 4})
-	apply(t, p, 1, Add, "in_port=1,actions=2", "in_port=2,actions=2", "table=3,ip,actions=normal")
+	apply(t, p, 1, openflow.Add, "in_port=1,actions=2", "in_port=2,actions=2", "table=3,ip,actions=normal")
 	p.Rule(1).Credit(5, 50, 1)
 	before, generation := dump(p), p.Generation()
-	mods := []FlowMod{
-		mustMod(t, Delete, "in_port=1"), mustMod(t, Modify, "actions=drop"), mustMod(t, Add, "in_port=2,actions=9"),
-		mustMod(t, Add, "in_port=7,actions=9"), mustMod(t, Add, "in_port=8,actions=9"),
-		mustMod(t, Add, "check_overlap,tcp,actions=1"),
+	mods := []openflow.FlowMod{
+		mustMod(t, openflow.Delete, "in_port=1"), mustMod(t, openflow.Modify, "actions=drop"), mustMod(t, openflow.Add, "in_port=2,actions=9"),
+		mustMod(t, openflow.Add, "in_port=7,actions=9"), mustMod(t, openflow.Add, "in_port=8,actions=9"),
+		mustMod(t, openflow.Add, "check_overlap,tcp,actions=1"),
 	}
 	for n := 5; n <= 6; n++ {
 		if n == 5 {
 			mods[4].Table, mods[3].Table = 9, 9
-			mods = append(mods[:5:5], mustMod(t, Add, "in_port=10,actions=9"))
+			mods = append(mods[:5:5], mustMod(t, openflow.Add, "in_port=10,actions=9"))
 		} else {
-			mods = append(mods[:2:2], mustMod(t, Add, "check_overlap,in_port=2,dl_src=00:00:00:00:00:01,actions=1"))
+			mods = append(mods[:2:2], mustMod(t, openflow.Add, "check_overlap,in_port=2,dl_src=00:00:00:00:00:01,actions=1"))
 		}
 		_, err := p.Apply(mods, 2)
 		var ae *ApplyError
@@ -126,8 +127,8 @@ func TestBundleIsAllOrNothing(t *testing.T) {
 			t.Errorf("after a failed bundle\n%s\nwas\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
 		}
 	}
-	c, err := p.Apply([]FlowMod{mustMod(t, Add, "in_port=5,actions=1"), mustMod(t, Modify, "in_port=5,actions=2"),
-		mustMod(t, Delete, "in_port=5"), mustMod(t, Modify, "in_port=1,actions=5")}, 3)
+	c, err := p.Apply([]openflow.FlowMod{mustMod(t, openflow.Add, "in_port=5,actions=1"), mustMod(t, openflow.Modify, "in_port=5,actions=2"),
+		mustMod(t, openflow.Delete, "in_port=5"), mustMod(t, openflow.Modify, "in_port=1,actions=5")}, 3)
 	if err != nil || len(c.Added) != 0 || len(c.Removed) != 0 || len(c.Modified) != 1 {
 		t.Errorf("a rule added and deleted in one bundle is in the changes: %+v, %v", c, err)
 	}
@@ -141,16 +142,16 @@ func asApplyError(err error, target **ApplyError) bool {
 
 func TestSlotsAreStableAndRest(t *testing.T) {
 	p := NewPipeline(Limits{})
-	first := apply(t, p, 1, Add, "in_port=1,actions=2", "in_port=2,actions=2")
-	c := apply(t, p, 2, Delete, "in_port=1")
+	first := apply(t, p, 1, openflow.Add, "in_port=1,actions=2", "in_port=2,actions=2")
+	c := apply(t, p, 2, openflow.Delete, "in_port=1")
 	if c.Removed[0] != first.Added[0] || p.Rule(first.Added[0].Slot) != nil {
 		t.Fatal("the removed rule is not the one added")
 	}
-	same := apply(t, p, 3, Add, "in_port=3,actions=2")
+	same := apply(t, p, 3, openflow.Add, "in_port=3,actions=2")
 	if same.Added[0].Slot != first.Added[0].Slot {
 		t.Errorf("slot %d, want %d to be used again", same.Added[0].Slot, first.Added[0].Slot)
 	}
-	replaced := apply(t, p, 4, Add, "in_port=3,actions=5")
+	replaced := apply(t, p, 4, openflow.Add, "in_port=3,actions=5")
 	if replaced.Added[0].Slot == replaced.Removed[0].Slot {
 		t.Error("a slot was used again within the change that freed it")
 	}
@@ -162,7 +163,7 @@ func TestSlotsAreStableAndRest(t *testing.T) {
 func TestTimeouts(t *testing.T) {
 	const second = 1_000_000_000
 	p := NewPipeline(Limits{})
-	apply(t, p, 0, Add, "idle_timeout=5,in_port=1,actions=2", "hard_timeout=8,in_port=2,actions=2", "in_port=3,actions=2")
+	apply(t, p, 0, openflow.Add, "idle_timeout=5,in_port=1,actions=2", "hard_timeout=8,in_port=2,actions=2", "in_port=3,actions=2")
 	p.Rule(0).Credit(1, 60, 3*second)
 	steps := []struct{ atNS, remaining uint64 }{{5, 3}, {7, 3}, {8, 1}}
 	for _, s := range steps {
@@ -184,8 +185,8 @@ func TestTimeouts(t *testing.T) {
 // unrecorded is a Visitor that records nothing.
 type unrecorded struct{}
 
-func (unrecorded) Visit([]uint8, *Flow)  {}
-func (unrecorded) VisitWord(int, uint64) {}
+func (unrecorded) Visit([]uint8, *openflow.Flow) {}
+func (unrecorded) VisitWord(int, uint64)         {}
 
 // TestClassifierFindsWhatASearchFinds compares the classifier with a linear search,
 // for random rules.
@@ -200,19 +201,19 @@ func TestClassifierFindsWhatASearchFinds(t *testing.T) {
 			if seed%2 == 1 {
 				text = randomPart(r)
 			}
-			mod, err := ParseFlowMod(text, Add, WithTLVs(nil, testTLVs))
+			mod, err := openflow.ParseFlowMod(text, openflow.Add, openflow.WithTLVs(nil, testTLVs))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if r.IntN(3) == 0 && p.Len() > 0 {
-				rules := p.Select(&FlowMod{Command: Delete, Table: TableAll})
+				rules := p.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})
 				mod = rules[r.IntN(len(rules))].FlowMod()
-				mod.Command = DeleteStrict
+				mod.Command = openflow.DeleteStrict
 			}
-			if _, err := p.Apply([]FlowMod{mod}, 0); err != nil {
+			if _, err := p.Apply([]openflow.FlowMod{mod}, 0); err != nil {
 				t.Fatal(err)
 			}
-			var f Flow
+			var f openflow.Flow
 			k := openflowtest.Key(r)
 			copy(f[:], k[:])
 			got, conj := p.tables[0].lookup(&f, unrecorded{})
@@ -265,9 +266,9 @@ func checkClassifier(t *testing.T, c *classifier) {
 }
 
 func BenchmarkApply100k(b *testing.B) {
-	mods := make([]FlowMod, 100_000)
+	mods := make([]openflow.FlowMod, 100_000)
 	for i := range mods {
-		mods[i], _ = ParseFlowMod(fmt.Sprintf("tcp,nw_src=10.%d.%d.%d,tp_dst=80,actions=2", i>>16, i>>8&255, i&255), Add, nil)
+		mods[i], _ = openflow.ParseFlowMod(fmt.Sprintf("tcp,nw_src=10.%d.%d.%d,tp_dst=80,actions=2", i>>16, i>>8&255, i&255), openflow.Add, nil)
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
 import (
 	"math/bits"
 
 	"weft/flowtable"
+	"weft/openflow"
 )
 
 // prefixField is an address field for which a table has a trie with the prefixes of all
@@ -40,11 +41,11 @@ var (
 func (p *prefixField) stage() int { return stageOf(int(p.word)) }
 
 // value returns the field of flow f, left-aligned in 128 bits.
-func (p *prefixField) value(f *Flow) Value128 {
+func (p *prefixField) value(f *openflow.Flow) openflow.Value128 {
 	if p.bits == 128 {
-		return Value128{f[p.word], f[p.word+1]}
+		return openflow.Value128{f[p.word], f[p.word+1]}
 	}
-	return Value128{f[p.word] >> p.shift << (64 - p.bits), 0}
+	return openflow.Value128{f[p.word] >> p.shift << (64 - p.bits), 0}
 }
 
 // mask returns the mask of the field's first n bits: hi for Flow[word], lo for the
@@ -58,15 +59,15 @@ func (p *prefixField) mask(n uint8) (hi, lo uint64) {
 }
 
 // prefixMask returns a value whose n most significant bits are set.
-func prefixMask(n uint8) Value128 {
+func prefixMask(n uint8) openflow.Value128 {
 	if n >= 64 {
-		return Value128{^uint64(0), ^(^uint64(0) >> (n - 64))}
+		return openflow.Value128{^uint64(0), ^(^uint64(0) >> (n - 64))}
 	}
-	return Value128{^(^uint64(0) >> n), 0}
+	return openflow.Value128{^(^uint64(0) >> n), 0}
 }
 
 // length returns the length of the prefix that mask has in the field.
-func (p *prefixField) length(mask *Flow) uint8 {
+func (p *prefixField) length(mask *openflow.Flow) uint8 {
 	v := p.value(mask)
 	n := bits.LeadingZeros64(^v[0])
 	if n == 64 {
@@ -95,7 +96,7 @@ type prefixTrie struct {
 // prefixNode is one prefix: the first length bits of value. The other bits of value are
 // 0.
 type prefixNode struct {
-	value    Value128
+	value    openflow.Value128
 	children [2]uint32 // indexes of the children, selected by the bit after the prefix
 	rules    uint32
 	length   uint8
@@ -114,7 +115,7 @@ func (f *prefixFound) contains(length uint8) bool { return f.lengths[length/64]>
 
 // lookup finds the stored prefixes of v. The result depends only on the first
 // found.looked bits of v.
-func (t *prefixTrie) lookup(v Value128) (found prefixFound) {
+func (t *prefixTrie) lookup(v openflow.Value128) (found prefixFound) {
 	found.done = true
 	if len(t.nodes) == 0 {
 		return found
@@ -140,7 +141,7 @@ func (t *prefixTrie) lookup(v Value128) (found prefixFound) {
 }
 
 // bitAt returns bit n of v. Bit 0 is the most significant bit.
-func bitAt(v Value128, n uint8) int {
+func bitAt(v openflow.Value128, n uint8) int {
 	if n < 64 {
 		return int(v[0] >> (63 - n) & 1)
 	}
@@ -148,7 +149,7 @@ func bitAt(v Value128, n uint8) int {
 }
 
 // commonPrefix returns the number of leading bits that a and b share, at most limit.
-func commonPrefix(a, b Value128, limit uint8) uint8 {
+func commonPrefix(a, b openflow.Value128, limit uint8) uint8 {
 	n := bits.LeadingZeros64(a[0] ^ b[0])
 	if n == 64 {
 		n += bits.LeadingZeros64(a[1] ^ b[1])
@@ -157,7 +158,7 @@ func commonPrefix(a, b Value128, limit uint8) uint8 {
 }
 
 // add adds a rule with the first length bits of v as its prefix.
-func (t *prefixTrie) add(v Value128, length uint8) {
+func (t *prefixTrie) add(v openflow.Value128, length uint8) {
 	v = v.And(prefixMask(length))
 	if len(t.nodes) == 0 {
 		t.nodes = make([]prefixNode, 2)
@@ -204,7 +205,7 @@ func (t *prefixTrie) node(n prefixNode) uint32 {
 }
 
 // remove undoes one add.
-func (t *prefixTrie) remove(v Value128, length uint8) {
+func (t *prefixTrie) remove(v openflow.Value128, length uint8) {
 	v = v.And(prefixMask(length))
 	parent, at := uint32(0), uint32(1)
 	for t.nodes[at].length != length {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
 // MaxBridges is the largest number of bridges of a switch, with the numbers 0 to
 // MaxBridges-1. fdb.Segment has room for 128.

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
-import "slices"
+import (
+	"slices"
 
-// Reference implementations: a linear search for rules, an interpreter of the tables
-// without megaflows, and an interpreter of datapath actions.
+	"weft/openflow"
+)
+
+// The slow twin of the classifier: a linear search for rules.
 
 // rulesOf returns the rules of a pipeline by slot.
 func rulesOf(p *Pipeline) (rules []*Rule) {
@@ -19,12 +22,12 @@ func rulesOf(p *Pipeline) (rules []*Rule) {
 
 // isPart reports whether a rule is a part of conjunctions.
 func isPart(r *Rule) bool {
-	return slices.ContainsFunc(r.Actions, func(a Action) bool { return a.Kind == ActConjunction })
+	return slices.ContainsFunc(r.Actions, func(a openflow.Action) bool { return a.Kind == openflow.ActConjunction })
 }
 
-func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
+func slowLookup(p *Pipeline, table uint8, f *openflow.Flow) *Rule {
 	rules := rulesOf(p)
-	bestRule := func(f *Flow) (best *Rule) {
+	bestRule := func(f *openflow.Flow) (best *Rule) {
 		for _, r := range rules {
 			if r.Table == table && !isPart(r) && r.Match.Covers(f) && (best == nil || r.Priority > best.Priority) {
 				best = r
@@ -50,14 +53,14 @@ func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
 
 // slowConjunction returns the rule of the first conjunction that matches: each of its
 // dimensions has a matching rule of the given priority.
-func slowConjunction(p *Pipeline, table uint8, f *Flow, priority uint16, bestRule func(*Flow) *Rule) *Rule {
-	parts := map[Conjunction]bool{}
+func slowConjunction(p *Pipeline, table uint8, f *openflow.Flow, priority uint16, bestRule func(*openflow.Flow) *Rule) *Rule {
+	parts := map[openflow.Conjunction]bool{}
 	for _, r := range rulesOf(p) {
 		if r.Table != table || r.Priority != priority || !r.Match.Covers(f) {
 			continue
 		}
 		for i := range r.Actions {
-			if a := &r.Actions[i]; a.Kind == ActConjunction {
+			if a := &r.Actions[i]; a.Kind == openflow.ActConjunction {
 				parts[a.Conjunction()] = true
 			}
 		}
@@ -66,7 +69,7 @@ func slowConjunction(p *Pipeline, table uint8, f *Flow, priority uint16, bestRul
 	for c := range parts {
 		all := true
 		for k := range c.Parts {
-			all = all && parts[Conjunction{c.ID, k + 1, c.Parts}]
+			all = all && parts[openflow.Conjunction{ID: c.ID, Part: k + 1, Parts: c.Parts}]
 		}
 		if all {
 			ids = append(ids, c.ID)
@@ -75,7 +78,7 @@ func slowConjunction(p *Pipeline, table uint8, f *Flow, priority uint16, bestRul
 	slices.Sort(ids)
 	for _, id := range ids {
 		g := *f
-		WholeField(FConjID).Put(&g, Value64(uint64(id)), Ones(32))
+		openflow.WholeField(openflow.FConjID).Put(&g, openflow.Value64(uint64(id)), openflow.Ones(32))
 		if r := bestRule(&g); r != nil {
 			return r
 		}

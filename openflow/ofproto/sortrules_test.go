@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
 import (
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+
+	"weft/openflow"
 )
 
 // Rules that do not match the sort field come last, in ascending and in descending
@@ -35,7 +37,7 @@ func TestSortRules(t *testing.T) {
 			}
 			keys = append(keys, k)
 		}
-		rules := p.Select(&FlowMod{Command: Delete, Table: TableAll})
+		rules := p.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})
 		SortRules(rules, keys)
 		var got []uint64
 		for _, r := range rules {
@@ -46,7 +48,7 @@ func TestSortRules(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"size", "-size"} {
-		var wrong *ParseError
+		var wrong *openflow.ParseError
 		if _, err := ParseSortKey(text); !errors.As(err, &wrong) || wrong.Word != "size" || !strings.Contains(wrong.Expected, "a match field to sort by") {
 			t.Errorf("%s: error %v", text, err)
 		}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
+
+import "weft/openflow"
 
 // Rule is a flow in a table. A modify replaces Actions, Cookie and ModifiedNS. Credit
 // changes the counters and UsedNS. Finished.ReduceTimeouts shortens the timeouts. All
@@ -14,7 +16,7 @@ type Rule struct {
 	Priority                 uint16
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
-	Flags                    Flags
+	Flags                    openflow.Flags
 	// Removed is true once the rule has left its table.
 	Removed bool
 	Why     Why // reason of its removal
@@ -23,8 +25,8 @@ type Rule struct {
 	// Row is the number that control gives the rule.
 	Row     uint32
 	Cookie  uint64
-	Match   PackedMatch
-	Actions []Action
+	Match   openflow.PackedMatch
+	Actions []openflow.Action
 	// CreatedNS and ModifiedNS are the times of the add and the last change,
 	// CLOCK_MONOTONIC.
 	CreatedNS, ModifiedNS uint64
@@ -45,8 +47,8 @@ func (r *Rule) Credit(packets, bytes, usedNS uint64) {
 
 // FlowMod returns the Add command that would create an equal rule. The command shares
 // the slice Actions with r.
-func (r *Rule) FlowMod() FlowMod {
-	return FlowMod{Command: Add, Table: r.Table, Priority: r.Priority, Match: r.Match, NewCookie: r.Cookie,
+func (r *Rule) FlowMod() openflow.FlowMod {
+	return openflow.FlowMod{Command: openflow.Add, Table: r.Table, Priority: r.Priority, Match: r.Match, NewCookie: r.Cookie,
 		ModifyCookie: true, IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout, Importance: r.Importance,
 		Flags: r.Flags, Actions: r.Actions}
 }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"weft/openflow"
+)
 
 // Limits has the limits that the pipelines of all bridges share.
 type Limits struct {
@@ -18,32 +22,32 @@ type Changes struct {
 // Pipeline is the set of flow tables of one bridge, with its groups and meters. See the
 // package comment for concurrency.
 type Pipeline struct {
-	tables     [Tables]classifier
+	tables     [openflow.Tables]classifier
 	rules      []*Rule  // index: slot
 	free       []uint32 // slots that can be used again
 	leaving    []uint32 // slots of removed rules, which are free from the next change on
 	count      int
 	common     *common
 	bridge     uint8
-	config     [Tables]TableConfig
-	counts     [Tables]int
-	groups     map[uint32]*Group
+	config     [openflow.Tables]TableConfig
+	counts     [openflow.Tables]int
+	groups     map[uint32]*openflow.Group
 	groupStats map[uint32]*GroupStats // by group number
 	watching   bool                   // at least one group watches a port
 	bundles    int                    // number of bundle actions of all rules
-	meters     map[uint32]*Meter
+	meters     map[uint32]*openflow.Meter
 	// counts for each table and cookie of learn actions that have a limit or
 	// delete_learned
 	learned    map[learnKey]*learnGroup
 	orphans    []learnKey // tables and cookies whose last learn action with delete_learned is gone
 	generation uint64
-	lookups    [Tables]TableLookups
+	lookups    [openflow.Tables]TableLookups
 	// missToController sends frames that match no flow to the controller.
 	// expiredToController sends frames whose TTL dec_ttl finds expired. See
 	// SendExceptions.
 	missToController    bool
 	expiredToController bool
-	tlvs                atomic.Pointer[TLVMap] // parsers and formatters read it without a lock
+	tlvs                atomic.Pointer[openflow.TLVMap] // parsers and formatters read it without a lock
 }
 
 // TableLookups counts the look-ups of a table since the start of the control process.
@@ -75,7 +79,7 @@ func (p *Pipeline) Lookups(table uint8) TableLookups { return p.lookups[table] }
 // NewPipeline returns a pipeline without rules.
 func NewPipeline(l Limits) *Pipeline {
 	if l.Rules == 0 {
-		l.Rules = DefaultRules
+		l.Rules = openflow.DefaultRules
 	}
 	return &Pipeline{common: &common{limit: l.Rules}}
 }
@@ -137,7 +141,7 @@ func (p *Pipeline) Bridge() uint8 { return p.bridge }
 // Lookup returns the rule of a table that matches the flow f with the highest priority, or
 // nil. conj is the ID of the conjunction through which the rule matches; 0: the rule matches
 // alone. Lookup tells v which bits of f it has used.
-func (p *Pipeline) Lookup(table uint8, f *Flow, v Visitor) (r *Rule, conj uint32) {
+func (p *Pipeline) Lookup(table uint8, f *openflow.Flow, v Visitor) (r *Rule, conj uint32) {
 	return p.tables[table].lookup(f, v)
 }
 

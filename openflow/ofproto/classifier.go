@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
 import (
 	"slices"
 	"unique"
 
 	"weft/flowtable"
+	"weft/openflow"
 )
 
 // classifier finds the rule of highest priority in one table by tuple-space search.
@@ -25,18 +26,18 @@ import (
 // prefixes (prefix.go) may exclude a subtable by a few bits of an address.
 type classifier struct {
 	subtables []*subtable
-	byMask    map[unique.Handle[Flow]]*subtable
+	byMask    map[unique.Handle[openflow.Flow]]*subtable
 	tries     [len(prefixFields)]prefixTrie
 }
 
 // subtable holds the rules of one mask.
 type subtable struct {
-	mask   Flow
-	shared unique.Handle[Flow] // handle of mask, shared with the rules
-	words  []uint8             // indexes of the non-zero words of the mask, in the order of the search stages
-	packed []uint8             // positions of the mask's non-zero words in a PackedMatch
-	stages []stage             // stages of the search; a miss in any stage ends the search
-	max    int                 // highest priority, -1 if empty
+	mask   openflow.Flow
+	shared unique.Handle[openflow.Flow] // handle of mask, shared with the rules
+	words  []uint8                      // indexes of the non-zero words of the mask, in the order of the search stages
+	packed []uint8                      // positions of the mask's non-zero words in a PackedMatch
+	stages []stage                      // stages of the search; a miss in any stage ends the search
+	max    int                          // highest priority, -1 if empty
 	// rules maps the hash of a rule's value to the first rule with this hash. Rule.next
 	// links the further ones, highest priority first.
 	rules      map[uint64]*Rule
@@ -74,12 +75,12 @@ func stageOf(word int) int {
 
 const stageCount = 4
 
-func newSubtable(shared unique.Handle[Flow]) *subtable {
+func newSubtable(shared unique.Handle[openflow.Flow]) *subtable {
 	s := &subtable{shared: shared, max: -1, rules: make(map[uint64]*Rule), priorities: make(map[uint16]int)}
-	if shared != (unique.Handle[Flow]{}) {
+	if shared != (unique.Handle[openflow.Flow]{}) {
 		s.mask = shared.Value()
 	}
-	mask, place, places := &s.mask, uint8(0), [FlowWords]uint8{}
+	mask, place, places := &s.mask, uint8(0), [openflow.FlowWords]uint8{}
 	for i, m := range mask {
 		places[i] = place
 		if m != 0 {
@@ -131,7 +132,7 @@ func (s *subtable) findPrefixes() {
 }
 
 // mix adds the masked words of f to the hash h.
-func (s *subtable) mix(h uint64, words []uint8, f *Flow) uint64 {
+func (s *subtable) mix(h uint64, words []uint8, f *openflow.Flow) uint64 {
 	const prime = 0x9e3779b97f4a7c15
 	for _, w := range words {
 		h = (h ^ f[w]&s.mask[w]) * prime
@@ -141,21 +142,21 @@ func (s *subtable) mix(h uint64, words []uint8, f *Flow) uint64 {
 }
 
 // hash returns the hash of match m, which has the subtable's mask.
-func (s *subtable) hash(m PackedMatch) uint64 {
+func (s *subtable) hash(m openflow.PackedMatch) uint64 {
 	f := s.expand(m)
 	return s.mix(1, s.words, &f)
 }
 
 // expand returns the full value of packed match m, which has the subtable's mask.
-func (s *subtable) expand(m PackedMatch) (f Flow) {
+func (s *subtable) expand(m openflow.PackedMatch) (f openflow.Flow) {
 	for i, w := range s.words {
-		f[w] = m.word(int(s.packed[i]))
+		f[w] = m.Word(int(s.packed[i]))
 	}
 	return f
 }
 
 // note adds n to the counts in stage.seen for a rule with value f.
-func (s *subtable) note(f *Flow, n int) {
+func (s *subtable) note(f *openflow.Flow, n int) {
 	h := uint64(1)
 	for i := range s.stages[:len(s.stages)-1] {
 		st := &s.stages[i]
@@ -168,7 +169,7 @@ func (s *subtable) note(f *Flow, n int) {
 
 // find returns the first rule in the subtable with the hash of flow f, or nil. v
 // records the bits of f that the search used.
-func (s *subtable) find(f *Flow, v Visitor, l *prefixLookup) *Rule {
+func (s *subtable) find(f *openflow.Flow, v Visitor, l *prefixLookup) *Rule {
 	h := uint64(1)
 	for i := range s.stages {
 		st := &s.stages[i]
@@ -194,9 +195,9 @@ func (s *subtable) find(f *Flow, v Visitor, l *prefixLookup) *Rule {
 }
 
 // matches reports whether rule r of this subtable matches the flow f.
-func (s *subtable) matches(r *Rule, f *Flow) bool {
+func (s *subtable) matches(r *Rule, f *openflow.Flow) bool {
 	for i, w := range s.words {
-		if f[w]&s.mask[w] != r.Match.word(int(s.packed[i])) {
+		if f[w]&s.mask[w] != r.Match.Word(int(s.packed[i])) {
 			return false
 		}
 	}
@@ -206,7 +207,7 @@ func (s *subtable) matches(r *Rule, f *Flow) bool {
 // Visitor records the bits of a flow that a look-up has used.
 type Visitor interface {
 	// Visit records the bits of mask in the words with these indexes.
-	Visit(words []uint8, mask *Flow)
+	Visit(words []uint8, mask *openflow.Flow)
 	// VisitWord records bits of one word.
 	VisitWord(word int, mask uint64)
 }
@@ -214,7 +215,7 @@ type Visitor interface {
 // prefixLookup caches the results of the tries for one look-up.
 type prefixLookup struct {
 	c     *classifier
-	f     *Flow
+	f     *openflow.Flow
 	found [len(prefixFields)]prefixFound
 }
 
@@ -247,7 +248,7 @@ func (l *prefixLookup) rulesOut(prefixes []prefixLength, v Visitor) bool {
 
 // lookup returns the matching rule of highest priority for the flow f, or nil. conj is
 // the ID of the conjunction through which the rule matches; 0: the rule matches alone.
-func (c *classifier) lookup(f *Flow, v Visitor) (r *Rule, conj uint32) {
+func (c *classifier) lookup(f *openflow.Flow, v Visitor) (r *Rule, conj uint32) {
 	var soft []*Rule
 	r = c.search(f, v, &soft)
 	if len(soft) == 0 {
@@ -260,7 +261,7 @@ func (c *classifier) lookup(f *Flow, v Visitor) (r *Rule, conj uint32) {
 // conjunction. If soft is not nil, search appends to soft the matching rules with
 // conjunction actions that have a higher priority. It may also append such rules of a
 // lower priority.
-func (c *classifier) search(f *Flow, v Visitor, soft *[]*Rule) *Rule {
+func (c *classifier) search(f *openflow.Flow, v Visitor, soft *[]*Rule) *Rule {
 	var best *Rule
 	l := prefixLookup{c: c, f: f}
 	for _, s := range c.subtables {
@@ -287,7 +288,7 @@ func (c *classifier) search(f *Flow, v Visitor, soft *[]*Rule) *Rule {
 }
 
 // find returns the rule with this match and priority, or nil.
-func (c *classifier) find(m PackedMatch, priority uint16) *Rule {
+func (c *classifier) find(m openflow.PackedMatch, priority uint16) *Rule {
 	s := c.byMask[m.Mask()]
 	if s == nil {
 		return nil
@@ -301,7 +302,7 @@ func (c *classifier) find(m PackedMatch, priority uint16) *Rule {
 }
 
 // overlapping returns a rule of this priority whose match overlaps with m, or nil.
-func (c *classifier) overlapping(m PackedMatch, priority uint16) *Rule {
+func (c *classifier) overlapping(m openflow.PackedMatch, priority uint16) *Rule {
 	wanted := m.Unpack()
 	for _, s := range c.subtables {
 		if s.priorities[priority] == 0 {
@@ -321,7 +322,7 @@ func (c *classifier) overlapping(m PackedMatch, priority uint16) *Rule {
 	return nil
 }
 
-func overlap(a, b *Match) bool {
+func overlap(a, b *openflow.Match) bool {
 	for i := range a.Mask {
 		if (a.Value[i]^b.Value[i])&a.Mask[i]&b.Mask[i] != 0 {
 			return false
@@ -344,7 +345,7 @@ func (c *classifier) insert(r *Rule) {
 	s := c.byMask[r.Match.Mask()]
 	if s == nil {
 		if c.byMask == nil {
-			c.byMask = make(map[unique.Handle[Flow]]*subtable)
+			c.byMask = make(map[unique.Handle[openflow.Flow]]*subtable)
 		}
 		s = newSubtable(r.Match.Mask())
 		c.byMask[s.shared] = s

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
 import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"weft/openflow"
 )
 
 // SortKey is a sort key for rules: the priority, or a field of the match.
 type SortKey struct {
-	field   FieldID // FNone: the priority
+	field   openflow.FieldID // FNone: the priority
 	falling bool
 }
 
@@ -18,9 +20,9 @@ type SortKey struct {
 // order. Errors are *ParseError.
 func ParseSortKey(text string) (SortKey, error) {
 	name, falling := strings.CutPrefix(text, "-")
-	id, ok := FieldByName(name)
+	id, ok := openflow.FieldByName(name)
 	if !ok && name != "priority" || id.IsTLV() {
-		return SortKey{}, &ParseError{Word: name, Expected: "priority, or a match field to sort by"}
+		return SortKey{}, &openflow.ParseError{Word: name, Expected: "priority, or a match field to sort by"}
 	}
 	return SortKey{id, falling}, nil
 }
@@ -40,7 +42,7 @@ func SortRules(rules []*Rule, keys []SortKey) {
 
 func (k SortKey) compare(a, b *Rule) int {
 	order := cmp.Compare(a.Priority, b.Priority)
-	if k.field != FNone {
+	if k.field != openflow.FNone {
 		x, hasX := k.value(a)
 		y, hasY := k.value(b)
 		if !hasX || !hasY {
@@ -63,9 +65,9 @@ func missing(present bool) int {
 
 // value returns the value that the match of rule r has in the key's field. It returns
 // false if r does not match the field.
-func (k SortKey) value(r *Rule) (Value128, bool) {
+func (k SortKey) value(r *Rule) (openflow.Value128, bool) {
 	m := r.Match.Unpack()
-	s := WholeField(k.field)
+	s := openflow.WholeField(k.field)
 	mask := s.Get(&m.Mask)
 	return s.Get(&m.Value).And(mask), !mask.IsZero() && k.field.Prerequisite().Met(&m)
 }

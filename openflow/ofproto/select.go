@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
 import (
 	"cmp"
 	"slices"
+
+	"weft/openflow"
 )
 
 // Select returns the rules to which a filter (from ParseFilter) applies, sorted by
 // table, then from the highest priority down, then from the oldest.
-func (p *Pipeline) Select(filter *FlowMod) []*Rule {
+func (p *Pipeline) Select(filter *openflow.FlowMod) []*Rule {
 	rules := p.selectRules(filter)
 	slices.SortStableFunc(rules, func(a, b *Rule) int {
 		return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(b.Priority, a.Priority),
@@ -19,11 +21,11 @@ func (p *Pipeline) Select(filter *FlowMod) []*Rule {
 }
 
 // selectRules returns the rules that the modify or delete m affects.
-func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
+func (p *Pipeline) selectRules(m *openflow.FlowMod) []*Rule {
 	var found []*Rule
-	if m.Command == ModifyStrict || m.Command == DeleteStrict {
+	if m.Command == openflow.ModifyStrict || m.Command == openflow.DeleteStrict {
 		for t := range p.tables {
-			if m.Table != TableAll && m.Table != uint8(t) {
+			if m.Table != openflow.TableAll && m.Table != uint8(t) {
 				continue
 			}
 			if r := p.tables[t].find(m.Match, m.Priority); r != nil && selects(m, r) {
@@ -41,9 +43,9 @@ func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
 	return found
 }
 
-func outputsTo(actions []Action, port uint32) bool {
+func outputsTo(actions []openflow.Action, port uint32) bool {
 	for i := range actions {
-		if actions[i].Kind == ActOutput && actions[i].Port == port || actions[i].Kind == ActController && port == PortController || outputsTo(actions[i].Sub, port) {
+		if actions[i].Kind == openflow.ActOutput && actions[i].Port == port || actions[i].Kind == openflow.ActController && port == openflow.PortController || outputsTo(actions[i].Sub, port) {
 			return true
 		}
 	}
@@ -56,7 +58,7 @@ const scanSlots = 4096
 // Scan calls the function visit for the rules that filter selects, starting at slot. It
 // returns the slot at which to continue, and false if there are no more rules. One call
 // reads at most scanSlots slots and calls visit at most limit times.
-func (p *Pipeline) Scan(filter *FlowMod, slot uint32, limit int, visit func(*Rule)) (next uint32, remaining bool) {
+func (p *Pipeline) Scan(filter *openflow.FlowMod, slot uint32, limit int, visit func(*Rule)) (next uint32, remaining bool) {
 	within := filter.Match.Unpack()
 	end := min(uint64(len(p.rules)), uint64(slot)+scanSlots)
 	for at := uint64(slot); at < end; at++ {
@@ -74,14 +76,14 @@ func (p *Pipeline) Scan(filter *FlowMod, slot uint32, limit int, visit func(*Rul
 
 // selects reports whether the table, cookie, out_port and out_group of a filter select
 // the rule.
-func selects(m *FlowMod, r *Rule) bool {
-	return (m.Table == TableAll || m.Table == r.Table) && (r.Cookie^m.Cookie)&m.CookieMask == 0 &&
+func selects(m *openflow.FlowMod, r *Rule) bool {
+	return (m.Table == openflow.TableAll || m.Table == r.Table) && (r.Cookie^m.Cookie)&m.CookieMask == 0 &&
 		(!m.ByOutPort || outputsTo(r.Actions, m.OutPort)) &&
-		(!m.ByOutGroup || refersTo(r.Actions, ActGroup, func(id uint32) bool { return id == m.OutGroup }))
+		(!m.ByOutGroup || refersTo(r.Actions, openflow.ActGroup, func(id uint32) bool { return id == m.OutGroup }))
 }
 
 // Selects reports whether a filter selects the rule.
-func Selects(filter *FlowMod, r *Rule) bool {
+func Selects(filter *openflow.FlowMod, r *Rule) bool {
 	within := filter.Match.Unpack()
 	return selects(filter, r) && r.Match.Within(&within)
 }

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
 import (
 	"math/rand/v2"
 	"testing"
 
+	"weft/openflow"
 	"weft/openflow/openflowtest"
 )
 
 // slowPrefixes is a reference implementation of a prefixTrie: a list.
 type slowPrefixes []struct {
-	v      Value128
+	v      openflow.Value128
 	length uint8
 }
 
-func (s slowPrefixes) lookup(v Value128) (lengths [3]uint64) {
+func (s slowPrefixes) lookup(v openflow.Value128) (lengths [3]uint64) {
 	for _, p := range s {
 		if v.And(prefixMask(p.length)) == p.v {
 			lengths[p.length/64] |= 1 << (p.length % 64)
@@ -28,9 +29,9 @@ func (s slowPrefixes) lookup(v Value128) (lengths [3]uint64) {
 func checkTrie(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 4))
 	width := openflowtest.Pick(r, uint8(16), 32, 128)
-	few := Value128{r.Uint64(), r.Uint64()}
-	value := func() Value128 {
-		v := Value128{r.Uint64(), r.Uint64()}
+	few := openflow.Value128{r.Uint64(), r.Uint64()}
+	value := func() openflow.Value128 {
+		v := openflow.Value128{r.Uint64(), r.Uint64()}
 		if keep := uint8(r.IntN(int(width) + 1)); r.IntN(4) > 0 {
 			m := prefixMask(keep)
 			v = few.And(m).Or(v.AndNot(m))
@@ -49,7 +50,7 @@ func checkTrie(t *testing.T, seed uint64) {
 			v := value()
 			trie.add(v, length)
 			slow = append(slow, struct {
-				v      Value128
+				v      openflow.Value128
 				length uint8
 			}{v.And(prefixMask(length)), length})
 		}

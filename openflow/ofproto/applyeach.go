@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
+
+import "weft/openflow"
 
 // This file applies changes that arrive as OpenFlow messages. Each message is applied
 // alone, or many messages as one bundle.
@@ -8,7 +10,7 @@ package openflow
 // ApplyEach applies the changes in mods, in order. Each change is applied as a whole or
 // refused; errs has the error of each, or nil. In all other respects ApplyEach is like
 // Apply.
-func (p *Pipeline) ApplyEach(mods []FlowMod, nowNS uint64) (c Changes, errs []error) {
+func (p *Pipeline) ApplyEach(mods []openflow.FlowMod, nowNS uint64) (c Changes, errs []error) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
 	errs = make([]error, len(mods))
@@ -24,9 +26,9 @@ func (p *Pipeline) ApplyEach(mods []FlowMod, nowNS uint64) (c Changes, errs []er
 
 // BundleItem is one message of a bundle: a change of the flows or of the groups, or a frame.
 type BundleItem struct {
-	Flow  *FlowMod
-	Group *GroupMod
-	Frame *PacketOut
+	Flow  *openflow.FlowMod
+	Group *openflow.GroupMod
+	Frame *openflow.PacketOut
 	// Execute translates Frame with the tables as the items before have left them. An error
 	// refuses the bundle.
 	Execute func() error
@@ -46,7 +48,7 @@ func (p *Pipeline) ApplyBundle(items []BundleItem, nowNS uint64) (Changes, error
 			err = b.apply(items[i].Flow)
 		case items[i].Group != nil:
 			groups = true
-			err = b.applyGroups([]GroupMod{*items[i].Group})
+			err = b.applyGroups([]openflow.GroupMod{*items[i].Group})
 		default:
 			err = items[i].Execute()
 		}

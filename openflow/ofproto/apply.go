@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
 import (
 	"fmt"
 	"slices"
+
+	"weft/openflow"
 )
 
 // ApplyError is the error of an Apply, with the index of the change that failed.
@@ -37,11 +39,11 @@ type bundle struct {
 // and returns an *ApplyError. nowNS is CLOCK_MONOTONIC. The pipeline keeps the Actions
 // of mods; the caller must not modify them any more. Apply refuses changes of
 // CentralTable.
-func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
+func (p *Pipeline) Apply(mods []openflow.FlowMod, nowNS uint64) (Changes, error) {
 	return p.applyAll(bundle{p: p, nowNS: nowNS}, mods)
 }
 
-func (p *Pipeline) applyAll(b bundle, mods []FlowMod) (Changes, error) {
+func (p *Pipeline) applyAll(b bundle, mods []openflow.FlowMod) (Changes, error) {
 	p.releaseSlots()
 	start := b.mark()
 	for i := range mods {
@@ -101,7 +103,7 @@ func (b *bundle) mergeChanges() {
 }
 
 // apply makes the change m. After an error, the caller must undo it.
-func (b *bundle) apply(m *FlowMod) error {
+func (b *bundle) apply(m *openflow.FlowMod) error {
 	err := b.do(m)
 	if err == nil {
 		b.p.takeOrphans(func(r *Rule) { b.remove(r, WhyDeleted) })
@@ -109,7 +111,7 @@ func (b *bundle) apply(m *FlowMod) error {
 	return err
 }
 
-func (b *bundle) do(m *FlowMod) error {
+func (b *bundle) do(m *openflow.FlowMod) error {
 	if err := b.refuses(m); err != nil {
 		return err
 	}
@@ -117,9 +119,9 @@ func (b *bundle) do(m *FlowMod) error {
 		return err
 	}
 	switch m.Command {
-	case Add:
+	case openflow.Add:
 		return b.add(m)
-	case Modify, ModifyStrict:
+	case openflow.Modify, openflow.ModifyStrict:
 		found := b.selected(m)
 		if err := b.p.CheckReferences(m.Actions); err != nil {
 			return err
@@ -138,9 +140,9 @@ func (b *bundle) do(m *FlowMod) error {
 	return nil
 }
 
-func (b *bundle) add(m *FlowMod) error {
+func (b *bundle) add(m *openflow.FlowMod) error {
 	table := m.Table
-	if table == TableAll {
+	if table == openflow.TableAll {
 		table = 0
 	}
 	c := &b.p.tables[table]
@@ -148,9 +150,9 @@ func (b *bundle) add(m *FlowMod) error {
 	if old != nil {
 		b.remove(old, WhyDeleted)
 	}
-	if m.Flags&CheckOverlap != 0 {
+	if m.Flags&openflow.CheckOverlap != 0 {
 		if r := c.overlapping(m.Match, m.Priority); r != nil {
-			return codedf(ErrFlowOverlap, "check_overlap: expected no flow of priority %d in table %d that overlaps, and there is %s",
+			return openflow.Errorf(openflow.ErrFlowOverlap, "check_overlap: expected no flow of priority %d in table %d that overlaps, and there is %s",
 				m.Priority, table, quoteMatch(r))
 		}
 	}
@@ -161,7 +163,7 @@ func (b *bundle) add(m *FlowMod) error {
 		return err
 	}
 	r := &Rule{Table: table, Bridge: b.p.bridge, Priority: m.Priority, Match: m.Match, Cookie: m.NewCookie, IdleTimeout: m.IdleTimeout,
-		HardTimeout: m.HardTimeout, Importance: m.Importance, Flags: m.Flags &^ (CheckOverlap | ResetCounts),
+		HardTimeout: m.HardTimeout, Importance: m.Importance, Flags: m.Flags &^ (openflow.CheckOverlap | openflow.ResetCounts),
 		Actions: m.Actions, CreatedNS: b.nowNS, ModifiedNS: b.nowNS}
 	if old != nil && m.KeepCounts {
 		r.Packets, r.Bytes = old.Packets, old.Bytes
@@ -182,7 +184,7 @@ func quoteMatch(r *Rule) string {
 	return "one that matches everything"
 }
 
-func (b *bundle) modify(r *Rule, m *FlowMod) {
+func (b *bundle) modify(r *Rule, m *openflow.FlowMod) {
 	was := *r
 	b.undo = append(b.undo, func() {
 		b.p.setActions(r, was.Actions, was.Cookie)
@@ -194,16 +196,16 @@ func (b *bundle) modify(r *Rule, m *FlowMod) {
 	}
 	b.p.setActions(r, m.Actions, cookie)
 	r.ModifiedNS = b.nowNS
-	if m.Flags&ResetCounts != 0 {
+	if m.Flags&openflow.ResetCounts != 0 {
 		r.Packets, r.Bytes = 0, 0
 	}
 	b.changes.Modified = append(b.changes.Modified, r)
 }
 
-func (p *Pipeline) setActions(r *Rule, actions []Action, cookie uint64) {
+func (p *Pipeline) setActions(r *Rule, actions []openflow.Action, cookie uint64) {
 	old := r.Actions
 	p.noteLearned(r, -1)
-	r.Actions, r.Cookie, r.conjunctive = actions, cookie, isConjunctive(actions)
+	r.Actions, r.Cookie, r.conjunctive = actions, cookie, openflow.IsConjunctive(actions)
 	p.noteLearned(r, 1)
 	p.noteActions(actions, 1)
 	p.noteActions(old, -1)
@@ -227,7 +229,7 @@ func (p *Pipeline) takeSlot() uint32 {
 }
 
 func (p *Pipeline) insert(r *Rule, slot uint32) {
-	r.Slot, r.Removed, r.Why, r.conjunctive = slot, false, NotRemoved, isConjunctive(r.Actions)
+	r.Slot, r.Removed, r.Why, r.conjunctive = slot, false, NotRemoved, openflow.IsConjunctive(r.Actions)
 	p.rules[slot] = r
 	p.tables[r.Table].insert(r)
 	p.count++

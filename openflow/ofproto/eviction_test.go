@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"weft/openflow"
 )
 
 func TestEviction(t *testing.T) {
@@ -25,9 +27,9 @@ func TestEviction(t *testing.T) {
 		p := NewPipeline(Limits{})
 		p.Configure(0, TableConfig{Limit: 3, Evict: true})
 		for _, f := range strings.Split(tt.flows, "|") {
-			apply(t, p, 1, Add, f+",actions=drop")
+			apply(t, p, 1, openflow.Add, f+",actions=drop")
 		}
-		c, err := p.Apply([]FlowMod{mustMod(t, Add, tt.add+",actions=drop")}, 2)
+		c, err := p.Apply([]openflow.FlowMod{mustMod(t, openflow.Add, tt.add+",actions=drop")}, 2)
 		if tt.evicted == "" {
 			if err == nil || !strings.Contains(err.Error(), "at most 3 flows") || p.Len() != 3 {
 				t.Errorf("%s: %v and %d rules, want a refusal", tt.name, err, p.Len())
@@ -52,17 +54,17 @@ func TestEviction(t *testing.T) {
 // undoes all its evictions.
 func TestEvictionInBundles(t *testing.T) {
 	p := NewPipeline(Limits{Rules: 10})
-	for table := range uint8(Tables) {
+	for table := range uint8(openflow.Tables) {
 		p.Configure(table, TableConfig{Evict: true})
 	}
-	var mods []FlowMod
+	var mods []openflow.FlowMod
 	for i := range 10 {
-		c := apply(t, p, uint64(i), Add, fmt.Sprintf("idle_timeout=9,table=%d,in_port=%d,actions=drop", i%2, i))
+		c := apply(t, p, uint64(i), openflow.Add, fmt.Sprintf("idle_timeout=9,table=%d,in_port=%d,actions=drop", i%2, i))
 		c.Added[0].Credit(1, 1, uint64(1000-10*i))
-		mods = append(mods, mustMod(t, Add, fmt.Sprintf("importance=1,in_port=%d,actions=drop", 100+i)))
+		mods = append(mods, mustMod(t, openflow.Add, fmt.Sprintf("importance=1,in_port=%d,actions=drop", 100+i)))
 	}
 	before := dump(p)
-	if _, err := p.Apply(append(slices.Clone(mods[:4]), mustMod(t, Add, "check_overlap,priority=32768,dl_src=00:00:00:00:00:01,actions=1")), 5); err == nil {
+	if _, err := p.Apply(append(slices.Clone(mods[:4]), mustMod(t, openflow.Add, "check_overlap,priority=32768,dl_src=00:00:00:00:00:01,actions=1")), 5); err == nil {
 		t.Fatal("a change with an overlapping flow was accepted")
 	}
 	if after := dump(p); !slices.Equal(before, after) {
@@ -85,7 +87,7 @@ func TestEvictionInBundles(t *testing.T) {
 func TestWhyRulesExpire(t *testing.T) {
 	const second = 1_000_000_000
 	p := NewPipeline(Limits{})
-	apply(t, p, 0, Add, "idle_timeout=5,in_port=1,actions=2", "hard_timeout=5,in_port=2,actions=2", "idle_timeout=5,hard_timeout=5,in_port=3,actions=2")
+	apply(t, p, 0, openflow.Add, "idle_timeout=5,in_port=1,actions=2", "hard_timeout=5,in_port=2,actions=2", "idle_timeout=5,hard_timeout=5,in_port=3,actions=2")
 	var got []string
 	for _, r := range p.Expire(5 * second) {
 		got = append(got, r.Why.String())
@@ -97,13 +99,13 @@ func TestWhyRulesExpire(t *testing.T) {
 
 func TestModifyResetsCounts(t *testing.T) {
 	p := NewPipeline(Limits{})
-	apply(t, p, 0, Add, "in_port=1,actions=2")
+	apply(t, p, 0, openflow.Add, "in_port=1,actions=2")
 	p.Rule(0).Credit(3, 30, 1)
-	apply(t, p, 1, Modify, "in_port=1,actions=4")
+	apply(t, p, 1, openflow.Modify, "in_port=1,actions=4")
 	if p.Rule(0).Packets != 3 {
 		t.Errorf("modify left %d packets, want 3", p.Rule(0).Packets)
 	}
-	apply(t, p, 1, Modify, "reset_counts,in_port=1,actions=4")
+	apply(t, p, 1, openflow.Modify, "reset_counts,in_port=1,actions=4")
 	if p.Rule(0).Packets != 0 {
 		t.Errorf("modify with reset_counts left %d packets", p.Rule(0).Packets)
 	}

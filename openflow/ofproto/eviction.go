@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package ofproto
 
 import (
 	"cmp"
 	"slices"
+
+	"weft/openflow"
 )
 
 // Why is the reason of a rule's removal, as in OpenFlow's flow-removed message.
@@ -48,19 +50,19 @@ func (p *Pipeline) Config(table uint8) (c TableConfig, rules int) {
 }
 
 // makeRoom evicts a rule if the pipeline or the table is full, or returns an error.
-func (b *bundle) makeRoom(table uint8, m *FlowMod) error {
+func (b *bundle) makeRoom(table uint8, m *openflow.FlowMod) error {
 	p, c := b.p, &b.p.config[table]
 	if b.central {
 		return nil
 	}
 	if p.common.count >= p.common.limit {
-		if !c.Evict || !b.evict(TableAll, m) {
-			return codedf(ErrFlowTableFull, "table %d: expected at most %d flows in all tables", table, p.common.limit)
+		if !c.Evict || !b.evict(openflow.TableAll, m) {
+			return openflow.Errorf(openflow.ErrFlowTableFull, "table %d: expected at most %d flows in all tables", table, p.common.limit)
 		}
 	}
 	if c.Limit > 0 && p.counts[table] >= c.Limit {
 		if !c.Evict || !b.evict(table, m) {
-			return codedf(ErrFlowTableFull, "table %d: expected at most %d flows in it", table, c.Limit)
+			return openflow.Errorf(openflow.ErrFlowTableFull, "table %d: expected at most %d flows in it", table, c.Limit)
 		}
 	}
 	return nil
@@ -68,7 +70,7 @@ func (b *bundle) makeRoom(table uint8, m *FlowMod) error {
 
 // evict removes the next rule in the order of eviction. It returns false if no rule may
 // be evicted.
-func (b *bundle) evict(table uint8, m *FlowMod) bool {
+func (b *bundle) evict(table uint8, m *openflow.FlowMod) bool {
 	list, sorted := b.victims[table]
 	if !sorted {
 		list = b.p.evictable(table)
@@ -98,7 +100,7 @@ func (r *Rule) timed() bool { return r.IdleTimeout|r.HardTimeout != 0 }
 func (p *Pipeline) evictable(table uint8) []*Rule {
 	var list []*Rule
 	for _, r := range p.rules {
-		if r != nil && (table == TableAll || r.Table == table) && r.Table != CentralTable && p.config[r.Table].Evict {
+		if r != nil && (table == openflow.TableAll || r.Table == table) && r.Table != CentralTable && p.config[r.Table].Evict {
 			list = append(list, r)
 		}
 	}

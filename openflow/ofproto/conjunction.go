@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofproto
+
+import (
+	"cmp"
+	"slices"
+
+	"weft/openflow"
+)
+
+// conjunctive finds the rule of a conjunction whose parts all match the flow. hard is
+// the best rule that matches without a conjunction. soft lists the matching rules with
+// conjunction actions. If found is not hard, id is the ID of the conjunction that
+// matched.
+func (c *classifier) conjunctive(f *openflow.Flow, v Visitor, hard *Rule, soft []*Rule) (found *Rule, id uint32) {
+	slices.SortStableFunc(soft, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
+	for len(soft) > 0 && (hard == nil || soft[0].Priority > hard.Priority) {
+		n := 1
+		for n < len(soft) && soft[n].Priority == soft[0].Priority {
+			n++
+		}
+		for _, id := range complete(soft[:n]) {
+			g := *f
+			openflow.WholeField(openflow.FConjID).Put(&g, openflow.Value64(uint64(id)), openflow.Ones(32))
+			if r := c.search(&g, v, nil); r != nil {
+				return r, id
+			}
+		}
+		soft = soft[n:]
+	}
+	return hard, 0
+}
+
+// complete returns the conjunctions whose parts are all among the rules: their IDs, in
+// ascending order.
+func complete(rules []*Rule) (ids []uint32) {
+	type key struct {
+		id    uint32
+		parts uint8
+	}
+	parts := map[key]uint64{}
+	for _, r := range rules {
+		for i := range r.Actions {
+			if r.Actions[i].Kind != openflow.ActConjunction {
+				continue
+			}
+			c := r.Actions[i].Conjunction()
+			k := key{c.ID, c.Parts}
+			parts[k] |= 1 << (c.Part - 1)
+			if parts[k] == 1<<c.Parts-1 {
+				ids = append(ids, c.ID)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofproto
+
+import (
+	"fmt"
+	"strings"
+
+	"weft/openflow"
+)
+
+// FormatRule returns r as a line of ovs-ofctl dump-flows at time nowNS
+// (CLOCK_MONOTONIC), with the leading blank and without a newline. names, unless nil,
+// shows ports by name.
+func FormatRule(r *Rule, nowNS uint64, names openflow.Names) string {
+	const second = 1_000_000_000
+	var b strings.Builder
+	age := nowNS - min(nowNS, r.CreatedNS)
+	fmt.Fprintf(&b, " cookie=0x%x, duration=%s, table=%d, n_packets=%d, n_bytes=%d, ",
+		r.Cookie, openflow.FormatDuration(age), r.Table, r.Packets, r.Bytes)
+	if r.IdleTimeout != 0 {
+		fmt.Fprintf(&b, "idle_timeout=%d, ", r.IdleTimeout)
+	}
+	if r.HardTimeout != 0 {
+		fmt.Fprintf(&b, "hard_timeout=%d, ", r.HardTimeout)
+	}
+	// As in ovs-ofctl, a blank follows each flag, and a comma only the importance.
+	for _, word := range r.Flags.Words() {
+		b.WriteString(word + " ")
+	}
+	if r.Importance != 0 {
+		fmt.Fprintf(&b, "importance=%d, ", r.Importance)
+	}
+	used := max(r.UsedNS, r.CreatedNS)
+	fmt.Fprintf(&b, "idle_age=%d, ", (nowNS-min(nowNS, used))/second)
+	if r.ModifiedNS != r.CreatedNS {
+		fmt.Fprintf(&b, "hard_age=%d, ", (nowNS-min(nowNS, r.ModifiedNS))/second)
+	}
+	if match := openflow.AppendPriority(nil, r.Priority, r.Match, names); len(match) > 0 {
+		b.Write(append(match, ' '))
+	}
+	return b.String() + "actions=" + openflow.FormatActions(r.Actions, names)
+}

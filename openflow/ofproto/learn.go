@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofproto
+
+import "weft/openflow"
+
+// learnKey is the table and cookie of learned flows.
+type learnKey struct {
+	table  uint8
+	cookie uint64
+}
+
+// learnGroup counts the flows, and the learn actions, that have the same learnKey.
+type learnGroup struct {
+	learners int // number of learn actions with a limit or delete_learned
+	deleters int // number of learn actions with delete_learned
+	flows    int // number of flows with the key, learned or not
+}
+
+// MayLearn reports whether the learn action's limit allows flow m.
+func (p *Pipeline) MayLearn(m *openflow.FlowMod) bool {
+	if m.LearnLimit == 0 {
+		return true
+	}
+	g := p.learned[learnKey{m.Table, m.NewCookie}]
+	return g == nil || g.flows < int(m.LearnLimit) || p.tables[m.Table].find(m.Match, m.Priority) != nil
+}
+
+// noteActions adds n to the pipeline's counts for each learn and bundle action of a rule.
+func (p *Pipeline) noteActions(actions []openflow.Action, n int) {
+	for i := range actions {
+		a := &actions[i]
+		p.noteActions(a.Sub, n)
+		if a.Kind == openflow.ActBundle {
+			p.bundles += n
+		}
+		if a.Kind != openflow.ActLearn || a.Learn.Limit == 0 && !a.Learn.DeleteLearned {
+			continue
+		}
+		key := learnKey{a.Learn.Table, a.Learn.Cookie}
+		g := p.learned[key]
+		if g == nil {
+			g = &learnGroup{}
+			if p.learned == nil {
+				p.learned = make(map[learnKey]*learnGroup)
+			}
+			p.learned[key] = g
+			for _, r := range p.rules {
+				if r != nil && r.Table == key.table && r.Cookie == key.cookie {
+					g.flows++
+				}
+			}
+		}
+		g.learners += n
+		if a.Learn.DeleteLearned {
+			if g.deleters += n; g.deleters == 0 {
+				p.orphans = append(p.orphans, key)
+			}
+		}
+		if g.learners == 0 {
+			delete(p.learned, key)
+		}
+	}
+}
+
+// noteLearned adds n to the number of flows with rule r's table and cookie.
+func (p *Pipeline) noteLearned(r *Rule, n int) {
+	if g := p.learned[learnKey{r.Table, r.Cookie}]; g != nil {
+		g.flows += n
+	}
+}
+
+// takeOrphans calls the function remove for orphans: learned flows that no learn action
+// with delete_learned names any more.
+func (p *Pipeline) takeOrphans(remove func(*Rule)) {
+	for len(p.orphans) > 0 {
+		key := p.orphans[0]
+		p.orphans = p.orphans[1:]
+		if g := p.learned[key]; g != nil && g.deleters > 0 {
+			continue
+		}
+		for _, r := range p.rules {
+			if r != nil && r.Table == key.table && r.Cookie == key.cookie {
+				remove(r)
+			}
+		}
+	}
+	p.orphans = nil
+}
+
+// Learned reports whether the tables have the learned flow m with equal cookie and
+// actions.
+func (p *Pipeline) Learned(m *openflow.FlowMod) bool {
+	r := p.tables[m.Table].find(m.Match, m.Priority)
+	return r != nil && r.Cookie == m.NewCookie && equalLearned(r.Actions, m.Actions)
+}
+
+// ApplyLearned adds learned flows, in order, like Apply. It skips existing flows.
+// refused is the number of refused flows.
+func (p *Pipeline) ApplyLearned(mods []openflow.FlowMod, nowNS uint64) (c Changes, refused int) {
+	p.releaseSlots()
+	b := bundle{p: p, nowNS: nowNS}
+	for i := range mods {
+		if p.Learned(&mods[i]) {
+			continue
+		}
+		before := b.mark()
+		// Other frames may have reached the limit after the translation.
+		if !p.MayLearn(&mods[i]) || b.apply(&mods[i]) != nil {
+			b.undoSince(before)
+			refused++
+		}
+	}
+	b.mergeChanges()
+	return b.changes, refused
+}
+
+// RefreshLearned restarts the timeouts of the learned flow m. usedNS (CLOCK_MONOTONIC) is
+// the arrival time of the last frame that would have learned the flow. RefreshLearned
+// returns false if the flow is gone.
+func (p *Pipeline) RefreshLearned(m *openflow.FlowMod, usedNS uint64) bool {
+	if !p.Learned(m) {
+		return false
+	}
+	r := p.tables[m.Table].find(m.Match, m.Priority)
+	r.ModifiedNS = max(r.ModifiedNS, usedNS)
+	return true
+}
+
+// equalLearned reports whether two lists of learned actions (load, output, fin_timeout)
+// are equal.
+func equalLearned(a, b []openflow.Action) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Kind != b[i].Kind || a[i].Port != b[i].Port || a[i].Dst != b[i].Dst || a[i].Value != b[i].Value {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofproto
+
+import (
+	"math/bits"
+
+	"weft/openflow"
+)
+
+// TLVs returns the TLV map of the bridge.
+func (p *Pipeline) TLVs() *openflow.TLVMap { return p.tlvs.Load() }
+
+// keepsTLVs returns an error if the map next lacks a field that a flow or a group uses.
+func (p *Pipeline) keepsTLVs(next *openflow.TLVMap) error {
+	var gone uint64
+	for i := range openflow.TLVFields {
+		if id := openflow.FTunMetadata + openflow.FieldID(i); next.Field(id) == nil && p.TLVs().Field(id) != nil {
+			gone |= 1 << i
+		}
+	}
+	if gone == 0 {
+		return nil
+	}
+	if gone &= p.tlvUse(); gone != 0 {
+		return openflow.Errorf(openflow.ErrTLVInUse, "%v is used by a flow or a group; delete that first", openflow.FTunMetadata+openflow.FieldID(bits.TrailingZeros64(gone)))
+	}
+	return nil
+}
+
+// ChangeTLVs changes the TLV map of the bridge. The caller has exclusive access to the
+// pipeline. After an error (*CodedError) nothing has changed.
+func (p *Pipeline) ChangeTLVs(mod *openflow.TLVMod) error {
+	next, err := p.TLVs().Changed(mod)
+	if err != nil {
+		return err
+	}
+	if err := p.keepsTLVs(next); err != nil {
+		return err
+	}
+	p.tlvs.Store(next)
+	p.generation++
+	return nil
+}
+
+// checkTLVs refuses a change that uses a field tun_metadata whose mapping has changed since
+// the change was parsed.
+func (p *Pipeline) checkTLVs(m *openflow.FlowMod) error {
+	if m.TLVs == nil || m.Command >= openflow.Delete {
+		return nil
+	}
+	match := m.Match.Unpack()
+	return p.sameMappings(match.Mask[openflow.WTLVs]|openflow.UsedTLVs(m.Actions), m.TLVs)
+}
+
+// checkGroupTLVs is checkTLVs for a change of a group.
+func (p *Pipeline) checkGroupTLVs(m *openflow.GroupMod) error {
+	if m.TLVs == nil || m.Command == openflow.GroupDelete {
+		return nil
+	}
+	return p.sameMappings(m.Group.UsedTLVs(), m.TLVs)
+}
+
+// sameMappings returns an error if a used field tun_metadata, given by its bit, has another
+// mapping in the bridge than in the earlier map.
+func (p *Pipeline) sameMappings(used uint64, earlier *openflow.TLVMap) error {
+	for ; used != 0; used &= used - 1 {
+		id := openflow.FTunMetadata + openflow.FieldID(bits.TrailingZeros64(used))
+		if f := p.TLVs().Field(id); f == nil || f != earlier.Field(id) && f.TLVMapping != earlier.Field(id).TLVMapping {
+			return openflow.Errorf(openflow.ErrFlowInvalidTLV, "%v: its mapping has changed meanwhile; send the change again", id)
+		}
+	}
+	return nil
+}
+
+// tlvUse returns a bit for each field tun_metadata that the flows and groups of the bridge
+// name.
+func (p *Pipeline) tlvUse() (used uint64) {
+	for _, r := range p.rules {
+		if r != nil {
+			m := r.Match.Unpack()
+			used |= m.Mask[openflow.WTLVs] | openflow.UsedTLVs(r.Actions)
+		}
+	}
+	for _, g := range p.groups {
+		used |= g.UsedTLVs()
+	}
+	return used
+}
