@@ -84,8 +84,18 @@ func Create(cfg Config) (*Tap, error) {
 	if t.spec.Vnet = cfg.Offloads; cfg.Offloads {
 		flags |= unix.IFF_VNET_HDR
 	}
+	if err := t.attach(ns, h, cfg, flags); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// attach opens the queues of the device in the namespace ns and configures the device. After
+// an error, the caller closes t.
+func (t *Tap) attach(ns netns.NsHandle, h *netlink.Handle, cfg Config, flags uint16) error {
 	// The device belongs to the namespace of the thread that opens /dev/net/tun.
-	err = within(ns, func() error {
+	err := within(ns, func() error {
 		for range cfg.Queues {
 			fd, err := attach(cfg, flags)
 			if err != nil {
@@ -95,28 +105,24 @@ func Create(cfg Config) (*Tap, error) {
 		}
 		return nil
 	})
-	if err == nil && cfg.Offloads {
-		if t.spec.Takes, err = setOffloads(t.fds[0]); err != nil {
-			err = cfg.fail("offloads", err)
-		}
-		// offloads are turned off, because an earlier user of a persistent tap may have
-		// left them on
-	} else if err == nil {
-		if err = unix.IoctlSetInt(t.fds[0], unix.TUNSETOFFLOAD, 0); err != nil {
-			err = cfg.fail("offloads", err)
-		}
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		t.spec.MTU, err = configure(h, cfg)
-	}
-	if err == nil && cfg.Offloads && t.created {
-		limitLarge(h, cfg.Dev, t.spec.MTU)
+	if cfg.Offloads {
+		t.spec.Takes, err = setOffloads(t.fds[0])
+	} else { // an earlier user of a persistent tap may have left offloads on
+		err = unix.IoctlSetInt(t.fds[0], unix.TUNSETOFFLOAD, 0)
 	}
 	if err != nil {
-		t.Close()
-		return nil, err
+		return cfg.fail("offloads", err)
 	}
-	return t, nil
+	if t.spec.MTU, err = configure(h, cfg); err != nil {
+		return err
+	}
+	if cfg.Offloads && t.created {
+		limitLarge(h, cfg.Dev, t.spec.MTU)
+	}
+	return nil
 }
 
 func (c Config) fail(step string, err error) error {
