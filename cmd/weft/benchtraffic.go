@@ -141,9 +141,8 @@ func (c *command) benchClientVerb() *cobra.Command {
 	return verb
 }
 
-func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
-	changed := cmd.Flags().Changed
-	s := &b.spec
+// read completes the specification of the measurement from the options.
+func (b *benchClient) read(cmd *cobra.Command, host string) error {
 	switch {
 	case b.udp && b.Link != "":
 		return exit.Usagef("-u and --raw: expected one of them")
@@ -154,6 +153,22 @@ func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 	case !(b.interval >= 0 && b.interval < 1e6):
 		return exit.Usagef("-i: %g; expected a number of seconds", b.interval)
 	}
+	if err := b.readKind(); err != nil {
+		return err
+	}
+	if err := b.readAmounts(cmd.Flags().Changed("rate")); err != nil {
+		return err
+	}
+	if err := b.spec.Check(); err != nil {
+		return exit.Usagef("%v", err)
+	}
+	b.Every = time.Duration(b.interval * float64(time.Second))
+	return b.readServer(host, cmd.Flags().Changed("port"))
+}
+
+// readKind sets the protocol and the mode.
+func (b *benchClient) readKind() error {
+	s := &b.spec
 	s.Protocol, s.Mode = traffic.TCP, traffic.Stream
 	if b.udp {
 		s.Protocol = traffic.UDP
@@ -169,7 +184,14 @@ func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 	} else if b.crr {
 		s.Mode = traffic.Connect
 	}
-	if b.bitrate == "" && s.Protocol != traffic.TCP && s.Mode == traffic.Stream && !changed("rate") {
+	return nil
+}
+
+// readAmounts sets the bit rate, the sizes and the socket's buffer. rate means that the option
+// --rate was given.
+func (b *benchClient) readAmounts(rate bool) (err error) {
+	s := &b.spec
+	if b.bitrate == "" && s.Protocol != traffic.TCP && s.Mode == traffic.Stream && !rate {
 		b.bitrate = "1M"
 	}
 	if s.BitsPerSecond, err = quantity(b.bitrate, 1000); err != nil {
@@ -187,33 +209,35 @@ func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 		return exit.Usagef("-w: %v", err)
 	}
 	s.SocketBuffer = int(buffer)
-	if b.size != "" {
-		mix, err := traffic.ParseMix(b.size)
-		if err != nil {
-			return exit.Usagef("--size: %v", err)
-		}
-		if s.Protocol == traffic.Raw {
-			s.Sizes = mix
-		} else {
-			s.FrameSizes = mix
-		}
+	if b.size == "" {
+		return nil
 	}
-	if err := s.Check(); err != nil {
-		return exit.Usagef("%v", err)
+	mix, err := traffic.ParseMix(b.size)
+	if err != nil {
+		return exit.Usagef("--size: %v", err)
 	}
+	if s.Protocol == traffic.Raw {
+		s.Sizes = mix
+	} else {
+		s.FrameSizes = mix
+	}
+	return nil
+}
+
+// readServer sets the server's address. port means that the option -p was given.
+func (b *benchClient) readServer(host string, port bool) error {
 	for _, address := range []string{host, b.From} {
 		if err := traffic.CheckPort(address); err != nil {
 			return exit.Usagef("%v", err)
 		}
 	}
 	b.Server = host
-	if changed("port") {
+	if port {
 		b.Server = host + ":" + strconv.Itoa(int(b.port))
 		if strings.Contains(host, ":") {
 			b.Server = "[" + strings.Trim(host, "[]") + "]:" + strconv.Itoa(int(b.port))
 		}
 	}
-	b.Every = time.Duration(b.interval * float64(time.Second))
 	return nil
 }
 
