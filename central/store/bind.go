@@ -88,61 +88,71 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	if err := v.load(ctx, slices.Compact(keys)); err != nil {
 		return err
 	}
-	var ifs []clientv3.Cmp
-	var ops []clientv3.Op
-	var writing, unsure []int
-	hosts := map[string]bool{}
-	moves := 0
-	for _, i := range *group {
-		r := &requests[i]
-		value, generation, err := v.checkBind(r)
-		if local && value == nil {
-			unsure = append(unsure, i)
-			continue
-		}
-		if err != nil || value == nil {
-			results[i] = BindResult{generation, err}
-			continue
-		}
-		if len(value) > 1 {
-			moves++
-		}
-		writing = append(writing, i)
-		for _, key := range []string{portKey(r.Port), bindKey(r.Port)} {
-			ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(key), "=", v.records[key].mod))
-		}
-		if !hosts[r.Host] {
-			hosts[r.Host] = true
-			ifs = append(ifs, clientv3.Compare(clientv3.CreateRevision(hostKey(r.Host)), ">", 0))
-		}
-		ops = append(ops, value...)
-	}
-	*group = append(writing[:len(writing):len(writing)], unsure...)
-	if len(writing) == 0 {
+	t := v.bindTransaction(requests, results, *group, local)
+	*group = append(t.writing[:len(t.writing):len(t.writing)], t.unsure...)
+	if len(t.writing) == 0 {
 		return nil
 	}
-	if moves > 0 { // a binding that completes a move changes the declaration
+	if t.moves { // a binding that completes a move changes the declaration
 		if v.records[writerKey].exists {
 			if err := s.awaitWriter(ctx); err != nil {
 				return err
 			}
 			return errConflict
 		}
-		ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(writerKey), "=", 0))
-		ops = append(ops, clientv3.OpPut(intentKey, "move"))
+		t.ifs = append(t.ifs, clientv3.Compare(clientv3.ModRevision(writerKey), "=", 0))
+		t.ops = append(t.ops, clientv3.OpPut(intentKey, "move"))
 	}
-	r, err := s.commit(ctx, attemptTimeout, ifs, ops)
+	r, err := s.commit(ctx, attemptTimeout, t.ifs, t.ops)
 	if err != nil {
 		return err // the next attempt reads the outcome
 	}
 	if !r.Succeeded {
 		return errConflict
 	}
-	for _, i := range writing {
+	for _, i := range t.writing {
 		results[i] = BindResult{Generation: r.Header.Revision}
 	}
-	*group = unsure
+	*group = t.unsure
 	return nil
+}
+
+// bindTransaction is one transaction for a group of requests.
+type bindTransaction struct {
+	ifs     []clientv3.Cmp
+	ops     []clientv3.Op
+	writing []int // indexes of the requests that the transaction binds
+	unsure  []int // indexes of the requests that reads of the whole cluster must decide
+	moves   bool  // a binding completes a move
+}
+
+// bindTransaction returns the transaction for a group of requests. It sets the results of the
+// requests that need none. The meaning of local is that of bindOnce.
+func (v *view) bindTransaction(requests []BindRequest, results []BindResult, group []int, local bool) (t bindTransaction) {
+	hosts := map[string]bool{}
+	for _, i := range group {
+		r := &requests[i]
+		value, generation, err := v.checkBind(r)
+		if local && value == nil {
+			t.unsure = append(t.unsure, i)
+			continue
+		}
+		if err != nil || value == nil {
+			results[i] = BindResult{generation, err}
+			continue
+		}
+		t.moves = t.moves || len(value) > 1
+		t.writing = append(t.writing, i)
+		for _, key := range []string{portKey(r.Port), bindKey(r.Port)} {
+			t.ifs = append(t.ifs, clientv3.Compare(clientv3.ModRevision(key), "=", v.records[key].mod))
+		}
+		if !hosts[r.Host] {
+			hosts[r.Host] = true
+			t.ifs = append(t.ifs, clientv3.Compare(clientv3.CreateRevision(hostKey(r.Host)), ">", 0))
+		}
+		t.ops = append(t.ops, value...)
+	}
+	return t
 }
 
 // checkBind returns the operations that bind a port. If an equal binding exists, it
