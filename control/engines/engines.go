@@ -185,21 +185,19 @@ func (es *Engines) Stop() {
 		es.spare.Close()
 		es.spare = nil
 	}
-	c := es.Current()
-	if c == nil {
-		return
-	}
-	if err := c.Stop(); err != nil && !errors.Is(err, engine.ErrGone) {
-		es.log.Error("the engine does not stop, killing it", "error", err)
-		if err := c.Kill(); err != nil {
-			es.log.Error("the engine cannot be killed", "error", err)
+	if c := es.Current(); c != nil {
+		if err := c.Stop(); err != nil && !errors.Is(err, engine.ErrGone) {
+			es.log.Error("the engine does not stop, killing it", "error", err)
+			if err := c.Kill(); err != nil {
+				es.log.Error("the engine cannot be killed", "error", err)
+			}
 		}
+		c.Close()
+		engine.RemoveSockets(es.dir)
 	}
-	c.Close()
 	if w := es.pipeline.Workers(); w != nil {
 		if err := es.store.SaveConnections(w.Connections()); err != nil {
 			es.log.Error("connections cannot be saved", "error", err)
 		}
 	}
-	engine.RemoveSockets(es.dir)
 }

@@ -235,6 +235,26 @@ func TestDeadEngineIsReplaced(t *testing.T) {
 	}
 }
 
+// A shutdown while no engine can be started saves the tracked connections of the dead engine.
+func TestStopWithoutEngineSavesConnections(t *testing.T) {
+	r := newRig(t)
+	r.launcher.mu.Lock()
+	r.launcher.failures = 1 << 30
+	r.launcher.mu.Unlock()
+	if err := r.launcher.last().Kill(); err != nil {
+		t.Fatal(err)
+	}
+	waitfor.True(t, "there is no engine", func() bool { return r.engines.Current() == nil })
+	r.stop()
+	r.done.Wait()
+	r.change.Lock()
+	defer r.change.Unlock()
+	r.engines.Stop()
+	if _, saved, err := r.disk.LoadConnections(r.pipeline.Workers().Connections()); err != nil || !saved {
+		t.Errorf("connections saved: %v, %v", saved, err)
+	}
+}
+
 // A new control process takes over a running engine with its megaflows.
 func TestLivingEngineIsTakenOver(t *testing.T) {
 	r := newRig(t)
