@@ -142,18 +142,22 @@ func (v *view) plan(ctx context.Context, objects []*target) error {
 	if err := v.write(objects, stored); err != nil {
 		return err
 	}
-	if err := v.checkNamesakes(objects); err != nil {
+	if err := v.checkNamesakes(objects, stored); err != nil {
 		return err
 	}
 	return v.checkReferences(ctx, objects)
 }
 
 // checkNamesakes returns an error if the id of a port is the name of another port, or its name
-// is the id of another port.
-func (v *view) checkNamesakes(objects []*target) error {
+// is the id of another port. A stored port that keeps its name passes: an earlier version has
+// accepted such names, and the port's other fields must stay editable.
+func (v *view) checkNamesakes(objects []*target, stored map[string]proto.Message) error {
 	for _, w := range objects {
 		p, ok := w.message.(*wire.Port)
 		if !ok || p.Id == p.Name {
+			continue
+		}
+		if old, ok := stored[w.key()].(*wire.Port); ok && old.Name == p.Name {
 			continue
 		}
 		if other, there := v.get(nameGuard("port", p.Id)); there {

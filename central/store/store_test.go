@@ -138,6 +138,37 @@ func wantGuards(t testing.TB, s *Store) {
 	}
 }
 
+// A port whose id is the name of another port, stored by a version that accepted this, can be
+// edited and renamed, but neither port can get such a name.
+func TestStoredNamesakesCanBeEdited(t *testing.T) {
+	s := testMember(t).Store()
+	apply(t, s, setNet("blue", 1))
+	id, name := port("a", "blue", 1), port("b", "blue", 2)
+	name.Name = "a"
+	id.Name = "other"
+	for _, p := range []*wire.Port{id, name} {
+		value, err := encode(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pairs := map[string]string{portKey(p.Id): string(value)}
+		for _, g := range guards(p) {
+			pairs[g] = p.Id
+		}
+		for k, v := range pairs {
+			if _, err := s.client.Put(t.Context(), k, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	name.Mac[5], id.Mac[5] = 8, 9
+	apply(t, s, setPort(name), setPort(id))
+	name.Name = "free"
+	apply(t, s, setPort(name))
+	name.Name = "a"
+	refused(t, s, "the id of another port", setPort(name))
+}
+
 func TestApplyRefusesWhatIsWrong(t *testing.T) {
 	s := testMember(t).Store()
 	apply(t, s, setNet("blue", 1), setNet("red", 2), setHost("h1", 1), setPort(port("p1", "blue", 1)))
