@@ -27,6 +27,9 @@
 //	oxm*.go, match10.go                   matches
 //	wire*.go                              actions, instructions, groups and errors
 //
+// Text and wire share a package because they share the rules of valid actions: the decoder
+// checks each list of actions with the parser's methods (actionParser).
+//
 // Actions, each with its text and its wire format: action.go, actionset.go, checklarger.go,
 // conjunction.go, controller.go, ct.go, encap.go, fintimeout.go, learn.go, links.go,
 // packetout.go, queue.go, sample.go, shim.go, stack.go, truncate.go.

@@ -52,7 +52,7 @@ const (
 	mplsDefaultTTL = 64
 	pbbISID        = 0xffffff
 	pbbPCP         = 29
-	mplsTCBits     = 7
+	mplsTCBits     = 7 // bits of the traffic class
 )
 
 // firstEntry returns the label stack entry of a frame that had none: with the label,
