@@ -247,6 +247,36 @@ func TestYieldToGuests(t *testing.T) {
 	r.equal("reads of the tap by a busy worker", r.rx(2).Recvs.Load(), recvs)
 }
 
+// A worker with taps yields after every yieldFrames frames of passes with many frames. A
+// worker without taps keeps its core while frames keep coming.
+func TestBusyWorkerYields(t *testing.T) {
+	for _, c := range []struct {
+		tap          bool
+		unyielded    int // number of frames since the last yield
+		frames, want int
+	}{
+		{true, yieldFrames - manyFrames, manyFrames, 0},
+		{true, yieldFrames - manyFrames - 1, manyFrames, yieldFrames - 1},
+		{true, yieldFrames - 1, manyFrames - 1, yieldFrames - 1},
+		{false, yieldFrames, packet.BatchSize, yieldFrames + packet.BatchSize},
+	} {
+		r := newRig(t, testSizes)
+		r.addPort(1, porttest.Options{}, false)
+		r.addPort(2, porttest.Options{Polled: c.tap}, false)
+		r.install(0, 1, 0xa, output(2))
+		r.turn()
+		for i := range uint32(c.frames) {
+			r.inject(1, ethernet(0xa, 60, i))
+		}
+		r.w.unyielded = c.unyielded
+		r.turn()
+		r.equal("sent", r.sh.Ports[2].TxPackets, uint64(c.frames))
+		if r.w.unyielded != c.want {
+			t.Errorf("tap %v, %d frames after %d: %d frames since the last yield, want %d", c.tap, c.frames, c.unyielded, r.w.unyielded, c.want)
+		}
+	}
+}
+
 // With many polled queues, the worker reads a queue only if epoll reports it.
 func TestPolledQueue(t *testing.T) {
 	r := newRig(t, testSizes)

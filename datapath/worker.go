@@ -75,6 +75,13 @@ const (
 	// which avoids system calls during short gaps in the load.
 	yieldEvery   = 4
 	yieldAfterNS = 10_000
+	// yieldFrames is the number of frames after which a worker with taps yields the core,
+	// although frames keep coming. Otherwise a local process waits for the core until the
+	// kernel's timer tick, up to 4 ms. The default socket buffer of Linux has room for 95
+	// datagrams of 1,400 bytes. Only passes with manyFrames count: streams of large frames have
+	// fewer frames in a pass, and yields slow them down (docs/decisions/0050).
+	yieldFrames = 64
+	manyFrames  = packet.BatchSize / 2
 	// fewFrames is a number of frames in one pass. If a pass had at most this number,
 	// and delivered frames to a local process, the worker yields the core afterwards.
 	fewFrames = 2
@@ -185,6 +192,7 @@ type Worker struct {
 	processor cpu.Processor
 	lastBusy  uint64 // time of the last pass that had frames or commands
 	wasBusy   bool   // the last pass received frames
+	unyielded int    // number of frames since the last yield, see yieldFrames
 	sweptHeld uint64 // time of the last search for expired held frames
 	sweeping  bool   // some connections may expire
 	bfdDue    uint64 // time of the next call of runBFD; the maximum: no sessions
@@ -367,22 +375,38 @@ func (w *Worker) pass() {
 	}
 	if frames+did > 0 || waits {
 		w.lastBusy = now
-		if w.delivered && frames <= fewFrames {
-			cpu.Yield()
-			if w.toTap {
-				w.waiter.nextReady = 0 // the local process may have answered
-			}
-		}
-		w.delivered, w.toTap = false, false
+		w.yieldBusy(frames)
 		return
 	}
 	if w.queues.polled == 0 {
 		cpu.Pause(emptyPassPauses)
 	}
 	if c.IdlePasses%yieldEvery == 0 && (w.queues.polled > 0 || now-w.lastBusy > yieldAfterNS) {
-		cpu.Yield() // a local process may be waiting for this core
+		w.yield() // a local process may be waiting for this core
 	}
 	if now-w.lastBusy > w.spinNS() {
 		w.sleep()
 	}
+}
+
+// yieldBusy ends a pass that had frames. It yields after few frames for a local process, which
+// may answer at once, and after yieldFrames.
+func (w *Worker) yieldBusy(frames int) {
+	answer := w.delivered && frames <= fewFrames
+	if frames >= manyFrames {
+		w.unyielded += frames
+	}
+	if answer || w.queues.polled > 0 && w.unyielded >= yieldFrames {
+		w.yield()
+	}
+	if answer && w.toTap {
+		w.waiter.nextReady = 0 // the local process may have answered
+	}
+	w.delivered, w.toTap = false, false
+}
+
+// yield gives the core to another waiting thread, if any.
+func (w *Worker) yield() {
+	cpu.Yield()
+	w.unyielded = 0
 }
