@@ -125,8 +125,9 @@ func WithoutBPF(t testing.TB, f func()) {
 	if text, err := os.ReadFile("/proc/sys/kernel/unprivileged_bpf_disabled"); err == nil && strings.TrimSpace(string(text)) == "0" {
 		t.Skip("kernel.unprivileged_bpf_disabled=0: every user may load the program")
 	}
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
+		defer close(done)      // also if f ends the test, which ends the goroutine
 		runtime.LockOSThread() // the thread ends with the goroutine
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var sets [2]unix.CapUserData
