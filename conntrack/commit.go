@@ -152,14 +152,21 @@ func (t *Table) makeRoom(zone uint16, h uint32) bool {
 			return false
 		}
 		z.evicted++
+		if t.head.count <= uint32(t.Limit()) {
+			return true // the count still includes the evicted connection
+		}
+		t.settleSeat()
 	}
 	return t.head.count < uint32(t.Limit()) || t.evictFor(h)
 }
 
+// evictFirst ends the first connection of list l. The connection keeps its seat, for
+// which the caller must call enrol or settleSeat.
 func (t *Table) evictFirst(l *list, level int) {
 	n := l.first - 1
 	t.holders[t.holderOf(n)].evicted++
-	t.erase(n, EndEvicted)
+	t.strike(n, EndEvicted)
+	t.keepSeat(n)
 	t.prefetchVictims(l, level)
 }
 
@@ -184,6 +191,7 @@ type newConn struct {
 func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, reason packet.DropReason) {
 	tr.lock()
 	ref, created, reason = tr.createLocked(p, nat, g, now)
+	tr.settleSeat()
 	tr.unlock() // not deferred, because a defer costs more than the unlock
 	return ref, created, reason
 }
@@ -301,6 +309,12 @@ func (t *Table) freeRecord(n uint32) {
 // erase ends live connection n and counts the reason for its end. The caller holds
 // the table's lock.
 func (t *Table) erase(n uint32, reason Reason) {
+	t.strike(n, reason)
+	t.dismiss(t.seatOf(n))
+}
+
+// strike does the same as erase, except that the counts still include the connection.
+func (t *Table) strike(n uint32, reason Reason) {
 	c := &t.conns[n]
 	t.emitEvent(n, EventDestroy, reason)
 	*t.head.counters.ended(reason)++
@@ -310,7 +324,6 @@ func (t *Table) erase(n uint32, reason Reason) {
 		t.remove(t.hashOf(n, 1), n)
 	}
 	t.leave(n)
-	t.dismiss(n)
 	t.freeRecord(n)
 }
 

@@ -73,11 +73,59 @@ func (t *Table) freeMember(m uint32) {
 	t.members[m].next, t.head.freeMember = t.head.freeMember, m+1
 }
 
-// enrol adds connection n to the counts of the table, of its zone, of its quota holder
-// and of its member.
+// A seat is the part of one connection in the counts of the table, of its zone, of its
+// quota holder and of its member. A holder that floods a full table evicts its own
+// connections. The evicted connection then leaves its seat to the new one, and no count
+// changes.
+type seat struct {
+	member, holder uint32
+	zone           uint16
+	kept           bool // an evicted connection has left the seat
+}
+
+// seatOf returns the seat of connection n. It is valid until the record is used again.
+func (t *Table) seatOf(n uint32) seat {
+	return seat{member: t.links[n].member, holder: t.holderOf(n), zone: t.conns[n].tuples[0].zone()}
+}
+
+// keepSeat keeps the seat of connection n, which has ended, for the next enrol. The
+// table's lock guards Table.seat; the race detector does not see this lock, because it is
+// in shared memory.
+//
+//go:norace
+func (t *Table) keepSeat(n uint32) {
+	t.seat = t.seatOf(n)
+	t.seat.kept = true
+}
+
+// takeSeat returns the kept seat, which is then no longer kept.
+//
+//go:norace
+func (t *Table) takeSeat() seat {
+	s := t.seat
+	t.seat.kept = false
+	return s
+}
+
+// settleSeat subtracts a kept seat from all counts.
+func (t *Table) settleSeat() {
+	if s := t.takeSeat(); s.kept {
+		t.dismiss(s)
+	}
+}
+
+// enrol gives connection n a seat: the kept one if n belongs to the same member,
+// otherwise a new one.
 func (t *Table) enrol(n uint32) {
 	c, h := &t.conns[n], t.holderOf(n)
 	zone := c.tuples[0].zone()
+	if s := t.takeSeat(); s.kept {
+		if t.members[s.member].key == memberKey(zone, h) {
+			t.links[n].member = s.member
+			return
+		}
+		t.dismiss(s)
+	}
 	z := &t.zones[zone]
 	// set first, because the function rebuild clears only zones in which a connection
 	// has begun
@@ -91,17 +139,15 @@ func (t *Table) enrol(n uint32) {
 	t.zoneRankings[zone].set(t.memberRanks, m, t.memberRanks[m].count+1)
 }
 
-// dismiss subtracts connection n from all counts. The caller has removed n from its
-// lists.
-func (t *Table) dismiss(n uint32) {
-	zone, m := t.conns[n].tuples[0].zone(), t.links[n].member
-	t.zones[zone].count--
+// dismiss subtracts a seat from all counts. Its connection is in no list any more.
+func (t *Table) dismiss(s seat) {
+	t.zones[s.zone].count--
 	t.head.count--
-	t.count(t.holderOf(n), -1)
-	left := t.memberRanks[m].count - 1
-	t.zoneRankings[zone].set(t.memberRanks, m, left)
+	t.count(s.holder, -1)
+	left := t.memberRanks[s.member].count - 1
+	t.zoneRankings[s.zone].set(t.memberRanks, s.member, left)
 	if left == 0 {
-		t.freeMember(m)
+		t.freeMember(s.member)
 	}
 }
 

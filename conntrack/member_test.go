@@ -190,3 +190,51 @@ func (r *rig) live() map[string]bool {
 	})
 	return names
 }
+
+// The counts are right if a new connection takes the seat of an evicted one of the same or
+// of another member, and if it is refused after the eviction.
+func TestSeatsOfEvictedConnections(t *testing.T) {
+	const records = 64
+	r := newRig(t, records)
+	count := func(step string, want int) {
+		t.Helper()
+		check(t, r.tr.Table)
+		if n := r.tr.Count(); n != want {
+			t.Errorf("%s: %d connections, want %d", step, n, want)
+		}
+		members := uint32(0)
+		for m := range r.tr.head.freshMember {
+			members += r.tr.memberRanks[m].count
+		}
+		if members != uint32(want) {
+			t.Errorf("%s: %d connections of members, want %d", step, members, want)
+		}
+	}
+	r.fromPort(1)
+	for i := range records + 10 {
+		r.begin(i, 1, false)
+	}
+	count("same member", records)
+	r.begin(0, 2, false)
+	count("same holder, another zone", records)
+	r.fromPort(2).begin(0, 1, false)
+	count("another holder", records)
+
+	snat := natTo(NATSrc, "192.0.2.1", "192.0.2.1", 5000, 5000)
+	r.send(udpFrame("10.1.9.1:1", server, 1), snat)
+	count("translated", records)
+	if m, _ := r.send(udpFrame("10.1.9.2:1", server, 1), snat); m.Drop != packet.DropNATExhausted {
+		t.Fatalf("the second translation to one port is dropped as %v", m.Drop)
+	}
+	count("refused after the eviction", records-1)
+
+	r.tr.SetZoneLimit(1, uint32(r.tr.ZoneCount(1)))
+	for i := range 5 {
+		r.begin(100+i, 1, false)
+		count("zone at its limit", records-1)
+	}
+	r.begin(101, 3, false)
+	r.tr.SetLimit(records / 2)
+	r.begin(200, 1, false)
+	count("zone and table at their limits", records-1)
+}

@@ -227,6 +227,7 @@ type Table struct {
 	eventRing *shm.Producer // writes the event ring, under the table's lock
 	pages     pages
 	victims   victimQueue
+	seat      seat // seat of the connection that was just evicted
 }
 
 // Open opens the table for an engine of n workers, after the previous engine has
