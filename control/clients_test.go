@@ -33,7 +33,7 @@ func TestReaderLooksOnly(t *testing.T) {
 		method, target string
 		status         int
 	}{
-		{"GET", "/v1/show", 200}, {"GET", "/v1/limits", 200}, {"GET", "/v1/routes", 200}, {"GET", "/v1/routes?port=nobody", 404}, {"GET", "/v1/flows", 200}, {"GET", "/v1/ports", 200},
+		{"GET", "/v1/show", 200}, {"GET", "/v1/limits", 200}, {"GET", "/v1/routes", 200}, {"GET", "/v1/routes?port=nobody", 400}, {"GET", "/v1/flows", 200}, {"GET", "/v1/ports", 200},
 		{"GET", "/v1/megaflows", 200}, {"GET", "/v1/trace?flow=ip", 200}, {"GET", "/v1/conntrack", 200}, {"GET", "/metrics", 200},
 		{"GET", "/v1/hottest?interval_ms=1", 200},
 		{"POST", "/v1/flows", 403}, {"DELETE", "/v1/flows", 403}, {"DELETE", "/v1/ports/p1", 403}, {"POST", "/v1/packet-out", 403},
