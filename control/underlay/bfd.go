@@ -250,13 +250,17 @@ func (t *Templates) superviseState(key Tunnel, st *RemoteState) {
 
 // lost reports whether the session has failed, so that frames do not reach the remote: the
 // remote has fallen silent, or hears nothing. A remote without BFD is not lost, whether it has
-// never sent a packet or has turned BFD off.
+// never sent a packet or has turned BFD off. Its last diagnostic tells a silent remote that
+// heard nothing from one that has turned BFD off.
 func (b *BFDState) lost() bool {
+	if b.State == bfd.Up || b.RemoteState == bfd.AdminDown {
+		return false
+	}
 	switch b.Diagnostic {
 	case bfd.DetectionExpired:
-		return b.State != bfd.Up
+		return true
 	case bfd.NeighborSignalDown:
-		return b.State != bfd.Up && b.RemoteState == bfd.Down && !b.expired
+		return b.RemoteState == bfd.Down && (!b.expired || b.RemoteDiagnostic == bfd.DetectionExpired)
 	}
 	return false
 }

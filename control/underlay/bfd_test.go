@@ -179,7 +179,9 @@ func TestLostRemotes(t *testing.T) {
 		{"silent", BFDState{State: bfd.Down, RemoteState: bfd.Down, Diagnostic: bfd.DetectionExpired, expired: true}, true},
 		{"hears nothing", BFDState{State: bfd.Down, RemoteState: bfd.Down, Diagnostic: bfd.NeighborSignalDown}, true},
 		{"has turned BFD off", BFDState{State: bfd.Down, RemoteState: bfd.AdminDown, Diagnostic: bfd.NeighborSignalDown}, false},
-		{"turned BFD off a while ago", BFDState{State: bfd.Down, RemoteState: bfd.Down, Diagnostic: bfd.NeighborSignalDown, expired: true}, false},
+		{"was silent, and has turned BFD off", BFDState{State: bfd.Down, RemoteState: bfd.AdminDown, Diagnostic: bfd.DetectionExpired}, false},
+		{"heard nothing, and is silent", BFDState{State: bfd.Down, RemoteState: bfd.Down, Diagnostic: bfd.NeighborSignalDown, RemoteDiagnostic: bfd.DetectionExpired, expired: true}, true},
+		{"turned BFD off a while ago", BFDState{State: bfd.Down, RemoteState: bfd.Down, Diagnostic: bfd.NeighborSignalDown, RemoteDiagnostic: bfd.AdministrativelyDown, expired: true}, false},
 	} {
 		if got := c.b.lost(); got != c.want {
 			t.Errorf("a remote that is %s: lost %v, want %v", c.name, got, c.want)
