@@ -140,8 +140,10 @@ func TestBridgeStaysOnFullDisk(t *testing.T) {
 	f.config.OpenFlow.Socket = filepath.Join(filepath.Dir(f.config.Socket), "weft.mgmt")
 	f.end()
 	f.begin()
-	if _, err := f.d.bridges.Add(api.AddBridge{Name: "br1"}); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"br1", "empty"} {
+		if _, err := f.d.bridges.Add(api.AddBridge{Name: name}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := f.d.ports.Add("p1", []string{"type=patch", "peer=p2", "bridge=br1"}); err != nil {
 		t.Fatal(err)
@@ -149,19 +151,21 @@ func TestBridgeStaysOnFullDisk(t *testing.T) {
 	if err := f.d.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.d.bridges.Delete("br1"); err == nil {
-		t.Fatal("del-br without a state file succeeds")
-	}
-	b := f.d.bridges.Named("br1")
-	if b == nil {
-		t.Fatal("the bridge is gone, and its port is not")
-	}
-	c, err := net.Dial("unix", f.d.bridges.Describe(b).OpenFlowSocket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Close()
-	if n := f.d.bridges.Describe(b).Ports; n != 1 {
-		t.Errorf("%d ports, want 1", n)
+	for name, ports := range map[string]int{"br1": 1, "empty": 0} {
+		if err := f.d.bridges.Delete(name); err == nil {
+			t.Fatalf("del-br %s without a state file succeeds", name)
+		}
+		b := f.d.bridges.Named(name)
+		if b == nil {
+			t.Fatalf("the bridge %s is gone", name)
+		}
+		c, err := net.Dial("unix", f.d.bridges.Describe(b).OpenFlowSocket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if n := f.d.bridges.Describe(b).Ports; n != ports {
+			t.Errorf("%s: %d ports, want %d", name, n, ports)
+		}
 	}
 }

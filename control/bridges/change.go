@@ -99,8 +99,8 @@ func checkBridge(add *api.AddBridge) (s store.Bridge, err error) {
 	return s, checkControllers(add.FailMode, add.Controllers)
 }
 
-// Delete deletes a bridge with its ports, flows, groups and meters. If a port cannot be deleted,
-// the bridge stays.
+// Delete deletes a bridge with its ports, flows, groups and meters. If the state file refuses
+// changes, the bridge stays.
 func (bs *Bridges) Delete(name string) error {
 	bs.changing.Lock()
 	defer bs.changing.Unlock()
@@ -134,6 +134,11 @@ func (bs *Bridges) Delete(name string) error {
 func (bs *Bridges) withdraw(b *Bridge) error {
 	bs.setup.Change.Lock()
 	defer bs.setup.Change.Unlock()
+	// A bridge may have no ports. So the write of an equal bridge finds out first whether the
+	// state file accepts changes.
+	if err := bs.setup.Store.SaveBridge(b.saved()); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
 	if err := bs.setup.Ports.DeleteBridge(b.Number); err != nil {
 		return err
 	}

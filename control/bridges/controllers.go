@@ -53,8 +53,7 @@ func (bs *Bridges) Modify(b *Bridge, mod api.ModBridge) (api.Bridge, error) {
 	if bs.Numbered(b.Number) != b {
 		return api.Bridge{}, bs.noBridge(b.Name) // deleted meanwhile
 	}
-	next := b.wire.Following()
-	s := store.Bridge{Number: b.Number, Name: b.Name, DatapathID: b.id, FailMode: failMode(next.Standalone), Controllers: next.Controllers}
+	s := b.saved()
 	if mod.FailMode != "" {
 		s.FailMode = mod.FailMode
 	}
@@ -66,6 +65,12 @@ func (bs *Bridges) Modify(b *Bridge, mod api.ModBridge) (api.Bridge, error) {
 	}
 	bs.setup.Log.Info("controllers of a bridge set", "bridge", b.Name, "controllers", s.Controllers, "fail_mode", s.FailMode)
 	return bs.Describe(b), nil
+}
+
+// saved returns the settings of a bridge as the state has them.
+func (b *Bridge) saved() store.Bridge {
+	f := b.wire.Following()
+	return store.Bridge{Number: b.Number, Name: b.Name, DatapathID: b.id, FailMode: failMode(f.Standalone), Controllers: f.Controllers}
 }
 
 // follow makes a bridge follow the controllers in s, after save has saved s.
