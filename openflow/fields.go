@@ -292,7 +292,7 @@ func (s Subfield) Words(v Value128) (word int, hi, lo uint64) {
 }
 
 // Mask returns the mask of the sub-field in the layout of Flow, like the method
-// words.
+// Words.
 func (s Subfield) Mask() (word int, hi, lo uint64) { return s.Words(Ones(uint(s.Bits))) }
 
 // Get reads the sub-field from f.

@@ -144,6 +144,7 @@ func (e *CodedError) Error() string { return e.Text }
 
 func coded(code ErrorCode, text string) error { return &CodedError{Code: code, Text: text} }
 
+// Errorf returns a *CodedError with a formatted text.
 func Errorf(code ErrorCode, format string, args ...any) error {
 	return &CodedError{Code: code, Text: fmt.Sprintf(format, args...)}
 }
