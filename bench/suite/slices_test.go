@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An attack that leaves three quarters of the rate is measured so although the machine
-// becomes slower by half in the midst of the slices.
+// The result for an attack that leaves three quarters of the rate is 0.75, although the
+// machine becomes slower by half in the midst of the slices.
 func TestSlicesAcrossASlowerMachine(t *testing.T) {
 	var a attackReport
 	turns := 0

@@ -402,8 +402,8 @@ func commonBits(a, b openflow.Value128) int {
 	return 128 - d.BitLen()
 }
 
-// distinguishingBits returns how many leading bits of an address a megaflow must match,
-// so that it matches no allowed address. common is the length of the longest prefix
+// distinguishingBits returns the number of leading bits of an address that a megaflow
+// must match so that it matches no allowed address. common is the length of the longest prefix
 // that the frame's address shares with an allowed address. The result is rounded up to
 // whole bytes, which keeps the number of masks small.
 func distinguishingBits(common, width int) int { return min(common/8*8+8, width) }

@@ -36,8 +36,8 @@ type ControllerNote struct {
 }
 
 // Metadata returns the fields of the note as a match, together with in_port. key is the
-// frame's key at its last look-up, or nil. The original tuple of the frame's connection is
-// from key: the note has none, because a megaflow covers many connections.
+// frame's key at its last look-up, or nil. The original tuple of the frame's connection comes
+// from key. The note has no tuple, because a megaflow covers many connections.
 func (n *ControllerNote) Metadata(inPort uint32, key *flowtable.Key) openflow.Match {
 	var m openflow.Match
 	put := func(from int, words []uint64) {

@@ -97,7 +97,7 @@ type PortInfo struct {
 	// destination address.
 	Remotes []netip.Addr
 	// Lost has the addresses of Remotes whose BFD session has failed. They get no frames.
-	// Lost has never all of them.
+	// At least one address of Remotes is not in Lost.
 	Lost []netip.Addr
 }
 
