@@ -112,7 +112,7 @@ func readTrain(h []byte, inner, segment int) (t trainShape, ok bool) {
 
 const tcpMinLen = 20
 
-// The method continues reports whether datagram seg is the next segment of flow.
+// continues returns true if datagram seg is the next segment of flow.
 // first is the beginning of the first datagram.
 func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
 	if !bytes.Equal(first[:t.l3], seg[:t.l3]) {

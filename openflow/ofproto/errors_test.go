@@ -9,7 +9,8 @@ import (
 	"weft/openflow"
 )
 
-// Errors that depend on the tables name the wrong word, too.
+// The tables refuse some groups and meters that the parser accepts. The error names the wrong
+// word, as the parser's errors do.
 func TestTableErrorsNameTheWord(t *testing.T) {
 	p := NewPipeline(Limits{Rules: 2})
 	groups := func(text string, c openflow.GroupCommand) error {

@@ -2,7 +2,7 @@
 
 package xlate
 
-// The method continues reports whether a frame without a matching flow in table 0
+// continues returns true if a frame without a matching flow in table 0
 // continues in CentralTable.
 func (x *xlate) continues() bool {
 	if !x.env.Central() {
