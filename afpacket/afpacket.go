@@ -24,14 +24,14 @@
 // A received train also arrives as one datagram, and this package splits it. A large
 // frame from Linux's own vxlan device arrives as a train, too.
 //
-// # What the kernel's stack sees
+// # Datagrams in the kernel's stack
 //
 // A packet socket gets copies. A BPF program on the device's ingress drops the datagrams
 // behind the packet sockets, so the kernel's stack sees only fragments (ingress.go). Control
 // also binds a UDP socket with a filter that drops everything to every tunnel endpoint. The
 // UDP socket reserves the port and lets the kernel merge datagrams (GRO). It also keeps the
-// kernel from answering fragments with ICMP errors, and all datagrams where the program is
-// missing (it needs Linux 6.6 and CAP_BPF).
+// kernel from answering fragments with ICMP errors. The program needs Linux 6.6 and
+// CAP_BPF. Without the program, the socket keeps the kernel from answering any datagram.
 package afpacket
 
 import (
@@ -100,7 +100,7 @@ func parseSpec(text []byte, fds []int) (spec, error) {
 		return s, fmt.Errorf("af_packet on %s: %d descriptors for %d queues", s.Dev, len(fds), s.sockets())
 	}
 	if s.MTU < 68 || s.MTU > 65535 {
-		return s, fmt.Errorf("af_packet on %s: MTU %d", s.Dev, s.MTU)
+		return s, fmt.Errorf("af_packet on %s: MTU %d is not in 68 to 65535", s.Dev, s.MTU)
 	}
 	return s, nil
 }

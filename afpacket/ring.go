@@ -22,7 +22,7 @@ import (
 // same.
 //
 // The ring belongs to the socket, which control holds, so it outlives the engine. The
-// next engine must continue at the right slot, but the kernel does not tell its own
+// next engine must continue at the right slot, but the kernel does not report its own
 // position. The engine therefore stores two facts in the ring: received slots have the
 // status slotTaken, and the record has the position after the last batch.
 

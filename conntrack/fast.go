@@ -13,8 +13,8 @@ import (
 // connection's state and timeout, rewrites the frame if the action translates, and
 // returns the ct_state bits snat and dnat.
 //
-// If Process might give another result, ok is false and nothing has changed. This is so
-// for a connection that has ended or changed, or whose state is not established.
+// If the connection has ended or changed, or its state is not established, Process might
+// give another result: ok is then false and nothing has changed.
 func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (state uint8, ok bool) {
 	i %= packet.BatchSize
 	t, f, dir := tr.Table, &b.Frames[i], tr.dirs[i]&1

@@ -6,10 +6,10 @@ package conntrack
 // holder: the port that received the connection's first frame. A tunnel port carries
 // the traffic of many senders, so a connection through a tunnel counts for its zone
 // instead. If the table is full, the quota holder with the most connections loses one:
-// an unreplied or closed one if it has any, otherwise an established one. A quota is
-// the table's limit divided by the number of quota holders with connections, to within
-// an eighth. A quota holder may exceed its quota as long as no other one needs the
-// space.
+// an unreplied or closed one if it has any, otherwise an established one. A new connection
+// of this holder evicts no established one: it is refused instead. A quota is the table's
+// limit divided by the number of quota holders with connections, to within an eighth. A
+// quota holder may exceed its quota as long as no other one needs the space.
 
 const (
 	// Ports bounds the port numbers.

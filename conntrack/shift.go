@@ -68,8 +68,8 @@ func (s *shift) origin(v, fallback uint32) uint32 {
 }
 
 // acknowledged converts an acknowledgement of forwarded data to the sender's numbers.
-// An acknowledgement of only a part of the rewritten announcement becomes one of
-// nothing of the original announcement, so that the sender repeats it.
+// If it covers only a part of the rewritten announcement, the result covers nothing of the
+// original announcement, and the sender repeats the announcement.
 func (s *shift) acknowledged(ack uint32) uint32 { return s.origin(ack, s.pos) }
 
 // sacked converts an edge of a SACK block (RFC 2018) to the sender's numbers, by the

@@ -27,8 +27,9 @@ const (
 	// one call of runBFD to the next.
 	bfdTickNS = 10_000_000
 	bfdIdleNS = 100_000_000
-	// bfdLateNS is the delay in nanoseconds from which the worker counts as stalled. It
-	// received no packets during the delay, and extends all detection times by it.
+	// bfdLateNS is the delay in nanoseconds from which the worker counts as stalled. A
+	// stalled worker has received no packets, so it extends all detection times by the
+	// delay.
 	bfdLateNS = 50_000_000
 	// bfdCostNS and bfdBurst limit the packets of a session to 100 a second, and to 20
 	// at once. Packets with the session's discriminator have one limit, and packets with
@@ -75,8 +76,8 @@ func bfdHash(port uint32, remote *[16]byte) uint32 {
 	return uint32(h >> (64 - bfdIndexBits - 1))
 }
 
-// update computes used and slots from the running sessions if commands have changed these.
-// The commands of one pass cost one update together. The caller holds the lock.
+// update computes used and slots from the running sessions if commands have changed a
+// session. The commands of one pass cost one update together. The caller holds the lock.
 func (t *BFDTable) update() {
 	if !t.stale {
 		return
@@ -208,7 +209,7 @@ func (w *Worker) runBFD() {
 		t.lock.lock()
 		s := &t.sessions[i]
 		send := false
-		if t.running[i] { // not yet a session that an earlier engine ran
+		if t.running[i] { // false for a session of an earlier engine until its CmdBFD
 			s.Postpone(late)
 			if send = s.Tick(w.now); send {
 				f = s.frame(s.Packet())

@@ -8,8 +8,8 @@ const (
 	ControllerPort = 0xfffd
 	// controllerIntervalNS is the average time between two frames that a worker
 	// captures for the controller. controllerBurst is the number of frames that it
-	// may capture at once. Frames beyond this rate are not captured.
-	// The burst is what arrives while a busy machine suspends the worker for 15 ms.
+	// may capture at once. Frames beyond this rate are not captured. The burst covers 15 ms
+	// at this rate: a busy machine may suspend the worker for so long.
 	controllerIntervalNS = 15_000
 	controllerBurst      = 1_000
 )

@@ -64,7 +64,7 @@ type fairness struct {
 	debtors  int      // number of queues with debt (extra cost of their frames)
 	repaidNS uint64   // time of the last reduction of debts (extra costs of queues)
 	debtless presence // queues without debt
-	uncut    presence // whether queues have frames that have neither debt nor large frames
+	uncut    presence // queues that have neither debt nor a limit of their batches
 	skipped  int      // number of queues that this pass has skipped because of their debt
 	passNS   uint64   // clock of the last pass
 	smallNS  uint64   // total cost of received large frames with small segments
@@ -75,7 +75,7 @@ type fairness struct {
 type presence struct {
 	waits  bool   // the group had frames recently
 	frames int    // number of frames received in this pass
-	awayNS uint64 // time in nanoseconds after which the field waits becomes false
+	awayNS uint64 // time in nanoseconds for which waits stays true without frames
 }
 
 // costs are running totals of the work for the frames of all receive queues.

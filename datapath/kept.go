@@ -44,8 +44,8 @@ func (w *Worker) releaseOrKeep(q *rxQueue) {
 	}
 }
 
-// streamNS is the time in nanoseconds within which a full batch is followed by
-// another.
+// streamNS is the time in nanoseconds for which a full batch counts as part of a stream of
+// full batches.
 const streamNS = 100_000
 
 // release releases the queue's buffers. In a stream of full batches it may postpone

@@ -11,8 +11,8 @@ import (
 
 // This file has the outputs that send only the first bytes of a frame. The sent bytes keep
 // the lengths and checksums of the whole frame, as in Open vSwitch. If a segment of a large
-// frame exceeds the limit, the worker cuts the frame and truncates each segment. So the
-// result depends neither on the sender's offloads nor on coalescing.
+// frame exceeds the limit, the worker cuts the frame and truncates each segment. The result
+// therefore depends neither on the sender's offloads nor on coalescing.
 
 // outputTruncated sends the first a.U64 bytes of frame i to port a.U32.
 func (w *Worker) outputTruncated(i int, a *flowtable.Action) {

@@ -38,12 +38,12 @@
 //	shared.go    the memory that the worker shares with the control process
 //
 // Invariants:
-//   - A worker is one locked thread. It owns its Shared, its cache and its queues. Between two
-//     passes it neither allocates nor locks nor waits. The exceptions are two spin locks: of
-//     a transmit queue that several workers share, and of the BFD sessions.
-//   - One batch is in hand at a time. It ends with finish: pending frames are sent, the output
-//     ports used are flushed, then the buffers of the receive queue are released. If a flush
-//     was postponed, the buffers are released after that flush.
+//   - A worker is one locked thread. It owns its Shared, its cache and its queues. While it
+//     handles a batch, it neither allocates nor waits. It takes only spin locks: of a transmit
+//     queue that several workers share, of the BFD sessions, and of tracked connections.
+//   - A worker handles one batch at a time. The batch ends with finish: the worker sends
+//     pending frames, flushes the output ports used, and then releases the buffers of the
+//     receive queue. After a postponed flush, it releases the buffers after that flush.
 package datapath
 
 import (

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connect connects to the engine that serves stateDir. The new connection replaces that
-// of an older control process. Without an engine, the error wraps fs.ErrNotExist or
-// ECONNREFUSED.
+// Connect connects to the engine that serves stateDir. The new connection replaces the
+// connection of an older control process. Without an engine, the error wraps fs.ErrNotExist
+// or ECONNREFUSED.
 func Connect(stateDir string) (*Client, error) {
 	conn, err := dialServing(stateDir)
 	for end := time.Now().Add(spawnTimeout); err != nil && locked(stateDir) && time.Now().Before(end); {

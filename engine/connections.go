@@ -50,12 +50,12 @@ func (c *connections) take(conn *net.UnixConn, greet bool) {
 }
 
 // useless reports whether another control process could do nothing with this engine, whose
-// control process has died: its workers were never started, or another engine serves since
-// they were halted.
+// control process has died: its workers were never started, or another engine has begun to
+// serve after they were halted.
 func (s *server) useless() bool { return s.workers == nil || s.halted && !s.serveAgain() }
 
-// How long a halted engine tries to serve again. Meanwhile the spare engine, which has got the
-// lock, notices the death of control and ends.
+// A halted engine tries for againLimit to serve again. In this time the spare engine, which
+// holds the lock, notices the death of control and ends.
 const (
 	againLimit = 2 * time.Second
 	againEvery = 10 * time.Millisecond

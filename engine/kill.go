@@ -46,9 +46,10 @@ func (c *Client) Wait() {
 	}
 }
 
-// Halt ends the engine's workers between two passes, so that no frame gets lost in their
-// hands. When it returns nil, the engine uses no ring any more, and the spare engine
-// serves. The caller kills the engine later. An engine of an earlier version refuses.
+// Halt ends the engine's workers between two passes, when no worker handles a frame, so
+// that no frame is lost. When it returns nil, the engine uses no ring any more, and the
+// spare engine serves. The caller kills the engine later. An engine of an earlier version
+// refuses.
 func (c *Client) Halt() error {
 	_, err := c.call(&Request{Op: OpHalt}, nil)
 	return err

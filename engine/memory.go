@@ -27,8 +27,8 @@ type Memory struct {
 	UpcallEvent   int
 	// OptionsKey is the key of the hashes of Geneve options, from the configuration.
 	OptionsKey flowtable.OptionsKey
-	// Connections is the connection table, in its own region, which outlives the
-	// workers'.
+	// Connections is the connection table, in its own region, which outlives the workers'
+	// regions.
 	Connections conntrack.Memory
 	table       *shm.Region
 	// unmapped has descriptors of regions that are not mapped: see OpenTable.

@@ -78,10 +78,10 @@ const (
 	// descriptors. The order is: the OpStart, the attached ports, the keys. Last is set
 	// in the final Reply.
 	OpRecall = "recall"
-	// OpHalt ends the workers between two passes, so that no frame is in a worker's
-	// hands, and unlocks the state directory, so that the spare engine serves. The halted
-	// engine keeps its requests until it is killed. If control's connection ends, the halted
-	// engine ends, too, unless no other engine serves. Earlier versions refuse this request.
+	// OpHalt ends the workers between two passes, when no worker handles a frame. It then
+	// unlocks the state directory, so that the spare engine serves. The halted engine keeps
+	// its requests until it is killed. If control's connection ends, the halted engine
+	// ends, too, unless no other engine serves. Earlier versions refuse this request.
 	OpHalt = "halt"
 	// OpStop ends the engine after the engine's reply.
 	OpStop = "stop"

@@ -18,7 +18,7 @@ import (
 // more) must fit into one OpStart message.
 const MaxWorkers = (MaxDescriptors - 2) / 2
 
-// spareProcs is the number of Go processors in addition to the workers': one for the
+// spareProcs is the number of Go processors beside one for each worker: one for the
 // connection to control, and one for the runtime.
 const spareProcs = 2
 

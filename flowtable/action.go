@@ -83,8 +83,7 @@ const (
 	// OpSetIPv6Label sets the IPv6 flow label to the low 20 bits of U32.
 	OpSetIPv6Label
 	// OpController copies the frame's first U32 bytes to the capture ring, for the
-	// controller.
-	// U64 is a number that the copy carries.
+	// controller. U64 is a number that the copy carries.
 	OpController
 	// OpAnswer answers an ARP request or a neighbour solicitation on its input port
 	// with the MAC address in the low 48 bits of U64.

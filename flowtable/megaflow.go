@@ -8,8 +8,8 @@ import (
 )
 
 // Megaflows are found by tuple-space search. One index maps the hash of a mask and a
-// masked key to megaflows. A lookup tries one mask after the other, those with the
-// most recent hits first.
+// masked key to megaflows. A look-up tries one mask after the other. Masks with the most
+// recent hits come first.
 
 // mask is a mask in use.
 type mask struct {

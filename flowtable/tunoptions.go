@@ -36,8 +36,8 @@ const TunOAM = 1
 const TunCritical = 1
 
 // OptionsKey is the random key of the hashes of Geneve options. A sender that does not know
-// it cannot choose options with equal hashes. Megaflows match these hashes, so a key is valid
-// as long as any megaflow.
+// it cannot choose options with equal hashes. Megaflows match these hashes, so the key must
+// not change while any megaflow exists.
 type OptionsKey [2]uint64
 
 // Hash returns the hash of raw Geneve options. It is 0 only for no options.

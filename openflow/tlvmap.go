@@ -188,10 +188,10 @@ func (m *TLVMap) Changed(mod *TLVMod) (*TLVMap, error) {
 
 func (m *TLVMap) add(mapping TLVMapping) error {
 	if f := m.fields[mapping.Field]; f != nil {
-		return Errorf(ErrTLVAlreadyMapped, "%v: the field is mapped already: %v; delete that first", mapping, f.TLVMapping)
+		return Errorf(ErrTLVAlreadyMapped, "%v: the field is mapped already: %v; delete this mapping first", mapping, f.TLVMapping)
 	}
 	if f := m.byKey[mapping.key()]; f != nil {
-		return Errorf(ErrTLVDupEntry, "%v: the option is mapped already: %v; delete that first", mapping, f.TLVMapping)
+		return Errorf(ErrTLVDupEntry, "%v: the option is mapped already: %v; delete this mapping first", mapping, f.TLVMapping)
 	}
 	f := &TLVField{TLVMapping: mapping}
 	taken := m.taken()

@@ -128,9 +128,9 @@ func (s *Segmenter) Write(dst []byte, outer bool) int {
 	return n
 }
 
-// addPayload adds the next n bytes of payload to the segment seg. It copies bytes that
-// are in the large frame's header buffer and refers to the others by spans. If dst has too few spans, it
-// returns false and does not advance.
+// addPayload adds the next n bytes of payload to the segment seg. It copies the bytes in
+// the large frame's header buffer, and refers to all others by spans. If dst has too few
+// spans, it returns false and does not advance.
 func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	f := s.f
 	if have := int(f.end-f.start) - s.headers - s.cut; have > 0 {

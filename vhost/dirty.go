@@ -30,7 +30,7 @@ const maxLogSize = 256 << 20
 // checkLog refuses a dirty log whose size, offset or file is unusable.
 func checkLog(s LogSpec, fd int) error {
 	if s.Size < 8 || s.Size > maxLogSize || s.Offset%uint64(unix.Getpagesize()) != 0 || s.Offset+s.Size < s.Offset {
-		return fmt.Errorf("dirty log of %d bytes at offset %d, expected 8 to %d at a page", s.Size, s.Offset, maxLogSize)
+		return fmt.Errorf("dirty log of %d bytes at offset %d, expected 8 to %d bytes at a multiple of the page size", s.Size, s.Offset, maxLogSize)
 	}
 	_, _, err := checkFile(RegionSpec{Size: s.Size, MmapOffset: s.Offset}, fd)
 	return err

@@ -241,7 +241,7 @@ func TestCallWithManyWaiters(t *testing.T) {
 			g.Tx[0].Reclaim()
 			return false
 		})
-		if reason := d.Rx()[0].Fault(); !strings.Contains(reason, "too many wait for it") {
+		if reason := d.Rx()[0].Fault(); !strings.Contains(reason, "too many threads wait for it") {
 			t.Errorf("the fault is %q", reason)
 		}
 		d.Close()
@@ -249,7 +249,7 @@ func TestCallWithManyWaiters(t *testing.T) {
 			d, err := g.Open(nil)
 			if err == nil {
 				d.Close()
-			} else if !strings.Contains(err.Error(), "too many wait for it") {
+			} else if !strings.Contains(err.Error(), "too many threads wait for it") {
 				t.Fatal(err)
 			}
 			return err != nil

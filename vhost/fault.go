@@ -47,7 +47,7 @@ var faultTexts = [faultKinds]string{
 	faultIndirectNext: "descriptor %d is indirect and also has a next descriptor, flag %d",
 	faultShort:        "chain of %d bytes is shorter than its header of %d",
 	faultLength:       "chain of %d bytes is longer than %d",
-	faultWaiters:      "%d signals of the call event in a row took more than %d ns each: too many wait for it",
+	faultWaiters:      "%d signals of the call event in a row took more than %d ns each: too many threads wait for it",
 }
 
 // fault is the first fault of a device. All queues of the device share it. The worker

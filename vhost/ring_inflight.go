@@ -73,7 +73,7 @@ func inflightRegion(num int, packed bool) int {
 // rings.
 func checkInflight(s InflightSpec, fd int) error {
 	if s.Queues < 1 || s.Queues > 2*MaxQueuePairs || s.QueueSize < 1 || s.QueueSize > MaxRingSize {
-		return fmt.Errorf("inflight buffer of %d rings of %d descriptors, expected 1 to %d of 1 to %d", s.Queues, s.QueueSize, 2*MaxQueuePairs, MaxRingSize)
+		return fmt.Errorf("inflight buffer of %d rings of %d descriptors, expected 1 to %d rings of 1 to %d descriptors", s.Queues, s.QueueSize, 2*MaxQueuePairs, MaxRingSize)
 	}
 	if s.Offset%uint64(unix.Getpagesize()) != 0 || s.Size < uint64(s.Queues*inflightRegion(s.QueueSize, false)) || s.Size > uint64(s.Queues*inflightRegion(s.QueueSize, true))+1<<20 || s.Offset+s.Size < s.Offset {
 		return fmt.Errorf("inflight buffer of %d bytes at offset %d for %d rings of %d descriptors", s.Size, s.Offset, s.Queues, s.QueueSize)
@@ -93,7 +93,7 @@ func parseInflight(b []byte) InflightSpec {
 func getInflightFD(s *Session, m *message) ([]byte, error) {
 	spec := parseInflight(m.payload)
 	if spec.Queues < 1 || spec.Queues > 2*s.cfg.Queues || spec.QueueSize < 1 || spec.QueueSize > MaxRingSize {
-		return nil, fmt.Errorf("%d rings of %d descriptors, expected at most %d of %d", spec.Queues, spec.QueueSize, 2*s.cfg.Queues, MaxRingSize)
+		return nil, fmt.Errorf("%d rings of %d descriptors, expected at most %d rings of %d descriptors", spec.Queues, spec.QueueSize, 2*s.cfg.Queues, MaxRingSize)
 	}
 	spec.Size = uint64(spec.Queues * inflightRegion(spec.QueueSize, s.front.Features&FeatureRingPacked != 0))
 	fd, err := unix.MemfdCreate("inflight", unix.MFD_CLOEXEC)

@@ -50,9 +50,9 @@ func (r *ring) packedParts(v VringSpec) []part {
 
 const packedAreaAlign = 4
 
-// startPacked sets the position of a packed ring. Before, it finishes a publish that
-// the death of the previous engine has interrupted. Without a record or an inflight
-// buffer, the ring cannot be resumed.
+// startPacked sets the position of a packed ring. It first finishes a publish that the
+// death of the previous engine has interrupted. Without a record or an inflight buffer, the
+// ring cannot be resumed.
 func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	r.mask = ceilPowerOfTwo(r.num) - 1
 	if rec != nil {

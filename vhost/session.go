@@ -102,7 +102,7 @@ type Session struct {
 	throttled uint64
 }
 
-// NewSession makes a session. A session in server mode listens from now on.
+// NewSession makes a session. A session in server mode listens when NewSession returns.
 func NewSession(cfg Config, b Backend) (*Session, error) {
 	s, err := newSession(cfg, b)
 	if err != nil {
@@ -371,7 +371,7 @@ func (s *Session) halt() {
 		err = json.Unmarshal(state, &stopped)
 	}
 	if err != nil {
-		s.log.Warn("vhost-user: stop of the device; positions come from guest memory", "error", err)
+		s.log.Warn("vhost-user: the engine has not returned the ring positions, they come from guest memory", "error", err)
 	}
 	known := map[int]uint16{}
 	for _, v := range stopped.Vrings {
@@ -382,7 +382,7 @@ func (s *Session) halt() {
 		if _, ok := known[v.Index]; !ok {
 			at, err := resumePosition(spec, fds, v)
 			if err != nil {
-				s.log.Warn("vhost-user: position of a ring", "vring", v.Index, "error", err)
+				s.log.Warn("vhost-user: cannot read the position of a ring", "vring", v.Index, "error", err)
 				continue
 			}
 			known[v.Index] = at

@@ -394,7 +394,7 @@ func TestSessionRefuses(t *testing.T) {
 		{"short", 2, 1, 0, n(0)[:4], nil, "SET_FEATURES: payload of 4 bytes, expected 8"},
 		{"features", 2, 1, 0, n(1 << 63), nil, "were not offered"},
 		{"protocol features", 16, 1, 0, n(1 << 62), nil, "were not offered"},
-		{"vring", 8, 1, 0, p(77, 256), nil, "vring 77 of 4"},
+		{"vring", 8, 1, 0, p(77, 256), nil, "vring 77: expected an index below 4"},
 		{"vring size", 8, 1, 0, p(0, 255), nil, "255 descriptors"},
 		{"base", 10, 1, 0, p(0, 1<<16), nil, "no index of a split ring"},
 		{"kick without descriptor", 12, 1, 0, n(0), nil, "0 descriptors, expected 1"},

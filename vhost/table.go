@@ -282,7 +282,7 @@ func remMemReg(s *Session, m *message) ([]byte, error) {
 // vring returns index if the front end has such a vring, and an error otherwise.
 func (s *Session) vring(index int) (int, error) {
 	if index < 0 || index >= len(s.front.Vrings) {
-		return 0, fmt.Errorf("vring %d of %d", index, len(s.front.Vrings))
+		return 0, fmt.Errorf("vring %d: expected an index below %d", index, len(s.front.Vrings))
 	}
 	return index, nil
 }

@@ -78,7 +78,7 @@ func (u *Uplink) Status() Status {
 		s.Notes = append(s.Notes, fmt.Sprintf("the device sends on %d queues and receives on %d", u.spec.TxQueues, u.spec.Queues))
 	}
 	for _, c := range u.settings {
-		s.Notes = append(s.Notes, "set on the device, to be put back: "+c.Name)
+		s.Notes = append(s.Notes, "the port has changed "+c.Name+" of the device; deleting the port restores it")
 	}
 	return s
 }

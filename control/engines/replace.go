@@ -140,7 +140,7 @@ func (es *Engines) releaseRings(old Client) (halted bool, err error) {
 		return true, nil
 	}
 	if !errors.Is(err, engine.ErrGone) { // earlier versions refuse
-		es.log.Info("the old engine is killed without a halt, frames in its workers' hands may be lost", "error", err)
+		es.log.Info("the old engine is killed without a halt, frames that its workers handle may be lost", "error", err)
 	}
 	if err := es.endOld(old); err != nil {
 		return false, err

@@ -181,7 +181,7 @@ func (es *Engines) replaceDead(dead Client, died time.Time) bool {
 	defer es.change.Unlock()
 	es.setEngine(nil)
 	if err := es.endOld(dead); err != nil { // a dead engine's threads must not use devices any more
-		es.log.Error("the old engine", "error", err)
+		es.log.Error("the old engine cannot be ended", "error", err)
 	}
 	if hang := es.guard.hang.Swap(nil); hang != nil { // blames once, however many starts fail
 		es.ports.Blame(hang)

@@ -152,7 +152,7 @@ func mergedKeys(a, b map[string]string) map[string]string {
 }
 
 // replacePort replaces the port p by next, which has the changed options. If the port
-// has a device, it keeps its driver. Of the changed options, the driver uses only mtu=.
+// has a device, it keeps its driver. The driver uses mtu= and no other changed option.
 func (ps *Ports) replacePort(p, next *switchPort) error {
 	if p.isTunnel() {
 		if err := next.driver.open(nil); err != nil {

@@ -43,8 +43,8 @@ func (ps *Ports) checkDevices() {
 	}
 }
 
-// followDevices tells the driver of each port to look after its device, and sets up a
-// port whose device exists again. The caller holds the configuration lock.
+// followDevices makes each port's driver check its device, and sets up a port whose device
+// exists again. The caller holds the configuration lock.
 func (ps *Ports) followDevices() {
 	for _, p := range ps.byNumber {
 		f, ok := p.driver.(deviceFollower)
@@ -125,7 +125,7 @@ func (p *xdpPort) follow(u *underlay.Kernel) error {
 	// ErrGone (the engine has died) is no failure here: the next engine uses the new
 	// MTU
 	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) {
-		p.log.Warn("attaching with the new MTU", "error", err)
+		p.log.Warn("cannot attach the device with its new MTU", "error", err)
 		return err
 	}
 	return nil

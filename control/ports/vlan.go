@@ -10,8 +10,8 @@ import (
 	"weft/openflow/xlate"
 )
 
-// vlanOptions are the options for a port's VLANs in the action normal. Their words are
-// those of ovs-vswitchd.conf.db(5). A set of VLANs is a list of numbers and ranges.
+// vlanOptions are the options for a port's VLANs in the action normal. Names and values are
+// as in ovs-vswitchd.conf.db(5). A set of VLANs is a list of numbers and ranges.
 var vlanOptions = optionTable{
 	"tag":          {check: numberIn(0, maxVID)},
 	"trunks":       {check: vlanSetWords},
@@ -28,7 +28,8 @@ const (
 	tpidService  = 0x88a8
 )
 
-// vlanModes are the values of vlan_mode=. Their order is that of openflow's constants.
+// vlanModes are the values of vlan_mode=. They are in the order of package xlate's VLAN
+// modes.
 var vlanModes = []string{"trunk", "access", "native-tagged", "native-untagged", "dot1q-tunnel"}
 
 func vlanSetWords(value string) string {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package workers gives control access to the workers of one engine: their command
-// rings and shared memory. Of all locks in control, Workers.mu is taken last.
+// rings and shared memory. Workers.mu is the last lock that control takes.
 package workers
 
 import (

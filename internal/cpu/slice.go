@@ -32,7 +32,7 @@ func shortSlice(tid int) error {
 		err = unix.SchedSetAttr(tid, attr, 0)
 	}
 	if err != nil {
-		return fmt.Errorf("length of turns: %w", err)
+		return fmt.Errorf("time slice: %w", err)
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func Become(a *Account, keep []cap.Value) error {
 			return fmt.Errorf("user %s: weftd has no %s to keep", a.Name, Name(c))
 		}
 	}
-	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: math.MaxUint64, Max: math.MaxUint64}) // error ignored: CAP_IPC_LOCK does without it
+	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: math.MaxUint64, Max: math.MaxUint64}) // error ignored: with CAP_IPC_LOCK the limit has no effect
 	for c := cap.Value(0); c < cap.MaxBits(); c++ {
 		if slices.Contains(keep, c) {
 			continue

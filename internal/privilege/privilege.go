@@ -32,8 +32,9 @@ var (
 	Namespace = Need{"a tap with netns=", []cap.Value{cap.NET_ADMIN, cap.SYS_ADMIN}} // setns(2)
 	// NET_ADMIN is for buffers beyond net.core.rmem_max.
 	Packet = Need{"af_packet", []cap.Value{cap.NET_ADMIN, cap.NET_RAW}}
-	// Whole is the tap for large frames. Without it they leave as trains. BPF is also for
-	// the counts of a tap's frames, without which workers look for them with system calls.
+	// Whole is for the tap through which large frames leave whole. Without the tap, large
+	// frames leave as trains. The kernel's counts of a tap's frames also need BPF. Without
+	// these counts, workers look for frames with system calls.
 	Whole = Need{"sending large frames of af_packet whole", []cap.Value{cap.NET_ADMIN, cap.BPF}}
 	// PERFMON is for the XDP program's arithmetic with packet pointers.
 	XDP    = Need{"af_xdp", []cap.Value{cap.NET_ADMIN, cap.NET_RAW, cap.BPF, cap.PERFMON}}
@@ -121,7 +122,7 @@ func User() string {
 	return number
 }
 
-// Lack is a capability that this process lacks, and what needs it.
+// Lack is a capability that this process lacks, and the need that has it.
 type Lack struct {
 	Capability cap.Value
 	For        []string
@@ -166,8 +167,8 @@ func give(names string) string {
 }
 
 // Explain adds a remedy to an error about the file permissions of a socket: the argument
-// remedy, which needs no capability, or CAP_DAC_OVERRIDE. It returns other errors, and nil,
-// unchanged, and also this error if the process has CAP_DAC_OVERRIDE.
+// remedy, which needs no capability, or CAP_DAC_OVERRIDE. It returns any other error, and
+// nil, unchanged. If the process has CAP_DAC_OVERRIDE, it returns every error unchanged.
 func Explain(err error, remedy string) error {
 	if !errors.Is(err, unix.EACCES) || Has(cap.DAC_OVERRIDE) {
 		return err

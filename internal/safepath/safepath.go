@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package safepath opens directories and files on paths that less privileged users may
-// change. weftd runs as root, so another user's symbolic link could redirect weftd's
+// change. weftd may run as root, and another user's symbolic link could redirect its
 // writes.
 //
 // A directory is trusted if it belongs to root or to the user of this process, and only
@@ -28,7 +28,7 @@ const maxLinks = 40
 type LinkError struct{ Link, Dir string }
 
 func (e *LinkError) Error() string {
-	return fmt.Sprintf("%s is a symbolic link, and others than root may change %s: it is not followed", e.Link, e.Dir)
+	return fmt.Sprintf("%s is a symbolic link in %s, which others than root may change: name the path behind the link, or make root the owner of the directory", e.Link, e.Dir)
 }
 
 // trusted reports whether only root, group 0 and this user may change a directory with

@@ -133,7 +133,7 @@ func (e *Foreign) Probe() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if ns := e.measured(); ns > SlowSignals*MaxSignalNS {
-		return fmt.Errorf("a signal of the eventfd takes %d µs of CPU time, at most %d are allowed: too many wait for it",
+		return fmt.Errorf("a signal of the eventfd takes %d µs of CPU time, at most %d are allowed: too many threads wait for it",
 			ns/1000, SlowSignals*MaxSignalNS/1000)
 	}
 	return nil

@@ -129,7 +129,7 @@ func (p *Producer) Done() uint64 { return p.hdr.releasedCount.Load() }
 type Consumer struct {
 	RingMem
 	tail  uint64 // number of bytes read, released or not
-	count uint64 // number of bytes read
+	count uint64 // number of messages read
 	head  uint64 // producer's head as last loaded
 }
 

@@ -57,8 +57,8 @@ type TableLookups struct {
 }
 
 // CreditLookups counts the look-ups of packets: one for each of rules and one for each
-// table in missed. It leaves out those of other bridges. It needs exclusive access to the
-// pipeline.
+// table in missed. It ignores rules and tables of other bridges. It needs exclusive access
+// to the pipeline.
 func (p *Pipeline) CreditLookups(rules []*Rule, missed []BridgeTable, packets uint64) {
 	for _, r := range rules {
 		if r.Bridge == p.bridge {
@@ -145,10 +145,10 @@ func (p *Pipeline) Lookup(table uint8, f *openflow.Flow, v Visitor) (r *Rule, co
 	return p.tables[table].lookup(f, v)
 }
 
-// SendExceptions decides which exceptional frames go to the controller. misses is about
-// frames that match no flow, expired about frames whose TTL dec_ttl finds expired. If the
-// argument is false, these frames are dropped. OpenFlow 1.0 sends misses to the controller;
-// later versions drop them.
+// SendExceptions decides which exceptional frames go to the controller. misses applies to
+// frames that match no flow. expired applies to frames whose TTL dec_ttl finds expired. If
+// the argument is false, the pipeline drops these frames. OpenFlow 1.0 sends misses to the
+// controller; later versions drop them.
 func (p *Pipeline) SendExceptions(misses, expired bool) {
 	p.missToController, p.expiredToController = misses, expired
 	p.generation++

@@ -23,7 +23,7 @@ func (p *Pipeline) keepsTLVs(next *openflow.TLVMap) error {
 		return nil
 	}
 	if gone &= p.tlvUse(); gone != 0 {
-		return openflow.Errorf(openflow.ErrTLVInUse, "%v is used by a flow or a group; delete that first", openflow.FTunMetadata+openflow.FieldID(bits.TrailingZeros64(gone)))
+		return openflow.Errorf(openflow.ErrTLVInUse, "%v is used by a flow or a group: delete the flow or group first", openflow.FTunMetadata+openflow.FieldID(bits.TrailingZeros64(gone)))
 	}
 	return nil
 }

@@ -201,8 +201,9 @@ func (x *xlate) suspendedNote() string {
 const revealedNote = "continues in a second look-up, which sees the headers that the pop has revealed; they are 0 in a trace"
 
 // continueLater emits a second look-up whose translation executes the actions, and then the
-// action set, unless they are a bucket's. The present list ends, and the frame is the
-// present one for the list around it. note is a trace's remark on the second look-up.
+// action set, unless they are a bucket's. The current list ends. The list around it
+// continues with the frame as it is before the second look-up. note is a trace's remark on
+// the second look-up.
 func (x *xlate) continueLater(actions []openflow.Action, note string) {
 	f := x.freeze(x.table)
 	f.Actions = openflow.FormatActions(actions, openflow.WithTLVs(nil, x.p.TLVs()))

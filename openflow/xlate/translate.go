@@ -27,7 +27,7 @@ const (
 )
 
 // Translate runs key through the tables of p, starting with table 0 of the bridge to which its
-// port belongs. p has the frames of unknown ports.
+// port belongs. p is the pipeline for frames of unknown ports.
 func Translate(p *ofproto.Pipeline, key *flowtable.Key, env Env) (t Translation) {
 	trace(p, &t, key, env, nil)
 	return t

@@ -10,8 +10,8 @@ import (
 )
 
 // VLANs of ports in the action normal, as in ovs-vswitchd.conf.db(5), table Port. Other
-// outputs leave a frame's tags unchanged. Package openflow sees two tags of a frame, as
-// Open vSwitch does with vlan-limit=2.
+// outputs leave a frame's tags unchanged. A key has two tags of a frame, as in Open vSwitch
+// with vlan-limit=2.
 
 // VLANMode decides which VLANs a port carries, and which tags its frames have.
 type VLANMode uint8
