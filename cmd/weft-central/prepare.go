@@ -31,7 +31,7 @@ func (s *settings) register(cmd *cobra.Command, data *string) {
 	f.StringVar(&s.Metrics, "metrics", "", "HOST:PORT of Prometheus metrics and health, as in 127.0.0.1:7702")
 	f.StringSliceVar(&s.Etcd, "etcd", nil, "URLs of an etcd that runs already, instead of the embedded one")
 	f.StringVar(&s.EtcdCertificate, "etcd-certificate", "", "client's certificate for --etcd, PEM")
-	f.StringVar(&s.EtcdKey, "etcd-key", "", "its key")
+	f.StringVar(&s.EtcdKey, "etcd-key", "", "key of --etcd-certificate, PEM")
 	f.StringVar(&s.EtcdCA, "etcd-ca", "", "CA of --etcd, PEM")
 	f.IntVar(&s.EtcdMaxTxnOps, "etcd-max-txn-ops", 0, "option --max-txn-ops of --etcd (default: 128)")
 	f.Int64Var(&s.QuotaMiB, "quota-mib", 0, "limit of the embedded etcd's database in MiB (default: 2048)")
@@ -77,9 +77,9 @@ must include ` + pki.CentralName + `.`,
 	f := cmd.Flags()
 	f.StringVar(&s.Name, "name", "", "name of the central, unique in the fleet")
 	f.StringVar(&s.CA, "ca", "", "certificate of the site's CA, PEM")
-	f.StringVar(&s.CAKey, "ca-key", "", "its key, to sign certificates of hosts (default: none are signed)")
-	f.StringVar(&s.Certificate, "certificate", "", "the central's certificate of the site's CA")
-	f.StringVar(&s.Key, "key", "", "its key")
+	f.StringVar(&s.CAKey, "ca-key", "", "key of --ca, PEM, with which the central signs certificates (default: it signs none)")
+	f.StringVar(&s.Certificate, "certificate", "", "the central's certificate of the site's CA, PEM")
+	f.StringVar(&s.Key, "key", "", "key of --certificate, PEM")
 	return cmd
 }
 

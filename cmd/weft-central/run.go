@@ -78,7 +78,7 @@ func runCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", defaultData, "directory of the central")
-	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
+	cmd.Flags().BoolVar(&verbose, "verbose", false, "log debug messages, too")
 	return cmd
 }
 

@@ -37,8 +37,8 @@ func (c *command) captureVerb() *cobra.Command {
 		Long: captureHelp, Args: words(1, 1),
 	}
 	verb.Flags().StringVarP(&file, "write", "w", "", "write pcapng to a file, or - for standard output")
-	verb.Flags().IntVarP(&r.Limit, "count", "c", 0, "end after this number of frames")
-	verb.Flags().IntVarP(&r.Snap, "snap", "s", 0, "capture at most this number of bytes of a frame")
+	verb.Flags().IntVarP(&r.Limit, "count", "c", 0, "end after this number of frames; 0: at Ctrl-C")
+	verb.Flags().IntVarP(&r.Snap, "snap", "s", 0, "capture at most this number of bytes of a frame; 0: all")
 	verb.Flags().StringVar(&r.Port, "port", "", "with drops: only this port's drops")
 	verb.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -134,12 +134,12 @@ func isCentralInput(err error) bool {
 }
 
 const applyHelp = `Makes one switch, or weft-central's declaration, agree with a file (TOML). The keys of the
-file say which; a file has those of one.
+file select one of the two; no file has keys of both.
 
 Prints the differences first: + new, ~ changed, - deleted. The whole file is applied, or
-nothing of it. What the file lacks stays, or is deleted with --prune. weft export writes such
-a file: of the switch, or of weft-central if --central or WEFT_CENTRAL is given. Comments are
-not kept.
+nothing of it. Objects that the file lacks stay, or are deleted with --prune. weft export
+writes such a file: of the switch, or of weft-central if --central or WEFT_CENTRAL is given.
+Comments are not kept.
 
 For one switch:
 

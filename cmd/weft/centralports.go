@@ -15,8 +15,8 @@ import (
 	"weft/cmd/exit"
 )
 
-const portHelp = `A declared port has a name, under which or under the option id= of add-port a host's switch
-has it, and:
+const portHelp = `A declared port has a name. It belongs to a host's port that has the same name, or whose option
+id= of add-port is this name. Its settings:
   net=NAME           its network
   mac=MAC            its MAC address; without it a random one is chosen and printed
   addresses=IP,...   its IP addresses

@@ -17,12 +17,50 @@ import (
 	"weft/cmd/exit"
 )
 
+// tupleHelp describes the arguments that select connections.
+const tupleHelp = `The first TUPLE selects by the original direction, the second by the reply direction. A tuple is a
+list of fields, separated by commas: ct_nw_src, ct_nw_dst, ct_ipv6_src, ct_ipv6_dst, ct_nw_proto,
+ct_tp_src, ct_tp_dst, icmp_id, icmp_type, icmp_code. A complete original tuple without a zone means
+zone 0.`
+
+const dumpConntrackHelp = `Prints the connections of ct(), or those that the arguments select, as ovs-dpctl does.
+` + tupleHelp + `
+
+  weft dump-conntrack zone=5
+  weft dump-conntrack ct_nw_src=10.0.0.1,ct_nw_proto=6,ct_tp_dst=22`
+
+const flushConntrackHelp = `Deletes all connections, or those that the arguments select, as ovs-dpctl does.
+` + tupleHelp + `
+
+  weft flush-conntrack zone=5
+  weft flush-conntrack zone=5 ct_nw_src=10.0.0.1,ct_nw_proto=17`
+
+const timeoutHelp = `Prints the timeouts of connections in seconds, or sets them: of a zone, or without zone= of all
+zones without timeouts of their own. Connections that have begun before may keep their timeouts.
+Names:
+
+  tcp_syn_sent, tcp_syn_recv, tcp_established, tcp_fin_wait, tcp_close_wait, tcp_last_ack,
+  tcp_time_wait, tcp_close
+  udp_first      one datagram
+  udp_single     several datagrams in one direction
+  udp_multiple   datagrams in both directions
+  icmp_first, icmp_reply, sctp_init, sctp_established, sctp_shutdown
+  other_first, other_multiple
+
+  weft ct-timeout zone=5 tcp_established=7200 udp_multiple=60`
+
+const zoneLimitsHelp = `Limits the number of connections in zones. The ports of a zone share its limit fairly: in a full
+zone, a new connection replaces one of the port with the most connections. default= applies to zones
+without a limit of their own; default=0 means no limit. limit=0 refuses new connections in the zone.
+
+  weft ct-set-limits default=100000 zone=5,limit=1000`
+
 // conntrackVerbs returns the verbs of ovs-dpctl(8) for connections, with the same
 // arguments and output, and the verb ct-timeout.
 func (c *command) conntrackVerbs() []*cobra.Command {
-	dump := &cobra.Command{Use: "dump-conntrack [zone=N] [mark=N[/MASK]] [labels=N[/MASK]] [TUPLE [TUPLE]]", Short: "print the connections, as ovs-dpctl does", Args: words(0, 6)}
-	more := dump.Flags().BoolP("more", "m", false, "with number and status of each")
-	statistics := dump.Flags().BoolP("statistics", "s", false, "with the remaining timeout")
+	dump := &cobra.Command{Use: "dump-conntrack [zone=N] [mark=N[/MASK]] [labels=N[/MASK]] [TUPLE [TUPLE]]", Short: "print the connections, as ovs-dpctl does", Long: dumpConntrackHelp, Args: words(0, 6)}
+	more := dump.Flags().BoolP("more", "m", false, "also the number and the status of each connection")
+	statistics := dump.Flags().BoolP("statistics", "s", false, "also the seconds until each connection expires")
 	dump.RunE = func(_ *cobra.Command, args []string) error {
 		client, err := c.client()
 		if err != nil {
@@ -33,22 +71,22 @@ func (c *command) conntrackVerbs() []*cobra.Command {
 	stats := &cobra.Command{Use: "ct-stats-show [zone=N]", Short: "print the number of connections by protocol", Args: words(0, 2)}
 	states := stats.Flags().BoolP("more", "m", false, "also by state")
 	stats.RunE = func(_ *cobra.Command, args []string) error { return c.ctStats(args, *states) }
-	timeout := &cobra.Command{Use: "ct-timeout [zone=N] [NAME=SECONDS...]", Short: "print or set the timeouts of a zone, or of all zones without their own", Args: words(0, -1)}
+	timeout := &cobra.Command{Use: "ct-timeout [zone=N] [NAME=SECONDS...]", Short: "print or set the timeouts of a zone, or of all zones without their own", Long: timeoutHelp, Args: words(0, -1)}
 	reset := timeout.Flags().Bool("reset", false, "restore the defaults")
 	timeout.RunE = func(_ *cobra.Command, args []string) error { return c.ctTimeout(args, *reset) }
 	return []*cobra.Command{
 		dump, stats, timeout,
 		{Use: "dump-conntrack-exp [zone=N]", Short: "print the connections that FTP and TFTP have announced, as ovs-dpctl does", Args: words(0, 2), RunE: c.dumpExpectations},
-		{Use: "flush-conntrack [zone=N] [mark=N[/MASK]] [labels=N[/MASK]] [TUPLE [TUPLE]]", Short: "delete all connections, or those of a zone, mark, labels, original and reply tuple", Args: words(0, 6), RunE: c.flushConntrack},
+		{Use: "flush-conntrack [zone=N] [mark=N[/MASK]] [labels=N[/MASK]] [TUPLE [TUPLE]]", Short: "delete all connections, or those of a zone, mark, labels, original and reply tuple", Long: flushConntrackHelp, Args: words(0, 6), RunE: c.flushConntrack},
 		{Use: "ct-get-nconns", Short: "print the number of connections", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.Connections) })},
-		{Use: "ct-get-maxconns", Short: "print the largest number of connections", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.MaxConnections) })},
+		{Use: "ct-get-maxconns", Short: "print the limit of the number of connections", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.MaxConnections) })},
 		{Use: "ct-set-maxconns N", Short: "limit the number of connections; 0: the size of the table", Args: words(1, 2), RunE: c.ctSetMaxConns},
 		{Use: "ct-get-tcp-seq-chk", Short: "print whether TCP sequence numbers are checked", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string {
 			return "TCP sequence checking: " + map[bool]string{true: "enabled", false: "disabled"}[s.SequenceChecks]
 		})},
 		{Use: "ct-enable-tcp-seq-chk", Short: "check TCP sequence numbers", Args: words(0, 1), RunE: c.ctCheck(true)},
 		{Use: "ct-disable-tcp-seq-chk", Short: "do not check TCP sequence numbers", Args: words(0, 1), RunE: c.ctCheck(false)},
-		{Use: "ct-set-limits [default=N] [zone=N,limit=N...]", Short: "limit the connections of zones, shared fairly by their ports; default=0: no limit; limit=0: no new connections", Args: words(1, -1), RunE: c.ctSetLimits},
+		{Use: "ct-set-limits [default=N] [zone=N,limit=N...]", Short: "limit the connections of zones", Long: zoneLimitsHelp, Args: words(1, -1), RunE: c.ctSetLimits},
 		{Use: "ct-del-limits [default] [zone=N[,N...]]", Short: "remove the default limit, and the limits of zones; the default limit then applies to these", Args: words(1, 3), RunE: c.ctDelLimits},
 		{Use: "ct-get-limits [zone=N[,N...]]", Short: "print the limits and connection counts of zones", Args: words(0, 2), RunE: c.ctGetLimits},
 	}

@@ -17,11 +17,12 @@ import (
 
 const flowSyntax = `FLOW has ovs-ofctl's syntax: settings and a match, then actions=ACTION[,ACTION...].
 
-Settings: table, priority, cookie, idle_timeout, hard_timeout, importance, send_flow_rem,
-check_overlap, reset_counts, no_packet_counts, no_byte_counts.
+Settings: table=0..254 (default 0), priority=0..65535 (default 32768), cookie=VALUE,
+idle_timeout=SECONDS, hard_timeout=SECONDS, importance=0..65535, send_flow_rem, check_overlap,
+reset_counts, no_packet_counts, no_byte_counts.
 
-Match: the fields of ovs-fields(7) except NSH, packet_type and a few others,
-with its masks and prerequisites.
+Match: the fields of ovs-fields(7) except NSH, packet_type and a few others, with the masks and
+prerequisites of that page.
 
 Actions, as in ovs-actions(7): a port, output, all, flood, local, in_port, normal, drop;
 output(port=PORT,max_len=BYTES), enqueue, set_queue, pop_queue; set_field, load, move,
@@ -31,8 +32,8 @@ check_pkt_larger(BYTES)->FIELD[BIT];
 resubmit, goto_table, clone, exit, push, pop, multipath, bundle, bundle_load, sample,
 write_actions, clear_actions, write_metadata; group, meter, ct, ct_clear,
 learn (with fin_idle_timeout and fin_hard_timeout), controller, conjunction, note; and
-fin_timeout(idle_timeout=N,hard_timeout=N): after a FIN or RST of TCP the flow's timeouts
-are at most N seconds.
+fin_timeout(idle_timeout=SECONDS,hard_timeout=SECONDS): after a FIN or RST of TCP, the limits
+of the flow's timeouts.
 `
 
 const addFlowHelp = flowSyntax + `

@@ -21,8 +21,8 @@ func (c *command) tableVerbs() []*cobra.Command {
 		return client.ChangeMeters(change)
 	}
 	type changer = func(*api.Client, api.ChangeTable) (api.TableChanged, error)
-	verb := func(usage, op, short string, minArgs int, fn changer) *cobra.Command {
-		return &cobra.Command{Use: usage, Short: short, Args: words(minArgs, 1), RunE: func(_ *cobra.Command, args []string) error {
+	verb := func(usage, op, short, long string, minArgs int, fn changer) *cobra.Command {
+		return &cobra.Command{Use: usage, Short: short, Long: long, Args: words(minArgs, 1), RunE: func(_ *cobra.Command, args []string) error {
 			return c.changeTable(fn, api.ChangeTable{Op: op, Text: optional(args)})
 		}}
 	}
@@ -35,7 +35,7 @@ func (c *command) tableVerbs() []*cobra.Command {
 			return ofFile(args[0], c.changeTable(fn, api.ChangeTable{Op: "add", Text: text, File: true}))
 		}}
 	}
-	mod := verb("mod-group GROUP", "modify", "replace a group", 1, groups)
+	mod := verb("mod-group GROUP", "modify", "replace a group", "Replaces a group.\n\n"+groupHelp, 1, groups)
 	mayCreate := mod.Flags().Bool("may-create", false, "add the group if it does not exist")
 	mod.RunE = func(_ *cobra.Command, args []string) error {
 		op := "modify"
@@ -45,15 +45,15 @@ func (c *command) tableVerbs() []*cobra.Command {
 		return c.changeTable(groups, api.ChangeTable{Op: op, Text: args[0]})
 	}
 	return []*cobra.Command{
-		verb("add-group GROUP", "add", "add a group: group_id=N,type=all|select|indirect|ff,bucket=...", 1, groups),
+		verb("add-group GROUP", "add", "add a group", "Adds a group.\n\n"+groupHelp, 1, groups),
 		file("add-groups FILE|-", "add the groups of a file, all or none", groups), mod,
-		verb("del-groups [group_id=N]", "delete", "delete a group, or all, and the flows that name it", 0, groups),
+		verb("del-groups [group_id=N]", "delete", "delete a group, or all, and the flows that name it", "", 0, groups),
 		c.showsPorts(&cobra.Command{Use: "dump-groups [group_id=N]", Short: "print the groups", Args: words(0, 1), RunE: c.dumpGroups}),
 		{Use: "dump-group-stats [group_id=N]", Short: "print the counters of groups and their buckets", Args: words(0, 1), RunE: c.groupStats},
-		verb("add-meter METER", "add", "add a meter: meter=N,kbps|pktps[,burst],bands=BANDS; a band is type=drop|dscp_remark,rate=R[,burst_size=B][,prec_level=N]", 1, meters),
+		verb("add-meter METER", "add", "add a meter", "Adds a meter.\n\n"+meterHelp, 1, meters),
 		file("add-meters FILE|-", "add the meters of a file, all or none", meters),
-		verb("mod-meter METER", "modify", "replace a meter", 1, meters),
-		verb("del-meters [meter=N]", "delete", "delete a meter, or all, and the flows that name it", 0, meters),
+		verb("mod-meter METER", "modify", "replace a meter", "Replaces a meter.\n\n"+meterHelp, 1, meters),
+		verb("del-meters [meter=N]", "delete", "delete a meter, or all, and the flows that name it", "", 0, meters),
 		{Use: "dump-meters [meter=N]", Short: "print the meters", Args: words(0, 1), RunE: c.dumpMeters},
 		{Use: "meter-stats [meter=N]", Short: "print the counters and drops of meters", Args: words(0, 1), RunE: c.meterStats},
 		c.queueVerb(),

@@ -16,7 +16,7 @@ configuration file:
   weft log level debug     least severe messages: debug, info, warn or error
   weft log format json     text or json
 
-log-level and log-format in weft.toml(5) last.`
+For a lasting change, set log-level and log-format in weft.toml(5).`
 
 func (c *command) logVerb() *cobra.Command {
 	show := func(*cobra.Command, []string) error { return c.logSettings("", nil) }

@@ -12,12 +12,22 @@ import (
 	"weft/cmd/exit"
 )
 
+const modTableHelp = `Changes the settings of a flow table, or of all tables:
+
+  limit:N   largest number of flows in the table; 0: no limit of its own
+  evict     an added flow for a full table evicts another one: of lower importance=, or of equal
+            importance with a timeout. The least important goes first
+  noevict   an added flow for a full table is refused (default)
+
+  weft mod-table 3 limit:1000 evict`
+
 // modTableVerbs returns the verbs for the settings of flow tables.
 func (c *command) modTableVerbs() []*cobra.Command {
 	return []*cobra.Command{
 		{
 			Use:   "mod-table TABLE|all evict|noevict|limit:N ...",
 			Short: "set the limit of a flow table, and whether a full table evicts less important flows",
+			Long:  modTableHelp,
 			Args:  words(2, 3), RunE: c.modTable,
 		},
 		{Use: "dump-tables", Short: "print the flow tables that have flows or settings", Args: words(0, 0), RunE: c.dumpTables},

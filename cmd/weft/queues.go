@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const queueStatsHelp = `Prints the queues of ports, which qos= of a port sets, with their counts from the last change of
-the queue or the start of the engine. DROPPED are frames beyond the rate.`
+const queueStatsHelp = `Prints the queues of ports, which qos= of a port sets, with their counts since the last change of
+the queue or the start of the engine. DROPPED counts the frames beyond the rate.`
 
 func (c *command) queueVerb() *cobra.Command {
 	return &cobra.Command{Use: "queue-stats [PORT]", Short: "print the counters and drops of queues", Long: queueStatsHelp,

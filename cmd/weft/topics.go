@@ -17,7 +17,6 @@ func topics() []*cobra.Command {
 }
 
 const flowsHelp = flowSyntax + `
-
 Examples:
 
   weft add-flow actions=normal
@@ -27,10 +26,16 @@ Examples:
   weft --bundle add-flows flows.txt
   weft replace-flows flows.txt
 
-A file has a flow a line; # begins a comment. It is applied completely or not at all. A line
-may begin with its operation: add, modify, modify_strict, delete or delete_strict.
+A file has one flow in each line; # begins a comment. The whole file is applied, or nothing of
+it. A line may begin with its operation: add, modify, modify_strict, delete or delete_strict.
 
-A group is group_id=N,type=TYPE,bucket=...[,bucket=...], and a flow names it as group:N. Types:
+` + groupHelp + `
+
+` + meterHelp + `
+
+docs/openflow.md of the source lists the differences from Open vSwitch.`
+
+const groupHelp = `A group is group_id=N,type=TYPE,bucket=...[,bucket=...]. A flow names it as group:N. Types:
 
   all       every bucket gets a copy of the frame
   select    one bucket, by the hash of the connection and the buckets' weights (weight=N)
@@ -39,24 +44,25 @@ A group is group_id=N,type=TYPE,bucket=...[,bucket=...], and a flow names it as 
 
 A bucket has actions=..., for example
 
-  weft add-group group_id=1,type=select,bucket=weight=2,actions=vm1,bucket=actions=vm2
+  weft add-group group_id=1,type=select,bucket=weight=2,actions=vm1,bucket=actions=vm2`
 
-A meter is meter=N,kbps|pktps[,burst][,stats],bands=type=drop,rate=R[,burst_size=B], and a flow
-names it as meter:N before its other actions. It drops what exceeds its rate:
+const meterHelp = `A meter is meter=N,kbps|pktps[,burst][,stats],bands=BAND[,BAND...]. A flow names it as meter:N
+before its other actions. A band is type=drop,rate=R[,burst_size=B], which drops the frames
+beyond its rate, or type=dscp_remark,rate=R[,burst_size=B][,prec_level=1..3], which raises their
+drop precedence (RFC 2597). With kbps, R is in kilobits per second and B in kilobits. With
+pktps, R is in frames per second and B in frames. Without burst, B is one second of R.
 
   weft add-meter meter=1,kbps,burst,bands=type=drop,rate=10000,burst_size=1000
-  weft add-flow in_port=vm1,actions=meter:1,normal
-
-What differs from Open vSwitch is in docs/openflow.md of the source.`
+  weft add-flow in_port=vm1,actions=meter:1,normal`
 
 const portsHelp = portSyntax + `
 
 vhost-user: a virtual machine or container, over a unix socket.
 
-  path=SOCKET       the socket
+  path=SOCKET       absolute path of the socket, at most 107 bytes
   mode=server       the switch makes the socket (default); client: the front end makes it
-  queues=N          pairs of queues that the front end may use
-  mtu=N             the MTU that the guest is offered; QEMU needs host_mtu=N, too
+  queues=N          pairs of queues that the front end may use (default 1)
+  mtu=N             the MTU in bytes that the guest is offered; QEMU needs host_mtu=N, too
   offloads=off      no segmentation and checksum offloads are offered
   socket-owner=USER, socket-group=GROUP, socket-mode=OCTAL
                     owner and mode of a socket that the switch makes; libvirt needs
@@ -66,8 +72,9 @@ tap: a device of the kernel, for example for a container.
 
   dev=NAME          name of the device (default: the port's name)
   netns=NAME        network namespace, of ip netns
-  mac=MAC, mtu=N    of the device
-  queues=N          queues of the device
+  mac=MAC           MAC address of the device (default: chosen by the kernel)
+  mtu=N             MTU of the device in bytes (default: the kernel's)
+  queues=N          queues of the device (default 1)
   offloads=off      no segmentation and checksum offloads
 
 uplink: a device that carries tunnels. The switch uses AF_XDP if the driver supports zero-copy,
