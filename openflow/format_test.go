@@ -53,7 +53,7 @@ func TestDatapathActionsText(t *testing.T) {
 		{Op: flowtable.OpDrop, U32: uint32(packet.DropLoop)},
 	}
 	want := `set(ipv6(src=fe80::1)),set(ipv4(dst=10.0.0.1)),set(ip(tos=0x8)),set(ip(ttl=9)),set(tunnel(gbp_id=7,gbp_flags=0x8,flags=0x1)),set(tunnel(options=0102030405060708090a0b0c)),tunnel(template=3,vni=100),"vm-1",drop(loop)`
-	if got := FormatDatapathActions(actions, newNames()); got != want {
+	if got := FormatDatapathActions(actions, portNames()); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 }

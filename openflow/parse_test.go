@@ -254,7 +254,7 @@ func roundTrip(t *testing.T, mod FlowMod, names Names) {
 }
 
 func TestFlowTextRoundTrip(t *testing.T) {
-	names := newNames()
+	names := portNames()
 	n := 0
 	for _, text := range corpus(t) {
 		for _, names := range []Names{nil, names} {
@@ -276,38 +276,18 @@ func TestFlowTextRoundTrip(t *testing.T) {
 	}
 }
 
-// portNames has the names of ports by number. It makes the fields of testTLVs known to parsers.
-type portNames map[uint32]string
-
-func (n portNames) TLVs() *TLVMap { return testTLVs }
-
-func (n portNames) PortByName(name string) (uint32, bool) {
-	for number, s := range n {
-		if s == name {
-			return number, true
-		}
-	}
-	return 0, false
-}
-
-func (n portNames) PortName(number uint32) (string, bool) {
-	name, ok := n[number]
-	return name, ok
-}
-
-func newNames() portNames {
-	return portNames{1: "a", 2: "b", 3: "vm-1", 4: "d", 5: "vx5", 6: "vxflow", 7: "up"}
-}
+// portNames returns the port names of the tests and the fields of testTLVs.
+func portNames() Names { return WithTLVs(openflowtest.PortNames(), testTLVs) }
 
 func TestQuotedPortNames(t *testing.T) {
-	names := newNames()
+	names := openflowtest.PortNames()
 	names[20], names[21], names[22], names[23] = "normal", "a,b", "1", `q"uote`
 	for number := range names {
 		mod := FlowMod{Priority: DefaultPriority, ModifyCookie: true, Actions: []Action{{Kind: ActOutput, Port: number}}}
 		var match Match
 		setField(&match, FInPort, Value64(uint64(number)), Ones(32))
 		mod.Match = match.Pack()
-		roundTrip(t, mod, names)
+		roundTrip(t, mod, WithTLVs(names, testTLVs))
 	}
 }
 
@@ -319,7 +299,7 @@ func FuzzFlowText(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	names := newNames()
+	names := portNames()
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, command := range []Command{Add, Modify, Delete, DeleteStrict} {
 			mod, err := ParseFlowMod(text, command, names)

@@ -36,7 +36,7 @@ func TestEveryFieldHasAHeader(t *testing.T) {
 func TestWireRoundTrip(t *testing.T) {
 	count := 0
 	for _, line := range corpus(t) {
-		mod, err := ParseFlowMod(line, Add, newNames())
+		mod, err := ParseFlowMod(line, Add, portNames())
 		if err != nil {
 			continue
 		}

@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"openflow/ofproto":      {"flowtable", "openflow"},
 	"openflow/ofp":          {"openflow", "openflow/ofproto"},
 	"openflow/openflowtest": {"packet", "flowtable"},
+	"openflow/slowtable":    {"openflow"},
 	"openflow/ofp/ofptest":  {"openflow"},
 	"engine":                {"port", "flowtable", "conntrack", "datapath", "internal/shm", "internal/cpu", "internal/sandbox", "internal/buildinfo"},
 	"internal/shm":          {},
@@ -101,7 +102,7 @@ var toolingOnly = []string{"github.com/google/gopacket", "github.com/google/go-c
 
 // tooling has directories that the product must not import: tests, and comparisons with
 // other switches.
-var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest", "control/pipeline/pipelinetest", "central/centraltest", "openflow/ofp/ofptest", "openflow/openflowtest"}
+var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest", "control/pipeline/pipelinetest", "central/centraltest", "openflow/ofp/ofptest", "openflow/openflowtest", "openflow/slowtable"}
 
 // measuring has packages below bench that belong to the product. The verbs weft bench
 // client, server and hops and the vhost-user front end use them.

@@ -31,7 +31,7 @@ func TestDumpFlowsLines(t *testing.T) {
 	for _, tt := range tests {
 		p := NewPipeline(Limits{})
 		apply(t, p, second, openflow.Add, tt.flow)
-		if got := FormatRule(p.Rule(0), second+3_211_900_000, newNames()); got != tt.line {
+		if got := FormatRule(p.Rule(0), second+3_211_900_000, portNames()); got != tt.line {
 			t.Errorf("%s\n got %s\nwant %s", tt.flow, got, tt.line)
 		}
 	}

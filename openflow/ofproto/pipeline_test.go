@@ -12,7 +12,7 @@ import (
 func pipelineOf(t *testing.T, flows ...string) *Pipeline {
 	t.Helper()
 	p := NewPipeline(Limits{})
-	mods, err := openflow.ParseFlowMods(strings.Join(flows, "\n"), openflow.Add, newNames())
+	mods, err := openflow.ParseFlowMods(strings.Join(flows, "\n"), openflow.Add, portNames())
 	if err != nil {
 		t.Fatal(err)
 	}

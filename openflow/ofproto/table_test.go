@@ -15,7 +15,7 @@ import (
 
 func mustMod(t *testing.T, command openflow.Command, text string) openflow.FlowMod {
 	t.Helper()
-	mod, err := openflow.ParseFlowMod(text, command, newNames())
+	mod, err := openflow.ParseFlowMod(text, command, portNames())
 	if err != nil {
 		t.Fatal(err)
 	}

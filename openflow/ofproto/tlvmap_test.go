@@ -2,12 +2,14 @@
 
 package ofproto
 
-import "weft/openflow"
+import (
+	"weft/openflow"
+	"weft/openflow/openflowtest"
+)
 
 // testTLVs is the TLV map of newEnv and of the tests with the flows of testdata/flows.txt.
 var testTLVs = func() *openflow.TLVMap {
-	list, err := openflow.ParseTLVMappings("{class=0x102,type=0,len=4}->tun_metadata0,{class=0x102,type=1,len=8}->tun_metadata1," +
-		"{class=0x102,type=2,len=124}->tun_metadata2,{class=0xffff,type=0x80,len=0}->tun_metadata3,{class=0,type=0x81,len=16}->tun_metadata63")
+	list, err := openflow.ParseTLVMappings(openflowtest.TLVMappings)
 	if err != nil {
 		panic(err)
 	}
@@ -17,3 +19,6 @@ var testTLVs = func() *openflow.TLVMap {
 	}
 	return m
 }()
+
+// portNames returns the port names of the tests and the fields of testTLVs.
+func portNames() openflow.Names { return openflow.WithTLVs(openflowtest.PortNames(), testTLVs) }

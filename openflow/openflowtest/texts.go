@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package openflowtest draws random flows and frames for tests of openflow and of the packages
-// above it. It makes texts and keys, and does not import openflow, so that the package's own
-// tests can use it.
+// above it, and has the names of their ports and TLV fields. It makes texts and keys, and does
+// not import openflow, so that the package's own tests can use it.
 package openflowtest
 
 import (

@@ -15,11 +15,12 @@ import (
 	"weft/openflow/fdb"
 	"weft/openflow/ofproto"
 	"weft/openflow/openflowtest"
+	"weft/openflow/slowtable"
 	"weft/packet"
 )
 
-// Reference implementations: a linear search for rules, an interpreter of the tables
-// without megaflows, and an interpreter of datapath actions.
+// Reference implementations: an interpreter of the tables without megaflows, whose look-ups are
+// linear searches (package slowtable), and an interpreter of datapath actions.
 
 // rulesOf returns the rules of a pipeline by slot.
 func rulesOf(p *ofproto.Pipeline) (rules []*ofproto.Rule) {
@@ -31,70 +32,16 @@ func rulesOf(p *ofproto.Pipeline) (rules []*ofproto.Rule) {
 	return rules
 }
 
-// isPart reports whether a rule is a part of conjunctions.
-func isPart(r *ofproto.Rule) bool {
-	return slices.ContainsFunc(r.Actions, func(a openflow.Action) bool { return a.Kind == openflow.ActConjunction })
-}
-
+// slowLookup is the slow twin of a pipeline's look-up.
 func slowLookup(p *ofproto.Pipeline, table uint8, f *openflow.Flow) *ofproto.Rule {
-	rules := rulesOf(p)
-	bestRule := func(f *openflow.Flow) (best *ofproto.Rule) {
-		for _, r := range rules {
-			if r.Table == table && !isPart(r) && r.Match.Covers(f) && (best == nil || r.Priority > best.Priority) {
-				best = r
-			}
-		}
-		return best
-	}
-	best := bestRule(f)
-	var priorities []uint16
-	for _, r := range rules {
-		if isPart(r) && (best == nil || r.Priority > best.Priority) {
-			priorities = append(priorities, r.Priority)
-		}
-	}
-	slices.Sort(priorities)
-	for _, priority := range slices.Backward(priorities) {
-		if r := slowConjunction(p, table, f, priority, bestRule); r != nil {
-			return r
-		}
-	}
-	return best
-}
-
-// slowConjunction returns the rule of the first conjunction that matches: each of its
-// dimensions has a matching rule of the given priority.
-func slowConjunction(p *ofproto.Pipeline, table uint8, f *openflow.Flow, priority uint16, bestRule func(*openflow.Flow) *ofproto.Rule) *ofproto.Rule {
-	parts := map[openflow.Conjunction]bool{}
+	var twin slowtable.Table[*ofproto.Rule]
 	for _, r := range rulesOf(p) {
-		if r.Table != table || r.Priority != priority || !r.Match.Covers(f) {
-			continue
-		}
-		for i := range r.Actions {
-			if a := &r.Actions[i]; a.Kind == openflow.ActConjunction {
-				parts[a.Conjunction()] = true
-			}
+		if r.Table == table {
+			twin.Add(r, r.Priority, r.Match, r.Actions)
 		}
 	}
-	var ids []uint32
-	for c := range parts {
-		all := true
-		for k := range c.Parts {
-			all = all && parts[openflow.Conjunction{ID: c.ID, Part: k + 1, Parts: c.Parts}]
-		}
-		if all {
-			ids = append(ids, c.ID)
-		}
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		g := *f
-		openflow.WholeField(openflow.FConjID).Put(&g, openflow.Value64(uint64(id)), openflow.Ones(32))
-		if r := bestRule(&g); r != nil {
-			return r
-		}
-	}
-	return nil
+	r, _ := twin.Lookup(f)
+	return r
 }
 
 // slowTag is a VLAN tag. tci includes flowtable.VLANPresent. tpid 0 stands for the TPID of the
