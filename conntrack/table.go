@@ -2,9 +2,8 @@
 
 // Package conntrack tracks connections. For a frame it finds the connection and its
 // state. It stores the connections that a flow commits, and it translates addresses.
-// The semantics are those of ct() in ovs-actions(7) and of the ct_* fields in
-// ovs-fields(7). These are the package's files, in the order in which a frame meets
-// them:
+// The semantics follow ct() in ovs-actions(7) and the ct_* fields in ovs-fields(7). These
+// are the package's files, in the order in which a frame meets them:
 //
 //	process.go    runs a batch of frames through one ct action
 //	tuple.go      addresses, ports and zone of a frame, and their hash
@@ -16,7 +15,7 @@
 //	nat.go        chooses the translation of a new connection; natsearch.go limits its cost
 //	translate.go  translates a frame, also the datagram inside an ICMP error
 //	commit.go     creates and ends connections; limits, eviction
-//	victims.go    prefetches what the next evictions need
+//	victims.go    prefetches memory for the next evictions
 //	holder.go, ranking.go   quotas of ports and zones, which decide about eviction
 //	member.go     quotas within one zone
 //	alg.go        reads announcements of connections; expect.go stores the announced ones

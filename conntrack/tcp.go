@@ -11,8 +11,8 @@ import (
 // This file tracks TCP as a middlebox observes it. Each side has a phase (the states of
 // RFC 9293 section 3.3.2 that an observer can know) and bounds for its segments: the
 // receiver must be able to accept them, and the data that they acknowledge must have
-// been sent. The bounds are those of van Rooij, "Real stateful TCP packet filtering in
-// IP Filter" (2001).
+// been sent. The bounds follow van Rooij, "Real stateful TCP packet filtering in IP Filter"
+// (2001).
 
 // phase is the progress of one side.
 type phase uint8

@@ -18,7 +18,7 @@ import (
 //
 // The worker writes the record when the frame reaches the tap, because later actions
 // change the frame. It publishes the record at the end of the batch, when the frame's
-// verdict (what became of the frame) is known.
+// verdict (sent, dropped, held or merged) is known.
 
 const (
 	// MaxTaps is the largest number of taps of a worker.

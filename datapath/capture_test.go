@@ -98,7 +98,7 @@ func TestTapOfPort(t *testing.T) {
 	r.mustSee(r.captures(), nil)
 }
 
-// A frame that misses is captured once, when it is known what became of the frame.
+// A frame that misses is captured once, when its outcome is known.
 func TestTapOfMiss(t *testing.T) {
 	r := twoPorts(t)
 	r.tap(0, Tap{Kind: TapPort, Port: 1, Limit: 4})

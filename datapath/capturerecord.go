@@ -36,7 +36,7 @@ const (
 	CacheControl                      // actions sent by the control process for this frame only
 )
 
-// CaptureVerdict says what has become of a frame when its record is published.
+// CaptureVerdict is the outcome of a frame when its record is published.
 type CaptureVerdict uint8
 
 // Verdicts of a frame.

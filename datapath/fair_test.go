@@ -194,7 +194,7 @@ func TestLargeFramesAreTakenInPart(t *testing.T) {
 			r.w.fixed += 100_000
 			before := r.sh.Ports[1].RxPackets
 			r.turn()
-			if n := r.sh.Ports[1].RxPackets - before; i >= 20 { // what was before is forgotten
+			if n := r.sh.Ports[1].RxPackets - before; i >= 20 { // the first polls still have the limit of the polls before
 				largest = max(largest, n)
 			}
 		}

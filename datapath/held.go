@@ -61,8 +61,8 @@ func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 
 // hold copies frame i into a held slot and returns the slot. A sender may hold at most
 // as many frames as there are free slots. One sender alone therefore gets at most half
-// of all slots, and two senders get at most a third each. action is what the frame
-// waits for.
+// of all slots, and two senders get at most a third each. action is the tunnel action of a
+// frame that waits for a neighbour; zero for any other frame.
 func (w *Worker) hold(i int, action flowtable.Action) (slot uint32, reason packet.DropReason) {
 	p, f := &w.held, &w.batch.Frames[i]
 	length := f.Len()

@@ -11,7 +11,7 @@ import (
 )
 
 // watchingRx and watchingTx are queues for tests. At each call of a method they copy the
-// worker's InHand (the record of what the worker does now).
+// worker's InHand (the record of its current activity).
 type watchingRx struct {
 	port.Rx
 	hand  *InHand

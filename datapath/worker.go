@@ -31,7 +31,7 @@
 //	messages.go  the encoding of commands and upcalls
 //	fault.go     ports whose memory fails
 //	sleep.go     waiting for a wake-up
-//	inhand.go    what the worker is doing now, for the watchdog
+//	inhand.go    the worker's current activity, for the watchdog
 //	mailbox.go   adding and removing ports
 //	capture.go   copies of frames for the control process
 //	capturerecord.go  their encoding

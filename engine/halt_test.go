@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A halted engine forwards nothing, and still returns what it keeps.
+// A halted engine forwards nothing, and still returns its kept requests.
 func TestHalt(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	_, m := startEngine(t, c, 2)

@@ -72,7 +72,7 @@ func (c *Client) MayKill() bool {
 // Kill sends SIGKILL to the engine and waits until its process has ended. After Condemn
 // it waits at most for stuckTimeout, and returns ErrStuck if the engine has not ended.
 // Kill must precede the start of another engine, because two engines must never use the
-// same ring. If this process may not kill the engine, Kill does what Stop does.
+// same ring. If this process may not kill the engine, Kill calls Stop instead.
 func (c *Client) Kill() error {
 	if !c.MayKill() {
 		if err := c.Stop(); err != nil {

@@ -35,7 +35,7 @@ func TestRehearse(t *testing.T) {
 	}
 }
 
-// The error of a rehearsal says what keeps the program from starting.
+// The error of a rehearsal names the reason why the program cannot start.
 func TestRehearseFails(t *testing.T) {
 	own, err := os.Executable()
 	if err != nil {

@@ -47,10 +47,9 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE, unix.SIGTTOU)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapLimit)
-	// not fatal: without it, only the protection against front ends that block is
-	// missing
+	// not fatal: the engine then lacks only the protection against front ends that block
 	if err := shm.Prepare(); err != nil {
-		fmt.Fprintf(os.Stderr, "engine: %v; until then a front end can block a worker\n", err)
+		fmt.Fprintf(os.Stderr, "engine: %v; without a context a front end can block a worker\n", err)
 	}
 	s := &server{openers: openers, kept: map[string]*Kept{}, garbage: newCollector()}
 	if o.Spare > 0 {

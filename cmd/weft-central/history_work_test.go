@@ -147,7 +147,7 @@ func (w *historyWriter) note(revision int64, changes []*wire.Change) {
 	w.s.seen.acknowledge(revision, len(changes) == bulkPorts)
 }
 
-// declare declares what all others use.
+// declare declares the networks and the hosts, and the ports that writers and hosts share.
 func (w *historyWriter) declare() {
 	changes := []*wire.Change{setNet("blue", historyVNI), setNet("bulk", historyVNI+1)}
 	for i := range historyHosts {

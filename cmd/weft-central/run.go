@@ -43,7 +43,7 @@ const (
 	// closes the connection if the answer takes longer than pingTimeout.
 	pingEvery   = 10 * time.Second
 	pingTimeout = 5 * time.Second
-	// stopTimeout is how long a central that is told to stop waits for running calls.
+	// stopTimeout is how long a central that stops waits for running calls.
 	stopTimeout = 2 * time.Second
 	// choresEvery is the interval of a central's regular work: new members of etcd get
 	// a vote, and the certificate is renewed when it is due.

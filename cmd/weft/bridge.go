@@ -16,7 +16,7 @@ import (
 )
 
 // ofctlVerbs are the verbs for which ovs-ofctl and ovs-appctl expect a bridge name as
-// the first word. Here it is optional: without it, the first bridge is meant.
+// the first word. Here it is optional: without it, the verb applies to the first bridge.
 var ofctlVerbs = strings.Fields("add-flow add-flows replace-flows mod-flows del-flows diff-flows dump-flows dump-aggregate " +
 	"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter mod-meter del-meters dump-meters " +
 	"meter-stats queue-stats mod-table add-tlv-map del-tlv-map dump-tlv-map mod-port dump-tables packet-out monitor trace show dump-ports fdb-show fdb-flush")
@@ -83,8 +83,8 @@ func namesLocal(verb *cobra.Command, args []string) bool {
 	return verb.Name() == "mod-port" && (len(args) == 2 || len(args) > 2 && strings.Contains(args[1], "="))
 }
 
-// withoutName returns args without a bridge's name as the first word, and makes that bridge
-// the one that requests mean. It asks the daemon only if that word may be a name.
+// withoutName returns args without a bridge's name as the first word, and makes later
+// requests apply to that bridge. It asks the daemon only if the word may be a name.
 func (c *command) withoutName(verb *cobra.Command, args []string) []string {
 	if len(args) == 0 || !bareName.MatchString(args[0]) || namesLocal(verb, args) {
 		return args

@@ -266,7 +266,7 @@ func applyDiff(ctx context.Context, centrals *client.Client, file *declare.File,
 		}
 		again, err := stored.Diff(file, prune)
 		if err == nil && again.Text() != diff.Text() {
-			err = errors.New("somebody else changed the declaration, and the differences are others now; nothing is applied, run apply again")
+			err = errors.New("somebody else changed the declaration, and the differences are no longer the printed ones; nothing is applied: run apply again")
 		}
 		if err != nil {
 			return nil, false, err

@@ -52,7 +52,7 @@ func (c *command) inviteVerb() *cobra.Command {
 	}
 	verb.Flags().StringVar(&role, "role", "", "host, central, admin or reader")
 	verb.Flags().StringVar(&name, "name", "", "name of the certificate")
-	verb.Flags().DurationVar(&valid, "valid", time.Hour, "life of the token")
+	verb.Flags().DurationVar(&valid, "valid", time.Hour, "validity of the token")
 	return verb
 }
 

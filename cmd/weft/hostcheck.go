@@ -12,8 +12,8 @@ import (
 )
 
 // checkTables applies the tables of a file to tables of its own, so that a flow that names
-// a missing group or exceeds a limit is refused before anything has changed. Without
-// prune, what only the switch has stays.
+// a missing group or exceeds a limit is refused before anything has changed. Without prune,
+// objects that only the switch has stay.
 func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) error {
 	meters, groups, flows, tables := next.Meters, next.Groups, next.Flows, next.Tables
 	if !prune {

@@ -35,7 +35,7 @@ type hostFile struct {
 	first       string         // name of the first bridge, if it has one
 }
 
-// bridgeContents is what a bridge has besides ports.
+// bridgeContents has the settings and tables of a bridge, without its ports.
 type bridgeContents struct {
 	// TLVs has the mappings of the TLV map, in the syntax of add-tlv-map.
 	TLVs   []string `toml:"tlv-map,multiline,omitempty" json:"tlv_map,omitempty"`
@@ -297,7 +297,7 @@ func (f *bridgeContents) tlvMap() (*openflow.TLVMap, error) {
 	return m, nil
 }
 
-// flowKey returns what identifies a flow: its table, priority and match.
+// flowKey returns the identity of a flow: its table, priority and match.
 func flowKey(m *openflow.FlowMod, names openflow.Names) string {
 	return fmt.Sprintf("table=%d,priority=%d,%s", m.Table, m.Priority, m.Match.Format(names))
 }

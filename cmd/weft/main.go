@@ -68,8 +68,8 @@ type command struct {
 	// numbers is true for the option --no-names: the daemon then shows ports by number.
 	numbers bool
 	fleet   centralFlags
-	// bridge is the bridge that requests mean: of --bridge, or the first word of a verb of
-	// ovs-ofctl; "": the first bridge.
+	// bridge is the bridge to which requests apply: --bridge, or the first word of a verb
+	// of ovs-ofctl; "": the first bridge.
 	bridge string
 	// names has the names of the bridges, after the first use.
 	names []string
@@ -120,7 +120,7 @@ func (c *command) root() *cobra.Command {
 		socket = api.DefaultSocket
 	}
 	root.PersistentFlags().StringVar(&c.socket, "socket", socket, "the daemon's socket (or WEFT_SOCKET): a path, or vsock:CID:PORT")
-	root.PersistentFlags().StringVar(&c.bridge, "bridge", "", "bridge whose flows, groups, meters, addresses or new ports are meant (default: the first)")
+	root.PersistentFlags().StringVar(&c.bridge, "bridge", "", "bridge of the flows, groups, meters, addresses or new ports (default: the first)")
 	c.fleet.register(root.PersistentFlags())
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
 	// ovs-ofctl accepts options before the verb, so the root command must know them.
@@ -160,7 +160,7 @@ func words(lo, hi int) cobra.PositionalArgs {
 		case len(args) < lo:
 			return exit.Usagef("%s: a word is missing; expected %s", cmd.Name(), usage)
 		case hi >= 0 && len(args) > hi:
-			return exit.Usagef("%s: %s is one word too many; expected %s (quote what has blanks)%s", cmd.Name(), args[hi], usage, bridgeHint(cmd, args))
+			return exit.Usagef("%s: %s is one word too many; expected %s (quote words with blanks)%s", cmd.Name(), args[hi], usage, bridgeHint(cmd, args))
 		}
 		return nil
 	}

@@ -78,9 +78,10 @@ tap: a device of the kernel, for example for a container.
   offloads=off      no segmentation and checksum offloads
 
 uplink: a device that carries tunnels. The switch uses AF_XDP if the driver supports zero-copy,
-packet sockets otherwise. weft show tells which, and why.
+packet sockets otherwise. weft show prints the choice and the reason.
 
-  dev=NETDEV, queues=N
+  dev=NETDEV        the device
+  queues=N          its queues: 1 to 64 (default: all with AF_XDP, 1 packet socket otherwise)
 
 patch: leads to a patch port of another bridge. Both ports name each other. It has no device.
 
@@ -102,7 +103,8 @@ own tunnels are redirected.
 
 af_packet: an uplink through packet sockets, for devices on which AF_XDP has to copy.
 
-  dev=NETDEV, queues=N
+  dev=NETDEV        the device
+  queues=N          number of packet sockets, 1 to 64 (default 1)
 
 vxlan, vxlan-gpe, geneve: a tunnel to one or more tunnel endpoints (VTEPs) through the uplinks.
 Ports of two of these types need different UDP ports.
@@ -115,7 +117,7 @@ Ports of two of these types need different UDP ports.
   src_port=LOW-HIGH range of the hashed source port (default 49152-65535)
   udp_csum=on|off   outer UDP checksum (default: on over IPv6, off over IPv4)
   ttl=N|inherit     TTL or hop limit (default 64; 1 to a multicast group)
-  tos=N|inherit     DSCP and ECN (default 0)
+  tos=N|inherit     outer TOS, whose upper six bits are the DSCP: a multiple of 4 (default 0)
   df=on|off         the IPv4 bit Don't Fragment (default off)
   learning=off      learns no addresses from the port's frames
   answers=off       requests of ARP and neighbour discovery go to the remotes instead of being
@@ -126,8 +128,8 @@ Ports of two of these types need different UDP ports.
                     only)
   bfd=on            runs BFD with each remote; a silent remote is down for groups, too. The remote
                     needs bfd=on, or bfd:enable=true of Open vSwitch
-  bfd_min_tx=MS     interval of BFD packets (default 200)
-  bfd_min_rx=MS     shortest interval of the remote's BFD packets (default 200)
+  bfd_min_tx=MS     interval of BFD packets, from 50 (default 200)
+  bfd_min_rx=MS     shortest interval of the remote's BFD packets, from 50 (default 200)
   bfd_mult=N        packets that the remote must miss before the port is down there (default 4)
 
 Bridge of a port of any type except uplink, af_xdp and af_packet:
@@ -136,8 +138,8 @@ Bridge of a port of any type except uplink, af_xdp and af_packet:
 
 All types but uplinks:
 
-  ofport_request=N  the port's number in flows, up to 65279 (default: the lowest number that no
-                    port of the bridge has had)
+  ofport_request=N  the port's number in flows, up to 65279 (default: the last number of a port
+                    of this name, otherwise the lowest number that no port of the bridge has had)
   admin=down        the port neither takes frames nor sends any; flows drop them as port-off
   flood=off         normal and flood do not flood to the port
 

@@ -92,7 +92,7 @@ func runControl(read func() (*settings, error)) error {
 	}
 	r := &reloader{read: read, running: s, settings: config.LogSettings, log: config.Log}
 	if err := shm.Prepare(); err != nil {
-		config.Log.Warn("until this is changed a front end can block its own session", "error", err)
+		config.Log.Warn("a front end can block its own session until the cause is removed", "error", err)
 	}
 	ctx, stop := untilSignal(r.reload)
 	defer stop()

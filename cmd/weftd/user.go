@@ -21,9 +21,9 @@ import (
 // noCapability is the value of --capabilities for an empty list.
 const noCapability = "none"
 
-// becomeUser makes this process run as --user with --capabilities. Before, it makes the
-// directories and the limits that only root can make. Without --user, or if this process
-// runs as this user already, it does nothing.
+// becomeUser makes this process run as --user with --capabilities. It first makes the
+// directories and raises the limits, which only root can do. Without --user, or if this
+// process runs as this user already, it does nothing.
 func (s *settings) becomeUser() error {
 	if s.User == "" {
 		return nil

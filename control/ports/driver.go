@@ -34,7 +34,7 @@ type portDriver interface {
 	// endpoints are the present ones.
 	network(endpoints []netip.AddrPort)
 	status() portStatus
-	// close detaches the device and frees what open made.
+	// close detaches the device and frees the resources that open has made.
 	close()
 }
 
@@ -138,8 +138,9 @@ func (c *portContext) keep(blob []byte, fds []int) error {
 	return client.Keep(KeepKey(c.number), blob, fds)
 }
 
-// keepExtras stores further descriptors of a device in the engine. The function open gets them
-// behind those of keep. Without descriptors, keepExtras deletes the stored ones.
+// keepExtras stores further descriptors of a device in the engine. The function open gets
+// them behind the descriptors of keep. If fds is empty, keepExtras deletes the stored
+// descriptors.
 func (c *portContext) keepExtras(fds []int) error {
 	client := c.engine.Client()
 	switch {

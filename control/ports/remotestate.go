@@ -111,8 +111,8 @@ func (g *guestMTU) shares(tunnel *switchPort) bool {
 	return !g.port.info.InVNI || tunnel.info.FlowVNI || g.port.info.VNI == tunnel.info.VNI
 }
 
-// mtuWarning returns a warning about guests whose MTU exceeds what a path of a tunnel
-// carries behind the given number of bytes of Geneve options, or "".
+// mtuWarning returns a warning about guests whose MTU is too large for a path of a tunnel,
+// or "". options is the length in bytes of the Geneve options that each packet may carry.
 func mtuWarning(p *switchPort, path underlay.RemoteState, options int, guests []guestMTU) string {
 	fits := carried(path) - options
 	if fits <= 0 {

@@ -250,8 +250,8 @@ func (t *Templates) superviseState(key Tunnel, st *RemoteState) {
 
 // lost reports whether the session has failed, so that frames do not reach the remote: the
 // remote has fallen silent, or hears nothing. A remote without BFD is not lost, whether it has
-// never sent a packet or has turned BFD off. Its last diagnostic tells a silent remote that
-// heard nothing from one that has turned BFD off.
+// never sent a packet or has turned BFD off. The last diagnostic of a silent remote shows
+// whether it heard nothing or has turned BFD off.
 func (b *BFDState) lost() bool {
 	if b.State == bfd.Up || b.RemoteState == bfd.AdminDown {
 		return false

@@ -85,7 +85,7 @@ var mayUseUnsafe = []string{
 	"internal/shm/*.go",
 	"packet/gather.go",
 	"internal/iovec/*.go",       // the arguments of readv and writev
-	"internal/cpu/processor.go", // a number of the Go runtime's
+	"internal/cpu/processor.go", // a count of the Go runtime
 	"internal/cpu/prefetch*.go", // any record's address
 	"vhost/ring*.go", "vhost/memory*.go", "vhost/prefetch*.go",
 	"xsk/ring*.go",
@@ -369,8 +369,8 @@ func matchesAny(path string, patterns []string) bool {
 // rowsBut returns the list without row i.
 func rowsBut(list []string, i int) []string { return slices.Delete(slices.Clone(list), i, i+1) }
 
-// No list has a row twice, and tooling has no directory below another one: who removes one
-// of the rows believes that the rule is gone.
+// No list has a row twice, and tooling has no directory below another one. Otherwise a rule
+// would stay after the removal of one of its rows.
 func TestNoRowTwice(t *testing.T) {
 	lists := map[string][]string{"toolingOnly": toolingOnly, "tooling": tooling, "measuring": measuring, "quiet": quiet,
 		"mayUseUnsafe": mayUseUnsafe, "controlOrder": controlOrder, "proseWords": proseWords}

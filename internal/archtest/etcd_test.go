@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// links returns the packages that become part of a program. own has those of this
-// module. foreign has those of other modules that they import.
+// links returns the packages that become part of a program. own has the packages of this
+// module. foreign has the packages of other modules that they import.
 func links(sources []file, dir string) (own, foreign []string) {
 	own = []string{dir}
 	for i := 0; i < len(own); i++ {

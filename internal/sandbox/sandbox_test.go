@@ -58,7 +58,7 @@ func attack(mode, dir string, victim int) int {
 	return 0
 }
 
-// world is what an attempt uses.
+// world has the resources that an attempt uses.
 type world struct {
 	dir    string // directory with the file secret and the listening socket control
 	victim int    // process id of another process of the same user

@@ -9,7 +9,7 @@
 // tells its Visitor which bits of the flow it has read. The slow twin of the classifier, in the
 // tests, is a linear search.
 //
-//	table.go, rule.go, bridge.go          the tables of a bridge, a rule, what bridges share
+//	table.go, rule.go, bridge.go          the tables of a bridge, a rule, limits that bridges share
 //	apply.go, applyeach.go                changes as a whole, or one by one
 //	select.go, sortrules.go, format.go    the rules that a filter selects, their order and text
 //	classifier.go, prefix.go, conjunction.go   finds a key's rule

@@ -12,8 +12,8 @@ import (
 	"weft/packet"
 )
 
-// ControllerNote holds what a message to the controller contains besides the frame: the
-// flow that sent it, registers, metadata, tunnel and connection fields. A frame to the
+// ControllerNote has the fields of a message to the controller besides the frame: the flow
+// that sent it, registers, metadata, tunnel and connection fields. A frame to the
 // controller carries only the number of its note, and its key if it is tracked.
 type ControllerNote struct {
 	Bridge uint8

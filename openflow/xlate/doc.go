@@ -12,11 +12,11 @@
 // The way of a frame:
 //
 //	translate.go, translation.go          takes a frame through the tables; the result
-//	env.go                                what a translation asks its caller: ports, tunnels, addresses
+//	env.go                                ports, tunnels and addresses, which the caller provides
 //	bridge.go, segment.go, depends.go     several bridges; VNIs; addresses that the result depends on
 //	visit.go, execute.go, commit.go       reads the frame, executes actions, emits a megaflow's actions
 //	track.go, recirc.go, pause.go         translations that continue after ct, a change or a controller
-//	binding.go, queue.go                  what a port may send, and how fast
+//	binding.go, queue.go                  source addresses and rates that a port may use
 //	tableset.go                           the tables that a translation has searched
 //
 // The action normal:

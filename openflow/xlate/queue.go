@@ -31,7 +31,7 @@ const (
 	// MaxQueues is the largest number of queues of a port.
 	MaxQueues = 64
 	// MaxPortBuckets is the largest number of token buckets of all ports. Their slots begin
-	// at FirstPortBucket, behind those of meters.
+	// at FirstPortBucket, behind the slots of meters.
 	MaxPortBuckets  = flowtable.MaxPortBuckets
 	FirstPortBucket = flowtable.MaxBands
 )

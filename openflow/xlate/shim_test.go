@@ -13,8 +13,9 @@ import (
 
 var recircID = regexp.MustCompile(`recirc\(0x[0-9a-f]+\)`)
 
-// Pushes copy what Open vSwitch and OpenFlow 1.3 say. Actions that need the headers behind
-// a pop, and pushes and pops within a clone or a bucket, go on after a second look-up.
+// Pushes copy the fields that Open vSwitch and OpenFlow 1.3 specify. Actions that need the
+// headers behind a pop, and pushes and pops within a clone or a bucket, go on after a
+// second look-up.
 func TestPushAndPop(t *testing.T) {
 	const v4 = "in_port=1,tcp,nw_src=10.0.0.1,nw_tos=32,nw_ttl=7,tp_dst=80"
 	for _, c := range []struct{ frame, actions, want string }{

@@ -11,7 +11,7 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// push, pop and exit do what a switch of Open vSwitch 3.1 does, according to its
+// push, pop and exit have the same effect as in Open vSwitch 3.1, according to its
 // ofproto/trace.
 func TestStackAndExit(t *testing.T) {
 	for _, tt := range []struct{ name, flows, want string }{
