@@ -70,11 +70,16 @@ func (r *flowRx) Recv(b *packet.Batch) int {
 func (r *flowRx) Release() {}
 
 // trackedRig returns a rig whose ports 1 and 2 exchange frames. mode is "without" (no
-// tracking), or it selects tracking and a second look-up, fused or not. "nat" also
-// translates the addresses of port 1 to 192.0.2.1 and up.
+// tracking, one megaflow for each port), "exact" (no tracking, a megaflow for each
+// connection and direction), or it selects tracking and a second look-up, fused or not.
+// "nat" also translates the addresses of port 1 to 192.0.2.1 and up.
 func trackedRig(b *testing.B, mode string, connections int) (r *rig, forward, back *flowRx) {
 	b.Helper()
-	r = newRig(b, testSizes)
+	sizes := testSizes
+	if mode == "exact" {
+		sizes.Cache = flowtable.DefaultSizes
+	}
+	r = newRig(b, sizes)
 	r.w.config.SpinUS = forever
 	if err := r.w.setConnections(ctTableOf(b, connections)); err != nil {
 		b.Fatal(err)
@@ -92,6 +97,10 @@ func trackedRig(b *testing.B, mode string, connections int) (r *rig, forward, ba
 		if err := r.w.addPort(&PortQueues{Port: uint32(no + 1), Rx: []port.Rx{rx}, Tx: r.ports[uint32(no+1)].Tx()[0]}); err != nil {
 			b.Fatal(err)
 		}
+	}
+	if mode == "exact" {
+		r.exactMegaflows(connections)
+		return r, forward, back
 	}
 	if mode == "without" {
 		for no := uint32(1); no <= 2; no++ {
@@ -113,6 +122,26 @@ func trackedRig(b *testing.B, mode string, connections int) (r *rig, forward, ba
 		r.megaflow(20+no, no, 9, mask, conntrack.Established, output(3-no))
 	}
 	return r, forward, back
+}
+
+// exactMegaflows installs a megaflow for each direction of n connections of newFlowRx.
+func (r *rig) exactMegaflows(n int) {
+	const dst = 0x0a010001
+	mask := flowtable.Key{flowtable.WPort: 0xffffffff << 32, flowtable.WEthDst: 0xffff,
+		flowtable.WIP: 0xff<<56 | 0xff<<32, flowtable.WL4: 0xffffffff << 32, flowtable.WIPv4: ^uint64(0)}
+	for i := range n {
+		src, sport := flowEnds(i)
+		for from := range uint32(2) {
+			key := flowtable.Key{flowtable.WPort: uint64(from+1) << 32, flowtable.WEthDst: packet.EtherTypeIPv4,
+				flowtable.WIP: packet.ProtoUDP << 56, flowtable.WL4: uint64(sport)<<48 | 80<<32, flowtable.WIPv4: uint64(src)<<32 | dst}
+			if from == 1 {
+				key[flowtable.WL4], key[flowtable.WIPv4] = 80<<48|uint64(sport)<<32, dst<<32|uint64(src)
+			}
+			if got := r.w.cache.Install(uint32(2*i)+from, &key, &mask, []flowtable.Action{output(2 - from)}); got != flowtable.Installed {
+				r.t.Fatal(got)
+			}
+		}
+	}
 }
 
 func ctTableOf(b *testing.B, n int) *conntrack.Table {
@@ -143,12 +172,15 @@ func turnUntil(b *testing.B, r *rig, n uint64) float64 {
 	return float64(threadNS(b)-before) / float64(r.sh.Counters.Frames-start)
 }
 
-// BenchmarkTrackedPass measures a pass for established UDP connections: without ct,
-// with a second look-up, and fused. With NAT, all frames have the original direction.
-// One operation is one frame.
+// BenchmarkTrackedPass measures a pass for established UDP connections: without ct, with
+// exact flows instead of ct, with a second look-up, and fused. With NAT, all frames have
+// the original direction. One operation is one frame.
 func BenchmarkTrackedPass(b *testing.B) {
-	for _, how := range []string{"without", "plain", "fused", "fused-nat"} {
+	for _, how := range []string{"without", "exact", "plain", "fused", "fused-nat"} {
 		for _, connections := range []int{1, 1000, 10_000, 1_000_000} {
+			if how == "exact" && 2*connections > flowtable.DefaultSizes.Megaflows {
+				continue
+			}
 			b.Run(fmt.Sprintf("%s/connections=%d", how, connections), func(b *testing.B) {
 				r, out, back := trackedRig(b, how, connections)
 				runtime.LockOSThread()
