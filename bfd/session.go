@@ -120,7 +120,7 @@ func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 	case Down:
 		switch p.State {
 		case Down:
-			s.change(Init, NoDiagnostic, now)
+			s.change(Init, s.Diag, now) // as Open vSwitch does
 		case Init:
 			s.change(Up, NoDiagnostic, now)
 		}
@@ -153,9 +153,13 @@ func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 // from Down to Init. The answer carries the discriminator of the packet. The true remote then
 // sends a packet with the session's own discriminator, which nobody else learns. greet reports
 // whether the owner answers.
+//
+// A session that has failed keeps its diagnostic and what it knows of the remote. Otherwise a
+// forged packet could end the failure. A silent remote can turn BFD off only with the session's
+// discriminator.
 func (s *Session) greet(p *Packet, now uint64) (answer bool) {
 	s.HeardNS = now
-	if s.Theirs == 0 {
+	if s.Theirs == 0 && s.Diag == NoDiagnostic {
 		s.TheirState, s.TheirDiag = p.State, p.Diag
 	}
 	if p.State != Down {
@@ -163,7 +167,7 @@ func (s *Session) greet(p *Packet, now uint64) (answer bool) {
 	}
 	s.ExpiryNS = max(s.ExpiryNS, now+greetNS)
 	if s.State == Down {
-		s.change(Init, NoDiagnostic, now)
+		s.change(Init, s.Diag, now)
 		// The next periodic packet says Down. A remote that the answer has brought up would take
 		// it for the end of the session, so the remote's own packet must come first.
 		s.TxNS = now + 2*slowTx*microsecond

@@ -434,3 +434,23 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// A remote that has fallen silent stays failed whatever packets without the session's
+// discriminator say in its name. Anybody can forge these.
+func TestForgeriesAfterSilence(t *testing.T) {
+	for _, state := range []State{AdminDown, Down, Init, Up} {
+		s := in(Up)
+		s.Receive(from(Up), 5)
+		now := 5 + s.DetectionNS()
+		s.Tick(now)
+		s.Receive(&Packet{State: Down, Multiplier: 3, Mine: 7, MinTx: 100_000, MinRx: 100_000}, now)
+		s.Receive(&Packet{State: state, Diag: AdministrativelyDown, Multiplier: 3, Mine: 8, MinTx: 100_000, MinRx: 100_000}, now)
+		if s.Diag != DetectionExpired || s.TheirState != Down || s.TheirDiag == AdministrativelyDown {
+			t.Errorf("after a forged %v: %v, remote %v (%v)", state, s.Diag, s.TheirState, s.TheirDiag)
+		}
+		s.Receive(from(Init), now+1)
+		if s.State != Up || s.Diag != NoDiagnostic {
+			t.Errorf("after the remote's own packet: %v, %v", s.State, s.Diag)
+		}
+	}
+}

@@ -250,8 +250,9 @@ func (t *Templates) superviseState(key Tunnel, st *RemoteState) {
 
 // lost reports whether the session has failed, so that frames do not reach the remote: the
 // remote has fallen silent, or hears nothing. A remote without BFD is not lost, whether it has
-// never sent a packet or has turned BFD off. The last diagnostic of a silent remote shows
-// whether it heard nothing or has turned BFD off.
+// never sent a packet or has turned BFD off. A lost remote stays lost until its session is Up,
+// or until it turns BFD off with the session's discriminator. The last diagnostic of a silent
+// remote shows whether it heard nothing or has turned BFD off.
 func (b *BFDState) lost() bool {
 	if b.State == bfd.Up || b.RemoteState == bfd.AdminDown {
 		return false
@@ -291,7 +292,7 @@ func (b *BFDState) reason(key Tunnel) string {
 		return fmt.Sprintf("%s has turned BFD off", key.Remote)
 	case b.expired:
 		return fmt.Sprintf("no BFD from %s within %d ms", key.Remote, b.DetectionMS)
-	case b.Diagnostic == bfd.NeighborSignalDown:
+	case b.State == bfd.Down && b.Diagnostic == bfd.NeighborSignalDown:
 		return fmt.Sprintf("%s signals BFD %s: %s", key.Remote, b.RemoteState, b.RemoteDiagnostic)
 	}
 	return fmt.Sprintf("BFD with %s is %s", key.Remote, b.State)

@@ -177,6 +177,7 @@ func TestLostRemotes(t *testing.T) {
 		{"up", BFDState{State: bfd.Up, RemoteState: bfd.Up, Diagnostic: bfd.DetectionExpired}, false},
 		{"never heard", BFDState{State: bfd.Down, RemoteState: bfd.Down, Silence: -1}, false},
 		{"silent", BFDState{State: bfd.Down, RemoteState: bfd.Down, Diagnostic: bfd.DetectionExpired, expired: true}, true},
+		{"silent, and greets again", BFDState{State: bfd.Init, RemoteState: bfd.Down, Diagnostic: bfd.DetectionExpired}, true},
 		{"hears nothing", BFDState{State: bfd.Down, RemoteState: bfd.Down, Diagnostic: bfd.NeighborSignalDown}, true},
 		{"has turned BFD off", BFDState{State: bfd.Down, RemoteState: bfd.AdminDown, Diagnostic: bfd.NeighborSignalDown}, false},
 		{"was silent, and has turned BFD off", BFDState{State: bfd.Down, RemoteState: bfd.AdminDown, Diagnostic: bfd.DetectionExpired}, false},
