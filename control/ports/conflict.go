@@ -2,7 +2,10 @@
 
 package ports
 
-import "weft/control/usererr"
+import (
+	"weft/control/usererr"
+	"weft/openflow/xlate"
+)
 
 func (ps *Ports) conflict(p *switchPort) error {
 	if err := ps.checkBuckets(p); err != nil {
@@ -23,6 +26,9 @@ func (ps *Ports) conflict(p *switchPort) error {
 		}
 		if err := checkUDPPort(p, o); err != nil {
 			return err
+		}
+		if p.isUplink() && o.isUplink() && p.values["dev"] == o.values["dev"] {
+			return usererr.Errorf("dev=%s: port %s has it already, with type=%s; expected another", p.values["dev"], o.saved.Name, o.kind)
 		}
 		if o.kind != p.kind {
 			continue
@@ -66,6 +72,10 @@ func checksumConflict(p, o *switchPort) error {
 		tap.saved.Name, dev, xdp.saved.Name, tap.saved.Name, xdp.saved.Name)
 }
 
+// isUplink reports whether the port is an uplink of any kind. Two uplinks on one device would
+// both receive each datagram of a tunnel, or the XDP program of one would take all of them.
+func (p *switchPort) isUplink() bool { return p.info.Kind == xlate.PortUplink }
+
 // exclusive has, for each kind of port, the options whose values must differ between
 // all ports of the kind.
-var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindXDP: {"dev"}, kindPacket: {"dev"}, kindUplink: {"dev"}}
+var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}}

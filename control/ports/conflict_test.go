@@ -43,6 +43,24 @@ func TestXDPNeedsATapWithoutOffloads(t *testing.T) {
 	}
 }
 
+// One device has one uplink, of whatever kind.
+func TestOneUplinkADevice(t *testing.T) {
+	ports, _ := newTestPorts(t)
+	kinds := []string{kindXDP, kindPacket, kindUplink}
+	for _, first := range kinds {
+		ports.Load([]store.Port{{Number: 1, Name: "up1", Options: []string{"type=" + first, "dev=none0"}}}, map[uint32]string{}, nil)
+		for _, second := range kinds {
+			want := "dev=none0: port up1 has it already, with type=" + first + "; expected another"
+			if got := errorText(ports.CheckAdd("up2", []string{"type=" + second, "dev=none0"})); got != want {
+				t.Errorf("type=%s: %q, want %q", second, got, want)
+			}
+			if err := ports.CheckAdd("up2", []string{"type=" + second, "dev=none1"}); err != nil {
+				t.Errorf("type=%s on another device: %v", second, err)
+			}
+		}
+	}
+}
+
 func errorText(err error) string {
 	if err == nil {
 		return ""
