@@ -50,7 +50,7 @@ type RemoteState struct {
 type watch struct {
 	Tunnel
 	state    RemoteState
-	hop      hop // hop without a template
+	hop      hop // hop without a template; hopPending until the kernel has been asked
 	probedAt time.Time
 	excess   bool // the remote is beyond maxWatched
 }
@@ -69,7 +69,7 @@ func (t *Templates) Watch(remotes []Tunnel) {
 	for i, key := range remotes {
 		w := old[key]
 		if w == nil {
-			w = &watch{Tunnel: key, state: RemoteState{Remote: key.Remote, State: RemoteWaiting, Reason: "not known yet"}}
+			w = &watch{Tunnel: key, hop: hop{state: hopPending, carrier: true}, state: RemoteState{Remote: key.Remote, State: RemoteWaiting, Reason: "not known yet"}}
 		}
 		if w.excess = i >= maxWatched; w.excess {
 			w.state.State, w.state.Reason = RemoteWaiting, fmt.Sprintf("not watched: the switch has more than %d remotes", maxWatched)

@@ -48,7 +48,7 @@ func (t *Templates) Routes() []Route {
 				continue
 			}
 			r := routeOf(w.Tunnel, &w.hop, false)
-			if r.State == RouteNone {
+			if r.State == RouteNone || r.State == RouteWaiting {
 				r.Reason = w.state.Reason
 			}
 			list = append(list, r)

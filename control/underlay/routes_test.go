@@ -57,6 +57,15 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
+// The path to a remote that was declared just now is not known yet, which is not a missing route.
+func TestRouteOfANewRemoteIsAwaited(t *testing.T) {
+	tu := NewTemplates(nil, slog.New(slog.DiscardHandler))
+	tu.Watch([]Tunnel{{Port: 3, Remote: netip.MustParseAddr("10.1.0.2")}})
+	if r := tu.Routes(); len(r) != 1 || r[0].State != RouteWaiting || r[0].Reason != "not known yet" {
+		t.Errorf("routes %+v", r)
+	}
+}
+
 // The state of a route follows its next hop and device.
 func TestRouteStates(t *testing.T) {
 	for _, c := range []struct {
