@@ -58,7 +58,7 @@ const (
 	// prepares a request.
 	aliveEvery = 500 * time.Millisecond
 	// maxChunks is the limit of chunks in a request. It protects a store from a
-	// damaged journal.
+	// damaged journal. A larger request is refused.
 	maxChunks = 1 << 20
 )
 
@@ -252,6 +252,9 @@ func (s *Store) discard(ctx context.Context, w *writer) {
 // writeChunks writes the chunks to the journal. Each transaction has as many as fit.
 // The transaction with the last chunk also commits the request.
 func (a *applying) writeChunks(ctx context.Context, w *writer, chunks [][]change) error {
+	if len(chunks) > maxChunks {
+		return refusedf("a request of %d transactions: expected at most %d; split it", len(chunks), maxChunks)
+	}
 	var ops []clientv3.Op
 	size := 0
 	for i, chunk := range chunks {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,4 +69,13 @@ func TestApplyLargeTwice(t *testing.T) {
 		t.Errorf("revision %d after %d, %v", second, first, err)
 	}
 	wantGuards(t, s)
+}
+
+// A request larger than the journal's limit is refused before anything is written. A journal
+// with more chunks would count as damaged.
+func TestTooManyChunks(t *testing.T) {
+	a := &applying{}
+	if err := a.writeChunks(t.Context(), &writer{}, make([][]change, maxChunks+1)); err == nil || !strings.Contains(err.Error(), "expected at most 1048576; split it") {
+		t.Errorf("%v", err)
+	}
 }
