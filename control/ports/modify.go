@@ -5,6 +5,7 @@ package ports
 import (
 	"errors"
 	"maps"
+	"net/netip"
 	"slices"
 	"sort"
 	"strconv"
@@ -178,12 +179,26 @@ func (ps *Ports) replacePort(p, next *switchPort) error {
 	if !p.isTunnel() {
 		next.problem.Store(p.problem.Load())
 	}
+	next.info.Down = p.info.Down // until UpdateLiveness looks again
+	if next.info.BFD {
+		next.info.Lost = stillRemotes(p.info.Lost, next.info.Remotes)
+	}
 	ps.byNumber[p.saved.Number] = next
 	ps.updateView() // after this call, nothing is learned by the old options
 	ps.pipeline.Addresses().Forget(p.saved.Number)
 	ps.templates.DropPort(p.saved.Number)
 	ps.portsChanged()
 	return nil
+}
+
+// stillRemotes returns the lost remotes that are among the port's new remotes, or none if all
+// new remotes are lost.
+func stillRemotes(lost, remotes []netip.Addr) []netip.Addr {
+	lost = slices.DeleteFunc(slices.Clone(lost), func(a netip.Addr) bool { return !slices.Contains(remotes, a) })
+	if len(lost) == len(remotes) {
+		return nil
+	}
+	return lost
 }
 
 // changeMTU passes the new value of mtu= to the port's device.
