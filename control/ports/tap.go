@@ -102,19 +102,30 @@ func (p *tapPort) attach(bool) error {
 }
 
 // setMTU changes the MTU of the tap. It then passes the device to the engine again,
-// because the engine takes only frames up to the MTU.
+// because the engine takes only frames up to the MTU. On an error the tap has its former MTU.
 func (p *tapPort) setMTU(mtu int) error {
 	p.mu.Lock()
 	if p.tap == nil {
 		p.mu.Unlock()
 		return errors.New("the tap is not open; try again")
 	}
+	former := p.tap.Status().MTU
 	err := p.tap.SetMTU(mtu)
 	p.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return p.attach(true)
+	err = p.attach(true)
+	if err == nil || errors.Is(err, engine.ErrGone) { // the next engine uses the new MTU
+		return nil
+	}
+	p.mu.Lock()
+	restored := p.tap.SetMTU(former)
+	p.mu.Unlock()
+	if restored == nil {
+		_ = p.attach(true) // error ignored: err says already that the engine refuses the tap
+	}
+	return errors.Join(err, restored)
 }
 
 func (p *tapPort) fault(string) bool { return false }
