@@ -87,6 +87,26 @@ func TestRepetition(t *testing.T) {
 	}
 }
 
+// A repeated command that finds its group, meter or mapping has succeeded. Other errors are
+// failures.
+func TestApplied(t *testing.T) {
+	for _, c := range []struct {
+		args, stderr string
+		want         bool
+	}{
+		{"add-group group_id=1,type=all", "weft: group 1: expected a number that no group has", true},
+		{"add-meter meter=1", "weft: meter 1: expected a number that no meter has", true},
+		{"add-tlv-map {class=1,type=1,len=4}->tun_metadata0", "weft: x: the field is mapped already: x; delete this mapping first", true},
+		{"add-group group_id=1,type=all", "weft: group 1: too many groups", false},
+		{"mod-group group_id=1,type=all", "weft: group 1: expected a number that no group has", false},
+		{"dump-flows", "", false},
+	} {
+		if got := applied(strings.Fields(c.args), c.stderr); got != c.want {
+			t.Errorf("%s with %q: %v, want %v", c.args, c.stderr, got, c.want)
+		}
+	}
+}
+
 // A virtual machine boots, runs commands and reboots.
 func TestVM(t *testing.T) {
 	l := newLab(t)
