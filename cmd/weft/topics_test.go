@@ -3,10 +3,12 @@
 package main
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"weft/conntrack"
 	"weft/openflow"
 )
 
@@ -65,5 +67,14 @@ func TestManual(t *testing.T) {
 	}
 	if len(pages) != 3 || pages[1].Name != "weft-flows" && pages[2].Name != "weft-flows" {
 		t.Errorf("pages %+v", pages)
+	}
+}
+
+// The help of ct-timeout names every timeout.
+func TestHelpNamesEveryTimeout(t *testing.T) {
+	for name := range strings.SplitSeq(conntrack.ClassNames(), ", ") {
+		if !regexp.MustCompile(`\b` + name + `\b`).MatchString(timeoutHelp) {
+			t.Errorf("no %s in %q", name, timeoutHelp)
+		}
 	}
 }
