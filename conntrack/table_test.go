@@ -219,6 +219,47 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
+// An engine is killed after each step between the eviction of a connection and the
+// settlement of its seat. The next engine counts only live connections.
+func TestRecoveryBetweenEvictionAndSeat(t *testing.T) {
+	const records, zoneOfSeat = 64, 5
+	for _, limited := range []bool{false, true} { // which limit makes room: the table's or the zone's
+		for _, step := range []string{"keepSeat", "takeSeat", "dismiss"} {
+			r := newRig(t, records)
+			for i := range records {
+				r.fromPort(uint32(i%2)).begin(i, zoneOfSeat, false)
+			}
+			if limited {
+				r.tr.SetZoneLimit(zoneOfSeat, records)
+			}
+			killed := r.tr.Table
+			killed.lock()
+			if !killed.makeRoom(zoneOfSeat, 1) || !killed.seat.kept {
+				t.Fatalf("%s, zone limited %v: no seat is kept", step, limited)
+			}
+			switch step {
+			case "takeSeat":
+				killed.takeSeat()
+			case "dismiss":
+				killed.settleSeat()
+			}
+			r.tr = NewTracker(Open(killed.Memory, 1), 1)
+			count := func(moment string, want int) {
+				t.Helper()
+				check(t, r.tr.Table)
+				if n, zone := r.tr.Count(), r.tr.ZoneCount(zoneOfSeat); n != want || zone != want {
+					t.Fatalf("%s, zone limited %v, %s: %d connections, %d in the zone, want %d", step, limited, moment, n, zone, want)
+				}
+			}
+			count("after the kill", records-1)
+			for i := range 3 {
+				r.fromPort(1).begin(1000+i, zoneOfSeat, false)
+				count("then", records)
+			}
+		}
+	}
+}
+
 // Opening a table changes nothing if the previous engine ended in an orderly way.
 func TestReopen(t *testing.T) {
 	r := newRig(t, 64)
