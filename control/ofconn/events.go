@@ -273,41 +273,47 @@ func (c *Conn) cancelMonitor(r *ofp.Request) error {
 	return c.setMonitors([]ofp.Monitor{{ID: id, Cancel: true}})
 }
 
-// roleRequest sets the role of a controller. If the controller becomes master, every
-// other master becomes slave.
+// roleRequest answers a request that sets or asks for the role of a controller.
 func (c *Conn) roleRequest(r *ofp.Request) error {
 	role, generation, has, err := ofp.DecodeRole(r)
 	if err != nil {
 		return err
 	}
+	if role, generation, err = c.setRole(role, generation, has); err != nil {
+		return err
+	}
+	return c.write(ofp.AppendRoleReply(nil, r, role, generation))
+}
+
+// setRole sets the role of a controller. If the controller becomes master, every other master
+// becomes slave. has means that the request has a generation_id. setRole returns the present role
+// and the newest generation_id.
+func (c *Conn) setRole(role ofp.Role, generation uint64, has bool) (ofp.Role, uint64, error) {
 	s := c.service
-	s.mu.Lock()
+	s.mu.Lock() // until the role is set, so that two controllers cannot become master at once
+	defer s.mu.Unlock()
 	if has && s.hasGen && int64(generation-s.generation) < 0 {
-		s.mu.Unlock()
-		return refused(openflow.ErrRoleStale, "role_request: a generation_id that is older than another controller's")
+		return 0, 0, refused(openflow.ErrRoleStale, "role_request: a generation_id that is older than another controller's")
 	}
 	if has {
 		s.generation, s.hasGen = generation, true
 	}
-	generation = s.generation
-	if !s.hasGen {
+	if generation = s.generation; !s.hasGen {
 		generation = ^uint64(0)
 	}
-	s.mu.Unlock()
 	if role == ofp.RoleMaster {
-		for _, other := range s.connections() {
+		for other := range s.conns {
 			if other != c {
 				other.demote(generation)
 			}
 		}
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if role != ofp.RoleNoChange {
 		c.master = role
 	}
-	role = c.master
-	c.mu.Unlock()
-	return c.write(ofp.AppendRoleReply(nil, r, role, generation))
+	return c.master, generation, nil
 }
 
 // demote makes a master a slave.

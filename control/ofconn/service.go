@@ -13,8 +13,8 @@
 // MaxConnections.
 //
 // Service.mu guards the list of connections. Conn.mu guards the state that events read.
-// Both are taken after the locks of the switch, because the switch reports changes of
-// flows while it holds its own locks.
+// Conn.mu is taken after Service.mu. Both are taken after the locks of the switch, because
+// the switch reports changes of flows while it holds its own locks.
 package ofconn
 
 import (
