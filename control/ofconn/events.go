@@ -273,29 +273,33 @@ func (c *Conn) cancelMonitor(r *ofp.Request) error {
 	return c.setMonitors([]ofp.Monitor{{ID: id, Cancel: true}})
 }
 
-// roleRequest answers a request that sets or asks for the role of a controller.
+// roleRequest answers a request that sets or asks for the role of a controller. A peer that may
+// only read keeps its role, because it would take the role of master from a controller.
 func (c *Conn) roleRequest(r *ofp.Request) error {
-	role, generation, has, err := ofp.DecodeRole(r)
+	role, generation, numbered, err := ofp.DecodeRole(r)
 	if err != nil {
 		return err
 	}
-	if role, generation, err = c.setRole(role, generation, has); err != nil {
+	if c.role < Write && role != ofp.RoleNoChange {
+		return refused(openflow.ErrRequestEPERM, c.peer+" may only read")
+	}
+	if role, generation, err = c.setRole(role, generation, numbered); err != nil {
 		return err
 	}
 	return c.write(ofp.AppendRoleReply(nil, r, role, generation))
 }
 
 // setRole sets the role of a controller. If the controller becomes master, every other master
-// becomes slave. has means that the request has a generation_id. setRole returns the present role
+// becomes slave. numbered means that the request has a generation_id. setRole returns the present role
 // and the newest generation_id.
-func (c *Conn) setRole(role ofp.Role, generation uint64, has bool) (ofp.Role, uint64, error) {
+func (c *Conn) setRole(role ofp.Role, generation uint64, numbered bool) (ofp.Role, uint64, error) {
 	s := c.service
 	s.mu.Lock() // until the role is set, so that two controllers cannot become master at once
 	defer s.mu.Unlock()
-	if has && s.hasGen && int64(generation-s.generation) < 0 {
+	if numbered && s.hasGen && int64(generation-s.generation) < 0 {
 		return 0, 0, refused(openflow.ErrRoleStale, "role_request: a generation_id that is older than another controller's")
 	}
-	if has {
+	if numbered {
 		s.generation, s.hasGen = generation, true
 	}
 	if generation = s.generation; !s.hasGen {

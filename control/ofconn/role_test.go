@@ -3,6 +3,7 @@
 package ofconn
 
 import (
+	"encoding/binary"
 	"net"
 	"sync"
 	"testing"
@@ -12,6 +13,44 @@ import (
 	"weft/openflow/ofp"
 	"weft/openflow/ofp/ofptest"
 )
+
+// role sends a role request, and returns the role and the generation_id of the reply. refused is
+// true if the reply is an error.
+func (p *peer) role(role ofp.Role, generation uint64) (now ofp.Role, newest uint64, refused bool) {
+	p.t.Helper()
+	p.write(ofptest.Message(p.v, 24, 9, uint32(role), uint32(0), generation))
+	for {
+		switch m := p.read(); m[1] {
+		case ofp.TypeError:
+			return 0, 0, true
+		case ofp.TypeRoleReply:
+			return ofp.Role(binary.BigEndian.Uint32(m[8:])), binary.BigEndian.Uint64(m[16:]), false
+		}
+	}
+}
+
+// A peer that may only read cannot take the role of master from a controller, and cannot make
+// the controllers' generation_ids stale.
+func TestReaderTakesNoRole(t *testing.T) {
+	r := newRig(t)
+	master := r.connect(openflow.Version13)
+	if now, _, refused := master.role(ofp.RoleMaster, 1); refused || now != ofp.RoleMaster {
+		t.Fatalf("role %d, refused %v", now, refused)
+	}
+	r.role.Store(int32(Read))
+	reader := r.connect(openflow.Version13)
+	for _, role := range []ofp.Role{ofp.RoleMaster, ofp.RoleSlave, ofp.RoleEqual} {
+		if _, _, refused := reader.role(role, 1<<62); !refused {
+			t.Errorf("a peer that may only read gets role %d", role)
+		}
+	}
+	if now, _, refused := reader.role(ofp.RoleNoChange, 0); refused || now != ofp.RoleEqual {
+		t.Errorf("the question for the role is answered by %d, refused %v", now, refused)
+	}
+	if now, newest, refused := master.role(ofp.RoleNoChange, 0); refused || now != ofp.RoleMaster || newest != 1 {
+		t.Errorf("the master has role %d in generation %d, refused %v; want master in 1", now, newest, refused)
+	}
+}
 
 // Of two controllers that become master at the same time, only the one with the newer
 // generation_id stays master.
