@@ -5,6 +5,7 @@ package ofconn
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"weft/openflow"
@@ -242,26 +243,29 @@ func (c *Conn) flowMonitor(r *ofp.Request) error {
 	return c.writeAll(reply)
 }
 
+// setMonitors applies all changes of a request, or none.
 func (c *Conn) setMonitors(list []ofp.Monitor) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.updateWatching()
+	monitors := maps.Clone(c.monitors)
 	for i := range list {
 		m := &list[i]
-		_, exists := c.monitors[m.ID]
+		_, exists := monitors[m.ID]
 		switch {
 		case m.Cancel && !exists, m.Modify && !exists:
 			return refused(openflow.ErrMonitorUnknown, fmt.Sprintf("flow_monitor %d: no such monitor", m.ID))
 		case m.Cancel:
-			delete(c.monitors, m.ID)
+			delete(monitors, m.ID)
 			continue
 		case exists && !m.Modify:
 			return refused(openflow.ErrMonitorExists, fmt.Sprintf("flow_monitor %d: expected an id that no monitor has", m.ID))
-		case !exists && len(c.monitors) >= MaxMonitors:
+		case !exists && len(monitors) >= MaxMonitors:
 			return refused(openflow.ErrRequestEPERM, fmt.Sprintf("flow_monitor: expected at most %d monitors", MaxMonitors))
 		}
-		c.monitors[m.ID] = m
+		monitors[m.ID] = m
 	}
+	c.monitors = monitors
+	c.updateWatching()
 	return nil
 }
 

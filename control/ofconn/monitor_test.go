@@ -4,6 +4,7 @@ package ofconn
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"weft/openflow"
@@ -57,6 +58,29 @@ func TestMonitorOfOwnChanges(t *testing.T) {
 				}
 				b = b[got.length:]
 			}
+		}
+	}
+}
+
+// A request for several monitors, one of which is refused, adds none of them.
+func TestRefusedMonitorsLeaveNone(t *testing.T) {
+	const v = openflow.Version14
+	r := newRig(t)
+	monitor := func(id uint32) []any {
+		return []any{id, ^uint32(0), ^uint32(0), uint16(ofp.MonitorAdd), uint8(0xff), uint8(0), uint16(1), uint16(4), uint32(0)}
+	}
+	p := r.connect(v)
+	p.write(ofptest.Message(v, 18, 5, slices.Concat([]any{uint16(16), uint16(0), uint32(0)}, monitor(1), monitor(2), monitor(2))...))
+	if _, _, xid := errorOf(t, p.read()); xid != 5 {
+		t.Fatalf("error of message %d", xid)
+	}
+	if n := r.service.Count(); n != 0 {
+		t.Errorf("%d connections want events after the refused request", n)
+	}
+	for id := range uint32(2) { // neither id is in use
+		p.write(ofptest.Message(v, 18, 6, slices.Concat([]any{uint16(16), uint16(0), uint32(0)}, monitor(id+1))...))
+		if m := p.read(); m[1] != 19 {
+			t.Errorf("monitor %d is answered by % x", id+1, m)
 		}
 	}
 }
