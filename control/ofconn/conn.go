@@ -137,6 +137,7 @@ func (c *Conn) negotiate() error {
 	_ = c.net.SetReadDeadline(time.Time{})
 	c.version = v
 	c.begin(v)
+	c.service.notePorts()
 	c.service.followFrames()
 	return nil
 }

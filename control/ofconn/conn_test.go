@@ -315,3 +315,17 @@ func TestPortMod(t *testing.T) {
 		}
 	}
 }
+
+// A peer gets an event of a port that is added right after the answer to its request for events.
+func TestPortAddedAtOnce(t *testing.T) {
+	r := newRig(t)
+	p := r.connect(openflow.Version13)
+	p.write(ofptest.Message(p.v, 9, 1, uint16(0), uint16(128))) // set_config
+	p.barrier()
+	r.sw.mu.Lock()
+	r.sw.ports = []Port{{Port: ofp.Port{No: 7, Name: "late"}}}
+	r.sw.mu.Unlock()
+	if m := p.read(); m[1] != ofp.TypePortStatus || m[8] != ofp.PortAdded || m[19] != 7 {
+		t.Errorf("message % x, want port_status of port 7", m)
+	}
+}

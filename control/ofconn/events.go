@@ -340,31 +340,53 @@ func (c *Conn) demote(generation uint64) {
 // portInterval is the interval at which watchPorts looks for changes of ports.
 const portInterval = 200 * time.Millisecond
 
-// watchPorts sends events about changed ports until ctx ends. It sleeps while no
+// watchPorts sends events about changed ports until ctx ends. It only waits while no
 // connection wants events.
 func (s *Service) watchPorts(ctx context.Context) {
 	tick := time.NewTicker(portInterval)
 	defer tick.Stop()
-	var known map[uint32]ofp.Port
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			s.comparePorts()
 		}
-		if s.Count() == 0 {
-			known = nil
-			continue
-		}
-		present := map[uint32]ofp.Port{}
-		for _, p := range s.setup.Switch.Ports() {
-			present[p.No] = p.Port
-		}
-		if known != nil {
-			s.tellPorts(known, present)
-		}
-		known = present
 	}
+}
+
+// comparePorts sends events about the ports that have changed since the last call.
+func (s *Service) comparePorts() {
+	s.comparing.Lock()
+	defer s.comparing.Unlock()
+	if s.Count() == 0 {
+		s.ports = nil
+		return
+	}
+	present := s.presentPorts()
+	if s.ports != nil {
+		s.tellPorts(s.ports, present)
+	}
+	s.ports = present
+}
+
+// notePorts notes the ports for the first connection that wants events. The connection calls it
+// before it answers the peer, so that the peer learns of each change after the answer.
+func (s *Service) notePorts() {
+	s.comparing.Lock()
+	defer s.comparing.Unlock()
+	if s.ports == nil && s.Count() != 0 {
+		s.ports = s.presentPorts()
+	}
+}
+
+// presentPorts returns the switch's ports by number.
+func (s *Service) presentPorts() map[uint32]ofp.Port {
+	ports := map[uint32]ofp.Port{}
+	for _, p := range s.setup.Switch.Ports() {
+		ports[p.No] = p.Port
+	}
+	return ports
 }
 
 func (s *Service) tellPorts(old, new map[uint32]ofp.Port) {

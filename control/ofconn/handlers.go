@@ -175,6 +175,7 @@ func (c *Conn) setConfig(r *ofp.Request) error {
 	}
 	c.updateWatching()
 	c.mu.Unlock()
+	c.service.notePorts()
 	c.service.followFrames()
 	return nil
 }

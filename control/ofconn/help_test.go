@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -132,8 +133,14 @@ func (f *fakeSwitch) ChangeTLVs(mod *openflow.TLVMod) error {
 	defer f.mu.Unlock()
 	return f.tables.ChangeTLVs(mod)
 }
-func (f *fakeSwitch) Ports() []Port { return f.ports }
+func (f *fakeSwitch) Ports() []Port {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.ports)
+}
 func (f *fakeSwitch) SetPortConfig(number, config uint32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for i := range f.ports {
 		if f.ports[i].No == number {
 			f.ports[i].Config = config

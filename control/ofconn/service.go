@@ -169,6 +169,9 @@ type Service struct {
 	framing sync.Mutex   // serializes calls of Setup.Frames; taken before mu
 	framed  wantedFrames // of the last call
 
+	comparing sync.Mutex          // guards ports; taken before the locks of the switch
+	ports     map[uint32]ofp.Port // ports by number, as the peers know them; nil: no connection wants events
+
 	rate   rateLimit // frames to all controllers
 	counts Counts
 }
