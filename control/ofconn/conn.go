@@ -139,6 +139,10 @@ func (c *Conn) negotiate() error {
 	c.begin(v)
 	c.service.notePorts()
 	c.service.followFrames()
+	if c.controller != nil {
+		c.service.log.Info("OpenFlow controller connected", "controller", c.controller.target)
+		c.controller.setConnected(true)
+	}
 	return nil
 }
 

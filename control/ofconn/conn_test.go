@@ -229,6 +229,9 @@ func TestStandaloneAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	if _, err := c.Write(ofptest.Message(openflow.Version13, ofp.TypeHello, 1)); err != nil {
+		t.Fatal(err)
+	}
 	for deadline := time.Now().Add(patience); sw.flows() != 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d flows beside a controller, want none", sw.flows())
@@ -327,5 +330,29 @@ func TestPortAddedAtOnce(t *testing.T) {
 	r.sw.mu.Unlock()
 	if m := p.read(); m[1] != ofp.TypePortStatus || m[8] != ofp.PortAdded || m[19] != 7 {
 		t.Errorf("message % x, want port_status of port 7", m)
+	}
+}
+
+// A controller is not connected before its hello. A process that accepts connections and says
+// nothing therefore does not keep a standalone switch from forwarding on its own.
+func TestConnectedFromTheHelloOn(t *testing.T) {
+	l := listener(t)
+	r := newRig(t, func(s *Setup) { s.Controllers = []string{"tcp:" + l.Addr().String()} })
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	p := &peer{t: t, Conn: c, v: openflow.Version13}
+	p.read()
+	controller := r.service.connections()[0].controller
+	if controller.connected.Load() {
+		t.Error("the controller is connected before its hello")
+	}
+	p.write(ofptest.Message(p.v, ofp.TypeHello, 1))
+	for deadline := time.Now().Add(patience); !controller.connected.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the controller is not connected after its hello")
+		}
 	}
 }

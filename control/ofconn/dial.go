@@ -35,7 +35,7 @@ type controller struct {
 	target    string      // tcp:HOST:PORT or ssl:HOST:PORT
 	config    *tls.Config // of an ssl target
 	stop      context.CancelFunc
-	connected atomic.Bool
+	connected atomic.Bool // true from the controller's hello on
 }
 
 // ParseTarget parses a controller or a listener, WORD:HOST:PORT. WORD is one of
@@ -172,8 +172,6 @@ func (c *controller) session(ctx context.Context) error {
 	defer stop()
 	defer context.AfterFunc(ctx, func() { nc.Close() })()
 	go conn.probe(probing)
-	c.service.log.Info("OpenFlow controller connected", "controller", c.target)
-	c.setConnected(true)
 	defer c.setConnected(false)
 	conn.serveUntilEnd()
 	return nil
