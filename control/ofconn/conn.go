@@ -34,7 +34,8 @@ type Conn struct {
 	tableInCommand bool
 	bundles        map[uint32]*bundle
 	config         ofp.SwitchConfig
-	heard          atomic.Int64
+	heard          atomic.Int64 // time of the last message, or of the end of its request: nanoseconds since 1970
+	handling       atomic.Bool  // a request is in progress
 
 	writing sync.Mutex // one message at a time
 
@@ -165,11 +166,13 @@ func (c *Conn) read() error {
 			return err
 		}
 		buf = m[:0]
-		c.heard.Store(time.Now().UnixNano())
+		c.handling.Store(true)
 		c.service.counts.Messages.Add(1)
 		if err := c.handle(m); err != nil {
 			return err
 		}
+		c.heard.Store(time.Now().UnixNano()) // before handling is false, because silent reads handling first
+		c.handling.Store(false)
 	}
 }
 

@@ -356,3 +356,29 @@ func TestConnectedFromTheHelloOn(t *testing.T) {
 		}
 	}
 }
+
+// A controller is not silent while the switch executes its request, however long this takes.
+func TestPeerOfALongRequestIsNotSilent(t *testing.T) {
+	r := newRig(t)
+	p := r.connect(openflow.Version13)
+	p.barrier()
+	c, handled := r.service.connections()[0], r.service.Counts().Messages.Load()
+	later := time.Now().Add(time.Hour)
+	r.sw.mu.Lock() // the change of flows takes long
+	p.write(flow(t, p.v, 1, openflow.Add, "actions=drop"))
+	deadline := time.Now().Add(patience)
+	for r.service.Counts().Messages.Load() == handled && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	if c.silent(later) {
+		t.Error("the peer is silent during its request")
+	}
+	r.sw.mu.Unlock()
+	p.barrier()
+	for !c.silent(later) {
+		if time.Now().After(deadline) {
+			t.Fatal("the peer is not silent after its request")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

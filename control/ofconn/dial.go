@@ -182,6 +182,12 @@ func (c *controller) setConnected(connected bool) {
 	c.service.signal()
 }
 
+// silent reports whether the peer has sent nothing for probeInterval. A peer whose request is in
+// progress is not silent: the switch reads its next message only after the request.
+func (c *Conn) silent(now time.Time) bool {
+	return !c.handling.Load() && now.Sub(time.Unix(0, c.heard.Load())) >= probeInterval
+}
+
 // probe sends an echo request to a silent controller, and closes the connection if the
 // controller does not answer.
 func (c *Conn) probe(ctx context.Context) {
@@ -195,9 +201,8 @@ func (c *Conn) probe(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		silent := time.Since(time.Unix(0, c.heard.Load())) >= probeInterval
 		switch {
-		case !silent:
+		case !c.silent(time.Now()):
 			asked = false
 		case asked:
 			c.service.counts.Stalled.Add(1)
