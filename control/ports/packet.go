@@ -180,8 +180,10 @@ func (p *packetPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, _ = p.detach() // error ignored: a port of a dead engine is detached already
-	p.forget()
+	// The extras go first. If control is killed in between, the engine must not keep extras
+	// without a device: the next device with this number would inherit them.
 	_ = p.keepExtras(nil) // error ignored: a dead engine keeps no state
+	p.forget()
 	if p.uplink != nil {
 		p.uplink.Close()
 		p.uplink = nil

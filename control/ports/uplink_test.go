@@ -167,3 +167,31 @@ func TestPacketPortKeepsIngressProgram(t *testing.T) {
 		}
 	})
 }
+
+// cutEngine is an engine that control can no longer reach after one call of Forget.
+type cutEngine struct {
+	*keepingEngine
+	cut bool
+}
+
+func (e *cutEngine) Client() Client { return e }
+
+func (e *cutEngine) Forget(key string) error {
+	if e.cut {
+		return engine.ErrGone
+	}
+	e.cut = true
+	return e.keepingEngine.Forget(key)
+}
+
+// If control is killed while it closes a packet uplink, the engine keeps no ingress program
+// without the uplink's sockets.
+func TestNoExtrasWithoutADevice(t *testing.T) {
+	e := &cutEngine{keepingEngine: newKeepingEngine()}
+	e.kept[KeepKey(0)], e.kept[ExtrasKey(0)] = &engine.Kept{}, &engine.Kept{}
+	p := &packetPort{portContext: portContext{kind: kindPacket, log: slog.New(slog.DiscardHandler), engine: e}}
+	p.close()
+	if e.kept[KeepKey(0)] == nil || e.kept[ExtrasKey(0)] != nil {
+		t.Errorf("the engine keeps %v, want the device only", e.kept)
+	}
+}
