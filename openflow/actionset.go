@@ -95,17 +95,17 @@ func OrderSet(set []Action) []Action {
 }
 
 func (p *actionParser) writeActions(t token) (Action, error) {
-	if p.nested { // nested write_actions are refused before they are parsed, because text may nest to any depth
-		return Action{}, withinAnother(t)
+	if p.check.nested { // nested write_actions are refused before they are parsed, because text may nest to any depth
+		return Action{}, withinAnother(t.text, t.key)
 	}
 	inner := *p
-	inner.nested, inner.inSet, inner.rank, inner.last = true, true, 0, ""
+	inner.check.nested, inner.check.inSet, inner.check.rank, inner.check.last = true, true, 0, ""
 	sub, err := inner.parse(t.value)
-	p.strict = true
+	p.check.strict = true
 	return Action{Kind: ActWriteActions, Sub: sub}, err
 }
 
 func (p *actionParser) clearActions(token) (Action, error) {
-	p.strict = true
+	p.check.strict = true
 	return Action{Kind: ActClearActions}, nil
 }

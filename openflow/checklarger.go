@@ -42,7 +42,7 @@ func (p *actionParser) checkLarger(t token) (Action, error) {
 	if !ok || dst.Bits != 1 {
 		return Action{}, wrong(t.text, "one bit of a field, such as reg0[0]")
 	}
-	if err := mayTakeBit(t, dst); err != nil {
+	if err := mayTakeBit(t.text, dst); err != nil {
 		return Action{}, err
 	}
 	return Action{Kind: ActCheckLarger, Dst: dst, Value: Value64(v)}, nil
@@ -50,9 +50,9 @@ func (p *actionParser) checkLarger(t token) (Action, error) {
 
 // mayTakeBit returns an error if no action may write the field. As in Open vSwitch, the
 // flow's match need not have the field: a frame without it stays unchanged.
-func mayTakeBit(t token, dst Subfield) error {
-	var p actionParser
-	return p.writable(t, dst)
+func mayTakeBit(word string, dst Subfield) error {
+	var c actionChecker
+	return c.writable(word, dst)
 }
 
 func formatCheckLarger(a *Action) string {
@@ -75,7 +75,7 @@ func (d *actionDecoder) checkLarger(b []byte) (Action, error) {
 	if err != nil {
 		return Action{}, err
 	}
-	if err := mayTakeBit(word("check_pkt_larger"), dst); err != nil {
+	if err := mayTakeBit("check_pkt_larger", dst); err != nil {
 		return Action{}, coded(ErrActionBadSetArgument, err.Error())
 	}
 	return Action{Kind: ActCheckLarger, Dst: dst, Value: Value64(uint64(be.Uint16(b)))}, nil

@@ -39,7 +39,7 @@ func (p *actionParser) controller(t token) (Action, error) {
 	for text := t.value; ; {
 		word, rest, ok := nextToken(text)
 		if !ok {
-			if p.inSet && *c != (Controller{MaxLen: c.MaxLen}) {
+			if p.check.inSet && *c != (Controller{MaxLen: c.MaxLen}) {
 				return Action{}, wrong(t.text, "controller with max_len alone in an action set")
 			}
 			return Action{Kind: ActController, Controller: c}, nil

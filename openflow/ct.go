@@ -50,19 +50,13 @@ func (p *actionParser) ct(t token) (Action, error) {
 		return Action{}, wrong(t.text, "force together with commit")
 	case spec.Exec != nil && !spec.Commit:
 		return Action{}, wrong(t.text, "exec together with commit")
-	case p.checked && !NeedIP.Met(&p.match):
+	case p.check.lacks(NeedIP):
 		return Action{}, wrong(t.text, "a flow that matches %s, as ct needs", prereqTexts[NeedIP])
-	case p.checked && spec.ALG == "ftp" && !NeedTCP.Met(&p.match), p.checked && spec.ALG == "tftp" && !NeedUDP.Met(&p.match):
+	case spec.ALG == "ftp" && p.check.lacks(NeedTCP), spec.ALG == "tftp" && p.check.lacks(NeedUDP):
 		return Action{}, wrong(t.text, "a flow that matches the protocol which %s uses", spec.ALG)
 	}
-	p.forgetCT()
+	p.check.forgetCT()
 	return Action{Kind: ActCT, CT: spec}, nil
-}
-
-// forgetCT removes the ct fields from the known part of the match. The parser cannot
-// know what the connection's state in this ct's zone will be.
-func (p *actionParser) forgetCT() {
-	p.match.Mask[flowtable.WCT], p.match.Value[flowtable.WCT] = 0, 0
 }
 
 func (p *actionParser) ctClear(token) (Action, error) { return Action{Kind: ActCTClear}, nil }
@@ -108,17 +102,17 @@ func (p *actionParser) ctZone(spec *CTSpec, t token) error {
 		return wrong(t.text, "a zone from 0 to 65535, or 16 bits of a field such as reg0[0..15]")
 	}
 	spec.Zone, spec.ZoneSrc = 0, src
-	return p.readable(t, src)
+	return p.check.readable(t.text, src)
 }
 
 // ctExec parses the actions in exec(...) of ct, which may only write ct_mark and
 // ct_label.
 func (p *actionParser) ctExec(spec *CTSpec, t token) error {
-	if p.inExec { // a nested exec is refused before it is parsed, because text may nest to any depth
+	if p.check.inExec { // a nested exec is refused before it is parsed, because text may nest to any depth
 		return wrongInExec(t)
 	}
 	inner := *p
-	inner.nested, inner.rank, inner.inExec = true, 0, true
+	inner.check.nested, inner.check.rank, inner.check.inExec = true, 0, true
 	list, err := inner.parse(t.value)
 	if err != nil {
 		return err

@@ -27,10 +27,12 @@
 //	oxm*.go, match10.go                   matches
 //	wire*.go                              actions, instructions, groups and errors
 //
-// Text and wire share a package because they share the rules of valid actions: the decoder
-// checks each list of actions with the parser's methods (actionParser).
+// check.go has the rules of valid actions (actionChecker). The parser of text and the decoder
+// of the wire are apart and share only these rules, the values and the table of fields. The
+// wire is no package of its own: it would make about 70 names public that now belong to this
+// package alone, such as the columns of the table of fields and each rule of actions.
 //
-// Actions, each with its text and its wire format: action.go, actionset.go, checklarger.go,
+// Actions, each with its parser, its text and its wire format: action.go, actionset.go, checklarger.go,
 // conjunction.go, controller.go, ct.go, encap.go, fintimeout.go, learn.go, links.go,
 // packetout.go, queue.go, sample.go, shim.go, stack.go, truncate.go.
 package openflow

@@ -33,20 +33,12 @@ func (p *actionParser) encap(t token) (Action, error) {
 	if !ok {
 		return Action{}, wrong(t.text, "encap(ethernet), encap(mpls) or encap(mpls_mc), which weft supports")
 	}
-	return p.encapOf(packetType), nil
-}
-
-func (p *actionParser) encapOf(packetType uint32) Action {
-	p.strict = true
-	if p.bare = packetType != PacketEthernet; p.bare {
-		p.assumeType(uint64(uint16(packetType)))
-	}
-	return Action{Kind: ActEncap, Value: Value64(uint64(packetType))}
+	return p.check.encap(packetType), nil
 }
 
 func (p *actionParser) decap(t token) (Action, error) {
 	if t.value == "" {
-		return p.decapOf(packetNext), nil
+		return p.check.decap(packetNext), nil
 	}
 	const expected = "decap() or decap(packet_type(ns=NUMBER,type=NUMBER))"
 	outer, rest, ok := nextToken(t.value)
@@ -69,18 +61,7 @@ func (p *actionParser) decap(t token) (Action, error) {
 	if len(parts) != 2 {
 		return Action{}, wrong(t.text, expected)
 	}
-	return p.decapOf(uint32(parts["ns"]<<16 | parts["type"])), nil
-}
-
-// decapOf returns a decap. Behind a decap of Ethernet, the parser still knows the EtherType.
-// Behind a decap of MPLS it does not.
-func (p *actionParser) decapOf(next uint32) Action {
-	p.strict = true
-	if p.bare {
-		p.assumeType(0xffff)
-	}
-	p.bare = true
-	return Action{Kind: ActDecap, Value: Value64(uint64(next))}
+	return p.check.decap(uint32(parts["ns"]<<16 | parts["type"])), nil
 }
 
 func formatEncap(a *Action) string {
@@ -121,11 +102,11 @@ func (d *actionDecoder) decodeEncap(subtype uint16, b []byte) (Action, error) {
 	case d.v == Version10:
 		return Action{}, coded(ErrActionBadExpType, "encap and decap: expected OpenFlow 1.3 or later")
 	case subtype == nxDecap:
-		return d.check.decapOf(packetType), nil
+		return d.check.decap(packetType), nil
 	case packetType != PacketEthernet && packetType != packetMPLS && packetType != packetMPLSMC:
 		return Action{}, coded(ErrActionBadArgument, fmt.Sprintf("encap: packet type %#x: expected Ethernet or MPLS", packetType))
 	case len(b) > 6:
 		return Action{}, coded(ErrActionBadArgument, "encap: expected no properties")
 	}
-	return d.check.encapOf(packetType), nil
+	return d.check.encap(packetType), nil
 }

@@ -7,7 +7,7 @@ import "fmt"
 // Parsing and formatting
 
 func (p *actionParser) finTimeout(t token) (Action, error) {
-	p.lenient(t, NeedTCP)
+	p.check.lenient(t.text, NeedTCP)
 	var idle, hard uint16
 	for text := t.value; ; {
 		word, rest, ok := nextToken(text)

@@ -60,7 +60,7 @@ func SetSubfield(m *Match, s Subfield, v Value128) {
 // Parsing and formatting
 
 func (p *actionParser) learn(t token) (Action, error) {
-	l := learnParser{outer: p, spec: &LearnSpec{Table: 1, Priority: DefaultPriority}, text: t.text}
+	l := learnParser{names: p.names, check: learnChecker{outer: &p.check}, spec: &LearnSpec{Table: 1, Priority: DefaultPriority}, text: t.text}
 	text := t.value
 	for {
 		word, rest, ok := nextToken(text)
@@ -76,9 +76,9 @@ func (p *actionParser) learn(t token) (Action, error) {
 
 // learnParser is the state of parsing one learn action.
 type learnParser struct {
-	outer *actionParser
+	names Names
+	check learnChecker
 	spec  *LearnSpec
-	match Match // known part of the learned flow's match
 	text  string
 }
 
@@ -119,26 +119,20 @@ func (l *learnParser) word(t token) error {
 			return wrong(t.text, "one bit of a field, such as reg0[0]")
 		}
 		s.Result = dst
-		return l.outer.writable(t, dst)
+		return l.check.outer.writable(t.text, dst)
 	case "output":
 		src, ok := parseSubfield(t.value)
 		if !ok {
 			return wrong(t.text, "output:FIELD")
 		}
 		s.Items = append(s.Items, LearnItem{Kind: LearnOutput, Src: src})
-		return l.outer.readable(t, src)
+		return l.check.outer.readable(t.text, src)
 	case "load":
 		return l.load(t)
 	default:
 		return l.field(t)
 	}
 	return nil
-}
-
-// inner returns a parser for the learned flow's actions. It checks prerequisites
-// against the known part of the learned flow's match.
-func (l *learnParser) inner() *actionParser {
-	return &actionParser{names: l.outer.names, checked: true, match: l.match}
 }
 
 func (l *learnParser) load(t token) error {
@@ -155,14 +149,14 @@ func (l *learnParser) load(t token) error {
 		if item.Src.Bits != item.Dst.Bits {
 			return wrong(name, "as many bits as %s has, %d", value, item.Src.Bits)
 		}
-		if err := l.outer.readable(t, item.Src); err != nil {
+		if err := l.check.outer.readable(t.text, item.Src); err != nil {
 			return err
 		}
 	} else if item.Value, ok = parseNumber(value); !ok || item.Value.BitLen() > int(item.Dst.Bits) {
 		return wrong(value, "a field or a number of at most %d bits", item.Dst.Bits)
 	}
 	l.spec.Items = append(l.spec.Items, item)
-	return l.inner().writable(t, item.Dst)
+	return l.check.inner().writable(t.text, item.Dst)
 }
 
 // field parses a match of the learned flow: field, field=src or field=value.
@@ -186,15 +180,15 @@ func (l *learnParser) field(t token) error {
 			item.Value = v
 		}
 	}
-	if err := l.inner().readable(t, item.Dst); err != nil {
+	if err := l.check.inner().readable(t.text, item.Dst); err != nil {
 		return err
 	}
 	if item.Src.Bits != 0 {
-		if err := l.outer.readable(t, item.Src); err != nil {
+		if err := l.check.outer.readable(t.text, item.Src); err != nil {
 			return err
 		}
 	} else {
-		SetSubfield(&l.match, item.Dst, item.Value)
+		SetSubfield(&l.check.match, item.Dst, item.Value)
 	}
 	l.spec.Items = append(l.spec.Items, item)
 	return nil
@@ -210,7 +204,7 @@ func (l *learnParser) immediate(t token, dst Subfield) (Value128, error) {
 		}
 		return v, nil
 	}
-	v, mask, err := parseFieldValue(dst.Field, t.value, l.outer.names)
+	v, mask, err := parseFieldValue(dst.Field, t.value, l.names)
 	f := &fields[dst.Field]
 	if dst.Field == FVLANVID {
 		v = v.AndNot(Value64(flowtable.VLANPresent)) // OFPVID_PRESENT is optional

@@ -115,7 +115,7 @@ func (p *actionParser) linkDst(t token, text string) (Subfield, error) {
 	if !ok {
 		return dst, wrong(text, expectedSubfield)
 	}
-	return dst, p.writable(t, dst)
+	return dst, p.check.writable(t.text, dst)
 }
 
 func (p *actionParser) multipath(t token) (Action, error) {
@@ -262,7 +262,7 @@ func (d *actionDecoder) decodeLinkDst(b []byte, minBits int) (Subfield, error) {
 	if int(dst.Bits) < minBits {
 		return dst, Errorf(ErrActionBadArgument, "%s: expected at least %d bits for the link", dst, minBits)
 	}
-	return dst, d.codeOf(dst, d.check.writable(word("multipath or bundle_load"), dst))
+	return dst, d.codeOf(dst, d.check.writable("multipath or bundle_load", dst))
 }
 
 func (d *actionDecoder) decodeMultipath(b []byte) (Action, error) {

@@ -32,9 +32,8 @@ func Exact10(b []byte) bool { return be.Uint32(b)&wild10All == 0 }
 
 // DecodeMatch10 decodes the match of OpenFlow 1.0, whose length must be Match10Len. It
 // leaves out fields whose prerequisites are missing, as the specification says.
-func DecodeMatch10(b []byte) Match {
-	p := flowParser{}
-	m, wild := &p.match, be.Uint32(b)
+func DecodeMatch10(b []byte) (match Match) {
+	m, wild := &match, be.Uint32(b)
 	has := func(bit uint32) bool { return wild&bit == 0 }
 	put := func(id FieldID, v uint64) { setField(m, id, Value64(v), Ones(8*uint(fields[id].bytes))) }
 	if has(wild10InPort) {
@@ -77,15 +76,15 @@ func DecodeMatch10(b []byte) Match {
 	if has(wild10TPDst) {
 		SetBits(m, flowtable.WL4, uint64(be.Uint16(b[38:]))<<flowtable.TPDstShift, 0xffff<<flowtable.TPDstShift)
 	}
-	p.narrowICMP()
-	_ = p.normalize() // normalize cannot fail: the match has neither fragments nor connections
-	return p.match
+	narrowICMP(m)
+	_, _ = normalize(m) // normalize cannot fail: the match has neither fragments nor connections
+	return match
 }
 
 // narrowICMP reduces ICMP type and code from 16 bits each to the 8 bits that a Flow
 // stores.
-func (p *flowParser) narrowICMP() {
-	if m := &p.match; NeedICMP.Met(m) {
+func narrowICMP(m *Match) {
+	if NeedICMP.Met(m) {
 		ClearBits(m, flowtable.WL4, 0xff00<<flowtable.TPSrcShift|0xff00<<flowtable.TPDstShift)
 	}
 }

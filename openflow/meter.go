@@ -254,6 +254,6 @@ func (p *actionParser) meter(t token) (Action, error) {
 	if !ok || v == 0 {
 		return Action{}, wrong(t.text, "meter:NUMBER, from 1 to %d", uint32(MaxMeter))
 	}
-	p.strict = true
+	p.check.strict = true
 	return Action{Kind: ActMeter, Value: Value64(v)}, nil
 }

@@ -47,7 +47,7 @@ func ParsePacketOut(text string, names Names) (PacketOut, error) {
 		return PacketOut{}, wrong("", "packet=HEX, the frame in hexadecimal digits")
 	}
 	po.Flow = match.Value
-	a := actionParser{names: names, table: TableAll, toTables: true}
+	a := actionParser{names: names, check: actionChecker{table: TableAll, toTables: true}}
 	if po.Actions, err = a.whole(actions); err != nil {
 		return PacketOut{}, err
 	}

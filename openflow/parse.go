@@ -336,7 +336,9 @@ func cutActions(text string) (match, actions string, found bool, err error) {
 
 func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 	mod := &p.mod
-	if err := p.normalize(); err != nil {
+	notes, err := normalize(&p.match)
+	mod.Notes = notes
+	if err != nil {
 		return FlowMod{}, err
 	}
 	mod.Match = p.match.Pack()
@@ -356,7 +358,7 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 	}
 	list, known := p.lists[actions]
 	if !known {
-		a := actionParser{names: p.names, match: p.match, table: mod.Table, checked: true}
+		a := actionParser{names: p.names, check: actionChecker{match: p.match, table: mod.Table, checked: true}}
 		var err error
 		if list, err = a.whole(actions); err != nil {
 			return FlowMod{}, err
@@ -551,18 +553,17 @@ var locations = []location{
 	{FNDOptType, flowtable.WND, 0xff << 24, []Prereq{NeedND}},
 }
 
-// normalize removes the parts of the match whose prerequisites are missing. It follows
-// the order of locations, because a removed part may be the prerequisite of a later
-// one.
-func (p *flowParser) normalize() error {
-	m := &p.match
+// normalize removes the parts of the match whose prerequisites are missing, and returns a note
+// of each, as FlowMod.Notes has them. It follows the order of locations, because a removed part
+// may be the prerequisite of a later one.
+func normalize(m *Match) (notes []string, err error) {
 	for i := range locations {
 		l := &locations[i]
 		if m.Mask[l.word]&l.mask == 0 {
 			continue
 		}
 		if (l.field == FTCPSrc || l.field == FTCPDst || l.field == FTCPFlags) && !notLater(m) {
-			return wrong(fields[l.field].alias, "no transport field, as nw_frag=later selects frames without one")
+			return notes, wrong(fields[l.field].alias, "no transport field, as nw_frag=later selects frames without one")
 		}
 		met := false
 		for _, need := range l.anyOf {
@@ -573,20 +574,22 @@ func (p *flowParser) normalize() error {
 		}
 		m.Mask[l.word] &^= l.mask
 		m.Value[l.word] &^= l.mask
-		p.mod.note(l)
+		notes = l.note(notes)
 	}
-	return checkCT(m)
+	return notes, checkCT(m)
 }
 
-func (mod *FlowMod) note(l *location) {
+// note appends to notes that a match ignores the location, once in a row.
+func (l *location) note(notes []string) []string {
 	var needs []string
 	for _, p := range l.anyOf {
 		needs = append(needs, prereqTexts[p])
 	}
 	text := fmt.Sprintf("%s is ignored: it needs %s", fields[l.field].name, strings.Join(needs, ", or "))
-	if n := len(mod.Notes); n == 0 || mod.Notes[n-1] != text {
-		mod.Notes = append(mod.Notes, text)
+	if n := len(notes); n > 0 && notes[n-1] == text {
+		return notes
 	}
+	return append(notes, text)
 }
 
 // ParseFrame parses a frame in the syntax of trace: a match without masks. Missing

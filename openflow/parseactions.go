@@ -19,7 +19,7 @@ const MaxActionDepth = 16
 // ParseActions parses a list of actions without a match. It does not check
 // prerequisites.
 func ParseActions(text string, names Names) ([]Action, error) {
-	a := actionParser{names: names, table: TableAll}
+	a := actionParser{names: names, check: actionChecker{table: TableAll}}
 	return a.whole(text)
 }
 
@@ -29,43 +29,17 @@ func (p *actionParser) whole(text string) ([]Action, error) {
 	if other := checkConjunctions(list); err == nil && other != "" {
 		return nil, wrong(other, "no action but note beside conjunction")
 	}
-	if err == nil && p.loose != "" && p.strict {
-		return nil, wrong(p.loose, "a flow that matches %s, as push_vlan is among its actions", prereqTexts[p.looseNeeds])
+	if err == nil && p.check.loose != "" && p.check.strict {
+		return nil, wrong(p.check.loose, "a flow that matches %s, as push_vlan is among its actions", prereqTexts[p.check.looseNeeds])
 	}
 	return list, err
 }
 
-// lenient notes that the list has an action of OpenFlow 1.0, such as mod_nw_src, on a
-// field that some frames may lack. Such frames stay unchanged.
-func (p *actionParser) lenient(t token, prerequisite Prereq) {
-	if p.inSet {
-		return // the action set is executed later, so the match of its frames is unknown
-	}
-	if p.checked && p.loose == "" && !prerequisite.Met(&p.match) {
-		p.loose, p.looseNeeds = t.text, prerequisite
-	}
-}
-
 // actionParser is the state of parsing one list of actions.
 type actionParser struct {
-	names    Names
-	table    uint8 // table of the flow; TableAll: unknown
-	checked  bool  // refuse actions on fields that the match does not guarantee
-	match    Match // field values known from the match and earlier actions
-	depth    int
-	nested   bool
-	inSet    bool   // inside write_actions
-	inExec   bool   // inside ct(exec())
-	toTables bool   // allow an output to TABLE, as in packet-out
-	last     string // last instruction so far
-	rank     int    // rank of last
-	// loose is the text of the first OpenFlow 1.0 action on a field that frames may
-	// lack; looseNeeds is the prerequisite of the field. Actions of later OpenFlow
-	// versions set strict. A list with both is refused.
-	loose      string
-	looseNeeds Prereq
-	strict     bool
-	bare       bool // encap and decap have left a packet without an Ethernet header
+	names Names
+	check actionChecker
+	depth int // of clones within each other
 }
 
 // actionWords are the parsers of actions by name. init fills the map, because clone
@@ -125,7 +99,7 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := p.order(t, a.Kind); err != nil {
+		if err := p.check.order(t.text, t.key, a.Kind); err != nil {
 			return nil, err
 		}
 		list = append(list, loadsOf(a)...)
@@ -138,52 +112,6 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 // MaxListed is the largest number of actions in one flow. More are refused.
 const MaxListed = 4096
 
-// Ranks of OpenFlow 1.1's instructions, in their required order. Only instructions of
-// rank orderActions may occur several times.
-const (
-	orderMeter = iota
-	orderActions
-	orderClear
-	orderWrite
-	orderMetadata
-	orderGoto
-)
-
-// order checks that the action does not violate OpenFlow 1.1's order of instructions.
-func (p *actionParser) order(t token, kind ActionKind) error {
-	rank := orderActions
-	switch kind {
-	case ActMeter:
-		rank = orderMeter
-	case ActClearActions:
-		rank = orderClear
-	case ActWriteActions:
-		rank = orderWrite
-	case ActWriteMetadata:
-		rank = orderMetadata
-	case ActGotoTable:
-		rank = orderGoto
-	}
-	switch {
-	case (rank != orderActions || kind == ActConjunction) && p.nested:
-		return withinAnother(t)
-	case p.inSet && setRank(kind) == rankNone && kind != ActController:
-		return wrong(t.text, "an action that an action set can have")
-	case rank < p.rank && rank == orderMeter, rank == orderMeter && p.last != "":
-		return wrong(t.text, "meter once, before all else")
-	case rank < p.rank && p.last == "goto_table", rank < p.rank && rank == orderActions:
-		return wrong(t.text, "%s at the end of the actions", p.last)
-	case rank < p.rank:
-		return wrong(t.text, "%s before %s", t.key, p.last)
-	case rank == p.rank && rank > orderActions:
-		return wrong(t.text, "%s once", t.key)
-	}
-	p.rank, p.last = rank, t.key
-	return nil
-}
-
-func withinAnother(t token) error { return wrong(t.text, "no %s within another action", t.key) }
-
 func (p *actionParser) one(t token) (Action, error) {
 	if parse, ok := actionWords[t.key]; ok {
 		return parse(p, t)
@@ -195,19 +123,7 @@ func (p *actionParser) one(t token) (Action, error) {
 	if err != nil {
 		return Action{}, wrong(t.text, "a port or an action such as output, drop, set_field, push_vlan, goto_table or normal")
 	}
-	return p.outputTo(no, t)
-}
-
-func (p *actionParser) outputTo(number uint32, t token) (Action, error) {
-	switch {
-	case number == PortController:
-		return Action{Kind: ActController, Controller: &Controller{MaxLen: WholeFrame}}, nil
-	case number == PortTable && !p.toTables:
-		return Action{}, wrong(t.text, "an output that weft supports")
-	case number == PortNone || number >= PortMax && number < PortInPort:
-		return Action{}, wrong(t.text, "a port that frames can be sent to")
-	}
-	return Action{Kind: ActOutput, Port: number}, nil
+	return p.check.outputTo(no, t.text)
 }
 
 func (p *actionParser) output(t token) (Action, error) {
@@ -216,13 +132,13 @@ func (p *actionParser) output(t token) (Action, error) {
 	}
 	no, err := parsePort(t.value, p.names)
 	if err == nil {
-		return p.outputTo(no, t)
+		return p.check.outputTo(no, t.text)
 	}
 	src, ok := parseSubfieldOf(t.value, tlvsOf(p.names))
 	if !ok {
 		return Action{}, wrong(t.value, "the number or name of a port, or a field such as reg0[0..15]")
 	}
-	if err := p.readable(t, src); err != nil {
+	if err := p.check.readable(t.text, src); err != nil {
 		return Action{}, err
 	}
 	return Action{Kind: ActOutputReg, Src: src}, nil
@@ -287,51 +203,6 @@ func parseBit(s string) (int, bool) {
 
 const expectedSubfield = "a field with bits within it, such as reg0[0..15] or NXM_OF_VLAN_TCI[0..11]"
 
-// vlanAliases maps VLAN field names in matches to the names in actions.
-var vlanAliases = map[FieldID]string{FDLVLAN: "vlan_vid or vlan_tci[0..11]", FDLVLANPCP: "vlan_pcp or vlan_tci[13..15]"}
-
-// readable returns an error unless all matching frames have the field.
-func (p *actionParser) readable(t token, s Subfield) error {
-	f := &fields[s.Field]
-	if len(f.oxm) == 0 {
-		if other, ok := vlanAliases[s.Field]; ok {
-			return wrong(t.text, "%s in place of its alias %s", other, f.name)
-		}
-		return wrong(t.text, "a field with an NXM or OXM name: %s has none", f.name)
-	}
-	needs := f.prerequisite
-	if s.Field == FVLANVID {
-		return nil // an untagged frame has vlan_vid 0
-	}
-	if p.checked && !needs.Met(&p.match) {
-		return wrong(t.text, "a flow that matches %s, as %s needs", prereqTexts[needs], fields[s.Field].name)
-	}
-	return nil
-}
-
-// writable returns an error unless an action may write the field.
-func (p *actionParser) writable(t token, s Subfield) error {
-	f := &fields[s.Field]
-	if f.readOnly {
-		return wrong(t.text, "a field that can be written: %s is read-only", f.name)
-	}
-	if (s.Field == FCTMark || s.Field == FCTLabel) && !p.inExec {
-		return wrong(t.text, "a field that can be written here: %s is written within ct(commit,exec())", f.name)
-	}
-	return p.readable(t, s)
-}
-
-// settable returns an error unless load and set_field may write the field.
-func (p *actionParser) settable(t token, s Subfield) error {
-	switch {
-	case s.Field == FDLVLAN:
-		return nil
-	case s.Field == FVLANVID && p.checked && !NeedVLAN.Met(&p.match):
-		return wrong(t.text, "a flow that matches %s, as vlan_vid needs", prereqTexts[NeedVLAN])
-	}
-	return p.writable(t, s)
-}
-
 // splitArrow splits value->field.
 func splitArrow(t token) (value, field string, err error) {
 	value, field, ok := strings.Cut(t.value, "->")
@@ -351,7 +222,7 @@ func (p *actionParser) setField(t token) (Action, error) {
 		return Action{}, wrong(name, "the name of a field, such as eth_dst or tun_id")
 	}
 	dst := WholeField(id)
-	if err := p.settable(t, dst); err != nil {
+	if err := p.check.settable(t.text, dst); err != nil {
 		return Action{}, err
 	}
 	if id.IsTLV() {
@@ -380,18 +251,8 @@ func (p *actionParser) setField(t token) (Action, error) {
 	if id == FNwTOS {
 		mask = Value64(tosDSCP)
 	}
-	p.assume(dst, v, mask)
+	p.check.assume(dst, v, mask)
 	return Action{Kind: ActSetField, Dst: dst, Value: v.And(mask), Mask: mask}, nil
-}
-
-// assume records what the parser knows after an action: field dst has value v in the
-// bits of mask.
-func (p *actionParser) assume(dst Subfield, v, mask Value128) {
-	if dst.Field.IsTLV() {
-		return // no field needs it
-	}
-	dst.Put(&p.match.Value, v, mask)
-	dst.Put(&p.match.Mask, mask, mask)
 }
 
 func (p *actionParser) load(t token) (Action, error) {
@@ -414,10 +275,10 @@ func (p *actionParser) load(t token) (Action, error) {
 	if v.BitLen() > int(dst.Bits) {
 		return Action{}, wrong(value, "a number of at most %d bits", dst.Bits)
 	}
-	if err := p.settable(t, dst); err != nil {
+	if err := p.check.settable(t.text, dst); err != nil {
 		return Action{}, err
 	}
-	p.assume(dst, v, Ones(uint(dst.Bits)))
+	p.check.assume(dst, v, Ones(uint(dst.Bits)))
 	return Action{Kind: ActLoad, Dst: dst, Value: v}, nil
 }
 
@@ -452,10 +313,10 @@ func (p *actionParser) move(t token) (Action, error) {
 	if src.Bits != dst.Bits {
 		return Action{}, wrong(to, "as many bits as %s has, %d", from, src.Bits)
 	}
-	if err := p.readable(t, src); err != nil {
+	if err := p.check.readable(t.text, src); err != nil {
 		return Action{}, err
 	}
-	if err := p.writable(t, dst); err != nil {
+	if err := p.check.writable(t.text, dst); err != nil {
 		return Action{}, err
 	}
 	return Action{Kind: ActMove, Src: src, Dst: dst}, nil
@@ -466,27 +327,19 @@ func (p *actionParser) pushVLAN(t token) (Action, error) {
 	if !ok || v != packet.EtherTypeVLAN && v != packet.EtherTypeSVLAN {
 		return Action{}, wrong(t.text, "push_vlan:0x8100 or push_vlan:0x88a8")
 	}
-	p.strict = true
-	p.assumeTag()
+	p.check.strict = true
+	p.check.assumeTag()
 	return Action{Kind: ActPushVLAN, Value: Value64(v)}, nil
 }
 
-func (p *actionParser) assumeTag() {
-	p.assume(WholeField(FVLANTCI), Value64(flowtable.VLANPresent), Value64(flowtable.VLANPresent))
-}
-
-func (p *actionParser) popVLAN(t token) (Action, error) {
-	p.lenient(t, NeedVLAN)
-	p.assume(WholeField(FVLANTCI), Value128{}, Value64(flowtable.VLANTCI))
-	return Action{Kind: ActPopVLAN}, nil
-}
+func (p *actionParser) popVLAN(t token) (Action, error) { return p.check.popVLAN(t.text), nil }
 
 func (p *actionParser) modVLANVID(t token) (Action, error) {
 	v, ok := parseUint(t.value, flowtable.VLANID)
 	if !ok {
 		return Action{}, wrong(t.text, "a VLAN number from 0 to 4095")
 	}
-	p.assumeTag()
+	p.check.assumeTag()
 	return Action{Kind: ActModVLANVID, Value: Value64(v)}, nil
 }
 
@@ -495,7 +348,7 @@ func (p *actionParser) modVLANPCP(t token) (Action, error) {
 	if !ok {
 		return Action{}, wrong(t.text, "a VLAN priority from 0 to 7")
 	}
-	p.assumeTag()
+	p.check.assumeTag()
 	return Action{Kind: ActModVLANPCP, Value: Value64(v)}, nil
 }
 
@@ -531,13 +384,13 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 		}
 		switch id {
 		case FIPECN, FIPTTL: // OpenFlow 1.0 does not have these
-			if err := p.readable(t, WholeField(id)); err != nil && !p.inSet {
+			if err := p.check.readable(t.text, WholeField(id)); err != nil && !p.check.inSet {
 				return Action{}, err
 			}
 		case FTCPSrc, FTCPDst:
-			p.lenient(t, NeedPorts)
+			p.check.lenient(t.text, NeedPorts)
 		default:
-			p.lenient(t, f.prerequisite)
+			p.check.lenient(t.text, f.prerequisite)
 		}
 		mask := Ones(uint(f.bits))
 		if id == FNwTOS {
@@ -551,7 +404,7 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 }
 
 func (p *actionParser) decTTL(t token) (Action, error) {
-	p.lenient(t, NeedIP)
+	p.check.lenient(t.text, NeedIP)
 	// Controller ids in dec_ttl are accepted and ignored: Weft has no controllers.
 	for _, id := range strings.FieldsFunc(t.value, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
 		if _, ok := parseUint(id, 0xffff); !ok {
@@ -566,11 +419,11 @@ func (p *actionParser) gotoTable(t token) (Action, error) {
 	switch {
 	case !ok:
 		return Action{}, wrong(t.text, "a table number from 0 to 254")
-	case p.table != TableAll && v <= uint64(p.table):
+	case p.check.table != TableAll && v <= uint64(p.check.table):
 		// goto_table must name a later table. If the text of the flow has no table
 		// number, any table is accepted, as in ovs-ofctl; MaxResubmits then ends a
 		// loop.
-		return Action{}, wrong(t.text, "a table behind the flow's own, %d", p.table)
+		return Action{}, wrong(t.text, "a table behind the flow's own, %d", p.check.table)
 	}
 	return Action{Kind: ActGotoTable, Table: uint8(v)}, nil
 }
@@ -614,7 +467,7 @@ func (p *actionParser) resubmit(t token) (Action, error) {
 	if a.Port == PortInPort && a.Table == TableAll {
 		return a, wrong(t.text, "a port or a table, as in resubmit(PORT,TABLE) or resubmit(,TABLE)")
 	}
-	if a.Tuple && p.checked && !ctMet(&p.match) {
+	if a.Tuple && p.check.checked && !ctMet(&p.check.match) {
 		return a, wrong(t.text, "ct only in a flow that matches a valid ct_state such as +trk-inv or +est")
 	}
 	return a, nil
@@ -648,10 +501,10 @@ func (p *actionParser) clone(t token) (Action, error) {
 	}
 	inner := *p
 	inner.depth++
-	inner.nested, inner.rank = true, 0
-	inner.strict = false // like ovs-ofctl, the checks within clone do not consider the actions before it
+	inner.check.nested, inner.check.rank = true, 0
+	inner.check.strict = false // like ovs-ofctl, the checks within clone do not consider the actions before it
 	sub, err := inner.parse(t.value)
-	p.loose, p.looseNeeds, p.strict = inner.loose, inner.looseNeeds, inner.strict
+	p.check.loose, p.check.looseNeeds, p.check.strict = inner.check.loose, inner.check.looseNeeds, inner.check.strict
 	return Action{Kind: ActClone, Sub: sub}, err
 }
 

@@ -39,7 +39,7 @@ func ParseGroupMod(text string, command GroupCommand, names Names) (GroupMod, er
 		}
 	}
 	p.mod.NoteTLVs(tlvsOf(names))
-	return p.mod, p.check()
+	return p.mod, p.mod.Group.check()
 }
 
 // ParseGroupMods parses a file of groups, one per line; # begins a comment. A line may
@@ -196,7 +196,7 @@ func (p *groupParser) bucket(text string) error {
 	if len(actions) == 0 {
 		return wrong("bucket", "actions in each bucket")
 	}
-	a := actionParser{names: p.names, table: TableAll, nested: true}
+	a := actionParser{names: p.names, check: actionChecker{table: TableAll, nested: true}}
 	var err error
 	if b.Actions, err = a.parse(strings.Join(actions, ",")); err != nil {
 		return err
@@ -231,8 +231,7 @@ func (p *groupParser) setting(b *Bucket, t token) (known bool, err error) {
 }
 
 // check returns an error if the group violates the rules of its type.
-func (p *groupParser) check() error {
-	g := &p.mod.Group
+func (g *Group) check() error {
 	seen := make(map[uint32]bool)
 	for i := range g.Buckets {
 		b := &g.Buckets[i]

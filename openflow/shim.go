@@ -5,7 +5,6 @@ package openflow
 import (
 	"fmt"
 
-	"weft/flowtable"
 	"weft/packet"
 )
 
@@ -15,12 +14,8 @@ import (
 // Parsing
 
 func (p *actionParser) pushMPLS(t token) (Action, error) {
-	v, ok := parseUint(t.value, 0xffff)
-	if !ok || !packet.IsMPLS(uint16(v)) {
-		return Action{}, wrong(t.text, "push_mpls:0x8847 or push_mpls:0x8848")
-	}
-	p.assumeType(v)
-	return Action{Kind: ActPushMPLS, Value: Value64(v)}, nil
+	v, _ := parseUint(t.value, 0xffff) // 0 if there is no number
+	return p.check.pushMPLS(t.text, v)
 }
 
 func (p *actionParser) popMPLS(t token) (Action, error) {
@@ -28,37 +23,17 @@ func (p *actionParser) popMPLS(t token) (Action, error) {
 	if !ok {
 		return Action{}, wrong(t.text, "pop_mpls:ETHERTYPE, such as 0x0800")
 	}
-	p.lenient(t, NeedMPLS)
-	p.assumeType(v)
-	return Action{Kind: ActPopMPLS, Value: Value64(v)}, nil
+	return p.check.popMPLS(t.text, v), nil
 }
 
-func (p *actionParser) decMPLSTTL(t token) (Action, error) {
-	p.lenient(t, NeedMPLS)
-	return Action{Kind: ActDecMPLSTTL}, nil
-}
+func (p *actionParser) decMPLSTTL(t token) (Action, error) { return p.check.decMPLSTTL(t.text), nil }
 
 func (p *actionParser) pushPBB(t token) (Action, error) {
-	if v, ok := parseUint(t.value, 0xffff); !ok || v != packet.EtherTypePBB {
-		return Action{}, wrong(t.text, "push_pbb:0x88e7")
-	}
-	p.strict = true
-	p.assumeType(packet.EtherTypePBB)
-	return Action{Kind: ActPushPBB}, nil
+	v, _ := parseUint(t.value, 0xffff) // 0 if there is no number
+	return p.check.pushPBB(t.text, v)
 }
 
-func (p *actionParser) popPBB(t token) (Action, error) {
-	p.lenient(t, NeedPBB)
-	p.assumeType(EtherTypeUnrevealed)
-	return Action{Kind: ActPopPBB}, nil
-}
-
-// assumeType records that the frame has another EtherType after the action.
-func (p *actionParser) assumeType(etherType uint64) {
-	p.assume(WholeField(FEthType), Value64(etherType), Ones(16))
-	p.match.Mask[flowtable.WIP] &= flowtable.VLANTCI << flowtable.InnerTCIShift
-	p.match.Value[flowtable.WIP] &= flowtable.VLANTCI << flowtable.InnerTCIShift
-}
+func (p *actionParser) popPBB(t token) (Action, error) { return p.check.popPBB(t.text), nil }
 
 func formatShim(a *Action) string {
 	switch a.Kind {
@@ -104,21 +79,20 @@ func (e *actionEncoder) appendShim(b []byte, a *Action) []byte {
 // decodeShim decodes an action of MPLS or PBB of OpenFlow 1.3 and later. ok is false if
 // it is none. argument has the 4 bytes behind the action's length.
 func (d *actionDecoder) decodeShim(kind uint16, argument []byte) (a Action, ok bool, err error) {
-	p, etherType := &d.check, be.Uint16(argument)
-	push := token{key: "push", value: fmt.Sprint(etherType), text: "push"}
+	etherType := uint64(be.Uint16(argument))
 	switch kind {
 	case wireSetMPLSTTL:
 		return d.setShim(FMPLSTTL, uint64(argument[0])), true, nil
 	case wireDecMPLSTTL:
-		a, err = p.decMPLSTTL(word("dec_mpls_ttl"))
+		a = d.check.decMPLSTTL("dec_mpls_ttl")
 	case wirePushMPLS:
-		a, err = p.pushMPLS(push)
+		a, err = d.check.pushMPLS("push", etherType)
 	case wirePopMPLS:
-		a, err = p.popMPLS(token{key: "pop_mpls", value: push.value, text: "pop_mpls"})
+		a = d.check.popMPLS("pop_mpls", etherType)
 	case wirePushPBB:
-		a, err = p.pushPBB(push)
+		a, err = d.check.pushPBB("push", etherType)
 	case wirePopPBB:
-		a, err = p.popPBB(word("pop_pbb"))
+		a = d.check.popPBB("pop_pbb")
 	default:
 		return a, false, nil
 	}
@@ -130,7 +104,7 @@ func (d *actionDecoder) decodeShim(kind uint16, argument []byte) (a Action, ok b
 
 // setShim returns the action that sets a whole field of a label stack entry.
 func (d *actionDecoder) setShim(id FieldID, v uint64) Action {
-	d.check.lenient(word("set_"+fields[id].name), NeedMPLS)
+	d.check.lenient("set_"+fields[id].name, NeedMPLS)
 	return Action{Kind: ActModField, Dst: WholeField(id), Value: Value64(v), Mask: Ones(uint(fields[id].bits))}
 }
 

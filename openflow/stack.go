@@ -9,7 +9,7 @@ func (p *actionParser) push(t token) (Action, error) {
 	if !ok || src.Bits > MaxChunk {
 		return Action{}, wrong(t.text, "%s:FIELD, with at most 128 bits within the field, such as reg0[0..15]", t.key)
 	}
-	return Action{Kind: ActPush, Src: src}, p.readable(t, src)
+	return Action{Kind: ActPush, Src: src}, p.check.readable(t.text, src)
 }
 
 func (p *actionParser) pop(t token) (Action, error) {
@@ -17,7 +17,7 @@ func (p *actionParser) pop(t token) (Action, error) {
 	if !ok || dst.Bits > MaxChunk {
 		return Action{}, wrong(t.text, "%s:FIELD, with at most 128 bits within the field, such as reg0[0..15]", t.key)
 	}
-	return Action{Kind: ActPop, Dst: dst}, p.writable(t, dst)
+	return Action{Kind: ActPop, Dst: dst}, p.check.writable(t.text, dst)
 }
 
 func (p *actionParser) exit(token) (Action, error) { return Action{Kind: ActExit}, nil }
@@ -43,7 +43,7 @@ func (d *actionDecoder) decodeStack(subtype uint16, b []byte) (Action, error) {
 	if err != nil {
 		return Action{}, err
 	}
-	s, err := subfieldOf(id, be.Uint16(b), be.Uint16(rest), d.check.tlvs())
+	s, err := subfieldOf(id, be.Uint16(b), be.Uint16(rest), d.tlvs)
 	if err != nil {
 		return Action{}, err
 	}
@@ -56,7 +56,7 @@ func (d *actionDecoder) decodeStack(subtype uint16, b []byte) (Action, error) {
 		}
 	}
 	if subtype == nxStackPush {
-		return Action{Kind: ActPush, Src: s}, d.codeOf(s, d.check.readable(word("push"), s))
+		return Action{Kind: ActPush, Src: s}, d.codeOf(s, d.check.readable("push", s))
 	}
-	return Action{Kind: ActPop, Dst: s}, d.codeOf(s, d.check.writable(word("pop"), s))
+	return Action{Kind: ActPop, Dst: s}, d.codeOf(s, d.check.writable("pop", s))
 }

@@ -106,7 +106,7 @@ func (d *actionDecoder) decodeCT(body []byte) (Action, error) {
 		if src.Bits != 16 {
 			return Action{}, coded(ErrActionBadSetLen, "ct: expected a zone of 16 bits")
 		}
-		if c.ZoneSrc = src; d.check.readable(word("ct"), src) != nil {
+		if c.ZoneSrc = src; d.check.readable("ct", src) != nil {
 			return Action{}, d.inconsistent("ct")
 		}
 	}
@@ -121,15 +121,14 @@ func (d *actionDecoder) decodeCT(body []byte) (Action, error) {
 	if err := d.ctActions(c, body[14:]); err != nil {
 		return Action{}, err
 	}
-	p := &d.check
 	switch {
 	case c.Force && !c.Commit, c.Exec != nil && !c.Commit:
 		return Action{}, coded(ErrActionBadArgument, "ct: expected commit beside force or exec")
-	case p.checked && !NeedIP.Met(&p.match), p.checked && c.ALG == "ftp" && !NeedTCP.Met(&p.match),
-		p.checked && c.ALG == "tftp" && !NeedUDP.Met(&p.match):
+	case d.check.lacks(NeedIP), c.ALG == "ftp" && d.check.lacks(NeedTCP),
+		c.ALG == "tftp" && d.check.lacks(NeedUDP):
 		return Action{}, d.inconsistent("ct")
 	}
-	p.forgetCT()
+	d.check.forgetCT()
 	return Action{Kind: ActCT, CT: c}, nil
 }
 

@@ -20,22 +20,20 @@ type ActionContext struct {
 	PacketOut bool
 }
 
-// actionDecoder is the state of decoding one list of actions. The field check is the
-// text parser's state, because the decoder makes the same checks.
+// actionDecoder is the state of decoding one list of actions.
 type actionDecoder struct {
 	v     Version
-	check actionParser
+	tlvs  *TLVMap
+	check actionChecker
 	depth int
 	count *int // number of actions so far, in the whole list
 }
 
 var errActionLen = coded(ErrActionBadLen, "an action has a wrong length")
 
-func word(key string) token { return token{key: key, text: key} }
-
 func newDecoder(c *ActionContext) *actionDecoder {
-	d := &actionDecoder{v: c.Version, count: new(int)}
-	d.check = actionParser{names: WithTLVs(nil, c.TLVs), table: c.Table, nested: c.Bucket, toTables: c.PacketOut}
+	d := &actionDecoder{v: c.Version, tlvs: c.TLVs, count: new(int)}
+	d.check = actionChecker{table: c.Table, nested: c.Bucket, toTables: c.PacketOut}
 	if c.Match != nil {
 		d.check.checked, d.check.match = true, *c.Match
 	}
@@ -89,7 +87,7 @@ func (d *actionDecoder) list(b []byte) ([]Action, error) {
 			return nil, coded(ErrActionTooMany, fmt.Sprintf("expected at most %d actions", MaxListed))
 		}
 		name := actionName(a.Kind)
-		if err := d.check.order(word(name), a.Kind); err != nil {
+		if err := d.check.order(name, name, a.Kind); err != nil {
 			if d.check.inSet {
 				return nil, coded(ErrActionBadType, err.Error())
 			}
@@ -172,7 +170,7 @@ func (d *actionDecoder) output(a []byte) (Action, error) {
 	if no == PortController {
 		return Action{Kind: ActController, Controller: &Controller{MaxLen: maxLen}}, nil
 	}
-	out, err := d.check.outputTo(no, word("output"))
+	out, err := d.check.outputTo(no, "output")
 	if err != nil {
 		return out, coded(ErrActionBadOutPort, err.Error())
 	}
@@ -182,7 +180,7 @@ func (d *actionDecoder) output(a []byte) (Action, error) {
 
 // one10 decodes an action of OpenFlow 1.0, except output.
 func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
-	p, size := &d.check, 8
+	size := 8
 	if kind == wire10Enqueue {
 		return decodeEnqueue(a)
 	}
@@ -193,7 +191,7 @@ func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
 		return Action{}, errActionLen
 	}
 	mod := func(id FieldID, v uint64, prerequisite Prereq) (Action, error) {
-		p.lenient(word("mod_"+fields[id].name), prerequisite)
+		d.check.lenient("mod_"+fields[id].name, prerequisite)
 		mask := Ones(uint(fields[id].bits))
 		if id == FNwTOS {
 			mask, v = Value64(tosDSCP), v&tosDSCP
@@ -206,16 +204,16 @@ func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
 		if v > flowtable.VLANID {
 			return Action{}, coded(ErrActionBadArgument, "set_vlan_vid: expected a VLAN number from 0 to 4095")
 		}
-		p.assumeTag()
+		d.check.assumeTag()
 		return Action{Kind: ActModVLANVID, Value: Value64(uint64(v))}, nil
 	case wire10SetVLANPCP:
 		if a[4] > 7 {
 			return Action{}, coded(ErrActionBadArgument, "set_vlan_pcp: expected a VLAN priority from 0 to 7")
 		}
-		p.assumeTag()
+		d.check.assumeTag()
 		return Action{Kind: ActModVLANPCP, Value: Value64(uint64(a[4]))}, nil
 	case wire10StripVLAN:
-		return p.popVLAN(word("strip_vlan"))
+		return d.check.popVLAN("strip_vlan"), nil
 	case wire10SetDLSrc:
 		return mod(FEthSrc, ValueOf(a[4:10])[1], NeedNothing)
 	case wire10SetDLDst:
@@ -236,7 +234,6 @@ func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
 
 // standard decodes an action of OpenFlow 1.3 and later, except output.
 func (d *actionDecoder) standard(kind uint16, a []byte) (Action, error) {
-	p := &d.check
 	if kind != wireSetField && kind != wireCopyField && len(a) != 8 {
 		return Action{}, errActionLen
 	}
@@ -249,19 +246,19 @@ func (d *actionDecoder) standard(kind uint16, a []byte) (Action, error) {
 		if v != packet.EtherTypeVLAN && v != packet.EtherTypeSVLAN {
 			return Action{}, coded(ErrActionBadArgument, "push_vlan: expected 0x8100 or 0x88a8")
 		}
-		p.assumeTag()
+		d.check.assumeTag()
 		return Action{Kind: ActPushVLAN, Value: Value64(v)}, nil
 	case wirePopVLAN:
-		return p.popVLAN(word("pop_vlan"))
+		return d.check.popVLAN("pop_vlan"), nil
 	case wireSetQueue:
 		return Action{Kind: ActSetQueue, Value: Value64(uint64(be.Uint32(a[4:])))}, nil
 	case wireGroup:
 		return Action{Kind: ActGroup, Value: Value64(uint64(be.Uint32(a[4:])))}, nil
 	case wireSetNWTTL:
-		p.lenient(word("set_nw_ttl"), NeedIP)
+		d.check.lenient("set_nw_ttl", NeedIP)
 		return Action{Kind: ActModField, Dst: WholeField(FIPTTL), Value: Value64(uint64(a[4])), Mask: Ones(8)}, nil
 	case wireDecNWTTL:
-		p.lenient(word("dec_ttl"), NeedIP)
+		d.check.lenient("dec_ttl", NeedIP)
 		return Action{Kind: ActDecTTL}, nil
 	case wireSetField:
 		e, rest, ok := readEntry(a[4:])
@@ -293,7 +290,7 @@ func (d *actionDecoder) meter(id uint32) (Action, error) {
 
 // settable checks the destination of set_field and reg_load.
 func (d *actionDecoder) settable(dst Subfield) error {
-	return d.codeOf(dst, d.check.settable(word("set_field"), dst))
+	return d.codeOf(dst, d.check.settable("set_field", dst))
 }
 
 // codeOf returns err with the OpenFlow error code for a field that an action may not
@@ -303,7 +300,7 @@ func (d *actionDecoder) codeOf(s Subfield, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case d.check.checked && !f.prerequisite.Met(&d.check.match) && s.Field != FDLVLAN:
+	case d.check.lacks(f.prerequisite) && s.Field != FDLVLAN:
 		return coded(ErrActionMatchInconsistent, err.Error())
 	}
 	return coded(ErrActionBadSetArgument, err.Error())
@@ -321,8 +318,8 @@ func (d *actionDecoder) setField(e *oxmEntry) (Action, error) {
 		return Action{}, err
 	}
 	if e.id.IsTLV() {
-		v, err := e.tlv(d.check.tlvs())
-		return Action{Kind: ActSetField, Dst: d.check.tlvs().Whole(e.id), TLV: &v}, err
+		v, err := e.tlv(d.tlvs)
+		return Action{Kind: ActSetField, Dst: d.tlvs.Whole(e.id), TLV: &v}, err
 	}
 	width := Ones(uint(f.storedBits()))
 	v, mask := e.v, e.mask
@@ -389,18 +386,18 @@ func (d *actionDecoder) move(numbers, b []byte) (Action, error) {
 		return Action{}, errActionLen
 	}
 	n := be.Uint16(numbers)
-	src, err := subfieldOf(srcID, be.Uint16(numbers[2:]), n, d.check.tlvs())
+	src, err := subfieldOf(srcID, be.Uint16(numbers[2:]), n, d.tlvs)
 	if err != nil {
 		return Action{}, err
 	}
-	dst, err := subfieldOf(dstID, be.Uint16(numbers[4:]), n, d.check.tlvs())
+	dst, err := subfieldOf(dstID, be.Uint16(numbers[4:]), n, d.tlvs)
 	if err != nil {
 		return Action{}, err
 	}
-	if err := d.codeOf(src, d.check.readable(word("move"), src)); err != nil {
+	if err := d.codeOf(src, d.check.readable("move", src)); err != nil {
 		return Action{}, err
 	}
-	if err := d.codeOf(dst, d.check.writable(word("move"), dst)); err != nil {
+	if err := d.codeOf(dst, d.check.writable("move", dst)); err != nil {
 		return Action{}, err
 	}
 	return Action{Kind: ActMove, Src: src, Dst: dst}, nil

@@ -10,13 +10,12 @@ import (
 // NewGroup completes a group that was decoded from a message, as the parser of group
 // texts does. fieldIDs lists the fields that the group hashes. Errors are *CodedError.
 func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
-	p := groupParser{mod: GroupMod{Group: g}}
 	var names []string
 	for _, id := range fieldIDs {
 		names = append(names, id.String())
 	}
-	p.mod.Group.Fields, p.mod.Group.hashed = strings.Join(names, ","), fieldIDs
-	buckets := p.mod.Group.Buckets
+	g.Fields, g.hashed = strings.Join(names, ","), fieldIDs
+	buckets := g.Buckets
 	for i := range buckets {
 		buckets[i].Set = OrderSet(AddToSet(nil, buckets[i].Actions))
 	}
@@ -30,14 +29,14 @@ func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
 	case g.Type == GroupIndirect && len(buckets) != 1:
 		return g, coded(ErrGroupInvalid, fmt.Sprintf("group %d: expected one bucket in an indirect group", g.ID))
 	}
-	if err := p.check(); err != nil {
+	if err := g.check(); err != nil {
 		code := ErrGroupBadBucket
 		if g.Type == GroupFailover {
 			code = ErrGroupBadWatch
 		}
 		return g, coded(code, err.Error())
 	}
-	return p.mod.Group, nil
+	return g, nil
 }
 
 // HashedFields returns the fields that the group hashes.

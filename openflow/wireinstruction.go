@@ -54,7 +54,6 @@ func DecodeInstructions(b []byte, c ActionContext) ([]Action, error) {
 }
 
 func (d *actionDecoder) instruction(kind uint16, one []byte) ([]Action, error) {
-	p := &d.check
 	var a Action
 	var err error
 	switch kind {
@@ -74,7 +73,7 @@ func (d *actionDecoder) instruction(kind uint16, one []byte) ([]Action, error) {
 		a = Action{Kind: ActWriteMetadata, Value: Value64(v & mask), Mask: Value64(mask)}
 	case instructionGoto:
 		a = Action{Kind: ActGotoTable, Table: one[4]}
-		if a.Table >= Tables || p.table != TableAll && a.Table <= p.table {
+		if a.Table >= Tables || d.check.table != TableAll && a.Table <= d.check.table {
 			err = coded(ErrInstructionBadTableID, fmt.Sprintf("goto_table: %d: expected a table behind the flow's own", a.Table))
 		}
 	}

@@ -110,7 +110,7 @@ func (d *actionDecoder) decodeLearn(subtype uint16, b []byte) (Action, error) {
 			if s.Result, err = subfieldOf(id, offset, 1, nil); err != nil {
 				return Action{}, err
 			}
-			if err := d.codeOf(s.Result, d.check.writable(word("learn"), s.Result)); err != nil {
+			if err := d.codeOf(s.Result, d.check.writable("learn", s.Result)); err != nil {
 				return Action{}, err
 			}
 			rest = more
@@ -119,10 +119,10 @@ func (d *actionDecoder) decodeLearn(subtype uint16, b []byte) (Action, error) {
 	if flags&^known != 0 || s.Table >= Tables {
 		return Action{}, coded(ErrActionBadArgument, "learn: unknown flags or table")
 	}
-	l := learnParser{outer: &d.check, spec: s}
+	l := learnChecker{outer: &d.check}
 	for len(rest) >= 2 && be.Uint16(rest) != 0 {
 		var err error
-		if rest, err = d.learnItem(&l, rest); err != nil {
+		if rest, err = d.learnItem(&l, s, rest); err != nil {
 			return Action{}, err
 		}
 	}
@@ -136,7 +136,7 @@ func (d *actionDecoder) decodeLearn(subtype uint16, b []byte) (Action, error) {
 
 // learnItem decodes one match or action of the learned flow, and returns the bytes behind
 // it.
-func (d *actionDecoder) learnItem(l *learnParser, b []byte) ([]byte, error) {
+func (d *actionDecoder) learnItem(l *learnChecker, s *LearnSpec, b []byte) ([]byte, error) {
 	header := be.Uint16(b)
 	bits := header & learnBits
 	item := LearnItem{}
@@ -157,7 +157,7 @@ func (d *actionDecoder) learnItem(l *learnParser, b []byte) ([]byte, error) {
 		if item.Src, b, err = readLearnField(b, bits); err != nil {
 			return nil, err
 		}
-		if err := d.codeOf(item.Src, l.outer.readable(word("learn"), item.Src)); err != nil {
+		if err := d.codeOf(item.Src, l.outer.readable("learn", item.Src)); err != nil {
 			return nil, err
 		}
 	} else {
@@ -168,7 +168,7 @@ func (d *actionDecoder) learnItem(l *learnParser, b []byte) ([]byte, error) {
 		item.Value, b = ValueOf(b[:n]), b[n:]
 	}
 	if item.Kind == LearnOutput {
-		l.spec.Items = append(l.spec.Items, item)
+		s.Items = append(s.Items, item)
 		return b, nil
 	}
 	if item.Dst, b, err = readLearnField(b, bits); err != nil {
@@ -183,21 +183,21 @@ func (d *actionDecoder) learnItem(l *learnParser, b []byte) ([]byte, error) {
 	if err := l.checkDst(d, &item); err != nil {
 		return nil, err
 	}
-	l.spec.Items = append(l.spec.Items, item)
+	s.Items = append(s.Items, item)
 	return b, nil
 }
 
 // checkDst checks the destination of a match or a load of the learned flow against the
 // known part of the learned flow's match. It adds a match with a constant value to the
 // known part.
-func (l *learnParser) checkDst(d *actionDecoder, item *LearnItem) error {
-	p := l.inner()
-	p.checked = l.outer.checked
-	inner := actionDecoder{v: d.v, check: *p}
+func (l *learnChecker) checkDst(d *actionDecoder, item *LearnItem) error {
+	c := l.inner()
+	c.checked = l.outer.checked
+	inner := actionDecoder{v: d.v, check: *c}
 	if item.Kind == LearnLoad {
-		return inner.codeOf(item.Dst, p.writable(word("learn"), item.Dst))
+		return inner.codeOf(item.Dst, c.writable("learn", item.Dst))
 	}
-	if err := inner.codeOf(item.Dst, p.readable(word("learn"), item.Dst)); err != nil {
+	if err := inner.codeOf(item.Dst, c.readable("learn", item.Dst)); err != nil {
 		return err
 	}
 	if item.Src.Bits == 0 {

@@ -26,7 +26,6 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 	case len(b) < size:
 		return Action{}, errActionLen
 	}
-	p := &d.check
 	switch subtype {
 	case nxResubmit, nxResubmitTable, nxResubmitCT:
 		return d.decodeResubmit(subtype, b)
@@ -53,12 +52,12 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 	case nxOutputReg, nxOutputReg2:
 		return d.outputReg(subtype, b)
 	case nxDecTTL, nxDecTTLIDs:
-		p.lenient(word("dec_ttl"), NeedIP)
+		d.check.lenient("dec_ttl", NeedIP)
 		return Action{Kind: ActDecTTL}, nil
 	case nxPushMPLS, nxPopMPLS, nxSetMPLSTTL, nxDecMPLSTTL, nxSetMPLSLabel, nxSetMPLSTC:
 		return d.niciraShim(subtype, b)
 	case nxFinTimeout:
-		p.lenient(word("fin_timeout"), NeedTCP)
+		d.check.lenient("fin_timeout", NeedTCP)
 		return FinTimeout(be.Uint16(b), be.Uint16(b[2:])), nil
 	case nxController:
 		c := &Controller{MaxLen: be.Uint16(b), ID: be.Uint16(b[2:])}
@@ -122,7 +121,7 @@ func (d *actionDecoder) decodeResubmit(subtype uint16, b []byte) (Action, error)
 }
 
 func (d *actionDecoder) load(b []byte) (Action, error) {
-	dst, rest, err := readSubfield(b[2:], be.Uint16(b), d.check.tlvs())
+	dst, rest, err := readSubfield(b[2:], be.Uint16(b), d.tlvs)
 	if err != nil {
 		return Action{}, err
 	}
@@ -145,11 +144,11 @@ func (d *actionDecoder) outputReg(subtype uint16, b []byte) (Action, error) {
 	if subtype == nxOutputReg2 {
 		header = b[4:]
 	}
-	src, _, err := readSubfield(header, be.Uint16(b), d.check.tlvs())
+	src, _, err := readSubfield(header, be.Uint16(b), d.tlvs)
 	if err != nil {
 		return Action{}, err
 	}
-	if err := d.codeOf(src, d.check.readable(word("output"), src)); err != nil {
+	if err := d.codeOf(src, d.check.readable("output", src)); err != nil {
 		return Action{}, err
 	}
 	return Action{Kind: ActOutputReg, Src: src}, nil

@@ -140,8 +140,8 @@ func (d *actionDecoder) deleteField(b []byte) (Action, error) {
 		return Action{}, err
 	case !id.IsTLV():
 		return Action{}, Errorf(ErrActionBadArgument, "delete_field: %v: expected a field tun_metadata", id)
-	case d.check.tlvs().Field(id) == nil:
+	case d.tlvs.Field(id) == nil:
 		return Action{}, coded(ErrFlowInvalidTLV, unmapped(id).Error())
 	}
-	return Action{Kind: ActDeleteField, Dst: d.check.tlvs().Whole(id)}, nil
+	return Action{Kind: ActDeleteField, Dst: d.tlvs.Whole(id)}, nil
 }

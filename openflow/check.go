@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// actionChecker has the rules of valid actions (ovs-actions(7)), which the text's parser and the
+// wire's decoder share. It goes through one list of actions in order, and knows what the flow's
+// match and the actions so far say about the frame. Its errors are *ParseError, whose word is
+// the argument of that name: the action's text.
+type actionChecker struct {
+	table    uint8 // table of the flow; TableAll: unknown
+	checked  bool  // refuse actions on fields that the match does not guarantee
+	match    Match // field values known from the match and earlier actions
+	nested   bool
+	inSet    bool   // inside write_actions
+	inExec   bool   // inside ct(exec())
+	toTables bool   // allow an output to TABLE, as in packet-out
+	last     string // last instruction so far
+	rank     int    // rank of last
+	// loose is the text of the first OpenFlow 1.0 action on a field that frames may
+	// lack; looseNeeds is the prerequisite of the field. Actions of later OpenFlow
+	// versions set strict. A list with both is refused.
+	loose      string
+	looseNeeds Prereq
+	strict     bool
+	bare       bool // encap and decap have left a packet without an Ethernet header
+}
+
+// lacks reports whether some frames of the flow may lack a prerequisite here.
+func (c *actionChecker) lacks(need Prereq) bool { return c.checked && !need.Met(&c.match) }
+
+// lenient notes that the list has an action of OpenFlow 1.0, such as mod_nw_src, on a
+// field that some frames may lack. Such frames stay unchanged.
+func (c *actionChecker) lenient(word string, prerequisite Prereq) {
+	if c.inSet {
+		return // the action set is executed later, so the match of its frames is unknown
+	}
+	if c.loose == "" && c.lacks(prerequisite) {
+		c.loose, c.looseNeeds = word, prerequisite
+	}
+}
+
+// Ranks of OpenFlow 1.1's instructions, in their required order. Only instructions of
+// rank orderActions may occur several times.
+const (
+	orderMeter = iota
+	orderActions
+	orderClear
+	orderWrite
+	orderMetadata
+	orderGoto
+)
+
+// order checks that the action does not violate OpenFlow 1.1's order of instructions. name is
+// the action's name without its arguments.
+func (c *actionChecker) order(word, name string, kind ActionKind) error {
+	rank := orderActions
+	switch kind {
+	case ActMeter:
+		rank = orderMeter
+	case ActClearActions:
+		rank = orderClear
+	case ActWriteActions:
+		rank = orderWrite
+	case ActWriteMetadata:
+		rank = orderMetadata
+	case ActGotoTable:
+		rank = orderGoto
+	}
+	switch {
+	case (rank != orderActions || kind == ActConjunction) && c.nested:
+		return withinAnother(word, name)
+	case c.inSet && setRank(kind) == rankNone && kind != ActController:
+		return wrong(word, "an action that an action set can have")
+	case rank < c.rank && rank == orderMeter, rank == orderMeter && c.last != "":
+		return wrong(word, "meter once, before all else")
+	case rank < c.rank && c.last == "goto_table", rank < c.rank && rank == orderActions:
+		return wrong(word, "%s at the end of the actions", c.last)
+	case rank < c.rank:
+		return wrong(word, "%s before %s", name, c.last)
+	case rank == c.rank && rank > orderActions:
+		return wrong(word, "%s once", name)
+	}
+	c.rank, c.last = rank, name
+	return nil
+}
+
+func withinAnother(word, name string) error {
+	return wrong(word, "no %s within another action", name)
+}
+
+// outputTo returns the output to a port, or an error if no frame can be sent there.
+func (c *actionChecker) outputTo(number uint32, word string) (Action, error) {
+	switch {
+	case number == PortController:
+		return Action{Kind: ActController, Controller: &Controller{MaxLen: WholeFrame}}, nil
+	case number == PortTable && !c.toTables:
+		return Action{}, wrong(word, "an output that weft supports")
+	case number == PortNone || number >= PortMax && number < PortInPort:
+		return Action{}, wrong(word, "a port that frames can be sent to")
+	}
+	return Action{Kind: ActOutput, Port: number}, nil
+}
+
+// vlanAliases maps VLAN field names in matches to the names in actions.
+var vlanAliases = map[FieldID]string{FDLVLAN: "vlan_vid or vlan_tci[0..11]", FDLVLANPCP: "vlan_pcp or vlan_tci[13..15]"}
+
+// readable returns an error unless all matching frames have the field.
+func (c *actionChecker) readable(word string, s Subfield) error {
+	f := &fields[s.Field]
+	if len(f.oxm) == 0 {
+		if other, ok := vlanAliases[s.Field]; ok {
+			return wrong(word, "%s in place of its alias %s", other, f.name)
+		}
+		return wrong(word, "a field with an NXM or OXM name: %s has none", f.name)
+	}
+	needs := f.prerequisite
+	if s.Field == FVLANVID {
+		return nil // an untagged frame has vlan_vid 0
+	}
+	if c.lacks(needs) {
+		return wrong(word, "a flow that matches %s, as %s needs", prereqTexts[needs], fields[s.Field].name)
+	}
+	return nil
+}
+
+// writable returns an error unless an action may write the field.
+func (c *actionChecker) writable(word string, s Subfield) error {
+	f := &fields[s.Field]
+	if f.readOnly {
+		return wrong(word, "a field that can be written: %s is read-only", f.name)
+	}
+	if (s.Field == FCTMark || s.Field == FCTLabel) && !c.inExec {
+		return wrong(word, "a field that can be written here: %s is written within ct(commit,exec())", f.name)
+	}
+	return c.readable(word, s)
+}
+
+// settable returns an error unless load and set_field may write the field.
+func (c *actionChecker) settable(word string, s Subfield) error {
+	switch {
+	case s.Field == FDLVLAN:
+		return nil
+	case s.Field == FVLANVID && c.lacks(NeedVLAN):
+		return wrong(word, "a flow that matches %s, as vlan_vid needs", prereqTexts[NeedVLAN])
+	}
+	return c.writable(word, s)
+}
+
+// assume records what is known after an action: field dst has value v in the bits of mask.
+func (c *actionChecker) assume(dst Subfield, v, mask Value128) {
+	if dst.Field.IsTLV() {
+		return // no field needs it
+	}
+	dst.Put(&c.match.Value, v, mask)
+	dst.Put(&c.match.Mask, mask, mask)
+}
+
+func (c *actionChecker) assumeTag() {
+	c.assume(WholeField(FVLANTCI), Value64(flowtable.VLANPresent), Value64(flowtable.VLANPresent))
+}
+
+// assumeType records that the frame has another EtherType after the action.
+func (c *actionChecker) assumeType(etherType uint64) {
+	c.assume(WholeField(FEthType), Value64(etherType), Ones(16))
+	c.match.Mask[flowtable.WIP] &= flowtable.VLANTCI << flowtable.InnerTCIShift
+	c.match.Value[flowtable.WIP] &= flowtable.VLANTCI << flowtable.InnerTCIShift
+}
+
+// forgetCT removes the ct fields from the known part of the match: the connection's state in
+// the zone of a ct is unknown.
+func (c *actionChecker) forgetCT() {
+	c.match.Mask[flowtable.WCT], c.match.Value[flowtable.WCT] = 0, 0
+}
+
+func (c *actionChecker) popVLAN(word string) Action {
+	c.lenient(word, NeedVLAN)
+	c.assume(WholeField(FVLANTCI), Value128{}, Value64(flowtable.VLANTCI))
+	return Action{Kind: ActPopVLAN}
+}
+
+func (c *actionChecker) pushMPLS(word string, etherType uint64) (Action, error) {
+	if !packet.IsMPLS(uint16(etherType)) {
+		return Action{}, wrong(word, "push_mpls:0x8847 or push_mpls:0x8848")
+	}
+	c.assumeType(etherType)
+	return Action{Kind: ActPushMPLS, Value: Value64(etherType)}, nil
+}
+
+// popMPLS returns a pop_mpls. etherType is the type of what is behind the label stack entry.
+func (c *actionChecker) popMPLS(word string, etherType uint64) Action {
+	c.lenient(word, NeedMPLS)
+	c.assumeType(etherType)
+	return Action{Kind: ActPopMPLS, Value: Value64(etherType)}
+}
+
+func (c *actionChecker) decMPLSTTL(word string) Action {
+	c.lenient(word, NeedMPLS)
+	return Action{Kind: ActDecMPLSTTL}
+}
+
+func (c *actionChecker) pushPBB(word string, etherType uint64) (Action, error) {
+	if etherType != packet.EtherTypePBB {
+		return Action{}, wrong(word, "push_pbb:0x88e7")
+	}
+	c.strict = true
+	c.assumeType(packet.EtherTypePBB)
+	return Action{Kind: ActPushPBB}, nil
+}
+
+func (c *actionChecker) popPBB(word string) Action {
+	c.lenient(word, NeedPBB)
+	c.assumeType(EtherTypeUnrevealed)
+	return Action{Kind: ActPopPBB}
+}
+
+func (c *actionChecker) encap(packetType uint32) Action {
+	c.strict = true
+	if c.bare = packetType != PacketEthernet; c.bare {
+		c.assumeType(uint64(uint16(packetType)))
+	}
+	return Action{Kind: ActEncap, Value: Value64(uint64(packetType))}
+}
+
+// decap returns a decap. Behind a decap of Ethernet, the EtherType is still known. Behind a
+// decap of MPLS it is not.
+func (c *actionChecker) decap(next uint32) Action {
+	c.strict = true
+	if c.bare {
+		c.assumeType(0xffff)
+	}
+	c.bare = true
+	return Action{Kind: ActDecap, Value: Value64(uint64(next))}
+}
+
+// learnChecker has the rules of the matches and actions within one learn.
+type learnChecker struct {
+	outer *actionChecker // of the list with the learn
+	match Match          // known part of the learned flow's match
+}
+
+// inner returns the rules for the learned flow's actions. They check prerequisites against the
+// known part of the learned flow's match.
+func (l *learnChecker) inner() *actionChecker {
+	return &actionChecker{checked: true, match: l.match}
+}
