@@ -4,9 +4,10 @@ package openflow
 
 import "slices"
 
-// The action set (ovs-actions(7), "Action Sets") collects actions of write_actions.
-// They are executed once, in the order of their ranks, after the last table. A bucket
-// of a group is an action set too.
+// ActionSet is an action set (ovs-actions(7), "Action Sets"): the actions of write_actions, in
+// the order of writing. They are executed once, in the order of their ranks, after the last
+// table. A bucket of a group is an action set too.
+type ActionSet []Action
 
 // Ranks of the actions of a set, in order of execution.
 const (
@@ -65,27 +66,30 @@ func setRank(kind ActionKind) int {
 	return rankNone
 }
 
-// AddToSet returns an action set with more actions. A new action replaces an earlier
-// action of the same rank. Actions of rank rankSet never replace each other.
-func AddToSet(set, actions []Action) []Action {
+// Add adds actions to the set. A new action replaces an earlier action of the same rank.
+// Actions of rank rankSet never replace each other. Actions that a set cannot have are left
+// out. Add may change the array behind the set.
+func (s *ActionSet) Add(actions []Action) {
 	for i := range actions {
 		rank := setRank(actions[i].Kind)
 		if rank == rankNone {
 			continue
 		}
 		if rank != rankSet {
-			set = slices.DeleteFunc(set, func(a Action) bool { return setRank(a.Kind) == rank })
+			*s = slices.DeleteFunc(*s, func(a Action) bool { return setRank(a.Kind) == rank })
 		}
-		set = append(set, actions[i])
+		*s = append(*s, actions[i])
 	}
-	return set
 }
 
-// OrderSet returns an action set in order of execution. Of the actions that send the
-// frame (rankGroup and later), it keeps only the first. It returns nil if no action
-// sends the frame: the frame is dropped.
-func OrderSet(set []Action) []Action {
-	ordered := slices.Clone(set)
+// TooLong reports whether the set has more actions than a flow may have (maxListed).
+func (s ActionSet) TooLong() bool { return len(s) > maxListed }
+
+// Ordered returns the actions in order of execution, in a new array. Of the actions that send
+// the frame (rankGroup and later), it keeps only the first. It returns nil if no action sends
+// the frame: the frame is dropped.
+func (s ActionSet) Ordered() []Action {
+	ordered := slices.Clone(s)
 	slices.SortStableFunc(ordered, func(a, b Action) int { return setRank(a.Kind) - setRank(b.Kind) })
 	at := slices.IndexFunc(ordered, func(a Action) bool { return setRank(a.Kind) >= rankGroup })
 	if at < 0 {

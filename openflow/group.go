@@ -39,6 +39,13 @@ type Bucket struct {
 	Set                   []Action // Actions in order of execution, which ParseGroupMod and NewGroup fill
 }
 
+// order fills Set from Actions.
+func (b *Bucket) order() {
+	var set ActionSet
+	set.Add(b.Actions)
+	b.Set = set.Ordered()
+}
+
 // Group is an entry of the group table, immutable in a pipeline: a modification
 // replaces it.
 type Group struct {

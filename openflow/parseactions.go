@@ -103,14 +103,14 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 			return nil, err
 		}
 		list = append(list, loadsOf(a)...)
-		if len(list) > MaxListed {
-			return nil, wrong(t.text, "at most %d actions", MaxListed)
+		if len(list) > maxListed {
+			return nil, wrong(t.text, "at most %d actions", maxListed)
 		}
 	}
 }
 
-// MaxListed is the largest number of actions in one flow. More are refused.
-const MaxListed = 4096
+// maxListed is the largest number of actions in one flow. More are refused.
+const maxListed = 4096
 
 func (p *actionParser) one(t token) (Action, error) {
 	if parse, ok := actionWords[t.key]; ok {

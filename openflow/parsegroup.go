@@ -201,7 +201,7 @@ func (p *groupParser) bucket(text string) error {
 	if b.Actions, err = a.parse(strings.Join(actions, ",")); err != nil {
 		return err
 	}
-	b.Set = OrderSet(AddToSet(nil, b.Actions))
+	b.order()
 	g.Buckets = append(g.Buckets, b)
 	return nil
 }

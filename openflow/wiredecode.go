@@ -83,8 +83,8 @@ func (d *actionDecoder) list(b []byte) ([]Action, error) {
 		if err != nil {
 			return nil, err
 		}
-		if *d.count++; *d.count > MaxListed {
-			return nil, coded(ErrActionTooMany, fmt.Sprintf("expected at most %d actions", MaxListed))
+		if *d.count++; *d.count > maxListed {
+			return nil, coded(ErrActionTooMany, fmt.Sprintf("expected at most %d actions", maxListed))
 		}
 		name := actionName(a.Kind)
 		if err := d.check.order(name, name, a.Kind); err != nil {

@@ -17,7 +17,7 @@ func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
 	g.Fields, g.hashed = strings.Join(names, ","), fieldIDs
 	buckets := g.Buckets
 	for i := range buckets {
-		buckets[i].Set = OrderSet(AddToSet(nil, buckets[i].Actions))
+		buckets[i].order()
 	}
 	switch {
 	case g.ID > MaxGroup:

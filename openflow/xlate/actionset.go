@@ -9,8 +9,8 @@ import (
 
 // writeActions adds actions to the translation's action set.
 func (x *xlate) writeActions(actions []openflow.Action) {
-	x.actionSet = openflow.AddToSet(x.actionSet, actions)
-	if len(x.actionSet) > openflow.MaxListed {
+	x.actionSet.Add(actions)
+	if x.actionSet.TooLong() {
 		x.halt(packet.DropLoop)
 	}
 }
@@ -21,7 +21,7 @@ func (x *xlate) runSet() {
 	if len(x.actionSet) == 0 || x.halted || x.exited {
 		return
 	}
-	actions := openflow.OrderSet(x.actionSet)
+	actions := x.actionSet.Ordered()
 	x.actionSet = nil
 	x.list(actions)
 }

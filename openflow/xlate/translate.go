@@ -111,7 +111,7 @@ type xlate struct {
 	rules        []*ofproto.Rule
 	unmatched    []ofproto.BridgeTable
 	groups       []ofproto.GroupHit
-	actionSet    []openflow.Action
+	actionSet    openflow.ActionSet
 	stack        []stacked
 	resubmits    int
 	depth        int
