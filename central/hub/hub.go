@@ -164,6 +164,11 @@ func (s *sink) Reset(revision int64, objects []store.Object) {
 	h.noteRevocations(true, objects)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if revision < h.revision { // etcd was restored from a backup: its revisions begin again
+		for _, session := range h.sessions {
+			session.applied, session.reported, session.sent = 0, 0, 0
+		}
+	}
 	h.take(revision, append(h.fleet.missing(objects), objects...))
 	if !h.Ready() {
 		close(h.ready)

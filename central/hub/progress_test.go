@@ -5,6 +5,9 @@ package hub
 import (
 	"fmt"
 	"testing"
+
+	"weft/central/store"
+	"weft/central/wire"
 )
 
 // The hub writes the status of all hosts within storeTurns turns, and of one in storeTurns
@@ -34,5 +37,40 @@ func TestStatusIsWrittenInTurns(t *testing.T) {
 	h.sessions["h3"].applied = 2
 	if list := h.statusSince(stored, 3); len(list) != 1 || list[0].GetApplied() != 2 {
 		t.Errorf("after a change: %v", list)
+	}
+}
+
+// After etcd was restored from a backup, its revisions begin again. What a host had applied
+// before says nothing about the new revisions.
+func TestRestoredStoreIsNotApplied(t *testing.T) {
+	h, s := fleetOfOne(t, noStore{})
+	applied := func(revision int64) {
+		t.Helper()
+		if err := h.receive(s, &wire.FromHost{Message: &wire.FromHost_Applied{Applied: &wire.Applied{Revision: revision}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	round := func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.round()
+		h.endRevision(s, true)
+	}
+	h.take(100, nil)
+	round()
+	if applied(100); s.applied != 100 {
+		t.Fatalf("the host has applied revision %d, want 100", s.applied)
+	}
+	(*sink)(h).Reset(10, []store.Object{
+		{Kind: store.KindNet, ID: "n1", Message: &wire.Net{Id: "n1", Name: "renamed", Vni: 1}},
+		{Kind: store.KindHost, ID: "h1", Message: &wire.Host{Id: "h1", Name: "h1", Endpoint: []byte{192, 0, 2, 1}}},
+		{Kind: store.KindPort, ID: "p1", Message: &wire.Port{Id: "p1", Name: "p1", Net: "n1", Mac: []byte{2, 0, 0, 0, 0, 1}}},
+	})
+	round()
+	if applied(100); h.allApplied(10) { // a late report
+		t.Error("the host has applied revision 10 before it says so")
+	}
+	if applied(10); !h.allApplied(10) {
+		t.Errorf("the host has applied revision %d, want 10", s.applied)
 	}
 }
