@@ -120,7 +120,7 @@ func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 	case Down:
 		switch p.State {
 		case Down:
-			s.change(Init, s.Diag, now) // as Open vSwitch does
+			s.change(Init, s.Diag, now) // Open vSwitch keeps the diagnostic, too
 		case Init:
 			s.change(Up, NoDiagnostic, now)
 		}
@@ -154,9 +154,9 @@ func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 // sends a packet with the session's own discriminator, which nobody else learns. greet reports
 // whether the owner answers.
 //
-// A session that has failed keeps its diagnostic and what it knows of the remote. Otherwise a
-// forged packet could end the failure. A silent remote can turn BFD off only with the session's
-// discriminator.
+// A session that has failed keeps its diagnostic, and the remote's state and diagnostic.
+// Otherwise a forged packet could end the failure. A silent remote can turn BFD off only with
+// the session's discriminator.
 func (s *Session) greet(p *Packet, now uint64) (answer bool) {
 	s.HeardNS = now
 	if s.Theirs == 0 && s.Diag == NoDiagnostic {

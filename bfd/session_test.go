@@ -435,8 +435,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// A remote that has fallen silent stays failed whatever packets without the session's
-// discriminator say in its name. Anybody can forge these.
+// Packets without the session's discriminator do not end the failure of a silent remote.
+// Anybody can forge such packets.
 func TestForgeriesAfterSilence(t *testing.T) {
 	for _, state := range []State{AdminDown, Down, Init, Up} {
 		s := in(Up)

@@ -8,9 +8,9 @@ import (
 )
 
 // actionChecker has the rules of valid actions (ovs-actions(7)), which the text's parser and the
-// wire's decoder share. It goes through one list of actions in order, and knows what the flow's
-// match and the actions so far say about the frame. Its errors are *ParseError, whose word is
-// the argument of that name: the action's text.
+// wire's decoder share. It goes through one list of actions in order, and keeps the field values
+// known from the flow's match and the actions so far. Its errors are *ParseError. Their word is
+// the argument word of the method: the action's text.
 type actionChecker struct {
 	table    uint8 // table of the flow; TableAll: unknown
 	checked  bool  // refuse actions on fields that the match does not guarantee
@@ -151,7 +151,7 @@ func (c *actionChecker) settable(word string, s Subfield) error {
 	return c.writable(word, s)
 }
 
-// assume records what is known after an action: field dst has value v in the bits of mask.
+// assume records that after an action, field dst has value v in the bits of mask.
 func (c *actionChecker) assume(dst Subfield, v, mask Value128) {
 	if dst.Field.IsTLV() {
 		return // no field needs it
@@ -191,7 +191,7 @@ func (c *actionChecker) pushMPLS(word string, etherType uint64) (Action, error) 
 	return Action{Kind: ActPushMPLS, Value: Value64(etherType)}, nil
 }
 
-// popMPLS returns a pop_mpls. etherType is the type of what is behind the label stack entry.
+// popMPLS returns a pop_mpls. etherType is the type of the header behind the label stack entry.
 func (c *actionChecker) popMPLS(word string, etherType uint64) Action {
 	c.lenient(word, NeedMPLS)
 	c.assumeType(etherType)

@@ -164,7 +164,7 @@ func (s *sink) Reset(revision int64, objects []store.Object) {
 	h.noteRevocations(true, objects)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if revision < h.revision { // etcd was restored from a backup: its revisions begin again
+	if revision < h.revision { // etcd was restored from a backup, which has a lower revision
 		for _, session := range h.sessions {
 			session.applied, session.reported, session.sent = 0, 0, 0
 		}

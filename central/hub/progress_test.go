@@ -40,8 +40,8 @@ func TestStatusIsWrittenInTurns(t *testing.T) {
 	}
 }
 
-// After etcd was restored from a backup, its revisions begin again. What a host had applied
-// before says nothing about the new revisions.
+// A restore of etcd from a backup lowers its revision. A revision that a host applied before
+// the restore says nothing about the revisions after it.
 func TestRestoredStoreIsNotApplied(t *testing.T) {
 	h, s := fleetOfOne(t, noStore{})
 	applied := func(revision int64) {

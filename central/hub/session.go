@@ -228,7 +228,7 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 	case *wire.FromHost_Detach:
 		h.detach(s, m.Detach.GetPort())
 	case *wire.FromHost_Applied:
-		if applied := m.Applied.GetRevision(); applied <= s.sent { // a higher one is of the time before a restore of etcd
+		if applied := m.Applied.GetRevision(); applied <= s.sent { // a higher revision is from before a restore of etcd
 			s.applied = max(s.applied, applied)
 		}
 		s.trouble = m.Applied.GetTrouble()

@@ -293,7 +293,7 @@ func repetition(args []string) []string {
 }
 
 // applied reports whether a repeated command fails with stderr because the first one has taken
-// effect. These commands have no option that allows it.
+// effect. No option of these commands allows a repetition.
 func applied(args []string, stderr string) bool {
 	words := map[string]string{
 		"add-group": "expected a number that no group has", "add-meter": "expected a number that no meter has", "add-tlv-map": "the field is mapped already",

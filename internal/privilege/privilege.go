@@ -122,7 +122,7 @@ func User() string {
 	return number
 }
 
-// Lack is a capability that this process lacks, and the need that has it.
+// Lack is a capability that this process lacks. For names the needs that require it.
 type Lack struct {
 	Capability cap.Value
 	For        []string

@@ -2,8 +2,8 @@
 
 package openflowtest
 
-// TLVMappings is the TLV map of the tests, as ovs-ofctl writes it. Options has options of its
-// fields, and the texts name them.
+// TLVMappings is the TLV map of the tests, as ovs-ofctl writes it. Options has options for its
+// fields, and the random flows use these fields.
 const TLVMappings = "{class=0x102,type=0,len=4}->tun_metadata0,{class=0x102,type=1,len=8}->tun_metadata1," +
 	"{class=0x102,type=2,len=124}->tun_metadata2,{class=0xffff,type=0x80,len=0}->tun_metadata3,{class=0,type=0x81,len=16}->tun_metadata63"
 

@@ -2,7 +2,7 @@
 
 // Package openflowtest draws random flows and frames for tests of openflow and of the packages
 // above it, and has the names of their ports and TLV fields. It makes texts and keys, and does
-// not import openflow, so that the package's own tests can use it.
+// not import openflow, so that the tests of package openflow can use it.
 package openflowtest
 
 import (
