@@ -108,6 +108,9 @@ func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 	case p.Yours == 0 && p.Mine != s.Theirs:
 		return s.State != Up, s.State != Up && s.greet(p, now)
 	}
+	if p.State != AdminDown {
+		s.forgive()
+	}
 	s.Theirs, s.TheirState, s.TheirDiag = p.Mine, p.State, p.Diag
 	s.theirMinTx, s.theirMinRx, s.theirMultiplier = min(p.MinTx, maxTheirs), min(p.MinRx, maxTheirs), p.Multiplier
 	s.demand = p.Flags&flagDemand != 0
@@ -175,6 +178,15 @@ func (s *Session) greet(p *Packet, now uint64) (answer bool) {
 	return true
 }
 
+// forgive clears the diagnostic of a session whose remote has turned BFD off. Receive and Tick call
+// it before TheirState changes from AdminDown. Such a remote has not failed. With the diagnostic,
+// the session would look failed after the next greeting, which anybody can forge.
+func (s *Session) forgive() {
+	if s.State == Down && s.TheirState == AdminDown {
+		s.Diag = NoDiagnostic
+	}
+}
+
 func (s *Session) change(to State, diag Diagnostic, now uint64) {
 	s.State, s.Diag, s.SinceNS = to, diag, now
 	s.usedTx, s.usedRx = s.MinTx, s.MinRx
@@ -186,6 +198,7 @@ func (s *Session) change(to State, diag Diagnostic, now uint64) {
 // Packet now, and schedules the packet after it.
 func (s *Session) Tick(now uint64) (send bool) {
 	if s.ExpiryNS != 0 && now >= s.ExpiryNS {
+		s.forgive()
 		s.ExpiryNS, s.Theirs, s.theirMinRx, s.demand = 0, 0, 1, false
 		s.TheirState = Down
 		if s.State != Down {

@@ -454,3 +454,37 @@ func TestForgeriesAfterSilence(t *testing.T) {
 		}
 	}
 }
+
+// A remote that has turned BFD off has not failed. Neither its silence afterwards nor a greeting,
+// which anybody can forge, nor its return makes it look failed.
+func TestNoFailureAfterAdminDown(t *testing.T) {
+	off := func() (s *Session, now uint64) {
+		s = in(Up)
+		s.Receive(from(Up), 5)
+		s.Receive(from(AdminDown), 6)
+		if s.State != Down || s.Diag != NeighborSignalDown || s.TheirState != AdminDown {
+			t.Fatalf("after AdminDown: %v, %v, remote %v", s.State, s.Diag, s.TheirState)
+		}
+		return s, 6 + s.DetectionNS()
+	}
+	s, now := off()
+	s.Tick(now)
+	s.Receive(&Packet{State: Down, Multiplier: 3, Mine: 7, MinTx: 100_000, MinRx: 100_000}, now)
+	if s.State != Init || s.Diag != NoDiagnostic {
+		t.Errorf("after silence and a greeting: %v, %v", s.State, s.Diag)
+	}
+	s, _ = off()
+	s.Receive(from(Down), 7)
+	if s.State != Init || s.Diag != NoDiagnostic {
+		t.Errorf("after the remote's return: %v, %v", s.State, s.Diag)
+	}
+	s = in(Up)
+	s.Receive(from(Up), 5)
+	now = 5 + s.DetectionNS()
+	s.Tick(now)
+	s.Receive(from(AdminDown), now)
+	s.Tick(now + s.DetectionNS())
+	if s.Diag != NoDiagnostic {
+		t.Errorf("after a failure and AdminDown: %v", s.Diag)
+	}
+}
