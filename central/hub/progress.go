@@ -139,7 +139,7 @@ func (h *Hub) allApplied(revision int64) bool {
 func (h *Hub) report(ctx context.Context) {
 	tick := time.NewTicker(endMovesEvery)
 	defer tick.Stop()
-	stored := map[string]int64{}
+	stored := map[string]storedStatus{}
 	asked := time.Now()
 	for turn := 0; ; turn++ {
 		select {
@@ -171,17 +171,23 @@ func (h *Hub) askReports() {
 	}
 }
 
-// statusSince returns the status of each host whose turn it is and whose applied
-// revision differs from the entry in stored (the last written revision by host). It
-// updates these entries.
-func (h *Hub) statusSince(stored map[string]int64, turn int) (list []*wire.HostStatus) {
+// storedStatus is what the hub has written last of a host's status.
+type storedStatus struct {
+	applied          int64
+	version, trouble string
+}
+
+// statusSince returns the status of each host whose turn it is and whose status differs from the
+// entry in stored (the last written status by host). It updates these entries.
+func (h *Hub) statusSince(stored map[string]storedStatus, turn int) (list []*wire.HostStatus) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, s := range h.sessions {
-		if at, ok := stored[id]; s.number%storeTurns != turn || ok && at == s.applied {
+		present := storedStatus{s.applied, s.version, s.trouble}
+		if last, ok := stored[id]; s.number%storeTurns != turn || ok && last == present {
 			continue
 		}
-		stored[id] = s.applied
+		stored[id] = present
 		list = append(list, &wire.HostStatus{Host: id, Applied: s.applied, Version: s.version, Trouble: s.trouble})
 	}
 	return list

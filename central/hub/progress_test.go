@@ -19,7 +19,7 @@ func TestStatusIsWrittenInTurns(t *testing.T) {
 		id := fmt.Sprint("h", n)
 		h.sessions[id] = &session{host: id, number: n, applied: 1}
 	}
-	stored, written := map[string]int64{}, map[string]int{}
+	stored, written := map[string]storedStatus{}, map[string]int{}
 	for turn := range 2 * storeTurns {
 		list := h.statusSince(stored, turn%storeTurns)
 		if len(list) > each {
@@ -37,6 +37,14 @@ func TestStatusIsWrittenInTurns(t *testing.T) {
 	h.sessions["h3"].applied = 2
 	if list := h.statusSince(stored, 3); len(list) != 1 || list[0].GetApplied() != 2 {
 		t.Errorf("after a change: %v", list)
+	}
+	h.sessions["h3"].version = "newer" // the host was upgraded, and has applied the same revision
+	if list := h.statusSince(stored, 3); len(list) != 1 || list[0].GetVersion() != "newer" {
+		t.Errorf("after an upgrade: %v", list)
+	}
+	h.sessions["h3"].trouble = "no route"
+	if list := h.statusSince(stored, 3); len(list) != 1 || list[0].GetTrouble() != "no route" {
+		t.Errorf("after trouble: %v", list)
 	}
 }
 
