@@ -37,6 +37,9 @@ type Conn struct {
 	heard          atomic.Int64 // time of the last message, or of the end of its request: nanoseconds since 1970
 	handling       atomic.Bool  // a request is in progress
 
+	// showing is held while a new flow monitor gets the present flows, and while an event is
+	// written: an event must not overtake the flow. It is taken before the locks of the switch.
+	showing sync.Mutex
 	writing sync.Mutex // one message at a time
 
 	mu       sync.Mutex // guards the fields below; taken after the locks of the switch

@@ -69,7 +69,9 @@ func (c *Conn) sendEvents() {
 			}
 			for len(batch) > 0 {
 				joined, batch = joinEvents(joined[:0], batch)
+				c.showing.Lock()
 				err := c.write(joined)
+				c.showing.Unlock()
 				c.mu.Lock()
 				c.bytes -= len(joined)
 				c.mu.Unlock()
@@ -216,6 +218,8 @@ func (c *Conn) flowMonitor(r *ofp.Request) error {
 	if err != nil {
 		return err
 	}
+	c.showing.Lock()
+	defer c.showing.Unlock()
 	if err := c.setMonitors(list); err != nil {
 		return err
 	}

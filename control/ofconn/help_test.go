@@ -28,7 +28,8 @@ type fakeSwitch struct {
 	batches []int // numbers of flow_mods applied together
 	frames  []sentFrame
 	ports   []Port
-	service *Service // gets the events of ApplyEach, or is nil
+	service *Service             // gets the events of ApplyEach, or is nil
+	scanned func([]ofproto.Rule) // runs at the end of ScanRules, or is nil
 }
 
 func (f *fakeSwitch) ApplyEach(mods []openflow.FlowMod, author Author) []error {
@@ -99,8 +100,12 @@ func (f *fakeSwitch) PullCounts() {}
 
 func (f *fakeSwitch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []ofproto.Rule) ([]ofproto.Rule, uint32, bool) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	next, more := f.tables.Scan(filter, slot, 16, func(r *ofproto.Rule) { rules = append(rules, *r) })
+	scanned := f.scanned
+	f.mu.Unlock()
+	if scanned != nil {
+		scanned(rules)
+	}
 	return rules, next, more
 }
 

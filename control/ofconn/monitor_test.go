@@ -6,10 +6,12 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
+	"time"
 
 	"weft/openflow"
 	"weft/openflow/ofp"
 	"weft/openflow/ofp/ofptest"
+	"weft/openflow/ofproto"
 )
 
 // A monitor gets one abbreviated event, with the number of the request, for a change that
@@ -82,5 +84,38 @@ func TestRefusedMonitorsLeaveNone(t *testing.T) {
 		if m := p.read(); m[1] != 19 {
 			t.Errorf("monitor %d is answered by % x", id+1, m)
 		}
+	}
+}
+
+// A flow that is deleted while a new monitor gets the present flows is first shown and then
+// reported as deleted.
+func TestDeletedAfterInitial(t *testing.T) {
+	const v = openflow.Version14
+	r := newRig(t)
+	p := r.connect(v)
+	p.write(flow(t, v, 70, openflow.Add, "actions=drop"))
+	p.barrier()
+	c := r.service.connections()[0]
+	r.sw.mu.Lock()
+	r.sw.scanned = func(rules []ofproto.Rule) {
+		for i := range rules {
+			r.service.TellFlow(ofp.FlowDeleted, &rules[i])
+		}
+		// The event gets the time to overtake. The test needs no such wait to succeed.
+		for end := time.Now().Add(100 * time.Millisecond); c.queued() > 0 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	r.sw.mu.Unlock()
+	p.write(ofptest.Message(v, 18, 5, uint16(16), uint16(0), uint32(0), uint32(1), ^uint32(0), ^uint32(0),
+		uint16(ofp.MonitorInitial|ofp.MonitorDelete), uint8(0xff), uint8(0), uint16(1), uint16(4), uint32(0)))
+	var kinds []ofp.FlowEvent
+	for len(kinds) < 2 {
+		for b := p.read()[16:]; len(b) > 0; b = b[binary.BigEndian.Uint16(b):] {
+			kinds = append(kinds, ofp.FlowEvent(binary.BigEndian.Uint16(b[2:])))
+		}
+	}
+	if want := []ofp.FlowEvent{ofp.FlowInitial, ofp.FlowDeleted}; !slices.Equal(kinds, want) {
+		t.Errorf("events %v, want %v", kinds, want)
 	}
 }
