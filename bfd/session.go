@@ -178,6 +178,9 @@ func (s *Session) greet(p *Packet, now uint64) (answer bool) {
 	return true
 }
 
+// greeted reports whether greetings alone have moved the session to Init.
+func (s *Session) greeted() bool { return s.State == Init && s.Theirs == 0 }
+
 // forgive clears the diagnostic of a session whose remote has turned BFD off. Receive and Tick call
 // it before TheirState changes from AdminDown. Such a remote has not failed. With the diagnostic,
 // the session would look failed after the next greeting, which anybody can forge.
@@ -199,10 +202,14 @@ func (s *Session) change(to State, diag Diagnostic, now uint64) {
 func (s *Session) Tick(now uint64) (send bool) {
 	if s.ExpiryNS != 0 && now >= s.ExpiryNS {
 		s.forgive()
+		diag := DetectionExpired
+		if s.greeted() {
+			diag = s.Diag // anybody can forge a greeting, so the silence after it is no failure
+		}
 		s.ExpiryNS, s.Theirs, s.theirMinRx, s.demand = 0, 0, 1, false
 		s.TheirState = Down
 		if s.State != Down {
-			s.change(Down, DetectionExpired, now)
+			s.change(Down, diag, now)
 			s.TxNS = now
 		}
 	}
@@ -249,7 +256,7 @@ func (s *Session) Packet() Packet {
 		Diag: s.Diag, State: s.State, Flags: flagCPI, Multiplier: s.Multiplier, Mine: s.Mine, Yours: s.Theirs,
 		MinTx: s.desiredTx(s.MinTx), MinRx: s.MinRx,
 	}
-	if s.State == Init && s.Theirs == 0 {
+	if s.greeted() {
 		p.State = Down
 	}
 	if s.polling {

@@ -488,3 +488,26 @@ func TestNoFailureAfterAdminDown(t *testing.T) {
 		t.Errorf("after a failure and AdminDown: %v", s.Diag)
 	}
 }
+
+// Anybody can forge a greeting. So the silence after a greeting is no failure of a remote that has
+// never spoken BFD, and does not end the failure of a remote that has.
+func TestNoFailureAfterAGreeting(t *testing.T) {
+	greeting := &Packet{State: Down, Multiplier: 3, Mine: 7, MinTx: 100_000, MinRx: 100_000}
+	for _, failed := range []bool{false, true} {
+		s, now, want := in(Down), uint64(5), NoDiagnostic
+		if failed {
+			s = in(Up)
+			s.Receive(from(Up), 5)
+			now, want = 5+s.DetectionNS(), DetectionExpired
+			s.Tick(now)
+		}
+		s.Receive(greeting, now)
+		if s.State != Init {
+			t.Fatalf("after a greeting: %v", s.State)
+		}
+		s.Tick(now + greetNS)
+		if s.State != Down || s.Diag != want {
+			t.Errorf("after the silence: %v, %v; want %v", s.State, s.Diag, want)
+		}
+	}
+}
