@@ -9,8 +9,8 @@ import (
 
 // actionChecker has the rules of valid actions (ovs-actions(7)), which the text's parser and the
 // wire's decoder share. It goes through one list of actions in order, and keeps the field values
-// known from the flow's match and the actions so far. Its errors are *ParseError. Their word is
-// the argument word of the method: the action's text.
+// known from the flow's match and the actions so far. Its errors are *ParseError. The argument
+// word of its methods is the action's text, which the errors name.
 type actionChecker struct {
 	table    uint8 // table of the flow; TableAll: unknown
 	checked  bool  // refuse actions on fields that the match does not guarantee
@@ -33,8 +33,8 @@ type actionChecker struct {
 // lacks reports whether some frames of the flow may lack a prerequisite here.
 func (c *actionChecker) lacks(need Prereq) bool { return c.checked && !need.Met(&c.match) }
 
-// lenient notes that the list has an action of OpenFlow 1.0, such as mod_nw_src, on a
-// field that some frames may lack. Such frames stay unchanged.
+// lenient records an action of OpenFlow 1.0, such as mod_nw_src, on a field that some frames
+// may lack. Such frames stay unchanged.
 func (c *actionChecker) lenient(word string, prerequisite Prereq) {
 	if c.inSet {
 		return // the action set is executed later, so the match of its frames is unknown

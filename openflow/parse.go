@@ -553,9 +553,9 @@ var locations = []location{
 	{FNDOptType, flowtable.WND, 0xff << 24, []Prereq{NeedND}},
 }
 
-// normalize removes the parts of the match whose prerequisites are missing, and returns a note
-// of each, as FlowMod.Notes has them. It follows the order of locations, because a removed part
-// may be the prerequisite of a later one.
+// normalize removes the parts of the match whose prerequisites are missing. notes has a line
+// for each removed part, as FlowMod.Notes does. normalize goes through the parts in the order of
+// locations, because a removed part may be the prerequisite of a later one.
 func normalize(m *Match) (notes []string, err error) {
 	for i := range locations {
 		l := &locations[i]
@@ -579,7 +579,8 @@ func normalize(m *Match) (notes []string, err error) {
 	return notes, checkCT(m)
 }
 
-// note appends to notes that a match ignores the location, once in a row.
+// note appends the remark that a match ignores the location, unless it is the last of notes
+// already.
 func (l *location) note(notes []string) []string {
 	var needs []string
 	for _, p := range l.anyOf {

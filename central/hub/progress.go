@@ -171,7 +171,7 @@ func (h *Hub) askReports() {
 	}
 }
 
-// storedStatus is what the hub has written last of a host's status.
+// storedStatus is a host's status as the hub has last written it to etcd.
 type storedStatus struct {
 	applied          int64
 	version, trouble string

@@ -282,7 +282,7 @@ func (c *Conn) cancelMonitor(r *ofp.Request) error {
 }
 
 // roleRequest answers a request that sets or asks for the role of a controller. A peer that may
-// only read keeps its role, because it would take the role of master from a controller.
+// only read keeps its role: as a master it would make the controllers slaves.
 func (c *Conn) roleRequest(r *ofp.Request) error {
 	role, generation, numbered, err := ofp.DecodeRole(r)
 	if err != nil {
@@ -302,7 +302,7 @@ func (c *Conn) roleRequest(r *ofp.Request) error {
 // and the newest generation_id.
 func (c *Conn) setRole(role ofp.Role, generation uint64, numbered bool) (ofp.Role, uint64, error) {
 	s := c.service
-	s.mu.Lock() // until the role is set, so that two controllers cannot become master at once
+	s.mu.Lock() // held until the role is set: two controllers must not become master at once
 	defer s.mu.Unlock()
 	if numbered && s.hasGen && int64(generation-s.generation) < 0 {
 		return 0, 0, refused(openflow.ErrRoleStale, "role_request: a generation_id that is older than another controller's")
@@ -374,8 +374,8 @@ func (s *Service) comparePorts() {
 	s.ports = present
 }
 
-// notePorts notes the ports for the first connection that wants events. The connection calls it
-// before it answers the peer, so that the peer learns of each change after the answer.
+// notePorts records the present ports when the first connection wants events. The connection calls
+// it before it answers the peer, so that the peer learns of each change after the answer.
 func (s *Service) notePorts() {
 	s.comparing.Lock()
 	defer s.comparing.Unlock()
