@@ -35,6 +35,7 @@ type port struct {
 	id         string
 	declared   *wire.Port // nil: not declared, or no more
 	bind       *wire.Bind // nil: unbound
+	left       string     // id of the host whose binding was deleted, until the host shows that it has the port
 	generation int64
 	net        *network   // nil: not declared
 	placed     bool       // the port is declared and bound, so it has a place
@@ -264,6 +265,10 @@ func (f *fleet) setBind(id string, bind *wire.Bind, generation int64) {
 				delete(f.hosts, p.bind.GetHost())
 			}
 		}
+	}
+	p.left = ""
+	if bind == nil {
+		p.left = p.bind.GetHost()
 	}
 	p.bind, p.generation = bind, generation
 	f.dirtyPorts[p] = struct{}{}

@@ -515,6 +515,9 @@ func TestMove(t *testing.T) {
 	if p := r.memory.Declaration().Ports["p1"]; p.Host != "h2" || p.MoveTo != "" {
 		t.Errorf("the port is declared as %v after its move", p)
 	}
+	two.recorder.SetPorts(locals("port2")...)
+	two.agent.PortsChanged()
+	waitfor.True(t, "the port that moved here and was deleted is unbound", func() bool { return r.memory.Declaration().Binds["p1"].Bind == nil })
 }
 
 func TestSync(t *testing.T) {

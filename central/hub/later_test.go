@@ -22,6 +22,23 @@ func later(m proto.Message) {
 	m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "of a later version"))
 }
 
+// stream opens a host's stream to the hub and sends nothing.
+func (r *rig) stream(host string) wire.Hub_FollowClient {
+	r.t.Helper()
+	conn, err := grpc.NewClient("unix:"+r.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	ctx, stop := context.WithCancel(metadata.AppendToOutgoingContext(context.Background(), "weft-host", host))
+	r.t.Cleanup(stop)
+	stream, err := wire.NewHubClient(conn).Follow(ctx)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return stream
+}
+
 // A host of a later version keeps its session, although it sends fields and a kind of
 // message that this hub does not know.
 func TestHostOfLaterVersion(t *testing.T) {
@@ -29,17 +46,7 @@ func TestHostOfLaterVersion(t *testing.T) {
 	r.net("n1", 100, false)
 	r.memory.Put(store.Object{Kind: store.KindHost, ID: "h1", Message: &wire.Host{Id: "h1", Name: "host1", Endpoint: endpoint(1).AsSlice()}},
 		portObject(1, "n1", ""), portObject(2, "n1", ""))
-	conn, err := grpc.NewClient("unix:"+r.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	ctx, stop := context.WithCancel(metadata.AppendToOutgoingContext(t.Context(), "weft-host", "host1"))
-	defer stop()
-	stream, err := wire.NewHubClient(conn).Follow(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := r.stream("host1")
 	hello, attach, unknown := &wire.Hello{Version: "2", Ports: []string{"port1"}}, &wire.Attach{Port: "port2"}, &wire.FromHost{}
 	for _, m := range []proto.Message{hello, attach, unknown} {
 		later(m)

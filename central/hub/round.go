@@ -30,7 +30,11 @@ func (h *Hub) round() {
 		for _, s := range sessions {
 			h.updateOwn(s, p)
 		}
-		h.releaseAbsent(p)
+		if s := h.boundWithout(p); s != nil {
+			h.doubt(s, p)
+		} else {
+			h.releaseAbsent(p)
+		}
 		if p.declared == nil { // the hosts have been told
 			for s := range p.interested.members() {
 				h.dropInterest(s, p)
@@ -275,9 +279,21 @@ func (h *Hub) releaseAbsent(p *port) {
 		h.binder.add(job{request: releaseOf(p)})
 		return
 	}
-	if s := h.sessions[p.bind.GetHost()]; s != nil && !s.attached(p) {
+	if s := h.boundWithout(p); s != nil {
 		h.binder.add(job{session: s, request: releaseOf(p)})
 	}
+}
+
+// boundWithout returns the session of the host to which the port is bound, if the host
+// does not have the port. Otherwise it returns nil.
+func (h *Hub) boundWithout(p *port) *session {
+	if p.bind == nil || p.declared == nil {
+		return nil
+	}
+	if s := h.sessions[p.bind.GetHost()]; s != nil && !s.attached(p) && !h.fleet.hosts[s.host].deleted() {
+		return s
+	}
+	return nil
 }
 
 // updateOwn sends a session the declaration of a port of its host, and binds the port
@@ -321,7 +337,9 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	// The port is bound at once if no host has it, if its declaration names this host,
 	// or if the host's endpoint has changed. A port that moves is bound after its first
 	// frame on the new host.
-	if p.bind == nil || here || p.declared.GetHost() == s.host || s.heard(p) {
+	if p.bind == nil && p.left == s.host {
+		h.doubt(s, p)
+	} else if p.bind == nil || here || p.declared.GetHost() == s.host || s.heard(p) {
 		h.bind(s, p)
 	}
 }

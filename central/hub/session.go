@@ -56,7 +56,10 @@ type session struct {
 	overdue []want
 	// ports that have moved to another host and that this host still has; the value is
 	// the end of MoveGrace
-	moved    map[*port]time.Time
+	moved map[*port]time.Time
+	// ports whose binding somebody else has changed; the value is the revision that the
+	// host must report before the hub binds or releases the port, see doubt
+	doubts   map[*port]int64
 	applied  int64
 	trouble  string
 	reported int64 // newest revision for which the hub has asked for a report
@@ -200,6 +203,7 @@ func (h *Hub) detachAll(s *session) {
 	for w := range s.interest {
 		h.unwant(s, w)
 	}
+	s.doubts = nil
 	s.keys, s.own, s.nets, s.interests, s.interest = map[string]bool{}, map[*port]*network{}, map[*network]int{}, map[*port]struct{}{}, map[want]struct{}{}
 }
 
@@ -232,6 +236,7 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 			s.applied = max(s.applied, applied)
 		}
 		s.trouble = m.Applied.GetTrouble()
+		h.settle(s)
 		h.endWaits()
 		return nil
 	case *wire.FromHost_Question:
@@ -253,6 +258,7 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 // attach records that the host has a port. key is the port's name or id. heard means
 // that the host has seen a frame of the port.
 func (h *Hub) attach(s *session, key string, heard bool) {
+	key = h.presentKey(s, key)
 	if _, known := s.keys[key]; !known {
 		h.announce(key, s, false)
 	}
@@ -261,8 +267,21 @@ func (h *Hub) attach(s *session, key string, heard bool) {
 	set.add(s)
 	h.attached[key] = set
 	if p := h.portBy(key); p != nil {
+		p.left = ""
 		h.updateOwn(s, p)
 	}
+}
+
+// presentKey returns the identifier by which the session already has the port of an
+// Attach message. Otherwise it returns key. Hosts before 0.3 announce a port by its name,
+// say by its id that it has sent a frame, and take back only the name.
+func (h *Hub) presentKey(s *session, key string) string {
+	if p := h.fleet.ports[key]; p != nil && p.declared != nil {
+		if _, present := s.keys[p.declared.GetName()]; present {
+			return p.declared.GetName()
+		}
+	}
+	return key
 }
 
 func (h *Hub) detach(s *session, key string) {

@@ -92,6 +92,7 @@ func (c *central) collectors() []prometheus.Collector {
 		{"slow_sessions_total", "sessions ended because the host read too slowly", true, func(s hub.Stats) float64 { return float64(s.SlowSessions) }},
 		{"unknown_messages_total", "messages of hosts of a later version, of a kind that this version does not know", true, func(s hub.Stats) float64 { return float64(s.Unknown) }},
 		{"waiting_dropped_total", "undeclared ports of hosts beyond what centrals tell each other", true, func(s hub.Stats) float64 { return float64(s.WaitingDropped) }},
+		{"binding_doubts_total", "bindings that were changed or kept only after a report of the host", true, func(s hub.Stats) float64 { return float64(s.Doubts) }},
 		{"refused_total", "requests of hosts without effect", true, func(s hub.Stats) float64 { return float64(s.Refused) }},
 	} {
 		value := func() float64 { return r.value(c.hub.Stats()) }

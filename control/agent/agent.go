@@ -215,9 +215,20 @@ func (a *Agent) Seen(port string) {
 	a.heard[port] = true
 	for _, l := range a.state.ports {
 		if l.name == port && !l.declared.GetBound() {
-			a.send(attachOf(l.declared.GetPort().GetId(), true))
+			a.send(attachOf(a.keyOf(l), true))
 		}
 	}
+}
+
+// keyOf returns the identifier under which the hub knows a port of this switch, see
+// LocalPort.key. A Detach message names the port by this identifier only.
+func (a *Agent) keyOf(l *localPort) string {
+	for _, local := range a.sw.Ports() {
+		if local.Name == l.name {
+			return local.key()
+		}
+	}
+	return l.declared.GetPort().GetId()
 }
 
 func attachOf(port string, heard bool) *wire.FromHost {
