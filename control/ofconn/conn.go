@@ -4,6 +4,8 @@ package ofconn
 
 import (
 	"bufio"
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +27,10 @@ type Conn struct {
 	reader     *bufio.Reader
 	name, peer string
 	role       Role
+	origin     origin
+	holder     string // name under which the connection is counted
+	entered    uint64 // number of the connection, in order of Service.enter; set there
+	greeted    bool   // the peer has said hello; guarded by Service.mu
 	// the controller to which the switch connected; nil: the peer has connected to the
 	// switch
 	controller *controller
@@ -84,7 +90,12 @@ func (c *Conn) serve() {
 	if err == nil {
 		var events sync.WaitGroup
 		events.Go(c.sendEvents)
+		probing, stop := context.WithCancel(context.Background())
+		if c.origin == remote {
+			go c.probe(probing)
+		}
 		err = c.read()
+		stop()
 		c.end()
 		events.Wait()
 	}
@@ -119,12 +130,20 @@ func (c *Conn) serveUntilEnd() {
 	c.service.followFrames()
 }
 
-// negotiate exchanges hello messages and chooses the OpenFlow version.
+// negotiate does the TLS handshake, exchanges hello messages and chooses the OpenFlow
+// version, all within helloTimeout.
 func (c *Conn) negotiate() error {
+	end := time.Now().Add(c.service.setup.helloTimeout)
+	if secure, ok := c.net.(*tls.Conn); ok {
+		_ = c.net.SetDeadline(end) // before the hello: the first write would do the handshake without a deadline
+		if err := secure.Handshake(); err != nil {
+			return err
+		}
+	}
 	if err := c.write(ofp.AppendHello(nil, 0)); err != nil {
 		return err
 	}
-	_ = c.net.SetReadDeadline(time.Now().Add(helloTimeout))
+	_ = c.net.SetReadDeadline(end)
 	hello, err := ofp.ReadMessage(c.reader, nil)
 	if err != nil {
 		return err
@@ -139,6 +158,9 @@ func (c *Conn) negotiate() error {
 		return fmt.Errorf("no version in common: the peer offers up to %d", h.Version)
 	}
 	_ = c.net.SetReadDeadline(time.Time{})
+	if !c.service.greet(c) {
+		return net.ErrClosed
+	}
 	c.version = v
 	c.begin(v)
 	c.service.notePorts()

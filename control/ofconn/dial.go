@@ -163,11 +163,11 @@ func (c *controller) session(ctx context.Context) error {
 	}
 	conn := newConn(c.service, nc, c.target, Write)
 	conn.controller = c
-	if !c.service.enter(conn, false) {
+	if !c.service.enter(conn) {
 		nc.Close()
 		return net.ErrClosed
 	}
-	defer c.service.leave(conn, false)
+	defer c.service.leave(conn)
 	probing, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(ctx, func() { nc.Close() })()
@@ -182,16 +182,24 @@ func (c *controller) setConnected(connected bool) {
 	c.service.signal()
 }
 
-// silent reports whether the peer has sent nothing for probeInterval. A peer whose request is in
-// progress is not silent: the switch reads its next message only after the request.
-func (c *Conn) silent(now time.Time) bool {
-	return !c.handling.Load() && now.Sub(time.Unix(0, c.heard.Load())) >= probeInterval
+// probeInterval returns the time without a message after which the peer is asked for one.
+func (c *Conn) probeInterval() time.Duration {
+	if c.origin == remote {
+		return c.service.setup.remoteProbeInterval
+	}
+	return probeInterval
 }
 
-// probe sends an echo request to a silent controller, and closes the connection if the
-// controller does not answer.
+// silent reports whether the peer has sent nothing for the interval of probes. A peer whose request is in
+// progress is not silent: the switch reads its next message only after the request.
+func (c *Conn) silent(now time.Time) bool {
+	return !c.handling.Load() && now.Sub(time.Unix(0, c.heard.Load())) >= c.probeInterval()
+}
+
+// probe sends an echo request to a silent peer, and closes the connection if the peer does
+// not answer.
 func (c *Conn) probe(ctx context.Context) {
-	tick := time.NewTicker(probeInterval)
+	tick := time.NewTicker(c.probeInterval())
 	defer tick.Stop()
 	asked := false
 	c.heard.Store(time.Now().UnixNano())

@@ -59,7 +59,7 @@ func TestOneMaster(t *testing.T) {
 	connect := func() *Conn {
 		c := newConn(r.service, discard{}, "controller", Write)
 		c.version = openflow.Version13
-		r.service.enter(c, false)
+		r.service.enter(c)
 		return c
 	}
 	slow := connect() // each new master takes its lock
@@ -82,7 +82,7 @@ func TestOneMaster(t *testing.T) {
 			t.Fatalf("round %d: roles %d and %d, want only the second as master (%d)", n, old.master, newer.master, ofp.RoleMaster)
 		}
 		for _, c := range []*Conn{old, newer} {
-			r.service.leave(c, false)
+			r.service.leave(c)
 		}
 	}
 }

@@ -9,8 +9,8 @@
 // goroutine that sends events. A handler takes the locks of the switch only through the
 // interface Switch. It holds none of them while it writes to the socket: a peer that
 // does not read blocks only its own handler. Events that wait for a peer are limited in
-// bytes (MaxEventBytes), messages by their 16-bit length, connections by
-// MaxConnections.
+// bytes (MaxEventBytes), messages by their 16-bit length, connections by the limits of
+// admit.go. Each peer has helloTimeout for its handshake and hello.
 //
 // Service.mu guards the list of connections. Conn.mu guards the state that events read.
 // Conn.mu is taken after Service.mu. Both are taken after the locks of the switch, because
@@ -33,19 +33,19 @@ import (
 )
 
 const (
-	// MaxConnections limits the connections that the switch accepts. Further
-	// connections are closed at once and counted.
-	MaxConnections = 128
-	// MaxPeerConnections limits the connections from one address or user.
-	MaxPeerConnections = 96
 	// MaxEventBytes limits the events that wait for one connection. At the limit,
 	// further frames are dropped and counted. Any other event then ends the connection,
 	// because the peer would miss a change.
 	MaxEventBytes = 4 << 20
 	// MaxControllers limits the controllers to which the switch connects.
 	MaxControllers = 16
-	// helloTimeout is the time limit of a peer's hello.
+	// helloTimeout is the time from a connection's start to the end of the peer's hello,
+	// with the TLS handshake.
 	helloTimeout = 10 * time.Second
+	// After remoteProbeInterval without a message from a peer of a TCP or TLS listener, the
+	// switch sends an echo request. Without an answer after another interval, the connection
+	// ends.
+	remoteProbeInterval = 30 * time.Second
 	// writeTimeout is the time limit of writing one message.
 	writeTimeout = 15 * time.Second
 	// MaxPacketIns is the largest number of frames a second to all controllers
@@ -135,6 +135,9 @@ type Setup struct {
 	// flow, expired if a connection wants the frames whose TTL dec_ttl finds expired.
 	Frames func(enabled, misses, expired bool)
 	Log    *slog.Logger
+
+	helloTimeout        time.Duration // for tests; 0: the constant
+	remoteProbeInterval time.Duration // for tests; 0: the constant
 }
 
 // Role is what a peer may do.
@@ -156,8 +159,9 @@ type Service struct {
 	mu         sync.Mutex
 	following  Following
 	conns      map[*Conn]struct{}
-	accepted   int            // number of connections in conns that the switch has accepted
-	peers      map[string]int // accepted connections by peer
+	accepted   [origins]int   // number of connections in conns
+	holders    map[string]int // accepted connections by Conn.holder
+	entered    uint64         // number of connections so far
 	generation uint64         // highest generation_id in a role request so far
 	hasGen     bool
 	closed     bool
@@ -179,8 +183,9 @@ type Service struct {
 // Counts are the counters of a service.
 type Counts struct {
 	Refused   atomic.Uint64 // connections beyond a limit
+	GaveWay   atomic.Uint64 // connections without a hello that made room for new ones
 	Failed    atomic.Uint64 // connections that a peer's error ended
-	Stalled   atomic.Uint64 // number of connections closed because the peer did not read
+	Stalled   atomic.Uint64 // number of connections closed because the peer did not read, or said nothing
 	Messages  atomic.Uint64 // messages received
 	Errors    atomic.Uint64 // error messages sent
 	PacketIns atomic.Uint64 // frames sent to controllers
@@ -189,7 +194,13 @@ type Counts struct {
 
 // New returns a Service. Run starts it.
 func New(s Setup) *Service {
-	return &Service{setup: s, log: s.Log, changed: make(chan struct{}, 1), following: s.Following, conns: map[*Conn]struct{}{}, peers: map[string]int{}}
+	if s.helloTimeout == 0 {
+		s.helloTimeout = helloTimeout
+	}
+	if s.remoteProbeInterval == 0 {
+		s.remoteProbeInterval = remoteProbeInterval
+	}
+	return &Service{setup: s, log: s.Log, changed: make(chan struct{}, 1), following: s.Following, conns: map[*Conn]struct{}{}, holders: map[string]int{}}
 }
 
 // DatapathID returns the number of the switch.
@@ -238,42 +249,16 @@ func (s *Service) accept(l net.Listener, done *sync.WaitGroup) {
 		}
 		role, peer := s.setup.Role(nc)
 		c := newConn(s, nc, peer, role)
-		if role == None || !s.enter(c, true) {
+		c.origin, c.holder = originOf(nc), holderOf(nc.RemoteAddr(), peer)
+		if role == None || !s.enter(c) {
 			s.counts.Refused.Add(1)
 			nc.Close()
 			continue
 		}
 		done.Go(func() {
-			defer s.leave(c, true)
+			defer s.leave(c)
 			c.serveUntilEnd()
 		})
-	}
-}
-
-// enter registers a connection. It returns false if a limit is reached, or after Close.
-func (s *Service) enter(c *Conn, accepted bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || accepted && (s.accepted >= MaxConnections || s.peers[c.peer] >= MaxPeerConnections) {
-		return false
-	}
-	if accepted {
-		s.accepted++
-		s.peers[c.peer]++
-	}
-	s.conns[c] = struct{}{}
-	return true
-}
-
-func (s *Service) leave(c *Conn, accepted bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, c)
-	if accepted {
-		s.accepted--
-		if s.peers[c.peer]--; s.peers[c.peer] == 0 {
-			delete(s.peers, c.peer)
-		}
 	}
 }
 
@@ -292,11 +277,18 @@ func (s *Service) connections() []*Conn {
 func (s *Service) LimitRows(emit func(limits.Row)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	emit(limits.Row{Name: "openflow_connections", Unit: "connections", Holder: limits.All(), Used: uint64(s.accepted),
-		Limit: MaxConnections, Refused: s.counts.Refused.Load()})
+	emit(limits.Row{Name: "openflow_connections", Unit: "connections", Holder: limits.All(), Used: uint64(s.accepted[local] + s.accepted[remote]),
+		Guarantee: MaxLocalConnections, Limit: MaxLocalConnections + MaxRemoteConnections, Refused: s.counts.Refused.Load(), Evicted: s.counts.GaveWay.Load()})
 	emit(limits.Row{Name: "openflow_frames", Unit: "frames a second", Holder: limits.All(), Limit: MaxPacketIns, Refused: s.counts.Dropped.Load()})
-	for peer, n := range s.peers {
-		emit(limits.Row{Name: "openflow_connections", Unit: "connections", Holder: limits.Peer(peer), Used: uint64(n), Limit: MaxPeerConnections})
+	rows := map[string]limits.Row{}
+	for c := range s.conns {
+		if c.origin != dialed {
+			rows[c.holder] = limits.Row{Name: "openflow_connections", Unit: "connections", Holder: limits.Peer(c.holder),
+				Used: uint64(s.holders[c.holder]), Limit: uint64(maxHolder[c.origin])}
+		}
+	}
+	for _, row := range rows {
+		emit(row)
 	}
 	for c := range s.conns {
 		emit(limits.Row{Name: "openflow_events", Unit: "bytes", Holder: limits.Peer(c.name), Used: uint64(c.queued()),
