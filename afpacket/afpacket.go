@@ -78,6 +78,8 @@ type spec struct {
 	// Feeder: the uplink has a feeder (a tap for large tunnelled frames, feeder.go).
 	// Its descriptor follows the sockets.
 	Feeder bool `json:"feeder,omitempty"`
+	// All: the sockets take every frame of the device, see Config.All.
+	All bool `json:"all,omitempty"`
 }
 
 // sockets returns the number of packet sockets.

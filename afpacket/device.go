@@ -42,7 +42,7 @@ func Open(text []byte, fds []int) (port.Device, error) {
 // openRx opens receive queue i on its socket.
 func openRx(fd, i int, s spec) (port.Rx, error) {
 	if i < s.Rings {
-		return newRingRx(fd, s.Slots)
+		return newRingRx(fd, s.Slots, s.All)
 	}
 	return newRx(fd)
 }

@@ -123,6 +123,11 @@ func (u *Uplink) setIngress(filter []unix.SockFilter) error {
 	if u.ingress != nil {
 		return u.ingress.Update(program)
 	}
+	return u.attachIngress(program)
+}
+
+// attachIngress attaches the first ingress program to the device.
+func (u *Uplink) attachIngress(program *ebpf.Program) (err error) {
 	u.ingress, err = link.AttachTCX(link.TCXOptions{Interface: u.ifindex, Program: program, Attach: ebpf.AttachTCXIngress})
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		return errors.New(needsTCX)

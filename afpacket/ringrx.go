@@ -16,8 +16,11 @@ type ringQueue struct {
 	ring    ring
 }
 
-func newRingRx(fd, slots int) (*ringQueue, error) {
+// newRingRx opens the receive queue of a socket. With takesAll, the socket takes every frame of
+// the device.
+func newRingRx(fd, slots int, takesAll bool) (*ringQueue, error) {
 	q := &ringQueue{}
+	q.takesAll = takesAll
 	if err := q.init(fd); err != nil {
 		return nil, err
 	}
@@ -63,6 +66,9 @@ func (q *ringQueue) Recv(b *packet.Batch) int {
 // receive takes the frame of the next slot s. read is the number of bytes that it has
 // read from the socket. ok is false if the frame could not be received.
 func (q *ringQueue) receive(b *packet.Batch, s *slot) (read int, ok bool) {
+	if q.takesAll {
+		q.tag = s.tag() // before take overwrites the status
+	}
 	switch {
 	case s.Snaplen == s.Len:
 		q.ring.take()

@@ -19,6 +19,8 @@ type rxQueue struct {
 	first         int     // index of the first lent buffer
 	lent          int     // number of buffers in use until Release
 	train         train   // train of which Recv has returned only a part
+	takesAll      bool    // the socket takes every frame of the device, and trains are ordinary large datagrams
+	tag           uint32  // VLAN tag that the kernel has taken off the frame in hand; 0: none
 }
 
 // train is a received train (datagrams that the kernel has merged). nextOfTrain makes
@@ -120,7 +122,11 @@ func (q *rxQueue) unknown(b *packet.Batch) {
 // note makes a frame of the batch from the n bytes received at addr, with the virtio-net
 // header vnet. If the bytes are a train, note stores the train in the queue instead.
 func (q *rxQueue) note(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr, n int) {
-	if vnet[1] == vnetUDP && q.beginTrain(vnet, addr, n) {
+	if vnet[1] == vnetUDP && !q.takesAll && q.beginTrain(vnet, addr, n) {
+		return
+	}
+	if q.tag != 0 {
+		q.noteTagged(b, vnet, addr, n)
 		return
 	}
 	f, header := b.Next()

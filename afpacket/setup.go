@@ -26,6 +26,9 @@ type Config struct {
 	Slots int
 	// NoRing is the reason why the sockets must have no rings; "" allows rings.
 	NoRing string
+	// All makes a port of the device instead of an uplink: the sockets take every frame
+	// that arrives at the device, and the kernel's stack sees none (all.go).
+	All bool
 }
 
 // Uplink is control's handle of an uplink. Control owns it. Only one goroutine may
@@ -64,12 +67,19 @@ func Setup(cfg Config) (*Uplink, error) {
 		cfg.Slots = ringSlots
 	}
 	a := link.Attrs()
-	u := &Uplink{ifindex: a.Index, noRing: cfg.NoRing, spec: spec{Dev: cfg.Dev, MTU: a.MTU, Trains: takesTrains()}}
+	u := &Uplink{ifindex: a.Index, noRing: cfg.NoRing, spec: spec{Dev: cfg.Dev, MTU: a.MTU, Trains: takesTrains(), All: cfg.All}}
 	for range cfg.Queues {
 		if err := u.open(&cfg); err != nil {
 			u.Close()
 			return nil, fmt.Errorf("af_packet on %s: %w", cfg.Dev, err)
 		}
+	}
+	if cfg.All {
+		if err := u.takeAll(); err != nil {
+			u.Close()
+			return nil, fmt.Errorf("af_packet on %s: %w", cfg.Dev, err)
+		}
+		return u, nil
 	}
 	if fd, err := openFeeder(cfg.Dev, a.Index); err != nil {
 		u.noFeeder = err.Error()

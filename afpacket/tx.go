@@ -21,6 +21,7 @@ type txQueue struct {
 	feeder   int // -1 without a feeder
 	accepted int // result of Taken
 	trains   bool
+	takesAll bool   // the port of a device gets no tunnelled large frames
 	vnet     []byte // virtio-net header of a large frame
 	ordinary messageList
 	train    txTrain
@@ -37,12 +38,15 @@ const (
 )
 
 func newTx(fd, feeder int, s spec) (*txQueue, error) {
-	q := &txQueue{feeder: feeder, trains: s.Trains}
+	q := &txQueue{feeder: feeder, trains: s.Trains, takesAll: s.All}
 	var err error
 	if q.Queue, err = iovec.OpenQueue(fd, iovec.Max, trainAt+trainBytes); err != nil {
 		return nil, err
 	}
 	q.Longest = s.MTU + ethernetLen
+	if s.All {
+		q.Longest += packet.VLANLen // the tag does not count for the MTU (packet_snd)
+	}
 	q.vnet = q.Mem[txVnetAt : txVnetAt+tunnelVnetLen]
 	q.ordinary.init(q.Mem[messagesAt:trainAt])
 	q.train.data = q.Mem[trainAt:]
@@ -186,7 +190,12 @@ func finishOuter(vnet, h []byte, f *packet.Frame, size, total int) {
 // Offloads returns the offloads that Send accepts: large frames, including tunnelled
 // ones. If the kernel has no UDP segmentation, these are only checksums and tunnels.
 func (q *txQueue) Offloads() packet.Offloads {
-	if !q.trains {
+	switch {
+	case q.takesAll && !q.trains:
+		return packet.TakesAll &^ packet.TakesUDP
+	case q.takesAll:
+		return packet.TakesAll
+	case !q.trains:
 		return packet.TakesPartial | packet.TakesTunnel
 	}
 	return packet.TakesAll | packet.TakesTunnel

@@ -27,8 +27,8 @@ func (ps *Ports) conflict(p *switchPort) error {
 		if err := checkUDPPort(p, o); err != nil {
 			return err
 		}
-		if p.isUplink() && o.isUplink() && p.values["dev"] == o.values["dev"] {
-			return usererr.Errorf("dev=%s: port %s has it already, with type=%s; expected another", p.values["dev"], o.saved.Name, o.kind)
+		if dev := p.takesDevice(); dev != "" && dev == o.takesDevice() {
+			return usererr.Errorf("dev=%s: port %s has it already, with type=%s; expected another", dev, o.saved.Name, o.kind)
 		}
 		if o.kind != p.kind {
 			continue

@@ -39,6 +39,7 @@ type packetPort struct {
 	down      string           // reason why the device does not forward; "": it forwards
 	problem   string           // reason why the tunnel endpoints are not set; "": they are set
 	noRing    string           // reason why the sockets must not have rings; "": they may have rings
+	takesAll  bool             // the port of a device (type=netdev), not an uplink
 }
 
 func (p *packetPort) open(device *engine.Kept) error {
@@ -55,7 +56,7 @@ func (p *packetPort) open(device *engine.Kept) error {
 		return err
 	}
 	queues, _ := strconv.Atoi(p.values["queues"]) // valid: the option table has checked it
-	if p.uplink, err = afpacket.Setup(afpacket.Config{Dev: p.values["dev"], Queues: queues, NoRing: p.noRing}); err != nil {
+	if p.uplink, err = afpacket.Setup(afpacket.Config{Dev: p.values["dev"], Queues: queues, NoRing: p.noRing, All: p.takesAll}); err != nil {
 		p.uplink = nil
 		return err
 	}
@@ -76,7 +77,7 @@ func (p *packetPort) attachLocked() error {
 	if err := p.keepUplink(); err != nil {
 		return err
 	}
-	return p.portContext.attach(spec, p.uplink.FDs(), true)
+	return p.portContext.attach(spec, p.uplink.FDs(), !p.takesAll)
 }
 
 // keepUplink stores the uplink's descriptors in the engine, for the next control
@@ -101,7 +102,7 @@ func (p *packetPort) check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	err := p.uplink.Check()
-	if err != nil {
+	if err != nil && !p.takesAll { // the port of a device needs rings
 		p.noRing = err.Error()
 	}
 	return err
@@ -128,7 +129,7 @@ func (p *packetPort) follow(u *underlay.Kernel) error {
 func (p *packetPort) network(endpoints []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.uplink == nil || slices.Equal(endpoints, p.endpoints) && p.problem == "" {
+	if p.uplink == nil || p.takesAll || slices.Equal(endpoints, p.endpoints) && p.problem == "" {
 		return
 	}
 	if err := p.uplink.SetEndpoints(endpoints); err != nil {
@@ -155,6 +156,9 @@ func (p *packetPort) status() portStatus {
 		return portStatus{state: stateDown, detail: p.problem}
 	case p.down != "":
 		return portStatus{state: stateDown, detail: p.down}
+	}
+	if p.takesAll {
+		return p.statusOfAll()
 	}
 	reason := asked
 	if ring, why := p.uplink.Ring(); !ring {

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package afpacket
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"weft/packet"
+)
+
+// This file has what a port of a device (Config.All) does otherwise than an uplink. Its
+// sockets take every frame that arrives at the device, and the ingress program drops every
+// frame behind them, so that the kernel's stack neither answers nor forwards what the switch
+// forwards. The kernel takes the VLAN tag off a received frame; the ring has it beside the
+// frame, so a port of a device needs rings.
+
+// takeEverything is a filter that accepts every frame.
+var takeEverything = []unix.SockFilter{statement(ret, whole)}
+
+// takeAll makes the sockets take every frame of the device, also frames to other MAC addresses.
+func (u *Uplink) takeAll() error {
+	if u.noRing != "" {
+		return fmt.Errorf("the port needs mapped rings, which have the VLAN tags: %s", u.noRing)
+	}
+	for _, fd := range u.sockets {
+		// The membership ends with the socket.
+		err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+			&unix.PacketMreq{Ifindex: int32(u.ifindex), Type: unix.PACKET_MR_PROMISC})
+		if err != nil {
+			return fmt.Errorf("promiscuous mode: %w", err)
+		}
+	}
+	if err := u.dropAll(); err != nil {
+		u.noIngress = err.Error()
+	}
+	for _, fd := range u.sockets {
+		if err := setFilter(fd, takeEverything); err != nil {
+			return fmt.Errorf("filter: %w", err)
+		}
+	}
+	return nil
+}
+
+// dropAll attaches an ingress program that drops every frame.
+func (u *Uplink) dropAll() error {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "weft_ingress", Type: ebpf.SchedCLS, License: "Apache-2.0",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, tcxDrop), asm.Return()}})
+	if errors.Is(err, unix.EPERM) {
+		return errors.New("missing privilege: loading the ingress program needs CAP_BPF")
+	}
+	if err != nil {
+		return fmt.Errorf("program: %w", err)
+	}
+	defer program.Close()
+	return u.attachIngress(program)
+}
+
+// tag returns the VLAN tag that the kernel has taken off the slot's frame: EtherType and
+// tag control information. 0 means that it has taken off none.
+func (s *slot) tag() uint32 {
+	status := s.Status
+	if status&unix.TP_STATUS_VLAN_VALID == 0 {
+		return 0
+	}
+	tpid := uint32(packet.EtherTypeVLAN)
+	if status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
+		tpid = uint32(s.Vlan_tpid)
+	}
+	return tpid<<16 | uint32(s.Vlan_tci)
+}
+
+// noteTagged makes a frame of the batch like note, and puts the VLAN tag q.tag back.
+func (q *rxQueue) noteTagged(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr, n int) {
+	const addresses = 12
+	f, header := b.Next()
+	if n < addresses {
+		f.Drop = packet.DropBadOffload // the kernel takes tags off Ethernet frames only
+		b.Commit(f, 0)
+		return
+	}
+	f.SetOrigin(addr - packet.VLANLen) // the address that the frame would have with its tag
+	copy(header[:addresses], packet.Foreign(addr, addresses))
+	binary.BigEndian.PutUint32(header[addresses:], q.tag)
+	k := copy(header[addresses+packet.VLANLen:rxHeader], packet.Foreign(addr+addresses, uint32(n-addresses)))
+	f.DecodeVnet(vnet, packet.TakesAll, false)
+	if f.Offload.Flags&packet.OffloadPartial != 0 {
+		f.Offload.CsumStart += packet.VLANLen // the kernel counts without the tag
+	}
+	if n > k+addresses {
+		b.AddSpan(f, addr+uintptr(k+addresses), uint32(n-k-addresses))
+	}
+	if n >= bufferLen {
+		f.Drop = packet.DropOversizeFrame // truncated by the kernel
+	}
+	b.Commit(f, addresses+packet.VLANLen+k)
+}

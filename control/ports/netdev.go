@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"fmt"
+
+	"weft/afpacket"
+	"weft/openflow/xlate"
+)
+
+// kindNetdev is a network device of the host as a port of a bridge: a network card, a VLAN
+// device, a veth, a tap of another program. All frames that arrive at the device arrive at
+// the port, and none at the kernel's stack. An uplink, in contrast, takes only tunnels.
+const kindNetdev = "netdev"
+
+func init() {
+	portKinds[kindNetdev] = portKind{
+		kind: xlate.PortNormal,
+		options: optionTable{
+			"dev":       {check: deviceName},
+			"queues":    {value: "1", check: numberIn(1, afpacket.MaxQueues)},
+			"vni":       memberVNI,
+			"id":        portID,
+			"mac":       boundMACs,
+			"addresses": boundAddresses,
+		},
+		make: func(c portContext) portDriver {
+			if c.values["dev"] == "" {
+				c.values["dev"] = c.name
+			}
+			return &packetPort{portContext: c, takesAll: true}
+		},
+	}
+	changeable[kindNetdev] = []string{"vni", "id", "mac", "addresses"}
+}
+
+// takesDevice returns the device of which the port takes frames, or "".
+func (p *switchPort) takesDevice() string {
+	if p.isUplink() || p.kind == kindNetdev {
+		return p.values["dev"]
+	}
+	return ""
+}
+
+// statusOfAll returns the status of a port of type=netdev that is up. The caller holds p.mu.
+func (p *packetPort) statusOfAll() portStatus {
+	st := portStatus{state: StateUp, mode: "packet", reason: "a port takes the frames of its device through packet sockets"}
+	if why := p.uplink.InStack(); why != "" {
+		st.reason += "; the kernel's stack sees each frame: " + why
+	}
+	if n := p.uplink.Dropped(); n > 0 {
+		st.detail = fmt.Sprintf("the kernel dropped %d frames, because a ring or a queue was full", n)
+	}
+	return st
+}
+
+// mtu implements mtuReader.
+func (p *packetPort) mtu() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.uplink == nil {
+		return 0
+	}
+	return p.uplink.MTU()
+}
