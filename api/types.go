@@ -147,12 +147,16 @@ type AddBridge struct {
 	Controllers []string `json:"controllers,omitempty"` // tcp:HOST:PORT and ssl:HOST:PORT
 	// MayExist accepts a bridge of the name, whatever its settings.
 	MayExist bool `json:"may_exist,omitempty"`
+	// Bare leaves out the flow of a standalone bridge without controllers, because the
+	// client declares all flows.
+	Bare bool `json:"bare,omitempty"`
 }
 
 // ModBridge is a request to change a bridge. Absent fields do not change.
 type ModBridge struct {
 	FailMode    string    `json:"fail_mode,omitempty"`
 	Controllers *[]string `json:"controllers,omitempty"` // tcp:HOST:PORT and ssl:HOST:PORT; empty: none
+	Bare        bool      `json:"bare,omitempty"`        // as of AddBridge
 }
 
 // Central is the state of a switch that gets its networks from weft-central.

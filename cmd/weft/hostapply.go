@@ -86,7 +86,7 @@ func (p *hostPlan) bridges(old, next *hostFile) error {
 	for _, b := range next.Bridges {
 		was := old.bridge(b.Name)
 		if was == nil {
-			add := api.AddBridge{Name: b.Name, DatapathID: b.DatapathID, FailMode: b.FailMode, Controllers: b.Controllers}
+			add := api.AddBridge{Name: b.Name, DatapathID: b.DatapathID, FailMode: b.FailMode, Controllers: b.Controllers, Bare: true}
 			p.step(func(c *api.Client) error { _, err := c.AddBridge(add); return err }, "+ bridge %s", b.Name)
 			continue
 		}
@@ -117,7 +117,7 @@ func (p *hostPlan) controllers(bridge, oldMode, mode string, old, next []string)
 	if mode == cmp.Or(oldMode, api.FailSecure) && slices.Equal(old, next) {
 		return
 	}
-	mod := api.ModBridge{FailMode: mode, Controllers: &next}
+	mod := api.ModBridge{FailMode: mode, Controllers: &next, Bare: true}
 	if next == nil {
 		mod.Controllers = &[]string{}
 	}

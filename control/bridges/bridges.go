@@ -81,7 +81,7 @@ func (bs *Bridges) Open(setup Setup) error {
 		return err
 	}
 	b := &Bridge{Name: bs.setup.Name, socket: bs.setup.OpenFlow.Socket}
-	bs.complete(b, bs.setup.Pipeline.First(), &connections{bs.setup.OpenFlow, listeners, config})
+	bs.complete(b, bs.setup.Pipeline.First(), &connections{OpenFlow: bs.setup.OpenFlow, listeners: listeners, tls: config})
 	return nil
 }
 

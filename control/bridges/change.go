@@ -67,6 +67,7 @@ func (bs *Bridges) Add(add api.AddBridge) (api.Bridge, error) {
 	if err != nil {
 		return api.Bridge{}, err
 	}
+	c.fresh, c.bare = true, add.Bare
 	bs.setup.Change.Lock()
 	defer bs.setup.Change.Unlock()
 	if err := bs.setup.Store.SaveBridge(s); err != nil {

@@ -35,6 +35,8 @@ type connections struct {
 	OpenFlow
 	listeners []net.Listener
 	tls       *tls.Config
+	fresh     bool // the bridge is new, its tables are empty
+	bare      bool // see ofconn.Following
 }
 
 // listenFor makes the listeners of a bridge.
@@ -54,7 +56,8 @@ func (bs *Bridges) connect(b *Bridge, c *connections) {
 	setup := ofconn.Setup{
 		Switch: ofswitch.New(s.Change, b.Pipeline, s.Ports, s.Tracking, s.Log),
 		Name:   b.Name, DatapathID: c.DatapathID, Version: buildinfo.Own().String(),
-		Listeners: c.listeners, Following: ofconn.Following{Controllers: c.Controllers, Standalone: c.Standalone, TLS: c.tls},
+		Listeners: c.listeners, Following: ofconn.Following{Controllers: c.Controllers, Standalone: c.Standalone, Bare: c.bare, TLS: c.tls},
+		Fresh:  c.fresh,
 		Frames: func(enabled, misses, expired bool) { s.Frames.Set(b.Pipeline, enabled, misses, expired) },
 		Role:   func(nc net.Conn) (ofconn.Role, string) { return wireRole(s.Policy, nc) },
 		Log:    s.Log,

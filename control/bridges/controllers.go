@@ -60,7 +60,7 @@ func (bs *Bridges) Modify(b *Bridge, mod api.ModBridge) (api.Bridge, error) {
 	if mod.Controllers != nil {
 		s.Controllers = *mod.Controllers
 	}
-	if err := bs.follow(b, &s, bs.saveControllers); err != nil {
+	if err := bs.follow(b, &s, mod.Bare, bs.saveControllers); err != nil {
 		return api.Bridge{}, err
 	}
 	bs.setup.Log.Info("controllers of a bridge set", "bridge", b.Name, "controllers", s.Controllers, "fail_mode", s.FailMode)
@@ -73,8 +73,9 @@ func (b *Bridge) saved() store.Bridge {
 	return store.Bridge{Number: b.Number, Name: b.Name, DatapathID: b.id, FailMode: failMode(f.Standalone), Controllers: f.Controllers}
 }
 
-// follow makes a bridge follow the controllers in s, after save has saved s.
-func (bs *Bridges) follow(b *Bridge, s *store.Bridge, save func(*store.Bridge) error) error {
+// follow makes a bridge follow the controllers in s, after save has saved s. bare is as in
+// ofconn.Following.
+func (bs *Bridges) follow(b *Bridge, s *store.Bridge, bare bool, save func(*store.Bridge) error) error {
 	if err := checkControllers(s.FailMode, s.Controllers); err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ func (bs *Bridges) follow(b *Bridge, s *store.Bridge, save func(*store.Bridge) e
 	if err := save(s); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	b.wire.Follow(ofconn.Following{Controllers: s.Controllers, TLS: config, Standalone: s.FailMode == api.FailStandalone})
+	b.wire.Follow(ofconn.Following{Controllers: s.Controllers, TLS: config, Standalone: s.FailMode == api.FailStandalone, Bare: bare})
 	return nil
 }
 
@@ -106,7 +107,7 @@ func (bs *Bridges) restoreFirst(s *store.Bridge) {
 		bs.setup.Log.Warn("weftd's configuration replaces the controllers of set-controller", "bridge", b.Name, "controllers", s.Controllers)
 		return
 	}
-	if err := bs.follow(b, s, func(*store.Bridge) error { return nil }); err != nil {
+	if err := bs.follow(b, s, false, func(*store.Bridge) error { return nil }); err != nil {
 		bs.setup.Log.Error("the saved controllers of a bridge cannot be used", "bridge", b.Name, "error", err)
 	}
 }

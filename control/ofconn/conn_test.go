@@ -214,6 +214,42 @@ func TestStandalone(t *testing.T) {
 	}
 }
 
+// A standalone switch without controllers is a learning switch: it gets a flow of priority 0
+// when the last controller goes, unless it had none at its start, and loses the flow when a
+// controller comes. A flow that the user deleted does not come back.
+func TestStandaloneWithoutControllers(t *testing.T) {
+	l := listener(t)
+	for _, fresh := range []bool{true, false} {
+		var sw *fakeSwitch
+		r := newRig(t, func(s *Setup) {
+			s.Standalone, s.Fresh = true, fresh
+			sw = s.Switch.(*fakeSwitch)
+		})
+		wait := func(want int) {
+			t.Helper()
+			for deadline := time.Now().Add(patience); sw.flows() != want; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("fresh %t: %d flows, want %d", fresh, sw.flows(), want)
+				}
+			}
+		}
+		if fresh {
+			wait(1)
+		}
+		r.service.Follow(Following{Standalone: true, Controllers: []string{"tcp:" + l.Addr().String()}})
+		c, err := l.Accept() // the service has seen the controllers
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		wait(0)
+		r.service.Follow(Following{Standalone: true})
+		wait(1)
+		r.service.Follow(Following{})
+		wait(0)
+	}
+}
+
 // A switch that an earlier control process left standalone stays so until it reaches a
 // controller.
 func TestStandaloneAfterRestart(t *testing.T) {

@@ -27,6 +27,7 @@ type Following struct {
 	Controllers []string    // tcp:HOST:PORT and ssl:HOST:PORT
 	TLS         *tls.Config // for ssl
 	Standalone  bool        // the switch is a learning switch while it reaches no controller
+	Bare        bool        // without controllers a standalone switch gets no flow of its own
 }
 
 // Follow replaces the controllers. It keeps the connections to controllers that stay.
@@ -58,12 +59,17 @@ func (s *Service) followControllers(ctx context.Context) {
 	var done sync.WaitGroup
 	defer done.Wait()
 	running := map[string]*controller{} // by target
+	normal := s.setup.normalAtStart()
 	alone, last := s.isStandalone(), time.Now()
 	if alone { // the earlier process had no controller for longer than standaloneDelay
 		last = last.Add(-2 * standaloneDelay)
 	}
 	for {
 		f := s.Following()
+		if now := f.alwaysAlone(); now != normal {
+			normal = now
+			s.setNormal(normal)
+		}
 		for target, c := range running {
 			if !slices.Contains(f.Controllers, target) {
 				c.stop()
@@ -98,6 +104,29 @@ func (s *Service) followControllers(ctx context.Context) {
 			return
 		case <-s.changed:
 		case <-tick:
+		}
+	}
+}
+
+// alwaysAlone reports whether the switch is a learning switch because no controller is
+// configured.
+func (f *Following) alwaysAlone() bool { return f.Standalone && !f.Bare && len(f.Controllers) == 0 }
+
+// normalAtStart reports whether the tables had the flow of setNormal when the service
+// started, unless somebody deleted it. A fresh bridge never had it.
+func (s *Setup) normalAtStart() bool { return !s.Fresh && s.alwaysAlone() }
+
+// setNormal adds or removes the flow of a standalone switch without controllers, as
+// Open vSwitch does: it has priority 0, and users may delete it for good.
+func (s *Service) setNormal(enabled bool) {
+	mod := openflow.FlowMod{Command: openflow.Add,
+		Actions: []openflow.Action{{Kind: openflow.ActOutput, Port: openflow.PortNORMAL}}}
+	if !enabled {
+		mod = openflow.FlowMod{Command: openflow.DeleteStrict, CookieMask: ^uint64(0), ByOutPort: true, OutPort: openflow.PortNORMAL}
+	}
+	for _, err := range s.setup.Switch.ApplyEach([]openflow.FlowMod{mod}, nobody{}) {
+		if err != nil {
+			s.log.Error("flow of a switch without controllers", "error", err)
 		}
 	}
 }

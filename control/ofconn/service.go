@@ -130,6 +130,7 @@ type Setup struct {
 	Listeners []net.Listener
 	Role      func(net.Conn) (role Role, peer string)
 	Following
+	Fresh bool // the bridge is new, its tables are empty
 	// Frames starts or stops the frames for controllers. They arrive at SendPacketIn.
 	// misses is true if a connection of OpenFlow 1.0 wants the frames that match no
 	// flow, expired if a connection wants the frames whose TTL dec_ttl finds expired.
