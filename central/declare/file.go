@@ -3,14 +3,13 @@
 package declare
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"weft/central/wire"
+	"weft/internal/tomltext"
 )
 
 // MaxFile limits the size of a declaration file in bytes. The limit of a request,
@@ -30,18 +29,11 @@ func ParseFile(text []byte) (*File, error) {
 		return nil, errorf("%d bytes; expected at most %d MiB", len(text), MaxFile>>20)
 	}
 	file := &File{}
-	err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(file)
-	var unknown *toml.StrictMissingError
-	var wrong *toml.DecodeError
-	switch {
-	case errors.As(err, &unknown):
-		row, _ := unknown.Errors[0].Position()
-		return nil, errorf("line %d: %s: unknown key; %s", row, quoted(strings.Join(unknown.Errors[0].Key(), ".")), expectedKeys)
-	case errors.As(err, &wrong):
-		row, _ := wrong.Position()
-		return nil, errorf("line %d: %s", row, strings.TrimPrefix(strings.TrimPrefix(wrong.Error(), "toml: "), "toml: "))
-	case err != nil:
-		return nil, errorf("%s", strings.TrimPrefix(err.Error(), "toml: "))
+	if err := tomltext.Decode(text, file); err != nil {
+		if errors.As(err, new(*tomltext.UnknownKey)) {
+			return nil, errorf("%v; %s", err, expectedKeys)
+		}
+		return nil, errorf("%v", err)
 	}
 	return file, file.check()
 }

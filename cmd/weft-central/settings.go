@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"net"
 	"os"
@@ -15,6 +14,7 @@ import (
 
 	"weft/central/pki"
 	"weft/cmd/exit"
+	"weft/internal/tomltext"
 )
 
 // settingsFile is the name of the file with the settings, in the directory of a
@@ -165,17 +165,7 @@ func readSettings(data string) (*settings, error) {
 		return nil, err
 	}
 	s := &settings{}
-	err = toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(s)
-	var unknown *toml.StrictMissingError
-	var wrong *toml.DecodeError
-	switch {
-	case errors.As(err, &unknown):
-		row, _ := unknown.Errors[0].Position()
-		return nil, exit.Usagef("%s: line %d: %s: unknown key", file, row, strings.Join(unknown.Errors[0].Key(), "."))
-	case errors.As(err, &wrong):
-		row, _ := wrong.Position()
-		return nil, exit.Usagef("%s: line %d: %s", file, row, strings.TrimPrefix(wrong.Error(), "toml: "))
-	case err != nil:
+	if err := tomltext.Decode(text, s); err != nil {
 		return nil, exit.Usagef("%s: %v", file, err)
 	}
 	if s.Listen == "" {

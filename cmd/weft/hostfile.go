@@ -16,6 +16,7 @@ import (
 
 	"weft/api"
 	"weft/cmd/exit"
+	"weft/internal/tomltext"
 	"weft/openflow"
 	"weft/openflow/ofproto"
 )
@@ -339,18 +340,10 @@ func isHostFile(text []byte) (bool, error) {
 // parseHostFile parses a file for one switch.
 func parseHostFile(text []byte) (*hostFile, error) {
 	f := &hostFile{}
-	dec := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
-	err := dec.Decode(f)
-	var unknown *toml.StrictMissingError
-	var wrong *toml.DecodeError
-	switch {
-	case errors.As(err, &unknown):
-		row, _ := unknown.Errors[0].Position()
-		return nil, exit.Usagef("line %d: %s: unknown key; weft apply --help lists them", row, strings.Join(unknown.Errors[0].Key(), "."))
-	case errors.As(err, &wrong):
-		row, _ := wrong.Position()
-		return nil, exit.Usagef("line %d: %s: the value has a wrong type or syntax", row, strings.Join(wrong.Key(), "."))
-	case err != nil:
+	if err := tomltext.Decode(text, f); err != nil {
+		if errors.As(err, new(*tomltext.UnknownKey)) {
+			return nil, exit.Usagef("%v; weft apply --help lists them", err)
+		}
 		return nil, exit.Usagef("%v", err)
 	}
 	seen := map[string]bool{}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
 
 	"weft/api"
@@ -23,6 +21,7 @@ import (
 	"weft/control/ofconn"
 	"weft/internal/cpu"
 	"weft/internal/logs"
+	"weft/internal/tomltext"
 )
 
 const (
@@ -105,37 +104,14 @@ func readSettings(path string) (*settings, error) {
 		return nil, exit.Usagef("%v; expected a configuration file", err)
 	}
 	s := &settings{}
-	dec := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
-	err = dec.Decode(s)
-	var unknown *toml.StrictMissingError
-	var wrong *toml.DecodeError
-	switch {
-	case errors.As(err, &unknown):
-		key := strings.Join(unknown.Errors[0].Key(), ".")
-		row, _ := unknown.Errors[0].Position()
-		return nil, exit.Usagef("%s: line %d: %s: unknown key; expected one of %s", path, row, key, strings.Join(settingNames(), ", "))
-	case errors.As(err, &wrong):
-		row, _ := wrong.Position()
-		name := strings.Join(wrong.Key(), ".")
-		if name != "" {
-			name += ": "
+	if err := tomltext.Decode(text, s); err != nil {
+		if errors.As(err, new(*tomltext.UnknownKey)) {
+			return nil, exit.Usagef("%s: %v; expected one of %s", path, err, strings.Join(settingNames(), ", "))
 		}
-		text := strings.TrimPrefix(wrong.Error(), "toml: ")
-		if m := wrongType.FindStringSubmatch(text); m != nil {
-			text = "expected " + typeWords[m[2]] + ", not " + m[1]
-		}
-		return nil, exit.Usagef("%s: line %d: %s%s", path, row, name, text)
-	case err != nil:
 		return nil, exit.Usagef("%s: %v", path, err)
 	}
 	return s, nil
 }
-
-// wrongType matches an error of the TOML decoder that names a field of the program's
-// struct.
-var wrongType = regexp.MustCompile(`^cannot decode TOML (\S+) into .* of type (string|int|uint32)$`)
-
-var typeWords = map[string]string{"string": "a string in quotes", "int": "a number", "uint32": "a number"}
 
 func settingNames() []string {
 	var names []string

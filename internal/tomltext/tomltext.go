@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tomltext decodes TOML files of users strictly. Its errors are one line each, in
+// the words of the file instead of the names of Go types.
+package tomltext
+
+import (
+	"bytes"
+	"encoding"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// UnknownKey is the error for a key that the file may not have.
+type UnknownKey struct {
+	Line int
+	Key  string // dotted
+}
+
+func (e *UnknownKey) Error() string { return fmt.Sprintf("line %d: %s: unknown key", e.Line, e.Key) }
+
+// Decode fills target, a pointer to a struct with toml tags, from text. It refuses unknown
+// keys with an *UnknownKey.
+func Decode(text []byte, target any) error {
+	err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(target)
+	var unknown *toml.StrictMissingError
+	var wrong *toml.DecodeError
+	switch {
+	case errors.As(err, &unknown):
+		row, _ := unknown.Errors[0].Position()
+		return &UnknownKey{row, dotted(unknown.Errors[0].Key())}
+	case errors.As(err, &wrong):
+		row, _ := wrong.Position()
+		return fmt.Errorf("line %d: %s", row, problem(wrong, reflect.TypeOf(target)))
+	case err != nil:
+		return errors.New(trimmed(err))
+	}
+	return nil
+}
+
+// problem returns the reason of an error. The library names the Go type of a field whose
+// value has the wrong type; problem names the kind of value that the file should have.
+func problem(wrong *toml.DecodeError, target reflect.Type) string {
+	reason := trimmed(wrong)
+	key := dotted(wrong.Key())
+	given := wrongType.FindStringSubmatch(reason)
+	switch {
+	case key == "":
+		return reason
+	case given == nil:
+		return key + ": " + reason
+	}
+	return fmt.Sprintf("%s: expected %s, not %s", key, expected(target, wrong.Key()), given[1])
+}
+
+// wrongType matches an error that names a Go type. The group is the kind of value in the
+// file.
+var wrongType = regexp.MustCompile(`^cannot (?:decode TOML|store an?) (.+?) (?:into|in an?) .*$`)
+
+// maxKey limits a key in an error, in bytes. A longer one ends with "...".
+const maxKey = 100
+
+func dotted(key []string) string {
+	name := strings.Join(key, ".")
+	if len(name) > maxKey {
+		name = strings.ToValidUTF8(name[:maxKey], "") + "..."
+	}
+	return name
+}
+
+func trimmed(err error) string {
+	reason := err.Error()
+	for strings.HasPrefix(reason, "toml: ") {
+		reason = strings.TrimPrefix(reason, "toml: ")
+	}
+	return reason
+}
+
+var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+
+// expected returns the kind of value for the field of t that a key names.
+func expected(t reflect.Type, key []string) string {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice && len(key) > 0 {
+		t = t.Elem()
+	}
+	if len(key) > 0 && t.Kind() == reflect.Struct {
+		for i := range t.NumField() {
+			name, _, _ := strings.Cut(t.Field(i).Tag.Get("toml"), ",")
+			if name == key[0] {
+				return expected(t.Field(i).Type, key[1:])
+			}
+		}
+	}
+	if reflect.PointerTo(t).Implements(textUnmarshaler) {
+		return "a string in quotes"
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a string in quotes"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a number"
+	case reflect.Slice:
+		return fmt.Sprintf("a list in brackets whose entries are each %s", expected(t.Elem(), nil))
+	case reflect.Struct:
+		return "a table with keys of its own"
+	}
+	return "another kind of value"
+}
