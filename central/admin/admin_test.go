@@ -166,6 +166,31 @@ func call(ctx context.Context, limit time.Duration, conn *grpc.ClientConn, metho
 }
 
 // A token gives exactly one certificate, with the name and the role of the invitation.
+// A central that etcd does not take as a member does not use up its token.
+func TestRefusedCentralKeepsItsToken(t *testing.T) {
+	f := startFleet(t)
+	invited, err := wire.NewAdminClient(f.dialAs("root", pki.Admin)).Invite(t.Context(), &wire.InviteRequest{Role: "central", Name: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := pki.ParseToken(invited.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, csr, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	enrolment := wire.NewEnrolmentClient(f.dial(credentials.NewTLS(token.Enrol())))
+	if _, err := enrolment.Enrol(t.Context(), &wire.EnrolRequest{Token: token.Text(), Csr: csr, Peer: "http://127.0.0.1"}); err == nil || !strings.Contains(err.Error(), "address of the new member") {
+		t.Fatalf("a wrong address: %v", err)
+	}
+	got, err := enrolment.Enrol(t.Context(), &wire.EnrolRequest{Token: token.Text(), Csr: csr, Peer: "https://127.0.0.1:1"})
+	if err != nil || got.Cluster == "" {
+		t.Errorf("the same token with the right address: %v", err)
+	}
+}
+
 func TestEnrol(t *testing.T) {
 	f := startFleet(t)
 	people := wire.NewAdminClient(f.dialAs("root", pki.Admin))
@@ -181,6 +206,9 @@ func TestEnrol(t *testing.T) {
 	key, csr, err := pki.NewKey()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if _, err := enrolment.Enrol(t.Context(), &wire.EnrolRequest{Token: token.Text(), Csr: []byte("no request")}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a request that is no certificate request: %v", err)
 	}
 	got, err := enrolment.Enrol(t.Context(), &wire.EnrolRequest{Token: token.Text(), Csr: csr})
 	if err != nil {

@@ -27,10 +27,7 @@ func (s *Service) Invite(ctx context.Context, r *wire.InviteRequest) (*wire.Invi
 	if _, err := pki.ParseRole(r.GetRole()); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	valid := time.Duration(r.GetValidS()) * time.Second
-	if valid == 0 {
-		valid = defaultInvite
-	}
+	valid := validity(r)
 	if valid > maxInvite {
 		return nil, status.Errorf(codes.InvalidArgument, "valid for %s: expected at most %s", valid, maxInvite)
 	}
@@ -40,6 +37,14 @@ func (s *Service) Invite(ctx context.Context, r *wire.InviteRequest) (*wire.Invi
 	}
 	s.Log.Info("invited", "by", caller(ctx), "role", r.GetRole(), "name", r.GetName(), "valid", valid)
 	return &wire.Invitation{Token: token.Text()}, nil
+}
+
+// validity returns the lifetime of an invitation's token.
+func validity(r *wire.InviteRequest) time.Duration {
+	if r.GetValidS() == 0 {
+		return defaultInvite
+	}
+	return time.Duration(r.GetValidS()) * time.Second
 }
 
 // enrolment implements the service Enrolment.
@@ -58,6 +63,9 @@ func (e *enrolment) Enrol(ctx context.Context, r *wire.EnrolRequest) (*wire.Enro
 	if err != nil {
 		return nil, status.Error(codes.Unauthenticated, err.Error())
 	}
+	if _, err := x509.ParseCertificateRequest(r.GetCsr()); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "the request for a certificate: %v", err)
+	}
 	invitation, err := s.Store.TakeInvitation(ctx, token.ID())
 	if err != nil {
 		return nil, failure(err)
@@ -69,12 +77,30 @@ func (e *enrolment) Enrol(ctx context.Context, r *wire.EnrolRequest) (*wire.Enro
 	}
 	if role == pki.Central {
 		if err := s.addCentral(ctx, name, r.GetPeer(), reply); err != nil {
+			s.giveBack(ctx, token.ID(), invitation)
 			return nil, failure(err)
 		}
 	}
 	s.Log.Info("enrolled", "role", role, "name", name, "serial", serialOf(reply.Certificate))
 	return reply, nil
 }
+
+// giveBack makes a token valid again whose central etcd has not taken as a member. The
+// token is then valid for as long as a new one with the same lifetime.
+func (s *Service) giveBack(ctx context.Context, id string, invitation *wire.InviteRequest) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	defer cancel()
+	if err := s.Store.Invite(ctx, id, invitation, validity(invitation)); err != nil {
+		s.Log.Warn("a token of a central that could not join is used up", "name", invitation.GetName(), "error", err)
+	}
+}
+
+// addTimeout limits how long a new central waits until the one that has joined before it
+// has a vote.
+const addTimeout = time.Minute
+
+// giveBackTimeout limits the write of giveBack. The caller's context may have ended.
+const giveBackTimeout = 5 * time.Second
 
 // serialOf returns the serial number of a certificate in the form that Revoke accepts.
 func serialOf(der []byte) string {
@@ -95,6 +121,8 @@ func (s *Service) addCentral(ctx context.Context, name, peer string, reply *wire
 	if err != nil || u.Scheme != "https" || u.Port() == "" || u.Path != "" {
 		return &store.Refused{Why: "the address of the new member of etcd is wrong; expected one like https://10.0.0.2:7701"}
 	}
+	ctx, cancel := context.WithTimeout(ctx, addTimeout)
+	defer cancel()
 	reply.Cluster, err = s.Store.AddMember(ctx, name, peer)
 	return err
 }

@@ -196,7 +196,9 @@ func TestThreeCentrals(t *testing.T) {
 		if list := s.down(); !strings.Contains(list, "has never started") {
 			t.Errorf("%s has joined and does not run; down: %q", name, list)
 		}
-		s.run(name)
+		s.run(name) // the next one joins while this one still has no vote
+	}
+	for _, port := range []int{7710, 7720} {
 		s.nets(port) // it serves
 	}
 	backup := filepath.Join(s.dir, "backup")
