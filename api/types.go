@@ -204,6 +204,9 @@ type Worker struct {
 	CommandsRefused uint64 `json:"commands_refused"` // number of invalid Commands
 	InstallsRefused uint64 `json:"installs_refused"` // number of megaflows refused because the cache had no room
 	Batches         uint64 `json:"batches"`          // number of batches of received frames
+	// ParkedQueues is the number of receive queues that have been empty for a while and do not
+	// take the worker's time now
+	ParkedQueues uint64 `json:"parked_queues"`
 }
 
 // Port is a port with its state.

@@ -187,7 +187,7 @@ func (w *Worker) payDebts() {
 	}
 	f.repaidNS = w.now
 	f.debtors = 0
-	for at := 0; at < w.queues.count; at++ {
+	for at := 0; at < w.queues.awake; at++ { // parked queues have no debt
 		q := w.queues.queue(at)
 		q.debtNS -= min(q.debtNS, part)
 		if q.debtNS > 0 {

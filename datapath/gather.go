@@ -30,7 +30,12 @@ func (w *Worker) skipGathering(q *rxQueue) bool {
 // scheduleVisit sets the time of the next poll of queue q. n is the number of frames in
 // the present poll. An empty queue is polled again in the next pass.
 func (w *Worker) scheduleVisit(q *rxQueue, n int) {
-	if q.nextNS = 0; n > 0 && n < gatherBelow {
+	q.nextNS = 0
+	if n == 0 {
+		return
+	}
+	q.usedNS = w.now
+	if n < gatherBelow {
 		q.nextNS = w.now + gatherNS
 	}
 }

@@ -102,8 +102,9 @@ func (w *Worker) releaseBetweenBatches(q *rxQueue) {
 	w.rxInUse = nil
 }
 
+// releaseAllQueues releases the kept batches of all queues. Parked queues have none.
 func (w *Worker) releaseAllQueues() {
-	for at := range w.queues.count {
+	for at := range w.queues.awake {
 		w.releaseKept(w.queues.queue(at))
 	}
 }

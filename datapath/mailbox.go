@@ -112,7 +112,8 @@ func (w *Worker) addPort(q *PortQueues) error {
 			number = q.RxNumbers[i]
 		}
 		counted, _ := rx.(port.Counted)
-		s := w.queues.add(rxQueue{rx: rx, port: q.Port, number: number, waitFD: int32(rx.WaitFD()), polled: rx.Polled(), counted: counted, tunnel: q.Tunnel})
+		s := w.queues.add(rxQueue{rx: rx, port: q.Port, number: number, waitFD: int32(rx.WaitFD()), polled: rx.Polled(),
+			counted: counted, tunnel: q.Tunnel, usedNS: w.now})
 		s.ahead, _ = rx.(port.Prefetcher)
 		if keeper, ok := rx.(port.Keeper); ok && keeper.MayKeep() {
 			s.keeper = keeper

@@ -18,6 +18,7 @@ type rxQueue struct {
 	slot    uint16 // index in queueTable.slots; epoll events carry it
 	number  uint16 // the queue's number among the device's receive queues
 	waitFD  int32
+	place   uint16 // index in queueTable.order
 	edge    bool   // epoll watches waitFD edge-triggered, see port.EdgeWatched
 	polled  bool   // Recv of this queue costs a system call; it is called only if ready is set
 	ready   bool   // frames may wait in a polled queue, see findReady
@@ -25,6 +26,7 @@ type rxQueue struct {
 	limit   uint8  // largest batch while other queues have frames; 0: no limit
 	debtNS  uint64 // debt: extra cost in nanoseconds of expensive frames, see fair.go
 	nextNS  uint64 // time of the next visit, see gather.go
+	usedNS  uint64 // time of the last frame or wake-up, see park.go
 	fuses   bool   // the connections are searched before the flow cache, see fuse.go
 	zone    uint16
 	counted port.Counted    // rx as a port.Counted; nil: only a system call tells whether frames wait
@@ -35,13 +37,15 @@ type rxQueue struct {
 	agreed  agreement // stored key words of the last fused frames, see agreement in fuse.go
 }
 
-// queueTable holds the receive queues of a worker. The array order is the polling
-// order.
+// queueTable holds the receive queues of a worker. The array order begins with the awake
+// queues in the polling order. The parked queues follow (park.go).
 type queueTable struct {
 	count         int
-	polled        int // number of queues with polled set
-	counted       int // number of polled queues that know whether frames wait
-	withoutWaitFD int // number of queues without a WaitFD
+	awake         int // number of queues that a pass visits
+	taps          int // number of queues with polled set, parked ones included
+	polled        int // number of awake queues with polled set
+	counted       int // number of awake polled queues that know whether frames wait
+	withoutWaitFD int // number of queues without a WaitFD, which are never parked
 	slots         [maxQueues]rxQueue
 	order         [maxQueues]uint16
 }
@@ -53,10 +57,13 @@ func (t *queueTable) add(q rxQueue) *rxQueue {
 	for i := range t.slots {
 		if s := &t.slots[i]; s.rx == nil {
 			*s = q
-			s.slot = uint16(i)
+			s.slot, s.place = uint16(i), uint16(t.count)
 			t.order[t.count] = s.slot
 			t.count++
-			t.tally(s, 1)
+			if s.polled {
+				t.taps++
+			}
+			t.wake(s)
 			return s
 		}
 	}
@@ -66,12 +73,41 @@ func (t *queueTable) add(q rxQueue) *rxQueue {
 // remove frees the slot of the queue at index i of the polling order.
 func (t *queueTable) remove(i int) {
 	q := t.queue(i)
-	t.tally(q, -1)
+	if q.polled {
+		t.taps--
+	}
+	if i < t.awake {
+		t.awake--
+		t.tally(q, -1)
+	}
 	copy(t.order[i:t.count], t.order[i+1:t.count])
 	t.count--
+	for ; i < t.count; i++ {
+		t.queue(i).place = uint16(i)
+	}
 	*q = rxQueue{}
 }
 
+// wake moves queue q, which is not awake, to the end of the polling order.
+func (t *queueTable) wake(q *rxQueue) {
+	t.swap(int(q.place), t.awake)
+	t.awake++
+	t.tally(q, 1)
+}
+
+// park moves the awake queue q to the parked ones. The last awake queue takes its place.
+func (t *queueTable) park(q *rxQueue) {
+	t.awake--
+	t.swap(int(q.place), t.awake)
+	t.tally(q, -1)
+}
+
+func (t *queueTable) swap(i, j int) {
+	t.order[i], t.order[j] = t.order[j], t.order[i]
+	t.queue(i).place, t.queue(j).place = uint16(i), uint16(j)
+}
+
+// tally counts queue q among the awake ones (change 1), or no longer (change -1).
 func (t *queueTable) tally(q *rxQueue, change int) {
 	if q.polled {
 		t.polled += change

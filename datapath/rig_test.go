@@ -49,6 +49,7 @@ func newRig(t testing.TB, sizes Sizes) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.parking.afterNS = ^uint64(0) // tests of other things need no wake-ups
 	r := &rig{t: t, w: w, sh: sh, ports: map[uint32]*porttest.Device{},
 		commands: shm.NewProducer(sh.Commands, command), upcalls: shm.NewConsumer(sh.Upcalls)}
 	t.Cleanup(func() {

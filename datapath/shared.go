@@ -141,6 +141,9 @@ type Counters struct {
 	// Gaps counts passes by the time since the previous pass, without sleep. The
 	// index is the result of GapBucket.
 	Gaps [GapBuckets]uint64
+	// ParkedQueues is the number of receive queues that the worker does not visit now. Unlike
+	// the other fields, it does not grow.
+	ParkedQueues uint64
 }
 
 // GapBuckets is the number of buckets of Gaps: two for each power of two, up to 2 s.

@@ -97,7 +97,7 @@ func (p *waiter) forget(q *rxQueue) {
 	}
 }
 
-// findReady sets ready in the polled queues that may have frames. Queues that count their
+// findReady sets ready in the awake polled queues that may have frames. Queues that count their
 // frames need no system call for this. A busy worker looks at the others every
 // readyEveryNS.
 func (w *Worker) findReady() {
@@ -113,10 +113,10 @@ func (w *Worker) findReady() {
 	}
 	w.waiter.nextReady = w.now + readyEveryNS
 	if uncounted > maxReadUnasked {
-		w.wait(0)
+		w.askEpoll()
 		return
 	}
-	for at := range w.queues.count {
+	for at := range w.queues.awake {
 		if q := w.queues.queue(at); q.counted == nil {
 			q.ready = true
 		}
@@ -126,22 +126,32 @@ func (w *Worker) findReady() {
 // findCounted sets ready in the queues that have counted frames. Every uncountedEveryNS it
 // asks epoll, because the count is only a hint.
 func (w *Worker) findCounted() {
-	for at := range w.queues.count {
+	for at := range w.queues.awake {
 		if q := w.queues.queue(at); q.counted != nil && q.counted.Waits() {
 			q.ready = true
 		}
 	}
 	if w.now >= w.waiter.nextAsk {
 		w.waiter.nextAsk = w.now + uncountedEveryNS
-		w.wait(0)
+		w.askEpoll()
 	}
 }
 
-// wait polls the epoll set, handles its events and returns their number.
-func (w *Worker) wait(timeoutMS int) int {
-	n := w.poll(timeoutMS)
-	w.take(n)
-	return n
+// askEpoll handles the events that the epoll set has now.
+func (w *Worker) askEpoll() {
+	w.parking.postpone(w)
+	woken := w.queues.awake
+	w.take(w.poll(0))
+	for ; woken < w.queues.awake; woken++ {
+		w.disarm(w.queues.queue(woken))
+	}
+	w.rxInUse = nil
+}
+
+// disarm cancels the request of queue q for a wake-up.
+func (w *Worker) disarm(q *rxQueue) {
+	w.visit(q)
+	q.rx.Disarm()
 }
 
 // poll calls epoll_wait with a timeout in milliseconds and returns the number of
@@ -155,19 +165,27 @@ func (w *Worker) poll(timeoutMS int) int {
 	return n
 }
 
+// take handles the first n events. It first wakes all parked queues that have events,
+// because a queue may fault in Woken, and an edge-triggered event does not come again.
 func (w *Worker) take(n int) {
 	for i := range w.waiter.events[:n] {
 		tag := w.waiter.events[i].Fd
 		if tag == commandTag {
 			shm.DrainOwn(w.waiter.command)
 			w.sh.Counters.Syscalls++
+			w.parking.commanded = true
 			continue
 		}
 		q := &w.queues.slots[tag]
 		q.ready = true
-		if q.edge {
+		w.wake(q)
+	}
+	for i := range w.waiter.events[:n] {
+		tag := w.waiter.events[i].Fd
+		if tag == commandTag || w.queues.slots[tag].edge {
 			continue
 		}
+		q := &w.queues.slots[tag]
 		w.visit(q)
 		q.rx.Woken()
 		w.rxInUse = nil
@@ -187,9 +205,9 @@ func (w *Worker) spinNS() uint64 {
 	return spin
 }
 
-// sleep requests a wake-up from every queue, polls all queues once more, and then waits
-// for an event. If it has returned without an event, the next pass sleeps again at
-// once.
+// sleep requests a wake-up from every awake queue, polls these queues once more, and then
+// waits for an event. Parked queues have requested theirs. If it has returned without an
+// event, the next pass sleeps again at once.
 func (w *Worker) sleep() {
 	w.releaseAllQueues()
 	woken, began := true, w.now
@@ -204,10 +222,8 @@ func (w *Worker) sleep() {
 		}
 		w.commands.Awake()
 	}
-	for at := range w.queues.count {
-		q := w.queues.queue(at)
-		w.visit(q)
-		q.rx.Disarm()
+	for at := range w.queues.awake {
+		w.disarm(w.queues.queue(at))
 	}
 	w.rxInUse = nil
 	w.visited()
@@ -219,9 +235,9 @@ func (w *Worker) sleep() {
 	}
 }
 
-// armAll requests a wake-up from every queue. It reports false if a queue has frames.
+// armAll requests a wake-up from every awake queue. It reports false if a queue has frames.
 func (w *Worker) armAll() bool {
-	for at := range w.queues.count {
+	for at := range w.queues.awake {
 		q := w.queues.queue(at)
 		w.visit(q)
 		if q.rx.Arm() {

@@ -26,6 +26,33 @@ func BenchmarkGuests(b *testing.B) {
 	}
 }
 
+// BenchmarkIdleGuests is BenchmarkGuests beside other guests that send nothing. The first guests
+// have 10,000 flows, so that the lines of a busy queue compete with idle queues for the caches.
+func BenchmarkIdleGuests(b *testing.B) {
+	for _, idle := range []int{0, 14, 62, 254, 1000} {
+		b.Run(fmt.Sprintf("idle=%d", idle), func(b *testing.B) {
+			r, l := newGuests(b, vhosttest.LoadConfig{Flows: 5000})
+			r.w.parking.afterNS = parkAfterNS
+			for i := range idle {
+				g, err := vhosttest.New(vhosttest.Options{BufLen: 128, Features: l.Guests[0].Features})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(g.Close)
+				d, err := g.Open(nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(d.Close)
+				if err := r.w.addPort(&PortQueues{Port: uint32(i + 3), Rx: d.Rx(), Tx: d.Tx()[0]}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			measureGuests(b, r, l)
+		})
+	}
+}
+
 // sliceTurns is the number of turns in a slice of BenchmarkGuests, about 1 ms.
 const sliceTurns = 256
 
@@ -69,6 +96,10 @@ func newGuests(b *testing.B, c vhosttest.LoadConfig) (*rig, *vhosttest.Load) {
 
 func benchmarkGuests(b *testing.B, c vhosttest.LoadConfig) {
 	r, l := newGuests(b, c)
+	measureGuests(b, r, l)
+}
+
+func measureGuests(b *testing.B, r *rig, l *vhosttest.Load) {
 	turn := func() time.Duration {
 		begin := time.Now()
 		r.turn()

@@ -6,6 +6,7 @@
 //	worker.go    the loop: clock, mailbox, commands, queues
 //	receive.go   a batch from one receive queue
 //	gather.go    queues with few frames wait until more have come
+//	park.go      queues that stay empty are not visited until a wake-up
 //	fair.go      queues whose frames cost too much wait
 //	classify.go  decapsulate, extract keys, look up
 //	execute.go   the actions of a run of frames of one flow
@@ -174,6 +175,7 @@ type Worker struct {
 	delivered  bool     // a frame went to a local process, see fewFrames
 	toTap      bool     // one of the frames of delivered went to a tap
 	queues     queueTable
+	parking    parking
 	fullPasses uint32 // number of consecutive passes with a full batch, see gather.go
 	faults     int    // number of failed ports not yet reported to the control process
 
@@ -228,6 +230,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	clear(sh.Templates)
 	clear(sh.Meters)
 	w.held.init(sh)
+	w.parking.afterNS, w.parking.lookNS = parkAfterNS, lookParkedNS
 	for i := range w.ports {
 		w.ports[i].port, w.ports[i].counters = uint32(i), &sh.Ports[i]
 	}
@@ -330,8 +333,9 @@ func (w *Worker) pass() {
 		w.sweeping = w.tracks.tracker.Sweep(now)
 	}
 	w.findReady()
-	frames, full := 0, false
-	for at := 0; at < w.queues.count && !w.holding; at++ {
+	w.wakeParked()
+	frames, idle, full := 0, 0, false
+	for at := 0; at < w.queues.awake && !w.holding; at++ {
 		q := w.queues.queue(at)
 		if w.skipDebtor(q) {
 			w.releaseKept(q)
@@ -340,7 +344,7 @@ func (w *Worker) pass() {
 		if w.skipGathering(q) {
 			continue
 		}
-		w.next = w.queues.queue((at + 1) % w.queues.count).ahead
+		w.next = w.queues.queue((at + 1) % w.queues.awake).ahead
 		n := w.receive(q)
 		if n < 0 {
 			w.releaseAllQueues() // called here, because a sleep may follow before the next poll
@@ -349,7 +353,14 @@ func (w *Worker) pass() {
 		frames += n
 		full = full || n == packet.BatchSize
 		w.scheduleVisit(q, n)
+		if n == 0 {
+			if idle++; w.park(q) {
+				at-- // another queue has this place now
+			}
+		}
 	}
+	w.parking.endPass(idle)
+	c.ParkedQueues = uint64(w.queues.parked())
 	w.next = nil
 	w.visited()
 	if now >= w.bfdDue {
@@ -378,10 +389,10 @@ func (w *Worker) pass() {
 		w.yieldBusy(frames)
 		return
 	}
-	if w.queues.polled == 0 {
+	if w.queues.taps == 0 {
 		cpu.Pause(emptyPassPauses)
 	}
-	if c.IdlePasses%yieldEvery == 0 && (w.queues.polled > 0 || now-w.lastBusy > yieldAfterNS) {
+	if c.IdlePasses%yieldEvery == 0 && (w.queues.taps > 0 || now-w.lastBusy > yieldAfterNS) {
 		w.yield() // a local process may be waiting for this core
 	}
 	if now-w.lastBusy > w.spinNS() {
@@ -396,11 +407,11 @@ func (w *Worker) yieldBusy(frames int) {
 	if frames >= manyFrames {
 		w.unyielded += frames
 	}
-	if answer || w.queues.polled > 0 && w.unyielded >= yieldFrames {
+	if answer || w.queues.taps > 0 && w.unyielded >= yieldFrames {
 		w.yield()
 	}
 	if answer && w.toTap {
-		w.waiter.nextReady = 0 // the local process may have answered
+		w.waiter.nextReady, w.parking.askNS = 0, 0 // the local process may have answered
 	}
 	w.delivered, w.toTap = false, false
 }

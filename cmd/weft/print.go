@@ -69,10 +69,10 @@ func (c *command) printShow(s api.Show) error {
 		fmt.Fprintln(c.out, centralLine(s.Central))
 	}
 	fmt.Fprintln(c.out)
-	w := c.table("WORKER\tCORE\tFRAMES\tEXACT\tMEGAFLOW\tMISSES\tDROPS\tPASSES\tSLEEPS\tBUSY")
+	w := c.table("WORKER\tCORE\tFRAMES\tEXACT\tMEGAFLOW\tMISSES\tDROPS\tPASSES\tSLEEPS\tPARKED\tBUSY")
 	for i, k := range s.Workers {
-		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.3fs\n", i, k.Core, k.Frames, k.ExactHits,
-			k.MegaflowHits, k.Misses, total(k.Drops), k.Passes, k.Sleeps, float64(k.BusyNS)/1e9)
+		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.3fs\n", i, k.Core, k.Frames, k.ExactHits,
+			k.MegaflowHits, k.Misses, total(k.Drops), k.Passes, k.Sleeps, k.ParkedQueues, float64(k.BusyNS)/1e9)
 	}
 	if err := w.Flush(); err != nil {
 		return err

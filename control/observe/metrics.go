@@ -100,6 +100,7 @@ var (
 	metricWorkerOrders  = describe("worker_commands_total", "Commands of control, by result: done, refused.", "worker", "core", "result")
 	metricWorkerNoRoom  = describe("worker_installs_refused_total", "Megaflows that a worker had no room for.", "worker", "core")
 	metricWorkerBeat    = describe("worker_heartbeat_age_seconds", "Time since the last pass began; half a second at most while it is sound.", "worker", "core")
+	metricWorkerParked  = describe("worker_parked_queues", "Receive queues that have been empty for a while and are not polled.", "worker", "core")
 	metricWorkerCalls   = describe("worker_syscalls_total", "System calls made.", "worker", "core")
 	metricWorkerDrops   = describe("worker_drops_total", "Frames dropped, by reason.", "worker", "core", "reason")
 )
@@ -147,6 +148,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	now := clock.Monotonic()
 	for i := range s.Workers {
 		w := &s.Workers[i]
+		gauge(metricWorkerParked, float64(w.ParkedQueues), strconv.Itoa(i), strconv.Itoa(w.Core))
 		gauge(metricWorkerBeat, float64(now-min(now, w.HeartbeatNS))/1e9, strconv.Itoa(i), strconv.Itoa(w.Core))
 		collectWorker(metrics, strconv.Itoa(i), &s.Workers[i])
 	}

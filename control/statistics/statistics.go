@@ -93,13 +93,13 @@ func (s *Statistics) Workers() []api.Worker {
 	for i, sh := range w.Shared() {
 		var c datapath.Counters
 		counters.Add(shm.Words(&c), shm.Words(sh.Counters), 1)
-		heartbeat := c.HeartbeatNS
+		heartbeat, parked := c.HeartbeatNS, c.ParkedQueues // no counters: only those of the present engine apply
 		counters.Add(shm.Words(&c), shm.Words(&s.pipeline.Region().Workers[i]), 1)
 		list = append(list, api.Worker{
 			Core: s.cores[i], Passes: c.Passes, IdlePasses: c.IdlePasses, PassGaps: slices.Clone(c.Gaps[:]), Sleeps: c.Sleeps, BusyNS: c.BusyNS,
 			Frames: c.Frames, ExactHits: c.ExactHits, MegaflowHits: c.MegaflowHits, MasksSearched: c.MasksSearched,
 			Misses: c.Misses, Commands: c.Commands, Syscalls: c.Syscalls, HeartbeatNS: heartbeat,
-			CommandsRefused: c.CommandsRefused, InstallsRefused: c.InstallsRefused, Batches: c.Batches,
+			CommandsRefused: c.CommandsRefused, InstallsRefused: c.InstallsRefused, Batches: c.Batches, ParkedQueues: parked,
 			Drops: dropsByName(&c.Drops),
 		})
 	}

@@ -201,6 +201,9 @@ func (r *Rx) Disarm() { r.armed.Store(false) }
 // WaitFD implements port.Rx.
 func (r *Rx) WaitFD() int { return r.wait }
 
+// Armed reports whether the worker has requested a wake-up.
+func (r *Rx) Armed() bool { return r.armed.Load() }
+
 // Woken implements port.Rx.
 func (r *Rx) Woken() { shm.DrainOwn(r.wait) }
 

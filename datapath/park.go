@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+// This file parks receive queues that have been empty for a while. A pass visits only the
+// awake queues, so its cost follows the number of busy queues
+// (docs/decisions/0052-idle-queues-are-parked.md).
+//
+// A parked queue is armed: the guest or the kernel signals its next frame through the WaitFD,
+// which the worker's epoll set watches. No frame is missed, because the steps have this order:
+//
+//  1. The worker arms the queue. Arm then looks for frames once more.
+//  2. If Arm has found none, the queue becomes a parked one. Otherwise it stays awake.
+//  3. Any later event of the WaitFD wakes the queue (take).
+//
+// The worker asks epoll every parkedEveryNS, and in each pass after a pass without frames. A
+// parked queue stays armed while the worker sleeps. An event leaves the epoll set only
+// through take.
+//
+// Queues of uplinks are never parked, because many senders share each of them.
+
+const (
+	// parkAfterNS is the time in nanoseconds after which an empty queue is parked. The usual
+	// gaps in the traffic of a busy guest are shorter.
+	parkAfterNS = 1_000_000
+	// maxIdleAwake is the number of idle queues up to which none is parked. Visits to so few
+	// queues cost less than asking epoll.
+	maxIdleAwake = 4
+	// maxParks is the largest number of queues that one pass parks. It limits the delay of
+	// frames, because arming a queue moves a cache line between cores.
+	maxParks = 8
+	// parkedEveryNS is the interval in nanoseconds at which a busy worker asks epoll for
+	// frames of parked queues. It limits the delay of the first frame after a gap to
+	// parkedEveryNS and one pass.
+	parkedEveryNS = 20_000
+	// lookParkedNS is the time in nanoseconds in which the worker looks once at each parked
+	// queue. It thus finds the frames of a guest that has sent no notification, after the same
+	// time as a sleeping worker (maxSleepMS).
+	lookParkedNS = maxSleepMS * 1_000_000
+)
+
+// parking is what a worker knows of its parked queues besides queueTable.
+type parking struct {
+	afterNS   uint64 // parkAfterNS; tests have another value
+	lookNS    uint64 // lookParkedNS; tests have another value
+	idle      int    // number of awake queues that the last pass found empty
+	parks     int    // number of queues that this pass has parked
+	askNS     uint64 // time from which a busy worker asks epoll
+	turn      uint64 // pass in which the worker has asked epoll last
+	lookedNS  uint64 // time of the last look at parked queues
+	cursor    int    // distance of the queue that is looked at next from the first parked queue
+	commanded bool   // the command eventfd was signalled, perhaps because of a device's fault
+}
+
+// endPass ends a pass that found idle empty queues.
+func (p *parking) endPass(idle int) { p.idle, p.parks = idle, 0 }
+
+// postpone sets the time of the next question to epoll, because the worker asks now.
+func (p *parking) postpone(w *Worker) { p.turn, p.askNS = w.turn, w.now+parkedEveryNS }
+
+// parked returns the number of parked queues.
+func (t *queueTable) parked() int { return t.count - t.awake }
+
+// park parks the awake queue q, which is empty, if it may. It reports whether it has done so.
+func (w *Worker) park(q *rxQueue) bool {
+	p := &w.parking
+	if w.now-q.usedNS < p.afterNS || p.parks == maxParks || p.idle <= maxIdleAwake && w.queues.parked() == 0 {
+		return false
+	}
+	if q.tunnel || q.waitFD < 0 || q.debtNS > 0 || q.ready {
+		return false
+	}
+	p.parks++
+	w.releaseKept(q)
+	w.visit(q)
+	busy := q.rx.Arm()
+	if busy {
+		q.rx.Disarm()
+		q.ready, q.usedNS = true, w.now // a queue that cannot be parked is tried again later
+	}
+	w.rxInUse = nil
+	if busy {
+		return false
+	}
+	if w.queues.parked() == 0 {
+		p.lookedNS = w.now
+	}
+	w.queues.park(q)
+	return true
+}
+
+// wake makes queue q awake if it is parked. The caller disarms it.
+func (w *Worker) wake(q *rxQueue) {
+	if int(q.place) >= w.queues.awake {
+		q.ready, q.usedNS = true, w.now
+		w.queues.wake(q)
+	}
+}
+
+// wakeParked wakes the parked queues that may have frames.
+func (w *Worker) wakeParked() {
+	p := &w.parking
+	if w.queues.parked() == 0 {
+		p.commanded = false
+		return
+	}
+	if p.turn != w.turn {
+		if w.wasBusy && w.now < p.askNS {
+			return
+		}
+		w.askEpoll()
+	}
+	if p.commanded {
+		p.commanded = false
+		w.wakeFaulty()
+	}
+	w.lookAtParked()
+}
+
+// wakeFaulty wakes the parked queues of devices that have a fault. Their next Recv reports it.
+func (w *Worker) wakeFaulty() {
+	for i := w.queues.awake; i < w.queues.count; i++ {
+		if q := w.queues.queue(i); q.rx.Fault() != "" {
+			w.wake(q) // the queue that takes its place was asked before
+		}
+	}
+}
+
+// lookAtParked looks at parked queues, at each of them once in lookParkedNS.
+func (w *Worker) lookAtParked() {
+	t, p := &w.queues, &w.parking
+	parked := uint64(t.parked())
+	due := (w.now - p.lookedNS) * parked / p.lookNS
+	switch {
+	case due == 0:
+		return
+	case due >= parked:
+		due, p.lookedNS = parked, w.now
+	default:
+		p.lookedNS += due * p.lookNS / parked
+	}
+	for ; due > 0 && t.parked() > 0; due-- {
+		p.cursor %= t.parked()
+		q := t.queue(t.awake + p.cursor)
+		p.cursor++
+		w.visit(q)
+		if q.rx.Arm() {
+			w.wake(q)
+			p.cursor-- // the parked queues begin one place later
+			q.rx.Disarm()
+		}
+	}
+	w.rxInUse = nil
+}
