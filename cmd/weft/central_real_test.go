@@ -92,6 +92,32 @@ func (s *fleetShell) host(name string, ports ...agent.LocalPort) *centraltest.Re
 	return r
 }
 
+// invite warns of a host without a declaration, and host del of ports that it had.
+func TestWarningsAboutHosts(t *testing.T) {
+	s := startRealCentral(t)
+	invite := func() string {
+		_, errs, code := weft("", "central", "invite", "--role", "host", "--name", "h1", "--central-certs", s.certs)
+		if code != 0 {
+			t.Fatal(errs)
+		}
+		return errs
+	}
+	if errs := invite(); !strings.Contains(errs, "host h1 is not declared: weft host add h1 endpoint=IP") {
+		t.Errorf("invite of an undeclared host: %q", errs)
+	}
+	s.ok("net add blue vni=100")
+	s.ok("host add h1 endpoint=172.16.0.1")
+	s.ok("port add web1 net=blue mac=02:00:00:00:00:01")
+	if errs := invite(); errs != "" {
+		t.Errorf("invite of a declared host: %q", errs)
+	}
+	s.host("h1", agent.LocalPort{Name: "web1", Up: true, Added: 1})
+	waitfor.True(t, "the port is bound", func() bool { return strings.Contains(s.ok("port why web1"), "bound: on h1") })
+	if _, errs, code := weft("", "host", "del", "h1", "--central-certs", s.certs); code != 0 || !strings.Contains(errs, "bound to host h1 until now: 1 ports") {
+		t.Errorf("host del: %q", errs)
+	}
+}
+
 // The central refuses a revoked administrator. The list of revocations has the entry
 // until the revocation is undone.
 func TestRevoke(t *testing.T) {

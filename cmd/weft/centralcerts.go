@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -28,7 +29,7 @@ func (c *command) inviteVerb() *cobra.Command {
 	var valid time.Duration
 	verb := &cobra.Command{
 		Use: "invite --role ROLE --name NAME", Short: "print a one-time token for a certificate", Long: inviteHelp, Args: words(0, 0),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch _, err := pki.ParseRole(role); {
 			case err != nil:
 				return exit.Usagef("--role: %v", err)
@@ -42,6 +43,9 @@ func (c *command) inviteVerb() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if role == string(pki.Host) {
+					noteUndeclared(ctx, cmd.ErrOrStderr(), centrals, name)
+				}
 				if c.json {
 					return c.printJSON(map[string]string{"token": token})
 				}
@@ -54,6 +58,18 @@ func (c *command) inviteVerb() *cobra.Command {
 	verb.Flags().StringVar(&name, "name", "", "name of the certificate")
 	verb.Flags().DurationVar(&valid, "valid", time.Hour, "validity of the token")
 	return verb
+}
+
+// noteUndeclared warns that a host of this name has no declaration yet, so that its
+// certificate is refused.
+func noteUndeclared(ctx context.Context, w io.Writer, centrals *client.Client, name string) {
+	fleet, err := centrals.List(ctx, &wire.ListRequest{Hosts: true})
+	if err != nil {
+		return // the token is valid in any case
+	}
+	if _, declared := fleet.Hosts.Lookup(name); !declared {
+		fmt.Fprintf(w, "host %s is not declared: weft host add %s endpoint=IP; until then centrals refuse it\n", name, name)
+	}
 }
 
 const revokeHelp = `Refuses certificates: all of a role and a name that were issued until now, or the one with a

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 
@@ -241,7 +242,7 @@ func (c *command) hostVerb() *cobra.Command {
 	set := &cobra.Command{Use: "set NAME KEY=VALUE...", Short: "change a host", Long: hostHelp, Args: words(2, -1),
 		RunE: func(_ *cobra.Command, args []string) error { return c.setHost(args[0], args[1:]) }}
 	del := &cobra.Command{Use: "del NAME", Short: "delete a host; ports that are bound to it become unbound", Args: words(1, 1),
-		RunE: func(_ *cobra.Command, args []string) error { return c.delHost(args[0], gone) }}
+		RunE: func(cmd *cobra.Command, args []string) error { return c.delHost(cmd.ErrOrStderr(), args[0], gone) }}
 	show := &cobra.Command{Use: "show NAME", Short: "print a host and its state", Args: words(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error { return c.showHost(args[0]) }}
 	list := &cobra.Command{Use: "list", Short: "print all hosts and their state", Args: words(0, 0),
@@ -283,9 +284,10 @@ func (c *command) setHost(name string, words []string) error {
 	}, "host", func(*declare.Fleet) any { return declare.HostOf(h) })
 }
 
-func (c *command) delHost(name string, ifExists bool) error {
-	deleted := 0
-	return c.change(&wire.ListRequest{Hosts: true}, func(f *declare.Fleet) ([]*wire.Change, bool, error) {
+// delHost deletes a host. It writes a line to w about ports that were bound to the host.
+func (c *command) delHost(w io.Writer, name string, ifExists bool) error {
+	deleted, bound := 0, 0
+	err := c.change(&wire.ListRequest{Hosts: true, Binds: true}, func(f *declare.Fleet) ([]*wire.Change, bool, error) {
 		h, err := f.Hosts.Find(name)
 		if err != nil {
 			if ifExists {
@@ -293,9 +295,18 @@ func (c *command) delHost(name string, ifExists bool) error {
 			}
 			return nil, false, err
 		}
-		deleted = 1
+		deleted, bound = 1, 0
+		for _, b := range f.Binds {
+			if b.GetBind().GetHost() == h.GetId() {
+				bound++
+			}
+		}
 		return []*wire.Change{declare.Delete(h)}, false, nil
 	}, "deleted", func(*declare.Fleet) any { return deleted })
+	if err == nil && bound > 0 {
+		fmt.Fprintf(w, "bound to host %s until now: %d ports; weft port list shows where they are\n", name, bound)
+	}
+	return err
 }
 
 // listedHost is a host in the output of host list and host show with --json.
