@@ -58,7 +58,7 @@ func TestInHandNamesTheQueue(t *testing.T) {
 		r.install(0, 7, 0xa, output(9))
 		in.RxQueues[0].Inject(ethernet(0xa, 100, 1))
 		r.turn()
-		r.w.config.SpinUS = 0
+		r.w.config.SpinUS, r.w.fixed = 0, 0
 		r.w.stopping.Store(true)
 		for range 2 {
 			r.turn()

@@ -16,7 +16,7 @@ import (
 
 func (r *rig) run(spinUS int) {
 	r.t.Helper()
-	r.w.config.SpinUS = spinUS
+	r.w.config.SpinUS, r.w.fixed = spinUS, 0 // the clock runs: a worker sleeps after a time without frames
 	go r.w.Run()
 	if !r.w.Settle() {
 		r.t.Fatal("the worker has ended")
