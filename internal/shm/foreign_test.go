@@ -156,6 +156,26 @@ func TestForeignRefuses(t *testing.T) {
 	none.Place(3)
 }
 
+// An interrupt makes single signals slow. Only an eventfd whose signals are all slow is
+// refused.
+func TestProbe(t *testing.T) {
+	const slow, fast = SlowSignals*MaxSignalNS + 1, 1000
+	for _, c := range []struct {
+		signals []int64
+		refused bool
+	}{
+		{[]int64{fast}, false},
+		{[]int64{slow, slow, fast}, false},
+		{[]int64{slow, slow, slow}, true},
+	} {
+		n := 0
+		err := probe(func() int64 { n++; return c.signals[n-1] })
+		if (err != nil) != c.refused || n != len(c.signals) {
+			t.Errorf("signals of %d ns: %v after %d of them", c.signals, err, n)
+		}
+	}
+}
+
 func TestForeignAllocatesNothing(t *testing.T) {
 	e := foreign(t, blockingEvent(t, 0))
 	if n := testing.AllocsPerRun(1000, func() { e.Signal() }); n != 0 {
