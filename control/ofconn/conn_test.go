@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,13 +110,16 @@ func TestStalledMonitor(t *testing.T) {
 			t.Fatalf("the monitor is answered by % x", m)
 		}
 	}
-	reading.write(flow(t, openflow.Version13, 1, openflow.Add, "table=1,ip,actions=output:2"))
+	// Long events fill the queue with few messages.
+	const outputs = 1000
+	actions := strings.TrimSuffix(strings.Repeat("output:2,", outputs), ",")
+	reading.write(flow(t, openflow.Version13, 1, openflow.Add, "table=1,ip,actions="+actions))
 	reading.barrier()
 	rule, ok := r.sw.rule(0)
 	if !ok || r.service.Count() != 2 {
 		t.Fatalf("%d peers want events", r.service.Count())
 	}
-	const size = 8 + 16 + 24 + 8 + 16
+	const size = outputs * 16 // in an event, at least
 	told := 0
 	for ; r.service.Count() == 2 && told < 4*MaxEventBytes/size; told++ {
 		r.service.TellFlow(ofp.FlowAdded, &rule)

@@ -202,7 +202,7 @@ type peer struct {
 }
 
 // patience is the time for which a test waits for a message.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func (r *rig) dial() *peer {
 	r.t.Helper()
