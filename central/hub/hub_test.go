@@ -163,7 +163,7 @@ func onDemand(d *centraltest.Declaration) func(string) bool {
 func (r *rig) settled() {
 	r.t.Helper()
 	var difference string
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if difference = r.difference(); difference == "" {
 			return
 		}
