@@ -60,11 +60,8 @@ func serve() error {
 			fmt.Println("guest: request:", err)
 			continue
 		}
-		switch {
-		case req.Reboot:
+		if req.Reboot {
 			halt(unix.LINUX_REBOOT_CMD_RESTART)
-		case req.PowerOff:
-			halt(unix.LINUX_REBOOT_CMD_POWER_OFF)
 		}
 		if err := replies.Encode(answer(req)); err != nil {
 			return err

@@ -313,15 +313,15 @@ func TestLibvirt(t *testing.T) {
 	lost, sent, _ = pings.lost()
 	t.Logf("migration: %d of %d pings lost", lost, sent)
 
-	moved := m.guest("/run/vm/agent2")
 	m.eventually("the domain ends", func() bool {
-		_ = moved.send(agent.Request{PowerOff: true}) // error ignored: the domain may have ended
+		_, _ = m.try("timeout", "120", "virsh", "-c", second, "destroy", "vm") // error ignored: a busy QEMU may need a second attempt
 		return strings.TrimSpace(m.virsh("-c", second, "list", "--all", "--name")) == ""
 	})
 	m.portIs("moved", "waiting")
 	m.virsh("undefine", "vm")
 	m.run("apt-get", "-qq", "purge", "-y", "weft")
-	if left := m.run("find", "/changed", "/run", "-name", "*weft*", "-not", "-path", "/changed/var/log/*"); left != "" {
+	// A character device in /changed marks a deleted file of this machine.
+	if left := m.run("find", "/changed", "/run", "-name", "*weft*", "-not", "-path", "/changed/var/log/*", "-not", "-type", "c"); left != "" {
 		t.Errorf("left by the purge: %s", left)
 	}
 }

@@ -15,6 +15,12 @@ mkdir -p deb changed old
 mount --bind "$deb" deb
 mount --bind "$dir/changed" changed
 mount -t proc proc proc
+# Only the settings of the network belong to the namespaces; systemd sets others, too.
+for settings in proc/sys/*; do
+	[ "$settings" = proc/sys/net ] && continue
+	mount --bind "$settings" "$settings"
+	mount -o remount,bind,ro "$settings"
+done
 mount -t sysfs sysfs sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
 mount -t tmpfs tmpfs run
@@ -26,6 +32,7 @@ for device in null zero full random urandom tty net/tun; do
 	mount --bind /dev/$device dev/$device
 done
 rm -f etc/fstab usr/sbin/policy-rc.d # of an image whose packages start nothing
+rm -rf etc/weft var/lib/weft # of a weftd on this machine
 pivot_root . old
 umount -l /old
 # As on a machine that has booted: units see what is mounted later, such as network namespaces.

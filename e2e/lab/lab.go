@@ -94,7 +94,7 @@ func New(t Reporter) *Lab {
 	if os.Geteuid() != 0 {
 		t.Fatalf("lab: network namespaces need root")
 	}
-	sweepOnce.Do(func() { sweep(); startGuard() })
+	Guard()
 	labsMu.Lock()
 	defer labsMu.Unlock()
 	labCount++

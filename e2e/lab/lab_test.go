@@ -15,7 +15,11 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(killedEnv) != "" {
-		New(Program{}).Host("host").Run("sleep", "600")
+		l := New(Program{})
+		if root := GroupRoot(); root != "" {
+			_ = os.MkdirAll(filepath.Join(root, fmt.Sprintf("weft%d-1", os.Getpid()), "inner"), 0o755) // TestGuard misses the group then
+		}
+		l.Host("host").Run("sleep", "600")
 	}
 	code := m.Run()
 	CloseAll()
@@ -190,8 +194,8 @@ func TestSweep(t *testing.T) {
 // killedEnv is set in the process that TestGuard kills.
 const killedEnv = "WEFT_LAB_KILLED"
 
-// A program that is killed leaves neither namespaces, nor files, nor processes: its guard
-// removes them.
+// A program that is killed leaves neither namespaces, nor cgroups, nor files, nor processes:
+// its guard removes them.
 func TestGuard(t *testing.T) {
 	newLab(t)
 	killed := exec.Command(os.Args[0])
@@ -201,14 +205,30 @@ func TestGuard(t *testing.T) {
 	}
 	prefix := fmt.Sprintf("weft%d-1", killed.Process.Pid)
 	ns, dir := prefix+"-host", filepath.Join(os.TempDir(), prefix)
-	eventually(t, "the lab's process runs", func() bool { return len(namespacePIDs(ns)) > 0 })
-	pid := namespacePIDs(ns)[0]
+	pid := 0
+	eventually(t, "the lab's process runs", func() bool {
+		for _, p := range namespacePIDs(ns) { // a program that sets up the namespace may be there, too
+			if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p)); string(name) == "sleep\n" {
+				pid = p
+			}
+		}
+		return pid != 0
+	})
 	if _, err := os.Stat(dir); err != nil {
 		t.Error(err)
 	}
+	if root := GroupRoot(); root != "" {
+		if _, err := os.Stat(filepath.Join(root, prefix, "inner")); err != nil {
+			t.Error(err)
+		}
+	}
 	_ = killed.Process.Kill()
 	_ = killed.Wait()
-	for _, path := range []string{"/run/netns/" + ns, dir, fmt.Sprintf("/proc/%d", pid)} {
+	left := []string{"/run/netns/" + ns, dir, fmt.Sprintf("/proc/%d", pid)}
+	if root := GroupRoot(); root != "" {
+		left = append(left, filepath.Join(root, prefix))
+	}
+	for _, path := range left {
 		eventually(t, path+" goes", func() bool { _, err := os.Lstat(path); return err != nil })
 	}
 }

@@ -9,14 +9,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// leftoverName matches the names of namespaces and files of a lab, and of namespaces of
-// internal/testnet. The number is the process id of the program that made them.
+// leftoverName matches the names of namespaces and files of a lab, of cgroups of e2e/install,
+// and of namespaces of internal/testnet. The number is the process id of the program that
+// made them.
 var leftoverName = regexp.MustCompile(`^weft(?:-t)?([0-9]+)-`)
 
 // sweep removes namespaces and files of programs that no longer run.
@@ -29,10 +31,18 @@ func sweep() {
 	})
 }
 
-// sweepOf removes the namespaces and files that the function stale selects by name and
-// process id.
+// Guard removes what earlier programs have left, and what this program leaves when it ends.
+func Guard() { sweepOnce.Do(func() { sweep(); startGuard() }) }
+
+// sweepOf removes the namespaces, cgroups and files that the function stale selects by
+// name and process id.
 func sweepOf(stale func(name string, pid int) bool) {
-	for _, dir := range []string{"/run/netns", os.TempDir()} {
+	dirs := []string{"/run/netns", os.TempDir()}
+	groups := GroupRoot()
+	if groups != "" {
+		dirs = append(dirs, groups)
+	}
+	for _, dir := range dirs {
 		entries, _ := os.ReadDir(dir)
 		for _, e := range entries {
 			m := leftoverName.FindStringSubmatch(e.Name())
@@ -42,9 +52,12 @@ func sweepOf(stale func(name string, pid int) bool) {
 			if pid, err := strconv.Atoi(m[1]); err != nil || !stale(e.Name(), pid) {
 				continue
 			}
-			if dir == "/run/netns" {
+			switch dir {
+			case "/run/netns":
 				removeNamespace(e.Name())
-			} else {
+			case groups:
+				_ = RemoveGroup(filepath.Join(dir, e.Name())) // the next program that calls Guard tries again
+			default:
 				os.RemoveAll(filepath.Join(dir, e.Name()))
 			}
 		}
@@ -84,6 +97,44 @@ func startGuard() {
 	guard.Env = append(os.Environ(), fmt.Sprint(guardEnv, "=", os.Getpid()))
 	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal to the program's group must not end it
 	_ = guard.Start()
+}
+
+// GroupRoot returns the directory of the hierarchy of version 2 cgroups, "" if none is mounted.
+func GroupRoot() string {
+	mounts, _ := os.ReadFile("/proc/mounts")
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup2" {
+			return f[1]
+		}
+	}
+	return ""
+}
+
+// groupLimit is how long RemoveGroup waits for the end of killed processes.
+const groupLimit = 2 * time.Minute
+
+// RemoveGroup kills the processes in a cgroup, and removes the cgroup with those in it.
+func RemoveGroup(dir string) (err error) {
+	// Before Linux 5.14 the file does not exist, and the processes must end by themselves.
+	_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+	for end := time.Now().Add(groupLimit); ; time.Sleep(50 * time.Millisecond) {
+		var groups []string
+		_ = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+			if err == nil && e.IsDir() {
+				groups = append(groups, path)
+			}
+			return nil
+		})
+		if len(groups) == 0 {
+			return nil
+		}
+		for _, group := range slices.Backward(groups) { // the innermost first
+			err = syscall.Rmdir(group)
+		}
+		if err == nil || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // removeNamespace kills the processes in a network namespace and deletes the namespace.

@@ -23,10 +23,8 @@ type Request struct {
 	// Spawn is a command to run in the background. The agent replies when the command
 	// has started.
 	Spawn []string `json:"spawn,omitempty"`
-	// Reboot restarts the machine, and PowerOff turns it off. The agent replies to
-	// neither.
-	Reboot   bool `json:"reboot,omitempty"`
-	PowerOff bool `json:"poweroff,omitempty"`
+	// Reboot restarts the machine. The agent does not reply.
+	Reboot bool `json:"reboot,omitempty"`
 }
 
 // Reply answers the Request with the same ID. The agent's greeting is a Reply with ID 0
