@@ -117,6 +117,7 @@ const (
 	ErrBundleConflict
 	ErrBundleTooMany
 	ErrBundleFailed
+	ErrBundleTimeout
 	ErrMonitorExists
 	ErrMonitorUnknown
 	ErrMonitorBadCommand

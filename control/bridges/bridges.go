@@ -176,6 +176,7 @@ func (bs *Bridges) LimitRows(emit func(limits.Row)) {
 				return
 			}
 			sum.Used, sum.Limit, sum.Refused = sum.Used+r.Used, sum.Limit+r.Limit, sum.Refused+r.Refused
+			sum.Guarantee, sum.Evicted = sum.Guarantee+r.Guarantee, sum.Evicted+r.Evicted
 			sums[k] = sum
 		})
 	}

@@ -38,7 +38,7 @@ type Conn struct {
 	// tableInCommand: flow_mods of OpenFlow 1.0 have their table number in the field
 	// command.
 	tableInCommand bool
-	bundles        map[uint32]*bundle
+	bundles        bundles
 	config         ofp.SwitchConfig
 	heard          atomic.Int64 // time of the last message, or of the end of its request: nanoseconds since 1970
 	handling       atomic.Bool  // a request is in progress
@@ -81,7 +81,7 @@ func newConn(s *Service, nc net.Conn, peer string, role Role) *Conn {
 		name = a.Network() + ":" + a.String()
 	}
 	return &Conn{service: s, net: nc, peer: peer, name: name, role: role, reader: bufio.NewReaderSize(newEagerReader(nc), readBuffer),
-		wake: make(chan struct{}, 1), master: ofp.RoleEqual, monitors: map[uint32]*ofp.Monitor{}, bundles: map[uint32]*bundle{}}
+		wake: make(chan struct{}, 1), master: ofp.RoleEqual, monitors: map[uint32]*ofp.Monitor{}, bundles: bundles{service: s, open: map[uint32]*bundle{}}}
 }
 
 func (c *Conn) serve() {
@@ -112,6 +112,7 @@ func (c *Conn) serve() {
 
 func (c *Conn) end() {
 	c.net.Close()
+	c.bundles.end()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
@@ -191,10 +192,14 @@ func (c *Conn) read() error {
 			return err
 		}
 		buf = m[:0]
+		began := time.Now()
 		c.handling.Store(true)
 		c.service.counts.Messages.Add(1)
 		if err := c.handle(m); err != nil {
 			return err
+		}
+		if time.Since(began) > time.Second {
+			c.bundles.touch()
 		}
 		c.heard.Store(time.Now().UnixNano()) // before handling is false, because silent reads handling first
 		c.handling.Store(false)

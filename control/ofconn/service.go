@@ -18,6 +18,7 @@
 package ofconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -139,6 +140,9 @@ type Setup struct {
 
 	helloTimeout        time.Duration // for tests; 0: the constant
 	remoteProbeInterval time.Duration // for tests; 0: the constant
+	bundleTimeout       time.Duration // for tests; 0: the constant
+	bundleLimits        bundleSize    // of a connection; for tests; 0: the constants
+	bridgeBundleBytes   int64         // for tests; 0: the constant
 }
 
 // Role is what a peer may do.
@@ -177,6 +181,9 @@ type Service struct {
 	comparing sync.Mutex          // guards ports; taken before the locks of the switch
 	ports     map[uint32]ofp.Port // ports by number, as the peers know them; nil: no connection wants events
 
+	committing  sync.Mutex   // one commit of a bundle at a time; taken before the locks of the switch
+	bundleBytes atomic.Int64 // length of the messages in the bundles of all connections
+
 	rate   rateLimit // frames to all controllers
 	counts Counts
 }
@@ -191,16 +198,18 @@ type Counts struct {
 	Errors    atomic.Uint64 // error messages sent
 	PacketIns atomic.Uint64 // frames sent to controllers
 	Dropped   atomic.Uint64 // number of frames dropped because a peer did not read
+
+	BundlesRefused atomic.Uint64 // messages beyond a limit of bundles
+	BundlesExpired atomic.Uint64 // bundles discarded because no message came
 }
 
 // New returns a Service. Run starts it.
 func New(s Setup) *Service {
-	if s.helloTimeout == 0 {
-		s.helloTimeout = helloTimeout
-	}
-	if s.remoteProbeInterval == 0 {
-		s.remoteProbeInterval = remoteProbeInterval
-	}
+	s.helloTimeout = cmp.Or(s.helloTimeout, helloTimeout)
+	s.remoteProbeInterval = cmp.Or(s.remoteProbeInterval, remoteProbeInterval)
+	s.bundleTimeout = cmp.Or(s.bundleTimeout, bundleTimeout)
+	s.bundleLimits = cmp.Or(s.bundleLimits, bundleSize{bytes: MaxBundleBytes, items: MaxBundleItems, frames: MaxBundleFrames, actions: MaxBundleActions})
+	s.bridgeBundleBytes = cmp.Or(s.bridgeBundleBytes, MaxBridgeBundleBytes)
 	return &Service{setup: s, log: s.Log, changed: make(chan struct{}, 1), following: s.Following, conns: map[*Conn]struct{}{}, holders: map[string]int{}}
 }
 
@@ -281,6 +290,8 @@ func (s *Service) LimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "openflow_connections", Unit: "connections", Holder: limits.All(), Used: uint64(s.accepted[local] + s.accepted[remote]),
 		Guarantee: MaxLocalConnections, Limit: MaxLocalConnections + MaxRemoteConnections, Refused: s.counts.Refused.Load(), Evicted: s.counts.GaveWay.Load()})
 	emit(limits.Row{Name: "openflow_frames", Unit: "frames a second", Holder: limits.All(), Limit: MaxPacketIns, Refused: s.counts.Dropped.Load()})
+	emit(limits.Row{Name: "openflow_bundles", Unit: "bytes", Holder: limits.All(), Used: uint64(max(s.bundleBytes.Load(), 0)),
+		Limit: MaxBridgeBundleBytes, Refused: s.counts.BundlesRefused.Load(), Evicted: s.counts.BundlesExpired.Load()})
 	rows := map[string]limits.Row{}
 	for c := range s.conns {
 		if c.origin != dialed {

@@ -101,6 +101,7 @@ var errorNumbers = [of.ErrorCodes][]errorNumber{
 	of.ErrBundleOutOf: onf13(2305, 17, 5), of.ErrBundleBadType: onf13(2306, 17, 6), of.ErrBundleBadFlags: onf13(2307, 17, 7),
 	of.ErrBundleBadLen: onf13(2308, 17, 8), of.ErrBundleBadXID: onf13(2309, 17, 9), of.ErrBundleUnsup: onf13(2310, 17, 10),
 	of.ErrBundleConflict: onf13(2311, 17, 11), of.ErrBundleTooMany: onf13(2312, 17, 12), of.ErrBundleFailed: onf13(2313, 17, 13),
+	of.ErrBundleTimeout: onf13(2314, 17, 14),
 
 	of.ErrMonitorExists:      {{v10, v10, nicira, 1, 517}, {v13, v13, nicira, 6, 0}, {v14, v15, 0, 16, 1}},
 	of.ErrMonitorUnknown:     {{v10, v10, nicira, 1, 519}, {v13, v13, nicira, 8, 0}, {v14, v15, 0, 16, 3}},

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"weft/openflow"
+	"weft/openflow/ofp"
+	"weft/openflow/ofproto"
+)
+
+// This file has the bundles of a connection. A bundle keeps its messages as they came,
+// because decoded actions take up to 18 times as many bytes. The commit decodes them. One
+// commit of the service does so at a time.
+
+const (
+	// MaxBundles limits the open bundles of a connection. MaxBundleItems limits the
+	// messages in all its bundles, MaxBundleFrames the packet_outs among them,
+	// MaxBundleActions their actions and MaxBundleBytes their length. A bridge's bundles have
+	// at most MaxBridgeBundleBytes. Further bundles and messages are refused and counted.
+	MaxBundles           = 16
+	MaxBundleItems       = 1 << 20
+	MaxBundleFrames      = 1 << 10
+	MaxBundleActions     = 6 << 20
+	MaxBundleBytes       = 128 << 20
+	MaxBridgeBundleBytes = 256 << 20
+	// bundleTimeout is the time without a message after which an open bundle is discarded.
+	bundleTimeout = 10 * time.Second
+	// messageBlock is the size of a block of messages in bytes. Long messages have blocks of
+	// their own, so at most an eighth of a block stays empty.
+	messageBlock = 64 << 10
+	// messageCost is the number of bytes that a message counts beyond its length: the slice
+	// that refers to it.
+	messageCost = 24
+)
+
+// bundles has the open bundles of a connection by id.
+type bundles struct {
+	service *Service
+	mu      sync.Mutex // guards the fields below, and each bundle's; no lock is taken under it
+	open    map[uint32]*bundle
+	total   bundleSize
+	ended   bool
+}
+
+// bundleSize is what the bundles of a connection have of each limited thing.
+type bundleSize struct {
+	bytes                  int64
+	items, frames, actions int
+}
+
+// bundle has the messages of the changes that a commit applies together, and of the frames
+// that it sends.
+type bundle struct {
+	flags    uint16
+	closed   bool
+	messages [][]byte // slices of blocks
+	block    []byte   // the newest block
+	size     bundleSize
+	opening  []byte // message that opened the bundle, cut off; for an error
+	used     time.Time
+	timer    *time.Timer // discards the bundle
+}
+
+// add keeps a message. The bundle's owner holds the lock.
+func (b *bundle) add(m []byte) {
+	if len(m) > messageBlock/8 {
+		b.messages = append(b.messages, slices.Clone(m))
+		return
+	}
+	if cap(b.block)-len(b.block) < len(m) {
+		b.block = make([]byte, 0, messageBlock)
+	}
+	start := len(b.block)
+	b.block = append(b.block, m...)
+	b.messages = append(b.messages, b.block[start:len(b.block):len(b.block)])
+}
+
+// begin opens a bundle. message is the request that does so. The caller holds bs.mu.
+func (bs *bundles) begin(c *Conn, id uint32, flags uint16, message []byte) *bundle {
+	b := &bundle{flags: flags, opening: append([]byte(nil), message[:min(len(message), 64)]...), used: time.Now()}
+	b.timer = time.AfterFunc(bs.service.setup.bundleTimeout, func() { c.expire(id, b) })
+	bs.open[id] = b
+	return b
+}
+
+// remove forgets a bundle, if it is there. The caller holds bs.mu.
+func (bs *bundles) remove(id uint32) {
+	if b := bs.open[id]; b != nil {
+		bs.take(id, b)
+		bs.release(b)
+	}
+}
+
+// take removes a bundle from the open ones. Its size still counts until release. The caller
+// holds bs.mu.
+func (bs *bundles) take(id uint32, b *bundle) {
+	delete(bs.open, id)
+	b.timer.Stop()
+}
+
+// release ends the count of a bundle's size. The caller holds bs.mu.
+func (bs *bundles) release(b *bundle) {
+	t := &bs.total
+	t.bytes, t.items, t.frames, t.actions = t.bytes-b.size.bytes, t.items-b.size.items, t.frames-b.size.frames, t.actions-b.size.actions
+	bs.service.bundleBytes.Add(-b.size.bytes)
+}
+
+// end forgets all bundles.
+func (bs *bundles) end() {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	bs.ended = true
+	for id := range bs.open {
+		bs.remove(id)
+	}
+}
+
+// touch keeps all bundles for another bundleTimeout: the switch could not read the messages
+// of the peer during a long request.
+func (bs *bundles) touch() {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	for _, b := range bs.open {
+		b.used = time.Now()
+	}
+}
+
+// expire discards a bundle that got no message for bundleTimeout, as Open vSwitch does.
+func (c *Conn) expire(id uint32, b *bundle) {
+	bs := &c.bundles
+	bs.mu.Lock()
+	if bs.open[id] != b {
+		bs.mu.Unlock()
+		return
+	}
+	timeout := c.service.setup.bundleTimeout
+	idle := time.Since(b.used)
+	if c.handling.Load() {
+		idle = 0
+	}
+	if idle < timeout {
+		b.timer.Reset(timeout - idle)
+		bs.mu.Unlock()
+		return
+	}
+	bs.remove(id)
+	bs.mu.Unlock()
+	c.service.counts.BundlesExpired.Add(1)
+	// An error of the write ends the connection's reader, too.
+	_ = c.refuse(b.opening, refused(openflow.ErrBundleTimeout, "bundle: no message for too long"))
+}
+
+func (c *Conn) bundleControl(r *ofp.Request) error {
+	m, err := ofp.DecodeBundle(r)
+	if err != nil {
+		return err
+	}
+	b, err := c.controlBundle(r, &m)
+	if err != nil {
+		return err
+	}
+	if m.Type == ofp.BundleCommit {
+		err := c.commit(b, r.XID)
+		c.bundles.mu.Lock()
+		c.bundles.release(b)
+		c.bundles.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return c.write(ofp.AppendBundleReply(nil, r, &m))
+}
+
+// controlBundle opens, closes or removes a bundle. It returns the bundle that the request
+// names.
+func (c *Conn) controlBundle(r *ofp.Request, m *ofp.BundleMessage) (*bundle, error) {
+	bs := &c.bundles
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	b := bs.open[m.ID]
+	if b != nil {
+		b.used = time.Now()
+		if m.Flags != b.flags && m.Type != ofp.BundleOpen {
+			bs.remove(m.ID)
+			return nil, refused(openflow.ErrBundleBadFlags, "bundle_control: other flags than at the opening")
+		}
+	}
+	switch m.Type {
+	case ofp.BundleOpen:
+		switch {
+		case b != nil:
+			bs.remove(m.ID)
+			return nil, refused(openflow.ErrBundleExists, "bundle_control: expected an id that no bundle has")
+		case len(bs.open) >= MaxBundles:
+			return nil, refused(openflow.ErrBundleOutOf, "bundle_control: too many bundles are open")
+		}
+		return bs.begin(c, m.ID, m.Flags, r.Message), nil
+	case ofp.BundleClose:
+		switch {
+		case b == nil:
+			return nil, refused(openflow.ErrBundleBadID, "bundle_control: no such bundle")
+		case b.closed:
+			bs.remove(m.ID)
+			return nil, refused(openflow.ErrBundleClosed, "bundle_control: the bundle is closed already")
+		}
+		b.closed = true
+	case ofp.BundleCommit, ofp.BundleDiscard:
+		if b == nil {
+			return nil, refused(openflow.ErrBundleBadID, "bundle_control: no such bundle")
+		}
+		bs.take(m.ID, b)
+		if m.Type == ofp.BundleDiscard {
+			bs.release(b)
+		}
+	default:
+		return nil, refused(openflow.ErrBundleBadType, "bundle_control: unknown type")
+	}
+	return b, nil
+}
+
+// commit applies the changes of a bundle and sends its frames. If a change or a frame is
+// refused, it sends the error of that message, and returns the error of the bundle.
+func (c *Conn) commit(b *bundle, xid uint32) error {
+	failed, err := c.applyBundle(b, xid)
+	if err == nil {
+		return nil
+	}
+	var coded *openflow.CodedError
+	if errors.As(err, &coded) && failed < len(b.messages) {
+		m := b.messages[failed]
+		if err := c.refuse(m[:min(len(m), 64)], coded); err != nil {
+			return err
+		}
+	}
+	return refused(openflow.ErrBundleFailed, err.Error())
+}
+
+// applyBundle decodes the messages of a bundle and applies them. failed is the index of the
+// message that was refused.
+func (c *Conn) applyBundle(b *bundle, xid uint32) (failed int, err error) {
+	c.service.committing.Lock()
+	defer c.service.committing.Unlock()
+	items := make([]ofproto.BundleItem, len(b.messages))
+	for i, m := range b.messages {
+		r, err := c.identify(m)
+		if err == nil {
+			items[i], err = c.bundleItem(&r)
+		}
+		if err != nil { // for example, the TLV map has changed since the message came
+			return i, err
+		}
+	}
+	return c.service.setup.Switch.ApplyBundle(items, ownChange{c, xid})
+}
+
+func (c *Conn) bundleAdd(r *ofp.Request) error {
+	m, err := ofp.DecodeBundle(r)
+	if err != nil {
+		return err
+	}
+	var item ofproto.BundleItem
+	inner, bad := c.identify(m.Inner)
+	if bad == nil {
+		item, bad = c.bundleItem(&inner)
+	}
+	bs := &c.bundles
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	b := bs.open[m.ID]
+	if b == nil {
+		if len(bs.open) >= MaxBundles {
+			return refused(openflow.ErrBundleOutOf, "bundle_add_message: too many bundles are open")
+		}
+		b = bs.begin(c, m.ID, m.Flags, r.Message)
+	}
+	b.used = time.Now()
+	switch {
+	case b.closed:
+		bs.remove(m.ID)
+		return refused(openflow.ErrBundleClosed, "bundle_add_message: the bundle is closed")
+	case m.Flags != b.flags:
+		bs.remove(m.ID)
+		return refused(openflow.ErrBundleBadFlags, "bundle_add_message: other flags than at the opening")
+	case bad != nil:
+		return bad
+	}
+	size := bundleSize{bytes: int64(len(m.Inner)) + messageCost, items: 1, actions: actionsOf(&item)}
+	if item.Frame != nil {
+		size.frames = 1
+	}
+	if err := bs.charge(b, &size); err != nil {
+		c.service.counts.BundlesRefused.Add(1)
+		return err
+	}
+	b.add(m.Inner)
+	return nil
+}
+
+// charge adds the size of a message to its bundle, or refuses the message. OpenFlow's error
+// for a bundle that takes too much memory is MSG_TOO_MANY (1.4, 7.5.4.18). The caller holds
+// bs.mu.
+func (bs *bundles) charge(b *bundle, size *bundleSize) error {
+	limits := bs.service.setup.bundleLimits
+	t, used := &bs.total, &bs.service.bundleBytes
+	switch {
+	case bs.ended:
+		return refused(openflow.ErrBundleTooMany, "bundle_add_message: the connection has ended")
+	case t.items+size.items > limits.items:
+		return refused(openflow.ErrBundleTooMany, "bundle_add_message: too many messages")
+	case t.frames+size.frames > limits.frames:
+		return refused(openflow.ErrBundleTooMany, "bundle_add_message: too many packet_outs")
+	case t.actions+size.actions > limits.actions:
+		return refused(openflow.ErrBundleTooMany, "bundle_add_message: too many actions")
+	case t.bytes+size.bytes > limits.bytes:
+		return refused(openflow.ErrBundleTooMany, "bundle_add_message: out of memory for this connection's bundles")
+	}
+	if used.Add(size.bytes) > bs.service.setup.bridgeBundleBytes {
+		used.Add(-size.bytes)
+		return refused(openflow.ErrBundleTooMany, "bundle_add_message: out of memory for all bundles")
+	}
+	for _, s := range []*bundleSize{t, &b.size} {
+		s.bytes, s.items, s.frames, s.actions = s.bytes+size.bytes, s.items+size.items, s.frames+size.frames, s.actions+size.actions
+	}
+	return nil
+}
+
+// actionsOf returns the number of actions of an item.
+func actionsOf(item *ofproto.BundleItem) int {
+	switch {
+	case item.Flow != nil:
+		return countActions(item.Flow.Actions)
+	case item.Frame != nil:
+		return countActions(item.Frame.Actions)
+	}
+	n := 0
+	for i := range item.Group.Group.Buckets {
+		n += 2 * countActions(item.Group.Group.Buckets[i].Actions) // once more in Bucket.Set
+	}
+	return n
+}
+
+// countActions returns the number of actions in a list, with those within other actions.
+func countActions(list []openflow.Action) int {
+	n := len(list)
+	for i := range list {
+		n += countActions(list[i].Sub)
+		if ct := list[i].CT; ct != nil {
+			n += countActions(ct.Exec)
+		}
+	}
+	return n
+}
+
+// bundleItem decodes a message of a bundle. The item has no reference to the message.
+func (c *Conn) bundleItem(r *ofp.Request) (item ofproto.BundleItem, err error) {
+	switch r.Kind {
+	case ofp.FlowMod, ofp.NXFlowMod:
+		mod, err := ofp.DecodeFlowMod(r, c.tableInCommand)
+		return ofproto.BundleItem{Flow: &mod}, err
+	case ofp.GroupMod, ofp.NXGroupMod:
+		change, err := ofp.DecodeGroupMod(r)
+		if err == nil && (change.Insert || change.Remove) {
+			err = refused(openflow.ErrBundleUnsup, "bundle_add_message: expected no change of single buckets")
+		}
+		return ofproto.BundleItem{Group: &change.GroupMod}, err
+	case ofp.PacketOut:
+		out, err := ofp.DecodePacketOut(r)
+		return ofproto.BundleItem{Frame: &openflow.PacketOut{Flow: out.Match.Value, Frame: out.Frame, Actions: out.Actions}}, err
+	}
+	return item, refused(openflow.ErrBundleUnsup, "bundle_add_message: expected a flow_mod, a group_mod or a packet_out")
+}
