@@ -38,8 +38,9 @@ const (
 	// Keep-alive probes detect a dead central during a long call.
 	aliveEvery, aliveWithin = 10 * time.Second, 5 * time.Second
 	// unreachableRounds is the number of attempts at each central before the client
-	// gives up.
-	unreachableRounds = 2
+	// gives up, about 3 s. A central that has just been started needs a second or two
+	// before it listens.
+	unreachableRounds = 15
 	// roundPause is the pause after the client has tried every central once.
 	roundPause = 200 * time.Millisecond
 	// maxMessage is the largest accepted message in bytes.
