@@ -43,8 +43,11 @@ type Config struct {
 	// CentralCerts is the directory with the host's certificate for weft-central.
 	CentralCerts string
 	OpenFlow     bridges.OpenFlow
-	SpinUS       int    // time for which a worker polls empty queues, in microseconds; 0: DefaultSpinUS
-	Exe          string // path of the binary that contains the engine; "": this binary
+	// OVSDB is the ovsdb-server that rules bridges, ports and controllers, see
+	// ovsdb.CheckTarget; "": none.
+	OVSDB  string
+	SpinUS int    // time for which a worker polls empty queues, in microseconds; 0: DefaultSpinUS
+	Exe    string // path of the binary that contains the engine; "": this binary
 	// Delayed is called when the start waits because no new engine can start. reason is one
 	// line, with which the API answers meanwhile. An old engine may still forward. nil: no
 	// call
@@ -75,6 +78,12 @@ func (c *Config) complete() error {
 	}
 	if c.SpinUS == 0 {
 		c.SpinUS = DefaultSpinUS
+	}
+	switch {
+	case c.OVSDB != "" && c.Name != "":
+		return usererr.Errorf("name: %s: the database of ovsdb names the bridges; expected one of both", c.Name)
+	case c.OVSDB != "" && len(c.Central) > 0:
+		return usererr.Errorf("central: %s: the database of ovsdb rules the ports; expected one of both", c.Central[0])
 	}
 	if c.Exe == "" {
 		exe, err := os.Executable()

@@ -26,6 +26,8 @@
 //     control/bridges allows one change of bridges at a time, and takes its lock for this
 //     before every other lock. No lock is taken under Bridges.mu, which guards the list of
 //     bridges.
+//     control/ovsdb has no lock. Its goroutine calls control/bridges and control/ports as a
+//     request does.
 //  3. control/ports: each driver's lock guards its device against events of the guest
 //     and the kernel.
 //  4. control/observe: the locks of captures and of connection events are taken right
@@ -256,6 +258,9 @@ func (d *Daemon) begin(ctx context.Context) error {
 		d.done.Go(func() { d.central.Run(ctx) })
 	}
 	d.bridges.Start(ctx)
+	if d.config.OVSDB != "" {
+		d.done.Go(func() { d.newOVSDB().Run(ctx) })
+	}
 	close(d.ready)
 	return nil
 }

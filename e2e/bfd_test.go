@@ -170,21 +170,35 @@ func TestBFD(t *testing.T) {
 
 // openVSwitch is an Open vSwitch with the userspace datapath, in a host's namespace.
 type openVSwitch struct {
-	host *lab.Host
-	dir  string
+	host   *lab.Host
+	dir    string
+	server *lab.Process // ovsdb-server
 }
 
 func newOpenVSwitch(t *testing.T, h *lab.Host) *openVSwitch {
 	t.Helper()
-	o := &openVSwitch{h, t.TempDir()}
-	o.run("ovsdb-tool", "create", o.dir+"/conf.db", schema(t))
-	h.Spawn(o.command("ovsdb-server", o.dir+"/conf.db", "--remote=punix:"+o.dir+"/db.sock")...)
-	eventually(t, func() error {
-		_, err := h.Try(o.command("ovs-vsctl", "--db=unix:"+o.dir+"/db.sock", "--timeout=20", "--no-wait", "init")...)
-		return err
-	})
+	o := newDatabase(t, h)
 	h.Spawn(o.command("ovs-vswitchd", "unix:"+o.dir+"/db.sock", "--unixctl="+o.dir+"/ctl")...)
 	return o
+}
+
+// newDatabase starts Open vSwitch's ovsdb-server without ovs-vswitchd.
+func newDatabase(t *testing.T, h *lab.Host) *openVSwitch {
+	t.Helper()
+	o := &openVSwitch{host: h, dir: t.TempDir()}
+	o.run("ovsdb-tool", "create", o.dir+"/conf.db", schema(t))
+	o.serve(t)
+	return o
+}
+
+// serve starts ovsdb-server and waits until it answers.
+func (o *openVSwitch) serve(t *testing.T) {
+	t.Helper()
+	o.server = o.host.Start(o.command("ovsdb-server", o.dir+"/conf.db", "--remote=punix:"+o.dir+"/db.sock", "--unixctl="+o.dir+"/db.ctl")...)
+	eventually(t, func() error {
+		_, err := o.host.Try(o.command("ovs-vsctl", "--db=unix:"+o.dir+"/db.sock", "--timeout=20", "--no-wait", "init")...)
+		return err
+	})
 }
 
 // schema returns the path of the schema of Open vSwitch's database: in the installed package,
@@ -209,8 +223,8 @@ func (o *openVSwitch) command(words ...string) []string {
 
 func (o *openVSwitch) run(words ...string) string { return o.host.Run(o.command(words...)...) }
 
-func (o *openVSwitch) vsctl(line string) {
-	o.run(append([]string{"ovs-vsctl", "--db=unix:" + o.dir + "/db.sock", "--timeout=60"}, strings.Fields(line)...)...)
+func (o *openVSwitch) vsctl(line string) string {
+	return o.run(append([]string{"ovs-vsctl", "--db=unix:" + o.dir + "/db.sock", "--timeout=60"}, strings.Fields(line)...)...)
 }
 
 // A session with Open vSwitch's userspace datapath comes up, accepts new intervals, and

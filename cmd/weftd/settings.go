@@ -19,6 +19,7 @@ import (
 	"weft/control/access"
 	"weft/control/bridges"
 	"weft/control/ofconn"
+	"weft/control/ovsdb"
 	"weft/internal/cpu"
 	"weft/internal/logs"
 	"weft/internal/tomltext"
@@ -69,6 +70,7 @@ type settings struct {
 	OpenFlowCerts  string `toml:"openflow-certs"`
 	FailMode       string `toml:"fail-mode"`
 	DatapathID     string `toml:"datapath-id"`
+	OVSDB          string `toml:"ovsdb"`
 }
 
 func (s *settings) register(f *pflag.FlagSet) {
@@ -93,6 +95,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.OpenFlowCerts, "openflow-certs", defaultOpenFlowCerts, "directory of the certificate for pssl and ssl: ca.pem, cert.pem, key.pem")
 	f.StringVar(&s.FailMode, "fail-mode", secure, "without a reachable controller: secure keeps to the flows, standalone forwards as a learning switch")
 	f.StringVar(&s.DatapathID, "datapath-id", "", "the switch's number for OpenFlow, up to 16 hexadecimal digits (default: derived from the machine and --state)")
+	f.StringVar(&s.OVSDB, "ovsdb", "", "ovsdb-server that rules bridges, ports and controllers as it rules ovs-vswitchd, as in unix:/run/openvswitch/db.sock; OpenFlow sockets are then beside it (docs/ovsdb.md)")
 	f.StringVar(&s.LogLevel, "log-level", "info", "least severe messages in the log: debug, info, warn or error; SIGHUP rereads it from the configuration file")
 	f.StringVar(&s.LogFormat, "log-format", logs.Text, "format of the log: text or json; SIGHUP rereads it from the configuration file")
 	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "time for which a worker polls empty queues before it sleeps, µs")
@@ -163,6 +166,11 @@ func (s *settings) config() (control.Config, error) {
 		VsockPort: s.Vsock, Metrics: s.Metrics, SpinUS: s.SpinUS, SocketReadGroup: s.SocketRead,
 		GuestMemoryGiB: s.GuestMemory, CentralCerts: s.Certs,
 	}
+	if c.OVSDB = s.OVSDB; c.OVSDB != "" {
+		if err := ovsdb.CheckTarget(c.OVSDB); err != nil {
+			return c, exit.Usagef("ovsdb: %v", err)
+		}
+	}
 	if s.Central != "" {
 		c.Central = strings.Split(s.Central, ",")
 	}
@@ -209,6 +217,9 @@ func (s *settings) openFlow() (bridges.OpenFlow, error) {
 	switch c.Socket {
 	case besideSocket:
 		c.Socket = strings.TrimSuffix(s.Socket, filepath.Ext(s.Socket)) + mgmtSuffix
+		if path, local := strings.CutPrefix(s.OVSDB, "unix:"); local {
+			c.Socket = filepath.Join(filepath.Dir(path), "weft"+mgmtSuffix)
+		}
 		if s.Name != "" {
 			c.Socket = filepath.Join(filepath.Dir(s.Socket), s.Name+mgmtSuffix)
 		}

@@ -225,6 +225,14 @@ func (bs *Bridges) List() []api.Bridge {
 	return list
 }
 
+// Connected returns the targets of a bridge's controllers that are connected.
+func (bs *Bridges) Connected(name string) map[string]bool {
+	if b := bs.Named(name); b != nil {
+		return b.wire.Connected()
+	}
+	return nil
+}
+
 // CountMonitors returns the number of flow monitors of OpenFlow connections.
 func (bs *Bridges) CountMonitors() (n int) {
 	for _, b := range bs.snapshot() {

@@ -45,6 +45,19 @@ func (s *Service) Following() Following {
 	return s.following
 }
 
+// Connected returns the targets of the controllers that are connected.
+func (s *Service) Connected() map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	targets := map[string]bool{}
+	for conn := range s.conns {
+		if conn.controller != nil && conn.controller.connected.Load() {
+			targets[conn.controller.target] = true
+		}
+	}
+	return targets
+}
+
 // signal makes followControllers look at the controllers again.
 func (s *Service) signal() {
 	select {

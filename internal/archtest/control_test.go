@@ -17,6 +17,7 @@ var controlMayImport = map[string][]string{
 		"control/bridges",
 		"control/patience",
 		"control/ofswitch",
+		"control/ovsdb",
 		"control/tables",
 		"control/observe",
 		"control/tracking",
@@ -77,6 +78,7 @@ var controlMayImport = map[string][]string{
 	"control/tables": {
 		"control/megaflows", "control/pipeline", "control/usererr", "control/workers", "api", "datapath", "internal/clock", "openflow", "openflow/ofproto", "packet",
 	},
+	"control/ovsdb":              {"control/loop", "control/usererr", "api"},
 	"control/patience":           {},
 	"control/watchdog":           {"datapath", "engine"},
 	"control/workers":            {"conntrack", "datapath", "engine", "internal/shm", "packet"},
@@ -94,7 +96,7 @@ var controlMayImport = map[string][]string{
 // packages that come later in the list.
 var controlOrder = []string{
 	"control",
-	"control/bridges", "control/access", "control/patience", "control/ofswitch", "control/ofconn", // requests
+	"control/bridges", "control/access", "control/patience", "control/ofswitch", "control/ofconn", "control/ovsdb", // requests
 	"control/central", "control/fleet",
 	"control/agent",
 	"control/engines", "control/engines/enginetest",

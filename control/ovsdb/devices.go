@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ovsdb
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// device is what the kernel says about a network device.
+type device struct {
+	index   int
+	mtu     int
+	mac     string
+	adminUp bool
+	linkUp  bool
+}
+
+// Kernel asks the kernel about devices and routes.
+type Kernel struct{}
+
+// devices lists the host's network devices by name.
+func (Kernel) devices() map[string]device {
+	list := map[string]device{}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return list
+	}
+	for _, l := range links {
+		a := l.Attrs()
+		list[a.Name] = device{index: a.Index, mtu: a.MTU, mac: a.HardwareAddr.String(), adminUp: a.Flags&net.FlagUp != 0,
+			linkUp: a.OperState == netlink.OperUp || a.OperState == netlink.OperUnknown && a.Flags&net.FlagUp != 0}
+	}
+	return list
+}
+
+// routeDevice returns the device through which the host sends to an address, or "".
+func (Kernel) routeDevice(to netip.Addr) string {
+	routes, err := netlink.RouteGet(to.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return ""
+	}
+	l, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	if err != nil || l.Attrs().Flags&net.FlagLoopback != 0 {
+		return ""
+	}
+	return l.Attrs().Name
+}
+
+// setMTU sets the MTU of a device.
+func (Kernel) setMTU(dev string, mtu int) error {
+	l, err := netlink.LinkByName(dev)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetMTU(l, mtu)
+}
+
+// facts is the interface to the kernel, which tests replace.
+type facts interface {
+	devices() map[string]device
+	routeDevice(to netip.Addr) string
+	setMTU(dev string, mtu int) error
+}
+
+// tunnelDevices returns the devices through which the model's tunnels leave, sorted: by the
+// host's routes to their remotes, or to a public address if the flows name the remotes.
+func (c *Client) tunnelDevices(m *model) (list []string) {
+	c.routesRead = time.Now()
+	seen := map[netip.Addr]bool{}
+	for i := range m.ports {
+		remote := option(m.ports[i].words, "remote")
+		if remote == "" {
+			continue
+		}
+		addr, err := netip.ParseAddr(remote)
+		if err != nil {
+			addr = defaultRemote
+		}
+		if seen[addr] {
+			continue
+		}
+		seen[addr] = true
+		if dev := c.kernel.routeDevice(addr); dev != "" && !slices.Contains(list, dev) {
+			list = append(list, dev)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func (m *model) hasTunnels() bool {
+	return slices.ContainsFunc(m.ports, func(p port) bool { return option(p.words, "remote") != "" })
+}
+
+// defaultRemote stands for any remote: it has the default route (RFC 5737).
+var defaultRemote = netip.MustParseAddr("192.0.2.1")

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ovsdb
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weft/api"
+)
+
+// bridge is a bridge as the database wants it.
+type bridge struct {
+	id          uuid
+	name        string
+	failMode    string
+	controllers []string
+	datapathID  string // "": the switch's choice
+}
+
+// port is a port as the database wants it.
+type port struct {
+	id      uuid // of the row in Interface
+	name    string
+	bridge  string
+	words   []string // options of weft add-port
+	mtu     int      // MTU of the device that a port of type=netdev takes; 0: unchanged
+	problem string   // why the switch cannot have the port; "": it can
+}
+
+// model is the switch as the database wants it.
+type model struct {
+	bridges []bridge
+	ports   []port
+}
+
+// wanted reads the model from the rows. rundir is the directory of vhost-user sockets.
+func wanted(t tables, rundir string) (m model) {
+	_, root := t.root()
+	names := map[string]bool{}
+	for _, id := range root.refs("bridges") {
+		r := t["Bridge"][id]
+		if r == nil {
+			continue
+		}
+		b := bridge{id: id, name: r.text("name"), failMode: r.text("fail_mode"), datapathID: r.get("other_config", "datapath-id")}
+		if b.failMode == "" {
+			b.failMode = api.FailStandalone // the default of ovs-vswitchd.conf.db(5)
+		}
+		for _, c := range r.refs("controller") {
+			if target := t["Controller"][c].text("target"); connectable(target) {
+				b.controllers = append(b.controllers, withPort(target))
+			}
+		}
+		slices.Sort(b.controllers)
+		m.bridges = append(m.bridges, b)
+		for _, p := range r.refs("ports") {
+			m.addPort(t, &b, t["Port"][p], rundir, names)
+		}
+	}
+	slices.SortFunc(m.bridges, func(a, b bridge) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(m.ports, func(a, b port) int {
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(string(a.id), string(b.id)))
+	})
+	return m
+}
+
+// connectable reports whether the switch can connect to a controller's target. Every bridge
+// has its socket BRIDGE.mgmt, so punix: and ptcp: are listeners that nobody needs.
+func connectable(target string) bool {
+	return strings.HasPrefix(target, "tcp:") || strings.HasPrefix(target, "ssl:")
+}
+
+// withPort adds OpenFlow's port number to a target without one.
+func withPort(target string) string {
+	word, address, _ := strings.Cut(target, ":")
+	if strings.Contains(strings.TrimRight(address[strings.LastIndexByte(address, ']')+1:], "0123456789"), ":") {
+		return target
+	}
+	return word + ":" + address + ":6653"
+}
+
+// addPort adds the interfaces of a row in Port. names has the names that are taken.
+func (m *model) addPort(t tables, b *bridge, r row, rundir string, names map[string]bool) {
+	ids := r.refs("interfaces")
+	for _, id := range ids {
+		i := t["Interface"][id]
+		if i == nil {
+			continue
+		}
+		p := port{id: id, name: i.text("name"), bridge: b.name}
+		own, problem := interfaceWords(i, b.name, rundir)
+		switch {
+		case len(ids) > 1:
+			problem = fmt.Sprintf("port %s has %d interfaces: there are no bonds; expected one", r.text("name"), len(ids))
+		case names[p.name]:
+			problem = "another bridge has a port of this name; expected another"
+		}
+		names[p.name] = true
+		if problem == "" {
+			p.words = append(own, "bridge="+b.name)
+			p.words = append(p.words, vlanWords(r)...)
+			slices.Sort(p.words)
+			if n, ok := i.number("mtu_request"); ok && slices.Contains(p.words, "type=netdev") {
+				p.mtu = int(n)
+			}
+		}
+		p.problem = problem
+		m.ports = append(m.ports, p)
+	}
+}
+
+// vlanWords returns the options of a row in Port, which have the same names.
+func vlanWords(r row) (words []string) {
+	if tag, ok := r.number("tag"); ok {
+		words = append(words, fmt.Sprintf("tag=%d", tag))
+	}
+	for _, column := range []string{"trunks", "cvlans"} {
+		if list := r.numbers(column); len(list) > 0 {
+			words = append(words, column+"="+ranges(list))
+		}
+	}
+	if mode := r.text("vlan_mode"); mode != "" {
+		words = append(words, "vlan_mode="+mode)
+	}
+	if t := r.get("other_config", "qinq-ethtype"); t != "" {
+		words = append(words, "qinq-ethtype="+t)
+	}
+	return words
+}
+
+// ranges writes sorted numbers as in 1-3,7.
+func ranges(list []int64) string {
+	var parts []string
+	for i := 0; i < len(list); {
+		j := i
+		for j+1 < len(list) && list[j+1] == list[j]+1 {
+			j++
+		}
+		if part := strconv.FormatInt(list[i], 10); i == j {
+			parts = append(parts, part)
+		} else {
+			parts = append(parts, fmt.Sprintf("%s-%d", part, list[j]))
+		}
+		i = j + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+// A kind maps a row in Interface to words of weft add-port, or returns why it cannot.
+type kind func(r row, name, rundir string) (words []string, problem string)
+
+// kinds has the types of interfaces by the column type. The keys are Open_vSwitch.iface_types.
+var kinds = map[string]kind{
+	"system":              systemWords,
+	"internal":            tapWords,
+	"tap":                 tapWords,
+	"patch":               patchWords,
+	"vxlan":               tunnelWords("vxlan"),
+	"geneve":              tunnelWords("geneve"),
+	"dpdkvhostuserclient": clientWords,
+	"dpdkvhostuser":       serverWords,
+}
+
+func interfaceWords(r row, bridge, rundir string) (words []string, problem string) {
+	kind, name := cmp.Or(r.text("type"), "system"), r.text("name")
+	make := kinds[kind]
+	switch {
+	case make == nil:
+		return nil, fmt.Sprintf("type %s: there is none; expected one of %s", kind, strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
+	case name == bridge:
+		words = append([]string{"type=local"}, deviceWords(r)...)
+	default:
+		if words, problem = make(r, name, rundir); problem != "" {
+			return nil, problem
+		}
+	}
+	if n, ok := r.number("ofport_request"); ok && name != bridge {
+		words = append(words, fmt.Sprintf("ofport_request=%d", n))
+	}
+	if kind == "patch" {
+		return words, ""
+	}
+	for _, column := range []string{"ingress_policing_rate", "ingress_policing_kpkts_rate"} {
+		rate, _ := r.number(column)
+		if rate <= 0 {
+			continue
+		}
+		words = append(words, fmt.Sprintf("%s=%d", column, rate))
+		burst := strings.TrimSuffix(column, "rate") + "burst"
+		if n, _ := r.number(burst); n > 0 {
+			words = append(words, fmt.Sprintf("%s=%d", burst, n))
+		}
+	}
+	return words, ""
+}
+
+// deviceWords returns the options of a tap.
+func deviceWords(r row) (words []string) {
+	if mac := r.text("mac"); mac != "" {
+		words = append(words, "mac="+mac)
+	}
+	if mtu, ok := r.number("mtu_request"); ok {
+		words = append(words, fmt.Sprintf("mtu=%d", mtu))
+	}
+	return words
+}
+
+func systemWords(_ row, name, _ string) ([]string, string) {
+	return []string{"type=netdev", "dev=" + name}, ""
+}
+
+func tapWords(r row, name, _ string) ([]string, string) {
+	return append([]string{"type=tap", "dev=" + name}, deviceWords(r)...), ""
+}
+
+func patchWords(r row, _, _ string) ([]string, string) {
+	peer := r.get("options", "peer")
+	if peer == "" {
+		return nil, "options:peer is missing; expected the name of a patch port"
+	}
+	return []string{"type=patch", "peer=" + peer}, ""
+}
+
+func clientWords(r row, _, _ string) ([]string, string) {
+	path := r.get("options", "vhost-server-path")
+	if path == "" {
+		return nil, "options:vhost-server-path is missing; expected the path of the guest's socket"
+	}
+	return vhostWords(r, "mode=client", path), ""
+}
+
+func serverWords(r row, name, rundir string) ([]string, string) {
+	return vhostWords(r, "mode=server", rundir+"/"+name), ""
+}
+
+func vhostWords(r row, mode, path string) []string {
+	words := []string{"type=vhost-user", mode, "path=" + path}
+	if mtu, ok := r.number("mtu_request"); ok {
+		words = append(words, fmt.Sprintf("mtu=%d", mtu))
+	}
+	return words
+}
+
+func tunnelWords(kind string) kind {
+	return func(r row, _, _ string) ([]string, string) {
+		option := func(key string) string { return r.get("options", key) }
+		words := []string{"type=" + kind}
+		remote := option("remote_ip")
+		if remote == "" {
+			return nil, "options:remote_ip is missing; expected an address, or flow"
+		}
+		words = append(words, "remote="+remote)
+		key := cmp.Or(option("key"), option("in_key"), "0")
+		if in, out := cmp.Or(option("in_key"), key), cmp.Or(option("out_key"), key); in != out {
+			return nil, fmt.Sprintf("options:in_key=%s and out_key=%s differ; expected one key", in, out)
+		}
+		words = append(words, "vni="+key)
+		for _, o := range []struct{ key, word string }{{"local_ip", "local"}, {"dst_port", "dst_port"}, {"tos", "tos"}, {"ttl", "ttl"}} {
+			if v := option(o.key); v != "" && v != "flow" { // local_ip=flow: tun_src of the flow, which needs no option
+				words = append(words, o.word+"="+v)
+			}
+		}
+		for _, o := range []struct{ key, word string }{{"csum", "udp_csum"}, {"df_default", "df"}} {
+			switch option(o.key) {
+			case "true":
+				words = append(words, o.word+"=on")
+			case "false":
+				words = append(words, o.word+"=off")
+			}
+		}
+		if exts := option("exts"); exts == "gbp" && kind == "vxlan" {
+			words = append(words, "gbp=on")
+		} else if exts != "" {
+			return nil, fmt.Sprintf("options:exts=%s: expected gbp of type vxlan", exts)
+		}
+		if p := option("packet_type"); p != "" && p != "legacy_l2" {
+			return nil, fmt.Sprintf("options:packet_type=%s: expected legacy_l2", p)
+		}
+		return append(words, bfdWords(r)...), ""
+	}
+}
+
+// leastBFD is the shortest interval in milliseconds that bfd_min_tx= and bfd_min_rx= take.
+const leastBFD = 50
+
+func bfdWords(r row) []string {
+	if r.get("bfd", "enable") != "true" {
+		return nil
+	}
+	return []string{
+		"bfd=on",
+		fmt.Sprintf("bfd_min_tx=%d", max(r.milliseconds("bfd", "min_tx", 100), leastBFD)), // defaults of ovs-vswitchd.conf.db(5)
+		fmt.Sprintf("bfd_min_rx=%d", max(r.milliseconds("bfd", "min_rx", 1000), leastBFD)),
+		fmt.Sprintf("bfd_mult=%d", r.milliseconds("bfd", "mult", 3)),
+	}
+}

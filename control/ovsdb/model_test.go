@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ovsdb
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/api"
+)
+
+// Changes of an update2 apply to sets, maps and single atoms.
+func TestUpdates(t *testing.T) {
+	s := &schema{}
+	if err := json.Unmarshal([]byte(`{"version":"8","tables":{"Bridge":{"columns":{
+		"ports":{"type":{"key":{"type":"uuid"},"min":0,"max":"unlimited"}},
+		"name":{"type":"string"},
+		"tag":{"type":{"key":"integer","min":0,"max":1}},
+		"other_config":{"type":{"key":"string","value":"string","min":0,"max":"unlimited"}}}}}}`), s); err != nil {
+		t.Fatal(err)
+	}
+	rows := tables{}
+	for _, text := range []string{
+		`{"Bridge":{"a":{"initial":{"name":"br0","ports":["uuid","1"],"other_config":["map",[["x","1"],["y","2"]]],"tag":5}},"b":{"insert":{"name":"br1"}}}}`,
+		`{"Bridge":{"a":{"modify":{"ports":["set",[["uuid","1"],["uuid","2"],["uuid","3"]]],"other_config":["map",[["x","1"],["y","3"],["z","4"]]],"tag":["set",[]]}}}}`,
+		`{"Bridge":{"a":{"modify":{"ports":["uuid","3"],"name":"br9"}},"b":{"delete":null}}}`,
+	} {
+		var u tableUpdates
+		if err := json.Unmarshal([]byte(text), &u); err != nil {
+			t.Fatal(err)
+		}
+		if err := rows.apply(s, u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := rows["Bridge"]["a"]
+	if _, tagged := r.number("tag"); tagged || r.text("name") != "br9" || !slices.Equal(r.refs("ports"), []uuid{"2"}) ||
+		r.get("other_config", "x") != "" || r.get("other_config", "y") != "3" || r.get("other_config", "z") != "4" || rows["Bridge"]["b"] != nil {
+		t.Errorf("rows: %v", rows)
+	}
+	back, err := json.Marshal(value{atoms: []any{uuid("1"), int64(3), "x", true}})
+	if v, err2 := decodeValue(back); err != nil || err2 != nil || !v.equal(value{atoms: []any{"x", true, uuid("1"), int64(3)}}) {
+		t.Errorf("%s: %v %v %v", back, v, err, err2)
+	}
+	for _, wrong := range []string{`{}`, `["map",[["a"]]]`, `["set",[[1,2]]]`, `null`, `[`} {
+		if v, err := decodeValue(json.RawMessage(wrong)); err == nil {
+			t.Errorf("%s is the value %v", wrong, v)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	options := func(m map[string]string) value { return mapOf(m) }
+	for _, c := range []struct {
+		row  row
+		want string
+	}{
+		{row{}, "type=netdev dev=p"},
+		{row{"name": one("br0"), "type": one("internal"), "mtu_request": one(int64(1400))}, "type=local mtu=1400"},
+		{row{"name": one("br0")}, "type=local"},
+		{row{"type": one("internal"), "mac": one("02:00:00:00:00:01")}, "type=tap dev=p mac=02:00:00:00:00:01"},
+		{row{"type": one("patch"), "options": options(map[string]string{"peer": "q"}), "ofport_request": one(int64(7))}, "type=patch peer=q ofport_request=7"},
+		{row{"type": one("patch")}, "! options:peer is missing"},
+		{row{"type": one("dpdkvhostuserclient"), "options": options(map[string]string{"vhost-server-path": "/x"}), "ingress_policing_rate": one(int64(10)),
+			"ingress_policing_burst": one(int64(5))}, "type=vhost-user mode=client path=/x ingress_policing_rate=10 ingress_policing_burst=5"},
+		{row{"type": one("dpdkvhostuser"), "ingress_policing_burst": one(int64(5))}, "type=vhost-user mode=server path=/run/p"},
+		{row{"type": one("geneve"), "options": options(map[string]string{"remote_ip": "192.0.2.1", "key": "flow", "csum": "true"})},
+			"type=geneve remote=192.0.2.1 vni=flow udp_csum=on"},
+		{row{"type": one("vxlan"), "options": options(map[string]string{"remote_ip": "flow", "local_ip": "192.0.2.9", "exts": "gbp"}),
+			"bfd": options(map[string]string{"enable": "true", "min_tx": "10"})},
+			"type=vxlan remote=flow vni=0 local=192.0.2.9 gbp=on bfd=on bfd_min_tx=50 bfd_min_rx=1000 bfd_mult=3"},
+		{row{"type": one("vxlan"), "options": options(map[string]string{"remote_ip": "192.0.2.1", "in_key": "1", "out_key": "2"})}, "! options:in_key=1"},
+		{row{"type": one("vxlan")}, "! options:remote_ip is missing"},
+		{row{"type": one("gre")}, "! type gre: there is none; expected one of dpdkvhostuser, "},
+	} {
+		if c.row["name"].atoms == nil {
+			c.row["name"] = one("p")
+		}
+		words, problem := interfaceWords(c.row, "br0", "/run")
+		if got := strings.Join(words, " "); got != c.want && (problem == "" || !strings.HasPrefix("! "+problem, c.want)) {
+			t.Errorf("%v\n%s %s, want\n%s", c.row, got, problem, c.want)
+		}
+	}
+	if got := ranges([]int64{1, 2, 3, 7, 9, 10}); got != "1-3,7,9-10" {
+		t.Errorf("ranges: %s", got)
+	}
+	for text, want := range map[string]string{"tcp:192.0.2.1": "tcp:192.0.2.1:6653", "tcp:192.0.2.1:1": "tcp:192.0.2.1:1", "ssl:[::1]": "ssl:[::1]:6653", "ssl:[::1]:1": "ssl:[::1]:1"} {
+		if got := withPort(text); got != want {
+			t.Errorf("%s with a port: %s", text, got)
+		}
+	}
+}
+
+// fakeSwitch has bridges and ports without devices. It refuses words of broken.
+type fakeSwitch struct {
+	bridges map[string]*api.Bridge
+	ports   map[string]*api.Port
+	broken  map[string]bool
+	log     []string
+}
+
+func (f *fakeSwitch) note(words ...any) {
+	f.log = append(f.log, strings.TrimSpace(fmt.Sprintln(words...)))
+}
+
+func (f *fakeSwitch) Bridges() (list []api.Bridge) {
+	for _, name := range slices.Sorted(maps.Keys(f.bridges)) {
+		list = append(list, *f.bridges[name])
+	}
+	return list
+}
+
+func (f *fakeSwitch) AddBridge(add api.AddBridge) error {
+	f.note("add-br", add.Name)
+	f.bridges[add.Name] = &api.Bridge{Name: add.Name, DatapathID: add.DatapathID, FailMode: add.FailMode, Controllers: add.Controllers}
+	return nil
+}
+
+func (f *fakeSwitch) ModifyBridge(name string, mod api.ModBridge) error {
+	f.note("mod-br", name, mod.FailMode, *mod.Controllers)
+	f.bridges[name].FailMode, f.bridges[name].Controllers = mod.FailMode, *mod.Controllers
+	return nil
+}
+
+func (f *fakeSwitch) DeleteBridge(name string) error {
+	f.note("del-br", name)
+	delete(f.bridges, name)
+	maps.DeleteFunc(f.ports, func(_ string, p *api.Port) bool { return p.Options["bridge"] == name })
+	return nil
+}
+
+func (f *fakeSwitch) Ports() (list []api.Port) {
+	for _, name := range slices.Sorted(maps.Keys(f.ports)) {
+		list = append(list, *f.ports[name])
+	}
+	return list
+}
+
+func (f *fakeSwitch) AddPort(name string, words []string) error {
+	f.note("add-port", name)
+	if f.broken[name] {
+		return errors.New(name + " is broken")
+	}
+	p := &api.Port{Name: name, State: "up", Options: map[string]string{}}
+	for _, w := range words {
+		key, v, _ := strings.Cut(w, "=")
+		p.Options[key] = v
+	}
+	p.Type, p.Number = p.Options["type"], uint32(len(f.ports)+1)
+	f.ports[name] = p
+	return nil
+}
+
+func (f *fakeSwitch) ModifyPort(name string, words []string) error {
+	f.note("mod-port", name, words)
+	for _, w := range words {
+		key, v, _ := strings.Cut(w, "=")
+		if key == "dev" {
+			return errors.New("dev= cannot change")
+		}
+		if f.ports[name].Options[key] = v; v == "" {
+			delete(f.ports[name].Options, key)
+		}
+	}
+	return nil
+}
+
+func (f *fakeSwitch) DeletePort(name string) error {
+	f.note("del-port", name)
+	delete(f.ports, name)
+	return nil
+}
+
+func (f *fakeSwitch) Connected(string) map[string]bool { return nil }
+
+// fakeKernel routes everything through u0.
+type fakeKernel struct{}
+
+func (fakeKernel) devices() map[string]device      { return nil }
+func (fakeKernel) routeDevice(_ netip.Addr) string { return "u0" }
+func (fakeKernel) setMTU(string, int) error        { return nil }
+
+// The switch agrees with the model after one pass, and a second pass changes nothing. A row
+// that cannot be done neither holds up others nor is tried at every change.
+func TestReconcile(t *testing.T) {
+	f := &fakeSwitch{bridges: map[string]*api.Bridge{}, ports: map[string]*api.Port{}, broken: map[string]bool{"bad": true}}
+	c := New(Setup{Switch: f, Log: slog.New(slog.DiscardHandler)})
+	c.kernel = fakeKernel{}
+	now := time.Unix(1000, 0)
+	pass := func(m *model, want ...string) {
+		t.Helper()
+		f.log = nil
+		c.reconcile(m, now)
+		if !slices.Equal(f.log, want) {
+			t.Errorf("changes\n%s\nwant\n%s", strings.Join(f.log, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	br0 := bridge{name: "br0", failMode: "secure"}
+	bad := port{name: "bad", words: []string{"bridge=br0", "type=netdev"}}
+	tap := port{name: "t", words: []string{"bridge=br0", "dev=t", "tag=1", "type=tap"}}
+	f.ports["own"] = &api.Port{Name: "own", Type: "tap", Options: map[string]string{"type": "tap"}}
+	f.ports["wire"] = &api.Port{Name: "wire", Type: "af_xdp", Options: map[string]string{"type": "af_xdp", "dev": "u1"}}
+	f.bridges["old"] = &api.Bridge{Name: "old"}
+	m := &model{bridges: []bridge{br0}, ports: []port{bad, tap}}
+	pass(m, "del-port own", "del-br old", "add-br br0", "add-port bad", "add-port t")
+	pass(m)
+	now = now.Add(retryInterval)
+	pass(m, "add-port bad")
+
+	m.ports[1].words = []string{"bridge=br0", "dev=t", "tag=2", "type=tap"}
+	pass(m, "mod-port t [tag=2]")
+	m.ports[1].words = []string{"bridge=br0", "dev=t2", "tag=2", "type=tap"}
+	pass(m, "mod-port t [dev=t2]", "del-port t", "add-port t")
+	m.ports[1].words = []string{"bridge=br0", "peer=q", "type=patch"}
+	pass(m, "del-port t", "add-port t")
+	m.ports[1].words = []string{"bridge=br0", "remote=192.0.2.1", "type=vxlan", "vni=0"}
+	pass(m, "del-port t", "add-port uplink-u0", "add-port t")
+	m.bridges[0].controllers = []string{"tcp:192.0.2.1:6653"}
+	pass(m, "mod-br br0 secure [tcp:192.0.2.1:6653]")
+	m.bridges[0].datapathID = "aa"
+	pass(m, "del-br br0", "add-br br0", "add-port t")
+	pass(&model{}, "del-port t", "del-br br0", "del-port uplink-u0")
+	if len(c.failed) != 0 || f.ports["wire"] == nil {
+		t.Errorf("failures %v, ports %v", c.failed, f.ports)
+	}
+}

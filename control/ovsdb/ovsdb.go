@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ovsdb makes the switch to an ovsdb-server what ovs-vswitchd is: it holds the
+// database's lock, monitors the tables, brings the switch into agreement with the rows, and
+// writes back what the switch is.
+//
+//	ovsdb.go         the client: connects, holds the lock, decides when to work
+//	session.go       JSON-RPC with the server
+//	value.go, rows.go   values and rows, and their changes
+//	model.go         from rows to words of weft add-port
+//	reconcile.go     from words to changes of the switch
+//	devices.go       the kernel's devices and routes
+//	writeback.go     rows that the switch writes
+//	capabilities.go  what the switch tells about itself
+//
+// Everything happens in the goroutine of Run, except that a session reads in its own. It
+// holds no lock while it calls the switch or the server.
+package ovsdb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"weft/control/loop"
+)
+
+const (
+	database = "Open_vSwitch"
+	lockName = "ovs_vswitchd" // the lock of ovs-vswitchd, so that only one daemon follows a database
+	// The pause between two attempts to connect doubles from minBackoff to maxBackoff.
+	minBackoff = 250 * time.Millisecond
+	maxBackoff = 8 * time.Second
+	// statusInterval is the time between two looks at states of ports and controllers.
+	statusInterval = time.Second
+	// usualStats is the default of other_config:stats-update-interval in milliseconds.
+	usualStats = 5000
+)
+
+// Setup is what the client needs.
+type Setup struct {
+	Target  string // of the ovsdb-server, see CheckTarget
+	Switch  Switch
+	RunDir  string // directory of the sockets of dpdkvhostuser ports
+	Version string // of the switch
+	Log     *slog.Logger
+}
+
+// Client follows one database.
+type Client struct {
+	setup  Setup
+	log    *slog.Logger
+	kernel facts
+
+	session *session
+	schema  schema
+	rows    tables
+	last    string // newest transaction that rows contain; "": none
+	locked  bool
+	changed bool // the rows or the lock have changed since the switch agreed with them
+
+	failed        map[string]*failure // by name of the port
+	bridgeProblem map[string]string
+	warned        map[string]string
+	model         model
+	statistics    map[uuid]value // as written
+	statsWritten  time.Time
+	routesRead    time.Time // when the uplinks of tunnels were last looked at
+}
+
+// New returns a client. Run starts it.
+func New(s Setup) *Client {
+	return &Client{setup: s, log: s.Log, kernel: Kernel{}, failed: map[string]*failure{}, warned: map[string]string{}}
+}
+
+// Run follows the database until ctx ends. Without a connection the switch stays as it is.
+func (c *Client) Run(ctx context.Context) {
+	backoff := minBackoff
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := c.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > maxBackoff {
+			backoff = minBackoff
+		}
+		if why := err.Error(); c.warned["server"] != why {
+			c.warned["server"] = why
+			c.log.Warn("no connection to the database, the switch stays as it is", "database", c.setup.Target, "error", err)
+		}
+		loop.Sleep(ctx, backoff)
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// follow serves one connection. It returns the reason of its end.
+func (c *Client) follow(ctx context.Context) (err error) {
+	if c.session, err = dial(ctx, c.setup.Target); err != nil {
+		return err
+	}
+	defer c.session.close()
+	defer context.AfterFunc(ctx, c.session.close)()
+	if err := c.begin(); err != nil {
+		return err
+	}
+	delete(c.warned, "server")
+	c.log.Info("connected to the database", "database", c.setup.Target, "schema", c.schema.Version, "locked", c.locked)
+	tick := time.NewTicker(statusInterval)
+	defer tick.Stop()
+	c.changed = true
+	for {
+		if err := c.work(time.Now()); err != nil {
+			return err
+		}
+		select {
+		case <-c.session.arrived:
+			if err := c.takeNotifications(); err != nil {
+				return err
+			}
+		case <-tick.C:
+		case <-c.session.ended:
+			return c.session.reason()
+		}
+	}
+}
+
+// begin asks for the schema, the lock and the rows.
+func (c *Client) begin() error {
+	c.schema = schema{}
+	if err := c.session.call("get_schema", &c.schema, database); err != nil {
+		return err
+	}
+	var lock struct {
+		Locked bool `json:"locked"`
+	}
+	if err := c.session.call("lock", &lock, lockName); err != nil {
+		return err
+	}
+	c.locked = lock.Locked
+	if !c.locked {
+		c.log.Warn("another process has the database's lock, the switch waits for it", "lock", lockName)
+	}
+	var reply []json.RawMessage
+	since := c.last
+	if since == "" {
+		since = "00000000-0000-0000-0000-000000000000"
+	}
+	if err := c.session.call("monitor_cond_since", &reply, database, "weft", c.schema.requests(), since); err != nil {
+		return err
+	}
+	var found bool
+	var updates tableUpdates
+	if len(reply) != 3 {
+		return errors.New("monitor_cond_since: the reply has not three parts")
+	}
+	if err := errors.Join(json.Unmarshal(reply[0], &found), json.Unmarshal(reply[1], &c.last), json.Unmarshal(reply[2], &updates)); err != nil {
+		return fmt.Errorf("monitor_cond_since: %w", err)
+	}
+	if !found { // the server does not know our transaction, and sends all rows
+		c.rows = tables{}
+	}
+	c.statistics = map[uuid]value{}
+	return c.rows.apply(&c.schema, updates)
+}
+
+// takeNotifications applies the notifications that have arrived. Each update is one
+// transaction, so the rows are never torn.
+func (c *Client) takeNotifications() error {
+	for _, m := range c.session.notifications() {
+		switch m.Method {
+		case "update3":
+			var params []json.RawMessage
+			var updates tableUpdates
+			if err := json.Unmarshal(m.Params, &params); err != nil || len(params) != 3 {
+				return errors.New("update3: expected three parameters")
+			}
+			if err := errors.Join(json.Unmarshal(params[1], &c.last), json.Unmarshal(params[2], &updates)); err != nil {
+				return fmt.Errorf("update3: %w", err)
+			}
+			if err := c.rows.apply(&c.schema, updates); err != nil {
+				return err
+			}
+			c.changed = c.changed || updates.concern()
+		case "locked":
+			c.log.Info("the switch has the database's lock")
+			c.locked, c.changed = true, true
+		case "stolen":
+			c.log.Warn("another process has taken the database's lock")
+			c.locked = false
+		case "monitor_canceled":
+			return errCanceled
+		}
+	}
+	return nil
+}
+
+// work brings the switch into agreement with the rows, if they have changed or a failed row
+// is due, and writes back.
+func (c *Client) work(now time.Time) error {
+	_, root := c.rows.root()
+	if !c.locked || root == nil { // without ovs-vsctl init, the database says nothing
+		return nil
+	}
+	if c.changed || c.due(now) {
+		c.changed = false
+		m := wanted(c.rows, c.setup.RunDir)
+		c.noteIgnored()
+		c.reconcile(&m, now)
+		c.model = m
+	}
+	return c.writeBack(now)
+}
+
+// due reports whether a failed row must be tried again, or the routes of tunnels must be looked
+// at again.
+func (c *Client) due(now time.Time) bool {
+	for _, f := range c.failed {
+		if now.Sub(f.tried) >= retryInterval {
+			return true
+		}
+	}
+	return now.Sub(c.routesRead) >= retryInterval && c.model.hasTunnels()
+}
+
+// noteIgnored logs columns that the switch does not follow.
+func (c *Client) noteIgnored() {
+	for _, r := range c.rows["Bridge"] {
+		for _, column := range []string{"mirrors", "netflow", "sflow", "ipfix"} {
+			if len(r.refs(column)) > 0 {
+				c.warn("bridge "+r.text("name")+" "+column, "there is no "+column+", the column has no effect")
+			}
+		}
+	}
+}

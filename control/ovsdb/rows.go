@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ovsdb
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// row is a row of the database with its monitored columns.
+type row map[string]value
+
+func (r row) text(column string) string {
+	if v := r[column]; len(v.atoms) == 1 {
+		if text, ok := v.atoms[0].(string); ok {
+			return text
+		}
+	}
+	return ""
+}
+
+// number returns an integer, or false if the column is empty.
+func (r row) number(column string) (int64, bool) {
+	if v := r[column]; len(v.atoms) == 1 {
+		n, ok := v.atoms[0].(int64)
+		return n, ok
+	}
+	return 0, false
+}
+
+func (r row) refs(column string) (list []uuid) {
+	for _, a := range r[column].atoms {
+		if id, ok := a.(uuid); ok {
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+// numbers returns the integers of a set, in order.
+func (r row) numbers(column string) (list []int64) {
+	for _, a := range r[column].atoms {
+		if n, ok := a.(int64); ok {
+			list = append(list, n)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// get returns a text in a map of texts, or "".
+func (r row) get(column, key string) string {
+	text, _ := r[column].pairs[key].(string)
+	return text
+}
+
+// milliseconds returns a number in a map of texts, or usual if it is missing or wrong.
+func (r row) milliseconds(column, key string, usual int64) int64 {
+	if n, err := strconv.ParseInt(r.get(column, key), 10, 32); err == nil && n > 0 {
+		return n
+	}
+	return usual
+}
+
+// tables is the client's copy of the monitored rows, by table. The goroutine of Run owns it.
+type tables map[string]map[uuid]row
+
+// monitored has the columns that the switch reads or writes. Statistics are only written.
+var monitored = map[string][]string{
+	"Open_vSwitch": {"bridges", "cur_cfg", "datapath_types", "datapaths", "db_version", "iface_types", "next_cfg", "other_config", "ovs_version"},
+	"Bridge": {"controller", "datapath_id", "datapath_type", "datapath_version", "fail_mode", "ipfix", "mirrors", "name", "netflow",
+		"other_config", "ports", "sflow"},
+	"Port": {"cvlans", "interfaces", "name", "other_config", "qos", "tag", "trunks", "vlan_mode"},
+	"Interface": {"admin_state", "bfd", "bfd_status", "error", "ifindex", "ingress_policing_burst", "ingress_policing_kpkts_burst",
+		"ingress_policing_kpkts_rate", "ingress_policing_rate", "link_state", "mac", "mac_in_use", "mtu", "mtu_request", "name",
+		"ofport", "ofport_request", "options", "other_config", "status", "type"},
+	"Controller": {"is_connected", "role", "status", "target"},
+	"Datapath":   {"capabilities"},
+}
+
+// schema is the part of the database's schema that the client needs.
+type schema struct {
+	Version string `json:"version"`
+	Tables  map[string]struct {
+		Columns map[string]struct {
+			Type json.RawMessage `json:"type"`
+		} `json:"columns"`
+	} `json:"tables"`
+}
+
+// requests returns the columns to monitor: those of monitored that the schema has.
+func (s *schema) requests() map[string]any {
+	all := map[string]any{}
+	for table, columns := range monitored {
+		var known []string
+		for _, c := range columns {
+			if _, has := s.Tables[table].Columns[c]; has {
+				known = append(known, c)
+			}
+		}
+		if len(known) > 0 {
+			all[table] = []any{map[string]any{"columns": known}}
+		}
+	}
+	return all
+}
+
+// several reports whether a column may have more than one atom.
+func (s *schema) several(table, column string) bool {
+	var t struct {
+		Max any `json:"max"`
+	}
+	if json.Unmarshal(s.Tables[table].Columns[column].Type, &t) != nil {
+		return false // a type that is only a word is exactly one atom
+	}
+	n, isNumber := t.Max.(float64)
+	return t.Max == "unlimited" || isNumber && n > 1
+}
+
+// tableUpdates is the params' part of an update2 or update3.
+type tableUpdates map[string]map[uuid]struct {
+	Initial *map[string]json.RawMessage `json:"initial"`
+	Insert  *map[string]json.RawMessage `json:"insert"`
+	Modify  *map[string]json.RawMessage `json:"modify"`
+	Delete  json.RawMessage             `json:"delete"` // null for a deleted row
+}
+
+// written has the columns that only the switch writes.
+var written = map[string]bool{"admin_state": true, "bfd_status": true, "capabilities": true, "cur_cfg": true, "datapath_id": true,
+	"datapath_types": true, "datapath_version": true, "db_version": true, "error": true, "iface_types": true, "ifindex": true,
+	"is_connected": true, "link_state": true, "mac_in_use": true, "mtu": true, "ofport": true, "ovs_version": true, "role": true, "status": true}
+
+// concern reports whether the updates ask the switch for anything. Its own write-backs do not.
+func (u tableUpdates) concern() bool {
+	for _, changes := range u {
+		for _, r := range changes {
+			if r.Modify == nil {
+				return true
+			}
+			for column := range *r.Modify {
+				if !written[column] {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// apply applies the changes of one transaction.
+func (t tables) apply(s *schema, updates tableUpdates) error {
+	for table, changes := range updates {
+		if t[table] == nil {
+			t[table] = map[uuid]row{}
+		}
+		for id, u := range changes {
+			switch {
+			case u.Initial != nil || u.Insert != nil:
+				columns := u.Initial
+				if columns == nil {
+					columns = u.Insert
+				}
+				r := row{}
+				if err := r.change(s, table, *columns); err != nil {
+					return err
+				}
+				t[table][id] = r
+			case u.Modify != nil:
+				r := row{} // a copy, because a write-back may compare with the former row
+				for column, v := range t[table][id] {
+					r[column] = v
+				}
+				if err := r.change(s, table, *u.Modify); err != nil {
+					return err
+				}
+				t[table][id] = r
+			default:
+				delete(t[table], id)
+			}
+		}
+	}
+	return nil
+}
+
+func (r row) change(s *schema, table string, columns map[string]json.RawMessage) error {
+	for column, text := range columns {
+		v, err := decodeValue(text)
+		if err != nil {
+			return fmt.Errorf("table %s, column %s: %w", table, column, err)
+		}
+		r[column] = r[column].apply(v, s.several(table, column))
+	}
+	return nil
+}
+
+// root returns the row of Open_vSwitch, or nil if the database is not initialized.
+func (t tables) root() (uuid, row) {
+	for id, r := range t["Open_vSwitch"] {
+		return id, r
+	}
+	return "", nil
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ovsdb
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"weft/control/loop"
+	"weft/control/usererr"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	// callTimeout limits the wait for an answer. ovsdb-server answers a transaction after it
+	// has written it to the disk.
+	callTimeout = 30 * time.Second
+	// probeInterval is the silence after which a TCP server is asked for an echo. After
+	// another probeInterval the connection ends. A unix socket needs no probe.
+	probeInterval = 5 * time.Second
+)
+
+// CheckTarget returns an error unless the target names an ovsdb-server: unix:PATH or
+// tcp:HOST:PORT.
+func CheckTarget(target string) error {
+	_, _, err := parseTarget(target)
+	return err
+}
+
+func parseTarget(target string) (network, address string, err error) {
+	word, rest, _ := strings.Cut(target, ":")
+	switch {
+	case word == "unix" && rest != "":
+		return "unix", rest, nil
+	case word == "tcp":
+		if _, _, err := net.SplitHostPort(rest); err == nil {
+			return "tcp", rest, nil
+		}
+	}
+	return "", "", usererr.Errorf("%s: expected unix:PATH or tcp:HOST:PORT of an ovsdb-server", target)
+}
+
+// session is a connection to an ovsdb-server: JSON-RPC 1.0 (RFC 7047 section 4). A goroutine
+// reads; the goroutine of Run calls.
+type session struct {
+	conn   net.Conn
+	probed bool
+
+	mu      sync.Mutex
+	next    int64
+	waiting map[int64]chan message
+	queue   []message // notifications, in order
+	err     error     // why the session has ended
+
+	arrived chan struct{} // wakes the receiver of notifications; capacity 1
+	ended   chan struct{} // closed at the end of the session
+	heard   chan struct{} // a message has arrived; capacity 1
+}
+
+// message is a request, a notification or a reply.
+type message struct {
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	ID     json.RawMessage `json:"id"`
+	Result json.RawMessage `json:"result"`
+	Error  json.RawMessage `json:"error"`
+}
+
+// dial connects to a server.
+func dial(ctx context.Context, target string) (*session, error) {
+	network, address, err := parseTarget(target)
+	if err != nil {
+		return nil, err
+	}
+	d := net.Dialer{Timeout: dialTimeout}
+	conn, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{conn: conn, probed: network == "tcp", waiting: map[int64]chan message{},
+		arrived: make(chan struct{}, 1), ended: make(chan struct{}), heard: make(chan struct{}, 1)}
+	go s.read()
+	if s.probed {
+		go s.probe()
+	}
+	return s, nil
+}
+
+func (s *session) close() { s.conn.Close() }
+
+// read takes messages until the connection ends.
+func (s *session) read() {
+	d := json.NewDecoder(bufio.NewReaderSize(s.conn, 64<<10))
+	var err error
+	for err == nil {
+		var m message
+		if err = d.Decode(&m); err == nil {
+			err = s.take(m)
+		}
+	}
+	s.conn.Close()
+	s.mu.Lock()
+	s.err = err
+	s.mu.Unlock()
+	close(s.ended)
+}
+
+func (s *session) take(m message) error {
+	loop.Notify(s.heard)
+	if m.Method == "echo" {
+		return s.send(map[string]any{"id": m.ID, "result": m.Params, "error": nil})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.Method != "" {
+		s.queue = append(s.queue, m)
+		loop.Notify(s.arrived)
+		return nil
+	}
+	var id int64
+	if json.Unmarshal(m.ID, &id) != nil {
+		return fmt.Errorf("a reply has the unknown id %s", m.ID)
+	}
+	if reply := s.waiting[id]; reply != nil {
+		reply <- m
+		delete(s.waiting, id)
+	}
+	return nil
+}
+
+// notifications returns the notifications since the last call.
+func (s *session) notifications() []message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.queue
+	s.queue = nil
+	return list
+}
+
+func (s *session) send(m any) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	_ = s.conn.SetWriteDeadline(time.Now().Add(callTimeout)) // error ignored: the write fails too
+	_, err = s.conn.Write(text)
+	return err
+}
+
+// call sends a request and decodes the result of its reply.
+func (s *session) call(method string, result any, params ...any) error {
+	reply := make(chan message, 1)
+	s.mu.Lock()
+	s.next++
+	id := s.next
+	s.waiting[id] = reply
+	s.mu.Unlock()
+	if params == nil {
+		params = []any{}
+	}
+	if err := s.send(map[string]any{"method": method, "params": params, "id": id}); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	timer := time.NewTimer(callTimeout)
+	defer timer.Stop()
+	select {
+	case m := <-reply:
+		if len(m.Error) > 0 && string(m.Error) != "null" {
+			return fmt.Errorf("%s: the server answers %s", method, m.Error)
+		}
+		return json.Unmarshal(m.Result, result)
+	case <-s.ended:
+		return fmt.Errorf("%s: %w", method, s.reason())
+	case <-timer.C:
+		return fmt.Errorf("%s: no answer within %v", method, callTimeout)
+	}
+}
+
+func (s *session) reason() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// probe closes the connection to a server that is silent.
+func (s *session) probe() {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	asked := false
+	for {
+		select {
+		case <-s.ended:
+			return
+		case <-s.heard:
+			asked = false
+			tick.Reset(probeInterval)
+		case <-tick.C:
+			if asked {
+				s.conn.Close()
+				return
+			}
+			asked = true
+			go func() { _ = s.call("echo", new(json.RawMessage)) }() // error ignored: the silence counts
+		}
+	}
+}
+
+// errCanceled ends a session whose monitor the server has canceled, for example because the
+// schema changes.
+var errCanceled = errors.New("the server has canceled the monitor")

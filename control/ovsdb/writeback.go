@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ovsdb
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"time"
+
+	"weft/api"
+)
+
+// transaction collects the columns that differ from the rows.
+type transaction struct {
+	rows   tables
+	schema *schema
+	ops    []any
+}
+
+// set writes columns of a row if their values differ.
+func (t *transaction) set(table string, id uuid, columns map[string]value) {
+	changed := map[string]value{}
+	for column, v := range columns {
+		if _, has := t.schema.Tables[table].Columns[column]; has && !t.rows[table][id][column].equal(v) {
+			changed[column] = v
+		}
+	}
+	t.update(table, id, changed)
+}
+
+func (t *transaction) update(table string, id uuid, columns map[string]value) {
+	if len(columns) > 0 {
+		t.ops = append(t.ops, map[string]any{"op": "update", "table": table, "row": columns,
+			"where": []any{[]any{"_uuid", "==", []string{"uuid", string(id)}}}})
+	}
+}
+
+// writeBack writes what the switch is, in one transaction. It writes nothing if the rows
+// say so already.
+func (c *Client) writeBack(now time.Time) error {
+	t := &transaction{rows: c.rows, schema: &c.schema}
+	id, root := c.rows.root()
+	next, _ := root.number("next_cfg")
+	t.set("Open_vSwitch", id, map[string]value{
+		"cur_cfg": one(next), "ovs_version": one(ovsVersion), "db_version": one(c.schema.Version),
+		"iface_types": words(ifaceTypes), "datapath_types": words(datapathTypes),
+	})
+	for _, d := range root["datapaths"].pairs {
+		if id, ok := d.(uuid); ok && c.rows["Datapath"][id] != nil {
+			t.set("Datapath", id, map[string]value{"capabilities": mapOf(capabilities)})
+		}
+	}
+	c.writeBridges(t)
+	interval := time.Duration(root.milliseconds("other_config", "stats-update-interval", usualStats)) * time.Millisecond
+	withStatistics := now.Sub(c.statsWritten) >= interval
+	if withStatistics {
+		c.statsWritten = now
+	}
+	c.writeInterfaces(t, withStatistics)
+	return c.commit(t.ops)
+}
+
+// commit sends operations as one transaction, which fails if another process has the lock.
+func (c *Client) commit(ops []any) error {
+	if len(ops) == 0 {
+		return nil
+	}
+	params := append([]any{database, map[string]any{"op": "assert", "lock": lockName}}, ops...)
+	var results []struct {
+		Error   string `json:"error"`
+		Details string `json:"details"`
+	}
+	if err := c.session.call("transact", &results, params...); err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r.Error != "" {
+			// Rows may have gone meanwhile. The next look writes again.
+			c.warn("transaction", fmt.Sprintf("%s %s", r.Error, r.Details))
+			return nil
+		}
+	}
+	delete(c.warned, "transaction")
+	return c.takeNotifications() // the transaction's own update has arrived before its reply
+}
+
+func (c *Client) writeBridges(t *transaction) {
+	present := map[string]api.Bridge{}
+	for _, b := range c.setup.Switch.Bridges() {
+		present[b.Name] = b
+	}
+	for i := range c.model.bridges {
+		d := &c.model.bridges[i]
+		b, there := present[d.name]
+		if !there || c.rows["Bridge"][d.id] == nil {
+			continue
+		}
+		t.set("Bridge", d.id, map[string]value{"datapath_id": one(b.DatapathID), "datapath_version": one(c.setup.Version)})
+		connected := c.setup.Switch.Connected(d.name)
+		for _, id := range c.rows["Bridge"][d.id].refs("controller") {
+			r := c.rows["Controller"][id]
+			if r == nil {
+				continue
+			}
+			target := r.text("target")
+			status := map[string]string{"state": "BACKOFF"}
+			is := connectable(target) && connected[withPort(target)]
+			switch {
+			case is:
+				status["state"] = "ACTIVE"
+			case !connectable(target):
+				status = map[string]string{"state": "VOID", "last_error": "expected tcp: or ssl:; tools use the socket BRIDGE.mgmt"}
+			case c.bridgeProblem[d.name] != "":
+				status["last_error"] = c.bridgeProblem[d.name]
+			}
+			t.set("Controller", id, map[string]value{"is_connected": one(is), "status": mapOf(status)})
+		}
+	}
+}
+
+func (c *Client) writeInterfaces(t *transaction, withStatistics bool) {
+	present, devices := c.portsByName(), c.kernel.devices()
+	for i := range c.model.ports {
+		d := &c.model.ports[i]
+		if c.rows["Interface"][d.id] == nil {
+			continue
+		}
+		p, why := present[d.name], d.problem
+		if f := c.failed[d.name]; f != nil && why == "" {
+			why = f.reason
+		}
+		if p == nil || why != "" {
+			t.set("Interface", d.id, map[string]value{"error": one(cmp.Or(why, "not added yet")), "ofport": one(int64(-1)), "status": mapOf[string](nil),
+				"mac_in_use": none(), "mtu": none(), "ifindex": none(), "admin_state": none(), "link_state": none(), "bfd_status": mapOf[string](nil)})
+			continue
+		}
+		t.set("Interface", d.id, interfaceColumns(p, devices))
+		if withStatistics {
+			if s := statistics(&p.Stats); !s.equal(c.statistics[d.id]) {
+				c.statistics[d.id] = s
+				t.update("Interface", d.id, map[string]value{"statistics": s})
+			}
+		}
+	}
+}
+
+// interfaceColumns returns what the switch and the kernel say about a port.
+func interfaceColumns(p *api.Port, devices map[string]device) map[string]value {
+	status := map[string]string{"driver_name": "weft", "weft_type": p.Type, "weft_state": p.State}
+	if p.Detail != "" {
+		status["weft_detail"] = p.Detail
+	}
+	problem := ""
+	if p.State == "failed" {
+		problem = cmp.Or(p.Detail, "the port is set up again")
+	}
+	columns := map[string]value{"error": optional(problem), "ofport": one(int64(p.InFlows())), "bfd_status": bfdStatus(p),
+		"mac_in_use": none(), "mtu": none(), "ifindex": none()}
+	up := p.State == "up"
+	admin, link := p.Options["admin"] != "down", up
+	name := cmp.Or(p.Options["dev"], p.Name)
+	d, there := devices[name]
+	switch p.Type {
+	case "netdev", "tap", "local":
+		if there {
+			columns["mac_in_use"], columns["mtu"], columns["ifindex"] = optional(d.mac), one(int64(d.mtu)), one(int64(d.index))
+			admin, link = d.adminUp, d.linkUp
+		}
+	case "vhost-user":
+		mtu := int64(1500)
+		if n, err := strconv.ParseInt(p.Options["mtu"], 10, 32); err == nil {
+			mtu = n
+		}
+		columns["mtu"] = one(mtu)
+		status["mode"] = cmp.Or(p.Options["mode"], "server")
+		status["socket"] = p.Options["path"]
+	default:
+		if len(p.Remotes) > 0 && p.Remotes[0].Device != "" {
+			dev := p.Remotes[0].Device
+			status["tunnel_egress_iface"], status["tunnel_egress_iface_carrier"] = dev, upDown(devices[dev].linkUp)
+		}
+	}
+	columns["admin_state"], columns["link_state"] = one(upDown(admin)), one(upDown(link))
+	columns["status"] = mapOf(status)
+	return columns
+}
+
+func upDown(up bool) string {
+	if up {
+		return "up"
+	}
+	return "down"
+}
+
+// bfdStatus returns the column bfd_status of a tunnel with one remote.
+func bfdStatus(p *api.Port) value {
+	if len(p.Remotes) != 1 || p.Remotes[0].BFD == nil {
+		return mapOf[string](nil)
+	}
+	b := p.Remotes[0].BFD
+	return mapOf(map[string]string{"state": word(b.State), "remote_state": word(b.RemoteState), "diagnostic": b.Diagnostic,
+		"remote_diagnostic": b.RemoteDiagnostic, "forwarding": strconv.FormatBool(b.State == "up")})
+}
+
+// word returns a state of BFD as Open vSwitch spells it.
+func word(state string) string {
+	if state == "admin-down" {
+		return "admin_down"
+	}
+	return state
+}
+
+// statistics returns the column statistics of an interface.
+func statistics(s *api.PortStats) value {
+	dropped := uint64(0)
+	for _, n := range s.RxDrops {
+		dropped += n
+	}
+	return mapOf(map[string]int64{
+		"rx_packets": int64(s.RxPackets), "rx_bytes": int64(s.RxBytes), "rx_dropped": int64(dropped), "rx_errors": 0,
+		"tx_packets": int64(s.TxPackets), "tx_bytes": int64(s.TxBytes), "tx_dropped": int64(s.TxDrops), "tx_errors": 0, "collisions": 0,
+	})
+}

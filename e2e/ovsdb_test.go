@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"weft/e2e/lab"
+)
+
+// ruled is a weftd that a genuine ovsdb-server rules.
+type ruled struct {
+	*openVSwitch
+	t    *testing.T
+	weft *lab.Daemon
+}
+
+func newRuled(t *testing.T, h *lab.Host) *ruled {
+	t.Helper()
+	for _, name := range []string{"ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-vswitchd"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip(name + " is missing: run scripts/setup, and put .cache/programs/usr/bin into PATH")
+		}
+	}
+	r := &ruled{openVSwitch: newDatabase(t, h), t: t}
+	r.weft = h.Weftd("--ovsdb", "unix:"+r.dir+"/db.sock")
+	return r
+}
+
+// get returns a column as ovs-vsctl prints it.
+func (r *ruled) get(table, record, column string) string {
+	r.t.Helper()
+	return strings.Trim(strings.TrimSpace(r.vsctl("get "+table+" "+record+" "+column)), `"`)
+}
+
+func (r *ruled) expect(table, record, column, want string) {
+	r.t.Helper()
+	eventually(r.t, func() error {
+		if got := r.get(table, record, column); !strings.Contains(got, want) {
+			return fmt.Errorf("%s %s %s is %s, want %s", table, record, column, got, want)
+		}
+		return nil
+	})
+}
+
+// ovs-vsctl makes bridges and ports of each type, waits until they are in force, and reads
+// what the switch writes back. Rows that cannot be done say why and do not hold up others.
+func TestOVSDB(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	h, a, b := l.Host("h"), l.Host("a"), l.Host("b")
+	l.Wire(h, "p0", a, "eth0", guestMTU)
+	l.Wire(h, "p1", b, "eth0", guestMTU)
+	l.Wire(h, "u0", l.Host("far"), "u0", underlayMTU)
+	a.Address("eth0", guestIP+"/24")
+	b.Address("eth0", remoteIP+"/24")
+	h.Address("u0", hostIP+"/24")
+	r := newRuled(t, h)
+
+	r.vsctl("add-br br0 -- add-port br0 p0 -- add-port br0 p1 -- set port p0 tag=5 -- set port p1 tag=5")
+	if got := r.get("interface", "p0", "ofport"); got != "1" && got != "2" {
+		t.Errorf("ofport of p0 is %s after ovs-vsctl has waited", got)
+	}
+	if got := r.get("interface", "br0", "ofport"); got != "65534" {
+		t.Errorf("ofport of br0 is %s", got)
+	}
+	reach(t, a, remoteIP) // a bridge without controllers is a learning switch
+	if text := r.run("ovs-ofctl", "dump-flows", "br0"); !strings.Contains(text, "priority=0 actions=NORMAL") {
+		t.Errorf("flows of br0:\n%s", text)
+	}
+	h.Address("br0", "10.0.9.1/24")
+	r.expect("interface", "br0", "link_state", "up")
+	r.expect("interface", "p0", "statistics", "rx_packets=")
+	if mac := r.get("interface", "p0", "mac_in_use"); mac != macOf(t, h, "p0") {
+		t.Errorf("mac_in_use of p0 is %s", mac)
+	}
+	if id := r.get("bridge", "br0", "datapath_id"); len(id) != 16 {
+		t.Errorf("datapath_id of br0 is %s", id)
+	}
+
+	r.vsctl("add-br br1 -- set bridge br1 datapath_type=netdev fail_mode=secure other_config:datapath-id=00000000000000aa" +
+		" -- add-port br0 to1 -- set interface to1 type=patch options:peer=to0" +
+		" -- add-port br1 to0 -- set interface to0 type=patch options:peer=to1" +
+		" -- add-port br1 t0 -- set interface t0 type=internal mtu_request=1400" +
+		" -- add-port br1 vx -- set interface vx type=vxlan options:remote_ip=" + peerIP + " options:key=7 ofport_request=9" +
+		" -- add-port br1 gn -- set interface gn type=geneve options:remote_ip=" + peerIP + " options:key=flow options:csum=true" +
+		" -- add-port br1 vm -- set interface vm type=dpdkvhostuserclient options:vhost-server-path=" + r.dir + "/vm.sock ingress_policing_rate=1000")
+	for _, c := range []struct{ table, record, column, want string }{
+		{"bridge", "br1", "datapath_id", "00000000000000aa"},
+		{"interface", "vx", "ofport", "9"},
+		{"interface", "t0", "mtu", "1400"},
+		{"interface", "vm", "status", "mode=client"},
+		{"interface", "vx", "status", "tunnel_egress_iface=u0"},
+		{"interface", "gn", "error", "[]"},
+		{"open_vswitch", ".", "iface_types", "dpdkvhostuserclient"},
+	} {
+		r.expect(c.table, c.record, c.column, c.want)
+	}
+	if text := r.run("ovs-ofctl", "show", "br1"); !strings.Contains(text, "dpid:00000000000000aa") || !strings.Contains(text, "9(vx)") {
+		t.Errorf("br1:\n%s", text)
+	}
+
+	r.vsctl("add-port br0 nosuch -- add-port br0 odd -- set interface odd type=gre -- add-port br0 alone -- set interface alone type=internal")
+	for name, want := range map[string]string{"nosuch": `no network device`, "odd": "type gre: there is none", "alone": "[]"} {
+		r.expect("interface", name, "error", want)
+	}
+	if got := r.get("interface", "nosuch", "ofport"); got != "-1" {
+		t.Errorf("ofport of a port without a device is %s", got)
+	}
+	l.Wire(h, "nosuch", l.Host("late"), "eth0", guestMTU)
+	r.expect("interface", "nosuch", "error", "[]") // the device has come
+
+	r.server.Kill()
+	reach(t, a, remoteIP)
+	r.serve(t)
+	r.vsctl("del-port br0 alone")
+	r.weft.Control().Kill()
+	r.vsctl("--no-wait del-port br1 vx")
+	r.weft.Start()
+	r.vsctl("set port p1 tag=5")
+	ports := r.weft.Weft("dump-ports")
+	if strings.Contains(ports, "vx") || strings.Contains(ports, "alone") {
+		t.Errorf("deleted ports are there:\n%s", ports)
+	}
+	reach(t, a, remoteIP)
+	r.vsctl("del-br br0 -- del-br br1")
+	if text := r.weft.Weft("list-br"); strings.TrimSpace(text) != "" {
+		t.Errorf("bridges after del-br: %s", text)
+	}
+}
