@@ -137,6 +137,9 @@ const (
 	DropQueue
 	// DropPoliced: the rate of ingress policing of the input port was exceeded.
 	DropPoliced
+	// DropBudget: the translation of the frame's flow took more steps than one may
+	// (xlate.MaxSteps).
+	DropBudget
 
 	dropReasonCount
 )
@@ -157,7 +160,7 @@ var dropNames = [DropReasons]string{
 	"bad-offload",
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
-	"rx-full", "port-off", "bad-bfd", "bad-geneve", "tunnel-payload", "packet-type", "queue", "policed",
+	"rx-full", "port-off", "bad-bfd", "bad-geneve", "tunnel-payload", "packet-type", "queue", "policed", "budget",
 }
 
 // String returns the reason's name in counters and output.

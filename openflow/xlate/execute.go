@@ -14,7 +14,7 @@ import (
 func (x *xlate) list(actions []openflow.Action) (next uint8, jump bool) {
 	for i := range actions {
 		a := &actions[i]
-		if x.halted || x.exited {
+		if x.halted || x.exited || !x.step() {
 			return 0, false
 		}
 		if x.hook != nil {

@@ -46,7 +46,7 @@ func (x *xlate) group(id uint32) {
 }
 
 func (x *xlate) bucket(g *openflow.Group, i int) {
-	if x.halted {
+	if x.halted || !x.step() {
 		return
 	}
 	x.groups = append(x.groups, ofproto.GroupHit{Group: g, Bucket: i})
@@ -69,6 +69,9 @@ func (x *xlate) live(b *openflow.Bucket) bool { return x.liveBeyond(b, nil) }
 // liveBeyond reports whether a bucket is live. It does not look into the groups in
 // visited again, because groups may watch each other in a circle.
 func (x *xlate) liveBeyond(b *openflow.Bucket, visited map[uint32]bool) bool {
+	if !x.step() {
+		return false
+	}
 	if b.WatchPort == openflow.PortNone && b.WatchGroup == openflow.GroupAny {
 		return true
 	}

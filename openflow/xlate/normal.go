@@ -34,7 +34,10 @@ func (x *xlate) flood(withFlags bool, f *vlanFrame) {
 	ports := x.env.Ports()
 	for i := range ports {
 		p := &ports[i]
-		if p.No == in || p.Kind == PortUplink || p.Off || x.halted || !p.reaches(segment, network) {
+		if x.halted || !x.step() {
+			return
+		}
+		if p.No == in || p.Kind == PortUplink || p.Off || !p.reaches(segment, network) {
 			continue
 		}
 		if withFlags && (p.NoFlood || fromTunnel && p.Kind == PortTunnel && !p.NoSplitHorizon) {

@@ -21,6 +21,11 @@ const (
 	MaxResubmits = 4096
 	// MaxDepth is the deepest nesting of resubmits to the same or an earlier table.
 	MaxDepth = 64
+	// MaxSteps is the largest number of steps: executed actions, look-ups, buckets and watched
+	// groups that are looked at, and ports that the action normal looks at. The frame is then
+	// counted as packet.DropBudget. A pipeline that makes full use of MaxResubmits may have 32
+	// steps for each; OVN's have about 6.
+	MaxSteps = 32 * MaxResubmits
 	// maxMissed is the largest number of look-ups without a matching flow that one
 	// translation counts. The table statistics leave out further ones.
 	maxMissed = 64
@@ -114,6 +119,7 @@ type xlate struct {
 	actionSet    openflow.ActionSet
 	stack        []stacked
 	resubmits    int
+	steps        int
 	depth        int
 	rule         *ofproto.Rule     // rule in execution; nil: the action set
 	table        uint8             // table of rule
@@ -234,6 +240,9 @@ func (x *xlate) pipeline(table uint8, first bool) {
 		if x.hook != nil {
 			x.hook(TraceStep{Bridge: x.p.Bridge(), Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: noteOf(conj)})
 		}
+		if x.halted {
+			return
+		}
 		if rule == nil {
 			if first && table == 0 && x.continues() {
 				table = ofproto.CentralTable
@@ -257,6 +266,9 @@ func (x *xlate) pipeline(table uint8, first bool) {
 
 func (x *xlate) lookup(table uint8) (r *ofproto.Rule, conj uint32) {
 	x.tables.Add(table)
+	if !x.step() {
+		return nil, 0
+	}
 	if x.bare {
 		x.noteDrop(packet.DropPacketType)
 		x.note("no flow matches a packet without an Ethernet header")
@@ -297,6 +309,17 @@ func (x *xlate) countResubmit() bool {
 		return false
 	}
 	x.resubmits++
+	return true
+}
+
+// step counts a step of the translation. It returns false if there were too many, which
+// ends the translation.
+func (x *xlate) step() bool {
+	if x.steps == MaxSteps {
+		x.halt(packet.DropBudget)
+		return false
+	}
+	x.steps++
 	return true
 }
 

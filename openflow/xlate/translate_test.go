@@ -278,6 +278,22 @@ func TestNormalLearnsAndForwards(t *testing.T) {
 	}
 }
 
+// A translation has a budget of steps. A frame beyond it is counted as such. A pipeline with
+// 30 actions for each of the most resubmits is within the budget.
+func TestTranslationBudget(t *testing.T) {
+	resubmits, k := strings.Repeat("resubmit(,1),", MaxResubmits-1), keyOfText(t, "in_port=1")
+	for _, c := range []struct {
+		loads, rules int
+		want         packet.DropReason
+	}{{500, MaxSteps/500 + 1, packet.DropBudget}, {30 - 2, MaxResubmits, packet.DropNone}} {
+		loads := strings.TrimSuffix(strings.Repeat("load:1->NXM_NX_REG0[],", c.loads), ",")
+		p := pipelineOf(t, "table=0,actions="+resubmits+"2", "table=1,actions="+loads)
+		if tr := Translate(p, &k, newEnv()); tr.Drop != c.want || len(tr.Rules) > c.rules {
+			t.Errorf("%d loads: drop %v after %d rules, want %v after at most %d", c.loads, tr.Drop, len(tr.Rules), c.want, c.rules)
+		}
+	}
+}
+
 func TestTranslationLimits(t *testing.T) {
 	fan := make([]string, 0, 16)
 	for i := range 14 {
