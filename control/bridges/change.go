@@ -120,29 +120,23 @@ func (bs *Bridges) Delete(name string) error {
 	bs.setup.Frames.Detach(b.Pipeline)
 	bs.setup.Change.Lock()
 	defer bs.setup.Change.Unlock()
-	if err := bs.setup.Pipeline.RemoveBridge(b.Pipeline); err != nil {
-		return err
-	}
-	if err := bs.setup.Store.DeleteBridge(b.Number); err != nil {
-		return fmt.Errorf("state: %w", err)
-	}
+	bs.setup.Pipeline.RemoveBridge(b.Pipeline)
 	bs.setup.Log.Info("bridge deleted", "bridge", b.Name)
 	return nil
 }
 
-// withdraw deletes the ports of a bridge and hides the bridge from requests, so that it gets no
-// further port.
+// withdraw deletes a bridge with all that it has from the state file, in one transaction.
+// Then it removes the ports, and hides the bridge from requests, so that it gets no further port.
 func (bs *Bridges) withdraw(b *Bridge) error {
 	bs.setup.Change.Lock()
 	defer bs.setup.Change.Unlock()
-	// A bridge may have no ports. So the write of an equal bridge finds out first whether the
-	// state file accepts changes.
-	if err := bs.setup.Store.SaveBridge(b.saved()); err != nil {
+	err := bs.setup.Pipeline.CloseBridge(b.Pipeline, func(flows []uint32) error {
+		return bs.setup.Store.DeleteBridge(b.Number, bs.setup.Ports.NumbersIn(b.Number), flows)
+	})
+	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	if err := bs.setup.Ports.DeleteBridge(b.Number); err != nil {
-		return err
-	}
+	bs.setup.Ports.LeaveBridge(b.Number)
 	bs.remove(b)
 	return nil
 }

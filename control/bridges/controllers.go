@@ -94,7 +94,7 @@ func (bs *Bridges) follow(b *Bridge, s *store.Bridge, bare bool, save func(*stor
 // without controllers, so that a weftd that knows only one bridge can read it.
 func (bs *Bridges) saveControllers(s *store.Bridge) error {
 	if s.Number == 0 && len(s.Controllers) == 0 && s.FailMode == api.FailSecure {
-		return bs.setup.Store.DeleteBridge(0)
+		return bs.setup.Store.DeleteBridgeSettings(0)
 	}
 	return bs.setup.Store.SaveBridge(*s)
 }

@@ -6,7 +6,6 @@ import (
 	"weft/control/addresses"
 	"weft/control/megaflows"
 	"weft/control/underlay"
-	"weft/control/usererr"
 	"weft/openflow"
 	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
@@ -18,6 +17,9 @@ type Bridge struct {
 	pl     *Pipeline
 	number uint8
 	tables *ofproto.Pipeline
+	// closed: the state file has nothing of the bridge any more, so its tables take no
+	// changes. The configuration lock guards it.
+	closed bool
 }
 
 // Number returns the bridge's number.
@@ -60,18 +62,42 @@ func (pl *Pipeline) AddBridge(number uint8) *Bridge {
 	return b
 }
 
-// RemoveBridge removes a bridge without ports, and its flows, groups and meters. The caller
-// holds the configuration lock.
-func (pl *Pipeline) RemoveBridge(b *Bridge) error {
-	if b.number == 0 {
-		return usererr.Errorf("the first bridge cannot be removed")
+// CloseBridge calls save, which deletes the bridge from the state file: rows has the rows of
+// its flows. Afterwards the bridge's tables take no changes, and its flows still forward until
+// RemoveBridge. If save returns an error, nothing has changed. The caller holds the configuration
+// lock.
+func (pl *Pipeline) CloseBridge(b *Bridge, save func(rows []uint32) error) error {
+	pl.Save() // no write of the bridge's flows comes later
+	pl.mu.RLock()
+	rows := pl.rules.Rows(b.tables.Select(&openflow.FlowMod{Table: openflow.TableAll}))
+	pl.mu.RUnlock()
+	if err := save(rows); err != nil {
+		return err
 	}
-	pl.Save()
-	_, flowsErr := b.Apply([]openflow.FlowMod{{Command: openflow.Delete, Table: openflow.TableAll}})
-	_, groupsErr := b.ApplyGroups([]openflow.GroupMod{{Command: openflow.GroupDelete, Group: openflow.Group{ID: openflow.GroupAny}}})
-	_, metersErr := b.ApplyMeters([]openflow.MeterMod{{Command: openflow.MeterDelete, Meter: openflow.Meter{ID: openflow.MeterAll}}})
-	configErr := unsavedError(pl.rules.SaveConfigs(b.number, &[openflow.Tables]ofproto.TableConfig{}))
-	tlvErr := b.ChangeTLVs(&openflow.TLVMod{Command: openflow.TLVClear})
+	b.closed = true
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.rules.RemoveTables(b.number)
+	return nil
+}
+
+// RemoveBridge removes a closed bridge without ports, and its flows, groups and meters. It
+// revalidates once. The caller holds the configuration lock.
+func (pl *Pipeline) RemoveBridge(b *Bridge) {
+	var groups, meters ofproto.Changes
+	var changed []*openflow.Meter
+	flows, removed, err := pl.alter(func(now uint64) (flows ofproto.Changes, err error) {
+		flows, err = b.tables.Apply([]openflow.FlowMod{{Command: openflow.Delete, Table: openflow.TableAll}}, now)
+		groups, _ = b.tables.ApplyGroups([]openflow.GroupMod{{Command: openflow.GroupDelete, Group: openflow.Group{ID: openflow.GroupAny}}}, now)
+		meters, changed, _ = b.tables.ApplyMeters([]openflow.MeterMod{{Command: openflow.MeterDelete, Meter: openflow.Meter{ID: openflow.MeterAll}}}, now)
+		return flows, err
+	})
+	if err != nil {
+		pl.log.Error("flows of a deleted bridge", "error", err)
+	}
+	for _, m := range changed {
+		sendMeter(pl.workers, m)
+	}
 	pl.mu.Lock()
 	bridges := append([]*Bridge(nil), pl.bridges...)
 	bridges[b.number] = nil
@@ -79,16 +105,24 @@ func (pl *Pipeline) RemoveBridge(b *Bridge) error {
 		bridges = bridges[:len(bridges)-1]
 	}
 	pl.bridges = bridges
-	pl.rules.RemoveTables(b.number)
 	pl.mu.Unlock()
+	pl.ports.UpdateLiveness()
 	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
-	for _, err := range []error{flowsErr, groupsErr, metersErr, configErr, tlvErr} {
-		if err != nil {
-			return err
-		}
+	for _, c := range []*ofproto.Changes{&flows, &groups, &meters} {
+		pl.tell(c)
 	}
-	return nil
+	pl.releaseRows(removed)
 }
+
+// alter changes the bridge's tables as Pipeline.alter does, unless the bridge is closed.
+func (b *Bridge) alter(apply func(now uint64) (ofproto.Changes, error)) (ofproto.Changes, []uint32, error) {
+	if b.closed {
+		return ofproto.Changes{}, nil, errClosed
+	}
+	return b.pl.alter(apply)
+}
+
+var errClosed = &openflow.CodedError{Code: openflow.ErrFlowEPERM, Text: "the bridge has been deleted"}
 
 // visitTables calls fn for the tables of all bridges. The caller holds Pipeline.mu, or the configuration
 // lock.

@@ -3,6 +3,8 @@
 package pipeline_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"weft/control/pipeline"
@@ -102,12 +104,24 @@ func TestBridgesSurviveARestart(t *testing.T) {
 	defer f.Change.Unlock()
 	f.Infos = f.Infos[:1]
 	f.SetView()
-	if err := f.P.RemoveBridge(second); err != nil {
+	one, err := openflow.ParseFlowMod("priority=3,actions=drop", openflow.Add, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Disk.DeleteBridge(1); err != nil {
+	full := errors.New("the disk is full")
+	if err := f.P.CloseBridge(second, func([]uint32) error { return full }); err != full {
 		t.Fatal(err)
 	}
+	if _, err := second.Apply([]openflow.FlowMod{one}); err != nil {
+		t.Errorf("a bridge that the state file has kept takes no flow: %v", err)
+	}
+	if err := f.P.CloseBridge(second, func(flows []uint32) error { return f.Disk.DeleteBridge(1, nil, flows) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.Apply([]openflow.FlowMod{one}); err == nil || !strings.Contains(err.Error(), "the bridge has been deleted") {
+		t.Errorf("a closed bridge takes a flow: %v", err)
+	}
+	f.P.RemoveBridge(second)
 	if saved, err := f.Disk.Load(); err != nil || len(saved.Bridges) != 0 || len(saved.Flows) != 1 {
 		t.Errorf("after del-br: %+v, %v", saved, err)
 	}

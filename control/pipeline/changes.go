@@ -70,7 +70,7 @@ const (
 func (b *Bridge) Apply(mods []openflow.FlowMod) (ofproto.Changes, error) {
 	pl := b.pl
 	pl.Save()
-	changes, removed, err := pl.alter(func(now uint64) (ofproto.Changes, error) { return b.tables.Apply(mods, now) })
+	changes, removed, err := b.alter(func(now uint64) (ofproto.Changes, error) { return b.tables.Apply(mods, now) })
 	if err != nil {
 		return changes, err
 	}
@@ -81,10 +81,13 @@ func (b *Bridge) Apply(mods []openflow.FlowMod) (ofproto.Changes, error) {
 // nil. The changes are saved within saveDelay.
 func (b *Bridge) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 	pl := b.pl
-	changes, removed, _ := pl.alter(func(now uint64) (changes ofproto.Changes, _ error) {
+	changes, removed, err := b.alter(func(now uint64) (changes ofproto.Changes, _ error) {
 		changes, errs = b.tables.ApplyEach(mods, now)
 		return changes, nil
 	})
+	if err != nil {
+		return slices.Repeat([]error{err}, len(mods))
+	}
 	pl.refresh(&changes)
 	switch waiting := pl.rules.Defer(&changes, removed); {
 	case waiting > maxUnsaved:
@@ -140,7 +143,7 @@ func (b *Bridge) ApplyBundle(items []ofproto.BundleItem) (failed int, err error)
 	if err != nil {
 		return failed, err
 	}
-	changes, removed, err := pl.alter(func(now uint64) (ofproto.Changes, error) { return b.tables.ApplyBundle(items, now) })
+	changes, removed, err := b.alter(func(now uint64) (ofproto.Changes, error) { return b.tables.ApplyBundle(items, now) })
 	if err != nil {
 		var at *ofproto.ApplyError
 		if errors.As(err, &at) {
@@ -216,7 +219,7 @@ func (b *Bridge) ApplyMeters(mods []openflow.MeterMod) (ofproto.Changes, error) 
 // them.
 func (b *Bridge) applyTable(apply func(now uint64) (ofproto.Changes, error)) (ofproto.Changes, error) {
 	pl := b.pl
-	changes, removed, err := pl.alter(apply)
+	changes, removed, err := b.alter(apply)
 	if err != nil {
 		return changes, err
 	}
@@ -233,6 +236,9 @@ func (b *Bridge) applyTable(apply func(now uint64) (ofproto.Changes, error)) (of
 // saves the settings. It removes no flow.
 func (b *Bridge) Configure(table int, set func(*ofproto.TableConfig) error) error {
 	pl := b.pl
+	if b.closed {
+		return errClosed
+	}
 	if table < -1 || table >= openflow.Tables {
 		return usererr.Errorf("table %d: expected a table from 0 to %d, or all", table, openflow.Tables-1)
 	}
@@ -259,6 +265,9 @@ func (b *Bridge) Configure(table int, set func(*ofproto.TableConfig) error) erro
 // ChangeTLVs changes the bridge's TLV map, completely or not at all.
 func (b *Bridge) ChangeTLVs(mod *openflow.TLVMod) error {
 	pl := b.pl
+	if b.closed {
+		return errClosed
+	}
 	pl.mu.Lock()
 	err := b.tables.ChangeTLVs(mod)
 	pl.mu.Unlock()

@@ -53,15 +53,24 @@ func (ps *Ports) withoutFirst(options []string) []string {
 	})
 }
 
-// DeleteBridge deletes the ports of a bridge. The caller holds the configuration lock.
-func (ps *Ports) DeleteBridge(number uint8) error {
-	for _, p := range ps.inBridge(number) {
-		if err := ps.delete(p); err != nil {
-			return err
-		}
+// NumbersIn returns the numbers of a bridge's ports in the data path. The caller holds the
+// configuration lock.
+func (ps *Ports) NumbersIn(bridge uint8) (numbers []uint32) {
+	for _, p := range ps.inBridge(bridge) {
+		numbers = append(numbers, p.saved.Number)
 	}
-	ps.forgetNumbers(number)
-	return nil
+	return numbers
+}
+
+// LeaveBridge removes the ports of a bridge that the state file does not have any more. The
+// caller holds the configuration lock.
+func (ps *Ports) LeaveBridge(bridge uint8) {
+	list := ps.inBridge(bridge)
+	ps.leavePorts(list...)
+	for _, p := range list {
+		ps.closePort(p)
+	}
+	ps.forgetNumbers(bridge)
 }
 
 // inBridge returns the ports of a bridge.

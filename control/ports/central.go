@@ -119,7 +119,7 @@ func (ps *Ports) setTunnel() (changed bool, err error) {
 	}
 	if old := c.tunnel; old != nil {
 		c.tunnel = nil
-		ps.leavePort(old)
+		ps.leavePorts(old)
 		old.driver.close()
 		changed = true
 	}

@@ -109,11 +109,8 @@ func TestNumbersOfBridges(t *testing.T) {
 	}
 	// A bridge that is deleted and made again counts from 1.
 	ports.change.Lock()
-	err := ports.DeleteBridge(1)
+	ports.LeaveBridge(1)
 	ports.change.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if got, _ := add("z1", "bridge=br1"); got != 1 {
 		t.Errorf("the first port of a new bridge has number %d", got)
 	}

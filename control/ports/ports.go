@@ -149,7 +149,7 @@ func (ps *Ports) add(name string, options []string) (api.Port, error) {
 		err = ps.store.SavePort(p.saved)
 	}
 	if err != nil {
-		ps.leavePort(p)
+		ps.leavePorts(p)
 		p.driver.close()
 		return api.Port{}, err
 	}
@@ -183,13 +183,22 @@ func (ps *Ports) enterPort(p *switchPort) {
 	ps.portsChanged()
 }
 
-// leavePort hides a port from flows. When it returns, no worker sends to the port.
-func (ps *Ports) leavePort(p *switchPort) {
-	delete(ps.byNumber, p.saved.Number)
-	ps.updateView() // after this call, no address is learned on the port
-	ps.pipeline.Addresses().Forget(p.saved.Number)
+// leavePorts hides ports from flows. When it returns, no worker sends to the ports.
+func (ps *Ports) leavePorts(list ...*switchPort) {
+	if len(list) == 0 {
+		return
+	}
+	for _, p := range list {
+		delete(ps.byNumber, p.saved.Number)
+	}
+	ps.updateView() // after this call, no address is learned on the ports
+	for _, p := range list {
+		ps.pipeline.Addresses().Forget(p.saved.Number)
+	}
 	ps.portsChanged()
-	ps.templates.DropPort(p.saved.Number)
+	for _, p := range list {
+		ps.templates.DropPort(p.saved.Number)
+	}
 }
 
 // portsChanged makes a new view of the ports, and updates everything that depends on
@@ -241,11 +250,16 @@ func (ps *Ports) delete(p *switchPort) error {
 	if err := ps.store.DeletePort(p.saved.Number); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	ps.leavePort(p)
+	ps.leavePorts(p)
+	ps.closePort(p)
+	return nil
+}
+
+// closePort ends a port that no worker uses any more.
+func (ps *Ports) closePort(p *switchPort) {
 	p.driver.close()
 	ps.suspects.Forget(p.saved.Number)
 	ps.log.Info("port deleted", "port", p.saved.Name, "number", p.saved.Number)
-	return nil
 }
 
 // Exists reports whether a port has this name.

@@ -67,28 +67,54 @@ func (s *Store) SaveBridge(b Bridge) error {
 	})
 }
 
-// DeleteBridge deletes a bridge whose ports, flows, groups and meters are deleted already.
-func (s *Store) DeleteBridge(bridge uint8) error {
+// DeleteBridge deletes a bridge with its ports, flows, groups, meters, table settings and TLV
+// map, all in one transaction. ports has the numbers of its ports in the data path, flows the
+// slots of its flows.
+func (s *Store) DeleteBridge(bridge uint8, ports, flows []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		bridges := tx.Bucket(bucketBridges)
-		if err := bridges.Delete(number(uint32(bridge))); err != nil {
+		for _, port := range ports {
+			if err := tx.Bucket(bucketPorts).Delete(number(port)); err != nil {
+				return err
+			}
+		}
+		if err := deleteFlows(tx.Bucket(bucketFlows), flows); err != nil {
 			return err
 		}
-		if err := forgetNames(tx.Bucket(bucketNames), bridge); err != nil {
-			return err
+		for _, bucket := range [][]byte{bucketGroups, bucketMeters, bucketTables, bucketTLVs} {
+			if err := deleteRange(tx.Bucket(bucket), Key{Bridge: bridge}.bytes(), Key{Bridge: bridge + 1}.bytes()); err != nil {
+				return err
+			}
 		}
-		if first, _ := bridges.Cursor().First(); first != nil {
-			return nil
-		}
-		return tx.Bucket(bucketMeta).Put(keyVersion, number(layoutVersion))
+		return deleteSettings(tx, bridge)
 	})
 }
 
-// forgetNames deletes the last names of a bridge's port numbers.
-func forgetNames(names *bbolt.Bucket, bridge uint8) error {
-	from, to := number(NumberKey(bridge, 0)), number(NumberKey(bridge+1, 0))
-	cursor := names.Cursor()
-	for k, _ := cursor.Seek(from); k != nil && bytes.Compare(k, to) < 0; k, _ = cursor.Seek(from) {
+// DeleteBridgeSettings deletes the settings of a bridge. What the bridge has stays.
+func (s *Store) DeleteBridgeSettings(bridge uint8) error {
+	return s.db.Update(func(tx *bbolt.Tx) error { return deleteSettings(tx, bridge) })
+}
+
+// deleteSettings deletes the settings of a bridge and the last names of its port numbers.
+// Without bridges, a weftd that knows only one bridge can read the state file again.
+func deleteSettings(tx *bbolt.Tx, bridge uint8) error {
+	bridges := tx.Bucket(bucketBridges)
+	if err := bridges.Delete(number(uint32(bridge))); err != nil {
+		return err
+	}
+	if err := deleteRange(tx.Bucket(bucketNames), number(NumberKey(bridge, 0)), number(NumberKey(bridge+1, 0))); err != nil {
+		return err
+	}
+	if first, _ := bridges.Cursor().First(); first != nil {
+		return nil
+	}
+	return tx.Bucket(bucketMeta).Put(keyVersion, number(layoutVersion))
+}
+
+// deleteRange deletes the keys of a bucket from the key first up to, but not including, the
+// key end.
+func deleteRange(b *bbolt.Bucket, first, end []byte) error {
+	cursor := b.Cursor()
+	for k, _ := cursor.Seek(first); k != nil && bytes.Compare(k, end) < 0; k, _ = cursor.Seek(first) {
 		if err := cursor.Delete(); err != nil {
 			return err
 		}
