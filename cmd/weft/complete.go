@@ -15,7 +15,7 @@ var portWordVerbs = []string{"del-port", "dump-ports", "fdb-flush", "limits", "r
 // portTypes are the type= words that completion suggests for the first option of
 // add-port.
 var portTypes = []string{"type=vhost-user", "type=tap", "type=local", "type=uplink", "type=af_xdp", "type=af_packet",
-	"type=netdev", "type=patch", "type=vxlan", "type=vxlan-gpe", "type=geneve"}
+	"type=device", "type=patch", "type=vxlan", "type=vxlan-gpe", "type=geneve"}
 
 // completePorts makes the shell's completion suggest the ports of the running daemon.
 // It suggests nothing if no daemon answers.

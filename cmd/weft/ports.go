@@ -23,7 +23,7 @@ const portSyntax = `Options of add-port by type:
   type=af_xdp     dev=NETDEV [queues=N] [mode=auto|zerocopy|copy|generic]
                   [channels=N] [rss=served] [busy_poll=US] [replace=on]
   type=af_packet  dev=NETDEV [queues=N]
-  type=netdev     [dev=NETDEV] [queues=N]
+  type=device     [dev=NETDEV] [queues=N]
   type=patch      peer=PORT
   type=vxlan      vni=N|flow remote=IP[,IP...]|flow|GROUP [dev=NETDEV] [local=IP]
                   [dst_port=4789] [src_port=LOW-HIGH] [udp_csum=on|off] [ttl=N|inherit]
@@ -33,12 +33,12 @@ const portSyntax = `Options of add-port by type:
   type=vxlan-gpe  as type=vxlan, without reserved= and gbp=; dst_port=4790
   type=geneve     as type=vxlan-gpe; dst_port=6081
 
-A vhost-user, tap, netdev or local port may belong to a VNI: vni=N. It may be bound to addresses:
-addresses="MAC [IP|PREFIX]..."[,...], and for vhost-user and netdev also mac=MAC[,MAC...]. Frames
+A vhost-user, tap, device or local port may belong to a VNI: vni=N. It may be bound to addresses:
+addresses="MAC [IP|PREFIX]..."[,...], and for vhost-user and device also mac=MAC[,MAC...]. Frames
 from any other sender are dropped as spoofed, also in ARP and neighbour discovery, and
 no other port learns these addresses. A MAC address without IP addresses may use any.
 
-id=TEXT names a vhost-user, tap or netdev port for weft-central.
+id=TEXT names a vhost-user, tap or device port for weft-central.
 
 bridge=NAME puts a port of any type except uplink, af_xdp and af_packet into a bridge of
 add-br; --bridge does the same. Two patch ports that name each other join two bridges.

@@ -106,7 +106,7 @@ af_packet: an uplink through packet sockets, for devices on which AF_XDP has to 
   dev=NETDEV        the device
   queues=N          number of packet sockets, 1 to 64 (default 1)
 
-netdev: a network device of the host as a port of the bridge. All its frames arrive at the
+device: a network device of the host as a port of the bridge. All its frames arrive at the
 port and none at the host's stack, so the device should have no IP address.
 
   dev=NETDEV        the device (default: the port's name)

@@ -116,7 +116,7 @@ func engineCommand() *cobra.Command {
 				"tap":        tap.Open,
 				"af_xdp":     xsk.Open,
 				"af_packet":  afpacket.Open,
-				"netdev":     afpacket.Open,
+				"device":     afpacket.Open,
 			})
 		},
 	}

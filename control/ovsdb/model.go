@@ -28,7 +28,7 @@ type port struct {
 	name    string
 	bridge  string
 	words   []string // options of weft add-port
-	mtu     int      // MTU of the device that a port of type=netdev takes; 0: unchanged
+	mtu     int      // MTU of the device that a port of type=device takes; 0: unchanged
 	problem string   // why the switch cannot have the port; "": it can
 }
 
@@ -105,7 +105,7 @@ func (m *model) addPort(t tables, b *bridge, r row, rundir string, names map[str
 			p.words = append(own, "bridge="+b.name)
 			p.words = append(p.words, vlanWords(r)...)
 			slices.Sort(p.words)
-			if n, ok := i.number("mtu_request"); ok && slices.Contains(p.words, "type=netdev") {
+			if n, ok := i.number("mtu_request"); ok && slices.Contains(p.words, "type=device") {
 				p.mtu = int(n)
 			}
 		}
@@ -211,7 +211,7 @@ func deviceWords(r row) (words []string) {
 }
 
 func systemWords(_ row, name, _ string) ([]string, string) {
-	return []string{"type=netdev", "dev=" + name}, ""
+	return []string{"type=device", "dev=" + name}, ""
 }
 
 func tapWords(r row, name, _ string) ([]string, string) {

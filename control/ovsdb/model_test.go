@@ -63,7 +63,7 @@ func TestWords(t *testing.T) {
 		row  row
 		want string
 	}{
-		{row{}, "type=netdev dev=p"},
+		{row{}, "type=device dev=p"},
 		{row{"name": one("br0"), "type": one("internal"), "mtu_request": one(int64(1400))}, "type=local mtu=1400"},
 		{row{"name": one("br0")}, "type=local"},
 		{row{"type": one("internal"), "mac": one("02:00:00:00:00:01")}, "type=tap dev=p mac=02:00:00:00:00:01"},
@@ -204,7 +204,7 @@ func TestReconcile(t *testing.T) {
 		}
 	}
 	br0 := bridge{name: "br0", failMode: "secure"}
-	bad := port{name: "bad", words: []string{"bridge=br0", "type=netdev"}}
+	bad := port{name: "bad", words: []string{"bridge=br0", "type=device"}}
 	tap := port{name: "t", words: []string{"bridge=br0", "dev=t", "tag=1", "type=tap"}}
 	f.ports["own"] = &api.Port{Name: "own", Type: "tap", Options: map[string]string{"type": "tap"}}
 	f.ports["wire"] = &api.Port{Name: "wire", Type: "af_xdp", Options: map[string]string{"type": "af_xdp", "dev": "u1"}}

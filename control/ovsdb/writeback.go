@@ -162,7 +162,7 @@ func interfaceColumns(p *api.Port, devices map[string]device) map[string]value {
 	name := cmp.Or(p.Options["dev"], p.Name)
 	d, there := devices[name]
 	switch p.Type {
-	case "netdev", "tap", "local":
+	case "device", "tap", "local":
 		if there {
 			columns["mac_in_use"], columns["mtu"], columns["ifindex"] = optional(d.mac), one(int64(d.mtu)), one(int64(d.index))
 			admin, link = d.adminUp, d.linkUp

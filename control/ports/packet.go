@@ -39,7 +39,7 @@ type packetPort struct {
 	down      string           // reason why the device does not forward; "": it forwards
 	problem   string           // reason why the tunnel endpoints are not set; "": they are set
 	noRing    string           // reason why the sockets must not have rings; "": they may have rings
-	takesAll  bool             // the port of a device (type=netdev), not an uplink
+	takesAll  bool             // the port of a device (type=device), not an uplink
 }
 
 func (p *packetPort) open(device *engine.Kept) error {

@@ -26,7 +26,7 @@
 //	tap.go, local.go        taps, and the host's port LOCAL
 //	uplink.go, uplinkdevice.go, xdp.go, packet.go            uplinks
 //	tunnel.go, remotes.go, remotestate.go, encapoptions.go, bfd.go   tunnels
-//	netdev.go               a device of the host, through packet.go
+//	device.go               a device of the host, through packet.go
 //	patch.go                patch ports
 //
 // Options that several kinds have: admin.go, binding.go, qos.go, vlan.go.

@@ -25,8 +25,8 @@ func TestNetdevPorts(t *testing.T) {
 	h.Address("p0", remoteIP+"/24") // would answer if the stack saw the frames
 	d := h.Weftd("--name", "sw0")
 	d.Weft("add-flow", "actions=normal")
-	d.Weft("add-port", "p0", "type=netdev")
-	d.Weft("add-port", "second", "type=netdev", "dev=p1")
+	d.Weft("add-port", "p0", "type=device")
+	d.Weft("add-port", "second", "type=device", "dev=p1")
 	reach(t, a, remoteIP)
 	if out := a.Run("ip", "neigh", "show", remoteIP); !strings.Contains(out, macOf(t, b, "eth0")) {
 		t.Errorf("the host's stack answers for its own address: %s", out)

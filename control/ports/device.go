@@ -9,13 +9,13 @@ import (
 	"weft/openflow/xlate"
 )
 
-// kindNetdev is a network device of the host as a port of a bridge: a network card, a VLAN
+// kindDevice is a network device of the host as a port of a bridge: a network card, a VLAN
 // device, a veth, a tap of another program. All frames that arrive at the device arrive at
 // the port, and none at the kernel's stack. An uplink, in contrast, takes only tunnels.
-const kindNetdev = "netdev"
+const kindDevice = "device"
 
 func init() {
-	portKinds[kindNetdev] = portKind{
+	portKinds[kindDevice] = portKind{
 		kind: xlate.PortNormal,
 		options: optionTable{
 			"dev":       {check: deviceName},
@@ -32,18 +32,18 @@ func init() {
 			return &packetPort{portContext: c, takesAll: true}
 		},
 	}
-	changeable[kindNetdev] = []string{"vni", "id", "mac", "addresses"}
+	changeable[kindDevice] = []string{"vni", "id", "mac", "addresses"}
 }
 
 // takesDevice returns the device of which the port takes frames, or "".
 func (p *switchPort) takesDevice() string {
-	if p.isUplink() || p.kind == kindNetdev {
+	if p.isUplink() || p.kind == kindDevice {
 		return p.values["dev"]
 	}
 	return ""
 }
 
-// statusOfAll returns the status of a port of type=netdev that is up. The caller holds p.mu.
+// statusOfAll returns the status of a port of type=device that is up. The caller holds p.mu.
 func (p *packetPort) statusOfAll() portStatus {
 	st := portStatus{state: StateUp, mode: "packet", reason: "a port takes the frames of its device through packet sockets"}
 	if why := p.uplink.InStack(); why != "" {
