@@ -4,6 +4,7 @@ package pipeline
 
 import (
 	"sync"
+	"time"
 
 	"weft/control/megaflows"
 	"weft/control/workers"
@@ -28,6 +29,22 @@ func (pl *Pipeline) Revalidate(pick func(*megaflows.Megaflow) bool) { pl.revalid
 
 func (pl *Pipeline) Answer(w *workers.Workers, misses []datapath.Upcall) {
 	pl.answer(w, 0, misses, false)
+}
+
+// AnswerWithin answers the first misses of worker 0. It returns the number of answered ones.
+func (pl *Pipeline) AnswerWithin(limit time.Duration, misses []datapath.Upcall) int {
+	return len(pl.answerFirst(pl.workers, 0, misses, nil, limit))
+}
+
+// StaleOf returns the megaflows that a revalidation out of time removes, if those of an
+// owner have taken long so far.
+func (pl *Pipeline) StaleOf(owner uint32) []*megaflows.Megaflow {
+	r := revalidation{pl: pl, pick: func(*megaflows.Megaflow) bool { return true }, spent: revalidateTime + 1,
+		costs: map[uint32]*ownerCost{owner: {translations: 10, spent: 10*costlyTranslation + 1}}}
+	for list := pl.megaflows.List(); len(list) > 0; {
+		list = list[r.chunk(list):]
+	}
+	return r.stale
 }
 
 func (pl *Pipeline) Row(r *ofproto.Rule) uint32 { return pl.rules.Row(r) }

@@ -90,7 +90,9 @@ func (pl *Pipeline) Region() *counters.Region { return pl.counters }
 func (pl *Pipeline) AnswerUpcalls() (err error) {
 	w := pl.workers
 	pl.upcalls, err = upcalls.Serve(w, upcalls.Setup{
-		Miss: func(worker int, misses []datapath.Upcall) { pl.answer(w, worker, misses, false) },
+		Miss: func(worker int, misses []datapath.Upcall, costs []uint64) []uint64 {
+			return pl.answerFirst(w, worker, misses, costs, answerTime)
+		},
 		Other: func(worker int, up datapath.Upcall) {
 			switch up.Op {
 			case datapath.UpNeighbour:

@@ -4,6 +4,7 @@ package pipeline
 
 import (
 	"sync"
+	"time"
 
 	"weft/control/megaflows"
 	"weft/control/questions"
@@ -32,19 +33,47 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 	a.end()
 }
 
-// answerAll translates all misses before it installs the megaflows. So it takes the locks
-// of the index and of the command rings once, and the worker looks all resumed frames up
-// in one batch.
+// answerTime is the time of translations of one batch. A change of the configuration waits
+// for Pipeline.mu as long.
+const answerTime = time.Millisecond
+
+// answerFirst is answer for the first misses, as many as it translates within a time, and at
+// least one. It appends the time that each translation took in nanoseconds to costs.
+func (pl *Pipeline) answerFirst(w *workers.Workers, worker int, misses []datapath.Upcall, costs []uint64, within time.Duration) []uint64 {
+	if len(misses) == 0 {
+		return costs
+	}
+	a := answersPool.Get().(*answers)
+	a.d, a.w, a.worker, a.learned, a.unanswered = pl, w, worker, false, false
+	a.limit, a.costs = within, costs
+	a.answerAll(misses)
+	costs = a.costs
+	a.end()
+	return costs
+}
+
+// answerAll translates all misses, or those that it can within the limit, before it installs
+// the megaflows. So it takes the locks of the index and of the command rings once, and the
+// worker looks all resumed frames up in one batch.
 func (a *answers) answerAll(misses []datapath.Upcall) {
 	pl := a.d
 	pl.mu.RLock()
 	if pl.workers != a.w { // the engine has been replaced meanwhile
 		pl.mu.RUnlock()
+		a.costs = append(a.costs, make([]uint64, len(misses))...)
 		return
 	}
 	a.generation, a.now, a.env = pl.macs.Generation(), clock.Monotonic(), pl.env()
+	began := a.now
 	for i := range misses {
 		a.translate(&misses[i])
+		if a.limit != 0 {
+			now := clock.Monotonic()
+			a.costs = append(a.costs, now-began)
+			if began = now; time.Duration(now-a.now) > a.limit {
+				break
+			}
+		}
 	}
 	for i := range a.candidates {
 		a.candidates[i].Mask = &a.translations[i].Mask // translations does not grow any more, so its elements stay in place
@@ -72,7 +101,9 @@ type answers struct {
 	w          *workers.Workers
 	worker     int
 	learned    bool
-	unanswered bool // the frames' questions (for addresses) have found no answer
+	unanswered bool          // the frames' questions (for addresses) have found no answer
+	limit      time.Duration // of the translations; 0: none
+	costs      []uint64      // one for each translated miss, if there is a limit: nanoseconds
 	generation uint64
 	now        uint64
 	env        *env
@@ -100,7 +131,7 @@ func (a *answers) end() {
 	clear(a.candidates)
 	clear(a.executed)
 	a.candidates, a.refs, a.since, a.executed, a.addresses = a.candidates[:0], a.refs[:0], a.since[:0], a.executed[:0], a.addresses[:0]
-	a.d, a.w, a.env = nil, nil, nil
+	a.d, a.w, a.env, a.limit, a.costs = nil, nil, nil, 0, nil
 	answersPool.Put(a)
 }
 

@@ -108,6 +108,7 @@ type Pipeline struct {
 	upcalls         *upcalls.Upcalls // guarded by the configuration lock
 	macsStale       chan struct{}    // a message wakes up maintain after addresses were learned
 	refusals        atomic.Uint64    // number of misses executed without a megaflow
+	untranslated    atomic.Uint64    // number of megaflows removed because their translation takes long
 	// answerTimes counts answered misses by their time.
 	answerTimes answerTimes
 	returning   atomic.Bool // a call of returnMemory is due

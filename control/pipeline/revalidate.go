@@ -27,9 +27,19 @@ const (
 	// askAgain is the lifetime of a megaflow whose translation lacked an address or room in
 	// a quota (Megaflow.Brief). Afterwards, a frame asks again.
 	askAgain = 5 * time.Second
-	// translateChunk is the number of translations after which Pipeline.mu is released
-	// for a moment.
+	// translateChunk is the number of translations, and translateTime the time of
+	// translations, after which Pipeline.mu is released for a moment.
 	translateChunk = 256
+	translateTime  = 2 * time.Millisecond
+	// After revalidateTime, a revalidation removes the megaflows of the owners whose
+	// translations are costly: they take over costlyTranslation on average. The
+	// configuration lock is so held for a limited time, whatever these owners send. OVN's
+	// pipelines take less than a tenth of it.
+	revalidateTime    = 250 * time.Millisecond
+	costlyTranslation = 500 * time.Microsecond
+	// mostTranslation is the time that one translation counts at most, because the machine
+	// may suspend the thread in it.
+	mostTranslation = 4 * costlyTranslation
 )
 
 func (pl *Pipeline) maintain(ctx context.Context) {
@@ -59,12 +69,42 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 // megaflow if the result differs. When revalidate returns, no worker uses a removed
 // megaflow. The caller holds the configuration lock but not Pipeline.mu.
 func (pl *Pipeline) revalidate(pick func(*megaflows.Megaflow) bool) {
-	var stale []*megaflows.Megaflow
-	list := pl.megaflows.List()
-	for chunk := range slices.Chunk(list, translateChunk) {
-		stale = append(stale, pl.revalidateChunk(chunk, pick)...)
+	pl.evict(pl.stale(pl.megaflows.List(), pick))
+}
+
+// stale translates the picked megaflows of a list again. It returns those with a different
+// result, and those that it has no time to translate.
+func (pl *Pipeline) stale(list []*megaflows.Megaflow, pick func(*megaflows.Megaflow) bool) []*megaflows.Megaflow {
+	r := revalidation{pl: pl, pick: pick, costs: map[uint32]*ownerCost{}}
+	for len(list) > 0 {
+		list = list[r.chunk(list[:min(len(list), translateChunk)]):]
 	}
-	pl.evict(stale)
+	if r.untranslated > 0 {
+		pl.untranslated.Add(uint64(r.untranslated))
+		pl.log.Warn("megaflows were removed because their translation takes long", "megaflows", r.untranslated)
+	}
+	return r.stale
+}
+
+// revalidation is the state of one call of stale.
+type revalidation struct {
+	pl           *Pipeline
+	pick         func(*megaflows.Megaflow) bool
+	stale        []*megaflows.Megaflow
+	spent        time.Duration         // time of all translations
+	costs        map[uint32]*ownerCost // by owner
+	untranslated int                   // number of megaflows that are stale for lack of time
+}
+
+// ownerCost has the number of translations for an owner, and their time.
+type ownerCost struct {
+	translations int
+	spent        time.Duration
+}
+
+// hasNoTime reports whether the owner's megaflows are to be removed untranslated.
+func (r *revalidation) hasNoTime(c *ownerCost) bool {
+	return r.spent > revalidateTime && c.translations > 0 && c.spent > time.Duration(c.translations)*costlyTranslation
 }
 
 // RevalidateAddresses removes the megaflows that are wrong because addresses have
@@ -77,42 +117,66 @@ func (pl *Pipeline) RevalidateAddresses() {
 		pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Addresses() })
 		return
 	}
-	var stale []*megaflows.Megaflow
-	for chunk := range slices.Chunk(pl.megaflows.Using(&changes), translateChunk) {
-		stale = append(stale, pl.revalidateChunk(chunk, func(*megaflows.Megaflow) bool { return true })...)
-	}
-	pl.evict(stale)
+	pl.evict(pl.stale(pl.megaflows.Using(&changes), func(*megaflows.Megaflow) bool { return true }))
 }
 
-func (pl *Pipeline) revalidateChunk(chunk []*megaflows.Megaflow, pick func(*megaflows.Megaflow) bool) (stale []*megaflows.Megaflow) {
+// chunk handles the first megaflows of a list, as many as translateTime allows, and returns
+// their number.
+func (r *revalidation) chunk(list []*megaflows.Megaflow) int {
 	// The lock is taken for writing, because revalidation adds counts to the old rules.
+	pl := r.pl
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	env := pl.env()
-	for _, m := range chunk {
-		if !pick(m) {
+	env, began := pl.env(), clock.Monotonic()
+	start := began
+	for i, m := range list {
+		if !r.pick(m) {
 			continue
 		}
-		if m.Teaches != nil && pl.moved(m.Teaches.Learns) {
-			stale = append(stale, m)
+		c := r.costs[m.Owner]
+		if c == nil {
+			c = new(ownerCost)
+			r.costs[m.Owner] = c
+		}
+		if r.hasNoTime(c) {
+			r.stale = append(r.stale, m)
+			r.untranslated++
 			continue
 		}
-		key := m.Key()
-		t := xlate.Translate(pl.tables, &key, env)
-		pl.megaflows.Reuse(m, t.Addresses)
-		if !slices.Equal(t.Actions, m.Actions) || !within(&t.Mask, m.Mask()) || t.MustAsk && !m.MustAsk {
-			stale = append(stale, m)
-			continue
+		if !r.holds(m, env) {
+			r.stale = append(r.stale, m)
 		}
-		if !m.CountsAs(&t) {
-			pl.pull(m)
-			pl.setRules(m, &t)
-			pl.counters.Assign(m.Slot, m.RuleRows)
-			continue
+		now := clock.Monotonic()
+		cost := min(time.Duration(now-began), mostTranslation)
+		c.translations, c.spent, r.spent = c.translations+1, c.spent+cost, r.spent+cost
+		if began = now; time.Duration(now-start) > translateTime {
+			return i + 1
 		}
-		m.SetEffects(&t)
 	}
-	return stale
+	return len(list)
+}
+
+// holds translates a megaflow again and takes over its effects. It returns false if the
+// result differs. The caller holds Pipeline.mu.
+func (r *revalidation) holds(m *megaflows.Megaflow, env *env) bool {
+	pl := r.pl
+	if m.Teaches != nil && pl.moved(m.Teaches.Learns) {
+		return false
+	}
+	key := m.Key()
+	t := xlate.Translate(pl.tables, &key, env)
+	pl.megaflows.Reuse(m, t.Addresses)
+	if !slices.Equal(t.Actions, m.Actions) || !within(&t.Mask, m.Mask()) || t.MustAsk && !m.MustAsk {
+		return false
+	}
+	if !m.CountsAs(&t) {
+		pl.pull(m)
+		pl.setRules(m, &t)
+		pl.counters.Assign(m.Slot, m.RuleRows)
+		return true
+	}
+	m.SetEffects(&t)
+	return true
 }
 
 // moved reports whether an address is behind another port or remote now.

@@ -3,13 +3,20 @@
 package upcalls
 
 import (
+	"container/heap"
+	"maps"
+
 	"weft/datapath"
 	"weft/internal/shm"
 )
 
-// missQueue answers the misses of one worker, round robin over the senders. A sender is
-// a port or, behind a tunnel, a VNI. If every frame of one sender misses, the misses of
-// another sender wait for at most one batch.
+// missQueue answers the misses of one worker. The senders take turns by time: the next miss
+// is of the sender whose misses have taken the least time to answer. A sender is a port or,
+// behind a tunnel, a VNI. If every frame of one sender misses, and each takes long to
+// translate, a miss of another sender waits for one of them.
+//
+// The turns are those of start-time fair queueing (Goyal, Vin and Cheng, 1996): a sender
+// without misses saves no time up, because its account starts at the present turn again.
 //
 // A miss stays in the ring until all earlier misses are answered. The ring marks
 // answered misses for the next control process. The quota of held frames limits the
@@ -19,8 +26,18 @@ type missQueue struct {
 	received fifo[takenUpcall] // in the ring's order
 	first    uint64            // number of the first message in the slice received
 	senders  map[uint32]*senderMisses
-	turns    fifo[*senderMisses] // senders with misses
-	batch    []uint64            // numbers of the misses that the last pop returned, in ring order
+	turns    turns  // senders with misses
+	turn     uint64 // account of the sender whose miss was the last to leave the queue
+	pushes   uint64 // number of entries into turns so far
+	batch    []poppedMiss
+}
+
+// poppedMiss is a miss that the last pop returned.
+type poppedMiss struct {
+	number  uint64
+	sender  *senderMisses
+	turn    uint64 // the sender's account before it was charged
+	charged uint64 // time that pop has charged
 }
 
 // takenUpcall is a message from the ring. msg is nil after the message is answered.
@@ -30,7 +47,44 @@ type takenUpcall struct {
 }
 
 // senderMisses has the message numbers of one sender's misses, in ring order.
-type senderMisses struct{ fifo[uint64] }
+type senderMisses struct {
+	fifo[uint64]
+	account uint64 // time that the sender's misses have taken, in nanoseconds
+	usual   uint64 // what a miss of the sender took lately, in nanoseconds
+	place   int    // in turns
+	entry   uint64 // number of the entry into turns
+}
+
+// turns is a heap of senders (container/heap). The sender with the least account is first,
+// and of several the one that waits longest.
+type turns []*senderMisses
+
+func (t turns) Len() int { return len(t) }
+func (t turns) Less(i, j int) bool {
+	if t[i].account != t[j].account {
+		return t[i].account < t[j].account
+	}
+	return t[i].entry < t[j].entry
+}
+func (t turns) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].place, t[j].place = i, j
+}
+func (t *turns) Push(x any) {
+	p := x.(*senderMisses)
+	p.place = len(*t)
+	*t = append(*t, p)
+}
+func (t *turns) Pop() any {
+	last := len(*t) - 1
+	p := (*t)[last]
+	*t = (*t)[:last]
+	return p
+}
+
+// maxIdleSenders is the number of senders from which on senders without misses are
+// forgotten.
+const maxIdleSenders = 1024
 
 func newMissQueue(ring *shm.Consumer) *missQueue {
 	return &missQueue{ring: ring, senders: map[uint32]*senderMisses{}}
@@ -49,36 +103,72 @@ func (q *missQueue) take(handle func(msg []byte)) {
 		if !missed {
 			continue
 		}
-		p := q.senders[sender]
-		if p == nil {
-			p = new(senderMisses)
-			q.senders[sender] = p
-		}
+		p := q.sender(sender)
 		if p.push(number); p.len() == 1 {
-			q.turns.push(p)
+			p.account = max(p.account, q.turn)
+			q.enter(p)
 		}
 	}
 }
 
-// pop appends up to n queued misses to misses, round robin over the senders.
+func (q *missQueue) sender(number uint32) *senderMisses {
+	p := q.senders[number]
+	if p == nil {
+		if len(q.senders) >= maxIdleSenders {
+			maps.DeleteFunc(q.senders, func(_ uint32, p *senderMisses) bool { return p.len() == 0 && p.account <= q.turn })
+		}
+		p = new(senderMisses)
+		q.senders[number] = p
+	}
+	return p
+}
+
+func (q *missQueue) enter(p *senderMisses) {
+	p.entry = q.pushes
+	q.pushes++
+	heap.Push(&q.turns, p)
+}
+
+// pop appends up to n queued misses to misses, in turn. It charges what a miss of the
+// sender took lately.
 func (q *missQueue) pop(misses []datapath.Upcall, n int) []datapath.Upcall {
-	for len(misses) < n && q.turns.len() > 0 {
-		p := q.turns.pop()
-		number := p.pop()
+	for len(misses) < n && len(q.turns) > 0 {
+		p := heap.Pop(&q.turns).(*senderMisses)
+		number, charged := p.pop(), max(p.usual, 1)
+		q.turn = p.account
+		p.account += charged
 		if p.len() > 0 {
-			q.turns.push(p)
+			q.enter(p)
 		}
 		up, _ := datapath.ParseUpcall(q.received.item(int(number - q.first)).msg) // MissedBy has looked at it
-		misses, q.batch = append(misses, up), append(q.batch, number)
+		misses, q.batch = append(misses, up), append(q.batch, poppedMiss{number, p, q.turn, charged})
 	}
 	return misses
 }
 
-func (q *missQueue) answered() {
-	for _, number := range q.batch {
-		t := q.received.item(int(number - q.first))
+// answered ends the misses that the last pop returned, as many as there are costs, which are
+// times in nanoseconds. The others go back to the queue.
+func (q *missQueue) answered(costs []uint64) {
+	for i := len(q.batch) - 1; i >= len(costs); i-- {
+		b := &q.batch[i]
+		b.sender.account -= b.charged
+		if b.sender.unpop(b.number); b.sender.len() == 1 {
+			q.enter(b.sender)
+		} else {
+			heap.Fix(&q.turns, b.sender.place)
+		}
+	}
+	for i, cost := range costs {
+		b := &q.batch[i]
+		q.turn = b.turn
+		t := q.received.item(int(b.number - q.first))
 		datapath.Answered(t.msg)
 		t.msg = nil
+		b.sender.account += cost - b.charged // may wrap: the sum does not
+		b.sender.usual = (7*b.sender.usual + cost) / 8
+		if b.sender.len() > 0 {
+			heap.Fix(&q.turns, b.sender.place)
+		}
 	}
 	q.batch = q.batch[:0]
 	first := q.first
@@ -92,7 +182,7 @@ func (q *missQueue) answered() {
 	}
 }
 
-func (q *missQueue) waiting() bool { return q.turns.len() > 0 }
+func (q *missQueue) waiting() bool { return len(q.turns) > 0 }
 
 // fifo is a queue in a slice.
 type fifo[T any] struct {
@@ -115,4 +205,10 @@ func (f *fifo[T]) pop() T {
 	item := f.items[f.head]
 	f.head++
 	return item
+}
+
+// unpop puts the item of the last pop back. No push may come between them.
+func (f *fifo[T]) unpop(item T) {
+	f.head--
+	f.items[f.head] = item
 }

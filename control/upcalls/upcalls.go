@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package upcalls reads the upcalls of one engine's workers. It passes misses to the
-// pipeline in batches, round robin over the senders. It passes other upcalls one by
-// one.
+// pipeline in batches, in turn by the time that the misses of each sender take. It passes
+// other upcalls one by one.
 //
 // A goroutine for each worker owns the worker's ring and its queue of misses, so the
 // package has no lock. The goroutine holds no lock while it calls Setup.Miss and
@@ -30,9 +30,10 @@ const Batch = 32
 // Setup has the functions that receive upcalls. One goroutine for each worker calls
 // them.
 type Setup struct {
-	// Miss answers misses of the worker with this number. misses is valid until Miss
-	// returns.
-	Miss func(worker int, misses []datapath.Upcall)
+	// Miss answers misses of the worker with this number, the first ones if all would take
+	// too long, and at least one. It appends the time that each answered one took in
+	// nanoseconds to costs. misses is valid until Miss returns.
+	Miss func(worker int, misses []datapath.Upcall, costs []uint64) []uint64
 	// Other takes an upcall of another kind.
 	Other func(worker int, up datapath.Upcall)
 	Log   *slog.Logger
@@ -87,18 +88,18 @@ func (u *Upcalls) watch() {
 	}
 }
 
-// serve reads the upcalls of worker i. It handles misses round robin over the senders,
+// serve reads the upcalls of worker i. It handles misses in turn by sender,
 // and other upcalls in order of arrival.
 func (u *Upcalls) serve(i int) {
 	defer u.stopped.Done()
 	ring := shm.NewConsumer(u.workers.Shared()[i].Upcalls)
 	q := newMissQueue(ring)
-	misses := make([]datapath.Upcall, 0, Batch)
+	misses, costs := make([]datapath.Upcall, 0, Batch), make([]uint64, 0, Batch)
 	for {
 		q.take(func(msg []byte) { u.take(i, msg) })
 		misses = q.pop(misses[:0], Batch)
-		u.setup.Miss(i, misses)
-		q.answered()
+		costs = u.setup.Miss(i, misses, costs[:0])
+		q.answered(costs)
 		select {
 		case <-u.stop:
 			return

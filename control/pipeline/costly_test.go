@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline_test
+
+import (
+	"testing"
+	"time"
+
+	"weft/control/workers/workertest"
+	"weft/datapath"
+)
+
+// A revalidation that takes long removes the megaflows of ports whose translations are
+// costly, and translates those of the others.
+func TestCostlyMegaflowsAreRemoved(t *testing.T) {
+	f := newRig(t)
+	f.VXLANPorts(3)
+	f.Add("in_port=1,actions=3\nin_port=2,actions=3\n")
+	for port := range uint32(2) {
+		for n := range uint16(3) {
+			f.Worker().Frame(workertest.UDPKey(port+1, 0, 2, n), 100)
+		}
+	}
+	f.Settle()
+	owned := map[uint32]int{}
+	for _, m := range f.P.Index().List() {
+		owned[m.Owner]++
+	}
+	if owned[1] == 0 || owned[2] == 0 {
+		t.Fatalf("megaflows by port: %v", owned)
+	}
+	stale := f.P.StaleOf(1)
+	for _, m := range stale {
+		if m.Owner != 1 {
+			t.Errorf("a megaflow of port %d is removed", m.Owner)
+		}
+	}
+	if len(stale) != owned[1] {
+		t.Errorf("%d megaflows are removed, want %d", len(stale), owned[1])
+	}
+}
+
+// A batch of misses whose time is up ends after the translation in progress.
+func TestMissesHaveATime(t *testing.T) {
+	f := newRig(t)
+	f.VXLANPorts(2)
+	f.Add("in_port=1,actions=2\n")
+	misses := make([]datapath.Upcall, 3)
+	for i := range misses {
+		misses[i] = datapath.Upcall{Op: datapath.UpMiss, Arg: uint32(i), Key: workertest.UDPKey(1, 0, 2, uint16(i))}
+	}
+	if n := f.P.AnswerWithin(-time.Nanosecond, misses); n != 1 {
+		t.Errorf("%d misses are answered without time, want 1", n)
+	}
+	if n := f.P.AnswerWithin(time.Hour, misses[1:]); n != 2 {
+		t.Errorf("%d misses are answered within an hour, want 2", n)
+	}
+	f.End()
+}
