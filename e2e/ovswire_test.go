@@ -104,6 +104,16 @@ func TestOfctlMonitors(t *testing.T) {
 			ofctl("add-flow", "in_port=2,actions=load:1->reg4,push:reg4,controller(pause),pop:reg5,resubmit(,6)")
 			ofctl("add-flow", "table=6,reg5=1,actions=controller(userdata=0a.0b)")
 			ofctl("packet-out", "in_port=2,packet=ffffffffffff02000000000108060001"+strings.Repeat("00", 70)+",actions=TABLE")
+			for from, userdata := range map[string]string{"controller": "0e.0e", "local": "0e.0f"} { // a frame that a packet-out pauses
+				ofctl("packet-out", "in_port="+from+",packet=ffffffffffff02000000000108060001"+strings.Repeat("00", 70)+
+					",actions=controller(pause),controller(userdata="+userdata+")")
+			}
+			// OVN clears in_port, so that the frame may leave where it came from.
+			ofctl("packet-out", "in_port=controller,packet=ffffffffffff02000000000108060001"+strings.Repeat("00", 70)+
+				",actions=load:0->NXM_OF_IN_PORT[],load:7->NXM_NX_REG2[],controller(pause,userdata=0f.00),resubmit(,8)")
+			ofctl("add-flow", "table=8,in_port=0,reg2=7,actions=controller(userdata=0f.01)")
+			ofctl("packet-out", "in_port=controller,packet=ffffffffffff02000000000108060001"+strings.Repeat("00", 70)+
+				",actions=load:0->NXM_OF_IN_PORT[],load:7->NXM_NX_REG2[],controller(pause,userdata=0f.00),resubmit(,8)")
 			ofctl("add-flow", "udp,actions=ct(table=5,zone=9)")
 			ofctl("add-flow", "table=5,actions=controller")
 			ofctl("packet-out", "in_port=1,packet="+hex.EncodeToString(udpFrame(t, 3000, 60))+",actions=TABLE")
@@ -127,7 +137,7 @@ func TestOfctlMonitors(t *testing.T) {
 				ofctl("bundle", file)
 				frames.expect(t, "userdata=0c.0d")
 			}
-			for _, want := range []string{"cookie=0x77 total_len=86 reg3=0x5,in_port=1 (via action) data_len=60", "userdata=01.02", "reg4=0x1,reg5=0x1,in_port=2", "userdata=0a.0b",
+			for _, want := range []string{"cookie=0x77 total_len=86 reg3=0x5,in_port=1 (via action) data_len=60", "userdata=01.02", "reg4=0x1,reg5=0x1,in_port=2", "userdata=0a.0b", "userdata=0e.0e", "userdata=0e.0f", "userdata=0f.01",
 				"ct_state=new|trk,ct_zone=9,ct_nw_src=" + craftedSrcIP + ",ct_nw_dst=" + craftedDstIP + ",ct_nw_proto=17,ct_tp_src=4000,ct_tp_dst=3000,ip,in_port=1", "reason=delete"} {
 				frames.expect(t, want)
 			}
