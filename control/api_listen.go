@@ -15,6 +15,7 @@ import (
 	"weft/control/access"
 	"weft/control/bridges"
 	"weft/control/patience"
+	"weft/control/unixctl"
 	"weft/control/usererr"
 )
 
@@ -43,6 +44,12 @@ func (d *Daemon) listen() error {
 		return err
 	}
 	d.limits.Add(d.bridges.LimitRows)
+	if d.config.OVSDB == "" {
+		return nil
+	}
+	if d.unixctl, err = unixctl.Open(d.rundir(), &policy, d.appctl(), d.log); err != nil {
+		d.log.Warn("ovs-appctl cannot reach this process", "error", err)
+	}
 	return nil
 }
 

@@ -27,7 +27,7 @@
 //     before every other lock. No lock is taken under Bridges.mu, which guards the list of
 //     bridges.
 //     control/ovsdb has no lock. Its goroutine calls control/bridges and control/ports as a
-//     request does.
+//     request does. control/unixctl takes its lock of connections under no other lock.
 //  3. control/ports: each driver's lock guards its device against events of the guest
 //     and the kernel.
 //  4. control/observe: the locks of captures and of connection events are taken right
@@ -77,6 +77,7 @@ import (
 	"weft/control/store"
 	"weft/control/tracking"
 	"weft/control/underlay"
+	"weft/control/unixctl"
 	"weft/engine"
 	"weft/internal/cpu"
 	"weft/internal/privilege"
@@ -111,11 +112,14 @@ type Daemon struct {
 	connections      *observe.ConnectionEvents
 
 	servers  *access.Servers
+	unixctl  *unixctl.Server // nil: ovs-appctl is not served
 	requests *patience.Requests
 	limits   limits.Registry
-	ready    chan struct{}  // closed when the start is complete
-	shutDown func()         // ends Run like ErrShutDown
-	done     sync.WaitGroup // goroutines started by begin
+	ready    chan struct{} // closed when the start is complete
+	shutDown func()        // ends Run like ErrShutDown
+	// handOverNow ends Run, and leaves the engine to the next control process.
+	handOverNow func()
+	done        sync.WaitGroup // goroutines started by begin
 }
 
 // Run runs the daemon until ctx ends. The engine then continues, and the next control
@@ -146,7 +150,7 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	_ = cpu.ShortSlices()          // short time slices, because guests wait while control replaces a dead engine
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	d.shutDown = func() { stop(ErrShutDown) }
+	d.shutDown, d.handOverNow = func() { stop(ErrShutDown) }, func() { stop(nil) }
 	if err := d.begin(running); err != nil {
 		return d.giveUp(running, stop, err)
 	}
@@ -260,6 +264,9 @@ func (d *Daemon) begin(ctx context.Context) error {
 	d.bridges.Start(ctx)
 	if d.config.OVSDB != "" {
 		d.done.Go(func() { d.newOVSDB().Run(ctx) })
+		if d.unixctl != nil {
+			d.done.Go(func() { d.unixctl.Run(ctx) })
+		}
 	}
 	close(d.ready)
 	return nil

@@ -12,12 +12,16 @@ import (
 
 // newOVSDB returns the client of the ovsdb-server in the configuration.
 func (d *Daemon) newOVSDB() *ovsdb.Client {
-	rundir := filepath.Dir(d.config.Socket)
-	if d.config.OpenFlow.Socket != "" {
-		rundir = filepath.Dir(d.config.OpenFlow.Socket)
-	}
-	return ovsdb.New(ovsdb.Setup{Target: d.config.OVSDB, Switch: ruled{d}, RunDir: rundir, Version: buildinfo.Own().String(),
+	return ovsdb.New(ovsdb.Setup{Target: d.config.OVSDB, Switch: ruled{d}, RunDir: d.rundir(), Version: buildinfo.Own().String(),
 		Log: d.log.With("ovsdb", d.config.OVSDB)})
+}
+
+// rundir returns the directory of the OpenFlow sockets, where tools of Open vSwitch look.
+func (d *Daemon) rundir() string {
+	if d.config.OpenFlow.Socket != "" {
+		return filepath.Dir(d.config.OpenFlow.Socket)
+	}
+	return filepath.Dir(d.config.Socket)
 }
 
 // ruled is the switch as the database rules it.

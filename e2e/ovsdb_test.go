@@ -113,6 +113,23 @@ func TestOVSDB(t *testing.T) {
 	l.Wire(h, "nosuch", l.Host("late"), "eth0", guestMTU)
 	r.expect("interface", "nosuch", "error", "[]") // the device has come
 
+	appctl := func(words ...string) string {
+		t.Helper()
+		return r.run(append([]string{"ovs-appctl", "-t", "ovs-vswitchd"}, words...)...)
+	}
+	for _, c := range []struct{ words, want string }{
+		{"version", "weftd "}, {"list-commands", "ofproto/trace"}, {"fdb/show br0", macOf(t, a, "eth0")}, {"dpif/show", "vx 9/"},
+		{"ofproto/trace br0 in_port=p0,dl_dst=ff:ff:ff:ff:ff:ff", "Datapath actions: "}, {"dpctl/dump-flows", "actions:"},
+		{"coverage/show", "Event coverage"}, {"memory/show", "rules:"}, {"vlog/set dbg", ""}, {"vlog/list", "DEBUG"}, {"bfd/show", ""}, {"fdb/flush br0", "flushed"},
+	} {
+		if got := appctl(strings.Fields(c.words)...); !strings.Contains(got, c.want) {
+			t.Errorf("ovs-appctl %s: %s", c.words, got)
+		}
+	}
+	if out, err := h.Try(r.command("ovs-appctl", "-t", "ovs-vswitchd", "nosuch")...); err == nil || !strings.Contains(out+err.Error(), "is not a valid command") {
+		t.Errorf("an unknown command: %v %s", err, out)
+	}
+
 	r.server.Kill()
 	reach(t, a, remoteIP)
 	r.serve(t)
@@ -126,6 +143,12 @@ func TestOVSDB(t *testing.T) {
 		t.Errorf("deleted ports are there:\n%s", ports)
 	}
 	reach(t, a, remoteIP)
+	appctl("exit")
+	if err := r.weft.Control().Wait(settle); err != nil {
+		t.Errorf("weftd after exit: %v", err)
+	}
+	reach(t, a, remoteIP) // the engine has stayed
+	r.weft.Start()
 	r.vsctl("del-br br0 -- del-br br1")
 	if text := r.weft.Weft("list-br"); strings.TrimSpace(text) != "" {
 		t.Errorf("bridges after del-br: %s", text)

@@ -214,3 +214,10 @@ func cut(line string, width int) string {
 	}
 	return string(runes[:width])
 }
+
+func orAny(match string) string {
+	if match == "" {
+		return "any frame"
+	}
+	return match
+}

@@ -3,13 +3,10 @@
 package main
 
 import (
-	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"weft/api"
 	"weft/cmd/exit"
 )
 
@@ -63,71 +60,6 @@ func (c *command) trace(flow, ctNext string) error {
 	if c.json {
 		return c.printJSON(t)
 	}
-	return printTrace(c.out, &t)
-}
-
-// printTrace prints a trace in the format of ovs-appctl ofproto/trace.
-func printTrace(out io.Writer, t *api.Trace) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Flow: %s\n\n", orAny(t.Flow))
-	bridge := ""
-	for i := range t.Steps {
-		s := &t.Steps[i]
-		in := strings.Repeat("    ", s.Depth)
-		if s.Bridge != bridge {
-			bridge = s.Bridge
-			fmt.Fprintf(&b, "%sbridge %q\n", in, bridge)
-		}
-		switch {
-		case s.Kind == api.StepTable && s.Rule == nil:
-			fmt.Fprintf(&b, "%s%2d. no match%s\n", in, s.Table, remark(s.Note))
-		case s.Kind == api.StepTable:
-			fmt.Fprintf(&b, "%s%2d. %s, priority %d%s%s\n", in, s.Table, orAny(s.Rule.Match), s.Rule.Priority, cookie(s.Rule.Cookie), remark(s.Note))
-			if s.Rule.Actions == "drop" {
-				fmt.Fprintf(&b, "%s    drop\n", in)
-			}
-		case s.Kind == api.StepAction:
-			fmt.Fprintf(&b, "%s    %s\n", in, s.Action)
-		default:
-			fmt.Fprintf(&b, "%s     >> %s\n", in, s.Note)
-		}
-	}
-	fmt.Fprintf(&b, "\nMegaflow: %s\nDatapath actions: %s\n", orAny(t.Megaflow), t.Actions)
-	if _, err := io.WriteString(out, b.String()); err != nil {
-		return err
-	}
-	for i := range t.Then {
-		heading := "Looked up again"
-		if t.Then[i].Tracked {
-			heading = "Once it is tracked"
-		}
-		if _, err := io.WriteString(out, "\n"+heading+":\n"); err != nil {
-			return err
-		}
-		if err := printTrace(out, &t.Then[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func orAny(match string) string {
-	if match == "" {
-		return "any frame"
-	}
-	return match
-}
-
-func cookie(c uint64) string {
-	if c == 0 {
-		return ""
-	}
-	return fmt.Sprintf(", cookie %#x", c)
-}
-
-func remark(note string) string {
-	if note == "" {
-		return ""
-	}
-	return " (" + note + ")"
+	_, err = io.WriteString(c.out, t.Text())
+	return err
 }

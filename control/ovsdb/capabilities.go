@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// ovsVersion is written to Open_vSwitch.ovs_version, from which clients derive features: the
+// OVSVersion is written to Open_vSwitch.ovs_version, from which clients derive features: the
 // version whose tools and columns the tests compare with.
-const ovsVersion = "3.1.0-weft"
+const OVSVersion = "3.1.0-weft"
 
 // datapathTypes are the values of Bridge.datapath_type, which have no effect here: all
 // bridges share one data path.

@@ -216,14 +216,18 @@ func (c *Client) work(now time.Time) error {
 }
 
 // due reports whether a failed row must be tried again, or the routes of tunnels must be looked
-// at again.
-func (c *Client) due(now time.Time) bool {
-	for _, f := range c.failed {
-		if now.Sub(f.tried) >= retryInterval {
-			return true
+// at again. A row is tried at once when its device appears.
+func (c *Client) due(now time.Time) (due bool) {
+	if len(c.failed) > 0 {
+		devices := c.kernel.devices()
+		for name, f := range c.failed {
+			if _, there := devices[name]; there && !f.device {
+				f.tried = time.Time{}
+			}
+			due = due || now.Sub(f.tried) >= retryInterval
 		}
 	}
-	return now.Sub(c.routesRead) >= retryInterval && c.model.hasTunnels()
+	return due || now.Sub(c.routesRead) >= retryInterval && c.model.hasTunnels()
 }
 
 // noteIgnored logs columns that the switch does not follow.

@@ -36,6 +36,7 @@ type failure struct {
 	words  []string
 	reason string
 	tried  time.Time
+	device bool // a device of the port's name was there
 }
 
 // uplinkPrefix begins the names of the uplinks that the reconciler adds for tunnels. Open
@@ -196,7 +197,8 @@ func (c *Client) reconcilePort(d *port, present *api.Port, now time.Time) {
 		if f == nil || f.reason != err.Error() {
 			c.log.Warn("a row cannot be done", "interface", d.name, "error", err)
 		}
-		c.failed[d.name] = &failure{d.words, err.Error(), now}
+		_, there := c.kernel.devices()[d.name]
+		c.failed[d.name] = &failure{d.words, err.Error(), now, there}
 		return
 	}
 	delete(c.failed, d.name)

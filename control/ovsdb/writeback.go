@@ -43,7 +43,7 @@ func (c *Client) writeBack(now time.Time) error {
 	id, root := c.rows.root()
 	next, _ := root.number("next_cfg")
 	t.set("Open_vSwitch", id, map[string]value{
-		"cur_cfg": one(next), "ovs_version": one(ovsVersion), "db_version": one(c.schema.Version),
+		"cur_cfg": one(next), "ovs_version": one(OVSVersion), "db_version": one(c.schema.Version),
 		"iface_types": words(ifaceTypes), "datapath_types": words(datapathTypes),
 	})
 	for _, d := range root["datapaths"].pairs {

@@ -18,6 +18,7 @@ var controlMayImport = map[string][]string{
 		"control/patience",
 		"control/ofswitch",
 		"control/ovsdb",
+		"control/unixctl",
 		"control/tables",
 		"control/observe",
 		"control/tracking",
@@ -78,6 +79,7 @@ var controlMayImport = map[string][]string{
 	"control/tables": {
 		"control/megaflows", "control/pipeline", "control/usererr", "control/workers", "api", "datapath", "internal/clock", "openflow", "openflow/ofproto", "packet",
 	},
+	"control/unixctl":            {"control/access"},
 	"control/ovsdb":              {"control/loop", "control/usererr", "api"},
 	"control/patience":           {},
 	"control/watchdog":           {"datapath", "engine"},
@@ -96,7 +98,7 @@ var controlMayImport = map[string][]string{
 // packages that come later in the list.
 var controlOrder = []string{
 	"control",
-	"control/bridges", "control/access", "control/patience", "control/ofswitch", "control/ofconn", "control/ovsdb", // requests
+	"control/bridges", "control/unixctl", "control/access", "control/patience", "control/ofswitch", "control/ofconn", "control/ovsdb", // requests
 	"control/central", "control/fleet",
 	"control/agent",
 	"control/engines", "control/engines/enginetest",
