@@ -25,14 +25,15 @@ type Monitors struct {
 
 // Monitor is an API client that follows flows, ports or connections.
 type Monitor struct {
-	filter openflow.FlowMod // selects flows
+	bridge uint8 // whose flows it follows
+	flows  *ofproto.Selector
 	events chan *api.Event
 	lost   atomic.Uint64
 }
 
 // NewMonitor makes a monitor of the flows that filter selects.
 func NewMonitor(filter openflow.FlowMod) *Monitor {
-	return &Monitor{filter: filter, events: make(chan *api.Event, monitorBacklog)}
+	return &Monitor{bridge: filter.Bridge, flows: ofproto.NewSelector(&filter), events: make(chan *api.Event, monitorBacklog)}
 }
 
 // Events returns the channel of events, in their order.
@@ -68,8 +69,9 @@ func (m *Monitors) TellFlow(now time.Time, event string, r *ofproto.Rule, descri
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var e *api.Event // made when the first monitor wants it
+	match := r.Match.Unpack()
 	for to := range m.monitors {
-		if !to.selects(r) {
+		if to.bridge != r.Bridge || !to.flows.Selects(r, &match) {
 			continue
 		}
 		if e == nil {
@@ -82,9 +84,4 @@ func (m *Monitors) TellFlow(now time.Time, event string, r *ofproto.Rule, descri
 			to.lost.Add(1)
 		}
 	}
-}
-
-func (m *Monitor) selects(r *ofproto.Rule) bool {
-	f, within := &m.filter, m.filter.Match.Unpack()
-	return f.Bridge == r.Bridge && (f.Table == openflow.TableAll || f.Table == r.Table) && (r.Cookie^f.Cookie)&f.CookieMask == 0 && r.Match.Within(&within)
 }

@@ -45,17 +45,20 @@ func TestBarriersInBatches(t *testing.T) {
 // One write sends several waiting events, together at most maxEventWrite bytes. A
 // larger event has a write of its own.
 func TestEventsShareWrites(t *testing.T) {
-	var events [][]byte
+	var events []event
 	var all []byte
 	for i, size := range []int{10, 20, maxEventWrite, 5, maxEventWrite - 5, 1, maxEventWrite + 9, 3} {
 		m := bytes.Repeat([]byte{byte(i)}, size)
-		events, all = append(events, m), append(all, m...)
+		events, all = append(events, event{encode: func() []byte { return m }, bytes: size}), append(all, m...)
 	}
 	var sizes []int
 	var sent []byte
 	for len(events) > 0 {
 		var joined []byte
-		joined, events = joinEvents(nil, events)
+		var counted int
+		if joined, counted, events = joinEvents(nil, events); counted != len(joined) {
+			t.Errorf("a write of %d bytes counts as %d", len(joined), counted)
+		}
 		sizes, sent = append(sizes, len(joined)), append(sent, joined...)
 	}
 	if want := []int{30, maxEventWrite, maxEventWrite, 1, maxEventWrite + 9, 3}; !slices.Equal(sizes, want) || !bytes.Equal(sent, all) {

@@ -49,7 +49,7 @@ type Conn struct {
 	writing sync.Mutex // one message at a time
 
 	mu       sync.Mutex // guards the fields below; taken after the locks of the switch
-	events   [][]byte
+	events   []event
 	bytes    int // of events
 	wake     chan struct{}
 	ended    bool
@@ -60,7 +60,7 @@ type Conn struct {
 	format   ofp.PacketInFormat
 	nxm      bool // flow_removed in Nicira's form
 	id       uint16
-	monitors map[uint32]*ofp.Monitor
+	monitors map[uint32]*monitor
 	watching bool // counted in Service.watchers
 	// changeXID is the number of the request whose change causes the present events, if the
 	// connection is Service.author. abbreviated is true once the peer has the abbreviated
@@ -81,7 +81,7 @@ func newConn(s *Service, nc net.Conn, peer string, role Role) *Conn {
 		name = a.Network() + ":" + a.String()
 	}
 	return &Conn{service: s, net: nc, peer: peer, name: name, role: role, reader: bufio.NewReaderSize(newEagerReader(nc), readBuffer),
-		wake: make(chan struct{}, 1), master: ofp.RoleEqual, monitors: map[uint32]*ofp.Monitor{}, bundles: bundles{service: s, open: map[uint32]*bundle{}}}
+		wake: make(chan struct{}, 1), master: ofp.RoleEqual, monitors: map[uint32]*monitor{}, bundles: bundles{service: s, open: map[uint32]*bundle{}}}
 }
 
 func (c *Conn) serve() {
@@ -118,6 +118,8 @@ func (c *Conn) end() {
 	c.ended = true
 	c.events, c.bytes = nil, 0
 	c.setWatching(false)
+	c.service.monitors.add(c.holder, -len(c.monitors))
+	c.monitors = map[uint32]*monitor{}
 	select {
 	case c.wake <- struct{}{}:
 	default:

@@ -162,7 +162,7 @@ func (c *controller) session(ctx context.Context) error {
 		nc = secure
 	}
 	conn := newConn(c.service, nc, c.target, Write)
-	conn.controller = c
+	conn.controller, conn.holder = c, c.target
 	if !c.service.enter(conn) {
 		nc.Close()
 		return net.ErrClosed

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
+	"slices"
 	"time"
 
 	"weft/openflow"
@@ -15,17 +17,33 @@ import (
 
 // This file has the queue of events of a connection. The queue is limited in bytes.
 
-// MaxMonitors limits the flow monitors of a connection. Further monitors are refused.
-const MaxMonitors = 64
+// event is an event in the queue of a connection.
+type event struct {
+	message []byte
+	// encode makes the message, if message is nil. The goroutine that sends the events calls
+	// it: whoever changes a flow waits for no encoding.
+	encode func() []byte
+	bytes  int // that the event counts
+}
+
+// encoded returns the message of the event.
+func (e *event) encoded() []byte {
+	if e.message == nil {
+		e.message = e.encode()
+	}
+	return e.message
+}
 
 // post queues an event m. If the queue is full and the event is a frame, it is dropped
 // and counted. Any other event then ends the connection. The caller holds c.mu.
-func (c *Conn) post(m []byte, frame bool) {
+func (c *Conn) post(m []byte, frame bool) { c.postEvent(event{message: m, bytes: len(m)}, frame) }
+
+func (c *Conn) postEvent(e event, frame bool) {
 	switch {
 	case c.ended || !c.ready:
 		return
-	case c.bytes+len(m) <= MaxEventBytes:
-		c.events, c.bytes = append(c.events, m), c.bytes+len(m)
+	case c.bytes+e.bytes <= MaxEventBytes:
+		c.events, c.bytes = append(c.events, e), c.bytes+e.bytes
 	case frame:
 		c.dropped.Add(1)
 		c.service.counts.Dropped.Add(1)
@@ -68,12 +86,13 @@ func (c *Conn) sendEvents() {
 				break
 			}
 			for len(batch) > 0 {
-				joined, batch = joinEvents(joined[:0], batch)
+				var bytes int
+				joined, bytes, batch = joinEvents(joined[:0], batch)
 				c.showing.Lock()
 				err := c.write(joined)
 				c.showing.Unlock()
 				c.mu.Lock()
-				c.bytes -= len(joined)
+				c.bytes -= bytes
 				c.mu.Unlock()
 				if err != nil {
 					c.net.Close()
@@ -85,15 +104,18 @@ func (c *Conn) sendEvents() {
 }
 
 // joinEvents appends the first events to b, at least one, as many as fit into one
-// write. It returns b and the remaining events.
-func joinEvents(b []byte, events [][]byte) (joined []byte, rest [][]byte) {
-	for n, m := range events {
+// write. It returns b, the bytes that these events count, and the remaining events.
+func joinEvents(b []byte, events []event) (joined []byte, bytes int, rest []event) {
+	for n := range events {
+		e := &events[n]
+		m := e.encoded()
 		if n > 0 && len(b)+len(m) > maxEventWrite {
-			return b, events[n:]
+			return b, bytes, events[n:]
 		}
-		b = append(b, m...)
+		b, bytes = append(b, m...), bytes+e.bytes
+		*e = event{} // the rule of the event is no longer needed
 	}
-	return b, nil
+	return b, bytes, nil
 }
 
 // setWatching adds the connection to Service.watchers or removes it. The caller holds c.mu.
@@ -131,28 +153,58 @@ func (c *Conn) accepts(masks [2]uint32, reason uint8) bool {
 // events of flows.
 func (s *Service) Count() int { return int(s.watchers.Load()) }
 
+// flowChange is a change of a rule, as all connections see it.
+type flowChange struct {
+	event  ofp.FlowEvent
+	rule   *ofproto.Rule
+	match  openflow.Match
+	copied *ofproto.Rule // of rule, for events; made by the first one
+	bytes  int           // that an event counts
+}
+
 // TellFlow reports a change of rule r to the connections. The caller holds the lock that
 // guards the rule.
 func (s *Service) TellFlow(event ofp.FlowEvent, r *ofproto.Rule) {
+	change := flowChange{event: event, rule: r, match: r.Match.Unpack()}
 	for _, c := range s.connections() {
-		c.tellFlow(event, r)
+		c.tellFlow(&change)
 	}
 }
 
-func (c *Conn) tellFlow(event ofp.FlowEvent, r *ofproto.Rule) {
+// own returns a copy of the rule. Its match and actions are constant.
+func (f *flowChange) own() *ofproto.Rule {
+	if f.copied == nil {
+		own := *f.rule
+		f.copied = &own
+		f.bytes = ruleBytes + 16*countActions(f.rule.Actions)
+		for _, mask := range f.match.Mask {
+			if mask != 0 {
+				f.bytes += 16
+			}
+		}
+	}
+	return f.copied
+}
+
+// ruleBytes is the number of bytes that an event about a rule counts beside its match and its
+// actions.
+const ruleBytes = 128
+
+func (c *Conn) tellFlow(f *flowChange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.watching {
 		return
 	}
+	event, r := f.event, f.rule
 	if event == ofp.FlowDeleted && r.Flags&openflow.SendFlowRem != 0 && c.accepts(c.async.FlowRemoved, ofp.RemovedReason(c.version, r.Why)) {
-		c.post(ofp.AppendFlowRemoved(nil, c.version, c.nxm, r, nowNS(), c.service.setup.Switch.TLVs()), false)
+		version, nxm, now, tlvs, removed := c.version, c.nxm, nowNS(), c.service.setup.Switch.TLVs(), f.own()
+		c.postEvent(eventOf(f, func() []byte { return ofp.AppendFlowRemoved(nil, version, nxm, removed, now, tlvs) }), false)
 	}
-	bit := map[ofp.FlowEvent]uint16{ofp.FlowAdded: ofp.MonitorAdd, ofp.FlowDeleted: ofp.MonitorDelete, ofp.FlowModified: ofp.MonitorModify}[event]
 	own, flags := c.service.author.Load() == c, uint16(0)
 	for _, m := range c.monitors {
-		if m.Flags&bit != 0 && ofproto.Selects(&m.Select, r) {
-			flags |= m.Flags
+		if m.flags&monitorBits[event] != 0 && m.selector.Selects(r, &f.match) {
+			flags |= m.flags
 		}
 	}
 	// As in Open vSwitch, MonitorOnlyOwn asks for own changes in full and does not exclude the
@@ -162,22 +214,29 @@ func (c *Conn) tellFlow(event ofp.FlowEvent, r *ofproto.Rule) {
 	switch {
 	case flags == 0:
 	case !own || flags&(ofp.MonitorOwn|ofp.MonitorOnlyOwn) != 0:
-		c.postUpdate(func(b []byte) []byte {
-			return ofp.AppendFlowUpdate(b, c.version, event, r, flags&ofp.MonitorActions != 0, c.service.setup.Switch.TLVs())
-		})
+		version, tlvs, rule := c.version, c.service.setup.Switch.TLVs(), f.own()
+		c.postEvent(eventOf(f, func() []byte {
+			return monitorUpdate(version, func(b []byte) []byte {
+				return ofp.AppendFlowUpdate(b, version, event, rule, flags&ofp.MonitorActions != 0, tlvs)
+			})
+		}), false)
 	case !c.abbreviated:
 		c.abbreviated = true
-		c.postUpdate(func(b []byte) []byte { return ofp.AppendAbbreviatedUpdate(b, c.version, c.changeXID) })
+		c.post(monitorUpdate(c.version, func(b []byte) []byte { return ofp.AppendAbbreviatedUpdate(b, c.version, c.changeXID) }), false)
 	}
 }
 
-// postUpdate queues the event of a flow monitor that update encodes. The caller holds c.mu.
-func (c *Conn) postUpdate(update func(b []byte) []byte) {
-	reply := ofp.NewMonitorUpdate(c.version)
+// monitorBits has the flag with which a monitor asks for an event.
+var monitorBits = [...]uint16{ofp.FlowAdded: ofp.MonitorAdd, ofp.FlowDeleted: ofp.MonitorDelete, ofp.FlowModified: ofp.MonitorModify}
+
+// eventOf returns the event of a change that encode encodes.
+func eventOf(f *flowChange, encode func() []byte) event { return event{encode: encode, bytes: f.bytes} }
+
+// monitorUpdate returns the messages of the event of a flow monitor that update encodes.
+func monitorUpdate(v ofp.Version, update func(b []byte) []byte) []byte {
+	reply := ofp.NewMonitorUpdate(v)
 	reply.Add(update)
-	for _, m := range reply.Messages() {
-		c.post(m, false)
-	}
+	return slices.Concat(reply.Messages()...)
 }
 
 // ownChange marks the events of a request, with number xid, as caused by its connection.
@@ -266,7 +325,14 @@ func (c *Conn) setMonitors(list []ofp.Monitor) error {
 		case !exists && len(monitors) >= MaxMonitors:
 			return refused(openflow.ErrRequestEPERM, fmt.Sprintf("flow_monitor: expected at most %d monitors", MaxMonitors))
 		}
-		monitors[m.ID] = m
+		monitors[m.ID] = &monitor{flags: m.Flags, selector: ofproto.NewSelector(&m.Select)}
+	}
+	if c.ended {
+		return net.ErrClosed
+	}
+	if !c.service.monitors.add(c.holder, len(monitors)-len(c.monitors)) {
+		return refused(openflow.ErrRequestEPERM, fmt.Sprintf("flow_monitor: expected at most %d monitors of all connections, and %d of one peer",
+			MaxBridgeMonitors, MaxHolderMonitors))
 	}
 	c.monitors = monitors
 	c.updateWatching()

@@ -119,3 +119,83 @@ func TestDeletedAfterInitial(t *testing.T) {
 		t.Errorf("events %v, want %v", kinds, want)
 	}
 }
+
+// Whoever changes a flow encodes no event, and copies the rule once for all connections that
+// want it. A connection whose monitors select other flows gets no event.
+func TestEventsAreEncodedLater(t *testing.T) {
+	r := newRig(t)
+	mod, err := openflow.ParseFlowMod("table=1,ip,actions=output:2", openflow.Add, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := func(table uint8) *Conn {
+		c := newConn(r.service, discard{}, "tester", Write)
+		c.version, c.ready, c.watching = openflow.Version13, true, true
+		c.monitors[1] = &monitor{ofp.MonitorAdd, ofproto.NewSelector(&openflow.FlowMod{Table: table})}
+		return c
+	}
+	first, second, other := conn(1), conn(openflow.TableAll), conn(2)
+	rule := ofproto.Rule{Table: 1, Match: mod.Match, Actions: mod.Actions}
+	change := flowChange{event: ofp.FlowAdded, rule: &rule, match: rule.Match.Unpack()}
+	for _, c := range []*Conn{first, other} {
+		c.tellFlow(&change)
+	}
+	copied := change.copied
+	second.tellFlow(&change)
+	if len(first.events) != 1 || len(second.events) != 1 || len(other.events) != 0 {
+		t.Fatalf("%d, %d and %d events, want 1, 1 and 0", len(first.events), len(second.events), len(other.events))
+	}
+	if copied == nil || change.copied != copied {
+		t.Error("the connections do not share one copy of the rule")
+	}
+	if e := &first.events[0]; e.message != nil || e.bytes <= 0 {
+		t.Errorf("an event of %d bytes is encoded at once", e.bytes)
+	}
+	if m := first.events[0].encoded(); m[1] != 19 {
+		t.Errorf("the event is % x", m)
+	}
+}
+
+// The monitors of a peer and of all peers are limited. Those of an ended connection no longer
+// count.
+func TestMonitorLimits(t *testing.T) {
+	r := newRig(t)
+	monitors := func(p *peer, first, n uint32) {
+		for id := first; id < first+n; id++ {
+			p.write(ofptest.Message(p.v, 18, 5, uint16(16), uint16(0), uint32(0), id, ^uint32(0), ^uint32(0), uint16(ofp.MonitorAdd), uint8(0xff), uint8(0),
+				uint16(1), uint16(4), uint32(0)))
+		}
+	}
+	failed := func(p *peer) (n int) {
+		for _, m := range p.barrier() {
+			if m[1] == ofp.TypeError {
+				n++
+			}
+		}
+		return n
+	}
+	var peers []*peer
+	for range MaxHolderMonitors / MaxMonitors {
+		p := r.connect(openflow.Version14)
+		monitors(p, 0, MaxMonitors)
+		if n := failed(p); n != 0 {
+			t.Fatalf("%d monitors within the limits are refused", n)
+		}
+		peers = append(peers, p)
+	}
+	p := r.connect(openflow.Version14)
+	monitors(p, 0, 2)
+	if n := failed(p); n != 2 {
+		t.Errorf("%d monitors of a peer at its limit are refused, want 2", n)
+	}
+	peers[0].Close()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		monitors(p, 9, 1)
+		if failed(p) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the monitors of an ended connection still count")
+		}
+	}
+}

@@ -181,6 +181,7 @@ type Service struct {
 	comparing sync.Mutex          // guards ports; taken before the locks of the switch
 	ports     map[uint32]ofp.Port // ports by number, as the peers know them; nil: no connection wants events
 
+	monitors    monitorCount
 	committing  sync.Mutex   // one commit of a bundle at a time; taken before the locks of the switch
 	bundleBytes atomic.Int64 // length of the messages in the bundles of all connections
 
@@ -292,6 +293,7 @@ func (s *Service) LimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "openflow_frames", Unit: "frames a second", Holder: limits.All(), Limit: MaxPacketIns, Refused: s.counts.Dropped.Load()})
 	emit(limits.Row{Name: "openflow_bundles", Unit: "bytes", Holder: limits.All(), Used: uint64(max(s.bundleBytes.Load(), 0)),
 		Limit: MaxBridgeBundleBytes, Refused: s.counts.BundlesRefused.Load(), Evicted: s.counts.BundlesExpired.Load()})
+	s.monitors.limitRows(emit)
 	rows := map[string]limits.Row{}
 	for c := range s.conns {
 		if c.origin != dialed {

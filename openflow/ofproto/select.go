@@ -82,8 +82,39 @@ func selects(m *openflow.FlowMod, r *Rule) bool {
 		(!m.ByOutGroup || refersTo(r.Actions, openflow.ActGroup, func(id uint32) bool { return id == m.OutGroup }))
 }
 
-// Selects reports whether a filter selects the rule.
-func Selects(filter *openflow.FlowMod, r *Rule) bool {
+// Selector is a filter in a form that is quick to compare with many rules.
+type Selector struct {
+	filter openflow.FlowMod
+	words  []selectorWord
+}
+
+// selectorWord is a word of the filter's match with a mask that is not 0.
+type selectorWord struct {
+	word        int
+	value, mask uint64
+}
+
+// NewSelector makes the Selector of a filter.
+func NewSelector(filter *openflow.FlowMod) *Selector {
+	s := &Selector{filter: *filter}
 	within := filter.Match.Unpack()
-	return selects(filter, r) && r.Match.Within(&within)
+	for i, mask := range within.Mask {
+		if mask != 0 {
+			s.words = append(s.words, selectorWord{i, within.Value[i] & mask, mask})
+		}
+	}
+	return s
+}
+
+// Selects reports whether the filter selects the rule, whose unpacked match is match.
+func (s *Selector) Selects(r *Rule, match *openflow.Match) bool {
+	if s.filter.Table != openflow.TableAll && s.filter.Table != r.Table {
+		return false
+	}
+	for _, w := range s.words {
+		if w.mask&^match.Mask[w.word] != 0 || (match.Value[w.word]^w.value)&w.mask != 0 {
+			return false
+		}
+	}
+	return selects(&s.filter, r)
 }
