@@ -2,16 +2,22 @@
 
 package openflow
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // ActionSet is an action set (ovs-actions(7), "Action Sets"): the actions of write_actions, in
 // the order of writing. They are executed once, in the order of their ranks, after the last
 // table. A bucket of a group is an action set too.
 type ActionSet []Action
 
-// Ranks of the actions of a set, in order of execution.
+// setRank is the place of an action in an action set, in order of execution.
+type setRank uint8
+
 const (
-	rankPop = iota
+	rankNone setRank = iota // a set cannot have the action
+	rankPop
 	rankPopMPLS
 	rankPopPBB
 	rankDecap
@@ -26,44 +32,15 @@ const (
 	rankOutput
 	rankResubmit
 	rankCT
-	rankNone = -1 // not allowed in an action set
 )
 
-// setRank returns the rank of an action in an action set.
-func setRank(kind ActionKind) int {
-	switch kind {
-	case ActPopVLAN:
-		return rankPop
-	case ActPushVLAN:
-		return rankPush
-	case ActDecTTL:
-		return rankTTL
-	case ActPopMPLS:
-		return rankPopMPLS
-	case ActPopPBB:
-		return rankPopPBB
-	case ActDecap:
-		return rankDecap
-	case ActEncap:
-		return rankEncap
-	case ActPushMPLS:
-		return rankPushMPLS
-	case ActPushPBB:
-		return rankPushPBB
-	case ActDecMPLSTTL:
-		return rankMPLSTTL
-	case ActSetField, ActLoad, ActMove, ActModField, ActModVLANVID, ActModVLANPCP, ActSetTunnel, ActSetQueue:
-		return rankSet
-	case ActGroup:
-		return rankGroup
-	case ActOutput:
-		return rankOutput
-	case ActResubmit:
-		return rankResubmit
-	case ActCT:
-		return rankCT
-	}
-	return rankNone
+func (k ActionKind) rank() setRank { return actionRows[k].rank }
+
+// The rows of the actions on action sets.
+func init() {
+	addAction(ActWriteActions, actionRow{words: map[string]actionParse{"write_actions": (*actionParser).writeActions},
+		format: func(a *Action, names Names) string { return "write_actions(" + FormatActions(a.Sub, names) + ")" }})
+	addAction(ActClearActions, actionRow{words: map[string]actionParse{"clear_actions": (*actionParser).clearActions}, format: called("clear_actions")})
 }
 
 // Add adds actions to the set. A new action replaces an earlier action of the same rank.
@@ -71,12 +48,12 @@ func setRank(kind ActionKind) int {
 // out. Add may change the array behind the set.
 func (s *ActionSet) Add(actions []Action) {
 	for i := range actions {
-		rank := setRank(actions[i].Kind)
+		rank := actions[i].Kind.rank()
 		if rank == rankNone {
 			continue
 		}
 		if rank != rankSet {
-			*s = slices.DeleteFunc(*s, func(a Action) bool { return setRank(a.Kind) == rank })
+			*s = slices.DeleteFunc(*s, func(a Action) bool { return a.Kind.rank() == rank })
 		}
 		*s = append(*s, actions[i])
 	}
@@ -90,8 +67,8 @@ func (s ActionSet) TooLong() bool { return len(s) > maxListed }
 // the frame: the frame is dropped.
 func (s ActionSet) Ordered() []Action {
 	ordered := slices.Clone(s)
-	slices.SortStableFunc(ordered, func(a, b Action) int { return setRank(a.Kind) - setRank(b.Kind) })
-	at := slices.IndexFunc(ordered, func(a Action) bool { return setRank(a.Kind) >= rankGroup })
+	slices.SortStableFunc(ordered, func(a, b Action) int { return cmp.Compare(a.Kind.rank(), b.Kind.rank()) })
+	at := slices.IndexFunc(ordered, func(a Action) bool { return a.Kind.rank() >= rankGroup })
 	if at < 0 {
 		return nil
 	}

@@ -74,7 +74,7 @@ func (c *actionChecker) order(word, name string, kind ActionKind) error {
 	switch {
 	case (rank != orderActions || kind == ActConjunction) && c.nested:
 		return withinAnother(word, name)
-	case c.inSet && setRank(kind) == rankNone && kind != ActController:
+	case c.inSet && kind.rank() == rankNone && kind != ActController:
 		return wrong(word, "an action that an action set can have")
 	case rank < c.rank && rank == orderMeter, rank == orderMeter && c.last != "":
 		return wrong(word, "meter once, before all else")

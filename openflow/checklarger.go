@@ -9,6 +9,11 @@ import (
 	"weft/flowtable"
 )
 
+func init() {
+	addAction(ActCheckLarger, actionRow{words: map[string]actionParse{"check_pkt_larger": (*actionParser).checkLarger}, format: formatCheckLarger,
+		encode: appendCheckLarger, nicira: map[uint16]niciraRow{nxCheckLarger: {14, decodeCheckLarger}}})
+}
+
 // formatLonger returns the text of OpLonger and the two look-ups behind it, as
 // ovs-dpctl shows it.
 func formatLonger(list []flowtable.Action) string {
@@ -55,18 +60,18 @@ func mayTakeBit(word string, dst Subfield) error {
 	return c.writable(word, dst)
 }
 
-func formatCheckLarger(a *Action) string {
+func formatCheckLarger(a *Action, _ Names) string {
 	return fmt.Sprintf("check_pkt_larger(%d)->%s", a.Value[1], a.Dst)
 }
 
 // On the wire
 
-func appendCheckLarger(b []byte, a *Action) []byte {
+func appendCheckLarger(_ *actionEncoder, b []byte, a *Action) []byte {
 	b = be.AppendUint16(appendNX(b, nxCheckLarger), uint16(a.Value[1]))
 	return headersOf[a.Dst.Field].nxm.append(be.AppendUint16(b, uint16(a.Dst.Offset)), false)
 }
 
-func (d *actionDecoder) checkLarger(b []byte) (Action, error) {
+func decodeCheckLarger(_ *actionDecoder, _ uint16, b []byte) (Action, error) {
 	id, _, err := readSubfieldHeader(b[4:])
 	if err != nil {
 		return Action{}, err

@@ -8,6 +8,27 @@ import (
 	"strings"
 )
 
+func init() {
+	addAction(ActConjunction, actionRow{words: map[string]actionParse{"conjunction": (*actionParser).conjunction}, format: formatConjunction,
+		encode: func(_ *actionEncoder, b []byte, a *Action) []byte {
+			c := a.Conjunction()
+			return be.AppendUint32(append(appendNX(b, nxConjunction), c.Part-1, c.Parts), c.ID)
+		}, nicira: map[uint16]niciraRow{nxConjunction: {6, decodeConjunction}}})
+}
+
+func formatConjunction(a *Action, _ Names) string {
+	c := a.Conjunction()
+	return fmt.Sprintf("conjunction(%d,%d/%d)", c.ID, c.Part, c.Parts)
+}
+
+func decodeConjunction(_ *actionDecoder, _ uint16, b []byte) (Action, error) {
+	c := Conjunction{ID: be.Uint32(b[2:]), Part: b[0] + 1, Parts: b[1]}
+	if err := c.check(); err != nil {
+		return Action{}, Errorf(ErrActionBadConjunction, "conjunction: %v", err)
+	}
+	return c.action(), nil
+}
+
 // Conjunctive matches (ovs-fields(7), "Conjunctive Match Fields"). A rule with actions
 // conjunction(ID, K/N) is part K of conjunction ID. If the frame matches a rule for each
 // of the N parts, all of one priority, the look-up is repeated with conj_id=ID. The

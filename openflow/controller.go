@@ -8,6 +8,15 @@ import (
 	"strings"
 )
 
+func init() {
+	addAction(ActController, actionRow{words: map[string]actionParse{"controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller},
+		format: func(a *Action, _ Names) string { return a.Controller.format() },
+		encode: func(e *actionEncoder, b []byte, a *Action) []byte { return e.controller(b, a.Controller) },
+		nicira: map[uint16]niciraRow{nxController: {6, decodeController}, nxController2: {6, func(_ *actionDecoder, _ uint16, b []byte) (Action, error) {
+			return decodeController2(b[6:])
+		}}}})
+}
+
 // Controller holds the arguments of a controller action. The frames go, at a limited rate,
 // to OpenFlow controllers and to captures of the port CONTROLLER.
 type Controller struct {

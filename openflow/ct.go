@@ -10,6 +10,16 @@ import (
 	"weft/flowtable"
 )
 
+// The rows of ct and ct_clear.
+func init() {
+	addAction(ActCT, actionRow{words: map[string]actionParse{"ct": (*actionParser).ct}, rank: rankCT,
+		format: func(a *Action, names Names) string { return a.CT.format(names) },
+		encode: func(e *actionEncoder, b []byte, a *Action) []byte { return e.ct(b, a.CT) },
+		nicira: map[uint16]niciraRow{nxCT: {14, (*actionDecoder).decodeCT}}})
+	addAction(ActCTClear, actionRow{words: map[string]actionParse{"ct_clear": (*actionParser).ctClear}, format: called("ct_clear"), encode: encodeBare(nxCTClear),
+		nicira: map[uint16]niciraRow{nxCTClear: {6, decodeBare(ActCTClear)}}})
+}
+
 // CTSpec holds the arguments of ct, see ovs-actions(7).
 type CTSpec struct {
 	Commit, Force bool

@@ -8,6 +8,14 @@ import (
 	"weft/packet"
 )
 
+// The rows of encap and decap.
+func init() {
+	addAction(ActEncap, actionRow{words: map[string]actionParse{"encap": (*actionParser).encap}, format: formatEncap, rank: rankEncap,
+		encode: (*actionEncoder).appendEncap, nicira: map[uint16]niciraRow{nxEncap: {6, (*actionDecoder).decodeEncap}}})
+	addAction(ActDecap, actionRow{words: map[string]actionParse{"decap": (*actionParser).decap}, format: formatEncap, rank: rankDecap,
+		encode: (*actionEncoder).appendEncap, nicira: map[uint16]niciraRow{nxDecap: {6, (*actionDecoder).decodeEncap}}})
+}
+
 // The actions encap and decap (ovs-actions(7), "Encapsulation Actions"). They change the
 // packet type: decap() of an Ethernet frame leaves a packet that begins with the header
 // behind Ethernet, and encap(mpls) puts a label stack entry in front of everything. Only
@@ -64,7 +72,7 @@ func (p *actionParser) decap(t token) (Action, error) {
 	return p.check.decap(uint32(parts["ns"]<<16 | parts["type"])), nil
 }
 
-func formatEncap(a *Action) string {
+func formatEncap(a *Action, _ Names) string {
 	next := uint32(a.Value[1])
 	switch {
 	case a.Kind == ActDecap && next == packetNext:

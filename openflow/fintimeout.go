@@ -4,6 +4,17 @@ package openflow
 
 import "fmt"
 
+func init() {
+	addAction(ActFinTimeout, actionRow{words: map[string]actionParse{"fin_timeout": (*actionParser).finTimeout}, format: formatFinTimeout,
+		encode: func(_ *actionEncoder, b []byte, a *Action) []byte {
+			return be.AppendUint16(be.AppendUint16(appendNX(b, nxFinTimeout), uint16(a.Value[0])), uint16(a.Value[1]))
+		},
+		nicira: map[uint16]niciraRow{nxFinTimeout: {6, func(d *actionDecoder, _ uint16, b []byte) (Action, error) {
+			d.check.lenient("fin_timeout", NeedTCP)
+			return FinTimeout(be.Uint16(b), be.Uint16(b[2:])), nil
+		}}}})
+}
+
 // Parsing and formatting
 
 func (p *actionParser) finTimeout(t token) (Action, error) {
@@ -35,7 +46,7 @@ func FinTimeout(idle, hard uint16) Action {
 	return Action{Kind: ActFinTimeout, Value: Value128{uint64(idle), uint64(hard)}}
 }
 
-func formatFinTimeout(a *Action) string {
+func formatFinTimeout(a *Action, _ Names) string {
 	idle, hard := "", ""
 	if a.Value[0] != 0 {
 		idle = fmt.Sprintf("idle_timeout=%d", a.Value[0])

@@ -36,103 +36,51 @@ var modWords = map[FieldID]string{
 var shimWords = map[FieldID]string{FMPLSLabel: "set_mpls_label", FMPLSTC: "set_mpls_tc", FMPLSTTL: "set_mpls_ttl"}
 
 func formatAction(a *Action, names Names) string {
-	switch a.Kind {
-	case ActOutput:
-		text := formatPort(a.Port, names)
-		if a.Port >= PortInPort && a.Port <= PortNone {
-			return text
-		}
-		return "output:" + text
-	case ActSetQueue, ActPopQueue, ActEnqueue:
-		return formatQueue(a, names)
-	case ActEncap, ActDecap:
-		return formatEncap(a)
-	case ActCheckLarger:
-		return formatCheckLarger(a)
-	case ActOutputTrunc:
-		return formatTruncation(a, names)
-	case ActOutputReg:
-		return "output:" + a.Src.String()
-	case ActSetField:
-		return "set_field:" + formatSet(a, names) + "->" + fields[a.Dst.Field].name
-	case ActPushMPLS, ActPopMPLS, ActDecMPLSTTL, ActPushPBB, ActPopPBB:
-		return formatShim(a)
-	case ActModField:
-		if shimWord := shimWords[a.Dst.Field]; shimWord != "" {
-			return shimWord + "(" + a.Value.decimal() + ")"
-		}
-		return modWords[a.Dst.Field] + ":" + formatField(a.Dst.Field, a.Value, WholeField(a.Dst.Field).Ones(), names)
-	case ActLoad:
-		var words []string
-		for _, l := range loadsOf(*a) {
-			words = append(words, "load:"+l.Value.hex()+"->"+l.Dst.String())
-		}
-		return strings.Join(words, ",")
-	case ActMove:
-		return "move:" + a.Src.String() + "->" + a.Dst.String()
-	case ActPushVLAN:
-		return fmt.Sprintf("push_vlan:0x%04x", a.Value[1])
-	case ActPopVLAN:
-		return "strip_vlan"
-	case ActModVLANVID:
-		return "mod_vlan_vid:" + a.Value.decimal()
-	case ActModVLANPCP:
-		return "mod_vlan_pcp:" + a.Value.decimal()
-	case ActDecTTL:
-		return "dec_ttl"
-	case ActConjunction:
-		c := a.Conjunction()
-		return fmt.Sprintf("conjunction(%d,%d/%d)", c.ID, c.Part, c.Parts)
-	case ActGotoTable:
-		return fmt.Sprintf("goto_table:%d", a.Table)
-	case ActResubmit:
-		return formatResubmit(a, names)
-	case ActWriteMetadata:
-		if a.Mask[1] == ^uint64(0) {
-			return "write_metadata:" + a.Value.hex()
-		}
-		return "write_metadata:" + a.Value.hex() + "/" + a.Mask.hex()
-	case ActSetTunnel:
-		if a.Wide {
-			return "set_tunnel64:" + a.Value.hex()
-		}
-		return "set_tunnel:" + a.Value.hex()
-	case ActClone:
-		return "clone(" + FormatActions(a.Sub, names) + ")"
-	case ActWriteActions:
-		return "write_actions(" + FormatActions(a.Sub, names) + ")"
-	case ActClearActions:
-		return "clear_actions"
-	case ActController:
-		return a.Controller.format()
-	case ActLearn:
-		return a.Learn.format(names)
-	case ActGroup:
-		return "group:" + a.Value.decimal()
-	case ActMeter:
-		return "meter:" + a.Value.decimal()
-	case ActCT:
-		return a.CT.format(names)
-	case ActPush:
-		return "push:" + a.Src.String()
-	case ActPop:
-		return "pop:" + a.Dst.String()
-	case ActSample:
-		return a.Sample.format(names)
-	case ActExit:
-		return "exit"
-	case ActMultipath, ActBundle:
-		return formatLinks(a, names)
-	case ActCTClear:
-		return "ct_clear"
-	case ActDeleteField:
-		return "delete_field:" + a.Dst.Field.String()
-	case ActFinTimeout:
-		return formatFinTimeout(a)
-	case ActNote:
-		return "note:" + strings.TrimSuffix(strings.ReplaceAll(fmt.Sprintf("% x", a.Text), " ", "."), ".")
+	if a.Kind < actionKinds && actionRows[a.Kind].format != nil {
+		return actionRows[a.Kind].format(a, names)
 	}
 	return fmt.Sprintf("unknown(%d)", a.Kind)
+}
+
+func formatOutput(a *Action, names Names) string {
+	text := formatPort(a.Port, names)
+	if a.Port >= PortInPort && a.Port <= PortNone {
+		return text
+	}
+	return "output:" + text
+}
+
+func formatModField(a *Action, names Names) string {
+	if shimWord := shimWords[a.Dst.Field]; shimWord != "" {
+		return shimWord + "(" + a.Value.decimal() + ")"
+	}
+	return modWords[a.Dst.Field] + ":" + formatField(a.Dst.Field, a.Value, WholeField(a.Dst.Field).Ones(), names)
+}
+
+func formatLoad(a *Action, _ Names) string {
+	var words []string
+	for _, l := range loadsOf(*a) {
+		words = append(words, "load:"+l.Value.hex()+"->"+l.Dst.String())
+	}
+	return strings.Join(words, ",")
+}
+
+func formatMetadata(a *Action, _ Names) string {
+	if a.Mask[1] == ^uint64(0) {
+		return "write_metadata:" + a.Value.hex()
+	}
+	return "write_metadata:" + a.Value.hex() + "/" + a.Mask.hex()
+}
+
+func formatSetTunnel(a *Action, _ Names) string {
+	if a.Wide {
+		return "set_tunnel64:" + a.Value.hex()
+	}
+	return "set_tunnel:" + a.Value.hex()
+}
+
+func formatNote(a *Action, _ Names) string {
+	return "note:" + strings.TrimSuffix(strings.ReplaceAll(fmt.Sprintf("% x", a.Text), " ", "."), ".")
 }
 
 // Ones returns a right-aligned mask as wide as the sub-field.

@@ -9,6 +9,13 @@ import (
 	"weft/flowtable"
 )
 
+func init() {
+	addAction(ActLearn, actionRow{words: map[string]actionParse{"learn": (*actionParser).learn},
+		format: func(a *Action, names Names) string { return a.Learn.format(names) },
+		encode: func(_ *actionEncoder, b []byte, a *Action) []byte { return appendLearn(b, a.Learn) },
+		nicira: map[uint16]niciraRow{nxLearn: {22, (*actionDecoder).decodeLearn}, nxLearn2: {30, (*actionDecoder).decodeLearn}}})
+}
+
 // LearnSpec is a learn action, which derives a flow from a frame. See ovs-actions(7),
 // "The learn action".
 type LearnSpec struct {

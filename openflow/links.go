@@ -8,6 +8,15 @@ import (
 	"strings"
 )
 
+// The rows of multipath and bundle.
+func init() {
+	addAction(ActMultipath, actionRow{words: map[string]actionParse{"multipath": (*actionParser).multipath}, format: formatLinks, encode: appendLinks,
+		nicira: map[uint16]niciraRow{nxMultipath: {22, (*actionDecoder).decodeMultipath}}})
+	addAction(ActBundle, actionRow{words: map[string]actionParse{"bundle": (*actionParser).bundle, "bundle_load": (*actionParser).bundle},
+		format: formatLinks, encode: appendLinks,
+		nicira: map[uint16]niciraRow{nxBundle: {22, (*actionDecoder).decodeBundle}, nxBundleLoad: {22, (*actionDecoder).decodeBundle}}})
+}
+
 // The actions multipath, bundle and bundle_load (ovs-actions(7)) choose one of several
 // links by a hash of the frame's fields. A link of multipath is a number; a link of bundle
 // and bundle_load is a port. The megaflow matches all hashed fields.
@@ -226,7 +235,7 @@ func formatLinks(a *Action, names Names) string {
 // linkActionLen is the length in bytes of multipath, and of bundle without its members.
 const linkActionLen = 32
 
-func appendLinks(b []byte, a *Action) []byte {
+func appendLinks(_ *actionEncoder, b []byte, a *Action) []byte {
 	s := a.Links
 	if a.Kind == ActMultipath {
 		b = be.AppendUint16(be.AppendUint16(appendNX(b, nxMultipath), uint16(s.Hashed)), s.Basis)
@@ -265,7 +274,7 @@ func (d *actionDecoder) decodeLinkDst(b []byte, minBits int) (Subfield, error) {
 	return dst, d.codeOf(dst, d.check.writable("multipath or bundle_load", dst))
 }
 
-func (d *actionDecoder) decodeMultipath(b []byte) (Action, error) {
+func (d *actionDecoder) decodeMultipath(_ uint16, b []byte) (Action, error) {
 	if len(b) != linkActionLen-nxHeader {
 		return Action{}, errActionLen
 	}

@@ -10,6 +10,11 @@ import (
 	"weft/flowtable"
 )
 
+func init() {
+	addAction(ActMeter, actionRow{words: map[string]actionParse{"meter": (*actionParser).meter},
+		format: func(a *Action, _ Names) string { return "meter:" + a.Value.decimal() }, encode: (*actionEncoder).meter})
+}
+
 // Limits of meters.
 const (
 	// MeterAll selects all meters in deletes and lists.

@@ -4,6 +4,7 @@ package openflow
 
 import (
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"regexp"
 	"strconv"
@@ -42,36 +43,61 @@ type actionParser struct {
 	depth int // of clones within each other
 }
 
-// actionWords are the parsers of actions by name. init fills the map, because clone
-// parses actions recursively.
-var actionWords map[string]func(*actionParser, token) (Action, error)
-
+// The rows of the actions whose parsers are in this file.
 func init() {
-	actionWords = map[string]func(*actionParser, token) (Action, error){
-		"output": (*actionParser).output, "set_field": (*actionParser).setField,
-		"load": (*actionParser).load, "move": (*actionParser).move,
-		"push_vlan": (*actionParser).pushVLAN, "strip_vlan": (*actionParser).popVLAN, "pop_vlan": (*actionParser).popVLAN,
-		"mod_vlan_vid": (*actionParser).modVLANVID, "set_vlan_vid": (*actionParser).modVLANVID,
-		"mod_vlan_pcp": (*actionParser).modVLANPCP, "set_vlan_pcp": (*actionParser).modVLANPCP,
+	addAction(ActOutput, actionRow{words: map[string]actionParse{"output": (*actionParser).output}, format: formatOutput, rank: rankOutput,
+		encode: func(e *actionEncoder, b []byte, a *Action) []byte { return e.output(b, a.Port, uint16(a.Value[1])) }})
+	addAction(ActOutputReg, actionRow{format: func(a *Action, _ Names) string { return "output:" + a.Src.String() }, encode: (*actionEncoder).outputReg,
+		nicira: map[uint16]niciraRow{nxOutputReg: {14, (*actionDecoder).outputReg}, nxOutputReg2: {14, (*actionDecoder).outputReg}}})
+	addAction(ActSetField, actionRow{words: map[string]actionParse{"set_field": (*actionParser).setField}, rank: rankSet,
+		format: func(a *Action, names Names) string {
+			return "set_field:" + formatSet(a, names) + "->" + fields[a.Dst.Field].name
+		},
+		encode: (*actionEncoder).setField, whole: true, nicira: map[uint16]niciraRow{nxRegLoad2: {6, (*actionDecoder).regLoad2}}})
+	addAction(ActLoad, actionRow{words: map[string]actionParse{"load": (*actionParser).load}, format: formatLoad, rank: rankSet,
+		encode: (*actionEncoder).load, whole: true, nicira: map[uint16]niciraRow{nxRegLoad: {14, (*actionDecoder).load}}})
+	addAction(ActMove, actionRow{words: map[string]actionParse{"move": (*actionParser).move}, rank: rankSet,
+		format: func(a *Action, _ Names) string { return "move:" + a.Src.String() + "->" + a.Dst.String() },
+		encode: (*actionEncoder).move, nicira: map[uint16]niciraRow{nxRegMove: {14, func(d *actionDecoder, _ uint16, b []byte) (Action, error) { return d.move(b, b[6:]) }}}})
+	addAction(ActModField, actionRow{words: map[string]actionParse{
 		"mod_dl_src": modField(FEthSrc), "mod_dl_dst": modField(FEthDst),
 		"mod_nw_src": modField(FIPSrc), "mod_nw_dst": modField(FIPDst),
 		"mod_nw_tos": modField(FNwTOS), "mod_nw_ecn": modField(FIPECN), "mod_nw_ttl": modField(FIPTTL),
 		"mod_tp_src": modField(FTCPSrc), "mod_tp_dst": modField(FTCPDst),
-		"dec_ttl": (*actionParser).decTTL, "goto_table": (*actionParser).gotoTable, "resubmit": (*actionParser).resubmit,
-		"write_metadata": (*actionParser).writeMetadata, "set_tunnel": (*actionParser).setTunnel,
-		"set_tunnel64": (*actionParser).setTunnel, "clone": (*actionParser).clone, "note": (*actionParser).note,
-		"write_actions": (*actionParser).writeActions, "clear_actions": (*actionParser).clearActions,
-		"push_mpls": (*actionParser).pushMPLS, "pop_mpls": (*actionParser).popMPLS, "dec_mpls_ttl": (*actionParser).decMPLSTTL,
 		"set_mpls_label": modField(FMPLSLabel), "set_mpls_tc": modField(FMPLSTC), "set_mpls_ttl": modField(FMPLSTTL),
-		"delete_field": (*actionParser).deleteField, "sample": (*actionParser).sample,
-		"push_pbb": (*actionParser).pushPBB, "pop_pbb": (*actionParser).popPBB,
-		"push": (*actionParser).push, "pop": (*actionParser).pop, "exit": (*actionParser).exit,
-		"multipath": (*actionParser).multipath, "bundle": (*actionParser).bundle, "bundle_load": (*actionParser).bundle,
-		"fin_timeout": (*actionParser).finTimeout, "conjunction": (*actionParser).conjunction,
-		"set_queue": (*actionParser).setQueue, "pop_queue": (*actionParser).popQueue, "enqueue": (*actionParser).enqueue,
-		"check_pkt_larger": (*actionParser).checkLarger, "encap": (*actionParser).encap, "decap": (*actionParser).decap,
-		"learn": (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller, "meter": (*actionParser).meter,
-	}
+	}, format: formatModField, encode: (*actionEncoder).modField, whole: true, rank: rankSet, nicira: map[uint16]niciraRow{
+		nxSetMPLSTTL: {6, (*actionDecoder).niciraShim}, nxSetMPLSLabel: {6, (*actionDecoder).niciraShim}, nxSetMPLSTC: {6, (*actionDecoder).niciraShim}}})
+	addAction(ActModVLANVID, actionRow{words: map[string]actionParse{"mod_vlan_vid": (*actionParser).modVLANVID, "set_vlan_vid": (*actionParser).modVLANVID},
+		format: func(a *Action, _ Names) string { return "mod_vlan_vid:" + a.Value.decimal() }, encode: (*actionEncoder).modVLAN, whole: true, rank: rankSet})
+	addAction(ActModVLANPCP, actionRow{words: map[string]actionParse{"mod_vlan_pcp": (*actionParser).modVLANPCP, "set_vlan_pcp": (*actionParser).modVLANPCP},
+		format: func(a *Action, _ Names) string { return "mod_vlan_pcp:" + a.Value.decimal() }, encode: (*actionEncoder).modVLAN, whole: true, rank: rankSet})
+	addAction(ActPushVLAN, actionRow{words: map[string]actionParse{"push_vlan": (*actionParser).pushVLAN}, rank: rankPush,
+		format: func(a *Action, _ Names) string { return fmt.Sprintf("push_vlan:0x%04x", a.Value[1]) }, encode: (*actionEncoder).pushVLAN})
+	addAction(ActPopVLAN, actionRow{words: map[string]actionParse{"strip_vlan": (*actionParser).popVLAN, "pop_vlan": (*actionParser).popVLAN},
+		format: called("strip_vlan"), encode: (*actionEncoder).popVLAN, rank: rankPop})
+	addAction(ActDecTTL, actionRow{words: map[string]actionParse{"dec_ttl": (*actionParser).decTTL}, format: called("dec_ttl"), rank: rankTTL,
+		encode: (*actionEncoder).decTTL, nicira: map[uint16]niciraRow{nxDecTTL: {6, (*actionDecoder).decTTL}, nxDecTTLIDs: {6, (*actionDecoder).decTTL}}})
+	addAction(ActGotoTable, actionRow{words: map[string]actionParse{"goto_table": (*actionParser).gotoTable},
+		format: func(a *Action, _ Names) string { return fmt.Sprintf("goto_table:%d", a.Table) }, encode: (*actionEncoder).gotoTable})
+	resubmit := niciraRow{6, (*actionDecoder).decodeResubmit}
+	addAction(ActResubmit, actionRow{words: map[string]actionParse{"resubmit": (*actionParser).resubmit}, format: formatResubmit, rank: rankResubmit,
+		encode: (*actionEncoder).resubmit, nicira: map[uint16]niciraRow{nxResubmit: resubmit, nxResubmitTable: resubmit, nxResubmitCT: resubmit}})
+	addAction(ActWriteMetadata, actionRow{words: map[string]actionParse{"write_metadata": (*actionParser).writeMetadata}, format: formatMetadata,
+		encode: (*actionEncoder).writeMetadata, nicira: map[uint16]niciraRow{nxWriteMetadata: {22, decodeMetadata}}})
+	addAction(ActSetTunnel, actionRow{words: map[string]actionParse{"set_tunnel": (*actionParser).setTunnel, "set_tunnel64": (*actionParser).setTunnel},
+		format: formatSetTunnel, encode: (*actionEncoder).setTunnel, rank: rankSet,
+		nicira: map[uint16]niciraRow{nxSetTunnel: {6, decodeSetTunnel}, nxSetTunnel64: {14, decodeSetTunnel}}})
+	addAction(ActClone, actionRow{words: map[string]actionParse{"clone": (*actionParser).clone},
+		format: func(a *Action, names Names) string { return "clone(" + FormatActions(a.Sub, names) + ")" },
+		encode: func(e *actionEncoder, b []byte, a *Action) []byte {
+			return e.list(appendZeros(appendNX(b, nxClone), 6), a.Sub)
+		},
+		nicira: map[uint16]niciraRow{nxClone: {6, func(d *actionDecoder, _ uint16, b []byte) (Action, error) { return d.clone(b[6:]) }}}})
+	addAction(ActNote, actionRow{words: map[string]actionParse{"note": (*actionParser).note}, format: formatNote,
+		encode: func(_ *actionEncoder, b []byte, a *Action) []byte { return append(appendNX(b, nxNote), a.Text...) },
+		nicira: map[uint16]niciraRow{nxNote: {6, func(_ *actionDecoder, _ uint16, b []byte) (Action, error) {
+			return Action{Kind: ActNote, Text: string(b)}, nil
+		}}}})
 }
 
 // actionsNotYet are the actions of ovs-actions(7) that Weft does not support.

@@ -10,6 +10,14 @@ import (
 	"strings"
 )
 
+func init() {
+	addAction(ActGroup, actionRow{words: map[string]actionParse{"group": (*actionParser).group}, rank: rankGroup,
+		format: func(a *Action, _ Names) string { return "group:" + a.Value.decimal() }, encode: (*actionEncoder).group,
+		nicira: map[uint16]niciraRow{nxGroup: {6, func(_ *actionDecoder, _ uint16, b []byte) (Action, error) {
+			return Action{Kind: ActGroup, Value: Value64(uint64(be.Uint32(b[2:])))}, nil
+		}}}})
+}
+
 // ParseGroupMod parses a group in the syntax of ovs-ofctl's add-group (GroupAdd),
 // mod-group (GroupModify, GroupPut) and del-groups (GroupDelete). Errors are
 // *ParseError.

@@ -7,6 +7,19 @@ import (
 	"strings"
 )
 
+// The rows of the actions on queues.
+func init() {
+	addAction(ActSetQueue, actionRow{words: map[string]actionParse{"set_queue": (*actionParser).setQueue}, format: formatQueue, rank: rankSet,
+		encode: (*actionEncoder).appendQueue, whole: true,
+		nicira: map[uint16]niciraRow{nxSetQueue: {6, func(_ *actionDecoder, _ uint16, b []byte) (Action, error) {
+			return Action{Kind: ActSetQueue, Value: Value64(uint64(be.Uint32(b[2:])))}, nil
+		}}}})
+	addAction(ActPopQueue, actionRow{words: map[string]actionParse{"pop_queue": (*actionParser).popQueue}, format: formatQueue,
+		encode: (*actionEncoder).appendQueue, whole: true, nicira: map[uint16]niciraRow{nxPopQueue: {6, decodeBare(ActPopQueue)}}})
+	addAction(ActEnqueue, actionRow{words: map[string]actionParse{"enqueue": (*actionParser).enqueue}, format: formatQueue,
+		encode: (*actionEncoder).appendQueue, whole: true})
+}
+
 // The actions set_queue, pop_queue and enqueue (ovs-actions(7), "Queues"): text and wire.
 
 // Parsing

@@ -7,6 +7,12 @@ import (
 	"strings"
 )
 
+func init() {
+	addAction(ActSample, actionRow{words: map[string]actionParse{"sample": (*actionParser).sample},
+		format: func(a *Action, names Names) string { return a.Sample.format(names) }, encode: appendSample,
+		nicira: map[uint16]niciraRow{nxSample: {14, decodeSample}, nxSample2: {22, decodeSample}, nxSample3: {22, decodeSample}}})
+}
+
 // The action sample (ovs-actions(7)) sends some frames to the collectors of IPFIX. Weft
 // has no collectors, so that the action does nothing, as in Open vSwitch without them.
 
@@ -81,7 +87,8 @@ func (s *SampleSpec) format(names Names) string {
 }
 
 // appendSample appends the oldest of Nicira's three actions that carries the arguments.
-func appendSample(b []byte, s *SampleSpec) []byte {
+func appendSample(_ *actionEncoder, b []byte, a *Action) []byte {
+	s := a.Sample
 	subtype := uint16(nxSample)
 	switch {
 	case s.Direction != 0:
@@ -99,7 +106,7 @@ func appendSample(b []byte, s *SampleSpec) []byte {
 
 // decodeSample decodes a sample. The argument b has the bytes of the action after the
 // subtype.
-func decodeSample(subtype uint16, b []byte) (Action, error) {
+func decodeSample(_ *actionDecoder, subtype uint16, b []byte) (Action, error) {
 	s := &SampleSpec{Probability: be.Uint16(b), Collectors: be.Uint32(b[2:]), Domain: be.Uint32(b[6:]), Point: be.Uint32(b[10:]), Port: PortNone}
 	rest := b[14:]
 	if subtype != nxSample {

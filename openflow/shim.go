@@ -8,6 +8,29 @@ import (
 	"weft/packet"
 )
 
+// The rows of the actions on label stack entries and I-TAGs.
+func init() {
+	for _, shim := range []struct {
+		kind    ActionKind
+		word    string
+		parse   actionParse
+		rank    setRank
+		subtype uint16 // Nicira's; 0: none
+	}{
+		{ActPushMPLS, "push_mpls", (*actionParser).pushMPLS, rankPushMPLS, nxPushMPLS},
+		{ActPopMPLS, "pop_mpls", (*actionParser).popMPLS, rankPopMPLS, nxPopMPLS},
+		{ActDecMPLSTTL, "dec_mpls_ttl", (*actionParser).decMPLSTTL, rankMPLSTTL, nxDecMPLSTTL},
+		{ActPushPBB, "push_pbb", (*actionParser).pushPBB, rankPushPBB, 0},
+		{ActPopPBB, "pop_pbb", (*actionParser).popPBB, rankPopPBB, 0},
+	} {
+		row := actionRow{words: map[string]actionParse{shim.word: shim.parse}, format: formatShim, encode: (*actionEncoder).appendShim, rank: shim.rank}
+		if shim.subtype != 0 {
+			row.nicira = map[uint16]niciraRow{shim.subtype: {6, (*actionDecoder).niciraShim}}
+		}
+		addAction(shim.kind, row)
+	}
+}
+
 // The actions on MPLS and PBB headers (ovs-actions(7), "MPLS"; OpenFlow 1.3, 5.12): text and
 // wire. Package xlate executes them.
 
@@ -35,7 +58,7 @@ func (p *actionParser) pushPBB(t token) (Action, error) {
 
 func (p *actionParser) popPBB(t token) (Action, error) { return p.check.popPBB(t.text), nil }
 
-func formatShim(a *Action) string {
+func formatShim(a *Action, _ Names) string {
 	switch a.Kind {
 	case ActPushMPLS:
 		return fmt.Sprintf("push_mpls:0x%04x", a.Value[1])

@@ -2,6 +2,20 @@
 
 package openflow
 
+// The rows of push, pop and exit.
+func init() {
+	addAction(ActPush, actionRow{words: map[string]actionParse{"push": (*actionParser).push},
+		format: func(a *Action, _ Names) string { return "push:" + a.Src.String() },
+		encode: func(e *actionEncoder, b []byte, a *Action) []byte { return appendStack(b, nxStackPush, a.Src, e.tlvs) },
+		nicira: map[uint16]niciraRow{nxStackPush: {14, (*actionDecoder).decodeStack}}})
+	addAction(ActPop, actionRow{words: map[string]actionParse{"pop": (*actionParser).pop},
+		format: func(a *Action, _ Names) string { return "pop:" + a.Dst.String() },
+		encode: func(e *actionEncoder, b []byte, a *Action) []byte { return appendStack(b, nxStackPop, a.Dst, e.tlvs) },
+		nicira: map[uint16]niciraRow{nxStackPop: {14, (*actionDecoder).decodeStack}}})
+	addAction(ActExit, actionRow{words: map[string]actionParse{"exit": (*actionParser).exit}, format: called("exit"), encode: encodeBare(nxExit),
+		nicira: map[uint16]niciraRow{nxExit: {6, decodeBare(ActExit)}}})
+}
+
 // The actions push, pop and exit (ovs-actions(7), "The push and pop actions"): text and wire.
 
 func (p *actionParser) push(t token) (Action, error) {

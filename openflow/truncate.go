@@ -9,6 +9,11 @@ import (
 	"weft/packet"
 )
 
+// output(port=PORT,max_len=BYTES) has the word of ActOutput.
+func init() {
+	addAction(ActOutputTrunc, actionRow{format: formatTruncation, encode: appendTruncation, nicira: map[uint16]niciraRow{nxOutputTrunc: {6, decodeTruncation}}})
+}
+
 // The action output(port=PORT,max_len=BYTES) sends the first bytes of a frame
 // (ovs-actions(7), "The output action").
 
@@ -70,11 +75,11 @@ func formatLimit(limit uint64) string {
 
 // On the wire
 
-func appendTruncation(b []byte, a *Action) []byte {
+func appendTruncation(_ *actionEncoder, b []byte, a *Action) []byte {
 	return be.AppendUint32(be.AppendUint16(appendNX(b, nxOutputTrunc), uint16(a.Port)), uint32(a.Value[1]))
 }
 
-func decodeTruncation(b []byte) (Action, error) {
+func decodeTruncation(_ *actionDecoder, _ uint16, b []byte) (Action, error) {
 	port, limit := uint32(be.Uint16(b)), be.Uint32(b[2:])
 	if !isOnePort(port) {
 		return Action{}, coded(ErrActionBadOutPort, fmt.Sprintf("output: %d: expected a port, in_port or local beside max_len", port))

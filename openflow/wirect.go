@@ -87,9 +87,9 @@ func (n *NATSpec) append(b []byte) []byte {
 }
 
 // decodeCT decodes ct. The argument body has the bytes of the action after the subtype.
-func (d *actionDecoder) decodeCT(body []byte) (Action, error) {
-	if len(body) < 14 {
-		return Action{}, errActionLen
+func (d *actionDecoder) decodeCT(_ uint16, body []byte) (Action, error) {
+	if d.depth >= MaxActionDepth {
+		return Action{}, coded(ErrActionTooMany, "ct: too many actions within each other")
 	}
 	flags, imm, alg := be.Uint16(body), be.Uint16(body[6:]), be.Uint16(body[12:])
 	c := &CTSpec{Commit: flags&ctFlagCommit != 0, Force: flags&ctFlagForce != 0, Table: body[8]}

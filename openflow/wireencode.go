@@ -84,38 +84,13 @@ func (e *actionEncoder) list(b []byte, actions []Action) []byte {
 }
 
 func (e *actionEncoder) action(b []byte, a *Action) []byte {
-	start := len(b)
-	switch a.Kind {
-	case ActOutput:
-		b = e.output(b, a.Port, uint16(a.Value[1]))
-	case ActController:
-		b = e.controller(b, a.Controller)
-	case ActOutputReg:
-		b = be.AppendUint16(appendNX(b, nxOutputReg), a.Src.bitsOf())
-		b = e.tlvs.header(a.Src.Field, Version10).append(b, false)
-		b = appendZeros(append(b, 0xff, 0xff), 6)
-	case ActSetField:
-		return e.setField(b, a)
-	case ActLoad:
-		return e.load(b, a)
-	case ActMove:
-		b = e.move(b, a)
-	case ActDeleteField:
-		b = e.deleteField(b, a)
-	case ActModField:
-		return e.modField(b, a)
-	case ActSetQueue, ActPopQueue, ActEnqueue:
-		return e.appendQueue(b, a)
-	case ActModVLANVID, ActModVLANPCP:
-		return e.modVLAN(b, a)
-	case ActPushVLAN, ActPopVLAN, ActDecTTL, ActGroup:
-		b = e.simple(b, a)
-	case ActPushMPLS, ActPopMPLS, ActDecMPLSTTL, ActPushPBB, ActPopPBB:
-		b = e.appendShim(b, a)
-	default:
-		b = e.extension(b, a)
+	row := &actionRows[a.Kind]
+	if row.encode == nil {
+		return b
 	}
-	if len(b) == start {
+	start := len(b)
+	b = row.encode(e, b, a)
+	if row.whole || len(b) == start {
 		return b
 	}
 	return endAction(b, start)
@@ -129,87 +104,69 @@ func (e *actionEncoder) output(b []byte, port uint32, maxLen uint16) []byte {
 	return appendZeros(be.AppendUint16(be.AppendUint32(b, WirePort(port)), maxLen), 6)
 }
 
-// simple appends an action that has at most one number.
-func (e *actionEncoder) simple(b []byte, a *Action) []byte {
-	switch {
-	case a.Kind == ActPushVLAN:
-		e.tagged = true
-		if e.v == Version10 {
-			return b // OpenFlow 1.0 pushes a tag with the action that sets its fields
-		}
-		return be.AppendUint16(appendHeader(b, wirePushVLAN), uint16(a.Value[1]))
-	case a.Kind == ActPopVLAN && e.v == Version10:
-		e.tagged = false
+func (e *actionEncoder) outputReg(b []byte, a *Action) []byte {
+	b = be.AppendUint16(appendNX(b, nxOutputReg), a.Src.bitsOf())
+	b = e.tlvs.header(a.Src.Field, Version10).append(b, false)
+	return appendZeros(append(b, 0xff, 0xff), 6)
+}
+
+func (e *actionEncoder) pushVLAN(b []byte, a *Action) []byte {
+	e.tagged = true
+	if e.v == Version10 {
+		return b // OpenFlow 1.0 pushes a tag with the action that sets its fields
+	}
+	return be.AppendUint16(appendHeader(b, wirePushVLAN), uint16(a.Value[1]))
+}
+
+func (e *actionEncoder) popVLAN(b []byte, _ *Action) []byte {
+	e.tagged = false
+	if e.v == Version10 {
 		return appendHeader(b, wire10StripVLAN)
-	case a.Kind == ActPopVLAN:
-		e.tagged = false
-		return appendHeader(b, wirePopVLAN)
-	case a.Kind == ActDecTTL && e.v == Version10:
+	}
+	return appendHeader(b, wirePopVLAN)
+}
+
+func (e *actionEncoder) decTTL(b []byte, _ *Action) []byte {
+	if e.v == Version10 {
 		return appendNX(b, nxDecTTL)
-	case a.Kind == ActDecTTL:
-		return appendHeader(b, wireDecNWTTL)
-	case e.v == Version10: // a group, for which OpenFlow 1.0 has no action of its own
+	}
+	return appendHeader(b, wireDecNWTTL)
+}
+
+// group appends a group. OpenFlow 1.0 has only Nicira's action for it.
+func (e *actionEncoder) group(b []byte, a *Action) []byte {
+	if e.v == Version10 {
 		return be.AppendUint32(appendZeros(appendNX(b, nxGroup), 2), uint32(a.Value[1]))
 	}
 	return be.AppendUint32(appendHeader(b, wireGroup), uint32(a.Value[1]))
 }
 
-// extension appends an action of Nicira's.
-func (e *actionEncoder) extension(b []byte, a *Action) []byte {
-	switch a.Kind {
-	case ActEncap, ActDecap:
-		return e.appendEncap(b, a)
-	case ActCheckLarger:
-		return appendCheckLarger(b, a)
-	case ActOutputTrunc:
-		return appendTruncation(b, a)
-	case ActResubmit:
-		return e.resubmit(b, a)
-	case ActGotoTable: // in a list of OpenFlow 1.0
-		return append(be.AppendUint16(appendNX(b, nxResubmitTable), uint16(PortInPort)), a.Table, 0, 0, 0)
-	case ActWriteMetadata:
-		b = appendZeros(appendNX(b, nxWriteMetadata), 6)
-		return be.AppendUint64(be.AppendUint64(b, a.Value[1]), a.Mask[1])
-	case ActSetTunnel:
-		switch {
-		case e.v != Version10:
-			return e.setWhole(b, FTunID, a.Value)
-		case a.Wide:
-			return be.AppendUint64(appendZeros(appendNX(b, nxSetTunnel64), 6), a.Value[1])
-		}
-		return be.AppendUint32(appendZeros(appendNX(b, nxSetTunnel), 2), uint32(a.Value[1]))
-	case ActClone:
-		return e.list(appendZeros(appendNX(b, nxClone), 6), a.Sub)
-	case ActNote:
-		return append(appendNX(b, nxNote), a.Text...)
-	case ActLearn:
-		return appendLearn(b, a.Learn)
-	case ActCT:
-		return e.ct(b, a.CT)
-	case ActPush:
-		return appendStack(b, nxStackPush, a.Src, e.tlvs)
-	case ActPop:
-		return appendStack(b, nxStackPop, a.Dst, e.tlvs)
-	case ActSample:
-		return appendSample(b, a.Sample)
-	case ActExit:
-		return appendZeros(appendNX(b, nxExit), 6)
-	case ActMultipath, ActBundle:
-		return appendLinks(b, a)
-	case ActCTClear:
-		return appendZeros(appendNX(b, nxCTClear), 6)
-	case ActConjunction:
-		c := a.Conjunction()
-		return be.AppendUint32(append(appendNX(b, nxConjunction), c.Part-1, c.Parts), c.ID)
-	case ActFinTimeout:
-		b = be.AppendUint16(appendNX(b, nxFinTimeout), uint16(a.Value[0]))
-		return be.AppendUint16(b, uint16(a.Value[1]))
-	case ActMeter:
-		if e.v >= Version15 {
-			return be.AppendUint32(appendHeader(b, wireMeter), uint32(a.Value[1]))
-		}
+// meter appends a meter. It is an instruction before OpenFlow 1.5.
+func (e *actionEncoder) meter(b []byte, a *Action) []byte {
+	if e.v < Version15 {
+		return b
 	}
-	return b
+	return be.AppendUint32(appendHeader(b, wireMeter), uint32(a.Value[1]))
+}
+
+// gotoTable appends a resubmit, which stands for goto_table in a list of OpenFlow 1.0.
+func (e *actionEncoder) gotoTable(b []byte, a *Action) []byte {
+	return append(be.AppendUint16(appendNX(b, nxResubmitTable), uint16(PortInPort)), a.Table, 0, 0, 0)
+}
+
+func (e *actionEncoder) writeMetadata(b []byte, a *Action) []byte {
+	b = appendZeros(appendNX(b, nxWriteMetadata), 6)
+	return be.AppendUint64(be.AppendUint64(b, a.Value[1]), a.Mask[1])
+}
+
+func (e *actionEncoder) setTunnel(b []byte, a *Action) []byte {
+	switch {
+	case e.v != Version10:
+		return e.setWhole(b, FTunID, a.Value)
+	case a.Wide:
+		return be.AppendUint64(appendZeros(appendNX(b, nxSetTunnel64), 6), a.Value[1])
+	}
+	return be.AppendUint32(appendZeros(appendNX(b, nxSetTunnel), 2), uint32(a.Value[1]))
 }
 
 func (e *actionEncoder) resubmit(b []byte, a *Action) []byte {

@@ -4,106 +4,42 @@ package openflow
 
 import "fmt"
 
-// nxSizes has the minimum size in bytes of the body of Nicira's actions. The body
-// begins after the subtype.
-var nxSizes = map[uint16]int{
-	nxResubmit: 6, nxSetTunnel: 6, nxRegMove: 14, nxRegLoad: 14, nxNote: 6, nxSetTunnel64: 14, nxResubmitTable: 6, nxResubmitCT: 6, nxOutputReg: 14,
-	nxLearn: 22, nxDecTTL: 6, nxFinTimeout: 6, nxController: 6, nxDecTTLIDs: 6, nxWriteMetadata: 22, nxOutputReg2: 14, nxRegLoad2: 6,
-	nxCT: 14, nxController2: 6, nxClone: 6, nxCTClear: 6, nxLearn2: 30, nxConjunction: 6,
-	nxOutputTrunc: 6, nxDeleteField: 14, nxGroup: 6, nxSample: 14, nxSample2: 22, nxSample3: 22,
-	nxStackPush: 14, nxStackPop: 14, nxExit: 6, nxMultipath: 22, nxBundle: 22, nxBundleLoad: 22,
-	nxPushMPLS: 6, nxPopMPLS: 6, nxSetMPLSTTL: 6, nxDecMPLSTTL: 6, nxSetMPLSLabel: 6, nxSetMPLSTC: 6,
-	nxCheckLarger: 14, nxEncap: 6, nxDecap: 6, nxSetQueue: 6, nxPopQueue: 6,
-}
-
 // extension decodes one of Nicira's actions. The argument b has the bytes of the action
 // after the subtype.
 func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
-	size, known := nxSizes[subtype]
+	row, known := niciraRows[subtype]
 	switch {
 	case !known || subtype == nxGroup && d.v != Version10:
 		return Action{}, coded(ErrActionBadExpType, fmt.Sprintf("Nicira's action %d: expected one that weft supports", subtype))
-	case len(b) < size:
+	case len(b) < row.size:
 		return Action{}, errActionLen
 	}
-	switch subtype {
-	case nxResubmit, nxResubmitTable, nxResubmitCT:
-		return d.decodeResubmit(subtype, b)
-	case nxSetTunnel:
-		return Action{Kind: ActSetTunnel, Value: Value64(uint64(be.Uint32(b[2:])))}, nil
-	case nxGroup:
-		return Action{Kind: ActGroup, Value: Value64(uint64(be.Uint32(b[2:])))}, nil
-	case nxSetTunnel64:
+	return row.decode(d, subtype, b)
+}
+
+func decodeSetTunnel(_ *actionDecoder, subtype uint16, b []byte) (Action, error) {
+	if subtype == nxSetTunnel64 {
 		return Action{Kind: ActSetTunnel, Value: Value64(be.Uint64(b[6:])), Wide: true}, nil
-	case nxRegMove:
-		return d.move(b, b[6:])
-	case nxRegLoad:
-		return d.load(b)
-	case nxRegLoad2:
-		e, rest, ok := readEntry(b)
-		if !ok || len(rest) >= 8 {
-			return Action{}, errActionLen
-		}
-		return d.setField(&e)
-	case nxDeleteField:
-		return d.deleteField(b)
-	case nxNote:
-		return Action{Kind: ActNote, Text: string(b)}, nil
-	case nxOutputReg, nxOutputReg2:
-		return d.outputReg(subtype, b)
-	case nxDecTTL, nxDecTTLIDs:
-		d.check.lenient("dec_ttl", NeedIP)
-		return Action{Kind: ActDecTTL}, nil
-	case nxPushMPLS, nxPopMPLS, nxSetMPLSTTL, nxDecMPLSTTL, nxSetMPLSLabel, nxSetMPLSTC:
-		return d.niciraShim(subtype, b)
-	case nxFinTimeout:
-		d.check.lenient("fin_timeout", NeedTCP)
-		return FinTimeout(be.Uint16(b), be.Uint16(b[2:])), nil
-	case nxController:
-		c := &Controller{MaxLen: be.Uint16(b), ID: be.Uint16(b[2:])}
-		return c.withReason(b[4])
-	case nxController2:
-		return decodeController2(b[6:])
-	case nxWriteMetadata:
-		v, mask := be.Uint64(b[6:]), be.Uint64(b[14:])
-		return Action{Kind: ActWriteMetadata, Value: Value64(v & mask), Mask: Value64(mask)}, nil
-	case nxSetQueue:
-		return Action{Kind: ActSetQueue, Value: Value64(uint64(be.Uint32(b[2:])))}, nil
-	case nxPopQueue:
-		return Action{Kind: ActPopQueue}, nil
-	case nxEncap, nxDecap:
-		return d.decodeEncap(subtype, b)
-	case nxCheckLarger:
-		return d.checkLarger(b)
-	case nxOutputTrunc:
-		return decodeTruncation(b)
-	case nxStackPush, nxStackPop:
-		return d.decodeStack(subtype, b)
-	case nxSample, nxSample2, nxSample3:
-		return decodeSample(subtype, b)
-	case nxExit:
-		return Action{Kind: ActExit}, nil
-	case nxMultipath:
-		return d.decodeMultipath(b)
-	case nxBundle, nxBundleLoad:
-		return d.decodeBundle(subtype, b)
-	case nxCTClear:
-		return Action{Kind: ActCTClear}, nil
-	case nxCT:
-		if d.depth >= MaxActionDepth {
-			return Action{}, coded(ErrActionTooMany, "ct: too many actions within each other")
-		}
-		return d.decodeCT(b)
-	case nxClone:
-		return d.clone(b[6:])
-	case nxConjunction:
-		c := Conjunction{ID: be.Uint32(b[2:]), Part: b[0] + 1, Parts: b[1]}
-		if err := c.check(); err != nil {
-			return Action{}, Errorf(ErrActionBadConjunction, "conjunction: %v", err)
-		}
-		return c.action(), nil
 	}
-	return d.decodeLearn(subtype, b)
+	return Action{Kind: ActSetTunnel, Value: Value64(uint64(be.Uint32(b[2:])))}, nil
+}
+
+func (d *actionDecoder) regLoad2(_ uint16, b []byte) (Action, error) {
+	e, rest, ok := readEntry(b)
+	if !ok || len(rest) >= 8 {
+		return Action{}, errActionLen
+	}
+	return d.setField(&e)
+}
+
+func (d *actionDecoder) decTTL(uint16, []byte) (Action, error) {
+	d.check.lenient("dec_ttl", NeedIP)
+	return Action{Kind: ActDecTTL}, nil
+}
+
+func decodeMetadata(_ *actionDecoder, _ uint16, b []byte) (Action, error) {
+	v, mask := be.Uint64(b[6:]), be.Uint64(b[14:])
+	return Action{Kind: ActWriteMetadata, Value: Value64(v & mask), Mask: Value64(mask)}, nil
 }
 
 func (d *actionDecoder) decodeResubmit(subtype uint16, b []byte) (Action, error) {
@@ -120,7 +56,7 @@ func (d *actionDecoder) decodeResubmit(subtype uint16, b []byte) (Action, error)
 	return a, nil
 }
 
-func (d *actionDecoder) load(b []byte) (Action, error) {
+func (d *actionDecoder) load(_ uint16, b []byte) (Action, error) {
 	dst, rest, err := readSubfield(b[2:], be.Uint16(b), d.tlvs)
 	if err != nil {
 		return Action{}, err
@@ -162,6 +98,11 @@ func (c *Controller) withReason(code uint8) (Action, error) {
 		c.Reason = r
 	}
 	return Action{Kind: ActController, Controller: c}, nil
+}
+
+func decodeController(_ *actionDecoder, _ uint16, b []byte) (Action, error) {
+	c := &Controller{MaxLen: be.Uint16(b), ID: be.Uint16(b[2:])}
+	return c.withReason(b[4])
 }
 
 func decodeController2(b []byte) (Action, error) {

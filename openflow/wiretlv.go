@@ -4,6 +4,12 @@ package openflow
 
 import "slices"
 
+func init() {
+	addAction(ActDeleteField, actionRow{words: map[string]actionParse{"delete_field": (*actionParser).deleteField},
+		format: func(a *Action, _ Names) string { return "delete_field:" + a.Dst.Field.String() },
+		encode: (*actionEncoder).deleteField, nicira: map[uint16]niciraRow{nxDeleteField: {14, (*actionDecoder).deleteField}}})
+}
+
 // The fields tun_metadata on the wire. Their headers have the length of the value. A value
 // may be shorter than the option: the missing bytes in front are 0, in the value and in the
 // mask.
@@ -133,7 +139,7 @@ func (e *actionEncoder) deleteField(b []byte, a *Action) []byte {
 
 // deleteField decodes delete_field. The argument b has the bytes of the action after the
 // subtype.
-func (d *actionDecoder) deleteField(b []byte) (Action, error) {
+func (d *actionDecoder) deleteField(_ uint16, b []byte) (Action, error) {
 	id, _, err := readSubfieldHeader(b)
 	switch {
 	case err != nil:
