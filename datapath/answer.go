@@ -31,7 +31,7 @@ func (w *Worker) answerNeighbour(i int, mac uint64) {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
 	if p.tx == nil {
-		w.drop(f, packet.DropNoPort)
+		w.drop(f, packet.DropNotAttached)
 		return
 	}
 	b := &w.segments

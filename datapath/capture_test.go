@@ -86,7 +86,7 @@ func TestTapOfPort(t *testing.T) {
 	r.mustSee(r.captures(), []capturedFrame{
 		{CaptureIn, 1, VerdictSent, packet.DropNone, []uint32{2, 3}, a},
 		{CaptureIn, 1, VerdictDropped, packet.DropFlow, nil, b},
-		{CaptureIn, 1, VerdictSent, packet.DropNoPort, []uint32{3}, d},
+		{CaptureIn, 1, VerdictSent, packet.DropNotAttached, []uint32{3}, d},
 		{CaptureOut, 2, VerdictSent, packet.DropNone, []uint32{2}, changed},
 		{CaptureOut, 2, VerdictDropped, packet.DropTxFull, nil, c},
 	})

@@ -69,7 +69,7 @@ func checkAgainstTwin(t *testing.T, seed int64) {
 				for _, o := range result.outputs {
 					switch {
 					case o.port == oraclePorts:
-						drops[packet.DropNoPort]++
+						drops[packet.DropNotAttached]++
 						absent++
 					case o.port == 4 && len(o.frame) > smallMTU:
 						drops[packet.DropOversizeFrame]++
@@ -103,7 +103,7 @@ func checkAgainstTwin(t *testing.T, seed int64) {
 			t.Errorf("port %d: receive drops %v, want %v", no, c.RxDrops, rxDrops[no])
 		}
 	}
-	r.equal("dropped at the absent port", r.sh.Ports[oraclePorts].TxReasons[packet.DropNoPort], absent)
+	r.equal("dropped at the absent port", r.sh.Ports[oraclePorts].TxReasons[packet.DropNotAttached], absent)
 	if r.sh.Counters.Drops != drops {
 		t.Errorf("drops %v, want %v", r.sh.Counters.Drops, drops)
 	}

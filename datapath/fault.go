@@ -15,7 +15,7 @@ import (
 // worker's next access to this memory faults. The fault arrives as a panic
 // (debug.SetPanicOnFault). The worker detaches the port that it was serving, drops the
 // frames that it was forwarding, and continues with the other ports. Frames for the
-// detached port are dropped as DropNoPort.
+// detached port are dropped as DropNotAttached.
 
 // addressed is a runtime error that names a memory address.
 type addressed interface {

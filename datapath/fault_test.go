@@ -51,7 +51,7 @@ func TestBrokenQueue(t *testing.T) {
 	r.turn()
 	r.mustFault(1, "broken by the test")
 	r.equal("sent", r.sh.Ports[3].TxPackets, 1)
-	r.drops(map[packet.DropReason]uint64{packet.DropNoPort: 1})
+	r.drops(map[packet.DropReason]uint64{packet.DropNotAttached: 1})
 	recvs := r.rx(1).Recvs.Load()
 	r.turn()
 	r.equal("polls of a broken queue", r.rx(1).Recvs.Load(), recvs)
@@ -114,7 +114,7 @@ func TestFaultWhileSending(t *testing.T) {
 				r.equal("polled queues", uint64(r.w.queues.count), 2)
 			}
 			// The other ports continue, and frames to the failed port are dropped as
-			// DropNoPort.
+			// DropNotAttached.
 			before := r.sh.Ports[3].RxPackets
 			r.inject(3, ethernet(0xb, 60, 9))
 			r.turn()

@@ -65,8 +65,8 @@ func (l *TxLock) unlock() { l.held.Store(0) }
 // output sends frame i to a port. If last is true, no further action changes the frame,
 // so the frame may wait until the end of the batch.
 func (w *Worker) output(i int, number uint32, last bool) {
-	if number >= port.MaxPorts || w.ports[number].tx == nil {
-		w.dropAt(number, i, packet.DropNoPort)
+	if reason := w.unsendable(number); reason != packet.DropNone {
+		w.dropAt(number, i, reason)
 		return
 	}
 	p := &w.ports[number]
@@ -79,6 +79,17 @@ func (w *Worker) output(i int, number uint32, last bool) {
 	if !last || w.tracks.forked > 0 {
 		w.sendPending(p)
 	}
+}
+
+// unsendable returns why the worker cannot send to a port, or DropNone.
+func (w *Worker) unsendable(number uint32) packet.DropReason {
+	switch {
+	case number >= port.MaxPorts:
+		return packet.DropNoPort
+	case w.ports[number].tx == nil:
+		return packet.DropNotAttached
+	}
+	return packet.DropNone
 }
 
 // dropAt counts frame i as dropped at the output with a port number, because other outputs

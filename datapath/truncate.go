@@ -5,7 +5,6 @@ package datapath
 import (
 	"weft/flowtable"
 	"weft/packet"
-	"weft/port"
 	"weft/tunnel"
 )
 
@@ -16,8 +15,8 @@ import (
 
 // outputTruncated sends the first a.U64 bytes of frame i to port a.U32.
 func (w *Worker) outputTruncated(i int, a *flowtable.Action) {
-	if a.U32 >= port.MaxPorts || w.ports[a.U32].tx == nil {
-		w.dropAt(a.U32, i, packet.DropNoPort)
+	if reason := w.unsendable(a.U32); reason != packet.DropNone {
+		w.dropAt(a.U32, i, reason)
 		return
 	}
 	limit := int(min(a.U64, packet.MaxFrameLen))

@@ -49,7 +49,7 @@ func TestTruncatedLargeFrame(t *testing.T) {
 	}
 	sameFrames(t, "uplink", inner, firstBytes(segments, limit))
 	r.equal("bytes to 2", r.sh.Ports[2].TxBytes, uint64(limit*len(segments)))
-	r.drops(map[packet.DropReason]uint64{packet.DropNoPort: 1})
+	r.drops(map[packet.DropReason]uint64{packet.DropNotAttached: 1})
 }
 
 // A truncated frame has the checksum of the whole frame. The limit may end within any header.

@@ -530,8 +530,8 @@ func TestCopiesCountAtTheirOutput(t *testing.T) {
 	r.equal("sent", r.sh.Ports[2].TxPackets, 2)
 	r.equal("drops of the tunnel", r.sh.Ports[vxlanPort].TxDrops, 2)
 	r.equal("without a route", r.sh.Ports[vxlanPort].TxReasons[packet.DropNoRoute], 2)
-	r.equal("drops of the port without a device", r.sh.Ports[9].TxReasons[packet.DropNoPort], 2)
-	r.drops(map[packet.DropReason]uint64{packet.DropNoRoute: 2, packet.DropNoPort: 2})
+	r.equal("drops of the port without a device", r.sh.Ports[9].TxReasons[packet.DropNotAttached], 2)
+	r.drops(map[packet.DropReason]uint64{packet.DropNoRoute: 2, packet.DropNotAttached: 2})
 	if r.sh.Ports[1].RxDrops != [packet.DropReasons]uint64{} {
 		t.Errorf("drops of the receiver: %v", r.sh.Ports[1].RxDrops)
 	}

@@ -140,6 +140,9 @@ const (
 	// DropBudget: the translation of the frame's flow took more steps than one may
 	// (xlate.MaxSteps).
 	DropBudget
+	// DropNotAttached: the output port exists, but the worker has no queue of it: no guest
+	// is connected, its device is missing, or the port has failed.
+	DropNotAttached
 
 	dropReasonCount
 )
@@ -161,6 +164,7 @@ var dropNames = [DropReasons]string{
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
 	"rx-full", "port-off", "bad-bfd", "bad-geneve", "tunnel-payload", "packet-type", "queue", "policed", "budget",
+	"not-attached",
 }
 
 // String returns the reason's name in counters and output.

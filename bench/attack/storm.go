@@ -53,7 +53,7 @@ type stormResult struct {
 	Received uint64 `json:"received"`
 	Lost     int64  `json:"lost"`
 	// Drops has the increase of the drop counters of the bystanders' ports, by reason.
-	// Drops at a bystander's transmit queue (tx-full, no-port) include attackers' frames.
+	// Drops at a bystander's transmit queue (tx-full, not-attached) include attackers' frames.
 	Drops map[string]uint64 `json:"drops"`
 	// TxDropped is the number of the bystanders' own frames among the drops at transmit
 	// queues.
