@@ -3,7 +3,6 @@
 package declare
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/pelletier/go-toml/v2"
@@ -30,16 +29,10 @@ func ParseFile(text []byte) (*File, error) {
 	}
 	file := &File{}
 	if err := tomltext.Decode(text, file); err != nil {
-		if errors.As(err, new(*tomltext.UnknownKey)) {
-			return nil, errorf("%v; %s", err, expectedKeys)
-		}
 		return nil, errorf("%v", err)
 	}
 	return file, file.check()
 }
-
-const expectedKeys = "expected [[net]] with name, id, vni, mtu, flood; [[host]] with name, id, endpoint; " +
-	"[[port]] with name, id, net, mac, addresses, host, move-to, spoof-check"
 
 func (file *File) check() error {
 	names, ids := map[string]bool{}, map[string]bool{}

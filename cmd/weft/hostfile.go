@@ -5,9 +5,9 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +15,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"weft/api"
+	"weft/central/declare"
 	"weft/cmd/exit"
 	"weft/internal/tomltext"
 	"weft/openflow"
@@ -322,13 +323,17 @@ func isHostFile(text []byte) (bool, error) {
 	if err := toml.Unmarshal(text, &keys); err != nil {
 		return false, nil // ParseFile names the line
 	}
+	localKeys, centralKeys := tomltext.Keys(reflect.TypeFor[hostFile](), nil), tomltext.Keys(reflect.TypeFor[declare.File](), nil)
 	var local, central []string
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		switch key {
-		case "tlv-map", "meters", "groups", "flows", "local-port", "table", "conntrack", "bridge", "fail-mode", "controllers":
+		switch {
+		case slices.Contains(localKeys, key):
 			local = append(local, key)
-		case "net", "host", "port":
+		case slices.Contains(centralKeys, key):
 			central = append(central, key)
+		default:
+			return false, exit.Usagef("%s: unknown key; a file for one switch has %s, a file for weft-central %s",
+				key, strings.Join(localKeys, ", "), strings.Join(centralKeys, ", "))
 		}
 	}
 	if len(local) > 0 && len(central) > 0 {
@@ -341,9 +346,6 @@ func isHostFile(text []byte) (bool, error) {
 func parseHostFile(text []byte) (*hostFile, error) {
 	f := &hostFile{}
 	if err := tomltext.Decode(text, f); err != nil {
-		if errors.As(err, new(*tomltext.UnknownKey)) {
-			return nil, exit.Usagef("%v; weft apply --help lists them", err)
-		}
 		return nil, exit.Usagef("%v", err)
 	}
 	seen := map[string]bool{}

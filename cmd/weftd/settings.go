@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -108,9 +107,6 @@ func readSettings(path string) (*settings, error) {
 	}
 	s := &settings{}
 	if err := tomltext.Decode(text, s); err != nil {
-		if errors.As(err, new(*tomltext.UnknownKey)) {
-			return nil, exit.Usagef("%s: %v; expected one of %s", path, err, strings.Join(settingNames(), ", "))
-		}
 		return nil, exit.Usagef("%s: %v", path, err)
 	}
 	return s, nil

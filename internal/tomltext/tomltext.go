@@ -18,11 +18,18 @@ import (
 
 // UnknownKey is the error for a key that the file may not have.
 type UnknownKey struct {
-	Line int
-	Key  string // dotted
+	Line  int
+	Key   string   // dotted
+	Known []string // the keys of its section
 }
 
-func (e *UnknownKey) Error() string { return fmt.Sprintf("line %d: %s: unknown key", e.Line, e.Key) }
+func (e *UnknownKey) Error() string {
+	text := fmt.Sprintf("line %d: %s: unknown key", e.Line, e.Key)
+	if len(e.Known) > 0 {
+		text += "; expected one of " + strings.Join(e.Known, ", ")
+	}
+	return text
+}
 
 // Decode fills target, a pointer to a struct with toml tags, from text. It refuses unknown
 // keys with an *UnknownKey.
@@ -33,7 +40,8 @@ func Decode(text []byte, target any) error {
 	switch {
 	case errors.As(err, &unknown):
 		row, _ := unknown.Errors[0].Position()
-		return &UnknownKey{row, dotted(unknown.Errors[0].Key())}
+		key := unknown.Errors[0].Key()
+		return &UnknownKey{row, dotted(key), Keys(reflect.TypeOf(target), key[:max(len(key)-1, 0)])}
 	case errors.As(err, &wrong):
 		row, _ := wrong.Position()
 		return fmt.Errorf("line %d: %s", row, problem(wrong, reflect.TypeOf(target)))
@@ -79,6 +87,31 @@ func trimmed(err error) string {
 		reason = strings.TrimPrefix(reason, "toml: ")
 	}
 	return reason
+}
+
+// Keys returns the keys of a section, which section names from the outside in, of a file
+// for the type t; nil if t has no such section. Keys of embedded structs are the section's
+// own.
+func Keys(t reflect.Type, section []string) (keys []string) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	for i := range t.NumField() {
+		field := t.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("toml"), ",")
+		switch {
+		case field.Anonymous && name == "":
+			keys = append(keys, Keys(field.Type, section)...)
+		case len(section) == 0 && name != "":
+			keys = append(keys, name)
+		case len(section) > 0 && name == section[0]:
+			return Keys(field.Type, section[1:])
+		}
+	}
+	return keys
 }
 
 var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()

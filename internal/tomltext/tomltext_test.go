@@ -28,8 +28,8 @@ func TestErrorsNameTheFilesWords(t *testing.T) {
 		"[[net]]\ngateway = \"x\"":         "line 2: net.gateway: ParseAddr(\"x\"): unable to parse IP",
 		"net = 5":                          "line 1: net: expected a list in brackets whose entries are each a table with keys of its own, not integer",
 		"name = \"a\"\nname = \"b\"":       "line 2: name: key name is already defined",
-		"nmae = \"a\"":                     "line 1: nmae: unknown key",
-		"[[net]]\nvni = 1\n[[net]]\nv = 2": "line 4: net.v: unknown key",
+		"nmae = \"a\"":                     "line 1: nmae: unknown key; expected one of name, net",
+		"[[net]]\nvni = 1\n[[net]]\nv = 2": "line 4: net.v: unknown key; expected one of vni, flood, addresses, gateway",
 	} {
 		err := Decode([]byte(text), &file{})
 		if err == nil || err.Error() != want {
