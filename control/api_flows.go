@@ -30,7 +30,11 @@ func (d *Daemon) flowRoutes(route router) {
 		if err != nil {
 			return nil, err
 		}
-		return b.Tables.ChangeFlows(change)
+		changed, err := b.Tables.ChangeFlows(change)
+		if note := d.bridges.NoteEmpty(b); err == nil && note != "" {
+			changed.Notes = append(changed.Notes, note)
+		}
+		return changed, err
 	})
 	route("DELETE /v1/flows", d.onTables(func(r *http.Request, t *tables.Tables) (any, error) {
 		strict, err := truthOf(r.URL.Query(), "strict")

@@ -169,3 +169,28 @@ func TestBridgeStaysOnFullDisk(t *testing.T) {
 		}
 	}
 }
+
+// Whoever programs an empty bridge although all ports belong to the first one, which has no
+// name, gets a note.
+func TestNoteOfAnEmptyBridge(t *testing.T) {
+	f := newFakes(t)
+	note := func() string { return f.d.bridges.NoteEmpty(f.d.bridges.Named("br1")) }
+	if _, err := f.d.bridges.Add(api.AddBridge{Name: "br1"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.d.bridges.NoteEmpty(f.d.bridges.Named("")); got != "" {
+		t.Errorf("the first bridge: %q", got)
+	}
+	if _, err := f.d.ports.Add("p1", []string{"type=patch", "peer=p2"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := note(); !strings.HasPrefix(got, "bridge br1 has no port") {
+		t.Errorf("without a port: %q", got)
+	}
+	if _, err := f.d.ports.Add("p2", []string{"type=patch", "peer=p1", "bridge=br1"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := note(); got != "" {
+		t.Errorf("with a port: %q", got)
+	}
+}

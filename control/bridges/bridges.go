@@ -202,9 +202,25 @@ func (bs *Bridges) noBridge(name string) error {
 		}
 	}
 	if len(names) == 0 {
-		return usererr.Errorf("%s: no such bridge; there are none, see add-br", name)
+		return usererr.Errorf("%s: no such bridge; the only bridge has no name: leave %s out, or give it one with weftd --name", name, name)
 	}
 	return usererr.Errorf("%s: no such bridge; expected one of %v", name, names)
+}
+
+// NoteEmpty returns a note for a user who changes the flows of bridge b, "" in the usual
+// case: b has no port, and ports without bridge= belong to the first bridge, which has no
+// name. A user of Open vSwitch expects them in b.
+func (bs *Bridges) NoteEmpty(b *Bridge) string {
+	first := bs.Named("")
+	if first == nil || first.Name != "" || b == first || len(b.Pipeline.View().Ports()) > 0 {
+		return ""
+	}
+	n := len(first.Pipeline.View().Ports())
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("bridge %s has no port and forwards nothing; the %d ports without bridge= belong to the bridge without a name: leave %s out to change its flows",
+		b.Name, n, b.Name)
 }
 
 // Describe returns a bridge in the form of the API.

@@ -73,6 +73,13 @@ func parseOptions(words []string) (kind string, values, explicit map[string]stri
 	return kind, values, explicit, err
 }
 
+// ovsOptions maps words of Open vSwitch's interfaces to the options here that do the same.
+var ovsOptions = map[string]string{
+	"remote_ip": "remote", "local_ip": "local", "key": "vni", "in_key": "vni", "out_key": "vni", "csum": "udp_csum",
+	"df_default": "df", "mtu_request": "mtu", "vhost-server-path": "path", "n_rxq": "queues", "mac_in_use": "mac",
+	"exts": "gbp",
+}
+
 // check goes through the words in their order, so that the error names the first wrong
 // word
 func (t optionTable) check(kind string, words []string) (map[string]string, error) {
@@ -84,6 +91,9 @@ func (t optionTable) check(kind string, words []string) (map[string]string, erro
 		}
 		row, known := t[key]
 		if !known {
+			if ours := ovsOptions[key]; ours != "" && t[ours].check != nil {
+				return nil, usererr.Errorf("%s: type=%s has no option %s, which is Open vSwitch's; expected %s=", word, kind, key, ours)
+			}
 			return nil, usererr.Errorf("%s: type=%s has no option %s; expected one of %s", word, kind, key, strings.Join(t.names(), ", "))
 		}
 		if expected := row.check(value); expected != "" {
