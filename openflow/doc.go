@@ -21,6 +21,7 @@
 //
 //	parse*.go                             flows, matches, fields, actions and groups
 //	format*.go                            the same, as ovs-ofctl prints them
+//	complete.go                           the words that a shell suggests
 //
 // The wire:
 //

@@ -3,53 +3,266 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"weft/api"
+	"weft/cmd/exit"
+	"weft/openflow"
 )
 
 // portWordVerbs are the verbs whose first word is a port's name.
 var portWordVerbs = []string{"del-port", "dump-ports", "fdb-flush", "limits", "routes", "capture", "port-to-br"}
 
-// portTypes are the type= words that completion suggests for the first option of
-// add-port.
-var portTypes = []string{"type=vhost-user", "type=tap", "type=local", "type=uplink", "type=af_xdp", "type=af_packet",
-	"type=device", "type=patch", "type=vxlan", "type=vxlan-gpe", "type=geneve"}
+// bridgeWordVerbs are the verbs whose first word is a bridge's name.
+var bridgeWordVerbs = strings.Fields("del-br br-exists set-controller get-controller del-controller set-fail-mode get-fail-mode del-fail-mode")
 
-// completePorts makes the shell's completion suggest the ports of the running daemon.
-// It suggests nothing if no daemon answers.
+// flowWordVerbs are the verbs whose word is a flow with actions, matchWordVerbs those whose
+// word is a match. A bridge's name may precede it.
+var (
+	flowWordVerbs  = []string{"add-flow", "mod-flows"}
+	matchWordVerbs = []string{"del-flows", "dump-flows", "dump-aggregate", "trace"}
+)
+
+// completePorts makes the shell's completion suggest the ports and bridges of the running
+// daemon, the words of flows, and the options of ports. Without an answer of the daemon it
+// suggests neither ports nor bridges.
 func (c *command) completePorts(root *cobra.Command) {
-	for _, verb := range root.Commands() {
-		c.completePorts(verb)
-		switch {
-		case slices.Contains(portWordVerbs, verb.Name()):
+	_ = root.RegisterFlagCompletionFunc("bridge", c.bridgeNames) // error ignored: root has just defined the flag
+	c.completeVerbs(root)
+}
+
+func (c *command) completeVerbs(parent *cobra.Command) {
+	for _, verb := range parent.Commands() {
+		c.completeVerbs(verb)
+		switch name := verb.Name(); {
+		case slices.Contains(portWordVerbs, name):
 			verb.ValidArgsFunction = c.portNames
-		case verb.Name() == "add-port":
-			verb.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-				if len(args) != 1 {
-					return nil, cobra.ShellCompDirectiveNoFileComp
+		case slices.Contains(bridgeWordVerbs, name):
+			verb.ValidArgsFunction = c.bridgeNames
+		case slices.Contains(flowWordVerbs, name) && !parent.HasParent():
+			verb.ValidArgsFunction = c.flowWords(true)
+		case slices.Contains(matchWordVerbs, name) && !parent.HasParent():
+			verb.ValidArgsFunction = c.flowWords(false)
+		case name == "add-port":
+			verb.ValidArgsFunction = c.portOptions
+		}
+	}
+}
+
+func (c *command) ports() []api.Port {
+	client, err := c.client()
+	if err != nil {
+		return nil
+	}
+	ports, _ := client.Ports("") // without an answer there are no suggestions
+	return ports
+}
+
+func (c *command) portNames(_ *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if len(args) == 0 {
+		for _, p := range c.ports() {
+			if strings.HasPrefix(p.Name, begin) {
+				names = append(names, p.Name+"\t"+p.Type+" "+p.State)
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (c *command) bridgeNames(_ *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if len(args) == 0 {
+		list, _ := c.bridges() // without an answer there are no suggestions
+		for _, b := range list {
+			if b.Name != "" && strings.HasPrefix(b.Name, begin) {
+				names = append(names, b.Name)
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// flowWords completes a flow, or a match, word by word.
+func (c *command) flowWords(actions bool) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 1 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, p := range c.ports() {
+			names = append(names, p.Name)
+		}
+		return openflow.Complete(begin, actions, names), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+}
+
+// portOptions completes the options of add-port: keys by the port's type, and their values.
+func (c *command) portOptions(_ *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	options := helpOptions()
+	kind := ""
+	for _, word := range args[1:] {
+		if value, ok := strings.CutPrefix(word, "type="); ok {
+			kind = value
+		}
+	}
+	key, _, valued := strings.Cut(begin, "=")
+	var list []string
+	switch {
+	case kind == "":
+		for kind := range options {
+			list = append(list, "type="+kind)
+		}
+	case valued && key == "path":
+		return nil, cobra.ShellCompDirectiveDefault // names of files
+	case valued:
+		for _, value := range c.optionValues(key, options[kind][key]) {
+			list = append(list, key+"="+value)
+		}
+	default:
+		for key := range options[kind] {
+			if !slices.ContainsFunc(args[1:], func(word string) bool { return strings.HasPrefix(word, key+"=") }) {
+				list = append(list, key+"=")
+			}
+		}
+	}
+	list = slices.DeleteFunc(list, func(word string) bool { return !strings.HasPrefix(word, begin) })
+	slices.Sort(list)
+	if kind != "" && !valued {
+		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+	return list, cobra.ShellCompDirectiveNoFileComp
+}
+
+// optionValues returns the values of an option that this machine and the daemon have, or
+// the words of the help.
+func (c *command) optionValues(key string, words []string) (values []string) {
+	directory := map[string]string{"dev": "/sys/class/net", "netns": "/run/netns"}[key]
+	switch {
+	case directory != "":
+		entries, _ := os.ReadDir(directory) // without the directory there are no suggestions
+		for _, e := range entries {
+			values = append(values, e.Name())
+		}
+	case key == "peer":
+		for _, p := range c.ports() {
+			values = append(values, p.Name)
+		}
+	case key == "bridge":
+		values, _ = c.bridgeNames(nil, nil, "")
+	default:
+		values = words
+	}
+	return values
+}
+
+var (
+	helpType   = regexp.MustCompile(`(?m)^  type=(\S+) `)
+	helpOption = regexp.MustCompile(`(?:^|[ \[])([a-z][a-z_-]*)=([^\s\]]*)`)
+	helpAs     = regexp.MustCompile(`as type=([a-z-]+)(?:, without (.*?); )?`)
+	plainWord  = regexp.MustCompile(`^[a-z][a-z0-9.-]*$`)
+)
+
+// helpOptions returns the options of each type of port, with the words that the help of
+// add-port names as their values.
+func helpOptions() map[string]map[string][]string {
+	table, common, _ := strings.Cut(portSyntax, "\n\nA vhost-user")
+	starts := helpType.FindAllStringSubmatchIndex(table, -1)
+	options := map[string]map[string][]string{}
+	for n, at := range starts {
+		end := len(table)
+		if n+1 < len(starts) {
+			end = starts[n+1][0]
+		}
+		kind, text := table[at[2]:at[3]], table[at[1]:end]
+		list := map[string][]string{}
+		if as := helpAs.FindStringSubmatch(text); as != nil {
+			text = strings.Replace(text, as[0], "", 1)
+			for key, words := range options[as[1]] {
+				if !strings.Contains(as[2], key+"=") {
+					list[key] = words
 				}
-				return portTypes, cobra.ShellCompDirectiveNoFileComp
+			}
+		}
+		addOptions(list, text)
+		if !slices.Contains([]string{"uplink", "af_xdp", "af_packet"}, kind) {
+			addOptions(list, common)
+		}
+		delete(list, "type")
+		options[kind] = list
+	}
+	return options
+}
+
+func addOptions(list map[string][]string, text string) {
+	for _, m := range helpOption.FindAllStringSubmatch(text, -1) {
+		if _, there := list[m[1]]; there {
+			continue
+		}
+		list[m[1]] = nil
+		for _, word := range strings.Split(m[2], "|") {
+			if plainWord.MatchString(word) {
+				list[m[1]] = append(list[m[1]], word)
 			}
 		}
 	}
 }
 
-func (c *command) portNames(_ *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
-	client, err := c.client()
-	if err != nil || len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+// bashAnchor is the line of cobra's script for bash before which completionBash inserts
+// bashCommas.
+const bashAnchor = "    __weft_handle_special_char \"$cur\" :\n"
+
+// bashCommas undoes the backslashes that printf %q of cobra's script writes before commas:
+// no shell needs them, and the next completion would not find the word.
+const bashCommas = `    COMPREPLY=("${COMPREPLY[@]//\\,/,}")
+`
+
+// completionBash returns the script that makes bash complete weft's words.
+func completionBash(root *cobra.Command) (string, error) {
+	var script bytes.Buffer
+	if err := root.GenBashCompletionV2(&script, true); err != nil {
+		return "", fmt.Errorf("completion for bash: %w", err)
 	}
-	ports, err := client.Ports("")
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+	before, after, found := strings.Cut(script.String(), bashAnchor)
+	if !found {
+		return "", errors.New("completion for bash: cobra's script has changed")
 	}
-	var names []string
-	for i := range ports {
-		if strings.HasPrefix(ports[i].Name, begin) {
-			names = append(names, ports[i].Name+"\t"+ports[i].Type+" "+ports[i].State)
-		}
+	return before + bashCommas + bashAnchor + after, nil
+}
+
+// completionVerb prints the script with which a shell completes weft's words. make install
+// calls it.
+func completionVerb() *cobra.Command {
+	return &cobra.Command{
+		Use: "completion bash|zsh|fish", Short: "print the script for a shell's completion", Hidden: true, Args: words(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, out := cmd.Root(), cmd.OutOrStdout()
+			switch args[0] {
+			case "bash":
+				script, err := completionBash(root)
+				if err != nil {
+					return err
+				}
+				_, err = io.WriteString(out, script)
+				return err
+			case "zsh":
+				return root.GenZshCompletion(out)
+			case "fish":
+				return root.GenFishCompletion(out, true)
+			}
+			return exit.Usagef("%s: expected bash, zsh or fish", args[0])
+		},
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -5,8 +5,7 @@ package main
 import (
 	"io"
 	"net/http"
-	"regexp"
-	"slices"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -17,12 +16,11 @@ func TestCompletePorts(t *testing.T) {
 		_, _ = io.WriteString(w, `[{"name":"vm1","type":"tap","state":"up"},{"name":"uplink","type":"af_xdp","state":"down"}]`)
 	}))
 	for line, want := range map[string]string{
-		"del-port ":        "vm1\ttap up\nuplink\taf_xdp down\n:4\n",
-		"del-port v":       "vm1\ttap up\n:4\n",
-		"del-port vm1 ":    ":4\n",
-		"show limits up":   "uplink\taf_xdp down\n:4\n",
-		"show routes up":   "uplink\taf_xdp down\n:4\n",
-		"add-port x type=": strings.Join(portTypes, "\n") + "\n:4\n",
+		"del-port ":      "vm1\ttap up\nuplink\taf_xdp down\n:4\n",
+		"del-port v":     "vm1\ttap up\n:4\n",
+		"del-port vm1 ":  ":4\n",
+		"show limits up": "uplink\taf_xdp down\n:4\n",
+		"show routes up": "uplink\taf_xdp down\n:4\n",
 	} {
 		// The last word of a completion request is the beginning of the word at the
 		// cursor.
@@ -42,18 +40,75 @@ func TestCompletePorts(t *testing.T) {
 	}
 }
 
-// Completion suggests each type of port that the help of add-port lists.
-func TestCompletionHasEveryType(t *testing.T) {
-	var types []string
-	for _, m := range regexp.MustCompile(`(?m)^  (type=\S+) `).FindAllStringSubmatch(addPortHelp, -1) {
-		if !strings.HasSuffix(m[1], ",") && !slices.Contains(types, m[1]) {
-			types = append(types, m[1])
+// Options of ports are completed from the help of add-port, by the port's type.
+func TestCompleteOptions(t *testing.T) {
+	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `[{"name":"vm1","type":"tap","state":"up"}]`)
+	}))
+	for line, want := range map[string]string{
+		"add-port x ty":                      "type=af_packet type=af_xdp type=device type=geneve type=local type=patch type=tap type=uplink type=vhost-user type=vxlan type=vxlan-gpe",
+		"add-port x type=vxlan vn":           "vni=",
+		"add-port x type=vxlan vni=1 vn":     "",
+		"add-port x type=vxlan reserved=g":   "reserved=gbp reserved=gpe",
+		"add-port x type=vxlan-gpe gb":       "",
+		"add-port x type=vxlan-gpe bfd_m":    "bfd_min_rx= bfd_min_tx= bfd_mult=",
+		"add-port x type=vhost-user mode=":   "mode=client mode=server",
+		"add-port x type=vhost-user socket-": "socket-group= socket-mode= socket-owner=",
+		"add-port x type=tap netn":           "netns=",
+		"add-port x type=tap vlan_mode=nat":  "vlan_mode=native-tagged vlan_mode=native-untagged",
+		"add-port x type=uplink ta":          "",
+		"add-port x type=uplink dev=lo":      "dev=lo",
+		"add-port x type=patch peer=":        "peer=vm1",
+		"add-port x type=nosuch que":         "",
+	} {
+		out, _, code := weft("", append([]string{"__complete"}, strings.Split(line, " ")...)...)
+		suggested, _, _ := strings.Cut(out, ":")
+		if got := strings.Join(strings.Fields(suggested), " "); code != 0 || got != want {
+			t.Errorf("%q: %d %q, want %q", line, code, got, want)
 		}
 	}
-	suggested := slices.Clone(portTypes)
-	slices.Sort(types)
-	slices.Sort(suggested)
-	if !slices.Equal(types, suggested) {
-		t.Errorf("completion suggests %v, the help lists %v", suggested, types)
+}
+
+// Flows and matches are completed word by word, with the daemon's ports.
+func TestCompleteFlows(t *testing.T) {
+	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "bridges") {
+			_, _ = io.WriteString(w, `[{"name":"br0"},{"name":"br1"}]`)
+			return
+		}
+		_, _ = io.WriteString(w, `[{"name":"vm1","type":"tap","state":"up"}]`)
+	}))
+	for line, want := range map[string]string{
+		"add-flow table=1,tcp_ds":      "table=1,tcp_dst=\n:6\n",
+		"add-flow br0 ip,actions=vm":   "ip,actions=vm1\n:6\n",
+		"dump-flows in_port=v":         "in_port=vm1\n:6\n",
+		"del-br br":                    "br0\nbr1\n:4\n",
+		"dump-flows --bridge br":       "br0\nbr1\n:4\n",
+		"add-flow ip actions=drop nor": ":4\n",
+	} {
+		out, errs, code := weft("", append([]string{"__complete"}, strings.Split(line, " ")...)...)
+		if code != 0 || out != want {
+			t.Errorf("%q: %d %q, want %q; %s", line, code, out, want, errs)
+		}
+	}
+}
+
+// bash writes no backslash before the commas of a flow. The script is one that bash accepts.
+func TestBashCompletion(t *testing.T) {
+	script, errs, code := weft("", "completion", "bash")
+	if code != 0 || strings.Count(script, bashCommas+bashAnchor) != 1 {
+		t.Fatalf("%d %s: the script lacks the line that undoes the backslashes", code, errs)
+	}
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("bash is not installed")
+	}
+	cmd := exec.Command("bash", "-c", `COMPREPLY=('ip\,actions=normal' 'a\ b'); `+bashCommas+`printf '%s\n' "${COMPREPLY[@]}"`)
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "ip,actions=normal\na\\ b\n" {
+		t.Errorf("%v: %q", err, out)
+	}
+	cmd = exec.Command("bash", "-n")
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"slices"
+	"strings"
+)
+
+// settingWords are the words of a flow that are neither fields nor actions; those of
+// flagWords stand alone.
+var settingWords = []string{"table=", "priority=", "cookie=", "idle_timeout=", "hard_timeout=", "importance="}
+
+// portActions are the reserved ports that are an action alone.
+var portActions = []string{"normal", "drop", "all", "flood", "local", "in_port"}
+
+// Complete returns the texts to which a shell may complete the beginning of a flow: with
+// a setting, a field, a protocol, an action or one of the ports. Without actions it is the
+// beginning of a match.
+func Complete(begin string, actions bool, ports []string) []string {
+	if i := strings.LastIndex(begin, "actions="); i >= 0 {
+		head, rest := begin[:i+len("actions=")], begin[i+len("actions="):]
+		return completeAction(head, rest, ports)
+	}
+	head, word := cutLast(begin, ",")
+	if port, ok := strings.CutPrefix(word, "in_port="); ok {
+		return continued(head+"in_port=", port, ports)
+	}
+	words := slices.Clone(settingWords)
+	if actions {
+		words = append(words, "actions=")
+		for _, w := range flagWords {
+			words = append(words, w.word)
+		}
+	}
+	for _, s := range shorthands {
+		words = append(words, s.name)
+	}
+	for name := range fieldNames {
+		words = append(words, name+"=")
+	}
+	return continued(head, word, words)
+}
+
+func completeAction(head, rest string, ports []string) []string {
+	before, action := cutLast(rest, ",")
+	if to := strings.LastIndex(action, "->"); to >= 0 {
+		names := make([]string, 0, len(fieldNames))
+		for name := range fieldNames {
+			names = append(names, name)
+		}
+		return continued(head+before+action[:to+2], action[to+2:], names)
+	}
+	if strings.Count(rest, "(") > strings.Count(rest, ")") {
+		return nil // within the words of an action
+	}
+	if port, ok := strings.CutPrefix(action, "output:"); ok {
+		return continued(head+before+"output:", port, ports)
+	}
+	words := slices.Concat(portActions, ports)
+	for name := range actionWords {
+		words = append(words, name)
+	}
+	return continued(head+before, action, words)
+}
+
+// cutLast cuts text behind the last separator.
+func cutLast(text, separator string) (head, rest string) {
+	i := strings.LastIndex(text, separator) + len(separator)
+	if i < len(separator) {
+		i = 0
+	}
+	return text[:i], text[i:]
+}
+
+// continued returns the words that begin with the text begin, in order, each behind head.
+func continued(head, begin string, words []string) (texts []string) {
+	for _, word := range words {
+		if strings.HasPrefix(word, begin) {
+			texts = append(texts, head+word)
+		}
+	}
+	slices.Sort(texts)
+	return slices.Compact(texts)
+}
