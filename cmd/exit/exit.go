@@ -39,7 +39,51 @@ func OneLine(err error) string { return strings.Join(strings.Fields(err.Error())
 func ReportFlags(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &Usage{flagMessage(err)} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &Usage{flagMessage(err) + flagHint(cmd, err)} })
+}
+
+// maxTypos is the number of letters in which a mistyped flag may differ from the flag that
+// flagHint suggests. Two exchanged letters are two.
+const maxTypos = 2
+
+// flagHint returns what to write instead of an unknown flag, "" for another error.
+func flagHint(cmd *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return ""
+	}
+	nearest, least := "", maxTypos+1
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { // those of cmd's parents, too
+		if n := distance(unknown.GetSpecifiedName(), f.Name); !f.Hidden && n < least {
+			nearest, least = f.Name, n
+		}
+	})
+	if nearest != "" {
+		return "; expected --" + nearest + ", perhaps"
+	}
+	return "; " + cmd.CommandPath() + " --help lists them"
+}
+
+// distance returns how many letters must be inserted, removed or replaced to make b of a
+// (Levenshtein's distance).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // flagMessage returns the text of a wrong flag. It names the flag, the wrong word and the

@@ -16,11 +16,15 @@ import (
 type progressLine struct {
 	out      io.Writer
 	terminal bool
-	bits     bool // show bits as well as frames
+	bits     bool    // show bits as well as frames
+	shortest float64 // s; a shorter interval, at the end of a measurement, has no line
 	shown    int
 }
 
 func (p *progressLine) tell(i traffic.Interval, measured bool) {
+	if i.To-i.From < p.shortest {
+		return
+	}
 	text := fmt.Sprintf("%6.1f to %5.1f s  %s/s", i.From, i.To, scaled(i.FramesPerSecond(), ""))
 	if !measured {
 		text = fmt.Sprintf("warm-up, %.1f s left  %s/s", max(-i.To, 0), scaled(i.FramesPerSecond(), ""))

@@ -66,9 +66,10 @@ func TestBenchClientPrints(t *testing.T) {
 // On a terminal the progress is one line, which is overwritten and erased at the end.
 func TestProgressLine(t *testing.T) {
 	var b strings.Builder
-	line := progressLine{out: &b, terminal: true, bits: true}
+	line := progressLine{out: &b, terminal: true, bits: true, shortest: 0.05}
 	line.tell(traffic.Interval{From: -1, To: -0.5, Frames: 500, Bytes: 50_000}, false)
 	line.tell(traffic.Interval{From: 0, To: 1, Frames: 2000, Bytes: 125_000}, true)
+	line.tell(traffic.Interval{From: 1, To: 1.0001, Frames: 1, Bytes: 64}, true) // the rest at the end
 	line.clear()
 	lines := strings.Split(b.String(), "\r")
 	if len(lines) != 5 || lines[1] != "warm-up, 0.5 s left  1.00k/s  800 kbit/s" || strings.TrimSpace(lines[2]) != "0.0 to   1.0 s  2.00k/s  1.00 Mbit/s" ||

@@ -265,7 +265,7 @@ func (c *command) measureTraffic(errs io.Writer, b *benchClient) error {
 	defer release()
 	b.Stop = interrupted.Done()
 	context.AfterFunc(interrupted, release) // a second signal ends the process
-	line := progressLine{out: c.out, bits: b.spec.Mode == traffic.Stream, terminal: isTerminal(c.out)}
+	line := progressLine{out: c.out, bits: b.spec.Mode == traffic.Stream, terminal: isTerminal(c.out), shortest: b.interval / 20}
 	if c.json {
 		line.out, line.terminal = errs, isTerminal(errs)
 	}

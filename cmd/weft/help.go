@@ -72,3 +72,30 @@ func verbs(cmd *cobra.Command) []string {
 	}
 	return names
 }
+
+// verbGroups are the groups of verbs in weft help, in this order.
+var verbGroups = []struct{ title, verbs string }{
+	{"Ports and bridges:", "add-port del-port mod-port dump-ports port-to-br add-br del-br list-br br-exists"},
+	{"Flows, groups, meters and tables:", "add-flow add-flows replace-flows mod-flows del-flows diff-flows dump-flows dump-aggregate " +
+		"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter add-meters mod-meter del-meters dump-meters meter-stats " +
+		"queue-stats mod-table dump-tables add-tlv-map del-tlv-map dump-tlv-map packet-out"},
+	{"Connections and addresses:", "dump-conntrack dump-conntrack-exp flush-conntrack ct-get-maxconns ct-set-maxconns ct-get-nconns ct-set-limits " +
+		"ct-get-limits ct-del-limits ct-timeout ct-stats-show ct-get-tcp-seq-chk ct-enable-tcp-seq-chk ct-disable-tcp-seq-chk fdb-show fdb-flush"},
+	{"What the switch does:", "show top trace monitor capture dump-megaflows bench"},
+	{"Controllers:", "set-controller get-controller del-controller set-fail-mode get-fail-mode del-fail-mode"},
+	{"A fleet, through weft-central:", "central host net port sync ls-add ls-del ls-list lsp-add lsp-del lsp-list lsp-set-addresses"},
+	{"The switch as a whole:", "apply export log shutdown version"},
+}
+
+// groupVerbs puts each verb into its group.
+func groupVerbs(root *cobra.Command) {
+	for _, group := range verbGroups {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, verb := range root.Commands() {
+			if slices.Contains(strings.Fields(group.verbs), verb.Name()) {
+				verb.GroupID = group.title
+			}
+		}
+	}
+	root.SetHelpCommandGroupID(verbGroups[len(verbGroups)-1].title)
+}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -41,6 +42,53 @@ func TestHelp(t *testing.T) {
 		same, _, _ := weft("", append(words, "--help")...)
 		if code != 0 || help == "" || help != same {
 			t.Errorf("help %s: %d %q", verb, code, help)
+		}
+	}
+}
+
+// Each verb belongs to one group of weft help, and each word of a group is a verb.
+func TestVerbGroups(t *testing.T) {
+	root := new(command).root()
+	count := map[string]int{}
+	for _, group := range verbGroups {
+		for _, name := range strings.Fields(group.verbs) {
+			count[name]++
+		}
+	}
+	for _, verb := range root.Commands() {
+		if verb.IsAvailableCommand() && count[verb.Name()] != 1 {
+			t.Errorf("%s is in %d groups", verb.Name(), count[verb.Name()])
+		}
+		delete(count, verb.Name())
+	}
+	for name := range count {
+		t.Errorf("%s is no verb", name)
+	}
+	help, _, _ := weft("", "help")
+	if strings.Contains(help, "Additional Commands") || strings.Index(help, "Ports and bridges:") > strings.Index(help, "Controllers:") {
+		t.Errorf("weft help has other groups:\n%s", help)
+	}
+}
+
+// With --json an error is a JSON object. Without it, it is a line of text.
+func TestErrorsAsJSON(t *testing.T) {
+	for line, want := range map[string]string{
+		"--json show":       `{"error":"`,
+		"version --json x":  `{"error":"version: x is one word too many; expected no further word (quote words with blanks)","code":2}`,
+		"--josn --json":     `{"error":"unknown flag: --josn; expected --json, perhaps","code":2}`,
+		"show --josn":       `weft: unknown flag: --josn; expected --json, perhaps`,
+		"show --frobnicate": `weft: unknown flag: --frobnicate; weft show --help lists them`,
+	} {
+		_, errs, code := weft("", append([]string{"--socket", "/nosuchdirectory/s"}, strings.Fields(line)...)...)
+		if code == 0 || !strings.HasPrefix(errs, want) {
+			t.Errorf("weft %s: %d %q", line, code, errs)
+		}
+		var object struct {
+			Error string
+			Code  int
+		}
+		if strings.Contains(line, "--json") && (json.Unmarshal([]byte(errs), &object) != nil || object.Code != code || object.Error == "") {
+			t.Errorf("weft %s: %q", line, errs)
 		}
 	}
 }

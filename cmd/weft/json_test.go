@@ -37,7 +37,7 @@ var jsonLines = map[string]string{
 
 // notPrinting lists verbs without JSON output: help topics, and verbs that need a peer
 // or only print a log. The tests of e2e cover the JSON of bench client.
-var notPrinting = []string{"bench server", "bench client", "help", "man", "ports", "flows"}
+var notPrinting = []string{"completion", "bench server", "bench client", "help", "man", "ports", "flows"}
 
 // answers has the fake daemon's responses to GET requests. The daemon answers all
 // other requests with {}.

@@ -5,10 +5,12 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,10 +40,25 @@ func run(args []string, stdin io.Reader, out, errs io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	if err != errDiffer {
+	code := exitCode(err)
+	switch {
+	case err == errDiffer:
+	case c.json || slices.Contains(args, "--json"): // a wrong option ends the parsing before c.json is set
+		printError(errs, exit.OneLine(err), code)
+	default:
 		fmt.Fprintf(errs, "weft: %s\n", exit.OneLine(err))
 	}
-	return exitCode(err)
+	return code
+}
+
+// printError prints an error as a JSON object.
+func printError(errs io.Writer, message string, code int) {
+	object := json.NewEncoder(errs)
+	object.SetEscapeHTML(false)
+	_ = object.Encode(struct { // error ignored: there is no other place to report it
+		Error string `json:"error"`
+		Code  int    `json:"code"`
+	}{message, code})
 }
 
 func exitCode(err error) int {
@@ -114,7 +131,6 @@ func (c *command) root() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 	}
 	exit.ReportFlags(root)
-	root.CompletionOptions = cobra.CompletionOptions{HiddenDefaultCmd: true} // for make install
 	socket := os.Getenv("WEFT_SOCKET")
 	if socket == "" {
 		socket = api.DefaultSocket
@@ -142,11 +158,13 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.bridgeVerbs()...)
 	root.AddCommand(c.controllerVerbs()...)
 	root.AddCommand(c.showVerb(), c.shutdownVerb(), c.versionVerb(), c.logVerb())
+	root.AddCommand(completionVerb())
 	root.AddCommand(topics()...)
 	root.AddCommand(manpage.Command(func() []manpage.Page { return manPages(root) }))
 	root.SetHelpCommand(helpVerb(root))
 	c.ofctlHabits(root)
 	c.completePorts(root)
+	groupVerbs(root)
 	return root
 }
 
