@@ -8,6 +8,7 @@ import (
 
 	"weft/api"
 	"weft/control/access"
+	"weft/control/change"
 	"weft/control/observe"
 	"weft/control/usererr"
 	"weft/datapath"
@@ -37,9 +38,9 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 			no, ok = datapath.ControllerPort, true
 		}
 		if !ok {
-			d.change.Lock()
-			defer d.change.Unlock()
-			return tap, d.pipeline.View().NoPort(name)
+			var err error
+			d.configuration.View(func(tx *change.Tx) { err = d.pipeline.View().NoPort(name) })
+			return tap, err
 		}
 		tap.Port = no
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/limits"
 	"weft/control/observe"
 )
@@ -33,9 +34,9 @@ func (d *Daemon) listLimits(port string) ([]api.Limit, error) {
 	}
 	no, ok := d.pipeline.View().DatapathByName(port)
 	if !ok {
-		d.change.Lock()
-		defer d.change.Unlock()
-		return nil, d.pipeline.View().NoPort(port)
+		var err error
+		d.configuration.View(func(tx *change.Tx) { err = d.pipeline.View().NoPort(port) })
+		return nil, err
 	}
 	return d.limitList(limits.Select(rows, limits.Port(no))), nil
 }

@@ -37,7 +37,7 @@ func (d *Daemon) listen() error {
 		return err
 	}
 	d.limits.Add(d.servers.LimitRows)
-	err = d.bridges.Open(bridges.Setup{Change: &d.change, Name: d.config.Name, StateDir: d.config.StateDir, OpenFlow: d.config.OpenFlow,
+	err = d.bridges.Open(bridges.Setup{Configuration: &d.configuration, Name: d.config.Name, StateDir: d.config.StateDir, OpenFlow: d.config.OpenFlow,
 		Store: d.store, Pipeline: d.pipeline, Ports: d.ports, Tracking: d.tracking, Frames: d.controllerFrames, Policy: &policy, Log: d.log})
 	if err != nil {
 		d.servers.Close()

@@ -10,6 +10,7 @@ import (
 	"weft/api"
 	"weft/control/access"
 	"weft/control/bridges"
+	"weft/control/change"
 	"weft/control/observe"
 	"weft/control/pipeline"
 	"weft/control/usererr"
@@ -129,13 +130,13 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	if !want.Flows {
 		return nil
 	}
-	d.change.Lock()
-	defer d.change.Unlock()
-	d.monitors.Add(want.monitor)
-	if !want.Initial {
-		return nil
-	}
-	return want.bridge.Tables.FlowsOf(&want.filter, nil, pipeline.ByName)
+	d.configuration.View(func(tx *change.Tx) {
+		d.monitors.Add(want.monitor)
+		if want.Initial {
+			initial = want.bridge.Tables.FlowsOf(&want.filter, nil, pipeline.ByName)
+		}
+	})
+	return initial
 }
 
 // sendPorts sends the ports whose state has changed since the last call. If initial is

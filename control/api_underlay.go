@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/observe"
 )
 
@@ -21,9 +22,9 @@ func (d *Daemon) listRoutes(port string) ([]api.Route, error) {
 	if port != "" {
 		var ok bool
 		if number, ok = view.DatapathByName(port); !ok {
-			d.change.Lock()
-			defer d.change.Unlock()
-			return nil, d.pipeline.View().NoPort(port)
+			var err error
+			d.configuration.View(func(tx *change.Tx) { err = d.pipeline.View().NoPort(port) })
+			return nil, err
 		}
 	}
 	list := []api.Route{}

@@ -11,11 +11,12 @@
 // internal/archtest lists the allowed imports, so the order of imports is the order of
 // locks.
 //
-//  1. The configuration lock is Daemon.change. The packages engines, ports and pipeline
-//     share it. It allows one change at a time. A change alters ports or tables, removes
-//     megaflows, or replaces the engine. A change that holds no other lock may wait for
-//     the disk, the kernel and the workers. The API's dumps take this lock too, so that
-//     they never show a half-applied change.
+//  1. The configuration lock is Daemon.configuration, a change.Configuration that many
+//     packages share. Whoever has one of its transactions holds it. It allows one change
+//     at a time. A change alters ports or tables, removes megaflows, or replaces the
+//     engine. A change that holds no other lock may wait for the disk, the kernel and the
+//     workers. The API's dumps take this lock too, so that they never show a half-applied
+//     change.
 //  2. control/engines: Engines.mu guards only the pointer to the engine's client and is
 //     never held while another lock is taken.
 //     control/fleet takes the configuration lock, and its own lock last. The agent's lock
@@ -64,6 +65,7 @@ import (
 	"weft/control/access"
 	"weft/control/bridges"
 	"weft/control/central"
+	"weft/control/change"
 	"weft/control/engines"
 	"weft/control/fleet"
 	"weft/control/limits"
@@ -86,10 +88,10 @@ import (
 // Daemon is a control process. The order of its fields is the order in which they are
 // started.
 type Daemon struct {
-	config  Config
-	log     *slog.Logger
-	started time.Time
-	change  sync.Mutex // the configuration lock: one change of tables, ports or engine at a time
+	config        Config
+	log           *slog.Logger
+	started       time.Time
+	configuration change.Configuration // the configuration lock: one change of tables, ports or engine at a time
 
 	engines    *engines.Engines
 	fleet      *fleet.Fleet
@@ -195,25 +197,25 @@ func newDaemon(config Config) (*Daemon, error) {
 	if d.store, err = store.Open(config.StateDir); err != nil {
 		return nil, err
 	}
-	d.pipeline = pipeline.New(pipeline.Setup{Change: &d.change, Store: d.store, Monitors: &d.flowMonitors,
+	d.pipeline = pipeline.New(pipeline.Setup{Configuration: &d.configuration, Store: d.store, Monitors: &d.flowMonitors,
 		Sizes: config.sizes.Cache, Log: d.log})
-	d.macs = macs.New(&d.change, d.pipeline, d.store, d.log)
+	d.macs = macs.New(&d.configuration, d.pipeline, d.store, d.log)
 	d.statistics = statistics.New(d.pipeline, config.Cores)
-	d.tracking = tracking.New(&d.change, d.pipeline)
+	d.tracking = tracking.New(&d.configuration, d.pipeline)
 	if d.kernel, err = underlay.Open(d.log); err != nil {
 		d.store.Close()
 		return nil, err
 	}
 	d.templates = underlay.NewTemplates(d.kernel, d.log)
-	d.engines = engines.New(engines.Setup{Change: &d.change, Launcher: config.launcher, Exe: config.Exe, Dir: config.StateDir,
+	d.engines = engines.New(engines.Setup{Configuration: &d.configuration, Launcher: config.launcher, Exe: config.Exe, Dir: config.StateDir,
 		Start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS},
 		Store: d.store, Pipeline: d.pipeline, MACs: d.macs, Templates: d.templates, Delayed: config.Delayed, Log: d.log})
 	d.requests = patience.NewRequests(d.engines.Troubled, func() string { return d.engines.Unanswered(patience.Explain) })
-	d.ports = ports.New(ports.Setup{Change: &d.change, Store: d.store, Engine: d.engines, Pipeline: d.pipeline, Statistics: d.statistics,
+	d.ports = ports.New(ports.Setup{Configuration: &d.configuration, Store: d.store, Engine: d.engines, Pipeline: d.pipeline, Statistics: d.statistics,
 		Templates: d.templates, Kernel: d.kernel, Bridges: &d.bridges, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
 	d.pipeline.Attach(d.ports, d.templates)
 	d.engines.Attach(d.ports)
-	d.fleet = fleet.New(&d.change, d.pipeline, d.ports)
+	d.fleet = fleet.New(&d.configuration, d.pipeline, d.ports)
 	if len(config.Central) > 0 {
 		if d.central, err = central.New(central.Setup{Addresses: config.Central, Certs: config.CentralCerts, Dir: config.StateDir,
 			Switch: d.fleet, Log: d.log}); err != nil {
@@ -224,7 +226,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	}
 	d.captures = observe.NewCaptures(presentEngine{d.pipeline}, d.log)
 	d.connections = observe.NewConnectionEvents(presentEngine{d.pipeline})
-	d.controllerFrames = ofswitch.NewFrames(&d.change, d.pipeline, d.captures, d.log)
+	d.controllerFrames = ofswitch.NewFrames(&d.configuration, d.pipeline, d.captures, d.log)
 	d.registerLimits()
 	if err = d.listen(); err != nil {
 		d.kernel.Close()
@@ -243,33 +245,33 @@ func (d *Daemon) begin(ctx context.Context) error {
 		d.central.Restore(saved.Ports)
 	}
 	d.serve() // first, so that a request during a long start gets an answer
-	d.change.Lock()
-	defer d.change.Unlock()
-	if err := d.bridges.Restore(saved.Bridges); err != nil {
-		return err
-	}
-	if err := d.engines.Start(ctx, saved); err != nil {
-		return err
-	}
-	d.done.Go(func() { d.pipeline.Run(ctx) })
-	d.done.Go(func() { d.macs.Run(ctx) })
-	d.done.Go(func() { d.templates.Follow(ctx) })
-	d.done.Go(func() { d.templates.FollowSessions(ctx) })
-	d.done.Go(func() { d.ports.Run(ctx) })
-	d.done.Go(func() { d.fleet.Run(ctx) })
-	d.done.Go(func() { d.engines.Supervise(ctx) })
-	if d.central != nil {
-		d.done.Go(func() { d.central.Run(ctx) })
-	}
-	d.bridges.Start(ctx)
-	if d.config.OVSDB != "" {
-		d.done.Go(func() { d.newOVSDB().Run(ctx) })
-		if d.unixctl != nil {
-			d.done.Go(func() { d.unixctl.Run(ctx) })
+	return d.configuration.Update(func(tx *change.Tx) error {
+		if err := d.bridges.Restore(saved.Bridges); err != nil {
+			return err
 		}
-	}
-	close(d.ready)
-	return nil
+		if err := d.engines.Start(ctx, saved); err != nil {
+			return err
+		}
+		d.done.Go(func() { d.pipeline.Run(ctx) })
+		d.done.Go(func() { d.macs.Run(ctx) })
+		d.done.Go(func() { d.templates.Follow(ctx) })
+		d.done.Go(func() { d.templates.FollowSessions(ctx) })
+		d.done.Go(func() { d.ports.Run(ctx) })
+		d.done.Go(func() { d.fleet.Run(ctx) })
+		d.done.Go(func() { d.engines.Supervise(ctx) })
+		if d.central != nil {
+			d.done.Go(func() { d.central.Run(ctx) })
+		}
+		d.bridges.Start(ctx)
+		if d.config.OVSDB != "" {
+			d.done.Go(func() { d.newOVSDB().Run(ctx) })
+			if d.unixctl != nil {
+				d.done.Go(func() { d.unixctl.Run(ctx) })
+			}
+		}
+		close(d.ready)
+		return nil
+	})
 }
 
 // giveUp ends this process after its start has failed with err, or was interrupted. An
@@ -319,14 +321,14 @@ func (d *Daemon) finish(handOver func()) {
 	d.servers.Close()
 	d.bridges.Close()
 	d.done.Wait()
-	d.change.Lock()
-	defer d.change.Unlock()
-	d.pipeline.EndUpcalls()
-	d.pipeline.Save()
-	d.saveMACs()
-	handOver()
-	d.kernel.Close()
-	if err := d.store.Close(); err != nil {
-		d.log.Error("state", "error", err)
-	}
+	d.configuration.Do(func(tx *change.Tx) {
+		d.pipeline.EndUpcalls()
+		d.pipeline.Save()
+		d.saveMACs()
+		handOver()
+		d.kernel.Close()
+		if err := d.store.Close(); err != nil {
+			d.log.Error("state", "error", err)
+		}
+	})
 }

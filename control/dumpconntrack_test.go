@@ -43,8 +43,8 @@ func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 	changed := make(chan struct{})
 	go func() { // needs only the pipeline's lock
 		defer close(changed)
-		f.d.change.Lock()
-		defer f.d.change.Unlock()
+		tx := f.d.configuration.Begin()
+		defer tx.Commit()
 		f.d.pipeline.SetView(f.d.pipeline.View())
 	}()
 	waitfor.True(t, "a change while the client does not read", func() bool {

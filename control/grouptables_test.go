@@ -56,9 +56,9 @@ func TestFailover(t *testing.T) {
 	w.Frame(key, 100)
 	f.settle()
 	first := f.megaflowActions()
-	f.d.change.Lock()
+	tx := f.d.configuration.Begin()
 	f.d.ports.Fail(2, errors.New("unplugged"))
-	f.d.change.Unlock()
+	tx.Commit()
 	waitfor.True(t, "the megaflow of a dead bucket is removed", func() bool {
 		known := true
 		w.On(func() { _, known = w.Lookup(&key) })

@@ -59,8 +59,8 @@ func (f *fakes) port(name string) (p api.Port) {
 func (f *fakes) awaitReplacement(old *enginetest.Engine) {
 	f.t.Helper()
 	waitfor.True(f.t, "another engine takes its place", func() bool {
-		f.d.change.Lock() // under this lock, no engine is being started
-		defer f.d.change.Unlock()
+		tx := f.d.configuration.Begin() // under this lock, no engine is being started
+		defer tx.Commit()
 		return f.last() != old && f.d.engines.Current() == engines.Client(f.last())
 	})
 }
@@ -130,7 +130,7 @@ func TestStuckEngineIsLeftBehind(t *testing.T) {
 func TestRequestsDuringReplacement(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
-	f.d.change.Lock()
+	tx := f.d.configuration.Begin()
 	f.d.engines.SetTrouble("worker 0 has stood still; weftd is replacing the engine")
 	client, err := api.NewClient(f.config.Socket)
 	if err != nil {
@@ -142,7 +142,7 @@ func TestRequestsDuringReplacement(t *testing.T) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
-	f.d.change.Unlock()
+	tx.Commit()
 	waitfor.True(t, "the port is deleted", func() bool {
 		_, err := f.d.ports.List("p2")
 		return err != nil

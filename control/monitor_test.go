@@ -102,9 +102,9 @@ func TestMonitorPorts(t *testing.T) {
 	}
 	f.mustTell(events, "port added p2 "+f.stateOf("p2"))
 	number := f.port("p2").Number
-	f.d.change.Lock()
+	tx := f.d.configuration.Begin()
 	f.d.ports.Fail(number, io.ErrUnexpectedEOF)
-	f.d.change.Unlock()
+	tx.Commit()
 	f.mustTell(events, "port failed p2 failed")
 	if err := f.d.ports.Delete("p1"); err != nil {
 		t.Fatal(err)

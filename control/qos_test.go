@@ -15,8 +15,8 @@ import (
 
 func (f *fakes) queues(t *testing.T) []pipeline.QueueState {
 	t.Helper()
-	f.d.change.Lock()
-	defer f.d.change.Unlock()
+	tx := f.d.configuration.Begin()
+	defer tx.Commit()
 	return f.d.pipeline.Bridge.Queues()
 }
 
@@ -70,11 +70,11 @@ func TestQoS(t *testing.T) {
 	}
 	one := []pipeline.QueueState{queueState(1, 0, 1_000_000, 100_000), queueState(1, 5, 10_000, 2000), queueState(1, 7, 1, 525)}
 	check("added", append(one, queueState(2, 1, 64, 525))...)
-	list, err := tables.New(&f.d.change, f.d.pipeline.Bridge).ListQueues("p2")
+	list, err := tables.New(&f.d.configuration, f.d.pipeline.Bridge).ListQueues("p2")
 	if err != nil || len(list) != 1 || list[0].Port != "p2" || list[0].Queue != 1 || list[0].RateKbps != 64 {
 		t.Errorf("the API lists %+v, %v", list, err)
 	}
-	if _, err := tables.New(&f.d.change, f.d.pipeline.Bridge).ListQueues("p3"); err == nil {
+	if _, err := tables.New(&f.d.configuration, f.d.pipeline.Bridge).ListQueues("p3"); err == nil {
 		t.Error("the API lists the queues of no port")
 	}
 	first := f.queues(t)[0].Slot

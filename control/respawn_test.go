@@ -44,10 +44,8 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 	first := f.last()
 	_ = first.Kill()
 	waitfor.True(t, "the next engine has the ports and megaflows", func() bool {
-		if !f.d.change.TryLock() {
-			return false
-		}
-		defer f.d.change.Unlock()
+		tx := f.d.configuration.Begin() // waits while an engine is being started
+		defer tx.Commit()
 		known, key := false, workertest.UDPKey(1, 1, 2, 9)
 		f.worker().On(func() { _, known = f.worker().Lookup(&key) })
 		return known && f.last() != first
@@ -134,8 +132,8 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 		t.Fatal("control hangs in the take-over of an engine that has died")
 	}
 	waitfor.True(t, "another engine takes its place", func() bool {
-		f.d.change.Lock() // under this lock, no engine is being started
-		defer f.d.change.Unlock()
+		tx := f.d.configuration.Begin() // under this lock, no engine is being started
+		defer tx.Commit()
 		return f.last() != old
 	})
 	f.worker().Frame(workertest.UDPKey(1, 1, 2, 9), 100)

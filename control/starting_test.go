@@ -113,8 +113,8 @@ func TestRequestsDuringUnansweredRequest(t *testing.T) {
 	close(s.answer)
 	<-begun
 	s.pending.Store(&engine.Pending{Number: 1, Op: engine.OpAttach, Port: 7, Since: time.Now().Add(-time.Hour)})
-	f.d.change.Lock()
-	defer f.d.change.Unlock()
+	tx := f.d.configuration.Begin()
+	defer tx.Commit()
 	client, err := api.NewClient(f.config.Socket)
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"weft/api"
 	"weft/control/access"
+	"weft/control/change"
 	"weft/control/limits"
 	"weft/control/ofconn"
 	"weft/control/ofswitch"
@@ -47,17 +48,17 @@ type Bridge struct {
 
 // Setup is what the bridges need.
 type Setup struct {
-	Change   *sync.Mutex // the configuration lock
-	Name     string      // name of the first bridge; "": none
-	StateDir string      // path of the state directory, from which datapath ids are derived
-	OpenFlow OpenFlow    // configuration of the first bridge
-	Store    *store.Store
-	Pipeline *pipeline.Pipeline
-	Ports    *ports.Ports
-	Tracking *tracking.Connections
-	Frames   *ofswitch.Frames
-	Policy   *access.Policy
-	Log      *slog.Logger
+	Configuration *change.Configuration // the configuration lock
+	Name          string                // name of the first bridge; "": none
+	StateDir      string                // path of the state directory, from which datapath ids are derived
+	OpenFlow      OpenFlow              // configuration of the first bridge
+	Store         *store.Store
+	Pipeline      *pipeline.Pipeline
+	Ports         *ports.Ports
+	Tracking      *tracking.Connections
+	Frames        *ofswitch.Frames
+	Policy        *access.Policy
+	Log           *slog.Logger
 }
 
 // Bridges is the set of bridges. Its zero value has no bridges. The configuration lock guards

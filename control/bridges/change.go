@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/pipeline"
 	"weft/control/store"
 	"weft/control/tables"
@@ -68,19 +69,19 @@ func (bs *Bridges) Add(add api.AddBridge) (api.Bridge, error) {
 		return api.Bridge{}, err
 	}
 	c.fresh, c.bare = true, add.Bare
-	bs.setup.Change.Lock()
-	defer bs.setup.Change.Unlock()
-	if err := bs.setup.Store.SaveBridge(s); err != nil {
-		for _, l := range c.listeners {
-			l.Close()
+	return change.Result(bs.setup.Configuration, func(tx *change.Tx) (api.Bridge, error) {
+		if err := bs.setup.Store.SaveBridge(s); err != nil {
+			for _, l := range c.listeners {
+				l.Close()
+			}
+			return api.Bridge{}, fmt.Errorf("state: %w", err)
 		}
-		return api.Bridge{}, fmt.Errorf("state: %w", err)
-	}
-	b := bs.enter(&s, &c)
-	bs.setup.Pipeline.PortsChanged() // megaflows of several bridges match in_port
-	b.start(bs.running)
-	bs.setup.Log.Info("bridge added", "bridge", b.Name, "number", b.Number)
-	return bs.Describe(b), nil
+		b := bs.enter(&s, &c)
+		bs.setup.Pipeline.PortsChanged() // megaflows of several bridges match in_port
+		b.start(bs.running)
+		bs.setup.Log.Info("bridge added", "bridge", b.Name, "number", b.Number)
+		return bs.Describe(b), nil
+	})
 }
 
 // checkBridge checks a request.
@@ -118,9 +119,7 @@ func (bs *Bridges) Delete(name string) error {
 	b.stop() // without the configuration lock, because its connections take it
 	b.done.Wait()
 	bs.setup.Frames.Detach(b.Pipeline)
-	bs.setup.Change.Lock()
-	defer bs.setup.Change.Unlock()
-	bs.setup.Pipeline.RemoveBridge(b.Pipeline)
+	bs.setup.Configuration.Do(func(tx *change.Tx) { bs.setup.Pipeline.RemoveBridge(b.Pipeline) })
 	bs.setup.Log.Info("bridge deleted", "bridge", b.Name)
 	return nil
 }
@@ -128,17 +127,17 @@ func (bs *Bridges) Delete(name string) error {
 // withdraw deletes a bridge with all that it has from the state file, in one transaction.
 // Then it removes the ports, and hides the bridge from requests, so that it gets no further port.
 func (bs *Bridges) withdraw(b *Bridge) error {
-	bs.setup.Change.Lock()
-	defer bs.setup.Change.Unlock()
-	err := bs.setup.Pipeline.CloseBridge(b.Pipeline, func(flows []uint32) error {
-		return bs.setup.Store.DeleteBridge(b.Number, bs.setup.Ports.NumbersIn(b.Number), flows)
+	return bs.setup.Configuration.Update(func(tx *change.Tx) error {
+		err := bs.setup.Pipeline.CloseBridge(b.Pipeline, func(flows []uint32) error {
+			return bs.setup.Store.DeleteBridge(b.Number, bs.setup.Ports.NumbersIn(b.Number), flows)
+		})
+		if err != nil {
+			return fmt.Errorf("state: %w", err)
+		}
+		bs.setup.Ports.LeaveBridge(b.Number)
+		bs.remove(b)
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("state: %w", err)
-	}
-	bs.setup.Ports.LeaveBridge(b.Number)
-	bs.remove(b)
-	return nil
 }
 
 // enter adds a bridge to the switch. The caller holds the configuration lock.
@@ -150,7 +149,7 @@ func (bs *Bridges) enter(s *store.Bridge, c *connections) *Bridge {
 
 // complete gives a bridge its tables and its service, and shows it to requests.
 func (bs *Bridges) complete(b *Bridge, p *pipeline.Bridge, c *connections) {
-	b.Pipeline, b.Tables = p, tables.New(bs.setup.Change, p)
+	b.Pipeline, b.Tables = p, tables.New(bs.setup.Configuration, p)
 	bs.connect(b, c)
 	bs.setup.Frames.Attach(p, b.wire)
 	bs.insert(b)

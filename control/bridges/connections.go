@@ -54,7 +54,7 @@ func (bs *Bridges) listenFor(s *store.Bridge) (c connections, err error) {
 func (bs *Bridges) connect(b *Bridge, c *connections) {
 	s := &bs.setup
 	setup := ofconn.Setup{
-		Switch: ofswitch.New(s.Change, b.Pipeline, s.Ports, s.Tracking, s.Log),
+		Switch: ofswitch.New(s.Configuration, b.Pipeline, s.Ports, s.Tracking, s.Log),
 		Name:   b.Name, DatapathID: c.DatapathID, Version: buildinfo.Own().String(),
 		Listeners: c.listeners, Following: ofconn.Following{Controllers: c.Controllers, Standalone: c.Standalone, Bare: c.bare, TLS: c.tls},
 		Fresh:  c.fresh,

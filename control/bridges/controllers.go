@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/ofconn"
 	"weft/control/store"
 	"weft/control/usererr"
@@ -45,26 +46,27 @@ func (bs *Bridges) configured(b *Bridge) bool {
 func (bs *Bridges) Modify(b *Bridge, mod api.ModBridge) (api.Bridge, error) {
 	bs.changing.Lock()
 	defer bs.changing.Unlock()
-	bs.setup.Change.Lock() // the state of the first bridge is restored under it
-	defer bs.setup.Change.Unlock()
-	if bs.configured(b) {
-		return api.Bridge{}, usererr.Errorf("%s: weftd's configuration has its controllers; change controller and fail-mode there", b.Name)
-	}
-	if bs.Numbered(b.Number) != b {
-		return api.Bridge{}, bs.noBridge(b.Name) // deleted meanwhile
-	}
-	s := b.saved()
-	if mod.FailMode != "" {
-		s.FailMode = mod.FailMode
-	}
-	if mod.Controllers != nil {
-		s.Controllers = *mod.Controllers
-	}
-	if err := bs.follow(b, &s, mod.Bare, bs.saveControllers); err != nil {
-		return api.Bridge{}, err
-	}
-	bs.setup.Log.Info("controllers of a bridge set", "bridge", b.Name, "controllers", s.Controllers, "fail_mode", s.FailMode)
-	return bs.Describe(b), nil
+	// The start restores the state of the first bridge in a transaction.
+	return change.Result(bs.setup.Configuration, func(tx *change.Tx) (api.Bridge, error) {
+		if bs.configured(b) {
+			return api.Bridge{}, usererr.Errorf("%s: weftd's configuration has its controllers; change controller and fail-mode there", b.Name)
+		}
+		if bs.Numbered(b.Number) != b {
+			return api.Bridge{}, bs.noBridge(b.Name) // deleted meanwhile
+		}
+		s := b.saved()
+		if mod.FailMode != "" {
+			s.FailMode = mod.FailMode
+		}
+		if mod.Controllers != nil {
+			s.Controllers = *mod.Controllers
+		}
+		if err := bs.follow(b, &s, mod.Bare, bs.saveControllers); err != nil {
+			return api.Bridge{}, err
+		}
+		bs.setup.Log.Info("controllers of a bridge set", "bridge", b.Name, "controllers", s.Controllers, "fail_mode", s.FailMode)
+		return bs.Describe(b), nil
+	})
 }
 
 // saved returns the settings of a bridge as the state has them.

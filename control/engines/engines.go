@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 
 	"weft/conntrack"
+	"weft/control/change"
 	"weft/control/counters"
 	"weft/control/macs"
 	"weft/control/pipeline"
@@ -75,14 +76,14 @@ type ConnectionStore interface {
 
 // Setup has the dependencies and settings of Engines.
 type Setup struct {
-	Change    sync.Locker // the configuration lock
-	Launcher  Launcher
-	Exe, Dir  string // Exe is the binary that contains the engine. Dir is the state directory.
-	Start     engine.Start
-	Store     ConnectionStore
-	Pipeline  *pipeline.Pipeline
-	MACs      *macs.MACs // of Pipeline
-	Templates *underlay.Templates
+	Configuration *change.Configuration // the configuration lock
+	Launcher      Launcher
+	Exe, Dir      string // Exe is the binary that contains the engine. Dir is the state directory.
+	Start         engine.Start
+	Store         ConnectionStore
+	Pipeline      *pipeline.Pipeline
+	MACs          *macs.MACs // of Pipeline
+	Templates     *underlay.Templates
 	// Delayed is called when the start waits because no new engine can start. reason is
 	// one line. Delayed may be nil.
 	Delayed func(reason string)
@@ -92,18 +93,18 @@ type Setup struct {
 // Engines manages the present engine, the spare engine and replacements. See the
 // package comment for its locks.
 type Engines struct {
-	change    sync.Locker
-	launcher  Launcher
-	image     image
-	dir       string
-	start     engine.Start
-	store     ConnectionStore
-	pipeline  *pipeline.Pipeline
-	macs      *macs.MACs
-	ports     *ports.Ports
-	templates *underlay.Templates
-	delayed   func(reason string)
-	log       *slog.Logger
+	configuration *change.Configuration
+	launcher      Launcher
+	image         image
+	dir           string
+	start         engine.Start
+	store         ConnectionStore
+	pipeline      *pipeline.Pipeline
+	macs          *macs.MACs
+	ports         *ports.Ports
+	templates     *underlay.Templates
+	delayed       func(reason string)
+	log           *slog.Logger
 
 	region *counters.Region // counters, which the engine keeps
 	// started engine that waits to replace the present one; nil: none; guarded by the
@@ -122,7 +123,7 @@ type Engines struct {
 // New returns Engines without an engine. Attach must come before the first use.
 func New(s Setup) *Engines {
 	s.Start.OptionsKey = engine.NewOptionsKey()
-	return &Engines{change: s.Change, launcher: s.Launcher, image: newImage(s.Exe), dir: s.Dir, start: s.Start, store: s.Store,
+	return &Engines{configuration: s.Configuration, launcher: s.Launcher, image: newImage(s.Exe), dir: s.Dir, start: s.Start, store: s.Store,
 		pipeline: s.Pipeline, macs: s.MACs, templates: s.Templates, delayed: s.Delayed, log: s.Log}
 }
 

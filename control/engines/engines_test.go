@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/engines/enginetest"
 	"weft/control/macs"
 	"weft/control/pipeline"
@@ -87,20 +88,20 @@ func (l *launcher) last() *enginetest.Engine {
 // rig has the parts of control around the engines (a store, a kernel, a pipeline and
 // ports) without a daemon.
 type rig struct {
-	t        *testing.T
-	change   sync.Mutex
-	launcher launcher
-	dir      string
-	disk     *store.Store
-	kernel   *underlay.Kernel
-	pipeline *pipeline.Pipeline
-	ports    *ports.Ports
-	engines  *Engines
-	spinUS   int      // setting of the engines
-	delays   []string // reasons for which the starts have waited
-	giveUp   bool     // the start ends at the first delay
-	stop     context.CancelFunc
-	done     sync.WaitGroup
+	t             *testing.T
+	configuration change.Configuration
+	launcher      launcher
+	dir           string
+	disk          *store.Store
+	kernel        *underlay.Kernel
+	pipeline      *pipeline.Pipeline
+	ports         *ports.Ports
+	engines       *Engines
+	spinUS        int      // setting of the engines
+	delays        []string // reasons for which the starts have waited
+	giveUp        bool     // the start ends at the first delay
+	stop          context.CancelFunc
+	done          sync.WaitGroup
 }
 
 func newRig(t *testing.T) *rig {
@@ -109,8 +110,8 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(func() {
 		r.stop()
 		r.done.Wait()
-		r.change.Lock()
-		defer r.change.Unlock()
+		tx := r.configuration.Begin()
+		defer tx.Commit()
 		r.pipeline.EndUpcalls()
 		r.ports.Close()
 		r.engines.Stop()
@@ -157,20 +158,20 @@ func (r *rig) tryBegin() error {
 	r.kernel, err = underlay.Open(log)
 	check(err)
 	templates := underlay.NewTemplates(r.kernel, log)
-	r.pipeline = pipeline.New(pipeline.Setup{Change: &r.change, Store: r.disk, Monitors: pipelinetest.NoMonitors{},
+	r.pipeline = pipeline.New(pipeline.Setup{Configuration: &r.configuration, Store: r.disk, Monitors: pipelinetest.NoMonitors{},
 		Sizes: sizes.Cache, Log: log})
-	addresses := macs.New(&r.change, r.pipeline, r.disk, log)
-	r.engines = New(Setup{Change: &r.change, Launcher: &r.launcher, Exe: "none", Dir: r.dir,
+	addresses := macs.New(&r.configuration, r.pipeline, r.disk, log)
+	r.engines = New(Setup{Configuration: &r.configuration, Launcher: &r.launcher, Exe: "none", Dir: r.dir,
 		Start:   engine.Start{Cores: []int{0}, Sizes: sizes, SpinUS: r.spinUS},
 		Delayed: r.delayed, Store: r.disk, Pipeline: r.pipeline, MACs: addresses, Templates: templates, Log: log})
-	r.ports = ports.New(ports.Setup{Change: &r.change, Store: r.disk, Engine: r.engines, Pipeline: r.pipeline, Statistics: statistics.New(r.pipeline, []int{0}),
+	r.ports = ports.New(ports.Setup{Configuration: &r.configuration, Store: r.disk, Engine: r.engines, Pipeline: r.pipeline, Statistics: statistics.New(r.pipeline, []int{0}),
 		Templates: templates, Kernel: r.kernel, Log: log})
 	r.pipeline.Attach(r.ports, templates)
 	r.engines.Attach(r.ports)
 	saved, err := r.disk.Load()
 	check(err)
-	r.change.Lock()
-	defer r.change.Unlock()
+	tx := r.configuration.Begin()
+	defer tx.Commit()
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	if err := r.engines.Start(ctx, saved); err != nil {
@@ -195,7 +196,7 @@ func (r *rig) worker() *workertest.Worker { return r.launcher.last().Workers[0] 
 
 func (r *rig) frame() flowtable.Key {
 	r.t.Helper()
-	if _, err := tables.New(&r.change, r.pipeline.First()).ChangeFlows(api.ChangeFlows{Op: "add", Text: "actions=drop"}); err != nil {
+	if _, err := tables.New(&r.configuration, r.pipeline.First()).ChangeFlows(api.ChangeFlows{Op: "add", Text: "actions=drop"}); err != nil {
 		r.t.Fatal(err)
 	}
 	var key flowtable.Key
@@ -206,8 +207,8 @@ func (r *rig) frame() flowtable.Key {
 }
 
 func (r *rig) knows(key flowtable.Key) (known bool) {
-	r.change.Lock() // no engine starts while this is held
-	defer r.change.Unlock()
+	tx := r.configuration.Begin() // no engine starts while this is held
+	defer tx.Commit()
 	r.worker().On(func() { _, known = r.worker().Lookup(&key) })
 	return known
 }
@@ -229,7 +230,7 @@ func TestDeadEngineIsReplaced(t *testing.T) {
 	if reason := r.engines.Troubled(); reason != "" {
 		t.Errorf("Troubled after the replacement: %s", reason)
 	}
-	flows, err := tables.New(&r.change, r.pipeline.First()).DumpFlows("", pipeline.ByName)
+	flows, err := tables.New(&r.configuration, r.pipeline.First()).DumpFlows("", pipeline.ByName)
 	if err != nil || len(flows) != 1 || flows[0].Packets != 1 {
 		t.Errorf("flows %+v, %v; want one with one packet", flows, err)
 	}
@@ -247,8 +248,8 @@ func TestStopWithoutEngineSavesConnections(t *testing.T) {
 	waitfor.True(t, "there is no engine", func() bool { return r.engines.Current() == nil })
 	r.stop()
 	r.done.Wait()
-	r.change.Lock()
-	defer r.change.Unlock()
+	tx := r.configuration.Begin()
+	defer tx.Commit()
 	r.engines.Stop()
 	if _, saved, err := r.disk.LoadConnections(r.pipeline.Workers().Connections()); err != nil || !saved {
 		t.Errorf("connections saved: %v, %v", saved, err)
@@ -271,7 +272,7 @@ func TestLivingEngineIsTakenOver(t *testing.T) {
 		}
 	})
 	r.worker().Frame(key, 100)
-	flows, err := tables.New(&r.change, r.pipeline.First()).DumpFlows("", pipeline.ByName)
+	flows, err := tables.New(&r.configuration, r.pipeline.First()).DumpFlows("", pipeline.ByName)
 	if err != nil || len(flows) != 1 || flows[0].Packets != 2 {
 		t.Errorf("flows %+v, %v; want one with two packets", flows, err)
 	}

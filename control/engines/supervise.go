@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"weft/control/change"
 	"weft/control/loop"
 	"weft/control/workers"
 	"weft/datapath"
@@ -55,16 +56,16 @@ func (es *Engines) launch() (Client, error) {
 }
 
 func (es *Engines) prepareSpare() {
-	es.change.Lock()
-	defer es.change.Unlock()
-	if es.spare != nil {
-		return
-	}
-	engine.RemoveSockets(es.dir, es.PID())
-	var err error
-	if es.spare, err = es.launcher.Prepare(es.image.path(), es.dir, len(es.start.Cores)); err != nil {
-		es.log.Warn("no spare engine", "error", err)
-	}
+	es.configuration.Do(func(tx *change.Tx) {
+		if es.spare != nil {
+			return
+		}
+		engine.RemoveSockets(es.dir, es.PID())
+		var err error
+		if es.spare, err = es.launcher.Prepare(es.image.path(), es.dir, len(es.start.Cores)); err != nil {
+			es.log.Warn("no spare engine", "error", err)
+		}
+	})
 }
 
 // adoptEngine makes a new engine the present one, and sends it all state, the ports
@@ -177,8 +178,11 @@ func watch(client Client) (ended <-chan struct{}) {
 // replaceDead starts another engine. The new engine gets all state, and the dead
 // engine's counts are added to the statistics. It returns false if no engine starts.
 func (es *Engines) replaceDead(dead Client, died time.Time) bool {
-	es.change.Lock()
-	defer es.change.Unlock()
+	return es.configuration.Update(func(tx *change.Tx) error { return es.replace(dead, died) }) == nil
+}
+
+// replace is replaceDead in a transaction. An error is a failed start.
+func (es *Engines) replace(dead Client, died time.Time) error {
 	es.setEngine(nil)
 	if err := es.endOld(dead); err != nil { // a dead engine's threads must not use devices any more
 		es.log.Error("the old engine cannot be ended", "error", err)
@@ -189,7 +193,7 @@ func (es *Engines) replaceDead(dead Client, died time.Time) bool {
 	client, w, err := es.spawn(es.pipeline.Workers().Memory())
 	if err != nil {
 		es.log.Error("no engine can be started, trying again", "error", err)
-		return false
+		return err
 	}
 	forwarding := time.Since(died)
 	es.pipeline.EndUpcalls()
@@ -200,5 +204,5 @@ func (es *Engines) replaceDead(dead Client, died time.Time) bool {
 	old.Memory().Close()
 	es.trouble.Store(nil)
 	es.log.Info("engine replaced", "pid", client.PID(), "ms", ports.Milliseconds(), "workers_ms", forwarding.Milliseconds(), "megaflows", es.pipeline.Counts().Megaflows)
-	return true
+	return nil
 }

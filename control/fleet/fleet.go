@@ -19,6 +19,7 @@ import (
 
 	"weft/control/addresses"
 	"weft/control/agent"
+	"weft/control/change"
 	"weft/control/loop"
 	"weft/control/pipeline"
 	"weft/control/ports"
@@ -39,11 +40,11 @@ const (
 
 // Fleet implements agent.Switch.
 type Fleet struct {
-	change   sync.Locker
-	pipeline *pipeline.Pipeline
-	ports    *ports.Ports
-	events   atomic.Pointer[agent.Events]
-	moved    chan struct{} // wakes up Run after a change of ports
+	configuration *change.Configuration
+	pipeline      *pipeline.Pipeline
+	ports         *ports.Ports
+	events        atomic.Pointer[agent.Events]
+	moved         chan struct{} // wakes up Run after a change of ports
 
 	mu   sync.Mutex // taken last
 	seen []string   // names of the ports whose first frame has not been reported yet
@@ -65,8 +66,8 @@ type localAddress struct {
 
 // New returns the agent's switch. The agent may call Apply before the stored ports are
 // loaded. A port's declaration then takes effect when the port is loaded.
-func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports) *Fleet {
-	f := &Fleet{change: change, pipeline: pl, ports: ps, moved: make(chan struct{}, 1), local: map[addressKey]*localAddress{}}
+func New(configuration *change.Configuration, pl *pipeline.Pipeline, ps *ports.Ports) *Fleet {
+	f := &Fleet{configuration: configuration, pipeline: pl, ports: ps, moved: make(chan struct{}, 1), local: map[addressKey]*localAddress{}}
 	ps.Renumbered = f.renumber
 	pl.AttachDeclared(f)
 	return f
@@ -131,35 +132,35 @@ func (f *Fleet) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 
 // Apply implements agent.Switch.
 func (f *Fleet) Apply(c *agent.Changes) error {
-	f.change.Lock()
-	defer f.change.Unlock()
-	b := batch{f: f, change: addresses.Change{Networks: map[fdb.Segment]*fdb.Network{}}}
-	b.nets(c.Nets)
-	declared := b.ports(c.Ports)
-	b.removed(c.Removed)
-	b.addresses(c.Addresses)
-	if left := f.pipeline.Addresses().Change(&b.change); left > 0 {
-		b.fail("addresses: %d more than the %d for which there is room; they are left out", left, fdb.MaxNetAddresses)
-	}
-	viewed, err := f.ports.Declare(c.Endpoint, declared)
-	if err != nil {
-		b.fail("endpoint %v: %v", c.Endpoint, err)
-	}
-	switch {
-	case viewed || b.newNets:
-		f.pipeline.PortsChanged()
-	case len(c.Nets)+len(c.Addresses)+len(c.Removed) > 0:
-		f.pipeline.RevalidateAddresses()
-	}
-	absent := make([]xlate.Question, len(c.Unknown))
-	for i, u := range c.Unknown {
-		absent[i] = xlate.Question{Segment: fdb.SegmentOf(u.VNI), IP: u.IP}
-		if !u.IP.IsValid() {
-			absent[i].MAC = u.MAC
+	return f.configuration.Update(func(tx *change.Tx) error {
+		b := batch{f: f, change: addresses.Change{Networks: map[fdb.Segment]*fdb.Network{}}}
+		b.nets(c.Nets)
+		declared := b.ports(c.Ports)
+		b.removed(c.Removed)
+		b.addresses(c.Addresses)
+		if left := f.pipeline.Addresses().Change(&b.change); left > 0 {
+			b.fail("addresses: %d more than the %d for which there is room; they are left out", left, fdb.MaxNetAddresses)
 		}
-	}
-	f.pipeline.Questions().Answer(absent)
-	return b.err()
+		viewed, err := f.ports.Declare(c.Endpoint, declared)
+		if err != nil {
+			b.fail("endpoint %v: %v", c.Endpoint, err)
+		}
+		switch {
+		case viewed || b.newNets:
+			f.pipeline.PortsChanged()
+		case len(c.Nets)+len(c.Addresses)+len(c.Removed) > 0:
+			f.pipeline.RevalidateAddresses()
+		}
+		absent := make([]xlate.Question, len(c.Unknown))
+		for i, u := range c.Unknown {
+			absent[i] = xlate.Question{Segment: fdb.SegmentOf(u.VNI), IP: u.IP}
+			if !u.IP.IsValid() {
+				absent[i].MAC = u.MAC
+			}
+		}
+		f.pipeline.Questions().Answer(absent)
+		return b.err()
+	})
 }
 
 // renumber updates the port numbers in the map local. The caller holds the configuration

@@ -13,11 +13,11 @@ import (
 	"cmp"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"weft/api"
 	"weft/control/addresses"
+	"weft/control/change"
 	"weft/control/pipeline"
 	"weft/internal/clock"
 	"weft/openflow"
@@ -34,17 +34,17 @@ type Store interface {
 
 // MACs answers requests about a pipeline's addresses, and saves the learned ones.
 type MACs struct {
-	change   sync.Locker
-	pipeline *pipeline.Pipeline
-	table    *addresses.Table
-	store    Store
-	log      *slog.Logger
+	configuration *change.Configuration
+	pipeline      *pipeline.Pipeline
+	table         *addresses.Table
+	store         Store
+	log           *slog.Logger
 }
 
 // New returns the addresses of the pipeline pl, for the API. change is the configuration
 // lock.
-func New(change sync.Locker, pl *pipeline.Pipeline, store Store, log *slog.Logger) *MACs {
-	return &MACs{change: change, pipeline: pl, table: pl.Addresses(), store: store, log: log}
+func New(configuration *change.Configuration, pl *pipeline.Pipeline, store Store, log *slog.Logger) *MACs {
+	return &MACs{configuration: configuration, pipeline: pl, table: pl.Addresses(), store: store, log: log}
 }
 
 // List returns the learned and declared addresses of a bridge, sorted by VLAN, address and
@@ -83,31 +83,31 @@ func (ms *MACs) List(bridge uint8) []api.MAC {
 // Flush forgets the addresses of the named port, or of all ports of the bridge if name is
 // empty. After it, no frame uses them.
 func (ms *MACs) Flush(bridge uint8, port string) (api.MACsFlushed, error) {
-	ms.change.Lock()
-	defer ms.change.Unlock()
-	view := ms.pipeline.View().Of(bridge) // changes only under the configuration lock
-	flush := func() (n int) {
-		for _, info := range view.Ports() {
-			n += ms.table.Flush(info.At())
+	return change.Result(ms.configuration, func(tx *change.Tx) (api.MACsFlushed, error) {
+		view := ms.pipeline.View().Of(bridge) // changes only under the configuration lock
+		flush := func() (n int) {
+			for _, info := range view.Ports() {
+				n += ms.table.Flush(info.At())
+			}
+			return n
 		}
-		return n
-	}
-	if port != "" {
-		no, ok := view.DatapathByName(port)
-		if !ok {
-			return api.MACsFlushed{}, view.NoPort(port)
+		if port != "" {
+			no, ok := view.DatapathByName(port)
+			if !ok {
+				return api.MACsFlushed{}, view.NoPort(port)
+			}
+			flush = func() int { return ms.table.Flush(no) }
 		}
-		flush = func() int { return ms.table.Flush(no) }
-	}
-	// PullCounts counts the frames of the past first. Otherwise their counts would
-	// teach the flushed addresses again.
-	ms.pipeline.PullCounts()
-	n := flush()
-	if n > 0 {
-		ms.pipeline.RevalidateAddresses()
-		if err := ms.Save(); err != nil { // without this save, a restart would restore the flushed addresses
-			ms.log.Error("learned addresses cannot be saved", "error", err)
+		// PullCounts counts the frames of the past first. Otherwise their counts would
+		// teach the flushed addresses again.
+		ms.pipeline.PullCounts()
+		n := flush()
+		if n > 0 {
+			ms.pipeline.RevalidateAddresses()
+			if err := ms.Save(); err != nil { // without this save, a restart would restore the flushed addresses
+				ms.log.Error("learned addresses cannot be saved", "error", err)
+			}
 		}
-	}
-	return api.MACsFlushed{Flushed: n}, nil
+		return api.MACsFlushed{Flushed: n}, nil
+	})
 }

@@ -29,8 +29,8 @@ func (f *rig) flushMegaflows() {
 
 func (f *rig) guests(n int) {
 	f.VXLANPorts(n)
-	f.Change.Lock()
-	defer f.Change.Unlock()
+	tx := f.Configuration.Begin()
+	defer tx.Commit()
 	for i := range f.Infos {
 		f.Infos[i] = xlate.PortInfo{No: f.Infos[i].No, Name: f.Infos[i].Name, VNI: 1, InVNI: true}
 	}

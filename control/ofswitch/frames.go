@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"weft/control/change"
 	"weft/control/observe"
 	"weft/control/ofconn"
 	"weft/control/pipeline"
@@ -19,10 +20,10 @@ import (
 // the flows' bridge. It gets them from a tap of the workers, which exists while a connection
 // of any bridge wants the frames.
 type Frames struct {
-	change   sync.Locker
-	pipeline *pipeline.Pipeline
-	captures *observe.Captures
-	log      *slog.Logger
+	configuration *change.Configuration
+	pipeline      *pipeline.Pipeline
+	captures      *observe.Captures
+	log           *slog.Logger
 
 	mu   sync.Mutex         // taken before the configuration lock; guards what bridges want
 	stop context.CancelFunc // nil: stopped
@@ -40,9 +41,9 @@ type bridgeFrames struct {
 	expired bool // frames whose TTL has expired come, too
 }
 
-// NewFrames returns a Frames without a tap. change is the configuration lock.
-func NewFrames(change sync.Locker, pl *pipeline.Pipeline, captures *observe.Captures, log *slog.Logger) *Frames {
-	return &Frames{change: change, pipeline: pl, captures: captures, log: log, bridges: map[uint8]*bridgeFrames{}}
+// NewFrames returns a Frames without a tap.
+func NewFrames(configuration *change.Configuration, pl *pipeline.Pipeline, captures *observe.Captures, log *slog.Logger) *Frames {
+	return &Frames{configuration: configuration, pipeline: pl, captures: captures, log: log, bridges: map[uint8]*bridgeFrames{}}
 }
 
 // Attach sets the connections that get the frames of a bridge. It comes before Set.
@@ -84,9 +85,7 @@ func (f *Frames) Set(b *pipeline.Bridge, enabled, misses, expired bool) {
 	}
 	if misses != own.misses || expired != own.expired {
 		own.misses, own.expired = misses, expired
-		f.change.Lock()
-		b.SendExceptions(misses, expired)
-		f.change.Unlock()
+		f.configuration.Do(func(tx *change.Tx) { b.SendExceptions(misses, expired) })
 	}
 	own.enabled = enabled
 	f.follow()

@@ -15,10 +15,10 @@ import (
 	"errors"
 	"hash/fnv"
 	"log/slog"
-	"sync"
 	"time"
 
 	"weft/conntrack"
+	"weft/control/change"
 	"weft/control/ofconn"
 	"weft/control/pipeline"
 	"weft/control/ports"
@@ -30,16 +30,16 @@ import (
 
 // Switch is an ofconn.Switch: one bridge.
 type Switch struct {
-	change   sync.Locker
-	bridge   *pipeline.Bridge
-	ports    *ports.Ports
-	tracking *tracking.Connections
-	log      *slog.Logger
+	configuration *change.Configuration
+	bridge        *pipeline.Bridge
+	ports         *ports.Ports
+	tracking      *tracking.Connections
+	log           *slog.Logger
 }
 
-// New returns a bridge as a switch. change is the configuration lock.
-func New(change sync.Locker, b *pipeline.Bridge, ps *ports.Ports, connections *tracking.Connections, log *slog.Logger) *Switch {
-	return &Switch{change: change, bridge: b, ports: ps, tracking: connections, log: log}
+// New returns a bridge as a switch.
+func New(configuration *change.Configuration, b *pipeline.Bridge, ps *ports.Ports, connections *tracking.Connections, log *slog.Logger) *Switch {
+	return &Switch{configuration: configuration, bridge: b, ports: ps, tracking: connections, log: log}
 }
 
 // inForce returns the error of a change that was refused. If a change is in force but
@@ -56,29 +56,30 @@ func (s *Switch) inForce(subject string, err error) error {
 
 // ApplyEach applies changes of flows in order. A refused change does not affect the
 // others.
-func (s *Switch) ApplyEach(mods []openflow.FlowMod, author ofconn.Author) []error {
-	s.change.Lock()
-	defer s.change.Unlock()
-	author.Begin()
-	defer author.End()
-	return s.bridge.ApplyEach(mods)
+func (s *Switch) ApplyEach(mods []openflow.FlowMod, author ofconn.Author) (errs []error) {
+	s.configuration.Do(func(tx *change.Tx) {
+		author.Begin()
+		defer author.End()
+		errs = s.bridge.ApplyEach(mods)
+	})
+	return errs
 }
 
 // ApplyBundle applies all changes or none. It returns the index of the refused change.
 func (s *Switch) ApplyBundle(items []ofproto.BundleItem, author ofconn.Author) (int, error) {
-	s.change.Lock()
-	defer s.change.Unlock()
-	author.Begin()
-	defer author.End()
-	failed, err := s.bridge.ApplyBundle(items)
-	return failed, s.inForce("bundle", err)
+	return change.Result(s.configuration, func(tx *change.Tx) (int, error) {
+		author.Begin()
+		defer author.End()
+		failed, err := s.bridge.ApplyBundle(items)
+		return failed, s.inForce("bundle", err)
+	})
 }
 
 // PullCounts updates the statistics of rules.
 func (s *Switch) PullCounts() {
-	s.change.Lock()
-	defer s.change.Unlock()
-	s.bridge.Pipeline().PullCounts()
+	s.configuration.View(func(tx *change.Tx) {
+		s.bridge.Pipeline().PullCounts()
+	})
 }
 
 // scanMost limits the rules of one call of ScanRules.
@@ -95,55 +96,52 @@ func (s *Switch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []ofprot
 
 // ApplyGroups applies changes of groups, all of them or none.
 func (s *Switch) ApplyGroups(mods []openflow.GroupMod, author ofconn.Author) error {
-	s.change.Lock()
-	defer s.change.Unlock()
-	author.Begin()
-	defer author.End()
-	_, err := s.bridge.ApplyGroups(mods)
-	return s.inForce("groups", err)
+	return s.configuration.Update(func(tx *change.Tx) error {
+		author.Begin()
+		defer author.End()
+		_, err := s.bridge.ApplyGroups(mods)
+		return s.inForce("groups", err)
+	})
 }
 
 // Groups returns the group with this number, or all groups for openflow.GroupAny.
-func (s *Switch) Groups(id uint32) []ofconn.Group {
-	s.change.Lock()
-	defer s.change.Unlock()
-	var list []ofconn.Group
-	for _, g := range s.bridge.Groups(id) {
-		list = append(list, ofconn.Group{Group: g.Group, Stats: g.Stats, Flows: g.Flows})
-	}
+func (s *Switch) Groups(id uint32) (list []ofconn.Group) {
+	s.configuration.View(func(tx *change.Tx) {
+		for _, g := range s.bridge.Groups(id) {
+			list = append(list, ofconn.Group{Group: g.Group, Stats: g.Stats, Flows: g.Flows})
+		}
+	})
 	return list
 }
 
 // ApplyMeters applies changes of meters, all of them or none.
 func (s *Switch) ApplyMeters(mods []openflow.MeterMod, author ofconn.Author) error {
-	s.change.Lock()
-	defer s.change.Unlock()
-	author.Begin()
-	defer author.End()
-	_, err := s.bridge.ApplyMeters(mods)
-	return s.inForce("meters", err)
+	return s.configuration.Update(func(tx *change.Tx) error {
+		author.Begin()
+		defer author.End()
+		_, err := s.bridge.ApplyMeters(mods)
+		return s.inForce("meters", err)
+	})
 }
 
 // Meters returns the meter with this number, or all meters for openflow.MeterAll.
-func (s *Switch) Meters(id uint32) []ofconn.Meter {
-	s.change.Lock()
-	defer s.change.Unlock()
-	var list []ofconn.Meter
-	for _, m := range s.bridge.Meters(id) {
-		list = append(list, ofconn.Meter{Meter: m.Meter, Counters: ofp.MeterCounters{ID: m.ID, Flows: uint32(m.Flows),
-			Packets: m.Packets, Bytes: m.Bytes, DurationNS: m.AgeNS, Bands: m.Dropped}})
-	}
+func (s *Switch) Meters(id uint32) (list []ofconn.Meter) {
+	s.configuration.View(func(tx *change.Tx) {
+		for _, m := range s.bridge.Meters(id) {
+			list = append(list, ofconn.Meter{Meter: m.Meter, Counters: ofp.MeterCounters{ID: m.ID, Flows: uint32(m.Flows),
+				Packets: m.Packets, Bytes: m.Bytes, DurationNS: m.AgeNS, Bands: m.Dropped}})
+		}
+	})
 	return list
 }
 
 // Queues lists the queues of all ports, by port and number.
-func (s *Switch) Queues() []ofp.Queue {
-	s.change.Lock()
-	defer s.change.Unlock()
-	var list []ofp.Queue
-	for _, q := range s.bridge.Queues() {
-		list = append(list, ofp.Queue{Port: q.Port, ID: q.ID, TxPackets: q.Packets, TxBytes: q.Bytes, TxErrors: q.Dropped, DurationNS: q.AgeNS})
-	}
+func (s *Switch) Queues() (list []ofp.Queue) {
+	s.configuration.View(func(tx *change.Tx) {
+		for _, q := range s.bridge.Queues() {
+			list = append(list, ofp.Queue{Port: q.Port, ID: q.ID, TxPackets: q.Packets, TxBytes: q.Bytes, TxErrors: q.Dropped, DurationNS: q.AgeNS})
+		}
+	})
 	return list
 }
 
@@ -167,15 +165,15 @@ func (s *Switch) Tables() []ofp.TableState {
 // SetEviction sets whether a table evicts flows when it is full. openflow.TableAll
 // means all tables.
 func (s *Switch) SetEviction(table uint8, evict bool) error {
-	s.change.Lock()
-	defer s.change.Unlock()
-	number := int(table)
-	if table == openflow.TableAll {
-		number = -1
-	}
-	return s.bridge.Configure(number, func(c *ofproto.TableConfig) error {
-		c.Evict = evict
-		return nil
+	return s.configuration.Update(func(tx *change.Tx) error {
+		number := int(table)
+		if table == openflow.TableAll {
+			number = -1
+		}
+		return s.bridge.Configure(number, func(c *ofproto.TableConfig) error {
+			c.Evict = evict
+			return nil
+		})
 	})
 }
 
@@ -184,9 +182,9 @@ func (s *Switch) TLVs() *openflow.TLVMap { return s.bridge.TLVs() }
 
 // ChangeTLVs changes the TLV map, completely or not at all.
 func (s *Switch) ChangeTLVs(mod *openflow.TLVMod) error {
-	s.change.Lock()
-	defer s.change.Unlock()
-	return s.inForce("TLV map", s.bridge.ChangeTLVs(mod))
+	return s.configuration.Update(func(tx *change.Tx) error {
+		return s.inForce("TLV map", s.bridge.ChangeTLVs(mod))
+	})
 }
 
 // unknownNS stands in OpenFlow messages for a duration that the switch does not know.

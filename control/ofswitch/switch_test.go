@@ -20,7 +20,7 @@ import (
 func newSwitch(t *testing.T) (*Switch, *pipelinetest.Rig, *bytes.Buffer) {
 	f, log := pipelinetest.New(t), new(bytes.Buffer)
 	f.VXLANPorts(1)
-	return New(&f.Change, f.P.First(), nil, nil, slog.New(slog.NewTextHandler(log, nil))), f, log
+	return New(&f.Configuration, f.P.First(), nil, nil, slog.New(slog.NewTextHandler(log, nil))), f, log
 }
 
 func group(t *testing.T, text string) openflow.GroupMod {
@@ -64,9 +64,9 @@ func (brokenStore) ChangeTables(_, _ map[store.Key]string, _ []uint32) error {
 // A change that is in force but cannot be saved is logged. The peer gets no error.
 func TestUnsavedChangeIsInForce(t *testing.T) {
 	s, f, log := newSwitch(t)
-	f.Change.Lock()
+	tx := f.Configuration.Begin()
 	f.Store = brokenStore{f.Store}
-	f.Change.Unlock()
+	tx.Commit()
 	mods := []openflow.GroupMod{group(t, "group_id=1,type=all,bucket=output:1")}
 	if err := s.ApplyGroups(mods, noAuthor{}); err != nil || !strings.Contains(log.String(), "no space") {
 		t.Errorf("%v, log %q", err, log)

@@ -22,8 +22,8 @@ import (
 // tunnel.
 func (f *rig) centralNetwork(local, remote int) {
 	f.T.Helper()
-	f.Change.Lock()
-	defer f.Change.Unlock()
+	tx := f.Configuration.Begin()
+	defer tx.Commit()
 	f.Infos = []xlate.PortInfo{
 		{No: 1, Name: "vm", Central: true, InVNI: true, VNI: 1},
 		{No: 2, Name: "central", Kind: xlate.PortTunnel, Central: true, FlowVNI: true, FlowRemote: true},
@@ -64,11 +64,11 @@ func TestOneAddressChanges(t *testing.T) {
 	if !installed(&moves) || !installed(&stays) {
 		t.Fatal("no megaflows")
 	}
-	f.Change.Lock()
+	tx := f.Configuration.Begin()
 	f.P.Addresses().Change(&addresses.Change{Addresses: []fdb.NetAddress{netAddress(2, fdb.Place{Remote: endpointOf(99)})}})
 	before := f.P.Addresses().Generation()
 	f.P.RevalidateAddresses()
-	f.Change.Unlock()
+	tx.Commit()
 	if installed(&moves) || !installed(&stays) || before == 0 {
 		t.Errorf("the address that moved: %v, the other: %v", installed(&moves), installed(&stays))
 	}
@@ -98,9 +98,9 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 	nobody := func() {
 		f.Worker().Frame(key, 100)
 		mac := <-agent.requests
-		f.Change.Lock()
+		tx := f.Configuration.Begin()
 		f.P.Questions().Answer([]xlate.Question{{Segment: fdb.SegmentOf(1), MAC: mac}})
-		f.Change.Unlock()
+		tx.Commit()
 		f.Settle()
 	}
 	nobody()
@@ -108,10 +108,10 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 	if !installed() {
 		t.Fatal("in a network that is told: no megaflow for an address that nobody has")
 	}
-	f.Change.Lock()
+	tx := f.Configuration.Begin()
 	f.P.Addresses().Change(&addresses.Change{Networks: map[fdb.Segment]*fdb.Network{fdb.SegmentOf(1): {Asked: true}}})
 	f.P.RevalidateAddresses()
-	f.Change.Unlock()
+	tx.Commit()
 	if installed() {
 		t.Fatal("in a network that is asked the megaflow stays")
 	}
@@ -149,7 +149,7 @@ func BenchmarkOneAddressChanges(b *testing.B) {
 			for i := range b.N {
 				b.StopTimer()
 				f.fill(local, 1)
-				f.Change.Lock()
+				tx := f.Configuration.Begin()
 				move(i + 1)
 				b.StartTimer()
 				if all {
@@ -158,7 +158,7 @@ func BenchmarkOneAddressChanges(b *testing.B) {
 				} else {
 					f.P.RevalidateAddresses()
 				}
-				f.Change.Unlock()
+				tx.Commit()
 			}
 			b.ReportMetric(float64(f.P.Counts().Megaflows), "megaflows")
 		})
@@ -182,7 +182,7 @@ func (f *rig) fill(local, remote int) {
 func TestDeclaredPortsWithLargeNumbers(t *testing.T) {
 	f := newRig(t)
 	f.centralNetwork(1, 3)
-	f.Change.Lock()
+	tx := f.Configuration.Begin()
 	f.P.Addresses().Change(&addresses.Change{Addresses: []fdb.NetAddress{netAddress(0, fdb.Place{Port: 900}), netAddress(1, fdb.Place{Port: 899})}})
 	f.Infos = append(f.Infos[1:], xlate.PortInfo{No: 50000, Datapath: 900, Name: "a", Central: true, InVNI: true, VNI: 1},
 		xlate.PortInfo{No: 50001, Datapath: 899, Name: "b", Central: true, InVNI: true, VNI: 1})
@@ -190,7 +190,7 @@ func TestDeclaredPortsWithLargeNumbers(t *testing.T) {
 		f.SetView()
 		f.P.PortsChanged()
 	}
-	f.Change.Unlock()
+	tx.Commit()
 	for host, port := range []uint32{900, 899} {
 		f.Worker().Frame(workertest.UDPKey(port, uint32(host), 2, 9), 100)
 	}

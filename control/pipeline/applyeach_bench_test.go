@@ -23,8 +23,8 @@ func BenchmarkApplyEach(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range mods {
-		f.Change.Lock()
+		tx := f.Configuration.Begin()
 		f.P.ApplyEach(mods[i : i+1])
-		f.Change.Unlock()
+		tx.Commit()
 	}
 }

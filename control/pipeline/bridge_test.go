@@ -20,8 +20,8 @@ import (
 // are patch ports.
 func bridgesRig(t *testing.T) (f *pipelinetest.Rig, second *pipeline.Bridge) {
 	f = pipelinetest.New(t)
-	f.Change.Lock()
-	defer f.Change.Unlock()
+	tx := f.Configuration.Begin()
+	defer tx.Commit()
 	if err := f.Disk.SaveBridge(store.Bridge{Number: 1, Name: "second"}); err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +38,8 @@ func bridgesRig(t *testing.T) (f *pipelinetest.Rig, second *pipeline.Bridge) {
 // change applies a change of flows in a bridge.
 func change(t *testing.T, f *pipelinetest.Rig, b *pipeline.Bridge, command openflow.Command, text string) {
 	t.Helper()
-	f.Change.Lock()
-	defer f.Change.Unlock()
+	tx := f.Configuration.Begin()
+	defer tx.Commit()
 	mod, err := openflow.ParseFlowMod(text, command, b.View())
 	if err == nil {
 		_, err = b.Apply([]openflow.FlowMod{mod})
@@ -50,8 +50,8 @@ func change(t *testing.T, f *pipelinetest.Rig, b *pipeline.Bridge, command openf
 }
 
 func packetsOf(f *pipelinetest.Rig, b *pipeline.Bridge) (list []uint64) {
-	f.Change.Lock()
-	defer f.Change.Unlock()
+	tx := f.Configuration.Begin()
+	defer tx.Commit()
 	f.P.PullCounts()
 	b.Read(func(tables *ofproto.Pipeline) {
 		for _, r := range tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
@@ -100,8 +100,8 @@ func TestBridgesSurviveARestart(t *testing.T) {
 	if n := f.P.Counts().Megaflows; n != 0 {
 		t.Errorf("%d megaflows use the removed flow", n)
 	}
-	f.Change.Lock()
-	defer f.Change.Unlock()
+	tx := f.Configuration.Begin()
+	defer tx.Commit()
 	f.Infos = f.Infos[:1]
 	f.SetView()
 	one, err := openflow.ParseFlowMod("priority=3,actions=drop", openflow.Add, nil)

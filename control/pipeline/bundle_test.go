@@ -32,8 +32,8 @@ func TestFrameInBundle(t *testing.T) {
 		return ofproto.BundleItem{Frame: &out}
 	}
 	apply := func(items ...ofproto.BundleItem) (int, error) {
-		f.Change.Lock()
-		defer f.Change.Unlock()
+		tx := f.Configuration.Begin()
+		defer tx.Commit()
 		return f.P.First().ApplyBundle(items)
 	}
 	failed, err := apply(flow(openflow.Add, "table=1,in_port=1,actions=drop"), flow(openflow.Add, "table=2,actions=drop"),

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"weft/control/change"
 	"weft/control/counters"
 	"weft/control/megaflows"
 	"weft/control/usererr"
@@ -102,25 +103,25 @@ func (b *Bridge) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 // saveLater saves the changes of ApplyEach. It holds the configuration lock before and
 // after the write but not during it, so that no change waits for the disk.
 func (pl *Pipeline) saveLater() {
-	pl.change.Lock()
-	if !pl.saving { // Save has come before
-		pl.change.Unlock()
+	var write func() error
+	var removed []uint32
+	pl.configuration.View(func(tx *change.Tx) {
+		if !pl.saving { // Save has come before
+			return
+		}
+		if write, removed = pl.rules.TakeDeferred(); write == nil { // an earlier write is not over
+			time.AfterFunc(saveDelay, pl.saveLater)
+			return
+		}
+		pl.saving = false
+	})
+	if write == nil {
 		return
 	}
-	write, removed := pl.rules.TakeDeferred()
-	if write == nil { // an earlier write is not over
-		time.AfterFunc(saveDelay, pl.saveLater)
-		pl.change.Unlock()
-		return
-	}
-	pl.saving = false
-	pl.change.Unlock()
 	if err := unsavedError(write()); err != nil {
 		pl.log.Error("flows", "error", err)
 	}
-	pl.change.Lock()
-	pl.releaseRows(removed)
-	pl.change.Unlock()
+	pl.configuration.View(func(tx *change.Tx) { pl.releaseRows(removed) })
 }
 
 // Save saves the changes of ApplyEach now, and waits for earlier writes.

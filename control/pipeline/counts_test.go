@@ -210,8 +210,8 @@ func TestNormalLearns(t *testing.T) {
 // A change of flows does not wait for the end of a long dump.
 func TestDescribingLetsOthersIn(t *testing.T) {
 	f := newRig(t)
-	f.Change.Lock()
-	defer f.Change.Unlock()
+	tx := f.Configuration.Begin()
+	defer tx.Commit()
 	got := make(chan struct{})
 	seen := 0
 	f.P.InTurns(2*pipeline.ReadChunk, func(i int) {

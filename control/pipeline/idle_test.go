@@ -58,7 +58,7 @@ func TestIdleMegaflowsOfAFullPortGoSooner(t *testing.T) {
 	f := newRig(t)
 	f.Add("udp,tp_dst=9,actions=drop", "priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop")
 	w := f.Worker()
-	f.Change.Lock() // no sweep before all megaflows exist
+	tx := f.Configuration.Begin() // no sweep before all megaflows exist
 	for i := range uint32(pipelinetest.Sizes.Cache.Megaflows/2 + 20) {
 		w.Frame(workertest.UDPKey(1, 0, i, 9), 100)
 		f.Settle()
@@ -71,7 +71,7 @@ func TestIdleMegaflowsOfAFullPortGoSooner(t *testing.T) {
 		m.UsedNS -= uint64(megaflows.LeastIdle + time.Second)
 	}
 	f.P.Mu().Unlock()
-	f.Change.Unlock()
+	tx.Commit()
 	f.P.Sweep()
 	if one, two := f.Used("megaflows", limits.Port(1)), f.Used("megaflows", limits.Port(2)); one != 0 || two != 1 {
 		t.Errorf("megaflows left: %d of port 1, %d of port 2", one, two)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weft/control/change"
 	"weft/control/loop"
 	"weft/control/megaflows"
 	"weft/control/underlay"
@@ -128,9 +129,8 @@ func (l *learner) run(ctx context.Context) {
 
 // batch adds the flows of the lessons, and forwards their frames.
 func (l *learner) batch(lessons []lesson) {
-	l.d.change.Lock()
-	again := l.teach(lessons)
-	l.d.change.Unlock()
+	var again []lesson
+	l.d.configuration.Do(func(tx *change.Tx) { again = l.teach(lessons) })
 	for i := range again {
 		a := &again[i]
 		l.d.answer(a.workers, a.held.Worker, []datapath.Upcall{*a.miss}, true)

@@ -67,7 +67,7 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	f.VXLANPorts(2)
 	f.Add("in_port=p1,actions=learn(table=10,limit=2,cookie=7,eth_dst=eth_src,load:1->reg0),p2")
 	const frames = 5
-	f.Change.Lock() // nothing is learned while this is held
+	tx := f.Configuration.Begin() // nothing is learned while this is held
 	for i := range uint32(frames) {
 		f.Worker().Frame(workertest.UDPKey(1, 100+i, 2, 9), 100)
 	}
@@ -76,7 +76,7 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 		w.On(func() { complete = len(w.Frames) == frames && w.Upcalls.Done() == w.Upcalls.Publish() })
 		return complete
 	})
-	f.Change.Unlock()
+	tx.Commit()
 	f.Settle()
 	if flows := f.Rules("table=10"); len(flows) != 2 {
 		t.Errorf("%d flows learned, want 2", len(flows))
@@ -128,14 +128,14 @@ func TestSecondWaitingFrameMatchesTheLearnedFlow(t *testing.T) {
 	f.VXLANPorts(3)
 	f.Add("priority=1,actions=learn(table=0,priority=9,eth_src,output:in_port),p2")
 	w, key := f.Worker(), workertest.UDPKey(1, 1, 2, 9)
-	f.Change.Lock() // nothing is learned while this is held
+	tx := f.Configuration.Begin() // nothing is learned while this is held
 	w.Frame(key, 100)
 	w.Frame(key, 100)
 	waitfor.True(t, "both frames wait in the learn queue", func() (complete bool) {
 		w.On(func() { complete = len(w.Frames) == 2 && w.Upcalls.Done() == w.Upcalls.Publish() })
 		return complete
 	})
-	f.Change.Unlock()
+	tx.Commit()
 	f.Settle()
 	f.Want("", "1/100")
 	f.Want("dl_src=02:00:00:00:00:01", "1/100")

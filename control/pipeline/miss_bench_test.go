@@ -41,9 +41,9 @@ func BenchmarkMiss(b *testing.B) {
 				n := uint64(i % rules)
 				if i%rules == 0 && i > 0 {
 					b.StopTimer()
-					f.Change.Lock()
+					tx := f.Configuration.Begin()
 					f.P.Evict(f.P.Index().List())
-					f.Change.Unlock()
+					tx.Commit()
 					b.StartTimer()
 				}
 				up := &ups[i%missesTogether]

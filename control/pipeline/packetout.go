@@ -5,6 +5,7 @@ package pipeline
 import (
 	"slices"
 
+	"weft/control/change"
 	"weft/control/usererr"
 	"weft/control/workers"
 	"weft/datapath"
@@ -52,18 +53,19 @@ func fillFlow(out *openflow.PacketOut) error {
 // the data path. inject holds Pipeline.mu while it calls translate.
 func (b *Bridge) inject(frame []byte, inPort uint32, translate func(xlate.Env) (xlate.Translation, error)) (t xlate.Translation, err error) {
 	pl := b.pl
-	pl.change.Lock() // keeps the workers from being replaced
-	defer pl.change.Unlock()
-	pl.mu.RLock()
-	t, err = translate(pl.envs()[b.number])
-	pl.mu.RUnlock()
-	if err == nil {
-		err = checkLoop(&t)
-	}
-	if err == nil {
-		err = pl.perform(frame, inPort, &t)
-	}
-	return t, err
+	// No transaction replaces the workers meanwhile.
+	return change.Result(pl.configuration, func(tx *change.Tx) (t xlate.Translation, err error) {
+		pl.mu.RLock()
+		t, err = translate(pl.envs()[b.number])
+		pl.mu.RUnlock()
+		if err == nil {
+			err = checkLoop(&t)
+		}
+		if err == nil {
+			err = pl.perform(frame, inPort, &t)
+		}
+		return t, err
+	})
 }
 
 // checkLoop returns an error if the translation of a packet-out has reached a limit.

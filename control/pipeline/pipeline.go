@@ -36,6 +36,7 @@ import (
 	"sync/atomic"
 
 	"weft/control/addresses"
+	"weft/control/change"
 	"weft/control/counters"
 	"weft/control/megaflows"
 	"weft/control/questions"
@@ -65,22 +66,22 @@ type Ports interface {
 // Setup has the dependencies and settings of a Pipeline.
 type Setup struct {
 	// Change is the configuration lock.
-	Change   sync.Locker
-	Store    rulebook.Store
-	Monitors Monitors
-	Sizes    flowtable.Sizes // sizes of the workers' caches
-	Log      *slog.Logger
+	Configuration *change.Configuration
+	Store         rulebook.Store
+	Monitors      Monitors
+	Sizes         flowtable.Sizes // sizes of the workers' caches
+	Log           *slog.Logger
 }
 
 // Pipeline has the bridges with their tables, and the resulting megaflows. The package comment describes
 // its locks.
 type Pipeline struct {
-	change   sync.Locker
-	log      *slog.Logger
-	monitors Monitors
-	ports    Ports
-	sizes    flowtable.Sizes
-	seal     sealKey // of continuations
+	configuration *change.Configuration
+	log           *slog.Logger
+	monitors      Monitors
+	ports         Ports
+	sizes         flowtable.Sizes
+	seal          sealKey // of continuations
 
 	mu       sync.RWMutex
 	*Bridge                   // the first bridge
@@ -117,8 +118,8 @@ type Pipeline struct {
 // New returns an empty Pipeline. Attach must come before any other method.
 func New(s Setup) *Pipeline {
 	pl := &Pipeline{
-		seal:   newSealKey(),
-		change: s.Change, log: s.Log, monitors: s.Monitors, sizes: s.Sizes,
+		seal:          newSealKey(),
+		configuration: s.Configuration, log: s.Log, monitors: s.Monitors, sizes: s.Sizes,
 		view:      NewView(nil, nil),
 		megaflows: megaflows.New(s.Sizes),
 		macs:      addresses.New(),

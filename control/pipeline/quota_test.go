@@ -74,11 +74,11 @@ func TestRefusedFramesAreTriedAgain(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := newRig(t)
 			f.VXLANPorts(2)
-			f.Change.Lock()
+			tx := f.Configuration.Begin()
 			f.Infos[0].Encap = xlate.EncapGeneve
 			f.SetView()
 			f.P.PortsChanged()
-			f.Change.Unlock()
+			tx.Commit()
 			f.Add(c.flow)
 			key := workertest.UDPKey(1, 1, 2, 9)
 			key[flowtable.WTunOpts] = c.options

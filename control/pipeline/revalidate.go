@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"weft/control/change"
 	"weft/control/loop"
 	"weft/control/megaflows"
 	"weft/flowtable"
@@ -53,9 +54,7 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 			pl.sweep()
 		case <-pl.macsStale:
 			began := time.Now()
-			pl.change.Lock()
-			pl.RevalidateAddresses()
-			pl.change.Unlock()
+			pl.configuration.Do(func(tx *change.Tx) { pl.RevalidateAddresses() })
 			// the pause is twice as long as the revalidation, which so uses at most a
 			// third of a core
 			if !loop.Sleep(ctx, max(macPause, 2*time.Since(began))) {
@@ -196,42 +195,42 @@ func within(a, b *flowtable.Key) bool {
 // sweep updates statistics, and removes expired megaflows, flows, addresses and
 // tunnel templates.
 func (pl *Pipeline) sweep() {
-	pl.change.Lock()
-	defer pl.change.Unlock()
-	now := clock.Monotonic()
-	var idle []*megaflows.Megaflow
-	pl.mu.Lock()
-	list := pl.megaflows.List()
-	stays := pl.megaflows.Stays()
-	for _, m := range list {
-		pl.pull(m)
-		if now-min(now, m.UsedNS) > uint64(stays[m.Owner]) || m.Brief && now-min(now, m.MadeNS) > uint64(askAgain) {
-			idle = append(idle, m)
+	pl.configuration.Do(func(tx *change.Tx) {
+		now := clock.Monotonic()
+		var idle []*megaflows.Megaflow
+		pl.mu.Lock()
+		list := pl.megaflows.List()
+		stays := pl.megaflows.Stays()
+		for _, m := range list {
+			pl.pull(m)
+			if now-min(now, m.UsedNS) > uint64(stays[m.Owner]) || m.Brief && now-min(now, m.MadeNS) > uint64(askAgain) {
+				idle = append(idle, m)
+			}
 		}
-	}
-	var expired []*ofproto.Rule
-	pl.visitTables(func(tables *ofproto.Pipeline) { expired = append(expired, tables.Expire(now)...) })
-	rows := pl.rules.Rows(expired)
-	aged := pl.macs.Expire(now)
-	pl.templates.MarkUsed(templatesOf(list))
-	pl.recircs.Collect(recircsOf(list))
-	pl.options.Collect(optionsOf(list))
-	pl.mu.Unlock()
+		var expired []*ofproto.Rule
+		pl.visitTables(func(tables *ofproto.Pipeline) { expired = append(expired, tables.Expire(now)...) })
+		rows := pl.rules.Rows(expired)
+		aged := pl.macs.Expire(now)
+		pl.templates.MarkUsed(templatesOf(list))
+		pl.recircs.Collect(recircsOf(list))
+		pl.options.Collect(optionsOf(list))
+		pl.mu.Unlock()
 
-	pl.evict(idle)
-	if len(expired) > 0 {
-		if err := pl.rules.RemoveFlows(rows); err != nil {
-			pl.log.Error("cannot remove expired flows from the state file", "error", err)
+		pl.evict(idle)
+		if len(expired) > 0 {
+			if err := pl.rules.RemoveFlows(rows); err != nil {
+				pl.log.Error("cannot remove expired flows from the state file", "error", err)
+			}
+			var tables xlate.TableSet
+			changedTables(&ofproto.Changes{Removed: expired}, &tables)
+			pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
+			pl.tell(&ofproto.Changes{Removed: expired})
+			pl.releaseRows(rows)
 		}
-		var tables xlate.TableSet
-		changedTables(&ofproto.Changes{Removed: expired}, &tables)
-		pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
-		pl.tell(&ofproto.Changes{Removed: expired})
-		pl.releaseRows(rows)
-	}
-	if aged {
-		pl.RevalidateAddresses()
-	}
+		if aged {
+			pl.RevalidateAddresses()
+		}
+	})
 }
 
 // templatesOf returns the tunnel templates that megaflows use.

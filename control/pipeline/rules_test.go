@@ -12,11 +12,11 @@ import (
 func TestReplaceFlowsOfFullTables(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(1)
-	f.Change.Lock()
+	tx := f.Configuration.Begin()
 	for range counters.MaxRules - 1 { // occupies all rule slots but one
 		f.P.TakeRow()
 	}
-	f.Change.Unlock()
+	tx.Commit()
 	f.Add("table=1,actions=drop")
 	f.Add("table=1,actions=1")
 	f.Add("table=1,actions=drop")

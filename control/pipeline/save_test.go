@@ -40,8 +40,8 @@ func TestChangesDoNotWaitForTheDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Change.Lock()
-		defer f.Change.Unlock()
+		tx := f.Configuration.Begin()
+		defer tx.Commit()
 		if errs := f.P.ApplyEach([]openflow.FlowMod{mod}); len(errs) != 1 || errs[0] != nil {
 			t.Fatal(errs)
 		}
@@ -76,10 +76,10 @@ func TestNothingIsWrittenAfterSave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Change.Lock()
+	tx := f.Configuration.Begin()
 	f.P.ApplyEach([]openflow.FlowMod{mod})
 	f.P.Save()
-	f.Change.Unlock()
+	tx.Commit()
 	time.Sleep(3 * pipeline.SaveDelay)
 	if n := len(slow.began); n != 1 {
 		t.Errorf("%d writes, want 1", n)

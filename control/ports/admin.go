@@ -3,6 +3,7 @@
 package ports
 
 import (
+	"weft/control/change"
 	"weft/control/usererr"
 	"weft/openflow/xlate"
 )
@@ -33,18 +34,18 @@ type Admin struct{ Down, NoFlood bool }
 
 // SetAdmin changes the administrative state of a port.
 func (ps *Ports) SetAdmin(name string, set Admin) error {
-	ps.change.Lock()
-	defer ps.change.Unlock()
-	if p := ps.portByName(name); p != nil && p.info.Kind == xlate.PortUplink {
-		return usererr.Errorf("port %s: an uplink, whose device the kernel keeps; expected ip link set", name)
-	}
-	words := []string{"admin=up", "flood=on"}
-	if set.Down {
-		words[0] = "admin=down"
-	}
-	if set.NoFlood {
-		words[1] = "flood=off"
-	}
-	_, err := ps.modify(name, words)
-	return err
+	return ps.configuration.Update(func(tx *change.Tx) error {
+		if p := ps.portByName(name); p != nil && p.info.Kind == xlate.PortUplink {
+			return usererr.Errorf("port %s: an uplink, whose device the kernel keeps; expected ip link set", name)
+		}
+		words := []string{"admin=up", "flood=on"}
+		if set.Down {
+			words[0] = "admin=down"
+		}
+		if set.NoFlood {
+			words[1] = "flood=off"
+		}
+		_, err := ps.modify(name, words)
+		return err
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"weft/control/change"
 	"weft/control/store"
 	"weft/openflow/xlate"
 	"weft/port"
@@ -166,20 +167,20 @@ type Guest struct {
 
 // Guests returns the ports of guests in the first bridge, by name. weft-central knows no
 // other bridge.
-func (ps *Ports) Guests() []Guest {
-	ps.change.Lock()
-	defer ps.change.Unlock()
-	byName := map[string]Guest{}
-	for _, p := range ps.byNumber {
-		if p.info.Kind != xlate.PortNormal || p.info.Bridge != 0 || p.kind == kindLocal {
-			continue
+func (ps *Ports) Guests() (list []Guest) {
+	ps.configuration.View(func(tx *change.Tx) {
+		byName := map[string]Guest{}
+		for _, p := range ps.byNumber {
+			if p.info.Kind != xlate.PortNormal || p.info.Bridge != 0 || p.kind == kindLocal {
+				continue
+			}
+			up := !p.info.Off && p.problem.Load() == nil && p.driver.status().state == StateUp
+			byName[p.saved.Name] = Guest{p.saved.Name, p.values["id"], up, p.added}
 		}
-		up := !p.info.Off && p.problem.Load() == nil && p.driver.status().state == StateUp
-		byName[p.saved.Name] = Guest{p.saved.Name, p.values["id"], up, p.added}
-	}
-	list := make([]Guest, 0, len(byName))
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		list = append(list, byName[name])
-	}
+		list = make([]Guest, 0, len(byName))
+		for _, name := range slices.Sorted(maps.Keys(byName)) {
+			list = append(list, byName[name])
+		}
+	})
 	return list
 }

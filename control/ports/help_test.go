@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"sync"
 	"testing"
 
+	"weft/control/change"
 	"weft/control/counters"
 	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
@@ -33,7 +33,7 @@ func (noEngine) Forget(string) error                       { return nil }
 
 // newTestPorts makes ports with a pipeline and one worker. It also returns the configuration
 // lock.
-func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
+func newTestPorts(t *testing.T) (*Ports, *change.Configuration) {
 	t.Helper()
 	check := func(err error) {
 		t.Helper()
@@ -41,7 +41,7 @@ func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
 			t.Fatal(err)
 		}
 	}
-	log, change := slog.New(slog.DiscardHandler), new(sync.Mutex)
+	log, configuration := slog.New(slog.DiscardHandler), new(change.Configuration)
 	disk, err := store.Open(t.TempDir())
 	check(err)
 	t.Cleanup(func() { _ = disk.Close() })
@@ -58,9 +58,9 @@ func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
 	gone := make(chan struct{})
 	worker := workertest.New(memory.Shared[0], memory.UpcallEvent, gone)
 	t.Cleanup(func() { close(gone); worker.Wait() })
-	p := pipeline.New(pipeline.Setup{Change: change, Store: disk, Monitors: pipelinetest.NoMonitors{}, Sizes: sizes.Cache, Log: log})
+	p := pipeline.New(pipeline.Setup{Configuration: configuration, Store: disk, Monitors: pipelinetest.NoMonitors{}, Sizes: sizes.Cache, Log: log})
 	templates := underlay.NewTemplates(kernel, log)
-	ports := New(Setup{Change: change, Store: disk, Engine: noEngine{}, Pipeline: p, Statistics: statistics.New(p, []int{0}), Templates: templates, Kernel: kernel, Log: log})
+	ports := New(Setup{Configuration: configuration, Store: disk, Engine: noEngine{}, Pipeline: p, Statistics: statistics.New(p, []int{0}), Templates: templates, Kernel: kernel, Log: log})
 	p.Attach(ports, templates)
 	region, err := counters.New(sizes.Cache.Megaflows)
 	check(err)
@@ -69,7 +69,7 @@ func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
 	w := workers.New(memory, gone)
 	templates.Replay(w, region.Tunnels)
 	p.Fill(w)
-	return ports, change
+	return ports, configuration
 }
 
 func (ps *Ports) vxlanPorts(t *testing.T, n int) {

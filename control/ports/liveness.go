@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"weft/control/change"
 	"weft/control/loop"
 )
 
@@ -25,11 +26,11 @@ func (ps *Ports) watchPorts(ctx context.Context) {
 		if !loop.Sleep(ctx, livenessInterval) {
 			return
 		}
-		ps.change.Lock()
-		if ps.UpdateLiveness() {
-			ps.pipeline.LivenessChanged()
-		}
-		ps.change.Unlock()
+		ps.configuration.Do(func(tx *change.Tx) {
+			if ps.UpdateLiveness() {
+				ps.pipeline.LivenessChanged()
+			}
+		})
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/store"
 	"weft/control/usererr"
 )
@@ -33,16 +34,17 @@ type mtuSetter interface {
 // connection to the guest. A word KEY= without a value removes an option. On an error
 // nothing has changed.
 func (ps *Ports) Modify(name string, words []string) (api.Port, error) {
-	ps.change.Lock()
-	defer ps.change.Unlock()
-	return ps.modify(name, words)
+	return change.Result(ps.configuration, func(tx *change.Tx) (api.Port, error) {
+		return ps.modify(name, words)
+	})
 }
 
 // CheckModify returns the error with which Modify would refuse the words.
 func (ps *Ports) CheckModify(name string, words []string) error {
-	ps.change.Lock()
-	defer ps.change.Unlock()
-	_, _, err := ps.checkedChange(name, words)
+	_, err := change.Read(ps.configuration, func(tx *change.Tx) (next *switchPort, err error) {
+		_, next, err = ps.checkedChange(name, words)
+		return next, err
+	})
 	return err
 }
 

@@ -108,9 +108,9 @@ func TestNumbersOfBridges(t *testing.T) {
 		t.Errorf("a changed ofport_request: %v", err)
 	}
 	// A bridge that is deleted and made again counts from 1.
-	ports.change.Lock()
+	tx := ports.configuration.Begin()
 	ports.LeaveBridge(1)
-	ports.change.Unlock()
+	tx.Commit()
 	if got, _ := add("z1", "bridge=br1"); got != 1 {
 		t.Errorf("the first port of a new bridge has number %d", got)
 	}

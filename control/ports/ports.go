@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/loop"
 	"weft/control/pipeline"
 	"weft/control/store"
@@ -94,27 +95,25 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 
 // Add adds a port. On an error nothing has changed.
 func (ps *Ports) Add(name string, options []string) (api.Port, error) {
-	ps.change.Lock()
-	defer ps.change.Unlock()
-	return ps.add(name, options)
+	return change.Result(ps.configuration, func(tx *change.Tx) (api.Port, error) {
+		return ps.add(name, options)
+	})
 }
 
 // Ensure adds a port like Add. If a port with this name and the same options exists
 // already, Ensure returns it without an error.
 func (ps *Ports) Ensure(name string, options []string) (api.Port, error) {
-	ps.change.Lock()
-	defer ps.change.Unlock()
-	if p := ps.portByName(name); p != nil {
-		return ps.existing(p, options)
-	}
-	return ps.add(name, options)
+	return change.Result(ps.configuration, func(tx *change.Tx) (api.Port, error) {
+		if p := ps.portByName(name); p != nil {
+			return ps.existing(p, options)
+		}
+		return ps.add(name, options)
+	})
 }
 
 // CheckAdd returns the error with which Add would refuse the options. It opens no device.
 func (ps *Ports) CheckAdd(name string, options []string) error {
-	ps.change.Lock()
-	defer ps.change.Unlock()
-	_, err := ps.checkedPort(name, options)
+	_, err := change.Read(ps.configuration, func(tx *change.Tx) (*switchPort, error) { return ps.checkedPort(name, options) })
 	return err
 }
 
@@ -234,16 +233,16 @@ func (ps *Ports) updateView() {
 
 // Delete deletes a port. Flows that name the port by its number stay.
 func (ps *Ports) Delete(name string) error {
-	ps.change.Lock()
-	defer ps.change.Unlock()
-	p := ps.portByName(name)
-	if p == nil {
-		return ps.pipeline.View().NoPort(name)
-	}
-	if p == ps.central.tunnel {
-		return usererr.Errorf("%s: weft-central's tunnel; expected another port", name)
-	}
-	return ps.delete(p)
+	return ps.configuration.Update(func(tx *change.Tx) error {
+		p := ps.portByName(name)
+		if p == nil {
+			return ps.pipeline.View().NoPort(name)
+		}
+		if p == ps.central.tunnel {
+			return usererr.Errorf("%s: weft-central's tunnel; expected another port", name)
+		}
+		return ps.delete(p)
+	})
 }
 
 func (ps *Ports) delete(p *switchPort) error {
@@ -263,10 +262,9 @@ func (ps *Ports) closePort(p *switchPort) {
 }
 
 // Exists reports whether a port has this name.
-func (ps *Ports) Exists(name string) bool {
-	ps.change.Lock()
-	defer ps.change.Unlock()
-	return ps.portByName(name) != nil
+func (ps *Ports) Exists(name string) (exists bool) {
+	ps.configuration.View(func(tx *change.Tx) { exists = ps.portByName(name) != nil })
+	return exists
 }
 
 func (ps *Ports) portByName(name string) *switchPort {
@@ -281,20 +279,20 @@ func (ps *Ports) portByName(name string) *switchPort {
 // List describes the port with this name. If name is empty, it describes all ports, in
 // order of their numbers.
 func (ps *Ports) List(name string) ([]api.Port, error) {
-	ps.change.Lock()
-	defer ps.change.Unlock()
-	list := []api.Port{}
-	guests := ps.guestMTUs()
-	for _, p := range ps.byNumber {
-		if name == "" || p.saved.Name == name {
-			list = append(list, ps.describe(p, guests))
+	return change.Read(ps.configuration, func(tx *change.Tx) ([]api.Port, error) {
+		list := []api.Port{}
+		guests := ps.guestMTUs()
+		for _, p := range ps.byNumber {
+			if name == "" || p.saved.Name == name {
+				list = append(list, ps.describe(p, guests))
+			}
 		}
-	}
-	if name != "" && len(list) == 0 {
-		return nil, ps.pipeline.View().NoPort(name)
-	}
-	sort.Slice(list, func(i, j int) bool { return list[i].Number < list[j].Number })
-	return list, nil
+		if name != "" && len(list) == 0 {
+			return nil, ps.pipeline.View().NoPort(name)
+		}
+		sort.Slice(list, func(i, j int) bool { return list[i].Number < list[j].Number })
+		return list, nil
+	})
 }
 
 // describeChanged describes a port that a request has added or changed, with the warnings
@@ -325,13 +323,12 @@ func (ps *Ports) describe(p *switchPort, guests []guestMTU) api.Port {
 // Fault implements the pipeline's interface Ports: it reports the fault to the port's
 // driver.
 func (ps *Ports) Fault(number uint32, reason string) {
-	ps.change.Lock()
-	defer ps.change.Unlock()
-	if p := ps.byNumber[number]; p != nil {
-		ps.log.Error("port is broken", "port", p.saved.Name, "why", reason)
-		if p.driver.fault(reason) {
-			return
+	ps.configuration.Do(func(tx *change.Tx) {
+		if p := ps.byNumber[number]; p != nil {
+			ps.log.Error("port is broken", "port", p.saved.Name, "why", reason)
+			if !p.driver.fault(reason) {
+				ps.failPort(p, errors.New(reason))
+			}
 		}
-		ps.failPort(p, errors.New(reason))
-	}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"weft/control/change"
 	"weft/control/loop"
 	"weft/control/store"
 	"weft/engine"
@@ -60,20 +61,20 @@ const (
 // retryPorts repeats the set-up of failed ports, until ctx ends.
 func (ps *Ports) retryPorts(ctx context.Context) {
 	atStart := map[*switchPort]bool{}
-	ps.change.Lock()
-	for _, p := range ps.byNumber {
-		atStart[p] = p.problem.Load() != nil
-	}
-	ps.change.Unlock()
-	for pause := firstRetry; loop.Sleep(ctx, pause); pause = min(2*pause, retryInterval) {
-		ps.change.Lock()
-		ps.checkDevices()
+	ps.configuration.View(func(tx *change.Tx) {
 		for _, p := range ps.byNumber {
-			if pause == retryInterval || atStart[p] {
-				ps.retryPort(p)
-			}
+			atStart[p] = p.problem.Load() != nil
 		}
-		ps.change.Unlock()
+	})
+	for pause := firstRetry; loop.Sleep(ctx, pause); pause = min(2*pause, retryInterval) {
+		ps.configuration.Do(func(tx *change.Tx) {
+			ps.checkDevices()
+			for _, p := range ps.byNumber {
+				if pause == retryInterval || atStart[p] {
+					ps.retryPort(p)
+				}
+			}
+		})
 	}
 }
 

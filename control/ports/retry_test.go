@@ -27,10 +27,10 @@ func (r *retried) close() {}
 
 // Only a device that has stayed open continues at its ring positions.
 func TestRetryResumesAnOpenDevice(t *testing.T) {
-	ports, change := newTestPorts(t)
+	ports, configuration := newTestPorts(t)
 	ports.vxlanPorts(t, 1)
-	change.Lock()
-	defer change.Unlock()
+	tx := configuration.Begin()
+	defer tx.Commit()
 	p := ports.byNumber[1]
 	r := &retried{portDriver: p.driver}
 	p.driver = r

@@ -38,6 +38,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"weft/control/change"
 	"weft/control/loop"
 	"weft/control/pipeline"
 	"weft/control/statistics"
@@ -74,14 +75,14 @@ type Store interface {
 
 // Setup has the dependencies and settings of a set of ports.
 type Setup struct {
-	Change     sync.Locker // the configuration lock
-	Store      Store
-	Engine     Engine
-	Pipeline   *pipeline.Pipeline
-	Statistics *statistics.Statistics // of Pipeline
-	Templates  *underlay.Templates
-	Kernel     *underlay.Kernel
-	Bridges    Bridges // nil: only the first bridge
+	Configuration *change.Configuration // the configuration lock
+	Store         Store
+	Engine        Engine
+	Pipeline      *pipeline.Pipeline
+	Statistics    *statistics.Statistics // of Pipeline
+	Templates     *underlay.Templates
+	Kernel        *underlay.Kernel
+	Bridges       Bridges // nil: only the first bridge
 	// GuestMemoryGiB limits the memory in GiB that one guest may map; 0: the default.
 	GuestMemoryGiB int
 	Log            *slog.Logger
@@ -89,18 +90,18 @@ type Setup struct {
 
 // Ports is the set of the switch's ports. The package comment describes its locks.
 type Ports struct {
-	change     sync.Locker
-	log        *slog.Logger
-	store      Store
-	engine     Engine
-	pipeline   *pipeline.Pipeline
-	statistics *statistics.Statistics
-	templates  *underlay.Templates
-	kernel     *underlay.Kernel
-	guests     *vhost.MemoryPool
-	sessions   *sessions
-	suspects   *watchdog.Suspects
-	bridges    Bridges
+	configuration *change.Configuration
+	log           *slog.Logger
+	store         Store
+	engine        Engine
+	pipeline      *pipeline.Pipeline
+	statistics    *statistics.Statistics
+	templates     *underlay.Templates
+	kernel        *underlay.Kernel
+	guests        *vhost.MemoryPool
+	sessions      *sessions
+	suspects      *watchdog.Suspects
+	bridges       Bridges
 
 	byNumber  map[uint32]*switchPort // ports by number; guarded by the configuration lock
 	additions uint64                 // number of ports added so far; guarded by the configuration lock
@@ -119,7 +120,7 @@ type Ports struct {
 // New returns a set without ports. Run starts its goroutines.
 func New(s Setup) *Ports {
 	return &Ports{
-		change: s.Change, log: s.Log, store: s.Store, engine: s.Engine, pipeline: s.Pipeline, statistics: s.Statistics,
+		configuration: s.Configuration, log: s.Log, store: s.Store, engine: s.Engine, pipeline: s.Pipeline, statistics: s.Statistics,
 		templates: s.Templates, kernel: s.Kernel, guests: vhost.NewMemoryPool(guestMemoryLimits(s.GuestMemoryGiB)), suspects: watchdog.NewSuspects(),
 		sessions: newSessions(), bridges: s.Bridges,
 		byNumber: map[uint32]*switchPort{}, terminated: map[uint32]tunnel.Termination{},

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"weft/control/change"
 	"weft/control/underlay"
 	"weft/control/usererr"
 	"weft/control/workers"
@@ -266,10 +267,10 @@ func (ps *Ports) uplinks() map[string]uint32 {
 
 // updateEndpoints passes the tunnels' UDP endpoints to the uplinks.
 func (ps *Ports) updateEndpoints() {
-	ps.change.Lock()
-	defer ps.change.Unlock()
-	ps.followDevices()
-	ps.updateEndpointsLocked()
+	ps.configuration.Do(func(tx *change.Tx) {
+		ps.followDevices()
+		ps.updateEndpointsLocked()
+	})
 }
 
 func (ps *Ports) updateEndpointsLocked() {

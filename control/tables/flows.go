@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/pipeline"
 	"weft/control/usererr"
 	"weft/internal/clock"
@@ -32,15 +33,15 @@ func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	// engine needs it. If ports have changed meanwhile, the text is parsed again.
 	view := ts.bridge.View()
 	mods, err := parseFlows(c, command, ts.bridge.Names(pipeline.ByName))
-	ts.change.Lock()
-	defer ts.change.Unlock()
-	if view != ts.bridge.View() {
-		mods, err = parseFlows(c, command, ts.bridge.Names(pipeline.ByName))
-	}
-	if err != nil {
-		return api.FlowsChanged{}, err
-	}
-	return ts.apply(mods)
+	return change.Result(ts.configuration, func(tx *change.Tx) (api.FlowsChanged, error) {
+		if view != ts.bridge.View() {
+			mods, err = parseFlows(c, command, ts.bridge.Names(pipeline.ByName))
+		}
+		if err != nil {
+			return api.FlowsChanged{}, err
+		}
+		return ts.apply(mods)
+	})
 }
 
 // maxNotes limits the notes in an answer. Further notes are left out.
@@ -80,20 +81,20 @@ func parseFlows(c api.ChangeFlows, command openflow.Command, names openflow.Name
 
 // DeleteFlows deletes the flows to which a match applies.
 func (ts *Tables) DeleteFlows(match string, strict bool) (api.FlowsChanged, error) {
-	ts.change.Lock()
-	defer ts.change.Unlock()
-	var mod openflow.FlowMod
-	var err error
-	if strict {
-		mod, err = openflow.ParseFlowMod(match, openflow.DeleteStrict, ts.bridge.Names(pipeline.ByName))
-	} else {
-		mod, err = openflow.ParseFilter(match, ts.bridge.Names(pipeline.ByName))
-		mod.Command = openflow.Delete
-	}
-	if err != nil {
-		return api.FlowsChanged{}, usererr.Mark(err)
-	}
-	return ts.apply([]openflow.FlowMod{mod})
+	return change.Result(ts.configuration, func(tx *change.Tx) (api.FlowsChanged, error) {
+		var mod openflow.FlowMod
+		var err error
+		if strict {
+			mod, err = openflow.ParseFlowMod(match, openflow.DeleteStrict, ts.bridge.Names(pipeline.ByName))
+		} else {
+			mod, err = openflow.ParseFilter(match, ts.bridge.Names(pipeline.ByName))
+			mod.Command = openflow.Delete
+		}
+		if err != nil {
+			return api.FlowsChanged{}, usererr.Mark(err)
+		}
+		return ts.apply([]openflow.FlowMod{mod})
+	})
 }
 
 // apply applies changes of flows. The caller holds the configuration lock.
@@ -116,13 +117,13 @@ func (ts *Tables) DumpFlows(match string, words pipeline.PortWords, sort ...stri
 		}
 		keys = append(keys, key)
 	}
-	ts.change.Lock()
-	defer ts.change.Unlock()
-	filter, err := openflow.ParseFilter(match, ts.bridge.Names(pipeline.ByName))
-	if err != nil {
-		return nil, usererr.Mark(err)
-	}
-	return ts.FlowsOf(&filter, keys, words), nil
+	return change.Read(ts.configuration, func(tx *change.Tx) ([]api.Flow, error) {
+		filter, err := openflow.ParseFilter(match, ts.bridge.Names(pipeline.ByName))
+		if err != nil {
+			return nil, usererr.Mark(err)
+		}
+		return ts.FlowsOf(&filter, keys, words), nil
+	})
 }
 
 // FlowsOf describes the flows that filter selects. The caller holds the configuration

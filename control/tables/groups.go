@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/pipeline"
 	"weft/control/usererr"
 	"weft/internal/clock"
@@ -28,21 +29,21 @@ func (ts *Tables) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
 	if !ok {
 		return api.TableChanged{}, usererr.Errorf("op %q: expected add, modify, put or delete", c.Op)
 	}
-	ts.change.Lock()
-	defer ts.change.Unlock()
-	view := ts.bridge.Names(pipeline.ByName)
-	var mods []openflow.GroupMod
-	var err error
-	if c.File {
-		mods, err = openflow.ParseGroupMods(strings.NewReader(c.Text), command, view)
-	} else {
-		mods = make([]openflow.GroupMod, 1)
-		mods[0], err = openflow.ParseGroupMod(c.Text, command, view)
-	}
-	if err != nil {
-		return api.TableChanged{}, usererr.Mark(err)
-	}
-	return tableChanged(len(mods))(ts.bridge.ApplyGroups(mods))
+	return change.Result(ts.configuration, func(tx *change.Tx) (api.TableChanged, error) {
+		view := ts.bridge.Names(pipeline.ByName)
+		var mods []openflow.GroupMod
+		var err error
+		if c.File {
+			mods, err = openflow.ParseGroupMods(strings.NewReader(c.Text), command, view)
+		} else {
+			mods = make([]openflow.GroupMod, 1)
+			mods[0], err = openflow.ParseGroupMod(c.Text, command, view)
+		}
+		if err != nil {
+			return api.TableChanged{}, usererr.Mark(err)
+		}
+		return tableChanged(len(mods))(ts.bridge.ApplyGroups(mods))
+	})
 }
 
 // ChangeMeters is ChangeGroups for meters.
@@ -51,20 +52,20 @@ func (ts *Tables) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
 	if !ok {
 		return api.TableChanged{}, usererr.Errorf("op %q: expected add, modify or delete", c.Op)
 	}
-	ts.change.Lock()
-	defer ts.change.Unlock()
-	var mods []openflow.MeterMod
-	var err error
-	if c.File {
-		mods, err = openflow.ParseMeterMods(strings.NewReader(c.Text), command)
-	} else {
-		mods = make([]openflow.MeterMod, 1)
-		mods[0], err = openflow.ParseMeterMod(c.Text, command)
-	}
-	if err != nil {
-		return api.TableChanged{}, usererr.Mark(err)
-	}
-	return tableChanged(len(mods))(ts.bridge.ApplyMeters(mods))
+	return change.Result(ts.configuration, func(tx *change.Tx) (api.TableChanged, error) {
+		var mods []openflow.MeterMod
+		var err error
+		if c.File {
+			mods, err = openflow.ParseMeterMods(strings.NewReader(c.Text), command)
+		} else {
+			mods = make([]openflow.MeterMod, 1)
+			mods[0], err = openflow.ParseMeterMod(c.Text, command)
+		}
+		if err != nil {
+			return api.TableChanged{}, usererr.Mark(err)
+		}
+		return tableChanged(len(mods))(ts.bridge.ApplyMeters(mods))
+	})
 }
 
 // tableChanged describes the result of n changes of groups or meters. Its count of
@@ -80,40 +81,40 @@ func tableChanged(n int) func(ofproto.Changes, error) (api.TableChanged, error) 
 
 // ListGroups describes the group that text names, or all groups.
 func (ts *Tables) ListGroups(text string, words pipeline.PortWords) ([]api.Group, error) {
-	ts.change.Lock()
-	defer ts.change.Unlock()
-	mod, err := openflow.ParseGroupMod(text, openflow.GroupDelete, nil)
-	if err != nil {
-		return nil, usererr.Mark(err)
-	}
-	list, now, names := []api.Group{}, clock.Monotonic(), ts.bridge.Names(words)
-	for _, g := range ts.bridge.Groups(mod.Group.ID) {
-		shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g.Group, names), DurationS: seconds(now, g.Stats.CreatedNS),
-			Flows: g.Flows, Packets: g.Stats.Packets, Bytes: g.Stats.Bytes, Buckets: []api.BucketStats{}}
-		for _, b := range g.Stats.Buckets {
-			shown.Buckets = append(shown.Buckets, api.BucketStats{Packets: b.Packets, Bytes: b.Bytes})
+	return change.Read(ts.configuration, func(tx *change.Tx) ([]api.Group, error) {
+		mod, err := openflow.ParseGroupMod(text, openflow.GroupDelete, nil)
+		if err != nil {
+			return nil, usererr.Mark(err)
 		}
-		list = append(list, shown)
-	}
-	return list, nil
+		list, now, names := []api.Group{}, clock.Monotonic(), ts.bridge.Names(words)
+		for _, g := range ts.bridge.Groups(mod.Group.ID) {
+			shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g.Group, names), DurationS: seconds(now, g.Stats.CreatedNS),
+				Flows: g.Flows, Packets: g.Stats.Packets, Bytes: g.Stats.Bytes, Buckets: []api.BucketStats{}}
+			for _, b := range g.Stats.Buckets {
+				shown.Buckets = append(shown.Buckets, api.BucketStats{Packets: b.Packets, Bytes: b.Bytes})
+			}
+			list = append(list, shown)
+		}
+		return list, nil
+	})
 }
 
 // ListMeters describes the meter that text names, or all meters.
 func (ts *Tables) ListMeters(text string) ([]api.Meter, error) {
-	ts.change.Lock()
-	defer ts.change.Unlock()
-	mod, err := openflow.ParseMeterMod(text, openflow.MeterDelete)
-	if err != nil {
-		return nil, usererr.Mark(err)
-	}
-	list := []api.Meter{}
-	for _, m := range ts.bridge.Meters(mod.Meter.ID) {
-		shown := api.Meter{ID: m.ID, Line: openflow.FormatMeter(m.Meter), Flows: m.Flows, DurationS: float64(m.AgeNS) / 1e9,
-			Packets: m.Packets, Bytes: m.Bytes}
-		for _, d := range m.Dropped {
-			shown.Bands = append(shown.Bands, api.MeterBand{Packets: d.Packets, Bytes: d.Bytes})
+	return change.Read(ts.configuration, func(tx *change.Tx) ([]api.Meter, error) {
+		mod, err := openflow.ParseMeterMod(text, openflow.MeterDelete)
+		if err != nil {
+			return nil, usererr.Mark(err)
 		}
-		list = append(list, shown)
-	}
-	return list, nil
+		list := []api.Meter{}
+		for _, m := range ts.bridge.Meters(mod.Meter.ID) {
+			shown := api.Meter{ID: m.ID, Line: openflow.FormatMeter(m.Meter), Flows: m.Flows, DurationS: float64(m.AgeNS) / 1e9,
+				Packets: m.Packets, Bytes: m.Bytes}
+			for _, d := range m.Dropped {
+				shown.Bands = append(shown.Bands, api.MeterBand{Packets: d.Packets, Bytes: d.Bytes})
+			}
+			list = append(list, shown)
+		}
+		return list, nil
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/megaflows"
 	"weft/control/pipeline"
 	"weft/control/workers"
@@ -16,12 +17,13 @@ import (
 )
 
 // DumpMegaflows describes all megaflows in the workers' caches.
-func (ts *Tables) DumpMegaflows(words pipeline.PortWords) []api.Megaflow {
-	ts.change.Lock()
-	defer ts.change.Unlock()
-	now, names, list := clock.Monotonic(), ts.pipeline.MegaflowNames(words), ts.pipeline.Megaflows().List()
-	w, flows := ts.pipeline.Workers(), make([]api.Megaflow, len(list))
-	ts.pipeline.InTurns(len(list), func(i int) { flows[i] = describeMegaflow(w, list[i], now, names) })
+func (ts *Tables) DumpMegaflows(words pipeline.PortWords) (flows []api.Megaflow) {
+	ts.configuration.View(func(tx *change.Tx) {
+		now, names, list := clock.Monotonic(), ts.pipeline.MegaflowNames(words), ts.pipeline.Megaflows().List()
+		w := ts.pipeline.Workers()
+		flows = make([]api.Megaflow, len(list))
+		ts.pipeline.InTurns(len(list), func(i int) { flows[i] = describeMegaflow(w, list[i], now, names) })
+	})
 	return flows
 }
 

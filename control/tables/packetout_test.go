@@ -108,8 +108,8 @@ func TestPacketOutRefreshesLearnedFlows(t *testing.T) {
 		if _, err := f.tables().PacketOut(outText("learn(table=10,hard_timeout=600,eth_dst=eth_src,output:in_port),p2")); err != nil {
 			t.Fatal(err)
 		}
-		f.Change.Lock()
-		defer f.Change.Unlock()
+		tx := f.Configuration.Begin()
+		defer tx.Commit()
 		rules := f.P.Select(&openflow.FlowMod{Command: openflow.Delete, Table: 10})
 		if len(rules) != 1 {
 			t.Fatalf("%d flows learned", len(rules))

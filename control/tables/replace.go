@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/pipeline"
 	"weft/control/usererr"
 	"weft/openflow"
@@ -61,38 +62,38 @@ func (ts *Tables) tableFlows() flowSet {
 // replaceFlows replaces all flows by the flows of a file; after an error nothing has
 // changed. A flow keeps its statistics if only its actions or its cookie change.
 func (ts *Tables) replaceFlows(text string) (changed api.FlowsChanged, err error) {
-	ts.change.Lock()
-	defer ts.change.Unlock()
-	want, notes, err := ts.flowSetOf(text)
-	if err != nil {
+	return change.Result(ts.configuration, func(tx *change.Tx) (changed api.FlowsChanged, err error) {
+		want, notes, err := ts.flowSetOf(text)
+		if err != nil {
+			return changed, err
+		}
+		changed.Notes = notes
+		have := ts.tableFlows()
+		var mods []openflow.FlowMod
+		for id, old := range have {
+			if _, stays := want[id]; !stays {
+				old.Command = openflow.DeleteStrict
+				mods = append(mods, old)
+			}
+		}
+		for id, m := range want {
+			old, there := have[id]
+			switch {
+			case !there || !sameBut(&old, &m):
+				mods = append(mods, m)
+			case !sameFlow(&old, &m):
+				m.Command = openflow.ModifyStrict
+				mods = append(mods, m)
+			}
+		}
+		if len(mods) == 0 {
+			return changed, nil
+		}
+		slices.SortStableFunc(mods, compareMods)
+		applied, err := ts.apply(mods)
+		changed.Flows = applied.Flows
 		return changed, err
-	}
-	changed.Notes = notes
-	have := ts.tableFlows()
-	var mods []openflow.FlowMod
-	for id, old := range have {
-		if _, stays := want[id]; !stays {
-			old.Command = openflow.DeleteStrict
-			mods = append(mods, old)
-		}
-	}
-	for id, m := range want {
-		old, there := have[id]
-		switch {
-		case !there || !sameBut(&old, &m):
-			mods = append(mods, m)
-		case !sameFlow(&old, &m):
-			m.Command = openflow.ModifyStrict
-			mods = append(mods, m)
-		}
-	}
-	if len(mods) == 0 {
-		return changed, nil
-	}
-	slices.SortStableFunc(mods, compareMods)
-	applied, err := ts.apply(mods)
-	changed.Flows = applied.Flows
-	return changed, err
+	})
 }
 
 // compareMods puts deletes before adds, because deletes free table space. It then sorts
@@ -122,28 +123,28 @@ func sameBut(a, b *openflow.FlowMod) bool {
 // DiffFlows compares two files of flows. If Second is nil, it compares the tables with
 // the file First. It returns lines for display.
 func (ts *Tables) DiffFlows(c api.DiffFlows, words pipeline.PortWords) (api.FlowsDiffer, error) {
-	ts.change.Lock()
-	defer ts.change.Unlock()
-	from, _, err := ts.flowSetOf(c.First)
-	if err != nil {
-		return api.FlowsDiffer{}, err
-	}
-	to := from
-	if c.Second == nil {
-		from = ts.tableFlows()
-	} else if to, _, err = ts.flowSetOf(*c.Second); err != nil {
-		return api.FlowsDiffer{}, usererr.Errorf("second file: %v", err)
-	}
-	ids := make([]ruleID, 0, len(from))
-	for id := range from {
-		ids = append(ids, id)
-	}
-	for id := range to {
-		if _, both := from[id]; !both {
+	return change.Read(ts.configuration, func(tx *change.Tx) (api.FlowsDiffer, error) {
+		from, _, err := ts.flowSetOf(c.First)
+		if err != nil {
+			return api.FlowsDiffer{}, err
+		}
+		to := from
+		if c.Second == nil {
+			from = ts.tableFlows()
+		} else if to, _, err = ts.flowSetOf(*c.Second); err != nil {
+			return api.FlowsDiffer{}, usererr.Errorf("second file: %v", err)
+		}
+		ids := make([]ruleID, 0, len(from))
+		for id := range from {
 			ids = append(ids, id)
 		}
-	}
-	return api.FlowsDiffer{Lines: ts.diffLines(ids, from, to, words)}, nil
+		for id := range to {
+			if _, both := from[id]; !both {
+				ids = append(ids, id)
+			}
+		}
+		return api.FlowsDiffer{Lines: ts.diffLines(ids, from, to, words)}, nil
+	})
 }
 
 func (ts *Tables) diffLines(ids []ruleID, old, new flowSet, words pipeline.PortWords) []string {

@@ -14,4 +14,4 @@ type rig struct{ *pipelinetest.Rig }
 func newRig(t *testing.T) *rig { return &rig{pipelinetest.New(t)} }
 
 // tables returns the tables of the present control process.
-func (f *rig) tables() *Tables { return New(&f.Change, f.P.First()) }
+func (f *rig) tables() *Tables { return New(&f.Configuration, f.P.First()) }

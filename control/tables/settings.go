@@ -4,6 +4,7 @@ package tables
 
 import (
 	"weft/api"
+	"weft/control/change"
 	"weft/control/usererr"
 	"weft/openflow"
 	"weft/openflow/ofproto"
@@ -12,13 +13,13 @@ import (
 // ModTable changes settings of flow tables: the limit of flows, and eviction at the
 // limit. After an error no setting has changed. ModTable removes no flow.
 func (ts *Tables) ModTable(mod api.ModTable) error {
-	ts.change.Lock()
-	defer ts.change.Unlock()
-	return ts.bridge.Configure(mod.Table, func(c *ofproto.TableConfig) error {
-		if err := c.SetWords(mod.Settings); err != nil {
-			return usererr.Mark(err)
-		}
-		return nil
+	return ts.configuration.Update(func(tx *change.Tx) error {
+		return ts.bridge.Configure(mod.Table, func(c *ofproto.TableConfig) error {
+			if err := c.SetWords(mod.Settings); err != nil {
+				return usererr.Mark(err)
+			}
+			return nil
+		})
 	})
 }
 

@@ -81,9 +81,9 @@ func (s slowStore) SaveTableConfigs(texts map[store.Key]string) error {
 func TestModTableDoesNotWaitForTheDisk(t *testing.T) {
 	f := newRig(t)
 	disk := make(chan struct{})
-	f.Change.Lock()
+	tx := f.Configuration.Begin()
 	f.Store = slowStore{f.Store, disk}
-	f.Change.Unlock()
+	tx.Commit()
 	done := make(chan error, 1)
 	defer func() {
 		close(disk)

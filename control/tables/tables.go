@@ -11,22 +11,22 @@ package tables
 
 import (
 	"errors"
-	"sync"
 
+	"weft/control/change"
 	"weft/control/pipeline"
 	"weft/control/usererr"
 )
 
 // Tables answers requests about the tables of a bridge, and about the megaflows of all.
 type Tables struct {
-	change   sync.Locker
-	bridge   *pipeline.Bridge
-	pipeline *pipeline.Pipeline
+	configuration *change.Configuration
+	bridge        *pipeline.Bridge
+	pipeline      *pipeline.Pipeline
 }
 
-// New returns the tables of b. change is the configuration lock.
-func New(change sync.Locker, b *pipeline.Bridge) *Tables {
-	return &Tables{change: change, bridge: b, pipeline: b.Pipeline()}
+// New returns the tables of b.
+func New(configuration *change.Configuration, b *pipeline.Bridge) *Tables {
+	return &Tables{configuration: configuration, bridge: b, pipeline: b.Pipeline()}
 }
 
 // marked marks err as an error of the request, unless the change is in force.

@@ -7,35 +7,36 @@ import (
 	"strings"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/usererr"
 	"weft/openflow"
 )
 
 // ChangeTLVs changes the bridge's TLV map, completely or not at all.
-func (ts *Tables) ChangeTLVs(change api.ChangeTLVs) error {
+func (ts *Tables) ChangeTLVs(request api.ChangeTLVs) error {
 	mod := openflow.TLVMod{}
-	switch change.Op {
+	switch request.Op {
 	case "add":
 	case "delete":
 		mod.Command = openflow.TLVDelete
-		if strings.TrimSpace(change.Text) == "" {
+		if strings.TrimSpace(request.Text) == "" {
 			mod.Command = openflow.TLVClear
 		}
 	default:
-		return usererr.Errorf("%s: expected add or delete", change.Op)
+		return usererr.Errorf("%s: expected add or delete", request.Op)
 	}
 	var err error
-	if mod.Mappings, err = openflow.ParseTLVMappings(change.Text); err != nil {
+	if mod.Mappings, err = openflow.ParseTLVMappings(request.Text); err != nil {
 		return usererr.Mark(err)
 	}
-	ts.change.Lock()
-	defer ts.change.Unlock()
-	err = ts.bridge.ChangeTLVs(&mod)
-	var input *openflow.CodedError
-	if errors.As(err, &input) {
-		return usererr.Mark(err)
-	}
-	return err
+	return ts.configuration.Update(func(tx *change.Tx) error {
+		err = ts.bridge.ChangeTLVs(&mod)
+		var input *openflow.CodedError
+		if errors.As(err, &input) {
+			return usererr.Mark(err)
+		}
+		return err
+	})
 }
 
 // TLVMap returns the bridge's TLV map.

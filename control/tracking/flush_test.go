@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/conntrack"
+	"weft/control/change/changetest"
 	"weft/control/workers"
 	"weft/control/workers/workertest"
 	"weft/internal/waitfor"
@@ -50,11 +51,7 @@ func TestFlushWithoutEngine(t *testing.T) {
 		ended <- answer{n, err}
 	}()
 	waitfor.True(t, "the flush holds the configuration lock", func() bool {
-		free := r.change.TryLock()
-		if free {
-			r.change.Unlock()
-		}
-		return !free
+		return changetest.Held(&r.configuration)
 	})
 	r.kill()
 	a := <-ended

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weft/conntrack"
+	"weft/control/change"
 	"weft/control/workers"
 	"weft/control/workers/workertest"
 	"weft/datapath"
@@ -17,7 +18,7 @@ import (
 // rig has an engine with one worker, whose part the test plays.
 type rig struct {
 	*Connections
-	change sync.Mutex
+	configuration change.Configuration
 
 	mu     sync.RWMutex
 	w      *workers.Workers
@@ -35,7 +36,7 @@ func (r *rig) Hold() (*workers.Workers, func()) {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{ended: make(chan struct{})}
-	r.Connections = New(&r.change, r)
+	r.Connections = New(&r.configuration, r)
 	sizes := datapath.Sizes{Cache: flowtable.Sizes{Megaflows: 16, Exact: 16, Masks: 16, Actions: 256}, Held: 16,
 		CommandRing: 1 << 16, UpcallRing: 1 << 16, Templates: 16}
 	var err error

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"weft/conntrack"
+	"weft/control/change"
 	"weft/control/limits"
 	"weft/control/workers"
 	"weft/datapath"
@@ -29,14 +30,14 @@ type Engine interface {
 
 // Connections gives access to the connection table of the present engine.
 type Connections struct {
-	change   sync.Locker
-	engine   Engine
-	settings sync.Mutex // allows one change of settings at a time; taken before Engine.Hold
+	configuration *change.Configuration
+	engine        Engine
+	settings      sync.Mutex // allows one change of settings at a time; taken before Engine.Hold
 }
 
-// New returns the connections of an engine. change is the configuration lock.
-func New(change sync.Locker, engine Engine) *Connections {
-	return &Connections{change: change, engine: engine}
+// New returns the connections of an engine.
+func New(configuration *change.Configuration, engine Engine) *Connections {
+	return &Connections{configuration: configuration, engine: engine}
 }
 
 // hold returns the present connection table, which stays mapped until the caller calls
@@ -87,22 +88,23 @@ func (c *Connections) EachExpected(zone *uint16, visit func(*conntrack.Expected)
 func (c *Connections) Flush(filter *conntrack.Filter) (n int, err error) {
 	var refs []conntrack.Ref
 	c.Each(filter, func(e *conntrack.Entry) { refs = append(refs, e.Ref) }, func() bool { return true })
-	c.change.Lock() // keeps the workers from being replaced
-	defer c.change.Unlock()
-	w, release := c.engine.Hold()
-	release()
-	if w == nil || w.Gone() {
-		return 0, workers.ErrGone
-	}
-	for some := range slices.Chunk(refs, datapath.MaxEnds) {
-		if !w.Push(0, datapath.AppendEndConnections(nil, some)) {
+	// No transaction replaces the workers meanwhile.
+	return change.Result(c.configuration, func(tx *change.Tx) (n int, err error) {
+		w, release := c.engine.Hold()
+		release()
+		if w == nil || w.Gone() {
 			return 0, workers.ErrGone
 		}
-	}
-	if err := w.WaitApplied(); err != nil {
-		return 0, err
-	}
-	return len(refs), nil
+		for some := range slices.Chunk(refs, datapath.MaxEnds) {
+			if !w.Push(0, datapath.AppendEndConnections(nil, some)) {
+				return 0, workers.ErrGone
+			}
+		}
+		if err := w.WaitApplied(); err != nil {
+			return 0, err
+		}
+		return len(refs), nil
+	})
 }
 
 // Read calls read with the connection table. It does nothing before the first engine.

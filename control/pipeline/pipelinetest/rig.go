@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/control/change"
+	"weft/control/change/changetest"
 	"weft/control/counters"
 	"weft/control/limits"
 	"weft/control/macs"
@@ -39,23 +41,23 @@ import (
 
 // Rig is a pipeline with one worker, played by the test, and ports without devices.
 type Rig struct {
-	T         testing.TB
-	dir       string
-	Change    sync.Mutex // the configuration lock
-	Store     rulebook.Store
-	Disk      *store.Store // of the present control process
-	kernel    *underlay.Kernel
-	P         *pipeline.Pipeline // nil: no control process
-	MACs      *macs.MACs         // of P
-	templates *underlay.Templates
-	region    *counters.Region
-	memory    *engine.Memory // nil: no engine
-	fake      *workertest.Worker
-	ended     chan struct{}    // closed when the engine has died
-	Infos     []xlate.PortInfo // ports in order of their numbers; an entry with number 0 stands for no port
-	stop      context.CancelFunc
-	stopped   sync.WaitGroup
-	replacing sync.WaitGroup
+	T             testing.TB
+	dir           string
+	Configuration change.Configuration
+	Store         rulebook.Store
+	Disk          *store.Store // of the present control process
+	kernel        *underlay.Kernel
+	P             *pipeline.Pipeline // nil: no control process
+	MACs          *macs.MACs         // of P
+	templates     *underlay.Templates
+	region        *counters.Region
+	memory        *engine.Memory // nil: no engine
+	fake          *workertest.Worker
+	ended         chan struct{}    // closed when the engine has died
+	Infos         []xlate.PortInfo // ports in order of their numbers; an entry with number 0 stands for no port
+	stop          context.CancelFunc
+	stopped       sync.WaitGroup
+	replacing     sync.WaitGroup
 }
 
 // Sizes are the sizes of new engines.
@@ -100,13 +102,13 @@ func (f *Rig) Begin() {
 	f.Store = f.Disk
 	f.kernel, err = underlay.Open(slog.New(slog.DiscardHandler))
 	check(err)
-	f.P = pipeline.New(pipeline.Setup{Change: &f.Change, Store: storeOf{f}, Monitors: NoMonitors{}, Sizes: Sizes.Cache,
+	f.P = pipeline.New(pipeline.Setup{Configuration: &f.Configuration, Store: storeOf{f}, Monitors: NoMonitors{}, Sizes: Sizes.Cache,
 		Log: slog.New(slog.DiscardHandler)})
-	f.MACs = macs.New(&f.Change, f.P, f.Disk, slog.New(slog.DiscardHandler))
+	f.MACs = macs.New(&f.Configuration, f.P, f.Disk, slog.New(slog.DiscardHandler))
 	f.templates = underlay.NewTemplates(f.kernel, slog.New(slog.DiscardHandler))
 	f.P.Attach(noPorts{}, f.templates)
-	f.Change.Lock()
-	defer f.Change.Unlock()
+	tx := f.Configuration.Begin()
+	defer tx.Commit()
 	saved, err := f.Disk.Load()
 	check(err)
 	for _, b := range saved.Bridges {
@@ -162,8 +164,8 @@ func (f *Rig) Kill() {
 
 // replace starts an engine after the end of the present one.
 func (f *Rig) replace() {
-	f.Change.Lock()
-	defer f.Change.Unlock()
+	tx := f.Configuration.Begin()
+	defer tx.Commit()
 	old, fake := f.memory, f.fake
 	f.startEngine()
 	if err := f.P.AnswerUpcalls(); err != nil {
@@ -217,8 +219,8 @@ func (s storeOf) SaveTableConfigs(texts map[store.Key]string) error {
 
 // VXLANPorts adds ports p1 to pn.
 func (f *Rig) VXLANPorts(n int) {
-	f.Change.Lock()
-	defer f.Change.Unlock()
+	tx := f.Configuration.Begin()
+	defer tx.Commit()
 	for i := range n {
 		f.Infos = append(f.Infos, xlate.PortInfo{No: uint32(i + 1), Name: fmt.Sprintf("p%d", i+1),
 			Kind: xlate.PortTunnel, VNI: 1, Remote: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})})
@@ -229,8 +231,8 @@ func (f *Rig) VXLANPorts(n int) {
 
 // DeletePort removes a port.
 func (f *Rig) DeletePort(number uint32) {
-	f.Change.Lock()
-	defer f.Change.Unlock()
+	tx := f.Configuration.Begin()
+	defer tx.Commit()
 	f.Infos[number-1].No = 0
 	f.SetView()
 	f.P.Addresses().Forget(number)
@@ -264,10 +266,10 @@ func (f *Rig) Settle() {
 
 // WithoutEngine calls fn after the death of the engine, and then starts another engine.
 func (f *Rig) WithoutEngine(fn func()) {
-	f.Change.Lock() // waits for an engine that is starting
+	tx := f.Configuration.Begin() // waits for an engine that is starting
 	close(f.ended)
 	f.fake.Wait() // a dead engine applies no command
-	f.Change.Unlock()
+	tx.Commit()
 	fn()
 	f.replace()
 }
@@ -275,13 +277,8 @@ func (f *Rig) WithoutEngine(fn func()) {
 // Changing returns after somebody has held the configuration lock for 20 ms.
 func (f *Rig) Changing() {
 	f.T.Helper()
-	held := 0 // in ms
 	waitfor.True(f.T, "the workers are not replaced while a change waits for them", func() bool {
-		if held++; f.Change.TryLock() {
-			f.Change.Unlock()
-			held = 0
-		}
-		return held == 20
+		return changetest.Held(&f.Configuration)
 	})
 }
 
@@ -294,8 +291,8 @@ func (f *Rig) Add(flows ...string) {
 // Apply applies changes of flows.
 func (f *Rig) Apply(command openflow.Command, flows ...string) {
 	f.T.Helper()
-	f.Change.Lock()
-	defer f.Change.Unlock()
+	tx := f.Configuration.Begin()
+	defer tx.Commit()
 	mods, err := openflow.ParseFlowMods(strings.Join(flows, "\n"), command, f.P.View())
 	if err == nil {
 		_, err = f.P.Apply(mods)
@@ -308,8 +305,8 @@ func (f *Rig) Apply(command openflow.Command, flows ...string) {
 // Rules returns copies of the selected rules with present statistics.
 func (f *Rig) Rules(match string) (rules []ofproto.Rule) {
 	f.T.Helper()
-	f.Change.Lock()
-	defer f.Change.Unlock()
+	tx := f.Configuration.Begin()
+	defer tx.Commit()
 	filter, err := openflow.ParseFilter(match, f.P.View())
 	if err != nil {
 		f.T.Fatal(err)
