@@ -4,6 +4,7 @@ package control
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"weft/api"
 	"weft/control/limits"
+	"weft/internal/waitfor"
 )
 
 // A bridge has its own socket, flows and ports. It survives a restart, and goes with all of
@@ -68,9 +70,16 @@ func TestAddAndDeleteBridges(t *testing.T) {
 			t.Errorf("%+v: %v, want %s", mod, err, want)
 		}
 	}
+	// A standalone bridge adds a flow of its own, and deletes it when it has controllers.
+	hasFlows := func(n int) {
+		t.Helper()
+		waitfor.True(t, fmt.Sprintf("br1 has %d flows", n), func() bool { return f.d.bridges.Named("br1").Pipeline.Flows() == n })
+	}
+	hasFlows(2)
 	if err := errors.Join(modify("br1", api.ModBridge{Controllers: &targets}), modify("", api.ModBridge{Controllers: &targets, FailMode: api.FailStandalone})); err != nil {
 		t.Error(err)
 	}
+	hasFlows(1)
 	f.end()
 	f.begin()
 	if b := f.d.bridges.Describe(f.d.bridges.Named("")); b.FailMode != api.FailStandalone || !slices.Equal(b.Controllers, targets) || b.Configured {
