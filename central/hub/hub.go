@@ -88,6 +88,7 @@ type Stats struct {
 	Questions, QuestionsRefused, Interests uint64
 	QuestionsLate                          uint64 // answers ABSENCE_LATE
 	Unknown                                uint64 // messages of a kind that this version does not know
+	LongNames                              uint64 // names of ports that are longer than a declared one can be
 	SlowSessions, Refused, Rounds, Doubts  uint64
 	WaitingDropped                         uint64 // undeclared ports beyond maxAnnounced or maxElsewhere
 	// Lag is the number of revisions by which the slowest connected host is behind the

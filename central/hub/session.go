@@ -6,12 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"weft/central/store"
 	"weft/central/wire"
 )
 
@@ -22,6 +25,14 @@ const (
 	maxQueue = 32 << 20
 	// maxPorts is the limit of ports that one host may report.
 	maxPorts = 4096
+	// maxQuestion and maxPull limit the lengths of these messages in bytes, because they may
+	// wait for the store. A host's session ends with a longer one.
+	maxQuestion = 1 << 10
+	maxPull     = 1 << 20
+	// maxTrouble limits the bytes that the hub keeps of a host's trouble, maxVersion those of
+	// its version. The rest is cut off.
+	maxTrouble = 4 << 10
+	maxVersion = 128
 	// maxInterests is the limit of addresses for which one host may ask and then get
 	// changes.
 	maxInterests = 65536
@@ -137,7 +148,7 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	if len(hello.GetPorts()) > maxPorts {
 		return nil, status.Errorf(codes.ResourceExhausted, "%d ports: expected at most %d", len(hello.GetPorts()), maxPorts)
 	}
-	s := &session{host: known.declared.GetId(), name: name, version: hello.GetVersion(), keys: map[string]bool{},
+	s := &session{host: known.declared.GetId(), name: name, version: cut(hello.GetVersion(), maxVersion), keys: map[string]bool{},
 		own: map[*port]*network{}, nets: map[*network]int{}, known: map[string]uint64{}, interests: map[*port]struct{}{},
 		interest: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1), hub: h,
 		number: h.opened, fed: h.tick}
@@ -235,14 +246,20 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 		if applied := m.Applied.GetRevision(); applied <= s.sent { // a higher revision is from before a restore of etcd
 			s.applied = max(s.applied, applied)
 		}
-		s.trouble = m.Applied.GetTrouble()
+		s.trouble = cut(m.Applied.GetTrouble(), maxTrouble)
 		h.settle(s)
 		h.endWaits()
 		return nil
 	case *wire.FromHost_Question:
+		if n := proto.Size(m.Question); n > maxQuestion {
+			return status.Errorf(codes.InvalidArgument, "a question of %d bytes: expected at most %d", n, maxQuestion)
+		}
 		h.question(s, m.Question)
 		return nil
 	case *wire.FromHost_Pull:
+		if n := proto.Size(m.Pull); n > maxPull {
+			return status.Errorf(codes.InvalidArgument, "a pull of %d bytes: expected at most %d", n, maxPull)
+		}
 		h.pull(s, m.Pull)
 		return nil
 	default: // a message of a later version; its host does not rely on an answer
@@ -255,9 +272,23 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 	return nil
 }
 
+// cut returns the first n bytes of a text, in memory of its own. The text may be part of a
+// long message.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(strings.Clone(text[:n]), "")
+}
+
 // attach records that the host has a port. key is the port's name or id. heard means
-// that the host has seen a frame of the port.
+// that the host has seen a frame of the port. A name that is longer than a declared one can be
+// is counted and left out.
 func (h *Hub) attach(s *session, key string, heard bool) {
+	if len(key) > store.MaxName {
+		h.stats.LongNames++
+		return
+	}
 	key = h.presentKey(s, key)
 	if _, known := s.keys[key]; !known {
 		h.announce(key, s, false)

@@ -90,6 +90,7 @@ func (c *central) collectors() []prometheus.Collector {
 		{"interests", "addresses that hosts have asked for and whose changes they are sent", false, func(s hub.Stats) float64 { return float64(s.Interests) }},
 		{"lag_revisions", "revisions by which the slowest connected host is behind", false, func(s hub.Stats) float64 { return float64(s.Lag) }},
 		{"slow_sessions_total", "sessions ended because the host read too slowly", true, func(s hub.Stats) float64 { return float64(s.SlowSessions) }},
+		{"long_port_names_total", "ports of hosts that are left out, because their names are longer than a declared one can be", true, func(s hub.Stats) float64 { return float64(s.LongNames) }},
 		{"unknown_messages_total", "messages of hosts of a later version, of a kind that this version does not know", true, func(s hub.Stats) float64 { return float64(s.Unknown) }},
 		{"waiting_dropped_total", "undeclared ports of hosts beyond what centrals tell each other", true, func(s hub.Stats) float64 { return float64(s.WaitingDropped) }},
 		{"binding_doubts_total", "bindings that were changed or kept only after a report of the host", true, func(s hub.Stats) float64 { return float64(s.Doubts) }},
