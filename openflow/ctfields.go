@@ -23,17 +23,17 @@ const (
 
 func addCTFields() {
 	row := func(id FieldID, f field) { fields[id] = f }
-	row(FCTState, field{name: "ct_state", oxm: []string{"NXM_NX_CT_STATE"}, word: flowtable.WCT, shift: flowtable.CTStateShift, bits: 8, bytes: 4, format: asCTState, maskable: true, readOnly: true})
-	row(FCTZone, field{name: "ct_zone", oxm: []string{"NXM_NX_CT_ZONE"}, word: flowtable.WCT, bits: 16, bytes: 2, format: asDecimal, readOnly: true})
-	row(FCTMark, field{name: "ct_mark", oxm: []string{"NXM_NX_CT_MARK"}, word: flowtable.WCT, shift: flowtable.CTMarkShift, bits: 32, bytes: 4, format: asHex, maskable: true})
-	row(FCTLabel, field{name: "ct_label", oxm: []string{"NXM_NX_CT_LABEL"}, word: flowtable.WCTLabel, bits: 128, bytes: 16, format: asHex, maskable: true})
-	row(FCTNwSrc, field{name: "ct_nw_src", oxm: []string{"NXM_NX_CT_NW_SRC"}, word: flowtable.WCTSrc + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, prerequisite: NeedCTIPv4})
-	row(FCTNwDst, field{name: "ct_nw_dst", oxm: []string{"NXM_NX_CT_NW_DST"}, word: flowtable.WCTDst + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, prerequisite: NeedCTIPv4})
-	row(FCTIPv6Src, field{name: "ct_ipv6_src", oxm: []string{"NXM_NX_CT_IPV6_SRC"}, word: flowtable.WCTSrc, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, prerequisite: NeedCTIPv6})
-	row(FCTIPv6Dst, field{name: "ct_ipv6_dst", oxm: []string{"NXM_NX_CT_IPV6_DST"}, word: flowtable.WCTDst, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, prerequisite: NeedCTIPv6})
-	row(FCTNwProto, field{name: "ct_nw_proto", oxm: []string{"NXM_NX_CT_NW_PROTO"}, word: flowtable.WCT, shift: flowtable.CTProtoShift, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: NeedCT})
-	row(FCTTpSrc, field{name: "ct_tp_src", oxm: []string{"NXM_NX_CT_TP_SRC"}, word: flowtable.WCTPorts, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: NeedCT})
-	row(FCTTpDst, field{name: "ct_tp_dst", oxm: []string{"NXM_NX_CT_TP_DST"}, word: flowtable.WCTPorts, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: NeedCT})
+	row(FCTState, field{name: "ct_state", oxm: []headerName{{"NXM_NX_CT_STATE", 105}}, word: flowtable.WCT, shift: flowtable.CTStateShift, bits: 8, bytes: 4, format: asCTState, maskable: true, readOnly: true})
+	row(FCTZone, field{name: "ct_zone", oxm: []headerName{{"NXM_NX_CT_ZONE", 106}}, word: flowtable.WCT, bits: 16, bytes: 2, format: asDecimal, readOnly: true})
+	row(FCTMark, field{name: "ct_mark", oxm: []headerName{{"NXM_NX_CT_MARK", 107}}, word: flowtable.WCT, shift: flowtable.CTMarkShift, bits: 32, bytes: 4, format: asHex, maskable: true})
+	row(FCTLabel, field{name: "ct_label", oxm: []headerName{{"NXM_NX_CT_LABEL", 108}}, word: flowtable.WCTLabel, bits: 128, bytes: 16, format: asHex, maskable: true})
+	row(FCTNwSrc, field{name: "ct_nw_src", oxm: []headerName{{"NXM_NX_CT_NW_SRC", 120}}, word: flowtable.WCTSrc + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, prerequisite: NeedCTIPv4})
+	row(FCTNwDst, field{name: "ct_nw_dst", oxm: []headerName{{"NXM_NX_CT_NW_DST", 121}}, word: flowtable.WCTDst + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, prerequisite: NeedCTIPv4})
+	row(FCTIPv6Src, field{name: "ct_ipv6_src", oxm: []headerName{{"NXM_NX_CT_IPV6_SRC", 122}}, word: flowtable.WCTSrc, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, prerequisite: NeedCTIPv6})
+	row(FCTIPv6Dst, field{name: "ct_ipv6_dst", oxm: []headerName{{"NXM_NX_CT_IPV6_DST", 123}}, word: flowtable.WCTDst, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, prerequisite: NeedCTIPv6})
+	row(FCTNwProto, field{name: "ct_nw_proto", oxm: []headerName{{"NXM_NX_CT_NW_PROTO", 119}}, word: flowtable.WCT, shift: flowtable.CTProtoShift, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: NeedCT})
+	row(FCTTpSrc, field{name: "ct_tp_src", oxm: []headerName{{"NXM_NX_CT_TP_SRC", 124}}, word: flowtable.WCTPorts, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: NeedCT})
+	row(FCTTpDst, field{name: "ct_tp_dst", oxm: []headerName{{"NXM_NX_CT_TP_DST", 125}}, word: flowtable.WCTPorts, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: NeedCT})
 }
 
 // ctMet reports whether the prerequisite NeedCT is met: ct_state has one of new, est,

@@ -46,7 +46,10 @@ func fieldTexts(context string) (texts []string) {
 	for id := FTunID; id < FTunMetadata; id++ {
 		f := &fields[id]
 		value, mask := sample(f)
-		names := append([]string{f.name}, f.oxm...)
+		names := []string{f.name}
+		for _, h := range f.oxm {
+			names = append(names, h.name)
+		}
 		if f.alias != "" {
 			names = append(names, f.alias)
 		}

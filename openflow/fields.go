@@ -112,8 +112,9 @@ const (
 // and actions work. Source: ovs-fields(7).
 type field struct {
 	name, alias string
-	// oxm lists the NXM and OXM names of the field. Formatting uses the first.
-	oxm []string
+	// oxm lists the NXM and OXM headers of the field. Formatting and OpenFlow 1.0 use the
+	// first, later versions the last.
+	oxm []headerName
 	// The field has bits shift to shift+bits-1 of Flow[word]. A 128-bit field takes
 	// Flow[word] (upper half) and Flow[word+1].
 	word, shift, bits uint8
@@ -126,6 +127,16 @@ type field struct {
 	maskable     bool
 	readOnly     bool
 	prerequisite Prereq
+	// shownByAlias: dump-flows shows the field by its OpenFlow 1.0 name, such as dl_src.
+	shownByAlias bool
+	// legacySet is the action of OpenFlow 1.0 that sets the whole field; 0: none.
+	legacySet uint16
+}
+
+// headerName is the name and the field number of a header on the wire, see oxm.go.
+type headerName struct {
+	name   string
+	number uint8
 }
 
 const (
@@ -138,65 +149,65 @@ const (
 
 var fields = [fieldCount]field{
 	FNone:        {},
-	FTunID:       {name: "tun_id", alias: "tunnel_id", oxm: []string{"NXM_NX_TUN_ID", "OXM_OF_TUNNEL_ID"}, word: flowtable.WTunID, bits: 64, bytes: 8, format: asHex, maskable: true},
-	FTunSrc:      {name: "tun_src", oxm: []string{"NXM_NX_TUN_IPV4_SRC"}, word: flowtable.WTunIPv4, shift: tunHi, bits: 32, bytes: 4, format: asIPv4, maskable: true},
-	FTunDst:      {name: "tun_dst", oxm: []string{"NXM_NX_TUN_IPV4_DST"}, word: flowtable.WTunIPv4, shift: tunLo, bits: 32, bytes: 4, format: asIPv4, maskable: true},
-	FTunIPv6Src:  {name: "tun_ipv6_src", oxm: []string{"NXM_NX_TUN_IPV6_SRC"}, word: flowtable.WTunIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true},
-	FTunIPv6Dst:  {name: "tun_ipv6_dst", oxm: []string{"NXM_NX_TUN_IPV6_DST"}, word: flowtable.WTunIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true},
-	FTunGBPID:    {name: "tun_gbp_id", oxm: []string{"NXM_NX_TUN_GBP_ID"}, word: flowtable.WTunMeta, shift: flowtable.TunGBPIDShift, bits: 16, bytes: 2, format: asDecimal, maskable: true},
-	FTunGBPFlags: {name: "tun_gbp_flags", oxm: []string{"NXM_NX_TUN_GBP_FLAGS"}, word: flowtable.WTunMeta, shift: flowtable.TunGBPFlagsShift, bits: 8, bytes: 1, format: asHex, maskable: true},
-	FTunFlags:    {name: "tun_flags", oxm: []string{"NXM_NX_TUN_FLAGS"}, word: flowtable.WTunMeta, shift: flowtable.TunFlagsShift, bits: 1, bytes: 2, format: asTunFlags, maskable: true},
-	FMetadata:    {name: "metadata", oxm: []string{"OXM_OF_METADATA"}, word: WMetadata, bits: 64, bytes: 8, format: asHex, maskable: true},
-	FConjID:      {name: "conj_id", oxm: []string{"NXM_NX_CONJ_ID"}, word: WConj, shift: 32, bits: 32, bytes: 4, format: asDecimal, readOnly: true},
-	FPktMark:     {name: "pkt_mark", oxm: []string{"NXM_NX_PKT_MARK"}, word: WConj, bits: 32, bytes: 4, format: asHex, maskable: true},
-	FInPort:      {name: "in_port", oxm: []string{"NXM_OF_IN_PORT"}, word: flowtable.WPort, shift: 32, bits: 16, bytes: 2, format: asPort},
-	FInPortOXM:   {name: "in_port_oxm", oxm: []string{"OXM_OF_IN_PORT"}, word: flowtable.WPort, shift: 32, bits: 32, bytes: 4, format: asPort},
-	FEthSrc:      {name: "eth_src", alias: "dl_src", oxm: []string{"NXM_OF_ETH_SRC", "OXM_OF_ETH_SRC"}, word: flowtable.WEthSrc, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true},
-	FEthDst:      {name: "eth_dst", alias: "dl_dst", oxm: []string{"NXM_OF_ETH_DST", "OXM_OF_ETH_DST"}, word: flowtable.WEthDst, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true},
-	FEthType:     {name: "eth_type", alias: "dl_type", oxm: []string{"NXM_OF_ETH_TYPE", "OXM_OF_ETH_TYPE"}, word: flowtable.WEthDst, bits: 16, bytes: 2, format: asHex4, readOnly: true},
-	FVLANTCI:     {name: "vlan_tci", oxm: []string{"NXM_OF_VLAN_TCI"}, word: flowtable.WEthSrc, bits: 16, bytes: 2, format: asHex4, maskable: true},
+	FTunID:       {name: "tun_id", alias: "tunnel_id", oxm: []headerName{{"NXM_NX_TUN_ID", 16}, {"OXM_OF_TUNNEL_ID", 38}}, word: flowtable.WTunID, bits: 64, bytes: 8, format: asHex, maskable: true},
+	FTunSrc:      {name: "tun_src", oxm: []headerName{{"NXM_NX_TUN_IPV4_SRC", 31}}, word: flowtable.WTunIPv4, shift: tunHi, bits: 32, bytes: 4, format: asIPv4, maskable: true},
+	FTunDst:      {name: "tun_dst", oxm: []headerName{{"NXM_NX_TUN_IPV4_DST", 32}}, word: flowtable.WTunIPv4, shift: tunLo, bits: 32, bytes: 4, format: asIPv4, maskable: true},
+	FTunIPv6Src:  {name: "tun_ipv6_src", oxm: []headerName{{"NXM_NX_TUN_IPV6_SRC", 109}}, word: flowtable.WTunIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true},
+	FTunIPv6Dst:  {name: "tun_ipv6_dst", oxm: []headerName{{"NXM_NX_TUN_IPV6_DST", 110}}, word: flowtable.WTunIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true},
+	FTunGBPID:    {name: "tun_gbp_id", oxm: []headerName{{"NXM_NX_TUN_GBP_ID", 38}}, word: flowtable.WTunMeta, shift: flowtable.TunGBPIDShift, bits: 16, bytes: 2, format: asDecimal, maskable: true},
+	FTunGBPFlags: {name: "tun_gbp_flags", oxm: []headerName{{"NXM_NX_TUN_GBP_FLAGS", 39}}, word: flowtable.WTunMeta, shift: flowtable.TunGBPFlagsShift, bits: 8, bytes: 1, format: asHex, maskable: true},
+	FTunFlags:    {name: "tun_flags", oxm: []headerName{{"NXM_NX_TUN_FLAGS", 104}}, word: flowtable.WTunMeta, shift: flowtable.TunFlagsShift, bits: 1, bytes: 2, format: asTunFlags, maskable: true},
+	FMetadata:    {name: "metadata", oxm: []headerName{{"OXM_OF_METADATA", 2}}, word: WMetadata, bits: 64, bytes: 8, format: asHex, maskable: true},
+	FConjID:      {name: "conj_id", oxm: []headerName{{"NXM_NX_CONJ_ID", 37}}, word: WConj, shift: 32, bits: 32, bytes: 4, format: asDecimal, readOnly: true},
+	FPktMark:     {name: "pkt_mark", oxm: []headerName{{"NXM_NX_PKT_MARK", 33}}, word: WConj, bits: 32, bytes: 4, format: asHex, maskable: true},
+	FInPort:      {name: "in_port", oxm: []headerName{{"NXM_OF_IN_PORT", 0}}, word: flowtable.WPort, shift: 32, bits: 16, bytes: 2, format: asPort},
+	FInPortOXM:   {name: "in_port_oxm", oxm: []headerName{{"OXM_OF_IN_PORT", 0}}, word: flowtable.WPort, shift: 32, bits: 32, bytes: 4, format: asPort},
+	FEthSrc:      {name: "eth_src", alias: "dl_src", oxm: []headerName{{"NXM_OF_ETH_SRC", 2}, {"OXM_OF_ETH_SRC", 4}}, word: flowtable.WEthSrc, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, shownByAlias: true, legacySet: wire10SetDLSrc},
+	FEthDst:      {name: "eth_dst", alias: "dl_dst", oxm: []headerName{{"NXM_OF_ETH_DST", 1}, {"OXM_OF_ETH_DST", 3}}, word: flowtable.WEthDst, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, shownByAlias: true, legacySet: wire10SetDLDst},
+	FEthType:     {name: "eth_type", alias: "dl_type", oxm: []headerName{{"NXM_OF_ETH_TYPE", 3}, {"OXM_OF_ETH_TYPE", 5}}, word: flowtable.WEthDst, bits: 16, bytes: 2, format: asHex4, readOnly: true, shownByAlias: true},
+	FVLANTCI:     {name: "vlan_tci", oxm: []headerName{{"NXM_OF_VLAN_TCI", 4}}, word: flowtable.WEthSrc, bits: 16, bytes: 2, format: asHex4, maskable: true},
 	FDLVLAN:      {name: "dl_vlan", word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal},
 	FDLVLANPCP:   {name: "dl_vlan_pcp", word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal},
-	FVLANVID:     {name: "vlan_vid", oxm: []string{"OXM_OF_VLAN_VID"}, word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedVLAN},
-	FVLANPCP:     {name: "vlan_pcp", oxm: []string{"OXM_OF_VLAN_PCP"}, word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal, prerequisite: NeedVLAN},
-	FIPSrc:       {name: "ip_src", alias: "nw_src", oxm: []string{"NXM_OF_IP_SRC", "OXM_OF_IPV4_SRC"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: NeedIPv4},
-	FIPDst:       {name: "ip_dst", alias: "nw_dst", oxm: []string{"NXM_OF_IP_DST", "OXM_OF_IPV4_DST"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: NeedIPv4},
-	FIPv6Src:     {name: "ipv6_src", oxm: []string{"NXM_NX_IPV6_SRC", "OXM_OF_IPV6_SRC"}, word: flowtable.WIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: NeedIPv6},
-	FIPv6Dst:     {name: "ipv6_dst", oxm: []string{"NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"}, word: flowtable.WIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: NeedIPv6},
-	FIPv6Label:   {name: "ipv6_label", oxm: []string{"NXM_NX_IPV6_LABEL", "OXM_OF_IPV6_FLABEL"}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, prerequisite: NeedIPv6},
-	FIPv6ExtHdr:  {name: "ipv6_exthdr", oxm: []string{"OXM_OF_IPV6_EXTHDR"}, word: flowtable.WL4, shift: flowtable.ExtHdrShift, bits: 9, bytes: 2, format: asHex, maskable: true, readOnly: true, prerequisite: NeedIPv6},
-	FIPProto:     {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: flowtable.WIP, shift: flowtable.ProtoShift, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: NeedIP},
-	FNwTOS:       {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: flowtable.WIP, shift: flowtable.TOSShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedIP},
-	FIPDSCP:      {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: flowtable.WIP, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, prerequisite: NeedIP},
-	FIPECN:       {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: flowtable.WIP, shift: flowtable.TOSShift, bits: ecnBits, bytes: 1, format: asDecimal, prerequisite: NeedIP},
-	FIPTTL:       {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: flowtable.WIP, shift: flowtable.TTLShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedIP},
-	FIPFrag:      {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: flowtable.WIP, shift: flowtable.FragShift, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, prerequisite: NeedIP},
-	FARPOp:       {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: flowtable.WIP, shift: flowtable.ProtoShift, bits: 16, stored: 8, bytes: 2, format: asDecimal, prerequisite: NeedARP},
-	FARPSpa:      {name: "arp_spa", oxm: []string{"NXM_OF_ARP_SPA", "OXM_OF_ARP_SPA"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: NeedARP},
-	FARPTpa:      {name: "arp_tpa", oxm: []string{"NXM_OF_ARP_TPA", "OXM_OF_ARP_TPA"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: NeedARP},
-	FARPSha:      {name: "arp_sha", oxm: []string{"NXM_NX_ARP_SHA", "OXM_OF_ARP_SHA"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: NeedARP},
-	FARPTha:      {name: "arp_tha", oxm: []string{"NXM_NX_ARP_THA", "OXM_OF_ARP_THA"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: NeedARP},
-	FTCPSrc:      {name: "tcp_src", alias: "tp_src", oxm: []string{"NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedTCP},
-	FTCPDst:      {name: "tcp_dst", alias: "tp_dst", oxm: []string{"NXM_OF_TCP_DST", "OXM_OF_TCP_DST"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedTCP},
-	FTCPFlags:    {name: "tcp_flags", oxm: []string{"NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"}, word: flowtable.WIP, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, prerequisite: NeedTCP},
-	FUDPSrc:      {name: "udp_src", oxm: []string{"NXM_OF_UDP_SRC", "OXM_OF_UDP_SRC"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedUDP},
-	FUDPDst:      {name: "udp_dst", oxm: []string{"NXM_OF_UDP_DST", "OXM_OF_UDP_DST"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedUDP},
-	FSCTPSrc:     {name: "sctp_src", oxm: []string{"OXM_OF_SCTP_SRC"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedSCTP},
-	FSCTPDst:     {name: "sctp_dst", oxm: []string{"OXM_OF_SCTP_DST"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedSCTP},
-	FICMPType:    {name: "icmp_type", oxm: []string{"NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedICMP},
-	FICMPCode:    {name: "icmp_code", oxm: []string{"NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedICMP},
-	FICMPv6Type:  {name: "icmpv6_type", oxm: []string{"NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedICMPv6},
-	FICMPv6Code:  {name: "icmpv6_code", oxm: []string{"NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedICMPv6},
-	FNDTarget:    {name: "nd_target", oxm: []string{"NXM_NX_ND_TARGET", "OXM_OF_IPV6_ND_TARGET"}, word: flowtable.WNDTarget, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: NeedND},
-	FNDSll:       {name: "nd_sll", oxm: []string{"NXM_NX_ND_SLL", "OXM_OF_IPV6_ND_SLL"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: NeedNDSolicit},
-	FNDTll:       {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: NeedNDAdvert},
-	FMPLSLabel:   {name: "mpls_label", oxm: []string{"OXM_OF_MPLS_LABEL"}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 12, bits: 20, bytes: 4, format: asDecimal, prerequisite: NeedMPLS},
-	FMPLSTC:      {name: "mpls_tc", oxm: []string{"OXM_OF_MPLS_TC"}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 9, bits: 3, bytes: 1, format: asDecimal, prerequisite: NeedMPLS},
-	FMPLSBOS:     {name: "mpls_bos", oxm: []string{"OXM_OF_MPLS_BOS"}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 8, bits: 1, bytes: 1, format: asDecimal, readOnly: true, prerequisite: NeedMPLS},
-	FMPLSTTL:     {name: "mpls_ttl", oxm: []string{"NXM_NX_MPLS_TTL"}, word: flowtable.WIPv4, shift: flowtable.ShimShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedMPLS},
-	FPBBISID:     {name: "pbb_isid", oxm: []string{"OXM_OF_PBB_ISID"}, word: flowtable.WIPv4, shift: flowtable.ShimShift, bits: 24, bytes: 3, format: asDecimal, maskable: true, prerequisite: NeedPBB},
-	FNDReserved:  {name: "nd_reserved", oxm: []string{"ERICOXM_OF_ICMPV6_ND_RESERVED"}, word: flowtable.WND, shift: 32, bits: 32, bytes: 4, format: asDecimal, prerequisite: NeedND},
-	FNDOptType:   {name: "nd_options_type", oxm: []string{"ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE"}, word: flowtable.WND, shift: 24, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedND},
+	FVLANVID:     {name: "vlan_vid", oxm: []headerName{{"OXM_OF_VLAN_VID", 6}}, word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedVLAN},
+	FVLANPCP:     {name: "vlan_pcp", oxm: []headerName{{"OXM_OF_VLAN_PCP", 7}}, word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal, prerequisite: NeedVLAN},
+	FIPSrc:       {name: "ip_src", alias: "nw_src", oxm: []headerName{{"NXM_OF_IP_SRC", 7}, {"OXM_OF_IPV4_SRC", 11}}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: NeedIPv4, shownByAlias: true, legacySet: wire10SetNWSrc},
+	FIPDst:       {name: "ip_dst", alias: "nw_dst", oxm: []headerName{{"NXM_OF_IP_DST", 8}, {"OXM_OF_IPV4_DST", 12}}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: NeedIPv4, shownByAlias: true, legacySet: wire10SetNWDst},
+	FIPv6Src:     {name: "ipv6_src", oxm: []headerName{{"NXM_NX_IPV6_SRC", 19}, {"OXM_OF_IPV6_SRC", 26}}, word: flowtable.WIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: NeedIPv6},
+	FIPv6Dst:     {name: "ipv6_dst", oxm: []headerName{{"NXM_NX_IPV6_DST", 20}, {"OXM_OF_IPV6_DST", 27}}, word: flowtable.WIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: NeedIPv6},
+	FIPv6Label:   {name: "ipv6_label", oxm: []headerName{{"NXM_NX_IPV6_LABEL", 27}, {"OXM_OF_IPV6_FLABEL", 28}}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, prerequisite: NeedIPv6},
+	FIPv6ExtHdr:  {name: "ipv6_exthdr", oxm: []headerName{{"OXM_OF_IPV6_EXTHDR", 39}}, word: flowtable.WL4, shift: flowtable.ExtHdrShift, bits: 9, bytes: 2, format: asHex, maskable: true, readOnly: true, prerequisite: NeedIPv6},
+	FIPProto:     {name: "nw_proto", alias: "ip_proto", oxm: []headerName{{"NXM_OF_IP_PROTO", 6}, {"OXM_OF_IP_PROTO", 10}}, word: flowtable.WIP, shift: flowtable.ProtoShift, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: NeedIP},
+	FNwTOS:       {name: "nw_tos", oxm: []headerName{{"NXM_OF_IP_TOS", 5}}, word: flowtable.WIP, shift: flowtable.TOSShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedIP, legacySet: wire10SetNWTOS},
+	FIPDSCP:      {name: "ip_dscp", oxm: []headerName{{"OXM_OF_IP_DSCP", 8}}, word: flowtable.WIP, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, prerequisite: NeedIP, legacySet: wire10SetNWTOS},
+	FIPECN:       {name: "nw_ecn", alias: "ip_ecn", oxm: []headerName{{"NXM_NX_IP_ECN", 28}, {"OXM_OF_IP_ECN", 9}}, word: flowtable.WIP, shift: flowtable.TOSShift, bits: ecnBits, bytes: 1, format: asDecimal, prerequisite: NeedIP},
+	FIPTTL:       {name: "nw_ttl", oxm: []headerName{{"NXM_NX_IP_TTL", 29}}, word: flowtable.WIP, shift: flowtable.TTLShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedIP},
+	FIPFrag:      {name: "ip_frag", alias: "nw_frag", oxm: []headerName{{"NXM_NX_IP_FRAG", 26}}, word: flowtable.WIP, shift: flowtable.FragShift, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, prerequisite: NeedIP, shownByAlias: true},
+	FARPOp:       {name: "arp_op", oxm: []headerName{{"NXM_OF_ARP_OP", 15}, {"OXM_OF_ARP_OP", 21}}, word: flowtable.WIP, shift: flowtable.ProtoShift, bits: 16, stored: 8, bytes: 2, format: asDecimal, prerequisite: NeedARP},
+	FARPSpa:      {name: "arp_spa", oxm: []headerName{{"NXM_OF_ARP_SPA", 16}, {"OXM_OF_ARP_SPA", 22}}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: NeedARP},
+	FARPTpa:      {name: "arp_tpa", oxm: []headerName{{"NXM_OF_ARP_TPA", 17}, {"OXM_OF_ARP_TPA", 23}}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: NeedARP},
+	FARPSha:      {name: "arp_sha", oxm: []headerName{{"NXM_NX_ARP_SHA", 17}, {"OXM_OF_ARP_SHA", 24}}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: NeedARP},
+	FARPTha:      {name: "arp_tha", oxm: []headerName{{"NXM_NX_ARP_THA", 18}, {"OXM_OF_ARP_THA", 25}}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: NeedARP},
+	FTCPSrc:      {name: "tcp_src", alias: "tp_src", oxm: []headerName{{"NXM_OF_TCP_SRC", 9}, {"OXM_OF_TCP_SRC", 13}}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedTCP, shownByAlias: true, legacySet: wire10SetTPSrc},
+	FTCPDst:      {name: "tcp_dst", alias: "tp_dst", oxm: []headerName{{"NXM_OF_TCP_DST", 10}, {"OXM_OF_TCP_DST", 14}}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedTCP, shownByAlias: true, legacySet: wire10SetTPDst},
+	FTCPFlags:    {name: "tcp_flags", oxm: []headerName{{"NXM_NX_TCP_FLAGS", 34}, {"OXM_OF_TCP_FLAGS", 42}}, word: flowtable.WIP, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, prerequisite: NeedTCP},
+	FUDPSrc:      {name: "udp_src", oxm: []headerName{{"NXM_OF_UDP_SRC", 11}, {"OXM_OF_UDP_SRC", 15}}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedUDP, legacySet: wire10SetTPSrc},
+	FUDPDst:      {name: "udp_dst", oxm: []headerName{{"NXM_OF_UDP_DST", 12}, {"OXM_OF_UDP_DST", 16}}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedUDP, legacySet: wire10SetTPDst},
+	FSCTPSrc:     {name: "sctp_src", oxm: []headerName{{"OXM_OF_SCTP_SRC", 17}}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedSCTP},
+	FSCTPDst:     {name: "sctp_dst", oxm: []headerName{{"OXM_OF_SCTP_DST", 18}}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: NeedSCTP},
+	FICMPType:    {name: "icmp_type", oxm: []headerName{{"NXM_OF_ICMP_TYPE", 13}, {"OXM_OF_ICMPV4_TYPE", 19}}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedICMP},
+	FICMPCode:    {name: "icmp_code", oxm: []headerName{{"NXM_OF_ICMP_CODE", 14}, {"OXM_OF_ICMPV4_CODE", 20}}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedICMP},
+	FICMPv6Type:  {name: "icmpv6_type", oxm: []headerName{{"NXM_NX_ICMPV6_TYPE", 21}, {"OXM_OF_ICMPV6_TYPE", 29}}, word: flowtable.WL4, shift: flowtable.TPSrcShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedICMPv6},
+	FICMPv6Code:  {name: "icmpv6_code", oxm: []headerName{{"NXM_NX_ICMPV6_CODE", 22}, {"OXM_OF_ICMPV6_CODE", 30}}, word: flowtable.WL4, shift: flowtable.TPDstShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedICMPv6},
+	FNDTarget:    {name: "nd_target", oxm: []headerName{{"NXM_NX_ND_TARGET", 23}, {"OXM_OF_IPV6_ND_TARGET", 31}}, word: flowtable.WNDTarget, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: NeedND},
+	FNDSll:       {name: "nd_sll", oxm: []headerName{{"NXM_NX_ND_SLL", 24}, {"OXM_OF_IPV6_ND_SLL", 32}}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: NeedNDSolicit},
+	FNDTll:       {name: "nd_tll", oxm: []headerName{{"NXM_NX_ND_TLL", 25}, {"OXM_OF_IPV6_ND_TLL", 33}}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: NeedNDAdvert},
+	FMPLSLabel:   {name: "mpls_label", oxm: []headerName{{"OXM_OF_MPLS_LABEL", 34}}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 12, bits: 20, bytes: 4, format: asDecimal, prerequisite: NeedMPLS},
+	FMPLSTC:      {name: "mpls_tc", oxm: []headerName{{"OXM_OF_MPLS_TC", 35}}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 9, bits: 3, bytes: 1, format: asDecimal, prerequisite: NeedMPLS},
+	FMPLSBOS:     {name: "mpls_bos", oxm: []headerName{{"OXM_OF_MPLS_BOS", 36}}, word: flowtable.WIPv4, shift: flowtable.ShimShift + 8, bits: 1, bytes: 1, format: asDecimal, readOnly: true, prerequisite: NeedMPLS},
+	FMPLSTTL:     {name: "mpls_ttl", oxm: []headerName{{"NXM_NX_MPLS_TTL", 30}}, word: flowtable.WIPv4, shift: flowtable.ShimShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedMPLS},
+	FPBBISID:     {name: "pbb_isid", oxm: []headerName{{"OXM_OF_PBB_ISID", 37}}, word: flowtable.WIPv4, shift: flowtable.ShimShift, bits: 24, bytes: 3, format: asDecimal, maskable: true, prerequisite: NeedPBB},
+	FNDReserved:  {name: "nd_reserved", oxm: []headerName{{"ERICOXM_OF_ICMPV6_ND_RESERVED", 1}}, word: flowtable.WND, shift: 32, bits: 32, bytes: 4, format: asDecimal, prerequisite: NeedND},
+	FNDOptType:   {name: "nd_options_type", oxm: []headerName{{"ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE", 2}}, word: flowtable.WND, shift: 24, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedND},
 }
 
 // fieldNames maps names and aliases to fields, oxmNames NXM and OXM names.
@@ -213,8 +224,8 @@ func indexFields() (names, oxm map[string]FieldID) {
 		if f.alias != "" {
 			names[f.alias] = id
 		}
-		for _, n := range f.oxm {
-			oxm[n] = id
+		for _, h := range f.oxm {
+			oxm[h.name] = id
 		}
 	}
 	return names, oxm
@@ -225,15 +236,15 @@ func indexFields() (names, oxm map[string]FieldID) {
 func addRegisters() {
 	num := func(n int) string { return Value128{0, uint64(n)}.decimal() }
 	for n := range 16 {
-		fields[int(FReg)+n] = field{name: "reg" + num(n), oxm: []string{"NXM_NX_REG" + num(n)},
+		fields[int(FReg)+n] = field{name: "reg" + num(n), oxm: []headerName{{"NXM_NX_REG" + num(n), uint8(n)}},
 			word: uint8(WReg + n/2), shift: uint8(32 - n%2*32), bits: 32, bytes: 4, format: asHex, maskable: true}
 	}
 	for n := range 8 {
-		fields[int(FXReg)+n] = field{name: "xreg" + num(n), oxm: []string{"OXM_OF_PKT_REG" + num(n)},
+		fields[int(FXReg)+n] = field{name: "xreg" + num(n), oxm: []headerName{{"OXM_OF_PKT_REG" + num(n), uint8(n)}},
 			word: uint8(WReg + n), bits: 64, bytes: 8, format: asHex, maskable: true}
 	}
 	for n := range 4 {
-		fields[int(FXXReg)+n] = field{name: "xxreg" + num(n), oxm: []string{"NXM_NX_XXREG" + num(n)},
+		fields[int(FXXReg)+n] = field{name: "xxreg" + num(n), oxm: []headerName{{"NXM_NX_XXREG" + num(n), uint8(numberXXReg + n)}},
 			word: uint8(WReg + 2*n), bits: 128, bytes: 16, format: asHex, maskable: true}
 	}
 }

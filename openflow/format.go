@@ -230,7 +230,7 @@ func (w *matchWriter) fieldAs(id FieldID, name string) {
 	if fields[id].bits > 64 {
 		w.remaining[word+1] &^= lo
 	}
-	if fields[id].alias != "" && shownByAlias[id] {
+	if fields[id].shownByAlias {
 		name = fields[id].alias
 	}
 	w.WriteString(name)
@@ -238,11 +238,6 @@ func (w *matchWriter) fieldAs(id FieldID, name string) {
 	w.textBuffer = appendFieldValue(w.textBuffer, id, s.Get(&w.m.Value), mask, w.names)
 	w.WriteByte(',')
 }
-
-// shownByAlias are the fields that dump-flows shows by OpenFlow 1.0 names, such as
-// dl_src.
-var shownByAlias = [fieldCount]bool{FEthSrc: true, FEthDst: true, FEthType: true, FIPSrc: true, FIPDst: true,
-	FIPFrag: true, FTCPSrc: true, FTCPDst: true}
 
 func (w *matchWriter) raw(name string, word, shift int, n uint) {
 	mask := w.remaining[word] >> shift & ones64(n)

@@ -21,8 +21,8 @@ func TestFieldTable(t *testing.T) {
 			t.Errorf("%s: %d bits from bit %d cross the end of the word", f.name, f.bits, f.shift)
 		}
 		for _, n := range f.oxm {
-			if got, ok := parseSubfield(n + "[]"); !ok || got != WholeField(id) {
-				t.Errorf("the OXM name %s finds field %v, %v", n, got, ok)
+			if got, ok := parseSubfield(n.name + "[]"); !ok || got != WholeField(id) {
+				t.Errorf("the OXM name %s finds field %v, %v", n.name, got, ok)
 			}
 		}
 	}

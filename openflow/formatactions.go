@@ -110,7 +110,7 @@ func (s Subfield) String() string {
 	f := &fields[s.Field]
 	name := f.name
 	if len(f.oxm) > 0 {
-		name = f.oxm[0]
+		name = f.oxm[0].name
 	}
 	switch {
 	case s == WholeField(s.Field):

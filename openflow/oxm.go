@@ -10,8 +10,8 @@ import (
 
 // The headers of fields on the wire: NXM in OpenFlow 1.0, OXM in later versions
 // (OpenFlow 1.5, 7.2.3). A header has a class of 16 bits, a field number of 7 bits, a
-// bit for a mask, and the length of the body in 8 bits. The names of the headers are in
-// the table of fields (field.oxm); the numbers are in oxmNumbers.
+// bit for a mask, and the length of the body in 8 bits. The names and numbers of the
+// headers are in the table of fields (field.oxm).
 
 // Classes.
 const (
@@ -30,37 +30,8 @@ const onfVendor = 0x4f4e4600
 // 1.4 use.
 const onfTCPFlags = 42
 
-// oxmNumbers has the field numbers of the names in the table of fields. Registers are
-// numbered in their order: NXM_NX_REG0 is 0, NXM_NX_XXREG0 is 111, OXM_OF_PKT_REG0 is 0.
-var oxmNumbers = map[string]uint8{
-	"NXM_OF_IN_PORT": 0, "NXM_OF_ETH_DST": 1, "NXM_OF_ETH_SRC": 2, "NXM_OF_ETH_TYPE": 3, "NXM_OF_VLAN_TCI": 4,
-	"NXM_OF_IP_TOS": 5, "NXM_OF_IP_PROTO": 6, "NXM_OF_IP_SRC": 7, "NXM_OF_IP_DST": 8, "NXM_OF_TCP_SRC": 9,
-	"NXM_OF_TCP_DST": 10, "NXM_OF_UDP_SRC": 11, "NXM_OF_UDP_DST": 12, "NXM_OF_ICMP_TYPE": 13, "NXM_OF_ICMP_CODE": 14,
-	"NXM_OF_ARP_OP": 15, "NXM_OF_ARP_SPA": 16, "NXM_OF_ARP_TPA": 17,
-
-	"NXM_NX_TUN_ID": 16, "NXM_NX_ARP_SHA": 17, "NXM_NX_ARP_THA": 18, "NXM_NX_IPV6_SRC": 19, "NXM_NX_IPV6_DST": 20,
-	"NXM_NX_ICMPV6_TYPE": 21, "NXM_NX_ICMPV6_CODE": 22, "NXM_NX_ND_TARGET": 23, "NXM_NX_ND_SLL": 24, "NXM_NX_ND_TLL": 25,
-	"NXM_NX_IP_FRAG": 26, "NXM_NX_IPV6_LABEL": 27, "NXM_NX_IP_ECN": 28, "NXM_NX_IP_TTL": 29, "NXM_NX_TUN_IPV4_SRC": 31,
-	"NXM_NX_TUN_IPV4_DST": 32, "NXM_NX_TUN_GBP_ID": 38, "NXM_NX_TUN_GBP_FLAGS": 39, "NXM_NX_TUN_FLAGS": 104, "NXM_NX_PKT_MARK": 33, "NXM_NX_CONJ_ID": 37, "NXM_NX_TCP_FLAGS": 34, "NXM_NX_CT_STATE": 105, "NXM_NX_CT_ZONE": 106, "NXM_NX_CT_MARK": 107,
-	"NXM_NX_CT_LABEL": 108, "NXM_NX_TUN_IPV6_SRC": 109, "NXM_NX_TUN_IPV6_DST": 110, "NXM_NX_CT_NW_PROTO": 119,
-	"NXM_NX_CT_NW_SRC": 120, "NXM_NX_CT_NW_DST": 121, "NXM_NX_CT_IPV6_SRC": 122, "NXM_NX_CT_IPV6_DST": 123,
-	"NXM_NX_CT_TP_SRC": 124, "NXM_NX_CT_TP_DST": 125,
-
-	"OXM_OF_IN_PORT": 0, "OXM_OF_METADATA": 2, "OXM_OF_ETH_DST": 3, "OXM_OF_ETH_SRC": 4, "OXM_OF_ETH_TYPE": 5,
-	"OXM_OF_VLAN_VID": 6, "OXM_OF_VLAN_PCP": 7, "OXM_OF_IP_DSCP": 8, "OXM_OF_IP_ECN": 9, "OXM_OF_IP_PROTO": 10,
-	"OXM_OF_IPV4_SRC": 11, "OXM_OF_IPV4_DST": 12, "OXM_OF_TCP_SRC": 13, "OXM_OF_TCP_DST": 14, "OXM_OF_UDP_SRC": 15,
-	"OXM_OF_UDP_DST": 16, "OXM_OF_SCTP_SRC": 17, "OXM_OF_SCTP_DST": 18, "OXM_OF_ICMPV4_TYPE": 19, "OXM_OF_ICMPV4_CODE": 20,
-	"OXM_OF_ARP_OP": 21, "OXM_OF_ARP_SPA": 22, "OXM_OF_ARP_TPA": 23, "OXM_OF_ARP_SHA": 24, "OXM_OF_ARP_THA": 25,
-	"OXM_OF_IPV6_SRC": 26, "OXM_OF_IPV6_DST": 27, "OXM_OF_IPV6_FLABEL": 28, "OXM_OF_ICMPV6_TYPE": 29, "OXM_OF_ICMPV6_CODE": 30,
-	"OXM_OF_IPV6_ND_TARGET": 31, "OXM_OF_IPV6_ND_SLL": 32, "OXM_OF_IPV6_ND_TLL": 33, "OXM_OF_MPLS_LABEL": 34, "OXM_OF_MPLS_TC": 35,
-	"OXM_OF_MPLS_BOS": 36, "OXM_OF_PBB_ISID": 37, "OXM_OF_IPV6_EXTHDR": 39, "NXM_NX_MPLS_TTL": 30, "OXM_OF_TUNNEL_ID": 38, "OXM_OF_TCP_FLAGS": 42,
-
-	"ERICOXM_OF_ICMPV6_ND_RESERVED": 1, "ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE": 2,
-}
-
-// Numbers of the first registers and of the first field tun_metadata.
+// Numbers of the first xxreg and of the first field tun_metadata.
 const (
-	numberReg   = 0   // NXM_NX_REG0
 	numberXXReg = 111 // NXM_NX_XXREG0
 	numberTLV   = 40  // NXM_NX_TUN_METADATA0
 )
@@ -88,8 +59,8 @@ func indexHeaders() (headers [fieldCount]oxmHeaders, back map[oxmHeader]FieldID)
 	}
 	back = make(map[oxmHeader]FieldID)
 	for id := FTunID; id < fieldCount; id++ {
-		for i, name := range fields[id].oxm {
-			h := headerOf(id, name)
+		for i, named := range fields[id].oxm {
+			h := oxmHeader{class: classOf(named.name), number: named.number, length: fields[id].bytes}
 			back[h] = id
 			if i == 0 {
 				headers[id].nxm = h
@@ -102,38 +73,19 @@ func indexHeaders() (headers [fieldCount]oxmHeaders, back map[oxmHeader]FieldID)
 	return headers, back
 }
 
-func headerOf(id FieldID, name string) oxmHeader {
-	h := oxmHeader{length: fields[id].bytes}
-	switch {
-	case id.IsTLV():
-		h.class, h.number = classNXM1, numberTLV+uint8(id-FTunMetadata)
-		return h
-	case strings.HasPrefix(name, "OXM_OF_PKT_REG"):
-		h.class, h.number = classPacketRegs, uint8(id-FXReg)
-		return h
-	case strings.HasPrefix(name, "NXM_NX_REG"):
-		h.class, h.number = classNXM1, numberReg+uint8(id-FReg)
-		return h
-	case strings.HasPrefix(name, "NXM_NX_XXREG"):
-		h.class, h.number = classNXM1, numberXXReg+uint8(id-FXXReg)
-		return h
-	case strings.HasPrefix(name, "NXM_OF_"):
-		h.class = classNXM0
-	case strings.HasPrefix(name, "NXM_NX_"):
-		h.class = classNXM1
-	case strings.HasPrefix(name, "OXM_OF_"):
-		h.class = classOXM
-	case strings.HasPrefix(name, "ERICOXM_OF_"):
-		h.class = classEricsson
-	default:
-		panic(fmt.Sprintf("%s has no class", name))
+// classOf returns the class of a header by the prefix of its name.
+func classOf(name string) uint16 {
+	for _, c := range []struct {
+		prefix string
+		class  uint16
+	}{
+		{"OXM_OF_PKT_REG", classPacketRegs}, {"OXM_OF_", classOXM}, {"NXM_OF_", classNXM0}, {"NXM_NX_", classNXM1}, {"ERICOXM_OF_", classEricsson},
+	} {
+		if strings.HasPrefix(name, c.prefix) {
+			return c.class
+		}
 	}
-	number, ok := oxmNumbers[name]
-	if !ok {
-		panic(fmt.Sprintf("%s has no number", name))
-	}
-	h.number = number
-	return h
+	panic(name + " has no class")
 }
 
 // header returns the header of a field in messages of version v.

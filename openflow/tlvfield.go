@@ -19,7 +19,7 @@ import (
 func addTLVFields() {
 	for n := range TLVFields {
 		num := Value64(uint64(n)).decimal()
-		fields[int(FTunMetadata)+n] = field{name: "tun_metadata" + num, oxm: []string{"NXM_NX_TUN_METADATA" + num},
+		fields[int(FTunMetadata)+n] = field{name: "tun_metadata" + num, oxm: []headerName{{"NXM_NX_TUN_METADATA" + num, uint8(numberTLV + n)}},
 			bytes: MaxTLVLen, format: asHex, maskable: true}
 	}
 }

@@ -26,8 +26,12 @@ func TestEveryFieldHasAHeader(t *testing.T) {
 			}
 		}
 	}
-	if len(fieldOfHeader) < len(oxmNumbers)+16+8+4 {
-		t.Errorf("%d headers for %d names: two names share a header", len(fieldOfHeader), len(oxmNumbers)+28)
+	names := 1 // ONF's header of tcp_flags, which has no name
+	for i := range fields {
+		names += len(fields[i].oxm)
+	}
+	if len(fieldOfHeader) != names {
+		t.Errorf("%d headers for %d names: two names share a header", len(fieldOfHeader), names)
 	}
 }
 

@@ -276,7 +276,7 @@ func (e *actionEncoder) setField(b []byte, a *Action) []byte {
 	whole := a.Mask.And(width) == width || a.Dst.Field == FNwTOS
 	start := len(b)
 	switch {
-	case e.v == Version10 && whole && legacySet[a.Dst.Field] != 0:
+	case e.v == Version10 && whole && f.legacySet != 0:
 		return e.modField(b, a)
 	case e.v == Version10 && whole && (a.Dst.Field == FVLANVID || a.Dst.Field == FDLVLAN):
 		return endAction(be.AppendUint16(appendHeader(b, wire10SetVLANVID), uint16(a.Value[1])), start)
@@ -341,16 +341,10 @@ func appendLoads(b []byte, a *Action) []byte {
 	return b
 }
 
-// legacySet are the actions of OpenFlow 1.0 that set whole fields.
-var legacySet = map[FieldID]uint16{
-	FEthSrc: wire10SetDLSrc, FEthDst: wire10SetDLDst, FIPSrc: wire10SetNWSrc, FIPDst: wire10SetNWDst, FNwTOS: wire10SetNWTOS,
-	FIPDSCP: wire10SetNWTOS, FTCPSrc: wire10SetTPSrc, FTCPDst: wire10SetTPDst, FUDPSrc: wire10SetTPSrc, FUDPDst: wire10SetTPDst,
-}
-
 // modField appends a mod_ action: as an action of OpenFlow 1.0, or as set_field.
 func (e *actionEncoder) modField(b []byte, a *Action) []byte {
 	start, id := len(b), a.Dst.Field
-	kind := legacySet[id]
+	kind := fields[id].legacySet
 	switch {
 	case id == FIPTTL && e.v != Version10:
 		b = append(appendHeader(b, wireSetNWTTL), byte(a.Value[1]))
