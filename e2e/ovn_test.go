@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,4 +108,25 @@ func TestOVN(t *testing.T) {
 	if got := o.nb("get logical_switch_port p1 up"); strings.TrimSpace(got) != "true" {
 		t.Errorf("p1 is up: %s", got)
 	}
+
+	// The provider network behind br-ex, a standalone bridge, whose gateway is on c1.
+	r1.vsctl("add-br br-ex -- set open_vswitch . external_ids:ovn-bridge-mappings=phys:br-ex")
+	c1.Address("br-ex", "10.1.0.1/24")
+	c1.Run("ip", "route", "add", "10.0.0.0/24", "via", "10.1.0.254")
+	for _, g := range []*lab.Host{a, b} {
+		g.Run("ip", "route", "add", "10.1.0.0/24", "via", "10.0.0.254")
+	}
+	o.nb("ls-add out -- lsp-add out phys -- lsp-set-type phys localnet -- lsp-set-addresses phys unknown -- lsp-set-options phys network_name=phys")
+	o.nb("lrp-add router r-out 02:00:00:00:00:fd 10.1.0.254/24 -- lrp-set-gateway-chassis r-out c1 -- set logical_router_port r-out options:gateway_mtu=600" +
+		" -- lsp-add out out-r -- lsp-set-type out-r router -- lsp-set-addresses out-r router -- lsp-set-options out-r router-port=r-out")
+	o.nb("--wait=hv sync")
+	reach(t, a, "10.1.0.1")
+	reach(t, b, "10.1.0.1")
+	eventually(t, func() error { // ovn-controller answers: it resumes a frame that its packet-out has paused
+		out, err := a.Try("ping", "-c1", "-W2", "-Mdo", "-s1000", "10.1.0.1")
+		if all := out + fmt.Sprint(err); !strings.Contains(all, "mtu = 600") && !strings.Contains(all, "mtu=600") {
+			return fmt.Errorf("a frame beyond the gateway's MTU: %s", all)
+		}
+		return nil
+	})
 }

@@ -28,6 +28,13 @@ type Controller struct {
 	Meter    uint32 // number of the meter that bounds the frames; 0: MeterController, if there is one
 }
 
+// IsOutput reports whether the action says no more than output:CONTROLLER. OpenFlow's reason
+// packet_out is for outputs. Any other controller action has the reason in its arguments, or
+// action, as with Open vSwitch; ovn-controller ignores frames with other reasons.
+func (c *Controller) IsOutput() bool {
+	return c.ID == 0 && c.Reason == "" && c.Userdata == "" && !c.Pause && c.Meter == 0
+}
+
 // WholeFrame is the value of MaxLen for an action that names no max_len: the controller
 // gets the whole frame.
 const WholeFrame = 0xffff

@@ -220,7 +220,7 @@ func (x *xlate) noted(c *openflow.Controller) uint32 {
 		n.Miss = n.Reason == "" && x.rule.Priority == 0 && x.rule.Match == (openflow.PackedMatch{})
 	} else if x.resumed != nil {
 		n.Table, n.Cookie = x.resumed.Table, x.resumed.Cookie
-	} else if n.Reason == "" {
+	} else if n.Reason == "" && c.IsOutput() {
 		n.Reason = "packet_out"
 	}
 	for _, id := range []openflow.FieldID{openflow.FTunID, openflow.FTunSrc, openflow.FTunDst, openflow.FTunIPv6Src, openflow.FTunIPv6Dst, openflow.FTunGBPID, openflow.FTunGBPFlags, openflow.FTunFlags, openflow.FCTState, openflow.FCTZone, openflow.FCTMark, openflow.FCTLabel} {
