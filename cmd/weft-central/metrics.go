@@ -116,6 +116,19 @@ func (c *central) collectors() []prometheus.Collector {
 	list = append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weft_central_bound_at_once_total", Help: "ports bound in the transaction that declared them",
 	}, func() float64 { return float64(c.store.BoundAtOnce()) }))
+	for _, r := range []struct {
+		name, help string
+		value      func(frontCounts) float64
+	}{
+		{"connections_refused_total", "connections closed at a limit", func(n frontCounts) float64 { return n.refused }},
+		{"connections_evicted_total", "connections closed to make room for newer ones", func(n frontCounts) float64 { return n.gaveWay }},
+		{"handshakes_failed_total", "TLS handshakes that failed or took too long", func(n frontCounts) float64 { return n.unproven }},
+	} {
+		list = append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "weft_central_" + r.name, Help: r.help},
+			func() float64 { return r.value(c.front.counts()) }))
+	}
+	list = append(list, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weft_central_strangers", Help: "connections without a certificate"},
+		func() float64 { return c.front.counts().strangers }))
 	return append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weft_central_undecodable_total", Help: "stored values skipped because they are no valid objects",
 	}, func() float64 { return float64(c.store.Undecodable()) }))

@@ -92,6 +92,7 @@ type central struct {
 	store *store.Store
 	hub   *hub.Hub
 	gate  *admin.Gate
+	front *front
 	// applied counts the syncs that waited for hosts, by the time until all hosts had
 	// applied the revision
 	applied prometheus.Histogram
@@ -122,8 +123,9 @@ func (c *central) run(ctx context.Context) error {
 	c.store.SetWaiting(c.hub.WaitingHost)
 	c.applied = newApplied()
 	service := c.service(client)
-	server := c.server(service)
-	failed := make(chan error, 4)
+	c.front = newFront(listener, c.keys.Server())
+	known, strangers := c.servers(service)
+	failed := make(chan error, 8)
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -132,8 +134,11 @@ func (c *central) run(ctx context.Context) error {
 	running.Go(func() { _ = c.store.Register(ctx, &wire.Central{Name: c.Name, Address: c.Address}) })
 	running.Go(func() { service.FollowPeers(ctx) })
 	running.Go(func() { c.chores(ctx) })
-	running.Go(func() { failed <- server.Serve(listener) })
-	defer stopServer(server)
+	running.Go(func() { failed <- c.front.run() })
+	running.Go(func() { failed <- known.Serve(c.front.known) })
+	running.Go(func() { failed <- strangers.Serve(c.front.strangers) })
+	defer stopServer(known)
+	defer strangers.Stop()
 	if c.Metrics != "" {
 		closeMetrics, err := c.serveMetrics(failed)
 		if err != nil {
@@ -224,16 +229,20 @@ func (c *central) service(client *clientv3.Client) *admin.Service {
 	})
 }
 
-func (c *central) server(service *admin.Service) *grpc.Server {
-	options := append(append(c.gate.Authorize(), hub.ServerOptions()...),
-		grpc.Creds(credentials.NewTLS(c.keys.Server())),
+// servers makes the gRPC server for connections with a certificate, and the one for those
+// without. Both have all services, so that a stranger is told that it needs a certificate.
+func (c *central) servers(service *admin.Service) (known, strangers *grpc.Server) {
+	known = grpc.NewServer(append(append(c.gate.Authorize(), hub.ServerOptions()...),
+		grpc.Creds(proven{}),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout, PermitWithoutStream: true}))
-	server := grpc.NewServer(options...)
-	wire.RegisterHubServer(server, c.hub)
-	service.Register(server)
-	return server
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout, PermitWithoutStream: true}))...)
+	strangers = grpc.NewServer(append(append(c.gate.Authorize(), strangerOptions()...), grpc.Creds(proven{}))...)
+	for _, server := range []*grpc.Server{known, strangers} {
+		wire.RegisterHubServer(server, c.hub)
+		service.Register(server)
+	}
+	return known, strangers
 }
 
 // stopServer lets calls end for a while.

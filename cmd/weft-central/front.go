@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"weft/central/pki"
+)
+
+const (
+	// maxStrangers limits the connections without a certificate, and those whose TLS handshake
+	// is not complete. maxAddressStrangers limits those of one IPv4 address or one IPv6 prefix
+	// of 64 bits. At a limit, the oldest of them makes room, of the same address or of the
+	// address with the most, if it is older than strangerGrace. Otherwise the new one is
+	// closed.
+	maxStrangers        = 512
+	maxAddressStrangers = 64
+	strangerGrace       = time.Second
+	// maxHostConnections limits the connections with the certificate of one host. At the limit
+	// the oldest is closed: the host has opened a new one because it lost the others.
+	maxHostConnections = 8
+	// reservedFiles is the number of descriptors that hosts and strangers leave to
+	// administrators, other centrals and etcd.
+	reservedFiles = 512
+	// handshakeRate limits the TLS handshakes a second, handshakeBurst those at once. Further
+	// ones wait. A handshake takes about a millisecond of a core.
+	handshakeRate  = 300
+	handshakeBurst = 300
+	// handshakeTimeout is the time limit of a handshake, with its wait.
+	handshakeTimeout = 10 * time.Second
+	// maxStrangerMessage is the largest message in bytes, and maxStrangerStreams the number of
+	// simultaneous calls, of a connection without a certificate. Such a connection ends after
+	// strangerTimeout.
+	maxStrangerMessage = 64 << 10
+	maxStrangerStreams = 1
+	strangerTimeout    = time.Minute
+)
+
+// front accepts the connections to a central and does their TLS handshakes. Connections with
+// a certificate, and those without, have a gRPC server each, because gRPC limits messages and
+// calls for a whole server.
+type front struct {
+	inner      net.Listener
+	config     *tls.Config
+	handshakes *rate.Limiter
+	timeout    time.Duration // handshakeTimeout
+	grace      time.Duration // strangerGrace
+	mostHosts  int           // limit of the connections with a host's certificate
+	known      *entrance
+	strangers  *entrance
+	closed     chan struct{}
+	closing    sync.Once
+
+	mu       sync.Mutex // guards the fields below; no lock is taken under it
+	conns    map[*conn]struct{}
+	hosts    int // number of conns with a host's certificate
+	entered  uint64
+	refused  uint64 // connections closed at a limit
+	gaveWay  uint64 // connections that made room for others
+	unproven uint64 // failed handshakes
+}
+
+// conn is a connection that the front has accepted. The front's lock guards its fields, except
+// for raw and the embedded connection.
+type conn struct {
+	net.Conn // with TLS; nil before the handshake
+	raw      net.Conn
+	front    *front
+	address  string
+	host     string // name in the certificate of a host
+	stranger bool   // no certificate yet
+	number   uint64
+	since    time.Time
+}
+
+// entrance is the listener of one of the gRPC servers.
+type entrance struct {
+	front *front
+	conns chan net.Conn
+}
+
+func newFront(inner net.Listener, config *tls.Config) *front {
+	f := &front{inner: inner, config: config, handshakes: rate.NewLimiter(handshakeRate, handshakeBurst), timeout: handshakeTimeout, grace: strangerGrace,
+		mostHosts: mostHosts(), closed: make(chan struct{}), conns: map[*conn]struct{}{}}
+	f.known, f.strangers = &entrance{f, make(chan net.Conn)}, &entrance{f, make(chan net.Conn)}
+	return f
+}
+
+// mostHosts returns the number of connections of hosts for which there are descriptors.
+func mostHosts() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return reservedFiles
+	}
+	files := int(min(limit.Cur, 1<<20))
+	return max(files-reservedFiles-maxStrangers, files/4)
+}
+
+// Accept implements net.Listener.
+func (e *entrance) Accept() (net.Conn, error) {
+	select {
+	case c := <-e.conns:
+		return c, nil
+	case <-e.front.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener. It closes the front.
+func (e *entrance) Close() error {
+	e.front.close()
+	return nil
+}
+
+// Addr implements net.Listener.
+func (e *entrance) Addr() net.Addr { return e.front.inner.Addr() }
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.front.mu.Lock()
+	c.front.forget(c)
+	c.front.mu.Unlock()
+	if c.Conn == nil {
+		return c.raw.Close()
+	}
+	return c.Conn.Close()
+}
+
+func (f *front) close() {
+	f.closing.Do(func() {
+		close(f.closed)
+		f.inner.Close()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for c := range f.conns {
+			if c.stranger {
+				c.raw.Close() // a handshake in progress ends; gRPC closes the others
+			}
+		}
+	})
+}
+
+// run accepts connections until the listener is closed.
+func (f *front) run() error {
+	for {
+		raw, err := f.inner.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			select {
+			case <-f.closed:
+				return nil
+			case <-time.After(100 * time.Millisecond): // descriptors may be used up
+				continue
+			}
+		}
+		c := &conn{raw: raw, front: f, address: addressOf(raw.RemoteAddr()), stranger: true, since: time.Now()}
+		if !f.enter(c) {
+			raw.Close()
+			continue
+		}
+		go f.serve(c)
+	}
+}
+
+// addressOf returns the address under which a connection is counted. One host can have every
+// address of an IPv6 prefix of 64 bits.
+func addressOf(a net.Addr) string {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return a.String()
+	}
+	address := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if address.Is4() {
+		return address.String()
+	}
+	return netip.PrefixFrom(address, 64).Masked().String()
+}
+
+// serve does the handshake of a connection and passes it to its gRPC server.
+func (f *front) serve(c *conn) {
+	secure, err := f.handshake(c)
+	if err != nil {
+		f.mu.Lock()
+		f.unproven++
+		f.mu.Unlock()
+		c.Close()
+		return
+	}
+	c.Conn = secure
+	to := f.strangers
+	if chains := secure.ConnectionState().VerifiedChains; len(chains) > 0 {
+		to = f.known
+		name, role, err := pki.Identity(chains[0][0])
+		if err != nil || role != pki.Host {
+			name = ""
+		}
+		if !f.prove(c, name) {
+			c.Close()
+			return
+		}
+	}
+	select {
+	case to.conns <- c:
+	case <-f.closed:
+		c.Close()
+	}
+}
+
+func (f *front) handshake(c *conn) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), f.timeout)
+	defer cancel()
+	if err := f.handshakes.Wait(ctx); err != nil {
+		return nil, err
+	}
+	secure := tls.Server(c.raw, f.config)
+	return secure, secure.HandshakeContext(ctx)
+}
+
+// enter registers a connection without a certificate. It returns false if a limit is reached
+// and no other connection makes room.
+func (f *front) enter(c *conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	strangers, most := map[string]int{}, ""
+	all := 0
+	for other := range f.conns {
+		if other.stranger {
+			all++
+			if strangers[other.address]++; strangers[other.address] > strangers[most] {
+				most = other.address
+			}
+		}
+	}
+	of := ""
+	switch {
+	case strangers[c.address] >= maxAddressStrangers:
+		of = c.address
+	case all >= maxStrangers:
+		of = most
+	}
+	if of != "" && !f.makeRoom(func(old *conn) bool { return old.stranger && old.address == of && time.Since(old.since) >= f.grace }) {
+		f.refused++
+		return false
+	}
+	f.entered++
+	c.number = f.entered
+	f.conns[c] = struct{}{}
+	return true
+}
+
+// prove notes that a connection has a certificate. host is the name in a host's certificate,
+// or "". It returns false if hosts have too many connections.
+func (f *front) prove(c *conn, host string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, present := f.conns[c]; !present {
+		return false
+	}
+	if host != "" {
+		own := 0
+		for other := range f.conns {
+			if other.host == host {
+				own++
+			}
+		}
+		if own >= maxHostConnections {
+			f.makeRoom(func(old *conn) bool { return old.host == host })
+		}
+		if f.hosts >= f.mostHosts {
+			f.refused++
+			return false
+		}
+		f.hosts++
+	}
+	c.stranger, c.host = false, host
+	return true
+}
+
+// makeRoom closes the oldest connection that the function candidate selects. It returns false
+// if there is none. The caller holds f.mu.
+func (f *front) makeRoom(candidate func(*conn) bool) bool {
+	var oldest *conn
+	for c := range f.conns {
+		if candidate(c) && (oldest == nil || c.number < oldest.number) {
+			oldest = c
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	f.gaveWay++
+	f.forget(oldest)
+	oldest.raw.Close()
+	return true
+}
+
+// forget removes a connection from the list, if it is there. The caller holds f.mu.
+func (f *front) forget(c *conn) {
+	if _, present := f.conns[c]; !present {
+		return
+	}
+	delete(f.conns, c)
+	if c.host != "" {
+		f.hosts--
+	}
+}
+
+// frontCounts are the counters of a front.
+type frontCounts struct{ strangers, refused, gaveWay, unproven float64 }
+
+func (f *front) counts() (n frontCounts) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.conns {
+		if c.stranger {
+			n.strangers++
+		}
+	}
+	n.refused, n.gaveWay, n.unproven = float64(f.refused), float64(f.gaveWay), float64(f.unproven)
+	return n
+}
+
+// proven are the credentials of gRPC for connections whose handshake the front has done.
+type proven struct{}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (proven) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, ok := raw.(*conn)
+	if !ok {
+		return nil, nil, errors.New("a connection that the front has not accepted")
+	}
+	state := c.Conn.(*tls.Conn).ConnectionState()
+	return c, credentials.TLSInfo{State: state, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (proven) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("no credentials of a client")
+}
+
+// Info implements credentials.TransportCredentials.
+func (proven) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+}
+
+// Clone implements credentials.TransportCredentials.
+func (p proven) Clone() credentials.TransportCredentials { return p }
+
+// OverrideServerName implements credentials.TransportCredentials.
+func (proven) OverrideServerName(string) error { return nil }
+
+// strangerOptions are the limits of the gRPC server for connections without a certificate.
+func strangerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxStrangerMessage), grpc.MaxConcurrentStreams(maxStrangerStreams),
+		grpc.ConnectionTimeout(handshakeTimeout), grpc.MaxHeaderListSize(16 << 10),
+		grpc.InitialWindowSize(maxStrangerMessage), grpc.InitialConnWindowSize(maxStrangerMessage),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: handshakeTimeout, MaxConnectionAge: strangerTimeout,
+			MaxConnectionAgeGrace: time.Second, Time: pingEvery, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout, PermitWithoutStream: true})}
+}
