@@ -49,7 +49,9 @@ func (d *Daemon) listen() error {
 	}
 	if d.unixctl, err = unixctl.Open(d.rundir(), &policy, d.appctl(), d.log); err != nil {
 		d.log.Warn("ovs-appctl cannot reach this process", "error", err)
+		return nil
 	}
+	d.limits.Add(d.unixctl.LimitRows)
 	return nil
 }
 

@@ -20,6 +20,7 @@ type bridge struct {
 	failMode    string
 	controllers []string
 	datapathID  string // "": the switch's choice
+	hwaddr      string // MAC address of LOCAL; "": the kernel's choice
 }
 
 // port is a port as the database wants it.
@@ -47,7 +48,8 @@ func wanted(t tables, rundir string) (m model) {
 		if r == nil {
 			continue
 		}
-		b := bridge{id: id, name: r.text("name"), failMode: r.text("fail_mode"), datapathID: r.get("other_config", "datapath-id")}
+		b := bridge{id: id, name: r.text("name"), failMode: r.text("fail_mode"), datapathID: r.get("other_config", "datapath-id"),
+			hwaddr: r.get("other_config", "hwaddr")}
 		if b.failMode == "" {
 			b.failMode = api.FailStandalone // the default of ovs-vswitchd.conf.db(5)
 		}
@@ -94,6 +96,9 @@ func (m *model) addPort(t tables, b *bridge, r row, rundir string, names map[str
 		}
 		p := port{id: id, name: i.text("name"), bridge: b.name}
 		own, problem := interfaceWords(i, b.name, rundir)
+		if problem == "" && p.name == b.name && b.hwaddr != "" {
+			own = append(slices.DeleteFunc(own, func(w string) bool { return strings.HasPrefix(w, "mac=") }), "mac="+b.hwaddr)
+		}
 		switch {
 		case len(ids) > 1:
 			problem = fmt.Sprintf("port %s has %d interfaces: there are no bonds; expected one", r.text("name"), len(ids))

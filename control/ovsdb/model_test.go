@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -230,5 +231,65 @@ func TestReconcile(t *testing.T) {
 	pass(&model{}, "del-port t", "del-br br0", "del-port uplink-u0")
 	if len(c.failed) != 0 || f.ports["wire"] == nil {
 		t.Errorf("failures %v, ports %v", c.failed, f.ports)
+	}
+}
+
+// After any sequence of models and failures, the switch has exactly the ports and bridges of the
+// last model, once the failures end.
+func TestReconcileRandom(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 33))
+		f := &fakeSwitch{bridges: map[string]*api.Bridge{}, ports: map[string]*api.Port{}}
+		c := New(Setup{Switch: f, Log: slog.New(slog.DiscardHandler)})
+		c.kernel = fakeKernel{}
+		now := time.Unix(1000, 0)
+		var m model
+		for range 5 {
+			m = model{}
+			for b := range r.IntN(3) {
+				d := bridge{name: fmt.Sprint("br", b), failMode: []string{"secure", "standalone"}[r.IntN(2)]}
+				if r.IntN(3) == 0 {
+					d.datapathID = fmt.Sprint(1 + r.IntN(2))
+				}
+				m.bridges = append(m.bridges, d)
+				for p := range r.IntN(5) {
+					words := []string{"bridge=" + d.name, []string{"dev=x", "type=patch", "type=tap"}[r.IntN(3)], fmt.Sprint("tag=", r.IntN(2))}
+					if words[1] == "dev=x" {
+						words = append(words, "type=device")
+					}
+					slices.Sort(words)
+					m.ports = append(m.ports, port{name: fmt.Sprint("p", b, p), words: words})
+				}
+			}
+			f.broken = map[string]bool{fmt.Sprint("p", r.IntN(3), r.IntN(5)): r.IntN(2) == 0}
+			if r.IntN(4) == 0 { // weftd starts again
+				c = New(Setup{Switch: f, Log: slog.New(slog.DiscardHandler)})
+				c.kernel = fakeKernel{}
+			}
+			c.reconcile(&m, now)
+		}
+		f.broken = nil
+		c.reconcile(&m, now.Add(2*retryInterval))
+		var got, want []string
+		for _, b := range f.Bridges() {
+			got = append(got, b.Name+" "+b.FailMode)
+		}
+		for _, p := range f.Ports() {
+			var words []string
+			for key, v := range p.Options {
+				words = append(words, key+"="+v)
+			}
+			slices.Sort(words)
+			got = append(got, fmt.Sprint(p.Name, words))
+		}
+		for _, b := range m.bridges {
+			want = append(want, b.name+" "+b.failMode)
+		}
+		for _, p := range m.ports {
+			want = append(want, fmt.Sprint(p.name, p.words))
+		}
+		if !slices.Equal(got, want) || len(c.failed) != 0 {
+			t.Fatalf("seed %d: the switch has\n%s\nwant\n%s\nfailures %v", seed, strings.Join(got, "\n"), strings.Join(want, "\n"), c.failed)
+		}
 	}
 }

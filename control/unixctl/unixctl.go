@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/control/access"
+	"weft/control/limits"
 )
 
 const (
@@ -50,8 +51,9 @@ type Server struct {
 	pidFile  *os.File
 	log      *slog.Logger
 
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
+	mu      sync.Mutex
+	conns   map[net.Conn]struct{}
+	refused uint64
 }
 
 // Open writes the pid file in a directory, and opens the socket beside it. The pid file stays
@@ -139,11 +141,22 @@ func (s *Server) Run(ctx context.Context) {
 func (s *Server) enter(ctx context.Context, c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ctx.Err() != nil || len(s.conns) >= maxConnections || s.policy.Identify(c).Role == access.None {
+	if len(s.conns) >= maxConnections {
+		s.refused++
+		return false
+	}
+	if ctx.Err() != nil || s.policy.Identify(c).Role == access.None {
 		return false
 	}
 	s.conns[c] = struct{}{}
 	return true
+}
+
+// LimitRows is a limits.Source.
+func (s *Server) LimitRows(emit func(limits.Row)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	emit(limits.Row{Name: "appctl_connections", Unit: "connections", Used: uint64(len(s.conns)), Limit: maxConnections, Refused: s.refused})
 }
 
 func (s *Server) leave(c net.Conn) {

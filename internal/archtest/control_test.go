@@ -80,7 +80,7 @@ var controlMayImport = map[string][]string{
 	"control/tables": {
 		"control/change", "control/megaflows", "control/pipeline", "control/usererr", "control/workers", "api", "datapath", "internal/clock", "openflow", "openflow/ofproto", "packet",
 	},
-	"control/unixctl":            {"control/access"},
+	"control/unixctl":            {"control/access", "control/limits"},
 	"control/ovsdb":              {"control/loop", "control/usererr", "api"},
 	"control/change":             {},
 	"control/change/changetest":  {"control/change"},
