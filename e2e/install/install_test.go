@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -331,5 +332,45 @@ func lintian(t *testing.T, deb string) (end func()) {
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("lintian: %v:\n%s", err, out.String())
 		}
+	}
+}
+
+// readmeBlock returns the lines of the code block behind a comment of README.md.
+func readmeBlock(t *testing.T, comment string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(text), "<!-- "+comment)
+	_, block, _ := strings.Cut(after, "```\n")
+	block, _, ended := strings.Cut(block, "\n```")
+	if !found || !ended {
+		t.Fatalf("README.md has no block behind %q", comment)
+	}
+	return strings.Split(block, "\n")
+}
+
+// number matches the words of the output of weft show that differ between runs.
+var number = regexp.MustCompile(`[0-9a-f]{12}|\d[\d.hms]*`)
+
+// The lines of README's tour work, each after the one before, on a machine with the package.
+// The printed state has the lines that README shows; only numbers differ.
+func TestREADME(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: boots a machine of namespaces")
+	}
+	m := boot(t, packages(t))
+	m.run("dpkg", "-i", m.deb("1.0"))
+	var out string
+	for _, line := range readmeBlock(t, "tour:") {
+		out = m.run("sh", "-c", line)
+	}
+	shape := func(text string) string {
+		text = strings.NewReplacer("(commit first)", "(commit 0)", "0.2-dev", "0").Replace(text)
+		return strings.Join(strings.Fields(number.ReplaceAllString(text, "0")), " ")
+	}
+	if want, got := shape(strings.Join(readmeBlock(t, "tour's output"), "\n")), shape(out); got != want {
+		t.Errorf("weft show prints\n%s\nREADME.md has\n%s", got, want)
 	}
 }
