@@ -38,6 +38,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"weft/offload"
 	"weft/packet"
 )
 
@@ -80,6 +81,9 @@ type spec struct {
 	Feeder bool `json:"feeder,omitempty"`
 	// All: the sockets take every frame of the device, see Config.All.
 	All bool `json:"all,omitempty"`
+	// Offload is offload.Version if known flows of the port may run in the kernel, otherwise 0.
+	// The descriptors of their counts follow the sockets.
+	Offload int `json:"offload,omitempty"`
 }
 
 // sockets returns the number of packet sockets.
@@ -87,10 +91,14 @@ func (s spec) sockets() int { return s.Rings + s.Queues }
 
 // fds returns the number of descriptors that belong to the specification.
 func (s spec) fds() int {
+	n := s.sockets()
 	if s.Feeder {
-		return s.sockets() + 1
+		n++
 	}
-	return s.sockets()
+	if s.Offload != 0 {
+		n += offload.CountFDs
+	}
+	return n
 }
 
 func parseSpec(text []byte, fds []int) (spec, error) {
@@ -100,6 +108,9 @@ func parseSpec(text []byte, fds []int) (spec, error) {
 	}
 	if min(s.Rings, s.Queues) < 0 || s.sockets() < 1 || s.sockets() > MaxQueues || len(fds) < s.fds() {
 		return s, fmt.Errorf("af_packet on %s: %d descriptors for %d queues", s.Dev, len(fds), s.sockets())
+	}
+	if s.Offload != 0 && s.Offload != offload.Version {
+		return s, fmt.Errorf("af_packet on %s: flows in the kernel of version %d: expected %d", s.Dev, s.Offload, offload.Version)
 	}
 	if s.MTU < 68 || s.MTU > 65535 {
 		return s, fmt.Errorf("af_packet on %s: MTU %d is not in 68 to 65535", s.Dev, s.MTU)

@@ -28,6 +28,12 @@ func Open(text []byte, fds []int) (port.Device, error) {
 			d.Close()
 			return nil, fmt.Errorf("af_packet on %s: %w", s.Dev, err)
 		}
+		if i == 0 && s.Offload != 0 {
+			if rx, err = withCounts(rx, fds[s.sockets():]); err != nil {
+				d.Close()
+				return nil, fmt.Errorf("af_packet on %s: %w", s.Dev, err)
+			}
+		}
 		d.AddRx(rx)
 		tx, err := newTx(fd, feeder, s)
 		if err != nil {

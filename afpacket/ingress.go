@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"weft/offload"
 	"weft/packet"
 )
 
@@ -144,12 +145,16 @@ func (u *Uplink) closeIngress() {
 }
 
 // IngressFDs returns the descriptor of the ingress program's link, or nothing if there is no
-// program. The uplink owns it.
+// program. The descriptors of the flows that run in the kernel follow. The uplink owns them.
 func (u *Uplink) IngressFDs() []int {
-	if l, ok := u.ingress.(interface{ FD() int }); ok {
-		return []int{l.FD()}
+	l, ok := u.ingress.(interface{ FD() int })
+	switch {
+	case !ok:
+		return nil
+	case u.flows != nil:
+		return append([]int{l.FD()}, u.flows.FDs()[offload.CountFDs:]...)
 	}
-	return nil
+	return []int{l.FD()}
 }
 
 // InStack returns the reason why the kernel's stack sees the datagrams of the tunnels, too.

@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"weft/offload"
 )
 
 // Config describes an uplink for Setup.
@@ -29,6 +31,8 @@ type Config struct {
 	// All makes a port of the device instead of an uplink: the sockets take every frame
 	// that arrives at the device, and the kernel's stack sees none (all.go).
 	All bool
+	// Offload lets known flows of a port of a device run in the kernel. It needs All.
+	Offload bool
 }
 
 // Uplink is control's handle of an uplink. Control owns it. Only one goroutine may
@@ -42,6 +46,8 @@ type Uplink struct {
 	endpoints []netip.AddrPort // sorted
 	sinks     []int            // UDP sockets, sinks[i] for endpoints[i]
 	ingress   link.Link        // ingress program's link; nil: none
+	flows     *offload.Table   // flows that run in the kernel; nil: none can
+	noFlows   string           // reason why none can although Config.Offload asks for it
 	noIngress string           // reason why the stack sees the tunnels' datagrams
 	counts    [MaxQueues]counts
 	checked   [MaxQueues]counts // counts at the last Check
@@ -75,7 +81,7 @@ func Setup(cfg Config) (*Uplink, error) {
 		}
 	}
 	if cfg.All {
-		if err := u.takeAll(); err != nil {
+		if err := u.takeAll(cfg.Offload); err != nil {
 			u.Close()
 			return nil, fmt.Errorf("af_packet on %s: %w", cfg.Dev, err)
 		}
@@ -165,7 +171,12 @@ func (u *Uplink) Ring() (yes bool, reason string) { return u.spec.Queues == 0, u
 
 // FDs returns the descriptors for Open. The uplink owns them: pass duplicates to
 // Open.
-func (u *Uplink) FDs() []int { return u.sockets }
+func (u *Uplink) FDs() []int {
+	if u.flows != nil {
+		return append(slices.Clone(u.sockets), u.flows.FDs()[:offload.CountFDs]...)
+	}
+	return u.sockets
+}
 
 // MTU returns the device's MTU at Setup or from the last SetMTU, in bytes without the
 // Ethernet header.
@@ -222,6 +233,10 @@ func (u *Uplink) Close() {
 	closeAll(u.sockets)
 	closeAll(u.sinks)
 	u.closeIngress()
+	if u.flows != nil {
+		u.flows.Close()
+		u.flows = nil
+	}
 	u.sockets, u.sinks, u.endpoints = nil, nil, nil
 }
 
@@ -238,6 +253,7 @@ type snapshot struct {
 	Spec      spec             `json:"spec"`
 	Why       string           `json:"why,omitempty"`
 	NoRing    string           `json:"no_ring,omitempty"`
+	NoFlows   string           `json:"no_flows,omitempty"`
 	Index     int              `json:"ifindex"`
 	Endpoints []netip.AddrPort `json:"endpoints"`
 }
@@ -245,8 +261,8 @@ type snapshot struct {
 // Snapshot returns the state and the descriptors of the uplink for Restore in another
 // process. The uplink still owns the descriptors.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
-	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.noFeeder, NoRing: u.noRing, Index: u.ifindex, Endpoints: u.endpoints})
-	return blob, slices.Concat(u.sockets, u.sinks), err
+	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.noFeeder, NoRing: u.noRing, NoFlows: u.noFlows, Index: u.ifindex, Endpoints: u.endpoints})
+	return blob, slices.Concat(u.FDs(), u.sinks), err
 }
 
 // Restore returns the uplink of another process's Snapshot. The descriptors of IngressFDs
@@ -254,7 +270,7 @@ func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 func Restore(blob []byte, fds []int) (*Uplink, error) {
 	var s snapshot
 	err := json.Unmarshal(blob, &s)
-	if err == nil && (s.Spec.sockets() < 1 || len(fds) < s.Spec.fds()+len(s.Endpoints) || len(fds) > s.Spec.fds()+len(s.Endpoints)+1) {
+	if err == nil && (s.Spec.sockets() < 1 || len(fds) < s.Spec.fds()+len(s.Endpoints) || len(fds) > s.Spec.fds()+len(s.Endpoints)+maxExtras) {
 		err = fmt.Errorf("%d descriptors for %d queues and %d endpoints", len(fds), s.Spec.sockets(), len(s.Endpoints))
 	}
 	if err != nil {
@@ -262,13 +278,42 @@ func Restore(blob []byte, fds []int) (*Uplink, error) {
 		return nil, fmt.Errorf("af_packet: snapshot: %w", err)
 	}
 	n, sinks := s.Spec.fds(), s.Spec.fds()+len(s.Endpoints)
-	u := &Uplink{spec: s.Spec, noFeeder: s.Why, noRing: s.NoRing, ifindex: s.Index, endpoints: s.Endpoints,
+	u := &Uplink{spec: s.Spec, noFeeder: s.Why, noRing: s.NoRing, noFlows: s.NoFlows, ifindex: s.Index, endpoints: s.Endpoints,
 		sockets: slices.Clone(fds[:n]), sinks: slices.Clone(fds[n:sinks])}
-	if len(fds) > sinks {
-		if u.ingress, err = link.NewFromFD(fds[sinks]); err != nil {
+	extras := fds[sinks:]
+	if s.Spec.Offload != 0 {
+		counts := u.sockets[n-offload.CountFDs:]
+		u.sockets = u.sockets[:n-offload.CountFDs]
+		if err := u.adoptFlows(counts, extras); err != nil {
+			u.Close()
+			return nil, fmt.Errorf("af_packet on %s: %w", s.Spec.Dev, err)
+		}
+		return u, nil
+	}
+	if len(extras) > 0 {
+		if u.ingress, err = link.NewFromFD(extras[0]); err != nil {
 			u.Close()
 			return nil, fmt.Errorf("af_packet on %s: ingress program: %w", s.Spec.Dev, err)
 		}
 	}
 	return u, nil
+}
+
+// maxExtras is the largest number of descriptors of IngressFDs.
+const maxExtras = 1 + offload.FDs - offload.CountFDs
+
+// adoptFlows takes over the table of flows. counts are its first descriptors, extras are those
+// of IngressFDs. It owns the descriptors, even if it fails.
+func (u *Uplink) adoptFlows(counts, extras []int) (err error) {
+	if len(extras) != maxExtras || u.spec.Offload != offload.Version {
+		closeAll(counts)
+		closeAll(extras)
+		return errors.New("the flows in the kernel are incomplete or of another version")
+	}
+	if u.flows, err = offload.Adopt(slices.Concat(counts, extras[1:])); err != nil {
+		closeAll(extras[:1])
+		return err
+	}
+	u.ingress, err = link.NewFromFD(extras[0])
+	return err
 }

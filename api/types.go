@@ -207,6 +207,8 @@ type Worker struct {
 	// ParkedQueues is the number of receive queues that have been empty for a while and do not
 	// take the worker's time now
 	ParkedQueues uint64 `json:"parked_queues"`
+	// OffloadedFrames is the part of Frames that the kernel forwarded (offload=on)
+	OffloadedFrames uint64 `json:"offloaded_frames"`
 }
 
 // Port is a port with its state.

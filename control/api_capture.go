@@ -91,6 +91,8 @@ func (d *Daemon) streamCapture(w http.ResponseWriter, r *http.Request, tap datap
 	wall := time.Now().Add(-time.Duration(clock.Monotonic()))
 	begun := false
 	payload := access.PeerOf(r.Context()).Role >= access.Write
+	d.pipeline.PauseOffload() // the capture sees the workers' frames only
+	defer d.pipeline.ResumeOffload()
 	err := d.captures.Run(r.Context(), tap, func() error { begun = true; return out.begin() }, out.flush,
 		func(f *datapath.Capture, lost uint64) error {
 			c := d.captured(f, lost, wall)

@@ -112,8 +112,9 @@ func (w *Worker) addPort(q *PortQueues) error {
 			number = q.RxNumbers[i]
 		}
 		counted, _ := rx.(port.Counted)
+		offloaded, _ := rx.(port.Offloaded)
 		s := w.queues.add(rxQueue{rx: rx, port: q.Port, number: number, waitFD: int32(rx.WaitFD()), polled: rx.Polled(),
-			counted: counted, tunnel: q.Tunnel, usedNS: w.now})
+			counted: counted, tunnel: q.Tunnel, usedNS: w.now, offloaded: offloaded})
 		s.ahead, _ = rx.(port.Prefetcher)
 		if keeper, ok := rx.(port.Keeper); ok && keeper.MayKeep() {
 			s.keeper = keeper
@@ -125,8 +126,6 @@ func (w *Worker) addPort(q *PortQueues) error {
 			return fmt.Errorf("port %d: watch descriptor %d: %w", q.Port, s.waitFD, err)
 		}
 	}
-	w.accounting.reset(q.Port, q.Tunnel)
-	w.sh.SpentNS[q.Port] = 0
 	p.tx, p.lock, p.number = q.Tx, q.Lock, q.TxNumber
 	p.local, p.tap = false, false
 	if len(q.Rx) > 0 && !q.Tunnel {

@@ -32,9 +32,11 @@ type rxQueue struct {
 	counted port.Counted    // rx as a port.Counted; nil: only a system call tells whether frames wait
 	ahead   port.Prefetcher // rx as a port.Prefetcher; nil: rx cannot prefetch
 	keeper  port.Keeper     // rx as a port.Keeper; nil: rx cannot keep a batch, see kept.go
-	kept    keptBatch
-	lateNS  uint64    // time until which buffers may be released late; 0: never
-	agreed  agreement // stored key words of the last fused frames, see agreement in fuse.go
+	// rx as a port.Offloaded; nil: no flows of the port run in the kernel
+	offloaded port.Offloaded
+	kept      keptBatch
+	lateNS    uint64    // time until which buffers may be released late; 0: never
+	agreed    agreement // stored key words of the last fused frames, see agreement in fuse.go
 }
 
 // queueTable holds the receive queues of a worker. The array order begins with the awake
@@ -46,6 +48,7 @@ type queueTable struct {
 	polled        int // number of awake queues with polled set
 	counted       int // number of awake polled queues that know whether frames wait
 	withoutWaitFD int // number of queues without a WaitFD, which are never parked
+	offloaded     int // number of queues with offloaded set
 	slots         [maxQueues]rxQueue
 	order         [maxQueues]uint16
 }
@@ -63,6 +66,9 @@ func (t *queueTable) add(q rxQueue) *rxQueue {
 			if s.polled {
 				t.taps++
 			}
+			if s.offloaded != nil {
+				t.offloaded++
+			}
 			t.wake(s)
 			return s
 		}
@@ -75,6 +81,9 @@ func (t *queueTable) remove(i int) {
 	q := t.queue(i)
 	if q.polled {
 		t.taps--
+	}
+	if q.offloaded != nil {
+		t.offloaded--
 	}
 	if i < t.awake {
 		t.awake--

@@ -8,7 +8,6 @@
 //	gather.go    queues with few frames wait until more have come
 //	park.go      queues that stay empty are not visited until a wake-up
 //	fair.go      queues whose frames cost too much wait
-//	account.go   ports that used more than their part of the worker's time wait
 //	classify.go  decapsulate, extract keys, look up
 //	execute.go   the actions of a run of frames of one flow
 //	rewrite_arp_nd.go  changes to ARP, neighbour discovery and ICMP headers
@@ -25,6 +24,7 @@
 //	segment.go   offloads that an output does not take: checksums, cutting large frames
 //	truncate.go  outputs that send the first bytes of a frame
 //	toobig.go    the ICMP error for a frame too long for its tunnel
+//	offload.go   the counts of flows that run in the kernel
 //	bfd.go       BFD sessions with the remotes of tunnels
 //	answer.go    replies to ARP requests and neighbour solicitations
 //	upcall.go    messages to the control process: misses, neighbours, faults
@@ -177,12 +177,12 @@ type Worker struct {
 	toTap      bool     // one of the frames of delivered went to a tap
 	queues     queueTable
 	parking    parking
+	offloadNS  uint64 // time of the next call of takeOffloaded that does something
 	fullPasses uint32 // number of consecutive passes with a full batch, see gather.go
 	faults     int    // number of failed ports not yet reported to the control process
 
 	held          heldPool
 	fair          fairness
-	accounting    accounting
 	controllerDue uint64 // time of the rate limit of toController
 	tracks        tracks
 	fused         fused
@@ -232,7 +232,6 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	clear(sh.Templates)
 	clear(sh.Meters)
 	w.held.init(sh)
-	w.accounting.init()
 	w.parking.afterNS, w.parking.lookNS = parkAfterNS, lookParkedNS
 	for i := range w.ports {
 		w.ports[i].port, w.ports[i].counters = uint32(i), &sh.Ports[i]
@@ -313,7 +312,6 @@ func (w *Worker) pass() {
 	c := w.sh.Counters
 	if w.wasBusy {
 		c.BusyNS += now - w.now
-		w.accounting.noteDuration(now-w.now, now)
 	}
 	c.Gaps[GapBucket(now-w.now)]++
 	if now-w.now > suspectNS {
@@ -336,14 +334,13 @@ func (w *Worker) pass() {
 	if w.config.Sweeps && w.tracks.tracker != nil {
 		w.sweeping = w.tracks.tracker.Sweep(now)
 	}
+	w.takeOffloaded()
 	w.findReady()
 	w.wakeParked()
-	w.beginAccounts(did)
 	frames, idle, full := 0, 0, false
 	for at := 0; at < w.queues.awake && !w.holding; at++ {
 		q := w.queues.queue(at)
-		if w.skipDebtor(q) || w.waitsForOthers(q.port) {
-			w.fair.skipped++
+		if w.skipDebtor(q) {
 			w.releaseKept(q)
 			continue
 		}
@@ -356,7 +353,6 @@ func (w *Worker) pass() {
 			w.releaseAllQueues() // called here, because a sleep may follow before the next poll
 			break                // failPort has changed the table of queues
 		}
-		w.account(q, n)
 		frames += n
 		full = full || n == packet.BatchSize
 		w.scheduleVisit(q, n)
@@ -388,7 +384,6 @@ func (w *Worker) pass() {
 	w.wasBusy = frames > 0
 	waits := w.fair.skipped > 0
 	w.payDebts()
-	w.endAccounts()
 	if w.faults > 0 {
 		w.reportFaults()
 	}

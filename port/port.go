@@ -142,3 +142,24 @@ type Device interface {
 	// uses the queues any more.
 	Close()
 }
+
+// Offloaded is an Rx of a port whose known flows may run in the kernel (package offload). The
+// worker adds their counts to its own.
+type Offloaded interface {
+	Rx
+	// TakeCounts returns the counts of a megaflow slot and sets them to 0.
+	TakeCounts(slot uint32) OffloadCounts
+	// OffloadSlots returns the number of slots that may have counts.
+	OffloadSlots() uint32
+	// NextOffloaded returns the first slot from a slot on that has a flow in the kernel. Other
+	// slots may have counts, too, but no longer grow.
+	NextOffloaded(from uint32) (slot uint32, found bool)
+}
+
+// OffloadCounts are the frames of a flow that the kernel has sent to port Out, since they
+// were taken last.
+type OffloadCounts struct {
+	Packets, Bytes uint64
+	UsedNS         uint64 // time of the last frame (CLOCK_MONOTONIC)
+	Out            uint32
+}

@@ -23,7 +23,7 @@ const portSyntax = `Options of add-port by type:
   type=af_xdp     dev=NETDEV [queues=N] [mode=auto|zerocopy|copy|generic]
                   [channels=N] [rss=served] [busy_poll=US] [replace=on]
   type=af_packet  dev=NETDEV [queues=N]
-  type=device     [dev=NETDEV] [queues=N]
+  type=device     [dev=NETDEV] [queues=N] [offload=on|off]
   type=patch      peer=PORT
   type=vxlan      vni=N|flow remote=IP[,IP...]|flow|GROUP [dev=NETDEV] [local=IP]
                   [dst_port=4789] [src_port=LOW-HIGH] [udp_csum=on|off] [ttl=N|inherit]

@@ -54,6 +54,11 @@ func (pl *Pipeline) install(list []megaflows.Candidate, answer func(b *workers.B
 		if answer != nil {
 			answer(b)
 		}
+		for i := range list {
+			if list[i].Verdict == megaflows.Admitted {
+				pl.offload(list[i].Megaflow)
+			}
+		}
 	})
 }
 
@@ -71,12 +76,14 @@ func (pl *Pipeline) evict(list []*megaflows.Megaflow) {
 		return
 	}
 	list = pl.megaflows.Forget(list, func(m *megaflows.Megaflow) {
+		pl.reclaim(m) // first, so that the worker then takes the last counts of the kernel
 		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.Slot, nil))
 	})
 	_ = pl.workers.WaitApplied() // error ignored: the counts of a dead engine can still be read
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	for _, m := range list {
+		pl.discard(m)
 		pl.pull(m)
 		pl.counters.End(m.Slot)
 		pl.megaflows.Release(m.Slot)

@@ -7,6 +7,7 @@
 //   - pipeline.go: what the bridges share; bridge.go: each bridge with its tables
 //   - misses.go: a miss becomes a megaflow, or its frame is executed once
 //   - caches.go: megaflows in the workers, and their counts
+//   - offload.go: megaflows between network devices run in the kernel
 //   - changes.go, reading.go: the interface of control/tables and control/ofswitch
 //   - revalidate.go: megaflows after a change, and timeouts
 //   - learn.go: flows of learn actions
@@ -92,6 +93,7 @@ type Pipeline struct {
 	rules    *rulebook.Book
 
 	megaflows *megaflows.Index
+	offloads  offloads
 	macs      *addresses.Table
 	recircs   *xlate.RecircTable
 	notes     *xlate.NoteTable

@@ -146,5 +146,6 @@ func (pl recovery) adopt(slot uint32) bool {
 	m.SetUses(t.Addresses)
 	pl.counters.Assign(slot, m.RuleRows)
 	pl.megaflows.Adopt(m, &key, &mask)
+	pl.offload(m)
 	return true
 }

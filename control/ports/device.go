@@ -24,6 +24,8 @@ func init() {
 			"id":        portID,
 			"mac":       boundMACs,
 			"addresses": boundAddresses,
+			// offload=on runs known flows to other devices in the kernel.
+			"offload": {value: "off", check: oneOf("on", "off")},
 		},
 		make: func(c portContext) portDriver {
 			if c.values["dev"] == "" {
@@ -48,6 +50,12 @@ func (p *packetPort) statusOfAll() portStatus {
 	st := portStatus{state: StateUp, mode: "packet", reason: "a port takes the frames of its device through packet sockets"}
 	if why := p.uplink.InStack(); why != "" {
 		st.reason += "; the kernel's stack sees each frame: " + why
+	}
+	if table, why := p.uplink.Flows(); table != nil {
+		st.mode = "kernel"
+		st.reason = fmt.Sprintf("the kernel forwards known flows to other devices, now %d; ", p.offload.Offloaded(p.number)) + st.reason
+	} else if why != "" {
+		st.reason += "; no known flow runs in the kernel: " + why
 	}
 	if n := p.uplink.Dropped(); n > 0 {
 		st.detail = fmt.Sprintf("the kernel dropped %d frames, because a ring or a queue was full", n)

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"sort"
 
+	"weft/control/pipeline"
 	"weft/control/underlay"
 	"weft/engine"
 	"weft/internal/privilege"
@@ -88,12 +89,13 @@ func kindNames() []string {
 
 // portContext gives a driver access to its port and to the daemon.
 type portContext struct {
-	number uint32
-	name   string
-	kind   string
-	values map[string]string // options, with defaults
-	log    *slog.Logger
-	engine Engine
+	number  uint32
+	name    string
+	kind    string
+	values  map[string]string // options, with defaults
+	log     *slog.Logger
+	engine  Engine
+	offload *pipeline.Pipeline // runs flows between devices in the kernel
 	// returns the reason why a port is held back from engines; nil: it is not held back
 	held   func(number uint32) error
 	guests *vhost.MemoryPool // memory that guests have mapped

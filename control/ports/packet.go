@@ -10,9 +10,11 @@ import (
 	"sync"
 
 	"weft/afpacket"
+	"weft/control/pipeline"
 	"weft/control/underlay"
 	"weft/engine"
 	"weft/internal/privilege"
+	"weft/offload"
 	"weft/openflow/xlate"
 )
 
@@ -48,6 +50,7 @@ func (p *packetPort) open(device *engine.Kept) error {
 	var err error
 	if device != nil {
 		if p.uplink, err = afpacket.Restore(device.Request.Blob, device.FDs); err == nil {
+			p.announce() // the engine may have the port, so that attach is not called
 			return nil
 		}
 		p.log.Warn("cannot take over the uplink of an earlier process, setting it up again", "error", err)
@@ -56,7 +59,8 @@ func (p *packetPort) open(device *engine.Kept) error {
 		return err
 	}
 	queues, _ := strconv.Atoi(p.values["queues"]) // valid: the option table has checked it
-	if p.uplink, err = afpacket.Setup(afpacket.Config{Dev: p.values["dev"], Queues: queues, NoRing: p.noRing, All: p.takesAll}); err != nil {
+	if p.uplink, err = afpacket.Setup(afpacket.Config{Dev: p.values["dev"], Queues: queues, NoRing: p.noRing, All: p.takesAll,
+		Offload: p.values["offload"] == "on"}); err != nil {
 		p.uplink = nil
 		return err
 	}
@@ -77,7 +81,26 @@ func (p *packetPort) attachLocked() error {
 	if err := p.keepUplink(); err != nil {
 		return err
 	}
-	return p.portContext.attach(spec, p.uplink.FDs(), !p.takesAll)
+	if err := p.portContext.attach(spec, p.uplink.FDs(), !p.takesAll); err != nil {
+		return err
+	}
+	p.announce()
+	return nil
+}
+
+// announce lets flows in the kernel use the device of a port if it is up. The worker counts the
+// frames for a device that is down. The caller holds p.mu.
+func (p *packetPort) announce() {
+	switch {
+	case !p.takesAll:
+		return
+	case p.down != "":
+		p.offload.SetOffloadDevice(p.number, nil)
+		return
+	}
+	table, _ := p.uplink.Flows()
+	p.offload.SetOffloadDevice(p.number, &pipeline.OffloadDevice{Table: table,
+		Output: offload.Output{Port: p.number, Ifindex: p.uplink.Index(), MTU: p.uplink.MTU()}})
 }
 
 // keepUplink stores the uplink's descriptors in the engine, for the next control
@@ -118,6 +141,7 @@ func (p *packetPort) follow(u *underlay.Kernel) error {
 	}
 	p.down = now.Trouble(p.values["dev"])
 	if now.MTU == p.uplink.MTU() {
+		p.announce()
 		return nil
 	}
 	p.log.Info("MTU has changed", "dev", p.values["dev"], "mtu", now.MTU)
@@ -183,6 +207,9 @@ func (p *packetPort) status() portStatus {
 func (p *packetPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.takesAll {
+		p.offload.SetOffloadDevice(p.number, nil) // before the worker takes the last counts
+	}
 	_, _ = p.detach() // error ignored: a port of a dead engine is detached already
 	// The extras go first. If control is killed in between, the engine must not keep extras
 	// without a device: the next device with this number would inherit them.

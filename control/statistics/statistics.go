@@ -99,7 +99,7 @@ func (s *Statistics) Workers() []api.Worker {
 			Core: s.cores[i], Passes: c.Passes, IdlePasses: c.IdlePasses, PassGaps: slices.Clone(c.Gaps[:]), Sleeps: c.Sleeps, BusyNS: c.BusyNS,
 			Frames: c.Frames, ExactHits: c.ExactHits, MegaflowHits: c.MegaflowHits, MasksSearched: c.MasksSearched,
 			Misses: c.Misses, Commands: c.Commands, Syscalls: c.Syscalls, HeartbeatNS: heartbeat,
-			CommandsRefused: c.CommandsRefused, InstallsRefused: c.InstallsRefused, Batches: c.Batches, ParkedQueues: parked,
+			CommandsRefused: c.CommandsRefused, InstallsRefused: c.InstallsRefused, Batches: c.Batches, ParkedQueues: parked, OffloadedFrames: c.OffloadedFrames,
 			Drops: dropsByName(&c.Drops),
 		})
 	}

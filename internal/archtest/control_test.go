@@ -49,13 +49,13 @@ var controlMayImport = map[string][]string{
 	},
 	"control/ports": {
 		"control/change", "control/pipeline", "control/statistics", "control/store", "control/underlay", "control/watchdog", "control/workers", "control/limits", "control/loop", "control/usererr",
-		"afpacket", "api", "bfd", "datapath", "engine", "openflow", "openflow/xlate", "port", "tap", "tunnel", "vhost", "xsk", "internal/privilege",
+		"afpacket", "api", "bfd", "datapath", "engine", "offload", "openflow", "openflow/xlate", "port", "tap", "tunnel", "vhost", "xsk", "internal/privilege",
 	},
 	"control/tracking":  {"control/change", "control/workers", "control/limits", "control/usererr", "api", "conntrack", "datapath", "internal/clock"},
 	"control/addresses": {"control/limits", "openflow/xlate", "openflow/fdb"},
 	"control/pipeline": {
 		"control/change", "control/addresses", "control/store", "control/counters", "control/megaflows", "control/questions", "control/rulebook", "control/underlay", "control/upcalls", "control/workers", "control/limits", "control/loop", "control/usererr",
-		"datapath", "flowtable", "openflow", "openflow/fdb", "openflow/ofproto", "openflow/xlate", "packet", "port", "internal/clock",
+		"datapath", "flowtable", "offload", "openflow", "openflow/fdb", "openflow/ofproto", "openflow/xlate", "packet", "port", "internal/clock",
 	},
 	"control/macs":       {"control/change", "control/addresses", "control/pipeline", "control/loop", "api", "internal/clock", "openflow", "openflow/fdb"},
 	"control/questions":  {"control/underlay", "control/workers", "control/limits", "control/loop", "datapath", "internal/clock", "openflow/xlate", "packet"},

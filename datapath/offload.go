@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"weft/port"
+)
+
+// This file adds the counts of flows that run in the kernel (package offload) to the worker's
+// counts, so that control finds all counts of a megaflow, a port and a worker in one place.
+
+// offloadEveryNS is the interval in nanoseconds at which a worker takes the counts of flows in
+// the kernel. A sleeping worker takes them when it wakes, at least every maxSleepMS.
+const offloadEveryNS = 100_000_000
+
+// takeOffloaded takes the counts of all flows in the kernel if they are due.
+func (w *Worker) takeOffloaded() {
+	if w.queues.offloaded == 0 || w.now < w.offloadNS {
+		return
+	}
+	w.offloadNS = w.now + offloadEveryNS
+	for at := range w.queues.count {
+		if q := w.queues.queue(at); q.offloaded != nil {
+			for slot, found := q.offloaded.NextOffloaded(0); found; slot, found = q.offloaded.NextOffloaded(slot + 1) {
+				w.creditOffloaded(q, slot)
+			}
+		}
+	}
+}
+
+// takeLastOffloaded takes all counts of a queue that the worker is about to leave.
+func (w *Worker) takeLastOffloaded(q *rxQueue) {
+	for slot := range q.offloaded.OffloadSlots() {
+		w.creditOffloaded(q, slot)
+	}
+}
+
+// creditOffloadedSlot takes the counts of a megaflow that control is about to remove.
+func (w *Worker) creditOffloadedSlot(slot uint32) {
+	if w.queues.offloaded == 0 {
+		return
+	}
+	for at := range w.queues.count {
+		if q := w.queues.queue(at); q.offloaded != nil {
+			w.creditOffloaded(q, slot)
+		}
+	}
+}
+
+// creditOffloaded adds the counts of the kernel for a slot of queue q to those of the megaflow, the
+// ports and the worker.
+func (w *Worker) creditOffloaded(q *rxQueue, slot uint32) {
+	n := q.offloaded.TakeCounts(slot)
+	if n.Packets == 0 {
+		return
+	}
+	if flows := w.cache.Flows(); int(slot) < len(flows) && flows[slot].Generation&1 != 0 {
+		f := &flows[slot]
+		f.Packets += n.Packets
+		f.Bytes += n.Bytes
+		f.UsedNS = max(f.UsedNS, min(n.UsedNS, w.now))
+	}
+	in, out := &w.sh.Ports[q.port%port.MaxPorts], &w.sh.Ports[n.Out%port.MaxPorts]
+	in.RxPackets += n.Packets
+	in.RxBytes += n.Bytes
+	out.TxPackets += n.Packets
+	out.TxBytes += n.Bytes
+	w.sh.Counters.Frames += n.Packets
+	w.sh.Counters.MegaflowHits += n.Packets
+	w.sh.Counters.OffloadedFrames += n.Packets
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/e2e/lab"
+)
+
+// Known flows between two devices run in the kernel. Each frame arrives once and is counted once,
+// while control and engine are killed, too. A change of the tables applies to such flows before the
+// call returns.
+func TestFlowsInTheKernel(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	h, a, b := l.Host("h"), l.Host("a"), l.Host("b")
+	l.Wire(h, "p0", a, "eth0", guestMTU)
+	l.Wire(h, "p1", b, "eth0", guestMTU)
+	a.Address("eth0", guestIP+"/24")
+	b.Address("eth0", remoteIP+"/24")
+	d := h.Weftd("--name", "sw0")
+	d.Weft("add-flow", "actions=normal")
+	d.Weft("add-flow", "priority=40000,udp,tp_dst=7777,actions=normal")
+	d.Weft("add-port", "p0", "type=device", "offload=on")
+	d.Weft("add-port", "p1", "type=device", "offload=on")
+	reach(t, a, remoteIP)
+
+	u := datagrams{t: t, from: a.Raw("eth0"), to: b.Raw("eth0"), header: datagramHeader(t, macOf(t, a, "eth0"), macOf(t, b, "eth0"))}
+	u.exchange(1) // a miss
+	for end := time.Now().Add(settle); !strings.Contains(d.Weft("show"), "now 1;"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no flow runs in the kernel: %s", d.Weft("show"))
+		}
+		u.exchange(1)
+	}
+	u.exchange(100)
+	u.counted(d)
+	d.Control().Kill()
+	u.exchange(100)
+	d.Start()
+	u.exchange(100)
+	u.counted(d)
+	d.KillEngine()
+	u.exchange(100)
+	reach(t, a, remoteIP) // through the next engine
+	u.exchange(100)
+	u.counted(d)
+
+	d.Weft("add-flow", "priority=50000,udp,tp_dst=7777,actions=drop")
+	u.send()
+	marker := append(append([]byte{}, u.header[:12]...), append([]byte{0x88, 0xb5}, make([]byte, 46)...)...)
+	if err := u.from.Send(marker); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := u.to.Match(settle, func(got []byte) bool {
+		if u.number(got) != 0 {
+			t.Errorf("a frame of a dropped flow arrives: %x", got)
+		}
+		return bytes.HasPrefix(got, marker[:14])
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// datagrams sends numbered UDP datagrams from one host to another.
+type datagrams struct {
+	t        *testing.T
+	from, to *lab.Raw
+	header   []byte
+	sent     uint32
+}
+
+// datagramHeader returns the headers of a datagram with 18 bytes of payload.
+func datagramHeader(t *testing.T, from, to string) []byte {
+	src, err := net.ParseMAC(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dst, err := net.ParseMAC(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := append(append(append([]byte{}, dst...), src...), 0x08, 0x00,
+		0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0)
+	f = append(append(f, net.ParseIP(guestIP).To4()...), net.ParseIP(remoteIP).To4()...)
+	sum := uint32(0)
+	for i := 14; i < 34; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(f[i:]))
+	}
+	binary.BigEndian.PutUint16(f[24:], ^uint16(sum+sum>>16))
+	return append(f, 0x30, 0x39, 0x1e, 0x61, 0, 26, 0, 0) // ports 12345 and 7777, no checksum
+}
+
+func (u *datagrams) send() {
+	u.t.Helper()
+	u.sent++
+	if err := u.from.Send(append(binary.BigEndian.AppendUint32(bytes.Clone(u.header), u.sent), make([]byte, 14)...)); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// number returns the number of a datagram, or 0 for any other frame.
+func (u *datagrams) number(frame []byte) uint32 {
+	if len(frame) < 60 || !bytes.Equal(frame[34:42], u.header[34:42]) {
+		return 0
+	}
+	return binary.BigEndian.Uint32(frame[42:])
+}
+
+// exchange sends n datagrams. Each must arrive once, in order.
+func (u *datagrams) exchange(n int) {
+	u.t.Helper()
+	for range n {
+		u.send()
+		if _, err := u.to.Match(settle, func(got []byte) bool {
+			number := u.number(got)
+			if number != 0 && number != u.sent {
+				u.t.Errorf("datagram %d arrives after %d was sent", number, u.sent)
+			}
+			return number == u.sent
+		}); err != nil {
+			u.t.Fatalf("datagram %d: %v", u.sent, err)
+		}
+	}
+}
+
+// counted waits until the flow has counted all datagrams.
+func (u *datagrams) counted(d *lab.Daemon) {
+	u.t.Helper()
+	want := fmt.Sprintf("n_packets=%d, n_bytes=%d,", u.sent, 60*u.sent)
+	for end := time.Now().Add(settle); ; time.Sleep(10 * time.Millisecond) {
+		got := d.Weft("dump-flows", "udp,tp_dst=7777")
+		if strings.Contains(got, want) {
+			return
+		}
+		if time.Now().After(end) {
+			u.t.Fatalf("%d datagrams were sent: %s", u.sent, got)
+		}
+	}
+}

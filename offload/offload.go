@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package offload runs known flows between network devices in the kernel. A port of a device
+// (type=device) with offload=on has a Table: its megaflows whose only action is an output to
+// another device, in maps of two BPF programs.
+//
+// So exactly one of kernel and worker forwards a frame, whatever control changes meanwhile: only
+// the filter reads the flows.
+//
+// The filter knows untagged TCP and UDP over IPv4 without options, fragments or padding. All
+// other frames go to the worker, as do frames that exceed the output's MTU. The programs are the
+// same for all flows.
+//
+// The worker of the port takes the counts (Counts) and adds them to its own, so that all
+// statistics and timeouts have them. Control owns a Table; the engine owns Counts.
+package offload
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"weft/flowtable"
+	"weft/internal/shm"
+	"weft/port"
+)
+
+const (
+	// Version changes with the maps and the programs. A Table of another version is not taken over.
+	Version = 1
+	// MaxMasks is the largest number of different masks of a port's flows in the kernel. The
+	// filter tries each of them. Flows with further masks stay with the worker.
+	MaxMasks = 8
+	// MaxFlows is the largest number of a port's flows in the kernel, and larger than their
+	// megaflow slots. Others stay with the worker.
+	MaxFlows = 1 << 16
+)
+
+// keyWords is the number of words of a flowtable.Key that the filter compares. The first one,
+// WPort, only marks a mask in use, because a Table has the flows of one port.
+const keyWords = flowtable.WIPv6Src
+
+// The build fails if the words of the filter do not come first in a Key.
+var _ = [1]struct{}{}[keyWords-6]
+
+// key is a masked key with the number of its mask.
+type key [keyWords + 1]uint64
+
+// action is the value of a flow in the kernel.
+type action struct {
+	out     uint32 // ifindex of the output's device
+	longest uint32 // length in bytes of the longest frame that the output takes
+	slot    uint32
+	_       uint32
+}
+
+// Offsets of fields of an action, and of a verdict.
+const (
+	actionOut     = 0
+	actionLongest = 4
+	actionSlot    = 8
+	actionBytes   = 16
+	verdictOut    = 0
+	verdictSlot   = 4
+	verdictBytes  = 8
+)
+
+// row has the counts of a slot. The ingress program adds, Counts takes.
+type row struct {
+	packets, bytes, usedNS atomic.Uint64
+	out                    atomic.Uint64 // port number of the output
+}
+
+// Offsets of fields of a row.
+const (
+	rowPackets = 0
+	rowBytes   = 8
+	rowUsed    = 16
+	rowLen     = 32
+)
+
+// activeWords is the number of words of the set of slots that have flows in the kernel.
+const activeWords = MaxFlows / 64
+
+// maps are the maps of a Table. flows, masks and verdicts belong to the programs.
+type maps struct{ flows, masks, verdicts, rows, active *ebpf.Map }
+
+// Output is the device of a port to which flows in the kernel go.
+type Output struct {
+	Port    uint32 // datapath port number
+	Ifindex int
+	MTU     int // in bytes without the Ethernet header
+}
+
+// Table has the flows of one port in the kernel. One goroutine at a time uses it.
+type Table struct {
+	maps
+	filter, ingress *ebpf.Program // nil after Adopt: they are attached
+	memory          memory
+	kinds           [MaxMasks]kind
+	flowKeys        map[uint32]key // by slot
+	paused          bool
+}
+
+// kind is a mask with its number of flows.
+type kind struct {
+	mask  [keyWords]uint64
+	flows int
+}
+
+// New makes an empty Table with its programs.
+func New() (*Table, error) {
+	t := &Table{flowKeys: map[uint32]key{}}
+	for _, s := range []struct {
+		m    **ebpf.Map
+		spec ebpf.MapSpec
+	}{
+		{&t.flows, ebpf.MapSpec{Name: "weft_flows", Type: ebpf.Hash, KeySize: 8 * (keyWords + 1), ValueSize: actionBytes, MaxEntries: MaxFlows, Flags: unix.BPF_F_NO_PREALLOC}},
+		{&t.masks, ebpf.MapSpec{Name: "weft_masks", Type: ebpf.Array, KeySize: 4, ValueSize: 8 * keyWords, MaxEntries: MaxMasks}},
+		{&t.rows, ebpf.MapSpec{Name: "weft_rows", Type: ebpf.Array, KeySize: 4, ValueSize: rowLen, MaxEntries: MaxFlows, Flags: unix.BPF_F_MMAPABLE}},
+		{&t.active, ebpf.MapSpec{Name: "weft_active", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: activeWords, Flags: unix.BPF_F_MMAPABLE}},
+		{&t.verdicts, ebpf.MapSpec{Name: "weft_verdicts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: verdictBytes, MaxEntries: 1}},
+	} {
+		m, err := ebpf.NewMap(&s.spec)
+		if err != nil {
+			t.Close()
+			return nil, explain(s.spec.Name, err)
+		}
+		*s.m = m
+	}
+	var err error
+	if t.filter, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "weft_lookup", Type: ebpf.SocketFilter, License: "Apache-2.0", Instructions: filterProgram(&t.maps)}); err == nil {
+		t.ingress, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "weft_redirect", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: ingressProgram(&t.maps)})
+	}
+	if err != nil {
+		t.Close()
+		return nil, explain("programs", err)
+	}
+	if t.memory, err = openMemory(t.rows.FD(), t.active.FD()); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func explain(step string, err error) error {
+	if errors.Is(err, unix.EPERM) {
+		return errors.New("missing privilege: flows in the kernel need CAP_BPF and CAP_NET_ADMIN")
+	}
+	return fmt.Errorf("flows in the kernel: %s: %w", step, err)
+}
+
+// FDs is the number of descriptors of a Table.
+const FDs = 4
+
+// FDs returns descriptors for Adopt, of which the first CountFDs are for OpenCounts. The table
+// owns them.
+func (t *Table) FDs() []int { return []int{t.rows.FD(), t.active.FD(), t.flows.FD(), t.masks.FD()} }
+
+// CountFDs is the number of descriptors for OpenCounts.
+const CountFDs = 2
+
+// Adopt takes over the Table of another process from duplicates of its FDs, without the flows. It
+// owns the descriptors, even if it fails. The programs stay attached.
+func Adopt(fds []int) (*Table, error) {
+	t := &Table{flowKeys: map[uint32]key{}}
+	var failed error
+	for i, m := range []**ebpf.Map{&t.rows, &t.active, &t.flows, &t.masks} {
+		var err error
+		if *m, err = ebpf.NewMapFromFD(fds[i]); err != nil {
+			failed = err // the descriptor is closed
+		}
+	}
+	if failed == nil {
+		t.memory, failed = openMemory(t.rows.FD(), t.active.FD())
+	}
+	if failed == nil {
+		failed = t.clearFlows()
+	}
+	if failed != nil {
+		t.Close()
+		return nil, explain("take over", failed)
+	}
+	return t, nil
+}
+
+// clearFlows deletes all flows of an earlier process from the maps.
+func (t *Table) clearFlows() error {
+	for i := range uint32(MaxMasks) {
+		if err := t.masks.Put(i, [keyWords]uint64{}); err != nil {
+			return err
+		}
+	}
+	var k key
+	for {
+		err := t.flows.NextKey(nil, &k)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err == nil {
+			err = t.flows.Delete(k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Filter returns the descriptor of the socket filter, and Ingress the ingress program. Only a
+// Table of New has them.
+func (t *Table) Filter() int            { return t.filter.FD() }
+func (t *Table) Ingress() *ebpf.Program { return t.ingress }
+
+// Install adds the megaflow in a slot, whose only action is the output to o. It reports false if
+// the megaflow stays with the worker, because the filter cannot decide it or because there is no
+// room.
+func (t *Table) Install(slot uint32, k, mask *flowtable.Key, o Output) bool {
+	if slot >= MaxFlows || len(t.flowKeys) == MaxFlows || k.Recirc() != 0 {
+		return false
+	}
+	for _, word := range mask[keyWords:] {
+		if word != 0 {
+			return false
+		}
+	}
+	if _, has := t.flowKeys[slot]; has {
+		return true
+	}
+	m := [keyWords]uint64(mask[:keyWords])
+	m[flowtable.WPort] = 1
+	number := t.kindOf(&m)
+	if number < 0 {
+		return false
+	}
+	masked := key{keyWords: uint64(number)}
+	masked[flowtable.WPort] = 1
+	for i := flowtable.WPort + 1; i < keyWords; i++ {
+		masked[i] = k[i] & m[i]
+	}
+	t.memory.rows[slot].out.Store(uint64(o.Port))
+	t.memory.active[slot/64].Or(1 << (slot % 64))
+	if t.flows.Put(masked, action{out: uint32(o.Ifindex), longest: uint32(o.MTU + ethernetLen), slot: slot}) != nil {
+		t.memory.active[slot/64].And(^(uint64(1) << (slot % 64)))
+		return false
+	}
+	t.kinds[number].flows++
+	t.flowKeys[slot] = masked
+	return true
+}
+
+const ethernetLen = 14
+
+// kindOf returns the number of a mask, and adds the mask if it is new. It returns -1 if there is
+// no room. The number of a mask without flows may get another mask, because no flow has the
+// number.
+func (t *Table) kindOf(mask *[keyWords]uint64) int {
+	free := -1
+	for i := range t.kinds {
+		k := &t.kinds[i]
+		if k.mask == *mask {
+			return i
+		}
+		if k.flows == 0 && (free < 0 || t.kinds[free].mask[0] != 0 && k.mask[0] == 0) {
+			free = i
+		}
+	}
+	if free < 0 {
+		return -1
+	}
+	t.kinds[free].mask = *mask
+	if t.write(free) != nil {
+		t.kinds[free].mask = [keyWords]uint64{}
+		return -1
+	}
+	return free
+}
+
+// write writes mask number i for the filter. The filter ends its search at the first mask that is
+// not in use, so a paused table's first mask looks unused.
+func (t *Table) write(i int) error {
+	m := t.kinds[i].mask
+	if t.paused && i == 0 {
+		m = [keyWords]uint64{}
+	}
+	return t.masks.Put(uint32(i), m)
+}
+
+// Remove removes the megaflow in a slot, if the table has it. Later frames go to the worker. The
+// counts stay for the worker.
+func (t *Table) Remove(slot uint32) {
+	masked, has := t.flowKeys[slot]
+	if !has {
+		return
+	}
+	_ = t.flows.Delete(masked) // error ignored: it cannot fail for a key in the map
+	t.kinds[masked[keyWords]].flows--
+	delete(t.flowKeys, slot)
+	t.memory.active[slot/64].And(^(uint64(1) << (slot % 64)))
+}
+
+// Discard sets the counts of a slot to 0 after the worker has taken them. They are not 0 if no
+// worker has, because the engine is dead, or if a frame was between filter and ingress program.
+func (t *Table) Discard(slot uint32) {
+	if slot < MaxFlows {
+		(&Counts{t.memory}).TakeCounts(slot)
+	}
+}
+
+// Flows returns the number of flows in the kernel.
+func (t *Table) Flows() int { return len(t.flowKeys) }
+
+// Pause makes all frames go to the worker, until Pause(false).
+func (t *Table) Pause(paused bool) {
+	t.paused = paused
+	_ = t.write(0) // error ignored: it cannot fail for an index in the map
+}
+
+// Close closes the descriptors. The programs stay attached as long as other processes have their
+// links and sockets.
+func (t *Table) Close() {
+	for _, m := range []*ebpf.Map{t.flows, t.masks, t.verdicts, t.rows, t.active} {
+		if m != nil {
+			_ = m.Close()
+		}
+	}
+	for _, p := range []*ebpf.Program{t.filter, t.ingress} {
+		if p != nil {
+			_ = p.Close()
+		}
+	}
+	t.memory.close()
+}
+
+// memory is the mapped memory of the maps rows and active.
+type memory struct {
+	mapped [CountFDs][]byte
+	rows   []row
+	active []atomic.Uint64
+}
+
+func openMemory(rows, active int) (m memory, err error) {
+	for i, s := range []struct{ fd, size int }{{rows, MaxFlows * rowLen}, {active, activeWords * 8}} {
+		page := os.Getpagesize()
+		if m.mapped[i], err = unix.Mmap(s.fd, 0, (s.size+page-1)&^(page-1), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+			m.close()
+			return memory{}, fmt.Errorf("flows in the kernel: map the counts: %w", err)
+		}
+	}
+	m.rows, m.active = shm.View[row](m.mapped[0], 0, MaxFlows), shm.View[atomic.Uint64](m.mapped[1], 0, activeWords)
+	return m, nil
+}
+
+func (m *memory) close() {
+	for i := range m.mapped {
+		if m.mapped[i] != nil {
+			_ = unix.Munmap(m.mapped[i])
+		}
+	}
+	*m = memory{}
+}
+
+// Counts takes the counts of a port's flows in the kernel. A worker owns it.
+type Counts struct{ memory memory }
+
+// OpenCounts opens the counts from the first CountFDs of a Table's FDs. It does not own the
+// descriptors.
+func OpenCounts(fds []int) (*Counts, error) {
+	m, err := openMemory(fds[0], fds[1])
+	if err != nil {
+		return nil, err
+	}
+	return &Counts{m}, nil
+}
+
+// TakeCounts implements port.Offloaded.
+func (c *Counts) TakeCounts(slot uint32) (n port.OffloadCounts) {
+	if slot >= uint32(len(c.memory.rows)) {
+		return n
+	}
+	r := &c.memory.rows[slot]
+	if r.packets.Load() == 0 {
+		return n
+	}
+	n.Packets, n.Bytes, n.UsedNS = r.packets.Swap(0), r.bytes.Swap(0), r.usedNS.Load()
+	n.Out = uint32(r.out.Load())
+	return n
+}
+
+// OffloadSlots implements port.Offloaded.
+func (c *Counts) OffloadSlots() uint32 { return MaxFlows }
+
+// NextOffloaded implements port.Offloaded.
+func (c *Counts) NextOffloaded(from uint32) (slot uint32, found bool) {
+	for at := int(from / 64); at < len(c.memory.active); at++ {
+		set := c.memory.active[at].Load()
+		if at == int(from/64) {
+			set &= ^uint64(0) << (from % 64)
+		}
+		if set != 0 {
+			return uint32(at*64 + bits.TrailingZeros64(set)), true
+		}
+	}
+	return 0, false
+}
+
+// Close unmaps the memory.
+func (c *Counts) Close() { c.memory.close() }
