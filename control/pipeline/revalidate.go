@@ -34,8 +34,7 @@ const (
 	translateTime  = 2 * time.Millisecond
 	// After revalidateTime, a revalidation removes the megaflows of the owners whose
 	// translations are costly: they take over costlyTranslation on average. The
-	// configuration lock is so held for a limited time, whatever these owners send. OVN's
-	// pipelines take less than a tenth of it.
+	// configuration lock is so held for a limited time, whatever these owners send.
 	revalidateTime    = 250 * time.Millisecond
 	costlyTranslation = 500 * time.Microsecond
 	// mostTranslation is the time that one translation counts at most, because the machine

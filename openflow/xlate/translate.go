@@ -24,7 +24,7 @@ const (
 	// MaxSteps is the largest number of steps: executed actions, look-ups, buckets and watched
 	// groups that are looked at, and ports that the action normal looks at. The frame is then
 	// counted as packet.DropBudget. A pipeline that makes full use of MaxResubmits may have 32
-	// steps for each; OVN's have about 6.
+	// steps for each.
 	MaxSteps = 32 * MaxResubmits
 	// maxMissed is the largest number of look-ups without a matching flow that one
 	// translation counts. The table statistics leave out further ones.
