@@ -65,7 +65,7 @@ type fairness struct {
 	repaidNS uint64   // time of the last reduction of debts (extra costs of queues)
 	debtless presence // queues without debt
 	uncut    presence // queues that have neither debt nor a limit of their batches
-	skipped  int      // number of queues that this pass has skipped because of their debt
+	skipped  int      // number of queues that this pass has skipped because of a debt, see also account.go
 	passNS   uint64   // clock of the last pass
 	smallNS  uint64   // total cost of received large frames with small segments
 	cutNS    uint64   // total cost of cutting large frames
@@ -149,11 +149,7 @@ func (w *Worker) charge(q *rxQueue, n int, totals *costs) {
 // skipDebtor reports whether this pass does not poll queue q because its debt (extra
 // cost of its frames) is too high.
 func (w *Worker) skipDebtor(q *rxQueue) bool {
-	if q.debtNS <= slackNS || !w.fair.debtless.waits || q.tunnel {
-		return false
-	}
-	w.fair.skipped++
-	return true
+	return q.debtNS > slackNS && w.fair.debtless.waits && !q.tunnel
 }
 
 // endPass updates p at the end of a pass. durationNS is the duration of the pass

@@ -126,6 +126,8 @@ func (w *Worker) addPort(q *PortQueues) error {
 			return fmt.Errorf("port %d: watch descriptor %d: %w", q.Port, s.waitFD, err)
 		}
 	}
+	w.accounting.reset(q.Port, q.Tunnel)
+	w.sh.SpentNS[q.Port] = 0
 	p.tx, p.lock, p.number = q.Tx, q.Lock, q.TxNumber
 	p.local, p.tap = false, false
 	if len(q.Rx) > 0 && !q.Tunnel {

@@ -53,6 +53,9 @@ type Shared struct {
 	// InHand is written by the worker. The control process reads it at any time.
 	InHand *InHand
 	Ports  []PortCounters // counters of each port; index: datapath port number
+	// SpentNS is the time in nanoseconds that the worker spent on the frames of each port since
+	// it got the port; index: datapath port number. Written by the worker.
+	SpentNS []uint64
 	// Commands is the ring from the control process to the worker. Upcalls is the
 	// ring in the opposite direction.
 	Commands shm.RingMem
@@ -105,6 +108,7 @@ func CarveShared(l *shm.Layout, s Sizes) *Shared {
 	sh.Captures = shm.CarveRing(l, CaptureRingBytes)
 	sh.BFD = shm.Carve[BFDSession](l, MaxBFD)
 	hand := shm.Carve[InHand](l, 1)
+	sh.SpentNS = shm.Carve[uint64](l, port.MaxPorts)
 	if l.Mem != nil {
 		sh.Counters = &counters[0]
 		sh.InHand = &hand[0]

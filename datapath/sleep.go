@@ -228,6 +228,7 @@ func (w *Worker) sleep() {
 	w.rxInUse = nil
 	w.visited()
 	w.now = w.clock() // time asleep does not count as a gap between passes
+	w.accounting.sampledNS = 0
 	w.waiter.short = !w.waiter.bulk && w.now-began < spinGrowth*1000*uint64(w.config.SpinUS)
 	w.waiter.bulk = false
 	if woken {

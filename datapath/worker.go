@@ -8,6 +8,7 @@
 //	gather.go    queues with few frames wait until more have come
 //	park.go      queues that stay empty are not visited until a wake-up
 //	fair.go      queues whose frames cost too much wait
+//	account.go   ports that used more than their part of the worker's time wait
 //	classify.go  decapsulate, extract keys, look up
 //	execute.go   the actions of a run of frames of one flow
 //	rewrite_arp_nd.go  changes to ARP, neighbour discovery and ICMP headers
@@ -183,6 +184,7 @@ type Worker struct {
 
 	held          heldPool
 	fair          fairness
+	accounting    accounting
 	controllerDue uint64 // time of the rate limit of toController
 	tracks        tracks
 	fused         fused
@@ -232,6 +234,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	clear(sh.Templates)
 	clear(sh.Meters)
 	w.held.init(sh)
+	w.accounting.init()
 	w.parking.afterNS, w.parking.lookNS = parkAfterNS, lookParkedNS
 	for i := range w.ports {
 		w.ports[i].port, w.ports[i].counters = uint32(i), &sh.Ports[i]
@@ -312,6 +315,7 @@ func (w *Worker) pass() {
 	c := w.sh.Counters
 	if w.wasBusy {
 		c.BusyNS += now - w.now
+		w.accounting.noteDuration(now-w.now, now)
 	}
 	c.Gaps[GapBucket(now-w.now)]++
 	if now-w.now > suspectNS {
@@ -337,10 +341,12 @@ func (w *Worker) pass() {
 	w.takeOffloaded()
 	w.findReady()
 	w.wakeParked()
+	w.beginAccounts(did)
 	frames, idle, full := 0, 0, false
 	for at := 0; at < w.queues.awake && !w.holding; at++ {
 		q := w.queues.queue(at)
-		if w.skipDebtor(q) {
+		if w.skipDebtor(q) || w.waitsForOthers(q.port) {
+			w.fair.skipped++
 			w.releaseKept(q)
 			continue
 		}
@@ -353,6 +359,7 @@ func (w *Worker) pass() {
 			w.releaseAllQueues() // called here, because a sleep may follow before the next poll
 			break                // failPort has changed the table of queues
 		}
+		w.account(q, n)
 		frames += n
 		full = full || n == packet.BatchSize
 		w.scheduleVisit(q, n)
@@ -384,6 +391,7 @@ func (w *Worker) pass() {
 	w.wasBusy = frames > 0
 	waits := w.fair.skipped > 0
 	w.payDebts()
+	w.endAccounts()
 	if w.faults > 0 {
 		w.reportFaults()
 	}

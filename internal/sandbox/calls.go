@@ -19,7 +19,7 @@ var allowed = []string{
 	// the Go runtime
 	"futex", "nanosleep", "clock_gettime", "sched_yield", "getpid", "gettid", "getrandom",
 	"munmap", "madvise", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack",
-	"restart_syscall", "sched_getaffinity", "sched_getattr", "getpriority", "exit", "exit_group",
+	"restart_syscall", "getrusage", "sched_getaffinity", "sched_getattr", "getpriority", "exit", "exit_group",
 	"pread64", // the runtime opened the file with the cgroup's CPU limit at its start, and reads it again
 	// descriptors
 	"read", "write", "readv", "writev", "close", "fstat", "fstatfs", "ftruncate", "lseek", "flock",

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"golang.org/x/sys/unix"
+
+	"weft/packet"
+	"weft/port"
+)
+
+// This file divides a worker's time among its ports. fair.go limits frames whose cost is known
+// in advance. What a visit of a receive queue really takes also depends on the guest: on the
+// pages that its memory lacks, on the pieces of its chains, on caches. So the worker measures its visits
+// (docs/decisions/0055-ports-pay-with-time.md).
+//
+// The worker reads the clock once after each visit that found frames, and only if frames of
+// several ports came within the last measuredForNS and a pass was not cheap within the last
+// exactForNS. All queues of a port have one account.
+//
+//   - While another port has full batches, a port is charged for all of its time. All debts fall by
+//     the smallest debt of a port that wants more time. A port in debt waits. This is
+//     deficit round robin; a round lasts as long as the others use their time.
+//   - Otherwise a port is charged only for the time beyond sliceNS in one pass, and its debt falls by a
+//     part of the elapsed time. It waits if it owes more than sliceNS and another
+//     port had frames within the last maxAwayNS.
+//
+// Uplinks are never in debt, because many senders share their queues.
+
+const (
+	// measuredForNS is the time for which the worker measures visits after frames of
+	// another port. The worker does not measure the visits of a port that is alone for longer.
+	measuredForNS = 1_000_000_000
+	// Passes of at most cheapPassNS, and cheapFrameNS for each frame, are cheap. A worker whose passes
+	// are cheap does not measure visits: ports then share its time by frames, which a clock reading
+	// for each visit would make 3 % dearer (BenchmarkGuests).
+	cheapFrameNS = 80
+	cheapPassNS  = 2_000
+	// sliceNS is the time of one pass that a port may use without a charge if no other port
+	// has full batches.
+	sliceNS = 200_000
+	// tinyDebtNS is the debt up to which a port is still served. It is a few batches of
+	// frames of known flows.
+	tinyDebtNS = 10_000
+	// maxOwedNS is the largest debt of a port. The watchdog replaces an engine that
+	// stands still for this time (control/watchdog, WorkerLimit).
+	maxOwedNS = 100_000_000
+	// exactForNS is the time for which the worker measures visits after a pass that was not
+	// cheap, and also visits of empty queues after a long measurement that included several
+	// activities. What was not measured is not charged, once in this time.
+	exactForNS = 10_000_000_000
+	// sampledEveryNS is the interval at which a worker that measures visits reads the kernel's
+	// account of its thread.
+	sampledEveryNS = 500_000
+)
+
+// account is a port's account in one worker.
+type account struct {
+	turn   uint64 // pass in which the port was visited last
+	passNS uint64 // time of the visits in that pass
+	debtNS uint64
+	frames bool // one of these visits found frames
+	full   bool // one of these visits found a full batch
+	exempt bool // an uplink
+}
+
+func (a *account) owes() bool { return a.debtNS > tinyDebtNS }
+
+// accounting has the accounts of all ports of a worker.
+type accounting struct {
+	accounts  [port.MaxPorts]account
+	last      uint32 // port whose frames were received last
+	changedNS uint64 // time when last was set to another port
+	frames    uint64 // number of frames received in this pass
+	frameNS   uint64 // time of a frame in the last pass with frames
+	costlyNS  uint64 // time until which visits are measured
+	measured  bool   // this pass measures its visits
+	readNS    uint64 // last reading of the clock in this pass
+	mixed     bool   // the time since readNS is not only the time of the next visit
+	exactNS   uint64 // time until which each visit is measured
+
+	visited []uint16 // ports visited in this pass
+	debtors []uint16 // ports with debtNS
+	paidNS  uint64   // time of the last reduction of debts
+	full    rivals   // ports without debt that had full batches, with the pass
+	active  rivals   // ports without debt that had frames, with the time
+
+	sampledNS uint64
+	thread    threadTimes
+	times     func() threadTimes // reads the kernel's account of the thread
+}
+
+// rivals are the two ports of a group that were seen last. seen is a time, or the number of a pass.
+type rivals struct {
+	ports [2]uint32
+	seen  [2]uint64
+}
+
+func (r *rivals) note(number uint32, seen uint64) {
+	if number != r.ports[0] {
+		r.ports[1], r.seen[1] = r.ports[0], r.seen[0]
+		r.ports[0] = number
+	}
+	r.seen[0] = seen
+}
+
+// lastBeside returns when a port other than the given one was seen last; 0: never.
+func (r *rivals) lastBeside(number uint32) uint64 {
+	if r.ports[0] != number {
+		return r.seen[0]
+	}
+	return r.seen[1]
+}
+
+func (r *rivals) forget(number uint32) {
+	for i := range r.ports {
+		if r.ports[i] == number {
+			r.seen[i] = 0
+		}
+	}
+}
+
+// threadTimes is the kernel's account of a worker's thread.
+type threadTimes struct {
+	cpuNS uint64 // time on a core, without stolen time if the host reports it
+	waits int64  // number of times at which the thread waited in the kernel, for example for a page
+}
+
+// readThreadTimes reads the account of the calling thread. The times of getrusage are only
+// as exact as the kernel's timer tick.
+func readThreadTimes() (t threadTimes) {
+	var ts unix.Timespec
+	var r unix.Rusage
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) == nil && unix.Getrusage(unix.RUSAGE_THREAD, &r) == nil {
+		t = threadTimes{uint64(ts.Nano()), r.Nvcsw}
+	}
+	return t
+}
+
+func (t *accounting) init() {
+	t.visited = make([]uint16, 0, port.MaxPorts)
+	t.debtors = make([]uint16, 0, port.MaxPorts)
+	t.times = readThreadTimes
+}
+
+// reset gives a port number a new account.
+func (t *accounting) reset(number uint32, exempt bool) {
+	t.accounts[number] = account{exempt: exempt}
+	for i, no := range t.debtors {
+		if uint32(no) == number {
+			t.debtors = append(t.debtors[:i], t.debtors[i+1:]...)
+			break
+		}
+	}
+	t.full.forget(number)
+	t.active.forget(number)
+}
+
+// noteDuration takes the duration of the last pass, if it had frames. It includes the pauses of a thread
+// that has lost its core.
+func (t *accounting) noteDuration(passNS, now uint64) {
+	frames := max(t.frames, 1)
+	t.frameNS = passNS / frames
+	if passNS > cheapPassNS+cheapFrameNS*frames && now-t.changedNS < measuredForNS {
+		t.costlyNS = now + exactForNS
+	}
+}
+
+// beginAccounts begins a pass. commands is the number of commands that the pass has executed.
+func (w *Worker) beginAccounts(commands int) {
+	t := &w.accounting
+	t.visited = t.visited[:0] // a memory fault may have ended the last pass
+	t.frames = 0
+	t.measured = w.now < t.costlyNS && w.now-t.changedNS < measuredForNS
+	if !t.measured {
+		return
+	}
+	if w.now-t.sampledNS >= sampledEveryNS {
+		t.sampledNS, t.thread = w.now, t.times()
+	}
+	t.readNS, t.mixed = w.now, true
+	if commands > 0 || w.now < t.exactNS {
+		t.readNS, t.mixed = w.clock(), false
+	}
+}
+
+// account charges the visit of queue q, which found n frames, to its port.
+func (w *Worker) account(q *rxQueue, n int) {
+	t := &w.accounting
+	if n > 0 {
+		t.frames += uint64(n)
+		if q.port != t.last {
+			t.last, t.changedNS = q.port, w.now
+		}
+	}
+	if !t.measured {
+		w.sh.SpentNS[q.port%port.MaxPorts] += uint64(n) * t.frameNS
+		return
+	}
+	if n == 0 && w.now >= t.exactNS {
+		t.mixed = true
+		return
+	}
+	now := w.clock()
+	spentNS := now - t.readNS
+	t.readNS = now
+	if spentNS >= sliceNS {
+		spentNS = w.judge(now, spentNS)
+	}
+	t.mixed = false
+	a := &t.accounts[q.port%port.MaxPorts]
+	if a.turn != w.turn {
+		a.turn, a.passNS, a.frames, a.full = w.turn, 0, false, false
+		t.visited = append(t.visited, uint16(q.port))
+	}
+	a.passNS += spentNS
+	a.frames = a.frames || n > 0
+	a.full = a.full || n == packet.BatchSize || q.limit > 0 && n >= int(q.limit)
+	w.sh.SpentNS[q.port%port.MaxPorts] += spentNS
+}
+
+// judge returns the part of a long measurement that is the port's. If the thread has not
+// waited in the kernel, only time on the core is: another thread or another virtual machine had the
+// core in the rest. If the time may have passed elsewhere, the result is 0, and the
+// worker measures exactly for a while.
+func (w *Worker) judge(now, spentNS uint64) uint64 {
+	t := &w.accounting
+	was, wasNS := t.thread, t.sampledNS
+	t.thread, t.sampledNS = t.times(), now
+	if t.thread.waits == was.waits {
+		waitedNS := now - wasNS - min(now-wasNS, t.thread.cpuNS-was.cpuNS)
+		spentNS -= min(spentNS, waitedNS)
+	}
+	if t.mixed && spentNS >= sliceNS {
+		t.exactNS = now + exactForNS
+		return 0
+	}
+	return spentNS
+}
+
+// waitsForOthers reports whether this pass does not visit the queues of port number, because the
+// port has used more than its part of the worker's time.
+func (w *Worker) waitsForOthers(number uint32) bool {
+	t := &w.accounting
+	a := &t.accounts[number%port.MaxPorts]
+	if len(t.debtors) == 0 || !t.measured || !a.owes() {
+		return false
+	}
+	return t.full.lastBeside(number) == w.turn-1 || a.debtNS > sliceNS && w.now-t.active.lastBeside(number) < maxAwayNS
+}
+
+// endAccounts ends a pass: it charges the ports that the pass has visited, and reduces debts.
+func (w *Worker) endAccounts() {
+	t := &w.accounting
+	elapsedNS := w.now - t.paidNS
+	t.paidNS = w.now
+	if !t.measured {
+		t.earn(elapsedNS)
+		return
+	}
+	for _, no := range t.visited {
+		if a := &t.accounts[no]; a.full && !a.owes() {
+			t.full.note(uint32(no), w.turn)
+		}
+	}
+	waiting := t.owing()
+	for _, no := range t.visited {
+		w.chargePort(uint32(no), waiting)
+	}
+	if t.full.seen[0] == w.turn {
+		t.earn(t.leastWanting())
+		return
+	}
+	t.earn(elapsedNS / uint64(t.owing()+1)) // one part is for all ports that are not in debt
+	t.forgive(w.now)
+}
+
+// owing returns the number of ports in debt.
+func (t *accounting) owing() (n int) {
+	for _, no := range t.debtors {
+		if t.accounts[no].owes() {
+			n++
+		}
+	}
+	return n
+}
+
+// leastWanting returns the smallest debt of the ports that had full batches in this pass, or are
+// in debt.
+func (t *accounting) leastWanting() uint64 {
+	least := uint64(maxOwedNS)
+	for _, no := range t.visited {
+		if a := &t.accounts[no]; a.full {
+			least = min(least, a.debtNS)
+		}
+	}
+	for _, no := range t.debtors {
+		if a := &t.accounts[no]; a.owes() {
+			least = min(least, a.debtNS)
+		}
+	}
+	return least
+}
+
+// chargePort charges port number for its time in this pass. waiting is the number of ports that
+// were in debt before.
+func (w *Worker) chargePort(number uint32, waiting int) {
+	t := &w.accounting
+	a := &t.accounts[number]
+	if a.frames && !a.owes() {
+		t.active.note(number, w.now)
+	}
+	chargeNS := a.passNS
+	if a.owes() {
+		waiting--
+	}
+	if waiting == 0 && t.full.lastBeside(number) != w.turn {
+		chargeNS -= min(chargeNS, sliceNS)
+	}
+	if chargeNS == 0 || a.exempt {
+		return
+	}
+	if a.debtNS == 0 {
+		t.debtors = append(t.debtors, uint16(number))
+	}
+	a.debtNS = min(a.debtNS+chargeNS, maxOwedNS)
+}
+
+// earn reduces the debt of each port.
+func (t *accounting) earn(earnedNS uint64) {
+	still := t.debtors[:0]
+	for _, no := range t.debtors {
+		a := &t.accounts[no]
+		if a.debtNS -= min(a.debtNS, earnedNS); a.debtNS > 0 {
+			still = append(still, no)
+		}
+	}
+	t.debtors = still
+}
+
+// forgive reduces all debts by the smallest one if all ports with frames are in debt, so that the
+// worker always visits one of them.
+func (t *accounting) forgive(now uint64) {
+	if len(t.debtors) == 0 {
+		return
+	}
+	for i, no := range t.active.ports {
+		if t.accounts[no].debtNS == 0 && now-t.active.seen[i] < maxAwayNS {
+			return
+		}
+	}
+	least := uint64(maxOwedNS)
+	for _, no := range t.debtors {
+		least = min(least, t.accounts[no].debtNS)
+	}
+	t.earn(least)
+}
