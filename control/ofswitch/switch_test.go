@@ -5,6 +5,7 @@ package ofswitch
 import (
 	"bytes"
 	"errors"
+	"iter"
 	"log/slog"
 	"strings"
 	"testing"
@@ -57,7 +58,7 @@ func TestRefusedBundle(t *testing.T) {
 // brokenStore saves no groups.
 type brokenStore struct{ rulebook.Store }
 
-func (brokenStore) ChangeTables(_, _ map[store.Key]string, _ []uint32) error {
+func (brokenStore) ChangeTables(_, _ map[store.Key]string, _ iter.Seq[store.Flow], _ []uint32) error {
 	return errors.New("no space")
 }
 

@@ -5,8 +5,12 @@ package pipeline_test
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
+	"iter"
 	"testing"
 
+	"weft/control/rulebook"
+	"weft/control/store"
 	"weft/openflow"
 	"weft/openflow/ofproto"
 )
@@ -50,5 +54,77 @@ func TestFrameInBundle(t *testing.T) {
 	failed, err = apply(flow(openflow.Add, "table=4,actions=resubmit(,4)"), loop)
 	if err == nil || failed != 1 || len(f.Rules("table=4")) != 0 {
 		t.Errorf("a bundle with a loop: change %d, %v", failed, err)
+	}
+}
+
+// writes is a store that counts its transactions and can refuse them.
+type writes struct {
+	rulebook.Store
+	n       int
+	refused error
+}
+
+func (w *writes) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
+	if w.n++; w.refused != nil {
+		return w.refused
+	}
+	return w.Store.ChangeFlows(save, remove)
+}
+
+func (w *writes) ChangeTables(groups, meters map[store.Key]string, save iter.Seq[store.Flow], remove []uint32) error {
+	if w.n++; w.refused != nil {
+		return w.refused
+	}
+	return w.Store.ChangeTables(groups, meters, save, remove)
+}
+
+// The groups and flows of a bundle are saved in one transaction, so that a crash leaves all of
+// them or none.
+func TestBundleIsOneTransaction(t *testing.T) {
+	f := newRig(t)
+	f.VXLANPorts(2)
+	w := &writes{Store: f.Store}
+	tx := f.Configuration.Begin()
+	f.Store = w
+	tx.Commit()
+	bundle := func(group string, flows ...string) error {
+		t.Helper()
+		mod, err := openflow.ParseGroupMod(group, openflow.GroupAdd, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		items := []ofproto.BundleItem{{Group: &mod}}
+		for _, text := range flows {
+			flow, err := openflow.ParseFlowMod(text, openflow.Add, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			items = append(items, ofproto.BundleItem{Flow: &flow})
+		}
+		tx := f.Configuration.Begin()
+		defer tx.Commit()
+		_, err = f.P.First().ApplyBundle(items)
+		return err
+	}
+	saved := func() (groups, flows int) {
+		t.Helper()
+		state, err := f.Disk.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(state.Groups), len(state.Flows)
+	}
+	if err := bundle("group_id=1,type=all,bucket=output:1", "in_port=1,actions=group:1", "in_port=2,actions=group:1"); err != nil || w.n != 1 {
+		t.Errorf("%d transactions, %v; want 1", w.n, err)
+	}
+	if groups, flows := saved(); groups != 1 || flows != 2 {
+		t.Errorf("the state file has %d groups and %d flows, want 1 and 2", groups, flows)
+	}
+	w.refused = errors.New("the disk is full")
+	if err := bundle("group_id=2,type=all,bucket=output:1", "in_port=3,actions=group:2"); !errors.Is(err, w.refused) {
+		t.Errorf("a refused write: %v", err)
+	}
+	if groups, flows := saved(); groups != 1 || flows != 2 {
+		t.Errorf("after a refused write, the state file has %d groups and %d flows, want 1 and 2", groups, flows)
 	}
 }

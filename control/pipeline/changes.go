@@ -75,7 +75,7 @@ func (b *Bridge) Apply(mods []openflow.FlowMod) (ofproto.Changes, error) {
 	if err != nil {
 		return changes, err
 	}
-	return changes, pl.finishFlows(&changes, removed, len(mods))
+	return changes, pl.finish(&changes, removed, false, len(mods))
 }
 
 // ApplyEach applies changes of flows in order. errs has the error of each change, or
@@ -89,7 +89,7 @@ func (b *Bridge) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 	if err != nil {
 		return slices.Repeat([]error{err}, len(mods))
 	}
-	pl.refresh(&changes)
+	pl.refresh(&changes, false)
 	switch waiting := pl.rules.Defer(&changes, removed); {
 	case waiting > maxUnsaved:
 		pl.Save()
@@ -152,14 +152,8 @@ func (b *Bridge) ApplyBundle(items []ofproto.BundleItem) (failed int, err error)
 		}
 		return failed, err
 	}
-	if slices.ContainsFunc(items, func(i ofproto.BundleItem) bool { return i.Group != nil }) {
-		err = unsavedError(pl.rules.SaveTables(nil))
-		pl.ports.UpdateLiveness()
-		pl.revalidate(func(*megaflows.Megaflow) bool { return true })
-	}
-	if flowsErr := pl.finishFlows(&changes, removed, len(items)); flowsErr != nil {
-		err = flowsErr
-	}
+	groups := slices.ContainsFunc(items, func(i ofproto.BundleItem) bool { return i.Group != nil })
+	err = pl.finish(&changes, removed, groups, len(items))
 	for _, f := range frames {
 		if err := pl.perform(f.out.Frame, f.inPort, &f.t); err != nil {
 			pl.log.Error("frame of a bundle", "error", err)
@@ -219,17 +213,11 @@ func (b *Bridge) ApplyMeters(mods []openflow.MeterMod) (ofproto.Changes, error) 
 // applyTable applies and saves a change of groups or meters, and of the flows that name
 // them.
 func (b *Bridge) applyTable(apply func(now uint64) (ofproto.Changes, error)) (ofproto.Changes, error) {
-	pl := b.pl
 	changes, removed, err := b.alter(apply)
 	if err != nil {
 		return changes, err
 	}
-	err = pl.rules.SaveTables(removed)
-	pl.ports.UpdateLiveness()
-	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
-	pl.tell(&changes)
-	pl.releaseRows(removed)
-	return changes, unsavedError(err)
+	return changes, b.pl.finish(&changes, removed, true, 0)
 }
 
 // Configure changes the settings of a table, or of all tables except weft-central's if
@@ -316,11 +304,16 @@ func (pl *Pipeline) alter(apply func(now uint64) (ofproto.Changes, error)) (chan
 	return changes, pl.rules.Enter(&changes), nil
 }
 
-// finishFlows saves the changed flows and calls refresh. removed has the rows of
-// removed rules. n is the number of requested changes.
-func (pl *Pipeline) finishFlows(changes *ofproto.Changes, removed []uint32, n int) error {
-	err := pl.rules.SaveFlows(changes, removed)
-	pl.refresh(changes)
+// finish ends a change of the tables: it saves the change in one transaction, calls refresh,
+// and releases removed, the rows of removed rules. tables: groups or meters have changed, too.
+// n is the number of requested changes.
+func (pl *Pipeline) finish(changes *ofproto.Changes, removed []uint32, tables bool, n int) error {
+	save := pl.rules.SaveFlows
+	if tables {
+		save = pl.rules.SaveTables
+	}
+	err := save(changes, removed)
+	pl.refresh(changes, tables)
 	pl.releaseRows(removed)
 	if n >= largeChange && pl.returning.CompareAndSwap(false, true) {
 		time.AfterFunc(largeChangePause, func() {
@@ -331,14 +324,14 @@ func (pl *Pipeline) finishFlows(changes *ofproto.Changes, removed []uint32, n in
 	return unsavedError(err)
 }
 
-// refresh updates megaflows and monitors after a change of flows.
-func (pl *Pipeline) refresh(changes *ofproto.Changes) {
-	var tables xlate.TableSet
-	changedTables(changes, &tables)
-	if pl.WatchesPorts() && pl.ports.UpdateLiveness() { // the first bundle action begins to watch ports
-		pl.LivenessChanged()
-	}
-	pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
+// refresh updates megaflows and monitors after a change of flows, and of groups or meters if
+// tables is true. It revalidates once.
+func (pl *Pipeline) refresh(changes *ofproto.Changes, tables bool) {
+	var used xlate.TableSet
+	changedTables(changes, &used)
+	// The first group or bundle action begins to watch ports.
+	moved := (tables || pl.WatchesPorts()) && pl.ports.UpdateLiveness()
+	pl.revalidate(func(m *megaflows.Megaflow) bool { return tables || m.Tables.Meets(&used) || moved && m.UsedPorts })
 	pl.tell(changes)
 }
 

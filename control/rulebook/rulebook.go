@@ -30,7 +30,7 @@ import (
 // Store saves the tables. Its methods may wait for the disk.
 type Store interface {
 	ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error
-	ChangeTables(groups, meters map[store.Key]string, remove []uint32) error
+	ChangeTables(groups, meters map[store.Key]string, save iter.Seq[store.Flow], remove []uint32) error
 	SaveTableConfigs(texts map[store.Key]string) error
 	SaveTLVs(texts map[store.Key]string) error
 }
@@ -139,9 +139,9 @@ func (b *Book) takeDeferred() (rules []*ofproto.Rule, rows []uint32) {
 	return rules, d.rows
 }
 
-// SaveTables saves all groups and meters, and removes the flows in the given rows from
-// the state file.
-func (b *Book) SaveTables(removed []uint32) error {
+// SaveTables saves all groups and meters, and a change of flows as SaveFlows does, in one
+// transaction.
+func (b *Book) SaveTables(changes *ofproto.Changes, removed []uint32) error {
 	groups, meters := map[store.Key]string{}, map[store.Key]string{}
 	for bridge, tables := range b.tables {
 		for _, g := range tables.Groups(openflow.GroupAny) {
@@ -153,7 +153,7 @@ func (b *Book) SaveTables(removed []uint32) error {
 	}
 	b.writing.Lock()
 	defer b.writing.Unlock()
-	return b.store.ChangeTables(groups, meters, removed)
+	return b.store.ChangeTables(groups, meters, b.saved(slices.Concat(changes.Added, changes.Modified)), removed)
 }
 
 // SaveConfigs saves the settings of all tables: for one bridge those in configs. Default

@@ -30,9 +30,11 @@ func (d disk) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
 	return nil
 }
 
-func (disk) ChangeTables(_, _ map[store.Key]string, _ []uint32) error { return nil }
-func (disk) SaveTLVs(map[store.Key]string) error                      { return nil }
-func (disk) SaveTableConfigs(map[store.Key]string) error              { return nil }
+func (disk) ChangeTables(_, _ map[store.Key]string, _ iter.Seq[store.Flow], _ []uint32) error {
+	return nil
+}
+func (disk) SaveTLVs(map[store.Key]string) error         { return nil }
+func (disk) SaveTableConfigs(map[store.Key]string) error { return nil }
 
 func (d disk) flows() []store.Flow {
 	return slices.SortedFunc(maps.Values(d), func(a, b store.Flow) int { return int(a.Slot) - int(b.Slot) })

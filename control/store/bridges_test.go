@@ -31,7 +31,7 @@ func TestDeleteBridgeIsOneTransaction(t *testing.T) {
 			s.SavePort(Port{Number: uint32(number) + 1, Name: "p", InFlows: 1, Bridge: number}),
 			s.ChangeFlows(slices.Values([]Flow{{number, uint32(number), 1, "actions=drop"}}), nil))
 	}
-	must(s.ChangeTables(both("group"), both("meter"), nil), s.SaveTableConfigs(both("table")), s.SaveTLVs(both("tlv")))
+	must(s.ChangeTables(both("group"), both("meter"), nil, nil), s.SaveTableConfigs(both("table")), s.SaveTLVs(both("tlv")))
 	committed := func() (transactions int) {
 		must(s.db.View(func(tx *bbolt.Tx) error { transactions = tx.ID(); return nil }))
 		return transactions

@@ -232,23 +232,24 @@ func (s *Store) DeletePort(port uint32) error {
 // ChangeFlows saves and deletes flows in one transaction. The flows in save should be
 // in ascending order of slots, because any other order takes quadratic time.
 func (s *Store) ChangeFlows(save iter.Seq[Flow], remove []uint32) error {
-	return s.db.Update(func(tx *bbolt.Tx) error {
-		flows := tx.Bucket(bucketFlows)
-		if err := deleteFlows(flows, remove); err != nil {
+	return s.db.Update(func(tx *bbolt.Tx) error { return changeFlows(tx.Bucket(bucketFlows), save, remove) })
+}
+
+func changeFlows(flows *bbolt.Bucket, save iter.Seq[Flow], remove []uint32) error {
+	if err := deleteFlows(flows, remove); err != nil {
+		return err
+	}
+	if save == nil {
+		return nil
+	}
+	for f := range save {
+		value := make([]byte, 0, 8+len(f.Text))
+		value = append(binary.BigEndian.AppendUint64(value, f.Age|uint64(f.Bridge)<<bridgeAt), f.Text...)
+		if err := flows.Put(number(f.Slot), value); err != nil {
 			return err
 		}
-		if save == nil {
-			return nil
-		}
-		for f := range save {
-			value := make([]byte, 0, 8+len(f.Text))
-			value = append(binary.BigEndian.AppendUint64(value, f.Age|uint64(f.Bridge)<<bridgeAt), f.Text...)
-			if err := flows.Put(number(f.Slot), value); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func deleteFlows(flows *bbolt.Bucket, remove []uint32) error {
@@ -260,10 +261,11 @@ func deleteFlows(flows *bbolt.Bucket, remove []uint32) error {
 	return nil
 }
 
-// ChangeTables replaces all groups and meters of all bridges, and deletes flows, in one transaction.
-func (s *Store) ChangeTables(groups, meters map[Key]string, remove []uint32) error {
+// ChangeTables replaces all groups and meters of all bridges, and changes flows as ChangeFlows
+// does, in one transaction.
+func (s *Store) ChangeTables(groups, meters map[Key]string, save iter.Seq[Flow], remove []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		if err := deleteFlows(tx.Bucket(bucketFlows), remove); err != nil {
+		if err := changeFlows(tx.Bucket(bucketFlows), save, remove); err != nil {
 			return err
 		}
 		if err := replaceBucket(tx, bucketGroups, groups); err != nil {

@@ -207,8 +207,8 @@ func (s storeOf) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
 	return s.f.Store.ChangeFlows(save, remove)
 }
 
-func (s storeOf) ChangeTables(groups, meters map[store.Key]string, remove []uint32) error {
-	return s.f.Store.ChangeTables(groups, meters, remove)
+func (s storeOf) ChangeTables(groups, meters map[store.Key]string, save iter.Seq[store.Flow], remove []uint32) error {
+	return s.f.Store.ChangeTables(groups, meters, save, remove)
 }
 
 func (s storeOf) SaveTLVs(texts map[store.Key]string) error { return s.f.Store.SaveTLVs(texts) }
