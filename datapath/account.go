@@ -39,6 +39,9 @@ const (
 	// sliceNS is the time of one pass that a port may use without a charge if no other port
 	// has full batches.
 	sliceNS = 200_000
+	// maxPassNS is the time of one pass after which the other queues of a port wait for the next
+	// pass, if another port has frames. One visit more may exceed it.
+	maxPassNS = 500_000
 	// tinyDebtNS is the debt up to which a port is still served. It is a few batches of
 	// frames of known flows.
 	tinyDebtNS = 10_000
@@ -59,9 +62,11 @@ type account struct {
 	turn   uint64 // pass in which the port was visited last
 	passNS uint64 // time of the visits in that pass
 	debtNS uint64
-	frames bool // one of these visits found frames
-	full   bool // one of these visits found a full batch
-	exempt bool // an uplink
+	frames bool   // one of these visits found frames
+	full   bool   // one of these visits found a full batch
+	exempt bool   // an uplink
+	passes uint64 // number of passes with visits
+	lateIn uint64 // such a pass in which queues had to wait because of maxPassNS
 }
 
 func (a *account) owes() bool { return a.debtNS > tinyDebtNS }
@@ -211,11 +216,15 @@ func (w *Worker) account(q *rxQueue, n int) {
 	a := &t.accounts[q.port%port.MaxPorts]
 	if a.turn != w.turn {
 		a.turn, a.passNS, a.frames, a.full = w.turn, 0, false, false
+		a.passes++
 		t.visited = append(t.visited, uint16(q.port))
 	}
 	a.passNS += spentNS
 	a.frames = a.frames || n > 0
-	a.full = a.full || n == packet.BatchSize || q.limit > 0 && n >= int(q.limit)
+	a.full = a.full || n == packet.BatchSize || q.limit > 0 && n >= int(q.limit) || q.slow > 0 && n >= int(q.slow)
+	if q.slow = 0; n > 0 && spentNS > maxCutNS/4 {
+		q.slow = mostOf(n, spentNS) % packet.BatchSize // a whole batch is no limit
+	}
 	w.sh.SpentNS[q.port%port.MaxPorts] += spentNS
 }
 
@@ -238,15 +247,41 @@ func (w *Worker) judge(now, spentNS uint64) uint64 {
 	return spentNS
 }
 
-// waitsForOthers reports whether this pass does not visit the queues of port number, because the
-// port has used more than its part of the worker's time.
-func (w *Worker) waitsForOthers(number uint32) bool {
+// waitsForOthers reports whether this pass does not visit queue q, because the queue's port has used
+// more than its part of the worker's time, or its time of this pass.
+func (w *Worker) waitsForOthers(q *rxQueue) bool {
 	t := &w.accounting
-	a := &t.accounts[number%port.MaxPorts]
-	if len(t.debtors) == 0 || !t.measured || !a.owes() {
+	if !t.measured || q.tunnel {
 		return false
 	}
-	return t.full.lastBeside(number) == w.turn-1 || a.debtNS > sliceNS && w.now-t.active.lastBeside(number) < maxAwayNS
+	a := &t.accounts[q.port%port.MaxPorts]
+	return a.owes() && w.paysFirst(q.port, a) || w.waitsForNextPass(q, a)
+}
+
+// paysFirst reports whether port number, which is in debt, waits.
+func (w *Worker) paysFirst(number uint32, a *account) bool {
+	t := &w.accounting
+	return t.full.lastBeside(number) == w.turn-1 || a.debtNS > sliceNS && w.othersHaveFrames(number)
+}
+
+// waitsForNextPass reports whether queue q waits because other queues of its port have used maxPassNS.
+// In the port's next pass, the queues that waited come first.
+func (w *Worker) waitsForNextPass(q *rxQueue, a *account) bool {
+	pass := a.passes
+	if a.turn != w.turn {
+		pass++
+	}
+	if a.turn == w.turn && a.passNS >= maxPassNS && w.othersHaveFrames(q.port) {
+		q.lateIn, a.lateIn = pass, pass
+		return true
+	}
+	return a.lateIn+1 == pass && q.lateIn+1 != pass
+}
+
+// othersHaveFrames reports whether a port without debt, other than the given one, had frames within the last
+// maxAwayNS.
+func (w *Worker) othersHaveFrames(number uint32) bool {
+	return w.now-w.accounting.active.lastBeside(number) < maxAwayNS
 }
 
 // endAccounts ends a pass: it charges the ports that the pass has visited, and reduces debts.

@@ -317,3 +317,71 @@ func TestCheapPassesAreNotMeasured(t *testing.T) {
 		t.Errorf("%d ns counted for port 1, want about 100,000", n)
 	}
 }
+
+// One pass spends little more than maxPassNS on the queues of a port beside others, and each
+// queue has its turn.
+func TestAPortsPassIsBounded(t *testing.T) {
+	r := timedRig(t)
+	r.timedPort(1, 1, always(4_000))
+	r.timedPort(3, 16, always(140_000))
+	r.turn()
+	r.replay(1, 1<<50)
+	r.replay(3, 1<<50)
+	for range 4 {
+		r.turn()
+	}
+	visits := func() (counts [16]uint64) {
+		for i, rx := range r.ports[3].RxQueues {
+			counts[i] = rx.Recvs.Load()
+		}
+		return counts
+	}
+	before, longestNS := visits(), uint64(0)
+	for range 20_000 {
+		began := r.w.fixed
+		r.turn()
+		longestNS = max(longestNS, r.w.fixed-began)
+	}
+	if longestNS > maxPassNS+150_000 {
+		t.Errorf("a pass took %d ns", longestNS)
+	}
+	after := visits()
+	lowest, highest := after[0]-before[0], after[0]-before[0]
+	for i := range after {
+		lowest, highest = min(lowest, after[i]-before[i]), max(highest, after[i]-before[i])
+	}
+	if lowest == 0 || highest-lowest > 2 {
+		t.Errorf("the queues were visited %d to %d times", lowest, highest)
+	}
+}
+
+// Beside another port, a visit takes only as many frames as take about maxCutNS.
+func TestSlowBatchesAreTakenInPart(t *testing.T) {
+	r := timedRig(t)
+	r.timedPort(1, 1, always(4_000))
+	r.timedPort(3, 1, func(frames int) uint64 { return 20 + 10_000*uint64(frames) })
+	r.turn()
+	r.replay(1, 1<<50)
+	r.replay(3, 1<<50)
+	for range 200 {
+		r.turn()
+	}
+	largest := uint64(0)
+	for range 2000 {
+		before := r.sh.Ports[3].RxPackets
+		r.turn()
+		largest = max(largest, r.sh.Ports[3].RxPackets-before)
+	}
+	if largest == 0 || largest > 10 {
+		t.Errorf("a visit took up to %d frames, want 1 to 10", largest)
+	}
+	r.replay(1, 0)
+	r.w.fixed += maxAwayNS
+	for range 3 {
+		r.turn()
+	}
+	before := r.sh.Ports[3].RxPackets
+	if r.turn(); r.sh.Ports[3].RxPackets != before+packet.BatchSize {
+		t.Errorf("alone, a visit took %d frames", r.sh.Ports[3].RxPackets-before)
+	}
+}

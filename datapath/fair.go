@@ -37,8 +37,8 @@ const (
 	// smallSegment is a payload size in bytes. Cutting a frame adds to a queue's debt
 	// (extra cost) only if its segments are smaller.
 	smallSegment = 1024
-	// maxCutNS limits the cost of cutting large frames in one poll of a queue while
-	// other queues have frames. Without the limit, one poll took up to 580 µs
+	// maxCutNS limits the cost of cutting large frames, and the measured time (account.go), of one
+	// poll of a queue while other queues have frames. Without the limit, one poll took up to 580 µs
 	// (BenchmarkLargeFrames).
 	maxCutNS = 100_000
 	// freeMasks is the number of masks that a frame may try before the search adds to
@@ -103,22 +103,28 @@ func (w *Worker) noteCuts(f *packet.Frame) {
 	}
 }
 
-// limitVisit limits the next batch of queue q if its large frames would delay other
-// queues.
+// limitVisit limits the next batch of queue q if its frames would delay other queues: large
+// frames that are cut, or a batch that took more than maxCutNS.
 func (w *Worker) limitVisit(q *rxQueue) {
+	most := packet.BatchSize
 	if q.limit != 0 && w.fair.uncut.waits {
-		w.batch.Reserve(packet.BatchSize - int(q.limit))
+		most = int(q.limit)
+	}
+	if q.slow != 0 && w.othersHaveFrames(q.port) {
+		most = min(most, int(q.slow))
+	}
+	if most < packet.BatchSize {
+		w.batch.Reserve(packet.BatchSize - most)
 	}
 }
 
-// mostOf returns the largest batch for which cutting large frames costs at most
-// maxCutNS; 0: no limit. It assumes the costs of the last batch: n frames, for which
-// cutting cost cutNS.
-func mostOf(n int, cutNS uint64) uint8 {
-	if cutNS == 0 {
+// mostOf returns the largest batch that costs at most maxCutNS; 0: no limit. It assumes the
+// cost of the last batch, which had n frames.
+func mostOf(n int, costNS uint64) uint8 {
+	if costNS == 0 {
 		return 0
 	}
-	return uint8(min(max(uint64(n)*maxCutNS/cutNS, 1), packet.BatchSize))
+	return uint8(min(max(uint64(n)*maxCutNS/costNS, 1), packet.BatchSize))
 }
 
 // charge adds the extra cost of the last batch to the debt of queue q. The batch had n

@@ -345,7 +345,7 @@ func (w *Worker) pass() {
 	frames, idle, full := 0, 0, false
 	for at := 0; at < w.queues.awake && !w.holding; at++ {
 		q := w.queues.queue(at)
-		if w.skipDebtor(q) || w.waitsForOthers(q.port) {
+		if w.skipDebtor(q) || w.waitsForOthers(q) {
 			w.fair.skipped++
 			w.releaseKept(q)
 			continue

@@ -18,9 +18,16 @@ type rx struct {
 	disabled bool
 	announce []byte // RARP frame after a migration, received before all other frames; nil: none
 
+	pieces int // number of pieces of the chains that Recv has taken through addChain
+
 	spans [packet.BatchSize]packet.Span // memory of the frames that fillSpans has found
 	ahead
 }
+
+// maxVisitPieces is the number of pieces after which Recv ends a batch early. A piece on a page of
+// its own costs up to a microsecond. A frame of 64 KiB has 17 pages, so a batch of large
+// frames is below the limit.
+const maxVisitPieces = 640
 
 // Recv implements port.Rx. The frames are in guest memory, which the batch borrows
 // until Release.
@@ -41,6 +48,7 @@ func (q *rx) Recv(b *packet.Batch) int {
 	if q.disabled {
 		return q.discard(n)
 	}
+	q.pieces = 0
 	for taken := 0; taken < n; {
 		if m := q.fillSpans(taken, n); m > 0 {
 			got := b.Append(q.spans[:m])
@@ -61,7 +69,9 @@ func (q *rx) Recv(b *packet.Batch) int {
 			}
 			return taken // the batch is full, or the device is broken and the next Recv returns -1
 		}
-		taken++
+		if taken++; q.pieces >= maxVisitPieces {
+			return taken
+		}
 	}
 	if n == packet.BatchSize {
 		q.peekAhead()
@@ -149,6 +159,7 @@ func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeade
 	}
 	b.Commit(f, int(copied))
 	q.take(h.id, 0)
+	q.pieces += n
 	return 1
 }
 
