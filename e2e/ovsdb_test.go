@@ -61,6 +61,7 @@ func TestOVSDB(t *testing.T) {
 	h.Address("u0", hostIP+"/24")
 	r := newRuled(t, h)
 
+	r.vsctl("set open_vswitch . other_config:stats-update-interval=1000")
 	r.vsctl("add-br br0 -- add-port br0 p0 -- add-port br0 p1 -- set port p0 tag=5 -- set port p1 tag=5")
 	if got := r.get("interface", "p0", "ofport"); got != "1" && got != "2" {
 		t.Errorf("ofport of p0 is %s after ovs-vsctl has waited", got)
@@ -104,6 +105,10 @@ func TestOVSDB(t *testing.T) {
 		t.Errorf("br1:\n%s", text)
 	}
 
+	r.vsctl("-- --id=@q create queue other_config:max-rate=1000000 -- --id=@qos create qos type=linux-htb queues:3=@q -- set port t0 qos=@qos")
+	if text := r.weft.Weft("export"); !strings.Contains(text, "3:1000000") {
+		t.Errorf("no queue of t0 in\n%s", text)
+	}
 	r.vsctl("add-port br0 nosuch -- add-port br0 odd -- set interface odd type=gre -- add-port br0 alone -- set interface alone type=internal")
 	for name, want := range map[string]string{"nosuch": `no network device`, "odd": "type gre: there is none", "alone": "[]"} {
 		r.expect("interface", name, "error", want)

@@ -109,6 +109,9 @@ func (m *model) addPort(t tables, b *bridge, r row, rundir string, names map[str
 		if problem == "" {
 			p.words = append(own, "bridge="+b.name)
 			p.words = append(p.words, vlanWords(r)...)
+			if !slices.Contains(own, "type=patch") {
+				p.words = append(p.words, queueWords(t, r)...)
+			}
 			slices.Sort(p.words)
 			if n, ok := i.number("mtu_request"); ok && slices.Contains(p.words, "type=device") {
 				p.mtu = int(n)
@@ -136,6 +139,35 @@ func vlanWords(r row) (words []string) {
 		words = append(words, "qinq-ethtype="+t)
 	}
 	return words
+}
+
+// queueWords returns the queues of a row in Port: those of its row in QoS that have a max-rate.
+// Each is a token bucket that flows choose with set_queue.
+func queueWords(t tables, r row) []string {
+	var queues []string
+	for _, id := range r.refs("qos") {
+		q := t["QoS"][id]
+		if q == nil || q.text("type") != "linux-htb" {
+			continue
+		}
+		for number, ref := range q["queues"].pairs {
+			id, _ := ref.(uuid)
+			rate, burst := t["Queue"][id].get("other_config", "max-rate"), t["Queue"][id].get("other_config", "burst")
+			if rate == "" || rate == "0" {
+				continue
+			}
+			word := fmt.Sprintf("%v:%s", number, rate)
+			if burst != "" && burst != "0" {
+				word += ":" + burst
+			}
+			queues = append(queues, word)
+		}
+	}
+	if len(queues) == 0 {
+		return nil
+	}
+	slices.Sort(queues)
+	return []string{"qos=" + strings.Join(queues, ",")}
 }
 
 // ranges writes sorted numbers as in 1-3,7.
@@ -243,8 +275,12 @@ func serverWords(r row, name, rundir string) ([]string, string) {
 	return vhostWords(r, "mode=server", rundir+"/"+name), ""
 }
 
+// vhostQueues is the largest value of queues=. The guest chooses how many it uses, as with
+// Open vSwitch.
+const vhostQueues = 16
+
 func vhostWords(r row, mode, path string) []string {
-	words := []string{"type=vhost-user", mode, "path=" + path}
+	words := []string{"type=vhost-user", mode, "path=" + path, fmt.Sprintf("queues=%d", vhostQueues)}
 	if mtu, ok := r.number("mtu_request"); ok {
 		words = append(words, fmt.Sprintf("mtu=%d", mtu))
 	}

@@ -71,8 +71,8 @@ func TestWords(t *testing.T) {
 		{row{"type": one("patch"), "options": options(map[string]string{"peer": "q"}), "ofport_request": one(int64(7))}, "type=patch peer=q ofport_request=7"},
 		{row{"type": one("patch")}, "! options:peer is missing"},
 		{row{"type": one("dpdkvhostuserclient"), "options": options(map[string]string{"vhost-server-path": "/x"}), "ingress_policing_rate": one(int64(10)),
-			"ingress_policing_burst": one(int64(5))}, "type=vhost-user mode=client path=/x ingress_policing_rate=10 ingress_policing_burst=5"},
-		{row{"type": one("dpdkvhostuser"), "ingress_policing_burst": one(int64(5))}, "type=vhost-user mode=server path=/run/p"},
+			"ingress_policing_burst": one(int64(5))}, "type=vhost-user mode=client path=/x queues=16 ingress_policing_rate=10 ingress_policing_burst=5"},
+		{row{"type": one("dpdkvhostuser"), "ingress_policing_burst": one(int64(5))}, "type=vhost-user mode=server path=/run/p queues=16"},
 		{row{"type": one("geneve"), "options": options(map[string]string{"remote_ip": "192.0.2.1", "key": "flow", "csum": "true"})},
 			"type=geneve remote=192.0.2.1 vni=flow udp_csum=on"},
 		{row{"type": one("vxlan"), "options": options(map[string]string{"remote_ip": "flow", "local_ip": "192.0.2.9", "exts": "gbp"}),
@@ -89,6 +89,14 @@ func TestWords(t *testing.T) {
 		if got := strings.Join(words, " "); got != c.want && (problem == "" || !strings.HasPrefix("! "+problem, c.want)) {
 			t.Errorf("%v\n%s %s, want\n%s", c.row, got, problem, c.want)
 		}
+	}
+	rows := tables{
+		"QoS": {"q": {"type": one("linux-htb"), "queues": value{pairs: map[any]any{int64(1): uuid("b"), int64(0): uuid("a"), int64(7): uuid("c")}}}},
+		"Queue": {"a": {"other_config": options(map[string]string{"max-rate": "1000000"})},
+			"b": {"other_config": options(map[string]string{"max-rate": "2000000", "burst": "9000"})}, "c": {}},
+	}
+	if got := queueWords(rows, row{"qos": one(uuid("q"))}); len(got) != 1 || got[0] != "qos=0:1000000,1:2000000:9000" {
+		t.Errorf("queues: %v", got)
 	}
 	if got := ranges([]int64{1, 2, 3, 7, 9, 10}); got != "1-3,7,9-10" {
 		t.Errorf("ranges: %s", got)

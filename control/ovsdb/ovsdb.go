@@ -232,6 +232,13 @@ func (c *Client) due(now time.Time) (due bool) {
 
 // noteIgnored logs columns that the switch does not follow.
 func (c *Client) noteIgnored() {
+	for _, r := range c.rows["QoS"] {
+		if kind := r.text("type"); kind != "linux-htb" {
+			c.warn("qos "+kind, "there is no such type, the row has no effect; expected linux-htb")
+		} else if r.get("other_config", "max-rate") != "" {
+			c.warn("qos max-rate", "a port has no rate of its own, other_config:max-rate has no effect; expected max-rate of queues")
+		}
+	}
 	for _, r := range c.rows["Bridge"] {
 		for _, column := range []string{"mirrors", "netflow", "sflow", "ipfix"} {
 			if len(r.refs(column)) > 0 {

@@ -78,6 +78,8 @@ var monitored = map[string][]string{
 		"ofport", "ofport_request", "options", "other_config", "status", "type"},
 	"Controller": {"is_connected", "role", "status", "target"},
 	"Datapath":   {"capabilities"},
+	"QoS":        {"other_config", "queues", "type"},
+	"Queue":      {"other_config"},
 }
 
 // schema is the part of the database's schema that the client needs.
