@@ -15,7 +15,7 @@ endif
 UNIT := $$(go list ./... | grep -v '/e2e\|/bench/attack$$')
 FUZZTIME ?= 20s
 
-.PHONY: build install deb demo demo-central test lint unit race e2e nic test-nic bench-nic attack bench benchstat fuzz setup clean
+.PHONY: build install deb release demo demo-central test lint unit race e2e nic test-nic bench-nic attack bench benchstat fuzz setup clean
 
 # Where git refuses, or the source is no clone, COMMIT names the commit.
 COMMIT ?= $(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)
@@ -53,6 +53,10 @@ install: build
 # bin/weft_VERSION_ARCH.deb
 deb:
 	@packaging/deb
+
+# Programs, package, bill of materials and checksums in dist/, reproducibly.
+release:
+	@packaging/release
 
 setup:
 	@scripts/setup

@@ -86,6 +86,6 @@ var headlines = []headline{
 		older: "overlay/tcp1-rules-82599", olderLabel: "iperf3 over the overlay, iptables' rules, a card without any segmentation"},
 	{row: "overlay/tcp1", label: "iperf3 over the overlay, one stream, nothing else"},
 	{row: "overlay/tcp4", label: "iperf3 over the overlay, four streams, nothing else"},
-	{row: "vhost-wake/64", label: "waking a sleeping guest, 64 bytes"},
+	{row: "vhost-wake/64", label: "first frame after a pause, 99th percentile"},
 	{row: "latency/spin-64", label: "round trip over the overlay, 64 bytes"},
 }
