@@ -294,7 +294,7 @@ func (t *Table) allocRecord() uint32 {
 		t.head.free = t.links[n-1].in[inMember].next
 		return n - 1
 	}
-	if int(t.head.fresh) == len(t.conns) {
+	if t.usedRecords() == uint32(len(t.conns)) {
 		return none
 	}
 	t.head.fresh++

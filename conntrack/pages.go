@@ -67,7 +67,7 @@ func (p *pages) wake() {
 // requestPages wakes the populating goroutine up if the next records may lack pages.
 // A table with few connections is not populated in advance.
 func (t *Table) requestPages() {
-	p, fresh := &t.pages, t.head.fresh
+	p, fresh := &t.pages, t.usedRecords()
 	if fresh+min(fresh, pagesAhead/2) <= p.records.Load() || fresh < uint32(len(t.buckets)/bucketsAPage/8) ||
 		p.records.Load() == uint32(len(t.conns)) || p.event < 0 || p.requested.Load() {
 		return
@@ -75,6 +75,10 @@ func (t *Table) requestPages() {
 	p.requested.Store(true) // set before the wake-up, because populate clears it
 	p.wake()
 }
+
+// usedRecords returns the number of records that were in use at some time. Another process
+// may have written the word, so a larger number than the table has counts as all.
+func (t *Table) usedRecords() uint32 { return min(t.head.fresh, uint32(len(t.conns))) }
 
 func (t *Table) populate() {
 	p := &t.pages
@@ -88,20 +92,27 @@ func (t *Table) populate() {
 		if !index {
 			shm.Populate(t.buckets)
 		}
-		sender := p.records.Load()
-		fresh := t.head.fresh
-		to := min(fresh+min(4*fresh, pagesAhead), uint32(len(t.conns)))
-		if sender < to {
-			shm.Populate(t.conns[sender:to])
-			shm.Populate(t.links[sender:to])
-			last := t.conns[max(fresh, 1)-1].tuples[0]
-			if hasPeers(last.proto()) {
-				shm.Populate(t.peers[sender:to])
-			}
-			if last.ipv6() {
-				shm.Populate(t.long[sender:to])
-			}
-			p.records.Store(to)
-		}
+		t.populateRecords()
 	}
+}
+
+// populateRecords populates the next records.
+func (t *Table) populateRecords() {
+	p := &t.pages
+	sender := p.records.Load()
+	fresh := t.usedRecords()
+	to := min(fresh+min(4*fresh, pagesAhead), uint32(len(t.conns)))
+	if sender >= to {
+		return
+	}
+	shm.Populate(t.conns[sender:to])
+	shm.Populate(t.links[sender:to])
+	last := t.conns[max(fresh, 1)-1].tuples[0]
+	if hasPeers(last.proto()) {
+		shm.Populate(t.peers[sender:to])
+	}
+	if last.ipv6() {
+		shm.Populate(t.long[sender:to])
+	}
+	p.records.Store(to)
 }
