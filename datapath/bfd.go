@@ -158,9 +158,8 @@ func (w *Worker) setBFD(index uint32, body []byte) bool {
 			s.Resume(w.now)
 		}
 	default:
-		mine := u32(6)&^(MaxBFD-1) | index
 		*s = BFDSession{Port: number, Remote: remote}
-		s.Begin(c, max(mine, 1), w.now)
+		s.Begin(c, t.discriminator(u32(6)), w.now)
 	}
 	s.Template, s.VNI = u32(1), u32(2)
 	t.running[index], t.stale = number != 0, true
@@ -171,6 +170,19 @@ func (w *Worker) setBFD(index uint32, body []byte) bool {
 		w.finish()
 	}
 	return true
+}
+
+// discriminator returns a number that no session has, and that is not 0: random, or the next
+// free one. All 32 bits are random, because whoever guesses them can end the session. The
+// caller holds the lock.
+func (t *BFDTable) discriminator(random uint32) uint32 {
+	for taken := true; taken; random++ {
+		taken = random == 0
+		for i := range t.sessions {
+			taken = taken || t.sessions[i].Mine == random
+		}
+	}
+	return random - 1
 }
 
 // bfdFrame is a packet that the worker sends after it has released the table's lock.
