@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ type connections struct {
 	old      *net.UnixConn
 	replaced *atomic.Bool  // a newer connection has replaced the current one
 	done     chan struct{} // closed when the current connection's goroutine has returned
+	attached atomic.Bool   // a control process is connected
 }
 
 // take serves a new connection. If greet is set, it first sends an empty Reply, which
@@ -32,21 +34,37 @@ func (c *connections) take(conn *net.UnixConn, greet bool) {
 	}
 	<-c.done
 	c.old, c.replaced, c.done = conn, new(atomic.Bool), make(chan struct{})
+	c.attached.Store(true)
 	go func(replaced *atomic.Bool, done chan struct{}) {
 		defer close(done)
+		defer func() { c.attached.Store(replaced.Load()) }()
 		defer hangUp(conn)
 		if greet {
 			_ = sendMessage(conn, Reply{}, nil)
 		}
 		if errors.Is(c.converse(conn), errStop) || !replaced.Load() && c.useless() {
-			c.stop.Do(func() { close(c.stopped) })
-			// a closed listener ends accept; without a listener, accept ends when
-			// stopped is closed
-			if l := c.listener.Load(); l != nil {
-				l.Close()
-			}
+			c.end()
 		}
 	}(c.replaced, c.done)
+}
+
+// end ends accept.
+func (c *connections) end() {
+	c.stop.Do(func() { close(c.stopped) })
+	// a closed listener ends accept; without a listener, accept ends when stopped is closed
+	if l := c.listener.Load(); l != nil {
+		l.Close()
+	}
+}
+
+// obey ends the engine at a signal if no control process is connected. Otherwise the signal
+// may have gone to all processes of a service whose engine is to forward on.
+func (c *connections) obey(signals <-chan os.Signal) {
+	for range signals {
+		if !c.attached.Load() {
+			c.end()
+		}
+	}
 }
 
 // useless reports whether another control process could do nothing with this engine, whose

@@ -42,9 +42,11 @@ type Options struct {
 // OpStop. openers has an Opener for each kind of device. The process must run nothing
 // else, because Serve turns the garbage collector off and enters the sandbox. In the
 // sandbox, an Opener can open no file. Serve ignores the signals of a terminal or a
-// service manager.
+// service manager, except for SIGTERM while no control process is connected.
 func Serve(stateDir string, o Options, openers map[string]Opener) error {
-	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE, unix.SIGTTOU)
+	terminate := make(chan os.Signal, 1)
+	signal.Notify(terminate, unix.SIGTERM)
+	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGPIPE, unix.SIGTTOU)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapLimit)
 	// not fatal: the engine then lacks only the protection against front ends that block
@@ -86,6 +88,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	defer s.close()
 	c := &connections{server: s, stopped: make(chan struct{}), done: make(chan struct{})}
 	close(c.done)
+	go c.obey(terminate)
 	var conn *net.UnixConn
 	if o.Control > 0 {
 		if conn, err = fileConn(o.Control); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"weft/afpacket"
 	"weft/cmd/exit"
@@ -72,6 +73,10 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
+// keepOthersOut takes the write permission for others from all files and sockets to come,
+// whatever the umask is: whoever can write to a vhost-user socket is its front end.
+func keepOthersOut() { unix.Umask(unix.Umask(0o077) | 0o002) }
+
 // runControl runs control with the settings that read returns. At SIGHUP it calls read
 // again.
 func runControl(read func() (*settings, error)) error {
@@ -87,6 +92,7 @@ func runControl(read func() (*settings, error)) error {
 	if err := config.LogSettings.Set(s.LogLevel, s.LogFormat); err != nil {
 		return err
 	}
+	keepOthersOut()
 	if err := s.becomeUser(); err != nil {
 		return err
 	}
