@@ -14,7 +14,7 @@ import (
 // Two hosts reach each other through devices that are ports of a bridge. The kernel's stack of
 // the switch's host does not see their frames, a VLAN tag that the kernel takes off comes
 // back, and both outlive control and engine.
-func TestNetdevPorts(t *testing.T) {
+func TestDevicePorts(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	h, a, b := l.Host("h"), l.Host("a"), l.Host("b")
