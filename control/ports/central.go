@@ -85,8 +85,7 @@ func (ps *Ports) Declare(endpoint netip.Addr, declared map[string]*Declaration) 
 			ps.pipeline.ForgetSeen(c.tunnel.saved.Number)
 			ps.statistics.ResetPort(c.tunnel.saved.Number)
 		}
-		ps.updateView()
-		ps.updateDependents()
+		ps.portsChanged()
 	} else if changed {
 		ps.updateView()
 	}
@@ -113,7 +112,7 @@ func (ps *Ports) declaredInfo(p *switchPort) xlate.PortInfo {
 }
 
 // setTunnel makes weft-central's tunnel for the present endpoint. If changed is true,
-// the caller makes a new view and updates what depends on it.
+// the caller calls portsChanged.
 func (ps *Ports) setTunnel() (changed bool, err error) {
 	c := &ps.central
 	if !c.endpoint.IsValid() || c.tunnel != nil && c.tunnel.info.Local == c.endpoint {
