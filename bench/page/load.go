@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"weft/bench"
@@ -29,11 +28,6 @@ func (r *row) variant() string {
 	return variant
 }
 
-func (r *row) number() (float64, bool) {
-	n, err := strconv.ParseFloat(strings.ReplaceAll(r.variant(), ",", ""), 64)
-	return n, err == nil
-}
-
 // processor returns the name of the processor that the row was measured on, for example
 // "Intel Xeon"; "": unknown.
 func (r *row) processor() string {
@@ -51,19 +45,6 @@ func processorsOf(rows []*row) (list []string) {
 		}
 	}
 	return list
-}
-
-func onProcessor(rows []*row, processor string) (own []*row) {
-	for _, r := range rows {
-		if r.processor() == processor {
-			own = append(own, r)
-		}
-	}
-	return own
-}
-
-func (r *row) measured() bool {
-	return slices.ContainsFunc(r.Peers, func(p string) bool { return len(r.Samples[p]) > 0 })
 }
 
 // load reads all result files. If several files have a row of one processor, the newest

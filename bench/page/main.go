@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command page writes bench/results/README.md with its pictures, and the table of
-// results in the project's README, from the committed result files. It removes result
-// files whose rows are all in newer files. It measures nothing, and the same result
-// files give the same bytes.
+// Command page writes bench/results/README.md and the table of results in the project's
+// README from the committed result files. It removes result files whose rows are all in
+// newer files. It measures nothing, and the same result files give the same bytes.
 //
 //	go run ./bench/page [-results DIR] [-readme FILE]
 //	go run ./bench/page -benchstat FILE    prints a result for benchstat
@@ -40,7 +39,6 @@ func main() {
 	for _, name := range superseded {
 		exit(os.Remove(name))
 	}
-	exit(removeOthers(*results, files))
 }
 
 func benchstat(file string) error {
@@ -66,15 +64,7 @@ func build(results, readme string) (files map[string]string, superseded []string
 	if err != nil {
 		return nil, nil, err
 	}
-	files = map[string]string{}
-	page, pictures, err := write(rows)
-	if err != nil {
-		return nil, nil, err
-	}
-	files[filepath.Join(results, "README.md")] = page
-	for name, svg := range pictures {
-		files[filepath.Join(results, name)] = svg
-	}
+	files = map[string]string{filepath.Join(results, "README.md"): write(rows)}
 	text, err := os.ReadFile(readme)
 	if err != nil {
 		return nil, nil, err
@@ -83,20 +73,4 @@ func build(results, readme string) (files map[string]string, superseded []string
 		return nil, nil, fmt.Errorf("%s: %w", readme, err)
 	}
 	return files, superseded, nil
-}
-
-// removeOthers removes the pictures in the results directory that are not in files.
-func removeOthers(results string, files map[string]string) error {
-	svgs, err := filepath.Glob(filepath.Join(results, "*.svg"))
-	if err != nil {
-		return err
-	}
-	for _, svg := range svgs {
-		if _, made := files[svg]; !made {
-			if err := os.Remove(svg); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

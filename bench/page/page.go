@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,19 +14,12 @@ import (
 
 // family is a section of the results page. It shows the rows whose name, up to the
 // slash, is the section's name, or begins with the section's name and a hyphen.
-type family struct {
-	name, title, note string
-	variants          string // label of the horizontal axis if the variants are numbers
-	// log makes the axis of values logarithmic, logX the axis of variants.
-	log, logX bool
-	suffix    string // end of the names of pictures, see forProcessor
-}
+type family struct{ name, title, note string }
 
-func write(rows []*row) (page string, pictures map[string]string, err error) {
+func write(rows []*row) string {
 	var b strings.Builder
 	b.WriteString(head)
 	b.WriteString(sources(rows))
-	pictures = map[string]string{}
 	for _, f := range familiesOf(rows) {
 		var own []*row
 		for _, r := range rows {
@@ -34,31 +28,9 @@ func write(rows []*row) (page string, pictures map[string]string, err error) {
 			}
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", f.title, sentence(f.note))
-		for _, processor := range slices.Sorted(slices.Values(processorsOf(own))) {
-			drawn, err := draw(f.forProcessor(processor), onProcessor(own, processor))
-			if err != nil {
-				return "", nil, err
-			}
-			for _, p := range drawn {
-				if _, ok := pictures[p.name]; ok {
-					continue // the recorded hops belong to no processor
-				}
-				pictures[p.name] = p.svg
-				fmt.Fprintf(&b, "![%s](%s)\n\n", p.title, p.name)
-			}
-		}
 		f.table(&b, own)
 	}
-	return b.String(), pictures, nil
-}
-
-// forProcessor returns the family with a title and pictures for one processor.
-func (f family) forProcessor(processor string) family {
-	if processor != "" {
-		f.title += " (" + processor + ")"
-		f.suffix = "-" + fileName(processor)
-	}
-	return f
+	return b.String()
 }
 
 const head = `# Results
@@ -76,10 +48,11 @@ counts the runs near, the runs far, and the runs during which the cores changed.
 includes all runs.
 
 **Processors.** Processors differ more than switches. The kernel's segmentation and tracking take
-half the time on one processor that they take on another. So each row and picture names its
-processor, the rows of two processors stand below each other, and no ratio mixes them.
+half the time on one processor that they take on another. So each row names its processor, the
+rows of two processors stand below each other, and no ratio mixes them.
 
-**Pictures.** Bars and points are medians. Whiskers reach from the least to the greatest run.
+**Also.** The medians of a row's other results. The JSON files have each run of them, and the
+histograms of pauses.
 
 **Weft is better.** The median, over the runs, of Weft's figure divided by the peer's. If less is
 better, the ratio is inverted, so more than 1 is always in Weft's favour.
@@ -165,7 +138,7 @@ func (f *family) table(b *strings.Builder, rows []*row) {
 }
 
 // secondary returns the text of the last column: secondary results and failures.
-// Histograms are not in it, because they are drawn.
+// Histograms of pauses are too long for it.
 func secondary(r *row, peer string) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(r.Also[peer])) {
@@ -179,6 +152,16 @@ func secondary(r *row, peer string) string {
 		words = append(words, "a run failed: "+f)
 	}
 	return strings.Join(words, ", ")
+}
+
+// missing returns the reason why a peer has no result in a row.
+func missing(r *row, peer string) string {
+	reason := cmp.Or(r.Failures[peer], "not run")
+	const most = 60
+	if text := []rune(reason); len(text) > most {
+		reason = string(text[:most]) + "…"
+	}
+	return reason
 }
 
 func cell(text string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(text) }

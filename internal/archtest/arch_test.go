@@ -285,7 +285,7 @@ func TestRulesRefuse(t *testing.T) {
 		{"engine", "control", false},
 		{"e2e/demo", "e2e/lab", true},
 		{"e2e/demo", "control", false},
-		{"bench/hops", "bench/chart", false},
+		{"bench/hops", "bench/traffic", false},
 	} {
 		if ok, known := allowed(c.dir, c.target); !known || ok != c.ok {
 			t.Errorf("%s imports %s: allowed %v, known %v", c.dir, c.target, ok, known)
