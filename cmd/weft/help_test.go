@@ -24,8 +24,8 @@ func TestNoSuchVerb(t *testing.T) {
 		{"help frobnicate", "frobnicate: no such verb; weft help lists them"},
 		{"help dump-flow", "dump-flow: no such verb; expected dump-flows, perhaps"},
 		{"bench serve", "serve: no such verb; expected server, perhaps"},
-		{"bench x", "x: no such verb; expected one of client, hops, server"},
-		{"help bench x", "x: no such verb; expected one of client, hops, server"},
+		{"bench x", "x: no such verb; expected one of client, server"},
+		{"help bench x", "x: no such verb; expected one of client, server"},
 	} {
 		out, errs, code := weft("", strings.Fields(c.line)...)
 		if errs != "weft: "+c.want+"\n" || out != "" || code != exit.Input {

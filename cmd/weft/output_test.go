@@ -27,7 +27,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	defer full.Close()
 	for _, line := range []string{"show", "dump-flows", "dump-ports", "dump-groups", "dump-meters", "ct-get-nconns", "ct-timeout",
-		"top --once --interval 100ms", "--json dump-flows", "bench hops", "version"} {
+		"top --once --interval 100ms", "--json dump-flows", "version"} {
 		var errs strings.Builder
 		code := run(strings.Fields(line), strings.NewReader(""), full, &errs)
 		if code != exit.Failed || !strings.Contains(errs.String(), "no space left") || strings.Count(errs.String(), "\n") != 1 {

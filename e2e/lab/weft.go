@@ -49,6 +49,7 @@ var Root = sync.OnceValues(func() (string, error) {
 var (
 	builtSwitch  = sync.OnceValues(func() (string, error) { return build("./cmd/weftd", "./cmd/weft") })
 	builtCentral = sync.OnceValues(func() (string, error) { return build("./cmd/weft-central") })
+	builtHops    = sync.OnceValues(func() (string, error) { return build("./bench/hops/hops") })
 	builtGuest   = sync.OnceValues(func() (string, error) { return build("./e2e/guest") })
 )
 

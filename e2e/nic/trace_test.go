@@ -74,8 +74,8 @@ func (h *host) send(to string) []string {
 	return []string{"busybox", "traceroute", "-n", "-q", "1", "-f", "2", "-m", "2", "-w", "1", to, "1400"}
 }
 
-// trace runs a command, and records the calls of kernel functions meanwhile with weft
-// bench hops.
+// trace runs a command, and records the calls of kernel functions meanwhile with the
+// program hops.
 func (h *host) trace(command []string, names ...string) string {
 	h.t.Helper()
 	const dir = "/sys/kernel/tracing"
@@ -87,7 +87,7 @@ func (h *host) trace(command []string, names ...string) string {
 	const recording = "/tmp/recording.txt"
 	script := "known=; for f in " + strings.Join(names, " ") + "; do\n" +
 		"grep -q \"^$f\\( \\|$\\)\" " + dir + "/available_filter_functions && known=$known,$f; done\n" +
-		"weft bench hops --record ${known#,} " + recording + " -- sh -c '/bin/" + strings.Join(command, " ") + "; true'\n"
+		"hops -record ${known#,} " + recording + " sh -c '/bin/" + strings.Join(command, " ") + "; true'\n"
 	ledger, err := h.Try("sh", "-c", script)
 	if err != nil {
 		h.t.Fatalf("%v\n%s", err, ledger)

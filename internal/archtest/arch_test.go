@@ -61,7 +61,6 @@ var mayImport = map[string][]string{
 	"packet/packettest":     {"packet"},
 	"api":                   {},
 	"bench/traffic":         {"vhost", "vhost/vhosttest"},
-	"bench/hops":            {},
 	"central/wire":          {},
 	"central/client":        {"central/declare", "central/pki", "central/wire"},
 	"central/declare":       {"central/wire", "internal/tomltext"},
@@ -107,8 +106,8 @@ var toolingOnly = []string{"github.com/google/gopacket", "github.com/google/go-c
 var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest", "control/pipeline/pipelinetest", "central/centraltest", "openflow/ofp/ofptest", "openflow/openflowtest", "openflow/slowtable"}
 
 // measuring has packages below bench that belong to the product. The verbs weft bench
-// client, server and hops and the vhost-user front end use them.
-var measuring = []string{"bench/traffic", "bench/hops"}
+// client and server and the vhost-user front end use them.
+var measuring = []string{"bench/traffic"}
 
 type file struct {
 	path, dir string // relative to the module
@@ -285,7 +284,7 @@ func TestRulesRefuse(t *testing.T) {
 		{"engine", "control", false},
 		{"e2e/demo", "e2e/lab", true},
 		{"e2e/demo", "control", false},
-		{"bench/hops", "bench/traffic", false},
+		{"bench/traffic", "bench/hops", false},
 	} {
 		if ok, known := allowed(c.dir, c.target); !known || ok != c.ok {
 			t.Errorf("%s imports %s: allowed %v, known %v", c.dir, c.target, ok, known)
@@ -298,7 +297,7 @@ func TestRulesRefuse(t *testing.T) {
 	}
 	for dir, tool := range map[string]bool{
 		"bench": true, "bench/suite": true, "bench/replica": true, "e2e/lab": true, "port/porttest": true,
-		"bench/traffic": false, "bench/hops": false, "benches": false, "port": false, "vhost": false,
+		"bench/hops": true, "bench/traffic": false, "benches": false, "port": false, "vhost": false,
 	} {
 		if isTooling(dir) != tool {
 			t.Errorf("%s counts as tooling: %v", dir, !tool)
