@@ -85,7 +85,8 @@ func (ps *Ports) Declare(endpoint netip.Addr, declared map[string]*Declaration) 
 			ps.pipeline.ForgetSeen(c.tunnel.saved.Number)
 			ps.statistics.ResetPort(c.tunnel.saved.Number)
 		}
-		ps.portsChanged()
+		ps.updateView()
+		ps.updateDependents()
 	} else if changed {
 		ps.updateView()
 	}
@@ -112,7 +113,7 @@ func (ps *Ports) declaredInfo(p *switchPort) xlate.PortInfo {
 }
 
 // setTunnel makes weft-central's tunnel for the present endpoint. If changed is true,
-// the caller calls portsChanged.
+// the caller makes a new view and updates what depends on it.
 func (ps *Ports) setTunnel() (changed bool, err error) {
 	c := &ps.central
 	if !c.endpoint.IsValid() || c.tunnel != nil && c.tunnel.info.Local == c.endpoint {

@@ -189,7 +189,7 @@ func (ps *Ports) replacePort(p, next *switchPort) error {
 	ps.updateView() // after this call, nothing is learned by the old options
 	ps.pipeline.Addresses().Forget(p.saved.Number)
 	ps.templates.DropPort(p.saved.Number)
-	ps.portsChanged()
+	ps.followView()
 	return nil
 }
 

@@ -194,7 +194,7 @@ func (ps *Ports) leavePorts(list ...*switchPort) {
 	for _, p := range list {
 		ps.pipeline.Addresses().Forget(p.saved.Number)
 	}
-	ps.portsChanged()
+	ps.followView()
 	for _, p := range list {
 		ps.templates.DropPort(p.saved.Number)
 	}
@@ -204,11 +204,23 @@ func (ps *Ports) leavePorts(list ...*switchPort) {
 // it.
 func (ps *Ports) portsChanged() {
 	ps.updateView()
+	ps.followView()
+}
+
+// followView updates everything that depends on the view of the ports. When it returns, no
+// worker uses the old view.
+func (ps *Ports) followView() {
+	ps.updateDependents()
+	ps.pipeline.PortsChanged()
+}
+
+// updateDependents updates everything that depends on the view of the ports, except the
+// megaflows.
+func (ps *Ports) updateDependents() {
 	ps.sendTerminations(ps.pipeline.Workers())
 	ps.SetTunnels()
 	ps.updateEndpointsLocked()
 	loop.Notify(ps.kernel.Moved) // wakes up followAddresses, which checks the devices of the ports
-	ps.pipeline.PortsChanged()
 }
 
 func (ps *Ports) updateView() {

@@ -68,37 +68,41 @@ func (ps *Ports) retryPorts(ctx context.Context) {
 	})
 	for pause := firstRetry; loop.Sleep(ctx, pause); pause = min(2*pause, retryInterval) {
 		ps.configuration.Do(func(tx *change.Tx) {
-			ps.checkDevices()
+			changed := ps.checkDevices()
 			for _, p := range ps.byNumber {
 				if pause == retryInterval || atStart[p] {
-					ps.retryPort(p)
+					changed = ps.retryPort(p) || changed
 				}
+			}
+			if changed {
+				ps.portsChanged()
 			}
 		})
 	}
 }
 
-func (ps *Ports) retryPort(p *switchPort) {
+// retryPort tries to set up a failed port. If it succeeds, the caller calls portsChanged.
+func (ps *Ports) retryPort(p *switchPort) (succeeded bool) {
 	if p.problem.Load() == nil || ps.engine.Client() == nil {
-		return
+		return false
 	}
 	if err := ps.Held(p.saved.Number); err != nil {
 		p.fail(err)
-		return
+		return false
 	}
 	resume := p.opened // if the device stayed open, it may have ring positions of an earlier engine
 	if !p.opened {
 		if err := p.driver.open(nil); err != nil {
 			p.fail(err)
-			return
+			return false
 		}
 		p.opened = true
 	}
 	if err := p.driver.attach(resume); err != nil {
 		p.fail(err)
-		return
+		return false
 	}
 	p.problem.Store(nil)
 	ps.log.Info("port is set up now", "port", p.saved.Name)
-	ps.portsChanged()
+	return true
 }

@@ -268,7 +268,10 @@ func (ps *Ports) uplinks() map[string]uint32 {
 // updateEndpoints passes the tunnels' UDP endpoints to the uplinks.
 func (ps *Ports) updateEndpoints() {
 	ps.configuration.Do(func(tx *change.Tx) {
-		ps.followDevices()
+		if ps.followDevices() {
+			ps.portsChanged() // passes the endpoints too
+			return
+		}
 		ps.updateEndpointsLocked()
 	})
 }

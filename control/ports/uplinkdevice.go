@@ -28,8 +28,9 @@ type deviceChecker interface {
 	check() error
 }
 
-// checkDevices calls check of each port's driver. The caller holds the configuration lock.
-func (ps *Ports) checkDevices() {
+// checkDevices calls check of each port's driver. If a port was set up again, changed is true and
+// the caller calls portsChanged. The caller holds the configuration lock.
+func (ps *Ports) checkDevices() (changed bool) {
 	for _, p := range ps.byNumber {
 		c, ok := p.driver.(deviceChecker)
 		if !ok || !p.opened || p.problem.Load() != nil {
@@ -38,14 +39,16 @@ func (ps *Ports) checkDevices() {
 		if err := c.check(); err != nil {
 			ps.log.Error("port has stopped and is set up again", "port", p.saved.Name, "why", err)
 			ps.failPort(p, err)
-			ps.retryPort(p)
+			changed = ps.retryPort(p) || changed
 		}
 	}
+	return changed
 }
 
 // followDevices makes each port's driver check its device, and sets up a port whose device
-// exists again. The caller holds the configuration lock.
-func (ps *Ports) followDevices() {
+// exists again. If a port was set up, changed is true and the caller calls portsChanged. The caller
+// holds the configuration lock.
+func (ps *Ports) followDevices() (changed bool) {
 	for _, p := range ps.byNumber {
 		f, ok := p.driver.(deviceFollower)
 		if !ok {
@@ -62,9 +65,10 @@ func (ps *Ports) followDevices() {
 		// retryPorts tries again
 		if p.lost && f.present(ps.kernel) {
 			p.lost = false
-			ps.retryPort(p)
+			changed = ps.retryPort(p) || changed
 		}
 	}
+	return changed
 }
 
 // failPort closes a port's device. retryPorts later sets the port up again. The caller

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"net/netip"
+	"testing"
+
+	"weft/control/change"
+)
+
+// A change of ports makes one view, because each view costs a look at every port.
+func TestChangeOfPortsMakesOneView(t *testing.T) {
+	ports, configuration := newTestPorts(t)
+	ports.bridges = twoBridges{}
+	views := 0
+	ports.Renumbered = func() { views++ }
+	check := func(verb string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(verb, err)
+		}
+		if views != 1 {
+			t.Errorf("%s made %d views, want 1", verb, views)
+		}
+		views = 0
+	}
+	add := func(name string, words ...string) {
+		t.Helper()
+		_, err := ports.Add(name, append(words, "type=patch"))
+		check("add-port", err)
+	}
+	add("a", "peer=b")
+	add("b", "peer=a", "bridge=br1")
+	add("c", "peer=d", "bridge=br1")
+	_, err := ports.Modify("a", []string{"tag=7"})
+	check("mod-port", err)
+	check("del-port", ports.Delete("a"))
+	configuration.Do(func(*change.Tx) { ports.LeaveBridge(1) })
+	check("del-br", nil)
+	declare := func(endpoint string) {
+		t.Helper()
+		var changed bool
+		err := configuration.Update(func(*change.Tx) (err error) {
+			changed, err = ports.Declare(netip.MustParseAddr(endpoint), map[string]*Declaration{"guest": {VNI: 5}})
+			return err
+		})
+		check("a declaration", err)
+		if !changed {
+			t.Error("a new endpoint changed nothing")
+		}
+	}
+	declare("192.0.2.1")
+}
