@@ -66,7 +66,7 @@ func stealOnce(p *play) error {
 		return nil
 	}
 	s, g := p.site, p.own("guest")
-	err := s.stream.Do(func() error {
+	err := s.stream.do(func() error {
 		p.stepWhileFrames(0) // bystander b now holds every frame of the load
 		frame := make([]byte, 64)
 		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {

@@ -7,6 +7,8 @@
 //	go run ./bench/attack -seconds 60
 //	go run ./bench/attack -only ct-flood,call-eventfd -json
 //	go run ./bench/attack -storm 1h -seed 7
+//	go run ./bench/attack -kills 1000
+//	go run ./bench/attack -upgrades 1000
 //
 // An attacker is a front end on a vhost-user socket, a guest that sends frames, a
 // peer on the underlay or a client of the API. SECURITY.md has the switch's promises
@@ -39,6 +41,11 @@ var (
 	workers   = flag.Int("workers", 1, "workers of the switch")
 	bin       = flag.String("bin", "", "folder of weftd and weft; built from the tree if empty")
 	storm     = flag.Duration("storm", 0, "play all attacks at random, together, for so long, with kills and changes of flows")
+	kills     = flag.Int("kills", 0, "instead of attacks, kill -victim so often and print the bystanders' pauses")
+	victim    = flag.String("victim", "engine", "of -kills: engine, control or both")
+	upgrades  = flag.Int("upgrades", 0, "instead of attacks, upgrade the switch so often, to and fro between two builds, and print the bystanders' pauses")
+	between   = flag.String("between", "", "of -upgrades: two folders with weftd and weft, separated by a comma; built from the tree if empty")
+	packed    = flag.Bool("packed", false, "of -kills and -upgrades: packed rings")
 	seed      = flag.Uint64("seed", 1, "of all that is random")
 	verbose   = flag.Bool("v", false, "print what the switch has logged at the end of a row that does not hold")
 )
@@ -87,6 +94,9 @@ func chosen(names string) []*attack {
 func perform(list []*attack) (ok bool, err error) {
 	if *storm > 0 {
 		return runStorm(*storm, *seed, list)
+	}
+	if *kills > 0 || *upgrades > 0 {
+		return runSeries(*seed)
 	}
 	rows, err := playAll(list, runConfig{seconds: *seconds, repeats: *repeats, longest: 10 * time.Minute, limits: promised, seed: *seed}, *workers,
 		func(s *site, r *row) {

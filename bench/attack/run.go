@@ -95,9 +95,9 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 		return r, err
 	}
 	r.Control[0], r.Engine[0] = usageOf(before.PID), usageOf(before.EnginePID)
-	s.stream.BeginStill(p.heldFrames)
+	s.stream.beginStill(p.heldFrames)
 	p.began = p.wrong.Load()
-	s.stream.Watch()
+	s.stream.watch()
 	bare, answers, newcomer := watchMachine(), probe(s.client), watchNewcomer(s)
 	begin := time.Now()
 	p.until = begin.Add(length)
@@ -105,7 +105,7 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 		r.fault("%v", err)
 	}
 	r.Seconds, r.Repeats = time.Since(begin).Seconds(), p.repeats
-	r.PauseMS = ms(s.stream.Longest())
+	r.PauseMS = ms(s.stream.longest())
 	slowest, n, err := answers.end()
 	if err != nil && !a.kills { // while an engine is being replaced, the API answers with this cause
 		r.fault("API: %v", err)
@@ -160,10 +160,10 @@ func (p *play) bounded(f func() error) error {
 // resources, and completes the row.
 func (s *site) settle(r *row, p *play, old api.Show) error {
 	if err := s.circulates(); err != nil {
-		r.PauseMS = ms(s.stream.Longest())
+		r.PauseMS = ms(s.stream.longest())
 		return err
 	}
-	t := s.stream.CountStill(p.heldFrames)
+	t := s.stream.countStill(p.heldFrames)
 	r.Received, r.Lost, r.Again, r.Bad = t.Received, t.Lost, t.Repeated, t.Bad+t.Misused
 	r.Wrong = p.wrong.Load()
 	r.Heard = r.Wrong - p.began

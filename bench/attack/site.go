@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"weft/api"
-	"weft/bench/stream"
 	"weft/e2e/lab"
+	"weft/internal/cpu"
 	"weft/vhost"
 	"weft/vhost/vhosttest"
 )
@@ -45,7 +45,7 @@ type site struct {
 	daemon *lab.Daemon
 	client *api.Client
 	load   *vhosttest.Load
-	stream *stream.Stream
+	stream *stream
 	fronts []*vhosttest.FrontEnd
 	// uplink is the type of the uplink port.
 	uplink string
@@ -58,6 +58,21 @@ type siteConfig struct {
 	// strict adds flows for the bystanders' frames, because control loses learned
 	// addresses when it dies.
 	strict bool
+	packed bool // the bystanders have packed rings
+	// busy makes the bystanders send without rest, on a core that is not the worker's.
+	busy bool
+}
+
+// pace returns the configuration of the bystanders' loop.
+func (c siteConfig) pace() streamConfig {
+	if !c.busy {
+		return streamConfig{core: -1, rounds: 4, rest: 100 * time.Microsecond}
+	}
+	core := -1
+	if cores, err := cpu.Allowed(); err == nil && len(cores) > 1 {
+		core = cores[0] // weftd's first worker has the last core
+	}
+	return streamConfig{core: core, rounds: 64}
 }
 
 func newSite(l *lab.Lab, c siteConfig) *site {
@@ -73,15 +88,20 @@ func newSite(l *lab.Lab, c siteConfig) *site {
 	if s.client, err = api.NewClient(s.daemon.Socket); err != nil {
 		l.T.Fatalf("%v", err)
 	}
-	s.addBystanders(c.strict)
+	s.addBystanders(c)
 	return s
 }
 
 func (s *site) weft(args ...string) { s.daemon.Weft(args...) }
 
-func (s *site) addBystanders(strict bool) {
+func (s *site) addBystanders(c siteConfig) {
+	features := uint64(vhost.FeatureVersion1 | vhost.FeatureMergeable)
+	if c.packed {
+		features |= vhost.FeatureRingPacked
+	}
 	var err error
-	s.load, err = vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Addresses: true, Flows: 16, InFlight: 32, FrameSize: 256, Core: -1})
+	s.load, err = vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Addresses: true, Flows: 16, InFlight: 32, FrameSize: 256, Core: -1,
+		Features: features})
 	if err != nil {
 		s.lab.T.Fatalf("%v", err)
 	}
@@ -99,7 +119,7 @@ func (s *site) addBystanders(strict bool) {
 	}
 	s.weft("add-port", newcomerPort, "type=vhost-user", "path="+s.socket(newcomerPort))
 	s.weft("add-flow", "priority=100,in_port="+newcomerPort+",actions=in_port")
-	if strict {
+	if c.strict {
 		s.weft("add-flow", "priority=100,in_port=a,actions=output:b")
 		s.weft("add-flow", "priority=100,in_port=b,actions=output:a")
 	} else {
@@ -109,7 +129,7 @@ func (s *site) addBystanders(strict bool) {
 	if err := s.attachBystanders((*vhosttest.FrontEnd).Attach); err != nil {
 		s.lab.T.Fatalf("bystanders: %v", err)
 	}
-	s.stream = stream.Start(s.load, stream.Config{Core: -1, Rounds: 4, Rest: 100 * time.Microsecond})
+	s.stream = startStream(s.load, c.pace())
 	if err := s.circulates(); err != nil {
 		s.lab.T.Fatalf("%v\n%s", err, s.log())
 	}
@@ -145,7 +165,7 @@ func (s *site) dial(name string) (f *vhosttest.FrontEnd, err error) {
 }
 
 func (s *site) circulates() error {
-	for from, end := s.stream.Totals().Received, time.Now().Add(patience); s.stream.Totals().Received < from+500; time.Sleep(5 * time.Millisecond) {
+	for from, end := s.stream.totals().Received, time.Now().Add(patience); s.stream.totals().Received < from+500; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.report()
 			return fmt.Errorf("the bystanders' frames do not circulate any more, for %v; %s", patience, s.bystanders())
@@ -182,7 +202,7 @@ func (s *site) report() {
 		fmt.Fprintf(os.Stderr, "guest %d: receive ring used %d, transmit ring used %d, %d transmit buffers free\n",
 			i, g.Rx[0].UsedIndex(), g.Tx[0].UsedIndex(), g.Tx[0].Free())
 	}
-	fmt.Fprintf(os.Stderr, "totals: %+v\n%s\n", s.stream.Totals(), s.daemon.Control().Output())
+	fmt.Fprintf(os.Stderr, "totals: %+v\n%s\n", s.stream.totals(), s.daemon.Control().Output())
 }
 
 func (s *site) log() string {
@@ -193,7 +213,7 @@ func (s *site) log() string {
 func (s *site) socket(name string) string { return filepath.Join(s.lab.Dir, name+".sock") }
 
 func (s *site) close() {
-	s.stream.End()
+	s.stream.end()
 	for _, f := range s.fronts {
 		f.Close()
 	}

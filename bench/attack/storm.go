@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"weft/bench/stream"
 	"weft/e2e/lab"
 	"weft/vhost/vhosttest"
 )
@@ -45,7 +44,9 @@ type stormResult struct {
 	// number of repeats that failed because of a kill or because of another attack
 	Broken int            `json:"broken"`
 	Kills  map[string]int `json:"kills"` // number of kills by victim: "engine", "control" or "both"
-	Moves  int            `json:"moves"` // number of stops and restarts of bystanders
+	// Pauses has the bystanders' pauses of a series of kills or upgrades; see the file series.go.
+	Pauses *quantiles `json:"pauses,omitempty"`
+	Moves  int        `json:"moves"` // number of stops and restarts of bystanders
 	// number of stalls of control or of the whole switch
 	Stalls int `json:"stalls"`
 	Flows  int `json:"flows"` // number of changes of flows
@@ -91,6 +92,8 @@ type storming struct {
 	audit   audit
 	// ports is the number of ports that are not attackers' ports.
 	ports int
+	// pause is the bystanders' pause during the last kill, move, stall or upgrade.
+	pause time.Duration
 
 	mu   sync.Mutex
 	busy map[string]bool // names of the attacks in progress
@@ -109,6 +112,10 @@ func runStorm(d time.Duration, seed uint64, list []*attack) (ok bool, err error)
 	if err != nil {
 		return false, err
 	}
+	return r.print()
+}
+
+func (r *stormResult) print() (ok bool, err error) {
 	text, err := json.MarshalIndent(r, "", "  ")
 	fmt.Println(string(text))
 	return len(r.Faults) == 0, err
@@ -118,7 +125,7 @@ func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormR
 	defer lab.Caught(&err)
 	l := lab.New(lab.Program{})
 	defer l.Close()
-	w := newStorm(l, workers, seed)
+	w := newStorm(l, seed, siteConfig{workers: workers})
 	defer w.close()
 	for _, a := range list {
 		if a.uplink == "" && !a.exclusive {
@@ -155,8 +162,9 @@ func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormR
 	return w.r, nil
 }
 
-func newStorm(l *lab.Lab, workers int, seed uint64) *storming {
-	return &storming{site: newSite(l, siteConfig{workers: workers, uplink: "af_xdp", strict: true}), rng: rand.New(rand.NewPCG(seed, 0)),
+func newStorm(l *lab.Lab, seed uint64, c siteConfig) *storming {
+	c.uplink, c.strict = "af_xdp", true
+	return &storming{site: newSite(l, c), rng: rand.New(rand.NewPCG(seed, 0)),
 		seen: map[string]uint64{}, stop: make(chan struct{}), busy: map[string]bool{},
 		r: stormResult{Seed: seed, Plays: map[string]int{}, Kills: map[string]int{}, Drops: map[string]uint64{}}}
 }
@@ -168,7 +176,7 @@ func (w *storming) begin() error {
 	}
 	w.ports = len(show.Ports)
 	w.r.Control[0], w.r.Engine[0] = usageOf(show.PID), usageOf(show.EnginePID)
-	w.stream.BeginStill(w.heldFrames)
+	w.stream.beginStill(w.heldFrames)
 	if err := w.refresh(); err != nil {
 		return err
 	}
@@ -180,9 +188,9 @@ func (w *storming) begin() error {
 func (w *storming) step() {
 	time.Sleep(stormStep)
 	w.changeFlow()
-	calm := w.stream.Longest()
+	calm := w.stream.longest()
 	w.r.PauseMS = max(w.r.PauseMS, ms(calm))
-	w.stream.Watch()
+	w.stream.watch()
 	var err error
 	event, restarts := "", w.last
 	switch {
@@ -207,7 +215,7 @@ func (w *storming) step() {
 	if err != nil {
 		w.fault("%v", err)
 	}
-	t := w.stream.Totals()
+	t := w.stream.totals()
 	w.audit.step(fmt.Sprintf("%s; engines replaced %d, then %d; %v", event, restarts, w.last, w.r.Drops), t.Lost+int64(t.Repeated)-w.counted())
 	if t.Misused > 0 {
 		w.fault("%d buffers of the bystanders are lost or used twice", t.Misused)
@@ -224,7 +232,7 @@ func (w *storming) progress(elapsed, d time.Duration) {
 	for _, n := range w.r.Kills {
 		kills += n
 	}
-	t := w.stream.Totals()
+	t := w.stream.totals()
 	fmt.Fprintf(os.Stderr, "%v of %v: %d attacks, %d kills, %d moves, %d frames received, %d to a wrong guest\n",
 		elapsed.Round(time.Second), d, plays, kills, w.r.Moves, t.Received, w.r.Wrong)
 }
@@ -257,8 +265,11 @@ func (w *storming) kill(processes string) error {
 	var err error
 	switch processes {
 	case "engine":
-		if w.daemon.EnginePID() != 0 {
+		if pid := w.daemon.EnginePID(); pid != 0 {
 			w.daemon.KillEngine()
+			for w.daemon.EnginePID() == pid { // a dying worker forwards frames for a moment
+				time.Sleep(100 * time.Microsecond)
+			}
 		}
 	case "control":
 		if err = w.refresh(); err != nil {
@@ -268,11 +279,11 @@ func (w *storming) kill(processes string) error {
 	// no frame may be in flight or held: held frames and drop counters are lost with
 	// both processes
 	case "both":
-		err = w.stream.Still(w.heldFrames, func() error {
+		err = w.stream.whenStill(w.heldFrames, func() error {
 			if err := w.refresh(); err != nil {
 				return err
 			}
-			w.settle(w.stream.Counted().Lost)
+			w.settle(w.stream.counted().Lost)
 			w.daemon.Control().Kill()
 			if w.daemon.EnginePID() != 0 {
 				w.daemon.KillEngine()
@@ -282,7 +293,7 @@ func (w *storming) kill(processes string) error {
 			w.last = 0
 			return w.attachBystanders((*vhosttest.FrontEnd).AttachAgain)
 		})
-		if errors.Is(err, stream.ErrBusy) { // an engine is being replaced, and holds frames
+		if errors.Is(err, errBusy) { // an engine is being replaced, and holds frames
 			w.r.Kills[processes]--
 			err = nil
 		}
@@ -290,12 +301,19 @@ func (w *storming) kill(processes string) error {
 	if err == nil {
 		err = w.circulates()
 	}
-	w.r.KilledMS = max(w.r.KilledMS, ms(w.stream.Longest()))
-	w.stream.Watch()
+	w.notePause()
 	if err != nil {
 		return fmt.Errorf("kill of %s: %w", processes, err)
 	}
 	return nil
+}
+
+// notePause records the longest gap between the bystanders' frames since the last call of
+// watch.
+func (w *storming) notePause() {
+	w.pause = w.stream.longest()
+	w.r.KilledMS = max(w.r.KilledMS, ms(w.pause))
+	w.stream.watch()
 }
 
 // restartControl kills the control process and starts another. If an engine is being
@@ -311,7 +329,7 @@ func (w *storming) restartControl() error {
 	}
 	dead := w.daemon.EnginePID() != engine
 	if dead {
-		err := w.stream.Do(func() error { return w.attachBystanders((*vhosttest.FrontEnd).AttachAgain) })
+		err := w.stream.do(func() error { return w.attachBystanders((*vhosttest.FrontEnd).AttachAgain) })
 		if err != nil {
 			return err
 		}
@@ -330,7 +348,7 @@ func (w *storming) restartControl() error {
 func (w *storming) move(i int) error {
 	w.r.Moves++
 	name, g := []string{"a", "b"}[i], w.load.Guests[i]
-	err := w.stream.Do(func() error {
+	err := w.stream.do(func() error {
 		for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
 			if _, err := w.fronts[i].Stop(q); err != nil {
 				return nil // no fault: the engine or the control process is being replaced
@@ -346,8 +364,7 @@ func (w *storming) move(i int) error {
 	if err == nil {
 		err = w.circulates()
 	}
-	w.r.KilledMS = max(w.r.KilledMS, ms(w.stream.Longest()))
-	w.stream.Watch()
+	w.notePause()
 	if err != nil {
 		return fmt.Errorf("stop and start of %s: %w", name, err)
 	}
@@ -368,8 +385,7 @@ func (w *storming) stall(engine int, d time.Duration) error {
 	}
 	w.daemon.Control().Signal(syscall.SIGCONT)
 	err := w.circulates()
-	w.r.KilledMS = max(w.r.KilledMS, ms(w.stream.Longest()))
-	w.stream.Watch()
+	w.notePause()
 	if err != nil {
 		return fmt.Errorf("stall of %v: %w", d, err)
 	}
@@ -420,7 +436,7 @@ func (w *storming) countDrops(key, reason string, n uint64) (increase uint64) {
 
 // countUncountable counts lost frames whose drop counters died with control.
 func (w *storming) countUncountable() error {
-	t := w.stream.CountStill(w.heldFrames)
+	t := w.stream.countStill(w.heldFrames)
 	if err := w.refresh(); err != nil {
 		return err
 	}
@@ -519,7 +535,7 @@ func (w *storming) end() {
 		w.fault("%v", err)
 		return
 	}
-	t := w.stream.CountStill(w.heldFrames)
+	t := w.stream.countStill(w.heldFrames)
 	if err := w.refresh(); err != nil {
 		w.fault("%v", err)
 		return

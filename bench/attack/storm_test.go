@@ -61,8 +61,8 @@ func TestFramesDeliveredDuringCountAreNotLost(t *testing.T) {
 			}
 			return 0
 		}
-		err := w.stream.Still(released, func() error {
-			if lost := w.stream.Counted().Lost; lost != 0 {
+		err := w.stream.whenStill(released, func() error {
+			if lost := w.stream.counted().Lost; lost != 0 {
 				t.Errorf("%d frames count as lost", lost)
 			}
 			return nil
@@ -86,7 +86,7 @@ func inStorm(t *testing.T, f func(w *storming)) {
 	defer lab.Caught(&err)
 	l := lab.New(lab.Program{})
 	defer l.Close()
-	w := newStorm(l, 1, 1)
+	w := newStorm(l, 1, siteConfig{workers: 1})
 	defer w.close()
 	if err = w.begin(); err != nil {
 		return
@@ -101,7 +101,7 @@ func inStorm(t *testing.T, f func(w *storming)) {
 // of these frames and stops control, which answers cache misses. It calls whileHeld
 // before the bystanders send further frames. The caller lets control continue.
 func (w *storming) holdAll(whileHeld func()) {
-	_ = w.stream.Do(func() error {
+	_ = w.stream.do(func() error {
 		for _, way := range []string{"in_port=a,actions=output:b", "in_port=b,actions=output:a"} {
 			w.weft("del-flows", way[:len("in_port=a")])
 			w.weft("add-flow", "priority=100,"+way)
@@ -141,5 +141,15 @@ func TestStormCountsDropsAfterAReset(t *testing.T) {
 	}
 	if got := w.r.Drops["no-port"]; got != 352+96 || !w.reset {
 		t.Errorf("%d drops, reset %v; want %d, and true", got, w.reset, 352+96)
+	}
+}
+
+func TestQuantiles(t *testing.T) {
+	var pauses []time.Duration
+	for n := range 200 {
+		pauses = append(pauses, time.Duration(200-n)*time.Millisecond)
+	}
+	if got, want := *quantilesOf(pauses), (quantiles{200, 101, 181, 199, 200}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"log"
+	"runtime"
+	"sync"
+	"time"
+
+	"weft/internal/cpu"
+	"weft/vhost/vhosttest"
+)
+
+// leastGap is the shortest recorded gap.
+const leastGap = time.Millisecond
+
+// gap is a period in which no frame arrived.
+type gap struct {
+	from, to time.Time
+	own      time.Duration // part of the gap in which the load generator's loop did not run
+}
+
+// streamConfig configures the loop of a stream.
+type streamConfig struct {
+	core   int           // core on which the loop runs; -1: any core
+	rounds int           // steps of every guest between two clock readings
+	rest   time.Duration // sleep after this many steps; 0: none
+}
+
+// stream runs a checked load between two guests, and records gaps in which no frame
+// arrives. Its methods are safe for concurrent use.
+type stream struct {
+	config streamConfig
+	stop   chan struct{}
+	ended  chan struct{}
+
+	mu          sync.Mutex
+	load        *vhosttest.Load
+	gaps        []gap                // gaps since the last call of watch
+	ownGap      time.Duration        // time since the last frame in which the loop did not run
+	lastArrival time.Time            // time of the last arrival of a frame
+	bad         int                  // number of bad frames since the start
+	base        vhosttest.LoadTotals // totals of the load at the last call of beginStill
+	baseBad     int                  // number of bad frames at the last call of beginStill
+}
+
+// startStream starts a goroutine that runs the load until end is called.
+func startStream(l *vhosttest.Load, c streamConfig) *stream {
+	s := &stream{config: c, load: l, stop: make(chan struct{}), ended: make(chan struct{}), lastArrival: time.Now()}
+	go func() {
+		defer close(s.ended)
+		if c.core >= 0 {
+			runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
+			if err := cpu.Pin(c.core); err != nil {
+				log.Print(err)
+			}
+		}
+		s.run()
+	}()
+	return s
+}
+
+func (s *stream) run() {
+	replaced, nextReplace, before := int64(0), time.Now(), time.Now()
+	for {
+		select {
+		case <-s.stop:
+			return
+		default:
+		}
+		frames := 0
+		s.mu.Lock()
+		for range s.config.rounds {
+			for i := range s.load.Guests {
+				n, bad := s.load.Step(i)
+				frames += n
+				s.bad += bad
+			}
+		}
+		now := time.Now()
+		s.note(frames > 0, before, now)
+		before = now
+		if now.After(nextReplace) {
+			replaced, nextReplace = s.load.Replace(replaced), now.Add(50*time.Millisecond)
+		}
+		s.mu.Unlock()
+		switch {
+		case s.config.rest > 0:
+			time.Sleep(s.config.rest)
+		case frames == 0:
+			cpu.Pause(64)
+		}
+	}
+}
+
+// note records one round of the loop. begun is its start, now its end. arrived reports
+// whether a frame has arrived. The caller holds the lock.
+func (s *stream) note(arrived bool, begun, now time.Time) {
+	stood := now.Sub(begun)
+	if stood > leastGap {
+		s.ownGap += stood - leastGap
+	}
+	if !arrived {
+		return
+	}
+	if now.Sub(s.lastArrival) >= leastGap {
+		s.gaps = append(s.gaps, gap{s.lastArrival, now, s.ownGap})
+	}
+	s.lastArrival, s.ownGap = now, 0
+}
+
+// watch deletes the recorded gaps.
+func (s *stream) watch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gaps = s.gaps[:0]
+}
+
+// longest returns the longest gap since watch, without the time in which the loop did
+// not run.
+func (s *stream) longest() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	longest := time.Duration(0)
+	for _, p := range append(s.gaps[:len(s.gaps):len(s.gaps)], gap{s.lastArrival, time.Now(), s.ownGap}) {
+		longest = max(longest, p.to.Sub(p.from)-p.own)
+	}
+	return longest
+}
+
+// totals returns the totals of the load. Frames in flight may count as lost.
+func (s *stream) totals() vhosttest.LoadTotals {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.load.Totals()
+}
+
+// do calls f while the loop is stopped. f may use the guests. Frames may be in
+// flight.
+func (s *stream) do(f func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f()
+}
+
+// errBusy means that frames have been in flight for longer than stalled.
+var errBusy = errors.New("frames are in flight")
+
+// whenStill is like do, but calls f when no frame is in flight. It waits until countHeld,
+// the number of frames that the switch holds, returns 0. The guests send nothing while
+// f runs. If whenStill returns errBusy, it has not called f.
+func (s *stream) whenStill(countHeld func() int, f func() error) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.restThen(countHeld, func(calm bool) {
+		if err = errBusy; calm {
+			err = f()
+		}
+	})
+	return err
+}
+
+// counted returns the numbers of frames since beginStill. It is for the function f of do or
+// whenStill. In whenStill, the numbers are exact.
+func (s *stream) counted() streamCounts { return s.since(s.load.Totals()) }
+
+// beginStill waits until no frame is in flight and countHeld, the number of frames that the
+// switch holds, returns 0. Then it starts a measurement: countStill and end ignore earlier
+// frames.
+func (s *stream) beginStill(countHeld func() int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.base, s.gaps = s.rest(countHeld), nil
+	s.baseBad, s.lastArrival, s.ownGap = s.bad, time.Now(), 0
+}
+
+// streamCounts has numbers of frames since beginStill.
+type streamCounts struct {
+	vhosttest.LoadTotals     // Lost includes frames that the guests sent again
+	Bad                  int // number of frames with wrong contents
+}
+
+// countStill waits until no frame is in flight and countHeld, the number of frames that the
+// switch holds, returns 0. It returns the numbers of frames since beginStill.
+func (s *stream) countStill(countHeld func() int) streamCounts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.since(s.rest(countHeld))
+}
+
+// end ends the stream and returns the numbers of frames since beginStill.
+func (s *stream) end() streamCounts {
+	close(s.stop)
+	<-s.ended
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.since(s.rest(nil))
+}
+
+func (s *stream) since(t vhosttest.LoadTotals) streamCounts {
+	t.Repeated -= s.base.Repeated
+	t.Received -= s.base.Received
+	t.Late -= s.base.Late
+	t.Lost = max(t.Lost-s.base.Lost+int64(t.Repeated), 0)
+	return streamCounts{t, s.bad - s.baseBad}
+}
+
+const (
+	// quiet is the time without an arrival after which no frame is in flight.
+	quiet = 50 * time.Millisecond
+	// stalled is the time limit for a switch that returns no buffers.
+	stalled = 5 * time.Second
+)
+
+// rest stops sending, and waits until no frame is in flight and the switch has returned
+// all buffers. It returns the totals, which are exact then. The caller holds the lock.
+func (s *stream) rest(countHeld func() int) vhosttest.LoadTotals {
+	return s.restThen(countHeld, func(bool) {})
+}
+
+// restThen does the same as rest, and calls f before the guests send again. The
+// argument calm of f is false if frames are still in flight.
+func (s *stream) restThen(countHeld func() int, f func(calm bool)) vhosttest.LoadTotals {
+	last, returned := time.Now(), false
+	t, bad := s.load.Rest(func(received int) bool {
+		if received > 0 {
+			last, returned = time.Now(), false
+		}
+		if returned {
+			f(true)
+			return true
+		}
+		still := time.Since(last)
+		if still < quiet {
+			return false
+		}
+		if s.load.Unreturned() == 0 && (countHeld == nil || countHeld() == 0) {
+			returned = true // the next round receives frames that were held before countHeld
+			return false
+		}
+		if still < stalled {
+			return false
+		}
+		f(false)
+		return true
+	})
+	s.bad += bad
+	return t
+}
