@@ -169,7 +169,14 @@ func TestMarkdownNamesExistingFiles(t *testing.T) {
 	}
 }
 
-// docs/decisions/README.md lists every decision, with the title that its file has.
+// decisionWords is the greatest number of words in a decision: a page. Profiles and logs
+// belong to commit messages.
+const decisionWords = 450
+
+var word = regexp.MustCompile(`\S*\w\S*`)
+
+// docs/decisions/README.md lists every decision, with the title that its file has. A
+// decision has at most decisionWords words.
 func TestDecisionsAreListed(t *testing.T) {
 	const dir = "../../docs/decisions"
 	list, err := os.ReadFile(filepath.Join(dir, "README.md"))
@@ -186,6 +193,9 @@ func TestDecisionsAreListed(t *testing.T) {
 			t.Fatal(err)
 		}
 		base := filepath.Base(name)
+		if n := len(word.FindAll(text, -1)); n > decisionWords {
+			t.Errorf("%s has %d words, want at most %d", base, n, decisionWords)
+		}
 		number := base[:4]
 		line, _, _ := strings.Cut(string(text), "\n")
 		title, ok := strings.CutPrefix(line, "# "+number+" ")
