@@ -45,9 +45,9 @@ import (
 const (
 	// MaxQueues is the maximum number of packet sockets of an uplink.
 	MaxQueues = 64
-	// MaxEndpoints is the largest number of tunnel endpoints. A filter for more would
+	// maxEndpoints is the largest number of tunnel endpoints. A filter for more would
 	// exceed the 4096 instructions of a socket filter (BPF_MAXINSNS).
-	MaxEndpoints = 512
+	maxEndpoints = 512
 	// buffers is the number of receive buffers of a queue; each read uses one.
 	// bufferLen is the length of a buffer in bytes. It exceeds packet.MaxFrameLen.
 	buffers   = packet.BatchSize

@@ -127,8 +127,8 @@ func sorted(endpoints []netip.AddrPort) ([]netip.AddrPort, error) {
 	}
 	slices.SortFunc(list, netip.AddrPort.Compare)
 	list = slices.Compact(list)
-	if len(list) > MaxEndpoints {
-		return nil, fmt.Errorf("%d endpoints exceed the limit of %d", len(list), MaxEndpoints)
+	if len(list) > maxEndpoints {
+		return nil, fmt.Errorf("%d endpoints exceed the limit of %d", len(list), maxEndpoints)
 	}
 	return list, nil
 }

@@ -72,7 +72,7 @@ func readOwn(line []byte, v *view, dir uint8) (a announced, ok bool) {
 	}
 	own := v.tuples[dir&1].tuple(v.addresses(dir))
 	a, ok = readFTP(line, dir == 1)
-	if a.address.IsValid() && (a.address.Is6() != own.IPv6 || AddrWords(a.address) != own.Src) {
+	if a.address.IsValid() && (a.address.Is6() != own.IPv6 || addrWords(a.address) != own.Src) {
 		return a, false
 	}
 	return a, ok && a.port != 0

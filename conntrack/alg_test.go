@@ -105,7 +105,7 @@ func FuzzReadFTP(f *testing.F) {
 		r := rewriting{announced: a, port: a.port}
 		address := [2]uint64{}
 		if a.address.IsValid() {
-			address = AddrWords(a.address)
+			address = addrWords(a.address)
 		}
 		again, ok := readFTP(slices.Concat(line[:a.start], r.text(nil, address), line[a.end:]), reply)
 		if !ok || again.address != a.address || again.port != a.port || again.between != a.between || again.start != a.start {

@@ -17,8 +17,8 @@ import (
 // connection are in order. If the ring is full, an event is lost and counted; no worker
 // waits.
 
-// EventRingBytes is the size of the event ring: about 10,000 events.
-const EventRingBytes = 1 << 20
+// eventRingBytes is the size of the event ring: about 10,000 events.
+const eventRingBytes = 1 << 20
 
 // EventKind is the kind of an event.
 type EventKind uint8

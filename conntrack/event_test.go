@@ -86,7 +86,7 @@ func TestEventsLost(t *testing.T) {
 			t.Fatal("Flush did not end the connection")
 		}
 	}
-	cycles := EventRingBytes / eventBytes
+	cycles := eventRingBytes / eventBytes
 	for range cycles {
 		cycle()
 	}

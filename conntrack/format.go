@@ -63,11 +63,11 @@ func addr(a [2]uint64, ipv6 bool) netip.Addr {
 // SetAddrs sets the addresses of a tuple, which must have the same family.
 func (t *Tuple) SetAddrs(src, dst netip.Addr) {
 	t.IPv6 = src.Is6()
-	t.Src, t.Dst = AddrWords(src), AddrWords(dst)
+	t.Src, t.Dst = addrWords(src), addrWords(dst)
 }
 
-// AddrWords returns an address as two words in the form of Tuple.Src.
-func AddrWords(a netip.Addr) [2]uint64 {
+// addrWords returns an address as two words in the form of Tuple.Src.
+func addrWords(a netip.Addr) [2]uint64 {
 	if a.Is4() {
 		b := a.As4()
 		return [2]uint64{0, uint64(binary.BigEndian.Uint32(b[:]))}

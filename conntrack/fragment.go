@@ -23,9 +23,9 @@ const (
 	// MaxFragments is the largest number of fragments of a datagram. A datagram with
 	// more is discarded.
 	MaxFragments = 64
-	// FragmentTimeoutNS is the longest time for which fragments wait for their
+	// fragmentTimeoutNS is the longest time for which fragments wait for their
 	// datagram.
-	FragmentTimeoutNS = 1_800_000_000
+	fragmentTimeoutNS = 1_800_000_000
 	// MaxSenders is the number of quotas for senders; see Fragment.Sender.
 	MaxSenders = 2048
 )
@@ -257,7 +257,7 @@ func (r *Fragments) Free(number int) {
 // searches from number from on.
 func (r *Fragments) Expired(from int, now uint64) int {
 	for n := from; n < r.fresh; n++ {
-		if d := &r.records[n]; d.used && !d.complete && int64(now-d.sinceNS) > FragmentTimeoutNS {
+		if d := &r.records[n]; d.used && !d.complete && int64(now-d.sinceNS) > fragmentTimeoutNS {
 			return n
 		}
 	}

@@ -106,10 +106,10 @@ func TestFragmentLimits(t *testing.T) {
 	if r.Count+refused != 8*each || r.Count < MaxDatagrams/2 {
 		t.Fatalf("%d datagrams held, %d refused", r.Count, refused)
 	}
-	if r.Expired(0, FragmentTimeoutNS) >= 0 {
+	if r.Expired(0, fragmentTimeoutNS) >= 0 {
 		t.Fatal("a datagram expired before its timeout")
 	}
-	for n := r.Expired(0, FragmentTimeoutNS+1); n >= 0; n = r.Expired(0, FragmentTimeoutNS+1) {
+	for n := r.Expired(0, fragmentTimeoutNS+1); n >= 0; n = r.Expired(0, fragmentTimeoutNS+1) {
 		r.Free(n)
 	}
 	if r.Count != 0 {
@@ -153,7 +153,7 @@ func TestFragmentsOfAFlood(t *testing.T) {
 		if refused != 0 {
 			t.Errorf("%d of %d datagrams of the other port refused", refused, MaxDatagrams/8)
 		}
-		for n := r.Expired(0, FragmentTimeoutNS+1); n >= 0; n = r.Expired(0, FragmentTimeoutNS+1) {
+		for n := r.Expired(0, fragmentTimeoutNS+1); n >= 0; n = r.Expired(0, fragmentTimeoutNS+1) {
 			r.Free(n)
 		}
 		if r.Count != 0 || r.bySender != [MaxSenders]uint16{} || r.chains != [MaxDatagrams]uint16{} {
@@ -172,7 +172,7 @@ func TestFragmentsOfManySenders(t *testing.T) {
 		return v
 	}
 	id := uint32(0)
-	for now := uint64(0); now < 20*FragmentTimeoutNS; now += FragmentTimeoutNS / 100 {
+	for now := uint64(0); now < 20*fragmentTimeoutNS; now += fragmentTimeoutNS / 100 {
 		for n := r.Expired(0, now); n >= 0; n = r.Expired(n+1, now) {
 			r.Free(n)
 		}
@@ -186,7 +186,7 @@ func TestFragmentsOfManySenders(t *testing.T) {
 		t.Fatalf("%d records free beside %d senders, which hold %v", free, senders, r.bySender[:senders])
 	}
 	for i := range uint32(free / 2) {
-		if v := add(100, i, 20*FragmentTimeoutNS); v != FragmentWaits {
+		if v := add(100, i, 20*fragmentTimeoutNS); v != FragmentWaits {
 			t.Errorf("datagram %d of %d: verdict %v", i, free/2, v)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 func natTo(kind NATKind, lo, hi string, ports ...uint16) Request {
 	req := commit
 	a := netip.MustParseAddr(lo)
-	req.NAT = NAT{Kind: kind, IPv6: a.Is6(), Lo: AddrWords(a), Hi: AddrWords(netip.MustParseAddr(hi))}
+	req.NAT = NAT{Kind: kind, IPv6: a.Is6(), Lo: addrWords(a), Hi: addrWords(netip.MustParseAddr(hi))}
 	if len(ports) == 2 {
 		req.NAT.PortLo, req.NAT.PortHi = ports[0], ports[1]
 	}

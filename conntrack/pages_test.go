@@ -29,7 +29,7 @@ func TestMemoryAConnection(t *testing.T) {
 	labels := commit
 	labels.LabelMask, labels.Label = [2]uint64{0, 1}, [2]uint64{0, 1}
 	snat := commit
-	snat.NAT = NAT{Kind: NATSrc, IPv6: true, Lo: AddrWords(netip.MustParseAddr("2001:db8::1")), Hi: AddrWords(netip.MustParseAddr("2001:db8::1"))}
+	snat.NAT = NAT{Kind: NATSrc, IPv6: true, Lo: addrWords(netip.MustParseAddr("2001:db8::1")), Hi: addrWords(netip.MustParseAddr("2001:db8::1"))}
 	syn := func(src, dst string) []byte {
 		return tcpFrame(src, dst, tcpSegment{flags: "S", seq: 1, window: 1000, scale: -1})
 	}

@@ -80,9 +80,9 @@ func tryTaken(t *testing.T, workers int, nat bool, older, newer *conversation) {
 	begin := func(r *rig, v *conversation) Ref {
 		req := Request{Zone: 1, Commit: true, ALG: v.alg, Mark: 1, MarkMask: 1}
 		if nat {
-			req.NAT = NAT{Kind: NATSrc, Lo: AddrWords(netip.MustParseAddr("192.0.2.1")), Hi: AddrWords(netip.MustParseAddr("192.0.2.1"))}
+			req.NAT = NAT{Kind: NATSrc, Lo: addrWords(netip.MustParseAddr("192.0.2.1")), Hi: addrWords(netip.MustParseAddr("192.0.2.1"))}
 			if v.name[len(v.name)-1] == '6' {
-				req.NAT = NAT{Kind: NATSrc, IPv6: true, Lo: AddrWords(netip.MustParseAddr("2001:db8::1")), Hi: AddrWords(netip.MustParseAddr("2001:db8::1"))}
+				req.NAT = NAT{Kind: NATSrc, IPv6: true, Lo: addrWords(netip.MustParseAddr("2001:db8::1")), Hi: addrWords(netip.MustParseAddr("2001:db8::1"))}
 			}
 		}
 		m, _ := r.send(v.ask, req)

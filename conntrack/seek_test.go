@@ -57,7 +57,7 @@ func TestSeekEnds(t *testing.T) {
 func TestUsualWhereverFound(t *testing.T) {
 	type place struct{ home, signature uint64 }
 	at := func(r *rig, port int) place {
-		o := Tuple{Src: AddrWords(netip.MustParseAddr("10.0.0.1")), Dst: AddrWords(netip.MustParseAddr("10.0.1.1")),
+		o := Tuple{Src: addrWords(netip.MustParseAddr("10.0.0.1")), Dst: addrWords(netip.MustParseAddr("10.0.1.1")),
 			SrcPort: uint16(port), DstPort: 80, Zone: 1, Proto: packet.ProtoUDP}
 		hash := r.tr.head.hash(o.words(r.tr.head), &[4]uint64{})
 		return place{hash & uint64(r.tr.wrap), signature(hash)}

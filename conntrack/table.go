@@ -137,7 +137,7 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 		chains:       shm.Carve[uint32](l, MaxExpectations),
 		expecters:    shm.Carve[expecter](l, Holders),
 		expectRanks:  shm.Carve[rank](l, Holders),
-		events:       shm.CarveRing(l, EventRingBytes),
+		events:       shm.CarveRing(l, eventRingBytes),
 	}
 	if l.Mem != nil {
 		m.head, m.settings = &head[0], &set[0]

@@ -142,7 +142,7 @@ func tryTable(t *testing.T, seed int64, steps int) {
 			// NAT uses a single port, so that the reference implementation need not
 			// choose one.
 			snat = address()
-			req.NAT = NAT{Kind: NATSrc, IPv6: v6, Lo: AddrWords(snat), Hi: AddrWords(snat), PortLo: src.Port(), PortHi: src.Port()}
+			req.NAT = NAT{Kind: NATSrc, IPv6: v6, Lo: addrWords(snat), Hi: addrWords(snat), PortLo: src.Port(), PortHi: src.Port()}
 		}
 		if req.Commit && rng.Intn(2) == 0 {
 			req.Mark, req.MarkMask = rng.Uint32(), rng.Uint32()

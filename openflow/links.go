@@ -21,9 +21,9 @@ func init() {
 // links by a hash of the frame's fields. A link of multipath is a number; a link of bundle
 // and bundle_load is a port. The megaflow matches all hashed fields.
 
-// MaxMembers is the largest number of ports of a bundle action. More are refused, as in
+// maxMembers is the largest number of ports of a bundle action. More are refused, as in
 // Open vSwitch.
-const MaxMembers = 2048
+const maxMembers = 2048
 
 // maxLinks is the largest number of links of a multipath action.
 const maxLinks = 1 << 16
@@ -201,8 +201,8 @@ const portBits = 16
 // check returns an error if a bundle has too many members, or one to which no frame can be
 // sent.
 func (s *LinkSpec) check() error {
-	if len(s.Members) > MaxMembers {
-		return fmt.Errorf("at most %d members", MaxMembers)
+	if len(s.Members) > maxMembers {
+		return fmt.Errorf("at most %d members", maxMembers)
 	}
 	for _, port := range s.Members {
 		if port == PortController || port >= PortMax && port < PortInPort {
@@ -302,8 +302,8 @@ func (d *actionDecoder) decodeBundle(subtype uint16, b []byte) (Action, error) {
 		return Action{}, Errorf(ErrActionBadArgument, "bundle: expected members of the kind NXM_OF_IN_PORT, and zeros behind the field")
 	case subtype == nxBundle && ValueOf(b[12:18]) != Value128{}:
 		return Action{}, Errorf(ErrActionBadArgument, "bundle: expected zeros in place of a field")
-	case members > MaxMembers:
-		return Action{}, Errorf(ErrActionBadArgument, "bundle: %d members: expected at most %d", members, MaxMembers)
+	case members > maxMembers:
+		return Action{}, Errorf(ErrActionBadArgument, "bundle: %d members: expected at most %d", members, maxMembers)
 	case len(b) < linkActionLen-nxHeader+2*members:
 		return Action{}, errActionLen
 	}

@@ -164,7 +164,7 @@ func readHeader(b []byte) (h oxmHeader, masked bool, length int, rest []byte, ok
 // fieldOf returns the field of a header, and whether the header has the field's length.
 func fieldOf(h oxmHeader) (id FieldID, rightLength bool) {
 	if n := h.number - numberTLV; h.class == classNXM1 && n < TLVFields {
-		return FTunMetadata + FieldID(n), h.length <= MaxTLVLen
+		return FTunMetadata + FieldID(n), h.length <= maxTLVLen
 	}
 	if id, ok := fieldOfHeader[h]; ok {
 		return id, true

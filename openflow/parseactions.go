@@ -14,8 +14,8 @@ import (
 	"weft/packet"
 )
 
-// MaxActionDepth bounds the nesting of clone. Deeper nesting is refused.
-const MaxActionDepth = 16
+// maxActionDepth bounds the nesting of clone. Deeper nesting is refused.
+const maxActionDepth = 16
 
 // ParseActions parses a list of actions without a match. It does not check
 // prerequisites.
@@ -522,8 +522,8 @@ func (p *actionParser) setTunnel(t token) (Action, error) {
 }
 
 func (p *actionParser) clone(t token) (Action, error) {
-	if p.depth == MaxActionDepth {
-		return Action{}, wrong("clone", "at most %d of them within each other", MaxActionDepth)
+	if p.depth == maxActionDepth {
+		return Action{}, wrong("clone", "at most %d of them within each other", maxActionDepth)
 	}
 	inner := *p
 	inner.depth++

@@ -20,7 +20,7 @@ func addTLVFields() {
 	for n := range TLVFields {
 		num := Value64(uint64(n)).decimal()
 		fields[int(FTunMetadata)+n] = field{name: "tun_metadata" + num, oxm: []headerName{{"NXM_NX_TUN_METADATA" + num, uint8(numberTLV + n)}},
-			bytes: MaxTLVLen, format: asHex, maskable: true}
+			bytes: maxTLVLen, format: asHex, maskable: true}
 	}
 }
 
@@ -178,7 +178,7 @@ type TLVValue struct{ Value, Mask []byte }
 // decimal number of 64 bits.
 func parseTLVNumber(text string, n int) (b []byte, ok bool) {
 	if digits, isHex := strings.CutPrefix(strings.ToLower(text), "0x"); isHex {
-		if strings.ContainsAny(digits, "+-_") || len(digits) > 16*MaxTLVLen {
+		if strings.ContainsAny(digits, "+-_") || len(digits) > 16*maxTLVLen {
 			return nil, false
 		}
 		v, ok := new(big.Int).SetString("0"+digits, 16)

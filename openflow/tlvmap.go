@@ -20,8 +20,8 @@ const (
 	// TLVSpace is the largest sum of the lengths of the mapped options, in bytes. A
 	// mapping beyond it is refused.
 	TLVSpace = 256
-	// MaxTLVLen is the largest length of an option without its header, in bytes.
-	MaxTLVLen = 124
+	// maxTLVLen is the largest length of an option without its header, in bytes.
+	maxTLVLen = 124
 	// tlvCell is the unit in which options take space, in bytes. The length of an option
 	// is a multiple of it.
 	tlvCell = 4
@@ -94,8 +94,8 @@ func (m *TLVMapping) parse(text string) (rest string, err error) {
 
 // check returns an error if the length or the number of the field is out of range.
 func (m *TLVMapping) check() error {
-	if m.Len%tlvCell != 0 || m.Len > MaxTLVLen {
-		return Errorf(ErrTLVBadOptLen, "%v: expected a length of at most %d that is a multiple of %d", m, MaxTLVLen, tlvCell)
+	if m.Len%tlvCell != 0 || m.Len > maxTLVLen {
+		return Errorf(ErrTLVBadOptLen, "%v: expected a length of at most %d that is a multiple of %d", m, maxTLVLen, tlvCell)
 	}
 	if m.Field >= TLVFields {
 		return Errorf(ErrTLVBadField, "%v: expected tun_metadata0 to tun_metadata%d", m, TLVFields-1)

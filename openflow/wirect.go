@@ -88,7 +88,7 @@ func (n *NATSpec) append(b []byte) []byte {
 
 // decodeCT decodes ct. The argument body has the bytes of the action after the subtype.
 func (d *actionDecoder) decodeCT(_ uint16, body []byte) (Action, error) {
-	if d.depth >= MaxActionDepth {
+	if d.depth >= maxActionDepth {
 		return Action{}, coded(ErrActionTooMany, "ct: too many actions within each other")
 	}
 	flags, imm, alg := be.Uint16(body), be.Uint16(body[6:]), be.Uint16(body[12:])

@@ -151,8 +151,8 @@ func CutProperty(b []byte) (kind uint16, body, rest []byte, err error) {
 }
 
 func (d *actionDecoder) clone(b []byte) (Action, error) {
-	if d.depth >= MaxActionDepth {
-		return Action{}, coded(ErrActionTooMany, fmt.Sprintf("clone: expected at most %d within each other", MaxActionDepth))
+	if d.depth >= maxActionDepth {
+		return Action{}, coded(ErrActionTooMany, fmt.Sprintf("clone: expected at most %d within each other", maxActionDepth))
 	}
 	inner := *d
 	inner.depth++

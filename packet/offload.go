@@ -117,7 +117,7 @@ func (f *Frame) Undone() bool { return f.Offload.GSO != GSONone || f.Offload.Fla
 // CheckOffload checks the frame's offload against its headers, after extraction. It
 // extends the header buffer to all headers that later steps need. It returns
 // DropBadOffload if offload and headers contradict each other, or if a large frame has
-// more than MaxSegments segments. A large frame of one segment becomes an ordinary
+// more than maxSegments segments. A large frame of one segment becomes an ordinary
 // frame.
 func (b *Batch) CheckOffload(f *Frame) DropReason {
 	o := &f.Offload
@@ -160,16 +160,16 @@ func (b *Batch) CheckOffload(f *Frame) DropReason {
 	}
 	if f.Len()-n <= int(o.Size) {
 		o.GSO, o.Size = GSONone, 0
-	} else if f.SegmentCount() > MaxSegments {
+	} else if f.SegmentCount() > maxSegments {
 		return DropBadOffload
 	}
 	return DropNone
 }
 
-// MaxSegments is the largest number of segments of a large frame. It limits the cost of
+// maxSegments is the largest number of segments of a large frame. It limits the cost of
 // cutting. A frame of 64 KiB, cut at the smallest MSS that Linux accepts (48) with
 // timestamps, has 1,819 segments.
-const MaxSegments = 2048
+const maxSegments = 2048
 
 // headersLen returns the length in bytes of all headers of a TCP or UDP frame, tunnel
 // headers included.

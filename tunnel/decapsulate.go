@@ -116,8 +116,8 @@ func toBFD(b *packet.Batch, f *packet.Frame) bool {
 // destination port.
 func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) packet.DropReason {
 	h := f.Header()
-	if len(h) < MaxOuter {
-		b.Pullup(f, min(f.Len(), MaxOuter))
+	if len(h) < maxOuter {
+		b.Pullup(f, min(f.Len(), maxOuter))
 		h = f.Header()
 	}
 	if len(h) < packet.EthernetLen {

@@ -78,7 +78,7 @@ func (k Kind) Port() uint16 {
 	case KindGeneve:
 		return 6081
 	}
-	return VXLANPort
+	return vxlanPort
 }
 
 // Bits of a Geneve header (RFC 8926 section 3.4).

@@ -25,10 +25,10 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8, x *Fi
 		return packet.DropTooBigForTunnel
 	}
 	count, ttl := uint16(f.SegmentCount()), uint8(0)
-	if t.Inherit&InheritTTL != 0 {
+	if t.Inherit&inheritTTL != 0 {
 		ttl = innerTTL(f, t.TTL)
 	}
-	if t.Inherit&InheritTOS == 0 {
+	if t.Inherit&inheritTOS == 0 {
 		innerTOS &= 3
 	}
 	h := f.Push(n)

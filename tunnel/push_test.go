@@ -254,11 +254,11 @@ func TestEncoding(t *testing.T) {
 	}
 	e := Termination{Port: 9, VNI: AnyVNI, UDPPort: 4789, Local: [16]byte{1, 15: 2}, Remote: [16]byte{3, 15: 4}}
 	var back Termination
-	if buf := e.AppendTo(nil); !back.Parse(buf) || back != e || len(buf) != TerminationBytes {
+	if buf := e.AppendTo(nil); !back.Parse(buf) || back != e || len(buf) != terminationBytes {
 		t.Errorf("termination: got %+v, want %+v", back, e)
 	}
 	e.VNI = 1 << 24
-	if back.Parse(e.AppendTo(nil)) || back.Parse(make([]byte, TerminationBytes-1)) {
+	if back.Parse(e.AppendTo(nil)) || back.Parse(make([]byte, terminationBytes-1)) {
 		t.Error("a bad termination was taken")
 	}
 }

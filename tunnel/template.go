@@ -14,9 +14,9 @@ import (
 	"weft/packet"
 )
 
-// MaxOuter is the maximum length of the outer headers in bytes: Ethernet 14, VLAN 4,
+// maxOuter is the maximum length of the outer headers in bytes: Ethernet 14, VLAN 4,
 // IPv6 40, UDP 8, tunnel header 8, rounded up. It does not include Geneve options.
-const MaxOuter = 80
+const maxOuter = 80
 
 // Template states.
 const (
@@ -62,7 +62,7 @@ type Template struct {
 	// Push writes are 0. The IPv4 checksum field holds the sum over the header, not
 	// inverted. The UDP checksum field is 0 without UDP checksums; otherwise it holds
 	// the sum over the pseudo header without the length.
-	Header [MaxOuter]byte
+	Header [maxOuter]byte
 	// TTL is the outer TTL of frames without an IP header, if the tunnel inherits
 	// TTLs.
 	TTL uint8
@@ -72,8 +72,8 @@ type Template struct {
 
 // Bits of Template.Inherit.
 const (
-	InheritTTL = 1 << iota
-	InheritTOS // copy all eight bits of the inner TOS, not only the ECN bits
+	inheritTTL = 1 << iota
+	inheritTOS // copy all eight bits of the inner TOS, not only the ECN bits
 )
 
 // Params are the inputs of Build.
@@ -85,7 +85,7 @@ type Params struct {
 	Local, Remote  netip.Addr
 	TTL            uint8 // TTL or hop limit; 0: 64
 	TOS            uint8 // outer TOS; its two ECN bits come from the frame
-	// InheritTTL and InheritTOS copy the outer field from the inner IP header.
+	// inheritTTL and inheritTOS copy the outer field from the inner IP header.
 	// Without an IP header, the field TTL and TOS 0 apply.
 	InheritTTL, InheritTOS bool
 	DontFragment           bool // IPv4 only
@@ -160,11 +160,11 @@ func Build(p Params) (Template, error) {
 // in p.
 func (t *Template) inherit(p *Params) {
 	if p.InheritTTL {
-		t.Inherit |= InheritTTL
+		t.Inherit |= inheritTTL
 		t.TTL, p.TTL = p.TTL, 0
 	}
 	if p.InheritTOS {
-		t.Inherit |= InheritTOS
+		t.Inherit |= inheritTOS
 		p.TOS = 0
 	}
 }
@@ -223,7 +223,7 @@ func pseudoSum(local, remote netip.Addr) uint16 {
 }
 
 // TemplateBytes is the size of an encoded Template in bytes.
-const TemplateBytes = 2*4 + 10*2 + MaxOuter
+const TemplateBytes = 2*4 + 10*2 + maxOuter
 
 // AppendTo appends the template's encoding, TemplateBytes bytes.
 func (t *Template) AppendTo(buf []byte) []byte {
@@ -248,7 +248,7 @@ func (t *Template) Parse(body []byte) bool {
 		Inherit: u16(8), TTL: uint8(u16(9)), Kind: Kind(u16(9) >> 8),
 	}
 	copy(n.Header[:], body[28:])
-	if n.State > TemplateSpread || n.Inherit > InheritTTL|InheritTOS || n.Kind >= kindEnd || n.State == TemplateReady && !n.consistent() {
+	if n.State > TemplateSpread || n.Inherit > inheritTTL|inheritTOS || n.Kind >= kindEnd || n.State == TemplateReady && !n.consistent() {
 		return false
 	}
 	*t = n
@@ -258,12 +258,12 @@ func (t *Template) Parse(body []byte) bool {
 // consistent reports whether the template's offsets are valid for Push.
 func (t *Template) consistent() bool {
 	ip := packet.IPv4Len
-	if int(t.IP) < packet.EthernetLen || int(t.IP) >= MaxOuter {
+	if int(t.IP) < packet.EthernetLen || int(t.IP) >= maxOuter {
 		return false
 	}
 	if t.Header[t.IP]>>4 == 6 {
 		ip = packet.IPv6Len
 	}
 	return int(t.UDP) == int(t.IP)+ip && t.Encap == t.UDP+packet.UDPLen && t.Len == t.Encap+HeaderLen &&
-		t.Len <= MaxOuter && t.PortRange != 0
+		t.Len <= maxOuter && t.PortRange != 0
 }

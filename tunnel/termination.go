@@ -53,10 +53,10 @@ const AnyVNI = ^uint32(0)
 // MaxTerminations is the number of entries of a Terminations table.
 const MaxTerminations = 1024
 
-// TerminationBytes is the size of an encoded Termination in bytes.
-const TerminationBytes = 4 + 4 + 4 + 16 + 16
+// terminationBytes is the size of an encoded Termination in bytes.
+const terminationBytes = 4 + 4 + 4 + 16 + 16
 
-// AppendTo appends the termination's encoding, TerminationBytes bytes.
+// AppendTo appends the termination's encoding, terminationBytes bytes.
 func (t *Termination) AppendTo(buf []byte) []byte {
 	flag := uint32(t.Kind) << 1
 	if t.BFD {
@@ -72,7 +72,7 @@ func (t *Termination) AppendTo(buf []byte) []byte {
 // Parse decodes the encoding of AppendTo. For invalid bytes it reports false and
 // leaves t unchanged. It allocates no memory.
 func (t *Termination) Parse(body []byte) bool {
-	if len(body) != TerminationBytes {
+	if len(body) != terminationBytes {
 		return false
 	}
 	port, vni := binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:])

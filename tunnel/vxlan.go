@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// VXLANPort is the UDP port that IANA assigned to VXLAN.
-	VXLANPort = 4789
+	// vxlanPort is the UDP port that IANA assigned to VXLAN.
+	vxlanPort = 4789
 	// vxlanValid is the I flag: the VNI is valid. RFC 7348 reserves all other flags.
 	vxlanValid = 0x08
 )

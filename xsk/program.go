@@ -167,7 +167,7 @@ func loadProgram(queues int, pieces bool) (*program, error) {
 	p := &program{}
 	var err error
 	p.endpoints, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "weft_endpoints", Type: ebpf.Hash, KeySize: uint32(len(endpointKey{})), ValueSize: 4, MaxEntries: MaxEndpoints,
+		Name: "weft_endpoints", Type: ebpf.Hash, KeySize: uint32(len(endpointKey{})), ValueSize: 4, MaxEntries: maxEndpoints,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("endpoints map: %w", err)

@@ -16,14 +16,14 @@ type Refusal struct {
 	Reason string `json:"reason"` // one line with the reason and, if known, the remedy
 }
 
-// RefusedError is the error of Setup if no mode of AF_XDP could be used.
-type RefusedError struct {
+// refusedError is the error of Setup if no mode of AF_XDP could be used.
+type refusedError struct {
 	Dev      string
 	Refusals []Refusal
 }
 
 // Error returns one line with the reasons of all modes, each reason once.
-func (e *RefusedError) Error() string {
+func (e *refusedError) Error() string {
 	var parts []string
 	for i := 0; i < len(e.Refusals); {
 		modes := e.Refusals[i].Mode

@@ -104,7 +104,7 @@ func (c *Config) complete() ([]string, error) {
 // Setup sets up a network device as an uplink: an AF_XDP socket on each served queue,
 // and the XDP program. The program redirects nothing before SetEndpoints. ModeAuto
 // selects the best mode that works. An error is one line with the cause and what to do,
-// a *RefusedError if no mode worked. A failed Setup leaves nothing behind.
+// a *refusedError if no mode worked. A failed Setup leaves nothing behind.
 func Setup(cfg Config) (*Uplink, error) {
 	modes, err := cfg.complete()
 	if err != nil {
@@ -181,7 +181,7 @@ func (u *Uplink) tryModes(dev *netdev, modes []string) error {
 		}
 		u.refused = append(u.refused, Refusal{Mode: mode, Reason: err.Error()})
 	}
-	return &RefusedError{Dev: dev.name, Refusals: u.refused}
+	return &refusedError{Dev: dev.name, Refusals: u.refused}
 }
 
 // attach loads the XDP program and attaches it to the device, unless that is already

@@ -62,8 +62,8 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 			want[makeEndpointKey(e)] = true
 		}
 	}
-	if len(want) > MaxEndpoints {
-		return fmt.Errorf("af_xdp on %s: %d endpoints: the limit is %d", u.spec.Dev, len(want), MaxEndpoints)
+	if len(want) > maxEndpoints {
+		return fmt.Errorf("af_xdp on %s: %d endpoints: the limit is %d", u.spec.Dev, len(want), maxEndpoints)
 	}
 	have, err := u.currentEndpoints()
 	if err != nil {
@@ -81,7 +81,7 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 		}
 		return nil
 	}
-	if len(have)+len(want) > MaxEndpoints {
+	if len(have)+len(want) > maxEndpoints {
 		if err := stale(); err != nil {
 			return err
 		}

@@ -564,7 +564,7 @@ func TestEndpointsAreReplaced(t *testing.T) {
 		}
 		return
 	}
-	for _, set := range [][]netip.AddrPort{many(0, 3), many(2, 3), many(5, MaxEndpoints), many(500, MaxEndpoints), nil, many(1, 1)} {
+	for _, set := range [][]netip.AddrPort{many(0, 3), many(2, 3), many(5, maxEndpoints), many(500, maxEndpoints), nil, many(1, 1)} {
 		if err := u.SetEndpoints(set); err != nil {
 			t.Fatal(err)
 		}
@@ -578,7 +578,7 @@ func TestEndpointsAreReplaced(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range [][]netip.AddrPort{many(0, MaxEndpoints+1), {netip.MustParseAddrPort("10.0.0.1:0")}} {
+	for _, bad := range [][]netip.AddrPort{many(0, maxEndpoints+1), {netip.MustParseAddrPort("10.0.0.1:0")}} {
 		if err := u.SetEndpoints(bad); err == nil || len(u.Status().Endpoints) != 1 {
 			t.Errorf("%d endpoints: %v", len(bad), err)
 		}
@@ -628,7 +628,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 	if out := r.host.Exec("ip", "link", "show", "up0"); strings.Contains(out, "xdp") {
 		t.Errorf("still attached: %s", out)
 	}
-	if _, err := r.trySetup(Config{}); !errors.As(err, new(*RefusedError)) || !strings.Contains(err.Error(), "has an AF_XDP socket already") {
+	if _, err := r.trySetup(Config{}); !errors.As(err, new(*refusedError)) || !strings.Contains(err.Error(), "has an AF_XDP socket already") {
 		t.Errorf("the engine's sockets still hold the queue: %v", err)
 	}
 	d.Close()
@@ -781,7 +781,7 @@ func TestErrnosHaveWords(t *testing.T) {
 			t.Errorf("step %d, %v: %q, want %q", c.failed, c.errno, got, want)
 		}
 	}
-	joined := &RefusedError{Dev: "eth0", Refusals: []Refusal{{ModeZeroCopy, "a"}, {ModeCopy, "a"}, {ModeGeneric, "b"}}}
+	joined := &refusedError{Dev: "eth0", Refusals: []Refusal{{ModeZeroCopy, "a"}, {ModeCopy, "a"}, {ModeGeneric, "b"}}}
 	if got := joined.Error(); got != "af_xdp on eth0: zerocopy, copy: a; generic: b" {
 		t.Errorf("%q", got)
 	}

@@ -49,9 +49,9 @@ const (
 	// MaxQueues is the largest number of NIC queues that an uplink serves. Tunnel
 	// traffic on further queues goes to the kernel.
 	MaxQueues = 64
-	// MaxEndpoints is the maximum number of tunnel endpoints of one uplink.
+	// maxEndpoints is the maximum number of tunnel endpoints of one uplink.
 	// SetEndpoints refuses more endpoints.
-	MaxEndpoints = 1024
+	maxEndpoints = 1024
 	// DefaultFrameSize is the default size of a UMEM frame in bytes. Frames of 2048
 	// bytes would also halve the maximum MTU.
 	DefaultFrameSize = 4096

@@ -37,7 +37,7 @@ func openGuest(path string, own int, addresses []netip.Addr) (*guest, error) {
 		g.heads = append(g.heads, head(g.own, a))
 	}
 	for range batch {
-		g.envelopes = append(g.envelopes, make([]byte, 0, headers+MessageSize))
+		g.envelopes = append(g.envelopes, make([]byte, 0, headers+messageSize))
 	}
 	var err error
 	if g.port, err = traffic.OpenPort(path, 1514); err != nil {
@@ -57,8 +57,8 @@ func head(from, to netip.Addr) (h [headers]byte) {
 	a, b := from.As4(), to.As4()
 	copy(h[26:], a[:])
 	copy(h[30:], b[:])
-	binary.BigEndian.PutUint16(h[34:], UDPPort)
-	binary.BigEndian.PutUint16(h[36:], UDPPort)
+	binary.BigEndian.PutUint16(h[34:], udpPort)
+	binary.BigEndian.PutUint16(h[36:], udpPort)
 	return h
 }
 
@@ -81,7 +81,7 @@ func (g *guest) accept(f []byte) []byte {
 		g.answerARP(f)
 		return nil
 	case len(f) < headers || f[12] != 8 || f[13] != 0 || f[14] != 0x45 || f[23] != 17 || !bytes.Equal(f[30:34], own[:]) ||
-		binary.BigEndian.Uint16(f[36:]) != UDPPort:
+		binary.BigEndian.Uint16(f[36:]) != udpPort:
 		return nil
 	}
 	n := int(binary.BigEndian.Uint16(f[38:]))

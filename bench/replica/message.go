@@ -24,9 +24,9 @@ const (
 	majority = Replicas/2 + 1
 )
 
-// MaxRequests is the largest number of requests of a run. It limits the memory of the
+// maxRequests is the largest number of requests of a run. It limits the memory of the
 // replicas, which keep the whole log.
-const MaxRequests = 1 << 20
+const maxRequests = 1 << 20
 
 // Kinds of messages.
 const (
@@ -56,10 +56,10 @@ type Message struct {
 const (
 	headLen     = 2 + 5*8
 	payloadLen  = 64
-	MessageSize = headLen + payloadLen
+	messageSize = headLen + payloadLen
 )
 
-// encode writes the message to b, at least MessageSize bytes, and returns its length.
+// encode writes the message to b, at least messageSize bytes, and returns its length.
 func (m *Message) encode(b []byte) int {
 	b[0], b[1] = m.Kind, m.From
 	for i, v := range []uint64{m.Index, m.Request, m.Digest, uint64(m.User), uint64(m.System)} {
@@ -71,7 +71,7 @@ func (m *Message) encode(b []byte) int {
 	for i := range payloadLen / 8 {
 		binary.BigEndian.PutUint64(b[headLen+8*i:], word(m.Request, i))
 	}
-	return MessageSize
+	return messageSize
 }
 
 func word(request uint64, i int) uint64 { return (request*8 + uint64(i) + 1) * 0x9e3779b97f4a7c15 }
@@ -82,11 +82,11 @@ func decode(b []byte) (Message, error) {
 	}
 	field := func(i int) uint64 { return binary.BigEndian.Uint64(b[2+8*i:]) }
 	m := Message{Kind: b[0], From: b[1], Index: field(0), Request: field(1), Digest: field(2), User: int64(field(3)), System: int64(field(4))}
-	if m.From > Client || m.Kind < propose || m.Kind > stop || m.Index > MaxRequests || m.Request >= MaxRequests {
+	if m.From > Client || m.Kind < propose || m.Kind > stop || m.Index > maxRequests || m.Request >= maxRequests {
 		return m, fmt.Errorf("a message of kind %d from %d, index %d, request %d", m.Kind, m.From, m.Index, m.Request)
 	}
 	if m.Kind == propose || m.Kind == appendE {
-		if len(b) < MessageSize {
+		if len(b) < messageSize {
 			return m, fmt.Errorf("an entry of %d bytes", len(b))
 		}
 		for i := range payloadLen / 8 {

@@ -33,7 +33,7 @@ type Node struct {
 func newNode(id int) *Node {
 	n := &Node{id: id}
 	if id == 0 {
-		n.position = make([]uint32, MaxRequests)
+		n.position = make([]uint32, maxRequests)
 	}
 	return n
 }

@@ -52,7 +52,7 @@ func (w *network) step(t *testing.T) {
 		e := w.queue[i]
 		w.queue[i] = w.queue[len(w.queue)-1]
 		w.queue = w.queue[:len(w.queue)-1]
-		var b [MessageSize]byte
+		var b [messageSize]byte
 		m, err := decode(b[:e.m.encode(b[:])])
 		if err != nil || m != e.m {
 			t.Fatalf("%+v became %+v: %v", e.m, m, err)
@@ -126,7 +126,7 @@ func FuzzAgreement(f *testing.F) {
 }
 
 func FuzzDecode(f *testing.F) {
-	var b [MessageSize]byte
+	var b [messageSize]byte
 	m := Message{Kind: appendE, From: 1, Index: 2, Request: 3}
 	f.Add(b[:m.encode(b[:])])
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -134,7 +134,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var b [MessageSize]byte
+		var b [messageSize]byte
 		if n := m.encode(b[:]); string(b[:n]) != string(data[:n]) {
 			t.Errorf("%x became %x", data, b[:n])
 		}
@@ -185,7 +185,7 @@ func TestGuestFrames(t *testing.T) {
 	p := gopacket.NewPacket(g.envelopes[0], layers.LayerTypeEthernet, gopacket.Default)
 	udp, _ := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
 	ip, _ := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
-	if udp == nil || ip.DstIP.String() != b.String() || string(udp.Payload) != "hello, replica" || udp.DstPort != UDPPort {
+	if udp == nil || ip.DstIP.String() != b.String() || string(udp.Payload) != "hello, replica" || udp.DstPort != udpPort {
 		t.Fatal(p)
 	}
 	sum := uint32(0)
@@ -210,7 +210,7 @@ func TestConfigRefuses(t *testing.T) {
 	for _, c := range []Config{
 		{Member: 4, Addresses: four}, {Member: -1, Addresses: four}, {Addresses: four[:3]}, {Member: Client, Addresses: four},
 		{Addresses: append(four[:3:3], four[0])}, {Addresses: append(four[:3:3], address("::1"))},
-		{Member: Client, Addresses: four, Requests: MaxRequests + 1, Window: 1}, {Member: Client, Addresses: four, Requests: 1, Window: 5000},
+		{Member: Client, Addresses: four, Requests: maxRequests + 1, Window: 1}, {Member: Client, Addresses: four, Requests: 1, Window: 5000},
 	} {
 		if c.Check() == nil {
 			t.Errorf("%+v is taken", c)

@@ -55,8 +55,8 @@ func (c *Config) Check() error {
 			}
 		}
 	}
-	if c.Member == Client && (c.Requests < 1 || c.Window < 1 || c.Requests+c.Warmup > MaxRequests || c.Requests > MaxRequests || c.Window > 4096) {
-		return fmt.Errorf("%d requests after %d, %d at a time; expected 1 to %d in all, 1 to 4096 at a time", c.Requests, c.Warmup, c.Window, MaxRequests)
+	if c.Member == Client && (c.Requests < 1 || c.Window < 1 || c.Requests+c.Warmup > maxRequests || c.Requests > maxRequests || c.Window > 4096) {
+		return fmt.Errorf("%d requests after %d, %d at a time; expected 1 to %d in all, 1 to 4096 at a time", c.Requests, c.Warmup, c.Window, maxRequests)
 	}
 	return nil
 }
@@ -81,7 +81,7 @@ type member struct {
 	start     time.Time
 	wait      time.Duration // longest wait in carrier.receive
 	envelopes []envelope
-	buf       [MessageSize]byte
+	buf       [messageSize]byte
 	next      time.Duration // time of the next tick
 }
 

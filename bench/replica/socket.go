@@ -21,8 +21,8 @@ type carrier interface {
 	close()
 }
 
-// UDPPort is the port of every member.
-const UDPPort = 5211
+// udpPort is the port of every member.
+const udpPort = 5211
 
 // socket is a UDP socket. It makes the system calls of an event loop: epoll_wait,
 // recvfrom and sendto.
@@ -40,10 +40,10 @@ const batch = 64
 func openSocket(own int, addresses []netip.Addr) (*socket, error) {
 	s := &socket{fd: -1, epoll: -1}
 	for _, a := range addresses {
-		s.to = append(s.to, &unix.SockaddrInet4{Port: UDPPort, Addr: a.As4()})
+		s.to = append(s.to, &unix.SockaddrInet4{Port: udpPort, Addr: a.As4()})
 	}
 	for range batch {
-		s.bufs = append(s.bufs, make([]byte, MessageSize))
+		s.bufs = append(s.bufs, make([]byte, messageSize))
 	}
 	var err error
 	if s.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {

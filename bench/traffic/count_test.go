@@ -166,7 +166,7 @@ func FuzzTally(f *testing.F) {
 func TestRawFrames(t *testing.T) {
 	a, b := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	f := newFramer(a, b, true, 40_000)
-	for i, size := range []int{64, 65, 1514, MaxFrame, 64} {
+	for i, size := range []int{64, 65, 1514, maxFrame, 64} {
 		frame := make([]byte, size)
 		f.dress(frame, uint64(i)*20_000)
 		p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)

@@ -164,7 +164,7 @@ func answerTransport(ctx context.Context, l transport, test uint32, response int
 	out := make([][]byte, 0, batch)
 	bufs := make([][]byte, batch)
 	for i := range bufs {
-		bufs[i] = make([]byte, MaxDatagram)
+		bufs[i] = make([]byte, maxDatagram)
 	}
 	for n := uint64(0); ctx.Err() == nil; {
 		frames, err := l.recv(idleWait)

@@ -31,12 +31,12 @@ const (
 
 // Limits of a Spec.
 const (
-	MaxStreams   = 128
-	MaxBlock     = 1 << 20       // largest size in bytes of one write to TCP
-	MaxDatagram  = 65507         // largest size in bytes of a UDP payload over IPv4
-	MaxFrame     = 9018          // largest size in bytes of a raw frame without checksum
-	MaxFlows     = 1 << 20       // largest number of flows of raw frames
-	MaxSeconds   = 24 * 3600     // greatest length of a measurement
+	maxStreams   = 128
+	maxBlock     = 1 << 20       // largest size in bytes of one write to TCP
+	maxDatagram  = 65507         // largest size in bytes of a UDP payload over IPv4
+	maxFrame     = 9018          // largest size in bytes of a raw frame without checksum
+	maxFlows     = 1 << 20       // largest number of flows of raw frames
+	maxSeconds   = 24 * 3600     // greatest length of a measurement
 	lostAfter    = time.Second   // time limit for a response over UDP or raw frames
 	defaultBlock = 128 << 10     // default size in bytes of one write to TCP
 	requestBytes = stampLen + 42 // default size of a request: the smallest raw frame, in bytes
@@ -92,12 +92,12 @@ func (s *Spec) Check() error {
 		}
 	}
 	switch {
-	case s.Streams < 1 || s.Streams > MaxStreams:
-		return fmt.Errorf("%d streams; expected 1 to %d", s.Streams, MaxStreams)
-	case !(s.Seconds > 0 && s.Seconds <= MaxSeconds):
-		return fmt.Errorf("a measurement of %g seconds; expected more than 0 and at most %d", s.Seconds, MaxSeconds)
-	case !(s.Warmup >= 0 && s.Warmup <= MaxSeconds):
-		return fmt.Errorf("a warm-up of %g seconds; expected 0 to %d", s.Warmup, MaxSeconds)
+	case s.Streams < 1 || s.Streams > maxStreams:
+		return fmt.Errorf("%d streams; expected 1 to %d", s.Streams, maxStreams)
+	case !(s.Seconds > 0 && s.Seconds <= maxSeconds):
+		return fmt.Errorf("a measurement of %g seconds; expected more than 0 and at most %d", s.Seconds, maxSeconds)
+	case !(s.Warmup >= 0 && s.Warmup <= maxSeconds):
+		return fmt.Errorf("a warm-up of %g seconds; expected 0 to %d", s.Warmup, maxSeconds)
 	case !(s.BitsPerSecond >= 0 && s.BitsPerSecond < 1e13) || !(s.PerSecond >= 0 && s.PerSecond < 1e10):
 		return errors.New("the rate is out of bounds")
 	case s.BitsPerSecond > 0 && s.PerSecond > 0:
@@ -106,8 +106,8 @@ func (s *Spec) Check() error {
 		return errors.New("requests have a rate in requests a second, not in bits")
 	case s.Response < 0 || s.Response > most || s.Response != 0 && s.Response < least:
 		return fmt.Errorf("responses of %d bytes; expected %d to %d", s.Response, least, most)
-	case s.Flows < 1 || s.Flows > MaxFlows:
-		return fmt.Errorf("%d flows; expected 1 to %d", s.Flows, MaxFlows)
+	case s.Flows < 1 || s.Flows > maxFlows:
+		return fmt.Errorf("%d flows; expected 1 to %d", s.Flows, maxFlows)
 	case s.SocketBuffer < 0 || s.SocketBuffer > 1<<30:
 		return fmt.Errorf("a socket buffer of %d bytes; expected at most 1 GiB", s.SocketBuffer)
 	}
@@ -165,11 +165,11 @@ func (s *Spec) defaults() {
 func (s *Spec) bounds() (lo, hi int) {
 	switch s.Protocol {
 	case UDP:
-		return stampLen, MaxDatagram
+		return stampLen, maxDatagram
 	case Raw:
-		return frameHeaders + stampLen, MaxFrame
+		return frameHeaders + stampLen, maxFrame
 	}
-	return 1, MaxBlock
+	return 1, maxBlock
 }
 
 func (s *Spec) largestFrame() int { return max(s.Sizes.largest(), s.Response, frameHeaders+stampLen) }

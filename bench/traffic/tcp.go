@@ -140,7 +140,7 @@ type tcpReceiver struct {
 }
 
 func (t *tcpReceiver) run() error {
-	buf := make([]byte, MaxBlock)
+	buf := make([]byte, maxBlock)
 	for {
 		n, err := t.conn.Read(buf)
 		if n > 0 {
@@ -272,7 +272,7 @@ func serveTCP(c *net.TCPConn, response int, single bool, counters *live) error {
 			return err
 		}
 		n := int(binary.BigEndian.Uint32(buf))
-		if n < 1 || n > MaxBlock {
+		if n < 1 || n > maxBlock {
 			return fmt.Errorf("a request of %d bytes", n)
 		}
 		if n > len(buf) {

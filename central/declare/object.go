@@ -48,8 +48,8 @@ type Port struct {
 // MAC is a MAC address such as 02:00:00:00:00:01.
 type MAC [6]byte
 
-// ParseMAC parses a unicast MAC address.
-func ParseMAC(text string) (MAC, error) {
+// parseMAC parses a unicast MAC address.
+func parseMAC(text string) (MAC, error) {
 	m, err := net.ParseMAC(text)
 	switch {
 	case err != nil || len(m) != 6:
@@ -67,7 +67,7 @@ func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (m *MAC) UnmarshalText(text []byte) (err error) {
-	*m, err = ParseMAC(string(text))
+	*m, err = parseMAC(string(text))
 	return err
 }
 

@@ -97,7 +97,7 @@ func (f *Fleet) SetPort(p *wire.Port, created bool, words []string) error {
 			return err
 		}},
 		setting{"mac", func(v string) error {
-			m, err := ParseMAC(v)
+			m, err := parseMAC(v)
 			p.Mac = m[:]
 			return err
 		}},

@@ -35,8 +35,8 @@ const (
 	// CentralName is a DNS name in every certificate of the role central. Members of
 	// etcd recognize each other by this name.
 	CentralName = "central.weft"
-	// MaxCSR is the largest size of a certificate signing request in bytes.
-	MaxCSR = 16 << 10
+	// maxCSR is the largest size of a certificate signing request in bytes.
+	maxCSR = 16 << 10
 	// maxNames is the largest number of IP addresses and DNS names in a certificate.
 	maxNames = 16
 )
@@ -167,8 +167,8 @@ func RevokedBefore(now time.Time, signs bool) time.Time {
 }
 
 func (ca *CA) sign(csr []byte, name string, role Role, since time.Time, life time.Duration) ([]byte, error) {
-	if len(csr) > MaxCSR {
-		return nil, fmt.Errorf("the request for a certificate has %d bytes; expected at most %d", len(csr), MaxCSR)
+	if len(csr) > maxCSR {
+		return nil, fmt.Errorf("the request for a certificate has %d bytes; expected at most %d", len(csr), maxCSR)
 	}
 	r, err := x509.ParseCertificateRequest(csr)
 	if err != nil {

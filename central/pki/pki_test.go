@@ -174,7 +174,7 @@ func TestSign(t *testing.T) {
 	}
 	for words, sign := range map[string]func() ([]byte, error){
 		"not PKCS #10": func() ([]byte, error) { return ca.Sign([]byte("x"), "h1", Host, DefaultLife) },
-		"at most":      func() ([]byte, error) { return ca.Sign(make([]byte, MaxCSR+1), "h1", Host, DefaultLife) },
+		"at most":      func() ([]byte, error) { return ca.Sign(make([]byte, maxCSR+1), "h1", Host, DefaultLife) },
 		"no role":      func() ([]byte, error) { return ca.Sign(csr, "h1", "root", DefaultLife) },
 		"1 to 64":      func() ([]byte, error) { return ca.Sign(csr, "", Host, DefaultLife) },
 		"its own key": func() ([]byte, error) {

@@ -108,7 +108,7 @@ func TestBindGroup(t *testing.T) {
 func TestPutStatus(t *testing.T) {
 	s := testMember(t).Store()
 	var all []*wire.HostStatus
-	for i := range EmbeddedOps + 10 {
+	for i := range embeddedOps + 10 {
 		all = append(all, &wire.HostStatus{Host: fmt.Sprint("h", i), Applied: int64(i)})
 	}
 	all = append(all, &wire.HostStatus{Host: "h0", Applied: 77})

@@ -295,7 +295,7 @@ func (h *history) check(s *Store) {
 // A follower ends with the contents of the store.
 func TestHistoryWithFaults(t *testing.T) {
 	c := startCluster(t)
-	s := New(c.client(), WithLimits(EmbeddedOps, EmbeddedBytes))
+	s := New(c.client(), WithLimits(embeddedOps, embeddedBytes))
 	changes := manyPorts(sharedSize)
 	for i := range workers {
 		changes = append(changes, setHost(fmt.Sprint("h", i), byte(i+1)))
@@ -309,7 +309,7 @@ func TestHistoryWithFaults(t *testing.T) {
 	for i := range workers {
 		// A small limit of operations makes some requests larger than a transaction,
 		// so that they use the journal.
-		limits := []Option{WithLimits(EmbeddedOps, EmbeddedBytes), WithLimits(7, EmbeddedBytes)}[i%2]
+		limits := []Option{WithLimits(embeddedOps, embeddedBytes), WithLimits(7, embeddedBytes)}[i%2]
 		done.Go(func() { h.work(New(c.client(), limits), i, seed) })
 	}
 	rounds := 4

@@ -23,12 +23,12 @@ import (
 
 // Settings of the embedded etcd.
 const (
-	// StoreQuota is the default limit of the database's size in bytes. At the limit,
+	// storeQuota is the default limit of the database's size in bytes. At the limit,
 	// etcd refuses writes until Reclaim has made room.
-	StoreQuota = 2 << 30
+	storeQuota = 2 << 30
 	// Limits of one transaction: the number of operations, and the size in bytes.
-	EmbeddedOps   = 4096
-	EmbeddedBytes = 4 << 20
+	embeddedOps   = 4096
+	embeddedBytes = 4 << 20
 	// raft's heartbeat interval and election timeout in milliseconds; electing a new
 	// leader takes one or two election timeouts
 	heartbeatMS = 60
@@ -84,7 +84,7 @@ type EmbedConfig struct {
 	// Token identifies the cluster, so that two clusters do not mix.
 	Token string
 	TLS   TLSFiles
-	Quota int64         // limit of the database's size in bytes; 0 means StoreQuota
+	Quota int64         // limit of the database's size in bytes; 0 means storeQuota
 	Ready time.Duration // time limit until the cluster has a leader; 0 means DefaultReady
 	Log   *slog.Logger
 }
@@ -198,9 +198,9 @@ func (c *EmbedConfig) etcd() (*embed.Config, error) {
 	e.AutoCompactionMode, e.AutoCompactionRetention = embed.CompactorModePeriodic, compactAfter
 	e.QuotaBackendBytes = c.Quota
 	if c.Quota == 0 {
-		e.QuotaBackendBytes = StoreQuota
+		e.QuotaBackendBytes = storeQuota
 	}
-	e.MaxTxnOps, e.MaxRequestBytes = EmbeddedOps, EmbeddedBytes+EmbeddedBytes/2
+	e.MaxTxnOps, e.MaxRequestBytes = embeddedOps, embeddedBytes+embeddedBytes/2
 	e.WatchProgressNotifyInterval = 5 * time.Second
 	e.BackendBatchInterval = backendInterval
 	e.LogLevel = "error"
@@ -226,7 +226,7 @@ func Dial(endpoints []string, config *tls.Config) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{
 		Endpoints: endpoints, TLS: config, DialTimeout: 5 * time.Second,
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
-		MaxCallSendMsgSize: 2 * EmbeddedBytes,
+		MaxCallSendMsgSize: 2 * embeddedBytes,
 		// the store repeats requests itself
 		MaxUnaryRetries: 1,
 		Logger:          zap.NewNop(),
@@ -237,7 +237,7 @@ func Dial(endpoints []string, config *tls.Config) (*clientv3.Client, error) {
 // function calls in this process, because gRPC would cost more CPU time than etcd
 // itself.
 func (e *Embedded) Store() *Store {
-	s := New(e.client, WithLimits(EmbeddedOps, EmbeddedBytes))
+	s := New(e.client, WithLimits(embeddedOps, embeddedBytes))
 	s.kv, s.watcher, s.local, s.readLocal = e.direct, e.direct, true, e.readLocal
 	return s
 }

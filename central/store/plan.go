@@ -27,8 +27,8 @@ func (w *target) key() string { return Prefix + w.kind + "/" + w.id }
 // collect checks each change of a request on its own. If two changes concern the same
 // object, the later one counts.
 func collect(changes []*wire.Change) ([]*target, error) {
-	if len(changes) > MaxChanges {
-		return nil, refusedf("the request has %d changes; send at most %d in one", len(changes), MaxChanges)
+	if len(changes) > maxChanges {
+		return nil, refusedf("the request has %d changes; send at most %d in one", len(changes), maxChanges)
 	}
 	var objects []*target
 	known := make(map[string]*target, len(changes))

@@ -11,9 +11,9 @@ import (
 	"weft/central/wire"
 )
 
-// MaxRevocations limits the stored revocations of certificates, because each central
+// maxRevocations limits the stored revocations of certificates, because each central
 // has all of them in memory. Further revocations are refused.
-const MaxRevocations = 10_000
+const maxRevocations = 10_000
 
 // revocationID returns the id of a revocation. Revocations of the same certificates
 // have the same id.
@@ -42,8 +42,8 @@ func (s *Store) Revoke(ctx context.Context, r *wire.Revocation) error {
 	if err != nil {
 		return err
 	}
-	if counted.Responses[0].GetResponseRange().Count >= MaxRevocations {
-		return refuse(InUse, "there are %d revocations already; undo those of expired certificates", MaxRevocations)
+	if counted.Responses[0].GetResponseRange().Count >= maxRevocations {
+		return refuse(InUse, "there are %d revocations already; undo those of expired certificates", maxRevocations)
 	}
 	_, err = s.read(ctx, []clientv3.Op{clientv3.OpPut(revokedPrefix+revocationID(r), string(value))})
 	return err

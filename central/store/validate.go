@@ -15,12 +15,12 @@ const (
 	// MaxName limits ids and names in bytes, like a certificate's common name (RFC
 	// 5280, ub-common-name).
 	MaxName = 64
-	// MaxAddresses limits the IP addresses of a port.
-	MaxAddresses = 64
-	// MaxChanges limits the changes in a request.
-	MaxChanges = 200_000
-	// MaxVNI is the largest VNI, which has 24 bits (RFC 7348 section 5).
-	MaxVNI = 1<<24 - 1
+	// maxAddresses limits the IP addresses of a port.
+	maxAddresses = 64
+	// maxChanges limits the changes in a request.
+	maxChanges = 200_000
+	// maxVNI is the largest VNI, which has 24 bits (RFC 7348 section 5).
+	maxVNI = 1<<24 - 1
 	// MTU of a network in bytes of an IP packet; RFC 791 requires 68
 	minMTU = 68
 	maxMTU = 65535
@@ -54,8 +54,8 @@ func checkNet(n *wire.Net) error {
 	if err := checkNames("network", n.Id, n.Name); err != nil {
 		return err
 	}
-	if n.Vni < 1 || n.Vni > MaxVNI {
-		return refusedf("network %s: vni %d: expected 1 to %d", n.Name, n.Vni, MaxVNI)
+	if n.Vni < 1 || n.Vni > maxVNI {
+		return refusedf("network %s: vni %d: expected 1 to %d", n.Name, n.Vni, maxVNI)
 	}
 	if n.Mtu != 0 && (n.Mtu < minMTU || n.Mtu > maxMTU) {
 		return refusedf("network %s: mtu %d: expected %d to %d, or 0 for the underlay's", n.Name, n.Mtu, minMTU, maxMTU)
@@ -83,8 +83,8 @@ func checkPort(p *wire.Port) error {
 	if reason := wrongMAC(p.Mac); reason != "" {
 		return refusedf("port %s: mac: %s", p.Name, reason)
 	}
-	if len(p.Addresses) > MaxAddresses {
-		return refusedf("port %s has %d addresses; expected at most %d", p.Name, len(p.Addresses), MaxAddresses)
+	if len(p.Addresses) > maxAddresses {
+		return refusedf("port %s has %d addresses; expected at most %d", p.Name, len(p.Addresses), maxAddresses)
 	}
 	for i, a := range p.Addresses {
 		if reason := wrongAddress(a); reason != "" {

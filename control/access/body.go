@@ -19,15 +19,15 @@ const (
 	LargeBody = 256 << 20
 	// SmallBody is for all other requests.
 	SmallBody = 1 << 20
-	// MaxBodies limits the memory of all request bodies together, in bytes. A request
+	// maxBodies limits the memory of all request bodies together, in bytes. A request
 	// that would exceed it is refused.
-	MaxBodies = 2 * (LargeBody + freeBody)
+	maxBodies = 2 * (LargeBody + freeBody)
 	// freeBody is the number of bytes of each body that do not count against the memory
 	// quota, so that small requests always pass.
 	freeBody = 64 << 10
 )
 
-// Bodies is the memory quota for request bodies. One peer may use half of MaxBodies.
+// Bodies is the memory quota for request bodies. One peer may use half of maxBodies.
 type Bodies struct {
 	mu      sync.Mutex
 	used    int64
@@ -35,24 +35,24 @@ type Bodies struct {
 	refused uint64
 }
 
-// NewBodies returns an unused quota.
-func NewBodies() *Bodies { return &Bodies{peers: map[string]int64{}} }
+// newBodies returns an unused quota.
+func newBodies() *Bodies { return &Bodies{peers: map[string]int64{}} }
 
 // LimitRows is a limits.Source.
 func (b *Bodies) LimitRows(emit func(limits.Row)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	emit(limits.Row{Name: "api_bodies", Unit: "bytes", Holder: limits.All(),
-		Used: uint64(b.used), Limit: MaxBodies, Refused: b.refused})
+		Used: uint64(b.used), Limit: maxBodies, Refused: b.refused})
 	for share, has := range b.peers {
-		emit(limits.Row{Name: "api_bodies", Unit: "bytes", Holder: limits.Peer(share), Used: uint64(has), Limit: MaxBodies / 2})
+		emit(limits.Row{Name: "api_bodies", Unit: "bytes", Holder: limits.Peer(share), Used: uint64(has), Limit: maxBodies / 2})
 	}
 }
 
 func (b *Bodies) take(share string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.used+n > MaxBodies || b.peers[share]+n > MaxBodies/2 {
+	if b.used+n > maxBodies || b.peers[share]+n > maxBodies/2 {
 		b.refused++
 		return false
 	}
@@ -156,7 +156,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if !b.take() {
 		return b.fail(http.StatusServiceUnavailable,
-			fmt.Sprintf("the bodies of requests in progress hold %d bytes already; try again when they are done", MaxBodies/2))
+			fmt.Sprintf("the bodies of requests in progress hold %d bytes already; try again when they are done", maxBodies/2))
 	}
 	return n, err
 }

@@ -33,9 +33,9 @@ func RaiseDescriptors() (uint64, error) {
 	return was.Max, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: was.Max, Max: was.Max})
 }
 
-// DescriptorRows reports the use and the limit of this process's file descriptors; it
+// descriptorRows reports the use and the limit of this process's file descriptors; it
 // is a limits.Source.
-func DescriptorRows(emit func(limits.Row)) {
+func descriptorRows(emit func(limits.Row)) {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
 		return
@@ -64,9 +64,9 @@ func passes(err error) bool {
 		errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN)
 }
 
-// ReserveSize is the number of connections that a listener can accept when the process
+// reserveSize is the number of connections that a listener can accept when the process
 // has no free descriptor.
-const ReserveSize = 8
+const reserveSize = 8
 
 // Reserve holds open descriptors. A listener closes one of them to accept a connection
 // when the process has no free descriptor.
@@ -76,8 +76,8 @@ type Reserve struct {
 	held []*os.File
 }
 
-// NewReserve opens n descriptors.
-func NewReserve(n int) *Reserve {
+// newReserve opens n descriptors.
+func newReserve(n int) *Reserve {
 	r := &Reserve{want: n}
 	r.refill()
 	return r

@@ -16,12 +16,12 @@ import (
 // is closed. Otherwise the oldest idle connection of the peer with the most connections
 // is closed. If no connection is idle, the new one is refused.
 const (
-	// MaxConnections is the limit of the API's unix socket.
-	MaxConnections = 256
-	// MaxVsockConnections is the limit of the API's vsock listener.
-	MaxVsockConnections = 64
-	// MaxMetricsConnections is the limit of the metrics listener.
-	MaxMetricsConnections = 64
+	// maxConnections is the limit of the API's unix socket.
+	maxConnections = 256
+	// maxVsockConnections is the limit of the API's vsock listener.
+	maxVsockConnections = 64
+	// maxMetricsConnections is the limit of the metrics listener.
+	maxMetricsConnections = 64
 	// writersReserve is the number of connections reserved for peers with role Write.
 	writersReserve = 8
 	// maxRefusals limits the connections that stay open only until they have received a
@@ -44,9 +44,9 @@ type Gate struct {
 	refused  uint64 // number of connections closed or refused because of a limit
 }
 
-// NewGate makes a gate for at most limit connections. name is the resource's name in
+// newGate makes a gate for at most limit connections. name is the resource's name in
 // the limit rows.
-func NewGate(name string, limit int) *Gate {
+func newGate(name string, limit int) *Gate {
 	return &Gate{name: name, limit: limit, peers: map[string]int{}, conns: map[*Conn]struct{}{}}
 }
 

@@ -58,8 +58,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		r := rowOf(t, s.LimitRows, "metrics_connections", limits.All())
 		return r.Used+r.Refused >= 300
 	})
-	if r := rowOf(t, s.LimitRows, "metrics_connections", limits.All()); r.Used > MaxMetricsConnections {
-		t.Errorf("%d connections are open, the limit is %d", r.Used, MaxMetricsConnections)
+	if r := rowOf(t, s.LimitRows, "metrics_connections", limits.All()); r.Used > maxMetricsConnections {
+		t.Errorf("%d connections are open, the limit is %d", r.Used, maxMetricsConnections)
 	}
 	scraper := clientOver(func() (net.Conn, error) { return net.Dial("tcp", address) })
 	if status, _ := ask(t, scraper, "GET", "/metrics", ""); status != http.StatusOK {
@@ -87,7 +87,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 	})
 	defer close(release)
 	gate := s.api[1].Gate
-	for range MaxVsockConnections {
+	for range maxVsockConnections {
 		c := fake.pipeFrom(t, &vsock.Addr{ContextID: 5, Port: 1})
 		if _, err := io.WriteString(c, "GET /look HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
@@ -105,7 +105,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 		})
 	}
 	row := rowOf(t, s.LimitRows, "vsock_connections", limits.Peer("cid 5"))
-	if row.Used == 0 || row.Used > MaxVsockConnections/2 {
+	if row.Used == 0 || row.Used > maxVsockConnections/2 {
 		t.Errorf("%d connections of one peer", row.Used)
 	}
 	dial := func(cid uint32) *http.Client {
@@ -131,7 +131,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 
 // A closed connection frees its slot, its quota and its refusal exactly once.
 func TestGateForgetsClosedConnections(t *testing.T) {
-	g := NewGate("test", 8)
+	g := newGate("test", 8)
 	for i := range 100 {
 		server, _ := socketPair(t)
 		c := g.admit(server, Peer{Role: Write, Share: fmt.Sprint("uid ", i%3)})
@@ -165,9 +165,9 @@ func TestGateForgetsClosedConnections(t *testing.T) {
 // after that waits for free descriptors.
 func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
 	fake := newPipes(&vsock.Addr{})
-	reserve := NewReserve(1)
+	reserve := newReserve(1)
 	defer reserve.Close()
-	l := Listen(fake, NewGate("test", 8), (&Policy{}).Identify, reserve)
+	l := Listen(fake, newGate("test", 8), (&Policy{}).Identify, reserve)
 	accepted := make(chan net.Conn)
 	ended := make(chan error, 1)
 	go func() {
@@ -234,7 +234,7 @@ func TestBodies(t *testing.T) {
 		defer s.bodies.mu.Unlock()
 		return s.bodies.used == 0 && len(s.bodies.peers) == 0
 	})
-	if !s.bodies.take("uid 1", MaxBodies/2) || s.bodies.take("uid 1", 1) || !s.bodies.take("uid 2", 1) {
+	if !s.bodies.take("uid 1", maxBodies/2) || s.bodies.take("uid 1", 1) || !s.bodies.take("uid 2", 1) {
 		t.Error("one peer can use more than half of the quota, or leaves none to another peer")
 	}
 }
@@ -255,7 +255,7 @@ func TestDeadlinesMoveWithBytes(t *testing.T) {
 
 // One peer's thousand expensive requests do not delay another peer.
 func TestExpensiveRequestsTakeTurns(t *testing.T) {
-	w := NewWork("test")
+	w := newWork("test")
 	working, most, done := make(chan struct{}, 1000), 0, make(chan error, 1000)
 	for range 1000 {
 		go func() {
@@ -309,7 +309,7 @@ func TestDescriptorsAreRaised(t *testing.T) {
 	if err != nil || got < was.Max || got < 4096 {
 		t.Errorf("%d, %v; the hard limit was %d", got, err, was.Max)
 	}
-	if r := rowOf(t, DescriptorRows, "descriptors", limits.All()); r.Used < 3 || r.Limit != got {
+	if r := rowOf(t, descriptorRows, "descriptors", limits.All()); r.Used < 3 || r.Limit != got {
 		t.Errorf("%+v, limit %d", r, got)
 	}
 }
@@ -317,7 +317,7 @@ func TestDescriptorsAreRaised(t *testing.T) {
 // Prometheus scrapers that do not read their response do not delay other scrapers.
 func TestScrapersThatDoNotRead(t *testing.T) {
 	s, _ := testServers(t, nil, nil)
-	work := NewWork("test")
+	work := newWork("test")
 	h := work.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }))
 	stuck := make(chan struct{})
 	for i := range 2 * maxWork {
@@ -347,7 +347,7 @@ func (w stuckWriter) Write([]byte) (int, error) {
 
 // A body that is read after its request was abandoned takes no memory from the quota.
 func TestBodyReadAfterRelease(t *testing.T) {
-	b := NewBodies()
+	b := newBodies()
 	r, _ := http.NewRequest("POST", "/change", io.NopCloser(bytes.NewReader(make([]byte, 10*freeBody))))
 	limited := b.limit(nopWriter{}, r, Peer{Share: "uid 1"})
 	if _, err := io.ReadFull(r.Body, make([]byte, 2*freeBody)); err != nil || b.used == 0 {

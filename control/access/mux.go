@@ -25,7 +25,7 @@ type Route struct {
 	// of these routes set their own write deadlines.
 	Stream bool
 	// Most is the largest number of requests in progress on this route; 0 means no
-	// limit, or MaxStreams for a Stream. Readers is the same limit for peers with role
+	// limit, or maxStreams for a Stream. Readers is the same limit for peers with role
 	// Read; 0 means Most.
 	Most, Readers int
 	// Body is the size limit of the request body in bytes; 0 means SmallBody.

@@ -48,17 +48,17 @@ func PeerOf(ctx context.Context) Peer {
 	return Peer{Share: "unknown", Name: "unknown"}
 }
 
-// NewServer returns an HTTP server for the API; h is its Mux.
-func NewServer(h http.Handler) *http.Server {
+// newServer returns an HTTP server for the API; h is its Mux.
+func newServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerPatience, IdleTimeout: idlePatience, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), ConnState: follow, ConnContext: remember,
 	}
 }
 
-// NewMetricsServer returns an HTTP server that serves h to every peer.
-func NewMetricsServer(h http.Handler) *http.Server {
-	s := NewServer(refuseSurplus(h))
+// newMetricsServer returns an HTTP server that serves h to every peer.
+func newMetricsServer(h http.Handler) *http.Server {
+	s := newServer(refuseSurplus(h))
 	s.MaxHeaderBytes, s.ReadTimeout, s.WriteTimeout = maxScrapeHeader, headerPatience, scrapePatience
 	return s
 }

@@ -44,19 +44,19 @@ var listenVsock = func(port uint32) (net.Listener, error) { return vsock.Listen(
 // Open opens the listeners. Serve then answers requests. An error is one line for the
 // operator.
 func Open(c Config) (*Servers, error) {
-	s := &Servers{log: c.Log, work: NewWork("api_expensive"), scrapes: NewWork("metrics_requests"), bodies: NewBodies(), streams: NewStreams(), reserve: NewReserve(ReserveSize)}
+	s := &Servers{log: c.Log, work: newWork("api_expensive"), scrapes: newWork("metrics_requests"), bodies: newBodies(), streams: newStreams(), reserve: newReserve(reserveSize)}
 	l, err := ListenUnix(c.Socket, &c.Policy)
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
-	s.api = append(s.api, Listen(l, NewGate("api_connections", MaxConnections), c.Policy.Identify, s.reserve))
+	s.api = append(s.api, Listen(l, newGate("api_connections", maxConnections), c.Policy.Identify, s.reserve))
 	if c.VsockPort != 0 {
 		// On a machine without vsock, the API has only the unix socket.
 		if l, err := listenVsock(c.VsockPort); err != nil {
 			c.Log.Warn("the API does not listen on vsock", "port", c.VsockPort, "error", err)
 		} else {
-			s.api = append(s.api, Listen(l, NewGate("vsock_connections", MaxVsockConnections), c.Policy.Identify, nil))
+			s.api = append(s.api, Listen(l, newGate("vsock_connections", maxVsockConnections), c.Policy.Identify, nil))
 		}
 	}
 	if c.Metrics == "" {
@@ -67,7 +67,7 @@ func Open(c Config) (*Servers, error) {
 		s.Close()
 		return nil, fmt.Errorf("metrics address %s: %w", c.Metrics, cause(err))
 	}
-	s.metrics = Listen(l, NewGate("metrics_connections", MaxMetricsConnections), c.Policy.Identify, nil)
+	s.metrics = Listen(l, newGate("metrics_connections", maxMetricsConnections), c.Policy.Identify, nil)
 	return s, nil
 }
 
@@ -80,10 +80,10 @@ func (s *Servers) NewMux(table map[string]Route) *Mux {
 // metrics serves the metrics listener.
 func (s *Servers) Serve(api, metrics http.Handler) {
 	for _, l := range s.api {
-		s.run(NewServer(api), l)
+		s.run(newServer(api), l)
 	}
 	if s.metrics != nil {
-		s.run(NewMetricsServer(s.scrapes.guard(metrics)), s.metrics)
+		s.run(newMetricsServer(s.scrapes.guard(metrics)), s.metrics)
 	}
 }
 
@@ -122,7 +122,7 @@ func (s *Servers) LimitRows(emit func(limits.Row)) {
 	s.work.LimitRows(emit)
 	s.bodies.LimitRows(emit)
 	s.streams.LimitRows(emit)
-	DescriptorRows(emit)
+	descriptorRows(emit)
 }
 
 func cause(err error) error {

@@ -10,10 +10,10 @@ import (
 	"weft/control/limits"
 )
 
-// MaxStreams limits the streams in progress. A stream is a response without end, such
+// maxStreams limits the streams in progress. A stream is a response without end, such
 // as a monitor or a capture. A peer may have as many streams as are still free. Peers
 // with role Read cannot use the last writersReserve streams.
-const MaxStreams = 64
+const maxStreams = 64
 
 // Streams counts the streams in progress, by peer and route.
 type Streams struct {
@@ -25,8 +25,8 @@ type Streams struct {
 	refused uint64
 }
 
-// NewStreams returns empty Streams.
-func NewStreams() *Streams {
+// newStreams returns empty Streams.
+func newStreams() *Streams {
 	return &Streams{peers: map[string]int{}, routes: map[string]int{}, readers: map[string]int{}}
 }
 
@@ -35,15 +35,15 @@ func (s *Streams) LimitRows(emit func(limits.Row)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	emit(limits.Row{Name: "api_streams", Unit: "streams", Holder: limits.All(),
-		Used: uint64(s.count), Limit: MaxStreams, Refused: s.refused})
+		Used: uint64(s.count), Limit: maxStreams, Refused: s.refused})
 	for share, has := range s.peers {
 		emit(limits.Row{Name: "api_streams", Unit: "streams", Holder: limits.Peer(share),
-			Used: uint64(has), Limit: uint64(has + (MaxStreams-s.count-min(has, MaxStreams-s.count)+1)/2)})
+			Used: uint64(has), Limit: uint64(has + (maxStreams-s.count-min(has, maxStreams-s.count)+1)/2)})
 	}
 }
 
 func (s *Streams) begin(peer Peer, pattern string, route *Route) (release func(), err error) {
-	limit, reader := MaxStreams, 0
+	limit, reader := maxStreams, 0
 	if peer.Role < Write {
 		limit, reader = limit-writersReserve, 1
 	}

@@ -12,7 +12,7 @@ import (
 // One peer gets at most half of the streams. When a stream ends, another peer can use
 // its place.
 func TestStreamsAreShared(t *testing.T) {
-	s := NewStreams()
+	s := newStreams()
 	var ends []func()
 	open := func(p Peer) int {
 		for n := 0; ; n++ {
@@ -23,7 +23,7 @@ func TestStreamsAreShared(t *testing.T) {
 			ends = append(ends, done)
 		}
 	}
-	if n := open(Peer{Share: "uid 1", Role: Read}); n != (MaxStreams-writersReserve)/2 {
+	if n := open(Peer{Share: "uid 1", Role: Read}); n != (maxStreams-writersReserve)/2 {
 		t.Errorf("one peer has %d", n)
 	}
 	for i := range 20 {
@@ -32,7 +32,7 @@ func TestStreamsAreShared(t *testing.T) {
 	if n := open(Peer{Share: "uid 0", Role: Write}); n == 0 {
 		t.Error("peers with role Read leave no stream to peers with role Write")
 	}
-	if r := rowOf(t, s.LimitRows, "api_streams", limits.All()); r.Used > MaxStreams || r.Refused == 0 {
+	if r := rowOf(t, s.LimitRows, "api_streams", limits.All()); r.Used > maxStreams || r.Refused == 0 {
 		t.Errorf("%+v", r)
 	}
 	live := &Route{Readers: 1}
@@ -45,7 +45,7 @@ func TestStreamsAreShared(t *testing.T) {
 	if _, err := s.begin(Peer{Share: "uid 0", Role: Write}, "GET /live", live); err != nil {
 		t.Error(err)
 	}
-	s = NewStreams()
+	s = newStreams()
 	first, err := s.begin(Peer{Share: "uid 1", Role: Read}, "GET /live", live)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestStreamsAreShared(t *testing.T) {
 
 // The limit of a route applies to all peers together.
 func TestRouteServesSoMany(t *testing.T) {
-	s := NewStreams()
+	s := newStreams()
 	most := &Route{Most: 2}
 	for i := range 3 {
 		if _, err := s.begin(Peer{Share: fmt.Sprint("uid ", i), Role: Write}, "GET /most", most); (err == nil) != (i < 2) {

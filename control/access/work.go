@@ -31,8 +31,8 @@ type Work struct {
 	refused atomic.Uint64
 }
 
-// NewWork returns an empty Work. name is the resource's name in the limit rows.
-func NewWork(name string) *Work {
+// newWork returns an empty Work. name is the resource's name in the limit rows.
+func newWork(name string) *Work {
 	w := &Work{name: name}
 	for role := range w.slots {
 		w.slots[role] = make(chan struct{}, maxWork)

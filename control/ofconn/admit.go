@@ -10,17 +10,17 @@ import (
 // This file decides which connections may stay when there are too many.
 
 const (
-	// MaxLocalConnections limits the connections to the unix socket, MaxRemoteConnections
+	// maxLocalConnections limits the connections to the unix socket, maxRemoteConnections
 	// those to all TCP and TLS listeners: remote peers leave the local ones theirs. At a
 	// limit, the oldest connection without a hello makes room. If each has said hello, the
 	// new connection is closed and counted.
-	MaxLocalConnections  = 128
-	MaxRemoteConnections = 128
-	// MaxPeerConnections limits the connections of one local user, MaxAddressConnections
+	maxLocalConnections  = 128
+	maxRemoteConnections = 128
+	// maxPeerConnections limits the connections of one local user, maxAddressConnections
 	// those from one IPv4 address or one IPv6 prefix of 64 bits. At the limit, the oldest of
 	// the same peer without a hello makes room.
-	MaxPeerConnections    = 96
-	MaxAddressConnections = 32
+	maxPeerConnections    = 96
+	maxAddressConnections = 32
 )
 
 // origin tells how a connection came about.
@@ -36,8 +36,8 @@ const (
 // maxConnections has the limit of all connections of an origin, maxHolder of one peer.
 // Controllers are limited by MaxControllers instead.
 var (
-	maxConnections = [origins]int{local: MaxLocalConnections, remote: MaxRemoteConnections}
-	maxHolder      = [origins]int{local: MaxPeerConnections, remote: MaxAddressConnections}
+	maxConnections = [origins]int{local: maxLocalConnections, remote: maxRemoteConnections}
+	maxHolder      = [origins]int{local: maxPeerConnections, remote: maxAddressConnections}
 )
 
 // originOf returns the origin of an accepted connection.

@@ -18,16 +18,16 @@ import (
 // commit of the service does so at a time.
 
 const (
-	// MaxBundles limits the open bundles of a connection. MaxBundleItems limits the
-	// messages in all its bundles, MaxBundleFrames the packet_outs among them,
-	// MaxBundleActions their actions and MaxBundleBytes their length. A bridge's bundles have
-	// at most MaxBridgeBundleBytes. Further bundles and messages are refused and counted.
-	MaxBundles           = 16
-	MaxBundleItems       = 1 << 20
-	MaxBundleFrames      = 1 << 10
-	MaxBundleActions     = 6 << 20
-	MaxBundleBytes       = 128 << 20
-	MaxBridgeBundleBytes = 256 << 20
+	// maxBundles limits the open bundles of a connection. maxBundleItems limits the
+	// messages in all its bundles, maxBundleFrames the packet_outs among them,
+	// maxBundleActions their actions and maxBundleBytes their length. A bridge's bundles have
+	// at most maxBridgeBundleBytes. Further bundles and messages are refused and counted.
+	maxBundles           = 16
+	maxBundleItems       = 1 << 20
+	maxBundleFrames      = 1 << 10
+	maxBundleActions     = 6 << 20
+	maxBundleBytes       = 128 << 20
+	maxBridgeBundleBytes = 256 << 20
 	// bundleTimeout is the time without a message after which an open bundle is discarded.
 	bundleTimeout = 10 * time.Second
 	// messageBlock is the size of a block of messages in bytes. Long messages have blocks of
@@ -196,7 +196,7 @@ func (c *Conn) controlBundle(r *ofp.Request, m *ofp.BundleMessage) (*bundle, err
 		case b != nil:
 			bs.remove(m.ID)
 			return nil, refused(openflow.ErrBundleExists, "bundle_control: expected an id that no bundle has")
-		case len(bs.open) >= MaxBundles:
+		case len(bs.open) >= maxBundles:
 			return nil, refused(openflow.ErrBundleOutOf, "bundle_control: too many bundles are open")
 		}
 		return bs.begin(c, m.ID, m.Flags, r.Message), nil
@@ -273,7 +273,7 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 	defer bs.mu.Unlock()
 	b := bs.open[m.ID]
 	if b == nil {
-		if len(bs.open) >= MaxBundles {
+		if len(bs.open) >= maxBundles {
 			return refused(openflow.ErrBundleOutOf, "bundle_add_message: too many bundles are open")
 		}
 		b = bs.begin(c, m.ID, m.Flags, r.Message)

@@ -86,7 +86,7 @@ func TestGarbage(t *testing.T) {
 // Connections that exceed the limit of a peer are closed and counted.
 func TestConnectionLimit(t *testing.T) {
 	r := newRig(t)
-	for range MaxPeerConnections {
+	for range maxPeerConnections {
 		r.connect(openflow.Version13).barrier()
 	}
 	p := r.dial()
@@ -121,7 +121,7 @@ func TestStalledMonitor(t *testing.T) {
 	}
 	const size = outputs * 16 // in an event, at least
 	told := 0
-	for ; r.service.Count() == 2 && told < 4*MaxEventBytes/size; told++ {
+	for ; r.service.Count() == 2 && told < 4*maxEventBytes/size; told++ {
 		r.service.TellFlow(ofp.FlowAdded, &rule)
 		if m := reading.read(); m[1] != 19 {
 			t.Fatalf("event % x", m)

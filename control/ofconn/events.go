@@ -42,7 +42,7 @@ func (c *Conn) postEvent(e event, frame bool) {
 	switch {
 	case c.ended || !c.ready:
 		return
-	case c.bytes+e.bytes <= MaxEventBytes:
+	case c.bytes+e.bytes <= maxEventBytes:
 		c.events, c.bytes = append(c.events, e), c.bytes+e.bytes
 	case frame:
 		c.dropped.Add(1)
@@ -322,8 +322,8 @@ func (c *Conn) setMonitors(list []ofp.Monitor) error {
 			continue
 		case exists && !m.Modify:
 			return refused(openflow.ErrMonitorExists, fmt.Sprintf("flow_monitor %d: expected an id that no monitor has", m.ID))
-		case !exists && len(monitors) >= MaxMonitors:
-			return refused(openflow.ErrRequestEPERM, fmt.Sprintf("flow_monitor: expected at most %d monitors", MaxMonitors))
+		case !exists && len(monitors) >= maxMonitors:
+			return refused(openflow.ErrRequestEPERM, fmt.Sprintf("flow_monitor: expected at most %d monitors", maxMonitors))
 		}
 		monitors[m.ID] = &monitor{flags: m.Flags, selector: ofproto.NewSelector(&m.Select)}
 	}
@@ -332,7 +332,7 @@ func (c *Conn) setMonitors(list []ofp.Monitor) error {
 	}
 	if !c.service.monitors.add(c.holder, len(monitors)-len(c.monitors)) {
 		return refused(openflow.ErrRequestEPERM, fmt.Sprintf("flow_monitor: expected at most %d monitors of all connections, and %d of one peer",
-			MaxBridgeMonitors, MaxHolderMonitors))
+			maxBridgeMonitors, maxHolderMonitors))
 	}
 	c.monitors = monitors
 	c.updateWatching()

@@ -133,7 +133,7 @@ func TestBundlesSendFrames(t *testing.T) {
 	}
 	commit := ofptest.Message(v, 33, 2, uint32(1), uint16(ofp.BundleCommit), uint16(flags))
 	first, second := "\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02\x12\x34", "\x02\x00\x00\x00\x00\x03\x02\x00\x00\x00\x00\x04\x12\x34"
-	tooMany := append([][]byte(nil), slices.Repeat([][]byte{out(first)}, MaxBundleFrames+1)...)
+	tooMany := append([][]byte(nil), slices.Repeat([][]byte{out(first)}, maxBundleFrames+1)...)
 	for name, c := range map[string]struct {
 		messages [][]byte
 		errors   []string

@@ -11,13 +11,13 @@ import (
 
 // This file sends the frames that flows output to the controller.
 
-// rateLimit is a token bucket with MaxPacketIns tokens a second.
+// rateLimit is a token bucket with maxPacketIns tokens a second.
 type rateLimit struct {
 	mu    sync.Mutex
 	dueNS uint64 // time at which the bucket is full again
 }
 
-const packetInNS = 1_000_000_000 / MaxPacketIns
+const packetInNS = 1_000_000_000 / maxPacketIns
 
 // take takes one token at time nowNS. It returns false if the bucket is empty.
 func (r *rateLimit) take(nowNS uint64) bool {

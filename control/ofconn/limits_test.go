@@ -77,7 +77,7 @@ func TestSilentPeersGiveWay(t *testing.T) {
 		s.Listeners, s.Role, s.helloTimeout = append(s.Listeners, ptcp), byAddress, time.Hour
 	})
 	var silent []*peer
-	for n := range MaxRemoteConnections {
+	for n := range maxRemoteConnections {
 		p := dialFrom(t, ptcp, []string{"127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"}[n%4])
 		p.read() // the switch's hello: the connection is accepted
 		silent = append(silent, p)
@@ -99,11 +99,11 @@ func TestSilentPeersGiveWay(t *testing.T) {
 	}
 }
 
-// An address may have MaxAddressConnections that work, whatever limits remain.
+// An address may have maxAddressConnections that work, whatever limits remain.
 func TestAddressLimit(t *testing.T) {
 	ptcp := listener(t)
 	r := newRig(t, func(s *Setup) { s.Listeners, s.Role = append(s.Listeners, ptcp), byAddress })
-	for range MaxAddressConnections {
+	for range maxAddressConnections {
 		p := dialFrom(t, ptcp, "127.0.0.1")
 		p.read()
 		p.write(ofptest.Message(p.v, ofp.TypeHello, 1))

@@ -175,9 +175,9 @@ func TestMonitorLimits(t *testing.T) {
 		return n
 	}
 	var peers []*peer
-	for range MaxHolderMonitors / MaxMonitors {
+	for range maxHolderMonitors / maxMonitors {
 		p := r.connect(openflow.Version14)
-		monitors(p, 0, MaxMonitors)
+		monitors(p, 0, maxMonitors)
 		if n := failed(p); n != 0 {
 			t.Fatalf("%d monitors within the limits are refused", n)
 		}

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// MaxMonitors limits the flow monitors of a connection, MaxHolderMonitors those of all
-	// connections of one peer (Conn.holder), MaxBridgeMonitors those of all peers. Further
+	// maxMonitors limits the flow monitors of a connection, maxHolderMonitors those of all
+	// connections of one peer (Conn.holder), maxBridgeMonitors those of all peers. Further
 	// monitors are refused and counted. A change of a flow is compared with each of them.
-	MaxMonitors       = 64
-	MaxHolderMonitors = 256
-	MaxBridgeMonitors = 512
+	maxMonitors       = 64
+	maxHolderMonitors = 256
+	maxBridgeMonitors = 512
 )
 
 // monitor is a flow monitor of a connection.
@@ -37,7 +37,7 @@ type monitorCount struct {
 func (m *monitorCount) add(holder string, n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if n > 0 && (m.total+n > MaxBridgeMonitors || m.holders[holder]+n > MaxHolderMonitors) {
+	if n > 0 && (m.total+n > maxBridgeMonitors || m.holders[holder]+n > maxHolderMonitors) {
 		m.refused++
 		return false
 	}
@@ -55,8 +55,8 @@ func (m *monitorCount) add(holder string, n int) bool {
 func (m *monitorCount) limitRows(emit func(limits.Row)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	emit(limits.Row{Name: "openflow_monitors", Unit: "entries", Holder: limits.All(), Used: uint64(m.total), Limit: MaxBridgeMonitors, Refused: m.refused})
+	emit(limits.Row{Name: "openflow_monitors", Unit: "entries", Holder: limits.All(), Used: uint64(m.total), Limit: maxBridgeMonitors, Refused: m.refused})
 	for holder, n := range m.holders {
-		emit(limits.Row{Name: "openflow_monitors", Unit: "entries", Holder: limits.Peer(holder), Used: uint64(n), Limit: MaxHolderMonitors})
+		emit(limits.Row{Name: "openflow_monitors", Unit: "entries", Holder: limits.Peer(holder), Used: uint64(n), Limit: maxHolderMonitors})
 	}
 }

@@ -9,7 +9,7 @@
 // goroutine that sends events. A handler takes the locks of the switch only through the
 // interface Switch. It holds none of them while it writes to the socket: a peer that
 // does not read blocks only its own handler. Events that wait for a peer are limited in
-// bytes (MaxEventBytes), messages by their 16-bit length, connections by the limits of
+// bytes (maxEventBytes), messages by their 16-bit length, connections by the limits of
 // admit.go. Each peer has helloTimeout for its handshake and hello.
 //
 // Service.mu guards the list of connections. Conn.mu guards the state that events read.
@@ -34,10 +34,10 @@ import (
 )
 
 const (
-	// MaxEventBytes limits the events that wait for one connection. At the limit,
+	// maxEventBytes limits the events that wait for one connection. At the limit,
 	// further frames are dropped and counted. Any other event then ends the connection,
 	// because the peer would miss a change.
-	MaxEventBytes = 4 << 20
+	maxEventBytes = 4 << 20
 	// MaxControllers limits the controllers to which the switch connects.
 	MaxControllers = 16
 	// helloTimeout is the time from a connection's start to the end of the peer's hello,
@@ -49,10 +49,10 @@ const (
 	remoteProbeInterval = 30 * time.Second
 	// writeTimeout is the time limit of writing one message.
 	writeTimeout = 15 * time.Second
-	// MaxPacketIns is the largest number of frames a second to all controllers
+	// maxPacketIns is the largest number of frames a second to all controllers
 	// together. packetInBurst is the number that may be sent at once, after a busy
 	// machine has suspended control for 0.1 s. Further frames are dropped and counted.
-	MaxPacketIns  = 60_000
+	maxPacketIns  = 60_000
 	packetInBurst = 6_000
 	// readBuffer is the size of a connection's read buffer. The flow_mods in it are
 	// applied as one batch.
@@ -209,8 +209,8 @@ func New(s Setup) *Service {
 	s.helloTimeout = cmp.Or(s.helloTimeout, helloTimeout)
 	s.remoteProbeInterval = cmp.Or(s.remoteProbeInterval, remoteProbeInterval)
 	s.bundleTimeout = cmp.Or(s.bundleTimeout, bundleTimeout)
-	s.bundleLimits = cmp.Or(s.bundleLimits, bundleSize{bytes: MaxBundleBytes, items: MaxBundleItems, frames: MaxBundleFrames, actions: MaxBundleActions})
-	s.bridgeBundleBytes = cmp.Or(s.bridgeBundleBytes, MaxBridgeBundleBytes)
+	s.bundleLimits = cmp.Or(s.bundleLimits, bundleSize{bytes: maxBundleBytes, items: maxBundleItems, frames: maxBundleFrames, actions: maxBundleActions})
+	s.bridgeBundleBytes = cmp.Or(s.bridgeBundleBytes, maxBridgeBundleBytes)
 	return &Service{setup: s, log: s.Log, changed: make(chan struct{}, 1), following: s.Following, conns: map[*Conn]struct{}{}, holders: map[string]int{}}
 }
 
@@ -289,10 +289,10 @@ func (s *Service) LimitRows(emit func(limits.Row)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	emit(limits.Row{Name: "openflow_connections", Unit: "connections", Holder: limits.All(), Used: uint64(s.accepted[local] + s.accepted[remote]),
-		Guarantee: MaxLocalConnections, Limit: MaxLocalConnections + MaxRemoteConnections, Refused: s.counts.Refused.Load(), Evicted: s.counts.GaveWay.Load()})
-	emit(limits.Row{Name: "openflow_frames", Unit: "frames a second", Holder: limits.All(), Limit: MaxPacketIns, Refused: s.counts.Dropped.Load()})
+		Guarantee: maxLocalConnections, Limit: maxLocalConnections + maxRemoteConnections, Refused: s.counts.Refused.Load(), Evicted: s.counts.GaveWay.Load()})
+	emit(limits.Row{Name: "openflow_frames", Unit: "frames a second", Holder: limits.All(), Limit: maxPacketIns, Refused: s.counts.Dropped.Load()})
 	emit(limits.Row{Name: "openflow_bundles", Unit: "bytes", Holder: limits.All(), Used: uint64(max(s.bundleBytes.Load(), 0)),
-		Limit: MaxBridgeBundleBytes, Refused: s.counts.BundlesRefused.Load(), Evicted: s.counts.BundlesExpired.Load()})
+		Limit: maxBridgeBundleBytes, Refused: s.counts.BundlesRefused.Load(), Evicted: s.counts.BundlesExpired.Load()})
 	s.monitors.limitRows(emit)
 	rows := map[string]limits.Row{}
 	for c := range s.conns {
@@ -306,6 +306,6 @@ func (s *Service) LimitRows(emit func(limits.Row)) {
 	}
 	for c := range s.conns {
 		emit(limits.Row{Name: "openflow_events", Unit: "bytes", Holder: limits.Peer(c.name), Used: uint64(c.queued()),
-			Limit: MaxEventBytes, Refused: c.dropped.Load()})
+			Limit: maxEventBytes, Refused: c.dropped.Load()})
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxCores is the number of cores in a unix.CPUSet. Core numbers are below it.
-const MaxCores = 1024
+// maxCores is the number of cores in a unix.CPUSet. Core numbers are below it.
+const maxCores = 1024
 
 // ParseList parses a list of cores in the kernel's notation, such as "0,2-3", in the
 // order of the list. A duplicate core is an error. An empty list gives nil.
@@ -51,8 +51,8 @@ func ParseList(list string) ([]int, error) {
 
 func parseCore(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
-	if err != nil || n >= MaxCores {
-		return 0, fmt.Errorf("core %q: expected a number below %d", s, MaxCores)
+	if err != nil || n >= maxCores {
+		return 0, fmt.Errorf("core %q: expected a number below %d", s, maxCores)
 	}
 	return int(n), nil
 }
@@ -64,7 +64,7 @@ func Allowed() ([]int, error) {
 		return nil, fmt.Errorf("cores of this process: %w", err)
 	}
 	var cores []int
-	for c := range MaxCores {
+	for c := range maxCores {
 		if set.IsSet(c) {
 			cores = append(cores, c)
 		}

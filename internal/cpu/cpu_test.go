@@ -38,7 +38,7 @@ func affinity(t *testing.T, tid int) []int {
 		t.Fatal(err)
 	}
 	var cores []int
-	for c := range MaxCores {
+	for c := range maxCores {
 		if set.IsSet(c) {
 			cores = append(cores, c)
 		}
@@ -74,7 +74,7 @@ func TestPin(t *testing.T) {
 	if got := <-done; !slices.Equal(got, allowed[:1]) {
 		t.Fatalf("pinned to %v, want %v", got, allowed[:1])
 	}
-	if err := Pin(MaxCores - 1); err == nil {
+	if err := Pin(maxCores - 1); err == nil {
 		t.Fatal("pinned to a core that is not there")
 	}
 }

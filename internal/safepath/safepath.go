@@ -24,10 +24,10 @@ import (
 // kernel has the same limit.
 const maxLinks = 40
 
-// LinkError is the error for a symbolic link that another user may have created.
-type LinkError struct{ Link, Dir string }
+// linkError is the error for a symbolic link that another user may have created.
+type linkError struct{ Link, Dir string }
 
-func (e *LinkError) Error() string {
+func (e *linkError) Error() string {
 	return fmt.Sprintf("%s is a symbolic link in %s, which others than root may change: name the path behind the link, or make root the owner of the directory", e.Link, e.Dir)
 }
 
@@ -53,7 +53,7 @@ type walk struct {
 
 // Dir opens a directory. If mode is not 0, it creates missing directories: the last one
 // with this mode, its parents with 0755. The caller closes the returned file. The error
-// is a *LinkError or comes from a system call.
+// is a *linkError or comes from a system call.
 func Dir(path string, mode uint32) (*os.File, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -87,7 +87,7 @@ func (w *walk) enter(name string) error {
 	return nil
 }
 
-// follow enters the directories names one after the other. It returns a *LinkError for
+// follow enters the directories names one after the other. It returns a *linkError for
 // a symbolic link that mayFollow forbids. If mode is not 0, it creates missing
 // directories.
 func (w *walk) follow(names []string, mode uint32) error {
@@ -136,7 +136,7 @@ func (w *walk) follow(names []string, mode uint32) error {
 }
 
 // linkAt returns the target of a symbolic link in the current directory; "": no link.
-// It returns a *LinkError if mayFollow forbids it.
+// It returns a *linkError if mayFollow forbids it.
 func (w *walk) linkAt(name string) (target string, err error) {
 	var dir, st unix.Stat_t
 	if err := unix.Fstatat(w.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -152,7 +152,7 @@ func (w *walk) linkAt(name string) (target string, err error) {
 		return "", err
 	}
 	if !mayFollow(&dir, &st) {
-		return "", &LinkError{Link: filepath.Join(w.name, name), Dir: w.name}
+		return "", &linkError{Link: filepath.Join(w.name, name), Dir: w.name}
 	}
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(w.fd, name, buf)

@@ -60,7 +60,7 @@ func TestLinks(t *testing.T) {
 			if err == nil {
 				f.Close()
 			}
-			var refused *LinkError
+			var refused *linkError
 			if c.ok != (err == nil) || err != nil && (!errors.As(err, &refused) || !strings.Contains(err.Error(), path)) {
 				t.Errorf("%s: %v", path, err)
 			}

@@ -28,8 +28,8 @@ type ringHeader struct {
 
 const (
 	wrapMark = 1<<32 - 1
-	// MaxMessage is the length of the longest message in bytes.
-	MaxMessage = 1 << 17
+	// maxMessage is the length of the longest message in bytes.
+	maxMessage = 1 << 17
 )
 
 // RingMem is the memory of a ring, from which each process opens its end.
@@ -39,7 +39,7 @@ type RingMem struct {
 }
 
 // CarveRing takes the memory of a ring of size bytes from the layout. The size is a
-// power of two and at least 2*MaxMessage. Zeroed memory is an empty ring.
+// power of two and at least 2*maxMessage. Zeroed memory is an empty ring.
 func CarveRing(l *Layout, size int) RingMem {
 	hdr := Carve[ringHeader](l, 1)
 	data := Carve[byte](l, size)
@@ -64,7 +64,7 @@ func NewProducer(m RingMem, wake int) *Producer {
 	return &Producer{RingMem: m, wake: wake, head: m.hdr.head.Load(), messages: m.hdr.messages.Load()}
 }
 
-// Reserve returns n bytes for a message, at most MaxMessage. It returns nil if the ring
+// Reserve returns n bytes for a message, at most maxMessage. It returns nil if the ring
 // is full. If Reserve is called again before Commit, the first reservation is void.
 func (p *Producer) Reserve(n int) []byte {
 	need := uint64(4+n+7) &^ 7
@@ -74,7 +74,7 @@ func (p *Producer) Reserve(n int) []byte {
 	if at+need > size {
 		skip = size - at
 	}
-	if n > MaxMessage || p.head+skip+need-p.hdr.tail.Load() > size { // pairs with Release
+	if n > maxMessage || p.head+skip+need-p.hdr.tail.Load() > size { // pairs with Release
 		return nil
 	}
 	if skip > 0 {
@@ -156,7 +156,7 @@ func (c *Consumer) Next() []byte {
 			c.tail += size - at
 			continue
 		}
-		if n > MaxMessage || at+4+n > size {
+		if n > maxMessage || at+4+n > size {
 			return nil
 		}
 		c.tail += (4 + n + 7) &^ 7

@@ -23,7 +23,7 @@ func newRing(t testing.TB, size int) RingMem {
 
 // Messages of random lengths arrive unchanged and in order between two goroutines.
 func TestRingOrder(t *testing.T) {
-	m := newRing(t, 2*MaxMessage)
+	m := newRing(t, 2*maxMessage)
 	const count = 20000
 	message := func(i int) []byte {
 		rng := rand.New(rand.NewSource(int64(i)))
@@ -62,7 +62,7 @@ func TestRingOrder(t *testing.T) {
 
 // ReleaseTo releases only the messages before the mark.
 func TestRingReleaseTo(t *testing.T) {
-	m := newRing(t, 2*MaxMessage)
+	m := newRing(t, 2*maxMessage)
 	p, c := NewProducer(m, -1), NewConsumer(m)
 	for i := range byte(3) {
 		p.Push([]byte{i})
@@ -87,7 +87,7 @@ func TestRingReleaseTo(t *testing.T) {
 // A full ring refuses a message and keeps its messages, also when its ends are opened
 // again.
 func TestRingFullAndReopen(t *testing.T) {
-	m := newRing(t, 2*MaxMessage)
+	m := newRing(t, 2*maxMessage)
 	p := NewProducer(m, -1)
 	msg := make([]byte, 1000)
 	sent := 0
@@ -121,7 +121,7 @@ func TestRingFullAndReopen(t *testing.T) {
 // Sleep returns false if the ring has a message. Otherwise the next message wakes the
 // consumer.
 func TestRingSleep(t *testing.T) {
-	m := newRing(t, 2*MaxMessage)
+	m := newRing(t, 2*maxMessage)
 	fd, err := NewEvent()
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestRingSleep(t *testing.T) {
 }
 
 func TestRingAllocatesNothing(t *testing.T) {
-	m := newRing(t, 2*MaxMessage)
+	m := newRing(t, 2*maxMessage)
 	p, c := NewProducer(m, -1), NewConsumer(m)
 	msg := make([]byte, 100)
 	if n := testing.AllocsPerRun(1000, func() { p.Push(msg); c.Next(); c.Release() }); n != 0 {

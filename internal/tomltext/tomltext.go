@@ -16,14 +16,14 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// UnknownKey is the error for a key that the file may not have.
-type UnknownKey struct {
+// unknownKey is the error for a key that the file may not have.
+type unknownKey struct {
 	Line  int
 	Key   string   // dotted
 	Known []string // the keys of its section
 }
 
-func (e *UnknownKey) Error() string {
+func (e *unknownKey) Error() string {
 	text := fmt.Sprintf("line %d: %s: unknown key", e.Line, e.Key)
 	if len(e.Known) > 0 {
 		text += "; expected one of " + strings.Join(e.Known, ", ")
@@ -32,7 +32,7 @@ func (e *UnknownKey) Error() string {
 }
 
 // Decode fills target, a pointer to a struct with toml tags, from text. It refuses unknown
-// keys with an *UnknownKey.
+// keys with an *unknownKey.
 func Decode(text []byte, target any) error {
 	err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(target)
 	var unknown *toml.StrictMissingError
@@ -41,7 +41,7 @@ func Decode(text []byte, target any) error {
 	case errors.As(err, &unknown):
 		row, _ := unknown.Errors[0].Position()
 		key := unknown.Errors[0].Key()
-		return &UnknownKey{row, dotted(key), Keys(reflect.TypeOf(target), key[:max(len(key)-1, 0)])}
+		return &unknownKey{row, dotted(key), Keys(reflect.TypeOf(target), key[:max(len(key)-1, 0)])}
 	case errors.As(err, &wrong):
 		row, _ := wrong.Position()
 		return fmt.Errorf("line %d: %s", row, problem(wrong, reflect.TypeOf(target)))

@@ -36,7 +36,7 @@ func TestErrorsNameTheFilesWords(t *testing.T) {
 			t.Errorf("%q: %v, expected %s", text, err, want)
 		}
 	}
-	var unknown *UnknownKey
+	var unknown *unknownKey
 	if err := Decode([]byte("a = 1"), &file{}); !errors.As(err, &unknown) || unknown.Key != "a" {
 		t.Errorf("unknown key: %v", err)
 	}

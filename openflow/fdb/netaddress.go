@@ -14,9 +14,9 @@ const (
 	// MaxNetAddresses is the largest number of MAC addresses in all declared
 	// networks. SetNetAddresses refuses and counts further ones.
 	MaxNetAddresses = 1 << 20
-	// MaxNetIPs is the largest number of IP addresses of one MAC address in a
+	// maxNetIPs is the largest number of IP addresses of one MAC address in a
 	// declared network. Weft does not answer for further ones.
-	MaxNetIPs = 64
+	maxNetIPs = 64
 )
 
 // Network has the settings of a declared network. It is immutable.
@@ -186,8 +186,8 @@ func (t *Table) setNetAddress(n *NetAddress) bool {
 	}
 	a = new(NetAddress)
 	*a = *n
-	if len(a.IPs) > MaxNetIPs {
-		a.IPs = a.IPs[:MaxNetIPs:MaxNetIPs]
+	if len(a.IPs) > maxNetIPs {
+		a.IPs = a.IPs[:maxNetIPs:maxNetIPs]
 	}
 	net.macs[a.MAC] = a
 	t.netAddresses++

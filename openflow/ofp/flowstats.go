@@ -103,7 +103,7 @@ func AppendFlowStats(b []byte, r *Request, rule *ofproto.Rule, now uint64) []byt
 		b = appendCounters(zeros(be.AppendUint16(b, importance), 2), rule)
 		b = of.AppendInstructions(appendMatch(b, &m, r.Version, r.TLVs), rule.Actions, &m, r.Version, r.TLVs)
 	}
-	if n := len(b) - start; n <= MaxMessageLen {
+	if n := len(b) - start; n <= maxMessageLen {
 		be.PutUint16(b[start:], uint16(n))
 	}
 	return b

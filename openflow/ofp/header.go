@@ -20,9 +20,9 @@ type Version = of.Version
 // bits), type (8), length (16) and xid (32).
 const HeaderLen = 8
 
-// MaxMessageLen is the largest length of a message in bytes, because the length in the
+// maxMessageLen is the largest length of a message in bytes, because the length in the
 // header has 16 bits.
-const MaxMessageLen = 0xffff
+const maxMessageLen = 0xffff
 
 // Header is the header of a message.
 type Header struct {
@@ -100,7 +100,7 @@ type reader struct {
 func (r *reader) take(n int) []byte {
 	if n < 0 || n > len(r.b) {
 		r.short, r.b = true, nil
-		return make([]byte, min(max(n, 0), MaxMessageLen))
+		return make([]byte, min(max(n, 0), maxMessageLen))
 	}
 	v := r.b[:n:n]
 	r.b = r.b[n:]

@@ -3,7 +3,7 @@
 package ofp
 
 // replyLimit is the size in bytes at which a multipart reply continues in a new
-// message. The last entry of a message may exceed it, up to MaxMessageLen.
+// message. The last entry of a message may exceed it, up to maxMessageLen.
 const replyLimit = 32 << 10
 
 // flagMore is the flag of a multipart message that the next message continues.
@@ -57,12 +57,12 @@ func (r *Reply) Add(entry func(b []byte) []byte) {
 	}
 	before := len(r.b)
 	r.b = entry(r.b)
-	if len(r.b) <= MaxMessageLen {
+	if len(r.b) <= maxMessageLen {
 		return
 	}
 	one := append([]byte(nil), r.b[before:]...)
 	r.b = r.b[:before]
-	if before == r.body || len(one)+r.body > MaxMessageLen {
+	if before == r.body || len(one)+r.body > maxMessageLen {
 		r.Omitted++
 		return
 	}

@@ -125,7 +125,7 @@ func PacketInReason(v Version, reason uint8) uint8 {
 // has its first bytes and no Continuation, because NXT_RESUME needs the whole frame.
 func AppendPacketIn(b []byte, v Version, format PacketInFormat, p *PacketIn) []byte {
 	whole := appendPacketIn(b, v, format, p)
-	excess := len(whole) - len(b) - MaxMessageLen
+	excess := len(whole) - len(b) - maxMessageLen
 	if excess <= 0 {
 		return whole
 	}

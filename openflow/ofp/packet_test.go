@@ -10,7 +10,7 @@ import (
 // A guest's large frame (TSO) may be longer than a message. A wrong length in the header would
 // end the connection of the controller.
 func TestPacketInOfLargeFrame(t *testing.T) {
-	frame := make([]byte, MaxMessageLen)
+	frame := make([]byte, maxMessageLen)
 	for _, format := range []PacketInFormat{PacketInStandard, PacketInNXM, PacketIn2} {
 		for _, v := range []Version{v10, v14} {
 			for _, n := range []int{65400, 65465, 65480, len(frame)} {

@@ -81,7 +81,7 @@ func AppendFeatures(b []byte, v Version, xid uint32, f *Features) []byte {
 	if v == v10 {
 		b = be.AppendUint32(be.AppendUint32(b, capabilities|capARPMatchIP), actions10)
 		for i := range f.Ports {
-			if len(b)-start+48 <= MaxMessageLen {
+			if len(b)-start+48 <= maxMessageLen {
 				b = AppendPort(b, v, &f.Ports[i])
 			}
 		}

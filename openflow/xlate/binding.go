@@ -30,11 +30,11 @@ type BoundHost struct {
 }
 
 const (
-	// MaxBoundMACs and MaxBoundPrefixes limit the lists of a port's binding, because
+	// maxBoundMACs and maxBoundPrefixes limit the lists of a port's binding, because
 	// each cache miss of the port is compared with the whole binding. ParseBinding
 	// refuses longer lists.
-	MaxBoundMACs     = 64
-	MaxBoundPrefixes = 256
+	maxBoundMACs     = 64
+	maxBoundPrefixes = 256
 )
 
 // ParseBinding makes a binding from a port's options. macs is MAC[,MAC...], addresses
@@ -133,13 +133,13 @@ func (b *Binding) addHost(words []string) (expected string) {
 	for i := range b.Hosts {
 		n += len(b.Hosts[i].Prefixes)
 	}
-	if len(b.Hosts) > MaxBoundMACs || n > MaxBoundPrefixes {
+	if len(b.Hosts) > maxBoundMACs || n > maxBoundPrefixes {
 		return "fewer: at most 64 MAC addresses and 256 IP addresses and prefixes"
 	}
 	return ""
 }
 
-var _ = [1]struct{}{}[MaxBoundMACs-64+MaxBoundPrefixes-256] // The error text has these two numbers.
+var _ = [1]struct{}{}[maxBoundMACs-64+maxBoundPrefixes-256] // The error text has these two numbers.
 
 func etherValue(hw net.HardwareAddr) (v uint64) {
 	for _, b := range hw {

@@ -8,8 +8,8 @@ import (
 	"weft/internal/share"
 )
 
-// TunnelOptions is an Env of a switch with Geneve ports.
-type TunnelOptions interface {
+// tunnelOptions is an Env of a switch with Geneve ports.
+type tunnelOptions interface {
 	// Geneve reports whether at least one port is of EncapGeneve. Without one, no frame has
 	// options.
 	Geneve() bool
@@ -64,7 +64,7 @@ func (t *OptionTable) Put(port uint32, hash uint64, raw []byte) (added bool) {
 	return true
 }
 
-// Options implements TunnelOptions.
+// Options implements tunnelOptions.
 func (t *OptionTable) Options(hash uint64) ([]byte, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -35,7 +35,7 @@ func (e *fakeEnv) Bridge(number uint8) (*ofproto.Pipeline, Env) {
 }
 func (e *fakeEnv) Several() bool { return len(e.bridges) > 1 }
 
-// Geneve and Options implement TunnelOptions.
+// Geneve and Options implement tunnelOptions.
 func (e *fakeEnv) Geneve() bool { return e.options != nil }
 func (e *fakeEnv) Options(hash uint64) ([]byte, bool) {
 	if hash == 0 || hash > uint64(len(e.options)) {

@@ -7,9 +7,9 @@ import (
 	"weft/packet"
 )
 
-// MaxTags is the largest number of VLAN tags of a frame in translation. A push beyond
+// maxTags is the largest number of VLAN tags of a frame in translation. A push beyond
 // it ends the translation as DropNoHeadroom.
-const MaxTags = 6
+const maxTags = 6
 
 // tag is a VLAN tag; TCI 0: missing.
 type tag struct {
@@ -24,13 +24,13 @@ type tag struct {
 // missing.
 type tagStack struct {
 	n int
-	t [MaxTags]tag
+	t [maxTags]tag
 }
 
 // frameTags returns the VLAN tags of the arriving frame.
 func frameTags(key *flowtable.Key) tagStack {
 	outer, inner := uint16(key[flowtable.WEthSrc]), uint16(key[flowtable.WIP]>>flowtable.InnerTCIShift)
-	return tagStack{n: 2, t: [MaxTags]tag{{tci: outer, own: 1, keep: flowtable.VLANTCI}, {tci: inner, own: 2, keep: flowtable.VLANTCI}}}
+	return tagStack{n: 2, t: [maxTags]tag{{tci: outer, own: 1, keep: flowtable.VLANTCI}, {tci: inner, own: 2, keep: flowtable.VLANTCI}}}
 }
 
 var noTag tag
@@ -51,7 +51,7 @@ func (s *tagStack) pop() {
 }
 
 func (s *tagStack) push(t tag) bool {
-	if s.n == MaxTags {
+	if s.n == maxTags {
 		return false
 	}
 	copy(s.t[1:], s.t[:s.n])
@@ -61,7 +61,7 @@ func (s *tagStack) push(t tag) bool {
 }
 
 // present returns the tags that exist.
-func (s *tagStack) present(buf *[MaxTags]tag) []tag {
+func (s *tagStack) present(buf *[maxTags]tag) []tag {
 	n := 0
 	for _, t := range s.t[:s.n] {
 		if t.tci&flowtable.VLANPresent != 0 {
@@ -143,7 +143,7 @@ func (x *xlate) commitTags() {
 	if x.tags == x.baseTags {
 		return
 	}
-	var bufBase, bufFlow [MaxTags]tag
+	var bufBase, bufFlow [maxTags]tag
 	base, want := x.baseTags.present(&bufBase), x.tags.present(&bufFlow)
 	for len(base) > 0 && len(want) > 0 && base[len(base)-1] == want[len(want)-1] {
 		base, want = base[:len(base)-1], want[:len(want)-1]

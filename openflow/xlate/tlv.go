@@ -169,7 +169,7 @@ func (x *xlate) presentTLVs() (list []*openflow.TLVField) {
 // have or options that control does not know. Only frames with critical options are checked:
 // otherwise each megaflow of a Geneve port would match all options.
 func (x *xlate) takeOptions() bool {
-	env, ok := x.env.(TunnelOptions)
+	env, ok := x.env.(tunnelOptions)
 	if !ok || !env.Geneve() {
 		return true
 	}

@@ -17,15 +17,15 @@ import (
 // exceeds a limit, or flowtable.MaxActions, ends. Earlier outputs remain, and the frame
 // is counted as packet.DropLoop.
 const (
-	// MaxResubmits is the largest number of resubmit and goto_table actions.
-	MaxResubmits = 4096
-	// MaxDepth is the deepest nesting of resubmits to the same or an earlier table.
-	MaxDepth = 64
-	// MaxSteps is the largest number of steps: executed actions, look-ups, buckets and watched
+	// maxResubmits is the largest number of resubmit and goto_table actions.
+	maxResubmits = 4096
+	// maxDepth is the deepest nesting of resubmits to the same or an earlier table.
+	maxDepth = 64
+	// maxSteps is the largest number of steps: executed actions, look-ups, buckets and watched
 	// groups that are looked at, and ports that the action normal looks at. The frame is then
-	// counted as packet.DropBudget. A pipeline that makes full use of MaxResubmits may have 32
+	// counted as packet.DropBudget. A pipeline that makes full use of maxResubmits may have 32
 	// steps for each.
-	MaxSteps = 32 * MaxResubmits
+	maxSteps = 32 * maxResubmits
 	// maxMissed is the largest number of look-ups without a matching flow that one
 	// translation counts. The table statistics leave out further ones.
 	maxMissed = 64
@@ -304,7 +304,7 @@ func (x *xlate) execute(rule *ofproto.Rule, table uint8) (next uint8, jump bool)
 }
 
 func (x *xlate) countResubmit() bool {
-	if x.resubmits == MaxResubmits {
+	if x.resubmits == maxResubmits {
 		x.halt(packet.DropLoop)
 		return false
 	}
@@ -315,7 +315,7 @@ func (x *xlate) countResubmit() bool {
 // step counts a step of the translation. It returns false if there were too many, which
 // ends the translation.
 func (x *xlate) step() bool {
-	if x.steps == MaxSteps {
+	if x.steps == maxSteps {
 		x.halt(packet.DropBudget)
 		return false
 	}
@@ -326,7 +326,7 @@ func (x *xlate) step() bool {
 // descend enters one more level of nesting. The caller leaves this level with
 // x.depth--. descend returns false if a limit ends the translation.
 func (x *xlate) descend() bool {
-	if x.depth == MaxDepth {
+	if x.depth == maxDepth {
 		x.halt(packet.DropLoop)
 		return false
 	}

@@ -187,7 +187,7 @@ func TestTranslation(t *testing.T) {
 		{"set and a miss", "actions=write_actions(2),goto_table:1", "in_port=1", "in_port=1", "2"},
 		{"set with ttl out", "ip,actions=write_actions(dec_ttl,2)", "in_port=1,ip,nw_ttl=1", "ip,nw_ttl=0x0/0xfe", "drop(ttl-expired)"},
 		{"loop", "actions=resubmit(,0),2", "in_port=1", "", "drop(loop)"},
-		{"loop that sends", "actions=2,resubmit(,0)", "in_port=1", "in_port=1", strings.Repeat("2,", MaxDepth+1) + "drop(loop)"},
+		{"loop that sends", "actions=2,resubmit(,0)", "in_port=1", "in_port=1", strings.Repeat("2,", maxDepth+1) + "drop(loop)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -281,11 +281,11 @@ func TestNormalLearnsAndForwards(t *testing.T) {
 // A translation has a budget of steps. A frame beyond it is counted as such. A pipeline with
 // 30 actions for each of the most resubmits is within the budget.
 func TestTranslationBudget(t *testing.T) {
-	resubmits, k := strings.Repeat("resubmit(,1),", MaxResubmits-1), keyOfText(t, "in_port=1")
+	resubmits, k := strings.Repeat("resubmit(,1),", maxResubmits-1), keyOfText(t, "in_port=1")
 	for _, c := range []struct {
 		loads, rules int
 		want         packet.DropReason
-	}{{500, MaxSteps/500 + 1, packet.DropBudget}, {30 - 2, MaxResubmits, packet.DropNone}} {
+	}{{500, maxSteps/500 + 1, packet.DropBudget}, {30 - 2, maxResubmits, packet.DropNone}} {
 		loads := strings.TrimSuffix(strings.Repeat("load:1->NXM_NX_REG0[],", c.loads), ",")
 		p := pipelineOf(t, "table=0,actions="+resubmits+"2", "table=1,actions="+loads)
 		if tr := Translate(p, &k, newEnv()); tr.Drop != c.want || len(tr.Rules) > c.rules {
@@ -305,10 +305,10 @@ func TestTranslationLimits(t *testing.T) {
 	if tr.Drop != packet.DropLoop || len(tr.Actions) > flowtable.MaxActions {
 		t.Errorf("endless resubmits: drop %v, %d actions", tr.Drop, len(tr.Actions))
 	}
-	if last := tr.Actions[len(tr.Actions)-1]; last.Op != flowtable.OpDrop || len(tr.Rules) > MaxResubmits+1 {
+	if last := tr.Actions[len(tr.Actions)-1]; last.Op != flowtable.OpDrop || len(tr.Rules) > maxResubmits+1 {
 		t.Errorf("the translation ends in %v after %d rules", last, len(tr.Rules))
 	}
-	tags := pipelineOf(t, "actions=2,"+strings.Repeat("push_vlan:0x8100,", MaxTags)+"2")
+	tags := pipelineOf(t, "actions=2,"+strings.Repeat("push_vlan:0x8100,", maxTags)+"2")
 	if tr := Translate(tags, &k, newEnv()); tr.Drop != packet.DropNoHeadroom {
 		t.Errorf("too many tags: %v, want %v", tr.Drop, packet.DropNoHeadroom)
 	}

@@ -40,10 +40,10 @@ func padded(b []byte) []byte { return append(b, make([]byte, (8-len(b)%8)%8)...)
 
 // FlowMod returns the request that adds, modifies or deletes a flow. In OpenFlow 1.0
 // this is Nicira's flow_mod with the table in the command.
-func FlowMod(v of.Version, xid uint32, mod *of.FlowMod) []byte { return FlowModWith(v, xid, mod, nil) }
+func FlowMod(v of.Version, xid uint32, mod *of.FlowMod) []byte { return flowModWith(v, xid, mod, nil) }
 
-// FlowModWith is FlowMod for a flow with fields of a TLV map.
-func FlowModWith(v of.Version, xid uint32, mod *of.FlowMod, tlvs *of.TLVMap) []byte {
+// flowModWith is FlowMod for a flow with fields of a TLV map.
+func flowModWith(v of.Version, xid uint32, mod *of.FlowMod, tlvs *of.TLVMap) []byte {
 	m := mod.Match.Unpack()
 	match := of.AppendMatch(nil, &m, v, tlvs)
 	times := be.AppendUint16(be.AppendUint16(be.AppendUint16(nil, mod.IdleTimeout), mod.HardTimeout), mod.Priority)
