@@ -210,7 +210,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	d.engines = engines.New(engines.Setup{Configuration: &d.configuration, Launcher: config.launcher, Exe: config.Exe, Dir: config.StateDir,
 		Start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS},
 		Store: d.store, Pipeline: d.pipeline, MACs: d.macs, Templates: d.templates, Delayed: config.Delayed, Log: d.log})
-	d.requests = patience.NewRequests(d.engines.Troubled, func() string { return d.engines.Unanswered(patience.Explain) })
+	d.requests = patience.NewRequests(d.engines.Troubled, d.engines.Unanswered)
 	d.ports = ports.New(ports.Setup{Configuration: &d.configuration, Store: d.store, Engine: d.engines, Pipeline: d.pipeline, Statistics: d.statistics,
 		Templates: d.templates, Kernel: d.kernel, Bridges: &d.bridges, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
 	d.pipeline.Attach(d.ports, d.templates)

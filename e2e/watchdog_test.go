@@ -92,3 +92,22 @@ func TestHungWorker(t *testing.T) {
 		t.Errorf("the log does not say why the engine was replaced:\n%s", text)
 	}
 }
+
+// A port is added although the engine stands still: the watchdog replaces the engine, and the
+// next one gets the port.
+func TestPortAddedToStoppedEngine(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	stopped := show(s.weft).EnginePID
+	if err := unix.Kill(stopped, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	s.weft.Weft("add-port", "late", "type=tap")
+	if p := portOf(t, s.weft, "late"); p.State != "up" {
+		t.Errorf("port late is %s: %s", p.State, p.Detail)
+	}
+	if pid := show(s.weft).EnginePID; pid == stopped {
+		t.Errorf("engine %d was stopped, and is not replaced", pid)
+	}
+	reach(t, s.guest, remoteIP)
+}

@@ -16,10 +16,14 @@ import (
 	"weft/internal/buildinfo"
 )
 
-// Timeouts of the client. The engine answers a request between two passes of every
-// worker, in less than a second. The rest of the time is a margin for a busy machine.
+// Timeouts of the client.
 const (
-	requestTimeout = 10 * time.Second
+	// requestTimeout is how long a request waits for its reply. The engine answers between two
+	// passes of every worker, usually within milliseconds. On a busy machine its threads wait for
+	// a core, which is no reason to replace it. The watchdog finds an engine that hangs much sooner.
+	requestTimeout = time.Minute
+	// endTimeout is how long Stop and Kill wait for the end of the engine's process.
+	endTimeout = 10 * time.Second
 	// stuckTimeout is how long Kill waits for the end of an engine after Condemn. An
 	// engine usually ends within some milliseconds.
 	stuckTimeout = 250 * time.Millisecond
@@ -241,6 +245,6 @@ func (c *Client) await() (received, error) {
 		// A late reply would be mistaken for the reply to the next request, so a
 		// timeout closes the connection.
 		c.conn.Close()
-		return received{}, fmt.Errorf("engine: no answer within %v", requestTimeout)
+		return received{}, fmt.Errorf("%w: no answer within %v", ErrGone, requestTimeout)
 	}
 }

@@ -60,7 +60,7 @@ func (c *Client) Stop() error {
 	if _, err := c.call(&Request{Op: OpStop}, nil); err != nil {
 		return err
 	}
-	return c.awaitDeath(requestTimeout)
+	return c.awaitDeath(endTimeout)
 }
 
 // MayKill reports whether this process may send signals to the engine. It may not if
@@ -84,7 +84,7 @@ func (c *Client) Kill() error {
 		return fmt.Errorf("engine: kill %d: %w", c.pid, err)
 	}
 	if !c.condemned.Load() {
-		return c.awaitDeath(requestTimeout)
+		return c.awaitDeath(endTimeout)
 	}
 	var err error
 	for end := time.Now().Add(stuckTimeout); time.Now().Before(end); {

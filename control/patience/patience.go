@@ -20,6 +20,12 @@ const (
 	Explain = time.Second
 	// Short is the time limit of a request for few flows or connections.
 	Short = 5 * time.Second
+	// Busy is the time limit of a change for few flows or connections that meets a busy engine,
+	// one that has not answered a request within slowAnswer. Such an engine may wait for a core.
+	Busy       = 30 * time.Second
+	slowAnswer = 200 * time.Millisecond
+	// Replacing is the time limit of a change while control replaces the engine.
+	Replacing = 10 * time.Second
 	// Long is the time limit of a request for up to a million flows or connections. It
 	// also applies to requests that wait for such a request.
 	Long = 5 * time.Minute
@@ -38,7 +44,7 @@ func (e *TooLong) Error() string { return e.message }
 // Requests has the requests in progress. Its methods are safe for concurrent use.
 type Requests struct {
 	wrong     func() string
-	slow      func() string
+	slow      func(limit time.Duration) string
 	givenUp   atomic.Uint64
 	abandoned atomic.Int64
 
@@ -54,9 +60,9 @@ type request struct {
 }
 
 // NewRequests returns empty Requests. The function wrong returns a cause that stops all
-// requests. The function slow returns a cause that delays short requests. Both return
-// "" if there is no cause, and must not block.
-func NewRequests(wrong, slow func() string) *Requests {
+// requests. The function slow returns a cause that has delayed short requests for longer than
+// limit. Both return "" if there is no cause, and must not block.
+func NewRequests(wrong func() string, slow func(limit time.Duration) string) *Requests {
 	return &Requests{wrong: wrong, slow: slow, running: map[uint64]*request{}}
 }
 
@@ -85,7 +91,7 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 			r.abandoned.Add(-1)
 		}
 	}()
-	began, timer := time.Now(), time.NewTimer(Explain)
+	began, timer, waits := time.Now(), time.NewTimer(Explain), false
 	defer timer.Stop()
 	for {
 		select {
@@ -93,7 +99,8 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 			return a.value, a.err
 		case <-timer.C:
 		}
-		reason, over := r.expired(long, time.Since(began))
+		waits = waits || changes && r.engineWaits()
+		reason, over := r.expired(long, waits, time.Since(began))
 		if !over {
 			timer.Reset(checkInterval)
 			continue
@@ -115,18 +122,26 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 	}
 }
 
+// engineWaits reports whether the engine is busy or being replaced.
+func (r *Requests) engineWaits() bool { return r.wrong() != "" || r.slow(slowAnswer) != "" }
+
 // expired reports whether a request that has waited for this time must be abandoned.
-// reason is the cause of the delay, if known.
-func (r *Requests) expired(long bool, waited time.Duration) (reason string, expired bool) {
-	if reason := r.wrong(); reason != "" {
+// reason is the cause of the delay, if known. waits means that the request is a change, and that
+// it has met an engine that is busy or being replaced. Its client would otherwise have to find
+// out whether the change took effect.
+func (r *Requests) expired(long, waits bool, waited time.Duration) (reason string, expired bool) {
+	if reason := r.wrong(); reason != "" && (!waits || waited >= Replacing) {
 		return reason, true
 	}
+	limit := Short
+	if waits {
+		limit = Busy
+	}
 	if !long {
-		if reason := r.slow(); reason != "" {
+		if reason := r.slow(Explain); reason != "" && (!waits || waited >= limit) {
 			return reason, true
 		}
 	}
-	limit := Short
 	if long || r.anyLong() {
 		limit = Long
 	}

@@ -33,8 +33,11 @@ type switchPort struct {
 	driver   portDriver
 	problem  atomic.Pointer[string] // reason why the device is not open or not attached; nil: it is attached
 	opened   bool
-	lost     bool   // the port's device has disappeared; guarded by the configuration lock
-	added    uint64 // see Guest.Added; guarded by the configuration lock
+	// interrupted means that the engine ended while the port was added, and that the addition
+	// waits for the next one; guarded by the configuration lock
+	interrupted bool
+	lost        bool   // the port's device has disappeared; guarded by the configuration lock
+	added       uint64 // see Guest.Added; guarded by the configuration lock
 }
 
 func (p *switchPort) fail(err error) {
@@ -95,17 +98,15 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 
 // Add adds a port. On an error nothing has changed.
 func (ps *Ports) Add(name string, options []string) (api.Port, error) {
-	return change.Result(ps.configuration, func(tx *change.Tx) (api.Port, error) {
-		return ps.add(name, options)
-	})
+	return ps.added(func(tx *change.Tx) (*switchPort, error) { return ps.add(name, options) })
 }
 
 // Ensure adds a port like Add. If a port with this name and the same options exists
 // already, Ensure returns it without an error.
 func (ps *Ports) Ensure(name string, options []string) (api.Port, error) {
-	return change.Result(ps.configuration, func(tx *change.Tx) (api.Port, error) {
+	return ps.added(func(tx *change.Tx) (*switchPort, error) {
 		if p := ps.portByName(name); p != nil {
-			return ps.existing(p, options)
+			return p, ps.sameOptions(p, options)
 		}
 		return ps.add(name, options)
 	})
@@ -133,43 +134,43 @@ func (ps *Ports) checkedPort(name string, options []string) (*switchPort, error)
 	return p, ps.conflict(p)
 }
 
-func (ps *Ports) add(name string, options []string) (api.Port, error) {
+func (ps *Ports) add(name string, options []string) (*switchPort, error) {
 	p, err := ps.checkedPort(name, options)
 	if err != nil {
-		return api.Port{}, err
+		return nil, err
 	}
 	number := p.saved.Number
 	if err := p.driver.open(nil); err != nil {
-		return api.Port{}, err
+		return nil, err
 	}
 	p.opened = true
 	ps.enterPort(p)
-	if err = p.driver.attach(false); err == nil {
+	if err = p.attachFirst(); err == nil {
 		err = ps.store.SavePort(p.saved)
 	}
 	if err != nil {
 		ps.leavePorts(p)
 		p.driver.close()
-		return api.Port{}, err
+		return nil, err
 	}
 	ps.remember(p)
 	ps.log.Info("port added", "port", name, "number", number, "type", p.kind)
-	return ps.describeChanged(p), nil
+	return p, nil
 }
 
-// existing describes the existing port p. It returns an error if the port's options
-// differ from the given ones.
-func (ps *Ports) existing(p *switchPort, options []string) (api.Port, error) {
+// sameOptions returns an error if the options of the existing port p differ from the given
+// ones.
+func (ps *Ports) sameOptions(p *switchPort, options []string) error {
 	_, _, given, err := parseOptions(ps.withoutFirst(options))
 	if err != nil {
-		return api.Port{}, err
+		return err
 	}
 	for _, key := range slices.Sorted(maps.Keys(mergedKeys(p.explicit, given))) {
 		if has, wants := p.explicit[key], given[key]; has != wants {
-			return api.Port{}, usererr.Errorf("port %s: exists with %s=%s, not %s=%s; expected the same options, or mod-port", p.saved.Name, key, has, key, wants)
+			return usererr.Errorf("port %s: exists with %s=%s, not %s=%s; expected the same options, or mod-port", p.saved.Name, key, has, key, wants)
 		}
 	}
-	return ps.describeChanged(p), nil
+	return nil
 }
 
 // enterPort makes a new port visible to flows, with empty statistics.

@@ -16,6 +16,7 @@
 //	numbers.go, bridge.go   a port's number and its bridge
 //	restore.go              attaches ports to an engine, retries failed ports
 //	blame.go                ports that are held back after a hang
+//	addition.go             additions that wait for the next engine
 //	liveness.go             which ports are up, for groups and bundles
 //	central.go              ports and the tunnel that weft-central declares
 //
@@ -115,6 +116,7 @@ type Ports struct {
 	// configuration lock.
 	Renumbered func()
 	watched    chan struct{} // wakes up watchPorts
+	ended      chan struct{} // closed when Run ends
 }
 
 // New returns a set without ports. Run starts its goroutines.
@@ -124,12 +126,13 @@ func New(s Setup) *Ports {
 		templates: s.Templates, kernel: s.Kernel, guests: vhost.NewMemoryPool(guestMemoryLimits(s.GuestMemoryGiB)), suspects: watchdog.NewSuspects(),
 		sessions: newSessions(), bridges: s.Bridges,
 		byNumber: map[uint32]*switchPort{}, terminated: map[uint32]tunnel.Termination{},
-		watched: make(chan struct{}, 1),
+		watched: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 }
 
 // Run follows devices, retries failed ports and updates liveness until ctx ends.
 func (ps *Ports) Run(ctx context.Context) {
+	defer close(ps.ended)
 	loop.Notify(ps.kernel.Moved) // devices may have changed after their ports were set up
 	loop.Notify(ps.watched)      // saved groups may watch ports
 	var done sync.WaitGroup

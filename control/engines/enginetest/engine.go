@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -29,6 +30,10 @@ type Engine struct {
 	halted   bool
 	recorded func() []engine.Kept // result of Recall; nil: the requests that the engine keeps
 	stuck    bool                 // Kill does not end it
+	// Attaching, if not nil, is called by each Attach first.
+	Attaching func(port uint32)
+	// Waiting is the result of Pending.
+	Waiting atomic.Pointer[engine.Pending]
 }
 
 func New() *Engine {
@@ -84,6 +89,9 @@ func duplicates(fds []int) []int {
 }
 
 func (e *Engine) Attach(a engine.Attach, fds []int) error {
+	if e.Attaching != nil {
+		e.Attaching(a.Port)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.dead {
@@ -178,7 +186,12 @@ func (e *Engine) MayKill() bool { return true }
 
 func (e *Engine) Condemn() { _ = e.Kill() }
 
-func (e *Engine) Pending() engine.Pending { return engine.Pending{} }
+func (e *Engine) Pending() engine.Pending {
+	if p := e.Waiting.Load(); p != nil {
+		return *p
+	}
+	return engine.Pending{}
+}
 
 // HasEnded reports whether the engine was killed.
 func (e *Engine) HasEnded() bool {
