@@ -283,6 +283,9 @@ type PortStats struct {
 	// TxDropReasons has them by reason, without zeros.
 	TxDrops       uint64            `json:"tx_drops"`
 	TxDropReasons map[string]uint64 `json:"tx_drop_reasons"`
+	// WorkerNS is the time in nanoseconds that all workers spent on frames received on this port,
+	// since an engine got the port's device. Frames from tunnels count for their uplink.
+	WorkerNS uint64 `json:"worker_ns"`
 }
 
 // AddPort is a request to add a port. Options are words of the form KEY=VALUE,

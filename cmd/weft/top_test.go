@@ -17,12 +17,14 @@ import (
 func TestTopRates(t *testing.T) {
 	before := &api.Show{
 		Workers: []api.Worker{{Core: 3, Frames: 1000, BusyNS: 1e9, ExactHits: 10, Batches: 100, Drops: map[string]uint64{"flow-drop": 5}}},
-		Ports:   []api.Port{{Number: 1, Name: "a", Stats: api.PortStats{RxPackets: 7}}, {Number: 2, Name: "b", Stats: api.PortStats{RxPackets: 100, RxBytes: 1000}}},
+		Ports:   []api.Port{{Number: 1, Name: "a", Stats: api.PortStats{RxPackets: 7}}, {Number: 2, Name: "b", Stats: api.PortStats{RxPackets: 100, RxBytes: 1000}},
+			{Number: 3, Name: "slow", Stats: api.PortStats{RxPackets: 9, WorkerNS: 1e9}}},
 	}
 	after := &api.Show{
 		Workers: []api.Worker{{Core: 3, Frames: 3000, BusyNS: 2e9, ExactHits: 610, MegaflowHits: 300, Misses: 100, MasksSearched: 800, Batches: 300,
 			Drops: map[string]uint64{"flow-drop": 25, "tx-full": 4}}},
-		Ports: []api.Port{{Number: 1, Name: "new", Stats: api.PortStats{RxPackets: 8}}, {Number: 2, Name: "b", Stats: api.PortStats{RxPackets: 300, RxBytes: 2000, TxDrops: 2}}},
+		Ports: []api.Port{{Number: 1, Name: "new", Stats: api.PortStats{RxPackets: 8}}, {Number: 2, Name: "b", Stats: api.PortStats{RxPackets: 300, RxBytes: 2000, TxDrops: 2}},
+			{Number: 3, Name: "slow", Stats: api.PortStats{RxPackets: 10, WorkerNS: 2e9}}},
 	}
 	v := topOf(before, after, nil, 2)
 	w := v.Workers[0]
@@ -33,7 +35,10 @@ func TestTopRates(t *testing.T) {
 	if len(v.Drops) != 2 || v.Drops[0] != (topDrop{"flow-drop", 10, 25}) || v.Drops[1] != (topDrop{"tx-full", 2, 4}) {
 		t.Errorf("%+v", v.Drops)
 	}
-	if v.Ports[0].Name != "b" || v.Ports[0].RxPerS != 100 || v.Ports[0].RxBits != 4000 || v.Ports[0].DropsPerS != 1 || v.Ports[1].RxPerS != 4 {
+	if v.Ports[0].Name != "slow" || v.Ports[0].Worker != 0.5 {
+		t.Errorf("the port with the most worker time does not come first: %+v", v.Ports)
+	}
+	if v.Ports[1].Name != "b" || v.Ports[1].RxPerS != 100 || v.Ports[1].RxBits != 4000 || v.Ports[1].DropsPerS != 1 || v.Ports[2].RxPerS != 4 {
 		t.Errorf("%+v", v.Ports)
 	}
 	// If a worker's counters are lower than before, the engine has died and they have
@@ -69,7 +74,12 @@ func TestTopFits(t *testing.T) {
 			}
 		}
 	}
-	rows := v.lines(80, 24)
+	rows := v.lines(80, 40)
+	for i, row := range rows {
+		if strings.HasPrefix(row, "PORT ") && len(rows[i+1]) != len(row) {
+			t.Errorf("columns do not meet:\n%s\n%s", row, rows[i+1])
+		}
+	}
 	if len(rows[3]) != len(rows[2]) {
 		t.Errorf("columns do not meet:\n%s\n%s", rows[2], rows[3])
 	}

@@ -23,7 +23,7 @@ type topView struct {
 	Megaflows int         `json:"megaflows"`
 	MACs      int         `json:"macs"`
 	Workers   []topWorker `json:"workers"`
-	Ports     []topPort   `json:"ports"` // busiest first
+	Ports     []topPort   `json:"ports"` // the most worker time first
 	Drops     []topDrop   `json:"drops"` // most frequent first
 	Hottest   []api.Hot   `json:"hottest"`
 }
@@ -49,6 +49,7 @@ type topPort struct {
 	Name      string  `json:"name"`
 	Type      string  `json:"type"`
 	State     string  `json:"state"`
+	Worker    float64 `json:"worker"` // share of a worker's time; several workers together may exceed 1
 	RxPerS    float64 `json:"rx_packets_per_s"`
 	RxBits    float64 `json:"rx_bits_per_s"`
 	TxPerS    float64 `json:"tx_packets_per_s"`
@@ -111,7 +112,9 @@ func topOf(earlier, later *api.Show, hot []api.Hot, seconds float64) *topView {
 	for i := range later.Ports {
 		v.Ports = append(v.Ports, portOf(old[later.Ports[i].Number], &later.Ports[i], seconds))
 	}
-	slices.SortStableFunc(v.Ports, func(a, b topPort) int { return cmp.Compare(b.RxPerS+b.TxPerS, a.RxPerS+a.TxPerS) })
+	slices.SortStableFunc(v.Ports, func(a, b topPort) int {
+		return cmp.Or(cmp.Compare(b.Worker, a.Worker), cmp.Compare(b.RxPerS+b.TxPerS, a.RxPerS+a.TxPerS))
+	})
 	return v
 }
 
@@ -134,7 +137,7 @@ func portOf(old, new *api.Port, seconds float64) topPort {
 	}
 	a, b := &old.Stats, &new.Stats
 	return topPort{
-		Name: new.Name, Type: new.Type, State: new.State,
+		Name: new.Name, Type: new.Type, State: new.State, Worker: grown(a.WorkerNS, b.WorkerNS) / 1e9 / seconds,
 		RxPerS: grown(a.RxPackets, b.RxPackets) / seconds, RxBits: 8 * grown(a.RxBytes, b.RxBytes) / seconds,
 		TxPerS: grown(a.TxPackets, b.TxPackets) / seconds, TxBits: 8 * grown(a.TxBytes, b.TxBytes) / seconds,
 		DropsPerS: (grown(total(a.RxDrops), total(b.RxDrops)) + grown(a.TxDrops, b.TxDrops)) / seconds,
@@ -160,10 +163,10 @@ func (v *topView) lines(width, height int) []string {
 			w.NSPerFrame, w.PerBatch, percent(w.Exact), " "+percent(w.Megaflow), percent(w.Miss), short(w.DropsPerS)))
 		rows--
 	}
-	out = append(out, "", "PORT             STATE      RX/S RX-BIT/S     TX/S TX-BIT/S  DROPS/S")
+	out = append(out, "", "PORT             STATE   WORKER    RX/S RX-BIT/S     TX/S TX-BIT/S  DROPS/S")
 	ports := v.Ports[:min(len(v.Ports), max(rows/2, 1))]
 	for _, p := range ports {
-		out = append(out, fmt.Sprintf("%-16.16s %-7.7s %7s %8s %8s %8s %8s", p.Name, p.State, short(p.RxPerS), short(p.RxBits),
+		out = append(out, fmt.Sprintf("%-16.16s %-7.7s %s %7s %8s %8s %8s %8s", p.Name, p.State, percent(p.Worker), short(p.RxPerS), short(p.RxBits),
 			short(p.TxPerS), short(p.TxBits), short(p.DropsPerS)))
 	}
 	rows -= len(ports)

@@ -88,6 +88,7 @@ var (
 	metricPortUp      = describe("port_up", "1 if the port forwards.", "port", "type")
 	metricPortPackets = describe("port_packets_total", "Frames, by direction.", "port", "type", "direction")
 	metricPortBytes   = describe("port_bytes_total", "Bytes of frames, by direction.", "port", "type", "direction")
+	metricPortWorker  = describe("port_worker_seconds_total", "Time that the workers spent on frames received on the port. Begins at 0 with each engine.", "port", "type")
 	metricPortDrops   = describe("port_drops_total", "Frames lost, by direction and reason.", "port", "type", "direction", "reason")
 
 	metricWorkerBusy    = describe("worker_busy_seconds_total", "Time in passes that found frames.", "worker", "core")
@@ -174,6 +175,7 @@ func collectPort(metrics chan<- prometheus.Metric, p *api.Port) {
 	counter(metrics, metricPortPackets, float64(p.Stats.TxPackets), p.Name, p.Type, "tx")
 	counter(metrics, metricPortBytes, float64(p.Stats.RxBytes), p.Name, p.Type, "rx")
 	counter(metrics, metricPortBytes, float64(p.Stats.TxBytes), p.Name, p.Type, "tx")
+	counter(metrics, metricPortWorker, float64(p.Stats.WorkerNS)/1e9, p.Name, p.Type)
 	for reason, n := range p.Stats.RxDrops {
 		counter(metrics, metricPortDrops, float64(n), p.Name, p.Type, "rx", reason)
 	}

@@ -62,6 +62,17 @@ func livePort(w *workers.Workers, number uint32) datapath.PortCounters {
 	return sum
 }
 
+// workerNS sums the time of the workers in w that is charged to a port. w may be nil.
+func workerNS(w *workers.Workers, number uint32) (sum uint64) {
+	if w == nil {
+		return 0
+	}
+	for _, sh := range w.Shared() {
+		sum += atomic.LoadUint64(&sh.SpentNS[number])
+	}
+	return sum
+}
+
 // Port returns the statistics of a port.
 func (s *Statistics) Port(number uint32) api.PortStats {
 	w, release := s.hold()
@@ -71,7 +82,7 @@ func (s *Statistics) Port(number uint32) api.PortStats {
 	return api.PortStats{
 		RxPackets: sum.RxPackets, RxBytes: sum.RxBytes, TxPackets: sum.TxPackets, TxBytes: sum.TxBytes,
 		RxDrops: dropsByName(&sum.RxDrops), TxDrops: sum.TxDrops,
-		TxDropReasons: dropsByName(&sum.TxReasons),
+		TxDropReasons: dropsByName(&sum.TxReasons), WorkerNS: workerNS(w, number),
 	}
 }
 

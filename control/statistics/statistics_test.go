@@ -18,7 +18,8 @@ func TestPortStatistics(t *testing.T) {
 	present.RxPackets, present.RxDrops[packet.DropFlow] = 5, 2
 	present.TxDrops, present.TxReasons[packet.DropNoRoute] = 4, 4
 	f.P.Region().Ports[1].RxPackets = 10
-	if p := s.Port(1); p.RxPackets != 15 || p.RxDrops["flow-drop"] != 2 || p.TxDrops != 4 || p.TxDropReasons["no-route"] != 4 {
+	f.P.Workers().Shared()[0].SpentNS[1] = 700
+	if p := s.Port(1); p.RxPackets != 15 || p.WorkerNS != 700 || p.RxDrops["flow-drop"] != 2 || p.TxDrops != 4 || p.TxDropReasons["no-route"] != 4 {
 		t.Errorf("%+v", p)
 	}
 	s.ResetPort(1)
