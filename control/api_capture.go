@@ -70,8 +70,8 @@ func (d *Daemon) traceTap(r *http.Request) (datapath.Tap, error) {
 		return tap, usererr.Errorf("match %s: expected fields of frames, no table, cookie, out_port or out_group", q.Get("match"))
 	}
 	match := mod.Match.Unpack()
-	if at := view.Datapath(uint32(match.Value[flowtable.WPort] >> 32)); at != 0 { // workers know the number in the data path
-		match.Value[flowtable.WPort] = uint64(at) << 32
+	if at := view.Datapath(match.Value.Key().InPort()); at != 0 { // workers know the number in the data path
+		match.Value.Key().SetInPort(at)
 	}
 	for i, mask := range match.Mask {
 		switch {

@@ -188,7 +188,7 @@ func TestTraceTapOfAnotherBridge(t *testing.T) {
 			t.Fatal(err)
 		}
 		tap, err := f.d.traceTap(req)
-		if got := uint32(tap.Key[flowtable.WPort] >> 32); err != nil || got != p.Number {
+		if got := tap.Key.InPort(); err != nil || got != p.Number {
 			t.Errorf("in_port=%s: port %d, want %d; %v", in, got, p.Number, err)
 		}
 	}

@@ -93,7 +93,7 @@ func newFleet(t *testing.T, n int, flood bool) []*fleetHost {
 // with this VNI.
 func fromTunnel(key flowtable.Key, vni uint32, remote netip.Addr) flowtable.Key {
 	a := remote.As4()
-	key[flowtable.WPort] = uint64(port.MaxPorts-1) << 32
+	key.SetInPort(uint32(port.MaxPorts - 1))
 	key[flowtable.WTunID] = uint64(vni)
 	key[flowtable.WTunID+1] = uint64(a[0])<<56 | uint64(a[1])<<48 | uint64(a[2])<<40 | uint64(a[3])<<32
 	return key

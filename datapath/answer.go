@@ -38,7 +38,7 @@ func (w *Worker) answerNeighbour(i int, mac uint64) {
 	b.Reset()
 	a, h := b.Next()
 	n := 0
-	switch uint16(k[flowtable.WEthDst]) {
+	switch k.EtherType() {
 	case packet.EtherTypeARP:
 		n = writeARPReply(h, k, mac)
 	case packet.EtherTypeIPv6:
@@ -62,10 +62,10 @@ func (w *Worker) sendAnswer(p *txPort) {
 // writeLink writes the Ethernet header of an answer from MAC address mac. It returns
 // the header's length in bytes.
 func writeLink(h []byte, k *flowtable.Key, mac uint64) int {
-	packet.Ethernet(h).SetDst(k[flowtable.WEthSrc] >> 16)
+	packet.Ethernet(h).SetDst(k.EthSrc())
 	packet.Ethernet(h).SetSrc(mac)
-	at := writeTags(h[12:], uint16(k[flowtable.WEthSrc]), uint16(k[flowtable.WIP]>>16)) + 12
-	binary.BigEndian.PutUint16(h[at:], uint16(k[flowtable.WEthDst]))
+	at := writeTags(h[12:], k.OuterTCI(), k.InnerTCI()) + 12
+	binary.BigEndian.PutUint16(h[at:], k.EtherType())
 	return at + 2
 }
 
@@ -73,7 +73,7 @@ func writeARPReply(h *[packet.MaxHeader]byte, k *flowtable.Key, mac uint64) int 
 	at := writeLink(h[:], k, mac)
 	arp := h[at : at+arpLen]
 	copy(arp, []byte{0, 1, 8, 0, 6, 4, 0, arpReply}) // ARP header: hardware Ethernet, protocol IPv4, opcode reply
-	asker, asked := uint32(k[flowtable.WIPv4]>>32), uint32(k[flowtable.WIPv4])
+	asker, asked := k.IPv4Src(), k.IPv4Dst()
 	binary.BigEndian.PutUint64(arp[8:], mac<<16) // 6 bytes of MAC address; the IP address overwrites the other 2
 	binary.BigEndian.PutUint32(arp[14:], asked)
 	binary.BigEndian.PutUint64(arp[18:], k[flowtable.WARPSha]&^0xffff)

@@ -184,7 +184,7 @@ func TestTapOfTrace(t *testing.T) {
 	for i, cache := range []CaptureCache{CacheMegaflow, CacheExact} {
 		c := got[i]
 		if c.Tap != 3 || c.Kind != CaptureTrace || c.Cache != cache || c.Slot != 5 || !slices.Equal(c.Actions, actions) ||
-			c.Key[flowtable.WPort] != 1<<32 || c.Verdict != VerdictSent || c.Frames != 3 || !bytes.Equal(c.Data, a) {
+			c.Key.InPort() != 1 || c.Verdict != VerdictSent || c.Frames != 3 || !bytes.Equal(c.Data, a) {
 			t.Errorf("frame %d: %+v", i, c)
 		}
 	}

@@ -75,9 +75,9 @@ func mayAnswer(f *packet.Frame, k *flowtable.Key, mtu int) bool {
 	if k[flowtable.WEthSrc]>>56&1 != 0 || k[flowtable.WEthDst]>>56&1 != 0 {
 		return false
 	}
-	proto, kind := uint8(k[flowtable.WIP]>>56), uint8(k[flowtable.WL4]>>48)
+	proto, kind := k.Proto(), k.ICMPType()
 	if ip := packet.IPv4(f.Header()[f.L3:]); ip.Version() == 4 {
-		src, dst := uint32(k[flowtable.WIPv4]>>32), uint32(k[flowtable.WIPv4])
+		src, dst := k.IPv4Src(), k.IPv4Dst()
 		icmpError := proto == packet.ProtoICMP && kind >= 3 && kind <= 12 && kind != 8 && kind != 9 && kind != 10
 		return mtu >= minMTUv4 && ip.FlagsFrag() == 0x4000 && hostIPv4(src) && hostIPv4(dst) && !icmpError
 	}
@@ -96,13 +96,13 @@ func hostIPv4(a uint32) bool {
 // writeTooBig writes the answer to frame f into h. It returns the answer's length in
 // bytes.
 func writeTooBig(h *[packet.MaxHeader]byte, f *packet.Frame, k *flowtable.Key, mtu int) int {
-	packet.Ethernet(h[:]).SetDst(k[flowtable.WEthSrc] >> 16)
-	packet.Ethernet(h[:]).SetSrc(k[flowtable.WEthDst] >> 16)
-	at := writeTags(h[12:], uint16(k[flowtable.WEthSrc]), uint16(k[flowtable.WIP]>>16)) + 12
+	packet.Ethernet(h[:]).SetDst(k.EthSrc())
+	packet.Ethernet(h[:]).SetSrc(k.EthDst())
+	at := writeTags(h[12:], k.OuterTCI(), k.InnerTCI()) + 12
 	quote := f.Header()[f.L3:]
 	quote = quote[:min(len(quote), maxQuote)]
 	v4 := quote[0]>>4 == 4
-	binary.BigEndian.PutUint16(h[at:], uint16(k[flowtable.WEthDst]))
+	binary.BigEndian.PutUint16(h[at:], k.EtherType())
 	at += 2
 	l3 := at
 	if v4 {
@@ -151,8 +151,8 @@ func writeAnswerIPv4(h []byte, k *flowtable.Key, n int) int {
 	ip[0], ip[1], ip[8], ip[9] = 0x45, internetControl, answerTTL, packet.ProtoICMP
 	ip.SetTotalLen(packet.IPv4Len + n)
 	ip.SetFlagsFrag(0x4000)
-	binary.BigEndian.PutUint32(ip[12:], uint32(k[flowtable.WIPv4]))
-	binary.BigEndian.PutUint32(ip[16:], uint32(k[flowtable.WIPv4]>>32))
+	binary.BigEndian.PutUint32(ip[12:], k.IPv4Dst())
+	binary.BigEndian.PutUint32(ip[16:], k.IPv4Src())
 	ip.SetChecksum(packet.Checksum(ip))
 	return packet.IPv4Len
 }
@@ -178,7 +178,7 @@ func putAddresses(h []byte, src, dst []uint64) {
 // restore copies header fields from the key into the quoted headers. l4 is the offset
 // of the transport header; negative: none.
 func restore(quote []byte, l4 int, f *packet.Frame, k *flowtable.Key) {
-	tos, ttl := uint8(k[flowtable.WIP]>>48), uint8(k[flowtable.WIP]>>40)
+	tos, ttl := k.TOS(), k.TTL()
 	if quote[0]>>4 == 4 {
 		ip := packet.IPv4(quote)
 		ip[1], ip[8] = tos, ttl
@@ -196,7 +196,7 @@ func restore(quote []byte, l4 int, f *packet.Frame, k *flowtable.Key) {
 	switch f.Proto {
 	case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoSCTP:
 		if l4 > 0 && l4+4 <= len(quote) {
-			binary.BigEndian.PutUint32(quote[l4:], uint32(k[flowtable.WL4]>>32))
+			binary.BigEndian.PutUint32(quote[l4:], k.Ports())
 		}
 	}
 }

@@ -40,9 +40,9 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, x *tunnel.Fields, last 
 		w.awaitNeighbour(i, a, x)
 		return
 	}
-	if limit := int(a.U64 >> 32); limit != 0 && f.SegmentLen() > limit {
+	if limit := int(a.MaxInner()); limit != 0 && f.SegmentLen() > limit {
 		out := *a
-		out.U64 &= 1<<32 - 1
+		out.SetMaxInner(0)
 		w.truncate(i, limit, &out, x)
 		return
 	}
@@ -52,7 +52,7 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, x *tunnel.Fields, last 
 		w.dropAt(uint32(a.U16), i, packet.DropTooBigForTunnel)
 		return
 	}
-	if reason := t.Push(f, uint32(a.U64), hash, tunnel.InnerTOS(f), x); reason != packet.DropNone {
+	if reason := t.Push(f, a.VNI(), hash, tunnel.InnerTOS(f), x); reason != packet.DropNone {
 		w.dropAt(uint32(a.U16), i, reason)
 		return
 	}

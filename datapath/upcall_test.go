@@ -34,7 +34,7 @@ func TestMissAndRetry(t *testing.T) {
 	}
 	for i := range frames {
 		up := r.mustUpcall(UpMiss)
-		if up.Key[flowtable.WPort] != 1<<32 || up.Key[flowtable.WEthDst]>>16 != 0xa {
+		if up.Key.InPort() != 1 || up.Key.EthDst() != 0xa {
 			t.Fatalf("key %x", up.Key)
 		}
 		if got := r.w.heldBytes(up.Arg)[:r.sh.Held[up.Arg].Len]; !bytes.Equal(got, frames[i]) {
@@ -404,7 +404,7 @@ func TestTunnelMiss(t *testing.T) {
 	r.inject(uplinkPort, r.tx(uplinkPort).TakeAll()...)
 	r.turn()
 	up := r.mustUpcall(UpMiss)
-	if up.Key[flowtable.WPort]>>32 != vxlanPort || up.Key[flowtable.WTunID] != 77 || up.Key[flowtable.WTunIPv4]>>32 != 0xc0000201 {
+	if up.Key.InPort() != vxlanPort || up.Key[flowtable.WTunID] != 77 || up.Key[flowtable.WTunIPv4]>>32 != 0xc0000201 {
 		t.Fatalf("key %x", up.Key)
 	}
 	mask := flowtable.Key{}

@@ -88,6 +88,8 @@ const (
 
 // Lowest bits of fields in their words.
 const (
+	portShift     = 32 // WPort: in_port
+	macShift      = 16 // WEthDst, WEthSrc: dl_dst, dl_src
 	ProtoShift    = 56 // WIP: nw_proto
 	TOSShift      = 48 // WIP: nw_tos
 	TTLShift      = 40 // WIP: nw_ttl
@@ -100,6 +102,9 @@ const (
 	CTStateShift  = 24 // WCT
 	CTProtoShift  = 16 // WCT
 )
+
+// InPortBits has the bits of in_port in WPort.
+const InPortBits = 0xffffffff << portShift
 
 // Parts of vlan_tci.
 const (
@@ -126,12 +131,3 @@ const CTWords = KeyWords - WCT
 
 // CT returns the key's ct_* words without copying.
 func (k *Key) CT() *[CTWords]uint64 { return (*[CTWords]uint64)(k[WCT:]) }
-
-// Tracked reports whether a ct action has tracked the frame before its look-up.
-func (k *Key) Tracked() bool { return k[WCT]>>24&0xff != 0 }
-
-// Recirc returns recirc_id.
-func (k *Key) Recirc() uint32 { return uint32(k[WPort]) }
-
-// SetRecirc sets recirc_id.
-func (k *Key) SetRecirc(id uint32) { k[WPort] = k[WPort]&^0xffffffff | uint64(id) }

@@ -33,6 +33,9 @@ const (
 	WTLVCells = WTLVs + 1
 )
 
+// Key returns the flow's key without copying.
+func (f *Flow) Key() *flowtable.Key { return (*flowtable.Key)(f[:flowtable.KeyWords]) }
+
 // Match is the set of flows that agree with Value on the bits of Mask. Value has no
 // bit outside of Mask. The zero Match matches everything.
 type Match struct {

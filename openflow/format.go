@@ -150,7 +150,7 @@ func appendMatch(text []byte, m *Match, names Names) []byte {
 	w.tunOptions()
 	w.tlvs()
 	w.field(FMetadata)
-	if w.m.Value[flowtable.WPort]<<32 != 0 {
+	if w.m.Value.Key().Recirc() != 0 {
 		w.raw("recirc_id", flowtable.WPort, 0, 32)
 	}
 	w.inPort()
@@ -254,12 +254,12 @@ func (w *matchWriter) raw(name string, word, shift int, n uint) {
 }
 
 func (w *matchWriter) inPort() {
-	v, all := w.exact(flowtable.WPort, 0xffffffff<<32)
+	v, all := w.exact(flowtable.WPort, flowtable.InPortBits)
 	if !all {
 		w.raw("in_port", flowtable.WPort, 32, 32)
 		return
 	}
-	w.remaining[flowtable.WPort] &^= 0xffffffff << 32
+	w.remaining[flowtable.WPort] &^= flowtable.InPortBits
 	w.equals("in_port", formatPort(uint32(v>>32), w.names))
 }
 

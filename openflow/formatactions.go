@@ -183,7 +183,7 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 	case flowtable.OpOutput:
 		return formatPort(a.U32, names)
 	case flowtable.OpTunnel:
-		return fmt.Sprintf("%stunnel(template=%d,vni=%d)", formatLimit(a.U64>>32), a.U32, uint32(a.U64))
+		return fmt.Sprintf("%stunnel(template=%d,vni=%d)", formatLimit(uint64(a.MaxInner())), a.U32, a.VNI())
 	case flowtable.OpTunMeta:
 		return fmt.Sprintf("set(tunnel(gbp_id=%d,gbp_flags=0x%x,flags=0x%x))",
 			uint16(a.U64>>flowtable.TunGBPIDShift), uint8(a.U64>>flowtable.TunGBPFlagsShift), uint16(a.U64>>flowtable.TunFlagsShift))

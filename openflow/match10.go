@@ -97,7 +97,7 @@ func AppendMatch10(b []byte, m *Match) []byte {
 	o, wild := b[start:], uint32(wild10All)&^(0x3f<<wild10NWSrc)&^(0x3f<<wild10NWDst)
 	get := func(id FieldID) uint64 { return WholeField(id).Get(&m.Value)[1] }
 	all := func(id FieldID) bool { return WholeField(id).Get(&m.Mask) == Ones(uint(fields[id].storedBits())) }
-	if m.Mask[flowtable.WPort]>>32 != 0 {
+	if m.Mask.Key().InPort() != 0 {
 		wild &^= wild10InPort
 		be.PutUint16(o[4:], uint16(get(FInPort)))
 	}

@@ -25,8 +25,8 @@ func AppendMatch(b []byte, m *Match, v Version, tlvs *TLVMap) []byte {
 	if m.Mask == (Flow{}) {
 		return b
 	}
-	if mask := m.Mask[flowtable.WPort] >> 32; mask != 0 {
-		b = appendInPort(b, uint32(m.Value[flowtable.WPort]>>32), v)
+	if mask := m.Mask.Key().InPort(); mask != 0 {
+		b = appendInPort(b, m.Value.Key().InPort(), v)
 	}
 	left := m.Mask
 	for _, id := range oxmOrder {
@@ -214,10 +214,10 @@ func (e *oxmEntry) set(m *Match) {
 // InPortOf returns the in_port of a match, or PortController if it has none, as a
 // packet-out without an in_port means (OpenFlow 1.5, 7.3.6).
 func InPortOf(m *Match) uint32 {
-	if m.Mask[flowtable.WPort]>>32 == 0 {
+	if m.Mask.Key().InPort() == 0 {
 		return PortController
 	}
-	return uint32(m.Value[flowtable.WPort] >> 32)
+	return m.Value.Key().InPort()
 }
 
 // SetInPort makes the match m require an in_port.

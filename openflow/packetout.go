@@ -88,7 +88,7 @@ func (po *PacketOut) word(t token, match *Match, names Names) error {
 		return err
 	}
 	if id == FInPort || id == FInPortOXM {
-		switch no := uint32(match.Value[flowtable.WPort] >> 32); no {
+		switch no := match.Value.Key().InPort(); no {
 		case PortLocal, PortNone, PortController:
 		default:
 			if no >= PortMax {

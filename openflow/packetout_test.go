@@ -5,8 +5,6 @@ package openflow
 import (
 	"strings"
 	"testing"
-
-	"weft/flowtable"
 )
 
 const outFrame = "ffffffffffff0200000000010800"
@@ -28,7 +26,7 @@ func TestParsePacketOut(t *testing.T) {
 			t.Errorf("%s: %v", c.text, err)
 			continue
 		}
-		if got := uint32(po.Flow[flowtable.WPort] >> 32); got != c.inPort {
+		if got := po.Flow.Key().InPort(); got != c.inPort {
 			t.Errorf("%s: unexpected in_port %d", c.text, got)
 		}
 		if got := WholeField(FReg).Get(&po.Flow)[1]; got != c.reg0 {

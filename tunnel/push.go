@@ -135,11 +135,11 @@ func innerTTL(f *packet.Frame, fallback uint8) uint8 {
 // selects the path in the underlay.
 func FlowHash(k *flowtable.Key) uint32 {
 	ports, proto := k[flowtable.WL4]>>32, k[flowtable.WIP]>>56
-	if k[flowtable.WIP]>>32&flowtable.FragAny != 0 {
+	if k.IsFragment() {
 		ports, proto = 0, 0 // later fragments have no ports, and over IPv6 their protocol is 44
 	}
 	acc := mix(k[flowtable.WIPv4]^0x2d358dccaa6c78a5, ports<<8^proto^0x8bb84b93962eacc9)
-	if uint16(k[flowtable.WEthDst]) != packet.EtherTypeIPv4 {
+	if k.EtherType() != packet.EtherTypeIPv4 {
 		acc ^= mix(k[flowtable.WEthDst]^0x4b33a62ed433d4a3, k[flowtable.WEthSrc]&^0xffff^0x4d5a2da51de1aa47)
 		acc ^= mix(k[flowtable.WIPv6Src]^0xa0761d6478bd642f, k[flowtable.WIPv6Src+1]^0xe7037ed1a0b428db)
 		acc ^= mix(k[flowtable.WIPv6Dst]^0x8ebc6af09c88c6e3, k[flowtable.WIPv6Dst+1]^0x589965cc75374cc3)

@@ -200,7 +200,7 @@ func (r *rig) frame() flowtable.Key {
 		r.t.Fatal(err)
 	}
 	var key flowtable.Key
-	key[flowtable.WPort] = 1 << 32
+	key.SetInPort(1)
 	r.worker().Frame(key, 100)
 	waitfor.True(r.t, "no frame waits", func() bool { return r.worker().Waiting() == 0 })
 	return key

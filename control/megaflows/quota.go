@@ -99,7 +99,7 @@ func (f *Index) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskRec
 }
 
 // OwnerOf returns the port whose quota a megaflow with this key uses.
-func OwnerOf(key *flowtable.Key) uint32 { return uint32(key[flowtable.WPort] >> 32) }
+func OwnerOf(key *flowtable.Key) uint32 { return key.InPort() }
 
 // LimitRows reports the use and the limits of slots, masks and actions; it is a
 // limits.Source.

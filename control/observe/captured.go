@@ -96,7 +96,7 @@ func FrameMatch(k *flowtable.Key) *openflow.Match {
 			mask[word] &^= bits
 		}
 	}
-	etherType, proto := uint16(k[flowtable.WEthDst]), uint8(k[flowtable.WIP]>>56)
+	etherType, proto := k.EtherType(), k.Proto()
 	ipv6 := etherType == packet.EtherTypeIPv6
 	icmp := !ipv6 && proto == packet.ProtoICMP || ipv6 && proto == packet.ProtoICMPv6
 	unless(k[flowtable.WEthSrc]&keyVLAN != 0, flowtable.WEthSrc, keyVLAN)

@@ -103,7 +103,7 @@ func (c *trace) follow(key *flowtable.Key) api.Trace {
 				next, tracked = tracked[0], tracked[1:]
 			}
 			c.left--
-			next[flowtable.WPort] = next[flowtable.WPort]&^0xffffffff | uint64(a.U32)
+			next.SetRecirc(a.U32)
 			then := c.follow(&next)
 			then.Tracked = !ok
 			then.Flow = openflow.FormatMatch(FrameMatch(&next), c.names)

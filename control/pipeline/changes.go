@@ -13,7 +13,6 @@ import (
 	"weft/control/counters"
 	"weft/control/megaflows"
 	"weft/control/usererr"
-	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
 	"weft/openflow/ofproto"
@@ -181,7 +180,7 @@ func (b *Bridge) bundledFrames(items []ofproto.BundleItem) (frames []*bundledFra
 		if err := fillFlow(out); err != nil {
 			return nil, i, &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
 		}
-		f := &bundledFrame{out: out, inPort: b.View().Datapath(uint32(out.Flow[flowtable.WPort] >> 32))}
+		f := &bundledFrame{out: out, inPort: b.View().Datapath(out.Flow.Key().InPort())}
 		frames = append(frames, f)
 		items[i].Execute = func() (err error) {
 			if f.t, err = xlate.Execute(b.tables, out.Actions, &out.Flow, b.pl.envs()[b.number]); err != nil {

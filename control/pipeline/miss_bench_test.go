@@ -49,7 +49,7 @@ func BenchmarkMiss(b *testing.B) {
 				up := &ups[i%missesTogether]
 				*up = datapath.Upcall{Op: datapath.UpMiss, Arg: uint32(i) % 64}
 				k := &up.Key
-				k[flowtable.WPort] = 1 << 32
+				k.SetInPort(1)
 				k[flowtable.WEthDst] = 0x0800
 				k[flowtable.WIP] = 17<<56 | 64<<40
 				k[flowtable.WIPv4] = (10<<24|n>>16<<8|n>>8&255)<<32 | 10<<24 | 1<<16 | 2

@@ -163,7 +163,7 @@ func executedOf(m *megaflows.Megaflow, bytes uint64) executedFrame {
 func (a *answers) translate(up *datapath.Upcall) {
 	d, held, n := a.d, underlay.HeldFrame{Worker: a.worker, Ref: up.Arg}, len(a.candidates)
 	if a.env.anyCentral {
-		d.declared.noteSeen(a.env.View, uint32(up.Key[flowtable.WPort]>>32))
+		d.declared.noteSeen(a.env.View, up.Key.InPort())
 	}
 	if n == len(a.translations) {
 		a.translations = append(a.translations, xlate.Translation{})

@@ -10,7 +10,6 @@ import (
 	"weft/control/addresses"
 	"weft/control/counters"
 	"weft/control/questions"
-	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
 	"weft/openflow/ofproto"
@@ -97,7 +96,7 @@ func (pl *Pipeline) setCentralFlows(v *View) ofproto.Changes {
 	}
 	for _, r := range changes.Added { // added rules continue with the counts of an earlier control process
 		match := r.Match.Unpack()
-		pl.rules.EnterAt(r, counters.CentralRow(v.Datapath(uint32(match.Value[flowtable.WPort]>>32))))
+		pl.rules.EnterAt(r, counters.CentralRow(v.Datapath(match.Value.Key().InPort())))
 	}
 	return changes
 }

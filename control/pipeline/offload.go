@@ -93,12 +93,11 @@ func (pl *Pipeline) Offloaded(number uint32) int {
 
 // inPort returns the input port that megaflow m matches, or 0.
 func inPort(m *megaflows.Megaflow) uint32 {
-	const whole = 0xffffffff << 32
-	if m.Mask()[flowtable.WPort]&whole != whole {
+	mask, key := m.Mask(), m.Key()
+	if mask.InPort() != ^uint32(0) {
 		return 0
 	}
-	key := m.Key()
-	return uint32(key[flowtable.WPort] >> 32)
+	return key.InPort()
 }
 
 // outputOf returns the output port of megaflow m if its only action is an output, otherwise 0.

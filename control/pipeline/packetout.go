@@ -25,7 +25,7 @@ func (b *Bridge) Send(out *openflow.PacketOut) (xlate.Translation, error) {
 	if err := fillFlow(out); err != nil {
 		return xlate.Translation{}, &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
 	}
-	inPort := b.View().Datapath(uint32(out.Flow[flowtable.WPort] >> 32))
+	inPort := b.View().Datapath(out.Flow.Key().InPort())
 	return b.inject(out.Frame, inPort, func(env xlate.Env) (xlate.Translation, error) {
 		return xlate.Execute(b.tables, out.Actions, &out.Flow, env)
 	})

@@ -225,8 +225,8 @@ type Tracer struct {
 
 func (t *Tracer) Trace(key *flowtable.Key, visit func(xlate.TraceStep)) xlate.Translation {
 	k := *key
-	if local := t.env.Datapath(openflow.PortLocal); local != 0 && uint32(k[flowtable.WPort]>>32) == openflow.PortLocal {
-		k[flowtable.WPort] = k[flowtable.WPort]&0xffffffff | uint64(local)<<32
+	if local := t.env.Datapath(openflow.PortLocal); local != 0 && k.InPort() == openflow.PortLocal {
+		k.SetInPort(local)
 	}
 	return xlate.Trace(t.bridge.tables, &k, t.env, visit)
 }

@@ -29,7 +29,7 @@ func missRing(t *testing.T) (shm.RingMem, func(port, held uint32, vni ...uint64)
 		msg := binary.LittleEndian.AppendUint32(nil, uint32(datapath.UpMiss))
 		msg = binary.LittleEndian.AppendUint32(msg, held)
 		var key flowtable.Key
-		key[flowtable.WPort] = uint64(port) << 32
+		key.SetInPort(uint32(port))
 		copy(key.Tunnel()[:], vni)
 		for _, word := range key {
 			msg = binary.LittleEndian.AppendUint64(msg, word)

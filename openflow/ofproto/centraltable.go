@@ -27,7 +27,7 @@ func (p *Pipeline) ApplyCentral(mods []openflow.FlowMod, nowNS uint64) (Changes,
 func CentralFlow(command openflow.Command, port uint32) openflow.FlowMod {
 	var m openflow.Match
 	openflow.WholeField(openflow.FInPort).Put(&m.Value, openflow.Value64(uint64(port)), openflow.WholeField(openflow.FInPort).Ones())
-	m.Mask[flowtable.WPort] = 0xffffffff << 32
+	m.Mask[flowtable.WPort] = flowtable.InPortBits
 	return openflow.FlowMod{Command: command, Table: CentralTable, Priority: openflow.DefaultPriority, Match: m.Pack(),
 		Actions: []openflow.Action{{Kind: openflow.ActOutput, Port: openflow.PortNORMAL}}}
 }

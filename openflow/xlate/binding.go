@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"weft/flowtable"
 	"weft/openflow"
 	"weft/openflow/fdb"
 	"weft/packet"
@@ -203,7 +202,7 @@ var ipv4Any = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32)}
 // addresses before the second. It also emits the token buckets of the port. If any port
 // has a binding or such buckets, every megaflow matches a single port.
 func (x *xlate) admit() bool {
-	if x.flow[flowtable.WPort]&0xffffffff != 0 || !x.env.Bound() {
+	if x.flow.Key().Recirc() != 0 || !x.env.Bound() {
 		return true
 	}
 	port, ok := x.env.Port(x.inPort())

@@ -141,7 +141,7 @@ func TestBindingDropsWhatIsSpoofed(t *testing.T) {
 		if tr.Drop != c.want || c.want == ok && len(tr.Actions) != 1 {
 			t.Errorf("%s: drop %v, actions %s; want drop %v", c.frame, tr.Drop, openflow.FormatDatapathActions(tr.Actions, nil), c.want)
 		}
-		k[flowtable.WPort] = 4 << 32
+		k.SetInPort(4)
 		if tr := Translate(p, &k, env); tr.Drop != ok || tr.Mask[flowtable.WEthSrc] != 0 {
 			t.Errorf("%s from an unbound port: drop %v, mask %x", c.frame, tr.Drop, tr.Mask)
 		}
@@ -153,11 +153,11 @@ func TestBindingDropsWhatIsSpoofed(t *testing.T) {
 func TestBindingSeparatesPorts(t *testing.T) {
 	env, p := newEnv(), pipelineOf(t, "actions=drop")
 	k := keyOfText(t, "in_port=4,ip,nw_src=10.0.0.1,dl_src=00:00:00:00:00:01")
-	if tr := Translate(p, &k, env); tr.Mask[flowtable.WPort]>>32 != 0 {
+	if tr := Translate(p, &k, env); tr.Mask.InPort() != 0 {
 		t.Errorf("no port is bound: mask is %x", tr.Mask)
 	}
 	env.ports[0].Binding = bindingOf(t, "", "00:00:00:00:00:01 10.0.0.2")
-	if tr := Translate(p, &k, env); tr.Mask[flowtable.WPort]>>32 != 0xffffffff || tr.Drop != packet.DropFlow {
+	if tr := Translate(p, &k, env); tr.Mask.InPort() != 0xffffffff || tr.Drop != packet.DropFlow {
 		t.Errorf("unexpected mask %x or drop %v", tr.Mask, tr.Drop)
 	}
 	// The binding does not apply after a ct action, because NAT may have changed the
@@ -229,7 +229,7 @@ func TestBindingAgainstWholeFields(t *testing.T) {
 	env.ports[0].Binding = b
 	random := func() flowtable.Key {
 		k := openflowtest.Key(r)
-		k[flowtable.WPort] = 1 << 32
+		k.SetInPort(1)
 		switch r.IntN(8) {
 		case 0:
 			k[flowtable.WIPv4] &= 0xffffffff

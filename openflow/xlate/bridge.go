@@ -28,7 +28,7 @@ type Crossing struct{ Out, In uint32 }
 func (x *xlate) arrive() {
 	port, ok := x.env.PortAt(x.cameIn)
 	if all, is := x.env.(Bridges); is && all.Several() {
-		x.wc[flowtable.WPort] |= 0xffffffff << 32
+		x.wc[flowtable.WPort] |= flowtable.InPortBits
 		if ok {
 			x.enter(port.Bridge)
 		}

@@ -87,7 +87,7 @@ func TestBridgesLearn(t *testing.T) {
 	}
 	// The reply from the third bridge goes through both patch ports, and nowhere else.
 	tr, actions := r.translate("in_port=24,dl_src=02:00:00:00:00:02,dl_dst=02:00:00:00:00:01", 0)
-	if actions != "1" || tr.Mask[flowtable.WPort]>>32 != 0xffffffff {
+	if actions != "1" || tr.Mask.InPort() != 0xffffffff {
 		t.Errorf("the reply: %s, mask of in_port %x", actions, tr.Mask[flowtable.WPort])
 	}
 }

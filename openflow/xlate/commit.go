@@ -208,7 +208,7 @@ const bfdAddress = 0x002320000001
 // megaflow matches only the highest bit that differs from bfdAddress, so that one megaflow
 // serves many destinations.
 func (x *xlate) toBFD() bool {
-	differing := x.flow[flowtable.WEthDst]>>16 ^ bfdAddress
+	differing := x.flow.Key().EthDst() ^ bfdAddress
 	if differing == 0 {
 		x.VisitWord(flowtable.WEthDst, 0xffffffffffff<<16)
 		return true
@@ -235,7 +235,7 @@ func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 		local = x.tunnelAddr(openflow.FTunSrc, openflow.FTunIPv6Src, remote.Is4(), remote.Is6())
 	}
 	index, reason := x.env.Tunnel(port.At(), vni, local, remote)
-	return flowtable.Action{Op: flowtable.OpTunnel, U16: uint16(port.At()), U32: index, U64: uint64(vni)}, reason
+	return flowtable.TunnelAction(index, vni, uint16(port.At())), reason
 }
 
 // tunnelAddr returns the flow's tunnel address: the field v4 if want4 is set, or the

@@ -69,7 +69,7 @@ func narrowNote(m *openflow.Match) {
 		}
 	}
 	openflow.ClearBits(m, flowtable.WCT, 0xff<<flowtable.CTProtoShift)
-	if m.Value[flowtable.WCT]&0xffff == 0 {
+	if m.Value.Key().CTZone() == 0 {
 		openflow.ClearBits(m, flowtable.WCT, 0xffff) // ct_zone
 	}
 	for w := range m.Mask {
@@ -89,9 +89,9 @@ func putConnection(m *openflow.Match, key *flowtable.Key) {
 		m.Mask[word] |= mask
 	}
 	const whole = ^uint64(0)
-	etherType := key[flowtable.WEthDst] & 0xffff
+	etherType := key.EtherType()
 	put(flowtable.WEthDst, 0xffff)
-	if !openflow.NeedCT.Met(m) || key[flowtable.WCT]>>flowtable.CTProtoShift&0xff == 0 {
+	if !openflow.NeedCT.Met(m) || key.CTProto() == 0 {
 		return
 	}
 	switch etherType {

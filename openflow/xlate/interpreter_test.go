@@ -70,7 +70,7 @@ func frameOf(k *flowtable.Key) slowFrame {
 		target: openflow.WholeField(openflow.FNDTarget).Get(&f), reserved: get(openflow.FNDReserved), optionsType: get(openflow.FNDOptType)}
 	if tci := uint16(get(openflow.FVLANTCI)); tci&flowtable.VLANPresent != 0 {
 		s.tags = append(s.tags, slowTag{tci: tci})
-		if tci := uint16(f[flowtable.WIP] >> flowtable.InnerTCIShift); tci&flowtable.VLANPresent != 0 {
+		if tci := f.Key().InnerTCI(); tci&flowtable.VLANPresent != 0 {
 			s.tags = append(s.tags, slowTag{tci: tci})
 		}
 	}
@@ -329,7 +329,7 @@ type interpreter struct {
 func interpret(p *ofproto.Pipeline, env *fakeEnv, k *flowtable.Key) *interpreter {
 	in := &interpreter{p: p, env: env, budget: 3000, tags: frameOf(k).tags}
 	copy(in.f[:], k[:])
-	port, ok := env.PortAt(uint32(k[flowtable.WPort] >> 32))
+	port, ok := env.PortAt(k.InPort())
 	if ok {
 		in.enter(port.Bridge)
 		in.f[flowtable.WPort] = k[flowtable.WPort]&0xffffffff | uint64(port.No)<<32
@@ -376,7 +376,7 @@ func (in *interpreter) cross(port *PortInfo) {
 // peerOf returns the peer of a patch port; 0: the port is no patch port.
 func (in *interpreter) peerOf(number uint32) uint32 {
 	if number == openflow.PortInPort {
-		number = uint32(in.f[flowtable.WPort] >> 32)
+		number = in.f.Key().InPort()
 	}
 	p, _ := in.env.Port(number)
 	return p.Peer
@@ -397,7 +397,7 @@ func (in *interpreter) Probe(word int, mask uint64) (uint64, bool) { return in.f
 func (in *interpreter) run(table uint8) {
 	for in.budget--; in.budget > 0; in.budget-- {
 		r := slowLookup(in.p, table, &in.f)
-		if port, _ := in.env.Port(uint32(in.f[flowtable.WPort] >> 32)); r == nil && table == 0 && port.Central {
+		if port, _ := in.env.Port(in.f.Key().InPort()); r == nil && table == 0 && port.Central {
 			table = ofproto.CentralTable
 			continue
 		}
@@ -712,7 +712,7 @@ func (in *interpreter) set(dst openflow.Subfield, v, mask openflow.Value128) {
 	if word, mask, _ := openflow.WholeField(dst.Field).Mask(); word != flowtable.WEthSrc || mask&flowtable.VLANTCI == 0 {
 		return
 	}
-	tci := uint16(in.f[flowtable.WEthSrc])
+	tci := in.f.Key().OuterTCI()
 	switch {
 	case len(in.tags) > 0 && tci&flowtable.VLANPresent == 0:
 		in.tags = in.tags[1:]
@@ -724,7 +724,7 @@ func (in *interpreter) set(dst openflow.Subfield, v, mask openflow.Value128) {
 }
 
 func (in *interpreter) output(number uint32) {
-	from := uint32(in.f[flowtable.WPort] >> 32)
+	from := in.f.Key().InPort()
 	dst := openflow.WholeField(openflow.FEthDst).Get(&in.f)[1]
 	switch number {
 	case openflow.PortInPort:

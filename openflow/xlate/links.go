@@ -86,7 +86,7 @@ func (x *xlate) visitHashed(fields openflow.LinkFields) {
 // frame must take the same link, so the hash of a fragment has no ports. As in Open vSwitch,
 // only symmetric_l3l4+udp includes UDP ports.
 func hashesPorts(fields openflow.LinkFields, f *openflow.Flow) bool {
-	if f[flowtable.WIP]>>flowtable.FragShift&flowtable.FragAny != 0 {
+	if f.Key().IsFragment() {
 		return false
 	}
 	proto := openflow.WholeField(openflow.FIPProto).Get(f)[1]

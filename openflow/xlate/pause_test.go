@@ -42,7 +42,7 @@ func pauses(t *testing.T, p *ofproto.Pipeline, frame string) (steps []string, no
 		if note.Continuation == "" {
 			return steps, notes
 		}
-		m := note.Metadata(uint32(k[flowtable.WPort]>>32), nil)
+		m := note.Metadata(k.InPort(), nil)
 		flow := m.Value
 		for w := range flowtable.WTunID {
 			flow[w] |= k[w]

@@ -5,7 +5,6 @@ package xlate
 import (
 	"testing"
 
-	"weft/flowtable"
 	"weft/openflow"
 )
 
@@ -68,7 +67,7 @@ func TestQueueBehindCT(t *testing.T) {
 	}
 	for _, frame := range []string{"in_port=1,ip", "in_port=2,ip"} {
 		key := frameKey(t, frame)
-		if tr := Translate(p, &key, env); tr.Mask[flowtable.WPort]>>32 != 0xffffffff {
+		if tr := Translate(p, &key, env); tr.Mask.InPort() != 0xffffffff {
 			t.Errorf("the megaflow of %s matches other ports", frame)
 		}
 	}

@@ -42,7 +42,7 @@ func (x *xlate) hasTuple() bool {
 // changed), and in x.wc (the mask of the megaflow). A look-up between two calls thus adds
 // the fields of the tuple to the mask.
 func (x *xlate) swapTuple() {
-	ipv6 := uint16(x.flow[flowtable.WEthDst]) == packet.EtherTypeIPv6
+	ipv6 := x.flow.Key().EtherType() == packet.EtherTypeIPv6
 	for _, f := range []*openflow.Flow{&x.flow, &x.keep, &x.wc} {
 		swapBits(&f[flowtable.WIP], flowtable.ProtoShift, &f[flowtable.WCT], flowtable.CTProtoShift, 0xff)
 		swapBits(&f[flowtable.WL4], 32, &f[flowtable.WCTPorts], 32, 0xffffffff)

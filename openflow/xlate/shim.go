@@ -40,7 +40,7 @@ func (x *xlate) hideInner(etherType uint16, shim uint32) {
 // readShim returns the label stack entry or the I-TAG.
 func (x *xlate) readShim() uint32 {
 	x.VisitWord(flowtable.WIPv4, 0xffffffff<<flowtable.ShimShift)
-	return uint32(x.flow[flowtable.WIPv4] >> flowtable.ShimShift)
+	return x.flow.Key().Shim()
 }
 
 // Label stack entries.

@@ -29,7 +29,7 @@ type tagStack struct {
 
 // frameTags returns the VLAN tags of the arriving frame.
 func frameTags(key *flowtable.Key) tagStack {
-	outer, inner := uint16(key[flowtable.WEthSrc]), uint16(key[flowtable.WIP]>>flowtable.InnerTCIShift)
+	outer, inner := key.OuterTCI(), key.InnerTCI()
 	return tagStack{n: 2, t: [maxTags]tag{{tci: outer, own: 1, keep: flowtable.VLANTCI}, {tci: inner, own: 2, keep: flowtable.VLANTCI}}}
 }
 

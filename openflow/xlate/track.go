@@ -168,7 +168,7 @@ func (x *xlate) recirculate(f *Frozen) {
 // the port, because the quotas of other ports may not be used up.
 func (x *xlate) refuse() {
 	x.refused = true
-	x.wc[flowtable.WPort] |= 0xffffffff << 32
+	x.wc[flowtable.WPort] |= flowtable.InPortBits
 }
 
 // untrack clears the ct_* fields.

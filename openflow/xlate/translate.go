@@ -151,7 +151,7 @@ func (x *xlate) begin(p *ofproto.Pipeline, key *flowtable.Key, env Env, hook fun
 	*x = xlate{}
 	x.p, x.env, x.hook, x.actions, x.rules, x.unmatched, x.addresses = p, env, hook, actions, rules, missed, addresses
 	copy(x.flow[:], key[:])
-	x.cameIn = uint32(key[flowtable.WPort] >> 32)
+	x.cameIn = key.InPort()
 	for i := range key {
 		x.keep[i] = ^uint64(0)
 	}

@@ -33,7 +33,7 @@ func (x *xlate) truncated(out flowtable.Action) flowtable.Action {
 	switch {
 	case x.limit == 0:
 	case out.Op == flowtable.OpTunnel:
-		out.U64 |= uint64(x.limit) << 32
+		out.SetMaxInner(x.limit)
 	default:
 		out.Op, out.U64 = flowtable.OpOutputTruncated, uint64(x.limit)
 	}

@@ -66,5 +66,5 @@ func (x *xlate) read(s openflow.Subfield) openflow.Value128 {
 
 func (x *xlate) inPort() uint32 {
 	x.VisitWord(flowtable.WPort, 0xffffffff<<32)
-	return uint32(x.flow[flowtable.WPort] >> 32)
+	return x.flow.Key().InPort()
 }

@@ -12,7 +12,7 @@ import (
 // UDPKey returns the key of a datagram from port 1000 between the hosts src and dst.
 func UDPKey(port, src, dst uint32, tpDst uint16) flowtable.Key {
 	var k flowtable.Key
-	k[flowtable.WPort] = uint64(port) << 32
+	k.SetInPort(uint32(port))
 	k[flowtable.WEthDst] = (0x020000000000|uint64(dst))<<16 | 0x0800
 	k[flowtable.WEthSrc] = (0x020000000000 | uint64(src)) << 16
 	k[flowtable.WIP] = 17<<56 | 64<<40

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flowtable
+
+// Accessors of the Key's fields. A field that the frame does not have is 0.
+
+// InPort returns in_port.
+func (k *Key) InPort() uint32 { return uint32(k[WPort] >> portShift) }
+
+// SetInPort sets in_port.
+func (k *Key) SetInPort(number uint32) { k[WPort] = uint64(number)<<portShift | k[WPort]&0xffffffff }
+
+// EthDst returns dl_dst in the low 48 bits.
+func (k *Key) EthDst() uint64 { return k[WEthDst] >> macShift }
+
+// EthSrc returns dl_src in the low 48 bits.
+func (k *Key) EthSrc() uint64 { return k[WEthSrc] >> macShift }
+
+// EtherType returns dl_type.
+func (k *Key) EtherType() uint16 { return uint16(k[WEthDst]) }
+
+// OuterTCI returns vlan_tci, the tag control information of the outermost VLAN tag.
+func (k *Key) OuterTCI() uint16 { return uint16(k[WEthSrc]) }
+
+// InnerTCI returns vlan_tci2, the tag control information of the second VLAN tag.
+func (k *Key) InnerTCI() uint16 { return uint16(k[WIP] >> InnerTCIShift) }
+
+// Proto returns nw_proto.
+func (k *Key) Proto() uint8 { return uint8(k[WIP] >> ProtoShift) }
+
+// TOS returns nw_tos, all eight bits.
+func (k *Key) TOS() uint8 { return uint8(k[WIP] >> TOSShift) }
+
+// TTL returns nw_ttl.
+func (k *Key) TTL() uint8 { return uint8(k[WIP] >> TTLShift) }
+
+// IsFragment reports whether the frame is a fragment, the first one or a later one.
+func (k *Key) IsFragment() bool { return k[WIP]>>FragShift&FragAny != 0 }
+
+// Ports returns tp_src in the upper and tp_dst in the lower half.
+func (k *Key) Ports() uint32 { return uint32(k[WL4] >> TPDstShift) }
+
+// ICMPType returns the type of ICMP or ICMPv6, which is stored as tp_src.
+func (k *Key) ICMPType() uint8 { return uint8(k[WL4] >> TPSrcShift) }
+
+// IPv4Src returns nw_src.
+func (k *Key) IPv4Src() uint32 { return uint32(k[WIPv4] >> 32) }
+
+// IPv4Dst returns nw_dst.
+func (k *Key) IPv4Dst() uint32 { return uint32(k[WIPv4]) }
+
+// Shim returns the shim of MPLS or PBB, which is stored as nw_src.
+func (k *Key) Shim() uint32 { return uint32(k[WIPv4] >> ShimShift) }
+
+// CTZone returns ct_zone.
+func (k *Key) CTZone() uint16 { return uint16(k[WCT]) }
+
+// CTProto returns ct_nw_proto.
+func (k *Key) CTProto() uint8 { return uint8(k[WCT] >> CTProtoShift) }
+
+// CTState returns ct_state.
+func (k *Key) CTState() uint8 { return uint8(k[WCT] >> CTStateShift) }
+
+// Tracked reports whether a ct action has tracked the frame before its look-up.
+func (k *Key) Tracked() bool { return k.CTState() != 0 }
+
+// Recirc returns recirc_id.
+func (k *Key) Recirc() uint32 { return uint32(k[WPort]) }
+
+// SetRecirc sets recirc_id.
+func (k *Key) SetRecirc(id uint32) { k[WPort] = k[WPort]&^0xffffffff | uint64(id) }
+
+// The operands of a tunnel action are packed as OpTunnel says.
+
+// TunnelAction returns an OpTunnel with a template, a VNI and the port that counts the frame.
+func TunnelAction(template, vni uint32, port uint16) Action {
+	return Action{Op: OpTunnel, U16: port, U32: template, U64: uint64(vni)}
+}
+
+// VNI returns the VNI of an OpTunnel.
+func (a *Action) VNI() uint32 { return uint32(a.U64) }
+
+// MaxInner returns the largest length in bytes of the inner frame of an OpTunnel; 0: no limit.
+func (a *Action) MaxInner() uint32 { return uint32(a.U64 >> 32) }
+
+// SetMaxInner sets the largest length in bytes of the inner frame of an OpTunnel; 0: no limit.
+func (a *Action) SetMaxInner(size uint32) { a.U64 = uint64(a.VNI()) | uint64(size)<<32 }
