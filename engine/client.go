@@ -204,6 +204,17 @@ func (c *Client) call(req *Request, fds []int) (Reply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.pending.Store(nil)
+	for len(fds) > MaxDescriptors {
+		if _, err := c.exchange(&Request{Op: OpMore, Port: req.port()}, fds[:MaxDescriptors]); err != nil {
+			return Reply{}, err
+		}
+		fds = fds[MaxDescriptors:]
+	}
+	return c.exchange(req, fds)
+}
+
+// exchange sends a request and waits for the reply. The caller holds c.mu.
+func (c *Client) exchange(req *Request, fds []int) (Reply, error) {
 	if err := c.send(req, fds); err != nil {
 		return Reply{}, err
 	}

@@ -124,6 +124,8 @@ var errStop = errors.New("stop")
 
 // converse answers requests until the connection ends or OpStop ends the engine.
 func (s *server) converse(conn *net.UnixConn) error {
+	var brought []int // descriptors that OpMore has brought for the next request
+	defer func() { closeAll(brought) }()
 	for {
 		var req Request
 		fds, malformed, err := receiveMessage(conn, &req)
@@ -144,6 +146,21 @@ func (s *server) converse(conn *net.UnixConn) error {
 			}
 			continue
 		}
+		if req.Op == OpMore {
+			var reply Reply
+			if len(brought)+len(fds) > MaxRequestDescriptors {
+				reply.Error = fmt.Sprintf("more than %d descriptors of one request", MaxRequestDescriptors)
+				closeAll(append(brought, fds...)) // the request itself does not follow
+				brought = nil
+			} else {
+				brought = append(brought, fds...)
+			}
+			if err := sendMessage(conn, reply, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		fds, brought = append(brought, fds...), nil
 		reply := s.handle(&req, fds)
 		if err := sendMessage(conn, reply, nil); err != nil && req.Op != OpStop {
 			return err

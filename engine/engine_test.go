@@ -271,7 +271,7 @@ func TestRecall(t *testing.T) {
 			got = append(got, fmt.Sprint(r.Op, " ", r.Key, string(r.Blob), len(k.FDs)))
 		}
 	}
-	want := []string{"start 50 4", `attach 1{"ring":7}1`, "attach 2null1", `keep z"z"1`, `keep y"new"0`}
+	want := []string{"start 50 4", `attach 1{"ring":7}0`, "attach 2null0", `keep z"z"1`, `keep y"new"0`}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("recalled %q, want %q", got, want)
 	}
@@ -467,4 +467,39 @@ func TestOneEngineAndStop(t *testing.T) {
 	if _, err := Connect(dir); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Fatalf("connected to a stopped engine: %v", err)
 	}
+}
+
+// TestManyDescriptors: a request may have more descriptors than a message carries. Too many
+// are refused, and none stays open.
+func TestManyDescriptors(t *testing.T) {
+	c := spawnEngine(t, t.TempDir())
+	startEngine(t, c, 1)
+	_, theirs := socketPair(t)
+	defer unix.Close(theirs)
+	most := slices.Repeat([]int{theirs}, MaxRequestDescriptors)
+	before := filesOf(t, c.PID())
+	for range 2 {
+		// The test's device wants one descriptor, and says how many it got.
+		err := c.Attach(Attach{Port: 1, Name: "most", Kind: "socket"}, most)
+		if err == nil || !strings.Contains(err.Error(), "1024 descriptors") {
+			t.Fatalf("most descriptors: %v", err)
+		}
+		err = c.Attach(Attach{Port: 1, Name: "many", Kind: "socket"}, append(most, most...))
+		if err == nil || !strings.Contains(err.Error(), "more than 1024 descriptors") {
+			t.Fatalf("too many descriptors: %v", err)
+		}
+	}
+	if n := filesOf(t, c.PID()); n != before {
+		t.Errorf("%d descriptors open in the engine, %d before", n, before)
+	}
+	attachSocket(t, c, 1, "null") // the next request has only its own descriptor
+}
+
+func filesOf(t *testing.T, pid int) int {
+	t.Helper()
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
 }

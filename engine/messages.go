@@ -48,8 +48,11 @@ const (
 	// SocketName.
 	formerSocket = "engine.sock"
 	// MaxDescriptors is the largest number of descriptors in one message
-	// (SCM_MAX_FD). A message with more is refused.
+	// (SCM_MAX_FD). A request with more follows requests OpMore.
 	MaxDescriptors = 253
+	// MaxRequestDescriptors is the largest number of descriptors of a request and its
+	// OpMore: a guest's 128 queue pairs with two eventfds a ring, and its memory.
+	MaxRequestDescriptors = 1024
 )
 
 // SocketName returns the name of an engine's socket in the state directory. The socket
@@ -75,9 +78,12 @@ const (
 	OpKeep   = "keep"
 	OpForget = "forget"
 	// OpRecall is answered by one Reply for each kept request, with duplicates of its
-	// descriptors. The order is: the OpStart, the attached ports, the keys. Last is set
-	// in the final Reply.
+	// descriptors. The order is: the OpStart, the attached ports, which have no
+	// descriptors, the keys. Last is set in the final Reply.
 	OpRecall = "recall"
+	// OpMore brings descriptors of the next request, which has more than MaxDescriptors. It
+	// is answered, too. Earlier versions refuse it.
+	OpMore = "more"
 	// OpHalt ends the workers between two passes, when no worker handles a frame. It then
 	// unlocks the state directory, so that the spare engine serves. The halted engine keeps
 	// its requests until it is killed. If control's connection ends, the halted engine
@@ -153,10 +159,16 @@ type Reply struct {
 type Kept struct {
 	Request Request
 	FDs     []int
+	// Parts are further requests of the same device by number. Control sets it; the
+	// engine keeps each under a key of its own.
+	Parts map[int]*Kept
 }
 
-// CloseFDs closes the descriptors of k.
+// CloseFDs closes the descriptors of k and of its parts.
 func (k *Kept) CloseFDs() {
 	closeAll(k.FDs)
 	k.FDs = nil
+	for _, p := range k.Parts {
+		p.CloseFDs()
+	}
 }

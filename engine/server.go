@@ -18,7 +18,7 @@ import (
 // Limits of the engine.
 const (
 	// MaxKept is the largest number of keys of OpKeep. A further key is refused.
-	MaxKept = 4096
+	MaxKept = 16384
 	// heapLimit is the heap size in bytes at which the Go runtime itself collects
 	// garbage, as a safety net. Usually only type collector does so.
 	heapLimit = 1 << 30
@@ -73,7 +73,7 @@ func (s *server) handle(req *Request, fds []int) Reply {
 		closeAll(fds)
 	default:
 		closeAll(fds)
-		err = fmt.Errorf("request %q: expected start, attach, detach, keep, forget, recall, halt or stop", req.Op)
+		err = fmt.Errorf("request %q: expected start, attach, detach, keep, forget, recall, more, halt or stop", req.Op)
 	}
 	if err != nil {
 		return Reply{Error: err.Error()}
@@ -138,23 +138,16 @@ func (s *server) attach(req *Request, fds []int) error {
 	}
 	// The old device releases its memory before the new one opens.
 	s.remove(a.Port)
-	dups, err := duplicate(fds)
-	if err != nil {
-		closeAll(fds)
-		return fmt.Errorf("attach %s: %w", a.Name, err)
-	}
 	device, err := open(a.Spec, fds)
 	if err != nil {
-		closeAll(dups)
 		return fmt.Errorf("attach %s: %w", a.Name, err)
 	}
 	if err := s.workers.add(a.Port, device, a.Tunnel); err != nil {
 		s.workers.remove(a.Port)
 		device.Close()
-		closeAll(dups)
 		return fmt.Errorf("attach %s: %w", a.Name, err)
 	}
-	s.ports = append(s.ports, &attached{Kept: Kept{Request: *req, FDs: dups}, device: device})
+	s.ports = append(s.ports, &attached{Kept: Kept{Request: *req}, device: device})
 	return nil
 }
 
@@ -176,7 +169,6 @@ func (s *server) remove(number uint32) (state json.RawMessage, attached bool) {
 		s.workers.remove(number)
 		state = p.device.State()
 		p.device.Close()
-		p.CloseFDs()
 		s.ports = append(s.ports[:i], s.ports[i+1:]...)
 		return state, true
 	}

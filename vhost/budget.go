@@ -14,9 +14,11 @@ import (
 // If the budget is used up, the session waits before it handles the next message.
 // Status.Throttled counts these waits.
 const (
-	// messageBurst is the largest budget, in messages. QEMU sends about 1,000
-	// messages to set up 16 queue pairs.
+	// messageBurst is the largest budget of a device of up to 16 queue pairs, in
+	// messages. QEMU sends about 1,000 messages to set up 16 queue pairs.
 	messageBurst = 4096
+	// messageBurstPair is added to messageBurst for each further queue pair.
+	messageBurstPair = 64
 	// messagesPerSecond is the rate at which a message budget grows.
 	messagesPerSecond = 200
 	// connectCost and startCost are the costs, in messages, of a connection and of a
@@ -26,7 +28,9 @@ const (
 	startCost   = 8
 )
 
-func newBudget() *rate.Limiter { return rate.NewLimiter(messagesPerSecond, messageBurst) }
+func newBudget(pairs int) *rate.Limiter {
+	return rate.NewLimiter(messagesPerSecond, messageBurst+messageBurstPair*max(pairs-16, 0))
+}
 
 // Budget returns the spent part and the limit of the front end's message budget, in
 // messages. throttled is Status.Throttled. Budget is safe for concurrent use.

@@ -97,7 +97,7 @@ func (s *Session) connected(ctx context.Context) (*net.UnixConn, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	s.conn, s.lastError = conn, ""
+	s.conn, s.lastError, s.stale[0] = conn, "", true
 	s.connects++
 	s.mu.Unlock()
 	s.heard = false

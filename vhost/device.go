@@ -60,7 +60,7 @@ func (d *Device) open(s DeviceSpec) (err error) {
 		return err
 	}
 	if s.Record > 0 {
-		if d.record, err = openRecordAt(s.Record-1, d.fds); err != nil {
+		if d.record, err = openRecordAt(s.Record-1, d.fds, s.Vrings); err != nil {
 			return err
 		}
 	}

@@ -102,9 +102,9 @@ const (
 // Limits of a device. The session refuses a message that exceeds a limit, and Open
 // refuses a specification that exceeds one.
 const (
-	// MaxQueuePairs is the largest number of queue pairs of a device. The protocol
-	// would allow 128 pairs, because a vring index has 8 bits on the wire.
-	MaxQueuePairs = 16
+	// MaxQueuePairs is the largest number of queue pairs of a device. The messages
+	// about eventfds have a vring index of 8 bits.
+	MaxQueuePairs = 128
 	// MaxRegions is the largest number of memory regions of a guest. It is the answer
 	// to GET_MAX_MEM_SLOTS.
 	MaxRegions = 32

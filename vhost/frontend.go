@@ -91,11 +91,15 @@ func (f *frontEnd) eachFD(visit func(fd *int)) {
 		visit(&f.Backend)
 	}
 	for i := range f.Vrings {
-		v := &f.Vrings[i]
-		for _, fd := range []*int{&v.Kick, &v.Call, &v.Err} {
-			if *fd >= 0 {
-				visit(fd)
-			}
+		f.Vrings[i].eachFD(visit)
+	}
+}
+
+// eachFD calls visit for each descriptor of the ring that is set.
+func (v *vringState) eachFD(visit func(fd *int)) {
+	for _, fd := range []*int{&v.Kick, &v.Call, &v.Err} {
+		if *fd >= 0 {
+			visit(fd)
 		}
 	}
 }

@@ -130,14 +130,14 @@ func TestMemoryShares(t *testing.T) {
 		t.Fatalf("a share: %s", got)
 	}
 	a.Close()
-	blob, fds := b.Snapshot()
+	parts := b.Snapshot()
 	b.Close()
 	if use := sum(p); use.Bytes != share || use.Refused != 3 {
 		t.Fatalf("in use %+v", use)
 	}
 	config := b.config(false)
 	config.Memory = p.Guest(2)
-	restored, err := vhost.Restore(config, b.engine, blob, fds)
+	restored, err := vhost.Restore(config, b.engine, parts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,8 +101,8 @@ func fuzzMessages(t *testing.T, data []byte) {
 			_ = s.start()
 		}
 	}
-	blob, fds := s.Snapshot()
-	restored, err := Restore(Config{Queues: 2, Client: true}, &opener{t: t, opened: s.running}, blob, fds)
+	parts := s.Snapshot()
+	restored, err := Restore(Config{Queues: 2, Client: true}, &opener{t: t, opened: s.running}, parts)
 	if err != nil {
 		t.Fatalf("state cannot be restored: %v", err)
 	}

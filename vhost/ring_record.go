@@ -50,12 +50,15 @@ func splitRecordAhead(s uint64, published uint16) uint32 {
 const (
 	recordHeader = 64
 	recordStride = recordHeader + 8*MaxRingSize
-	recordSize   = 2 * MaxQueuePairs * recordStride // size of the record's file in bytes
+	// leastRecordPairs is the number of queue pairs of the smallest record. Engines of
+	// earlier versions refuse a smaller one.
+	leastRecordPairs = 16
 )
 
-// NewRecord returns the descriptor of an empty record, which the caller owns.
-func NewRecord() (int, error) {
-	r, err := shm.Create("vrings", recordSize)
+// NewRecord returns the descriptor of an empty record for a device with this number of
+// queue pairs. The caller owns it.
+func NewRecord(pairs int) (int, error) {
+	r, err := shm.Create("vrings", 2*max(pairs, leastRecordPairs)*recordStride)
 	if err != nil {
 		return -1, err
 	}
@@ -67,15 +70,19 @@ func NewRecord() (int, error) {
 	return fd, nil
 }
 
-// openRecord maps a record. It takes ownership of fd, also if it fails.
-func openRecord(fd int) (*record, error) {
+// openRecord maps a record of the rings of a device. It takes ownership of fd, also if it
+// fails.
+func openRecord(fd int, rings []VringSpec) (*record, error) {
 	r, err := shm.Open(fd)
 	if err != nil {
 		return nil, err
 	}
-	if len(r.Bytes()) < recordSize {
-		r.Close()
-		return nil, fmt.Errorf("record of %d bytes, expected %d", len(r.Bytes()), recordSize)
+	for _, v := range rings {
+		if v.Index < 2*MaxQueuePairs && len(r.Bytes()) < (v.Index+1)*recordStride { // checkVring refuses other indexes
+			size := len(r.Bytes())
+			r.Close()
+			return nil, fmt.Errorf("record of %d bytes, vring %d is not in it", size, v.Index)
+		}
 	}
 	return &record{r}, nil
 }
@@ -93,13 +100,13 @@ func (r *record) close() {
 }
 
 // openRecordAt opens the record in fds[index], and replaces fds[index] by -1.
-func openRecordAt(index int, fds []int) (*record, error) {
+func openRecordAt(index int, fds []int, rings []VringSpec) (*record, error) {
 	if index < 0 || index >= len(fds) {
 		return nil, fmt.Errorf("record: descriptor %d of %d", index, len(fds))
 	}
 	fd := fds[index]
 	fds[index] = -1
-	return openRecord(fd)
+	return openRecord(fd, rings)
 }
 
 // resumePosition returns the position at which a ring continues after its engine has
@@ -117,7 +124,7 @@ func resumePosition(s DeviceSpec, fds []int, v VringSpec) (pos uint16, err error
 		if err != nil {
 			return 0, fmt.Errorf("record of the rings: %w", err)
 		}
-		if rec, err = openRecord(fd); err != nil {
+		if rec, err = openRecord(fd, []VringSpec{v}); err != nil {
 			return 0, err
 		}
 		defer rec.close()

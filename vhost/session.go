@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"reflect"
 	"sync"
 	"time"
 
@@ -58,7 +57,7 @@ type Backend interface {
 	// nothing if the engine has died. When Stop returns, no worker uses the guest's
 	// memory.
 	Stop() (state []byte, err error)
-	// Changed reports that Snapshot would return a new state.
+	// Changed reports that Session.Changes has parts of a new state.
 	Changed()
 }
 
@@ -86,6 +85,7 @@ type Session struct {
 
 	mu        sync.Mutex
 	front     frontEnd
+	stale     staleParts        // parts of the state that have changed since Changes returned them
 	conn      *net.UnixConn     // nil: not connected
 	listener  *net.UnixListener // nil in client mode
 	running   bool              // the engine runs the device, or will run it after its restart
@@ -131,7 +131,7 @@ func newSession(cfg Config, b Backend) (*Session, error) {
 		cfg.Memory = NewMemoryPool(DefaultMemoryLimits()).Guest(0)
 	}
 	return &Session{cfg: cfg, backend: b, log: cfg.Logger.With("socket", cfg.Path), memory: cfg.Memory,
-		budget: newBudget(), first: firstMessageTimeout, front: newFrontEnd(cfg.Queues)}, nil
+		budget: newBudget(cfg.Queues), first: firstMessageTimeout, front: newFrontEnd(cfg.Queues), stale: newStaleParts(cfg.Queues)}, nil
 }
 
 // offered returns the virtio features that answer GET_FEATURES. They include features
@@ -309,9 +309,7 @@ func (s *Session) change(change func(f *frontEnd)) {
 	defer s.mu.Unlock()
 	before, running := s.front.clone(), s.running
 	change(&s.front)
-	if s.running != running || !reflect.DeepEqual(before, s.front.clone()) {
-		s.changed = true
-	}
+	s.changed = s.stale.note(&before, &s.front, s.running != running) || s.changed
 	s.memory.adopt(s.front.footprint()) // within the limits, because the caller has reserved the memory
 }
 
@@ -329,6 +327,7 @@ func (s *Session) start() error {
 	s.mu.Lock()
 	spec, fds := s.front.spec(s.cfg.MTU, s.resume)
 	s.running, s.resume = true, false
+	s.stale[0] = true
 	s.mu.Unlock()
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -336,7 +335,7 @@ func (s *Session) start() error {
 	}
 	if err := s.backend.Start(text, fds); err != nil {
 		s.mu.Lock()
-		s.running = false
+		s.running, s.stale[0] = false, true
 		s.mu.Unlock()
 		return fmt.Errorf("start of the device: %w", err)
 	}
@@ -351,7 +350,13 @@ func (s *Session) makeRecord() error {
 	if s.front.Record >= 0 {
 		return nil
 	}
-	fd, err := NewRecord()
+	pairs := 0
+	for i := range s.front.Vrings {
+		if s.front.Vrings[i].usable() {
+			pairs = i/2 + 1
+		}
+	}
+	fd, err := NewRecord(pairs)
 	if err != nil {
 		return err
 	}
@@ -438,6 +443,7 @@ func (s *Session) disconnect(ctx context.Context, w *wire, err error) {
 	s.log.Log(context.Background(), level, "vhost-user: disconnected", "reason", reason)
 	s.mu.Lock()
 	s.front.dropAll(s.cfg.Queues)
+	s.stale.mark()
 	s.memory.adopt(footprint{})
 	fds, conn := append(w.waste, s.front.dropped...), s.conn
 	w.waste, s.front.dropped = nil, nil

@@ -605,11 +605,11 @@ func sessionRestore(t *testing.T, layout uint64) {
 	g := guest(t, vhosttest.Options{Features: features | layout, Interrupts: true})
 	f := r.attach(t, g)
 	r.echo(t, g, 1)
-	blob, fds := r.Snapshot()
+	parts := r.Snapshot()
 	r.cancel() // ends the session of the old control process
 	<-r.ended
 	starts := r.engine.Starts
-	s, err := vhost.Restore(r.config(false), r.engine, blob, fds)
+	s, err := vhost.Restore(r.config(false), r.engine, parts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -642,7 +642,8 @@ func TestSessionRestoreRefusesEvents(t *testing.T) {
 	for _, which := range []string{"kick", "call", "err"} {
 		r := newRig(t, false)
 		r.attach(t, guest(t, vhosttest.Options{Features: features}))
-		blob, fds := r.Snapshot()
+		part := r.Snapshot()[0]
+		blob, fds := part.Blob, part.FDs
 		file, err := os.CreateTemp(t.TempDir(), "")
 		if err != nil {
 			t.Fatal(err)
@@ -656,7 +657,7 @@ func TestSessionRestoreRefusesEvents(t *testing.T) {
 		if bytes.Equal(altered, blob) {
 			t.Fatalf("no %s in %s", which, blob)
 		}
-		_, err = vhost.Restore(r.config(false), r.engine, altered, append(fds, dup))
+		_, err = vhost.Restore(r.config(false), r.engine, []vhost.Part{{Blob: altered, FDs: append(fds, dup)}})
 		if err == nil || !strings.Contains(err.Error(), "expected an eventfd") {
 			t.Errorf("%s: %v", which, err)
 		}
@@ -689,12 +690,12 @@ func TestSessionUnanswered(t *testing.T) {
 	g := guest(t, vhosttest.Options{Features: features})
 	f := r.attach(t, g)
 	r.echo(t, g, 1)
-	blob, fds := r.Snapshot()
+	parts := r.Snapshot()
 	if err := f.Send(vhosttest.GetVringBase, vhosttest.Version, vhosttest.Pair(1, 0)); err != nil {
 		t.Fatal(err)
 	}
 	<-first.reached
-	second, err := vhost.Restore(r.config(false), r.engine, blob, fds)
+	second, err := vhost.Restore(r.config(false), r.engine, parts)
 	if err != nil {
 		t.Fatal(err)
 	}

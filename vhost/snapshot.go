@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -14,8 +15,8 @@ import (
 	"weft/internal/shm"
 )
 
-// snapshot is the state of a session in JSON. Its descriptors are indexes into a
-// list.
+// snapshot is part 0 of the state of a session in JSON. Its descriptors are indexes into
+// the part's list.
 type snapshot struct {
 	Version  int      `json:"version"`
 	Front    frontEnd `json:"front"`
@@ -25,37 +26,6 @@ type snapshot struct {
 }
 
 const snapshotVersion = 2
-
-// Snapshot returns the state from which a new control process continues the session.
-// fds are duplicates of all descriptors, which the caller closes. Snapshot is safe for
-// concurrent use, and Backend.Changed may call it.
-func (s *Session) Snapshot() (blob []byte, fds []int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	snap := snapshot{Version: snapshotVersion, Front: s.front.clone(), Running: s.running, Conn: -1, Listener: -1}
-	add := func(fd int) int {
-		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
-		if err != nil {
-			s.log.Error("vhost-user: duplicate of a descriptor", "error", err)
-			return -1
-		}
-		fds = append(fds, dup)
-		return len(fds) - 1
-	}
-	snap.Front.eachFD(func(fd *int) { *fd = add(*fd) })
-	if s.conn != nil {
-		snap.Conn = addConn(s.conn, add)
-	}
-	if s.listener != nil {
-		snap.Listener = addConn(s.listener, add)
-	}
-	blob, err := json.Marshal(snap)
-	if err != nil {
-		closeAll(fds)
-		return nil, nil // unreachable: JSON can encode any snapshot
-	}
-	return blob, fds
-}
 
 func addConn(c syscall.Conn, add func(int) int) int {
 	index := -1
@@ -67,36 +37,43 @@ func addConn(c syscall.Conn, add func(int) int) int {
 	return index
 }
 
-// Restore makes a session from the Snapshot of another control process. A running
-// device continues without a Start. With an empty blob Restore makes a new session.
-// It takes ownership of the descriptors, also if it fails.
-func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
-	if len(blob) == 0 {
-		closeAll(fds)
+// Restore makes a session from the parts of another control process's session. A running
+// device continues without a Start. Without part 0 Restore makes a new session. It takes
+// ownership of the descriptors, also if it fails.
+func Restore(cfg Config, b Backend, parts []Part) (*Session, error) {
+	at := slices.IndexFunc(parts, func(p Part) bool { return p.Number == 0 && len(p.Blob) > 0 })
+	if at < 0 {
+		closeParts(parts)
 		return NewSession(cfg, b)
 	}
+	fds := parts[at].FDs
 	snap := snapshot{Front: frontEnd{Record: -1, Backend: -1}}
-	err := json.Unmarshal(blob, &snap)
+	err := json.Unmarshal(parts[at].Blob, &snap)
 	if err == nil && snap.Version != snapshotVersion {
 		err = fmt.Errorf("version %d, expected %d", snap.Version, snapshotVersion)
 	}
 	if err == nil {
-		err = snap.Front.adopt(fds)
+		err = adoptFDs(snap.Front.eachFD, fds)
+	}
+	if err == nil {
+		err = snap.Front.join(parts, max(cfg.Queues, 1), snap.Conn >= 0)
 	}
 	if err == nil {
 		err = snap.Front.checkEvents()
 	}
 	if err != nil {
-		closeAll(fds)
+		closeParts(parts)
 		return nil, fmt.Errorf("vhost: restored session: %w", err)
 	}
 	s, err := newSession(cfg, b)
-	if err == nil && len(snap.Front.Vrings) != 2*s.cfg.Queues {
-		err = fmt.Errorf("vhost: restored session of %d vrings, expected %d", len(snap.Front.Vrings), 2*s.cfg.Queues)
-	}
 	if err != nil {
-		closeAll(fds)
+		closeParts(parts)
 		return nil, err
+	}
+	for i := range parts {
+		if parts[i].Number != 0 && (snap.Conn < 0 || parts[i].Number >= len(s.stale)) {
+			parts[i].Close() // no ring has taken these descriptors
+		}
 	}
 	s.front, s.running = snap.Front, snap.Running
 	s.heard = true // no firstMessageTimeout: the front end may have sent messages already
@@ -111,9 +88,10 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 	return s, nil
 }
 
-// adopt replaces the snapshot's indexes by the descriptors in fds.
-func (f *frontEnd) adopt(fds []int) (err error) {
-	f.eachFD(func(fd *int) {
+// adoptFDs replaces the indexes in a state by the descriptors in fds. walk calls visit for
+// each index.
+func adoptFDs(walk func(visit func(fd *int)), fds []int) (err error) {
+	walk(func(fd *int) {
 		if *fd < 0 || *fd >= len(fds) {
 			err = fmt.Errorf("descriptor %d of %d", *fd, len(fds))
 			return
@@ -201,6 +179,8 @@ func (s *Session) adoptSockets(snap snapshot, fds []int) error {
 	return first
 }
 
+func duplicate(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3) }
+
 // Spec describes the device for a new engine. fds are duplicates of the device's
 // descriptors, which the caller closes. If running is false, no engine should run the
 // device. The caller sets resume if the previous engine has died, so that the new
@@ -213,7 +193,7 @@ func (s *Session) Spec(resume bool) (spec []byte, fds []int, running bool) {
 	}
 	d, own := s.front.spec(s.cfg.MTU, resume)
 	for _, fd := range own {
-		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+		dup, err := duplicate(fd)
 		if err != nil {
 			s.log.Error("vhost-user: duplicate of a descriptor", "error", err)
 			closeAll(fds)

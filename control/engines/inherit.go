@@ -67,7 +67,8 @@ func (es *Engines) inherit() (*inheritance, error) {
 	}
 	var start *engine.Kept
 	var maker keptCounters
-	extras := map[uint32]*engine.Kept{} // further descriptors of devices by port number
+	extras := map[uint32]*engine.Kept{}        // further descriptors of devices by port number
+	parts := map[uint32]map[int]*engine.Kept{} // further parts of devices by port number
 	for i := range kept {
 		k := &kept[i]
 		switch {
@@ -79,13 +80,22 @@ func (es *Engines) inherit() (*inheritance, error) {
 		case k.Request.Key == keepCounters:
 			maker = es.inheritCounters(in, k)
 		default:
-			inheritPort(in.ports, extras, k)
+			inheritPort(in.ports, extras, parts, k)
 		}
 	}
 	for number, k := range extras {
 		if device := in.ports[number]; device != nil {
 			device.FDs = append(device.FDs, k.FDs...)
 		} else {
+			k.CloseFDs()
+		}
+	}
+	for number, list := range parts {
+		if device := in.ports[number]; device != nil {
+			device.Parts = list
+			continue
+		}
+		for _, k := range list {
 			k.CloseFDs()
 		}
 	}
@@ -107,16 +117,28 @@ func (es *Engines) inheritCounters(inherited *inheritance, k *engine.Kept) (make
 	return maker
 }
 
-// inheritPort adds k to devices, or to extras if its key is ports.ExtrasKey.
-func inheritPort(devices, extras map[uint32]*engine.Kept, k *engine.Kept) {
+// inheritPort adds k to devices, to extras if its key is ports.ExtrasKey, or to parts if
+// its key is ports.PartKey.
+func inheritPort(devices, extras map[uint32]*engine.Kept, parts map[uint32]map[int]*engine.Kept, k *engine.Kept) {
 	number, isPort := strings.CutPrefix(k.Request.Key, "port/")
 	number, isExtras := strings.CutSuffix(number, "/extras")
+	number, part, isPart := strings.Cut(number, "/parts/")
 	n, err := strconv.ParseUint(number, 10, 32)
 	switch {
 	case !isPort || err != nil:
 		k.CloseFDs()
 	case isExtras:
 		extras[uint32(n)] = k
+	case isPart:
+		i, err := strconv.Atoi(part)
+		if err != nil {
+			k.CloseFDs()
+			return
+		}
+		if parts[uint32(n)] == nil {
+			parts[uint32(n)] = map[int]*engine.Kept{}
+		}
+		parts[uint32(n)][i] = k
 	default:
 		devices[uint32(n)] = k
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"weft/api"
+	"weft/vhost"
 )
 
 // bridge is a bridge as the database wants it.
@@ -275,12 +276,10 @@ func serverWords(r row, name, rundir string) ([]string, string) {
 	return vhostWords(r, "mode=server", rundir+"/"+name), ""
 }
 
-// vhostQueues is the largest value of queues=. The guest chooses how many it uses, as with
-// Open vSwitch.
-const vhostQueues = 16
-
+// vhostWords offers as many queue pairs as there can be. The guest chooses how many it uses,
+// as with Open vSwitch.
 func vhostWords(r row, mode, path string) []string {
-	words := []string{"type=vhost-user", mode, "path=" + path, fmt.Sprintf("queues=%d", vhostQueues)}
+	words := []string{"type=vhost-user", mode, "path=" + path, fmt.Sprintf("queues=%d", vhost.MaxQueuePairs)}
 	if mtu, ok := r.number("mtu_request"); ok {
 		words = append(words, fmt.Sprintf("mtu=%d", mtu))
 	}

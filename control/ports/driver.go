@@ -115,6 +115,10 @@ func KeepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
 // ignore this name.
 func ExtrasKey(number uint32) string { return KeepKey(number) + "/extras" }
 
+// PartKey returns the name under which the engine keeps part n of a port's device, from 1
+// on. Part 0 is the device itself. Earlier versions ignore this name.
+func PartKey(number uint32, n int) string { return fmt.Sprintf("%s/parts/%d", KeepKey(number), n) }
+
 // permitted returns an error that names the port if this process lacks a capability that
 // the port needs.
 func (c *portContext) permitted(n privilege.Need) error {
@@ -152,6 +156,27 @@ func (c *portContext) keepExtras(fds []int) error {
 		return client.Forget(ExtrasKey(c.number))
 	}
 	return client.Keep(ExtrasKey(c.number), nil, fds)
+}
+
+// keepPart stores part n of a device in the engine. The function open gets it in
+// engine.Kept.Parts.
+func (c *portContext) keepPart(n int, blob []byte, fds []int) error {
+	client := c.engine.Client()
+	switch {
+	case client == nil:
+		return engine.ErrGone
+	case n == 0:
+		return c.keep(blob, fds)
+	}
+	return client.Keep(PartKey(c.number, n), blob, fds)
+}
+
+// forgetParts deletes parts 1 to n-1 of a device from the engine.
+func (c *portContext) forgetParts(n int) {
+	client := c.engine.Client()
+	for i := 1; i < n && client != nil; i++ {
+		_ = client.Forget(PartKey(c.number, i)) // error ignored: a dead engine keeps no state
+	}
 }
 
 func (c *portContext) attach(spec []byte, fds []int, tunnel bool) error {

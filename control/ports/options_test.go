@@ -38,7 +38,7 @@ func TestOptionsRefused(t *testing.T) {
 		{"type=vhost-user path=/x socket-group=-1", "socket-group=-1", "a name or a number"},
 		{"type=vhost-user path=/x socket-mode=1777", "socket-mode=1777", "octal"},
 		{"type=vhost-user path=/x socket-mode=8", "socket-mode=8", "octal"},
-		{"type=vhost-user path=/x queues=0", "queues=0", "1 to 16"},
+		{"type=vhost-user path=/x queues=0", "queues=0", "1 to 128"},
 		{"type=af_xdp", "dev=", "missing"},
 		{"type=af_xdp dev=e mode=fast", "mode=fast", "auto, zerocopy, copy, generic"},
 		{"type=vxlan remote=1.2.3.4", "vni=", "missing"},

@@ -72,7 +72,11 @@ func (p *vhostPort) open(device *engine.Kept) error {
 	var err error
 	if device != nil {
 		cfg.Memory = p.guests.Guest(p.number)
-		if p.session, err = vhost.Restore(cfg, backend, device.Request.Blob, device.FDs); err != nil {
+		parts := []vhost.Part{{Blob: device.Request.Blob, FDs: device.FDs}}
+		for n, k := range device.Parts {
+			parts = append(parts, vhost.Part{Number: n, Blob: k.Request.Blob, FDs: k.FDs})
+		}
+		if p.session, err = vhost.Restore(cfg, backend, parts); err != nil {
 			p.log.Warn("cannot take over the session of an earlier process, waiting for the guest again", "error", err)
 		}
 	}
@@ -114,7 +118,7 @@ func (p *vhostPort) attach(resume bool) error {
 	if s == nil {
 		return errors.New("vhost-user: there is no session")
 	}
-	p.keepSnapshot(s)
+	p.keepParts(s.Snapshot)
 	spec, fds, running := s.Spec(resume)
 	if !running {
 		return nil
@@ -123,17 +127,23 @@ func (p *vhostPort) attach(resume bool) error {
 	return p.portContext.attach(spec, fds, false)
 }
 
-// keepSnapshot stores the session's state in the engine for the next control process.
-func (p *vhostPort) keepSnapshot(s *vhost.Session) {
+// keepParts stores parts of the session's state in the engine for the next control process.
+// The caller's function makes them: Snapshot for an engine that has none, Changes otherwise.
+func (p *vhostPort) keepParts(makeParts func() []vhost.Part) {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()
 	if p.forgotten {
 		return
 	}
-	blob, fds := s.Snapshot()
-	defer closeFDs(fds)
-	if err := p.keep(blob, fds); err != nil && !errors.Is(err, engine.ErrGone) {
-		p.log.Error("the session cannot be kept for the next control process", "error", err)
+	var failed error
+	for _, part := range makeParts() {
+		if failed == nil {
+			failed = p.keepPart(part.Number, part.Blob, part.FDs)
+		}
+		part.Close()
+	}
+	if failed != nil && !errors.Is(failed, engine.ErrGone) {
+		p.log.Error("the session cannot be kept for the next control process", "error", failed)
 	}
 }
 
@@ -143,6 +153,8 @@ func (p *vhostPort) forgetSnapshot() {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()
 	p.forgotten = true
+	queues, _ := strconv.Atoi(p.values["queues"]) // valid: the option table has checked it
+	p.forgetParts(vhost.Parts(queues))            // before part 0, because a device without its parts is not restored
 	p.forget()
 }
 
@@ -218,6 +230,6 @@ func (b *vhostBackend) Changed() {
 	s := p.session
 	p.mu.Unlock()
 	if s != nil {
-		p.keepSnapshot(s)
+		p.keepParts(s.Changes)
 	}
 }

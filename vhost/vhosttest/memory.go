@@ -165,7 +165,7 @@ func New(o Options) (*Guest, error) {
 		g.borders = []int{0, queue - half, 2*queue - half, size}
 	}
 	if !o.Inflight {
-		if g.record, err = vhost.NewRecord(); err != nil {
+		if g.record, err = vhost.NewRecord(o.Pairs); err != nil {
 			g.Close()
 			return nil, err
 		}
