@@ -15,7 +15,7 @@ endif
 UNIT := $$(go list ./... | grep -v '/e2e\|/bench/attack$$')
 FUZZTIME ?= 20s
 
-.PHONY: build install deb release demo demo-central test lint unit race e2e nic test-nic bench-nic attack bench benchstat fuzz setup clean
+.PHONY: build install deb release docs demo demo-central test lint unit race e2e nic test-nic bench-nic attack bench benchstat fuzz setup clean
 
 # Where git refuses, or the source is no clone, COMMIT names the commit.
 COMMIT ?= $(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)
@@ -57,6 +57,10 @@ deb:
 # Programs, package, bill of materials and checksums in dist/, reproducibly.
 release:
 	@packaging/release
+
+# The documents as a site in dist/site.
+docs:
+	@scripts/docs
 
 setup:
 	@scripts/setup
