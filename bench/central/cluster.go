@@ -290,7 +290,7 @@ func (c *cluster) apply(ctx context.Context, r *wire.ChangeRequest, patience tim
 			return 0, err
 		}
 		c.retries.Add(1)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(max(10*time.Millisecond, wire.RetryIn(err)))
 	}
 }
 

@@ -158,7 +158,10 @@ func (m *member) followWaiting(ctx context.Context, address string, p wire.PeerC
 func (m *member) Apply(ctx context.Context, r *wire.ChangeRequest) (*wire.ChangeReply, error) {
 	revision, err := m.store.Apply(ctx, r)
 	var refused *store.Refused
+	var busy *store.Busy
 	switch {
+	case errors.As(err, &busy):
+		return nil, wire.BusyError(err.Error(), busy.RetryIn)
 	case errors.As(err, &refused):
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	case err != nil:

@@ -90,11 +90,14 @@ var codeOf = map[store.Reason]codes.Code{
 // again.
 func failure(err error) error {
 	var refused *store.Refused
+	var busy *store.Busy
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused):
 		return status.Error(codeOf[refused.Reason], refused.Why)
+	case errors.As(err, &busy):
+		return wire.BusyError(busy.Error(), busy.RetryIn)
 	case errors.Is(err, store.ErrFull):
 		return status.Error(codes.ResourceExhausted, err.Error())
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

@@ -7,10 +7,11 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"time"
@@ -41,8 +42,10 @@ const (
 	// gives up, about 3 s. A central that has just been started needs a second or two
 	// before it listens.
 	unreachableRounds = 15
-	// roundPause is the pause after the client has tried every central once.
+	// roundPause is the pause after the client has tried every central once. Busy centrals
+	// may ask for a longer one, up to mostPause.
 	roundPause = 200 * time.Millisecond
+	mostPause  = 10 * time.Second
 	// maxMessage is the largest accepted message in bytes.
 	maxMessage = 64 << 20
 	// maxAttempts limits how often Change starts again because others have changed the
@@ -126,7 +129,7 @@ func (c *Client) tryAll(ctx context.Context, timeout time.Duration, f func(conte
 func (c *Client) eachConn(ctx context.Context, timeout time.Duration, f func(context.Context, *grpc.ClientConn) error) error {
 	var problems []string
 	for unreachable := 0; ; {
-		reached := false
+		reached, wait := false, roundPause
 		problems = problems[:0]
 		for i, o := range c.centrals {
 			attempt, stop := context.WithTimeout(ctx, timeout)
@@ -138,6 +141,7 @@ func (c *Client) eachConn(ctx context.Context, timeout time.Duration, f func(con
 			}
 			reached = reached || o.conn.GetState() == connectivity.Ready
 			problems = append(problems, fmt.Sprintf("%s: %s", o.address, plain(err)))
+			wait = max(wait, min(wire.RetryIn(err), mostPause))
 			if ctx.Err() != nil {
 				break
 			}
@@ -145,17 +149,19 @@ func (c *Client) eachConn(ctx context.Context, timeout time.Duration, f func(con
 		if !reached {
 			unreachable++
 		}
-		if unreachable >= unreachableRounds || !sleep(ctx) {
+		if unreachable >= unreachableRounds || !sleep(ctx, wait) {
 			return fmt.Errorf("no central answers: %s", strings.Join(problems, "; "))
 		}
 	}
 }
 
-func sleep(ctx context.Context) bool {
+// sleep waits, or returns false if ctx ends. A random part of the time keeps apart the clients
+// that a busy central has answered together.
+func sleep(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(roundPause):
+	case <-time.After(wait + rand.N(wait/4)):
 		return true
 	}
 }
@@ -205,7 +211,7 @@ func PlainText(text string) string {
 // returns the revision of the change. Unless expected is 0, a central refuses the
 // request if the declaration has changed after revision expected.
 func (c *Client) Apply(ctx context.Context, changes []*wire.Change, expected int64) (int64, error) {
-	request := &wire.ChangeRequest{Id: rand.Text(), Changes: changes, Expected: expected}
+	request := &wire.ChangeRequest{Id: cryptorand.Text(), Changes: changes, Expected: expected}
 	timeout := answerTimeout + time.Duration(len(changes))*perChange
 	ctx, stop := context.WithTimeout(ctx, 2*timeout)
 	defer stop()

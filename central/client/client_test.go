@@ -2,7 +2,41 @@
 
 package client
 
-import "testing"
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"weft/central/wire"
+)
+
+// A busy central is asked again, in this case because there is no other one.
+func TestBusyCentralIsAskedAgain(t *testing.T) {
+	c, err := New([]string{"unix:" + t.TempDir() + "/none"}, insecure.NewCredentials())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	calls := 0
+	err = c.eachConn(t.Context(), time.Minute, func(context.Context, *grpc.ClientConn) error {
+		if calls++; calls == 1 {
+			return wire.BusyError("busy", time.Millisecond)
+		}
+		return nil
+	})
+	if err != nil || calls != 2 {
+		t.Errorf("%v after %d calls", err, calls)
+	}
+	if in := wire.RetryIn(wire.BusyError("busy", 3*time.Second)); in != 3*time.Second {
+		t.Errorf("repeat in %s", in)
+	}
+	if in := wire.RetryIn(nil); in != 0 {
+		t.Errorf("repeat in %s without an error", in)
+	}
+}
 
 func TestPlainText(t *testing.T) {
 	for text, want := range map[string]string{

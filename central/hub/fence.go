@@ -49,6 +49,7 @@ func (h *Hub) fence(f fenced) {
 // catchUp gives the waiting answers whenever the hub has caught up with the store,
 // until ctx ends.
 func (h *Hub) catchUp(ctx context.Context) {
+	read := revisionRead{store: h.store, done: make(chan storeRevision, 1)}
 	for {
 		select {
 		case <-ctx.Done():
@@ -61,7 +62,7 @@ func (h *Hub) catchUp(ctx context.Context) {
 		h.mu.Unlock()
 		absence := wire.Absence_ABSENCE_LATE
 		limit, cancel := context.WithTimeout(ctx, fenceTimeout)
-		if revision, err := h.store.Revision(limit); err == nil && h.await(limit, revision) {
+		if revision, err := read.next(ctx, limit); err == nil && h.await(limit, revision) {
 			absence = wire.Absence_ABSENCE_NOBODY
 		}
 		cancel()
@@ -70,6 +71,43 @@ func (h *Hub) catchUp(ctx context.Context) {
 			h.unfence(f, absence)
 		}
 		h.mu.Unlock()
+	}
+}
+
+// revisionRead asks the store for its revision. A question that is not answered in time goes
+// on, and the next one begins after it, so that a slow store has only one at a time.
+type revisionRead struct {
+	store   Store
+	reading bool // an answer will be in done
+	done    chan storeRevision
+}
+
+type storeRevision struct {
+	revision int64
+	err      error
+}
+
+// next returns a revision of the store that is not older than the call. It returns an error
+// when limit ends; the question to the store ends with ctx.
+func (r *revisionRead) next(ctx, limit context.Context) (int64, error) {
+	if r.reading { // an answer from before the call is of no use
+		select {
+		case <-limit.Done():
+			return 0, limit.Err()
+		case <-r.done:
+		}
+	}
+	r.reading = true
+	go func() {
+		revision, err := r.store.Revision(ctx)
+		r.done <- storeRevision{revision, err}
+	}()
+	select {
+	case <-limit.Done():
+		return 0, limit.Err()
+	case now := <-r.done:
+		r.reading = false
+		return now.revision, now.err
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -98,6 +99,52 @@ func TestAnswersSayWhyThereIsNoPlace(t *testing.T) {
 		if late := h.Stats().QuestionsLate; (late == 1) != (test.want == wire.Absence_ABSENCE_LATE) {
 			t.Errorf("%d late questions are counted", late)
 		}
+	}
+}
+
+// hungStore answers no question for its revision until it is released.
+type hungStore struct {
+	noStore
+	count   atomic.Int32
+	release chan struct{}
+}
+
+func (s *hungStore) Revision(ctx context.Context) (int64, error) {
+	s.count.Add(1)
+	select {
+	case <-s.release:
+		return 1, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// A hub asks a store that does not answer only once, instead of giving up and asking again.
+func TestHungStoreIsAskedOnce(t *testing.T) {
+	from := &hungStore{release: make(chan struct{})}
+	h, s := fleetOfOne(t, from)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go h.catchUp(ctx)
+	ask := func(number uint64) wire.Absence {
+		question := &wire.Question{Number: number, Net: "n1", Of: &wire.Question_Mac{Mac: []byte{2, 0, 0, 0, 0, 9}}}
+		if err := h.receive(s, &wire.FromHost{Message: &wire.FromHost_Question{Question: question}}); err != nil {
+			t.Fatal(err)
+		}
+		waitfor.True(t, "an answer", func() bool { return lastAnswer(t, h, s).GetNumber() == number })
+		return lastAnswer(t, h, s).GetAbsence()
+	}
+	for number := range uint64(2) {
+		if got := ask(number + 1); got != wire.Absence_ABSENCE_LATE {
+			t.Errorf("answer %s of a store that hangs", got)
+		}
+	}
+	if n := from.count.Load(); n != 1 {
+		t.Errorf("the store was asked %d times", n)
+	}
+	close(from.release)
+	if got := ask(3); got != wire.Absence_ABSENCE_NOBODY {
+		t.Errorf("answer %s of a store that answers again", got)
 	}
 }
 

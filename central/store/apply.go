@@ -7,10 +7,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
@@ -25,7 +23,8 @@ var errConflict = errors.New("the intent changes too often")
 // earlier revision.
 //
 // Apply repeats temporary failures until ctx ends. After an error other than
-// *Refused, the request may have taken effect. It can be sent again with the same id.
+// *Refused and *Busy, the request may have taken effect. It can be sent again with the same
+// id.
 func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, error) {
 	id := request.GetId()
 	if id == "" {
@@ -37,33 +36,19 @@ func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, 
 	if err != nil {
 		return 0, err
 	}
-	a := &applying{store: s, id: id, objects: objects, expected: request.GetExpected(), local: s.local}
-	for n := 0; ; n++ {
-		local := a.local
-		revision, err := a.try(ctx)
-		a.local = false
-		var refused *Refused
-		switch {
-		case local && (errors.Is(err, errConflict) || errors.As(err, &refused)):
-			// what was read may have been old
-		case err == nil:
-			s.unbindDeleted(ctx, objects)
-			return revision, nil
-		case !errors.Is(err, errConflict) && !temporary(err):
-			return 0, explain(err)
-		case ctx.Err() != nil || pause(ctx, n) != nil:
-			return 0, fmt.Errorf("request %s may or may not have had an effect, send it again: %w", id, err)
-		}
+	a := s.newApplying(ctx, id, objects, request)
+	if err := s.requests.enqueue(s, a); err != nil {
+		return 0, err
 	}
-}
-
-// applying is one request in progress.
-type applying struct {
-	store    *Store
-	id       string
-	objects  []*target
-	expected int64
-	local    bool // see Store.local
+	select {
+	case <-a.finished:
+	case <-ctx.Done():
+		return 0, a.interrupted(ctx.Err())
+	}
+	if a.err == nil {
+		s.unbindDeleted(ctx, objects)
+	}
+	return a.revision, a.err
 }
 
 // prepare reads the keys that the request concerns and computes the changes. If the
@@ -81,17 +66,13 @@ func (a *applying) prepare(ctx context.Context, locked bool) (v *view, applied i
 // readState waits and returns errConflict. locked means that this store holds the key
 // "writer".
 func (a *applying) readState(ctx context.Context, locked bool) (v *view, applied int64, err error) {
-	v = a.store.newView(a.local)
-	keys := []string{requestKey(a.id)}
+	v = a.store.newView(false)
+	keys := a.keys()
 	if !locked {
 		keys = append(keys, writerKey)
 	}
 	if a.expected != 0 {
 		keys = append(keys, intentKey)
-	}
-	// read everything that the method plan needs at once
-	for _, w := range a.objects {
-		keys = append(append(append(append(keys, w.key()), guards(w.message)...), references(w.message)...), namesakes(w.message)...)
 	}
 	if err := v.load(ctx, keys); err != nil {
 		return nil, 0, err
@@ -105,67 +86,10 @@ func (a *applying) readState(ctx context.Context, locked bool) (v *view, applied
 		}
 		return nil, 0, errConflict
 	}
-	if a.expected != 0 {
-		if r := v.records[intentKey]; r.mod > a.expected {
-			return nil, 0, refuse(Changed, "the intent has changed since revision %d, in revision %d; read it again and repeat", a.expected, r.mod)
-		}
+	if err := checkExpected(v, a.expected); err != nil {
+		return nil, 0, err
 	}
 	return v, 0, nil
-}
-
-func (a *applying) try(ctx context.Context) (int64, error) {
-	s := a.store
-	if len(a.objects) > s.ops { // each change has a comparison
-		return a.large(ctx)
-	}
-	v, done, err := a.prepare(ctx, false)
-	if err != nil || done != 0 {
-		return done, err
-	}
-	bound, err := v.bindWaiting(ctx, a.objects)
-	if err != nil {
-		return 0, err
-	}
-	changes, ifs := v.changes(), v.unchanged()
-	size := 0
-	for _, c := range changes {
-		size += c.size()
-	}
-	compared := 0
-	for i := range ifs {
-		compared += opBytes(string(ifs[i].KeyBytes()))
-	}
-	if len(changes)+2 > s.ops || len(ifs) > s.ops || size+compared > s.bytes {
-		return a.large(ctx)
-	}
-	lease, err := s.requestLease(ctx)
-	if err != nil {
-		return 0, err
-	}
-	ops := make([]clientv3.Op, 0, len(changes)+2)
-	for _, c := range changes {
-		ops = append(ops, c.op())
-	}
-	if len(changes) > 0 {
-		ops = append(ops, clientv3.OpPut(intentKey, a.id))
-	}
-	ops = append(ops, clientv3.OpPut(requestKey(a.id), "", clientv3.WithLease(lease)))
-	timeout := attemptTimeout
-	if size > largeBytes {
-		timeout = largeTimeout
-	}
-	r, err := s.commit(ctx, timeout, ifs, ops)
-	switch {
-	case errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound):
-		s.forgetLease(lease)
-		return 0, errConflict
-	case err != nil:
-		return 0, err
-	case !r.Succeeded:
-		return 0, errConflict
-	}
-	s.boundAtOnce.Add(uint64(bound))
-	return r.Header.Revision, nil
 }
 
 // unbindDeleted removes the bindings to deleted hosts. After a crash some may be left;

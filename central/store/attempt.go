@@ -69,9 +69,38 @@ func pause(ctx context.Context, n int) error {
 	}
 }
 
+// patience returns the time limit of the next attempt at a request to etcd. n is the number of
+// earlier attempts. The limit doubles with each attempt, because an attempt that ends early
+// makes a slow member do its work again.
+func (s *Store) patience(n int) time.Duration {
+	limit := attemptTimeout
+	if s.leaderChanged != nil {
+		limit = memberTimeout
+	}
+	return min(limit<<min(n, 10), largeTimeout)
+}
+
+// attempt returns the context of one attempt. It ends after the time limit. If the member of
+// etcd is in this process, it also ends when the member has a new leader, because the request
+// may be lost with the old one.
+func (s *Store) attempt(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	if s.leaderChanged != nil {
+		changed := s.leaderChanged()
+		go func() {
+			select {
+			case <-changed:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, cancel
+}
+
 func (s *Store) commit(ctx context.Context, timeout time.Duration, ifs []clientv3.Cmp, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
 	member := s.members.current()
-	attempt, cancel := context.WithTimeout(ctx, timeout)
+	attempt, cancel := s.attempt(ctx, timeout)
 	defer cancel()
 	r, err := s.kv.Txn(attempt).If(ifs...).Then(ops...).Commit()
 	if err != nil && ctx.Err() == nil && temporary(err) {
@@ -126,8 +155,7 @@ func (m *members) leave(member int) {
 // succeeds.
 func (s *Store) read(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
 	for n := 0; ; n++ {
-		// a slow member gets more time
-		r, err := s.commit(ctx, attemptTimeout*time.Duration(max(1, n-2)), nil, ops)
+		r, err := s.commit(ctx, s.patience(n), nil, ops)
 		if err == nil {
 			return r, nil
 		}
@@ -149,10 +177,11 @@ type requestLease struct {
 }
 
 // A request id is remembered for at least requestTTL. New ids that arrive within the
-// time leaseShared share one lease.
+// time leaseShared share one lease. etcd deletes all keys of a lease in one transaction, so
+// few keys may share one.
 const (
-	requestTTL  = time.Hour
-	leaseShared = 10 * time.Minute
+	requestTTL  = 10 * time.Minute
+	leaseShared = 10 * time.Second
 )
 
 func (s *Store) requestLease(ctx context.Context) (clientv3.LeaseID, error) {
@@ -164,7 +193,7 @@ func (s *Store) requestLease(ctx context.Context) (clientv3.LeaseID, error) {
 	}
 	for n := 0; ; n++ {
 		member := s.members.current()
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		attempt, cancel := s.attempt(ctx, s.patience(n))
 		start := time.Now()
 		r, err := s.client.Grant(attempt, int64((requestTTL+leaseShared)/time.Second))
 		cancel()

@@ -52,7 +52,7 @@ func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results []BindResult, group []int) {
 	for n := 0; ; n++ {
 		local := s.local && n == 0
-		err := s.bindOnce(ctx, requests, results, &group, local)
+		err := s.bindOnce(ctx, requests, results, &group, local, n)
 		if len(group) == 0 {
 			return
 		}
@@ -75,8 +75,8 @@ func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results [
 
 // bindOnce executes a group of requests in one transaction. It leaves the requests that
 // have no result yet in the group. If local is set, the store's reads may be old, so
-// only bindings that were written have a result.
-func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []BindResult, group *[]int, local bool) error {
+// only bindings that were written have a result. n is the number of earlier attempts.
+func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []BindResult, group *[]int, local bool, n int) error {
 	keys := make([]string, 0, bindOps*len(*group))
 	for _, i := range *group {
 		r := &requests[i]
@@ -103,7 +103,7 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 		t.ifs = append(t.ifs, clientv3.Compare(clientv3.ModRevision(writerKey), "=", 0))
 		t.ops = append(t.ops, clientv3.OpPut(intentKey, "move"))
 	}
-	r, err := s.commit(ctx, attemptTimeout, t.ifs, t.ops)
+	r, err := s.commit(ctx, s.patience(n), t.ifs, t.ops)
 	if err != nil {
 		return err // the next attempt reads the outcome
 	}

@@ -239,6 +239,7 @@ func Dial(endpoints []string, config *tls.Config) (*clientv3.Client, error) {
 func (e *Embedded) Store() *Store {
 	s := New(e.client, WithLimits(embeddedOps, embeddedBytes))
 	s.kv, s.watcher, s.local, s.readLocal = e.direct, e.direct, true, e.readLocal
+	s.leaderChanged = e.etcd.Server.LeaderChangedNotify
 	return s
 }
 

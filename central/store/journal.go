@@ -159,7 +159,6 @@ func (s *Store) cut(changes []change) [][]change {
 // The method large applies a request through the journal.
 func (a *applying) large(ctx context.Context) (int64, error) {
 	s := a.store
-	a.local = false // the chunks compare nothing
 	w, err := a.lock(ctx)
 	// another store is applying a large request, or this request has already taken
 	// effect

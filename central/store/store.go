@@ -42,9 +42,13 @@ const (
 	DefaultBytes = 1 << 20
 )
 
-// attemptTimeout limits the time of one request to etcd. After this time, the store
-// repeats the request at another member.
-const attemptTimeout = time.Second
+// attemptTimeout limits the time of the first attempt at a request to etcd. After this time,
+// the store repeats the request at another member. memberTimeout is the limit if the member is
+// in this process: there is no other one, and the attempt also ends with the member's leader.
+const (
+	attemptTimeout = time.Second
+	memberTimeout  = 2 * time.Second
+)
 
 // Store reads and writes the keys of one fleet. Its methods are safe for concurrent
 // use.
@@ -63,6 +67,10 @@ type Store struct {
 	ops       int // limit of operations in one transaction
 	bytes     int // limit of the size of one transaction
 	lease     requestLease
+	requests  requests
+	// leaderChanged returns a channel that is closed when the member in this process has a
+	// new leader; nil: the member is in another process.
+	leaderChanged func() <-chan struct{}
 
 	members *members
 	// waiting records since when a large request of another store has made no progress.

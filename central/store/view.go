@@ -40,6 +40,9 @@ type view struct {
 	// prefixes that loadPrefix has read. If another store adds a key with one of them,
 	// the transaction conflicts.
 	prefixes []string
+	// changed has the earlier state of changed keys if remembers is set, see begin.
+	changed   []undone
+	remembers bool
 }
 
 func (s *Store) newView(local bool) *view {
@@ -183,11 +186,13 @@ func (v *view) record(key string) *record {
 }
 
 func (v *view) put(key string, value []byte) {
+	v.remember(key)
 	r := v.record(key)
 	r.value, r.exists = value, true
 }
 
 func (v *view) del(key string) {
+	v.remember(key)
 	r := v.record(key)
 	r.value, r.exists = nil, false
 }
@@ -230,18 +235,4 @@ func (v *view) changes() []change {
 		return strings.Compare(a.key, b.key)
 	})
 	return objects
-}
-
-// unchanged returns comparisons that fail if any key of the view has changed.
-func (v *view) unchanged() []clientv3.Cmp {
-	var ifs []clientv3.Cmp
-	for k, r := range v.records {
-		if r.read && !r.ranged {
-			ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(k), "=", r.mod))
-		}
-	}
-	for _, p := range v.prefixes {
-		ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(p).WithPrefix(), "<", v.revision+1))
-	}
-	return ifs
 }

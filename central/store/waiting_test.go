@@ -104,7 +104,7 @@ func commitView(t *testing.T, s *Store, v *view) bool {
 	for _, c := range v.changes() {
 		ops = append(ops, c.op())
 	}
-	r, err := s.commit(t.Context(), attemptTimeout, v.unchanged(), ops)
+	r, err := s.commit(t.Context(), attemptTimeout, v.unchanged(false), ops)
 	if err != nil {
 		t.Fatal(err)
 	}

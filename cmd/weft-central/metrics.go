@@ -15,6 +15,7 @@ import (
 
 	"weft/central/admin"
 	"weft/central/hub"
+	"weft/central/store"
 )
 
 // metricsTimeout is the time limit of one HTTP request for metrics or health.
@@ -116,6 +117,19 @@ func (c *central) collectors() []prometheus.Collector {
 	list = append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weft_central_bound_at_once_total", Help: "ports bound in the transaction that declared them",
 	}, func() float64 { return float64(c.store.BoundAtOnce()) }))
+	for _, r := range []struct {
+		name, help string
+		value      func(store.Load) float64
+	}{
+		{"requests_busy_total", "requests answered busy, because too many waited", func(l store.Load) float64 { return float64(l.Busy) }},
+		{"requests_total", "requests that have taken effect", func(l store.Load) float64 { return float64(l.Applied) }},
+		{"transactions_total", "transactions in which they took effect", func(l store.Load) float64 { return float64(l.Transactions) }},
+	} {
+		list = append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "weft_central_" + r.name, Help: r.help},
+			func() float64 { return r.value(c.store.Load()) }))
+	}
+	list = append(list, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weft_central_requests_waiting", Help: "requests that wait for a transaction"},
+		func() float64 { return float64(c.store.Load().Waiting) }))
 	for _, r := range []struct {
 		name, help string
 		value      func(frontCounts) float64
