@@ -71,7 +71,7 @@ type Error struct {
 // Log has the settings of the daemon's log.
 type Log struct {
 	Level  string `json:"level"`  // least severe messages: debug, info, warn or error
-	Format string `json:"format"` // text or json
+	Format string `json:"format"` // text, json or ovs
 }
 
 // ShuttingDown has the ids of the processes that a shutdown ends.

@@ -14,7 +14,7 @@ const logHelp = `Prints the settings of weftd's log, or changes one until weftd 
 configuration file:
 
   weft log level debug     least severe messages: debug, info, warn or error
-  weft log format json     text or json
+  weft log format json     text, json, or ovs as Open vSwitch's
 
 For a lasting change, set log-level and log-format in weft.toml(5).`
 
@@ -27,7 +27,7 @@ func (c *command) logVerb() *cobra.Command {
 			RunE: func(_ *cobra.Command, args []string) error { return c.logSettings("level", args) },
 		},
 		&cobra.Command{
-			Use: "format [text|json]", Short: "format of the log", Long: logHelp, Args: words(0, 1),
+			Use: "format [text|json|ovs]", Short: "format of the log", Long: logHelp, Args: words(0, 1),
 			RunE: func(_ *cobra.Command, args []string) error { return c.logSettings("format", args) },
 		})
 	return log

@@ -96,7 +96,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.DatapathID, "datapath-id", "", "the switch's number for OpenFlow, up to 16 hexadecimal digits (default: derived from the machine and --state)")
 	f.StringVar(&s.OVSDB, "ovsdb", "", "ovsdb-server that rules bridges, ports and controllers as it rules ovs-vswitchd, as in unix:/run/openvswitch/db.sock; OpenFlow sockets are then beside it (docs/ovsdb.md)")
 	f.StringVar(&s.LogLevel, "log-level", "info", "least severe messages in the log: debug, info, warn or error; SIGHUP rereads it from the configuration file")
-	f.StringVar(&s.LogFormat, "log-format", logs.Text, "format of the log: text or json; SIGHUP rereads it from the configuration file")
+	f.StringVar(&s.LogFormat, "log-format", logs.Text, "format of the log: text, json, or ovs as Open vSwitch's; SIGHUP rereads it from the configuration file")
 	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "time for which a worker polls empty queues before it sleeps, µs")
 }
 

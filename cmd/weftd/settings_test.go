@@ -168,7 +168,7 @@ func TestReload(t *testing.T) {
 	}{
 		{"log-level = \"debug\"\nlog-format = \"json\"\nspin-us = 9\nworkers = 2\n", "at_next_start=[spin-us]", "debug", logs.JSON},
 		{"log-level = \"loud\"\n", "expected debug, info", "debug", logs.JSON},
-		{"log-format = \"xml\"\n", "log-format: xml: expected text or json", "debug", logs.JSON},
+		{"log-format = \"xml\"\n", "log-format: xml: expected text, json or ovs", "debug", logs.JSON},
 		{"spin-us = x\n", "line 1", "debug", logs.JSON},
 		{"", "at_next_start=[]", "info", logs.Text},
 	} {

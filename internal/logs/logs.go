@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 )
@@ -16,31 +17,30 @@ import (
 const (
 	Text = "text" // key=value
 	JSON = "json" // one object a line
+	OVS  = "ovs"  // as Open vSwitch: time|number|package|LEVEL|message key=value
 )
+
+// formats are the words of log-format.
+var formats = []string{Text, JSON, OVS}
 
 // Log is the settings of a log. Several goroutines may use it.
 type Log struct {
-	level slog.LevelVar
-	json  atomic.Bool
+	level  slog.LevelVar
+	format atomic.Int32 // index in formats
 }
 
 // New returns a logger that writes to w, and its settings: level info, format text.
 func New(w io.Writer) (*slog.Logger, *Log) {
 	l := &Log{}
 	options := &slog.HandlerOptions{Level: &l.level}
-	return slog.New(&handler{l, slog.NewTextHandler(w, options), slog.NewJSONHandler(w, options)}), l
+	return slog.New(&handler{l, []slog.Handler{slog.NewTextHandler(w, options), slog.NewJSONHandler(w, options), newOVSHandler(w, options)}}), l
 }
 
 // Level returns the least severe level that is logged, as a word.
 func (l *Log) Level() string { return strings.ToLower(l.level.Level().String()) }
 
-// Format returns Text or JSON.
-func (l *Log) Format() string {
-	if l.json.Load() {
-		return JSON
-	}
-	return Text
-}
+// Format returns a word of formats.
+func (l *Log) Format() string { return formats[l.format.Load()] }
 
 // Set changes level and format; "" leaves one as it is. On an error nothing has changed.
 func (l *Log) Set(level, format string) error {
@@ -56,7 +56,7 @@ func (l *Log) Set(level, format string) error {
 	}
 	l.level.Set(next)
 	if format != "" {
-		l.json.Store(format == JSON)
+		l.format.Store(int32(slices.Index(formats, format)))
 	}
 	return nil
 }
@@ -73,25 +73,20 @@ func ParseLevel(word string) (slog.Level, error) {
 
 // CheckFormat refuses a word that is neither a format nor "".
 func CheckFormat(word string) error {
-	if word != "" && word != Text && word != JSON {
-		return fmt.Errorf("%s: expected text or json", word)
+	if word != "" && !slices.Contains(formats, word) {
+		return fmt.Errorf("%s: expected text, json or ovs", word)
 	}
 	return nil
 }
 
-// handler passes records to the handler of the present format. Both have the same
+// handler passes records to the handler of the present format. All have the same
 // attributes.
 type handler struct {
-	log        *Log
-	text, json slog.Handler
+	log     *Log
+	formats []slog.Handler // in the order of formats
 }
 
-func (h *handler) now() slog.Handler {
-	if h.log.json.Load() {
-		return h.json
-	}
-	return h.text
-}
+func (h *handler) now() slog.Handler { return h.formats[h.log.format.Load()] }
 
 func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.now().Enabled(ctx, level)
@@ -99,10 +94,18 @@ func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (h *handler) Handle(ctx context.Context, r slog.Record) error { return h.now().Handle(ctx, r) }
 
+func (h *handler) derive(derived func(slog.Handler) slog.Handler) slog.Handler {
+	next := &handler{log: h.log}
+	for _, f := range h.formats {
+		next.formats = append(next.formats, derived(f))
+	}
+	return next
+}
+
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &handler{h.log, h.text.WithAttrs(attrs), h.json.WithAttrs(attrs)}
+	return h.derive(func(f slog.Handler) slog.Handler { return f.WithAttrs(attrs) })
 }
 
 func (h *handler) WithGroup(name string) slog.Handler {
-	return &handler{h.log, h.text.WithGroup(name), h.json.WithGroup(name)}
+	return h.derive(func(f slog.Handler) slog.Handler { return f.WithGroup(name) })
 }

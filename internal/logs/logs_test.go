@@ -43,3 +43,26 @@ func TestSettingsChangeAtRunTime(t *testing.T) {
 		}
 	}
 }
+
+// The format ovs has Open vSwitch's fields, and text that begins a line cannot forge one.
+func TestOVSFormat(t *testing.T) {
+	var out bytes.Buffer
+	log, settings := New(&out)
+	if err := settings.Set("debug", OVS); err != nil {
+		t.Fatal(err)
+	}
+	port := log.With("port", "vm1").WithGroup("link")
+	port.Warn("one", "why", "a\n2023|ERR|b")
+	log.Error("two")
+	log.Debug("three")
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	want := []string{`Z|00001|logs|WARN|one port=vm1 link.why="a\n2023|ERR|b"`, "Z|00002|logs|ERR|two", "Z|00003|logs|DBG|three"}
+	if len(lines) != len(want) {
+		t.Fatalf("%q", lines)
+	}
+	for i, line := range lines {
+		if at, rest, _ := strings.Cut(line, "Z"); "Z"+rest != want[i] || len(at) != len("2023-01-01T00:00:00.000") {
+			t.Errorf("%q, expected %q", line, want[i])
+		}
+	}
+}
