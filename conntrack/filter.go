@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -130,7 +131,8 @@ func (t *TupleFilter) parse(text string) error {
 		case "icmp_code":
 			t.Code, expected = parseUint[uint8](value)
 		default:
-			return fmt.Errorf("%q: expected ct_nw_src, ct_nw_dst, ct_ipv6_src, ct_ipv6_dst, ct_nw_proto, ct_tp_src, ct_tp_dst, icmp_id, icmp_type or icmp_code", name)
+			last := len(tupleFields) - 1
+			return fmt.Errorf("%q: expected %s or %s", name, strings.Join(tupleFields[:last], ", "), tupleFields[last])
 		}
 		if expected != "" {
 			return fmt.Errorf("%q: expected %s for %s", part, expected, name)
@@ -198,3 +200,9 @@ func (t *TupleFilter) match(u *Tuple) bool {
 }
 
 func agrees[T comparable](want *T, value T) bool { return want == nil || *want == value }
+
+// tupleFields are the names of the fields of a tuple.
+var tupleFields = []string{"ct_nw_src", "ct_nw_dst", "ct_ipv6_src", "ct_ipv6_dst", "ct_nw_proto", "ct_tp_src", "ct_tp_dst", "icmp_id", "icmp_type", "icmp_code"}
+
+// IsTupleField reports whether a tuple of a filter can have a field of this name.
+func IsTupleField(name string) bool { return slices.Contains(tupleFields, name) }

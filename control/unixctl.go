@@ -25,7 +25,7 @@ func (d *Daemon) appctl() []unixctl.Command {
 	text := func(f func() string) func([]string) (string, error) {
 		return func([]string) (string, error) { return f(), nil }
 	}
-	return []unixctl.Command{
+	return append(d.dpctl(), []unixctl.Command{
 		{Name: "version", Run: text(func() string {
 			return fmt.Sprintf("ovs-vswitchd (Weft) %s\nweftd %s\n", ovsdb.OVSVersion, buildinfo.Own())
 		})},
@@ -33,7 +33,6 @@ func (d *Daemon) appctl() []unixctl.Command {
 		{Name: "fdb/show", Usage: "bridge", Least: 1, Most: 1, Run: d.appctlFDB},
 		{Name: "fdb/flush", Usage: "[bridge]", Most: 1, Changes: true, Run: d.appctlFlushFDB},
 		{Name: "dpif/show", Run: text(d.appctlPorts)},
-		{Name: "dpctl/dump-flows", Usage: "[names]", Most: 2, Run: text(d.appctlMegaflows)},
 		{Name: "ofproto/list", Run: text(func() string { return strings.Join(d.bridgeList(), "\n") + "\n" })},
 		{Name: "ofproto/trace", Usage: "bridge flow", Least: 2, Most: 2, Run: d.appctlTrace},
 		{Name: "bfd/show", Usage: "[interface]", Most: 1, Run: d.appctlBFD},
@@ -48,7 +47,7 @@ func (d *Daemon) appctl() []unixctl.Command {
 		})},
 		{Name: "vlog/set", Usage: "{spec | PATTERN:facility:pattern}", Least: 1, Most: 16, Changes: true, Run: d.appctlLog},
 		{Name: "vlog/reopen", Run: text(func() string { return "" })}, // the log is the standard error output
-	}
+	}...)
 }
 
 func (d *Daemon) bridgeList() (names []string) {
@@ -116,7 +115,7 @@ func (d *Daemon) appctlPorts() string {
 		hits, misses = hits+w.ExactHits+w.MegaflowHits, misses+w.Misses
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "netdev@weft: hit:%d missed:%d\n", hits, misses)
+	fmt.Fprintf(&out, "%s: hit:%d missed:%d\n", datapathName, hits, misses)
 	ports, _ := d.ports.List("") // fails for an unknown name only
 	for _, b := range d.bridges.List() {
 		fmt.Fprintf(&out, "  %s:\n", b.Name)
@@ -125,18 +124,6 @@ func (d *Daemon) appctlPorts() string {
 				fmt.Fprintf(&out, "    %s %d/%d: (%s)\n", p.Name, p.InFlows(), p.Number, p.Type)
 			}
 		}
-	}
-	return out.String()
-}
-
-func (d *Daemon) appctlMegaflows() string {
-	var out strings.Builder
-	for _, m := range d.megaflows().DumpMegaflows(pipeline.ByName) {
-		used := "never"
-		if m.UsedS != nil {
-			used = fmt.Sprintf("%.3fs", *m.UsedS)
-		}
-		fmt.Fprintf(&out, "%s, packets:%d, bytes:%d, used:%s, actions:%s\n", m.Match, m.Packets, m.Bytes, used, m.Actions)
 	}
 	return out.String()
 }

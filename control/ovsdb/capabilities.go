@@ -3,8 +3,10 @@
 package ovsdb
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // OVSVersion is written to Open_vSwitch.ovs_version, from which clients derive features: the
@@ -46,3 +48,70 @@ var capabilities = map[string]string{
 
 // ifaceTypes are written to Open_vSwitch.iface_types.
 var ifaceTypes = slices.Sorted(maps.Keys(kinds))
+
+// features are the capabilities that dpif/show-dp-features prints, in Open vSwitch's order and
+// words.
+var features = []struct{ capability, words string }{
+	{"masked_set_action", "Masked set action"},
+	{"tnl_push_pop", "Tunnel push pop"},
+	{"ufid", "Ufid"},
+	{"trunc", "Truncate action"},
+	{"sample_nesting", "Sample nesting"},
+	{"ct_eventmask", "Conntrack eventmask"},
+	{"ct_clear", "Conntrack clear"},
+	{"max_hash_alg", "Max dp_hash algorithm"},
+	{"check_pkt_len", "Check pkt length action"},
+	{"ct_timeout", "Conntrack timeout policy"},
+	{"explicit_drop_action", "Explicit Drop action"},
+	{"lb_output_action", "Optimized Balance TCP mode"},
+	{"ct_zero_snat", "Conntrack all-zero IP SNAT"},
+	{"add_mpls", "MPLS Label add"},
+	{"max_vlan_headers", "Max VLAN headers"},
+	{"recirc", "Recirc"},
+	{"ct_state", "CT state"},
+	{"ct_zone", "CT zone"},
+	{"ct_mark", "CT mark"},
+	{"ct_label", "CT label"},
+	{"ct_state_nat", "CT state NAT"},
+	{"ct_orig_tuple", "CT orig tuple"},
+	{"ct_orig_tuple6", "CT orig tuple for IPv6"},
+	{"nd_ext", "IPv6 ND Extension"},
+}
+
+// Features returns the capabilities as dpif/show-dp-features prints them.
+func Features() string {
+	var out strings.Builder
+	for _, f := range features {
+		word := capabilities[f.capability]
+		switch word {
+		case "true":
+			word = "Yes"
+		case "false":
+			word = "No"
+		}
+		fmt.Fprintf(&out, "%s: %s\n", f.words, word)
+	}
+	return out.String()
+}
+
+// HasFeature reports whether there is a capability of this name.
+func HasFeature(name string) bool {
+	_, has := capabilities[name]
+	return has
+}
+
+// logCapabilities logs capabilities in the words of ovs-vswitchd, whose log tools search.
+func (c *Client) logCapabilities() {
+	c.log.Info("VLAN header stack length probed as " + capabilities["max_vlan_headers"])
+	for _, f := range []struct{ capability, words string }{
+		{"recirc", "recirculation"}, {"masked_set_action", "masked set action"}, {"ufid", "unique flow ids"}, {"ct_clear", "ct_clear action"},
+		{"trunc", "truncate action"}, {"explicit_drop_action", "explicit drop action"}, {"ct_zero_snat", "all-zero SNAT"},
+		{"ct_timeout", "timeout policy in conntrack action"}, {"lb_output_action", "lb_output action"},
+	} {
+		if capabilities[f.capability] == "true" {
+			c.log.Info("Datapath supports " + f.words)
+		} else {
+			c.log.Info("Datapath does not support " + f.words)
+		}
+	}
+}

@@ -78,6 +78,7 @@ func New(s Setup) *Client {
 
 // Run follows the database until ctx ends. Without a connection the switch stays as it is.
 func (c *Client) Run(ctx context.Context) {
+	c.logCapabilities()
 	backoff := minBackoff
 	for ctx.Err() == nil {
 		began := time.Now()

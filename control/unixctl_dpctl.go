@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weft/api"
+	"weft/conntrack"
+	"weft/control/observe"
+	"weft/control/ovsdb"
+	"weft/control/pipeline"
+	"weft/control/unixctl"
+	"weft/control/usererr"
+)
+
+// datapathName is Open vSwitch's name of the data path in userspace. All bridges share one.
+const datapathName = "netdev@ovs-netdev"
+
+// dpctl returns the commands about the data path and its connections. Errors and answers have
+// the words of ovs-dpctl(8).
+func (d *Daemon) dpctl() []unixctl.Command {
+	nothing := func([]string) (string, error) { return "", nil }
+	commands := []unixctl.Command{
+		{Name: "dpctl/dump-dps", Run: func([]string) (string, error) { return datapathName + "\n", nil }},
+		{Name: "dpctl/show", Usage: "[dp]", Most: 3, Run: d.dpctlShow},
+		{Name: "dpctl/dump-flows", Usage: "[-m] [--names] [dp] [filter=FLOW] [type=TYPE]", Most: 6, Run: d.dpctlFlows},
+		{Name: "dpif/dump-flows", Usage: "[-m] [--names] bridge", Least: 1, Most: 3, Run: d.dpifFlows},
+		{Name: "dpctl/dump-conntrack", Usage: "[-m] [-s] [dp] [zone=zone] [mark=mark[/mask]] [labels=label[/mask]] [CT_TUPLE [CT_TUPLE]]", Most: 9, Run: d.dpctlConnections},
+		{Name: "dpctl/dump-conntrack-exp", Usage: "[dp] [zone=zone]", Most: 2, Run: d.dpctlExpectations},
+		{Name: "dpctl/flush-conntrack", Usage: "[dp] [zone=zone] [mark=mark[/mask]] [labels=label[/mask]] [CT_TUPLE [CT_TUPLE]]", Most: 6, Changes: true, Run: d.dpctlFlush},
+		{Name: "dpctl/ct-stats-show", Usage: "[-m] [dp] [zone=zone]", Most: 3, Run: d.dpctlStats},
+		{Name: "dpctl/ct-get-nconns", Usage: "[dp]", Most: 1, Run: d.ctSetting(func(s *api.Conntrack) string { return strconv.Itoa(s.Connections) })},
+		{Name: "dpctl/ct-get-maxconns", Usage: "[dp]", Most: 1, Run: d.ctSetting(func(s *api.Conntrack) string { return strconv.Itoa(s.MaxConnections) })},
+		{Name: "dpctl/ct-set-maxconns", Usage: "[dp] maxconns", Least: 1, Most: 2, Changes: true, Run: d.dpctlMaxConns},
+		{Name: "dpctl/ct-get-tcp-seq-chk", Usage: "[dp]", Most: 1, Run: d.ctSetting(func(s *api.Conntrack) string {
+			return "TCP sequence checking: " + map[bool]string{true: "enabled", false: "disabled"}[s.SequenceChecks]
+		})},
+		{Name: "dpctl/ct-enable-tcp-seq-chk", Usage: "[dp]", Most: 1, Changes: true, Run: d.ctSequence(true)},
+		{Name: "dpctl/ct-disable-tcp-seq-chk", Usage: "[dp]", Most: 1, Changes: true, Run: d.ctSequence(false)},
+		{Name: "dpctl/ct-set-limits", Usage: "[dp] [default=L] [zone=N,limit=L]...", Least: 1, Most: 64, Changes: true, Run: d.dpctlSetLimits},
+		{Name: "dpctl/ct-del-limits", Usage: "[dp] [default] zone=N1[,N2...]", Least: 1, Most: 3, Changes: true, Run: d.dpctlDeleteLimits},
+		{Name: "dpctl/ct-get-limits", Usage: "[dp] [zone=N1[,N2...]]", Most: 2, Run: d.dpctlLimits},
+		{Name: "dpif/show-dp-features", Usage: "bridge", Least: 1, Most: 1, Run: d.dpifFeatures},
+		{Name: "dpif/set-dp-features", Usage: "bridge feature value", Least: 3, Most: 3, Changes: true, Run: d.dpifSetFeature},
+		// A change is in force when its call returns, and counters are current: nobody waits.
+		{Name: "revalidator/wait", Run: nothing},
+		{Name: "revalidator/purge", Changes: true, Run: nothing},
+		{Name: "upcall/show", Run: d.upcallShow},
+	}
+	return append(commands, unixctl.RouteCommands()...)
+}
+
+// refusal is an error of ovs-dpctl, with the name of a cause as strerror(3) has it.
+func refusal(cause, format string, words ...any) error {
+	return usererr.Errorf("ovs-vswitchd: %s (%s)", fmt.Sprintf(format, words...), cause)
+}
+
+const invalid = "Invalid argument"
+
+// withoutDatapath returns the words after the data path's name. With more than limit other
+// words, options not counted, the first one is taken for a name that there is not.
+func withoutDatapath(words []string, limit int) ([]string, error) {
+	var rest []string
+	for _, w := range words {
+		if !strings.HasPrefix(w, "-") || w == "-" {
+			rest = append(rest, w)
+		}
+	}
+	if len(rest) > 0 && rest[0] == datapathName {
+		return rest[1:], nil
+	}
+	if len(rest) > limit {
+		return nil, refusal(invalid, "datapath not found")
+	}
+	return rest, nil
+}
+
+// hasOption reports whether the words have one of these options.
+func hasOption(words []string, options ...string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(options, w) })
+}
+
+func (d *Daemon) dpctlShow([]string) (string, error) {
+	var hits, misses, flows uint64
+	for _, w := range d.statistics.Workers() {
+		hits, misses = hits+w.ExactHits+w.MegaflowHits, misses+w.Misses
+	}
+	flows = uint64(d.pipeline.Counts().Megaflows)
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s:\n  lookups: hit:%d missed:%d lost:0\n  flows: %d\n", datapathName, hits, misses, flows)
+	ports, _ := d.ports.List("") // fails for an unknown name only
+	for i := range ports {
+		fmt.Fprintf(&out, "  port %d: %s (%s)\n", ports[i].Number, ports[i].Name, ports[i].Type)
+	}
+	return out.String(), nil
+}
+
+func (d *Daemon) dpctlConnections(words []string) (string, error) {
+	args, err := withoutDatapath(words, 5)
+	if err != nil {
+		return "", err
+	}
+	filter, err := conntrack.ParseFilter(args)
+	if err != nil {
+		return "", usererr.Mark(err)
+	}
+	options := conntrack.FormatOptions{More: hasOption(words, "-m", "--more"), Statistics: hasOption(words, "-s", "--statistics")}
+	var text []byte
+	d.tracking.Each(&filter, func(e *conntrack.Entry) { text = append(e.AppendTo(text, options), '\n') }, func() bool { return true })
+	return string(text), nil
+}
+
+func (d *Daemon) dpctlExpectations(words []string) (string, error) {
+	args, err := withoutDatapath(words, 1)
+	if err != nil {
+		return "", err
+	}
+	filter, err := conntrack.ParseFilter(args)
+	if err != nil {
+		return "", usererr.Mark(err)
+	}
+	var out strings.Builder
+	d.tracking.EachExpected(filter.Zone, func(e *conntrack.Expected) { out.WriteString(observe.Expectation(e).Line + "\n") })
+	return out.String(), nil
+}
+
+func (d *Daemon) dpctlFlush(words []string) (string, error) {
+	args, err := withoutDatapath(words, 5)
+	if err != nil {
+		return "", err
+	}
+	filter, err := conntrack.ParseFilter(args)
+	if err != nil {
+		return "", usererr.Errorf("%s\n%v", wrongFilter(args), err)
+	}
+	_, err = d.tracking.Flush(&filter)
+	return "", err
+}
+
+// wrongFilter returns Open vSwitch's words for the first word of a filter that is not valid.
+func wrongFilter(args []string) string {
+	for i, arg := range args {
+		if _, err := conntrack.ParseFilter(args[:i+1]); err == nil {
+			continue
+		}
+		for _, name := range []string{"zone", "mark", "labels"} {
+			if strings.HasPrefix(arg, name+"=") {
+				return "failed to parse " + name
+			}
+		}
+		for _, field := range strings.FieldsFunc(arg, func(r rune) bool { return r == ',' || r == ' ' }) {
+			name, _, isField := strings.Cut(field, "=")
+			if _, err := conntrack.ParseFilter([]string{field}); err == nil {
+				continue
+			}
+			switch {
+			case !isField:
+				return "invalid arguments"
+			case conntrack.IsTupleField(name):
+				return "failed to parse field " + name
+			}
+			return "invalid conntrack tuple field: " + name
+		}
+	}
+	return "invalid arguments"
+}
+
+func (d *Daemon) dpctlStats(words []string) (string, error) {
+	args, err := withoutDatapath(words, 1)
+	if err != nil {
+		return "", err
+	}
+	filter, err := conntrack.ParseFilter(args)
+	if err != nil {
+		return "", usererr.Mark(err)
+	}
+	byProtocol, byState, total := map[string]int{}, map[string]int{}, 0
+	names := map[string]string{"tcp": "TCP", "udp": "UDP", "icmp": "ICMP", "icmpv6": "ICMP", "sctp": "SCTP"}
+	d.tracking.Each(&filter, func(e *conntrack.Entry) {
+		line := string(e.AppendTo(nil, conntrack.FormatOptions{}))
+		protocol, _, _ := strings.Cut(line, ",")
+		name, known := names[protocol]
+		if !known {
+			name = "Other"
+		}
+		total++
+		byProtocol[name]++
+		if _, rest, ok := strings.Cut(line, "protoinfo=(state="); ok && name == "TCP" {
+			byState[rest[:strings.IndexAny(rest, ",)")]]++
+		}
+	}, func() bool { return true })
+	var out strings.Builder
+	fmt.Fprintf(&out, "Connections Stats:\n    Total: %d\n", total)
+	for _, name := range []string{"TCP", "UDP", "SCTP", "ICMP", "Other"} {
+		if byProtocol[name] == 0 {
+			continue
+		}
+		fmt.Fprintf(&out, "  %s: %d\n", name, byProtocol[name])
+		if name == "TCP" && hasOption(words, "-m", "--more") {
+			out.WriteString("    Conn per TCP states:\n")
+			for _, s := range slices.Sorted(maps.Keys(byState)) {
+				fmt.Fprintf(&out, "      [%s]: %d\n", s, byState[s])
+			}
+		}
+	}
+	return out.String(), nil
+}
+
+// ctSetting returns the function of a command that prints a setting of connection tracking.
+func (d *Daemon) ctSetting(word func(*api.Conntrack) string) func([]string) (string, error) {
+	return func(words []string) (string, error) {
+		if _, err := withoutDatapath(words, 0); err != nil {
+			return "", err
+		}
+		s, err := d.tracking.Settings()
+		if err != nil {
+			return "", err
+		}
+		return word(&s) + "\n", nil
+	}
+}
+
+func (d *Daemon) ctSequence(strict bool) func([]string) (string, error) {
+	return func(words []string) (string, error) {
+		if _, err := withoutDatapath(words, 0); err != nil {
+			return "", err
+		}
+		if err := d.tracking.Change(&api.ChangeConntrack{SequenceChecks: &strict}); err != nil {
+			return "", err
+		}
+		return map[bool]string{true: "Enabled", false: "Disabled"}[strict] + " TCP sequence checking successful\n", nil
+	}
+}
+
+func (d *Daemon) dpctlMaxConns(words []string) (string, error) {
+	n, err := strconv.ParseUint(words[len(words)-1], 10, 32)
+	if err != nil {
+		return "", refusal(invalid, "maxconns missing or malformed")
+	}
+	if _, err := withoutDatapath(words, 1); err != nil {
+		return "", err
+	}
+	most := uint32(n)
+	if err := d.tracking.Change(&api.ChangeConntrack{MaxConnections: &most}); err != nil {
+		return "", err
+	}
+	return "setting maxconns successful\n", nil
+}
+
+func (d *Daemon) dpctlSetLimits(words []string) (string, error) {
+	if words[0] == datapathName {
+		words = words[1:]
+	}
+	var change api.ChangeConntrack
+	for _, w := range words {
+		if value, is := strings.CutPrefix(w, "default="); is {
+			n, err := strconv.ParseUint(value, 10, 32)
+			if err != nil {
+				return "", refusal(invalid, "invalid default limit")
+			}
+			limit := uint32(n)
+			change.DefaultLimit = &limit
+			continue
+		}
+		zone, limit, _ := strings.Cut(w, ",")
+		z, err := strconv.ParseUint(strings.TrimPrefix(zone, "zone="), 10, 16)
+		if err != nil || !strings.HasPrefix(zone, "zone=") {
+			return "", refusal(invalid, "failed to parse field zone")
+		}
+		n, err := strconv.ParseUint(strings.TrimPrefix(limit, "limit="), 10, 32)
+		if err != nil || !strings.HasPrefix(limit, "limit=") {
+			return "", refusal(invalid, "failed to parse field limit")
+		}
+		change.Limits = append(change.Limits, api.ZoneLimit{Zone: uint16(z), Limit: uint32(n)})
+	}
+	return "", d.tracking.Change(&change)
+}
+
+// zones parses zone=N[,N...].
+func zones(words []string) (list []uint16, err error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	numbers, is := strings.CutPrefix(words[0], "zone=")
+	if !is || len(words) > 1 {
+		return nil, refusal(invalid, "invalid argument")
+	}
+	for _, text := range strings.Split(numbers, ",") {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return nil, refusal(invalid, "failed to parse zone")
+		}
+		list = append(list, uint16(n))
+	}
+	return list, nil
+}
+
+func (d *Daemon) dpctlDeleteLimits(words []string) (string, error) {
+	words, err := withoutDatapath(words, 2)
+	if err != nil {
+		return "", err
+	}
+	byDefault := len(words) > 0 && words[0] == "default"
+	if byDefault {
+		words = words[1:]
+	}
+	list, err := zones(words)
+	if err != nil {
+		return "", err
+	}
+	return "", d.tracking.Change(&api.ChangeConntrack{ClearDefaultLimit: byDefault, ClearLimits: list})
+}
+
+func (d *Daemon) dpctlLimits(words []string) (string, error) {
+	words, err := withoutDatapath(words, 1)
+	if err != nil {
+		return "", err
+	}
+	list, err := zones(words)
+	if err != nil {
+		return "", err
+	}
+	s, err := d.tracking.Settings()
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "default limit=%d\n", s.DefaultLimit)
+	byNumber := map[uint16]api.Zone{}
+	for _, z := range s.Zones {
+		byNumber[z.Zone] = z
+		if len(list) == 0 && z.Limit != nil {
+			fmt.Fprintf(&out, "zone=%d,limit=%d,count=%d\n", z.Zone, *z.Limit, z.Connections)
+		}
+	}
+	for _, n := range list {
+		limit := s.DefaultLimit
+		if z := byNumber[n]; z.Limit != nil {
+			limit = *z.Limit
+		}
+		fmt.Fprintf(&out, "zone=%d,limit=%d,count=%d\n", n, limit, byNumber[n].Connections)
+	}
+	return out.String(), nil
+}
+
+// dpifFeatures answers from the table that the database gets as Datapath.capabilities.
+func (d *Daemon) dpifFeatures(words []string) (string, error) {
+	if _, err := d.bridges.Find(words[0]); err != nil {
+		return "", err
+	}
+	return ovsdb.Features(), nil
+}
+
+// dpifSetFeature accepts the features that the data path has. Without a feature, Open vSwitch
+// does the same to the same frames on its slow path; here all frames have one path, so nothing
+// changes.
+func (d *Daemon) dpifSetFeature(words []string) (string, error) {
+	if _, err := d.bridges.Find(words[0]); err != nil {
+		return "", err
+	}
+	if !ovsdb.HasFeature(words[1]) {
+		return "", usererr.Errorf("%s: the data path has no such feature", words[1])
+	}
+	d.log.Info("dpif/set-dp-features has no effect, there is one path for all frames", "feature", words[1], "value", words[2])
+	return "", nil
+}
+
+func (d *Daemon) upcallShow([]string) (string, error) {
+	c := d.pipeline.Counts()
+	return fmt.Sprintf("%s:\n  flows         : (current %d)\n", datapathName, c.Megaflows), nil
+}
+
+// dpctlFlows prints the megaflows that have all parts of filter=. Types other than ovs, of
+// flows in hardware, there are none.
+func (d *Daemon) dpctlFlows(words []string) (string, error) {
+	var filter []string
+	for _, w := range words {
+		if f, is := strings.CutPrefix(w, "filter="); is {
+			filter = append(filter, strings.Split(f, ",")...)
+		}
+		if t, is := strings.CutPrefix(w, "type="); is && t != "ovs" && t != "all" && t != "non-offloaded" {
+			return "", nil
+		}
+	}
+	return d.megaflowLines(words, func(m *api.Megaflow) bool {
+		have := strings.Split(m.Match, ",")
+		return !slices.ContainsFunc(filter, func(f string) bool { return !slices.Contains(have, f) })
+	}), nil
+}
+
+// dpifFlows prints the megaflows of a bridge's ports.
+func (d *Daemon) dpifFlows(words []string) (string, error) {
+	name := words[len(words)-1]
+	b, err := d.bridges.Find(name)
+	if err != nil {
+		return "", err
+	}
+	members := map[string]bool{}
+	ports, _ := d.ports.List("") // fails for an unknown name only
+	for i := range ports {
+		if p := &ports[i]; p.Bridge == b.Name {
+			members[p.Name] = true
+		}
+	}
+	return d.megaflowLines(words, func(m *api.Megaflow) bool { return members[inPort(m.Match)] }), nil
+}
+
+// inPort returns the name of in_port in a megaflow's match.
+func inPort(match string) string {
+	for _, field := range strings.Split(match, ",") {
+		if name, is := strings.CutPrefix(field, "in_port="); is {
+			return strings.Trim(name, `"`)
+		}
+	}
+	return ""
+}
+
+func (d *Daemon) megaflowLines(_ []string, shown func(*api.Megaflow) bool) string {
+	var out strings.Builder
+	for _, m := range d.megaflows().DumpMegaflows(pipeline.ByName) {
+		if !shown(&m) {
+			continue
+		}
+		used := "never"
+		if m.UsedS != nil {
+			used = fmt.Sprintf("%.3fs", *m.UsedS)
+		}
+		fmt.Fprintf(&out, "%s, packets:%d, bytes:%d, used:%s, actions:%s\n", m.Match, m.Packets, m.Bytes, used, m.Actions)
+	}
+	return out.String()
+}
