@@ -810,3 +810,43 @@ func TestListen(t *testing.T) {
 		t.Errorf("file: %v", err)
 	}
 }
+
+// Files returns own descriptors of the guest's memory, and none without a guest.
+func TestFilesOfASession(t *testing.T) {
+	r := newRig(t, false)
+	if fds := r.Files(); len(fds) != 0 {
+		t.Fatalf("%d files without a guest", len(fds))
+	}
+	g, err := vhosttest.New(vhosttest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	f, err := vhosttest.Dial(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Attach(g); err != nil {
+		t.Fatal(err)
+	}
+	var want unix.Stat_t
+	if err := unix.Fstat(g.FD(), &want); err != nil {
+		t.Fatal(err)
+	}
+	fds := r.Files()
+	memory := 0
+	for _, fd := range fds {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			t.Fatal(err)
+		}
+		if st.Ino == want.Ino && st.Dev == want.Dev {
+			memory++
+		}
+		unix.Close(fd)
+	}
+	if memory != len(g.Regions()) {
+		t.Errorf("%d of %d files are the guest's memory, want %d", memory, len(fds), len(g.Regions()))
+	}
+}

@@ -118,7 +118,7 @@ func frontEndAttacks() []*attack {
 			setup: echoPort(), play: attached(vhosttest.Options{}, punchMemory)},
 		{name: "memory-punched-whole", exclusive: true, kills: true, pause: hungPause, attacker: "front end",
 			summary: "punches all of a memory file of gigabytes at once: whoever touches it meanwhile waits in the kernel",
-			setup:   echoPort(), play: punchWhole, check: hangsEnd},
+			setup:   counting(echoPort()), play: punchWhole, check: hangsEnd},
 		{name: "umem-faults", attacker: "front end", summary: "truncates its memory while frames are gathered into the uplink's UMEM", message: true,
 			setup: ports("actions=output:overlay"), play: attached(vhosttest.Options{}, truncateIntoUplink), check: uplinkSends},
 		{name: "packet-socket-faults", attacker: "front end", summary: "the same with an uplink of packet sockets", uplink: "af_packet", message: true,
@@ -531,11 +531,25 @@ func hangsEnd(p *play) error {
 	if err != nil {
 		return err
 	}
-	p.notes = fmt.Sprintf("%d engines replaced", show.Restarts)
-	if show.Restarts > watchdog.HangsForGood {
-		return fmt.Errorf("%d engines have hung, the port should be out after %d", show.Restarts, watchdog.HangsForGood)
+	before, _ := p.vars["restarts"].(uint64)
+	n := show.Restarts - before
+	p.notes = fmt.Sprintf("%d engines replaced", n)
+	if n > watchdog.HangsForGood {
+		return fmt.Errorf("%d engines have hung, the port should be out after %d", n, watchdog.HangsForGood)
 	}
 	return nil
+}
+
+// counting returns a setup that also stores the number of engines replaced before the attack, for hangsEnd.
+func counting(setup func(p *play) error) func(p *play) error {
+	return func(p *play) error {
+		show, err := p.site.client.Show()
+		if err != nil {
+			return err
+		}
+		p.vars["restarts"] = show.Restarts
+		return setup(p)
+	}
 }
 
 // lingering passes TCP sockets to the switch as descriptors. The switch's close of such

@@ -47,7 +47,7 @@ func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	go func() {
 		defer close(g.done)
 		h, hung := watchdog.Watch(watchdog.Engine{
-			PID: client.PID(), Workers: w.Shared(), Pending: client.Pending, Gone: client.Gone(),
+			PID: client.PID(), Workers: w.Shared(), Pending: client.Pending, Files: es.ports.MemoryFiles, Gone: client.Gone(),
 		})
 		if hung {
 			g.hang.Store(&h)

@@ -44,3 +44,7 @@ func (ps *Ports) isForeign(number uint32) bool {
 
 // Held returns the reason why a port is held back from engines after hangs, or nil.
 func (ps *Ports) Held(number uint32) error { return ps.suspects.Held(number, time.Now()) }
+
+// MemoryFiles returns duplicates of the descriptors of the files in which a port's memory is; none for
+// kernel devices. The caller closes them. It needs no lock of the caller.
+func (ps *Ports) MemoryFiles(port uint32) []int { return ps.sessions.files(port) }

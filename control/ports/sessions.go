@@ -10,8 +10,8 @@ import (
 	"weft/vhost"
 )
 
-// sessions has the open vhost-user sessions by port number. Limit rows read it without
-// the configuration lock. No lock is taken under its mu.
+// sessions has the open vhost-user sessions by port number. Limit rows and the watchdog read it
+// without the configuration lock. No lock is taken under its mu.
 type sessions struct {
 	mu   sync.Mutex
 	open map[uint32]*vhost.Session
@@ -27,6 +27,17 @@ func (l *sessions) set(port uint32, s *vhost.Session) {
 		return
 	}
 	l.open[port] = s
+}
+
+// files returns duplicates of the descriptors of the files in which the memory of a port's guest is.
+func (l *sessions) files(port uint32) []int {
+	l.mu.Lock()
+	s := l.open[port]
+	l.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	return s.Files()
 }
 
 // limitRows emits the use of the message budget (a token bucket) of each front end. The

@@ -14,7 +14,7 @@ const (
 	firstHold = time.Second
 	mostHold  = time.Minute
 	// HangsForGood is the number of hangs after which a port is held back until it is
-	// deleted. Several hangs together with the same other port count as one.
+	// deleted. A hang that one of two ports may have caused, without a proof, does not count.
 	HangsForGood = 3
 	// older hangs do not count
 	forgetAfter = 10 * time.Minute
@@ -36,21 +36,38 @@ type record struct {
 }
 
 type pastHang struct {
-	time    time.Time
-	partner uint32 // other port in use at the hang; 0: none
+	time   time.Time
+	proven bool // no other port can have caused the hang
 }
 
 // NewSuspects returns Suspects with no recorded hang.
 func NewSuspects() *Suspects { return &Suspects{ports: map[uint32]*record{}} }
 
-// Blame records a hang and returns the ports that are now held back from engines. If
-// ports of two guests were in use, both are blamed, because a copy may hang in the
-// memory of either guest. If a guest's port and a kernel device were in use, only the
-// guest's port is blamed. foreign reports whether a port is a guest's. text describes
-// the hang.
+// Blame records a hang and returns the ports that are now held back from engines: the owners of the
+// memory in which the worker hangs. If no owner is proven, ports of two guests in use are both
+// blamed, because a copy may hang in the memory of either guest. If a guest's port and a
+// kernel device were in use, only the guest's port is blamed. foreign reports whether a port
+// is a guest's. text describes the hang.
 func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, text string) []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	ports, proven := h.blamed(foreign)
+	for _, port := range ports {
+		r := s.ports[port]
+		if r == nil {
+			r = &record{}
+			s.ports[port] = r
+		}
+		r.note(pastHang{time: now, proven: proven}, text)
+	}
+	return ports
+}
+
+// blamed returns the ports that may have caused the hang. proven is false if only one of them has.
+func (h Hang) blamed(foreign func(port uint32) bool) (ports []uint32, proven bool) {
+	if len(h.Owners) > 0 {
+		return h.Owners, true
+	}
 	list := h.Suspects
 	if len(list) == 2 && foreign(list[0].Port) != foreign(list[1].Port) {
 		if foreign(list[1].Port) {
@@ -58,21 +75,10 @@ func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, 
 		}
 		list = list[:1]
 	}
-	var ports []uint32
-	for i, suspect := range list {
-		past := pastHang{time: now}
-		if len(list) == 2 {
-			past.partner = list[1-i].Port
-		}
-		r := s.ports[suspect.Port]
-		if r == nil {
-			r = &record{}
-			s.ports[suspect.Port] = r
-		}
-		r.note(past, text)
+	for _, suspect := range list {
 		ports = append(ports, suspect.Port)
 	}
-	return ports
+	return ports, len(ports) == 1
 }
 
 func (r *record) note(past pastHang, text string) {
@@ -93,13 +99,10 @@ func (r *record) note(past pastHang, text string) {
 	r.forGood = r.forGood || r.guilty() >= HangsForGood
 }
 
-func (r *record) guilty() int {
-	partners, n := map[uint32]bool{}, 0
+// guilty returns the number of hangs that no other port can have caused.
+func (r *record) guilty() (n int) {
 	for _, h := range r.hangs {
-		if h.partner == 0 {
-			n++
-		} else if !partners[h.partner] {
-			partners[h.partner] = true
+		if h.proven {
 			n++
 		}
 	}

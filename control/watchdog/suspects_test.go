@@ -92,31 +92,41 @@ func TestHangsForGood(t *testing.T) {
 	}
 }
 
-// Two ports that hang only together are held back for at most a minute. A port that
-// hangs together with several others is held back until it is deleted.
+// A hang that one of two ports may have caused is held against neither for good, whoever the other port
+// is. So colluding ports cannot put another port out.
 func TestAccidentsAreNotForGood(t *testing.T) {
 	b := newBlames()
-	for range 20 {
-		b.hang(10, 11)
-		if !b.held(10) || !b.held(11) {
+	for n := range uint32(20) {
+		other := 11 + n%3
+		b.hang(10, other)
+		if !b.held(10) || !b.held(other) {
 			t.Fatal("not held")
 		}
 		b.wait(mostHold)
 	}
-	if b.held(10) || b.held(11) {
-		t.Error("both ports are held for good, though one of them is innocent")
+	for _, port := range []uint32{10, 11, 12, 13} {
+		if b.held(port) {
+			t.Errorf("port %d is held for good, though nothing is proven", port)
+		}
 	}
-	for other := range uint32(HangsForGood - 1) {
-		b.hang(10, 12+other)
+}
+
+// The owner of the memory in which workers hang pays alone, and is held until it is deleted after
+// HangsForGood hangs, also if they happen with the same other port.
+func TestTheOwnerPays(t *testing.T) {
+	b := newBlames()
+	for range HangsForGood {
+		h := Hang{Suspects: []Suspect{{Port: 10}, {Port: 11}}, Owners: []uint32{11}}
+		if got := b.Blame(h, b.now, func(uint32) bool { return true }, "hung"); !slices.Equal(got, h.Owners) {
+			t.Fatalf("%v are held, want %v", got, h.Owners)
+		}
+		if !b.held(11) || b.held(10) || b.Hangs(10) != 0 {
+			t.Fatal("the owner is not held, or the other port is")
+		}
 		b.wait(mostHold)
 	}
-	if !b.held(10) {
-		t.Error("a port that hung with three others may come back")
-	}
-	for _, other := range []uint32{11, 12, 13} {
-		if b.held(other) {
-			t.Errorf("port %d is held for good because of another port", other)
-		}
+	if !b.held(11) {
+		t.Errorf("the owner may come back after %d hangs", HangsForGood)
 	}
 }
 

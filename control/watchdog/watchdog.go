@@ -6,6 +6,7 @@
 //	standstill.go  measures how long a thread made no progress, except while it waited for a core
 //	ticker.go      wakes the watchdog at a regular interval
 //	thread.go      reads the kernel's accounting of a thread
+//	probe.go       finds out in whose memory a worker hangs
 //	suspects.go    records the ports in use at a hang, and holds them
 //
 // A worker writes into shared memory which queue it uses (datapath.InHand) and when
@@ -52,6 +53,9 @@ type Engine struct {
 	Workers []*datapath.Shared
 	// Pending returns the request of control that the engine is handling.
 	Pending func() engine.Pending
+	// Files returns duplicates of the descriptors of the files in which a port's memory is; none if
+	// the memory is no file. It may block. nil: a hang has no owner.
+	Files func(port uint32) []int
 	// Gone is closed when the engine has ended.
 	Gone <-chan struct{}
 }
@@ -59,6 +63,7 @@ type Engine struct {
 // Watch watches an engine until it hangs (ok true) or ends (ok false).
 func Watch(e Engine) (h Hang, ok bool) {
 	w := newWatch(e)
+	defer w.endProbes()
 	ended := make(chan struct{})
 	defer close(ended)
 	tick := newTicker(e.Gone, ended)
@@ -81,13 +86,23 @@ type watch struct {
 	Engine
 	began       time.Time
 	workers     []standstill // index: worker
+	probes      []probes     // index: worker; empty while the worker makes progress
 	server      standstill
 	thread      func(pid int, tid uint64) (thread, error)
 	otherThread func(pid int, skip func(uint64) bool) (thread, error)
+	startProbe  func(port uint32) *probe
 }
 
 func newWatch(e Engine) *watch {
-	return &watch{Engine: e, began: time.Now(), workers: make([]standstill, len(e.Workers)), thread: readThread, otherThread: readOthers}
+	return &watch{Engine: e, began: time.Now(), workers: make([]standstill, len(e.Workers)),
+		probes: make([]probes, len(e.Workers)), thread: readThread, otherThread: readOthers,
+		startProbe: func(port uint32) *probe { return startProbe(port, e.Files) }}
+}
+
+func (w *watch) endProbes() {
+	for i := range w.probes {
+		w.probes[i].end()
+	}
 }
 
 func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
@@ -107,14 +122,17 @@ func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 		idle = false
 		moved = moved && (!s.valid || s.progress != p)
 		ns, t := s.observe(p, atNS, uint64(mostBetween), func() (thread, error) { return w.thread(w.PID, at.Thread) })
+		w.probe(i, ns, at)
 		// If a worker hangs while it owns a queue, the workers that wait for this queue
 		// also make no progress. The worker with the longest standstill is the one that
 		// hangs.
-		if ns > longest && hangs(ns, WorkerLimit, t) && !datapath.Sending(at.Sending).Awaiting() {
+		if ns > longest && hangs(ns, w.limitOf(i), t) && !datapath.Sending(at.Sending).Awaiting() {
 			longest = ns
 			h, hung = Hang{Worker: i, Standing: time.Duration(ns), State: t.state, Suspects: inHand(at)}, true
 			if h.Exiting = t.ending; h.Exiting {
 				h.Suspects = nil
+			} else {
+				h.Owners = w.probes[i].owners()
 			}
 		}
 	}
@@ -123,6 +141,26 @@ func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 	}
 	h, hung = w.lookAtServer(atNS, moved, &idle)
 	return h, hung, idle
+}
+
+// probe starts probes of worker i's suspects after a standstill of ns, and ends them when the worker
+// goes on.
+func (w *watch) probe(i int, ns uint64, marks datapath.InHand) {
+	switch {
+	case ns < uint64(probeAfter):
+		w.probes[i].end()
+	case w.Files != nil:
+		w.probes[i].add(inHand(marks), w.startProbe)
+	}
+}
+
+// limitOf returns the limit of worker i's standstill. It is longer while a probe, whose thread may have
+// waited for a core, is too short to prove anything.
+func (w *watch) limitOf(i int) time.Duration {
+	if !w.probes[i].complete() {
+		return WorkerLimit + mostProof
+	}
+	return WorkerLimit
 }
 
 // hangs reports whether a standstill exceeds the limit, or ExitLimit if the thread exits.
@@ -205,6 +243,8 @@ type Hang struct {
 	State    byte      // state of the hung thread, see proc_pid_stat(5)
 	Exiting  bool      // the engine was killed and does not end; no port is suspected
 	Suspects []Suspect // at most two
+	// Owners are the ports in whose memory the worker is proven to hang; none: nothing is proven.
+	Owners []uint32
 }
 
 // Suspect is a queue that was in use.
@@ -228,6 +268,9 @@ func (h Hang) Text(name func(port uint32) string) string {
 	}
 	if len(h.Suspects) > 0 {
 		text += " in hand"
+	}
+	for _, port := range h.Owners {
+		text += "; the front end of port " + name(port) + " has locked its memory"
 	}
 	return text
 }

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchdog
+
+import (
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// This file finds out in whose memory a worker hangs while it copies a frame between the
+// memories of two ports.
+//
+// A front end makes a worker wait by punching a hole into the file of its memory: while the kernel frees
+// the pages, an access to one of them waits (mm/shmem.c, shmem_fault). Punching, like truncating, holds
+// the lock of the file's inode, for which lseek with SEEK_DATA waits too. So while a worker
+// stands still, one thread for each port calls lseek on the port's files. The port whose thread
+// waits owns the memory in which the worker hangs. A front end cannot lock the file of another one,
+// because it has no descriptor of it.
+
+const (
+	// probeAfter is the standstill of a worker after which the probes begin.
+	probeAfter = 2 * interval
+	// leastProbe is the shortest time of a probe that proves anything.
+	leastProbe = interval
+	// lockedShare: a file is locked if lseek waits for at least 1/lockedShare of the probe's time.
+	lockedShare = 2
+	// mostProof is the longest time for which a hung engine is kept because a probe is too short.
+	mostProof = WorkerLimit
+	// probeRest is the pause between two rounds over the files.
+	probeRest = 500 * time.Microsecond
+)
+
+// probe measures how long the files of one port are locked.
+type probe struct {
+	port uint32
+	seek func(fd int)                     // waits while the file is locked
+	self func(tid uint64) (thread, error) // reads the accounting of a thread of this process
+	now  func() time.Duration
+
+	mu       sync.Mutex
+	ended    bool
+	began    bool
+	beganAt  time.Duration
+	tid      uint64
+	locked   time.Duration // time of the calls of seek that have returned
+	inCall   bool
+	calledAt time.Duration
+	called   thread // accounting of the probe's thread when it called seek
+}
+
+// startProbe starts the probe of a port. files returns duplicates of the port's descriptors.
+func startProbe(port uint32, files func(port uint32) []int) *probe {
+	start := time.Now()
+	p := &probe{port: port, seek: seekData, now: func() time.Duration { return time.Since(start) },
+		self: func(tid uint64) (thread, error) { return readThread(os.Getpid(), tid) }}
+	go func() {
+		// Without UnlockOSThread, the thread ends with the goroutine. It may wait for as long as a
+		// front end locks its file.
+		runtime.LockOSThread()
+		fds := files(port)
+		defer func() {
+			for _, fd := range fds {
+				unix.Close(fd)
+			}
+		}()
+		p.run(uint64(unix.Gettid()), fds, func() { time.Sleep(probeRest) })
+	}()
+	return p
+}
+
+// seekData waits until nobody holds the lock of the file's inode. It changes nothing: no file has data at
+// the largest offset, so the call fails.
+func seekData(fd int) { _, _ = unix.Seek(fd, math.MaxInt64, unix.SEEK_DATA) }
+
+// run calls seek on all files until end is called.
+func (p *probe) run(tid uint64, fds []int, rest func()) {
+	p.mu.Lock()
+	p.tid, p.began, p.beganAt = tid, true, p.now()
+	p.mu.Unlock()
+	for len(fds) > 0 {
+		for _, fd := range fds {
+			if !p.enter() {
+				return
+			}
+			p.seek(fd)
+			p.leave()
+		}
+		rest()
+	}
+}
+
+// enter notes the beginning of a call of seek. It returns false when the probe has ended.
+func (p *probe) enter() bool {
+	t, err := p.self(p.tid)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.called, p.calledAt, p.inCall = t, p.now(), err == nil
+	return !p.ended
+}
+
+func (p *probe) leave() {
+	t, err := p.self(p.tid)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.inCall && err == nil {
+		p.locked += p.waited(t)
+	}
+	p.inCall = false
+}
+
+// waited returns the time since the call of seek in which the thread had or did not want a core. t is the
+// thread's accounting now. The caller holds mu.
+func (p *probe) waited(t thread) time.Duration {
+	return p.now() - p.calledAt - time.Duration(difference(t.waitNS, p.called.waitNS))
+}
+
+// lockedFor returns for how long the files were locked, and the time of the probe.
+func (p *probe) lockedFor() (locked, probed time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.began {
+		return 0, 0
+	}
+	locked, probed = p.locked, p.now()-p.beganAt
+	if !p.inCall {
+		return locked, probed
+	}
+	switch t, err := p.self(p.tid); {
+	case err != nil:
+	case t.runnable(): // it spins for the lock, or waits for a core, which is not in waitNS yet
+		locked += time.Duration(difference(t.runNS, p.called.runNS))
+	default:
+		locked += p.waited(t)
+	}
+	return locked, probed
+}
+
+// proves reports whether the probe proves that the port's files are locked.
+func (p *probe) proves() bool {
+	locked, probed := p.lockedFor()
+	return probed >= leastProbe && locked >= probed/lockedShare
+}
+
+func (p *probe) end() {
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+}
+
+// probes are the probes of the ports between whose memories a worker that stands still copies.
+type probes []*probe
+
+// add starts probes of suspects that have none, with start. A port that is alone in hand needs no proof.
+func (ps *probes) add(suspects []Suspect, start func(port uint32) *probe) {
+	for _, s := range suspects {
+		if len(suspects) > 1 && !slices.ContainsFunc(*ps, func(p *probe) bool { return p.port == s.Port }) {
+			*ps = append(*ps, start(s.Port))
+		}
+	}
+}
+
+func (ps *probes) end() {
+	for _, p := range *ps {
+		p.end()
+	}
+	*ps = nil
+}
+
+// complete reports whether every probe is long enough to prove something.
+func (ps probes) complete() bool {
+	for _, p := range ps {
+		if _, probed := p.lockedFor(); probed < leastProbe {
+			return false
+		}
+	}
+	return true
+}
+
+// owners returns the ports whose files are locked.
+func (ps probes) owners() (ports []uint32) {
+	for _, p := range ps {
+		if p.proves() {
+			ports = append(ports, p.port)
+		}
+	}
+	return ports
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchdog
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/datapath"
+)
+
+const testPortA, testPortB = 3, 4
+
+// A probe counts the time in which its thread waits for the lock of a file, or spins for it. It
+// does not count the time in which the thread waits for a core.
+func TestProbeCountsLocks(t *testing.T) {
+	const ms = uint64(time.Millisecond)
+	for name, c := range map[string]struct {
+		in     bool          // the thread is in a call since the probe's beginning
+		locked time.Duration // time of earlier calls
+		probed time.Duration
+		thread thread
+		want   bool
+	}{
+		"waits":                  {in: true, probed: 60 * time.Millisecond, thread: thread{state: 'D'}, want: true},
+		"waits for a core":       {in: true, probed: 60 * time.Millisecond, thread: thread{state: 'R', runNS: ms}},
+		"waited for a core":      {in: true, probed: 60 * time.Millisecond, thread: thread{state: 'D', waitNS: 40 * ms}},
+		"spins":                  {in: true, probed: 60 * time.Millisecond, thread: thread{state: 'R', runNS: 50 * ms}, want: true},
+		"waits for a short time": {in: true, probed: leastProbe - 1, thread: thread{state: 'D'}},
+		"has waited half of it":  {locked: 30 * time.Millisecond, probed: 60 * time.Millisecond, want: true},
+		"has waited less":        {locked: 29 * time.Millisecond, probed: 60 * time.Millisecond},
+		"waits again":            {in: true, locked: 5 * time.Millisecond, probed: 25 * time.Millisecond, thread: thread{state: 'S'}, want: true},
+		"never waits":            {probed: time.Second},
+		"has only begun":         {in: true, thread: thread{state: 'D'}},
+	} {
+		p := &probe{began: true, locked: c.locked, inCall: c.in, now: func() time.Duration { return c.probed },
+			self: func(uint64) (thread, error) { return c.thread, nil }}
+		if got := p.proves(); got != c.want {
+			t.Errorf("%s: proves %v, want %v", name, got, c.want)
+		}
+		if p.began = false; p.proves() {
+			t.Errorf("%s: a probe that has not begun proves something", name)
+		}
+	}
+}
+
+// A front end that locks its file again and again, each time for less than an interval of the watchdog, is
+// proven to lock it. One whose file is seldom locked is not.
+func TestProbeAddsUpLocks(t *testing.T) {
+	for _, c := range []struct {
+		lock time.Duration
+		want bool
+	}{{2 * time.Millisecond, true}, {probeRest / 10, false}} {
+		var clock time.Duration
+		p := &probe{now: func() time.Duration { return clock },
+			self: func(uint64) (thread, error) { return thread{state: 'R'}, nil }}
+		p.seek = func(int) { clock += c.lock }
+		rounds := 0
+		p.run(1, []int{-1, -1}, func() {
+			clock += probeRest
+			if rounds++; rounds == 200 {
+				p.end()
+			}
+		})
+		if p.proves() != c.want {
+			t.Errorf("locks of %v: proves %v, want %v", c.lock, !c.want, c.want)
+		}
+	}
+}
+
+// A probe leaves the position of the front end's descriptor as it is, and ends.
+func TestProbeChangesNothing(t *testing.T) {
+	fd, err := unix.MemfdCreate("probe", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	dup := make(chan int, 1)
+	p := startProbe(testPortA, func(uint32) []int {
+		d, _ := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+		dup <- d
+		return []int{d}
+	})
+	d := <-dup
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if p.mu.Lock(); p.began {
+			p.mu.Unlock()
+			break
+		}
+		p.mu.Unlock()
+		if time.Now().After(end) {
+			t.Fatal("the probe does not begin")
+		}
+	}
+	p.end()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if _, err := unix.FcntlInt(uintptr(d), unix.F_GETFD, 0); err == unix.EBADF {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the probe does not close its descriptors")
+		}
+	}
+	if at, err := unix.Seek(fd, 0, unix.SEEK_CUR); at != 100 || err != nil {
+		t.Errorf("position %d, %v; want 100", at, err)
+	}
+}
+
+// A worker hangs while it copies a frame from port A to port B. The front end that locks its file is the
+// owner, on either side. If none does, nothing is proven.
+func TestOwnersOfAHang(t *testing.T) {
+	for _, locked := range [][]uint32{nil, {testPortA}, {testPortB}, {testPortA, testPortB}} {
+		f := newFakeWatch()
+		f.Files = func(uint32) []int { return nil }
+		f.thread.state = 'D'
+		f.sh.InHand.Visit, f.sh.InHand.Sending = 99<<32|testPortA<<16, testPortB
+		probed := 0
+		f.startProbe = func(port uint32) *probe {
+			probed++
+			began := f.atNS
+			return &probe{port: port, began: true, inCall: slices.Contains(locked, port),
+				now:  func() time.Duration { return time.Duration(f.atNS - began) },
+				self: func(uint64) (thread, error) { return thread{state: 'D'}, nil }}
+		}
+		h, hung := Hang{}, false
+		for ; !hung && f.atNS < uint64(time.Second); f.atNS += uint64(interval) {
+			h, hung, _ = f.look(f.atNS)
+		}
+		slices.Sort(h.Owners)
+		if !hung || !slices.Equal(h.Owners, locked) || probed != 2 {
+			t.Errorf("locked %v: hung %v, owners %v after %d probes", locked, hung, h.Owners, probed)
+		}
+		if f.sh.InHand.Visit++; len(f.probes[0]) != 2 {
+			t.Errorf("%d probes during the hang, want 2", len(f.probes[0]))
+		}
+		if f.look(f.atNS); len(f.probes[0]) != 0 {
+			t.Error("the probes go on although the worker does")
+		}
+	}
+}
+
+// If the thread of a probe gets no core, the engine is kept for a while longer, so that the owner is proven.
+// Then it is replaced without a proof.
+func TestProbesWithoutACore(t *testing.T) {
+	for _, late := range []time.Duration{WorkerLimit, time.Hour} {
+		f := newFakeWatch()
+		f.Files = func(uint32) []int { return nil }
+		f.thread.state = 'D'
+		f.sh.InHand.Visit, f.sh.InHand.Sending = 99<<32|testPortA<<16, testPortB
+		f.startProbe = func(port uint32) *probe {
+			return &probe{port: port, inCall: port == testPortA, beganAt: late, calledAt: late,
+				now:  func() time.Duration { return time.Duration(f.atNS) },
+				self: func(uint64) (thread, error) { return thread{state: 'D'}, nil }}
+		}
+		h, hung := Hang{}, false
+		for ; !hung && f.atNS < uint64(time.Second); f.atNS += uint64(interval) {
+			for _, p := range f.probes[0] {
+				p.began = time.Duration(f.atNS) >= late
+			}
+			h, hung, _ = f.look(f.atNS)
+		}
+		if limit := WorkerLimit + mostProof; !hung || h.Standing > limit || late > limit != (len(h.Owners) == 0) {
+			t.Errorf("probes that begin after %v: hung %v after %v, owners %v", late, hung, h.Standing, h.Owners)
+		}
+	}
+}
+
+// Only ports that share a copy are probed, and each once.
+func TestProbesOfSuspects(t *testing.T) {
+	var ps probes
+	var started []uint32
+	start := func(port uint32) *probe {
+		started = append(started, port)
+		return &probe{port: port}
+	}
+	for _, marks := range []datapath.InHand{
+		{Visit: testPortA << 16}, {Visit: testPortA << 16, Sending: testPortA},
+		{Visit: testPortA << 16, Sending: testPortB}, {Visit: testPortA << 16, Sending: testPortB}, {Visit: testPortA << 16, Sending: 9},
+	} {
+		ps.add(inHand(marks), start)
+	}
+	if want := []uint32{testPortB, testPortA, 9}; !slices.Equal(started, want) {
+		t.Errorf("probed %v, want %v", started, want)
+	}
+}
