@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/ovsdb"
+	"weft/control/ports"
 	"weft/internal/buildinfo"
 )
 
@@ -50,16 +52,30 @@ func (r ruled) Ports() []api.Port {
 	return list
 }
 
-func (r ruled) AddPort(name string, words []string) error {
-	_, err := r.d.ports.Add(name, words)
-	return err
+func (r ruled) ChangePorts(fn func(ovsdb.PortChanges)) {
+	err := r.d.configuration.Update(func(tx *change.Tx) error {
+		fn(portChanges{r.d.ports, tx})
+		return nil
+	})
+	if err != nil {
+		r.d.log.Error("ports of the database", "error", err)
+	}
 }
 
-func (r ruled) ModifyPort(name string, words []string) error {
-	_, err := r.d.ports.Modify(name, words)
-	return err
+// portChanges are changes of ports in one transaction.
+type portChanges struct {
+	ports *ports.Ports
+	tx    *change.Tx
 }
 
-func (r ruled) DeletePort(name string) error { return r.d.ports.Delete(name) }
+func (c portChanges) Add(name string, words []string, onFailure func(error)) error {
+	return c.ports.AddIn(c.tx, name, words, onFailure)
+}
+
+func (c portChanges) Modify(name string, words []string, onFailure func(error)) error {
+	return c.ports.ModifyIn(c.tx, name, words, onFailure)
+}
+
+func (c portChanges) Delete(name string) error { return c.ports.DeleteIn(c.tx, name) }
 
 func (r ruled) Connected(bridge string) map[string]bool { return r.d.bridges.Connected(bridge) }

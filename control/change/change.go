@@ -4,6 +4,13 @@
 // transaction: whoever has a Tx holds the lock. One change of tables, ports or engine
 // happens at a time. Readers take the lock too, so that an answer never shows a
 // half-applied change.
+//
+// The packages that take part in a change do at once what can be undone, and leave the rest
+// to the stages of the commit (Tx.At). So many changes in one transaction make one view of
+// the ports, one walk of the megaflows and one transaction of the state file.
+//
+//	change.go  the configuration and its transactions
+//	commit.go  the stages of a commit
 package change
 
 import "sync"
@@ -12,38 +19,43 @@ import "sync"
 // must not be copied.
 type Configuration struct{ mu sync.Mutex }
 
-// Tx is one change of a configuration, or one look at it. It ends with its Commit. The
+// Tx is one change of a configuration, or one look at it. It ends with Commit or Abort. The
 // goroutine that began it owns it.
-type Tx struct{ config *Configuration }
+type Tx struct {
+	config *Configuration
+	stages [stages]tasks
+	undo   []func(cause error)
+	states map[any]any // see State
+}
 
-// Begin waits for the end of other transactions and begins one, which its Commit ends. Use
-// Update and View where one function is the whole transaction.
+// Begin waits for the end of other transactions and begins one, which its Commit or Abort
+// ends. Use Update and View where one function is the whole transaction.
 func (c *Configuration) Begin() *Tx {
 	c.mu.Lock()
-	return &Tx{c}
+	return &Tx{config: c}
 }
 
-// Commit ends the transaction.
-func (tx *Tx) Commit() { tx.config.mu.Unlock() }
-
-// Update calls change in a transaction, and returns its error.
-func (c *Configuration) Update(change func(tx *Tx) error) error {
+// Update calls change in a transaction and commits it. It returns the error of change, after
+// which it takes back what can be undone, or the error of the commit.
+func (c *Configuration) Update(change func(tx *Tx) error) (err error) {
 	tx := c.Begin()
-	defer tx.Commit()
-	return change(tx)
+	defer tx.end()
+	if err := change(tx); err != nil {
+		tx.revoke(err)
+		return err
+	}
+	return tx.run(stages)
 }
 
-// Do is Update for a change that returns no error.
+// Do is Update for a change that returns no error. What it saves, it takes back with Undo.
 func (c *Configuration) Do(change func(tx *Tx)) {
-	tx := c.Begin()
-	defer tx.Commit()
-	change(tx)
+	_ = c.Update(func(tx *Tx) error { change(tx); return nil })
 }
 
 // View calls look in a transaction that changes nothing.
 func (c *Configuration) View(look func(tx *Tx)) {
 	tx := c.Begin()
-	defer tx.Commit()
+	defer tx.end()
 	look(tx)
 }
 

@@ -153,8 +153,14 @@ func (f *fakeSwitch) Ports() (list []api.Port) {
 	return list
 }
 
-func (f *fakeSwitch) AddPort(name string, words []string) error {
+func (f *fakeSwitch) ChangePorts(change func(PortChanges)) { change(f) }
+
+func (f *fakeSwitch) Add(name string, words []string, onFailure func(error)) error {
 	f.note("add-port", name)
+	if f.broken[name] && name[len(name)-1]%2 == 1 {
+		onFailure(errors.New(name + " is broken at last"))
+		return nil
+	}
 	if f.broken[name] {
 		return errors.New(name + " is broken")
 	}
@@ -168,7 +174,7 @@ func (f *fakeSwitch) AddPort(name string, words []string) error {
 	return nil
 }
 
-func (f *fakeSwitch) ModifyPort(name string, words []string) error {
+func (f *fakeSwitch) Modify(name string, words []string, _ func(error)) error {
 	f.note("mod-port", name, words)
 	for _, w := range words {
 		key, v, _ := strings.Cut(w, "=")
@@ -182,7 +188,7 @@ func (f *fakeSwitch) ModifyPort(name string, words []string) error {
 	return nil
 }
 
-func (f *fakeSwitch) DeletePort(name string) error {
+func (f *fakeSwitch) Delete(name string) error {
 	f.note("del-port", name)
 	delete(f.ports, name)
 	return nil

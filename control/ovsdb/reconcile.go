@@ -20,11 +20,18 @@ type Switch interface {
 	DeleteBridge(name string) error
 	// Ports lists all ports.
 	Ports() []api.Port
-	AddPort(name string, words []string) error
-	ModifyPort(name string, words []string) error
-	DeletePort(name string) error
+	// ChangePorts calls change. All its changes of ports are one change of the switch.
+	ChangePorts(change func(ports PortChanges))
 	// Connected returns which controllers of a bridge are connected, by target.
 	Connected(bridge string) map[string]bool
+}
+
+// PortChanges changes ports in one transaction. onFailure gets the error of a change that was accepted
+// and could not be done at the end of the transaction.
+type PortChanges interface {
+	Add(name string, words []string, onFailure func(error)) error
+	Modify(name string, words []string, onFailure func(error)) error
+	Delete(name string) error
 }
 
 // retryInterval is the time after which a row that could not be done is tried again, for
@@ -48,8 +55,8 @@ func isUplink(p *api.Port) bool {
 	return p.Type == "uplink" || p.Type == "af_xdp" || p.Type == "af_packet"
 }
 
-// reconcile brings the switch into agreement with the model. A row that cannot be done is
-// noted and does not hold up the others.
+// reconcile brings the switch into agreement with the model, in one change of the switch if the
+// bridges stay. A row that cannot be done is noted and does not hold up the others.
 func (c *Client) reconcile(m *model, now time.Time) {
 	present := c.portsByName()
 	desired := map[string]*port{}
@@ -64,12 +71,19 @@ func (c *Client) reconcile(m *model, now time.Time) {
 		}
 	}
 	c.bridgeProblem = map[string]string{}
-	c.deletePorts(present, desired)
-	c.reconcileBridges(m)
-	present = c.portsByName() // a deleted bridge has taken its ports along
-	c.reconcileUplinks(m, present)
-	for _, name := range slices.Sorted(maps.Keys(desired)) {
-		c.reconcilePort(desired[name], present[name], now)
+	if c.bridgesDiffer(m) {
+		c.setup.Switch.ChangePorts(func(ports PortChanges) { c.deletePorts(ports, present, desired) })
+		c.reconcileBridges(m)
+		present = c.portsByName() // a deleted bridge has taken its ports along
+	}
+	results := map[*port]error{}
+	c.setup.Switch.ChangePorts(func(ports PortChanges) {
+		c.deletePorts(ports, present, desired)
+		c.reconcileUplinks(ports, m, present)
+		c.reconcilePorts(ports, desired, present, results, now)
+	})
+	for d, err := range results {
+		c.finishPort(d, err, now)
 	}
 }
 
@@ -84,13 +98,13 @@ func (c *Client) portsByName() map[string]*api.Port {
 
 // deletePorts deletes the ports that the database does not name, and those that have another
 // type or bridge there. The others can take their names and numbers then.
-func (c *Client) deletePorts(present map[string]*api.Port, desired map[string]*port) {
+func (c *Client) deletePorts(ports PortChanges, present map[string]*api.Port, desired map[string]*port) {
 	for _, name := range slices.Sorted(maps.Keys(present)) {
 		p, d := present[name], desired[name]
 		if isUplink(p) && d == nil || d != nil && !isUplink(p) && kept(p, d) {
 			continue
 		}
-		c.deletePort(name)
+		c.deletePort(ports, name)
 		delete(present, name)
 	}
 }
@@ -115,10 +129,32 @@ func option(words []string, key string) string {
 	return ""
 }
 
-func (c *Client) deletePort(name string) {
-	if err := c.setup.Switch.DeletePort(name); err != nil {
+func (c *Client) deletePort(ports PortChanges, name string) {
+	if err := ports.Delete(name); err != nil {
 		c.log.Error("a port of no row stays", "port", name, "error", err)
 	}
+}
+
+// bridgesDiffer reports whether the switch has other bridges than the model.
+func (c *Client) bridgesDiffer(m *model) bool {
+	present := map[string]api.Bridge{}
+	for _, b := range c.setup.Switch.Bridges() {
+		present[b.Name] = b
+	}
+	return len(present) != len(m.bridges) || slices.ContainsFunc(m.bridges, func(d bridge) bool {
+		b, there := present[d.name]
+		return !there || !d.continues(&b) || !d.agrees(&b)
+	})
+}
+
+// continues reports whether a bridge can become the desired one without its deletion.
+func (d *bridge) continues(b *api.Bridge) bool {
+	return d.datapathID == "" || sameID(d.datapathID, b.DatapathID)
+}
+
+// agrees reports whether a bridge has the desired settings.
+func (d *bridge) agrees(b *api.Bridge) bool {
+	return b.FailMode == d.failMode && slices.Equal(slices.Sorted(slices.Values(b.Controllers)), d.controllers)
 }
 
 // reconcileBridges deletes, adds and changes bridges.
@@ -130,7 +166,7 @@ func (c *Client) reconcileBridges(m *model) {
 	present := map[string]api.Bridge{}
 	for _, b := range c.setup.Switch.Bridges() {
 		d := desired[b.Name]
-		if d != nil && (d.datapathID == "" || sameID(d.datapathID, b.DatapathID)) {
+		if d != nil && d.continues(&b) {
 			present[b.Name] = b
 			continue
 		}
@@ -145,7 +181,7 @@ func (c *Client) reconcileBridges(m *model) {
 		switch {
 		case !there:
 			err = c.setup.Switch.AddBridge(api.AddBridge{Name: d.name, DatapathID: d.datapathID, FailMode: d.failMode, Controllers: d.controllers})
-		case b.FailMode != d.failMode || !slices.Equal(slices.Sorted(slices.Values(b.Controllers)), d.controllers):
+		case !d.agrees(&b):
 			controllers := append([]string{}, d.controllers...)
 			err = c.setup.Switch.ModifyBridge(d.name, api.ModBridge{FailMode: d.failMode, Controllers: &controllers})
 		}
@@ -162,7 +198,7 @@ func sameID(a, b string) bool {
 }
 
 // reconcileUplinks gives each device through which a tunnel leaves an uplink.
-func (c *Client) reconcileUplinks(m *model, present map[string]*api.Port) {
+func (c *Client) reconcileUplinks(ports PortChanges, m *model, present map[string]*api.Port) {
 	taken := map[string]bool{} // devices with an uplink
 	wanted := c.tunnelDevices(m)
 	for name, p := range present {
@@ -171,7 +207,7 @@ func (c *Client) reconcileUplinks(m *model, present map[string]*api.Port) {
 		}
 		dev := p.Options["dev"]
 		if strings.HasPrefix(name, uplinkPrefix) && !slices.Contains(wanted, dev) {
-			c.deletePort(name)
+			c.deletePort(ports, name)
 			delete(present, name)
 			continue
 		}
@@ -181,20 +217,47 @@ func (c *Client) reconcileUplinks(m *model, present map[string]*api.Port) {
 		if taken[dev] {
 			continue
 		}
-		if err := c.setup.Switch.AddPort(uplinkPrefix+dev, []string{"type=uplink", "dev=" + dev}); err != nil {
-			c.warn("uplink "+dev, err.Error())
+		warn := func(err error) { c.warn("uplink "+dev, err.Error()) }
+		if err := ports.Add(uplinkPrefix+dev, []string{"type=uplink", "dev=" + dev}, warn); err != nil {
+			warn(err)
 		}
 	}
 }
 
-// reconcilePort adds or changes a port. present is the port in the switch, or nil.
-func (c *Client) reconcilePort(d *port, present *api.Port, now time.Time) {
-	f := c.failed[d.name]
-	if f != nil && slices.Equal(f.words, d.words) && now.Sub(f.tried) < retryInterval {
-		return
+// reconcilePorts adds and changes ports. present has the ports in the switch. results gets the
+// result of each port, except of ports that failed a short time ago.
+func (c *Client) reconcilePorts(ports PortChanges, desired map[string]*port, present map[string]*api.Port, results map[*port]error, now time.Time) {
+	var missing []*port
+	for _, name := range slices.Sorted(maps.Keys(desired)) {
+		d, p := desired[name], present[name]
+		if f := c.failed[name]; f != nil && slices.Equal(f.words, d.words) && now.Sub(f.tried) < retryInterval {
+			continue
+		}
+		results[d] = nil
+		if p != nil {
+			changes := differences(p.Options, d.words)
+			if len(changes) == 0 || ports.Modify(name, changes, func(err error) { results[d] = err }) == nil {
+				continue
+			}
+			// The options cannot change while the port exists.
+			if results[d] = ports.Delete(name); results[d] != nil {
+				continue
+			}
+		}
+		missing = append(missing, d)
 	}
-	if err := c.agreePort(d, present); err != nil {
-		if f == nil || f.reason != err.Error() {
+	// The additions come last, because a new port may need a number or a device of a deleted one.
+	for _, d := range missing {
+		if err := ports.Add(d.name, d.words, func(err error) { results[d] = err }); err != nil {
+			results[d] = err
+		}
+	}
+}
+
+// finishPort notes why a row could not be done, or sets the MTU of the port's device.
+func (c *Client) finishPort(d *port, err error, now time.Time) {
+	if err != nil {
+		if f := c.failed[d.name]; f == nil || f.reason != err.Error() {
 			c.log.Warn("a row cannot be done", "interface", d.name, "error", err)
 		}
 		_, there := c.kernel.devices()[d.name]
@@ -208,21 +271,6 @@ func (c *Client) reconcilePort(d *port, present *api.Port, now time.Time) {
 	if err := c.kernel.setMTU(d.name, d.mtu); err != nil {
 		c.warn("interface "+d.name, "mtu_request: "+err.Error())
 	}
-}
-
-func (c *Client) agreePort(d *port, present *api.Port) error {
-	if present == nil {
-		return c.setup.Switch.AddPort(d.name, d.words)
-	}
-	changes := differences(present.Options, d.words)
-	if len(changes) == 0 || c.setup.Switch.ModifyPort(d.name, changes) == nil {
-		return nil
-	}
-	// The options cannot change while the port exists.
-	if err := c.setup.Switch.DeletePort(d.name); err != nil {
-		return err
-	}
-	return c.setup.Switch.AddPort(d.name, d.words)
 }
 
 // differences returns the words of mod-port that turn options into words.

@@ -23,43 +23,34 @@ const (
 	nextEngineInterval = 20 * time.Millisecond
 )
 
-// attachFirst passes a new port's device to the engine. If the engine ends meanwhile, it returns
-// no error and sets p.interrupted.
-func (p *switchPort) attachFirst() error {
-	err := p.driver.attach(false)
-	if errors.Is(err, engine.ErrGone) {
+// attachFirst passes a new port's device to the engine. If the engine ends meanwhile, interrupted
+// is true, and the next engine gets the port.
+func (p *switchPort) attachFirst() (interrupted bool, err error) {
+	if err = p.driver.attach(false); errors.Is(err, engine.ErrGone) {
 		p.fail(err)
-		p.interrupted = true
-		return nil
+		return true, nil
 	}
-	return err
+	return false, err
 }
 
-// added calls add in a transaction and describes the port. If the engine has ended meanwhile, it
-// waits until the next engine has the port.
-func (ps *Ports) added(add func(tx *change.Tx) (*switchPort, error)) (api.Port, error) {
-	var p *switchPort
-	var waits bool
-	described, err := change.Result(ps.configuration, func(tx *change.Tx) (a api.Port, err error) {
-		if p, err = add(tx); err != nil {
-			return api.Port{}, err
-		}
-		waits = p.interrupted
-		return ps.describeChanged(p), nil
-	})
-	if err != nil || !waits {
-		return described, err
-	}
+// completeAddition waits until the next engine has a new port, and describes the port.
+func (ps *Ports) completeAddition(p *switchPort) (api.Port, error) {
 	ps.log.Info("a new port waits for the next engine", "port", p.saved.Name)
 	ps.awaitAttachment(p)
-	return change.Result(ps.configuration, func(tx *change.Tx) (api.Port, error) {
+	var described api.Port
+	var failure error
+	err := ps.configuration.Update(func(tx *change.Tx) error {
 		p.interrupted = false
 		problem := p.problem.Load()
 		if problem == nil || ps.byNumber[p.saved.Number] != p {
-			return ps.describeChanged(p), nil
+			described = ps.describeChanged(p)
+			return nil
 		}
-		return api.Port{}, errors.Join(fmt.Errorf("port %s: %s; the port is not added, try again", p.saved.Name, *problem), ps.delete(p))
+		failure = fmt.Errorf("port %s: %s; the port is not added, try again", p.saved.Name, *problem)
+		ps.delete(tx, p)
+		return nil
 	})
+	return described, errors.Join(failure, err)
 }
 
 // awaitAttachment returns when an engine has the port, when the port is held back from engines

@@ -45,7 +45,7 @@ func (ps *Ports) SetAdmin(name string, set Admin) error {
 		if set.NoFlood {
 			words[1] = "flood=off"
 		}
-		_, err := ps.modify(name, words)
+		_, err := ps.modify(tx, name, words)
 		return err
 	})
 }

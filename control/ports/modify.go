@@ -3,7 +3,6 @@
 package ports
 
 import (
-	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -34,9 +33,17 @@ type mtuSetter interface {
 // connection to the guest. A word KEY= without a value removes an option. On an error
 // nothing has changed.
 func (ps *Ports) Modify(name string, words []string) (api.Port, error) {
-	return change.Result(ps.configuration, func(tx *change.Tx) (api.Port, error) {
-		return ps.modify(name, words)
-	})
+	return ps.changeOne(func(tx *change.Tx, _ func(error)) (*switchPort, error) { return ps.modify(tx, name, words) })
+}
+
+// ModifyIn changes options of a port like Modify, as a part of the transaction tx. onFailure gets the
+// error if the commit cannot save the change.
+func (ps *Ports) ModifyIn(tx *change.Tx, name string, words []string, onFailure func(error)) error {
+	if _, err := ps.modify(tx, name, words); err != nil {
+		return err
+	}
+	tx.Undo(onFailure)
+	return nil
 }
 
 // CheckModify returns the error with which Modify would refuse the words.
@@ -71,19 +78,22 @@ func (ps *Ports) checkedChange(name string, words []string) (p, next *switchPort
 	return p, next, ps.conflict(next)
 }
 
-func (ps *Ports) modify(name string, words []string) (api.Port, error) {
+func (ps *Ports) modify(tx *change.Tx, name string, words []string) (*switchPort, error) {
 	p, next, err := ps.checkedChange(name, words)
 	if err != nil {
-		return api.Port{}, err
+		return nil, err
 	}
 	if maps.Equal(p.explicit, next.explicit) {
-		return ps.describeChanged(p), nil
+		return p, nil
 	}
-	if err := ps.replacePort(p, next); err != nil {
-		return api.Port{}, err
+	if err := ps.replacePort(tx, p, next); err != nil {
+		return nil, err
 	}
-	ps.log.Info("port changed", "port", name, "options", strings.Join(words, " "))
-	return ps.describeChanged(ps.byNumber[p.saved.Number]), nil
+	tx.At(change.Tell, next, func() error {
+		ps.log.Info("port changed", "port", name, "options", strings.Join(words, " "))
+		return nil
+	})
+	return next, nil
 }
 
 // mergedOptions returns the port's explicit options as words, after the changes in
@@ -156,7 +166,7 @@ func mergedKeys(a, b map[string]string) map[string]string {
 
 // replacePort replaces the port p by next, which has the changed options. If the port
 // has a device, it keeps its driver. The driver uses mtu= and no other changed option.
-func (ps *Ports) replacePort(p, next *switchPort) error {
+func (ps *Ports) replacePort(tx *change.Tx, p, next *switchPort) error {
 	if p.isTunnel() {
 		if err := next.driver.open(nil); err != nil {
 			return err
@@ -167,17 +177,7 @@ func (ps *Ports) replacePort(p, next *switchPort) error {
 			return err
 		}
 	}
-	if err := ps.store.SavePort(next.saved); err != nil {
-		if p.isTunnel() {
-			next.driver.close()
-			return err
-		}
-		return errors.Join(err, changeMTU(next, p.values["mtu"]))
-	}
-	if p.isTunnel() {
-		p.driver.close()
-	}
-	next.opened, next.lost, next.added = p.opened || p.isTunnel(), p.lost, p.added
+	next.opened, next.lost, next.added, next.fresh = p.opened || p.isTunnel(), p.lost, p.added, p.fresh
 	if !p.isTunnel() {
 		next.problem.Store(p.problem.Load())
 	}
@@ -185,11 +185,25 @@ func (ps *Ports) replacePort(p, next *switchPort) error {
 	if next.info.BFD {
 		next.info.Lost = stillRemotes(p.info.Lost, next.info.Remotes)
 	}
+	unused := p
 	ps.byNumber[p.saved.Number] = next
-	ps.updateView() // after this call, nothing is learned by the old options
-	ps.pipeline.Addresses().Forget(p.saved.Number)
-	ps.templates.DropPort(p.saved.Number)
-	ps.followView()
+	ps.touch(tx).replaced(p.saved.Number)
+	if !next.fresh {
+		ps.store.SavePort(tx, next.saved)
+	}
+	if p.isTunnel() {
+		tx.At(change.Close, next, func() error { unused.driver.close(); return nil })
+	}
+	tx.Undo(func(error) {
+		unused = next
+		ps.byNumber[p.saved.Number] = p
+		ps.touch(tx).replaced(p.saved.Number)
+		if !p.isTunnel() {
+			if err := changeMTU(next, p.values["mtu"]); err != nil {
+				ps.log.Error("the MTU of a change that was taken back stays", "port", p.saved.Name, "error", err)
+			}
+		}
+	})
 	return nil
 }
 

@@ -57,13 +57,17 @@ func (p *patchPort) status() portStatus {
 // joinPatches connects patch ports that name each other. The caller holds the configuration
 // lock.
 func (ps *Ports) joinPatches() {
+	byName := make(map[string]*switchPort, len(ps.byNumber))
+	for _, p := range ps.byNumber {
+		byName[p.saved.Name] = p
+	}
 	for _, p := range ps.byNumber {
 		driver, ok := p.driver.(*patchPort)
 		if !ok {
 			continue
 		}
 		name := p.values["peer"]
-		peer, trouble := ps.portByName(name), ""
+		peer, trouble := byName[name], ""
 		switch {
 		case peer == nil:
 			trouble = "peer " + name + " does not exist"

@@ -5,7 +5,6 @@ package ports
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sort"
@@ -33,6 +32,7 @@ type switchPort struct {
 	driver   portDriver
 	problem  atomic.Pointer[string] // reason why the device is not open or not attached; nil: it is attached
 	opened   bool
+	fresh    bool // added, and not attached and saved yet; guarded by the configuration lock
 	// interrupted means that the engine ended while the port was added, and that the addition
 	// waits for the next one; guarded by the configuration lock
 	interrupted bool
@@ -98,17 +98,26 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 
 // Add adds a port. On an error nothing has changed.
 func (ps *Ports) Add(name string, options []string) (api.Port, error) {
-	return ps.added(func(tx *change.Tx) (*switchPort, error) { return ps.add(name, options) })
+	return ps.changeOne(func(tx *change.Tx, onFailure func(error)) (*switchPort, error) {
+		return ps.add(tx, name, options, onFailure)
+	})
+}
+
+// AddIn adds a port as a part of the transaction tx. onFailure gets the error if the commit cannot
+// attach or save the port. On an error nothing has changed.
+func (ps *Ports) AddIn(tx *change.Tx, name string, options []string, onFailure func(error)) error {
+	_, err := ps.add(tx, name, options, onFailure)
+	return err
 }
 
 // Ensure adds a port like Add. If a port with this name and the same options exists
 // already, Ensure returns it without an error.
 func (ps *Ports) Ensure(name string, options []string) (api.Port, error) {
-	return ps.added(func(tx *change.Tx) (*switchPort, error) {
+	return ps.changeOne(func(tx *change.Tx, onFailure func(error)) (*switchPort, error) {
 		if p := ps.portByName(name); p != nil {
 			return p, ps.sameOptions(p, options)
 		}
-		return ps.add(name, options)
+		return ps.add(tx, name, options, onFailure)
 	})
 }
 
@@ -134,27 +143,17 @@ func (ps *Ports) checkedPort(name string, options []string) (*switchPort, error)
 	return p, ps.conflict(p)
 }
 
-func (ps *Ports) add(name string, options []string) (*switchPort, error) {
+func (ps *Ports) add(tx *change.Tx, name string, options []string, onFailure func(error)) (*switchPort, error) {
 	p, err := ps.checkedPort(name, options)
 	if err != nil {
 		return nil, err
 	}
-	number := p.saved.Number
+	ps.settle(tx)
 	if err := p.driver.open(nil); err != nil {
 		return nil, err
 	}
 	p.opened = true
-	ps.enterPort(p)
-	if err = p.attachFirst(); err == nil {
-		err = ps.store.SavePort(p.saved)
-	}
-	if err != nil {
-		ps.leavePorts(p)
-		p.driver.close()
-		return nil, err
-	}
-	ps.remember(p)
-	ps.log.Info("port added", "port", name, "number", number, "type", p.kind)
+	ps.enterPort(tx, p, onFailure)
 	return p, nil
 }
 
@@ -171,16 +170,6 @@ func (ps *Ports) sameOptions(p *switchPort, options []string) error {
 		}
 	}
 	return nil
-}
-
-// enterPort makes a new port visible to flows, with empty statistics.
-func (ps *Ports) enterPort(p *switchPort) {
-	ps.additions++
-	p.added = ps.additions
-	ps.byNumber[p.saved.Number] = p
-	ps.pipeline.ForgetSeen(p.saved.Number)
-	ps.statistics.ResetPort(p.saved.Number)
-	ps.portsChanged()
 }
 
 // leavePorts hides ports from flows. When it returns, no worker sends to the ports.
@@ -244,32 +233,31 @@ func (ps *Ports) updateView() {
 	ps.pipeline.SetView(pipeline.NewView(infos, udpPort))
 }
 
-// Delete deletes a port. Flows that name the port by its number stay.
+// Delete deletes a port. Flows that name the port by its number stay. On an error nothing has
+// changed.
 func (ps *Ports) Delete(name string) error {
-	return ps.configuration.Update(func(tx *change.Tx) error {
-		p := ps.portByName(name)
-		if p == nil {
-			return ps.pipeline.View().NoPort(name)
-		}
-		if p == ps.central.tunnel {
-			return usererr.Errorf("%s: weft-central's tunnel; expected another port", name)
-		}
-		return ps.delete(p)
-	})
+	return ps.configuration.Update(func(tx *change.Tx) error { return ps.DeleteIn(tx, name) })
 }
 
-func (ps *Ports) delete(p *switchPort) error {
-	if err := ps.store.DeletePort(p.saved.Number); err != nil {
-		return fmt.Errorf("state: %w", err)
+// DeleteIn deletes a port like Delete, as a part of the transaction tx.
+func (ps *Ports) DeleteIn(tx *change.Tx, name string) error {
+	p := ps.portByName(name)
+	if p == nil {
+		return ps.pipeline.View().NoPort(name)
 	}
-	ps.leavePorts(p)
-	ps.closePort(p)
+	if p == ps.central.tunnel {
+		return usererr.Errorf("%s: weft-central's tunnel; expected another port", name)
+	}
+	ps.delete(tx, p)
 	return nil
 }
 
 // closePort ends a port that no worker uses any more.
 func (ps *Ports) closePort(p *switchPort) {
 	p.driver.close()
+	if p.fresh {
+		return
+	}
 	ps.suspects.Forget(p.saved.Number)
 	ps.log.Info("port deleted", "port", p.saved.Name, "number", p.saved.Number)
 }

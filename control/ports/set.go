@@ -12,6 +12,7 @@
 // The set of ports:
 //
 //	set.go, ports.go        the set; adds, deletes and describes ports
+//	commit.go               the ports' part in the commit of a transaction
 //	modify.go, conflict.go  changes of options; options that exclude each other
 //	numbers.go, bridge.go   a port's number and its bridge
 //	restore.go              attaches ports to an engine, retries failed ports
@@ -68,10 +69,10 @@ type Engine interface {
 	Client() Client
 }
 
-// Store saves the ports. It may wait for the disk.
+// Store saves the ports when a transaction commits.
 type Store interface {
-	SavePort(p store.Port) error
-	DeletePort(number uint32) error
+	SavePort(tx *change.Tx, p store.Port)
+	DeletePort(tx *change.Tx, number uint32)
 }
 
 // Setup has the dependencies and settings of a set of ports.

@@ -8,7 +8,37 @@ import (
 	"testing"
 
 	"go.etcd.io/bbolt"
+
+	"weft/control/change"
 )
+
+// All changes of one transaction are one transaction of the state file.
+func TestChangesAreSavedTogether(t *testing.T) {
+	s := openTestStore(t, t.TempDir())
+	defer s.Close()
+	before := s.committed(t)
+	inTx(t, func(tx *change.Tx) {
+		for number := range uint32(100) {
+			s.SavePort(tx, Port{Number: number + 1, Name: "p"})
+		}
+		s.DeletePort(tx, 7)
+	})
+	if n := s.committed(t) - before; n != 1 {
+		t.Errorf("%d transactions", n)
+	}
+	if state, err := s.Load(); err != nil || len(state.Ports) != 99 {
+		t.Errorf("%d ports, %v", len(state.Ports), err)
+	}
+}
+
+// committed returns the number of transactions of the state file so far.
+func (s *Store) committed(t *testing.T) (transactions int) {
+	t.Helper()
+	if err := s.db.View(func(tx *bbolt.Tx) error { transactions = tx.ID(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return transactions
+}
 
 // A deleted bridge leaves nothing in the state file, the other bridges keep all. One
 // transaction deletes it, so a crash leaves the whole bridge or nothing of it.
@@ -27,18 +57,16 @@ func TestDeleteBridgeIsOneTransaction(t *testing.T) {
 		}
 	}
 	for number := range uint8(3) {
+		inTx(t, func(tx *change.Tx) {
+			s.SavePort(tx, Port{Number: uint32(number) + 1, Name: "p", InFlows: 1, Bridge: number})
+		})
 		must(s.SaveBridge(Bridge{Number: number, Name: "br" + string('0'+rune(number))}),
-			s.SavePort(Port{Number: uint32(number) + 1, Name: "p", InFlows: 1, Bridge: number}),
 			s.ChangeFlows(slices.Values([]Flow{{number, uint32(number), 1, "actions=drop"}}), nil))
 	}
 	must(s.ChangeTables(both("group"), both("meter"), nil, nil), s.SaveTableConfigs(both("table")), s.SaveTLVs(both("tlv")))
-	committed := func() (transactions int) {
-		must(s.db.View(func(tx *bbolt.Tx) error { transactions = tx.ID(); return nil }))
-		return transactions
-	}
-	before := committed()
+	before := s.committed(t)
 	must(s.DeleteBridge(1, []uint32{2}, []uint32{1}))
-	if n := committed() - before; n != 1 {
+	if n := s.committed(t) - before; n != 1 {
 		t.Errorf("%d transactions", n)
 	}
 	state, err := s.Load()

@@ -25,6 +25,7 @@ import (
 	boltErrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
+	"weft/control/change"
 	"weft/control/usererr"
 	"weft/internal/safepath"
 )
@@ -82,7 +83,8 @@ type Flow struct {
 }
 
 // Store is an open state directory. When a method that changes the state returns, the
-// change is on the disk.
+// change is on the disk. If the method has a transaction (change.Tx), it is on the disk when the
+// transaction has ended without an error.
 type Store struct {
 	dir  *os.Root
 	db   *bbolt.DB
@@ -205,14 +207,14 @@ func (s *Store) Close() error {
 
 func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// SavePort saves a port, and its name as the last name of its numbers.
-func (s *Store) SavePort(p Port) error {
-	text, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	return s.db.Update(func(tx *bbolt.Tx) error {
-		names := tx.Bucket(bucketNames)
+// SavePort saves a port, and its name as the last name of its numbers, when tx commits.
+func (s *Store) SavePort(tx *change.Tx, p Port) {
+	s.write(tx, func(file *bbolt.Tx) error {
+		text, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		names := file.Bucket(bucketNames)
 		if err := names.Put(number(p.Number), []byte(p.Name)); err != nil {
 			return err
 		}
@@ -221,12 +223,38 @@ func (s *Store) SavePort(p Port) error {
 				return err
 			}
 		}
-		return tx.Bucket(bucketPorts).Put(number(p.Number), text)
+		return file.Bucket(bucketPorts).Put(number(p.Number), text)
 	})
 }
 
-func (s *Store) DeletePort(port uint32) error {
-	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketPorts).Delete(number(port)) })
+// DeletePort deletes a port when tx commits.
+func (s *Store) DeletePort(tx *change.Tx, port uint32) {
+	s.write(tx, func(file *bbolt.Tx) error { return file.Bucket(bucketPorts).Delete(number(port)) })
+}
+
+// writes has the writes of a transaction in their order.
+type writes struct{ list []func(file *bbolt.Tx) error }
+
+// write adds a write to the transaction of the state file that tx makes when it commits.
+func (s *Store) write(tx *change.Tx, w func(file *bbolt.Tx) error) {
+	waiting := change.State[writes](tx, s)
+	waiting.list = append(waiting.list, w)
+	tx.At(change.Save, s, func() error {
+		list := waiting.list
+		waiting.list = nil
+		err := s.db.Update(func(file *bbolt.Tx) error {
+			for _, w := range list {
+				if err := w(file); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("state: %w", err)
+		}
+		return nil
+	})
 }
 
 // ChangeFlows saves and deletes flows in one transaction. The flows in save should be

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"weft/control/change"
 )
 
 func openTestStore(t *testing.T, dir string) *Store {
@@ -20,6 +22,16 @@ func openTestStore(t *testing.T, dir string) *Store {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// inTx calls fn in a transaction and commits it.
+func inTx(t *testing.T, fn func(tx *change.Tx)) {
+	t.Helper()
+	tx := new(change.Configuration).Begin()
+	fn(tx)
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A saved change is in the file when the call returns, even if the process is killed.
@@ -32,9 +44,7 @@ func TestStateSurvivesKill(t *testing.T) {
 		{Number: 2, Name: "b", Options: []string{"type=tap", "dev=x"}},
 	}}
 	for _, p := range want.Ports {
-		if err := s.SavePort(p); err != nil {
-			t.Fatal(err)
-		}
+		inTx(t, func(tx *change.Tx) { s.SavePort(tx, p) })
 	}
 	flows := []Flow{{Slot: 9, Age: 1, Text: "actions=drop"}, {Slot: 3, Age: 2, Text: "ip actions=NORMAL"}, {Slot: 5, Age: 3, Text: "arp"}}
 	if err := s.ChangeFlows(slices.Values(flows), nil); err != nil {
@@ -59,9 +69,7 @@ func TestStateSurvivesKill(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("loaded %+v, %v; want %+v", got, err, want)
 	}
-	if err := next.DeletePort(1); err != nil {
-		t.Fatal(err)
-	}
+	inTx(t, func(tx *change.Tx) { next.DeletePort(tx, 1) })
 	if got, err := next.Load(); err != nil || len(got.Ports) != 1 || got.Names[1] != "a" {
 		t.Errorf("after a delete: %+v, %v", got, err)
 	}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import "slices"
+
+// Stage is a step of a commit. A commit does the work of one stage before that of the next.
+// Work may add work to any stage: the commit then continues with the earliest stage that has
+// work.
+type Stage int
+
+const (
+	// Show makes the view of the ports that translations read.
+	Show Stage = iota
+	// Walk translates megaflows again. When it ends, no worker uses the old view.
+	Walk
+	// Attach passes new devices to the engine, which the view knows now.
+	Attach
+	// Save writes all changes to the state file, in one transaction of the file.
+	Save
+	// Close ends what nothing uses any more. Undo takes back nothing that it does.
+	Close
+	// Tell reports the change to logs, monitors and the client.
+	Tell
+	stages
+)
+
+// tasks is the work of a stage, in the order in which it was added.
+type tasks struct {
+	owners map[any]bool
+	list   []func() error
+}
+
+// At adds work to a stage of the commit, once for each owner. Only work of the stage Save may
+// return an error; the commit then takes back what can be undone, and returns the error.
+func (tx *Tx) At(stage Stage, owner any, work func() error) {
+	s := &tx.stages[stage]
+	if s.owners[owner] {
+		return
+	}
+	if s.owners == nil {
+		s.owners = map[any]bool{}
+	}
+	s.owners[owner] = true
+	s.list = append(s.list, work)
+}
+
+// Undo adds the function undo, which takes back a change. The transaction calls the functions
+// in reverse order with the reason, before the stage Close, if it cannot be saved or is given
+// up. They may add work to stages.
+func (tx *Tx) Undo(undo func(cause error)) { tx.undo = append(tx.undo, undo) }
+
+// Settle does the work of the stages Show, Walk and Close now. Afterwards the changes so far are
+// in force, and the resources of what they have ended are free for further changes.
+func (tx *Tx) Settle() {
+	_ = tx.run(Attach) // work of these stages returns no error
+	tx.do(Close)
+}
+
+// Commit does the work of all stages, and ends the transaction.
+func (tx *Tx) Commit() error {
+	defer tx.end()
+	return tx.run(stages)
+}
+
+// Abort takes back what can be undone, and ends the transaction.
+func (tx *Tx) Abort(cause error) {
+	defer tx.end()
+	tx.revoke(cause)
+}
+
+func (tx *Tx) end() { tx.config.mu.Unlock() }
+
+// run does the work of all stages before end.
+func (tx *Tx) run(end Stage) (err error) {
+	for stage := Show; stage < end; {
+		if len(tx.stages[stage].list) == 0 {
+			stage++
+			continue
+		}
+		if failed := tx.do(stage); failed != nil {
+			err = failed
+			tx.takeBack(failed)
+		}
+		stage = Show
+	}
+	return err
+}
+
+// do does the work of one stage.
+func (tx *Tx) do(stage Stage) (err error) {
+	work := tx.stages[stage].list
+	tx.stages[stage] = tasks{}
+	for _, task := range work {
+		if failed := task(); failed != nil && err == nil {
+			err = failed
+		}
+	}
+	return err
+}
+
+// takeBack calls the functions of Undo.
+func (tx *Tx) takeBack(cause error) {
+	list := tx.undo
+	tx.undo = nil
+	for _, undo := range slices.Backward(list) {
+		undo(cause)
+	}
+}
+
+// revoke takes back what can be undone, and does the work that this leaves.
+func (tx *Tx) revoke(cause error) {
+	tx.stages[Attach], tx.stages[Save] = tasks{}, tasks{}
+	tx.takeBack(cause)
+	_ = tx.run(stages) // saves nothing
+}
+
+// State returns the value that an owner keeps in the transaction, at first a zero value.
+func State[T any](tx *Tx, owner any) *T {
+	if state, there := tx.states[owner]; there {
+		return state.(*T)
+	}
+	if tx.states == nil {
+		tx.states = map[any]any{}
+	}
+	state := new(T)
+	tx.states[owner] = state
+	return state
+}
