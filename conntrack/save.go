@@ -20,11 +20,27 @@ const saveMagic = "weft connections 1\n"
 // bootBytes is the size of the boot identifier in a saved table, in bytes.
 const bootBytes = 64
 
+// savesTried is the number of attempts to read a connection that an engine keeps changing.
+const savesTried = 8
+
 // savedConn is the size of one saved connection in bytes: 26 words of 64 bits.
 const savedConn = 26 * 8
 
-// Save writes the settings and connections of the table. No engine may have the table
-// open. boot identifies the machine's boot in at most 64 bytes.
+// Copy fills the empty table m with the settings and live connections of table from. If m is too
+// small, the last connections are left out. An engine may have from open: then m misses later
+// changes. Copy returns the number of connections.
+func (m *Memory) Copy(from *Memory) int {
+	const now = 0 // expired connections too: the engine removes them
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(from.Save(w, "", now)) }()
+	n, _ := m.Load(r, "", now) // error ignored: m is full
+	r.Close()
+	return n
+}
+
+// Save writes the settings and connections of the table. If an engine has the table open, Save may
+// leave out connections that change meanwhile. boot identifies the machine's boot in at most 64
+// bytes.
 func (m *Memory) Save(w io.Writer, boot string, now uint64) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	var id [bootBytes]byte
@@ -51,15 +67,27 @@ func (m *Memory) Save(w io.Writer, boot string, now uint64) error {
 		return err
 	}
 	for n := range min(m.head.fresh, uint32(len(m.conns))) {
-		c := &m.conns[n]
-		if c.meta.Load()&1 == 0 || c.expired(now) {
-			continue
-		}
-		if _, err := out.Write(m.appendConn(buf[:0], n)); err != nil {
+		if _, err := out.Write(m.settled(buf[:0], n, now)); err != nil {
 			return err
 		}
 	}
 	return out.Flush()
+}
+
+// settled appends connection n to buf, unless the connection has ended. It tries again if an
+// engine changes the connection meanwhile.
+func (m *Memory) settled(buf []byte, n uint32, now uint64) []byte {
+	c := &m.conns[n]
+	for range savesTried {
+		began := c.meta.Load()
+		if began&1 == 0 || c.expired(now) {
+			break
+		}
+		if saved := m.appendConn(buf, n); c.meta.Load() == began {
+			return saved
+		}
+	}
+	return buf
 }
 
 func (m *Memory) appendConn(buf []byte, n uint32) []byte {

@@ -53,8 +53,9 @@ const (
 	// 34 MB more each, labels 17 MB. A zone with connections takes 1 KB, and each
 	// quota holder in it 84 bytes.
 	DefaultConnections = 1 << 20
-	// MaxConnections is the largest number of records.
-	MaxConnections = 1 << 26
+	// LeastConnections and MaxConnections limit the number of records.
+	LeastConnections = 64
+	MaxConnections   = 1 << 26
 	// Zones is the number of zones: ct_zone has 16 bits.
 	Zones = 1 << 16
 	// MaxPolicies is the number of timeout policies. Policy 0 is the default.
@@ -70,7 +71,7 @@ type Sizes struct {
 // Valid reports whether a table may have these sizes.
 func (s Sizes) Valid() bool {
 	n := s.Connections
-	return n >= 64 && n <= MaxConnections && n&(n-1) == 0
+	return n >= LeastConnections && n <= MaxConnections && n&(n-1) == 0
 }
 
 // Memory is a table in shared memory. The control process writes only the settings.

@@ -9,12 +9,15 @@ import (
 	"os"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"weft/control/access"
 	"weft/control/bridges"
 	"weft/control/engines"
 	"weft/control/usererr"
 	"weft/control/workers"
 	"weft/datapath"
+	"weft/flowtable"
 	"weft/internal/cpu"
 	"weft/internal/logs"
 )
@@ -45,7 +48,11 @@ type Config struct {
 	OpenFlow     bridges.OpenFlow
 	// OVSDB is the ovsdb-server that rules bridges, ports and controllers, see
 	// ovsdb.CheckTarget; "": none.
-	OVSDB  string
+	OVSDB string
+	// Megaflows and Connections are the room for megaflows and tracked connections, powers of
+	// two; 0: flowtable.DefaultMegaflows and conntrack.DefaultConnections.
+	Megaflows, Connections int
+
 	SpinUS int    // time for which a worker polls empty queues, in microseconds; 0: DefaultSpinUS
 	Exe    string // path of the binary that contains the engine; "": this binary
 	// Delayed is called when the start waits because no new engine can start. reason is one
@@ -70,9 +77,6 @@ func (c *Config) complete() error {
 	if c.LogSettings == nil {
 		_, c.LogSettings = logs.New(io.Discard)
 	}
-	if c.sizes == (datapath.Sizes{}) {
-		c.sizes = datapath.DefaultSizes
-	}
 	if c.launcher == nil {
 		c.launcher = engines.Processes{}
 	}
@@ -96,7 +100,26 @@ func (c *Config) complete() error {
 	if err != nil {
 		return err
 	}
-	return c.chooseCores(allowed)
+	if err := c.chooseCores(allowed); err != nil {
+		return err
+	}
+	if c.sizes == (datapath.Sizes{}) {
+		if c.Megaflows == 0 {
+			c.Megaflows = flowtable.DefaultMegaflows(machineMemory(), c.Workers)
+		}
+		c.sizes = datapath.DefaultSizes
+		c.sizes.Cache = flowtable.SizesOf(c.Megaflows)
+	}
+	return nil
+}
+
+// machineMemory returns the machine's memory in bytes, or 0 if the kernel does not say.
+func machineMemory() uint64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0
+	}
+	return uint64(info.Totalram) * uint64(info.Unit)
 }
 
 func (c *Config) chooseCores(allowed []int) error {

@@ -62,6 +62,7 @@ import (
 	"sync"
 	"time"
 
+	"weft/conntrack"
 	"weft/control/access"
 	"weft/control/bridges"
 	"weft/control/central"
@@ -208,7 +209,8 @@ func newDaemon(config Config) (*Daemon, error) {
 	}
 	d.templates = underlay.NewTemplates(d.kernel, d.log)
 	d.engines = engines.New(engines.Setup{Configuration: &d.configuration, Launcher: config.launcher, Exe: config.Exe, Dir: config.StateDir,
-		Start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS},
+		Start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS,
+			Connections: conntrack.Sizes{Connections: config.Connections}},
 		Store: d.store, Pipeline: d.pipeline, MACs: d.macs, Templates: d.templates, Delayed: config.Delayed, Log: d.log})
 	d.requests = patience.NewRequests(d.engines.Troubled, d.engines.Unanswered)
 	d.ports = ports.New(ports.Setup{Configuration: &d.configuration, Store: d.store, Engine: d.engines, Pipeline: d.pipeline, Statistics: d.statistics,

@@ -29,8 +29,8 @@ type Sizes struct {
 	Templates int `json:"templates"`
 }
 
-// DefaultSizes has room for 256 Ki megaflows and 256 Ki exact-match entries in each
-// worker. The kernel allocates pages only when they are first used.
+// DefaultSizes are the sizes for a small machine. The kernel allocates
+// pages only when they are first used.
 var DefaultSizes = Sizes{
 	Cache:       flowtable.DefaultSizes,
 	Held:        2048,

@@ -51,8 +51,8 @@ func regionSize(s datapath.Sizes) int {
 }
 
 // NewMemory makes the memory for configuration s. If old (the memory of a dead engine)
-// has a connection table of the same size, the new memory uses this table. Otherwise
-// the table is empty. The caller still owns old, which may be nil.
+// has a connection table, the new memory has its connections, in the same table if its size
+// is right. Otherwise the table is empty. The caller still owns old, which may be nil.
 func NewMemory(s Start, old *Memory) (*Memory, error) {
 	m := &Memory{UpcallEvent: -1, OptionsKey: s.OptionsKey}
 	var err error
@@ -151,8 +151,9 @@ func tableBytes(s conntrack.Sizes) int {
 	return l.Off
 }
 
-// makeTable makes the connection table. It maps the table of old (a dead engine's
-// memory) if the size fits; otherwise it makes an empty one.
+// makeTable makes the connection table. It maps the table of old (the previous engine's
+// memory) if the size fits. Otherwise the setting has changed, and makeTable copies the
+// connections; those that the previous engine makes afterwards are lost.
 func (m *Memory) makeTable(s Start, old *Memory) error {
 	sizes := tableSizes(s)
 	if !sizes.Valid() {
@@ -173,6 +174,9 @@ func (m *Memory) makeTable(s Start, old *Memory) error {
 	var seed [8]byte
 	rand.Read(seed[:]) // rand.Read never fails
 	conntrack.Init(m.Connections, binary.LittleEndian.Uint64(seed[:]))
+	if old != nil && old.table != nil {
+		m.Connections.Copy(&old.Connections)
+	}
 	return nil
 }
 

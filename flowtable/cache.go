@@ -34,7 +34,8 @@ type Cache struct {
 	groupSeeds   [groupEnd][4]uint64 // index: group
 
 	// Megaflows.
-	order     []uint32 // indexes of the used masks in search order
+	index     GrowingIndex // megaflows by masked key
+	order     []uint32     // indexes of the used masks in search order
 	maskSeeds []uint64
 	searched  uint32 // number of frames searched since the last sort
 	store     actionStore
@@ -97,6 +98,7 @@ func NewCache(m Memory, seed uint64) *Cache {
 		exact:       shm.Private[exactEntry](m.sizes.Exact),
 		bucketWrap:  uint32(m.sizes.Exact/bucketEntries - 1),
 		unionNumber: 1,
+		index:       NewGrowingIndex(m.indexTable),
 		order:       make([]uint32, 0, len(m.masks)),
 		maskSeeds:   make([]uint64, len(m.masks)),
 		store:       newActionStore(&m, seed),
@@ -137,7 +139,7 @@ func (c *Cache) Install(slot uint32, key, mask *Key, actions []Action) InstallRe
 		r.key[i] = key[i] & mask[i]
 	}
 	*f = Flow{Generation: f.Generation + 1, Actions: at}
-	Index(c.m.index).Insert(c.hash(&c.m.masks[row], key), slot)
+	c.index.Insert(c.hash(&c.m.masks[row], key), slot)
 	return Installed
 }
 
@@ -148,7 +150,7 @@ func (c *Cache) Remove(slot uint32) bool {
 		return false
 	}
 	f, r := &c.m.Flows[slot], &c.m.rows[slot]
-	Index(c.m.index).Remove(c.hash(&c.m.masks[r.mask], &r.key), slot)
+	c.index.Remove(c.hash(&c.m.masks[r.mask], &r.key), slot)
 	f.Generation++
 	c.releaseMask(r.mask)
 	c.store.release(f.Actions)

@@ -2,11 +2,7 @@
 
 package flowtable
 
-import (
-	"math/bits"
-
-	"weft/internal/cpu"
-)
+import "weft/internal/cpu"
 
 // Index is a hash table with open addressing and linear probing. It maps hashes to
 // values. Several values may have the same hash; the caller compares the keys. Removal
@@ -19,8 +15,9 @@ type indexEntry struct {
 	value uint32 // value plus one; 0: free
 }
 
-// NewIndex returns an empty table for at most n values. It never grows.
-func NewIndex(n int) Index { return make(Index, 1<<bits.Len(uint(max(2*n-1, 1)))) }
+// NewIndexOf returns an empty table with this number of entries, a power of two, in memory of
+// its own.
+func NewIndexOf(entries int) Index { return make(Index, entries) }
 
 // Find returns the first value with this hash for which matches returns true.
 func (x Index) Find(hash uint32, matches func(value uint32) bool) (value uint32, found bool) {

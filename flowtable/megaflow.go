@@ -59,8 +59,7 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 // finds into the exact-match cache. c.digests has the digests of these frames' keys.
 func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, slots *[packet.BatchSize]uint32, n *LookupCounts) {
 	c.searched += uint32(len(list))
-	index := Index(c.m.index)
-	wrap := uint32(len(index) - 1)
+	wrap := uint32(len(c.index.table) - 1)
 	for _, row := range c.order {
 		if len(list) == 0 {
 			break
@@ -103,7 +102,7 @@ func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, slots *[packet
 // fetchRows prefetches the cache lines that the method find will read for a list of
 // frames.
 func (c *Cache) fetchRows(list []uint8) {
-	index := Index(c.m.index)
+	index := c.index.table
 	cpu.Prefetch(&index[0], c.homes[:len(list)])
 	likely := uint(0)
 	for at, i := range list {
@@ -120,14 +119,22 @@ func (c *Cache) fetchRows(list []uint8) {
 // find returns the slot of the megaflow with mask m that matches key k, or NoSlot.
 // row is the index of m, and h is the hash of k under m.
 func (c *Cache) find(row uint32, m *mask, h uint32, k *Key) uint32 {
-	index := Index(c.m.index)
+	slot := c.findIn(c.index.table, row, m, h, k)
+	if slot == NoSlot && c.index.old != nil {
+		slot = c.findIn(c.index.old, row, m, h, k)
+	}
+	return slot
+}
+
+// findIn is the method find for one table of the index.
+func (c *Cache) findIn(index Index, row uint32, m *mask, h uint32, k *Key) uint32 {
 	wrap := uint32(len(index) - 1)
 	for pos := h & wrap; ; pos = (pos + 1) & wrap {
 		e := index[pos&wrap]
 		if e.value == 0 {
 			return NoSlot
 		}
-		if e.hash == h && c.matches(e.value-1, row, m, k) {
+		if e.hash == h && e.value != tombstone && c.matches(e.value-1, row, m, k) {
 			return e.value - 1
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"weft/internal/shm"
 )
 
-// Sizes are the limits of one worker's cache.
+// Sizes are the limits of one worker's cache. Pages of its memory are allocated when they are
+// first used, except those of the exact-match cache.
 type Sizes struct {
 	// Megaflows is the number of megaflow slots. Exact is the number of exact-match
 	// entries. Both are powers of two; Exact is at least 8.
@@ -23,7 +24,41 @@ type Sizes struct {
 }
 
 // DefaultSizes suit one worker of a host with some hundred guests.
-var DefaultSizes = Sizes{Megaflows: 1 << 18, Exact: 1 << 18, Masks: 128, Actions: 1 << 19}
+var DefaultSizes = SizesOf(leastDefault)
+
+// Limits of the setting for the number of megaflows, which is a power of two.
+const (
+	LeastMegaflows = 1 << 14
+	MostMegaflows  = 1 << 24
+	// The default depends on the machine's memory: see DefaultMegaflows.
+	leastDefault = 1 << 18
+	mostDefault  = 1 << 21
+)
+
+// SizesOf returns the sizes of a cache for this number of megaflows, most of which have one or two
+// actions.
+func SizesOf(megaflows int) Sizes {
+	return Sizes{Megaflows: megaflows, Exact: 1 << 18, Masks: 128, Actions: 2 * megaflows}
+}
+
+// Memory of one megaflow in bytes, for DefaultMegaflows.
+const (
+	controlBytes = 768 // in control and in the counter region
+	workerBytes  = 384 // in each worker
+	// memoryPart is the divisor of the machine's memory that megaflows may use.
+	memoryPart = 10
+)
+
+// DefaultMegaflows returns the default number of megaflows for a machine with this memory in bytes:
+// a power of two. They all together take a tenth of the memory at most, unless leastDefault needs
+// more.
+func DefaultMegaflows(memory uint64, workers int) int {
+	n := leastDefault
+	for n < mostDefault && 2*uint64(n)*uint64(controlBytes+workers*workerBytes) <= memory/memoryPart {
+		n *= 2
+	}
+	return n
+}
 
 // Check returns an error that names the first invalid size.
 func (s Sizes) Check() error {
@@ -77,7 +112,8 @@ type Memory struct {
 	rows  []megaflow // index: slot
 	masks []mask     // index: megaflow.mask
 
-	index []indexEntry // megaflows by masked key
+	// index has the tables of Cache.index. The table with n entries begins at n.
+	index []indexEntry
 
 	// groupWords[i] has the group words of exact-match entry i. Its signature is in
 	// Cache.buckets[i/bucketEntries].
@@ -103,12 +139,20 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 		Flows:       shm.Carve[Flow](l, s.Megaflows),
 		rows:        shm.Carve[megaflow](l, s.Megaflows),
 		masks:       shm.Carve[mask](l, s.Masks),
-		index:       shm.Carve[indexEntry](l, 2*s.Megaflows),
+		index:       shm.Carve[indexEntry](l, max(4*s.Megaflows, 2*smallestIndex)),
 		groupWords:  shm.Carve[exactMore](l, s.Exact),
 		actions:     shm.Carve[Action](l, s.Actions),
 		blocks:      shm.Carve[actionBlock](l, s.Actions/blockActions),
 		actionIndex: shm.Carve[indexEntry](l, 2*s.Actions/blockActions),
 	}
+}
+
+// indexTable returns the table of Cache.index with this number of entries, or nil.
+func (m *Memory) indexTable(entries int) Index {
+	if 2*entries > len(m.index) {
+		return nil
+	}
+	return m.index[entries : 2*entries : 2*entries]
 }
 
 // empty resets used memory.

@@ -32,7 +32,7 @@ func vhostFamily() []*experiment {
 			return measurePairs(r, peer, pairSpec{Size: size, Flows: 1}, 1)
 		})
 	}
-	for _, flows := range []int{2, 10_000, 100_000} {
+	for _, flows := range []int{2, 10_000, 20_000, 100_000, 200_000, 1_000_000} {
 		add(fmt.Sprintf("flows/%d", flows), "frames/s", two, func(r *run, peer string) (float64, error) {
 			return measurePairs(r, peer, pairSpec{Size: 64, Flows: flows / 2, Write: true}, 1)
 		})

@@ -14,11 +14,13 @@ import (
 
 	"weft/api"
 	"weft/cmd/exit"
+	"weft/conntrack"
 	"weft/control"
 	"weft/control/access"
 	"weft/control/bridges"
 	"weft/control/ofconn"
 	"weft/control/ovsdb"
+	"weft/flowtable"
 	"weft/internal/cpu"
 	"weft/internal/logs"
 	"weft/internal/tomltext"
@@ -55,6 +57,8 @@ type settings struct {
 	Metrics     string `toml:"metrics"`
 	SpinUS      int    `toml:"spin-us"`
 	GuestMemory int    `toml:"guest-memory-gib"`
+	Megaflows   int    `toml:"megaflows"`
+	Connections int    `toml:"connections"`
 	Central     string `toml:"central"`
 	Certs       string `toml:"central-certs"`
 	LogLevel    string `toml:"log-level"`
@@ -84,6 +88,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.VsockAllow, "vsock-allow", "", "roles of further CIDs over vsock, as in 5=read,7=write,2=none; CID 1 is any process of this machine")
 	f.StringVar(&s.Metrics, "metrics", "", "address of a Prometheus listener, as in 127.0.0.1:9100")
 	f.IntVar(&s.GuestMemory, "guest-memory-gib", 0, "largest memory of one guest, GiB (default: twice the machine's, at least 2048)")
+	f.IntVar(&s.Megaflows, "megaflows", 0, "room for megaflows in each worker's cache, a power of two (default: by the machine's memory, 262144 to 2097152); memory is used as they come")
+	f.IntVar(&s.Connections, "connections", 0, "room for tracked connections, a power of two (default: 1048576); memory is used as they come")
 	f.StringVar(&s.Central, "central", "", "addresses of weft-central, HOST:PORT[,HOST:PORT...], whose declaration the switch follows")
 	f.StringVar(&s.Certs, "central-certs", defaultCerts, "directory of the host's certificate for weft-central: ca.pem, cert.pem, key.pem")
 	f.StringVar(&s.User, "user", "", "user to run as, when root starts weftd; the state directory becomes this user's (default: the user who starts weftd)")
@@ -160,7 +166,7 @@ func (s *settings) config() (control.Config, error) {
 	c := control.Config{
 		Name: s.Name, Socket: s.Socket, SocketGroup: s.SocketGroup, StateDir: s.State, Workers: s.Workers,
 		VsockPort: s.Vsock, Metrics: s.Metrics, SpinUS: s.SpinUS, SocketReadGroup: s.SocketRead,
-		GuestMemoryGiB: s.GuestMemory, CentralCerts: s.Certs,
+		GuestMemoryGiB: s.GuestMemory, CentralCerts: s.Certs, Megaflows: s.Megaflows, Connections: s.Connections,
 	}
 	if c.OVSDB = s.OVSDB; c.OVSDB != "" {
 		if err := ovsdb.CheckTarget(c.OVSDB); err != nil {
@@ -201,11 +207,18 @@ func (s *settings) config() (control.Config, error) {
 		return c, exit.Usagef("state: expected a directory")
 	case s.GuestMemory < 0 || s.GuestMemory > 1<<20:
 		return c, exit.Usagef("guest-memory-gib: %d: expected a number from 1 to %d, or 0 for the default", s.GuestMemory, 1<<20)
+	case s.Megaflows != 0 && !isPowerOfTwo(s.Megaflows, flowtable.LeastMegaflows, flowtable.MostMegaflows):
+		return c, exit.Usagef("megaflows: %d: expected a power of two from %d to %d, or 0 for the default", s.Megaflows, flowtable.LeastMegaflows, flowtable.MostMegaflows)
+	case s.Connections != 0 && !isPowerOfTwo(s.Connections, conntrack.LeastConnections, conntrack.MaxConnections):
+		return c, exit.Usagef("connections: %d: expected a power of two from %d to %d, or 0 for the default", s.Connections, conntrack.LeastConnections, conntrack.MaxConnections)
 	case s.SpinUS < 1 || s.SpinUS > 1_000_000: // control takes 0 for the default
 		return c, exit.Usagef("spin-us: %d: expected a number from 1 to 1000000", s.SpinUS)
 	}
 	return c, nil
 }
+
+// isPowerOfTwo reports whether n is a power of two between the limits.
+func isPowerOfTwo(n, lowest, highest int) bool { return n >= lowest && n <= highest && n&(n-1) == 0 }
 
 // openFlow checks the settings of OpenFlow connections.
 func (s *settings) openFlow() (bridges.OpenFlow, error) {

@@ -10,8 +10,8 @@ import (
 	"weft/port"
 )
 
-// A new drop reason moves the counters behind it. A region of another build is copied, so
-// that rules and ports keep their counts through an upgrade.
+// A new drop reason, or another number of megaflows, moves the counters behind it. A region of
+// another build is copied, so that rules and ports keep their counts through an upgrade.
 
 // reasonsV1 is the number of drop reasons in version 1, which does not say.
 const reasonsV1 = 44
@@ -40,7 +40,7 @@ func (c *Region) convert(mem []byte, offset, megaflows int) (*Region, error) {
 	if err != nil {
 		return nil, err
 	}
-	next.header.Slots = c.header.Slots
+	next.header.Slots = min(c.header.Slots, uint64(megaflows))
 	copy(next.Rules, c.Rules)
 	copy(next.Slots, c.Slots)
 	old := shm.Carve[uint64](&shm.Layout{Mem: mem, Off: offset}, port.MaxPorts*stride)

@@ -152,23 +152,24 @@ func New(megaflows int) (*Region, error) {
 
 // Open opens a region that an earlier control process made. It finishes an interrupted
 // credit (the transfer of a megaflow's counts to its rules). It copies the region of an
-// earlier version. It takes ownership of fd.
+// earlier version, or with another number of megaflows. It takes ownership of fd.
 func Open(fd, megaflows int) (*Region, error) {
 	region, err := shm.Open(fd)
 	if err != nil {
 		return nil, err
 	}
-	var l shm.Layout
-	carveRules(&l, megaflows)
 	mem := region.Bytes()
+	there := slotsOf(mem) // another number if the setting has changed
+	var l shm.Layout
+	carveRules(&l, there)
 	if len(mem) < l.Off {
 		region.Close()
 		return nil, fmt.Errorf("counter region of %d bytes, %d needed", len(mem), l.Off)
 	}
-	c := carveRules(&shm.Layout{Mem: mem}, megaflows)
+	c := carveRules(&shm.Layout{Mem: mem}, there)
 	has, want := *c.header, newHeader(megaflows)
-	want.Slots = min(has.Slots, want.Megaflows)
-	has.Version, has.Reasons, has.WorkerWords = want.Version, want.Reasons, want.WorkerWords
+	want.Slots = min(has.Slots, has.Megaflows)
+	has.Version, has.Reasons, has.WorkerWords, has.Megaflows = want.Version, want.Reasons, want.WorkerWords, want.Megaflows
 	if has != want || c.header.Version == 0 || c.header.Version > version {
 		region.Close()
 		return nil, fmt.Errorf("counter region of another layout")
@@ -187,6 +188,16 @@ func Open(fd, megaflows int) (*Region, error) {
 	c = carve(&shm.Layout{Mem: mem}, megaflows)
 	c.region = region
 	return c, nil
+}
+
+// slotsOf returns the number of megaflow slots of the region in mem, at most
+// flowtable.MostMegaflows.
+func slotsOf(mem []byte) int {
+	var l shm.Layout
+	if shm.Carve[header](&l, 1); len(mem) < l.Off {
+		return 0
+	}
+	return int(min(shm.Carve[header](&shm.Layout{Mem: mem}, 1)[0].Megaflows, flowtable.MostMegaflows))
 }
 
 func (c *Region) replay() {

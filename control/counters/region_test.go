@@ -93,15 +93,38 @@ func TestCreditInterrupted(t *testing.T) {
 	}
 }
 
-func TestOpenCountersRefusesOtherLayout(t *testing.T) {
+// A change of the setting for megaflows keeps the counts of rules and ports.
+func TestOpenCopiesForOtherSettings(t *testing.T) {
 	c := testCounters(t)
+	c.Begin(40, 1, []uint32{3})
+	c.Credit(40, []uint32{3}, 5, 500, 1)
+	c.Ports[7].TxPackets = 6
 	for _, megaflows := range []int{32, 1 << 16} {
 		fd, err := unix.Dup(c.region.FD())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(fd, megaflows); err == nil {
-			t.Errorf("opened for %d megaflows", megaflows)
+		next, err := Open(fd, megaflows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next.Rules[3].Packets != 5 || next.Ports[7].TxPackets != 6 || len(next.Slots) != megaflows || next.UsedSlots() != uint32(min(41, megaflows)) {
+			t.Errorf("%d megaflows: %+v, %d slots, %d used", megaflows, next.Rules[3], len(next.Slots), next.UsedSlots())
+		}
+		next.region.Close()
+	}
+}
+
+// A region that is too short, or whose header has a random number, is refused.
+func TestOpenRefusesOtherLayouts(t *testing.T) {
+	for _, size := range []int{8, 1 << 16} {
+		region, err := shm.Create("other", size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shm.View[uint64](region.Bytes(), 0, size/8)[min(3, size/8-1)] = 1 << 63
+		if _, err := Open(region.FD(), 64); err == nil {
+			t.Errorf("opened a region of %d bytes", size)
 		}
 	}
 }
@@ -164,8 +187,8 @@ func TestOpenCopiesEarlierLayouts(t *testing.T) {
 		if last := p.RxDrops[packet.DropReasons-1]; (last == 1) != (old.reasons >= packet.DropReasons) {
 			t.Errorf("%+v: %d drops for the newest reason", old, last)
 		}
-		if _, err := Open(oldRegion(t, old.version, old.reasons), 32); err == nil {
-			t.Errorf("%+v: opened for another number of megaflows", old)
+		if c, err := Open(oldRegion(t, old.version, old.reasons), 32); err != nil || c.Ports[7].TxPackets != 5 || c.UsedSlots() != 4 {
+			t.Errorf("%+v: for another number of megaflows: %v", old, err)
 		}
 		c.region.Close()
 	}

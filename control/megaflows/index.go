@@ -136,9 +136,9 @@ type Index struct {
 	limits flowtable.Sizes
 
 	mu    sync.Mutex
-	slots []*Megaflow     // by slot; nil: free or being removed
-	free  []uint32        // free slots below len(slots)
-	index flowtable.Index // slots of the megaflows by Megaflow.hash
+	slots []*Megaflow            // by slot; nil: free or being removed
+	free  []uint32               // free slots below len(slots)
+	index flowtable.GrowingIndex // slots of the megaflows by Megaflow.hash
 	seed  [flowtable.KeyWords]uint64
 	users addressUsers
 	// masks has the masks in use. A megaflow is refused if the workers have no room for
@@ -169,7 +169,7 @@ func newMaskRecord(mask *flowtable.Key) *maskRecord {
 
 // New returns an empty index for caches of the given sizes.
 func New(limits flowtable.Sizes) *Index {
-	f := &Index{limits: limits, index: flowtable.NewIndex(limits.Megaflows), masks: map[flowtable.Key]*maskRecord{}, users: addressUsers{},
+	f := &Index{limits: limits, index: flowtable.NewGrowingIndex(flowtable.NewIndexOf), masks: map[flowtable.Key]*maskRecord{}, users: addressUsers{},
 		flowShares: share.New(limits.Megaflows), maskShares: share.New(limits.Masks - NarrowMasks), actionShares: share.New(mostActions(limits))}
 	for i := range f.seed {
 		f.seed[i] = rand.Uint64()

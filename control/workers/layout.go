@@ -14,9 +14,9 @@ import (
 	"weft/packet"
 )
 
-// layoutVersion changes if a value in the workers' memory gets another meaning while all
-// types stay.
-const layoutVersion = 1
+// layoutVersion changes if a value in the workers' memory gets another meaning, or a table
+// another size, while all types stay.
+const layoutVersion = 2
 
 // Layout returns an identifier of the layout of the workers' memory: of all types in it,
 // and of the drop reasons, which index counters. Two builds with the same identifier can
