@@ -87,6 +87,9 @@ type EmbedConfig struct {
 	Quota int64         // limit of the database's size in bytes; 0 means storeQuota
 	Ready time.Duration // time limit until the cluster has a leader; 0 means DefaultReady
 	Log   *slog.Logger
+	// DiskFull is called after a write of etcd has failed because the disk is full. etcd
+	// cannot go on, so DiskFull does not return. nil: the process ends.
+	DiskFull func() `json:"-"`
 }
 
 // Embedded is a running member of etcd in this process.
@@ -204,7 +207,7 @@ func (c *EmbedConfig) etcd() (*embed.Config, error) {
 	e.WatchProgressNotifyInterval = 5 * time.Second
 	e.BackendBatchInterval = backendInterval
 	e.LogLevel = "error"
-	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(&slogCore{log: c.Log}))
+	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(&slogCore{log: c.Log}, zap.WithFatalHook(fatalHook{c.DiskFull})))
 	return e, e.Validate()
 }
 

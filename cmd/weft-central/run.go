@@ -105,6 +105,9 @@ func (c *central) run(ctx context.Context) error {
 	if err := c.loadKeys(); err != nil {
 		return err
 	}
+	if !c.awaitRoom(ctx) {
+		return nil
+	}
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return err
@@ -211,9 +214,12 @@ func (c *central) openStore(ctx context.Context) (client *clientv3.Client, ended
 	f := c.files(data)
 	e, err := store.Embed(ctx, store.EmbedConfig{
 		Name: c.Name, Dir: filepath.Join(data, "etcd"), PeerURL: "https://" + c.Peer, ClientURL: "unix://" + socket,
-		Cluster: c.Cluster, Existing: c.Existing, Quota: c.QuotaMiB << 20, Log: c.log,
+		Cluster: c.Cluster, Existing: c.Existing, Quota: c.QuotaMiB << 20, Log: c.log, DiskFull: c.startAgain,
 		TLS: store.TLSFiles{Certificate: f.Certificate, Key: f.Key, CA: f.CA, Peer: pki.CentralName},
 	})
+	if store.IsDiskFull(err) {
+		c.startAgain()
+	}
 	if err != nil {
 		return nil, nil, nil, err
 	}

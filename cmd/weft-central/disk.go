@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A central cannot go on when the disk of its etcd is full. It starts itself again, and the new
+// start waits until the disk has room. Meanwhile it does not listen, so that hosts and people
+// go to other centrals. What it has acknowledged is in etcd's log.
+
+const (
+	// diskFullVariable is set in the environment of a central that has started itself again.
+	diskFullVariable = "WEFT_CENTRAL_DISK_FULL"
+	// roomToStart is the free space in bytes for which it waits. etcd reserves 64 MiB for
+	// its log; the rest is for its database.
+	roomToStart = 80 << 20
+	// roomEvery is the interval at which it looks.
+	roomEvery = time.Second
+)
+
+// startAgain replaces this process by a new start of the same program. It returns only if that
+// fails.
+func (c *central) startAgain() {
+	c.log.Error("the disk is full; this central starts again when it has room", "data", c.data)
+	err := unix.Exec("/proc/self/exe", os.Args, append(os.Environ(), diskFullVariable+"=1"))
+	c.log.Error("it does not start again", "error", err)
+}
+
+// awaitRoom waits for room on the disk if this is a start after it was full. It returns false
+// if ctx ends.
+func (c *central) awaitRoom(ctx context.Context) bool {
+	if os.Getenv(diskFullVariable) == "" {
+		return true
+	}
+	_ = os.Unsetenv(diskFullVariable) // fails only for wrong names
+	tick := time.NewTicker(roomEvery)
+	defer tick.Stop()
+	for logged := false; ; logged = true {
+		free, err := freeBytes(c.data)
+		if err == nil && free >= roomToStart {
+			c.log.Info("the disk has room again", "data", c.data)
+			return true
+		}
+		if !logged {
+			c.log.Warn("waiting for room on the disk", "data", c.data, "free", fmt.Sprint(free>>20, " MiB"), "needed", fmt.Sprint(roomToStart>>20, " MiB"), "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+}
+
+// freeBytes returns the free space in the file system of a directory.
+func freeBytes(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, fmt.Errorf("%s: %w", dir, err)
+	}
+	return int64(s.Bavail) * s.Bsize, nil
+}
