@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 )
@@ -33,19 +32,21 @@ func (r *run) churn() error {
 	r.add("CPU time of the simulated hosts and the driver a port", driver.Seconds()/came, "s")
 	r.add("CPU of the centrals", cpu.Seconds()/took, "cores")
 	r.add("CPU of the simulated hosts and the driver", driver.Seconds()/took, "cores")
+	r.memory()
 	return r.settle(c)
 }
 
-// latencies reports the times that churn has measured. Pings of real hosts are frames.
+// latencies reports the times that churn has measured. A ping that was not answered while its
+// port existed counts as never. Pings of real hosts are frames.
 // A ping of a simulated host takes as long as the addresses need (see ping.go).
 func (r *run) latencies(c *churn) {
 	seen := r.fleet.watcher.take()
 	writes := c.latencies()
 	if r.fleet.site != nil {
-		slices.Sort(c.answered)
-		r.seconds("first answered ping, median", Quantile(c.answered, 0.5))
-		r.seconds("first answered ping, 99 %", Quantile(c.answered, 0.99))
-		r.seconds("first answered ping, longest", Quantile(c.answered, 1))
+		answered := WithNever(c.answered, c.unanswered)
+		r.seconds("first answered ping, median", Quantile(answered, 0.5))
+		r.seconds("first answered ping, 99 %", Quantile(answered, 0.99))
+		r.seconds("first answered ping, longest", Quantile(answered, 1))
 		r.add("pinged ports of real hosts", float64(len(c.answered)), "ports")
 		r.add("ports without an answered ping", float64(c.unanswered), "ports")
 		r.add("ports without a free tap", float64(c.noSpare), "ports")

@@ -12,7 +12,8 @@ import (
 	"weft/central/wire"
 )
 
-// load measures how long an empty fleet takes to receive all its ports.
+// load measures how long an empty fleet takes to receive all its ports. The time begins when
+// the hosts start to connect.
 func (r *run) load() error {
 	ctx, cancel := r.step()
 	defer cancel()
@@ -32,7 +33,8 @@ func (r *run) load() error {
 	r.seconds("networks and hosts written", clock()-began)
 	ports := append(f.model.fill(r.Ports, r.random), f.site.ports()...)
 	r.oldMemory, _ = MemoryOf(os.Getpid())
-	began = clock()
+	cpu, driver := r.cluster.cpu(), CPUOf(os.Getpid())
+	connecting := clock()
 	if err := f.start(); err != nil {
 		return err
 	}
@@ -40,8 +42,7 @@ func (r *run) load() error {
 	if err != nil {
 		return fmt.Errorf("%w (%d of %d)", err, f.connected(), r.hostCount())
 	}
-	r.seconds("all hosts connected", at-began)
-	cpu, driver := r.cluster.cpu(), CPUOf(os.Getpid())
+	r.seconds("all hosts connected", at-connecting)
 	began = clock()
 	if err := r.declare(ctx, ports); err != nil {
 		return err
@@ -51,7 +52,7 @@ func (r *run) load() error {
 	if err != nil {
 		return err
 	}
-	r.seconds("every host as expected", last-began)
+	r.seconds("every host as expected", last-connecting)
 	r.seconds("CPU time of the centrals", f.countedCentrals-cpu)
 	r.seconds("CPU time of the simulated hosts", f.countedDriver-driver)
 	r.memory()

@@ -157,7 +157,8 @@ func (w *watcher) reset() {
 	w.pings, w.complete, w.unfinished, w.silent = nil, nil, 0, 0
 }
 
-// figures are what the watcher has measured. The times are in ascending order.
+// figures are what the watcher has measured. The times are in ascending order, and those of the
+// ports in silent and unfinished are never.
 type figures struct {
 	pings, complete []time.Duration
 	silent          int // ports whose first ping was not answered
@@ -167,10 +168,20 @@ type figures struct {
 func (w *watcher) take() figures {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f := figures{slices.Clone(w.pings), slices.Clone(w.complete), w.silent, w.unfinished + len(w.pending)}
-	slices.Sort(f.pings)
-	slices.Sort(f.complete)
-	return f
+	unfinished := w.unfinished + len(w.pending)
+	return figures{WithNever(w.pings, w.silent), WithNever(w.complete, unfinished), w.silent, unfinished}
+}
+
+// never stands for the time of an event that did not happen. It is above each bar, and JSON has
+// no infinite number.
+const never = time.Hour
+
+// WithNever returns the times in ascending order, followed by count times of events that did
+// not happen. A quantile then counts them as late.
+func WithNever(times []time.Duration, count int) []time.Duration {
+	list := slices.Clone(times)
+	slices.Sort(list)
+	return append(list, slices.Repeat([]time.Duration{never}, count)...)
 }
 
 // Quantile returns the quantile share (0 to 1) of a sorted list. It returns zero if the

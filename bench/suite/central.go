@@ -56,8 +56,8 @@ const simulated = "Simulated: data planes of all hosts but 8, the delay of the n
 // machine with two cores needs.
 var fleets = []fleet{
 	{"1000 hosts", []string{"-hosts", "1000", "-real", "8", "-ports", "10000"}, []string{"-hosts", "1000", "-ports", "10000"}, []string{"load"}, []fleetRow{
-		{"load", "load", "every host as expected", "s", "10,000 ports in 40 networks of 250, from an empty store until every host is as an oracle computes from the declaration. " + simulated + ovnNote},
-		{"churn", "churn", "first answered ping, median", "s", "100 ports a second come and go, every fifth on one of 8 real hosts (weftd in a namespace): from the request to the first ping that the new port answers to a guest of another real host, one each 2 ms and each 20 ms after 200 ms. The tap exists before, and the other guest knows the MAC address. " + simulated},
+		{"load", "load", "every host as expected", "s", "10,000 ports in 40 networks of 250, from an empty store, with hosts that are not connected, until every host is as an oracle computes from the declaration. " + simulated + ovnNote},
+		{"churn", "churn", "first answered ping, median", "s", "100 ports a second come and go, every fifth on one of 8 real hosts (weftd in a namespace): from the request to the first ping that the new port answers (an hour if it answers none) to a guest of another real host, one each 2 ms and each 20 ms after 200 ms. The tap exists before, and the other guest knows the MAC address. " + simulated},
 		{"churn 99 %", "churn", "first answered ping, 99 %", "s", "The same."},
 		{"sync", "sync", "sync, median", "s", "sync --wait=hosts after a change of one port. " + simulated},
 		{"SIGKILL of the leader", "leader", "writes back after SIGKILL", "s", "During churn: from the signal to the first acknowledged write that began after it. All acknowledged writes and all bindings are checked at the end."},
@@ -67,8 +67,8 @@ var fleets = []fleet{
 		{"restart without state", "restart", "all hosts are back, without state", "s", "The same, and the simulated hosts start without state."},
 		{"all centrals off: lost pings", "off", "lost pings", "pings", "All centrals are off, and the control process of each of 8 real hosts is killed and starts again meanwhile. Pings between their guests, each 20 ms."},
 		{"move", "move", "cut-over, median", "s", "A guest moves between two real hosts: from the RARP frame on the new host to the first ping that it answers there. The guest itself does not pause. Pings each 2 ms."},
-		{"memory of an agent", "load", "agent's share of weftd", "B", "Resident memory of the control process of a weftd with 1,000 addresses, less that of a weftd without --central."},
-		{"memory of a central", "load", "highest resident memory of a central", "B", "The largest of three processes, each with a member of etcd and a hub."},
+		{"memory of an agent", "churn", "agent's share of weftd", "B", "Resident memory of the control process of a weftd with 1,000 addresses, less that of a weftd without --central."},
+		{"memory of a central", "churn", "highest resident memory of a central", "B", "The largest of three processes, each with a member of etcd and a hub, after the churn."},
 		{"received by a cold host", "restart", "received by a host without state, most", "B", "Bytes of messages before TLS; the host that received most."},
 	}, 12 * time.Minute},
 	besideOVN("200 hosts", []string{"-hosts", "200", "-ports", "10000", "-rate", "10", "-length", "20s"}, 15*time.Minute),

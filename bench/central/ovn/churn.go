@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -79,17 +78,20 @@ func (r *run) churn() error {
 	defer cancel()
 	list := r.come(ctx, r.Life)
 	var times []time.Duration
+	late := 0
 	for _, a := range list {
-		if a.err != nil {
+		switch {
+		case a.err != nil:
 			return a.err
-		}
-		if !a.up.IsZero() {
+		case a.up.IsZero():
+			late++
+		default:
 			times = append(times, a.up.Sub(a.began))
 		}
 	}
-	slices.Sort(times)
+	times = central.WithNever(times, late)
 	r.add("ports that came", float64(len(list)), "ports")
-	r.add("ports not up before they went", float64(len(list)-len(times)), "ports")
+	r.add("ports not up before they went", float64(late), "ports")
 	r.seconds("first answered ping, median", central.Quantile(times, 0.5))
 	r.seconds("first answered ping, 99 %", central.Quantile(times, 0.99))
 	return r.settle()
