@@ -14,7 +14,7 @@ import (
 
 // newOVSDB returns the client of the ovsdb-server in the configuration.
 func (d *Daemon) newOVSDB() *ovsdb.Client {
-	return ovsdb.New(ovsdb.Setup{Target: d.config.OVSDB, Switch: ruled{d}, RunDir: d.rundir(), Version: buildinfo.Own().String(),
+	return ovsdb.New(ovsdb.Setup{Target: d.config.OVSDB, Switch: ruled{d}, Tables: ruled{d}, Tracker: d.tracking, RunDir: d.rundir(), Version: buildinfo.Own().String(),
 		Log: d.log.With("ovsdb", d.config.OVSDB)})
 }
 
@@ -78,4 +78,26 @@ func (c portChanges) Modify(name string, words []string, onFailure func(error)) 
 
 func (c portChanges) Delete(name string) error { return c.ports.DeleteIn(c.tx, name) }
 
-func (r ruled) Connected(bridge string) map[string]bool { return r.d.bridges.Connected(bridge) }
+func (r ruled) Controllers(bridge string) map[string]ovsdb.Controller {
+	list := map[string]ovsdb.Controller{}
+	for target, state := range r.d.bridges.Controllers(bridge) {
+		list[target] = ovsdb.Controller(state)
+	}
+	return list
+}
+
+func (r ruled) Tables(bridge string) ([]api.Table, error) {
+	b, err := r.d.bridges.Find(bridge)
+	if err != nil {
+		return nil, err
+	}
+	return b.Tables.ListTables(), nil
+}
+
+func (r ruled) ModifyTable(bridge string, mod api.ModTable) error {
+	b, err := r.d.bridges.Find(bridge)
+	if err != nil {
+		return err
+	}
+	return b.Tables.ModTable(mod)
+}

@@ -242,10 +242,10 @@ func (bs *Bridges) List() []api.Bridge {
 	return list
 }
 
-// Connected returns the targets of a bridge's controllers that are connected.
-func (bs *Bridges) Connected(name string) map[string]bool {
+// Controllers returns the states of a bridge's controllers by target.
+func (bs *Bridges) Controllers(name string) map[string]ofconn.ControllerState {
 	if b := bs.Named(name); b != nil {
-		return b.wire.Connected()
+		return b.wire.Controllers()
 	}
 	return nil
 }

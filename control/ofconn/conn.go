@@ -170,6 +170,7 @@ func (c *Conn) negotiate() error {
 	c.service.followFrames()
 	if c.controller != nil {
 		c.service.log.Info("OpenFlow controller connected", "controller", c.controller.target)
+		c.controller.noteState(func(s *ControllerState) { s.Since, s.Problem = time.Now(), "" })
 		c.controller.setConnected(true)
 	}
 	return nil

@@ -35,7 +35,8 @@ type controller struct {
 	target    string      // tcp:HOST:PORT or ssl:HOST:PORT
 	config    *tls.Config // of an ssl target
 	stop      context.CancelFunc
-	connected atomic.Bool // true from the controller's hello on
+	connected atomic.Bool     // true from the controller's hello on
+	state     ControllerState // without Connected and Role; guarded by Service.mu
 }
 
 // ParseTarget parses a controller or a listener, WORD:HOST:PORT. WORD is one of
@@ -127,6 +128,7 @@ func (c *controller) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		if err := c.session(ctx); err != nil && ctx.Err() == nil {
+			c.noteState(func(s *ControllerState) { s.Problem = err.Error() })
 			c.service.log.Info("OpenFlow controller", "controller", c.target, "error", err)
 		}
 		if time.Since(began) > maxBackoff {
@@ -172,7 +174,7 @@ func (c *controller) session(ctx context.Context) error {
 	defer stop()
 	defer context.AfterFunc(ctx, func() { nc.Close() })()
 	go conn.probe(probing)
-	defer c.setConnected(false)
+	defer c.disconnected()
 	conn.serveUntilEnd()
 	return nil
 }
@@ -180,6 +182,15 @@ func (c *controller) session(ctx context.Context) error {
 func (c *controller) setConnected(connected bool) {
 	c.connected.Store(connected)
 	c.service.signal()
+}
+
+func (c *controller) disconnected() {
+	c.noteState(func(s *ControllerState) {
+		if c.connected.Load() {
+			s.Since, s.Problem = time.Now(), "the connection has ended"
+		}
+	})
+	c.setConnected(false)
 }
 
 // probeInterval returns the time without a message after which the peer is asked for one.

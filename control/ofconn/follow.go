@@ -45,19 +45,6 @@ func (s *Service) Following() Following {
 	return s.following
 }
 
-// Connected returns the targets of the controllers that are connected.
-func (s *Service) Connected() map[string]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	targets := map[string]bool{}
-	for conn := range s.conns {
-		if conn.controller != nil && conn.controller.connected.Load() {
-			targets[conn.controller.target] = true
-		}
-	}
-	return targets
-}
-
 // signal makes followControllers look at the controllers again.
 func (s *Service) signal() {
 	select {
@@ -72,6 +59,7 @@ func (s *Service) followControllers(ctx context.Context) {
 	var done sync.WaitGroup
 	defer done.Wait()
 	running := map[string]*controller{} // by target
+	defer s.showControllers(nil)
 	normal := s.setup.normalAtStart()
 	alone, last := s.isStandalone(), time.Now()
 	if alone { // the earlier process had no controller for longer than standaloneDelay
@@ -98,6 +86,7 @@ func (s *Service) followControllers(ctx context.Context) {
 				done.Go(func() { c.run(dialing) })
 			}
 		}
+		s.showControllers(running)
 		for _, c := range running {
 			if c.connected.Load() {
 				last = time.Now()

@@ -161,15 +161,17 @@ type Service struct {
 	log     *slog.Logger
 	changed chan struct{} // wakes followControllers; capacity 1
 
-	mu         sync.Mutex
-	following  Following
-	conns      map[*Conn]struct{}
-	accepted   [origins]int   // number of connections in conns
-	holders    map[string]int // accepted connections by Conn.holder
-	entered    uint64         // number of connections so far
-	generation uint64         // highest generation_id in a role request so far
-	hasGen     bool
-	closed     bool
+	mu        sync.Mutex
+	following Following
+	// controllers to which the switch connects, by target; followControllers sets them
+	controllers map[string]*controller
+	conns       map[*Conn]struct{}
+	accepted    [origins]int   // number of connections in conns
+	holders     map[string]int // accepted connections by Conn.holder
+	entered     uint64         // number of connections so far
+	generation  uint64         // highest generation_id in a role request so far
+	hasGen      bool
+	closed      bool
 
 	watchers atomic.Int32 // connections that want events of flows
 	// author is the connection whose change causes the present events, or nil.

@@ -18,7 +18,7 @@ const OVSVersion = "3.1.0-weft"
 var datapathTypes = []string{"netdev", "system"}
 
 // capabilities are written to Datapath.capabilities. Clients such as ovn-controller choose
-// flows by them.
+// flows by them. TestCapabilities compares them with what the switch takes.
 var capabilities = map[string]string{
 	"add_mpls":             "false", // package openflow parses encap(mpls), but the engine has no such action below Ethernet
 	"check_pkt_len":        "true",  // openflow/checklarger.go
@@ -30,7 +30,7 @@ var capabilities = map[string]string{
 	"ct_orig_tuple6":       "true",
 	"ct_state":             "true",
 	"ct_state_nat":         "true",
-	"ct_timeout":           "false", // timeouts are settings of a zone, see weft ct-set-timeout, not of a ct action
+	"ct_timeout":           "true",  // timeouts of a zone, which the rows of CT_Timeout_Policy set
 	"ct_zero_snat":         "false", // an all-zero address of nat(src) is no request to look for port conflicts
 	"ct_zone":              "true",
 	"explicit_drop_action": "true",  // a megaflow without actions drops and counts

@@ -194,7 +194,7 @@ func (f *fakeSwitch) Delete(name string) error {
 	return nil
 }
 
-func (f *fakeSwitch) Connected(string) map[string]bool { return nil }
+func (f *fakeSwitch) Controllers(string) map[string]Controller { return nil }
 
 // fakeKernel routes everything through u0.
 type fakeKernel struct{}

@@ -9,6 +9,7 @@
 //	value.go, rows.go   values and rows, and their changes
 //	model.go         from rows to words of weft add-port
 //	reconcile.go     from words to changes of the switch
+//	settings.go      zones of connection tracking, and limits of flow tables
 //	devices.go       the kernel's devices and routes
 //	writeback.go     rows that the switch writes
 //	capabilities.go  what the switch tells about itself
@@ -44,8 +45,10 @@ const (
 type Setup struct {
 	Target  string // of the ovsdb-server, see CheckTarget
 	Switch  Switch
-	RunDir  string // directory of the sockets of dpdkvhostuser ports
-	Version string // of the switch
+	Tables  FlowTables // nil: the database does not rule their limits
+	Tracker Tracker    // nil: the database does not rule zones
+	RunDir  string     // directory of the sockets of dpdkvhostuser ports
+	Version string     // of the switch
 	Log     *slog.Logger
 }
 
@@ -61,19 +64,25 @@ type Client struct {
 	last    string // newest transaction that rows contain; "": none
 	locked  bool
 	changed bool // the rows or the lock have changed since the switch agreed with them
+	unset   bool // the settings do not agree with the rows yet, because no engine serves
 
 	failed        map[string]*failure // by name of the port
+	problems      map[uuid]string     // of rows in Interface that are no port, as logged
 	bridgeProblem map[string]string
-	warned        map[string]string
-	model         model
-	statistics    map[uuid]value // as written
-	statsWritten  time.Time
-	routesRead    time.Time // when the uplinks of tunnels were last looked at
+	// zones whose limits the database has set, and whether it has set the default limit. The
+	// others may have limits of ovs-appctl dpctl/ct-set-limits.
+	limited        map[uint16]bool
+	defaultLimited bool
+	warned         map[string]string
+	model          model
+	statistics     map[uuid]value // as written
+	statsWritten   time.Time
+	routesRead     time.Time // when the uplinks of tunnels were last looked at
 }
 
 // New returns a client. Run starts it.
 func New(s Setup) *Client {
-	return &Client{setup: s, log: s.Log, kernel: Kernel{}, failed: map[string]*failure{}, warned: map[string]string{}}
+	return &Client{setup: s, log: s.Log, kernel: Kernel{}, failed: map[string]*failure{}, limited: map[uint16]bool{}, warned: map[string]string{}}
 }
 
 // Run follows the database until ctx ends. Without a connection the switch stays as it is.
@@ -211,7 +220,13 @@ func (c *Client) work(now time.Time) error {
 		m := wanted(c.rows, c.setup.RunDir)
 		c.noteIgnored()
 		c.reconcile(&m, now)
+		c.noteProblems(&m)
 		c.model = m
+		c.unset = true
+	}
+	if c.unset {
+		w := wantedSettings(c.rows)
+		c.unset = !c.agreeSettings(&w)
 	}
 	return c.writeBack(now)
 }
@@ -229,6 +244,22 @@ func (c *Client) due(now time.Time) (due bool) {
 		}
 	}
 	return due || now.Sub(c.routesRead) >= retryInterval && c.model.hasTunnels()
+}
+
+// noteProblems logs each row in Interface that is no port, once until its reason changes.
+func (c *Client) noteProblems(m *model) {
+	problems := map[uuid]string{}
+	for i := range m.ports {
+		p := &m.ports[i]
+		if p.problem == "" {
+			continue
+		}
+		problems[p.id] = p.problem
+		if c.problems[p.id] != p.problem {
+			c.log.Warn("a row cannot be done", "interface", p.name, "error", p.problem)
+		}
+	}
+	c.problems = problems
 }
 
 // noteIgnored logs columns that the switch does not follow.

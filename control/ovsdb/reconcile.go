@@ -22,8 +22,16 @@ type Switch interface {
 	Ports() []api.Port
 	// ChangePorts calls change. All its changes of ports are one change of the switch.
 	ChangePorts(change func(ports PortChanges))
-	// Connected returns which controllers of a bridge are connected, by target.
-	Connected(bridge string) map[string]bool
+	// Controllers returns the states of a bridge's controllers by target.
+	Controllers(bridge string) map[string]Controller
+}
+
+// Controller is the connection to a controller, see ofconn.ControllerState.
+type Controller struct {
+	Connected bool
+	Role      string // master, slave or other
+	Since     time.Time
+	Problem   string
 }
 
 // PortChanges changes ports in one transaction. onFailure gets the error of a change that was accepted

@@ -70,16 +70,20 @@ type tables map[string]map[uuid]row
 // monitored has the columns that the switch reads or writes. Statistics are only written.
 var monitored = map[string][]string{
 	"Open_vSwitch": {"bridges", "cur_cfg", "datapath_types", "datapaths", "db_version", "iface_types", "next_cfg", "other_config", "ovs_version"},
-	"Bridge": {"controller", "datapath_id", "datapath_type", "datapath_version", "fail_mode", "ipfix", "mirrors", "name", "netflow",
+	"Bridge": {"controller", "datapath_id", "datapath_type", "datapath_version", "fail_mode", "flow_tables", "ipfix", "mirrors", "name", "netflow",
 		"other_config", "ports", "sflow"},
 	"Port": {"cvlans", "interfaces", "name", "other_config", "qos", "tag", "trunks", "vlan_mode"},
 	"Interface": {"admin_state", "bfd", "bfd_status", "error", "ifindex", "ingress_policing_burst", "ingress_policing_kpkts_burst",
 		"ingress_policing_kpkts_rate", "ingress_policing_rate", "link_state", "mac", "mac_in_use", "mtu", "mtu_request", "name",
 		"ofport", "ofport_request", "options", "other_config", "status", "type"},
 	"Controller": {"is_connected", "role", "status", "target"},
-	"Datapath":   {"capabilities"},
+	"Datapath":   {"capabilities", "ct_zone_default_limit", "ct_zones"},
+	"CT_Zone":    {"limit", "timeout_policy"},
+	"Flow_Table": {"flow_limit", "overflow_policy"},
 	"QoS":        {"other_config", "queues", "type"},
 	"Queue":      {"other_config"},
+
+	"CT_Timeout_Policy": {"timeouts"},
 }
 
 // schema is the part of the database's schema that the client needs.

@@ -51,12 +51,12 @@ func (c *Client) writeBack(now time.Time) error {
 			t.set("Datapath", id, map[string]value{"capabilities": mapOf(capabilities)})
 		}
 	}
-	c.writeBridges(t)
 	interval := time.Duration(root.milliseconds("other_config", "stats-update-interval", usualStats)) * time.Millisecond
 	withStatistics := now.Sub(c.statsWritten) >= interval
 	if withStatistics {
 		c.statsWritten = now
 	}
+	c.writeBridges(t, now, withStatistics)
 	c.writeInterfaces(t, withStatistics)
 	return c.commit(t.ops)
 }
@@ -85,7 +85,7 @@ func (c *Client) commit(ops []any) error {
 	return c.takeNotifications() // the transaction's own update has arrived before its reply
 }
 
-func (c *Client) writeBridges(t *transaction) {
+func (c *Client) writeBridges(t *transaction, now time.Time, withStatistics bool) {
 	present := map[string]api.Bridge{}
 	for _, b := range c.setup.Switch.Bridges() {
 		present[b.Name] = b
@@ -97,26 +97,41 @@ func (c *Client) writeBridges(t *transaction) {
 			continue
 		}
 		t.set("Bridge", d.id, map[string]value{"datapath_id": one(b.DatapathID), "datapath_version": one(c.setup.Version)})
-		connected := c.setup.Switch.Connected(d.name)
+		states := c.setup.Switch.Controllers(d.name)
 		for _, id := range c.rows["Bridge"][d.id].refs("controller") {
 			r := c.rows["Controller"][id]
 			if r == nil {
 				continue
 			}
-			target := r.text("target")
-			status := map[string]string{"state": "BACKOFF"}
-			is := connectable(target) && connected[withPort(target)]
-			switch {
-			case is:
-				status["state"] = "ACTIVE"
-			case !connectable(target):
-				status = map[string]string{"state": "VOID", "last_error": "expected tcp: or ssl:; tools use the socket BRIDGE.mgmt"}
-			case c.bridgeProblem[d.name] != "":
-				status["last_error"] = c.bridgeProblem[d.name]
+			state, status := controllerStatus(r.text("target"), states, c.bridgeProblem[d.name], now)
+			columns := map[string]value{"is_connected": one(state.Connected), "role": optional(state.Role)}
+			if withStatistics || r.get("status", "state") != status["state"] || r.get("status", "last_error") != status["last_error"] {
+				columns["status"] = mapOf(status) // its seconds are not worth a transaction a second
 			}
-			t.set("Controller", id, map[string]value{"is_connected": one(is), "status": mapOf(status)})
+			t.set("Controller", id, columns)
 		}
 	}
+}
+
+// controllerStatus returns the state of a controller, and the column status, whose words are
+// those of ovs-vswitchd.conf.db(5). problem is why the bridge has not its controllers.
+func controllerStatus(target string, states map[string]Controller, problem string, now time.Time) (Controller, map[string]string) {
+	if !connectable(target) {
+		return Controller{}, map[string]string{"state": "VOID", "last_error": "expected tcp: or ssl:; tools use the socket BRIDGE.mgmt"}
+	}
+	state := states[withPort(target)]
+	status := map[string]string{"state": "BACKOFF"}
+	since := "sec_since_disconnect"
+	if state.Connected {
+		status["state"], since = "ACTIVE", "sec_since_connect"
+	}
+	if !state.Since.IsZero() {
+		status[since] = strconv.FormatInt(int64(now.Sub(state.Since).Seconds()), 10)
+	}
+	if reason := cmp.Or(problem, state.Problem); reason != "" {
+		status["last_error"] = reason
+	}
+	return state, status
 }
 
 func (c *Client) writeInterfaces(t *transaction, withStatistics bool) {

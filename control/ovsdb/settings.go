@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ovsdb
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"weft/api"
+)
+
+// Tracker is the connection tracking that the database rules.
+type Tracker interface {
+	Settings() (api.Conntrack, error)
+	Change(change *api.ChangeConntrack) error
+}
+
+// FlowTables are the flow tables of the bridges that the database rules.
+type FlowTables interface {
+	Tables(bridge string) ([]api.Table, error)
+	ModifyTable(bridge string, mod api.ModTable) error
+}
+
+// settings are the parts of the model that are neither bridges nor ports.
+type settings struct {
+	zones        map[uint16]zone
+	defaultLimit *uint32 // Datapath.ct_zone_default_limit
+	tables       map[string]map[int]tableSettings
+}
+
+// zone is a row in CT_Zone.
+type zone struct {
+	timeouts map[string]uint32 // seconds; nil: the defaults
+	limit    *uint32
+}
+
+// tableSettings is a row in Flow_Table.
+type tableSettings struct {
+	limit int // 0: none
+	evict bool
+}
+
+// wantedSettings reads the settings from the rows. All datapaths of the database are one here.
+// If two have the same zone, the one of the type that sorts last counts, which is system.
+func wantedSettings(t tables) settings {
+	w := settings{zones: map[uint16]zone{}, tables: map[string]map[int]tableSettings{}}
+	_, root := t.root()
+	datapaths := root["datapaths"].pairs
+	for _, kind := range slices.SortedFunc(maps.Keys(datapaths), func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
+		id, _ := datapaths[kind].(uuid)
+		d := t["Datapath"][id]
+		w.defaultLimit = cmp.Or(d.limit("ct_zone_default_limit"), w.defaultLimit)
+		for number, ref := range d["ct_zones"].pairs {
+			n, _ := number.(int64)
+			id, _ := ref.(uuid)
+			r := t["CT_Zone"][id]
+			z := zone{limit: r.limit("limit")}
+			for _, id := range r.refs("timeout_policy") {
+				z.timeouts = t["CT_Timeout_Policy"][id].seconds("timeouts")
+			}
+			w.zones[uint16(n)] = z
+		}
+	}
+	for _, id := range root.refs("bridges") {
+		b := t["Bridge"][id]
+		list := map[int]tableSettings{}
+		for number, ref := range b["flow_tables"].pairs {
+			n, _ := number.(int64)
+			id, _ := ref.(uuid)
+			r := t["Flow_Table"][id]
+			limit, _ := r.number("flow_limit")
+			list[int(n)] = tableSettings{limit: int(min(limit, math.MaxInt32)), evict: r.text("overflow_policy") == "evict"}
+		}
+		w.tables[b.text("name")] = list
+	}
+	return w
+}
+
+// limit returns a column with a limit of connections, or nil if it is empty.
+func (r row) limit(column string) *uint32 {
+	n, ok := r.number(column)
+	if !ok || n < 0 || n > math.MaxUint32 {
+		return nil
+	}
+	limit := uint32(n)
+	return &limit
+}
+
+// seconds returns a map of names to seconds.
+func (r row) seconds(column string) map[string]uint32 {
+	m := map[string]uint32{}
+	for name, n := range r[column].pairs {
+		name, isText := name.(string)
+		seconds, isNumber := n.(int64)
+		if isText && isNumber && seconds >= 0 && seconds <= math.MaxUint32 {
+			m[name] = uint32(seconds)
+		}
+	}
+	return m
+}
+
+// kernelTimeouts are columns of Open vSwitch that only the kernel's connection tracking has.
+var kernelTimeouts = []string{"tcp_syn_sent2", "tcp_retransmit", "tcp_unack"}
+
+// agreeSettings brings the settings of the switch into agreement with the rows. It returns
+// false if the engine does not serve yet, so that they are tried again.
+func (c *Client) agreeSettings(w *settings) bool {
+	if c.setup.Tables != nil {
+		for _, bridge := range slices.Sorted(maps.Keys(w.tables)) {
+			c.agreeTables(bridge, w.tables[bridge])
+		}
+	}
+	if c.setup.Tracker == nil {
+		return true
+	}
+	now, err := c.setup.Tracker.Settings()
+	if err != nil {
+		return false
+	}
+	present := map[uint16]api.Zone{}
+	for _, z := range now.Zones {
+		present[z.Zone] = z
+		if z.Timeouts != nil && w.zones[z.Zone].timeouts == nil {
+			c.changeZone(z.Zone, &api.ChangeConntrack{TimeoutZone: &z.Zone, ClearTimeouts: true})
+		}
+		if c.limited[z.Zone] && w.zones[z.Zone].limit == nil {
+			c.changeZone(z.Zone, &api.ChangeConntrack{ClearLimits: []uint16{z.Zone}})
+			delete(c.limited, z.Zone)
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(w.zones)) {
+		c.agreeZone(n, w.zones[n], present[n], now.Timeouts)
+	}
+	if limit := w.defaultLimit; (limit != nil || c.defaultLimited) && valueOf(limit) != now.DefaultLimit {
+		c.defaultLimited = limit != nil
+		if err := c.setup.Tracker.Change(&api.ChangeConntrack{DefaultLimit: limit, ClearDefaultLimit: limit == nil}); err != nil {
+			c.warn("ct_zone_default_limit", err.Error())
+		}
+	}
+	return true
+}
+
+func valueOf(n *uint32) uint32 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// agreeZone sets the timeouts and the limit of a zone. usual has the default timeouts.
+func (c *Client) agreeZone(number uint16, want zone, present api.Zone, usual map[string]uint32) {
+	if want.timeouts != nil {
+		timeouts := maps.Clone(usual)
+		for name, seconds := range want.timeouts {
+			if !slices.Contains(kernelTimeouts, name) {
+				timeouts[name] = seconds
+			}
+		}
+		if !maps.Equal(timeouts, present.Timeouts) {
+			c.changeZone(number, &api.ChangeConntrack{TimeoutZone: &number, Timeouts: timeouts})
+		}
+	}
+	if want.limit != nil {
+		c.limited[number] = true
+	}
+	if want.limit != nil && (present.Limit == nil || *present.Limit != *want.limit) {
+		c.changeZone(number, &api.ChangeConntrack{Limits: []api.ZoneLimit{{Zone: number, Limit: *want.limit}}})
+	}
+}
+
+func (c *Client) changeZone(number uint16, change *api.ChangeConntrack) {
+	if err := c.setup.Tracker.Change(change); err != nil {
+		c.warn(fmt.Sprintf("zone %d of connection tracking", number), err.Error())
+	}
+}
+
+// agreeTables sets the limits of a bridge's flow tables. As with Open vSwitch, a table without
+// a row has no limit.
+func (c *Client) agreeTables(bridge string, want map[int]tableSettings) {
+	list, err := c.setup.Tables.Tables(bridge)
+	if err != nil {
+		return // the bridge could not be added, which is reported already
+	}
+	present := map[int]tableSettings{}
+	for _, t := range list {
+		present[t.Table] = tableSettings{limit: t.Limit, evict: t.Evict}
+	}
+	numbers := maps.Clone(want)
+	maps.Copy(numbers, present)
+	for _, n := range slices.Sorted(maps.Keys(numbers)) {
+		if want[n] == present[n] {
+			continue
+		}
+		words := []string{"limit:" + strconv.Itoa(want[n].limit), "noevict"}
+		if want[n].evict {
+			words[1] = "evict"
+		}
+		if err := c.setup.Tables.ModifyTable(bridge, api.ModTable{Table: n, Settings: words}); err != nil {
+			c.warn(fmt.Sprintf("bridge %s, table %d", bridge, n), err.Error())
+		}
+	}
+}

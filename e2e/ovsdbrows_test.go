@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Rows that no switch can do say why in their own column, with one line in the log each. They
+// do not harm the rows beside them, and go without a trace.
+func TestOVSDBBadRows(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	h, a, b := l.Host("h"), l.Host("a"), l.Host("b")
+	l.Wire(h, "p0", a, "eth0", guestMTU)
+	l.Wire(h, "p1", b, "eth0", guestMTU)
+	a.Address("eth0", guestIP+"/24")
+	b.Address("eth0", remoteIP+"/24")
+	r := newRuled(t, h)
+	r.vsctl("add-br br0 -- add-port br0 p0 -- set interface p0 ofport_request=7 -- add-port br0 p1")
+	long := strings.Repeat("n", 200)
+	rows := []struct{ name, columns, want string }{
+		{"type", "type=nosuch", "type nosuch: there is none; expected one of"},
+		{"gre", "type=gre options:remote_ip=10.0.0.9", "type gre: there is none"},
+		{"remote", "type=vxlan", "options:remote_ip is missing"},
+		{"address", "type=vxlan options:remote_ip=300.1.1.1", "remote=300.1.1.1"},
+		{"vni", "type=geneve options:remote_ip=10.0.0.9 options:key=16777216", "vni=16777216"},
+		{"keys", "type=geneve options:remote_ip=10.0.0.9 options:in_key=1 options:out_key=2", "differ; expected one key"},
+		{"dst", "type=vxlan options:remote_ip=10.0.0.9 options:dst_port=70000", "dst_port=70000"},
+		{"ttl", "type=vxlan options:remote_ip=10.0.0.9 options:ttl=256", "ttl=256"},
+		{"exts", "type=vxlan options:remote_ip=10.0.0.9 options:exts=odd", "options:exts=odd"},
+		{"peer", "type=patch", "options:peer is missing"},
+		{"socket", "type=dpdkvhostuserclient", "options:vhost-server-path is missing"},
+		{"path", "type=dpdkvhostuserclient options:vhost-server-path=/" + long, "path="},
+		{"number", "type=internal ofport_request=7", "ofport_request=7"},
+		{"mac", "type=internal mac=\"01:00:00:00:00:01\"", "mac=01:00:00:00:00:01"},
+		{"device", "type=system", "no network device"},
+		{long, "type=internal", "dev=" + long},
+	}
+	var words, back []string
+	for _, row := range rows {
+		words = append(words, fmt.Sprintf("-- add-port br0 %s -- set interface %s %s", row.name, row.name, row.columns))
+		back = append(back, "-- del-port br0 "+row.name)
+	}
+	r.vsctl(strings.Join(words, " "))
+	for _, row := range rows {
+		r.expect("interface", row.name, "error", row.want)
+		if got := r.get("interface", row.name, "ofport"); got != "-1" {
+			t.Errorf("%.20s: ofport is %s", row.name, got)
+		}
+	}
+	if got := r.get("interface", "p0", "ofport"); got != "7" {
+		t.Errorf("ofport of p0 is %s", got)
+	}
+	reach(t, a, remoteIP)
+
+	r.vsctl("set open_vswitch . external_ids:x=1") // another agreement says nothing new
+	var named []string
+	for line := range strings.Lines(r.weft.Control().Output()) {
+		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
+			_, rest, _ := strings.Cut(line, "interface=")
+			name, _, _ := strings.Cut(rest, " ")
+			named = append(named, name)
+		}
+	}
+	for _, row := range rows {
+		if n := len(slices.DeleteFunc(slices.Clone(named), func(name string) bool { return name != row.name })); n != 1 {
+			t.Errorf("%.20s: %d warnings, expected one", row.name, n)
+		}
+	}
+	r.vsctl(strings.Join(back, " "))
+	if got := r.vsctl("list-ports br0"); strings.Fields(got)[0] != "p0" || len(strings.Fields(got)) != 2 {
+		t.Errorf("ports at the end: %s", got)
+	}
+	reach(t, a, remoteIP)
+}
+
+// Zones of connection tracking, limits of flow tables and the states of controllers follow
+// the rows, or tell their state in them.
+func TestOVSDBSettings(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	r := newRuled(t, l.Host("h"))
+	r.vsctl("add-br br0 -- set-controller br0 tcp:127.0.0.1:1 -- set open_vswitch . other_config:stats-update-interval=1000")
+	r.vsctl("-- --id=@t create flow_table flow_limit=2 overflow_policy=refuse -- set bridge br0 flow_tables:3=@t")
+	r.run("ovs-ofctl", "add-flow", "br0", "table=3,priority=1,actions=drop")
+	r.run("ovs-ofctl", "add-flow", "br0", "table=3,priority=2,actions=drop")
+	if out, err := r.host.Try(r.command("ovs-ofctl", "add-flow", "br0", "table=3,priority=3,actions=drop")...); err == nil || !strings.Contains(out+err.Error(), "OFPFMFC_TABLE_FULL") {
+		t.Errorf("a flow beyond flow_limit: %v %s", err, out)
+	}
+	r.vsctl("clear bridge br0 flow_tables")
+	r.run("ovs-ofctl", "add-flow", "br0", "table=3,priority=3,actions=drop")
+
+	r.vsctl("-- --id=@d create datapath datapath_version=x -- set open_vswitch . datapaths:system=@d")
+	r.vsctl("add-zone-tp system zone=5 udp_first=7")
+	if text := r.weft.Weft("ct-timeout", "zone=5"); !strings.Contains(text, "udp_first=7") {
+		t.Errorf("no timeout of zone 5 in:\n%s", text)
+	}
+	r.vsctl("del-zone-tp system zone=5")
+	if text := r.weft.Weft("ct-timeout", "zone=5"); strings.Contains(text, "udp_first=7") {
+		t.Errorf("a timeout of zone 5 in:\n%s", text)
+	}
+	r.expect("datapath", r.get("open_vswitch", ".", "datapaths:system"), "capabilities", "ct_timeout=\"true\"")
+	controller := strings.TrimSpace(r.vsctl("get bridge br0 controller"))
+	controller = strings.Trim(controller, "[]")
+	r.expect("controller", controller, "status", "state=BACKOFF")
+	r.expect("controller", controller, "status", "connection refused")
+}
