@@ -268,6 +268,10 @@ type BFD struct {
 	Received uint64 `json:"received"`
 	Sent     uint64 `json:"sent"`
 	Refused  uint64 `json:"refused"`
+	// RefusedReasons has parts of Refused, without zeros: wrong-discriminator, distant (with
+	// bfd_one_hop=on, from beyond a router), unauthentic, and doubtful (not repeated while somebody
+	// guessed discriminators).
+	RefusedReasons map[string]uint64 `json:"refused_reasons,omitempty"`
 }
 
 // PortStats has a port's counters, summed over all workers. They count since the port

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bfd implements sessions of bidirectional forwarding detection (RFC 5880) in
-// asynchronous mode, without authentication, demand mode and echo packets. A session has
-// no timers and no socket: its owner calls Tick and Receive with the time.
+// asynchronous mode, without demand mode and echo packets. A session has no timers and no
+// socket: its owner calls Tick and Receive with the time.
 package bfd
 
 import "encoding/binary"
@@ -59,7 +59,17 @@ const (
 	flagMultipoint = 0x01
 
 	version = 1
+	// leastAuth is the length of the type and the length of an authentication section
+	leastAuth = 2
 )
+
+// Repeats reports whether p says the same as an earlier packet of its remote. Polls and their
+// answers say nothing of the state.
+func (p Packet) Repeats(earlier Packet) bool {
+	p.Flags &^= flagPoll | flagFinal
+	earlier.Flags &^= flagPoll | flagFinal
+	return p == earlier
+}
 
 // Packet is a BFD control packet. Intervals are in microseconds.
 type Packet struct {
@@ -72,8 +82,8 @@ type Packet struct {
 }
 
 // Parse decodes the payload of a UDP datagram. It reports false for packets that RFC 5880
-// section 6.8.6 discards without a session, and for authenticated packets, because no
-// session uses authentication. It allocates no memory.
+// section 6.8.6 discards without a session. It allocates no memory. Session.Authentic checks the
+// authentication.
 func Parse(b []byte) (p Packet, ok bool) {
 	if len(b) < Length || b[0]>>5 != version || int(b[3]) < Length || int(b[3]) > len(b) {
 		return Packet{}, false
@@ -84,7 +94,8 @@ func Parse(b []byte) (p Packet, ok bool) {
 		MinTx: binary.BigEndian.Uint32(b[12:]), MinRx: binary.BigEndian.Uint32(b[16:]),
 	}
 	switch {
-	case p.Multiplier == 0, p.Mine == 0, p.Flags&(flagMultipoint|flagAuth) != 0, p.Yours == 0 && p.State > Down:
+	case p.Multiplier == 0, p.Mine == 0, p.Flags&flagMultipoint != 0, p.Yours == 0 && p.State > Down,
+		p.Flags&flagAuth != 0 && b[3] < Length+leastAuth:
 		return Packet{}, false
 	}
 	return p, true

@@ -23,6 +23,7 @@ type Config struct {
 	// interval in microseconds.
 	MinTx, MinRx uint32
 	Multiplier   uint8 // detection multiplier, at least 1
+	Auth         Auth
 }
 
 // Session is one session. It has no pointers, so it may be in shared memory. Times are in
@@ -33,6 +34,10 @@ type Session struct {
 	HeardNS  uint64 // time of the last packet that the session accepted; 0: never
 	SinceNS  uint64 // time of the last change of State
 	random   uint64 // state of a xorshift generator, not 0
+	// sequenceNS is the time of the last authentic packet, and heardSequence its number; 0: none.
+	// sequence is the number of the last packet sent.
+	sequenceNS              uint64
+	sequence, heardSequence uint32
 	// Mine and Theirs are the discriminators. Theirs is 0 until a packet with Mine has come
 	// from the remote.
 	Mine, Theirs uint32
@@ -46,6 +51,7 @@ type Session struct {
 	Diag, TheirDiag             Diagnostic
 	polling                     bool // packets have the bit Poll until a Final arrives
 	demand                      bool // the remote wants no periodic packets
+	auth                        Auth
 }
 
 // Begin starts a session. mine is its discriminator, not 0, unique on this system and
@@ -54,12 +60,16 @@ func (s *Session) Begin(c Config, mine uint32, now uint64) {
 	*s = Session{
 		TxNS: now, SinceNS: now, random: uint64(mine)<<32 | 1, Mine: mine, State: Down, TheirState: Down,
 		theirMinRx: 1, MinTx: c.MinTx, MinRx: c.MinRx, usedTx: c.MinTx, usedRx: c.MinRx, Multiplier: c.Multiplier,
+		auth: c.Auth, sequence: mine * 0x9e3779b1,
 	}
 }
 
 // Configure changes the configuration without a change of State.
 func (s *Session) Configure(c Config) {
-	if c == (Config{s.MinTx, s.MinRx, s.Multiplier}) {
+	if s.auth != c.Auth {
+		s.auth, s.sequenceNS = c.Auth, 0
+	}
+	if c.MinTx == s.MinTx && c.MinRx == s.MinRx && c.Multiplier == s.Multiplier {
 		return
 	}
 	s.MinTx, s.MinRx, s.Multiplier = c.MinTx, c.MinRx, c.Multiplier

@@ -417,21 +417,24 @@ func TestForgedIntervals(t *testing.T) {
 
 // A session neither allocates when it sends nor when it receives.
 func TestAllocations(t *testing.T) {
-	s := in(Up)
-	var b [Length]byte
-	from(Up).Put(b[:])
-	now := uint64(1)
-	if n := testing.AllocsPerRun(100, func() {
-		now += 300 * msec
-		p, ok := Parse(b[:])
-		if taken, _ := s.Receive(&p, now); !ok || !taken || !s.Tick(now) {
-			t.Fatal("no packet")
+	for _, kind := range []AuthType{NoAuth, MeticulousKeyedSHA1} {
+		s, remote := in(Up), in(Up)
+		s.Configure(keyed(kind, "secret"))
+		remote.Configure(keyed(kind, "secret"))
+		var b [MaxLength]byte
+		n := remote.Encode(&b, *from(Up))
+		now := uint64(1)
+		if n := testing.AllocsPerRun(100, func() {
+			now += 300 * msec
+			p, ok := Parse(b[:n])
+			if taken, _ := s.Receive(&p, now); !ok || !s.Authentic(b[:n], now) || !taken || !s.Tick(now) {
+				t.Fatal("no packet")
+			}
+			s.Encode(&b, s.Packet())
+			n = remote.Encode(&b, *from(Up))
+		}); n != 0 {
+			t.Errorf("%v allocations", n)
 		}
-		p = s.Packet()
-		p.Put(b[:])
-		from(Up).Put(b[:])
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
 	}
 }
 

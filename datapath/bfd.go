@@ -38,21 +38,35 @@ const (
 	// because control configures no shorter interval than 50 ms.
 	bfdCostNS = 10_000_000
 	bfdBurst  = 20
+	// bfdGuardNS is the time in nanoseconds for which a session is guarded after packets with
+	// wrong discriminators have exceeded the same limit. Somebody guesses then. Of an up session, a
+	// packet that says anything new counts only if the next packet with the right discriminator repeats
+	// it. A guess that hits is refuted by the next packet of the true remote. A remote that
+	// signals the end of the session repeats it, or falls silent.
+	bfdGuardNS = 10_000_000_000
 )
 
 // BFDSession is one session, in memory that the engine shares with control. The workers
 // own it. Control reads it, and copies it to the memory of the next engine.
 type BFDSession struct {
 	bfd.Session
-	Port     uint32 // datapath port of the tunnel; 0: unused
-	Template uint32 // tunnel template to the remote
-	VNI      uint32 // of sent packets
-	_        uint32
+	Port     uint32   // datapath port of the tunnel; 0: unused
+	Template uint32   // tunnel template to the remote
+	VNI      uint32   // of sent packets
+	OneHop   uint32   // 1: outer headers of received packets must have TTL 255 (RFC 5082)
 	Remote   [16]byte // IPv6, or IPv4 mapped into IPv6
 	// Received and Sent count packets. Refused counts received packets that did not
-	// belong to the session or exceeded its rate.
-	Received, Sent, Refused uint64
-	dueNS                   [2]uint64 // virtual times of the token buckets
+	// belong to the session or exceeded its rate. Of these, Guessed had a wrong discriminator,
+	// Distant came over routers although OneHop is 1, Unauthentic lacked the session's authentication,
+	// and Doubtful were not repeated while the session was guarded.
+	Received, Sent, Refused                 uint64
+	Guessed, Distant, Unauthentic, Doubtful uint64
+	// dueNS are virtual times of token buckets: of packets with discriminator 0, with the right
+	// one, and with a wrong one.
+	dueNS     [3]uint64
+	guardedNS uint64     // time until which the session is guarded
+	heard      bfd.Packet // last packet that the session accepted
+	claim     bfd.Packet // last packet that was doubtful
 }
 
 // BFDTable has the sessions of all workers of an engine.
@@ -114,19 +128,27 @@ type BFDSet struct {
 	Port, Template, VNI uint32 // as in BFDSession; Port 0 ends the session
 	Remote              [16]byte
 	Config              bfd.Config
+	OneHop              bool
 	// Discriminator of a session that begins. The index replaces its low bits.
 	Discriminator uint32
 }
 
-const bfdSetBytes = 7*4 + 16
+const (
+	bfdSetWords = 8
+	bfdSetBytes = bfdSetWords*4 + 16 + bfd.KeyLength
+)
 
 // AppendBFD encodes CmdBFD.
 func AppendBFD(buf []byte, index uint32, s *BFDSet) []byte {
 	buf = appendHeader(buf, uint32(CmdBFD), index)
-	for _, v := range [...]uint32{s.Port, s.Template, s.VNI, s.Config.MinTx, s.Config.MinRx, uint32(s.Config.Multiplier), s.Discriminator} {
+	protection := uint32(s.Config.Auth.Type) | uint32(s.Config.Auth.KeyID)<<8
+	if s.OneHop {
+		protection |= 1 << 16
+	}
+	for _, v := range [bfdSetWords]uint32{s.Port, s.Template, s.VNI, s.Config.MinTx, s.Config.MinRx, uint32(s.Config.Multiplier), s.Discriminator, protection} {
 		buf = binary.LittleEndian.AppendUint32(buf, v)
 	}
-	return append(buf, s.Remote[:]...)
+	return append(append(buf, s.Remote[:]...), s.Config.Auth.Key[:]...)
 }
 
 // setBFD executes CmdBFD. If the index already has a session of this port and remote, the
@@ -136,8 +158,9 @@ func (w *Worker) setBFD(index uint32, body []byte) bool {
 		return false
 	}
 	u32 := func(i int) uint32 { return binary.LittleEndian.Uint32(body[4*i:]) }
-	number, remote := u32(0), [16]byte(body[28:])
-	c := bfd.Config{MinTx: u32(3), MinRx: u32(4), Multiplier: uint8(u32(5))}
+	number, remote := u32(0), [16]byte(body[4*bfdSetWords:])
+	auth := bfd.Auth{Type: bfd.AuthType(u32(7)), KeyID: uint8(u32(7) >> 8), Key: [bfd.KeyLength]byte(body[4*bfdSetWords+16:])}
+	c := bfd.Config{MinTx: u32(3), MinRx: u32(4), Multiplier: uint8(u32(5)), Auth: auth}
 	if number >= port.MaxPorts || number != 0 && (c.MinTx == 0 || c.MinRx == 0 || c.Multiplier == 0) {
 		return false
 	}
@@ -161,7 +184,7 @@ func (w *Worker) setBFD(index uint32, body []byte) bool {
 		*s = BFDSession{Port: number, Remote: remote}
 		s.Begin(c, t.discriminator(u32(6)), w.now)
 	}
-	s.Template, s.VNI = u32(1), u32(2)
+	s.Template, s.VNI, s.OneHop = u32(1), u32(2), u32(7)>>16&1
 	t.running[index], t.stale = number != 0, true
 	t.lock.unlock()
 	w.bfdDue = min(w.bfdDue, w.now) // an earlier time shows runBFD a stall
@@ -187,14 +210,17 @@ func (t *BFDTable) discriminator(random uint32) uint32 {
 
 // bfdFrame is a packet that the worker sends after it has released the table's lock.
 type bfdFrame struct {
-	packet              bfd.Packet
-	port, template, vni uint32
+	packet                    [bfd.MaxLength]byte
+	length                    int
+	port, template, vni, mine uint32
 }
 
 // frame returns a packet that the session sends, and counts it. The caller holds the lock.
-func (s *BFDSession) frame(p bfd.Packet) bfdFrame {
+func (s *BFDSession) frame(p bfd.Packet) (f bfdFrame) {
 	s.Sent++
-	return bfdFrame{p, s.Port, s.Template, s.VNI}
+	f.length = s.Encode(&f.packet, p)
+	f.port, f.template, f.vni, f.mine = s.Port, s.Template, s.VNI, p.Mine
+	return f
 }
 
 // runBFD sends the packets that are due and ends the sessions of silent remotes.
@@ -245,18 +271,19 @@ func (w *Worker) receiveBFD(f *packet.Frame, words *[flowtable.TunnelWords]uint6
 	if !ok {
 		return packet.DropBadBFD
 	}
-	remote := remoteOf(words)
+	remote, ttl := remoteOf(words), uint8(words[0]>>tunnel.OuterTTLShift)
 	t := w.config.BFD
 	t.lock.lock()
 	s := t.find(f.InPort, &remote)
 	accepted, answer := false, false
 	var out bfdFrame
 	if s != nil {
-		if (p.Yours == 0 || p.Yours == s.Mine) && s.admit(p.Yours != 0, w.now) {
+		if s.believes(&p, payload, ttl, w.now) {
 			accepted, answer = s.Receive(&p, w.now)
 		}
 		if accepted {
 			s.Received++
+			s.heard, s.claim = p, bfd.Packet{}
 		} else {
 			s.Refused++
 		}
@@ -274,12 +301,48 @@ func (w *Worker) receiveBFD(f *packet.Frame, words *[flowtable.TunnelWords]uint6
 	return packet.Consumed
 }
 
-// admit reports whether the session's rate limit admits another packet, and counts it.
-func (s *BFDSession) admit(known bool, now uint64) bool {
-	due := &s.dueNS[0]
-	if known {
-		due = &s.dueNS[1]
+// Token buckets of a session.
+const (
+	bfdGreetings = iota
+	bfdKnown
+	bfdGuesses
+)
+
+// believes reports whether packet p may change the session. payload is the encoded packet, and ttl the
+// TTL of its outer header. It counts a refused packet by reason.
+func (s *BFDSession) believes(p *bfd.Packet, payload []byte, ttl uint8, now uint64) bool {
+	bucket := bfdKnown
+	switch {
+	case s.OneHop != 0 && ttl != bfdTTL:
+		s.Distant++
+		return false
+	case p.Yours == 0:
+		bucket = bfdGreetings
+	case p.Yours != s.Mine:
+		s.Guessed++
+		if !s.admit(bfdGuesses, now) {
+			s.guardedNS = now + bfdGuardNS
+		}
+		return false
 	}
+	if !s.admit(bucket, now) {
+		return false
+	}
+	if !s.Authentic(payload, now) {
+		s.Unauthentic++
+		return false
+	}
+	if now >= s.guardedNS || s.State != bfd.Up || p.Yours == 0 && p.Mine != s.Theirs || p.Repeats(s.heard) || p.Repeats(s.claim) {
+		return true
+	}
+	s.claim = *p
+	s.Doubtful++
+	return false
+}
+
+// admit reports whether the bucket has a token, and takes it.
+func (s *BFDSession) admit(bucket int, now uint64) bool {
+	due := &s.dueNS[bucket]
 	next := max(*due, now) + bfdCostNS
 	if next > now+bfdBurst*bfdCostNS {
 		return false
@@ -313,7 +376,7 @@ const (
 // bfdPayload returns the UDP payload of a BFD packet, or nil if another packet is in the
 // frame. It accepts any IP addresses.
 func bfdPayload(b *packet.Batch, f *packet.Frame) []byte {
-	if f.Len() < bfdHeaders+bfd.Length || !b.Pullup(f, min(f.Len(), bfdHeaders+2*bfd.Length)) {
+	if f.Len() < bfdHeaders+bfd.Length || !b.Pullup(f, min(f.Len(), bfdHeaders+bfd.MaxLength)) {
 		return nil
 	}
 	h := f.Header()
@@ -340,7 +403,7 @@ func (w *Worker) sendBFD(out *bfdFrame) {
 		return
 	}
 	t := &w.sh.Templates[out.template]
-	hash := out.packet.Mine * 0x9e3779b1 // a session keeps its path
+	hash := out.mine * 0x9e3779b1 // a session keeps its path
 	if t.State == tunnel.TemplateSpread {
 		next := t.NextHop(hash)
 		if next >= uint32(len(w.sh.Templates)) {
@@ -355,12 +418,13 @@ func (w *Worker) sendBFD(out *bfdFrame) {
 	b := &w.segments
 	b.Reset()
 	f, h := b.Next()
-	writeBFD(h[:], t, &out.packet)
-	b.Commit(f, bfdHeaders+bfd.Length)
+	writeBFD(h[:], t, out)
+	b.Commit(f, bfdHeaders+out.length)
 	f.L3, f.L4 = packet.EthernetLen, packet.EthernetLen+packet.IPv4Len
 	if t.Push(f, out.vni, hash, internetControl, &bfdFields) != packet.DropNone {
 		return
 	}
+	t.SetOuterTTL(f, bfdTTL) // so that the remote can tell a neighbour from a distant forger
 	w.touch(p)
 	w.useTx(p, 0)
 	w.sendCut(p, overlay{port: uint16(out.port % port.MaxPorts), outer: t.Len}, false)
@@ -370,24 +434,24 @@ func (w *Worker) sendBFD(out *bfdFrame) {
 // bfdFields marks BFD packets in Geneve as control packets, as Open vSwitch does.
 var bfdFields = tunnel.Fields{Meta: flowtable.TunOAM << flowtable.TunFlagsShift}
 
-// writeBFD writes a frame of bfdHeaders+bfd.Length bytes. Its source MAC address is the
+// writeBFD writes a frame of bfdHeaders+out.length bytes. Its source MAC address is the
 // uplink's.
-func writeBFD(h []byte, t *tunnel.Template, p *bfd.Packet) {
+func writeBFD(h []byte, t *tunnel.Template, out *bfdFrame) {
 	packet.Ethernet(h).SetDst(tunnel.BFDAddress)
 	copy(h[6:12], t.Header[6:12])
 	packet.Ethernet(h).SetType(packet.EtherTypeIPv4)
 	ip := packet.IPv4(h[packet.EthernetLen:][:packet.IPv4Len])
 	clear(ip)
 	ip[0], ip[1], ip[8], ip[9] = 0x45, internetControl, bfdTTL, packet.ProtoUDP
-	ip.SetTotalLen(packet.IPv4Len + packet.UDPLen + bfd.Length)
+	ip.SetTotalLen(packet.IPv4Len + packet.UDPLen + out.length)
 	ip.SetFlagsFrag(0x4000)
 	binary.BigEndian.PutUint32(ip[12:], bfdSource)
 	binary.BigEndian.PutUint32(ip[16:], bfdTarget)
 	ip.SetChecksum(packet.Checksum(ip))
 	udp := packet.UDP(h[packet.EthernetLen+packet.IPv4Len : bfdHeaders])
 	clear(udp)
-	udp.SetSrcPort(bfdSourcePort + uint16(p.Mine%MaxBFD))
+	udp.SetSrcPort(bfdSourcePort + uint16(out.mine%MaxBFD))
 	binary.BigEndian.PutUint16(udp[2:], bfdPort)
-	udp.SetLen(packet.UDPLen + bfd.Length)
-	p.Put(h[bfdHeaders:])
+	udp.SetLen(packet.UDPLen + out.length)
+	copy(h[bfdHeaders:], out.packet[:out.length])
 }

@@ -5,6 +5,7 @@ package datapath
 import (
 	"bytes"
 	"encoding/binary"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/google/gopacket"
@@ -147,14 +148,17 @@ func TestBFDFrame(t *testing.T) {
 	}
 	p := gopacket.NewPacket(sent[0][14+20+8+8:], layers.LayerTypeEthernet, gopacket.Default)
 	eth, ip := p.Layer(layers.LayerTypeEthernet).(*layers.Ethernet), p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
-	udp, packet := p.Layer(layers.LayerTypeUDP).(*layers.UDP), p.Layer(layers.LayerTypeBFD).(*layers.BFD)
+	udp, control := p.Layer(layers.LayerTypeUDP).(*layers.UDP), p.Layer(layers.LayerTypeBFD).(*layers.BFD)
 	if eth.DstMAC.String() != "00:23:20:00:00:01" || eth.SrcMAC.String() != "02:00:00:00:00:01" || ip.TTL != 255 || ip.TOS != 0xc0 ||
 		ip.SrcIP.String() != "169.254.1.1" || ip.DstIP.String() != "169.254.1.0" || udp.DstPort != 3784 || udp.SrcPort < 49152 {
 		t.Error(p)
 	}
-	if packet.State != layers.BFDStateDown || packet.DetectMultiplier != 4 || packet.DesiredMinTxInterval != 1_000_000 ||
-		packet.RequiredMinRxInterval != 200_000 || !packet.ControlPlaneIndependent || packet.MyDiscriminator != layers.BFDDiscriminator(r.session().Mine) {
+	if control.State != layers.BFDStateDown || control.DetectMultiplier != 4 || control.DesiredMinTxInterval != 1_000_000 ||
+		control.RequiredMinRxInterval != 200_000 || !control.ControlPlaneIndependent || control.MyDiscriminator != layers.BFDDiscriminator(r.session().Mine) {
 		t.Error(p)
+	}
+	if outer := packet.IPv4(sent[0][14:34]); outer[8] != 255 || packet.Sum(outer) != 0xffff {
+		t.Errorf("outer TTL %d, header % x", outer[8], outer)
 	}
 	if vni := binary.BigEndian.Uint32(sent[0][46:]) >> 8; vni != 77 {
 		t.Errorf("VNI %d", vni)
@@ -213,7 +217,10 @@ func TestBFDForeignFrames(t *testing.T) {
 		}
 	}
 	after := *a.session()
-	after.Refused, after.dueNS = before.Refused, before.dueNS
+	if after.Guessed != 5 {
+		t.Errorf("%d packets with a wrong discriminator, want 5", after.Guessed)
+	}
+	after.Refused, after.dueNS, after.Guessed, after.Unauthentic = before.Refused, before.dueNS, before.Guessed, before.Unauthentic
 	if after != before {
 		t.Errorf("%+v\nwas %+v", after, before)
 	}
@@ -250,6 +257,113 @@ func TestBFDFloodOfGreetings(t *testing.T) {
 	}
 	a.wantState("a flood", bfd.Up)
 	b.wantState("a flood at its remote", bfd.Up)
+}
+
+// forge returns a frame of a BFD packet, from the remote of the frame like, that ends a session with
+// discriminator yours.
+func forge(like []byte, yours uint32) []byte {
+	f := bytes.Clone(like)
+	const at = 14 + 20 + 8 + 8 + bfdHeaders
+	f[at+1] = byte(bfd.Down)<<6 | f[at+1]&0x3f
+	binary.BigEndian.PutUint32(f[at+8:], yours)
+	return f
+}
+
+// Who guesses discriminators does not end a session, even with a guess that hits. The end that
+// the remote itself signals is believed once it is repeated, and at once when nobody guesses.
+func TestBFDGuesses(t *testing.T) {
+	a, b := withBFD(t, 0xabcdef00), withBFD(t, 0x12345600)
+	wire(a, b, 2500, true)
+	a.wantState("start", bfd.Up)
+	b.w.fixed += 250 * bfdMS
+	b.turn()
+	like := b.tx(uplinkPort).TakeAll()[0]
+	random := rand.New(rand.NewPCG(1, 2))
+	flood := func() {
+		for range 40 {
+			a.inject(uplinkPort, forge(like, random.Uint32()))
+		}
+		a.turn()
+	}
+	for i := range 500 { // 20,000 guesses, and a hit for every 1,000 of them
+		flood()
+		wire(a, b, 10, true)
+		if i%25 == 0 { // the remote sends at least once in 200 ms
+
+			a.inject(uplinkPort, forge(like, a.session().Mine))
+			a.turn()
+		}
+		a.wantState("guesses", bfd.Up)
+		b.wantState("guesses at the remote", bfd.Up)
+	}
+	s := a.session()
+	if s.Guessed != 500*40 || s.Doubtful == 0 {
+		t.Errorf("%d guesses and %d doubtful packets, want 20000 and some", s.Guessed, s.Doubtful)
+	}
+	flood()
+	for range 2 {
+		a.wantState("before the remote has repeated its end", bfd.Up)
+		a.inject(uplinkPort, forge(like, s.Mine))
+		a.turn()
+	}
+	a.wantState("the remote's end, repeated", bfd.Down)
+
+	wire(a, b, 2500, true)
+	a.wantState("up again", bfd.Up)
+	for range bfdGuardNS / (100 * bfdMS) {
+		wire(a, b, 100, true)
+	}
+	a.inject(uplinkPort, forge(like, s.Mine))
+	a.turn()
+	a.wantState("the remote's end while nobody guesses", bfd.Down)
+}
+
+// With authentication, a packet of somebody without the key changes nothing, whatever else it knows.
+// With OneHop, a packet that has passed a router does not.
+func TestBFDProtected(t *testing.T) {
+	a, b := withTunnel(t, tunnel.TemplateReady), withTunnel(t, tunnel.TemplateReady)
+	set := BFDSet{Port: vxlanPort, Template: 1, VNI: 77, Remote: loopback.As16(), Config: bfdTimes, OneHop: true}
+	set.Config.Auth = bfd.Auth{Type: bfd.MeticulousKeyedSHA1, KeyID: 3}
+	copy(set.Config.Auth.Key[:], "secret")
+	for i, r := range []*rig{a, b} {
+		r.w.fixed = r.w.now
+		r.command(AppendTermination(nil, 0, &tunnel.Termination{Port: vxlanPort, VNI: 77, UDPPort: 4789, BFD: true}))
+		set.Discriminator = uint32(i+1) << 20
+		r.command(AppendBFD(nil, 5, &set))
+		r.turn()
+	}
+	wire(a, b, 2500, true)
+	a.wantState("start", bfd.Up)
+	b.wantState("start at the remote", bfd.Up)
+	b.w.fixed += 250 * bfdMS
+	b.turn()
+	sent := b.tx(uplinkPort).TakeAll()[0]
+	before := *a.session()
+	a.inject(uplinkPort, forge(sent, before.Mine)) // the sum no longer fits
+	a.turn()
+	routed := bytes.Clone(sent)
+	ip := packet.IPv4(routed[14:34])
+	ip[8]--
+	ip.SetChecksum(0)
+	ip.SetChecksum(packet.Checksum(ip))
+	a.inject(uplinkPort, routed)
+	a.turn()
+	a.wantState("forgeries", bfd.Up)
+	s := a.session()
+	a.equal("unauthentic", s.Unauthentic, 1)
+	a.equal("distant", s.Distant, 1)
+	a.equal("received", s.Received, before.Received)
+	for range 2 { // the second one is a replay
+		a.inject(uplinkPort, sent)
+		a.turn()
+	}
+	a.equal("received", s.Received, before.Received+1)
+	a.equal("unauthentic", s.Unauthentic, 2)
+	set.Config.Auth.KeyID++
+	a.command(AppendBFD(nil, 5, &set)) // the key changes at one end
+	a.turn()
+	wire(a, b, 2500, true)
+	a.wantState("different keys", bfd.Down)
 }
 
 // A worker with sessions allocates nothing.
@@ -312,7 +426,9 @@ func TestBFDAtAnotherWorker(t *testing.T) {
 // If bfdPayload finds a payload in a frame, gopacket finds the same payload.
 func FuzzBFDPayload(f *testing.F) {
 	var b [packet.MaxHeader]byte
-	writeBFD(b[:], &tunnel.Template{}, &bfd.Packet{State: bfd.Up, Mine: 1, Yours: 2, Multiplier: 3})
+	var session BFDSession
+	out := session.frame(bfd.Packet{State: bfd.Up, Mine: 1, Yours: 2, Multiplier: 3})
+	writeBFD(b[:], &tunnel.Template{}, &out)
 	valid := b[:bfdHeaders+bfd.Length]
 	f.Add(valid, uint8(14))
 	f.Add(append(valid, 0, 0, 0), uint8(128))

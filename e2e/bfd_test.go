@@ -39,9 +39,14 @@ func newBFDSite(t *testing.T) *bfdSite {
 		*d = h.Weftd()
 		(*d).Weft("add-port", "uplink", "type=af_packet", "dev=u0")
 	}
-	s.near.Weft("add-port", "to1", "type=vxlan", "vni=7", "remote=172.16.0.2", "bfd=on")
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("a key of BFD\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	protected := []string{"bfd=on", "bfd_one_hop=on", "bfd_auth=meticulous-keyed-sha1", "bfd_key_file=" + key}
+	s.near.Weft(append([]string{"add-port", "to1", "type=vxlan", "vni=7", "remote=172.16.0.2"}, protected...)...)
 	s.near.Weft("add-port", "to2", "type=vxlan", "vni=7", "remote=172.16.0.3", "bfd=on")
-	s.first.Weft("add-port", "back", "type=vxlan", "vni=7", "remote=172.16.0.1", "bfd=on")
+	s.first.Weft(append([]string{"add-port", "back", "type=vxlan", "vni=7", "remote=172.16.0.1"}, protected...)...)
 	s.second.Weft("add-port", "back", "type=vxlan", "vni=7", "remote=172.16.0.1", "bfd=on")
 	s.near.Weft("add-port", "both", "type=vxlan", "vni=8", "remote=172.16.0.2,172.16.0.3", "bfd=on")
 	s.first.Weft("add-port", "back8", "type=vxlan", "vni=8", "remote=172.16.0.1", "bfd=on")

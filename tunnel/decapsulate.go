@@ -13,7 +13,7 @@ import (
 type outer struct {
 	header        int // offset of the tunnel header
 	remote, local [2]uint64
-	tos           uint8
+	tos, ttl      uint8
 	udpPort       uint16
 	family        uint8 // family of the tunnels that use the UDP port
 	v6            bool
@@ -25,7 +25,7 @@ type outer struct {
 // frame to options, and writes their hash to words. It merges the outer ECN field into the
 // inner IP header (RFC 6040 section 4.2). If it returns a drop reason, InPort is still the
 // uplink. If the tunnel uses BFD, it returns packet.Consumed for a decapsulated frame to
-// BFDAddress, which is no drop reason.
+// BFDAddress, which is no drop reason. The first of words then has the outer TTL at OuterTTLShift.
 //
 // Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows. It
 // drops outer fragments as DropBadOuter (RFC 7348 section 4.3).
@@ -68,6 +68,7 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 		words[1] = o.remote[1]<<32 | o.local[1]&0xffffffff
 	}
 	if end.BFD && toBFD(b, f) {
+		words[0] |= uint64(o.ttl) << OuterTTLShift
 		return packet.Consumed
 	}
 	return packet.DropNone
@@ -102,6 +103,9 @@ func takeOptions(b *packet.Batch, f *packet.Frame, options *flowtable.TunOptions
 	options.Len = uint32(n)
 	return checkOptions(options.Raw())
 }
+
+// OuterTTLShift is the place of the outer TTL above the VNI, in the words of a BFD packet.
+const OuterTTLShift = 32
 
 // BFDAddress is the destination MAC address of BFD packets in a tunnel, as in Open
 // vSwitch (ovs-vswitchd.conf.db(5), bfd_local_dst_mac).
@@ -194,7 +198,7 @@ func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, offset int) (udp, en
 		return 0, 0, packet.DropBadOuter
 	}
 	o.remote[1], o.local[1] = mapped<<32|uint64(ip.Src()), mapped<<32|uint64(ip.Dst())
-	o.tos = ip.TOS()
+	o.tos, o.ttl = ip.TOS(), ip.TTL()
 	return offset + n, offset + total, packet.DropNone
 }
 
@@ -215,6 +219,6 @@ func (o *outer) parseIPv6(f *packet.Frame, offset int) (udp, end int, reason pac
 	o.remote[0], o.remote[1] = ip.Src()
 	o.local[0], o.local[1] = ip.Dst()
 	o.v6 = true
-	o.tos = ip.TrafficClass()
+	o.tos, o.ttl = ip.TrafficClass(), ip.HopLimit()
 	return offset + packet.IPv6Len, end, packet.DropNone
 }

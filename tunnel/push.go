@@ -62,6 +62,19 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8, x *Fi
 	return packet.DropNone
 }
 
+// SetOuterTTL changes the outer TTL of a frame after Push.
+func (t *Template) SetOuterTTL(f *packet.Frame, ttl uint8) {
+	h := f.Header()[t.IP:t.UDP]
+	if len(h) != packet.IPv4Len {
+		h[7] = ttl
+		return
+	}
+	ip := packet.IPv4(h)
+	ip[8] = ttl
+	ip.SetChecksum(0)
+	ip.SetChecksum(packet.Checksum(ip))
+}
+
 // finishIPv4 writes the outer IPv4 fields that differ between datagrams. The
 // template's checksum field holds the sum of the constant fields. tos and ttl are
 // inherited values. count is the number of datagrams.

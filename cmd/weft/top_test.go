@@ -17,7 +17,7 @@ import (
 func TestTopRates(t *testing.T) {
 	before := &api.Show{
 		Workers: []api.Worker{{Core: 3, Frames: 1000, BusyNS: 1e9, ExactHits: 10, Batches: 100, Drops: map[string]uint64{"flow-drop": 5}}},
-		Ports:   []api.Port{{Number: 1, Name: "a", Stats: api.PortStats{RxPackets: 7}}, {Number: 2, Name: "b", Stats: api.PortStats{RxPackets: 100, RxBytes: 1000}},
+		Ports: []api.Port{{Number: 1, Name: "a", Stats: api.PortStats{RxPackets: 7}}, {Number: 2, Name: "b", Stats: api.PortStats{RxPackets: 100, RxBytes: 1000}},
 			{Number: 3, Name: "slow", Stats: api.PortStats{RxPackets: 9, WorkerNS: 1e9}}},
 	}
 	after := &api.Show{

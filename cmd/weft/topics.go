@@ -137,6 +137,10 @@ Ports of two of these types need different UDP ports.
   bfd_min_tx=MS     interval of BFD packets, from 50 (default 200)
   bfd_min_rx=MS     shortest interval of the remote's BFD packets, from 50 (default 200)
   bfd_mult=N        packets that the remote must miss before the port is down there (default 4)
+  bfd_one_hop=on    takes BFD packets only from the same network (outer TTL 255, RFC 5082)
+  bfd_auth=TYPE     authenticates BFD packets: keyed-sha1 or meticulous-keyed-sha1 (RFC 5880)
+  bfd_key_file=PATH file with the key, of 1 to 20 bytes, without access for others
+  bfd_key_id=N      number of the key, 0 to 255 (default 1)
 
 Bridge of a port of any type except uplink, af_xdp and af_packet:
 

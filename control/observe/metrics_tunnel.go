@@ -13,6 +13,7 @@ var (
 	metricBFDUp     = describe("tunnel_bfd_up", "1 while the BFD session with the remote is up. Only ports with bfd=on.", "port", "remote")
 	metricBFDRx     = describe("tunnel_bfd_received_packets_total", "BFD packets of the session received from the remote.", "port", "remote")
 	metricBFDTx     = describe("tunnel_bfd_sent_packets_total", "BFD packets sent to the remote.", "port", "remote")
+	metricBFDReason = describe("tunnel_bfd_refused_reasons_total", "Parts of the refused BFD packets: wrong discriminators, from beyond a router, without the session's authentication, and not repeated while somebody guessed discriminators.", "port", "remote", "reason")
 	metricBFDRefuse = describe("tunnel_bfd_refused_packets_total", "BFD packets from the remote that did not belong to the session or exceeded its rate.", "port", "remote")
 	metricRemoteMTU = describe("tunnel_remote_mtu_bytes", "MTU of the path to the remote, outer headers included.", "port", "remote")
 )
@@ -32,6 +33,9 @@ func collectRemotes(metrics chan<- prometheus.Metric, p *api.Port) {
 			metrics <- prometheus.MustNewConstMetric(metricBFDRx, prometheus.CounterValue, float64(b.Received), p.Name, r.Address)
 			metrics <- prometheus.MustNewConstMetric(metricBFDTx, prometheus.CounterValue, float64(b.Sent), p.Name, r.Address)
 			metrics <- prometheus.MustNewConstMetric(metricBFDRefuse, prometheus.CounterValue, float64(b.Refused), p.Name, r.Address)
+			for reason, n := range b.RefusedReasons {
+				metrics <- prometheus.MustNewConstMetric(metricBFDReason, prometheus.CounterValue, float64(n), p.Name, r.Address, reason)
+			}
 		}
 		if r.MTU > 0 {
 			metrics <- prometheus.MustNewConstMetric(metricRemoteMTU, prometheus.GaugeValue, float64(r.MTU), p.Name, r.Address)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"weft/bfd"
 	"weft/control/change"
 	"weft/control/underlay"
 	"weft/control/usererr"
@@ -70,6 +71,18 @@ type tunnelPort struct {
 	portContext
 	mu         sync.Mutex
 	membership underlay.Membership
+	auth       *bfd.Auth // of BFD sessions; nil: the port has never been open
+}
+
+// bfdAuth returns the authentication of the port's BFD sessions.
+func (p *tunnelPort) bfdAuth() bfd.Auth {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.auth == nil {
+		a, _ := readBFDAuth(p.values) // error ignored: nobody has the key that it returns then
+		p.auth = &a
+	}
+	return *p.auth
 }
 
 func (p *tunnelPort) open(device *engine.Kept) error {
@@ -78,6 +91,13 @@ func (p *tunnelPort) open(device *engine.Kept) error {
 	if err := checkBFD(p.values); err != nil {
 		return err
 	}
+	auth, err := readBFDAuth(p.values)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.auth = &auth
+	p.mu.Unlock()
 	switch {
 	case group.IsValid() && p.values["dev"] == "":
 		return usererr.Errorf("remote=%s: expected dev= as well: the device through which the multicast group is reached", remote)

@@ -34,6 +34,7 @@ type Session struct {
 	UDPPort uint16
 	VNI     uint32
 	Config  bfd.Config
+	OneHop  bool // see datapath.BFDSession
 }
 
 // BFDState is the state of a session with a remote.
@@ -43,7 +44,9 @@ type BFDState struct {
 	DetectionMS                  int           // silence after which the remote is down; 0: never heard
 	Silence                      time.Duration // since the last packet; negative: never heard
 	Received, Sent, Refused      uint64        // packets
-	expired                      bool          // the detection time has passed since the last packet
+	// parts of Refused, see datapath.BFDSession
+	Guessed, Distant, Unauthentic, Doubtful uint64
+	expired                                 bool // the detection time has passed since the last packet
 }
 
 // session is a declared session. Templates.mu guards it.
@@ -148,7 +151,7 @@ func (t *Templates) syncSessions() {
 		if reason != packet.DropNone {
 			template = MaxTemplates // no worker has it, so nothing is sent
 		}
-		set := datapath.BFDSet{Port: s.Port, Template: template, VNI: s.VNI, Remote: s.Remote.As16(), Config: s.Config, Discriminator: s.discriminator}
+		set := datapath.BFDSet{Port: s.Port, Template: template, VNI: s.VNI, Remote: s.Remote.As16(), Config: s.Config, OneHop: s.OneHop, Discriminator: s.discriminator}
 		if set != s.sent {
 			s.sent = set
 			t.rings.Push(0, datapath.AppendBFD(nil, s.index, &set))
@@ -233,6 +236,7 @@ func (t *Templates) superviseState(key Tunnel, st *RemoteState) {
 	b := &BFDState{
 		State: r.State, RemoteState: r.TheirState, Diagnostic: r.Diag, RemoteDiagnostic: r.TheirDiag, Silence: -1,
 		Received: r.Received, Sent: r.Sent, Refused: r.Refused,
+		Guessed: r.Guessed, Distant: r.Distant, Unauthentic: r.Unauthentic, Doubtful: r.Doubtful,
 	}
 	if heard := r.HeardNS; heard != 0 {
 		b.Silence = time.Duration(max(clock.Monotonic(), heard) - heard)
