@@ -90,7 +90,9 @@ func (ps *Ports) modify(tx *change.Tx, name string, words []string) (*switchPort
 		return nil, err
 	}
 	tx.At(change.Tell, next, func() error {
-		ps.log.Info("port changed", "port", name, "options", strings.Join(words, " "))
+		if ps.byNumber[p.saved.Number] == next { // otherwise it was taken back
+			ps.log.Info("port changed", "port", name, "options", strings.Join(words, " "))
+		}
 		return nil
 	})
 	return next, nil

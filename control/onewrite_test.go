@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.etcd.io/bbolt"
+
+	"weft/api"
+	"weft/control/agent"
+	"weft/control/change"
+	"weft/control/ovsdb"
+	"weft/control/store"
+	"weft/openflow"
+	"weft/openflow/ofproto"
+)
+
+// copyState copies the state file, as a kill of control would leave it now, into a new state
+// directory.
+func (f *fakes) copyState() (dir string) {
+	f.t.Helper()
+	dir = f.t.TempDir()
+	text, err := os.ReadFile(filepath.Join(f.config.StateDir, "state.db"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "state.db"), text, 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	return dir
+}
+
+// writes returns the number of transactions of the state file so far.
+func (f *fakes) writes() (transactions int) {
+	f.t.Helper()
+	db, err := bbolt.Open(filepath.Join(f.copyState(), "state.db"), 0o600, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.View(func(tx *bbolt.Tx) error { transactions = tx.ID(); return nil }); err != nil {
+		f.t.Fatal(err)
+	}
+	return transactions
+}
+
+// saved returns the number of ports that a control process would load if this one were killed now.
+func (f *fakes) saved() (ports int) {
+	f.t.Helper()
+	s, err := store.Open(f.copyState())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer s.Close()
+	state, err := s.Load()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return len(state.Ports)
+}
+
+// Each change of the switch is one transaction of the state file, so that a killed control leaves
+// the state before the change or after it.
+func TestChangeIsOneWrite(t *testing.T) {
+	f := newFakes(t)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	once := func(name string, change func() error) {
+		t.Helper()
+		before := f.writes()
+		must(change())
+		if n := f.writes() - before; n != 1 {
+			t.Errorf("%s: %d transactions of the state file, want 1", name, n)
+		}
+	}
+	once("add-br", func() error { _, err := f.d.bridges.Add(api.AddBridge{Name: "br1", Bare: true}); return err })
+	for i := range 4 {
+		once("add-port", func() error {
+			_, err := f.d.ports.Add(fmt.Sprint("p", i), []string{"type=patch", fmt.Sprint("peer=p", i^1), "bridge=br1"})
+			return err
+		})
+	}
+	once("mod-port", func() error { _, err := f.d.ports.Modify("p0", []string{"tag=7"}); return err })
+	tables := f.d.bridges.Named("br1").Tables
+	once("add-group", func() error {
+		_, err := tables.ChangeGroups(api.ChangeTable{Op: "add", Text: "group_id=1,type=all,bucket=output:p1"})
+		return err
+	})
+	once("a bundle of 1,000 flows and a group", func() error {
+		group, err := openflow.ParseGroupMod("group_id=2,type=all,bucket=output:1", openflow.GroupAdd, nil)
+		must(err)
+		items := []ofproto.BundleItem{{Group: &group}}
+		for i := range 1000 {
+			mods, err := openflow.ParseFlowMods(fmt.Sprintf("priority=%d,actions=group:2", i+1), openflow.Add, nil)
+			must(err)
+			items = append(items, ofproto.BundleItem{Flow: &mods[0]})
+		}
+		return f.d.configuration.Update(func(*change.Tx) error {
+			_, err := f.d.bridges.Named("br1").Pipeline.ApplyBundle(items)
+			return err
+		})
+	})
+	once("del-br", func() error { return f.d.bridges.Delete("br1") })
+
+	before := f.writes()
+	var declared []agent.Port
+	for i := range 100 {
+		declared = append(declared, agent.Port{Name: fmt.Sprint("q", i), VNI: 5, Unchecked: true})
+	}
+	must(f.d.fleet.Apply(&agent.Changes{Nets: []agent.Net{{VNI: 5}}, Ports: declared}))
+	if n := f.writes() - before; n != 0 {
+		t.Errorf("a declaration: %d transactions of the state file; the agent saves it", n)
+	}
+
+	const rows = 100
+	once("a transaction of the database", func() error {
+		ruled{f.d}.ChangePorts(func(ports ovsdb.PortChanges) {
+			for i := range rows {
+				must(ports.Add(fmt.Sprint("r", i), []string{"type=patch", "peer=x"}, func(err error) { t.Error(err) }))
+			}
+			tx := ports.(portChanges).tx
+			for stage, want := range map[change.Stage]int{change.Show: 0, change.Walk: 0, change.Attach: 0, change.Close: rows, change.Tell: rows} {
+				tx.At(stage, t, func() error {
+					if n := f.saved(); n != want {
+						t.Errorf("a kill at stage %d leaves %d ports, want %d", stage, n, want)
+					}
+					return nil
+				})
+			}
+		})
+		return nil
+	})
+}
