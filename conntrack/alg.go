@@ -30,24 +30,24 @@ const (
 // Announcements are shorter than this and begin their segment.
 const maxCommand = 120
 
-// announce passes frame f to the gateway (FTP or TFTP) of connection n. It does nothing
-// if the connection has no gateway, or no longer has generation g. f belongs to the
+// announce passes frame x to the gateway (FTP or TFTP) of connection n. It does nothing
+// if the connection has no gateway, or no longer has generation g. The frame belongs to the
 // connection, in direction dir.
-func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir uint8, now uint64) {
+func (tr *Tracker) announce(x *trackedFrame, n, g uint32, dir uint8) {
 	t := tr.Table
 	var v view
-	if !t.read(n, g, &v) || f.L4 == 0 {
+	if !t.read(n, g, &v) || x.frame.L4 == 0 {
 		return
 	}
 	e := tr.expectationOf(&v, n, dir)
 	switch {
 	case v.flags&connTFTP != 0 && dir == 0: // TFTP request; the server answers from another port
 		e.dstPort, e.announced = v.tuples[1].dstPort(), v.tuples[0].srcPort()
-		t.expect(&e, now)
+		t.expect(&e, x.now)
 	case v.flags&(connFTP|connTranslated) == connFTP: // FTP without NAT; with NAT see shift.go
-		if a, ok := readOwn(payloadOf(b, f), &v, dir); ok {
+		if a, ok := readOwn(payloadOf(x.batch, x.frame), &v, dir); ok {
 			e.dstPort, e.announced = a.port, a.port
-			t.expect(&e, now)
+			t.expect(&e, x.now)
 		}
 	}
 }

@@ -62,6 +62,16 @@ type Tracker struct {
 	order   [packet.BatchSize]uint8
 }
 
+// trackedFrame is the frame that a ct action works on.
+type trackedFrame struct {
+	batch *packet.Batch
+	frame *packet.Frame // in the batch
+	probe *probe        // with the frame's tuple
+	meta  *Meta         // result
+	req   *Request
+	now   uint64 // CLOCK_MONOTONIC in nanoseconds
+}
+
 // NewTracker makes a Tracker for one worker. seed must be random.
 func NewTracker(t *Table, seed uint64) *Tracker { return &Tracker{Table: t, rng: seed | 1} }
 
@@ -87,54 +97,54 @@ func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.Batch
 	for _, i := range frames {
 		i %= packet.BatchSize
 		tr.sender = sender{uint16(b.Frames[i].InPort), req.Tunnelled>>i&1 != 0}
-		tr.track(b, int(i), &metas[i], req, now)
+		tr.track(&trackedFrame{b, &b.Frames[i], &tr.probes[i], &metas[i], req, now}, int(i))
 	}
 }
 
-// track runs frame i through the ct action. The caller has looked the frame up with
-// seek.
-func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint64) {
-	t, f, p := tr.Table, &b.Frames[i], &tr.probes[i]
-	if m.State&Tracked != 0 && m.Zone == req.Zone && m.Ref.Generation != 0 && tr.trackAgain(b, f, p, m, req, now) {
+// track runs x, which is frame i of its batch, through the ct action. The caller has looked
+// the frame up with seek.
+func (tr *Tracker) track(x *trackedFrame, i int) {
+	t := tr.Table
+	if x.meta.State&Tracked != 0 && x.meta.Zone == x.req.Zone && x.meta.Ref.Generation != 0 && tr.trackAgain(x) {
 		return
 	}
-	m.begin(req.Zone)
-	if p.kind == kindNone {
+	x.meta.begin(x.req.Zone)
+	if x.probe.kind == kindNone {
 		return
 	}
 	n, dir, begins := tr.numbers[i], tr.dirs[i], false
 	if n == none && tr.created != t.head.counters.Created {
 		// An earlier frame of the batch may have created the connection. The look-up is
 		// skipped if the frame begins a connection, because create repeats it.
-		begins = req.Commit && t.head.expecting.Load() == 0 && tr.begins(b, f, p, req)
+		begins = x.req.Commit && t.head.expecting.Load() == 0 && tr.begins(x)
 		if !begins {
-			n, dir = t.find(p)
+			n, dir = t.find(x.probe)
 		}
 	}
 	for range maxRestarts {
-		if n == none && (begins || tr.begins(b, f, p, req)) {
-			if tr.unknown(b, f, p, m, req, now) {
+		if n == none && (begins || tr.begins(x)) {
+			if tr.unknown(x) {
 				return
 			}
-		} else if n == none || tr.follow(b, f, p, n, dir, m, req, now) {
+		} else if n == none || tr.follow(x, n, dir) {
 			return
 		}
-		m.begin(req.Zone)
-		n, dir = t.find(p)
+		x.meta.begin(x.req.Zone)
+		n, dir = t.find(x.probe)
 		begins = false
 	}
-	if tr.begins(b, f, p, req) {
-		tr.unknown(b, f, p, m, req, now)
+	if tr.begins(x) {
+		tr.unknown(x)
 	}
 }
 
 // begins reports whether a frame without a connection may begin one. For a commit, it sets
 // tr.begun to the initial state of the connection.
-func (tr *Tracker) begins(b *packet.Batch, f *packet.Frame, p *probe, req *Request) bool {
-	if p.kind == kindFlow && !req.Commit && p.proto() == packet.ProtoTCP && f.L4 != 0 {
-		return beginsTCP(tcpFlags(f)) // only a commit needs the initial state
+func (tr *Tracker) begins(x *trackedFrame) bool {
+	if x.probe.kind == kindFlow && !x.req.Commit && x.probe.proto() == packet.ProtoTCP && x.frame.L4 != 0 {
+		return beginsTCP(tcpFlags(x.frame)) // only a commit needs the initial state
 	}
-	return p.kind == kindFlow && tr.begin(b, f, p.proto())
+	return x.probe.kind == kindFlow && tr.begin(x.batch, x.frame, x.probe.proto())
 }
 
 func (m *Meta) begin(zone uint16) {
@@ -149,25 +159,25 @@ const maxRestarts = 4
 
 // follow tracks a frame that belongs to connection n. It returns false if the
 // connection has ended.
-func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, dir uint8, m *Meta, req *Request, now uint64) bool {
+func (tr *Tracker) follow(x *trackedFrame, n uint32, dir uint8) bool {
 	t := tr.Table
 	c := &t.conns[n]
 	g := c.generation()
-	if again, ok := t.matches(n, p); !ok || again != dir || g&1 == 0 {
+	if again, ok := t.matches(n, x.probe); !ok || again != dir || g&1 == 0 {
 		return false // another worker ended or replaced it
 	}
-	if c.expired(now) {
+	if c.expired(x.now) {
 		t.end(n, g, EndExpired)
 		return false
 	}
-	if req.Force && req.Commit && dir == 1 && p.kind != kindError {
+	if x.req.Force && x.req.Commit && dir == 1 && x.probe.kind != kindError {
 		t.end(n, g, EndReplaced)
 		return false
 	}
 	state := uint8(Tracked | Related)
-	if p.kind != kindError {
+	if x.probe.kind != kindError {
 		v := verdictInvalid
-		if v, g = tr.update(b, f, p, n, g, dir, now); v == verdictRestart {
+		if v, g = tr.update(x, n, g, dir); v == verdictRestart {
 			t.end(n, g, EndReplaced)
 			return false
 		} else if v == verdictInvalid {
@@ -184,19 +194,19 @@ func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 	if dir == 1 && state&Invalid == 0 {
 		state |= Reply
 	}
-	m.State, m.Dir = state, dir
-	if c.flags&(connFTP|connTFTP) != 0 && state&Invalid == 0 && p.kind != kindError {
-		tr.announce(b, f, n, g, dir, now)
+	x.meta.State, x.meta.Dir = state, dir
+	if c.flags&(connFTP|connTFTP) != 0 && state&Invalid == 0 && x.probe.kind != kindError {
+		tr.announce(x, n, g, dir)
 	}
-	return tr.apply(b, f, p, n, g, m, req, now)
+	return tr.apply(x, n, g)
 }
 
 // apply completes the ct action on a frame of connection n: mark, label, original tuple
 // and translation. It returns false if the connection has changed in the meantime.
-func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, m *Meta, req *Request, now uint64) bool {
+func (tr *Tracker) apply(x *trackedFrame, n, g uint32) bool {
 	t := tr.Table
-	if req.Commit && req.marks() && m.State&Invalid == 0 {
-		if g = t.setMark(n, g, req); g == 0 {
+	if x.req.Commit && x.req.marks() && x.meta.State&Invalid == 0 {
+		if g = t.setMark(n, g, x.req); g == 0 {
 			return false
 		}
 	}
@@ -204,22 +214,22 @@ func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32
 	if !t.read(n, g, &v) {
 		return false
 	}
-	m.Ref = Ref{n, g}
-	m.Mark, m.Label = v.mark, v.label
-	v.tuples[0].into(&m.Orig, v.addresses(0))
+	x.meta.Ref = Ref{n, g}
+	x.meta.Mark, x.meta.Label = v.mark, v.label
+	v.tuples[0].into(&x.meta.Orig, v.addresses(0))
 	if v.flags&connRelated != 0 {
-		t.originOfParent(v.parent, m)
+		t.originOfParent(v.parent, x.meta)
 	}
-	if req.NAT.Kind != NATNone && m.State&(Invalid|SNAT|DNAT) == 0 {
-		if v.flags&(connFTP|connTranslated) == connFTP|connTranslated && p.kind == kindFlow && f.L4 != 0 {
-			if reason, ok := tr.shift(b, f, n, g, &v, m.Dir, now); !ok {
+	if x.req.NAT.Kind != NATNone && x.meta.State&(Invalid|SNAT|DNAT) == 0 {
+		if v.flags&(connFTP|connTranslated) == connFTP|connTranslated && x.probe.kind == kindFlow && x.frame.L4 != 0 {
+			if reason, ok := tr.shift(x, n, g, &v); !ok {
 				return false
 			} else if reason != packet.DropNone {
-				m.Drop = reason
+				x.meta.Drop = reason
 				return true
 			}
 		}
-		m.State |= t.translate(b, f, p, &v, m.Dir)
+		x.meta.State |= t.translate(x.batch, x.frame, x.probe, &v, x.meta.Dir)
 	}
 	return true
 }
@@ -267,21 +277,21 @@ func merge(mark uint32, label [2]uint64, req *Request) (uint32, [2]uint64) {
 	return mark, label
 }
 
-// trackAgain tracks a frame that was already tracked in the same zone, with result m.
+// trackAgain tracks a frame that was already tracked in the same zone, with result x.meta.
 // It returns false if the frame now belongs, or must belong, to another connection.
-func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
+func (tr *Tracker) trackAgain(x *trackedFrame) bool {
 	t := tr.Table
-	n := m.Ref.Number
-	if n >= uint32(len(t.conns)) || t.conns[n].generation() != m.Ref.Generation || !t.carries(n, p, m) {
+	n := x.meta.Ref.Number
+	if n >= uint32(len(t.conns)) || t.conns[n].generation() != x.meta.Ref.Generation || !t.carries(n, x.probe, x.meta) {
 		return false
 	}
-	if req.Force && req.Commit && m.Dir == 1 && m.State&Related == 0 {
-		if m.State&(SNAT|DNAT) == 0 {
-			t.end(n, m.Ref.Generation, EndReplaced)
+	if x.req.Force && x.req.Commit && x.meta.Dir == 1 && x.meta.State&Related == 0 {
+		if x.meta.State&(SNAT|DNAT) == 0 {
+			t.end(n, x.meta.Ref.Generation, EndReplaced)
 		}
 		return false
 	}
-	return tr.apply(b, f, p, n, m.Ref.Generation, m, req, now)
+	return tr.apply(x, n, x.meta.Ref.Generation)
 }
 
 // carries reports whether a frame with the earlier result m still has a tuple of
@@ -298,56 +308,56 @@ func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 
 // unknown tracks a frame that belongs to no connection. A commit begins the connection
 // tr.begun. unknown returns false if another worker has just created the connection.
-func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
+func (tr *Tracker) unknown(x *trackedFrame) bool {
 	g := &tr.begun
-	m.State = Tracked | New
-	p.words.into(&m.Orig, &p.long)
+	x.meta.State = Tracked | New
+	x.probe.words.into(&x.meta.Orig, &x.probe.long)
 	if tr.head.expecting.Load() != 0 {
-		tr.relate(p, m, req, now)
+		tr.relate(x)
 	}
-	if !req.Commit {
+	if !x.req.Commit {
 		return true
 	}
-	g.alg, g.sender = req.ALG, tr.sender
-	if g.mark, g.label = m.Mark, m.Label; req.marks() {
-		g.mark, g.label = merge(m.Mark, m.Label, req)
+	g.alg, g.sender = x.req.ALG, tr.sender
+	if g.mark, g.label = x.meta.Mark, x.meta.Label; x.req.marks() {
+		g.mark, g.label = merge(x.meta.Mark, x.meta.Label, x.req)
 	}
 	g.marked = uint64(g.mark)|g.label[0]|g.label[1] != 0
-	ref, created, reason := tr.create(p, &req.NAT, g, now)
+	ref, created, reason := tr.create(x.probe, &x.req.NAT, g, x.now)
 	if reason != packet.DropNone {
-		m.Drop = reason
+		x.meta.Drop = reason
 		return true
 	}
 	if !created {
 		return false
 	}
-	if req.ALG == ALGTFTP { // the first frame is the request
-		tr.announce(b, f, ref.Number, ref.Generation, 0, now)
+	if x.req.ALG == ALGTFTP { // the first frame is the request
+		tr.announce(x, ref.Number, ref.Generation, 0)
 	}
-	if req.NAT.Kind == NATNone && !req.marks() && g.related.Generation == 0 {
-		m.Ref = ref // apply would read the same mark, label and tuple from the record
+	if x.req.NAT.Kind == NATNone && !x.req.marks() && g.related.Generation == 0 {
+		x.meta.Ref = ref // apply would read the same mark, label and tuple from the record
 		return true
 	}
-	return tr.apply(b, f, p, ref.Number, ref.Generation, m, req, now)
+	return tr.apply(x, ref.Number, ref.Generation)
 }
 
-// relate makes tr.begun a related connection if an expectation (of FTP or TFTP) matches tuple
-// p. m then has the parent's original tuple, mark and label.
-func (tr *Tracker) relate(p *probe, m *Meta, req *Request, now uint64) {
-	x, ok := tr.expected(p, now, req.Commit)
+// relate makes tr.begun a related connection if an expectation (of FTP or TFTP) matches the
+// frame's tuple. x.meta then has the parent's original tuple, mark and label.
+func (tr *Tracker) relate(x *trackedFrame) {
+	e, ok := tr.expected(x.probe, x.now, x.req.Commit)
 	if !ok {
 		return
 	}
-	m.State |= Related
+	x.meta.State |= Related
 	var up view
-	if tr.readBorn(x.parent, &up) {
-		up.tuples[0].into(&m.Orig, up.addresses(0))
+	if tr.readBorn(e.parent, &up) {
+		up.tuples[0].into(&x.meta.Orig, up.addresses(0))
 		if up.flags&connLabelled != 0 {
-			m.Mark, m.Label = up.mark, up.label
+			x.meta.Mark, x.meta.Label = up.mark, up.label
 		}
 	}
 	g := &tr.begun
-	g.related, g.announcer, g.announced = x.parent, x.announcer, x.announced
+	g.related, g.announcer, g.announced = e.parent, e.announcer, e.announced
 }
 
 // begin sets tr.begun to the initial state of the connection that frame f begins. It
@@ -376,19 +386,18 @@ func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8) bool {
 	return true
 }
 
-// update updates the state of connection n for a frame with tuple p, and returns the
-// new generation. Fields that were read without the lock are valid only if n still has
-// generation g.
-func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, dir uint8, now uint64) (verdict, uint32) {
+// update updates the state of connection n for frame x, and returns the new generation.
+// Fields that were read without the lock are valid only if n still has generation g.
+func (tr *Tracker) update(x *trackedFrame, n, g uint32, dir uint8) (verdict, uint32) {
 	t := tr.Table
 	c, peers := &t.conns[n], &t.peers[n]
-	proto := p.proto()
+	proto := x.probe.proto()
 	kind := c.list
 	v, class, was := verdictValid, Class(0), c.class
 	switch {
-	case proto == packet.ProtoTCP && f.L4 != 0:
+	case proto == packet.ProtoTCP && x.frame.L4 != 0:
 		var s segment
-		parseTCP(b, f, &s)
+		parseTCP(x.batch, x.frame, &s)
 		s.length += tr.missing
 		if !t.lockConn(c, g) {
 			return verdictInvalid, g
@@ -404,9 +413,9 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		if class == TCPTimeWait || class == TCPClose {
 			kind = listClosing
 		}
-	case proto == packet.ProtoSCTP && f.L4 != 0:
+	case proto == packet.ProtoSCTP && x.frame.L4 != 0:
 		var s chunk
-		if !parseSCTP(b, f, &s) || !t.lockConn(c, g) {
+		if !parseSCTP(x.batch, x.frame, &s) || !t.lockConn(c, g) {
 			return verdictInvalid, g
 		}
 		was = classOfSCTP(peers[0].phase, peers[1].phase)
@@ -437,7 +446,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 	if kind != c.list {
 		t.relist(n, g, kind)
 	}
-	if !t.keep(c, g, class, now) {
+	if !t.keep(c, g, class, x.now) {
 		return verdictInvalid, g
 	}
 	if class != was {

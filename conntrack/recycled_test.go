@@ -126,15 +126,20 @@ func tryTaken(t *testing.T, workers int, nat bool, older, newer *conversation) {
 	later := r.now + second
 	for name, try := range map[string]func() bool{
 		"update": func() bool {
-			v, _ := r.tr.update(&r.b, f, p, old.Number, old.Generation, 0, later)
+			v, _ := r.tr.update(&trackedFrame{batch: &r.b, frame: f, probe: p, now: later}, old.Number, old.Generation, 0)
 			return v == verdictValid
 		},
-		"announce": func() bool { r.tr.announce(&r.b, f, old.Number, old.Generation, 0, later); return false },
+		"announce": func() bool {
+			r.tr.announce(&trackedFrame{batch: &r.b, frame: f, now: later}, old.Number, old.Generation, 0)
+			return false
+		},
 		"apply": func() bool {
-			return r.tr.apply(&r.b, f, p, old.Number, old.Generation, &Meta{Zone: 1, State: Tracked | New}, &Request{Zone: 1, Commit: true, Mark: 2, MarkMask: 2, NAT: NAT{Kind: NATBare}}, later)
+			return r.tr.apply(&trackedFrame{&r.b, f, p, &Meta{Zone: 1, State: Tracked | New},
+				&Request{Zone: 1, Commit: true, Mark: 2, MarkMask: 2, NAT: NAT{Kind: NATBare}}, later}, old.Number, old.Generation)
 		},
 		"again": func() bool {
-			return r.tr.trackAgain(&r.b, f, p, &Meta{Zone: 1, State: Tracked | New, Ref: old}, &Request{Zone: 1, NAT: NAT{Kind: NATBare}}, later)
+			return r.tr.trackAgain(&trackedFrame{&r.b, f, p, &Meta{Zone: 1, State: Tracked | New, Ref: old},
+				&Request{Zone: 1, NAT: NAT{Kind: NATBare}}, later})
 		},
 		"Fast":    func() bool { _, ok := r.tr.Fast(&r.b, 0, true, later); return ok },
 		"FastAll": func() bool { return r.tr.FastAll(&r.b, []uint8{0}, 1, true, later) != 0 },

@@ -94,8 +94,15 @@ func (s *shift) send(g *segment) {
 	}
 }
 
-// rewriting describes an FTP announcement that must be rewritten.
+// rewriting is a segment of an FTP control connection and the announcement in it that must
+// be rewritten.
 type rewriting struct {
+	segment        // as the sender sent it
+	shift   shift  // of the segment's direction
+	payload int    // offset of the segment's text in the frame
+	n       uint32 // number of the connection
+	v       *view  // copy of the connection
+	dir     uint8  // direction of the segment
 	announced
 	line    int    // offset of the line in the frame
 	pos     uint32 // sequence number of the line
@@ -103,27 +110,27 @@ type rewriting struct {
 	repeats bool   // the announcement was rewritten before
 }
 
-// shift rewrites segment f of FTP control connection n, which has NAT, in direction
-// dir. v is a copy of the connection in generation g. If the caller must drop f, shift
-// returns the reason. If the connection has changed in the meantime, shift returns
-// false and leaves f unchanged.
-func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view, dir uint8, now uint64) (reason packet.DropReason, ok bool) {
-	t := tr.Table
+// shift rewrites segment x of FTP control connection n, which has NAT. v is a copy of the
+// connection in generation g. If the caller must drop the frame, shift returns the reason. If
+// the connection has changed in the meantime, shift returns false and leaves the frame
+// unchanged.
+func (tr *Tracker) shift(x *trackedFrame, n, g uint32, v *view) (reason packet.DropReason, ok bool) {
+	t, dir := tr.Table, x.meta.Dir
 	c := &t.conns[n]
-	var sg segment
-	parseTCP(b, f, &sg)
-	payload := int(f.L4) + packet.TCP(f.Header()[f.L4:]).HeaderLen()
-	if !b.Pullup(f, payload) {
+	r := rewriting{n: n, v: v, dir: dir}
+	parseTCP(x.batch, x.frame, &r.segment)
+	sg := &r.segment
+	payload := int(x.frame.L4) + packet.TCP(x.frame.Header()[x.frame.L4:]).HeaderLen()
+	if r.payload = payload; !x.batch.Pullup(x.frame, payload) {
 		return packet.DropDeepHeader, true
 	}
 	if !t.lockConn(c, g) {
 		return packet.DropNone, false
 	}
-	s := t.shifts[n][dir&1]
+	r.shift = t.shifts[n][dir&1]
 	t.unlockConn(c, g)
 
-	var r rewriting
-	rewrites, reason := tr.rewrites(b, f, &s, &sg, n, v, dir, payload, &r, now)
+	rewrites, reason := tr.rewrites(x, &r)
 	if reason != packet.DropNone {
 		return reason, true
 	}
@@ -137,7 +144,7 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 	}
 	own, other := &t.shifts[n][dir&1], &t.shifts[n][1-dir&1]
 	if rewrites && !r.repeats {
-		if *own != s { // another worker has forwarded a segment in the meantime
+		if *own != r.shift { // another worker has forwarded a segment in the meantime
 			t.unlockConn(c, g)
 			return packet.DropGateway, true
 		}
@@ -145,7 +152,7 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 		own.oldLength, own.newLength = uint8(r.end), uint8(r.start+len(text))
 	}
 	seq, ack, back := own.passed(sg.seq), sg.ack, *other
-	own.send(&sg)
+	own.send(sg)
 	if sg.flags&tcpAck != 0 {
 		ack = other.acknowledged(sg.ack)
 		if other.valid != 0 {
@@ -156,7 +163,7 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 	t.unlockConn(c, g)
 
 	if seq != sg.seq || back.shiftBefore != 0 || back.newLength != 0 {
-		f.EditTCP(payload, func(h packet.TCP) {
+		x.frame.EditTCP(payload, func(h packet.TCP) {
 			binary.BigEndian.PutUint32(h[4:], seq)
 			if sg.flags&tcpAck != 0 {
 				binary.BigEndian.PutUint32(h[8:], ack)
@@ -165,46 +172,46 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 		})
 	}
 	if rewrites {
-		b.FinishChecksum(f)
-		f.ReplaceTCP(payload, r.line+r.start, r.end-r.start, text) // the text fits, because the method rewrites has checked it
+		x.batch.FinishChecksum(x.frame)
+		x.frame.ReplaceTCP(payload, r.line+r.start, r.end-r.start, text) // the text fits, because the method rewrites has checked it
 	}
 	return packet.DropNone, true
 }
 
-// rewrites reports whether segment g has an announcement to rewrite, and describes the
+// rewrites reports whether the segment of r has an announcement to rewrite, and describes the
 // announcement in r. A new announcement adds an expectation (an entry for the announced
-// connection). A repeated one must be rewritten as before. payload is the offset of the
-// segment's text. If the caller must drop the segment, rewrites returns the reason.
-func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segment, n uint32, v *view, dir uint8, payload int, r *rewriting, now uint64) (bool, packet.DropReason) {
-	t := tr.Table
-	length := uint32(f.Len() - payload)
-	if length == 0 || g.flags&tcpSyn != 0 {
+// connection). A repeated one must be rewritten as before. If the caller must drop the
+// segment, rewrites returns the reason.
+func (tr *Tracker) rewrites(x *trackedFrame, r *rewriting) (bool, packet.DropReason) {
+	f, s := x.frame, &r.shift
+	length := uint32(f.Len() - r.payload)
+	if length == 0 || r.flags&tcpSyn != 0 {
 		return false, packet.DropNone
 	}
-	at := s.pos - g.seq
-	if s.valid != 0 && earlierThan(s.next, g.seq) {
+	at := s.pos - r.seq
+	if s.valid != 0 && earlierThan(s.next, r.seq) {
 		// An earlier segment is missing and may have an announcement.
 		return false, packet.DropGateway
 	}
 	r.repeats = s.newLength != 0 && at < length
-	if s.newLength != 0 && g.seq-s.pos-1 < uint32(s.oldLength)-1 && length > 1 {
+	if s.newLength != 0 && r.seq-s.pos-1 < uint32(s.oldLength)-1 && length > 1 {
 		return false, packet.DropGateway // the segment begins in the middle of the rewritten announcement
 	}
 	if !r.repeats {
-		if at = 0; s.valid != 0 && earlierThan(g.seq, s.next) {
+		if at = 0; s.valid != 0 && earlierThan(r.seq, s.next) {
 			return false, packet.DropNone // the segment repeats text that was forwarded unchanged
 		}
 	}
-	r.pos, r.line, r.port = g.seq+at, payload+int(at), s.port
+	r.pos, r.line, r.port = r.seq+at, r.payload+int(at), s.port
 	fits := f.Flags&packet.FrameFragment == 0 && f.Offload.GSO == packet.GSONone &&
-		b.Pullup(f, f.Len())
+		x.batch.Pullup(f, f.Len())
 	known, longest := false, maxText4
 	if f.Header()[f.L3]>>4 == 6 {
 		longest = maxText6
 	}
 	if fits {
 		h := f.Header()
-		r.announced, known = readOwn(h[r.line:min(r.line+maxCommand, len(h))], v, dir)
+		r.announced, known = readOwn(h[r.line:min(r.line+maxCommand, len(h))], r.v, r.dir)
 		known = known && f.Len()-(r.end-r.start)+longest <= f.HeaderRoom()
 	}
 	switch {
@@ -218,11 +225,11 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 		// Two announcements are in flight: the sender must repeat the second one later.
 		return false, packet.DropGateway
 	}
-	e := tr.expectationOf(v, n, dir)
+	e := tr.expectationOf(r.v, r.n, r.dir)
 	e.dstPort, e.announced = r.announced.port, r.announced.port
-	t.expect(&e, now)
+	tr.expect(&e, x.now)
 	r.port = e.dstPort
-	own := v.tuples[dir&1].tuple(v.addresses(dir)).Src
+	own := r.v.tuples[r.dir&1].tuple(r.v.addresses(r.dir)).Src
 	return r.port != e.announced || r.address.IsValid() && e.dst != own, packet.DropNone
 }
 

@@ -21,7 +21,7 @@ func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) er
 		flows = slices.Concat(old.Flows, flows)
 		tables = slices.Concat(old.Tables, tables)
 	}
-	p := ofproto.NewPipeline(ofproto.Limits{Rules: openflow.MaxRules})
+	p := ofproto.NewTables(ofproto.Limits{Rules: openflow.MaxRules})
 	tlvs, err := next.tlvMap()
 	if err != nil {
 		return err
