@@ -205,7 +205,7 @@ func TestController(t *testing.T) {
 
 // A standalone switch has one additional flow while no controller is connected.
 func TestStandalone(t *testing.T) {
-	sw := &fakeSwitch{tables: ofproto.NewPipeline(ofproto.Limits{Rules: 1 << 16})}
+	sw := &fakeSwitch{tables: ofproto.NewTables(ofproto.Limits{Rules: 1 << 16})}
 	// The service does not run, because it removes the flow of a standalone switch.
 	service := New(Setup{Switch: sw, Log: slog.New(slog.DiscardHandler)})
 	for _, step := range []struct {

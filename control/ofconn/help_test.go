@@ -24,7 +24,7 @@ import (
 // fakeSwitch is a Switch with real tables and nothing else.
 type fakeSwitch struct {
 	mu      sync.Mutex
-	tables  *ofproto.Pipeline
+	tables  *ofproto.Tables
 	batches []int // numbers of flow_mods applied together
 	frames  []sentFrame
 	ports   []Port
@@ -175,7 +175,7 @@ type rig struct {
 
 func newRig(t *testing.T, change ...func(*Setup)) *rig {
 	t.Helper()
-	r := &rig{t: t, sw: &fakeSwitch{tables: ofproto.NewPipeline(ofproto.Limits{Rules: 1 << 16})}, path: filepath.Join(t.TempDir(), "s")}
+	r := &rig{t: t, sw: &fakeSwitch{tables: ofproto.NewTables(ofproto.Limits{Rules: 1 << 16})}, path: filepath.Join(t.TempDir(), "s")}
 	r.role.Store(int32(Write))
 	l, err := net.Listen("unix", r.path)
 	if err != nil {

@@ -88,7 +88,7 @@ const scanMost = 256
 // ScanRules appends copies of the rules that filter selects, starting at a slot. It
 // returns the slot at which to continue, and false if there are no more rules.
 func (s *Switch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []ofproto.Rule) (_ []ofproto.Rule, next uint32, remaining bool) {
-	s.bridge.Read(func(tables *ofproto.Pipeline) {
+	s.bridge.Read(func(tables *ofproto.Tables) {
 		next, remaining = tables.Scan(filter, slot, scanMost, func(r *ofproto.Rule) { rules = append(rules, *r) })
 	})
 	return rules, next, remaining
@@ -148,7 +148,7 @@ func (s *Switch) Queues() (list []ofp.Queue) {
 // Tables describes all tables.
 func (s *Switch) Tables() []ofp.TableState {
 	var list []ofp.TableState
-	s.bridge.Read(func(tables *ofproto.Pipeline) {
+	s.bridge.Read(func(tables *ofproto.Tables) {
 		for t := range openflow.Tables - 1 {
 			config, flows := tables.Config(uint8(t))
 			limit := uint32(config.Limit)

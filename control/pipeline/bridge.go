@@ -16,7 +16,7 @@ import (
 type Bridge struct {
 	pl     *Pipeline
 	number uint8
-	tables *ofproto.Pipeline
+	tables *ofproto.Tables
 	// closed: the state file has nothing of the bridge any more, so its tables take no
 	// changes. The configuration lock guards it.
 	closed bool
@@ -126,7 +126,7 @@ var errClosed = &openflow.CodedError{Code: openflow.ErrFlowEPERM, Text: "the bri
 
 // visitTables calls fn for the tables of all bridges. The caller holds Pipeline.mu, or the configuration
 // lock.
-func (pl *Pipeline) visitTables(fn func(tables *ofproto.Pipeline)) {
+func (pl *Pipeline) visitTables(fn func(tables *ofproto.Tables)) {
 	for _, b := range pl.bridges {
 		if b != nil {
 			fn(b.tables)
@@ -135,7 +135,7 @@ func (pl *Pipeline) visitTables(fn func(tables *ofproto.Pipeline)) {
 }
 
 // tablesOf returns the tables of a bridge, or nil.
-func (pl *Pipeline) tablesOf(number uint8) *ofproto.Pipeline {
+func (pl *Pipeline) tablesOf(number uint8) *ofproto.Tables {
 	if int(number) >= len(pl.bridges) || pl.bridges[number] == nil {
 		return nil
 	}
@@ -144,13 +144,13 @@ func (pl *Pipeline) tablesOf(number uint8) *ofproto.Pipeline {
 
 // creditLookups counts the look-ups of packets in the tables of all bridges.
 func (pl *Pipeline) creditLookups(rules []*ofproto.Rule, missed []ofproto.BridgeTable, packets uint64) {
-	pl.visitTables(func(tables *ofproto.Pipeline) { tables.CreditLookups(rules, missed, packets) })
+	pl.visitTables(func(tables *ofproto.Tables) { tables.CreditLookups(rules, missed, packets) })
 }
 
 // creditGroups counts frames for the groups and buckets of all bridges.
 func (pl *Pipeline) creditGroups(hits []ofproto.GroupHit, packets, bytes uint64) {
 	if len(hits) > 0 {
-		pl.visitTables(func(tables *ofproto.Pipeline) { tables.CreditGroups(hits, packets, bytes) })
+		pl.visitTables(func(tables *ofproto.Tables) { tables.CreditGroups(hits, packets, bytes) })
 	}
 }
 
@@ -205,7 +205,7 @@ func (pl *Pipeline) envs() []*env {
 // env is an xlate.Env: the switch's state for one translation in one bridge.
 type env struct {
 	*View
-	tables  *ofproto.Pipeline
+	tables  *ofproto.Tables
 	bridges []*env // by number; nil: no bridge
 	tunnels *underlay.Templates
 	*addresses.Table
@@ -215,7 +215,7 @@ type env struct {
 }
 
 // Bridge implements xlate.Bridges.
-func (e *env) Bridge(number uint8) (*ofproto.Pipeline, xlate.Env) {
+func (e *env) Bridge(number uint8) (*ofproto.Tables, xlate.Env) {
 	if int(number) >= len(e.bridges) || e.bridges[number] == nil {
 		return nil, nil
 	}

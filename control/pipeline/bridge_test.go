@@ -53,7 +53,7 @@ func packetsOf(f *pipelinetest.Rig, b *pipeline.Bridge) (list []uint64) {
 	tx := f.Configuration.Begin()
 	defer tx.Commit()
 	f.P.PullCounts()
-	b.Read(func(tables *ofproto.Pipeline) {
+	b.Read(func(tables *ofproto.Tables) {
 		for _, r := range tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
 			list = append(list, r.Packets)
 		}

@@ -70,7 +70,7 @@ func TestLookupsOfTablesCount(t *testing.T) {
 	want := func(table uint8, count ofproto.TableLookups) {
 		t.Helper()
 		f.Rules("") // pulls the counts
-		f.P.Read(func(tables *ofproto.Pipeline) {
+		f.P.Read(func(tables *ofproto.Tables) {
 			if got := tables.Lookups(table); got != count {
 				t.Errorf("table %d has %+v, want %+v", table, got, count)
 			}

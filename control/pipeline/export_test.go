@@ -18,7 +18,7 @@ import (
 const ReadChunk, AskAgain, SaveDelay = readChunk, askAgain, saveDelay
 
 func (pl *Pipeline) Mu() *sync.RWMutex          { return &pl.mu }
-func (pl *Pipeline) Tables() *ofproto.Pipeline  { return pl.tables }
+func (pl *Pipeline) Tables() *ofproto.Tables    { return pl.tables }
 func (pl *Pipeline) Index() *megaflows.Index    { return pl.megaflows }
 func (pl *Pipeline) Sweep()                     { pl.sweep() }
 func (pl *Pipeline) Pull(m *megaflows.Megaflow) { pl.pull(m) }

@@ -127,7 +127,7 @@ func (pl *Pipeline) sendMeters(w *workers.Workers) {
 	for slot, m := range pl.portMeters {
 		w.Broadcast(datapath.AppendMeter(nil, slot, &m))
 	}
-	pl.visitTables(func(tables *ofproto.Pipeline) {
+	pl.visitTables(func(tables *ofproto.Tables) {
 		for _, m := range tables.Meters(openflow.MeterAll) {
 			sendMeter(w, m)
 		}

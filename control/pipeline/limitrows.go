@@ -29,7 +29,7 @@ func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	flows, groups, bands, bridges := 0, 0, 0, 0
-	pl.visitTables(func(tables *ofproto.Pipeline) {
+	pl.visitTables(func(tables *ofproto.Tables) {
 		bridges++
 		flows += tables.Len()
 		groups += len(tables.Groups(openflow.GroupAny))

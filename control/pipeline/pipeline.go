@@ -130,7 +130,7 @@ func New(s Setup) *Pipeline {
 		options:   xlate.NewOptionTable(),
 		macsStale: make(chan struct{}, 1),
 	}
-	pl.Bridge = &Bridge{pl: pl, tables: ofproto.NewPipeline(ofproto.Limits{Rules: counters.MaxRules})}
+	pl.Bridge = &Bridge{pl: pl, tables: ofproto.NewTables(ofproto.Limits{Rules: counters.MaxRules})}
 	pl.bridges = []*Bridge{pl.Bridge}
 	pl.rules = rulebook.New(pl.tables, s.Store, s.Log)
 	pl.questions, pl.learner = questions.New(questioned{pl}), newLearner(pl)
@@ -166,7 +166,7 @@ func (pl *Pipeline) Counts() Counts {
 	defer pl.mu.RUnlock()
 	c := Counts{Megaflows: pl.megaflows.Len(), MACs: pl.macs.Len(), TableFlows: map[uint8]int{},
 		Refused: pl.refusals.Load(), NotLearned: pl.learner.refused.Load(), Answers: pl.answerTimes.read()}
-	pl.visitTables(func(tables *ofproto.Pipeline) {
+	pl.visitTables(func(tables *ofproto.Tables) {
 		c.Flows += tables.Len()
 		for table := range uint8(openflow.Tables) {
 			if _, flows := tables.Config(table); flows > 0 {
@@ -180,6 +180,6 @@ func (pl *Pipeline) Counts() Counts {
 // WatchesPorts reports whether a group or a bundle action watches ports. The caller holds the configuration
 // lock.
 func (pl *Pipeline) WatchesPorts() (watches bool) {
-	pl.visitTables(func(tables *ofproto.Pipeline) { watches = watches || tables.WatchesPorts() })
+	pl.visitTables(func(tables *ofproto.Tables) { watches = watches || tables.WatchesPorts() })
 	return watches
 }

@@ -15,7 +15,7 @@ import (
 
 // Read calls fn with the tables of the bridge, which fn may only read. The tables do not
 // change during the call. The statistics are those of the last PullCounts.
-func (b *Bridge) Read(fn func(tables *ofproto.Pipeline)) {
+func (b *Bridge) Read(fn func(tables *ofproto.Tables)) {
 	pl := b.pl
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()

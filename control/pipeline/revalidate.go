@@ -207,7 +207,7 @@ func (pl *Pipeline) sweep() {
 			}
 		}
 		var expired []*ofproto.Rule
-		pl.visitTables(func(tables *ofproto.Pipeline) { expired = append(expired, tables.Expire(now)...) })
+		pl.visitTables(func(tables *ofproto.Tables) { expired = append(expired, tables.Expire(now)...) })
 		rows := pl.rules.Rows(expired)
 		aged := pl.macs.Expire(now)
 		pl.templates.MarkUsed(templatesOf(list))

@@ -37,7 +37,7 @@ type Store interface {
 
 // Book has the rows of the rules of all bridges.
 type Book struct {
-	tables map[uint8]*ofproto.Pipeline // by number of the bridge
+	tables map[uint8]*ofproto.Tables // by number of the bridge
 	store  Store
 	log    *slog.Logger
 
@@ -57,12 +57,12 @@ type deferred struct {
 }
 
 // New returns an empty book for the tables of the first bridge. Load must come before any other method.
-func New(tables *ofproto.Pipeline, s Store, log *slog.Logger) *Book {
-	return &Book{tables: map[uint8]*ofproto.Pipeline{0: tables}, store: s, log: log}
+func New(tables *ofproto.Tables, s Store, log *slog.Logger) *Book {
+	return &Book{tables: map[uint8]*ofproto.Tables{0: tables}, store: s, log: log}
 }
 
 // AddTables adds the tables of another bridge.
-func (b *Book) AddTables(bridge uint8, tables *ofproto.Pipeline) { b.tables[bridge] = tables }
+func (b *Book) AddTables(bridge uint8, tables *ofproto.Tables) { b.tables[bridge] = tables }
 
 // RemoveTables removes the tables of a bridge without rules.
 func (b *Book) RemoveTables(bridge uint8) { delete(b.tables, bridge) }
@@ -187,7 +187,7 @@ func (b *Book) SaveTLVs() error {
 
 // tlvNames returns the names for texts in the state file: ports have numbers, and the TLV map
 // is the bridge's.
-func tlvNames(tables *ofproto.Pipeline) openflow.Names {
+func tlvNames(tables *ofproto.Tables) openflow.Names {
 	if tables == nil {
 		return nil
 	}

@@ -42,7 +42,7 @@ func (d disk) flows() []store.Flow {
 
 func newBook(t *testing.T, d disk, region *counters.Region, kept bool) *Book {
 	t.Helper()
-	b := New(ofproto.NewPipeline(ofproto.Limits{Rules: 100}), d, slog.New(slog.DiscardHandler))
+	b := New(ofproto.NewTables(ofproto.Limits{Rules: 100}), d, slog.New(slog.DiscardHandler))
 	b.Load(&store.State{Flows: d.flows()}, region, kept)
 	return b
 }

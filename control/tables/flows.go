@@ -132,7 +132,7 @@ func (ts *Tables) FlowsOf(filter *openflow.FlowMod, keys []ofproto.SortKey, word
 	ts.pipeline.PullCounts()
 	rules := ts.bridge.Select(filter)
 	if len(keys) > 0 {
-		ts.bridge.Read(func(*ofproto.Pipeline) { ofproto.SortRules(rules, keys) })
+		ts.bridge.Read(func(*ofproto.Tables) { ofproto.SortRules(rules, keys) })
 	}
 	now, names := clock.Monotonic(), ts.bridge.Names(words)
 	flows := make([]api.Flow, len(rules))

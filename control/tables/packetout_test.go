@@ -117,12 +117,12 @@ func TestPacketOutRefreshesLearnedFlows(t *testing.T) {
 		return rules[0]
 	}
 	r, before := learned(), uint64(0)
-	f.P.Read(func(*ofproto.Pipeline) {
+	f.P.Read(func(*ofproto.Tables) {
 		r.ModifiedNS -= 500e9 // the last modification is now 500 s older
 		before = r.ModifiedNS
 	})
 	again := learned()
-	f.P.Read(func(*ofproto.Pipeline) {
+	f.P.Read(func(*ofproto.Tables) {
 		if again != r || r.ModifiedNS < before+500e9 {
 			t.Errorf("a flow taught again after 500 s is refreshed by %d ns", r.ModifiedNS-before)
 		}

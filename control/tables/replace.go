@@ -49,7 +49,7 @@ func (ts *Tables) flowSetOf(text string) (set flowSet, notes []string, err error
 func (ts *Tables) tableFlows() flowSet {
 	set := flowSet{}
 	rules := ts.bridge.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})
-	ts.bridge.Read(func(*ofproto.Pipeline) {
+	ts.bridge.Read(func(*ofproto.Tables) {
 		for _, r := range rules {
 			if r.Table != ofproto.CentralTable {
 				set[ruleID{r.Table, r.Priority, r.Match}] = r.FlowMod()

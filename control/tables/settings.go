@@ -26,7 +26,7 @@ func (ts *Tables) ModTable(mod api.ModTable) error {
 // ListTables returns the tables with flows or settings.
 func (ts *Tables) ListTables() []api.Table {
 	list := []api.Table{}
-	ts.bridge.Read(func(tables *ofproto.Pipeline) {
+	ts.bridge.Read(func(tables *ofproto.Tables) {
 		for t := range openflow.Tables {
 			c, n := tables.Config(uint8(t))
 			if n > 0 || c != (ofproto.TableConfig{}) {

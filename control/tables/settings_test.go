@@ -97,7 +97,7 @@ func TestModTableDoesNotWaitForTheDisk(t *testing.T) {
 			return false
 		}
 		var c ofproto.TableConfig
-		f.P.Read(func(tables *ofproto.Pipeline) { c, _ = tables.Config(3) })
+		f.P.Read(func(tables *ofproto.Tables) { c, _ = tables.Config(3) })
 		return c.Limit == 2
 	})
 }

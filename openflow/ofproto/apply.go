@@ -27,7 +27,7 @@ func (e *ApplyError) Unwrap() error { return e.Err }
 
 // bundle is an Apply in progress, with functions that undo its changes.
 type bundle struct {
-	p       *Pipeline
+	p       *Tables
 	nowNS   uint64
 	central bool // the changes are weft-central's
 	changes Changes
@@ -39,11 +39,11 @@ type bundle struct {
 // and returns an *ApplyError. nowNS is CLOCK_MONOTONIC. The pipeline keeps the Actions
 // of mods; the caller must not modify them any more. Apply refuses changes of
 // CentralTable.
-func (p *Pipeline) Apply(mods []openflow.FlowMod, nowNS uint64) (Changes, error) {
+func (p *Tables) Apply(mods []openflow.FlowMod, nowNS uint64) (Changes, error) {
 	return p.applyAll(bundle{p: p, nowNS: nowNS}, mods)
 }
 
-func (p *Pipeline) applyAll(b bundle, mods []openflow.FlowMod) (Changes, error) {
+func (p *Tables) applyAll(b bundle, mods []openflow.FlowMod) (Changes, error) {
 	p.releaseSlots()
 	start := b.mark()
 	for i := range mods {
@@ -76,7 +76,7 @@ func (b *bundle) undoSince(m bundleMark) {
 }
 
 // releaseSlots frees the slots of the previous change's removed rules.
-func (p *Pipeline) releaseSlots() {
+func (p *Tables) releaseSlots() {
 	p.free = append(p.free, p.leaving...)
 	p.leaving = p.leaving[:0]
 }
@@ -202,7 +202,7 @@ func (b *bundle) modify(r *Rule, m *openflow.FlowMod) {
 	b.changes.Modified = append(b.changes.Modified, r)
 }
 
-func (p *Pipeline) setActions(r *Rule, actions []openflow.Action, cookie uint64) {
+func (p *Tables) setActions(r *Rule, actions []openflow.Action, cookie uint64) {
 	old := r.Actions
 	p.noteLearned(r, -1)
 	r.Actions, r.Cookie, r.conjunctive = actions, cookie, openflow.IsConjunctive(actions)
@@ -218,7 +218,7 @@ func (b *bundle) remove(r *Rule, reason Why) {
 	b.undo = append(b.undo, func() { b.p.insert(r, r.Slot) })
 }
 
-func (p *Pipeline) takeSlot() uint32 {
+func (p *Tables) takeSlot() uint32 {
 	if n := len(p.free); n > 0 {
 		slot := p.free[n-1]
 		p.free = p.free[:n-1]
@@ -228,7 +228,7 @@ func (p *Pipeline) takeSlot() uint32 {
 	return uint32(len(p.rules) - 1)
 }
 
-func (p *Pipeline) insert(r *Rule, slot uint32) {
+func (p *Tables) insert(r *Rule, slot uint32) {
 	r.Slot, r.Removed, r.Why, r.conjunctive = slot, false, NotRemoved, openflow.IsConjunctive(r.Actions)
 	p.rules[slot] = r
 	p.tables[r.Table].insert(r)
@@ -239,7 +239,7 @@ func (p *Pipeline) insert(r *Rule, slot uint32) {
 	p.noteActions(r.Actions, 1)
 }
 
-func (p *Pipeline) detach(r *Rule, reason Why) {
+func (p *Tables) detach(r *Rule, reason Why) {
 	r.Removed, r.Why = true, reason
 	p.rules[r.Slot] = nil
 	p.tables[r.Table].remove(r)

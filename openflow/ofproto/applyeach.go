@@ -10,7 +10,7 @@ import "weft/openflow"
 // ApplyEach applies the changes in mods, in order. Each change is applied as a whole or
 // refused; errs has the error of each, or nil. In all other respects ApplyEach is like
 // Apply.
-func (p *Pipeline) ApplyEach(mods []openflow.FlowMod, nowNS uint64) (c Changes, errs []error) {
+func (p *Tables) ApplyEach(mods []openflow.FlowMod, nowNS uint64) (c Changes, errs []error) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
 	errs = make([]error, len(mods))
@@ -37,7 +37,7 @@ type BundleItem struct {
 // ApplyBundle applies all changes of a bundle, in order. If it returns an error
 // (*ApplyError), no change was made. In all other respects it is like Apply and
 // ApplyGroups.
-func (p *Pipeline) ApplyBundle(items []BundleItem, nowNS uint64) (Changes, error) {
+func (p *Tables) ApplyBundle(items []BundleItem, nowNS uint64) (Changes, error) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
 	start, groups := b.mark(), false

@@ -17,6 +17,6 @@ type common struct {
 }
 
 // NewBridge returns the empty tables of another bridge, which shares the limits of p.
-func (p *Pipeline) NewBridge(number uint8) *Pipeline {
-	return &Pipeline{common: p.common, bridge: number}
+func (p *Tables) NewBridge(number uint8) *Tables {
+	return &Tables{common: p.common, bridge: number}
 }

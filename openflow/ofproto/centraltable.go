@@ -19,7 +19,7 @@ var errCentralTable = openflow.Errorf(openflow.ErrFlowEPERM, "table=%d: belongs 
 
 // ApplyCentral is Apply for flows of CentralTable. The limit of rules does not apply,
 // because there is only one flow for each declared port.
-func (p *Pipeline) ApplyCentral(mods []openflow.FlowMod, nowNS uint64) (Changes, error) {
+func (p *Tables) ApplyCentral(mods []openflow.FlowMod, nowNS uint64) (Changes, error) {
 	return p.applyAll(bundle{p: p, nowNS: nowNS, central: true}, mods)
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ofproto has the OpenFlow tables of a switch: a Pipeline is the tables of one bridge,
+// Package ofproto has the OpenFlow tables of a switch: type Tables is those of one bridge,
 // with its groups, its meters and its map of Geneve options. It runs in the control process
 // and may allocate. Package openflow has the flows, their text and their wire format; package
 // xlate runs frames through the tables.
@@ -19,8 +19,8 @@
 //	tlv.go                                the map of Geneve options
 //	centraltable.go                       the table of weft-central's flows
 //
-// The owner of the Pipelines guards them, for example with a sync.RWMutex. These methods need
-// exclusive access to the Pipelines of all bridges: ChangeTLVs, Configure, SendExceptions,
+// The owner of the Tables guards them, for example with a sync.RWMutex. These methods need
+// exclusive access to the Tables of all bridges: ChangeTLVs, Configure, SendExceptions,
 // Expire, RefreshLearned, Finished.ReduceTimeouts, and each method whose name begins with Apply
 // or Credit. All other methods, and translations, may run concurrently with each other.
 package ofproto

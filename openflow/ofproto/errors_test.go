@@ -12,7 +12,7 @@ import (
 // The tables refuse some groups and meters that the parser accepts. The error names the wrong
 // word, as the parser's errors do.
 func TestTableErrorsNameTheWord(t *testing.T) {
-	p := NewPipeline(Limits{Rules: 2})
+	p := NewTables(Limits{Rules: 2})
 	groups := func(text string, c openflow.GroupCommand) error {
 		mod, err := openflow.ParseGroupMod(text, c, nil)
 		if err != nil {

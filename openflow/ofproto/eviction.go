@@ -42,10 +42,10 @@ type TableConfig struct {
 }
 
 // Configure sets the limits of a table. It removes no rules.
-func (p *Pipeline) Configure(table uint8, c TableConfig) { p.config[table] = c }
+func (p *Tables) Configure(table uint8, c TableConfig) { p.config[table] = c }
 
 // Config returns the limits of a table and the number of its rules.
-func (p *Pipeline) Config(table uint8) (c TableConfig, rules int) {
+func (p *Tables) Config(table uint8) (c TableConfig, rules int) {
 	return p.config[table], p.counts[table]
 }
 
@@ -97,7 +97,7 @@ func (b *bundle) evict(table uint8, m *openflow.FlowMod) bool {
 func (r *Rule) timed() bool { return r.IdleTimeout|r.HardTimeout != 0 }
 
 // evictable returns the rules that may be evicted, in the order of eviction.
-func (p *Pipeline) evictable(table uint8) []*Rule {
+func (p *Tables) evictable(table uint8) []*Rule {
 	var list []*Rule
 	for _, r := range p.rules {
 		if r != nil && (table == openflow.TableAll || r.Table == table) && r.Table != CentralTable && p.config[r.Table].Evict {

@@ -24,7 +24,7 @@ func TestEviction(t *testing.T) {
 		{"replaced instead", "in_port=1|in_port=2|in_port=3", "in_port=2", "2"},
 	}
 	for _, tt := range tests {
-		p := NewPipeline(Limits{})
+		p := NewTables(Limits{})
 		p.Configure(0, TableConfig{Limit: 3, Evict: true})
 		for _, f := range strings.Split(tt.flows, "|") {
 			apply(t, p, 1, openflow.Add, f+",actions=drop")
@@ -53,7 +53,7 @@ func TestEviction(t *testing.T) {
 // Evictions remove the rules that were unused for the longest time. A failed change
 // undoes all its evictions.
 func TestEvictionInBundles(t *testing.T) {
-	p := NewPipeline(Limits{Rules: 10})
+	p := NewTables(Limits{Rules: 10})
 	for table := range uint8(openflow.Tables) {
 		p.Configure(table, TableConfig{Evict: true})
 	}
@@ -86,7 +86,7 @@ func TestEvictionInBundles(t *testing.T) {
 
 func TestWhyRulesExpire(t *testing.T) {
 	const second = 1_000_000_000
-	p := NewPipeline(Limits{})
+	p := NewTables(Limits{})
 	apply(t, p, 0, openflow.Add, "idle_timeout=5,in_port=1,actions=2", "hard_timeout=5,in_port=2,actions=2", "idle_timeout=5,hard_timeout=5,in_port=3,actions=2")
 	var got []string
 	for _, r := range p.Expire(5 * second) {
@@ -98,7 +98,7 @@ func TestWhyRulesExpire(t *testing.T) {
 }
 
 func TestModifyResetsCounts(t *testing.T) {
-	p := NewPipeline(Limits{})
+	p := NewTables(Limits{})
 	apply(t, p, 0, openflow.Add, "in_port=1,actions=2")
 	p.Rule(0).Credit(3, 30, 1)
 	apply(t, p, 1, openflow.Modify, "in_port=1,actions=4")

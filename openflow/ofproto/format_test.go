@@ -29,13 +29,13 @@ func TestDumpFlowsLines(t *testing.T) {
 			` cookie=0x0, duration=3.211s, table=0, n_packets=0, n_bytes=0, idle_age=3, ip,nw_proto=89,nw_tos=32,nw_ecn=1,nw_ttl=5 actions=dec_ttl,resubmit(,5),resubmit(a,6),resubmit:b`},
 	}
 	for _, tt := range tests {
-		p := NewPipeline(Limits{})
+		p := NewTables(Limits{})
 		apply(t, p, second, openflow.Add, tt.flow)
 		if got := FormatRule(p.Rule(0), second+3_211_900_000, portNames()); got != tt.line {
 			t.Errorf("%s\n got %s\nwant %s", tt.flow, got, tt.line)
 		}
 	}
-	p := NewPipeline(Limits{})
+	p := NewTables(Limits{})
 	apply(t, p, second, openflow.Add, "actions=drop")
 	apply(t, p, 4*second, openflow.Modify, "actions=output:2")
 	p.Rule(0).Credit(3, 180, 5*second)

@@ -12,7 +12,7 @@ import (
 // ApplyGroups applies all changes in mods, in order, or none and returns an
 // *ApplyError. Deleting a group also deletes the flows that name it. nowNS is
 // CLOCK_MONOTONIC.
-func (p *Pipeline) ApplyGroups(mods []openflow.GroupMod, nowNS uint64) (Changes, error) {
+func (p *Tables) ApplyGroups(mods []openflow.GroupMod, nowNS uint64) (Changes, error) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
 	start := b.mark()
@@ -100,7 +100,7 @@ func refersTo(actions []openflow.Action, kind openflow.ActionKind, selected func
 }
 
 // CheckReferences returns an error if actions name a missing group or meter.
-func (p *Pipeline) CheckReferences(actions []openflow.Action) error {
+func (p *Tables) CheckReferences(actions []openflow.Action) error {
 	var missing uint32
 	if refersTo(actions, openflow.ActGroup, func(id uint32) bool { missing = id; return p.groups[id] == nil }) {
 		return openflow.Errorf(openflow.ErrActionBadOutGroup, "group:%d: there is no such group; expected add-group first", missing)
@@ -112,10 +112,10 @@ func (p *Pipeline) CheckReferences(actions []openflow.Action) error {
 }
 
 // Group returns the group with this number, or nil.
-func (p *Pipeline) Group(id uint32) *openflow.Group { return p.groups[id] }
+func (p *Tables) Group(id uint32) *openflow.Group { return p.groups[id] }
 
 // Groups returns the group with this number, or for GroupAny all groups by number.
-func (p *Pipeline) Groups(id uint32) []*openflow.Group {
+func (p *Tables) Groups(id uint32) []*openflow.Group {
 	var list []*openflow.Group
 	for _, g := range p.groups {
 		if id == openflow.GroupAny || g.ID == id {
@@ -128,7 +128,7 @@ func (p *Pipeline) Groups(id uint32) []*openflow.Group {
 
 // WatchesPorts reports whether the liveness of a port matters to a bucket of any group, or
 // to a bundle action of any flow.
-func (p *Pipeline) WatchesPorts() bool { return p.watching || p.bundles > 0 }
+func (p *Tables) WatchesPorts() bool { return p.watching || p.bundles > 0 }
 
 func watchesPorts(groups map[uint32]*openflow.Group) bool {
 	for _, g := range groups {

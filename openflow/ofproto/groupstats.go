@@ -27,7 +27,7 @@ type BucketStats struct{ Packets, Bytes uint64 }
 
 // CreditGroups adds packets and bytes to the groups and buckets in hits that still
 // exist. It needs exclusive access to the pipeline.
-func (p *Pipeline) CreditGroups(hits []GroupHit, packets, bytes uint64) {
+func (p *Tables) CreditGroups(hits []GroupHit, packets, bytes uint64) {
 	for _, hit := range hits {
 		if p.groups[hit.Group.ID] != hit.Group {
 			continue
@@ -44,7 +44,7 @@ func (p *Pipeline) CreditGroups(hits []GroupHit, packets, bytes uint64) {
 }
 
 // GroupStats returns the counters of a group.
-func (p *Pipeline) GroupStats(g *openflow.Group) GroupStats {
+func (p *Tables) GroupStats(g *openflow.Group) GroupStats {
 	if kept := p.groupStats[g.ID]; kept != nil {
 		return *kept
 	}
@@ -53,13 +53,13 @@ func (p *Pipeline) GroupStats(g *openflow.Group) GroupStats {
 
 // GroupFlows returns the number of flows that name each group. The key of the map is
 // the group's number.
-func (p *Pipeline) GroupFlows() map[uint32]int { return p.flowsNaming(openflow.ActGroup) }
+func (p *Tables) GroupFlows() map[uint32]int { return p.flowsNaming(openflow.ActGroup) }
 
 // MeterFlows returns the number of flows that name each meter. The key of the map is
 // the meter's number.
-func (p *Pipeline) MeterFlows() map[uint32]int { return p.flowsNaming(openflow.ActMeter) }
+func (p *Tables) MeterFlows() map[uint32]int { return p.flowsNaming(openflow.ActMeter) }
 
-func (p *Pipeline) flowsNaming(kind openflow.ActionKind) map[uint32]int {
+func (p *Tables) flowsNaming(kind openflow.ActionKind) map[uint32]int {
 	flows := make(map[uint32]int)
 	var named []uint32 // by one flow, which counts once
 	for _, r := range p.rules {
@@ -77,7 +77,7 @@ func (p *Pipeline) flowsNaming(kind openflow.ActionKind) map[uint32]int {
 }
 
 // startGroupStats clears the counters of new and changed groups.
-func (p *Pipeline) startGroupStats(oldGroups map[uint32]*openflow.Group, nowNS uint64) {
+func (p *Tables) startGroupStats(oldGroups map[uint32]*openflow.Group, nowNS uint64) {
 	stats := make(map[uint32]*GroupStats, len(p.groups))
 	for id, g := range p.groups {
 		old := p.groupStats[id]

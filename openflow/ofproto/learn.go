@@ -18,7 +18,7 @@ type learnGroup struct {
 }
 
 // MayLearn reports whether the learn action's limit allows flow m.
-func (p *Pipeline) MayLearn(m *openflow.FlowMod) bool {
+func (p *Tables) MayLearn(m *openflow.FlowMod) bool {
 	if m.LearnLimit == 0 {
 		return true
 	}
@@ -27,7 +27,7 @@ func (p *Pipeline) MayLearn(m *openflow.FlowMod) bool {
 }
 
 // noteActions adds n to the pipeline's counts for each learn and bundle action of a rule.
-func (p *Pipeline) noteActions(actions []openflow.Action, n int) {
+func (p *Tables) noteActions(actions []openflow.Action, n int) {
 	for i := range actions {
 		a := &actions[i]
 		p.noteActions(a.Sub, n)
@@ -64,7 +64,7 @@ func (p *Pipeline) noteActions(actions []openflow.Action, n int) {
 }
 
 // noteLearned adds n to the number of flows with rule r's table and cookie.
-func (p *Pipeline) noteLearned(r *Rule, n int) {
+func (p *Tables) noteLearned(r *Rule, n int) {
 	if g := p.learned[learnKey{r.Table, r.Cookie}]; g != nil {
 		g.flows += n
 	}
@@ -72,7 +72,7 @@ func (p *Pipeline) noteLearned(r *Rule, n int) {
 
 // takeOrphans calls the function remove for orphans: learned flows that no learn action
 // with delete_learned names any more.
-func (p *Pipeline) takeOrphans(remove func(*Rule)) {
+func (p *Tables) takeOrphans(remove func(*Rule)) {
 	for len(p.orphans) > 0 {
 		key := p.orphans[0]
 		p.orphans = p.orphans[1:]
@@ -90,14 +90,14 @@ func (p *Pipeline) takeOrphans(remove func(*Rule)) {
 
 // Learned reports whether the tables have the learned flow m with equal cookie and
 // actions.
-func (p *Pipeline) Learned(m *openflow.FlowMod) bool {
+func (p *Tables) Learned(m *openflow.FlowMod) bool {
 	r := p.tables[m.Table].find(m.Match, m.Priority)
 	return r != nil && r.Cookie == m.NewCookie && equalLearned(r.Actions, m.Actions)
 }
 
 // ApplyLearned adds learned flows, in order, like Apply. It skips existing flows.
 // refused is the number of refused flows.
-func (p *Pipeline) ApplyLearned(mods []openflow.FlowMod, nowNS uint64) (c Changes, refused int) {
+func (p *Tables) ApplyLearned(mods []openflow.FlowMod, nowNS uint64) (c Changes, refused int) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
 	for i := range mods {
@@ -118,7 +118,7 @@ func (p *Pipeline) ApplyLearned(mods []openflow.FlowMod, nowNS uint64) (c Change
 // RefreshLearned restarts the timeouts of the learned flow m. usedNS (CLOCK_MONOTONIC) is
 // the arrival time of the last frame that would have learned the flow. RefreshLearned
 // returns false if the flow is gone.
-func (p *Pipeline) RefreshLearned(m *openflow.FlowMod, usedNS uint64) bool {
+func (p *Tables) RefreshLearned(m *openflow.FlowMod, usedNS uint64) bool {
 	if !p.Learned(m) {
 		return false
 	}

@@ -19,7 +19,7 @@ type meterTable struct {
 // ApplyMeters applies all changes in mods, in order, or none and returns an
 // *ApplyError. Deleting a meter also deletes the flows that name it. changed has the
 // new and the modified meters. nowNS is CLOCK_MONOTONIC.
-func (p *Pipeline) ApplyMeters(mods []openflow.MeterMod, nowNS uint64) (c Changes, changed []*openflow.Meter, err error) {
+func (p *Tables) ApplyMeters(mods []openflow.MeterMod, nowNS uint64) (c Changes, changed []*openflow.Meter, err error) {
 	p.releaseSlots()
 	t := meterTable{maps.Clone(p.meters), slices.Clone(p.common.meterSlots.free), p.common.meterSlots.next}
 	if t.meters == nil {
@@ -111,10 +111,10 @@ func (t *meterTable) release(m *openflow.Meter) {
 }
 
 // Meter returns the meter with this number, or nil.
-func (p *Pipeline) Meter(id uint32) *openflow.Meter { return p.meters[id] }
+func (p *Tables) Meter(id uint32) *openflow.Meter { return p.meters[id] }
 
 // Meters returns the meter with this number, or for MeterAll all meters by number.
-func (p *Pipeline) Meters(id uint32) []*openflow.Meter {
+func (p *Tables) Meters(id uint32) []*openflow.Meter {
 	var list []*openflow.Meter
 	for _, m := range p.meters {
 		if id == openflow.MeterAll || m.ID == id {

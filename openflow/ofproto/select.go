@@ -11,7 +11,7 @@ import (
 
 // Select returns the rules to which a filter (from ParseFilter) applies, sorted by
 // table, then from the highest priority down, then from the oldest.
-func (p *Pipeline) Select(filter *openflow.FlowMod) []*Rule {
+func (p *Tables) Select(filter *openflow.FlowMod) []*Rule {
 	rules := p.selectRules(filter)
 	slices.SortStableFunc(rules, func(a, b *Rule) int {
 		return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(b.Priority, a.Priority),
@@ -21,7 +21,7 @@ func (p *Pipeline) Select(filter *openflow.FlowMod) []*Rule {
 }
 
 // selectRules returns the rules that the modify or delete m affects.
-func (p *Pipeline) selectRules(m *openflow.FlowMod) []*Rule {
+func (p *Tables) selectRules(m *openflow.FlowMod) []*Rule {
 	var found []*Rule
 	if m.Command == openflow.ModifyStrict || m.Command == openflow.DeleteStrict {
 		for t := range p.tables {
@@ -58,7 +58,7 @@ const scanSlots = 4096
 // Scan calls the function visit for the rules that filter selects, starting at slot. It
 // returns the slot at which to continue, and false if there are no more rules. One call
 // reads at most scanSlots slots and calls visit at most limit times.
-func (p *Pipeline) Scan(filter *openflow.FlowMod, slot uint32, limit int, visit func(*Rule)) (next uint32, remaining bool) {
+func (p *Tables) Scan(filter *openflow.FlowMod, slot uint32, limit int, visit func(*Rule)) (next uint32, remaining bool) {
 	within := filter.Match.Unpack()
 	end := min(uint64(len(p.rules)), uint64(slot)+scanSlots)
 	for at := uint64(slot); at < end; at++ {

@@ -8,7 +8,7 @@ import (
 )
 
 // slowLookup is the slow twin of a table's look-up.
-func slowLookup(p *Pipeline, table uint8, f *openflow.Flow) *Rule {
+func slowLookup(p *Tables, table uint8, f *openflow.Flow) *Rule {
 	var twin slowtable.Table[*Rule]
 	for slot, seen := uint32(0), 0; seen < p.Len(); slot++ {
 		r := p.Rule(slot)

@@ -19,9 +19,9 @@ type Changes struct {
 	Added, Modified, Removed []*Rule
 }
 
-// Pipeline is the set of flow tables of one bridge, with its groups and meters. See the
+// Tables is the set of flow tables of one bridge, with its groups and meters. See the
 // package comment for concurrency.
-type Pipeline struct {
+type Tables struct {
 	tables     [openflow.Tables]classifier
 	rules      []*Rule  // index: slot
 	free       []uint32 // slots that can be used again
@@ -59,7 +59,7 @@ type TableLookups struct {
 // CreditLookups counts the look-ups of packets: one for each of rules and one for each
 // table in missed. It ignores rules and tables of other bridges. It needs exclusive access
 // to the pipeline.
-func (p *Pipeline) CreditLookups(rules []*Rule, missed []BridgeTable, packets uint64) {
+func (p *Tables) CreditLookups(rules []*Rule, missed []BridgeTable, packets uint64) {
 	for _, r := range rules {
 		if r.Bridge == p.bridge {
 			p.lookups[r.Table].All += packets
@@ -74,25 +74,25 @@ func (p *Pipeline) CreditLookups(rules []*Rule, missed []BridgeTable, packets ui
 }
 
 // Lookups returns the look-ups of a table.
-func (p *Pipeline) Lookups(table uint8) TableLookups { return p.lookups[table] }
+func (p *Tables) Lookups(table uint8) TableLookups { return p.lookups[table] }
 
-// NewPipeline returns a pipeline without rules.
-func NewPipeline(l Limits) *Pipeline {
+// NewTables returns tables without rules.
+func NewTables(l Limits) *Tables {
 	if l.Rules == 0 {
 		l.Rules = openflow.DefaultRules
 	}
-	return &Pipeline{common: &common{limit: l.Rules}}
+	return &Tables{common: &common{limit: l.Rules}}
 }
 
 // Len returns the number of rules.
-func (p *Pipeline) Len() int { return p.count }
+func (p *Tables) Len() int { return p.count }
 
 // Generation returns a number that changes with every change of rules, groups or
 // meters.
-func (p *Pipeline) Generation() uint64 { return p.generation }
+func (p *Tables) Generation() uint64 { return p.generation }
 
 // Rule returns the rule that has this slot, or nil.
-func (p *Pipeline) Rule(slot uint32) *Rule {
+func (p *Tables) Rule(slot uint32) *Rule {
 	if int(slot) >= len(p.rules) {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (p *Pipeline) Rule(slot uint32) *Rule {
 // Expire removes the rules whose timeout has passed. The hard timeout counts from the
 // last change of the rule, the idle timeout from its last hit. Rule.Why names the
 // timeout that passed; if both have passed, the hard timeout.
-func (p *Pipeline) Expire(nowNS uint64) []*Rule {
+func (p *Tables) Expire(nowNS uint64) []*Rule {
 	const second = 1_000_000_000
 	var gone []*Rule
 	p.releaseSlots()
@@ -136,12 +136,12 @@ func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 }
 
 // Bridge returns the number of the pipeline's bridge.
-func (p *Pipeline) Bridge() uint8 { return p.bridge }
+func (p *Tables) Bridge() uint8 { return p.bridge }
 
 // Lookup returns the rule of a table that matches the flow f with the highest priority, or
 // nil. conj is the ID of the conjunction through which the rule matches; 0: the rule matches
 // alone. Lookup tells v which bits of f it has used.
-func (p *Pipeline) Lookup(table uint8, f *openflow.Flow, v Visitor) (r *Rule, conj uint32) {
+func (p *Tables) Lookup(table uint8, f *openflow.Flow, v Visitor) (r *Rule, conj uint32) {
 	return p.tables[table].lookup(f, v)
 }
 
@@ -149,13 +149,13 @@ func (p *Pipeline) Lookup(table uint8, f *openflow.Flow, v Visitor) (r *Rule, co
 // frames that match no flow. expired applies to frames whose TTL dec_ttl finds expired. If
 // the argument is false, the pipeline drops these frames. OpenFlow 1.0 sends misses to the
 // controller; later versions drop them.
-func (p *Pipeline) SendExceptions(misses, expired bool) {
+func (p *Tables) SendExceptions(misses, expired bool) {
 	p.missToController, p.expiredToController = misses, expired
 	p.generation++
 }
 
 // SendsMisses reports whether frames that match no flow go to the controller.
-func (p *Pipeline) SendsMisses() bool { return p.missToController }
+func (p *Tables) SendsMisses() bool { return p.missToController }
 
 // SendsExpired reports whether frames whose TTL dec_ttl finds expired go to the controller.
-func (p *Pipeline) SendsExpired() bool { return p.expiredToController }
+func (p *Tables) SendsExpired() bool { return p.expiredToController }

@@ -22,7 +22,7 @@ func mustMod(t *testing.T, command openflow.Command, text string) openflow.FlowM
 	return mod
 }
 
-func apply(t *testing.T, p *Pipeline, nowNS uint64, command openflow.Command, texts ...string) Changes {
+func apply(t *testing.T, p *Tables, nowNS uint64, command openflow.Command, texts ...string) Changes {
 	t.Helper()
 	var mods []openflow.FlowMod
 	for _, text := range texts {
@@ -35,7 +35,7 @@ func apply(t *testing.T, p *Pipeline, nowNS uint64, command openflow.Command, te
 	return c
 }
 
-func dump(p *Pipeline) []string {
+func dump(p *Tables) []string {
 	var lines []string
 	for _, r := range p.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
 		mod := r.FlowMod()
@@ -44,7 +44,7 @@ func dump(p *Pipeline) []string {
 	return lines
 }
 
-func wantDump(t *testing.T, p *Pipeline, want ...string) {
+func wantDump(t *testing.T, p *Tables, want ...string) {
 	t.Helper()
 	if got := dump(p); !slices.Equal(got, want) {
 		t.Errorf("tables are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -52,7 +52,7 @@ func wantDump(t *testing.T, p *Pipeline, want ...string) {
 }
 
 func TestAddReplacesAndModifyKeeps(t *testing.T) {
-	p := NewPipeline(Limits{})
+	p := NewTables(Limits{})
 	apply(t, p, 1, openflow.Add, "in_port=1,actions=2", "priority=5,in_port=1,actions=3")
 	p.Rule(0).Credit(7, 700, 9)
 	c := apply(t, p, 10, openflow.Add, "cookie=4,in_port=1,actions=4")
@@ -92,7 +92,7 @@ func TestDeletes(t *testing.T) {
 		{openflow.DeleteStrict, "arp", 3}, {openflow.DeleteStrict, "cookie=9/-1,arp", 4},
 	}
 	for _, tt := range tests {
-		p := NewPipeline(Limits{})
+		p := NewTables(Limits{})
 		apply(t, p, 1, openflow.Add, flows...)
 		c := apply(t, p, 2, tt.command, tt.text)
 		if p.Len() != tt.remaining || len(c.Removed) != len(flows)-tt.remaining {
@@ -102,7 +102,7 @@ func TestDeletes(t *testing.T) {
 }
 
 func TestBundleIsAllOrNothing(t *testing.T) {
-	p := NewPipeline(Limits{Rules: 4})
+	p := NewTables(Limits{Rules: 4})
 	apply(t, p, 1, openflow.Add, "in_port=1,actions=2", "in_port=2,actions=2", "table=3,ip,actions=normal")
 	p.Rule(1).Credit(5, 50, 1)
 	before, generation := dump(p), p.Generation()
@@ -141,7 +141,7 @@ func asApplyError(err error, target **ApplyError) bool {
 }
 
 func TestSlotsAreStableAndRest(t *testing.T) {
-	p := NewPipeline(Limits{})
+	p := NewTables(Limits{})
 	first := apply(t, p, 1, openflow.Add, "in_port=1,actions=2", "in_port=2,actions=2")
 	c := apply(t, p, 2, openflow.Delete, "in_port=1")
 	if c.Removed[0] != first.Added[0] || p.Rule(first.Added[0].Slot) != nil {
@@ -162,7 +162,7 @@ func TestSlotsAreStableAndRest(t *testing.T) {
 
 func TestTimeouts(t *testing.T) {
 	const second = 1_000_000_000
-	p := NewPipeline(Limits{})
+	p := NewTables(Limits{})
 	apply(t, p, 0, openflow.Add, "idle_timeout=5,in_port=1,actions=2", "hard_timeout=8,in_port=2,actions=2", "in_port=3,actions=2")
 	p.Rule(0).Credit(1, 60, 3*second)
 	steps := []struct{ atNS, remaining uint64 }{{5, 3}, {7, 3}, {8, 1}}
@@ -194,7 +194,7 @@ func TestClassifierFindsWhatASearchFinds(t *testing.T) {
 	conjunctions := 0
 	for seed := range uint64(120) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		p := NewPipeline(Limits{})
+		p := NewTables(Limits{})
 		p.tlvs.Store(testTLVs)
 		for range 60 {
 			text := fmt.Sprintf("priority=%d,%s,actions=drop", r.IntN(2000), openflowtest.MatchText(r))
@@ -272,6 +272,6 @@ func BenchmarkApply100k(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		NewPipeline(Limits{}).Apply(mods, 0)
+		NewTables(Limits{}).Apply(mods, 0)
 	}
 }

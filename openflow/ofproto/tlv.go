@@ -9,10 +9,10 @@ import (
 )
 
 // TLVs returns the TLV map of the bridge.
-func (p *Pipeline) TLVs() *openflow.TLVMap { return p.tlvs.Load() }
+func (p *Tables) TLVs() *openflow.TLVMap { return p.tlvs.Load() }
 
 // keepsTLVs returns an error if the map next lacks a field that a flow or a group uses.
-func (p *Pipeline) keepsTLVs(next *openflow.TLVMap) error {
+func (p *Tables) keepsTLVs(next *openflow.TLVMap) error {
 	var gone uint64
 	for i := range openflow.TLVFields {
 		if id := openflow.FTunMetadata + openflow.FieldID(i); next.Field(id) == nil && p.TLVs().Field(id) != nil {
@@ -30,7 +30,7 @@ func (p *Pipeline) keepsTLVs(next *openflow.TLVMap) error {
 
 // ChangeTLVs changes the TLV map of the bridge. The caller has exclusive access to the
 // pipeline. After an error (*CodedError) nothing has changed.
-func (p *Pipeline) ChangeTLVs(mod *openflow.TLVMod) error {
+func (p *Tables) ChangeTLVs(mod *openflow.TLVMod) error {
 	next, err := p.TLVs().Changed(mod)
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func (p *Pipeline) ChangeTLVs(mod *openflow.TLVMod) error {
 
 // checkTLVs refuses a change that uses a field tun_metadata whose mapping has changed since
 // the change was parsed.
-func (p *Pipeline) checkTLVs(m *openflow.FlowMod) error {
+func (p *Tables) checkTLVs(m *openflow.FlowMod) error {
 	if m.TLVs == nil || m.Command >= openflow.Delete {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (p *Pipeline) checkTLVs(m *openflow.FlowMod) error {
 }
 
 // checkGroupTLVs is checkTLVs for a change of a group.
-func (p *Pipeline) checkGroupTLVs(m *openflow.GroupMod) error {
+func (p *Tables) checkGroupTLVs(m *openflow.GroupMod) error {
 	if m.TLVs == nil || m.Command == openflow.GroupDelete {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (p *Pipeline) checkGroupTLVs(m *openflow.GroupMod) error {
 
 // sameMappings returns an error if a used field tun_metadata, given by its bit, has another
 // mapping in the bridge than in the earlier map.
-func (p *Pipeline) sameMappings(used uint64, earlier *openflow.TLVMap) error {
+func (p *Tables) sameMappings(used uint64, earlier *openflow.TLVMap) error {
 	for ; used != 0; used &= used - 1 {
 		id := openflow.FTunMetadata + openflow.FieldID(bits.TrailingZeros64(used))
 		if f := p.TLVs().Field(id); f == nil || f != earlier.Field(id) && f.TLVMapping != earlier.Field(id).TLVMapping {
@@ -75,7 +75,7 @@ func (p *Pipeline) sameMappings(used uint64, earlier *openflow.TLVMap) error {
 
 // tlvUse returns a bit for each field tun_metadata that the flows and groups of the bridge
 // name.
-func (p *Pipeline) tlvUse() (used uint64) {
+func (p *Tables) tlvUse() (used uint64) {
 	for _, r := range p.rules {
 		if r != nil {
 			m := r.Match.Unpack()

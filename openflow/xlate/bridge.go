@@ -16,7 +16,7 @@ import (
 // Bridges is an Env of a switch with more than one bridge.
 type Bridges interface {
 	// Bridge returns the tables of a bridge and their Env, or nil for an unknown number.
-	Bridge(number uint8) (*ofproto.Pipeline, Env)
+	Bridge(number uint8) (*ofproto.Tables, Env)
 	// Several reports whether there is more than one bridge.
 	Several() bool
 }

@@ -26,13 +26,13 @@ type rigEnv struct {
 	*RecircTable
 }
 
-func (e rigEnv) Bridge(number uint8) (*ofproto.Pipeline, Env) {
+func (e rigEnv) Bridge(number uint8) (*ofproto.Tables, Env) {
 	p, env := e.fakeEnv.Bridge(number)
 	return p, rigEnv{env.(*fakeEnv), e.RecircTable}
 }
 
 func newBridgeRig(t *testing.T) *bridgeRig {
-	env, first := newEnv(), ofproto.NewPipeline(ofproto.Limits{})
+	env, first := newEnv(), ofproto.NewTables(ofproto.Limits{})
 	env.bridges = []fakeBridge{{first, env}}
 	for b := uint8(1); b < 3; b++ {
 		env.bridges = append(env.bridges, fakeBridge{first.NewBridge(b), bridgeEnv(b, env.macs)})
@@ -159,7 +159,7 @@ func TestLoopsOfPatchPorts(t *testing.T) {
 
 // All bridges share the limits of rules and of meters' bands.
 func TestBridgesShareLimits(t *testing.T) {
-	first := ofproto.NewPipeline(ofproto.Limits{Rules: 1})
+	first := ofproto.NewTables(ofproto.Limits{Rules: 1})
 	second := first.NewBridge(1)
 	mod, err := openflow.ParseFlowMod("actions=drop", openflow.Add, nil)
 	if err != nil {
@@ -172,7 +172,7 @@ func TestBridgesShareLimits(t *testing.T) {
 		t.Error("a second rule beyond the limit of one")
 	}
 	slots := map[uint32]bool{}
-	for _, p := range []*ofproto.Pipeline{first, second} {
+	for _, p := range []*ofproto.Tables{first, second} {
 		meter, err := openflow.ParseMeterMod("meter=1,kbps,bands=type=drop,rate=1", openflow.MeterAdd)
 		if err == nil {
 			_, _, err = p.ApplyMeters([]openflow.MeterMod{meter}, 0)

@@ -14,7 +14,7 @@ import (
 
 // longerTexts translates a frame, and the two look-ups behind check_pkt_larger. It returns
 // the three texts.
-func longerTexts(t *testing.T, p *ofproto.Pipeline, env Env, frame string) string {
+func longerTexts(t *testing.T, p *ofproto.Tables, env Env, frame string) string {
 	t.Helper()
 	k := frameKey(t, frame)
 	first := Translate(p, &k, env)

@@ -26,7 +26,7 @@ type ControllerNote struct {
 	Reason   string // "" means action
 	Miss     bool   // the flow is a table-miss flow: it matches everything at priority 0
 	Userdata string
-	// Continuation is the rest of the translation, for Pipeline.Resume; "": the frame is not
+	// Continuation is the rest of the translation, for Tables.Resume; "": the frame is not
 	// paused.
 	Continuation string
 	State        [openflow.StateWords]uint64 // metadata and registers

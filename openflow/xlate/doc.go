@@ -35,5 +35,5 @@
 // package openflow.
 //
 // Translations of one bridge or of several may run concurrently. Package ofproto says which
-// methods of a Pipeline need exclusive access.
+// methods of Tables need exclusive access.
 package xlate

@@ -14,7 +14,7 @@ import (
 	"weft/openflow/ofproto"
 )
 
-func groups(t *testing.T, p *ofproto.Pipeline, command openflow.GroupCommand, texts ...string) ofproto.Changes {
+func groups(t *testing.T, p *ofproto.Tables, command openflow.GroupCommand, texts ...string) ofproto.Changes {
 	t.Helper()
 	var mods []openflow.GroupMod
 	for _, text := range texts {
@@ -31,7 +31,7 @@ func groups(t *testing.T, p *ofproto.Pipeline, command openflow.GroupCommand, te
 	return c
 }
 
-func actionsOf(p *ofproto.Pipeline, env Env, t *testing.T, frame string) string {
+func actionsOf(p *ofproto.Tables, env Env, t *testing.T, frame string) string {
 	t.Helper()
 	k := keyOfText(t, frame)
 	tr := Translate(p, &k, env)
@@ -39,7 +39,7 @@ func actionsOf(p *ofproto.Pipeline, env Env, t *testing.T, frame string) string 
 }
 
 func TestGroups(t *testing.T) {
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	env := newEnv()
 	if _, err := p.Apply([]openflow.FlowMod{mustMod(t, openflow.Add, "actions=group:1")}, 1); err == nil || !strings.Contains(err.Error(), "group:1") {
 		t.Errorf("adding a flow with a missing group: unexpected error %v", err)
@@ -88,7 +88,7 @@ func TestGroups(t *testing.T) {
 // bucket for both directions of a connection. A failing bucket moves few connections of
 // the other buckets.
 func TestSelectIsByWeightAndConnection(t *testing.T) {
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	env := newEnv()
 	groups(t, p, openflow.GroupAdd, "group_id=1,type=select,bucket=weight:1,watch_port:1,output:1,bucket=weight:3,watch_port:2,output:2,bucket=weight:4,watch_port:4,output:4,bucket=weight:0,output:3")
 	apply(t, p, 1, openflow.Add, "actions=group:1")
@@ -128,7 +128,7 @@ func TestSelectIsByWeightAndConnection(t *testing.T) {
 
 // Frames without IP are spread by their Ethernet addresses, and ARP by each of its addresses.
 func TestSelectSpreadsFramesWithoutIP(t *testing.T) {
-	p, env := ofproto.NewPipeline(ofproto.Limits{}), newEnv()
+	p, env := ofproto.NewTables(ofproto.Limits{}), newEnv()
 	groups(t, p, openflow.GroupAdd, "group_id=1,type=select,bucket=output:1,bucket=output:2")
 	apply(t, p, 1, openflow.Add, "actions=group:1")
 	for _, field := range []string{"dl_type=0x88b5,dl_src=00:00:00:00:00:%02x", "dl_type=0x88b5,dl_dst=00:00:00:00:00:%02x",
@@ -143,7 +143,7 @@ func TestSelectSpreadsFramesWithoutIP(t *testing.T) {
 	}
 }
 
-func meters(t *testing.T, p *ofproto.Pipeline, command openflow.MeterCommand, texts ...string) (ofproto.Changes, []*openflow.Meter) {
+func meters(t *testing.T, p *ofproto.Tables, command openflow.MeterCommand, texts ...string) (ofproto.Changes, []*openflow.Meter) {
 	t.Helper()
 	var mods []openflow.MeterMod
 	for _, text := range texts {
@@ -161,7 +161,7 @@ func meters(t *testing.T, p *ofproto.Pipeline, command openflow.MeterCommand, te
 }
 
 func TestMeters(t *testing.T) {
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	if _, err := p.Apply([]openflow.FlowMod{mustMod(t, openflow.Add, "actions=meter:1,2")}, 1); err == nil {
 		t.Error("a flow with a missing meter was accepted")
 	}
@@ -206,7 +206,7 @@ func TestGroupsThatWatchEachOther(t *testing.T) {
 		{watches(3, up, 1, 2, 3), "1"},
 	}
 	for _, tt := range tests {
-		p := ofproto.NewPipeline(ofproto.Limits{})
+		p := ofproto.NewTables(ofproto.Limits{})
 		groups(t, p, openflow.GroupAdd, watches(1, "", 1, 2, 3), watches(2, "", 1, 2, 3), tt.last)
 		apply(t, p, 1, openflow.Add, "actions=group:1")
 		got := make(chan string)
@@ -224,7 +224,7 @@ func TestGroupsThatWatchEachOther(t *testing.T) {
 
 // A port that is off is no output of flows and floods, and its frames are dropped.
 func TestPortOff(t *testing.T) {
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	env := newEnv()
 	apply(t, p, 1, openflow.Add, "in_port=1,actions=flood", "in_port=2,actions=4", "in_port=4,actions=2")
 	before := actionsOf(p, env, t, "in_port=1")

@@ -23,7 +23,7 @@ import (
 // linear searches (package slowtable), and an interpreter of datapath actions.
 
 // rulesOf returns the rules of a pipeline by slot.
-func rulesOf(p *ofproto.Pipeline) (rules []*ofproto.Rule) {
+func rulesOf(p *ofproto.Tables) (rules []*ofproto.Rule) {
 	for slot := uint32(0); len(rules) < p.Len(); slot++ {
 		if r := p.Rule(slot); r != nil {
 			rules = append(rules, r)
@@ -33,7 +33,7 @@ func rulesOf(p *ofproto.Pipeline) (rules []*ofproto.Rule) {
 }
 
 // slowLookup is the slow twin of a pipeline's look-up.
-func slowLookup(p *ofproto.Pipeline, table uint8, f *openflow.Flow) *ofproto.Rule {
+func slowLookup(p *ofproto.Tables, table uint8, f *openflow.Flow) *ofproto.Rule {
 	var twin slowtable.Table[*ofproto.Rule]
 	for _, r := range rulesOf(p) {
 		if r.Table == table {
@@ -311,7 +311,7 @@ func valueOfBits(list []bool) (v openflow.Value128) {
 
 // interpreter runs the tables on one frame without any optimization.
 type interpreter struct {
-	p       *ofproto.Pipeline
+	p       *ofproto.Tables
 	env     *fakeEnv
 	f       openflow.Flow // key, metadata and registers of the frame; its VLAN tags are in tags
 	tags    []slowTag
@@ -326,7 +326,7 @@ type interpreter struct {
 	finished []ofproto.Finished
 }
 
-func interpret(p *ofproto.Pipeline, env *fakeEnv, k *flowtable.Key) *interpreter {
+func interpret(p *ofproto.Tables, env *fakeEnv, k *flowtable.Key) *interpreter {
 	in := &interpreter{p: p, env: env, budget: 3000, tags: frameOf(k).tags}
 	copy(in.f[:], k[:])
 	port, ok := env.PortAt(k.InPort())
@@ -887,7 +887,7 @@ func (in *interpreter) sendIn(number uint32, s fdb.Segment) {
 // the number of compared frames.
 func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int) {
 	r := rand.New(rand.NewPCG(seed, 2))
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	texts := addDistinct(t, r, p)
 	env := newEnv()
 	env.setEncaps()
@@ -941,7 +941,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 }
 
 // joinBridges adds two bridges with random tables to the switch of p and env.
-func joinBridges(t *testing.T, r *rand.Rand, p *ofproto.Pipeline, env *fakeEnv) (texts []string) {
+func joinBridges(t *testing.T, r *rand.Rand, p *ofproto.Tables, env *fakeEnv) (texts []string) {
 	env.bridges = []fakeBridge{{p, env}}
 	for b := uint8(1); b < 3; b++ {
 		tables := p.NewBridge(b)
@@ -992,7 +992,7 @@ func connectBridges(env *fakeEnv) {
 
 // addDistinct adds random rules to empty tables and returns their texts. The rules have
 // different priorities, so that only one rule is the right result.
-func addDistinct(t *testing.T, r *rand.Rand, p *ofproto.Pipeline) []string {
+func addDistinct(t *testing.T, r *rand.Rand, p *ofproto.Tables) []string {
 	texts := addRandom(p, r, 1+r.IntN(30))
 	for i, rule := range p.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
 		mod := rule.FlowMod()
@@ -1007,7 +1007,7 @@ func addDistinct(t *testing.T, r *rand.Rand, p *ofproto.Pipeline) []string {
 }
 
 // changeTables deletes a random rule, or adds a rule that it deleted earlier.
-func changeTables(t *testing.T, r *rand.Rand, p *ofproto.Pipeline, removed []openflow.FlowMod) []openflow.FlowMod {
+func changeTables(t *testing.T, r *rand.Rand, p *ofproto.Tables, removed []openflow.FlowMod) []openflow.FlowMod {
 	t.Helper()
 	var mod openflow.FlowMod
 	if rules := p.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}); len(rules) > 0 && r.IntN(1+len(removed)) == 0 {

@@ -11,7 +11,7 @@ import (
 	"weft/openflow/ofproto"
 )
 
-func learnAll(t *testing.T, p *ofproto.Pipeline, frame string, nowNS uint64) Translation {
+func learnAll(t *testing.T, p *ofproto.Tables, frame string, nowNS uint64) Translation {
 	t.Helper()
 	k := keyOfText(t, frame)
 	tr := Translate(p, &k, newEnv())
@@ -125,7 +125,7 @@ func TestDeleteLearned(t *testing.T) {
 // A refused learned flow changes nothing, and the other flows are still added. Flows
 // that exist already stay.
 func TestApplyLearned(t *testing.T) {
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	p.Configure(1, ofproto.TableConfig{Limit: 2})
 	p.Configure(2, ofproto.TableConfig{Limit: 2, Evict: true})
 	apply(t, p, 1, openflow.Add, "table=1,in_port=1,actions=1", "table=2,idle_timeout=5,in_port=1,actions=1", "table=2,idle_timeout=9,in_port=2,actions=2")

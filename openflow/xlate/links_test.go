@@ -167,7 +167,7 @@ func TestBundle(t *testing.T) {
 
 // A pipeline watches ports while a flow or a group has a bundle.
 func TestBundlesWatchPorts(t *testing.T) {
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	expect := func(state string, want bool) {
 		t.Helper()
 		if p.WatchesPorts() != want {

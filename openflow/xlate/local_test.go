@@ -34,7 +34,7 @@ func TestLocalPort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := ofproto.NewPipeline(ofproto.Limits{})
+		p := ofproto.NewTables(ofproto.Limits{})
 		if _, err := p.Apply([]openflow.FlowMod{mod}, 0); err != nil {
 			t.Fatal(err)
 		}

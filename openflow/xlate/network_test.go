@@ -46,9 +46,9 @@ func networkEnvOf(limit int, flood bool) *fakeEnv {
 }
 
 // centralPipeline returns a pipeline with only weft-central's flows.
-func centralPipeline(t testing.TB) *ofproto.Pipeline {
+func centralPipeline(t testing.TB) *ofproto.Tables {
 	t.Helper()
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	var mods []openflow.FlowMod
 	for _, port := range []uint32{1, 2, 3, 9} {
 		mods = append(mods, ofproto.CentralFlow(openflow.Add, port))
@@ -301,7 +301,7 @@ func TestCentralTable(t *testing.T) {
 
 // ApplyCentral adds flows to a full pipeline, and eviction does not remove these flows.
 func TestCentralFlowsIgnoreTheLimit(t *testing.T) {
-	p := ofproto.NewPipeline(ofproto.Limits{Rules: 1})
+	p := ofproto.NewTables(ofproto.Limits{Rules: 1})
 	p.Configure(0, ofproto.TableConfig{Evict: true})
 	p.Configure(ofproto.CentralTable, ofproto.TableConfig{Evict: true, Limit: 1})
 	if _, err := p.Apply([]openflow.FlowMod{{Command: openflow.Add, Importance: 0}}, 0); err != nil {

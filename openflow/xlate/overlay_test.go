@@ -92,7 +92,7 @@ func TestReplication(t *testing.T) {
 func TestLostRemote(t *testing.T) {
 	env := overlayEnv()
 	normal, direct := pipelineOf(t, "actions=normal"), pipelineOf(t, "actions=output:8")
-	translate := func(p *ofproto.Pipeline, dst string) []uint32 {
+	translate := func(p *ofproto.Tables, dst string) []uint32 {
 		k := keyOfText(t, "in_port=1,dl_src=00:00:00:00:00:01,dl_dst="+dst)
 		tr := Translate(p, &k, env)
 		if !tr.UsedPorts {
@@ -109,7 +109,7 @@ func TestLostRemote(t *testing.T) {
 	}
 	port.Lost = port.Remotes[1:2]
 	others := []uint32{all[0], all[2]}
-	for _, p := range []*ofproto.Pipeline{normal, direct} {
+	for _, p := range []*ofproto.Tables{normal, direct} {
 		for _, dst := range []string{broadcast, behind} {
 			if got := translate(p, dst); !slices.Equal(got, others) {
 				t.Errorf("a frame to %s uses templates %v, want %v", dst, got, others)

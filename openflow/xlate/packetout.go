@@ -9,7 +9,7 @@ import (
 
 // Execute runs actions on one frame with the fields in flow, in the bridge of p and env.
 // The translation's Mask has no meaning.
-func Execute(p *ofproto.Pipeline, actions []openflow.Action, flow *openflow.Flow, env Env) (Translation, error) {
+func Execute(p *ofproto.Tables, actions []openflow.Action, flow *openflow.Flow, env Env) (Translation, error) {
 	if err := p.CheckReferences(actions); err != nil {
 		return Translation{}, err
 	}

@@ -17,7 +17,7 @@ const outFrame = "ffffffffffff0200000000010800"
 
 // A packet-out affects only its frame. Each output to TABLE runs the flow tables.
 func TestExecute(t *testing.T) {
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	var mods []openflow.FlowMod
 	for _, text := range []string{"in_port=1,actions=output:2", "reg0=9,priority=40000,actions=output:3", "table=4,actions=output:4"} {
 		m, err := openflow.ParseFlowMod(text, openflow.Add, nil)

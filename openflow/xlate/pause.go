@@ -115,7 +115,7 @@ func (x *xlate) finishPause() {
 // note of the frame. flow has the fields of the frame, as in Execute. cameIn is the number in
 // the data path of the port on which the frame arrived. The translation's Mask has no
 // meaning. Errors are *CodedError.
-func Resume(p *ofproto.Pipeline, text string, flow *openflow.Flow, cameIn uint32, env Env) (Translation, error) {
+func Resume(p *ofproto.Tables, text string, flow *openflow.Flow, cameIn uint32, env Env) (Translation, error) {
 	var c continuation
 	err := json.Unmarshal([]byte(text), &c)
 	lists := make([][]openflow.Action, len(c.Rest))
@@ -168,7 +168,7 @@ func Resume(p *ofproto.Pipeline, text string, flow *openflow.Flow, cameIn uint32
 }
 
 // beginWith begins a translation of a frame that is not in the datapath.
-func (x *xlate) beginWith(p *ofproto.Pipeline, flow *openflow.Flow, env Env) {
+func (x *xlate) beginWith(p *ofproto.Tables, flow *openflow.Flow, env Env) {
 	x.begin(p, (*flowtable.Key)(flow[:flowtable.KeyWords]), env, nil)
 	copy(x.flow[flowtable.KeyWords:], flow[flowtable.KeyWords:])
 	for w := flowtable.WTunID; w < flowtable.WTunID+flowtable.TunnelWords; w++ {

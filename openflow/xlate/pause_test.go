@@ -22,7 +22,7 @@ type notingEnv struct {
 
 // pauses translates a frame, and resumes it until it is no longer paused. It returns the
 // actions of each translation, and the notes in between.
-func pauses(t *testing.T, p *ofproto.Pipeline, frame string) (steps []string, notes []ControllerNote) {
+func pauses(t *testing.T, p *ofproto.Tables, frame string) (steps []string, notes []ControllerNote) {
 	t.Helper()
 	env := notingEnv{newEnv(), NewNoteTable(), NewRecircTable()}
 	env.ports[3].Queues = []Queue{{ID: 5, TokenBucket: TokenBucket{Slot: 5001}}}
@@ -82,7 +82,7 @@ func TestPause(t *testing.T) {
 		{"exit behind", "actions=resubmit(,1),1\ntable=1 actions=controller(pause),2,exit,4", []string{controller, "2"}},
 		{"changed frame", "actions=mod_dl_src:02:00:00:00:00:09,controller(pause),2", []string{"set(eth(src=02:00:00:00:00:09))," + controller, "2"}},
 	} {
-		p := ofproto.NewPipeline(ofproto.Limits{})
+		p := ofproto.NewTables(ofproto.Limits{})
 		groups(t, p, openflow.GroupAdd, "group_id=1,type=all,bucket=resubmit(,1),bucket=resubmit(,2)")
 		for _, flow := range strings.Split(tt.flows, "\n") {
 			if _, err := p.Apply([]openflow.FlowMod{mustMod(t, openflow.Add, flow)}, 1); err != nil {
@@ -142,7 +142,7 @@ func TestLargeContinuation(t *testing.T) {
 
 // A controller action has its own meter, or the meter of all frames to controllers.
 func TestMeterOfControllerAction(t *testing.T) {
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	meter := func(text string) {
 		t.Helper()
 		mod, err := openflow.ParseMeterMod(text, openflow.MeterAdd)

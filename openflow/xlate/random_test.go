@@ -25,12 +25,12 @@ type fakeEnv struct {
 }
 
 type fakeBridge struct {
-	p   *ofproto.Pipeline
+	p   *ofproto.Tables
 	env *fakeEnv
 }
 
 // Bridge and Several implement Bridges.
-func (e *fakeEnv) Bridge(number uint8) (*ofproto.Pipeline, Env) {
+func (e *fakeEnv) Bridge(number uint8) (*ofproto.Tables, Env) {
 	return e.bridges[number].p, e.bridges[number].env
 }
 func (e *fakeEnv) Several() bool { return len(e.bridges) > 1 }
@@ -147,7 +147,7 @@ group_id=3,type=ff,bucket=watch_port:1,mod_nw_ttl:3,2,bucket=watch_port:2,4
 
 // addRandom adds random groups and n random rules to empty tables, and returns the texts of
 // the rules.
-func addRandom(p *ofproto.Pipeline, r *rand.Rand, n int) (texts []string) {
+func addRandom(p *ofproto.Tables, r *rand.Rand, n int) (texts []string) {
 	mapTLVs(p)
 	mods, err := openflow.ParseGroupMods(strings.NewReader(randomGroups), openflow.GroupAdd, openflow.WithTLVs(nil, testTLVs))
 	if err == nil {
@@ -171,7 +171,7 @@ func addRandom(p *ofproto.Pipeline, r *rand.Rand, n int) (texts []string) {
 }
 
 // mapTLVs gives the pipeline the mappings of testTLVs.
-func mapTLVs(p *ofproto.Pipeline) {
+func mapTLVs(p *ofproto.Tables) {
 	if err := p.ChangeTLVs(&openflow.TLVMod{Mappings: testTLVs.Mappings()}); err != nil {
 		panic(err)
 	}

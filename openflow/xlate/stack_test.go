@@ -28,7 +28,7 @@ func TestStackAndExit(t *testing.T) {
 		{"exit and action set", "actions=1,write_actions(output:2),goto_table:1\ntable=1 actions=exit", "1"},
 		{"exit in a bucket", "actions=group:1,4\ntable=1 actions=1,exit,4\ntable=2 actions=2", "1,2,4"},
 	} {
-		p := ofproto.NewPipeline(ofproto.Limits{})
+		p := ofproto.NewTables(ofproto.Limits{})
 		groups(t, p, openflow.GroupAdd, "group_id=1,type=all,bucket=resubmit(,1),bucket=resubmit(,2)")
 		for _, flow := range strings.Split(tt.flows, "\n") {
 			if _, err := p.Apply([]openflow.FlowMod{mustMod(t, openflow.Add, flow)}, 1); err != nil {

@@ -20,7 +20,7 @@ func mustMod(t *testing.T, command openflow.Command, text string) openflow.FlowM
 	return mod
 }
 
-func apply(t *testing.T, p *ofproto.Pipeline, nowNS uint64, command openflow.Command, texts ...string) ofproto.Changes {
+func apply(t *testing.T, p *ofproto.Tables, nowNS uint64, command openflow.Command, texts ...string) ofproto.Changes {
 	t.Helper()
 	var mods []openflow.FlowMod
 	for _, text := range texts {
@@ -33,7 +33,7 @@ func apply(t *testing.T, p *ofproto.Pipeline, nowNS uint64, command openflow.Com
 	return c
 }
 
-func dump(p *ofproto.Pipeline) []string {
+func dump(p *ofproto.Tables) []string {
 	var lines []string
 	for _, r := range p.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
 		mod := r.FlowMod()

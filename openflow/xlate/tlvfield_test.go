@@ -24,7 +24,7 @@ func TestTLVMapInUse(t *testing.T) {
 	}
 	for _, text := range []string{"tun_metadata0,actions=drop", "actions=set_field:1->tun_metadata0,1", "actions=clone(move:tun_metadata0[0..3]->reg0[0..3])",
 		"actions=write_actions(load:1->tun_metadata0[0])", "ip,actions=ct(commit,exec(move:tun_metadata0[0..31]->ct_mark))"} {
-		p := ofproto.NewPipeline(ofproto.Limits{})
+		p := ofproto.NewTables(ofproto.Limits{})
 		mapTLVs(p)
 		mod, err := openflow.ParseFlowMod(text, openflow.Add, openflow.WithTLVs(nil, testTLVs))
 		if err != nil {
@@ -56,7 +56,7 @@ func TestTLVMapInUse(t *testing.T) {
 // A group of an open bundle may name a field whose mapping is deleted before the commit. Saved
 // with such a group, the flows that name it would be lost at the next start.
 func TestGroupWithOldMapping(t *testing.T) {
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	mapTLVs(p)
 	mod, err := openflow.ParseGroupMod("group_id=1,type=all,bucket=set_field:1->tun_metadata0,1", openflow.GroupAdd, openflow.WithTLVs(nil, testTLVs))
 	if err != nil {
@@ -91,7 +91,7 @@ func TestOptionsGoAlong(t *testing.T) {
 		{"5", "tunnel"},
 		{"set_field:3->tun_gbp_id,5,6", "set(tunnel(gbp_id=3,gbp_flags=0x0,flags=0x0)),tunnel"},
 	} {
-		p := ofproto.NewPipeline(ofproto.Limits{})
+		p := ofproto.NewTables(ofproto.Limits{})
 		mapTLVs(p)
 		mod, err := openflow.ParseFlowMod("actions="+l.actions, openflow.Add, openflow.WithTLVs(env, testTLVs))
 		if err != nil {

@@ -112,7 +112,7 @@ func TestTrackedMegaflowsAreSound(t *testing.T) {
 	}
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 7))
-		p, env := ofproto.NewPipeline(ofproto.Limits{}), newRecircEnv()
+		p, env := ofproto.NewTables(ofproto.Limits{}), newRecircEnv()
 		var texts []string
 		for len(texts) < 15 {
 			text := "table=" + string('0'+rune(r.IntN(4))) + "," + matches[r.IntN(len(matches))]

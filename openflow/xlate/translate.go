@@ -33,24 +33,24 @@ const (
 
 // Translate runs key through the tables of p, starting with table 0 of the bridge to which its
 // port belongs. p is the pipeline for frames of unknown ports.
-func Translate(p *ofproto.Pipeline, key *flowtable.Key, env Env) (t Translation) {
+func Translate(p *ofproto.Tables, key *flowtable.Key, env Env) (t Translation) {
 	trace(p, &t, key, env, nil)
 	return t
 }
 
 // TranslateTo is Translate into t. It reuses the arrays of t.Actions, t.Rules, t.Missed
 // and t.Addresses.
-func TranslateTo(p *ofproto.Pipeline, t *Translation, key *flowtable.Key, env Env) {
+func TranslateTo(p *ofproto.Tables, t *Translation, key *flowtable.Key, env Env) {
 	trace(p, t, key, env, nil)
 }
 
 // Trace is Translate with a call of hook for each step. hook may be nil.
-func Trace(p *ofproto.Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) (t Translation) {
+func Trace(p *ofproto.Tables, key *flowtable.Key, env Env, hook func(TraceStep)) (t Translation) {
 	trace(p, &t, key, env, hook)
 	return t
 }
 
-func trace(p *ofproto.Pipeline, t *Translation, key *flowtable.Key, env Env, hook func(TraceStep)) {
+func trace(p *ofproto.Tables, t *Translation, key *flowtable.Key, env Env, hook func(TraceStep)) {
 	x := xlates.Get().(*xlate)
 	x.begin(p, key, env, hook)
 	x.arrive()
@@ -86,7 +86,7 @@ var xlates = sync.Pool{New: func() any { return new(xlate) }}
 // in keep, to the megaflow's mask wc. Bits outside of keep were set by actions, or
 // follow from bits that were already read.
 type xlate struct {
-	p    *ofproto.Pipeline
+	p    *ofproto.Tables
 	env  Env
 	hook func(TraceStep)
 	// cameIn is the port on which the frame arrived. A stored state (Frozen) counts
@@ -146,7 +146,7 @@ type xlate struct {
 	sentMeta    uint64
 }
 
-func (x *xlate) begin(p *ofproto.Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) {
+func (x *xlate) begin(p *ofproto.Tables, key *flowtable.Key, env Env, hook func(TraceStep)) {
 	actions, rules, missed, addresses := x.actions[:0], x.rules[:0], x.unmatched[:0], x.addresses[:0]
 	*x = xlate{}
 	x.p, x.env, x.hook, x.actions, x.rules, x.unmatched, x.addresses = p, env, hook, actions, rules, missed, addresses

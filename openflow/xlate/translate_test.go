@@ -56,7 +56,7 @@ func TestMegaflowsAreSound(t *testing.T) {
 
 func checkSound(t *testing.T, seed uint64, keys int) {
 	r := rand.New(rand.NewPCG(seed, 1))
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	texts := addRandom(p, r, 1+r.IntN(30))
 	env := newEnv()
 	env.macs.Learn(fdb.Learn{Valid: true, VLAN: 0, Port: 2, MAC: 2}, 0)
@@ -85,9 +85,9 @@ func FuzzMegaflowsAreSound(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { checkSound(t, seed, 5) })
 }
 
-func pipelineOf(t *testing.T, flows ...string) *ofproto.Pipeline {
+func pipelineOf(t *testing.T, flows ...string) *ofproto.Tables {
 	t.Helper()
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	mods, err := openflow.ParseFlowMods(strings.Join(flows, "\n"), openflow.Add, newEnv())
 	if err != nil {
 		t.Fatal(err)
@@ -341,7 +341,7 @@ func TestTraceTellsEachStep(t *testing.T) {
 }
 
 func BenchmarkTranslate(b *testing.B) {
-	p := ofproto.NewPipeline(ofproto.Limits{})
+	p := ofproto.NewTables(ofproto.Limits{})
 	mods, _ := openflow.ParseFlowMods(
 		"priority=10,in_port=1,actions=resubmit(,1)\ntable=1,ip,nw_dst=10.0.0.0/8,actions=dec_ttl,mod_dl_dst:00:00:00:00:00:02,2", openflow.Add, nil)
 	p.Apply(mods, 0)

@@ -40,7 +40,7 @@ type Translation struct {
 	// options that the translation needs. The drop is right only while the quota is used up.
 	Refused bool
 	// Learned lists the flows of learn actions, in order. Control adds those that the
-	// tables lack (Pipeline.Learned), and refreshes the timeouts of flows that the
+	// tables lack (Tables.Learned), and refreshes the timeouts of flows that the
 	// tables have.
 	Learned []openflow.FlowMod
 	// Finished lists the flows whose timeouts each frame changes, because of

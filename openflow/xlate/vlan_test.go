@@ -51,7 +51,7 @@ func randomVLANs(r *rand.Rand) *PortVLANs {
 // matches.
 func TestNormalWithinVLANs(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 1))
-	pipelines := []*ofproto.Pipeline{
+	pipelines := []*ofproto.Tables{
 		pipelineOf(t, "in_port=LOCAL,actions=normal,LOCAL,IN_PORT", "in_port=2,actions=drop", "priority=1,actions=normal,output:2,LOCAL"),
 		pipelineOf(t, "actions=mod_vlan_vid:1,normal,strip_vlan,normal,output:4"),
 		pipelineOf(t, "ip,actions=push_vlan:0x88a8,normal,mod_dl_src:00:00:00:00:00:07,normal"),

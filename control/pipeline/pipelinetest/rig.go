@@ -312,7 +312,7 @@ func (f *Rig) Rules(match string) (rules []ofproto.Rule) {
 		f.T.Fatal(err)
 	}
 	f.P.PullCounts()
-	f.P.Read(func(tables *ofproto.Pipeline) {
+	f.P.Read(func(tables *ofproto.Tables) {
 		for _, r := range tables.Select(&filter) {
 			rules = append(rules, *r)
 		}

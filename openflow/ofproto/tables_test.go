@@ -9,9 +9,9 @@ import (
 	"weft/openflow"
 )
 
-func pipelineOf(t *testing.T, flows ...string) *Pipeline {
+func pipelineOf(t *testing.T, flows ...string) *Tables {
 	t.Helper()
-	p := NewPipeline(Limits{})
+	p := NewTables(Limits{})
 	mods, err := openflow.ParseFlowMods(strings.Join(flows, "\n"), openflow.Add, portNames())
 	if err != nil {
 		t.Fatal(err)
