@@ -18,6 +18,7 @@ type batch struct {
 	addresses []Address            // noMAC marks void elements
 	index     map[addressKey]int   // index of each address in addresses
 	unknown   []UnknownAddress
+	usual     int // number of addresses of the last batch
 }
 
 type addressKey struct {
@@ -30,6 +31,25 @@ type addressKey struct {
 const noMAC = 1 << 63
 
 func newBatch() *batch { return &batch{} }
+
+// keptMost limits the entries of a map that the next batch uses again. A map never returns
+// memory.
+const keptMost = 1024
+
+// next returns an empty batch that uses the maps of b again. The switch may keep the slices of
+// b, but b itself must not be used any more.
+func (b *batch) next() *batch {
+	n := &batch{usual: min(len(b.addresses), keptMost)}
+	if len(b.addresses) <= keptMost {
+		n.index = b.index
+		clear(n.index)
+	}
+	if len(b.removed) <= keptMost {
+		n.removed = b.removed
+		clear(n.removed)
+	}
+	return n
+}
 
 func (b *batch) empty() bool {
 	return !b.endpoint.IsValid() && len(b.nets)+len(b.ports)+len(b.removed)+len(b.index)+len(b.unknown) == 0
@@ -50,6 +70,9 @@ func (b *batch) set(a Address) {
 	}
 	if b.index == nil {
 		b.index = map[addressKey]int{}
+	}
+	if b.addresses == nil {
+		b.addresses = make([]Address, 0, b.usual)
 	}
 	b.index[k] = len(b.addresses)
 	b.addresses = append(b.addresses, a)
@@ -91,6 +114,9 @@ func (b *batch) release(port string) {
 
 func (b *batch) changes() *Changes {
 	c := &Changes{Endpoint: b.endpoint, Nets: b.nets, Ports: b.ports, Unknown: b.unknown}
+	if len(b.removed) > 0 {
+		c.Removed = make([]RemovedAddress, 0, len(b.removed))
+	}
 	for k, generation := range b.removed {
 		c.Removed = append(c.Removed, RemovedAddress{VNI: k.vni, MAC: k.mac, Generation: generation})
 	}

@@ -112,7 +112,11 @@ type netUpdate struct {
 
 // decoder decodes messages of one hub.
 type decoder struct {
-	hosts     map[string]string // host ids; all places of one host share the string
+	net       string            // id of the network of the last update; most updates name the same one
+	places    []portPlace       // of the update that is decoded
+	removed   []string          // the same
+	hosts     map[string]string // host ids that places share
+	ids       []byte            // buffer of the ids of one place
 	addresses [][]byte          // of the place that is decoded
 }
 
@@ -129,7 +133,7 @@ func (d *decoder) reset(data []byte) (r netReset, err error) {
 		case f.isBytes(1):
 			err = errors.Join(err, proto.UnmarshalOptions{Merge: true}.Unmarshal(f.bytes, r.view))
 		case f.isBytes(2):
-			r.places = d.appendPlace(r.places, f.bytes, &f)
+			r.places = d.appendPlace(r.places, f.bytes, &f, true)
 		case f.isBytes(3):
 			r.members = append(r.members, addrOf(f.bytes))
 		}
@@ -137,12 +141,19 @@ func (d *decoder) reset(data []byte) (r netReset, err error) {
 	return r, errors.Join(err, f.err())
 }
 
+// update decodes a wire.NetUpdate. Its lists of places and removed ports are valid until the
+// next call.
 func (d *decoder) update(data []byte) (u netUpdate, err error) {
 	f := fields{rest: data}
+	u.places, u.removed = d.places[:0], d.removed[:0]
 	for f.next() {
 		switch {
 		case f.isBytes(1):
-			u.net = f.text()
+			if string(f.bytes) == d.net {
+				u.net = d.net
+			} else if u.net = f.text(); !f.failed {
+				d.net = u.net
+			}
 		case f.number == 2 && f.kind == protowire.VarintType:
 			u.deleted = f.value != 0
 		case f.isBytes(3):
@@ -151,7 +162,7 @@ func (d *decoder) update(data []byte) (u netUpdate, err error) {
 			}
 			err = errors.Join(err, proto.UnmarshalOptions{Merge: true}.Unmarshal(f.bytes, u.view))
 		case f.isBytes(4):
-			u.places = d.appendPlace(u.places, f.bytes, &f)
+			u.places = d.appendPlace(u.places, f.bytes, &f, false)
 		case f.isBytes(5):
 			u.removed = append(u.removed, f.text())
 		case f.isBytes(6):
@@ -160,12 +171,17 @@ func (d *decoder) update(data []byte) (u netUpdate, err error) {
 			u.departed = append(u.departed, addrOf(f.bytes))
 		}
 	}
+	d.places, d.removed = u.places, u.removed
+	if cap(u.places) > keptMost || cap(u.removed) > keptMost {
+		d.places, d.removed = nil, nil
+	}
 	return u, errors.Join(err, f.err())
 }
 
 // appendPlace decodes a wire.Place and appends it to list. It stores an error in outer,
-// the fields of the enclosing message.
-func (d *decoder) appendPlace(list []portPlace, data []byte, outer *fields) []portPlace {
+// the fields of the enclosing message. If share is set, the place shares the host's id with other
+// places. This saves memory in a large network, and takes longer than a copy of the id.
+func (d *decoder) appendPlace(list []portPlace, data []byte, outer *fields, share bool) []portPlace {
 	var port, mac, host, endpoint []byte
 	var generation int64
 	d.addresses = d.addresses[:0]
@@ -192,7 +208,15 @@ func (d *decoder) appendPlace(list []portPlace, data []byte, outer *fields) []po
 		outer.failed = true
 		return list
 	}
-	return append(list, portPlace{string(port), place{mac: wire.MACNumber(mac), ips: addrsOf(d.addresses), host: d.host(host),
+	var portID, hostID string
+	if share {
+		portID, hostID = string(port), d.host(host)
+	} else {
+		d.ids = append(append(d.ids[:0], port...), host...)
+		both := string(d.ids) // one allocation
+		portID, hostID = both[:len(port)], both[len(port):]
+	}
+	return append(list, portPlace{portID, place{mac: wire.MACNumber(mac), ips: addrsOf(d.addresses), host: hostID,
 		endpoint: addrOf(endpoint), generation: generation,
 		digest: wire.PlaceDigest(port, mac, host, endpoint, d.addresses, generation)}})
 }

@@ -5,6 +5,7 @@ package agent
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -96,4 +97,32 @@ func samePlaces(got []portPlace, want []*wire.Place) bool {
 		}
 	}
 	return true
+}
+
+// A decoder that has decoded other messages decodes one like a new decoder: it uses its buffers
+// again, and keeps nothing of a message that is not valid.
+func TestDecoderKeepsNothing(t *testing.T) {
+	encoded := func(u *wire.NetUpdate) []byte {
+		data, err := proto.Marshal(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	wrong := []byte{0x0a, 0x01, 0xff} // an id that is not UTF-8
+	d := new(decoder)
+	for _, data := range [][]byte{
+		encoded(&wire.NetUpdate{Net: "n", Places: somePlaces(), Removed: []string{"p3", "p4"}}), wrong, wrong,
+		encoded(&wire.NetUpdate{Net: "n", Removed: []string{"p5"}}), encoded(&wire.NetUpdate{}),
+		encoded(&wire.NetUpdate{Net: "m", Places: somePlaces()[:1]}), encoded(&wire.NetUpdate{Net: "n", Places: somePlaces()}),
+	} {
+		got, err := d.update(data)
+		want, refused := new(decoder).update(data)
+		if (err != nil) != (refused != nil) {
+			t.Errorf("%x: %v, a new decoder has %v", data, err, refused)
+		}
+		if err == nil && (got.net != want.net || !slices.Equal(got.removed, want.removed) || !slices.EqualFunc(got.places, want.places, func(x, y portPlace) bool { return reflect.DeepEqual(x, y) })) {
+			t.Errorf("%x: %+v, a new decoder has %+v", data, got, want)
+		}
+	}
 }

@@ -237,7 +237,7 @@ func (a *Agent) apply() (trouble string) {
 		return ""
 	}
 	c := a.pending.changes()
-	a.pending = newBatch()
+	a.pending = a.pending.next()
 	loop.Notify(a.save)
 	if err := a.sw.Apply(c); err != nil {
 		a.config.Log.Error("the switch refuses what central declares", "error", err)
