@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"weft/e2e/lab"
 )
 
 // Rows that no switch can do say why in their own column, with one line in the log each. They
@@ -108,4 +110,51 @@ func TestOVSDBSettings(t *testing.T) {
 	controller = strings.Trim(controller, "[]")
 	r.expect("controller", controller, "status", "state=BACKOFF")
 	r.expect("controller", controller, "status", "connection refused")
+}
+
+// Of two weftds at one database one has the lock and follows the rows. The other one waits,
+// and takes over when the first has died. A restored backup is followed as any change.
+func TestOVSDBFaults(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	r := newRuled(t, l.Host("h"))
+	r.vsctl("add-br br0 -- add-port br0 t0 -- set interface t0 type=internal")
+	backup := r.dir + "/backup.db"
+	r.run("sh", "-c", "ovsdb-client backup unix:"+r.dir+"/db.sock > "+backup)
+	r.vsctl("del-port br0 t0 -- add-port br0 t1 -- set interface t1 type=internal")
+	r.run("sh", "-c", "ovsdb-client --force restore unix:"+r.dir+"/db.sock < "+backup)
+	r.expect("interface", "t0", "error", "[]")
+	r.vsctl("set bridge br0 external_ids:restored=1")
+	if ports := r.weft.Weft("dump-ports"); !strings.Contains(ports, "t0") || strings.Contains(ports, "t1") {
+		t.Errorf("ports after the restoration:\n%s", ports)
+	}
+
+	dir := t.TempDir() // the sockets of the other switch are beside its socket of the database
+	r.run("ovs-appctl", "-t", r.dir+"/db.ctl", "ovsdb-server/add-remote", "punix:"+dir+"/db.sock")
+	other := l.Host("other").Weftd("--ovsdb", "unix:"+dir+"/db.sock")
+	waits := func(d *lab.Daemon) {
+		t.Helper()
+		eventually(t, func() error {
+			if !strings.Contains(d.Control().Output(), "another process has the database's lock") {
+				return fmt.Errorf("%s does not wait for the lock", d.Host.Name)
+			}
+			return nil
+		})
+	}
+	waits(other)
+	r.vsctl("add-port br0 t2 -- set interface t2 type=internal")
+	if text := other.Weft("list-br"); strings.TrimSpace(text) != "" {
+		t.Errorf("bridges of a switch without the lock: %s", text)
+	}
+	r.weft.Control().Kill()
+	r.vsctl("del-port br0 t2 -- add-port br0 t3 -- set interface t3 type=internal") // the other one has taken over
+	if ports := other.Weft("dump-ports"); !strings.Contains(ports, "t0") || !strings.Contains(ports, "t3") || strings.Contains(ports, "t2") {
+		t.Errorf("ports of the other switch:\n%s", ports)
+	}
+	r.weft.Start()
+	waits(r.weft)
+	r.vsctl("del-port br0 t3")
+	if ports := other.Weft("dump-ports"); strings.Contains(ports, "t3") {
+		t.Errorf("ports of the other switch:\n%s", ports)
+	}
 }

@@ -422,3 +422,51 @@ func TestPeerOfALongRequestIsNotSilent(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// The service tells of each controller whether and since when it is connected, with which role,
+// or why not.
+func TestControllerStates(t *testing.T) {
+	l := listener(t)
+	target := "tcp:" + l.Addr().String()
+	r := newRig(t, func(s *Setup) { s.Controllers = []string{target} })
+	state := func(want func(s ControllerState) bool) ControllerState {
+		t.Helper()
+		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			s := r.service.Controllers()[target]
+			if want(s) {
+				return s
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("state %+v", s)
+			}
+		}
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{t: t, Conn: c, v: openflow.Version13}
+	p.read()
+	if s := state(func(ControllerState) bool { return true }); s.Connected || s.Role != "" || !s.Since.IsZero() {
+		t.Errorf("before the hello: %+v", s)
+	}
+	p.write(ofptest.Message(p.v, ofp.TypeHello, 1))
+	if s := state(func(s ControllerState) bool { return s.Connected && s.Role != "" }); s.Role != "other" || s.Since.IsZero() || s.Problem != "" {
+		t.Errorf("connected: %+v", s)
+	}
+	if now, _, refused := p.role(ofp.RoleMaster, 1); refused || now != ofp.RoleMaster {
+		t.Fatalf("role %d, refused %v", now, refused)
+	}
+	state(func(s ControllerState) bool { return s.Role == "master" })
+	l.Close()
+	c.Close()
+	if s := state(func(s ControllerState) bool { return !s.Connected && s.Problem != "" && !s.Since.IsZero() }); s.Role != "" {
+		t.Errorf("after the end: %+v", s)
+	}
+	r.service.Follow(Following{})
+	for deadline := time.Now().Add(patience); len(r.service.Controllers()) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a controller of no configuration is there")
+		}
+	}
+}

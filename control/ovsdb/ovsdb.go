@@ -277,5 +277,15 @@ func (c *Client) noteIgnored() {
 				c.warn("bridge "+r.text("name")+" "+column, "there is no "+column+", the column has no effect")
 			}
 		}
+		for _, column := range []string{"stp_enable", "rstp_enable", "mcast_snooping_enable"} {
+			if r.truth(column) {
+				c.warn("bridge "+r.text("name")+" "+column, "the column has no effect")
+			}
+		}
+		for _, key := range []string{"mac-table-size", "mac-aging-time"} {
+			if r.get("other_config", key) != "" {
+				c.warn("bridge "+r.text("name")+" "+key, "all bridges share one table of addresses, other_config:"+key+" has no effect")
+			}
+		}
 	}
 }

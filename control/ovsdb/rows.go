@@ -21,6 +21,11 @@ func (r row) text(column string) string {
 	return ""
 }
 
+func (r row) truth(column string) bool {
+	v := r[column]
+	return len(v.atoms) == 1 && v.atoms[0] == true
+}
+
 // number returns an integer, or false if the column is empty.
 func (r row) number(column string) (int64, bool) {
 	if v := r[column]; len(v.atoms) == 1 {
@@ -70,8 +75,8 @@ type tables map[string]map[uuid]row
 // monitored has the columns that the switch reads or writes. Statistics are only written.
 var monitored = map[string][]string{
 	"Open_vSwitch": {"bridges", "cur_cfg", "datapath_types", "datapaths", "db_version", "iface_types", "next_cfg", "other_config", "ovs_version"},
-	"Bridge": {"controller", "datapath_id", "datapath_type", "datapath_version", "fail_mode", "flow_tables", "ipfix", "mirrors", "name", "netflow",
-		"other_config", "ports", "sflow"},
+	"Bridge": {"controller", "datapath_id", "datapath_type", "datapath_version", "fail_mode", "flow_tables", "ipfix", "mcast_snooping_enable", "mirrors", "name", "netflow",
+		"other_config", "ports", "rstp_enable", "sflow", "stp_enable"},
 	"Port": {"cvlans", "interfaces", "name", "other_config", "qos", "tag", "trunks", "vlan_mode"},
 	"Interface": {"admin_state", "bfd", "bfd_status", "error", "ifindex", "ingress_policing_burst", "ingress_policing_kpkts_burst",
 		"ingress_policing_kpkts_rate", "ingress_policing_rate", "link_state", "mac", "mac_in_use", "mtu", "mtu_request", "name",
