@@ -289,6 +289,23 @@ func TestOnlyEndpoints(t *testing.T) {
 	}
 }
 
+// Two uplinks on two devices have the same endpoints: a datagram may arrive on either device.
+func TestUplinksShareEndpoints(t *testing.T) {
+	r := newRig(t)
+	r.ns[0].Exec("ip", "link", "add", "second", "type", "veth", "peer", "name", "other")
+	r.ns[0].Exec("ip", "link", "set", "second", "up")
+	r.ns[0].Do(func() {
+		second, err := Setup(Config{Dev: "second"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer second.Close()
+		if err := second.SetEndpoints(r.up[0].endpoints); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // SetEndpoints refuses an endpoint to which another socket is bound. The error names
 // the endpoint, and the old endpoints stay.
 func TestEndpointInUse(t *testing.T) {

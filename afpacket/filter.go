@@ -78,8 +78,8 @@ func setFilter(fd int, f []unix.SockFilter) error {
 }
 
 // sink opens a UDP socket that is bound to endpoint e and drops every datagram. Without
-// it, the kernel would answer with "port unreachable". device is the zone of a
-// link-local address.
+// it, the kernel would answer with "port unreachable". The socket is bound to the device, so
+// uplinks on several devices can have the same endpoints.
 func sink(e netip.AddrPort, device int) (fd int, err error) {
 	v6 := &unix.SockaddrInet6{Port: int(e.Port()), Addr: e.Addr().As16()}
 	family, addr := unix.AF_INET6, unix.Sockaddr(v6)
@@ -102,6 +102,9 @@ func sink(e netip.AddrPort, device int) (fd int, err error) {
 	}
 	if err == nil {
 		err = setFilter(fd, takeNothing)
+	}
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, device)
 	}
 	if err == nil {
 		err = unix.Bind(fd, addr)

@@ -28,6 +28,7 @@ const portSyntax = `Options of add-port by type:
   type=vxlan      vni=N|flow remote=IP[,IP...]|flow|GROUP [dev=NETDEV] [local=IP]
                   [dst_port=4789] [src_port=LOW-HIGH] [udp_csum=on|off] [ttl=N|inherit]
                   [tos=N|inherit] [df=on|off] [learning=off] [answers=off]
+                  [split_horizon=off]
                   [reserved=ignore|refuse|gbp|gpe] [gbp=on] [bfd=on] [bfd_min_tx=MS]
                   [bfd_min_rx=MS] [bfd_mult=N]
   type=vxlan-gpe  as type=vxlan, without reserved= and gbp=; dst_port=4790

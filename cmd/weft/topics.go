@@ -128,6 +128,7 @@ Ports of two of these types need different UDP ports.
   learning=off      learns no addresses from the port's frames
   answers=off       requests of ARP and neighbour discovery go to the remotes instead of being
                     answered by the switch
+  split_horizon=off frames of other tunnels are flooded to this one, as Open vSwitch does
   reserved=         what happens to reserved bits of the VXLAN header: ignore (default), refuse,
                     gbp or gpe (type=vxlan only)
   gbp=on            group policies: flows match and set tun_gbp_id and tun_gbp_flags (type=vxlan

@@ -51,6 +51,16 @@ func (Kernel) routeDevice(to netip.Addr) string {
 	return l.Attrs().Name
 }
 
+// addressed reports whether a device has an address of the host.
+func (Kernel) addressed(dev string) bool {
+	l, err := netlink.LinkByName(dev)
+	if err != nil {
+		return false
+	}
+	list, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	return err == nil && slices.ContainsFunc(list, func(a netlink.Addr) bool { return !a.IP.IsLinkLocalUnicast() })
+}
+
 // setMTU sets the MTU of a device.
 func (Kernel) setMTU(dev string, mtu int) error {
 	l, err := netlink.LinkByName(dev)
@@ -64,14 +74,21 @@ func (Kernel) setMTU(dev string, mtu int) error {
 type facts interface {
 	devices() map[string]device
 	routeDevice(to netip.Addr) string
+	addressed(dev string) bool
 	setMTU(dev string, mtu int) error
 }
 
 // tunnelDevices returns the devices through which the model's tunnels leave, sorted: by the
-// host's routes to their remotes, or to a public address if the flows name the remotes.
+// host's routes to their remotes. If the flows name the remotes, these are the device of the
+// route to a public address, and the LOCAL devices of other bridges that have addresses.
 func (c *Client) tunnelDevices(m *model) (list []string) {
 	c.routesRead = time.Now()
 	seen := map[netip.Addr]bool{}
+	add := func(dev string) {
+		if dev != "" && !slices.Contains(list, dev) {
+			list = append(list, dev)
+		}
+	}
 	for i := range m.ports {
 		remote := option(m.ports[i].words, "remote")
 		if remote == "" {
@@ -80,13 +97,15 @@ func (c *Client) tunnelDevices(m *model) (list []string) {
 		addr, err := netip.ParseAddr(remote)
 		if err != nil {
 			addr = defaultRemote
+			for k := range m.bridges {
+				if b := m.bridges[k].name; b != m.ports[i].bridge && c.kernel.addressed(b) {
+					add(b)
+				}
+			}
 		}
-		if seen[addr] {
-			continue
-		}
-		seen[addr] = true
-		if dev := c.kernel.routeDevice(addr); dev != "" && !slices.Contains(list, dev) {
-			list = append(list, dev)
+		if !seen[addr] {
+			seen[addr] = true
+			add(c.kernel.routeDevice(addr))
 		}
 	}
 	slices.Sort(list)

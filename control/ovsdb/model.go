@@ -289,7 +289,7 @@ func vhostWords(r row, mode, path string) []string {
 func tunnelWords(kind string) kind {
 	return func(r row, _, _ string) ([]string, string) {
 		option := func(key string) string { return r.get("options", key) }
-		words := []string{"type=" + kind}
+		words := []string{"type=" + kind, "split_horizon=off"} // Open vSwitch floods from tunnel to tunnel
 		remote := option("remote_ip")
 		if remote == "" {
 			return nil, "options:remote_ip is missing; expected an address, or flow"

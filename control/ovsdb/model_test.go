@@ -74,10 +74,10 @@ func TestWords(t *testing.T) {
 			"ingress_policing_burst": one(int64(5))}, "type=vhost-user mode=client path=/x queues=128 ingress_policing_rate=10 ingress_policing_burst=5"},
 		{row{"type": one("dpdkvhostuser"), "ingress_policing_burst": one(int64(5))}, "type=vhost-user mode=server path=/run/p queues=128"},
 		{row{"type": one("geneve"), "options": options(map[string]string{"remote_ip": "192.0.2.1", "key": "flow", "csum": "true"})},
-			"type=geneve remote=192.0.2.1 vni=flow udp_csum=on"},
+			"type=geneve split_horizon=off remote=192.0.2.1 vni=flow udp_csum=on"},
 		{row{"type": one("vxlan"), "options": options(map[string]string{"remote_ip": "flow", "local_ip": "192.0.2.9", "exts": "gbp"}),
 			"bfd": options(map[string]string{"enable": "true", "min_tx": "10"})},
-			"type=vxlan remote=flow vni=0 local=192.0.2.9 gbp=on bfd=on bfd_min_tx=50 bfd_min_rx=1000 bfd_mult=3"},
+			"type=vxlan split_horizon=off remote=flow vni=0 local=192.0.2.9 gbp=on bfd=on bfd_min_tx=50 bfd_min_rx=1000 bfd_mult=3"},
 		{row{"type": one("vxlan"), "options": options(map[string]string{"remote_ip": "192.0.2.1", "in_key": "1", "out_key": "2"})}, "! options:in_key=1"},
 		{row{"type": one("vxlan")}, "! options:remote_ip is missing"},
 		{row{"type": one("gre")}, "! type gre: there is none; expected one of dpdkvhostuser, "},
@@ -201,7 +201,25 @@ type fakeKernel struct{}
 
 func (fakeKernel) devices() map[string]device      { return nil }
 func (fakeKernel) routeDevice(_ netip.Addr) string { return "u0" }
+func (fakeKernel) addressed(dev string) bool       { return dev == "underlay" }
 func (fakeKernel) setMTU(string, int) error        { return nil }
+
+// Tunnels leave by the device of the route to their remote. A remote that flows name may be
+// behind any bridge with addresses.
+func TestTunnelDevices(t *testing.T) {
+	c := &Client{kernel: fakeKernel{}}
+	m := model{bridges: []bridge{{name: "br0"}, {name: "bare"}, {name: "underlay"}}, ports: []port{{name: "p", bridge: "br0", words: []string{"type=tap"}}}}
+	for _, step := range []struct{ remote, want string }{{"192.0.2.1", "u0"}, {"flow", "u0 underlay"}} {
+		m.ports[0].words = []string{"type=geneve", "remote=" + step.remote}
+		if got := strings.Join(c.tunnelDevices(&m), " "); got != step.want {
+			t.Errorf("remote=%s: %q, expected %q", step.remote, got, step.want)
+		}
+	}
+	m.ports[0].bridge = "underlay" // its own bridge carries no tunnel of its own
+	if got := strings.Join(c.tunnelDevices(&m), " "); got != "u0" {
+		t.Errorf("a tunnel of the bridge itself: %q", got)
+	}
+}
 
 // The switch agrees with the model after one pass, and a second pass changes nothing. A row
 // that cannot be done neither holds up others nor is tried at every change.

@@ -48,7 +48,9 @@ func addTunnelKind(name string, kind tunnel.Kind, own optionTable) {
 		"learning": {check: oneOf("on", "off")},
 		"answers":  {check: oneOf("on", "off")},
 		"local":    {check: address},
-		"dst_port": {value: strconv.Itoa(int(kind.Port())), check: numberIn(1, 65535)},
+		// split_horizon=off: normal and flood send frames of other tunnels to this one.
+		"split_horizon": {check: oneOf("on", "off")},
+		"dst_port":      {value: strconv.Itoa(int(kind.Port())), check: numberIn(1, 65535)},
 	}
 	maps.Copy(options, own)
 	maps.Copy(options, encapOptions)
@@ -210,6 +212,7 @@ func fillTunnel(info *xlate.PortInfo, values map[string]string) (udpPort uint16)
 		info.Remote, info.Remotes = parseRemotes(values["remote"])
 	}
 	info.BFD = values["bfd"] == "on"
+	info.NoSplitHorizon = values["split_horizon"] == "off"
 	info.NoLearning, info.NoAnswers = values["learning"] == "off", values["answers"] == "off"
 	if values["local"] != "" {
 		info.Local = netip.MustParseAddr(values["local"])

@@ -128,7 +128,7 @@ func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 	if next != e.template {
 		if next.State == tunnel.TemplateNoRoute || next.State == tunnel.TemplateNoNeighbour {
-			t.log.Warn("tunnel is down", "remote", e.Remote, "why", e.hop.reason)
+			t.log.Info("tunnel is down", "remote", e.Remote, "why", e.hop.reason)
 		}
 		e.template = next
 		t.rings.Broadcast(datapath.AppendTemplate(nil, e.index, &next))
