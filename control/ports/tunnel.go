@@ -303,9 +303,18 @@ func (ps *Ports) updateEndpointsLocked() {
 	endpoints := ps.endpoints()
 	for _, p := range ps.byNumber {
 		if p.opened {
-			p.driver.network(endpoints)
+			p.driver.network(ps.endpointsOf(p, endpoints))
 		}
 	}
+}
+
+// endpointsOf returns the endpoints without the link-local addresses of other devices than
+// the port's own: such an address is valid on its device only.
+func (ps *Ports) endpointsOf(p *switchPort, endpoints []netip.AddrPort) []netip.AddrPort {
+	own := ps.kernel.AddressesOf(p.values["dev"])
+	return slices.DeleteFunc(slices.Clone(endpoints), func(e netip.AddrPort) bool {
+		return e.Addr().IsLinkLocalUnicast() && !slices.Contains(own, e.Addr())
+	})
 }
 
 // endpoints returns the sorted local endpoints of all tunnels. A port without a
