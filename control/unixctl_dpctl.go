@@ -3,6 +3,7 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -388,7 +389,7 @@ func (d *Daemon) dpctlFlows(words []string) (string, error) {
 		}
 	}
 	return d.megaflowLines(words, func(m *api.Megaflow) bool {
-		have := strings.Split(m.Match, ",")
+		have := strings.Split(strings.ReplaceAll(m.Match, `"`, ""), ",")
 		return !slices.ContainsFunc(filter, func(f string) bool { return !slices.Contains(have, f) })
 	}), nil
 }
@@ -420,7 +421,18 @@ func inPort(match string) string {
 	return ""
 }
 
-func (d *Daemon) megaflowLines(_ []string, shown func(*api.Megaflow) bool) string {
+// megaflowLines returns the megaflows in Open vSwitch's words, with the data path's numbers of
+// ports unless the words have --names.
+func (d *Daemon) megaflowLines(words []string, shown func(*api.Megaflow) bool) string {
+	port := func(name string) string { return name }
+	if !hasOption(words, "--names") {
+		numbers := map[string]string{}
+		ports, _ := d.ports.List("") // fails for an unknown name only
+		for i := range ports {
+			numbers[ports[i].Name] = strconv.FormatUint(uint64(ports[i].Number), 10)
+		}
+		port = func(name string) string { return cmp.Or(numbers[name], name) }
+	}
 	var out strings.Builder
 	for _, m := range d.megaflows().DumpMegaflows(pipeline.ByName) {
 		if !shown(&m) {
@@ -430,7 +442,16 @@ func (d *Daemon) megaflowLines(_ []string, shown func(*api.Megaflow) bool) strin
 		if m.UsedS != nil {
 			used = fmt.Sprintf("%.3fs", *m.UsedS)
 		}
-		fmt.Fprintf(&out, "%s, packets:%d, bytes:%d, used:%s, actions:%s\n", m.Match, m.Packets, m.Bytes, used, m.Actions)
+		actions := strings.Split(m.Actions, ",")
+		for i, a := range actions {
+			if name := strings.Trim(a, `"`); name != a || port(name) != name {
+				actions[i] = port(name)
+			} else if strings.HasPrefix(a, "drop(") {
+				actions[i] = "drop"
+			}
+		}
+		fmt.Fprintf(&out, "%s, packets:%d, bytes:%d, used:%s, actions:%s\n", datapathMatch(m.Match, port), m.Packets, m.Bytes, used,
+			strings.Join(actions, ","))
 	}
 	return out.String()
 }
