@@ -18,6 +18,7 @@ type device struct {
 	mac     string
 	adminUp bool
 	linkUp  bool
+	peer    int // index of a veth's other end; 0: the device is no veth
 }
 
 // Kernel asks the kernel about devices and routes.
@@ -31,8 +32,11 @@ func (Kernel) devices() map[string]device {
 		return list
 	}
 	for _, l := range links {
-		a := l.Attrs()
-		list[a.Name] = device{index: a.Index, mtu: a.MTU, mac: a.HardwareAddr.String(), adminUp: a.Flags&net.FlagUp != 0,
+		a, peer := l.Attrs(), 0
+		if l.Type() == "veth" {
+			peer = a.ParentIndex
+		}
+		list[a.Name] = device{peer: peer, index: a.Index, mtu: a.MTU, mac: a.HardwareAddr.String(), adminUp: a.Flags&net.FlagUp != 0,
 			linkUp: a.OperState == netlink.OperUp || a.OperState == netlink.OperUnknown && a.Flags&net.FlagUp != 0}
 	}
 	return list

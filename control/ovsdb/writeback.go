@@ -181,6 +181,9 @@ func interfaceColumns(p *api.Port, devices map[string]device) map[string]value {
 		if there {
 			columns["mac_in_use"], columns["mtu"], columns["ifindex"] = optional(d.mac), one(int64(d.mtu)), one(int64(d.index))
 			admin, link = d.adminUp, d.linkUp
+			if d.peer != 0 {
+				status["peer_ifindex"] = strconv.Itoa(d.peer)
+			}
 		}
 	case "vhost-user":
 		mtu := int64(1500)

@@ -56,7 +56,11 @@ func (ps *Ports) followDevices() (changed bool) {
 		}
 		if p.opened && p.problem.Load() == nil {
 			if err := f.follow(ps.kernel); err != nil {
-				ps.log.Error("port has lost its device", "port", p.saved.Name, "why", err)
+				if p.kind == kindDevice { // containers come and go; the words are those of ovs-vswitchd
+					ps.log.Warn("could not open network device "+p.values["dev"], "port", p.saved.Name, "why", err)
+				} else {
+					ps.log.Error("port has lost its device", "port", p.saved.Name, "why", err)
+				}
 				ps.failPort(p, err)
 				p.lost = true
 			}

@@ -98,11 +98,10 @@ func (h *host) source(device int, to netip.Addr) netip.Addr {
 	return first
 }
 
-// gateway returns the next hop of a route, which may be of another family than the route.
-func gateway(r *netlink.Route) netip.Addr {
-	gw := r.Gw
-	if via, ok := r.Via.(*netlink.Via); ok {
-		gw = via.Addr
+// nextHop returns the address of a next hop, which may be of another family than the route.
+func nextHop(gw net.IP, via netlink.Destination) netip.Addr {
+	if v, ok := via.(*netlink.Via); ok {
+		gw = v.Addr
 	}
 	a, _ := netip.AddrFromSlice(gw)
 	return a.Unmap()
@@ -179,14 +178,16 @@ func ruledTables() (list []int) {
 	return list
 }
 
-// routeLine returns the line of a route, or "" for a route that leads nowhere.
+// routeLine returns the line of a route, or "" for a route that leads nowhere. Of several next
+// hops, the line has the first one, as Open vSwitch does.
 func (h *host) routeLine(r *netlink.Route) string {
 	if r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_LOCAL {
 		return ""
 	}
-	index := r.LinkIndex
+	index, gw := r.LinkIndex, nextHop(r.Gw, r.Via)
 	if len(r.MultiPath) > 0 {
-		index = r.MultiPath[0].LinkIndex
+		first := r.MultiPath[0]
+		index, gw = first.LinkIndex, nextHop(first.Gw, first.Via)
 	}
 	dst, ok := prefixOf(r.Dst)
 	if !ok {
@@ -200,7 +201,7 @@ func (h *host) routeLine(r *netlink.Route) string {
 		word = "User"
 	}
 	line := fmt.Sprintf("%s: %s dev %s", word, dst, h.names[index])
-	to, gw := dst.Addr(), gateway(r)
+	to := dst.Addr()
 	if gw.IsValid() {
 		line += " GW " + gw.String()
 		to = gw
@@ -294,7 +295,7 @@ func lookUpRoute(words []string) (string, error) {
 		src = options.SrcAddr
 	}
 	gw := "::"
-	if a := gateway(&routes[0]); a.IsValid() {
+	if a := nextHop(routes[0].Gw, routes[0].Via); a.IsValid() {
 		gw = a.String()
 	}
 	return fmt.Sprintf("src %s\ngateway %s\ndev %s\n", src, gw, h.names[routes[0].LinkIndex]), nil

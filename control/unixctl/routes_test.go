@@ -17,6 +17,7 @@ func TestRouteCommands(t *testing.T) {
 	for _, line := range []string{
 		"ip link add p1 type veth peer name p2", "ip link set p1 up", "ip link set p2 up",
 		"ip addr add 10.0.0.17/24 dev p1", "ip route add 10.9.0.0/16 via 10.0.0.1", "ip route add 10.8.0.0/16 dev p1 table 42",
+		"ip route add 10.5.0.0/16 nexthop via 10.0.0.1 dev p1 nexthop via 10.0.0.2 dev p1",
 		"ip route add 10.7.0.0/16 dev p1 table 43", "ip rule add from 10.0.0.0/24 lookup 42", "ip rule add fwmark 7 lookup 43",
 	} {
 		ns.Exec(strings.Fields(line)...)
@@ -29,6 +30,7 @@ func TestRouteCommands(t *testing.T) {
 		{"ovs/route/show", "Cached: 10.0.0.0/24 dev p1 SRC 10.0.0.17\n"},
 		{"ovs/route/show", "Cached: 10.0.0.17/32 dev p1 SRC 10.0.0.17 local\n"},
 		{"ovs/route/show", "Cached: 10.9.0.0/16 dev p1 GW 10.0.0.1 SRC 10.0.0.17\n"},
+		{"ovs/route/show", "Cached: 10.5.0.0/16 dev p1 GW 10.0.0.1 SRC 10.0.0.17\n"},
 		{"ovs/route/show table=42", "Route Table #42:\nCached: 10.8.0.0/16 dev p1 SRC 10.0.0.17\n"},
 		{"ovs/route/show table=43", "error: Table 'table=43' not found"}, // its rule has a mark
 		{"ovs/route/show table=x", "error: Invalid table format"},
