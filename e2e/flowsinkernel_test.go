@@ -33,13 +33,7 @@ func TestFlowsInTheKernel(t *testing.T) {
 	reach(t, a, remoteIP)
 
 	u := datagrams{t: t, from: a.Raw("eth0"), to: b.Raw("eth0"), header: datagramHeader(t, macOf(t, a, "eth0"), macOf(t, b, "eth0"))}
-	u.exchange(1) // a miss
-	for end := time.Now().Add(settle); !strings.Contains(d.Weft("show"), "now 1;"); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("no flow runs in the kernel: %s", d.Weft("show"))
-		}
-		u.exchange(1)
-	}
+	u.enterKernel(d)
 	u.exchange(100)
 	u.counted(d)
 	d.Control().Kill()
@@ -52,6 +46,14 @@ func TestFlowsInTheKernel(t *testing.T) {
 	reach(t, a, remoteIP) // through the next engine
 	u.exchange(100)
 	u.counted(d)
+
+	d.Weft("add-flow", "priority=45000,udp,tp_dst=7777,actions=mod_dl_src:02:00:00:00:00:99,dec_ttl,output:p1")
+	u.routed = true
+	u.enterKernel(d)
+	u.exchange(100)
+	d.KillEngine()
+	u.exchange(100)
+	u.routed = false
 
 	d.Weft("add-flow", "priority=50000,udp,tp_dst=7777,actions=drop")
 	u.send()
@@ -75,6 +77,20 @@ type datagrams struct {
 	from, to *lab.Raw
 	header   []byte
 	sent     uint32
+	// routed means that the switch sets the source to 02:00:00:00:00:99 and decrements the TTL.
+	routed bool
+}
+
+// enterKernel sends datagrams until their flow runs in the kernel.
+func (u *datagrams) enterKernel(d *lab.Daemon) {
+	u.t.Helper()
+	u.exchange(1) // a miss
+	for end := time.Now().Add(settle); !strings.Contains(d.Weft("show"), "now 1;"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			u.t.Fatalf("no flow runs in the kernel: %s", d.Weft("show"))
+		}
+		u.exchange(1)
+	}
 }
 
 // datagramHeader returns the headers of a datagram with 18 bytes of payload.
@@ -90,12 +106,29 @@ func datagramHeader(t *testing.T, from, to string) []byte {
 	f := append(append(append([]byte{}, dst...), src...), 0x08, 0x00,
 		0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0)
 	f = append(append(f, net.ParseIP(guestIP).To4()...), net.ParseIP(remoteIP).To4()...)
+	setHeaderChecksum(f)
+	return append(f, 0x30, 0x39, 0x1e, 0x61, 0, 26, 0, 0) // ports 12345 and 7777, no checksum
+}
+
+// setHeaderChecksum sets the checksum of the IPv4 header of a frame.
+func setHeaderChecksum(f []byte) {
+	f[24], f[25] = 0, 0
 	sum := uint32(0)
 	for i := 14; i < 34; i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(f[i:]))
 	}
 	binary.BigEndian.PutUint16(f[24:], ^uint16(sum+sum>>16))
-	return append(f, 0x30, 0x39, 0x1e, 0x61, 0, 26, 0, 0) // ports 12345 and 7777, no checksum
+}
+
+// arrived returns the headers that a datagram has on arrival.
+func (u *datagrams) arrived() []byte {
+	f := bytes.Clone(u.header)
+	if u.routed {
+		copy(f[6:12], []byte{2, 0, 0, 0, 0, 0x99})
+		f[22]--
+		setHeaderChecksum(f)
+	}
+	return f
 }
 
 func (u *datagrams) send() {
@@ -123,6 +156,9 @@ func (u *datagrams) exchange(n int) {
 			number := u.number(got)
 			if number != 0 && number != u.sent {
 				u.t.Errorf("datagram %d arrives after %d was sent", number, u.sent)
+			}
+			if want := u.arrived(); number != 0 && !bytes.HasPrefix(got, want) {
+				u.t.Errorf("datagram %d arrives as %x, want %x", number, got, want)
 			}
 			return number == u.sent
 		}); err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package offload runs known flows between network devices in the kernel. A port of a device
-// (type=device) with offload=on has a Table: its megaflows whose only action is an output to
-// another device, in maps of two BPF programs.
+// (type=device) with offload=on has a Table: its megaflows to another device, in maps of two BPF
+// programs. Their actions may set Ethernet addresses and decrement the TTL before the output (Plan).
 //
 // So exactly one of kernel and worker forwards a frame, whatever control changes meanwhile: only
 // the filter reads the flows.
@@ -32,7 +32,7 @@ import (
 
 const (
 	// Version changes with the maps and the programs. A Table of another version is not taken over.
-	Version = 1
+	Version = 2
 	// MaxMasks is the largest number of different masks of a port's flows in the kernel. The
 	// filter tries each of them. Flows with further masks stay with the worker.
 	MaxMasks = 8
@@ -56,18 +56,24 @@ type action struct {
 	out     uint32 // ifindex of the output's device
 	longest uint32 // length in bytes of the longest frame that the output takes
 	slot    uint32
-	_       uint32
+	rewrite Rewrite
 }
 
-// Offsets of fields of an action, and of a verdict.
+// Offsets of fields of an action, and of a verdict. The words of a Rewrite have the same order in
+// both.
 const (
-	actionOut     = 0
-	actionLongest = 4
-	actionSlot    = 8
-	actionBytes   = 16
-	verdictOut    = 0
-	verdictSlot   = 4
-	verdictBytes  = 8
+	actionOut      = 0
+	actionLongest  = 4
+	actionSlot     = 8
+	actionRewrite  = 12
+	actionBytes    = actionRewrite + rewriteBytes
+	verdictOut     = 0
+	verdictSlot    = 4
+	verdictRewrite = 8
+	verdictDst     = verdictRewrite + 4
+	verdictSrc     = verdictDst + 6
+	verdictBytes   = verdictRewrite + rewriteBytes
+	rewriteBytes   = 16
 )
 
 // row has the counts of a slot. The ingress program adds, Counts takes.
@@ -216,10 +222,10 @@ func (t *Table) clearFlows() error {
 func (t *Table) Filter() int            { return t.filter.FD() }
 func (t *Table) Ingress() *ebpf.Program { return t.ingress }
 
-// Install adds the megaflow in a slot, whose only action is the output to o. It reports false if
+// Install adds the megaflow in a slot, whose actions are r and the output to o. It reports false if
 // the megaflow stays with the worker, because the filter cannot decide it or because there is no
 // room.
-func (t *Table) Install(slot uint32, k, mask *flowtable.Key, o Output) bool {
+func (t *Table) Install(slot uint32, k, mask *flowtable.Key, r Rewrite, o Output) bool {
 	if slot >= MaxFlows || len(t.flowKeys) == MaxFlows || k.Recirc() != 0 {
 		return false
 	}
@@ -244,7 +250,7 @@ func (t *Table) Install(slot uint32, k, mask *flowtable.Key, o Output) bool {
 	}
 	t.memory.rows[slot].out.Store(uint64(o.Port))
 	t.memory.active[slot/64].Or(1 << (slot % 64))
-	if t.flows.Put(masked, action{out: uint32(o.Ifindex), longest: uint32(o.MTU + ethernetLen), slot: slot}) != nil {
+	if t.flows.Put(masked, action{out: uint32(o.Ifindex), longest: uint32(o.MTU + ethernetLen), slot: slot, rewrite: r}) != nil {
 		t.memory.active[slot/64].And(^(uint64(1) << (slot % 64)))
 		return false
 	}

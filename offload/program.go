@@ -135,41 +135,93 @@ func filterProgram(m *maps) asm.Instructions {
 		asm.Mov.Reg(asm.R7, asm.R9), asm.Add.Reg(asm.R7, asm.R1),
 		asm.LoadMem(asm.R1, asm.R0, actionLongest, asm.Word).WithSymbol("fits"),
 		asm.JGT.Reg(asm.R7, asm.R1, toWorker),
-		asm.LoadMem(asm.R1, asm.R0, actionSlot, asm.Word), asm.StoreMem(asm.R8, verdictSlot, asm.R1, asm.Word),
+		asm.LoadMem(asm.R1, asm.R0, actionRewrite, asm.Word), asm.StoreMem(asm.R8, verdictRewrite, asm.R1, asm.Word),
+		asm.JEq.Imm(asm.R1, 0, "plain"),
+		asm.And.Imm(asm.R1, rewriteTTL), asm.JEq.Imm(asm.R1, 0, "addresses"),
+		asm.LoadMem(asm.R1, asm.RFP, atIP+8, asm.Byte), asm.JLE.Imm(asm.R1, 1, toWorker),
+		asm.LoadMem(asm.R1, asm.R0, actionRewrite+4, asm.Word).WithSymbol("addresses"), asm.StoreMem(asm.R8, verdictRewrite+4, asm.R1, asm.Word),
+		asm.LoadMem(asm.R1, asm.R0, actionRewrite+8, asm.Word), asm.StoreMem(asm.R8, verdictRewrite+8, asm.R1, asm.Word),
+		asm.LoadMem(asm.R1, asm.R0, actionRewrite+12, asm.Word), asm.StoreMem(asm.R8, verdictRewrite+12, asm.R1, asm.Word),
+		asm.LoadMem(asm.R1, asm.R0, actionSlot, asm.Word).WithSymbol("plain"), asm.StoreMem(asm.R8, verdictSlot, asm.R1, asm.Word),
 		asm.LoadMem(asm.R1, asm.R0, actionOut, asm.Word), asm.StoreMem(asm.R8, verdictOut, asm.R1, asm.Word),
 		asm.Mov.Imm(asm.R0, takeNone),
 		asm.Return(),
 	)
 }
 
-// ingressProgram executes the verdict that the filter has left: it counts the frame and
-// redirects it. It drops a frame without a verdict, which the socket has.
+// ingressProgram executes the verdict that the filter has left: it counts the frame, rewrites it and
+// redirects it. It drops a frame without a verdict, which the socket has, and a frame that the kernel
+// has no memory to rewrite.
 func ingressProgram(m *maps) asm.Instructions {
-	const index = -4
-	return asm.Instructions{
+	const index, ttl = -4, -8
+	p := asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LoadMem(asm.R9, asm.R1, skbLen, asm.Word),
 		asm.StoreImm(asm.RFP, index, 0, asm.Word),
 		asm.LoadMapPtr(asm.R1, m.verdicts.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, index),
 		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "drop"),
-		asm.LoadMem(asm.R7, asm.R0, verdictOut, asm.Word),
-		asm.JEq.Imm(asm.R7, 0, "drop"),
-		asm.StoreImm(asm.R0, verdictOut, 0, asm.Word),
-		asm.LoadMem(asm.R1, asm.R0, verdictSlot, asm.Word), asm.StoreMem(asm.RFP, index, asm.R1, asm.Word),
+		asm.JEq.Imm(asm.R0, 0, drop),
+		asm.Mov.Reg(asm.R8, asm.R0),
+		asm.LoadMem(asm.R7, asm.R8, verdictOut, asm.Word),
+		asm.JEq.Imm(asm.R7, 0, drop),
+		asm.StoreImm(asm.R8, verdictOut, 0, asm.Word),
+		asm.LoadMem(asm.R1, asm.R8, verdictSlot, asm.Word), asm.StoreMem(asm.RFP, index, asm.R1, asm.Word),
 		asm.LoadMapPtr(asm.R1, m.rows.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, index),
 		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "drop"),
-		asm.Mov.Reg(asm.R8, asm.R0),
+		asm.JEq.Imm(asm.R0, 0, drop),
+		asm.AddAtomic.Mem(asm.R0, asm.R9, asm.DWord, rowBytes),
+		asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, rowPackets),
+		asm.Mov.Reg(asm.R9, asm.R0),
 		asm.FnKtimeGetNs.Call(),
-		asm.StoreMem(asm.R8, rowUsed, asm.R0, asm.DWord),
-		asm.AddAtomic.Mem(asm.R8, asm.R9, asm.DWord, rowBytes),
-		asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R8, asm.R1, asm.DWord, rowPackets),
-		asm.Mov.Reg(asm.R1, asm.R7), asm.Mov.Imm(asm.R2, 0),
+		asm.StoreMem(asm.R9, rowUsed, asm.R0, asm.DWord),
+		asm.LoadMem(asm.R9, asm.R8, verdictRewrite, asm.Word),
+		asm.JEq.Imm(asm.R9, 0, "send"),
+	}
+	for _, a := range []struct {
+		bit, address, offset int32
+		label, next          string
+	}{{rewriteDst, verdictDst, 0, "destination", "source"}, {rewriteSrc, verdictSrc, 6, "source", "ttl"}} {
+		p = append(p,
+			asm.Mov.Reg(asm.R1, asm.R9).WithSymbol(a.label), asm.And.Imm(asm.R1, a.bit), asm.JEq.Imm(asm.R1, 0, a.next),
+			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, a.offset),
+			asm.Mov.Reg(asm.R3, asm.R8), asm.Add.Imm(asm.R3, a.address), asm.Mov.Imm(asm.R4, 6), asm.Mov.Imm(asm.R5, 0),
+			asm.FnSkbStoreBytes.Call(),
+			asm.JNE.Imm(asm.R0, 0, drop))
+	}
+	return append(p,
+		asm.Mov.Reg(asm.R1, asm.R9).WithSymbol("ttl"), asm.And.Imm(asm.R1, rewriteTTL), asm.JEq.Imm(asm.R1, 0, "send"),
+		asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ipTTL),
+		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, ttl), asm.Mov.Imm(asm.R4, 2),
+		asm.FnSkbLoadBytes.Call(),
+		asm.JNE.Imm(asm.R0, 0, drop),
+		// R3, R4: TTL and protocol as one word of the header, before and after
+		asm.LoadMem(asm.R3, asm.RFP, ttl, asm.Half), asm.HostTo(asm.BE, asm.R3, asm.Half),
+		asm.Mov.Reg(asm.R4, asm.R3), asm.Sub.Imm(asm.R4, 1<<8),
+		asm.HostTo(asm.BE, asm.R3, asm.Half), asm.HostTo(asm.BE, asm.R4, asm.Half),
+		asm.StoreMem(asm.RFP, ttl, asm.R4, asm.Half),
+		asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ipChecksum), asm.Mov.Imm(asm.R5, 2),
+		asm.FnL3CsumReplace.Call(),
+		asm.JNE.Imm(asm.R0, 0, drop),
+		asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ipTTL),
+		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, ttl), asm.Mov.Imm(asm.R4, 1), asm.Mov.Imm(asm.R5, 0),
+		asm.FnSkbStoreBytes.Call(),
+		asm.JNE.Imm(asm.R0, 0, drop),
+
+		asm.Mov.Reg(asm.R1, asm.R7).WithSymbol("send"), asm.Mov.Imm(asm.R2, 0),
 		asm.FnRedirect.Call(),
 		asm.Return(),
-		asm.Mov.Imm(asm.R0, tcxDrop).WithSymbol("drop"),
+		asm.Mov.Imm(asm.R0, tcxDrop).WithSymbol(drop),
 		asm.Return(),
-	}
+	)
 }
+
+// Offsets of fields of an IPv4 header in a frame.
+const (
+	ipTTL      = ethernetLen + 8
+	ipChecksum = ethernetLen + 10
+)
+
+// drop is the label in the ingress program that drops a frame.
+const drop = "drop"

@@ -8,6 +8,7 @@ import (
 	"math/rand"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -36,6 +37,7 @@ func newTable(t testing.TB) *Table {
 type flow struct {
 	slot      uint32
 	key, mask flowtable.Key
+	actions   []flowtable.Action
 	out       Output
 	installed bool
 }
@@ -120,7 +122,12 @@ func (w *twin) change() {
 		if old := w.search(&f.key); old != nil && old.mask == f.mask {
 			continue // two megaflows of one mask have different keys
 		}
-		f.installed = w.table.Install(slot, &f.key, &f.mask, f.out)
+		f.actions = w.drawActions(f.out.Port)
+		rewrite, out, known := Plan(f.actions)
+		if !known || out != f.out.Port {
+			w.Fatalf("the programs do not know the actions %v", f.actions)
+		}
+		f.installed = w.table.Install(slot, &f.key, &f.mask, rewrite, f.out)
 		if f.installed && f.mask[flowtable.WIPv6Src] != 0 {
 			w.Fatal("a flow that matches IPv6 addresses is in the kernel")
 		}
@@ -152,6 +159,7 @@ func (w *twin) draw() []byte {
 	ip := f[14:]
 	ip[0], ip[1], ip[8], ip[9] = 0x45, byte(r.Intn(2)), byte(63+r.Intn(2)), proto
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(f)-14))
+	binary.BigEndian.PutUint16(ip[10:], uint16(r.Intn(1<<16)))
 	ip[12], ip[15], ip[16], ip[19] = 10, byte(r.Intn(2)), 10, byte(r.Intn(2))
 	l4 := f[34:]
 	l4[1], l4[3] = byte(r.Intn(2)), byte(r.Intn(2))
@@ -170,6 +178,8 @@ func (w *twin) draw() []byte {
 		f = f[:15+r.Intn(len(f)-15)]
 	case 3: // a fragment
 		ip[6+r.Intn(2)] |= 1 << r.Intn(8)
+	case 5: // a TTL that ends here or at the next hop
+		ip[8] = byte(r.Intn(4))
 	case 4: // a tag
 		f = append(f[:12:12], append([]byte{0x81, 0, 0, 5}, f[12:]...)...)
 	}
@@ -231,7 +241,7 @@ func (w *twin) frame(frame []byte) {
 	const redirected = 7 // TC_ACT_REDIRECT
 	switch {
 	case taken == takeWhole && result == tcxDrop:
-		if hit != nil && length <= hit.out.MTU+ethernetLen {
+		if hit != nil && length <= hit.out.MTU+ethernetLen && w.perform(frame, hit.actions) != nil {
 			w.Fatalf("the worker gets a frame of slot %d: %x", hit.slot, frame)
 		}
 	case taken == takeNone && result == redirected:
@@ -241,11 +251,72 @@ func (w *twin) frame(frame []byte) {
 		if !ok || f == nil || !f.matches(&k) || !plain(frame, &k, length) || length > f.out.MTU+ethernetLen {
 			w.Fatalf("slot %d gets a frame of others: %x", slot, frame)
 		}
-		if string(verdict.DataOut) != string(frame) {
-			w.Fatalf("the frame %x becomes %x", frame, verdict.DataOut)
+		if want := w.perform(frame, f.actions); string(verdict.DataOut) != string(want) {
+			w.Fatalf("the frame %x becomes %x, want %x, by %v", frame, verdict.DataOut, want, f.actions)
 		}
 	default:
 		w.Fatalf("filter %d, ingress program %d: %x", taken, result, frame)
+	}
+}
+
+// drawActions returns random actions that the programs know.
+func (w *twin) drawActions(out uint32) (list []flowtable.Action) {
+	for range w.rng.Intn(4) {
+		a := flowtable.Action{Op: []flowtable.Op{flowtable.OpSetEthDst, flowtable.OpSetEthSrc, flowtable.OpDecTTL}[w.rng.Intn(3)]}
+		if a.Op != flowtable.OpDecTTL {
+			a.U64 = w.rng.Uint64() >> 16
+		} else if slices.Contains(list, a) {
+			continue
+		}
+		list = append(list, a)
+	}
+	return append(list, flowtable.Action{Op: flowtable.OpOutput, U32: out})
+}
+
+// perform returns the frame after the worker's actions, or nil if it drops the frame.
+func (w *twin) perform(frame []byte, actions []flowtable.Action) []byte {
+	var k flowtable.Key
+	if !w.rx.Inject(frame) {
+		w.Fatal("receive queue full")
+	}
+	b := w.batch
+	b.Reset()
+	b.Port = twinPort
+	if n := w.rx.Recv(b); n != 1 {
+		w.Fatal("no frame")
+	}
+	defer w.rx.Release()
+	f := &b.Frames[0]
+	if flowtable.Extract(b, f, &k) != packet.DropNone {
+		return nil
+	}
+	for i := range actions {
+		switch a := &actions[i]; a.Op {
+		case flowtable.OpSetEthDst:
+			f.SetEthDst(a.U64)
+		case flowtable.OpSetEthSrc:
+			f.SetEthSrc(a.U64)
+		case flowtable.OpDecTTL:
+			if f.DecTTL() != packet.DropNone {
+				return nil
+			}
+		}
+	}
+	out := make([]byte, f.Len())
+	b.Gather(f, out)
+	return out
+}
+
+// The programs do not know other actions, nor an output before the end.
+func TestPlanRefuses(t *testing.T) {
+	out := flowtable.Action{Op: flowtable.OpOutput, U32: 1}
+	ttl := flowtable.Action{Op: flowtable.OpDecTTL}
+	for _, list := range [][]flowtable.Action{
+		nil, {ttl}, {out, out}, {ttl, ttl, out}, {{Op: flowtable.OpSetTTL, U32: 5}, out}, {{Op: flowtable.OpDrop}}, {out, ttl},
+	} {
+		if _, _, known := Plan(list); known {
+			t.Errorf("%v is known", list)
+		}
 	}
 }
 
@@ -314,7 +385,7 @@ func (w *twin) checkCounts() {
 func TestLargeFramesByTheirSegments(t *testing.T) {
 	table := newTable(t)
 	k, mask := flowtable.Key{}, flowtable.Key{flowtable.WPort: ^uint64(0)}
-	if !table.Install(3, &k, &mask, Output{Port: 2, Ifindex: 1, MTU: 1500}) {
+	if !table.Install(3, &k, &mask, Rewrite{}, Output{Port: 2, Ifindex: 1, MTU: 1500}) {
 		t.Fatal("the flow is not installed")
 	}
 	for _, c := range []struct {
@@ -353,7 +424,7 @@ func TestAdopt(t *testing.T) {
 	k, mask := flowtable.Key{}, flowtable.Key{flowtable.WPort: ^uint64(0)}
 	for slot := range uint32(MaxMasks + 1) {
 		mask[flowtable.WIPv4] = uint64(slot)
-		if got, want := table.Install(slot, &k, &mask, Output{Port: 2, Ifindex: 1, MTU: 1500}), slot < MaxMasks; got != want {
+		if got, want := table.Install(slot, &k, &mask, Rewrite{}, Output{Port: 2, Ifindex: 1, MTU: 1500}), slot < MaxMasks; got != want {
 			t.Fatalf("mask %d: installed %v", slot, got)
 		}
 	}
@@ -375,7 +446,7 @@ func TestAdopt(t *testing.T) {
 	if err := next.flows.NextKey(nil, &first); err == nil {
 		t.Error("a flow is left")
 	}
-	if !next.Install(9, &k, &mask, Output{Port: 3, Ifindex: 1, MTU: 1500}) {
+	if !next.Install(9, &k, &mask, Rewrite{}, Output{Port: 3, Ifindex: 1, MTU: 1500}) {
 		t.Error("no room for a flow")
 	}
 	if _, err := Adopt([]int{-1, -1, -1, -1}); err == nil {

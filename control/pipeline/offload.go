@@ -6,12 +6,12 @@ import (
 	"sync"
 
 	"weft/control/megaflows"
-	"weft/flowtable"
 	"weft/offload"
 )
 
 // offloads decides which megaflows run in the kernel (package offload): megaflows of a port with
-// a table whose only action is the output to another port of a device. Its lock is taken after
+// a table whose actions the kernel knows (offload.Plan), and whose output is another port of a
+// device. Its lock is taken after
 // those of Pipeline.mu and of control/megaflows.
 type offloads struct {
 	mu      sync.Mutex
@@ -100,25 +100,26 @@ func inPort(m *megaflows.Megaflow) uint32 {
 	return key.InPort()
 }
 
-// outputOf returns the output port of megaflow m if its only action is an output, otherwise 0.
+// outputOf returns the output port of megaflow m if the kernel knows its actions, otherwise 0.
 func outputOf(m *megaflows.Megaflow) uint32 {
-	if len(m.Actions) != 1 || m.Actions[0].Op != flowtable.OpOutput {
+	_, out, known := offload.Plan(m.Actions)
+	if !known {
 		return 0
 	}
-	return m.Actions[0].U32
+	return out
 }
 
 // install makes megaflow m run in the kernel if the kernel can.
 func (o *offloads) install(m *megaflows.Megaflow) {
-	out := outputOf(m)
+	rewrite, out, known := offload.Plan(m.Actions)
 	to, isDevice := o.devices[out]
-	if out == 0 || !isDevice || m.MustAsk || m.Brief {
+	if !known || !isDevice || m.MustAsk || m.Brief {
 		return
 	}
 	from := inPort(m)
 	if t := o.devices[from].Table; t != nil && from != out {
 		key := m.Key()
-		t.Install(m.Slot, &key, m.Mask(), to.Output)
+		t.Install(m.Slot, &key, m.Mask(), rewrite, to.Output)
 	}
 }
 
