@@ -93,6 +93,9 @@ func runControl(read func() (*settings, error)) error {
 		return err
 	}
 	keepOthersOut()
+	if err := giveUpProtection(scoreFile); err != nil {
+		config.Log.Warn("the kernel may kill other processes before weftd when memory is short", "error", err)
+	}
 	if err := s.becomeUser(); err != nil {
 		return err
 	}
@@ -117,6 +120,7 @@ func engineCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "engine", Short: "the process of the workers; weftd starts it", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			_ = takeProtection(scoreFile) // error ignored: the engine then has control's score
 			return engine.Serve(state, options, map[string]engine.Opener{
 				"vhost-user": vhost.Open,
 				"tap":        tap.Open,

@@ -222,6 +222,14 @@ func (m *machine) checkPrivileges() {
 		if got := status(p.pid); got != want {
 			m.t.Errorf("%s:\n%swant\n%s", p.name, got, want)
 		}
+		if got := m.run("grep", "^Max data size", fmt.Sprintf("/proc/%d/limits", p.pid)); !strings.Contains(got, "8589934592") {
+			m.t.Errorf("%s: %s, want the limit of the unit", p.name, got)
+		}
+	}
+	// A machine in a container may not protect the engine, so its score may be 0, too.
+	scores := strings.Fields(m.run("cat", fmt.Sprintf("/proc/%d/oom_score_adj", s.PID), fmt.Sprintf("/proc/%d/oom_score_adj", s.EnginePID)))
+	if scores[0] != "0" || scores[1] != "0" && scores[1] != "-900" {
+		m.t.Errorf("OOM scores of control and engine %v, want 0 and -900", scores)
 	}
 }
 
