@@ -161,10 +161,10 @@ func (d *Daemon) passOn(r *http.Request, want *monitoring, dst *stream, ports *o
 		select {
 		case <-r.Context().Done():
 			return
-		case e := <-events:
-			err = dst.send(e)
+		case describe := <-events:
+			err = dst.send(describe())
 			for more := len(events); more > 0 && err == nil; more-- {
-				err = dst.send(<-events)
+				err = dst.send((<-events)())
 			}
 		case <-tick.C:
 			if want.Ports {

@@ -36,6 +36,7 @@ var (
 
 // TellFlow implements pipeline.Monitors.
 func (m *flowMonitors) TellFlow(now time.Time, event pipeline.Event, r *ofproto.Rule, names openflow.Names) {
-	m.api.TellFlow(now, flowEvents[event], r, func() api.Flow { return tables.DescribeFlow(r, clock.Monotonic(), names) })
+	nowNS := clock.Monotonic()
+	m.api.TellFlow(now, flowEvents[event], r, func(r *ofproto.Rule) api.Flow { return tables.DescribeFlow(r, nowNS, names) })
 	m.bridges.TellFlow(wireEvents[event], r)
 }

@@ -147,20 +147,17 @@ func (c *ConnectionEvents) turn() (active bool) {
 }
 
 func (c *ConnectionEvents) pass(e *conntrack.Event) {
-	var out *api.Event // made when the first follower wants it
+	var out Describe // made when the first follower wants it
 	for f := range c.followers {
 		if f.kinds>>e.Kind&1 == 0 || f.zone != nil && *f.zone != e.Entry.Orig.Zone {
 			continue
 		}
 		if out == nil {
 			conn := Connection(&e.Entry, string(e.Entry.AppendTo(nil, conntrack.FormatOptions{})))
-			out = &api.Event{Time: time.Now(), Kind: api.EventConnection, Event: e.Kind.String(), Reason: e.Reason.String(), Connection: &conn}
+			event := &api.Event{Time: time.Now(), Kind: api.EventConnection, Event: e.Kind.String(), Reason: e.Reason.String(), Connection: &conn}
+			out = func() *api.Event { return event }
 		}
-		select {
-		case f.monitor.events <- out:
-		default:
-			f.monitor.lost.Add(1)
-		}
+		f.monitor.post(out)
 	}
 }
 

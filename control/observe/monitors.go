@@ -27,17 +27,21 @@ type Monitors struct {
 type Monitor struct {
 	bridge uint8 // whose flows it follows
 	flows  *ofproto.Selector
-	events chan *api.Event
+	events chan Describe
 	lost   atomic.Uint64
 }
 
+// Describe returns a queued event. The first reader of the event describes the flow, so that
+// changes of flows do not wait for it.
+type Describe func() *api.Event
+
 // NewMonitor makes a monitor of the flows that filter selects.
 func NewMonitor(filter openflow.FlowMod) *Monitor {
-	return &Monitor{bridge: filter.Bridge, flows: ofproto.NewSelector(&filter), events: make(chan *api.Event, monitorBacklog)}
+	return &Monitor{bridge: filter.Bridge, flows: ofproto.NewSelector(&filter), events: make(chan Describe, monitorBacklog)}
 }
 
 // Events returns the channel of events, in their order.
-func (m *Monitor) Events() <-chan *api.Event { return m.events }
+func (m *Monitor) Events() <-chan Describe { return m.events }
 
 // TakeLost returns the number of events that this client has lost since the last call.
 func (m *Monitor) TakeLost() uint64 { return m.lost.Swap(0) }
@@ -62,26 +66,37 @@ func (m *Monitors) Remove(monitor *Monitor) {
 // Count returns the number of monitors.
 func (m *Monitors) Count() int { return int(m.count.Load()) }
 
-// TellFlow sends an event about flow r to the monitors that select the flow. It calls
-// describe at most once, and only if a monitor needs it. The caller holds
-// Pipeline.mu.
-func (m *Monitors) TellFlow(now time.Time, event string, r *ofproto.Rule, describe func() api.Flow) {
+// TellFlow sends an event about flow r to the monitors that select the flow. The event has a copy
+// of the flow, whose match and actions are constant. describe is called at most once, by a
+// reader, and only if a monitor wants the event. The caller holds Pipeline.mu.
+func (m *Monitors) TellFlow(now time.Time, event string, r *ofproto.Rule, describe func(r *ofproto.Rule) api.Flow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var e *api.Event // made when the first monitor wants it
+	if len(m.monitors) == 0 {
+		return
+	}
+	var e Describe // made when the first monitor wants it
 	match := r.Match.Unpack()
 	for to := range m.monitors {
 		if to.bridge != r.Bridge || !to.flows.Selects(r, &match) {
 			continue
 		}
 		if e == nil {
-			flow := describe()
-			e = &api.Event{Time: now, Kind: api.EventFlow, Event: event, Reason: r.Why.String(), Flow: &flow}
+			own := *r
+			e = sync.OnceValue(func() *api.Event {
+				flow := describe(&own)
+				return &api.Event{Time: now, Kind: api.EventFlow, Event: event, Reason: own.Why.String(), Flow: &flow}
+			})
 		}
-		select {
-		case to.events <- e:
-		default:
-			to.lost.Add(1)
-		}
+		to.post(e)
+	}
+}
+
+// post queues an event, or counts it as lost.
+func (m *Monitor) post(e Describe) {
+	select {
+	case m.events <- e:
+	default:
+		m.lost.Add(1)
 	}
 }

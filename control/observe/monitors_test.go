@@ -16,11 +16,11 @@ import (
 func TestMonitorLoses(t *testing.T) {
 	var all Monitors
 	who := NewMonitor(openflow.FlowMod{Table: openflow.TableAll})
-	who.events = make(chan *api.Event, 3)
+	who.events = make(chan Describe, 3)
 	all.Add(who)
 	rule, described := new(ofproto.Rule), 0
 	tell := func() {
-		all.TellFlow(time.Now(), api.EventModified, rule, func() api.Flow { described++; return api.Flow{} })
+		all.TellFlow(time.Now(), api.EventModified, rule, func(*ofproto.Rule) api.Flow { described++; return api.Flow{} })
 	}
 	for range 5 {
 		tell()
@@ -28,26 +28,40 @@ func TestMonitorLoses(t *testing.T) {
 	if len(who.events) != 3 || who.TakeLost() != 2 || who.TakeLost() != 0 {
 		t.Errorf("%d events, %d lost", len(who.events), who.lost.Load())
 	}
+	if described != 0 {
+		t.Errorf("a change of flows waits for %d descriptions", described)
+	}
+	for range 3 {
+		(<-who.Events())()
+	}
 	all.Remove(who)
 	tell()
-	if who.TakeLost() != 0 || described != 5 || all.Count() != 0 {
+	if who.TakeLost() != 0 || described != 3 || all.Count() != 0 {
 		t.Errorf("after the end of the monitor %d flows are described", described)
 	}
 }
 
-// TellFlow does not call describe if no monitor selects the flow.
+// A monitor gets only the flows that it selects. Its reader describes the flow as it was at the event.
 func TestMonitorChooses(t *testing.T) {
 	var all Monitors
 	who := NewMonitor(openflow.FlowMod{Table: 3})
 	all.Add(who)
 	for table, want := range map[uint8]int{3: 1, 4: 0} {
 		described := 0
-		all.TellFlow(time.Now(), api.EventAdded, &ofproto.Rule{Table: table}, func() api.Flow { described++; return api.Flow{} })
-		if described != want || len(who.Events()) != want {
-			t.Errorf("table %d: described %d times, %d events; want %d", table, described, len(who.Events()), want)
+		rule := &ofproto.Rule{Table: table, Cookie: 7}
+		all.TellFlow(time.Now(), api.EventAdded, rule, func(r *ofproto.Rule) api.Flow { described++; return api.Flow{Cookie: r.Cookie} })
+		rule.Cookie = 8
+		if len(who.Events()) != want {
+			t.Errorf("table %d: %d events, want %d", table, len(who.Events()), want)
 		}
 		for len(who.Events()) > 0 {
-			<-who.Events()
+			describe := <-who.Events()
+			if describe(); describe().Flow.Cookie != 7 {
+				t.Errorf("%+v, want the flow at its event", describe().Flow)
+			}
+		}
+		if described != want {
+			t.Errorf("table %d: described %d times, want %d", table, described, want)
 		}
 	}
 }
