@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"time"
 
 	"weft/api"
@@ -23,6 +24,8 @@ func guestAttacks() []*attack {
 			setup: sender(echoes, vhosttest.Options{Num: 1024}), play: flood(func(p *play, f []byte) []byte { return f[:64] })},
 		{name: "miss-flood", attacker: "guest", summary: "frames of which every one misses, under masks of many kinds",
 			setup: missSetup, play: flood(anyFlow)},
+		{name: "heavy-misses", attacker: "guest", summary: "frames of which every one misses, in a pipeline of 2,000 resubmits to a flow of 60 actions",
+			setup: heavySetup, play: flood(anyFlow)},
 		{name: "mac-flood", memory: 512 << 20, attacker: "guest", summary: "invents source addresses without end",
 			setup: member(fmt.Sprint("vni=", memberVNI)), play: flood(inventedSource)},
 		{name: "mac-of-another-vni", exclusive: true, attacker: "guest", summary: "sends as a bystander of another VNI",
@@ -192,6 +195,23 @@ func missSetup(p *play) error {
 		}
 	}
 	return nil
+}
+
+// heavySetup makes each translation of the attacker's frames as long as the switch allows.
+func heavySetup(p *play) error {
+	if err := sender("udp,actions=in_port", vhosttest.Options{Num: 1024})(p); err != nil {
+		return err
+	}
+	table := 100 + p.site.number(p.name)%100
+	loads := strings.Repeat("load:1->NXM_NX_REG0[],", 60)
+	if err := p.flow(fmt.Sprintf("table=%d,priority=1,actions=%sload:1->NXM_NX_REG1[]", table, loads)); err != nil {
+		return err
+	}
+	// the bits of the addresses that the flow matches make every frame miss
+	if err := p.flow(fmt.Sprintf("table=%d,priority=2,udp,nw_src=10.255.255.255,nw_dst=10.255.255.255,tp_src=1,tp_dst=1,actions=drop", table)); err != nil {
+		return err
+	}
+	return p.flow(fmt.Sprintf("priority=70,in_port=%s,udp,actions=%sin_port", p.name, strings.Repeat(fmt.Sprintf("resubmit(,%d),", table), 2000)))
 }
 
 func anyFlow(p *play, f []byte) []byte {
