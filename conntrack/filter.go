@@ -73,7 +73,7 @@ func ParseFilter(args []string) (Filter, error) {
 	if len(args) > 0 {
 		return f, fmt.Errorf("%q: expected at most a zone, a mark, labels, an original and a reply tuple, in this order", args[0])
 	}
-	if f.Zone == nil && f.one() {
+	if f.Zone == nil && f.isTuple() {
 		f.Zone = new(uint16) // ovs-dpctl(8): a complete tuple without a zone means zone 0
 	}
 	return f, nil
@@ -173,11 +173,11 @@ func (f *Filter) Match(e *Entry) bool {
 		(f.Label[0]^e.Label[0])&f.LabelMask[0] != 0 || (f.Label[1]^e.Label[1])&f.LabelMask[1] != 0 {
 		return false
 	}
-	return f.Orig.match(&e.Orig) && f.Reply.match(&e.Reply) || f.one() && f.Orig.match(&e.Reply)
+	return f.Orig.match(&e.Orig) && f.Reply.match(&e.Reply) || f.isTuple() && f.Orig.match(&e.Reply)
 }
 
-// The method one reports whether the filter consists only of a complete tuple.
-func (f *Filter) one() bool {
+// isTuple reports whether the filter consists only of a complete tuple.
+func (f *Filter) isTuple() bool {
 	t := &f.Orig
 	return t.Src.IsValid() && t.Dst.IsValid() && t.Proto != nil && (!hasPorts(*t.Proto) ||
 		t.SrcPort != nil && t.DstPort != nil || t.ID != nil && t.Type != nil && t.Code != nil) &&

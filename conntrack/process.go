@@ -216,7 +216,7 @@ func (tr *Tracker) apply(x *trackedFrame, n, g uint32) bool {
 	}
 	x.meta.Ref = Ref{n, g}
 	x.meta.Mark, x.meta.Label = v.mark, v.label
-	v.tuples[0].into(&x.meta.Orig, v.addresses(0))
+	v.tuples[0].setTuple(&x.meta.Orig, v.addresses(0))
 	if v.flags&connRelated != 0 {
 		t.originOfParent(v.parent, x.meta)
 	}
@@ -239,7 +239,7 @@ func (tr *Tracker) apply(x *trackedFrame, n, g uint32) bool {
 func (t *Table) originOfParent(parent Ref, m *Meta) {
 	var up view
 	if t.readBorn(parent, &up) {
-		up.tuples[0].into(&m.Orig, up.addresses(0))
+		up.tuples[0].setTuple(&m.Orig, up.addresses(0))
 	}
 }
 
@@ -311,7 +311,7 @@ func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 func (tr *Tracker) unknown(x *trackedFrame) bool {
 	g := &tr.begun
 	x.meta.State = Tracked | New
-	x.probe.words.into(&x.meta.Orig, &x.probe.long)
+	x.probe.words.setTuple(&x.meta.Orig, &x.probe.long)
 	if tr.head.expecting.Load() != 0 {
 		tr.relate(x)
 	}
@@ -351,7 +351,7 @@ func (tr *Tracker) relate(x *trackedFrame) {
 	x.meta.State |= Related
 	var up view
 	if tr.readBorn(e.parent, &up) {
-		up.tuples[0].into(&x.meta.Orig, up.addresses(0))
+		up.tuples[0].setTuple(&x.meta.Orig, up.addresses(0))
 		if up.flags&connLabelled != 0 {
 			x.meta.Mark, x.meta.Label = up.mark, up.label
 		}

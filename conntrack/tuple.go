@@ -104,13 +104,13 @@ func (t *Tuple) words(h *header) words {
 
 // tuple converts w to a Tuple. long has the addresses if w is IPv6.
 func (w words) tuple(long *[4]uint64) (t Tuple) {
-	w.into(&t, long)
+	w.setTuple(&t, long)
 	return t
 }
 
-// The method into sets t to the tuple of the words w. long has the addresses if w is
+// setTuple sets t to the tuple of the words w. long has the addresses if w is
 // IPv6.
-func (w words) into(t *Tuple, long *[4]uint64) {
+func (w words) setTuple(t *Tuple, long *[4]uint64) {
 	t.SrcPort, t.DstPort, t.Zone, t.Proto, t.IPv6 = w.srcPort(), w.dstPort(), w.zone(), w.proto(), w.ipv6()
 	if t.IPv6 {
 		t.Src[0], t.Src[1], t.Dst[0], t.Dst[1] = long[0], long[1], long[2], long[3]

@@ -109,10 +109,10 @@ func numberOf(q url.Values, name string) (uint64, error) {
 }
 
 // body decodes the body of a request.
-func body(r *http.Request, into any) error {
+func body(r *http.Request, dst any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
+	if err := dec.Decode(dst); err != nil {
 		var kind *json.UnmarshalTypeError
 		if errors.As(err, &kind) {
 			field := ""

@@ -437,12 +437,12 @@ func (w *Worker) tapReserve(tap int, kind CaptureKind, length, extra int) (r cap
 	return r, r[captureHeader:]
 }
 
-// tapGather copies the bytes of frame f from offset skip on to into.
-func (w *Worker) tapGather(f *packet.Frame, into []byte, skip int) {
+// tapGather copies the bytes of frame f from offset skip on to dst.
+func (w *Worker) tapGather(f *packet.Frame, dst []byte, skip int) {
 	c := w.batch.Cursor(f)
 	var outer [packet.Headroom]byte
 	c.Read(outer[:min(skip, len(outer))])
-	c.Read(into)
+	c.Read(dst)
 }
 
 // tapFinish completes the records of the batch with verdicts and stage times, and

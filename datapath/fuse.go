@@ -181,12 +181,12 @@ func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 }
 
 // hinted returns the set of frames in the list order that have a valid hint. For frames
-// in the set alike, the keys are known to match and are not compared.
-func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
+// in the set equalKeys, the keys are known to match and are not compared.
+func (w *Worker) hinted(order []uint8, equalKeys uint32) (set uint32) {
 	u, a := &w.fused, &w.fused.agreed
 	u.settled = w.tracks.tracker.SettleAll(order, u.hints, &u.serials, a.serial, w.now)
 	set = u.settled.Hinted
-	for left := set &^ (u.settled.Usual & alike); left != 0; left &= left - 1 {
+	for left := set &^ (u.settled.Usual & equalKeys); left != 0; left &= left - 1 {
 		i := bits.TrailingZeros32(left) % packet.BatchSize
 		k, serial := &w.keys[i], u.serials[i]
 		if !(a.serial == serial && a.like(k) || w.agrees(serial, k)) {

@@ -50,9 +50,9 @@ func (w *Worker) keepAgreement() {
 	}
 }
 
-// seekLive begins the look-up of the live frames among the connections of a zone. alike
+// seekLive begins the look-up of the live frames among the connections of a zone. equalKeys
 // is the set of frames whose keys match u.agreed, the stored key words.
-func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]uint32, alike uint32) {
+func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]uint32, equalKeys uint32) {
 	u, tr := &w.fused, w.tracks.tracker
 	a := &u.agreed
 	o0, o1, o2, o3, o4 := a.words[0], a.words[1], a.words[2], a.words[3], a.words[4]
@@ -65,13 +65,13 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 			return order, lines, 0
 		}
 		if (k[flowtable.WPort]^o0)|(dst^o1)|(k[flowtable.WEthSrc]^o2)|(ip^o3)|(l4&0xffffffff^o4) == 0 {
-			alike |= 1 << i
+			equalKeys |= 1 << i
 		}
 		e := &u.ends[i]
 		e.Addresses, e.Rest = k[flowtable.WIPv4], l4>>32<<32|ip>>56<<8
 	}
 	order, lines = tr.SeekEnds(w.live, &u.ends, zone)
-	return order, lines, alike
+	return order, lines, equalKeys
 }
 
 // sweepOut sends the first frames of the list order, as long as their hints allow it.

@@ -129,11 +129,11 @@ func checkForeignSocket(t *testing.T, d *lab.Daemon, path string) {
 	d.Weft("del-port", "foreign")
 }
 
-// lacking returns the names of the capabilities in needed that are not in held. It ignores
+// lacking returns the names of the capabilities in wantCaps that are not in held. It ignores
 // ipc_lock, which a process with a high limit of locked memory does not need.
-func lacking(held, needed string) string {
+func lacking(held, wantCaps string) string {
 	var missing []string
-	for _, c := range strings.Split(needed, ",") {
+	for _, c := range strings.Split(wantCaps, ",") {
 		if c != "" && c != "ipc_lock" && !slices.Contains(strings.Split(held, ","), c) {
 			missing = append(missing, "CAP_"+strings.ToUpper(c))
 		}

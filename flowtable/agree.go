@@ -3,8 +3,8 @@
 package flowtable
 
 // Agrees reports whether slot still has the megaflow of this generation, and whether
-// the megaflow matches key k. It ignores the key bits that are set in except.
-func (c *Cache) Agrees(slot, generation uint32, k, except *Key) bool {
+// the megaflow matches key k. It ignores the key bits that are set in ignoredBits.
+func (c *Cache) Agrees(slot, generation uint32, k, ignoredBits *Key) bool {
 	if slot >= uint32(len(c.m.Flows)) || generation&1 == 0 || c.m.Flows[slot].Generation != generation {
 		return false
 	}
@@ -12,7 +12,7 @@ func (c *Cache) Agrees(slot, generation uint32, k, except *Key) bool {
 	var diff uint64
 	for j := uint32(0); j < m.n && j < maskWords; j++ {
 		at := m.indexes[j] % KeyWords
-		diff |= (k[at] ^ stored[at]) & m.bits[j] &^ except[at]
+		diff |= (k[at] ^ stored[at]) & m.bits[j] &^ ignoredBits[at]
 	}
 	return diff == 0
 }

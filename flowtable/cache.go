@@ -173,7 +173,7 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, slots *[packet.
 		if before != nil && (k[WL4]^before[WL4])&u[WL4]|(k[WIPv4]^before[WIPv4])&u[WIPv4] == 0 &&
 			(k[WPort]^before[WPort])&u[WPort]|(k[WEthDst]^before[WEthDst])&u[WEthDst]|
 				(k[WEthSrc]^before[WEthSrc])&u[WEthSrc]|(k[WIP]^before[WIP])&u[WIP] == 0 &&
-			(c.groups == 0 || c.alike(k, before)) {
+			(c.groups == 0 || c.equalUnderMasks(k, before)) {
 			c.repeats[repeated%packet.BatchSize] = repeat{uint8(i), c.frames[(count-1)%packet.BatchSize]}
 			repeated++
 			continue

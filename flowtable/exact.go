@@ -98,9 +98,9 @@ func (c *Cache) foldWords(k *Key, w int) uint64 {
 	return fold(k[w]&c.union[w]^c.seeds[w], k[w+1]&c.union[w+1]^c.seeds[w+1])
 }
 
-// alike reports whether two keys are equal under the union of all masks. The caller has
+// equalUnderMasks reports whether two keys are equal under the union of all masks. The caller has
 // already compared the base words.
-func (c *Cache) alike(k, o *Key) bool {
+func (c *Cache) equalUnderMasks(k, o *Key) bool {
 	diff := uint64(0)
 	for _, at := range c.groupIndexes[:c.groupCount] {
 		diff |= (k[at%KeyWords] ^ o[at%KeyWords]) & c.union[at%KeyWords]

@@ -152,10 +152,10 @@ func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 }
 
 // extractShim stores the 32 bits behind the EtherType of an MPLS or PBB frame. It does not
-// parse what is behind them. A PBB frame has an inner Ethernet header there, so that need is
-// longer.
-func extractShim(b *packet.Batch, f *packet.Frame, k *Key, offset, need int) packet.DropReason {
-	h, reason := reach(b, f, offset+need, packet.DropRuntFrame)
+// parse what is behind them. The frame must have needBytes bytes from offset on; a PBB frame
+// needs more, because an inner Ethernet header follows.
+func extractShim(b *packet.Batch, f *packet.Frame, k *Key, offset, needBytes int) packet.DropReason {
+	h, reason := reach(b, f, offset+needBytes, packet.DropRuntFrame)
 	if reason != packet.DropNone {
 		return reason
 	}

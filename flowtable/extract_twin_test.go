@@ -39,9 +39,9 @@ type slowParser struct {
 	extensions            []uint64 // protocol numbers of the IPv6 extension headers
 }
 
-// need reports whether n more bytes exist and fit into the header buffer. If they do
+// hasBytes reports whether n more bytes exist and fit into the header buffer. If they do
 // not exist, it records the drop reason short.
-func (p *slowParser) need(n int, short packet.DropReason) bool {
+func (p *slowParser) hasBytes(n int, short packet.DropReason) bool {
 	if p.offset+n > len(p.data) {
 		p.reason = short
 	} else if p.offset+n > packet.MaxHeader {
@@ -57,13 +57,13 @@ func (p *slowParser) u48(offset int) uint64 { return p.u16(offset)<<32 | p.u32(o
 func (p *slowParser) u64(offset int) uint64 { return p.u32(offset)<<32 | p.u32(offset+4) }
 
 func (p *slowParser) ethernet() {
-	if !p.need(14, packet.DropRuntFrame) {
+	if !p.hasBytes(14, packet.DropRuntFrame) {
 		return
 	}
 	dst, src, etherType, tci := p.u48(0), p.u48(6), p.u16(12), uint64(0)
 	p.offset = 14
 	for n := 0; n < 2 && (etherType == 0x8100 || etherType == 0x88a8); n++ {
-		if !p.need(4, packet.DropBadVLAN) {
+		if !p.hasBytes(4, packet.DropBadVLAN) {
 			return
 		}
 		if n == 0 {
@@ -77,7 +77,7 @@ func (p *slowParser) ethernet() {
 	if etherType < 0x600 {
 		etherType = 0x05ff
 		if p.offset+8 <= len(p.data) {
-			if !p.need(8, packet.DropNone) {
+			if !p.hasBytes(8, packet.DropNone) {
 				return
 			}
 			if p.u48(0) == 0xaaaa03000000 && p.u16(6) >= 0x600 {
@@ -98,7 +98,7 @@ func (p *slowParser) ethernet() {
 		if etherType == 0x88e7 {
 			length += 14
 		}
-		if p.need(length, packet.DropRuntFrame) {
+		if p.hasBytes(length, packet.DropRuntFrame) {
 			p.x.key[WIPv4] = p.u32(0) << 32
 		}
 	}
@@ -150,10 +150,10 @@ func (p *slowParser) exthdr() (bits uint64) {
 }
 
 func (p *slowParser) arp() {
-	if !p.need(8, packet.DropBadARP) || p.u32(0) != 1<<16|0x0800 {
+	if !p.hasBytes(8, packet.DropBadARP) || p.u32(0) != 1<<16|0x0800 {
 		return
 	}
-	if !p.need(28, packet.DropBadARP) {
+	if !p.hasBytes(28, packet.DropBadARP) {
 		return
 	}
 	if p.u8(4) != 6 || p.u8(5) != 4 {
@@ -169,7 +169,7 @@ func (p *slowParser) arp() {
 }
 
 func (p *slowParser) ipv4() {
-	if !p.need(20, packet.DropBadIPv4) {
+	if !p.hasBytes(20, packet.DropBadIPv4) {
 		return
 	}
 	header, total := int(p.u8(0)%16*4), int(p.u16(2))
@@ -200,7 +200,7 @@ func (p *slowParser) fragment(continued, later bool) {
 }
 
 func (p *slowParser) ipv6() {
-	if !p.need(40, packet.DropBadIPv6) {
+	if !p.hasBytes(40, packet.DropBadIPv6) {
 		return
 	}
 	total := 40 + int(p.u16(4))
@@ -225,7 +225,7 @@ func (p *slowParser) ipv6() {
 			p.reason = packet.DropBadIPv6
 			return
 		}
-		if !p.need(8, packet.DropBadIPv6) {
+		if !p.hasBytes(8, packet.DropBadIPv6) {
 			return
 		}
 		p.extensions = append(p.extensions, p.proto)
@@ -261,7 +261,7 @@ func (p *slowParser) ipv6() {
 
 func (p *slowParser) transport() {
 	size, known := map[uint64]int{1: 8, 6: 20, 17: 8, 58: 4, 132: 12}[p.proto]
-	if !known || p.frag&2 != 0 || !p.need(size, packet.DropBadTransport) {
+	if !known || p.frag&2 != 0 || !p.hasBytes(size, packet.DropBadTransport) {
 		return
 	}
 	p.x.l4, p.x.proto = p.offset, uint8(p.proto)
@@ -291,7 +291,7 @@ func (p *slowParser) nd(rest int) {
 		p.reason = packet.DropBadTransport
 		return
 	}
-	if !p.need(rest, packet.DropNone) {
+	if !p.hasBytes(rest, packet.DropNone) {
 		return
 	}
 	p.x.key[WND] = p.u32(4) << 32

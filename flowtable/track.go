@@ -74,10 +74,10 @@ func ReadCT(list []Action, r *CTRequest) int {
 	a := &list[0]
 	*r = CTRequest{Zone: a.U16, Bits: a.U32, Mark: uint32(a.U64 >> 32), MarkMask: uint32(a.U64)}
 	at := 1
-	four := func(into *[4]uint64) (first uint32) {
-		for i := range into {
+	four := func(dst *[4]uint64) (first uint32) {
+		for i := range dst {
 			if at < len(list) {
-				into[i] = list[at].U64
+				dst[i] = list[at].U64
 				if i == 0 {
 					first = list[at].U32
 				}

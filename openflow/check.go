@@ -31,7 +31,7 @@ type actionChecker struct {
 }
 
 // lacks reports whether some frames of the flow may lack a prerequisite here.
-func (c *actionChecker) lacks(need Prereq) bool { return c.checked && !need.Met(&c.match) }
+func (c *actionChecker) lacks(prereq Prereq) bool { return c.checked && !prereq.Met(&c.match) }
 
 // lenient records an action of OpenFlow 1.0, such as mod_nw_src, on a field that some frames
 // may lack. Such frames stay unchanged.

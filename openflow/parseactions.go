@@ -121,7 +121,7 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 		if drop {
 			continue
 		}
-		a, err := p.one(t)
+		a, err := p.parseAction(t)
 		if err != nil {
 			return nil, err
 		}
@@ -138,7 +138,7 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 // maxListed is the largest number of actions in one flow. More are refused.
 const maxListed = 4096
 
-func (p *actionParser) one(t token) (Action, error) {
+func (p *actionParser) parseAction(t token) (Action, error) {
 	if parse, ok := actionWords[t.key]; ok {
 		return parse(p, t)
 	}

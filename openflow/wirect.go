@@ -152,7 +152,7 @@ func (d *actionDecoder) ctActions(c *CTSpec, b []byte) error {
 			b = rest
 			continue
 		}
-		a, err := inner.one(one)
+		a, err := inner.decodeAction(one)
 		if err != nil {
 			return err
 		}

@@ -79,7 +79,7 @@ func (d *actionDecoder) list(b []byte) ([]Action, error) {
 			return nil, err
 		}
 		b = rest
-		a, err := d.one(one)
+		a, err := d.decodeAction(one)
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +113,7 @@ func actionName(k ActionKind) string {
 }
 
 // cutAction cuts the first action or instruction off b.
-func cutAction(b []byte) (one, rest []byte, err error) {
+func cutAction(b []byte) (action, rest []byte, err error) {
 	if len(b) < 8 {
 		return nil, nil, errActionLen
 	}
@@ -133,7 +133,7 @@ func nxBody(a []byte) (body []byte, subtype uint16, ok bool) {
 	return a[nxHeader:], be.Uint16(a[8:]), true
 }
 
-func (d *actionDecoder) one(a []byte) (Action, error) {
+func (d *actionDecoder) decodeAction(a []byte) (Action, error) {
 	kind := be.Uint16(a)
 	switch {
 	case kind == wireExperimenter && be.Uint32(a[4:]) != NiciraVendor:

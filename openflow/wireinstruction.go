@@ -53,26 +53,26 @@ func DecodeInstructions(b []byte, c ActionContext) ([]Action, error) {
 	return list, d.consistent(list)
 }
 
-func (d *actionDecoder) instruction(kind uint16, one []byte) ([]Action, error) {
+func (d *actionDecoder) instruction(kind uint16, body []byte) ([]Action, error) {
 	var a Action
 	var err error
 	switch kind {
 	case instructionApply:
-		return d.list(one[8:])
+		return d.list(body[8:])
 	case instructionMeter:
-		a, err = d.meter(be.Uint32(one[4:]))
+		a, err = d.meter(be.Uint32(body[4:]))
 	case instructionClear:
 		a = Action{Kind: ActClearActions}
 	case instructionWrite:
 		inner := *d
 		inner.check.nested, inner.check.inSet, inner.check.rank, inner.check.last = true, true, 0, ""
 		a = Action{Kind: ActWriteActions}
-		a.Sub, err = inner.list(one[8:])
+		a.Sub, err = inner.list(body[8:])
 	case instructionMetadata:
-		v, mask := be.Uint64(one[8:]), be.Uint64(one[16:])
+		v, mask := be.Uint64(body[8:]), be.Uint64(body[16:])
 		a = Action{Kind: ActWriteMetadata, Value: Value64(v & mask), Mask: Value64(mask)}
 	case instructionGoto:
-		a = Action{Kind: ActGotoTable, Table: one[4]}
+		a = Action{Kind: ActGotoTable, Table: body[4]}
 		if a.Table >= Tables || d.check.table != TableAll && a.Table <= d.check.table {
 			err = coded(ErrInstructionBadTableID, fmt.Sprintf("goto_table: %d: expected a table behind the flow's own", a.Table))
 		}

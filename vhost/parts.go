@@ -67,14 +67,14 @@ func (s staleParts) mark() {
 
 // note compares two states and marks the parts that differ. running says that part 0 has
 // changed otherwise. It reports whether any part has changed.
-func (s staleParts) note(former, present *frontEnd, running bool) (changed bool) {
+func (s staleParts) note(previous, present *frontEnd, running bool) (changed bool) {
 	for i := range s {
 		first, end := partOf(i, len(present.Vrings))
-		if !slices.Equal(former.Vrings[first:end], present.Vrings[first:end]) {
+		if !slices.Equal(previous.Vrings[first:end], present.Vrings[first:end]) {
 			s[i], changed = true, true
 		}
 	}
-	a, b := *former, *present
+	a, b := *previous, *present
 	a.Vrings, b.Vrings, a.dropped, b.dropped = nil, nil, nil, nil
 	if running || !reflect.DeepEqual(a, b) {
 		s[0], changed = true, true

@@ -103,11 +103,11 @@ type ring struct {
 // part describes one of the three areas of a ring in guest memory: name, address, size
 // and alignment in bytes, and the pointer that open sets.
 type part struct {
-	name  string
-	addr  uint64
-	size  uint64
-	align uintptr
-	into  *unsafe.Pointer
+	name    string
+	addr    uint64
+	size    uint64
+	align   uintptr
+	pointer *unsafe.Pointer
 }
 
 // open sets up the ring over guest memory. It runs before any worker uses the ring.
@@ -129,7 +129,7 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 		if uintptr(at)%p.align != 0 {
 			return fmt.Errorf("vring %d: %s: the memory region's offset leaves it unaligned", v.Index, p.name)
 		}
-		*p.into = at
+		*p.pointer = at
 	}
 	if err := r.openEvents(v, fds); err != nil {
 		return fmt.Errorf("vring %d: %w", v.Index, err)

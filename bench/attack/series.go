@@ -65,14 +65,14 @@ func runSeries(seed uint64) (ok bool, err error) {
 	return w.r.print()
 }
 
-func (w *storming) series(count int, one func(w *storming, n int) error) error {
+func (w *storming) series(count int, event func(w *storming, n int) error) error {
 	begin, bare := time.Now(), watchMachine()
 	var pauses []time.Duration
 	for n := range count {
 		time.Sleep(youngEngine + rand.N(100*time.Millisecond))
 		w.r.PauseMS = max(w.r.PauseMS, ms(w.stream.longest()))
 		w.stream.watch()
-		if err := one(w, n); err != nil {
+		if err := event(w, n); err != nil {
 			return fmt.Errorf("number %d: %w", n+1, err)
 		}
 		if err := w.refresh(); err != nil {

@@ -222,14 +222,14 @@ func (n *node) sumCallees() {
 	}
 }
 
-func (n *node) own(path []Function, into *[]Own) {
+func (n *node) own(path []Function, dst *[]Own) {
 	path = append(path[:len(path):len(path)], Function{Name: n.name})
 	rest := n.share
 	for _, c := range n.callees {
 		rest -= c.share
-		c.own(path, into)
+		c.own(path, dst)
 	}
 	if n.shown {
-		*into = append(*into, Own{path, rest})
+		*dst = append(*dst, Own{path, rest})
 	}
 }

@@ -14,25 +14,25 @@ import (
 // twoHubs returns the rigs of two hubs with one store. The first hub has a session of
 // host 1 with the attached ports. The host does not answer in it any more: it follows the second
 // hub with the local ports.
-func twoHubs(t *testing.T, attached []string, local ...string) (old, present *rig, one *testHost) {
+func twoHubs(t *testing.T, attached []string, local ...string) (old, present *rig, host1 *testHost) {
 	old = newRig(t)
 	old.net("n1", 100, false)
 	old.memory.Put(portObject(1, "n1", ""))
 	present = &rig{t: t, memory: old.memory, socket: filepath.Join(t.TempDir(), "hub"), hosts: map[string]*testHost{}}
 	present.start()
 	t.Cleanup(func() { present.stop() })
-	one = present.host(1)
-	t.Cleanup(func() { one.stop() })
-	one.stop() // the old session is first
+	host1 = present.host(1)
+	t.Cleanup(func() { host1.stop() })
+	host1.stop() // the old session is first
 	waitfor.True(t, "the old hub knows the host", func() bool { return old.hub.Stats().Hosts == 1 })
-	if err := old.stream(one.name).Send(&wire.FromHost{Message: &wire.FromHost_Hello{Hello: &wire.Hello{Ports: attached}}}); err != nil {
+	if err := old.stream(host1.name).Send(&wire.FromHost{Message: &wire.FromHost_Hello{Hello: &wire.Hello{Ports: attached}}}); err != nil {
 		t.Fatal(err)
 	}
 	waitfor.True(t, "the old session begins", func() bool { return old.hub.Stats().Sessions == 1 })
-	one.local = locals(local...)
-	present.startAgent(one)
+	host1.local = locals(local...)
+	present.startAgent(host1)
 	present.settled()
-	return old, present, one
+	return old, present, host1
 }
 
 // many makes both hubs go through many rounds, and calls check after each.

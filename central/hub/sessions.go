@@ -10,25 +10,25 @@ import (
 // sessionSet is a set of sessions. Most sets have at most one session and then need no
 // map. This saves memory, because a hub has two sets for each port.
 type sessionSet struct {
-	one  *session // the only member; nil if the set is empty, or if the map has the members
-	many map[*session]struct{}
+	single *session // the only member; nil if the set is empty, or if the map has the members
+	many   map[*session]struct{}
 }
 
 func (t *sessionSet) add(s *session) {
 	switch {
 	case t.many != nil:
 		t.many[s] = struct{}{}
-	case t.one == nil || t.one == s:
-		t.one = s
+	case t.single == nil || t.single == s:
+		t.single = s
 	default:
-		t.many = map[*session]struct{}{t.one: {}, s: {}}
-		t.one = nil
+		t.many = map[*session]struct{}{t.single: {}, s: {}}
+		t.single = nil
 	}
 }
 
 func (t *sessionSet) remove(s *session) {
-	if t.one == s {
-		t.one = nil
+	if t.single == s {
+		t.single = nil
 	}
 	if delete(t.many, s); len(t.many) == 0 {
 		t.many = nil
@@ -37,16 +37,16 @@ func (t *sessionSet) remove(s *session) {
 
 func (t *sessionSet) contains(s *session) bool {
 	_, found := t.many[s]
-	return found || t.one == s
+	return found || t.single == s
 }
 
-func (t *sessionSet) empty() bool { return t.one == nil && t.many == nil }
+func (t *sessionSet) empty() bool { return t.single == nil && t.many == nil }
 
 // members iterates over the sessions. The body of the loop may remove sessions from the
 // set.
 func (t *sessionSet) members() iter.Seq[*session] {
-	if t.one == nil {
+	if t.single == nil {
 		return maps.Keys(t.many)
 	}
-	return func(yield func(*session) bool) { yield(t.one) }
+	return func(yield func(*session) bool) { yield(t.single) }
 }

@@ -15,20 +15,20 @@ import (
 
 // learned returns a rig with a network that is asked. Host 1 has port 1 and knows the
 // place of port 2, which is on host 2.
-func learned(t *testing.T) (r *rig, one, two *testHost) {
+func learned(t *testing.T) (r *rig, host1, host2 *testHost) {
 	r = newRig(t)
 	objects := []store.Object{netObject("n1", 100, false)}
 	for n := range 1100 {
 		objects = append(objects, portObject(n, "n1", ""))
 	}
 	r.memory.Put(objects...)
-	one, two = r.host(1, locals("port1")...), r.host(2, locals("port2")...)
+	host1, host2 = r.host(1, locals("port1")...), r.host(2, locals("port2")...)
 	r.settled()
 	waitfor.True(t, "host 1 learns the other port", func() bool {
-		one.agent.Ask("port1", 100, 0x020000000002, netip.Addr{})
-		return one.recorder.Has(100, 0x020000000002)
+		host1.agent.Ask("port1", 100, 0x020000000002, netip.Addr{})
+		return host1.recorder.Has(100, 0x020000000002)
 	})
-	return r, one, two
+	return r, host1, host2
 }
 
 // leaves ends a host and the binding of its port, whether the host has a session or not.

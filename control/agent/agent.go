@@ -113,7 +113,7 @@ func (a *Agent) Restore() error {
 	defer a.mu.Unlock()
 	a.state = stateOf(kept, a.local)
 	a.stats.Revision = a.state.revision
-	a.state.everything(a.pending)
+	a.state.fill(a.pending)
 	c := a.pending.changes()
 	a.pending = newBatch()
 	return a.sw.Apply(c)

@@ -41,7 +41,7 @@ func FuzzRestore(f *testing.F) {
 		}
 		a := fuzzAgent()
 		state := stateOf(saved, a.local)
-		state.everything(newBatch())
+		state.fill(newBatch())
 		first := state.message()
 		again := stateOf(proto.CloneOf(first), a.local).message()
 		if !proto.Equal(first, again) {

@@ -330,7 +330,7 @@ func (s *state) switchNet(n *network) Net {
 	return net
 }
 
-func (s *state) everything(b *batch) {
+func (s *state) fill(b *batch) {
 	b.endpoint = s.endpoint
 	for _, n := range s.nets {
 		b.nets = append(b.nets, s.switchNet(n))

@@ -106,7 +106,7 @@ func (t optionTable) check(kind string, words []string) (map[string]string, erro
 			continue
 		}
 		if t[key].required {
-			return nil, usererr.Errorf("%s= is missing; type=%s needs %s", key, kind, strings.Join(t.needed(), ", "))
+			return nil, usererr.Errorf("%s= is missing; type=%s needs %s", key, kind, strings.Join(t.neededNames(), ", "))
 		}
 		if t[key].value != "" {
 			values[key] = t[key].value
@@ -124,7 +124,7 @@ func (t optionTable) names() []string {
 	return names
 }
 
-func (t optionTable) needed() []string {
+func (t optionTable) neededNames() []string {
 	var names []string
 	for _, name := range t.names() {
 		if t[name].required {

@@ -40,17 +40,17 @@ func remotes(value string) string {
 }
 
 // parseRemotes parses a list of remotes that is already checked. If the list is
-// a single unicast address, the result one is this address and several is nil. Otherwise
-// several is the list, and broadcasts go to all its addresses.
-func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
+// a single unicast address, parseRemotes returns it as unicast, and no list. Otherwise it
+// returns the list, and broadcasts go to all its addresses.
+func parseRemotes(value string) (unicast netip.Addr, list []netip.Addr) {
 	words := strings.Split(value, ",")
-	if one = netip.MustParseAddr(words[0]); len(words) == 1 && !one.IsMulticast() {
-		return one, nil
+	if unicast = netip.MustParseAddr(words[0]); len(words) == 1 && !unicast.IsMulticast() {
+		return unicast, nil
 	}
 	for _, w := range words {
-		several = append(several, netip.MustParseAddr(w))
+		list = append(list, netip.MustParseAddr(w))
 	}
-	return netip.Addr{}, several
+	return netip.Addr{}, list
 }
 
 // groupOf returns the multicast group of a tunnel port, or an invalid address if the

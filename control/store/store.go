@@ -365,9 +365,9 @@ func (s *Store) Load() (State, error) {
 		}
 		for _, table := range []struct {
 			bucket []byte
-			into   *map[Key]string
+			texts  *map[Key]string
 		}{{bucketTables, &l.Tables}, {bucketGroups, &l.Groups}, {bucketMeters, &l.Meters}, {bucketTLVs, &l.TLVs}} {
-			if *table.into, err = loadTexts(tx, table.bucket); err != nil {
+			if *table.texts, err = loadTexts(tx, table.bucket); err != nil {
 				return err
 			}
 		}

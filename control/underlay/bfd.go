@@ -159,15 +159,15 @@ func (t *Templates) syncSessions() {
 	}
 }
 
-// adoptRows makes the rows in the memory of w the present ones. If former is true, it
+// adoptRows makes the rows in the memory of w the present ones. If takeOver is true, it
 // copies the rows of an engine that has ended, so that the next engine continues their
 // sessions. The caller holds t.mu.
-func (t *Templates) adoptRows(w commandRings, former bool) {
+func (t *Templates) adoptRows(w commandRings, takeOver bool) {
 	var rows []datapath.BFDSession
 	if shared := w.Shared(); len(shared) > 0 {
 		rows = shared[0].BFD
 	}
-	if former {
+	if takeOver {
 		copy(rows, t.rows)
 	}
 	t.rows = rows

@@ -67,27 +67,27 @@ func (t *Templates) awaitsNeighbour() bool {
 }
 
 // refresh asks the kernel again about the paths of templates, and sends changed
-// templates to the workers. If everything is false, it asks only about templates whose
+// templates to the workers. If confirmedToo is false, it asks only about templates whose
 // neighbour is not confirmed.
-func (t *Templates) refresh(everything bool) {
+func (t *Templates) refresh(confirmedToo bool) {
 	for from, more := 0, true; more; from += refreshChunk {
-		more = t.refreshSome(from, everything)
+		more = t.refreshSome(from, confirmedToo)
 	}
 	t.mu.Lock()
 	t.syncSessions()
 	t.mu.Unlock()
-	t.refreshWatches(everything)
+	t.refreshWatches(confirmedToo)
 }
 
 // refreshSome refreshes up to refreshChunk templates, starting at index start. It
 // reports whether templates remain after them.
-func (t *Templates) refreshSome(start int, everything bool) (remaining bool) {
+func (t *Templates) refreshSome(start int, confirmedToo bool) (remaining bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
 	for i := start; i < min(start+refreshChunk, len(t.byIndex)); i++ {
 		e := t.byIndex[i]
-		if e != nil && e.parent == nil && (everything || e.hop.state != hopReady && e.hop.state != hopNoRoute) {
+		if e != nil && e.parent == nil && (confirmedToo || e.hop.state != hopReady && e.hop.state != hopNoRoute) {
 			t.refreshEntry(e, now)
 		}
 	}

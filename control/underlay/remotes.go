@@ -78,13 +78,13 @@ func (t *Templates) Watch(remotes []Tunnel) {
 	}
 }
 
-// refreshWatches finds out the state of the watched remote endpoints. If everything is
+// refreshWatches finds out the state of the watched remote endpoints. If confirmedToo is
 // false, it asks the kernel only about endpoints without a confirmed neighbour.
-func (t *Templates) refreshWatches(everything bool) {
+func (t *Templates) refreshWatches(confirmedToo bool) {
 	probed := map[neighbourKey]bool{}
 	for port := range t.watchedPorts() {
 		for start, more := 0, true; more; start += refreshChunk {
-			more = t.refreshSomeWatches(port, start, everything, probed)
+			more = t.refreshSomeWatches(port, start, confirmedToo, probed)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (t *Templates) watchedPorts() map[uint32]bool {
 }
 
 // refreshSomeWatches refreshes up to refreshChunk of a port's remotes, starting at an index.
-func (t *Templates) refreshSomeWatches(port uint32, start int, everything bool, probed map[neighbourKey]bool) (remaining bool) {
+func (t *Templates) refreshSomeWatches(port uint32, start int, confirmedToo bool, probed map[neighbourKey]bool) (remaining bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	list := t.watches[port]
@@ -111,7 +111,7 @@ func (t *Templates) refreshSomeWatches(port uint32, start int, everything bool, 
 		before := w.state.State
 		if e := t.byKey[w.Tunnel]; e != nil {
 			w.state = t.stateOf(e)
-		} else if !w.excess && (everything || w.hop.state != hopReady && w.hop.state != hopNoRoute) {
+		} else if !w.excess && (confirmedToo || w.hop.state != hopReady && w.hop.state != hopNoRoute) {
 			t.assess(w, now, probed)
 		} else {
 			continue
@@ -122,8 +122,8 @@ func (t *Templates) refreshSomeWatches(port uint32, start int, everything bool, 
 }
 
 // logState logs a change between RemoteDown and other states.
-func (t *Templates) logState(w *watch, former string) {
-	if (former == RemoteDown) != (w.state.State == RemoteDown) {
+func (t *Templates) logState(w *watch, oldState string) {
+	if (oldState == RemoteDown) != (w.state.State == RemoteDown) {
 		t.log.Info("remote of a tunnel", "port", w.Port, "remote", w.Remote, "state", w.state.State, "why", w.state.Reason)
 	}
 }

@@ -18,10 +18,11 @@ import (
 // results, fields, functions or methods. In a comment, a reader would take such a name
 // for a part of the sentence ("index at.", "was is the old configuration").
 var proseWords = strings.Fields(`
-	above after again all alone also any as asked asks at be because before below both by
-	came did does each early either else ever every for given gives goes gone had has have
-	here how if is it keeps late least less lies made makes may more most must needs never
-	no of off on once only other others over said same says should so some stands still
+	above after again alike all alone also any as asked asks at be because before below both
+	by came did does each early either else ever every everything except for former given
+	gives goes gone had has have here how if into is it keeps late least less lies made makes
+	may more most must need needed needs never no of off on once only other others over
+	said same says should so some stands still
 	takes than that then there this too told took under use uses wants was what when
 	where which who why will with without would yet`)
 

@@ -48,15 +48,15 @@ func RefOfNetwork(s Segment) Ref { return refNetwork | Ref(s) }
 // Changes is the set of changed addresses of a Table. The zero value is the
 // empty set.
 type Changes struct {
-	refs       map[Ref]struct{}
-	everything bool
+	refs    map[Ref]struct{}
+	allRefs bool
 }
 
 // Empty reports whether no address has changed.
-func (c *Changes) Empty() bool { return len(c.refs) == 0 && !c.everything }
+func (c *Changes) Empty() bool { return len(c.refs) == 0 && !c.allRefs }
 
 // All reports whether any address may have changed.
-func (c *Changes) All() bool { return c.everything }
+func (c *Changes) All() bool { return c.allRefs }
 
 // Each calls visit with the Ref of each changed address. A translation that
 // depends on one of them is stale. If All reports true, every translation may be
@@ -73,14 +73,14 @@ func (c *Changes) Each(visit func(Ref)) {
 
 // add notes a change.
 func (c *Changes) add(ref Ref) {
-	if c.everything {
+	if c.allRefs {
 		return
 	}
 	if _, noted := c.refs[ref]; noted {
 		return
 	}
 	if len(c.refs) == maxAddressChanges || ref == AnyRef {
-		c.refs, c.everything = nil, true
+		c.refs, c.allRefs = nil, true
 		return
 	}
 	if c.refs == nil {

@@ -75,17 +75,17 @@ func (t *Table) removeIf(unwanted func(*macEntry) bool) {
 
 // findDeclared returns the declaration of a MAC address in the segment, or nil if
 // none or several ports declare it.
-func (t *Table) findDeclared(s Segment, mac uint64) (one *macEntry) {
+func (t *Table) findDeclared(s Segment, mac uint64) (declaration *macEntry) {
 	for _, e := range t.declared.macs[mac] {
 		switch {
 		case !t.overlap(e.segment, s):
-		case one != nil:
+		case declaration != nil:
 			return nil
 		default:
-			one = e
+			declaration = e
 		}
 	}
-	return one
+	return declaration
 }
 
 // declaredElsewhere reports whether the MAC address l.MAC is declared by another port

@@ -93,13 +93,13 @@ func (t *OptionTable) remove(hash uint64) {
 	}
 }
 
-// Collect removes the options that were not used since the previous Collect, unless needed
+// Collect removes the options that were not used since the previous Collect, unless inUse
 // returns true for their hash.
-func (t *OptionTable) Collect(needed func(hash uint64) bool) {
+func (t *OptionTable) Collect(inUse func(hash uint64) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for hash, e := range t.byHash {
-		if !e.used && !needed(hash) {
+		if !e.used && !inUse(hash) {
 			t.remove(hash)
 			continue
 		}

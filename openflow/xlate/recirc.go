@@ -112,13 +112,13 @@ func (r *RecircTable) Frozen(id uint32) (Frozen, bool) {
 	return e.frozen, true
 }
 
-// Collect removes the ids that were not used since the previous Collect, unless needed
+// Collect removes the ids that were not used since the previous Collect, unless inUse
 // returns true for the id.
-func (r *RecircTable) Collect(needed func(id uint32) bool) {
+func (r *RecircTable) Collect(inUse func(id uint32) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, e := range r.byID {
-		if !e.used && !needed(id) {
+		if !e.used && !inUse(id) {
 			delete(r.byID, id)
 			delete(r.ids, e.frozen)
 			r.own.Add(e.port, -1)
