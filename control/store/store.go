@@ -16,6 +16,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"sort"
 	"strings"
@@ -104,25 +105,62 @@ func Open(dir string) (*Store, error) {
 		return nil, err
 	}
 	path := filepath.Join(dir, "state.db")
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, InitialMmapSize: stateMapBytes,
-		OpenFile: func(_ string, flags int, mode os.FileMode) (*os.File, error) {
-			return root.OpenFile("state.db", flags|unix.O_NOFOLLOW, mode)
-		}})
+	db, err := openFile(root, path)
 	if err != nil {
 		lock.Close()
 		root.Close()
 		err = fmt.Errorf("state file %s: %w", path, usererr.Cause(err))
-		if errors.Is(err, boltErrors.ErrInvalid) || errors.Is(err, boltErrors.ErrVersionMismatch) || errors.Is(err, boltErrors.ErrChecksum) {
+		if errors.Is(err, errDamaged) || errors.Is(err, boltErrors.ErrInvalid) || errors.Is(err, boltErrors.ErrVersionMismatch) || errors.Is(err, boltErrors.ErrChecksum) {
 			err = fmt.Errorf("%w; restore it, or move it away to begin without ports and flows", err)
 		}
 		return nil, err
 	}
 	s := &Store{dir: root, db: db, lock: lock}
-	if err := s.prepare(); err != nil {
+	if err := sound(s.prepare); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("state file %s: %w", path, err)
 	}
 	return s, nil
+}
+
+// errDamaged is the error of a state file that is shorter than it says, or whose pages make no sense.
+var errDamaged = errors.New("the file is cut off or damaged")
+
+// openFile opens the state file. bbolt maps it, and reads beyond its end if it was cut off.
+func openFile(root *os.Root, path string) (db *bbolt.DB, err error) {
+	var f *os.File
+	err = sound(func() (err error) {
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, InitialMmapSize: stateMapBytes,
+			OpenFile: func(_ string, flags int, mode os.FileMode) (*os.File, error) {
+				f, err = root.OpenFile("state.db", flags|unix.O_NOFOLLOW, mode)
+				return f, err
+			}})
+		if err != nil {
+			return err
+		}
+		return db.View(func(tx *bbolt.Tx) error {
+			if info, err := f.Stat(); err != nil || info.Size() < tx.Size() {
+				return errors.Join(errDamaged, err)
+			}
+			return nil
+		})
+	})
+	if err != nil && db != nil {
+		db.Close()
+	}
+	return db, err
+}
+
+// sound calls read. If read meets a page that is not in the file or makes no sense, on which bbolt
+// panics, sound returns errDamaged.
+func sound(read func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() != nil {
+			err = errDamaged
+		}
+	}()
+	return read()
 }
 
 // otherDir says what to do about a directory that this process cannot use.
@@ -341,46 +379,48 @@ type State struct {
 
 func (s *Store) Load() (State, error) {
 	l := State{Names: map[uint32]string{}}
-	err := s.db.View(func(tx *bbolt.Tx) error {
-		err := tx.Bucket(bucketNames).ForEach(func(k, v []byte) error {
-			l.Names[binary.BigEndian.Uint32(k)] = string(v)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		err = tx.Bucket(bucketPorts).ForEach(func(k, v []byte) error {
-			var p Port
-			if err := json.Unmarshal(v, &p); err != nil {
-				return fmt.Errorf("port %d: %w", binary.BigEndian.Uint32(k), err)
-			}
-			l.Ports = append(l.Ports, p)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		if l.Bridges, err = loadBridges(tx); err != nil {
-			return err
-		}
-		for _, table := range []struct {
-			bucket []byte
-			texts  *map[Key]string
-		}{{bucketTables, &l.Tables}, {bucketGroups, &l.Groups}, {bucketMeters, &l.Meters}, {bucketTLVs, &l.TLVs}} {
-			if *table.texts, err = loadTexts(tx, table.bucket); err != nil {
-				return err
-			}
-		}
-		return tx.Bucket(bucketFlows).ForEach(func(k, v []byte) error {
-			if len(k) != 4 || len(v) < 8 {
-				return fmt.Errorf("flow entry of %d and %d bytes", len(k), len(v))
-			}
-			l.Flows = append(l.Flows, Flow{
-				Slot: binary.BigEndian.Uint32(k), Bridge: v[0], Age: binary.BigEndian.Uint64(v) & ageMask, Text: string(v[8:]),
-			})
-			return nil
-		})
-	})
+	err := sound(func() error { return s.db.View(func(tx *bbolt.Tx) error { return load(tx, &l) }) })
 	sort.Slice(l.Flows, func(i, j int) bool { return l.Flows[i].Age < l.Flows[j].Age })
 	return l, err
+}
+
+func load(tx *bbolt.Tx, l *State) error {
+	err := tx.Bucket(bucketNames).ForEach(func(k, v []byte) error {
+		l.Names[binary.BigEndian.Uint32(k)] = string(v)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = tx.Bucket(bucketPorts).ForEach(func(k, v []byte) error {
+		var p Port
+		if err := json.Unmarshal(v, &p); err != nil {
+			return fmt.Errorf("port %d: %w", binary.BigEndian.Uint32(k), err)
+		}
+		l.Ports = append(l.Ports, p)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if l.Bridges, err = loadBridges(tx); err != nil {
+		return err
+	}
+	for _, table := range []struct {
+		bucket []byte
+		texts  *map[Key]string
+	}{{bucketTables, &l.Tables}, {bucketGroups, &l.Groups}, {bucketMeters, &l.Meters}, {bucketTLVs, &l.TLVs}} {
+		if *table.texts, err = loadTexts(tx, table.bucket); err != nil {
+			return err
+		}
+	}
+	return tx.Bucket(bucketFlows).ForEach(func(k, v []byte) error {
+		if len(k) != 4 || len(v) < 8 {
+			return fmt.Errorf("flow entry of %d and %d bytes", len(k), len(v))
+		}
+		l.Flows = append(l.Flows, Flow{
+			Slot: binary.BigEndian.Uint32(k), Bridge: v[0], Age: binary.BigEndian.Uint64(v) & ageMask, Text: string(v[8:]),
+		})
+		return nil
+	})
 }

@@ -113,6 +113,49 @@ func TestStateErrorsAreOneLine(t *testing.T) {
 	}
 }
 
+// A state file that was cut off is refused in one line, wherever the cut is.
+func TestCutStateFile(t *testing.T) {
+	dir := t.TempDir()
+	s := openTestStore(t, dir)
+	var flows []Flow
+	for i := range uint32(500) {
+		flows = append(flows, Flow{Slot: i, Age: uint64(i), Text: fmt.Sprintf("priority=%d,ip,nw_dst=10.0.%d.%d actions=drop", i, i>>8, i&0xff)})
+	}
+	if err := s.ChangeFlows(slices.Values(flows), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(filepath.Join(dir, "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// open returns the number of flows in a file, which does not crash it.
+	open := func(text []byte) (int, error) {
+		d := t.TempDir()
+		if err := os.WriteFile(filepath.Join(d, "state.db"), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(d)
+		if err != nil {
+			return 0, err
+		}
+		defer s.Close()
+		state, err := s.Load()
+		return len(state.Flows), err
+	}
+	const page = 4096
+	for _, n := range []int{1, page - 1, page, 2 * page, 2*page + 1, 3 * page, 4 * page, 6 * page} {
+		if flows, err := open(whole[:n]); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("a file of %d bytes: %d flows, %v", n, flows, err)
+		}
+	}
+	if n, err := open(whole); n != len(flows) || err != nil {
+		t.Errorf("the whole file: %d flows, %v", n, err)
+	}
+}
+
 // If the state file is another kind of file, the error says what to do.
 func TestStateFileThatIsNone(t *testing.T) {
 	dir := t.TempDir()
