@@ -20,7 +20,7 @@ import (
 func openflowAttacks() []*attack {
 	return []*attack{
 		{name: "flow-monitors", attacker: "OpenFlow peer", summary: "as many flow monitors as it may have, which match nothing, beside changes of 3,000 flows",
-			setup: flowMonitors, play: changeManyFlows, memory: 256 << 20},
+			setup: flowMonitors, play: changeManyFlows, memory: 256 << 20, exclusive: true},
 	}
 }
 
@@ -102,6 +102,7 @@ func monitorRequest(first, n int) []byte {
 // flowMonitors opens connections with monitors until the switch refuses. Before that it adds flows
 // without them.
 func flowMonitors(p *play) error {
+	p.later(func() { p.site.daemon.TryWeft("del-flows", "cookie="+p.cookie()+"/-1") })
 	alone, err := p.addManyFlows()
 	if err != nil {
 		return err
