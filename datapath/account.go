@@ -95,14 +95,17 @@ type accounting struct {
 	times     func() threadTimes // reads the kernel's account of the thread
 }
 
-// rivals are the two ports of a group that were seen last. seen is a time, or the number of a pass.
+// rivals are the three ports of a group that were seen last. seen is a time, or the number of a pass.
 type rivals struct {
-	ports [2]uint32
-	seen  [2]uint64
+	ports [3]uint32
+	seen  [3]uint64
 }
 
 func (r *rivals) note(number uint32, seen uint64) {
 	if number != r.ports[0] {
+		if number != r.ports[1] {
+			r.ports[2], r.seen[2] = r.ports[1], r.seen[1]
+		}
 		r.ports[1], r.seen[1] = r.ports[0], r.seen[0]
 		r.ports[0] = number
 	}
@@ -115,6 +118,16 @@ func (r *rivals) lastBeside(number uint32) uint64 {
 		return r.seen[0]
 	}
 	return r.seen[1]
+}
+
+// lastBesideTwo returns when a port other than the two given ones was seen last; 0: never.
+func (r *rivals) lastBesideTwo(first, second uint32) uint64 {
+	for i, number := range r.ports {
+		if number != first && number != second {
+			return r.seen[i]
+		}
+	}
+	return 0
 }
 
 func (r *rivals) forget(number uint32) {
@@ -175,7 +188,7 @@ func (t *accounting) noteDuration(passNS, now uint64) {
 func (w *Worker) beginAccounts(commands int) {
 	t := &w.accounting
 	t.visited = t.visited[:0] // a memory fault may have ended the last pass
-	t.frames = 0
+	t.frames, w.receivers.visitNS = 0, 0
 	t.measured = w.now < t.costlyNS && w.now-t.changedNS < measuredForNS
 	if !t.measured {
 		return
@@ -212,6 +225,11 @@ func (w *Worker) account(q *rxQueue, n int) {
 	if spentNS >= sliceNS {
 		spentNS = w.judge(now, spentNS)
 	}
+	if spentNS >= sliceNS {
+		spentNS = w.senderPart(spentNS)
+	}
+	spentNS -= min(spentNS, w.receivers.visitNS)
+	w.receivers.visitNS = 0
 	t.mixed = false
 	a := &t.accounts[q.port%port.MaxPorts]
 	if a.turn != w.turn {
@@ -234,17 +252,23 @@ func (w *Worker) account(q *rxQueue, n int) {
 // worker measures exactly for a while.
 func (w *Worker) judge(now, spentNS uint64) uint64 {
 	t := &w.accounting
-	was, wasNS := t.thread, t.sampledNS
+	spentNS -= min(spentNS, t.stalledNS(now))
 	t.thread, t.sampledNS = t.times(), now
-	if t.thread.waits == was.waits {
-		waitedNS := now - wasNS - min(now-wasNS, t.thread.cpuNS-was.cpuNS)
-		spentNS -= min(spentNS, waitedNS)
-	}
 	if t.mixed && spentNS >= sliceNS {
 		t.exactNS = now + exactForNS
 		return 0
 	}
 	return spentNS
+}
+
+// stalledNS returns the time since the last reading of the thread's account in which the thread was not on a
+// core, or 0 if it has waited in the kernel.
+func (t *accounting) stalledNS(now uint64) uint64 {
+	thread := t.times()
+	if thread.waits != t.thread.waits {
+		return 0
+	}
+	return now - t.sampledNS - min(now-t.sampledNS, thread.cpuNS-t.thread.cpuNS)
 }
 
 // waitsForOthers reports whether this pass does not visit queue q, because the queue's port has used
@@ -289,6 +313,7 @@ func (w *Worker) endAccounts() {
 	t := &w.accounting
 	elapsedNS := w.now - t.paidNS
 	t.paidNS = w.now
+	w.payReceiverDebts(elapsedNS)
 	if !t.measured {
 		t.earn(elapsedNS)
 		return

@@ -25,8 +25,13 @@ func (q slowRx) Recv(b *packet.Batch) int {
 	return n
 }
 
-// timedPort adds a port whose visits have the given duration.
+// timedPort adds a port whose visits have the given duration. Its frames go to port 9.
 func (r *rig) timedPort(number uint32, queues int, visitNS func(frames int) uint64) {
+	r.t.Helper()
+	r.timedPortTo(9, number, queues, visitNS)
+}
+
+func (r *rig) timedPortTo(to, number uint32, queues int, visitNS func(frames int) uint64) {
 	r.t.Helper()
 	d := porttest.New(queues, porttest.Options{})
 	r.ports[number] = d
@@ -41,7 +46,7 @@ func (r *rig) timedPort(number uint32, queues int, visitNS func(frames int) uint
 	for _, rx := range d.RxQueues {
 		rx.Inject(ethernet(0x020000000000+uint64(number), 60, number))
 	}
-	r.install(number, number, 0x020000000000+uint64(number), output(9))
+	r.install(number, number, 0x020000000000+uint64(number), output(to))
 }
 
 func always(ns uint64) func(int) uint64 {

@@ -128,7 +128,9 @@ func (w *Worker) addPort(q *PortQueues) error {
 	}
 	w.accounting.reset(q.Port, q.Tunnel)
 	w.sh.SpentNS[q.Port] = 0
+	w.forgetReceiver(p)
 	p.tx, p.lock, p.number = q.Tx, q.Lock, q.TxNumber
+	_, p.foreign = q.Tx.(port.ForeignTx)
 	p.local, p.tap = false, false
 	if len(q.Rx) > 0 && !q.Tunnel {
 		_, guest := q.Rx[0].(port.EdgeWatched)

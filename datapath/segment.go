@@ -85,7 +85,7 @@ func (w *Worker) sendCut(p *txPort, outer overlay, full bool) bool {
 	}
 	taken, bytes := 0, 0
 	if !full {
-		taken = p.tx.Send(b, inOrder[:b.N])
+		taken = w.deliver(p, b, inOrder[:b.N])
 	}
 	for i := range b.Frames[:b.N] {
 		bytes += b.Frames[i].Len()

@@ -23,6 +23,8 @@ type txPort struct {
 	local    bool   // a local process receives the port's frames: a guest, or one behind a tap
 	tap      bool   // the local process is behind a tap, so reading its answer costs a system call
 	owed     bool   // the port is in Worker.owed
+	foreign  bool   // tx is a port.ForeignTx
+	slowNS   uint64 // debt for slow copies into the port's memory, see receiver.go
 	sending  bool   // the transmit queue's Send is running
 	sent     uint8  // number of pending frames that are already sent and counted
 	owedIn   uint64 // pass in which the oldest postponed flush was due; 0: none
@@ -133,6 +135,10 @@ func (w *Worker) sendPending(p *txPort) {
 	}
 	w.delivered = w.delivered || p.local
 	w.toTap = w.toTap || p.tap
+	if p.slowNS > 0 && w.refuse(p, order) {
+		p.count, p.sent = 0, 0
+		return
+	}
 	w.useTx(p, 0)
 	if w.undone == 0 {
 		w.send(p, order)
@@ -146,7 +152,7 @@ func (w *Worker) sendPending(p *txPort) {
 // send sends and counts frames whose offloads port p supports.
 func (w *Worker) send(p *txPort, order []uint8) {
 	p.sending = true
-	taken := p.tx.Send(&w.batch, order)
+	taken := w.deliver(p, &w.batch, order)
 	p.sending = false
 	if w.taps.everyFrame {
 		w.tapSent(p, order, taken)

@@ -8,6 +8,7 @@
 //	gather.go    queues with few frames wait until more have come
 //	park.go      queues that stay empty are not visited until a wake-up
 //	fair.go      queues whose frames cost too much wait
+//	receiver.go  guests in whose memory copies are slow get no frames for a while
 //	account.go   ports that used more than their part of the worker's time wait
 //	classify.go  decapsulate, extract keys, look up
 //	execute.go   the actions of a run of frames of one flow
@@ -185,6 +186,7 @@ type Worker struct {
 	held          heldPool
 	fair          fairness
 	accounting    accounting
+	receivers     receivers
 	controllerDue uint64 // time of the rate limit of toController
 	tracks        tracks
 	fused         fused
@@ -235,6 +237,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	clear(sh.Meters)
 	w.held.init(sh)
 	w.accounting.init()
+	w.receivers.debtors = make([]uint16, 0, port.MaxPorts)
 	w.parking.afterNS, w.parking.lookNS = parkAfterNS, lookParkedNS
 	for i := range w.ports {
 		w.ports[i].port, w.ports[i].counters = uint32(i), &sh.Ports[i]

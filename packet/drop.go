@@ -143,6 +143,11 @@ const (
 	// DropNotAttached: the output port exists, but the worker has no queue of it: no guest
 	// is connected, its device is missing, or the port has failed.
 	DropNotAttached
+	// DropSlowReceiver: copies into the memory of the receiving guest took more than its part of the
+	// worker's time, or its chains have too many pieces.
+	DropSlowReceiver
+	// DropManyPieces: the sending guest's descriptor chain has many more pieces than a frame of its length needs.
+	DropManyPieces
 
 	dropReasonCount
 )
@@ -164,7 +169,7 @@ var dropNames = [DropReasons]string{
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
 	"rx-full", "port-off", "bad-bfd", "bad-geneve", "tunnel-payload", "packet-type", "queue", "policed", "budget",
-	"not-attached",
+	"not-attached", "slow-receiver", "many-pieces",
 }
 
 // String returns the reason's name in counters and output.

@@ -128,6 +128,14 @@ type TakingTx interface {
 	Taken() int
 }
 
+// ForeignTx is a Tx into memory of another process, which can make Send slow. The worker charges slow copies
+// to the port of the Tx.
+type ForeignTx interface {
+	Tx
+	// Foreign does nothing. It marks the queue.
+	Foreign()
+}
+
 // Device has the queues of an open port in the engine. Control sends a JSON
 // specification and descriptors for each port. Each back end has a function Open(spec
 // []byte, fds []int) (Device, error). Open owns the descriptors, even if it fails.

@@ -29,6 +29,14 @@ type rx struct {
 // frames is below the limit.
 const maxVisitPieces = 640
 
+// A frame has too many pieces if its chain has more than maxFramePieces beyond those that its length needs in
+// pieces of usualPiece bytes. Each piece may lie on a page of its own, and an access to a page that the front
+// end punches waits. Drivers' frames have a page or a network buffer in each piece.
+const (
+	maxFramePieces = 128
+	usualPiece     = 256
+)
+
 // Recv implements port.Rx. The frames are in guest memory, which the batch borrows
 // until Release.
 func (q *rx) Recv(b *packet.Batch) int {
@@ -133,6 +141,13 @@ func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeade
 	if n > b.SpansLeft() && b.N > 0 {
 		b.Abandon(f)
 		return 0
+	}
+	if n > maxFramePieces+int(total/usualPiece) {
+		f.Drop = packet.DropManyPieces
+		b.Commit(f, 0)
+		q.take(h.id, 0)
+		q.pieces += n
+		return 1
 	}
 	skip, copied := q.header, uint32(0)
 	var vnet [12]byte

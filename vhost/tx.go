@@ -17,6 +17,7 @@ type tx struct {
 	maxFast   int // largest frame size that fillTargets handles; -1: none, because a dirty log is in use
 	offloads  packet.Offloads
 	accepted  int // number of frames that the last Send accepted
+	pieces    int // number of excess pieces since the last Flush, see scatter
 
 	// for each frame that fillTargets has prepared: the address after the virtio-net
 	// header
@@ -112,14 +113,26 @@ type chainRef struct {
 // dropped as DropOversizeFrame.
 const maxMerged = 256
 
+// freePieces is the number of pieces smaller than usualPiece that each chain may have: a driver puts the
+// virtio-net header into a piece of its own.
+const freePieces = 2
+
 // scatter sends one frame into one chain of any form or, with mergeable buffers, into
 // several chains. It returns the number of chains used. If the frame is too long for
 // the guest's chains, it returns 0 and sets the frame's Drop. If too few chains are
 // available or the device is broken, it returns -1.
+//
+// scatter drops a frame whose chains have more than maxFramePieces pieces beyond those that the frame needs.
+// After maxVisitPieces such pieces, it drops all frames until the next Flush. So a visit of the worker
+// does not last long because of a receiver's chains.
 func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 	need := uint64(f.Len()) + uint64(q.header)
 	if f.SegmentLen() > q.mtu {
 		f.Drop = packet.DropOversizeFrame
+		return 0
+	}
+	if q.pieces >= maxVisitPieces {
+		f.Drop = packet.DropSlowReceiver
 		return 0
 	}
 	n, count, room := 0, 0, uint64(0)
@@ -138,8 +151,14 @@ func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 		n, count = more, count+1
 		if room < need && (!q.mergeable || count == maxMerged) {
 			f.Drop = packet.DropOversizeFrame
+			q.pieces += n
 			return 0
 		}
+	}
+	excess := max(n-int(need/usualPiece)-freePieces*count, 0)
+	if q.pieces += excess; excess > maxFramePieces {
+		f.Drop = packet.DropSlowReceiver
+		return 0
 	}
 	q.copyOut(b, f, n, count)
 	if q.log != nil {
@@ -186,13 +205,22 @@ func (q *tx) copyOut(b *packet.Batch, f *packet.Frame, n, count int) {
 }
 
 // Flush implements port.Tx.
-func (q *tx) Flush() { q.publish(false) }
+func (q *tx) Flush() {
+	q.pieces = 0
+	q.publish(false)
+}
 
 // Postpone implements port.Tx.
-func (q *tx) Postpone() bool { return q.publish(true) }
+func (q *tx) Postpone() bool {
+	q.pieces = 0
+	return q.publish(true)
+}
 
 // MTU implements port.Tx.
 func (q *tx) MTU() int { return q.mtu }
+
+// Foreign implements port.ForeignTx.
+func (q *tx) Foreign() {}
 
 // Close implements port.Tx. It does nothing, because the device owns all resources.
 func (q *tx) Close() {}

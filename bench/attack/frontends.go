@@ -76,7 +76,12 @@ func attached(o vhosttest.Options, f func(g *guest) error) func(p *play) error {
 // negotiated calls do with a plain guest and its front end, before the switch has the
 // guest's memory.
 func (p *play) negotiated(do func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error) error {
-	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
+	return p.negotiatedWith(vhosttest.Options{Num: 64}, do)
+}
+
+func (p *play) negotiatedWith(o vhosttest.Options, do func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error) error {
+	o.Features = plainFeatures
+	g, err := vhosttest.New(o)
 	if err != nil {
 		return err
 	}

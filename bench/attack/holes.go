@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -25,6 +26,12 @@ func holeAttacks() []*attack {
 		{name: "receive-buffers-punched", exclusive: true, kills: true, pause: hungPause, attacker: "front end",
 			summary: "lets a victim send into a file of gigabytes that it punches",
 			setup:   counting(victimSetup), play: punchBuffers, check: victimStays},
+		{name: "chains-punched", attacker: "front end",
+			summary: "sends chains of 1,000 one-byte pieces, each on a page of its own, which it punches all the time",
+			setup:   victimSetup, play: punchChains, check: victimConnected},
+		{name: "receive-chains-punched", attacker: "front end",
+			summary: "lets a victim send into such chains",
+			setup:   victimSetup, play: punchReceiveChains, check: victimConnected},
 	}
 }
 
@@ -71,17 +78,23 @@ type hole struct {
 // descriptors of the queues before they start. While the switch refuses the port after a hang, withHole does
 // not call do.
 func withHole(p *play, offer func(g *vhosttest.Guest), do func(h *hole) error) error {
-	err := p.negotiated(func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
+	size := max(min(int64(punchedBytes), machineFree()/4), holePart)
+	return withFile(p, size, holePart, vhosttest.Options{Num: 64}, offer, do)
+}
+
+// withFile is withHole with the size of the file, of the part that the switch maps, and the guest's options.
+func withFile(p *play, size int64, part uint64, o vhosttest.Options, offer func(g *vhosttest.Guest), do func(h *hole) error) error {
+	err := p.negotiatedWith(o, func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
 		fd, err := unix.MemfdCreate("hole", unix.MFD_CLOEXEC)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		h := &hole{guest: &guest{Guest: g, front: f, play: p}, fd: fd, size: max(min(int64(punchedBytes), machineFree()/4), holePart)}
+		h := &hole{guest: &guest{Guest: g, front: f, play: p}, fd: fd, size: size}
 		if err := unix.Ftruncate(fd, h.size); err != nil {
 			return err
 		}
-		region := vhost.RegionSpec{GuestAddr: holeBase, UserAddr: holeBase, Size: holePart}
+		region := vhost.RegionSpec{GuestAddr: holeBase, UserAddr: holeBase, Size: part}
 		if err := ask(f, vhosttest.SetMemTable, table(g.Regions()[0], region), g.FD(), fd); err != nil {
 			return ignoreClosed(err)
 		}
@@ -205,4 +218,95 @@ func victimStays(p *play) error {
 		return fmt.Errorf("the victim's port is %s", state)
 	}
 	return nil
+}
+
+// victimConnected fails if the victim's connection has ended.
+func victimConnected(p *play) error {
+	if p.own(victimName).disconnected(10 * time.Millisecond) {
+		return errors.New("the victim's connection has ended")
+	}
+	return nil
+}
+
+// pagesBytes is the size of a file with a page for each piece of a chain.
+const pagesBytes = chainPieces * 4096
+
+// pagewise writes an indirect table of one-byte pieces, each on a page of its own in the hole, and makes each
+// descriptor of the queue name it.
+func (h *hole) pagewise(q *vhosttest.Queue, flags uint16) {
+	d := h.bytewise(q, chainPieces, holeBase, flags)
+	table, _ := h.Bytes(d.Addr, uint64(d.Len)) // bytewise has written it
+	for i := range chainPieces {
+		binary.LittleEndian.PutUint64(table[16*i:], holeBase+uint64(i)*4096)
+	}
+	for i := range q.Descs {
+		q.Descs[i] = d
+	}
+}
+
+// punchAlways punches the file again and again until the result is called.
+func (h *hole) punchAlways() (end func()) {
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = unix.Fallocate(h.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, h.size)
+			}
+		}
+	}()
+	return func() { close(stop); <-ended }
+}
+
+var pagewiseOptions = vhosttest.Options{Num: 64, BufLen: 32 << 10}
+
+func punchChains(p *play) error {
+	victim := p.own(victimName)
+	return withFile(p, pagesBytes, pagesBytes, pagewiseOptions, func(*vhosttest.Guest) {}, func(h *hole) error {
+		tx := h.Tx[0]
+		h.pagewise(tx, 0)
+		defer h.punchAlways()()
+		for offered := tx.UsedIndex(); !p.expired(); time.Sleep(20 * time.Microsecond) {
+			for ; offered-tx.UsedIndex() < uint16(h.Num); offered++ {
+				tx.Offer(offered % uint16(h.Num))
+			}
+			tx.Publish()
+			victim.flush()
+		}
+		return nil
+	})
+}
+
+func punchReceiveChains(p *play) error {
+	victim := p.own(victimName)
+	offer := func(g *vhosttest.Guest) {
+		rx := g.Rx[0]
+		rx.Withdraw()
+		h := &hole{guest: &guest{Guest: g, play: p}}
+		h.pagewise(rx, vhosttest.Write)
+		for i := range g.Num {
+			rx.Offer(uint16(i))
+		}
+		rx.Publish()
+	}
+	return withFile(p, pagesBytes, pagesBytes, pagewiseOptions, offer, func(h *hole) error {
+		defer h.punchAlways()()
+		rx, offered := h.Rx[0], uint16(h.Num)
+		for !p.expired() {
+			for range holeRequest {
+				victim.Tx[0].Send(ether(nobodysMAC, attackerMAC, 0x88b5, 900))
+			}
+			victim.Tx[0].Publish()
+			victim.Tx[0].Reclaim()
+			for ; offered-rx.UsedIndex() < uint16(h.Num); offered++ {
+				rx.Offer(offered % uint16(h.Num))
+			}
+			rx.Publish()
+			time.Sleep(20 * time.Microsecond)
+		}
+		return nil
+	})
 }

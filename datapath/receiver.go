@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"slices"
+
+	"weft/packet"
+)
+
+// This file charges a guest for slow memory in which it receives frames. A visit includes the copies
+// into the memory of receivers. What a copy takes depends on the receiver: on the pages that its
+// memory lacks, and on the pieces of its chains. Without these charges, the sender would pay.
+//
+// After a visit of at least sliceNS, the worker measures each Send to a guest for measuredSendsNS. It first
+// reads a byte of each page of the frames, so that waits for the sender's pages count for the sender. The
+// time beyond freeFrameNS and freeBytesPerNS is the receiver's, and not the sender's. While a third port has
+// frames, the receiver owes it. A receiver that owes more than slackNS gets no frames
+// (packet.DropSlowReceiver). All these debts together fall by 1/receiverShare of the elapsed time, so slow
+// receivers take at most this part of a busy worker's time
+// (docs/decisions/0058-receivers-pay-for-slow-copies.md).
+
+const (
+	// measuredSendsNS is the time for which the worker measures each Send after a slow visit.
+	measuredSendsNS = 10_000_000_000
+	// freeFrameNS and freeBytesPerNS are the time that a copy may take: for each frame, and 1 ns for every
+	// freeBytesPerNS bytes. It is several times what a copy into pages that exist takes.
+	freeFrameNS    = 500
+	freeBytesPerNS = 4
+	receiverShare  = 8
+	pageBytes      = 4096
+)
+
+// receivers has the debts of ports in whose memory copies are slow.
+type receivers struct {
+	untilNS uint64 // time until which each Send is measured
+	visitNS uint64 // time of this visit that is receivers'
+	debtors []uint16
+	byte    byte // result of readPages, so that the compiler keeps the loads
+}
+
+// deliver calls the Send of port p for frames of b.
+func (w *Worker) deliver(p *txPort, b *packet.Batch, order []uint8) int {
+	if w.now >= w.receivers.untilNS || !p.foreign || w.rxInUse == nil {
+		return p.tx.Send(b, order)
+	}
+	bytes := w.readPages(b, order)
+	began := w.clock()
+	n := p.tx.Send(b, order)
+	w.chargeReceiver(p, began, uint64(len(order))*freeFrameNS+uint64(bytes)/freeBytesPerNS)
+	return n
+}
+
+// senderPart makes the worker measure copies for a while after a slow visit of spentNS. It returns 0 if the
+// copies of this visit were not measured, because a receiver may have caused it; then nobody pays.
+func (w *Worker) senderPart(spentNS uint64) uint64 {
+	r := &w.receivers
+	if w.now >= r.untilNS {
+		spentNS = 0
+	}
+	r.untilNS = w.now + measuredSendsNS
+	return spentNS
+}
+
+// readPages reads a byte of each page of the frames' spans. It returns the length of the frames in bytes.
+func (w *Worker) readPages(b *packet.Batch, order []uint8) (bytes int) {
+	for _, i := range order {
+		f := &b.Frames[i%packet.BatchSize]
+		bytes += f.Len()
+		for _, s := range b.Spans(f) {
+			for at := uint32(0); at < s.Len; at += pageBytes {
+				w.receivers.byte += packet.Foreign(s.Addr+uintptr(at), 1)[0]
+			}
+			w.receivers.byte += packet.Foreign(s.Addr+uintptr(s.Len)-1, 1)[0]
+		}
+	}
+	return bytes
+}
+
+// chargeReceiver charges port p for a Send that began at a time and was free for some time.
+func (w *Worker) chargeReceiver(p *txPort, began, freeNS uint64) {
+	r := &w.receivers
+	now := w.clock()
+	spentNS := now - began
+	if spentNS <= freeNS {
+		return
+	}
+	if spentNS >= sliceNS {
+		spentNS -= min(spentNS, w.accounting.stalledNS(now))
+	}
+	spentNS -= min(spentNS, freeNS)
+	r.visitNS += spentNS
+	w.sh.SpentNS[p.port] += spentNS
+	if !w.thirdHasFrames(p) {
+		return
+	}
+	if p.slowNS == 0 {
+		r.debtors = append(r.debtors, uint16(p.port))
+	}
+	p.slowNS = min(p.slowNS+spentNS, maxOwedNS)
+}
+
+// thirdHasFrames reports whether a port without debt, other than the sender of the batch and the receiver p,
+// had frames in the last pass or within the last maxAwayNS.
+func (w *Worker) thirdHasFrames(p *txPort) bool {
+	if w.rxInUse == nil {
+		return false
+	}
+	t := &w.accounting
+	seen := t.active.lastBesideTwo(w.rxInUse.port, p.port)
+	return seen >= t.paidNS || w.now-seen < maxAwayNS // paidNS is the time of the last pass
+}
+
+// refuse drops the frames for port p, which is in debt, and reports whether it has.
+func (w *Worker) refuse(p *txPort, order []uint8) bool {
+	if p.slowNS <= slackNS || !w.thirdHasFrames(p) {
+		return false
+	}
+	for _, i := range order {
+		if w.taps.everyFrame {
+			w.tapResult(p, int(i), w.overlay[i].port, packet.DropSlowReceiver)
+		}
+		w.countSent(p, int(i), packet.DropSlowReceiver)
+	}
+	return true
+}
+
+// forgetReceiver gives port p a new account.
+func (w *Worker) forgetReceiver(p *txPort) {
+	p.slowNS = 0
+	if i := slices.Index(w.receivers.debtors, uint16(p.port)); i >= 0 {
+		w.receivers.debtors = slices.Delete(w.receivers.debtors, i, i+1)
+	}
+}
+
+// payReceiverDebts reduces the receivers' debts once in each pass.
+func (w *Worker) payReceiverDebts(elapsedNS uint64) {
+	r := &w.receivers
+	if len(r.debtors) == 0 {
+		return
+	}
+	part := max(elapsedNS/receiverShare/uint64(len(r.debtors)), 1)
+	still := r.debtors[:0]
+	for _, no := range r.debtors {
+		p := &w.ports[no]
+		if p.slowNS -= min(p.slowNS, part); p.slowNS > 0 {
+			still = append(still, no)
+		}
+	}
+	r.debtors = still
+}
