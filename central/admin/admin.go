@@ -131,9 +131,9 @@ func (s *Service) List(r *wire.ListRequest, stream grpc.ServerStreamingServer[wi
 	if err != nil {
 		return failure(err)
 	}
-	connected := map[string]string{}
+	var connected map[string]hostState
 	if wanted[store.KindStatus] {
-		connected, _ = s.connected(ctx)
+		connected = s.connected(ctx)
 	}
 	objects = slices.DeleteFunc(objects, func(o store.Object) bool { return !wanted[o.Kind] })
 	for first := true; first || len(objects) > 0; first = false {
@@ -175,7 +175,7 @@ func (s *Service) read(ctx context.Context, selected map[store.Kind]bool, net st
 	return revision, append(objects, others...), err
 }
 
-func reply(revision int64, page []store.Object, connected map[string]string) *wire.ListReply {
+func reply(revision int64, page []store.Object, connected map[string]hostState) *wire.ListReply {
 	r := &wire.ListReply{Revision: revision}
 	for _, o := range page {
 		switch m := o.Message.(type) {
@@ -188,8 +188,8 @@ func reply(revision int64, page []store.Object, connected map[string]string) *wi
 		case *wire.Bind:
 			r.Binds = append(r.Binds, &wire.BoundPort{Bind: m, Generation: o.Revision})
 		case *wire.HostStatus:
-			hub, ok := connected[m.Host]
-			r.Status = append(r.Status, &wire.HostReport{Status: m, Connected: ok, Hub: hub})
+			at, ok := connected[m.Host]
+			r.Status = append(r.Status, &wire.HostReport{Status: m, Connected: ok, Hub: at.central})
 		}
 	}
 	return r

@@ -85,21 +85,28 @@ func (s *Service) sessions(ctx context.Context) (map[string][]*wire.SessionInfo,
 		})
 }
 
-// connected returns two maps with the id of each connected host as the key: the central
-// to which the host is connected, and the revision that the host has applied.
-func (s *Service) connected(ctx context.Context) (map[string]string, map[string]int64) {
-	at, applied := map[string]string{}, map[string]int64{}
+// hostState is what a connected host has reported.
+type hostState struct {
+	central string // name of the central to which the host is connected; "": none
+	applied int64  // revision
+	trouble string // one line; "": none
+}
+
+// connected returns the states of the connected hosts by id.
+func (s *Service) connected(ctx context.Context) map[string]hostState {
+	hosts := map[string]hostState{}
 	all, _, _, err := s.sessions(ctx)
 	if err != nil {
-		return at, applied
+		return hosts
 	}
 	for central, sessions := range all {
 		for _, h := range sessions {
-			at[h.Host] = central
-			applied[h.Host] = max(applied[h.Host], h.Applied)
+			if old, known := hosts[h.Host]; !known || h.Applied >= old.applied {
+				hosts[h.Host] = hostState{central, h.Applied, h.Trouble}
+			}
 		}
 	}
-	return at, applied
+	return hosts
 }
 
 // Sync implements wire.AdminServer.
@@ -146,9 +153,9 @@ func (s *Service) missing(ctx context.Context) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	connected, _ := s.connected(ctx)
+	connected := s.connected(ctx)
 	for _, o := range hosts {
-		if h := o.Message.(*wire.Host); connected[h.Id] == "" {
+		if h := o.Message.(*wire.Host); connected[h.Id].central == "" {
 			names = append(names, h.Name)
 		}
 	}

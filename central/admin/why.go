@@ -34,7 +34,7 @@ func (s *Service) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, 
 		return nil, failure(&store.Refused{Why: fmt.Sprintf("there is no declared port %s; list the ports", r.GetPort()), Reason: store.NotFound})
 	}
 	w.reply.Port = &w.port
-	w.connected, w.applied = s.connected(ctx)
+	w.hosts = s.connected(ctx)
 	w.explain()
 	return &w.reply, failure(w.err)
 }
@@ -42,13 +42,12 @@ func (s *Service) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, 
 // An investigation finds out whether a port is reachable, and what is missing if it is
 // not.
 type investigation struct {
-	service   *Service
-	ctx       context.Context
-	port      wire.Port
-	connected map[string]string // name of the central by host id
-	applied   map[string]int64  // applied revision by host id
-	reply     wire.WhyReply
-	err       error
+	service *Service
+	ctx     context.Context
+	port    wire.Port
+	hosts   map[string]hostState // connected ones, by id
+	reply   wire.WhyReply
+	err     error
 }
 
 // read reads an object from the store into message. If there is no such object, the
@@ -91,7 +90,7 @@ func (w *investigation) explain() {
 		return
 	}
 	w.reply.Bind, w.reply.BoundOn = bound, host.Name
-	w.reply.Alive = w.connected[host.Id] != ""
+	w.reply.Alive = w.hosts[host.Id].central != ""
 	if !w.reply.Alive {
 		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("host %s, which has the port, is connected to no central", host.Name))
 	}
@@ -101,7 +100,7 @@ func (w *investigation) explain() {
 	need[host.Id] = host.Name
 	var late []string
 	for id, name := range need {
-		h := &wire.HostRevision{Host: name, Applied: w.applied[id], Current: w.applied[id] >= bound.Generation}
+		h := &wire.HostRevision{Host: name, Applied: w.hosts[id].applied, Current: w.hosts[id].applied >= bound.Generation}
 		w.reply.Programmed = append(w.reply.Programmed, h)
 		if !h.Current && id != host.Id {
 			late = append(late, h.Host)
@@ -112,4 +111,27 @@ func (w *investigation) explain() {
 		slices.Sort(late)
 		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("these hosts have not applied revision %d: %s", bound.Generation, strings.Join(late, ", ")))
 	}
+	w.explainTrouble(need)
+}
+
+// troubledMost limits the hosts whose trouble the reply has.
+const troubledMost = 5
+
+// explainTrouble adds the trouble of the hosts that need to reach each other, which are given
+// as names by id. A host that is alone in the network needs no tunnel.
+func (w *investigation) explainTrouble(names map[string]string) {
+	if len(names) < 2 {
+		return
+	}
+	var troubled []string
+	for id, name := range names {
+		if trouble := w.hosts[id].trouble; trouble != "" {
+			troubled = append(troubled, fmt.Sprintf("host %s: %s", name, trouble))
+		}
+	}
+	slices.Sort(troubled)
+	if n := len(troubled) - troubledMost; n > 0 {
+		troubled = append(troubled[:troubledMost], fmt.Sprintf("%d more hosts have trouble: weft host list", n))
+	}
+	w.reply.Missing = append(w.reply.Missing, troubled...)
 }

@@ -39,6 +39,9 @@ func (r *Recorder) Ports() []agent.LocalPort {
 	return slices.Clone(r.local)
 }
 
+// Trouble implements agent.Switch.
+func (r *Recorder) Trouble() string { return "" }
+
 // SetPorts replaces the ports. The caller then calls the agent's PortsChanged.
 func (r *Recorder) SetPorts(local ...agent.LocalPort) {
 	r.mu.Lock()

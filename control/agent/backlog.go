@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 
 	"weft/central/wire"
@@ -64,7 +65,8 @@ func (a *Agent) finish(behind bool) {
 	if r := b.revision; r != nil {
 		a.state.revision, a.stats.Revision = r.GetRevision(), r.GetRevision()
 		if b.report {
-			a.send(&wire.FromHost{Message: &wire.FromHost_Applied{Applied: &wire.Applied{Revision: r.GetRevision(), Trouble: trouble}}})
+			a.send(&wire.FromHost{Message: &wire.FromHost_Applied{Applied: &wire.Applied{Revision: r.GetRevision(),
+				Trouble: cmp.Or(trouble, a.sw.Trouble())}}})
 		}
 	}
 	*b = backlog{}

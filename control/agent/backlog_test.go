@@ -81,3 +81,23 @@ func TestEndlessMessagesAreApplied(t *testing.T) {
 		t.Errorf("%d calls with %d addresses, expected 2 with %d", sw.calls, sw.addresses, 2*mostPostponed)
 	}
 }
+
+type troubledSwitch struct{ onePort }
+
+func (troubledSwitch) Trouble() string { return "no uplink" }
+
+// Each report has the trouble of the switch.
+func TestReportHasTrouble(t *testing.T) {
+	a := New(Config{Log: slog.New(slog.DiscardHandler)}, troubledSwitch{})
+	a.begin("")
+	takeMessage(t, a, &wire.ToHost{Message: &wire.ToHost_Revision{Revision: &wire.Revision{Revision: 1, Report: true}}})
+	for len(a.outbox) > 0 {
+		if m := (<-a.outbox).GetApplied(); m != nil {
+			if m.GetTrouble() != "no uplink" {
+				t.Errorf("reported %v", m)
+			}
+			return
+		}
+	}
+	t.Error("no report")
+}

@@ -62,3 +62,5 @@ type emptySwitch struct{}
 func (emptySwitch) Apply(*Changes) error { return nil }
 
 func (emptySwitch) Ports() []LocalPort { return nil }
+
+func (emptySwitch) Trouble() string { return "" }

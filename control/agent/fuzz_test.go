@@ -17,6 +17,7 @@ type noSwitch struct{ local []LocalPort }
 func (noSwitch) Apply(*Changes) error { return nil }
 
 func (s noSwitch) Ports() []LocalPort { return s.local }
+func (s noSwitch) Trouble() string    { return "" }
 
 func fuzzAgent() *Agent {
 	return New(Config{Log: slog.New(slog.DiscardHandler)}, noSwitch{[]LocalPort{{Name: "p1", Added: 1}}})

@@ -18,6 +18,7 @@ type onePort struct{}
 
 func (onePort) Apply(*Changes) error { return nil }
 func (onePort) Ports() []LocalPort   { return []LocalPort{{Name: "web", Up: true}} }
+func (onePort) Trouble() string      { return "" }
 
 // An agent uses the known part of the messages from a hub of a later version. Its state
 // file keeps the unknown fields of networks and ports.

@@ -38,6 +38,7 @@ type noPorts struct{}
 
 func (noPorts) Apply(*Changes) error { return nil }
 func (noPorts) Ports() []LocalPort   { return nil }
+func (noPorts) Trouble() string      { return "" }
 
 // The agent leaves a hub that does not send the promised messages, although the
 // connection stays open. It waits longer for the next hub.

@@ -16,6 +16,8 @@ type Switch interface {
 	Apply(changes *Changes) error
 	// Ports returns the switch's ports that weft-central may declare.
 	Ports() []LocalPort
+	// Trouble returns the reason why no frame reaches another host, in one line; "": none.
+	Trouble() string
 }
 
 // LocalPort is a port of the switch that weft-central may declare.

@@ -115,6 +115,9 @@ func (f *Fleet) Ports() []agent.LocalPort {
 	return list
 }
 
+// Trouble implements agent.Switch.
+func (f *Fleet) Trouble() string { return f.ports.CentralTrouble() }
+
 // Seen implements pipeline.Declared. The pipeline holds its lock during the call, so
 // Seen only wakes up Run, which informs the agent.
 func (f *Fleet) Seen(port string) {

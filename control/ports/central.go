@@ -148,6 +148,16 @@ func (ps *Ports) setTunnel() (changed bool, err error) {
 	return true, nil
 }
 
+// CentralTrouble returns the reason why weft-central's tunnel reaches no other host, or "".
+func (ps *Ports) CentralTrouble() (reason string) {
+	ps.configuration.View(func(tx *change.Tx) {
+		if ps.central.tunnel != nil && len(ps.uplinks()) == 0 {
+			reason = "no working uplink: weft add-port uplink type=uplink dev=DEVICE, with the device that has " + ps.central.endpoint.String()
+		}
+	})
+	return reason
+}
+
 // Numbers returns the numbers of all ports, by name. The caller holds the configuration
 // lock.
 func (ps *Ports) Numbers() map[string]uint32 {

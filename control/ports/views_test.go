@@ -4,6 +4,7 @@ package ports
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"weft/control/change"
@@ -50,5 +51,11 @@ func TestChangeOfPortsMakesOneView(t *testing.T) {
 			t.Error("a new endpoint changed nothing")
 		}
 	}
+	if reason := ports.CentralTrouble(); reason != "" {
+		t.Errorf("trouble without weft-central: %s", reason)
+	}
 	declare("192.0.2.1")
+	if reason := ports.CentralTrouble(); !strings.Contains(reason, "no working uplink") || !strings.Contains(reason, "192.0.2.1") {
+		t.Errorf("trouble without an uplink: %q", reason)
+	}
 }
