@@ -65,7 +65,7 @@ type BFDSession struct {
 	// one, and with a wrong one.
 	dueNS     [3]uint64
 	guardedNS uint64     // time until which the session is guarded
-	heard      bfd.Packet // last packet that the session accepted
+	heard     bfd.Packet // last packet that the session accepted
 	claim     bfd.Packet // last packet that was doubtful
 }
 

@@ -20,7 +20,7 @@ var datapathTypes = []string{"netdev", "system"}
 // capabilities are written to Datapath.capabilities. Clients such as ovn-controller choose
 // flows by them. TestCapabilities compares them with what the switch takes.
 var capabilities = map[string]string{
-	"add_mpls":             "true", // encap(mpls) below and above Ethernet, openflow/xlate/encap.go
+	"add_mpls":             "true",  // encap(mpls) below and above Ethernet, openflow/xlate/encap.go
 	"check_pkt_len":        "true",  // openflow/checklarger.go
 	"ct_clear":             "true",  // openflow/xlate clears the state in the translation
 	"ct_eventmask":         "false", // events of connections go to weft monitor, without masks
