@@ -24,12 +24,12 @@ type txPort struct {
 	tap      bool   // the local process is behind a tap, so reading its answer costs a system call
 	owed     bool   // the port is in Worker.owed
 	foreign  bool   // tx is a port.ForeignTx
-	slowNS   uint64 // debt for slow copies into the port's memory, see receiver.go
 	sending  bool   // the transmit queue's Send is running
 	sent     uint8  // number of pending frames that are already sent and counted
 	owedIn   uint64 // pass in which the oldest postponed flush was due; 0: none
 	fault    string
 	pending  [packet.BatchSize]uint8 // frames of the batch to send, in order
+	slowNS   uint64                  // debt for slow copies into the port's memory, see receiver.go
 }
 
 // portList is a list of distinct ports.
