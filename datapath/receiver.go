@@ -15,7 +15,7 @@ import (
 // After a visit of at least sliceNS, the worker measures each Send to a guest for measuredSendsNS. It first
 // reads a byte of each page of the frames, so that waits for the sender's pages count for the sender. The
 // time beyond freeFrameNS and freeBytesPerNS is the receiver's, and not the sender's. While a third port has
-// frames, the receiver owes it. A receiver that owes more than slackNS gets no frames
+// frames, the receiver owes it. A receiver that owes more than receiverSlackNS gets no frames
 // (packet.DropSlowReceiver). All these debts together fall by 1/receiverShare of the elapsed time, so slow
 // receivers take at most this part of a busy worker's time
 // (docs/decisions/0058-receivers-pay-for-slow-copies.md).
@@ -30,7 +30,10 @@ const (
 	freeFrameNS    = 500
 	freeBytesPerNS = 4
 	receiverShare  = 8
-	pageBytes      = 4096
+	// receiverSlackNS is the debt up to which a receiver gets frames. The pause of a virtual machine during a
+	// copy looks like slow memory; a shorter one than this costs the receiver no frame.
+	receiverSlackNS = 10_000_000
+	pageBytes       = 4096
 )
 
 // receivers has the debts of ports in whose memory copies are slow.
@@ -114,7 +117,7 @@ func (w *Worker) thirdHasFrames(p *txPort) bool {
 
 // refuse drops the frames for port p, which is in debt, and reports whether it has.
 func (w *Worker) refuse(p *txPort, order []uint8) bool {
-	if p.slowNS <= slackNS || !w.thirdHasFrames(p) {
+	if p.slowNS <= receiverSlackNS || !w.thirdHasFrames(p) {
 		return false
 	}
 	for _, i := range order {

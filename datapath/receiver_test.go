@@ -95,6 +95,21 @@ func TestUnmeasuredCopiesAreFree(t *testing.T) {
 	}
 }
 
+// A single pause of the machine during a copy costs the receiver no frame.
+func TestPauseCostsReceiverNothing(t *testing.T) {
+	pauseNS := uint64(0)
+	r := slowRig(t, func(int) uint64 { paused := pauseNS; pauseNS = 0; return paused })
+	r.replay(otherSender, 1<<50)
+	r.turn()
+	r.w.receivers.untilNS, pauseNS = 1<<62, receiverSlackNS-1_000_000
+	for range 500 {
+		r.turn()
+	}
+	if p := &r.sh.Ports[slowReceiver]; p.TxDrops != 0 || p.TxPackets < 500 || r.sh.SpentNS[slowReceiver] == 0 {
+		t.Errorf("%d frames arrived, %d were dropped, %d ns are charged", p.TxPackets, p.TxDrops, r.sh.SpentNS[slowReceiver])
+	}
+}
+
 // While no third port has frames, a slow receiver loses nothing.
 func TestSlowReceiversWithoutOthers(t *testing.T) {
 	r := slowRig(t, func(frames int) uint64 { return 20_000 * uint64(frames) })
