@@ -32,7 +32,7 @@ const (
 	MostMegaflows  = 1 << 24
 	// The default depends on the machine's memory: see DefaultMegaflows.
 	leastDefault = 1 << 18
-	mostDefault  = 1 << 21
+	mostDefault  = 1 << 19
 )
 
 // SizesOf returns the sizes of a cache for this number of megaflows, most of which have one or two
