@@ -12,7 +12,7 @@ import (
 //
 //	go build -ldflags "-X weft/internal/buildinfo.commit=$(git rev-parse HEAD)"
 var (
-	version = "0.3.0"
+	version = "0.4-dev"
 	// commit overrides the commit that go build records. With -buildvcs=false, or
 	// outside of a git repository, go build records none.
 	commit = ""
