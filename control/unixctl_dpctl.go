@@ -81,6 +81,20 @@ func withoutDatapath(words []string, limit int) ([]string, error) {
 	return rest, nil
 }
 
+// connectionFilter returns the filter of connections in the words after the data path's name, see
+// withoutDatapath.
+func connectionFilter(words []string, limit int) (conntrack.Filter, error) {
+	args, err := withoutDatapath(words, limit)
+	if err != nil {
+		return conntrack.Filter{}, err
+	}
+	filter, err := conntrack.ParseFilter(args)
+	if err != nil {
+		return conntrack.Filter{}, usererr.Mark(err)
+	}
+	return filter, nil
+}
+
 // hasOption reports whether the words have one of these options.
 func hasOption(words []string, options ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(options, w) })
@@ -102,13 +116,9 @@ func (d *Daemon) dpctlShow([]string) (string, error) {
 }
 
 func (d *Daemon) dpctlConnections(words []string) (string, error) {
-	args, err := withoutDatapath(words, 5)
+	filter, err := connectionFilter(words, 5)
 	if err != nil {
 		return "", err
-	}
-	filter, err := conntrack.ParseFilter(args)
-	if err != nil {
-		return "", usererr.Mark(err)
 	}
 	options := conntrack.FormatOptions{More: hasOption(words, "-m", "--more"), Statistics: hasOption(words, "-s", "--statistics")}
 	var text []byte
@@ -117,13 +127,9 @@ func (d *Daemon) dpctlConnections(words []string) (string, error) {
 }
 
 func (d *Daemon) dpctlExpectations(words []string) (string, error) {
-	args, err := withoutDatapath(words, 1)
+	filter, err := connectionFilter(words, 1)
 	if err != nil {
 		return "", err
-	}
-	filter, err := conntrack.ParseFilter(args)
-	if err != nil {
-		return "", usererr.Mark(err)
 	}
 	var out strings.Builder
 	d.tracking.EachExpected(filter.Zone, func(e *conntrack.Expected) { out.WriteString(observe.Expectation(e).Line + "\n") })
@@ -172,13 +178,9 @@ func wrongFilter(args []string) string {
 }
 
 func (d *Daemon) dpctlStats(words []string) (string, error) {
-	args, err := withoutDatapath(words, 1)
+	filter, err := connectionFilter(words, 1)
 	if err != nil {
 		return "", err
-	}
-	filter, err := conntrack.ParseFilter(args)
-	if err != nil {
-		return "", usererr.Mark(err)
 	}
 	byProtocol, byState, total := map[string]int{}, map[string]int{}, 0
 	names := map[string]string{"tcp": "TCP", "udp": "UDP", "icmp": "ICMP", "icmpv6": "ICMP", "sctp": "SCTP"}

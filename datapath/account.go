@@ -252,8 +252,9 @@ func (w *Worker) account(q *rxQueue, n int) {
 // worker measures exactly for a while.
 func (w *Worker) judge(now, spentNS uint64) uint64 {
 	t := &w.accounting
-	spentNS -= min(spentNS, t.stalledNS(now))
-	t.thread, t.sampledNS = t.times(), now
+	stalledNS, thread := t.stalledNS(now)
+	spentNS -= min(spentNS, stalledNS)
+	t.thread, t.sampledNS = thread, now
 	if t.mixed && spentNS >= sliceNS {
 		t.exactNS = now + exactForNS
 		return 0
@@ -262,13 +263,13 @@ func (w *Worker) judge(now, spentNS uint64) uint64 {
 }
 
 // stalledNS returns the time since the last reading of the thread's account in which the thread was not on a
-// core, or 0 if it has waited in the kernel.
-func (t *accounting) stalledNS(now uint64) uint64 {
-	thread := t.times()
+// core, or 0 if it has waited in the kernel. thread is the account now.
+func (t *accounting) stalledNS(now uint64) (ns uint64, thread threadTimes) {
+	thread = t.times()
 	if thread.waits != t.thread.waits {
-		return 0
+		return 0, thread
 	}
-	return now - t.sampledNS - min(now-t.sampledNS, thread.cpuNS-t.thread.cpuNS)
+	return now - t.sampledNS - min(now-t.sampledNS, thread.cpuNS-t.thread.cpuNS), thread
 }
 
 // waitsForOthers reports whether this pass does not visit queue q, because the queue's port has used

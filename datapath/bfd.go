@@ -56,9 +56,9 @@ type BFDSession struct {
 	OneHop   uint32   // 1: outer headers of received packets must have TTL 255 (RFC 5082)
 	Remote   [16]byte // IPv6, or IPv4 mapped into IPv6
 	// Received and Sent count packets. Refused counts received packets that did not
-	// belong to the session or exceeded its rate. Of these, Guessed had a wrong discriminator,
-	// Distant came over routers although OneHop is 1, Unauthentic lacked the session's authentication,
-	// and Doubtful were not repeated while the session was guarded.
+	// belong to the session or exceeded its rate. The other four count parts of Refused. Guessed: packets with
+	// a wrong discriminator. Distant: packets that came over routers although OneHop is 1. Unauthentic: packets
+	// without the session's authentication. Doubtful: news that no packet repeated while the session was guarded.
 	Received, Sent, Refused                 uint64
 	Guessed, Distant, Unauthentic, Doubtful uint64
 	// dueNS are virtual times of token buckets: of packets with discriminator 0, with the right

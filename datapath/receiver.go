@@ -90,7 +90,8 @@ func (w *Worker) chargeReceiver(p *txPort, began, freeNS uint64) {
 		return
 	}
 	if spentNS >= sliceNS {
-		spentNS -= min(spentNS, w.accounting.stalledNS(now))
+		stalledNS, _ := w.accounting.stalledNS(now)
+		spentNS -= min(spentNS, stalledNS)
 	}
 	spentNS -= min(spentNS, freeNS)
 	r.visitNS += spentNS

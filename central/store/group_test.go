@@ -167,7 +167,7 @@ func TestTakeKeepsExpectingRequestsApart(t *testing.T) {
 }
 
 // TestGroupsAreLikeSequences applies random requests in groups, and the same requests one
-// after another to another store. Both must accept and refuse the same ones. Reads of the
+// after another to another store. Both stores must accept and refuse the same requests. Reads of the
 // grouped store are never old: it would decide a refused request after the rest of its group.
 func TestGroupsAreLikeSequences(t *testing.T) {
 	grouped, single := testMember(t).Store(), testMember(t).Store()

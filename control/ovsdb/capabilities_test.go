@@ -32,7 +32,7 @@ func TestCapabilities(t *testing.T) {
 		"tnl_push_pop":         "actions=set_field:1.2.3.4->tun_dst,output:1",
 		"trunc":                "actions=output(port=1,max_len=100)",
 	}
-	// These say something about the engine, which no flow shows.
+	// The capabilities in inside are properties of the engine, which no flow shows.
 	inside := []string{"add_mpls", "ct_timeout", "ct_zero_snat", "max_hash_alg", "max_vlan_headers", "sample_nesting", "ufid"}
 	for _, name := range slices.Sorted(maps.Keys(capabilities)) {
 		flow, shown := flows[name]

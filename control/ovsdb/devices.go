@@ -83,8 +83,8 @@ type facts interface {
 }
 
 // tunnelDevices returns the devices through which the model's tunnels leave, sorted: by the
-// host's routes to their remotes. If the flows name the remotes, these are the device of the
-// route to a public address, and the LOCAL devices of other bridges that have addresses.
+// host's routes to their remotes. If the flows name the remotes, the tunnels may leave through the
+// device of the route to a public address, and the LOCAL devices of other bridges that have addresses.
 func (c *Client) tunnelDevices(m *model) (list []string) {
 	c.routesRead = time.Now()
 	seen := map[netip.Addr]bool{}

@@ -107,7 +107,7 @@ func (r row) seconds(column string) map[string]uint32 {
 var kernelTimeouts = []string{"tcp_syn_sent2", "tcp_retransmit", "tcp_unack"}
 
 // agreeSettings brings the settings of the switch into agreement with the rows. It returns
-// false if the engine does not serve yet, so that they are tried again.
+// false if the engine does not serve yet; the caller then tries again later.
 func (c *Client) agreeSettings(w *settings) bool {
 	if c.setup.Tables != nil {
 		for _, bridge := range slices.Sorted(maps.Keys(w.tables)) {
