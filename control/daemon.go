@@ -41,7 +41,7 @@
 //     under the configuration lock.
 //  5. control/pipeline: Pipeline.mu guards the tables that translations read, and the
 //     statistics. It also guards the rows of control/rulebook. The locks of
-//     control/megaflows, control/questions and control/addresses are taken after it.
+//     control/megaflows, control/questions and openflow/fdb are taken after it.
 //  6. control/underlay: Templates.mu, then Kernel.mu.
 //  7. control/workers: Workers.mu guards the command rings.
 //

@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weft/control/addresses"
 	"weft/control/agent"
 	"weft/control/change"
 	"weft/control/loop"
@@ -136,7 +135,7 @@ func (f *Fleet) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 // Apply implements agent.Switch.
 func (f *Fleet) Apply(c *agent.Changes) error {
 	return f.configuration.Update(func(tx *change.Tx) error {
-		b := batch{f: f, change: addresses.Change{Networks: map[fdb.Segment]*fdb.Network{}}}
+		b := batch{f: f, change: fdb.Change{Networks: map[fdb.Segment]*fdb.Network{}}}
 		b.nets(c.Nets)
 		declared := b.ports(c.Ports)
 		b.removed(c.Removed)
@@ -154,9 +153,9 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 		case len(c.Nets)+len(c.Addresses)+len(c.Removed) > 0:
 			f.pipeline.RevalidateAddresses()
 		}
-		absent := make([]xlate.Question, len(c.Unknown))
+		absent := make([]fdb.Question, len(c.Unknown))
 		for i, u := range c.Unknown {
-			absent[i] = xlate.Question{Segment: fdb.SegmentOf(u.VNI), IP: u.IP}
+			absent[i] = fdb.Question{Segment: fdb.SegmentOf(u.VNI), IP: u.IP}
 			if !u.IP.IsValid() {
 				absent[i].MAC = u.MAC
 			}
@@ -170,7 +169,7 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 // lock.
 func (f *Fleet) renumber() {
 	loop.Notify(f.moved)
-	var change addresses.Change
+	var change fdb.Change
 	numbers := f.ports.Numbers()
 	for _, a := range f.local {
 		if no := numbers[a.port]; no != a.Port {
@@ -186,7 +185,7 @@ func (f *Fleet) renumber() {
 // batch is one call of Apply.
 type batch struct {
 	f        *Fleet
-	change   addresses.Change
+	change   fdb.Change
 	newNets  bool // the set of reachable ports has changed
 	problems []string
 	omitted  int

@@ -4,7 +4,7 @@
 // addresses on the disk. Without the saved addresses, a restart would flood frames to
 // silent machines to every port.
 //
-// control/addresses has the addresses and their lock. This package has no lock of its
+// openflow/fdb has the addresses and their lock. This package has no lock of its
 // own. Flush takes the configuration lock (control's mutex for one change at a time). Save
 // and Load may wait for the disk; Run calls Save without any lock.
 package macs
@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"weft/api"
-	"weft/control/addresses"
 	"weft/control/change"
 	"weft/control/pipeline"
 	"weft/internal/clock"
@@ -36,7 +35,7 @@ type Store interface {
 type MACs struct {
 	configuration *change.Configuration
 	pipeline      *pipeline.Pipeline
-	table         *addresses.Table
+	table         *fdb.Table
 	store         Store
 	log           *slog.Logger
 }

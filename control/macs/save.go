@@ -3,7 +3,9 @@
 package macs
 
 import (
+	"bytes"
 	"context"
+	"encoding/gob"
 	"time"
 
 	"weft/control/loop"
@@ -45,7 +47,7 @@ func (ms *MACs) Save() error {
 	for _, info := range ms.pipeline.View().Ports() {
 		ports[info.At()] = info.Name
 	}
-	data, err := ms.table.Save(ports)
+	data, err := encode(ports, ms.table.Saved())
 	if err != nil {
 		return err
 	}
@@ -58,10 +60,12 @@ func (ms *MACs) Load() {
 	view, n := ms.pipeline.View(), 0
 	data, err := ms.store.LoadAddresses()
 	if err == nil {
-		n, err = ms.table.Restore(data, clock.Monotonic(), func(port string, l *fdb.Learn) bool {
+		var fitting []fdb.Saved
+		fitting, err = decode(data, func(port string, l *fdb.Learn) bool {
 			info, ok := view.PortAt(l.Port)
 			return ok && info.Name == port && info.MayTeach(l)
 		})
+		n = ms.table.Restore(fitting, clock.Monotonic())
 	}
 	if err != nil {
 		ms.log.Warn("learned addresses cannot be restored, they are learned again", "error", err)
@@ -69,4 +73,37 @@ func (ms *MACs) Load() {
 	if n > 0 {
 		ms.log.Info("learned addresses go on", "addresses", n)
 	}
+}
+
+// saved is the form of the learned addresses on the disk, in gob encoding.
+type saved struct {
+	// Ports maps port numbers to names. The addresses of a renamed port are not
+	// restored.
+	Ports map[uint32]string
+	MACs  []fdb.Saved
+}
+
+func encode(ports map[uint32]string, macs []fdb.Saved) ([]byte, error) {
+	var file bytes.Buffer
+	err := gob.NewEncoder(&file).Encode(&saved{Ports: ports, MACs: macs})
+	return file.Bytes(), err
+}
+
+// decode returns the saved addresses for which fits returns true. fits gets the name that
+// the port had at the time of the save. data may be nil.
+func decode(data []byte, fits func(port string, l *fdb.Learn) bool) (fitting []fdb.Saved, err error) {
+	if data == nil {
+		return nil, nil
+	}
+	var s saved
+	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&s); err != nil {
+		return nil, err
+	}
+	fitting = s.MACs[:0]
+	for _, m := range s.MACs {
+		if name, ok := s.Ports[m.Learn.Port]; ok && fits(name, &m.Learn) {
+			fitting = append(fitting, m)
+		}
+	}
+	return fitting, nil
 }

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"weft/control/addresses"
 	"weft/control/megaflows"
 	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
@@ -28,7 +27,7 @@ func (f *rig) centralNetwork(local, remote int) {
 		{No: 1, Name: "vm", Central: true, InVNI: true, VNI: 1},
 		{No: 2, Name: "central", Kind: xlate.PortTunnel, Central: true, FlowVNI: true, FlowRemote: true},
 	}
-	c := addresses.Change{Networks: map[fdb.Segment]*fdb.Network{fdb.SegmentOf(1): {}}}
+	c := fdb.Change{Networks: map[fdb.Segment]*fdb.Network{fdb.SegmentOf(1): {}}}
 	for i := range local {
 		c.Addresses = append(c.Addresses, netAddress(uint32(i), fdb.Place{Port: 1}))
 	}
@@ -65,7 +64,7 @@ func TestOneAddressChanges(t *testing.T) {
 		t.Fatal("no megaflows")
 	}
 	tx := f.Configuration.Begin()
-	f.P.Addresses().Change(&addresses.Change{Addresses: []fdb.NetAddress{netAddress(2, fdb.Place{Remote: endpointOf(99)})}})
+	f.P.Addresses().Change(&fdb.Change{Addresses: []fdb.NetAddress{netAddress(2, fdb.Place{Remote: endpointOf(99)})}})
 	before := f.P.Addresses().Generation()
 	f.P.RevalidateAddresses()
 	tx.Commit()
@@ -99,7 +98,7 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 		f.Worker().Frame(key, 100)
 		mac := <-agent.requests
 		tx := f.Configuration.Begin()
-		f.P.Questions().Answer([]xlate.Question{{Segment: fdb.SegmentOf(1), MAC: mac}})
+		f.P.Questions().Answer([]fdb.Question{{Segment: fdb.SegmentOf(1), MAC: mac}})
 		tx.Commit()
 		f.Settle()
 	}
@@ -109,7 +108,7 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 		t.Fatal("in a network that is told: no megaflow for an address that nobody has")
 	}
 	tx := f.Configuration.Begin()
-	f.P.Addresses().Change(&addresses.Change{Networks: map[fdb.Segment]*fdb.Network{fdb.SegmentOf(1): {Asked: true}}})
+	f.P.Addresses().Change(&fdb.Change{Networks: map[fdb.Segment]*fdb.Network{fdb.SegmentOf(1): {Asked: true}}})
 	f.P.RevalidateAddresses()
 	tx.Commit()
 	if installed() {
@@ -142,7 +141,7 @@ func BenchmarkOneAddressChanges(b *testing.B) {
 	f.centralNetwork(local, remote)
 	f.fill(local, remote)
 	move := func(i int) {
-		f.P.Addresses().Change(&addresses.Change{Addresses: []fdb.NetAddress{netAddress(local, fdb.Place{Remote: endpointOf(i % 2)})}})
+		f.P.Addresses().Change(&fdb.Change{Addresses: []fdb.NetAddress{netAddress(local, fdb.Place{Remote: endpointOf(i % 2)})}})
 	}
 	for _, all := range []bool{false, true} {
 		b.Run(fmt.Sprintf("all=%v", all), func(b *testing.B) {
@@ -183,7 +182,7 @@ func TestDeclaredPortsWithLargeNumbers(t *testing.T) {
 	f := newRig(t)
 	f.centralNetwork(1, 3)
 	tx := f.Configuration.Begin()
-	f.P.Addresses().Change(&addresses.Change{Addresses: []fdb.NetAddress{netAddress(0, fdb.Place{Port: 900}), netAddress(1, fdb.Place{Port: 899})}})
+	f.P.Addresses().Change(&fdb.Change{Addresses: []fdb.NetAddress{netAddress(0, fdb.Place{Port: 900}), netAddress(1, fdb.Place{Port: 899})}})
 	f.Infos = append(f.Infos[1:], xlate.PortInfo{No: 50000, Datapath: 900, Name: "a", Central: true, InVNI: true, VNI: 1},
 		xlate.PortInfo{No: 50001, Datapath: 899, Name: "b", Central: true, InVNI: true, VNI: 1})
 	for range 2 { // the second change changes no port

@@ -3,10 +3,10 @@
 package pipeline
 
 import (
-	"weft/control/addresses"
 	"weft/control/megaflows"
 	"weft/control/underlay"
 	"weft/openflow"
+	"weft/openflow/fdb"
 	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
@@ -208,7 +208,7 @@ type env struct {
 	tables  *ofproto.Tables
 	bridges []*env // by number; nil: no bridge
 	tunnels *underlay.Templates
-	*addresses.Table
+	*fdb.Table
 	*xlate.RecircTable
 	*xlate.NoteTable
 	*xlate.OptionTable

@@ -136,7 +136,7 @@ func (pl *Pipeline) pullAll() {
 	}
 }
 
-// learn stores addresses. The caller may hold any lock except the lock of control/addresses.
+// learn stores addresses. The caller may hold any lock except the lock of openflow/fdb.
 func (pl *Pipeline) learn(list []fdb.Learn, nowNS uint64) {
 	for _, l := range list {
 		if pl.macs.Learn(l, nowNS) {

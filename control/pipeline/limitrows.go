@@ -6,6 +6,7 @@ import (
 	"weft/control/counters"
 	"weft/control/limits"
 	"weft/openflow"
+	"weft/openflow/fdb"
 	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
@@ -16,7 +17,7 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.megaflows.LimitRows(emit)
 	pl.tableLimitRows(emit)
 	pl.learner.limitRows(emit)
-	pl.macs.LimitRows(emit)
+	pl.addressLimitRows(emit)
 	pl.questions.LimitRows(emit)
 	emit(limits.Row{Name: "costly_megaflows", Unit: "entries", Holder: limits.All(), Evicted: pl.untranslated.Load()})
 	notes, evicted := pl.notes.NoteUse()
@@ -49,6 +50,30 @@ func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	kept, unkept := pl.options.Shares(limits.ShareRow(emit, "geneve_options"))
 	emit(limits.Row{Name: "geneve_options", Unit: "entries", Holder: limits.All(), Used: uint64(kept), Limit: xlate.MaxOptions, Refused: unkept})
 	emit(limits.Row{Name: "recirculation_ids", Unit: "entries", Holder: limits.All(), Used: uint64(used), Limit: xlate.MaxFrozen, Refused: refused})
+}
+
+// addressLimitRows emits a row for each port with learned addresses, a total, and the number
+// of declared addresses. A row's refusals count addresses of a port that learned too
+// fast, or that used another port's address.
+func (pl *Pipeline) addressLimitRows(emit func(limits.Row)) {
+	var learned, moves uint64
+	for _, s := range pl.macs.Shares() {
+		r := &s.Refused
+		refused := r.Declared + r.OtherVNI + r.Moves
+		learned += r.Rate
+		moves += refused
+		if s.Used != 0 || r.Rate != 0 {
+			emit(limits.Row{Name: "macs", Unit: "entries", Holder: limits.Port(s.Port), Used: uint64(s.Used),
+				Guarantee: uint64(pl.macs.Guarantee()), Limit: uint64(pl.macs.PortLimit()), Refused: r.Rate})
+		}
+		if refused != 0 {
+			emit(limits.Row{Name: "mac_moves", Unit: "moves", Holder: limits.Port(s.Port), Refused: refused})
+		}
+	}
+	emit(limits.Row{Name: "macs", Unit: "entries", Holder: limits.All(), Used: uint64(pl.macs.Len()), Limit: fdb.DefaultLimit, Refused: learned})
+	emit(limits.Row{Name: "mac_moves", Unit: "moves", Holder: limits.All(), Refused: moves})
+	emit(limits.Row{Name: "net_addresses", Unit: "entries", Holder: limits.All(), Used: uint64(pl.macs.NetAddresses()),
+		Limit: fdb.MaxNetAddresses, Refused: pl.macs.RefusedNetAddresses()})
 }
 
 // limitRows emits the limit row of the flows that wait to be learned.

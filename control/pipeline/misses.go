@@ -233,11 +233,11 @@ func (a *answers) ask(held underlay.HeldFrame, up *datapath.Upcall, t *xlate.Tra
 // questioned is a questions.Answerer.
 type questioned struct{ d *Pipeline }
 
-func (q questioned) Knows(question xlate.Question) bool { return q.d.macs.Knows(question) }
+func (q questioned) Knows(question fdb.Question) bool { return q.d.macs.Knows(question) }
 
 func (q questioned) PortName(number uint32) (string, bool) { return q.d.View().PortName(number) }
 
-func (q questioned) Ask(port string, question xlate.Question) bool {
+func (q questioned) Ask(port string, question fdb.Question) bool {
 	vni, _ := question.Segment.VNI()
 	return q.d.declared.events.Ask(port, vni, question.MAC, question.IP)
 }

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"weft/control/addresses"
 	"weft/control/counters"
 	"weft/control/questions"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/fdb"
 	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 	"weft/port"
@@ -23,7 +23,7 @@ import (
 // Addresses returns the table of learned and declared addresses. After a change of the
 // table, the caller calls RevalidateAddresses or PortsChanged, which update the
 // megaflows.
-func (pl *Pipeline) Addresses() *addresses.Table { return pl.macs }
+func (pl *Pipeline) Addresses() *fdb.Table { return pl.macs }
 
 // declaredPorts has the ports of the present View that weft-central has declared.
 type declaredPorts struct {

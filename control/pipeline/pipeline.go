@@ -21,7 +21,7 @@
 // holds it for reading from the translation to the installation of the megaflow, so
 // that no change comes between the two. A holder of Pipeline.mu waits only for room in
 // a command ring and, to set a tap, for the workers. The locks of control/megaflows,
-// control/questions, control/addresses, the underlay and the command rings are taken
+// control/questions, openflow/fdb, the underlay and the command rings are taken
 // after Pipeline.mu.
 //
 // A change of the tables also holds the configuration lock, which all of control shares
@@ -36,7 +36,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"weft/control/addresses"
 	"weft/control/change"
 	"weft/control/counters"
 	"weft/control/megaflows"
@@ -48,6 +47,7 @@ import (
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/fdb"
 	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
@@ -94,7 +94,7 @@ type Pipeline struct {
 
 	megaflows *megaflows.Index
 	offloads  offloads
-	macs      *addresses.Table
+	macs      *fdb.Table
 	recircs   *xlate.RecircTable
 	notes     *xlate.NoteTable
 	options   *xlate.OptionTable
@@ -124,7 +124,7 @@ func New(s Setup) *Pipeline {
 		configuration: s.Configuration, log: s.Log, monitors: s.Monitors, sizes: s.Sizes,
 		view:      NewView(nil, nil),
 		megaflows: megaflows.New(s.Sizes),
-		macs:      addresses.New(),
+		macs:      fdb.New(fdb.DefaultLimit, fdb.DefaultAge),
 		recircs:   xlate.NewRecircTable(),
 		notes:     xlate.NewNoteTable(),
 		options:   xlate.NewOptionTable(),

@@ -209,7 +209,7 @@ func (pl *Pipeline) sweep() {
 		var expired []*ofproto.Rule
 		pl.visitTables(func(tables *ofproto.Tables) { expired = append(expired, tables.Expire(now)...) })
 		rows := pl.rules.Rows(expired)
-		aged := pl.macs.Expire(now)
+		aged := pl.macs.Expire(now) > 0
 		pl.templates.MarkUsed(templatesOf(list))
 		pl.recircs.Collect(recircsOf(list))
 		pl.options.Collect(optionsOf(list))

@@ -255,7 +255,7 @@ func (b *Bridge) Tracing(words PortWords, fn func(t *Tracer, view *View, names o
 func (pl *Pipeline) SetView(v *View) {
 	pl.mu.Lock()
 	pl.view = v
-	pl.macs.Declare(v.infos)
+	pl.macs.Declare(xlate.Declares(v.infos))
 	changes := pl.setCentralFlows(v)
 	pl.mu.Unlock()
 	pl.tell(&changes)

@@ -8,7 +8,7 @@
 //
 // Questions.mu guards the waiting frames. It is taken after Pipeline.mu. The only
 // function called under Questions.mu is Answerer.Knows, which takes the lock of
-// control/addresses. The goroutines of Run hold no lock while they ask and resume.
+// openflow/fdb. The goroutines of Run hold no lock while they ask and resume.
 package questions
 
 import (
@@ -23,7 +23,7 @@ import (
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/internal/clock"
-	"weft/openflow/xlate"
+	"weft/openflow/fdb"
 	"weft/packet"
 )
 
@@ -49,11 +49,11 @@ type Questions struct {
 	answerer Answerer
 
 	mu      sync.Mutex
-	waiting map[xlate.Question][]Frame
+	waiting map[fdb.Question][]Frame
 	ports   map[uint32]*portQuestions
-	unasked []xlate.Question // in order of arrival; misses arrive from the ports in round-robin order
-	wake    chan struct{}    // a question is in unasked
-	began   chan struct{}    // a frame waits
+	unasked []fdb.Question // in order of arrival; misses arrive from the ports in round-robin order
+	wake    chan struct{}  // a question is in unasked
+	began   chan struct{}  // a frame waits
 }
 
 // Frame is a frame that a worker holds until weft-central answers for its address.
@@ -70,11 +70,11 @@ type Frame struct {
 // other methods are called without a lock, or under the configuration lock.
 type Answerer interface {
 	// Knows reports whether the switch knows the address that q asks for.
-	Knows(q xlate.Question) bool
+	Knows(q fdb.Question) bool
 	PortName(number uint32) (string, bool)
 	// Ask asks weft-central for the address in q. It returns false if no answer will
 	// come.
-	Ask(port string, q xlate.Question) bool
+	Ask(port string, q fdb.Question) bool
 	// Resume forwards a held frame whose address is known. If absent is true, nobody
 	// has the address, and the frame is treated like a frame to an unknown address.
 	Resume(f *Frame, absent bool)
@@ -88,12 +88,12 @@ type portQuestions struct {
 
 // New returns Questions without frames.
 func New(a Answerer) *Questions {
-	return &Questions{answerer: a, waiting: map[xlate.Question][]Frame{}, ports: map[uint32]*portQuestions{}, wake: make(chan struct{}, 1), began: make(chan struct{}, 1)}
+	return &Questions{answerer: a, waiting: map[fdb.Question][]Frame{}, ports: map[uint32]*portQuestions{}, wake: make(chan struct{}, 1), began: make(chan struct{}, 1)}
 }
 
 // Hold makes a frame wait for the answer to q. It returns false if too many frames of
 // the frame's port wait already. In this case it drops a frame with Must set.
-func (qs *Questions) Hold(q xlate.Question, f *Frame) bool {
+func (qs *Questions) Hold(q fdb.Question, f *Frame) bool {
 	f.sinceNS = clock.Monotonic()
 	if qs.hold(q, f) {
 		return true
@@ -104,7 +104,7 @@ func (qs *Questions) Hold(q xlate.Question, f *Frame) bool {
 	return false
 }
 
-func (qs *Questions) hold(q xlate.Question, f *Frame) bool {
+func (qs *Questions) hold(q fdb.Question, f *Frame) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	p := qs.ports[f.Port]
@@ -141,7 +141,7 @@ func (qs *Questions) refuse(port uint32) {
 
 // take removes the frames that wait for one of the questions that pick selects. If
 // dropped is true, it counts the frames as dropped.
-func (qs *Questions) take(dropped bool, pick func(q xlate.Question, oldest *Frame) bool) (frames []Frame) {
+func (qs *Questions) take(dropped bool, pick func(q fdb.Question, oldest *Frame) bool) (frames []Frame) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	for q, list := range qs.waiting {
@@ -161,7 +161,7 @@ func (qs *Questions) take(dropped bool, pick func(q xlate.Question, oldest *Fram
 	return frames
 }
 
-func (qs *Questions) next() (list []xlate.Question, ports []uint32) {
+func (qs *Questions) next() (list []fdb.Question, ports []uint32) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	for _, q := range qs.unasked {
@@ -224,7 +224,7 @@ func (qs *Questions) dropUnanswered(ctx context.Context) {
 				return
 			}
 			now := clock.Monotonic()
-			qs.giveUp(func(_ xlate.Question, oldest *Frame) bool {
+			qs.giveUp(func(_ fdb.Question, oldest *Frame) bool {
 				return now-min(now, oldest.sinceNS) >= uint64(questionTimeout)
 			})
 		}
@@ -236,15 +236,15 @@ func (qs *Questions) askNext() {
 	list, ports := qs.next()
 	for i, q := range list {
 		if name, ok := qs.answerer.PortName(ports[i]); !ok || !qs.answerer.Ask(name, q) {
-			qs.giveUp(func(o xlate.Question, _ *Frame) bool { return o == q })
+			qs.giveUp(func(o fdb.Question, _ *Frame) bool { return o == q })
 		}
 	}
 }
 
 // giveUp ends the wait of the frames that pick selects, because their questions get no
 // answer.
-func (qs *Questions) giveUp(pick func(q xlate.Question, oldest *Frame) bool) {
-	drop(qs.take(true, func(q xlate.Question, oldest *Frame) bool {
+func (qs *Questions) giveUp(pick func(q fdb.Question, oldest *Frame) bool) {
+	drop(qs.take(true, func(q fdb.Question, oldest *Frame) bool {
 		return oldest.Must && pick(q, oldest)
 	}))
 	qs.resume(qs.take(false, pick), true)
@@ -260,13 +260,13 @@ func drop(frames []Frame) {
 // Answer resumes the frames whose address is now known, and the frames whose question
 // is in absent (nobody has the address). The caller has revalidated, and holds only the
 // configuration lock.
-func (qs *Questions) Answer(absent []xlate.Question) {
+func (qs *Questions) Answer(absent []fdb.Question) {
 	qs.resumeKnown()
-	qs.resume(qs.take(false, func(q xlate.Question, _ *Frame) bool { return slices.Contains(absent, q) }), true)
+	qs.resume(qs.take(false, func(q fdb.Question, _ *Frame) bool { return slices.Contains(absent, q) }), true)
 }
 
 func (qs *Questions) resumeKnown() {
-	qs.resume(qs.take(false, func(q xlate.Question, _ *Frame) bool { return qs.answerer.Knows(q) }), false)
+	qs.resume(qs.take(false, func(q fdb.Question, _ *Frame) bool { return qs.answerer.Knows(q) }), false)
 }
 
 func (qs *Questions) resume(frames []Frame, absent bool) {

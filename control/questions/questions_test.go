@@ -7,18 +7,17 @@ import (
 
 	"weft/control/limits"
 	"weft/openflow/fdb"
-	"weft/openflow/xlate"
 )
 
 // agent is an Answerer without ports, so it sends no question to weft-central.
 type agent struct {
-	known            map[xlate.Question]bool
+	known            map[fdb.Question]bool
 	present, missing int // number of resumed frames
 }
 
-func (a *agent) Knows(q xlate.Question) bool     { return a.known[q] }
-func (a *agent) PortName(uint32) (string, bool)  { return "", false }
-func (a *agent) Ask(string, xlate.Question) bool { return true }
+func (a *agent) Knows(q fdb.Question) bool      { return a.known[q] }
+func (a *agent) PortName(uint32) (string, bool) { return "", false }
+func (a *agent) Ask(string, fdb.Question) bool  { return true }
 func (a *agent) Resume(_ *Frame, absent bool) {
 	if absent {
 		a.missing++
@@ -27,8 +26,8 @@ func (a *agent) Resume(_ *Frame, absent bool) {
 	}
 }
 
-func question(mac uint64) xlate.Question {
-	return xlate.Question{Segment: fdb.SegmentOf(1), MAC: mac}
+func question(mac uint64) fdb.Question {
+	return fdb.Question{Segment: fdb.SegmentOf(1), MAC: mac}
 }
 
 func rows(qs *Questions) map[limits.Holder]limits.Row {
@@ -84,13 +83,13 @@ func TestOneAddressLeavesPlacesForOthers(t *testing.T) {
 
 // An answer resumes exactly the frames that wait for it. Each question is asked once.
 func TestAnswersResumeTheirFrames(t *testing.T) {
-	a := &agent{known: map[xlate.Question]bool{}}
+	a := &agent{known: map[fdb.Question]bool{}}
 	qs := New(a)
 	for _, mac := range []uint64{1, 1, 2, 3} {
 		qs.Hold(question(mac), &Frame{Port: 1})
 	}
 	a.known[question(1)] = true
-	qs.Answer([]xlate.Question{question(2)})
+	qs.Answer([]fdb.Question{question(2)})
 	if a.present != 2 || a.missing != 1 {
 		t.Errorf("%d frames to known addresses resumed, %d to absent ones; want 2 and 1", a.present, a.missing)
 	}

@@ -91,6 +91,8 @@ func (c *Changes) add(ref Ref) {
 
 // TakeChanges returns the addresses that have changed since the last call.
 func (t *Table) TakeChanges() Changes {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	c := *t.changes
 	*t.changes = Changes{}
 	return c
@@ -99,6 +101,8 @@ func (t *Table) TakeChanges() Changes {
 // Touch adds addresses to the changed addresses that the next TakeChanges returns.
 // Control uses it for translations that ran while the addresses changed.
 func (t *Table) Touch(refs []Ref) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, ref := range refs {
 		t.changes.add(ref)
 	}

@@ -38,6 +38,8 @@ type declaredIP struct {
 // of other ports. After a change, all addresses count as changed. The table keeps the
 // slice list; the caller must not change it any more.
 func (t *Table) Declare(list []Declared) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if slices.EqualFunc(list, t.declared.list, Declared.equal) {
 		return
 	}

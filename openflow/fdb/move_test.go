@@ -24,7 +24,7 @@ func newMoveRig(t *testing.T) *moveRig {
 func (m *moveRig) heard(port uint32, s Segment, mac uint64) uint32 {
 	m.now++
 	m.tab.Learn(Learn{Valid: true, Segment: s, Port: port, MAC: mac}, m.now)
-	no, _ := m.tab.Lookup(s, 0, mac)
+	no, _ := m.tab.Locate(s, 0, mac)
 	return no
 }
 
@@ -61,7 +61,7 @@ func TestAMigrationThroughATunnelIsFollowedAtOnce(t *testing.T) {
 	m.heard(1, 0, 7)
 	m.pass(time.Millisecond)
 	m.tab.Learn(Learn{Valid: true, Segment: 9, Port: 41, MAC: 7, Tunnel: true}, m.now)
-	if no, _ := m.tab.Lookup(0, 0, 7); no != 41 || m.tab.Len() != 1 {
+	if no, _ := m.tab.Locate(0, 0, 7); no != 41 || m.tab.Len() != 1 {
 		t.Errorf("after the migration to another host the address is at port %d", no)
 	}
 	m.pass(time.Millisecond)
@@ -73,7 +73,7 @@ func TestAMigrationThroughATunnelIsFollowedAtOnce(t *testing.T) {
 	for range 100 {
 		m.pass(time.Millisecond)
 		m.tab.Learn(Learn{Valid: true, Segment: 9, Port: 41, MAC: 7, Tunnel: true}, m.now)
-		if no, _ := m.tab.Lookup(0, 0, 7); no == 41 {
+		if no, _ := m.tab.Locate(0, 0, 7); no == 41 {
 			stolen++
 		}
 		m.heard(1, 0, 7)
@@ -140,13 +140,13 @@ func TestVNIsDoNotTakeAddresses(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(7, 7, 1)
 	m.heard(5, 5, 1)
-	if no, ok := m.tab.Lookup(0, 0, 1); !ok || no != 7 {
+	if no, ok := m.tab.Locate(0, 0, 1); !ok || no != 7 {
 		t.Errorf("for a port without a VNI the address is at port %d, %v", no, ok)
 	}
 	m.heard(9, 0, 2)
 	m.heard(5, 5, 2)
 	for _, s := range []Segment{0, 5, 7} {
-		if no, ok := m.tab.Lookup(s, 0, 2); !ok || no != 9 {
+		if no, ok := m.tab.Locate(s, 0, 2); !ok || no != 9 {
 			t.Errorf("the address of a port without a VNI is at port %d, %v for segment %d", no, ok, s)
 		}
 	}
@@ -169,7 +169,7 @@ func TestDeclaredAddressesStay(t *testing.T) {
 		t.Error("an entry that another port has learned for a declared address stays")
 	}
 	for _, vlan := range []uint16{0, 9} {
-		if no, ok := m.tab.Lookup(5, vlan, 1); !ok || no != 1 {
+		if no, ok := m.tab.Locate(5, vlan, 1); !ok || no != 1 {
 			t.Errorf("VLAN %d: the declared address is at port %d, %v", vlan, no, ok)
 		}
 	}
@@ -184,11 +184,11 @@ func TestDeclaredAddressesStay(t *testing.T) {
 	if m.heard(7, 7, 1); m.refused(7) != (Refusals{}) {
 		t.Error("the same address in another VNI is not learned")
 	}
-	if no, ok := m.tab.Lookup(0, 0, 1); !ok || no != 1 {
+	if no, ok := m.tab.Locate(0, 0, 1); !ok || no != 1 {
 		t.Errorf("a port without a VNI finds the declared address at port %d, %v", no, ok)
 	}
 	m.tab.Expire(m.now + uint64(DefaultAge)*2)
-	if no, _ := m.tab.Lookup(5, 0, 1); no != 1 {
+	if no, _ := m.tab.Locate(5, 0, 1); no != 1 {
 		t.Error("the declared address has expired")
 	}
 	// Only the port that declares an IP address can announce it.
@@ -203,7 +203,7 @@ func TestDeclaredAddressesStay(t *testing.T) {
 		t.Error("the port's own announcement is not learned")
 	}
 	// Of two ports that declare an address, Lookup returns the latest sender.
-	if _, ok := m.tab.Lookup(5, 0, 2); ok {
+	if _, ok := m.tab.Locate(5, 0, 2); ok {
 		t.Error("a shared address has a place before it was heard")
 	}
 	if m.heard(2, 5, 2) != 2 || m.heard(4, 5, 2) != 4 || m.heard(3, 5, 2) != 4 {

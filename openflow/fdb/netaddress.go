@@ -12,7 +12,7 @@ import (
 // and no port learns it.
 const (
 	// MaxNetAddresses is the largest number of MAC addresses in all declared
-	// networks. SetNetAddresses refuses and counts further ones.
+	// networks. Change refuses and counts further ones.
 	MaxNetAddresses = 1 << 20
 	// maxNetIPs is the largest number of IP addresses of one MAC address in a
 	// declared network. Weft does not answer for further ones.
@@ -71,11 +71,38 @@ type ipClaim struct {
 	next    *ipClaim
 }
 
-// SetNetwork declares the network of a segment, or changes its settings. If n is nil,
-// SetNetwork removes the network. After changed settings, TakeChanges names the
+// Change is a change of declared networks.
+type Change struct {
+	// RemovedNetworks lose their settings and addresses before the rest of the change.
+	RemovedNetworks []Segment
+	// Networks declares networks, or changes their settings.
+	Networks map[Segment]*Network
+	// Addresses are added after Removed is removed. The table keeps their slices IPs. It
+	// ignores entries older than the current declaration, and segments without a declared
+	// network.
+	Addresses []NetAddress
+	Removed   []RemovedNetAddress
+}
+
+// Change changes the declared networks. It returns the number of addresses that it refused
+// at MaxNetAddresses.
+func (t *Table) Change(c *Change) (refused int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range c.RemovedNetworks {
+		t.setNetwork(s, nil)
+	}
+	for s, network := range c.Networks {
+		t.setNetwork(s, network)
+	}
+	return t.setNetAddresses(c.Addresses, c.Removed)
+}
+
+// setNetwork declares the network of a segment, or changes its settings. If n is nil,
+// setNetwork removes the network. After changed settings, TakeChanges names the
 // network, so that the affected translations are found. A new or removed network may
 // change every translation.
-func (t *Table) SetNetwork(s Segment, n *Network) {
+func (t *Table) setNetwork(s Segment, n *Network) {
 	t.generation++
 	t.changes.add(RefOfNetwork(s))
 	net := t.nets[s]
@@ -91,16 +118,20 @@ func (t *Table) SetNetwork(s Segment, n *Network) {
 	}
 }
 
-// Network implements Networks.
+// Network returns the settings of a declared network, or nil.
 func (t *Table) Network(s Segment) *Network {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	if net := t.nets[s]; net != nil {
 		return net.network
 	}
 	return nil
 }
 
-// Place implements Networks.
+// Place returns the location that a declared network has for a MAC address.
 func (t *Table) Place(s Segment, mac uint64) (Place, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	if a := t.netAddress(s, mac); a != nil {
 		return a.Place, true
 	}
@@ -114,9 +145,15 @@ func (t *Table) netAddress(s Segment, mac uint64) *NetAddress {
 	return nil
 }
 
-// HostOf implements Networks. Of several MAC addresses that declare ip, the highest
-// generation wins, then the lowest address.
+// HostOf returns the MAC address that a declared network has for an IP address. Of several
+// MAC addresses, the highest generation wins, then the lowest address.
 func (t *Table) HostOf(s Segment, ip netip.Addr) (mac uint64, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.hostOf(s, ip)
+}
+
+func (t *Table) hostOf(s Segment, ip netip.Addr) (mac uint64, ok bool) {
 	net := t.nets[s]
 	if net == nil {
 		return 0, false
@@ -135,16 +172,21 @@ func (t *Table) HostOf(s Segment, ip netip.Addr) (mac uint64, ok bool) {
 }
 
 // NetAddresses returns the number of addresses of declared networks.
-func (t *Table) NetAddresses() int { return t.netAddresses }
+func (t *Table) NetAddresses() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.netAddresses
+}
 
 // RefusedNetAddresses returns the number of addresses refused at MaxNetAddresses.
-func (t *Table) RefusedNetAddresses() uint64 { return t.netRefused }
+func (t *Table) RefusedNetAddresses() uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.netRefused
+}
 
-// SetNetAddresses removes the addresses in removed, and then sets the addresses in
-// the argument list, whose IPs slices it keeps. It ignores entries older than the
-// current declaration, and segments without a declared network. It returns the number
-// of addresses refused at the limit.
-func (t *Table) SetNetAddresses(list []NetAddress, removed []RemovedNetAddress) (refused int) {
+// setNetAddresses does the part of Change that concerns addresses.
+func (t *Table) setNetAddresses(list []NetAddress, removed []RemovedNetAddress) (refused int) {
 	t.generation++
 	for i := range removed {
 		r := &removed[i]
@@ -264,7 +306,7 @@ func (t *Table) forgetDeclared(list []NetAddress) {
 	}
 	t.removeIf(func(e *macEntry) bool { return t.netAddress(e.segment, e.entry().MAC) != nil })
 	t.neighbours.removeIf(func(n *neighbour) bool {
-		_, declared := t.HostOf(n.segment, n.ip)
+		_, declared := t.hostOf(n.segment, n.ip)
 		return declared
 	})
 }

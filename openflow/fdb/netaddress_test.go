@@ -84,11 +84,11 @@ func TestNetAddressesAgainstAList(t *testing.T) {
 		for step := range 500 {
 			switch s := Segment(1 + r.IntN(3)); r.IntN(10) {
 			case 0:
-				tab.SetNetwork(s, nil)
+				tab.setNetwork(s, nil)
 				slow.nets = slices.DeleteFunc(slow.nets, func(o Segment) bool { return o == s })
 				slow.list = slices.DeleteFunc(slow.list, func(a NetAddress) bool { return a.Segment == s })
 			case 1, 2:
-				tab.SetNetwork(s, &Network{Flood: r.IntN(2) == 0})
+				tab.setNetwork(s, &Network{Flood: r.IntN(2) == 0})
 				if !slices.Contains(slow.nets, s) {
 					slow.nets = append(slow.nets, s)
 				}
@@ -103,7 +103,7 @@ func TestNetAddressesAgainstAList(t *testing.T) {
 					removed = append(removed, RemovedNetAddress{a.Segment, a.MAC, a.Generation})
 				}
 				slow.set(list, removed)
-				tab.SetNetAddresses(list, removed)
+				tab.setNetAddresses(list, removed)
 			default:
 				tab.Learn(Learn{Valid: true, Segment: Segment(r.IntN(4)), VLAN: uint16(r.IntN(2)), MAC: uint64(r.IntN(8)),
 					Port: uint32(1 + r.IntN(4)), IP: testIP(r.IntN(6))}, uint64(step)*uint64(vniQuiet))
@@ -154,12 +154,12 @@ func compareNets(t *testing.T, tab *Table, slow *slowNets, moment string) {
 func TestDeclaredAddressesDoNotMove(t *testing.T) {
 	for vlan := range uint16(2) {
 		tab := New(0, 0)
-		tab.SetNetwork(5, &Network{})
+		tab.setNetwork(5, &Network{})
 		learn := Learn{Valid: true, Segment: 5, VLAN: vlan, Port: 3, MAC: 0xa, IP: testIP(1)}
 		if !tab.Learn(learn, 1) {
 			t.Fatal("an address of a declared network that is not declared is not learned")
 		}
-		tab.SetNetAddresses([]NetAddress{{Segment: 5, MAC: 0xa, IPs: []netip.Addr{testIP(1)}, Place: Place{Port: 2}}}, nil)
+		tab.setNetAddresses([]NetAddress{{Segment: 5, MAC: 0xa, IPs: []netip.Addr{testIP(1)}, Place: Place{Port: 2}}}, nil)
 		if tab.Len() != 0 || tab.neighbours.len() != 0 {
 			t.Errorf("VLAN %d: the declared address is still learned", vlan)
 		}
@@ -180,13 +180,13 @@ func TestDeclaredAddressesDoNotMove(t *testing.T) {
 // A port without a VNI can neither have nor reach a declared network's addresses.
 func TestPortsWithoutVNIDoNotMeetNetworks(t *testing.T) {
 	tab := New(0, 0)
-	tab.SetNetwork(5, &Network{})
+	tab.setNetwork(5, &Network{})
 	tab.Learn(Learn{Valid: true, Segment: 5, Port: 3, MAC: 0xa}, 1)
 	tab.Learn(Learn{Valid: true, Port: 9, MAC: 0xa, IP: testIP(1)}, 2)
-	if no, ok := tab.Lookup(5, 0, 0xa); !ok || no != 3 {
+	if no, ok := tab.Locate(5, 0, 0xa); !ok || no != 3 {
 		t.Errorf("the network has the address at %d, %v", no, ok)
 	}
-	if no, ok := tab.Lookup(0, 0, 0xa); !ok || no != 9 {
+	if no, ok := tab.Locate(0, 0, 0xa); !ok || no != 9 {
 		t.Errorf("ports without a VNI have the address at %d, %v", no, ok)
 	}
 	if _, ok := tab.Neighbour(5, 0, testIP(1)); ok {
@@ -203,7 +203,7 @@ func BenchmarkSetNetAddresses(b *testing.B) {
 	}
 	for b.Loop() {
 		tab := New(0, 0)
-		tab.SetNetwork(5, &Network{})
-		tab.SetNetAddresses(list, nil)
+		tab.setNetwork(5, &Network{})
+		tab.setNetAddresses(list, nil)
 	}
 }

@@ -76,6 +76,8 @@ func (t *Table) PortLimit() int { return max(t.limit/2, 1) }
 
 // Shares returns the table use of each port with learned addresses, sorted by port.
 func (t *Table) Shares() []Share {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	list := make([]Share, 0, len(t.ports))
 	for no, p := range t.ports {
 		list = append(list, Share{no, p.count, p.refused})

@@ -31,7 +31,7 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 		t.Helper()
 		for i := range uint64(victims) {
 			for _, mac := range []uint64{i, 100 + i} {
-				if _, ok := tab.Lookup(5, 0, mac); !ok {
+				if _, ok := tab.Locate(5, 0, mac); !ok {
 					t.Fatalf("%s: address %d was displaced", moment, mac)
 				}
 			}
@@ -60,7 +60,7 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 	learn(4, "", 777)
 	learn(8, "192.0.2.3", 778)
 	for _, mac := range []uint64{777, 778} {
-		if _, ok := tab.Lookup(5, 0, mac); !ok {
+		if _, ok := tab.Locate(5, 0, mac); !ok {
 			t.Errorf("a bystander's new address %d is not learned", mac)
 		}
 	}

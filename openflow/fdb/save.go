@@ -15,6 +15,8 @@ type Saved struct {
 // Saved returns all learned addresses: first the MAC addresses by port and remote,
 // then the IP addresses by port, least recently seen first.
 func (t *Table) Saved() []Saved {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	all := make([]Saved, 0, t.count+len(t.neighbours.entries))
 	for _, p := range t.ports {
 		for _, h := range p.holders {
@@ -40,6 +42,8 @@ func (n *neighbour) saved() Saved {
 // number. It applies the limits of the table and of ports, but no rate. It skips
 // known addresses and those that another port has declared.
 func (t *Table) Restore(saved []Saved, nowNS uint64) (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for i := range saved {
 		s := &saved[i]
 		if !s.Learn.Valid || s.SeenNS > nowNS || nowNS-s.SeenNS >= t.ageNS {
@@ -81,7 +85,7 @@ func (t *Table) restoreIP(s *Saved) bool {
 	if n.entries[key] != nil || len(n.entries) >= n.limit || own != nil && own.Len() >= max(n.limit/2, 1) {
 		return false
 	}
-	if _, declared := t.HostOf(l.Segment, l.IP); declared || t.declaredIPElsewhere(l) {
+	if _, declared := t.hostOf(l.Segment, l.IP); declared || t.declaredIPElsewhere(l) {
 		return false
 	}
 	n.learn(key, l.Port, l.MAC, s.SeenNS, t.ageNS)

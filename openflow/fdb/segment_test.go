@@ -55,7 +55,7 @@ func TestSegmentTable(t *testing.T) {
 		if r.s == 0 {
 			want = any // the first entry: known longest
 		}
-		port, ok := tab.Lookup(r.s, r.vlan, r.mac)
+		port, ok := tab.Locate(r.s, r.vlan, r.mac)
 		if ok != (len(want) > 0) || ok && port != want[0].port || tab.Len() != len(rows) || len(tab.Entries()) != len(rows) {
 			t.Fatalf("step %d: %+v is at port %d, %v; want %+v; %d addresses, %d in the slow table", step, r, port, ok, want, tab.Len(), len(rows))
 		}
@@ -70,10 +70,10 @@ func TestMovesAreLearnedInOrder(t *testing.T) {
 	tab.Learn(at(1, 5), 10)
 	tab.Learn(at(2, 5), 20)
 	old, now := at(1, 5), at(2, 5)
-	if port, _ := tab.Lookup(5, 0, 1); tab.Learn(old, 15) || port != 2 || !tab.Moved(&old) || tab.Moved(&now) {
+	if port, _ := tab.Locate(5, 0, 1); tab.Learn(old, 15) || port != 2 || !tab.Moved(&old) || tab.Moved(&now) {
 		t.Errorf("after an older sighting the address is at port %d", port)
 	}
-	if port, _ := tab.Lookup(5, 0, 1); !tab.Learn(old, 30) || port != 2 {
+	if port, _ := tab.Locate(5, 0, 1); !tab.Learn(old, 30) || port != 2 {
 		t.Error("a later move back was not learned")
 	}
 	if tab.Learn(at(3, 0), 40) || tab.Shares()[2].Refused.OtherVNI != 1 {
@@ -95,13 +95,13 @@ func TestSegmentsShareTheTable(t *testing.T) {
 	for mac := range uint64(1000) {
 		tab.Learn(Learn{Valid: true, Segment: 2, MAC: mac, Port: 2}, 1+mac)
 	}
-	if _, ok := tab.Lookup(1, 0, 0); !ok || tab.Len() != 90 {
+	if _, ok := tab.Locate(1, 0, 0); !ok || tab.Len() != 90 {
 		t.Errorf("the first address of the other VNI is known: %v; %d addresses", ok, tab.Len())
 	}
 	if tab.Learn(Learn{Valid: true, Segment: 3, MAC: 1, Port: 3}, 2000); tab.Len() != 91 {
 		t.Errorf("unexpected number of addresses: %d", tab.Len())
 	}
-	if _, ok := tab.Lookup(3, 0, 1); !ok {
+	if _, ok := tab.Locate(3, 0, 1); !ok {
 		t.Error("a VNI's first address was refused")
 	}
 }

@@ -12,18 +12,20 @@
 //	quota.go       quotas of ports and remotes
 //	move.go        rules for an address that moves to another port
 //	changes.go     the addresses that have changed, for the translations that depend on them
+//	question.go    addresses that the switch asks weft-central for
 //	save.go        saves learned addresses for the next control process
 package fdb
 
 import (
 	"net/netip"
+	"sync"
 	"time"
 )
 
-// Table is the table of addresses. The owner guards it: only Lookup, VTEP, Neighbour,
-// Network, Place, HostOf, Moved, Announced, Generation, NetAddresses and Len may run
-// concurrently with each other.
+// Table is the table of addresses. Each exported method takes mu; no other lock is taken
+// under it. The unexported methods run under mu.
 type Table struct {
+	mu    sync.RWMutex
 	limit int
 	ageNS uint64
 	// newest entry of each address; macEntry.next links entries of the same address in
@@ -91,7 +93,7 @@ const (
 	DefaultAge = 300 * time.Second
 	// DefaultLimit is the largest number of addresses in a table. Beyond it, a new
 	// address evicts one from the port with the most addresses.
-	DefaultLimit = 8192
+	DefaultLimit = 65536
 )
 
 // New returns an empty table for at most limit addresses (0: DefaultLimit),
@@ -118,11 +120,13 @@ func taggedKey(k macKey) int {
 
 func keyOf(vlan uint16, mac uint64) macKey { return macKey(uint64(vlan)<<48 | mac&(1<<48-1)) }
 
-// Lookup returns the port that has declared the address. Otherwise it returns the port
+// Locate returns the port that has declared the address. Otherwise it returns the port
 // behind which the address was learned, in the frame's segment or without a VNI. A frame of a
 // port without a VNI sees all segments; the first segment that learned the address wins, so
-// that a later one cannot divert the traffic. Lookup ignores ages.
-func (t *Table) Lookup(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
+// that a later one cannot divert the traffic. Locate ignores ages.
+func (t *Table) Locate(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	if e := t.find(s, vlan, mac); e != nil {
 		return e.port, true
 	}
@@ -162,6 +166,8 @@ func (e *macEntry) hasPlace(l *Learn) bool { return e.segment == l.Segment && e.
 // Moved reports whether the table has the MAC address l.MAC behind another port or
 // remote. Control must then learn from the very next frame.
 func (t *Table) Moved(l *Learn) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	if !l.Valid || t.declaredElsewhere(l) {
 		return false
 	}
@@ -175,6 +181,8 @@ func (t *Table) Moved(l *Learn) bool {
 // Announced reports whether the MAC address has sent a broadcast or multicast frame from
 // behind the port.
 func (t *Table) Announced(s Segment, vlan uint16, mac uint64, port uint32) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	e := t.exact(s, keyOf(vlan, mac))
 	return e != nil && e.port == port && e.announced
 }
@@ -182,6 +190,8 @@ func (t *Table) Announced(s Segment, vlan uint16, mac uint64, port uint32) bool 
 // VTEP returns the remote (the underlay address of a VTEP) behind which the MAC address was
 // learned. It returns an invalid address if the remote is unknown.
 func (t *Table) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	if e := t.find(s, vlan, mac); e != nil {
 		return e.remote
 	}
@@ -193,6 +203,8 @@ func (t *Table) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 // in a declared network, or if a newer entry has another port or remote. The rules of
 // moves and quotas may refuse the address; the port's counters count refusals.
 func (t *Table) Learn(l Learn, nowNS uint64) (changed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if !l.Valid {
 		return false
 	}
@@ -274,7 +286,7 @@ func (t *Table) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	if !l.IP.IsValid() {
 		return false
 	}
-	if _, declared := t.HostOf(l.Segment, l.IP); declared || t.declaredIPElsewhere(l) {
+	if _, declared := t.hostOf(l.Segment, l.IP); declared || t.declaredIPElsewhere(l) {
 		p.refused.Declared++
 		return false
 	}
@@ -332,6 +344,8 @@ func (t *Table) leaveSegment(s Segment) {
 // also removes the IP addresses that were not announced for that time. It returns the
 // number of removed addresses.
 func (t *Table) Expire(nowNS uint64) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	n := 0
 	for _, p := range t.ports {
 		for _, h := range p.holders {
@@ -350,6 +364,12 @@ func (t *Table) Expire(nowNS uint64) int {
 
 // Flush removes the addresses learned on port and returns their number.
 func (t *Table) Flush(port uint32) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.flush(port)
+}
+
+func (t *Table) flush(port uint32) int {
 	p := t.ports[port]
 	if p == nil {
 		return 0
@@ -363,17 +383,11 @@ func (t *Table) Flush(port uint32) int {
 	return n
 }
 
-// FlushAll removes the addresses learned on all ports and returns their number.
-func (t *Table) FlushAll() (n int) {
-	for port := range t.ports {
-		n += t.Flush(port)
-	}
-	return n
-}
-
 // Forget removes the addresses and counters of a port that no longer exists.
 func (t *Table) Forget(port uint32) {
-	t.Flush(port)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flush(port)
 	delete(t.ports, port)
 }
 
@@ -381,6 +395,8 @@ func (t *Table) Forget(port uint32) {
 // announcements in the frame's segment and without a VNI, or in all segments for a port
 // without a VNI. If they name different MAC addresses, ok is false.
 func (t *Table) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	key := neighbourKey{s, vlan, ip}
 	if mac, ok = t.neighbours.find(key); t.neighbours.entries[key] != nil && !ok {
 		return 0, false
@@ -410,11 +426,19 @@ func (t *Table) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok
 	return mac, ok
 }
 
-// Generation changes whenever a result of Lookup or Neighbour may change.
-func (t *Table) Generation() uint64 { return t.generation }
+// Generation changes whenever a result of Locate or Neighbour may change.
+func (t *Table) Generation() uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.generation
+}
 
 // Len returns the number of addresses.
-func (t *Table) Len() int { return t.count }
+func (t *Table) Len() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.count
+}
 
 // Entry is one address, for display.
 type Entry struct {
@@ -433,6 +457,8 @@ type Entry struct {
 // and then the declared addresses. Port is 0 for a declared address behind another
 // host.
 func (t *Table) Entries() []Entry {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	list := make([]Entry, 0, t.count+t.netAddresses)
 	for _, p := range t.ports {
 		for _, h := range p.holders {

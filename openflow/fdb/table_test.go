@@ -28,10 +28,10 @@ func TestTable(t *testing.T) {
 	if !tab.Learn(learned(5, 2, 0xa), 2) || tab.Generation() == g {
 		t.Error("Learn of a moved address reports no change")
 	}
-	if port, ok := tab.Lookup(0, 5, 0xa); !ok || port != 2 {
+	if port, ok := tab.Locate(0, 5, 0xa); !ok || port != 2 {
 		t.Errorf("Lookup is %d, %v; want 2", port, ok)
 	}
-	if _, ok := tab.Lookup(0, 6, 0xa); ok {
+	if _, ok := tab.Locate(0, 6, 0xa); ok {
 		t.Error("the address is known in another VLAN")
 	}
 	tab.Learn(learned(5, 3, 0xb), 2)
@@ -53,7 +53,7 @@ func TestTableMakesRoom(t *testing.T) {
 	tab.Learn(learned(0, 1, 2), 2)
 	tab.Learn(learned(0, 1, 1), 3)
 	tab.Learn(learned(0, 1, 3), 4)
-	if _, ok := tab.Lookup(0, 0, 2); ok || tab.Len() != 2 {
+	if _, ok := tab.Locate(0, 0, 2); ok || tab.Len() != 2 {
 		t.Errorf("the least recently seen address is still known: %v; %d addresses", ok, tab.Len())
 	}
 }
@@ -122,7 +122,7 @@ func TestTableAgainstAMap(t *testing.T) {
 			slow[mac] = seen{port, now}
 		}
 		for m := range uint64(40) {
-			port, ok := tab.Lookup(0, 0, m)
+			port, ok := tab.Locate(0, 0, m)
 			if s, known := slow[m]; known != ok || s.port != port {
 				t.Fatalf("step %d: address %d is at port %d, %v; want %+v, %v", now/step, m, port, ok, s, known)
 			}

@@ -109,7 +109,7 @@ func (x *xlate) answer(inPort *PortInfo, s fdb.Segment, f *vlanFrame, src uint64
 		if mac, known := x.env.HostOf(s, asked); known {
 			return x.answerDeclared(mac, src)
 		}
-		x.ask(network, Question{Segment: s, IP: asked})
+		x.ask(network, fdb.Question{Segment: s, IP: asked})
 	}
 	x.depends(fdb.RefOfMAC(src))
 	if !x.env.Announced(s, vlan, src, inPort.At()) {
@@ -120,7 +120,7 @@ func (x *xlate) answer(inPort *PortInfo, s fdb.Segment, f *vlanFrame, src uint64
 		return false
 	}
 	x.depends(fdb.RefOfMAC(mac))
-	no, known := x.env.MAC(s, vlan, mac)
+	no, known := x.env.Locate(s, vlan, mac)
 	if !known {
 		return false
 	}

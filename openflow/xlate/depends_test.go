@@ -38,7 +38,8 @@ func changeTable(r *rand.Rand, tab *fdb.Table, now uint64) string {
 		tab.Expire(now)
 		return "expiry"
 	case 2:
-		tab.SetNetwork(fdb.SegmentOf(1), &fdb.Network{Flood: r.IntN(2) == 0, Members: []netip.Addr{underlayIP(r.IntN(9))}})
+		tab.Change(&fdb.Change{Networks: map[fdb.Segment]*fdb.Network{
+			fdb.SegmentOf(1): {Flood: r.IntN(2) == 0, Members: []netip.Addr{underlayIP(r.IntN(9))}}}})
 		return "settings of a network"
 	case 3, 4, 5:
 		a := fdb.NetAddress{Segment: fdb.SegmentOf(1 + uint32(r.IntN(2))), MAC: uint64(1 + r.IntN(5)), Generation: int64(now) - int64(r.IntN(5)), Place: fdb.Place{Port: port}}
@@ -48,10 +49,10 @@ func changeTable(r *rand.Rand, tab *fdb.Table, now uint64) string {
 		for range r.IntN(3) {
 			a.IPs = append(a.IPs, hostIP(r.IntN(4)))
 		}
-		tab.SetNetAddresses([]fdb.NetAddress{a}, nil)
+		tab.Change(&fdb.Change{Addresses: []fdb.NetAddress{a}})
 		return fmt.Sprintf("declaration %+v", a)
 	case 6:
-		tab.SetNetAddresses(nil, []fdb.RemovedNetAddress{{Segment: fdb.SegmentOf(1), MAC: uint64(1 + r.IntN(5)), Generation: int64(now)}})
+		tab.Change(&fdb.Change{Removed: []fdb.RemovedNetAddress{{Segment: fdb.SegmentOf(1), MAC: uint64(1 + r.IntN(5)), Generation: int64(now)}}})
 		return "a removal"
 	}
 	l := fdb.Learn{Valid: true, Segment: fdb.Segment(r.IntN(4)), VLAN: uint16(r.IntN(2)), Port: port, MAC: uint64(1 + r.IntN(5)), Announced: r.IntN(2) == 0}

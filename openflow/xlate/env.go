@@ -126,9 +126,9 @@ type Env interface {
 	// addresses, or the drop reason. If local is invalid, Tunnel chooses the source
 	// address.
 	Tunnel(number uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
-	// MAC returns the data path's number of the port behind which normal has learned a MAC
+	// Locate returns the data path's number of the port behind which normal has learned a MAC
 	// address. vlan is 0 to 4095, mac has 48 bits.
-	MAC(s fdb.Segment, vlan uint16, mac uint64) (port uint32, ok bool)
+	Locate(s fdb.Segment, vlan uint16, mac uint64) (port uint32, ok bool)
 	// Announced reports whether the MAC address has sent a broadcast or multicast frame
 	// from behind the port. port is the port's number in the data path.
 	Announced(s fdb.Segment, vlan uint16, mac uint64, port uint32) bool

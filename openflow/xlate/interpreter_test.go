@@ -739,7 +739,7 @@ func (in *interpreter) output(number uint32) {
 		if !ok {
 			return
 		}
-		to, known := in.env.MAC(in.segment(from), vid, dst)
+		to, known := in.env.Locate(in.segment(from), vid, dst)
 		if p, ok := in.env.PortAt(to); known && dst>>40&1 == 0 && ok && in.accepts(from, &p) && (p.No == from || carriesVLAN(p.VLANs, vid, tags)) {
 			if p.No != from {
 				in.sendTagged(&p, in.segment(from), vid, tags)

@@ -33,15 +33,16 @@ func networkEnvOf(limit int, flood bool) *fakeEnv {
 		{No: 5, Name: "vx", Kind: PortTunnel, VNI: 1, Remote: netip.MustParseAddr("192.0.2.5")}, {No: 6, Name: "e"},
 		{No: 9, Name: "central", Kind: PortTunnel, Central: true, FlowVNI: true, FlowRemote: true, Local: underlayIP(99)},
 	}}
-	env.macs.SetNetwork(fdb.SegmentOf(1), &fdb.Network{Flood: flood, Members: []netip.Addr{underlayIP(1), underlayIP(2)}})
-	env.macs.SetNetwork(fdb.SegmentOf(2), &fdb.Network{Flood: flood})
-	env.macs.SetNetAddresses([]fdb.NetAddress{
+	env.macs.Change(&fdb.Change{Networks: map[fdb.Segment]*fdb.Network{
+		fdb.SegmentOf(1): {Flood: flood, Members: []netip.Addr{underlayIP(1), underlayIP(2)}},
+		fdb.SegmentOf(2): {Flood: flood},
+	}, Addresses: []fdb.NetAddress{
 		{Segment: fdb.SegmentOf(1), MAC: 1, IPs: []netip.Addr{hostIP(1)}, Place: fdb.Place{Port: 1}},
 		{Segment: fdb.SegmentOf(1), MAC: 2, IPs: []netip.Addr{hostIP(2)}, Place: fdb.Place{Port: 2}},
 		{Segment: fdb.SegmentOf(1), MAC: 3, IPs: []netip.Addr{hostIP(3), netip.MustParseAddr("fd00::3")}, Place: fdb.Place{Remote: underlayIP(1)}},
 		{Segment: fdb.SegmentOf(1), MAC: 4, Place: fdb.Place{Port: 77}},
 		{Segment: fdb.SegmentOf(2), MAC: 3, Place: fdb.Place{Port: 3}},
-	}, nil)
+	}})
 	return env
 }
 

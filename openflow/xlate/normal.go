@@ -136,9 +136,9 @@ func (x *xlate) normalTo(inPort uint32, segment fdb.Segment, f *vlanFrame, dst u
 			return
 		}
 	}
-	no, known := x.env.MAC(segment, f.vid, dst)
+	no, known := x.env.Locate(segment, f.vid, dst)
 	if network != nil && (network.Asked || !known) {
-		x.ask(network, Question{Segment: segment, MAC: dst})
+		x.ask(network, fdb.Question{Segment: segment, MAC: dst})
 	}
 	if !known {
 		x.flood(true, f)

@@ -86,8 +86,8 @@ func (e *fakeEnv) Bound() bool {
 func (e *fakeEnv) VTEP(s fdb.Segment, vlan uint16, mac uint64) netip.Addr {
 	return e.macs.VTEP(s, vlan, mac)
 }
-func (e *fakeEnv) MAC(s fdb.Segment, vlan uint16, mac uint64) (uint32, bool) {
-	return e.macs.Lookup(s, vlan, mac)
+func (e *fakeEnv) Locate(s fdb.Segment, vlan uint16, mac uint64) (uint32, bool) {
+	return e.macs.Locate(s, vlan, mac)
 }
 func (e *fakeEnv) Announced(s fdb.Segment, vlan uint16, mac uint64, port uint32) bool {
 	return e.macs.Announced(s, vlan, mac, port)

@@ -133,7 +133,7 @@ type xlate struct {
 	drop         packet.DropReason // first reason noted
 	learns       []fdb.Learn
 	patches      []Crossing
-	toAsk        Question
+	toAsk        fdb.Question
 	mustAsk      bool
 	refused      bool // Translation.Refused
 	learned      []openflow.FlowMod

@@ -34,7 +34,7 @@ type Translation struct {
 	Patches []Crossing
 	// Question is the address with an unknown location that the frame needs. If nobody
 	// has the address, the translation is right as it is.
-	Question Question
+	Question fdb.Question
 	MustAsk  bool // weft-central's network sends addresses only on demand (Network.Asked)
 	// Refused is true if a quota of the input port refused the recirc_id or the Geneve
 	// options that the translation needs. The drop is right only while the quota is used up.
