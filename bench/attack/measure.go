@@ -142,13 +142,50 @@ func usageOf(pid int) usage {
 			u.Mappings++
 		}
 	}
+	u.Bytes = residentOf(pid)
+	return u
+}
+
+// residentOf returns the resident memory of a process in bytes, without shared memory.
+func residentOf(pid int) int64 {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := strings.Cut(string(status), "RssAnon:")
 	if f := strings.Fields(rest); len(f) > 0 {
 		kb, _ := strconv.ParseInt(f[0], 10, 64)
-		u.Bytes = kb << 10
+		return kb << 10
 	}
-	return u
+	return 0
+}
+
+// memoryWatch records the largest resident memory of a process.
+type memoryWatch struct {
+	stop    chan struct{}
+	ended   chan struct{}
+	largest int64
+}
+
+const memoryGap = 20 * time.Millisecond
+
+func watchMemory(pid int) *memoryWatch {
+	w := &memoryWatch{stop: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(w.ended)
+		for {
+			w.largest = max(w.largest, residentOf(pid))
+			select {
+			case <-w.stop:
+				return
+			case <-time.After(memoryGap):
+			}
+		}
+	}()
+	return w
+}
+
+func (w *memoryWatch) end() int64 {
+	close(w.stop)
+	<-w.ended
+	return w.largest
 }
 
 // newcomer is a front end that attaches and detaches repeatedly. It measures how long

@@ -21,6 +21,8 @@ func openflowAttacks() []*attack {
 	return []*attack{
 		{name: "flow-monitors", attacker: "OpenFlow peer", summary: "as many flow monitors as it may have, which match nothing, beside changes of 3,000 flows",
 			setup: flowMonitors, play: changeManyFlows, memory: 256 << 20, exclusive: true},
+		{name: "bundles", attacker: "OpenFlow peer", summary: "32 connections that fill bundles and commit none",
+			setup: fillBundles, play: countBundles, peak: 256 << 20, exclusive: true},
 	}
 }
 

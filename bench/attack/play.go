@@ -31,6 +31,9 @@ type attack struct {
 	// memory is the number of bytes that a process may keep after the attack, in
 	// addition to the usual allowance.
 	memory int64
+	// peak is the number of bytes by which control may grow during the attack; 0 means that
+	// only the memory after the attack counts.
+	peak int64
 	// message is set for an attack that is a single message or a single attach. Such an
 	// attack is repeated at least a thousand times within its time.
 	message bool

@@ -14,9 +14,9 @@ func printRows(w io.Writer, rows []row) {
 	fmt.Fprintln(t, "attack\tfrom\trepeats\tpause ms\tmachine ms\tAPI ms\tattach ms\treceived\tlost\tcounted\tbad\twrong\tcontrol MiB\tengine MiB\tfds\tmaps\tverdict")
 	for i := range rows {
 		r := &rows[i]
-		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t%d\t%d\t%d\t%d\t%d→%d\t%d→%d\t%d→%d, %d→%d\t%d→%d, %d→%d\t%s\n",
+		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t%d\t%d\t%d\t%d\t%d→%d, at most %d\t%d→%d\t%d→%d, %d→%d\t%d→%d, %d→%d\t%s\n",
 			r.Name, r.From, r.Repeats, r.PauseMS, r.MachineMS, r.APIMS, r.AttachMS, r.Received, r.Lost, r.Counted, r.Bad, r.Wrong,
-			r.Control[0].Bytes>>20, r.Control[1].Bytes>>20, r.Engine[0].Bytes>>20, r.Engine[1].Bytes>>20,
+			r.Control[0].Bytes>>20, r.Control[1].Bytes>>20, r.PeakBytes>>20, r.Engine[0].Bytes>>20, r.Engine[1].Bytes>>20,
 			r.Control[0].Descriptors, r.Control[1].Descriptors, r.Engine[0].Descriptors, r.Engine[1].Descriptors,
 			r.Control[0].Mappings, r.Control[1].Mappings, r.Engine[0].Mappings, r.Engine[1].Mappings, r.verdict())
 	}

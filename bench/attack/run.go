@@ -37,7 +37,9 @@ type row struct {
 
 	Control [2]usage `json:"control"` // resources of the control process before and after the attack
 	Engine  [2]usage `json:"engine"`
-	Engines uint64   `json:"engines_replaced"`
+	// largest private memory of the control process during the attack, in bytes
+	PeakBytes int64  `json:"peak_bytes"`
+	Engines   uint64 `json:"engines_replaced"`
 
 	Notes  string   `json:"notes,omitempty"`
 	Faults []string `json:"faults,omitempty"`
@@ -98,7 +100,7 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	s.stream.beginStill(p.heldFrames)
 	p.began = p.wrong.Load()
 	s.stream.watch()
-	bare, answers, newcomer := watchMachine(), probe(s.client), watchNewcomer(s)
+	bare, answers, newcomer, memory := watchMachine(), probe(s.client), watchNewcomer(s), watchMemory(before.PID)
 	begin := time.Now()
 	p.until = begin.Add(length)
 	if err := p.bounded(func() error { return p.repeat(c) }); err != nil {
@@ -116,6 +118,7 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 		r.fault("another guest: %v", err)
 	}
 	r.AttachMS = ms(attach)
+	r.PeakBytes = memory.end()
 	if err := p.bounded(func() error { return s.settle(&r, p, before) }); err != nil {
 		r.fault("%v", err)
 	}
@@ -244,6 +247,9 @@ func (r *row) judge(a *attack, c runConfig) {
 	}
 	if r.leaks(a.memory) {
 		r.fault("a process holds more than before: control %+v, engine %+v", r.Control, r.Engine)
+	}
+	if grown := r.PeakBytes - r.Control[0].Bytes; a.peak > 0 && grown > a.peak {
+		r.fault("control grew by %d MiB, the limit is %d", grown>>20, a.peak>>20)
 	}
 	if limit := max(c.limits.pause, a.pause) + time.Duration(r.MachineMS*1e6); r.PauseMS > ms(limit) {
 		r.fault("pause of %.0f ms, the limit is %.0f", r.PauseMS, ms(limit))

@@ -69,6 +69,7 @@ type Bridges struct {
 	// before every other lock.
 	changing sync.Mutex
 	running  context.Context // when it ends, the bridges stop serving connections
+	bundles  *ofconn.BundlePool
 
 	mu   sync.RWMutex // no lock is taken under it
 	list []*Bridge    // by number, the first one at 0
@@ -76,7 +77,7 @@ type Bridges struct {
 
 // Open makes the first bridge and its listeners.
 func (bs *Bridges) Open(setup Setup) error {
-	bs.setup = setup
+	bs.setup, bs.bundles = setup, ofconn.NewBundlePool()
 	listeners, config, err := listen(&bs.setup.OpenFlow, bs.setup.Policy)
 	if err != nil {
 		return err
@@ -184,6 +185,7 @@ func (bs *Bridges) LimitRows(emit func(limits.Row)) {
 	for _, k := range order {
 		emit(sums[k])
 	}
+	bs.bundles.LimitRows(emit)
 }
 
 // Find returns the bridge that a request names; "" names the first one.

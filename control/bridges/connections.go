@@ -57,7 +57,7 @@ func (bs *Bridges) connect(b *Bridge, c *connections) {
 		Switch: ofswitch.New(s.Configuration, b.Pipeline, s.Ports, s.Tracking, s.Log),
 		Name:   b.Name, DatapathID: c.DatapathID, Version: buildinfo.Own().String(),
 		Listeners: c.listeners, Following: ofconn.Following{Controllers: c.Controllers, Standalone: c.Standalone, Bare: c.bare, TLS: c.tls},
-		Fresh:  c.fresh,
+		Fresh: c.fresh, Bundles: bs.bundles,
 		Frames: func(enabled, misses, expired bool) { s.Frames.Set(b.Pipeline, enabled, misses, expired) },
 		Role:   func(nc net.Conn) (ofconn.Role, string) { return wireRole(s.Policy, nc) },
 		Log:    s.Log,

@@ -13,43 +13,35 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// This file has the bundles of a connection. A bundle keeps its messages as they came,
-// because decoded actions take up to 18 times as many bytes. The commit decodes them. One
-// commit of the service does so at a time.
+// This file has the bundles of a connection. A bundle keeps its messages as they came, in the
+// memory of BundlePool, because decoded actions take up to 18 times as many bytes. The commit
+// decodes them. One commit of all bridges does so at a time.
 
 const (
 	// maxBundles limits the open bundles of a connection. maxBundleItems limits the
 	// messages in all its bundles, maxBundleFrames the packet_outs among them,
-	// maxBundleActions their actions and maxBundleBytes their length. A bridge's bundles have
-	// at most maxBridgeBundleBytes. Further bundles and messages are refused and counted.
-	maxBundles           = 16
-	maxBundleItems       = 1 << 20
-	maxBundleFrames      = 1 << 10
-	maxBundleActions     = 6 << 20
-	maxBundleBytes       = 128 << 20
-	maxBridgeBundleBytes = 256 << 20
+	// maxBundleActions their actions. BundlePool limits their bytes. Further bundles and
+	// messages are refused and counted.
+	maxBundles       = 16
+	maxBundleItems   = 1 << 20
+	maxBundleFrames  = 1 << 10
+	maxBundleActions = 6 << 20
 	// bundleTimeout is the time without a message after which an open bundle is discarded.
 	bundleTimeout = 10 * time.Second
-	// messageBlock is the size of a block of messages in bytes. Long messages have blocks of
-	// their own, so at most an eighth of a block stays empty.
-	messageBlock = 64 << 10
-	// messageCost is the number of bytes that a message counts beyond its length: the slice
-	// that refers to it.
-	messageCost = 24
 )
 
 // bundles has the open bundles of a connection by id.
 type bundles struct {
-	service *Service
-	mu      sync.Mutex // guards the fields below, and each bundle's; no lock is taken under it
-	open    map[uint32]*bundle
-	total   bundleSize
-	ended   bool
+	conn  *Conn
+	mu    sync.Mutex // guards the fields below, and each bundle's; only BundlePool.mu is taken under it
+	open  map[uint32]*bundle
+	total bundleSize
+	ended bool
 }
 
 // bundleSize is what the bundles of a connection have of each limited thing.
 type bundleSize struct {
-	bytes                  int64
+	bytes                  int64 // of blocks
 	items, frames, actions int
 }
 
@@ -58,32 +50,17 @@ type bundleSize struct {
 type bundle struct {
 	flags    uint16
 	closed   bool
-	messages [][]byte // slices of blocks
-	block    []byte   // the newest block
+	messages messageStore
 	size     bundleSize
 	opening  []byte // message that opened the bundle, cut off; for an error
 	used     time.Time
 	timer    *time.Timer // discards the bundle
 }
 
-// add keeps a message. The bundle's owner holds the lock.
-func (b *bundle) add(m []byte) {
-	if len(m) > messageBlock/8 {
-		b.messages = append(b.messages, slices.Clone(m))
-		return
-	}
-	if cap(b.block)-len(b.block) < len(m) {
-		b.block = make([]byte, 0, messageBlock)
-	}
-	start := len(b.block)
-	b.block = append(b.block, m...)
-	b.messages = append(b.messages, b.block[start:len(b.block):len(b.block)])
-}
-
 // begin opens a bundle. message is the request that does so. The caller holds bs.mu.
-func (bs *bundles) begin(c *Conn, id uint32, flags uint16, message []byte) *bundle {
+func (bs *bundles) begin(id uint32, flags uint16, message []byte) *bundle {
 	b := &bundle{flags: flags, opening: append([]byte(nil), message[:min(len(message), 64)]...), used: time.Now()}
-	b.timer = time.AfterFunc(bs.service.setup.bundleTimeout, func() { c.expire(id, b) })
+	b.timer = time.AfterFunc(bs.conn.service.setup.bundleTimeout, func() { bs.conn.expire(id, b) })
 	bs.open[id] = b
 	return b
 }
@@ -96,18 +73,19 @@ func (bs *bundles) remove(id uint32) {
 	}
 }
 
-// take removes a bundle from the open ones. Its size still counts until release. The caller
-// holds bs.mu.
+// take removes a bundle from the open ones. Its messages stay, and count, until release. The
+// caller holds bs.mu.
 func (bs *bundles) take(id uint32, b *bundle) {
 	delete(bs.open, id)
 	b.timer.Stop()
 }
 
-// release ends the count of a bundle's size. The caller holds bs.mu.
+// release frees a bundle's messages. The caller holds bs.mu.
 func (bs *bundles) release(b *bundle) {
 	t := &bs.total
 	t.bytes, t.items, t.frames, t.actions = t.bytes-b.size.bytes, t.items-b.size.items, t.frames-b.size.frames, t.actions-b.size.actions
-	bs.service.bundleBytes.Add(-b.size.bytes)
+	b.messages.free()
+	bs.conn.service.setup.Bundles.reserve(bs.conn.holder, -b.size.bytes)
 }
 
 // end forgets all bundles.
@@ -150,7 +128,7 @@ func (c *Conn) expire(id uint32, b *bundle) {
 	}
 	bs.remove(id)
 	bs.mu.Unlock()
-	c.service.counts.BundlesExpired.Add(1)
+	c.service.setup.Bundles.countExpired()
 	// An error of the write ends the connection's reader, too.
 	_ = c.refuse(b.opening, refused(openflow.ErrBundleTimeout, "bundle: no message for too long"))
 }
@@ -199,7 +177,7 @@ func (c *Conn) controlBundle(r *ofp.Request, m *ofp.BundleMessage) (*bundle, err
 		case len(bs.open) >= maxBundles:
 			return nil, refused(openflow.ErrBundleOutOf, "bundle_control: too many bundles are open")
 		}
-		return bs.begin(c, m.ID, m.Flags, r.Message), nil
+		return bs.begin(m.ID, m.Flags, r.Message), nil
 	case ofp.BundleClose:
 		switch {
 		case b == nil:
@@ -231,8 +209,11 @@ func (c *Conn) commit(b *bundle, xid uint32) error {
 		return nil
 	}
 	var coded *openflow.CodedError
-	if errors.As(err, &coded) && failed < len(b.messages) {
-		m := b.messages[failed]
+	if errors.As(err, &coded) && failed < b.size.items {
+		var m []byte
+		for at, i := 0, 0; i <= failed; i++ {
+			m, at = b.messages.next(m[:0], at)
+		}
 		if err := c.refuse(m[:min(len(m), 64)], coded); err != nil {
 			return err
 		}
@@ -243,14 +224,19 @@ func (c *Conn) commit(b *bundle, xid uint32) error {
 // applyBundle decodes the messages of a bundle and applies them. failed is the index of the
 // message that was refused.
 func (c *Conn) applyBundle(b *bundle, xid uint32) (failed int, err error) {
-	c.service.committing.Lock()
-	defer c.service.committing.Unlock()
-	items := make([]ofproto.BundleItem, len(b.messages))
-	for i, m := range b.messages {
-		r, err := c.identify(m)
-		if err == nil {
-			items[i], err = c.bundleItem(&r)
-		}
+	pool := c.service.setup.Bundles
+	pool.committing.Lock()
+	defer pool.committing.Unlock()
+	items := make([]ofproto.BundleItem, b.size.items)
+	var m []byte
+	for at, i := 0, 0; i < len(items); i++ {
+		m, at = b.messages.next(m[:0], at)
+		pool.decoding.do(func() {
+			var r ofp.Request
+			if r, err = c.identify(m); err == nil {
+				items[i], err = c.bundleItem(&r)
+			}
+		})
 		if err != nil { // for example, the TLV map has changed since the message came
 			return i, err
 		}
@@ -264,10 +250,13 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 		return err
 	}
 	var item ofproto.BundleItem
-	inner, bad := c.identify(m.Inner)
-	if bad == nil {
-		item, bad = c.bundleItem(&inner)
-	}
+	var bad error
+	c.service.setup.Bundles.decoding.do(func() {
+		var inner ofp.Request
+		if inner, bad = c.identify(m.Inner); bad == nil {
+			item, bad = c.bundleItem(&inner)
+		}
+	})
 	bs := &c.bundles
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -276,7 +265,7 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 		if len(bs.open) >= maxBundles {
 			return refused(openflow.ErrBundleOutOf, "bundle_add_message: too many bundles are open")
 		}
-		b = bs.begin(c, m.ID, m.Flags, r.Message)
+		b = bs.begin(m.ID, m.Flags, r.Message)
 	}
 	b.used = time.Now()
 	switch {
@@ -289,24 +278,27 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 	case bad != nil:
 		return bad
 	}
-	size := bundleSize{bytes: int64(len(m.Inner)) + messageCost, items: 1, actions: actionsOf(&item)}
+	size := bundleSize{bytes: int64(b.messages.blocksFor(len(m.Inner))) * bundleBlock, items: 1, actions: actionsOf(&item)}
 	if item.Frame != nil {
 		size.frames = 1
 	}
-	if err := bs.charge(b, &size); err != nil {
-		c.service.counts.BundlesRefused.Add(1)
-		return err
+	err = bs.charge(b, &size)
+	if err == nil && b.messages.add(m.Inner) != nil {
+		bs.remove(m.ID)
+		err = refused(openflow.ErrBundleTooMany, "bundle_add_message: the machine has no memory for it")
 	}
-	b.add(m.Inner)
-	return nil
+	if err != nil {
+		c.service.setup.Bundles.countRefused()
+	}
+	return err
 }
 
 // charge adds the size of a message to its bundle, or refuses the message. OpenFlow's error
 // for a bundle that takes too much memory is MSG_TOO_MANY (1.4, 7.5.4.18). The caller holds
 // bs.mu.
 func (bs *bundles) charge(b *bundle, size *bundleSize) error {
-	limits := bs.service.setup.bundleLimits
-	t, used := &bs.total, &bs.service.bundleBytes
+	setup := &bs.conn.service.setup
+	limits, t := setup.bundleLimits, &bs.total
 	switch {
 	case bs.ended:
 		return refused(openflow.ErrBundleTooMany, "bundle_add_message: the connection has ended")
@@ -316,12 +308,8 @@ func (bs *bundles) charge(b *bundle, size *bundleSize) error {
 		return refused(openflow.ErrBundleTooMany, "bundle_add_message: too many packet_outs")
 	case t.actions+size.actions > limits.actions:
 		return refused(openflow.ErrBundleTooMany, "bundle_add_message: too many actions")
-	case t.bytes+size.bytes > limits.bytes:
-		return refused(openflow.ErrBundleTooMany, "bundle_add_message: out of memory for this connection's bundles")
-	}
-	if used.Add(size.bytes) > bs.service.setup.bridgeBundleBytes {
-		used.Add(-size.bytes)
-		return refused(openflow.ErrBundleTooMany, "bundle_add_message: out of memory for all bundles")
+	case !setup.Bundles.reserve(bs.conn.holder, size.bytes):
+		return refused(openflow.ErrBundleTooMany, "bundle_add_message: out of memory for this peer's bundles")
 	}
 	for _, s := range []*bundleSize{t, &b.size} {
 		s.bytes, s.items, s.frames, s.actions = s.bytes+size.bytes, s.items+size.items, s.frames+size.frames, s.actions+size.actions
@@ -370,7 +358,7 @@ func (c *Conn) bundleItem(r *ofp.Request) (item ofproto.BundleItem, err error) {
 		return ofproto.BundleItem{Group: &change.GroupMod}, err
 	case ofp.PacketOut:
 		out, err := ofp.DecodePacketOut(r)
-		return ofproto.BundleItem{Frame: &openflow.PacketOut{Flow: out.Match.Value, Frame: out.Frame, Actions: out.Actions}}, err
+		return ofproto.BundleItem{Frame: &openflow.PacketOut{Flow: out.Match.Value, Frame: slices.Clone(out.Frame), Actions: out.Actions}}, err
 	}
 	return item, refused(openflow.ErrBundleUnsup, "bundle_add_message: expected a flow_mod, a group_mod or a packet_out")
 }

@@ -3,6 +3,13 @@
 package ofconn
 
 import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +17,20 @@ import (
 	"weft/openflow/ofp"
 	"weft/openflow/ofp/ofptest"
 )
+
+// inUse returns the bytes of all bundles.
+func (p *BundlePool) inUse() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used
+}
+
+// expirations returns the number of bundles that ended because no message came.
+func (p *BundlePool) expirations() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.expired
+}
 
 // bundlePeer sends requests of bundles, with xid 2.
 type bundlePeer struct{ *peer }
@@ -33,59 +54,142 @@ func (p bundlePeer) errors() (codes []uint16) {
 	return codes
 }
 
-// The messages of bundles are limited in bytes, by connection and in all. A message beyond
-// a limit is refused and counted. What is committed, discarded or lost with its connection
-// no longer counts.
+// The memory of bundles is limited: a peer may have as much as it leaves free. A message
+// beyond this is refused and counted. What is committed, discarded or lost with its
+// connection no longer counts.
 func TestBundleBytes(t *testing.T) {
-	const text = "ip,actions=output:2"
-	size := int64(len(flow(t, openflow.Version14, 2, openflow.Add, text))) + messageCost
+	pool := NewBundlePool()
+	pool.limit = 6 * bundleBlock
+	var peers atomic.Int32
 	r := newRig(t, func(s *Setup) {
-		s.bundleLimits = bundleSize{bytes: 3 * size, items: 100, frames: 100, actions: 100}
-		s.bridgeBundleBytes = 4 * size
+		s.Bundles = pool
+		s.Role = func(net.Conn) (Role, string) { return Write, fmt.Sprint("peer ", (peers.Add(1)+1)/2) }
 	})
-	first, second := bundlePeer{r.connect(openflow.Version14)}, bundlePeer{r.connect(openflow.Version14)}
-	expect := func(p bundlePeer, refused uint64) {
+	connect := func() bundlePeer { return bundlePeer{r.connect(openflow.Version14)} }
+	first, again, second := connect(), connect(), connect()
+	expect := func(p bundlePeer, refused uint64, blocks int64) {
 		t.Helper()
 		for _, code := range p.errors() {
 			if code != 12 {
 				t.Errorf("error 17.%d, want 17.12", code)
 			}
 		}
-		if got := r.service.Counts().BundlesRefused.Load(); got != refused {
-			t.Errorf("%d messages refused, want %d", got, refused)
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		if pool.refused != refused || pool.used != blocks*bundleBlock {
+			t.Errorf("%d messages refused, %d bytes; want %d, and %d", pool.refused, pool.used, refused, blocks*bundleBlock)
 		}
 	}
-	for id := range uint32(4) {
-		first.add(id, text)
-	}
-	expect(first, 1) // its fourth
-	second.add(1, text)
-	second.add(1, text)
-	expect(second, 2) // the fifth of all
+	const text = "ip,actions=output:2"
+	first.add(0, text)
+	first.add(1, text)
+	expect(first, 0, 2)
+	again.add(0, text)
+	expect(again, 0, 3)
+	again.add(1, text) // a fourth block of six
+	expect(again, 1, 3)
+	second.add(0, text)
+	expect(second, 1, 4)
+	second.add(1, text) // two of six while one is free
+	expect(second, 2, 4)
 	first.control(0, ofp.BundleDiscard)
-	expect(first, 2)
-	second.add(1, text)
-	expect(second, 2)
 	first.control(1, ofp.BundleCommit)
-	expect(first, 2)
+	expect(first, 2, 2)
 	second.add(1, text)
-	expect(second, 2)
+	expect(second, 2, 3)
 	if r.sw.flows() != 1 {
 		t.Errorf("%d flows, want the committed one", r.sw.flows())
 	}
-	first.Close()
-	second.Close()
-	for end := time.Now().Add(patience); r.service.bundleBytes.Load() != 0; time.Sleep(time.Millisecond) {
+	for _, p := range []bundlePeer{first, again, second} {
+		p.Close()
+	}
+	for end := time.Now().Add(patience); pool.inUse() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d bytes count after their connections", r.service.bundleBytes.Load())
+			t.Fatalf("%d bytes count after their connections", pool.inUse())
 		}
+	}
+}
+
+// Messages come out of a messageStore as they went in, also across blocks, and an error of
+// the commit names the message that is refused.
+func TestMessageStore(t *testing.T) {
+	var s messageStore
+	defer s.free()
+	rng := rand.New(rand.NewPCG(1, 2))
+	var want [][]byte
+	for range 60 {
+		m := make([]byte, ofp.HeaderLen+rng.IntN(1<<16-ofp.HeaderLen))
+		if rng.IntN(2) == 0 {
+			m = m[:ofp.HeaderLen+rng.IntN(9)]
+		}
+		for i := range m {
+			m[i] = byte(rng.Uint32())
+		}
+		binary.BigEndian.PutUint16(m[2:], uint16(len(m)))
+		blocks := len(s.blocks) + s.blocksFor(len(m))
+		if err := s.add(m); err != nil || len(s.blocks) != blocks {
+			t.Fatalf("%d blocks (%v), want %d", len(s.blocks), err, blocks)
+		}
+		want = append(want, m)
+	}
+	var m []byte
+	offset := 0
+	for i := range want {
+		if m, offset = s.next(m[:0], offset); !bytes.Equal(m, want[i]) {
+			t.Fatalf("message %d has %d bytes, want %d", i, len(m), len(want[i]))
+		}
+	}
+	if offset != s.length || (s.length+bundleBlock-1)/bundleBlock != len(s.blocks) {
+		t.Errorf("%d of %d bytes read, %d blocks", offset, s.length, len(s.blocks))
+	}
+}
+
+// The error of a commit has the start of the message that is refused.
+func TestBundleNamesTheRefusedMessage(t *testing.T) {
+	r := newRig(t)
+	p := bundlePeer{r.connect(openflow.Version14)}
+	for i := range 3 {
+		p.add(1, fmt.Sprintf("in_port=%d,actions=2", i+1))
+	}
+	p.add(1, "check_overlap,actions=3")
+	p.control(1, ofp.BundleCommit)
+	kind, _, _ := errorOf(t, p.read())
+	if kind != 5 {
+		t.Errorf("error of type %d first, want that of a flow_mod", kind)
+	}
+	if kind, _, _ := errorOf(t, p.read()); kind != 17 || r.sw.flows() != 0 {
+		t.Errorf("error of type %d then, %d flows", kind, r.sw.flows())
+	}
+}
+
+// All connections get their turns, also while one of them waits for a rest.
+func TestTurn(t *testing.T) {
+	var turn turn
+	var ended sync.WaitGroup
+	busy, calls := 0, 0
+	for range 20 {
+		ended.Go(func() {
+			for range 100 {
+				turn.do(func() {
+					if busy++; busy != 1 {
+						t.Error("two at once")
+					}
+					calls++
+					busy--
+				})
+			}
+		})
+	}
+	ended.Wait()
+	if calls != 2000 || turn.waiting.Load() != 0 {
+		t.Errorf("%d calls, %d wait", calls, turn.waiting.Load())
 	}
 }
 
 // The actions of bundled messages are limited, too, because they are longer in memory than
 // in a message.
 func TestBundleActions(t *testing.T) {
-	r := newRig(t, func(s *Setup) { s.bundleLimits = bundleSize{bytes: 1 << 20, items: 100, frames: 100, actions: 5} })
+	r := newRig(t, func(s *Setup) { s.bundleLimits = bundleSize{items: 100, frames: 100, actions: 5} })
 	p := bundlePeer{r.connect(openflow.Version14)}
 	p.add(1, "ip,actions=output:1,ct(commit,exec(load:1->NXM_NX_CT_MARK[])),output:2")
 	p.add(1, "actions=output:1,output:2")
@@ -106,8 +210,8 @@ func TestIdleBundleEnds(t *testing.T) {
 	if codes := p.errors(); len(codes) != 1 || codes[0] != 2 || r.sw.flows() != 0 {
 		t.Errorf("the commit of a discarded bundle gets errors %v", codes)
 	}
-	if n := r.service.Counts().BundlesExpired.Load(); n != 1 || r.service.bundleBytes.Load() != 0 {
-		t.Errorf("%d bundles expired, %d bytes left", n, r.service.bundleBytes.Load())
+	if pool := r.service.setup.Bundles; pool.inUse() != 0 || pool.expirations() != 1 {
+		t.Errorf("%d bundles expired, %d bytes left", pool.expirations(), pool.inUse())
 	}
 }
 
@@ -139,10 +243,10 @@ func TestLongRequestKeepsBundles(t *testing.T) {
 	}
 	c.expire(1, b)
 	r.sw.mu.Unlock()
-	if p.barrier(); r.service.Counts().BundlesExpired.Load() != 0 {
+	if p.barrier(); r.service.setup.Bundles.expirations() != 0 {
 		t.Error("the bundle ends during a request")
 	}
-	for end := time.Now().Add(patience); r.service.Counts().BundlesExpired.Load() == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); r.service.setup.Bundles.expirations() == 0; time.Sleep(time.Millisecond) {
 		age()
 		c.expire(1, b) // the request ends behind its answer
 		if time.Now().After(end) {

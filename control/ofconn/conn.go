@@ -80,8 +80,10 @@ func newConn(s *Service, nc net.Conn, peer string, role Role) *Conn {
 	if a := nc.RemoteAddr(); a != nil && a.String() != "" && a.String() != "@" {
 		name = a.Network() + ":" + a.String()
 	}
-	return &Conn{service: s, net: nc, peer: peer, name: name, role: role, reader: bufio.NewReaderSize(newEagerReader(nc), readBuffer),
-		wake: make(chan struct{}, 1), master: ofp.RoleEqual, monitors: map[uint32]*monitor{}, bundles: bundles{service: s, open: map[uint32]*bundle{}}}
+	c := &Conn{service: s, net: nc, peer: peer, name: name, role: role, reader: bufio.NewReaderSize(newEagerReader(nc), readBuffer),
+		wake: make(chan struct{}, 1), master: ofp.RoleEqual, monitors: map[uint32]*monitor{}}
+	c.bundles = bundles{conn: c, open: map[uint32]*bundle{}}
+	return c
 }
 
 func (c *Conn) serve() {

@@ -131,7 +131,8 @@ type Setup struct {
 	Listeners []net.Listener
 	Role      func(net.Conn) (role Role, peer string)
 	Following
-	Fresh bool // the bridge is new, its tables are empty
+	Fresh   bool        // the bridge is new, its tables are empty
+	Bundles *BundlePool // memory of bundles, which bridges share; nil: one of its own
 	// Frames starts or stops the frames for controllers. They arrive at SendPacketIn.
 	// misses is true if a connection of OpenFlow 1.0 wants the frames that match no
 	// flow, expired if a connection wants the frames whose TTL dec_ttl finds expired.
@@ -141,8 +142,7 @@ type Setup struct {
 	helloTimeout        time.Duration // for tests; 0: the constant
 	remoteProbeInterval time.Duration // for tests; 0: the constant
 	bundleTimeout       time.Duration // for tests; 0: the constant
-	bundleLimits        bundleSize    // of a connection; for tests; 0: the constants
-	bridgeBundleBytes   int64         // for tests; 0: the constant
+	bundleLimits        bundleSize    // of a connection, without bytes; for tests; 0: the constants
 }
 
 // Role is what a peer may do.
@@ -183,9 +183,7 @@ type Service struct {
 	comparing sync.Mutex          // guards ports; taken before the locks of the switch
 	ports     map[uint32]ofp.Port // ports by number, as the peers know them; nil: no connection wants events
 
-	monitors    monitorCount
-	committing  sync.Mutex   // one commit of a bundle at a time; taken before the locks of the switch
-	bundleBytes atomic.Int64 // length of the messages in the bundles of all connections
+	monitors monitorCount
 
 	rate   rateLimit // frames to all controllers
 	counts Counts
@@ -201,9 +199,6 @@ type Counts struct {
 	Errors    atomic.Uint64 // error messages sent
 	PacketIns atomic.Uint64 // frames sent to controllers
 	Dropped   atomic.Uint64 // number of frames dropped because a peer did not read
-
-	BundlesRefused atomic.Uint64 // messages beyond a limit of bundles
-	BundlesExpired atomic.Uint64 // bundles discarded because no message came
 }
 
 // New returns a Service. Run starts it.
@@ -211,8 +206,10 @@ func New(s Setup) *Service {
 	s.helloTimeout = cmp.Or(s.helloTimeout, helloTimeout)
 	s.remoteProbeInterval = cmp.Or(s.remoteProbeInterval, remoteProbeInterval)
 	s.bundleTimeout = cmp.Or(s.bundleTimeout, bundleTimeout)
-	s.bundleLimits = cmp.Or(s.bundleLimits, bundleSize{bytes: maxBundleBytes, items: maxBundleItems, frames: maxBundleFrames, actions: maxBundleActions})
-	s.bridgeBundleBytes = cmp.Or(s.bridgeBundleBytes, maxBridgeBundleBytes)
+	s.bundleLimits = cmp.Or(s.bundleLimits, bundleSize{items: maxBundleItems, frames: maxBundleFrames, actions: maxBundleActions})
+	if s.Bundles == nil {
+		s.Bundles = NewBundlePool()
+	}
 	return &Service{setup: s, log: s.Log, changed: make(chan struct{}, 1), following: s.Following, conns: map[*Conn]struct{}{}, holders: map[string]int{}}
 }
 
@@ -293,8 +290,6 @@ func (s *Service) LimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "openflow_connections", Unit: "connections", Holder: limits.All(), Used: uint64(s.accepted[local] + s.accepted[remote]),
 		Guarantee: maxLocalConnections, Limit: maxLocalConnections + maxRemoteConnections, Refused: s.counts.Refused.Load(), Evicted: s.counts.GaveWay.Load()})
 	emit(limits.Row{Name: "openflow_frames", Unit: "frames a second", Holder: limits.All(), Limit: maxPacketIns, Refused: s.counts.Dropped.Load()})
-	emit(limits.Row{Name: "openflow_bundles", Unit: "bytes", Holder: limits.All(), Used: uint64(max(s.bundleBytes.Load(), 0)),
-		Limit: maxBridgeBundleBytes, Refused: s.counts.BundlesRefused.Load(), Evicted: s.counts.BundlesExpired.Load()})
 	s.monitors.limitRows(emit)
 	rows := map[string]limits.Row{}
 	for c := range s.conns {

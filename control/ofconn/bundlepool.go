@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/control/limits"
+	"weft/openflow/ofp"
+)
+
+// BundlePool has the memory of the bundles of all bridges. The messages are outside of Go's
+// heap: the heap grows to twice its live bytes before a collection, and bundles of 256 MiB
+// would make control 600 MiB larger.
+type BundlePool struct {
+	decoding   turn
+	committing sync.Mutex // one commit of a bundle at a time; taken before the locks of the switch
+
+	mu      sync.Mutex // guards the fields below; no lock is taken under it
+	limit   int64
+	used    int64
+	holders map[string]int64 // bytes by Conn.holder
+	refused uint64           // messages beyond a limit of bundles
+	expired uint64           // bundles discarded because no message came
+}
+
+// maxAllBundleBytes limits the memory of the bundles of all bridges. The bundles of one peer
+// may have as many bytes as they leave free: one peer alone gets half.
+const maxAllBundleBytes = 256 << 20
+
+// NewBundlePool returns a pool of maxAllBundleBytes.
+func NewBundlePool() *BundlePool {
+	return &BundlePool{limit: maxAllBundleBytes, holders: map[string]int64{}}
+}
+
+// reserve counts n more bytes of a peer. It returns false, and counts none, if the peer would
+// have more than it leaves free.
+func (p *BundlePool) reserve(holder string, n int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n > 0 && p.holders[holder]+n > p.limit-p.used-n {
+		return false
+	}
+	p.used += n
+	if p.holders[holder] += n; p.holders[holder] == 0 {
+		delete(p.holders, holder)
+	}
+	return true
+}
+
+func (p *BundlePool) countRefused() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused++
+}
+
+func (p *BundlePool) countExpired() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expired++
+}
+
+// LimitRows is a limits.Source.
+func (p *BundlePool) LimitRows(emit func(limits.Row)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	emit(limits.Row{Name: "openflow_bundles", Unit: "bytes", Holder: limits.All(), Used: uint64(p.used), Limit: uint64(p.limit),
+		Refused: p.refused, Evicted: p.expired})
+	for holder, used := range p.holders {
+		emit(limits.Row{Name: "openflow_bundles", Unit: "bytes", Holder: limits.Peer(holder), Used: uint64(used), Limit: uint64(used + (p.limit-p.used-used)/2)})
+	}
+}
+
+// bundleBlock is the unit in bytes in which bundles get memory. A message may begin in one
+// block and end in the next one.
+const bundleBlock = 64 << 10
+
+// messageStore has messages one after the other, in blocks. Its zero value is empty.
+type messageStore struct {
+	blocks [][]byte
+	length int // bytes of all messages
+}
+
+// blocksFor returns the number of blocks that a message of n bytes needs in addition.
+func (s *messageStore) blocksFor(n int) int {
+	return (s.length+n+bundleBlock-1)/bundleBlock - len(s.blocks)
+}
+
+// add appends a message.
+func (s *messageStore) add(m []byte) error {
+	for range s.blocksFor(len(m)) {
+		block, err := unix.Mmap(-1, 0, bundleBlock, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			return err
+		}
+		s.blocks = append(s.blocks, block)
+	}
+	for len(m) > 0 {
+		n := copy(s.blocks[s.length/bundleBlock][s.length%bundleBlock:], m)
+		s.length, m = s.length+n, m[n:]
+	}
+	return nil
+}
+
+// read appends the n bytes from an offset on to b.
+func (s *messageStore) read(b []byte, offset, n int) []byte {
+	for n > 0 {
+		part := s.blocks[offset/bundleBlock][offset%bundleBlock:]
+		part = part[:min(n, len(part))]
+		b, offset, n = append(b, part...), offset+len(part), n-len(part)
+	}
+	return b
+}
+
+// next appends the message at an offset to b. It returns the offset of the next one, too.
+func (s *messageStore) next(b []byte, offset int) (message []byte, end int) {
+	var header [ofp.HeaderLen]byte
+	n := int(binary.BigEndian.Uint16(s.read(header[:0], offset, len(header))[2:]))
+	return s.read(b, offset, n), offset + n
+}
+
+// free returns the memory to the kernel.
+func (s *messageStore) free() {
+	for _, b := range s.blocks {
+		_ = unix.Munmap(b) // fails only for an address that is no mapping
+	}
+	*s = messageStore{}
+}
+
+// turn lets one connection at a time decode the messages of bundles. Decoding takes all the
+// time that the peers' messages are there, and the Go runtime lets each of 100 goroutines
+// compute for 10 ms before it looks at the sockets of others: an attach took 10 s.
+type turn struct {
+	mu      sync.Mutex
+	waiting atomic.Int32
+	spent   time.Duration // since the last rest; guarded by mu
+}
+
+const (
+	// turnTime is the time of decoding after which a turn rests, if connections wait for it.
+	turnTime = 2 * time.Millisecond
+	// turnRest is the length of a rest. The runtime looks at the sockets of others meanwhile.
+	turnRest = time.Millisecond
+)
+
+// do calls f in its turn.
+func (t *turn) do(f func()) {
+	t.waiting.Add(1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	others := t.waiting.Add(-1) > 0
+	began := time.Now()
+	f()
+	if t.spent += time.Since(began); t.spent >= turnTime {
+		t.spent = 0
+		if others {
+			time.Sleep(turnRest)
+		}
+	}
+}
