@@ -52,3 +52,32 @@ func TestUsersAgainstASearch(t *testing.T) {
 		}
 	}
 }
+
+// The parts of an index have each megaflow once, and Present finds those that were removed.
+func TestPartsHaveAllMegaflows(t *testing.T) {
+	f := New(sizes)
+	f.reserve(2*PartSlots + 7)
+	var want []*Megaflow
+	for slot := range f.slots {
+		if slot%3 != 0 {
+			f.slots[slot] = &Megaflow{Slot: uint32(slot)}
+			want = append(want, f.slots[slot])
+		}
+	}
+	var got, part []*Megaflow
+	parts := 0
+	for next := uint32(0); parts == 0 || next != 0; parts++ {
+		part, next = f.Part(part, next)
+		got = append(got, part...)
+	}
+	if !slices.Equal(got, want) || parts != 3 {
+		t.Errorf("%d parts have %d megaflows, want 3 parts with %d", parts, len(got), len(want))
+	}
+	f.slots[1], f.slots[2] = nil, &Megaflow{Slot: 2}
+	if got := f.Present(slices.Clone(want)); !slices.Equal(got, want[2:]) {
+		t.Errorf("%d megaflows are present, want %d", len(got), len(want)-2)
+	}
+	if part, next := New(sizes).Part(nil, 0); len(part) != 0 || next != 0 {
+		t.Errorf("an empty index has a part with %d megaflows, and one from slot %d", len(part), next)
+	}
+}

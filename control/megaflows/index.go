@@ -384,6 +384,34 @@ func (f *Index) List() []*Megaflow {
 	return all
 }
 
+// PartSlots is the number of slots of a part of the index, see Part.
+const PartSlots = 2048
+
+// Part returns the megaflows of the PartSlots slots that begin at from, in the order of their
+// slots, in the memory of list. next is the first slot of the next part; 0: there is none.
+func (f *Index) Part(list []*Megaflow, from uint32) (part []*Megaflow, next uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	part = list[:0]
+	end := min(from+PartSlots, uint32(len(f.slots)))
+	for _, m := range f.slots[min(from, end):end] {
+		if m != nil {
+			part = append(part, m)
+		}
+	}
+	if end == uint32(len(f.slots)) {
+		return part, 0
+	}
+	return part, end
+}
+
+// Present removes the megaflows from list that are not in the index any more.
+func (f *Index) Present(list []*Megaflow) []*Megaflow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.DeleteFunc(list, func(m *Megaflow) bool { return f.slots[m.Slot] != m })
+}
+
 // At returns the megaflow of a slot, or nil.
 func (f *Index) At(slot uint32) *Megaflow {
 	f.mu.Lock()

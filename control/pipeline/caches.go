@@ -3,7 +3,9 @@
 package pipeline
 
 import (
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"weft/control/loop"
 	"weft/control/megaflows"
@@ -75,11 +77,21 @@ func (pl *Pipeline) evict(list []*megaflows.Megaflow) {
 	if len(list) == 0 {
 		return
 	}
-	list = pl.megaflows.Forget(list, func(m *megaflows.Megaflow) {
-		pl.reclaim(m) // first, so that the worker then takes the last counts of the kernel
-		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.Slot, nil))
-	})
+	gone := list[:0]
+	for part := range slices.Chunk(list, megaflows.PartSlots) { // misses are answered in between
+		gone = append(gone, pl.megaflows.Forget(part, func(m *megaflows.Megaflow) {
+			pl.reclaim(m) // first, so that the worker then takes the last counts of the kernel
+			pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.Slot, nil))
+		})...)
+	}
 	_ = pl.workers.WaitApplied() // error ignored: the counts of a dead engine can still be read
+	for part := range slices.Chunk(gone, megaflows.PartSlots) {
+		pl.end(part)
+	}
+}
+
+// end counts the last frames of megaflows that no worker has any more, and frees their slots.
+func (pl *Pipeline) end(list []*megaflows.Megaflow) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	for _, m := range list {
@@ -118,6 +130,15 @@ func (pl *Pipeline) pull(m *megaflows.Megaflow) {
 	}
 }
 
+// idleTime returns the time since the last known frame of megaflow m, or since it was made. It
+// returns 0 if m has frames that pull has not counted yet. The caller holds Pipeline.mu.
+func (pl *Pipeline) idleTime(m *megaflows.Megaflow, now uint64) time.Duration {
+	if packets, _, _ := pl.workers.Statistics(m.Slot, m.Generation); packets != pl.counters.Slots[m.Slot].Packets {
+		return 0
+	}
+	return time.Duration(now - min(now, m.UsedNS))
+}
+
 // creditCounted adds packets and bytes to the statistics of tables, groups and patch
 // ports. rules are the rules that the packets matched.
 func (pl *Pipeline) creditCounted(rules []*ofproto.Rule, counted *megaflows.Counted, packets, bytes uint64) {
@@ -130,9 +151,28 @@ func (pl *Pipeline) creditCounted(rules []*ofproto.Rule, counted *megaflows.Coun
 	pl.creditPatches(counted.Patches, packets, bytes)
 }
 
+// pullAll pulls the counts of all megaflows. The caller holds Pipeline.mu for writing.
 func (pl *Pipeline) pullAll() {
 	for _, m := range pl.megaflows.List() {
 		pl.pull(m)
+	}
+}
+
+// pullInTurns pulls the counts of all megaflows, with answers to misses in between. So all frames
+// count that the workers counted before the call, and some of the later ones. The caller holds the
+// configuration lock, so that no megaflow is removed meanwhile, but not Pipeline.mu.
+func (pl *Pipeline) pullInTurns() {
+	var part []*megaflows.Megaflow
+	for next := uint32(0); ; {
+		part, next = pl.megaflows.Part(part, next)
+		pl.mu.Lock()
+		for _, m := range part {
+			pl.pull(m)
+		}
+		pl.mu.Unlock()
+		if next == 0 {
+			return
+		}
 	}
 }
 

@@ -294,9 +294,9 @@ func (b *Bridge) SendExceptions(misses, expired bool) {
 // entry of the counter region). It returns the rows of removed rules, which the caller
 // releases after revalidation.
 func (pl *Pipeline) alter(apply func(now uint64) (ofproto.Changes, error)) (changes ofproto.Changes, removed []uint32, err error) {
+	pl.pullInTurns() // earlier counts belong to the old rules
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	pl.pullAll() // earlier counts belong to the old rules
 	if changes, err = apply(clock.Monotonic()); err != nil {
 		return changes, nil, err
 	}

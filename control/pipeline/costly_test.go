@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"weft/control/megaflows"
 	"weft/control/workers/workertest"
 	"weft/datapath"
+	"weft/flowtable"
 )
 
 // A revalidation that takes long removes the megaflows of ports whose translations are
@@ -29,6 +31,7 @@ func TestCostlyMegaflowsAreRemoved(t *testing.T) {
 	if owned[1] == 0 || owned[2] == 0 {
 		t.Fatalf("megaflows by port: %v", owned)
 	}
+	f.age(-time.Hour) // however slow the test is, all megaflows are in use
 	stale := f.P.StaleOf(1)
 	for _, m := range stale {
 		if m.Owner != 1 {
@@ -38,6 +41,34 @@ func TestCostlyMegaflowsAreRemoved(t *testing.T) {
 	if len(stale) != owned[1] {
 		t.Errorf("%d megaflows are removed, want %d", len(stale), owned[1])
 	}
+}
+
+// A revalidation that takes long removes the megaflows that got no frame for a while.
+func TestUnusedMegaflowsAreRemoved(t *testing.T) {
+	f := newRig(t)
+	f.Add("priority=10,udp,tp_dst=9,actions=drop\npriority=20,udp,tp_dst=9,nw_src=10.0.0.0/24,actions=drop\n")
+	send := func(src uint32) {
+		f.Worker().Frame(workertest.UDPKey(1, src, 2, 9), 100)
+		f.Settle()
+	}
+	send(1)
+	send(1 << 9)
+	if n := f.P.Counts().Megaflows; n != 2 {
+		t.Fatalf("%d megaflows, want 2", n)
+	}
+	tx := f.Configuration.Begin() // no sweep counts the new frame
+	defer tx.Commit()
+	f.age(2 * time.Second)
+	send(1)
+	stale := f.P.StaleOf(7) // a port without megaflows
+	if len(stale) != 1 || sourceOf(stale[0])&0xffff != 1<<9 {
+		t.Errorf("%d megaflows are removed, want the one without a new frame", len(stale))
+	}
+}
+
+func sourceOf(m *megaflows.Megaflow) uint64 {
+	key := m.Key()
+	return key[flowtable.WIPv4] >> 32
 }
 
 // A batch of misses whose time is up ends after the translation in progress.

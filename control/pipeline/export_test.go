@@ -39,7 +39,7 @@ func (pl *Pipeline) AnswerWithin(limit time.Duration, misses []datapath.Upcall) 
 // StaleOf returns the megaflows that a revalidation out of time removes, if those of an
 // owner have taken long so far.
 func (pl *Pipeline) StaleOf(owner uint32) []*megaflows.Megaflow {
-	r := revalidation{pl: pl, pick: func(*megaflows.Megaflow) bool { return true }, spent: revalidateTime + 1,
+	r := revalidation{pl: pl, pick: anyMegaflow, spent: revalidateTime + 1,
 		costs: map[uint32]*ownerCost{owner: {translations: 10, spent: 10*costlyTranslation + 1}}}
 	for list := pl.megaflows.List(); len(list) > 0; {
 		list = list[r.chunk(list):]

@@ -10,6 +10,7 @@ import (
 	"weft/control/megaflows"
 	"weft/control/pipeline/pipelinetest"
 	"weft/control/workers/workertest"
+	"weft/datapath"
 	"weft/flowtable"
 )
 
@@ -28,23 +29,14 @@ func TestIdleMegaflowsExpire(t *testing.T) {
 	f.Add("priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop")
 	frame(1, 0x020000000001)
 	frame(1, 0x020000000002)
-	// age makes all last hits older.
-	age := func(duration time.Duration) {
-		f.P.Mu().Lock()
-		defer f.P.Mu().Unlock()
-		for _, m := range f.P.Index().List() {
-			f.P.Pull(m)
-			m.UsedNS -= min(m.UsedNS, uint64(duration))
-		}
-	}
-	age(megaflows.Idle * 6 / 10)
+	f.age(megaflows.Idle * 6 / 10)
 	f.P.Sweep()
 	if n := f.P.Counts().Megaflows; n != 2 {
 		t.Fatalf("%d megaflows before their time", n)
 	}
 	frame(1, 0x020000000001)
 	f.P.Sweep() // credits the hit
-	age(megaflows.Idle / 2)
+	f.age(megaflows.Idle / 2)
 	f.P.Sweep()
 	if n := f.P.Counts().Megaflows; n != 1 {
 		t.Errorf("%d megaflows, of which one was hit", n)
@@ -76,4 +68,44 @@ func TestIdleMegaflowsOfAFullPortGoSooner(t *testing.T) {
 	if one, two := f.Used("megaflows", limits.Port(1)), f.Used("megaflows", limits.Port(2)); one != 0 || two != 1 {
 		t.Errorf("megaflows left: %d of port 1, %d of port 2", one, two)
 	}
+}
+
+// A sweep handles all parts of the megaflows: it removes the idle ones, and keeps the recirc_ids of the
+// others.
+func TestSweepHandlesEachPart(t *testing.T) {
+	sizes := pipelinetest.Sizes
+	defer func() { pipelinetest.Sizes = sizes }()
+	pipelinetest.Sizes.Cache.Megaflows, pipelinetest.Sizes.Cache.Actions = 4*megaflows.PartSlots, 16*megaflows.PartSlots
+	f := newRig(t)
+	f.VXLANPorts(1)
+	// each address needs its own megaflow, because a flow matches dl_dst
+	f.Add("priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop", "udp,tp_dst=9,actions=ct(table=1,zone=1)",
+		"udp,tp_dst=8,actions=ct(table=2,zone=1)")
+	tx := f.Configuration.Begin() // no sweep before all megaflows exist
+	for i := range uint32(megaflows.PartSlots + 100) {
+		f.install(workertest.UDPKey(1, 3, 2+i, 9))
+	}
+	f.install(workertest.UDPKey(1, 3, 2, 8)) // in the last part
+	list := f.P.Index().List()
+	if n := f.P.Recircs().Len(); len(list) != megaflows.PartSlots+101 || n != 2 {
+		t.Fatalf("%d megaflows with %d recirc_ids, want %d with 2", len(list), n, megaflows.PartSlots+101)
+	}
+	f.age(megaflows.Idle + time.Second)
+	f.P.Mu().Lock()
+	list[len(list)-1].UsedNS += uint64(time.Hour)
+	f.P.Mu().Unlock()
+	tx.Commit()
+	f.P.Sweep()
+	f.P.Sweep() // the second one collects unused recirc_ids
+	if got := f.P.Index().List(); len(got) != 1 || got[0] != list[len(list)-1] {
+		t.Errorf("%d megaflows after the sweep, want the used one", len(got))
+	}
+	if n := f.P.Recircs().Len(); n != 1 {
+		t.Errorf("%d recirc_ids after the sweep, want that of the used megaflow", n)
+	}
+}
+
+// install installs the megaflow of a frame with this key.
+func (f *rig) install(key flowtable.Key) {
+	f.P.Answer(f.P.Workers(), []datapath.Upcall{{Op: datapath.UpMiss, Key: key}})
 }

@@ -156,8 +156,8 @@ func (l *learner) teach(batch []lesson) (repeats []lesson) {
 	var changes []ofproto.Changes
 	var tables xlate.TableSet
 	var removed []uint32
+	pl.pullInTurns()
 	pl.mu.Lock()
-	pl.pullAll()
 	now, env := clock.Monotonic(), pl.env()
 	for i := range batch {
 		one := &batch[i]

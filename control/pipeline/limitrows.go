@@ -20,6 +20,7 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.addressLimitRows(emit)
 	pl.questions.LimitRows(emit)
 	emit(limits.Row{Name: "costly_megaflows", Unit: "entries", Holder: limits.All(), Evicted: pl.untranslated.Load()})
+	emit(limits.Row{Name: "unused_megaflows", Unit: "entries", Holder: limits.All(), Evicted: pl.unused.Load()})
 	notes, evicted := pl.notes.NoteUse()
 	emit(limits.Row{Name: "controller_notes", Unit: "entries", Holder: limits.All(), Used: uint64(notes), Limit: xlate.MaxNotes, Evicted: evicted})
 }

@@ -9,7 +9,7 @@
 //   - caches.go: megaflows in the workers, and their counts
 //   - offload.go: megaflows between network devices run in the kernel
 //   - changes.go, reading.go: the interface of control/tables and control/ofswitch
-//   - revalidate.go: megaflows after a change, and timeouts
+//   - revalidate.go: megaflows after a change; sweep.go: statistics and timeouts
 //   - learn.go: flows of learn actions
 //   - packetout.go, resume.go: frames that the operator or a controller sends
 //   - portmeters.go: the token buckets of queues and of policing
@@ -112,6 +112,7 @@ type Pipeline struct {
 	macsStale       chan struct{}    // a message wakes up maintain after addresses were learned
 	refusals        atomic.Uint64    // number of misses executed without a megaflow
 	untranslated    atomic.Uint64    // number of megaflows removed because their translation takes long
+	unused          atomic.Uint64    // number of megaflows removed by revalidations because they got no frame
 	// answerTimes counts answered misses by their time.
 	answerTimes answerTimes
 	returning   atomic.Bool // a call of returnMemory is due

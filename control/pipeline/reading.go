@@ -47,13 +47,10 @@ func (pl *Pipeline) InTurns(n int, f func(i int)) {
 	}
 }
 
-// PullCounts updates the statistics of rules and groups from all workers. The caller
-// holds the configuration lock.
-func (pl *Pipeline) PullCounts() {
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	pl.pullAll()
-}
+// PullCounts updates the statistics of rules and groups from all workers. Afterwards they
+// include all frames that the workers counted before the call, and some of the later ones. The
+// caller holds the configuration lock.
+func (pl *Pipeline) PullCounts() { pl.pullInTurns() }
 
 // Megaflows returns the megaflows in the workers' caches.
 func (pl *Pipeline) Megaflows() *megaflows.Index { return pl.megaflows }

@@ -4,7 +4,6 @@ package pipeline
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"time"
 
@@ -14,29 +13,25 @@ import (
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow/fdb"
-	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
 
 const (
-	// sweepInterval is the interval of sweeps, which update statistics and apply
-	// timeouts.
-	sweepInterval = time.Second
 	// macPause is the shortest interval between two revalidations after addresses were
 	// learned. It limits the work that an attacker can cause with many addresses.
 	macPause = 20 * time.Millisecond
-	// askAgain is the lifetime of a megaflow whose translation lacked an address or room in
-	// a quota (Megaflow.Brief). Afterwards, a frame asks again.
-	askAgain = 5 * time.Second
 	// translateChunk is the number of translations, and translateTime the time of
 	// translations, after which Pipeline.mu is released for a moment.
 	translateChunk = 256
 	translateTime  = 2 * time.Millisecond
 	// After revalidateTime, a revalidation removes the megaflows of the owners whose
-	// translations are costly: they take over costlyTranslation on average. The
-	// configuration lock is so held for a limited time, whatever these owners send.
+	// translations are costly: they take over costlyTranslation on average. It also removes
+	// megaflows without a frame within the last unusedTime, because a miss costs as much as a
+	// translation, and most of them will get no frame any more. The configuration lock is so held
+	// for a limited time, whatever these owners send.
 	revalidateTime    = 250 * time.Millisecond
 	costlyTranslation = 500 * time.Microsecond
+	unusedTime        = time.Second
 	// mostTranslation is the time that one translation counts at most, because the machine
 	// may suspend the thread in it.
 	mostTranslation = 4 * costlyTranslation
@@ -53,7 +48,7 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 			pl.sweep()
 		case <-pl.macsStale:
 			began := time.Now()
-			pl.configuration.Do(func(tx *change.Tx) { pl.RevalidateAddresses() })
+			pl.revalidateAddressesInTurns()
 			// the pause is twice as long as the revalidation, which so uses at most a
 			// third of a core
 			if !loop.Sleep(ctx, max(macPause, 2*time.Since(began))) {
@@ -73,15 +68,29 @@ func (pl *Pipeline) revalidate(pick func(*megaflows.Megaflow) bool) {
 // stale translates the picked megaflows of a list again. It returns those with a different
 // result, and those that it has no time to translate.
 func (pl *Pipeline) stale(list []*megaflows.Megaflow, pick func(*megaflows.Megaflow) bool) []*megaflows.Megaflow {
-	r := revalidation{pl: pl, pick: pick, costs: map[uint32]*ownerCost{}}
+	r := newRevalidation(pl, pick)
+	r.translate(list)
+	r.end()
+	return r.stale
+}
+
+func newRevalidation(pl *Pipeline, pick func(*megaflows.Megaflow) bool) *revalidation {
+	return &revalidation{pl: pl, pick: pick, costs: map[uint32]*ownerCost{}}
+}
+
+func (r *revalidation) translate(list []*megaflows.Megaflow) {
 	for len(list) > 0 {
 		list = list[r.chunk(list[:min(len(list), translateChunk)]):]
 	}
+}
+
+// end counts the megaflows that were removed without a translation.
+func (r *revalidation) end() {
+	r.pl.unused.Add(uint64(r.unused))
 	if r.untranslated > 0 {
-		pl.untranslated.Add(uint64(r.untranslated))
-		pl.log.Warn("megaflows were removed because their translation takes long", "megaflows", r.untranslated)
+		r.pl.untranslated.Add(uint64(r.untranslated))
+		r.pl.log.Warn("megaflows were removed because their translation takes long", "megaflows", r.untranslated)
 	}
-	return r.stale
 }
 
 // revalidation is the state of one call of stale.
@@ -91,7 +100,8 @@ type revalidation struct {
 	stale        []*megaflows.Megaflow
 	spent        time.Duration         // time of all translations
 	costs        map[uint32]*ownerCost // by owner
-	untranslated int                   // number of megaflows that are stale for lack of time
+	untranslated int                   // number of costly megaflows that are stale for lack of time
+	unused       int                   // number of unused megaflows that are
 }
 
 // ownerCost has the number of translations for an owner, and their time.
@@ -112,10 +122,55 @@ func (r *revalidation) hasNoTime(c *ownerCost) bool {
 func (pl *Pipeline) RevalidateAddresses() {
 	changes := pl.macs.TakeChanges()
 	if changes.All() {
-		pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Addresses() })
+		pl.revalidate((*megaflows.Megaflow).Addresses)
 		return
 	}
-	pl.evict(pl.stale(pl.megaflows.Using(&changes), func(*megaflows.Megaflow) bool { return true }))
+	pl.evict(pl.stale(pl.megaflows.Using(&changes), anyMegaflow))
+}
+
+func anyMegaflow(*megaflows.Megaflow) bool { return true }
+
+// revalidateAddressesInTurns is RevalidateAddresses for changes of which nobody waits for the
+// effect. Other changes and answers of the API take turns with its parts. A megaflow that is
+// installed meanwhile has been translated with the new addresses.
+func (pl *Pipeline) revalidateAddressesInTurns() {
+	var list []*megaflows.Megaflow // those that use changed addresses
+	all := false                   // any address may have changed
+	pl.configuration.Do(func(*change.Tx) {
+		changes := pl.macs.TakeChanges()
+		if all = changes.All(); !all {
+			list = pl.megaflows.Using(&changes)
+		}
+	})
+	r := newRevalidation(pl, (*megaflows.Megaflow).Addresses)
+	if !all {
+		for part := range slices.Chunk(list, translateChunk) {
+			r.turn(func() []*megaflows.Megaflow { return pl.megaflows.Present(part) })
+		}
+		r.end()
+		return
+	}
+	var part []*megaflows.Megaflow
+	for next := uint32(0); ; {
+		r.turn(func() []*megaflows.Megaflow {
+			part, next = pl.megaflows.Part(part, next)
+			return part
+		})
+		if next == 0 {
+			r.end()
+			return
+		}
+	}
+}
+
+// turn is a transaction that translates the megaflows of a part, and removes the stale ones. The
+// transaction calls part.
+func (r *revalidation) turn(part func() []*megaflows.Megaflow) {
+	r.pl.configuration.Do(func(*change.Tx) {
+		r.translate(part())
+		r.pl.evict(r.stale)
+		r.stale = r.stale[:0]
+	})
 }
 
 // chunk handles the first megaflows of a list, as many as translateTime allows, and returns
@@ -139,6 +194,11 @@ func (r *revalidation) chunk(list []*megaflows.Megaflow) int {
 		if r.hasNoTime(c) {
 			r.stale = append(r.stale, m)
 			r.untranslated++
+			continue
+		}
+		if r.spent > revalidateTime && pl.idleTime(m, start) > unusedTime {
+			r.stale = append(r.stale, m)
+			r.unused++
 			continue
 		}
 		if !r.holds(m, env) {
@@ -189,86 +249,4 @@ func within(a, b *flowtable.Key) bool {
 		}
 	}
 	return true
-}
-
-// sweep updates statistics, and removes expired megaflows, flows, addresses and
-// tunnel templates.
-func (pl *Pipeline) sweep() {
-	pl.configuration.Do(func(tx *change.Tx) {
-		now := clock.Monotonic()
-		var idle []*megaflows.Megaflow
-		pl.mu.Lock()
-		list := pl.megaflows.List()
-		stays := pl.megaflows.Stays()
-		for _, m := range list {
-			pl.pull(m)
-			if now-min(now, m.UsedNS) > uint64(stays[m.Owner]) || m.Brief && now-min(now, m.MadeNS) > uint64(askAgain) {
-				idle = append(idle, m)
-			}
-		}
-		var expired []*ofproto.Rule
-		pl.visitTables(func(tables *ofproto.Tables) { expired = append(expired, tables.Expire(now)...) })
-		rows := pl.rules.Rows(expired)
-		aged := pl.macs.Expire(now) > 0
-		pl.templates.MarkUsed(templatesOf(list))
-		pl.recircs.Collect(recircsOf(list))
-		pl.options.Collect(optionsOf(list))
-		pl.mu.Unlock()
-
-		pl.evict(idle)
-		if len(expired) > 0 {
-			if err := pl.rules.RemoveFlows(rows); err != nil {
-				pl.log.Error("cannot remove expired flows from the state file", "error", err)
-			}
-			var tables xlate.TableSet
-			changedTables(&ofproto.Changes{Removed: expired}, &tables)
-			pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
-			pl.tell(&ofproto.Changes{Removed: expired})
-			pl.releaseRows(rows)
-		}
-		if aged {
-			pl.RevalidateAddresses()
-		}
-	})
-}
-
-// templatesOf returns the tunnel templates that megaflows use.
-func templatesOf(list []*megaflows.Megaflow) iter.Seq[uint32] {
-	return func(yield func(uint32) bool) {
-		for _, m := range list {
-			for i := range m.Actions {
-				if a := &m.Actions[i]; a.Op == flowtable.OpTunnel && !yield(a.U32) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// optionsOf returns the function used, which reports whether a megaflow of the list matches
-// the Geneve options with a hash.
-func optionsOf(list []*megaflows.Megaflow) (used func(hash uint64) bool) {
-	hashes := map[uint64]bool{}
-	for _, m := range list {
-		key := m.Key()
-		if hash := key[flowtable.WTunOpts]; hash != 0 {
-			hashes[hash] = true
-		}
-	}
-	return func(hash uint64) bool { return hashes[hash] }
-}
-
-// recircsOf returns the function used, which reports whether a megaflow of the list
-// uses a recirc_id.
-func recircsOf(list []*megaflows.Megaflow) (used func(id uint32) bool) {
-	ids := map[uint32]bool{}
-	for _, m := range list {
-		ids[m.Recirc()] = true
-		for i := range m.Actions {
-			if m.Actions[i].Op == flowtable.OpRecirc {
-				ids[m.Actions[i].U32] = true
-			}
-		}
-	}
-	return func(id uint32) bool { return ids[id] }
 }

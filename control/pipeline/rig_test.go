@@ -4,6 +4,7 @@ package pipeline_test
 
 import (
 	"testing"
+	"time"
 
 	"weft/control/pipeline/pipelinetest"
 )
@@ -12,3 +13,13 @@ import (
 type rig struct{ *pipelinetest.Rig }
 
 func newRig(t testing.TB) *rig { return &rig{pipelinetest.New(t)} }
+
+// age makes the last frames of all megaflows older.
+func (f *rig) age(duration time.Duration) {
+	f.P.Mu().Lock()
+	defer f.P.Mu().Unlock()
+	for _, m := range f.P.Index().List() {
+		f.P.Pull(m)
+		m.UsedNS -= uint64(duration)
+	}
+}
