@@ -24,12 +24,14 @@ const (
 	requestTimeout = time.Minute
 	// endTimeout is how long Stop and Kill wait for the end of the engine's process.
 	endTimeout = 10 * time.Second
-	// stuckTimeout is how long Kill waits for the end of an engine after Condemn. An
-	// engine usually ends within some milliseconds.
+	// stuckTimeout is how long Kill waits for the end of an engine after Condemn, and Quiesce for a proof
+	// that its threads execute no instruction. An engine usually ends within some milliseconds.
 	stuckTimeout = 250 * time.Millisecond
-	// stuckEvery is the interval at which Kill checks whether a condemned (killed)
-	// engine has ended.
-	stuckEvery = 5 * time.Millisecond
+	// exitTimeout is how long Quiesce waits for an engine whose threads only exit. The kernel unmaps the
+	// guests' memory and closes sockets then, which took up to 516 ms.
+	exitTimeout = 20 * time.Millisecond
+	// stuckEvery is the interval at which both look at the threads of a killed engine.
+	stuckEvery = time.Millisecond
 )
 
 // ErrGone is the error of every method once the connection to the engine has ended.

@@ -78,7 +78,7 @@ func locked(stateDir string) bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK
 }
 
-// Disown removes the lock file of a state directory, so that the next engine does not
-// wait for a stuck one. The caller must have got ErrStuck from Kill. It must also close
-// the spare engine, because this engine waits for the old lock file.
+// Disown removes the lock file of a state directory, so that Spawn does not fail because of a stuck
+// engine. The caller must have got ErrStuck from Quiesce, and has no spare engine, which would wait for the
+// old lock file.
 func Disown(stateDir string) error { return os.Remove(filepath.Join(stateDir, LockName)) }

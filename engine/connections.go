@@ -90,7 +90,17 @@ func (s *server) serveAgain() bool {
 	return false
 }
 
-// hangUp ends a connection, even if leaveWithControl polls it at the moment.
+// serveOn takes another lock file, which control has sent just when this engine had got the old lock:
+// the stuck engine has ended after all.
+func (s *server) serveOn(fds []int) {
+	if len(fds) != 1 {
+		closeAll(fds)
+		return
+	}
+	s.lock = os.NewFile(uintptr(fds[0]), LockName) // Serve closes the old one, when the process ends
+}
+
+// hangUp ends a connection, also for the duplicates of its descriptor.
 func hangUp(conn *net.UnixConn) {
 	_ = conn.CloseRead()
 	_ = conn.CloseWrite()
@@ -137,6 +147,10 @@ func (s *server) converse(conn *net.UnixConn) error {
 			if err := sendMessage(conn, Reply{Error: malformed.Error()}, nil); err != nil {
 				return err
 			}
+			continue
+		}
+		if req.Op == OpServe {
+			s.serveOn(fds)
 			continue
 		}
 		if req.Op == OpRecall {

@@ -3,21 +3,21 @@
 package engine
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/internal/procstat"
 )
 
-// ErrStuck is the error of Kill if the engine has got SIGKILL but does not end. The
+// ErrStuck is the error of Kill and Quiesce if the engine has got SIGKILL but does not end. The
 // kernel then keeps one of its threads, for example in a page fault. Such an engine
 // executes no instruction any more, so another engine may take over its ports. See
-// Disown.
+// Spare.Succeed and Disown.
 var ErrStuck = errors.New("engine: killed, but the process does not end")
 
 // Condemn sends the engine SIGKILL and closes the connection, without waiting.
@@ -69,50 +69,119 @@ func (c *Client) MayKill() bool {
 	return !errors.Is(unix.PidfdSendSignal(c.pidfd, 0, nil, 0), unix.EPERM)
 }
 
-// Kill sends SIGKILL to the engine and waits until its process has ended. After Condemn
-// it waits at most for stuckTimeout, and returns ErrStuck if the engine has not ended.
-// Kill must precede the start of another engine, because two engines must never use the
-// same ring. If this process may not kill the engine, Kill calls Stop instead.
+// Kill sends SIGKILL to the engine and waits until its process has ended. After Condemn it waits at most
+// for stuckTimeout, and returns ErrStuck if the engine has not ended. If this process may not kill the
+// engine, Kill calls Stop instead.
 func (c *Client) Kill() error {
-	if !c.MayKill() {
-		if err := c.Stop(); err != nil {
-			return fmt.Errorf("engine: process %d belongs to another user and does not stop (%w): end it as root, kill -9 %d", c.pid, err, c.pid)
-		}
-		return nil
+	if stopped, err := c.signal(); stopped || err != nil {
+		return err
 	}
-	if err := unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
-		return fmt.Errorf("engine: kill %d: %w", c.pid, err)
+	timeout := endTimeout
+	if c.condemned.Load() {
+		timeout = stuckTimeout
 	}
-	if !c.condemned.Load() {
-		return c.awaitDeath(endTimeout)
-	}
-	var err error
-	for end := time.Now().Add(stuckTimeout); time.Now().Before(end); {
-		if err = c.awaitDeath(stuckEvery); err == nil || threadsEnded(c.pid) {
+	for end := time.Now().Add(timeout); ; {
+		err := c.awaitDeath(stuckEvery)
+		if err == nil || standstillOf(c.pid) == ended {
 			return nil
 		}
+		if time.Now().After(end) {
+			return err
+		}
 	}
-	return err
 }
 
-// threadsEnded reports whether every thread of a process has ended and closed its
-// files. Such a process may still exist as a zombie if a debugger traces it.
-func threadsEnded(pid int) bool {
+// Quiesce is Kill for the replacement of an engine, which must precede the start of another one: two
+// engines must never use the same ring. It returns ErrStuck as soon as the process executes no
+// instruction any more but its end takes time.
+func (c *Client) Quiesce() error {
+	if stopped, err := c.signal(); stopped || err != nil {
+		return err
+	}
+	var leftAt time.Time // since then all threads exit; zero: they do not
+	for end := time.Now().Add(stuckTimeout); ; {
+		if c.awaitDeath(stuckEvery) == nil {
+			return nil
+		}
+		now := time.Now()
+		switch threads := standstillOf(c.pid); {
+		case threads == ended:
+			return nil
+		case threads == held:
+			return fmt.Errorf("%w: the kernel holds a thread of %d", ErrStuck, c.pid)
+		case threads == moving:
+			leftAt = time.Time{}
+		case leftAt.IsZero():
+			leftAt = now
+		case now.Sub(leftAt) >= exitTimeout:
+			return fmt.Errorf("%w: the exit of %d takes longer than %v", ErrStuck, c.pid, exitTimeout)
+		}
+		// Without a core, a thread shows that it exits much later than the kernel has made sure of it.
+		if now.After(end) {
+			return fmt.Errorf("%w: %d", ErrStuck, c.pid)
+		}
+	}
+}
+
+// signal sends SIGKILL to the engine. If this process may not, it stops the engine instead, and stopped
+// is true.
+func (c *Client) signal() (stopped bool, err error) {
+	if !c.MayKill() {
+		if err := c.Stop(); err != nil {
+			return true, fmt.Errorf("engine: process %d belongs to another user and does not stop (%w): end it as root, kill -9 %d", c.pid, err, c.pid)
+		}
+		return true, nil
+	}
+	if err := unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
+		return false, fmt.Errorf("engine: kill %d: %w", c.pid, err)
+	}
+	return false, nil
+}
+
+// standstill describes the threads of a process that has got SIGKILL. Such a thread executes no
+// instruction of the program any more once it exits, or once it is blocked in the kernel: the kernel
+// checks for SIGKILL before a thread returns to the program.
+type standstill int
+
+const (
+	moving  standstill = iota // a thread may execute instructions
+	held                      // a thread is blocked, the others exit
+	leaving                   // every thread exits
+	ended                     // every thread has ended and closed its files
+)
+
+// standstillOf returns the state of a process that has got SIGKILL. A process that has ended may still
+// exist as a zombie if a debugger traces it.
+func standstillOf(pid int) standstill {
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(names) == 0 {
-		return false
+		return moving
 	}
+	least := ended
 	for _, name := range names {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			continue
+			continue // the thread has ended
 		}
-		_, rest, _ := strings.Cut(string(text[max(0, bytes.LastIndexByte(text, ')')):]), " ")
-		if !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X") {
-			return false
-		}
+		least = min(least, standstillOfThread(text))
 	}
-	return true
+	return least
+}
+
+// standstillOfThread is standstillOf of one thread. text is its proc_pid_stat(5).
+func standstillOfThread(text []byte) standstill {
+	t, err := procstat.Parse(text)
+	switch {
+	case err != nil:
+		return moving
+	case t.Ended():
+		return ended
+	case t.Ending:
+		return leaving
+	case t.State == 'D':
+		return held
+	}
+	return moving
 }
 
 func (c *Client) awaitDeath(timeout time.Duration) error {

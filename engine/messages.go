@@ -16,6 +16,7 @@
 // The engine:
 //
 //	serve.go        the start of the process, and the lock of the state directory
+//	turn.go         how a spare engine waits for its turn
 //	connections.go  the connection to control, which a newer one replaces
 //	server.go       executes requests
 //	pool.go         the workers
@@ -25,6 +26,7 @@
 //
 //	rehearse.go     shows that a program can be the next engine
 //	spawn.go        starts an engine or a spare engine
+//	succeed.go      lets a spare engine take the place of a stuck one
 //	connect.go      finds the engine that serves a state directory
 //	client.go       sends requests
 //	kill.go         ends an engine
@@ -89,6 +91,9 @@ const (
 	// its requests until it is killed. If control's connection ends, the halted engine
 	// ends, too, unless no other engine serves. Earlier versions refuse this request.
 	OpHalt = "halt"
+	// OpServe brings the lock file of the state directory to a spare engine, which then serves although
+	// a stuck engine holds the old one. It has no reply but the greeting.
+	OpServe = "serve"
 	// OpStop ends the engine after the engine's reply.
 	OpStop = "stop"
 )

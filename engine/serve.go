@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -68,23 +67,18 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	}
 	defer lock.Close()
 	defer l.Close()
-	s.lock = lock
 	if err := sandbox.Enter(); err != nil {
 		return fmt.Errorf("engine: sandbox: %w", err)
 	}
-	var serving atomic.Bool
-	if o.Spare > 0 {
-		waiting, err := waitingConn(o.Control)
-		if err != nil {
-			return err
-		}
-		go reserve(o.Spare, waiting)
-		go leaveWithControl(o.Control, &serving)
+	if o.Spare == 0 {
+		err = acquire(lock, false)
+	} else {
+		lock, err = prepared(lock, o)
 	}
-	if err := acquire(lock, o.Spare > 0); err != nil {
+	if err != nil {
 		return err
 	}
-	serving.Store(true)
+	s.lock = lock
 	defer s.close()
 	c := &connections{server: s, stopped: make(chan struct{}), done: make(chan struct{})}
 	close(c.done)
@@ -126,9 +120,23 @@ func (s *server) rehearse(control int) error {
 	return nil
 }
 
-// waitingConn returns a connection on which a spare engine reports that it waits: a
-// duplicate of control's, or nil without one.
-func waitingConn(control int) (*net.UnixConn, error) {
+// prepared prepares a spare engine and waits until it may serve. It returns the lock file that the engine
+// then holds.
+func prepared(lock *os.File, o Options) (*os.File, error) {
+	waiting, err := duplicateConn(o.Control)
+	if err != nil {
+		return nil, err
+	}
+	go reserve(o.Spare, waiting)
+	control, err := duplicateConn(o.Control)
+	if err != nil {
+		return nil, err
+	}
+	return awaitTurn(lock, control)
+}
+
+// duplicateConn returns a duplicate of the connection to control, or nil without one.
+func duplicateConn(control int) (*net.UnixConn, error) {
 	if control == 0 {
 		return nil, nil
 	}
@@ -147,20 +155,8 @@ func reserve(workers int, conn *net.UnixConn) {
 	_ = cpu.ShortSlice()
 	flowtable.Reserve(datapath.DefaultSizes.Cache, workers)
 	if conn != nil {
-		_ = sendMessage(conn, Reply{Waiting: true}, nil) // error ignored: without control, leaveWithControl ends the process
+		_ = sendMessage(conn, Reply{Waiting: true}, nil) // error ignored: without control, awaitCall ends the process
 		conn.Close()
-	}
-}
-
-// leaveWithControl ends a spare engine when its control process dies before the spare
-// engine serves. It notices this death because the kernel then closes the other end of
-// the connection.
-func leaveWithControl(control int, serving *atomic.Bool) {
-	fds := []unix.PollFd{{Fd: int32(control), Events: unix.POLLRDHUP}}
-	for !serving.Load() {
-		if n, err := unix.Poll(fds, -1); err == nil && n > 0 && !serving.Load() {
-			os.Exit(0)
-		}
 	}
 }
 

@@ -13,17 +13,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// After Disown, the next engine does not wait for the lock of the engine that is stuck.
-func TestDisown(t *testing.T) {
-	dir := t.TempDir()
+// stuckLock locks a state directory like an engine that is stuck, until the result is called.
+func stuckLock(t *testing.T, dir string) (release func()) {
+	t.Helper()
 	stuck, err := os.OpenFile(filepath.Join(dir, LockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stuck.Close()
+	t.Cleanup(func() { stuck.Close() })
 	if err := unix.Flock(int(stuck.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
+	return func() { stuck.Close() }
+}
+
+// wantServing fails unless c can start workers and is the engine of dir for the next control process.
+func wantServing(t *testing.T, dir string, c *Client) {
+	t.Helper()
+	startEngine(t, c, 1)
+	again, err := Connect(dir)
+	if err != nil {
+		t.Fatalf("the new engine %d cannot be reached: %v", c.PID(), err)
+	}
+	defer again.Close()
+	if again.PID() != c.PID() || again.Forget("nothing") != nil {
+		t.Errorf("engine %d serves, want %d", again.PID(), c.PID())
+	}
+}
+
+// After Disown, the next engine does not wait for the lock of the engine that is stuck.
+func TestDisown(t *testing.T) {
+	dir := t.TempDir()
+	stuckLock(t, dir)
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -35,13 +56,104 @@ func TestDisown(t *testing.T) {
 	if err := Disown(dir); err != nil {
 		t.Fatal(err)
 	}
-	c := spawnEngine(t, dir)
-	startEngine(t, c, 1)
-	if again, err := Connect(dir); err != nil || again.PID() != c.PID() {
-		t.Errorf("the new engine %d cannot be reached: %v", c.PID(), err)
-	} else {
-		again.Close()
+	wantServing(t, dir, spawnEngine(t, dir))
+}
+
+// A spare engine takes the place of a stuck engine, which ends later.
+func TestSpareSucceedsStuckEngine(t *testing.T) {
+	dir := t.TempDir()
+	release := stuckLock(t, dir)
+	s := prepareSpare(t, dir)
+	if err := s.Succeed(dir); err != nil {
+		t.Fatal(err)
 	}
+	c, err := s.Engage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	release()
+	if exe, err := os.Executable(); err != nil {
+		t.Fatal(err)
+	} else if other, err := Spawn(exe, dir); err == nil {
+		_ = other.Kill()
+		t.Fatal("another engine serves the directory, too")
+	}
+	wantServing(t, dir, c)
+}
+
+// A stuck engine ends just when control lets the spare engine succeed it. The spare engine holds the new
+// lock, whichever comes first.
+func TestStuckEngineEndsMeanwhile(t *testing.T) {
+	for range 3 {
+		dir := t.TempDir()
+		release := stuckLock(t, dir)
+		s := prepareSpare(t, dir)
+		go release()
+		if err := s.Succeed(dir); err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.Engage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantServing(t, dir, c)
+		if !locked(dir) {
+			t.Error("the state directory is not locked")
+		}
+		c.Close()
+		s.Close()
+	}
+}
+
+// A spare engine that serves already takes the new lock file without a reply, which would be taken for
+// the reply to the next request.
+func TestServingEngineTakesLock(t *testing.T) {
+	dir := t.TempDir()
+	s := prepareSpare(t, dir)
+	c, err := s.Engage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := s.Succeed(dir); err != nil {
+		t.Fatal(err)
+	}
+	wantServing(t, dir, c)
+	if !locked(dir) {
+		t.Error("the state directory is not locked")
+	}
+}
+
+// A thread executes no instruction any more once it exits or, after SIGKILL, is blocked.
+func TestStandstillOfThread(t *testing.T) {
+	for text, want := range map[string]standstill{
+		"7 (weftd) R 1 7 7 0 -1 4194304 1 2": moving,
+		"7 (weftd) S 1 7 7 0 -1 4194304 1 2": moving, // SIGKILL wakes it
+		"7 (weftd) t 1 7 7 0 -1 4194304 1 2": moving,
+		"7 (weftd) D 1 7 7 0 -1 4194304 1 2": held,
+		"7 (weftd) D 1 7 7 0 -1 4194308 1 2": leaving, // PF_EXITING
+		"7 (weftd) R 1 7 7 0 -1 4194308 1 2": leaving,
+		"7 (weftd) Z 1 7 7 0 -1 4194308 1 2": ended,
+		"":                                   moving,
+	} {
+		if got := standstillOfThread([]byte(text)); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}
+
+// Quiesce ends an engine, and finds that it has ended.
+func TestQuiesce(t *testing.T) {
+	c := spawnEngine(t, t.TempDir())
+	startEngine(t, c, 1)
+	await(t, "the engine's end", func() bool {
+		err := c.Quiesce()
+		if err != nil && !errors.Is(err, ErrStuck) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // A debugger holds an engine that has got SIGKILL. The engine counts as dead, and the

@@ -128,13 +128,17 @@ func (es *Engines) portNameNow(number uint32) string {
 // endOld ends an old engine. When it returns nil, the old engine uses no ring and does
 // not block the next engine. The caller holds the configuration lock.
 func (es *Engines) endOld(old Client) error {
-	err := old.Kill()
+	err := old.Quiesce()
 	if !errors.Is(err, engine.ErrStuck) {
 		return err
 	}
-	es.log.Error("the old engine's process does not end, starting another engine anyway", "error", err)
-	if es.spare != nil { // the spare engine waits for a lock that the stuck engine holds
-		es.spare.Abandon()
+	es.log.Warn("the old engine's process does not end, its successor does not wait for it", "error", err)
+	if s := es.spare; s != nil {
+		if err = s.Succeed(es.dir); err == nil {
+			return nil
+		}
+		es.log.Warn("the spare engine cannot succeed a stuck one, starting another", "error", err)
+		s.Abandon() // it waits for a lock that the stuck engine holds
 		es.spare = nil
 	}
 	return engine.Disown(es.dir)

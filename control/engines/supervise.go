@@ -33,6 +33,7 @@ type Client interface {
 	Halted() bool
 	Stop() error
 	Kill() error
+	Quiesce() error
 	MayKill() bool
 	Condemn()
 	Pending() engine.Pending

@@ -19,6 +19,7 @@ import (
 	"weft/engine"
 	"weft/flowtable"
 	"weft/internal/cpu"
+	"weft/internal/procstat"
 	"weft/internal/testnet"
 	"weft/packet"
 	"weft/port"
@@ -383,7 +384,7 @@ func (h *hanging) otherThreads() (n int) {
 		if err != nil || e.Name() == fmt.Sprint(h.engine.Workers[0].InHand.Thread) {
 			continue
 		}
-		if t, err := parseStat(text); err == nil && t.state != 'Z' && t.state != 'X' {
+		if t, err := procstat.Parse(text); err == nil && !t.Ended() {
 			n++
 		}
 	}

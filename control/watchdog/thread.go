@@ -3,13 +3,14 @@
 package watchdog
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"weft/internal/procstat"
 )
 
 // thread has the kernel's accounting of one thread, or the sum of several threads.
@@ -24,12 +25,6 @@ type thread struct {
 	runNS, waitNS uint64
 }
 
-// Flags of a thread in proc_pid_stat(5), from include/linux/sched.h.
-const (
-	flagExiting  = 0x4   // PF_EXITING
-	flagSignaled = 0x400 // PF_SIGNALED: killed by a signal
-)
-
 // runnable reports whether the thread runs or waits for a core.
 func (t thread) runnable() bool { return t.state == 'R' }
 
@@ -39,10 +34,11 @@ func readThread(pid int, tid uint64) (thread, error) {
 	if err != nil {
 		return thread{}, err
 	}
-	t, err := parseStat(stat)
+	parsed, err := procstat.Parse(stat)
 	if err != nil {
 		return thread{}, fmt.Errorf("%sstat: %w", dir, err)
 	}
+	t := thread{state: parsed.State, ending: parsed.Ending}
 	times, err := readProc(dir + "schedstat")
 	if err != nil {
 		return thread{}, err
@@ -51,20 +47,6 @@ func readThread(pid int, tid uint64) (thread, error) {
 		return thread{}, fmt.Errorf("%sschedstat: %w", dir, err)
 	}
 	return t, nil
-}
-
-// parseStat returns the state and the end of a thread from proc_pid_stat(5).
-func parseStat(text []byte) (thread, error) {
-	// the name of the thread, in parentheses, may contain any bytes
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	if len(fields) < 7 {
-		return thread{}, fmt.Errorf("%q: expected at least 9 fields", text)
-	}
-	flags, err := strconv.ParseUint(string(fields[6]), 10, 64)
-	if err != nil {
-		return thread{}, err
-	}
-	return thread{state: fields[0][0], ending: flags&(flagExiting|flagSignaled) != 0}, nil
 }
 
 // parseSchedstat returns the first two fields of /proc/PID/task/TID/schedstat: the time

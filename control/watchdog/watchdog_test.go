@@ -163,24 +163,6 @@ func TestRequestWaitsForStarvedWorker(t *testing.T) {
 	}
 }
 
-func TestParseStat(t *testing.T) {
-	for text, want := range map[string]thread{
-		"7 (a) b) S 1 7 7 0 -1 4194368 1 2":      {state: 'S'},
-		"7 (weftd) D 1 7 7 0 -1 4194372 1 2":     {state: 'D', ending: true}, // PF_EXITING
-		"7 (weftd) R 1 7 7 0 -1 4195392 1 2\n":   {state: 'R', ending: true}, // PF_SIGNALED
-		"7 (weftd) t 1 7 7 34816 7 1077936128 1": {state: 't'},
-	} {
-		if got, err := parseStat([]byte(text)); got != want || err != nil {
-			t.Errorf("%q: %+v, %v", text, got, err)
-		}
-	}
-	for _, bad := range []string{"", "7 (weftd) S 1 2 3 4 5", "7 (weftd) S 1 7 7 0 -1 x 2"} {
-		if _, err := parseStat([]byte(bad)); err == nil {
-			t.Errorf("%q: no error", bad)
-		}
-	}
-}
-
 func TestParseSchedstat(t *testing.T) {
 	if run, wait, err := parseSchedstat([]byte("123 4567 89\n")); run != 123 || wait != 4567 || err != nil {
 		t.Errorf("%d %d %v", run, wait, err)

@@ -84,7 +84,7 @@ var controlMayImport = map[string][]string{
 	"control/change":             {},
 	"control/change/changetest":  {"control/change"},
 	"control/patience":           {},
-	"control/watchdog":           {"datapath", "engine"},
+	"control/watchdog":           {"datapath", "engine", "internal/procstat"},
 	"control/workers":            {"conntrack", "datapath", "engine", "internal/shm", "packet"},
 	"control/engines/enginetest": {"control/workers/workertest", "engine", "internal/buildinfo"},
 	"control/pipeline/pipelinetest": {

@@ -179,6 +179,9 @@ func (e *Engine) Kill() error {
 	return nil
 }
 
+// Quiesce is Kill.
+func (e *Engine) Quiesce() error { return e.Kill() }
+
 func (e *Engine) Close() error { return nil }
 
 // MayKill returns true.

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"net"
+	"os"
+	"time"
+)
+
+// This file has the wait of a spare engine. Its turn comes when the serving engine has ended, which
+// releases the lock of the state directory, or when control sends OpServe because the serving engine is
+// stuck. A spare engine ends with its control process.
+
+// turn is the end of a wait: the locked lock file, or an error.
+type turn struct {
+	lock *os.File
+	err  error
+}
+
+// awaitTurn waits until this engine may serve, and returns the lock file that it then holds. lock is the
+// present lock file. control is a connection to control of its own, which awaitTurn closes; nil: there
+// is no control process.
+func awaitTurn(lock *os.File, control *net.UnixConn) (*os.File, error) {
+	released := make(chan turn, 1)
+	go func() { released <- turn{lock, acquire(lock, true)} }()
+	if control == nil {
+		t := <-released
+		return t.lock, t.err
+	}
+	defer control.Close()
+	called := make(chan *os.File, 1)
+	listened := make(chan struct{})
+	go func() {
+		defer close(listened)
+		if next := awaitCall(control); next != nil {
+			called <- next
+		}
+	}()
+	select {
+	case next := <-called:
+		return next, nil
+	case t := <-released:
+		// Control may call just now. From here on, converse reads its messages.
+		_ = control.SetReadDeadline(time.Now())
+		<-listened
+		select {
+		case next := <-called:
+			return next, nil
+		default:
+			return t.lock, t.err
+		}
+	}
+}
+
+// awaitCall waits for OpServe and returns its lock file. If control ends before, the process ends. It
+// returns nil after the connection's read deadline.
+func awaitCall(control *net.UnixConn) *os.File {
+	for {
+		var req Request
+		fds, malformed, err := receiveMessage(control, &req)
+		if os.IsTimeout(err) {
+			return nil
+		}
+		if err != nil {
+			os.Exit(0)
+		}
+		if malformed != nil || req.Op != OpServe || len(fds) != 1 {
+			closeAll(fds) // control sends nothing else to a spare engine
+			continue
+		}
+		return os.NewFile(uintptr(fds[0]), LockName)
+	}
+}
