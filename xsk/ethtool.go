@@ -5,26 +5,37 @@ package xsk
 import (
 	"unsafe"
 
+	"github.com/safchain/ethtool"
 	"golang.org/x/sys/unix"
 )
 
+// withEthtool calls do with a handle of ethtool in the caller's network namespace.
+func withEthtool(do func(*ethtool.Ethtool) error) error {
+	tool, err := ethtool.NewEthtool()
+	if err != nil {
+		return err
+	}
+	defer tool.Close()
+	return do(tool)
+}
+
+// channels returns the numbers of receive and transmit queues that a device uses.
+func channels(tool *ethtool.Ethtool, dev string) (rx, tx int, err error) {
+	c, err := tool.GetChannels(dev)
+	return int(c.CombinedCount + c.RxCount), int(c.CombinedCount + c.TxCount), err
+}
+
+// The library's RSS table has 256 entries, devices have up to 2,048 (ice), and it writes only
+// equal or weighted tables, not a saved one. So this file reads and writes RSS tables itself.
+
 // Commands of include/uapi/linux/ethtool.h.
 const (
-	ethtoolGetRSS      = 0x38
-	ethtoolSetRSS      = 0x39
-	ethtoolGetChannels = 0x3c
-	ethtoolSetChannels = 0x3d
+	ethtoolGetRSS = 0x38
+	ethtoolSetRSS = 0x39
 	// maxIndirection is the largest number of entries of an RSS indirection table. A
 	// longer table is an error.
 	maxIndirection = 4096
 )
-
-// ethtoolChannels is struct ethtool_channels.
-type ethtoolChannels struct {
-	cmd                                    uint32
-	maxRx, maxTx, maxOther, maxCombined    uint32
-	rxCount, txCount, otherCount, combined uint32
-}
 
 // ethtoolIndirection is struct ethtool_rxfh_indir.
 type ethtoolIndirection struct {
@@ -32,54 +43,42 @@ type ethtoolIndirection struct {
 	queue     [maxIndirection]uint32
 }
 
-// ethtool executes an ethtool command on a device. fd is any socket in the device's
-// namespace.
-func ethtool(fd int, dev string, command unsafe.Pointer) error {
+func (t *ethtoolIndirection) do(dev string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
 	var req struct { // struct ifreq (include/uapi/linux/if.h)
 		name [unix.IFNAMSIZ]byte
 		data unsafe.Pointer
 		_    [16]byte
 	}
 	copy(req.name[:unix.IFNAMSIZ-1], dev)
-	req.data = command
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
-	if errno != 0 {
+	req.data = unsafe.Pointer(t)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
 		return errno
 	}
 	return nil
 }
 
-// getChannels returns the current and the maximum numbers of a device's queues.
-func getChannels(fd int, dev string) (ethtoolChannels, error) {
-	c := ethtoolChannels{cmd: ethtoolGetChannels}
-	return c, ethtool(fd, dev, unsafe.Pointer(&c))
-}
-
-func (c *ethtoolChannels) rx() int { return int(c.combined + c.rxCount) }
-func (c *ethtoolChannels) tx() int { return int(c.combined + c.txCount) }
-
-func (c *ethtoolChannels) set(fd int, dev string) error {
-	c.cmd = ethtoolSetChannels
-	return ethtool(fd, dev, unsafe.Pointer(c))
-}
-
 // getIndirection returns the RSS table: the receive queue for each hash value.
-func getIndirection(fd int, dev string) ([]uint32, error) {
+func getIndirection(dev string) ([]uint32, error) {
 	t := ethtoolIndirection{cmd: ethtoolGetRSS}
-	if err := ethtool(fd, dev, unsafe.Pointer(&t)); err != nil {
+	if err := t.do(dev); err != nil {
 		return nil, err
 	}
 	if t.size == 0 || t.size > maxIndirection {
 		return nil, unix.EOPNOTSUPP
 	}
-	if err := ethtool(fd, dev, unsafe.Pointer(&t)); err != nil {
+	if err := t.do(dev); err != nil {
 		return nil, err
 	}
 	return append([]uint32(nil), t.queue[:t.size]...), nil
 }
 
-func setIndirection(fd int, dev string, queues []uint32) error {
+func setIndirection(dev string, queues []uint32) error {
 	t := ethtoolIndirection{cmd: ethtoolSetRSS, size: uint32(len(queues))}
 	copy(t.queue[:], queues)
-	return ethtool(fd, dev, unsafe.Pointer(&t))
+	return t.do(dev)
 }

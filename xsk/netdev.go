@@ -8,8 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // netdev is the state of a network device on which Setup depends.
@@ -40,19 +40,18 @@ func inspect(dev string) (*netdev, error) {
 	if a.Xdp != nil && a.Xdp.Attached {
 		n.program = a.Xdp.ProgId
 	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	err = withEthtool(func(tool *ethtool.Ethtool) error {
+		if driver, err := tool.DriverName(a.Name); err == nil && driver != "" {
+			n.driver = driver
+		}
+		// A driver without channels uses all its queues.
+		if rx, tx, err := channels(tool, a.Name); err == nil && rx > 0 && tx > 0 {
+			n.rx, n.tx = rx, tx
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("af_xdp on %s: socket: %w", dev, err)
-	}
-	defer unix.Close(fd)
-	if info, err := unix.IoctlGetEthtoolDrvinfo(fd, a.Name); err == nil {
-		if d := unix.ByteSliceToString(info.Driver[:]); d != "" {
-			n.driver = d
-		}
-	}
-	// A driver without channels uses all its queues.
-	if c, err := getChannels(fd, a.Name); err == nil && c.rx() > 0 && c.tx() > 0 {
-		n.rx, n.tx = c.rx(), c.tx()
 	}
 	return n, nil
 }

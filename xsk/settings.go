@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/safchain/ethtool"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,16 +59,16 @@ func (u *Uplink) changeSettings(cfg *Config) error {
 
 func (u *Uplink) setChannels(n int) error {
 	dev := u.spec.Dev
-	return withSocket(func(fd int) error {
-		now, err := getChannels(fd, dev)
+	return withEthtool(func(tool *ethtool.Ethtool) error {
+		now, err := tool.GetChannels(dev)
 		if err != nil {
 			return fmt.Errorf("af_xdp on %s: channels=%d: driver %s does not report its number of queues (%w): leave channels= out", dev, n, u.driver, err)
 		}
-		want, most := now, max(now.maxCombined, min(now.maxRx, now.maxTx))
-		if now.maxCombined > 0 {
-			want.combined, want.rxCount, want.txCount = uint32(n), 0, 0
+		want, most := now, max(now.MaxCombined, min(now.MaxRx, now.MaxTx))
+		if now.MaxCombined > 0 {
+			want.CombinedCount, want.RxCount, want.TxCount = uint32(n), 0, 0
 		} else {
-			want.rxCount, want.txCount = uint32(n), uint32(n)
+			want.RxCount, want.TxCount = uint32(n), uint32(n)
 		}
 		if uint32(n) > most {
 			return fmt.Errorf("af_xdp on %s: channels=%d: the device has at most %d queues", dev, n, most)
@@ -75,10 +76,10 @@ func (u *Uplink) setChannels(n int) error {
 		if want == now {
 			return nil
 		}
-		if err := want.set(fd, dev); err != nil {
+		if _, err := tool.SetChannels(dev, want); err != nil {
 			return fmt.Errorf("af_xdp on %s: channels=%d: driver %s refused (%w): ethtool -L %s shows the reason", dev, n, u.driver, err, dev)
 		}
-		u.settings = append(u.settings, setting{settingChannels, []uint32{now.rxCount, now.txCount, now.combined}})
+		u.settings = append(u.settings, setting{settingChannels, []uint32{now.RxCount, now.TxCount, now.CombinedCount}})
 		return nil
 	})
 }
@@ -89,22 +90,20 @@ func (u *Uplink) steer() error {
 	if served == u.deviceQueues {
 		return nil
 	}
-	return withSocket(func(fd int) error {
-		was, err := getIndirection(fd, dev)
-		if err == nil {
-			table := make([]uint32, len(was))
-			for i := range table {
-				table[i] = uint32(i % served)
-			}
-			err = setIndirection(fd, dev, table)
+	was, err := getIndirection(dev)
+	if err == nil {
+		table := make([]uint32, len(was))
+		for i := range table {
+			table[i] = uint32(i % served)
 		}
-		if err != nil {
-			return fmt.Errorf("af_xdp on %s: rss=served: driver %s cannot steer traffic to queues (%w): serve all %d queues, or set channels=%d",
-				dev, u.driver, err, u.deviceQueues, served)
-		}
-		u.settings = append(u.settings, setting{settingRSS, was})
-		return nil
-	})
+		err = setIndirection(dev, table)
+	}
+	if err != nil {
+		return fmt.Errorf("af_xdp on %s: rss=served: driver %s cannot steer traffic to queues (%w): serve all %d queues, or set channels=%d",
+			dev, u.driver, err, u.deviceQueues, served)
+	}
+	u.settings = append(u.settings, setting{settingRSS, was})
+	return nil
 }
 
 // restoreSettings restores the old settings of the device in reverse order. It ignores
@@ -112,23 +111,22 @@ func (u *Uplink) steer() error {
 func (u *Uplink) restoreSettings() {
 	for i := len(u.settings) - 1; i >= 0; i-- {
 		s, dev := u.settings[i], u.spec.Dev
-		_ = withSocket(func(fd int) error {
-			switch {
-			case s.Name == settingRSS:
-				return setIndirection(fd, dev, s.Was)
-			case s.Name == settingChannels && len(s.Was) == 3:
-				now, err := getChannels(fd, dev)
+		switch {
+		case s.Name == settingRSS:
+			_ = setIndirection(dev, s.Was)
+		case s.Name == settingChannels && len(s.Was) == 3:
+			_ = withEthtool(func(tool *ethtool.Ethtool) error {
+				now, err := tool.GetChannels(dev)
 				if err != nil {
 					return err
 				}
-				now.rxCount, now.txCount, now.combined = s.Was[0], s.Was[1], s.Was[2]
-				return now.set(fd, dev)
-			case len(s.Was) == 1:
-				_, err := swapFile(dev, s.Name, s.Was[0])
+				now.RxCount, now.TxCount, now.CombinedCount = s.Was[0], s.Was[1], s.Was[2]
+				_, err = tool.SetChannels(dev, now)
 				return err
-			}
-			return nil
-		})
+			})
+		case len(s.Was) == 1:
+			_, _ = swapFile(dev, s.Name, s.Was[0])
+		}
 	}
 	u.settings = nil
 }
@@ -146,15 +144,6 @@ func swapFile(dev, name string, value uint32) (old uint32, err error) {
 		return 0, err
 	}
 	return uint32(n), os.WriteFile(path, []byte(strconv.FormatUint(uint64(value), 10)), 0)
-}
-
-func withSocket(f func(fd int) error) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return f(fd)
 }
 
 // busyPollBudget is the largest number of frames in one busy poll. An interrupt has the

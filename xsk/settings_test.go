@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/link"
+	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -71,9 +72,9 @@ func TestJumboFrames(t *testing.T) {
 func (r *rig) channels() string {
 	out := ""
 	r.host.Do(func() {
-		_ = withSocket(func(fd int) error {
-			c, err := getChannels(fd, "up0")
-			out = fmt.Sprint(c.rx(), c.tx(), err)
+		_ = withEthtool(func(tool *ethtool.Ethtool) error {
+			rx, tx, err := channels(tool, "up0")
+			out = fmt.Sprint(rx, tx, err)
 			return nil
 		})
 	})
