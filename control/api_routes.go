@@ -50,7 +50,7 @@ var apiRoutes = map[string]access.Route{
 	"GET /v1/megaflows":              {Role: access.Read, Expensive: true},
 	"GET /v1/hottest":                {Role: access.Read, Most: maxHottest, Readers: maxHottest / 2},
 	"GET /v1/trace":                  {Role: access.Read},
-	"GET /v1/trace/live":             {Role: access.Read, Stream: true, Readers: datapath.MaxTaps / 2},
+	"GET /v1/trace/live":             {Role: access.Read, Stream: true, Readers: datapath.MaxCaptures / 2},
 	"GET /v1/capture":                {Role: access.Write, Stream: true},
 	"GET /v1/monitor":                {Role: access.Read, Stream: true},
 	"GET /v1/conntrack":              {Role: access.Read, Stream: true},

@@ -51,9 +51,9 @@ func (f *fakes) capture(r api.CaptureRequest) *capturing {
 	return c
 }
 
-// tapsSet returns the number of taps (selections of frames to copy) that the workers
+// capturesSet returns the number of captures that the workers
 // have.
-func (f *fakes) tapsSet() int {
+func (f *fakes) capturesSet() int {
 	n, _ := f.d.captures.Counts()
 	return n
 }
@@ -62,9 +62,9 @@ func TestCapture(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	c := f.capture(api.CaptureRequest{Port: "p1", Limit: 2})
-	const in, out = byte(datapath.CaptureIn), byte(datapath.CaptureOut)
-	f.worker().Show([5]byte{datapath.VoidTap, in}, 1, 2, workertest.UDPFrame(60))
-	// a record of a tap (a capture in the workers) that no capture of the daemon owns
+	const in, out = byte(datapath.CapturedIn), byte(datapath.CapturedOut)
+	f.worker().Show([5]byte{datapath.VoidCapture, in}, 1, 2, workertest.UDPFrame(60))
+	// a record of a capture in the workers that no session of the daemon owns
 	f.worker().Show([5]byte{5, in}, 1, 2, workertest.UDPFrame(60))
 	f.worker().Show([5]byte{0, in, 0, byte(datapath.VerdictSent)}, 1, 2, workertest.UDPFrame(60))
 	f.worker().Show([5]byte{0, out, 0, byte(datapath.VerdictDropped), byte(packet.DropTxFull)}, 1, 9, workertest.UDPFrame(1400))
@@ -85,7 +85,7 @@ func TestCapture(t *testing.T) {
 	if err := <-c.ended; err != nil {
 		t.Error(err)
 	}
-	waitfor.True(t, "no tap is set", func() bool { return f.tapsSet() == 0 })
+	waitfor.True(t, "no capture is set", func() bool { return f.capturesSet() == 0 })
 }
 
 // A capture continues when the engine is replaced. It ends when its client disconnects.
@@ -98,10 +98,10 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 		now := f.d.engines.Current()
 		return now != nil && now != engines.Client(before)
 	})
-	drop := [5]byte{0, byte(datapath.CaptureDrop), 0, byte(datapath.VerdictDropped), byte(packet.DropFlow)}
-	waitfor.True(t, "the tap in the other engine", func() bool {
+	drop := [5]byte{0, byte(datapath.CapturedDrop), 0, byte(datapath.VerdictDropped), byte(packet.DropFlow)}
+	waitfor.True(t, "the capture in the other engine", func() bool {
 		set := false
-		f.worker().On(func() { set = f.worker().Taps[0].Kind == datapath.TapDrops })
+		f.worker().On(func() { set = f.worker().Captures[0].Kind == datapath.CaptureDrops })
 		return set
 	})
 	f.worker().Show(drop, 7, 0, []byte{1, 2, 3})
@@ -112,9 +112,9 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	if err := <-c.ended; err != nil {
 		t.Error(err)
 	}
-	waitfor.True(t, "the tap is removed", func() bool {
+	waitfor.True(t, "the capture is removed", func() bool {
 		set := true
-		f.worker().On(func() { set = f.worker().Taps[0].Kind != datapath.TapNone })
+		f.worker().On(func() { set = f.worker().Captures[0].Kind != datapath.CaptureNone })
 		return !set
 	})
 }
@@ -122,7 +122,7 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 // A daemon removes the captures that a killed daemon has left in the workers.
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
-	f.d.pipeline.Workers().Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
+	f.d.pipeline.Workers().Broadcast(datapath.AppendCapture(nil, 3, &datapath.Capture{Kind: datapath.CaptureDrops, Snap: 40}))
 	if err := f.d.pipeline.Workers().WaitApplied(); err != nil {
 		t.Fatal(err)
 	}
@@ -130,15 +130,15 @@ func TestCaptureLeftBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.die()
-	tap := func() (tap workertest.Tap) {
-		f.worker().On(func() { tap = f.worker().Taps[3] })
-		return tap
+	capture := func() (capture workertest.Capture) {
+		f.worker().On(func() { capture = f.worker().Captures[3] })
+		return capture
 	}
-	if got := tap(); got.Kind != datapath.TapDrops || got.Snap != 40 {
-		t.Fatalf("tap %+v", got)
+	if got := capture(); got.Kind != datapath.CaptureDrops || got.Snap != 40 {
+		t.Fatalf("capture %+v", got)
 	}
 	f.begin()
-	waitfor.True(t, "the tap is removed", func() bool { return tap().Kind == datapath.TapNone })
+	waitfor.True(t, "the capture is removed", func() bool { return capture().Kind == datapath.CaptureNone })
 }
 
 func TestCaptureRefusals(t *testing.T) {
@@ -162,15 +162,15 @@ func TestCaptureRefusals(t *testing.T) {
 			t.Errorf("%s: %d %s, want %q", c.path, resp.StatusCode, text, c.word)
 		}
 	}
-	for range datapath.MaxTaps {
+	for range datapath.MaxCaptures {
 		f.capture(api.CaptureRequest{Port: "p1"})
 	}
-	if _, err := f.d.captures.Begin(datapath.Tap{}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(datapath.MaxTaps)) {
+	if _, err := f.d.captures.Begin(datapath.Capture{}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(datapath.MaxCaptures)) {
 		t.Errorf("one more: %v", err)
 	}
 }
 
-// The match of a live trace has the numbers of a bridge's flows, the tap those of the data
+// The match of a live trace has the numbers of a bridge's flows, the capture those of the data
 // path.
 func TestTraceTapOfAnotherBridge(t *testing.T) {
 	f := newFakes(t)
@@ -187,14 +187,14 @@ func TestTraceTapOfAnotherBridge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tap, err := f.d.traceTap(req)
-		if got := tap.Key.InPort(); err != nil || got != p.Number {
+		capture, err := f.d.traceOf(req)
+		if got := capture.Key.InPort(); err != nil || got != p.Number {
 			t.Errorf("in_port=%s: port %d, want %d; %v", in, got, p.Number, err)
 		}
 	}
 }
 
-// The tap of a live trace has the key and the mask of the requested match.
+// The capture of a live trace has the key and the mask of the requested match.
 func TestTraceTap(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
@@ -202,15 +202,15 @@ func TestTraceTap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tap, err := f.d.traceTap(req)
-	if err != nil || tap.Kind != datapath.TapTrace || tap.Limit != 3 {
-		t.Fatalf("%+v, %v", tap, err)
+	capture, err := f.d.traceOf(req)
+	if err != nil || capture.Kind != datapath.CaptureTrace || capture.Limit != 3 {
+		t.Fatalf("%+v, %v", capture, err)
 	}
 	yes, no := workertest.UDPKey(1, 1, 2, 9), workertest.UDPKey(2, 1, 2, 9)
 	for k, want := range map[*flowtable.Key]bool{&yes: true, &no: false} {
 		got := true
 		for i := range k {
-			got = got && k[i]&tap.Mask[i] == tap.Key[i]
+			got = got && k[i]&capture.Mask[i] == capture.Key[i]
 		}
 		if got != want {
 			t.Errorf("key %x: %v", *k, got)

@@ -15,13 +15,13 @@ import (
 	"weft/tunnel"
 )
 
-func (r *rig) tap(index uint32, t Tap) {
+func (r *rig) capture(index uint32, t Capture) {
 	r.t.Helper()
-	r.command(AppendTap(nil, index, &t))
+	r.command(AppendCapture(nil, index, &t))
 }
 
 // captures returns the records in the capture ring, except for voided ones.
-func (r *rig) captures() (list []Capture) {
+func (r *rig) captures() (list []Captured) {
 	r.t.Helper()
 	ring := shm.NewConsumer(r.sh.Captures)
 	for msg := ring.Next(); msg != nil; msg = ring.Next() {
@@ -29,7 +29,7 @@ func (r *rig) captures() (list []Capture) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if c.Tap != VoidTap {
+		if c.Capture != VoidCapture {
 			list = append(list, c)
 		}
 		ring.Release()
@@ -38,7 +38,7 @@ func (r *rig) captures() (list []Capture) {
 }
 
 type capturedFrame struct {
-	kind    CaptureKind
+	kind    CapturedKind
 	port    uint32
 	verdict CaptureVerdict
 	reason  packet.DropReason
@@ -46,7 +46,7 @@ type capturedFrame struct {
 	data    []byte
 }
 
-func (r *rig) mustSee(got []Capture, want []capturedFrame) {
+func (r *rig) mustSee(got []Captured, want []capturedFrame) {
 	r.t.Helper()
 	if len(got) != len(want) {
 		r.t.Fatalf("%d captures, want %d: %+v", len(got), len(want), got)
@@ -62,9 +62,9 @@ func (r *rig) mustSee(got []Capture, want []capturedFrame) {
 	}
 }
 
-// A port's tap captures received frames before any action and sent frames after all
+// A port's capture captures received frames before any action and sent frames after all
 // actions, with their verdicts.
-func TestTapOfPort(t *testing.T) {
+func TestCaptureOfPort(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
 		r.addPort(no, porttest.Options{Span: 100}, false)
@@ -73,8 +73,8 @@ func TestTapOfPort(t *testing.T) {
 	r.install(1, 1, 0xb, flowtable.Action{Op: flowtable.OpDrop, U32: uint32(packet.DropFlow)})
 	r.install(2, 3, 0xc, output(2))
 	r.install(3, 1, 0xd, output(9), output(3))
-	r.tap(0, Tap{Kind: TapPort, Port: 1})
-	r.tap(1, Tap{Kind: TapPort, Port: 2})
+	r.capture(0, Capture{Kind: CapturePort, Port: 1})
+	r.capture(1, Capture{Kind: CapturePort, Port: 2})
 	r.turn()
 	a, b, c, d := ethernet(0xa, 700, 0), ethernet(0xb, 60, 1), ethernet(0xc, 60, 2), ethernet(0xd, 60, 3)
 	changed := bytes.Clone(a)
@@ -84,14 +84,14 @@ func TestTapOfPort(t *testing.T) {
 	r.tx(2).Room.Store(1)
 	r.turn()
 	r.mustSee(r.captures(), []capturedFrame{
-		{CaptureIn, 1, VerdictSent, packet.DropNone, []uint32{2, 3}, a},
-		{CaptureIn, 1, VerdictDropped, packet.DropFlow, nil, b},
-		{CaptureIn, 1, VerdictSent, packet.DropNotAttached, []uint32{3}, d},
-		{CaptureOut, 2, VerdictSent, packet.DropNone, []uint32{2}, changed},
-		{CaptureOut, 2, VerdictDropped, packet.DropTxFull, nil, c},
+		{CapturedIn, 1, VerdictSent, packet.DropNone, []uint32{2, 3}, a},
+		{CapturedIn, 1, VerdictDropped, packet.DropFlow, nil, b},
+		{CapturedIn, 1, VerdictSent, packet.DropNotAttached, []uint32{3}, d},
+		{CapturedOut, 2, VerdictSent, packet.DropNone, []uint32{2}, changed},
+		{CapturedOut, 2, VerdictDropped, packet.DropTxFull, nil, c},
 	})
-	r.tap(0, Tap{})
-	r.tap(1, Tap{})
+	r.capture(0, Capture{})
+	r.capture(1, Capture{})
 	r.inject(1, a)
 	r.turn()
 	r.turn()
@@ -99,9 +99,9 @@ func TestTapOfPort(t *testing.T) {
 }
 
 // A frame that misses is captured once, when its outcome is known.
-func TestTapOfMiss(t *testing.T) {
+func TestCaptureOfMiss(t *testing.T) {
 	r := twoPorts(t)
-	r.tap(0, Tap{Kind: TapPort, Port: 1, Limit: 4})
+	r.capture(0, Capture{Kind: CapturePort, Port: 1, Limit: 4})
 	r.turn()
 	a, b, c := ethernet(0xa, 700, 0), ethernet(0xb, 60, 1), ethernet(0xc, 60, 2)
 	for _, f := range [][]byte{a, b, c} {
@@ -116,30 +116,30 @@ func TestTapOfMiss(t *testing.T) {
 	r.turn()
 	got := r.captures()
 	r.mustSee(got, []capturedFrame{
-		{CaptureIn, 1, VerdictSent, packet.DropNone, []uint32{2}, a},
-		{CaptureIn, 1, VerdictSent, packet.DropNone, []uint32{2}, b},
-		{CaptureIn, 1, VerdictDropped, packet.DropHeldExpired, nil, c},
+		{CapturedIn, 1, VerdictSent, packet.DropNone, []uint32{2}, a},
+		{CapturedIn, 1, VerdictSent, packet.DropNone, []uint32{2}, b},
+		{CapturedIn, 1, VerdictDropped, packet.DropHeldExpired, nil, c},
 	})
 	for i := range got {
 		if got[i].HeldNS == 0 || got[i].HeldNS > got[i].TimeNS {
 			t.Errorf("held since %d, seen at %d", got[i].HeldNS, got[i].TimeNS)
 		}
 	}
-	r.equal("counted", r.sh.Taps[0].Written, 3)
-	// The tap's limit allows one more frame.
+	r.equal("counted", r.sh.CaptureCounters[0].Written, 3)
+	// The capture's limit allows one more frame.
 	r.inject(1, a, a)
 	r.turn()
 	r.equal("beyond the limit", uint64(len(r.captures())), 1)
-	r.equal("lost", r.sh.Taps[0].Lost, 0)
+	r.equal("lost", r.sh.CaptureCounters[0].Lost, 0)
 }
 
-func TestTapOfDrops(t *testing.T) {
+func TestCaptureOfDrops(t *testing.T) {
 	r := twoPorts(t)
 	r.install(0, 1, 0xa, flowtable.Action{Op: flowtable.OpDrop, U32: uint32(packet.DropTTLExpired)})
 	r.install(1, 2, 0xa, output(1))
 	r.install(2, 1, 0xb, output(2))
-	r.tap(0, Tap{Kind: TapDrops})
-	r.tap(7, Tap{Kind: TapDrops, Port: 2, Snap: 20})
+	r.capture(0, Capture{Kind: CaptureDrops})
+	r.capture(7, Capture{Kind: CaptureDrops, Port: 2, Snap: 20})
 	r.turn()
 	a, b := ethernet(0xa, 700, 0), ethernet(0xb, 60, 1)
 	r.tx(2).Room.Store(0)
@@ -147,32 +147,32 @@ func TestTapOfDrops(t *testing.T) {
 	r.inject(2, a)
 	r.turn()
 	got := r.captures()
-	var all, short []Capture
+	var all, short []Captured
 	for _, c := range got {
-		if c.Tap == 0 {
+		if c.Capture == 0 {
 			all = append(all, c)
 		} else {
 			short = append(short, c)
 		}
 	}
 	r.mustSee(all, []capturedFrame{
-		{CaptureDrop, 1, VerdictDropped, packet.DropTTLExpired, nil, a},
-		{CaptureDrop, 2, VerdictDropped, packet.DropTxFull, nil, b},
+		{CapturedDrop, 1, VerdictDropped, packet.DropTTLExpired, nil, a},
+		{CapturedDrop, 2, VerdictDropped, packet.DropTxFull, nil, b},
 	})
-	if len(short) != 1 || short[0].Tap != 7 || short[0].Len != 60 || !bytes.Equal(short[0].Data, b[:20]) {
+	if len(short) != 1 || short[0].Capture != 7 || short[0].Len != 60 || !bytes.Equal(short[0].Data, b[:20]) {
 		t.Errorf("of port 2: %+v", short)
 	}
 }
 
 // The record of a trace has the cache that found the frame, the frame's megaflow and
 // its actions.
-func TestTapOfTrace(t *testing.T) {
+func TestCaptureOfTrace(t *testing.T) {
 	r := twoPorts(t)
 	actions := []flowtable.Action{{Op: flowtable.OpSetEthSrc, U64: 9}, output(2)}
 	r.install(5, 1, 0xa, actions...)
 	r.install(6, 1, 0xb, output(2))
-	r.tap(3, Tap{
-		Kind: TapTrace, Key: flowtable.Key{flowtable.WEthDst: 0xa << 16}, Mask: flowtable.Key{flowtable.WEthDst: 0xffffffffffff << 16},
+	r.capture(3, Capture{
+		Kind: CaptureTrace, Key: flowtable.Key{flowtable.WEthDst: 0xa << 16}, Mask: flowtable.Key{flowtable.WEthDst: 0xffffffffffff << 16},
 	})
 	a := ethernet(0xa, 100, 0)
 	r.inject(1, a, ethernet(0xb, 100, 1), a)
@@ -183,7 +183,7 @@ func TestTapOfTrace(t *testing.T) {
 	}
 	for i, cache := range []CaptureCache{CacheMegaflow, CacheExact} {
 		c := got[i]
-		if c.Tap != 3 || c.Kind != CaptureTrace || c.Cache != cache || c.Slot != 5 || !slices.Equal(c.Actions, actions) ||
+		if c.Capture != 3 || c.Kind != CapturedTrace || c.Cache != cache || c.Slot != 5 || !slices.Equal(c.Actions, actions) ||
 			c.Key.InPort() != 1 || c.Verdict != VerdictSent || c.Frames != 3 || !bytes.Equal(c.Data, a) {
 			t.Errorf("frame %d: %+v", i, c)
 		}
@@ -193,7 +193,7 @@ func TestTapOfTrace(t *testing.T) {
 	r.equal("masks", uint64(got[0].Masks), 1)
 
 	// A frame that misses is traced once, after the control process has answered.
-	r.tap(3, Tap{Kind: TapTrace, Limit: 1})
+	r.capture(3, Capture{Kind: CaptureTrace, Limit: 1})
 	r.inject(1, ethernet(0xc, 100, 1))
 	r.turn()
 	held := r.mustUpcall(UpMiss).Arg
@@ -208,29 +208,29 @@ func TestTapOfTrace(t *testing.T) {
 
 // Tunnelled frames are captured with their outer headers on the uplink and without
 // them on the vxlan port, in both directions.
-func TestTapOfTunnel(t *testing.T) {
+func TestCaptureOfTunnel(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, toTunnel(77))
 	r.install(1, vxlanPort, 0xa, output(2))
-	r.tap(0, Tap{Kind: TapPort, Port: uplinkPort})
-	r.tap(1, Tap{Kind: TapPort, Port: vxlanPort})
-	r.tap(2, Tap{Kind: TapPort, Port: 1})
+	r.capture(0, Capture{Kind: CapturePort, Port: uplinkPort})
+	r.capture(1, Capture{Kind: CapturePort, Port: vxlanPort})
+	r.capture(2, Capture{Kind: CapturePort, Port: 1})
 	f := ethernet(0xa, 300, 0)
 	r.inject(1, f)
 	r.turn()
 	wire := r.tx(uplinkPort).TakeAll()[0]
 	r.mustSee(r.captures(), []capturedFrame{
-		{CaptureIn, 1, VerdictSent, packet.DropNone, []uint32{vxlanPort}, f},
-		{CaptureOut, uplinkPort, VerdictSent, packet.DropNone, []uint32{uplinkPort}, wire},
-		{CaptureOut, vxlanPort, VerdictSent, packet.DropNone, []uint32{uplinkPort}, f},
+		{CapturedIn, 1, VerdictSent, packet.DropNone, []uint32{vxlanPort}, f},
+		{CapturedOut, uplinkPort, VerdictSent, packet.DropNone, []uint32{uplinkPort}, wire},
+		{CapturedOut, vxlanPort, VerdictSent, packet.DropNone, []uint32{uplinkPort}, f},
 	})
 	other := ethernet(0xb, 60, 0)
 	r.inject(uplinkPort, wire, other)
 	r.turn()
 	r.mustSee(r.captures(), []capturedFrame{
-		{CaptureIn, uplinkPort, VerdictSent, packet.DropNone, []uint32{2}, wire},
-		{CaptureIn, uplinkPort, VerdictDropped, packet.DropNotTunnel, nil, other},
-		{CaptureIn, vxlanPort, VerdictSent, packet.DropNone, []uint32{2}, f},
+		{CapturedIn, uplinkPort, VerdictSent, packet.DropNone, []uint32{2}, wire},
+		{CapturedIn, uplinkPort, VerdictDropped, packet.DropNotTunnel, nil, other},
+		{CapturedIn, vxlanPort, VerdictSent, packet.DropNone, []uint32{2}, f},
 	})
 
 	// A frame that came through a tunnel and misses is captured once with its outer
@@ -242,31 +242,31 @@ func TestTapOfTunnel(t *testing.T) {
 	r.command(AppendExecute(nil, r.mustUpcall(UpMiss).Arg, []flowtable.Action{output(2)}))
 	r.turn()
 	r.mustSee(r.captures(), []capturedFrame{
-		{CaptureIn, uplinkPort, VerdictMissed, packet.DropNone, nil, missed},
-		{CaptureIn, vxlanPort, VerdictSent, packet.DropNone, []uint32{2}, inner},
+		{CapturedIn, uplinkPort, VerdictMissed, packet.DropNone, nil, missed},
+		{CapturedIn, vxlanPort, VerdictSent, packet.DropNone, []uint32{2}, inner},
 	})
 }
 
 // A frame that waits for the next hop of its tunnel has the verdict VerdictNeighbour.
-func TestTapOfNeighbour(t *testing.T) {
+func TestCaptureOfNeighbour(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplatePending)
 	r.install(0, 1, 0xa, toTunnel(77))
-	r.tap(0, Tap{Kind: TapPort, Port: 1})
+	r.capture(0, Capture{Kind: CapturePort, Port: 1})
 	f := ethernet(0xa, 300, 0)
 	r.inject(1, f)
 	r.turn()
-	r.mustSee(r.captures(), []capturedFrame{{CaptureIn, 1, VerdictNeighbour, packet.DropNone, nil, f}})
+	r.mustSee(r.captures(), []capturedFrame{{CapturedIn, 1, VerdictNeighbour, packet.DropNone, nil, f}})
 }
 
-// A full capture ring drops no frame, and the tap counts the lost records.
-func TestTapFull(t *testing.T) {
+// A full capture ring drops no frame, and the capture counts the lost records.
+func TestFullCaptureRing(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 2; no++ {
 		r.addPort(no, porttest.Options{Span: 4000}, false)
 	}
 	r.tx(2).Discard.Store(true)
 	r.install(0, 1, 0xa, output(2))
-	r.tap(0, Tap{Kind: TapPort, Port: 1})
+	r.capture(0, Capture{Kind: CapturePort, Port: 1})
 	for range 32 {
 		r.inject(1, ethernet(0xa, 1500, 0))
 	}
@@ -275,7 +275,7 @@ func TestTapFull(t *testing.T) {
 	if n := testing.AllocsPerRun(200, r.turn); n != 0 {
 		t.Fatalf("%v allocations a pass", n)
 	}
-	c := r.sh.Taps[0]
+	c := r.sh.CaptureCounters[0]
 	if c.Lost == 0 || c.Written == 0 || c.Lost+c.Written != r.sh.Counters.Frames {
 		t.Errorf("%+v of %d frames", c, r.sh.Counters.Frames)
 	}
@@ -283,14 +283,14 @@ func TestTapFull(t *testing.T) {
 	r.equal("in the ring", uint64(len(r.captures())), c.Written)
 }
 
-// A memory fault while a tap copies a frame has the same effect as a memory fault while
+// A memory fault while a capture copies a frame has the same effect as a memory fault while
 // the frame is sent.
-func TestTapOfFault(t *testing.T) {
-	for _, tap := range []Tap{{Kind: TapPort, Port: 1}, {Kind: TapPort, Port: 3}, {Kind: TapDrops}, {Kind: TapTrace}} {
+func TestCaptureOfFault(t *testing.T) {
+	for _, capture := range []Capture{{Kind: CapturePort, Port: 1}, {Kind: CapturePort, Port: 3}, {Kind: CaptureDrops}, {Kind: CaptureTrace}} {
 		r := guardedRig(t)
 		r.install(0, 1, 0xa, output(2))
 		r.install(1, 2, 0xa, output(3))
-		r.tap(0, tap)
+		r.capture(0, capture)
 		for i := range uint32(5) {
 			r.inject(1, ethernet(0xa, 1000, i))
 			r.inject(2, ethernet(0xa, 1000, i))
@@ -305,56 +305,56 @@ func TestTapOfFault(t *testing.T) {
 		r.equal("accounted for", r.total(), r.sh.Counters.Frames)
 		r.equal("lost", r.sh.Counters.Drops[packet.DropPortFault], 5)
 		for _, c := range r.captures() {
-			if tap.Kind == TapDrops && (c.Reason != packet.DropPortFault || c.Len != 1000 || len(c.Data) == 0 || len(c.Data) >= 1000) {
+			if capture.Kind == CaptureDrops && (c.Reason != packet.DropPortFault || c.Len != 1000 || len(c.Data) == 0 || len(c.Data) >= 1000) {
 				t.Errorf("%+v", c)
 			}
 		}
 	}
 }
 
-func TestBadTaps(t *testing.T) {
+func TestBadCaptures(t *testing.T) {
 	r := twoPorts(t)
-	good := AppendTap(nil, 0, &Tap{Kind: TapPort, Port: 1})
-	r.command(AppendTap(nil, MaxTaps, &Tap{}))
+	good := AppendCapture(nil, 0, &Capture{Kind: CapturePort, Port: 1})
+	r.command(AppendCapture(nil, MaxCaptures, &Capture{}))
 	r.command(good[:len(good)-1])
-	r.command(AppendCommand(nil, CmdTap, 0, nil))
+	r.command(AppendCommand(nil, CmdCapture, 0, nil))
 	r.turn()
 	r.equal("refused", r.sh.Counters.CommandsRefused, 3)
-	for _, msg := range [][]byte{nil, make([]byte, captureHeader-1), append([]byte{0, byte(CaptureTrace)}, make([]byte, captureHeader)...)} {
+	for _, msg := range [][]byte{nil, make([]byte, captureHeader-1), append([]byte{0, byte(CapturedTrace)}, make([]byte, captureHeader)...)} {
 		if c, err := ParseCapture(msg); err == nil {
 			t.Errorf("%d bytes: %+v", len(msg), c)
 		}
 	}
 }
 
-// tapAll sets taps on all ports and on all drops. checkTaps compares the captured
+// captureAll sets captures on all ports and on all drops. checkCaptures compares the captured
 // frames with the counters and the sent frames.
-func (r *rig) tapAll() {
+func (r *rig) captureAll() {
 	for no := range uint32(oraclePorts) {
-		r.tap(no, Tap{Kind: TapPort, Port: no})
+		r.capture(no, Capture{Kind: CapturePort, Port: no})
 	}
-	r.tap(0, Tap{Kind: TapDrops})
-	r.tap(MaxTaps-1, Tap{Kind: TapTrace, Mask: flowtable.Key{flowtable.WPort: 1 << 32}})
+	r.capture(0, Capture{Kind: CaptureDrops})
+	r.capture(MaxCaptures-1, Capture{Kind: CaptureTrace, Mask: flowtable.Key{flowtable.WPort: 1 << 32}})
 }
 
-func (r *rig) checkTaps(sent [][][]byte) {
+func (r *rig) checkCaptures(sent [][][]byte) {
 	r.t.Helper()
 	var drops uint64
 	for _, n := range r.sh.Counters.Drops {
 		drops += n
 	}
-	r.equal("drops tapped", r.sh.Taps[0].Written+r.sh.Taps[0].Lost, drops)
+	r.equal("drops captured", r.sh.CaptureCounters[0].Written+r.sh.CaptureCounters[0].Lost, drops)
 	out := make([][][]byte, len(sent))
 	for _, c := range r.captures() {
-		if c.Kind == CaptureOut && c.Verdict == VerdictSent {
+		if c.Kind == CapturedOut && c.Verdict == VerdictSent {
 			out[c.Port] = append(out[c.Port], c.Data)
 		}
 	}
 	for no := uint32(1); no < oraclePorts; no++ {
-		c, taps := r.sh.Ports[no], r.sh.Taps[no]
-		r.equal("frames tapped", taps.Written+taps.Lost, c.RxPackets+c.TxPackets+c.TxDrops)
-		if taps.Lost == 0 && !slices.EqualFunc(out[no], sent[no], bytes.Equal) {
-			r.t.Errorf("port %d: tapped %d frames, sent %d, or they differ", no, len(out[no]), len(sent[no]))
+		c, captures := r.sh.Ports[no], r.sh.CaptureCounters[no]
+		r.equal("frames captured", captures.Written+captures.Lost, c.RxPackets+c.TxPackets+c.TxDrops)
+		if captures.Lost == 0 && !slices.EqualFunc(out[no], sent[no], bytes.Equal) {
+			r.t.Errorf("port %d: captured %d frames, sent %d, or they differ", no, len(out[no]), len(sent[no]))
 		}
 	}
 }
@@ -365,8 +365,8 @@ func FuzzParseCapture(f *testing.F) {
 	rng := rand.New(rand.NewSource(1))
 	r.addPort(1, porttest.Options{}, false)
 	r.install(0, 1, 0xa, output(2))
-	r.tap(0, Tap{Kind: TapTrace})
-	r.tap(1, Tap{Kind: TapDrops})
+	r.capture(0, Capture{Kind: CaptureTrace})
+	r.capture(1, Capture{Kind: CaptureDrops})
 	for range 10 {
 		r.inject(1, randomFrame(rng, 0xa, 300))
 	}
@@ -384,13 +384,13 @@ func FuzzParseCapture(f *testing.F) {
 
 // Merged segments are captured one by one, and then as one frame. A large frame that
 // is cut is captured whole.
-func TestTapOfLargeFrames(t *testing.T) {
+func TestCaptureOfLargeFrames(t *testing.T) {
 	r := withOffloads(t)
 	r.install(0, 1, 0xa, output(5), toTunnel(77))
 	r.install(1, vxlanPort, 0xa, output(5))
 	undone, o := undo(large(0xa, 14000), 1400)
-	r.tap(0, Tap{Kind: TapPort, Port: 5})
-	r.tap(1, Tap{Kind: TapPort, Port: vxlanPort})
+	r.capture(0, Capture{Kind: CapturePort, Port: 5})
+	r.capture(1, Capture{Kind: CapturePort, Port: vxlanPort})
 	r.turn()
 	r.rx(1).InjectUndone(undone, o)
 	r.turn()
@@ -406,11 +406,11 @@ func TestTapOfLargeFrames(t *testing.T) {
 	merged, in, whole := 0, 0, 0
 	for _, c := range got {
 		switch {
-		case c.Kind == CaptureOut && c.Port == 5 && c.Verdict == VerdictSent:
+		case c.Kind == CapturedOut && c.Port == 5 && c.Verdict == VerdictSent:
 			whole++
-		case c.Kind == CaptureIn && c.Port == vxlanPort && c.Verdict == VerdictMerged:
+		case c.Kind == CapturedIn && c.Port == vxlanPort && c.Verdict == VerdictMerged:
 			merged++
-		case c.Kind == CaptureIn && c.Port == vxlanPort && c.Verdict == VerdictSent:
+		case c.Kind == CapturedIn && c.Port == vxlanPort && c.Verdict == VerdictSent:
 			in++
 		default:
 			t.Errorf("%+v", c)

@@ -12,17 +12,17 @@ import (
 )
 
 // This file defines the records of captured frames. A worker writes one record to its
-// capture ring for each frame that a tap captures.
+// capture ring for each frame that a capture captures.
 
 // CaptureKind says at which point on its way through the worker a frame was captured.
-type CaptureKind uint8
+type CapturedKind uint8
 
 // Kinds of capture.
 const (
-	CaptureIn    CaptureKind = 1 + iota // frame received on Port
-	CaptureOut                          // frame sent to Port, or dropped there
-	CaptureDrop                         // frame dropped
-	CaptureTrace                        // frame looked up
+	CapturedIn    CapturedKind = 1 + iota // frame received on Port
+	CapturedOut                           // frame sent to Port, or dropped there
+	CapturedDrop                          // frame dropped
+	CapturedTrace                         // frame looked up
 )
 
 // CaptureCache is the table in which the actions of a frame were found.
@@ -62,18 +62,18 @@ const (
 // StageNames are the names of the stages of a pass.
 var StageNames = [Stages]string{"receive", "parse", "lookup", "execute", "send"}
 
-// VoidTap is the tap number of a voided record, which readers must skip.
-const VoidTap = 0xff
+// VoidCapture is the capture number of a voided record, which readers must skip.
+const VoidCapture = 0xff
 
 // maxCaptureOutputs is the largest number of output ports in a record. OutputCount
 // counts all outputs.
 const maxCaptureOutputs = 16
 
 // Capture is one decoded record.
-type Capture struct {
+type Captured struct {
 	Worker  int // number of the worker, set by the reader
-	Tap     uint8
-	Kind    CaptureKind
+	Capture uint8
+	Kind    CapturedKind
 	Cache   CaptureCache
 	Verdict CaptureVerdict
 	Reason  packet.DropReason
@@ -108,7 +108,7 @@ type Capture struct {
 }
 
 // FrameKey returns the key of the captured frame, or nil if the record has none.
-func (c *Capture) FrameKey() *flowtable.Key {
+func (c *Captured) FrameKey() *flowtable.Key {
 	if !c.Keyed {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (c *Capture) FrameKey() *flowtable.Key {
 // bytes of the frame. The header's fields are little endian. Each line gives offsets in bytes
 // and the size of the fields:
 //
-//	 0 tap, kind, cache, verdict     1 byte each
+//	 0 capture, kind, cache, verdict     1 byte each
 //	 4 reason, outputs, frames, flags  1 byte each
 //	 8 port   12 in port   16 slot   20 masks   24 length   28 actions or note   32 bits each
 //	32 time   40 held                64 bits each
@@ -129,16 +129,16 @@ func (c *Capture) FrameKey() *flowtable.Key {
 type captureRecord []byte
 
 const (
-	captureHeader  = 104
-	maxTapActions  = 256 // largest number of actions in a record of a trace; further actions are left out
-	captureKeyed   = 1   // flag: the key follows the header
-	captureOutsAt  = 68
-	captureStageAt = 48
+	captureHeader      = 104
+	maxCapturedActions = 256 // largest number of actions in a record of a trace; further actions are left out
+	captureKeyed       = 1   // flag: the key follows the header
+	captureOutsAt      = 68
+	captureStageAt     = 48
 )
 
 var _ = [1]struct{}{}[captureHeader-4-captureOutsAt-2*maxCaptureOutputs]
 
-func (r captureRecord) kind() CaptureKind           { return CaptureKind(r[1]) }
+func (r captureRecord) kind() CapturedKind          { return CapturedKind(r[1]) }
 func (r captureRecord) cache() CaptureCache         { return CaptureCache(r[2]) }
 func (r captureRecord) setCache(c CaptureCache)     { r[2] = byte(c) }
 func (r captureRecord) verdict() CaptureVerdict     { return CaptureVerdict(r[3]) }
@@ -188,13 +188,13 @@ func (r captureRecord) sent(port uint32) {
 
 // ParseCapture decodes a message of the capture ring. The result shares no memory
 // with msg. Only the control process calls it.
-func ParseCapture(msg []byte) (Capture, error) {
+func ParseCapture(msg []byte) (Captured, error) {
 	if len(msg) < captureHeader {
-		return Capture{}, fmt.Errorf("capture of %d bytes", len(msg))
+		return Captured{}, fmt.Errorf("capture of %d bytes", len(msg))
 	}
 	le := binary.LittleEndian
-	c := Capture{
-		Tap: msg[0], Kind: CaptureKind(msg[1]), Cache: CaptureCache(msg[2]), Verdict: CaptureVerdict(msg[3]),
+	c := Captured{
+		Capture: msg[0], Kind: CapturedKind(msg[1]), Cache: CaptureCache(msg[2]), Verdict: CaptureVerdict(msg[3]),
 		Reason: packet.DropReason(msg[4]), OutputCount: int(msg[5]), Frames: int(msg[6]),
 		Port: le.Uint32(msg[8:]), InPort: le.Uint32(msg[12:]), Slot: le.Uint32(msg[16:]), Masks: le.Uint32(msg[20:]),
 		Len: int(le.Uint32(msg[24:])), TimeNS: le.Uint64(msg[32:]), HeldNS: le.Uint64(msg[40:]),
@@ -206,19 +206,19 @@ func ParseCapture(msg []byte) (Capture, error) {
 		c.Outputs = append(c.Outputs, uint32(le.Uint16(msg[captureOutsAt+2*i:])))
 	}
 	actions, body := le.Uint32(msg[28:]), msg[captureHeader:]
-	if c.Kind == CaptureOut {
+	if c.Kind == CapturedOut {
 		c.Note = actions
 	}
-	if c.Keyed = msg[7]&captureKeyed != 0 || c.Kind == CaptureTrace; c.Keyed {
+	if c.Keyed = msg[7]&captureKeyed != 0 || c.Kind == CapturedTrace; c.Keyed {
 		if len(body) < 8*flowtable.KeyWords {
-			return Capture{}, fmt.Errorf("capture of a key in %d bytes", len(body))
+			return Captured{}, fmt.Errorf("capture of a key in %d bytes", len(body))
 		}
 		readWords(body, c.Key[:])
 		body = body[8*flowtable.KeyWords:]
 	}
-	if c.Kind == CaptureTrace {
+	if c.Kind == CapturedTrace {
 		if uint64(len(body)) < uint64(actions)*actionBytes {
-			return Capture{}, fmt.Errorf("capture of %d actions in %d bytes", actions, len(body))
+			return Captured{}, fmt.Errorf("capture of %d actions in %d bytes", actions, len(body))
 		}
 		c.Actions = readActions(body[:actions*actionBytes], nil)
 		body = body[actions*actionBytes:]

@@ -10,6 +10,18 @@ import (
 	"weft/port"
 )
 
+// lookup has the keys of the batch and the megaflows that were found. classify fills it;
+// look-ups after connection tracking change it.
+type lookup struct {
+	keys  [packet.BatchSize]flowtable.Key
+	words [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
+	// Geneve options of the frames; valid if the frame's words have a hash of options
+	options [packet.BatchSize]flowtable.TunOptions
+	slots   [packet.BatchSize]uint32 // megaflow of each frame
+	dirty   uint32                   // set of frames with extended key words, see flowtable.ExtractAll
+	lookups flowtable.LookupCounts
+}
+
 // decapsulate removes the outer headers of frames from an uplink. It returns the set of
 // frames that had a tunnel header. It sets the field Drop of all other frames.
 func (w *Worker) decapsulate() (tunneled uint32) {
@@ -72,8 +84,8 @@ func (w *Worker) lookUp(tunneled uint32) {
 		w.setTracked()
 	}
 	w.lookups = flowtable.LookupCounts{}
-	if w.taps.everyFrame {
-		w.tapLookup()
+	if w.captures.everyFrame {
+		w.lookUpCaptured()
 	} else {
 		found := uint32(0)
 		if q := w.rxInUse; q != nil && q.fuses && w.fuses() {

@@ -88,8 +88,8 @@ func (w *Worker) apply(msg []byte) bool {
 		return arg <= 1
 	case CmdBFD:
 		return w.setBFD(arg, body)
-	case CmdTap:
-		return w.setTap(arg, body)
+	case CmdCapture:
+		return w.setCapture(arg, body)
 	}
 	return false
 }
@@ -202,9 +202,7 @@ func (w *Worker) performHeld(h *HeldFrame, actions []flowtable.Action) {
 	} else {
 		*w.keys[0].Tunnel() = w.words[0]
 		w.setTracked()
-		if w.taps.everyFrame {
-			w.tapHeld(h, actions)
-		}
+		w.captureHeld(h, actions)
 		if done := w.trackGiven(actions); w.live != 0 {
 			w.perform(0, actions, done, tailOf(actions))
 		}

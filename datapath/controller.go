@@ -3,7 +3,7 @@
 package datapath
 
 const (
-	// ControllerPort is the port at which taps capture the frames that flows send to
+	// ControllerPort is the port at which captures capture the frames that flows send to
 	// the controller. It is OpenFlow's port number of the controller.
 	ControllerPort = 0xfffd
 	// controllerIntervalNS is the average time between two frames that a worker
@@ -15,24 +15,24 @@ const (
 )
 
 // toController captures the first maxLen bytes of frame i, with the changes of
-// earlier actions, for each tap of ControllerPort. The record of a tracked frame also
+// earlier actions, for each capture of ControllerPort. The record of a tracked frame also
 // has the frame's key, with the connection's original tuple. toController reports false
-// if there is no such tap or the rate is exceeded.
+// if there is no such capture or the rate is exceeded.
 func (w *Worker) toController(i int, maxLen, note uint32) (shown bool) {
-	if !w.taps.controller {
+	if !w.captures.controller {
 		return false
 	}
 	due := max(w.controllerDue, w.now)
-	for at := range w.taps.taps {
-		t := &w.taps.taps[at]
-		if t.Kind != TapPort || t.Port != ControllerPort {
+	for at := range w.captures.list {
+		t := &w.captures.list[at]
+		if t.Kind != CapturePort || t.Port != ControllerPort {
 			continue
 		}
 		if !shown && due-w.now > (controllerBurst-1)*controllerIntervalNS {
 			return false
 		}
 		shown = true
-		if r := w.tapWrite(sight{tap: at, frame: i, kind: CaptureOut, port: ControllerPort, bounded: true, maxLen: maxLen, keyed: w.keys[i].Tracked()}); r != nil {
+		if r := w.writeRecord(sight{capture: at, frame: i, kind: CapturedOut, port: ControllerPort, bounded: true, maxLen: maxLen, keyed: w.keys[i].Tracked()}); r != nil {
 			r.sent(ControllerPort)
 			r.setNote(note)
 		}

@@ -17,7 +17,7 @@ func TestController(t *testing.T) {
 	r.inject(1, ethernet(0xa, 60, 0))
 	r.turn()
 	r.drops(map[packet.DropReason]uint64{packet.DropFlow: 1})
-	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})
+	r.capture(0, Capture{Kind: CapturePort, Port: ControllerPort})
 	r.turn()
 	const frames = controllerBurst + 20
 	for i := range frames {
@@ -47,7 +47,7 @@ func TestController(t *testing.T) {
 // connection. So do records of all frames of an established connection, which is not fused.
 func TestControllerOfTracked(t *testing.T) {
 	r := firewall(t)
-	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})
+	r.capture(0, Capture{Kind: CapturePort, Port: ControllerPort})
 	for slot := range uint32(6) {
 		r.command(AppendCommand(nil, CmdRemove, slot, nil))
 	}
@@ -87,7 +87,7 @@ func TestControllerOfTracked(t *testing.T) {
 
 func TestControllerRate(t *testing.T) {
 	r := twoPorts(t)
-	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})
+	r.capture(0, Capture{Kind: CapturePort, Port: ControllerPort})
 	r.turn()
 	r.inject(2, ethernet(0xb, 60, 0))
 	r.turn() // a pass without frames captures nothing
@@ -95,7 +95,7 @@ func TestControllerRate(t *testing.T) {
 	r.w.now = 1 << 50
 	show := func() (n int) {
 		for range 2 * controllerBurst {
-			if r.w.taps.count = 0; r.w.toController(0, 0xffff, 0) {
+			if r.w.captures.count = 0; r.w.toController(0, 0xffff, 0) {
 				n++
 			}
 		}
@@ -109,14 +109,14 @@ func TestControllerRate(t *testing.T) {
 		t.Errorf("%d frames shown after 5 intervals, want 5", n)
 	}
 	r.w.batch.Reset()
-	r.w.taps.count = 0
+	r.w.captures.count = 0
 }
 
 // The action's max_len limits the captured bytes of a frame, but not the length in
 // the record.
 func TestControllerMaxLen(t *testing.T) {
 	r := twoPorts(t)
-	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})
+	r.capture(0, Capture{Kind: CapturePort, Port: ControllerPort})
 	limits := []uint32{0, 1, 64, 700, 0xffff}
 	for i, limit := range limits {
 		r.install(uint32(i), 1, uint64(0xa+i), flowtable.Action{Op: flowtable.OpController, U32: limit})

@@ -9,6 +9,21 @@ import (
 	"weft/tunnel"
 )
 
+// execute executes the actions of the megaflows that were found, including repeated
+// look-ups.
+func (w *Worker) execute() {
+	w.executeFound()
+	w.recirculated()
+}
+
+// recirculated repeats look-ups and their actions until tracks.repeats is empty.
+func (w *Worker) recirculated() {
+	for w.tracks.repeats != 0 {
+		w.lookAgain()
+		w.executeFound()
+	}
+}
+
 // executeFound executes the actions of the megaflows that the look-up has found, in the
 // order in which the frames arrived. Consecutive frames of one megaflow form a run. The
 // megaflow's statistics and actions are read once for each run.

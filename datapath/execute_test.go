@@ -43,7 +43,7 @@ func checkAgainstTwin(t *testing.T, seed int64) {
 		}
 	}
 	if seed%2 == 1 {
-		r.tapAll() // taps must not change any result
+		r.captureAll() // taps must not change any result
 	}
 	r.turn()
 
@@ -108,7 +108,7 @@ func checkAgainstTwin(t *testing.T, seed int64) {
 		t.Errorf("drops %v, want %v", r.sh.Counters.Drops, drops)
 	}
 	if seed%2 == 1 {
-		r.checkTaps(sent)
+		r.checkCaptures(sent)
 	}
 	for k, slot := range slotOf {
 		flow := &r.sh.Cache.Flows[slot]

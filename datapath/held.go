@@ -159,9 +159,7 @@ func (w *Worker) freeHeld(slot uint32) {
 // dropHeld drops the frame held in slot. A frame that waits for a neighbour counts at its
 // tunnel, because other outputs may have sent their copies.
 func (w *Worker) dropHeld(slot uint32, reason packet.DropReason) {
-	if w.taps.everyFrame {
-		w.tapHeldDrop(slot, reason)
-	}
+	w.captureHeldDrop(slot, reason)
 	h := &w.sh.Held[slot]
 	if h.Then.Op == flowtable.OpTunnel {
 		w.sh.Counters.Drops[reason]++

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,14 @@ type PortQueues struct {
 	Lock *TxLock
 	// Tunnel marks an uplink, whose frames the worker decapsulates.
 	Tunnel bool
+}
+
+// mailbox has the requests of other goroutines to the worker.
+type mailbox struct {
+	mail     atomic.Pointer[mail] // pairs with takeMail
+	mailing  sync.Mutex           // serializes calls of post
+	stopping atomic.Bool
+	ended    chan struct{} // closed once Run has returned
 }
 
 // mail is a request to the worker. The worker executes it between two passes.

@@ -52,8 +52,8 @@ const (
 	// the frame had been received on port Arg. The body is the number of actions (32
 	// bits), the actions, and the frame.
 	CmdInject
-	// CmdTap sets tap Arg. Body: Tap.
-	CmdTap
+	// CmdCapture sets capture Arg. Body: Capture.
+	CmdCapture
 	// CmdEndConnections ends tracked connections. The body is a list of at most
 	// MaxEnds conntrack.Ref values, each a number and a generation of 32 bits. A
 	// connection whose generation has changed meanwhile stays.

@@ -7,6 +7,19 @@ import (
 	"weft/port"
 )
 
+// reception has the batch's queue and the frames of the batch that are left. Sets of frames
+// have one bit for each frame. receive begins it; finish ends it.
+type reception struct {
+	rxInUse *rxQueue        // receive queue of the batch; nil: held frames
+	next    port.Prefetcher // queue after rxInUse; nil: it cannot prefetch
+	live    uint32          // set of frames not dropped so far
+	undone  uint32          // set of frames with an unfinished offload, see segment.go
+	cursor  int             // index of the first frame that is not executed yet
+	visits  uint64          // count of polled receive queues, see InHand
+	// batchFull: the batch was full, so another batch will follow soon
+	batchFull bool
+}
+
 // maxQueues is the largest number of receive queues of one worker. AddPort fails for
 // a port that would exceed it.
 const maxQueues = 1024
@@ -146,9 +159,7 @@ func (w *Worker) receive(q *rxQueue) int {
 	w.cursor, w.live, w.undone = 0, 0, 0
 	w.beginTracks()
 	w.visit(q)
-	if w.taps.everyFrame {
-		w.tapBegin()
-	}
+	w.capturePoll()
 	n := q.rx.Recv(b)
 	w.prefetchNext()
 	if n < 0 {
@@ -169,14 +180,12 @@ func (w *Worker) receive(q *rxQueue) int {
 	w.live = allOf(n)
 	// While a trace measures frames, no flush is postponed: the trace needs the end of
 	// each batch.
-	w.batchFull = n == packet.BatchSize && q.keeper != nil && !w.taps.everyFrame
+	w.batchFull = n == packet.BatchSize && q.keeper != nil && !w.captures.everyFrame
 	q.lateNS = 0
 	if w.batchFull {
 		q.lateNS = w.now + streamNS
 	}
-	if w.taps.everyFrame {
-		w.tapReceived()
-	}
+	w.captureReceived()
 	tunneled := uint32(0)
 	if q.tunnel {
 		tunneled = w.decapsulate()
@@ -218,9 +227,7 @@ func (w *Worker) countReceived(n int) {
 
 // drop counts a frame that reached no output, under its drop reason.
 func (w *Worker) drop(f *packet.Frame, reason packet.DropReason) {
-	if w.taps.everyFrame {
-		w.tapDrop(f, reason)
-	}
+	w.captureDrop(f, reason)
 	w.dropFrom(f.InPort, reason)
 }
 

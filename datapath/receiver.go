@@ -122,9 +122,7 @@ func (w *Worker) refuse(p *txPort, order []uint8) bool {
 		return false
 	}
 	for _, i := range order {
-		if w.taps.everyFrame {
-			w.tapResult(p, int(i), w.overlay[i].port, packet.DropSlowReceiver)
-		}
+		w.captureResult(p, int(i), w.overlay[i].port, packet.DropSlowReceiver)
 		w.countSent(p, int(i), packet.DropSlowReceiver)
 	}
 	return true

@@ -9,6 +9,13 @@ import "weft/packet"
 // frame into segments. The segments share the large frame's memory; only the output
 // copies their payload.
 
+// largeWork has the frames that the worker itself cuts, merges or makes.
+type largeWork struct {
+	coalescer packet.Coalescer
+	segments  packet.Batch // segments of a large frame, or an answer
+	whole     packet.Frame // frame that truncate restores
+}
+
 var inOrder = func() (order [packet.BatchSize]uint8) {
 	for i := range order {
 		order[i] = uint8(i)
@@ -49,9 +56,7 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 	f := &w.batch.Frames[i]
 	size := f.Offload.Size
 	if !f.LimitSegments(mtu) {
-		if w.taps.everyFrame {
-			w.tapResult(p, i, w.overlay[i].port, packet.DropOversizeFrame)
-		}
+		w.captureResult(p, i, w.overlay[i].port, packet.DropOversizeFrame)
 		w.countSent(p, i, packet.DropOversizeFrame)
 		return
 	}
@@ -65,13 +70,11 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 		full = w.sendCut(p, outer, full)
 	}
 	f.Offload.Size = size // restored, because another output port may take longer segments
-	if w.taps.everyFrame {
-		reason := packet.DropNone
-		if full {
-			reason = packet.DropTxFull
-		}
-		w.tapResult(p, i, outer.port, reason)
+	reason := packet.DropNone
+	if full {
+		reason = packet.DropTxFull
 	}
+	w.captureResult(p, i, outer.port, reason)
 }
 
 // sendCut sends the segments in w.segments to port p. If full is set, it only counts

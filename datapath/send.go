@@ -8,7 +8,23 @@ import (
 	"weft/internal/cpu"
 	"weft/packet"
 	"weft/port"
+	"weft/tunnel"
 )
+
+// outputs has the ports and what the batch sends to them.
+type outputs struct {
+	ports   [port.MaxPorts]txPort
+	touched portList                  // output ports to flush at the end of the batch
+	owed    portList                  // ports whose flush was postponed, see flush
+	overlay [packet.BatchSize]overlay // tunnel header of each pending frame
+	// tunnel fields that an action list has set; index: tracks.forked, because a look-up in
+	// the middle of a list executes another list
+	fields    [maxForks + 1]tunnel.Fields
+	overlaid  bool    // some entry of overlay may be set
+	delivered bool    // a frame went to a local process, see fewFrames
+	toTap     bool    // one of the frames of delivered went to a tap
+	txInUse   *txPort // output port whose transmit queue is in use
+}
 
 // txPort is an output port. The worker owns it.
 type txPort struct {
@@ -19,10 +35,10 @@ type txPort struct {
 	port     uint32
 	number   uint16 // the queue's number among the transmit queues of the device
 	count    uint8  // number of frames in pending
-	touched  bool   // the port is in Worker.touched
+	touched  bool   // the port is in outputs.touched
 	local    bool   // a local process receives the port's frames: a guest, or one behind a tap
 	tap      bool   // the local process is behind a tap, so reading its answer costs a system call
-	owed     bool   // the port is in Worker.owed
+	owed     bool   // the port is in outputs.owed
 	foreign  bool   // tx is a port.ForeignTx
 	sending  bool   // the transmit queue's Send is running
 	sent     uint8  // number of pending frames that are already sent and counted
@@ -103,9 +119,7 @@ func (w *Worker) dropAt(number uint32, i int, reason packet.DropReason) {
 		w.drop(f, reason)
 		return
 	}
-	if w.taps.everyFrame {
-		w.tapDrop(f, reason)
-	}
+	w.captureDrop(f, reason)
 	w.sh.Counters.Drops[reason]++
 	w.sh.Ports[number].dropTx(reason)
 	if outer.port != 0 {
@@ -130,9 +144,7 @@ func (w *Worker) touch(p *txPort) {
 // refuses.
 func (w *Worker) sendPending(p *txPort) {
 	order := p.pending[:p.count]
-	if w.taps.everyFrame {
-		w.tapSend(p, order)
-	}
+	w.captureSend(p, order)
 	w.delivered = w.delivered || p.local
 	w.toTap = w.toTap || p.tap
 	if p.slowNS > 0 && w.refuse(p, order) {
@@ -154,9 +166,7 @@ func (w *Worker) send(p *txPort, order []uint8) {
 	p.sending = true
 	taken := w.deliver(p, &w.batch, order)
 	p.sending = false
-	if w.taps.everyFrame {
-		w.tapSent(p, order, taken)
-	}
+	w.captureSent(p, order, taken)
 	if w.sentAll(p, order, taken) {
 		return
 	}
@@ -221,9 +231,7 @@ func (w *Worker) count(p *txPort, outer overlay, length int, reason packet.DropR
 // publishes upcalls. Then it releases the receive buffers or the held slots.
 func (w *Worker) finish() {
 	w.cursor = w.batch.N
-	if w.taps.everyFrame {
-		w.mark(1 + StageExecute)
-	}
+	w.captureExecuted()
 	for at := range w.touched.ports[:w.touched.count] {
 		p := &w.ports[w.touched.ports[at]]
 		if p.tx == nil {
@@ -243,9 +251,7 @@ func (w *Worker) finish() {
 		w.unpublished = false
 		w.upcalls.Publish()
 	}
-	if w.taps.everyFrame || w.taps.count > 0 {
-		w.tapFinish()
-	}
+	w.captureEnd()
 	if q := w.rxInUse; q != nil {
 		w.releaseOrKeep(q)
 		w.rxInUse = nil

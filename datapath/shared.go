@@ -78,10 +78,10 @@ type Shared struct {
 	// Meters belong to the worker; the control process reads their counts. The field
 	// Due is used only in the first worker's meters, which all workers share.
 	Meters []Meter
-	// Taps are the counters of the taps; the index is the tap. Captures is the ring
-	// of captured frames. The worker writes both, and the control process reads them.
-	Taps     []TapCounters
-	Captures shm.RingMem
+	// CaptureCounters are the counters of the captures; the index is the capture. Captures is
+	// the ring of captured frames. The worker writes both, and the control process reads them.
+	CaptureCounters []CaptureCounters
+	Captures        shm.RingMem
 	// BFD are the BFD sessions with the remotes of tunnels, MaxBFD records. All workers
 	// share the first worker's records, under the lock of BFDTable. Other workers' records
 	// are unused.
@@ -104,7 +104,7 @@ func CarveShared(l *shm.Layout, s Sizes) *Shared {
 	sh.HeldFields = shm.Carve[flowtable.TunOptions](l, s.Held)
 	sh.Templates = shm.Carve[tunnel.Template](l, s.Templates)
 	sh.Meters = shm.Carve[Meter](l, flowtable.MaxMeters)
-	sh.Taps = shm.Carve[TapCounters](l, MaxTaps)
+	sh.CaptureCounters = shm.Carve[CaptureCounters](l, MaxCaptures)
 	sh.Captures = shm.CarveRing(l, CaptureRingBytes)
 	sh.BFD = shm.Carve[BFDSession](l, MaxBFD)
 	hand := shm.Carve[InHand](l, 1)

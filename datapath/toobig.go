@@ -59,12 +59,12 @@ func (w *Worker) answerTooBig(i, mtu int) {
 
 // takeAnswer reports whether the rate limit allows another answer, and counts it.
 func (w *Worker) takeAnswer() bool {
-	// w.answers is the virtual time of a token bucket that holds answerBurst tokens.
-	next := max(w.answers, w.now) + answerEveryNS
+	// w.answersNS is the virtual time of a token bucket that holds answerBurst tokens.
+	next := max(w.answersNS, w.now) + answerEveryNS
 	if next > w.now+answerBurst*answerEveryNS {
 		return false
 	}
-	w.answers = next
+	w.answersNS = next
 	return true
 }
 

@@ -73,21 +73,7 @@ func (w *Worker) beginTracks() {
 	w.fragments.assembled, w.fragments.uncounted = 0, 0
 }
 
-// execute executes the actions of the megaflows that were found, including repeated
-// look-ups.
-func (w *Worker) execute() {
-	w.executeFound()
-	w.recirculated()
-}
-
-// recirculated repeats look-ups and their actions until tracks.repeats is empty.
-func (w *Worker) recirculated() {
-	for w.tracks.repeats != 0 {
-		w.lookAgain()
-		w.executeFound()
-	}
-}
-
+// lookAgain looks the frames in tracks.repeats up again.
 func (w *Worker) lookAgain() {
 	t := &w.tracks
 	w.live, t.repeats, w.cursor = t.repeats, 0, 0
@@ -236,10 +222,10 @@ func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Actio
 	return n
 }
 
-// fuses reports whether connections may be fused at the moment. A tap on every frame
+// fuses reports whether connections may be fused at the moment. A capture that looks at every frame
 // prevents it, because a trace must show every look-up.
 func (w *Worker) fuses() bool {
-	return w.tracks.tracker != nil && !w.tracks.plain && !w.taps.everyFrame && w.tracks.forked == 0 && w.tracks.looped == 0 && w.rxInUse != nil
+	return w.tracks.tracker != nil && !w.tracks.plain && !w.captures.everyFrame && w.tracks.forked == 0 && w.tracks.looped == 0 && w.rxInUse != nil
 }
 
 // track executes the ct action in tracks.request on a list of frames.

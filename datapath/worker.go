@@ -37,6 +37,7 @@
 //	sleep.go     waiting for a wake-up
 //	inhand.go    the worker's current activity, for the watchdog
 //	mailbox.go   adding and removing ports
+//	capturepoints.go  where on the way of a frame captures look
 //	capture.go   copies of frames for the control process
 //	capturerecord.go  their encoding
 //	shared.go    the memory that the worker shares with the control process
@@ -54,8 +55,6 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -128,6 +127,9 @@ type Config struct {
 
 // Worker is one thread of the data path. Only AddPort, RemovePort, Settle and Stop
 // may be called from other goroutines.
+//
+// Its state is grouped by the stage that owns it. The type of each group stands in the file
+// of the stage. The fields of the embedded groups are those that several stages use.
 type Worker struct {
 	batch packet.Batch // first field, for alignment to cache lines
 
@@ -138,87 +140,65 @@ type Worker struct {
 	cache        *flowtable.Cache
 	terminations *tunnel.Terminations
 
+	passTime   // worker.go: the clock
+	reception  // receive.go: the batch's queue, and which of its frames are left
+	lookup     // classify.go: keys, and the megaflows found
+	outputs    // send.go: ports, pending frames, postponed flushes
+	largeWork  // segment.go: frames cut, merged, cut off or made by the worker
+	pacing     // worker.go: when the worker yields, sleeps and does periodic work
+	mailbox    // mailbox.go: requests of other goroutines
+	tracks     tracks
+	fused      fused
+	fragments  fragments
+	held       heldPool
+	captures   captures
+	queues     queueTable
+	parking    parking
+	fair       fairness
+	accounting accounting
+	receivers  receivers
+	waiter     waiter
+
+	answersNS     uint64 // virtual time of the ICMP rate limit, see takeAnswer
+	controllerDue uint64 // time of the rate limit of toController
+	faults        int    // number of failed ports not yet reported to the control process
+	// actions of CmdExecute and CmdInstall
+	scratch     [flowtable.MaxActions]flowtable.Action
+	holding     bool // CmdHold stopped the receive queues
+	unpublished bool // upcalls were written but not published
+}
+
+// passTime is the clock of a worker, which pass reads once.
+type passTime struct {
 	clockBase  uint64 // CLOCK_MONOTONIC in ns at clockStart
 	clockStart time.Time
 	now        uint64 // time of this pass, CLOCK_MONOTONIC in nanoseconds
 	turn       uint64 // number of this pass, from 1 on
 	fixed      uint64 // time that a test has set; 0: the real clock
+}
 
-	// State of the current batch. Sets of frames have one bit for each frame.
-	keys  [packet.BatchSize]flowtable.Key
-	words [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
-	// Geneve options of the frames; valid if the frame's words have a hash of options
-	options [packet.BatchSize]flowtable.TunOptions
-	dirty   uint32                   // set of frames with extended key words, see flowtable.ExtractAll
-	live    uint32                   // set of frames not dropped so far
-	undone  uint32                   // set of frames with an unfinished offload, see segment.go
-	slots   [packet.BatchSize]uint32 // megaflow of each frame
-	// index of the first frame that is not executed yet
-	cursor  int
-	overlay [packet.BatchSize]overlay // tunnel header of each pending frame
-	// tunnel fields that an action list has set; index: tracks.forked, because a look-up in
-	// the middle of a list executes another list
-	fields   [maxForks + 1]tunnel.Fields
-	overlaid bool // some entry of overlay may be set
-	lookups  flowtable.LookupCounts
-	rxInUse  *rxQueue        // receive queue of the batch; nil: held frames
-	next     port.Prefetcher // queue after rxInUse; nil: it cannot prefetch
-	visits   uint64          // count of polled receive queues, see InHand
-	txInUse  *txPort         // output port whose transmit queue is in use
-
-	coalescer packet.Coalescer
-	segments  packet.Batch // segments of a large frame, or an answer
-	whole     packet.Frame // frame that truncate restores
-	answers   uint64       // virtual time of the ICMP rate limit, see takeAnswer
-
-	ports      [port.MaxPorts]txPort
-	touched    portList // output ports to flush at the end of the batch
-	batchFull  bool     // the batch was full, so another batch will follow soon
-	owed       portList // ports whose flush was postponed, see flush
-	delivered  bool     // a frame went to a local process, see fewFrames
-	toTap      bool     // one of the frames of delivered went to a tap
-	queues     queueTable
-	parking    parking
-	offloadNS  uint64 // time of the next call of takeOffloaded that does something
+// pacing decides when the worker yields its core, sleeps, and does periodic work.
+type pacing struct {
+	processor  cpu.Processor
+	lastBusy   uint64 // time of the last pass that had frames or commands
+	wasBusy    bool   // the last pass received frames
+	sweeping   bool   // some connections may expire
+	unyielded  int    // number of frames since the last yield, see yieldFrames
 	fullPasses uint32 // number of consecutive passes with a full batch, see gather.go
-	faults     int    // number of failed ports not yet reported to the control process
-
-	held          heldPool
-	fair          fairness
-	accounting    accounting
-	receivers     receivers
-	controllerDue uint64 // time of the rate limit of toController
-	tracks        tracks
-	fused         fused
-	fragments     fragments
-	scratch       [flowtable.MaxActions]flowtable.Action // actions of CmdExecute and CmdInstall
-	holding       bool                                   // CmdHold stopped the receive queues
-	unpublished   bool                                   // upcalls were written but not published
-	waiter        waiter
-	taps          taps
-
-	processor cpu.Processor
-	lastBusy  uint64 // time of the last pass that had frames or commands
-	wasBusy   bool   // the last pass received frames
-	unyielded int    // number of frames since the last yield, see yieldFrames
-	sweptHeld uint64 // time of the last search for expired held frames
-	sweeping  bool   // some connections may expire
-	bfdDue    uint64 // time of the next call of runBFD; the maximum: no sessions
-
-	mail     atomic.Pointer[mail] // pairs with takeMail
-	mailing  sync.Mutex           // serializes calls of post
-	stopping atomic.Bool
-	ended    chan struct{} // closed once Run has returned
+	sweptHeld  uint64 // time of the last search for expired held frames
+	bfdDue     uint64 // time of the next call of runBFD; the maximum: no sessions
+	offloadNS  uint64 // time of the next call of takeOffloaded that does something
 }
 
 // NewWorker returns a worker that uses the shared memory sh. Megaflows, templates,
 // terminations and ports are empty at first. Frames held by an earlier worker stay
 // held. The caller calls Close after Run.
 func NewWorker(sh *Shared, c Config) (*Worker, error) {
-	w := &Worker{sh: sh, config: c, ended: make(chan struct{})}
+	w := &Worker{sh: sh, config: c}
+	w.ended = make(chan struct{})
 	w.commands = shm.NewConsumer(sh.Commands)
 	w.upcalls = shm.NewProducer(sh.Upcalls, c.UpcallEvent)
-	w.taps.ring = shm.NewProducer(sh.Captures, -1)
+	w.captures.ring = shm.NewProducer(sh.Captures, -1)
 	w.cache = flowtable.NewCache(sh.Cache, c.Seed)
 	w.terminations = tunnel.NewTerminations()
 	w.terminations.OptionsKey = c.OptionsKey

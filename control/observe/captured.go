@@ -13,9 +13,9 @@ import (
 	"weft/packet"
 )
 
-var captureKinds = map[datapath.CaptureKind]string{
-	datapath.CaptureIn: api.CapturedIn, datapath.CaptureOut: api.CapturedOut,
-	datapath.CaptureDrop: api.CapturedDrop, datapath.CaptureTrace: api.CapturedTrace,
+var captureKinds = map[datapath.CapturedKind]string{
+	datapath.CapturedIn: api.CapturedIn, datapath.CapturedOut: api.CapturedOut,
+	datapath.CapturedDrop: api.CapturedDrop, datapath.CapturedTrace: api.CapturedTrace,
 }
 
 var captureVerdicts = map[datapath.CaptureVerdict]string{
@@ -30,7 +30,7 @@ var captureCaches = map[datapath.CaptureCache]string{
 
 // Captured converts a captured frame to the API's form, except for the number of lost
 // frames and the megaflow. wall is the wall-clock time at which CLOCK_MONOTONIC was 0.
-func Captured(f *datapath.Capture, names openflow.Names, wall time.Time) *api.Captured {
+func Captured(f *datapath.Captured, names openflow.Names, wall time.Time) *api.Captured {
 	c := &api.Captured{
 		Time: wall.Add(time.Duration(f.TimeNS)), Worker: f.Worker, Kind: captureKinds[f.Kind],
 		Port: PortWord(names, f.Port), InPort: PortWord(names, f.InPort), Verdict: captureVerdicts[f.Verdict],
@@ -45,7 +45,7 @@ func Captured(f *datapath.Capture, names openflow.Names, wall time.Time) *api.Ca
 	if f.HeldNS != 0 {
 		c.HeldUS = float64(f.TimeNS-min(f.HeldNS, f.TimeNS)) / 1e3
 	}
-	if f.Kind != datapath.CaptureTrace {
+	if f.Kind != datapath.CapturedTrace {
 		c.Flow = Summary(f, names)
 		return c
 	}
@@ -119,7 +119,7 @@ func FrameMatch(k *flowtable.Key) *openflow.Match {
 
 // Summary returns the addresses and ports of a frame in match syntax. It returns "" for
 // a malformed frame.
-func Summary(f *datapath.Capture, names openflow.Names) string {
+func Summary(f *datapath.Captured, names openflow.Names) string {
 	var b packet.Batch
 	frame, header := b.Next()
 	copy(header[:], f.Data)

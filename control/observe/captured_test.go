@@ -47,11 +47,11 @@ func TestFrameMatch(t *testing.T) {
 func TestSummary(t *testing.T) {
 	whole := workertest.UDPFrame(9000)
 	for n := range 300 {
-		got := Summary(&datapath.Capture{Len: len(whole), Data: whole[:n]}, noNames{})
+		got := Summary(&datapath.Captured{Len: len(whole), Data: whole[:n]}, noNames{})
 		if n >= 42 && !strings.Contains(got, "tp_dst=9") {
 			t.Fatalf("of %d bytes: %q", n, got)
 		}
-		if got := Summary(&datapath.Capture{Len: n, Data: whole[:n]}, noNames{}); n < 42 && n > 14 && got != "" {
+		if got := Summary(&datapath.Captured{Len: n, Data: whole[:n]}, noNames{}); n < 42 && n > 14 && got != "" {
 			t.Fatalf("of a frame of %d bytes: %q", n, got)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // A capture makes the workers copy frames into capture rings (datapath/capture.go). A
-// tap in the workers selects the frames. While no client captures, there is no tap, and
+// capture in the workers selects the frames. While no client captures, there is no capture, and
 // nobody reads the rings.
 
 const (
@@ -42,10 +42,10 @@ type Captures struct {
 	engine  Engine
 	log     *slog.Logger
 	lost    atomic.Uint64 // number of frames lost by all ended sessions
-	refused atomic.Uint64 // number of sessions refused because all MaxTaps taps were in use
+	refused atomic.Uint64 // number of sessions refused because MaxCaptures ran
 
 	mu       sync.Mutex
-	sessions [datapath.MaxTaps]*Session
+	sessions [datapath.MaxCaptures]*Session
 	active   int
 	reading  bool
 	workers  Workers // workers whose rings are read
@@ -56,18 +56,18 @@ func NewCaptures(engine Engine, log *slog.Logger) *Captures {
 	return &Captures{engine: engine, log: log}
 }
 
-// Session is one client's tap.
+// Session is one client's capture.
 type Session struct {
-	tap    datapath.Tap
-	index  uint32
-	frames chan datapath.Capture
-	bytes  atomic.Int64 // bytes of the frames in the channel
+	capture datapath.Capture
+	index   uint32
+	frames  chan datapath.Captured
+	bytes   atomic.Int64 // bytes of the frames in the channel
 	// number of frames lost because the client did not read fast enough and its channel
 	// was full
 	lost atomic.Uint64
 }
 
-func (s *Session) offer(f datapath.Capture) {
+func (s *Session) offer(f datapath.Captured) {
 	if s.bytes.Add(int64(len(f.Data))) <= captureBacklogBytes {
 		select {
 		case s.frames <- f:
@@ -79,9 +79,9 @@ func (s *Session) offer(f datapath.Capture) {
 	s.lost.Add(1)
 }
 
-// Begin starts a session of a client. When it returns, the tap is active in all
+// Begin starts a session of a client. When it returns, the capture is active in all
 // workers. End removes it.
-func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
+func (c *Captures) Begin(capture datapath.Capture) (*Session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	index := slices.Index(c.sessions[:], nil)
@@ -89,12 +89,12 @@ func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 		c.refused.Add(1)
 		return nil, usererr.Errorf("%d captures and live traces run already, which is the limit; stop one first", len(c.sessions))
 	}
-	s := &Session{tap: tap, index: uint32(index), frames: make(chan datapath.Capture, captureBacklog)}
+	s := &Session{capture: capture, index: uint32(index), frames: make(chan datapath.Captured, captureBacklog)}
 	w, release := c.engine.Hold()
 	defer release()
 	c.follow(w)
-	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &s.tap))
-	// error ignored: the function follow sets the tap (capture in the workers) in the
+	c.workers.Broadcast(datapath.AppendCapture(nil, s.index, &s.capture))
+	// error ignored: the function follow sets the capture in the
 	// next engine
 	_ = c.workers.WaitApplied()
 	c.sessions[index] = s
@@ -106,8 +106,8 @@ func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	return s, nil
 }
 
-// End ends a session and removes its tap. It discards frames that were already copied
-// for the tap, because another session may get the number of the tap.
+// End ends a session and removes its capture. It discards frames that were already copied
+// for the capture, because another session may get the number of the capture.
 func (c *Captures) End(s *Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *Captures) End(s *Session) {
 	c.lost.Add(c.lostOf(s))
 	c.sessions[s.index] = nil
 	c.active--
-	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &datapath.Tap{}))
+	c.workers.Broadcast(datapath.AppendCapture(nil, s.index, &datapath.Capture{}))
 	_ = c.workers.WaitApplied()
 	for i := range c.rings {
 		// limited, because frames of other sessions may refill the ring
@@ -126,11 +126,11 @@ func (c *Captures) End(s *Session) {
 	}
 }
 
-// Disarm removes all taps in the workers. Control calls it at startup, because an
-// earlier control process may have left taps.
+// Disarm removes all captures in the workers. Control calls it at startup, because an
+// earlier control process may have left captures.
 func Disarm(w Workers) {
-	for i := range uint32(datapath.MaxTaps) {
-		w.Broadcast(datapath.AppendTap(nil, i, &datapath.Tap{}))
+	for i := range uint32(datapath.MaxCaptures) {
+		w.Broadcast(datapath.AppendCapture(nil, i, &datapath.Capture{}))
 	}
 }
 
@@ -165,7 +165,7 @@ func (c *Captures) turn() (active, pending bool) {
 }
 
 // follow makes w, the workers of a new engine, the present workers, and sends them all
-// taps. The caller holds c.mu and Engine.Hold.
+// captures. The caller holds c.mu and Engine.Hold.
 func (c *Captures) follow(w Workers) {
 	if c.workers == w {
 		return
@@ -176,7 +176,7 @@ func (c *Captures) follow(w Workers) {
 	}
 	for _, s := range c.sessions {
 		if s != nil {
-			c.workers.Broadcast(datapath.AppendTap(nil, s.index, &s.tap))
+			c.workers.Broadcast(datapath.AppendCapture(nil, s.index, &s.capture))
 		}
 	}
 }
@@ -196,10 +196,10 @@ func (c *Captures) drain(i int) bool {
 			c.log.Error("malformed capture record", "worker", i, "error", err)
 			continue
 		}
-		if int(f.Tap) >= len(c.sessions) || c.sessions[f.Tap] == nil {
+		if int(f.Capture) >= len(c.sessions) || c.sessions[f.Capture] == nil {
 			continue
 		}
-		s := c.sessions[f.Tap]
+		s := c.sessions[f.Capture]
 		f.Worker = i
 		s.offer(f)
 	}
@@ -211,17 +211,17 @@ func (c *Captures) drain(i int) bool {
 func (c *Captures) lostOf(s *Session) uint64 {
 	n := s.lost.Load()
 	for _, sh := range c.workers.Shared() {
-		n += atomic.LoadUint64(&sh.Taps[s.index].Lost)
+		n += atomic.LoadUint64(&sh.CaptureCounters[s.index].Lost)
 	}
 	return n
 }
 
-// Run starts a session with a tap. It calls ready when the tap is active. It calls
+// Run starts a session with a capture. It calls ready when the capture is active. It calls
 // handle with each captured frame and the number of lost frames, and idle when no frame
 // waits. Run returns when ctx ends, when a function returns an error, or after limit
 // frames (0: no limit).
-func (c *Captures) Run(ctx context.Context, tap datapath.Tap, ready, idle func() error, handle func(f *datapath.Capture, lost uint64) error) error {
-	s, err := c.Begin(tap)
+func (c *Captures) Run(ctx context.Context, capture datapath.Capture, ready, idle func() error, handle func(f *datapath.Captured, lost uint64) error) error {
+	s, err := c.Begin(capture)
 	if err != nil {
 		return err
 	}
@@ -229,8 +229,8 @@ func (c *Captures) Run(ctx context.Context, tap datapath.Tap, ready, idle func()
 	if err := ready(); err != nil {
 		return err
 	}
-	for seen := uint64(0); tap.Limit == 0 || seen < tap.Limit; seen++ {
-		var f datapath.Capture
+	for seen := uint64(0); capture.Limit == 0 || seen < capture.Limit; seen++ {
+		var f datapath.Captured
 		select {
 		case f = <-s.frames:
 		default:
@@ -278,10 +278,10 @@ func (c *Captures) lostNow(s *Session) uint64 {
 	return c.lostOf(s)
 }
 
-// LimitRows is a limits.Source for the taps.
+// LimitRows is a limits.Source for the captures.
 func (c *Captures) LimitRows(emit func(limits.Row)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	emit(limits.Row{Name: "captures", Unit: "streams", Holder: limits.All(),
-		Used: uint64(c.active), Limit: datapath.MaxTaps, Refused: c.refused.Load()})
+		Used: uint64(c.active), Limit: datapath.MaxCaptures, Refused: c.refused.Load()})
 }

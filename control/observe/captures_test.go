@@ -26,7 +26,7 @@ func newTestCaptures(t *testing.T) (*Captures, *testEngine, *testWorkers) {
 // A client that does not read its capture loses frames, and is told their number.
 func TestCaptureLoses(t *testing.T) {
 	c, _, w := newTestCaptures(t)
-	s, err := c.Begin(datapath.Tap{Kind: datapath.TapDrops})
+	s, err := c.Begin(datapath.Capture{Kind: datapath.CaptureDrops})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,36 +47,36 @@ func TestCaptureLoses(t *testing.T) {
 // A capture continues with the next engine.
 func TestCaptureFollowsTheEngine(t *testing.T) {
 	c, e, before := newTestCaptures(t)
-	s, err := c.Begin(datapath.Tap{Kind: datapath.TapDrops})
+	s, err := c.Begin(datapath.Capture{Kind: datapath.CaptureDrops})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if before.tap(0) != datapath.TapDrops {
-		t.Errorf("the workers have tap %v", before.tap(0))
+	if before.capture(0) != datapath.CaptureDrops {
+		t.Errorf("the workers have capture %v", before.capture(0))
 	}
 	next := newTestWorkers(t)
 	e.replace(next)
-	waitfor.True(t, "the next workers have the tap", func() bool { return next.tap(0) == datapath.TapDrops })
+	waitfor.True(t, "the next workers have the capture", func() bool { return next.capture(0) == datapath.CaptureDrops })
 	next.show(t)
-	if f := <-s.frames; f.Kind != datapath.CaptureDrop {
+	if f := <-s.frames; f.Kind != datapath.CapturedDrop {
 		t.Errorf("%+v", f)
 	}
 	c.End(s)
-	if next.tap(0) != datapath.TapNone {
-		t.Errorf("after the end the workers have tap %v", next.tap(0))
+	if next.capture(0) != datapath.CaptureNone {
+		t.Errorf("after the end the workers have capture %v", next.capture(0))
 	}
 }
 
 func TestCapturesAreLimited(t *testing.T) {
 	c, _, _ := newTestCaptures(t)
-	for range datapath.MaxTaps {
-		s, err := c.Begin(datapath.Tap{Kind: datapath.TapDrops})
+	for range datapath.MaxCaptures {
+		s, err := c.Begin(datapath.Capture{Kind: datapath.CaptureDrops})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.End(s)
 	}
-	if _, err := c.Begin(datapath.Tap{}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(datapath.MaxTaps)) {
+	if _, err := c.Begin(datapath.Capture{}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(datapath.MaxCaptures)) {
 		t.Errorf("one more: %v", err)
 	}
 	if n := c.refused.Load(); n != 1 {
@@ -87,7 +87,7 @@ func TestCapturesAreLimited(t *testing.T) {
 // A client can end its capture, however fast frames arrive.
 func TestCaptureTurnIsBounded(t *testing.T) {
 	c, _, w := newTestCaptures(t)
-	s := &Session{frames: make(chan datapath.Capture, captureBacklog)}
+	s := &Session{frames: make(chan datapath.Captured, captureBacklog)}
 	c.active, c.sessions[0] = 1, s
 	for range 2*captureChunk + 1 {
 		w.show(t)
@@ -115,7 +115,7 @@ func TestOneReader(t *testing.T) {
 			events.End(who)
 		}
 		var err error
-		if s, err = c.Begin(datapath.Tap{Kind: datapath.TapDrops}); err != nil {
+		if s, err = c.Begin(datapath.Capture{Kind: datapath.CaptureDrops}); err != nil {
 			t.Fatal(err)
 		}
 		events.Begin(who)
@@ -133,8 +133,8 @@ func TestOneReader(t *testing.T) {
 
 // The bytes that a capture buffers for a client that does not read are limited.
 func TestCaptureBacklogIsBoundedInBytes(t *testing.T) {
-	s := &Session{frames: make(chan datapath.Capture, captureBacklog)}
-	frame := datapath.Capture{Data: make([]byte, 1<<16)}
+	s := &Session{frames: make(chan datapath.Captured, captureBacklog)}
+	frame := datapath.Captured{Data: make([]byte, 1<<16)}
 	const more = 100
 	for range captureBacklogBytes>>16 + more {
 		s.offer(frame)

@@ -16,7 +16,7 @@ import (
 )
 
 // testEngine is an Engine with one worker, which the test simulates. It records the
-// taps (captures in the workers) that are set.
+// captures that are set.
 type testEngine struct {
 	mu      sync.RWMutex
 	workers Workers
@@ -34,9 +34,9 @@ func (e *testEngine) replace(w Workers) {
 }
 
 type testWorkers struct {
-	memory *engine.Memory
-	mu     sync.Mutex
-	taps   map[uint32]datapath.TapKind
+	memory   *engine.Memory
+	mu       sync.Mutex
+	captures map[uint32]datapath.CaptureKind
 }
 
 func newTestWorkers(t *testing.T) *testWorkers {
@@ -49,14 +49,14 @@ func newTestWorkers(t *testing.T) *testWorkers {
 		t.Fatal(err)
 	}
 	t.Cleanup(memory.Close)
-	return &testWorkers{memory: memory, taps: map[uint32]datapath.TapKind{}}
+	return &testWorkers{memory: memory, captures: map[uint32]datapath.CaptureKind{}}
 }
 
 func (w *testWorkers) Broadcast(msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if op := datapath.CommandOp(binary.LittleEndian.Uint32(msg)); op == datapath.CmdTap {
-		w.taps[binary.LittleEndian.Uint32(msg[4:])] = datapath.TapKind(binary.LittleEndian.Uint32(msg[8:]))
+	if op := datapath.CommandOp(binary.LittleEndian.Uint32(msg)); op == datapath.CmdCapture {
+		w.captures[binary.LittleEndian.Uint32(msg[4:])] = datapath.CaptureKind(binary.LittleEndian.Uint32(msg[8:]))
 	}
 }
 
@@ -64,16 +64,16 @@ func (w *testWorkers) WaitApplied() error             { return nil }
 func (w *testWorkers) Shared() []*datapath.Shared     { return w.memory.Shared }
 func (w *testWorkers) Connections() *conntrack.Memory { return &w.memory.Connections }
 
-func (w *testWorkers) tap(index uint32) datapath.TapKind {
+func (w *testWorkers) capture(index uint32) datapath.CaptureKind {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.taps[index]
+	return w.captures[index]
 }
 
 func (w *testWorkers) show(t *testing.T) {
 	t.Helper()
 	msg := make([]byte, 104)
-	msg[1], msg[3] = byte(datapath.CaptureDrop), byte(datapath.VerdictDropped)
+	msg[1], msg[3] = byte(datapath.CapturedDrop), byte(datapath.VerdictDropped)
 	binary.LittleEndian.PutUint64(msg[32:], clock.Monotonic())
 	if !shm.NewProducer(w.memory.Shared[0].Captures, -1).Push(msg) {
 		t.Fatal("the capture ring is full")

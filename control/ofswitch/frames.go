@@ -17,7 +17,7 @@ import (
 )
 
 // Frames sends the frames that flows output to the controller to OpenFlow connections of
-// the flows' bridge. It gets them from a tap of the workers, which exists while a connection
+// the flows' bridge. It gets them from a capture of the workers, which exists while a connection
 // of any bridge wants the frames.
 type Frames struct {
 	configuration *change.Configuration
@@ -41,7 +41,7 @@ type bridgeFrames struct {
 	expired bool // frames whose TTL has expired come, too
 }
 
-// NewFrames returns a Frames without a tap.
+// NewFrames returns a Frames without a capture.
 func NewFrames(configuration *change.Configuration, pl *pipeline.Pipeline, captures *observe.Captures, log *slog.Logger) *Frames {
 	return &Frames{configuration: configuration, pipeline: pl, captures: captures, log: log, bridges: map[uint8]*bridgeFrames{}}
 }
@@ -70,8 +70,8 @@ func (f *Frames) Detach(b *pipeline.Bridge) {
 	f.follow()
 }
 
-// framesPatience is how long an OpenFlow connection waits until the tap of the workers
-// is set. A worker that hangs may delay the tap for longer.
+// framesPatience is how long an OpenFlow connection waits until the capture of the workers
+// is set. A worker that hangs may delay the capture for longer.
 const framesPatience = time.Second
 
 // Set starts or stops the frames of a bridge. ofconn calls it from one goroutine of the
@@ -91,7 +91,7 @@ func (f *Frames) Set(b *pipeline.Bridge, enabled, misses, expired bool) {
 	f.follow()
 }
 
-// follow starts or stops the tap. The caller holds f.mu.
+// follow starts or stops the capture. The caller holds f.mu.
 func (f *Frames) follow() {
 	enabled := false
 	f.list.Lock()
@@ -113,8 +113,8 @@ func (f *Frames) follow() {
 	go func() {
 		var once sync.Once
 		began := func() error { once.Do(func() { close(ready) }); return nil }
-		tap := datapath.Tap{Kind: datapath.TapPort, Port: datapath.ControllerPort}
-		err := f.captures.Run(ctx, tap, began, func() error { return nil }, func(c *datapath.Capture, _ uint64) error {
+		capture := datapath.Capture{Kind: datapath.CapturePort, Port: datapath.ControllerPort}
+		err := f.captures.Run(ctx, capture, began, func() error { return nil }, func(c *datapath.Captured, _ uint64) error {
 			f.packetIn(c)
 			return nil
 		})
@@ -130,7 +130,7 @@ func (f *Frames) follow() {
 }
 
 // packetIn sends a captured frame to the controllers of its bridge.
-func (f *Frames) packetIn(c *datapath.Capture) {
+func (f *Frames) packetIn(c *datapath.Captured) {
 	info, _ := f.pipeline.View().PortAt(c.InPort)
 	bridge, inPort := info.Bridge, f.pipeline.View().InFlows(c.InPort)
 	p := ofp.PacketIn{Frame: c.Data, Total: c.Len, Reason: ofp.ReasonAction, Cookie: ^uint64(0)}

@@ -95,7 +95,7 @@ func (ts *Tables) Hottest(old, new Sample, n int, seconds float64) []api.Hot {
 
 // HitMegaflow returns the match of the megaflow that the captured frame f used. It
 // returns "" if that megaflow was removed.
-func (ts *Tables) HitMegaflow(f *datapath.Capture) string {
+func (ts *Tables) HitMegaflow(f *datapath.Captured) string {
 	m := ts.pipeline.Megaflows().At(f.Slot)
 	if m == nil || !slices.Equal(m.Actions[:min(len(m.Actions), len(f.Actions))], f.Actions) {
 		return ""

@@ -35,13 +35,13 @@ type Worker struct {
 	dropped  map[uint32]uint32 // drop reason that CmdDropHeld gave, by slot of the held frame
 	Frames   map[uint32]miss   // held frames by slot
 	Lost     int               // number of misses after CmdRetry
-	Taps     [datapath.MaxTaps]Tap
+	Captures [datapath.MaxCaptures]Capture
 	Installs int
 }
 
-// Tap is a capture or live trace that control has set in the worker.
-type Tap struct {
-	Kind datapath.TapKind
+// Capture is a capture or live trace that control has set in the worker.
+type Capture struct {
+	Kind datapath.CaptureKind
 	Snap uint32
 }
 
@@ -116,9 +116,9 @@ func (w *Worker) command(msg []byte) {
 	case datapath.CmdExecute:
 		w.Executed[arg] = len(body) / 16
 		delete(w.Frames, arg)
-	case datapath.CmdTap:
-		w.Taps[arg] = Tap{
-			Kind: datapath.TapKind(binary.LittleEndian.Uint32(body)), Snap: binary.LittleEndian.Uint32(body[8:]),
+	case datapath.CmdCapture:
+		w.Captures[arg] = Capture{
+			Kind: datapath.CaptureKind(binary.LittleEndian.Uint32(body)), Snap: binary.LittleEndian.Uint32(body[8:]),
 		}
 	case datapath.CmdDropHeld:
 		w.dropped[arg] = binary.LittleEndian.Uint32(body)
@@ -175,7 +175,7 @@ func (w *Worker) Waiting() (n int) {
 }
 
 // Show writes a capture record with one output port to the capture ring. head has the
-// tap, the kind, the cache, the verdict and the drop reason of the record.
+// capture, the kind, the cache, the verdict and the drop reason of the record.
 func (w *Worker) Show(head [5]byte, port, output uint32, data []byte) {
 	w.On(func() {
 		msg := make([]byte, 104+len(data))
