@@ -3,6 +3,8 @@
 package datapath
 
 import (
+	"encoding/binary"
+
 	"golang.org/x/sys/unix"
 
 	"weft/packet"
@@ -26,6 +28,13 @@ import (
 //     port had frames within the last maxAwayNS.
 //
 // Uplinks are never in debt, because many senders share their queues.
+//
+// A port of weight n is charged for an n-th of its time. So debts are in time of a port of weight 1, and
+// ports that want as much time as they can get have parts of it in proportion to their weights.
+// Beside ports with weights, the worker measures the visits of cheap passes too.
+
+// MaxWeight is the largest weight of a port.
+const MaxWeight = 100
 
 const (
 	// measuredForNS is the time for which the worker measures visits after frames of
@@ -84,11 +93,14 @@ type accounting struct {
 	mixed     bool   // the time since readNS is not only the time of the next visit
 	exactNS   uint64 // time until which each visit is measured
 
-	visited []uint16 // ports visited in this pass
-	debtors []uint16 // ports with debtNS
-	paidNS  uint64   // time of the last reduction of debts
-	full    rivals   // ports without debt that had full batches, with the pass
-	active  rivals   // ports without debt that had frames, with the time
+	visited  []uint16              // ports visited in this pass
+	debtors  []uint16              // ports with debtNS
+	paidNS   uint64                // time of the last reduction of debts
+	weights  [port.MaxPorts]uint32 // 0 and 1: none
+	weighted int                   // number of weights above 1
+
+	full   rivals // ports without debt that had full batches, with the pass
+	active rivals // ports without debt that had frames, with the time
 
 	sampledNS uint64
 	thread    threadTimes
@@ -189,7 +201,7 @@ func (w *Worker) beginAccounts(commands int) {
 	t := &w.accounting
 	t.visited = t.visited[:0] // a memory fault may have ended the last pass
 	t.frames, w.receivers.visitNS = 0, 0
-	t.measured = w.now < t.costlyNS && w.now-t.changedNS < measuredForNS
+	t.measured = (w.now < t.costlyNS || t.weighted > 0) && w.now-t.changedNS < measuredForNS
 	if !t.measured {
 		return
 	}
@@ -378,6 +390,9 @@ func (w *Worker) chargePort(number uint32, waiting int) {
 	if waiting == 0 && t.full.lastBeside(number) != w.turn {
 		chargeNS -= min(chargeNS, sliceNS)
 	}
+	if weight := t.weights[number]; weight > 1 {
+		chargeNS /= uint64(weight)
+	}
 	if chargeNS == 0 || a.exempt {
 		return
 	}
@@ -385,6 +400,37 @@ func (w *Worker) chargePort(number uint32, waiting int) {
 		t.debtors = append(t.debtors, uint16(number))
 	}
 	a.debtNS = min(a.debtNS+chargeNS, maxOwedNS)
+}
+
+// AppendWeight encodes CmdWeight.
+func AppendWeight(buf []byte, number, weight uint32) []byte {
+	return binary.LittleEndian.AppendUint32(appendHeader(buf, uint32(CmdWeight), number), weight)
+}
+
+// setWeight executes CmdWeight.
+func (w *Worker) setWeight(number uint32, body []byte) bool {
+	if number >= port.MaxPorts || len(body) != 4 {
+		return false
+	}
+	weight := binary.LittleEndian.Uint32(body)
+	if weight < 1 || weight > MaxWeight {
+		return false
+	}
+	t := &w.accounting
+	if number != 0 {
+		t.weights[number] = weight
+	} else {
+		for i := range t.weights {
+			t.weights[i] = weight
+		}
+	}
+	t.weighted = 0
+	for _, has := range t.weights {
+		if has > 1 {
+			t.weighted++
+		}
+	}
+	return true
 }
 
 // earn reduces the debt of each port.

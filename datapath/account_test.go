@@ -136,6 +136,61 @@ func TestTimeIsDivided(t *testing.T) {
 	}
 }
 
+// Ports that want as much time as they can get have parts of it in proportion to their weights,
+// also if their frames are cheap. A weight stays when the port is attached again, and ends with 1.
+func TestTimeIsDividedByWeight(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		visitNS [3]uint64
+	}{
+		{"the same", [3]uint64{4_000, 4_000, 4_000}},
+		{"cheap", [3]uint64{640, 640, 640}},
+		{"the light one slow", [3]uint64{250_000, 4_000, 6_000}},
+		{"the heavy one slow", [3]uint64{1_000, 4_000, 250_000}},
+	} {
+		r := timedRig(t)
+		r.command(AppendWeight(nil, 2, 2))
+		r.command(AppendWeight(nil, 3, 5))
+		for i, ns := range c.visitNS {
+			r.timedPort(uint32(i+1), 1, always(ns))
+		}
+		r.turn()
+		for number := uint32(1); number <= 3; number++ {
+			r.replay(number, 1<<50)
+		}
+		part := r.shares()
+		for number, weight := range []float64{1: 1, 2: 2, 3: 5} {
+			if number > 0 {
+				between(t, fmt.Sprintf("%s: port %d", c.name, number), part[number], 0.8*weight/8, 1.2*weight/8)
+			}
+		}
+		r.command(AppendWeight(nil, 0, 1))
+		part = r.shares()
+		for number := 1; number <= 3; number++ {
+			between(t, fmt.Sprintf("%s: port %d without a weight", c.name, number), part[number], 0.8/3, 1.2/3)
+		}
+	}
+}
+
+// Weights outside of their range are refused. Without weights, the worker measures no cheap passes.
+func TestWeightsAreChecked(t *testing.T) {
+	r := timedRig(t)
+	for _, bad := range [][]byte{AppendWeight(nil, port.MaxPorts, 1), AppendWeight(nil, 1, 0), AppendWeight(nil, 1, MaxWeight+1), AppendWeight(nil, 1, 1)[:10]} {
+		refused := r.sh.Counters.CommandsRefused
+		r.command(bad)
+		if r.turn(); r.sh.Counters.CommandsRefused != refused+1 {
+			t.Errorf("command %v is not refused", bad)
+		}
+	}
+	for i, want := range []int{1, 2, 1, 0} {
+		r.command([][]byte{AppendWeight(nil, 1, 2), AppendWeight(nil, 2, MaxWeight), AppendWeight(nil, 1, 1), AppendWeight(nil, 0, 1)}[i])
+		r.turn()
+		if got := r.w.accounting.weighted; got != want {
+			t.Errorf("step %d: %d ports with weights, want %d", i, got, want)
+		}
+	}
+}
+
 // A port whose visits are slow pays for them, whatever it does between them: empty queues, or silence.
 func TestPausesDoNotHideSlowVisits(t *testing.T) {
 	for name, pauseNS := range map[string]uint64{"every pass": 0, "pauses": 4_000_000, "long pauses": 30_000_000} {

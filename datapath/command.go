@@ -90,6 +90,8 @@ func (w *Worker) apply(msg []byte) bool {
 		return w.setBFD(arg, body)
 	case CmdCapture:
 		return w.setCapture(arg, body)
+	case CmdWeight:
+		return w.setWeight(arg, body)
 	}
 	return false
 }

@@ -67,6 +67,10 @@ const (
 	// CmdBFD begins, changes or ends BFD session Arg. The body is a BFDSet. Only the
 	// worker with Config.Sweeps gets it.
 	CmdBFD
+	// CmdWeight sets the weight of port Arg in the division of the worker's time. The body is a
+	// 32-bit number from 1 to MaxWeight. Arg 0 sets the weights of all ports. A port number keeps its
+	// weight when its port is detached.
+	CmdWeight
 )
 
 // UpcallOp is the operation that an upcall requests.

@@ -319,8 +319,9 @@ func TestTop(t *testing.T) {
 		}
 		return nil
 	})
+	s.weft.Weft("mod-port", "guest", "weight=3")
 	text := s.weft.Weft("top", "--once")
-	for _, word := range []string{"WORKER", "guest", "overlay", "uplink", "HOTTEST FLOWS"} {
+	for _, word := range []string{"WORKER", "WEIGHT", "guest", "overlay", "uplink", "HOTTEST FLOWS"} {
 		if !strings.Contains(text, word) {
 			t.Errorf("no %q in\n%s", word, text)
 		}

@@ -51,6 +51,9 @@ All types except uplink, af_xdp and af_packet may have VLANs, for actions=normal
 
 and may be down, or get no floods: [admin=down] [flood=off]
 
+All types except uplink, af_xdp, af_packet, patch and tunnels may have a larger share of a busy
+worker's time than others: [weight=N]
+
 All types except uplink, af_xdp, af_packet and patch may have queues, which flows choose
 with set_queue and enqueue, and a limit of what they send to the switch:
 
@@ -71,7 +74,7 @@ KEY= without a value gives an option its default.
   type=vhost-user, type=tap  vni=, addresses=, id= and the VLANs; mac= of a vhost-user port,
                              mtu= of a tap
   all types but uplinks      admin= and flood=; except type=patch, also qos= and
-                             ingress_policing_...=
+                             ingress_policing_...=; except tunnels, also weight=
 
 Other options need del-port and add-port.
 

@@ -18,7 +18,7 @@ const topHelp = `Shows the present activity of the switch: workers (share of bus
 frames a batch, hits of their caches), the ports, drops by reason, and the hottest
 megaflows. WORKER is the share of a worker's time that went into the frames received on
 a port; the port with the largest share comes first. Frames from tunnels count for their
-uplink. All numbers are rates over the interval. Ctrl-C ends it. If the
+uplink. WEIGHT is there if a port has weight=. All numbers are rates over the interval. Ctrl-C ends it. If the
 output is no terminal, the intervals are printed one after the other and lines are
 not truncated.`
 

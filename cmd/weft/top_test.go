@@ -24,7 +24,7 @@ func TestTopRates(t *testing.T) {
 		Workers: []api.Worker{{Core: 3, Frames: 3000, BusyNS: 2e9, ExactHits: 610, MegaflowHits: 300, Misses: 100, MasksSearched: 800, Batches: 300,
 			Drops: map[string]uint64{"flow-drop": 25, "tx-full": 4}}},
 		Ports: []api.Port{{Number: 1, Name: "new", Stats: api.PortStats{RxPackets: 8}}, {Number: 2, Name: "b", Stats: api.PortStats{RxPackets: 300, RxBytes: 2000, TxDrops: 2}},
-			{Number: 3, Name: "slow", Stats: api.PortStats{RxPackets: 10, WorkerNS: 2e9}}},
+			{Number: 3, Name: "slow", Options: map[string]string{"weight": "3"}, Stats: api.PortStats{RxPackets: 10, WorkerNS: 2e9}}},
 	}
 	v := topOf(before, after, nil, 2)
 	w := v.Workers[0]
@@ -37,6 +37,9 @@ func TestTopRates(t *testing.T) {
 	}
 	if v.Ports[0].Name != "slow" || v.Ports[0].Worker != 0.5 {
 		t.Errorf("the port with the most worker time does not come first: %+v", v.Ports)
+	}
+	if text := strings.Join(v.lines(100, 40), "\n"); !strings.Contains(text, "DROPS/S WEIGHT\n") || !strings.Contains(text, "     3\n") {
+		t.Errorf("the weight is not shown:\n%s", text)
 	}
 	if v.Ports[1].Name != "b" || v.Ports[1].RxPerS != 100 || v.Ports[1].RxBits != 4000 || v.Ports[1].DropsPerS != 1 || v.Ports[2].RxPerS != 4 {
 		t.Errorf("%+v", v.Ports)

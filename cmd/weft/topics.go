@@ -168,6 +168,12 @@ All types but uplinks and patch:
   ingress_policing_kpkts_rate=N, ingress_policing_kpkts_burst=N
                     the same in thousands of frames (default burst: 16)
 
+All types but uplinks, patch and tunnels:
+
+  weight=N          share of a busy worker's time, from 1 (default) to 100: beside ports that
+                    want as much time as they can get, a port of weight 3 gets three times
+                    that of a port of weight 1. WORKER of weft top shows the present parts
+
 VLANs of a port under actions=normal, as in ovs-vswitchd.conf.db(5):
 
   tag=N             VLAN of an access, native or dot1q-tunnel port

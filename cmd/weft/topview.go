@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"weft/api"
@@ -50,6 +51,7 @@ type topPort struct {
 	Type      string  `json:"type"`
 	State     string  `json:"state"`
 	Worker    float64 `json:"worker"` // share of a worker's time; several workers together may exceed 1
+	Weight    int     `json:"weight"` // in the division of a busy worker's time; 0: the port has none
 	RxPerS    float64 `json:"rx_packets_per_s"`
 	RxBits    float64 `json:"rx_bits_per_s"`
 	TxPerS    float64 `json:"tx_packets_per_s"`
@@ -136,8 +138,9 @@ func portOf(old, new *api.Port, seconds float64) topPort {
 		old = &api.Port{}
 	}
 	a, b := &old.Stats, &new.Stats
+	weight, _ := strconv.Atoi(new.Options["weight"])
 	return topPort{
-		Name: new.Name, Type: new.Type, State: new.State, Worker: grown(a.WorkerNS, b.WorkerNS) / 1e9 / seconds,
+		Name: new.Name, Type: new.Type, State: new.State, Worker: grown(a.WorkerNS, b.WorkerNS) / 1e9 / seconds, Weight: weight,
 		RxPerS: grown(a.RxPackets, b.RxPackets) / seconds, RxBits: 8 * grown(a.RxBytes, b.RxBytes) / seconds,
 		TxPerS: grown(a.TxPackets, b.TxPackets) / seconds, TxBits: 8 * grown(a.TxBytes, b.TxBytes) / seconds,
 		DropsPerS: (grown(total(a.RxDrops), total(b.RxDrops)) + grown(a.TxDrops, b.TxDrops)) / seconds,
@@ -164,10 +167,18 @@ func (v *topView) lines(width, height int) []string {
 		rows--
 	}
 	out = append(out, "", "PORT             STATE   WORKER    RX/S RX-BIT/S     TX/S TX-BIT/S  DROPS/S")
+	weighted := slices.ContainsFunc(v.Ports, func(p topPort) bool { return p.Weight > 1 })
+	if weighted {
+		out[len(out)-1] += " WEIGHT"
+	}
 	ports := v.Ports[:min(len(v.Ports), max(rows/2, 1))]
 	for _, p := range ports {
-		out = append(out, fmt.Sprintf("%-16.16s %-7.7s %s %7s %8s %8s %8s %8s", p.Name, p.State, percent(p.Worker), short(p.RxPerS), short(p.RxBits),
-			short(p.TxPerS), short(p.TxBits), short(p.DropsPerS)))
+		line := fmt.Sprintf("%-16.16s %-7.7s %s %7s %8s %8s %8s %8s", p.Name, p.State, percent(p.Worker), short(p.RxPerS), short(p.RxBits),
+			short(p.TxPerS), short(p.TxBits), short(p.DropsPerS))
+		if weighted {
+			line += fmt.Sprintf(" %6d", max(p.Weight, 1))
+		}
+		out = append(out, line)
 	}
 	rows -= len(ports)
 	out = append(out, "", "DROPS/S   "+v.dropText(), "", "FRAMES/S    BIT/S HOTTEST FLOWS")

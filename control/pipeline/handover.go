@@ -33,6 +33,7 @@ func (pl *Pipeline) Inherit(w *workers.Workers) {
 // tables would make again.
 func (pl *Pipeline) Resume() {
 	pl.sendMeters(pl.workers)
+	pl.sendWeights(pl.workers)
 	pl.recoverMegaflows()
 }
 
@@ -61,12 +62,13 @@ func (pl *Pipeline) Replace(w *workers.Workers) (old *workers.Workers) {
 	return old
 }
 
-// Fill makes w the present workers, and sends them all meters and megaflows.
+// Fill makes w the present workers, and sends them all meters, weights and megaflows.
 func (pl *Pipeline) Fill(w *workers.Workers) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	pl.workers = w
 	pl.sendMeters(w)
+	pl.sendWeights(w)
 	for _, m := range pl.megaflows.List() {
 		key := m.Key()
 		pl.begin(m)

@@ -12,7 +12,7 @@
 //   - revalidate.go: megaflows after a change; sweep.go: statistics and timeouts
 //   - learn.go: flows of learn actions
 //   - packetout.go, resume.go: frames that the operator or a controller sends
-//   - portmeters.go: the token buckets of queues and of policing
+//   - portmeters.go: the token buckets of queues and of policing, the weights of ports
 //   - tell.go, answertimes.go, limitrows.go: events of flows, times of answers, limits
 //   - view.go, networks.go: the ports, and the ports that weft-central has declared
 //   - handover.go, recover.go: start of control and replacement of an engine
@@ -106,6 +106,7 @@ type Pipeline struct {
 	// last change. The configuration lock guards both.
 	portMeters      map[uint32]datapath.Meter
 	portMetersBegun map[uint32]uint64
+	portWeights     map[uint32]uint32 // of ports above 1; guarded by the configuration lock
 	learner         *learner
 	saving          bool             // a timer is set that will call Save; guarded by the configuration lock
 	upcalls         *upcalls.Upcalls // guarded by the configuration lock

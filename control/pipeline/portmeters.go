@@ -5,6 +5,7 @@ package pipeline
 import (
 	"sync/atomic"
 
+	"weft/control/workers"
 	"weft/datapath"
 	"weft/internal/clock"
 	"weft/openflow/xlate"
@@ -28,6 +29,33 @@ func (pl *Pipeline) SetPortMeters(meters map[uint32]datapath.Meter, begins map[u
 		}
 	}
 	pl.portMeters, pl.portMetersBegun = meters, begun
+}
+
+// SetPortWeights sets the weights of ports by number; the others have weight 1. It sends changes to
+// the workers. The caller holds the configuration lock.
+func (pl *Pipeline) SetPortWeights(weights map[uint32]uint32) {
+	if pl.workers != nil {
+		for number := range pl.portWeights {
+			if weights[number] == 0 {
+				pl.workers.Broadcast(datapath.AppendWeight(nil, number, 1))
+			}
+		}
+		for number, weight := range weights {
+			if pl.portWeights[number] != weight {
+				pl.workers.Broadcast(datapath.AppendWeight(nil, number, weight))
+			}
+		}
+	}
+	pl.portWeights = weights
+}
+
+// sendWeights sends the weights of all ports. The workers may have those of an earlier control
+// process.
+func (pl *Pipeline) sendWeights(w *workers.Workers) {
+	w.Broadcast(datapath.AppendWeight(nil, 0, 1))
+	for number, weight := range pl.portWeights {
+		w.Broadcast(datapath.AppendWeight(nil, number, weight))
+	}
 }
 
 // QueueState is a queue of a port with its statistics.

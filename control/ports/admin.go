@@ -19,8 +19,8 @@ var adminOptions = optionTable{
 	"flood": {check: oneOf("on", "off")},
 }
 
-// adminDefaults has the values that equal the absence of an option.
-var adminDefaults = map[string]string{"admin": "up", "flood": "on"}
+// usualValues has the values that equal the absence of an option.
+var usualValues = map[string]string{"admin": "up", "flood": "on", "weight": "1"}
 
 func fillAdmin(info *xlate.PortInfo, values map[string]string) {
 	info.Off, info.NoFlood = values["admin"] == "down", values["flood"] == "off"

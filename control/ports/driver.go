@@ -62,7 +62,8 @@ type portKind struct {
 var portKinds = map[string]portKind{}
 
 // allOptions returns the options of this kind of port, with the options that all ports
-// except uplinks have. Patch ports have no queues and no policing.
+// except uplinks have. Patch ports have no queues and no policing. The frames of tunnels take the
+// time of uplinks, so tunnels have no weight.
 func (k *portKind) allOptions() optionTable {
 	if k.kind == xlate.PortUplink {
 		return k.options
@@ -73,6 +74,9 @@ func (k *portKind) allOptions() optionTable {
 	maps.Copy(all, bridgeOptions)
 	if k.kind != xlate.PortPatch {
 		maps.Copy(all, qosOptions)
+	}
+	if k.kind != xlate.PortPatch && k.kind != xlate.PortTunnel {
+		maps.Copy(all, weightOptions)
 	}
 	maps.Copy(all, numberOptions)
 	return all

@@ -35,6 +35,13 @@ func (noEngine) Forget(string) error                       { return nil }
 // lock.
 func newTestPorts(t *testing.T) (*Ports, *change.Configuration) {
 	t.Helper()
+	ports, configuration, _ := newTestPortsOfWorker(t)
+	return ports, configuration
+}
+
+// newTestPortsOfWorker is newTestPorts. It also returns the worker.
+func newTestPortsOfWorker(t *testing.T) (*Ports, *change.Configuration, *workertest.Worker) {
+	t.Helper()
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -69,7 +76,7 @@ func newTestPorts(t *testing.T) (*Ports, *change.Configuration) {
 	w := workers.New(memory, gone)
 	templates.Replay(w, region.Tunnels)
 	p.Fill(w)
-	return ports, configuration
+	return ports, configuration, worker
 }
 
 func (ps *Ports) vxlanPorts(t *testing.T, n int) {

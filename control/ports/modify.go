@@ -116,7 +116,7 @@ func mergedOptions(explicit map[string]string, words []string) ([]string, error)
 			return nil, usererr.Errorf("%s=: the port has no option %s", key, key)
 		}
 		seen[key] = true
-		if merged[key] = value; value == "" || value == adminDefaults[key] {
+		if merged[key] = value; value == "" || value == usualValues[key] {
 			delete(merged, key)
 		}
 	}
@@ -134,7 +134,8 @@ func checkChangeable(p, next *switchPort) error {
 	if p.isTunnel() {
 		return nil
 	}
-	can := slices.Concat(changeable[p.kind], namesOf(p.kind, vlanOptions), namesOf(p.kind, adminOptions), namesOf(p.kind, qosOptions))
+	can := slices.Concat(changeable[p.kind], namesOf(p.kind, vlanOptions), namesOf(p.kind, adminOptions), namesOf(p.kind, qosOptions),
+		namesOf(p.kind, weightOptions))
 	sort.Strings(can)
 	for _, key := range slices.Sorted(maps.Keys(mergedKeys(p.values, next.values))) {
 		if p.values[key] != next.values[key] && !slices.Contains(can, key) {

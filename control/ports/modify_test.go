@@ -3,9 +3,13 @@
 package ports
 
 import (
+	"maps"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"testing"
+
+	"weft/internal/waitfor"
 )
 
 // A change of options does not make a port forget that a remote is lost, or that the port is
@@ -41,5 +45,39 @@ func TestModifyKeepsLostRemotes(t *testing.T) {
 	}
 	if lost := ports.portByName("p").info.Lost; lost != nil {
 		t.Errorf("without BFD: lost %v", lost)
+	}
+}
+
+// The workers have the weight of a port while the port has it.
+func TestWeightChanges(t *testing.T) {
+	ports, _, worker := newTestPortsOfWorker(t)
+	socket := "path=" + filepath.Join(t.TempDir(), "g.sock")
+	if _, err := ports.Add("g", []string{"type=vhost-user", socket, "weight=3"}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ports.Delete("g") })
+	number := ports.portByName("g").saved.Number
+	want := func(moment, option string, weights map[uint32]uint32) {
+		t.Helper()
+		if p, err := ports.List("g"); err != nil || p[0].Options["weight"] != option {
+			t.Errorf("%s: %v, %v, want weight %q", moment, p, err, option)
+		}
+		waitfor.True(t, moment+": the worker has the weight", func() (equal bool) {
+			worker.On(func() { equal = maps.Equal(worker.Weights, weights) })
+			return equal
+		})
+	}
+	want("added", "3", map[uint32]uint32{number: 3})
+	for _, c := range []struct {
+		word, option string
+		weights      map[uint32]uint32
+	}{{"weight=100", "100", map[uint32]uint32{number: 100}}, {"weight=1", "", nil}, {"weight=2", "2", map[uint32]uint32{number: 2}}} {
+		if _, err := ports.Modify("g", []string{c.word}); err != nil {
+			t.Fatal(err)
+		}
+		want(c.word, c.option, c.weights)
+	}
+	if _, err := ports.Modify("g", []string{"weight=101"}); err == nil {
+		t.Error("weight=101 is not refused")
 	}
 }

@@ -216,6 +216,7 @@ func (ps *Ports) updateDependents() {
 func (ps *Ports) updateView() {
 	ps.joinPatches()
 	ps.setBuckets()
+	ps.setWeights()
 	var infos []xlate.PortInfo
 	udpPort := map[uint32]uint16{}
 	for no, p := range ps.byNumber {

@@ -31,7 +31,7 @@
 //	device.go               a device of the host, through packet.go
 //	patch.go                patch ports
 //
-// Options that several kinds have: admin.go, binding.go, qos.go, vlan.go.
+// Options that several kinds have: admin.go, binding.go, qos.go, vlan.go, weight.go.
 package ports
 
 import (

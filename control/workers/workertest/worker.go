@@ -37,6 +37,7 @@ type Worker struct {
 	Lost     int               // number of misses after CmdRetry
 	Captures [datapath.MaxCaptures]Capture
 	Installs int
+	Weights  map[uint32]uint32 // weights above 1, by port
 }
 
 // Capture is a capture or live trace that control has set in the worker.
@@ -120,6 +121,16 @@ func (w *Worker) command(msg []byte) {
 		w.Captures[arg] = Capture{
 			Kind: datapath.CaptureKind(binary.LittleEndian.Uint32(body)), Snap: binary.LittleEndian.Uint32(body[8:]),
 		}
+	case datapath.CmdWeight:
+		weight := binary.LittleEndian.Uint32(body)
+		switch {
+		case arg == 0 && weight == 1:
+			clear(w.Weights)
+		case weight == 1:
+			delete(w.Weights, arg)
+		default:
+			w.Weights[arg] = weight
+		}
 	case datapath.CmdDropHeld:
 		w.dropped[arg] = binary.LittleEndian.Uint32(body)
 		delete(w.Frames, arg)
@@ -200,7 +211,7 @@ func New(shared *datapath.Shared, upcallEvent int, stop chan struct{}) *Worker {
 		Cache:    flowtable.NewCache(shared.Cache, 1),
 		commands: shm.NewConsumer(shared.Commands),
 		Upcalls:  shm.NewProducer(shared.Upcalls, upcallEvent),
-		Executed: map[uint32]int{}, dropped: map[uint32]uint32{}, Frames: map[uint32]miss{},
+		Executed: map[uint32]int{}, Weights: map[uint32]uint32{}, dropped: map[uint32]uint32{}, Frames: map[uint32]miss{},
 	}
 	go w.run()
 	return w
