@@ -248,10 +248,10 @@ func (d *Daemon) begin(ctx context.Context) error {
 	}
 	d.serve() // first, so that a request during a long start gets an answer
 	return d.configuration.Update(func(tx *change.Tx) error {
-		if err := d.bridges.Restore(saved.Bridges); err != nil {
+		if err := d.bridges.Restore(tx, saved.Bridges); err != nil {
 			return err
 		}
-		if err := d.engines.Start(ctx, saved); err != nil {
+		if err := d.engines.Start(ctx, tx, saved); err != nil {
 			return err
 		}
 		d.done.Go(func() { d.pipeline.Run(ctx) })
@@ -325,7 +325,7 @@ func (d *Daemon) finish(handOver func()) {
 	d.done.Wait()
 	d.configuration.Do(func(tx *change.Tx) {
 		d.pipeline.EndUpcalls()
-		d.pipeline.Save()
+		d.pipeline.Save(tx)
 		d.saveMACs()
 		handOver()
 		d.kernel.Close()

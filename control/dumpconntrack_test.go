@@ -45,7 +45,7 @@ func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 		defer close(changed)
 		tx := f.d.configuration.Begin()
 		defer tx.Commit()
-		f.d.pipeline.SetView(f.d.pipeline.View())
+		f.d.pipeline.SetView(tx, f.d.pipeline.View())
 	}()
 	waitfor.True(t, "a change while the client does not read", func() bool {
 		select {

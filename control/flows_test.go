@@ -92,7 +92,7 @@ func TestControlDies(t *testing.T) {
 	var slot uint32
 	w.On(func() { slot, _ = w.Lookup(&one) })
 	// flow 2 is deleted from the disk, so the next control process does not load it
-	if err := f.d.store.ChangeFlows(nil, []uint32{1}); err != nil {
+	if err := f.d.store.WriteFlows(nil, []uint32{1}); err != nil {
 		t.Fatal(err)
 	}
 	f.die()

@@ -4,6 +4,7 @@ package control
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -63,8 +64,12 @@ func (f *fakes) saved() (ports int) {
 	return len(state.Ports)
 }
 
+// cost is what a change costs: transactions of the state file, views of the ports and walks of the
+// megaflows.
+type cost struct{ writes, views, walks int }
+
 // Each change of the switch is one transaction of the state file, so that a killed control leaves
-// the state before the change or after it.
+// the state before the change or after it. It makes at most one view, and one walk.
 func TestChangeIsOneWrite(t *testing.T) {
 	f := newFakes(t)
 	must := func(err error) {
@@ -73,28 +78,37 @@ func TestChangeIsOneWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	once := func(name string, change func() error) {
+	var stages [change.Stages]int
+	f.d.configuration.View(func(*change.Tx) {
+		f.d.configuration.Observe = func(stage change.Stage) { stages[stage]++ }
+	})
+	costs := func(name string, want cost, fn func() error) {
 		t.Helper()
 		before := f.writes()
-		must(change())
-		if n := f.writes() - before; n != 1 {
-			t.Errorf("%s: %d transactions of the state file, want 1", name, n)
+		f.d.configuration.View(func(*change.Tx) { clear(stages[:]) })
+		must(fn())
+		var got cost
+		f.d.configuration.View(func(*change.Tx) { got = cost{f.writes() - before, stages[change.Show], stages[change.Walk]} })
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
 	}
-	once("add-br", func() error { _, err := f.d.bridges.Add(api.AddBridge{Name: "br1", Bare: true}); return err })
-	for i := range 4 {
+	once := func(name string, fn func() error) { t.Helper(); costs(name, cost{1, 1, 1}, fn) }
+	costs("add-br", cost{1, 0, 1}, func() error { _, err := f.d.bridges.Add(api.AddBridge{Name: "br1", Bare: true}); return err })
+	for i := range 5 {
 		once("add-port", func() error {
 			_, err := f.d.ports.Add(fmt.Sprint("p", i), []string{"type=patch", fmt.Sprint("peer=p", i^1), "bridge=br1"})
 			return err
 		})
 	}
 	once("mod-port", func() error { _, err := f.d.ports.Modify("p0", []string{"tag=7"}); return err })
+	once("del-port", func() error { return f.d.ports.Delete("p4") })
 	tables := f.d.bridges.Named("br1").Tables
-	once("add-group", func() error {
+	costs("add-group", cost{1, 0, 1}, func() error {
 		_, err := tables.ChangeGroups(api.ChangeTable{Op: "add", Text: "group_id=1,type=all,bucket=output:p1"})
 		return err
 	})
-	once("a bundle of 1,000 flows and a group", func() error {
+	costs("a bundle of 1,000 flows and a group", cost{1, 0, 1}, func() error {
 		group, err := openflow.ParseGroupMod("group_id=2,type=all,bucket=output:1", openflow.GroupAdd, nil)
 		must(err)
 		items := []ofproto.BundleItem{{Group: &group}}
@@ -103,22 +117,20 @@ func TestChangeIsOneWrite(t *testing.T) {
 			must(err)
 			items = append(items, ofproto.BundleItem{Flow: &mods[0]})
 		}
-		return f.d.configuration.Update(func(*change.Tx) error {
-			_, err := f.d.bridges.Named("br1").Pipeline.ApplyBundle(items)
+		return f.d.configuration.Update(func(tx *change.Tx) error {
+			_, err := f.d.bridges.Named("br1").Pipeline.ApplyBundle(tx, items)
 			return err
 		})
 	})
 	once("del-br", func() error { return f.d.bridges.Delete("br1") })
 
-	before := f.writes()
 	var declared []agent.Port
 	for i := range 100 {
 		declared = append(declared, agent.Port{Name: fmt.Sprint("q", i), VNI: 5, Unchecked: true})
 	}
-	must(f.d.fleet.Apply(&agent.Changes{Nets: []agent.Net{{VNI: 5}}, Ports: declared}))
-	if n := f.writes() - before; n != 0 {
-		t.Errorf("a declaration: %d transactions of the state file; the agent saves it", n)
-	}
+	costs("a declaration, which the agent saves", cost{0, 1, 1}, func() error {
+		return f.d.fleet.Apply(&agent.Changes{Endpoint: netip.MustParseAddr("192.0.2.1"), Nets: []agent.Net{{VNI: 5}}, Ports: declared})
+	})
 
 	const rows = 100
 	once("a transaction of the database", func() error {

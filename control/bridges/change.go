@@ -3,7 +3,6 @@
 package bridges
 
 import (
-	"fmt"
 	"regexp"
 	"strconv"
 
@@ -24,9 +23,8 @@ var bridgeName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,14}$`)
 const maxBridgeName = 15
 
 // Restore makes the saved bridges, before the ports and flows are loaded. A bridge
-// whose socket cannot be made stays without connections. The caller holds the configuration
-// lock.
-func (bs *Bridges) Restore(saved []store.Bridge) error {
+// whose socket cannot be made stays without connections.
+func (bs *Bridges) Restore(tx *change.Tx, saved []store.Bridge) error {
 	for _, s := range saved {
 		if s.Number == 0 {
 			bs.restoreFirst(&s)
@@ -40,7 +38,7 @@ func (bs *Bridges) Restore(saved []store.Bridge) error {
 			bs.setup.Log.Error("a bridge has no OpenFlow connections", "bridge", s.Name, "error", err)
 			c = connections{}
 		}
-		bs.enter(&s, &c)
+		bs.enter(tx, &s, &c)
 	}
 	return nil
 }
@@ -70,16 +68,25 @@ func (bs *Bridges) Add(add api.AddBridge) (api.Bridge, error) {
 	}
 	c.fresh, c.bare = true, add.Bare
 	return change.Result(bs.setup.Configuration, func(tx *change.Tx) (api.Bridge, error) {
-		if err := bs.setup.Store.SaveBridge(s); err != nil {
+		b := bs.enter(tx, &s, &c)
+		bs.setup.Pipeline.PortsChanged(tx) // megaflows of several bridges match in_port
+		bs.setup.Store.SaveBridge(tx, s)
+		added := true
+		tx.Undo(func(error) {
+			added = false
+			bs.remove(b)
+			bs.setup.Frames.Forget(b.Pipeline)
 			for _, l := range c.listeners {
 				l.Close()
 			}
-			return api.Bridge{}, fmt.Errorf("state: %w", err)
-		}
-		b := bs.enter(&s, &c)
-		bs.setup.Pipeline.PortsChanged() // megaflows of several bridges match in_port
-		b.start(bs.running)
-		bs.setup.Log.Info("bridge added", "bridge", b.Name, "number", b.Number)
+		})
+		tx.At(change.Tell, b, func() error {
+			if added {
+				b.start(bs.running)
+				bs.setup.Log.Info("bridge added", "bridge", b.Name, "number", b.Number)
+			}
+			return nil
+		})
 		return bs.Describe(b), nil
 	})
 }
@@ -113,37 +120,28 @@ func (bs *Bridges) Delete(name string) error {
 	case b.Number == 0:
 		return usererr.Errorf("%s: the bridge of weftd --name; expected one of add-br", name)
 	}
-	if err := bs.withdraw(b); err != nil {
+	if err := bs.setup.Configuration.Update(func(tx *change.Tx) error { bs.withdraw(tx, b); return nil }); err != nil {
 		return err
 	}
 	b.stop() // without the configuration lock, because its connections take it
 	b.done.Wait()
 	bs.setup.Frames.Detach(b.Pipeline)
-	bs.setup.Configuration.Do(func(tx *change.Tx) { bs.setup.Pipeline.RemoveBridge(b.Pipeline) })
 	bs.setup.Log.Info("bridge deleted", "bridge", b.Name)
 	return nil
 }
 
-// withdraw deletes a bridge with all that it has from the state file, in one transaction.
-// Then it removes the ports, and hides the bridge from requests, so that it gets no further port.
-func (bs *Bridges) withdraw(b *Bridge) error {
-	return bs.setup.Configuration.Update(func(tx *change.Tx) error {
-		err := bs.setup.Pipeline.CloseBridge(b.Pipeline, func(flows []uint32) error {
-			return bs.setup.Store.DeleteBridge(b.Number, bs.setup.Ports.NumbersIn(b.Number), flows)
-		})
-		if err != nil {
-			return fmt.Errorf("state: %w", err)
-		}
-		bs.setup.Ports.LeaveBridge(b.Number)
-		bs.remove(b)
-		return nil
-	})
+// withdraw deletes a bridge with all that it has. If that cannot be saved, the bridge stays.
+func (bs *Bridges) withdraw(tx *change.Tx, b *Bridge) {
+	bs.setup.Ports.DeleteAll(tx, b.Number)
+	bs.setup.Store.DeleteBridge(tx, b.Number, bs.setup.Pipeline.RemoveBridge(tx, b.Pipeline))
+	bs.remove(b)
+	tx.Undo(func(error) { bs.insert(b) })
 }
 
-// enter adds a bridge to the switch. The caller holds the configuration lock.
-func (bs *Bridges) enter(s *store.Bridge, c *connections) *Bridge {
+// enter adds a bridge to the switch.
+func (bs *Bridges) enter(tx *change.Tx, s *store.Bridge, c *connections) *Bridge {
 	b := &Bridge{Number: s.Number, Name: s.Name, id: s.DatapathID, socket: c.Socket}
-	bs.complete(b, bs.setup.Pipeline.AddBridge(s.Number), c)
+	bs.complete(b, bs.setup.Pipeline.AddBridge(tx, s.Number), c)
 	return b
 }
 

@@ -3,8 +3,6 @@
 package bridges
 
 import (
-	"fmt"
-
 	"weft/api"
 	"weft/control/change"
 	"weft/control/ofconn"
@@ -61,7 +59,7 @@ func (bs *Bridges) Modify(b *Bridge, mod api.ModBridge) (api.Bridge, error) {
 		if mod.Controllers != nil {
 			s.Controllers = *mod.Controllers
 		}
-		if err := bs.follow(b, &s, mod.Bare, bs.saveControllers); err != nil {
+		if err := bs.follow(tx, b, &s, mod.Bare); err != nil {
 			return api.Bridge{}, err
 		}
 		bs.setup.Log.Info("controllers of a bridge set", "bridge", b.Name, "controllers", s.Controllers, "fail_mode", s.FailMode)
@@ -75,30 +73,36 @@ func (b *Bridge) saved() store.Bridge {
 	return store.Bridge{Number: b.Number, Name: b.Name, DatapathID: b.id, FailMode: failMode(f.Standalone), Controllers: f.Controllers}
 }
 
-// follow makes a bridge follow the controllers in s, after save has saved s. bare is as in
-// ofconn.Following.
-func (bs *Bridges) follow(b *Bridge, s *store.Bridge, bare bool, save func(*store.Bridge) error) error {
-	if err := checkControllers(s.FailMode, s.Controllers); err != nil {
-		return err
-	}
-	config, err := loadTLS(s.Controllers, bs.setup.OpenFlow.Certs)
+// follow makes a bridge follow the controllers in s, and saves s. bare is as in ofconn.Following.
+func (bs *Bridges) follow(tx *change.Tx, b *Bridge, s *store.Bridge, bare bool) error {
+	f, err := bs.following(s, bare)
 	if err != nil {
 		return err
 	}
-	if err := save(s); err != nil {
-		return fmt.Errorf("state: %w", err)
-	}
-	b.wire.Follow(ofconn.Following{Controllers: s.Controllers, TLS: config, Standalone: s.FailMode == api.FailStandalone, Bare: bare})
+	before := b.wire.Following()
+	bs.saveControllers(tx, s)
+	b.wire.Follow(f)
+	tx.Undo(func(error) { b.wire.Follow(before) })
 	return nil
+}
+
+// following returns the controllers in s with their certificates.
+func (bs *Bridges) following(s *store.Bridge, bare bool) (f ofconn.Following, err error) {
+	if err := checkControllers(s.FailMode, s.Controllers); err != nil {
+		return f, err
+	}
+	config, err := loadTLS(s.Controllers, bs.setup.OpenFlow.Certs)
+	return ofconn.Following{Controllers: s.Controllers, TLS: config, Standalone: s.FailMode == api.FailStandalone, Bare: bare}, err
 }
 
 // saveControllers saves the settings of a bridge. The state has no entry of a first bridge
 // without controllers, so that a weftd that knows only one bridge can read it.
-func (bs *Bridges) saveControllers(s *store.Bridge) error {
+func (bs *Bridges) saveControllers(tx *change.Tx, s *store.Bridge) {
 	if s.Number == 0 && len(s.Controllers) == 0 && s.FailMode == api.FailSecure {
-		return bs.setup.Store.DeleteBridgeSettings(0)
+		bs.setup.Store.DeleteBridgeSettings(tx, 0)
+		return
 	}
-	return bs.setup.Store.SaveBridge(*s)
+	bs.setup.Store.SaveBridge(tx, *s)
 }
 
 // restoreFirst makes the first bridge follow its saved controllers, unless weftd's
@@ -109,7 +113,10 @@ func (bs *Bridges) restoreFirst(s *store.Bridge) {
 		bs.setup.Log.Warn("weftd's configuration replaces the controllers of set-controller", "bridge", b.Name, "controllers", s.Controllers)
 		return
 	}
-	if err := bs.follow(b, s, false, func(*store.Bridge) error { return nil }); err != nil {
+	f, err := bs.following(s, false)
+	if err != nil {
 		bs.setup.Log.Error("the saved controllers of a bridge cannot be used", "bridge", b.Name, "error", err)
+		return
 	}
+	b.wire.Follow(f)
 }

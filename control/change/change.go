@@ -17,14 +17,20 @@ import "sync"
 
 // Configuration is the configuration of the switch. Its zero value is ready. A Configuration
 // must not be copied.
-type Configuration struct{ mu sync.Mutex }
+type Configuration struct {
+	mu sync.Mutex
+	// Observe, if not nil, is called before the work of each stage. Tests set it before the first
+	// transaction.
+	Observe func(stage Stage)
+}
 
 // Tx is one change of a configuration, or one look at it. It ends with Commit or Abort. The
 // goroutine that began it owns it.
 type Tx struct {
 	config *Configuration
-	stages [stages]tasks
+	stages [Stages]tasks
 	undo   []func(cause error)
+	lasts  bool        // see Lasts
 	states map[any]any // see State
 }
 
@@ -44,7 +50,7 @@ func (c *Configuration) Update(change func(tx *Tx) error) (err error) {
 		tx.revoke(err)
 		return err
 	}
-	return tx.run(stages)
+	return tx.complete()
 }
 
 // Do is Update for a change that returns no error. What it saves, it takes back with Undo.

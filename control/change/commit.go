@@ -22,7 +22,8 @@ const (
 	Close
 	// Tell reports the change to logs, monitors and the client.
 	Tell
-	stages
+	// Stages is the number of stages.
+	Stages
 )
 
 // tasks is the work of a stage, in the order in which it was added.
@@ -50,6 +51,20 @@ func (tx *Tx) At(stage Stage, owner any, work func() error) {
 // up. They may add work to stages.
 func (tx *Tx) Undo(undo func(cause error)) { tx.undo = append(tx.undo, undo) }
 
+// Lasts notes that the transaction has changes which Undo does not take back. They stay in force
+// if the transaction cannot be saved: the commit then returns an *UnsavedError.
+func (tx *Tx) Lasts() { tx.lasts = true }
+
+// UnsavedError reports changes that are in force but not saved. A restart of control loses them.
+type UnsavedError struct{ cause error }
+
+func (e *UnsavedError) Error() string {
+	return "the change is in force but could not be saved: " + e.cause.Error()
+}
+
+// Unwrap returns the error of the stage Save.
+func (e *UnsavedError) Unwrap() error { return e.cause }
+
 // Settle does the work of the stages Show, Walk and Close now. Afterwards the changes so far are
 // in force, and the resources of what they have ended are free for further changes.
 func (tx *Tx) Settle() {
@@ -60,7 +75,7 @@ func (tx *Tx) Settle() {
 // Commit does the work of all stages, and ends the transaction.
 func (tx *Tx) Commit() error {
 	defer tx.end()
-	return tx.run(stages)
+	return tx.complete()
 }
 
 // Abort takes back what can be undone, and ends the transaction.
@@ -70,6 +85,15 @@ func (tx *Tx) Abort(cause error) {
 }
 
 func (tx *Tx) end() { tx.config.mu.Unlock() }
+
+// complete does the work of all stages.
+func (tx *Tx) complete() error {
+	err := tx.run(Stages)
+	if err != nil && tx.lasts {
+		return &UnsavedError{err}
+	}
+	return err
+}
 
 // run does the work of all stages before end.
 func (tx *Tx) run(end Stage) (err error) {
@@ -91,6 +115,9 @@ func (tx *Tx) run(end Stage) (err error) {
 func (tx *Tx) do(stage Stage) (err error) {
 	work := tx.stages[stage].list
 	tx.stages[stage] = tasks{}
+	if len(work) > 0 && tx.config.Observe != nil {
+		tx.config.Observe(stage)
+	}
 	for _, task := range work {
 		if failed := task(); failed != nil && err == nil {
 			err = failed
@@ -112,7 +139,7 @@ func (tx *Tx) takeBack(cause error) {
 func (tx *Tx) revoke(cause error) {
 	tx.stages[Attach], tx.stages[Save] = tasks{}, tasks{}
 	tx.takeBack(cause)
-	_ = tx.run(stages) // saves nothing
+	_ = tx.run(Stages) // saves nothing
 }
 
 // State returns the value that an owner keeps in the transaction, at first a zero value.

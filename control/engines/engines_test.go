@@ -174,7 +174,7 @@ func (r *rig) tryBegin() error {
 	defer tx.Commit()
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	if err := r.engines.Start(ctx, saved); err != nil {
+	if err := r.engines.Start(ctx, tx, saved); err != nil {
 		return err
 	}
 	r.done.Go(func() { r.pipeline.Run(ctx) })

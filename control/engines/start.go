@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"weft/conntrack"
+	"weft/control/change"
 	"weft/control/counters"
 	"weft/control/observe"
 	"weft/control/ports"
@@ -19,8 +20,8 @@ import (
 // Start starts the engine, the ports and the flows. A running engine continues
 // without an interruption. A running engine of another build or with other settings is
 // replaced as soon as the next one has shown that it can start. Until then, or until ctx
-// ends, Start waits. The caller holds the configuration lock.
-func (es *Engines) Start(ctx context.Context, saved store.State) error {
+// ends, Start waits.
+func (es *Engines) Start(ctx context.Context, tx *change.Tx, saved store.State) error {
 	defer es.trouble.Store(nil)
 	in, err := es.inherit()
 	if err != nil {
@@ -48,7 +49,7 @@ func (es *Engines) Start(ctx context.Context, saved store.State) error {
 			w.MarkGone() // the engine may be of another build, which has other commands
 		}
 	}
-	es.ports.Load(saved.Ports, saved.Names, in.ports)
+	es.ports.Load(tx, saved.Ports, saved.Names, in.ports)
 	es.macs.Load()
 	for number, k := range in.ports { // kept devices that Load has not used belong to deleted ports
 		k.CloseFDs()

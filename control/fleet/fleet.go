@@ -143,15 +143,14 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 		if left := f.pipeline.Addresses().Change(&b.change); left > 0 {
 			b.fail("addresses: %d more than the %d for which there is room; they are left out", left, fdb.MaxNetAddresses)
 		}
-		viewed, err := f.ports.Declare(c.Endpoint, declared)
-		if err != nil {
+		if err := f.ports.Declare(tx, c.Endpoint, declared); err != nil {
 			b.fail("endpoint %v: %v", c.Endpoint, err)
 		}
 		switch {
-		case viewed || b.newNets:
-			f.pipeline.PortsChanged()
+		case b.newNets:
+			f.pipeline.PortsChanged(tx)
 		case len(c.Nets)+len(c.Addresses)+len(c.Removed) > 0:
-			f.pipeline.RevalidateAddresses()
+			f.pipeline.RevalidateAddresses(tx)
 		}
 		absent := make([]fdb.Question, len(c.Unknown))
 		for i, u := range c.Unknown {
@@ -160,7 +159,7 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 				absent[i].MAC = u.MAC
 			}
 		}
-		f.pipeline.Questions().Answer(absent)
+		tx.At(change.Tell, f, func() error { f.pipeline.Questions().Answer(absent); return nil })
 		return b.err()
 	})
 }

@@ -102,10 +102,13 @@ func (ms *MACs) Flush(bridge uint8, port string) (api.MACsFlushed, error) {
 		ms.pipeline.PullCounts()
 		n := flush()
 		if n > 0 {
-			ms.pipeline.RevalidateAddresses()
-			if err := ms.Save(); err != nil { // without this save, a restart would restore the flushed addresses
-				ms.log.Error("learned addresses cannot be saved", "error", err)
-			}
+			ms.pipeline.RevalidateAddresses(tx)
+			tx.At(change.Save, ms, func() error { // without this save, a restart would restore the flushed addresses
+				if err := ms.Save(); err != nil {
+					ms.log.Error("learned addresses cannot be saved", "error", err)
+				}
+				return nil
+			})
 		}
 		return api.MACsFlushed{Flushed: n}, nil
 	})

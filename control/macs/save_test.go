@@ -34,8 +34,8 @@ func (f *rig) guests(n int) {
 	for i := range f.Infos {
 		f.Infos[i] = xlate.PortInfo{No: f.Infos[i].No, Name: f.Infos[i].Name, VNI: 1, InVNI: true}
 	}
-	f.SetView()
-	f.P.PortsChanged()
+	f.SetView(tx)
+	f.P.PortsChanged(tx)
 }
 
 func (f *rig) outputs(key flowtable.Key) (ports []uint32) {

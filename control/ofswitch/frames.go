@@ -64,10 +64,15 @@ func (f *Frames) wanted(bridge uint8) *bridgeFrames {
 func (f *Frames) Detach(b *pipeline.Bridge) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.list.Lock()
-	delete(f.bridges, b.Number())
-	f.list.Unlock()
+	f.Forget(b)
 	f.follow()
+}
+
+// Forget forgets a bridge that has had no connections.
+func (f *Frames) Forget(b *pipeline.Bridge) {
+	f.list.Lock()
+	defer f.list.Unlock()
+	delete(f.bridges, b.Number())
 }
 
 // framesPatience is how long an OpenFlow connection waits until the capture of the workers
@@ -85,7 +90,7 @@ func (f *Frames) Set(b *pipeline.Bridge, enabled, misses, expired bool) {
 	}
 	if misses != own.misses || expired != own.expired {
 		own.misses, own.expired = misses, expired
-		f.configuration.Do(func(tx *change.Tx) { b.SendExceptions(misses, expired) })
+		f.configuration.Do(func(tx *change.Tx) { b.SendExceptions(tx, misses, expired) })
 	}
 	own.enabled = enabled
 	f.follow()

@@ -46,7 +46,7 @@ func New(configuration *change.Configuration, b *pipeline.Bridge, ps *ports.Port
 // could not be saved, inForce logs the error and returns nil, because OpenFlow has no
 // answer for this case.
 func (s *Switch) inForce(subject string, err error) error {
-	var unsaved *pipeline.UnsavedError
+	var unsaved *change.UnsavedError
 	if errors.As(err, &unsaved) {
 		s.log.Error(subject, "error", err)
 		return nil
@@ -54,25 +54,33 @@ func (s *Switch) inForce(subject string, err error) error {
 	return err
 }
 
+// update makes a change of author in a transaction.
+func (s *Switch) update(subject string, author ofconn.Author, fn func(tx *change.Tx) error) error {
+	return s.inForce(subject, s.configuration.Update(func(tx *change.Tx) error {
+		author.Begin()
+		err := fn(tx)
+		tx.At(change.Tell, s, func() error { author.End(); return nil }) // after the events of the change
+		return err
+	}))
+}
+
+// noAuthor is the Author of changes that cause no events of flows.
+type noAuthor struct{}
+
+func (noAuthor) Begin() {}
+func (noAuthor) End()   {}
+
 // ApplyEach applies changes of flows in order. A refused change does not affect the
 // others.
 func (s *Switch) ApplyEach(mods []openflow.FlowMod, author ofconn.Author) (errs []error) {
-	s.configuration.Do(func(tx *change.Tx) {
-		author.Begin()
-		defer author.End()
-		errs = s.bridge.ApplyEach(mods)
-	})
+	_ = s.update("flows", author, func(tx *change.Tx) error { errs = s.bridge.ApplyEach(tx, mods); return nil }) // saves later
 	return errs
 }
 
 // ApplyBundle applies all changes or none. It returns the index of the refused change.
-func (s *Switch) ApplyBundle(items []ofproto.BundleItem, author ofconn.Author) (int, error) {
-	return change.Result(s.configuration, func(tx *change.Tx) (int, error) {
-		author.Begin()
-		defer author.End()
-		failed, err := s.bridge.ApplyBundle(items)
-		return failed, s.inForce("bundle", err)
-	})
+func (s *Switch) ApplyBundle(items []ofproto.BundleItem, author ofconn.Author) (failed int, err error) {
+	err = s.update("bundle", author, func(tx *change.Tx) (err error) { failed, err = s.bridge.ApplyBundle(tx, items); return err })
+	return failed, err
 }
 
 // PullCounts updates the statistics of rules.
@@ -96,12 +104,7 @@ func (s *Switch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []ofprot
 
 // ApplyGroups applies changes of groups, all of them or none.
 func (s *Switch) ApplyGroups(mods []openflow.GroupMod, author ofconn.Author) error {
-	return s.configuration.Update(func(tx *change.Tx) error {
-		author.Begin()
-		defer author.End()
-		_, err := s.bridge.ApplyGroups(mods)
-		return s.inForce("groups", err)
-	})
+	return s.update("groups", author, func(tx *change.Tx) error { _, err := s.bridge.ApplyGroups(tx, mods); return err })
 }
 
 // Groups returns the group with this number, or all groups for openflow.GroupAny.
@@ -116,12 +119,7 @@ func (s *Switch) Groups(id uint32) (list []ofconn.Group) {
 
 // ApplyMeters applies changes of meters, all of them or none.
 func (s *Switch) ApplyMeters(mods []openflow.MeterMod, author ofconn.Author) error {
-	return s.configuration.Update(func(tx *change.Tx) error {
-		author.Begin()
-		defer author.End()
-		_, err := s.bridge.ApplyMeters(mods)
-		return s.inForce("meters", err)
-	})
+	return s.update("meters", author, func(tx *change.Tx) error { _, err := s.bridge.ApplyMeters(tx, mods); return err })
 }
 
 // Meters returns the meter with this number, or all meters for openflow.MeterAll.
@@ -170,7 +168,7 @@ func (s *Switch) SetEviction(table uint8, evict bool) error {
 		if table == openflow.TableAll {
 			number = -1
 		}
-		return s.bridge.Configure(number, func(c *ofproto.TableConfig) error {
+		return s.bridge.Configure(tx, number, func(c *ofproto.TableConfig) error {
 			c.Evict = evict
 			return nil
 		})
@@ -182,9 +180,7 @@ func (s *Switch) TLVs() *openflow.TLVMap { return s.bridge.TLVs() }
 
 // ChangeTLVs changes the TLV map, completely or not at all.
 func (s *Switch) ChangeTLVs(mod *openflow.TLVMod) error {
-	return s.configuration.Update(func(tx *change.Tx) error {
-		return s.inForce("TLV map", s.bridge.ChangeTLVs(mod))
-	})
+	return s.update("TLV map", noAuthor{}, func(tx *change.Tx) error { return s.bridge.ChangeTLVs(tx, mod) })
 }
 
 // unknownNS stands in OpenFlow messages for a duration that the switch does not know.
@@ -229,12 +225,12 @@ func (s *Switch) SetPortConfig(number, config uint32) error {
 // Send executes the actions of a packet-out on its frame.
 func (s *Switch) Send(request *openflow.PacketOut) error {
 	_, err := s.bridge.Send(request)
-	return err
+	return s.inForce("flows of learn actions", err)
 }
 
 // Resume continues a paused frame.
 func (s *Switch) Resume(r *ofp.ResumeRequest) error {
-	return s.bridge.Resume(&openflow.PacketOut{Flow: r.Metadata.Value, Frame: r.Frame}, r.Continuation)
+	return s.inForce("flows of learn actions", s.bridge.Resume(&openflow.PacketOut{Flow: r.Metadata.Value, Frame: r.Frame}, r.Continuation))
 }
 
 // FlushConnections removes the tracked connections that m selects.

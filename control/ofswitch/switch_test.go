@@ -5,11 +5,11 @@ package ofswitch
 import (
 	"bytes"
 	"errors"
-	"iter"
 	"log/slog"
 	"strings"
 	"testing"
 
+	"weft/control/change"
 	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
 	"weft/control/rulebook"
@@ -33,12 +33,6 @@ func group(t *testing.T, text string) openflow.GroupMod {
 	return mod
 }
 
-// noAuthor is an Author that has no monitor.
-type noAuthor struct{}
-
-func (noAuthor) Begin() {}
-func (noAuthor) End()   {}
-
 // A refused bundle names the refused change, and changes neither flows nor groups.
 func TestRefusedBundle(t *testing.T) {
 	s, f, _ := newSwitch(t)
@@ -58,8 +52,8 @@ func TestRefusedBundle(t *testing.T) {
 // brokenStore saves no groups.
 type brokenStore struct{ rulebook.Store }
 
-func (brokenStore) ChangeTables(_, _ map[store.Key]string, _ iter.Seq[store.Flow], _ []uint32) error {
-	return errors.New("no space")
+func (brokenStore) ReplaceGroups(tx *change.Tx, _, _ map[store.Key]string) {
+	tx.At(change.Save, brokenStore{}, func() error { return errors.New("no space") })
 }
 
 // A change that is in force but cannot be saved is logged. The peer gets no error.

@@ -35,8 +35,8 @@ func (f *rig) centralNetwork(local, remote int) {
 		c.Addresses = append(c.Addresses, netAddress(uint32(local+i), fdb.Place{Remote: endpointOf(i)}))
 	}
 	f.P.Addresses().Change(&c)
-	f.SetView()
-	f.P.PortsChanged()
+	f.SetView(tx)
+	f.P.PortsChanged(tx)
 }
 
 func endpointOf(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i % 100)}) }
@@ -66,7 +66,7 @@ func TestOneAddressChanges(t *testing.T) {
 	tx := f.Configuration.Begin()
 	f.P.Addresses().Change(&fdb.Change{Addresses: []fdb.NetAddress{netAddress(2, fdb.Place{Remote: endpointOf(99)})}})
 	before := f.P.Addresses().Generation()
-	f.P.RevalidateAddresses()
+	f.P.RevalidateAddresses(tx)
 	tx.Commit()
 	if installed(&moves) || !installed(&stays) || before == 0 {
 		t.Errorf("the address that moved: %v, the other: %v", installed(&moves), installed(&stays))
@@ -109,7 +109,7 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 	}
 	tx := f.Configuration.Begin()
 	f.P.Addresses().Change(&fdb.Change{Networks: map[fdb.Segment]*fdb.Network{fdb.SegmentOf(1): {Asked: true}}})
-	f.P.RevalidateAddresses()
+	f.P.RevalidateAddresses(tx)
 	tx.Commit()
 	if installed() {
 		t.Fatal("in a network that is asked the megaflow stays")
@@ -155,7 +155,7 @@ func BenchmarkOneAddressChanges(b *testing.B) {
 					_ = f.P.Addresses().TakeChanges()
 					f.P.Revalidate(func(m *megaflows.Megaflow) bool { return m.Addresses() })
 				} else {
-					f.P.RevalidateAddresses()
+					f.P.RevalidateAddresses(tx)
 				}
 				tx.Commit()
 			}
@@ -186,8 +186,8 @@ func TestDeclaredPortsWithLargeNumbers(t *testing.T) {
 	f.Infos = append(f.Infos[1:], xlate.PortInfo{No: 50000, Datapath: 900, Name: "a", Central: true, InVNI: true, VNI: 1},
 		xlate.PortInfo{No: 50001, Datapath: 899, Name: "b", Central: true, InVNI: true, VNI: 1})
 	for range 2 { // the second change changes no port
-		f.SetView()
-		f.P.PortsChanged()
+		f.SetView(tx)
+		f.P.PortsChanged(tx)
 	}
 	tx.Commit()
 	for host, port := range []uint32{900, 899} {

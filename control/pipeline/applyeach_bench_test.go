@@ -24,7 +24,7 @@ func BenchmarkApplyEach(b *testing.B) {
 	b.ResetTimer()
 	for i := range mods {
 		tx := f.Configuration.Begin()
-		f.P.ApplyEach(mods[i : i+1])
+		f.P.ApplyEach(tx, mods[i:i+1])
 		tx.Commit()
 	}
 }

@@ -3,7 +3,7 @@
 package pipeline
 
 import (
-	"weft/control/megaflows"
+	"weft/control/change"
 	"weft/control/underlay"
 	"weft/openflow"
 	"weft/openflow/fdb"
@@ -17,8 +17,8 @@ type Bridge struct {
 	pl     *Pipeline
 	number uint8
 	tables *ofproto.Tables
-	// closed: the state file has nothing of the bridge any more, so its tables take no
-	// changes. The configuration lock guards it.
+	// closed: the bridge has been removed, so its tables take no changes. The configuration lock
+	// and Pipeline.mu guard it.
 	closed bool
 }
 
@@ -48,48 +48,74 @@ func (b *Bridge) Flows() int {
 func (pl *Pipeline) First() *Bridge { return pl.Bridge }
 
 // AddBridge adds an empty bridge with a number that no bridge has. Load fills its tables at
-// the start, so AddBridge then comes before Load. The caller holds the configuration lock, and
-// finally calls PortsChanged: the megaflows of a switch with several bridges match in_port.
-func (pl *Pipeline) AddBridge(number uint8) *Bridge {
+// the start, so AddBridge then comes before Load. Otherwise PortsChanged comes after it: the
+// megaflows of a switch with several bridges match in_port.
+func (pl *Pipeline) AddBridge(tx *change.Tx, number uint8) *Bridge {
 	pl.mu.Lock()
-	defer pl.mu.Unlock()
 	b := &Bridge{pl: pl, number: number, tables: pl.tables.NewBridge(number)}
-	bridges := make([]*Bridge, max(len(pl.bridges), int(number)+1)) // translations may still read the old list
-	copy(bridges, pl.bridges)
-	bridges[number] = b
-	pl.bridges = bridges
-	pl.rules.AddTables(number, b.tables)
+	pl.mu.Unlock()
+	pl.place(b, b)
+	tx.Undo(func(error) {
+		pl.place(b, nil)
+		pl.PortsChanged(tx)
+	})
 	return b
 }
 
-// CloseBridge calls save, which deletes the bridge from the state file: rows has the rows of
-// its flows. Afterwards the bridge's tables take no changes, and its flows still forward until
-// RemoveBridge. If save returns an error, nothing has changed. The caller holds the configuration
-// lock.
-func (pl *Pipeline) CloseBridge(b *Bridge, save func(rows []uint32) error) error {
-	pl.Save() // no write of the bridge's flows comes later
-	pl.mu.RLock()
-	rows := pl.rules.Rows(b.tables.Select(&openflow.FlowMod{Table: openflow.TableAll}))
-	pl.mu.RUnlock()
-	if err := save(rows); err != nil {
-		return err
-	}
-	b.closed = true
+// place puts present, which is b or nil, at the number of bridge b.
+func (pl *Pipeline) place(b, present *Bridge) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	pl.rules.RemoveTables(b.number)
-	return nil
+	bridges := make([]*Bridge, max(len(pl.bridges), int(b.number)+1)) // translations may still read the old list
+	copy(bridges, pl.bridges)
+	bridges[b.number] = present
+	for len(bridges) > 1 && bridges[len(bridges)-1] == nil {
+		bridges = bridges[:len(bridges)-1]
+	}
+	pl.bridges = bridges
+	if b.closed = present == nil; b.closed {
+		pl.rules.RemoveTables(b.number)
+	} else {
+		pl.rules.AddTables(b.number, b.tables)
+	}
 }
 
-// RemoveBridge removes a closed bridge without ports, and its flows, groups and meters. It
-// revalidates once. The caller holds the configuration lock.
-func (pl *Pipeline) RemoveBridge(b *Bridge) {
-	var groups, meters ofproto.Changes
+// RemoveBridge takes a bridge out of the switch: its tables take no changes and get no frames. rows
+// has the rows of its flows, which the caller deletes from the state file. Once that is saved, the
+// commit ends the flows, groups and meters. Otherwise the bridge stays as it is.
+func (pl *Pipeline) RemoveBridge(tx *change.Tx, b *Bridge) (rows []uint32) {
+	pl.Save(tx) // no write of the bridge's flows comes later
+	pl.mu.RLock()
+	rows = pl.rules.Rows(b.tables.Select(&openflow.FlowMod{Table: openflow.TableAll}))
+	pl.mu.RUnlock()
+	put := func(present *Bridge) {
+		pl.place(b, present)
+		pl.PortsChanged(tx)
+		pl.ports.UpdateLiveness(tx)
+	}
+	put(nil)
+	stays, ended := false, false
+	tx.Undo(func(error) {
+		if stays = !ended; stays {
+			put(b)
+		}
+	})
+	tx.At(change.Close, b, func() error {
+		if ended = !stays; ended {
+			pl.empty(tx, b)
+		}
+		return nil
+	})
+	return rows
+}
+
+// empty ends the flows, groups and meters of a removed bridge, which no megaflow uses.
+func (pl *Pipeline) empty(tx *change.Tx, b *Bridge) {
 	var changed []*openflow.Meter
 	flows, removed, err := pl.alter(func(now uint64) (flows ofproto.Changes, err error) {
 		flows, err = b.tables.Apply([]openflow.FlowMod{{Command: openflow.Delete, Table: openflow.TableAll}}, now)
-		groups, _ = b.tables.ApplyGroups([]openflow.GroupMod{{Command: openflow.GroupDelete, Group: openflow.Group{ID: openflow.GroupAny}}}, now)
-		meters, changed, _ = b.tables.ApplyMeters([]openflow.MeterMod{{Command: openflow.MeterDelete, Meter: openflow.Meter{ID: openflow.MeterAll}}}, now)
+		_, _ = b.tables.ApplyGroups([]openflow.GroupMod{{Command: openflow.GroupDelete, Group: openflow.Group{ID: openflow.GroupAny}}}, now)
+		_, changed, _ = b.tables.ApplyMeters([]openflow.MeterMod{{Command: openflow.MeterDelete, Meter: openflow.Meter{ID: openflow.MeterAll}}}, now)
 		return flows, err
 	})
 	if err != nil {
@@ -98,20 +124,8 @@ func (pl *Pipeline) RemoveBridge(b *Bridge) {
 	for _, m := range changed {
 		sendMeter(pl.workers, m)
 	}
-	pl.mu.Lock()
-	bridges := append([]*Bridge(nil), pl.bridges...)
-	bridges[b.number] = nil
-	for len(bridges) > 1 && bridges[len(bridges)-1] == nil {
-		bridges = bridges[:len(bridges)-1]
-	}
-	pl.bridges = bridges
-	pl.mu.Unlock()
-	pl.ports.UpdateLiveness()
-	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
-	for _, c := range []*ofproto.Changes{&flows, &groups, &meters} {
-		pl.tell(c)
-	}
-	pl.releaseRows(removed)
+	pl.tell(tx, &flows)
+	pl.releaseRows(&changes{rows: removed})
 }
 
 // alter changes the bridge's tables as Pipeline.alter does, unless the bridge is closed.
@@ -186,6 +200,15 @@ func (pl *Pipeline) applyLearned(flows []openflow.FlowMod, nowNS uint64) (change
 	return changes, refused
 }
 
+// env returns the state of the bridge for translations. The caller has locked Pipeline.mu.
+func (b *Bridge) env() *env {
+	list := b.pl.envs()
+	if b.closed {
+		return b.pl.envOf(b, list)
+	}
+	return list[b.number]
+}
+
 // env returns the state of the first bridge for translations, from which they reach the
 // others. The caller holds Pipeline.mu.
 func (pl *Pipeline) env() *env { return pl.envs()[0] }
@@ -195,11 +218,15 @@ func (pl *Pipeline) envs() []*env {
 	list := make([]*env, len(pl.bridges))
 	for number, b := range pl.bridges {
 		if b != nil {
-			list[number] = &env{View: pl.view.Of(uint8(number)), tables: b.tables, bridges: list, tunnels: pl.templates,
-				Table: pl.macs, RecircTable: pl.recircs, NoteTable: pl.notes, OptionTable: pl.options}
+			list[number] = pl.envOf(b, list)
 		}
 	}
 	return list
+}
+
+func (pl *Pipeline) envOf(b *Bridge, bridges []*env) *env {
+	return &env{View: pl.view.Of(b.number), tables: b.tables, bridges: bridges, tunnels: pl.templates,
+		Table: pl.macs, RecircTable: pl.recircs, NoteTable: pl.notes, OptionTable: pl.options}
 }
 
 // env is an xlate.Env: the switch's state for one translation in one bridge.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"weft/control/change"
 	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
 	"weft/control/store"
@@ -22,27 +23,25 @@ func bridgesRig(t *testing.T) (f *pipelinetest.Rig, second *pipeline.Bridge) {
 	f = pipelinetest.New(t)
 	tx := f.Configuration.Begin()
 	defer tx.Commit()
-	if err := f.Disk.SaveBridge(store.Bridge{Number: 1, Name: "second"}); err != nil {
-		t.Fatal(err)
-	}
-	second = f.P.AddBridge(1)
+	f.Disk.SaveBridge(tx, store.Bridge{Number: 1, Name: "second"})
+	second = f.P.AddBridge(tx, 1)
 	f.Infos = []xlate.PortInfo{
 		{No: 1, Name: "p1"}, {No: 2, Name: "p2", Bridge: 1},
 		{No: 3, Name: "p3", Kind: xlate.PortPatch, Peer: 4}, {No: 4, Name: "p4", Kind: xlate.PortPatch, Peer: 3, Bridge: 1},
 	}
-	f.SetView()
-	f.P.PortsChanged()
+	f.SetView(tx)
+	f.P.PortsChanged(tx)
 	return f, second
 }
 
-// change applies a change of flows in a bridge.
-func change(t *testing.T, f *pipelinetest.Rig, b *pipeline.Bridge, command openflow.Command, text string) {
+// mod applies a change of flows in a bridge.
+func mod(t *testing.T, f *pipelinetest.Rig, b *pipeline.Bridge, command openflow.Command, text string) {
 	t.Helper()
 	tx := f.Configuration.Begin()
 	defer tx.Commit()
-	mod, err := openflow.ParseFlowMod(text, command, b.View())
+	m, err := openflow.ParseFlowMod(text, command, b.View())
 	if err == nil {
-		_, err = b.Apply([]openflow.FlowMod{mod})
+		_, err = b.Apply(tx, []openflow.FlowMod{m})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -66,8 +65,8 @@ func packetsOf(f *pipelinetest.Rig, b *pipeline.Bridge) (list []uint64) {
 // end of control.
 func TestBridgesSurviveARestart(t *testing.T) {
 	f, second := bridgesRig(t)
-	change(t, f, f.P.First(), openflow.Add, "in_port=p1,actions=p3")
-	change(t, f, second, openflow.Add, "in_port=p4,actions=p2")
+	mod(t, f, f.P.First(), openflow.Add, "in_port=p1,actions=p3")
+	mod(t, f, second, openflow.Add, "in_port=p4,actions=p2")
 	send := func(n int) {
 		for range n {
 			f.Worker().Frame(workertest.UDPKey(1, 1, 2, 9), 100)
@@ -96,32 +95,36 @@ func TestBridgesSurviveARestart(t *testing.T) {
 	if n := f.P.Counts().Megaflows; n != 1 {
 		t.Fatalf("%d megaflows", n)
 	}
-	change(t, f, second, openflow.Delete, "in_port=p4")
+	mod(t, f, second, openflow.Delete, "in_port=p4")
 	if n := f.P.Counts().Megaflows; n != 0 {
 		t.Errorf("%d megaflows use the removed flow", n)
 	}
-	tx := f.Configuration.Begin()
-	defer tx.Commit()
-	f.Infos = f.Infos[:1]
-	f.SetView()
 	one, err := openflow.ParseFlowMod("priority=3,actions=drop", openflow.Add, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	full := errors.New("the disk is full")
-	if err := f.P.CloseBridge(second, func([]uint32) error { return full }); err != full {
+	remove := func(saved error) error {
+		return f.Configuration.Update(func(tx *change.Tx) error {
+			f.Infos = f.Infos[:1]
+			f.SetView(tx)
+			f.Disk.DeleteBridge(tx, 1, f.P.RemoveBridge(tx, second))
+			if _, err := second.Apply(tx, []openflow.FlowMod{one}); err == nil || !strings.Contains(err.Error(), "the bridge has been deleted") {
+				t.Errorf("a removed bridge takes a flow: %v", err)
+			}
+			return saved
+		})
+	}
+	if err := remove(full); err != full {
 		t.Fatal(err)
 	}
-	if _, err := second.Apply([]openflow.FlowMod{one}); err != nil {
+	err = f.Configuration.Update(func(tx *change.Tx) error { _, err := second.Apply(tx, []openflow.FlowMod{one}); return err })
+	if err != nil || f.P.Other(1) != second || second.Flows() != 1 {
 		t.Errorf("a bridge that the state file has kept takes no flow: %v", err)
 	}
-	if err := f.P.CloseBridge(second, func(flows []uint32) error { return f.Disk.DeleteBridge(1, nil, flows) }); err != nil {
-		t.Fatal(err)
+	if err := remove(nil); err != nil || len(f.P.Bridges()) != 1 || second.Flows() != 0 {
+		t.Errorf("a deleted bridge is there: %v", err)
 	}
-	if _, err := second.Apply([]openflow.FlowMod{one}); err == nil || !strings.Contains(err.Error(), "the bridge has been deleted") {
-		t.Errorf("a closed bridge takes a flow: %v", err)
-	}
-	f.P.RemoveBridge(second)
 	if saved, err := f.Disk.Load(); err != nil || len(saved.Bridges) != 0 || len(saved.Flows) != 1 {
 		t.Errorf("after del-br: %+v, %v", saved, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"testing"
 
+	"weft/control/change"
 	"weft/control/rulebook"
 	"weft/control/store"
 	"weft/openflow"
@@ -36,9 +37,7 @@ func TestFrameInBundle(t *testing.T) {
 		return ofproto.BundleItem{Frame: &out}
 	}
 	apply := func(items ...ofproto.BundleItem) (int, error) {
-		tx := f.Configuration.Begin()
-		defer tx.Commit()
-		return f.P.First().ApplyBundle(items)
+		return change.Result(&f.Configuration, func(tx *change.Tx) (int, error) { return f.P.First().ApplyBundle(tx, items) })
 	}
 	failed, err := apply(flow(openflow.Add, "table=1,in_port=1,actions=drop"), flow(openflow.Add, "table=2,actions=drop"),
 		frame("resubmit(,1),resubmit(,2),resubmit(,3)"), flow(openflow.Delete, "table=2"), flow(openflow.Add, "table=3,dl_type=0x88b5,actions=drop"))
@@ -57,33 +56,31 @@ func TestFrameInBundle(t *testing.T) {
 	}
 }
 
-// writes is a store that counts its transactions and can refuse them.
-type writes struct {
+// fullDisk is a store that can refuse transactions.
+type fullDisk struct {
 	rulebook.Store
-	n       int
 	refused error
 }
 
-func (w *writes) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
-	if w.n++; w.refused != nil {
-		return w.refused
+func (d *fullDisk) ChangeFlows(tx *change.Tx, save iter.Seq[store.Flow], remove []uint32) {
+	if d.refused == nil {
+		d.Store.ChangeFlows(tx, save, remove)
+		return
 	}
-	return w.Store.ChangeFlows(save, remove)
+	tx.At(change.Save, d, func() error { return d.refused })
 }
 
-func (w *writes) ChangeTables(groups, meters map[store.Key]string, save iter.Seq[store.Flow], remove []uint32) error {
-	if w.n++; w.refused != nil {
-		return w.refused
+func (d *fullDisk) ReplaceGroups(tx *change.Tx, groups, meters map[store.Key]string) {
+	if d.refused == nil {
+		d.Store.ReplaceGroups(tx, groups, meters)
 	}
-	return w.Store.ChangeTables(groups, meters, save, remove)
 }
 
-// The groups and flows of a bundle are saved in one transaction, so that a crash leaves all of
-// them or none.
-func TestBundleIsOneTransaction(t *testing.T) {
+// A bundle that cannot be saved is in force, and the state file has nothing of it.
+func TestUnsavedBundle(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
-	w := &writes{Store: f.Store}
+	w := &fullDisk{Store: f.Store}
 	tx := f.Configuration.Begin()
 	f.Store = w
 	tx.Commit()
@@ -101,10 +98,10 @@ func TestBundleIsOneTransaction(t *testing.T) {
 			}
 			items = append(items, ofproto.BundleItem{Flow: &flow})
 		}
-		tx := f.Configuration.Begin()
-		defer tx.Commit()
-		_, err = f.P.First().ApplyBundle(items)
-		return err
+		return f.Configuration.Update(func(tx *change.Tx) error {
+			_, err := f.P.First().ApplyBundle(tx, items)
+			return err
+		})
 	}
 	saved := func() (groups, flows int) {
 		t.Helper()
@@ -114,15 +111,18 @@ func TestBundleIsOneTransaction(t *testing.T) {
 		}
 		return len(state.Groups), len(state.Flows)
 	}
-	if err := bundle("group_id=1,type=all,bucket=output:1", "in_port=1,actions=group:1", "in_port=2,actions=group:1"); err != nil || w.n != 1 {
-		t.Errorf("%d transactions, %v; want 1", w.n, err)
+	if err := bundle("group_id=1,type=all,bucket=output:1", "in_port=1,actions=group:1", "in_port=2,actions=group:1"); err != nil {
+		t.Error(err)
 	}
 	if groups, flows := saved(); groups != 1 || flows != 2 {
 		t.Errorf("the state file has %d groups and %d flows, want 1 and 2", groups, flows)
 	}
 	w.refused = errors.New("the disk is full")
-	if err := bundle("group_id=2,type=all,bucket=output:1", "in_port=3,actions=group:2"); !errors.Is(err, w.refused) {
+	if err := bundle("group_id=2,type=all,bucket=output:1", "in_port=3,actions=group:2"); !errors.As(err, new(*change.UnsavedError)) || !errors.Is(err, w.refused) {
 		t.Errorf("a refused write: %v", err)
+	}
+	if n := len(f.Rules("")); n != 3 {
+		t.Errorf("%d flows are in force, want 3", n)
 	}
 	if groups, flows := saved(); groups != 1 || flows != 2 {
 		t.Errorf("after a refused write, the state file has %d groups and %d flows, want 1 and 2", groups, flows)

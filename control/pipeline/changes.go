@@ -11,7 +11,6 @@ import (
 
 	"weft/control/change"
 	"weft/control/counters"
-	"weft/control/megaflows"
 	"weft/control/usererr"
 	"weft/internal/clock"
 	"weft/openflow"
@@ -19,35 +18,14 @@ import (
 	"weft/openflow/xlate"
 )
 
-// This file changes the tables. When a method returns, no frame uses the old rules,
-// groups and meters. An *UnsavedError means that the change is in force but not saved.
-// After any other error (*openflow.CodedError) nothing has changed. The caller holds
-// the configuration lock.
+// This file changes the tables. After an error (*openflow.CodedError) a method has changed nothing.
+// If a change cannot be saved, it stays in force, and the commit returns a *change.UnsavedError.
 
 // MaxFlows is the limit of flows in all tables. The build fails if the counter region has
 // another number of rows for flows.
 const MaxFlows = openflow.MaxRules
 
 var _ [MaxFlows]struct{} = [counters.MaxRules]struct{}{}
-
-// UnsavedError reports a change that is in force but not saved. A restart of control
-// loses it.
-type UnsavedError struct{ cause error }
-
-func (e *UnsavedError) Error() string {
-	return "the change is in force but could not be saved: " + e.cause.Error()
-}
-
-// Unwrap returns the error of the store.
-func (e *UnsavedError) Unwrap() error { return e.cause }
-
-// unsavedError returns an UnsavedError, or nil if saving succeeded.
-func unsavedError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &UnsavedError{err}
-}
 
 const (
 	// saveDelay is the longest time between a change by ApplyEach and the start of its
@@ -67,20 +45,23 @@ const (
 )
 
 // Apply applies changes of flows, all of them or none.
-func (b *Bridge) Apply(mods []openflow.FlowMod) (ofproto.Changes, error) {
+func (b *Bridge) Apply(tx *change.Tx, mods []openflow.FlowMod) (ofproto.Changes, error) {
 	pl := b.pl
-	pl.Save()
+	pl.Save(tx)
+	pl.makeRoom(tx, len(mods))
 	changes, removed, err := b.alter(func(now uint64) (ofproto.Changes, error) { return b.tables.Apply(mods, now) })
 	if err != nil {
 		return changes, err
 	}
-	return changes, pl.finish(&changes, removed, false, len(mods))
+	pl.finish(tx, &changes, removed, false, len(mods))
+	return changes, nil
 }
 
 // ApplyEach applies changes of flows in order. errs has the error of each change, or
 // nil. The changes are saved within saveDelay.
-func (b *Bridge) ApplyEach(mods []openflow.FlowMod) (errs []error) {
+func (b *Bridge) ApplyEach(tx *change.Tx, mods []openflow.FlowMod) (errs []error) {
 	pl := b.pl
+	pl.makeRoom(tx, len(mods))
 	changes, removed, err := b.alter(func(now uint64) (changes ofproto.Changes, _ error) {
 		changes, errs = b.tables.ApplyEach(mods, now)
 		return changes, nil
@@ -88,10 +69,11 @@ func (b *Bridge) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 	if err != nil {
 		return slices.Repeat([]error{err}, len(mods))
 	}
-	pl.refresh(&changes, false)
+	pl.refresh(tx, false)
+	pl.entered(tx, &changes, nil)
 	switch waiting := pl.rules.Defer(&changes, removed); {
 	case waiting > maxUnsaved:
-		pl.Save()
+		tx.At(change.Save, pl, func() error { pl.Save(tx); return nil })
 	case waiting > 0 && !pl.saving:
 		pl.saving = true
 		time.AfterFunc(saveDelay, pl.saveLater)
@@ -117,28 +99,35 @@ func (pl *Pipeline) saveLater() {
 	if write == nil {
 		return
 	}
-	if err := unsavedError(write()); err != nil {
-		pl.log.Error("flows", "error", err)
-	}
-	pl.configuration.View(func(tx *change.Tx) { pl.releaseRows(removed) })
+	pl.logUnsaved(write())
+	pl.configuration.View(func(tx *change.Tx) { pl.releaseRows(&changes{rows: removed}) })
 }
 
-// Save saves the changes of ApplyEach now, and waits for earlier writes.
-func (pl *Pipeline) Save() {
+// logUnsaved logs the error err with which changes of ApplyEach were not saved, if it is not nil.
+func (pl *Pipeline) logUnsaved(err error) {
+	if err != nil {
+		pl.log.Error("flows are in force but could not be saved", "error", err)
+	}
+}
+
+// Save saves the changes of ApplyEach now, and waits for earlier writes. The rows of the rules that
+// they removed are free for the rest of the transaction.
+func (pl *Pipeline) Save(*change.Tx) {
 	pl.saving = false
 	removed, err := pl.rules.SaveDeferred()
-	if err != nil {
-		pl.log.Error("flows", "error", unsavedError(err))
+	pl.logUnsaved(err)
+	if len(removed) > 0 {
+		pl.releaseRows(&changes{rows: removed})
 	}
-	pl.releaseRows(removed)
 }
 
 // ApplyBundle applies all changes or none. failed is the index of the change or frame that
 // was refused. Each frame sees the changes before it. The frames leave after all changes
-// are in force.
-func (b *Bridge) ApplyBundle(items []ofproto.BundleItem) (failed int, err error) {
+// are in force and saved.
+func (b *Bridge) ApplyBundle(tx *change.Tx, items []ofproto.BundleItem) (failed int, err error) {
 	pl := b.pl
-	pl.Save() // a large bundle may need the rows of removed rules
+	pl.Save(tx) // a large bundle may need the rows of removed rules
+	pl.makeRoom(tx, len(items))
 	frames, failed, err := b.bundledFrames(items)
 	if err != nil {
 		return failed, err
@@ -152,13 +141,16 @@ func (b *Bridge) ApplyBundle(items []ofproto.BundleItem) (failed int, err error)
 		return failed, err
 	}
 	groups := slices.ContainsFunc(items, func(i ofproto.BundleItem) bool { return i.Group != nil })
-	err = pl.finish(&changes, removed, groups, len(items))
+	pl.finish(tx, &changes, removed, groups, len(items))
 	for _, f := range frames {
-		if err := pl.perform(f.out.Frame, f.inPort, &f.t); err != nil {
-			pl.log.Error("frame of a bundle", "error", err)
-		}
+		tx.At(change.Tell, f, func() error {
+			if err := pl.perform(tx, f.out.Frame, f.inPort, &f.t); err != nil {
+				pl.log.Error("frame of a bundle", "error", err)
+			}
+			return nil
+		})
 	}
-	return 0, err
+	return 0, nil
 }
 
 // bundledFrame is a frame of a bundle. Execute of its item stores its translation, with the
@@ -183,7 +175,7 @@ func (b *Bridge) bundledFrames(items []ofproto.BundleItem) (frames []*bundledFra
 		f := &bundledFrame{out: out, inPort: b.View().Datapath(out.Flow.Key().InPort())}
 		frames = append(frames, f)
 		items[i].Execute = func() (err error) {
-			if f.t, err = xlate.Execute(b.tables, out.Actions, &out.Flow, b.pl.envs()[b.number]); err != nil {
+			if f.t, err = xlate.Execute(b.tables, out.Actions, &out.Flow, b.env()); err != nil {
 				return err
 			}
 			return checkLoop(&f.t)
@@ -193,14 +185,14 @@ func (b *Bridge) bundledFrames(items []ofproto.BundleItem) (frames []*bundledFra
 }
 
 // ApplyGroups applies changes of groups, all of them or none.
-func (b *Bridge) ApplyGroups(mods []openflow.GroupMod) (ofproto.Changes, error) {
-	return b.applyTable(func(now uint64) (ofproto.Changes, error) { return b.tables.ApplyGroups(mods, now) })
+func (b *Bridge) ApplyGroups(tx *change.Tx, mods []openflow.GroupMod) (ofproto.Changes, error) {
+	return b.applyTable(tx, func(now uint64) (ofproto.Changes, error) { return b.tables.ApplyGroups(mods, now) })
 }
 
 // ApplyMeters applies changes of meters, all of them or none.
-func (b *Bridge) ApplyMeters(mods []openflow.MeterMod) (ofproto.Changes, error) {
+func (b *Bridge) ApplyMeters(tx *change.Tx, mods []openflow.MeterMod) (ofproto.Changes, error) {
 	pl := b.pl
-	return b.applyTable(func(now uint64) (ofproto.Changes, error) {
+	return b.applyTable(tx, func(now uint64) (ofproto.Changes, error) {
 		changes, changed, err := b.tables.ApplyMeters(mods, now)
 		for _, m := range changed {
 			sendMeter(pl.workers, m)
@@ -209,20 +201,20 @@ func (b *Bridge) ApplyMeters(mods []openflow.MeterMod) (ofproto.Changes, error) 
 	})
 }
 
-// applyTable applies and saves a change of groups or meters, and of the flows that name
-// them.
-func (b *Bridge) applyTable(apply func(now uint64) (ofproto.Changes, error)) (ofproto.Changes, error) {
+// applyTable applies a change of groups or meters, and of the flows that name them.
+func (b *Bridge) applyTable(tx *change.Tx, apply func(now uint64) (ofproto.Changes, error)) (ofproto.Changes, error) {
 	changes, removed, err := b.alter(apply)
 	if err != nil {
 		return changes, err
 	}
-	return changes, b.pl.finish(&changes, removed, true, 0)
+	b.pl.finish(tx, &changes, removed, true, 0)
+	return changes, nil
 }
 
 // Configure changes the settings of a table, or of all tables except weft-central's if
-// table is -1. It calls set for each table. If no call returns an error, it applies and
-// saves the settings. It removes no flow.
-func (b *Bridge) Configure(table int, set func(*ofproto.TableConfig) error) error {
+// table is -1. It calls set for each table. If no call returns an error, it applies the settings.
+// It removes no flow.
+func (b *Bridge) Configure(tx *change.Tx, table int, set func(*ofproto.TableConfig) error) error {
 	pl := b.pl
 	if b.closed {
 		return errClosed
@@ -247,11 +239,13 @@ func (b *Bridge) Configure(table int, set func(*ofproto.TableConfig) error) erro
 		b.tables.Configure(uint8(t), configs[t])
 	}
 	pl.mu.Unlock()
-	return unsavedError(pl.rules.SaveConfigs(b.number, &configs))
+	tx.Lasts()
+	pl.rules.SaveConfigs(tx, b.number, &configs)
+	return nil
 }
 
 // ChangeTLVs changes the bridge's TLV map, completely or not at all.
-func (b *Bridge) ChangeTLVs(mod *openflow.TLVMod) error {
+func (b *Bridge) ChangeTLVs(tx *change.Tx, mod *openflow.TLVMod) error {
 	pl := b.pl
 	if b.closed {
 		return errClosed
@@ -262,8 +256,10 @@ func (b *Bridge) ChangeTLVs(mod *openflow.TLVMod) error {
 	if err != nil {
 		return err
 	}
-	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
-	return unsavedError(pl.rules.SaveTLVs())
+	pl.walks(tx).full = true
+	tx.Lasts()
+	pl.rules.SaveTLVs(tx)
+	return nil
 }
 
 // TLVs returns the bridge's TLV map.
@@ -282,12 +278,12 @@ func (pl *Pipeline) TLVsOf(bridge uint8) *openflow.TLVMap {
 // SendExceptions decides about frames that match no flow (misses) and frames whose TTL
 // dec_ttl finds expired (expired). If the argument is true, these frames go to the
 // controller; otherwise they are dropped.
-func (b *Bridge) SendExceptions(misses, expired bool) {
+func (b *Bridge) SendExceptions(tx *change.Tx, misses, expired bool) {
 	pl := b.pl
 	pl.mu.Lock()
 	b.tables.SendExceptions(misses, expired)
 	pl.mu.Unlock()
-	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
+	pl.walks(tx).full = true
 }
 
 // alter calls apply, which changes the tables. It assigns each added rule a row (an
@@ -303,45 +299,33 @@ func (pl *Pipeline) alter(apply func(now uint64) (ofproto.Changes, error)) (chan
 	return changes, pl.rules.Enter(&changes), nil
 }
 
-// finish ends a change of the tables: it saves the change in one transaction, calls refresh,
-// and releases removed, the rows of removed rules. tables: groups or meters have changed, too.
-// n is the number of requested changes.
-func (pl *Pipeline) finish(changes *ofproto.Changes, removed []uint32, tables bool, n int) error {
-	save := pl.rules.SaveFlows
+// finish notes a change of the tables for the commit. removed has the rows of removed rules. tables:
+// groups or meters have changed, too. n is the number of requested changes.
+func (pl *Pipeline) finish(tx *change.Tx, changes *ofproto.Changes, removed []uint32, tables bool, n int) {
+	tx.Lasts()
+	pl.rules.SaveFlows(tx, changes, removed)
 	if tables {
-		save = pl.rules.SaveTables
+		pl.rules.SaveGroups(tx)
 	}
-	err := save(changes, removed)
-	pl.refresh(changes, tables)
-	pl.releaseRows(removed)
+	pl.refresh(tx, tables)
+	pl.entered(tx, changes, removed)
 	if n >= largeChange && pl.returning.CompareAndSwap(false, true) {
 		time.AfterFunc(largeChangePause, func() {
 			pl.returning.Store(false)
 			returnMemory()
 		})
 	}
-	return unsavedError(err)
 }
 
-// refresh updates megaflows and monitors after a change of flows, and of groups or meters if
-// tables is true. It revalidates once.
-func (pl *Pipeline) refresh(changes *ofproto.Changes, tables bool) {
-	var used xlate.TableSet
-	changedTables(changes, &used)
-	// The first group or bundle action begins to watch ports.
-	moved := (tables || pl.WatchesPorts()) && pl.ports.UpdateLiveness()
-	pl.revalidate(func(m *megaflows.Megaflow) bool { return tables || m.Tables.Meets(&used) || moved && m.UsedPorts })
-	pl.tell(changes)
-}
-
-// releaseRows frees the counter rows of removed rules, after revalidation.
-func (pl *Pipeline) releaseRows(rows []uint32) {
-	if len(rows) == 0 {
-		return
+// refresh makes the commit translate the megaflows again that a change of flows affects beside those
+// of the changed tables. If tables is true, groups or meters have changed.
+func (pl *Pipeline) refresh(tx *change.Tx, tables bool) {
+	if tables {
+		pl.walks(tx).full = true
 	}
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	pl.rules.Release(rows)
+	if tables || pl.WatchesPorts() { // the first group or bundle action begins to watch ports
+		pl.ports.UpdateLiveness(tx)
+	}
 }
 
 // changedTables adds the tables of the changed rules to set. Megaflows that used none

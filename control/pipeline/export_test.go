@@ -50,6 +50,8 @@ func (pl *Pipeline) StaleOf(owner uint32) []*megaflows.Megaflow {
 func (pl *Pipeline) Row(r *ofproto.Rule) uint32 { return pl.rules.Row(r) }
 func (pl *Pipeline) TakeRow() uint32            { return pl.rules.Take() }
 
+func (pl *Pipeline) Bridges() []*Bridge { return pl.bridges }
+
 func (pl *Pipeline) Other(number uint8) *Bridge { return pl.bridges[number] }
 
 func (pl *Pipeline) Options() *xlate.OptionTable { return pl.options }

@@ -130,7 +130,10 @@ func (l *learner) run(ctx context.Context) {
 // batch adds the flows of the lessons, and forwards their frames.
 func (l *learner) batch(lessons []lesson) {
 	var again []lesson
-	l.d.configuration.Do(func(tx *change.Tx) { again = l.teach(lessons) })
+	err := l.d.configuration.Update(func(tx *change.Tx) error { again = l.teach(tx, lessons); return nil })
+	if err != nil {
+		l.d.log.Error("cannot remove flows that learned flows replaced from the state file", "error", err)
+	}
 	for i := range again {
 		a := &again[i]
 		l.d.answer(a.workers, a.held.Worker, []datapath.Upcall{*a.miss}, true)
@@ -149,12 +152,11 @@ type taughtFrame struct {
 // forwarded by the rules that it matched before it added flows, and counts for these
 // rules. No megaflow uses the old flows when the frame is forwarded. repeats has the
 // frames that must be translated again: earlier lessons have added their flows, or
-// their translations ask for addresses. The caller holds the configuration lock.
-func (l *learner) teach(batch []lesson) (repeats []lesson) {
+// their translations ask for addresses. The commit forwards the other frames.
+func (l *learner) teach(tx *change.Tx, batch []lesson) (repeats []lesson) {
 	pl := l.d
 	var frames []taughtFrame
 	var changes []ofproto.Changes
-	var tables xlate.TableSet
 	var removed []uint32
 	pl.pullInTurns()
 	pl.mu.Lock()
@@ -175,23 +177,20 @@ func (l *learner) teach(batch []lesson) (repeats []lesson) {
 		c, refused := pl.applyLearned(flows, now)
 		l.refused.Add(uint64(refused)) // the frames of refused flows are forwarded
 		removed = append(removed, pl.rules.Enter(&c)...)
-		changedTables(&c, &tables)
 		changes = append(changes, c)
 	}
 	pl.mu.Unlock()
 	if len(removed) > 0 {
-		if err := pl.rules.RemoveFlows(removed); err != nil {
-			pl.log.Error("cannot remove flows that learned flows replaced from the state file", "error", err)
-		}
+		tx.Lasts()
+		pl.rules.SaveFlows(tx, &ofproto.Changes{}, removed)
 	}
-	if tables != (xlate.TableSet{}) {
-		pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
+	if len(frames) > 0 {
+		tx.At(change.Tell, &frames[0], func() error { l.forward(frames, now); return nil })
 	}
-	l.forward(frames, now)
 	for i := range changes {
-		pl.tell(&changes[i])
+		pl.entered(tx, &changes[i], nil)
 	}
-	pl.releaseRows(removed)
+	pl.entered(tx, &ofproto.Changes{}, removed)
 	return repeats
 }
 

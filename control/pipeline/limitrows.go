@@ -11,7 +11,7 @@ import (
 	"weft/openflow/xlate"
 )
 
-// LimitRows reports the use and the limits of everything in the pipeline; it is a
+// LimitRows reports the use and the limits of full in the pipeline; it is a
 // limits.Source.
 func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.megaflows.LimitRows(emit)

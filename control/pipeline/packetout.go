@@ -55,14 +55,17 @@ func (b *Bridge) inject(frame []byte, inPort uint32, translate func(xlate.Env) (
 	pl := b.pl
 	// No transaction replaces the workers meanwhile.
 	return change.Result(pl.configuration, func(tx *change.Tx) (t xlate.Translation, err error) {
+		if b.closed {
+			return t, errClosed
+		}
 		pl.mu.RLock()
-		t, err = translate(pl.envs()[b.number])
+		t, err = translate(b.env())
 		pl.mu.RUnlock()
 		if err == nil {
 			err = checkLoop(&t)
 		}
 		if err == nil {
-			err = pl.perform(frame, inPort, &t)
+			err = pl.perform(tx, frame, inPort, &t)
 		}
 		return t, err
 	})
@@ -77,8 +80,8 @@ func checkLoop(t *xlate.Translation) error {
 }
 
 // perform executes a translation on a frame that arrives on inPort, and returns after a
-// worker has executed it. The caller holds the configuration lock.
-func (pl *Pipeline) perform(frame []byte, inPort uint32, t *xlate.Translation) error {
+// worker has executed it. If the frame adds flows, perform first settles the transaction.
+func (pl *Pipeline) perform(tx *change.Tx, frame []byte, inPort uint32, t *xlate.Translation) error {
 	pl.mu.RLock()
 	// later changes of a bundle may have removed rules
 	t.Rules = slices.DeleteFunc(t.Rules, func(r *ofproto.Rule) bool { return r.Removed })
@@ -88,7 +91,8 @@ func (pl *Pipeline) perform(frame []byte, inPort uint32, t *xlate.Translation) e
 		return workers.ErrGone
 	}
 	if teaches {
-		pl.learner.teach([]lesson{{flows: t.Learned}})
+		pl.learner.teach(tx, []lesson{{flows: t.Learned}})
+		tx.Settle()
 	}
 	if !w.Push(0, datapath.AppendInject(nil, inPort, t.Actions, frame)) {
 		return workers.ErrGone

@@ -8,6 +8,7 @@
 //   - misses.go: a miss becomes a megaflow, or its frame is executed once
 //   - caches.go: megaflows in the workers, and their counts
 //   - offload.go: megaflows between network devices run in the kernel
+//   - commit.go: the pipeline's part in a transaction
 //   - changes.go, reading.go: the interface of control/tables and control/ofswitch
 //   - revalidate.go: megaflows after a change; sweep.go: statistics and timeouts
 //   - learn.go: flows of learn actions
@@ -55,10 +56,10 @@ import (
 // Ports has the methods of package ports that the pipeline calls. The list of ports
 // itself is in the View.
 type Ports interface {
-	// UpdateLiveness makes a new View if the liveness of ports has changed and a group or a
-	// bundle action watches ports, or if a remote is lost or returns (PortInfo.Lost). It
-	// reports whether it has made one. The caller holds the configuration lock.
-	UpdateLiveness() (changed bool)
+	// UpdateLiveness makes the commit make a new View and call LivenessChanged, if the liveness of
+	// ports has changed and a group or a bundle action watches ports, or if a remote is lost or
+	// returns (PortInfo.Lost).
+	UpdateLiveness(tx *change.Tx)
 	// Fault reports that the workers have stopped using a port, and the reason. It takes
 	// the configuration lock.
 	Fault(number uint32, reason string)

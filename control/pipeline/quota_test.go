@@ -76,8 +76,8 @@ func TestRefusedFramesAreTriedAgain(t *testing.T) {
 			f.VXLANPorts(2)
 			tx := f.Configuration.Begin()
 			f.Infos[0].Encap = xlate.EncapGeneve
-			f.SetView()
-			f.P.PortsChanged()
+			f.SetView(tx)
+			f.P.PortsChanged(tx)
 			tx.Commit()
 			f.Add(c.flow)
 			key := workertest.UDPKey(1, 1, 2, 9)

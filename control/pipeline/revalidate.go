@@ -60,7 +60,7 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 
 // revalidate translates the megaflows for which pick returns true again, and removes a
 // megaflow if the result differs. When revalidate returns, no worker uses a removed
-// megaflow. The caller holds the configuration lock but not Pipeline.mu.
+// megaflow. The walk of a transaction calls it.
 func (pl *Pipeline) revalidate(pick func(*megaflows.Megaflow) bool) {
 	pl.evict(pl.stale(pl.megaflows.List(), pick))
 }
@@ -113,19 +113,6 @@ type ownerCost struct {
 // hasNoTime reports whether the owner's megaflows are to be removed untranslated.
 func (r *revalidation) hasNoTime(c *ownerCost) bool {
 	return r.spent > revalidateTime && c.translations > 0 && c.spent > time.Duration(c.translations)*costlyTranslation
-}
-
-// RevalidateAddresses removes the megaflows that are wrong because addresses have
-// changed since its last call. When it returns, no frame uses them. After a network was
-// added or removed, the caller calls PortsChanged instead. The caller holds the configuration
-// lock.
-func (pl *Pipeline) RevalidateAddresses() {
-	changes := pl.macs.TakeChanges()
-	if changes.All() {
-		pl.revalidate((*megaflows.Megaflow).Addresses)
-		return
-	}
-	pl.evict(pl.stale(pl.megaflows.Using(&changes), anyMegaflow))
 }
 
 func anyMegaflow(*megaflows.Megaflow) bool { return true }

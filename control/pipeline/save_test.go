@@ -21,10 +21,10 @@ type slowStore struct {
 	began, write chan struct{}
 }
 
-func (s slowStore) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
+func (s slowStore) WriteFlows(save iter.Seq[store.Flow], remove []uint32) error {
 	s.began <- struct{}{}
 	<-s.write
-	return s.Store.ChangeFlows(save, remove)
+	return s.Store.WriteFlows(save, remove)
 }
 
 // Changes by flow_mods do not wait for the disk. A later write waits for the earlier
@@ -42,7 +42,7 @@ func TestChangesDoNotWaitForTheDisk(t *testing.T) {
 		}
 		tx := f.Configuration.Begin()
 		defer tx.Commit()
-		if errs := f.P.ApplyEach([]openflow.FlowMod{mod}); len(errs) != 1 || errs[0] != nil {
+		if errs := f.P.ApplyEach(tx, []openflow.FlowMod{mod}); len(errs) != 1 || errs[0] != nil {
 			t.Fatal(errs)
 		}
 	}
@@ -77,8 +77,8 @@ func TestNothingIsWrittenAfterSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	tx := f.Configuration.Begin()
-	f.P.ApplyEach([]openflow.FlowMod{mod})
-	f.P.Save()
+	f.P.ApplyEach(tx, []openflow.FlowMod{mod})
+	f.P.Save(tx)
 	tx.Commit()
 	time.Sleep(3 * pipeline.SaveDelay)
 	if n := len(slow.began); n != 1 {

@@ -11,7 +11,6 @@ import (
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow/ofproto"
-	"weft/openflow/xlate"
 )
 
 const (
@@ -55,7 +54,10 @@ func (pl *Pipeline) sweep() {
 		}
 	}
 	aged := false
-	pl.configuration.Do(func(*change.Tx) { aged = s.expire() })
+	err := pl.configuration.Update(func(tx *change.Tx) error { aged = s.expire(tx); return nil })
+	if err != nil {
+		pl.log.Error("cannot remove expired flows from the state file", "error", err)
+	}
 	if aged {
 		pl.revalidateAddressesInTurns()
 	}
@@ -115,9 +117,8 @@ func (s *sweeping) noteUses(m *megaflows.Megaflow) {
 }
 
 // expire removes the flows and addresses whose timeouts passed before the sweep, and frees what
-// no megaflow uses. It reports whether addresses were removed. The caller holds the configuration
-// lock.
-func (s *sweeping) expire() (aged bool) {
+// no megaflow uses. It reports whether addresses were removed.
+func (s *sweeping) expire(tx *change.Tx) (aged bool) {
 	pl := s.pl
 	var expired []*ofproto.Rule
 	pl.mu.Lock()
@@ -128,16 +129,10 @@ func (s *sweeping) expire() (aged bool) {
 	pl.recircs.Collect(func(id uint32) bool { return s.recircs[id] })
 	pl.options.Collect(func(hash uint64) bool { return s.options[hash] })
 	pl.mu.Unlock()
-	if len(expired) == 0 {
-		return aged
+	if len(expired) > 0 {
+		removed := ofproto.Changes{Removed: expired}
+		pl.rules.SaveFlows(tx, &removed, rows)
+		pl.entered(tx, &removed, rows)
 	}
-	if err := pl.rules.RemoveFlows(rows); err != nil {
-		pl.log.Error("cannot remove expired flows from the state file", "error", err)
-	}
-	var tables xlate.TableSet
-	changedTables(&ofproto.Changes{Removed: expired}, &tables)
-	pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
-	pl.tell(&ofproto.Changes{Removed: expired})
-	pl.releaseRows(rows)
 	return aged
 }

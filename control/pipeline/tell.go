@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"weft/control/change"
 	"weft/openflow"
 	"weft/openflow/ofproto"
 )
@@ -29,12 +30,25 @@ type Monitors interface {
 	TellFlow(now time.Time, event Event, r *ofproto.Rule, names openflow.Names)
 }
 
-// tell reports a change of flows to the monitors. The statistics of removed flows are
-// final. The caller holds the configuration lock.
-func (pl *Pipeline) tell(c *ofproto.Changes) {
-	if pl.monitors.Count() == 0 {
+// tell makes the commit report a change of flows to the monitors, when the statistics of removed
+// flows are final.
+func (pl *Pipeline) tell(tx *change.Tx, flows *ofproto.Changes) {
+	if pl.monitors.Count() == 0 || len(flows.Added)+len(flows.Modified)+len(flows.Removed) == 0 {
 		return
 	}
+	c := change.State[changes](tx, pl)
+	c.events = append(c.events, *flows)
+	tx.At(change.Tell, pl, func() error {
+		for i := range c.events {
+			pl.report(&c.events[i])
+		}
+		c.events = nil
+		return nil
+	})
+}
+
+// report reports a change of flows to the monitors.
+func (pl *Pipeline) report(c *ofproto.Changes) {
 	now, list := time.Now(), slices.Concat(c.Removed, c.Modified, c.Added)
 	pl.InTurns(len(list), func(i int) {
 		event, r := Added, list[i]

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sort"
 
-	"weft/control/megaflows"
+	"weft/control/change"
 	"weft/control/underlay"
 	"weft/control/usererr"
 	"weft/flowtable"
@@ -247,18 +247,18 @@ func (b *Bridge) Tracing(words PortWords, fn func(t *Tracer, view *View, names o
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	view := pl.view.Of(b.number)
-	fn(&Tracer{b, pl.envs()[b.number]}, view, pl.view.Names(words))
+	fn(&Tracer{b, b.env()}, view, pl.view.Names(words))
 }
 
-// SetView makes v, a view of all ports, the present view. The caller then calls
-// PortsChanged, which revalidates megaflows. The caller holds the configuration lock.
-func (pl *Pipeline) SetView(v *View) {
+// SetView makes v, a view of all ports, the present view. PortsChanged or LivenessChanged then makes
+// the commit translate megaflows again.
+func (pl *Pipeline) SetView(tx *change.Tx, v *View) {
 	pl.mu.Lock()
 	pl.view = v
 	pl.macs.Declare(xlate.Declares(v.infos))
 	changes := pl.setCentralFlows(v)
 	pl.mu.Unlock()
-	pl.tell(&changes)
+	pl.tell(tx, &changes)
 }
 
 // ViewNow returns the present view like View, but does not wait: it returns nil if
@@ -269,17 +269,4 @@ func (pl *Pipeline) ViewNow() *View {
 	}
 	defer pl.mu.RUnlock()
 	return pl.view
-}
-
-// PortsChanged revalidates all megaflows after SetView. The caller holds the configuration
-// lock.
-func (pl *Pipeline) PortsChanged() {
-	_ = pl.macs.TakeChanges() // all megaflows are translated again
-	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
-}
-
-// LivenessChanged revalidates the megaflows that depend on the liveness of ports. The
-// caller holds the configuration lock.
-func (pl *Pipeline) LivenessChanged() {
-	pl.revalidate(func(m *megaflows.Megaflow) bool { return m.UsedPorts })
 }

@@ -53,26 +53,6 @@ func (ps *Ports) withoutFirst(options []string) []string {
 	})
 }
 
-// NumbersIn returns the numbers of a bridge's ports in the data path. The caller holds the
-// configuration lock.
-func (ps *Ports) NumbersIn(bridge uint8) (numbers []uint32) {
-	for _, p := range ps.inBridge(bridge) {
-		numbers = append(numbers, p.saved.Number)
-	}
-	return numbers
-}
-
-// LeaveBridge removes the ports of a bridge that the state file does not have any more. The
-// caller holds the configuration lock.
-func (ps *Ports) LeaveBridge(bridge uint8) {
-	list := ps.inBridge(bridge)
-	ps.leavePorts(list...)
-	for _, p := range list {
-		ps.closePort(p)
-	}
-	ps.forgetNumbers(bridge)
-}
-
 // inBridge returns the ports of a bridge.
 func (ps *Ports) inBridge(number uint8) (list []*switchPort) {
 	for _, p := range ps.byNumber {

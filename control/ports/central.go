@@ -51,10 +51,9 @@ type central struct {
 // Declare assigns ports to networks of weft-central. declared has the declarations by
 // port name; nil removes a port from its network. A declaration also applies to a port
 // that is added later. If endpoint is valid, it is the local address of the tunnel. An
-// error concerns only the endpoint. If changed is true, the caller calls
-// pipeline.PortsChanged. The caller holds the configuration lock.
-func (ps *Ports) Declare(endpoint netip.Addr, declared map[string]*Declaration) (changed bool, err error) {
-	c := &ps.central
+// error concerns only the endpoint.
+func (ps *Ports) Declare(tx *change.Tx, endpoint netip.Addr, declared map[string]*Declaration) error {
+	c, changed := &ps.central, false
 	if c.ports == nil {
 		c.ports = map[string]Declaration{}
 	}
@@ -77,20 +76,19 @@ func (ps *Ports) Declare(endpoint netip.Addr, declared map[string]*Declaration) 
 		c.endpoint = endpoint
 	}
 	if !c.loaded { // Load makes the tunnel and the view
-		return false, nil
+		return nil
 	}
-	moved, err := ps.setTunnel()
+	if changed {
+		ps.look(tx)
+		ps.pipeline.PortsChanged(tx)
+	}
+	moved, err := ps.setTunnel(tx)
 	if moved {
-		if c.tunnel != nil {
-			ps.pipeline.ForgetSeen(c.tunnel.saved.Number)
-			ps.statistics.ResetPort(c.tunnel.saved.Number)
-		}
-		ps.updateView()
-		ps.updateDependents()
-	} else if changed {
-		ps.updateView()
+		ps.touch(tx)
+		ps.pipeline.ForgetSeen(c.tunnel.saved.Number)
+		ps.statistics.ResetPort(c.tunnel.saved.Number)
 	}
-	return changed || moved, err
+	return err
 }
 
 func (d *Declaration) equal(o *Declaration) bool {
@@ -112,40 +110,55 @@ func (ps *Ports) declaredInfo(p *switchPort) xlate.PortInfo {
 	return info
 }
 
-// setTunnel makes weft-central's tunnel for the present endpoint. If changed is true,
-// the caller makes a new view and updates what depends on it.
-func (ps *Ports) setTunnel() (changed bool, err error) {
+// setTunnel makes weft-central's tunnel for the present endpoint, in place of the tunnel of an earlier
+// endpoint. If changed is true, the caller makes a new view and updates what depends on it.
+func (ps *Ports) setTunnel(tx *change.Tx) (changed bool, err error) {
 	c := &ps.central
-	if !c.endpoint.IsValid() || c.tunnel != nil && c.tunnel.info.Local == c.endpoint {
+	old := c.tunnel
+	if !c.endpoint.IsValid() || old != nil && old.info.Local == c.endpoint {
 		return false, nil
 	}
-	if old := c.tunnel; old != nil {
-		c.tunnel = nil
-		ps.leavePorts(old)
-		old.driver.close()
-		changed = true
-	}
 	number := uint32(centralNumber)
-	if ps.byNumber[number] != nil {
+	if old != nil {
+		number = old.saved.Number
+	} else if ps.byNumber[number] != nil {
 		if number, err = ps.freeNumber(CentralPort); err != nil {
-			return changed, err
+			return false, err
 		}
 	}
-	options := []string{"type=" + kindVXLAN, "vni=flow", "remote=flow", "local=" + c.endpoint.String()}
+	delete(ps.byNumber, number) // the old tunnel, which does not exclude the new one
+	p, err := ps.openTunnel(number)
+	if err != nil {
+		if old != nil {
+			c.tunnel = nil
+			ps.leave(tx, old)
+		}
+		return false, err
+	}
+	ps.byNumber[number], c.tunnel = p, p
+	if old != nil {
+		ps.touch(tx).replaced(number)
+		tx.At(change.Close, p, func() error { old.driver.close(); return nil })
+	}
+	return true, nil
+}
+
+// openTunnel makes a tunnel with this number for the present endpoint.
+func (ps *Ports) openTunnel(number uint32) (*switchPort, error) {
+	options := []string{"type=" + kindVXLAN, "vni=flow", "remote=flow", "local=" + ps.central.endpoint.String()}
 	p, err := ps.newPort(store.Port{Number: number, Name: CentralPort, Options: options})
 	if err != nil {
-		return changed, err
+		return nil, err
 	}
 	p.info.Central = true
 	if err := ps.conflict(p); err != nil {
-		return changed, err
+		return nil, err
 	}
 	if err := p.driver.open(nil); err != nil {
-		return changed, err
+		return nil, err
 	}
 	p.opened = true
-	ps.byNumber[number], c.tunnel = p, p
-	return true, nil
+	return p, nil
 }
 
 // CentralTrouble returns the reason why weft-central's tunnel reaches no other host, or "".

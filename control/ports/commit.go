@@ -15,6 +15,7 @@ import (
 
 // changes is what a transaction has changed in the set of ports.
 type changes struct {
+	moved     bool     // ports have come, left or changed, more than their liveness
 	forgotten []uint32 // ports whose learned addresses are forgotten after the next view
 	dropped   []uint32 // ports whose tunnel templates are dropped after the next view
 	entered   []*entry
@@ -67,18 +68,26 @@ func (ps *Ports) changeOne(one func(tx *change.Tx, onFailure func(error)) (*swit
 	return described, nil
 }
 
-// touch returns the changes of a transaction. The commit makes a new view of the ports.
+// touch returns the changes of a transaction. The commit makes a new view of the ports, and updates
+// everything that depends on it.
 func (ps *Ports) touch(tx *change.Tx) *changes {
-	c := change.State[changes](tx, ps)
-	tx.At(change.Show, ps, func() error { ps.show(c); return nil })
-	tx.At(change.Walk, ps.pipeline, func() error { ps.pipeline.PortsChanged(); return nil })
+	c := ps.look(tx)
+	c.moved = true
+	ps.pipeline.PortsChanged(tx)
 	return c
 }
 
-// show makes a new view of the ports and updates everything that depends on it, except the
-// megaflows.
-func (ps *Ports) show(c *changes) {
-	ps.updateView() // after this call, nothing is learned on ports that have left, or by old options
+// look returns the changes of a transaction. The commit makes a new view of the ports.
+func (ps *Ports) look(tx *change.Tx) *changes {
+	c := change.State[changes](tx, ps)
+	tx.At(change.Show, ps, func() error { ps.show(tx, c); return nil })
+	return c
+}
+
+// show makes a new view of the ports. If ports have come, left or changed, it updates everything that
+// depends on the view, except the megaflows.
+func (ps *Ports) show(tx *change.Tx, c *changes) {
+	ps.updateView(tx) // after this call, nothing is learned on ports that have left, or by old options
 	for _, number := range c.forgotten {
 		ps.pipeline.Addresses().Forget(number)
 	}
@@ -86,7 +95,10 @@ func (ps *Ports) show(c *changes) {
 		ps.templates.DropPort(number)
 	}
 	c.forgotten, c.dropped = nil, nil
-	ps.updateDependents()
+	if c.moved {
+		c.moved = false
+		ps.updateDependents()
+	}
 }
 
 // enterPort puts a new port with an open device and empty statistics into the set.

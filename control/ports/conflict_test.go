@@ -5,6 +5,7 @@ package ports
 import (
 	"testing"
 
+	"weft/control/change"
 	"weft/control/store"
 	"weft/openflow/xlate"
 	"weft/tunnel"
@@ -45,10 +46,12 @@ func TestXDPNeedsATapWithoutOffloads(t *testing.T) {
 
 // One device has one uplink, of whatever kind.
 func TestOneUplinkADevice(t *testing.T) {
-	ports, _ := newTestPorts(t)
+	ports, configuration := newTestPorts(t)
 	kinds := []string{kindXDP, kindPacket, kindUplink}
 	for _, first := range kinds {
-		ports.Load([]store.Port{{Number: 1, Name: "up1", Options: []string{"type=" + first, "dev=none0"}}}, map[uint32]string{}, nil)
+		configuration.Do(func(tx *change.Tx) {
+			ports.Load(tx, []store.Port{{Number: 1, Name: "up1", Options: []string{"type=" + first, "dev=none0"}}}, map[uint32]string{}, nil)
+		})
 		for _, second := range kinds {
 			want := "dev=none0: port up1 has it already, with type=" + first + "; expected another"
 			if got := errorText(ports.CheckAdd("up2", []string{"type=" + second, "dev=none0"})); got != want {

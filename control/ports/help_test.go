@@ -72,7 +72,7 @@ func newTestPortsOfWorker(t *testing.T) (*Ports, *change.Configuration, *workert
 	region, err := counters.New(sizes.Cache.Megaflows)
 	check(err)
 	p.Load(&store.State{}, region, false)
-	ports.Load(nil, map[uint32]string{}, nil)
+	configuration.Do(func(tx *change.Tx) { ports.Load(tx, nil, map[uint32]string{}, nil) })
 	w := workers.New(memory, gone)
 	templates.Replay(w, region.Tunnels)
 	p.Fill(w)

@@ -26,16 +26,20 @@ func (ps *Ports) watchPorts(ctx context.Context) {
 		if !loop.Sleep(ctx, livenessInterval) {
 			return
 		}
-		ps.configuration.Do(func(tx *change.Tx) {
-			if ps.UpdateLiveness() {
-				ps.pipeline.LivenessChanged()
-			}
-		})
+		ps.configuration.Do(ps.UpdateLiveness)
 	}
 }
 
-// UpdateLiveness implements pipeline.Ports. The caller holds the configuration lock.
-func (ps *Ports) UpdateLiveness() (changed bool) {
+// UpdateLiveness implements pipeline.Ports.
+func (ps *Ports) UpdateLiveness(tx *change.Tx) {
+	if ps.followLiveness() {
+		ps.look(tx)
+		ps.pipeline.LivenessChanged(tx)
+	}
+}
+
+// followLiveness updates the liveness of ports. If it has changed, the caller makes a new view.
+func (ps *Ports) followLiveness() (changed bool) {
 	watches := ps.pipeline.WatchesPorts()
 	again := watches
 	for _, p := range ps.byNumber {
@@ -54,9 +58,6 @@ func (ps *Ports) UpdateLiveness() (changed bool) {
 	}
 	if again {
 		loop.Notify(ps.watched)
-	}
-	if changed {
-		ps.updateView()
 	}
 	return changed
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"weft/control/change"
 	"weft/control/store"
 	"weft/openflow/xlate"
 )
@@ -109,7 +110,7 @@ func TestNumbersOfBridges(t *testing.T) {
 	}
 	// A bridge that is deleted and made again counts from 1.
 	tx := ports.configuration.Begin()
-	ports.LeaveBridge(1)
+	ports.DeleteAll(tx, 1)
 	tx.Commit()
 	if got, _ := add("z1", "bridge=br1"); got != 1 {
 		t.Errorf("the first port of a new bridge has number %d", got)
@@ -118,10 +119,11 @@ func TestNumbersOfBridges(t *testing.T) {
 
 // A port that an earlier version has saved keeps its number in flows.
 func TestNumbersOfEarlierVersions(t *testing.T) {
-	ports, _ := newTestPorts(t)
+	ports, configuration := newTestPorts(t)
 	ports.bridges = twoBridges{}
-	ports.Load([]store.Port{{Number: 7, Name: "old", Options: []string{"type=patch", "peer=other", "bridge=br1"}},
-		{Number: 1000, Name: "saved", InFlows: 1, Options: []string{"type=patch", "peer=other", "bridge=br1"}}}, map[uint32]string{}, nil)
+	saved := []store.Port{{Number: 7, Name: "old", Options: []string{"type=patch", "peer=other", "bridge=br1"}},
+		{Number: 1000, Name: "saved", InFlows: 1, Options: []string{"type=patch", "peer=other", "bridge=br1"}}}
+	configuration.Do(func(tx *change.Tx) { ports.Load(tx, saved, map[uint32]string{}, nil) })
 	for name, want := range map[string]xlate.PortInfo{"old": {No: 7}, "saved": {No: 1, Datapath: 1000}} {
 		if info := ports.portByName(name).info; info.No != want.No || info.At() != want.At() {
 			t.Errorf("%s: %d in flows, %d in the data path", name, info.No, info.At())

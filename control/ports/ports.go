@@ -172,38 +172,6 @@ func (ps *Ports) sameOptions(p *switchPort, options []string) error {
 	return nil
 }
 
-// leavePorts hides ports from flows. When it returns, no worker sends to the ports.
-func (ps *Ports) leavePorts(list ...*switchPort) {
-	if len(list) == 0 {
-		return
-	}
-	for _, p := range list {
-		delete(ps.byNumber, p.saved.Number)
-	}
-	ps.updateView() // after this call, no address is learned on the ports
-	for _, p := range list {
-		ps.pipeline.Addresses().Forget(p.saved.Number)
-	}
-	ps.followView()
-	for _, p := range list {
-		ps.templates.DropPort(p.saved.Number)
-	}
-}
-
-// portsChanged makes a new view of the ports, and updates everything that depends on
-// it.
-func (ps *Ports) portsChanged() {
-	ps.updateView()
-	ps.followView()
-}
-
-// followView updates everything that depends on the view of the ports. When it returns, no
-// worker uses the old view.
-func (ps *Ports) followView() {
-	ps.updateDependents()
-	ps.pipeline.PortsChanged()
-}
-
 // updateDependents updates everything that depends on the view of the ports, except the
 // megaflows.
 func (ps *Ports) updateDependents() {
@@ -213,7 +181,7 @@ func (ps *Ports) updateDependents() {
 	loop.Notify(ps.kernel.Moved) // wakes up followAddresses, which checks the devices of the ports
 }
 
-func (ps *Ports) updateView() {
+func (ps *Ports) updateView(tx *change.Tx) {
 	ps.joinPatches()
 	ps.setBuckets()
 	ps.setWeights()
@@ -231,7 +199,7 @@ func (ps *Ports) updateView() {
 	if ps.Renumbered != nil {
 		ps.Renumbered()
 	}
-	ps.pipeline.SetView(pipeline.NewView(infos, udpPort))
+	ps.pipeline.SetView(tx, pipeline.NewView(infos, udpPort))
 }
 
 // Delete deletes a port. Flows that name the port by its number stay. On an error nothing has
@@ -239,6 +207,22 @@ func (ps *Ports) updateView() {
 func (ps *Ports) Delete(name string) error {
 	return ps.configuration.Update(func(tx *change.Tx) error { return ps.DeleteIn(tx, name) })
 }
+
+// DeleteAll deletes the ports of a bridge, as a part of the transaction tx.
+func (ps *Ports) DeleteAll(tx *change.Tx, bridge uint8) {
+	for _, p := range ps.inBridge(bridge) {
+		ps.delete(tx, p)
+	}
+	tx.At(change.Tell, deletedBridge(bridge), func() error {
+		if len(ps.inBridge(bridge)) == 0 {
+			ps.forgetNumbers(bridge)
+		}
+		return nil
+	})
+}
+
+// deletedBridge owns the work of a commit after DeleteAll.
+type deletedBridge uint8
 
 // DeleteIn deletes a port like Delete, as a part of the transaction tx.
 func (ps *Ports) DeleteIn(tx *change.Tx, name string) error {

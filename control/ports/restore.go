@@ -75,13 +75,13 @@ func (ps *Ports) retryPorts(ctx context.Context) {
 				}
 			}
 			if changed {
-				ps.portsChanged()
+				ps.touch(tx)
 			}
 		})
 	}
 }
 
-// retryPort tries to set up a failed port. If it succeeds, the caller calls portsChanged.
+// retryPort tries to set up a failed port. If it succeeds, the caller calls touch.
 func (ps *Ports) retryPort(p *switchPort) (succeeded bool) {
 	if p.problem.Load() == nil || ps.engine.Client() == nil {
 		return false

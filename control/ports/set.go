@@ -162,19 +162,21 @@ func (ps *Ports) followAddresses(ctx context.Context) {
 // Load makes the saved ports. names maps each number to the name of its last port.
 // devices has the devices that an engine has kept, by port number. Load removes the
 // devices that it uses from the map.
-func (ps *Ports) Load(saved []store.Port, names map[uint32]string, devices map[uint32]*engine.Kept) {
+func (ps *Ports) Load(tx *change.Tx, saved []store.Port, names map[uint32]string, devices map[uint32]*engine.Kept) {
 	ps.numbers = names
 	for _, p := range saved {
 		ps.loadPort(p, devices[p.Number])
 		delete(devices, p.Number)
 	}
 	ps.central.loaded = true
-	if _, err := ps.setTunnel(); err != nil {
+	if _, err := ps.setTunnel(tx); err != nil {
 		ps.log.Error("there is no tunnel to weft-central's other hosts", "error", err)
 	}
-	ps.updateView()
-	ps.SetTunnels()     // finds out which tunnels are down
-	ps.UpdateLiveness() // the revalidation of old megaflows needs the liveness of ports
+	ps.updateView(tx)
+	ps.SetTunnels() // finds out which tunnels are down
+	if ps.followLiveness() {
+		ps.updateView(tx) // the revalidation of old megaflows needs the liveness of ports
+	}
 }
 
 // SetTunnels passes the uplinks, the remotes, the encap options and the BFD sessions to the tunnel templates.

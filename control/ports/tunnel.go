@@ -292,7 +292,7 @@ func (ps *Ports) uplinks() map[string]uint32 {
 func (ps *Ports) updateEndpoints() {
 	ps.configuration.Do(func(tx *change.Tx) {
 		if ps.followDevices() {
-			ps.portsChanged() // passes the endpoints too
+			ps.touch(tx) // passes the endpoints too
 			return
 		}
 		ps.updateEndpointsLocked()

@@ -29,7 +29,7 @@ type deviceChecker interface {
 }
 
 // checkDevices calls check of each port's driver. If a port was set up again, changed is true and
-// the caller calls portsChanged. The caller holds the configuration lock.
+// the caller calls touch.
 func (ps *Ports) checkDevices() (changed bool) {
 	for _, p := range ps.byNumber {
 		c, ok := p.driver.(deviceChecker)
@@ -46,8 +46,7 @@ func (ps *Ports) checkDevices() (changed bool) {
 }
 
 // followDevices makes each port's driver check its device, and sets up a port whose device
-// exists again. If a port was set up, changed is true and the caller calls portsChanged. The caller
-// holds the configuration lock.
+// exists again. If a port was set up, changed is true and the caller calls touch.
 func (ps *Ports) followDevices() (changed bool) {
 	for _, p := range ps.byNumber {
 		f, ok := p.driver.(deviceFollower)

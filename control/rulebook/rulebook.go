@@ -7,8 +7,8 @@
 // of control.
 //
 // The configuration lock and Pipeline.mu guard a Book. Methods that change rows need both
-// locks, methods that read them need one of the two. Methods that save need only the
-// configuration lock, because they may wait for the disk. The lock Book.writing allows one
+// locks, methods that read them need one of the two. Methods that save take the transaction, or
+// may wait for the disk and need only the configuration lock. The lock Book.writing allows one
 // write at a time. It is taken after the configuration lock. TakeDeferred holds Book.writing
 // until the end of the write. The write needs no other lock.
 package rulebook
@@ -21,18 +21,21 @@ import (
 	"strings"
 	"sync"
 
+	"weft/control/change"
 	"weft/control/counters"
 	"weft/control/store"
 	"weft/openflow"
 	"weft/openflow/ofproto"
 )
 
-// Store saves the tables. Its methods may wait for the disk.
+// Store saves the tables when a transaction commits. WriteFlows saves them at once, and may wait
+// for the disk.
 type Store interface {
-	ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error
-	ChangeTables(groups, meters map[store.Key]string, save iter.Seq[store.Flow], remove []uint32) error
-	SaveTableConfigs(texts map[store.Key]string) error
-	SaveTLVs(texts map[store.Key]string) error
+	ChangeFlows(tx *change.Tx, save iter.Seq[store.Flow], remove []uint32)
+	ReplaceGroups(tx *change.Tx, groups, meters map[store.Key]string)
+	SaveTableConfigs(tx *change.Tx, texts map[store.Key]string)
+	SaveTLVs(tx *change.Tx, texts map[store.Key]string)
+	WriteFlows(save iter.Seq[store.Flow], remove []uint32) error
 }
 
 // Book has the rows of the rules of all bridges.
@@ -67,19 +70,17 @@ func (b *Book) AddTables(bridge uint8, tables *ofproto.Tables) { b.tables[bridge
 // RemoveTables removes the tables of a bridge without rules.
 func (b *Book) RemoveTables(bridge uint8) { delete(b.tables, bridge) }
 
-// SaveFlows saves a change of flows. removed has the rows of removed rules, which stay
-// taken until Release.
-func (b *Book) SaveFlows(changes *ofproto.Changes, removed []uint32) error {
-	return b.writeFlows(b.saved(slices.Concat(changes.Added, changes.Modified)), removed)
-}
-
-// RemoveFlows removes the flows in these rows from the state file.
-func (b *Book) RemoveFlows(rows []uint32) error { return b.writeFlows(nil, rows) }
-
-func (b *Book) writeFlows(flows iter.Seq[store.Flow], removed []uint32) error {
-	b.writing.Lock()
-	defer b.writing.Unlock()
-	return b.store.ChangeFlows(flows, removed)
+// SaveFlows saves a change of flows when tx commits. removed has the rows of removed rules, which
+// stay taken until Release.
+func (b *Book) SaveFlows(tx *change.Tx, changes *ofproto.Changes, removed []uint32) {
+	b.writing.Lock() // waits for a write of TakeDeferred; the next one comes after tx
+	//lint:ignore SA2001 the lock is not needed, because tx excludes further writes
+	b.writing.Unlock()
+	var flows iter.Seq[store.Flow]
+	if list := slices.Concat(changes.Added, changes.Modified); len(list) > 0 {
+		flows = b.saved(list)
+	}
+	b.store.ChangeFlows(tx, flows, removed)
 }
 
 // Defer notes a change of flows that SaveDeferred will save. It returns the number of
@@ -107,7 +108,7 @@ func (b *Book) SaveDeferred() (removed []uint32, err error) {
 	if len(rules)+len(rows) == 0 {
 		return nil, nil
 	}
-	return rows, b.store.ChangeFlows(b.saved(rules), rows)
+	return rows, b.store.WriteFlows(b.saved(rules), rows)
 }
 
 // TakeDeferred returns the function write, which saves the changes that Defer has
@@ -122,7 +123,7 @@ func (b *Book) TakeDeferred() (write func() error, removed []uint32) {
 	flows := b.savedCopies(rules)
 	return func() error {
 		defer b.writing.Unlock()
-		return b.store.ChangeFlows(flows, rows)
+		return b.store.WriteFlows(flows, rows)
 	}, rows
 }
 
@@ -139,9 +140,8 @@ func (b *Book) takeDeferred() (rules []*ofproto.Rule, rows []uint32) {
 	return rules, d.rows
 }
 
-// SaveTables saves all groups and meters, and a change of flows as SaveFlows does, in one
-// transaction.
-func (b *Book) SaveTables(changes *ofproto.Changes, removed []uint32) error {
+// SaveGroups saves all groups and meters when tx commits.
+func (b *Book) SaveGroups(tx *change.Tx) {
 	groups, meters := map[store.Key]string{}, map[store.Key]string{}
 	for bridge, tables := range b.tables {
 		for _, g := range tables.Groups(openflow.GroupAny) {
@@ -151,14 +151,12 @@ func (b *Book) SaveTables(changes *ofproto.Changes, removed []uint32) error {
 			meters[store.Key{Bridge: bridge, Number: m.ID}] = openflow.FormatMeter(m)
 		}
 	}
-	b.writing.Lock()
-	defer b.writing.Unlock()
-	return b.store.ChangeTables(groups, meters, b.saved(slices.Concat(changes.Added, changes.Modified)), removed)
+	b.store.ReplaceGroups(tx, groups, meters)
 }
 
-// SaveConfigs saves the settings of all tables: for one bridge those in configs. Default
-// settings are left out.
-func (b *Book) SaveConfigs(bridge uint8, configs *[openflow.Tables]ofproto.TableConfig) error {
+// SaveConfigs saves the settings of all tables when tx commits: for one bridge those in configs.
+// Default settings are left out.
+func (b *Book) SaveConfigs(tx *change.Tx, bridge uint8, configs *[openflow.Tables]ofproto.TableConfig) {
 	texts := map[store.Key]string{}
 	for number, tables := range b.tables {
 		for t := range configs {
@@ -171,18 +169,18 @@ func (b *Book) SaveConfigs(bridge uint8, configs *[openflow.Tables]ofproto.Table
 			}
 		}
 	}
-	return b.store.SaveTableConfigs(texts)
+	b.store.SaveTableConfigs(tx, texts)
 }
 
-// SaveTLVs saves the TLV maps of all bridges.
-func (b *Book) SaveTLVs() error {
+// SaveTLVs saves the TLV maps of all bridges when tx commits.
+func (b *Book) SaveTLVs(tx *change.Tx) {
 	texts := map[store.Key]string{}
 	for bridge, tables := range b.tables {
 		for _, m := range tables.TLVs().Mappings() {
 			texts[store.Key{Bridge: bridge, Number: uint32(m.Field)}] = m.String()
 		}
 	}
-	return b.store.SaveTLVs(texts)
+	b.store.SaveTLVs(tx, texts)
 }
 
 // tlvNames returns the names for texts in the state file: ports have numbers, and the TLV map
@@ -215,8 +213,8 @@ func (b *Book) sortByRow(rules []*ofproto.Rule) {
 	slices.SortFunc(rules, func(x, y *ofproto.Rule) int { return cmp.Compare(b.Row(x), b.Row(y)) })
 }
 
-// saved returns the rules in the form of the state file, sorted by row. The caller
-// holds the configuration lock until the end of the iteration.
+// saved returns the rules in the form of the state file, sorted by row. The iteration ends before
+// the present transaction.
 func (b *Book) saved(rules []*ofproto.Rule) iter.Seq[store.Flow] {
 	b.sortByRow(rules)
 	return func(yield func(store.Flow) bool) {

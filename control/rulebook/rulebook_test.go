@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"weft/control/change"
 	"weft/control/counters"
 	"weft/control/store"
 	"weft/openflow"
@@ -18,7 +19,11 @@ import (
 // disk is a Store in memory.
 type disk map[uint32]store.Flow
 
-func (d disk) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
+func (d disk) ChangeFlows(tx *change.Tx, save iter.Seq[store.Flow], remove []uint32) {
+	tx.At(change.Save, new(int), func() error { return d.WriteFlows(save, remove) })
+}
+
+func (d disk) WriteFlows(save iter.Seq[store.Flow], remove []uint32) error {
 	for _, row := range remove {
 		delete(d, row)
 	}
@@ -30,11 +35,9 @@ func (d disk) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
 	return nil
 }
 
-func (disk) ChangeTables(_, _ map[store.Key]string, _ iter.Seq[store.Flow], _ []uint32) error {
-	return nil
-}
-func (disk) SaveTLVs(map[store.Key]string) error         { return nil }
-func (disk) SaveTableConfigs(map[store.Key]string) error { return nil }
+func (disk) ReplaceGroups(_ *change.Tx, _, _ map[store.Key]string) {}
+func (disk) SaveTLVs(*change.Tx, map[store.Key]string)             {}
+func (disk) SaveTableConfigs(*change.Tx, map[store.Key]string)     {}
 
 func (d disk) flows() []store.Flow {
 	return slices.SortedFunc(maps.Values(d), func(a, b store.Flow) int { return int(a.Slot) - int(b.Slot) })
@@ -76,14 +79,13 @@ func TestRowsSurviveARestart(t *testing.T) {
 	b := newBook(t, d, region, false)
 	for _, text := range []string{"priority=1,actions=drop", "priority=2,actions=drop", "priority=3,actions=drop"} {
 		changes, removed := b.apply(t, openflow.Add, text)
-		if err := b.SaveFlows(&changes, removed); err != nil {
-			t.Fatal(err)
-		}
+		new(change.Configuration).Do(func(tx *change.Tx) { b.SaveFlows(tx, &changes, removed) })
 	}
 	region.Rules[2].Packets = 7
 	changes, removed := b.apply(t, openflow.DeleteStrict, "priority=2")
-	if err := b.SaveFlows(&changes, removed); err != nil || !slices.Equal(removed, []uint32{1}) {
-		t.Fatalf("removed rows %v, %v; want row 1", removed, err)
+	new(change.Configuration).Do(func(tx *change.Tx) { b.SaveFlows(tx, &changes, removed) })
+	if !slices.Equal(removed, []uint32{1}) {
+		t.Fatalf("removed rows %v; want row 1", removed)
 	}
 	b = newBook(t, d, region, true)
 	rules := b.ByRow()

@@ -9,6 +9,8 @@ import (
 	"fmt"
 
 	"go.etcd.io/bbolt"
+
+	"weft/control/change"
 )
 
 // Bridge has the settings of a bridge. The first bridge has number 0. Its name and
@@ -52,46 +54,40 @@ const (
 	ageMask  = 1<<bridgeAt - 1
 )
 
-// SaveBridge saves a bridge. A weftd that knows only one bridge then refuses the state
-// file.
-func (s *Store) SaveBridge(b Bridge) error {
-	text, err := json.Marshal(b)
-	if err != nil {
-		return err
-	}
-	return s.db.Update(func(tx *bbolt.Tx) error {
-		if err := tx.Bucket(bucketMeta).Put(keyVersion, number(layoutOfBridges)); err != nil {
+// SaveBridge saves a bridge when tx commits. A weftd that knows only one bridge then refuses the
+// state file.
+func (s *Store) SaveBridge(tx *change.Tx, b Bridge) {
+	s.write(tx, func(file *bbolt.Tx) error {
+		text, err := json.Marshal(b)
+		if err != nil {
 			return err
 		}
-		return tx.Bucket(bucketBridges).Put(number(uint32(b.Number)), text)
+		if err := file.Bucket(bucketMeta).Put(keyVersion, number(layoutOfBridges)); err != nil {
+			return err
+		}
+		return file.Bucket(bucketBridges).Put(number(uint32(b.Number)), text)
 	})
 }
 
-// DeleteBridge deletes a bridge with its ports, flows, groups, meters, table settings and TLV
-// map, all in one transaction. ports has the numbers of its ports in the data path, flows the
-// slots of its flows.
-func (s *Store) DeleteBridge(bridge uint8, ports, flows []uint32) error {
-	return s.db.Update(func(tx *bbolt.Tx) error {
-		for _, port := range ports {
-			if err := tx.Bucket(bucketPorts).Delete(number(port)); err != nil {
-				return err
-			}
-		}
-		if err := deleteFlows(tx.Bucket(bucketFlows), flows); err != nil {
+// DeleteBridge deletes a bridge with its flows, groups, meters, table settings and TLV map when tx
+// commits. flows has the slots of its flows. DeletePort deletes its ports.
+func (s *Store) DeleteBridge(tx *change.Tx, bridge uint8, flows []uint32) {
+	s.write(tx, func(file *bbolt.Tx) error {
+		if err := deleteFlows(file.Bucket(bucketFlows), flows); err != nil {
 			return err
 		}
 		for _, bucket := range [][]byte{bucketGroups, bucketMeters, bucketTables, bucketTLVs} {
-			if err := deleteRange(tx.Bucket(bucket), Key{Bridge: bridge}.bytes(), Key{Bridge: bridge + 1}.bytes()); err != nil {
+			if err := deleteRange(file.Bucket(bucket), Key{Bridge: bridge}.bytes(), Key{Bridge: bridge + 1}.bytes()); err != nil {
 				return err
 			}
 		}
-		return deleteSettings(tx, bridge)
+		return deleteSettings(file, bridge)
 	})
 }
 
-// DeleteBridgeSettings deletes the settings of a bridge. What the bridge has stays.
-func (s *Store) DeleteBridgeSettings(bridge uint8) error {
-	return s.db.Update(func(tx *bbolt.Tx) error { return deleteSettings(tx, bridge) })
+// DeleteBridgeSettings deletes the settings of a bridge when tx commits. What the bridge has stays.
+func (s *Store) DeleteBridgeSettings(tx *change.Tx, bridge uint8) {
+	s.write(tx, func(file *bbolt.Tx) error { return deleteSettings(file, bridge) })
 }
 
 // deleteSettings deletes the settings of a bridge and the last names of its port numbers.

@@ -48,31 +48,29 @@ func TestDeleteBridgeIsOneTransaction(t *testing.T) {
 	both := func(text string) map[Key]string {
 		return map[Key]string{{0, 7}: text, {1, 7}: text, {1, 255}: text, {2, 7}: text}
 	}
-	must := func(errs ...error) {
-		t.Helper()
-		for _, err := range errs {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	for number := range uint8(3) {
 		inTx(t, func(tx *change.Tx) {
 			s.SavePort(tx, Port{Number: uint32(number) + 1, Name: "p", InFlows: 1, Bridge: number})
+			s.SaveBridge(tx, Bridge{Number: number, Name: "br" + string('0'+rune(number))})
+			s.ChangeFlows(tx, slices.Values([]Flow{{number, uint32(number), 1, "actions=drop"}}), nil)
 		})
-		must(s.SaveBridge(Bridge{Number: number, Name: "br" + string('0'+rune(number))}),
-			s.ChangeFlows(slices.Values([]Flow{{number, uint32(number), 1, "actions=drop"}}), nil))
 	}
-	must(s.ChangeTables(both("group"), both("meter"), nil, nil), s.SaveTableConfigs(both("table")), s.SaveTLVs(both("tlv")))
+	inTx(t, func(tx *change.Tx) {
+		s.ReplaceGroups(tx, both("group"), both("meter"))
+		s.SaveTableConfigs(tx, both("table"))
+		s.SaveTLVs(tx, both("tlv"))
+	})
 	before := s.committed(t)
-	must(s.DeleteBridge(1, []uint32{2}, []uint32{1}))
+	inTx(t, func(tx *change.Tx) {
+		s.DeletePort(tx, 2)
+		s.DeleteBridge(tx, 1, []uint32{1})
+	})
 	if n := s.committed(t) - before; n != 1 {
 		t.Errorf("%d transactions", n)
 	}
 	state, err := s.Load()
-	must(err)
-	if len(state.Bridges) != 2 || len(state.Ports) != 2 || len(state.Flows) != 2 {
-		t.Errorf("%+v", state)
+	if err != nil || len(state.Bridges) != 2 || len(state.Ports) != 2 || len(state.Flows) != 2 {
+		t.Errorf("%+v, %v", state, err)
 	}
 	for name, texts := range map[string]map[Key]string{"groups": state.Groups, "meters": state.Meters, "tables": state.Tables, "TLVs": state.TLVs} {
 		keys := slices.SortedFunc(maps.Keys(texts), func(a, b Key) int { return int(a.Bridge) - int(b.Bridge) })

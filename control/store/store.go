@@ -295,10 +295,15 @@ func (s *Store) write(tx *change.Tx, w func(file *bbolt.Tx) error) {
 	})
 }
 
-// ChangeFlows saves and deletes flows in one transaction. The flows in save should be
-// in ascending order of slots, because any other order takes quadratic time.
-func (s *Store) ChangeFlows(save iter.Seq[Flow], remove []uint32) error {
-	return s.db.Update(func(tx *bbolt.Tx) error { return changeFlows(tx.Bucket(bucketFlows), save, remove) })
+// ChangeFlows saves and deletes flows when tx commits. The flows in save should be in ascending
+// order of slots, because any other order takes quadratic time. The commit iterates over save.
+func (s *Store) ChangeFlows(tx *change.Tx, save iter.Seq[Flow], remove []uint32) {
+	s.write(tx, func(file *bbolt.Tx) error { return changeFlows(file.Bucket(bucketFlows), save, remove) })
+}
+
+// WriteFlows is ChangeFlows in a transaction of the state file alone.
+func (s *Store) WriteFlows(save iter.Seq[Flow], remove []uint32) error {
+	return s.db.Update(func(file *bbolt.Tx) error { return changeFlows(file.Bucket(bucketFlows), save, remove) })
 }
 
 func changeFlows(flows *bbolt.Bucket, save iter.Seq[Flow], remove []uint32) error {
@@ -327,28 +332,24 @@ func deleteFlows(flows *bbolt.Bucket, remove []uint32) error {
 	return nil
 }
 
-// ChangeTables replaces all groups and meters of all bridges, and changes flows as ChangeFlows
-// does, in one transaction.
-func (s *Store) ChangeTables(groups, meters map[Key]string, save iter.Seq[Flow], remove []uint32) error {
-	return s.db.Update(func(tx *bbolt.Tx) error {
-		if err := changeFlows(tx.Bucket(bucketFlows), save, remove); err != nil {
+// ReplaceGroups replaces the groups and meters of all bridges when tx commits.
+func (s *Store) ReplaceGroups(tx *change.Tx, groups, meters map[Key]string) {
+	s.write(tx, func(file *bbolt.Tx) error {
+		if err := replaceBucket(file, bucketGroups, groups); err != nil {
 			return err
 		}
-		if err := replaceBucket(tx, bucketGroups, groups); err != nil {
-			return err
-		}
-		return replaceBucket(tx, bucketMeters, meters)
+		return replaceBucket(file, bucketMeters, meters)
 	})
 }
 
-// SaveTableConfigs saves the settings of flow tables of all bridges.
-func (s *Store) SaveTableConfigs(texts map[Key]string) error {
-	return s.db.Update(func(tx *bbolt.Tx) error { return replaceBucket(tx, bucketTables, texts) })
+// SaveTableConfigs saves the settings of flow tables of all bridges when tx commits.
+func (s *Store) SaveTableConfigs(tx *change.Tx, texts map[Key]string) {
+	s.write(tx, func(file *bbolt.Tx) error { return replaceBucket(file, bucketTables, texts) })
 }
 
-// SaveTLVs saves the mappings of the TLV maps of all bridges.
-func (s *Store) SaveTLVs(texts map[Key]string) error {
-	return s.db.Update(func(tx *bbolt.Tx) error { return replaceBucket(tx, bucketTLVs, texts) })
+// SaveTLVs saves the mappings of the TLV maps of all bridges when tx commits.
+func (s *Store) SaveTLVs(tx *change.Tx, texts map[Key]string) {
+	s.write(tx, func(file *bbolt.Tx) error { return replaceBucket(file, bucketTLVs, texts) })
 }
 
 func replaceBucket(tx *bbolt.Tx, name []byte, rows map[Key]string) error {

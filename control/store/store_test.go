@@ -47,10 +47,10 @@ func TestStateSurvivesKill(t *testing.T) {
 		inTx(t, func(tx *change.Tx) { s.SavePort(tx, p) })
 	}
 	flows := []Flow{{Slot: 9, Age: 1, Text: "actions=drop"}, {Slot: 3, Age: 2, Text: "ip actions=NORMAL"}, {Slot: 5, Age: 3, Text: "arp"}}
-	if err := s.ChangeFlows(slices.Values(flows), nil); err != nil {
+	if err := s.WriteFlows(slices.Values(flows), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.ChangeFlows(slices.Values([]Flow{{Slot: 3, Age: 2, Text: "ip actions=drop"}}), []uint32{5}); err != nil {
+	if err := s.WriteFlows(slices.Values([]Flow{{Slot: 3, Age: 2, Text: "ip actions=drop"}}), []uint32{5}); err != nil {
 		t.Fatal(err)
 	}
 	want.Flows = []Flow{flows[0], {Slot: 3, Age: 2, Text: "ip actions=drop"}} // sorted by age
@@ -121,7 +121,7 @@ func TestCutStateFile(t *testing.T) {
 	for i := range uint32(500) {
 		flows = append(flows, Flow{Slot: i, Age: uint64(i), Text: fmt.Sprintf("priority=%d,ip,nw_dst=10.0.%d.%d actions=drop", i, i>>8, i&0xff)})
 	}
-	if err := s.ChangeFlows(slices.Values(flows), nil); err != nil {
+	if err := s.WriteFlows(slices.Values(flows), nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

@@ -40,7 +40,7 @@ func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 		if err != nil {
 			return api.FlowsChanged{}, err
 		}
-		return ts.apply(mods)
+		return ts.apply(tx, mods)
 	})
 }
 
@@ -93,13 +93,13 @@ func (ts *Tables) DeleteFlows(match string, strict bool) (api.FlowsChanged, erro
 		if err != nil {
 			return api.FlowsChanged{}, usererr.Mark(err)
 		}
-		return ts.apply([]openflow.FlowMod{mod})
+		return ts.apply(tx, []openflow.FlowMod{mod})
 	})
 }
 
-// apply applies changes of flows. The caller holds the configuration lock.
-func (ts *Tables) apply(mods []openflow.FlowMod) (api.FlowsChanged, error) {
-	changes, err := ts.bridge.Apply(mods)
+// apply applies changes of flows.
+func (ts *Tables) apply(tx *change.Tx, mods []openflow.FlowMod) (api.FlowsChanged, error) {
+	changes, err := ts.bridge.Apply(tx, mods)
 	if err != nil {
 		return api.FlowsChanged{}, marked(err)
 	}

@@ -42,7 +42,7 @@ func (ts *Tables) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
 		if err != nil {
 			return api.TableChanged{}, usererr.Mark(err)
 		}
-		return tableChanged(len(mods))(ts.bridge.ApplyGroups(mods))
+		return tableChanged(len(mods))(ts.bridge.ApplyGroups(tx, mods))
 	})
 }
 
@@ -64,7 +64,7 @@ func (ts *Tables) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
 		if err != nil {
 			return api.TableChanged{}, usererr.Mark(err)
 		}
-		return tableChanged(len(mods))(ts.bridge.ApplyMeters(mods))
+		return tableChanged(len(mods))(ts.bridge.ApplyMeters(tx, mods))
 	})
 }
 

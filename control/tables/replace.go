@@ -90,7 +90,7 @@ func (ts *Tables) replaceFlows(text string) (changed api.FlowsChanged, err error
 			return changed, nil
 		}
 		slices.SortStableFunc(mods, compareMods)
-		applied, err := ts.apply(mods)
+		applied, err := ts.apply(tx, mods)
 		changed.Flows = applied.Flows
 		return changed, err
 	})

@@ -14,7 +14,7 @@ import (
 // limit. After an error no setting has changed. ModTable removes no flow.
 func (ts *Tables) ModTable(mod api.ModTable) error {
 	return ts.configuration.Update(func(tx *change.Tx) error {
-		return ts.bridge.Configure(mod.Table, func(c *ofproto.TableConfig) error {
+		return ts.bridge.Configure(tx, mod.Table, func(c *ofproto.TableConfig) error {
 			if err := c.SetWords(mod.Settings); err != nil {
 				return usererr.Mark(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/rulebook"
 	"weft/control/store"
 	"weft/control/usererr"
@@ -72,9 +73,9 @@ type slowStore struct {
 	disk chan struct{}
 }
 
-func (s slowStore) SaveTableConfigs(texts map[store.Key]string) error {
-	<-s.disk
-	return s.Store.SaveTableConfigs(texts)
+func (s slowStore) SaveTableConfigs(tx *change.Tx, texts map[store.Key]string) {
+	tx.At(change.Save, s.disk, func() error { <-s.disk; return nil })
+	s.Store.SaveTableConfigs(tx, texts)
 }
 
 // A write to a slow disk does not hold the pipeline's lock.

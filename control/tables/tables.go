@@ -31,7 +31,7 @@ func New(configuration *change.Configuration, b *pipeline.Bridge) *Tables {
 
 // marked marks err as an error of the request, unless the change is in force.
 func marked(err error) error {
-	var unsaved *pipeline.UnsavedError
+	var unsaved *change.UnsavedError
 	if errors.As(err, &unsaved) {
 		return err
 	}

@@ -30,7 +30,7 @@ func (ts *Tables) ChangeTLVs(request api.ChangeTLVs) error {
 		return usererr.Mark(err)
 	}
 	return ts.configuration.Update(func(tx *change.Tx) error {
-		err = ts.bridge.ChangeTLVs(&mod)
+		err = ts.bridge.ChangeTLVs(tx, &mod)
 		var input *openflow.CodedError
 		if errors.As(err, &input) {
 			return usererr.Mark(err)

@@ -58,7 +58,7 @@ var controlMayImport = map[string][]string{
 	},
 	"control/macs":       {"control/change", "control/pipeline", "control/loop", "api", "internal/clock", "openflow", "openflow/fdb"},
 	"control/questions":  {"control/underlay", "control/workers", "control/limits", "control/loop", "datapath", "internal/clock", "openflow/fdb", "packet"},
-	"control/rulebook":   {"control/counters", "control/store", "internal/clock", "openflow", "openflow/ofproto"},
+	"control/rulebook":   {"control/change", "control/counters", "control/store", "internal/clock", "openflow", "openflow/ofproto"},
 	"control/statistics": {"control/counters", "control/pipeline", "control/workers", "control/limits", "api", "conntrack", "datapath", "internal/shm", "packet"},
 	"control/observe":    {"control/limits", "control/usererr", "internal/clock", "api", "conntrack", "datapath", "flowtable", "openflow", "openflow/ofproto", "openflow/xlate", "packet", "internal/shm"},
 	"control/counters":   {"control/underlay", "control/workers", "datapath", "flowtable", "internal/shm", "packet", "port"},

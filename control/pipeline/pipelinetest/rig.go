@@ -74,8 +74,8 @@ func (NoMonitors) TellFlow(time.Time, pipeline.Event, *ofproto.Rule, openflow.Na
 
 type noPorts struct{}
 
-func (noPorts) UpdateLiveness() bool { return false }
-func (noPorts) Fault(uint32, string) {}
+func (noPorts) UpdateLiveness(*change.Tx) {}
+func (noPorts) Fault(uint32, string)      {}
 
 // New returns a Rig with a running control process and a running engine.
 func New(t testing.TB) *Rig {
@@ -112,13 +112,13 @@ func (f *Rig) Begin() {
 	saved, err := f.Disk.Load()
 	check(err)
 	for _, b := range saved.Bridges {
-		f.P.AddBridge(b.Number)
+		f.P.AddBridge(tx, b.Number)
 	}
 	if f.memory == nil {
 		f.region, err = counters.New(Sizes.Cache.Megaflows)
 		check(err)
 		f.P.Load(&saved, f.region, false)
-		f.SetView()
+		f.SetView(tx)
 		f.startEngine()
 	} else {
 		fd, err := unix.Dup(f.region.FD())
@@ -127,7 +127,7 @@ func (f *Rig) Begin() {
 		check(err)
 		f.P.Load(&saved, f.region, true)
 		f.P.Inherit(workers.New(f.memory, f.ended))
-		f.SetView()
+		f.SetView(tx)
 		f.MACs.Load()
 		f.P.Resume()
 	}
@@ -203,18 +203,22 @@ func (f *Rig) End() {
 // storeOf is a rulebook.Store through which tests replace Rig.Store.
 type storeOf struct{ f *Rig }
 
-func (s storeOf) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
-	return s.f.Store.ChangeFlows(save, remove)
+func (s storeOf) ChangeFlows(tx *change.Tx, save iter.Seq[store.Flow], remove []uint32) {
+	s.f.Store.ChangeFlows(tx, save, remove)
 }
 
-func (s storeOf) ChangeTables(groups, meters map[store.Key]string, save iter.Seq[store.Flow], remove []uint32) error {
-	return s.f.Store.ChangeTables(groups, meters, save, remove)
+func (s storeOf) WriteFlows(save iter.Seq[store.Flow], remove []uint32) error {
+	return s.f.Store.WriteFlows(save, remove)
 }
 
-func (s storeOf) SaveTLVs(texts map[store.Key]string) error { return s.f.Store.SaveTLVs(texts) }
+func (s storeOf) ReplaceGroups(tx *change.Tx, groups, meters map[store.Key]string) {
+	s.f.Store.ReplaceGroups(tx, groups, meters)
+}
 
-func (s storeOf) SaveTableConfigs(texts map[store.Key]string) error {
-	return s.f.Store.SaveTableConfigs(texts)
+func (s storeOf) SaveTLVs(tx *change.Tx, texts map[store.Key]string) { s.f.Store.SaveTLVs(tx, texts) }
+
+func (s storeOf) SaveTableConfigs(tx *change.Tx, texts map[store.Key]string) {
+	s.f.Store.SaveTableConfigs(tx, texts)
 }
 
 // VXLANPorts adds ports p1 to pn.
@@ -225,8 +229,8 @@ func (f *Rig) VXLANPorts(n int) {
 		f.Infos = append(f.Infos, xlate.PortInfo{No: uint32(i + 1), Name: fmt.Sprintf("p%d", i+1),
 			Kind: xlate.PortTunnel, VNI: 1, Remote: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})})
 	}
-	f.SetView()
-	f.P.PortsChanged()
+	f.SetView(tx)
+	f.P.PortsChanged(tx)
 }
 
 // DeletePort removes a port.
@@ -234,14 +238,13 @@ func (f *Rig) DeletePort(number uint32) {
 	tx := f.Configuration.Begin()
 	defer tx.Commit()
 	f.Infos[number-1].No = 0
-	f.SetView()
+	f.SetView(tx)
 	f.P.Addresses().Forget(number)
-	f.P.PortsChanged()
+	f.P.PortsChanged(tx)
 }
 
-// SetView makes the ports in Infos the present ports of the pipeline. The caller holds
-// the configuration lock.
-func (f *Rig) SetView() {
+// SetView makes the ports in Infos the present ports of the pipeline.
+func (f *Rig) SetView(tx *change.Tx) {
 	var infos []xlate.PortInfo
 	udpPort := map[uint32]uint16{}
 	for _, info := range f.Infos {
@@ -252,7 +255,7 @@ func (f *Rig) SetView() {
 	slices.SortFunc(infos, func(a, b xlate.PortInfo) int {
 		return cmp.Or(cmp.Compare(a.Bridge, b.Bridge), cmp.Compare(a.No, b.No))
 	})
-	f.P.SetView(pipeline.NewView(infos, udpPort))
+	f.P.SetView(tx, pipeline.NewView(infos, udpPort))
 }
 
 // Worker returns the present engine's worker.
@@ -291,12 +294,13 @@ func (f *Rig) Add(flows ...string) {
 // Apply applies changes of flows.
 func (f *Rig) Apply(command openflow.Command, flows ...string) {
 	f.T.Helper()
-	tx := f.Configuration.Begin()
-	defer tx.Commit()
-	mods, err := openflow.ParseFlowMods(strings.Join(flows, "\n"), command, f.P.View())
-	if err == nil {
-		_, err = f.P.Apply(mods)
-	}
+	err := f.Configuration.Update(func(tx *change.Tx) error {
+		mods, err := openflow.ParseFlowMods(strings.Join(flows, "\n"), command, f.P.View())
+		if err == nil {
+			_, err = f.P.Apply(tx, mods)
+		}
+		return err
+	})
 	if err != nil {
 		f.T.Fatal(err)
 	}

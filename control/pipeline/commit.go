@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"slices"
+
+	"weft/control/change"
+	"weft/control/counters"
+	"weft/control/megaflows"
+	"weft/openflow/ofproto"
+	"weft/openflow/xlate"
+)
+
+// This file has the pipeline's part in a transaction. Changes alter the tables at once. The commit
+// translates megaflows again, once for all changes, then saves, frees the rows of removed rules, and
+// tells the monitors. When it returns, no frame uses the old rules, groups and meters.
+
+// changes is what a transaction has changed in the pipeline.
+type changes struct {
+	full      bool                             // all megaflows are translated again
+	picks     []func(*megaflows.Megaflow) bool // megaflows that are translated again
+	tables    xlate.TableSet                   // so are the megaflows that used these tables
+	addresses bool                             // and those that used addresses which have changed
+	rows      []uint32                         // of removed rules
+	events    []ofproto.Changes                // for the monitors
+}
+
+// walks returns the changes of a transaction. The commit translates megaflows again.
+func (pl *Pipeline) walks(tx *change.Tx) *changes {
+	c := change.State[changes](tx, pl)
+	tx.At(change.Walk, pl, func() error { pl.walk(c); return nil })
+	return c
+}
+
+// walk translates megaflows again after the changes of a transaction. When it returns, no worker uses
+// a megaflow whose translation differs.
+func (pl *Pipeline) walk(c *changes) {
+	picks, tables := c.picks, c.tables
+	full, addresses := c.full, c.addresses
+	c.full, c.picks, c.tables, c.addresses = false, nil, xlate.TableSet{}, false
+	if full {
+		_ = pl.macs.TakeChanges()
+		pl.revalidate(anyMegaflow)
+		return
+	}
+	var users []*megaflows.Megaflow
+	if addresses {
+		moved := pl.macs.TakeChanges()
+		if moved.All() {
+			picks = append(picks, (*megaflows.Megaflow).Addresses)
+		} else {
+			users = pl.megaflows.Using(&moved)
+		}
+	}
+	if tables != (xlate.TableSet{}) {
+		picks = append(picks, func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
+	}
+	if len(picks) == 0 {
+		pl.evict(pl.stale(users, anyMegaflow))
+		return
+	}
+	among := make(map[*megaflows.Megaflow]bool, len(users))
+	for _, m := range users {
+		among[m] = true
+	}
+	pl.revalidate(func(m *megaflows.Megaflow) bool {
+		return among[m] || slices.ContainsFunc(picks, func(pick func(*megaflows.Megaflow) bool) bool { return pick(m) })
+	})
+}
+
+// PortsChanged makes the commit translate all megaflows again, after SetView.
+func (pl *Pipeline) PortsChanged(tx *change.Tx) { pl.walks(tx).full = true }
+
+// LivenessChanged makes the commit translate the megaflows again that depend on the liveness of
+// ports.
+func (pl *Pipeline) LivenessChanged(tx *change.Tx) {
+	c := pl.walks(tx)
+	c.picks = append(c.picks, func(m *megaflows.Megaflow) bool { return m.UsedPorts })
+}
+
+// RevalidateAddresses makes the commit remove the megaflows that are wrong because addresses have
+// changed since the last walk. After a network was added or removed, PortsChanged comes instead.
+func (pl *Pipeline) RevalidateAddresses(tx *change.Tx) { pl.walks(tx).addresses = true }
+
+// entered notes a change of flows for the commit. removed has the rows of removed rules.
+func (pl *Pipeline) entered(tx *change.Tx, flows *ofproto.Changes, removed []uint32) {
+	c := pl.walks(tx)
+	changedTables(flows, &c.tables)
+	pl.tell(tx, flows)
+	if c.rows = append(c.rows, removed...); len(c.rows) > 0 {
+		tx.At(change.Close, pl, func() error { pl.releaseRows(c); return nil })
+	}
+}
+
+// releaseRows frees the rows of removed rules, which no megaflow counts for any more.
+func (pl *Pipeline) releaseRows(c *changes) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.rules.Release(c.rows)
+	c.rows = nil
+}
+
+// makeRoom settles the transaction if n further rules might find no row, because the rows of removed
+// rules are free only after a walk.
+func (pl *Pipeline) makeRoom(tx *change.Tx, n int) {
+	if c := change.State[changes](tx, pl); len(c.rows) > 0 && pl.Counts().Flows+len(c.rows)+n > 2*counters.MaxRules {
+		tx.Settle()
+	}
+}
