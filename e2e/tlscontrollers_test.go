@@ -3,15 +3,7 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -28,8 +20,8 @@ func TestTLSControllersOfBridges(t *testing.T) {
 	if _, err := exec.LookPath("osken-manager"); err != nil {
 		t.Skip("osken-manager is missing: install python3-os-ken")
 	}
-	certs := certificates(t)
 	l := newLab(t)
+	certs := l.Certificates()
 	host := l.Host("host")
 	for i := range 2 {
 		host.Start("osken-manager", "--ofp-listen-host", "127.0.0.1", "--ofp-ssl-listen-port", fmt.Sprint(6653+i),
@@ -69,40 +61,4 @@ func TestTLSControllersOfBridges(t *testing.T) {
 			return nil
 		})
 	}
-}
-
-// certificates returns a directory with ca.pem of a new authority, and with cert.pem and
-// key.pem, which the authority has signed.
-func certificates(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	write := func(file, kind string, der []byte, err error) {
-		t.Helper()
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	template := func(serial int64, name string) *x509.Certificate {
-		return &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	}
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca := template(1, "authority")
-	ca.IsCA, ca.BasicConstraintsValid, ca.KeyUsage = true, true, x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
-	write("ca.pem", "CERTIFICATE", der, err)
-	der, err = x509.CreateCertificate(rand.Reader, template(2, "peer"), ca, &key.PublicKey, caKey)
-	write("cert.pem", "CERTIFICATE", der, err)
-	der, err = x509.MarshalPKCS8PrivateKey(key)
-	write("key.pem", "PRIVATE KEY", der, err)
-	return dir
 }

@@ -49,6 +49,8 @@ func guestAttacks() []*attack {
 			setup: neighbourSetup, play: flood(func(p *play, f []byte) []byte { return f[:64] })},
 		{name: "large-frames", attacker: "guest", summary: "frames of 64 KiB that are cut for the uplink",
 			setup: offloadSetup, play: largeFrames},
+		{name: "small-segments", attacker: "guest", summary: "frames of 64 KiB that are cut into segments of 33 bytes, from 16 queues",
+			setup: smallSegments, play: cutSmall, exclusive: true},
 	}
 }
 
@@ -462,6 +464,42 @@ func largeFrames(p *play) error {
 			}
 		}
 		g.flush()
+	}
+	return nil
+}
+
+// segmentQueues is the number of queues of the attack with small segments, and segmentBytes the
+// smallest size that the switch cuts 65,000 bytes into (packet/offload.go, maxSegments).
+const (
+	segmentQueues = 16
+	segmentBytes  = 33
+)
+
+func smallSegments(p *play) error {
+	socket, err := p.port("", "actions=output:overlay", fmt.Sprint("queues=", segmentQueues))
+	if err != nil {
+		return err
+	}
+	return p.attach("guest", socket, vhosttest.Options{Pairs: segmentQueues, Num: 16, BufLen: 70_000, Features: offloading | vhost.FeatureMultiQueue})
+}
+
+// cutSmall keeps all queues full.
+func cutSmall(p *play) error {
+	g := p.own("guest")
+	f := make([]byte, 65_000)
+	ipv4(f, 0x0a000001, 0x0a000002, 6, len(f))
+	f[46] = 5 << 4
+	vnet := [12]byte{1, 1}
+	binary.LittleEndian.PutUint16(vnet[2:], 54)
+	binary.LittleEndian.PutUint16(vnet[4:], segmentBytes)
+	binary.LittleEndian.PutUint16(vnet[6:], 34)
+	binary.LittleEndian.PutUint16(vnet[8:], 16)
+	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+		for _, q := range g.Tx {
+			for q.SendHeaded(vnet, f) {
+			}
+			q.Publish()
+		}
 	}
 	return nil
 }

@@ -159,15 +159,15 @@ func residentOf(pid int) int64 {
 
 // memoryWatch records the largest resident memory of a process.
 type memoryWatch struct {
-	stop    chan struct{}
-	ended   chan struct{}
-	largest int64
+	stop           chan struct{}
+	ended          chan struct{}
+	first, largest int64
 }
 
 const memoryGap = 20 * time.Millisecond
 
 func watchMemory(pid int) *memoryWatch {
-	w := &memoryWatch{stop: make(chan struct{}), ended: make(chan struct{})}
+	w := &memoryWatch{stop: make(chan struct{}), ended: make(chan struct{}), first: residentOf(pid)}
 	go func() {
 		defer close(w.ended)
 		for {
@@ -182,10 +182,10 @@ func watchMemory(pid int) *memoryWatch {
 	return w
 }
 
-func (w *memoryWatch) end() int64 {
+func (w *memoryWatch) end() (first, largest int64) {
 	close(w.stop)
 	<-w.ended
-	return w.largest
+	return w.first, w.largest
 }
 
 // newcomer is a front end that attaches and detaches repeatedly. It measures how long

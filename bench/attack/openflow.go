@@ -23,6 +23,8 @@ func openflowAttacks() []*attack {
 			setup: flowMonitors, play: changeManyFlows, memory: 256 << 20, exclusive: true},
 		{name: "bundles", attacker: "OpenFlow peer", summary: "32 connections that fill bundles and commit none",
 			setup: fillBundles, play: countBundles, peak: 256 << 20, exclusive: true},
+		{name: "silent-tls", attacker: "OpenFlow peer", summary: "192 connections to the TLS listener that say nothing, from six addresses, and more all the time",
+			setup: silentTLS, play: enterBesideSilent, exclusive: true},
 	}
 }
 

@@ -25,6 +25,8 @@ func peerAttacks() []*attack {
 			setup: peerSocket, play: datagrams(inventedInner)},
 		{name: "vxlan-mac-of-a-guest", exclusive: true, attacker: "peer", summary: "sends as a bystander of another VNI",
 			setup: peerSocket, play: datagrams(bystandersInner)},
+		{name: "bfd-guesses", attacker: "peer", summary: "forges the end of a BFD session with guessed discriminators, of which one in 100,000 hits",
+			setup: bfdSetup, play: datagrams(guessBFD), check: sessionLives, exclusive: true},
 		{name: "vxlan-malformed-packets", attacker: "peer", summary: "the first two at once, to an uplink of packet sockets", uplink: "af_packet",
 			setup: peerSocket, play: datagrams(func(p *play, b []byte) int {
 				if p.rng.IntN(2) == 0 {

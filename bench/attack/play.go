@@ -69,6 +69,10 @@ type play struct {
 	wrong   atomic.Int64 // number of bystanders' frames that the attacker received
 	began   int64        // count of wrong frames before the measurement
 	repeats int
+	// slowest is the longest time of an answer to somebody else whom the attack may delay. It
+	// counts like an answer of the API.
+	slowest time.Duration
+	watched int    // process whose memory attack.peak limits; 0: control
 	notes   string // remarks of the attack's check for the report
 
 	mu   sync.Mutex

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -37,9 +38,11 @@ type row struct {
 
 	Control [2]usage `json:"control"` // resources of the control process before and after the attack
 	Engine  [2]usage `json:"engine"`
-	// largest private memory of the control process during the attack, in bytes
-	PeakBytes int64  `json:"peak_bytes"`
-	Engines   uint64 `json:"engines_replaced"`
+	// private memory of the watched process at the beginning of the attack, and the largest one
+	// during it, in bytes; control, unless the attack is on another process
+	BeforeBytes int64  `json:"before_bytes"`
+	PeakBytes   int64  `json:"peak_bytes"`
+	Engines     uint64 `json:"engines_replaced"`
 
 	Notes  string   `json:"notes,omitempty"`
 	Faults []string `json:"faults,omitempty"`
@@ -100,7 +103,8 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	s.stream.beginStill(p.heldFrames)
 	p.began = p.wrong.Load()
 	s.stream.watch()
-	bare, answers, newcomer, memory := watchMachine(), probe(s.client), watchNewcomer(s), watchMemory(before.PID)
+	bare, answers, newcomer, memory := watchMachine(), probe(s.client), watchNewcomer(s), watchMemory(cmp.Or(p.watched, before.PID))
+	p.slowest = 0
 	begin := time.Now()
 	p.until = begin.Add(length)
 	if err := p.bounded(func() error { return p.repeat(c) }); err != nil {
@@ -112,13 +116,13 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	if err != nil && !a.kills { // while an engine is being replaced, the API answers with this cause
 		r.fault("API: %v", err)
 	}
-	r.APIMS, r.Answers = ms(slowest), n
+	r.APIMS, r.Answers = ms(max(slowest, p.slowest)), n
 	attach, err := newcomer.end()
 	if err != nil {
 		r.fault("another guest: %v", err)
 	}
 	r.AttachMS = ms(attach)
-	r.PeakBytes = memory.end()
+	r.BeforeBytes, r.PeakBytes = memory.end()
 	if err := p.bounded(func() error { return s.settle(&r, p, before) }); err != nil {
 		r.fault("%v", err)
 	}
@@ -248,8 +252,8 @@ func (r *row) judge(a *attack, c runConfig) {
 	if r.leaks(a.memory) {
 		r.fault("a process holds more than before: control %+v, engine %+v", r.Control, r.Engine)
 	}
-	if grown := r.PeakBytes - r.Control[0].Bytes; a.peak > 0 && grown > a.peak {
-		r.fault("control grew by %d MiB, the limit is %d", grown>>20, a.peak>>20)
+	if grown := r.PeakBytes - r.BeforeBytes; a.peak > 0 && grown > a.peak {
+		r.fault("a process grew by %d MiB, the limit is %d", grown>>20, a.peak>>20)
 	}
 	if limit := max(c.limits.pause, a.pause) + time.Duration(r.MachineMS*1e6); r.PauseMS > ms(limit) {
 		r.fault("pause of %.0f ms, the limit is %.0f", r.PauseMS, ms(limit))

@@ -49,6 +49,7 @@ type site struct {
 	fronts []*vhosttest.FrontEnd
 	// uplink is the type of the uplink port.
 	uplink string
+	certs  string       // directory of certificates of the OpenFlow listener
 	named  atomic.Int64 // number of attacks so far; makes port names unique
 }
 
@@ -81,7 +82,9 @@ func newSite(l *lab.Lab, c siteConfig) *site {
 	s.host.Address("u0", hostIP+"/24")
 	s.peer.Address("u0", peerIP+"/24")
 	s.peer.NoOffloads("u0")
-	s.daemon = s.host.Weftd("--workers", fmt.Sprint(c.workers), "--metrics", hostIP+":9100")
+	s.certs = l.Certificates()
+	s.daemon = s.host.Weftd("--workers", fmt.Sprint(c.workers), "--metrics", hostIP+":9100",
+		"--openflow-listen", fmt.Sprint("pssl:", openflowTLSPort, ":", hostIP), "--openflow-certs", s.certs)
 	s.weft("add-port", "uplink", "type="+c.uplink, "dev=u0")
 	s.weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", overlayVNI), "remote="+peerIP)
 	var err error

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -24,8 +25,8 @@ const (
 	// maxStrangers limits the connections without a certificate, and those whose TLS handshake
 	// is not complete. maxAddressStrangers limits those of one IPv4 address or one IPv6 prefix
 	// of 64 bits. At a limit, the oldest of them makes room, of the same address or of the
-	// address with the most, if it is older than strangerGrace. Otherwise the new one is
-	// closed.
+	// address with the most, if it is older than strangerGrace or the new one's address has
+	// fewer. Otherwise the new one is closed.
 	maxStrangers        = 512
 	maxAddressStrangers = 64
 	strangerGrace       = time.Second
@@ -36,7 +37,8 @@ const (
 	// administrators, other centrals and etcd.
 	reservedFiles = 512
 	// handshakeRate limits the TLS handshakes a second, handshakeBurst those at once. Further
-	// ones wait. A handshake takes about a millisecond of a core.
+	// ones wait. A handshake takes about a millisecond of a core. A connection that has said
+	// nothing does not count.
 	handshakeRate  = 300
 	handshakeBurst = 300
 	// handshakeTimeout is the time limit of a handshake, with its wait.
@@ -224,11 +226,34 @@ func (f *front) serve(c *conn) {
 func (f *front) handshake(c *conn) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.timeout)
 	defer cancel()
+	begun := begunConn{Conn: c.raw}
+	end, _ := ctx.Deadline()
+	_ = c.raw.SetReadDeadline(end)
+	if _, err := io.ReadFull(c.raw, begun.first[:]); err != nil {
+		return nil, err
+	}
+	_ = c.raw.SetReadDeadline(time.Time{})
 	if err := f.handshakes.Wait(ctx); err != nil {
 		return nil, err
 	}
-	secure := tls.Server(c.raw, f.config)
+	secure := tls.Server(&begun, f.config)
 	return secure, secure.HandshakeContext(ctx)
+}
+
+// begunConn is a connection whose first byte has been read.
+type begunConn struct {
+	net.Conn
+	first [1]byte
+	read  bool // the first byte has been returned
+}
+
+// Read implements net.Conn.
+func (c *begunConn) Read(b []byte) (int, error) {
+	if c.read || len(b) == 0 {
+		return c.Conn.Read(b)
+	}
+	c.read = true
+	return copy(b, c.first[:]), nil
 }
 
 // enter registers a connection without a certificate. It returns false if a limit is reached
@@ -246,14 +271,16 @@ func (f *front) enter(c *conn) bool {
 			}
 		}
 	}
-	of := ""
+	of, grace := "", f.grace
 	switch {
 	case strangers[c.address] >= maxAddressStrangers:
 		of = c.address
 	case all >= maxStrangers:
-		of = most
+		if of = most; strangers[c.address]+1 < strangers[most] {
+			grace = 0
+		}
 	}
-	if of != "" && !f.makeRoom(func(old *conn) bool { return old.stranger && old.address == of && time.Since(old.since) >= f.grace }) {
+	if of != "" && !f.makeRoom(func(old *conn) bool { return old.stranger && old.address == of && time.Since(old.since) >= grace }) {
 		f.refused++
 		return false
 	}

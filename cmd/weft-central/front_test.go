@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -193,6 +194,38 @@ func TestYoungStrangersStay(t *testing.T) {
 	r.waitFor("connections", func(n frontCounts) bool { return n.strangers == maxAddressStrangers })
 	if !ends(r.dial("127.0.0.2")) || r.counts().refused != 1 {
 		t.Errorf("%+v", r.counts())
+	}
+}
+
+// A stranger whose address has few connections always gets in: at the limit of all strangers, an
+// address with more of them gives one up, however young it is.
+func TestYoungStrangersOfOthersGiveWay(t *testing.T) {
+	r := newFrontRig(t)
+	r.mu.Lock()
+	r.grace = time.Hour
+	r.mu.Unlock()
+	for n := range maxStrangers {
+		r.dial(fmt.Sprint("127.0.0.", 2+n%(maxStrangers/32)))
+	}
+	r.waitFor("connections", func(n frontCounts) bool { return n.strangers == maxStrangers })
+	if err := r.enrol(10); err != nil {
+		t.Error(err)
+	}
+	if n := r.counts(); n.refused != 0 || n.gaveWay != 1 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// A connection that says nothing takes no part in the rate of handshakes.
+func TestSilentStrangersDelayNoHandshake(t *testing.T) {
+	r := newFrontRig(t)
+	r.handshakes = rate.NewLimiter(0, 1)
+	for range 10 {
+		r.dial("127.0.0.2")
+	}
+	r.waitFor("connections", func(n frontCounts) bool { return n.strangers == 10 })
+	if err := r.enrol(10); err != nil {
+		t.Error(err)
 	}
 }
 
