@@ -24,10 +24,13 @@ import (
 // because it has no descriptor of it.
 
 const (
-	// probeAfter is the standstill of a worker after which the probes begin.
-	probeAfter = 2 * interval
-	// leastProbe is the shortest time of a probe that proves anything.
-	leastProbe = interval
+	// probeAfter is the standstill of a worker after which the probes begin. They begin at once if the
+	// worker's thread waits in the kernel.
+	probeAfter = 40 * time.Millisecond
+	// leastProbe is the shortest time of a probe that proves that a file is locked, and leastSearch of one
+	// that proves that it is not.
+	leastProbe  = 5 * time.Millisecond
+	leastSearch = 20 * time.Millisecond
 	// lockedShare: a file is locked if lseek waits for at least 1/lockedShare of the probe's time.
 	lockedShare = 2
 	// mostProof is the longest time for which a hung engine is kept because a probe is too short.
@@ -153,13 +156,13 @@ func (p *probe) end() {
 	p.mu.Unlock()
 }
 
-// probes are the probes of the ports between whose memories a worker that stands still copies.
+// probes are the probes of the ports whose memories a worker that stands still uses.
 type probes []*probe
 
-// add starts probes of suspects that have none, with start. A port that is alone in hand needs no proof.
+// add starts probes of suspects that have none, with start.
 func (ps *probes) add(suspects []Suspect, start func(port uint32) *probe) {
 	for _, s := range suspects {
-		if len(suspects) > 1 && !slices.ContainsFunc(*ps, func(p *probe) bool { return p.port == s.Port }) {
+		if !slices.ContainsFunc(*ps, func(p *probe) bool { return p.port == s.Port }) {
 			*ps = append(*ps, start(s.Port))
 		}
 	}
@@ -172,10 +175,10 @@ func (ps *probes) end() {
 	*ps = nil
 }
 
-// complete reports whether every probe is long enough to prove something.
+// complete reports whether every probe is long enough to prove that a file is not locked.
 func (ps probes) complete() bool {
 	for _, p := range ps {
-		if _, probed := p.lockedFor(); probed < leastProbe {
+		if _, probed := p.lockedFor(); probed < leastSearch {
 			return false
 		}
 	}

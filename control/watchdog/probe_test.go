@@ -133,14 +133,57 @@ func TestOwnersOfAHang(t *testing.T) {
 			h, hung, _ = f.look(f.atNS)
 		}
 		slices.Sort(h.Owners)
-		if !hung || !slices.Equal(h.Owners, locked) || probed != 2 {
-			t.Errorf("locked %v: hung %v, owners %v after %d probes", locked, hung, h.Owners, probed)
+		limit := WorkerLimit
+		if locked != nil {
+			limit = ProvenLimit
+		}
+		if !hung || !slices.Equal(h.Owners, locked) || probed != 2 || h.Standing < limit || h.Standing > limit+interval {
+			t.Errorf("locked %v: hung %v after %v, owners %v after %d probes", locked, hung, h.Standing, h.Owners, probed)
 		}
 		if f.sh.InHand.Visit++; len(f.probes[0]) != 2 {
 			t.Errorf("%d probes during the hang, want 2", len(f.probes[0]))
 		}
 		if f.look(f.atNS); len(f.probes[0]) != 0 {
 			t.Error("the probes go on although the worker does")
+		}
+	}
+}
+
+// A locked file proves nothing early if the worker's thread runs in between, has no core, or if control
+// did not look meanwhile.
+func TestOwnersAreProvenByOneWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		step   time.Duration // between two looks
+		looks  int
+		thread func(look uint64) thread
+		want   bool
+	}{
+		"waits":               {interval, 3, func(uint64) thread { return thread{state: 'D'} }, true},
+		"waits often":         {interval, 10, func(n uint64) thread { return thread{state: 'D', runNS: n} }, false},
+		"runs in between":     {interval, 10, func(n uint64) thread { return thread{state: "DR"[n%2]} }, false},
+		"has no core":         {interval, 10, func(uint64) thread { return thread{state: 'R'} }, false},
+		"is interruptible":    {interval, 10, func(uint64) thread { return thread{state: 'S'} }, false},
+		"exits":               {interval, 10, func(uint64) thread { return thread{state: 'D', ending: true} }, false},
+		"control stood still": {time.Second, 2, func(uint64) thread { return thread{state: 'D'} }, false},
+	} {
+		f := newFakeWatch()
+		f.Files = func(uint32) []int { return nil }
+		f.sh.InHand.Visit = 99<<32 | testPortA<<16
+		f.startProbe = func(port uint32) *probe {
+			return &probe{port: port, began: true, inCall: true,
+				now:  func() time.Duration { return time.Duration(f.atNS) },
+				self: func(uint64) (thread, error) { return thread{state: 'D'}, nil }}
+		}
+		f.atNS = uint64(time.Hour) // the probes are old enough
+		f.look(f.atNS)
+		hung := false
+		for n := range c.looks {
+			f.thread = c.thread(uint64(n))
+			f.atNS += uint64(c.step)
+			_, hung, _ = f.look(f.atNS)
+		}
+		if hung != c.want {
+			t.Errorf("%s: hung %v, want %v", name, hung, c.want)
 		}
 	}
 }
@@ -171,7 +214,7 @@ func TestProbesWithoutACore(t *testing.T) {
 	}
 }
 
-// Only ports that share a copy are probed, and each once.
+// Each port in hand is probed once.
 func TestProbesOfSuspects(t *testing.T) {
 	var ps probes
 	var started []uint32
@@ -185,7 +228,7 @@ func TestProbesOfSuspects(t *testing.T) {
 	} {
 		ps.add(inHand(marks), start)
 	}
-	if want := []uint32{testPortB, testPortA, 9}; !slices.Equal(started, want) {
+	if want := []uint32{testPortA, testPortB, 9}; !slices.Equal(started, want) {
 		t.Errorf("probed %v, want %v", started, want)
 	}
 }

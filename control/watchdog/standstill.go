@@ -15,6 +15,8 @@ type standstill struct {
 	lookedNS uint64 // time of the last look, on the caller's clock
 	last     thread // accounting at the last look
 	ns       uint64
+	// blockedNS is the time since the beginning of a single wait in state D: the thread has not run.
+	blockedNS uint64
 }
 
 // progress has values that change as long as the thread works.
@@ -54,6 +56,11 @@ func (s *standstill) observe(p progress, atNS, mostNS uint64, readThread func() 
 		stood = difference(atNS-s.lookedNS, difference(t.waitNS, s.last.waitNS))
 	}
 	s.ns += min(stood, mostNS)
+	if t.state == 'D' && s.last.state == 'D' && t.runNS == s.last.runNS {
+		s.blockedNS += min(stood, mostNS, uint64(mostBlocked))
+	} else {
+		s.blockedNS = 0
+	}
 	s.lookedNS, s.last = atNS, t
 	return s.ns, t
 }
@@ -61,7 +68,7 @@ func (s *standstill) observe(p progress, atNS, mostNS uint64, readThread func() 
 // wakes ends a sleep without progress.
 func (s *standstill) wakes() {
 	if s.asleep {
-		s.asleep, s.began, s.ns = false, false, 0
+		s.asleep, s.began, s.ns, s.blockedNS = false, false, 0, 0
 	}
 }
 

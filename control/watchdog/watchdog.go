@@ -26,8 +26,12 @@ import (
 )
 
 const (
-	// WorkerLimit is the standstill of a worker after which its engine is replaced.
+	// WorkerLimit is the standstill of a worker after which its engine is replaced, if the cause is not
+	// proven.
 	WorkerLimit = 100 * time.Millisecond
+	// ProvenLimit is the length of a single wait in the kernel after which the engine is replaced, if a
+	// probe proves in whose memory the worker waits. It takes two looks, whatever is between them.
+	ProvenLimit = 8 * time.Millisecond
 	// ServerLimit is the time without an answer to a request after which the engine is
 	// replaced. It is longer than WorkerLimit, because mapping a large guest's memory
 	// takes time.
@@ -36,15 +40,17 @@ const (
 	// sockets and frees memory then, and waits for RCU grace periods: 30 to 150 ms on a
 	// machine with little load. No port is to blame.
 	ExitLimit = 2 * time.Second
-	// intervals of the watchdog's checks; idleInterval applies while all workers sleep
-	// and no request is in progress
-	interval     = 20 * time.Millisecond
-	idleInterval = 100 * time.Millisecond
+	// intervals of the watchdog's checks; idleInterval applies while no worker has made a pass since the
+	// last one and no request is in progress
+	interval     = 5 * time.Millisecond
+	idleInterval = 25 * time.Millisecond
 	// The time between two looks counts for at most mostBetween, for a request at most
-	// mostBetweenServer: if more has passed, the machine or control stood still. So it
-	// takes three looks to find a hung worker, and ten to find a hung server.
-	mostBetween       = 2 * interval
+	// mostBetweenServer, and for ProvenLimit at most mostBlocked: if more has passed, the machine or
+	// control stood still. So it takes three looks to find a hung worker without a proof, and ten to find
+	// a hung server.
+	mostBetween       = 40 * time.Millisecond
 	mostBetweenServer = ServerLimit / 10
+	mostBlocked       = interval * 3 / 2
 )
 
 // Engine is an engine to watch.
@@ -114,19 +120,21 @@ func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 			continue // the worker is being started
 		}
 		p := progress{atomic.LoadUint64(&sh.Counters.HeartbeatNS), at.Visit}
+		worked := s.valid && s.progress != p
 		if at.Asleep == 0 {
 			s.wakes()
 		} else if s.sleeps(p, atNS, datapath.MaxSleepNS) {
+			idle = idle && !worked
 			continue // watching a sleeping worker costs two loads of shared memory and no system call
 		}
 		idle = false
-		moved = moved && (!s.valid || s.progress != p)
+		moved = moved && (!s.valid || worked)
 		ns, t := s.observe(p, atNS, uint64(mostBetween), func() (thread, error) { return w.thread(w.PID, at.Thread) })
-		w.probe(i, ns, at)
+		w.probe(i, ns, t, at)
 		// If a worker hangs while it owns a queue, the workers that wait for this queue
 		// also make no progress. The worker with the longest standstill is the one that
 		// hangs.
-		if ns > longest && hangs(ns, w.limitOf(i), t) && !datapath.Sending(at.Sending).Awaiting() {
+		if ns > longest && (w.waits(i, t) || hangs(ns, w.limitOf(i), t)) && !datapath.Sending(at.Sending).Awaiting() {
 			longest = ns
 			h, hung = Hang{Worker: i, Standing: time.Duration(ns), State: t.state, Suspects: inHand(at)}, true
 			if h.Exiting = t.ending; h.Exiting {
@@ -143,21 +151,28 @@ func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 	return h, hung, idle
 }
 
-// probe starts probes of worker i's suspects after a standstill of ns, and ends them when the worker
-// goes on.
-func (w *watch) probe(i int, ns uint64, marks datapath.InHand) {
+// probe starts probes of worker i's suspects when its thread t waits in the kernel or stands still for
+// long, and ends them when the worker goes on.
+func (w *watch) probe(i int, ns uint64, t thread, marks datapath.InHand) {
+	waits := t.state == 'D' && !t.ending
 	switch {
-	case ns < uint64(probeAfter):
+	case ns == 0 && !waits:
 		w.probes[i].end()
-	case w.Files != nil:
+	case w.Files != nil && (waits || ns >= uint64(probeAfter)):
 		w.probes[i].add(inHand(marks), w.startProbe)
 	}
+}
+
+// waits reports whether worker i, whose thread is t, is proven to wait in the memory of a port for
+// ProvenLimit or longer.
+func (w *watch) waits(i int, t thread) bool {
+	return !t.ending && w.workers[i].blockedNS >= uint64(ProvenLimit) && len(w.probes[i].owners()) > 0
 }
 
 // limitOf returns the limit of worker i's standstill. It is longer while a probe, whose thread may have
 // waited for a core, is too short to prove anything.
 func (w *watch) limitOf(i int) time.Duration {
-	if !w.probes[i].complete() {
+	if len(w.probes[i]) > 1 && !w.probes[i].complete() { // a port that is alone in hand needs no proof
 		return WorkerLimit + mostProof
 	}
 	return WorkerLimit

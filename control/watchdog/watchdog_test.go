@@ -62,6 +62,9 @@ func TestSleepingWorkerCostsNoSystemCall(t *testing.T) {
 		f.sh.InHand.Visit++
 		f.sh.Counters.HeartbeatNS++
 	}
+	if _, _, idle := f.look(f.atNS); idle {
+		t.Error("idle right after a pass")
+	}
 	if _, _, idle := f.look(f.atNS); f.requests != 0 || !idle {
 		t.Errorf("%d readings of the accounting, idle %v; want 0, and true", f.requests, idle)
 	}
