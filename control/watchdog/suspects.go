@@ -13,6 +13,10 @@ const (
 	// further hang doubles this time, up to mostHold.
 	firstHold = time.Second
 	mostHold  = time.Minute
+	// A hang that one of two ports has caused, without a proof, holds neither back at first, because
+	// one of them is innocent. Each further one within forgetAfter holds them back for firstHold, twice
+	// firstHold and so on up to mostSharedHold.
+	mostSharedHold = 8 * time.Second
 	// HangsForGood is the number of hangs after which a port is held back until it is
 	// deleted. A hang that one of two ports may have caused, without a proof, does not count.
 	HangsForGood = 3
@@ -45,10 +49,10 @@ func NewSuspects() *Suspects { return &Suspects{ports: map[uint32]*record{}} }
 
 // Blame records a hang and returns the ports that are now held back from engines: the owners of the
 // memory in which the worker hangs. If no owner is proven, ports of two guests in use are both
-// blamed, because a copy may hang in the memory of either guest. If a guest's port and a
-// kernel device were in use, only the guest's port is blamed. foreign reports whether a port
-// is a guest's. text describes the hang.
-func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, text string) []uint32 {
+// blamed, because a copy may hang in the memory of either guest, but held back only if this is not their
+// first such hang. If a guest's port and a kernel device were in use, only the guest's port is blamed.
+// foreign reports whether a port is a guest's. text describes the hang.
+func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, text string) (held []uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ports, proven := h.blamed(foreign)
@@ -58,9 +62,11 @@ func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, 
 			r = &record{}
 			s.ports[port] = r
 		}
-		r.note(pastHang{time: now, proven: proven}, text)
+		if r.note(pastHang{time: now, proven: proven}, text) {
+			held = append(held, port)
+		}
 	}
-	return ports
+	return held
 }
 
 // blamed returns the ports that may have caused the hang. proven is false if only one of them has.
@@ -81,7 +87,8 @@ func (h Hang) blamed(foreign func(port uint32) bool) (ports []uint32, proven boo
 	return ports, len(ports) == 1
 }
 
-func (r *record) note(past pastHang, text string) {
+// note adds a hang. It returns false if the port is not held back for it.
+func (r *record) note(past pastHang, text string) (held bool) {
 	recent := r.hangs[:0]
 	for _, h := range r.hangs {
 		if past.time.Sub(h.time) < forgetAfter {
@@ -91,12 +98,22 @@ func (r *record) note(past pastHang, text string) {
 	r.hangs = append(recent, past)
 	r.total++
 	r.reason = text
-	hold := mostHold
-	if n := len(r.hangs); n <= 6 { // the doubled time would exceed mostHold
-		hold = min(firstHold<<(n-1), mostHold)
+	n, most := r.guilty(), mostHold
+	if !past.proven {
+		n, most = len(r.hangs)-n-1, mostSharedHold
 	}
-	r.until = past.time.Add(hold)
+	if n == 0 {
+		return false
+	}
+	hold := most
+	if n <= 6 { // the doubled time would exceed mostHold
+		hold = min(firstHold<<(n-1), most)
+	}
+	if until := past.time.Add(hold); until.After(r.until) {
+		r.until = until
+	}
 	r.forGood = r.forGood || r.guilty() >= HangsForGood
+	return true
 }
 
 // guilty returns the number of hangs that no other port can have caused.

@@ -60,7 +60,11 @@ func TestTheForeignPortPays(t *testing.T) {
 		{nil, nil}, {[]uint32{1}, []uint32{1}}, {[]uint32{10}, []uint32{10}},
 		{[]uint32{1, 10}, []uint32{10}}, {[]uint32{10, 1}, []uint32{10}}, {[]uint32{10, 11}, []uint32{10, 11}},
 	} {
-		if got := newBlames().hang(c.suspects...); !slices.Equal(got, c.want) {
+		b := newBlames()
+		if len(c.want) == 2 {
+			b.hang(c.suspects...) // neither is held at the first time
+		}
+		if got := b.hang(c.suspects...); !slices.Equal(got, c.want) {
 			t.Errorf("%v in hand: %v are held, want %v", c.suspects, got, c.want)
 		}
 	}
@@ -92,22 +96,36 @@ func TestHangsForGood(t *testing.T) {
 	}
 }
 
-// A hang that one of two ports may have caused is held against neither for good, whoever the other port
-// is. So colluding ports cannot put another port out.
+// A hang that one of two ports may have caused costs neither anything at first, and is held against
+// neither for good, whoever the other port is. So colluding ports cannot put another port out.
 func TestAccidentsAreNotForGood(t *testing.T) {
 	b := newBlames()
-	for n := range uint32(20) {
-		other := 11 + n%3
-		b.hang(10, other)
-		if !b.held(10) || !b.held(other) {
-			t.Fatal("not held")
-		}
-		b.wait(mostHold)
+	if got := b.hang(10, 11); got != nil || b.held(10) || b.held(11) {
+		t.Fatalf("%v are held after one hang of either", got)
 	}
-	for _, port := range []uint32{10, 11, 12, 13} {
-		if b.held(port) {
-			t.Errorf("port %d is held for good, though nothing is proven", port)
+	for n := range uint32(20) {
+		other := 12 + n%3
+		b.hang(10, other)
+		if !b.held(10) || b.held(other) != (n > 2) {
+			t.Fatalf("hang %d: held %v and %v", n+2, b.held(10), b.held(other))
 		}
+		if b.wait(mostSharedHold); b.held(10) || b.held(other) {
+			t.Fatalf("hang %d: held for longer than %v", n+2, mostSharedHold)
+		}
+	}
+}
+
+// A hang without a proof does not shorten a hold.
+func TestHoldsAreNotShortened(t *testing.T) {
+	b := newBlames()
+	b.hang(10)
+	b.hang(10)
+	b.hang(10, 11)
+	if b.wait(2*firstHold - 1); !b.held(10) {
+		t.Error("not held for the time after two hangs")
+	}
+	if b.wait(1); b.held(10) {
+		t.Error("held for longer, for a hang without a proof")
 	}
 }
 
