@@ -29,7 +29,7 @@ const (
 	stuckTimeout = 250 * time.Millisecond
 	// exitTimeout is how long Quiesce waits for an engine whose threads only exit. The kernel unmaps the
 	// guests' memory and closes sockets then, which took up to 516 ms.
-	exitTimeout = 20 * time.Millisecond
+	exitTimeout = 5 * time.Millisecond
 	// stuckEvery is the interval at which both look at the threads of a killed engine.
 	stuckEvery = time.Millisecond
 )

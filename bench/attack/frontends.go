@@ -479,8 +479,8 @@ func punchMemory(g *guest) error {
 
 const (
 	// hungPause is the longest pause that SECURITY.md promises if a worker hangs in the
-	// kernel. The watchdog detects the hang after 100 ms, the kernel ends the process
-	// at most 250 ms later, and another engine starts.
+	// kernel and nobody is proven to cause it: the watchdog acts after 100 ms, a killed thread without a
+	// core may take 250 ms, and another engine starts.
 	hungPause = 500 * time.Millisecond
 	// punchedBytes limits how much memory of the machine punchWhole uses. The kernel
 	// needs about 300 ms to free this amount.

@@ -132,7 +132,7 @@ func (es *Engines) endOld(old Client) error {
 	if !errors.Is(err, engine.ErrStuck) {
 		return err
 	}
-	es.log.Warn("the old engine's process does not end, its successor does not wait for it", "error", err)
+	es.log.Info("the next engine does not wait for the end of the old one's process", "reason", err)
 	if s := es.spare; s != nil {
 		if err = s.Succeed(es.dir); err == nil {
 			return nil

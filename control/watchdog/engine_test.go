@@ -258,8 +258,8 @@ func TestStoppedThread(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, _ := h.watch()
-	if found.Worker != 0 || found.State != 't' {
-		t.Errorf("found %+v, want worker 0 stopped", found)
+	if found.Worker != 0 || found.State != 't' || found.Suspects != nil {
+		t.Errorf("found %+v, want worker 0 stopped, without suspects", found)
 	}
 }
 
@@ -346,9 +346,9 @@ func TestSoundWorkers(t *testing.T) {
 	h.want(found, "SD")
 }
 
-// The watchdog does not take a killed engine for a hung one, although its last thread is a
-// worker that exits slowly. The kernel closes each packet socket after an RCU grace period.
-func TestKilledEngineDoesNotHang(t *testing.T) {
+// A killed engine is no hang of its ports, although its last thread is a worker that exits slowly.
+// The kernel closes each packet socket after an RCU grace period.
+func TestKilledEngineIsNoHangOfItsPorts(t *testing.T) {
 	testnet.NeedsRoot(t, "opens packet sockets, and takes a core away with SCHED_FIFO")
 	var sockets []int
 	for range 20 {
@@ -370,7 +370,7 @@ func TestKilledEngineDoesNotHang(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	time.AfterFunc(50*time.Millisecond, release)
-	if found, hung := h.watch(); hung {
+	if found, hung := h.watch(); hung && (!found.Exiting || found.Suspects != nil) {
 		t.Errorf("found %+v, want the end of the engine", found)
 	}
 }

@@ -2,6 +2,13 @@
 
 package watchdog
 
+import (
+	"errors"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+)
+
 // standstill measures how long a thread, or a server of several threads, makes no
 // progress. Three kinds of time do not count, because they prove nothing about the
 // thread: the time in which it waits for a core, the sleep of a worker, and the time
@@ -43,9 +50,12 @@ func (s *standstill) observe(p progress, atNS, mostNS uint64, readThread func() 
 		return 0, t
 	}
 	t, err := readThread()
-	if err != nil { // the thread has ended; the channel Engine.Gone reports the end
-		*s = standstill{}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+		*s = standstill{} // nothing is known, for example because this process has no free descriptor
 		return 0, t
+	}
+	if err != nil { // the thread has ended; the channel Engine.Gone reports the end of its process
+		t = thread{state: 'X', ending: true, runNS: s.last.runNS, waitNS: s.last.waitNS}
 	}
 	if !s.began {
 		s.began, s.lookedNS, s.last = true, atNS, t

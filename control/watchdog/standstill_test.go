@@ -3,9 +3,11 @@
 package watchdog
 
 import (
-	"errors"
+	"io/fs"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Each step is one observation of a thread, with the standstill that is expected after it.
@@ -43,12 +45,23 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-// A thread that has ended does not hang.
+// A thread that has ended stands still while its process exits. If control cannot read its accounting,
+// nothing is known.
 func TestStandstillOfEndedThread(t *testing.T) {
-	var s standstill
-	for at := range uint64(3) {
-		if ns, _ := s.observe(progress{1}, at*uint64(time.Second), uint64(time.Second), func() (thread, error) { return thread{}, errors.New("ended") }); ns != 0 {
-			t.Errorf("look %d: %d ns", at, ns)
+	for _, c := range []struct {
+		err    error
+		exited bool
+	}{{&fs.PathError{Err: unix.ENOENT}, true}, {unix.ESRCH, true}, {unix.EMFILE, false}} {
+		var s standstill
+		for at := range uint64(4) {
+			ns, got := s.observe(progress{1}, at*uint64(time.Second), uint64(time.Second), func() (thread, error) { return thread{}, c.err })
+			want := uint64(0)
+			if c.exited && at > 1 {
+				want = (at - 1) * uint64(time.Second)
+			}
+			if ns != want || got.ending != (c.exited && at > 0) {
+				t.Errorf("%v: look %d: %d ns, %+v", c.err, at, ns, got)
+			}
 		}
 	}
 }

@@ -81,14 +81,14 @@ func readProc(path string) ([]byte, error) {
 }
 
 // readOthers sums the accounting of a process's threads, except those that skip
-// selects. The state is R if any is runnable, else S. The sum is ending if all threads
-// are. Goroutines of the engine's server have no threads of their own.
+// selects. The state is R if any is runnable, T if all are stopped, else S. The sum is ending if all
+// threads are. Goroutines of the engine's server have no threads of their own.
 func readOthers(pid int, skip func(tid uint64) bool) (thread, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
 		return thread{}, err
 	}
-	sum, alive := thread{state: 'S'}, false
+	sum, alive, stopped := thread{state: 'S'}, false, true
 	for _, e := range entries {
 		tid, err := strconv.ParseUint(e.Name(), 10, 64)
 		if err != nil || skip(tid) {
@@ -99,11 +99,15 @@ func readOthers(pid int, skip func(tid uint64) bool) (thread, error) {
 			continue // the thread has ended
 		}
 		alive = alive || !t.ending
+		stopped = stopped && (t.state == 'T' || t.state == 't')
 		sum.runNS += t.runNS
 		sum.waitNS += t.waitNS
 		if t.runnable() {
 			sum.state = 'R'
 		}
+	}
+	if alive && stopped {
+		sum.state = 'T'
 	}
 	sum.ending = !alive
 	return sum, nil

@@ -7,6 +7,7 @@
 //	ticker.go      wakes the watchdog at a regular interval
 //	thread.go      reads the kernel's accounting of a thread
 //	probe.go       finds out in whose memory a worker hangs
+//	freezer.go     finds out whether an engine is frozen
 //	suspects.go    records the ports in use at a hang, and holds them
 //
 // A worker writes into shared memory which queue it uses (datapath.InHand) and when
@@ -36,10 +37,10 @@ const (
 	// replaced. It is longer than WorkerLimit, because mapping a large guest's memory
 	// takes time.
 	ServerLimit = 2 * time.Second
-	// ExitLimit is the longest standstill of a thread that exits. The kernel closes
-	// sockets and frees memory then, and waits for RCU grace periods: 30 to 150 ms on a
-	// machine with little load. No port is to blame.
-	ExitLimit = 2 * time.Second
+	// ExitLimit is the longest standstill of a thread that exits, or has ended while its process has not.
+	// The kernel closes sockets and frees memory then, and waits for RCU grace periods: 30 to 150 ms on a
+	// machine with little load. The next engine takes over meanwhile. No port is to blame.
+	ExitLimit = 20 * time.Millisecond
 	// intervals of the watchdog's checks; idleInterval applies while no worker has made a pass since the
 	// last one and no request is in progress
 	interval     = 5 * time.Millisecond
@@ -97,11 +98,12 @@ type watch struct {
 	thread      func(pid int, tid uint64) (thread, error)
 	otherThread func(pid int, skip func(uint64) bool) (thread, error)
 	startProbe  func(port uint32) *probe
+	frozen      func(pid int) bool
 }
 
 func newWatch(e Engine) *watch {
 	return &watch{Engine: e, began: time.Now(), workers: make([]standstill, len(e.Workers)),
-		probes: make([]probes, len(e.Workers)), thread: readThread, otherThread: readOthers,
+		probes: make([]probes, len(e.Workers)), thread: readThread, otherThread: readOthers, frozen: frozen,
 		startProbe: func(port uint32) *probe { return startProbe(port, e.Files) }}
 }
 
@@ -137,18 +139,25 @@ func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 		if ns > longest && (w.waits(i, t) || hangs(ns, w.limitOf(i), t)) && !datapath.Sending(at.Sending).Awaiting() {
 			longest = ns
 			h, hung = Hang{Worker: i, Standing: time.Duration(ns), State: t.state, Suspects: inHand(at)}, true
-			if h.Exiting = t.ending; h.Exiting {
-				h.Suspects = nil
-			} else {
-				h.Owners = w.probes[i].owners()
-			}
+			h.Exiting, h.Owners = t.ending, w.probes[i].owners()
 		}
 	}
-	if hung {
-		return h, true, false
+	if !hung {
+		h, hung = w.lookAtServer(atNS, moved, &idle)
 	}
-	h, hung = w.lookAtServer(atNS, moved, &idle)
-	return h, hung, idle
+	if hung {
+		w.acquit(&h)
+	}
+	return h, hung, idle && !hung
+}
+
+// acquit removes the suspects of a hang that no port has caused: the threads exit, or somebody has stopped
+// or frozen the engine.
+func (w *watch) acquit(h *Hang) {
+	h.Frozen = !h.Exiting && len(h.Owners) == 0 && w.frozen(w.PID)
+	if h.Exiting || h.Frozen || h.State == 'T' || h.State == 't' {
+		h.Suspects, h.Owners = nil, nil
+	}
 }
 
 // probe starts probes of worker i's suspects when its thread t waits in the kernel or stands still for
@@ -205,7 +214,7 @@ func (w *watch) lookAtServer(atNS uint64, moved bool, idle *bool) (h Hang, hung 
 		return h, false
 	}
 	h = Hang{Worker: NoWorker, Request: r.Op, Standing: time.Duration(ns), State: t.state, Exiting: t.ending}
-	if r.Port != 0 && !t.ending {
+	if r.Port != 0 {
 		h.Suspects = []Suspect{{Port: r.Port, Queue: NoQueue}}
 	}
 	return h, true
@@ -257,6 +266,7 @@ type Hang struct {
 	Standing time.Duration
 	State    byte      // state of the hung thread, see proc_pid_stat(5)
 	Exiting  bool      // the engine was killed and does not end; no port is suspected
+	Frozen   bool      // the engine's control group is frozen; no port is suspected
 	Suspects []Suspect // at most two
 	// Owners are the ports in whose memory the worker is proven to hang; none: nothing is proven.
 	Owners []uint32
@@ -277,6 +287,9 @@ func (h Hang) Text(name func(port uint32) string) string {
 	}
 	if h.Exiting {
 		text += ", it was killed and does not end"
+	}
+	if h.Frozen {
+		text += ", its control group is frozen"
 	}
 	for i, s := range h.Suspects {
 		text += [2]string{", with ", " and "}[i] + s.text(name)

@@ -138,6 +138,42 @@ func TestExitingWorkerIsNoHangOfItsPorts(t *testing.T) {
 	}
 }
 
+// No port is to blame if somebody has stopped or frozen the engine.
+func TestStoppedEngineIsNoHangOfItsPorts(t *testing.T) {
+	for name, c := range map[string]struct {
+		state  byte
+		frozen bool
+		blamed bool
+	}{
+		"hangs": {'S', false, true}, "stopped": {'T', false, false}, "traced": {'t', false, false},
+		"frozen": {'S', true, false}, "frozen, version 1": {'D', true, false},
+	} {
+		f := newFakeWatch()
+		f.sh.InHand.Visit, f.sh.InHand.Sending = 99<<32|3<<16, 4
+		f.thread.state = c.state
+		f.frozen = func(int) bool { return c.frozen }
+		h, hung := Hang{}, false
+		for ; !hung && f.atNS < uint64(time.Second); f.atNS += uint64(interval) {
+			h, hung, _ = f.look(f.atNS)
+		}
+		if !hung || (len(h.Suspects) > 0) != c.blamed || h.Frozen != c.frozen {
+			t.Errorf("%s: hung %v, %+v", name, hung, h)
+		}
+		f = newFakeWatch()
+		f.sh.InHand.Asleep = 1
+		f.Pending = func() engine.Pending { return engine.Pending{Number: 1, Op: engine.OpAttach, Port: 5} }
+		f.otherThread = func(int, func(uint64) bool) (thread, error) { return thread{state: c.state}, nil }
+		f.frozen = func(int) bool { return c.frozen }
+		for hung = false; !hung && f.atNS < uint64(time.Minute); f.atNS += uint64(interval) {
+			f.sh.InHand.Visit++
+			h, hung, _ = f.look(f.atNS)
+		}
+		if !hung || (len(h.Suspects) > 0) != c.blamed {
+			t.Errorf("%s: server hung %v, %+v", name, hung, h)
+		}
+	}
+}
+
 // The server of an engine waits for its workers. It does not hang while a worker waits
 // for a core.
 func TestRequestWaitsForStarvedWorker(t *testing.T) {

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchdog
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// cgroups is the directory at which systemd mounts control groups: version 2 there or in the folder
+// unified, each controller of version 1 in a folder of its name.
+const cgroups = "/sys/fs/cgroup"
+
+// frozen reports whether somebody has frozen the control group of a process, so that its threads stand
+// still. Version 2 shows such a thread in state S, version 1 in state D.
+func frozen(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	return err == nil && frozenGroup(string(text), cgroups)
+}
+
+// frozenGroup is frozen for the text of /proc/PID/cgroup and the directory of the mounts.
+func frozenGroup(text, mounts string) bool {
+	for line := range strings.Lines(text) {
+		number, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		controllers, group, _ := strings.Cut(rest, ":")
+		switch {
+		case number == "0":
+			if containsLine(filepath.Join(mounts, group, "cgroup.events"), "frozen 1") ||
+				containsLine(filepath.Join(mounts, "unified", group, "cgroup.events"), "frozen 1") {
+				return true
+			}
+		case controllers == "freezer":
+			if containsLine(filepath.Join(mounts, "freezer", group, "freezer.state"), "FROZEN") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// containsLine reports whether a file has a line.
+func containsLine(path, line string) bool {
+	text, err := os.ReadFile(path)
+	return err == nil && slices.Contains(strings.Split(string(text), "\n"), line)
+}
