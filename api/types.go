@@ -13,6 +13,7 @@
 //	POST   /v1/bridges                       AddBridge -> Bridge
 //	PATCH  /v1/bridges[?bridge=NAME]         ModBridge -> Bridge
 //	DELETE /v1/bridges/NAME[?if_exists=true]
+//	POST   /v1/changes                       Changes
 //	GET    /v1/flows[?match=MATCH][&sort=KEY...]    []Flow
 //	POST   /v1/flows                         ChangeFlows -> FlowsChanged
 //	POST   /v1/flows?op=OP                   a file of flows, as text/plain -> FlowsChanged

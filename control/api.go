@@ -24,6 +24,7 @@ func (d *Daemon) handler() *access.Mux {
 	d.bridgeRoutes(route)
 	d.portRoutes(route)
 	d.flowRoutes(route)
+	d.changeRoutes(route)
 	d.tableRoutes(route)
 	d.macRoutes(route)
 	d.conntrackRoutes(mux, route)

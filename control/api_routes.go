@@ -31,6 +31,7 @@ var apiRoutes = map[string]access.Route{
 	"POST /v1/ports":                 {Role: access.Write},
 	"PATCH /v1/ports/{name}":         {Role: access.Write},
 	"DELETE /v1/ports/{name}":        {Role: access.Write},
+	"POST /v1/changes":               {Role: access.Write, Body: access.LargeBody},
 	"GET /v1/flows":                  {Role: access.Read, Expensive: true},
 	"POST /v1/flows":                 {Role: access.Write, Body: access.LargeBody},
 	"DELETE /v1/flows":               {Role: access.Write},

@@ -25,6 +25,7 @@ import (
 // killedChanges are the changes that TestKilledInCommit kills. Each begins with a switch that has the
 // bridge br1 with four ports, flows, a group, a meter and a setting.
 var killedChanges = map[string]func(d *Daemon) error{
+	"apply":  func(d *Daemon) error { return d.changeAll(appliedFile(3)) },
 	"del-br": func(d *Daemon) error { return d.bridges.Delete("br1") },
 	"bundle": func(d *Daemon) error {
 		group, err := openflow.ParseGroupMod("group_id=2,type=all,bucket=output:1", openflow.GroupAdd, nil)
@@ -48,6 +49,24 @@ var killedChanges = map[string]func(d *Daemon) error{
 			return err
 		})
 	},
+}
+
+// appliedFile returns the changes of weft apply with a file that has another bridge with some ports, a
+// group and flows, and lacks the port p0 and the group of br1.
+func appliedFile(ports int) []api.Change {
+	list := []api.Change{{AddBridge: &api.AddBridge{Name: "br2", Bare: true}}, {Port: "p1", ModPort: &api.ModPort{Options: []string{"tag=7"}}}}
+	flows := ""
+	for i := range ports {
+		list = append(list, api.Change{AddPort: &api.AddPort{Name: fmt.Sprint("q", i), Options: []string{"type=patch", fmt.Sprint("peer=q", i^1), "bridge=br2"}}})
+		flows += fmt.Sprintf("in_port=q%d,actions=group:5\n", i)
+	}
+	return append(list,
+		api.Change{Bridge: "br2", Groups: &api.ChangeTable{Op: "add", Text: "group_id=5,type=all,bucket=output:q0"}},
+		api.Change{Bridge: "br2", Table: &api.ModTable{Table: 4, Settings: []string{"limit:9"}}},
+		api.Change{Bridge: "br2", Flows: flows},
+		api.Change{Bridge: "br1", Flows: "delete_strict in_port=p0\npriority=7,actions=drop\n"},
+		api.Change{Bridge: "br1", Groups: &api.ChangeTable{Op: "delete", Text: "group_id=1"}},
+		api.Change{DelPort: "p0"})
 }
 
 // killedSwitch makes the switch with which each of killedChanges begins.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"go.etcd.io/bbolt"
@@ -104,6 +105,11 @@ func TestChangeIsOneWrite(t *testing.T) {
 	once("mod-port", func() error { _, err := f.d.ports.Modify("p0", []string{"tag=7"}); return err })
 	once("del-port", func() error { return f.d.ports.Delete("p4") })
 	tables := f.d.bridges.Named("br1").Tables
+	costs("apply of a file with a bridge, 100 ports, a group and flows", cost{1, 1, 1}, func() error {
+		list := appliedFile(100)
+		return f.d.changeAll(slices.Concat(list[:1], list[2:105])) // without the changes of br1
+	})
+	once("del-br of a bridge with 100 ports", func() error { return f.d.bridges.Delete("br2") })
 	costs("add-group", cost{1, 0, 1}, func() error {
 		_, err := tables.ChangeGroups(api.ChangeTable{Op: "add", Text: "group_id=1,type=all,bucket=output:p1"})
 		return err

@@ -21,14 +21,14 @@ type hostPlan struct {
 	Lines []string // differences to print: + new, ~ changed, - deleted
 	// checks ask the daemon whether it would refuse a step.
 	checks []func(*api.Client) error
-	steps  []func(*api.Client) error
+	steps  []api.Change
 	// last plans the steps after the changes of a bridge's flows and groups.
 	last []func()
 }
 
-func (p *hostPlan) step(do func(*api.Client) error, format string, args ...any) {
+func (p *hostPlan) step(change api.Change, format string, args ...any) {
 	p.Lines = append(p.Lines, fmt.Sprintf(format, args...))
-	p.steps = append(p.steps, do)
+	p.steps = append(p.steps, change)
 }
 
 // planHost returns the steps from the state old to the state next; both are normalized.
@@ -42,10 +42,10 @@ func planHost(old, next *hostFile, names hostPorts, prune bool) (*hostPlan, erro
 		return nil, err
 	}
 	p.ports(old, next)
+	p.tracking(old.Conntrack, next.Conntrack, prune) // before the tables: if it is refused, nothing changes
 	if err := p.contents(&old.bridgeContents, &next.bridgeContents, names.inBridge(""), prune); err != nil {
 		return nil, err
 	}
-	p.tracking(old.Conntrack, next.Conntrack, prune)
 	for i := range next.Bridges {
 		b := &next.Bridges[i]
 		was := &bridgeContents{}
@@ -61,12 +61,12 @@ func planHost(old, next *hostFile, names hostPorts, prune bool) (*hostPlan, erro
 	}
 	for _, port := range old.LocalPorts {
 		if !slices.ContainsFunc(next.LocalPorts, func(n localPort) bool { return n.Name == port.Name }) {
-			p.step(func(c *api.Client) error { return c.DelPort(port.Name) }, "- local-port %s", port.Name)
+			p.step(api.Change{DelPort: port.Name}, "- local-port %s", port.Name)
 		}
 	}
 	for _, b := range old.Bridges {
 		if next.bridge(b.Name) == nil {
-			p.step(func(c *api.Client) error { return c.DelBridge(b.Name, false) }, "- bridge %s", b.Name)
+			p.step(api.Change{DelBridge: b.Name}, "- bridge %s", b.Name)
 		}
 	}
 	return p, nil
@@ -87,7 +87,7 @@ func (p *hostPlan) bridges(old, next *hostFile) error {
 		was := old.bridge(b.Name)
 		if was == nil {
 			add := api.AddBridge{Name: b.Name, DatapathID: b.DatapathID, FailMode: b.FailMode, Controllers: b.Controllers, Bare: true}
-			p.step(func(c *api.Client) error { _, err := c.AddBridge(add); return err }, "+ bridge %s", b.Name)
+			p.step(api.Change{AddBridge: &add}, "+ bridge %s", b.Name)
 			continue
 		}
 		if b.DatapathID != "" && b.DatapathID != was.DatapathID {
@@ -121,7 +121,7 @@ func (p *hostPlan) controllers(bridge, oldMode, mode string, old, next []string)
 	if next == nil {
 		mod.Controllers = &[]string{}
 	}
-	p.step(func(c *api.Client) error { _, err := c.On(bridge).ModBridge(mod); return err },
+	p.step(api.Change{Bridge: bridge, ModBridge: &mod},
 		"~ bridge %s fail-mode=%s controllers=%s", bridge, mode, strings.Join(next, ","))
 }
 
@@ -135,7 +135,8 @@ func (p *hostPlan) onBridge(name string, old, next *bridgeContents, names openfl
 		p.Lines = append(p.Lines, fmt.Sprintf("%s bridge %s %s", line[:1], name, line[2:]))
 	}
 	for _, step := range own.steps {
-		p.steps = append(p.steps, func(c *api.Client) error { return step(c.On(name)) })
+		step.Bridge = name
+		p.steps = append(p.steps, step)
 	}
 	return nil
 }
@@ -143,8 +144,8 @@ func (p *hostPlan) onBridge(name string, old, next *bridgeContents, names openfl
 // contents plans the contents of one bridge.
 func (p *hostPlan) contents(old, next *bridgeContents, names openflow.Names, prune bool) error {
 	p.tlvs(old, next, prune)
-	p.numbered("meter", old.Meters, next.Meters, (*api.Client).ChangeMeters, "modify")
-	p.numbered("group", old.Groups, next.Groups, (*api.Client).ChangeGroups, "put")
+	p.numbered("meter", old.Meters, next.Meters, "modify")
+	p.numbered("group", old.Groups, next.Groups, "put")
 	p.tables(old, next, prune)
 	if err := p.flows(old, next, names, prune); err != nil {
 		return err
@@ -153,8 +154,8 @@ func (p *hostPlan) contents(old, next *bridgeContents, names openflow.Names, pru
 		return err
 	}
 	if prune {
-		p.deletions("group", "group_id=", old.Groups, next.Groups, (*api.Client).ChangeGroups)
-		p.deletions("meter", "meter=", old.Meters, next.Meters, (*api.Client).ChangeMeters)
+		p.deletions("group", "group_id=", old.Groups, next.Groups)
+		p.deletions("meter", "meter=", old.Meters, next.Meters)
 	}
 	for _, plan := range p.last {
 		plan()
@@ -171,7 +172,7 @@ func (p *hostPlan) ports(old, next *hostFile) {
 			if b := port.Options["bridge"]; b == "" || old.bridge(b) != nil { // the daemon does not know a bridge that the file adds
 				p.checks = append(p.checks, func(c *api.Client) error { return c.CheckPort(port.Name, words) })
 			}
-			p.step(func(c *api.Client) error { _, err := c.AddPort(port.Name, words); return err }, "+ local-port %s %s", port.Name, strings.Join(words, " "))
+			p.step(api.Change{AddPort: &api.AddPort{Name: port.Name, Options: words}}, "+ local-port %s %s", port.Name, strings.Join(words, " "))
 			continue
 		}
 		was := old.LocalPorts[i].Options
@@ -189,7 +190,7 @@ func (p *hostPlan) ports(old, next *hostFile) {
 		}
 		if len(words) > 0 {
 			p.checks = append(p.checks, func(c *api.Client) error { return c.CheckModPort(port.Name, words) })
-			p.step(func(c *api.Client) error { _, err := c.ModPort(port.Name, words); return err }, "~ local-port %s %s", port.Name, strings.Join(words, " "))
+			p.step(api.Change{Port: port.Name, ModPort: &api.ModPort{Options: words}}, "~ local-port %s %s", port.Name, strings.Join(words, " "))
 		}
 	}
 }
@@ -209,11 +210,17 @@ func optionWords(options map[string]string) []string {
 // number. It identifies the group or meter.
 func number(text string) string { return text[:strings.IndexAny(text+" ", ", ")] }
 
-type tableChanger = func(*api.Client, api.ChangeTable) (api.TableChanged, error)
+// changeOf returns a change of groups or meters.
+func changeOf(kind string, change api.ChangeTable) api.Change {
+	if kind == "group" {
+		return api.Change{Groups: &change}
+	}
+	return api.Change{Meters: &change}
+}
 
-// numbered plans the change of groups or meters: one request adds the new ones, another
+// numbered plans the change of groups or meters: one change adds the new ones, another
 // one changes the others.
-func (p *hostPlan) numbered(kind string, old, next []string, change tableChanger, modify string) {
+func (p *hostPlan) numbered(kind string, old, next []string, modify string) {
 	was := map[string]string{}
 	for _, text := range old {
 		was[number(text)] = text
@@ -231,26 +238,20 @@ func (p *hostPlan) numbered(kind string, old, next []string, change tableChanger
 	}
 	send := func(op string, texts []string) {
 		if len(texts) > 0 {
-			p.steps = append(p.steps, func(c *api.Client) error {
-				_, err := change(c, api.ChangeTable{Op: op, Text: lines(texts), File: true})
-				return err
-			})
+			p.steps = append(p.steps, changeOf(kind, api.ChangeTable{Op: op, Text: lines(texts), File: true}))
 		}
 	}
 	send("add", added)
 	send(modify, changed)
 }
 
-func (p *hostPlan) deletions(kind, prefix string, old, next []string, change tableChanger) {
+func (p *hostPlan) deletions(kind, prefix string, old, next []string) {
 	for _, text := range old {
 		key := number(text)
 		if slices.ContainsFunc(next, func(n string) bool { return number(n) == key }) {
 			continue
 		}
-		p.step(func(c *api.Client) error {
-			_, err := change(c, api.ChangeTable{Op: "delete", Text: prefix + strings.TrimPrefix(key, prefix)})
-			return err
-		}, "- %s %s", kind, key)
+		p.step(changeOf(kind, api.ChangeTable{Op: "delete", Text: prefix + strings.TrimPrefix(key, prefix)}), "- %s %s", kind, key)
 	}
 }
 
@@ -258,10 +259,8 @@ func (p *hostPlan) deletions(kind, prefix string, old, next []string, change tab
 // first deletes the mappings of the same fields and options. The deletions of other mappings
 // come after the changes of the flows.
 func (p *hostPlan) tlvs(old, next *bridgeContents, prune bool) {
-	change := func(op string, mappings []string) func(*api.Client) error {
-		return func(c *api.Client) error {
-			return c.ChangeTLVs(api.ChangeTLVs{Op: op, Text: strings.Join(mappings, ",")})
-		}
+	change := func(op string, mappings []string) api.Change {
+		return api.Change{TLVs: &api.ChangeTLVs{Op: op, Text: strings.Join(mappings, ",")}}
 	}
 	replaces := func(a, b string) bool { // mappings in the form of openflow.TLVMapping.String
 		optionA, fieldA, _ := strings.Cut(a, ",len=")
@@ -290,12 +289,12 @@ func (p *hostPlan) tlvs(old, next *bridgeContents, prune bool) {
 }
 
 func (p *hostPlan) tables(old, next *bridgeContents, prune bool) {
-	set := func(t tableSetting) func(*api.Client) error {
+	set := func(t tableSetting) api.Change {
 		words := []string{"noevict", fmt.Sprint("limit:", t.Limit)}
 		if t.Evict {
 			words[0] = "evict"
 		}
-		return func(c *api.Client) error { return c.ModTable(api.ModTable{Table: t.Table, Settings: words}) }
+		return api.Change{Table: &api.ModTable{Table: t.Table, Settings: words}}
 	}
 	for _, t := range next.Tables {
 		if !slices.Contains(old.Tables, t) {
@@ -314,7 +313,7 @@ func (p *hostPlan) tracking(old, next *trackSettings, prune bool) {
 		return
 	}
 	send := func(change api.ChangeConntrack, format string, args ...any) {
-		p.step(func(c *api.Client) error { return c.ChangeConntrack(change) }, format, args...)
+		p.step(api.Change{Conntrack: &change}, format, args...)
 	}
 	if old.MaxConnections != next.MaxConnections {
 		send(api.ChangeConntrack{MaxConnections: &next.MaxConnections}, "~ conntrack max-connections %d", next.MaxConnections)
@@ -365,8 +364,7 @@ func differ(old, next map[string]uint32) bool {
 	return false
 }
 
-// flows plans one request that changes all flows. The daemon applies this request
-// completely or not at all.
+// flows plans one change of all flows.
 func (p *hostPlan) flows(old, next *bridgeContents, names openflow.Names, prune bool) error {
 	was, err := old.flowsByKey(names)
 	if err != nil {
@@ -399,10 +397,7 @@ func (p *hostPlan) flows(old, next *bridgeContents, names openflow.Names, prune 
 		}
 	}
 	if len(changes) > 0 {
-		p.steps = append(p.steps, func(c *api.Client) error {
-			_, err := c.ChangeFlows(api.ChangeFlows{Op: "add", Text: lines(changes), File: true})
-			return err
-		})
+		p.steps = append(p.steps, api.Change{Flows: lines(changes)})
 	}
 	return nil
 }
@@ -431,8 +426,8 @@ type hostApplied struct {
 	Applied bool     `json:"applied"`
 }
 
-// applyHost changes the switch to the state in a file. Everything that would be refused is
-// found before the first step, except failures of devices and wrong settings of connection
+// applyHost changes the switch to the state in a file, in one transaction of the daemon. Everything
+// that would be refused is found before, except failures of devices and wrong settings of connection
 // tracking. If a step fails, applyHost restores the state before.
 func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
 	next, err := parseHostFile(text)
@@ -470,30 +465,24 @@ func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
 			return err
 		}
 	}
-	if !dry {
-		for i, step := range plan.steps {
-			if err := step(client); err != nil {
-				return c.goBack(client, old, i, err)
-			}
+	if !dry && len(plan.steps) > 0 {
+		if err := client.Change(plan.steps); err != nil {
+			return c.goBack(client, old, err)
 		}
 	}
 	return c.printHostApplied(&hostApplied{Changes: orEmpty(plan.Lines), Applied: !dry && len(plan.Lines) > 0}, dry)
 }
 
-// goBack undoes the first done steps after the next step failed with the error cause.
-func (c *command) goBack(client *api.Client, old *hostFile, done int, cause error) error {
-	if done == 0 {
-		return cause
-	}
+// goBack takes back what is in force of a file that failed with the error cause.
+func (c *command) goBack(client *api.Client, old *hostFile, cause error) error {
 	now, names, err := readHost(client)
 	if err == nil {
 		var plan *hostPlan
 		if plan, err = planHost(now, old, names, true); err == nil {
-			for _, step := range plan.steps {
-				if err = step(client); err != nil {
-					break
-				}
+			if len(plan.steps) == 0 { // refused before the first change
+				return cause
 			}
+			err = client.Change(plan.steps)
 		}
 	}
 	if err != nil {

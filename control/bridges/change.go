@@ -4,6 +4,7 @@ package bridges
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 
 	"weft/api"
@@ -43,14 +44,38 @@ func (bs *Bridges) Restore(tx *change.Tx, saved []store.Bridge) error {
 	return nil
 }
 
+// Change makes a transaction that may have changes of bridges. Its function calls AddIn, ModifyIn and
+// DeleteIn.
+func (bs *Bridges) Change(fn func(tx *change.Tx) error) error {
+	bs.changing.Lock()
+	defer bs.changing.Unlock()
+	var deleted []*Bridge
+	err := bs.setup.Configuration.Update(func(tx *change.Tx) error {
+		list := change.State[[]*Bridge](tx, bs)
+		tx.At(change.Tell, &deleted, func() error { deleted = *list; return nil })
+		return fn(tx)
+	})
+	for _, b := range deleted {
+		b.stop() // without the configuration lock, because its connections take it
+		b.done.Wait()
+		bs.setup.Frames.Detach(b.Pipeline)
+		bs.setup.Log.Info("bridge deleted", "bridge", b.Name)
+	}
+	return err
+}
+
 // Add adds a bridge. On an error nothing has changed.
-func (bs *Bridges) Add(add api.AddBridge) (api.Bridge, error) {
+func (bs *Bridges) Add(add api.AddBridge) (added api.Bridge, err error) {
+	err = bs.Change(func(tx *change.Tx) (err error) { added, err = bs.AddIn(tx, add); return err })
+	return added, err
+}
+
+// AddIn adds a bridge like Add, as a part of a transaction of Change.
+func (bs *Bridges) AddIn(tx *change.Tx, add api.AddBridge) (api.Bridge, error) {
 	s, err := checkBridge(&add)
 	if err != nil {
 		return api.Bridge{}, err
 	}
-	bs.changing.Lock()
-	defer bs.changing.Unlock()
 	if old := bs.Named(add.Name); old != nil {
 		if add.MayExist {
 			return bs.Describe(old), nil
@@ -67,28 +92,26 @@ func (bs *Bridges) Add(add api.AddBridge) (api.Bridge, error) {
 		return api.Bridge{}, err
 	}
 	c.fresh, c.bare = true, add.Bare
-	return change.Result(bs.setup.Configuration, func(tx *change.Tx) (api.Bridge, error) {
-		b := bs.enter(tx, &s, &c)
-		bs.setup.Pipeline.PortsChanged(tx) // megaflows of several bridges match in_port
-		bs.setup.Store.SaveBridge(tx, s)
-		added := true
-		tx.Undo(func(error) {
-			added = false
-			bs.remove(b)
-			bs.setup.Frames.Forget(b.Pipeline)
-			for _, l := range c.listeners {
-				l.Close()
-			}
-		})
-		tx.At(change.Tell, b, func() error {
-			if added {
-				b.start(bs.running)
-				bs.setup.Log.Info("bridge added", "bridge", b.Name, "number", b.Number)
-			}
-			return nil
-		})
-		return bs.Describe(b), nil
+	b := bs.enter(tx, &s, &c)
+	bs.setup.Pipeline.PortsChanged(tx) // megaflows of several bridges match in_port
+	bs.setup.Store.SaveBridge(tx, s)
+	added := true
+	tx.Undo(func(error) {
+		added = false
+		bs.remove(b)
+		bs.setup.Frames.Forget(b.Pipeline)
+		for _, l := range c.listeners {
+			l.Close()
+		}
 	})
+	tx.At(change.Tell, b, func() error {
+		if added {
+			b.start(bs.running)
+			bs.setup.Log.Info("bridge added", "bridge", b.Name, "number", b.Number)
+		}
+		return nil
+	})
+	return bs.Describe(b), nil
 }
 
 // checkBridge checks a request.
@@ -111,8 +134,11 @@ func checkBridge(add *api.AddBridge) (s store.Bridge, err error) {
 // Delete deletes a bridge with its ports, flows, groups and meters. If the state file refuses
 // changes, the bridge stays.
 func (bs *Bridges) Delete(name string) error {
-	bs.changing.Lock()
-	defer bs.changing.Unlock()
+	return bs.Change(func(tx *change.Tx) error { return bs.DeleteIn(tx, name) })
+}
+
+// DeleteIn deletes a bridge like Delete, as a part of a transaction of Change.
+func (bs *Bridges) DeleteIn(tx *change.Tx, name string) error {
 	b := bs.Named(name)
 	switch {
 	case b == nil:
@@ -120,22 +146,16 @@ func (bs *Bridges) Delete(name string) error {
 	case b.Number == 0:
 		return usererr.Errorf("%s: the bridge of weftd --name; expected one of add-br", name)
 	}
-	if err := bs.setup.Configuration.Update(func(tx *change.Tx) error { bs.withdraw(tx, b); return nil }); err != nil {
-		return err
-	}
-	b.stop() // without the configuration lock, because its connections take it
-	b.done.Wait()
-	bs.setup.Frames.Detach(b.Pipeline)
-	bs.setup.Log.Info("bridge deleted", "bridge", b.Name)
-	return nil
-}
-
-// withdraw deletes a bridge with all that it has. If that cannot be saved, the bridge stays.
-func (bs *Bridges) withdraw(tx *change.Tx, b *Bridge) {
 	bs.setup.Ports.DeleteAll(tx, b.Number)
 	bs.setup.Store.DeleteBridge(tx, b.Number, bs.setup.Pipeline.RemoveBridge(tx, b.Pipeline))
 	bs.remove(b)
-	tx.Undo(func(error) { bs.insert(b) })
+	deleted := change.State[[]*Bridge](tx, bs)
+	*deleted = append(*deleted, b)
+	tx.Undo(func(error) {
+		bs.insert(b)
+		*deleted = slices.DeleteFunc(*deleted, func(o *Bridge) bool { return o == b })
+	})
+	return nil
 }
 
 // enter adds a bridge to the switch.

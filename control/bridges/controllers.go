@@ -41,30 +41,31 @@ func (bs *Bridges) configured(b *Bridge) bool {
 
 // Modify changes the controllers and the fail mode of a bridge. On an error nothing
 // has changed.
-func (bs *Bridges) Modify(b *Bridge, mod api.ModBridge) (api.Bridge, error) {
-	bs.changing.Lock()
-	defer bs.changing.Unlock()
-	// The start restores the state of the first bridge in a transaction.
-	return change.Result(bs.setup.Configuration, func(tx *change.Tx) (api.Bridge, error) {
-		if bs.configured(b) {
-			return api.Bridge{}, usererr.Errorf("%s: weftd's configuration has its controllers; change controller and fail-mode there", b.Name)
-		}
-		if bs.Numbered(b.Number) != b {
-			return api.Bridge{}, bs.noBridge(b.Name) // deleted meanwhile
-		}
-		s := b.saved()
-		if mod.FailMode != "" {
-			s.FailMode = mod.FailMode
-		}
-		if mod.Controllers != nil {
-			s.Controllers = *mod.Controllers
-		}
-		if err := bs.follow(tx, b, &s, mod.Bare); err != nil {
-			return api.Bridge{}, err
-		}
-		bs.setup.Log.Info("controllers of a bridge set", "bridge", b.Name, "controllers", s.Controllers, "fail_mode", s.FailMode)
-		return bs.Describe(b), nil
-	})
+func (bs *Bridges) Modify(b *Bridge, mod api.ModBridge) (modified api.Bridge, err error) {
+	err = bs.Change(func(tx *change.Tx) (err error) { modified, err = bs.ModifyIn(tx, b, mod); return err })
+	return modified, err
+}
+
+// ModifyIn changes a bridge like Modify, as a part of a transaction of Change.
+func (bs *Bridges) ModifyIn(tx *change.Tx, b *Bridge, mod api.ModBridge) (api.Bridge, error) {
+	if bs.configured(b) {
+		return api.Bridge{}, usererr.Errorf("%s: weftd's configuration has its controllers; change controller and fail-mode there", b.Name)
+	}
+	if bs.Numbered(b.Number) != b {
+		return api.Bridge{}, bs.noBridge(b.Name) // deleted meanwhile
+	}
+	s := b.saved()
+	if mod.FailMode != "" {
+		s.FailMode = mod.FailMode
+	}
+	if mod.Controllers != nil {
+		s.Controllers = *mod.Controllers
+	}
+	if err := bs.follow(tx, b, &s, mod.Bare); err != nil {
+		return api.Bridge{}, err
+	}
+	bs.setup.Log.Info("controllers of a bridge set", "bridge", b.Name, "controllers", s.Controllers, "fail_mode", s.FailMode)
+	return bs.Describe(b), nil
 }
 
 // saved returns the settings of a bridge as the state has them.

@@ -55,6 +55,13 @@ func (tx *Tx) Undo(undo func(cause error)) { tx.undo = append(tx.undo, undo) }
 // if the transaction cannot be saved: the commit then returns an *UnsavedError.
 func (tx *Tx) Lasts() { tx.lasts = true }
 
+// Lasting reports whether the transaction has such changes.
+func (tx *Tx) Lasting() bool { return tx.lasts }
+
+// ShowNow does the work of the stage Show now, so that further changes find the ports of the changes
+// so far.
+func (tx *Tx) ShowNow() { _ = tx.run(Walk) } // work of this stage returns no error
+
 // UnsavedError reports changes that are in force but not saved. A restart of control loses them.
 type UnsavedError struct{ cause error }
 

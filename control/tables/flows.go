@@ -44,6 +44,16 @@ func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	})
 }
 
+// AddFlows adds or changes the flows of a file, as a part of the transaction tx. A line of the file
+// may begin with another command.
+func (ts *Tables) AddFlows(tx *change.Tx, text string) error {
+	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, ts.bridge.Names(pipeline.ByName))
+	if err == nil {
+		_, err = ts.apply(tx, mods)
+	}
+	return err
+}
+
 // maxNotes limits the notes in an answer. Further notes are left out.
 const maxNotes = 10
 

@@ -25,47 +25,53 @@ var meterCommands = map[string]openflow.MeterCommand{
 // ChangeGroups applies a change of groups as a whole; after an error nothing has
 // changed. When it returns, no frame uses the old groups.
 func (ts *Tables) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
+	return change.Result(ts.configuration, func(tx *change.Tx) (api.TableChanged, error) { return ts.ChangeGroupsIn(tx, c) })
+}
+
+// ChangeGroupsIn changes groups like ChangeGroups, as a part of the transaction tx.
+func (ts *Tables) ChangeGroupsIn(tx *change.Tx, c api.ChangeTable) (api.TableChanged, error) {
 	command, ok := groupCommands[c.Op]
 	if !ok {
 		return api.TableChanged{}, usererr.Errorf("op %q: expected add, modify, put or delete", c.Op)
 	}
-	return change.Result(ts.configuration, func(tx *change.Tx) (api.TableChanged, error) {
-		view := ts.bridge.Names(pipeline.ByName)
-		var mods []openflow.GroupMod
-		var err error
-		if c.File {
-			mods, err = openflow.ParseGroupMods(strings.NewReader(c.Text), command, view)
-		} else {
-			mods = make([]openflow.GroupMod, 1)
-			mods[0], err = openflow.ParseGroupMod(c.Text, command, view)
-		}
-		if err != nil {
-			return api.TableChanged{}, usererr.Mark(err)
-		}
-		return tableChanged(len(mods))(ts.bridge.ApplyGroups(tx, mods))
-	})
+	view := ts.bridge.Names(pipeline.ByName)
+	var mods []openflow.GroupMod
+	var err error
+	if c.File {
+		mods, err = openflow.ParseGroupMods(strings.NewReader(c.Text), command, view)
+	} else {
+		mods = make([]openflow.GroupMod, 1)
+		mods[0], err = openflow.ParseGroupMod(c.Text, command, view)
+	}
+	if err != nil {
+		return api.TableChanged{}, usererr.Mark(err)
+	}
+	return tableChanged(len(mods))(ts.bridge.ApplyGroups(tx, mods))
 }
 
 // ChangeMeters is ChangeGroups for meters.
 func (ts *Tables) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
+	return change.Result(ts.configuration, func(tx *change.Tx) (api.TableChanged, error) { return ts.ChangeMetersIn(tx, c) })
+}
+
+// ChangeMetersIn changes meters like ChangeMeters, as a part of the transaction tx.
+func (ts *Tables) ChangeMetersIn(tx *change.Tx, c api.ChangeTable) (api.TableChanged, error) {
 	command, ok := meterCommands[c.Op]
 	if !ok {
 		return api.TableChanged{}, usererr.Errorf("op %q: expected add, modify or delete", c.Op)
 	}
-	return change.Result(ts.configuration, func(tx *change.Tx) (api.TableChanged, error) {
-		var mods []openflow.MeterMod
-		var err error
-		if c.File {
-			mods, err = openflow.ParseMeterMods(strings.NewReader(c.Text), command)
-		} else {
-			mods = make([]openflow.MeterMod, 1)
-			mods[0], err = openflow.ParseMeterMod(c.Text, command)
-		}
-		if err != nil {
-			return api.TableChanged{}, usererr.Mark(err)
-		}
-		return tableChanged(len(mods))(ts.bridge.ApplyMeters(tx, mods))
-	})
+	var mods []openflow.MeterMod
+	var err error
+	if c.File {
+		mods, err = openflow.ParseMeterMods(strings.NewReader(c.Text), command)
+	} else {
+		mods = make([]openflow.MeterMod, 1)
+		mods[0], err = openflow.ParseMeterMod(c.Text, command)
+	}
+	if err != nil {
+		return api.TableChanged{}, usererr.Mark(err)
+	}
+	return tableChanged(len(mods))(ts.bridge.ApplyMeters(tx, mods))
 }
 
 // tableChanged describes the result of n changes of groups or meters. Its count of

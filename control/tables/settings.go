@@ -13,13 +13,16 @@ import (
 // ModTable changes settings of flow tables: the limit of flows, and eviction at the
 // limit. After an error no setting has changed. ModTable removes no flow.
 func (ts *Tables) ModTable(mod api.ModTable) error {
-	return ts.configuration.Update(func(tx *change.Tx) error {
-		return ts.bridge.Configure(tx, mod.Table, func(c *ofproto.TableConfig) error {
-			if err := c.SetWords(mod.Settings); err != nil {
-				return usererr.Mark(err)
-			}
-			return nil
-		})
+	return ts.configuration.Update(func(tx *change.Tx) error { return ts.ModTableIn(tx, mod) })
+}
+
+// ModTableIn changes settings like ModTable, as a part of the transaction tx.
+func (ts *Tables) ModTableIn(tx *change.Tx, mod api.ModTable) error {
+	return ts.bridge.Configure(tx, mod.Table, func(c *ofproto.TableConfig) error {
+		if err := c.SetWords(mod.Settings); err != nil {
+			return usererr.Mark(err)
+		}
+		return nil
 	})
 }
 

@@ -14,6 +14,11 @@ import (
 
 // ChangeTLVs changes the bridge's TLV map, completely or not at all.
 func (ts *Tables) ChangeTLVs(request api.ChangeTLVs) error {
+	return ts.configuration.Update(func(tx *change.Tx) error { return ts.ChangeTLVsIn(tx, request) })
+}
+
+// ChangeTLVsIn changes the TLV map like ChangeTLVs, as a part of the transaction tx.
+func (ts *Tables) ChangeTLVsIn(tx *change.Tx, request api.ChangeTLVs) error {
 	mod := openflow.TLVMod{}
 	switch request.Op {
 	case "add":
@@ -29,14 +34,12 @@ func (ts *Tables) ChangeTLVs(request api.ChangeTLVs) error {
 	if mod.Mappings, err = openflow.ParseTLVMappings(request.Text); err != nil {
 		return usererr.Mark(err)
 	}
-	return ts.configuration.Update(func(tx *change.Tx) error {
-		err = ts.bridge.ChangeTLVs(tx, &mod)
-		var input *openflow.CodedError
-		if errors.As(err, &input) {
-			return usererr.Mark(err)
-		}
-		return err
-	})
+	err = ts.bridge.ChangeTLVs(tx, &mod)
+	var input *openflow.CodedError
+	if errors.As(err, &input) {
+		return usererr.Mark(err)
+	}
+	return err
 }
 
 // TLVMap returns the bridge's TLV map.
