@@ -106,7 +106,7 @@ func TestDefaultMegaflows(t *testing.T) {
 		memory  uint64
 		workers int
 		want    int
-	}{{0, 1, leastDefault}, {2 * gib, 1, leastDefault}, {8 * gib, 1, 1 << 19}, {24 * gib, 1, mostDefault}, {16 * gib, 8, leastDefault}, {1 << 50, 64, mostDefault}} {
+	}{{0, 1, leastDefault}, {2 * gib, 1, leastDefault}, {8 * gib, 1, 1 << 19}, {24 * gib, 1, 1 << 20}, {48 * gib, 1, mostDefault}, {16 * gib, 8, leastDefault}, {1 << 50, 64, mostDefault}} {
 		if n := DefaultMegaflows(c.memory, c.workers); n != c.want {
 			t.Errorf("%d GiB, %d workers: %d megaflows, want %d", c.memory/gib, c.workers, n, c.want)
 		}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"weft/api"
 	"weft/packet"
 	"weft/vhost"
@@ -26,7 +28,7 @@ func guestAttacks() []*attack {
 			setup: missSetup, play: flood(anyFlow)},
 		{name: "heavy-misses", attacker: "guest", summary: "frames of which every one misses, in a pipeline of 2,000 resubmits to a flow of 60 actions",
 			setup: heavySetup, play: flood(anyFlow)},
-		{name: "mac-flood", memory: 512 << 20, attacker: "guest", summary: "invents source addresses without end",
+		{name: "mac-flood", memory: megaflowBytes(), attacker: "guest", summary: "invents source addresses without end",
 			setup: member(fmt.Sprint("vni=", memberVNI)), play: flood(inventedSource)},
 		{name: "mac-of-another-vni", exclusive: true, attacker: "guest", summary: "sends as a bystander of another VNI",
 			setup: member("vni=5"), play: flood(bystandersSource)},
@@ -52,6 +54,16 @@ func guestAttacks() []*attack {
 		{name: "small-segments", attacker: "guest", summary: "frames of 64 KiB that are cut into segments of 33 bytes, from 16 queues",
 			setup: smallSegments, play: cutSmall, exclusive: true},
 	}
+}
+
+// megaflowBytes returns the memory that one guest's megaflows may take in control: half of what the
+// default of the caches may take altogether, a tenth of the machine's memory.
+func megaflowBytes() int64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 512 << 20
+	}
+	return max(512<<20, int64(info.Totalram)*int64(info.Unit)/20)
 }
 
 // sender returns the setup function of an attack. It attaches a guest until the attack

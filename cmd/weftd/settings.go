@@ -88,7 +88,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.VsockAllow, "vsock-allow", "", "roles of further CIDs over vsock, as in 5=read,7=write,2=none; CID 1 is any process of this machine")
 	f.StringVar(&s.Metrics, "metrics", "", "address of a Prometheus listener, as in 127.0.0.1:9100")
 	f.IntVar(&s.GuestMemory, "guest-memory-gib", 0, "largest memory of one guest, GiB (default: twice the machine's, at least 2048)")
-	f.IntVar(&s.Megaflows, "megaflows", 0, "room for megaflows in each worker's cache, a power of two (default: by the machine's memory, 262144 to 524288); memory is used as they come")
+	f.IntVar(&s.Megaflows, "megaflows", 0, "room for megaflows in each worker's cache, a power of two (default: by the machine's memory, 262144 to 2097152); memory is used as they come")
 	f.IntVar(&s.Connections, "connections", 0, "room for tracked connections, a power of two (default: 1048576); memory is used as they come")
 	f.StringVar(&s.Central, "central", "", "addresses of weft-central, HOST:PORT[,HOST:PORT...], whose declaration the switch follows")
 	f.StringVar(&s.Certs, "central-certs", defaultCerts, "directory of the host's certificate for weft-central: ca.pem, cert.pem, key.pem")

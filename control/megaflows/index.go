@@ -14,6 +14,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"weft/flowtable"
 	"weft/internal/share"
@@ -36,7 +37,7 @@ type Megaflow struct {
 	Generation uint32
 	hash       uint32      // hash of its match in Index.index
 	record     *maskRecord // mask of its key; Admit sets it
-	key        []uint64    // words of its key, as maskRecord.words
+	longKey    *[]uint64   // words of its key if keyRoom is too small for them
 	Actions    []flowtable.Action
 	MadeNS     uint64
 	UsedNS     uint64 // time of the last hit, or MadeNS
@@ -45,7 +46,7 @@ type Megaflow struct {
 	RuleRows  []uint32        // rows of Rules in the counter region
 	Counted   *Counted        // nil: its frames count only for rules
 	Teaches   *Teaching       // nil: its frames teach nothing
-	Tables    xlate.TableSet  // tables looked up
+	Tables    *xlate.TableSet // tables looked up; megaflows share it
 	addresses []addressUse    // addresses on which the translation depends
 	UsedPorts bool
 	// Brief is true if the translation lacked something that may appear without a notice: an
@@ -76,20 +77,28 @@ type Teaching struct {
 	Finished []ofproto.Finished
 }
 
+// words returns the words of the key, as maskRecord.words.
+func (m *Megaflow) words() []uint64 {
+	if m.longKey != nil {
+		return *m.longKey
+	}
+	return m.keyRoom[:len(m.record.words)]
+}
+
 // Key returns the key of a megaflow in the index. Bits outside of the mask are 0.
 func (m *Megaflow) Key() (key flowtable.Key) {
-	for i, word := range m.record.words {
-		key[word] = m.key[i]
+	for i, word := range m.words() {
+		key[m.record.words[i]] = word
 	}
 	return key
 }
 
 // Recirc returns the recirc_id of the key.
 func (m *Megaflow) Recirc() uint32 {
-	if len(m.key) == 0 || m.record.words[0] != flowtable.WPort {
+	if len(m.record.words) == 0 || m.record.words[0] != flowtable.WPort {
 		return 0
 	}
-	return (&flowtable.Key{flowtable.WPort: m.key[0]}).Recirc()
+	return (&flowtable.Key{flowtable.WPort: m.words()[0]}).Recirc()
 }
 
 // SetActions copies the actions to m, which is not in the index yet.
@@ -125,10 +134,25 @@ func (m *Megaflow) Mask() *flowtable.Key { return &m.record.mask }
 // SetEffects copies the side effects of the translation t to m, except the counted
 // rules and groups.
 func (m *Megaflow) SetEffects(t *xlate.Translation) {
-	m.UsedPorts, m.Brief, m.MustAsk, m.Tables, m.Teaches = t.UsedPorts, t.Question.Valid() || t.Refused, t.MustAsk, t.Tables, nil
+	m.UsedPorts, m.Brief, m.MustAsk, m.Teaches = t.UsedPorts, t.Question.Valid() || t.Refused, t.MustAsk, nil
+	m.Tables = sharedTables(&t.Tables)
 	if len(t.Learns) > 0 || len(t.Learned) > 0 || len(t.Finished) > 0 {
 		m.Teaches = &Teaching{t.Learns, t.Learned, t.Finished}
 	}
+}
+
+// recentTables is the result of the last call of sharedTables.
+var recentTables atomic.Pointer[xlate.TableSet]
+
+// sharedTables returns a copy of tables. Equal sets in a row have one copy, because most
+// translations look up the same tables, and a set is an eighth of a megaflow's memory.
+func sharedTables(tables *xlate.TableSet) *xlate.TableSet {
+	if recent := recentTables.Load(); recent != nil && *recent == *tables {
+		return recent
+	}
+	fresh := *tables
+	recentTables.Store(&fresh)
+	return &fresh
 }
 
 // Index has the megaflows in the workers' caches. It assigns a slot to each.
@@ -225,14 +249,15 @@ func (f *Index) prefetch(list []Candidate) {
 
 // pack stores the words of key that the mask of record has.
 func (f *Index) pack(m *Megaflow, key *flowtable.Key, record *maskRecord) {
-	m.record, m.key = record, m.keyRoom[:0]
+	m.record, m.longKey = record, nil
 	if n := len(record.words); n > len(m.keyRoom) {
-		m.key = make([]uint64, 0, n)
+		long := make([]uint64, n)
+		m.longKey = &long
 	}
-	h := uint64(record.id)
-	for _, i := range record.words {
+	h, words := uint64(record.id), m.words()
+	for n, i := range record.words {
 		word := key[i] & record.mask[i]
-		m.key = append(m.key, word)
+		words[n] = word
 		hi, lo := bits.Mul64(word^f.seed[i], h^f.seed[(i+1)%flowtable.KeyWords])
 		h = hi ^ lo
 	}
@@ -243,7 +268,7 @@ func (f *Index) pack(m *Megaflow, key *flowtable.Key, record *maskRecord) {
 func (f *Index) contains(m *Megaflow) bool {
 	_, found := f.index.Find(m.hash, func(slot uint32) bool {
 		there := f.slots[slot]
-		return there.record == m.record && slices.Equal(there.key, m.key)
+		return there.record == m.record && slices.Equal(there.words(), m.words())
 	})
 	return found
 }

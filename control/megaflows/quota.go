@@ -21,7 +21,15 @@ const (
 	// quota. The timeout falls to LeastIdle as the quota fills (Stays).
 	Idle      = 10 * time.Second
 	LeastIdle = time.Second
+	// onceIdlePart is the part of the idle timeout for a megaflow that got a single frame, as
+	// those of a sender who invents addresses do: one in. Ports with 500,000 connections each, of
+	// which all get a frame in turn, need some seconds until the second one.
+	onceIdlePart = 2
 )
+
+// OnceIdle returns the idle timeout of megaflows that got a single frame. stays is that of the
+// other megaflows of their port.
+func OnceIdle(stays time.Duration) time.Duration { return max(stays/onceIdlePart, LeastIdle) }
 
 // NarrowMasks is the number of masks that narrow can return.
 const NarrowMasks = 2

@@ -29,6 +29,8 @@ func TestIdleMegaflowsExpire(t *testing.T) {
 	f.Add("priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop")
 	frame(1, 0x020000000001)
 	frame(1, 0x020000000002)
+	frame(1, 0x020000000001) // further frames, without which they expire sooner
+	frame(1, 0x020000000002)
 	f.age(megaflows.Idle * 6 / 10)
 	f.P.Sweep()
 	if n := f.P.Counts().Megaflows; n != 2 {
@@ -41,8 +43,29 @@ func TestIdleMegaflowsExpire(t *testing.T) {
 	if n := f.P.Counts().Megaflows; n != 1 {
 		t.Errorf("%d megaflows, of which one was hit", n)
 	}
-	f.Want("udp,dl_dst=02:00:00:00:00:01", "2/200")
-	f.Want("udp", "1/100")
+	f.Want("udp,dl_dst=02:00:00:00:00:01", "3/300")
+	f.Want("udp", "2/200")
+}
+
+// A megaflow with a single frame expires sooner than one with two.
+func TestMegaflowsOfOneFrameGoSooner(t *testing.T) {
+	f := newRig(t)
+	f.Add("priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop", "udp,actions=drop")
+	tx := f.Configuration.Begin() // no sweep before all frames have come
+	for _, dst := range []uint32{1, 2, 1} {
+		f.Worker().Frame(workertest.UDPKey(1, 3, dst, 9), 100)
+		f.Settle()
+	}
+	f.age(megaflows.OnceIdle(megaflows.Idle) + time.Second)
+	tx.Commit()
+	f.P.Sweep()
+	list := f.P.Index().List()
+	if len(list) != 1 {
+		t.Fatalf("%d megaflows stay, want 1", len(list))
+	}
+	if key := list[0].Key(); key[flowtable.WEthDst]>>16 != 0x020000000001 {
+		t.Errorf("the megaflow of %#x stays", key[flowtable.WEthDst]>>16)
+	}
 }
 
 // The sweep applies each port's own idle timeout.

@@ -89,12 +89,16 @@ func (s *sweeping) pull() {
 	}
 }
 
-// staysFor returns the idle timeout of megaflow m.
+// staysFor returns the idle timeout of megaflow m, whose frames have been counted.
 func (s *sweeping) staysFor(m *megaflows.Megaflow) time.Duration {
-	if stays, known := s.stays[m.Owner]; known {
-		return stays
+	stays, known := s.stays[m.Owner]
+	if !known {
+		stays = megaflows.Idle // its port had none at the start of the sweep
 	}
-	return megaflows.Idle // its port had none at the start of the sweep
+	if s.pl.counters.Slots[m.Slot].Packets <= 1 {
+		return megaflows.OnceIdle(stays)
+	}
+	return stays
 }
 
 // noteUses notes the recirc_ids, templates and options that megaflow m uses.
