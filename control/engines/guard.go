@@ -12,6 +12,7 @@ import (
 	"weft/control/watchdog"
 	"weft/control/workers"
 	"weft/engine"
+	"weft/internal/cpu"
 )
 
 // This file kills a hung engine without taking a lock, so that goroutines that wait for
@@ -51,6 +52,7 @@ func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 		})
 		if hung {
 			g.hang.Store(&h)
+			_ = cpu.Urgent() // until Supervise has replaced the engine; its process may end much later
 			client.Condemn()
 			es.SetTrouble(h.Text(es.portNameNow) + "; weftd is replacing the engine")
 		}

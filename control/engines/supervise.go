@@ -140,7 +140,8 @@ func (es *Engines) Supervise(ctx context.Context) {
 			}
 			pause = min(2*pause, mostRespawnPause)
 		}
-		born = time.Now() // the release below may take long
+		_ = cpu.ShortSlices() // guests do not wait any more
+		born = time.Now()     // the release below may take long
 		release(client, ended)
 	}
 }
