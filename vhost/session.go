@@ -365,8 +365,20 @@ func (s *Session) makeRecord() error {
 	return nil
 }
 
-// halt stops a running device, and stores the positions of its rings.
-func (s *Session) halt() {
+// halt stops a running device, and stores the positions of its rings. If the engine has not returned them,
+// they are in the guest's memory.
+func (s *Session) halt() { s.stopDevice(resumePosition) }
+
+// abandon is halt for a session that ends because its front end did something hostile. Nobody needs the
+// positions, and to read the guest's memory may take as long as the front end likes. In a hole of
+// gigabytes a thread waits in the kernel and keeps its processor of the Go runtime, of which control has
+// one for each core without a worker. So control stood still.
+func (s *Session) abandon() {
+	s.stopDevice(func(DeviceSpec, []int, VringSpec) (uint16, error) { return 0, nil })
+}
+
+// stopDevice is halt with a function that returns a position that the engine has not returned.
+func (s *Session) stopDevice(position func(s DeviceSpec, fds []int, v VringSpec) (uint16, error)) {
 	if !s.running {
 		return
 	}
@@ -385,7 +397,7 @@ func (s *Session) halt() {
 	spec, fds := s.front.spec(s.cfg.MTU, true)
 	for _, v := range spec.Vrings {
 		if _, ok := known[v.Index]; !ok {
-			at, err := resumePosition(spec, fds, v)
+			at, err := position(spec, fds, v)
 			if err != nil {
 				s.log.Warn("vhost-user: cannot read the position of a ring", "vring", v.Index, "error", err)
 				continue
@@ -434,6 +446,7 @@ func (s *Session) disconnect(ctx context.Context, w *wire, err error) {
 	switch {
 	case reason != "":
 		s.signalErrors()
+		s.abandon()
 	case err == nil || errors.Is(err, io.EOF):
 		reason, level = "front end closed the connection", slog.LevelInfo
 	default:

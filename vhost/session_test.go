@@ -549,6 +549,42 @@ func TestSessionBreak(t *testing.T) {
 	r.echo(t, fresh, 1)
 }
 
+// forgetful is a Backend whose Stop returns no positions, like an engine that has hung.
+type forgetful struct{ *vhosttest.Engine }
+
+func (f forgetful) Stop() ([]byte, error) {
+	_, err := f.Engine.Stop()
+	return nil, err
+}
+
+// TestBrokenSessionLeavesMemoryAlone: control does not read the memory of a front end that has made the
+// engine hang, because it would hang, too. The file is shortened here, so that a reading is logged.
+func TestBrokenSessionLeavesMemoryAlone(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
+		var err error
+		if r.Session, err = vhost.NewSession(r.config(false), forgetful{r.engine}); err != nil {
+			t.Fatal(err)
+		}
+		r.run(t)
+		g := guest(t, vhosttest.Options{Features: features})
+		f := r.attach(t, g)
+		r.engine.Kill() // it does not touch the memory any more
+		if err := unix.Ftruncate(g.FD(), 0); err != nil {
+			t.Fatal(err)
+		}
+		if broken {
+			r.Break("it has hung the engine")
+		} else {
+			f.Close()
+		}
+		eventually(t, "disconnect", func() bool { return !r.Status().Connected })
+		if got := r.log.count("cannot read the position of a ring") == 0; got != broken {
+			t.Errorf("broken %v: log\n%s", broken, r.log)
+		}
+	}
+}
+
 // TestSessionStartFails: the session closes the connection if the engine refuses the
 // device.
 func TestSessionStartFails(t *testing.T) {
