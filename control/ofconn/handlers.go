@@ -6,6 +6,7 @@ import (
 	"weft/internal/clock"
 	"weft/openflow"
 	"weft/openflow/ofp"
+	"weft/openflow/ofproto"
 )
 
 // handler answers one kind of request.
@@ -138,12 +139,16 @@ func (c *Conn) describe(r *ofp.Request) error {
 // the same.
 const flagInvalidTTL = 1 << 2
 
-// switchConfig returns the configuration for get_config. Fragments are always treated
-// normally.
+// fragmentFlags are the bits of a configuration's flags that say how fragments are treated.
+const fragmentFlags = 3
+
+// switchConfig returns the configuration for get_config.
 func (c *Conn) switchConfig() ofp.SwitchConfig {
+	fragments := c.service.setup.Switch.Fragments()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	config := c.config
+	config.Flags = uint16(fragments)
 	if c.version == openflow.Version10 && c.async.PacketIn[0]&(1<<ofp.ReasonInvalidTTL) != 0 {
 		config.Flags |= flagInvalidTTL
 	}
@@ -156,11 +161,16 @@ func (c *Conn) setConfig(r *ofp.Request) error {
 		return err
 	}
 	expired := config.Flags&flagInvalidTTL != 0
-	if config.Flags != 0 {
-		if c.version != openflow.Version10 {
-			return refused(openflow.ErrConfigBadFlags, "set_config: expected normal treatment of fragments")
+	if c.version == openflow.Version10 {
+		config.Flags &^= flagInvalidTTL
+	}
+	switch mode := ofproto.Fragments(config.Flags); {
+	case config.Flags > fragmentFlags || mode != ofproto.FragmentsNormal && mode != ofproto.FragmentsDrop && mode != ofproto.FragmentsNXMatch:
+		if c.version != openflow.Version10 { // OpenFlow 1.0 has no error code for unsupported flags
+			return refused(openflow.ErrConfigBadFlags, "set_config: expected fragments normal, drop or nx-match")
 		}
-		config.Flags = 0 // OpenFlow 1.0 has no error code for unsupported flags
+	case mode != c.service.setup.Switch.Fragments():
+		c.service.setup.Switch.SetFragments(mode)
 	}
 	c.config = config
 	c.mu.Lock()

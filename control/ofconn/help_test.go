@@ -30,6 +30,8 @@ type fakeSwitch struct {
 	ports   []Port
 	service *Service             // gets the events of ApplyEach, or is nil
 	scanned func([]ofproto.Rule) // runs at the end of ScanRules, or is nil
+
+	fragments ofproto.Fragments
 }
 
 func (f *fakeSwitch) ApplyEach(mods []openflow.FlowMod, author Author) []error {
@@ -154,6 +156,10 @@ func (f *fakeSwitch) SetPortConfig(number, config uint32) error {
 	return nil
 }
 func (f *fakeSwitch) FlushConnections(*ofp.CTMatch) error { return nil }
+
+func (f *fakeSwitch) Fragments() ofproto.Fragments { return f.fragments }
+
+func (f *fakeSwitch) SetFragments(mode ofproto.Fragments) { f.fragments = mode }
 func (f *fakeSwitch) flows() (n int)                      { f.mu.Lock(); defer f.mu.Unlock(); return f.tables.Len() }
 func (f *fakeSwitch) rule(slot uint32) (r ofproto.Rule, ok bool) {
 	f.mu.Lock()

@@ -91,6 +91,9 @@ type Switch interface {
 	Send(request *openflow.PacketOut) error
 	// Resume continues a paused frame.
 	Resume(request *ofp.ResumeRequest) error
+	// Fragments returns how look-ups treat fragments, and SetFragments changes it.
+	Fragments() ofproto.Fragments
+	SetFragments(mode ofproto.Fragments)
 	// FlushConnections removes the tracked connections that m selects.
 	FlushConnections(m *ofp.CTMatch) error
 }

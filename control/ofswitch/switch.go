@@ -233,6 +233,14 @@ func (s *Switch) Resume(r *ofp.ResumeRequest) error {
 	return s.inForce("flows of learn actions", s.bridge.Resume(&openflow.PacketOut{Flow: r.Metadata.Value, Frame: r.Frame}, r.Continuation))
 }
 
+// Fragments returns how look-ups treat fragments.
+func (s *Switch) Fragments() ofproto.Fragments { return s.bridge.Fragments() }
+
+// SetFragments changes how look-ups treat fragments, until control starts again.
+func (s *Switch) SetFragments(mode ofproto.Fragments) {
+	s.configuration.Do(func(tx *change.Tx) { s.bridge.SetFragments(tx, mode) })
+}
+
 // FlushConnections removes the tracked connections that m selects.
 func (s *Switch) FlushConnections(m *ofp.CTMatch) error {
 	tuple := func(t *ofp.CTTuple) conntrack.TupleFilter {

@@ -286,6 +286,22 @@ func (b *Bridge) SendExceptions(tx *change.Tx, misses, expired bool) {
 	pl.walks(tx).full = true
 }
 
+// SetFragments changes how the bridge's look-ups treat fragments.
+func (b *Bridge) SetFragments(tx *change.Tx, mode ofproto.Fragments) {
+	pl := b.pl
+	pl.mu.Lock()
+	b.tables.SetFragments(mode)
+	pl.mu.Unlock()
+	pl.walks(tx).full = true
+}
+
+// Fragments returns how the bridge's look-ups treat fragments.
+func (b *Bridge) Fragments() ofproto.Fragments {
+	b.pl.mu.RLock()
+	defer b.pl.mu.RUnlock()
+	return b.tables.Fragments()
+}
+
 // alter calls apply, which changes the tables. It assigns each added rule a row (an
 // entry of the counter region). It returns the rows of removed rules, which the caller
 // releases after revalidation.

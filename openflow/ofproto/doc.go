@@ -20,7 +20,7 @@
 //	centraltable.go                       the table of weft-central's flows
 //
 // The owner of the Tables guards them, for example with a sync.RWMutex. These methods need
-// exclusive access to the Tables of all bridges: ChangeTLVs, Configure, SendExceptions,
+// exclusive access to the Tables of all bridges: ChangeTLVs, Configure, SendExceptions, SetFragments,
 // Expire, RefreshLearned, Finished.ReduceTimeouts, and each method whose name begins with Apply
 // or Credit. All other methods, and translations, may run concurrently with each other.
 package ofproto

@@ -47,6 +47,7 @@ type Tables struct {
 	// SendExceptions.
 	missToController    bool
 	expiredToController bool
+	fragments           Fragments
 	tlvs                atomic.Pointer[openflow.TLVMap] // parsers and formatters read it without a lock
 }
 
@@ -153,6 +154,29 @@ func (p *Tables) SendExceptions(misses, expired bool) {
 	p.missToController, p.expiredToController = misses, expired
 	p.generation++
 }
+
+// Fragments says how look-ups treat fragments of IP frames. The values are those of
+// OFPC_FRAG_* and of Open vSwitch's NX_MATCH on the wire.
+type Fragments uint8
+
+const (
+	// FragmentsNormal: tp_src, tp_dst and the ICMP fields of all fragments are 0, also those
+	// of the first one, so all fragments of a datagram match the same flows.
+	FragmentsNormal Fragments = 0
+	// FragmentsDrop: no look-up finds a flow, the frame is dropped.
+	FragmentsDrop Fragments = 1
+	// FragmentsNXMatch: the first fragment has its ports, later ones have 0.
+	FragmentsNXMatch Fragments = 3
+)
+
+// SetFragments changes how look-ups treat fragments.
+func (p *Tables) SetFragments(mode Fragments) {
+	p.fragments = mode
+	p.generation++
+}
+
+// Fragments returns how look-ups treat fragments.
+func (p *Tables) Fragments() Fragments { return p.fragments }
 
 // SendsMisses reports whether frames that match no flow go to the controller.
 func (p *Tables) SendsMisses() bool { return p.missToController }

@@ -40,7 +40,17 @@ func slowLookup(p *ofproto.Tables, table uint8, f *openflow.Flow) *ofproto.Rule 
 			twin.Add(r, r.Priority, r.Match, r.Actions)
 		}
 	}
-	r, _ := twin.Lookup(f)
+	seen := *f
+	if fragment := f[flowtable.WIP]>>flowtable.FragShift&flowtable.FragAny != 0; fragment {
+		switch p.Fragments() {
+		case ofproto.FragmentsDrop:
+			return nil
+		case ofproto.FragmentsNormal:
+			openflow.WholeField(openflow.FTCPSrc).Put(&seen, openflow.Value128{}, openflow.Ones(16))
+			openflow.WholeField(openflow.FTCPDst).Put(&seen, openflow.Value128{}, openflow.Ones(16))
+		}
+	}
+	r, _ := twin.Lookup(&seen)
 	return r
 }
 
@@ -888,6 +898,7 @@ func (in *interpreter) sendIn(number uint32, s fdb.Segment) {
 func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	p := ofproto.NewTables(ofproto.Limits{})
+	p.SetFragments([]ofproto.Fragments{ofproto.FragmentsNormal, ofproto.FragmentsNXMatch, ofproto.FragmentsNormal, ofproto.FragmentsDrop}[seed/2%4])
 	texts := addDistinct(t, r, p)
 	env := newEnv()
 	env.setEncaps()

@@ -20,7 +20,7 @@ func TestPrefixesAreNotExact(t *testing.T) {
 		{"inside", "priority=40000,ip,nw_src=10.0.0.0/24,actions=4\nactions=2", "in_port=1,ip,nw_src=10.0.0.1", "ip,in_port=1,nw_src=10.0.0.0/24"},
 		{"another length", "priority=40000,ip,nw_dst=10.0.0.0/8,actions=4\npriority=50000,ip,nw_dst=192.168.7.1,actions=5\nactions=2",
 			"in_port=1,ip,nw_dst=10.9.9.9", "ip,in_port=1,nw_dst=10.0.0.0/8"},
-		{"port", "priority=40000,tcp,tp_dst=80,actions=drop\nactions=2", "in_port=1,tcp,tp_dst=443", "tcp,in_port=1,tp_dst=0x100/0xff00"},
+		{"port", "priority=40000,tcp,tp_dst=80,actions=drop\nactions=2", "in_port=1,tcp,tp_dst=443", "tcp,in_port=1,nw_frag=no,tp_dst=0x100/0xff00"},
 		{"ipv6", "priority=40000,ipv6,ipv6_dst=2001:db8::/32,actions=drop\nactions=2", "in_port=1,ipv6,ipv6_dst=fe80::1", "ipv6,in_port=1,ipv6_dst=fe80::/16"},
 		{"tunnel", "priority=40000,tun_src=192.0.2.0/24,actions=drop\nactions=2", "in_port=1,tun_src=10.0.0.1", "tun_src=10.0.0.0/8,in_port=1"},
 		{"not a prefix", "priority=40000,ip,nw_src=0.0.0.1/0.0.0.1,actions=drop\nactions=2", "in_port=1,ip,nw_src=10.0.0.2", "ip,in_port=1,nw_src=0.0.0.0/0.0.0.1"},

@@ -35,11 +35,11 @@ func TestResubmitWithTuple(t *testing.T) {
 		name, frame, src, dst, mask, actions string
 	}{
 		{"data of a reply", "in_port=3,tcp,nw_src=10.9.9.9,nw_dst=10.8.8.8,tp_src=20,tp_dst=5000", "10.0.0.1", "10.0.0.2",
-			"ct_state=+est,ct_nw_src=10.0.0.1,ct_nw_dst=10.0.0.2,ct_nw_proto=6,ct_tp_src=1000,ct_tp_dst=21,ip,in_port=3", "2"},
+			"ct_state=+est,ct_nw_src=10.0.0.1,ct_nw_dst=10.0.0.2,ct_nw_proto=6,ct_tp_src=1000,ct_tp_dst=21,ip,in_port=3,nw_frag=no", "2"},
 		{"UDP frame of a TCP connection", "in_port=3,udp,nw_src=10.9.9.9,nw_dst=10.8.8.8", "10.0.0.1", "10.0.0.2",
-			"ct_state=+est,ct_nw_src=10.0.0.1,ct_nw_dst=10.0.0.2,ct_nw_proto=6,ct_tp_src=1000,ct_tp_dst=21,ip,in_port=3", "2"},
+			"ct_state=+est,ct_nw_src=10.0.0.1,ct_nw_dst=10.0.0.2,ct_nw_proto=6,ct_tp_src=1000,ct_tp_dst=21,ip,in_port=3,nw_frag=no", "2"},
 		{"IPv6", "in_port=3,udp6,ipv6_src=fc00::9", "fc00::1", "fc00::2",
-			"ct_state=+est,ct_ipv6_src=fc00::1,ct_nw_proto=6,ct_tp_dst=21,ipv6,in_port=3", "2"},
+			"ct_state=+est,ct_ipv6_src=fc00::1,ct_nw_proto=6,ct_tp_dst=21,ipv6,in_port=3,nw_frag=no", "2"},
 		{"without a tuple", "in_port=3,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=1000,tp_dst=21", "", "", "ct_state=+est,ct_nw_proto=0,ip", "drop(flow-drop)"},
 		{"ARP", "in_port=3,arp", "", "", "ct_state=+est,arp,in_port=3", "4"},
 	} {

@@ -141,6 +141,8 @@ type xlate struct {
 	tables       TableSet
 	addresses    []fdb.Ref // at most maxAddressRefs
 	usedPorts    bool
+	portless     openflow.Flow // the flow of a fragment without its ports, for a look-up
+	lookingUp    bool          // a look-up reads the flow, not an action
 	// sentOptions and sentMeta are in force for the next tunnel output (setTunnelFields).
 	sentOptions string
 	sentMeta    uint64
@@ -274,12 +276,44 @@ func (x *xlate) lookup(table uint8) (r *ofproto.Rule, conj uint32) {
 		x.note("no flow matches a packet without an Ethernet header")
 		return nil, 0
 	}
-	r, conj = x.p.Lookup(table, &x.flow, x)
+	flow, dropped := x.fragment()
+	if dropped {
+		x.noteDrop(packet.DropBadFragment)
+		x.note("the bridge drops fragments (set-frags drop)")
+		return nil, 0
+	}
+	x.lookingUp = true
+	r, conj = x.p.Lookup(table, flow, x)
+	x.lookingUp = false
 	if r == nil && len(x.unmatched) < maxMissed {
 		x.unmatched = append(x.unmatched, ofproto.BridgeTable{Bridge: x.p.Bridge(), Table: table})
 	}
 	return r, conj
 }
+
+// fragment returns the flow as look-ups see it: the bridge decides whether a first fragment has
+// its ports. dropped is true if the bridge drops fragments. VisitWord notes in the megaflow
+// whether the frame is a fragment when the look-up reads ports.
+func (x *xlate) fragment() (flow *openflow.Flow, dropped bool) {
+	mode, is := x.p.Fragments(), x.flow[flowtable.WIP]>>flowtable.FragShift&flowtable.FragAny != 0
+	switch {
+	case mode == ofproto.FragmentsDrop:
+		x.VisitWord(flowtable.WIP, fragmentBits)
+		return &x.flow, is
+	case mode == ofproto.FragmentsNormal && is:
+		x.portless = x.flow
+		x.portless[flowtable.WL4] &^= ports
+		return &x.portless, false
+	}
+	return &x.flow, false
+}
+
+const (
+	// ports is the part of the word WL4 that has tp_src and tp_dst.
+	ports = 0xffffffff << flowtable.TPDstShift
+	// fragmentBits is the part of the word WIP that has ip_frag.
+	fragmentBits = (flowtable.FragAny | flowtable.FragLater) << flowtable.FragShift
+)
 
 // noteOf returns the remark on a look-up through a conjunction.
 func noteOf(conj uint32) string {

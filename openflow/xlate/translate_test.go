@@ -136,7 +136,7 @@ func TestTranslation(t *testing.T) {
 		{"set for another", "actions=mod_nw_src:1.1.1.1,2", "in_port=1,arp", "arp,in_port=1", "2"},
 		{"answer to a solicitation", "icmp6,icmp_type=135,actions=set_field:136->icmpv6_type,resubmit(,1)\n" +
 			"table=1,icmp6,icmp_type=136,actions=set_field:00:00:00:00:00:09->nd_tll,set_field:2->nd_options_type,set_field:0x60000000->nd_reserved,in_port",
-			"in_port=1,icmp6,icmp_type=135,nd_target=fe80::1,nd_options_type=1", "icmp6,in_port=1,nw_frag=not_later,icmp_type=135,icmp_code=0",
+			"in_port=1,icmp6,icmp_type=135,nd_target=fe80::1,nd_options_type=1", "icmp6,in_port=1,nw_frag=no,icmp_type=135,icmp_code=0",
 			"set(nd_ext(nd_reserved=1610612736)),set(nd_ext(nd_options_type=2)),set(nd(tll=00:00:00:00:00:09)),set(icmp(type=136)),1"},
 		{"push", "actions=push_vlan:0x8100,set_field:4101->vlan_vid,2", "in_port=1", "in_port=1",
 			"push_vlan(tpid=0x8100,vid=5,pcp=0),2"},

@@ -5,6 +5,7 @@ package xlate
 import (
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 )
 
 // This file reads the frame. A translation notes each bit that it reads in the megaflow's
@@ -22,6 +23,10 @@ func (x *xlate) VisitWord(word int, mask uint64) {
 		// all its bits
 		if mask>>32 != 0 {
 			mask |= 0xffffffff << 32
+		}
+	case flowtable.WL4:
+		if mask&ports != 0 && x.lookingUp && x.p.Fragments() == ofproto.FragmentsNormal {
+			x.VisitWord(flowtable.WIP, fragmentBits)
 		}
 	case flowtable.WEthSrc:
 		if tci := mask & flowtable.VLANTCI; tci != 0 {
