@@ -120,7 +120,7 @@ func (d *Daemon) appctlPorts() string {
 	for _, b := range d.bridges.List() {
 		fmt.Fprintf(&out, "  %s:\n", b.Name)
 		for i := range ports {
-			if p := &ports[i]; p.Bridge == b.Name || p.Bridge == "" && b.First {
+			if p := &ports[i]; p.Type != "mirror" && (p.Bridge == b.Name || p.Bridge == "" && b.First) {
 				fmt.Fprintf(&out, "    %s %d/%d: (%s)\n", p.Name, p.InFlows(), p.Number, p.Type)
 			}
 		}

@@ -197,7 +197,11 @@ func helpOptions() map[string]map[string][]string {
 			}
 		}
 		addOptions(list, text)
-		if !slices.Contains([]string{"uplink", "af_xdp", "af_packet"}, kind) {
+		switch kind {
+		case "uplink", "af_xdp", "af_packet":
+		case "mirror":
+			list["bridge"] = nil
+		default:
 			addOptions(list, common)
 		}
 		delete(list, "type")

@@ -25,6 +25,9 @@ const portSyntax = `Options of add-port by type:
   type=af_packet  dev=NETDEV [queues=N]
   type=device     [dev=NETDEV] [queues=N] [offload=on|off]
   type=patch      peer=PORT
+  type=mirror     [output_port=PORT] [output_vlan=N] [select_all=on]
+                  [select_src_port=PORT[,...]] [select_dst_port=PORT[,...]]
+                  [select_vlan=N[-N][,...]] [snaplen=N]
   type=vxlan      vni=N|flow remote=IP[,IP...]|flow|GROUP [dev=NETDEV] [local=IP]
                   [dst_port=4789] [src_port=LOW-HIGH] [udp_csum=on|off] [ttl=N|inherit]
                   [tos=N|inherit] [df=on|off] [learning=off] [answers=off]
@@ -41,26 +44,28 @@ no other port learns these addresses. A MAC address without IP addresses may use
 
 id=TEXT names a vhost-user, tap or device port for weft-central.
 
+A mirror copies frames of its bridge to a port, which then has no other traffic, or into a VLAN.
+
 bridge=NAME puts a port of any type except uplink, af_xdp and af_packet into a bridge of
 add-br; --bridge does the same. Two patch ports that name each other join two bridges.
 
-All types except uplink, af_xdp and af_packet may have VLANs, for actions=normal:
+All types except uplink, af_xdp, af_packet and mirror may have VLANs, for actions=normal:
 
   [tag=N] [trunks=N[-N][,...]] [cvlans=N[-N][,...]] [qinq-ethtype=802.1ad|802.1q]
   [vlan_mode=trunk|access|native-tagged|native-untagged|dot1q-tunnel]
 
 and may be down, or get no floods: [admin=down] [flood=off]
 
-All types except uplink, af_xdp, af_packet, patch and tunnels may have a larger share of a busy
-worker's time than others: [weight=N]
+All types except uplink, af_xdp, af_packet, mirror, patch and tunnels may have a larger share of a
+busy worker's time than others: [weight=N]
 
-All types except uplink, af_xdp, af_packet and patch may have queues, which flows choose
+All types except uplink, af_xdp, af_packet, mirror and patch may have queues, which flows choose
 with set_queue and enqueue, and a limit of what they send to the switch:
 
   [qos=QUEUE:RATE[:BURST][,...]] [ingress_policing_rate=KBPS] [ingress_policing_burst=KBIT]
   [ingress_policing_kpkts_rate=N] [ingress_policing_kpkts_burst=N]
 
-ofport_request=N asks for a number in flows (type=local has LOCAL).`
+ofport_request=N asks for a number in flows (type=local has LOCAL, and mirrors have none).`
 
 const addPortHelp = portSyntax + `
 
@@ -71,9 +76,10 @@ KEY= without a value gives an option its default.
 
   tunnels                    every option
   type=patch                 peer= and the VLANs
+  type=mirror                every option
   type=vhost-user, type=tap  vni=, addresses=, id= and the VLANs; mac= of a vhost-user port,
                              mtu= of a tap
-  all types but uplinks      admin= and flood=; except type=patch, also qos= and
+  all but uplinks, mirrors   admin= and flood=; except type=patch, also qos= and
                              ingress_policing_...=; except tunnels, also weight=
 
 Other options need del-port and add-port.

@@ -143,18 +143,31 @@ Ports of two of these types need different UDP ports.
   bfd_key_file=PATH file with the key, of 1 to 20 bytes, without access for others
   bfd_key_id=N      number of the key, 0 to 255 (default 1)
 
+mirror: copies of frames of its bridge, for an analyser. It is not a port for flows; its counters
+are those of the copies. An output gets one copy of a frame, from the first mirror by name that
+selects it. A copy has the tags that actions=normal would send to the output.
+
+  output_port=PORT  the port that gets the copies; it has no other traffic
+  output_vlan=N     instead: the copies are sent to all ports of this VLAN
+  select_all=on     all frames that arrive at the bridge or are sent
+  select_src_port=PORT[,...], select_dst_port=PORT[,...]
+                    frames that arrive on these ports, or that are sent to them
+  select_vlan=N[-N][,...]
+                    of them only the frames of these VLANs
+  snaplen=N         copies have at most so many bytes, 14 to 65535
+
 Bridge of a port of any type except uplink, af_xdp and af_packet:
 
   bridge=NAME       a bridge of add-br (default: the first bridge)
 
-All types but uplinks:
+All types but uplinks and mirrors:
 
   ofport_request=N  the port's number in flows, up to 65279 (default: the last number of a port
                     of this name, otherwise the lowest number that no port of the bridge has had)
   admin=down        the port neither takes frames nor sends any; flows drop them as port-off
   flood=off         normal and flood do not flood to the port
 
-All types but uplinks and patch:
+All types but uplinks, mirrors and patch:
 
   qos=QUEUE:RATE[:BURST][,...]
                     queues of the port: RATE in bits per second and BURST in bits, with k, M
@@ -194,6 +207,8 @@ Examples:
   weft add-port rack type=tap tag=5
   weft add-port sw0 type=local
   weft add-port patch-tun type=patch peer=patch-int bridge=br-int
+  weft add-port tap0 type=tap
+  weft add-port copies type=mirror select_src_port=vm1 output_port=tap0
   weft add-port ct1 type=tap netns=ct1 dev=eth0 mac=02:00:00:00:00:02
   weft add-port uplink type=uplink dev=eth0
   weft add-port overlay type=vxlan vni=100 remote=172.16.0.2,172.16.0.3`

@@ -26,7 +26,8 @@ type bridge struct {
 
 // port is a port as the database wants it.
 type port struct {
-	id      uuid // of the row in Interface
+	id      uuid // of the row in Interface, or in Mirror
+	mirror  bool
 	name    string
 	bridge  string
 	words   []string // options of weft add-port
@@ -63,6 +64,11 @@ func wanted(t tables, rundir string) (m model) {
 		m.bridges = append(m.bridges, b)
 		for _, p := range r.refs("ports") {
 			m.addPort(t, &b, t["Port"][p], rundir, names)
+		}
+		for _, id := range r.refs("mirrors") {
+			if t["Mirror"][id] != nil {
+				m.ports = append(m.ports, mirrorPort(t, b.name, id))
+			}
 		}
 	}
 	slices.SortFunc(m.bridges, func(a, b bridge) int { return strings.Compare(a.name, b.name) })

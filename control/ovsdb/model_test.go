@@ -98,6 +98,17 @@ func TestWords(t *testing.T) {
 	if got := queueWords(rows, row{"qos": one(uuid("q"))}); len(got) != 1 || got[0] != "qos=0:1000000,1:2000000:9000" {
 		t.Errorf("queues: %v", got)
 	}
+	rows["Port"] = map[uuid]row{"1": {"name": one("a")}, "2": {"name": one("b")}, "3": {"name": one("c")}}
+	rows["Mirror"] = map[uuid]row{"m": {"name": one("x"), "select_src_port": listOf([]uuid{"2", "1"}), "output_port": one(uuid("3")), "snaplen": one(int64(96)),
+		"select_vlan": listOf([]int64{3, 2})}, "n": {"select_all": one(true), "output_vlan": one(int64(9))}}
+	for id, want := range map[uuid]string{
+		"m": "mirror-m bridge=br0 output_port=c select_src_port=a,b select_vlan=2-3 snaplen=96 type=mirror",
+		"n": "mirror-n bridge=br0 output_vlan=9 select_all=on type=mirror",
+	} {
+		if p := mirrorPort(rows, "br0", id); p.name+" "+strings.Join(p.words, " ") != want {
+			t.Errorf("mirror %s: %s %v, want %s", id, p.name, p.words, want)
+		}
+	}
 	if got := ranges([]int64{1, 2, 3, 7, 9, 10}); got != "1-3,7,9-10" {
 		t.Errorf("ranges: %s", got)
 	}

@@ -9,6 +9,7 @@
 //	value.go, rows.go   values and rows, and their changes
 //	model.go         from rows to words of weft add-port
 //	reconcile.go     from words to changes of the switch
+//	mirrors.go       mirrors of bridges
 //	settings.go      zones of connection tracking, and limits of flow tables
 //	devices.go       the kernel's devices and routes
 //	writeback.go     rows that the switch writes
@@ -271,8 +272,13 @@ func (c *Client) noteIgnored() {
 			c.warn("qos max-rate", "a port has no rate of its own, other_config:max-rate has no effect; expected max-rate of queues")
 		}
 	}
+	for _, r := range c.rows["Mirror"] {
+		if r.text("filter") != "" {
+			c.warn("mirror "+r.text("name")+" filter", "the column has no effect, the mirror copies all frames that it selects")
+		}
+	}
 	for _, r := range c.rows["Bridge"] {
-		for _, column := range []string{"mirrors", "netflow", "sflow", "ipfix"} {
+		for _, column := range []string{"netflow", "sflow", "ipfix"} {
 			if len(r.refs(column)) > 0 {
 				c.warn("bridge "+r.text("name")+" "+column, "there is no "+column+", the column has no effect")
 			}

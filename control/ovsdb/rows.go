@@ -87,6 +87,7 @@ var monitored = map[string][]string{
 	"Flow_Table": {"flow_limit", "overflow_policy"},
 	"QoS":        {"other_config", "queues", "type"},
 	"Queue":      {"other_config"},
+	"Mirror":     {"filter", "name", "output_port", "output_vlan", "select_all", "select_dst_port", "select_src_port", "select_vlan", "snaplen"},
 
 	"CT_Timeout_Policy": {"timeouts"},
 }

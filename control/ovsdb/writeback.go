@@ -138,6 +138,12 @@ func (c *Client) writeInterfaces(t *transaction, withStatistics bool) {
 	present, devices := c.portsByName(), c.kernel.devices()
 	for i := range c.model.ports {
 		d := &c.model.ports[i]
+		if d.mirror {
+			if p := present[d.name]; p != nil && withStatistics && c.rows["Mirror"][d.id] != nil {
+				c.setStatistics(t, "Mirror", d.id, mirrorStatistics(&p.Stats))
+			}
+			continue
+		}
 		if c.rows["Interface"][d.id] == nil {
 			continue
 		}
@@ -152,11 +158,16 @@ func (c *Client) writeInterfaces(t *transaction, withStatistics bool) {
 		}
 		t.set("Interface", d.id, interfaceColumns(p, devices))
 		if withStatistics {
-			if s := statistics(&p.Stats); !s.equal(c.statistics[d.id]) {
-				c.statistics[d.id] = s
-				t.update("Interface", d.id, map[string]value{"statistics": s})
-			}
+			c.setStatistics(t, "Interface", d.id, statistics(&p.Stats))
 		}
+	}
+}
+
+// setStatistics writes the column statistics of a row, which is not monitored, if it has changed.
+func (c *Client) setStatistics(t *transaction, table string, id uuid, s value) {
+	if !s.equal(c.statistics[id]) {
+		c.statistics[id] = s
+		t.update(table, id, map[string]value{"statistics": s})
 	}
 }
 

@@ -168,15 +168,17 @@ func (pl *Pipeline) creditGroups(hits []ofproto.GroupHit, packets, bytes uint64)
 	}
 }
 
-// creditPatches counts frames for patch ports. Their counters are in the counter region
+// creditPatches counts frames for patch ports and mirrors. Their counters are in the counter region
 // alone, because no worker knows them. The caller holds Pipeline.mu for writing.
 func (pl *Pipeline) creditPatches(list []xlate.Crossing, packets, bytes uint64) {
 	for _, c := range list {
 		out, in := &pl.counters.Ports[c.Out], &pl.counters.Ports[c.In]
 		out.TxPackets += packets
 		out.TxBytes += bytes
-		in.RxPackets += packets
-		in.RxBytes += bytes
+		if c.In != 0 {
+			in.RxPackets += packets
+			in.RxBytes += bytes
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 // number in the data path, which no port of the first bridge has.
 type View struct {
 	infos      []xlate.PortInfo          // key: number
+	mirrors    []xlate.PortInfo          // of kind PortMirror, which no other field has
 	byNo       map[uint32]xlate.PortInfo // key: number in flows, of the bridge or the first bridge
 	byDatapath map[uint32]xlate.PortInfo // key: number in the data path
 	byName     map[string]xlate.PortInfo
@@ -59,7 +60,7 @@ func NewView(infos []xlate.PortInfo, udpPort map[uint32]uint16) *View {
 		from = to
 	}
 	clear(whole.byNo)
-	for _, info := range infos {
+	for _, info := range whole.infos {
 		if info.Bridge == 0 {
 			whole.byNo[info.No] = info
 		}
@@ -68,11 +69,20 @@ func NewView(infos []xlate.PortInfo, udpPort map[uint32]uint16) *View {
 }
 
 func newView(infos []xlate.PortInfo, udpPort map[uint32]uint16) *View {
-	v := &View{infos: infos, byNo: map[uint32]xlate.PortInfo{}, byDatapath: map[uint32]xlate.PortInfo{}, byName: map[string]xlate.PortInfo{}, udpPort: udpPort}
+	v := &View{byNo: map[uint32]xlate.PortInfo{}, byDatapath: map[uint32]xlate.PortInfo{}, byName: map[string]xlate.PortInfo{}, udpPort: udpPort}
+	for _, info := range infos {
+		if info.Kind == xlate.PortMirror {
+			v.mirrors = append(v.mirrors, info)
+		}
+	}
+	if len(v.mirrors) > 0 {
+		infos = slices.DeleteFunc(slices.Clone(infos), func(p xlate.PortInfo) bool { return p.Kind == xlate.PortMirror })
+	}
+	v.infos = infos
 	for i, info := range infos {
 		v.byNo[info.No], v.byDatapath[info.At()], v.byName[info.Name] = info, info, info
 		v.geneve = v.geneve || info.Kind == xlate.PortTunnel && info.Encap == xlate.EncapGeneve
-		v.bound = v.bound || info.Binding != nil || info.Off || len(info.Policing) > 0
+		v.bound = v.bound || info.Binding != nil || info.Off || info.MirrorOut || len(info.Policing) > 0
 		if v.anyCentral = v.anyCentral || info.Central; info.Central && info.Kind == xlate.PortTunnel {
 			v.centralTunnel = &infos[i]
 		}
@@ -177,6 +187,9 @@ func (v *View) PortAt(datapath uint32) (xlate.PortInfo, bool) {
 func (v *View) Ports() []xlate.PortInfo { return v.infos }
 
 func (v *View) Bound() bool { return v.bound }
+
+// Mirrors implements xlate.Env.
+func (v *View) Mirrors() []xlate.PortInfo { return v.mirrors }
 
 // Geneve implements xlate.TunnelOptions.
 func (v *View) Geneve() bool { return v.whole.geneve }

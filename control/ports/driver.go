@@ -62,13 +62,17 @@ type portKind struct {
 var portKinds = map[string]portKind{}
 
 // allOptions returns the options of this kind of port, with the options that all ports
-// except uplinks have. Patch ports have no queues and no policing. The frames of tunnels take the
-// time of uplinks, so tunnels have no weight.
+// except uplinks have. Patch ports have no queues and no policing, mirrors only a bridge. The frames of
+// tunnels take the time of uplinks, so tunnels have no weight.
 func (k *portKind) allOptions() optionTable {
 	if k.kind == xlate.PortUplink {
 		return k.options
 	}
 	all := maps.Clone(k.options)
+	if k.kind == xlate.PortMirror {
+		maps.Copy(all, bridgeOptions)
+		return all
+	}
 	maps.Copy(all, vlanOptions)
 	maps.Copy(all, adminOptions)
 	maps.Copy(all, bridgeOptions)

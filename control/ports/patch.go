@@ -18,7 +18,7 @@ func init() {
 	portKinds[kindPatch] = portKind{
 		kind:    xlate.PortPatch,
 		options: optionTable{"peer": {required: true, check: peerName}},
-		make:    func(portContext) portDriver { return &patchPort{} },
+		make:    func(portContext) portDriver { return &virtualPort{} },
 	}
 	changeable[kindPatch] = []string{"peer"}
 }
@@ -30,24 +30,33 @@ func peerName(value string) string {
 	return ""
 }
 
-// patchPort is the driver of a patch port.
-type patchPort struct {
-	trouble atomic.Pointer[string] // why no frame passes; nil: it has a peer
+// virtualPort is the driver of a port without a device.
+type virtualPort struct {
+	trouble atomic.Pointer[string] // why no frame passes; nil: nothing is wrong
 }
 
-func (*patchPort) open(device *engine.Kept) error {
+func (*virtualPort) open(device *engine.Kept) error {
 	if device != nil { // of an earlier port with the same number
 		device.CloseFDs()
 	}
 	return nil
 }
 
-func (*patchPort) attach(bool) error          { return nil }
-func (*patchPort) fault(string) bool          { return true }
-func (*patchPort) network(_ []netip.AddrPort) {}
-func (*patchPort) close()                     {}
+func (*virtualPort) attach(bool) error          { return nil }
+func (*virtualPort) fault(string) bool          { return true }
+func (*virtualPort) network(_ []netip.AddrPort) {}
+func (*virtualPort) close()                     {}
 
-func (p *patchPort) status() portStatus {
+// setTrouble says why no frame passes; "": nothing is wrong.
+func (p *virtualPort) setTrouble(text string) {
+	if text == "" {
+		p.trouble.Store(nil)
+	} else {
+		p.trouble.Store(&text)
+	}
+}
+
+func (p *virtualPort) status() portStatus {
 	if trouble := p.trouble.Load(); trouble != nil {
 		return portStatus{state: stateDown, detail: *trouble}
 	}
@@ -62,8 +71,8 @@ func (ps *Ports) joinPatches() {
 		byName[p.saved.Name] = p
 	}
 	for _, p := range ps.byNumber {
-		driver, ok := p.driver.(*patchPort)
-		if !ok {
+		driver, ok := p.driver.(*virtualPort)
+		if !ok || p.kind != kindPatch {
 			continue
 		}
 		name := p.values["peer"]
@@ -74,11 +83,9 @@ func (ps *Ports) joinPatches() {
 		case peer.kind != kindPatch || peer.values["peer"] != p.saved.Name:
 			trouble = "peer " + name + " does not have peer=" + p.saved.Name
 		}
-		if p.info.Peer = 0; trouble != "" {
-			driver.trouble.Store(&trouble)
-			continue
+		driver.setTrouble(trouble)
+		if p.info.Peer = 0; trouble == "" {
+			p.info.Peer = peer.saved.Number
 		}
-		p.info.Peer = peer.saved.Number
-		driver.trouble.Store(nil)
 	}
 }

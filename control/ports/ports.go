@@ -81,6 +81,9 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	if err := fillVLANs(&p.info, values); err != nil {
 		return nil, err
 	}
+	if err := p.checkMirror(); err != nil {
+		return nil, err
+	}
 	fillAdmin(&p.info, values)
 	if err := fillQoS(&p.info, values); err != nil {
 		return nil, err
@@ -183,6 +186,7 @@ func (ps *Ports) updateDependents() {
 
 func (ps *Ports) updateView(tx *change.Tx) {
 	ps.joinPatches()
+	ps.joinMirrors()
 	ps.setBuckets()
 	ps.setWeights()
 	var infos []xlate.PortInfo

@@ -30,6 +30,7 @@
 //	tunnel.go, remotes.go, remotestate.go, encapoptions.go, bfd.go   tunnels
 //	device.go               a device of the host, through packet.go
 //	patch.go                patch ports
+//	mirror.go               mirrors of a bridge
 //
 // Options that several kinds have: admin.go, binding.go, qos.go, vlan.go, weight.go.
 package ports

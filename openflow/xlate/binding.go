@@ -211,6 +211,9 @@ func (x *xlate) admit() bool {
 		x.note("the input port is down")
 		return false
 	}
+	if ok && x.receivesCopies(&port) {
+		return false
+	}
 	what := ""
 	if ok && port.Binding != nil {
 		c := bindingCheck{x: x, b: port.Binding}

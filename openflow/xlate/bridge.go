@@ -21,7 +21,8 @@ type Bridges interface {
 	Several() bool
 }
 
-// Crossing is a frame's way through a patch port, by the numbers of the data path.
+// Crossing is a frame's way through a patch port, or into a mirror, by the numbers of the data
+// path. A mirror's In is 0.
 type Crossing struct{ Out, In uint32 }
 
 // arrive gives the frame the bridge and the number of its port.
@@ -82,9 +83,11 @@ func (x *xlate) cross(port *PortInfo) {
 		x.note("the peer is down")
 		return
 	}
+	x.mirror(port, true)
 	if !x.descend() {
 		return
 	}
+	mirrored, copying := x.mirrored, x.copying
 	p, env, patch, rule, table, buckets := x.p, x.env, x.patch, x.rule, x.table, x.buckets
 	flow, keep, tags, decs, set, stack, queue := x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack, x.queue
 	if x.enter(peer.Bridge) {
@@ -100,12 +103,14 @@ func (x *xlate) cross(port *PortInfo) {
 			x.flow[w], x.keep[w] = 0, 0
 		}
 		x.untrack()
+		x.mirrored, x.copying = 0, false
 		x.rule, x.table, x.buckets, x.actionSet, x.stack = nil, 0, 0, nil, nil
 		x.note("crosses to " + peer.Name)
 		x.inPeer()
 	}
 	x.p, x.env, x.patch, x.rule, x.table, x.buckets = p, env, patch, rule, table, buckets
 	x.flow, x.keep, x.tags, x.decs, x.actionSet, x.stack, x.queue = flow, keep, tags, decs, set, stack, queue
+	x.mirrored, x.copying = mirrored, copying
 	x.dirty, x.exited = true, false
 	x.depth--
 }
@@ -113,6 +118,7 @@ func (x *xlate) cross(port *PortInfo) {
 // inPeer runs the frame through the tables of the bridge that it has crossed to. Headers
 // that a pop has revealed need a second look-up in the datapath.
 func (x *xlate) inPeer() {
+	x.mirrorArrival()
 	if x.opaque {
 		x.commit()
 		f := x.freeze(0)

@@ -171,6 +171,9 @@ func (x *xlate) sendTo(port *PortInfo) {
 		x.note("the output port is down")
 		return
 	}
+	if x.receivesCopies(port) {
+		return
+	}
 	switch {
 	case port.BFD && x.toBFD():
 		x.noteDrop(packet.DropReserved)
@@ -198,7 +201,10 @@ func (x *xlate) sendTo(port *PortInfo) {
 	x.commit()
 	x.emitQueue(port)
 	x.emit(x.truncated(out))
-	x.sent = x.sent || !x.halted
+	if !x.copying {
+		x.sent = x.sent || !x.halted
+		x.mirror(port, true)
+	}
 }
 
 // bfdAddress is the destination MAC address of BFD packets in tunnels.

@@ -24,6 +24,9 @@ const (
 	// PortPatch leads to a patch port of another bridge, or of the same one. It has no
 	// device.
 	PortPatch
+	// PortMirror stands for a Mirror, whose copies it counts. It is no port for flows: only
+	// Env.Mirrors has it.
+	PortMirror
 )
 
 // Encap is the encapsulation of a PortTunnel.
@@ -80,6 +83,10 @@ type PortInfo struct {
 	// CentralTable. normal and flood send only frames of the port's own network to
 	// the port.
 	Central bool
+	// Mirror is what a PortMirror copies.
+	Mirror *Mirror
+	// MirrorOut is true for the output of a mirror, which has no other traffic.
+	MirrorOut bool
 	// NoSplitHorizon lets normal and flood send frames from another tunnel to this
 	// tunnel.
 	NoSplitHorizon bool
@@ -120,8 +127,12 @@ type Env interface {
 	// Ports returns the bridge's ports in a stable order. The caller must not modify the
 	// returned slice.
 	Ports() []PortInfo
-	// Bound reports whether at least one port has a Binding or Policing, or is Off.
+	// Bound reports whether at least one port has a Binding or Policing, is Off, or is the
+	// output of a mirror.
 	Bound() bool
+	// Mirrors returns the bridge's ports of kind PortMirror in a stable order. The caller must
+	// not modify the returned slice.
+	Mirrors() []PortInfo
 	// Tunnel returns the index of the tunnel template for a tunnel port and these
 	// addresses, or the drop reason. If local is invalid, Tunnel chooses the source
 	// address.

@@ -37,7 +37,7 @@ func (x *xlate) flood(withFlags bool, f *vlanFrame) {
 		if x.halted || !x.step() {
 			return
 		}
-		if p.No == in || p.Kind == PortUplink || p.Off || !p.reaches(segment, network) {
+		if p.No == in || p.Kind == PortUplink || p.Off || p.MirrorOut || !p.reaches(segment, network) {
 			continue
 		}
 		if withFlags && (p.NoFlood || fromTunnel && p.Kind == PortTunnel && !p.NoSplitHorizon) {

@@ -18,6 +18,7 @@ func Execute(p *ofproto.Tables, actions []openflow.Action, flow *openflow.Flow, 
 	if port, ok := env.Port(x.cameIn); ok {
 		x.cameIn = port.At()
 	}
+	x.mirrorArrival()
 	x.list(actions)
 	x.endLists()
 	var t Translation

@@ -20,6 +20,7 @@ import (
 type fakeEnv struct {
 	ports   []PortInfo
 	macs    *fdb.Table
+	mirrors []PortInfo
 	bridges []fakeBridge // nil: one bridge
 	options [][]byte     // Geneve options of the hashes 1, 2 and so on; nil: no Geneve port
 }
@@ -81,8 +82,11 @@ func (e *fakeEnv) PortAt(number uint32) (PortInfo, bool) {
 }
 func (e *fakeEnv) Ports() []PortInfo { return e.ports }
 func (e *fakeEnv) Bound() bool {
-	return slices.ContainsFunc(e.ports, func(p PortInfo) bool { return p.Binding != nil || p.Off || len(p.Policing) > 0 })
+	return slices.ContainsFunc(e.ports, func(p PortInfo) bool {
+		return p.Binding != nil || p.Off || p.MirrorOut || len(p.Policing) > 0
+	})
 }
+func (e *fakeEnv) Mirrors() []PortInfo { return e.mirrors }
 func (e *fakeEnv) VTEP(s fdb.Segment, vlan uint16, mac uint64) netip.Addr {
 	return e.macs.VTEP(s, vlan, mac)
 }

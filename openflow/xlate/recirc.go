@@ -25,6 +25,8 @@ type Frozen struct {
 	Bare bool
 	// Queue is the queue that set_queue has chosen.
 	Queue uint32
+	// Mirrored is xlate.mirrored.
+	Mirrored uint32
 	// State has metadata and registers.
 	State [openflow.StateWords]uint64
 	// Tunnel has the tunnel fields that actions have set. TunnelSet is the mask of

@@ -130,7 +130,7 @@ func (x *xlate) resumeAt(table uint8) {
 
 // freeze returns the present state, for a look-up in the table.
 func (x *xlate) freeze(table uint8) Frozen {
-	f := Frozen{Table: table, Bridge: x.p.Bridge(), InPort: x.patch, Bare: x.bare, Queue: x.queue}
+	f := Frozen{Table: table, Bridge: x.p.Bridge(), InPort: x.patch, Bare: x.bare, Queue: x.queue, Mirrored: x.mirrored}
 	copy(f.State[:], x.flow[flowtable.KeyWords:])
 	for i := range f.Tunnel {
 		f.TunnelSet[i] = ^x.keep[flowtable.WTunID+i]
@@ -215,7 +215,7 @@ func (x *xlate) resume() (table uint8, actions []openflow.Action, ok bool) {
 	if f.InPort != 0 {
 		x.setInPort(f.InPort)
 	}
-	x.bare, x.queue = f.Bare, f.Queue
+	x.bare, x.queue, x.mirrored = f.Bare, f.Queue, f.Mirrored
 	copy(x.flow[flowtable.KeyWords:], f.State[:])
 	for i, set := range f.TunnelSet {
 		w := flowtable.WTunID + i

@@ -61,6 +61,9 @@ func trace(p *ofproto.Tables, t *Translation, key *flowtable.Key, env Env, hook 
 		x.continueWith(actions, table)
 		x.endLists()
 	case x.admit():
+		if x.flow.Key().Recirc() == 0 {
+			x.mirrorArrival()
+		}
 		x.pipeline(table, true)
 		x.endLists()
 	}
@@ -123,6 +126,8 @@ type xlate struct {
 	depth        int
 	rule         *ofproto.Rule     // rule in execution; nil: the action set
 	table        uint8             // table of rule
+	mirrored     uint32            // bit i: the output of mirror i has a copy of the frame
+	copying      bool              // a mirror sends a copy
 	halted       bool              // a limit was reached
 	paused       *pausing          // nil: no controller action with pause has ended the lists
 	resumed      *continuationList // list of a continuation in execution, or nil
@@ -183,7 +188,11 @@ func (x *xlate) result(t *Translation) {
 		x.trim()
 		t.Drop = x.drop
 	case !x.sent:
-		x.actions = x.actions[:0] // changes to a frame that is not sent
+		if x.mirrored != 0 {
+			x.trim()
+		} else {
+			x.actions = x.actions[:0] // changes to a frame that is not sent
+		}
 		t.Drop = x.drop
 		if t.Drop == packet.DropNone {
 			t.Drop = packet.DropFlow

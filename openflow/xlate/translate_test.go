@@ -61,6 +61,12 @@ func checkSound(t *testing.T, seed uint64, keys int) {
 	env := newEnv()
 	env.macs.Learn(fdb.Learn{Valid: true, VLAN: 0, Port: 2, MAC: 2}, 0)
 	env.macs.Learn(fdb.Learn{Valid: true, VLAN: 1, Port: 4, MAC: 3}, 0)
+	if seed%3 == 0 {
+		for i := range env.ports {
+			env.ports[i].VLANs = randomVLANs(r)
+		}
+		randomMirrors(r, env)
+	}
 	for range keys {
 		k := openflowtest.Key(r)
 		got := Translate(p, &k, env)

@@ -71,13 +71,21 @@ type vlanFrame struct {
 // enterVLAN returns the VLAN of the frame, which arrived on port. If the port does not
 // carry it, ok is false and the frame is dropped.
 func (x *xlate) enterVLAN(port *PortInfo) (f vlanFrame, ok bool) {
+	if f, ok = x.vlanOf(port); !ok {
+		x.noteDrop(packet.DropWrongVLAN)
+		if x.hook != nil {
+			x.note(fmt.Sprintf("the input port does not carry VLAN %d", x.tagVID(0)))
+		}
+	}
+	return f, ok
+}
+
+// vlanOf returns the VLAN of a frame from port, or of a frame with the tags that port sends.
+// ok is false if the port does not carry the VLAN.
+func (x *xlate) vlanOf(port *PortInfo) (f vlanFrame, ok bool) {
 	p := port.VLANs
 	if p != nil && p.Mode == VLANTunnel {
-		f = vlanFrame{vid: p.VID, tunnel: p}
-		if p.CVLANs == nil || p.CVLANs.Has(x.tagVID(0)) {
-			return f, true
-		}
-		return f, x.wrongVLAN(x.tagVID(0))
+		return vlanFrame{vid: p.VID, tunnel: p}, p.CVLANs == nil || p.CVLANs.Has(x.tagVID(0))
 	}
 	f.vid = x.tagVID(0)
 	switch {
@@ -85,18 +93,9 @@ func (x *xlate) enterVLAN(port *PortInfo) (f vlanFrame, ok bool) {
 	case p.Mode != VLANTrunk && f.vid == 0:
 		f.vid, f.native = p.VID, true
 	case p.Mode == VLANAccess || !p.Trunks.Has(f.vid):
-		return f, x.wrongVLAN(f.vid)
+		return f, false
 	}
 	return f, true
-}
-
-// wrongVLAN drops a frame whose VLAN the port does not carry. It always returns false.
-func (x *xlate) wrongVLAN(vid uint16) bool {
-	x.noteDrop(packet.DropWrongVLAN)
-	if x.hook != nil {
-		x.note(fmt.Sprintf("the input port does not carry VLAN %d", vid))
-	}
-	return false
 }
 
 // tagVID returns the VID of the frame's tag i, counted from the outermost; 0: no tag.

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"weft/openflow"
+	"weft/packet"
+)
+
+// Mirrors send copies of a bridge's frames to a port, or into a VLAN, as in
+// ovs-vswitchd.conf.db(5), table Mirror. A frame is looked at where it enters the bridge and
+// at each of its outputs. An output gets one copy of a frame in a bridge, from the first mirror
+// that selects the frame.
+
+// MaxMirrors is the largest number of mirrors of a bridge, as in Open vSwitch. Translations
+// leave out further ones.
+const MaxMirrors = 32
+
+// Mirror says which frames of the bridge a PortMirror copies, and where to. It is immutable.
+type Mirror struct {
+	// All selects every frame. Src and Dst select the frames that arrive on a port, or that
+	// are sent to it, by the port's number in the data path.
+	All      bool
+	Src, Dst map[uint32]bool
+	VLANs    *VLANSet // of the selected frames; nil: all
+	// Output is the number in the data path of the port that gets the copies. If it is 0, the
+	// copies go to the ports of the VLAN OutputVLAN, or nowhere if that is 0 too.
+	Output     uint32
+	OutputVLAN uint16
+	Snaplen    uint32 // longest copy in bytes; 0: whole frames
+}
+
+func (m *Mirror) selects(port uint32, sent bool) bool {
+	return m.All || sent && m.Dst[port] || !sent && m.Src[port]
+}
+
+func (m *Mirror) sameOutput(o *Mirror) bool {
+	return m.Output == o.Output && (m.Output != 0 || m.OutputVLAN == o.OutputVLAN)
+}
+
+// mirrorArrival executes the mirrors that select the frame where it enters the bridge.
+func (x *xlate) mirrorArrival() {
+	if len(x.env.Mirrors()) == 0 {
+		return
+	}
+	if port, ok := x.env.Port(x.inPort()); ok {
+		x.mirror(&port, false)
+	}
+}
+
+// mirror executes the mirrors that select a frame from port, or one sent to port. It does not
+// look at the copies that mirrors send.
+func (x *xlate) mirror(port *PortInfo, sent bool) {
+	if x.copying {
+		return
+	}
+	mirrors := x.env.Mirrors()
+	var f vlanFrame
+	read := false
+	for i := range mirrors[:min(len(mirrors), MaxMirrors)] {
+		m := mirrors[i].Mirror
+		if x.mirrored>>i&1 != 0 || !m.selects(port.At(), sent) {
+			continue
+		}
+		if x.halted || !x.step() {
+			return
+		}
+		if !read {
+			var carried bool
+			if f, carried = x.vlanOf(port); !carried {
+				return
+			}
+			read = true
+		}
+		if m.VLANs != nil && !m.VLANs.Has(f.vid) {
+			continue
+		}
+		for j := range mirrors[:min(len(mirrors), MaxMirrors)] {
+			if mirrors[j].Mirror.sameOutput(m) {
+				x.mirrored |= 1 << j
+			}
+		}
+		x.patches = append(x.patches, Crossing{Out: mirrors[i].At()})
+		if x.hook != nil {
+			x.note("mirror " + mirrors[i].Name + " copies the frame")
+		}
+		x.copyTo(m, &f)
+	}
+}
+
+// copyTo sends a copy of the frame to the output of a mirror. The frame stays as it is.
+func (x *xlate) copyTo(m *Mirror, f *vlanFrame) {
+	limit, drop := x.limit, x.drop
+	x.limit, x.copying = m.Snaplen, true
+	if m.Output != 0 {
+		if port, ok := x.env.PortAt(m.Output); ok {
+			x.copyToPort(&port, f)
+		}
+	} else if m.OutputVLAN != 0 && m.OutputVLAN != f.vid && x.read(openflow.WholeField(openflow.FEthDst))[1]&reservedGroupMask != reservedGroup {
+		x.copyToVLAN(&vlanFrame{vid: m.OutputVLAN, native: true})
+	}
+	x.limit, x.copying = limit, false
+	if !x.halted {
+		x.drop = drop // the copy's trouble is not the frame's
+	}
+}
+
+// copyToVLAN sends a copy of the frame to each port of a VLAN. native in f makes the VLAN's tag
+// replace the frame's.
+func (x *xlate) copyToVLAN(f *vlanFrame) {
+	x.usedPorts = true
+	ports := x.env.Ports()
+	for i := range ports {
+		if x.halted || !x.step() {
+			return
+		}
+		if p := &ports[i]; p.Kind != PortUplink && !p.MirrorOut && !p.Off && x.carries(p, f) {
+			x.copyToPort(p, f)
+		}
+	}
+}
+
+func (x *xlate) copyToPort(port *PortInfo, f *vlanFrame) {
+	if port.Kind == PortPatch && x.limit != 0 {
+		x.note("a truncated copy is not sent to a patch port")
+		return
+	}
+	if _, ok := x.outTags(port, f); !ok {
+		x.note("the copy would have too many tags")
+		return
+	}
+	x.inVLAN(port, f, func() { x.sendTo(port) })
+}
+
+// receivesCopies notes the drop of a frame that arrives on the output of a mirror, or that a
+// flow sends there: the mirrors have the port for themselves.
+func (x *xlate) receivesCopies(port *PortInfo) bool {
+	if !port.MirrorOut || x.copying {
+		return false
+	}
+	x.usedPorts = true
+	x.noteDrop(packet.DropNoPort)
+	x.note(port.Name + " is the output of a mirror and has no other traffic")
+	return true
+}
