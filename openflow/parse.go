@@ -5,6 +5,7 @@ package openflow
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"weft/flowtable"
 	"weft/packet"
@@ -175,9 +176,14 @@ type parseMode struct {
 // Like ovs-ofctl, it ignores match fields without their prerequisites; FlowMod.Notes
 // lists them.
 func ParseFlowMod(text string, command Command, names Names) (FlowMod, error) {
-	p := flowParser{names: names, mode: parseMode{command: command, filter: command >= Delete}}
+	p := parsers.Get().(*flowParser)
+	defer parsers.Put(p)
+	*p = flowParser{names: names, mode: parseMode{command: command, filter: command >= Delete}}
 	return p.parse(text)
 }
+
+// parsers has unused parsers, of 2 KiB each. A start of control parses a million flows.
+var parsers = sync.Pool{New: func() any { return new(flowParser) }}
 
 // ParseFilter parses the argument of dump-flows: a match with table, cookie/mask and
 // out_port, or "". The result has the
@@ -197,6 +203,8 @@ var commandWords = map[string]Command{
 func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error) {
 	mods := make([]FlowMod, 0, countFlows(text))
 	lists := actionLists{}
+	p := parsers.Get().(*flowParser)
+	defer parsers.Put(p)
 	for number := 1; text != ""; number++ {
 		var line string
 		line, text, _ = strings.Cut(text, "\n")
@@ -210,7 +218,7 @@ func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error)
 		if len(mods) == maxFileFlows {
 			return nil, &ParseError{Line: number, Word: line[:min(len(line), 40)], Expected: fmt.Sprintf("at most %d flows in a file", maxFileFlows)}
 		}
-		p := flowParser{names: names, lists: lists}
+		*p = flowParser{names: names, lists: lists}
 		mod, err := p.line(line, command)
 		if err != nil {
 			if pe, ok := err.(*ParseError); ok {
@@ -267,6 +275,7 @@ type flowParser struct {
 	mod   FlowMod
 	match Match // match of mod
 	lists actionLists
+	inner actionParser
 }
 
 // actionLists maps the text of an action list to the parsed list. Flows of one file
@@ -358,9 +367,9 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 	}
 	list, known := p.lists[actions]
 	if !known {
-		a := actionParser{names: p.names, check: actionChecker{match: p.match, table: mod.Table, checked: true}}
+		p.inner = actionParser{names: p.names, check: actionChecker{match: p.match, table: mod.Table, checked: true}}
 		var err error
-		if list, err = a.whole(actions); err != nil {
+		if list, err = p.inner.whole(actions); err != nil {
 			return FlowMod{}, err
 		}
 		p.lists.keep(actions, list)

@@ -4,6 +4,7 @@ package openflow
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -310,4 +311,30 @@ func FuzzFlowText(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Flows parsed one after the other share no memory, and an error leaves nothing to the next flow.
+func TestParsedFlowsAreIndependent(t *testing.T) {
+	texts := []string{"table=3,tcp,nw_src=10.0.0.1,tp_dst=80,idle_timeout=5,actions=set_field:7->reg1,output:2", "cookie=5,udp,send_flow_rem,actions=drop"}
+	parse := func(text string) FlowMod {
+		mod, err := ParseFlowMod(text, Add, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return mod
+	}
+	first := parse(texts[0])
+	want := fmt.Sprintf("%+v", first)
+	for _, bad := range []string{"table=9,icmp,tp_dst=x,actions=drop", "priority=7,tcp,tp_src=9,actions=output:", "ip,nw_src=10.0.0.9"} {
+		if _, err := ParseFlowMod(bad, Add, nil); err == nil {
+			t.Errorf("%s: no error", bad)
+		}
+	}
+	second := parse(texts[1])
+	if got := fmt.Sprintf("%+v", first); got != want {
+		t.Errorf("%s became %s", want, got)
+	}
+	if again := parse(texts[1]); !reflect.DeepEqual(again, second) || second.Table != 0 || second.Priority != DefaultPriority || second.IdleTimeout != 0 {
+		t.Errorf("%s: %+v, then %+v", texts[1], second, again)
+	}
 }
