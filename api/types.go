@@ -234,6 +234,8 @@ type Port struct {
 	// that are down come first. RemotesOmitted is the number of endpoints left out.
 	Remotes        []Remote `json:"remotes,omitempty"`
 	RemotesOmitted int      `json:"remotes_omitted,omitempty"`
+	// Bond is the state of a port of type=bond.
+	Bond *Bond `json:"bond,omitempty"`
 	// Warnings name settings that will lose frames, one line each.
 	Warnings []string  `json:"warnings,omitempty"`
 	Stats    PortStats `json:"stats"`
@@ -249,6 +251,24 @@ type Remote struct {
 	Device string `json:"device,omitempty"` // device of the path
 	MTU    int    `json:"mtu,omitempty"`    // of the path in bytes; 0: unknown
 	BFD    *BFD   `json:"bfd,omitempty"`    // absent: the port does not have bfd=on
+}
+
+// Bond is the state of a bond's members.
+type Bond struct {
+	Mode    string       `json:"mode"`
+	Active  string       `json:"active,omitempty"` // absent: no member is enabled
+	Members []BondMember `json:"members"`
+}
+
+// BondMember is a member of a bond.
+type BondMember struct {
+	Name    string `json:"name"`
+	Enabled bool   `json:"enabled"`
+	// MayEnable is true if the link is up and no command has disabled the member. While it
+	// differs from Enabled, DelayMS is the time until the member changes.
+	MayEnable bool  `json:"may_enable"`
+	DelayMS   int64 `json:"delay_ms,omitempty"`
+	Hashes    int   `json:"hashes"` // number of the 256 hashes that the member serves
 }
 
 // BFD is the state of a BFD session with a remote (RFC 5880).

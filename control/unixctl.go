@@ -25,7 +25,7 @@ func (d *Daemon) appctl() []unixctl.Command {
 	text := func(f func() string) func([]string) (string, error) {
 		return func([]string) (string, error) { return f(), nil }
 	}
-	return append(d.dpctl(), []unixctl.Command{
+	return append(append(d.dpctl(), d.bondCommands()...), []unixctl.Command{
 		{Name: "version", Run: text(func() string {
 			return fmt.Sprintf("ovs-vswitchd (Weft) %s\nweftd %s\n", ovsdb.OVSVersion, buildinfo.Own())
 		})},

@@ -148,6 +148,9 @@ const (
 	DropSlowReceiver
 	// DropManyPieces: the sending guest's descriptor chain has many more pieces than a frame of its length needs.
 	DropManyPieces
+	// DropBondBackup: a bond does not take the frame on this member. Another switch has flooded
+	// it to several members, or the bond has sent it itself.
+	DropBondBackup
 
 	dropReasonCount
 )
@@ -169,7 +172,7 @@ var dropNames = [DropReasons]string{
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
 	"rx-full", "port-off", "bad-bfd", "bad-geneve", "tunnel-payload", "packet-type", "queue", "policed", "budget",
-	"not-attached", "slow-receiver", "many-pieces",
+	"not-attached", "slow-receiver", "many-pieces", "bond-backup",
 }
 
 // String returns the reason's name in counters and output.

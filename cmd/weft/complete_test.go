@@ -46,7 +46,7 @@ func TestCompleteOptions(t *testing.T) {
 		_, _ = io.WriteString(w, `[{"name":"vm1","type":"tap","state":"up"}]`)
 	}))
 	for line, want := range map[string]string{
-		"add-port x ty":                      "type=af_packet type=af_xdp type=device type=geneve type=local type=mirror type=patch type=tap type=uplink type=vhost-user type=vxlan type=vxlan-gpe",
+		"add-port x ty":                      "type=af_packet type=af_xdp type=bond type=device type=geneve type=local type=mirror type=patch type=tap type=uplink type=vhost-user type=vxlan type=vxlan-gpe",
 		"add-port x type=vxlan vn":           "vni=",
 		"add-port x type=vxlan vni=1 vn":     "",
 		"add-port x type=vxlan reserved=g":   "reserved=gbp reserved=gpe",
@@ -59,6 +59,7 @@ func TestCompleteOptions(t *testing.T) {
 		"add-port x type=uplink ta":          "",
 		"add-port x type=uplink dev=lo":      "dev=lo",
 		"add-port x type=patch peer=":        "peer=vm1",
+		"add-port x type=bond bond_mode=":    "bond_mode=active-backup bond_mode=balance-slb",
 		"add-port x type=mirror output_":     "output_port= output_vlan=",
 		"add-port x type=mirror ta":          "",
 		"add-port x type=nosuch que":         "",

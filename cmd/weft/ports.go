@@ -23,8 +23,10 @@ const portSyntax = `Options of add-port by type:
   type=af_xdp     dev=NETDEV [queues=N] [mode=auto|zerocopy|copy|generic]
                   [channels=N] [rss=served] [busy_poll=US] [replace=on]
   type=af_packet  dev=NETDEV [queues=N]
-  type=device     [dev=NETDEV] [queues=N] [offload=on|off]
+  type=device     [dev=NETDEV] [queues=N] [offload=on|off] [bond=BOND]
   type=patch      peer=PORT
+  type=bond       [bond_mode=active-backup|balance-slb] [bond_primary=PORT]
+                  [bond_updelay=MS] [bond_downdelay=MS]
   type=mirror     [output_port=PORT] [output_vlan=N] [select_all=on]
                   [select_src_port=PORT[,...]] [select_dst_port=PORT[,...]]
                   [select_vlan=N[-N][,...]] [snaplen=N]
@@ -44,6 +46,8 @@ no other port learns these addresses. A MAC address without IP addresses may use
 
 id=TEXT names a vhost-user, tap or device port for weft-central.
 
+A bond has as its members the ports of type=device, or of type=tap, with bond=BOND.
+
 A mirror copies frames of its bridge to a port, which then has no other traffic, or into a VLAN.
 
 bridge=NAME puts a port of any type except uplink, af_xdp and af_packet into a bridge of
@@ -56,10 +60,10 @@ All types except uplink, af_xdp, af_packet and mirror may have VLANs, for action
 
 and may be down, or get no floods: [admin=down] [flood=off]
 
-All types except uplink, af_xdp, af_packet, mirror, patch and tunnels may have a larger share of a
-busy worker's time than others: [weight=N]
+All types except uplink, af_xdp, af_packet, bond, mirror, patch and tunnels may have a larger share
+of a busy worker's time than others: [weight=N]
 
-All types except uplink, af_xdp, af_packet, mirror and patch may have queues, which flows choose
+All types except uplink, af_xdp, af_packet, bond, mirror and patch may have queues, which flows choose
 with set_queue and enqueue, and a limit of what they send to the switch:
 
   [qos=QUEUE:RATE[:BURST][,...]] [ingress_policing_rate=KBPS] [ingress_policing_burst=KBIT]
@@ -76,10 +80,10 @@ KEY= without a value gives an option its default.
 
   tunnels                    every option
   type=patch                 peer= and the VLANs
-  type=mirror                every option
+  type=mirror, type=bond     every option
   type=vhost-user, type=tap  vni=, addresses=, id= and the VLANs; mac= of a vhost-user port,
                              mtu= of a tap
-  all but uplinks, mirrors   admin= and flood=; except type=patch, also qos= and
+  all but uplinks, mirrors   admin= and flood=; except type=patch and bond, also qos= and
                              ingress_policing_...=; except tunnels, also weight=
 
 Other options need del-port and add-port.

@@ -143,6 +143,18 @@ Ports of two of these types need different UDP ports.
   bfd_key_file=PATH file with the key, of 1 to 20 bytes, without access for others
   bfd_key_id=N      number of the key, 0 to 255 (default 1)
 
+bond: one port of several members, for two or more cables to one switch, or to two. The members
+are ports with bond=NAME: type=device, or type=tap. actions=normal takes them as one port, with
+the VLANs of the bond; flows see a member as in_port.
+
+  bond_mode=active-backup
+                    (default) frames are sent and taken on one member only, the active one
+  bond_mode=balance-slb
+                    each source MAC address with its VLAN has a member
+  bond_primary=PORT the member that is active whenever its link is up
+  bond_updelay=MS, bond_downdelay=MS
+                    how long a link must be up, or down, before it counts (default 0)
+
 mirror: copies of frames of its bridge, for an analyser. It is not a port for flows; its counters
 are those of the copies. An output gets one copy of a frame, from the first mirror by name that
 selects it. A copy has the tags that actions=normal would send to the output.
@@ -167,7 +179,7 @@ All types but uplinks and mirrors:
   admin=down        the port neither takes frames nor sends any; flows drop them as port-off
   flood=off         normal and flood do not flood to the port
 
-All types but uplinks, mirrors and patch:
+All types but uplinks, bonds, mirrors and patch:
 
   qos=QUEUE:RATE[:BURST][,...]
                     queues of the port: RATE in bits per second and BURST in bits, with k, M
@@ -181,7 +193,7 @@ All types but uplinks, mirrors and patch:
   ingress_policing_kpkts_rate=N, ingress_policing_kpkts_burst=N
                     the same in thousands of frames (default burst: 16)
 
-All types but uplinks, patch and tunnels:
+All types but uplinks, bonds, mirrors, patch and tunnels:
 
   weight=N          share of a busy worker's time, from 1 (default) to 100: beside ports that
                     want as much time as they can get, a port of weight 3 gets three times
@@ -208,6 +220,9 @@ Examples:
   weft add-port sw0 type=local
   weft add-port patch-tun type=patch peer=patch-int bridge=br-int
   weft add-port tap0 type=tap
+  weft add-port bond0 type=bond bond_primary=eth1
+  weft add-port eth1 type=device bond=bond0
+  weft add-port eth2 type=device bond=bond0
   weft add-port copies type=mirror select_src_port=vm1 output_port=tap0
   weft add-port ct1 type=tap netns=ct1 dev=eth0 mac=02:00:00:00:00:02
   weft add-port uplink type=uplink dev=eth0

@@ -14,7 +14,7 @@ import (
 // row's identifier, because several rows may have one name.
 func mirrorPort(t tables, bridge string, id uuid) port {
 	r := t["Mirror"][id]
-	p := port{id: id, name: "mirror-" + string(id), bridge: bridge, mirror: true, words: []string{"type=mirror", "bridge=" + bridge}}
+	p := port{id: id, name: "mirror-" + string(id), bridge: bridge, table: "Mirror", words: []string{"type=mirror", "bridge=" + bridge}}
 	if r.truth("select_all") {
 		p.words = append(p.words, "select_all=on")
 	}

@@ -26,8 +26,8 @@ type bridge struct {
 
 // port is a port as the database wants it.
 type port struct {
-	id      uuid // of the row in Interface, or in Mirror
-	mirror  bool
+	id      uuid
+	table   string // of the row: Interface, Mirror, or Port for a bond
 	name    string
 	bridge  string
 	words   []string // options of weft add-port
@@ -63,7 +63,7 @@ func wanted(t tables, rundir string) (m model) {
 		slices.Sort(b.controllers)
 		m.bridges = append(m.bridges, b)
 		for _, p := range r.refs("ports") {
-			m.addPort(t, &b, t["Port"][p], rundir, names)
+			m.addPort(t, &b, p, rundir, names)
 		}
 		for _, id := range r.refs("mirrors") {
 			if t["Mirror"][id] != nil {
@@ -93,29 +93,39 @@ func withPort(target string) string {
 	return word + ":" + address + ":6653"
 }
 
-// addPort adds the interfaces of a row in Port. names has the names that are taken.
-func (m *model) addPort(t tables, b *bridge, r row, rundir string, names map[string]bool) {
+// addPort adds the interfaces of a row in Port, and the port of a bond if there are several. names
+// has the names that are taken.
+func (m *model) addPort(t tables, b *bridge, id uuid, rundir string, names map[string]bool) {
+	r := t["Port"][id]
 	ids := r.refs("interfaces")
+	var bond *port
+	if len(ids) > 1 {
+		p := bondPort(t, b.name, id, names)
+		bond = &p
+		m.ports = append(m.ports, p)
+	}
 	for _, id := range ids {
 		i := t["Interface"][id]
 		if i == nil {
 			continue
 		}
-		p := port{id: id, name: i.text("name"), bridge: b.name}
+		p := port{id: id, table: "Interface", name: i.text("name"), bridge: b.name}
 		own, problem := interfaceWords(i, b.name, rundir)
 		if problem == "" && p.name == b.name && b.hwaddr != "" {
 			own = append(slices.DeleteFunc(own, func(w string) bool { return strings.HasPrefix(w, "mac=") }), "mac="+b.hwaddr)
 		}
-		switch {
-		case len(ids) > 1:
-			problem = fmt.Sprintf("port %s has %d interfaces: there are no bonds; expected one", r.text("name"), len(ids))
-		case names[p.name]:
+		if bond != nil && problem == "" {
+			own, problem = memberWords(own, bond)
+		}
+		if names[p.name] && problem == "" {
 			problem = "another bridge has a port of this name; expected another"
 		}
 		names[p.name] = true
 		if problem == "" {
 			p.words = append(own, "bridge="+b.name)
-			p.words = append(p.words, vlanWords(r)...)
+			if bond == nil {
+				p.words = append(p.words, vlanWords(r)...)
+			}
 			if !slices.Contains(own, "type=patch") {
 				p.words = append(p.words, queueWords(t, r)...)
 			}

@@ -9,7 +9,7 @@
 //	value.go, rows.go   values and rows, and their changes
 //	model.go         from rows to words of weft add-port
 //	reconcile.go     from words to changes of the switch
-//	mirrors.go       mirrors of bridges
+//	mirrors.go, bonds.go   mirrors of bridges, ports of several interfaces
 //	settings.go      zones of connection tracking, and limits of flow tables
 //	devices.go       the kernel's devices and routes
 //	writeback.go     rows that the switch writes

@@ -77,7 +77,8 @@ var monitored = map[string][]string{
 	"Open_vSwitch": {"bridges", "cur_cfg", "datapath_types", "datapaths", "db_version", "iface_types", "next_cfg", "other_config", "ovs_version"},
 	"Bridge": {"controller", "datapath_id", "datapath_type", "datapath_version", "fail_mode", "flow_tables", "ipfix", "mcast_snooping_enable", "mirrors", "name", "netflow",
 		"other_config", "ports", "rstp_enable", "sflow", "stp_enable"},
-	"Port": {"cvlans", "interfaces", "name", "other_config", "qos", "tag", "trunks", "vlan_mode"},
+	"Port": {"bond_active_slave", "bond_downdelay", "bond_mode", "bond_updelay", "cvlans", "interfaces", "lacp", "name", "other_config", "qos", "tag",
+		"trunks", "vlan_mode"},
 	"Interface": {"admin_state", "bfd", "bfd_status", "error", "ifindex", "ingress_policing_burst", "ingress_policing_kpkts_burst",
 		"ingress_policing_kpkts_rate", "ingress_policing_rate", "link_state", "mac", "mac_in_use", "mtu", "mtu_request", "name",
 		"ofport", "ofport_request", "options", "other_config", "status", "type"},
@@ -140,7 +141,7 @@ type tableUpdates map[string]map[uuid]struct {
 }
 
 // written has the columns that only the switch writes.
-var written = map[string]bool{"admin_state": true, "bfd_status": true, "capabilities": true, "cur_cfg": true, "datapath_id": true,
+var written = map[string]bool{"admin_state": true, "bfd_status": true, "bond_active_slave": true, "capabilities": true, "cur_cfg": true, "datapath_id": true,
 	"datapath_types": true, "datapath_version": true, "db_version": true, "error": true, "iface_types": true, "ifindex": true,
 	"is_connected": true, "link_state": true, "mac_in_use": true, "mtu": true, "ofport": true, "ovs_version": true, "role": true, "status": true}
 

@@ -138,7 +138,13 @@ func (c *Client) writeInterfaces(t *transaction, withStatistics bool) {
 	present, devices := c.portsByName(), c.kernel.devices()
 	for i := range c.model.ports {
 		d := &c.model.ports[i]
-		if d.mirror {
+		if d.table == "Port" {
+			if c.rows["Port"][d.id] != nil {
+				t.set("Port", d.id, bondColumns(present[d.name], present, devices))
+			}
+			continue
+		}
+		if d.table == "Mirror" {
 			if p := present[d.name]; p != nil && withStatistics && c.rows["Mirror"][d.id] != nil {
 				c.setStatistics(t, "Mirror", d.id, mirrorStatistics(&p.Stats))
 			}

@@ -21,6 +21,7 @@ func init() {
 			"dev":       {check: deviceName},
 			"queues":    {value: "1", check: numberIn(1, afpacket.MaxQueues)},
 			"vni":       memberVNI,
+			bondOption:  memberBond,
 			"id":        portID,
 			"mac":       boundMACs,
 			"addresses": boundAddresses,
@@ -34,7 +35,7 @@ func init() {
 			return &packetPort{portContext: c, takesAll: true}
 		},
 	}
-	changeable[kindDevice] = []string{"vni", "id", "mac", "addresses"}
+	changeable[kindDevice] = []string{bondOption, "vni", "id", "mac", "addresses"}
 }
 
 // takesDevice returns the device of which the port takes frames, or "".

@@ -62,8 +62,8 @@ type portKind struct {
 var portKinds = map[string]portKind{}
 
 // allOptions returns the options of this kind of port, with the options that all ports
-// except uplinks have. Patch ports have no queues and no policing, mirrors only a bridge. The frames of
-// tunnels take the time of uplinks, so tunnels have no weight.
+// except uplinks have. Patch ports and bonds have no queues, no policing and no weight, mirrors only a
+// bridge. The frames of tunnels take the time of uplinks, so tunnels have no weight.
 func (k *portKind) allOptions() optionTable {
 	if k.kind == xlate.PortUplink {
 		return k.options
@@ -76,10 +76,11 @@ func (k *portKind) allOptions() optionTable {
 	maps.Copy(all, vlanOptions)
 	maps.Copy(all, adminOptions)
 	maps.Copy(all, bridgeOptions)
-	if k.kind != xlate.PortPatch {
+	virtual := k.kind == xlate.PortPatch || k.kind == xlate.PortBond
+	if !virtual {
 		maps.Copy(all, qosOptions)
 	}
-	if k.kind != xlate.PortPatch && k.kind != xlate.PortTunnel {
+	if !virtual && k.kind != xlate.PortTunnel {
 		maps.Copy(all, weightOptions)
 	}
 	maps.Copy(all, numberOptions)

@@ -14,8 +14,8 @@ import (
 // livenessInterval is the interval of liveness checks.
 const livenessInterval = 50 * time.Millisecond
 
-// watchPorts checks the liveness of the ports that groups watch, and of the remotes of ports
-// with several remotes and BFD, until ctx ends. It sleeps while there are none.
+// watchPorts checks the liveness of the ports that groups watch, of the members of bonds, and of
+// the remotes of ports with several remotes and BFD, until ctx ends. It sleeps while there are none.
 func (ps *Ports) watchPorts(ctx context.Context) {
 	for {
 		select {
@@ -41,7 +41,12 @@ func (ps *Ports) UpdateLiveness(tx *change.Tx) {
 // followLiveness updates the liveness of ports. If it has changed, the caller makes a new view.
 func (ps *Ports) followLiveness() (changed bool) {
 	watches := ps.pipeline.WatchesPorts()
-	again := watches
+	again := watches || len(ps.bonds) > 0
+	for name := range ps.bonds {
+		if p := ps.portByName(name); p != nil {
+			changed = ps.stepBond(p) || changed
+		}
+	}
 	for _, p := range ps.byNumber {
 		if watches {
 			down := p.info.Off || p.problem.Load() != nil || p.driver.status().state != StateUp

@@ -98,7 +98,7 @@ func (ps *Ports) joinMirrors() {
 // mirrorOf returns what a mirror copies, and the named ports that its bridge does not have.
 func (ps *Ports) mirrorOf(p *switchPort) (m *xlate.Mirror, missing []string) {
 	find := func(name string) uint32 {
-		if o := ps.portByName(name); o != nil && o.info.Bridge == p.info.Bridge && (o.info.Kind == xlate.PortNormal || o.info.Kind == xlate.PortTunnel || o.info.Kind == xlate.PortPatch) {
+		if o := ps.portByName(name); o != nil && o.info.Bridge == p.info.Bridge && (o.info.Kind == xlate.PortNormal || o.info.Kind == xlate.PortTunnel || o.info.Kind == xlate.PortPatch || o.info.Kind == xlate.PortBond) {
 			return o.saved.Number
 		}
 		missing = append(missing, name)

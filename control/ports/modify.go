@@ -21,7 +21,7 @@ import (
 // options can change.
 var changeable = map[string][]string{
 	kindVhost: {"vni", "id", "mac", "addresses"},
-	kindTap:   {"vni", "id", "addresses", "mtu"},
+	kindTap:   {bondOption, "vni", "id", "addresses", "mtu"},
 }
 
 // mtuSetter is a driver that can change the MTU of its device without an interruption.

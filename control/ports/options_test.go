@@ -14,13 +14,13 @@ import (
 // The error names the wrong word and describes valid values.
 func TestOptionsRefused(t *testing.T) {
 	for _, c := range []struct{ words, offending, expected string }{
-		{"dev=x", "type=", "type=af_packet|af_xdp|device|geneve|local|mirror|patch|tap|uplink|vhost-user|vxlan|vxlan-gpe"},
-		{"type=tun", "type=tun", "af_xdp, device, geneve, local, mirror, patch, tap, uplink, vhost-user, vxlan, vxlan-gpe"},
+		{"dev=x", "type=", "type=af_packet|af_xdp|bond|device|geneve|local|mirror|patch|tap|uplink|vhost-user|vxlan|vxlan-gpe"},
+		{"type=tun", "type=tun", "af_xdp, bond, device, geneve, local, mirror, patch, tap, uplink, vhost-user, vxlan, vxlan-gpe"},
 		{"type=tap dev", "dev", "KEY=VALUE"},
 		{"type=tap =x", "=x", "KEY=VALUE"},
 		{"type=tap type=tap", "type=tap", "twice"},
 		{"type=tap dev=a dev=b", "dev=b", "twice"},
-		{"type=tap path=/x", "path=/x", "addresses, admin, bridge, cvlans, dev, flood, id, ingress_policing_burst"},
+		{"type=tap path=/x", "path=/x", "addresses, admin, bond, bridge, cvlans, dev, flood, id, ingress_policing_burst"},
 		{"type=tap dev=abcdefghijklmnop", "dev=abcdefghijklmnop", "15 characters"},
 		{"type=tap dev=a/b", "dev=a/b", "name"},
 		{"type=tap mac=01:00:00:00:00:01", "mac=01:00:00:00:00:01", "unicast MAC"},

@@ -186,6 +186,7 @@ func (ps *Ports) updateDependents() {
 
 func (ps *Ports) updateView(tx *change.Tx) {
 	ps.joinPatches()
+	ps.joinBonds()
 	ps.joinMirrors()
 	ps.setBuckets()
 	ps.setWeights()
@@ -306,6 +307,9 @@ func (ps *Ports) describe(p *switchPort, guests []guestMTU) api.Port {
 	}
 	if p.isTunnel() {
 		ps.describeRemotes(p, &a, guests)
+	}
+	if p.kind == kindBond {
+		a.Bond = ps.describeBond(p)
 	}
 	return a
 }

@@ -30,7 +30,7 @@
 //	tunnel.go, remotes.go, remotestate.go, encapoptions.go, bfd.go   tunnels
 //	device.go               a device of the host, through packet.go
 //	patch.go                patch ports
-//	mirror.go               mirrors of a bridge
+//	mirror.go, bond.go      mirrors of a bridge, ports of several members
 //
 // Options that several kinds have: admin.go, binding.go, qos.go, vlan.go, weight.go.
 package ports
@@ -41,6 +41,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"weft/control/bond"
 	"weft/control/change"
 	"weft/control/loop"
 	"weft/control/pipeline"
@@ -113,7 +114,8 @@ type Ports struct {
 	// decapsulated), by index. The configuration lock guards it.
 	terminated map[uint32]tunnel.Termination
 	central    central
-	buckets    map[bucketKey]uint32 // slot of each token bucket; guarded by the configuration lock
+	bonds      map[string]*bond.Bond // by name of the port; guarded by the configuration lock
+	buckets    map[bucketKey]uint32  // slot of each token bucket; guarded by the configuration lock
 	// Renumbered, if not nil, is called before each new view of the ports, under the
 	// configuration lock.
 	Renumbered func()

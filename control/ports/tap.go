@@ -28,8 +28,8 @@ func init() {
 			// other addresses, so mac= does not restrict them.
 			"mac": {check: macAddress},
 			"mtu": {check: numberIn(68, tap.MaxMTU)},
-			"vni": memberVNI,
-			"id":  portID,
+			"vni": memberVNI, bondOption: memberBond,
+			"id": portID,
 			// addresses= restricts the sender addresses; the tap's own MAC address is
 			// always allowed.
 			"addresses": boundAddresses,

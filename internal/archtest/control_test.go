@@ -13,6 +13,7 @@ import (
 // packages that it imports. So these rules also give the lock order of control.
 var controlMayImport = map[string][]string{
 	"control": {
+		"control/bond",
 		"control/change",
 		"control/access",
 		"control/bridges",
@@ -48,7 +49,7 @@ var controlMayImport = map[string][]string{
 		"conntrack", "datapath", "engine", "internal/cpu", "internal/buildinfo",
 	},
 	"control/ports": {
-		"control/change", "control/pipeline", "control/statistics", "control/store", "control/underlay", "control/watchdog", "control/workers", "control/limits", "control/loop", "control/usererr",
+		"control/bond", "control/change", "control/pipeline", "control/statistics", "control/store", "control/underlay", "control/watchdog", "control/workers", "control/limits", "control/loop", "control/usererr",
 		"afpacket", "api", "bfd", "datapath", "engine", "offload", "openflow", "openflow/xlate", "port", "tap", "tunnel", "vhost", "xsk", "internal/privilege",
 	},
 	"control/tracking": {"control/change", "control/workers", "control/limits", "control/usererr", "api", "conntrack", "datapath", "internal/clock"},
@@ -81,6 +82,7 @@ var controlMayImport = map[string][]string{
 	},
 	"control/unixctl":            {"control/access", "control/limits"},
 	"control/ovsdb":              {"control/loop", "control/usererr", "api", "vhost"},
+	"control/bond":               {},
 	"control/change":             {},
 	"control/change/changetest":  {"control/change"},
 	"control/patience":           {},
@@ -111,7 +113,7 @@ var controlOrder = []string{
 	"control/change/changetest", "control/counters", "control/megaflows", "control/underlay", "control/upcalls", "control/store",
 	"control/change",
 	"control/watchdog", "control/workers", "control/limits", "control/workers/workertest",
-	"control/loop", "control/usererr",
+	"control/bond", "control/loop", "control/usererr",
 }
 
 // A package of control imports only packages that come later in controlOrder.

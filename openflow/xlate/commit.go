@@ -182,6 +182,9 @@ func (x *xlate) sendTo(port *PortInfo) {
 	case port.Kind == PortPatch:
 		x.cross(port)
 		return
+	case port.Kind == PortBond:
+		x.sendToBond(port)
+		return
 	case port.Kind == PortTunnel && len(port.Remotes) > 0:
 		x.replicate(port)
 		return

@@ -17,6 +17,7 @@
 //	visit.go, execute.go, commit.go       reads the frame, executes actions, emits a megaflow's actions
 //	track.go, recirc.go, pause.go         translations that continue after ct, a change or a controller
 //	binding.go, queue.go                  source addresses and rates that a port may use
+//	bond.go                               ports of several members
 //	mirror.go                             copies for the mirrors of a bridge
 //	tableset.go                           the tables that a translation has searched
 //

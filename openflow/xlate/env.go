@@ -27,6 +27,8 @@ const (
 	// PortMirror stands for a Mirror, whose copies it counts. It is no port for flows: only
 	// Env.Mirrors has it.
 	PortMirror
+	// PortBond stands for its members, which are other ports.
+	PortBond
 )
 
 // Encap is the encapsulation of a PortTunnel.
@@ -83,6 +85,11 @@ type PortInfo struct {
 	// CentralTable. normal and flood send only frames of the port's own network to
 	// the port.
 	Central bool
+	// Bond is the PortBond to which the port belongs as a member, by its number in the data path;
+	// 0: none.
+	Bond uint32
+	// Members is the state of a PortBond.
+	Members *Bond
 	// Mirror is what a PortMirror copies.
 	Mirror *Mirror
 	// MirrorOut is true for the output of a mirror, which has no other traffic.

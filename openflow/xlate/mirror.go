@@ -43,7 +43,7 @@ func (x *xlate) mirrorArrival() {
 	if len(x.env.Mirrors()) == 0 {
 		return
 	}
-	if port, ok := x.env.Port(x.inPort()); ok {
+	if port, ok := x.arrivedOn(); ok {
 		x.mirror(&port, false)
 	}
 }
@@ -51,10 +51,13 @@ func (x *xlate) mirrorArrival() {
 // mirror executes the mirrors that select a frame from port, or one sent to port. It does not
 // look at the copies that mirrors send.
 func (x *xlate) mirror(port *PortInfo, sent bool) {
-	if x.copying {
+	mirrors := x.env.Mirrors()
+	if x.copying || len(mirrors) == 0 {
 		return
 	}
-	mirrors := x.env.Mirrors()
+	if bond, ok := x.asBond(port); ok {
+		port = &bond
+	}
 	var f vlanFrame
 	read := false
 	for i := range mirrors[:min(len(mirrors), MaxMirrors)] {
@@ -114,7 +117,7 @@ func (x *xlate) copyToVLAN(f *vlanFrame) {
 		if x.halted || !x.step() {
 			return
 		}
-		if p := &ports[i]; p.Kind != PortUplink && !p.MirrorOut && !p.Off && x.carries(p, f) {
+		if p := &ports[i]; p.Kind != PortUplink && p.Bond == 0 && !p.MirrorOut && !p.Off && x.carries(p, f) {
 			x.copyToPort(p, f)
 		}
 	}

@@ -24,7 +24,8 @@ func (x *xlate) flood(withFlags bool, f *vlanFrame) {
 	x.usedPorts = true
 	in := x.inPort()
 	fromTunnel, segment := false, fdb.TrunkOf(x.p.Bridge())
-	if port, ok := x.env.Port(in); ok {
+	if port, ok := x.arrivedOn(); ok {
+		in = port.No
 		fromTunnel, segment = port.Kind == PortTunnel, x.segment(&port)
 	}
 	network := x.network(segment)
@@ -37,7 +38,7 @@ func (x *xlate) flood(withFlags bool, f *vlanFrame) {
 		if x.halted || !x.step() {
 			return
 		}
-		if p.No == in || p.Kind == PortUplink || p.Off || p.MirrorOut || !p.reaches(segment, network) {
+		if p.No == in || p.Kind == PortUplink || p.Bond != 0 || p.Off || p.MirrorOut || !p.reaches(segment, network) {
 			continue
 		}
 		if withFlags && (p.NoFlood || fromTunnel && p.Kind == PortTunnel && !p.NoSplitHorizon) {
@@ -61,7 +62,7 @@ func (x *xlate) normal() {
 		x.normalOfNoPort()
 		return
 	}
-	from, ok := x.env.Port(in)
+	from, ok := x.arrivedOn()
 	if !ok || from.Kind == PortUplink {
 		x.usedPorts = true
 		x.noteDrop(packet.DropNoPort)
@@ -84,6 +85,13 @@ func (x *xlate) normal() {
 		return
 	}
 	segment := x.segment(&from)
+	if from.Kind == PortBond {
+		member, _ := x.env.Port(in)
+		if !x.admitToBond(&from, member.At(), segment, f.vid) {
+			return
+		}
+		in = from.No
+	}
 	network := x.network(segment)
 	if from.Central && network == nil {
 		x.noteDrop(packet.DropNoPort)

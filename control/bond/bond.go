@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bond decides which members of a bond send. It has no clock, no sockets and no lock:
+// the caller calls Step with the time and the links' states. The words and delays are those
+// of Open vSwitch (ovs-vswitchd.conf.db(5), "Bonding Configuration").
+package bond
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Mode is how a bond uses its members.
+type Mode uint8
+
+// Modes.
+const (
+	// ActiveBackup sends and receives on one member, the active one.
+	ActiveBackup Mode = iota
+	// BalanceSLB gives each pair of source MAC address and VLAN a member. Frames to groups are
+	// received on the active one only.
+	BalanceSLB
+)
+
+// Buckets is the number of hashes over which BalanceSLB spreads, as in Open vSwitch.
+const Buckets = 256
+
+// Config are the settings of a bond.
+type Config struct {
+	Mode               Mode
+	UpDelay, DownDelay time.Duration // how long a link must be up, or down, before it counts
+	Primary            uint32        // member that is active whenever it can be; 0: none
+}
+
+// Link is the state of a member's device.
+type Link struct {
+	Number uint32 // of the port, not 0
+	Up     bool
+}
+
+// Member is a member as Show lists it.
+type Member struct {
+	Number  uint32
+	Enabled bool
+	Up      bool
+	// Pending is true while the link has another state than the member, for less than the
+	// delay; Left is the rest of the delay.
+	Pending bool
+	Left    time.Duration
+	Hashes  int // number of hashes that the member serves
+}
+
+type member struct {
+	link     Link
+	disabled bool // by Enable
+	enabled  bool
+	pending  bool
+	due      time.Time // when the pending change happens
+}
+
+func (m *member) able() bool { return m.link.Up && !m.disabled }
+
+// Bond is the state of a bond. Its zero value has no members.
+type Bond struct {
+	config  Config
+	members []*member // by number
+	active  uint32    // 0: none
+	last    uint32    // last active member
+	chosen  uint32    // active member that the operator has chosen; 0: none
+	buckets [Buckets]uint32
+	able    []uint32 // members among which spread has divided the buckets
+}
+
+// Step brings the bond to a time: it takes the present settings and links, which are all
+// members. It reports whether the active member or a bucket has changed.
+func (b *Bond) Step(now time.Time, config Config, links []Link) (changed bool) {
+	active, buckets := b.active, b.buckets
+	b.config = config
+	b.take(links)
+	for _, m := range b.members {
+		m.run(now, &b.config)
+	}
+	b.choose(now)
+	b.spread()
+	return b.active != active || b.buckets != buckets
+}
+
+// take makes the links the members. A new member is disabled.
+func (b *Bond) take(links []Link) {
+	old := b.members
+	b.members = make([]*member, 0, len(links))
+	for _, l := range links {
+		m := &member{}
+		if i := slices.IndexFunc(old, func(o *member) bool { return o.link.Number == l.Number }); i >= 0 {
+			m = old[i]
+		}
+		m.link = l
+		b.members = append(b.members, m)
+	}
+	slices.SortFunc(b.members, func(a, o *member) int { return int(int64(a.link.Number) - int64(o.link.Number)) })
+}
+
+// run enables or disables a member whose link has had another state for the delay. A link that
+// returns to its former state meanwhile starts no change.
+func (m *member) run(now time.Time, c *Config) {
+	if m.able() == m.enabled {
+		m.pending = false
+		return
+	}
+	if !m.pending {
+		delay := c.DownDelay
+		if m.able() {
+			delay = c.UpDelay
+		}
+		if m.disabled {
+			delay = 0 // the operator's word needs no delay
+		}
+		m.pending, m.due = true, now.Add(delay)
+	}
+	if !now.Before(m.due) {
+		m.enabled, m.pending = m.able(), false
+	}
+}
+
+func (b *Bond) member(number uint32) *member {
+	for _, m := range b.members {
+		if m.link.Number == number {
+			return m
+		}
+	}
+	return nil
+}
+
+func (b *Bond) enabled(number uint32) bool {
+	m := b.member(number)
+	return m != nil && m.enabled
+}
+
+// choose chooses the active member: the operator's choice or the primary, else the last one,
+// else the first that is enabled. If none is, the member with the shortest rest of its delay
+// is enabled at once.
+func (b *Bond) choose(now time.Time) {
+	if !b.enabled(b.chosen) {
+		b.chosen = 0
+	}
+	defer func() { b.last = cmp.Or(b.active, b.last) }()
+	for _, number := range []uint32{b.chosen, b.config.Primary, b.last} {
+		if b.enabled(number) {
+			b.active = number
+			return
+		}
+	}
+	b.active = 0
+	var soonest *member
+	for _, m := range b.members {
+		if m.enabled {
+			b.active = m.link.Number
+			return
+		}
+		if m.able() && (soonest == nil || m.due.Before(soonest.due)) {
+			soonest = m
+		}
+	}
+	if soonest != nil {
+		soonest.enabled, soonest.pending = true, false
+		b.active = soonest.link.Number
+	}
+}
+
+// spread gives each bucket an enabled member when other members are enabled than before. It moves
+// as few buckets as it can: those of disabled members, and those that members have beyond an
+// equal share.
+func (b *Bond) spread() {
+	var able []uint32
+	for _, m := range b.members {
+		if m.enabled {
+			able = append(able, m.link.Number)
+		}
+	}
+	if slices.Equal(able, b.able) {
+		return
+	}
+	b.able = able
+	if len(able) == 0 {
+		b.buckets = [Buckets]uint32{}
+		return
+	}
+	most := (Buckets + len(able) - 1) / len(able)
+	has := map[uint32]int{}
+	var free []int
+	for i, number := range b.buckets {
+		if !slices.Contains(able, number) {
+			free = append(free, i)
+		} else if has[number]++; has[number] > most {
+			free = append(free, i)
+			has[number]--
+		}
+	}
+	for _, i := range free {
+		least := slices.MinFunc(able, func(x, y uint32) int { return has[x] - has[y] })
+		b.buckets[i] = least
+		has[least]++
+	}
+}
+
+// Active returns the active member; 0: none.
+func (b *Bond) Active() uint32 { return b.active }
+
+// Table returns the member of each hash; 0: none.
+func (b *Bond) Table() [Buckets]uint32 { return b.buckets }
+
+// Show lists the members.
+func (b *Bond) Show(now time.Time) (list []Member) {
+	for _, m := range b.members {
+		one := Member{Number: m.link.Number, Enabled: m.enabled, Up: m.able(), Pending: m.pending}
+		if m.pending {
+			one.Left = max(0, m.due.Sub(now))
+		}
+		for _, number := range b.buckets {
+			if number == m.link.Number {
+				one.Hashes++
+			}
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// SetActive makes an enabled member the active one until it is disabled. It reports false for
+// any other member.
+func (b *Bond) SetActive(number uint32) bool {
+	if !b.enabled(number) {
+		return false
+	}
+	b.chosen = number
+	return true
+}
+
+// Balances reports whether the bond uses its hashes.
+func (b *Bond) Balances() bool { return b.config.Mode == BalanceSLB }
+
+// Migrate gives a hash to an enabled member, until members are enabled or disabled. It reports
+// false for any other member.
+func (b *Bond) Migrate(hash uint8, number uint32) bool {
+	if !b.enabled(number) {
+		return false
+	}
+	b.buckets[hash] = number
+	return true
+}
+
+// Enable lets the next Step enable a member, or disable it whatever its link says. It reports
+// false for a port that is no member.
+func (b *Bond) Enable(number uint32, enable bool) bool {
+	m := b.member(number)
+	if m != nil {
+		m.disabled, m.pending = !enable, false
+	}
+	return m != nil
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"weft/api"
+	"weft/control/bond"
+	"weft/control/change"
+	"weft/control/loop"
+	"weft/control/usererr"
+	"weft/openflow/xlate"
+)
+
+// kindBond is a port of several members: the ports of its bridge with bond=NAME. It has no device.
+// Package bond decides which members send; this file gives it the links and shows the result to
+// translations.
+const kindBond = "bond"
+
+// bondOption names the bond of a member.
+const bondOption = "bond"
+
+var memberBond = option{check: peerBond}
+
+// bondModes are the values of bond_mode=, in the order of package bond's modes.
+var bondModes = []string{"active-backup", "balance-slb"}
+
+func init() {
+	portKinds[kindBond] = portKind{
+		kind: xlate.PortBond,
+		options: optionTable{
+			"bond_mode":      {value: bondModes[0], check: oneOf(bondModes...)},
+			"bond_updelay":   {value: "0", check: numberIn(0, maxBondDelay)},
+			"bond_downdelay": {value: "0", check: numberIn(0, maxBondDelay)},
+			"bond_primary":   {check: peerBond},
+		},
+		make: func(portContext) portDriver { return &virtualPort{} },
+	}
+	changeable[kindBond] = slices.Sorted(maps.Keys(portKinds[kindBond].options))
+}
+
+const (
+	maxBondDelay = 600_000 // milliseconds
+	// absentBond is the number of a member's bond that does not exist. The member then forwards
+	// nothing, because several ports to one switch are a loop.
+	absentBond = ^uint32(0)
+)
+
+func peerBond(value string) string {
+	if checkPortName(value) != nil {
+		return "the name of a port"
+	}
+	return ""
+}
+
+// joinBonds gives members their bond, and bonds the state for translations. The caller holds the
+// configuration lock.
+func (ps *Ports) joinBonds() {
+	states := map[string]*bond.Bond{}
+	for _, p := range ps.byNumber {
+		if p.kind == kindBond {
+			s := ps.bonds[p.saved.Name]
+			if s == nil {
+				s = new(bond.Bond)
+			}
+			states[p.saved.Name] = s
+		}
+	}
+	ps.bonds = states
+	for _, p := range ps.byNumber {
+		name := p.values[bondOption]
+		if p.info.Bond = 0; name == "" || p.kind == kindBond {
+			continue
+		}
+		p.info.Bond = absentBond
+		if b := ps.portByName(name); b != nil && b.kind == kindBond && b.info.Bridge == p.info.Bridge {
+			p.info.Bond = b.saved.Number
+		}
+	}
+	for name := range states {
+		ps.stepBond(ps.portByName(name))
+	}
+	if len(states) > 0 {
+		loop.Notify(ps.watched)
+	}
+}
+
+// stepBond brings a bond to the present links. It reports whether other members send now.
+func (ps *Ports) stepBond(p *switchPort) (changed bool) {
+	s := ps.bonds[p.saved.Name]
+	var links []bond.Link
+	config := bond.Config{Mode: bond.Mode(slices.Index(bondModes, p.values["bond_mode"])),
+		UpDelay: milliseconds(p.values["bond_updelay"]), DownDelay: milliseconds(p.values["bond_downdelay"])}
+	for _, m := range ps.byNumber {
+		if m.info.Bond != p.saved.Number {
+			continue
+		}
+		up := !m.fresh && !m.info.Off && m.problem.Load() == nil && m.driver.status().state == StateUp
+		links = append(links, bond.Link{Number: m.saved.Number, Up: up})
+		if m.saved.Name == p.values["bond_primary"] {
+			config.Primary = m.saved.Number
+		}
+	}
+	before := s.Active()
+	changed = s.Step(time.Now(), config, links)
+	p.info.Members = &xlate.Bond{Balance: config.Mode == bond.BalanceSLB, Active: s.Active(), Buckets: s.Table()}
+	if active := s.Active(); active != before {
+		name := "none"
+		if m := ps.byNumber[active]; m != nil {
+			name = m.saved.Name
+		}
+		ps.log.Info("bond has another active member", "bond", p.saved.Name, "member", name)
+	}
+	if driver, ok := p.driver.(*virtualPort); ok {
+		switch {
+		case len(links) == 0:
+			driver.setTrouble("no port has bond=" + p.saved.Name)
+		case s.Active() == 0:
+			driver.setTrouble("no member is up")
+		default:
+			driver.setTrouble("")
+		}
+	}
+	return changed
+}
+
+// describeBond returns the state of a bond.
+func (ps *Ports) describeBond(p *switchPort) *api.Bond {
+	s := ps.bonds[p.saved.Name]
+	if s == nil {
+		return nil // not in a view yet
+	}
+	name := func(number uint32) string {
+		if m := ps.byNumber[number]; m != nil {
+			return m.saved.Name
+		}
+		return ""
+	}
+	a := &api.Bond{Mode: p.values["bond_mode"], Active: name(s.Active()), Members: []api.BondMember{}}
+	for _, m := range s.Show(time.Now()) {
+		a.Members = append(a.Members, api.BondMember{Name: name(m.Number), Enabled: m.Enabled, MayEnable: m.Up, DelayMS: m.Left.Milliseconds(), Hashes: m.Hashes})
+	}
+	return a
+}
+
+// ChangeBond calls apply with the state of a bond and the number of one of its members, and then
+// puts the result in force. apply returns why it cannot, or "".
+func (ps *Ports) ChangeBond(name, member string, apply func(b *bond.Bond, number uint32) (trouble string)) error {
+	return ps.configuration.Update(func(tx *change.Tx) error {
+		p, m := ps.portByName(name), ps.portByName(member)
+		switch {
+		case p == nil || ps.bonds[name] == nil:
+			return usererr.Errorf("%s: no such bond", name)
+		case m == nil || m.info.Bond != p.saved.Number:
+			return usererr.Errorf("%s: no such member of bond %s", member, name)
+		}
+		if trouble := apply(ps.bonds[name], m.saved.Number); trouble != "" {
+			return usererr.Errorf("%s: %s", member, trouble)
+		}
+		ps.touch(tx)
+		return nil
+	})
+}
+
+func milliseconds(text string) time.Duration {
+	n, _ := strconv.Atoi(text) // valid: the option table has checked it
+	return time.Duration(n) * time.Millisecond
+}

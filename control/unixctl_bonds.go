@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"weft/api"
+	"weft/control/bond"
+	"weft/control/unixctl"
+	"weft/control/usererr"
+)
+
+// bondCommands returns the commands about bonds, with the words and texts of Open vSwitch 3.1.
+func (d *Daemon) bondCommands() (list []unixctl.Command) {
+	list = []unixctl.Command{
+		{Name: "bond/list", Run: func([]string) (string, error) { return d.appctlBonds(), nil }},
+		{Name: "bond/show", Usage: "[port]", Most: 1, Run: d.appctlBond},
+		{Name: "bond/migrate", Usage: "port hash member", Least: 3, Most: 3, Changes: true, Run: d.appctlMigrate},
+	}
+	apply := func(verb, done string, change func(b *bond.Bond, number uint32) bool) {
+		for _, noun := range []string{"member", "slave"} { // the word of today, and the word before 2.14
+			list = append(list, unixctl.Command{Name: "bond/" + verb + "-" + noun, Usage: "port member", Least: 2, Most: 2, Changes: true,
+				Run: func(words []string) (string, error) {
+					return done + "\n", d.ports.ChangeBond(words[0], words[1], func(b *bond.Bond, number uint32) string {
+						if !change(b, number) {
+							return "the member is disabled; expected an enabled one"
+						}
+						return ""
+					})
+				}})
+		}
+	}
+	apply("set-active", "done", func(b *bond.Bond, number uint32) bool { return b.SetActive(number) })
+	apply("enable", "enabled", func(b *bond.Bond, number uint32) bool { return b.Enable(number, true) })
+	apply("disable", "disabled", func(b *bond.Bond, number uint32) bool { return b.Enable(number, false) })
+	return list
+}
+
+func (d *Daemon) bonds() (list []api.Port) {
+	ports, _ := d.ports.List("") // fails for an unknown name only
+	for _, p := range ports {
+		if p.Bond != nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func (d *Daemon) appctlBonds() string {
+	var out strings.Builder
+	out.WriteString("Bond\tType\tRecircID\tMembers\n")
+	for _, p := range d.bonds() {
+		var names []string
+		for _, m := range p.Bond.Members {
+			names = append(names, m.Name)
+		}
+		fmt.Fprintf(&out, "%s\t%s\t-1\t%s\n", p.Name, p.Bond.Mode, strings.Join(names, ", "))
+	}
+	return out.String()
+}
+
+func (d *Daemon) appctlBond(words []string) (string, error) {
+	var out strings.Builder
+	found := false
+	for _, p := range d.bonds() {
+		if len(words) > 0 && p.Name != words[0] {
+			continue
+		}
+		if found {
+			out.WriteString("\n")
+		}
+		found = true
+		d.showBond(&out, &p)
+	}
+	if len(words) > 0 && !found {
+		return "", usererr.Errorf("no such bond")
+	}
+	return out.String(), nil
+}
+
+func (d *Daemon) showBond(out *strings.Builder, p *api.Port) {
+	delay := func(key string) string {
+		if v := p.Options[key]; v != "" {
+			return v
+		}
+		return "0"
+	}
+	primary := p.Options["bond_primary"]
+	if primary == "" {
+		primary = "<none>"
+	}
+	fmt.Fprintf(out, "---- %s ----\nbond_mode: %s\nbond may use recirculation: no, Recirc-ID : -1\nbond-hash-basis: 0\nlb_output action: disabled, bond-id: -1\n",
+		p.Name, p.Bond.Mode)
+	fmt.Fprintf(out, "updelay: %s ms\ndowndelay: %s ms\nlacp_status: off\nlacp_fallback_ab: false\nactive-backup primary: %s\n",
+		delay("bond_updelay"), delay("bond_downdelay"), primary)
+	active := p.Bond.Active
+	if active == "" {
+		active = "none"
+	}
+	fmt.Fprintf(out, "active member mac: %s(%s)\n", d.macOfPort(p.Bond.Active), active)
+	for _, m := range p.Bond.Members {
+		state := "disabled"
+		if m.Enabled {
+			state = "enabled"
+		}
+		fmt.Fprintf(out, "\nmember %s: %s\n", m.Name, state)
+		if m.Name == p.Bond.Active {
+			out.WriteString("  active member\n")
+		}
+		if m.DelayMS > 0 {
+			fmt.Fprintf(out, "  %s expires in %d ms\n", map[bool]string{true: "downdelay", false: "updelay"}[m.Enabled], m.DelayMS)
+		}
+		fmt.Fprintf(out, "  may_enable: %v\n", m.MayEnable)
+	}
+}
+
+// macOfPort returns the MAC address of a port's device, or zeros.
+func (d *Daemon) macOfPort(name string) string {
+	if list, err := d.ports.List(name); err == nil && name != "" && len(list) == 1 {
+		if nic, err := net.InterfaceByName(cmp.Or(list[0].Options["dev"], name)); err == nil {
+			return nic.HardwareAddr.String()
+		}
+	}
+	return "00:00:00:00:00:00"
+}
+
+func (d *Daemon) appctlMigrate(words []string) (string, error) {
+	hash, err := strconv.ParseUint(words[1], 10, 8)
+	if err != nil {
+		return "", usererr.Errorf("bad hash")
+	}
+	return "migrated\n", d.ports.ChangeBond(words[0], words[2], func(b *bond.Bond, number uint32) string {
+		switch {
+		case !b.Balances():
+			return "not an SLB bond"
+		case !b.Migrate(uint8(hash), number):
+			return "cannot migrate to disabled member"
+		}
+		return ""
+	})
+}
