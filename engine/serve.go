@@ -164,7 +164,7 @@ func reserve(workers int, conn *net.UnixConn) {
 // Nobody connects to the socket of a spare engine before it has written its process id
 // to the lock file.
 func openFiles(stateDir string) (lock *os.File, l *net.UnixListener, err error) {
-	lock, err = os.OpenFile(filepath.Join(stateDir, LockName), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err = os.OpenFile(filepath.Join(stateDir, LockName), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, nil, fmt.Errorf("engine: %w", err)
 	}

@@ -67,6 +67,9 @@ type FlowMod struct {
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
 	Flags                    Flags
+	// Learner is the data path's number of the port whose frame has taught the flow; 0: no
+	// learned flow. A port has a share of the flows that frames may teach.
+	Learner uint32
 	// LearnLimit is the largest number of flows with this Table and NewCookie that
 	// ApplyLearned allows; 0: no limit.
 	LearnLimit uint32

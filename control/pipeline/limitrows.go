@@ -47,6 +47,8 @@ func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 		r.Holder = limits.All()
 		emit(r)
 	}
+	taught, most, untaught := pl.First().tables.LearnedShares(limits.ShareRow(emit, "learned_flows"))
+	emit(limits.Row{Name: "learned_flows", Unit: "entries", Holder: limits.All(), Used: uint64(taught), Limit: uint64(most), Refused: untaught})
 	used, refused := pl.recircs.Shares(limits.ShareRow(emit, "recirculation_ids"))
 	kept, unkept := pl.options.Shares(limits.ShareRow(emit, "geneve_options"))
 	emit(limits.Row{Name: "geneve_options", Unit: "entries", Holder: limits.All(), Used: uint64(kept), Limit: xlate.MaxOptions, Refused: unkept})

@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"openflow":              {"packet", "flowtable"},
 	"openflow/fdb":          {},
 	"openflow/xlate":        {"packet", "flowtable", "internal/share", "openflow", "openflow/fdb", "openflow/ofproto"},
-	"openflow/ofproto":      {"flowtable", "openflow"},
+	"openflow/ofproto":      {"flowtable", "internal/share", "openflow"},
 	"openflow/ofp":          {"openflow", "openflow/ofproto"},
 	"openflow/openflowtest": {"packet", "flowtable"},
 	"openflow/slowtable":    {"openflow"},

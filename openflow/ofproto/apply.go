@@ -162,7 +162,11 @@ func (b *bundle) add(m *openflow.FlowMod) error {
 	if err := b.makeRoom(table, m); err != nil {
 		return err
 	}
-	r := &Rule{Table: table, Bridge: b.p.bridge, Priority: m.Priority, Match: m.Match, Cookie: m.NewCookie, IdleTimeout: m.IdleTimeout,
+	if learned := b.p.common.learned; m.Learner != 0 && !learned.MayHave(m.Learner, 1) {
+		learned.Refuse(m.Learner)
+		return openflow.Errorf(openflow.ErrFlowTableFull, "table %d: the frames of a port have taught as many flows as they may", table)
+	}
+	r := &Rule{Table: table, Bridge: b.p.bridge, learner: m.Learner, Priority: m.Priority, Match: m.Match, Cookie: m.NewCookie, IdleTimeout: m.IdleTimeout,
 		HardTimeout: m.HardTimeout, Importance: m.Importance, Flags: m.Flags &^ (openflow.CheckOverlap | openflow.ResetCounts),
 		Actions: m.Actions, CreatedNS: b.nowNS, ModifiedNS: b.nowNS}
 	if old != nil && m.KeepCounts {
@@ -234,6 +238,7 @@ func (p *Tables) insert(r *Rule, slot uint32) {
 	p.tables[r.Table].insert(r)
 	p.count++
 	p.common.count++
+	p.noteLearner(r, 1)
 	p.counts[r.Table]++
 	p.noteLearned(r, 1)
 	p.noteActions(r.Actions, 1)
@@ -245,6 +250,7 @@ func (p *Tables) detach(r *Rule, reason Why) {
 	p.tables[r.Table].remove(r)
 	p.count--
 	p.common.count--
+	p.noteLearner(r, -1)
 	p.counts[r.Table]--
 	p.noteActions(r.Actions, -1)
 	p.noteLearned(r, -1)

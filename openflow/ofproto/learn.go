@@ -63,6 +63,13 @@ func (p *Tables) noteActions(actions []openflow.Action, n int) {
 	}
 }
 
+// noteLearner adds n to the number of rules that the frames of rule r's port have taught.
+func (p *Tables) noteLearner(r *Rule, n int) {
+	if r.learner != 0 {
+		p.common.learned.Add(r.learner, n)
+	}
+}
+
 // noteLearned adds n to the number of flows with rule r's table and cookie.
 func (p *Tables) noteLearned(r *Rule, n int) {
 	if g := p.learned[learnKey{r.Table, r.Cookie}]; g != nil {

@@ -22,6 +22,8 @@ type Rule struct {
 	Why     Why // reason of its removal
 	// conjunctive is true if Actions has conjunctions.
 	conjunctive bool
+	// learner is the port whose frame has taught the rule; 0: none.
+	learner uint32
 	// Row is the number that control gives the rule.
 	Row     uint32
 	Cookie  uint64

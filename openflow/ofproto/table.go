@@ -82,7 +82,7 @@ func NewTables(l Limits) *Tables {
 	if l.Rules == 0 {
 		l.Rules = openflow.DefaultRules
 	}
-	return &Tables{common: &common{limit: l.Rules}}
+	return &Tables{common: newCommon(l.Rules)}
 }
 
 // Len returns the number of rules.

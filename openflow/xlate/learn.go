@@ -3,6 +3,7 @@
 package xlate
 
 import (
+	"weft/flowtable"
 	"weft/openflow"
 	"weft/packet"
 )
@@ -14,10 +15,11 @@ const maxLearned = 64
 // learnFlow derives the flow of a learn action. Control adds it to the tables later.
 func (x *xlate) learnFlow(spec *openflow.LearnSpec) {
 	m := openflow.FlowMod{Command: openflow.ModifyStrict, Bridge: x.p.Bridge(), Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
-		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags, LearnLimit: spec.Limit}
+		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags, Learner: x.cameIn, LearnLimit: spec.Limit}
 	if spec.FinIdle != 0 || spec.FinHard != 0 {
 		m.Actions = append(m.Actions, openflow.FinTimeout(spec.FinIdle, spec.FinHard))
 	}
+	x.wc[flowtable.WPort] |= flowtable.InPortBits // the flow counts for the port
 	var match openflow.Match
 	for i := range spec.Items {
 		item := &spec.Items[i]
