@@ -152,8 +152,9 @@ func (r *rivals) forget(number uint32) {
 
 // threadTimes is the kernel's account of a worker's thread.
 type threadTimes struct {
-	cpuNS uint64 // time on a core, without stolen time if the host reports it
-	waits int64  // number of times at which the thread waited in the kernel, for example for a page
+	cpuNS      uint64 // time on a core, without stolen time if the host reports it
+	waits      int64  // number of times at which the thread waited in the kernel, for example for a page
+	pageFaults int64  // minor and major ones
 }
 
 // readThreadTimes reads the account of the calling thread. The times of getrusage are only
@@ -162,7 +163,7 @@ func readThreadTimes() (t threadTimes) {
 	var ts unix.Timespec
 	var r unix.Rusage
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) == nil && unix.Getrusage(unix.RUSAGE_THREAD, &r) == nil {
-		t = threadTimes{uint64(ts.Nano()), r.Nvcsw}
+		t = threadTimes{uint64(ts.Nano()), r.Nvcsw, r.Minflt + r.Majflt}
 	}
 	return t
 }

@@ -31,7 +31,8 @@ const (
 	freeBytesPerNS = 4
 	receiverShare  = 8
 	// receiverSlackNS is the debt up to which a receiver gets frames. The pause of a virtual machine during a
-	// copy looks like slow memory; a shorter one than this costs the receiver no frame.
+	// copy that also finds a page missing looks like slow memory; a shorter one than this costs the receiver
+	// no frame.
 	receiverSlackNS = 10_000_000
 	pageBytes       = 4096
 )
@@ -90,8 +91,12 @@ func (w *Worker) chargeReceiver(p *txPort, began, freeNS uint64) {
 		return
 	}
 	if spentNS >= sliceNS {
-		stalledNS, _ := w.accounting.stalledNS(now)
+		stalledNS, thread := w.accounting.stalledNS(now)
 		spentNS -= min(spentNS, stalledNS)
+		if thread.pageFaults == w.accounting.thread.pageFaults {
+			// No page was missing, so the virtual machine was without a core for most of this time.
+			spentNS = min(spentNS, sliceNS)
+		}
 	}
 	spentNS -= min(spentNS, freeNS)
 	r.visitNS += spentNS

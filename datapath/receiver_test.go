@@ -42,6 +42,11 @@ func slowRig(t testing.TB, lastNS func(frames int) uint64) *rig {
 	r.tx(slowReceiver).Discard.Store(true)
 	p := &r.w.ports[slowReceiver]
 	p.tx, p.foreign = slowTx{r.tx(slowReceiver), r.w, lastNS}, true
+	faults := int64(0)
+	r.w.accounting.times = func() threadTimes {
+		faults++
+		return threadTimes{cpuNS: r.w.fixed, pageFaults: faults}
+	}
 	r.turn()
 	r.replay(slowSender, 1<<50)
 	return r
@@ -107,6 +112,22 @@ func TestPauseCostsReceiverNothing(t *testing.T) {
 	}
 	if p := &r.sh.Ports[slowReceiver]; p.TxDrops != 0 || p.TxPackets < 500 || r.sh.SpentNS[slowReceiver] == 0 {
 		t.Errorf("%d frames arrived, %d were dropped, %d ns are charged", p.TxPackets, p.TxDrops, r.sh.SpentNS[slowReceiver])
+	}
+}
+
+// A long pause of the machine during a copy that finds all pages costs the receiver no frame.
+func TestPauseWithoutFaultCostsReceiverNothing(t *testing.T) {
+	pauseNS := uint64(0)
+	r := slowRig(t, func(int) uint64 { paused := pauseNS; pauseNS = 0; return paused })
+	r.w.accounting.times = func() threadTimes { return threadTimes{cpuNS: r.w.fixed} }
+	r.replay(otherSender, 1<<50)
+	r.turn()
+	r.w.receivers.untilNS, pauseNS = 1<<62, 20*receiverSlackNS
+	for range 500 {
+		r.turn()
+	}
+	if p := &r.sh.Ports[slowReceiver]; p.TxDrops != 0 || p.TxPackets < 500 || pauseNS != 0 {
+		t.Errorf("%d frames arrived, %d were dropped, a pause of %d ns is left", p.TxPackets, p.TxDrops, pauseNS)
 	}
 }
 
