@@ -76,6 +76,10 @@ func (c portChanges) Modify(name string, words []string, onFailure func(error)) 
 	return c.ports.ModifyIn(c.tx, name, words, onFailure)
 }
 
+func (c portChanges) Prefer(bridge, name string, number uint32) {
+	c.ports.PreferIn(c.tx, bridge, name, number)
+}
+
 func (c portChanges) Delete(name string) error { return c.ports.DeleteIn(c.tx, name) }
 
 func (r ruled) Controllers(bridge string) map[string]ovsdb.Controller {

@@ -19,6 +19,7 @@ import (
 	"weft/cmd/exit"
 	"weft/cmd/manpage"
 	"weft/control"
+	"weft/control/ovsdb"
 	"weft/control/usererr"
 	"weft/engine"
 	"weft/internal/buildinfo"
@@ -36,7 +37,7 @@ func main() {
 func run(args []string, errs io.Writer) int {
 	root := rootCommand()
 	root.SetArgs(args)
-	err := root.Execute()
+	err := root.ExecuteContext(context.Background())
 	if err == nil {
 		return 0
 	}
@@ -69,7 +70,7 @@ func rootCommand() *cobra.Command {
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		return runControl(func() (*settings, error) { return flags.merge(file, cmd.Flags()) })
 	}
-	root.AddCommand(engineCommand(), manpage.Command(func() []manpage.Page { return manPages(root) }))
+	root.AddCommand(engineCommand(), checkDatabaseCommand(), manpage.Command(func() []manpage.Page { return manPages(root) }))
 	return root
 }
 
@@ -112,6 +113,33 @@ func runControl(read func() (*settings, error)) error {
 		status.ready()
 		config.Log.Info("ready", "socket", config.Socket, "state", config.StateDir, "pid", os.Getpid())
 	})
+}
+
+// checkDatabaseCommand prints what a database of Open vSwitch asks for in vain, a line each.
+func checkDatabaseCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "check-database TARGET", Short: "print what of an Open vSwitch database the switch cannot do, without changing it",
+		Example: "  weftd check-database unix:/run/openvswitch/db.sock",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return exit.Usagef("check-database: expected unix:PATH or tcp:HOST:PORT of an ovsdb-server")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			findings, err := ovsdb.Check(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			for _, line := range findings {
+				fmt.Fprintln(cmd.OutOrStdout(), line)
+			}
+			if len(findings) > 0 {
+				return fmt.Errorf("check-database: the switch cannot do %d of the database's settings", len(findings))
+			}
+			return nil
+		},
+	}
 }
 
 func engineCommand() *cobra.Command {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ type port struct {
 	name    string
 	bridge  string
 	words   []string // options of weft add-port
+	ofport  uint32   // number in flows as last written; 0: none
 	mtu     int      // MTU of the device that a port of type=device takes; 0: unchanged
 	problem string   // why the switch cannot have the port; "": it can
 }
@@ -42,9 +44,13 @@ type model struct {
 }
 
 // wanted reads the model from the rows. rundir is the directory of vhost-user sockets.
+//
+// While other_config:flow-restore-wait is true, a script restores the flows, as ovs-ctl does: no
+// bridge has controllers or flows of its own until then.
 func wanted(t tables, rundir string) (m model) {
 	_, root := t.root()
 	names := map[string]bool{}
+	restoring := root.get("other_config", "flow-restore-wait") == "true"
 	for _, id := range root.refs("bridges") {
 		r := t["Bridge"][id]
 		if r == nil {
@@ -55,8 +61,11 @@ func wanted(t tables, rundir string) (m model) {
 		if b.failMode == "" {
 			b.failMode = api.FailStandalone // the default of ovs-vswitchd.conf.db(5)
 		}
+		if restoring {
+			b.failMode = api.FailSecure
+		}
 		for _, c := range r.refs("controller") {
-			if target := t["Controller"][c].text("target"); connectable(target) {
+			if target := t["Controller"][c].text("target"); connectable(target) && !restoring {
 				b.controllers = append(b.controllers, withPort(target))
 			}
 		}
@@ -130,6 +139,9 @@ func (m *model) addPort(t tables, b *bridge, id uuid, rundir string, names map[s
 				p.words = append(p.words, queueWords(t, r)...)
 			}
 			slices.Sort(p.words)
+			if n, ok := i.number("ofport"); ok && n > 0 && n <= math.MaxUint16 {
+				p.ofport = uint32(n)
+			}
 			if n, ok := i.number("mtu_request"); ok && slices.Contains(p.words, "type=device") {
 				p.mtu = int(n)
 			}

@@ -205,6 +205,10 @@ func (f *fakeSwitch) Delete(name string) error {
 	return nil
 }
 
+func (f *fakeSwitch) Prefer(bridge, name string, number uint32) {
+	f.note("prefer", bridge, name, number)
+}
+
 func (f *fakeSwitch) Controllers(string) map[string]Controller { return nil }
 
 // fakeKernel routes everything through u0.

@@ -14,6 +14,7 @@
 //	devices.go       the kernel's devices and routes
 //	writeback.go     rows that the switch writes
 //	capabilities.go  what the switch tells about itself
+//	check.go         what the switch could not do of a database, before it follows it
 //
 // Everything happens in the goroutine of Run, except that a session reads in its own. It
 // holds no lock while it calls the switch or the server.
@@ -145,6 +146,14 @@ func (c *Client) begin() error {
 	if err := c.session.call("get_schema", &c.schema, database); err != nil {
 		return err
 	}
+	if err := c.askForLock(); err != nil {
+		return err
+	}
+	return c.readRows()
+}
+
+// askForLock asks for the database's lock, which may arrive later.
+func (c *Client) askForLock() error {
 	var lock struct {
 		Locked bool `json:"locked"`
 	}
@@ -155,6 +164,11 @@ func (c *Client) begin() error {
 	if !c.locked {
 		c.log.Warn("another process has the database's lock, the switch waits for it", "lock", lockName)
 	}
+	return nil
+}
+
+// readRows asks for the rows, and for notifications of their changes.
+func (c *Client) readRows() error {
 	var reply []json.RawMessage
 	since := c.last
 	if since == "" {
@@ -219,7 +233,7 @@ func (c *Client) work(now time.Time) error {
 	if c.changed || c.due(now) {
 		c.changed = false
 		m := wanted(c.rows, c.setup.RunDir)
-		c.noteIgnored()
+		noteIgnored(c.rows, c.warn)
 		c.reconcile(&m, now)
 		c.noteProblems(&m)
 		c.model = m
@@ -263,34 +277,34 @@ func (c *Client) noteProblems(m *model) {
 	c.problems = problems
 }
 
-// noteIgnored logs columns that the switch does not follow.
-func (c *Client) noteIgnored() {
-	for _, r := range c.rows["QoS"] {
+// noteIgnored calls warn for each column that has no effect although it is set.
+func noteIgnored(t tables, warn func(subject, reason string)) {
+	for _, r := range t["QoS"] {
 		if kind := r.text("type"); kind != "linux-htb" {
-			c.warn("qos "+kind, "there is no such type, the row has no effect; expected linux-htb")
+			warn("qos "+kind, "there is no such type, the row has no effect; expected linux-htb")
 		} else if r.get("other_config", "max-rate") != "" {
-			c.warn("qos max-rate", "a port has no rate of its own, other_config:max-rate has no effect; expected max-rate of queues")
+			warn("qos max-rate", "a port has no rate of its own, other_config:max-rate has no effect; expected max-rate of queues")
 		}
 	}
-	for _, r := range c.rows["Mirror"] {
+	for _, r := range t["Mirror"] {
 		if r.text("filter") != "" {
-			c.warn("mirror "+r.text("name")+" filter", "the column has no effect, the mirror copies all frames that it selects")
+			warn("mirror "+r.text("name")+" filter", "the column has no effect, the mirror copies all frames that it selects")
 		}
 	}
-	for _, r := range c.rows["Bridge"] {
+	for _, r := range t["Bridge"] {
 		for _, column := range []string{"netflow", "sflow", "ipfix"} {
 			if len(r.refs(column)) > 0 {
-				c.warn("bridge "+r.text("name")+" "+column, "there is no "+column+", the column has no effect")
+				warn("bridge "+r.text("name")+" "+column, "there is no "+column+", the column has no effect")
 			}
 		}
 		for _, column := range []string{"stp_enable", "rstp_enable", "mcast_snooping_enable"} {
 			if r.truth(column) {
-				c.warn("bridge "+r.text("name")+" "+column, "the column has no effect")
+				warn("bridge "+r.text("name")+" "+column, "the column has no effect")
 			}
 		}
 		for _, key := range []string{"mac-table-size", "mac-aging-time"} {
 			if r.get("other_config", key) != "" {
-				c.warn("bridge "+r.text("name")+" "+key, "all bridges share one table of addresses, other_config:"+key+" has no effect")
+				warn("bridge "+r.text("name")+" "+key, "all bridges share one table of addresses, other_config:"+key+" has no effect")
 			}
 		}
 	}

@@ -40,6 +40,8 @@ type PortChanges interface {
 	Add(name string, words []string, onFailure func(error)) error
 	Modify(name string, words []string, onFailure func(error)) error
 	Delete(name string) error
+	// Prefer gives a port that is added next the number in flows, if it is free.
+	Prefer(bridge, name string, number uint32)
 }
 
 // retryInterval is the time after which a row that could not be done is tried again, for
@@ -255,6 +257,12 @@ func (c *Client) reconcilePorts(ports PortChanges, desired map[string]*port, pre
 		missing = append(missing, d)
 	}
 	// The additions come last, because a new port may need a number or a device of a deleted one.
+	// Flows name ports by the numbers that the switch before this one has written.
+	for _, d := range missing {
+		if d.ofport > 0 {
+			ports.Prefer(d.bridge, d.name, d.ofport)
+		}
+	}
 	for _, d := range missing {
 		if err := ports.Add(d.name, d.words, func(err error) { results[d] = err }); err != nil {
 			results[d] = err

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strconv"
 
+	"weft/control/change"
 	"weft/control/store"
 	"weft/control/usererr"
 	"weft/port"
@@ -22,6 +23,8 @@ const (
 	// maxRequest is the largest number of a port in flows (OFPP_MAX of OpenFlow 1.0 less 1).
 	// Larger numbers are reserved, such as LOCAL.
 	maxRequest = 0xfeff
+	// numberMask masks the number in flows of a store.NumberKey.
+	numberMask = 0xffff
 )
 
 var numberOptions = optionTable{requestOption: {check: numberIn(1, maxRequest)}}
@@ -91,8 +94,26 @@ func (ps *Ports) freeInFlows(bridge uint8, name string) uint32 {
 	for _, p := range ps.inBridge(bridge) {
 		used[p.info.No] = true
 	}
+	for key, last := range ps.numbers { // PreferIn may have set a number above those that free looks at
+		if n := key & numberMask; last == name && store.BridgeOf(key) == bridge && n >= port.MaxPorts && !used[n] {
+			return n
+		}
+	}
 	// more numbers than ports, so one is free
 	return ps.free(name, port.MaxPorts, func(n uint32) bool { return used[n] }, func(n uint32) uint32 { return store.NumberKey(bridge, n) })
+}
+
+// PreferIn acts as if the number had last been the one of a port of this name in the flows of a
+// bridge other than the first. A port that is added under this name then has it, and others get
+// other numbers as long as there are some. It has no effect if a port has the number.
+func (ps *Ports) PreferIn(_ *change.Tx, bridge, name string, number uint32) {
+	b, err := ps.bridgeNumber(map[string]string{"bridge": bridge})
+	if err != nil || number == 0 || number > maxRequest {
+		return
+	}
+	if ps.inFlows(b, number) == nil {
+		ps.numbers[store.NumberKey(b, number)] = name
+	}
 }
 
 // free returns a number from 1 to highest that is not taken, or 0. It prefers the last

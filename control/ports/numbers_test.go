@@ -108,8 +108,22 @@ func TestNumbersOfBridges(t *testing.T) {
 	if _, err := ports.Modify("b+", []string{"ofport_request=8"}); err == nil || !strings.Contains(err.Error(), "keeps its number") {
 		t.Errorf("a changed ofport_request: %v", err)
 	}
-	// A bridge that is deleted and made again counts from 1.
+	// The last number may come from elsewhere. A number that is taken stays.
 	tx := ports.configuration.Begin()
+	for name, number := range map[string]uint32{"late": 6000, "low": 7, "clash": 9} {
+		ports.PreferIn(tx, "br1", name, number)
+	}
+	tx.Commit()
+	for _, c := range []struct {
+		name string
+		want uint32
+	}{{"clash", 5}, {"low", 7}, {"late", 6000}} {
+		if got, _ := add(c.name, "bridge=br1"); got != c.want {
+			t.Errorf("%s has number %d, want %d", c.name, got, c.want)
+		}
+	}
+	// A bridge that is deleted and made again counts from 1.
+	tx = ports.configuration.Begin()
 	ports.DeleteAll(tx, 1)
 	tx.Commit()
 	if got, _ := add("z1", "bridge=br1"); got != 1 {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ovsdb
+
+import (
+	"context"
+	"log/slog"
+)
+
+// Check reads a database without its lock, and returns a line for each row that the switch
+// could not do and for each column that would have no effect. A row that fails only when the
+// switch tries, for example because its device is missing, is not among them.
+func Check(ctx context.Context, target string) (findings []string, err error) {
+	c := New(Setup{Target: target, Log: slog.New(slog.DiscardHandler)})
+	if c.session, err = dial(ctx, target); err != nil {
+		return nil, err
+	}
+	defer c.session.close()
+	defer context.AfterFunc(ctx, c.session.close)()
+	if err := c.session.call("get_schema", &c.schema, database); err != nil {
+		return nil, err
+	}
+	if err := c.readRows(); err != nil {
+		return nil, err
+	}
+	return findingsOf(c.rows), nil
+}
+
+func findingsOf(t tables) (findings []string) {
+	m := wanted(t, "")
+	for i := range m.ports {
+		if p := &m.ports[i]; p.problem != "" {
+			findings = append(findings, "interface "+p.name+": "+p.problem)
+		}
+	}
+	noteIgnored(t, func(subject, reason string) { findings = append(findings, subject+": "+reason) })
+	return findings
+}
