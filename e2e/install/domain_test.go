@@ -92,33 +92,39 @@ func (m *machine) virsh(args ...string) string {
 func installLibvirt(t *testing.T, m *machine) {
 	t.Helper()
 	if _, err := exec.LookPath("libvirtd"); err != nil {
-		root, err := lab.Root()
-		if err != nil {
-			t.Fatal(err)
-		}
-		debs, _ := filepath.Glob(filepath.Join(root, ".cache/libvirt/*.deb"))
-		// Without manual pages and translations the installation is faster.
-		args := []string{"dpkg", "--force-unsafe-io", "--path-exclude=/usr/share/man/*", "--path-exclude=/usr/share/locale/*", "-i"}
-		for _, deb := range debs {
-			data, err := os.ReadFile(deb)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m.write("/tmp/"+filepath.Base(deb), string(data))
-			args = append(args, "/tmp/"+filepath.Base(deb))
-		}
-		m.run(args...)
+		m.installFetched("libvirt")
 	}
 	m.run("systemctl", "start", "libvirtd")
 	m.run("install", "-d", "-o", "libvirt-qemu", "/run/vm")
 }
 
+// installFetched installs the packages that scripts/setup has fetched to a directory of .cache.
+func (m *machine) installFetched(directory string) {
+	m.t.Helper()
+	// Without manual pages and translations the installation is faster.
+	args := []string{"dpkg", "--force-unsafe-io", "--path-exclude=/usr/share/man/*", "--path-exclude=/usr/share/locale/*", "-i"}
+	for _, deb := range fetched(directory, "") {
+		data, err := os.ReadFile(deb)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		m.write("/tmp/"+filepath.Base(deb), string(data))
+		args = append(args, "/tmp/"+filepath.Base(deb))
+	}
+	m.run(args...)
+}
+
+// fetched returns the packages in a directory of .cache whose names begin with prefix.
+func fetched(directory, prefix string) []string {
+	root, _ := lab.Root()
+	debs, _ := filepath.Glob(filepath.Join(root, ".cache", directory, prefix+"*.deb"))
+	return debs
+}
+
 // haveLibvirt reports whether installLibvirt finds libvirt.
 func haveLibvirt() bool {
-	root, _ := lab.Root()
-	debs, _ := filepath.Glob(filepath.Join(root, ".cache/libvirt/libvirt-daemon-system_*.deb"))
 	_, err := exec.LookPath("libvirtd")
-	return len(debs) > 0 || err == nil
+	return err == nil || len(fetched("libvirt", "libvirt-daemon-system_")) > 0
 }
 
 // guest is the connection to the agent of a virtual machine.
