@@ -19,13 +19,19 @@ type ruled struct {
 	weft *lab.Daemon
 }
 
-func newRuled(t *testing.T, h *lab.Host) *ruled {
+// needOpenvSwitch skips a test if a program of Open vSwitch is missing.
+func needOpenvSwitch(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-vswitchd"} {
 		if _, err := exec.LookPath(name); err != nil {
 			t.Skip(name + " is missing: run scripts/setup, and put .cache/programs/usr/bin into PATH")
 		}
 	}
+}
+
+func newRuled(t *testing.T, h *lab.Host) *ruled {
+	t.Helper()
+	needOpenvSwitch(t)
 	r := &ruled{openVSwitch: newDatabase(t, h), t: t}
 	r.weft = h.Weftd("--ovsdb", "unix:"+r.dir+"/db.sock")
 	return r
@@ -139,6 +145,41 @@ func TestOVSDB(t *testing.T) {
 	r.vsctl("del-br br0 -- del-br br1")
 	if text := r.weft.Weft("list-br"); strings.TrimSpace(text) != "" {
 		t.Errorf("bridges after del-br: %s", text)
+	}
+}
+
+// weftd follows a server over TLS whose authority it knows, and refuses another one.
+func TestOVSDBOverTLS(t *testing.T) {
+	t.Parallel()
+	needOpenvSwitch(t)
+	l := newLab(t)
+	h := l.Host("h")
+	certs, others := l.Certificates(), l.Certificates()
+	o := &openVSwitch{host: h, dir: t.TempDir()}
+	const target = "ssl:127.0.0.1:6640"
+	server := o.command("ovsdb-server", o.dir+"/conf.db", "--remote=pssl:6640:127.0.0.1", "--remote=punix:"+o.dir+"/db.sock",
+		"--private-key="+certs+"/key.pem", "--certificate="+certs+"/cert.pem", "--ca-cert="+certs+"/ca.pem", "--unixctl="+o.dir+"/db.ctl")
+	o.run("ovsdb-tool", "create", o.dir+"/conf.db", schema(t))
+	h.Start(server...)
+	vsctl := func(words ...string) string {
+		t.Helper()
+		return o.run(append([]string{"ovs-vsctl", "--db=unix:" + o.dir + "/db.sock", "--timeout=60"}, words...)...)
+	}
+	eventually(t, func() error {
+		_, err := h.Try(o.command("ovs-vsctl", "--db=unix:"+o.dir+"/db.sock", "--timeout=20", "--no-wait", "init")...)
+		return err
+	})
+	d := h.Weftd("--ovsdb", target, "--openflow-certs", certs)
+	vsctl("add-br", "br0") // returns when weftd has it in force
+	if text := d.Weft("list-br"); strings.TrimSpace(text) != "br0" {
+		t.Errorf("bridges: %s", text)
+	}
+	vsctl("--no-wait", "add-port", "br0", "odd", "--", "set", "interface", "odd", "type=lisp")
+	for _, c := range []struct{ certs, want string }{{certs, "interface odd: type lisp"}, {others, "certificate"}, {o.dir, "no such file"}} {
+		out, err := h.Try(d.Binary("weftd"), "check-database", target, "--openflow-certs", c.certs)
+		if err == nil || !strings.Contains(out+err.Error(), c.want) {
+			t.Errorf("check-database with %s: %v %s, want %q", c.certs, err, out, c.want)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"weft/cmd/exit"
 	"weft/cmd/manpage"
 	"weft/control"
+	"weft/control/ofconn"
 	"weft/control/ovsdb"
 	"weft/control/usererr"
 	"weft/engine"
@@ -117,17 +119,18 @@ func runControl(read func() (*settings, error)) error {
 
 // checkDatabaseCommand prints what a database of Open vSwitch asks for in vain, a line each.
 func checkDatabaseCommand() *cobra.Command {
-	return &cobra.Command{
+	var certs string
+	check := &cobra.Command{
 		Use: "check-database TARGET", Short: "print what of an Open vSwitch database the switch cannot do, without changing it",
 		Example: "  weftd check-database unix:/run/openvswitch/db.sock",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return exit.Usagef("check-database: expected unix:PATH or tcp:HOST:PORT of an ovsdb-server")
+				return exit.Usagef("check-database: expected unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT of an ovsdb-server")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			findings, err := ovsdb.Check(cmd.Context(), args[0])
+			findings, err := ovsdb.Check(cmd.Context(), args[0], func() (*tls.Config, error) { return ofconn.LoadTLS(certs) })
 			if err != nil {
 				return err
 			}
@@ -140,6 +143,8 @@ func checkDatabaseCommand() *cobra.Command {
 			return nil
 		},
 	}
+	check.Flags().StringVar(&certs, "openflow-certs", defaultOpenFlowCerts, "directory of the certificate for ssl: ca.pem, cert.pem, key.pem")
+	return check
 }
 
 func engineCommand() *cobra.Command {

@@ -84,6 +84,10 @@ func listen(c *OpenFlow, policy *access.Policy) (list []net.Listener, config *tl
 	return list, config, err
 }
 
+// LoadCertificates reads the certificates of connections for OpenFlow, which those to a database
+// have too.
+func (c *OpenFlow) LoadCertificates() (*tls.Config, error) { return ofconn.LoadTLS(c.Certs) }
+
 // loadTLS loads the certificate in a directory if a listener or controller of targets
 // needs one.
 func loadTLS(targets []string, dir string) (*tls.Config, error) {

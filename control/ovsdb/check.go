@@ -10,9 +10,9 @@ import (
 // Check reads a database without its lock, and returns a line for each row that the switch
 // could not do and for each column that would have no effect. A row that fails only when the
 // switch tries, for example because its device is missing, is not among them.
-func Check(ctx context.Context, target string) (findings []string, err error) {
+func Check(ctx context.Context, target string, certificates Certificates) (findings []string, err error) {
 	c := New(Setup{Target: target, Log: slog.New(slog.DiscardHandler)})
-	if c.session, err = dial(ctx, target); err != nil {
+	if c.session, err = dial(ctx, target, certificates); err != nil {
 		return nil, err
 	}
 	defer c.session.close()

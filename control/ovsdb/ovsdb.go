@@ -45,13 +45,15 @@ const (
 
 // Setup is what the client needs.
 type Setup struct {
-	Target  string // of the ovsdb-server, see CheckTarget
-	Switch  Switch
-	Tables  FlowTables // nil: the database does not rule their limits
-	Tracker Tracker    // nil: the database does not rule zones
-	RunDir  string     // directory of the sockets of dpdkvhostuser ports
-	Version string     // of the switch
-	Log     *slog.Logger
+	Target string // of the ovsdb-server, see CheckTarget
+	// Certificates are for a target with ssl:. Each connection reads them anew.
+	Certificates Certificates
+	Switch       Switch
+	Tables       FlowTables // nil: the database does not rule their limits
+	Tracker      Tracker    // nil: the database does not rule zones
+	RunDir       string     // directory of the sockets of dpdkvhostuser ports
+	Version      string     // of the switch
+	Log          *slog.Logger
 }
 
 // Client follows one database.
@@ -111,7 +113,7 @@ func (c *Client) Run(ctx context.Context) {
 
 // follow serves one connection. It returns the reason of its end.
 func (c *Client) follow(ctx context.Context) (err error) {
-	if c.session, err = dial(ctx, c.setup.Target); err != nil {
+	if c.session, err = dial(ctx, c.setup.Target, c.setup.Certificates); err != nil {
 		return err
 	}
 	defer c.session.close()

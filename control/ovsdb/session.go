@@ -5,6 +5,7 @@ package ovsdb
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,25 +28,28 @@ const (
 	probeInterval = 5 * time.Second
 )
 
-// CheckTarget returns an error unless the target names an ovsdb-server: unix:PATH or
-// tcp:HOST:PORT.
+// CheckTarget returns an error unless the target names an ovsdb-server: unix:PATH,
+// tcp:HOST:PORT or ssl:HOST:PORT.
 func CheckTarget(target string) error {
-	_, _, err := parseTarget(target)
+	_, _, _, err := parseTarget(target)
 	return err
 }
 
-func parseTarget(target string) (network, address string, err error) {
+func parseTarget(target string) (network, address string, encrypted bool, err error) {
 	word, rest, _ := strings.Cut(target, ":")
 	switch {
 	case word == "unix" && rest != "":
-		return "unix", rest, nil
-	case word == "tcp":
+		return "unix", rest, false, nil
+	case word == "tcp" || word == "ssl":
 		if _, _, err := net.SplitHostPort(rest); err == nil {
-			return "tcp", rest, nil
+			return "tcp", rest, word == "ssl", nil
 		}
 	}
-	return "", "", usererr.Errorf("%s: expected unix:PATH or tcp:HOST:PORT of an ovsdb-server", target)
+	return "", "", false, usererr.Errorf("%s: expected unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT of an ovsdb-server", target)
 }
+
+// Certificates reads the own certificate and the authority of servers.
+type Certificates func() (*tls.Config, error)
 
 // session is a connection to an ovsdb-server: JSON-RPC 1.0 (RFC 7047 section 4). A goroutine
 // reads; the goroutine of Run calls.
@@ -73,14 +77,24 @@ type message struct {
 	Error  json.RawMessage `json:"error"`
 }
 
-// dial connects to a server.
-func dial(ctx context.Context, target string) (*session, error) {
-	network, address, err := parseTarget(target)
+// dial connects to a server. A target with ssl: needs certificates.
+func dial(ctx context.Context, target string, certificates Certificates) (*session, error) {
+	network, address, encrypted, err := parseTarget(target)
 	if err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Timeout: dialTimeout}
-	conn, err := d.DialContext(ctx, network, address)
+	var config *tls.Config
+	if encrypted {
+		if config, err = certificates(); err != nil {
+			return nil, err
+		}
+	}
+	ctx, stop := context.WithTimeout(ctx, dialTimeout) // for TLS's handshake too
+	defer stop()
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err == nil && encrypted {
+		conn, err = handshake(ctx, conn, config)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +105,15 @@ func dial(ctx context.Context, target string) (*session, error) {
 		go s.probe()
 	}
 	return s, nil
+}
+
+func handshake(ctx context.Context, conn net.Conn, config *tls.Config) (net.Conn, error) {
+	encrypted := tls.Client(conn, config)
+	if err := encrypted.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return encrypted, nil
 }
 
 func (s *session) close() { s.conn.Close() }
