@@ -107,11 +107,11 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, reason pac
 	return count, partly(q.writeTrain(), begun)
 }
 
-// joins reports whether all segments of frame f fit into the train. first is the first
+// joins reports whether all segments of frame f fit into the train. firstFrame is the first
 // frame of the train.
-func (t *txTrain) joins(first, f *packet.Frame) bool {
-	return f.Offload.GSO == first.Offload.GSO && f.SegmentLen() == first.SegmentLen() &&
-		t.segments+f.SegmentCount() <= maxSegments && t.total+f.SegmentCount()*t.size <= maxTrain && sameOuter(first, f)
+func (t *txTrain) joins(firstFrame, f *packet.Frame) bool {
+	return f.Offload.GSO == firstFrame.Offload.GSO && f.SegmentLen() == firstFrame.SegmentLen() &&
+		t.segments+f.SegmentCount() <= maxSegments && t.total+f.SegmentCount()*t.size <= maxTrain && sameOuter(firstFrame, f)
 }
 
 // partly returns the drop reason after a failed write. If a part of the frame was sent

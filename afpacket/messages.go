@@ -50,11 +50,11 @@ func (l *messageList) init(mem []byte) {
 }
 
 // sendOrdinary sends the run of ordinary frames at the start of the list order. It returns
-// the number of frames handled. If full is true, the kernel is out of buffers; frames that
+// the number of frames handled. If isFull is true, the kernel is out of buffers; frames that
 // were not sent have their Drop set.
 //
 // A memory fault interrupts it only before it has sent anything.
-func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, full bool) {
+func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, isFull bool) {
 	for _, i := range order {
 		if f := &b.Frames[i]; f.Offload.GSO != packet.GSONone || f.SegmentLen() > q.Longest {
 			break

@@ -63,9 +63,9 @@ func (q *ringQueue) Recv(b *packet.Batch) int {
 	return b.N - was
 }
 
-// receive takes the frame of the next slot s. read is the number of bytes that it has
+// receive takes the frame of the next slot s. readBytes is the number of bytes that it has
 // read from the socket. ok is false if the frame could not be received.
-func (q *ringQueue) receive(b *packet.Batch, s *slot) (read int, ok bool) {
+func (q *ringQueue) receive(b *packet.Batch, s *slot) (readBytes int, ok bool) {
 	if q.takesAll {
 		q.tag = s.tag() // before take overwrites the status
 	}

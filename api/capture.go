@@ -108,10 +108,10 @@ func (c *Client) Capture(ctx context.Context, r CaptureRequest, ready func(), ha
 }
 
 // TraceLive calls handle with each matching frame, until handle returns an error, ctx
-// ends, or limit frames have come. A limit of 0 means no limit. TraceLive calls ready
+// ends, or maxFrames frames have come. A limit of 0 means no limit. TraceLive calls ready
 // when the trace has started.
-func (c *Client) TraceLive(ctx context.Context, match string, limit int, ready func(), handle func(*Captured) error) error {
+func (c *Client) TraceLive(ctx context.Context, match string, maxFrames int, ready func(), handle func(*Captured) error) error {
 	q := matchQuery(match)
-	q.Set("limit", strconv.Itoa(limit))
+	q.Set("limit", strconv.Itoa(maxFrames))
 	return stream(ctx, c, "/v1/trace/live", q, ready, handle)
 }

@@ -235,11 +235,11 @@ func (c *Client) AddPort(name string, options []string) (Port, error) {
 	return c.EnsurePort(AddPort{Name: name, Options: options})
 }
 
-// EnsurePort adds the port that add describes. If the port exists and add.MayExist is
+// EnsurePort adds the port that newPort describes. If the port exists and newPort.MayExist is
 // set, it returns the existing port.
-func (c *Client) EnsurePort(add AddPort) (Port, error) {
+func (c *Client) EnsurePort(newPort AddPort) (Port, error) {
 	var p Port
-	return p, c.Do(http.MethodPost, "/v1/ports", nil, add, &p)
+	return p, c.Do(http.MethodPost, "/v1/ports", nil, newPort, &p)
 }
 
 // CheckPort returns the error with which AddPort would refuse the options.
@@ -299,22 +299,22 @@ func (c *Client) ChangeFlows(change ChangeFlows) (FlowsChanged, error) {
 	return n, c.Do(http.MethodPost, "/v1/flows", nil, change, &n)
 }
 
-// Flows lists the flows that match selects; an empty match selects all. sort has the
+// Flows lists the flows that matchText selects; an empty matchText selects all. sortKeys has the
 // sort keys: a field name or "priority", with "-" in front for descending order.
 // Without sort keys, flows are sorted by table and descending priority.
-func (c *Client) Flows(match string, sort ...string) ([]Flow, error) {
+func (c *Client) Flows(matchText string, sortKeys ...string) ([]Flow, error) {
 	var flows []Flow
-	query := matchQuery(match)
-	for _, key := range sort {
+	query := matchQuery(matchText)
+	for _, key := range sortKeys {
 		query.Add("sort", key)
 	}
 	return flows, c.Do(http.MethodGet, "/v1/flows", query, nil, &flows)
 }
 
-// DelFlows deletes the flows that match selects; an empty match selects all.
-func (c *Client) DelFlows(match string, strict bool) (FlowsChanged, error) {
+// DelFlows deletes the flows that matchText selects; an empty matchText selects all.
+func (c *Client) DelFlows(matchText string, strict bool) (FlowsChanged, error) {
 	var n FlowsChanged
-	query := matchQuery(match)
+	query := matchQuery(matchText)
 	if strict {
 		query.Set("strict", "true")
 	}

@@ -151,12 +151,12 @@ func (c *Client) FlushConnections(args []string) (ConnectionsChanged, error) {
 	return n, c.Do(http.MethodDelete, "/v1/conntrack", url.Values{"arg": args}, nil, &n)
 }
 
-// Expectations returns the announced connections of a zone, or of all zones if zone is
+// Expectations returns the announced connections of a zone, or of all zones if zoneText is
 // empty.
-func (c *Client) Expectations(zone string) ([]Expectation, error) {
+func (c *Client) Expectations(zoneText string) ([]Expectation, error) {
 	query := url.Values{}
-	if zone != "" {
-		query.Set("zone", zone)
+	if zoneText != "" {
+		query.Set("zone", zoneText)
 	}
 	var list []Expectation
 	return list, c.Do(http.MethodGet, "/v1/conntrack/expectations", query, nil, &list)

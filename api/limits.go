@@ -26,13 +26,13 @@ type Limit struct {
 	Evicted    uint64 `json:"evicted"`   // number of Holder's entries that were evicted for new entries
 }
 
-// Limits lists the shared resources and their use. port selects the rows of one port;
-// an empty port selects all rows.
-func (c *Client) Limits(port string) ([]Limit, error) {
+// Limits lists the shared resources and their use. portName selects the rows of one port;
+// an empty portName selects all rows.
+func (c *Client) Limits(portName string) ([]Limit, error) {
 	var rows []Limit
 	query := url.Values{}
-	if port != "" {
-		query.Set("port", port)
+	if portName != "" {
+		query.Set("port", portName)
 	}
 	return rows, c.Do(http.MethodGet, "/v1/limits", query, nil, &rows)
 }

@@ -35,13 +35,13 @@ func (c *Client) MACs() ([]MAC, error) {
 	return list, c.Do(http.MethodGet, "/v1/macs", nil, nil, &list)
 }
 
-// FlushMACs deletes the MAC addresses learned on a port; an empty port means all
+// FlushMACs deletes the MAC addresses learned on a port; an empty portName means all
 // ports.
-func (c *Client) FlushMACs(port string) (MACsFlushed, error) {
+func (c *Client) FlushMACs(portName string) (MACsFlushed, error) {
 	var n MACsFlushed
 	query := url.Values{}
-	if port != "" {
-		query.Set("port", port)
+	if portName != "" {
+		query.Set("port", portName)
 	}
 	return n, c.Do(http.MethodDelete, "/v1/macs", query, nil, &n)
 }

@@ -26,13 +26,13 @@ type Route struct {
 	Reason string `json:"reason"`
 }
 
-// Routes lists the paths of tunnels to their remotes. port selects the paths of one port; an
-// empty port selects all.
-func (c *Client) Routes(port string) ([]Route, error) {
+// Routes lists the paths of tunnels to their remotes. portName selects the paths of one port; an
+// empty portName selects all.
+func (c *Client) Routes(portName string) ([]Route, error) {
 	var routes []Route
 	query := url.Values{}
-	if port != "" {
-		query.Set("port", port)
+	if portName != "" {
+		query.Set("port", portName)
 	}
 	return routes, c.Do(http.MethodGet, "/v1/routes", query, nil, &routes)
 }

@@ -52,12 +52,12 @@ type TraceRule struct {
 	Actions  string `json:"actions"`
 }
 
-// Trace follows a hypothetical frame through the flow tables. flow describes the frame.
+// Trace follows a hypothetical frame through the flow tables. flowText describes the frame.
 // ctNext is the ct_state that connection tracking returns, in match syntax; "" means a
 // new connection.
-func (c *Client) Trace(flow, ctNext string) (Trace, error) {
+func (c *Client) Trace(flowText, ctNext string) (Trace, error) {
 	var t Trace
-	q := url.Values{"flow": {flow}}
+	q := url.Values{"flow": {flowText}}
 	if ctNext != "" {
 		q.Set("ct_next", ctNext)
 	}

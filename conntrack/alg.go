@@ -94,9 +94,9 @@ func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 
 // translationOfParent chooses the translation of a related connection whose FTP or TFTP
 // parent is translated. It reverses the parent's translation of the announced address. It
-// sets reply to the reply tuple and returns the flags of the connection. ok is false if
+// sets replyTuple to the reply tuple and returns the flags of the connection. ok is false if
 // the parent is not translated. The caller holds the table's lock.
-func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, reply *probe, now uint64) (flags uint16, ok bool) {
+func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, replyTuple *probe, now uint64) (flags uint16, ok bool) {
 	t, n := tr.Table, g.related.Number
 	if g.related.Generation == 0 || nat.Kind == NATNone {
 		return 0, false
@@ -113,10 +113,10 @@ func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, reply *pr
 	tr.search.begin(tr.sender.holder(p.zone()), now)
 	defer tr.search.end()
 	// If another connection has the tuple already, choosePort changes the source port.
-	if *reply, ok = tr.choosePort(p, &NAT{Kind: NATSrc}, &plain, want, now); !ok {
+	if *replyTuple, ok = tr.choosePort(p, &NAT{Kind: NATSrc}, &plain, want, now); !ok {
 		return connClash, true
 	}
-	return flagsOf(&plain, reply), true
+	return flagsOf(&plain, replyTuple), true
 }
 
 // announced is the content of an FTP announcement: an address and a port.
@@ -207,8 +207,8 @@ type fields struct {
 	between byte
 }
 
-// nextField returns the next field of the text. last is true if no field follows.
-func (f *fields) nextField() (text []byte, last bool) {
+// nextField returns the next field of the text. isLast is true if no field follows.
+func (f *fields) nextField() (text []byte, isLast bool) {
 	end := bytes.IndexByte(f.text, f.between)
 	if end < 0 {
 		text, f.text, f.between = f.text, nil, 0

@@ -242,16 +242,16 @@ func (tr *Tracker) createLocked(p *probe, nat *NAT, g *newConn, now uint64) (ref
 	return Ref{n, c.born}, true, packet.DropNone
 }
 
-// fill writes the record of a new connection with the tuple p and the reply tuple reply.
+// fill writes the record of a new connection with the tuple p and the reply tuple replyTuple.
 // No worker can see the connection yet.
-func (t *Table) fill(n uint32, p, reply *probe, flags uint16, g *newConn, now uint64) {
+func (t *Table) fill(n uint32, p, replyTuple *probe, flags uint16, g *newConn, now uint64) {
 	c := &t.conns[n]
 	// word by word, because a wider load of words that were just written waits until they
 	// are in the cache (no store forwarding)
 	c.tuples[0].a, c.tuples[0].b = p.a, p.b
-	c.tuples[1].a, c.tuples[1].b = reply.a, reply.b
+	c.tuples[1].a, c.tuples[1].b = replyTuple.a, replyTuple.b
 	if p.ipv6() {
-		t.setAddresses(n, flags, &p.long, &reply.long)
+		t.setAddresses(n, flags, &p.long, &replyTuple.long)
 	}
 	if g.sender.tunnel {
 		flags |= connTunnel

@@ -265,10 +265,10 @@ func (r *Fragments) Expired(from int, now uint64) int {
 }
 
 // TrackFirst runs the first fragment of a datagram through a ct action. The result is
-// valid for the whole datagram. missing is the number of payload bytes in the other
+// valid for the whole datagram. missingBytes is the number of payload bytes in the other
 // fragments.
-func (tr *Tracker) TrackFirst(b *packet.Batch, i uint8, missing uint32, metas *[packet.BatchSize]Meta, req *Request, now uint64) {
-	tr.missing = missing
+func (tr *Tracker) TrackFirst(b *packet.Batch, i uint8, missingBytes uint32, metas *[packet.BatchSize]Meta, req *Request, now uint64) {
+	tr.missing = missingBytes
 	tr.Process(b, []uint8{i}, metas, req, now)
 	tr.missing = 0
 }

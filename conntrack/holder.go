@@ -126,8 +126,8 @@ func (t *Table) evictFor(h uint32) bool {
 }
 
 // mostUnanswered returns the number of unreplied connections from which on a quota
-// holder evicts only its own; see unansweredShare. limit is the limit of the table.
-func mostUnanswered(limit uint32) uint32 { return max(limit/unansweredShare, minUnanswered) }
+// holder evicts only its own; see unansweredShare. tableLimit is the limit of the table.
+func mostUnanswered(tableLimit uint32) uint32 { return max(tableLimit/unansweredShare, minUnanswered) }
 
 // evictOf ends the oldest connection in the list of this kind of quota holder h. It
 // returns false if the list is empty.

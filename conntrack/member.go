@@ -169,10 +169,10 @@ func (t *Table) evictInZone(zone uint16, h, limit uint32) bool {
 		heavy != own && t.evictOfMember(heavy, listEstablished)
 }
 
-// evictOfMember ends the oldest connection in one of member m's lists; kind is the kind
+// evictOfMember ends the oldest connection in one of member m's lists; listKind is the kind
 // of list. It returns false if the list is empty.
-func (t *Table) evictOfMember(m uint32, kind uint8) bool {
-	l := &t.members[m].lists[kind%lists]
+func (t *Table) evictOfMember(m uint32, listKind uint8) bool {
+	l := &t.members[m].lists[listKind%lists]
 	if l.first == 0 {
 		return false
 	}

@@ -55,22 +55,22 @@ const (
 const connClash uint16 = 1 << 15
 
 // translation chooses the translation of a new connection, whose tuple is in probe p. It
-// sets reply to the reply tuple and returns the flags of the connection. The caller holds
+// sets replyTuple to the reply tuple and returns the flags of the connection. The caller holds
 // the table's lock.
-func (tr *Tracker) translation(p *probe, nat *NAT, reply *probe, now uint64) (flags uint16) {
+func (tr *Tracker) translation(p *probe, nat *NAT, replyTuple *probe, now uint64) (flags uint16) {
 	if nat.Kind != NATSrc && nat.Kind != NATDst || nat.IPv6 != p.ipv6() && nat.Lo != [2]uint64{} {
 		switch {
 		case isICMP(p.proto()):
 			plain := p.words.tuple(&p.long)
-			*reply = tr.reversed(&plain)
+			*replyTuple = tr.reversed(&plain)
 		case p.ipv6():
-			reply.words, reply.long = p.words.reversed(tr.head, &p.long)
-			reply.hash = p.hash // both directions have the same hash
+			replyTuple.words, replyTuple.long = p.words.reversed(tr.head, &p.long)
+			replyTuple.hash = p.hash // both directions have the same hash
 		default:
 			w, _ := p.words.reversed(tr.head, &p.long)
-			reply.a, reply.b, reply.hash = w.a, w.b, p.hash
+			replyTuple.a, replyTuple.b, replyTuple.hash = w.a, w.b, p.hash
 		}
-		if tr.inUse(reply, p, now) {
+		if tr.inUse(replyTuple, p, now) {
 			return connClash
 		}
 		return 0
@@ -96,13 +96,13 @@ func (tr *Tracker) translation(p *probe, nat *NAT, reply *probe, now uint64) (fl
 			want.Dst = addresses.address(at)
 		}
 		if r, ok := tr.choosePort(p, nat, &plain, want, now); ok {
-			*reply = r
-			return flagsOf(&plain, reply)
+			*replyTuple = r
+			return flagsOf(&plain, replyTuple)
 		}
 	}
 	if r, ok := tr.evictForTranslation(); ok {
-		*reply = r
-		return flagsOf(&plain, reply)
+		*replyTuple = r
+		return flagsOf(&plain, replyTuple)
 	}
 	return connClash
 }
@@ -134,9 +134,9 @@ func (tr *Tracker) prefetchReplies(frames []uint8, nat *NAT) {
 }
 
 // flagsOf returns the flags of a connection whose original tuple is plain and whose
-// reply tuple is reply.
-func flagsOf(plain *Tuple, reply *probe) (flags uint16) {
-	got := reply.words.tuple(&reply.long).Reverse() // translated tuple of the original direction
+// reply tuple is replyTuple.
+func flagsOf(plain *Tuple, replyTuple *probe) (flags uint16) {
+	got := replyTuple.words.tuple(&replyTuple.long).Reverse() // translated tuple of the original direction
 	if got.Src != plain.Src || got.SrcPort != plain.SrcPort {
 		flags |= connSNAT | connTranslated
 	}

@@ -41,10 +41,10 @@ func tierOf(count uint32) uint32 {
 	return (e-2)*tierSteps + count>>(e-3)%tierSteps
 }
 
-// The method set sets the count and the tier of quota holder i. ranks has the ranks of
+// The method set sets the count and the tier of quota holder i. allRanks has the ranks of
 // all quota holders.
-func (r *ranking) set(ranks []rank, i, count uint32) {
-	k := &ranks[i]
+func (r *ranking) set(allRanks []rank, i, count uint32) {
+	k := &allRanks[i]
 	was, is := tierOf(k.count)%tiers, tierOf(count)%tiers
 	k.count = count
 	if was == is {
@@ -53,7 +53,7 @@ func (r *ranking) set(ranks []rank, i, count uint32) {
 	if was == 0 {
 		r.used++
 	} else {
-		r.unlink(ranks, k, was)
+		r.unlink(allRanks, k, was)
 	}
 	if is == 0 {
 		r.used--
@@ -61,7 +61,7 @@ func (r *ranking) set(ranks []rank, i, count uint32) {
 	}
 	k.prev, k.next = 0, r.first[is]
 	if k.next != 0 {
-		ranks[k.next-1].prev = i + 1
+		allRanks[k.next-1].prev = i + 1
 	}
 	r.first[is] = i + 1
 	r.marks[is/64] |= 1 << (is % 64)

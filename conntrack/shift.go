@@ -73,9 +73,9 @@ func (s *shift) origin(v, fallback uint32) uint32 {
 func (s *shift) acknowledged(ack uint32) uint32 { return s.origin(ack, s.pos) }
 
 // sacked converts an edge of a SACK block (RFC 2018) to the sender's numbers, by the
-// rule of acknowledged. right selects the right edge.
-func (s *shift) sacked(right bool, edge uint32) uint32 {
-	if right {
+// rule of acknowledged. wantRight selects the right edge.
+func (s *shift) sacked(wantRight bool, edge uint32) uint32 {
+	if wantRight {
 		return s.origin(edge, s.pos)
 	}
 	return s.origin(edge, s.pos+uint32(s.oldLength))

@@ -104,10 +104,10 @@ func setIdentifier(f *packet.Frame, id uint16) {
 }
 
 // translateError rewrites the datagram that ICMP error f carries. This datagram
-// travelled in the opposite direction, so it gets the reverse of outer, the new tuple
+// travelled in the opposite direction, so it gets the reverse of outerTuple, the new tuple
 // of the error itself. All checksums in the error are updated.
-func (t *Table) translateError(b *packet.Batch, f *packet.Frame, inner int, outer *Tuple) {
-	tuple := outer.Reverse()
+func (t *Table) translateError(b *packet.Batch, f *packet.Frame, inner int, outerTuple *Tuple) {
+	tuple := outerTuple.Reverse()
 	b.Pullup(f, min(inner+innerReach, f.Len()))
 	h := f.Header()
 	in := h[inner:]

@@ -106,10 +106,10 @@ func (d *Daemon) streamCapture(w http.ResponseWriter, r *http.Request, capture d
 	}
 }
 
-// captured converts a captured frame to the API's form. wall is the wall-clock time at
+// captured converts a captured frame to the API's form. wallBase is the wall-clock time at
 // which CLOCK_MONOTONIC was 0.
-func (d *Daemon) captured(f *datapath.Captured, lost uint64, wall time.Time) *api.Captured {
-	c := observe.Captured(f, d.pipeline.View(), wall)
+func (d *Daemon) captured(f *datapath.Captured, lost uint64, wallBase time.Time) *api.Captured {
+	c := observe.Captured(f, d.pipeline.View(), wallBase)
 	c.Lost = lost
 	if c.Trace != nil {
 		c.Trace.Megaflow = d.megaflows().HitMegaflow(f)

@@ -44,8 +44,8 @@ var datapathGroups = []string{"recirc_id", "dp_hash", "tunnel", "in_port", "ct_s
 	"ipv4", "ipv6", "arp", "tcp", "udp", "sctp", "tcp_flags", "icmp", "icmpv6", "nd"}
 
 // datapathMatch returns a megaflow's match in the words of ovs-dpctl(8). A field that the
-// megaflow does not match is not there, frag= included. port returns the word for a port.
-func datapathMatch(match string, port func(name string) string) string {
+// megaflow does not match is not there, frag= included. portWord returns the word for a port.
+func datapathMatch(match string, portWord func(name string) string) string {
 	groups := map[string][]string{"recirc_id": {"0"}}
 	var others []string
 	p := datapathProtocol{ip: "ipv4"}
@@ -72,7 +72,7 @@ func datapathMatch(match string, port func(name string) string) string {
 		}
 		switch {
 		case name == "in_port":
-			groups["in_port"] = []string{port(strings.Trim(value, `"`))}
+			groups["in_port"] = []string{portWord(strings.Trim(value, `"`))}
 			continue
 		case name == "dl_type":
 			groups["eth_type"] = []string{value}

@@ -276,13 +276,13 @@ func (w *Worker) judge(now, spentNS uint64) uint64 {
 }
 
 // stalledNS returns the time since the last reading of the thread's account in which the thread was not on a
-// core, or 0 if it has waited in the kernel. thread is the account now.
-func (t *accounting) stalledNS(now uint64) (ns uint64, thread threadTimes) {
-	thread = t.times()
-	if thread.waits != t.thread.waits {
-		return 0, thread
+// core, or 0 if it has waited in the kernel. accountNow is the account now.
+func (t *accounting) stalledNS(now uint64) (ns uint64, accountNow threadTimes) {
+	accountNow = t.times()
+	if accountNow.waits != t.thread.waits {
+		return 0, accountNow
 	}
-	return now - t.sampledNS - min(now-t.sampledNS, thread.cpuNS-t.thread.cpuNS), thread
+	return now - t.sampledNS - min(now-t.sampledNS, accountNow.cpuNS-t.thread.cpuNS), accountNow
 }
 
 // waitsForOthers reports whether this pass does not visit queue q, because the queue's port has used
@@ -376,29 +376,29 @@ func (t *accounting) leastWanting() uint64 {
 	return least
 }
 
-// chargePort charges port number for its time in this pass. waiting is the number of ports that
+// chargePort charges the port portNumber for its time in this pass. waiting is the number of ports that
 // were in debt before.
-func (w *Worker) chargePort(number uint32, waiting int) {
+func (w *Worker) chargePort(portNumber uint32, waiting int) {
 	t := &w.accounting
-	a := &t.accounts[number]
+	a := &t.accounts[portNumber]
 	if a.frames && !a.owes() {
-		t.active.note(number, w.now)
+		t.active.note(portNumber, w.now)
 	}
 	chargeNS := a.passNS
 	if a.owes() {
 		waiting--
 	}
-	if waiting == 0 && t.full.lastBeside(number) != w.turn {
+	if waiting == 0 && t.full.lastBeside(portNumber) != w.turn {
 		chargeNS -= min(chargeNS, sliceNS)
 	}
-	if weight := t.weights[number]; weight > 1 {
+	if weight := t.weights[portNumber]; weight > 1 {
 		chargeNS /= uint64(weight)
 	}
 	if chargeNS == 0 || a.exempt {
 		return
 	}
 	if a.debtNS == 0 {
-		t.debtors = append(t.debtors, uint16(number))
+		t.debtors = append(t.debtors, uint16(portNumber))
 	}
 	a.debtNS = min(a.debtNS+chargeNS, maxOwedNS)
 }

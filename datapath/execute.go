@@ -45,12 +45,12 @@ func (w *Worker) executeFound() {
 }
 
 // executeRun executes the actions of one megaflow on a run of frames: the frame with
-// index first, and the following frames with the same megaflow. It returns the index of
+// index firstIndex, and the following frames with the same megaflow. It returns the index of
 // the first frame that has another megaflow. Dropped frames in between do not end a
 // run.
-func (w *Worker) executeRun(first int, slot uint32) int {
+func (w *Worker) executeRun(firstIndex int, slot uint32) int {
 	b := &w.batch
-	packets, bytes, end := uint64(0), uint64(0), first
+	packets, bytes, end := uint64(0), uint64(0), firstIndex
 	for ; end < b.N; end++ {
 		if w.live>>end&1 == 0 {
 			continue
@@ -62,7 +62,7 @@ func (w *Worker) executeRun(first int, slot uint32) int {
 		bytes += uint64(b.Frames[end].Len())
 	}
 	if w.fragments.uncounted != 0 {
-		w.uncount(first, end, &packets, &bytes)
+		w.uncount(firstIndex, end, &packets, &bytes)
 	}
 	flow := w.cache.Flow(slot)
 	flow.Packets += packets
@@ -72,14 +72,14 @@ func (w *Worker) executeRun(first int, slot uint32) int {
 	actions := w.cache.Actions(slot)
 	tail := tailOf(actions)
 	if packets > 1 && w.rxInUse != nil && w.rxInUse.tunnel {
-		w.coalesce(first, end, actions)
+		w.coalesce(firstIndex, end, actions)
 	}
 	done := 0
 	if len(actions) > 0 && actions[0].Op == flowtable.OpCT {
-		w.cursor = first
-		done = w.trackRun(first, end, slot, actions)
+		w.cursor = firstIndex
+		done = w.trackRun(firstIndex, end, slot, actions)
 	}
-	for i := first; i < end; i++ {
+	for i := firstIndex; i < end; i++ {
 		if w.live>>i&1 != 0 {
 			w.cursor = i
 			w.perform(i, actions, done, tail)
@@ -89,16 +89,16 @@ func (w *Worker) executeRun(first int, slot uint32) int {
 }
 
 // outputRuns executes runs of frames whose only action is one output. Most runs are
-// of this kind. It begins with the frame at index first and ends before the frame at
+// of this kind. It begins with the frame at index firstIndex and ends before the frame at
 // index limit. It returns the index of the first frame that needs other actions.
-func (w *Worker) outputRuns(first, limit int) int {
+func (w *Worker) outputRuns(firstIndex, limit int) int {
 	if w.fragments.uncounted != 0 || w.tracks.forked != 0 || w.rxInUse != nil && w.rxInUse.tunnel {
-		return first
+		return firstIndex
 	}
 	flows := w.cache.Flows()
 	var p *txPort // output port of the run before
 	alike := flowtable.ActionRef(0)
-	for i := first; i < limit; {
+	for i := firstIndex; i < limit; {
 		at := uint(i) % packet.BatchSize
 		if w.live>>at&1 == 0 {
 			i++
@@ -260,8 +260,8 @@ func dropReason(n uint32) packet.DropReason {
 }
 
 // rewrite executes an action that changes the frame's header buffer. For an action
-// that sets an IPv6 address, lower is the lower half of the address.
-func rewrite(f *packet.Frame, a *flowtable.Action, lower uint64) packet.DropReason {
+// that sets an IPv6 address, lowerHalf is the lower half of the address.
+func rewrite(f *packet.Frame, a *flowtable.Action, lowerHalf uint64) packet.DropReason {
 	switch a.Op {
 	case flowtable.OpPushVLAN:
 		return f.PushVLAN(a.U16, uint16(a.U32))
@@ -278,9 +278,9 @@ func rewrite(f *packet.Frame, a *flowtable.Action, lower uint64) packet.DropReas
 	case flowtable.OpSetIPv4Dst:
 		f.SetIPv4Dst(a.U32)
 	case flowtable.OpSetIPv6Src:
-		f.SetIPv6Src(a.U64, lower)
+		f.SetIPv6Src(a.U64, lowerHalf)
 	case flowtable.OpSetIPv6Dst:
-		f.SetIPv6Dst(a.U64, lower)
+		f.SetIPv6Dst(a.U64, lowerHalf)
 	case flowtable.OpSetTOS:
 		f.SetTOS(uint8(a.U32))
 	case flowtable.OpSetTTL:
@@ -306,7 +306,7 @@ func rewrite(f *packet.Frame, a *flowtable.Action, lower uint64) packet.DropReas
 	case flowtable.OpSetShim:
 		f.SetShim(a.U32)
 	default:
-		rewriteARPND(f, a, lower)
+		rewriteARPND(f, a, lowerHalf)
 	}
 	return packet.DropNone
 }

@@ -164,11 +164,11 @@ func (w *Worker) openFused(n int) error {
 	return nil
 }
 
-// seekHints looks up the frames of set among the connections of a zone. It returns the
+// seekHints looks up the frames of frameSet among the connections of a zone. It returns the
 // set of frames that have a valid hint (two megaflows stored with the connection).
-func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
+func (w *Worker) seekHints(frameSet uint32, zone uint16) uint32 {
 	u, tr := &w.fused, w.tracks.tracker
-	order, lines := tr.SeekFlows(&w.batch, set, zone)
+	order, lines := tr.SeekFlows(&w.batch, frameSet, zone)
 	if len(order) > 0 {
 		cpu.Prefetch(&u.hints[0], lines[:len(order)])
 		sought := uint32(0)
@@ -177,7 +177,7 @@ func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 		}
 		u.found = u.found&^sought | w.hinted(order, 0)
 	}
-	return u.found & set
+	return u.found & frameSet
 }
 
 // hinted returns the set of frames in the list order that have a valid hint. For frames
@@ -210,11 +210,11 @@ func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 }
 
 // runFused tracks those frames of a run that have a valid hint, and returns their set.
-// The run consists of the live frames from index first to end-1. slot is their
+// The run consists of the live frames from index firstIndex to end-1. slot is their
 // megaflow.
-func (w *Worker) runFused(first, end int, slot uint32) (tracked uint32) {
+func (w *Worker) runFused(firstIndex, end int, slot uint32) (tracked uint32) {
 	u, t := &w.fused, &w.tracks
-	run := w.live & (allOf(end) &^ allOf(first))
+	run := w.live & (allOf(end) &^ allOf(firstIndex))
 	found := w.seekHints(run, t.request.Zone)
 	waiting := t.repeats
 	for set := run; set != 0; set &= set - 1 {

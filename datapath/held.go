@@ -61,16 +61,16 @@ func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 
 // hold copies frame i into a held slot and returns the slot. A sender may hold at most
 // as many frames as there are free slots. One sender alone therefore gets at most half
-// of all slots, and two senders get at most a third each. action is the tunnel action of a
+// of all slots, and two senders get at most a third each. tunnelAction is the tunnel action of a
 // frame that waits for a neighbour; zero for any other frame.
-func (w *Worker) hold(i int, action flowtable.Action) (slot uint32, reason packet.DropReason) {
+func (w *Worker) hold(i int, tunnelAction flowtable.Action) (slot uint32, reason packet.DropReason) {
 	p, f := &w.held, &w.batch.Frames[i]
 	length := f.Len()
 	if len(p.free) == 0 || length > HeldBytes {
 		return 0, packet.DropHeldFull
 	}
 	if int(p.bySender[senderOf(f.InPort, w.keys[i].Tunnel())]) >= len(p.free) ||
-		action.Op == flowtable.OpTunnel && p.byTemplate[action.U32] >= maxHeldPerTemplate {
+		tunnelAction.Op == flowtable.OpTunnel && p.byTemplate[tunnelAction.U32] >= maxHeldPerTemplate {
 		return 0, packet.DropHeldShare
 	}
 	slot = p.free[len(p.free)-1]
@@ -78,7 +78,7 @@ func (w *Worker) hold(i int, action flowtable.Action) (slot uint32, reason packe
 	p.free = p.free[:len(p.free)-1]
 	h := &w.sh.Held[slot]
 	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, Number: h.Number, SinceNS: w.now,
-		Tunnel: *w.keys[i].Tunnel(), Then: action, Offload: f.Offload}
+		Tunnel: *w.keys[i].Tunnel(), Then: tunnelAction, Offload: f.Offload}
 	if h.Tunnel[hashWord] != 0 {
 		w.sh.HeldOptions[slot].Set(w.options[i].Raw())
 	}
@@ -118,12 +118,12 @@ func (w *Worker) heldBytes(slot uint32) []byte {
 	return w.sh.HeldBytes[int(slot)*HeldBytes:][:HeldBytes]
 }
 
-// waiting returns the frame held in slot, or nil if the slot holds no waiting frame.
-func (w *Worker) waiting(slot uint32) *HeldFrame {
-	if slot >= uint32(len(w.sh.Held)) || w.sh.Held[slot].State != HeldWaiting {
+// waiting returns the frame held in heldSlot, or nil if the slot holds no waiting frame.
+func (w *Worker) waiting(heldSlot uint32) *HeldFrame {
+	if heldSlot >= uint32(len(w.sh.Held)) || w.sh.Held[heldSlot].State != HeldWaiting {
 		return nil
 	}
-	return &w.sh.Held[slot]
+	return &w.sh.Held[heldSlot]
 }
 
 // A reference (ref) identifies a held frame in its upcall and in the commands that

@@ -8,9 +8,9 @@ import (
 )
 
 // rewriteARPND executes an action that changes a field of ARP, neighbour discovery or
-// ICMP, or the IPv6 flow label. lower is the lower half of the address, for an action
+// ICMP, or the IPv6 flow label. lowerHalf is the lower half of the address, for an action
 // that sets an IPv6 address.
-func rewriteARPND(f *packet.Frame, a *flowtable.Action, lower uint64) {
+func rewriteARPND(f *packet.Frame, a *flowtable.Action, lowerHalf uint64) {
 	switch a.Op {
 	case flowtable.OpSetARPOp:
 		f.SetARPOp(uint16(a.U32))
@@ -27,7 +27,7 @@ func rewriteARPND(f *packet.Frame, a *flowtable.Action, lower uint64) {
 	case flowtable.OpSetICMPCode:
 		f.SetICMPCode(uint8(a.U32))
 	case flowtable.OpSetNDTarget:
-		f.SetNDTarget(a.U64, lower)
+		f.SetNDTarget(a.U64, lowerHalf)
 	case flowtable.OpSetNDSll:
 		f.SetNDSll(a.U64)
 	case flowtable.OpSetNDTll:

@@ -77,17 +77,17 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 	w.captureResult(p, i, outer.port, reason)
 }
 
-// sendCut sends the segments in w.segments to port p. If full is set, it only counts
+// sendCut sends the segments in w.segments to port p. If isFull is set, it only counts
 // them as dropped. It reports whether the port is full.
-func (w *Worker) sendCut(p *txPort, outer overlay, full bool) bool {
+func (w *Worker) sendCut(p *txPort, outer overlay, isFull bool) bool {
 	b := &w.segments
-	if (p.offloads&packet.TakesPartial == 0 || b.N > 0 && b.Frames[0].Flags&packet.FrameHidden != 0) && !full {
+	if (p.offloads&packet.TakesPartial == 0 || b.N > 0 && b.Frames[0].Flags&packet.FrameHidden != 0) && !isFull {
 		for i := range b.Frames[:b.N] {
 			b.FinishChecksum(&b.Frames[i])
 		}
 	}
 	taken, bytes := 0, 0
-	if !full {
+	if !isFull {
 		taken = w.deliver(p, b, inOrder[:b.N])
 	}
 	for i := range b.Frames[:b.N] {
@@ -98,7 +98,7 @@ func (w *Worker) sendCut(p *txPort, outer overlay, full bool) bool {
 		}
 		w.count(p, outer, b.Frames[i].Len(), reason)
 	}
-	if full {
+	if isFull {
 		bytes = 0 // neither summed nor copied
 	}
 	w.fair.cutNS += cutCost(b.N, bytes)

@@ -80,9 +80,9 @@ func (l *TxLock) lock() {
 
 func (l *TxLock) unlock() { l.held.Store(0) }
 
-// output sends frame i to a port. If last is true, no further action changes the frame,
+// output sends frame i to a port. If isLast is true, no further action changes the frame,
 // so the frame may wait until the end of the batch.
-func (w *Worker) output(i int, number uint32, last bool) {
+func (w *Worker) output(i int, number uint32, isLast bool) {
 	if reason := w.unsendable(number); reason != packet.DropNone {
 		w.dropAt(number, i, reason)
 		return
@@ -94,7 +94,7 @@ func (w *Worker) output(i int, number uint32, last bool) {
 	}
 	p.pending[p.count] = uint8(i)
 	p.count++
-	if !last || w.tracks.forked > 0 {
+	if !isLast || w.tracks.forked > 0 {
 		w.sendPending(p)
 	}
 }

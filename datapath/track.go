@@ -271,13 +271,13 @@ func (w *Worker) tunnelled(order []uint8) (set uint32) {
 	return set
 }
 
-// recirculate looks frame i up again with this recirc_id. If last is true, the look-up
+// recirculate looks frame i up again with this recirc_id. If isLast is true, the look-up
 // is made together with other frames. Otherwise it is made at once, and the frame is
 // restored afterwards. recirculate returns false if the frame was dropped.
-func (w *Worker) recirculate(i int, id uint32, last bool) bool {
+func (w *Worker) recirculate(i int, id uint32, isLast bool) bool {
 	t := &w.tracks
 	t.recircs[i] = id
-	if last {
+	if isLast {
 		t.repeats |= 1 << i
 		return true
 	}

@@ -18,9 +18,9 @@ type overlay struct {
 
 // encapsulate pushes the outer headers of the template of action a on frame i, and sends the
 // frame to the uplink. If the action has a limit, encapsulate sends only the first bytes of
-// the inner frame. If last is false, it removes the headers afterwards for the next actions.
+// the inner frame. If isLast is false, it removes the headers afterwards for the next actions.
 // x has further tunnel fields; nil: none.
-func (w *Worker) encapsulate(i int, a *flowtable.Action, x *tunnel.Fields, last bool) {
+func (w *Worker) encapsulate(i int, a *flowtable.Action, x *tunnel.Fields, isLast bool) {
 	f := &w.batch.Frames[i]
 	if a.U32 >= uint32(len(w.sh.Templates)) {
 		w.dropAt(uint32(a.U16), i, packet.DropNoRoute)
@@ -58,8 +58,8 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, x *tunnel.Fields, last 
 	}
 	w.overlaid = true
 	w.overlay[i] = overlay{port: a.U16 % port.MaxPorts, outer: uint16(outer)}
-	w.output(i, t.Port, last)
-	if !last {
+	w.output(i, t.Port, isLast)
+	if !isLast {
 		t.Pop(f)
 		f.Offload.Size = size
 	}

@@ -79,11 +79,11 @@ func send(t *testing.T, r *lab.Raw, frame []byte, count int) {
 	}
 }
 
-// received counts the received test frames with UDP ports first to last. It waits for
+// received counts the received test frames with UDP ports lowPort to highPort. It waits for
 // want frames, and then briefly for more.
-func received(t *testing.T, r *lab.Raw, first, last, want int) int {
+func received(t *testing.T, r *lab.Raw, lowPort, highPort, want int) int {
 	t.Helper()
-	head := udpFrame(t, first, 100)[:14]
+	head := udpFrame(t, lowPort, 100)[:14]
 	for n := 0; ; n++ {
 		limit := settle
 		if n >= want {
@@ -94,7 +94,7 @@ func received(t *testing.T, r *lab.Raw, first, last, want int) int {
 				return false
 			}
 			port := int(f[36])<<8 | int(f[37])
-			return port >= first && port <= last
+			return port >= lowPort && port <= highPort
 		})
 		if err == lab.ErrTimeout {
 			return n

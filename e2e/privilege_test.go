@@ -257,12 +257,12 @@ func checkProcesses(t *testing.T, d *lab.Daemon) {
 const none = "0000000000000000"
 
 // checkStatus checks that a process belongs to the ordinary user and cannot gain
-// privileges, and that its status satisfies right.
-func checkStatus(t *testing.T, pid int, name string, right func(status map[string]string) bool) {
+// privileges, and that its status satisfies checkText.
+func checkStatus(t *testing.T, pid int, name string, checkText func(status map[string]string) bool) {
 	t.Helper()
 	got := processStatus(pid)
 	uids := strings.Fields(got["Uid"] + " " + got["Gid"])
-	if len(slices.Compact(uids)) != 1 || uids[0] != fmt.Sprint(ordinaryUID) || got["NoNewPrivs"] != "1" || !right(got) {
+	if len(slices.Compact(uids)) != 1 || uids[0] != fmt.Sprint(ordinaryUID) || got["NoNewPrivs"] != "1" || !checkText(got) {
 		t.Errorf("%s %d: %v", name, pid, got)
 	}
 }

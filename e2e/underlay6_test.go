@@ -14,9 +14,9 @@ const (
 	peerIP6 = "fd01::2"
 )
 
-// newSite6 does what newSite does, with an IPv6 underlay. overlay has further options
+// newSite6 does what newSite does, with an IPv6 underlay. overlayOptions has further options
 // of the overlay port, device further options of the peer's vxlan device.
-func newSite6(t *testing.T, overlay []string, device ...string) *site {
+func newSite6(t *testing.T, overlayOptions []string, device ...string) *site {
 	t.Helper()
 	l := newLab(t)
 	s := &site{t: t, lab: l}
@@ -37,7 +37,7 @@ func newSite6(t *testing.T, overlay []string, device ...string) *site {
 	}
 	s.weft = s.host.Weftd()
 	s.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0")
-	s.weft.Weft(append([]string{"add-port", "overlay", "type=vxlan"}, overlay...)...)
+	s.weft.Weft(append([]string{"add-port", "overlay", "type=vxlan"}, overlayOptions...)...)
 	s.weft.Tap(s.guest, guestMAC, guestIP+"/24", guestMTU)
 	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
 	s.weft.Weft("add-flow", "in_port=overlay,actions=output:guest")

@@ -50,13 +50,13 @@ func regionSize(s datapath.Sizes) int {
 	return l.Off
 }
 
-// NewMemory makes the memory for configuration s. If old (the memory of a dead engine)
+// NewMemory makes the memory for configuration s. If oldMemory (the memory of a dead engine)
 // has a connection table, the new memory has its connections, in the same table if its size
-// is right. Otherwise the table is empty. The caller still owns old, which may be nil.
-func NewMemory(s Start, old *Memory) (*Memory, error) {
+// is right. Otherwise the table is empty. The caller still owns oldMemory, which may be nil.
+func NewMemory(s Start, oldMemory *Memory) (*Memory, error) {
 	m := &Memory{UpcallEvent: -1, OptionsKey: s.OptionsKey}
 	var err error
-	if err = m.makeTable(s, old); err != nil {
+	if err = m.makeTable(s, oldMemory); err != nil {
 		return nil, fmt.Errorf("engine: connection table: %w", err)
 	}
 	if m.UpcallEvent, err = shm.NewEvent(); err != nil {
@@ -151,16 +151,16 @@ func tableBytes(s conntrack.Sizes) int {
 	return l.Off
 }
 
-// makeTable makes the connection table. It maps the table of old (the previous engine's
+// makeTable makes the connection table. It maps the table of oldMemory (the previous engine's
 // memory) if the size fits. Otherwise the setting has changed, and makeTable copies the
 // connections; those that the previous engine makes afterwards are lost.
-func (m *Memory) makeTable(s Start, old *Memory) error {
+func (m *Memory) makeTable(s Start, oldMemory *Memory) error {
 	sizes := tableSizes(s)
 	if !sizes.Valid() {
 		return fmt.Errorf("%d connections: expected a power of two from 64 to %d", sizes.Connections, conntrack.MaxConnections)
 	}
-	if old != nil && old.table != nil && old.Connections.Capacity() == sizes.Connections {
-		fd, err := unix.FcntlInt(uintptr(old.table.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if oldMemory != nil && oldMemory.table != nil && oldMemory.Connections.Capacity() == sizes.Connections {
+		fd, err := unix.FcntlInt(uintptr(oldMemory.table.FD()), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
@@ -174,8 +174,8 @@ func (m *Memory) makeTable(s Start, old *Memory) error {
 	var seed [8]byte
 	rand.Read(seed[:]) // rand.Read never fails
 	conntrack.Init(m.Connections, binary.LittleEndian.Uint64(seed[:]))
-	if old != nil && old.table != nil {
-		m.Connections.Copy(&old.Connections)
+	if oldMemory != nil && oldMemory.table != nil {
+		m.Connections.Copy(&oldMemory.Connections)
 	}
 	return nil
 }

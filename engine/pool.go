@@ -106,8 +106,8 @@ func place(worker, wake int, q *datapath.PortQueues) {
 	}
 }
 
-// assign divides the queues of a port among the workers. Receive queue i of port number
-// goes to worker (number+i) modulo the number of workers, so that ports with one queue
+// assign divides the queues of a port among the workers. Receive queue i of port portNumber
+// goes to worker (portNumber+i) modulo the number of workers, so that ports with one queue
 // are spread, too.
 //
 // Every worker can send to every port. If necessary, workers share transmit queues
@@ -115,13 +115,13 @@ func place(worker, wake int, q *datapath.PortQueues) {
 // a guest sends the frames of a connection on the queue on which it last received. Any
 // other assignment could therefore move a connection between two workers and reorder
 // its frames.
-func assign(number uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQueues {
+func assign(portNumber uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQueues {
 	all := make([]datapath.PortQueues, workers)
 	for i := range all {
-		all[i].Port = number
+		all[i].Port = portNumber
 	}
 	for i := range rx {
-		q := &all[(int(number)+i)%workers]
+		q := &all[(int(portNumber)+i)%workers]
 		q.Rx, q.RxNumbers = append(q.Rx, rx[i]), append(q.RxNumbers, uint16(i))
 	}
 	for i := range tx {
@@ -132,7 +132,7 @@ func assign(number uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.P
 			lock = new(datapath.TxLock)
 		}
 		for k := i; k < workers; k += len(tx) {
-			q := &all[(int(number)+k)%workers]
+			q := &all[(int(portNumber)+k)%workers]
 			q.Tx, q.Lock, q.TxNumber = tx[i], lock, uint16(i)
 		}
 	}

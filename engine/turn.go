@@ -18,22 +18,22 @@ type turn struct {
 	err  error
 }
 
-// awaitTurn waits until this engine may serve, and returns the lock file that it then holds. lock is the
-// present lock file. control is a connection to control of its own, which awaitTurn closes; nil: there
+// awaitTurn waits until this engine may serve, and returns the lock file that it then holds. lockFile is the
+// present lock file. controlConn is a connection to control of its own, which awaitTurn closes; nil: there
 // is no control process.
-func awaitTurn(lock *os.File, control *net.UnixConn) (*os.File, error) {
+func awaitTurn(lockFile *os.File, controlConn *net.UnixConn) (*os.File, error) {
 	released := make(chan turn, 1)
-	go func() { released <- turn{lock, acquire(lock, true)} }()
-	if control == nil {
+	go func() { released <- turn{lockFile, acquire(lockFile, true)} }()
+	if controlConn == nil {
 		t := <-released
 		return t.lock, t.err
 	}
-	defer control.Close()
+	defer controlConn.Close()
 	called := make(chan *os.File, 1)
 	listened := make(chan struct{})
 	go func() {
 		defer close(listened)
-		if next := awaitCall(control); next != nil {
+		if next := awaitCall(controlConn); next != nil {
 			called <- next
 		}
 	}()
@@ -42,7 +42,7 @@ func awaitTurn(lock *os.File, control *net.UnixConn) (*os.File, error) {
 		return next, nil
 	case t := <-released:
 		// Control may call just now. From here on, converse reads its messages.
-		_ = control.SetReadDeadline(time.Now())
+		_ = controlConn.SetReadDeadline(time.Now())
 		<-listened
 		select {
 		case next := <-called:

@@ -360,12 +360,12 @@ func upperDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
 	return (w[3] ^ k[3]&u[3]) | (w[4] ^ k[4]&u[4]) | (w[5] ^ k[5]&u[5])
 }
 
-// differMore returns 0 if the group words of an entry equal the words in group, which
+// differMore returns 0 if the group words of an entry equal the words in groupWords, which
 // belong to digest d.
-func (c *Cache) differMore(entry uint32, d *digest, group *exactMore) (diff uint64) {
+func (c *Cache) differMore(entry uint32, d *digest, groupWords *exactMore) (diff uint64) {
 	words := &c.m.groupWords[entry]
 	for j := uint32(0); j < d.form.moreWords() && j < uint32(len(words)); j += 2 {
-		diff |= (words[j] ^ group[j]) | (words[j+1] ^ group[j+1])
+		diff |= (words[j] ^ groupWords[j]) | (words[j+1] ^ groupWords[j+1])
 	}
 	return diff
 }

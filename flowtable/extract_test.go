@@ -15,13 +15,13 @@ import (
 	"weft/packet/packettest"
 )
 
-// extractAll runs Extract on a frame. The argument header is the length of its
+// extractAll runs Extract on a frame. The argument headerBytes is the length of its
 // header buffer.
-func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
+func extractAll(a *packettest.Arena, data []byte, headerBytes int) (x extracted) {
 	var b packet.Batch
 	a.Reset()
 	b.Port = 7
-	f := a.Add(&b, data, header, 24)
+	f := a.Add(&b, data, headerBytes, 24)
 	f.Flags = packet.FrameRouted | packet.FrameFragment // left over from an earlier extraction
 	x.reason = Extract(&b, f, &x.key)
 	x.l3, x.l4, x.length, x.flags = int(f.L3), int(f.L4), f.Len(), f.Flags

@@ -73,10 +73,10 @@ func cutLast(text, separator string) (head, rest string) {
 	return text[:i], text[i:]
 }
 
-// continued returns the words that begin with the text begin, in order, each behind head.
-func continued(head, begin string, words []string) (texts []string) {
+// continued returns the words that begin with the text typedText, in order, each behind head.
+func continued(head, typedText string, words []string) (texts []string) {
 	for _, word := range words {
-		if strings.HasPrefix(word, begin) {
+		if strings.HasPrefix(word, typedText) {
 			texts = append(texts, head+word)
 		}
 	}

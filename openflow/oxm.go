@@ -116,10 +116,10 @@ func (h oxmHeader) append(b []byte, masked bool) []byte {
 	return b
 }
 
-// AppendValue appends the low length bytes of a field value. length is the length in
+// AppendValue appends the low valueBytes bytes of a field value. valueBytes is the length in
 // the field's header.
-func AppendValue(b []byte, v Value128, length uint8) []byte {
-	for i := int(length) - 1; i >= 0; i-- {
+func AppendValue(b []byte, v Value128, valueBytes uint8) []byte {
+	for i := int(valueBytes) - 1; i >= 0; i-- {
 		b = append(b, byte(v.Shr(uint(8 * i))[1]))
 	}
 	return b
@@ -138,27 +138,27 @@ type oxmEntry struct {
 	bytes []byte
 }
 
-// readHeader reads a field header at the start of b. length is the length of the
-// field's body. rest is the remainder of b after the header and the experimenter. ok is
+// readHeader reads a field header at the start of b. bodyBytes is the length of the
+// field's body. restBytes is the remainder of b after the header and the experimenter. ok is
 // false if b is too short.
-func readHeader(b []byte) (h oxmHeader, masked bool, length int, rest []byte, ok bool) {
+func readHeader(b []byte) (h oxmHeader, masked bool, bodyBytes int, restBytes []byte, ok bool) {
 	if len(b) < 4 {
 		return h, false, 0, nil, false
 	}
 	h.class, h.number = binary.BigEndian.Uint16(b), b[2]>>1
-	masked, length, rest = b[2]&1 != 0, int(b[3]), b[4:]
+	masked, bodyBytes, restBytes = b[2]&1 != 0, int(b[3]), b[4:]
 	if h.class == classExperimenter {
-		if length < 4 || len(rest) < 4 {
+		if bodyBytes < 4 || len(restBytes) < 4 {
 			return h, false, 0, nil, false
 		}
-		h.vendor, rest = binary.BigEndian.Uint32(rest), rest[4:]
-		length -= 4
+		h.vendor, restBytes = binary.BigEndian.Uint32(restBytes), restBytes[4:]
+		bodyBytes -= 4
 	}
-	h.length = uint8(length)
+	h.length = uint8(bodyBytes)
 	if masked {
-		h.length = uint8(length / 2)
+		h.length = uint8(bodyBytes / 2)
 	}
-	return h, masked, length, rest, true
+	return h, masked, bodyBytes, restBytes, true
 }
 
 // fieldOf returns the field of a header, and whether the header has the field's length.

@@ -32,9 +32,9 @@ func crcMultiply(a, b uint32) (product uint32) {
 }
 
 // crcDelta returns the change of a CRC if a 16-bit big-endian word is XORed with
-// change. The word is n bytes before the end; n < 1<<17.
-func crcDelta(change uint16, n int) uint32 {
-	crc := uint32(change>>8 | change<<8)
+// xorWord. The word is n bytes before the end; n < 1<<17.
+func crcDelta(xorWord uint16, n int) uint32 {
+	crc := uint32(xorWord>>8 | xorWord<<8)
 	for range 16 {
 		crc = crc>>1 ^ castagnoli&-(crc&1)
 	}

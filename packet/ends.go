@@ -46,11 +46,11 @@ func addSums(a, b uint64) uint64 {
 	return sum + carry
 }
 
-// mend updates checksum sum after changes of the bytes that it covers. moved is the sum
+// mend updates a checksum after changes of the bytes that it covers. moved is the sum
 // of the changes. mend folds 64 bits to 16: if a word is added to itself with exchanged
 // halves, its upper half is the folded sum.
-func mend(sum uint16, moved uint64) uint16 {
-	moved = addSums(moved, uint64(^sum))
+func mend(checksum uint16, moved uint64) uint16 {
+	moved = addSums(moved, uint64(^checksum))
 	half := uint32((moved + bits.RotateLeft64(moved, 32)) >> 32)
 	return ^uint16((half + bits.RotateLeft32(half, 16)) >> 16)
 }

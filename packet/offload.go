@@ -200,19 +200,19 @@ func (f *Frame) SegmentCount() int {
 }
 
 // LimitSegments reduces the segment size of a large TCP frame so that segments have
-// at most limit bytes, headers included. It reports false and changes nothing if the
+// at most maxBytes bytes, headers included. It reports false and changes nothing if the
 // frame cannot be cut to this limit.
-func (f *Frame) LimitSegments(limit int) bool {
-	if f.SegmentLen() <= limit {
+func (f *Frame) LimitSegments(maxBytes int) bool {
+	if f.SegmentLen() <= maxBytes {
 		return true
 	}
 	if f.Offload.GSO != GSOTCPv4 && f.Offload.GSO != GSOTCPv6 {
 		return false
 	}
-	if limit -= f.headersLen(); limit < minSegment {
+	if maxBytes -= f.headersLen(); maxBytes < minSegment {
 		return false
 	}
-	f.Offload.Size = uint16(limit)
+	f.Offload.Size = uint16(maxBytes)
 	return true
 }
 

@@ -187,25 +187,25 @@ func (b *Batch) Spans(f *Frame) []Span {
 	return b.spans[f.spanFirst : f.spanFirst+f.spanCount]
 }
 
-// Fork copies the frame f to saved, and gives f copies of its spans. Pullup and Trim of
+// Fork copies the frame f to savedFrame, and gives f copies of its spans. Pullup and Trim of
 // f then do not change the saved frame. Join restores f. Fork returns false if the
 // batch has too few spans. Several forks must be joined in reverse order, and no other
 // spans may be added in between.
-func (b *Batch) Fork(f, saved *Frame) bool {
+func (b *Batch) Fork(f, savedFrame *Frame) bool {
 	if int(f.spanCount) > b.SpansLeft() {
 		return false
 	}
-	*saved = *f
+	*savedFrame = *f
 	first := b.spanUsed
 	b.spanUsed += copy(b.spans[first:], b.Spans(f))
 	f.spanFirst = uint16(first)
 	return true
 }
 
-// Join restores f from saved, the copy that Fork made.
-func (b *Batch) Join(f, saved *Frame) {
-	b.spanUsed -= int(saved.spanCount)
-	*f = *saved
+// Join restores f from savedFrame, the copy that Fork made.
+func (b *Batch) Join(f, savedFrame *Frame) {
+	b.spanUsed -= int(savedFrame.spanCount)
+	*f = *savedFrame
 }
 
 // Take replaces f by a copy of frame index of the batch source, and adds copies of its spans

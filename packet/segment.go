@@ -90,12 +90,12 @@ func (s *Segmenter) Next(dst *Batch) bool {
 
 // Write copies the next segment to dst and finishes the inner checksum in the same pass
 // over the payload. dst must have room for a whole segment. Write returns the length of the
-// segment in bytes, with the outer headers. If outer is false, Write leaves the place of the
+// segment in bytes, with the outer headers. If withOuter is false, Write leaves the place of the
 // outer headers in dst unchanged.
-func (s *Segmenter) Write(dst []byte, outer bool) int {
+func (s *Segmenter) Write(dst []byte, withOuter bool) int {
 	f := s.f
 	payload, skip := min(s.size, s.payload-s.cut), 0
-	if !outer && f.OuterL3 != 0 {
+	if !withOuter && f.OuterL3 != 0 {
 		skip = int(f.OuterL4) + UDPLen
 	}
 	n := skip + copy(dst[skip:], f.buf[int(f.start)+skip:int(f.start)+s.headers])
@@ -122,7 +122,7 @@ func (s *Segmenter) Write(dst []byte, outer bool) int {
 		}
 	}
 	s.span, s.offset = at, offset
-	s.finish(dst[:inBuffer], payload, outer)
+	s.finish(dst[:inBuffer], payload, withOuter)
 	l4 := dst[f.L4:inBuffer]
 	putChecksum(l4[f.Offload.CsumOffset:], AddSums(Sum(l4), sum), f.Offload.CsumOffset)
 	return n
@@ -158,11 +158,11 @@ func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 }
 
 // finish adjusts the headers in h for n bytes of payload, and the outer headers if
-// outer is true. It then advances to the next segment.
-func (s *Segmenter) finish(h []byte, n int, outer bool) {
+// withOuter is true. It then advances to the next segment.
+func (s *Segmenter) finish(h []byte, n int, withOuter bool) {
 	f := s.f
 	length := s.headers + n
-	if outer && f.OuterL3 != 0 {
+	if withOuter && f.OuterL3 != 0 {
 		s.finishIP(h[f.OuterL3:], length-int(f.OuterL3), s.outerSum, s.outerID, h[f.OuterL3+6]&0x40 != 0)
 		UDP(h[f.OuterL4:]).SetLen(length - int(f.OuterL4))
 	}

@@ -16,22 +16,22 @@ func (f *Frame) EditTCP(end int, edit func(TCP)) {
 	}
 }
 
-// ReplaceTCP replaces n bytes of the frame, from offset on, by text. It updates lengths
+// ReplaceTCP replaces n bytes of the frame, from editOffset on, by text. It updates lengths
 // and checksums. payload is the offset of the TCP payload. It returns false and changes
 // nothing if the frame has an unfinished offload, or if the old or the new frame does
 // not fit into the header buffer.
-func (f *Frame) ReplaceTCP(payload, offset, n int, text []byte) bool {
+func (f *Frame) ReplaceTCP(payload, editOffset, n int, text []byte) bool {
 	h := f.Header()
 	delta := len(text) - n
-	if f.tailLen != 0 || offset+n > len(h) || int(f.end)+delta > len(f.buf) || f.Undone() {
+	if f.tailLen != 0 || editOffset+n > len(h) || int(f.end)+delta > len(f.buf) || f.Undone() {
 		return false
 	}
 	before, length := Sum(h[payload:]), uint16(len(h)-int(f.L4))
-	rest := h[offset+n:]
+	rest := h[editOffset+n:]
 	f.end = uint16(int(f.end) + delta)
 	h = f.Header()
-	copy(h[offset+len(text):], rest)
-	copy(h[offset:], text)
+	copy(h[editOffset+len(text):], rest)
+	copy(h[editOffset:], text)
 	f.origin = 0 // the foreign memory has the old bytes
 	f.mendTransport(before, Sum(h[payload:]))
 	f.mendTransport(length, length+uint16(delta)) // the length in the pseudo header

@@ -25,16 +25,16 @@ type trainShape struct {
 // with Next. JoinTrain returns the number of merged bytes. If not even two datagrams
 // can be merged, it returns 0 and leaves f unchanged.
 //
-// addr and length are the address and the length of the train. segment is the length of
+// addr and trainBytes are the address and the length of the train. segment is the length of
 // each datagram. All lengths are in bytes. The header of f has n bytes: the outer
-// headers, whose length is outer and which the caller writes, and a copy of the train's
-// first bytes. inner is the offset of the inner Ethernet header.
+// headers, whose length is outerBytes and which the caller writes, and a copy of the train's
+// first bytes. innerOffset is the offset of the inner Ethernet header.
 //
 // JoinTrain verifies the inner checksums, because a valid outer checksum says nothing
 // about the sender of the inner frame.
-func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, addr, length, segment uintptr) (merged uintptr) {
+func (b *Batch) JoinTrain(f *Frame, n, outerBytes, innerOffset int, addr, trainBytes, segment uintptr) (merged uintptr) {
 	h := f.buf[f.start : int(f.start)+n]
-	shape, ok := readTrain(h[outer:], inner-outer, int(min(segment, length)))
+	shape, ok := readTrain(h[outerBytes:], innerOffset-outerBytes, int(min(segment, trainBytes)))
 	if !ok {
 		return 0
 	}
@@ -42,8 +42,8 @@ func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, addr, length, segment u
 	first := Foreign(addr, uint32(shape.end))
 	flow := coalesceFlow{count: 1, size: mss, payload: mss}
 	spans := b.spanUsed
-	for merged = segment; flow.flags == 0 && merged < length; {
-		m := min(segment, length-merged)
+	for merged = segment; flow.flags == 0 && merged < trainBytes; {
+		m := min(segment, trainBytes-merged)
 		if int(m) <= shape.end || shape.end-shape.l3+flow.payload+int(m) > maxIPLen || b.SpansLeft() < 2 {
 			break
 		}
@@ -67,8 +67,8 @@ func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, addr, length, segment u
 		b.spanUsed = spans
 		return 0
 	}
-	shape.finish(f, h[outer:outer+shape.end], outer, &flow)
-	b.Commit(f, outer+shape.end)
+	shape.finish(f, h[outerBytes:outerBytes+shape.end], outerBytes, &flow)
+	b.Commit(f, outerBytes+shape.end)
 	return merged
 }
 
@@ -113,12 +113,12 @@ func readTrain(h []byte, inner, segment int) (t trainShape, ok bool) {
 const tcpMinLen = 20
 
 // continues returns true if datagram seg is the next segment of flow.
-// first is the beginning of the first datagram.
-func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
-	if !bytes.Equal(first[:t.l3], seg[:t.l3]) {
+// trainHead is the beginning of the first datagram.
+func (t *trainShape) continues(flow *coalesceFlow, trainHead, seg []byte) bool {
+	if !bytes.Equal(trainHead[:t.l3], seg[:t.l3]) {
 		return false
 	}
-	o, ip := first[t.l3:t.l4], seg[t.l3:t.l4]
+	o, ip := trainHead[t.l3:t.l4], seg[t.l3:t.l4]
 	if t.v4 {
 		v4 := IPv4(ip)
 		if ip[0] != o[0] || v4.Proto() != ProtoTCP || v4.TotalLen() != len(seg)-t.l3 ||
@@ -128,7 +128,7 @@ func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
 	} else if v6 := IPv6(ip); v6.NextHeader() != ProtoTCP || v6.PayloadLen() != len(seg)-t.l4 || !bytes.Equal(o[8:], ip[8:]) {
 		return false
 	}
-	otherTCP, tcp := first[t.l4:], seg[t.l4:t.end]
+	otherTCP, tcp := trainHead[t.l4:], seg[t.l4:t.end]
 	return flow.sameIP(o, ip) && binary.BigEndian.Uint32(otherTCP) == binary.BigEndian.Uint32(tcp) && flow.sameTCP(otherTCP, tcp)
 }
 

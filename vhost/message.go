@@ -144,8 +144,8 @@ func (w *wire) nextMessage(quiet time.Duration) (message, *row, error) {
 }
 
 // peek reads a message and leaves it in the socket. If only a part has arrived,
-// complete is false.
-func (w *wire) peek(quiet time.Duration) (m message, r *row, complete bool, err error) {
+// isComplete is false.
+func (w *wire) peek(quiet time.Duration) (m message, r *row, isComplete bool, err error) {
 	n, _, err := w.look(w.body[:messageHeaderLen], nil, quiet)
 	if err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) && w.stop.Err() == nil {

@@ -65,9 +65,9 @@ func (s staleParts) mark() {
 	}
 }
 
-// note compares two states and marks the parts that differ. running says that part 0 has
+// note compares two states and marks the parts that differ. runningChanged says that part 0 has
 // changed otherwise. It reports whether any part has changed.
-func (s staleParts) note(previous, present *frontEnd, running bool) (changed bool) {
+func (s staleParts) note(previous, present *frontEnd, runningChanged bool) (changed bool) {
 	for i := range s {
 		first, end := partOf(i, len(present.Vrings))
 		if !slices.Equal(previous.Vrings[first:end], present.Vrings[first:end]) {
@@ -76,7 +76,7 @@ func (s staleParts) note(previous, present *frontEnd, running bool) (changed boo
 	}
 	a, b := *previous, *present
 	a.Vrings, b.Vrings, a.dropped, b.dropped = nil, nil, nil, nil
-	if running || !reflect.DeepEqual(a, b) {
+	if runningChanged || !reflect.DeepEqual(a, b) {
 		s[0], changed = true, true
 	}
 	return changed

@@ -228,10 +228,10 @@ func (r *ring) upcoming() uint16 {
 	return r.takenCount
 }
 
-// headAt reads the head of the chain at position pos. next is the position of the chain
-// after it. found is 1 for a valid head, 0 if no chain is available, and -1 if the
+// headAt reads the head of the chain at position pos. nextPos is the position of the chain
+// after it. foundHeads is 1 for a valid head, 0 if no chain is available, and -1 if the
 // device is broken.
-func (r *ring) headAt(pos uint16) (h head, next uint16, found int) {
+func (r *ring) headAt(pos uint16) (h head, nextPos uint16, foundHeads int) {
 	if r.packed {
 		return r.headAtPacked(pos)
 	}
@@ -245,39 +245,39 @@ func (r *ring) take(id, n uint32) {
 	r.takenCount++
 }
 
-// takeAll completes the next chains, whose heads are heads. The device has written no
+// takeAll completes the next chains, whose heads have the ids in headIDs. The device has written no
 // bytes into them.
-func (r *ring) takeAll(heads []head) {
+func (r *ring) takeAll(headIDs []head) {
 	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.usedCount), true
-	for i := range heads {
+	for i := range headIDs {
 		// If the driver uses its descriptors in a fixed order, the used element
 		// already has this value. An unchanged cache line stays in the caches of both
 		// cores.
 		e := (*uint64)(unsafe.Add(elems, uintptr(at&mask)*8))
-		if v := uint64(heads[i].id); *e != v {
+		if v := uint64(headIDs[i].id); *e != v {
 			*e, unchanged = v, false
 		}
 		at++
 	}
 	r.unchanged = unchanged
-	r.usedCount += uint16(len(heads))
-	r.takenCount += uint16(len(heads))
+	r.usedCount += uint16(len(headIDs))
+	r.takenCount += uint16(len(headIDs))
 }
 
-// takeSizes completes the next chains, whose heads are heads. sizes has the number of
+// takeSizes completes the next chains, whose heads have the ids in headIDs. writtenBytes has the number of
 // bytes that the device has written into each.
-func (r *ring) takeSizes(heads []head, sizes []uint32) {
+func (r *ring) takeSizes(headIDs []head, writtenBytes []uint32) {
 	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.usedCount), true
-	for i := range min(len(heads), len(sizes)) {
+	for i := range min(len(headIDs), len(writtenBytes)) {
 		e := (*uint64)(unsafe.Add(elems, uintptr(at&mask)*8))
-		if v := uint64(heads[i].id) | uint64(sizes[i])<<32; *e != v {
+		if v := uint64(headIDs[i].id) | uint64(writtenBytes[i])<<32; *e != v {
 			*e, unchanged = v, false
 		}
 		at++
 	}
 	r.unchanged = unchanged
-	r.usedCount += uint16(len(heads))
-	r.takenCount += uint16(len(heads))
+	r.usedCount += uint16(len(headIDs))
+	r.takenCount += uint16(len(headIDs))
 }
 
 // prefetchElems prefetches the next n used elements for writing. If the last elements

@@ -41,24 +41,24 @@ func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
 	}
 }
 
-// walkTable appends the memory of a split ring's indirect table to r.segments. table is
+// walkTable appends the memory of a split ring's indirect table to r.segments. tableAddr is
 // the guest address of the table, and length its size in bytes. The results have the
 // same meaning as the results of walk.
-func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, uint64) {
+func (r *ring) walkTable(tableAddr uint64, length uint32, write bool, n int) (int, uint64) {
 	if length == 0 || length%descSize != 0 {
-		return r.broken(faultTable, table, uint64(length)), 0
+		return r.broken(faultTable, tableAddr, uint64(length)), 0
 	}
 	size := length / descSize
 	total := uint64(0)
 	at := uint32(0)
 	for left := size; ; {
-		p, got := r.mem.find(&r.cached, table+uint64(at)*descSize, descSize)
+		p, got := r.mem.find(&r.cached, tableAddr+uint64(at)*descSize, descSize)
 		if got != descSize {
-			return r.broken(faultAddress, table+uint64(at)*descSize, descSize), 0
+			return r.broken(faultAddress, tableAddr+uint64(at)*descSize, descSize), 0
 		}
 		addr, length, flags, next := readDesc(foreignPointer(p))
 		if flags&descIndirect != 0 {
-			return r.broken(faultNested, table, uint64(at)), 0
+			return r.broken(faultNested, tableAddr, uint64(at)), 0
 		}
 		if n = r.segment(addr, length, flags, write, n); n < 0 {
 			return -1, 0
@@ -71,7 +71,7 @@ func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, u
 			return r.broken(faultNext, uint64(next), uint64(size)), 0
 		}
 		if left--; left == 0 {
-			return r.broken(faultLoop, table, uint64(size)), 0
+			return r.broken(faultLoop, tableAddr, uint64(size)), 0
 		}
 		at = uint32(next)
 	}

@@ -227,14 +227,14 @@ func (r *ring) returnMarked() {
 }
 
 // usedSince reports which descriptors are in the used elements after the used index
-// known. The front end may write the ring at any time, so usedSince reads at most one
+// knownIndex. The front end may write the ring at any time, so usedSince reads at most one
 // ring length, once.
-func (r *ring) usedSince(known uint16) []bool {
+func (r *ring) usedSince(knownIndex uint16) []bool {
 	used := make([]bool, r.num)
-	if uint32(r.published-known) > r.num {
+	if uint32(r.published-knownIndex) > r.num {
 		return used
 	}
-	for i := known; i != r.published; i++ {
+	for i := knownIndex; i != r.published; i++ {
 		if id := uint32(r.element(i)); id < r.num {
 			used[id] = true
 		}

@@ -204,9 +204,9 @@ func (r *ring) headAtPacked(pos uint16) (h head, next uint16, found int) {
 
 // readHead reads the first descriptor of the chain at position pos. It counts the
 // descriptors of the chain, and reads the buffer id from the last one (virtio 1.2
-// section 2.8.6). found is 1 for a valid chain, 0 if no chain is available, and -1 if
+// section 2.8.6). foundChains is 1 for a valid chain, 0 if no chain is available, and -1 if
 // the chain is longer than room.
-func (r *ring) readHead(pos uint16, room uint32, h *head) (next uint16, found int) {
+func (r *ring) readHead(pos uint16, room uint32, h *head) (next uint16, foundChains int) {
 	// Acquire; pairs with the driver's release of the first descriptor's flags, which
 	// it writes last (virtio 1.2 section 2.8.21.1).
 	if room == 0 || !available(atomic.LoadUint32(r.idFlags(pos)), pos) {

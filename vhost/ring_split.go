@@ -115,13 +115,13 @@ func (r *ring) peekBackward(n int) int {
 	return n
 }
 
-// stopAtBadHead handles an invalid head id. valid is the number of valid heads before
-// it, and also the result. If valid is 0, the device breaks.
-func (r *ring) stopAtBadHead(valid int, id uint32) int {
-	if valid == 0 {
+// stopAtBadHead handles an invalid head id. validHeads is the number of valid heads before
+// it, and also the result. If validHeads is 0, the device breaks.
+func (r *ring) stopAtBadHead(validHeads int, id uint32) int {
+	if validHeads == 0 {
 		r.broken(faultHead, uint64(id), uint64(r.num))
 	}
-	return valid
+	return validHeads
 }
 
 // readDesc reads each word of a descriptor once, because the guest may change it.

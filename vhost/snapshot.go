@@ -182,10 +182,10 @@ func (s *Session) adoptSockets(snap snapshot, fds []int) error {
 func duplicate(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3) }
 
 // Spec describes the device for a new engine. fds are duplicates of the device's
-// descriptors, which the caller closes. If running is false, no engine should run the
+// descriptors, which the caller closes. If isRunning is false, no engine should run the
 // device. The caller sets resume if the previous engine has died, so that the new
 // engine takes the ring positions from guest memory. Spec is safe for concurrent use.
-func (s *Session) Spec(resume bool) (spec []byte, fds []int, running bool) {
+func (s *Session) Spec(resume bool) (spec []byte, fds []int, isRunning bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.running {

@@ -146,13 +146,13 @@ func (m *model) check(op string) {
 	m.whole(op+": sending", tx, m.mem.tx)
 }
 
-// whole fails unless frames has each UMEM frame of one half exactly once. first is the
+// whole fails unless frames has each UMEM frame of one half exactly once. firstAddr is the
 // address of this half.
-func (m *model) whole(name string, frames []uint64, first uint64) {
+func (m *model) whole(name string, frames []uint64, firstAddr uint64) {
 	m.t.Helper()
 	slices.Sort(frames)
 	for i := range max(len(frames), modelRing) {
-		if i >= len(frames) || i >= modelRing || frames[i] != first+uint64(i)*modelFrame {
+		if i >= len(frames) || i >= modelRing || frames[i] != firstAddr+uint64(i)*modelFrame {
 			m.t.Fatalf("%s: not every frame has exactly one owner: %d owners of %#x", name, len(frames), frames)
 		}
 	}

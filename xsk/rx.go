@@ -119,13 +119,13 @@ func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
 	return d, true
 }
 
-// appendPieces appends a frame that consists of several pieces (UMEM frames). first is
+// appendPieces appends a frame that consists of several pieces (UMEM frames). firstPiece is
 // the descriptor of its first piece. The kernel publishes all pieces of a frame at
 // once. appendPieces returns false if the last piece is missing.
-func (q *rxQueue) appendPieces(b *packet.Batch, first unix.XDPDesc) bool {
+func (q *rxQueue) appendPieces(b *packet.Batch, firstPiece unix.XDPDesc) bool {
 	f, header := b.Next()
-	n := uint32(copy(header[:rxHeader], q.umem[first.Addr:first.Addr+uint64(first.Len)]))
-	whole := first.Len <= n || b.AddSpan(f, q.umemAt+uintptr(first.Addr)+uintptr(n), first.Len-n)
+	n := uint32(copy(header[:rxHeader], q.umem[firstPiece.Addr:firstPiece.Addr+uint64(firstPiece.Len)]))
+	whole := firstPiece.Len <= n || b.AddSpan(f, q.umemAt+uintptr(firstPiece.Addr)+uintptr(n), firstPiece.Len-n)
 	for range maxPieces {
 		if q.next == q.seen {
 			break

@@ -117,9 +117,9 @@ func Apart() error {
 }
 
 // Finish writes the results and the error of a run to a file, or prints the results
-// and returns the error if file is empty.
-func Finish(file string, rows []Row, err error) error {
-	if file == "" {
+// and returns the error if fileName is empty.
+func Finish(fileName string, rows []Row, err error) error {
+	if fileName == "" {
 		for _, r := range rows {
 			fmt.Printf("%-8s %-70s %14.4f %s\n", r.Scenario, r.Name, r.Value, r.Unit)
 		}
@@ -133,5 +133,5 @@ func Finish(file string, rows []Row, err error) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, data, 0o644)
+	return os.WriteFile(fileName, data, 0o644)
 }

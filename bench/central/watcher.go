@@ -44,11 +44,11 @@ type awaited struct {
 	hosts    map[int]struct{} // indexes of the hosts that do not know the port yet
 }
 
-// expect adds a new port to the ports for which the watcher waits. hosts are the
+// expect adds a new port to the ports for which the watcher waits. hostIndexes are the
 // indexes of the hosts that must know it; indexes of simulated or more are ignored.
-func (w *watcher) expect(p *placed, hosts map[int]int, simulated int) {
+func (w *watcher) expect(p *placed, hostIndexes map[int]int, simulated int) {
 	a := &awaited{port: p, remote: endpointOf(p.host), declared: clock(), hosts: map[int]struct{}{}}
-	for n := range hosts {
+	for n := range hostIndexes {
 		if n < simulated {
 			a.hosts[n] = struct{}{}
 		}

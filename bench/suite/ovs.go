@@ -103,12 +103,12 @@ func (o *ovs) ports(r *run, s setup) error {
 const ovsBridge = "add-br br0 -- set bridge br0 datapath_type=netdev"
 
 // tunnel adds the tunnel's port, and a second bridge with the uplink and its
-// addresses. uplink has ovs-vsctl's words for the uplink port.
-func (o *ovs) tunnel(u *underlay, uplink string) error {
+// addresses. uplinkWords has ovs-vsctl's words for the uplink port.
+func (o *ovs) tunnel(u *underlay, uplinkWords string) error {
 	if err := o.vsctl(
 		fmt.Sprintf("add-port br0 vx -- set Interface vx type=vxlan options:key=100 options:remote_ip=%s ofport_request=%d", u.remote, ovsTunnel),
 		"add-br brphy -- set bridge brphy datapath_type=netdev other_config:hwaddr="+u.mac,
-		"add-port brphy "+uplink,
+		"add-port brphy "+uplinkWords,
 	); err != nil {
 		return err
 	}

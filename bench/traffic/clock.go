@@ -52,12 +52,12 @@ func clockName() string {
 // possible error.
 type offset struct{ ahead, within time.Duration }
 
-// better updates the offset if a probe has a smaller error than all before. first marks
+// better updates the offset if a probe has a smaller error than all before. isFirst marks
 // the first probe. startNS and endNS are readings of this end's clock, remoteNS is a
 // reading of the other end's clock between them.
-func (o *offset) better(first bool, startNS, remoteNS, endNS int64) {
+func (o *offset) better(isFirst bool, startNS, remoteNS, endNS int64) {
 	within := time.Duration(endNS-startNS) / 2
-	if first || within < o.within {
+	if isFirst || within < o.within {
 		*o = offset{ahead: time.Duration(remoteNS - (startNS + within.Nanoseconds())), within: within}
 	}
 }

@@ -72,10 +72,10 @@ func (la *transportAsker) phase(ctx context.Context, measured bool, limit time.D
 	return ctx.Err()
 }
 
-// ask sends the requests that are due, and counts lost ones. next is the time at which
-// ask must be called again. open is false if all requests are done.
-func (la *transportAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (next time.Duration, open bool, err error) {
-	next = elapsed + idleWait
+// ask sends the requests that are due, and counts lost ones. askAgainNS is the time at which
+// ask must be called again. isOpen is false if all requests are done.
+func (la *transportAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (askAgainNS time.Duration, isOpen bool, err error) {
+	askAgainNS = elapsed + idleWait
 	for _, i := range la.order {
 		p := la.plans[i]
 		if p.waiting && time.Now().After(p.until) {
@@ -87,12 +87,12 @@ func (la *transportAsker) ask(kind byte, elapsed, limit time.Duration, begun int
 		due := p.due()
 		switch {
 		case p.waiting:
-			open = true
+			isOpen = true
 		case elapsed >= limit || kind == kindRequest && p.finished():
 		case due > elapsed:
-			open, next = true, min(next, due)
+			isOpen, askAgainNS = true, min(askAgainNS, due)
 		default:
-			open = true
+			isOpen = true
 			p.sentNS = nowNS()
 			if la.rated {
 				p.sentNS = begun + due.Nanoseconds()
@@ -102,7 +102,7 @@ func (la *transportAsker) ask(kind byte, elapsed, limit time.Duration, begun int
 			}
 		}
 	}
-	return next, open, nil
+	return askAgainNS, isOpen, nil
 }
 
 func (la *transportAsker) send(stream int, p *requester, kind byte) error {
@@ -158,9 +158,9 @@ func (la *transportAsker) totals() map[int]Totals {
 	return m
 }
 
-// answerTransport answers requests until ctx ends. response is the size of a
+// answerTransport answers requests until ctx ends. responseBytes is the size of a
 // response in bytes; 0 means the request's size.
-func answerTransport(ctx context.Context, l transport, test uint32, response int, counters *live) error {
+func answerTransport(ctx context.Context, l transport, test uint32, responseBytes int, counters *live) error {
 	out := make([][]byte, 0, batch)
 	bufs := make([][]byte, batch)
 	for i := range bufs {
@@ -178,8 +178,8 @@ func answerTransport(ctx context.Context, l transport, test uint32, response int
 				continue
 			}
 			size := len(f)
-			if response > 0 {
-				size = response
+			if responseBytes > 0 {
+				size = responseBytes
 			}
 			back := bufs[len(out)][:size]
 			l.dress(back, n)

@@ -124,11 +124,11 @@ func (ls *transportSender) limited() bool {
 	return !slices.ContainsFunc(ls.plans, func(p *schedule) bool { return p.bits == 0 && p.count == 0 })
 }
 
-// collect appends the due frames of all streams to frames, round robin. next is the
+// collect appends the due frames of all streams to frames, round robin. nextDue is the
 // time of the next due frame; a negative time means that all streams are done.
-func (ls *transportSender) collect(frames [][]byte, kind byte, elapsed time.Duration) (_ [][]byte, next time.Duration) {
+func (ls *transportSender) collect(frames [][]byte, kind byte, elapsed time.Duration) (_ [][]byte, nextDue time.Duration) {
 	at := nowNS()
-	next = -1
+	nextDue = -1
 	for idle := 0; len(frames) < batch && idle < len(ls.plans); {
 		i, p := ls.turn, ls.plans[ls.turn]
 		if ls.turn++; ls.turn == len(ls.plans) {
@@ -139,11 +139,11 @@ func (ls *transportSender) collect(frames [][]byte, kind byte, elapsed time.Dura
 		case kind == kindData && p.finished():
 			idle++
 		case due > elapsed:
-			if idle++; next < 0 || due < next {
-				next = due
+			if idle++; nextDue < 0 || due < nextDue {
+				nextDue = due
 			}
 		default:
-			idle, next = 0, -1
+			idle, nextDue = 0, -1
 			f := ls.bufs[len(frames)][:p.next()]
 			ls.transport.dress(f, ls.built)
 			stamp(f[ls.transport.headers():]).set(ls.test, ls.streams[i], kind, p.frames, at)
@@ -152,7 +152,7 @@ func (ls *transportSender) collect(frames [][]byte, kind byte, elapsed time.Dura
 			frames = append(frames, f)
 		}
 	}
-	return frames, next
+	return frames, nextDue
 }
 
 func wait(d time.Duration, ctx context.Context) {

@@ -63,12 +63,12 @@ func (g *Gate) Stats() GateStats {
 }
 
 // Revocations tells the Gate changed revocations of the store, or all of them if
-// complete is true. The Gate ends the calls whose certificates are revoked. The hub
+// isComplete is true. The Gate ends the calls whose certificates are revoked. The hub
 // calls it as OnRevocations.
-func (g *Gate) Revocations(complete bool, changed []store.Object) {
+func (g *Gate) Revocations(isComplete bool, changed []store.Object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if complete {
+	if isComplete {
 		clear(g.revoked)
 	}
 	for _, o := range changed {

@@ -224,12 +224,12 @@ func (c *Client) Apply(ctx context.Context, changes []*wire.Change, expected int
 	return revision, err
 }
 
-// Change reads the declaration with read, and applies the changes that plan computes
+// Change reads the declaration with readState, and applies the changes that plan computes
 // from it. If plan returns guarded and others have changed the declaration meanwhile,
 // Change starts again, at most maxAttempts times.
-func (c *Client) Change(ctx context.Context, read func() (*declare.Fleet, error), plan func(*declare.Fleet) (changes []*wire.Change, guarded bool, err error)) (int64, error) {
+func (c *Client) Change(ctx context.Context, readState func() (*declare.Fleet, error), plan func(*declare.Fleet) (changes []*wire.Change, guarded bool, err error)) (int64, error) {
 	for attempt := 1; ; attempt++ {
-		f, err := read()
+		f, err := readState()
 		if err != nil {
 			return 0, err
 		}

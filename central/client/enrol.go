@@ -14,12 +14,12 @@ import (
 	"weft/central/wire"
 )
 
-// Invite returns a token for one certificate with this role and name. valid is the
+// Invite returns a token for one certificate with this role and name. lifetime is the
 // lifetime of the token; 0 means an hour. If the answer is lost, Invite does not try
 // again; the lost token expires.
-func (c *Client) Invite(ctx context.Context, role, name string, valid time.Duration) (token string, err error) {
+func (c *Client) Invite(ctx context.Context, role, name string, lifetime time.Duration) (token string, err error) {
 	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
-		r, err := a.Invite(ctx, &wire.InviteRequest{Role: role, Name: name, ValidS: uint32(valid / time.Second)})
+		r, err := a.Invite(ctx, &wire.InviteRequest{Role: role, Name: name, ValidS: uint32(lifetime / time.Second)})
 		token = r.GetToken()
 		return err
 	})

@@ -134,13 +134,13 @@ type merged[T Object] struct {
 }
 
 // merge computes the changes of one kind of objects. stored has the present objects.
-// entries has the entries of the file. naming returns an entry's id and name. build
+// fileEntries has the entries of the file. naming returns an entry's id and name. build
 // converts an entry to an object.
-func merge[T Object, E any](stored Kind[T], entries []E, prune bool, naming func(*E) (id, name string), build func(*E, string) (T, error)) (*merged[T], error) {
+func merge[T Object, E any](stored Kind[T], fileEntries []E, prune bool, naming func(*E) (id, name string), build func(*E, string) (T, error)) (*merged[T], error) {
 	m := &merged[T]{}
 	claimed := map[string]string{} // name of the entry for each id
-	for i := range entries {
-		e := &entries[i]
+	for i := range fileEntries {
+		e := &fileEntries[i]
 		id, name := naming(e)
 		old, has := stored.byID[id]
 		if other, ok := stored.byName[name]; ok && !has {

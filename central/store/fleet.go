@@ -162,9 +162,9 @@ func (s *Store) settled(ctx context.Context) (int64, error) {
 	}
 }
 
-// Invite stores an invitation, which is valid for the time valid. digest is the digest
+// Invite stores an invitation, which is valid for the time lifetime. secretDigest is the digest
 // of the token's secret.
-func (s *Store) Invite(ctx context.Context, digest string, invitation *wire.InviteRequest, valid time.Duration) error {
+func (s *Store) Invite(ctx context.Context, secretDigest string, invitation *wire.InviteRequest, lifetime time.Duration) error {
 	if err := checkWord("the name in the certificate", invitation.GetName()); err != nil {
 		return err
 	}
@@ -172,11 +172,11 @@ func (s *Store) Invite(ctx context.Context, digest string, invitation *wire.Invi
 	if err != nil {
 		return err
 	}
-	lease, err := s.client.Grant(ctx, int64(max(1, valid/time.Second)))
+	lease, err := s.client.Grant(ctx, int64(max(1, lifetime/time.Second)))
 	if err != nil {
 		return explain(err)
 	}
-	_, err = s.read(ctx, []clientv3.Op{clientv3.OpPut(invitePrefix+digest, string(value), clientv3.WithLease(lease.ID))})
+	_, err = s.read(ctx, []clientv3.Op{clientv3.OpPut(invitePrefix+secretDigest, string(value), clientv3.WithLease(lease.ID))})
 	return err
 }
 

@@ -87,9 +87,9 @@ var kinds = []kindRow{
 	{KindRevocation, revokedPrefix, func() proto.Message { return &wire.Revocation{} }, func(m proto.Message) string { return revocationID(m.(*wire.Revocation)) }},
 }
 
-// decode decodes the key and the value of a stored object. object is false if the key
+// decode decodes the key and the value of a stored object. isObject is false if the key
 // belongs to something else than an object. For a deleted object, there is no message.
-func decode(key, value []byte, deleted bool, revision int64) (o Object, object bool, err error) {
+func decode(key, value []byte, deleted bool, revision int64) (o Object, isObject bool, err error) {
 	for i := range kinds {
 		k := &kinds[i]
 		id, ok := strings.CutPrefix(string(key), k.prefix)

@@ -294,13 +294,13 @@ func (v *view) checkReferences(ctx context.Context, objects []*target) error {
 	return nil
 }
 
-// keepUnknown returns m with the unknown fields of the stored message old. A later
+// keepUnknown returns m with the unknown fields of the stored message stored. A later
 // version of Weft has written these fields.
-func keepUnknown(m, old proto.Message) proto.Message {
-	if old == nil {
+func keepUnknown(m, stored proto.Message) proto.Message {
+	if stored == nil {
 		return m
 	}
-	unknown := old.ProtoReflect().GetUnknown()
+	unknown := stored.ProtoReflect().GetUnknown()
 	if len(unknown) == 0 {
 		return m
 	}

@@ -290,23 +290,23 @@ func (f *front) enter(c *conn) bool {
 	return true
 }
 
-// prove notes that a connection has a certificate. host is the name in a host's certificate,
+// prove notes that a connection has a certificate. hostName is the name in a host's certificate,
 // or "". It returns false if hosts have too many connections.
-func (f *front) prove(c *conn, host string) bool {
+func (f *front) prove(c *conn, hostName string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, present := f.conns[c]; !present {
 		return false
 	}
-	if host != "" {
+	if hostName != "" {
 		own := 0
 		for other := range f.conns {
-			if other.host == host {
+			if other.host == hostName {
 				own++
 			}
 		}
 		if own >= maxHostConnections {
-			f.makeRoom(func(old *conn) bool { return old.host == host })
+			f.makeRoom(func(old *conn) bool { return old.host == hostName })
 		}
 		if f.hosts >= f.mostHosts {
 			f.refused++
@@ -314,7 +314,7 @@ func (f *front) prove(c *conn, host string) bool {
 		}
 		f.hosts++
 	}
-	c.stranger, c.host = false, host
+	c.stranger, c.host = false, hostName
 	return true
 }
 

@@ -31,25 +31,25 @@ func (p *hostPlan) step(change api.Change, format string, args ...any) {
 	p.steps = append(p.steps, change)
 }
 
-// planHost returns the steps from the state old to the state next; both are normalized.
-// Without prune, objects that are only in old stay.
-func planHost(old, next *hostFile, names hostPorts, prune bool) (*hostPlan, error) {
+// planHost returns the steps from the state oldState to the state newState; both are normalized.
+// Without prune, objects that are only in oldState stay.
+func planHost(oldState, newState *hostFile, names hostPorts, prune bool) (*hostPlan, error) {
 	p := &hostPlan{}
-	if err := p.bridges(old, next); err != nil {
+	if err := p.bridges(oldState, newState); err != nil {
 		return nil, err
 	}
-	if err := p.firstBridge(old, next, prune); err != nil {
+	if err := p.firstBridge(oldState, newState, prune); err != nil {
 		return nil, err
 	}
-	p.ports(old, next)
-	p.tracking(old.Conntrack, next.Conntrack, prune) // before the tables: if it is refused, nothing changes
-	if err := p.contents(&old.bridgeContents, &next.bridgeContents, names.inBridge(""), prune); err != nil {
+	p.ports(oldState, newState)
+	p.tracking(oldState.Conntrack, newState.Conntrack, prune) // before the tables: if it is refused, nothing changes
+	if err := p.contents(&oldState.bridgeContents, &newState.bridgeContents, names.inBridge(""), prune); err != nil {
 		return nil, err
 	}
-	for i := range next.Bridges {
-		b := &next.Bridges[i]
+	for i := range newState.Bridges {
+		b := &newState.Bridges[i]
 		was := &bridgeContents{}
-		if o := old.bridge(b.Name); o != nil {
+		if o := oldState.bridge(b.Name); o != nil {
 			was = &o.bridgeContents
 		}
 		if err := p.onBridge(b.Name, was, &b.bridgeContents, names.inBridge(b.Name), prune); err != nil {
@@ -59,13 +59,13 @@ func planHost(old, next *hostFile, names hostPorts, prune bool) (*hostPlan, erro
 	if !prune {
 		return p, nil
 	}
-	for _, port := range old.LocalPorts {
-		if !slices.ContainsFunc(next.LocalPorts, func(n localPort) bool { return n.Name == port.Name }) {
+	for _, port := range oldState.LocalPorts {
+		if !slices.ContainsFunc(newState.LocalPorts, func(n localPort) bool { return n.Name == port.Name }) {
 			p.step(api.Change{DelPort: port.Name}, "- local-port %s", port.Name)
 		}
 	}
-	for _, b := range old.Bridges {
-		if next.bridge(b.Name) == nil {
+	for _, b := range oldState.Bridges {
+		if newState.bridge(b.Name) == nil {
 			p.step(api.Change{DelBridge: b.Name}, "- bridge %s", b.Name)
 		}
 	}
@@ -353,11 +353,11 @@ func (p *hostPlan) tracking(old, next *trackSettings, prune bool) {
 	}
 }
 
-// differ reports whether a file changes a timeout of the switch. old has all timeouts of
-// the switch, and next has those that the file names.
-func differ(old, next map[string]uint32) bool {
-	for name, seconds := range next {
-		if was, ok := old[name]; !ok || was != seconds {
+// differ reports whether a file changes a timeout of the switch. oldTimeouts has all timeouts of
+// the switch, and fileTimeouts has those that the file names.
+func differ(oldTimeouts, fileTimeouts map[string]uint32) bool {
+	for name, seconds := range fileTimeouts {
+		if was, ok := oldTimeouts[name]; !ok || was != seconds {
 			return true
 		}
 	}

@@ -68,12 +68,12 @@ func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) er
 	return nil
 }
 
-// together returns the groups or meters of next, and the ones of old that have other
+// together returns the groups or meters of newItems, and the ones of oldItems that have other
 // numbers.
-func together(old, next []string) []string {
-	all := slices.Clone(next)
-	for _, text := range old {
-		if !slices.ContainsFunc(next, func(n string) bool { return number(n) == number(text) }) {
+func together(oldItems, newItems []string) []string {
+	all := slices.Clone(newItems)
+	for _, text := range oldItems {
+		if !slices.ContainsFunc(newItems, func(n string) bool { return number(n) == number(text) }) {
 			all = append(all, text)
 		}
 	}

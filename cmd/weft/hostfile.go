@@ -124,16 +124,16 @@ func (p *filePorts) PortName(port uint32) (string, bool) {
 // of any port of a switch that was added without ofport_request.
 const addedPorts = 0x8000
 
-// filePortsOf returns the ports of a switch, whose first bridge has the name first, and the
+// filePortsOf returns the ports of a switch, whose first bridge has the name firstBridge, and the
 // ports that a file adds.
-func filePortsOf(ports []api.Port, added []localPort, first string) hostPorts {
+func filePortsOf(ports []api.Port, added []localPort, firstBridge string) hostPorts {
 	h := hostPorts{}
 	for i := range ports {
 		h.inBridge(ports[i].Bridge).add(ports[i].Name, ports[i].InFlows())
 	}
 	for i := range added {
 		name := added[i].Options["bridge"]
-		if name == first {
+		if name == firstBridge {
 			name = ""
 		}
 		bridge := h.inBridge(name)

@@ -80,10 +80,10 @@ func rootCommand() *cobra.Command {
 // whatever the umask is: whoever can write to a vhost-user socket is its front end.
 func keepOthersOut() { unix.Umask(unix.Umask(0o077) | 0o002) }
 
-// runControl runs control with the settings that read returns. At SIGHUP it calls read
+// runControl runs control with the settings that readSettings returns. At SIGHUP it calls readSettings
 // again.
-func runControl(read func() (*settings, error)) error {
-	s, err := read()
+func runControl(readSettings func() (*settings, error)) error {
+	s, err := readSettings()
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func runControl(read func() (*settings, error)) error {
 	if err := s.becomeUser(); err != nil {
 		return err
 	}
-	r := &reloader{read: read, running: s, settings: config.LogSettings, log: config.Log}
+	r := &reloader{read: readSettings, running: s, settings: config.LogSettings, log: config.Log}
 	if err := shm.Prepare(); err != nil {
 		config.Log.Warn("a front end can block its own session until the cause is removed", "error", err)
 	}

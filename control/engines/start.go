@@ -80,21 +80,21 @@ func (es *Engines) takeOver(inherited *inheritance) error {
 	return nil
 }
 
-// spawn starts an engine on new memory. If old is not nil, the engine takes over its
+// spawn starts an engine on new memory. If oldMemory is not nil, the engine takes over its
 // tracked connections.
-func (es *Engines) spawn(old *engine.Memory) (Client, *workers.Workers, error) {
-	memory, err := es.newMemory(old)
+func (es *Engines) spawn(oldMemory *engine.Memory) (Client, *workers.Workers, error) {
+	memory, err := es.newMemory(oldMemory)
 	if err != nil {
 		return nil, nil, err
 	}
 	return es.startOn(memory)
 }
 
-// newMemory makes the memory of an engine. If old is not nil, it has the connection table
-// of old; otherwise the saved connections.
-func (es *Engines) newMemory(old *engine.Memory) (*engine.Memory, error) {
-	memory, err := engine.NewMemory(es.start, old)
-	if err == nil && old == nil {
+// newMemory makes the memory of an engine. If oldMemory is not nil, it has the connection table
+// of oldMemory; otherwise the saved connections.
+func (es *Engines) newMemory(oldMemory *engine.Memory) (*engine.Memory, error) {
+	memory, err := engine.NewMemory(es.start, oldMemory)
+	if err == nil && oldMemory == nil {
 		es.loadConnections(&memory.Connections)
 	}
 	return memory, err

@@ -413,8 +413,8 @@ func (f *Index) List() []*Megaflow {
 const PartSlots = 2048
 
 // Part returns the megaflows of the PartSlots slots that begin at from, in the order of their
-// slots, in the memory of list. next is the first slot of the next part; 0: there is none.
-func (f *Index) Part(list []*Megaflow, from uint32) (part []*Megaflow, next uint32) {
+// slots, in the memory of list. nextSlot is the first slot of the next part; 0: there is none.
+func (f *Index) Part(list []*Megaflow, from uint32) (part []*Megaflow, nextSlot uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	part = list[:0]

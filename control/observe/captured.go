@@ -29,10 +29,10 @@ var captureCaches = map[datapath.CaptureCache]string{
 }
 
 // Captured converts a captured frame to the API's form, except for the number of lost
-// frames and the megaflow. wall is the wall-clock time at which CLOCK_MONOTONIC was 0.
-func Captured(f *datapath.Captured, names openflow.Names, wall time.Time) *api.Captured {
+// frames and the megaflow. wallBase is the wall-clock time at which CLOCK_MONOTONIC was 0.
+func Captured(f *datapath.Captured, names openflow.Names, wallBase time.Time) *api.Captured {
 	c := &api.Captured{
-		Time: wall.Add(time.Duration(f.TimeNS)), Worker: f.Worker, Kind: captureKinds[f.Kind],
+		Time: wallBase.Add(time.Duration(f.TimeNS)), Worker: f.Worker, Kind: captureKinds[f.Kind],
 		Port: PortWord(names, f.Port), InPort: PortWord(names, f.InPort), Verdict: captureVerdicts[f.Verdict],
 		OutputCount: f.OutputCount, Len: f.Len, Data: f.Data,
 	}

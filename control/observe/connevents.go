@@ -162,8 +162,8 @@ func (c *ConnectionEvents) pass(e *conntrack.Event) {
 }
 
 // FollowConnections makes a follower of tracked connections. An empty zone means all
-// zones. kinds is a comma-separated list; "" means all kinds.
-func FollowConnections(monitor *Monitor, zone, kinds string) (*ConnectionFollower, error) {
+// zones. kindList is a comma-separated list; "" means all kinds.
+func FollowConnections(monitor *Monitor, zone, kindList string) (*ConnectionFollower, error) {
 	f := &ConnectionFollower{monitor: monitor, kinds: conntrack.AllEvents}
 	if zone != "" {
 		filter, err := conntrack.ParseFilter([]string{"zone=" + zone})
@@ -172,9 +172,9 @@ func FollowConnections(monitor *Monitor, zone, kinds string) (*ConnectionFollowe
 		}
 		f.zone = filter.Zone
 	}
-	if kinds != "" {
+	if kindList != "" {
 		f.kinds = 0
-		for _, word := range strings.Split(kinds, ",") {
+		for _, word := range strings.Split(kindList, ",") {
 			k, ok := conntrack.ParseEventKind(word)
 			if !ok {
 				return nil, usererr.Errorf("events=%s: expected new, update or destroy", word)

@@ -234,12 +234,12 @@ func (c *Client) reconcileUplinks(ports PortChanges, m *model, present map[strin
 	}
 }
 
-// reconcilePorts adds and changes ports. present has the ports in the switch. results gets the
+// reconcilePorts adds and changes ports. presentPorts has the ports in the switch. results gets the
 // result of each port, except of ports that failed a short time ago.
-func (c *Client) reconcilePorts(ports PortChanges, desired map[string]*port, present map[string]*api.Port, results map[*port]error, now time.Time) {
+func (c *Client) reconcilePorts(ports PortChanges, desired map[string]*port, presentPorts map[string]*api.Port, results map[*port]error, now time.Time) {
 	var missing []*port
 	for _, name := range slices.Sorted(maps.Keys(desired)) {
-		d, p := desired[name], present[name]
+		d, p := desired[name], presentPorts[name]
 		if f := c.failed[name]; f != nil && slices.Equal(f.words, d.words) && now.Sub(f.tried) < retryInterval {
 			continue
 		}
@@ -289,16 +289,16 @@ func (c *Client) finishPort(d *port, err error, now time.Time) {
 	}
 }
 
-// differences returns the words of mod-port that turn options into words.
-func differences(options map[string]string, words []string) (changes []string) {
-	for _, w := range words {
+// differences returns the words of mod-port that turn the port's options into optionWords.
+func differences(options map[string]string, optionWords []string) (changes []string) {
+	for _, w := range optionWords {
 		key, value, _ := strings.Cut(w, "=")
 		if has, had := options[key]; !had || has != value {
 			changes = append(changes, w)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(options)) {
-		if option(words, key) == "" && key != "admin" && key != "flood" { // ovs-ofctl mod-port sets these
+		if option(optionWords, key) == "" && key != "admin" && key != "flood" { // ovs-ofctl mod-port sets these
 			changes = append(changes, key+"=")
 		}
 	}

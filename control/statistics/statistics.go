@@ -32,10 +32,10 @@ type Statistics struct {
 	mu       sync.Mutex
 }
 
-// New returns the statistics of the engines of pipeline pl. cores lists the cores of
+// New returns the statistics of the engines of pipeline pl. coreList lists the cores of
 // the workers.
-func New(pl *pipeline.Pipeline, cores []int) *Statistics {
-	return &Statistics{pipeline: pl, cores: cores}
+func New(pl *pipeline.Pipeline, coreList []int) *Statistics {
+	return &Statistics{pipeline: pl, cores: coreList}
 }
 
 // hold returns the present workers, or nil before the first engine. Until the caller

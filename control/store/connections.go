@@ -42,8 +42,8 @@ func (s *Store) SaveConnections(table *conntrack.Memory) error {
 
 // LoadConnections adds the saved connections to the table and removes their file. No
 // engine may use the table yet. LoadConnections returns the number of added
-// connections, even with an error. saved is false if there is no file.
-func (s *Store) LoadConnections(table *conntrack.Memory) (n int, saved bool, err error) {
+// connections, even with an error. wasSaved is false if there is no file.
+func (s *Store) LoadConnections(table *conntrack.Memory) (n int, wasSaved bool, err error) {
 	f, err := s.dir.Open(connectionsFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil

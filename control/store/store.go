@@ -151,16 +151,16 @@ func openFile(root *os.Root, path string) (db *bbolt.DB, err error) {
 	return db, err
 }
 
-// sound calls read. If read meets a page that is not in the file or makes no sense, on which bbolt
+// sound calls readFile. If readFile meets a page that is not in the file or makes no sense, on which bbolt
 // panics, sound returns errDamaged.
-func sound(read func() error) (err error) {
+func sound(readFile func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if recover() != nil {
 			err = errDamaged
 		}
 	}()
-	return read()
+	return readFile()
 }
 
 // otherDir says what to do about a directory that this process cannot use.

@@ -116,11 +116,11 @@ func (ts *Tables) apply(tx *change.Tx, mods []openflow.FlowMod) (api.FlowsChange
 	return api.FlowsChanged{Flows: len(changes.Added) + len(changes.Modified) + len(changes.Removed), Notes: notesOf(mods)}, nil
 }
 
-// DumpFlows returns the flows that match selects, with exact statistics. sort lists the
+// DumpFlows returns the flows that matchText selects, with exact statistics. sortKeys lists the
 // sort keys (ofproto.SortKey).
-func (ts *Tables) DumpFlows(match string, words pipeline.PortWords, sort ...string) ([]api.Flow, error) {
+func (ts *Tables) DumpFlows(matchText string, words pipeline.PortWords, sortKeys ...string) ([]api.Flow, error) {
 	var keys []ofproto.SortKey
-	for _, text := range sort {
+	for _, text := range sortKeys {
 		key, err := ofproto.ParseSortKey(text)
 		if err != nil {
 			return nil, usererr.Mark(err)
@@ -128,7 +128,7 @@ func (ts *Tables) DumpFlows(match string, words pipeline.PortWords, sort ...stri
 		keys = append(keys, key)
 	}
 	return change.Read(ts.configuration, func(tx *change.Tx) ([]api.Flow, error) {
-		filter, err := openflow.ParseFilter(match, ts.bridge.Names(pipeline.ByName))
+		filter, err := openflow.ParseFilter(matchText, ts.bridge.Names(pipeline.ByName))
 		if err != nil {
 			return nil, usererr.Mark(err)
 		}

@@ -107,11 +107,11 @@ func (c *Connections) Flush(filter *conntrack.Filter) (n int, err error) {
 	})
 }
 
-// Read calls read with the connection table. It does nothing before the first engine.
-func (c *Connections) Read(read func(m *conntrack.Memory)) {
+// Read calls visit with the connection table. It does nothing before the first engine.
+func (c *Connections) Read(visit func(m *conntrack.Memory)) {
 	if m, release, err := c.hold(); err == nil {
 		defer release()
-		read(m)
+		visit(m)
 	}
 }
 

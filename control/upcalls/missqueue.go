@@ -129,10 +129,10 @@ func (q *missQueue) enter(p *senderMisses) {
 	heap.Push(&q.turns, p)
 }
 
-// pop appends up to n queued misses to misses, in turn. It charges what a miss of the
+// pop appends up to n queued misses to missList, in turn. It charges what a miss of the
 // sender took lately.
-func (q *missQueue) pop(misses []datapath.Upcall, n int) []datapath.Upcall {
-	for len(misses) < n && len(q.turns) > 0 {
+func (q *missQueue) pop(missList []datapath.Upcall, n int) []datapath.Upcall {
+	for len(missList) < n && len(q.turns) > 0 {
 		p := heap.Pop(&q.turns).(*senderMisses)
 		number, charged := p.pop(), max(p.usual, 1)
 		q.turn = p.account
@@ -141,9 +141,9 @@ func (q *missQueue) pop(misses []datapath.Upcall, n int) []datapath.Upcall {
 			q.enter(p)
 		}
 		up, _ := datapath.ParseUpcall(q.received.item(int(number - q.first)).msg) // MissedBy has looked at it
-		misses, q.batch = append(misses, up), append(q.batch, poppedMiss{number, p, q.turn, charged})
+		missList, q.batch = append(missList, up), append(q.batch, poppedMiss{number, p, q.turn, charged})
 	}
-	return misses
+	return missList
 }
 
 // answered ends the misses that the last pop returned, as many as there are costs, which are

@@ -147,7 +147,7 @@ func (f *Fleet) addresses() string {
 
 // Endpoint returns the address of a host in the network between the hosts. The number
 // of the first host is 0.
-func (f *Fleet) Endpoint(host int) string { return fmt.Sprint("172.16.0.", 101+host) }
+func (f *Fleet) Endpoint(hostNumber int) string { return fmt.Sprint("172.16.0.", 101+hostNumber) }
 
 // Weft runs the weft client as the administrator. If it fails, the test ends.
 func (f *Fleet) Weft(args ...string) string {

@@ -26,17 +26,17 @@ func lists(name, file string) bool {
 	return name == file || several && strings.HasPrefix(file, begin)
 }
 
-// unlisted compares a package comment with the files of its package. missing has the files
+// unlisted compares a package comment with the files of its package. missingNames has the files
 // that the comment does not name, absent the names without a file. Both are nil for a comment
 // that is no list.
-func unlisted(comment string, files []string) (missing, absent []string) {
+func unlisted(comment string, files []string) (missingNames, absent []string) {
 	names := listedFile.FindAllString(comment, -1)
 	if len(names) < leastListed {
 		return nil, nil
 	}
 	for _, f := range files {
 		if !slices.ContainsFunc(names, func(name string) bool { return lists(name, f) }) {
-			missing = append(missing, f)
+			missingNames = append(missingNames, f)
 		}
 	}
 	for _, n := range names {
@@ -44,7 +44,7 @@ func unlisted(comment string, files []string) (missing, absent []string) {
 			absent = append(absent, n)
 		}
 	}
-	return missing, absent
+	return missingNames, absent
 }
 
 // A package comment that lists the package's files lists all of them.

@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -119,6 +120,81 @@ func TestProseNamesAreFound(t *testing.T) {
 	}
 	want := []string{"record.was", "table.has", "record.at", "record.at.why", "record.at.all", "record.at.no", "without"}
 	if got := proseNames(f); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// plainWords are adjectives, participles and verbs that a comment needs for themselves.
+// They may be names of parameters and results as long as no comment has to name them.
+var plainWords = strings.Fields(`
+	changed complete declared expired first found full hard heads inner known last lower match merged
+	misses missing newest next old open outer present read rest right running saved soft sort valid
+	wanted`)
+
+// mayBePlain has names that comments name although they are plain words.
+var mayBePlain = []string{
+	"control/patience expired.expired", // the comment begins with the function's own name
+	"control/ports Declare.declared", "control/ports Declare.changed", "control/ports setTunnel.changed",
+	"control/ports chooseFirst.wanted", "control/ports checkDevices.changed", "control/ports followDevices.changed",
+}
+
+// plainNames returns the parameters and results in a file that are plain words and that
+// the function's comment names, as in "full is true".
+func plainNames(f *ast.File) (found []string) {
+	for _, d := range f.Decls {
+		d, ok := d.(*ast.FuncDecl)
+		if !ok || d.Doc == nil {
+			continue
+		}
+		comment := strings.Join(strings.Fields(d.Doc.Text()), " ")
+		ast.Inspect(d.Type, func(n ast.Node) bool {
+			field, ok := n.(*ast.Field)
+			if !ok {
+				return true
+			}
+			for _, name := range field.Names {
+				if slices.Contains(plainWords, name.Name) && namedIn(comment, name.Name) {
+					found = append(found, d.Name.Name+"."+name.Name)
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// namedIn reports whether a comment uses word as the subject of a sentence, without an
+// article.
+func namedIn(comment, word string) bool {
+	return regexp.MustCompile(`(^|[.;:,] |\b(If|if|and|result|argument) )` + word + ` (is|are|has|lists|marks|names|reports|says|selects)\b`).MatchString(comment)
+}
+
+func TestCommentsNameNoPlainWords(t *testing.T) {
+	for _, f := range files(t) {
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", f.path), nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range plainNames(parsed) {
+			if slices.Contains(mayBePlain, f.dir+" "+name) {
+				continue
+			}
+			t.Errorf("%s: the comment names the parameter %s, which a reader takes for a plain word; use a name such as oldState or isFull", f.path, name)
+		}
+	}
+}
+
+func TestPlainNamesAreFound(t *testing.T) {
+	const source = `package p
+		// send sends frames. If full is true, the port is full; last is the last frame.
+		func send(full bool, last, first int) (rest int) { return 0 }
+		// the next one is next
+		func walk(next int) {}`
+	f, err := parser.ParseFile(token.NewFileSet(), "bad.go", source, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := plainNames(f), []string{"send.full", "send.last"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

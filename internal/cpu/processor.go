@@ -56,10 +56,10 @@ func OwnProcessor() (s Processor) {
 }
 
 // isProcessor reports whether p is the address of the P that runs on the thread at
-// address thread.
-func isProcessor(p, thread uintptr) (ok bool) {
+// address threadAddr.
+func isProcessor(p, threadAddr uintptr) (ok bool) {
 	defer func() { _ = recover() }() // p may be no pointer, so reading the memory at p may fault
-	return p >= 1<<16 && p%8 == 0 && word(p+threadOfP) == thread && *(*uint32)(pointer(p + statusOfP)) == statusRunning
+	return p >= 1<<16 && p%8 == 0 && word(p+threadOfP) == threadAddr && *(*uint32)(pointer(p + statusOfP)) == statusRunning
 }
 
 // Keep prevents the runtime's monitor from taking the P away. The goroutine must call

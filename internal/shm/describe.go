@@ -13,20 +13,20 @@ import (
 // same meaning.
 func Describe(w io.Writer, t reflect.Type) { describe(w, t, map[reflect.Type]bool{}) }
 
-// describe writes the fields of a type once. known has the types that were written before.
-func describe(w io.Writer, t reflect.Type, known map[reflect.Type]bool) {
+// describe writes the fields of a type once. knownTypes has the types that were written before.
+func describe(w io.Writer, t reflect.Type, knownTypes map[reflect.Type]bool) {
 	fmt.Fprintln(w, t, t.Kind(), t.Size())
-	if known[t] {
+	if knownTypes[t] {
 		return
 	}
-	known[t] = true
+	knownTypes[t] = true
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Array:
-		describe(w, t.Elem(), known)
+		describe(w, t.Elem(), knownTypes)
 	case reflect.Struct:
 		for f := range t.Fields() {
 			fmt.Fprintln(w, f.Name, f.Offset)
-			describe(w, f.Type, known)
+			describe(w, f.Type, knownTypes)
 		}
 	}
 }

@@ -65,8 +65,8 @@ func (n *neighbours) knows(key neighbourKey, mac uint64) bool {
 
 // contest marks an IP address as contested if another MAC address has announced it
 // within ageNS. The result contested reports whether the address was marked, the
-// result changed whether later results of find change.
-func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contested, changed bool) {
+// result hasChanged whether later results of find change.
+func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contested, hasChanged bool) {
 	e := n.entries[key]
 	if e == nil {
 		return false, false
@@ -75,11 +75,11 @@ func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contes
 	if said.mac == mac || nowNS-min(nowNS, said.seenNS) >= ageNS {
 		return false, false
 	}
-	if changed = said.contestedNS == 0; changed {
+	if hasChanged = said.contestedNS == 0; hasChanged {
 		n.changes.add(RefOfIP(key.ip))
 	}
 	said.contestedNS = max(said.contestedNS, nowNS, 1)
-	return true, changed
+	return true, hasChanged
 }
 
 // learn adds or refreshes an IP address, and reports whether results of find change.

@@ -311,10 +311,10 @@ func (t *Table) forgetDeclared(list []NetAddress) {
 	})
 }
 
-// declaredInNet looks l.MAC up in the declared networks. declared is true if a network
+// declaredInNet looks l.MAC up in the declared networks. isDeclared is true if a network
 // has the address. elsewhere is true if the network declares it at another port or host
 // than l has.
-func (t *Table) declaredInNet(l *Learn) (declared, elsewhere bool) {
+func (t *Table) declaredInNet(l *Learn) (isDeclared, elsewhere bool) {
 	a := t.netAddress(l.Segment, l.MAC)
 	if a == nil {
 		return false, false

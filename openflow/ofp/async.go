@@ -32,9 +32,9 @@ func (c *AsyncConfig) properties() []*uint32 {
 }
 
 // DecodeSetAsync decodes a request that changes which asynchronous messages a
-// controller gets. old is the present configuration: the form of OpenFlow 1.4 and later
+// controller gets. oldConfig is the present configuration: the form of OpenFlow 1.4 and later
 // changes only the properties that it names.
-func DecodeSetAsync(r *Request, old AsyncConfig) (c AsyncConfig, err error) {
+func DecodeSetAsync(r *Request, oldConfig AsyncConfig) (c AsyncConfig, err error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	if r.Kind == NXSetAsync || r.Kind == SetAsync && r.Version == v13 {
 		for _, masks := range []*[2]uint32{&c.PacketIn, &c.PortStatus, &c.FlowRemoved} {
@@ -42,7 +42,7 @@ func DecodeSetAsync(r *Request, old AsyncConfig) (c AsyncConfig, err error) {
 		}
 		return c, b.err("set_async")
 	}
-	c = old
+	c = oldConfig
 	for len(b.b) > 0 {
 		kind, body, rest, err := of.CutProperty(b.b)
 		if err != nil {

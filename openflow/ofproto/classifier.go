@@ -258,10 +258,10 @@ func (c *classifier) lookup(f *openflow.Flow, v Visitor) (r *Rule, conj uint32) 
 }
 
 // search returns the rule of highest priority that matches alone, without a
-// conjunction. If soft is not nil, search appends to soft the matching rules with
+// conjunction. If softRules is not nil, search appends to softRules the matching rules with
 // conjunction actions that have a higher priority. It may also append such rules of a
 // lower priority.
-func (c *classifier) search(f *openflow.Flow, v Visitor, soft *[]*Rule) *Rule {
+func (c *classifier) search(f *openflow.Flow, v Visitor, softRules *[]*Rule) *Rule {
 	var best *Rule
 	l := prefixLookup{c: c, f: f}
 	for _, s := range c.subtables {
@@ -279,8 +279,8 @@ func (c *classifier) search(f *openflow.Flow, v Visitor, soft *[]*Rule) *Rule {
 				best = r
 				break
 			}
-			if soft != nil {
-				*soft = append(*soft, r)
+			if softRules != nil {
+				*softRules = append(*softRules, r)
 			}
 		}
 	}

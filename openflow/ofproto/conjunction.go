@@ -9,27 +9,27 @@ import (
 	"weft/openflow"
 )
 
-// conjunctive finds the rule of a conjunction whose parts all match the flow. hard is
-// the best rule that matches without a conjunction. soft lists the matching rules with
-// conjunction actions. If found is not hard, id is the ID of the conjunction that
+// conjunctive finds the rule of a conjunction whose parts all match the flow. hardRule is
+// the best rule that matches without a conjunction. softRules lists the matching rules with
+// conjunction actions. If foundRule is not hardRule, id is the ID of the conjunction that
 // matched.
-func (c *classifier) conjunctive(f *openflow.Flow, v Visitor, hard *Rule, soft []*Rule) (found *Rule, id uint32) {
-	slices.SortStableFunc(soft, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
-	for len(soft) > 0 && (hard == nil || soft[0].Priority > hard.Priority) {
+func (c *classifier) conjunctive(f *openflow.Flow, v Visitor, hardRule *Rule, softRules []*Rule) (foundRule *Rule, id uint32) {
+	slices.SortStableFunc(softRules, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
+	for len(softRules) > 0 && (hardRule == nil || softRules[0].Priority > hardRule.Priority) {
 		n := 1
-		for n < len(soft) && soft[n].Priority == soft[0].Priority {
+		for n < len(softRules) && softRules[n].Priority == softRules[0].Priority {
 			n++
 		}
-		for _, id := range complete(soft[:n]) {
+		for _, id := range complete(softRules[:n]) {
 			g := *f
 			openflow.WholeField(openflow.FConjID).Put(&g, openflow.Value64(uint64(id)), openflow.Ones(32))
 			if r := c.search(&g, v, nil); r != nil {
 				return r, id
 			}
 		}
-		soft = soft[n:]
+		softRules = softRules[n:]
 	}
-	return hard, 0
+	return hardRule, 0
 }
 
 // complete returns the conjunctions whose parts are all among the rules: their IDs, in

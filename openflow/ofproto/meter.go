@@ -17,9 +17,9 @@ type meterTable struct {
 }
 
 // ApplyMeters applies all changes in mods, in order, or none and returns an
-// *ApplyError. Deleting a meter also deletes the flows that name it. changed has the
+// *ApplyError. Deleting a meter also deletes the flows that name it. changedMeters has the
 // new and the modified meters. nowNS is CLOCK_MONOTONIC.
-func (p *Tables) ApplyMeters(mods []openflow.MeterMod, nowNS uint64) (c Changes, changed []*openflow.Meter, err error) {
+func (p *Tables) ApplyMeters(mods []openflow.MeterMod, nowNS uint64) (c Changes, changedMeters []*openflow.Meter, err error) {
 	p.releaseSlots()
 	t := meterTable{maps.Clone(p.meters), slices.Clone(p.common.meterSlots.free), p.common.meterSlots.next}
 	if t.meters == nil {
@@ -36,10 +36,10 @@ func (p *Tables) ApplyMeters(mods []openflow.MeterMod, nowNS uint64) (c Changes,
 			if old := p.meters[m.ID]; old != nil && !gone[m.ID] {
 				m.CreatedNS = old.CreatedNS
 			}
-			changed = append(changed, m)
+			changedMeters = append(changedMeters, m)
 		}
 	}
-	changed = slices.DeleteFunc(changed, func(m *openflow.Meter) bool { return t.meters[m.ID] != m })
+	changedMeters = slices.DeleteFunc(changedMeters, func(m *openflow.Meter) bool { return t.meters[m.ID] != m })
 	p.meters, p.common.meterSlots.free, p.common.meterSlots.next = t.meters, t.free, t.next
 	p.generation++
 	b := bundle{p: p, nowNS: nowNS}
@@ -52,7 +52,7 @@ func (p *Tables) ApplyMeters(mods []openflow.MeterMod, nowNS uint64) (c Changes,
 		p.takeOrphans(func(r *Rule) { b.remove(r, WhyDeleted) })
 		b.mergeChanges()
 	}
-	return b.changes, changed, nil
+	return b.changes, changedMeters, nil
 }
 
 func (t *meterTable) apply(m *openflow.MeterMod, removed map[uint32]bool) (*openflow.Meter, error) {

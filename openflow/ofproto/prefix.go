@@ -114,28 +114,28 @@ type prefixFound struct {
 func (f *prefixFound) contains(length uint8) bool { return f.lengths[length/64]>>(length%64)&1 != 0 }
 
 // lookup finds the stored prefixes of v. The result depends only on the first
-// found.looked bits of v.
-func (t *prefixTrie) lookup(v openflow.Value128) (found prefixFound) {
-	found.done = true
+// longest.looked bits of v.
+func (t *prefixTrie) lookup(v openflow.Value128) (longest prefixFound) {
+	longest.done = true
 	if len(t.nodes) == 0 {
-		return found
+		return longest
 	}
 	for at := uint32(1); ; {
 		n := &t.nodes[at]
 		if common := commonPrefix(v, n.value, n.length); common < n.length {
-			found.looked = common + 1
-			return found
+			longest.looked = common + 1
+			return longest
 		}
-		found.looked = n.length
+		longest.looked = n.length
 		if n.rules > 0 {
-			found.lengths[n.length/64] |= 1 << (n.length % 64)
+			longest.lengths[n.length/64] |= 1 << (n.length % 64)
 		}
 		if n.children == [2]uint32{} {
-			return found
+			return longest
 		}
-		found.looked++ // the next bit decides about the look-up, even if the node has only one child
+		longest.looked++ // the next bit decides about the look-up, even if the node has only one child
 		if at = n.children[bitAt(v, n.length)]; at == 0 {
-			return found
+			return longest
 		}
 	}
 }

@@ -55,13 +55,13 @@ func outputsTo(actions []openflow.Action, port uint32) bool {
 // scanSlots is the number of slots that one call of Scan visits at most.
 const scanSlots = 4096
 
-// Scan calls the function visit for the rules that filter selects, starting at slot. It
+// Scan calls the function visit for the rules that filter selects, starting at startSlot. It
 // returns the slot at which to continue, and false if there are no more rules. One call
 // reads at most scanSlots slots and calls visit at most limit times.
-func (p *Tables) Scan(filter *openflow.FlowMod, slot uint32, limit int, visit func(*Rule)) (next uint32, remaining bool) {
+func (p *Tables) Scan(filter *openflow.FlowMod, startSlot uint32, limit int, visit func(*Rule)) (next uint32, remaining bool) {
 	within := filter.Match.Unpack()
-	end := min(uint64(len(p.rules)), uint64(slot)+scanSlots)
-	for at := uint64(slot); at < end; at++ {
+	end := min(uint64(len(p.rules)), uint64(startSlot)+scanSlots)
+	for at := uint64(startSlot); at < end; at++ {
 		r := p.rules[at]
 		if r == nil || !selects(filter, r) || !r.Match.Within(&within) {
 			continue
@@ -106,13 +106,13 @@ func NewSelector(filter *openflow.FlowMod) *Selector {
 	return s
 }
 
-// Selects reports whether the filter selects the rule, whose unpacked match is match.
-func (s *Selector) Selects(r *Rule, match *openflow.Match) bool {
+// Selects reports whether the filter selects the rule, whose match, unpacked, is unpackedMatch.
+func (s *Selector) Selects(r *Rule, unpackedMatch *openflow.Match) bool {
 	if s.filter.Table != openflow.TableAll && s.filter.Table != r.Table {
 		return false
 	}
 	for _, w := range s.words {
-		if w.mask&^match.Mask[w.word] != 0 || (match.Value[w.word]^w.value)&w.mask != 0 {
+		if w.mask&^unpackedMatch.Mask[w.word] != 0 || (unpackedMatch.Value[w.word]^w.value)&w.mask != 0 {
 			return false
 		}
 	}

@@ -146,12 +146,12 @@ func (p *Tables) Lookup(table uint8, f *openflow.Flow, v Visitor) (r *Rule, conj
 	return p.tables[table].lookup(f, v)
 }
 
-// SendExceptions decides which exceptional frames go to the controller. misses applies to
-// frames that match no flow. expired applies to frames whose TTL dec_ttl finds expired. If
+// SendExceptions decides which exceptional frames go to the controller. wantMisses applies to
+// frames that match no flow. wantExpired applies to frames whose TTL dec_ttl finds expired. If
 // the argument is false, the pipeline drops these frames. OpenFlow 1.0 sends misses to the
 // controller; later versions drop them.
-func (p *Tables) SendExceptions(misses, expired bool) {
-	p.missToController, p.expiredToController = misses, expired
+func (p *Tables) SendExceptions(wantMisses, wantExpired bool) {
+	p.missToController, p.expiredToController = wantMisses, wantExpired
 	p.generation++
 }
 

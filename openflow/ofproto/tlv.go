@@ -11,11 +11,11 @@ import (
 // TLVs returns the TLV map of the bridge.
 func (p *Tables) TLVs() *openflow.TLVMap { return p.tlvs.Load() }
 
-// keepsTLVs returns an error if the map next lacks a field that a flow or a group uses.
-func (p *Tables) keepsTLVs(next *openflow.TLVMap) error {
+// keepsTLVs returns an error if the map nextMap lacks a field that a flow or a group uses.
+func (p *Tables) keepsTLVs(nextMap *openflow.TLVMap) error {
 	var gone uint64
 	for i := range openflow.TLVFields {
-		if id := openflow.FTunMetadata + openflow.FieldID(i); next.Field(id) == nil && p.TLVs().Field(id) != nil {
+		if id := openflow.FTunMetadata + openflow.FieldID(i); nextMap.Field(id) == nil && p.TLVs().Field(id) != nil {
 			gone |= 1 << i
 		}
 	}

@@ -15,10 +15,10 @@ import (
 // frame up again. Two translations execute the actions behind check_pkt_larger: one with
 // the bit set, one with the bit clear.
 
-// checkLarger executes check_pkt_larger. rest has the actions behind it in the same list.
+// checkLarger executes check_pkt_larger. restActions has the actions behind it in the same list.
 // As in Open vSwitch, the actions of outer lists do not see the bit.
-func (x *xlate) checkLarger(a *openflow.Action, rest []openflow.Action) {
-	if len(rest) == 0 {
+func (x *xlate) checkLarger(a *openflow.Action, restActions []openflow.Action) {
+	if len(restActions) == 0 {
 		return
 	}
 	x.commit()
@@ -28,7 +28,7 @@ func (x *xlate) checkLarger(a *openflow.Action, rest []openflow.Action) {
 	for _, bit := range []uint64{1, 0} {
 		x.actionSet = set
 		load := openflow.Action{Kind: openflow.ActLoad, Dst: a.Dst, Value: openflow.Value64(bit)}
-		x.continueLater(slices.Concat([]openflow.Action{load}, rest), fmt.Sprintf("continues with the bit %d", bit))
+		x.continueLater(slices.Concat([]openflow.Action{load}, restActions), fmt.Sprintf("continues with the bit %d", bit))
 	}
 	x.exited = false // as in Open vSwitch, an exit in rest does not end the outer lists
 	if x.halted {

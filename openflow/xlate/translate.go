@@ -242,10 +242,10 @@ func (x *xlate) note(text string) {
 }
 
 // pipeline searches a table, executes the matching rule, and follows goto_table. If
-// first is set, a frame without a matching rule is a table miss, or continues in
-// CentralTable if weft-central has declared its port. If first is not set, the look-up
+// isFirst is set, a frame without a matching rule is a table miss, or continues in
+// CentralTable if weft-central has declared its port. If isFirst is not set, the look-up
 // is a resubmit.
-func (x *xlate) pipeline(table uint8, first bool) {
+func (x *xlate) pipeline(table uint8, isFirst bool) {
 	for {
 		rule, conj := x.lookup(table)
 		if x.hook != nil {
@@ -255,14 +255,14 @@ func (x *xlate) pipeline(table uint8, first bool) {
 			return
 		}
 		if rule == nil {
-			if first && table == 0 && x.continues() {
+			if isFirst && table == 0 && x.continues() {
 				table = ofproto.CentralTable
 				continue
 			}
 			switch {
-			case first && x.p.SendsMisses():
+			case isFirst && x.p.SendsMisses():
 				x.missed(table)
-			case first:
+			case isFirst:
 				x.noteDrop(packet.DropTableMiss)
 			}
 			return
@@ -271,7 +271,7 @@ func (x *xlate) pipeline(table uint8, first bool) {
 		if !jump {
 			return
 		}
-		table, first = next, true
+		table, isFirst = next, true
 	}
 }
 
@@ -333,17 +333,17 @@ func noteOf(conj uint32) string {
 }
 
 // execute runs the actions of a rule. If the actions end with goto_table, jump is true
-// and next is the number of the named table.
-func (x *xlate) execute(rule *ofproto.Rule, table uint8) (next uint8, jump bool) {
+// and nextTable is the number of the named table.
+func (x *xlate) execute(rule *ofproto.Rule, table uint8) (nextTable uint8, jump bool) {
 	x.rules = append(x.rules, rule)
 	outer, outerTable := x.rule, x.table
 	x.rule, x.table = rule, table
-	next, jump = x.list(rule.Actions)
+	nextTable, jump = x.list(rule.Actions)
 	x.rule, x.table = outer, outerTable
 	if jump && !x.countResubmit() {
 		return 0, false
 	}
-	return next, jump
+	return nextTable, jump
 }
 
 func (x *xlate) countResubmit() bool {

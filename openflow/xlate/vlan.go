@@ -68,10 +68,10 @@ type vlanFrame struct {
 	tunnel *PortVLANs
 }
 
-// enterVLAN returns the VLAN of the frame, which arrived on port. If the port does not
+// enterVLAN returns the VLAN of the frame, which arrived on inPort. If the port does not
 // carry it, ok is false and the frame is dropped.
-func (x *xlate) enterVLAN(port *PortInfo) (f vlanFrame, ok bool) {
-	if f, ok = x.vlanOf(port); !ok {
+func (x *xlate) enterVLAN(inPort *PortInfo) (f vlanFrame, ok bool) {
+	if f, ok = x.vlanOf(inPort); !ok {
 		x.noteDrop(packet.DropWrongVLAN)
 		if x.hook != nil {
 			x.note(fmt.Sprintf("the input port does not carry VLAN %d", x.tagVID(0)))

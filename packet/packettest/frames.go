@@ -33,18 +33,18 @@ func NewArena(t testing.TB, size int) *Arena {
 // Reset frees all memory of the arena.
 func (a *Arena) Reset() { a.used = 0 }
 
-// Add appends data to b as one frame. header is the number of bytes in the header
+// Add appends data to b as one frame. headerBytes is the number of bytes in the header
 // buffer. The rest of data becomes spans of at most span bytes each (0: a single span).
 // The caller sets b.Port.
-func (a *Arena) Add(b *packet.Batch, data []byte, header, span int) *packet.Frame {
+func (a *Arena) Add(b *packet.Batch, data []byte, headerBytes, span int) *packet.Frame {
 	f, buf := b.Next()
-	header = min(header, len(data), packet.MaxHeader)
-	copy(buf[:], data[:header])
+	headerBytes = min(headerBytes, len(data), packet.MaxHeader)
+	copy(buf[:], data[:headerBytes])
 	if copy(a.mem[a.used:], data) != len(data) {
 		panic("packettest: arena full")
 	}
 	f.SetOrigin(uintptr(unsafe.Pointer(&a.mem[a.used])))
-	rest := a.mem[a.used+header : a.used+len(data)]
+	rest := a.mem[a.used+headerBytes : a.used+len(data)]
 	a.used += len(data)
 	for len(rest) > 0 {
 		n := len(rest)
@@ -56,7 +56,7 @@ func (a *Arena) Add(b *packet.Batch, data []byte, header, span int) *packet.Fram
 		}
 		rest = rest[n:]
 	}
-	b.Commit(f, header)
+	b.Commit(f, headerBytes)
 	return f
 }
 

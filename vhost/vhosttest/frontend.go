@@ -276,12 +276,12 @@ func (f *FrontEnd) attach(g *Guest, position func(*Queue) uint16) error {
 	return f.StartQueues(g, position)
 }
 
-// StartQueues makes the back end process all queues. position returns the position at
+// StartQueues makes the back end process all queues. positionOf returns the position at
 // which a queue starts.
-func (f *FrontEnd) StartQueues(g *Guest, position func(*Queue) uint16) error {
+func (f *FrontEnd) StartQueues(g *Guest, positionOf func(*Queue) uint16) error {
 	for i := range g.Rx {
 		for _, q := range []*Queue{g.Rx[i], g.Tx[i]} {
-			if err := f.SetVring(q, position(q)); err != nil {
+			if err := f.SetVring(q, positionOf(q)); err != nil {
 				return fmt.Errorf("vring %d: %w", q.index, err)
 			}
 		}
