@@ -29,7 +29,7 @@ type expectation struct {
 	zone      uint16
 	proto     uint8
 	ipv6      uint8
-	announcer uint8 // direction of the announcing frame in the parent
+	announcer uint8 // direction, in the parent, of the frame that announced this connection
 	// translated is set if the parent is translated.
 	translated bool
 	parent     Ref    // parent: the connection that has announced the expectation

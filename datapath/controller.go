@@ -3,8 +3,8 @@
 package datapath
 
 const (
-	// ControllerPort is the port at which captures capture the frames that flows send to
-	// the controller. It is OpenFlow's port number of the controller.
+	// ControllerPort is the port of captures of the frames that flows send to the
+	// controller. It is OpenFlow's port number of the controller.
 	ControllerPort = 0xfffd
 	// controllerIntervalNS is the average time between two frames that a worker
 	// captures for the controller. controllerBurst is the number of frames that it

@@ -38,7 +38,7 @@ type rxQueue struct {
 	tunnel  bool   // the port is an uplink, whose frames the worker decapsulates
 	limit   uint8  // largest batch while other queues have frames; 0: no limit
 	slow    uint8  // largest batch while other ports have frames; 0: no limit, see account.go
-	lateIn  uint64 // pass of the port in which the queue had to wait, see waitsForNextPass
+	lateIn  uint64 // number of the port's pass in which this queue had to wait, see waitsForNextPass
 	debtNS  uint64 // debt: extra cost in nanoseconds of expensive frames, see fair.go
 	nextNS  uint64 // time of the next visit, see gather.go
 	usedNS  uint64 // time of the last frame or wake-up, see park.go

@@ -106,8 +106,8 @@ func TestStuckEngineEndsMeanwhile(t *testing.T) {
 	}
 }
 
-// A spare engine that serves already takes the new lock file without a reply, which would be taken for
-// the reply to the next request.
+// A spare engine that serves already sends no reply when it gets the new lock file. Control would take
+// the reply for that of its next request.
 func TestServingEngineTakesLock(t *testing.T) {
 	dir := t.TempDir()
 	s := prepareSpare(t, dir)

@@ -15,8 +15,9 @@ import (
 // that are not in the database file yet, and traces each key. Together this costs more
 // than the rest of a change.
 
-// localReader reads keys of a member at a revision; 0: the newest. found has an element for
-// each key, which is nil if the key is absent. newest is the member's newest revision.
+// localReader reads keys of a member at a revision; revision 0 means the newest one. The first
+// result has an element for each key, nil if the key is absent; the second is the newest
+// revision that the member has.
 type localReader func(ctx context.Context, keys []string, revision int64) (found []*mvccpb.KeyValue, newest int64, err error)
 
 // readLocal implements localReader. Writes of the member wait meanwhile.

@@ -51,8 +51,8 @@ func (s *Service) followFrames() {
 	}
 }
 
-// wantedFrames says which frames go to a peer: wanted is true if it gets any, misses if it
-// also gets frames that match no flow, expired if it also gets frames whose TTL has expired.
+// wantedFrames says which frames a peer gets: any at all (wanted), also frames that match no
+// flow (misses), also frames whose TTL has expired (expired).
 type wantedFrames struct{ wanted, misses, expired bool }
 
 // wantsFrames returns the frames that the peer wants. A peer that may only read gets

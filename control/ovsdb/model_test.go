@@ -230,7 +230,7 @@ func TestTunnelDevices(t *testing.T) {
 			t.Errorf("remote=%s: %q, expected %q", step.remote, got, step.want)
 		}
 	}
-	m.ports[0].bridge = "underlay" // its own bridge carries no tunnel of its own
+	m.ports[0].bridge = "underlay" // a bridge is not the underlay of its own tunnels
 	if got := strings.Join(c.tunnelDevices(&m), " "); got != "u0" {
 		t.Errorf("a tunnel of the bridge itself: %q", got)
 	}

@@ -36,8 +36,8 @@ func (t *transaction) update(table string, id uuid, columns map[string]value) {
 	}
 }
 
-// writeBack writes what the switch is, in one transaction. It writes nothing if the rows
-// say so already.
+// writeBack writes the state of the switch to the database, in one transaction. It writes
+// nothing if the rows have this state already.
 func (c *Client) writeBack(now time.Time) error {
 	t := &transaction{rows: c.rows, schema: &c.schema}
 	id, root := c.rows.root()

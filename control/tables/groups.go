@@ -85,7 +85,7 @@ func tableChanged(n int) func(ofproto.Changes, error) (api.TableChanged, error) 
 	}
 }
 
-// ListGroups describes the group that text names, or all groups.
+// ListGroups describes the group with the number in text, or all groups.
 func (ts *Tables) ListGroups(text string, words pipeline.PortWords) ([]api.Group, error) {
 	return change.Read(ts.configuration, func(tx *change.Tx) ([]api.Group, error) {
 		mod, err := openflow.ParseGroupMod(text, openflow.GroupDelete, nil)
@@ -105,7 +105,7 @@ func (ts *Tables) ListGroups(text string, words pipeline.PortWords) ([]api.Group
 	})
 }
 
-// ListMeters describes the meter that text names, or all meters.
+// ListMeters describes the meter with the number in text, or all meters.
 func (ts *Tables) ListMeters(text string) ([]api.Meter, error) {
 	return change.Read(ts.configuration, func(tx *change.Tx) ([]api.Meter, error) {
 		mod, err := openflow.ParseMeterMod(text, openflow.MeterDelete)

@@ -30,7 +30,7 @@ func (x *xlate) checkLarger(a *openflow.Action, restActions []openflow.Action) {
 		load := openflow.Action{Kind: openflow.ActLoad, Dst: a.Dst, Value: openflow.Value64(bit)}
 		x.continueLater(slices.Concat([]openflow.Action{load}, restActions), fmt.Sprintf("continues with the bit %d", bit))
 	}
-	x.exited = false // as in Open vSwitch, an exit in rest does not end the outer lists
+	x.exited = false // as in Open vSwitch, an exit in restActions does not end the outer lists
 	if x.halted {
 		x.actions = x.actions[:start] // OpLonger needs both look-ups
 	}

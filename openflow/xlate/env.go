@@ -45,8 +45,8 @@ const (
 // PortInfo is a port's configuration for translation.
 type PortInfo struct {
 	No uint32 // OpenFlow port number, in the port's bridge
-	// Datapath is the port's number in the data path; 0: No, as for all ports of the
-	// first bridge but PortLocal.
+	// Datapath is the port's number in the data path; 0: it is equal to the field No,
+	// as for all ports of the first bridge but PortLocal.
 	Datapath uint32
 	Bridge   uint8 // number of the port's bridge
 	// Peer is the other end of a PortPatch, by its number in the data path; 0: none.

@@ -129,7 +129,7 @@ type xlate struct {
 	mirrored     uint32            // bit i: the output of mirror i has a copy of the frame
 	copying      bool              // a mirror sends a copy
 	halted       bool              // a limit was reached
-	paused       *pausing          // nil: no controller action with pause has ended the lists
+	paused       *pausing          // set once a controller action with pause has ended the translation
 	resumed      *continuationList // list of a continuation in execution, or nil
 	continuation string            // of the controller action in execution
 	exited       bool              // exit ends all lists, up to the bucket or bridge in execution
