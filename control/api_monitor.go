@@ -133,7 +133,7 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	d.configuration.View(func(tx *change.Tx) {
 		d.monitors.Add(want.monitor)
 		if want.Initial {
-			initial = want.bridge.Tables.FlowsOf(&want.filter, nil, pipeline.ByName)
+			initial = want.bridge.Tables.FlowsOf(tx, &want.filter, nil, pipeline.ByName)
 		}
 	})
 	return initial

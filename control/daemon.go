@@ -306,9 +306,9 @@ func (d *Daemon) saveMACs() {
 }
 
 func (d *Daemon) end() {
-	d.finish(func() {
+	d.finish(func(tx *change.Tx) {
 		d.ports.Close()
-		d.engines.Stop()
+		d.engines.Stop(tx)
 	})
 }
 
@@ -316,18 +316,18 @@ func (d *Daemon) end() {
 // control process. Unlike after SIGKILL, a change in progress is completed and the
 // learned addresses are saved. The end of the process closes its descriptors of ports;
 // the engine has duplicates of them.
-func (d *Daemon) handOver() { d.finish(func() {}) }
+func (d *Daemon) handOver() { d.finish(func(*change.Tx) {}) }
 
 // finish ends the goroutines of this process, calls handOver, and closes the state.
-func (d *Daemon) finish(handOver func()) {
+func (d *Daemon) finish(handOver func(tx *change.Tx)) {
 	d.servers.Close()
 	d.bridges.Close()
 	d.done.Wait()
 	d.configuration.Do(func(tx *change.Tx) {
-		d.pipeline.EndUpcalls()
+		d.pipeline.EndUpcalls(tx)
 		d.pipeline.Save(tx)
 		d.saveMACs()
-		handOver()
+		handOver(tx)
 		d.kernel.Close()
 		if err := d.store.Close(); err != nil {
 			d.log.Error("state", "error", err)

@@ -100,7 +100,7 @@ func (f *fakes) end() {
 func (f *fakes) die() {
 	f.stop()
 	f.d.done.Wait()
-	f.d.pipeline.EndUpcalls()
+	f.d.configuration.Do(f.d.pipeline.EndUpcalls)
 	f.d.servers.Close()
 	f.d.kernel.Close()
 	if err := f.d.store.Close(); err != nil {

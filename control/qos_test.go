@@ -17,7 +17,7 @@ func (f *fakes) queues(t *testing.T) []pipeline.QueueState {
 	t.Helper()
 	tx := f.d.configuration.Begin()
 	defer tx.Commit()
-	return f.d.pipeline.Bridge.Queues()
+	return f.d.pipeline.Bridge.Queues(tx)
 }
 
 // Queues and policing of a port are options: they survive a restart, keep their token

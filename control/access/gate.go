@@ -36,6 +36,7 @@ type Gate struct {
 	name  string // name of the limit in its rows
 	limit int
 
+	// mu guards the fields below. victim and drop are called with it.
 	mu       sync.Mutex
 	peers    map[string]int
 	conns    map[*Conn]struct{}
@@ -120,7 +121,7 @@ func (g *Gate) served() int { return len(g.conns) - g.refusals }
 
 // victim returns the oldest idle connection, or nil. If sameShare is true, only
 // connections of the peer share count. Otherwise only connections of the peer with the
-// most connections count. The caller holds g.mu.
+// most connections count.
 func (g *Gate) victim(share string, sameShare bool) *Conn {
 	var found *Conn
 	for c := range g.conns {
@@ -135,7 +136,7 @@ func (g *Gate) victim(share string, sameShare bool) *Conn {
 	return found
 }
 
-// drop forgets a connection. The caller holds g.mu.
+// drop forgets a connection.
 func (g *Gate) drop(c *Conn) {
 	if _, in := g.conns[c]; !in {
 		return

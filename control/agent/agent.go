@@ -36,7 +36,9 @@ type Agent struct {
 	config Config
 	sw     Switch
 
-	mu        sync.Mutex // mutex of all fields below
+	// mu guards all fields below. take, apply, send, finish, updatePorts, ask, pull, keepUnsettled and
+	// askUnsettled are called with it.
+	mu        sync.Mutex
 	state     *state
 	pending   *batch          // changes for the switch, which wait until a revision is complete
 	attached  map[string]bool // ports reported to the hub in this session, by name or id
@@ -248,7 +250,7 @@ func (a *Agent) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 }
 
 // updatePorts reports changed ports to the hub, and collects the declarations of these
-// ports for the switch. The caller holds mu.
+// ports for the switch.
 func (a *Agent) updatePorts() {
 	c := a.pending
 	present := map[string]LocalPort{}
@@ -289,7 +291,7 @@ func (a *Agent) updatePorts() {
 }
 
 // send queues a message to the hub. It returns false if there is no session or the
-// queue is full. The caller holds mu.
+// queue is full.
 func (a *Agent) send(m *wire.FromHost) bool {
 	if a.outbox == nil {
 		return false

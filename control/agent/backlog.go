@@ -52,7 +52,7 @@ func (b *backlog) complete(r *wire.Revision) {
 }
 
 // finish applies the pending changes, unless the next message has already arrived (behind)
-// and fewer than mostPostponed messages have been postponed. The caller holds mu.
+// and fewer than mostPostponed messages have been postponed.
 func (a *Agent) finish(behind bool) {
 	b := &a.backlog
 	if !b.due {

@@ -63,7 +63,7 @@ func (ps *pulls) spend(now time.Time) bool {
 }
 
 // pull makes a question wait for the answer to a Pull. It returns false if no answer
-// will come. The caller holds mu.
+// will come.
 func (a *Agent) pull(q question, now time.Time) bool {
 	ps := &a.pulls
 	if ps.sent != nil && now.Sub(ps.sent.since) >= questionTimeout {

@@ -68,7 +68,7 @@ func newQuestions() questions {
 }
 
 // ask sends a question, unless the same question is still unanswered. It returns false
-// if no answer will come. The caller holds Agent.mu.
+// if no answer will come.
 func (a *Agent) ask(port string, q question) bool {
 	now := time.Now()
 	qs := &a.questions
@@ -138,7 +138,7 @@ func (qs *questions) none(q question, now time.Time) {
 }
 
 // keepUnsettled notes the questions of the session that has ended and that have no
-// answer, or the answer that nobody has the address. The caller holds mu.
+// answer, or the answer that nobody has the address.
 func (a *Agent) keepUnsettled(now time.Time) {
 	qs := &a.questions
 	maps.DeleteFunc(a.unsettled, func(_ question, until time.Time) bool { return now.After(until) })
@@ -155,7 +155,7 @@ func (a *Agent) keepUnsettled(now time.Time) {
 	}
 }
 
-// askUnsettled asks the questions of earlier sessions in a network. The caller holds mu.
+// askUnsettled asks the questions of earlier sessions in a network.
 func (a *Agent) askUnsettled(net string) {
 	n := a.state.nets[net]
 	for q := range a.unsettled {

@@ -169,8 +169,7 @@ const (
 	fieldMessages = 1 // wire.Batch.messages
 )
 
-// take handles an encoded wire.ToHost that is not a batch of messages. The caller holds
-// mu.
+// take handles an encoded wire.ToHost that is not a batch of messages.
 func (a *Agent) take(data []byte, beat *time.Duration) error {
 	f := fields{rest: data}
 	f.next()
@@ -231,7 +230,7 @@ func (a *Agent) takeOther(message *wire.ToHost, beat *time.Duration) {
 }
 
 // apply passes the collected changes to the switch. It returns the switch's problems in
-// one line, or "". The caller holds mu.
+// one line, or "".
 func (a *Agent) apply() (trouble string) {
 	if a.pending.empty() {
 		return ""

@@ -179,9 +179,8 @@ func (es *Engines) Replaced() Replaced {
 	return Replaced{All: es.restarts.Load(), Died: r.died.Load(), WorkerHung: r.worker.Load(), ServerHung: r.server.Load()}
 }
 
-// Stop ends the engines and saves the tracked connections. The caller holds the configuration
-// lock, and has ended Supervise before.
-func (es *Engines) Stop() {
+// Stop ends the engines and saves the tracked connections. The caller has ended Supervise before.
+func (es *Engines) Stop(*change.Tx) {
 	if es.spare != nil { // the spare engine would otherwise take over
 		es.spare.Close()
 		es.spare = nil

@@ -112,9 +112,9 @@ func newRig(t *testing.T) *rig {
 		r.done.Wait()
 		tx := r.configuration.Begin()
 		defer tx.Commit()
-		r.pipeline.EndUpcalls()
+		r.pipeline.EndUpcalls(tx)
 		r.ports.Close()
-		r.engines.Stop()
+		r.engines.Stop(tx)
 		r.kernel.Close()
 		if err := r.disk.Close(); err != nil {
 			t.Error(err)
@@ -185,7 +185,7 @@ func (r *rig) tryBegin() error {
 func (r *rig) die() {
 	r.stop()
 	r.done.Wait()
-	r.pipeline.EndUpcalls()
+	r.configuration.Do(r.pipeline.EndUpcalls)
 	r.kernel.Close()
 	if err := r.disk.Close(); err != nil {
 		r.t.Fatal(err)
@@ -250,7 +250,7 @@ func TestStopWithoutEngineSavesConnections(t *testing.T) {
 	r.done.Wait()
 	tx := r.configuration.Begin()
 	defer tx.Commit()
-	r.engines.Stop()
+	r.engines.Stop(tx)
 	if _, saved, err := r.disk.LoadConnections(r.pipeline.Workers().Connections()); err != nil || !saved {
 		t.Errorf("connections saved: %v, %v", saved, err)
 	}

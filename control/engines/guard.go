@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weft/control/change"
 	"weft/control/watchdog"
 	"weft/control/workers"
 	"weft/engine"
@@ -128,8 +129,8 @@ func (es *Engines) portNameNow(number uint32) string {
 }
 
 // endOld ends an old engine. When it returns nil, the old engine uses no ring and does
-// not block the next engine. The caller holds the configuration lock.
-func (es *Engines) endOld(old Client) error {
+// not block the next engine.
+func (es *Engines) endOld(_ *change.Tx, old Client) error {
 	err := old.Quiesce()
 	if !errors.Is(err, engine.ErrStuck) {
 		return err

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"time"
 
+	"weft/control/change"
 	"weft/control/loop"
 	"weft/control/workers"
 	"weft/engine"
@@ -84,7 +85,7 @@ func (es *Engines) delay(reason string) {
 //
 // After an error the inherited memory stays mapped until the process ends, because metrics and
 // requests may still read it through the pipeline.
-func (es *Engines) replaceDifferent(ctx context.Context, inherited *inheritance) error {
+func (es *Engines) replaceDifferent(ctx context.Context, tx *change.Tx, inherited *inheritance) error {
 	memory, err := es.newMemory(inherited.old()) // before guests wait
 	if err != nil {
 		return err
@@ -100,7 +101,7 @@ func (es *Engines) replaceDifferent(ctx context.Context, inherited *inheritance)
 	if old != nil {
 		_ = cpu.Urgent() // error ignored: without the privilege the threads have normal priority
 		defer func() { _ = cpu.ShortSlices() }()
-		if halted, err = es.releaseRings(old); err != nil {
+		if halted, err = es.releaseRings(tx, old); err != nil {
 			memory.Close()
 			return err
 		}
@@ -120,7 +121,7 @@ func (es *Engines) replaceDifferent(ctx context.Context, inherited *inheritance)
 	if inherited.memory != nil { // credits the counts of the old engine
 		es.pipeline.Replace(w)
 	}
-	es.adoptEngine(client, w, old != nil)
+	es.adoptEngine(tx, client, w, old != nil)
 	es.log.Info("engine started", "pid", client.PID(), "cores", es.start.Cores, "ms", time.Since(began).Milliseconds())
 	if halted {
 		es.endHalted(old)
@@ -134,7 +135,7 @@ func (es *Engines) replaceDifferent(ctx context.Context, inherited *inheritance)
 
 // releaseRings makes the old engine leave all rings. If halted is true, its process still
 // runs, because guests need not wait for its end.
-func (es *Engines) releaseRings(old Client) (halted bool, err error) {
+func (es *Engines) releaseRings(tx *change.Tx, old Client) (halted bool, err error) {
 	err = es.answered(old, old.Halt)
 	if err == nil {
 		return true, nil
@@ -142,7 +143,7 @@ func (es *Engines) releaseRings(old Client) (halted bool, err error) {
 	if !errors.Is(err, engine.ErrGone) { // earlier versions refuse
 		es.log.Info("the old engine is killed without a halt, frames that its workers handle may be lost", "error", err)
 	}
-	if err := es.endOld(old); err != nil {
+	if err := es.endOld(tx, old); err != nil {
 		return false, err
 	}
 	old.Close()

@@ -62,7 +62,7 @@ func (es *Engines) Start(ctx context.Context, tx *change.Tx, saved store.State) 
 	if in.unchanged {
 		return es.takeOver(in)
 	}
-	return es.replaceDifferent(ctx, in)
+	return es.replaceDifferent(ctx, tx, in)
 }
 
 func (es *Engines) takeOver(inherited *inheritance) error {

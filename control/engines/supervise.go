@@ -70,8 +70,8 @@ func (es *Engines) prepareSpare() {
 }
 
 // adoptEngine makes a new engine the present one, and sends it all state, the ports
-// last. The caller holds the configuration lock.
-func (es *Engines) adoptEngine(client Client, w *workers.Workers, resume bool) {
+// last.
+func (es *Engines) adoptEngine(_ *change.Tx, client Client, w *workers.Workers, resume bool) {
 	es.guard = es.guardEngine(w, client) // before the next steps, because the workers may hang in them
 	// Workers do not process received frames until all ports are attached, so that
 	// every output exists.
@@ -180,17 +180,17 @@ func watch(client Client) (ended <-chan struct{}) {
 // replaceDead starts another engine. The new engine gets all state, and the dead
 // engine's counts are added to the statistics. It returns false if no engine starts.
 func (es *Engines) replaceDead(dead Client, died time.Time) bool {
-	return es.configuration.Update(func(tx *change.Tx) error { return es.replace(dead, died) }) == nil
+	return es.configuration.Update(func(tx *change.Tx) error { return es.replace(tx, dead, died) }) == nil
 }
 
 // replace is replaceDead in a transaction. An error is a failed start.
-func (es *Engines) replace(dead Client, died time.Time) error {
+func (es *Engines) replace(tx *change.Tx, dead Client, died time.Time) error {
 	es.setEngine(nil)
-	if err := es.endOld(dead); err != nil { // a dead engine's threads must not use devices any more
+	if err := es.endOld(tx, dead); err != nil { // a dead engine's threads must not use devices any more
 		es.log.Error("the old engine cannot be ended", "error", err)
 	}
 	if hang := es.guard.hang.Swap(nil); hang != nil { // blames once, however many starts fail
-		es.ports.Blame(hang)
+		es.ports.Blame(tx, hang)
 	}
 	client, w, err := es.spawn(es.pipeline.Workers().Memory())
 	if err != nil {
@@ -198,9 +198,9 @@ func (es *Engines) replace(dead Client, died time.Time) error {
 		return err
 	}
 	forwarding := time.Since(died)
-	es.pipeline.EndUpcalls()
+	es.pipeline.EndUpcalls(tx)
 	guard, old := es.guard, es.pipeline.Replace(w)
-	es.adoptEngine(client, w, true)
+	es.adoptEngine(tx, client, w, true)
 	ports := time.Since(died)
 	<-guard.done
 	old.Memory().Close()

@@ -99,7 +99,7 @@ func (ms *MACs) Flush(bridge uint8, port string) (api.MACsFlushed, error) {
 		}
 		// PullCounts counts the frames of the past first. Otherwise their counts would
 		// teach the flushed addresses again.
-		ms.pipeline.PullCounts()
+		ms.pipeline.PullCounts(tx)
 		n := flush()
 		if n > 0 {
 			ms.pipeline.RevalidateAddresses(tx)

@@ -87,7 +87,7 @@ func (s *Service) enter(c *Conn) bool {
 }
 
 // makeRoom closes the oldest connection without a hello that the function
-// candidate selects. It returns false if there is none. The caller holds s.mu.
+// candidate selects. It returns false if there is none.
 func (s *Service) makeRoom(o origin, candidate func(*Conn) bool) bool {
 	var oldest *Conn
 	for c := range s.conns {
@@ -105,7 +105,7 @@ func (s *Service) makeRoom(o origin, candidate func(*Conn) bool) bool {
 }
 
 // isOfLargest returns a function that selects the connections of the peer with the most
-// connections without a hello. The caller holds s.mu.
+// connections without a hello.
 func (s *Service) isOfLargest(o origin) func(*Conn) bool {
 	silent, largest := map[string]int{}, ""
 	for c := range s.conns {
@@ -134,7 +134,7 @@ func (s *Service) leave(c *Conn) {
 	s.forget(c)
 }
 
-// forget removes a connection from the list if it is there. The caller holds s.mu.
+// forget removes a connection from the list if it is there.
 func (s *Service) forget(c *Conn) {
 	if _, present := s.conns[c]; !present {
 		return

@@ -48,7 +48,9 @@ type Conn struct {
 	showing sync.Mutex
 	writing sync.Mutex // one message at a time
 
-	mu       sync.Mutex // guards the fields below; taken after the locks of the switch
+	// mu guards the fields below. It is taken after the locks of the switch. post, setWatching,
+	// updateWatching, wantsEvents and accepts are called with it.
+	mu       sync.Mutex
 	events   []event
 	bytes    int // of events
 	wake     chan struct{}

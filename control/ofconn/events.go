@@ -35,7 +35,7 @@ func (e *event) encoded() []byte {
 }
 
 // post queues an event m. If the queue is full and the event is a frame, it is dropped
-// and counted. Any other event then ends the connection. The caller holds c.mu.
+// and counted. Any other event then ends the connection.
 func (c *Conn) post(m []byte, frame bool) { c.postEvent(event{message: m, bytes: len(m)}, frame) }
 
 func (c *Conn) postEvent(e event, frame bool) {
@@ -118,7 +118,7 @@ func joinEvents(b []byte, events []event) (joined []byte, bytes int, rest []even
 	return b, bytes, nil
 }
 
-// setWatching adds the connection to Service.watchers or removes it. The caller holds c.mu.
+// setWatching adds the connection to Service.watchers or removes it.
 func (c *Conn) setWatching(enabled bool) {
 	if enabled != c.watching {
 		c.watching = enabled
@@ -131,16 +131,16 @@ func (c *Conn) setWatching(enabled bool) {
 }
 
 // updateWatching calls setWatching after a change of the monitors, of the wanted events or of
-// ended. The caller holds c.mu.
+// ended.
 func (c *Conn) updateWatching() { c.setWatching(!c.ended && (len(c.monitors) > 0 || c.wantsEvents())) }
 
 // wantsEvents reports whether the connection gets events that it did not request. A
 // controller always does. A tool does after it has set the length of packet_ins, as
-// with Open vSwitch. The caller holds c.mu.
+// with Open vSwitch.
 func (c *Conn) wantsEvents() bool { return c.controller != nil || c.missLen != 0 }
 
 // accepts reports whether the peer wants an event for this reason. masks has the reasons for
-// the roles master and equal, and for slave. The caller holds c.mu.
+// the roles master and equal, and for slave.
 func (c *Conn) accepts(masks [2]uint32, reason uint8) bool {
 	index := 0
 	if c.master == ofp.RoleSlave {

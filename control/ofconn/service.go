@@ -164,6 +164,7 @@ type Service struct {
 	log     *slog.Logger
 	changed chan struct{} // wakes followControllers; capacity 1
 
+	// mu guards the fields below. makeRoom, isOfLargest and forget are called with it.
 	mu        sync.Mutex
 	following Following
 	// controllers to which the switch connects, by target; followControllers sets them

@@ -86,7 +86,7 @@ func (s *Switch) ApplyBundle(items []ofproto.BundleItem, author ofconn.Author) (
 // PullCounts updates the statistics of rules.
 func (s *Switch) PullCounts() {
 	s.configuration.View(func(tx *change.Tx) {
-		s.bridge.Pipeline().PullCounts()
+		s.bridge.Pipeline().PullCounts(tx)
 	})
 }
 
@@ -110,7 +110,7 @@ func (s *Switch) ApplyGroups(mods []openflow.GroupMod, author ofconn.Author) err
 // Groups returns the group with this number, or all groups for openflow.GroupAny.
 func (s *Switch) Groups(id uint32) (list []ofconn.Group) {
 	s.configuration.View(func(tx *change.Tx) {
-		for _, g := range s.bridge.Groups(id) {
+		for _, g := range s.bridge.Groups(tx, id) {
 			list = append(list, ofconn.Group{Group: g.Group, Stats: g.Stats, Flows: g.Flows})
 		}
 	})
@@ -125,7 +125,7 @@ func (s *Switch) ApplyMeters(mods []openflow.MeterMod, author ofconn.Author) err
 // Meters returns the meter with this number, or all meters for openflow.MeterAll.
 func (s *Switch) Meters(id uint32) (list []ofconn.Meter) {
 	s.configuration.View(func(tx *change.Tx) {
-		for _, m := range s.bridge.Meters(id) {
+		for _, m := range s.bridge.Meters(tx, id) {
 			list = append(list, ofconn.Meter{Meter: m.Meter, Counters: ofp.MeterCounters{ID: m.ID, Flows: uint32(m.Flows),
 				Packets: m.Packets, Bytes: m.Bytes, DurationNS: m.AgeNS, Bands: m.Dropped}})
 		}
@@ -136,7 +136,7 @@ func (s *Switch) Meters(id uint32) (list []ofconn.Meter) {
 // Queues lists the queues of all ports, by port and number.
 func (s *Switch) Queues() (list []ofp.Queue) {
 	s.configuration.View(func(tx *change.Tx) {
-		for _, q := range s.bridge.Queues() {
+		for _, q := range s.bridge.Queues(tx) {
 			list = append(list, ofp.Queue{Port: q.Port, ID: q.ID, TxPackets: q.Packets, TxBytes: q.Bytes, TxErrors: q.Dropped, DurationNS: q.AgeNS})
 		}
 	})

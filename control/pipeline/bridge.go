@@ -112,7 +112,7 @@ func (pl *Pipeline) RemoveBridge(tx *change.Tx, b *Bridge) (rows []uint32) {
 // empty ends the flows, groups and meters of a removed bridge, which no megaflow uses.
 func (pl *Pipeline) empty(tx *change.Tx, b *Bridge) {
 	var changed []*openflow.Meter
-	flows, removed, err := pl.alter(func(now uint64) (flows ofproto.Changes, err error) {
+	flows, removed, err := pl.alter(tx, func(now uint64) (flows ofproto.Changes, err error) {
 		flows, err = b.tables.Apply([]openflow.FlowMod{{Command: openflow.Delete, Table: openflow.TableAll}}, now)
 		_, _ = b.tables.ApplyGroups([]openflow.GroupMod{{Command: openflow.GroupDelete, Group: openflow.Group{ID: openflow.GroupAny}}}, now)
 		_, changed, _ = b.tables.ApplyMeters([]openflow.MeterMod{{Command: openflow.MeterDelete, Meter: openflow.Meter{ID: openflow.MeterAll}}}, now)
@@ -129,11 +129,11 @@ func (pl *Pipeline) empty(tx *change.Tx, b *Bridge) {
 }
 
 // alter changes the bridge's tables as Pipeline.alter does, unless the bridge is closed.
-func (b *Bridge) alter(apply func(now uint64) (ofproto.Changes, error)) (ofproto.Changes, []uint32, error) {
+func (b *Bridge) alter(tx *change.Tx, apply func(now uint64) (ofproto.Changes, error)) (ofproto.Changes, []uint32, error) {
 	if b.closed {
 		return ofproto.Changes{}, nil, errClosed
 	}
-	return b.pl.alter(apply)
+	return b.pl.alter(tx, apply)
 }
 
 var errClosed = &openflow.CodedError{Code: openflow.ErrFlowEPERM, Text: "the bridge has been deleted"}

@@ -51,7 +51,7 @@ func mod(t *testing.T, f *pipelinetest.Rig, b *pipeline.Bridge, command openflow
 func packetsOf(f *pipelinetest.Rig, b *pipeline.Bridge) (list []uint64) {
 	tx := f.Configuration.Begin()
 	defer tx.Commit()
-	f.P.PullCounts()
+	f.P.PullCounts(tx)
 	b.Read(func(tables *ofproto.Tables) {
 		for _, r := range tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
 			list = append(list, r.Packets)

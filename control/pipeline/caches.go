@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weft/control/change"
 	"weft/control/loop"
 	"weft/control/megaflows"
 	"weft/control/workers"
@@ -159,9 +160,9 @@ func (pl *Pipeline) pullAll() {
 }
 
 // pullInTurns pulls the counts of all megaflows, with answers to misses in between. So all frames
-// count that the workers counted before the call, and some of the later ones. The caller holds the
-// configuration lock, so that no megaflow is removed meanwhile, but not Pipeline.mu.
-func (pl *Pipeline) pullInTurns() {
+// count that the workers counted before the call, and some of the later ones. No megaflow is removed
+// meanwhile, because that needs a transaction too.
+func (pl *Pipeline) pullInTurns(*change.Tx) {
 	var part []*megaflows.Megaflow
 	for next := uint32(0); ; {
 		part, next = pl.megaflows.Part(part, next)

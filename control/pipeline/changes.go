@@ -49,7 +49,7 @@ func (b *Bridge) Apply(tx *change.Tx, mods []openflow.FlowMod) (ofproto.Changes,
 	pl := b.pl
 	pl.Save(tx)
 	pl.makeRoom(tx, len(mods))
-	changes, removed, err := b.alter(func(now uint64) (ofproto.Changes, error) { return b.tables.Apply(mods, now) })
+	changes, removed, err := b.alter(tx, func(now uint64) (ofproto.Changes, error) { return b.tables.Apply(mods, now) })
 	if err != nil {
 		return changes, err
 	}
@@ -62,7 +62,7 @@ func (b *Bridge) Apply(tx *change.Tx, mods []openflow.FlowMod) (ofproto.Changes,
 func (b *Bridge) ApplyEach(tx *change.Tx, mods []openflow.FlowMod) (errs []error) {
 	pl := b.pl
 	pl.makeRoom(tx, len(mods))
-	changes, removed, err := b.alter(func(now uint64) (changes ofproto.Changes, _ error) {
+	changes, removed, err := b.alter(tx, func(now uint64) (changes ofproto.Changes, _ error) {
 		changes, errs = b.tables.ApplyEach(mods, now)
 		return changes, nil
 	})
@@ -81,8 +81,8 @@ func (b *Bridge) ApplyEach(tx *change.Tx, mods []openflow.FlowMod) (errs []error
 	return errs
 }
 
-// saveLater saves the changes of ApplyEach. It holds the configuration lock before and
-// after the write but not during it, so that no change waits for the disk.
+// saveLater saves the changes of ApplyEach. The write is outside of its transactions, so that no
+// change waits for the disk.
 func (pl *Pipeline) saveLater() {
 	var write func() error
 	var removed []uint32
@@ -132,7 +132,7 @@ func (b *Bridge) ApplyBundle(tx *change.Tx, items []ofproto.BundleItem) (failed 
 	if err != nil {
 		return failed, err
 	}
-	changes, removed, err := b.alter(func(now uint64) (ofproto.Changes, error) { return b.tables.ApplyBundle(items, now) })
+	changes, removed, err := b.alter(tx, func(now uint64) (ofproto.Changes, error) { return b.tables.ApplyBundle(items, now) })
 	if err != nil {
 		var at *ofproto.ApplyError
 		if errors.As(err, &at) {
@@ -203,7 +203,7 @@ func (b *Bridge) ApplyMeters(tx *change.Tx, mods []openflow.MeterMod) (ofproto.C
 
 // applyTable applies a change of groups or meters, and of the flows that name them.
 func (b *Bridge) applyTable(tx *change.Tx, apply func(now uint64) (ofproto.Changes, error)) (ofproto.Changes, error) {
-	changes, removed, err := b.alter(apply)
+	changes, removed, err := b.alter(tx, apply)
 	if err != nil {
 		return changes, err
 	}
@@ -305,8 +305,8 @@ func (b *Bridge) Fragments() ofproto.Fragments {
 // alter calls apply, which changes the tables. It assigns each added rule a row (an
 // entry of the counter region). It returns the rows of removed rules, which the caller
 // releases after revalidation.
-func (pl *Pipeline) alter(apply func(now uint64) (ofproto.Changes, error)) (changes ofproto.Changes, removed []uint32, err error) {
-	pl.pullInTurns() // earlier counts belong to the old rules
+func (pl *Pipeline) alter(tx *change.Tx, apply func(now uint64) (ofproto.Changes, error)) (changes ofproto.Changes, removed []uint32, err error) {
+	pl.pullInTurns(tx) // earlier counts belong to the old rules
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	if changes, err = apply(clock.Monotonic()); err != nil {

@@ -214,7 +214,7 @@ func TestDescribingLetsOthersIn(t *testing.T) {
 	defer tx.Commit()
 	got := make(chan struct{})
 	seen := 0
-	f.P.InTurns(2*pipeline.ReadChunk, func(i int) {
+	f.P.InTurns(tx, 2*pipeline.ReadChunk, func(i int) {
 		if i != seen {
 			t.Fatalf("flow %d comes after %d flows", i, seen)
 		}

@@ -3,6 +3,7 @@
 package pipeline
 
 import (
+	"weft/control/change"
 	"weft/control/counters"
 	"weft/control/store"
 	"weft/control/underlay"
@@ -108,9 +109,8 @@ func (pl *Pipeline) AnswerUpcalls() (err error) {
 	return err
 }
 
-// EndUpcalls stops answering upcalls. The caller holds no lock except the configuration
-// lock.
-func (pl *Pipeline) EndUpcalls() {
+// EndUpcalls stops answering upcalls. The transaction is the only lock that the caller has.
+func (pl *Pipeline) EndUpcalls(*change.Tx) {
 	if pl.upcalls != nil {
 		pl.upcalls.Close()
 		pl.upcalls = nil

@@ -158,7 +158,7 @@ func (l *learner) teach(tx *change.Tx, batch []lesson) (repeats []lesson) {
 	var frames []taughtFrame
 	var changes []ofproto.Changes
 	var removed []uint32
-	pl.pullInTurns()
+	pl.pullInTurns(tx)
 	pl.mu.Lock()
 	now, env := clock.Monotonic(), pl.env()
 	for i := range batch {
@@ -185,7 +185,7 @@ func (l *learner) teach(tx *change.Tx, batch []lesson) (repeats []lesson) {
 		pl.rules.SaveFlows(tx, &ofproto.Changes{}, removed)
 	}
 	if len(frames) > 0 {
-		tx.At(change.Tell, &frames[0], func() error { l.forward(frames, now); return nil })
+		tx.At(change.Tell, &frames[0], func() error { l.forward(tx, frames, now); return nil })
 	}
 	for i := range changes {
 		pl.entered(tx, &changes[i], nil)
@@ -195,9 +195,9 @@ func (l *learner) teach(tx *change.Tx, batch []lesson) (repeats []lesson) {
 }
 
 // forward makes the workers execute the translations of held frames, unless the engine
-// has been replaced. It installs megaflows for later frames. The caller holds the
-// configuration lock, so that ports and tunnels have not changed since the translation.
-func (l *learner) forward(frames []taughtFrame, now uint64) {
+// has been replaced. It installs megaflows for later frames. Ports and tunnels have not changed since
+// the translation, because both are in one transaction.
+func (l *learner) forward(_ *change.Tx, frames []taughtFrame, now uint64) {
 	if len(frames) == 0 {
 		return
 	}

@@ -5,6 +5,7 @@ package pipeline
 import (
 	"sync/atomic"
 
+	"weft/control/change"
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/internal/clock"
@@ -67,9 +68,8 @@ type QueueState struct {
 	AgeNS          uint64 // since the queue was added or changed
 }
 
-// Queues lists the queues of the bridge's ports, by port and number. The caller holds the
-// configuration lock.
-func (b *Bridge) Queues() []QueueState {
+// Queues lists the queues of the bridge's ports, by port and number.
+func (b *Bridge) Queues(*change.Tx) []QueueState {
 	pl := b.pl
 	var list []QueueState
 	now := clock.Monotonic()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"weft/control/change"
 	"weft/control/megaflows"
 	"weft/internal/clock"
 	"weft/openflow"
@@ -22,10 +23,9 @@ func (b *Bridge) Read(fn func(tables *ofproto.Tables)) {
 	fn(b.tables)
 }
 
-// Select returns the rules that filter selects. The caller holds the configuration lock,
-// so that the rules stay. To read their statistics, it also holds Pipeline.mu (Read,
-// InTurns).
-func (b *Bridge) Select(filter *openflow.FlowMod) []*ofproto.Rule {
+// Select returns the rules that filter selects, which stay until the transaction ends. Read and
+// InTurns read their statistics.
+func (b *Bridge) Select(_ *change.Tx, filter *openflow.FlowMod) []*ofproto.Rule {
 	return b.tables.Select(filter)
 }
 
@@ -34,10 +34,9 @@ func (b *Bridge) Select(filter *openflow.FlowMod) []*ofproto.Rule {
 const readChunk = 256
 
 // InTurns calls f(0) to f(n-1) under Pipeline.mu, which it releases for a moment after
-// every readChunk items. The function f reads the statistics of one item. The caller
-// holds the configuration lock (of tables, ports and engine), so that rules, groups and
-// megaflows stay the same meanwhile.
-func (pl *Pipeline) InTurns(n int, f func(i int)) {
+// every readChunk items. The function f reads the statistics of one item. Rules, groups and
+// megaflows stay the same until the transaction ends.
+func (pl *Pipeline) InTurns(_ *change.Tx, n int, f func(i int)) {
 	for from := 0; from < n; from += readChunk {
 		pl.mu.RLock()
 		for i := from; i < min(from+readChunk, n); i++ {
@@ -48,9 +47,8 @@ func (pl *Pipeline) InTurns(n int, f func(i int)) {
 }
 
 // PullCounts updates the statistics of rules and groups from all workers. Afterwards they
-// include all frames that the workers counted before the call, and some of the later ones. The
-// caller holds the configuration lock.
-func (pl *Pipeline) PullCounts() { pl.pullInTurns() }
+// include all frames that the workers counted before the call, and some of the later ones.
+func (pl *Pipeline) PullCounts(tx *change.Tx) { pl.pullInTurns(tx) }
 
 // Megaflows returns the megaflows in the workers' caches.
 func (pl *Pipeline) Megaflows() *megaflows.Index { return pl.megaflows }
@@ -64,10 +62,10 @@ type GroupState struct {
 }
 
 // Groups returns the group with this number, or all groups for openflow.GroupAny, with
-// present statistics. The caller holds the configuration lock.
-func (b *Bridge) Groups(id uint32) []GroupState {
+// present statistics.
+func (b *Bridge) Groups(tx *change.Tx, id uint32) []GroupState {
 	pl := b.pl
-	pl.PullCounts()
+	pl.PullCounts(tx)
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	var list []GroupState
@@ -90,8 +88,8 @@ type MeterState struct {
 }
 
 // Meters returns the meter with this number, or all meters for openflow.MeterAll, with
-// present statistics. The caller holds the configuration lock.
-func (b *Bridge) Meters(id uint32) []MeterState {
+// present statistics.
+func (b *Bridge) Meters(_ *change.Tx, id uint32) []MeterState {
 	pl := b.pl
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()

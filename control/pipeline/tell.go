@@ -40,7 +40,7 @@ func (pl *Pipeline) tell(tx *change.Tx, flows *ofproto.Changes) {
 	c.events = append(c.events, *flows)
 	tx.At(change.Tell, pl, func() error {
 		for i := range c.events {
-			pl.report(&c.events[i])
+			pl.report(tx, &c.events[i])
 		}
 		c.events = nil
 		return nil
@@ -48,9 +48,9 @@ func (pl *Pipeline) tell(tx *change.Tx, flows *ofproto.Changes) {
 }
 
 // report reports a change of flows to the monitors.
-func (pl *Pipeline) report(c *ofproto.Changes) {
+func (pl *Pipeline) report(tx *change.Tx, c *ofproto.Changes) {
 	now, list := time.Now(), slices.Concat(c.Removed, c.Modified, c.Added)
-	pl.InTurns(len(list), func(i int) {
+	pl.InTurns(tx, len(list), func(i int) {
 		event, r := Added, list[i]
 		switch {
 		case i < len(c.Removed) && (r.Why == ofproto.WhyIdle || r.Why == ofproto.WhyHard):

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"weft/control/change"
 	"weft/control/watchdog"
 )
 
 // Blame logs a hang of the engine. For a while, new engines do not get the ports on
-// which the engine hung. The caller holds the configuration lock.
-func (ps *Ports) Blame(h *watchdog.Hang) {
+// which the engine hung.
+func (ps *Ports) Blame(_ *change.Tx, h *watchdog.Hang) {
 	reason := h.Text(ps.portNameOf)
 	ps.log.Error("the engine hangs, replacing it", "why", reason)
 	for _, number := range ps.suspects.Blame(*h, time.Now(), ps.isForeign, reason) {

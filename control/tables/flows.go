@@ -132,21 +132,20 @@ func (ts *Tables) DumpFlows(matchText string, words pipeline.PortWords, sortKeys
 		if err != nil {
 			return nil, usererr.Mark(err)
 		}
-		return ts.FlowsOf(&filter, keys, words), nil
+		return ts.FlowsOf(tx, &filter, keys, words), nil
 	})
 }
 
-// FlowsOf describes the flows that filter selects. The caller holds the configuration
-// lock.
-func (ts *Tables) FlowsOf(filter *openflow.FlowMod, keys []ofproto.SortKey, words pipeline.PortWords) []api.Flow {
-	ts.pipeline.PullCounts()
-	rules := ts.bridge.Select(filter)
+// FlowsOf describes the flows that filter selects.
+func (ts *Tables) FlowsOf(tx *change.Tx, filter *openflow.FlowMod, keys []ofproto.SortKey, words pipeline.PortWords) []api.Flow {
+	ts.pipeline.PullCounts(tx)
+	rules := ts.bridge.Select(tx, filter)
 	if len(keys) > 0 {
 		ts.bridge.Read(func(*ofproto.Tables) { ofproto.SortRules(rules, keys) })
 	}
 	now, names := clock.Monotonic(), ts.bridge.Names(words)
 	flows := make([]api.Flow, len(rules))
-	ts.pipeline.InTurns(len(rules), func(i int) { flows[i] = DescribeFlow(rules[i], now, names) })
+	ts.pipeline.InTurns(tx, len(rules), func(i int) { flows[i] = DescribeFlow(rules[i], now, names) })
 	return flows
 }
 

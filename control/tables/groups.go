@@ -93,7 +93,7 @@ func (ts *Tables) ListGroups(text string, words pipeline.PortWords) ([]api.Group
 			return nil, usererr.Mark(err)
 		}
 		list, now, names := []api.Group{}, clock.Monotonic(), ts.bridge.Names(words)
-		for _, g := range ts.bridge.Groups(mod.Group.ID) {
+		for _, g := range ts.bridge.Groups(tx, mod.Group.ID) {
 			shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g.Group, names), DurationS: seconds(now, g.Stats.CreatedNS),
 				Flows: g.Flows, Packets: g.Stats.Packets, Bytes: g.Stats.Bytes, Buckets: []api.BucketStats{}}
 			for _, b := range g.Stats.Buckets {
@@ -113,7 +113,7 @@ func (ts *Tables) ListMeters(text string) ([]api.Meter, error) {
 			return nil, usererr.Mark(err)
 		}
 		list := []api.Meter{}
-		for _, m := range ts.bridge.Meters(mod.Meter.ID) {
+		for _, m := range ts.bridge.Meters(tx, mod.Meter.ID) {
 			shown := api.Meter{ID: m.ID, Line: openflow.FormatMeter(m.Meter), Flows: m.Flows, DurationS: float64(m.AgeNS) / 1e9,
 				Packets: m.Packets, Bytes: m.Bytes}
 			for _, d := range m.Dropped {

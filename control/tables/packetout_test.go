@@ -110,7 +110,7 @@ func TestPacketOutRefreshesLearnedFlows(t *testing.T) {
 		}
 		tx := f.Configuration.Begin()
 		defer tx.Commit()
-		rules := f.P.Select(&openflow.FlowMod{Command: openflow.Delete, Table: 10})
+		rules := f.P.Select(tx, &openflow.FlowMod{Command: openflow.Delete, Table: 10})
 		if len(rules) != 1 {
 			t.Fatalf("%d flows learned", len(rules))
 		}

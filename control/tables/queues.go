@@ -15,7 +15,7 @@ func (ts *Tables) ListQueues(port string) ([]api.Queue, error) {
 			return nil, view.NoPort(port)
 		}
 		list := []api.Queue{}
-		for _, q := range ts.bridge.Queues() {
+		for _, q := range ts.bridge.Queues(tx) {
 			name, _ := view.PortName(q.Port)
 			if port == "" || name == port {
 				list = append(list, api.Queue{Port: name, Queue: q.ID, RateKbps: q.Rate, BurstKbit: q.Depth, Packets: q.Packets,

@@ -44,11 +44,10 @@ func (ts *Tables) flowSetOf(text string) (set flowSet, notes []string, err error
 	return set, notes, nil
 }
 
-// tableFlows returns all flows except weft-central's. The caller holds the configuration
-// lock.
-func (ts *Tables) tableFlows() flowSet {
+// tableFlows returns all flows except weft-central's.
+func (ts *Tables) tableFlows(tx *change.Tx) flowSet {
 	set := flowSet{}
-	rules := ts.bridge.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})
+	rules := ts.bridge.Select(tx, &openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})
 	ts.bridge.Read(func(*ofproto.Tables) {
 		for _, r := range rules {
 			if r.Table != ofproto.CentralTable {
@@ -68,7 +67,7 @@ func (ts *Tables) replaceFlows(text string) (changed api.FlowsChanged, err error
 			return changed, err
 		}
 		changed.Notes = notes
-		have := ts.tableFlows()
+		have := ts.tableFlows(tx)
 		var mods []openflow.FlowMod
 		for id, old := range have {
 			if _, stays := want[id]; !stays {
@@ -130,7 +129,7 @@ func (ts *Tables) DiffFlows(c api.DiffFlows, words pipeline.PortWords) (api.Flow
 		}
 		to := from
 		if c.Second == nil {
-			from = ts.tableFlows()
+			from = ts.tableFlows(tx)
 		} else if to, _, err = ts.flowSetOf(*c.Second); err != nil {
 			return api.FlowsDiffer{}, usererr.Errorf("second file: %v", err)
 		}

@@ -112,7 +112,7 @@ func randomDiscriminator() uint32 {
 }
 
 // sessionIndex returns the index at which the engine already runs the session, or a free
-// one, or datapath.MaxBFD if there is none. The caller holds t.mu.
+// one, or datapath.MaxBFD if there is none.
 func (t *Templates) sessionIndex(key Tunnel, used map[uint32]bool) uint32 {
 	free := uint32(datapath.MaxBFD)
 	for i := range uint32(datapath.MaxBFD) {
@@ -137,8 +137,7 @@ func (t *Templates) endSession(index uint32) {
 	}
 }
 
-// syncSessions sends changed sessions to the workers, and makes their templates. The
-// caller holds t.mu.
+// syncSessions sends changed sessions to the workers, and makes their templates.
 func (t *Templates) syncSessions() {
 	if t.rings == nil {
 		return
@@ -161,7 +160,7 @@ func (t *Templates) syncSessions() {
 
 // adoptRows makes the rows in the memory of w the present ones. If takeOver is true, it
 // copies the rows of an engine that has ended, so that the next engine continues their
-// sessions. The caller holds t.mu.
+// sessions.
 func (t *Templates) adoptRows(w commandRings, takeOver bool) {
 	var rows []datapath.BFDSession
 	if shared := w.Shared(); len(shared) > 0 {
@@ -197,7 +196,7 @@ func (t *Templates) FollowSessions(ctx context.Context) {
 	}
 }
 
-// readSessions updates the state of the remotes with sessions. The caller holds t.mu.
+// readSessions updates the state of the remotes with sessions.
 func (t *Templates) readSessions() {
 	ports := map[uint32]bool{}
 	for key := range t.sessions {
@@ -216,7 +215,7 @@ func (t *Templates) readSessions() {
 	}
 }
 
-// superviseState adds the session's state to the state of a remote. The caller holds t.mu.
+// superviseState adds the session's state to the state of a remote.
 func (t *Templates) superviseState(key Tunnel, st *RemoteState) {
 	s := t.sessions[key]
 	if s == nil {

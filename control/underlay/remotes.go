@@ -128,8 +128,7 @@ func (t *Templates) logState(w *watch, oldState string) {
 	}
 }
 
-// assess finds out the state of a remote without a template, and probes its neighbour. The
-// caller holds t.mu.
+// assess finds out the state of a remote without a template, and probes its neighbour.
 func (t *Templates) assess(w *watch, now time.Time, probed map[neighbourKey]bool) {
 	device := ""
 	if w.Remote.IsMulticast() {
@@ -156,7 +155,7 @@ func (t *Templates) assess(w *watch, now time.Time, probed map[neighbourKey]bool
 }
 
 // throughUplink checks the device of hop h. If the device is no uplink or has no
-// carrier, the returned hop has no route. The caller holds t.mu.
+// carrier, the returned hop has no route.
 func (t *Templates) throughUplink(h hop, remote netip.Addr) hop {
 	if h.state == hopNoRoute {
 		return h
@@ -188,7 +187,7 @@ func (h *hop) remoteState() string {
 	return RemoteDown
 }
 
-// stateOf returns the state of a template's remote. The caller holds t.mu.
+// stateOf returns the state of a template's remote.
 func (t *Templates) stateOf(e *entry) RemoteState {
 	s := RemoteState{Remote: e.Remote, State: RemoteDown, Reason: e.hop.reason, Device: e.hop.device, MTU: e.hop.mtu}
 	switch e.template.State {

@@ -100,6 +100,8 @@ type Templates struct {
 	kernel *Kernel
 	log    *slog.Logger
 
+	// mu guards all fields below. assess, throughUplink, stateOf, free, sessionIndex, syncSessions,
+	// adoptRows, readSessions and superviseState are called with it.
 	mu      sync.Mutex
 	rings   commandRings
 	uplinks map[string]uint32 // device name -> datapath port
@@ -265,7 +267,7 @@ func (t *Templates) MarkUsed(indexes iter.Seq[uint32]) {
 	}
 }
 
-// free frees the template of e, and drops its waiting frames. The caller holds t.mu.
+// free frees the template of e, and drops its waiting frames.
 func (t *Templates) free(e *entry) {
 	e.template = tunnel.Template{}
 	t.rings.Broadcast(datapath.AppendTemplate(nil, e.index, &e.template))

@@ -119,7 +119,7 @@ func (f *Rig) Begin() {
 		check(err)
 		f.P.Load(&saved, f.region, false)
 		f.SetView(tx)
-		f.startEngine()
+		f.startEngine(tx)
 	} else {
 		fd, err := unix.Dup(f.region.FD())
 		check(err)
@@ -137,9 +137,8 @@ func (f *Rig) Begin() {
 	f.stopped.Go(func() { f.P.Run(ctx) })
 }
 
-// startEngine gives the pipeline an engine with one worker. The caller holds the
-// configuration lock.
-func (f *Rig) startEngine() {
+// startEngine gives the pipeline an engine with one worker.
+func (f *Rig) startEngine(tx *change.Tx) {
 	memory, err := engine.NewMemory(engine.Start{Cores: []int{0}, Sizes: Sizes}, nil)
 	if err != nil {
 		f.T.Fatal(err)
@@ -148,7 +147,7 @@ func (f *Rig) startEngine() {
 	f.fake = workertest.New(memory.Shared[0], memory.UpcallEvent, f.ended)
 	w := workers.New(memory, f.ended)
 	if f.P.Workers() != nil {
-		f.P.EndUpcalls()
+		f.P.EndUpcalls(tx)
 		f.P.Replace(w)
 	}
 	f.templates.Replay(w, f.region.Tunnels)
@@ -167,7 +166,7 @@ func (f *Rig) replace() {
 	tx := f.Configuration.Begin()
 	defer tx.Commit()
 	old, fake := f.memory, f.fake
-	f.startEngine()
+	f.startEngine(tx)
 	if err := f.P.AnswerUpcalls(); err != nil {
 		f.T.Error(err)
 	}
@@ -180,7 +179,7 @@ func (f *Rig) Die() {
 	f.replacing.Wait()
 	f.stop()
 	f.stopped.Wait()
-	f.P.EndUpcalls()
+	f.Configuration.Do(f.P.EndUpcalls)
 	f.kernel.Close()
 	if err := f.Disk.Close(); err != nil {
 		f.T.Fatal(err)
@@ -315,7 +314,7 @@ func (f *Rig) Rules(match string) (rules []ofproto.Rule) {
 	if err != nil {
 		f.T.Fatal(err)
 	}
-	f.P.PullCounts()
+	f.P.PullCounts(tx)
 	f.P.Read(func(tables *ofproto.Tables) {
 		for _, r := range tables.Select(&filter) {
 			rules = append(rules, *r)
