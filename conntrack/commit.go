@@ -165,7 +165,7 @@ func (t *Table) makeRoom(zone uint16, h uint32) bool {
 func (t *Table) evictFirst(l *list, level int) {
 	n := l.first - 1
 	t.holders[t.holderOf(n)].evicted++
-	t.strike(n, EndEvicted)
+	t.strike(n, endEvicted)
 	t.keepSeat(n)
 	t.prefetchVictims(l, level)
 }
@@ -203,7 +203,7 @@ func (tr *Tracker) createLocked(p *probe, nat *NAT, g *newConn, now uint64) (ref
 		if !t.conns[n].expired(now) {
 			return Ref{}, false, packet.DropNone
 		}
-		t.erase(n, EndExpired)
+		t.erase(n, endExpired)
 	}
 	h := g.sender.holder(p.zone())
 	if !t.makeRoom(p.zone(), h) {
@@ -238,7 +238,7 @@ func (tr *Tracker) createLocked(p *probe, nat *NAT, g *newConn, now uint64) (ref
 	t.head.counters.Created++
 	t.enrol(n)
 	t.join(n, listUnreplied)
-	t.emitEvent(n, EventNew, 0)
+	t.emitEvent(n, eventNew, 0)
 	return Ref{n, c.born}, true, packet.DropNone
 }
 
@@ -316,7 +316,7 @@ func (t *Table) erase(n uint32, reason Reason) {
 // strike does the same as erase, except that the counts still include the connection.
 func (t *Table) strike(n uint32, reason Reason) {
 	c := &t.conns[n]
-	t.emitEvent(n, EventDestroy, reason)
+	t.emitEvent(n, eventDestroy, reason)
 	*t.head.counters.ended(reason)++
 	t.kill(c)
 	t.remove(t.hashOf(n, 0), n)
@@ -350,5 +350,5 @@ func (t *Table) end(n, g uint32, reason Reason) bool {
 // already ended or changed. Only workers call it; they get the Refs from the control
 // process.
 func (t *Table) Flush(ref Ref) bool {
-	return ref.Number < uint32(len(t.conns)) && t.end(ref.Number, ref.Generation, EndFlushed)
+	return ref.Number < uint32(len(t.conns)) && t.end(ref.Number, ref.Generation, endFlushed)
 }

@@ -25,19 +25,19 @@ type EventKind uint8
 
 // Kinds of event.
 const (
-	EventNew EventKind = iota
-	EventUpdate
-	EventDestroy
-	EventKinds
+	eventNew EventKind = iota
+	eventUpdate
+	eventDestroy
+	eventKinds
 )
 
 // AllEvents is the set of all event kinds, one bit each.
-const AllEvents = 1<<EventKinds - 1
+const AllEvents = 1<<eventKinds - 1
 
-var eventNames = [EventKinds]string{"new", "update", "destroy"}
+var eventNames = [eventKinds]string{"new", "update", "destroy"}
 
 // String returns the name of the event kind in commands and output.
-func (k EventKind) String() string { return eventNames[k%EventKinds] }
+func (k EventKind) String() string { return eventNames[k%eventKinds] }
 
 // ParseEventKind returns the event kind with this name.
 func ParseEventKind(name string) (EventKind, bool) {
@@ -48,32 +48,32 @@ func ParseEventKind(name string) (EventKind, bool) {
 // Reason is the reason why a connection changed or ended.
 type Reason uint8
 
-// Reasons for an event. ReasonState and ReasonMark are reasons of EventUpdate, all
-// others of EventDestroy.
+// Reasons for an event. reasonState and reasonMark are reasons of eventUpdate, all
+// others of eventDestroy.
 const (
-	ReasonNone  Reason = iota
-	ReasonState        // new state, with its timeout
-	ReasonMark         // new ct_mark or ct_label
-	EndExpired
-	EndEvicted
-	EndFlushed
-	EndReplaced
+	reasonNone  Reason = iota
+	reasonState        // new state, with its timeout
+	reasonMark         // new ct_mark or ct_label
+	endExpired
+	endEvicted
+	endFlushed
+	endReplaced
 	reasons
 )
 
 var reasonNames = [reasons]string{"", "state", "mark", "timeout", "eviction", "flush", "successor"}
 
-// String returns the reason's name in output, or "" for ReasonNone.
+// String returns the reason's name in output, or "" for reasonNone.
 func (r Reason) String() string { return reasonNames[r%reasons] }
 
 // ended returns the counter of connections that have ended for this reason.
 func (c *Counters) ended(reason Reason) *uint64 {
 	switch reason {
-	case EndEvicted:
+	case endEvicted:
 		return &c.Evicted
-	case EndFlushed:
+	case endFlushed:
 		return &c.Flushed
-	case EndReplaced:
+	case endReplaced:
 		return &c.Replaced
 	}
 	return &c.Expired
@@ -120,12 +120,12 @@ func (t *Table) watched(kind EventKind, zone uint16) bool {
 // emitUpdate reports a change of connection n. It does nothing if n no longer has
 // generation g. The caller holds no lock.
 func (t *Table) emitUpdate(c *conn, n, g uint32, reason Reason) {
-	if !t.watched(EventUpdate, c.tuples[0].zone()) {
+	if !t.watched(eventUpdate, c.tuples[0].zone()) {
 		return
 	}
 	t.lock()
 	if c.generation() == g {
-		t.emitEvent(n, EventUpdate, reason)
+		t.emitEvent(n, eventUpdate, reason)
 	}
 	t.unlock()
 }
@@ -190,7 +190,7 @@ func (t *Table) emitEvent(n uint32, kind EventKind, reason Reason) {
 
 // ParseEvent decodes an event from the ring. Only the control process calls it.
 func ParseEvent(msg []byte) (Event, error) {
-	if len(msg) != eventBytes && len(msg) != eventLongBytes || msg[0] >= byte(EventKinds) || msg[1] >= byte(reasons) {
+	if len(msg) != eventBytes && len(msg) != eventLongBytes || msg[0] >= byte(eventKinds) || msg[1] >= byte(reasons) {
 		return Event{}, fmt.Errorf("invalid connection event of %d bytes", len(msg))
 	}
 	le := binary.LittleEndian
@@ -205,7 +205,7 @@ func ParseEvent(msg []byte) (Event, error) {
 		Orig:    words{word(2), word(3)}.tuple((*[4]uint64)(long[:4])),
 		Reply:   words{word(4), word(5)}.tuple((*[4]uint64)(long[4:])),
 		Replied: flags&connReplied != 0, SNAT: flags&connSNAT != 0, DNAT: flags&connDNAT != 0,
-		Class: Class(msg[2]) % Classes,
+		Class: Class(msg[2]) % classes,
 	}}
 	e := &ev.Entry
 	if flags&connLabelled != 0 {

@@ -54,7 +54,7 @@ func TestEvents(t *testing.T) {
 		{0, nil, nil},
 		{AllEvents, &five, []string{"new " + text + "3", "update state " + text + "3", "update mark " + text + "4", "new " + text6,
 			"destroy timeout " + text + "4", "destroy timeout " + text6}},
-		{1 << EventDestroy, &five, []string{"destroy timeout " + text + "4", "destroy timeout " + text6}},
+		{1 << eventDestroy, &five, []string{"destroy timeout " + text + "4", "destroy timeout " + text6}},
 		{0, nil, nil},
 	} {
 		r.tr.Watch(c.kinds, c.zone)
@@ -63,7 +63,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("kinds %b: got events\n%s\nwant\n%s", c.kinds, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 		}
 	}
-	r.tr.Watch(1<<EventNew, nil)
+	r.tr.Watch(1<<eventNew, nil)
 	play()
 	if n := len(events(t, ring)); n != 3 {
 		t.Errorf("%d events of all zones, want 3", n)
@@ -102,7 +102,7 @@ func TestEventsLost(t *testing.T) {
 	}
 	r.tr.lock()
 	defer r.tr.unlock()
-	if n := testing.AllocsPerRun(100, func() { r.tr.emitEvent(0, EventNew, 0) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { r.tr.emitEvent(0, eventNew, 0) }); n != 0 {
 		t.Errorf("%v allocations for each event, want 0", n)
 	}
 }

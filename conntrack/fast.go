@@ -28,7 +28,7 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 		if !tr.fastTCP(b, f, Ref{n, g}, dir, now) {
 			return 0, false
 		}
-	} else if !c.hasGeneration(g) || t.due(c, UDPMultiple, now) && !t.keep(c, g, UDPMultiple, now) {
+	} else if !c.hasGeneration(g) || t.due(c, udpMultiple, now) && !t.keep(c, g, udpMultiple, now) {
 		return 0, false
 	}
 	// The fields belong to this connection, because the generation was compared after
@@ -84,7 +84,7 @@ func (tr *Tracker) fastTCP(b *packet.Batch, f *packet.Frame, ref Ref, dir uint8,
 	v := verdictInvalid
 	if s.phase == phaseEstablished && r.phase == phaseEstablished {
 		if v = trackACK(s, r, &g, tr.Liberal()); v == verdictValid {
-			tr.refresh(c, TCPEstablished, now)
+			tr.refresh(c, tcpEstablished, now)
 		}
 	}
 	tr.unlockConn(c, ref.Generation)

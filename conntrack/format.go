@@ -147,9 +147,9 @@ func appendMarkAndLabel(buf []byte, mark uint32, label [2]uint64) []byte {
 
 func sctpStateName(c Class) string {
 	switch c {
-	case SCTPEstablished:
+	case sctpEstablished:
 		return "ESTABLISHED"
-	case SCTPShutdown:
+	case sctpShutdown:
 		return "SHUTDOWN_SENT"
 	}
 	return "COOKIE_WAIT"

@@ -149,7 +149,7 @@ func TestHoldersTwin(t *testing.T) {
 			r.now += uint64(rng.Intn(int(second)))
 			r.fromPort(uint32(rng.Intn(9))).begin(rng.Intn(500), uint16(rng.Intn(3)), rng.Intn(3) > 0)
 			if n := uint32(rng.Intn(128)); rng.Intn(5) == 0 && n < r.tr.head.fresh {
-				r.tr.end(n, r.tr.conns[n].generation(), EndFlushed)
+				r.tr.end(n, r.tr.conns[n].generation(), endFlushed)
 			}
 			r.tr.Sweep(r.now)
 			if i%100 == 0 {

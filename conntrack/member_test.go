@@ -68,7 +68,7 @@ func TestMembersAreFreed(t *testing.T) {
 		}
 		check(t, r.tr.Table)
 		for n := range uint32(64) {
-			r.tr.end(n, r.tr.conns[n].generation(), EndFlushed)
+			r.tr.end(n, r.tr.conns[n].generation(), endFlushed)
 		}
 		check(t, r.tr.Table)
 	}

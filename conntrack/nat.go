@@ -171,7 +171,7 @@ func (tr *Tracker) inUse(reply, p *probe, now uint64) bool {
 		tr.search.met(tr.Table, n, reply)
 		return true
 	}
-	tr.erase(n, EndExpired)
+	tr.erase(n, endExpired)
 	return false
 }
 

@@ -121,6 +121,6 @@ func (tr *Tracker) evictForTranslation() (reply probe, ok bool) {
 		return reply, false
 	}
 	tr.holders[x.holder].evicted++
-	tr.erase(x.number, EndEvicted)
+	tr.erase(x.number, endEvicted)
 	return x.reply, true
 }

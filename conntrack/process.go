@@ -167,18 +167,18 @@ func (tr *Tracker) follow(x *trackedFrame, n uint32, dir uint8) bool {
 		return false // another worker ended or replaced it
 	}
 	if c.expired(x.now) {
-		t.end(n, g, EndExpired)
+		t.end(n, g, endExpired)
 		return false
 	}
 	if x.req.Force && x.req.Commit && dir == 1 && x.probe.kind != kindError {
-		t.end(n, g, EndReplaced)
+		t.end(n, g, endReplaced)
 		return false
 	}
 	state := uint8(Tracked | Related)
 	if x.probe.kind != kindError {
 		v := verdictInvalid
 		if v, g = tr.update(x, n, g, dir); v == verdictRestart {
-			t.end(n, g, EndReplaced)
+			t.end(n, g, endReplaced)
 			return false
 		} else if v == verdictInvalid {
 			state = Tracked | Invalid
@@ -264,7 +264,7 @@ func (t *Table) setMark(n, g uint32, req *Request) uint32 {
 	}
 	t.unlockConn(c, g)
 	if changed {
-		t.emitUpdate(c, n, g, ReasonMark)
+		t.emitUpdate(c, n, g, reasonMark)
 	}
 	return g
 }
@@ -287,7 +287,7 @@ func (tr *Tracker) trackAgain(x *trackedFrame) bool {
 	}
 	if x.req.Force && x.req.Commit && x.meta.Dir == 1 && x.meta.State&Related == 0 {
 		if x.meta.State&(SNAT|DNAT) == 0 {
-			t.end(n, x.meta.Ref.Generation, EndReplaced)
+			t.end(n, x.meta.Ref.Generation, endReplaced)
 		}
 		return false
 	}
@@ -410,7 +410,7 @@ func (tr *Tracker) update(x *trackedFrame, n, g uint32, dir uint8) (verdict, uin
 		v = trackTCP(&peers[dir&1], &peers[1-dir&1], &s, t.Liberal())
 		_, class = stateOf(peers[0].phase, peers[1].phase)
 		t.unlockConn(c, g)
-		if class == TCPTimeWait || class == TCPClose {
+		if class == tcpTimeWait || class == tcpClose {
 			kind = listClosing
 		}
 	case proto == packet.ProtoSCTP && x.frame.L4 != 0:
@@ -450,7 +450,7 @@ func (tr *Tracker) update(x *trackedFrame, n, g uint32, dir uint8) (verdict, uin
 		return verdictInvalid, g
 	}
 	if class != was {
-		t.emitUpdate(c, n, g, ReasonState)
+		t.emitUpdate(c, n, g, reasonState)
 	}
 	return v, g
 }

@@ -64,30 +64,30 @@ func TestTCPStates(t *testing.T) {
 		}
 		for range 2 {
 			a(tcpSegment{flags: "S", seq: 100, window: 1000, scale: 2}, commit, Tracked|New)
-			is(StateSynSent)
+			is(stateSynSent)
 			a(tcpSegment{flags: "A", seq: 101, ack: 501, window: 1000}, look, Tracked|Invalid)
 			b(tcpSegment{flags: "SA", seq: 500, ack: 101, window: 1000, scale: 3}, Tracked|Established|Reply)
-			is(StateSynRecv)
+			is(stateSynRecv)
 			a(tcpSegment{flags: "A", seq: 101, ack: 501, window: 1000}, look, Tracked|Established)
-			is(StateEstablished)
+			is(stateEstablished)
 			a(tcpSegment{flags: "AP", seq: 101, ack: 501, window: 1000, payload: 100}, look, Tracked|Established)
 			b(tcpSegment{flags: "A", seq: 501, ack: 201, window: 1000, payload: 1000}, Tracked|Established|Reply)
 			b(tcpSegment{flags: "A", seq: 90501, ack: 201, window: 1000}, Tracked|Invalid)
 			b(tcpSegment{flags: "A", seq: 1501, ack: 20001, window: 1000}, Tracked|Invalid)
 			b(tcpSegment{flags: "R", seq: 9000000, window: 0}, Tracked|Invalid)
 			a(tcpSegment{flags: "AF", seq: 201, ack: 1501, window: 1000}, look, Tracked|Established)
-			is(StateFinWait1)
+			is(stateFinWait1)
 			b(tcpSegment{flags: "A", seq: 1501, ack: 202, window: 1000}, Tracked|Established|Reply)
-			is(StateCloseWait)
+			is(stateCloseWait)
 			b(tcpSegment{flags: "AF", seq: 1501, ack: 202, window: 1000}, Tracked|Established|Reply)
-			is(StateLastAck)
+			is(stateLastAck)
 			a(tcpSegment{flags: "A", seq: 202, ack: 1502, window: 1000}, look, Tracked|Established)
-			is(StateTimeWait)
+			is(stateTimeWait)
 			check(t, r.tr.Table)
 		}
 		a(tcpSegment{flags: "S", seq: 100, window: 1000, scale: -1}, commit, Tracked|New)
 		b(tcpSegment{flags: "RA", seq: 0, ack: 101}, Tracked|Established|Reply)
-		is(StateClosed)
+		is(stateClosed)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestRewrittenInBetween(t *testing.T) {
 func TestTimeouts(t *testing.T) {
 	r := newRig(t, 64)
 	short := DefaultTimeouts
-	short[UDPFirst], short[UDPMultiple] = 5, 7
+	short[udpFirst], short[udpMultiple] = 5, 7
 	r.tr.SetPolicy(3, &short)
 	r.tr.SetZonePolicy(1, 3)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)

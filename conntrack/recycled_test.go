@@ -112,7 +112,7 @@ func tryTaken(t *testing.T, workers int, nat bool, older, newer *conversation) {
 	if got := r.tr.SettleAll([]uint8{0}, hints, &tags, 1, r.now); got.Usual != 1 {
 		t.Fatalf("%+v has no hint: %+v", old, got)
 	}
-	if !tab.end(old.Number, old.Generation, EndFlushed) {
+	if !tab.end(old.Number, old.Generation, endFlushed) {
 		t.Fatal("the connection had already ended")
 	}
 	if now := begin(other, newer); now.Number != old.Number {
@@ -143,7 +143,7 @@ func tryTaken(t *testing.T, workers int, nat bool, older, newer *conversation) {
 		},
 		"Fast":    func() bool { _, ok := r.tr.Fast(&r.b, 0, true, later); return ok },
 		"FastAll": func() bool { return r.tr.FastAll(&r.b, []uint8{0}, 1, true, later) != 0 },
-		"refresh": func() bool { return r.tr.keep(&tab.conns[old.Number], old.Generation, UDPSingle, later) },
+		"refresh": func() bool { return r.tr.keep(&tab.conns[old.Number], old.Generation, udpSingle, later) },
 		"relist":  func() bool { r.tr.relist(old.Number, old.Generation, listClosing); return false },
 	} {
 		if try() {

@@ -132,7 +132,7 @@ func (m *Memory) appendConn(buf []byte, n uint32) []byte {
 // boot is the same, and returns their number. No engine may have the table open.
 func (m *Memory) Load(r io.Reader, boot string, now uint64) (int, error) {
 	in := bufio.NewReaderSize(r, 1<<20)
-	head := make([]byte, len(saveMagic)+bootBytes+8*len(m.head.seeds)+12+8*int(Classes)*MaxPolicies+5*Zones)
+	head := make([]byte, len(saveMagic)+bootBytes+8*len(m.head.seeds)+12+8*int(classes)*MaxPolicies+5*Zones)
 	if _, err := io.ReadFull(in, head); err != nil {
 		return 0, fmt.Errorf("saved connections: %w", err)
 	}
@@ -199,7 +199,7 @@ func (t *Table) adopt(buf []byte) bool {
 	c.tuples = [2]words{{word(), word()}, {word(), word()}}
 	c.expiresNS = word()
 	v := word()
-	c.mark, c.flags, c.policy, c.class = uint32(v>>32), uint16(v>>16), uint8(v>>8), Class(v)%Classes
+	c.mark, c.flags, c.policy, c.class = uint32(v>>32), uint16(v>>16), uint8(v>>8), Class(v)%classes
 	if label := [2]uint64{word(), word()}; c.flags&connLabelled != 0 {
 		t.labels[n] = label
 	}

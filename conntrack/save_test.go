@@ -13,7 +13,7 @@ import (
 func TestSaveAndLoad(t *testing.T) {
 	r := newRig(t, 256)
 	short := DefaultTimeouts
-	short[UDPMultiple] = 77
+	short[udpMultiple] = 77
 	r.tr.SetPolicy(4, &short)
 	r.tr.SetZonePolicy(1, 4)
 	r.tr.SetZoneLimit(9, 5)

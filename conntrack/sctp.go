@@ -131,9 +131,9 @@ func tagFits(s, r *peer, c *chunk) bool {
 func classOfSCTP(a, b phase) Class {
 	switch lo, hi := min(a, b), max(a, b); {
 	case hi >= phaseFin:
-		return SCTPShutdown
+		return sctpShutdown
 	case lo >= phaseEstablished:
-		return SCTPEstablished
+		return sctpEstablished
 	}
-	return SCTPInit
+	return sctpInit
 }

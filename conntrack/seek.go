@@ -148,7 +148,7 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 	conns := tr.Table.conns
 	hints = hints[:len(conns)]
 	policy := uint8(0)
-	lasts, moves := tr.timeout(policy, UDPMultiple)
+	lasts, moves := tr.timeout(policy, udpMultiple)
 	hinted, usual, quick := uint32(0), uint32(0), uint32(0)
 	for _, i := range frames {
 		i %= packet.BatchSize
@@ -182,11 +182,11 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 		}
 		if c.policy != policy {
 			policy = c.policy
-			lasts, moves = tr.timeout(policy, UDPMultiple)
+			lasts, moves = tr.timeout(policy, udpMultiple)
 		}
 		// Fast writes no expiry that is still far away. Such a connection has not
 		// expired, unless its timeout is 0.
-		if d := now + lasts - c.expiresNS; d <= moves && d < lasts && c.class == UDPMultiple &&
+		if d := now + lasts - c.expiresNS; d <= moves && d < lasts && c.class == udpMultiple &&
 			c.flags&(connFTP|connTFTP|connReplied) == connReplied && c.hasGeneration(g) {
 			quick |= 1 << i
 		}

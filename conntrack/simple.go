@@ -14,19 +14,19 @@ func classOfSimple(proto uint8, flags uint16) Class {
 	case packet.ProtoUDP:
 		switch {
 		case replied:
-			return UDPMultiple
+			return udpMultiple
 		case flags&connSeen != 0:
-			return UDPSingle
+			return udpSingle
 		}
-		return UDPFirst
+		return udpFirst
 	case packet.ProtoICMP, packet.ProtoICMPv6:
 		if replied {
-			return ICMPReply
+			return icmpReply
 		}
-		return ICMPFirst
+		return icmpFirst
 	}
 	if replied {
-		return OtherMultiple
+		return otherMultiple
 	}
-	return OtherFirst
+	return otherFirst
 }

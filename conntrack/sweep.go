@@ -40,7 +40,7 @@ func (t *Table) Sweep(now uint64) (remaining bool) {
 		}
 		c := &t.conns[h.hand]
 		if g := c.generation(); g&1 != 0 && c.expired(now) {
-			t.end(h.hand, g, EndExpired)
+			t.end(h.hand, g, endExpired)
 		}
 		h.hand++
 	}

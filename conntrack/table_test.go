@@ -73,7 +73,7 @@ func (s *slowTable) see(zone uint16, src, dst netip.AddrPort, req *Request, snat
 			return Tracked | New, 0, true, src, dst
 		}
 		s.conns = append(s.conns, c)
-		c.expires = now + uint64(DefaultTimeouts[UDPFirst])*second
+		c.expires = now + uint64(DefaultTimeouts[udpFirst])*second
 		state = Tracked | New
 	} else {
 		if dir == 1 {
@@ -81,10 +81,10 @@ func (s *slowTable) see(zone uint16, src, dst netip.AddrPort, req *Request, snat
 		}
 		switch c.seen = true; {
 		case c.replied:
-			c.expires = now + uint64(DefaultTimeouts[UDPMultiple])*second
+			c.expires = now + uint64(DefaultTimeouts[udpMultiple])*second
 			state = Tracked | Established
 		default:
-			c.expires = now + uint64(DefaultTimeouts[UDPSingle])*second
+			c.expires = now + uint64(DefaultTimeouts[udpSingle])*second
 			state = Tracked | New
 		}
 		if req.Commit {
@@ -185,7 +185,7 @@ func TestRecovery(t *testing.T) {
 			}
 			if i%10 == 0 {
 				n := uint32(rng.Intn(int(r.tr.head.fresh)))
-				r.tr.end(n, r.tr.conns[n].generation(), EndFlushed)
+				r.tr.end(n, r.tr.conns[n].generation(), endFlushed)
 			}
 		}
 		live := map[Tuple]bool{}

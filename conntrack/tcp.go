@@ -272,17 +272,17 @@ type TCPState uint8
 
 // TCP states, in the order of Open vSwitch's numbers.
 const (
-	StateClosed TCPState = iota
-	StateListen
-	StateSynSent
-	StateSynRecv
-	StateEstablished
-	StateCloseWait
-	StateFinWait1
-	StateClosing
-	StateLastAck
-	StateFinWait2
-	StateTimeWait
+	stateClosed TCPState = iota
+	stateListen
+	stateSynSent
+	stateSynRecv
+	stateEstablished
+	stateCloseWait
+	stateFinWait1
+	stateClosing
+	stateLastAck
+	stateFinWait2
+	stateTimeWait
 )
 
 // stateOf returns the TCP state and the timeout class of a connection whose sides are
@@ -291,21 +291,21 @@ func stateOf(a, b phase) (TCPState, Class) {
 	lo, hi := min(a, b), max(a, b)
 	switch {
 	case hi == phaseReset:
-		return StateClosed, TCPClose
+		return stateClosed, tcpClose
 	case lo == phaseDone:
-		return StateTimeWait, TCPTimeWait
+		return stateTimeWait, tcpTimeWait
 	case lo == phaseFin:
-		return StateLastAck, TCPLastAck
+		return stateLastAck, tcpLastAck
 	case hi == phaseDone:
-		return StateCloseWait, TCPCloseWait
+		return stateCloseWait, tcpCloseWait
 	case hi == phaseFin:
-		return StateFinWait1, TCPFinWait
+		return stateFinWait1, tcpFinWait
 	case lo == phaseNone:
-		return StateSynSent, TCPSynSent
+		return stateSynSent, tcpSynSent
 	case lo == phaseSyn:
-		return StateSynRecv, TCPSynRecv
+		return stateSynRecv, tcpSynRecv
 	}
-	return StateEstablished, TCPEstablished
+	return stateEstablished, tcpEstablished
 }
 
 // tcpFlags returns the flags of the TCP segment in frame f.

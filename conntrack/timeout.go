@@ -14,30 +14,30 @@ type Class uint8
 // Timeout classes. Their order is part of the layout in shared memory, so new ones go
 // to the end.
 const (
-	TCPSynSent Class = iota
-	TCPSynRecv
-	TCPEstablished
-	TCPFinWait
-	TCPCloseWait
-	TCPLastAck
-	TCPTimeWait
-	TCPClose
-	UDPFirst    // one datagram
-	UDPSingle   // several UDP datagrams, all in one direction
-	UDPMultiple // datagrams in both directions
-	ICMPFirst
-	ICMPReply
-	SCTPInit
-	SCTPEstablished
-	SCTPShutdown
-	OtherFirst
-	OtherMultiple
+	tcpSynSent Class = iota
+	tcpSynRecv
+	tcpEstablished
+	tcpFinWait
+	tcpCloseWait
+	tcpLastAck
+	tcpTimeWait
+	tcpClose
+	udpFirst    // one datagram
+	udpSingle   // several UDP datagrams, all in one direction
+	udpMultiple // datagrams in both directions
+	icmpFirst
+	icmpReply
+	sctpInit
+	sctpEstablished
+	sctpShutdown
+	otherFirst
+	otherMultiple
 
-	// Classes is the number of classes.
-	Classes
+	// classes is the number of classes.
+	classes
 )
 
-var classNames = [Classes]string{
+var classNames = [classes]string{
 	"tcp_syn_sent", "tcp_syn_recv", "tcp_established", "tcp_fin_wait", "tcp_close_wait", "tcp_last_ack",
 	"tcp_time_wait", "tcp_close", "udp_first", "udp_single", "udp_multiple", "icmp_first", "icmp_reply",
 	"sctp_init", "sctp_established", "sctp_shutdown", "other_first", "other_multiple",
@@ -45,7 +45,7 @@ var classNames = [Classes]string{
 
 // String returns the name of the timeout class in the configuration.
 func (c Class) String() string {
-	if c >= Classes {
+	if c >= classes {
 		return "unknown"
 	}
 	return classNames[c]
@@ -62,14 +62,14 @@ func ParseClass(name string) (Class, bool) {
 }
 
 // Timeouts are timeouts in seconds, indexed by Class.
-type Timeouts [Classes]uint32
+type Timeouts [classes]uint32
 
 // DefaultTimeouts are the defaults of Linux's nf_conntrack. One timeout differs: for
 // established TCP connections it is one day, as in Open vSwitch's userspace datapath.
 var DefaultTimeouts = Timeouts{
-	TCPSynSent: 120, TCPSynRecv: 60, TCPEstablished: 86400, TCPFinWait: 120, TCPCloseWait: 60, TCPLastAck: 30,
-	TCPTimeWait: 120, TCPClose: 10, UDPFirst: 30, UDPSingle: 30, UDPMultiple: 120, ICMPFirst: 30, ICMPReply: 30,
-	SCTPInit: 30, SCTPEstablished: 86400, SCTPShutdown: 30, OtherFirst: 60, OtherMultiple: 600,
+	tcpSynSent: 120, tcpSynRecv: 60, tcpEstablished: 86400, tcpFinWait: 120, tcpCloseWait: 60, tcpLastAck: 30,
+	tcpTimeWait: 120, tcpClose: 10, udpFirst: 30, udpSingle: 30, udpMultiple: 120, icmpFirst: 30, icmpReply: 30,
+	sctpInit: 30, sctpEstablished: 86400, sctpShutdown: 30, otherFirst: 60, otherMultiple: 600,
 }
 
 // MaxTimeout is the longest timeout: one year, in seconds.
@@ -79,7 +79,7 @@ const MaxTimeout = 365 * 86400
 func ClassNames() string { return strings.Join(classNames[:], ", ") }
 
 // policy holds timeouts in nanoseconds. The control process writes them.
-type policy [Classes]atomic.Uint64
+type policy [classes]atomic.Uint64
 
 func (p *policy) set(t *Timeouts) {
 	for i := range p {
@@ -117,7 +117,7 @@ const (
 // timeout returns two times in nanoseconds. lasts is the time from now until the new
 // expiry. moves is the smallest change of the expiry that is worth a write.
 func (m *Memory) timeout(policy uint8, class Class) (lasts, moves uint64) {
-	timeout := m.policies[policy][class%Classes].Load()
+	timeout := m.policies[policy][class%classes].Load()
 	moves = min(timeout>>refreshShift, maxRefreshNS)
 	return timeout + moves, moves
 }

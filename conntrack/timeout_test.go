@@ -30,7 +30,7 @@ func TestTimeoutsAreNotEarly(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	for _, seconds := range []uint32{1, 7, 30, 120, 128, 129, 86400, MaxTimeout} {
 		short := DefaultTimeouts
-		short[UDPMultiple] = seconds
+		short[udpMultiple] = seconds
 		r.tr.SetPolicy(0, &short)
 		timeout := uint64(seconds) * second
 		most := min(timeout/128, second)
@@ -65,7 +65,7 @@ func TestQuickIsNotDue(t *testing.T) {
 	hints := make([]Hints, 64)
 	for _, seconds := range []uint32{120, 1, 0} {
 		short := DefaultTimeouts
-		short[UDPMultiple] = seconds
+		short[udpMultiple] = seconds
 		r.tr.SetPolicy(0, &short)
 		timeout := uint64(seconds) * second
 		moves := min(timeout/128, second)

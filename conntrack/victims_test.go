@@ -37,7 +37,7 @@ func TestVictimsAreFoundAhead(t *testing.T) {
 		}
 	}
 	for _, n := range r.tr.victims.numbers[:r.tr.victims.count] { // all victims found end otherwise
-		r.tr.end(n, r.tr.conns[n].generation(), EndFlushed)
+		r.tr.end(n, r.tr.conns[n].generation(), endFlushed)
 	}
 	begin(4 * records)
 	check(t, r.tr.Table)

@@ -112,7 +112,7 @@ type captures struct {
 	ring                   *shm.Producer
 	pending                [maxCaptured]pendingRecord
 	clockNS                uint64 // clock of the batch; 0: not read yet
-	marks                  [Stages + 1]uint64
+	marks                  [stages + 1]uint64
 }
 
 // setCapture executes CmdCapture.
@@ -150,13 +150,13 @@ func (w *Worker) markStage(stage int) {
 // beginCapture records the time at which a batch begins, before Recv.
 func (w *Worker) beginCapture() {
 	w.captures.clockNS = w.clock()
-	w.captures.marks = [Stages + 1]uint64{}
+	w.captures.marks = [stages + 1]uint64{}
 	w.markStage(0)
 }
 
 // recordReceived captures the received frames of a batch before decapsulation.
 func (w *Worker) recordReceived() {
-	w.markStage(1 + StageReceive)
+	w.markStage(1 + stageReceive)
 	for i := range w.batch.Frames[:w.batch.N] {
 		w.recordAtPort(i, w.batch.Port, CapturedIn, 0)
 	}
@@ -165,7 +165,7 @@ func (w *Worker) recordReceived() {
 // lookUpCaptured looks up the frames of a batch. If a capture traces frames, it looks them up
 // one by one, to record which cache found each of them.
 func (w *Worker) lookUpCaptured() {
-	w.markStage(1 + StageParse)
+	w.markStage(1 + stageParse)
 	if !w.captures.tracing {
 		w.cache.Lookup(&w.keys, w.live, &w.slots, &w.lookups)
 	}
@@ -188,7 +188,7 @@ func (w *Worker) lookUpCaptured() {
 		}
 		w.recordFound(i, w.slots[i], uint32(w.lookups.MasksSearched-was.MasksSearched), cache, actions)
 	}
-	w.markStage(1 + StageLookup)
+	w.markStage(1 + stageLookup)
 }
 
 // recordHeld captures frame 0, a held frame whose actions are executed without a
@@ -200,7 +200,7 @@ func (w *Worker) recordHeld(h *HeldFrame, actions []flowtable.Action) {
 		w.recordInner(0)
 		w.recordFound(0, flowtable.NoSlot, 0, CacheControl, actions)
 	}
-	w.markStage(1 + StageLookup)
+	w.markStage(1 + stageLookup)
 }
 
 // recordInner captures a decapsulated or held frame before its look-up.
@@ -448,13 +448,13 @@ func (w *Worker) gatherRecord(f *packet.Frame, dst []byte, skip int) {
 // publishes them.
 func (w *Worker) finishCapture() {
 	p := &w.captures
-	w.markStage(1 + StageSend)
+	w.markStage(1 + stageSend)
 	for at := range p.pending[:p.count] {
 		r := p.pending[at].record
 		if r.verdict() == VerdictNone {
 			w.settleRecord(r, int(p.pending[at].frame))
 		}
-		for stage := range Stages {
+		for stage := range stages {
 			if from, to := p.marks[stage], p.marks[stage+1]; from != 0 && to > from {
 				binary.LittleEndian.PutUint32(r[captureStageAt+4*stage:], uint32(min(to-from, 1<<32-1)))
 			}
@@ -462,7 +462,7 @@ func (w *Worker) finishCapture() {
 		p.pending[at] = pendingRecord{}
 	}
 	p.count, p.clockNS = 0, 0
-	p.marks = [Stages + 1]uint64{}
+	p.marks = [stages + 1]uint64{}
 	if p.wrote {
 		p.wrote = false
 		p.ring.Publish()

@@ -50,7 +50,7 @@ func (w *Worker) captureHeldDrop(slot uint32, reason packet.DropReason) {
 // captureExecuted is the point at the end of all actions of a batch.
 func (w *Worker) captureExecuted() {
 	if w.captures.everyFrame {
-		w.markStage(1 + StageExecute)
+		w.markStage(1 + stageExecute)
 	}
 }
 

@@ -51,16 +51,16 @@ const (
 
 // Stages of a pass. They are the indexes of Capture.StageNS.
 const (
-	StageReceive = iota // reading descriptors and headers from the receive queue
-	StageParse          // decapsulation and key extraction
-	StageLookup
-	StageExecute // execution of the actions
-	StageSend    // transmission, up to the end of the batch
-	Stages
+	stageReceive = iota // reading descriptors and headers from the receive queue
+	stageParse          // decapsulation and key extraction
+	stageLookup
+	stageExecute // execution of the actions
+	stageSend    // transmission, up to the end of the batch
+	stages
 )
 
 // StageNames are the names of the stages of a pass.
-var StageNames = [Stages]string{"receive", "parse", "lookup", "execute", "send"}
+var StageNames = [stages]string{"receive", "parse", "lookup", "execute", "send"}
 
 // VoidCapture is the capture number of a voided record, which readers must skip.
 const VoidCapture = 0xff
@@ -92,7 +92,7 @@ type Captured struct {
 	TimeNS, HeldNS uint64
 	// StageNS are the times in nanoseconds that the stages took for the whole batch.
 	// Frames is the number of frames in the batch.
-	StageNS [Stages]uint32
+	StageNS [stages]uint32
 	Frames  int
 	// Note is the number in the action that sent the frame to ControllerPort.
 	Note uint32

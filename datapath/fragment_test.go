@@ -137,7 +137,7 @@ func TestBadFragments(t *testing.T) {
 	r.inject(1, fragmentsOf(bigUDP(0x0a000001, 0x0a000002, 1, 2, 3000), 1000, 11)[:2]...)
 	r.turn()
 	r.equal("held", uint64(r.w.held.count), 2)
-	r.w.fixed += HeldTimeoutNS
+	r.w.fixed += heldTimeoutNS
 	r.turn()
 	r.equal("held", uint64(r.w.held.count), 0)
 	r.equal("datagrams", uint64(r.w.fragments.Count), 0)

@@ -44,10 +44,10 @@ type pair struct {
 	_                        [5]byte
 }
 
-// DefaultFused is the default number of megaflow pairs that a worker stores for fused
+// defaultFused is the default number of megaflow pairs that a worker stores for fused
 // connections. It is a power of two. A new pair replaces the oldest. The pairs take 1.5
 // MB; the hints (references to pairs) of 1,000,000 connections take 16 MB.
-const DefaultFused = 1 << 16
+const defaultFused = 1 << 16
 
 // fuseKind says how an action list can be fused with connection tracking (see the start
 // of fuse.go).
@@ -146,7 +146,7 @@ func controls(actions []flowtable.Action) bool {
 func (w *Worker) openFused(n int) error {
 	pairs := w.config.Fused
 	if pairs == 0 {
-		pairs = DefaultFused
+		pairs = defaultFused
 	}
 	u := &w.fused
 	var l shm.Layout

@@ -220,14 +220,14 @@ func (w *Worker) freeResumed() {
 	}
 }
 
-// sweepHeld drops the frames that were held for longer than HeldTimeoutNS.
+// sweepHeld drops the frames that were held for longer than heldTimeoutNS.
 func (w *Worker) sweepHeld() {
 	if w.held.count == 0 || w.now-w.sweptHeld < heldSweepNS {
 		return
 	}
 	w.sweptHeld = w.now
 	for slot := range w.sh.Held {
-		if h := &w.sh.Held[slot]; h.State == HeldWaiting && int64(w.now-h.SinceNS) > HeldTimeoutNS {
+		if h := &w.sh.Held[slot]; h.State == HeldWaiting && int64(w.now-h.SinceNS) > heldTimeoutNS {
 			w.dropHeld(uint32(slot), packet.DropHeldExpired)
 		}
 	}

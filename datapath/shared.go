@@ -215,6 +215,6 @@ const (
 	HeldWaiting
 )
 
-// HeldTimeoutNS is the longest time in nanoseconds for which a frame is held. Older
+// heldTimeoutNS is the longest time in nanoseconds for which a frame is held. Older
 // frames are dropped as DropHeldExpired.
-const HeldTimeoutNS = 2_000_000_000
+const heldTimeoutNS = 2_000_000_000

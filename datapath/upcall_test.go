@@ -234,7 +234,7 @@ func TestHeldExpires(t *testing.T) {
 	r.w.sweptHeld = 0
 	r.turn()
 	r.drops(nil)
-	r.sh.Held[up.Arg].SinceNS -= HeldTimeoutNS + 1
+	r.sh.Held[up.Arg].SinceNS -= heldTimeoutNS + 1
 	r.w.sweptHeld = 0
 	r.turn()
 	r.drops(map[packet.DropReason]uint64{packet.DropHeldExpired: 1})

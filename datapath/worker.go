@@ -116,7 +116,7 @@ type Config struct {
 	Connections *conntrack.Table
 	Sweeps      bool
 	// Fused is the number of megaflow pairs for fused connections, a power of two; 0:
-	// DefaultFused.
+	// defaultFused.
 	Fused int
 	// Meters are the meters of the first worker; nil: this worker is the first.
 	Meters []Meter

@@ -206,11 +206,11 @@ func (c *Client) call(req *Request, fds []int) (Reply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.pending.Store(nil)
-	for len(fds) > MaxDescriptors {
-		if _, err := c.exchange(&Request{Op: OpMore, Port: req.port()}, fds[:MaxDescriptors]); err != nil {
+	for len(fds) > maxDescriptors {
+		if _, err := c.exchange(&Request{Op: OpMore, Port: req.port()}, fds[:maxDescriptors]); err != nil {
 			return Reply{}, err
 		}
-		fds = fds[MaxDescriptors:]
+		fds = fds[maxDescriptors:]
 	}
 	return c.exchange(req, fds)
 }

@@ -47,7 +47,7 @@ func dialServing(stateDir string) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: expected a process id: %w", LockName, fs.ErrNotExist)
 	}
-	conn, err := dialSocket(filepath.Join(stateDir, SocketName(pid)))
+	conn, err := dialSocket(filepath.Join(stateDir, socketName(pid)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return dialSocket(filepath.Join(stateDir, formerSocket))
 	}
@@ -62,7 +62,7 @@ func RemoveSockets(stateDir string, keep ...int) {
 	for _, e := range entries {
 		name := e.Name()
 		ours := name == formerSocket || strings.HasPrefix(name, "engine-") && strings.HasSuffix(name, ".sock")
-		if ours && !slices.ContainsFunc(keep, func(pid int) bool { return name == SocketName(pid) }) {
+		if ours && !slices.ContainsFunc(keep, func(pid int) bool { return name == socketName(pid) }) {
 			_ = os.Remove(filepath.Join(stateDir, name))
 		}
 	}

@@ -162,8 +162,8 @@ func (s *server) converse(conn *net.UnixConn) error {
 		}
 		if req.Op == OpMore {
 			var reply Reply
-			if len(brought)+len(fds) > MaxRequestDescriptors {
-				reply.Error = fmt.Sprintf("more than %d descriptors of one request", MaxRequestDescriptors)
+			if len(brought)+len(fds) > maxRequestDescriptors {
+				reply.Error = fmt.Sprintf("more than %d descriptors of one request", maxRequestDescriptors)
 				closeAll(append(brought, fds...)) // the request itself does not follow
 				brought = nil
 			} else {

@@ -438,7 +438,7 @@ func TestOneEngineAndStop(t *testing.T) {
 		t.Fatalf("connected to no engine: %v", err)
 	}
 	c := spawnEngine(t, dir)
-	st, err := os.Stat(filepath.Join(dir, SocketName(c.PID())))
+	st, err := os.Stat(filepath.Join(dir, socketName(c.PID())))
 	if err != nil || st.Mode().Perm() != 0o600 {
 		t.Fatalf("socket mode %v, %v", st.Mode(), err)
 	}
@@ -476,7 +476,7 @@ func TestManyDescriptors(t *testing.T) {
 	startEngine(t, c, 1)
 	_, theirs := socketPair(t)
 	defer unix.Close(theirs)
-	most := slices.Repeat([]int{theirs}, MaxRequestDescriptors)
+	most := slices.Repeat([]int{theirs}, maxRequestDescriptors)
 	before := filesOf(t, c.PID())
 	for range 2 {
 		// The test's device wants one descriptor, and says how many it got.

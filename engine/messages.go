@@ -47,20 +47,20 @@ import (
 // control process connects, it replaces the old one.
 const (
 	// formerSocket is the socket name that engines of earlier versions use, see
-	// SocketName.
+	// socketName.
 	formerSocket = "engine.sock"
-	// MaxDescriptors is the largest number of descriptors in one message
+	// maxDescriptors is the largest number of descriptors in one message
 	// (SCM_MAX_FD). A request with more follows requests OpMore.
-	MaxDescriptors = 253
-	// MaxRequestDescriptors is the largest number of descriptors of a request and its
+	maxDescriptors = 253
+	// maxRequestDescriptors is the largest number of descriptors of a request and its
 	// OpMore: a guest's 128 queue pairs with two eventfds a ring, and its memory.
-	MaxRequestDescriptors = 1024
+	maxRequestDescriptors = 1024
 )
 
-// SocketName returns the name of an engine's socket in the state directory. The socket
+// socketName returns the name of an engine's socket in the state directory. The socket
 // has mode 0600. Each engine has a name of its own, because a spare engine makes its
 // socket while another engine serves.
-func SocketName(pid int) string { return fmt.Sprintf("engine-%d.sock", pid) }
+func socketName(pid int) string { return fmt.Sprintf("engine-%d.sock", pid) }
 
 // Request operations.
 const (
@@ -83,7 +83,7 @@ const (
 	// descriptors. The order is: the OpStart, the attached ports, which have no
 	// descriptors, the keys. Last is set in the final Reply.
 	OpRecall = "recall"
-	// OpMore brings descriptors of the next request, which has more than MaxDescriptors. It
+	// OpMore brings descriptors of the next request, which has more than maxDescriptors. It
 	// is answered, too. Earlier versions refuse it.
 	OpMore = "more"
 	// OpHalt ends the workers between two passes, when no worker handles a frame. It then

@@ -14,9 +14,9 @@ import (
 	"weft/port"
 )
 
-// MaxWorkers is the largest number of workers. Their descriptors (two for each, and two
+// maxWorkers is the largest number of workers. Their descriptors (two for each, and two
 // more) must fit into one OpStart message.
-const MaxWorkers = (MaxDescriptors - 2) / 2
+const maxWorkers = (maxDescriptors - 2) / 2
 
 // spareProcs is the number of Go processors beside one for each worker: one for the
 // connection to control, and one for the runtime.
@@ -32,9 +32,9 @@ type pool struct {
 
 // newPool starts the workers on the memory behind fds, which it owns.
 func newPool(s Start, fds []int) (*pool, error) {
-	if len(s.Cores) == 0 || len(s.Cores) > MaxWorkers {
+	if len(s.Cores) == 0 || len(s.Cores) > maxWorkers {
 		closeAll(fds)
-		return nil, fmt.Errorf("%d workers: expected 1 to %d", len(s.Cores), MaxWorkers)
+		return nil, fmt.Errorf("%d workers: expected 1 to %d", len(s.Cores), maxWorkers)
 	}
 	memory, err := OpenMemory(s, fds)
 	if err != nil {

@@ -55,17 +55,17 @@ func TestRemoveSockets(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
 	s := prepareSpare(t, dir)
-	stale := filepath.Join(dir, SocketName(1))
+	stale := filepath.Join(dir, socketName(1))
 	for _, path := range []string{stale, filepath.Join(dir, formerSocket)} {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	spare := filepath.Join(dir, SocketName(s.cmd.Process.Pid))
+	spare := filepath.Join(dir, socketName(s.cmd.Process.Pid))
 	await(t, "the spare's socket", func() bool { _, err := os.Stat(spare); return err == nil })
 	RemoveSockets(dir, c.PID(), s.cmd.Process.Pid)
 	for path, want := range map[string]bool{stale: false, filepath.Join(dir, formerSocket): false, spare: true,
-		filepath.Join(dir, SocketName(c.PID())): true} {
+		filepath.Join(dir, socketName(c.PID())): true} {
 		if _, err := os.Stat(path); (err == nil) != want {
 			t.Errorf("%s: %v, want there: %v", filepath.Base(path), err, want)
 		}

@@ -168,7 +168,7 @@ func openFiles(stateDir string) (lock *os.File, l *net.UnixListener, err error) 
 	if err != nil {
 		return nil, nil, fmt.Errorf("engine: %w", err)
 	}
-	if l, err = listenSocket(filepath.Join(stateDir, SocketName(os.Getpid()))); err != nil {
+	if l, err = listenSocket(filepath.Join(stateDir, socketName(os.Getpid()))); err != nil {
 		lock.Close()
 		return nil, nil, fmt.Errorf("engine: %w", err)
 	}

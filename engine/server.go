@@ -17,8 +17,8 @@ import (
 
 // Limits of the engine.
 const (
-	// MaxKept is the largest number of keys of OpKeep. A further key is refused.
-	MaxKept = 16384
+	// maxKept is the largest number of keys of OpKeep. A further key is refused.
+	maxKept = 16384
 	// heapLimit is the heap size in bytes at which the Go runtime itself collects
 	// garbage, as a safety net. Usually only type collector does so.
 	heapLimit = 1 << 30
@@ -177,9 +177,9 @@ func (s *server) remove(number uint32) (state json.RawMessage, attached bool) {
 
 func (s *server) keep(req *Request, fds []int) error {
 	old := s.kept[req.Key]
-	if req.Key == "" || old == nil && len(s.kept) == MaxKept {
+	if req.Key == "" || old == nil && len(s.kept) == maxKept {
 		closeAll(fds)
-		return fmt.Errorf("keep %q: expected a key, and at most %d keys", req.Key, MaxKept)
+		return fmt.Errorf("keep %q: expected a key, and at most %d keys", req.Key, maxKept)
 	}
 	if old != nil {
 		old.CloseFDs()

@@ -35,8 +35,8 @@ func sendMessage(conn *net.UnixConn, v any, fds []int) error {
 	if len(msg) > maxRequest {
 		return fmt.Errorf("engine: message of %d bytes: the limit is %d", len(msg), maxRequest)
 	}
-	if len(fds) > MaxDescriptors {
-		return fmt.Errorf("engine: %d descriptors in one message: the limit is %d", len(fds), MaxDescriptors)
+	if len(fds) > maxDescriptors {
+		return fmt.Errorf("engine: %d descriptors in one message: the limit is %d", len(fds), maxDescriptors)
 	}
 	var rights []byte
 	if len(fds) > 0 {
@@ -57,7 +57,7 @@ func receiveMessage(conn *net.UnixConn, v any) (fds []int, malformed error, err 
 	buffer := buffers.Get().(*[maxRequest]byte)
 	defer buffers.Put(buffer) // JSON decoding copies all data out of the buffer
 	msg := buffer[:]
-	oob := make([]byte, unix.CmsgSpace(4*MaxDescriptors))
+	oob := make([]byte, unix.CmsgSpace(4*maxDescriptors))
 	n, nOOB, flags, _, err := conn.ReadMsgUnix(msg, oob)
 	if err != nil {
 		return nil, nil, err
@@ -67,7 +67,7 @@ func receiveMessage(conn *net.UnixConn, v any) (fds []int, malformed error, err 
 		return nil, nil, net.ErrClosed // the other end has closed the connection
 	}
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		return fds, fmt.Errorf("message truncated: more than %d bytes or %d descriptors, or no descriptors left", maxRequest, MaxDescriptors), nil
+		return fds, fmt.Errorf("message truncated: more than %d bytes or %d descriptors, or no descriptors left", maxRequest, maxDescriptors), nil
 	}
 	if err := json.Unmarshal(msg[:n], v); err != nil {
 		return fds, fmt.Errorf("message of %d bytes: %w", n, err), nil

@@ -26,10 +26,10 @@ type Holder struct {
 type Kind uint8
 
 const (
-	KindAll Kind = iota
-	KindPort
-	KindZone
-	KindPeer
+	kindAll Kind = iota
+	kindPort
+	kindZone
+	kindPeer
 )
 
 var kindNames = [...]string{"all", "port", "zone", "peer"}
@@ -38,13 +38,13 @@ var kindNames = [...]string{"all", "port", "zone", "peer"}
 func All() Holder { return Holder{} }
 
 // Port returns the Holder for a port number.
-func Port(number uint32) Holder { return Holder{kind: KindPort, number: number} }
+func Port(number uint32) Holder { return Holder{kind: kindPort, number: number} }
 
 // Zone returns the Holder for a connection tracking zone.
-func Zone(zone uint16) Holder { return Holder{kind: KindZone, number: uint32(zone)} }
+func Zone(zone uint16) Holder { return Holder{kind: kindZone, number: uint32(zone)} }
 
 // Peer returns the Holder for an API client. name is the client's access.Peer.Share.
-func Peer(name string) Holder { return Holder{kind: KindPeer, text: name} }
+func Peer(name string) Holder { return Holder{kind: kindPeer, text: name} }
 
 // Row has the use and the limits of one resource for one Holder (a port, for example).
 type Row struct {
@@ -115,11 +115,11 @@ func JSON(rows []Row, portName func(uint32) string) []api.Limit {
 
 func (h Holder) name(portName func(uint32) string) string {
 	switch h.kind {
-	case KindAll:
+	case kindAll:
 		return ""
-	case KindPort:
+	case kindPort:
 		return portName(h.number)
-	case KindPeer:
+	case kindPeer:
 		return h.text
 	}
 	return strconv.FormatUint(uint64(h.number), 10)

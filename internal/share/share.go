@@ -7,8 +7,8 @@
 package share
 
 const (
-	// Holders is the number of ports for which units are reserved.
-	Holders = 1024
+	// holders is the number of ports for which units are reserved.
+	holders = 1024
 	// keptPart is the divisor for the reserve: 1/keptPart of all units is reserved for
 	// ports.
 	keptPart = 8
@@ -25,7 +25,7 @@ type Ports struct {
 
 // New returns a Ports that divides limit units, none of them in use.
 func New(limit int) *Ports {
-	return &Ports{limit: limit, floor: limit / keptPart / Holders, own: map[uint32]int{}, refused: map[uint32]uint64{}}
+	return &Ports{limit: limit, floor: limit / keptPart / holders, own: map[uint32]int{}, refused: map[uint32]uint64{}}
 }
 
 // Limit returns the number of all units.
@@ -49,7 +49,7 @@ func (p *Ports) MayHave(port uint32, n int) bool {
 // reserved returns the number of free units that are reserved for other ports. used is
 // the number of units that the requesting port has.
 func (p *Ports) reserved(used int) int {
-	return max(p.floor*(Holders-1)-p.secured+min(used, p.floor), 0)
+	return max(p.floor*(holders-1)-p.secured+min(used, p.floor), 0)
 }
 
 // Refuse counts a refused request of the port.

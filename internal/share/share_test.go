@@ -31,12 +31,12 @@ func TestPortsGetEqualParts(t *testing.T) {
 func TestReservedUnitsStayFree(t *testing.T) {
 	const limit = 1 << 16
 	p := New(limit)
-	for port := range uint32(Holders) {
+	for port := range uint32(holders) {
 		for p.MayHave(port, 1) {
 			p.Add(port, 1)
 		}
-		if n := p.Own(port); n < limit/keptPart/Holders {
-			t.Fatalf("port %d gets %d units, want at least %d", port, n, limit/keptPart/Holders)
+		if n := p.Own(port); n < limit/keptPart/holders {
+			t.Fatalf("port %d gets %d units, want at least %d", port, n, limit/keptPart/holders)
 		}
 		p.Refuse(port)
 	}
@@ -47,8 +47,8 @@ func TestReservedUnitsStayFree(t *testing.T) {
 		if u.Limit != u.Used || u.Guarantee != 8 || u.Refused != 1 {
 			t.Fatalf("port %d: %+v, want all units used, 8 guaranteed and 1 refusal", port, u)
 		}
-	}); n != Holders {
-		t.Errorf("%d refusals, want %d", n, Holders)
+	}); n != holders {
+		t.Errorf("%d refusals, want %d", n, holders)
 	}
 }
 
