@@ -28,6 +28,7 @@ type actionChecker struct {
 	looseNeeds Prereq
 	strict     bool
 	bare       bool // encap and decap have left a packet without an Ethernet header
+	innerTags  int  // VLAN tags that push_vlan is known to have put others around
 }
 
 // lacks reports whether some frames of the flow may lack a prerequisite here.
@@ -177,8 +178,20 @@ func (c *actionChecker) forgetCT() {
 	c.match.Mask[flowtable.WCT], c.match.Value[flowtable.WCT] = 0, 0
 }
 
+func (c *actionChecker) pushVLAN(etherType uint64) Action {
+	if NeedVLAN.Met(&c.match) {
+		c.innerTags++
+	}
+	c.assumeTag()
+	return Action{Kind: ActPushVLAN, Value: Value64(etherType)}
+}
+
 func (c *actionChecker) popVLAN(word string) Action {
 	c.lenient(word, NeedVLAN)
+	if c.innerTags > 0 {
+		c.innerTags--
+		return Action{Kind: ActPopVLAN}
+	}
 	c.assume(WholeField(FVLANTCI), Value128{}, Value64(flowtable.VLANTCI))
 	return Action{Kind: ActPopVLAN}
 }

@@ -354,8 +354,7 @@ func (p *actionParser) pushVLAN(t token) (Action, error) {
 		return Action{}, wrong(t.text, "push_vlan:0x8100 or push_vlan:0x88a8")
 	}
 	p.check.strict = true
-	p.check.assumeTag()
-	return Action{Kind: ActPushVLAN, Value: Value64(v)}, nil
+	return p.check.pushVLAN(v), nil
 }
 
 func (p *actionParser) popVLAN(t token) (Action, error) { return p.check.popVLAN(t.text), nil }

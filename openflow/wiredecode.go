@@ -246,8 +246,7 @@ func (d *actionDecoder) standard(kind uint16, a []byte) (Action, error) {
 		if v != packet.EtherTypeVLAN && v != packet.EtherTypeSVLAN {
 			return Action{}, coded(ErrActionBadArgument, "push_vlan: expected 0x8100 or 0x88a8")
 		}
-		d.check.assumeTag()
-		return Action{Kind: ActPushVLAN, Value: Value64(v)}, nil
+		return d.check.pushVLAN(v), nil
 	case wirePopVLAN:
 		return d.check.popVLAN("pop_vlan"), nil
 	case wireSetQueue:
