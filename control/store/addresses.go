@@ -36,7 +36,8 @@ func (s *Store) SaveAddresses(data []byte) error {
 // LoadAddresses returns the data of the last SaveAddresses since the machine's boot,
 // or nil.
 func (s *Store) LoadAddresses() ([]byte, error) {
-	f, err := s.dir.OpenFile(addressesFile, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0) // a FIFO has no data instead of a wait
+	// With O_NONBLOCK a FIFO has no data; without it, the start would wait for a writer.
+	f, err := s.dir.OpenFile(addressesFile, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
