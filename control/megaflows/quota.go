@@ -21,15 +21,19 @@ const (
 	// quota. The timeout falls to LeastIdle as the quota fills (Stays).
 	Idle      = 10 * time.Second
 	LeastIdle = time.Second
-	// onceIdlePart is the part of the idle timeout for a megaflow that got a single frame, as
-	// those of a sender who invents addresses do: one in. Ports with 500,000 connections each, of
-	// which all get a frame in turn, need some seconds until the second one.
+	// crowdPart is the part of all slots beyond which a port's megaflows that got a single frame
+	// have a shorter idle timeout: one in. A sender who invents addresses has many of them.
+	crowdPart = 64
+	// onceIdlePart is the part of the idle timeout for these: one in. Ports with 500,000
+	// connections each, of which all get a frame in turn, need some seconds until the second one.
 	onceIdlePart = 2
 )
 
-// OnceIdle returns the idle timeout of megaflows that got a single frame. stays is that of the
-// other megaflows of their port.
-func OnceIdle(stays time.Duration) time.Duration { return max(stays/onceIdlePart, LeastIdle) }
+// Timeouts are the idle timeouts of a port's megaflows.
+type Timeouts struct {
+	Idle time.Duration
+	Once time.Duration // of megaflows that got a single frame
+}
 
 // NarrowMasks is the number of masks that narrow can return.
 const NarrowMasks = 2
@@ -60,15 +64,20 @@ func narrow(mask *flowtable.Key) flowtable.Key {
 // unused, because free pieces may be too small for a list of actions.
 func mostActions(limits flowtable.Sizes) int { return limits.Actions / 4 * 3 }
 
-// Stays returns the idle timeout of each port's megaflows. The scarcest of slots, masks
-// and actions determines the timeout.
-func (f *Index) Stays() map[uint32]time.Duration {
+// Stays returns the idle timeouts of each port's megaflows. The scarcest of slots, masks
+// and actions determines them.
+func (f *Index) Stays() map[uint32]Timeouts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	stays := map[uint32]time.Duration{}
+	stays := map[uint32]Timeouts{}
 	f.flowShares.Each(func(owner uint32, u share.Use) {
 		if u.Used > 0 {
-			stays[owner] = min(idleOf(f.flowShares, owner), idleOf(f.maskShares, owner), idleOf(f.actionShares, owner))
+			idle := min(idleOf(f.flowShares, owner), idleOf(f.maskShares, owner), idleOf(f.actionShares, owner))
+			once := idle
+			if u.Used > f.flowShares.Limit()/crowdPart {
+				once = max(idle/onceIdlePart, LeastIdle)
+			}
+			stays[owner] = Timeouts{Idle: idle, Once: once}
 		}
 	})
 	return stays

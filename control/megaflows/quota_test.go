@@ -107,7 +107,7 @@ func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
 			return f.admit(m, &key, &mask)
 		}
 		admit(2, 0)
-		if d := f.Stays()[2]; d != Idle {
+		if d := f.Stays()[2].Idle; d != Idle {
 			t.Errorf("%s: %v with one megaflow", c.name, d)
 		}
 		n := 1
@@ -116,8 +116,8 @@ func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
 		}
 		stays := f.Stays()
 		least := func(d time.Duration) bool { return d < LeastIdle+LeastIdle/5 }
-		if !least(stays[1]) || least(stays[2]) {
-			t.Errorf("%s: with %d megaflows the first port's stay for %v, the second's for %v", c.name, n, stays[1], stays[2])
+		if !least(stays[1].Idle) || least(stays[2].Idle) {
+			t.Errorf("%s: with %d megaflows the first port's stay for %v, the second's for %v", c.name, n, stays[1].Idle, stays[2].Idle)
 		}
 	}
 }

@@ -33,7 +33,7 @@ const (
 type sweeping struct {
 	pl    *Pipeline
 	began uint64 // CLOCK_MONOTONIC
-	stays map[uint32]time.Duration
+	stays map[uint32]megaflows.Timeouts
 	part  []*megaflows.Megaflow
 	idle  []*megaflows.Megaflow
 	// What the megaflows of the parts so far use. A megaflow that is installed behind the sweep
@@ -93,12 +93,12 @@ func (s *sweeping) pull() {
 func (s *sweeping) staysFor(m *megaflows.Megaflow) time.Duration {
 	stays, known := s.stays[m.Owner]
 	if !known {
-		stays = megaflows.Idle // its port had none at the start of the sweep
+		return megaflows.Idle // its port had none at the start of the sweep
 	}
 	if s.pl.counters.Slots[m.Slot].Packets <= 1 {
-		return megaflows.OnceIdle(stays)
+		return stays.Once
 	}
-	return stays
+	return stays.Idle
 }
 
 // noteUses notes the recirc_ids, templates and options that megaflow m uses.
