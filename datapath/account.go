@@ -49,7 +49,8 @@ const (
 	// has full batches.
 	sliceNS = 200_000
 	// maxPassNS is the time of one pass after which the other queues of a port wait for the next
-	// pass, if another port has frames. One visit more may exceed it.
+	// pass, if frames of another port came within the last measuredForNS. One visit more may
+	// exceed it.
 	maxPassNS = 500_000
 	// tinyDebtNS is the debt up to which a port is still served. It is a few batches of
 	// frames of known flows.
@@ -309,17 +310,19 @@ func (w *Worker) waitsForNextPass(q *rxQueue, a *account) bool {
 	if a.turn != w.turn {
 		pass++
 	}
-	if a.turn == w.turn && a.passNS >= maxPassNS && w.othersHaveFrames(q.port) {
+	if a.turn == w.turn && a.passNS >= maxPassNS {
 		q.lateIn, a.lateIn = pass, pass
 		return true
 	}
 	return a.lateIn+1 == pass && q.lateIn+1 != pass
 }
 
-// othersHaveFrames reports whether a port without debt, other than the given one, had frames within the last
-// maxAwayNS.
+// othersHaveFrames reports whether a port without debt, other than the given one, had frames in the last pass
+// or within the last maxAwayNS.
 func (w *Worker) othersHaveFrames(number uint32) bool {
-	return w.now-w.accounting.active.lastBeside(number) < maxAwayNS
+	t := &w.accounting
+	seen := t.active.lastBeside(number)
+	return seen > 0 && (seen >= t.paidNS || w.now-seen < maxAwayNS) // paidNS is the time of the last pass
 }
 
 // endAccounts ends a pass: it charges the ports that the pass has visited, and reduces debts.

@@ -104,13 +104,14 @@ func (w *Worker) noteCuts(f *packet.Frame) {
 }
 
 // limitVisit limits the next batch of queue q if its frames would delay other queues: large
-// frames that are cut, or a batch that took more than maxCutNS.
+// frames that are cut, or a batch that took more than maxCutNS. The limits end measuredForNS after
+// the last frame of another port: long passes between rare frames would delay each of these.
 func (w *Worker) limitVisit(q *rxQueue) {
 	most := packet.BatchSize
-	if q.limit != 0 && w.fair.uncut.waits {
+	if q.limit != 0 && (w.fair.uncut.waits || w.accounting.measured) {
 		most = int(q.limit)
 	}
-	if q.slow != 0 && w.othersHaveFrames(q.port) {
+	if q.slow != 0 && w.accounting.measured {
 		most = min(most, int(q.slow))
 	}
 	if most < packet.BatchSize {
