@@ -16,7 +16,6 @@ import (
 	"weft/control/agent"
 	"weft/control/change"
 	"weft/control/ovsdb"
-	"weft/control/store"
 	"weft/openflow"
 	"weft/openflow/ofproto"
 )
@@ -53,16 +52,7 @@ func (f *fakes) writes() (transactions int) {
 // saved returns the number of ports that a control process would load if this one were killed now.
 func (f *fakes) saved() (ports int) {
 	f.t.Helper()
-	s, err := store.Open(f.copyState())
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	defer s.Close()
-	state, err := s.Load()
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return len(state.Ports)
+	return len(f.stateIn(f.copyState()).Ports)
 }
 
 // cost is what a change costs: transactions of the state file, views of the ports and walks of the

@@ -321,8 +321,13 @@ func (w *Worker) waitsForNextPass(q *rxQueue, a *account) bool {
 // or within the last maxAwayNS.
 func (w *Worker) othersHaveFrames(number uint32) bool {
 	t := &w.accounting
-	seen := t.active.lastBeside(number)
-	return seen > 0 && (seen >= t.paidNS || w.now-seen < maxAwayNS) // paidNS is the time of the last pass
+	return t.recent(t.active.lastBeside(number), w.now)
+}
+
+// recent reports whether a time of t.active is that of the last pass, or is within the last maxAwayNS.
+// 0 is no time.
+func (t *accounting) recent(seenNS, now uint64) bool {
+	return seenNS > 0 && (seenNS >= t.paidNS || now-seenNS < maxAwayNS) // paidNS is the time of the last pass
 }
 
 // endAccounts ends a pass: it charges the ports that the pass has visited, and reduces debts.

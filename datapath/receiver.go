@@ -117,8 +117,7 @@ func (w *Worker) thirdHasFrames(p *txPort) bool {
 		return false
 	}
 	t := &w.accounting
-	seen := t.active.lastBesideTwo(w.rxInUse.port, p.port)
-	return seen >= t.paidNS || w.now-seen < maxAwayNS // paidNS is the time of the last pass
+	return t.recent(t.active.lastBesideTwo(w.rxInUse.port, p.port), w.now)
 }
 
 // refuse drops the frames for port p, which is in debt, and reports whether it has.

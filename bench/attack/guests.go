@@ -457,18 +457,25 @@ func hostileOffloads(p *play) error {
 	return nil
 }
 
+// tcpToCut returns a TCP frame of 65,000 bytes, and the header of virtio-net that asks the switch to cut
+// its payload into segments of segmentSize bytes.
+func tcpToCut(segmentSize uint16) (vnet [12]byte, frame []byte) {
+	f := make([]byte, 65_000)
+	ipv4(f, 0x0a000001, 0x0a000002, 6, len(f))
+	f[46] = 5 << 4
+	vnet = [12]byte{1, 1}
+	binary.LittleEndian.PutUint16(vnet[2:], 54)
+	binary.LittleEndian.PutUint16(vnet[4:], segmentSize)
+	binary.LittleEndian.PutUint16(vnet[6:], 34)
+	binary.LittleEndian.PutUint16(vnet[8:], 16)
+	return vnet, f
+}
+
 // largeFrames sends valid TCP segments of 64 KiB, which the switch must segment for
 // the uplink.
 func largeFrames(p *play) error {
 	g := p.own("guest")
-	f := make([]byte, 65_000)
-	ipv4(f, 0x0a000001, 0x0a000002, 6, len(f))
-	f[46] = 5 << 4
-	vnet := [12]byte{1, 1}
-	binary.LittleEndian.PutUint16(vnet[2:], 54)
-	binary.LittleEndian.PutUint16(vnet[4:], 536)
-	binary.LittleEndian.PutUint16(vnet[6:], 34)
-	binary.LittleEndian.PutUint16(vnet[8:], 16)
+	vnet, f := tcpToCut(536)
 	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
 		for range 32 {
 			if !g.sendHeaded(vnet, f) {
@@ -498,14 +505,7 @@ func smallSegments(p *play) error {
 // cutSmall keeps all queues full.
 func cutSmall(p *play) error {
 	g := p.own("guest")
-	f := make([]byte, 65_000)
-	ipv4(f, 0x0a000001, 0x0a000002, 6, len(f))
-	f[46] = 5 << 4
-	vnet := [12]byte{1, 1}
-	binary.LittleEndian.PutUint16(vnet[2:], 54)
-	binary.LittleEndian.PutUint16(vnet[4:], segmentBytes)
-	binary.LittleEndian.PutUint16(vnet[6:], 34)
-	binary.LittleEndian.PutUint16(vnet[8:], 16)
+	vnet, f := tcpToCut(segmentBytes)
 	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
 		for _, q := range g.Tx {
 			for q.SendHeaded(vnet, f) {

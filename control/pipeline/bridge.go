@@ -80,9 +80,9 @@ func (pl *Pipeline) place(b, present *Bridge) {
 	}
 }
 
-// RemoveBridge takes a bridge out of the switch: its tables take no changes and get no frames. rows
-// has the rows of its flows, which the caller deletes from the state file. Once that is saved, the
-// commit ends the flows, groups and meters. Otherwise the bridge stays as it is.
+// RemoveBridge takes a bridge out of the switch: its tables take no changes and get no frames. The
+// caller deletes the rows of its flows, which are the result, from the state file. If the commit can
+// save the deletion, it ends the flows, groups and meters. Otherwise the bridge stays as it is.
 func (pl *Pipeline) RemoveBridge(tx *change.Tx, b *Bridge) (rows []uint32) {
 	pl.Save(tx) // no write of the bridge's flows comes later
 	pl.mu.RLock()

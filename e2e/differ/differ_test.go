@@ -204,22 +204,18 @@ func difference(want, got []string) string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintln(&b, "Open vSwitch:")
-	for _, l := range want {
-		mark := " "
-		if !slices.Contains(got, l) {
-			mark = "-"
+	list := func(title string, lines, compared []string, missing string) {
+		fmt.Fprintln(&b, title)
+		for _, l := range lines {
+			mark := " "
+			if !slices.Contains(compared, l) {
+				mark = missing
+			}
+			fmt.Fprintln(&b, mark, l)
 		}
-		fmt.Fprintln(&b, mark, l)
 	}
-	fmt.Fprintln(&b, "Weft:")
-	for _, l := range got {
-		mark := " "
-		if !slices.Contains(want, l) {
-			mark = "+"
-		}
-		fmt.Fprintln(&b, mark, l)
-	}
+	list("Open vSwitch:", want, got, "-")
+	list("Weft:", got, want, "+")
 	return b.String()
 }
 
