@@ -37,8 +37,9 @@ func (d *Daemon) listen() error {
 		return err
 	}
 	d.limits.Add(d.servers.LimitRows)
-	err = d.bridges.Open(bridges.Setup{Configuration: &d.configuration, Name: d.config.Name, StateDir: d.config.StateDir, OpenFlow: d.config.OpenFlow,
-		Store: d.store, Pipeline: d.pipeline, Ports: d.ports, Tracking: d.tracking, Frames: d.controllerFrames, Policy: &policy, Log: d.log})
+	d.bridges, err = bridges.New(bridges.Setup{Configuration: &d.configuration, Name: d.config.Name, StateDir: d.config.StateDir, OpenFlow: d.config.OpenFlow,
+		Store: d.store, Pipeline: d.pipeline, Ports: d.ports, Tracking: d.tracking, Frames: d.controllerFrames, Services: &d.services,
+		Policy: &policy, Log: d.log})
 	if err != nil {
 		d.servers.Close()
 		return err

@@ -17,7 +17,7 @@
 //     engine. A change that holds no other lock may wait for the disk, the kernel and the
 //     workers. The API's dumps take this lock too, so that they never show a half-applied
 //     change.
-//  2. control/engines: Engines.mu guards only the pointer to the engine's client and is
+//  2. control/engines: Present.mu guards only the pointer to the engine's client and is
 //     never held while another lock is taken.
 //     control/fleet takes the configuration lock, and its own lock last. The agent's lock
 //     (control/agent) is taken before the configuration lock.
@@ -72,6 +72,7 @@ import (
 	"weft/control/limits"
 	"weft/control/macs"
 	"weft/control/observe"
+	"weft/control/ofconn"
 	"weft/control/ofswitch"
 	"weft/control/patience"
 	"weft/control/pipeline"
@@ -99,7 +100,7 @@ type Daemon struct {
 	central    *central.Central // nil: the switch does not follow weft-central
 	ports      *ports.Ports
 	pipeline   *pipeline.Pipeline
-	bridges    bridges.Bridges
+	bridges    *bridges.Bridges
 	macs       *macs.MACs
 	statistics *statistics.Statistics
 	tracking   *tracking.Connections
@@ -107,9 +108,9 @@ type Daemon struct {
 	kernel     *underlay.Kernel
 	store      *store.Store
 
-	captures     *observe.Captures
-	monitors     observe.Monitors
-	flowMonitors flowMonitors
+	captures *observe.Captures
+	monitors observe.Monitors
+	services ofconn.Services // OpenFlow connections by bridge
 	// controllerFrames passes frames from the workers to the bridges' connections.
 	controllerFrames *ofswitch.Frames
 	connections      *observe.ConnectionEvents
@@ -193,31 +194,31 @@ func newDaemon(config Config) (*Daemon, error) {
 	d := &Daemon{
 		config: config, log: config.Log, started: time.Now(), ready: make(chan struct{}),
 	}
-	d.flowMonitors.api, d.flowMonitors.bridges = &d.monitors, &d.bridges
 	var err error
 	if d.store, err = store.Open(config.StateDir); err != nil {
 		return nil, err
 	}
-	d.pipeline = pipeline.New(pipeline.Setup{Configuration: &d.configuration, Store: d.store, Monitors: &d.flowMonitors,
-		Sizes: config.sizes.Cache, Log: d.log})
-	d.macs = macs.New(&d.configuration, d.pipeline, d.store, d.log)
-	d.statistics = statistics.New(d.pipeline, config.Cores)
-	d.tracking = tracking.New(&d.configuration, d.pipeline)
 	if d.kernel, err = underlay.Open(d.log); err != nil {
 		d.store.Close()
 		return nil, err
 	}
+	// Each package knows the packages that are made before it. Whatever a later package has to hear, an
+	// object that is made before both passes on: services, declared and present.
 	d.templates = underlay.NewTemplates(d.kernel, d.log)
+	declared, present := fleet.NewDeclared(), new(engines.Present)
+	d.pipeline = pipeline.New(pipeline.Setup{Configuration: &d.configuration, Name: config.Name, Store: d.store, Templates: d.templates,
+		Monitors: &flowMonitors{&d.monitors, &d.services}, Declared: declared, Sizes: config.sizes.Cache, Log: d.log})
+	d.macs = macs.New(&d.configuration, d.pipeline, d.store, d.log)
+	d.statistics = statistics.New(d.pipeline, config.Cores)
+	d.tracking = tracking.New(&d.configuration, d.pipeline)
+	d.ports = ports.New(ports.Setup{Configuration: &d.configuration, Store: d.store, Engine: present, Pipeline: d.pipeline, Statistics: d.statistics,
+		Templates: d.templates, Kernel: d.kernel, Declared: declared, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
 	d.engines = engines.New(engines.Setup{Configuration: &d.configuration, Launcher: config.launcher, Exe: config.Exe, Dir: config.StateDir,
 		Start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS,
 			Connections: conntrack.Sizes{Connections: config.Connections}},
-		Store: d.store, Pipeline: d.pipeline, MACs: d.macs, Templates: d.templates, Delayed: config.Delayed, Log: d.log})
+		Store: d.store, Pipeline: d.pipeline, Ports: d.ports, Present: present, MACs: d.macs, Templates: d.templates, Delayed: config.Delayed, Log: d.log})
 	d.requests = patience.NewRequests(d.engines.Troubled, d.engines.Unanswered)
-	d.ports = ports.New(ports.Setup{Configuration: &d.configuration, Store: d.store, Engine: d.engines, Pipeline: d.pipeline, Statistics: d.statistics,
-		Templates: d.templates, Kernel: d.kernel, Bridges: &d.bridges, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
-	d.pipeline.Attach(d.ports, d.templates)
-	d.engines.Attach(d.ports)
-	d.fleet = fleet.New(&d.configuration, d.pipeline, d.ports)
+	d.fleet = fleet.New(&d.configuration, d.pipeline, d.ports, declared)
 	if len(config.Central) > 0 {
 		if d.central, err = central.New(central.Setup{Addresses: config.Central, Certs: config.CentralCerts, Dir: config.StateDir,
 			Switch: d.fleet, Log: d.log}); err != nil {
@@ -228,7 +229,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	}
 	d.captures = observe.NewCaptures(presentEngine{d.pipeline}, d.log)
 	d.connections = observe.NewConnectionEvents(presentEngine{d.pipeline})
-	d.controllerFrames = ofswitch.NewFrames(&d.configuration, d.pipeline, d.captures, d.log)
+	d.controllerFrames = ofswitch.NewFrames(&d.configuration, d.pipeline, d.captures, &d.services, d.log)
 	d.registerLimits()
 	if err = d.listen(); err != nil {
 		d.kernel.Close()
@@ -259,9 +260,9 @@ func (d *Daemon) begin(ctx context.Context) error {
 		d.done.Go(func() { d.templates.Follow(ctx) })
 		d.done.Go(func() { d.templates.FollowSessions(ctx) })
 		d.done.Go(func() { d.ports.Run(ctx) })
-		d.done.Go(func() { d.fleet.Run(ctx) })
 		d.done.Go(func() { d.engines.Supervise(ctx) })
 		if d.central != nil {
+			d.done.Go(func() { d.fleet.Run(ctx, d.central.Events()) })
 			d.done.Go(func() { d.central.Run(ctx) })
 		}
 		d.bridges.Start(ctx)

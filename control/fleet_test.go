@@ -370,12 +370,19 @@ func (r *recorder) PortsChanged()                               { r.changed <- "
 func (r *recorder) Seen(port string)                            { r.seen <- port }
 func (r *recorder) Ask(string, uint32, uint64, netip.Addr) bool { return false }
 
+// follow passes the events of the host to events, whose recorder gets the first one.
+func (h *fleetHost) follow(events agent.Events, r *recorder) {
+	h.t.Helper()
+	go h.d.fleet.Run(h.t.Context(), events)
+	<-r.changed
+}
+
 // The first frame of a declared port is reported once after each attachment of the
 // port.
 func TestFleetSeesFirstFrames(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	r := &recorder{make(chan string, 100), make(chan string, 100)}
-	h.d.fleet.SetEvents(r)
+	h.follow(r, r)
 	h.addGuest("vm5")
 	<-r.changed
 	h.run(workertest.UDPKey(h.port("vm5").Number, 1, 9, 9))
@@ -420,7 +427,7 @@ func newAsked(t *testing.T, onDemand bool) (*fleetHost, *asker) {
 	h.apply(agent.Changes{Endpoint: h.endpoint(), Nets: []agent.Net{{VNI: 7, Asked: onDemand}}, Ports: []agent.Port{declaredVM(1), p},
 		Addresses: []agent.Address{h.address(1, h, 1)}})
 	a := &asker{recorder: recorder{make(chan string, 1000), make(chan string, 1000)}, requests: make(chan string, 1000)}
-	h.d.fleet.SetEvents(a)
+	h.follow(a, &a.recorder)
 	return h, a
 }
 

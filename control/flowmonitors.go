@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"weft/api"
-	"weft/control/bridges"
 	"weft/control/observe"
+	"weft/control/ofconn"
 	"weft/control/pipeline"
 	"weft/control/tables"
 	"weft/internal/clock"
@@ -19,12 +19,12 @@ import (
 // flowMonitors passes changes of flows to the monitors of the API and to the OpenFlow
 // connections of the flow's bridge.
 type flowMonitors struct {
-	api     *observe.Monitors
-	bridges *bridges.Bridges
+	api      *observe.Monitors
+	services *ofconn.Services
 }
 
 // Count implements pipeline.Monitors.
-func (m *flowMonitors) Count() int { return m.api.Count() + m.bridges.CountMonitors() }
+func (m *flowMonitors) Count() int { return m.api.Count() + m.services.CountMonitors() }
 
 // The names of pipeline.Event in the API, and their numbers in OpenFlow.
 var (
@@ -38,5 +38,5 @@ var (
 func (m *flowMonitors) TellFlow(now time.Time, event pipeline.Event, r *ofproto.Rule, names openflow.Names) {
 	nowNS := clock.Monotonic()
 	m.api.TellFlow(now, flowEvents[event], r, func(r *ofproto.Rule) api.Flow { return tables.DescribeFlow(r, nowNS, names) })
-	m.bridges.TellFlow(wireEvents[event], r)
+	m.services.TellFlow(wireEvents[event], r)
 }

@@ -28,8 +28,6 @@ import (
 	"weft/control/tables"
 	"weft/control/tracking"
 	"weft/control/usererr"
-	"weft/openflow/ofp"
-	"weft/openflow/ofproto"
 )
 
 // Bridge is a bridge with its handlers. The first bridge, with number 0, is always there.
@@ -57,12 +55,12 @@ type Setup struct {
 	Ports         *ports.Ports
 	Tracking      *tracking.Connections
 	Frames        *ofswitch.Frames
+	Services      *ofconn.Services // gets the service of each bridge
 	Policy        *access.Policy
 	Log           *slog.Logger
 }
 
-// Bridges is the set of bridges. Its zero value has no bridges. The configuration lock guards
-// additions and removals.
+// Bridges is the set of bridges. The configuration lock guards additions and removals.
 type Bridges struct {
 	setup Setup
 	// changing allows one addition, removal or change of a bridge at a time. It is taken
@@ -75,16 +73,16 @@ type Bridges struct {
 	list []*Bridge    // by number, the first one at 0
 }
 
-// Open makes the first bridge and its listeners.
-func (bs *Bridges) Open(setup Setup) error {
-	bs.setup, bs.bundles = setup, ofconn.NewBundlePool()
+// New makes the first bridge and its listeners.
+func New(setup Setup) (*Bridges, error) {
+	bs := &Bridges{setup: setup, bundles: ofconn.NewBundlePool()}
 	listeners, config, err := listen(&bs.setup.OpenFlow, bs.setup.Policy)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b := &Bridge{Name: bs.setup.Name, socket: bs.setup.OpenFlow.Socket}
 	bs.complete(b, bs.setup.Pipeline.First(), &connections{OpenFlow: bs.setup.OpenFlow, listeners: listeners, tls: config})
-	return nil
+	return bs, nil
 }
 
 // Start begins to serve the connections of all bridges, until ctx ends.
@@ -142,6 +140,7 @@ func (bs *Bridges) Numbered(number uint8) *Bridge {
 func (bs *Bridges) insert(b *Bridge) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
+	bs.setup.Services.Put(b.Number, b.wire)
 	bs.list = append(slices.Clone(bs.list), b)
 	slices.SortFunc(bs.list, func(a, b *Bridge) int { return int(a.Number) - int(b.Number) })
 }
@@ -149,15 +148,8 @@ func (bs *Bridges) insert(b *Bridge) {
 func (bs *Bridges) remove(b *Bridge) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
+	bs.setup.Services.Remove(b.Number)
 	bs.list = slices.DeleteFunc(slices.Clone(bs.list), func(o *Bridge) bool { return o == b })
-}
-
-// BridgeNumber implements ports.Bridges.
-func (bs *Bridges) BridgeNumber(name string) (uint8, bool) {
-	if b := bs.Named(name); b != nil {
-		return b.Number, true
-	}
-	return 0, false
 }
 
 // LimitRows is a limits.Source: the rows of all bridges' connections, summed, because each
@@ -250,19 +242,4 @@ func (bs *Bridges) Controllers(name string) map[string]ofconn.ControllerState {
 		return b.wire.Controllers()
 	}
 	return nil
-}
-
-// CountMonitors returns the number of flow monitors of OpenFlow connections.
-func (bs *Bridges) CountMonitors() (n int) {
-	for _, b := range bs.snapshot() {
-		n += b.wire.Count()
-	}
-	return n
-}
-
-// TellFlow reports a change of flow r to the OpenFlow connections of its bridge.
-func (bs *Bridges) TellFlow(event ofp.FlowEvent, r *ofproto.Rule) {
-	if b := bs.Numbered(r.Bridge); b != nil && b.wire.Count() > 0 {
-		b.wire.TellFlow(event, r)
-	}
 }

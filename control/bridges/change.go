@@ -99,7 +99,6 @@ func (bs *Bridges) AddIn(tx *change.Tx, add api.AddBridge) (api.Bridge, error) {
 	tx.Undo(func(error) {
 		added = false
 		bs.remove(b)
-		bs.setup.Frames.Forget(b.Pipeline)
 		for _, l := range c.listeners {
 			l.Close()
 		}
@@ -161,7 +160,7 @@ func (bs *Bridges) DeleteIn(tx *change.Tx, name string) error {
 // enter adds a bridge to the switch.
 func (bs *Bridges) enter(tx *change.Tx, s *store.Bridge, c *connections) *Bridge {
 	b := &Bridge{Number: s.Number, Name: s.Name, id: s.DatapathID, socket: c.Socket}
-	bs.complete(b, bs.setup.Pipeline.AddBridge(tx, s.Number), c)
+	bs.complete(b, bs.setup.Pipeline.AddBridge(tx, s.Number, s.Name), c)
 	return b
 }
 
@@ -169,6 +168,5 @@ func (bs *Bridges) enter(tx *change.Tx, s *store.Bridge, c *connections) *Bridge
 func (bs *Bridges) complete(b *Bridge, p *pipeline.Bridge, c *connections) {
 	b.Pipeline, b.Tables = p, tables.New(bs.setup.Configuration, p)
 	bs.connect(b, c)
-	bs.setup.Frames.Attach(p, b.wire)
 	bs.insert(b)
 }

@@ -33,18 +33,12 @@ const (
 	renewEvery = time.Hour
 )
 
-// Switch is the switch that follows.
-type Switch interface {
-	agent.Switch
-	SetEvents(agent.Events)
-}
-
 // Setup has what a Central needs.
 type Setup struct {
 	Addresses []string // of weft-central, HOST:PORT
 	Certs     string   // directory with the host's certificate, key and CA, see pki.FilesIn
 	Dir       string   // the state directory
-	Switch    Switch
+	Switch    agent.Switch
 	Log       *slog.Logger
 }
 
@@ -74,9 +68,11 @@ func New(s Setup) (*Central, error) {
 	c := &Central{setup: s, keys: keys, ports: &restoring{Switch: s.Switch}}
 	c.agent = agent.New(agent.Config{Centrals: s.Addresses, Credentials: credentials.NewTLS(keys.Client()),
 		File: filepath.Join(s.Dir, stateFile), Version: buildinfo.Own().String(), Log: s.Log}, c.ports)
-	s.Switch.SetEvents(c.agent)
 	return c, nil
 }
+
+// Events receives the switch's events for the agent.
+func (c *Central) Events() agent.Events { return c.agent }
 
 // Restore programs the switch with the agent's saved state. The caller calls it before
 // it loads the stored ports, so that the ports' megaflows and counts survive. The
@@ -127,7 +123,7 @@ func (c *Central) renew(ctx context.Context) {
 // restoring is the Switch that the agent sees. Its ports are the stored ports until the
 // switch has loaded them.
 type restoring struct {
-	Switch
+	agent.Switch
 	stored atomic.Pointer[[]agent.LocalPort] // nil: the ports are loaded
 	// loaded maps names to the LocalPort.Added of loaded ports. For the agent, these
 	// ports have Added 0.

@@ -11,7 +11,7 @@ import (
 )
 
 type fakeSwitch struct {
-	Switch
+	agent.Switch
 	ports []agent.LocalPort
 }
 

@@ -4,10 +4,10 @@
 // one, keeps a spare engine (a started process that waits), and replaces an engine that
 // dies or hangs. A new engine gets all of control's state.
 //
-// Engines.mu guards the client of the present engine; no other lock is taken under
-// Engines.mu. The configuration lock guards everything else, and is held during a
-// replacement. Package engines calls the ports and the pipeline. Only the ports call
-// this package, to get the client.
+// Present.mu guards the client of the present engine; no other lock is taken under
+// Present.mu. The configuration lock guards everything else, and is held during a
+// replacement. Package engines calls the ports and the pipeline. The ports only know a
+// Present, from which they get the client.
 package engines
 
 import (
@@ -82,6 +82,8 @@ type Setup struct {
 	Start         engine.Start
 	Store         ConnectionStore
 	Pipeline      *pipeline.Pipeline
+	Ports         *ports.Ports
+	Present       *Present   // the Engine of Ports
 	MACs          *macs.MACs // of Pipeline
 	Templates     *underlay.Templates
 	// Delayed is called when the start waits because no new engine can start. reason is
@@ -112,44 +114,48 @@ type Engines struct {
 	spare *engine.Spare
 	guard *guard // watches the present engine for hangs; written under the configuration lock
 
-	mu     sync.Mutex
-	client Client // nil: none; guarded by mu
-
+	present  *Present
 	restarts atomic.Uint64          // number of engines that died
 	trouble  atomic.Pointer[string] // why API requests must wait; nil: unknown
 	replaced replacements
 }
 
-// New returns Engines without an engine. Attach must come before the first use.
+// New returns Engines without an engine.
 func New(s Setup) *Engines {
 	s.Start.OptionsKey = engine.NewOptionsKey()
 	return &Engines{configuration: s.Configuration, launcher: s.Launcher, image: newImage(s.Exe), dir: s.Dir, start: s.Start, store: s.Store,
-		pipeline: s.Pipeline, macs: s.MACs, templates: s.Templates, delayed: s.Delayed, log: s.Log}
+		pipeline: s.Pipeline, ports: s.Ports, present: s.Present, macs: s.MACs, templates: s.Templates, delayed: s.Delayed, log: s.Log}
 }
 
-// Attach sets the ports that all later engines get.
-func (es *Engines) Attach(p *ports.Ports) { es.ports = p }
-
-// Current returns the client of the present engine, or nil if there is none.
-func (es *Engines) Current() Client {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	return es.client
+// Present is the present engine. Its zero value is no engine. Engines sets it, and the ports get the
+// engine's client from it.
+type Present struct {
+	mu     sync.Mutex
+	client Client // nil: none
 }
 
-func (es *Engines) setEngine(c Client) {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	es.client = c
+func (p *Present) current() Client {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.client
 }
 
-// Client returns the client of the present engine, for the interface ports.Engine.
-func (es *Engines) Client() ports.Client {
-	if c := es.Current(); c != nil {
+func (p *Present) set(c Client) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.client = c
+}
+
+// Client implements ports.Engine.
+func (p *Present) Client() ports.Client {
+	if c := p.current(); c != nil {
 		return c
 	}
 	return nil
 }
+
+// Current returns the client of the present engine, or nil if there is none.
+func (es *Engines) Current() Client { return es.present.current() }
 
 // PID returns the process id of the present engine, or 0 if there is none.
 func (es *Engines) PID() int {

@@ -158,16 +158,15 @@ func (r *rig) tryBegin() error {
 	r.kernel, err = underlay.Open(log)
 	check(err)
 	templates := underlay.NewTemplates(r.kernel, log)
-	r.pipeline = pipeline.New(pipeline.Setup{Configuration: &r.configuration, Store: r.disk, Monitors: pipelinetest.NoMonitors{},
+	r.pipeline = pipeline.New(pipeline.Setup{Configuration: &r.configuration, Store: r.disk, Templates: templates, Monitors: pipelinetest.NoMonitors{},
 		Sizes: sizes.Cache, Log: log})
 	addresses := macs.New(&r.configuration, r.pipeline, r.disk, log)
+	present := new(Present)
+	r.ports = ports.New(ports.Setup{Configuration: &r.configuration, Store: r.disk, Engine: present, Pipeline: r.pipeline, Statistics: statistics.New(r.pipeline, []int{0}),
+		Templates: templates, Kernel: r.kernel, Log: log})
 	r.engines = New(Setup{Configuration: &r.configuration, Launcher: &r.launcher, Exe: "none", Dir: r.dir,
 		Start:   engine.Start{Cores: []int{0}, Sizes: sizes, SpinUS: r.spinUS},
-		Delayed: r.delayed, Store: r.disk, Pipeline: r.pipeline, MACs: addresses, Templates: templates, Log: log})
-	r.ports = ports.New(ports.Setup{Configuration: &r.configuration, Store: r.disk, Engine: r.engines, Pipeline: r.pipeline, Statistics: statistics.New(r.pipeline, []int{0}),
-		Templates: templates, Kernel: r.kernel, Log: log})
-	r.pipeline.Attach(r.ports, templates)
-	r.engines.Attach(r.ports)
+		Delayed: r.delayed, Store: r.disk, Pipeline: r.pipeline, Ports: r.ports, Present: present, MACs: addresses, Templates: templates, Log: log})
 	saved, err := r.disk.Load()
 	check(err)
 	tx := r.configuration.Begin()

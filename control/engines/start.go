@@ -27,7 +27,7 @@ func (es *Engines) Start(ctx context.Context, tx *change.Tx, saved store.State) 
 	if err != nil {
 		return err
 	}
-	es.setEngine(in.client)
+	es.present.set(in.client)
 	if in.client != nil && !in.unchanged && !in.client.Halted() { // a halted engine forwards nothing that a proof could protect
 		if err := es.prove(ctx, in.client); err != nil {
 			return err
@@ -73,7 +73,7 @@ func (es *Engines) takeOver(inherited *inheritance) error {
 	es.pipeline.Resume()
 	es.ports.TakeOver(w, inherited.attached)
 	es.receive(w)
-	if err := es.pipeline.AnswerUpcalls(); err != nil {
+	if err := es.pipeline.AnswerUpcalls(es.ports.Fault); err != nil {
 		return err
 	}
 	es.log.Info("took over the running engine", "pid", inherited.client.PID(), "megaflows", es.pipeline.Counts().Megaflows)

@@ -79,10 +79,10 @@ func (es *Engines) adoptEngine(_ *change.Tx, client Client, w *workers.Workers, 
 	es.templates.Replay(w, es.region.Tunnels)
 	es.ports.Terminate(w)
 	es.pipeline.Fill(w)
-	es.setEngine(client)
+	es.present.set(client)
 	es.ports.AttachAll(resume)
 	es.receive(w)
-	if err := es.pipeline.AnswerUpcalls(); err != nil {
+	if err := es.pipeline.AnswerUpcalls(es.ports.Fault); err != nil {
 		es.log.Error("upcalls", "error", err)
 	}
 }
@@ -185,7 +185,7 @@ func (es *Engines) replaceDead(dead Client, died time.Time) bool {
 
 // replace is replaceDead in a transaction. An error is a failed start.
 func (es *Engines) replace(tx *change.Tx, dead Client, died time.Time) error {
-	es.setEngine(nil)
+	es.present.set(nil)
 	if err := es.endOld(tx, dead); err != nil { // a dead engine's threads must not use devices any more
 		es.log.Error("the old engine cannot be ended", "error", err)
 	}

@@ -3,8 +3,8 @@
 // Package fleet implements the switch that weft-central's agent programs. It turns the
 // agent's changes into declared ports, networks and addresses.
 //
-// The configuration lock guards a Fleet. Events go to the agent without any lock, because
-// the agent may hold its own lock.
+// The configuration lock guards a Fleet and the addresses of its Declared. Events go to
+// the agent without any lock, because the agent may hold its own lock.
 package fleet
 
 import (
@@ -37,19 +37,17 @@ const (
 	portsInterval = time.Second
 )
 
-// Fleet implements agent.Switch.
-type Fleet struct {
-	configuration *change.Configuration
-	pipeline      *pipeline.Pipeline
-	ports         *ports.Ports
-	events        atomic.Pointer[agent.Events]
-	moved         chan struct{} // wakes up Run after a change of ports
+// Declared has the addresses behind this switch's ports, and passes the events of declared ports to the
+// agent. The pipeline and the ports call it, so it is made before them.
+type Declared struct {
+	events atomic.Pointer[agent.Events] // nil: Run has not begun, and events are dropped
+	moved  chan struct{}                // wakes up Run after a change of ports
 
 	mu   sync.Mutex // taken last
 	seen []string   // names of the ports whose first frame has not been reported yet
 
 	// local has the declared addresses behind this switch's ports. It stores port
-	// names, because a port number may change.
+	// names, because a port number may change. The configuration lock guards it.
 	local map[addressKey]*localAddress
 }
 
@@ -63,20 +61,64 @@ type localAddress struct {
 	port string
 }
 
-// New returns the agent's switch. The agent may call Apply before the stored ports are
-// loaded. A port's declaration then takes effect when the port is loaded.
-func New(configuration *change.Configuration, pl *pipeline.Pipeline, ps *ports.Ports) *Fleet {
-	f := &Fleet{configuration: configuration, pipeline: pl, ports: ps, moved: make(chan struct{}, 1), local: map[addressKey]*localAddress{}}
-	ps.Renumbered = f.renumber
-	pl.AttachDeclared(f)
-	return f
+// NewDeclared returns a Declared without addresses.
+func NewDeclared() *Declared {
+	return &Declared{moved: make(chan struct{}, 1), local: map[addressKey]*localAddress{}}
 }
 
-// SetEvents sets the receiver of events. Events before the first call are dropped.
-func (f *Fleet) SetEvents(e agent.Events) { f.events.Store(&e) }
+// Seen implements pipeline.Declared. The pipeline holds its lock during the call, so
+// Seen only wakes up Run, which informs the agent.
+func (d *Declared) Seen(port string) {
+	d.mu.Lock()
+	d.seen = append(d.seen, port)
+	d.mu.Unlock()
+	loop.Notify(d.moved)
+}
 
-// Run reports changes of the switch's ports to the agent until ctx ends.
-func (f *Fleet) Run(ctx context.Context) {
+// takeSeen returns the ports whose first frame has not been reported yet, and forgets them.
+func (d *Declared) takeSeen() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	seen := d.seen
+	d.seen = nil
+	return seen
+}
+
+// Ask implements pipeline.Declared. The pipeline holds no lock during the call.
+func (d *Declared) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
+	e := d.events.Load()
+	return e != nil && (*e).Ask(port, vni, mac, ip)
+}
+
+// Renumber implements ports.Declared.
+func (d *Declared) Renumber(_ *change.Tx, numbers map[string]uint32) (moved []fdb.NetAddress) {
+	loop.Notify(d.moved)
+	for _, a := range d.local {
+		if no := numbers[a.port]; no != a.Port {
+			a.Port = no
+			moved = append(moved, a.NetAddress)
+		}
+	}
+	return moved
+}
+
+// Fleet implements agent.Switch.
+type Fleet struct {
+	configuration *change.Configuration
+	pipeline      *pipeline.Pipeline
+	ports         *ports.Ports
+	declared      *Declared
+}
+
+// New returns the agent's switch, whose pipeline and ports have declared. The agent may call Apply before
+// the stored ports are loaded. A port's declaration then takes effect when the port is loaded.
+func New(configuration *change.Configuration, pl *pipeline.Pipeline, ps *ports.Ports, declared *Declared) *Fleet {
+	return &Fleet{configuration: configuration, pipeline: pl, ports: ps, declared: declared}
+}
+
+// Run passes events and changes of the switch's ports to the agent until ctx ends.
+func (f *Fleet) Run(ctx context.Context, events agent.Events) {
+	f.declared.events.Store(&events)
 	tick := time.NewTicker(portsInterval)
 	defer tick.Stop()
 	var known []agent.LocalPort
@@ -85,22 +127,14 @@ func (f *Fleet) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-f.moved:
+		case <-f.declared.moved:
 		}
-		e := f.events.Load()
-		if e == nil {
-			continue
-		}
-		f.mu.Lock()
-		seen := f.seen
-		f.seen = nil
-		f.mu.Unlock()
-		for _, port := range seen {
-			(*e).Seen(port)
+		for _, port := range f.declared.takeSeen() {
+			events.Seen(port)
 		}
 		if now := f.Ports(); !slices.Equal(now, known) {
 			known = now
-			(*e).PortsChanged()
+			events.PortsChanged()
 		}
 	}
 }
@@ -117,29 +151,14 @@ func (f *Fleet) Ports() []agent.LocalPort {
 // Trouble implements agent.Switch.
 func (f *Fleet) Trouble() string { return f.ports.CentralTrouble() }
 
-// Seen implements pipeline.Declared. The pipeline holds its lock during the call, so
-// Seen only wakes up Run, which informs the agent.
-func (f *Fleet) Seen(port string) {
-	f.mu.Lock()
-	f.seen = append(f.seen, port)
-	f.mu.Unlock()
-	loop.Notify(f.moved)
-}
-
-// Ask implements pipeline.Declared. The pipeline holds no lock during the call.
-func (f *Fleet) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
-	e := f.events.Load()
-	return e != nil && (*e).Ask(port, vni, mac, ip)
-}
-
 // Apply implements agent.Switch.
 func (f *Fleet) Apply(c *agent.Changes) error {
 	return f.configuration.Update(func(tx *change.Tx) error {
-		b := batch{f: f, change: fdb.Change{Networks: map[fdb.Segment]*fdb.Network{}}}
+		b := batch{f: f, local: f.declared.local, change: fdb.Change{Networks: map[fdb.Segment]*fdb.Network{}}}
 		b.nets(c.Nets)
 		declared := b.ports(c.Ports)
 		b.removed(c.Removed)
-		b.addresses(c.Addresses)
+		b.addresses(c.Addresses, f.ports.Numbers(tx))
 		if left := f.pipeline.Addresses().Change(&b.change); left > 0 {
 			b.fail("addresses: %d more than the %d for which there is room; they are left out", left, fdb.MaxNetAddresses)
 		}
@@ -164,26 +183,10 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 	})
 }
 
-// renumber updates the port numbers in the map local. The caller holds the configuration
-// lock.
-func (f *Fleet) renumber() {
-	loop.Notify(f.moved)
-	var change fdb.Change
-	numbers := f.ports.Numbers()
-	for _, a := range f.local {
-		if no := numbers[a.port]; no != a.Port {
-			a.Port = no
-			change.Addresses = append(change.Addresses, a.NetAddress)
-		}
-	}
-	if len(change.Addresses) > 0 {
-		f.pipeline.Addresses().Change(&change)
-	}
-}
-
 // batch is one call of Apply.
 type batch struct {
 	f        *Fleet
+	local    map[addressKey]*localAddress // see Declared
 	change   fdb.Change
 	newNets  bool // the set of reachable ports has changed
 	problems []string
@@ -230,9 +233,9 @@ func (b *batch) nets(list []agent.Net) {
 		if n.Gone {
 			b.change.RemovedNetworks = append(b.change.RemovedNetworks, s)
 			delete(b.change.Networks, s)
-			for key := range b.f.local {
+			for key := range b.local {
 				if key.segment == s {
-					delete(b.f.local, key)
+					delete(b.local, key)
 				}
 			}
 			continue
@@ -272,8 +275,7 @@ func (b *batch) validMAC(name string, mac uint64) bool {
 	return valid
 }
 
-func (b *batch) addresses(list []agent.Address) {
-	numbers := b.f.ports.Numbers()
+func (b *batch) addresses(list []agent.Address, numbers map[string]uint32) {
 	for i := range list {
 		a := &list[i]
 		if !b.validVNI("address", a.VNI) || !b.validMAC("address", a.MAC) {
@@ -286,16 +288,16 @@ func (b *batch) addresses(list []agent.Address) {
 		n := fdb.NetAddress{Segment: fdb.SegmentOf(a.VNI), MAC: a.MAC, IPs: slices.Clone(a.IPs),
 			Place: fdb.Place{Remote: a.Remote}, Generation: a.Generation}
 		key := addressKey{n.Segment, n.MAC}
-		old := b.f.local[key]
+		old := b.local[key]
 		current := old == nil || old.Generation <= n.Generation
 		switch {
 		case !a.Remote.IsValid():
 			n.Port = numbers[a.Port]
 			if current {
-				b.f.local[key] = &localAddress{n, a.Port}
+				b.local[key] = &localAddress{n, a.Port}
 			}
 		case current:
-			delete(b.f.local, key)
+			delete(b.local, key)
 		}
 		b.change.Addresses = append(b.change.Addresses, n)
 	}
@@ -304,8 +306,8 @@ func (b *batch) addresses(list []agent.Address) {
 func (b *batch) removed(list []agent.RemovedAddress) {
 	for _, r := range list {
 		key := addressKey{fdb.SegmentOf(r.VNI), r.MAC}
-		if old := b.f.local[key]; old != nil && old.Generation <= r.Generation {
-			delete(b.f.local, key)
+		if old := b.local[key]; old != nil && old.Generation <= r.Generation {
+			delete(b.local, key)
 		}
 		b.change.Removed = append(b.change.Removed, fdb.RemovedNetAddress{Segment: key.segment, MAC: key.mac, Generation: r.Generation})
 	}

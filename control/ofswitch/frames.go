@@ -23,56 +23,33 @@ type Frames struct {
 	configuration *change.Configuration
 	pipeline      *pipeline.Pipeline
 	captures      *observe.Captures
+	services      *ofconn.Services
 	log           *slog.Logger
 
-	mu   sync.Mutex         // taken before the configuration lock; guards what bridges want
-	stop context.CancelFunc // nil: stopped
-
-	list    sync.Mutex // no lock is taken under it
-	bridges map[uint8]*bridgeFrames
+	mu      sync.Mutex                         // taken before the configuration lock
+	stop    context.CancelFunc                 // nil: stopped
+	bridges map[*pipeline.Bridge]*bridgeFrames // of bridges whose connections have wanted frames
 }
 
-// bridgeFrames has what the connections of one bridge want.
+// bridgeFrames is what the connections of one bridge want.
 type bridgeFrames struct {
-	bridge  *pipeline.Bridge
-	service *ofconn.Service
 	enabled bool
 	misses  bool // frames that match no flow come, too
 	expired bool // frames whose TTL has expired come, too
 }
 
-// NewFrames returns a Frames without a capture.
-func NewFrames(configuration *change.Configuration, pl *pipeline.Pipeline, captures *observe.Captures, log *slog.Logger) *Frames {
-	return &Frames{configuration: configuration, pipeline: pl, captures: captures, log: log, bridges: map[uint8]*bridgeFrames{}}
-}
-
-// Attach sets the connections that get the frames of a bridge. It comes before Set.
-func (f *Frames) Attach(b *pipeline.Bridge, service *ofconn.Service) {
-	f.list.Lock()
-	defer f.list.Unlock()
-	f.bridges[b.Number()] = &bridgeFrames{bridge: b, service: service}
-}
-
-// wanted returns what the connections of a bridge want, or nil.
-func (f *Frames) wanted(bridge uint8) *bridgeFrames {
-	f.list.Lock()
-	defer f.list.Unlock()
-	return f.bridges[bridge]
+// NewFrames returns a Frames without a capture, which passes the frames to services.
+func NewFrames(configuration *change.Configuration, pl *pipeline.Pipeline, captures *observe.Captures, services *ofconn.Services, log *slog.Logger) *Frames {
+	return &Frames{configuration: configuration, pipeline: pl, captures: captures, services: services, log: log,
+		bridges: map[*pipeline.Bridge]*bridgeFrames{}}
 }
 
 // Detach forgets a bridge whose connections are closed.
 func (f *Frames) Detach(b *pipeline.Bridge) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.Forget(b)
+	delete(f.bridges, b)
 	f.follow()
-}
-
-// Forget forgets a bridge that has had no connections.
-func (f *Frames) Forget(b *pipeline.Bridge) {
-	f.list.Lock()
-	defer f.list.Unlock()
-	delete(f.bridges, b.Number())
 }
 
 // framesPatience is how long an OpenFlow connection waits until the capture of the workers
@@ -84,9 +61,10 @@ const framesPatience = time.Second
 func (f *Frames) Set(b *pipeline.Bridge, enabled, misses, expired bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	own := f.wanted(b.Number())
+	own := f.bridges[b]
 	if own == nil {
-		return
+		own = &bridgeFrames{}
+		f.bridges[b] = own
 	}
 	if misses != own.misses || expired != own.expired {
 		own.misses, own.expired = misses, expired
@@ -99,11 +77,9 @@ func (f *Frames) Set(b *pipeline.Bridge, enabled, misses, expired bool) {
 // follow starts or stops the capture. The caller holds f.mu.
 func (f *Frames) follow() {
 	enabled := false
-	f.list.Lock()
 	for _, own := range f.bridges {
 		enabled = enabled || own.enabled
 	}
-	f.list.Unlock()
 	if enabled == (f.stop != nil) {
 		return
 	}
@@ -154,8 +130,8 @@ func (f *Frames) packetIn(c *datapath.Captured) {
 		p.Continuation = f.pipeline.Seal(c.InPort, note.Continuation)
 	}
 	p.InPort, p.Metadata = inPort, note.Metadata(inPort, c.FrameKey())
-	if own := f.wanted(bridge); own != nil {
+	if service := f.services.Of(bridge); service != nil {
 		p.TLVs = f.pipeline.TLVsOf(bridge)
-		own.service.SendPacketIn(&p, note.ID)
+		service.SendPacketIn(&p, note.ID)
 	}
 }

@@ -85,9 +85,8 @@ func (a noAgent) Ask(_ string, _ uint32, mac uint64, _ netip.Addr) bool {
 // A megaflow for an address that nobody has expires, and the next frame asks for the
 // address again. If a network's Asked is switched on, such megaflows are removed.
 func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
-	f := newRig(t)
 	agent := noAgent{make(chan uint64, 10)}
-	f.P.AttachDeclared(agent)
+	f := &rig{pipelinetest.NewDeclared(t, agent)}
 	f.centralNetwork(2, 0)
 	key := workertest.UDPKey(1, 0, 9, 9)
 	installed := func() (ok bool) {

@@ -16,6 +16,7 @@ import (
 type Bridge struct {
 	pl     *Pipeline
 	number uint8
+	name   string // "": the first bridge of a switch without a name
 	tables *ofproto.Tables
 	// closed: the bridge has been removed, so its tables take no changes. The configuration lock
 	// and Pipeline.mu guard it.
@@ -47,12 +48,24 @@ func (b *Bridge) Flows() int {
 // First returns the bridge 0, which always exists.
 func (pl *Pipeline) First() *Bridge { return pl.Bridge }
 
-// AddBridge adds an empty bridge with a number that no bridge has. Load fills its tables at
+// BridgeNumber returns the number of the bridge with a name; "" names the first one.
+func (pl *Pipeline) BridgeNumber(name string) (number uint8, ok bool) {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	for _, b := range pl.bridges {
+		if b != nil && (b.name == name || name == "") {
+			return b.number, true
+		}
+	}
+	return 0, false
+}
+
+// AddBridge adds an empty bridge with a number and a name that no bridge has. Load fills its tables at
 // the start, so AddBridge then comes before Load. Otherwise PortsChanged comes after it: the
 // megaflows of a switch with several bridges match in_port.
-func (pl *Pipeline) AddBridge(tx *change.Tx, number uint8) *Bridge {
+func (pl *Pipeline) AddBridge(tx *change.Tx, number uint8, name string) *Bridge {
 	pl.mu.Lock()
-	b := &Bridge{pl: pl, number: number, tables: pl.tables.NewBridge(number)}
+	b := &Bridge{pl: pl, number: number, name: name, tables: pl.tables.NewBridge(number)}
 	pl.mu.Unlock()
 	pl.place(b, b)
 	tx.Undo(func(error) {
@@ -91,7 +104,7 @@ func (pl *Pipeline) RemoveBridge(tx *change.Tx, b *Bridge) (rows []uint32) {
 	put := func(present *Bridge) {
 		pl.place(b, present)
 		pl.PortsChanged(tx)
-		pl.ports.UpdateLiveness(tx)
+		pl.watchAgain(tx)
 	}
 	put(nil)
 	stays, ended := false, false

@@ -24,7 +24,7 @@ func bridgesRig(t *testing.T) (f *pipelinetest.Rig, second *pipeline.Bridge) {
 	tx := f.Configuration.Begin()
 	defer tx.Commit()
 	f.Disk.SaveBridge(tx, store.Bridge{Number: 1, Name: "second"})
-	second = f.P.AddBridge(tx, 1)
+	second = f.P.AddBridge(tx, 1, "br1")
 	f.Infos = []xlate.PortInfo{
 		{No: 1, Name: "p1"}, {No: 2, Name: "p2", Bridge: 1},
 		{No: 3, Name: "p3", Kind: xlate.PortPatch, Peer: 4}, {No: 4, Name: "p4", Kind: xlate.PortPatch, Peer: 3, Bridge: 1},

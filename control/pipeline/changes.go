@@ -340,7 +340,7 @@ func (pl *Pipeline) refresh(tx *change.Tx, tables bool) {
 		pl.walks(tx).full = true
 	}
 	if tables || pl.WatchesPorts() { // the first group or bundle action begins to watch ports
-		pl.ports.UpdateLiveness(tx)
+		pl.watchAgain(tx)
 	}
 }
 

@@ -89,8 +89,9 @@ func (pl *Pipeline) Workers() *workers.Workers {
 // Region returns the counter region, or nil before Load.
 func (pl *Pipeline) Region() *counters.Region { return pl.counters }
 
-// AnswerUpcalls starts the goroutines that answer the upcalls of the present workers.
-func (pl *Pipeline) AnswerUpcalls() (err error) {
+// AnswerUpcalls starts the goroutines that answer the upcalls of the present workers. When the workers
+// have stopped using a port, a goroutine of its own calls fault, which may wait for the engine.
+func (pl *Pipeline) AnswerUpcalls(fault func(port uint32, reason string)) (err error) {
 	w := pl.workers
 	pl.upcalls, err = upcalls.Serve(w, upcalls.Setup{
 		Miss: func(worker int, misses []datapath.Upcall, costs []uint64) []uint64 {
@@ -101,7 +102,7 @@ func (pl *Pipeline) AnswerUpcalls() (err error) {
 			case datapath.UpNeighbour:
 				pl.templates.Wait(up.Template, underlay.HeldFrame{Worker: worker, Ref: up.Arg})
 			case datapath.UpFault:
-				go pl.ports.Fault(up.Arg, up.Reason) // in its own goroutine, because Fault waits for the engine
+				go fault(up.Arg, up.Reason)
 			}
 		},
 		Log: pl.log,

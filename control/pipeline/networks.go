@@ -110,9 +110,6 @@ type Declared interface {
 	Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool
 }
 
-// AttachDeclared sets the receiver of events, before any other method is called.
-func (pl *Pipeline) AttachDeclared(d Declared) { pl.declared.events = d }
-
 // Questions returns the frames that wait until weft-central has told an address.
 func (pl *Pipeline) Questions() *questions.Questions { return pl.questions }
 

@@ -53,24 +53,14 @@ import (
 	"weft/openflow/xlate"
 )
 
-// Ports has the methods of package ports that the pipeline calls. The list of ports
-// itself is in the View.
-type Ports interface {
-	// UpdateLiveness makes the commit make a new View and call LivenessChanged, if the liveness of
-	// ports has changed and a group or a bundle action watches ports, or if a remote is lost or
-	// returns (PortInfo.Lost).
-	UpdateLiveness(tx *change.Tx)
-	// Fault reports that the workers have stopped using a port, and the reason. It takes
-	// the configuration lock.
-	Fault(number uint32, reason string)
-}
-
 // Setup has the dependencies and settings of a Pipeline.
 type Setup struct {
-	// Change is the configuration lock.
-	Configuration *change.Configuration
+	Configuration *change.Configuration // the configuration lock
+	Name          string                // name of the first bridge; "": none
 	Store         rulebook.Store
+	Templates     *underlay.Templates
 	Monitors      Monitors
+	Declared      Declared        // nil: no ports are declared
 	Sizes         flowtable.Sizes // sizes of the workers' caches
 	Log           *slog.Logger
 }
@@ -81,9 +71,11 @@ type Pipeline struct {
 	configuration *change.Configuration
 	log           *slog.Logger
 	monitors      Monitors
-	ports         Ports
 	sizes         flowtable.Sizes
-	seal          sealKey // of continuations
+	// watches is called in transactions after which groups or bundle actions may watch other ports,
+	// see OnWatches; nil: nobody follows the liveness of ports
+	watches func(tx *change.Tx)
+	seal    sealKey // of continuations
 
 	mu       sync.RWMutex
 	*Bridge                   // the first bridge
@@ -120,11 +112,12 @@ type Pipeline struct {
 	returning   atomic.Bool // a call of returnMemory is due
 }
 
-// New returns an empty Pipeline. Attach must come before any other method.
+// New returns a Pipeline with the first bridge, without flows and ports.
 func New(s Setup) *Pipeline {
 	pl := &Pipeline{
 		seal:          newSealKey(),
-		configuration: s.Configuration, log: s.Log, monitors: s.Monitors, sizes: s.Sizes,
+		configuration: s.Configuration, log: s.Log, monitors: s.Monitors, sizes: s.Sizes, templates: s.Templates,
+		declared:  declaredPorts{events: s.Declared},
 		view:      NewView(nil, nil),
 		megaflows: megaflows.New(s.Sizes),
 		macs:      fdb.New(fdb.DefaultLimit, fdb.DefaultAge),
@@ -133,16 +126,23 @@ func New(s Setup) *Pipeline {
 		options:   xlate.NewOptionTable(),
 		macsStale: make(chan struct{}, 1),
 	}
-	pl.Bridge = &Bridge{pl: pl, tables: ofproto.NewTables(ofproto.Limits{Rules: counters.MaxRules})}
+	pl.Bridge = &Bridge{pl: pl, name: s.Name, tables: ofproto.NewTables(ofproto.Limits{Rules: counters.MaxRules})}
 	pl.bridges = []*Bridge{pl.Bridge}
 	pl.rules = rulebook.New(pl.tables, s.Store, s.Log)
 	pl.questions, pl.learner = questions.New(questioned{pl}), newLearner(pl)
 	return pl
 }
 
-// Attach sets the ports and the tunnel templates that the pipeline uses.
-func (pl *Pipeline) Attach(ports Ports, templates *underlay.Templates) {
-	pl.ports, pl.templates = ports, templates
+// OnWatches makes the pipeline call watches in each transaction after which groups or bundle actions
+// may watch other ports. The ports call it when they are made. If the liveness of ports has changed,
+// watches makes a new View and calls LivenessChanged.
+func (pl *Pipeline) OnWatches(watches func(tx *change.Tx)) { pl.watches = watches }
+
+// watchAgain makes the ports look at the liveness of ports that flows and groups watch.
+func (pl *Pipeline) watchAgain(tx *change.Tx) {
+	if pl.watches != nil {
+		pl.watches(tx)
+	}
 }
 
 // Run updates counts, timeouts and learned flows until ctx ends.

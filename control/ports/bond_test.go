@@ -19,7 +19,7 @@ func TestBondPorts(t *testing.T) {
 		return links[c.name]
 	}}
 	ports, configuration := newTestPorts(t)
-	ports.bridges = twoBridges{}
+	ports.addBridges("br1", "br2")
 	add := func(name, words string) {
 		t.Helper()
 		if _, err := ports.Add(name, strings.Fields(words)); err != nil {
@@ -33,7 +33,7 @@ func TestBondPorts(t *testing.T) {
 	// sends steps the liveness, and expects the active member and the state of the port.
 	sends := func(active, state string) {
 		t.Helper()
-		configuration.Do(func(tx *change.Tx) { ports.UpdateLiveness(tx) })
+		configuration.Do(func(tx *change.Tx) { ports.updateLiveness(tx) })
 		list, err := ports.List("bond0")
 		if err != nil || list[0].Bond.Active != active || !strings.Contains(list[0].State+" "+list[0].Detail, state) {
 			t.Fatalf("%+v %+v %v, want %s active and %s", list, list[0].Bond, err, active, state)

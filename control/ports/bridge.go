@@ -20,22 +20,14 @@ var bridgeOptions = optionTable{bridgeOption: {check: func(value string) string 
 	return ""
 }}}
 
-// Bridges resolves the names of bridges. Its method is called under the configuration lock.
-type Bridges interface {
-	// BridgeNumber returns the number of the named bridge.
-	BridgeNumber(name string) (number uint8, ok bool)
-}
-
 // bridgeNumber returns the number of a port's bridge.
 func (ps *Ports) bridgeNumber(values map[string]string) (uint8, error) {
 	name := values[bridgeOption]
 	if name == "" {
 		return 0, nil
 	}
-	if ps.bridges != nil {
-		if number, ok := ps.bridges.BridgeNumber(name); ok {
-			return number, nil
-		}
+	if number, ok := ps.pipeline.BridgeNumber(name); ok {
+		return number, nil
 	}
 	return 0, usererr.Errorf("bridge=%s: no such bridge; expected one of list-br, or add-br first", name)
 }
@@ -45,11 +37,8 @@ func (ps *Ports) bridgeNumber(values map[string]string) (uint8, error) {
 func (ps *Ports) withoutFirst(options []string) []string {
 	return slices.DeleteFunc(slices.Clone(options), func(word string) bool {
 		name, is := strings.CutPrefix(word, bridgeOption+"=")
-		if !is || ps.bridges == nil {
-			return false
-		}
-		number, ok := ps.bridges.BridgeNumber(name)
-		return ok && number == 0
+		number, ok := ps.pipeline.BridgeNumber(name)
+		return is && ok && number == 0
 	})
 }
 

@@ -171,9 +171,8 @@ func (ps *Ports) CentralTrouble() (reason string) {
 	return reason
 }
 
-// Numbers returns the numbers of all ports, by name. The caller holds the configuration
-// lock.
-func (ps *Ports) Numbers() map[string]uint32 {
+// Numbers returns the numbers of all ports, by name.
+func (ps *Ports) Numbers(*change.Tx) map[string]uint32 {
 	numbers := make(map[string]uint32, len(ps.byNumber))
 	for no, p := range ps.byNumber {
 		numbers[p.saved.Name] = no

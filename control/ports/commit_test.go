@@ -27,7 +27,7 @@ func (ps *Ports) names(t *testing.T) (present, saved string) {
 		names = append(names, p.Name)
 	}
 	slices.Sort(names)
-	return strings.Join(slices.Sorted(maps.Keys(ps.Numbers())), " "), strings.Join(names, " ")
+	return strings.Join(slices.Sorted(maps.Keys(ps.numbersNow())), " "), strings.Join(names, " ")
 }
 
 func checkNames(t *testing.T, ps *Ports, wantPresent, wantSaved string) {
@@ -41,8 +41,8 @@ func checkNames(t *testing.T, ps *Ports, wantPresent, wantSaved string) {
 // other.
 func TestManyPortsInOneTransaction(t *testing.T) {
 	ports, configuration := newTestPorts(t)
-	views := 0
-	ports.Renumbered = func() { views++ }
+	var views countedViews
+	ports.declared = &views
 	refused := 0
 	err := configuration.Update(func(tx *change.Tx) error {
 		for i := range 40 {
@@ -169,7 +169,7 @@ func TestUnsavedPortsAreTakenBack(t *testing.T) {
 	if err == nil || !slices.Equal(failures, []string{"other: the disk is full", "new: the disk is full"}) {
 		t.Errorf("error %v, late errors %q", err, failures)
 	}
-	if present := slices.Sorted(maps.Keys(ports.Numbers())); !slices.Equal(present, []string{"gone", "other"}) {
+	if present := slices.Sorted(maps.Keys(ports.numbersNow())); !slices.Equal(present, []string{"gone", "other"}) {
 		t.Errorf("the set has %v", present)
 	}
 	if p, err := ports.List("other"); err != nil || p[0].Options["tag"] != "" {
@@ -196,14 +196,14 @@ func TestPortIsAddedAgainInOneTransaction(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	was, views := ports.Numbers(), 0
-	ports.Renumbered = func() { views++ }
+	was, views := ports.numbersNow(), countedViews(0)
+	ports.declared = &views
 	err := configuration.Update(func(tx *change.Tx) error {
 		return errors.Join(ports.DeleteIn(tx, "a"), ports.DeleteIn(tx, "b"),
 			ports.AddIn(tx, "a", []string{"type=patch", "peer=y"}, nil), ports.AddIn(tx, "b", []string{"type=patch", "peer=y"}, nil))
 	})
-	if err != nil || views != 2 || !maps.Equal(ports.Numbers(), was) {
-		t.Errorf("error %v, %d views, numbers %v, before %v", err, views, ports.Numbers(), was)
+	if err != nil || views != 2 || !maps.Equal(ports.numbersNow(), was) {
+		t.Errorf("error %v, %d views, numbers %v, before %v", err, views, ports.numbersNow(), was)
 	}
 	checkNames(t, ports, "a b", "a b")
 	if p, _ := ports.List("a"); p[0].Options["peer"] != "y" {

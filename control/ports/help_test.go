@@ -20,6 +20,7 @@ import (
 	"weft/datapath"
 	"weft/engine"
 	"weft/flowtable"
+	"weft/openflow/fdb"
 )
 
 // noEngine is an engine that ignores every call.
@@ -65,10 +66,10 @@ func newTestPortsOfWorker(t *testing.T) (*Ports, *change.Configuration, *workert
 	gone := make(chan struct{})
 	worker := workertest.New(memory.Shared[0], memory.UpcallEvent, gone)
 	t.Cleanup(func() { close(gone); worker.Wait() })
-	p := pipeline.New(pipeline.Setup{Configuration: configuration, Store: disk, Monitors: pipelinetest.NoMonitors{}, Sizes: sizes.Cache, Log: log})
 	templates := underlay.NewTemplates(kernel, log)
+	p := pipeline.New(pipeline.Setup{Configuration: configuration, Name: "br0", Store: disk, Templates: templates, Monitors: pipelinetest.NoMonitors{},
+		Sizes: sizes.Cache, Log: log})
 	ports := New(Setup{Configuration: configuration, Store: disk, Engine: noEngine{}, Pipeline: p, Statistics: statistics.New(p, []int{0}), Templates: templates, Kernel: kernel, Log: log})
-	p.Attach(ports, templates)
 	region, err := counters.New(sizes.Cache.Megaflows)
 	check(err)
 	p.Load(&store.State{}, region, false)
@@ -86,4 +87,27 @@ func (ps *Ports) vxlanPorts(t *testing.T, n int) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// addBridges adds bridges, which have the numbers from 1.
+func (ps *Ports) addBridges(names ...string) {
+	ps.configuration.Do(func(tx *change.Tx) {
+		for i, name := range names {
+			ps.pipeline.AddBridge(tx, uint8(i)+1, name)
+		}
+	})
+}
+
+// numbersNow returns the numbers of all ports, by name.
+func (ps *Ports) numbersNow() (numbers map[string]uint32) {
+	ps.configuration.View(func(tx *change.Tx) { numbers = ps.Numbers(tx) })
+	return numbers
+}
+
+// countedViews is a Declared that counts the new views of the ports.
+type countedViews int
+
+func (n *countedViews) Renumber(*change.Tx, map[string]uint32) []fdb.NetAddress {
+	*n++
+	return nil
 }

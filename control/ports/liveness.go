@@ -26,12 +26,13 @@ func (ps *Ports) watchPorts(ctx context.Context) {
 		if !loop.Sleep(ctx, livenessInterval) {
 			return
 		}
-		ps.configuration.Do(ps.UpdateLiveness)
+		ps.configuration.Do(ps.updateLiveness)
 	}
 }
 
-// UpdateLiveness implements pipeline.Ports.
-func (ps *Ports) UpdateLiveness(tx *change.Tx) {
+// updateLiveness makes the commit make a new view and call LivenessChanged, if the liveness of ports has
+// changed and a group or a bundle action watches ports, or if a remote is lost or returns (PortInfo.Lost).
+func (ps *Ports) updateLiveness(tx *change.Tx) {
 	if ps.followLiveness() {
 		ps.look(tx)
 		ps.pipeline.LivenessChanged(tx)

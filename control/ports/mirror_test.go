@@ -10,7 +10,7 @@ import (
 // A mirror finds its ports by name, whatever their order. It has no number in flows.
 func TestMirrorPorts(t *testing.T) {
 	ports, _ := newTestPorts(t)
-	ports.bridges = twoBridges{}
+	ports.addBridges("br1", "br2")
 	add := func(words string) {
 		t.Helper()
 		name, options, _ := strings.Cut(words, " ")

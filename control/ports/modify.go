@@ -184,7 +184,7 @@ func (ps *Ports) replacePort(tx *change.Tx, p, next *switchPort) error {
 	if !p.isTunnel() {
 		next.problem.Store(p.problem.Load())
 	}
-	next.info.Down = p.info.Down // until UpdateLiveness looks again
+	next.info.Down = p.info.Down // until updateLiveness looks again
 	if next.info.BFD {
 		next.info.Lost = stillRemotes(p.info.Lost, next.info.Remotes)
 	}

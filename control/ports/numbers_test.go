@@ -35,19 +35,11 @@ func TestNumbersStayWithNames(t *testing.T) {
 	}
 }
 
-// twoBridges resolves br1 and br2.
-type twoBridges struct{}
-
-func (twoBridges) BridgeNumber(name string) (uint8, bool) {
-	n, ok := map[string]uint8{"br0": 0, "br1": 1, "br2": 2}[name]
-	return n, ok
-}
-
 // The ports of each bridge count from 1 in its flows, and have different numbers in the
 // data path.
 func TestNumbersOfBridges(t *testing.T) {
 	ports, _ := newTestPorts(t)
-	ports.bridges = twoBridges{}
+	ports.addBridges("br1", "br2")
 	add := func(name string, words ...string) (inFlows, number uint32) {
 		t.Helper()
 		p, err := ports.Add(name, append([]string{"type=patch", "peer=other"}, words...))
@@ -134,7 +126,7 @@ func TestNumbersOfBridges(t *testing.T) {
 // A port that an earlier version has saved keeps its number in flows.
 func TestNumbersOfEarlierVersions(t *testing.T) {
 	ports, configuration := newTestPorts(t)
-	ports.bridges = twoBridges{}
+	ports.addBridges("br1", "br2")
 	saved := []store.Port{{Number: 7, Name: "old", Options: []string{"type=patch", "peer=other", "bridge=br1"}},
 		{Number: 1000, Name: "saved", InFlows: 1, Options: []string{"type=patch", "peer=other", "bridge=br1"}}}
 	configuration.Do(func(tx *change.Tx) { ports.Load(tx, saved, map[uint32]string{}, nil) })

@@ -17,6 +17,7 @@ import (
 	"weft/control/store"
 	"weft/control/usererr"
 	"weft/openflow"
+	"weft/openflow/fdb"
 	"weft/openflow/xlate"
 )
 
@@ -201,8 +202,10 @@ func (ps *Ports) updateView(tx *change.Tx) {
 	slices.SortFunc(infos, func(a, b xlate.PortInfo) int {
 		return cmp.Or(cmp.Compare(a.Bridge, b.Bridge), cmp.Compare(a.No, b.No))
 	})
-	if ps.Renumbered != nil {
-		ps.Renumbered()
+	if ps.declared != nil {
+		if moved := ps.declared.Renumber(tx, ps.Numbers(tx)); len(moved) > 0 {
+			ps.pipeline.Addresses().Change(&fdb.Change{Addresses: moved})
+		}
 	}
 	ps.pipeline.SetView(tx, pipeline.NewView(infos, udpPort))
 }
@@ -314,8 +317,8 @@ func (ps *Ports) describe(p *switchPort, guests []guestMTU) api.Port {
 	return a
 }
 
-// Fault implements the pipeline's interface Ports: it reports the fault to the port's
-// driver.
+// Fault reports to the port's driver that the workers have stopped using the port, and the reason. It
+// takes the configuration lock.
 func (ps *Ports) Fault(number uint32, reason string) {
 	ps.configuration.Do(func(tx *change.Tx) {
 		if p := ps.byNumber[number]; p != nil {

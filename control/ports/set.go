@@ -51,6 +51,7 @@ import (
 	"weft/control/watchdog"
 	"weft/control/workers"
 	"weft/engine"
+	"weft/openflow/fdb"
 	"weft/port"
 	"weft/tunnel"
 	"weft/vhost"
@@ -86,7 +87,7 @@ type Setup struct {
 	Statistics    *statistics.Statistics // of Pipeline
 	Templates     *underlay.Templates
 	Kernel        *underlay.Kernel
-	Bridges       Bridges // nil: only the first bridge
+	Declared      Declared // nil: no ports are declared
 	// GuestMemoryGiB limits the memory in GiB that one guest may map; 0: the default.
 	GuestMemoryGiB int
 	Log            *slog.Logger
@@ -105,7 +106,7 @@ type Ports struct {
 	guests        *vhost.MemoryPool
 	sessions      *sessions
 	suspects      *watchdog.Suspects
-	bridges       Bridges
+	declared      Declared
 
 	byNumber  map[uint32]*switchPort // ports by number; guarded by the configuration lock
 	additions uint64                 // number of ports added so far; guarded by the configuration lock
@@ -116,22 +117,28 @@ type Ports struct {
 	central    central
 	bonds      map[string]*bond.Bond // by name of the port; guarded by the configuration lock
 	buckets    map[bucketKey]uint32  // slot of each token bucket; guarded by the configuration lock
-	// Renumbered, if not nil, is called before each new view of the ports, under the
-	// configuration lock.
-	Renumbered func()
-	watched    chan struct{} // wakes up watchPorts
-	ended      chan struct{} // closed when Run ends
+	watched    chan struct{}         // wakes up watchPorts
+	ended      chan struct{}         // closed when Run ends
+}
+
+// Declared has the addresses behind this switch's ports that weft-central has declared.
+type Declared interface {
+	// Renumber gives the addresses the numbers of their ports, by name, before each new view of the
+	// ports. It returns the addresses whose port has another number.
+	Renumber(tx *change.Tx, numbers map[string]uint32) []fdb.NetAddress
 }
 
 // New returns a set without ports. Run starts its goroutines.
 func New(s Setup) *Ports {
-	return &Ports{
+	ps := &Ports{
 		configuration: s.Configuration, log: s.Log, store: s.Store, engine: s.Engine, pipeline: s.Pipeline, statistics: s.Statistics,
 		templates: s.Templates, kernel: s.Kernel, guests: vhost.NewMemoryPool(guestMemoryLimits(s.GuestMemoryGiB)), suspects: watchdog.NewSuspects(),
-		sessions: newSessions(), bridges: s.Bridges,
+		sessions: newSessions(), declared: s.Declared,
 		byNumber: map[uint32]*switchPort{}, terminated: map[uint32]tunnel.Termination{},
 		watched: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
+	ps.pipeline.OnWatches(ps.updateLiveness)
+	return ps
 }
 
 // Run follows devices, retries failed ports and updates liveness until ctx ends.

@@ -13,9 +13,9 @@ import (
 // A change of ports makes one view, because each view costs a look at every port.
 func TestChangeOfPortsMakesOneView(t *testing.T) {
 	ports, configuration := newTestPorts(t)
-	ports.bridges = twoBridges{}
-	views := 0
-	ports.Renumbered = func() { views++ }
+	ports.addBridges("br1", "br2")
+	var views countedViews
+	ports.declared = &views
 	check := func(verb string, err error) {
 		t.Helper()
 		if err != nil {

@@ -18,6 +18,7 @@ var controlMayImport = map[string][]string{
 		"control/access",
 		"control/bridges",
 		"control/patience",
+		"control/ofconn",
 		"control/ofswitch",
 		"control/ovsdb",
 		"control/unixctl",
@@ -42,7 +43,7 @@ var controlMayImport = map[string][]string{
 	},
 	"control/bridges": {
 		"control/change", "control/access", "control/limits", "control/ofconn", "control/ofswitch", "control/pipeline", "control/ports", "control/store", "control/tables", "control/tracking", "control/usererr",
-		"api", "internal/buildinfo", "openflow/ofp", "openflow/ofproto",
+		"api", "internal/buildinfo", "openflow/ofproto",
 	},
 	"control/engines": {
 		"control/change", "control/ports", "control/pipeline", "control/macs", "control/observe", "control/store", "control/counters", "control/underlay", "control/watchdog", "control/workers", "control/loop",
@@ -50,7 +51,7 @@ var controlMayImport = map[string][]string{
 	},
 	"control/ports": {
 		"control/bond", "control/change", "control/pipeline", "control/statistics", "control/store", "control/underlay", "control/watchdog", "control/workers", "control/limits", "control/loop", "control/usererr",
-		"afpacket", "api", "bfd", "datapath", "engine", "offload", "openflow", "openflow/xlate", "port", "tap", "tunnel", "vhost", "xsk", "internal/privilege",
+		"afpacket", "api", "bfd", "datapath", "engine", "offload", "openflow", "openflow/fdb", "openflow/xlate", "port", "tap", "tunnel", "vhost", "xsk", "internal/privilege",
 	},
 	"control/tracking": {"control/change", "control/workers", "control/limits", "control/usererr", "api", "conntrack", "datapath", "internal/clock"},
 	"control/pipeline": {

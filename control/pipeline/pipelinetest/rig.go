@@ -44,6 +44,7 @@ type Rig struct {
 	T             testing.TB
 	dir           string
 	Configuration change.Configuration
+	declared      pipeline.Declared
 	Store         rulebook.Store
 	Disk          *store.Store // of the present control process
 	kernel        *underlay.Kernel
@@ -66,21 +67,19 @@ var Sizes = datapath.Sizes{
 	Held:  256, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: underlay.MaxTemplates,
 }
 
-// NoMonitors and noPorts ignore every call.
+// NoMonitors ignores every call.
 type NoMonitors struct{}
 
 func (NoMonitors) Count() int                                                        { return 0 }
 func (NoMonitors) TellFlow(time.Time, pipeline.Event, *ofproto.Rule, openflow.Names) {}
 
-type noPorts struct{}
-
-func (noPorts) UpdateLiveness(*change.Tx) {}
-func (noPorts) Fault(uint32, string)      {}
-
 // New returns a Rig with a running control process and a running engine.
-func New(t testing.TB) *Rig {
+func New(t testing.TB) *Rig { return NewDeclared(t, nil) }
+
+// NewDeclared is New. declared receives the events of declared ports.
+func NewDeclared(t testing.TB, declared pipeline.Declared) *Rig {
 	t.Helper()
-	f := &Rig{T: t, dir: t.TempDir()}
+	f := &Rig{T: t, dir: t.TempDir(), declared: declared}
 	f.Begin()
 	t.Cleanup(f.End)
 	return f
@@ -102,17 +101,16 @@ func (f *Rig) Begin() {
 	f.Store = f.Disk
 	f.kernel, err = underlay.Open(slog.New(slog.DiscardHandler))
 	check(err)
-	f.P = pipeline.New(pipeline.Setup{Configuration: &f.Configuration, Store: storeOf{f}, Monitors: NoMonitors{}, Sizes: Sizes.Cache,
-		Log: slog.New(slog.DiscardHandler)})
-	f.MACs = macs.New(&f.Configuration, f.P, f.Disk, slog.New(slog.DiscardHandler))
 	f.templates = underlay.NewTemplates(f.kernel, slog.New(slog.DiscardHandler))
-	f.P.Attach(noPorts{}, f.templates)
+	f.P = pipeline.New(pipeline.Setup{Configuration: &f.Configuration, Store: storeOf{f}, Templates: f.templates, Monitors: NoMonitors{},
+		Declared: f.declared, Sizes: Sizes.Cache, Log: slog.New(slog.DiscardHandler)})
+	f.MACs = macs.New(&f.Configuration, f.P, f.Disk, slog.New(slog.DiscardHandler))
 	tx := f.Configuration.Begin()
 	defer tx.Commit()
 	saved, err := f.Disk.Load()
 	check(err)
 	for _, b := range saved.Bridges {
-		f.P.AddBridge(tx, b.Number)
+		f.P.AddBridge(tx, b.Number, b.Name)
 	}
 	if f.memory == nil {
 		f.region, err = counters.New(Sizes.Cache.Megaflows)
@@ -131,7 +129,7 @@ func (f *Rig) Begin() {
 		f.MACs.Load()
 		f.P.Resume()
 	}
-	check(f.P.AnswerUpcalls())
+	check(f.P.AnswerUpcalls(func(uint32, string) {}))
 	ctx, stop := context.WithCancel(context.Background())
 	f.stop = stop
 	f.stopped.Go(func() { f.P.Run(ctx) })
@@ -167,7 +165,7 @@ func (f *Rig) replace() {
 	defer tx.Commit()
 	old, fake := f.memory, f.fake
 	f.startEngine(tx)
-	if err := f.P.AnswerUpcalls(); err != nil {
+	if err := f.P.AnswerUpcalls(func(uint32, string) {}); err != nil {
 		f.T.Error(err)
 	}
 	fake.Wait()

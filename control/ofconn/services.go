@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"sync"
+
+	"weft/openflow/ofp"
+	"weft/openflow/ofproto"
+)
+
+// Services has the connections of each bridge, by the bridge's number. Its zero value is empty.
+type Services struct {
+	mu   sync.RWMutex // no lock is taken under it
+	list map[uint8]*Service
+}
+
+// Put makes s the service of a bridge.
+func (ss *Services) Put(bridge uint8, s *Service) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.list == nil {
+		ss.list = map[uint8]*Service{}
+	}
+	ss.list[bridge] = s
+}
+
+// Remove removes the service of a bridge.
+func (ss *Services) Remove(bridge uint8) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.list, bridge)
+}
+
+// Of returns the service of a bridge, or nil.
+func (ss *Services) Of(bridge uint8) *Service {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	return ss.list[bridge]
+}
+
+// CountMonitors returns the number of flow monitors of all bridges' connections.
+func (ss *Services) CountMonitors() (n int) {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	for _, s := range ss.list {
+		n += s.Count()
+	}
+	return n
+}
+
+// TellFlow reports a change of flow r to the connections of its bridge.
+func (ss *Services) TellFlow(event ofp.FlowEvent, r *ofproto.Rule) {
+	if s := ss.Of(r.Bridge); s != nil && s.Count() > 0 {
+		s.TellFlow(event, r)
+	}
+}

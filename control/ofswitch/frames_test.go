@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofswitch
+
+import (
+	"log/slog"
+	"testing"
+
+	"weft/control/change"
+	"weft/control/observe"
+	"weft/control/ofconn"
+	"weft/control/pipeline"
+	"weft/control/pipeline/pipelinetest"
+)
+
+// presentEngine is an observe.Engine.
+type presentEngine struct{ pipeline *pipeline.Pipeline }
+
+func (e presentEngine) Hold() (observe.Workers, func()) { return e.pipeline.Hold() }
+
+// A bridge gets its frames although a bridge of the same number, which it has replaced in one
+// transaction, is detached later.
+func TestFramesOfReplacedBridge(t *testing.T) {
+	f, log := pipelinetest.New(t), slog.New(slog.DiscardHandler)
+	frames := NewFrames(&f.Configuration, f.P, observe.NewCaptures(presentEngine{f.P}, log), new(ofconn.Services), log)
+	var before, after *pipeline.Bridge
+	f.Configuration.Do(func(tx *change.Tx) { before = f.P.AddBridge(tx, 1, "br1") })
+	frames.Set(before, true, false, false)
+	f.Configuration.Do(func(tx *change.Tx) {
+		f.Disk.DeleteBridge(tx, 1, f.P.RemoveBridge(tx, before))
+		after = f.P.AddBridge(tx, 1, "br2")
+	})
+	frames.Set(after, true, false, false)
+	frames.Set(before, false, false, false) // its connections end
+	frames.Detach(before)
+	if frames.stop == nil {
+		t.Error("the frames of the new bridge have ended")
+	}
+	frames.Detach(after)
+	if frames.stop != nil {
+		t.Error("the frames of no bridge are captured")
+	}
+}
