@@ -107,7 +107,7 @@ func (m *machine) run(args ...string) string {
 	out, err := m.try(args...)
 	if err != nil {
 		log, _ := m.try("journalctl", "--no-pager", "-n", "30", "-u", "weftd")
-		m.t.Fatalf("%v: %v\n%s\n%s", args, err, out, log)
+		m.t.Fatalf("%s\n%v: %v\n%s", log, args, err, out)
 	}
 	return out
 }
