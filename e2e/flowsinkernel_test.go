@@ -48,12 +48,15 @@ func TestFlowsInTheKernel(t *testing.T) {
 	u.counted(d)
 
 	d.Weft("add-flow", "priority=45000,udp,tp_dst=7777,actions=mod_dl_src:02:00:00:00:00:99,dec_ttl,output:p1")
-	u.routed = true
+	u.arrives = bytes.Clone(u.header)
+	copy(u.arrives[6:12], []byte{2, 0, 0, 0, 0, 0x99})
+	u.arrives[22]--
+	setHeaderChecksum(u.arrives)
 	u.enterKernel(d)
 	u.exchange(100)
 	d.KillEngine()
 	u.exchange(100)
-	u.routed = false
+	u.arrives = nil
 
 	d.Weft("add-flow", "priority=50000,udp,tp_dst=7777,actions=drop")
 	u.send()
@@ -71,14 +74,50 @@ func TestFlowsInTheKernel(t *testing.T) {
 	}
 }
 
-// datagrams sends numbered UDP datagrams from one host to another.
+// The kernel changes VLAN tags and hop limits of known flows, and forwards other EtherTypes.
+func TestTagsInTheKernel(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	h, a, b := l.Host("h"), l.Host("a"), l.Host("b")
+	l.Wire(h, "p0", a, "eth0", guestMTU)
+	l.Wire(h, "p1", b, "eth0", guestMTU)
+	d := h.Weftd("--name", "sw0")
+	d.Weft("add-port", "p0", "type=device", "offload=on")
+	d.Weft("add-port", "p1", "type=device", "offload=on")
+
+	addresses := []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1}
+	udp6 := func(hops byte, tag ...byte) []byte {
+		f := append(append(bytes.Clone(addresses), tag...), 0x86, 0xdd, 0x60, 0, 0, 0, 0, 26, 17, hops)
+		f = append(append(f, net.ParseIP("fd00::1")...), net.ParseIP("fd00::2")...)
+		return append(f, 0x30, 0x39, 0x1e, 0x61, 0, 26, 0, 1)
+	}
+	other := append(append(bytes.Clone(addresses), 0x88, 0xb5), "a protocol"...)
+	const setTag = "dl_vlan=5,actions=dec_ttl,mod_vlan_vid:6,output:p1"
+	for _, c := range []struct {
+		flow            string
+		header, arrives []byte
+	}{
+		{setTag, udp6(64, 0x81, 0, 0x40, 5), udp6(63, 0x81, 0, 0x40, 6)},
+		{setTag, udp6(64, 0x88, 0xa8, 0, 5), udp6(63, 0x88, 0xa8, 0, 6)},
+		{"dl_vlan=7,actions=strip_vlan,output:p1", udp6(64, 0x81, 0, 0x40, 7), udp6(64)},
+		{"udp6,vlan_tci=0,actions=push_vlan:0x8100,set_field:4104->vlan_vid,output:p1", udp6(64), udp6(64, 0x81, 0, 0, 8)},
+		{"dl_type=0x88b5,actions=output:p1", other, other},
+	} {
+		d.Weft("del-flows") // and the megaflow of the last one
+		d.Weft("add-flow", c.flow)
+		u := datagrams{t: t, from: a.Raw("eth0"), to: b.Raw("eth0"), header: c.header, arrives: c.arrives}
+		u.enterKernel(d)
+		u.exchange(20)
+	}
+}
+
+// datagrams sends numbered frames, mostly UDP datagrams, from one host to another.
 type datagrams struct {
 	t        *testing.T
 	from, to *lab.Raw
 	header   []byte
 	sent     uint32
-	// routed means that the switch sets the source to 02:00:00:00:00:99 and decrements the TTL.
-	routed bool
+	arrives  []byte // header on arrival; nil: as sent
 }
 
 // enterKernel sends datagrams until their flow runs in the kernel.
@@ -122,13 +161,10 @@ func setHeaderChecksum(f []byte) {
 
 // arrived returns the headers that a datagram has on arrival.
 func (u *datagrams) arrived() []byte {
-	f := bytes.Clone(u.header)
-	if u.routed {
-		copy(f[6:12], []byte{2, 0, 0, 0, 0, 0x99})
-		f[22]--
-		setHeaderChecksum(f)
+	if u.arrives != nil {
+		return u.arrives
 	}
-	return f
+	return u.header
 }
 
 func (u *datagrams) send() {
@@ -141,10 +177,12 @@ func (u *datagrams) send() {
 
 // number returns the number of a datagram, or 0 for any other frame.
 func (u *datagrams) number(frame []byte) uint32 {
-	if len(frame) < 60 || !bytes.Equal(frame[34:42], u.header[34:42]) {
+	header := u.arrived()
+	n := len(header)
+	if len(frame) < n+18 || !bytes.Equal(frame[n-8:n], header[n-8:]) {
 		return 0
 	}
-	return binary.BigEndian.Uint32(frame[42:])
+	return binary.BigEndian.Uint32(frame[n:])
 }
 
 // exchange sends n datagrams. Each must arrive once, in order.

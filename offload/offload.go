@@ -2,14 +2,16 @@
 
 // Package offload runs known flows between network devices in the kernel. A port of a device
 // (type=device) with offload=on has a Table: its megaflows to another device, in maps of two BPF
-// programs. Their actions may set Ethernet addresses and decrement the TTL before the output (Plan).
+// programs. Their actions may set Ethernet addresses, decrement the TTL and change the VLAN tag before
+// the output (Plan).
 //
 // So exactly one of kernel and worker forwards a frame, whatever control changes meanwhile: only
 // the filter reads the flows.
 //
-// The filter knows untagged TCP and UDP over IPv4 without options, fragments or padding. All
-// other frames go to the worker, as do frames that exceed the output's MTU. The programs are the
-// same for all flows.
+// The filter knows frames with at most one VLAN tag: TCP, UDP and ICMP over IP without options,
+// extension headers or fragments, and EtherTypes without further fields of a key. All other frames,
+// such as ARP and neighbour discovery, go to the worker, as do frames that exceed the output's MTU.
+// The programs are the same for all flows.
 //
 // The worker of the port takes the counts (Counts) and adds them to its own, so that all
 // statistics and timeouts have them. Control owns a Table; the engine owns Counts.
@@ -32,7 +34,7 @@ import (
 
 const (
 	// Version changes with the maps and the programs. A Table of another version is not taken over.
-	Version = 2
+	Version = 3
 	// MaxMasks is the largest number of different masks of a port's flows in the kernel. The
 	// filter tries each of them. Flows with further masks stay with the worker.
 	MaxMasks = 8
@@ -43,10 +45,10 @@ const (
 
 // keyWords is the number of words of a flowtable.Key that the filter compares. The first one,
 // WPort, only marks a mask in use, because a Table has the flows of one port.
-const keyWords = flowtable.WIPv6Src
+const keyWords = flowtable.WTunID
 
 // The build fails if the words of the filter do not come first in a Key.
-var _ = [1]struct{}{}[keyWords-6]
+var _ = [1]struct{}{}[keyWords-10]
 
 // key is a masked key with the number of its mask.
 type key [keyWords + 1]uint64
@@ -72,8 +74,11 @@ const (
 	verdictRewrite = 8
 	verdictDst     = verdictRewrite + 4
 	verdictSrc     = verdictDst + 6
-	verdictBytes   = verdictRewrite + rewriteBytes
-	rewriteBytes   = 16
+	verdictTPID    = verdictSrc + 6 // in network byte order
+	verdictTCI     = verdictTPID + 2
+	verdictLen     = verdictRewrite + rewriteBytes // length in bytes without padding and tag
+	verdictBytes   = verdictLen + 4
+	rewriteBytes   = 20
 )
 
 // row has the counts of a slot. The ingress program adds, Counts takes.
@@ -233,6 +238,9 @@ func (t *Table) Install(slot uint32, k, mask *flowtable.Key, r Rewrite, o Output
 		if word != 0 {
 			return false
 		}
+	}
+	if !r.suits(k, mask) {
+		return false
 	}
 	if _, has := t.flowKeys[slot]; has {
 		return true

@@ -3,13 +3,21 @@
 package offload
 
 import (
+	"slices"
+
 	"github.com/cilium/ebpf/asm"
+
+	"weft/flowtable"
+	"weft/packet"
 )
 
 // Offsets of fields in the context of a program (include/uapi/linux/bpf.h, struct __sk_buff).
 const (
 	skbLen         = 0
+	skbProtocol    = 16
 	skbVLANPresent = 20
+	skbVLANTCI     = 24
+	skbVLANProto   = 28
 	skbGSOSize     = 176
 )
 
@@ -20,31 +28,40 @@ const (
 	tcxDrop   = 2       // ingress program (include/uapi/linux/bpf.h, enum tcx_action_base)
 )
 
-// The filter's stack, as offsets from the frame pointer. The frame's first plainLen bytes
-// stand such that the words of the IP header are aligned.
+// The filter's stack, as offsets from the frame pointer. The frame's first bytes stand such that
+// the words of the IP header are aligned.
 const (
-	plainLen = 54 // Ethernet, IPv4 without options, TCP without options
-	atFrame  = -62
-	atSrc    = atFrame + 6
-	atIP     = atFrame + 14
-	atL4     = atIP + 20
-	atKey    = atFrame - 2 - 8*keyWords
-	atMasked = atKey - 8*(keyWords+1)
-	atIndex  = atMasked - 8
-	toWorker = "worker"
+	headersLen = 74 // Ethernet, IPv6, TCP without options
+	atIndex    = -4
+	atFrame    = -86
+	atSrc      = atFrame + 6
+	atIP       = atFrame + ethernetLen
+	atIPv4L4   = atIP + packet.IPv4Len
+	atIPv6L4   = atIP + packet.IPv6Len
+	atKey      = atFrame - 2 - 8*keyWords
+	atMasked   = atKey - 8*(keyWords+1)
+	toWorker   = "worker"
 )
 
 // filterProgram is the socket filter of a device port. It runs for each frame before the
 // ingress program, on the same processor and without a pause in between. It looks the frame up
 // and leaves the verdict for the ingress program. A frame without a verdict goes to the socket.
 //
-// It extracts the same words as flowtable.extractPlain, and leaves any other frame to the
-// worker.
+// It extracts the same words as flowtable.Extract, and leaves any frame to the worker whose words it
+// does not know.
 func filterProgram(m *maps) asm.Instructions {
-	p := asm.Instructions{
-		asm.Mov.Reg(asm.R6, asm.R1),
-		// R8: the verdict of this processor, empty until the end
-		asm.StoreImm(asm.RFP, atIndex, 0, asm.Word),
+	return slices.Concat(startFilter(m), readEthernet(), readIPv4(), readIPv6(), readTransport(), search(m), decide())
+}
+
+// startFilter makes R6 the context, R8 the verdict of this processor, which stays empty until the
+// end, and R7 the length of the frame. It copies the headers to the stack. What the frame does not
+// have is 0, as is the key.
+func startFilter(m *maps) asm.Instructions {
+	p := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Imm(asm.R2, 0)}
+	for at := atKey; at < 0; at += 8 {
+		p = append(p, asm.StoreMem(asm.RFP, int16(at), asm.R2, asm.DWord))
+	}
+	return append(p,
 		asm.LoadMapPtr(asm.R1, m.verdicts.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atIndex),
 		asm.FnMapLookupElem.Call(),
@@ -52,111 +69,224 @@ func filterProgram(m *maps) asm.Instructions {
 		asm.Mov.Reg(asm.R8, asm.R0),
 		asm.StoreImm(asm.R8, verdictOut, 0, asm.Word),
 
-		asm.LoadMem(asm.R1, asm.R6, skbVLANPresent, asm.Word), asm.JNE.Imm(asm.R1, 0, toWorker),
-		asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, 0),
-		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, atFrame), asm.Mov.Imm(asm.R4, plainLen),
+		asm.LoadMem(asm.R7, asm.R6, skbLen, asm.Word), asm.JLT.Imm(asm.R7, ethernetLen, toWorker),
+		asm.Mov.Reg(asm.R4, asm.R7), asm.JLE.Imm(asm.R4, headersLen, "short"), asm.Mov.Imm(asm.R4, headersLen),
+		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("short"), asm.Mov.Imm(asm.R2, 0),
+		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, atFrame),
 		asm.FnSkbLoadBytes.Call(),
 		asm.JNE.Imm(asm.R0, 0, toWorker),
+	)
+}
 
-		// word 2: source
-		asm.LoadMem(asm.R1, asm.RFP, atSrc, asm.DWord), asm.HostTo(asm.BE, asm.R1, asm.DWord),
-		asm.Mov.Reg(asm.R2, asm.R1), asm.And.Imm(asm.R2, 0xffff), asm.JNE.Imm(asm.R2, 0x0800, toWorker),
+// load loads bytes at an offset of the stack into a register, in host byte order.
+func load(r asm.Register, offset int16, size asm.Size) asm.Instructions {
+	return asm.Instructions{asm.LoadMem(r, asm.RFP, offset, size), asm.HostTo(asm.BE, r, size)}
+}
+
+// storeKey stores a register as a word of the key.
+func storeKey(word int16, r asm.Register) asm.Instruction {
+	return asm.StoreMem(asm.RFP, atKey+8*word, r, asm.DWord)
+}
+
+// readEthernet writes the words of the Ethernet header and the tag that the kernel has taken off the
+// frame. R5 has the EtherType.
+func readEthernet() asm.Instructions {
+	p := append(load(asm.R1, atSrc, asm.DWord),
+		asm.Mov.Reg(asm.R5, asm.R1), asm.And.Imm(asm.R5, 0xffff),
 		asm.RSh.Imm(asm.R1, 16), asm.LSh.Imm(asm.R1, 16),
-		asm.StoreMem(asm.RFP, atKey+16, asm.R1, asm.DWord),
-		// word 1: destination
-		asm.LoadMem(asm.R1, asm.RFP, atFrame, asm.Half), asm.HostTo(asm.BE, asm.R1, asm.Half), asm.LSh.Imm(asm.R1, 48),
-		asm.LoadMem(asm.R2, asm.RFP, atFrame+2, asm.Word), asm.HostTo(asm.BE, asm.R2, asm.Word), asm.LSh.Imm(asm.R2, 16),
-		asm.Or.Reg(asm.R1, asm.R2), asm.Or.Imm(asm.R1, 0x0800),
-		asm.StoreMem(asm.RFP, atKey+8, asm.R1, asm.DWord),
-		// word 0: the mark of masks in use
-		asm.Mov.Imm(asm.R1, 1),
-		asm.StoreMem(asm.RFP, atKey, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R6, skbVLANPresent, asm.Word), asm.JEq.Imm(asm.R2, 0, "untagged"),
+		asm.LoadMem(asm.R2, asm.R6, skbVLANTCI, asm.Word), asm.And.Imm(asm.R2, 0xffff), asm.Or.Imm(asm.R2, flowtable.VLANPresent), asm.Or.Reg(asm.R1, asm.R2),
+		storeKey(flowtable.WEthSrc, asm.R1).WithSymbol("untagged"))
+	p = append(p, load(asm.R1, atFrame, asm.Half)...)
+	p = append(p, load(asm.R2, atFrame+2, asm.Word)...)
+	p = append(p,
+		asm.LSh.Imm(asm.R1, 48), asm.LSh.Imm(asm.R2, 16), asm.Or.Reg(asm.R1, asm.R2), asm.Or.Reg(asm.R1, asm.R5),
+		storeKey(flowtable.WEthDst, asm.R1),
+		asm.Mov.Imm(asm.R1, 1), storeKey(flowtable.WPort, asm.R1), // the mark of masks in use
+		asm.Mov.Imm(asm.R9, 0), // length of the headers of a large frame
+		asm.JEq.Imm(asm.R5, packet.EtherTypeIPv4, "ipv4"),
+		asm.JEq.Imm(asm.R5, packet.EtherTypeIPv6, "ipv6"),
+		asm.JLT.Imm(asm.R5, 0x600, toWorker))
+	for _, etherType := range workerTypes {
+		p = append(p, asm.JEq.Imm(asm.R5, etherType, toWorker))
+	}
+	return append(p, asm.Ja.Label("whole"))
+}
 
-		// R1: first 8 bytes of IPv4. R7: end of the datagram in the frame, which has no padding.
-		asm.LoadMem(asm.R1, asm.RFP, atIP, asm.DWord), asm.HostTo(asm.BE, asm.R1, asm.DWord),
+// workerTypes are the EtherTypes besides IP whose frames have more words of the key.
+var workerTypes = []int32{packet.EtherTypeVLAN, packet.EtherTypeSVLAN, packet.EtherTypeARP, packet.EtherTypeRARP,
+	packet.EtherTypeMPLS, packet.EtherTypeMPLSMulticast, packet.EtherTypePBB}
+
+// readIPv4 and readIPv6 leave in R7 the end of the datagram in the frame, in R3 word WIP without TCP
+// flags, in R5 the protocol, in R9 the offset of the transport header, in R2 its first 4 bytes, in R1
+// the 2 bytes at offset 4 (UDP's length), and in R4 the 2 bytes at offset 12 (TCP's flags).
+func readIPv4() asm.Instructions {
+	p := load(asm.R1, atIP, asm.DWord) // version, IHL, TOS, length, ID, fragment
+	p[0] = p[0].WithSymbol("ipv4")
+	p = append(p,
 		asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 56), asm.JNE.Imm(asm.R2, 0x45, toWorker),
 		asm.Mov.Reg(asm.R2, asm.R1), asm.And.Imm(asm.R2, 0x3fff), asm.JNE.Imm(asm.R2, 0, toWorker),
-		asm.Mov.Reg(asm.R7, asm.R1), asm.RSh.Imm(asm.R7, 32), asm.And.Imm(asm.R7, 0xffff), asm.Add.Imm(asm.R7, 14),
-		asm.LoadMem(asm.R2, asm.R6, skbLen, asm.Word), asm.JNE.Reg(asm.R7, asm.R2, toWorker),
-		// R3: word 3. R9: length of the headers of a TCP frame
-		asm.RSh.Imm(asm.R1, 48), asm.And.Imm(asm.R1, 0xff), asm.LSh.Imm(asm.R1, 48), // TOS
-		asm.LoadMem(asm.R3, asm.RFP, atIP+8, asm.Byte), asm.LSh.Imm(asm.R3, 40), asm.Or.Reg(asm.R3, asm.R1), // TTL
-		asm.LoadMem(asm.R2, asm.RFP, atIP+9, asm.Byte), asm.Mov.Reg(asm.R1, asm.R2), asm.LSh.Imm(asm.R1, 56), asm.Or.Reg(asm.R3, asm.R1),
-		asm.JEq.Imm(asm.R2, 6, "tcp"),
-		asm.JNE.Imm(asm.R2, 17, toWorker),
-		asm.LoadMem(asm.R1, asm.R6, skbGSOSize, asm.Word), asm.JNE.Imm(asm.R1, 0, toWorker),
-		asm.LoadMem(asm.R1, asm.RFP, atL4+4, asm.Half), asm.HostTo(asm.BE, asm.R1, asm.Half), asm.JLT.Imm(asm.R1, 8, toWorker),
-		asm.Add.Imm(asm.R1, 34), asm.JGT.Reg(asm.R1, asm.R7, toWorker),
-		asm.Mov.Imm(asm.R9, 0), asm.Ja.Label("found"),
+		asm.Mov.Reg(asm.R4, asm.R1), asm.RSh.Imm(asm.R4, 32), asm.And.Imm(asm.R4, 0xffff), asm.Add.Imm(asm.R4, ethernetLen),
+		asm.JGT.Reg(asm.R4, asm.R7, toWorker),
+		asm.Mov.Reg(asm.R7, asm.R4),
+		asm.RSh.Imm(asm.R1, 48), asm.And.Imm(asm.R1, 0xff), asm.LSh.Imm(asm.R1, flowtable.TOSShift), asm.Mov.Reg(asm.R3, asm.R1),
+		asm.LoadMem(asm.R1, asm.RFP, atIP+8, asm.Byte), asm.LSh.Imm(asm.R1, flowtable.TTLShift), asm.Or.Reg(asm.R3, asm.R1),
+		asm.LoadMem(asm.R5, asm.RFP, atIP+9, asm.Byte))
+	p = append(p, load(asm.R1, atIP+12, asm.Word)...)
+	p = append(p, load(asm.R2, atIP+16, asm.Word)...)
+	p = append(p, asm.LSh.Imm(asm.R1, 32), asm.Or.Reg(asm.R1, asm.R2), storeKey(flowtable.WIPv4, asm.R1))
+	p = append(p, load(asm.R2, atIPv4L4, asm.Word)...)
+	p = append(p, load(asm.R1, atIPv4L4+4, asm.Half)...)
+	p = append(p, load(asm.R4, atIPv4L4+12, asm.Half)...)
+	return append(p,
+		asm.Mov.Imm(asm.R9, ethernetLen+packet.IPv4Len),
+		asm.JNE.Imm(asm.R5, packet.ProtoICMP, "transport"), asm.Ja.Label("icmp"))
+}
 
-		asm.LoadMem(asm.R1, asm.RFP, atL4+12, asm.Half).WithSymbol("tcp"), asm.HostTo(asm.BE, asm.R1, asm.Half),
-		asm.Mov.Reg(asm.R9, asm.R1), asm.RSh.Imm(asm.R9, 12), asm.LSh.Imm(asm.R9, 2), asm.JLT.Imm(asm.R9, 20, toWorker),
-		asm.Add.Imm(asm.R9, 34), asm.JGT.Reg(asm.R9, asm.R7, toWorker),
-		asm.And.Imm(asm.R1, 0xfff), asm.Or.Reg(asm.R3, asm.R1),
-
-		asm.StoreMem(asm.RFP, atKey+24, asm.R3, asm.DWord).WithSymbol("found"),
-		asm.LoadMem(asm.R1, asm.RFP, atL4, asm.Word), asm.HostTo(asm.BE, asm.R1, asm.Word), asm.LSh.Imm(asm.R1, 32),
-		asm.StoreMem(asm.RFP, atKey+32, asm.R1, asm.DWord),
-		asm.LoadMem(asm.R1, asm.RFP, atIP+12, asm.Word), asm.HostTo(asm.BE, asm.R1, asm.Word), asm.LSh.Imm(asm.R1, 32),
-		asm.LoadMem(asm.R2, asm.RFP, atIP+16, asm.Word), asm.HostTo(asm.BE, asm.R2, asm.Word), asm.Or.Reg(asm.R1, asm.R2),
-		asm.StoreMem(asm.RFP, atKey+40, asm.R1, asm.DWord),
+func readIPv6() asm.Instructions {
+	p := load(asm.R1, atIP, asm.DWord) // version, traffic class, label, payload length, next header, hop limit
+	p[0] = p[0].WithSymbol("ipv6")
+	p = append(p,
+		asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 60), asm.JNE.Imm(asm.R2, 6, toWorker),
+		asm.Mov.Reg(asm.R4, asm.R1), asm.RSh.Imm(asm.R4, 16), asm.And.Imm(asm.R4, 0xffff), asm.Add.Imm(asm.R4, ethernetLen+packet.IPv6Len),
+		asm.JGT.Reg(asm.R4, asm.R7, toWorker),
+		asm.Mov.Reg(asm.R7, asm.R4),
+		asm.Mov.Reg(asm.R3, asm.R1), asm.RSh.Imm(asm.R3, 52), asm.And.Imm(asm.R3, 0xff), asm.LSh.Imm(asm.R3, flowtable.TOSShift),
+		asm.Mov.Reg(asm.R2, asm.R1), asm.And.Imm(asm.R2, 0xff), asm.LSh.Imm(asm.R2, flowtable.TTLShift), asm.Or.Reg(asm.R3, asm.R2),
+		asm.Mov.Reg(asm.R5, asm.R1), asm.RSh.Imm(asm.R5, 8), asm.And.Imm(asm.R5, 0xff),
+		asm.RSh.Imm(asm.R1, 32), asm.And.Imm(asm.R1, 0xfffff), storeKey(flowtable.WL4, asm.R1))
+	for i := range int16(4) {
+		p = append(p, load(asm.R1, atIP+8+8*i, asm.DWord)...)
+		p = append(p, storeKey(flowtable.WIPv6Src+i, asm.R1))
 	}
+	p = append(p, load(asm.R2, atIPv6L4, asm.Word)...)
+	p = append(p, load(asm.R1, atIPv6L4+4, asm.Half)...)
+	p = append(p, load(asm.R4, atIPv6L4+12, asm.Half)...)
+	return append(p,
+		asm.Mov.Imm(asm.R9, ethernetLen+packet.IPv6Len),
+		asm.JNE.Imm(asm.R5, packet.ProtoICMPv6, "transport"),
+		asm.Mov.Reg(asm.R1, asm.R2), asm.RSh.Imm(asm.R1, 24), // neighbour discovery has more words
+		asm.JEq.Imm(asm.R1, packet.NDSolicitation, toWorker), asm.JEq.Imm(asm.R1, packet.NDAdvertisement, toWorker),
+		asm.Ja.Label("icmp"))
+}
+
+// readTransport writes the words of protocol and ports. It leaves in R9 the length of the headers of a
+// TCP frame. Only TCP frames may be large.
+func readTransport() asm.Instructions {
+	return asm.Instructions{
+		asm.JEq.Imm(asm.R5, packet.ProtoTCP, "tcp").WithSymbol("transport"),
+		asm.JNE.Imm(asm.R5, packet.ProtoUDP, toWorker),
+		asm.JLT.Imm(asm.R1, packet.UDPLen, toWorker),
+		asm.Add.Reg(asm.R9, asm.R1), asm.JGT.Reg(asm.R9, asm.R7, toWorker),
+		asm.Ja.Label("ports"),
+
+		asm.Add.Imm(asm.R9, packet.ICMPLen).WithSymbol("icmp"), asm.JGT.Reg(asm.R9, asm.R7, toWorker),
+		asm.Mov.Reg(asm.R1, asm.R2), asm.RSh.Imm(asm.R1, 24), asm.LSh.Imm(asm.R1, 16), // type
+		asm.RSh.Imm(asm.R2, 16), asm.And.Imm(asm.R2, 0xff), asm.Or.Reg(asm.R2, asm.R1), // code
+
+		asm.LoadMem(asm.R1, asm.R6, skbGSOSize, asm.Word).WithSymbol("ports"), asm.JNE.Imm(asm.R1, 0, toWorker),
+		asm.Ja.Label("found"),
+
+		asm.Mov.Reg(asm.R1, asm.R4).WithSymbol("tcp"), asm.RSh.Imm(asm.R1, 12), asm.LSh.Imm(asm.R1, 2), asm.JLT.Imm(asm.R1, packet.TCPLen, toWorker),
+		asm.Add.Reg(asm.R9, asm.R1), asm.JGT.Reg(asm.R9, asm.R7, toWorker),
+		asm.And.Imm(asm.R4, 0xfff), asm.Or.Reg(asm.R3, asm.R4),
+
+		asm.LSh.Imm(asm.R5, flowtable.ProtoShift).WithSymbol("found"), asm.Or.Reg(asm.R3, asm.R5), storeKey(flowtable.WIP, asm.R3),
+		asm.LSh.Imm(asm.R2, 32), asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WL4, asm.DWord), asm.Or.Reg(asm.R2, asm.R1),
+		storeKey(flowtable.WL4, asm.R2),
+		asm.Ja.Label("search"),
+
+		asm.LoadMem(asm.R1, asm.R6, skbGSOSize, asm.Word).WithSymbol("whole"), asm.JNE.Imm(asm.R1, 0, toWorker),
+	}
+}
+
+// search looks the key up under each mask. R0 is the action of the flow. Without a flow, the frame
+// goes to the worker.
+func search(m *maps) (p asm.Instructions) {
 	for i := range MaxMasks {
-		step := asm.Instructions{
-			asm.StoreImm(asm.RFP, atIndex, int64(i), asm.Word),
+		first := asm.StoreImm(asm.RFP, atIndex, int64(i), asm.Word)
+		if i == 0 {
+			first = first.WithSymbol("search")
+		}
+		p = append(p, first,
 			asm.LoadMapPtr(asm.R1, m.masks.FD()),
 			asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atIndex),
 			asm.FnMapLookupElem.Call(),
 			asm.JEq.Imm(asm.R0, 0, toWorker),
-			asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), asm.JEq.Imm(asm.R1, 0, toWorker), // the first mask that is not in use
-		}
+			asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), asm.JEq.Imm(asm.R1, 0, toWorker)) // the first mask that is not in use
 		for w := range keyWords {
-			step = append(step,
+			p = append(p,
 				asm.LoadMem(asm.R1, asm.R0, int16(8*w), asm.DWord),
 				asm.LoadMem(asm.R2, asm.RFP, int16(atKey+8*w), asm.DWord),
 				asm.And.Reg(asm.R1, asm.R2),
 				asm.StoreMem(asm.RFP, int16(atMasked+8*w), asm.R1, asm.DWord))
 		}
-		step = append(step,
+		p = append(p,
 			asm.Mov.Imm(asm.R1, int32(i)), asm.StoreMem(asm.RFP, atMasked+8*keyWords, asm.R1, asm.DWord),
 			asm.LoadMapPtr(asm.R1, m.flows.FD()),
 			asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atMasked),
 			asm.FnMapLookupElem.Call(),
 			asm.JNE.Imm(asm.R0, 0, "hit"))
-		p = append(p, step...)
 	}
 	return append(p,
 		asm.Mov.Imm(asm.R0, takeWhole).WithSymbol(toWorker),
-		asm.Return(),
+		asm.Return())
+}
 
-		// R7: length of the frame, or of the longest segment of a large frame
-		asm.LoadMem(asm.R1, asm.R6, skbGSOSize, asm.Word).WithSymbol("hit"),
+// decide writes the verdict if the output takes the frame and its TTL does not end. R2 is the length
+// of the frame, or of the longest segment of a large frame.
+func decide() asm.Instructions {
+	p := asm.Instructions{
+		asm.Mov.Reg(asm.R2, asm.R7).WithSymbol("hit"),
+		asm.LoadMem(asm.R1, asm.R6, skbGSOSize, asm.Word),
 		asm.JEq.Imm(asm.R1, 0, "fits"),
-		asm.Mov.Reg(asm.R7, asm.R9), asm.Add.Reg(asm.R7, asm.R1),
+		asm.LoadMem(asm.R2, asm.R6, skbLen, asm.Word), asm.JNE.Reg(asm.R2, asm.R7, toWorker), // large frames have no padding
+		asm.Mov.Reg(asm.R2, asm.R9), asm.Add.Reg(asm.R2, asm.R1),
 		asm.LoadMem(asm.R1, asm.R0, actionLongest, asm.Word).WithSymbol("fits"),
-		asm.JGT.Reg(asm.R7, asm.R1, toWorker),
+		asm.JGT.Reg(asm.R2, asm.R1, toWorker),
 		asm.LoadMem(asm.R1, asm.R0, actionRewrite, asm.Word), asm.StoreMem(asm.R8, verdictRewrite, asm.R1, asm.Word),
 		asm.JEq.Imm(asm.R1, 0, "plain"),
-		asm.And.Imm(asm.R1, rewriteTTL), asm.JEq.Imm(asm.R1, 0, "addresses"),
-		asm.LoadMem(asm.R1, asm.RFP, atIP+8, asm.Byte), asm.JLE.Imm(asm.R1, 1, toWorker),
-		asm.LoadMem(asm.R1, asm.R0, actionRewrite+4, asm.Word).WithSymbol("addresses"), asm.StoreMem(asm.R8, verdictRewrite+4, asm.R1, asm.Word),
-		asm.LoadMem(asm.R1, asm.R0, actionRewrite+8, asm.Word), asm.StoreMem(asm.R8, verdictRewrite+8, asm.R1, asm.Word),
-		asm.LoadMem(asm.R1, asm.R0, actionRewrite+12, asm.Word), asm.StoreMem(asm.R8, verdictRewrite+12, asm.R1, asm.Word),
+		asm.And.Imm(asm.R1, rewriteTTL), asm.JEq.Imm(asm.R1, 0, "live"),
+		asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WIP, asm.DWord), asm.RSh.Imm(asm.R1, flowtable.TTLShift), asm.And.Imm(asm.R1, 0xff),
+		asm.JLE.Imm(asm.R1, 1, toWorker),
+	}
+	for at := int16(4); at < rewriteBytes; at += 4 {
+		first := asm.LoadMem(asm.R1, asm.R0, actionRewrite+at, asm.Word)
+		if at == 4 {
+			first = first.WithSymbol("live")
+		}
+		p = append(p, first, asm.StoreMem(asm.R8, verdictRewrite+at, asm.R1, asm.Word))
+	}
+	return append(p,
 		asm.LoadMem(asm.R1, asm.R0, actionSlot, asm.Word).WithSymbol("plain"), asm.StoreMem(asm.R8, verdictSlot, asm.R1, asm.Word),
+		asm.StoreMem(asm.R8, verdictLen, asm.R7, asm.Word),
 		asm.LoadMem(asm.R1, asm.R0, actionOut, asm.Word), asm.StoreMem(asm.R8, verdictOut, asm.R1, asm.Word),
 		asm.Mov.Imm(asm.R0, takeNone),
 		asm.Return(),
 	)
 }
 
-// ingressProgram executes the verdict that the filter has left: it counts the frame, rewrites it and
-// redirects it. It drops a frame without a verdict, which the socket has, and a frame that the kernel
-// has no memory to rewrite.
+// ingressProgram executes the verdict that the filter has left: it counts the frame, removes its
+// padding, rewrites it and redirects it. It drops a frame without a verdict, which the socket has, and
+// a frame that the kernel has no memory to rewrite.
 func ingressProgram(m *maps) asm.Instructions {
-	const index, ttl = -4, -8
-	p := asm.Instructions{
+	return slices.Concat(countFrame(m), trim(), rewriteAddresses(), decrementTTL(), rewriteTag(), asm.Instructions{
+		asm.Mov.Reg(asm.R1, asm.R7).WithSymbol("send"), asm.Mov.Imm(asm.R2, 0),
+		asm.FnRedirect.Call(),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, tcxDrop).WithSymbol(drop),
+		asm.Return(),
+	})
+}
+
+// drop is the label in the ingress program that drops a frame.
+const drop = "drop"
+
+// countFrame makes R6 the context, R8 the verdict, R7 the output and R9 what to rewrite.
+func countFrame(m *maps) asm.Instructions {
+	const index = -4
+	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
-		asm.LoadMem(asm.R9, asm.R1, skbLen, asm.Word),
 		asm.StoreImm(asm.RFP, index, 0, asm.Word),
 		asm.LoadMapPtr(asm.R1, m.verdicts.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, index),
@@ -171,14 +301,30 @@ func ingressProgram(m *maps) asm.Instructions {
 		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, index),
 		asm.FnMapLookupElem.Call(),
 		asm.JEq.Imm(asm.R0, 0, drop),
-		asm.AddAtomic.Mem(asm.R0, asm.R9, asm.DWord, rowBytes),
+		asm.LoadMem(asm.R1, asm.R8, verdictLen, asm.Word),
+		asm.LoadMem(asm.R2, asm.R6, skbVLANPresent, asm.Word), asm.JEq.Imm(asm.R2, 0, "bytes"), asm.Add.Imm(asm.R1, packet.VLANLen),
+		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, rowBytes).WithSymbol("bytes"),
 		asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, rowPackets),
 		asm.Mov.Reg(asm.R9, asm.R0),
 		asm.FnKtimeGetNs.Call(),
 		asm.StoreMem(asm.R9, rowUsed, asm.R0, asm.DWord),
 		asm.LoadMem(asm.R9, asm.R8, verdictRewrite, asm.Word),
-		asm.JEq.Imm(asm.R9, 0, "send"),
 	}
+}
+
+// trim removes the padding behind the datagram.
+func trim() asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R8, verdictLen, asm.Word), asm.LoadMem(asm.R1, asm.R6, skbLen, asm.Word),
+		asm.JEq.Reg(asm.R1, asm.R2, "trimmed"),
+		asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R3, 0),
+		asm.FnSkbChangeTail.Call(),
+		asm.JNE.Imm(asm.R0, 0, drop),
+		asm.JEq.Imm(asm.R9, 0, "send").WithSymbol("trimmed"),
+	}
+}
+
+func rewriteAddresses() (p asm.Instructions) {
 	for _, a := range []struct {
 		bit, address, offset int32
 		label, next          string
@@ -190,38 +336,65 @@ func ingressProgram(m *maps) asm.Instructions {
 			asm.FnSkbStoreBytes.Call(),
 			asm.JNE.Imm(asm.R0, 0, drop))
 	}
-	return append(p,
-		asm.Mov.Reg(asm.R1, asm.R9).WithSymbol("ttl"), asm.And.Imm(asm.R1, rewriteTTL), asm.JEq.Imm(asm.R1, 0, "send"),
-		asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ipTTL),
-		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, ttl), asm.Mov.Imm(asm.R4, 2),
-		asm.FnSkbLoadBytes.Call(),
-		asm.JNE.Imm(asm.R0, 0, drop),
-		// R3, R4: TTL and protocol as one word of the header, before and after
-		asm.LoadMem(asm.R3, asm.RFP, ttl, asm.Half), asm.HostTo(asm.BE, asm.R3, asm.Half),
-		asm.Mov.Reg(asm.R4, asm.R3), asm.Sub.Imm(asm.R4, 1<<8),
-		asm.HostTo(asm.BE, asm.R3, asm.Half), asm.HostTo(asm.BE, asm.R4, asm.Half),
-		asm.StoreMem(asm.RFP, ttl, asm.R4, asm.Half),
-		asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ipChecksum), asm.Mov.Imm(asm.R5, 2),
-		asm.FnL3CsumReplace.Call(),
-		asm.JNE.Imm(asm.R0, 0, drop),
-		asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ipTTL),
-		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, ttl), asm.Mov.Imm(asm.R4, 1), asm.Mov.Imm(asm.R5, 0),
-		asm.FnSkbStoreBytes.Call(),
-		asm.JNE.Imm(asm.R0, 0, drop),
-
-		asm.Mov.Reg(asm.R1, asm.R7).WithSymbol("send"), asm.Mov.Imm(asm.R2, 0),
-		asm.FnRedirect.Call(),
-		asm.Return(),
-		asm.Mov.Imm(asm.R0, tcxDrop).WithSymbol(drop),
-		asm.Return(),
-	)
+	return p
 }
 
-// Offsets of fields of an IPv4 header in a frame.
+// Offsets of fields of an IP header in a frame.
 const (
 	ipTTL      = ethernetLen + 8
 	ipChecksum = ethernetLen + 10
+	ipHopLimit = ethernetLen + 7
 )
 
-// drop is the label in the ingress program that drops a frame.
-const drop = "drop"
+// decrementTTL decrements the TTL or the hop limit. The filter has made sure that it is larger than 1.
+func decrementTTL() asm.Instructions {
+	const ttl = -8
+	access := func(offset, length int32) asm.Instructions {
+		return asm.Instructions{
+			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, offset),
+			asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, ttl), asm.Mov.Imm(asm.R4, length)}
+	}
+	read := func(offset, length int32) asm.Instructions {
+		return append(access(offset, length), asm.FnSkbLoadBytes.Call(), asm.JNE.Imm(asm.R0, 0, drop))
+	}
+	write := func(offset int32) asm.Instructions {
+		return append(access(offset, 1), asm.Mov.Imm(asm.R5, 0), asm.FnSkbStoreBytes.Call(), asm.JNE.Imm(asm.R0, 0, drop))
+	}
+	return slices.Concat(
+		asm.Instructions{
+			asm.Mov.Reg(asm.R1, asm.R9).WithSymbol("ttl"), asm.And.Imm(asm.R1, rewriteTTL), asm.JEq.Imm(asm.R1, 0, "tag"),
+			asm.LoadMem(asm.R1, asm.R6, skbProtocol, asm.Word), asm.HostTo(asm.BE, asm.R1, asm.Half),
+			asm.JNE.Imm(asm.R1, packet.EtherTypeIPv6, "ipv4")},
+		read(ipHopLimit, 1),
+		asm.Instructions{
+			asm.LoadMem(asm.R1, asm.RFP, ttl, asm.Byte), asm.Sub.Imm(asm.R1, 1), asm.StoreMem(asm.RFP, ttl, asm.R1, asm.Byte)},
+		write(ipHopLimit),
+		asm.Instructions{asm.Ja.Label("tag"), asm.Mov.Imm(asm.R0, 0).WithSymbol("ipv4")},
+		read(ipTTL, 2),
+		asm.Instructions{
+			// R3, R4: TTL and protocol as one word of the header, before and after
+			asm.LoadMem(asm.R3, asm.RFP, ttl, asm.Half), asm.HostTo(asm.BE, asm.R3, asm.Half),
+			asm.Mov.Reg(asm.R4, asm.R3), asm.Sub.Imm(asm.R4, 1<<8),
+			asm.HostTo(asm.BE, asm.R3, asm.Half), asm.HostTo(asm.BE, asm.R4, asm.Half),
+			asm.StoreMem(asm.RFP, ttl, asm.R4, asm.Half),
+			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ipChecksum), asm.Mov.Imm(asm.R5, 2),
+			asm.FnL3CsumReplace.Call(),
+			asm.JNE.Imm(asm.R0, 0, drop)},
+		write(ipTTL))
+}
+
+// rewriteTag removes the frame's tag and inserts one. A new TPID of 0 is that of the removed tag.
+// The tag stays beside the frame, so the length is the same.
+func rewriteTag() asm.Instructions {
+	const tpid = -16
+	return asm.Instructions{
+		asm.LoadMem(asm.R1, asm.R8, verdictTPID, asm.Half).WithSymbol("tag"), asm.JNE.Imm(asm.R1, 0, "named"),
+		asm.LoadMem(asm.R1, asm.R6, skbVLANProto, asm.Word),
+		asm.StoreMem(asm.RFP, tpid, asm.R1, asm.DWord).WithSymbol("named"),
+		asm.Mov.Reg(asm.R1, asm.R9), asm.And.Imm(asm.R1, rewritePop), asm.JEq.Imm(asm.R1, 0, "push"),
+		asm.Mov.Reg(asm.R1, asm.R6), asm.FnSkbVlanPop.Call(), asm.JNE.Imm(asm.R0, 0, drop),
+		asm.Mov.Reg(asm.R1, asm.R9).WithSymbol("push"), asm.And.Imm(asm.R1, rewritePush), asm.JEq.Imm(asm.R1, 0, "send"),
+		asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMem(asm.R2, asm.RFP, tpid, asm.DWord), asm.LoadMem(asm.R3, asm.R8, verdictTCI, asm.Half),
+		asm.FnSkbVlanPush.Call(), asm.JNE.Imm(asm.R0, 0, drop),
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 
 	"weft/flowtable"
+	"weft/packet"
 )
 
 // Rewrite is what the ingress program does to a frame before the output. The zero Rewrite leaves
@@ -13,6 +14,8 @@ import (
 type Rewrite struct {
 	bits     uint32 // rewrite* bits
 	dst, src [6]byte
+	tpid     [2]byte // network byte order; 0: the TPID of the tag that rewritePop removes
+	tci      uint16  // of the tag that rewritePush inserts
 }
 
 // Bits of Rewrite.bits.
@@ -20,6 +23,9 @@ const (
 	rewriteDst = 1 << iota
 	rewriteSrc
 	rewriteTTL // decrement the TTL; the filter leaves frames whose TTL ends to the worker
+	rewritePop // remove the VLAN tag
+	// rewritePush inserts a VLAN tag into a frame that has none, or that rewritePop has left without.
+	rewritePush
 )
 
 // Plan returns what the programs do for the actions of a megaflow, and its output port. It returns
@@ -38,6 +44,10 @@ func Plan(actions []flowtable.Action) (r Rewrite, out uint32, known bool) {
 				return Rewrite{}, 0, false
 			}
 			r.bits |= rewriteTTL
+		case flowtable.OpPushVLAN, flowtable.OpPopVLAN, flowtable.OpSetVLAN:
+			if !r.planTag(a) {
+				return Rewrite{}, 0, false
+			}
 		case flowtable.OpOutput:
 			return r, a.U32, i == len(actions)-1
 		default:
@@ -45,6 +55,33 @@ func Plan(actions []flowtable.Action) (r Rewrite, out uint32, known bool) {
 		}
 	}
 	return Rewrite{}, 0, false
+}
+
+// planTag adds an action on the VLAN tag. It returns false unless the frame's tag is replaced at most
+// once.
+func (r *Rewrite) planTag(a *flowtable.Action) bool {
+	former := r.bits & (rewritePop | rewritePush)
+	switch a.Op {
+	case flowtable.OpPopVLAN:
+		r.bits |= rewritePop
+		return former == 0
+	case flowtable.OpSetVLAN:
+		r.bits |= rewritePop | rewritePush
+		r.tci = uint16(a.U32)
+		return former == 0
+	}
+	r.bits |= rewritePush
+	binary.BigEndian.PutUint16(r.tpid[:], a.U16)
+	r.tci = uint16(a.U32)
+	return former&rewritePush == 0 && (a.U16 == packet.EtherTypeVLAN || a.U16 == packet.EtherTypeSVLAN)
+}
+
+// suits reports whether all frames of a megaflow have a VLAN tag if r removes one, and none if r only
+// inserts one.
+func (r *Rewrite) suits(k, mask *flowtable.Key) bool {
+	tagged := k[flowtable.WEthSrc]&flowtable.VLANPresent != 0
+	return r.bits&(rewritePop|rewritePush) == 0 ||
+		mask[flowtable.WEthSrc]&flowtable.VLANPresent != 0 && tagged == (r.bits&rewritePop != 0)
 }
 
 func address(mac uint64) (a [6]byte) {

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
 	"weft/flowtable"
 	"weft/internal/cpu"
 	"weft/packet"
@@ -62,15 +64,20 @@ type twin struct {
 	flows []flow
 	rx    *porttest.Rx
 	batch *packet.Batch
-	hits  int
-	sum   map[uint32]*[2]uint64 // frames and bytes of each slot
+	// tagged and ingress are the programs of table for test runs of tagged frames.
+	tagged, ingress *ebpf.Program
+	hits            int
+	hitsOf          map[string]int
+	sum             map[uint32]*[2]uint64 // frames and bytes of each slot
 }
 
 // Random frames get the same verdict from the programs as from the worker's extraction and a
 // search of all flows. Frames that the programs leave to the worker are those that package
 // documentation names. The counts are those of the frames.
 func TestProgramsAgainstWorker(t *testing.T) {
-	w := &twin{T: t, rng: rand.New(rand.NewSource(int64(*frames))), table: newTable(t), batch: new(packet.Batch), sum: map[uint32]*[2]uint64{}}
+	w := &twin{T: t, rng: rand.New(rand.NewSource(int64(*frames))), table: newTable(t), batch: new(packet.Batch), sum: map[uint32]*[2]uint64{},
+		hitsOf: map[string]int{"IPv6": 0, "ICMP": 0, "tags": 0, "padding": 0}}
+	w.tagged, w.ingress = w.loadTest(filterProgram(&w.table.maps)), w.loadTest(retagged(ingressProgram(&w.table.maps)))
 	w.rx = porttest.NewRx(porttest.Options{Slots: 1, SlotBytes: 4096})
 	defer w.rx.Close()
 	runtime.LockOSThread() // never unlocked: the pinned thread ends with the test
@@ -89,6 +96,11 @@ func TestProgramsAgainstWorker(t *testing.T) {
 	}
 	if w.hits < *frames/20 {
 		t.Errorf("%d of %d frames hit: the test is void", w.hits, *frames)
+	}
+	for what, n := range w.hitsOf {
+		if n < *frames/2000 {
+			t.Errorf("%d frames of %s hit: the test is void", n, what)
+		}
 	}
 	w.checkCounts()
 }
@@ -110,7 +122,7 @@ func (w *twin) change() {
 			f.mask[i] = []uint64{0, ^uint64(0), 0xffff << 48, 0xffff}[w.rng.Intn(4)]
 		}
 		if w.rng.Intn(8) == 0 {
-			f.mask[flowtable.WIPv6Src] = 1
+			f.mask[flowtable.WTunID] = 1
 		}
 		frame := w.draw()
 		if _, ok := w.extract(frame, &f.key); !ok {
@@ -122,14 +134,14 @@ func (w *twin) change() {
 		if old := w.search(&f.key); old != nil && old.mask == f.mask {
 			continue // two megaflows of one mask have different keys
 		}
-		f.actions = w.drawActions(f.out.Port)
+		f.actions = w.drawActions(&f)
 		rewrite, out, known := Plan(f.actions)
 		if !known || out != f.out.Port {
 			w.Fatalf("the programs do not know the actions %v", f.actions)
 		}
 		f.installed = w.table.Install(slot, &f.key, &f.mask, rewrite, f.out)
-		if f.installed && f.mask[flowtable.WIPv6Src] != 0 {
-			w.Fatal("a flow that matches IPv6 addresses is in the kernel")
+		if f.installed && f.mask[flowtable.WTunID] != 0 {
+			w.Fatal("a flow that matches tunnels is in the kernel")
 		}
 		w.flows = append(w.flows, f)
 	}
@@ -145,45 +157,68 @@ func (w *twin) search(k *flowtable.Key) *flow {
 	return nil
 }
 
-// draw returns a random frame, mostly TCP and UDP over IPv4 of few addresses.
+// draw returns a random frame, mostly TCP and UDP of few addresses.
 func (w *twin) draw() []byte {
 	r := w.rng
-	proto := []byte{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDP, packet.ProtoTCP, packet.ProtoICMP, byte(r.Intn(256))}[r.Intn(6)]
-	payload := []int{0, 1, 20, 60, 1460, r.Intn(2000)}[r.Intn(6)]
-	header := 8
-	if proto == packet.ProtoTCP {
-		header = 20 + 4*r.Intn(3)
-	}
-	f := make([]byte, 34+header+payload)
-	f[5], f[11], f[12], f[13] = byte(r.Intn(2)), byte(r.Intn(2)), 0x08, 0x00
-	ip := f[14:]
-	ip[0], ip[1], ip[8], ip[9] = 0x45, byte(r.Intn(2)), byte(63+r.Intn(2)), proto
-	binary.BigEndian.PutUint16(ip[2:], uint16(len(f)-14))
-	binary.BigEndian.PutUint16(ip[10:], uint16(r.Intn(1<<16)))
-	ip[12], ip[15], ip[16], ip[19] = 10, byte(r.Intn(2)), 10, byte(r.Intn(2))
-	l4 := f[34:]
-	l4[1], l4[3] = byte(r.Intn(2)), byte(r.Intn(2))
-	switch proto {
-	case packet.ProtoTCP:
-		l4[12], l4[13] = byte(header/4)<<4, byte(r.Intn(2))<<4
-	case packet.ProtoUDP:
-		binary.BigEndian.PutUint16(l4[4:], uint16(len(l4)))
-	}
-	switch r.Intn(12) {
+	f := append([]byte{0, 0, 0, 0, 0, byte(r.Intn(2)), 0, 0, 0, 0, 0, byte(r.Intn(2))}, w.drawPacket()...)
+	switch r.Intn(10) {
 	case 0: // any change
-		f[r.Intn(min(len(f), 64))] = byte(r.Intn(256))
-	case 1: // padding, or a truncated frame
+		f[r.Intn(min(len(f), 80))] = byte(r.Intn(256))
+	case 1: // padding
 		f = append(f, make([]byte, r.Intn(20))...)
-	case 2:
+	case 2: // a truncated frame
 		f = f[:15+r.Intn(len(f)-15)]
-	case 3: // a fragment
-		ip[6+r.Intn(2)] |= 1 << r.Intn(8)
-	case 5: // a TTL that ends here or at the next hop
-		ip[8] = byte(r.Intn(4))
-	case 4: // a tag
-		f = append(f[:12:12], append([]byte{0x81, 0, 0, 5}, f[12:]...)...)
+	}
+	for range []int{0, 0, 0, 0, 1, 1, 1, 2}[r.Intn(8)] {
+		tag := []byte{0x81, 0, byte(r.Intn(4)) << 4, byte(r.Intn(3))}
+		if r.Intn(4) == 0 {
+			tag[0], tag[1] = 0x88, 0xa8
+		}
+		f = slices.Insert(f, 12, tag...)
 	}
 	return f
+}
+
+// drawPacket returns an EtherType and what follows it.
+func (w *twin) drawPacket() []byte {
+	r := w.rng
+	payload := []int{0, 1, 20, 60, 1460, r.Intn(2000)}[r.Intn(6)]
+	if r.Intn(16) == 0 {
+		etherType := []uint16{0x88b5, 0x88b5, uint16(r.Intn(1 << 16)), packet.EtherTypeARP, packet.EtherTypeMPLS, 0x100}[r.Intn(6)]
+		return append(binary.BigEndian.AppendUint16(nil, etherType), make([]byte, 20+payload)...)
+	}
+	v6 := r.Intn(3) == 0
+	proto := []byte{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDP, packet.ProtoTCP, packet.ProtoICMP, packet.ProtoICMPv6, byte(r.Intn(256))}[r.Intn(7)]
+	l4 := make([]byte, 8+payload)
+	if proto == packet.ProtoTCP {
+		l4 = make([]byte, 20+4*r.Intn(3)+payload)
+		l4[12], l4[13] = byte((len(l4)-payload)/4)<<4, byte(r.Intn(2))<<4
+	}
+	l4[1], l4[3] = byte(r.Intn(2)), byte(r.Intn(2))
+	switch proto {
+	case packet.ProtoUDP:
+		binary.BigEndian.PutUint16(l4[4:], uint16(len(l4)))
+	case packet.ProtoICMP, packet.ProtoICMPv6:
+		l4[0] = byte(128 + r.Intn(10))
+	}
+	ttl := byte(63 + r.Intn(2))
+	if r.Intn(12) == 0 { // ends here or at the next hop
+		ttl = byte(r.Intn(4))
+	}
+	if v6 {
+		ip := make([]byte, 2+packet.IPv6Len)
+		ip[0], ip[1], ip[2], ip[3], ip[5], ip[8], ip[9] = 0x86, 0xdd, 0x60, byte(r.Intn(2))<<4, byte(r.Intn(2)), proto, ttl
+		ip[25], ip[41] = byte(r.Intn(2)), byte(r.Intn(2))
+		binary.BigEndian.PutUint16(ip[6:], uint16(len(l4)))
+		return append(ip, l4...)
+	}
+	ip := []byte{0x08, 0, 0x45, byte(r.Intn(2)), 0, 0, 0, 0, 0, 0, ttl, proto, byte(r.Intn(256)), byte(r.Intn(256)),
+		10, 0, 0, byte(r.Intn(2)), 10, 0, 0, byte(r.Intn(2))}
+	binary.BigEndian.PutUint16(ip[4:], uint16(packet.IPv4Len+len(l4)))
+	if r.Intn(12) == 0 { // a fragment
+		ip[8+r.Intn(2)] |= 1 << r.Intn(8)
+	}
+	return append(ip, l4...)
 }
 
 // extract returns the key that the worker extracts and the length after trimming. It returns
@@ -204,51 +239,109 @@ func (w *twin) extract(frame []byte, k *flowtable.Key) (length int, ok bool) {
 	return length, reason == packet.DropNone
 }
 
-// plain reports whether package documentation says that the programs know the frame.
-func plain(frame []byte, k *flowtable.Key, length int) bool {
+// known reports whether package documentation says that the programs know the frame.
+func known(frame []byte, k *flowtable.Key) bool {
+	at := packet.EthernetLen
+	if packet.IsVLAN(binary.BigEndian.Uint16(frame[12:])) {
+		at += packet.VLANLen
+	}
 	proto := k[flowtable.WIP] >> flowtable.ProtoShift
-	return k[flowtable.WEthDst]&0xffff == packet.EtherTypeIPv4 && k[flowtable.WEthSrc]&0xffff == 0 && frame[14] == 0x45 &&
-		k[flowtable.WIP]>>flowtable.FragShift&3 == 0 && (proto == packet.ProtoTCP || proto == packet.ProtoUDP) &&
-		length == len(frame) && length >= plainLen
+	transport := proto == packet.ProtoTCP || proto == packet.ProtoUDP
+	switch etherType := binary.BigEndian.Uint16(frame[at-2:]); etherType {
+	case packet.EtherTypeIPv4:
+		return frame[at] == 0x45 && !k.IsFragment() && (transport || proto == packet.ProtoICMP)
+	case packet.EtherTypeIPv6:
+		discovery := k[flowtable.WL4]>>flowtable.TPSrcShift == packet.NDSolicitation || k[flowtable.WL4]>>flowtable.TPSrcShift == packet.NDAdvertisement
+		return frame[at+6] == byte(proto) && (transport || proto == packet.ProtoICMPv6 && !discovery)
+	default:
+		return etherType >= 0x600 && !slices.Contains(workerTypes, int32(etherType))
+	}
+}
+
+// tagLen returns the length of the tag that the kernel takes off a frame before the programs.
+func tagLen(frame []byte) int {
+	if packet.IsVLAN(binary.BigEndian.Uint16(frame[12:])) {
+		return packet.VLANLen
+	}
+	return 0
+}
+
+// untagged takes the tag off a frame, as the kernel does before it calls the programs. It precedes a
+// program in test runs, which begin with the tag in the frame.
+func untagged(program asm.Instructions) asm.Instructions {
+	const tag = -8
+	return append(asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.LoadMem(asm.R2, asm.R1, skbProtocol, asm.Word), asm.HostTo(asm.BE, asm.R2, asm.Half),
+		asm.JEq.Imm(asm.R2, packet.EtherTypeVLAN, "take off"), asm.JNE.Imm(asm.R2, packet.EtherTypeSVLAN, "begin"),
+		asm.Mov.Imm(asm.R2, 12).WithSymbol("take off"),
+		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, tag), asm.Mov.Imm(asm.R4, 4), asm.FnSkbLoadBytes.Call(),
+		asm.JNE.Imm(asm.R0, 0, "begin"),
+		asm.Mov.Reg(asm.R1, asm.R6), asm.FnSkbVlanPop.Call(),
+		asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMem(asm.R2, asm.RFP, tag, asm.Half),
+		asm.LoadMem(asm.R3, asm.RFP, tag+2, asm.Half), asm.HostTo(asm.BE, asm.R3, asm.Half), asm.FnSkbVlanPush.Call(),
+		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("begin")}, program...)
+}
+
+// retagged puts the tag back into the frame before the output, as the kernel does. Inserting one more
+// tag does so.
+func retagged(program asm.Instructions) (p asm.Instructions) {
+	for _, i := range program {
+		if i.Symbol() == "send" {
+			p = append(p,
+				asm.LoadMem(asm.R1, asm.R6, skbVLANPresent, asm.Word).WithSymbol("send"), asm.JEq.Imm(asm.R1, 0, "done"),
+				asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, 0), asm.Mov.Imm(asm.R3, 0), asm.FnSkbVlanPush.Call())
+			i = i.WithSymbol("done")
+		}
+		p = append(p, i)
+	}
+	return p
+}
+
+// loadTest loads a program for test runs.
+func (w *twin) loadTest(p asm.Instructions) *ebpf.Program {
+	w.Helper()
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: untagged(p)})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { program.Close() })
+	return program
 }
 
 // frame compares the verdicts about one frame.
 func (w *twin) frame(frame []byte) {
+	if len(frame) < 20 && tagLen(frame) != 0 {
+		return // the kernel drops it when it takes the tag off
+	}
 	var k flowtable.Key
 	length, ok := w.extract(frame, &k)
-	// A test run takes an Ethernet header off before it calls a socket filter. The kernel does
-	// not for a packet socket.
-	taken, err := w.table.filter.Run(&ebpf.RunOptions{Data: append(make([]byte, 14), frame...)})
-	if err != nil {
-		w.Fatal(err)
-	}
-	if len(frame) < 34 { // Linux 6.18 refuses to run an ingress program for such a frame
-		if taken != takeWhole {
-			w.Fatalf("the kernel gets a short frame: %x", frame)
-		}
+	taken := w.filter(frame)
+	if !w.runs(frame) {
 		return
 	}
 	out := make([]byte, len(frame)+64)
 	verdict := &ebpf.RunOptions{Data: frame, DataOut: out}
-	result, err := w.table.ingress.Run(verdict)
+	result, err := w.ingress.Run(verdict)
 	if err != nil {
-		w.Fatal(err)
+		w.Fatalf("%v: %d %x", err, len(frame), frame)
 	}
 	hit := w.expected(&k)
-	if !ok || w.table.paused || !plain(frame, &k, length) {
+	if !ok || w.table.paused || !known(frame, &k) {
 		hit = nil
 	}
 	const redirected = 7 // TC_ACT_REDIRECT
 	switch {
 	case taken == takeWhole && result == tcxDrop:
-		if hit != nil && length <= hit.out.MTU+ethernetLen && w.perform(frame, hit.actions) != nil {
+		if hit != nil && length-tagLen(frame) <= hit.out.MTU+ethernetLen && w.perform(frame, hit.actions) != nil && !w.ttlOfNone(hit, &k) {
 			w.Fatalf("the worker gets a frame of slot %d: %x", hit.slot, frame)
 		}
 	case taken == takeNone && result == redirected:
 		w.hits++
+		w.count(frame, &k, length)
 		slot := w.counted(uint64(length))
 		f := w.bySlot(slot)
-		if !ok || f == nil || !f.matches(&k) || !plain(frame, &k, length) || length > f.out.MTU+ethernetLen {
+		if !ok || f == nil || !f.matches(&k) || !known(frame, &k) || length-tagLen(frame) > f.out.MTU+ethernetLen {
 			w.Fatalf("slot %d gets a frame of others: %x", slot, frame)
 		}
 		if want := w.perform(frame, f.actions); string(verdict.DataOut) != string(want) {
@@ -259,8 +352,48 @@ func (w *twin) frame(frame []byte) {
 	}
 }
 
-// drawActions returns random actions that the programs know.
-func (w *twin) drawActions(out uint32) (list []flowtable.Action) {
+// count counts a frame that has run in the kernel.
+func (w *twin) count(frame []byte, k *flowtable.Key, length int) {
+	for what, is := range map[string]bool{
+		"IPv6": k.EtherType() == packet.EtherTypeIPv6, "ICMP": k[flowtable.WIP]>>flowtable.ProtoShift == packet.ProtoICMP,
+		"tags": tagLen(frame) != 0, "padding": length < len(frame),
+	} {
+		if is {
+			w.hitsOf[what]++
+		}
+	}
+}
+
+// ttlOfNone reports whether flow f decrements the TTL of frames that have none. They go to the worker.
+func (w *twin) ttlOfNone(f *flow, k *flowtable.Key) bool {
+	return slices.Contains(f.actions, flowtable.Action{Op: flowtable.OpDecTTL}) && k[flowtable.WIP] == 0
+}
+
+// runs reports whether Linux 6.18 runs an ingress program for a frame, or refuses it as too short.
+func (w *twin) runs(frame []byte) bool {
+	if binary.BigEndian.Uint16(frame[12:]) == packet.EtherTypeIPv6 {
+		return len(frame) >= packet.EthernetLen+packet.IPv6Len
+	}
+	return len(frame) >= packet.EthernetLen+packet.VLANLen+packet.IPv4Len
+}
+
+// filter returns the result of the filter. Test runs of a socket filter take an Ethernet header off,
+// unlike the kernel for a packet socket. They refuse to take off a tag, so tagged frames need the same
+// instructions as another type of program.
+func (w *twin) filter(frame []byte) uint32 {
+	program, data := w.table.filter, append(make([]byte, 14), frame...)
+	if tagLen(frame) != 0 && w.runs(frame) {
+		program, data = w.tagged, frame
+	}
+	taken, err := program.Run(&ebpf.RunOptions{Data: data})
+	if err != nil {
+		w.Fatalf("%v: %x", err, frame)
+	}
+	return taken
+}
+
+// drawActions returns random actions that the programs know for flow f.
+func (w *twin) drawActions(f *flow) (list []flowtable.Action) {
 	for range w.rng.Intn(4) {
 		a := flowtable.Action{Op: []flowtable.Op{flowtable.OpSetEthDst, flowtable.OpSetEthSrc, flowtable.OpDecTTL}[w.rng.Intn(3)]}
 		if a.Op != flowtable.OpDecTTL {
@@ -270,7 +403,25 @@ func (w *twin) drawActions(out uint32) (list []flowtable.Action) {
 		}
 		list = append(list, a)
 	}
-	return append(list, flowtable.Action{Op: flowtable.OpOutput, U32: out})
+	if f.mask[flowtable.WEthSrc]&flowtable.VLANPresent != 0 {
+		list = append(list, w.drawTag(f.key[flowtable.WEthSrc]&flowtable.VLANPresent != 0)...)
+	}
+	w.rng.Shuffle(len(list), func(i, j int) {
+		if list[i].Op > flowtable.OpSetVLAN && list[j].Op > flowtable.OpSetVLAN {
+			list[i], list[j] = list[j], list[i]
+		}
+	})
+	return append(list, flowtable.Action{Op: flowtable.OpOutput, U32: f.out.Port})
+}
+
+// drawTag returns random actions on the VLAN tag of frames that have one or none.
+func (w *twin) drawTag(tagged bool) []flowtable.Action {
+	push := flowtable.Action{Op: flowtable.OpPushVLAN, U16: []uint16{packet.EtherTypeVLAN, packet.EtherTypeSVLAN}[w.rng.Intn(2)], U32: uint32(w.rng.Intn(1 << 16))}
+	pop, set := flowtable.Action{Op: flowtable.OpPopVLAN}, flowtable.Action{Op: flowtable.OpSetVLAN, U32: uint32(w.rng.Intn(1 << 16))}
+	if tagged {
+		return [][]flowtable.Action{nil, {pop}, {set}, {pop, push}}[w.rng.Intn(4)]
+	}
+	return [][]flowtable.Action{nil, {push}}[w.rng.Intn(2)]
 }
 
 // perform returns the frame after the worker's actions, or nil if it drops the frame.
@@ -300,6 +451,14 @@ func (w *twin) perform(frame []byte, actions []flowtable.Action) []byte {
 			if f.DecTTL() != packet.DropNone {
 				return nil
 			}
+		case flowtable.OpPushVLAN:
+			if f.PushVLAN(a.U16, uint16(a.U32)) != packet.DropNone {
+				w.Fatal("no headroom")
+			}
+		case flowtable.OpPopVLAN:
+			f.PopVLAN()
+		case flowtable.OpSetVLAN:
+			f.SetVLAN(uint16(a.U32))
 		}
 	}
 	out := make([]byte, f.Len())
@@ -311,8 +470,10 @@ func (w *twin) perform(frame []byte, actions []flowtable.Action) []byte {
 func TestPlanRefuses(t *testing.T) {
 	out := flowtable.Action{Op: flowtable.OpOutput, U32: 1}
 	ttl := flowtable.Action{Op: flowtable.OpDecTTL}
+	push, pop, set := flowtable.Action{Op: flowtable.OpPushVLAN, U16: packet.EtherTypeVLAN}, flowtable.Action{Op: flowtable.OpPopVLAN}, flowtable.Action{Op: flowtable.OpSetVLAN}
 	for _, list := range [][]flowtable.Action{
 		nil, {ttl}, {out, out}, {ttl, ttl, out}, {{Op: flowtable.OpSetTTL, U32: 5}, out}, {{Op: flowtable.OpDrop}}, {out, ttl},
+		{push, push, out}, {pop, pop, out}, {set, push, out}, {push, pop, out}, {{Op: flowtable.OpPushVLAN, U16: 0x9100}, out},
 	} {
 		if _, _, known := Plan(list); known {
 			t.Errorf("%v is known", list)
