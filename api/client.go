@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/mdlayher/vsock"
 )
@@ -27,6 +28,9 @@ type Client struct {
 	// Bridge is the bridge whose flows, groups, meters and addresses requests mean; "": the
 	// first bridge.
 	Bridge string
+	// Timeout bounds each request with its answer, except streams; 0: no bound. The daemon may
+	// still make a change whose request has timed out.
+	Timeout time.Duration
 
 	socket string
 	http   *http.Client
@@ -111,7 +115,13 @@ func (c *Client) roundTrip(method, path string, query url.Values, request any) (
 	}
 	c.addBridge(query)
 	target := url.URL{Scheme: "http", Host: "weft", Path: path, RawQuery: query.Encode()}
-	req, err := http.NewRequest(method, target.String(), body)
+	ctx := context.Background()
+	if c.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
+		defer cancel()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), body)
 	if err != nil {
 		return nil, err
 	}

@@ -51,6 +51,9 @@ var (
 	builtCentral = sync.OnceValues(func() (string, error) { return build("./cmd/weft-central") })
 	builtHops    = sync.OnceValues(func() (string, error) { return build("./bench/hops/hops") })
 	builtGuest   = sync.OnceValues(func() (string, error) { return build("./e2e/guest") })
+	builtCNI     = sync.OnceValues(func() (string, error) {
+		return build("./cmd/weft-cni", "github.com/containernetworking/cni/cnitool", "github.com/containernetworking/plugins/plugins/ipam/host-local")
+	})
 )
 
 func build(packages ...string) (string, error) { return binDir(), GoBuild(binDir(), packages...) }
@@ -85,6 +88,17 @@ func (l *Lab) Programs() (dir string) {
 	l.T.Helper()
 	l.central()
 	return filepath.Dir(l.binary("weftd"))
+}
+
+// CNI builds weft-cni, and cnitool and host-local of the CNI project. It returns their
+// directory.
+func (l *Lab) CNI() (dir string) {
+	l.T.Helper()
+	dir, err := builtCNI()
+	if err != nil {
+		l.T.Fatalf("lab: %v", err)
+	}
+	return dir
 }
 
 // Binaries is a directory with programs to use instead of built ones, to compare with

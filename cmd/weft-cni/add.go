@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"net"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+)
+
+// add connects a pod. If a step fails, it takes the earlier ones back. If the plugin is killed,
+// the runtime's DEL does.
+func add(args *skel.CmdArgs) (err error) {
+	c, err := parse(args.StdinData)
+	if err == nil {
+		err = c.readArgs(args)
+	}
+	if err != nil {
+		return err
+	}
+	p, err := openPod(args.Netns, args.IfName)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	// This comes first, because taking back a second ADD would end the first one's attachment.
+	if err := p.absent(); err != nil {
+		return err
+	}
+	s, err := c.connect()
+	if err != nil {
+		return err
+	}
+	mtu := c.MTU
+	if mtu == 0 {
+		if mtu, err = s.mtu(); err != nil {
+			return err
+		}
+	}
+
+	var undo []func() error
+	defer func() {
+		if err == nil {
+			return
+		}
+		for i := len(undo) - 1; i >= 0; i-- {
+			_ = undo[i]() // the first error matters, and DEL tries again
+		}
+	}()
+	result, err := c.allocate(args)
+	if err != nil {
+		return err
+	}
+	undo = append(undo, func() error { return c.delegate(args, invoke.DelegateDel) })
+
+	a := attachmentOf(c, args)
+	if err := p.connect(a, c.mac, mtu); err != nil {
+		return err
+	}
+	undo = append(undo, func() error { return removeLink(a) })
+	host, err := raiseHost(a)
+	if err != nil {
+		return err
+	}
+	inside, err := p.link()
+	if err != nil {
+		return err
+	}
+	if err := p.address(inside, result.IPs); err != nil {
+		return err
+	}
+	mac := inside.Attrs().HardwareAddr
+	// An addition that fails may still take effect, so it is undone too.
+	undo = append(undo, func() error { return s.deletePort(a.port()) })
+	if err := s.addPort(a.port(), c.portOptions(a, mac, result.IPs)); err != nil {
+		return err
+	}
+	// The interface comes up last: its announcements go through the port.
+	if err := p.raise(inside, result); err != nil {
+		return err
+	}
+	c.describe(result, a, args, host.Attrs().HardwareAddr, mac, mtu)
+	if err := types.PrintResult(result, c.CNIVersion); err != nil {
+		return failure(types.ErrIOFailure, "the result: %v", err)
+	}
+	return nil
+}
+
+// describe completes the IPAM plugin's result, and puts it behind the results of the plugins
+// before in the list.
+func (c *config) describe(result *current.Result, a attachment, args *skel.CmdArgs, host, inside net.HardwareAddr, mtu int) {
+	interfaces := []*current.Interface{
+		{Name: a.device(), Mac: host.String(), Mtu: mtu},
+		{Name: a.ifname, Mac: inside.String(), Mtu: mtu, Sandbox: args.Netns},
+	}
+	if result.DNS.IsEmpty() {
+		result.DNS = c.DNS
+	}
+	var earlier current.Result
+	if c.PrevResult != nil {
+		if before, err := current.NewResultFromResult(c.PrevResult); err == nil { // parse has read it already
+			earlier = *before
+		}
+	}
+	for _, ip := range result.IPs {
+		ip.Interface = current.Int(len(earlier.Interfaces) + 1)
+	}
+	result.Interfaces = append(earlier.Interfaces, interfaces...)
+	result.IPs = append(earlier.IPs, result.IPs...)
+	result.Routes = append(earlier.Routes, result.Routes...)
+	if !earlier.DNS.IsEmpty() {
+		result.DNS = earlier.DNS
+	}
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/url"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/skel"
+)
+
+// attachment is one interface of a container in a network. The names of its port and its
+// device follow from it alone, so that the plugin keeps no state of its own.
+type attachment struct {
+	network, container, ifname string
+}
+
+func attachmentOf(c *config, args *skel.CmdArgs) attachment {
+	return attachment{c.Name, args.ContainerID, args.IfName}
+}
+
+// hash returns the first digits of a hash of the texts. No text has a zero byte.
+func hash(digits int, texts ...string) string {
+	sum := sha256.New()
+	for _, text := range texts {
+		sum.Write(append([]byte(text), 0))
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:digits]
+}
+
+// portPrefix begins the names of a network's ports. GC recognises them by it.
+func portPrefix(network string) string { return "cni-" + hash(12, network) + "-" }
+
+// port returns the name of the port.
+func (a attachment) port() string {
+	return portPrefix(a.network) + hash(16, a.network, a.container, a.ifname)
+}
+
+// device returns the name of the host's end of the veth pair, of 15 characters, the most that
+// Linux allows.
+func (a attachment) device() string { return "cni" + hash(12, a.network, a.container, a.ifname) }
+
+// id tells a person which container the port belongs to. weftd allows at most 255 characters,
+// without blanks and commas.
+func (a attachment) id() string {
+	id := a.network + "/" + a.container + "/" + url.PathEscape(a.ifname)
+	return id[:min(len(id), 255)]
+}
+
+// attachmentOfID returns the attachment of a complete id.
+func attachmentOfID(id string) (a attachment, ok bool) {
+	words := strings.Split(id, "/")
+	if len(words) != 3 {
+		return a, false
+	}
+	ifname, err := url.PathUnescape(words[2])
+	return attachment{words[0], words[1], ifname}, err == nil
+}
+
+// aliasPrefix begins the aliases of a network's devices. GC recognises them by it.
+func aliasPrefix(network string) string { return "weft-cni " + network + " " }
+
+// alias returns the alias of the device (ip link). Linux allows 255 bytes.
+func (a attachment) alias() string {
+	alias := aliasPrefix(a.network) + a.container + " " + a.ifname
+	return alias[:min(len(alias), 255)]
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/vishvananda/netlink"
+)
+
+// del disconnects a pod, as far as it is connected. The pod's namespace may have gone already. If
+// weftd is away, del frees the rest and fails with code 11: the runtime repeats it, so that
+// no port stays behind.
+func del(args *skel.CmdArgs) error {
+	c, err := parse(args.StdinData)
+	if err != nil {
+		return err
+	}
+	s, err := c.connect()
+	if err != nil {
+		return err
+	}
+	a := attachmentOf(c, args)
+	port := s.deletePort(a.port())
+	link := removeLink(a)
+	// The addresses go last: another pod must not get them while this one can send.
+	return joined(port, link, c.delegate(args, invoke.DelegateDel))
+}
+
+// collect removes the network's ports, devices and addresses whose attachments are not valid any
+// more (GC).
+func collect(args *skel.CmdArgs) error {
+	c, err := parse(args.StdinData)
+	if err != nil {
+		return err
+	}
+	if !hasKey(args.StdinData, "cni.dev/valid-attachments") {
+		return failure(types.ErrInvalidNetworkConfig, "network %s: cni.dev/valid-attachments is missing; expected a list, which may be empty", c.Name)
+	}
+	s, err := c.connect()
+	if err != nil {
+		return err
+	}
+	g := collection{network: c.Name, valid: map[attachment]bool{}, stale: map[attachment]bool{}}
+	for _, valid := range c.ValidAttachments {
+		g.valid[attachment{c.Name, valid.ContainerID, valid.IfName}] = true
+	}
+	errs := []error{g.ports(s), g.devices()}
+	for a := range g.stale {
+		errs = append(errs, c.release(args, a))
+	}
+	return joined(append(errs, c.delegate(args, invoke.DelegateGC))...)
+}
+
+// hasKey reports whether a configuration has the key. libcni writes an empty list as null.
+func hasKey(data []byte, key string) bool {
+	var keys map[string]json.RawMessage
+	return json.Unmarshal(data, &keys) == nil && keys[key] != nil
+}
+
+// collection is the work of one GC.
+type collection struct {
+	network string
+	valid   map[attachment]bool
+	stale   map[attachment]bool // attachments that had a port or a device
+}
+
+// isValid reports whether a port or a device is one of a valid attachment. nameOf returns the name
+// that the attachment's one has.
+func (g *collection) isValid(name string, nameOf func(attachment) string) bool {
+	for a := range g.valid {
+		if nameOf(a) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// ports deletes the network's ports.
+func (g *collection) ports(s *weftSwitch) error {
+	ports, err := s.ports(portPrefix(g.network))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range ports {
+		if g.isValid(p.Name, attachment.port) {
+			continue
+		}
+		errs = append(errs, s.deletePort(p.Name))
+		if a, ok := attachmentOfID(p.Options["id"]); ok && a.port() == p.Name {
+			g.stale[a] = true
+		}
+	}
+	return joined(errs...)
+}
+
+// devices removes the network's veth pairs.
+func (g *collection) devices() error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return failure(codeInterface, "the list of devices: %v", err)
+	}
+	var errs []error
+	for _, link := range links {
+		name, alias := link.Attrs().Name, link.Attrs().Alias
+		if link.Type() != "veth" || !strings.HasPrefix(alias, aliasPrefix(g.network)) || g.isValid(name, attachment.device) {
+			continue
+		}
+		if err := netlink.LinkDel(link); err != nil {
+			errs = append(errs, failure(codeInterface, "device %s: %v", name, err))
+		}
+		words := strings.Fields(strings.TrimPrefix(alias, aliasPrefix(g.network)))
+		if len(words) == 2 {
+			g.stale[attachment{g.network, words[0], words[1]}] = true
+		}
+	}
+	return joined(errs...)
+}
+
+// release frees the addresses of another attachment than that of CNI_CONTAINERID. host-local has
+// no GC of its own (containernetworking/plugins 1.10).
+func (c *config) release(args *skel.CmdArgs, a attachment) error {
+	for name, value := range map[string]string{"CNI_CONTAINERID": a.container, "CNI_IFNAME": a.ifname, "CNI_NETNS": ""} {
+		if err := os.Setenv(name, value); err != nil {
+			return failure(types.ErrInvalidEnvironmentVariables, "%s: %v", name, err)
+		}
+	}
+	return c.delegate(args, invoke.DelegateDel)
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"weft/api"
+	"weft/tunnel"
+)
+
+const (
+	// patience is how long the plugin repeats a request that weftd cannot serve: weftd starts
+	// again, or has too much to do. The runtime repeats an operation that fails with code 11.
+	patience = 3 * time.Second
+	pause    = 100 * time.Millisecond
+	// requestLimit bounds one request. Changes of many pods wait for each other in weftd.
+	requestLimit = time.Minute
+)
+
+// weftSwitch is weftd behind its API.
+type weftSwitch struct {
+	api    *api.Client
+	bridge string // "": the first one
+}
+
+func (c *config) connect() (*weftSwitch, error) {
+	client, err := api.NewClient(c.Socket)
+	if err != nil {
+		return nil, failure(types.ErrInvalidNetworkConfig, "network %s: %v", c.Name, err)
+	}
+	client.Timeout = requestLimit
+	return &weftSwitch{api: client, bridge: c.Bridge}, nil
+}
+
+// repeat calls request until weftd serves it, or patience is over since the first failure.
+// Each request allows that an earlier one has taken effect.
+func repeat(request func() error) error {
+	var end time.Time
+	for {
+		err := request()
+		var refused *api.Refused
+		if err == nil || errors.As(err, &refused) && !refused.Unavailable {
+			return err
+		}
+		now := time.Now()
+		if end.IsZero() {
+			end = now.Add(patience)
+		}
+		if now.Add(pause).After(end) {
+			return err
+		}
+		time.Sleep(pause)
+	}
+}
+
+// addPort adds the port, and waits until it forwards.
+func (s *weftSwitch) addPort(name string, options []string) error {
+	var port api.Port
+	err := repeat(func() (err error) {
+		port, err = s.api.EnsurePort(api.AddPort{Name: name, Options: options, MayExist: true})
+		return err
+	})
+	if err != nil {
+		return ofWeftd("port "+name, err)
+	}
+	for end := time.Now().Add(patience); port.State != "up"; time.Sleep(pause) {
+		if time.Now().After(end) {
+			return failure(types.ErrTryAgainLater, "port %s: state %s: %s", name, port.State, port.Detail)
+		}
+		ports, err := s.api.Ports(name)
+		if err == nil && len(ports) == 1 {
+			port = ports[0]
+		}
+	}
+	return nil
+}
+
+// deletePort deletes the port, if there is one.
+func (s *weftSwitch) deletePort(name string) error {
+	err := repeat(func() error { return s.api.DelPortIfExists(name) })
+	if err != nil {
+		return ofWeftd("port "+name, err)
+	}
+	return nil
+}
+
+// ports returns the ports whose names begin with prefix.
+func (s *weftSwitch) ports(prefix string) ([]api.Port, error) {
+	var ports []api.Port
+	err := repeat(func() (err error) { ports, err = s.api.Ports(""); return err })
+	if err != nil {
+		return nil, ofWeftd("the list of ports", err)
+	}
+	return slices.DeleteFunc(ports, func(p api.Port) bool {
+		return p.Type != "device" || !strings.HasPrefix(p.Name, prefix)
+	}), nil
+}
+
+// mtu returns the MTU that every tunnel of the bridge carries without fragments, at most 1500.
+// A tunnel whose path is not known yet does not count.
+func (s *weftSwitch) mtu() (int, error) {
+	const ethernet = 1500
+	var ports []api.Port
+	err := repeat(func() (err error) { ports, err = s.api.On(s.bridge).Ports(""); return err })
+	if err != nil {
+		return 0, ofWeftd("the MTU of the bridge", err)
+	}
+	mtu := ethernet
+	for _, p := range ports {
+		for _, remote := range p.Remotes {
+			if to, err := netip.ParseAddr(remote.Address); err == nil && remote.MTU > 0 {
+				mtu = min(mtu, remote.MTU-tunnel.Overhead(to))
+			}
+		}
+	}
+	return max(mtu, leastMTU), nil
+}
