@@ -24,19 +24,22 @@ LDFLAGS ?= -X weft/internal/buildinfo.commit=$(COMMIT)
 BIN ?= bin
 
 build:
-	go build -ldflags "$(LDFLAGS)" -o $(BIN)/ ./cmd/weftd ./cmd/weft ./cmd/weft-central
+	go build -ldflags "$(LDFLAGS)" -o $(BIN)/ ./cmd/weftd ./cmd/weft ./cmd/weft-central ./cmd/weft-cni
 
 # Where install puts its files. DESTDIR is the root of a package.
 PREFIX ?= /usr/local
 SBINDIR ?= $(PREFIX)/sbin
 SYSCONFDIR ?= /etc
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+# Plugins of container runtimes. Debian's and Fedora's directories differ from upstream's /opt/cni/bin.
+CNIDIR ?= $(PREFIX)/lib/cni
 
 # An existing configuration stays.
 install: build
 	install -d $(DESTDIR)$(SYSCONFDIR)/weft
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/weft
 	install -D -m 755 -t $(DESTDIR)$(SBINDIR) $(BIN)/weftd $(BIN)/weft-central
+	install -D -m 755 -t $(DESTDIR)$(CNIDIR) $(BIN)/weft-cni
 	[ -e $(DESTDIR)$(SYSCONFDIR)/weft/weft.toml ] || install -m 644 -t $(DESTDIR)$(SYSCONFDIR)/weft packaging/weft.toml
 	install -d $(DESTDIR)$(UNITDIR)
 	for unit in weftd weft-central; do \
