@@ -65,9 +65,6 @@ func (p *play) replay(t *testing.T, target string, s *playStep) bool {
 		err = nil
 	}
 	got, want := strings.Join(normalized(out, err != nil), "\n"), strings.Join(s.answer, "\n")
-	if s.hasComment("# differs: check_overlap") {
-		want = strings.ReplaceAll(want, "check_overlap ", "")
-	}
 	if got != want {
 		t.Errorf("ovs-ofctl -O %s %s: %v\n%s\nwant\n%s", p.version, s.command, err, got, want)
 	}

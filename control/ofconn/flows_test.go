@@ -73,6 +73,35 @@ func TestFlowStats(t *testing.T) {
 	}
 }
 
+// Statistics show the flags of the add as Open vSwitch does: an add of OpenFlow 1.0 resets the
+// counters, and later versions show that as a flag.
+func TestStatisticsShowFlagsOfTheAdd(t *testing.T) {
+	r := newRig(t)
+	for i, add := range []struct {
+		version ofp.Version
+		words   string
+		want    openflow.Flags
+	}{
+		{1, "", openflow.ResetCounts},
+		{1, "check_overlap,", openflow.ResetCounts | openflow.CheckOverlap},
+		{4, "", 0},
+		{4, "check_overlap,send_flow_rem,", openflow.CheckOverlap | openflow.SendFlowRem},
+		{6, "reset_counts,", openflow.ResetCounts},
+	} {
+		writer := r.connect(add.version)
+		writer.write(flow(t, add.version, 1, openflow.Add, fmt.Sprintf("%spriority=%d,ip,actions=output:2", add.words, 100-i)))
+		writer.barrier()
+		p := r.connect(openflow.Version13)
+		p.write(ofptest.Message(p.v, 18, 8, uint16(1), uint16(0), uint32(0), uint8(0), []byte{0, 0, 0}, uint32(0xffffffff), uint32(0xffffffff),
+			uint32(0), uint64(0), uint64(0), uint16(1), uint16(4), uint32(0)))
+		entries := p.barrier()[0][16:]
+		entry := entries[len(entries)/(i+1)*i:]
+		if got := openflow.Flags(entry[18])<<8 | openflow.Flags(entry[19]); got != add.want {
+			t.Errorf("OpenFlow %d, %q: flags %#x, want %#x", add.version, add.words, got, add.want)
+		}
+	}
+}
+
 // Bundles follow the order of their messages and their flags. A bundle is applied
 // completely or not at all.
 func TestBundles(t *testing.T) {

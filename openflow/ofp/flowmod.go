@@ -141,8 +141,8 @@ func decodeFlowMod13(r *Request) (mod of.FlowMod, err error) {
 	return withActions(&mod, &m, r, b.b)
 }
 
-// setFlags sets the flags of a decoded flow_mod. OpenFlow 1.0 has no flag for the reset
-// of counters, because an add always resets them.
+// setFlags sets the flags of a decoded flow_mod, after its command. OpenFlow 1.0 has no flag for
+// the reset of counters, because an add always resets them. Later versions show this flag.
 func setFlags(mod *of.FlowMod, flags uint16, v Version) error {
 	known := of.SendFlowRem | of.CheckOverlap
 	if v != v10 {
@@ -151,6 +151,9 @@ func setFlags(mod *of.FlowMod, flags uint16, v Version) error {
 	mod.Flags = of.Flags(flags)
 	if mod.Flags&^known != 0 {
 		return coded(of.ErrFlowBadFlags, "flow_mod: unknown flags %#x", flags)
+	}
+	if v == v10 && mod.Command == of.Add {
+		mod.Flags |= of.ResetCounts
 	}
 	mod.KeepCounts = v != v10 && mod.Flags&of.ResetCounts == 0
 	return nil

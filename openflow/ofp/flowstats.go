@@ -88,14 +88,14 @@ func AppendFlowStats(b []byte, r *Request, rule *ofproto.Rule, now uint64) []byt
 		b = of.AppendActions(b, rule.Actions, &m, v10, r.TLVs)
 	case r.Version >= v15:
 		b = append(b, 0, 0, 0, 0, rule.Table, 0)
-		b = be.AppendUint16(appendTimes(b, rule), uint16(rule.Flags))
+		b = be.AppendUint16(appendTimes(b, rule), uint16(rule.Flags|rule.AddFlags))
 		b = be.AppendUint64(be.AppendUint16(b, rule.Importance), rule.Cookie)
 		b = appendOXS(appendMatch(b, &m, r.Version, r.TLVs), now, rule)
 		b = of.AppendInstructions(b, rule.Actions, &m, r.Version, r.TLVs)
 	default:
 		b = append(b, 0, 0, rule.Table, 0)
 		b = appendTimes(appendDuration(b, age(now, rule.CreatedNS)), rule)
-		b = be.AppendUint16(b, uint16(rule.Flags))
+		b = be.AppendUint16(b, uint16(rule.Flags|rule.AddFlags))
 		importance := rule.Importance
 		if r.Version < v14 {
 			importance = 0

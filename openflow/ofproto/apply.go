@@ -166,8 +166,9 @@ func (b *bundle) add(m *openflow.FlowMod) error {
 		learned.Refuse(m.Learner)
 		return openflow.Errorf(openflow.ErrFlowTableFull, "table %d: the frames of a port have taught as many flows as they may", table)
 	}
+	const ofAdd = openflow.CheckOverlap | openflow.ResetCounts
 	r := &Rule{Table: table, Bridge: b.p.bridge, learner: m.Learner, Priority: m.Priority, Match: m.Match, Cookie: m.NewCookie, IdleTimeout: m.IdleTimeout,
-		HardTimeout: m.HardTimeout, Importance: m.Importance, Flags: m.Flags &^ (openflow.CheckOverlap | openflow.ResetCounts),
+		HardTimeout: m.HardTimeout, Importance: m.Importance, Flags: m.Flags &^ ofAdd, AddFlags: m.Flags & ofAdd,
 		Actions: m.Actions, CreatedNS: b.nowNS, ModifiedNS: b.nowNS}
 	if old != nil && m.KeepCounts {
 		r.Packets, r.Bytes = old.Packets, old.Bytes

@@ -17,6 +17,9 @@ type Rule struct {
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
 	Flags                    openflow.Flags
+	// AddFlags are the flags of the add that say how to add: CheckOverlap and ResetCounts.
+	// Statistics of OpenFlow 1.3 and later show them with Flags, as in Open vSwitch.
+	AddFlags openflow.Flags
 	// Removed is true once the rule has left its table.
 	Removed bool
 	Why     Why // reason of its removal
