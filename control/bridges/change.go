@@ -117,7 +117,7 @@ func (bs *Bridges) AddIn(tx *change.Tx, add api.AddBridge) (api.Bridge, error) {
 func checkBridge(add *api.AddBridge) (s store.Bridge, err error) {
 	s = store.Bridge{Name: add.Name, FailMode: add.FailMode, Controllers: add.Controllers}
 	if len(add.Name) > maxBridgeName {
-		return s, usererr.Errorf("bridge %q: name too long; expected at most %d characters, as of a network device", add.Name, maxBridgeName)
+		return s, usererr.Errorf("bridge %q: could not open network device: name too long; expected at most %d characters", add.Name, maxBridgeName)
 	}
 	if !bridgeName.MatchString(add.Name) {
 		return s, usererr.Errorf("bridge %q: expected a letter, then up to 14 letters, digits, or any of _ . -", add.Name)

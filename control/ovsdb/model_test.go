@@ -140,6 +140,9 @@ func (f *fakeSwitch) Bridges() (list []api.Bridge) {
 
 func (f *fakeSwitch) AddBridge(add api.AddBridge) error {
 	f.note("add-br", add.Name)
+	if f.broken[add.Name] {
+		return errors.New("broken bridge")
+	}
 	f.bridges[add.Name] = &api.Bridge{Name: add.Name, DatapathID: add.DatapathID, FailMode: add.FailMode, Controllers: add.Controllers}
 	return nil
 }
@@ -277,6 +280,24 @@ func TestReconcile(t *testing.T) {
 	pass(m, "del-br br0", "add-br br0", "add-port t")
 	pass(&model{}, "del-port t", "del-br br0", "del-port uplink-u0")
 	if len(c.failed) != 0 || f.ports["wire"] == nil {
+		t.Errorf("failures %v, ports %v", c.failed, f.ports)
+	}
+}
+
+// The ports of a bridge that cannot be added have the bridge's reason, and follow it at once.
+func TestPortsOfAMissingBridge(t *testing.T) {
+	f := &fakeSwitch{bridges: map[string]*api.Bridge{}, ports: map[string]*api.Port{}, broken: map[string]bool{"br0": true}}
+	c := New(Setup{Switch: f, Log: slog.New(slog.DiscardHandler)})
+	c.kernel = fakeKernel{}
+	now := time.Unix(1000, 0)
+	m := &model{bridges: []bridge{{name: "br0"}}, ports: []port{{name: "br0", bridge: "br0", words: []string{"bridge=br0", "type=local"}}}}
+	c.reconcile(m, now)
+	if failed := c.failed["br0"]; failed == nil || failed.reason != c.bridgeProblem["br0"] || failed.reason == "" {
+		t.Errorf("failure %+v of the port, bridge %q", failed, c.bridgeProblem["br0"])
+	}
+	f.broken = nil
+	c.reconcile(m, now)
+	if len(c.failed) != 0 || f.ports["br0"] == nil {
 		t.Errorf("failures %v, ports %v", c.failed, f.ports)
 	}
 }

@@ -73,6 +73,7 @@ type Client struct {
 	failed        map[string]*failure // by name of the port
 	problems      map[uuid]string     // of rows in Interface that are no port, as logged
 	bridgeProblem map[string]string
+	missingBridge map[string]bool // bridges that could not be added
 	// zones whose limits the database has set, and whether it has set the default limit. The
 	// others may have limits of ovs-appctl dpctl/ct-set-limits.
 	limited        map[uint16]bool

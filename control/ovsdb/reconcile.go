@@ -54,6 +54,8 @@ type failure struct {
 	reason string
 	tried  time.Time
 	device bool // a device of the port's name was there
+	// ofBridge: the port's bridge is missing. The port is added as soon as the bridge is there.
+	ofBridge bool
 }
 
 // uplinkPrefix begins the names of the uplinks that the reconciler adds for tunnels. Open
@@ -80,7 +82,7 @@ func (c *Client) reconcile(m *model, now time.Time) {
 			delete(c.failed, name)
 		}
 	}
-	c.bridgeProblem = map[string]string{}
+	c.bridgeProblem, c.missingBridge = map[string]string{}, map[string]bool{}
 	if c.bridgesDiffer(m) {
 		c.setup.Switch.ChangePorts(func(ports PortChanges) { c.deletePorts(ports, present, desired) })
 		c.reconcileBridges(m)
@@ -196,7 +198,7 @@ func (c *Client) reconcileBridges(m *model) {
 			err = c.setup.Switch.ModifyBridge(d.name, api.ModBridge{FailMode: d.failMode, Controllers: &controllers})
 		}
 		if err != nil {
-			c.bridgeProblem[d.name] = err.Error()
+			c.bridgeProblem[d.name], c.missingBridge[d.name] = err.Error(), !there
 			c.warn("bridge "+d.name, err.Error())
 		}
 	}
@@ -240,7 +242,11 @@ func (c *Client) reconcilePorts(ports PortChanges, desired map[string]*port, pre
 	var missing []*port
 	for _, name := range slices.Sorted(maps.Keys(desired)) {
 		d, p := desired[name], presentPorts[name]
-		if f := c.failed[name]; f != nil && slices.Equal(f.words, d.words) && now.Sub(f.tried) < retryInterval {
+		if c.missingBridge[d.bridge] { // the log names the bridge, each row has the reason
+			c.failed[name] = &failure{words: d.words, reason: c.bridgeProblem[d.bridge], tried: now, device: true, ofBridge: true}
+			continue
+		}
+		if f := c.failed[name]; f != nil && !f.ofBridge && slices.Equal(f.words, d.words) && now.Sub(f.tried) < retryInterval {
 			continue
 		}
 		results[d] = nil
@@ -277,7 +283,7 @@ func (c *Client) finishPort(d *port, err error, now time.Time) {
 			c.log.Warn("a row cannot be done", "interface", d.name, "error", err)
 		}
 		_, there := c.kernel.devices()[d.name]
-		c.failed[d.name] = &failure{d.words, err.Error(), now, there}
+		c.failed[d.name] = &failure{words: d.words, reason: err.Error(), tried: now, device: there}
 		return
 	}
 	delete(c.failed, d.name)
