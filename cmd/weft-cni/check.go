@@ -168,7 +168,11 @@ func (s *weftSwitch) comparePort(a attachment, options []string) error {
 		wanted[key] = value
 	}
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
-		if has, shown := port.Options[key]; shown && has != wanted[key] {
+		has, shown := port.Options[key]
+		if !shown && (key == "type" || key == "bridge") { // weftd does not repeat the type and the first bridge
+			continue
+		}
+		if has != wanted[key] {
 			return failure(codeDiffers, "port %s of %s: has %s=%s, not %s=%s", a.port(), a.id(), key, has, key, wanted[key])
 		}
 	}
@@ -185,15 +189,23 @@ func status(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	if err := s.ready(); err != nil {
+		return err
+	}
+	return c.delegate(args, invoke.DelegateStatus)
+}
+
+// ready returns why the switch cannot connect pods now.
+func (s *weftSwitch) ready() error {
 	show, err := s.api.Show()
 	if err != nil {
 		return failure(types.ErrPluginNotAvailable, "weftd: %v", err)
 	}
-	if c.Bridge != "" && !slices.ContainsFunc(show.Bridges, func(b api.Bridge) bool { return b.Name == c.Bridge }) {
-		return failure(types.ErrPluginNotAvailable, "bridge %s: no such bridge; weft add-br %s makes it", c.Bridge, c.Bridge)
+	if s.bridge != "" && !slices.ContainsFunc(show.Bridges, func(b api.Bridge) bool { return b.Name == s.bridge }) {
+		return failure(types.ErrPluginNotAvailable, "bridge %s: no such bridge; weft add-br %s makes it", s.bridge, s.bridge)
 	}
 	if show.EnginePID == 0 {
 		return failure(types.ErrLimitedConnectivity, "weftd has no engine at present: no pod reaches another; see weftd's log")
 	}
-	return c.delegate(args, invoke.DelegateStatus)
+	return nil
 }

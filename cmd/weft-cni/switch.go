@@ -70,13 +70,13 @@ func (s *weftSwitch) addPort(name string, options []string) error {
 	if err != nil {
 		return ofWeftd("port "+name, err)
 	}
-	for end := time.Now().Add(patience); port.State != "up"; time.Sleep(pause) {
-		if time.Now().After(end) {
-			return failure(types.ErrTryAgainLater, "port %s: state %s: %s", name, port.State, port.Detail)
-		}
-		ports, err := s.api.Ports(name)
-		if err == nil && len(ports) == 1 {
+	for end := time.Now().Add(patience); port.State != "up"; {
+		time.Sleep(pause)
+		if ports, err := s.api.Ports(name); err == nil && len(ports) == 1 {
 			port = ports[0]
+		}
+		if port.State != "up" && time.Now().After(end) {
+			return failure(types.ErrTryAgainLater, "port %s: state %s: %s", name, port.State, port.Detail)
 		}
 	}
 	return nil
