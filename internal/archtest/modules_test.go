@@ -29,19 +29,19 @@ func links(sources []file, dir string) (own, foreign []string) {
 	return own, foreign
 }
 
-// Only weft-central links etcd.
-func TestOnlyCentralLinksEtcd(t *testing.T) {
+// Some modules belong to one program, so that who does not use it does not pay for it.
+func TestModulesOfOneProgram(t *testing.T) {
 	all := files(t)
-	etcd := func(dir string) bool {
-		_, foreign := links(all, dir)
-		return slices.ContainsFunc(foreign, func(p string) bool { return strings.HasPrefix(p, "go.etcd.io/etcd/") })
-	}
-	for _, dir := range []string{"cmd/weftd", "cmd/weft"} {
-		if etcd(dir) {
-			t.Errorf("%s links etcd", dir)
+	for prefix, only := range map[string]string{"go.etcd.io/etcd/": "cmd/weft-central", "github.com/containernetworking/": "cmd/weft-cni"} {
+		for _, dir := range []string{"cmd/weftd", "cmd/weft", "cmd/weft-central", "cmd/weft-cni"} {
+			_, foreign := links(all, dir)
+			linked := slices.ContainsFunc(foreign, func(path string) bool { return strings.HasPrefix(path, prefix) })
+			switch {
+			case linked && dir != only:
+				t.Errorf("%s links %s, which only %s may", dir, prefix, only)
+			case !linked && dir == only:
+				t.Errorf("%s does not link %s: the rule finds nothing", dir, prefix)
+			}
 		}
-	}
-	if !etcd("cmd/weft-central") {
-		t.Error("cmd/weft-central does not link etcd: the rule finds nothing")
 	}
 }
