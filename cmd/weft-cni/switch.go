@@ -16,10 +16,13 @@ import (
 )
 
 const (
-	// patience is how long the plugin repeats a request that weftd cannot serve: weftd starts
-	// again, or has too much to do. The runtime repeats an operation that fails with code 11.
+	// patience is how long the plugin repeats a request while weftd is away. The runtime repeats an
+	// operation that fails with code 11.
 	patience = 3 * time.Second
-	pause    = 100 * time.Millisecond
+	// busyPatience is how long it repeats a request that weftd answers with "try again". On a busy
+	// host a hundred pods may come at once. To take back and repeat each ADD is more work.
+	busyPatience = time.Minute
+	pause        = 100 * time.Millisecond
 	// requestLimit bounds one request. Changes of many pods wait for each other in weftd.
 	requestLimit = time.Minute
 )
@@ -39,21 +42,25 @@ func (c *config) connect() (*weftSwitch, error) {
 	return &weftSwitch{api: client, bridge: c.Bridge}, nil
 }
 
-// repeat calls request until weftd serves it, or patience is over since the first failure.
-// Each request allows that an earlier one has taken effect.
+// repeat calls request until weftd serves it, or until the patience since the first failure is
+// over. Each request allows that an earlier one has taken effect.
 func repeat(request func() error) error {
-	var end time.Time
+	var failed time.Time
 	for {
 		err := request()
 		var refused *api.Refused
 		if err == nil || errors.As(err, &refused) && !refused.Unavailable {
 			return err
 		}
-		now := time.Now()
-		if end.IsZero() {
-			end = now.Add(patience)
+		limit := patience
+		if refused != nil {
+			limit = busyPatience
 		}
-		if now.Add(pause).After(end) {
+		now := time.Now()
+		if failed.IsZero() {
+			failed = now
+		}
+		if now.Sub(failed)+pause > limit {
 			return err
 		}
 		time.Sleep(pause)
