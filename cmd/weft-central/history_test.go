@@ -85,11 +85,26 @@ func TestHistory(t *testing.T) {
 	s.check()
 }
 
+// historyFaults returns the duration of the faults.
+func historyFaults(t *testing.T) time.Duration {
+	limit := historyTime
+	if testing.Short() {
+		limit = historyShort
+	}
+	if text := os.Getenv(historyTimeEnv); text != "" {
+		var err error
+		if limit, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return limit
+}
+
 // runInHosts runs the test again, in a process whose threads are all in the hosts'
 // network namespace.
 func runInHosts(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHistory$", "-test.v", "-test.timeout=9m",
-		fmt.Sprint("-test.short=", testing.Short()))
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHistory$", "-test.v",
+		fmt.Sprint("-test.timeout=", 9*time.Minute+historyFaults(t)), fmt.Sprint("-test.short=", testing.Short()))
 	cmd.Env = append(os.Environ(), historyHostsEnv+"=1")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) }
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -382,17 +397,7 @@ func (s *historySite) disturb() {
 	for i, faults := range [][]fault{processFaults, networkFaults, clockFaults} {
 		disturbing.Go(func() { s.faults(stop, rand.New(rand.NewPCG(s.seed, uint64(i))), faults) })
 	}
-	limit := historyTime
-	if testing.Short() {
-		limit = historyShort
-	}
-	if text := os.Getenv(historyTimeEnv); text != "" {
-		var err error
-		if limit, err = time.ParseDuration(text); err != nil {
-			s.t.Fatal(err)
-		}
-	}
-	time.Sleep(limit)
+	time.Sleep(historyFaults(s.t))
 	for end := time.Now().Add(historyMost); !s.seen.enough() && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)
 	}
