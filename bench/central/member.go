@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"weft/central/hub"
+	"weft/central/pki"
 	"weft/central/store"
 	"weft/central/wire"
 )
@@ -106,7 +107,8 @@ func serverTLS(f store.TLSFiles) (*tls.Config, error) {
 		return nil, fmt.Errorf("%s has no certificate", f.CA)
 	}
 	return &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: pool, RootCAs: pool,
-		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13}, nil
+		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
+		DynamicRecordSizingDisabled: pki.LargeRecords}, nil
 }
 
 func caller(ctx context.Context) (string, error) {

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -107,6 +108,46 @@ func TestHandshake(t *testing.T) {
 		if c.words == "" && seen != c.seen {
 			t.Errorf("%s: the server sees %q, expected %q", c.name, seen, c.seen)
 		}
+	}
+}
+
+// writes records the lengths of the writes to a connection.
+type writes struct {
+	net.Conn
+	lengths []int
+}
+
+func (w *writes) Write(b []byte) (int, error) {
+	w.lengths = append(w.lengths, len(b))
+	return w.Conn.Write(b)
+}
+
+// A central's first message to a host goes in one record, which is one system call.
+func TestCentralSendsLargeRecords(t *testing.T) {
+	ca := testCA(t)
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	to := &writes{Conn: a}
+	server, client := tls.Server(to, holder(t, ca, "a", Central).Server()), tls.Client(b, holder(t, ca, "h1", Host).Client())
+	const size = 8 << 10
+	received := make(chan error)
+	go func() {
+		_, err := io.ReadFull(client, make([]byte, size))
+		received <- err
+	}()
+	if err := server.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	to.lengths = nil
+	if _, err := server.Write(make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-received; err != nil {
+		t.Fatal(err)
+	}
+	if len(to.lengths) != 1 {
+		t.Errorf("writes of %v bytes, expected one", to.lengths)
 	}
 }
 

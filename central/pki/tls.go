@@ -139,6 +139,11 @@ func (k *Keys) Renew(addresses []string, sign func(csr []byte) (cert, ca []byte,
 	return k.reload()
 }
 
+// LargeRecords is the value of tls.Config.DynamicRecordSizingDisabled in a central. By default,
+// package tls sends the first 128 KiB of a connection in records of 1.2 KiB, with a system call
+// each. A host receives hardly more in hours.
+const LargeRecords = true
+
 // Server returns the TLS settings of a server. The server accepts clients without a
 // certificate, because they may want to enrol. The caller must therefore check the
 // identity at each call. The server refuses certificates of other CAs.
@@ -150,6 +155,7 @@ func (k *Keys) Server() *tls.Config {
 			return &tls.Config{
 				MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
 				Certificates: []tls.Certificate{*cert}, ClientCAs: ca, ClientAuth: tls.VerifyClientCertIfGiven,
+				DynamicRecordSizingDisabled: LargeRecords,
 			}, nil
 		},
 	}
