@@ -350,10 +350,21 @@ func (c *cluster) cpu() time.Duration {
 	return sum
 }
 
-// boundAtOnce returns how many bindings the centrals have written with declarations, by
-// their metrics. It is 0 if the centrals do not serve metrics.
-func (c *cluster) boundAtOnce() (sum int) {
+// counters are sums of counters of all centrals. They do not depend on other load of the machine
+// as CPU times do.
+type counters struct {
+	bound        int // bindings that were written with declarations
+	transactions int // of requests of the declaration
+	batches      int // to hosts
+	calls        int // system calls that read or write
+}
+
+// counters reads the counters. Only calls is not 0 if the centrals do not serve metrics.
+func (c *cluster) counters() (sum counters) {
 	for i := range c.nodes {
+		if p := c.nodes[i].process; p != nil {
+			sum.calls += callsOf(p.Process.Pid)
+		}
 		reply, err := http.Get("http://" + c.nodes[i].profile + "/metrics")
 		if err != nil {
 			continue
@@ -361,10 +372,31 @@ func (c *cluster) boundAtOnce() (sum int) {
 		data, _ := io.ReadAll(reply.Body)
 		reply.Body.Close()
 		for line := range strings.Lines(string(data)) {
-			if n, found := strings.CutPrefix(line, "weft_central_bound_at_once_total "); found {
-				value, _ := strconv.Atoi(strings.TrimSpace(n))
-				sum += value
+			name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+			value, _ := strconv.ParseFloat(text, 64)
+			switch name {
+			case "weft_central_bound_at_once_total":
+				sum.bound += int(value)
+			case "weft_central_transactions_total":
+				sum.transactions += int(value)
+			case "weft_central_batches_total":
+				sum.batches += int(value)
 			}
+		}
+	}
+	return sum
+}
+
+// callsOf returns the number of a process's system calls that read or write.
+func callsOf(pid int) (sum int) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		if name, text, _ := strings.Cut(line, ": "); name == "syscr" || name == "syscw" {
+			value, _ := strconv.Atoi(strings.TrimSpace(text))
+			sum += value
 		}
 	}
 	return sum

@@ -19,14 +19,19 @@ func (r *run) newChurn(patience time.Duration) *churn {
 
 func (r *run) churn() error {
 	c := r.newChurn(10 * time.Second)
-	cpu, driver, bound, began := r.cluster.cpu(), CPUOf(os.Getpid()), r.cluster.boundAtOnce(), clock()
+	before := r.cluster.counters()
+	cpu, driver, began := r.cluster.cpu(), CPUOf(os.Getpid()), clock()
 	ctx, cancel := context.WithTimeout(r.ctx, r.Length)
 	defer cancel()
 	c.run(ctx)
 	took, came := (clock() - began).Seconds(), float64(max(1, len(c.writes)/2))
 	cpu, driver = r.cluster.cpu()-cpu, CPUOf(os.Getpid())-driver
 	r.add("ports that came", came, "ports")
-	r.add("ports bound in the write that declared them", float64(r.cluster.boundAtOnce()-bound)/came*100, "%")
+	after := r.cluster.counters()
+	r.add("ports bound in the write that declared them", float64(after.bound-before.bound)/came*100, "%")
+	r.add("transactions of declarations a port", float64(after.transactions-before.transactions)/came, "transactions")
+	r.add("batches to hosts a port", float64(after.batches-before.batches)/came, "batches")
+	r.add("reads and writes of the centrals a port", float64(after.calls-before.calls)/came, "calls")
 	r.latencies(c)
 	r.add("CPU time of the centrals a port", cpu.Seconds()/came, "s")
 	r.add("CPU time of the simulated hosts and the driver a port", driver.Seconds()/came, "s")
