@@ -27,9 +27,13 @@ func (s *historySite) settle() {
 	began := time.Now()
 	near, last := store.New(s.centrals[0].etcd()), ""
 	for time.Since(began) < historySettle {
+		before := last
 		if last = s.difference(near); last == "" {
 			s.t.Logf("all hosts are as expected after %s", time.Since(began).Round(time.Millisecond))
 			return
+		}
+		if last != before {
+			s.t.Logf("%s after the faults: %s", time.Since(began).Round(time.Millisecond), last)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
