@@ -189,6 +189,9 @@ func reply(revision int64, page []store.Object, connected map[string]hostState) 
 			r.Binds = append(r.Binds, &wire.BoundPort{Bind: m, Generation: o.Revision})
 		case *wire.HostStatus:
 			at, ok := connected[m.Host]
+			if ok && at.applied > 0 { // the store learns of it later
+				m.Applied, m.Trouble = max(m.Applied, at.applied), at.trouble
+			}
 			r.Status = append(r.Status, &wire.HostReport{Status: m, Connected: ok, Hub: at.central})
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"weft/central/wire"
 )
 
-// A session to which nothing is sent gets at least one empty batch a second. A session
-// whose changes wait for the pacer gets these changes instead. A session that must
-// report its progress gets the question for the report.
+// A session to which nothing is sent gets at least one empty batch within the promised
+// time. A session whose changes wait for the pacer gets these changes instead. A session
+// that must report its progress gets the question for the report.
 func TestBeatsCarryWhatWaits(t *testing.T) {
 	h := New(noStore{}, nil, slog.New(slog.DiscardHandler))
 	var objects []store.Object

@@ -137,7 +137,6 @@ func (h *Hub) unfence(f fenced, absence wire.Absence) {
 	case f.question != nil:
 		h.answerQuestion(f.session, f.question, absence)
 	default:
-		h.flushNow(f.session)
-		h.answer(f.session, &wire.Answer{Number: f.pull.GetNumber()})
+		h.answerPull(f.session, f.pull)
 	}
 }

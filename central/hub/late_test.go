@@ -148,6 +148,37 @@ func TestHungStoreIsAskedOnce(t *testing.T) {
 	}
 }
 
+// A host that has removed a port itself waits for its turn to get the answer. A host that still
+// has a port that is not declared any more does not wait.
+func TestOnlyThePresentPortIsUrgent(t *testing.T) {
+	for _, removed := range []bool{true, false} {
+		h, s := fleetOfOne(t, noStore{})
+		s.queued = nil
+		h.mu.Lock()
+		h.take(2, []store.Object{{Kind: store.KindBind, ID: "p1", Message: &wire.Bind{Port: "p1", Host: "h1"}, Revision: 2}})
+		h.round()
+		h.mu.Unlock()
+		if s.behind {
+			t.Fatal("the binding waits for the session's turn")
+		}
+		if removed {
+			if err := h.receive(s, &wire.FromHost{Message: &wire.FromHost_Detach{Detach: &wire.Detach{Port: "p1"}}}); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			h.mu.Lock()
+			h.take(3, []store.Object{{Kind: store.KindPort, ID: "p1"}})
+			h.mu.Unlock()
+		}
+		h.mu.Lock()
+		h.round()
+		if waits := s.behind && s.inLine; waits != removed {
+			t.Errorf("the host has removed the port: %t; its message waits: %t", removed, waits)
+		}
+		h.mu.Unlock()
+	}
+}
+
 // lastAnswer returns the last message to a host if it is an Answer.
 func lastAnswer(t *testing.T, h *Hub, s *session) *wire.Answer {
 	t.Helper()

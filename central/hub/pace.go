@@ -24,9 +24,10 @@ import (
 
 const (
 	// batchRate is the number of batches a second beyond which sessions wait. A hub
-	// with more than batchRate sessions sends each session one batch a second. After a
-	// quiet time, a hub sends as many batches at once as it has sessions.
-	batchRate = 350
+	// with more than batchRate*beatWithin sessions sends each session one batch in
+	// beatWithin. After a quiet time, a hub sends as many batches at once as it has
+	// sessions.
+	batchRate = 150
 	// paceTick is the interval at which the hub serves waiting sessions.
 	paceTick = 2 * time.Millisecond
 	// beatTick is the interval at which sessions are looked at.
@@ -34,9 +35,10 @@ const (
 	// A session to which nothing was sent for beatTicks ticks is sent what is queued for
 	// it, or an empty batch. Further ticks, less than beatSpread, differ between the
 	// sessions, so that the beats of many sessions do not delay changes.
-	beatTicks, beatSpread = 32, 6
-	// beatWithin is what the hub promises: the longest time between two messages.
-	beatWithin = time.Second
+	beatTicks, beatSpread = 64, 12
+	// beatWithin is what the hub promises: the longest time between two messages. A host
+	// leaves a silent hub after 1.5 times this time.
+	beatWithin = 2 * time.Second
 )
 
 // pacer has the queue of sessions that wait until the rate allows a batch. Hub.mu
@@ -86,7 +88,7 @@ func (p *pacer) nextSession(now time.Time) *session {
 func (h *Hub) pace(now time.Time) (waiting bool) {
 	if !h.stalled {
 		sessions := float64(len(h.sessions))
-		h.pacer.rate, h.pacer.burst = max(batchRate, sessions), sessions
+		h.pacer.rate, h.pacer.burst = max(batchRate, sessions/beatWithin.Seconds()), sessions
 	}
 	for s := h.pacer.nextSession(now); s != nil; s = h.pacer.nextSession(now) {
 		h.endRevision(s, false)
@@ -135,11 +137,16 @@ func (h *Hub) beatAll() {
 // followed by the answer.
 func (h *Hub) pull(s *session, m *wire.Pull) {
 	h.stats.Pulls++
-	h.flushNow(s)
+	if h.fleet.changed() {
+		h.round()
+	}
 	unknown := h.unknown(s, m.GetQuestions())
 	if len(m.GetQuestions()) > 0 && len(unknown) == 0 {
-		h.answer(s, &wire.Answer{Number: m.GetNumber()})
+		h.answerPull(s, m)
 		return
+	}
+	if s.behind {
+		h.endRevision(s, false)
 	}
 	for _, w := range unknown { // before the answer, which may wait for a slow store
 		h.remember(s, w)
@@ -190,12 +197,14 @@ func (h *Hub) endWanting(n *network, p *port) {
 	}
 }
 
-// flushNow sends a host everything that is queued for it, without waiting for the rate.
-func (h *Hub) flushNow(s *session) {
+// answerPull sends a host everything that is queued for it, without waiting for the rate, and
+// the answer to its Pull, in one batch.
+func (h *Hub) answerPull(s *session, m *wire.Pull) {
 	if h.fleet.changed() {
 		h.round()
 	}
 	if s.behind {
-		h.endRevision(s, false)
+		h.putRevision(s, false)
 	}
+	h.answer(s, &wire.Answer{Number: m.GetNumber()})
 }

@@ -13,16 +13,22 @@ import (
 const (
 	// reportEvery is the interval at which the hub asks hosts which revision of the
 	// store they have applied.
-	reportEvery = 3 * time.Second
+	reportEvery = 6 * time.Second
 	// endMovesEvery is the interval at which the hub looks for moved ports whose
 	// MoveGrace is over.
 	endMovesEvery = time.Second
-	// storeEvery is the time between two writes of a host's status to the store.
+	// storeEvery is the time after which the hub looks whether a host's version or trouble
+	// has changed, and writes the changed status to the store.
 	storeEvery = 10 * time.Second
+	// storeAppliedEvery is the time between two writes of a status in which only the applied
+	// revision has changed. Every change of a network changes it at each host of the network.
+	storeAppliedEvery = time.Minute
 	// storeTurns is the number of turns in storeEvery. In each turn the hub writes the
 	// status of one in storeTurns hosts, because one transaction with the status of all
 	// hosts would delay other writes.
 	storeTurns = int(storeEvery / endMovesEvery)
+	// storeAppliedTurns is the number of turns in storeAppliedEvery.
+	storeAppliedTurns = int(storeAppliedEvery / endMovesEvery)
 )
 
 // syncWait is one call of Sync, which waits until every session has applied a
@@ -36,6 +42,12 @@ type syncWait struct {
 // the hub's present revision. If report or s.ask is true, the message asks the host to
 // report the revision that it has applied.
 func (h *Hub) endRevision(s *session, report bool) {
+	h.putRevision(s, report)
+	s.flush()
+}
+
+// putRevision does what endRevision does, but leaves the sending to the caller.
+func (h *Hub) putRevision(s *session, report bool) {
 	report = report || s.ask
 	s.sent, s.ask = h.revision, false
 	if report {
@@ -47,7 +59,6 @@ func (h *Hub) endRevision(s *session, report bool) {
 	}
 	s.put(h.ended.raw)
 	s.behind, s.urgent = false, false
-	s.flush()
 }
 
 // endOfRevision is the last Revision message that was encoded. Sessions that need an
@@ -152,7 +163,7 @@ func (h *Hub) report(ctx context.Context) {
 			asked = time.Now()
 			h.askReports()
 		}
-		if list := h.statusSince(stored, turn%storeTurns); len(list) > 0 {
+		if list := h.statusSince(stored, turn); len(list) > 0 {
 			if err := h.store.PutStatus(ctx, list); err != nil {
 				h.log.Warn("the hosts' status cannot be stored", "error", err)
 				clear(stored)
@@ -175,19 +186,25 @@ func (h *Hub) askReports() {
 type storedStatus struct {
 	applied          int64
 	version, trouble string
+	turn             int // in which it was written
 }
 
 // statusSince returns the status of each host whose turn it is and whose status differs from the
-// entry in stored (the last written status by host). It updates these entries.
+// entry in stored (the last written status by host). It updates these entries. If only the applied
+// revision differs, the status is due storeAppliedTurns turns after the last one.
 func (h *Hub) statusSince(stored map[string]storedStatus, turn int) (list []*wire.HostStatus) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, s := range h.sessions {
-		present := storedStatus{s.applied, s.version, s.trouble}
-		if last, ok := stored[id]; s.number%storeTurns != turn || ok && last == present {
+		if s.number%storeTurns != turn%storeTurns {
 			continue
 		}
-		stored[id] = present
+		last, ok := stored[id]
+		if ok && last.version == s.version && last.trouble == s.trouble &&
+			(last.applied == s.applied || turn-last.turn < storeAppliedTurns) {
+			continue
+		}
+		stored[id] = storedStatus{s.applied, s.version, s.trouble, turn}
 		list = append(list, &wire.HostStatus{Host: id, Applied: s.applied, Version: s.version, Trouble: s.trouble})
 	}
 	return list

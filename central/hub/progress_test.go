@@ -11,7 +11,8 @@ import (
 )
 
 // The hub writes the status of all hosts within storeTurns turns, and of one in storeTurns
-// hosts in a turn. It writes a status again only after a change.
+// hosts in a turn. It writes a status again only after a change, and less often if only the
+// applied revision has changed.
 func TestStatusIsWrittenInTurns(t *testing.T) {
 	const each = 7
 	h := &Hub{sessions: map[string]*session{}}
@@ -21,7 +22,7 @@ func TestStatusIsWrittenInTurns(t *testing.T) {
 	}
 	stored, written := map[string]storedStatus{}, map[string]int{}
 	for turn := range 2 * storeTurns {
-		list := h.statusSince(stored, turn%storeTurns)
+		list := h.statusSince(stored, turn)
 		if len(list) > each {
 			t.Errorf("turn %d: %d hosts, expected at most %d", turn, len(list), each)
 		}
@@ -35,15 +36,18 @@ func TestStatusIsWrittenInTurns(t *testing.T) {
 		}
 	}
 	h.sessions["h3"].applied = 2
-	if list := h.statusSince(stored, 3); len(list) != 1 || list[0].GetApplied() != 2 {
+	if list := h.statusSince(stored, 3+storeAppliedTurns-storeTurns); len(list) != 0 {
+		t.Errorf("too early after a change: %v", list)
+	}
+	if list := h.statusSince(stored, 3+storeAppliedTurns); len(list) != 1 || list[0].GetApplied() != 2 {
 		t.Errorf("after a change: %v", list)
 	}
 	h.sessions["h3"].version = "newer" // the host was upgraded, and has applied the same revision
-	if list := h.statusSince(stored, 3); len(list) != 1 || list[0].GetVersion() != "newer" {
+	if list := h.statusSince(stored, 3+storeAppliedTurns+storeTurns); len(list) != 1 || list[0].GetVersion() != "newer" {
 		t.Errorf("after an upgrade: %v", list)
 	}
 	h.sessions["h3"].trouble = "no route"
-	if list := h.statusSince(stored, 3); len(list) != 1 || list[0].GetTrouble() != "no route" {
+	if list := h.statusSince(stored, 3+storeAppliedTurns+2*storeTurns); len(list) != 1 || list[0].GetTrouble() != "no route" {
 		t.Errorf("after trouble: %v", list)
 	}
 }

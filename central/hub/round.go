@@ -310,7 +310,8 @@ func (h *Hub) updateOwn(s *session, p *port) {
 		if s.attached(p) && p.declared != nil {
 			h.sayRefused(s, p)
 		}
-		s.urgent = true
+		// a host that has removed the port itself needs no message soon
+		s.urgent = s.urgent || p.declared == nil || s.attached(p)
 		return
 	}
 	if old, had := s.own[p]; !had || old != p.net {

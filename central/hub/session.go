@@ -171,7 +171,7 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	}
 	h.forgetUnused(s, hello)
 	s.known = nil
-	h.endRevision(s, len(h.waiting) > 0)
+	h.endRevision(s, true)
 	return s, nil
 }
 

@@ -28,7 +28,7 @@ type silence struct {
 }
 
 const (
-	mostPatience = 8
+	mostPatience = 4
 	calmAfter    = time.Minute
 )
 

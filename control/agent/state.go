@@ -23,6 +23,7 @@ type state struct {
 type network struct {
 	id      string
 	view    *wire.NetView
+	number  uint32           // VNI of view
 	places  map[string]place // by port id
 	members map[netip.Addr]struct{}
 	digest  uint64 // see package wire
@@ -40,7 +41,7 @@ func newState() *state {
 	return &state{nets: map[string]*network{}, ports: map[string]*localPort{}}
 }
 
-func (n *network) vni() uint32 { return n.view.GetNet().GetVni() }
+func (n *network) vni() uint32 { return n.number }
 
 // welcome stores the host's id and endpoint. The host gets a new id after it was
 // deleted; a new id empties the state.
@@ -173,7 +174,7 @@ func (n *network) setView(v *wire.NetView) {
 	if n.view != nil {
 		n.digest ^= n.view.Digest()
 	}
-	n.view = v
+	n.view, n.number = v, v.GetNet().GetVni()
 	n.digest ^= v.Digest()
 }
 
