@@ -23,6 +23,9 @@ import (
 // requests arrive, the more of them share the cost of a transaction, which each member of
 // etcd writes to its disk. A request that is refused does not affect the others.
 //
+// A request that only deletes is not urgent. While requests arrive often, it waits a few
+// milliseconds for a transaction with others.
+//
 // The number of waiting requests is limited. Beyond the limit, Apply answers *Busy at once,
 // and the caller sends the request again later. Otherwise the queue of an overloaded central
 // would grow until its callers give up and repeat requests that are still in it.
@@ -34,6 +37,10 @@ const (
 	// groupMost limits the requests of one transaction. Half of the transaction's
 	// operations and bytes are a further limit.
 	groupMost = 64
+	// deletionWait is the time for which a deletion waits for other requests, if the mean time
+	// between two requests is below oftenGap.
+	deletionWait = 10 * time.Millisecond
+	oftenGap     = 20 * time.Millisecond
 	// leastBusy and mostBusy limit the time after which a caller may repeat a request.
 	leastBusy, mostBusy = 50 * time.Millisecond, 5 * time.Second
 )
@@ -65,6 +72,9 @@ type requests struct {
 	running bool // a goroutine takes requests from the queue
 	load    Load
 	mean    time.Duration // moving mean of a transaction's time, divided by its requests
+	gap     time.Duration // moving mean of the time between two requests, at most a second each
+	last    time.Time     // arrival of the newest request
+	arrived chan struct{} // wakes run, which waits for company of a deletion; nil: run does not wait
 
 	// intent is the revision of the last change of the declaration by this store. Only the
 	// running goroutine uses it.
@@ -88,8 +98,15 @@ func (q *requests) enqueue(s *Store, a *applying) error {
 		q.load.Busy++
 		return &Busy{n, max(leastBusy, min(time.Duration(n)*q.mean, mostBusy)).Round(time.Millisecond)}
 	}
+	a.arrival = time.Now()
+	q.gap += (min(a.arrival.Sub(q.last), time.Second) - q.gap) / 8
+	q.last = a.arrival
 	q.waiting = append(q.waiting, a)
 	q.bytes += a.size
+	if q.arrived != nil {
+		close(q.arrived)
+		q.arrived = nil
+	}
 	if !q.running {
 		q.running = true
 		go q.run(s)
@@ -99,13 +116,49 @@ func (q *requests) enqueue(s *Store, a *applying) error {
 
 // run applies the waiting requests, and returns when none waits.
 func (q *requests) run(s *Store) {
-	for group := q.take(s); len(group) > 0; group = q.take(s) {
+	for group := q.next(s); len(group) > 0; group = q.next(s) {
 		began := time.Now()
 		ctx, cancel := groupContext(group)
 		s.applyGroup(ctx, group)
 		cancel()
 		q.note(time.Since(began) / time.Duration(len(group)))
 	}
+}
+
+// next returns the requests of the next transaction, or none if no request waits. While only
+// deletions wait, it waits for further requests as far as patient allows.
+func (q *requests) next(s *Store) []*applying {
+	for {
+		arrived, wait := q.patient(time.Now())
+		if wait <= 0 {
+			return q.take(s)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-arrived:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// patient returns how long the waiting requests may wait for further ones. It is more than 0
+// only if all of them are deletions. The channel is closed when the next request arrives.
+func (q *requests) patient(now time.Time) (arrived <-chan struct{}, wait time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := len(q.waiting); n == 0 || n >= groupMost || q.gap >= oftenGap {
+		return nil, 0
+	}
+	for _, a := range q.waiting {
+		if !a.onlyDeletes() {
+			return nil, 0
+		}
+	}
+	if wait = q.waiting[0].arrival.Add(deletionWait).Sub(now); wait > 0 {
+		q.arrived = make(chan struct{})
+	}
+	return q.arrived, wait
 }
 
 func (q *requests) note(duration time.Duration) {
@@ -171,6 +224,7 @@ type applying struct {
 	objects  []*target
 	expected int64
 	size     int // encoded length
+	arrival  time.Time
 
 	finished chan struct{} // closed when revision and err are set
 	revision int64
@@ -180,6 +234,15 @@ type applying struct {
 func (s *Store) newApplying(ctx context.Context, id string, objects []*target, r *wire.ChangeRequest) *applying {
 	return &applying{store: s, ctx: ctx, id: id, objects: objects, expected: r.GetExpected(), size: proto.Size(r),
 		finished: make(chan struct{})}
+}
+
+func (a *applying) onlyDeletes() bool {
+	for _, w := range a.objects {
+		if w.message != nil {
+			return false
+		}
+	}
+	return len(a.objects) > 0 && a.expected == 0
 }
 
 func (a *applying) finish(revision int64, err error) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -163,6 +164,51 @@ func TestTakeKeepsExpectingRequestsApart(t *testing.T) {
 		if got := len(q.take(s)); got != want {
 			t.Errorf("%d requests, expected %d", got, want)
 		}
+	}
+}
+
+// While requests arrive often, deletions wait for others, but not long.
+func TestDeletionsWaitForOthers(t *testing.T) {
+	now := time.Now()
+	deletion := func() *applying { return &applying{objects: []*target{{kind: "port", id: "p1"}}, arrival: now} }
+	expecting := deletion()
+	expecting.expected = 7
+	set := &applying{objects: []*target{{kind: "port", id: "p2", message: port("p2", "blue", 2)}}, arrival: now}
+	for _, c := range []struct {
+		name    string
+		waiting []*applying
+		gap     time.Duration
+		now     time.Time
+		waits   bool
+	}{
+		{"a deletion", []*applying{deletion()}, 0, now, true},
+		{"two deletions", []*applying{deletion(), deletion()}, 0, now, true},
+		{"a deletion for long", []*applying{deletion()}, 0, now.Add(deletionWait), false},
+		{"a deletion, and requests are rare", []*applying{deletion()}, oftenGap, now, false},
+		{"a deletion that expects a revision", []*applying{expecting}, 0, now, false},
+		{"a deletion and a change", []*applying{deletion(), set}, 0, now, false},
+		{"a full group", slices.Repeat([]*applying{deletion()}, groupMost), 0, now, false},
+		{"nothing", nil, 0, now, false},
+	} {
+		q := &requests{waiting: c.waiting, gap: c.gap}
+		if _, wait := q.patient(c.now); wait > 0 != c.waits || wait > deletionWait {
+			t.Errorf("%s: waits %s", c.name, wait)
+		}
+	}
+	s := &Store{ops: embeddedOps, bytes: embeddedBytes}
+	q := &s.requests
+	q.waiting, q.running, q.last = []*applying{deletion()}, true, now
+	arrived, _ := q.patient(now)
+	if err := q.enqueue(s, set); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-arrived:
+	default:
+		t.Error("an arrival ends no wait")
+	}
+	if group := q.next(s); len(group) != 2 {
+		t.Errorf("a transaction of %d requests, expected 2", len(group))
 	}
 }
 
