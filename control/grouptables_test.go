@@ -57,7 +57,7 @@ func TestFailover(t *testing.T) {
 	f.settle()
 	first := f.megaflowActions()
 	tx := f.d.configuration.Begin()
-	f.d.ports.Fail(2, errors.New("unplugged"))
+	f.d.ports.Fail(tx, 2, errors.New("unplugged"))
 	tx.Commit()
 	waitfor.True(t, "the megaflow of a dead bucket is removed", func() bool {
 		known := true

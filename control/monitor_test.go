@@ -103,7 +103,7 @@ func TestMonitorPorts(t *testing.T) {
 	f.mustTell(events, "port added p2 "+f.stateOf("p2"))
 	number := f.port("p2").Number
 	tx := f.d.configuration.Begin()
-	f.d.ports.Fail(number, io.ErrUnexpectedEOF)
+	f.d.ports.Fail(tx, number, io.ErrUnexpectedEOF)
 	tx.Commit()
 	f.mustTell(events, "port failed p2 failed")
 	if err := f.d.ports.Delete("p1"); err != nil {

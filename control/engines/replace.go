@@ -91,8 +91,8 @@ func (es *Engines) replaceDifferent(ctx context.Context, tx *change.Tx, inherite
 		return err
 	}
 	if inherited.memory != nil {
-		es.ports.SetTunnels()
-		es.pipeline.Recover()
+		es.ports.SetTunnels(tx)
+		es.pipeline.Recover(tx)
 	}
 	if inherited.client != nil {
 		runtime.GC() // so that no collection falls into the pause
@@ -109,9 +109,9 @@ func (es *Engines) replaceDifferent(ctx context.Context, tx *change.Tx, inherite
 	if inherited.counters != nil && inherited.memory == nil {
 		es.pipeline.ForgetSlots()
 	}
-	client, w, err := es.startOn(memory)
+	client, w, err := es.startOn(tx, memory)
 	if err != nil && old != nil {
-		client, w, err = es.startAgain(ctx, inherited.old(), err)
+		client, w, err = es.startAgain(ctx, tx, inherited.old(), err)
 	}
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (es *Engines) replaceDifferent(ctx context.Context, tx *change.Tx, inherite
 	w.Connections().Watch(0, nil)
 	guard := es.guard
 	if inherited.memory != nil { // credits the counts of the old engine
-		es.pipeline.Replace(w)
+		es.pipeline.Replace(tx, w)
 	}
 	es.adoptEngine(tx, client, w, old != nil)
 	es.log.Info("engine started", "pid", client.PID(), "cores", es.start.Cores, "ms", time.Since(began).Milliseconds())
@@ -161,14 +161,14 @@ func (es *Engines) endHalted(old Client) {
 
 // startAgain starts an engine after the old one has ended and a start has failed. Only
 // this process has the devices now, so it goes on until ctx ends.
-func (es *Engines) startAgain(ctx context.Context, old *engine.Memory, err error) (client Client, w *workers.Workers, _ error) {
+func (es *Engines) startAgain(ctx context.Context, tx *change.Tx, old *engine.Memory, err error) (client Client, w *workers.Workers, _ error) {
 	for pause := leastRespawnPause; err != nil; pause = min(2*pause, mostRespawnPause) {
 		es.log.Error("no engine can be started, trying again", "error", err)
 		es.delay(fmt.Sprintf("no engine can be started: %v; weftd tries again", err))
 		if !loop.Sleep(ctx, pause) {
 			return nil, nil, context.Cause(ctx)
 		}
-		client, w, err = es.spawn(old)
+		client, w, err = es.spawn(tx, old)
 	}
 	return client, w, nil
 }

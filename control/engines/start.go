@@ -40,11 +40,11 @@ func (es *Engines) Start(ctx context.Context, tx *change.Tx, saved store.State) 
 		}
 	}
 	es.region = region
-	es.pipeline.Load(&saved, region, in.counters != nil)
+	es.pipeline.Load(tx, &saved, region, in.counters != nil)
 	if in.memory != nil {
 		w := workers.New(in.memory, in.client.Gone())
 		es.guard = es.guardEngine(w, in.client)
-		es.pipeline.Inherit(w)
+		es.pipeline.Inherit(tx, w)
 		if !in.unchanged {
 			w.MarkGone() // the engine may be of another build, which has other commands
 		}
@@ -60,18 +60,18 @@ func (es *Engines) Start(ctx context.Context, tx *change.Tx, saved store.State) 
 		}
 	}
 	if in.unchanged {
-		return es.takeOver(in)
+		return es.takeOver(tx, in)
 	}
 	return es.replaceDifferent(ctx, tx, in)
 }
 
-func (es *Engines) takeOver(inherited *inheritance) error {
+func (es *Engines) takeOver(tx *change.Tx, inherited *inheritance) error {
 	w := es.pipeline.Workers()
-	es.ports.SetTunnels()
+	es.ports.SetTunnels(tx)
 	observe.Disarm(w)
 	w.Connections().Watch(0, nil)
-	es.pipeline.Resume()
-	es.ports.TakeOver(w, inherited.attached)
+	es.pipeline.Resume(tx)
+	es.ports.TakeOver(tx, w, inherited.attached)
 	es.receive(w)
 	if err := es.pipeline.AnswerUpcalls(es.ports.Fault); err != nil {
 		return err
@@ -82,12 +82,12 @@ func (es *Engines) takeOver(inherited *inheritance) error {
 
 // spawn starts an engine on new memory. If oldMemory is not nil, the engine takes over its
 // tracked connections.
-func (es *Engines) spawn(oldMemory *engine.Memory) (Client, *workers.Workers, error) {
+func (es *Engines) spawn(tx *change.Tx, oldMemory *engine.Memory) (Client, *workers.Workers, error) {
 	memory, err := es.newMemory(oldMemory)
 	if err != nil {
 		return nil, nil, err
 	}
-	return es.startOn(memory)
+	return es.startOn(tx, memory)
 }
 
 // newMemory makes the memory of an engine. If oldMemory is not nil, it has the connection table
@@ -101,8 +101,8 @@ func (es *Engines) newMemory(oldMemory *engine.Memory) (*engine.Memory, error) {
 }
 
 // startOn starts an engine on memory, which it owns.
-func (es *Engines) startOn(memory *engine.Memory) (Client, *workers.Workers, error) {
-	client, err := es.launch()
+func (es *Engines) startOn(tx *change.Tx, memory *engine.Memory) (Client, *workers.Workers, error) {
+	client, err := es.launch(tx)
 	if err != nil {
 		memory.Close()
 		return nil, nil, err

@@ -42,9 +42,8 @@ type Client interface {
 
 var _ Client = (*engine.Client)(nil)
 
-// launch returns the spare engine, or starts one. The caller holds the configuration
-// lock.
-func (es *Engines) launch() (Client, error) {
+// launch returns the spare engine, or starts one.
+func (es *Engines) launch(*change.Tx) (Client, error) {
 	if s := es.spare; s != nil {
 		es.spare = nil
 		client, err := s.Engage()
@@ -71,16 +70,16 @@ func (es *Engines) prepareSpare() {
 
 // adoptEngine makes a new engine the present one, and sends it all state, the ports
 // last.
-func (es *Engines) adoptEngine(_ *change.Tx, client Client, w *workers.Workers, resume bool) {
+func (es *Engines) adoptEngine(tx *change.Tx, client Client, w *workers.Workers, resume bool) {
 	es.guard = es.guardEngine(w, client) // before the next steps, because the workers may hang in them
 	// Workers do not process received frames until all ports are attached, so that
 	// every output exists.
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 1, nil))
 	es.templates.Replay(w, es.region.Tunnels)
-	es.ports.Terminate(w)
-	es.pipeline.Fill(w)
+	es.ports.Terminate(tx, w)
+	es.pipeline.Fill(tx, w)
 	es.present.set(client)
-	es.ports.AttachAll(resume)
+	es.ports.AttachAll(tx, resume)
 	es.receive(w)
 	if err := es.pipeline.AnswerUpcalls(es.ports.Fault); err != nil {
 		es.log.Error("upcalls", "error", err)
@@ -192,14 +191,14 @@ func (es *Engines) replace(tx *change.Tx, dead Client, died time.Time) error {
 	if hang := es.guard.hang.Swap(nil); hang != nil { // blames once, however many starts fail
 		es.ports.Blame(tx, hang)
 	}
-	client, w, err := es.spawn(es.pipeline.Workers().Memory())
+	client, w, err := es.spawn(tx, es.pipeline.Workers().Memory())
 	if err != nil {
 		es.log.Error("no engine can be started, trying again", "error", err)
 		return err
 	}
 	forwarding := time.Since(died)
 	es.pipeline.EndUpcalls(tx)
-	guard, old := es.guard, es.pipeline.Replace(w)
+	guard, old := es.guard, es.pipeline.Replace(tx, w)
 	es.adoptEngine(tx, client, w, true)
 	ports := time.Since(died)
 	<-guard.done

@@ -32,8 +32,10 @@ const (
 
 // bundles has the open bundles of a connection by id.
 type bundles struct {
-	conn  *Conn
-	mu    sync.Mutex // guards the fields below, and each bundle's; only BundlePool.mu is taken under it
+	conn *Conn
+	// mu guards the fields below, and each bundle's. Only BundlePool.mu is taken under it. begin, remove,
+	// take, release and charge run under it.
+	mu    sync.Mutex
 	open  map[uint32]*bundle
 	total bundleSize
 	ended bool
@@ -57,7 +59,7 @@ type bundle struct {
 	timer    *time.Timer // discards the bundle
 }
 
-// begin opens a bundle. message is the request that does so. The caller holds bs.mu.
+// begin opens a bundle. message is the request that does so.
 func (bs *bundles) begin(id uint32, flags uint16, message []byte) *bundle {
 	b := &bundle{flags: flags, opening: append([]byte(nil), message[:min(len(message), 64)]...), used: time.Now()}
 	b.timer = time.AfterFunc(bs.conn.service.setup.bundleTimeout, func() { bs.conn.expire(id, b) })
@@ -65,7 +67,7 @@ func (bs *bundles) begin(id uint32, flags uint16, message []byte) *bundle {
 	return b
 }
 
-// remove forgets a bundle, if it is there. The caller holds bs.mu.
+// remove forgets a bundle, if it is there.
 func (bs *bundles) remove(id uint32) {
 	if b := bs.open[id]; b != nil {
 		bs.take(id, b)
@@ -73,14 +75,13 @@ func (bs *bundles) remove(id uint32) {
 	}
 }
 
-// take removes a bundle from the open ones. Its messages stay, and count, until release. The
-// caller holds bs.mu.
+// take removes a bundle from the open ones. Its messages stay, and count, until release.
 func (bs *bundles) take(id uint32, b *bundle) {
 	delete(bs.open, id)
 	b.timer.Stop()
 }
 
-// release frees a bundle's messages. The caller holds bs.mu.
+// release frees a bundle's messages.
 func (bs *bundles) release(b *bundle) {
 	t := &bs.total
 	t.bytes, t.items, t.frames, t.actions = t.bytes-b.size.bytes, t.items-b.size.items, t.frames-b.size.frames, t.actions-b.size.actions
@@ -294,8 +295,7 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 }
 
 // charge adds the size of a message to its bundle, or refuses the message. OpenFlow's error
-// for a bundle that takes too much memory is MSG_TOO_MANY (1.4, 7.5.4.18). The caller holds
-// bs.mu.
+// for a bundle that takes too much memory is MSG_TOO_MANY (1.4, 7.5.4.18).
 func (bs *bundles) charge(b *bundle, size *bundleSize) error {
 	setup := &bs.conn.service.setup
 	limits, t := setup.bundleLimits, &bs.total

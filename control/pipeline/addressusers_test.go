@@ -152,7 +152,7 @@ func BenchmarkOneAddressChanges(b *testing.B) {
 				b.StartTimer()
 				if all {
 					_ = f.P.Addresses().TakeChanges()
-					f.P.Revalidate(func(m *megaflows.Megaflow) bool { return m.Addresses() })
+					f.P.Revalidate(tx, func(m *megaflows.Megaflow) bool { return m.Addresses() })
 				} else {
 					f.P.RevalidateAddresses(tx)
 				}

@@ -72,9 +72,8 @@ func (pl *Pipeline) begin(m *megaflows.Megaflow) {
 }
 
 // evict removes megaflows from all workers. When evict returns, no frame uses them and
-// all their frames are counted. The caller holds the configuration lock but not
-// Pipeline.mu.
-func (pl *Pipeline) evict(list []*megaflows.Megaflow) {
+// all their frames are counted. It takes Pipeline.mu.
+func (pl *Pipeline) evict(_ *change.Tx, list []*megaflows.Megaflow) {
 	if len(list) == 0 {
 		return
 	}

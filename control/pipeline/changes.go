@@ -339,7 +339,7 @@ func (pl *Pipeline) refresh(tx *change.Tx, tables bool) {
 	if tables {
 		pl.walks(tx).full = true
 	}
-	if tables || pl.WatchesPorts() { // the first group or bundle action begins to watch ports
+	if tables || pl.WatchesPorts(tx) { // the first group or bundle action begins to watch ports
 		pl.watchAgain(tx)
 	}
 }

@@ -29,19 +29,19 @@ type changes struct {
 // walks returns the changes of a transaction. The commit translates megaflows again.
 func (pl *Pipeline) walks(tx *change.Tx) *changes {
 	c := change.State[changes](tx, pl)
-	tx.At(change.Walk, pl, func() error { pl.walk(c); return nil })
+	tx.At(change.Walk, pl, func() error { pl.walk(tx, c); return nil })
 	return c
 }
 
 // walk translates megaflows again after the changes of a transaction. When it returns, no worker uses
 // a megaflow whose translation differs.
-func (pl *Pipeline) walk(c *changes) {
+func (pl *Pipeline) walk(tx *change.Tx, c *changes) {
 	picks, tables := c.picks, c.tables
 	full, addresses := c.full, c.addresses
 	c.full, c.picks, c.tables, c.addresses = false, nil, xlate.TableSet{}, false
 	if full {
 		_ = pl.macs.TakeChanges()
-		pl.revalidate(anyMegaflow)
+		pl.revalidate(tx, anyMegaflow)
 		return
 	}
 	var users []*megaflows.Megaflow
@@ -57,14 +57,14 @@ func (pl *Pipeline) walk(c *changes) {
 		picks = append(picks, func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
 	}
 	if len(picks) == 0 {
-		pl.evict(pl.stale(users, anyMegaflow))
+		pl.evict(tx, pl.stale(users, anyMegaflow))
 		return
 	}
 	among := make(map[*megaflows.Megaflow]bool, len(users))
 	for _, m := range users {
 		among[m] = true
 	}
-	pl.revalidate(func(m *megaflows.Megaflow) bool {
+	pl.revalidate(tx, func(m *megaflows.Megaflow) bool {
 		return among[m] || slices.ContainsFunc(picks, func(pick func(*megaflows.Megaflow) bool) bool { return pick(m) })
 	})
 }

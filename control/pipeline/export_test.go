@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"weft/control/change"
 	"weft/control/megaflows"
 	"weft/control/workers"
 	"weft/datapath"
@@ -23,9 +24,11 @@ func (pl *Pipeline) Index() *megaflows.Index    { return pl.megaflows }
 func (pl *Pipeline) Sweep()                     { pl.sweep() }
 func (pl *Pipeline) Pull(m *megaflows.Megaflow) { pl.pull(m) }
 
-func (pl *Pipeline) Evict(list []*megaflows.Megaflow) { pl.evict(list) }
+func (pl *Pipeline) Evict(tx *change.Tx, list []*megaflows.Megaflow) { pl.evict(tx, list) }
 
-func (pl *Pipeline) Revalidate(pick func(*megaflows.Megaflow) bool) { pl.revalidate(pick) }
+func (pl *Pipeline) Revalidate(tx *change.Tx, pick func(*megaflows.Megaflow) bool) {
+	pl.revalidate(tx, pick)
+}
 
 func (pl *Pipeline) Answer(w *workers.Workers, misses []datapath.Upcall) {
 	pl.answer(w, 0, misses, false)

@@ -15,34 +15,34 @@ import (
 )
 
 // This file has the pipeline's steps in the start of control and in the replacement of
-// an engine. The caller holds the configuration lock.
+// an engine.
 
 // Load fills the tables from the state file, and the statistics from the counter region
 // if an earlier control process has left one. No other goroutine uses the pipeline yet.
-func (pl *Pipeline) Load(saved *store.State, region *counters.Region, resumed bool) {
+func (pl *Pipeline) Load(_ *change.Tx, saved *store.State, region *counters.Region, resumed bool) {
 	pl.counters = region
 	pl.rules.Load(saved, region, resumed)
 }
 
 // Inherit takes over the workers of an earlier control process.
-func (pl *Pipeline) Inherit(w *workers.Workers) {
+func (pl *Pipeline) Inherit(_ *change.Tx, w *workers.Workers) {
 	pl.workers = w
 	pl.templates.Restore(w, pl.counters.Tunnels)
 }
 
 // Resume continues with the inherited workers. It keeps the megaflows that the present
 // tables would make again.
-func (pl *Pipeline) Resume() {
+func (pl *Pipeline) Resume(tx *change.Tx) {
 	pl.sendMeters(pl.workers)
 	pl.sendWeights(pl.workers)
-	pl.recoverMegaflows()
+	pl.recoverMegaflows(tx)
 }
 
 // Recover keeps the megaflows of the inherited workers that the present tables would make
 // again, for the next workers. The caller has called MarkGone, so that the inherited
 // workers get no command. Their engine may still forward: Replace adds the counts until
 // its end.
-func (pl *Pipeline) Recover() { pl.recoverMegaflows() }
+func (pl *Pipeline) Recover(tx *change.Tx) { pl.recoverMegaflows(tx) }
 
 // ForgetSlots clears the counter region's rows of megaflows and tunnels, because the
 // next workers start empty.
@@ -53,7 +53,7 @@ func (pl *Pipeline) ForgetSlots() {
 
 // Replace makes w the present workers, and returns the previous workers. It adds the
 // counts of the previous workers to the statistics. Megaflows keep their slots.
-func (pl *Pipeline) Replace(w *workers.Workers) (old *workers.Workers) {
+func (pl *Pipeline) Replace(_ *change.Tx, w *workers.Workers) (old *workers.Workers) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	old = pl.workers
@@ -64,7 +64,7 @@ func (pl *Pipeline) Replace(w *workers.Workers) (old *workers.Workers) {
 }
 
 // Fill makes w the present workers, and sends them all meters, weights and megaflows.
-func (pl *Pipeline) Fill(w *workers.Workers) {
+func (pl *Pipeline) Fill(_ *change.Tx, w *workers.Workers) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	pl.workers = w

@@ -42,7 +42,7 @@ func BenchmarkMiss(b *testing.B) {
 				if i%rules == 0 && i > 0 {
 					b.StopTimer()
 					tx := f.Configuration.Begin()
-					f.P.Evict(f.P.Index().List())
+					f.P.Evict(tx, f.P.Index().List())
 					tx.Commit()
 					b.StartTimer()
 				}

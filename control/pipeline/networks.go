@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"weft/control/change"
 	"weft/control/counters"
 	"weft/control/questions"
 	"weft/internal/clock"
@@ -80,9 +81,9 @@ func (p *declaredPorts) noteSeen(v *View, port uint32) {
 }
 
 // setCentralFlows adds and deletes flows of openflow.CentralTable, so that each
-// declared port has one. The caller holds the configuration lock, and Pipeline.mu for
+// declared port has one. Pipeline.mu is locked for
 // writing.
-func (pl *Pipeline) setCentralFlows(v *View) ofproto.Changes {
+func (pl *Pipeline) setCentralFlows(_ *change.Tx, v *View) ofproto.Changes {
 	mods, removed := pl.declared.update(v)
 	if len(mods) == 0 {
 		return ofproto.Changes{}

@@ -136,7 +136,7 @@ func New(s Setup) *Pipeline {
 // OnWatches makes the pipeline call watches in each transaction after which groups or bundle actions
 // may watch other ports. The ports call it when they are made. If the liveness of ports has changed,
 // watches makes a new View and calls LivenessChanged.
-func (pl *Pipeline) OnWatches(watches func(tx *change.Tx)) { pl.watches = watches }
+func (pl *Pipeline) OnWatches(watches func(*change.Tx)) { pl.watches = watches }
 
 // watchAgain makes the ports look at the liveness of ports that flows and groups watch.
 func (pl *Pipeline) watchAgain(tx *change.Tx) {
@@ -180,9 +180,8 @@ func (pl *Pipeline) Counts() Counts {
 	return c
 }
 
-// WatchesPorts reports whether a group or a bundle action watches ports. The caller holds the configuration
-// lock.
-func (pl *Pipeline) WatchesPorts() (watches bool) {
+// WatchesPorts reports whether a group or a bundle action watches ports.
+func (pl *Pipeline) WatchesPorts(*change.Tx) (watches bool) {
 	pl.visitTables(func(tables *ofproto.Tables) { watches = watches || tables.WatchesPorts() })
 	return watches
 }

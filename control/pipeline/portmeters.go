@@ -12,11 +12,10 @@ import (
 	"weft/openflow/xlate"
 )
 
-// SetPortMeters sets the token buckets of queues and of policing, by slot. It sends new and
-// changed buckets to the workers, which resets their counts. begins has the slots of new
-// buckets: such a bucket is new even if an earlier one had the same slot and rate. The caller
-// holds the configuration lock.
-func (pl *Pipeline) SetPortMeters(meters map[uint32]datapath.Meter, begins map[uint32]bool) {
+// SetPortMeters sets the token buckets of queues and of policing, by slot. It sends new and changed
+// buckets to the workers, which resets their counts. begins has the slots of new buckets: such a
+// bucket is new even if an earlier one had the same slot and rate.
+func (pl *Pipeline) SetPortMeters(_ *change.Tx, meters map[uint32]datapath.Meter, begins map[uint32]bool) {
 	now := clock.Monotonic()
 	begun := map[uint32]uint64{}
 	for slot, m := range meters {
@@ -33,8 +32,8 @@ func (pl *Pipeline) SetPortMeters(meters map[uint32]datapath.Meter, begins map[u
 }
 
 // SetPortWeights sets the weights of ports by number; the others have weight 1. It sends changes to
-// the workers. The caller holds the configuration lock.
-func (pl *Pipeline) SetPortWeights(weights map[uint32]uint32) {
+// the workers.
+func (pl *Pipeline) SetPortWeights(_ *change.Tx, weights map[uint32]uint32) {
 	if pl.workers != nil {
 		for number := range pl.portWeights {
 			if weights[number] == 0 {

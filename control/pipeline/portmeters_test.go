@@ -15,7 +15,7 @@ func TestWeightsReachTheWorkers(t *testing.T) {
 	f := newRig(t)
 	set := func(weights map[uint32]uint32) {
 		tx := f.Configuration.Begin()
-		f.P.SetPortWeights(weights)
+		f.P.SetPortWeights(tx, weights)
 		tx.Commit()
 	}
 	want := func(moment string, weights map[uint32]uint32) {

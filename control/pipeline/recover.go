@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 
+	"weft/control/change"
 	"weft/control/counters"
 	"weft/control/megaflows"
 	"weft/datapath"
@@ -24,9 +25,9 @@ type recovery struct {
 
 // recoverMegaflows takes over the workers' caches after a restart of control. It keeps
 // the megaflows that are still correct. It adds the counts since the last credit (the
-// last transfer of counts to the rules) to the statistics. The caller holds the configuration
-// lock; no other goroutine uses the pipeline.
-func (pl *Pipeline) recoverMegaflows() {
+// last transfer of counts to the rules) to the statistics. No other goroutine uses the
+// pipeline.
+func (pl *Pipeline) recoverMegaflows(*change.Tx) {
 	r := recovery{pl, pl.rules.ByRow()}
 	used := min(pl.counters.UsedSlots(), uint32(pl.sizes.Megaflows))
 	pl.megaflows.Reserve(used)

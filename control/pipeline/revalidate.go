@@ -61,8 +61,8 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 // revalidate translates the megaflows for which pick returns true again, and removes a
 // megaflow if the result differs. When revalidate returns, no worker uses a removed
 // megaflow. The walk of a transaction calls it.
-func (pl *Pipeline) revalidate(pick func(*megaflows.Megaflow) bool) {
-	pl.evict(pl.stale(pl.megaflows.List(), pick))
+func (pl *Pipeline) revalidate(tx *change.Tx, pick func(*megaflows.Megaflow) bool) {
+	pl.evict(tx, pl.stale(pl.megaflows.List(), pick))
 }
 
 // stale translates the picked megaflows of a list again. It returns those with a different
@@ -153,9 +153,9 @@ func (pl *Pipeline) revalidateAddressesInTurns() {
 // turn is a transaction that translates the megaflows of a part, and removes the stale ones. The
 // transaction calls part.
 func (r *revalidation) turn(part func() []*megaflows.Megaflow) {
-	r.pl.configuration.Do(func(*change.Tx) {
+	r.pl.configuration.Do(func(tx *change.Tx) {
 		r.translate(part())
-		r.pl.evict(r.stale)
+		r.pl.evict(tx, r.stale)
 		r.stale = r.stale[:0]
 	})
 }

@@ -48,7 +48,7 @@ func (pl *Pipeline) sweep() {
 	s := sweeping{pl: pl, began: clock.Monotonic(), stays: pl.megaflows.Stays(),
 		templates: map[uint32]bool{}, recircs: map[uint32]bool{}, options: map[uint64]bool{}}
 	for next := uint32(0); ; {
-		pl.configuration.Do(func(*change.Tx) { next = s.sweepPart(next) })
+		pl.configuration.Do(func(tx *change.Tx) { next = s.sweepPart(tx, next) })
 		if next == 0 {
 			break
 		}
@@ -65,11 +65,11 @@ func (pl *Pipeline) sweep() {
 
 // sweepPart handles the part of the megaflows that begins with slot from, and returns the
 // first slot of the next one; 0: there is none.
-func (s *sweeping) sweepPart(from uint32) (next uint32) {
+func (s *sweeping) sweepPart(tx *change.Tx, from uint32) (next uint32) {
 	pl := s.pl
 	s.part, next = pl.megaflows.Part(s.part, from)
 	s.pull()
-	pl.evict(s.idle)
+	pl.evict(tx, s.idle)
 	return next
 }
 

@@ -269,7 +269,7 @@ func (pl *Pipeline) SetView(tx *change.Tx, v *View) {
 	pl.mu.Lock()
 	pl.view = v
 	pl.macs.Declare(xlate.Declares(v.infos))
-	changes := pl.setCentralFlows(v)
+	changes := pl.setCentralFlows(tx, v)
 	pl.mu.Unlock()
 	pl.tell(tx, &changes)
 }

@@ -43,7 +43,7 @@ func (ps *Ports) completeAddition(p *switchPort) (api.Port, error) {
 		p.interrupted = false
 		problem := p.problem.Load()
 		if problem == nil || ps.byNumber[p.saved.Number] != p {
-			described = ps.describeChanged(p)
+			described = ps.describeChanged(tx, p)
 			return nil
 		}
 		failure = fmt.Errorf("port %s: %s; the port is not added, try again", p.saved.Name, *problem)

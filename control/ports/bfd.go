@@ -15,6 +15,7 @@ import (
 
 	"weft/api"
 	"weft/bfd"
+	"weft/control/change"
 	"weft/control/underlay"
 	"weft/control/usererr"
 )
@@ -124,9 +125,8 @@ func readBFDKey(path string) ([]byte, error) {
 	return key, nil
 }
 
-// bfdSessions returns the sessions of all remotes of ports with BFD. The caller holds the
-// configuration lock.
-func (ps *Ports) bfdSessions(remotes []underlay.Tunnel) (list []underlay.Session) {
+// bfdSessions returns the sessions of all remotes of ports with BFD.
+func (ps *Ports) bfdSessions(_ *change.Tx, remotes []underlay.Tunnel) (list []underlay.Session) {
 	for _, t := range remotes {
 		p := ps.byNumber[t.Port]
 		if c, ok := bfdConfig(p.values); ok {

@@ -12,10 +12,11 @@ import (
 
 // Blame logs a hang of the engine. For a while, new engines do not get the ports on
 // which the engine hung.
-func (ps *Ports) Blame(_ *change.Tx, h *watchdog.Hang) {
-	reason := h.Text(ps.portNameOf)
+func (ps *Ports) Blame(tx *change.Tx, h *watchdog.Hang) {
+	reason := h.Text(func(number uint32) string { return ps.portNameOf(tx, number) })
 	ps.log.Error("the engine hangs, replacing it", "why", reason)
-	for _, number := range ps.suspects.Blame(*h, time.Now(), ps.isForeign, reason) {
+	isForeign := func(number uint32) bool { return ps.isForeign(tx, number) }
+	for _, number := range ps.suspects.Blame(*h, time.Now(), isForeign, reason) {
 		p := ps.byNumber[number]
 		if p == nil {
 			continue
@@ -27,18 +28,17 @@ func (ps *Ports) Blame(_ *change.Tx, h *watchdog.Hang) {
 	}
 }
 
-// portNameOf returns the name of a port, or its number as text if the port does not
-// exist. The caller holds the configuration lock.
-func (ps *Ports) portNameOf(number uint32) string {
+// portNameOf returns the name of a port, or its number as text if the port does not exist.
+func (ps *Ports) portNameOf(_ *change.Tx, number uint32) string {
 	if p := ps.byNumber[number]; p != nil {
 		return p.saved.Name
 	}
 	return fmt.Sprint(number)
 }
 
-// isForeign reports whether the port's memory belongs to another process (a guest's),
-// which can delay accesses to it. The caller holds the configuration lock.
-func (ps *Ports) isForeign(number uint32) bool {
+// isForeign reports whether the port's memory belongs to another process (a guest's), which can
+// delay accesses to it.
+func (ps *Ports) isForeign(_ *change.Tx, number uint32) bool {
 	p := ps.byNumber[number]
 	return p != nil && p.kind == kindVhost
 }

@@ -57,9 +57,8 @@ func peerBond(value string) string {
 	return ""
 }
 
-// joinBonds gives members their bond, and bonds the state for translations. The caller holds the
-// configuration lock.
-func (ps *Ports) joinBonds() {
+// joinBonds gives members their bond, and bonds the state for translations.
+func (ps *Ports) joinBonds(*change.Tx) {
 	states := map[string]*bond.Bond{}
 	for _, p := range ps.byNumber {
 		if p.kind == kindBond {

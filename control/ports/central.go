@@ -164,7 +164,7 @@ func (ps *Ports) openTunnel(number uint32) (*switchPort, error) {
 // CentralTrouble returns the reason why weft-central's tunnel reaches no other host, or "".
 func (ps *Ports) CentralTrouble() (reason string) {
 	ps.configuration.View(func(tx *change.Tx) {
-		if ps.central.tunnel != nil && len(ps.uplinks()) == 0 {
+		if ps.central.tunnel != nil && len(ps.uplinks(tx)) == 0 {
 			reason = "no working uplink: weft add-port uplink type=uplink dev=DEVICE, with the device that has " + ps.central.endpoint.String()
 		}
 	})

@@ -50,7 +50,7 @@ func (ps *Ports) changeOne(one func(tx *change.Tx, onFailure func(error)) (*swit
 		tx.At(change.Tell, &described, func() error {
 			if failure == nil {
 				p.interrupted = p.interrupted || change.State[changes](tx, ps).interrupted
-				described, waits = ps.describeChanged(p), p.interrupted
+				described, waits = ps.describeChanged(tx, p), p.interrupted
 			}
 			return nil
 		})
@@ -97,7 +97,7 @@ func (ps *Ports) show(tx *change.Tx, c *changes) {
 	c.forgotten, c.dropped = nil, nil
 	if c.moved {
 		c.moved = false
-		ps.updateDependents()
+		ps.updateDependents(tx)
 	}
 }
 

@@ -120,7 +120,7 @@ func TestKindsOfTunnels(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := ports.byNumber[added.Number]
-		row, encap := p.termination(), ports.encaps()[added.Number]
+		row, encap := p.termination(), ports.encaps(nil)[added.Number]
 		if row.Kind != c.kind || row.UDPPort != c.udpPort || row.Extensions != c.extensions || encap.Kind != c.kind || p.info.Encap != c.encap {
 			t.Errorf("%v: row %+v, encap %+v, translation %v", c.options, row, encap, p.info.Encap)
 		}

@@ -46,7 +46,7 @@ func (p *switchPort) takesDevice() string {
 	return ""
 }
 
-// statusOfAll returns the status of a port of type=device that is up. The caller holds p.mu.
+// statusOfAll returns the status of a port of type=device that is up.
 func (p *packetPort) statusOfAll() portStatus {
 	st := portStatus{state: StateUp, mode: "packet", reason: "a port takes the frames of its device through packet sockets"}
 	if why := p.uplink.InStack(); why != "" {

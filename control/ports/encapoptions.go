@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"weft/control/change"
 	"weft/control/underlay"
 )
 
@@ -56,9 +57,8 @@ func parseEncap(values map[string]string) underlay.Encap {
 	return o
 }
 
-// encaps returns the encap options of all tunnels, by port number. The caller holds
-// the configuration lock.
-func (ps *Ports) encaps() map[uint32]underlay.Encap {
+// encaps returns the encap options of all tunnels, by port number.
+func (ps *Ports) encaps(*change.Tx) map[uint32]underlay.Encap {
 	m := map[uint32]underlay.Encap{}
 	for no, p := range ps.byNumber {
 		if p.isTunnel() {

@@ -72,11 +72,13 @@ func newTestPortsOfWorker(t *testing.T) (*Ports, *change.Configuration, *workert
 	ports := New(Setup{Configuration: configuration, Store: disk, Engine: noEngine{}, Pipeline: p, Statistics: statistics.New(p, []int{0}), Templates: templates, Kernel: kernel, Log: log})
 	region, err := counters.New(sizes.Cache.Megaflows)
 	check(err)
-	p.Load(&store.State{}, region, false)
-	configuration.Do(func(tx *change.Tx) { ports.Load(tx, nil, map[uint32]string{}, nil) })
+	configuration.Do(func(tx *change.Tx) {
+		p.Load(tx, &store.State{}, region, false)
+		ports.Load(tx, nil, map[uint32]string{}, nil)
+	})
 	w := workers.New(memory, gone)
 	templates.Replay(w, region.Tunnels)
-	p.Fill(w)
+	configuration.Do(func(tx *change.Tx) { p.Fill(tx, w) })
 	return ports, configuration, worker
 }
 

@@ -33,15 +33,15 @@ func (ps *Ports) watchPorts(ctx context.Context) {
 // updateLiveness makes the commit make a new view and call LivenessChanged, if the liveness of ports has
 // changed and a group or a bundle action watches ports, or if a remote is lost or returns (PortInfo.Lost).
 func (ps *Ports) updateLiveness(tx *change.Tx) {
-	if ps.followLiveness() {
+	if ps.followLiveness(tx) {
 		ps.look(tx)
 		ps.pipeline.LivenessChanged(tx)
 	}
 }
 
 // followLiveness updates the liveness of ports. If it has changed, the caller makes a new view.
-func (ps *Ports) followLiveness() (changed bool) {
-	watches := ps.pipeline.WatchesPorts()
+func (ps *Ports) followLiveness(tx *change.Tx) (changed bool) {
+	watches := ps.pipeline.WatchesPorts(tx)
 	again := watches || len(ps.bonds) > 0
 	for name := range ps.bonds {
 		if p := ps.portByName(name); p != nil {

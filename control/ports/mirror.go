@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"weft/control/change"
 	"weft/control/usererr"
 	"weft/openflow/xlate"
 )
@@ -58,8 +59,8 @@ func (p *switchPort) checkMirror() error {
 	return nil
 }
 
-// joinMirrors finds the ports that mirrors name. The caller holds the configuration lock.
-func (ps *Ports) joinMirrors() {
+// joinMirrors finds the ports that mirrors name.
+func (ps *Ports) joinMirrors(*change.Tx) {
 	var mirrors []*switchPort
 	for _, p := range ps.byNumber {
 		p.info.MirrorOut = false

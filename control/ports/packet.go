@@ -35,7 +35,7 @@ func init() {
 // outlive the engine.
 type packetPort struct {
 	portContext
-	mu        sync.Mutex
+	mu        sync.Mutex       // announce, keepUplink and statusOfAll run under it
 	uplink    *afpacket.Uplink // nil: not open
 	endpoints []netip.AddrPort // endpoints that the sockets take
 	down      string           // reason why the device does not forward; "": it forwards
@@ -89,7 +89,7 @@ func (p *packetPort) attachLocked() error {
 }
 
 // announce lets flows in the kernel use the device of a port if it is up. The worker counts the
-// frames for a device that is down. The caller holds p.mu.
+// frames for a device that is down.
 func (p *packetPort) announce() {
 	switch {
 	case !p.takesAll:
@@ -104,7 +104,7 @@ func (p *packetPort) announce() {
 }
 
 // keepUplink stores the uplink's descriptors in the engine, for the next control
-// process. The caller holds p.mu.
+// process.
 func (p *packetPort) keepUplink() error {
 	blob, fds, err := p.uplink.Snapshot()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"weft/control/change"
 	"weft/engine"
 	"weft/openflow/xlate"
 )
@@ -63,9 +64,8 @@ func (p *virtualPort) status() portStatus {
 	return portStatus{state: StateUp}
 }
 
-// joinPatches connects patch ports that name each other. The caller holds the configuration
-// lock.
-func (ps *Ports) joinPatches() {
+// joinPatches connects patch ports that name each other.
+func (ps *Ports) joinPatches(*change.Tx) {
 	byName := make(map[string]*switchPort, len(ps.byNumber))
 	for _, p := range ps.byNumber {
 		byName[p.saved.Name] = p

@@ -178,19 +178,19 @@ func (ps *Ports) sameOptions(p *switchPort, options []string) error {
 
 // updateDependents updates everything that depends on the view of the ports, except the
 // megaflows.
-func (ps *Ports) updateDependents() {
-	ps.sendTerminations(ps.pipeline.Workers())
-	ps.SetTunnels()
-	ps.updateEndpointsLocked()
+func (ps *Ports) updateDependents(tx *change.Tx) {
+	ps.sendTerminations(tx, ps.pipeline.Workers())
+	ps.SetTunnels(tx)
+	ps.updateEndpointsLocked(tx)
 	loop.Notify(ps.kernel.Moved) // wakes up followAddresses, which checks the devices of the ports
 }
 
 func (ps *Ports) updateView(tx *change.Tx) {
-	ps.joinPatches()
-	ps.joinBonds()
-	ps.joinMirrors()
-	ps.setBuckets()
-	ps.setWeights()
+	ps.joinPatches(tx)
+	ps.joinBonds(tx)
+	ps.joinMirrors(tx)
+	ps.setBuckets(tx)
+	ps.setWeights(tx)
 	var infos []xlate.PortInfo
 	udpPort := map[uint32]uint16{}
 	for no, p := range ps.byNumber {
@@ -275,10 +275,10 @@ func (ps *Ports) portByName(name string) *switchPort {
 func (ps *Ports) List(name string) ([]api.Port, error) {
 	return change.Read(ps.configuration, func(tx *change.Tx) ([]api.Port, error) {
 		list := []api.Port{}
-		guests := ps.guestMTUs()
+		guests := ps.guestMTUs(tx)
 		for _, p := range ps.byNumber {
 			if name == "" || p.saved.Name == name {
-				list = append(list, ps.describe(p, guests))
+				list = append(list, ps.describe(tx, p, guests))
 			}
 		}
 		if name != "" && len(list) == 0 {
@@ -291,13 +291,13 @@ func (ps *Ports) List(name string) ([]api.Port, error) {
 
 // describeChanged describes a port that a request has added or changed, with the warnings
 // of tunnels that concern it.
-func (ps *Ports) describeChanged(p *switchPort) api.Port {
-	a := ps.describe(p, ps.guestMTUs())
-	ps.warnGuest(p, &a)
+func (ps *Ports) describeChanged(tx *change.Tx, p *switchPort) api.Port {
+	a := ps.describe(tx, p, ps.guestMTUs(tx))
+	ps.warnGuest(tx, p, &a)
 	return a
 }
 
-func (ps *Ports) describe(p *switchPort, guests []guestMTU) api.Port {
+func (ps *Ports) describe(tx *change.Tx, p *switchPort, guests []guestMTU) api.Port {
 	s := portStatus{state: stateFailed}
 	if problem := p.problem.Load(); problem != nil {
 		s.detail = *problem
@@ -309,7 +309,7 @@ func (ps *Ports) describe(p *switchPort, guests []guestMTU) api.Port {
 		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: ps.statistics.Port(p.saved.Number),
 	}
 	if p.isTunnel() {
-		ps.describeRemotes(p, &a, guests)
+		ps.describeRemotes(tx, p, &a, guests)
 	}
 	if p.kind == kindBond {
 		a.Bond = ps.describeBond(p)
@@ -324,7 +324,7 @@ func (ps *Ports) Fault(number uint32, reason string) {
 		if p := ps.byNumber[number]; p != nil {
 			ps.log.Error("port is broken", "port", p.saved.Name, "why", reason)
 			if !p.driver.fault(reason) {
-				ps.failPort(p, errors.New(reason))
+				ps.failPort(tx, p, errors.New(reason))
 			}
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"weft/control/change"
 	"weft/control/usererr"
 	"weft/datapath"
 	"weft/openflow/xlate"
@@ -158,10 +159,9 @@ func (ps *Ports) checkBuckets(p *switchPort) error {
 	return nil
 }
 
-// setBuckets gives each token bucket of a port a slot, and sends new and changed ones to
-// the workers. A bucket keeps its slot as long as it exists. The caller holds the
-// configuration lock.
-func (ps *Ports) setBuckets() {
+// setBuckets gives each token bucket of a port a slot, and sends new and changed ones to the
+// workers. A bucket keeps its slot as long as it exists.
+func (ps *Ports) setBuckets(tx *change.Tx) {
 	slots, used := map[bucketKey]uint32{}, map[uint32]bool{}
 	var fresh []bucketKey
 	for _, number := range slices.Sorted(maps.Keys(ps.byNumber)) {
@@ -190,5 +190,5 @@ func (ps *Ports) setBuckets() {
 			meters[b.Slot] = datapath.NewMeter(b.Packets, b.Rate, b.Depth)
 		})
 	}
-	ps.pipeline.SetPortMeters(meters, begins)
+	ps.pipeline.SetPortMeters(tx, meters, begins)
 }

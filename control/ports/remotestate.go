@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"weft/api"
+	"weft/control/change"
 	"weft/control/underlay"
 	"weft/openflow/xlate"
 	"weft/tunnel"
@@ -17,9 +18,9 @@ import (
 
 // The state of tunnels by remote, and MTUs of guests that tunnels cannot carry.
 
-// declaredRemotes returns the remotes of all tunnel ports, by port number and in the order of
-// the option. The caller holds the configuration lock.
-func (ps *Ports) declaredRemotes() []underlay.Tunnel {
+// declaredRemotes returns the remotes of all tunnel ports, by port number and in the order of the
+// option.
+func (ps *Ports) declaredRemotes(*change.Tx) []underlay.Tunnel {
 	var list []underlay.Tunnel
 	for _, no := range slices.Sorted(maps.Keys(ps.byNumber)) {
 		p := ps.byNumber[no]
@@ -37,9 +38,9 @@ func (ps *Ports) declaredRemotes() []underlay.Tunnel {
 	return list
 }
 
-// describeRemotes fills the states of a tunnel port's remotes and the warning about guests
-// whose MTU exceeds a path's. The caller holds the configuration lock.
-func (ps *Ports) describeRemotes(p *switchPort, a *api.Port, guests []guestMTU) {
+// describeRemotes fills the states of a tunnel port's remotes and the warning about guests whose
+// MTU exceeds a path's.
+func (ps *Ports) describeRemotes(_ *change.Tx, p *switchPort, a *api.Port, guests []guestMTU) {
 	states, omitted := ps.templates.RemotesOf(p.saved.Number)
 	a.RemotesOmitted = omitted
 	smallest := underlay.RemoteState{}
@@ -77,9 +78,8 @@ type mtuReader interface {
 	mtu() int
 }
 
-// guestMTUs returns the MTUs of all guests' ports, the largest first. The caller holds the
-// configuration lock.
-func (ps *Ports) guestMTUs() []guestMTU {
+// guestMTUs returns the MTUs of all guests' ports, the largest first.
+func (ps *Ports) guestMTUs(*change.Tx) []guestMTU {
 	var guests []guestMTU
 	for _, p := range ps.byNumber {
 		if p.info.Kind != xlate.PortNormal {
@@ -149,16 +149,15 @@ func mtuWarning(p *switchPort, path underlay.RemoteState, options int, guests []
 }
 
 // warnGuest adds the warnings of the tunnels that a guest's new or changed port may use.
-// The caller holds the configuration lock.
-func (ps *Ports) warnGuest(p *switchPort, a *api.Port) {
+func (ps *Ports) warnGuest(tx *change.Tx, p *switchPort, a *api.Port) {
 	if p.info.Kind != xlate.PortNormal {
 		return
 	}
-	guests := slices.DeleteFunc(ps.guestMTUs(), func(g guestMTU) bool { return g.port != p })
+	guests := slices.DeleteFunc(ps.guestMTUs(tx), func(g guestMTU) bool { return g.port != p })
 	for _, no := range slices.Sorted(maps.Keys(ps.byNumber)) {
 		if t := ps.byNumber[no]; t.isTunnel() {
 			var about api.Port
-			ps.describeRemotes(t, &about, guests)
+			ps.describeRemotes(tx, t, &about, guests)
 			a.Warnings = append(a.Warnings, about.Warnings...)
 		}
 	}

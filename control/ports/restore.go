@@ -68,10 +68,10 @@ func (ps *Ports) retryPorts(ctx context.Context) {
 	})
 	for pause := firstRetry; loop.Sleep(ctx, pause); pause = min(2*pause, retryInterval) {
 		ps.configuration.Do(func(tx *change.Tx) {
-			changed := ps.checkDevices()
+			changed := ps.checkDevices(tx)
 			for _, p := range ps.byNumber {
 				if pause == retryInterval || atStart[p] {
-					changed = ps.retryPort(p) || changed
+					changed = ps.retryPort(tx, p) || changed
 				}
 			}
 			if changed {
@@ -82,7 +82,7 @@ func (ps *Ports) retryPorts(ctx context.Context) {
 }
 
 // retryPort tries to set up a failed port. If it succeeds, the caller calls touch.
-func (ps *Ports) retryPort(p *switchPort) (succeeded bool) {
+func (ps *Ports) retryPort(_ *change.Tx, p *switchPort) (succeeded bool) {
 	if p.problem.Load() == nil || ps.engine.Client() == nil {
 		return false
 	}

@@ -35,9 +35,9 @@ func TestRetryResumesAnOpenDevice(t *testing.T) {
 	r := &retried{portDriver: p.driver}
 	p.driver = r
 	p.fail(errors.New("its engine hung"))
-	ports.retryPort(p)
-	ports.failPort(p, errors.New("broken"))
-	ports.retryPort(p)
+	ports.retryPort(tx, p)
+	ports.failPort(tx, p, errors.New("broken"))
+	ports.retryPort(tx, p)
 	if !slices.Equal(r.resumed, []bool{true, false}) || p.problem.Load() != nil {
 		t.Errorf("attached with resume %v, want true and then false", r.resumed)
 	}

@@ -167,7 +167,7 @@ func (ps *Ports) followAddresses(ctx context.Context) {
 }
 
 // This file has the ports' steps in the start of control and in the replacement of an
-// engine. The caller holds the configuration lock.
+// engine.
 
 // Load makes the saved ports. names maps each number to the name of its last port.
 // devices has the devices that an engine has kept, by port number. Load removes the
@@ -183,18 +183,18 @@ func (ps *Ports) Load(tx *change.Tx, saved []store.Port, names map[uint32]string
 		ps.log.Error("there is no tunnel to weft-central's other hosts", "error", err)
 	}
 	ps.updateView(tx)
-	ps.SetTunnels() // finds out which tunnels are down
-	if ps.followLiveness() {
+	ps.SetTunnels(tx) // finds out which tunnels are down
+	if ps.followLiveness(tx) {
 		ps.updateView(tx) // the revalidation of old megaflows needs the liveness of ports
 	}
 }
 
 // SetTunnels passes the uplinks, the remotes, the encap options and the BFD sessions to the tunnel templates.
-func (ps *Ports) SetTunnels() {
-	remotes := ps.declaredRemotes()
+func (ps *Ports) SetTunnels(tx *change.Tx) {
+	remotes := ps.declaredRemotes(tx)
 	ps.templates.Watch(remotes)
-	ps.templates.SetPorts(ps.uplinks(), ps.encaps())
-	sessions := ps.bfdSessions(remotes)
+	ps.templates.SetPorts(ps.uplinks(tx), ps.encaps(tx))
+	sessions := ps.bfdSessions(tx, remotes)
 	ps.templates.Supervise(sessions)
 	if len(sessions) > 0 {
 		loop.Notify(ps.watched)
@@ -203,12 +203,12 @@ func (ps *Ports) SetTunnels() {
 
 // TakeOver continues with the workers of an earlier control process. It attaches the
 // ports that are not in attached, and sends the termination table again.
-func (ps *Ports) TakeOver(w *workers.Workers, attached map[uint32]bool) {
+func (ps *Ports) TakeOver(tx *change.Tx, w *workers.Workers, attached map[uint32]bool) {
 	for number := range uint32(port.MaxPorts) {
 		ps.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
 	}
-	ps.sendTerminations(w)
-	ps.updateEndpointsLocked()
+	ps.sendTerminations(tx, w)
+	ps.updateEndpointsLocked(tx)
 	for number, p := range ps.byNumber {
 		if !attached[number] {
 			ps.attachPort(p, true)
@@ -217,16 +217,16 @@ func (ps *Ports) TakeOver(w *workers.Workers, attached map[uint32]bool) {
 }
 
 // Terminate sends the whole termination table to new workers.
-func (ps *Ports) Terminate(w *workers.Workers) {
+func (ps *Ports) Terminate(tx *change.Tx, w *workers.Workers) {
 	ps.terminated = map[uint32]tunnel.Termination{}
-	ps.sendTerminations(w)
+	ps.sendTerminations(tx, w)
 }
 
 // AttachAll passes all ports to a new engine. resume means that a killed engine used
 // their devices before.
-func (ps *Ports) AttachAll(resume bool) {
-	ps.SetTunnels()
-	ps.updateEndpointsLocked()
+func (ps *Ports) AttachAll(tx *change.Tx, resume bool) {
+	ps.SetTunnels(tx)
+	ps.updateEndpointsLocked(tx)
 	for _, p := range ps.byNumber {
 		ps.attachPort(p, resume)
 	}
@@ -243,9 +243,8 @@ func (ps *Ports) Close() {
 func (ps *Ports) Hangs(number uint32) uint64 { return ps.suspects.Hangs(number) }
 
 // Fail closes a port's device and stores the reason. Control opens it again later.
-// The caller holds the configuration lock.
-func (ps *Ports) Fail(number uint32, reason error) {
+func (ps *Ports) Fail(tx *change.Tx, number uint32, reason error) {
 	if p := ps.byNumber[number]; p != nil {
-		ps.failPort(p, reason)
+		ps.failPort(tx, p, reason)
 	}
 }

@@ -256,9 +256,8 @@ func (p *switchPort) termination() tunnel.Termination {
 // for all port numbers.
 var _ = [tunnel.MaxTerminations - port.MaxPorts + 1]struct{}{}
 
-// sendTerminations sends changed rows of the termination table to the workers w. The
-// caller holds the configuration lock.
-func (ps *Ports) sendTerminations(w *workers.Workers) {
+// sendTerminations sends changed rows of the termination table to the workers w.
+func (ps *Ports) sendTerminations(_ *change.Tx, w *workers.Workers) {
 	for no := range uint32(port.MaxPorts) {
 		p := ps.byNumber[no]
 		switch {
@@ -276,9 +275,8 @@ func (ps *Ports) sendTerminations(w *workers.Workers) {
 	}
 }
 
-// uplinks returns the port numbers of the uplinks, by device name. The caller holds the
-// configuration lock.
-func (ps *Ports) uplinks() map[string]uint32 {
+// uplinks returns the port numbers of the uplinks, by device name.
+func (ps *Ports) uplinks(*change.Tx) map[string]uint32 {
 	devices := map[string]uint32{}
 	for no, p := range ps.byNumber {
 		if p.info.Kind == xlate.PortUplink && p.opened {
@@ -291,16 +289,16 @@ func (ps *Ports) uplinks() map[string]uint32 {
 // updateEndpoints passes the tunnels' UDP endpoints to the uplinks.
 func (ps *Ports) updateEndpoints() {
 	ps.configuration.Do(func(tx *change.Tx) {
-		if ps.followDevices() {
+		if ps.followDevices(tx) {
 			ps.touch(tx) // passes the endpoints too
 			return
 		}
-		ps.updateEndpointsLocked()
+		ps.updateEndpointsLocked(tx)
 	})
 }
 
-func (ps *Ports) updateEndpointsLocked() {
-	endpoints := ps.endpoints()
+func (ps *Ports) updateEndpointsLocked(tx *change.Tx) {
+	endpoints := ps.endpoints(tx)
 	for _, p := range ps.byNumber {
 		if p.opened {
 			p.driver.network(ps.endpointsOf(p, endpoints))
@@ -319,9 +317,9 @@ func (ps *Ports) endpointsOf(p *switchPort, endpoints []netip.AddrPort) []netip.
 
 // endpoints returns the sorted local endpoints of all tunnels. A port without a
 // local address uses all addresses of the uplinks.
-func (ps *Ports) endpoints() []netip.AddrPort {
+func (ps *Ports) endpoints(tx *change.Tx) []netip.AddrPort {
 	var local []netip.Addr
-	for device := range ps.uplinks() {
+	for device := range ps.uplinks(tx) {
 		local = append(local, ps.kernel.AddressesOf(device)...)
 	}
 	set := map[netip.AddrPort]bool{}

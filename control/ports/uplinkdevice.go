@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"weft/control/change"
 	"weft/control/underlay"
 	"weft/engine"
 )
@@ -30,7 +31,7 @@ type deviceChecker interface {
 
 // checkDevices calls check of each port's driver. If a port was set up again, changed is true and
 // the caller calls touch.
-func (ps *Ports) checkDevices() (changed bool) {
+func (ps *Ports) checkDevices(tx *change.Tx) (changed bool) {
 	for _, p := range ps.byNumber {
 		c, ok := p.driver.(deviceChecker)
 		if !ok || !p.opened || p.problem.Load() != nil {
@@ -38,8 +39,8 @@ func (ps *Ports) checkDevices() (changed bool) {
 		}
 		if err := c.check(); err != nil {
 			ps.log.Error("port has stopped and is set up again", "port", p.saved.Name, "why", err)
-			ps.failPort(p, err)
-			changed = ps.retryPort(p) || changed
+			ps.failPort(tx, p, err)
+			changed = ps.retryPort(tx, p) || changed
 		}
 	}
 	return changed
@@ -47,7 +48,7 @@ func (ps *Ports) checkDevices() (changed bool) {
 
 // followDevices makes each port's driver check its device, and sets up a port whose device
 // exists again. If a port was set up, changed is true and the caller calls touch.
-func (ps *Ports) followDevices() (changed bool) {
+func (ps *Ports) followDevices(tx *change.Tx) (changed bool) {
 	for _, p := range ps.byNumber {
 		f, ok := p.driver.(deviceFollower)
 		if !ok {
@@ -60,7 +61,7 @@ func (ps *Ports) followDevices() (changed bool) {
 				} else {
 					ps.log.Error("port has lost its device", "port", p.saved.Name, "why", err)
 				}
-				ps.failPort(p, err)
+				ps.failPort(tx, p, err)
 				p.lost = true
 			}
 		}
@@ -68,19 +69,18 @@ func (ps *Ports) followDevices() (changed bool) {
 		// retryPorts tries again
 		if p.lost && f.present(ps.kernel) {
 			p.lost = false
-			changed = ps.retryPort(p) || changed
+			changed = ps.retryPort(tx, p) || changed
 		}
 	}
 	return changed
 }
 
-// failPort closes a port's device. retryPorts later sets the port up again. The caller
-// holds the configuration lock.
-func (ps *Ports) failPort(p *switchPort, reason error) {
+// failPort closes a port's device. retryPorts later sets the port up again.
+func (ps *Ports) failPort(tx *change.Tx, p *switchPort, reason error) {
 	p.driver.close()
 	p.opened = false
 	p.fail(reason)
-	ps.SetTunnels()
+	ps.SetTunnels(tx)
 }
 
 // device returns the kernel's state of the port's device. It returns an error if the

@@ -5,6 +5,7 @@ package ports
 import (
 	"strconv"
 
+	"weft/control/change"
 	"weft/datapath"
 )
 
@@ -16,14 +17,13 @@ var weightOptions = optionTable{
 	"weight": {check: numberIn(1, datapath.MaxWeight)},
 }
 
-// setWeights sends the workers the weights that have changed. The caller holds the configuration
-// lock.
-func (ps *Ports) setWeights() {
+// setWeights sends the workers the weights that have changed.
+func (ps *Ports) setWeights(tx *change.Tx) {
 	weights := map[uint32]uint32{}
 	for number, p := range ps.byNumber {
 		if weight, err := strconv.ParseUint(p.values["weight"], 10, 32); err == nil && weight > 1 {
 			weights[number] = uint32(weight)
 		}
 	}
-	ps.pipeline.SetPortWeights(weights)
+	ps.pipeline.SetPortWeights(tx, weights)
 }

@@ -115,7 +115,7 @@ func (f *Rig) Begin() {
 	if f.memory == nil {
 		f.region, err = counters.New(Sizes.Cache.Megaflows)
 		check(err)
-		f.P.Load(&saved, f.region, false)
+		f.P.Load(tx, &saved, f.region, false)
 		f.SetView(tx)
 		f.startEngine(tx)
 	} else {
@@ -123,11 +123,11 @@ func (f *Rig) Begin() {
 		check(err)
 		f.region, err = counters.Open(fd, Sizes.Cache.Megaflows)
 		check(err)
-		f.P.Load(&saved, f.region, true)
-		f.P.Inherit(workers.New(f.memory, f.ended))
+		f.P.Load(tx, &saved, f.region, true)
+		f.P.Inherit(tx, workers.New(f.memory, f.ended))
 		f.SetView(tx)
 		f.MACs.Load()
-		f.P.Resume()
+		f.P.Resume(tx)
 	}
 	check(f.P.AnswerUpcalls(func(uint32, string) {}))
 	ctx, stop := context.WithCancel(context.Background())
@@ -146,10 +146,10 @@ func (f *Rig) startEngine(tx *change.Tx) {
 	w := workers.New(memory, f.ended)
 	if f.P.Workers() != nil {
 		f.P.EndUpcalls(tx)
-		f.P.Replace(w)
+		f.P.Replace(tx, w)
 	}
 	f.templates.Replay(w, f.region.Tunnels)
-	f.P.Fill(w)
+	f.P.Fill(tx, w)
 }
 
 // Kill ends the engine. Another engine starts in the background as soon as the configuration
