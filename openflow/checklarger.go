@@ -9,6 +9,9 @@ import (
 	"weft/flowtable"
 )
 
+// nxCheckLarger is the subtype of Nicira's action for check_pkt_larger.
+const nxCheckLarger = 49
+
 func init() {
 	addAction(ActCheckLarger, actionRow{words: map[string]actionParse{"check_pkt_larger": (*actionParser).checkLarger}, format: formatCheckLarger,
 		encode: appendCheckLarger, nicira: map[uint16]niciraRow{nxCheckLarger: {14, decodeCheckLarger}}})

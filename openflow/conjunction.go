@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// nxConjunction is the subtype of Nicira's action for conjunction.
+const nxConjunction = 34
+
 func init() {
 	addAction(ActConjunction, actionRow{words: map[string]actionParse{"conjunction": (*actionParser).conjunction}, format: formatConjunction,
 		encode: func(_ *actionEncoder, b []byte, a *Action) []byte {

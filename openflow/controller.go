@@ -8,6 +8,12 @@ import (
 	"strings"
 )
 
+// Subtypes of Nicira's actions.
+const (
+	nxController  = 20
+	nxController2 = 37
+)
+
 func init() {
 	addAction(ActController, actionRow{words: map[string]actionParse{"controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller},
 		format: func(a *Action, _ Names) string { return a.Controller.format() },

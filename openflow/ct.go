@@ -10,6 +10,12 @@ import (
 	"weft/flowtable"
 )
 
+// Subtypes of Nicira's actions.
+const (
+	nxCT      = 35
+	nxCTClear = 43
+)
+
 // The rows of ct and ct_clear.
 func init() {
 	addAction(ActCT, actionRow{words: map[string]actionParse{"ct": (*actionParser).ct}, rank: rankCT,

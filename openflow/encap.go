@@ -8,6 +8,12 @@ import (
 	"weft/packet"
 )
 
+// Subtypes of Nicira's actions.
+const (
+	nxEncap = 46
+	nxDecap = 47
+)
+
 // The rows of encap and decap.
 func init() {
 	addAction(ActEncap, actionRow{words: map[string]actionParse{"encap": (*actionParser).encap}, format: formatEncap, rank: rankEncap,

@@ -4,6 +4,9 @@ package openflow
 
 import "fmt"
 
+// nxFinTimeout is the subtype of Nicira's action for fin_timeout.
+const nxFinTimeout = 19
+
 func init() {
 	addAction(ActFinTimeout, actionRow{words: map[string]actionParse{"fin_timeout": (*actionParser).finTimeout}, format: formatFinTimeout,
 		encode: func(_ *actionEncoder, b []byte, a *Action) []byte {

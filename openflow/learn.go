@@ -9,6 +9,12 @@ import (
 	"weft/flowtable"
 )
 
+// Subtypes of Nicira's actions.
+const (
+	nxLearn  = 16
+	nxLearn2 = 45
+)
+
 func init() {
 	addAction(ActLearn, actionRow{words: map[string]actionParse{"learn": (*actionParser).learn},
 		format: func(a *Action, names Names) string { return a.Learn.format(names) },

@@ -8,6 +8,13 @@ import (
 	"strings"
 )
 
+// Subtypes of Nicira's actions.
+const (
+	nxMultipath  = 10
+	nxBundle     = 12
+	nxBundleLoad = 13
+)
+
 // The rows of multipath and bundle.
 func init() {
 	addAction(ActMultipath, actionRow{words: map[string]actionParse{"multipath": (*actionParser).multipath}, format: formatLinks, encode: appendLinks,

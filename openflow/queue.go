@@ -7,6 +7,12 @@ import (
 	"strings"
 )
 
+// Subtypes of Nicira's actions.
+const (
+	nxSetQueue = 4
+	nxPopQueue = 5
+)
+
 // The rows of the actions on queues.
 func init() {
 	addAction(ActSetQueue, actionRow{words: map[string]actionParse{"set_queue": (*actionParser).setQueue}, format: formatQueue, rank: rankSet,

@@ -7,6 +7,13 @@ import (
 	"strings"
 )
 
+// Subtypes of Nicira's actions.
+const (
+	nxSample  = 29
+	nxSample2 = 38
+	nxSample3 = 41
+)
+
 func init() {
 	addAction(ActSample, actionRow{words: map[string]actionParse{"sample": (*actionParser).sample},
 		format: func(a *Action, names Names) string { return a.Sample.format(names) }, encode: appendSample,

@@ -8,6 +8,13 @@ import (
 	"weft/packet"
 )
 
+// Subtypes of Nicira's actions.
+const (
+	nxPushMPLS   = 23
+	nxPopMPLS    = 24
+	nxDecMPLSTTL = 26
+)
+
 // The rows of the actions on label stack entries and I-TAGs.
 func init() {
 	for _, shim := range []struct {

@@ -2,6 +2,13 @@
 
 package openflow
 
+// Subtypes of Nicira's actions.
+const (
+	nxExit      = 17
+	nxStackPush = 27
+	nxStackPop  = 28
+)
+
 // The rows of push, pop and exit.
 func init() {
 	addAction(ActPush, actionRow{words: map[string]actionParse{"push": (*actionParser).push},

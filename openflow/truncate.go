@@ -9,6 +9,9 @@ import (
 	"weft/packet"
 )
 
+// nxOutputTrunc is the subtype of Nicira's action for output with max_len.
+const nxOutputTrunc = 39
+
 // output(port=PORT,max_len=BYTES) has the word of ActOutput.
 func init() {
 	addAction(ActOutputTrunc, actionRow{format: formatTruncation, encode: appendTruncation, nicira: map[uint16]niciraRow{nxOutputTrunc: {6, decodeTruncation}}})

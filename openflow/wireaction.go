@@ -39,54 +39,28 @@ const (
 // NiciraVendor is the experimenter of Nicira's extensions, which Open vSwitch defines.
 const NiciraVendor = 0x2320
 
-// Subtypes of Nicira's actions.
+// Subtypes of those of Nicira's actions that several files know. The others stand beside their action.
 const (
 	nxResubmit       = 1
 	nxSetTunnel      = 2
-	nxSetQueue       = 4
-	nxPopQueue       = 5
 	nxRegMove        = 6
 	nxRegLoad        = 7
 	nxNote           = 8
 	nxSetTunnel64    = 9
-	nxMultipath      = 10
-	nxBundle         = 12
-	nxBundleLoad     = 13
 	nxResubmitTable  = 14
 	nxOutputReg      = 15
-	nxLearn          = 16
-	nxExit           = 17
 	nxDecTTL         = 18
-	nxFinTimeout     = 19
-	nxController     = 20
 	nxDecTTLIDs      = 21
 	nxWriteMetadata  = 22
-	nxPushMPLS       = 23
-	nxPopMPLS        = 24
 	nxSetMPLSTTL     = 25
-	nxDecMPLSTTL     = 26
-	nxStackPush      = 27
-	nxStackPop       = 28
-	nxSample         = 29
-	nxSample2        = 38
-	nxSample3        = 41
 	nxSetMPLSLabel   = 30
 	nxSetMPLSTC      = 31
 	nxOutputReg2     = 32
 	nxRegLoad2       = 33
-	nxConjunction    = 34
-	nxCT             = 35
 	nxNAT            = 36
-	nxController2    = 37
 	nxClone          = 42
-	nxOutputTrunc    = 39
 	nxGroup          = 40 // OpenFlow 1.0 only
-	nxCTClear        = 43
 	nxResubmitCT     = 44
-	nxLearn2         = 45
-	nxEncap          = 46
-	nxDecap          = 47
-	nxCheckLarger    = 49
 	nxDeleteField    = 50
 	nxHeader         = 10 // bytes of type, length, vendor and subtype
 	maxActionLen     = 0xffff
