@@ -11,18 +11,27 @@ import (
 	"weft/control/ofconn"
 	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
+	"weft/datapath"
 )
 
-// presentEngine is an observe.Engine.
-type presentEngine struct{ pipeline *pipeline.Pipeline }
+// noWorkers are workers that ignore every command. They have no memory, so a capture may end after
+// the test.
+type noWorkers struct{ observe.Workers }
 
-func (e presentEngine) Hold() (observe.Workers, func()) { return e.pipeline.Hold() }
+func (noWorkers) Broadcast([]byte)           {}
+func (noWorkers) WaitApplied() error         { return nil }
+func (noWorkers) Shared() []*datapath.Shared { return nil }
+
+// noEngine is an observe.Engine.
+type noEngine struct{}
+
+func (noEngine) Hold() (observe.Workers, func()) { return noWorkers{}, func() {} }
 
 // A bridge gets its frames although a bridge of the same number, which it has replaced in one
 // transaction, is detached later.
 func TestFramesOfReplacedBridge(t *testing.T) {
 	f, log := pipelinetest.New(t), slog.New(slog.DiscardHandler)
-	frames := NewFrames(&f.Configuration, f.P, observe.NewCaptures(presentEngine{f.P}, log), new(ofconn.Services), log)
+	frames := NewFrames(&f.Configuration, f.P, observe.NewCaptures(noEngine{}, log), new(ofconn.Services), log)
 	var before, after *pipeline.Bridge
 	f.Configuration.Do(func(tx *change.Tx) { before = f.P.AddBridge(tx, 1, "br1") })
 	frames.Set(before, true, false, false)
