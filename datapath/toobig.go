@@ -20,9 +20,10 @@ import (
 // describes the frame as it was received.
 
 const (
-	// answerEveryNS and answerBurst limit a worker to a thousand answers a second, and
-	// to 50 at once, like Linux's icmp_msgs_per_sec and icmp_msgs_burst. Frames beyond
-	// the limit are dropped without an answer.
+	// answerEveryNS and answerBurst limit the answers to frames of one port to a thousand a second, and to
+	// 50 at once, like Linux's icmp_msgs_per_sec and icmp_msgs_burst. A limit for all ports together would
+	// let one port keep the others from path MTU discovery. Frames beyond the limit are dropped without an
+	// answer.
 	answerEveryNS = 1_000_000
 	answerBurst   = 50
 	// maxQuote is the largest number of bytes quoted from the IP header on. The quote
@@ -44,7 +45,7 @@ const (
 func (w *Worker) answerTooBig(i, mtu int) {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
-	if f.L3 == 0 || p.tx == nil || !mayAnswer(f, k, mtu) || !w.takeAnswer() {
+	if f.L3 == 0 || p.tx == nil || !mayAnswer(f, k, mtu) || !takeToken(&p.answersNS, w.now, answerEveryNS, answerBurst) {
 		return
 	}
 	b := &w.segments
@@ -57,14 +58,14 @@ func (w *Worker) answerTooBig(i, mtu int) {
 	w.sendAnswer(p)
 }
 
-// takeAnswer reports whether the rate limit allows another answer, and counts it.
-func (w *Worker) takeAnswer() bool {
-	// w.answersNS is the virtual time of a token bucket that holds answerBurst tokens.
-	next := max(w.answersNS, w.now) + answerEveryNS
-	if next > w.now+answerBurst*answerEveryNS {
+// takeToken takes a token from a bucket that holds burst tokens and gets one every everyNS. virtualNS is the
+// bucket's virtual time: the time at which it is full again. takeToken returns false if the bucket is empty.
+func takeToken(virtualNS *uint64, nowNS, everyNS, burst uint64) bool {
+	next := max(*virtualNS, nowNS) + everyNS
+	if next > nowNS+burst*everyNS {
 		return false
 	}
-	w.answersNS = next
+	*virtualNS = next
 	return true
 }
 

@@ -163,6 +163,13 @@ func TestTooBigIsNotAnswered(t *testing.T) {
 	if n := len(r.tx(1).TakeAll()); n != answerBurst {
 		t.Errorf("%d answers to %d frames at once", n, 4*packet.BatchSize)
 	}
+	// The limit of one port takes nothing from another one.
+	r.install(1, 2, 0xa, toTunnel(77))
+	r.inject(2, make4(func(*layers.IPv4, *layers.Ethernet) {}))
+	r.turn()
+	if n := len(r.tx(2).TakeAll()); n != 1 {
+		t.Errorf("%d answers to the first frame of another port", n)
+	}
 	// A large UDP frame cannot be cut into shorter segments.
 	r = withOffloads(t)
 	r.install(0, 1, 0xa, toTunnel(77))

@@ -159,7 +159,6 @@ type Worker struct {
 	receivers  receivers
 	waiter     waiter
 
-	answersNS     uint64 // virtual time of the ICMP rate limit, see takeAnswer
 	controllerDue uint64 // time of the rate limit of toController
 	faults        int    // number of failed ports not yet reported to the control process
 	// actions of CmdExecute and CmdInstall
