@@ -2,6 +2,11 @@
 
 package datapath
 
+import (
+	"weft/packet"
+	"weft/port"
+)
+
 const (
 	// ControllerPort is the port of captures of the frames that flows send to the
 	// controller. It is OpenFlow's port number of the controller.
@@ -12,23 +17,27 @@ const (
 	// at this rate: a busy machine may suspend the worker for so long.
 	controllerIntervalNS = 15_000
 	controllerBurst      = 1_000
+	// controllerReserveNS is the average time between two frames of one port that the worker captures even
+	// if other ports have used up the rate, and controllerReserve is the number of such frames at once. All
+	// ports together may double the rate.
+	controllerReserveNS = controllerIntervalNS * port.MaxPorts
+	controllerReserve   = 8
 )
 
 // toController captures the first maxLen bytes of frame i, with the changes of
 // earlier actions, for each capture of ControllerPort. The record of a tracked frame also
 // has the frame's key, with the connection's original tuple. toController reports false
-// if there is no such capture or the rate is exceeded.
+// if there is no such capture, or the rates of all ports and of the frame's port are exceeded.
 func (w *Worker) toController(i int, maxLen, note uint32) (shown bool) {
 	if !w.captures.controller {
 		return false
 	}
-	due := max(w.controllerDue, w.now)
 	for at := range w.captures.list {
 		t := &w.captures.list[at]
 		if t.Kind != CapturePort || t.Port != ControllerPort {
 			continue
 		}
-		if !shown && due-w.now > (controllerBurst-1)*controllerIntervalNS {
+		if !shown && !w.mayControl(&w.batch.Frames[i]) {
 			return false
 		}
 		shown = true
@@ -37,8 +46,13 @@ func (w *Worker) toController(i int, maxLen, note uint32) (shown bool) {
 			r.setNote(note)
 		}
 	}
-	if shown {
-		w.controllerDue = due + controllerIntervalNS
-	}
 	return shown
+}
+
+// mayControl reports whether the rate of all ports, or else the reserve of the frame's port, allows a
+// capture for the controller, and counts it.
+func (w *Worker) mayControl(f *packet.Frame) bool {
+	p := &w.ports[f.InPort%uint32(len(w.ports))]
+	return takeToken(&w.controllerDue, w.now, controllerIntervalNS, controllerBurst) ||
+		takeToken(&p.reservedNS, w.now, controllerReserveNS, controllerReserve)
 }

@@ -27,8 +27,8 @@ func TestController(t *testing.T) {
 		}
 	}
 	got := r.captures()
-	if len(got) < controllerBurst || len(got) > frames {
-		t.Fatalf("%d of %d frames seen, want a burst of %d", len(got), frames, controllerBurst)
+	if len(got) < controllerBurst+controllerReserve || len(got) > frames {
+		t.Fatalf("%d of %d frames seen, want a burst of %d", len(got), frames, controllerBurst+controllerReserve)
 	}
 	if r.w.controllerDue < r.w.now {
 		t.Error("the burst did not move controllerDue")
@@ -40,6 +40,34 @@ func TestController(t *testing.T) {
 	}
 	if sum := uint64(len(got)) + r.sh.Counters.Drops[packet.DropFlow]; sum != 1+frames {
 		t.Errorf("%d frames shown or dropped, want %d", sum, 1+frames)
+	}
+}
+
+// A port whose frames for the controller use up the rate takes no other port's few frames away.
+func TestControllerReserve(t *testing.T) {
+	r := twoPorts(t)
+	for port := range uint32(2) {
+		r.install(port, 1+port, 0xa, flowtable.Action{Op: flowtable.OpController, U32: 0xffff})
+	}
+	r.capture(0, Capture{Kind: CapturePort, Port: ControllerPort})
+	r.turn()
+	r.w.fixed = r.w.clock()
+	flood := func(frames int) {
+		for range frames / packet.BatchSize {
+			for range packet.BatchSize {
+				r.inject(1, ethernet(0xa, 60, 0))
+			}
+			r.turn()
+		}
+	}
+	flood(2 * controllerBurst)
+	r.captures()
+	for n := range uint32(controllerReserve + 1) {
+		r.inject(2, ethernet(0xa, 60, 1+n))
+	}
+	r.turn()
+	if got := len(r.captures()); got != controllerReserve {
+		t.Errorf("%d of the second port's frames are seen, want %d", got, controllerReserve)
 	}
 }
 
@@ -101,8 +129,8 @@ func TestControllerRate(t *testing.T) {
 		}
 		return n
 	}
-	if n := show(); n != controllerBurst {
-		t.Errorf("%d frames shown at once, want %d", n, controllerBurst)
+	if n := show(); n != controllerBurst+controllerReserve {
+		t.Errorf("%d frames shown at once, want %d", n, controllerBurst+controllerReserve)
 	}
 	r.w.now += 5 * controllerIntervalNS
 	if n := show(); n != 5 {

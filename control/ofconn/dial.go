@@ -231,7 +231,7 @@ func (c *Conn) probe(ctx context.Context) {
 			asked = true
 			c.mu.Lock()
 			if c.ready {
-				c.post(ofp.AppendEchoRequest(nil, c.version, 0), false)
+				c.post(ofp.AppendEchoRequest(nil, c.version, 0), eventChange)
 			}
 			c.mu.Unlock()
 		}

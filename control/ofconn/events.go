@@ -34,17 +34,38 @@ func (e *event) encoded() []byte {
 	return e.message
 }
 
+// eventKind says how full the queue may be with an event of this kind in it. So frames of one port
+// take neither the room of other ports' few frames nor of events.
+type eventKind uint8
+
+const (
+	eventChange   eventKind = iota // the peer must not miss it
+	eventReserved                  // a frame within the reserve of its port
+	eventFrame                     // any other frame
+)
+
+// limit returns the largest number of bytes of a queue with such an event.
+func (k eventKind) limit() int {
+	switch k {
+	case eventFrame:
+		return maxFrameBytes
+	case eventReserved:
+		return maxReservedBytes
+	}
+	return maxEventBytes
+}
+
 // post queues an event m. If the queue is full and the event is a frame, it is dropped
 // and counted. Any other event then ends the connection.
-func (c *Conn) post(m []byte, frame bool) { c.postEvent(event{message: m, bytes: len(m)}, frame) }
+func (c *Conn) post(m []byte, kind eventKind) { c.postEvent(event{message: m, bytes: len(m)}, kind) }
 
-func (c *Conn) postEvent(e event, frame bool) {
+func (c *Conn) postEvent(e event, kind eventKind) {
 	switch {
 	case c.ended || !c.ready:
 		return
-	case c.bytes+e.bytes <= maxEventBytes:
+	case c.bytes+e.bytes <= kind.limit():
 		c.events, c.bytes = append(c.events, e), c.bytes+e.bytes
-	case frame:
+	case kind != eventChange:
 		c.dropped.Add(1)
 		c.service.counts.Dropped.Add(1)
 		return
@@ -199,7 +220,7 @@ func (c *Conn) tellFlow(f *flowChange) {
 	event, r := f.event, f.rule
 	if event == ofp.FlowDeleted && r.Flags&openflow.SendFlowRem != 0 && c.accepts(c.async.FlowRemoved, ofp.RemovedReason(c.version, r.Why)) {
 		version, nxm, now, tlvs, removed := c.version, c.nxm, nowNS(), c.service.setup.Switch.TLVs(), f.own()
-		c.postEvent(eventOf(f, func() []byte { return ofp.AppendFlowRemoved(nil, version, nxm, removed, now, tlvs) }), false)
+		c.postEvent(eventOf(f, func() []byte { return ofp.AppendFlowRemoved(nil, version, nxm, removed, now, tlvs) }), eventChange)
 	}
 	own, flags := c.service.author.Load() == c, uint16(0)
 	for _, m := range c.monitors {
@@ -219,10 +240,10 @@ func (c *Conn) tellFlow(f *flowChange) {
 			return monitorUpdate(version, func(b []byte) []byte {
 				return ofp.AppendFlowUpdate(b, version, event, rule, flags&ofp.MonitorActions != 0, tlvs)
 			})
-		}), false)
+		}), eventChange)
 	case !c.abbreviated:
 		c.abbreviated = true
-		c.post(monitorUpdate(c.version, func(b []byte) []byte { return ofp.AppendAbbreviatedUpdate(b, c.version, c.changeXID) }), false)
+		c.post(monitorUpdate(c.version, func(b []byte) []byte { return ofp.AppendAbbreviatedUpdate(b, c.version, c.changeXID) }), eventChange)
 	}
 }
 
@@ -403,7 +424,7 @@ func (c *Conn) demote(generation uint64) {
 	}
 	c.master = ofp.RoleSlave
 	if m := ofp.AppendRoleStatus(nil, c.version, ofp.RoleSlave, generation); m != nil {
-		c.post(m, false)
+		c.post(m, eventChange)
 	}
 }
 
@@ -483,7 +504,7 @@ func (s *Service) tellPort(reason uint8, p ofp.Port) {
 	for _, c := range s.connections() {
 		c.mu.Lock()
 		if c.accepts(c.async.PortStatus, reason) {
-			c.post(ofp.AppendPortStatus(nil, c.version, reason, &p), false)
+			c.post(ofp.AppendPortStatus(nil, c.version, reason, &p), eventChange)
 		}
 		c.mu.Unlock()
 	}

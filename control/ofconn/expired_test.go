@@ -32,7 +32,7 @@ func TestExpiredFramesByFlag(t *testing.T) {
 			t.Errorf("after set_config %d: frames with an expired TTL wanted: %t", flags, expired)
 		}
 	}
-	r.service.SendPacketIn(&ofp.PacketIn{Frame: make([]byte, 60), Total: 60, Reason: ofp.ReasonInvalidTTL}, 0)
+	r.service.SendPacketIn(&ofp.PacketIn{Frame: make([]byte, 60), Total: 60, Reason: ofp.ReasonInvalidTTL}, 1, 0)
 	if m := p.read(); m[1] != 10 || m[16] != ofp.ReasonInvalidTTL {
 		t.Errorf("message %d, want a packet_in with reason invalid_ttl", m[1])
 	}

@@ -7,28 +7,44 @@ import (
 
 	"weft/openflow"
 	"weft/openflow/ofp"
+	"weft/port"
 )
 
 // This file sends the frames that flows output to the controller.
 
-// rateLimit is a token bucket with maxPacketIns tokens a second.
+const (
+	packetInNS = 1_000_000_000 / maxPacketIns
+	// Each port has a reserve: a frame every reserveNS, packetInReserve of them at once. The frames of other
+	// ports cannot use it up. All reserves together may double the rate.
+	reserveNS       = packetInNS * port.MaxPorts
+	packetInReserve = 8
+)
+
+// rateLimit has a token bucket of all ports with maxPacketIns tokens a second, and one of each port's
+// reserve.
 type rateLimit struct {
 	mu    sync.Mutex
-	dueNS uint64 // time at which the bucket is full again
+	allNS uint64            // time at which the bucket of all ports is full again
+	ownNS map[uint32]uint64 // the same of the ports' reserves, by number in the data path
 }
 
-const packetInNS = 1_000_000_000 / maxPacketIns
-
-// take takes one token at time nowNS. It returns false if the bucket is empty.
-func (r *rateLimit) take(nowNS uint64) bool {
+// take takes a token for a frame from a port at time nowNS: of the port's reserve (reserved), or else of all
+// ports. It returns false for ok if both buckets are empty.
+func (r *rateLimit) take(from uint32, nowNS uint64) (ok, reserved bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	due := max(r.dueNS, nowNS)
-	if due-nowNS > (packetInBurst-1)*packetInNS {
-		return false
+	if r.ownNS == nil {
+		r.ownNS = map[uint32]uint64{}
 	}
-	r.dueNS = due + packetInNS
-	return true
+	if due := max(r.ownNS[from], nowNS) + reserveNS; due <= nowNS+packetInReserve*reserveNS {
+		r.ownNS[from] = due
+		return true, true
+	}
+	if due := max(r.allNS, nowNS) + packetInNS; due <= nowNS+packetInBurst*packetInNS {
+		r.allNS = due
+		return true, false
+	}
+	return false, false
 }
 
 // followFrames starts the frames for controllers if a connection wants them, and stops
@@ -68,19 +84,20 @@ func (c *Conn) wantsFrames() wantedFrames {
 	}
 }
 
-// SendPacketIn sends a frame to the connections that want it. id is the number of the
-// controller that the flow names; 0 is the default.
-func (s *Service) SendPacketIn(p *ofp.PacketIn, id uint16) {
-	if !s.rate.take(nowNS()) {
+// SendPacketIn sends a frame to the connections that want it. from is the number in the data path of the
+// port on which it arrived. id is the number of the controller that the flow names; 0 is the default.
+func (s *Service) SendPacketIn(p *ofp.PacketIn, from uint32, id uint16) {
+	ok, reserved := s.rate.take(from, nowNS())
+	if !ok {
 		s.counts.Dropped.Add(1)
 		return
 	}
 	for _, c := range s.connections() {
-		c.packetIn(p, id)
+		c.packetIn(p, id, reserved)
 	}
 }
 
-func (c *Conn) packetIn(p *ofp.PacketIn, id uint16) {
+func (c *Conn) packetIn(p *ofp.PacketIn, id uint16, reserved bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.role < Write || c.id != id || !c.accepts(c.async.PacketIn, ofp.PacketInReason(c.version, p.Reason)) {
@@ -95,5 +112,9 @@ func (c *Conn) packetIn(p *ofp.PacketIn, id uint16) {
 		p = &mine
 	}
 	c.service.counts.PacketIns.Add(1)
-	c.post(ofp.AppendPacketIn(nil, c.version, c.format, p), true)
+	kind := eventFrame
+	if reserved {
+		kind = eventReserved
+	}
+	c.post(ofp.AppendPacketIn(nil, c.version, c.format, p), kind)
 }

@@ -34,10 +34,12 @@ import (
 )
 
 const (
-	// maxEventBytes limits the events that wait for one connection. At the limit,
-	// further frames are dropped and counted. Any other event then ends the connection,
-	// because the peer would miss a change.
-	maxEventBytes = 4 << 20
+	// maxEventBytes limits the events that wait for one connection. At the limit, an event ends the
+	// connection, because the peer would miss a change. Frames are dropped and counted, beyond
+	// maxReservedBytes if they are within the reserve of their port, and beyond maxFrameBytes otherwise.
+	maxEventBytes    = 4 << 20
+	maxReservedBytes = 3 << 20
+	maxFrameBytes    = 2 << 20
 	// MaxControllers limits the controllers to which the switch connects.
 	MaxControllers = 16
 	// helloTimeout is the time from a connection's start to the end of the peer's hello,

@@ -132,6 +132,6 @@ func (f *Frames) packetIn(c *datapath.Captured) {
 	p.InPort, p.Metadata = inPort, note.Metadata(inPort, c.FrameKey())
 	if service := f.services.Of(bridge); service != nil {
 		p.TLVs = f.pipeline.TLVsOf(bridge)
-		service.SendPacketIn(&p, note.ID)
+		service.SendPacketIn(&p, c.InPort, note.ID)
 	}
 }

@@ -21,7 +21,7 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.questions.LimitRows(emit)
 	emit(limits.Row{Name: "costly_megaflows", Unit: "entries", Holder: limits.All(), Evicted: pl.untranslated.Load()})
 	emit(limits.Row{Name: "unused_megaflows", Unit: "entries", Holder: limits.All(), Evicted: pl.unused.Load()})
-	notes, evicted := pl.notes.NoteUse()
+	notes, evicted := pl.notes.Shares(limits.ShareRow(emit, "controller_notes"))
 	emit(limits.Row{Name: "controller_notes", Unit: "entries", Holder: limits.All(), Used: uint64(notes), Limit: xlate.MaxNotes, Evicted: evicted})
 }
 

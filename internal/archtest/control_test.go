@@ -73,7 +73,7 @@ var controlMayImport = map[string][]string{
 	"control/fleet":      {"control/change", "control/agent", "control/ports", "control/pipeline", "control/loop", "control/usererr", "openflow/xlate", "openflow/fdb"},
 	"control/limits":     {"api", "internal/share"},
 	"control/megaflows":  {"control/limits", "flowtable", "openflow", "openflow/fdb", "openflow/ofproto", "openflow/xlate", "internal/share"},
-	"control/ofconn":     {"control/limits", "internal/clock", "internal/cpu", "openflow", "openflow/ofp", "openflow/ofproto"},
+	"control/ofconn":     {"control/limits", "internal/clock", "internal/cpu", "openflow", "openflow/ofp", "openflow/ofproto", "port"},
 	"control/ofswitch": {
 		"control/change", "control/observe", "control/ofconn", "control/pipeline", "control/ports", "control/tracking",
 		"conntrack", "datapath", "openflow", "openflow/ofp", "openflow/ofproto",

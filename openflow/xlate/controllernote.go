@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"weft/flowtable"
+	"weft/internal/share"
 	"weft/openflow"
 	"weft/packet"
 )
@@ -16,6 +17,9 @@ import (
 // that sent it, registers, metadata, tunnel and connection fields. A frame to the
 // controller carries only the number of its note, and its key if it is tracked.
 type ControllerNote struct {
+	// CameIn is the number in the data path of the port on which the frame arrived. The note counts against
+	// the quota of this port.
+	CameIn uint32
 	Bridge uint8
 	// InPort is the patch port through which the frame came to the bridge; 0: it arrived
 	// there.
@@ -116,14 +120,14 @@ func (n *ControllerNote) ReasonCode() uint8 {
 
 // Noter is an Env that stores notes.
 type Noter interface {
-	// StoreNote stores the note and returns its number, or 0 if there is no room.
+	// StoreNote stores the note and returns its number.
 	StoreNote(n *ControllerNote) uint32
 }
 
 // MaxNotes is the largest number of notes in a NoteTable. A sender could create a note
-// with every frame if a flow copies frame fields to registers. At the limit the oldest
-// note is evicted; messages of the megaflow that uses this note then lack the note's
-// fields.
+// with every frame if a flow copies frame fields to registers, so each port has a quota (see
+// share.Ports). When the quota is used up, the port's oldest note is evicted; messages of the megaflow
+// that uses this note then lack the note's fields.
 const MaxNotes = 1 << 14
 
 // NoteTable implements Noter. A note's number is its hash, so a restarted control process
@@ -132,13 +136,14 @@ type NoteTable struct {
 	mu      sync.Mutex
 	byID    map[uint32]*ControllerNote
 	ids     map[ControllerNote]uint32
-	order   []uint32 // numbers, the oldest first
+	order   map[uint32][]uint32 // numbers by port, the oldest first
+	own     *share.Ports
 	evicted uint64
 }
 
 // NewNoteTable returns an empty table.
 func NewNoteTable() *NoteTable {
-	return &NoteTable{byID: map[uint32]*ControllerNote{}, ids: map[ControllerNote]uint32{}}
+	return &NoteTable{byID: map[uint32]*ControllerNote{}, ids: map[ControllerNote]uint32{}, order: map[uint32][]uint32{}, own: share.New(MaxNotes)}
 }
 
 // StoreNote implements Noter.
@@ -148,11 +153,13 @@ func (t *NoteTable) StoreNote(n *ControllerNote) uint32 {
 	if id, ok := t.ids[*n]; ok {
 		return id
 	}
-	if len(t.order) >= MaxNotes {
-		old := t.order[0]
-		t.order = t.order[1:]
+	if order := t.order[n.CameIn]; len(order) > 0 && !t.own.MayHave(n.CameIn, 1) {
+		old := order[0]
+		t.order[n.CameIn] = order[1:]
 		delete(t.ids, *t.byID[old])
 		delete(t.byID, old)
+		t.own.Add(n.CameIn, -1)
+		t.own.Refuse(n.CameIn)
 		t.evicted++
 	}
 	h := fnv.New32a()
@@ -163,7 +170,8 @@ func (t *NoteTable) StoreNote(n *ControllerNote) uint32 {
 	}
 	kept := *n
 	t.byID[id], t.ids[kept] = &kept, id
-	t.order = append(t.order, id)
+	t.order[n.CameIn] = append(t.order[n.CameIn], id)
+	t.own.Add(n.CameIn, 1)
 	return id
 }
 
@@ -178,11 +186,13 @@ func (t *NoteTable) Note(id uint32) (n ControllerNote, ok bool) {
 	return *kept, true
 }
 
-// NoteUse returns the number of notes, and the number of those that the limit has evicted.
-func (t *NoteTable) NoteUse() (used int, evicted uint64) {
+// Shares calls visit for each port that has notes or lost some. It returns the totals of notes and of
+// evicted notes.
+func (t *NoteTable) Shares(visit func(port uint32, u share.Use)) (used int, evicted uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.order), t.evicted
+	t.own.Each(visit)
+	return len(t.byID), t.evicted
 }
 
 // ttlExpired sends a frame whose TTL dec_ttl or dec_mpls_ttl finds expired to the
@@ -200,11 +210,18 @@ func (x *xlate) ttlExpired() {
 func (x *xlate) missed(table uint8) {
 	note := uint32(0)
 	if noter, ok := x.env.(Noter); ok {
-		note = noter.StoreNote(&ControllerNote{Bridge: x.p.Bridge(), InPort: x.patch, Table: table, Cookie: ^uint64(0), Reason: "no_match"})
+		note = noter.StoreNote(&ControllerNote{CameIn: x.noteOwner(), Bridge: x.p.Bridge(), InPort: x.patch, Table: table, Cookie: ^uint64(0), Reason: "no_match"})
 	}
 	x.commit()
 	x.emit(flowtable.Action{Op: flowtable.OpController, U32: openflow.WholeFrame, U64: uint64(note)})
 	x.sent = x.sent || !x.halted
+}
+
+// noteOwner returns the port against whose quota a note of the frame counts. The megaflow then matches the
+// port: with a megaflow of several ports, one of them could make the table evict the note of the others.
+func (x *xlate) noteOwner() uint32 {
+	x.wc[flowtable.WPort] |= flowtable.InPortBits
+	return x.cameIn
 }
 
 // noted stores a ControllerNote of the frame's present state, and returns the note's
@@ -214,7 +231,7 @@ func (x *xlate) noted(c *openflow.Controller) uint32 {
 	if !ok {
 		return 0
 	}
-	n := ControllerNote{Bridge: x.p.Bridge(), InPort: x.patch, Cookie: ^uint64(0), ID: c.ID, Reason: c.Reason, Userdata: c.Userdata, Continuation: x.continuation}
+	n := ControllerNote{CameIn: x.noteOwner(), Bridge: x.p.Bridge(), InPort: x.patch, Cookie: ^uint64(0), ID: c.ID, Reason: c.Reason, Userdata: c.Userdata, Continuation: x.continuation}
 	if x.rule != nil {
 		n.Table, n.Cookie = x.rule.Table, x.rule.Cookie
 		n.Miss = n.Reason == "" && x.rule.Priority == 0 && x.rule.Match == (openflow.PackedMatch{})

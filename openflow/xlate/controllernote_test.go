@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"weft/flowtable"
+	"weft/internal/share"
 	"weft/openflow"
+	"weft/openflow/ofproto"
 	"weft/packet"
 )
 
@@ -39,5 +41,43 @@ func TestMetadataOfTracked(t *testing.T) {
 		if got := openflow.FormatMatch(&m, nil); got != c.want {
 			t.Errorf("%x: %s\nwant %s", c.note, got, c.want)
 		}
+	}
+}
+
+// A port that makes a note with every frame evicts its own notes. The note of another port stays, although
+// it is older and has the same fields.
+func TestNotesByPort(t *testing.T) {
+	table := NewNoteTable()
+	common := ControllerNote{CameIn: 1, Userdata: "common"}
+	quiet := table.StoreNote(&common)
+	common.CameIn = 2
+	if table.StoreNote(&common) == quiet {
+		t.Error("two ports share a note")
+	}
+	const many = MaxNotes * 5 / 8 // one port may have a half
+	for n := range uint64(many) {
+		table.StoreNote(&ControllerNote{CameIn: 2, Cookie: n})
+	}
+	if n, ok := table.Note(quiet); !ok || n.Userdata != "common" {
+		t.Errorf("the quiet port's note is %+v", n)
+	}
+	used, evicted := table.Shares(func(port uint32, u share.Use) {
+		if want := map[uint32]uint64{2: uint64(many + 1 - u.Used)}[port]; u.Refused != want {
+			t.Errorf("port %d lost %d notes, want %d", port, u.Refused, want)
+		}
+	})
+	if used > MaxNotes || used < MaxNotes/4 || evicted == 0 {
+		t.Errorf("%d notes in use, %d evicted", used, evicted)
+	}
+}
+
+// A megaflow whose frames go to a controller matches the port that owns the note.
+func TestNoteOwnerIsMatched(t *testing.T) {
+	p := ofproto.NewTables(ofproto.Limits{})
+	apply(t, p, 1, openflow.Add, "actions=controller")
+	env := notingEnv{newEnv(), NewNoteTable(), NewRecircTable()}
+	k := keyOfText(t, "in_port=3")
+	if tr := Translate(p, &k, env); tr.Mask[flowtable.WPort]&flowtable.InPortBits != flowtable.InPortBits {
+		t.Errorf("the megaflow has the mask %x", tr.Mask[flowtable.WPort])
 	}
 }
