@@ -267,7 +267,9 @@ func (d *Daemon) begin(ctx context.Context) error {
 		}
 		d.bridges.Start(ctx)
 		if d.config.OVSDB != "" {
-			d.done.Go(func() { d.newOVSDB().Run(ctx) })
+			client := d.newOVSDB()
+			d.limits.Add(client.LimitRows)
+			d.done.Go(func() { client.Run(ctx) })
 			if d.unixctl != nil {
 				d.done.Go(func() { d.unixctl.Run(ctx) })
 			}

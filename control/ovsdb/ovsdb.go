@@ -26,8 +26,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
+	"weft/control/limits"
 	"weft/control/loop"
 )
 
@@ -41,6 +43,8 @@ const (
 	statusInterval = time.Second
 	// usualStats is the default of other_config:stats-update-interval in milliseconds.
 	usualStats = 5000
+	// checkEvery is the number of bytes of changes after which the client looks how much memory all rows take.
+	checkEvery = 8 << 20
 )
 
 // Setup is what the client needs.
@@ -62,13 +66,14 @@ type Client struct {
 	log    *slog.Logger
 	kernel facts
 
-	session *session
-	schema  schema
-	rows    tables
-	last    string // newest transaction that rows contain; "": none
-	locked  bool
-	changed bool // the rows or the lock have changed since the switch agreed with them
-	unset   bool // the settings do not agree with the rows yet, because no engine serves
+	session   *session
+	schema    schema
+	rows      tables
+	last      string // newest transaction that rows contain; "": none
+	locked    bool
+	unchecked int  // bytes of changes since the last checkRows
+	changed   bool // the rows or the lock have changed since the switch agreed with them
+	unset     bool // the settings do not agree with the rows yet, because no engine serves
 
 	failed        map[string]*failure // by name of the port
 	problems      map[uuid]string     // of rows in Interface that are no port, as logged
@@ -82,12 +87,18 @@ type Client struct {
 	model          model
 	statistics     map[uuid]value // as written
 	statsWritten   time.Time
-	routesRead     time.Time // when the uplinks of tunnels were last looked at
+	tooMuch        atomic.Uint64 // sessions that errTooMuch has ended
+	routesRead     time.Time     // when the uplinks of tunnels were last looked at
 }
 
 // New returns a client. Run starts it.
 func New(s Setup) *Client {
 	return &Client{setup: s, log: s.Log, kernel: Kernel{}, failed: map[string]*failure{}, limited: map[uint16]bool{}, warned: map[string]string{}}
+}
+
+// LimitRows is a limits.Source.
+func (c *Client) LimitRows(emit func(limits.Row)) {
+	emit(limits.Row{Name: "ovsdb_bytes", Unit: "bytes", Holder: limits.All(), Limit: maxRowBytes, Refused: c.tooMuch.Load()})
 }
 
 // Run follows the database until ctx ends. Without a connection the switch stays as it is.
@@ -102,6 +113,9 @@ func (c *Client) Run(ctx context.Context) {
 		}
 		if time.Since(began) > maxBackoff {
 			backoff = minBackoff
+		}
+		if errors.Is(err, errTooMuch) {
+			c.tooMuch.Add(1)
 		}
 		if why := err.Error(); c.warned["server"] != why {
 			c.warned["server"] = why
@@ -192,13 +206,26 @@ func (c *Client) readRows() error {
 		c.rows = tables{}
 	}
 	c.statistics = map[uuid]value{}
-	return c.rows.apply(&c.schema, updates)
+	if err := c.rows.apply(&c.schema, updates); err != nil {
+		return err
+	}
+	return c.checkRows()
+}
+
+// checkRows forgets rows that are too many, so that the next session asks for all rows again.
+func (c *Client) checkRows() error {
+	err := c.rows.check()
+	if err != nil {
+		c.rows, c.last = nil, ""
+	}
+	return err
 }
 
 // takeNotifications applies the notifications that have arrived. Each update is one
 // transaction, so the rows are never torn.
 func (c *Client) takeNotifications() error {
-	for _, m := range c.session.notifications() {
+	notifications := c.session.notifications()
+	for _, m := range notifications {
 		switch m.Method {
 		case "update3":
 			var params []json.RawMessage
@@ -213,6 +240,7 @@ func (c *Client) takeNotifications() error {
 				return err
 			}
 			c.changed = c.changed || updates.concern()
+			c.unchecked += len(m.Params)
 		case "locked":
 			c.log.Info("the switch has the database's lock")
 			c.locked, c.changed = true, true
@@ -223,7 +251,11 @@ func (c *Client) takeNotifications() error {
 			return errCanceled
 		}
 	}
-	return nil
+	if c.unchecked < checkEvery {
+		return nil
+	}
+	c.unchecked = 0
+	return c.checkRows()
 }
 
 // work brings the switch into agreement with the rows, if they have changed or a failed row

@@ -162,6 +162,30 @@ func (u tableUpdates) concern() bool {
 	return false
 }
 
+// maxRows limits the rows of all tables. It leaves 16 rows for each of 4,096 ports.
+const maxRows = 1 << 16
+
+// maxRowBytes limits the texts in all rows.
+const maxRowBytes = 128 << 20
+
+// check returns an error if the rows are more than the switch keeps. The session then ends, and the switch
+// stays as it is.
+func (t tables) check() error {
+	rows, bytes := 0, 0
+	for _, list := range t {
+		rows += len(list)
+		for _, r := range list {
+			for _, v := range r {
+				bytes += v.bytes()
+			}
+		}
+	}
+	if rows > maxRows || bytes > maxRowBytes {
+		return fmt.Errorf("%w: %d rows with %d bytes, expected at most %d with %d", errTooMuch, rows, bytes, maxRows, maxRowBytes)
+	}
+	return nil
+}
+
 // apply applies the changes of one transaction.
 func (t tables) apply(s *schema, updates tableUpdates) error {
 	for table, changes := range updates {

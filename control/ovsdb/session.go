@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -26,6 +27,11 @@ const (
 	// probeInterval is the silence after which a TCP server is asked for an echo. After
 	// another probeInterval the connection ends. A unix socket needs no probe.
 	probeInterval = 5 * time.Second
+	// maxMessage limits a message of the server in bytes: the rows of 10,000 ports take about 20 MiB.
+	// maxQueued limits the notifications that wait for the switch. At either limit the session ends; the
+	// next one asks for what has changed since.
+	maxMessage = 64 << 20
+	maxQueued  = 64 << 20
 )
 
 // CheckTarget returns an error unless the target names an ovsdb-server: unix:PATH,
@@ -57,10 +63,13 @@ type session struct {
 	conn   net.Conn
 	probed bool
 
+	mostMessage, mostQueued int // maxMessage and maxQueued, except in tests
+
 	mu      sync.Mutex
 	next    int64
 	waiting map[int64]chan message
 	queue   []message // notifications, in order
+	queued  int       // bytes of their parameters
 	err     error     // why the session has ended
 
 	arrived chan struct{} // wakes the receiver of notifications; capacity 1
@@ -98,7 +107,7 @@ func dial(ctx context.Context, target string, certificates Certificates) (*sessi
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn, probed: network == "tcp", waiting: map[int64]chan message{},
+	s := &session{conn: conn, probed: network == "tcp", mostMessage: maxMessage, mostQueued: maxQueued, waiting: map[int64]chan message{},
 		arrived: make(chan struct{}, 1), ended: make(chan struct{}), heard: make(chan struct{}, 1)}
 	go s.read()
 	if s.probed {
@@ -120,9 +129,11 @@ func (s *session) close() { s.conn.Close() }
 
 // read takes messages until the connection ends.
 func (s *session) read() {
-	d := json.NewDecoder(bufio.NewReaderSize(s.conn, 64<<10))
+	limited := &messageReader{r: bufio.NewReaderSize(s.conn, 64<<10), limit: s.mostMessage}
+	d := json.NewDecoder(limited)
 	var err error
 	for err == nil {
+		limited.left = limited.limit
 		var m message
 		if err = d.Decode(&m); err == nil {
 			err = s.take(m)
@@ -135,6 +146,24 @@ func (s *session) read() {
 	close(s.ended)
 }
 
+// messageReader reads at most left bytes.
+type messageReader struct {
+	r           io.Reader
+	limit, left int
+}
+
+func (l *messageReader) Read(b []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, fmt.Errorf("%w: a message has more than %d bytes", errTooMuch, l.limit)
+	}
+	n, err := l.r.Read(b[:min(len(b), l.left)])
+	l.left -= n
+	return n, err
+}
+
+// errTooMuch ends a session whose server sends more than the switch keeps.
+var errTooMuch = errors.New("the server sends too much")
+
 func (s *session) take(m message) error {
 	loop.Notify(s.heard)
 	if m.Method == "echo" {
@@ -143,6 +172,9 @@ func (s *session) take(m message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m.Method != "" {
+		if s.queued += len(m.Params); s.queued > s.mostQueued {
+			return fmt.Errorf("%w: more than %d bytes of notifications wait", errTooMuch, s.mostQueued)
+		}
 		s.queue = append(s.queue, m)
 		loop.Notify(s.arrived)
 		return nil
@@ -163,7 +195,7 @@ func (s *session) notifications() []message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := s.queue
-	s.queue = nil
+	s.queue, s.queued = nil, 0
 	return list
 }
 

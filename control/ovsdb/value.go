@@ -194,3 +194,24 @@ func optional(text string) value {
 	}
 	return one(text)
 }
+
+// bytes returns how much memory the value takes, about.
+func (v value) bytes() (n int) {
+	const word = 16 // of an atom beside its text
+	size := func(atom any) int {
+		switch a := atom.(type) {
+		case string:
+			return word + len(a)
+		case uuid:
+			return word + len(a)
+		}
+		return word
+	}
+	for _, a := range v.atoms {
+		n += size(a)
+	}
+	for key, a := range v.pairs {
+		n += size(key) + size(a)
+	}
+	return n
+}
