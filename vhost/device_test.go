@@ -249,12 +249,44 @@ func checkState(t *testing.T, d *vhost.Device, vring int, lastAvail uint16) {
 
 // TestResume: if a device dies during a pass of the worker, the next device continues,
 // and every frame arrives once.
-func TestResume(t *testing.T) { eachLayout(t, resumes) }
+func TestResume(t *testing.T) {
+	eachLayout(t, func(t *testing.T, layout uint64) {
+		resumes(t, layout, byEngine)
+		resumes(t, layout, byControl)
+	})
+}
 
-func resumes(t *testing.T, layout uint64) {
+// byEngine lets the next device of a guest continue at the positions of the last one.
+func byEngine(testing.TB, *vhosttest.Guest) func(*vhost.DeviceSpec) {
+	return func(s *vhost.DeviceSpec) { s.Resume = true }
+}
+
+// byControl lets control find the positions, as if the front end had stopped the rings while no engine runs,
+// and the next device begin there.
+func byControl(t testing.TB, g *vhosttest.Guest) func(*vhost.DeviceSpec) {
+	s, fds, err := g.Spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	positions := map[int]uint16{}
+	for _, v := range s.Vrings {
+		if positions[v.Index], err = vhost.ResumePosition(s, fds, v); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+	return func(s *vhost.DeviceSpec) {
+		for i := range s.Vrings {
+			s.Vrings[i].LastAvail = positions[s.Vrings[i].Index]
+		}
+	}
+}
+
+func resumes(t *testing.T, layout uint64, resume func(testing.TB, *vhosttest.Guest) func(*vhost.DeviceSpec)) {
 	o := vhosttest.Options{Num: 32, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | layout, Seed: 65530}
 	from, to := guest(t, o), guest(t, o)
-	resume := func(s *vhost.DeviceSpec) { s.Resume = true }
 	a, z := open(t, from, nil), open(t, to, nil)
 	b := new(packet.Batch)
 	for i := range 100 {
@@ -267,7 +299,7 @@ func resumes(t *testing.T, layout uint64) {
 			z.Tx()[0].Send(b, allOffloads[:a.Rx()[0].Recv(b)])
 			a.Close()
 			z.Close()
-			a, z = open(t, from, resume), open(t, to, resume)
+			a, z = open(t, from, resume(t, from)), open(t, to, resume(t, to))
 		}
 		forward(t, b, a, z)
 		got, _, ok := to.Rx[0].Recv(nil)
@@ -278,14 +310,35 @@ func resumes(t *testing.T, layout uint64) {
 	}
 }
 
+// TestResumeTouchesNothing: control reads the rings in a hole of the memory file without a page fault, which
+// would wait for as long as the front end punches. A fault would give the file pages.
+func TestResumeTouchesNothing(t *testing.T) {
+	eachLayout(t, func(t *testing.T, layout uint64) {
+		g := guest(t, vhosttest.Options{Num: 32, Features: vhost.FeatureVersion1 | layout})
+		open(t, g, nil).Close()
+		var st unix.Stat_t
+		if err := unix.Fstat(g.FD(), &st); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Fallocate(g.FD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, st.Size); err != nil {
+			t.Fatal(err)
+		}
+		byControl(t, g)
+		if err := unix.Fstat(g.FD(), &st); err != nil || st.Blocks != 0 {
+			t.Errorf("the file has %d blocks, want none: %v", st.Blocks, err)
+		}
+	})
+}
+
 // TestResumeTorn kills a device at every step of publishing. The next device loses
 // and repeats nothing.
 func TestResumeTorn(t *testing.T) {
-	t.Run("record", func(t *testing.T) { resumesTorn(t, false) })
-	t.Run("inflight", func(t *testing.T) { resumesTorn(t, true) })
+	t.Run("record", func(t *testing.T) { resumesTorn(t, false, byEngine) })
+	t.Run("inflight", func(t *testing.T) { resumesTorn(t, true, byEngine) })
+	t.Run("control", func(t *testing.T) { resumesTorn(t, false, byControl) })
 }
 
-func resumesTorn(t *testing.T, inflight bool) {
+func resumesTorn(t *testing.T, inflight bool, resume func(testing.TB, *vhosttest.Guest) func(*vhost.DeviceSpec)) {
 	for _, layout := range vhosttest.Layouts {
 		t.Run(layout.String(), func(t *testing.T) {
 			o := vhosttest.Options{Num: 64, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureRingPacked,
@@ -293,7 +346,6 @@ func resumesTorn(t *testing.T, inflight bool) {
 			from := guest(t, o)
 			o.BufLen = 500 // two buffers for each frame
 			to := guest(t, o)
-			resume := func(s *vhost.DeviceSpec) { s.Resume = true }
 			a, z := open(t, from, nil), open(t, to, nil)
 			b, sent, received := new(packet.Batch), 0, 0
 			receive := func() {
@@ -330,7 +382,7 @@ func resumesTorn(t *testing.T, inflight bool) {
 				}
 				a.Close()
 				z.Close()
-				a, z = open(t, from, resume), open(t, to, resume)
+				a, z = open(t, from, resume(t, from)), open(t, to, resume(t, to))
 				for forward(t, b, a, z) > 0 {
 				}
 				receive()

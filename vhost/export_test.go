@@ -47,3 +47,6 @@ func (s *Session) Exhaust(messages int) {
 	s.budget.SetLimit(1e-6)
 	s.budget.SetBurst(messages)
 }
+
+// ResumePosition is resumePosition.
+var ResumePosition = resumePosition

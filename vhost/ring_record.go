@@ -108,32 +108,3 @@ func openRecordAt(index int, fds []int, rings []VringSpec) (*record, error) {
 	fds[index] = -1
 	return openRecord(fd, rings)
 }
-
-// resumePosition returns the position at which a ring continues after its engine has
-// died. It first finishes an interrupted publish. Only the control process calls it.
-// The caller keeps the descriptors fds.
-func resumePosition(s DeviceSpec, fds []int, v VringSpec) (pos uint16, err error) {
-	mem, err := openMemory(s.Regions, fds)
-	if err != nil {
-		return 0, err
-	}
-	defer mem.close()
-	var rec *record
-	if s.Record > 0 {
-		fd, err := unix.FcntlInt(uintptr(fds[s.Record-1]), unix.F_DUPFD_CLOEXEC, 3)
-		if err != nil {
-			return 0, fmt.Errorf("record of the rings: %w", err)
-		}
-		if rec, err = openRecord(fd, []VringSpec{v}); err != nil {
-			return 0, err
-		}
-		defer rec.close()
-	}
-	defer recoverFault(&err)()
-	var r ring
-	s.Resume = true
-	if err := r.open(v, s, mem, fds, rec, nil, &fault{}); err != nil {
-		return 0, err
-	}
-	return r.lastAvail(), nil
-}

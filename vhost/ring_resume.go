@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vhost
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// This file finds the position of a ring whose engine has died. Only the control process does this.
+//
+// A front end can make whoever touches its memory wait in the kernel for as long as it punches a hole: 80 ms
+// a GiB. A thread of Go that waits in a page fault keeps its processor of the runtime, of which control has
+// one for each core without a worker, and no garbage collection ends meanwhile. So control reads and writes
+// the ring by system calls: the thread may wait, but the runtime goes on without it. Reads do not even wait,
+// because the kernel locks the file only against faults and writes.
+
+// resumePosition returns the position at which a ring continues after its engine has
+// died. It first finishes an interrupted publish. The caller keeps the descriptors fds.
+func resumePosition(s DeviceSpec, fds []int, v VringSpec) (pos uint16, err error) {
+	c, err := copyRing(s, fds, v)
+	defer c.close()
+	if err != nil {
+		return 0, fmt.Errorf("vring %d: %w", v.Index, err)
+	}
+	var rec *record
+	head := uint16(0) // position of the first descriptor of an interrupted publish
+	if s.Record > 0 {
+		fd, err := unix.FcntlInt(uintptr(fds[s.Record-1]), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return 0, fmt.Errorf("record of the rings: %w", err)
+		}
+		if rec, err = openRecord(fd, []VringSpec{v}); err != nil {
+			return 0, err
+		}
+		defer rec.close()
+	}
+	defer recoverFault(&err)() // of the record, which an engine that a guest has taken over may truncate
+	if rec != nil {
+		state, _ := rec.vring(v.Index)
+		head, _, _ = parseRecordState(atomic.LoadUint64(state))
+	}
+	var r ring
+	s.Resume = true
+	if err := r.open(v, s, c.memory(), fds, rec, nil, &fault{}); err != nil {
+		return 0, err
+	}
+	if err := c.publish(&r, head); err != nil {
+		return 0, fmt.Errorf("vring %d: finish the last publish: %w", v.Index, err)
+	}
+	return r.lastAvail(), nil
+}
+
+// ringCopy has copies of the parts of a ring, in the order of splitParts or packedParts.
+type ringCopy []partCopy
+
+// partCopy is a copy of a part of a ring. The part begins at the offset in the file fd, which the caller of
+// copyRing keeps.
+type partCopy struct {
+	user   uint64 // address in the front end's process
+	fd     int
+	offset int64
+	size   int
+	// skip and length are those of checkFile, for a mapping of the part.
+	skip, length int
+	asRead       []byte // as read
+	now          []byte // what the ring works on: a private mapping, because addresses of a memory are not Go's
+}
+
+// copyRing reads the parts of a ring. The caller closes the copy also after an error.
+func copyRing(s DeviceSpec, fds []int, v VringSpec) (c ringCopy, err error) {
+	if err := checkRegions(s.Regions); err != nil {
+		return nil, err
+	}
+	if err := checkVring(v, s.Features); err != nil {
+		return nil, err
+	}
+	var r ring
+	parts := r.splitParts(v)
+	if s.Features&FeatureRingPacked != 0 {
+		parts = r.packedParts(v)
+	}
+	for _, p := range parts {
+		copied, err := copyPart(s.Regions, fds, p)
+		if err != nil {
+			return c, fmt.Errorf("%s: %w", p.name, err)
+		}
+		c = append(c, copied)
+	}
+	return c, nil
+}
+
+func copyPart(regions []RegionSpec, fds []int, p part) (c partCopy, err error) {
+	at := slices.IndexFunc(regions, func(g RegionSpec) bool {
+		skip := p.addr - g.UserAddr
+		return skip < g.Size && p.size <= g.Size-skip
+	})
+	if at < 0 {
+		return c, fmt.Errorf("user address %#x with %d bytes is not in one memory region", p.addr, p.size)
+	}
+	g := &regions[at]
+	if g.FD < 0 || g.FD >= len(fds) {
+		return c, fmt.Errorf("descriptor %d of %d", g.FD, len(fds))
+	}
+	start := g.MmapOffset + p.addr - g.UserAddr
+	skip, length, err := checkFile(RegionSpec{MmapOffset: start, Size: p.size}, fds[g.FD])
+	if err != nil {
+		return c, err
+	}
+	c = partCopy{user: p.addr, fd: fds[g.FD], offset: int64(start), skip: int(skip), length: int(length), size: int(p.size), asRead: make([]byte, p.size)}
+	for done := 0; done < c.size; {
+		n, err := unix.Pread(c.fd, c.asRead[done:], c.offset+int64(done))
+		if err == nil && n == 0 {
+			err = io.ErrUnexpectedEOF // the front end has truncated the file
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return c, fmt.Errorf("read %d bytes: %w", c.size, err)
+		}
+		done += max(n, 0)
+	}
+	c.now, err = unix.Mmap(-1, 0, c.size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	copy(c.now, c.asRead)
+	return c, err
+}
+
+func (c ringCopy) close() {
+	for i := range c {
+		_ = unix.Munmap(c[i].now) // error ignored: it is mapped
+	}
+}
+
+// memory returns a memory in which the parts of the ring are the copies.
+func (c ringCopy) memory() *memory {
+	m := &memory{}
+	for i := range c {
+		p := &c[i]
+		m.regions = append(m.regions, region{size: uint64(p.size), user: p.user, base: uintptr(unsafe.Pointer(&p.now[0]))})
+	}
+	return m
+}
+
+// publish writes what the ring r has published in the copy into the guest's memory. head is the position of
+// the first published descriptor of a packed ring.
+func (c ringCopy) publish(r *ring, head uint16) error {
+	if r.packed {
+		return c[0].publishDescs(int(head&^packedWrap) * descSize)
+	}
+	used := &c[2]
+	index := func(b []byte) uint16 { return binary.LittleEndian.Uint16(b[2:]) }
+	return used.advanceUsed(index(used.now) - index(used.asRead))
+}
+
+// publishDescs writes the used descriptors. The driver looks at none of them until the one at offset head
+// is used. So this one comes last, and its last byte, which has the used flag, after its other bytes.
+func (p *partCopy) publishDescs(head int) error {
+	differs := func(place int) bool { return !bytes.Equal(p.now[place:place+descSize], p.asRead[place:place+descSize]) }
+	if head < 0 || head+descSize > p.size || !differs(head) {
+		return nil
+	}
+	for place := 0; place < p.size; place += descSize {
+		if place != head && differs(place) {
+			if err := p.write(place, place+descSize); err != nil {
+				return err
+			}
+		}
+	}
+	if err := p.write(head, head+descSize-1); err != nil {
+		return err
+	}
+	return p.write(head+descSize-1, head+descSize)
+}
+
+// write writes the bytes from offset from up to offset to into the guest's memory.
+func (p *partCopy) write(from, to int) error {
+	for from < to {
+		n, err := unix.Pwrite(p.fd, p.now[from:to], p.offset+int64(from))
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		from += max(n, 0)
+	}
+	return nil
+}
+
+// advanceUsed adds n to the used index of a split ring. The used elements are in the guest's memory
+// already. The driver may see a write of two bytes by halves. So advanceUsed lets futex(2) add to the aligned
+// word of flags and index: an atomic operation, which waits for the page as a system call. futex adds powers
+// of two only. The driver may see the steps: each of them publishes complete elements.
+func (p *partCopy) advanceUsed(n uint16) error {
+	if n == 0 {
+		return nil
+	}
+	mapped, err := unix.Mmap(p.fd, p.offset-int64(p.skip), p.length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	if err != nil {
+		return err
+	}
+	defer unix.Munmap(mapped)
+	for ; n != 0; n &= n - 1 {
+		if err := futexAdd(&mapped[p.skip], 16+bits.TrailingZeros16(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// futexAdd adds 1<<shift to the 32-bit word that begins at word.
+func futexAdd(word *byte, shift int) error {
+	const (
+		wakeOp    = 5 // FUTEX_WAKE_OP of linux/futex.h
+		private   = 128
+		opAdd     = 1
+		opShift   = 8 // the operand is an exponent of two
+		cmpIsZero = 0
+	)
+	var woken uint32 // nobody waits for it
+	op := uintptr(opAdd|opShift)<<28 | cmpIsZero<<24 | uintptr(shift)<<12
+	_, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&woken)), wakeOp|private, 0, 0, uintptr(unsafe.Pointer(word)), op)
+	if errno != 0 {
+		return fmt.Errorf("futex: %w", errno)
+	}
+	return nil
+}
