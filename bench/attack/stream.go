@@ -44,6 +44,7 @@ type stream struct {
 	bad         int                  // number of bad frames since the start
 	base        vhosttest.LoadTotals // totals of the load at the last call of beginStill
 	baseBad     int                  // number of bad frames at the last call of beginStill
+	lostBefore  int64                // number of lost frames after the last rest
 }
 
 // startStream starts a goroutine that runs the load until end is called.
@@ -208,8 +209,12 @@ func (s *stream) since(t vhosttest.LoadTotals) streamCounts {
 }
 
 const (
-	// quiet is the time without an arrival after which no frame is in flight.
+	// quiet is the time without an arrival after which no frame is in flight, if none is missing.
 	quiet = 50 * time.Millisecond
+	// missed is this time if frames are missing. The worker returns buffers before it publishes their frames
+	// to the receiver. A machine that takes its core away in between for more than quiet made all 64 frames of
+	// the load look lost.
+	missed = 300 * time.Millisecond
 	// stalled is the time limit for a switch that returns no buffers.
 	stalled = 5 * time.Second
 )
@@ -233,7 +238,7 @@ func (s *stream) restThen(countHeld func() int, f func(calm bool)) vhosttest.Loa
 			return true
 		}
 		still := time.Since(last)
-		if still < quiet {
+		if still < quiet || still < missed && s.load.Totals().Lost > s.lostBefore {
 			return false
 		}
 		if s.load.Unreturned() == 0 && (countHeld == nil || countHeld() == 0) {
@@ -247,5 +252,6 @@ func (s *stream) restThen(countHeld func() int, f func(calm bool)) vhosttest.Loa
 		return true
 	})
 	s.bad += bad
+	s.lostBefore = t.Lost
 	return t
 }
