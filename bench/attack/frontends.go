@@ -121,7 +121,7 @@ func frontEndAttacks() []*attack {
 			setup: echoPort(), play: attached(vhosttest.Options{}, truncateWhileSending)},
 		{name: "memory-punched", attacker: "front end", summary: "punches holes into its memory without end while frames pass",
 			setup: echoPort(), play: attached(vhosttest.Options{}, punchMemory)},
-		{name: "memory-punched-whole", exclusive: true, kills: true, pause: hungPause, attacker: "front end",
+		{name: "memory-punched-whole", exclusive: true, kills: true, attacker: "front end",
 			summary: "punches all of a memory file of gigabytes at once: whoever touches it meanwhile waits in the kernel",
 			setup:   counting(echoPort()), play: punchWhole, check: hangsEnd},
 		{name: "umem-faults", attacker: "front end", summary: "truncates its memory while frames are gathered into the uplink's UMEM", message: true,
@@ -477,15 +477,9 @@ func punchMemory(g *guest) error {
 	return nil
 }
 
-const (
-	// hungPause is the longest pause that SECURITY.md promises if a worker hangs in the
-	// kernel and nobody is proven to cause it: the watchdog acts after 100 ms, a killed thread without a
-	// core may take 250 ms, and another engine starts.
-	hungPause = 500 * time.Millisecond
-	// punchedBytes limits how much memory of the machine punchWhole uses. The kernel
-	// needs about 300 ms to free this amount.
-	punchedBytes = 4 << 30
-)
+// punchedBytes limits how much memory of the machine punchWhole uses. The kernel
+// needs about 300 ms to free this amount.
+const punchedBytes = 4 << 30
 
 // punchWhole punches a hole into the whole file of the guest's memory. The file is much
 // longer than the memory that the switch maps. The worker polls the guest's rings, and

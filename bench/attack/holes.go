@@ -20,10 +20,10 @@ import (
 
 func holeAttacks() []*attack {
 	return []*attack{
-		{name: "payload-punched", exclusive: true, kills: true, pause: hungPause, attacker: "front end",
+		{name: "payload-punched", exclusive: true, kills: true, attacker: "front end",
 			summary: "sends to a victim from a file of gigabytes that it punches, headers in sound memory",
 			setup:   counting(victimSetup), play: punchPayload, check: victimStays},
-		{name: "receive-buffers-punched", exclusive: true, kills: true, pause: hungPause, attacker: "front end",
+		{name: "receive-buffers-punched", exclusive: true, kills: true, attacker: "front end",
 			summary: "lets a victim send into a file of gigabytes that it punches",
 			setup:   counting(victimSetup), play: punchBuffers, check: victimStays},
 		{name: "chains-punched", attacker: "front end",

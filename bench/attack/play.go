@@ -46,10 +46,6 @@ type attack struct {
 	exclusive bool
 	// kills is set if the attack may end the engine process.
 	kills bool
-	// pause is the longest pause of the bystanders' traffic that is no fault, for an
-	// attack that ends only through the watchdog; 0 means the limit of all attacks.
-	// Answers of the API and attaches of other guests may take longer by this time.
-	pause time.Duration
 	// setup prepares the attack. It runs before the measurement begins.
 	setup func(p *play) error
 	// play plays the attack once.
