@@ -258,6 +258,52 @@ type Bond struct {
 	Mode    string       `json:"mode"`
 	Active  string       `json:"active,omitempty"` // absent: no member is enabled
 	Members []BondMember `json:"members"`
+	// LACP is the state of the bond's LACP; absent: it has none.
+	LACP *LACP `json:"lacp,omitempty"`
+}
+
+// LACP is the state of a bond's Link Aggregation Control Protocol (IEEE 802.1AX).
+type LACP struct {
+	Active         bool   `json:"active"` // false: passive
+	Fast           bool   `json:"fast"`
+	Fallback       bool   `json:"fallback"`
+	Negotiated     bool   `json:"negotiated"` // there is a partner
+	System         string `json:"system"`     // MAC address
+	SystemPriority uint16 `json:"system_priority"`
+}
+
+// LACPMember is the state of a member's LACP.
+type LACPMember struct {
+	// Status is current (the partner is heard), expired (no longer) or defaulted (there is none).
+	Status   string  `json:"status"`
+	Attached bool    `json:"attached"` // belongs to the aggregation
+	Actor    LACPEnd `json:"actor"`    // this end
+	Partner  LACPEnd `json:"partner"`  // the other end as its last LACPDU says; zeros: unknown
+	Sent     uint64  `json:"sent"`     // LACPDUs
+	Received uint64  `json:"received"`
+	// Bad counts slow-protocol frames that are no LACPDU, Markers requests of the marker protocol,
+	// Excess LACPDUs beyond 5 in a second, Deferred how often a LACPDU waited because 3 were sent in a
+	// second.
+	Bad      uint64 `json:"bad"`
+	Markers  uint64 `json:"markers"`
+	Excess   uint64 `json:"excess"`
+	Deferred uint64 `json:"deferred"`
+	// Expired and Defaulted count changes to these statuses, Carrier changes of the link.
+	Expired   uint64 `json:"expired"`
+	Defaulted uint64 `json:"defaulted"`
+	Carrier   uint64 `json:"carrier"`
+}
+
+// LACPEnd is what a LACPDU says about an end of a link.
+type LACPEnd struct {
+	System         string `json:"system"` // MAC address
+	SystemPriority uint16 `json:"system_priority"`
+	Key            uint16 `json:"key"`
+	PortPriority   uint16 `json:"port_priority"`
+	Port           uint16 `json:"port"`
+	// State has the flags that are set: activity, timeout, aggregation, synchronized, collecting,
+	// distributing, defaulted, expired.
+	State []string `json:"state"`
 }
 
 // BondMember is a member of a bond.
@@ -269,6 +315,8 @@ type BondMember struct {
 	MayEnable bool  `json:"may_enable"`
 	DelayMS   int64 `json:"delay_ms,omitempty"`
 	Hashes    int   `json:"hashes"` // number of the 256 hashes that the member serves
+	// LACP is the state of the member's LACP; absent: the bond has none.
+	LACP *LACPMember `json:"lacp,omitempty"`
 }
 
 // BFD is the state of a BFD session with a remote (RFC 5880).

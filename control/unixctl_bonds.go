@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,6 +21,8 @@ func (d *Daemon) bondCommands() (list []unixctl.Command) {
 	list = []unixctl.Command{
 		{Name: "bond/list", Run: func([]string) (string, error) { return d.appctlBonds(), nil }},
 		{Name: "bond/show", Usage: "[port]", Most: 1, Run: d.appctlBond},
+		{Name: "lacp/show", Usage: "[port]", Most: 1, Run: func(words []string) (string, error) { return d.appctlLACP(words, showLACP) }},
+		{Name: "lacp/show-stats", Usage: "[port]", Most: 1, Run: func(words []string) (string, error) { return d.appctlLACP(words, showLACPStats) }},
 		{Name: "bond/migrate", Usage: "port hash member", Least: 3, Most: 3, Changes: true, Run: d.appctlMigrate},
 	}
 	apply := func(verb, done string, change func(b *bond.Bond, number uint32) bool) {
@@ -41,10 +44,12 @@ func (d *Daemon) bondCommands() (list []unixctl.Command) {
 	return list
 }
 
+// bonds lists the bonds, with their members by name as Open vSwitch prints them.
 func (d *Daemon) bonds() (list []api.Port) {
 	ports, _ := d.ports.List("") // fails for an unknown name only
 	for _, p := range ports {
 		if p.Bond != nil {
+			slices.SortFunc(p.Bond.Members, func(a, b api.BondMember) int { return strings.Compare(a.Name, b.Name) })
 			list = append(list, p)
 		}
 	}
@@ -96,8 +101,12 @@ func (d *Daemon) showBond(out *strings.Builder, p *api.Port) {
 	}
 	fmt.Fprintf(out, "---- %s ----\nbond_mode: %s\nbond may use recirculation: no, Recirc-ID : -1\nbond-hash-basis: 0\nlb_output action: disabled, bond-id: -1\n",
 		p.Name, p.Bond.Mode)
-	fmt.Fprintf(out, "updelay: %s ms\ndowndelay: %s ms\nlacp_status: off\nlacp_fallback_ab: false\nactive-backup primary: %s\n",
-		delay("bond_updelay"), delay("bond_downdelay"), primary)
+	status, fallback := "off", false
+	if l := p.Bond.LACP; l != nil {
+		status, fallback = map[bool]string{true: "negotiated", false: "configured"}[l.Negotiated], l.Fallback
+	}
+	fmt.Fprintf(out, "updelay: %s ms\ndowndelay: %s ms\nlacp_status: %s\nlacp_fallback_ab: %v\nactive-backup primary: %s\n",
+		delay("bond_updelay"), delay("bond_downdelay"), status, fallback, primary)
 	active := p.Bond.Active
 	if active == "" {
 		active = "none"
@@ -116,6 +125,77 @@ func (d *Daemon) showBond(out *strings.Builder, p *api.Port) {
 			fmt.Fprintf(out, "  %s expires in %d ms\n", map[bool]string{true: "downdelay", false: "updelay"}[m.Enabled], m.DelayMS)
 		}
 		fmt.Fprintf(out, "  may_enable: %v\n", m.MayEnable)
+	}
+}
+
+// appctlLACP prints the LACP of a bond, or of all, in Open vSwitch's words.
+func (d *Daemon) appctlLACP(words []string, show func(out *strings.Builder, p *api.Port)) (string, error) {
+	var out strings.Builder
+	found := false
+	for _, p := range d.bonds() {
+		if p.Bond.LACP != nil && (len(words) == 0 || p.Name == words[0]) {
+			found = true
+			show(&out, &p)
+		}
+	}
+	if len(words) > 0 && !found {
+		return "", usererr.Errorf("no such lacp object")
+	}
+	return out.String(), nil
+}
+
+func showLACP(out *strings.Builder, p *api.Port) {
+	l := p.Bond.LACP
+	status, rate, key := "passive", "slow", "none"
+	if l.Active {
+		status = "active"
+	}
+	if l.Negotiated {
+		status += " negotiated"
+	}
+	if l.Fast {
+		rate = "fast"
+	}
+	for _, m := range p.Bond.Members {
+		if m.LACP != nil && m.LACP.Attached {
+			key = strconv.Itoa(int(m.LACP.Actor.Key))
+			break
+		}
+	}
+	fmt.Fprintf(out, "---- %s ----\n  status: %s\n  sys_id: %s\n  sys_priority: %d\n  aggregation key: %s\n  lacp_time: %s\n",
+		p.Name, status, l.System, l.SystemPriority, key, rate)
+	for _, m := range p.Bond.Members {
+		if m.LACP == nil {
+			continue
+		}
+		attached := "detached"
+		if m.LACP.Attached {
+			attached = "attached"
+		}
+		a := &m.LACP.Actor
+		fmt.Fprintf(out, "\nmember: %s: %s %s\n  port_id: %d\n  port_priority: %d\n  may_enable: %v\n", m.Name, m.LACP.Status, attached,
+			a.Port, a.PortPriority, m.MayEnable)
+		showLACPEnd(out, "actor", a)
+		showLACPEnd(out, "partner", &m.LACP.Partner)
+	}
+}
+
+func showLACPEnd(out *strings.Builder, name string, e *api.LACPEnd) {
+	fmt.Fprintf(out, "\n  %s sys_id: %s\n  %[1]s sys_priority: %[3]d\n  %[1]s port_id: %[4]d\n  %[1]s port_priority: %[5]d\n  %[1]s key: %[6]d\n  %[1]s state:",
+		name, e.System, e.SystemPriority, e.Port, e.PortPriority, e.Key)
+	for _, word := range e.State {
+		out.WriteString(" " + word)
+	}
+	out.WriteString("\n")
+}
+
+func showLACPStats(out *strings.Builder, p *api.Port) {
+	fmt.Fprintf(out, "---- %s statistics ----\n", p.Name)
+	for _, m := range p.Bond.Members {
+		if s := m.LACP; s != nil {
+			fmt.Fprintf(out, "\nmember: %s:\n  TX PDUs: %d\n  RX PDUs: %d\n  RX Bad PDUs: %d\n  RX Marker Request PDUs: %d\n  Link Expired: %d\n"+
+				"  Link Defaulted: %d\n  Carrier Status Changed: %d\n", m.Name, s.Sent, s.Received+s.Bad+s.Markers+s.Excess, s.Bad+s.Excess, s.Markers, s.Expired, s.Defaulted, s.Carrier)
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ func TestCompleteOptions(t *testing.T) {
 		"add-port x type=uplink ta":          "",
 		"add-port x type=uplink dev=lo":      "dev=lo",
 		"add-port x type=patch peer=":        "peer=vm1",
-		"add-port x type=bond bond_mode=":    "bond_mode=active-backup bond_mode=balance-slb",
+		"add-port x type=bond bond_mode=":    "bond_mode=active-backup bond_mode=balance-slb bond_mode=balance-tcp",
 		"add-port x type=mirror output_":     "output_port= output_vlan=",
 		"add-port x type=mirror ta":          "",
 		"add-port x type=nosuch que":         "",

@@ -154,6 +154,19 @@ the VLANs of the bond; flows see a member as in_port.
   bond_primary=PORT the member that is active whenever its link is up
   bond_updelay=MS, bond_downdelay=MS
                     how long a link must be up, or down, before it counts (default 0)
+  bond_mode=balance-tcp
+                    each connection has a member; needs LACP
+  lacp=active|passive|off
+                    LACP with the switch at the other end (IEEE 802.1AX; default off): only members
+                    whose partner agrees carry frames. They must be of type=device
+  lacp_time=fast|slow
+                    a silent partner is lost after 3 or 90 seconds (default slow)
+  lacp_fallback_ab=on
+                    without a partner, the bond is an active-backup one
+  lacp_system_id=MAC, lacp_system_priority=N
+                    name and priority of this switch (default: MAC address of a member, 65535)
+  lacp_port_id=N, lacp_port_priority=N, lacp_aggregation_key=N
+                    of a member (default: number of the port, 65535, number of the bond)
 
 mirror: copies of frames of its bridge, for an analyser. It is not a port for flows; its counters
 are those of the copies. An output gets one copy of a frame, from the first mirror by name that

@@ -21,9 +21,12 @@ const (
 	// BalanceSLB gives each pair of source MAC address and VLAN a member. Frames to groups are
 	// received on the active one only.
 	BalanceSLB
+	// BalanceTCP gives each connection a member. The switch at the other end must take all members
+	// as one link, by LACP.
+	BalanceTCP
 )
 
-// Buckets is the number of hashes over which BalanceSLB spreads, as in Open vSwitch.
+// Buckets is the number of hashes over which BalanceSLB and BalanceTCP spread, as in Open vSwitch.
 const Buckets = 256
 
 // Config are the settings of a bond.
@@ -238,7 +241,7 @@ func (b *Bond) SetActive(number uint32) bool {
 }
 
 // Balances reports whether the bond uses its hashes.
-func (b *Bond) Balances() bool { return b.config.Mode == BalanceSLB }
+func (b *Bond) Balances() bool { return b.config.Mode != ActiveBackup }
 
 // Migrate gives a hash to an enabled member, until members are enabled or disabled. It reports
 // false for any other member.

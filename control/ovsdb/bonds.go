@@ -5,7 +5,9 @@ package ovsdb
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"weft/api"
@@ -18,10 +20,8 @@ func bondPort(t tables, bridge string, id uuid, names map[string]bool) port {
 	p := port{id: id, table: "Port", name: r.text("name"), bridge: bridge}
 	mode, lacp := cmp.Or(r.text("bond_mode"), "active-backup"), cmp.Or(r.text("lacp"), "off")
 	switch {
-	case lacp != "off":
-		p.problem = fmt.Sprintf("lacp=%s of port %s: there is no LACP; expected off", lacp, p.name)
-	case mode == "balance-tcp":
-		p.problem = fmt.Sprintf("bond_mode=balance-tcp of port %s needs LACP, which there is not; expected active-backup or balance-slb", p.name)
+	case mode == "balance-tcp" && lacp == "off":
+		p.problem = fmt.Sprintf("bond_mode=balance-tcp of port %s: the switch at the other end must know the bond; expected lacp=active or lacp=passive", p.name)
 	case names[p.name] || slices.ContainsFunc(r.refs("interfaces"), func(i uuid) bool { return t["Interface"][i].text("name") == p.name }):
 		p.problem = fmt.Sprintf("another port has the name %s of the bond; expected another", p.name)
 	}
@@ -35,20 +35,67 @@ func bondPort(t tables, bridge string, id uuid, names map[string]bool) port {
 	if primary := r.get("other_config", "bond-primary"); primary != "" {
 		p.words = append(p.words, "bond_primary="+primary)
 	}
+	if lacp != "off" {
+		p.words = append(p.words, lacpWords(r, lacp)...)
+	}
 	slices.Sort(p.words)
 	return p
 }
 
-// memberWords turns the words of an interface into those of a member of a bond, or returns why it
-// cannot be one.
-func memberWords(words []string, b *port) (member []string, problem string) {
+// lacpWords returns the options about LACP of a row in Port. A value that Open vSwitch would
+// ignore is left out.
+func lacpWords(r row, lacp string) []string {
+	words := []string{"lacp=" + lacp}
+	if r.get("other_config", "lacp-time") == "fast" {
+		words = append(words, "lacp_time=fast")
+	}
+	if r.get("other_config", "lacp-fallback-ab") == "true" {
+		words = append(words, "lacp_fallback_ab=on")
+	}
+	if mac, err := net.ParseMAC(r.get("other_config", "lacp-system-id")); err == nil && len(mac) == 6 && mac[0]&1 == 0 {
+		words = append(words, "lacp_system_id="+mac.String())
+	}
+	return append(words, numberWords(r, "lacp-system-priority")...)
+}
+
+// numberWords returns the options for keys of other_config that have a number from 1 to 65535.
+func numberWords(r row, keys ...string) (words []string) {
+	for _, key := range keys {
+		if n, err := strconv.ParseUint(r.get("other_config", key), 10, 16); err == nil && n > 0 {
+			words = append(words, fmt.Sprintf("%s=%d", strings.ReplaceAll(key, "-", "_"), n))
+		}
+	}
+	return words
+}
+
+// memberWords turns the words of an interface with row r into those of a member of a bond, or
+// returns why it cannot be one.
+func memberWords(r row, words []string, b *port) (member []string, problem string) {
 	if b.problem != "" {
 		return nil, b.problem
 	}
-	if kind := option(words, "type"); kind != "device" && kind != "tap" {
+	kind, lacp := option(words, "type"), option(b.words, "lacp")
+	if kind != "device" && (kind != "tap" || lacp != "") {
 		return nil, fmt.Sprintf("a port of %s cannot be in bond %s; expected a device of the host", kind, b.name)
 	}
-	return append(words, "bond="+b.name), ""
+	if words = append(words, "bond="+b.name); lacp != "" {
+		words = append(words, numberWords(r, "lacp-port-id", "lacp-port-priority", "lacp-aggregation-key")...)
+	}
+	return words, ""
+}
+
+// lacpCurrent returns the column lacp_current of Interface.
+func lacpCurrent(p *api.Port, present map[string]*api.Port) value {
+	b := present[p.Options["bond"]]
+	if b == nil || b.Bond == nil {
+		return none()
+	}
+	for _, m := range b.Bond.Members {
+		if m.Name == p.Name && m.LACP != nil {
+			return one(m.LACP.Status == "current")
+		}
+	}
+	return none()
 }
 
 // bondColumns returns the columns of Port that the switch writes for a bond.

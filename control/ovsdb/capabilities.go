@@ -34,7 +34,7 @@ var capabilities = map[string]string{
 	"ct_zero_snat":         "false", // an all-zero address of nat(src) is no request to look for port conflicts
 	"ct_zone":              "true",
 	"explicit_drop_action": "true",  // a megaflow without actions drops and counts
-	"lb_output_action":     "false", // no bond balances by TCP
+	"lb_output_action":     "false", // a connection of a bond with balance-tcp has a megaflow of its own
 	"masked_set_action":    "true",  // package packet rewrites under masks
 	"max_hash_alg":         "0",
 	"max_vlan_headers":     "2",    // flowtable.Key has two tags

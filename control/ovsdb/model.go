@@ -124,7 +124,7 @@ func (m *model) addPort(t tables, b *bridge, id uuid, rundir string, names map[s
 			own = append(slices.DeleteFunc(own, func(w string) bool { return strings.HasPrefix(w, "mac=") }), "mac="+b.hwaddr)
 		}
 		if bond != nil && problem == "" {
-			own, problem = memberWords(own, bond)
+			own, problem = memberWords(i, own, bond)
 		}
 		if names[p.name] && problem == "" {
 			problem = "another bridge has a port of this name; expected another"

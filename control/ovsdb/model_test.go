@@ -371,18 +371,24 @@ func TestBondRows(t *testing.T) {
 	}{
 		{row{"name": one("bond0"), "tag": one(int64(5)), "bond_updelay": one(int64(100)), "other_config": mapOf(map[string]string{"bond-primary": "e1"})},
 			"bond0 bond_mode=active-backup bond_primary=e1 bond_updelay=100 bridge=br0 tag=5 type=bond; e1 bond=bond0 bridge=br0 dev=e1 type=device; e2 bond=bond0 bridge=br0 dev=e2 type=device"},
-		{row{"name": one("bond0"), "lacp": one("active")}, "bond0! lacp=active; e1! lacp=active; e2! lacp=active"},
+		{row{"name": one("bond0"), "lacp": one("active"), "bond_mode": one("balance-tcp"), "other_config": mapOf(map[string]string{"lacp-time": "fast",
+			"lacp-system-id": "02:00:00:00:00:01", "lacp-system-priority": "70000", "lacp-fallback-ab": "true"})},
+			"bond0 bond_mode=balance-tcp bridge=br0 lacp=active lacp_fallback_ab=on lacp_system_id=02:00:00:00:00:01 lacp_time=fast type=bond; " +
+				"e1 bond=bond0 bridge=br0 dev=e1 lacp_aggregation_key=3 lacp_port_id=9 type=device; e2 bond=bond0 bridge=br0 dev=e2 type=device"},
 		{row{"name": one("bond0"), "bond_mode": one("balance-tcp")}, "bond0! bond_mode=balance-tcp; e1! bond_mode=balance-tcp; e2! bond_mode=balance-tcp"},
 		{row{"name": one("e2")}, "e1! another port has the name e2; e2! another port; e2! another port"},
 		{row{"name": one("bond0"), "patch": one("")}, "bond0 bond_mode=active-backup bridge=br0 type=bond; e1 bond=bond0 bridge=br0 dev=e1 type=device; e2! a port of patch"},
 	} {
-		second := row{"name": one("e2")}
+		first, second := row{"name": one("e1")}, row{"name": one("e2")}
+		if _, speaks := c.row["lacp"]; speaks {
+			first["other_config"] = mapOf(map[string]string{"lacp-port-id": "9", "lacp-port-priority": "0", "lacp-aggregation-key": "3"})
+		}
 		if _, patch := c.row["patch"]; patch {
 			second["type"], second["options"] = one("patch"), mapOf(map[string]string{"peer": "x"})
 		}
 		c.row["interfaces"] = listOf([]uuid{"i1", "i2"})
 		m := wanted(tables{"Open_vSwitch": {"o": {"bridges": one(uuid("b"))}}, "Bridge": {"b": {"name": one("br0"), "ports": one(uuid("p"))}},
-			"Port": {"p": c.row}, "Interface": {"i1": {"name": one("e1")}, "i2": second}}, "/run")
+			"Port": {"p": c.row}, "Interface": {"i1": first, "i2": second}}, "/run")
 		var got []string
 		for _, p := range m.ports {
 			text := p.name + " " + strings.Join(p.words, " ")

@@ -159,10 +159,12 @@ func (c *Client) writeInterfaces(t *transaction, withStatistics bool) {
 		}
 		if p == nil || why != "" {
 			t.set("Interface", d.id, map[string]value{"error": one(cmp.Or(why, "not added yet")), "ofport": one(int64(-1)), "status": mapOf[string](nil),
-				"mac_in_use": none(), "mtu": none(), "ifindex": none(), "admin_state": none(), "link_state": none(), "bfd_status": mapOf[string](nil)})
+				"mac_in_use": none(), "mtu": none(), "ifindex": none(), "admin_state": none(), "link_state": none(), "bfd_status": mapOf[string](nil), "lacp_current": none()})
 			continue
 		}
-		t.set("Interface", d.id, interfaceColumns(p, devices))
+		columns := interfaceColumns(p, devices)
+		columns["lacp_current"] = lacpCurrent(p, present)
+		t.set("Interface", d.id, columns)
 		if withStatistics {
 			c.setStatistics(t, "Interface", d.id, statistics(&p.Stats))
 		}

@@ -31,7 +31,7 @@ type View struct {
 	byName     map[string]xlate.PortInfo
 	udpPort    map[uint32]uint16
 	geneve     bool // at least one port is of EncapGeneve
-	bound      bool // at least one port has a Binding or Policing, or is off
+	bound      bool // at least one port has a Binding, Policing or LACP, or is off
 	// anyCentral is true if weft-central has declared a port. centralTunnel is the
 	// tunnel to the other hosts of its networks; nil: none.
 	anyCentral    bool
@@ -82,7 +82,7 @@ func newView(infos []xlate.PortInfo, udpPort map[uint32]uint16) *View {
 	for i, info := range infos {
 		v.byNo[info.No], v.byDatapath[info.At()], v.byName[info.Name] = info, info, info
 		v.geneve = v.geneve || info.Kind == xlate.PortTunnel && info.Encap == xlate.EncapGeneve
-		v.bound = v.bound || info.Binding != nil || info.Off || info.MirrorOut || len(info.Policing) > 0
+		v.bound = v.bound || info.Binding != nil || info.LACP || info.Off || info.MirrorOut || len(info.Policing) > 0
 		if v.anyCentral = v.anyCentral || info.Central; info.Central && info.Kind == xlate.PortTunnel {
 			v.centralTunnel = &infos[i]
 		}

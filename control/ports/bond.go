@@ -3,6 +3,7 @@
 package ports
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -27,7 +28,9 @@ const bondOption = "bond"
 var memberBond = option{check: peerBond}
 
 // bondModes are the values of bond_mode=, in the order of package bond's modes.
-var bondModes = []string{"active-backup", "balance-slb"}
+var bondModes = []string{"active-backup", "balance-slb", balanceTCP}
+
+const balanceTCP = "balance-tcp"
 
 func init() {
 	portKinds[kindBond] = portKind{
@@ -40,6 +43,7 @@ func init() {
 		},
 		make: func(portContext) portDriver { return &virtualPort{} },
 	}
+	maps.Copy(portKinds[kindBond].options, lacpOptions)
 	changeable[kindBond] = slices.Sorted(maps.Keys(portKinds[kindBond].options))
 }
 
@@ -59,7 +63,7 @@ func peerBond(value string) string {
 
 // joinBonds gives members their bond, and bonds the state for translations.
 func (ps *Ports) joinBonds(*change.Tx) {
-	states := map[string]*bond.Bond{}
+	states, speaking := map[string]*bond.Bond{}, map[uint32]bool{}
 	for _, p := range ps.byNumber {
 		if p.kind == kindBond {
 			s := ps.bonds[p.saved.Name]
@@ -67,17 +71,21 @@ func (ps *Ports) joinBonds(*change.Tx) {
 				s = new(bond.Bond)
 			}
 			states[p.saved.Name] = s
+			if speaksLACP(p.values) {
+				speaking[p.saved.Number] = true
+			}
 		}
 	}
 	ps.bonds = states
+	ps.aggregations.retain(speaking)
 	for _, p := range ps.byNumber {
 		name := p.values[bondOption]
-		if p.info.Bond = 0; name == "" || p.kind == kindBond {
+		if p.info.Bond, p.info.LACP, p.info.Standby = 0, false, false; name == "" || p.kind == kindBond {
 			continue
 		}
 		p.info.Bond = absentBond
 		if b := ps.portByName(name); b != nil && b.kind == kindBond && b.info.Bridge == p.info.Bridge {
-			p.info.Bond = b.saved.Number
+			p.info.Bond, p.info.LACP = b.saved.Number, speaksLACP(b.values)
 		}
 	}
 	for name := range states {
@@ -92,6 +100,7 @@ func (ps *Ports) joinBonds(*change.Tx) {
 func (ps *Ports) stepBond(p *switchPort) (changed bool) {
 	s := ps.bonds[p.saved.Name]
 	var links []bond.Link
+	var members []slowMember
 	config := bond.Config{Mode: bond.Mode(slices.Index(bondModes, p.values["bond_mode"])),
 		UpDelay: milliseconds(p.values["bond_updelay"]), DownDelay: milliseconds(p.values["bond_downdelay"])}
 	for _, m := range ps.byNumber {
@@ -100,13 +109,26 @@ func (ps *Ports) stepBond(p *switchPort) (changed bool) {
 		}
 		up := !m.fresh && !m.info.Off && m.problem.Load() == nil && m.driver.status().state == StateUp
 		links = append(links, bond.Link{Number: m.saved.Number, Up: up})
+		members = append(members, lacpLink(p, m, up))
 		if m.saved.Name == p.values["bond_primary"] {
 			config.Primary = m.saved.Number
 		}
 	}
+	aggregated := false // LACP decides which members carry frames
+	if speaksLACP(p.values) {
+		ps.aggregations.follow(p.saved.Number, p.saved.Name, lacpConfig(p.values), members)
+		usable, negotiated := ps.aggregations.state(p.saved.Number)
+		for i := range links {
+			links[i].Up = links[i].Up && usable[links[i].Number]
+		}
+		config.UpDelay, config.DownDelay = 0, 0 // the partner waits no longer than LACP
+		if aggregated = negotiated || p.values["lacp_fallback_ab"] != "on"; !aggregated {
+			config.Mode = bond.ActiveBackup
+		}
+	}
 	before := s.Active()
-	changed = s.Step(time.Now(), config, links)
-	p.info.Members = &xlate.Bond{Balance: config.Mode == bond.BalanceSLB, Active: s.Active(), Buckets: s.Table()}
+	s.Step(time.Now(), config, links)
+	changed = ps.showBond(p, s, &xlate.Bond{Spread: xlate.BondSpread(config.Mode), Aggregated: aggregated, Active: s.Active(), Buckets: s.Table()})
 	if active := s.Active(); active != before {
 		name := "none"
 		if m := ps.byNumber[active]; m != nil {
@@ -118,10 +140,24 @@ func (ps *Ports) stepBond(p *switchPort) (changed bool) {
 		switch {
 		case len(links) == 0:
 			driver.setTrouble("no port has bond=" + p.saved.Name)
+		case s.Active() == 0 && slices.ContainsFunc(members, func(m slowMember) bool { return m.Up }):
+			driver.setTrouble(cmp.Or(ps.aggregations.lacpTrouble(p.saved.Number), "no member is up"))
 		case s.Active() == 0:
 			driver.setTrouble("no member is up")
 		default:
 			driver.setTrouble("")
+		}
+	}
+	return changed
+}
+
+// showBond gives translations the state of a bond. It reports whether it differs from the last one.
+func (ps *Ports) showBond(p *switchPort, s *bond.Bond, state *xlate.Bond) (changed bool) {
+	changed = p.info.Members == nil || *p.info.Members != *state
+	p.info.Members = state
+	for _, m := range s.Show(time.Now()) {
+		if member := ps.byNumber[m.Number]; member != nil && member.info.Standby == m.Enabled {
+			member.info.Standby, changed = !m.Enabled, true
 		}
 	}
 	return changed
@@ -143,6 +179,7 @@ func (ps *Ports) describeBond(p *switchPort) *api.Bond {
 	for _, m := range s.Show(time.Now()) {
 		a.Members = append(a.Members, api.BondMember{Name: name(m.Number), Enabled: m.Enabled, MayEnable: m.Up, DelayMS: m.Left.Milliseconds(), Hashes: m.Hashes})
 	}
+	ps.aggregations.describe(p.saved.Number, a, name)
 	return a
 }
 

@@ -84,7 +84,10 @@ func TestBondPorts(t *testing.T) {
 		t.Errorf("a former member: %+v", p)
 	}
 	for words, want := range map[string]string{
-		"type=bond bond_mode=balance-tcp":  "active-backup, balance-slb",
+		"type=bond bond_mode=balance-xor":  "active-backup, balance-slb, balance-tcp",
+		"type=bond bond_mode=balance-tcp":  "expected lacp=active or lacp=passive as well",
+		"type=bond lacp_system_id=1:2":     "a unicast MAC address",
+		"type=device lacp_port_id=4":       "expected bond= as well",
 		"type=bond bond_updelay=-1":        "0 to 600000",
 		"type=bond bond_primary=,":         "name of a port",
 		"type=bond qos=0:1G":               "no option qos",

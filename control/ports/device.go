@@ -4,6 +4,8 @@ package ports
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"weft/afpacket"
 	"weft/openflow/xlate"
@@ -35,7 +37,8 @@ func init() {
 			return &packetPort{portContext: c, takesAll: true}
 		},
 	}
-	changeable[kindDevice] = []string{bondOption, "vni", "id", "mac", "addresses"}
+	maps.Copy(portKinds[kindDevice].options, lacpMemberOptions)
+	changeable[kindDevice] = append(slices.Sorted(maps.Keys(lacpMemberOptions)), bondOption, "vni", "id", "mac", "addresses")
 }
 
 // takesDevice returns the device of which the port takes frames, or "".
@@ -62,6 +65,16 @@ func (p *packetPort) statusOfAll() portStatus {
 		st.detail = fmt.Sprintf("the kernel dropped %d frames, because a ring or a queue was full", n)
 	}
 	return st
+}
+
+// linkIndex returns the index of the port's device; 0: it has none now.
+func (p *packetPort) linkIndex() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.uplink == nil || !p.takesAll {
+		return 0
+	}
+	return p.uplink.Index()
 }
 
 // mtu implements mtuReader.

@@ -79,6 +79,9 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 			return nil, err
 		}
 	}
+	if err := checkLACP(values); err != nil {
+		return nil, err
+	}
 	if err := fillVLANs(&p.info, values); err != nil {
 		return nil, err
 	}

@@ -30,7 +30,8 @@
 //	tunnel.go, remotes.go, remotestate.go, encapoptions.go, bfd.go   tunnels
 //	device.go               a device of the host, through packet.go
 //	patch.go                patch ports
-//	mirror.go, bond.go      mirrors of a bridge, ports of several members
+//	mirror.go               mirrors of a bridge
+//	bond.go, lacp.go, slowsocket.go   ports of several members
 //
 // Options that several kinds have: admin.go, binding.go, qos.go, vlan.go, weight.go.
 package ports
@@ -116,9 +117,11 @@ type Ports struct {
 	terminated map[uint32]tunnel.Termination
 	central    central
 	bonds      map[string]*bond.Bond // by name of the port; guarded by the configuration lock
-	buckets    map[bucketKey]uint32  // slot of each token bucket; guarded by the configuration lock
-	watched    chan struct{}         // wakes up watchPorts
-	ended      chan struct{}         // closed when Run ends
+	// aggregations has the LACP of bonds, with a lock of its own.
+	aggregations *aggregations
+	buckets      map[bucketKey]uint32 // slot of each token bucket; guarded by the configuration lock
+	watched      chan struct{}        // wakes up watchPorts
+	ended        chan struct{}        // closed when Run ends
 }
 
 // Declared has the addresses behind this switch's ports that weft-central has declared.
@@ -135,7 +138,7 @@ func New(s Setup) *Ports {
 		templates: s.Templates, kernel: s.Kernel, guests: vhost.NewMemoryPool(guestMemoryLimits(s.GuestMemoryGiB)), suspects: watchdog.NewSuspects(),
 		sessions: newSessions(), declared: s.Declared,
 		byNumber: map[uint32]*switchPort{}, terminated: map[uint32]tunnel.Termination{},
-		watched: make(chan struct{}, 1), ended: make(chan struct{}),
+		watched: make(chan struct{}, 1), ended: make(chan struct{}), aggregations: newAggregations(s.Log),
 	}
 	ps.pipeline.OnWatches(ps.updateLiveness)
 	return ps
@@ -148,6 +151,7 @@ func (ps *Ports) Run(ctx context.Context) {
 	loop.Notify(ps.watched)      // saved groups may watch ports
 	var done sync.WaitGroup
 	done.Go(func() { ps.watchPorts(ctx) })
+	done.Go(func() { ps.aggregations.run(ctx) })
 	done.Go(func() { ps.followAddresses(ctx) })
 	done.Go(func() { ps.retryPorts(ctx) })
 	done.Wait()

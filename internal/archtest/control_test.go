@@ -50,7 +50,7 @@ var controlMayImport = map[string][]string{
 		"conntrack", "datapath", "engine", "internal/cpu", "internal/buildinfo",
 	},
 	"control/ports": {
-		"control/bond", "control/change", "control/pipeline", "control/statistics", "control/store", "control/underlay", "control/watchdog", "control/workers", "control/limits", "control/loop", "control/usererr",
+		"control/bond", "control/change", "control/lacp", "control/pipeline", "control/statistics", "control/store", "control/underlay", "control/watchdog", "control/workers", "control/limits", "control/loop", "control/usererr",
 		"afpacket", "api", "bfd", "datapath", "engine", "offload", "openflow", "openflow/fdb", "openflow/xlate", "port", "tap", "tunnel", "vhost", "xsk", "internal/privilege",
 	},
 	"control/tracking": {"control/change", "control/workers", "control/limits", "control/usererr", "api", "conntrack", "datapath", "internal/clock"},
@@ -84,6 +84,7 @@ var controlMayImport = map[string][]string{
 	"control/unixctl":            {"control/access", "control/limits"},
 	"control/ovsdb":              {"control/limits", "control/loop", "control/usererr", "api", "vhost"},
 	"control/bond":               {},
+	"control/lacp":               {},
 	"control/change":             {},
 	"control/change/changetest":  {"control/change"},
 	"control/patience":           {},
@@ -114,7 +115,7 @@ var controlOrder = []string{
 	"control/change/changetest", "control/counters", "control/megaflows", "control/underlay", "control/upcalls", "control/store",
 	"control/change",
 	"control/watchdog", "control/workers", "control/limits", "control/workers/workertest",
-	"control/bond", "control/loop", "control/usererr",
+	"control/bond", "control/lacp", "control/loop", "control/usererr",
 }
 
 // A package of control imports only packages that come later in controlOrder.

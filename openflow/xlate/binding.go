@@ -199,8 +199,8 @@ var ipv4Any = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32)}
 
 // admit reports whether the frame's port takes frames, and its binding allows this one.
 // admit checks only the first flow look-up of a frame, because NAT may change the
-// addresses before the second. It also emits the token buckets of the port. If any port
-// has a binding or such buckets, every megaflow matches a single port.
+// addresses before the second. It also emits the token buckets of the port. If Env.Bound says that
+// a port needs any of this, every megaflow matches a single port.
 func (x *xlate) admit() bool {
 	if x.flow.Key().Recirc() != 0 || !x.env.Bound() {
 		return true
@@ -212,6 +212,11 @@ func (x *xlate) admit() bool {
 		return false
 	}
 	if ok && x.receivesCopies(&port) {
+		return false
+	}
+	if ok && x.isLACP(&port) {
+		x.noteDrop(packet.DropReserved)
+		x.note("control takes the frames of LACP, no flow sees them")
 		return false
 	}
 	what := ""

@@ -15,11 +15,22 @@ import (
 // BondBuckets is the number of hashes of a bond.
 const BondBuckets = 256
 
+// BondSpread is how a bond chooses a member for a frame.
+type BondSpread uint8
+
+// Spreads, in the order of package bond's modes.
+const (
+	SpreadNone    BondSpread = iota // all frames go to Bond.Active
+	SpreadSources                   // by source MAC address and VLAN over Bond.Buckets
+	SpreadFlows                     // by connection over Bond.Buckets, see xlate.connection
+)
+
 // Bond is the state of a PortBond. It is immutable.
 type Bond struct {
-	// Balance spreads frames over Buckets by their source MAC address and VLAN. Otherwise all
-	// frames go to Active.
-	Balance bool
+	Spread BondSpread
+	// Aggregated is true if LACP decides which members the bond uses. The switch at the other end
+	// then sends each frame on one member, so the bond takes all frames of the members in use.
+	Aggregated bool
 	// Active is the member that gets frames to groups, by its number in the data path; 0: no
 	// member is enabled.
 	Active  uint32
@@ -52,8 +63,11 @@ func (x *xlate) sendToBond(port *PortInfo) {
 		return
 	}
 	number := port.Members.Active
-	if port.Members.Balance {
+	switch port.Members.Spread {
+	case SpreadSources:
 		number = port.Members.Buckets[x.bondHash()]
+	case SpreadFlows:
+		number = port.Members.Buckets[x.connection()%BondBuckets]
 	}
 	member, ok := x.env.PortAt(number)
 	if !ok {
@@ -64,6 +78,19 @@ func (x *xlate) sendToBond(port *PortInfo) {
 	x.sendTo(&member)
 }
 
+// isLACP reports whether a frame from this port is one of LACP on a member whose bond speaks it.
+// Control receives these frames itself.
+func (x *xlate) isLACP(port *PortInfo) bool {
+	return port.LACP && x.read(openflow.WholeField(openflow.FEthType))[1] == slowProtocols &&
+		x.read(openflow.WholeField(openflow.FEthDst))[1] == slowGroup
+}
+
+// EtherType and destination of LACP (IEEE 802.3 annex 57A).
+const (
+	slowProtocols = 0x8809
+	slowGroup     = 0x0180c2000002
+)
+
 // bondHash returns the bucket of the frame's source MAC address and VLAN.
 func (x *xlate) bondHash() uint64 {
 	src := x.read(openflow.WholeField(openflow.FEthSrc))[1]
@@ -73,20 +100,26 @@ func (x *xlate) bondHash() uint64 {
 // admitToBond reports whether a bond takes a frame that arrived on a member, as in
 // bond_check_admissibility of Open vSwitch: other switches flood the bond's own frames back to
 // the other members. Of frames to groups the bond takes one copy, on the active member. With
-// Balance it takes no frame from an address that is known behind another port, unless the
+// SpreadSources it takes no frame from an address that is known behind another port, unless the
 // address announces its move.
-func (x *xlate) admitToBond(bond *PortInfo, member uint32, segment fdb.Segment, vlan uint16) bool {
-	group := x.read(openflow.WholeField(openflow.FEthDst))[1]&multicastBit != 0
-	if (group || !bond.Members.Balance) && bond.Members.Active != member {
+func (x *xlate) admitToBond(bond, member *PortInfo, segment fdb.Segment, vlan uint16) bool {
+	takes := true
+	if bond.Members.Aggregated {
+		takes = !member.Standby
+	} else if group := x.read(openflow.WholeField(openflow.FEthDst))[1]&multicastBit != 0; group || bond.Members.Spread == SpreadNone {
+		takes = bond.Members.Active == member.At()
+	}
+	if !takes {
 		x.noteDrop(packet.DropBondBackup)
 		x.note("the bond does not take the frame on this member")
 		return false
 	}
-	if !bond.Members.Balance {
+	if bond.Members.Aggregated || bond.Members.Spread == SpreadNone {
 		return true
 	}
 	src := x.read(openflow.WholeField(openflow.FEthSrc))[1]
 	x.depends(fdb.RefOfMAC(src))
+	group := x.read(openflow.WholeField(openflow.FEthDst))[1]&multicastBit != 0
 	if port, known := x.env.Locate(segment, vlan, src); !known || port == bond.At() || group && x.gratuitous() {
 		return true
 	}

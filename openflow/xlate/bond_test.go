@@ -21,7 +21,10 @@ func bondEnv(balance bool) *fakeEnv {
 	env.ports = slices.DeleteFunc(env.ports, func(p PortInfo) bool { return p.Kind != PortNormal })
 	env.ports[2].NoFlood = false
 	env.ports[0].Bond, env.ports[1].Bond = 9, 9
-	b := Bond{Balance: balance, Active: 1}
+	b := Bond{Active: 1}
+	if balance {
+		b.Spread = SpreadSources
+	}
 	for i := range b.Buckets {
 		b.Buckets[i] = uint32(1 + i%2)
 	}
@@ -87,6 +90,55 @@ func TestBalance(t *testing.T) {
 	}
 }
 
+// Connections spread over the members, and one connection stays with its member. Frames that arrive
+// on a member in use are taken whatever their source, those on another are not.
+func TestAggregation(t *testing.T) {
+	env := bondEnv(false)
+	env.ports[4].Members = &Bond{Spread: SpreadFlows, Aggregated: true, Active: 1, Buckets: env.ports[4].Members.Buckets}
+	p := pipelineOf(t, "actions=normal")
+	members, of := map[uint32]int{}, map[int]uint32{}
+	for n := range 800 {
+		k := keyOfText(t, fmt.Sprintf("in_port=3,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:09,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=%d,tp_dst=80", n%400+1))
+		tr := Translate(p, &k, env)
+		member := tr.Actions[len(tr.Actions)-1].U32
+		if was, again := of[n%400]; again && was != member {
+			t.Fatalf("connection %d moves from %d to %d", n%400, was, member)
+		}
+		of[n%400] = member
+		members[member]++
+	}
+	if members[1] < 300 || members[2] < 300 || len(members) != 2 {
+		t.Errorf("members of 400 connections: %v", members)
+	}
+	for _, c := range []struct {
+		in, frame string
+		standby   bool
+		want      string
+	}{
+		{"2", "dl_src=02:00:00:00:00:01", false, "3: 4:"}, // behind port 3 so far
+		{"2", "dl_src=02:00:00:00:00:01", true, "bond-backup"},
+		{"1", "dl_src=02:00:00:00:00:01,dl_type=0x8809", false, "3: 4:"},
+		{"1", "dl_src=02:00:00:00:00:01,dl_type=0x8809,dl_dst=01:80:c2:00:00:02", false, "reserved-address"},
+		{"3", "dl_src=02:00:00:00:00:01,dl_type=0x8809,dl_dst=01:80:c2:00:00:02", false, "4: 1:"},
+	} {
+		env.ports[0].LACP, env.ports[1].LACP, env.ports[1].Standby = true, true, c.standby
+		env.macs.Learn(fdb.Learn{Valid: true, Port: 3, MAC: 0x020000000001}, 0)
+		if !strings.Contains(c.frame, "dl_dst") {
+			c.frame += ",dl_dst=ff:ff:ff:ff:ff:ff"
+		}
+		actions := "actions=normal"
+		if strings.Contains(c.frame, "01:80:c2") {
+			actions = "actions=all" // as a flow that does not care
+		}
+		k := keyOfText(t, "in_port="+c.in+","+c.frame)
+		tr := Translate(pipelineOf(t, actions), &k, env)
+		// A megaflow of one port may not serve another, whose LACP frames are not for flows.
+		if got := taggedOutputs(&k, &tr); got != c.want || tr.Mask[flowtable.WPort]&flowtable.InPortBits != flowtable.InPortBits {
+			t.Errorf("%s from port %s, standby %v: %s, want %s", c.frame, c.in, c.standby, got, c.want)
+		}
+	}
+}
+
 // A member without its bond and a bond without a member forward nothing.
 func TestBondsThatAreIncomplete(t *testing.T) {
 	for _, in := range []uint32{1, 3} {
@@ -121,6 +173,10 @@ func TestBondsAreSound(t *testing.T) {
 	p := pipelineOf(t, "in_port=4,actions=mod_dl_src:02:00:00:00:00:07,output:9,mod_vlan_vid:2,output:9", "priority=1,actions=normal,output:9")
 	for round := range 200 {
 		env := bondEnv(round%2 == 0)
+		if state := env.ports[4].Members; round%3 == 0 {
+			state.Spread, state.Aggregated = SpreadFlows, true
+			env.ports[0].LACP, env.ports[1].LACP, env.ports[1].Standby = true, true, round%4 == 0
+		}
 		for i := range env.ports {
 			env.ports[i].VLANs = randomVLANs(r)
 		}

@@ -88,6 +88,11 @@ type PortInfo struct {
 	// Bond is the PortBond to which the port belongs as a member, by its number in the data path;
 	// 0: none.
 	Bond uint32
+	// Standby is true for a member that the bond does not use now.
+	Standby bool
+	// LACP is true for a member of a bond with LACP. Control takes the frames of LACP, so no flow
+	// sees them.
+	LACP bool
 	// Members is the state of a PortBond.
 	Members *Bond
 	// Mirror is what a PortMirror copies.
@@ -134,7 +139,7 @@ type Env interface {
 	// Ports returns the bridge's ports in a stable order. The caller must not modify the
 	// returned slice.
 	Ports() []PortInfo
-	// Bound reports whether at least one port has a Binding or Policing, is Off, or is the
+	// Bound reports whether at least one port has a Binding, Policing or LACP, is Off, or is the
 	// output of a mirror.
 	Bound() bool
 	// Mirrors returns the bridge's ports of kind PortMirror in a stable order. The caller must

@@ -87,7 +87,7 @@ func (x *xlate) normal() {
 	segment := x.segment(&from)
 	if from.Kind == PortBond {
 		member, _ := x.env.Port(in)
-		if !x.admitToBond(&from, member.At(), segment, f.vid) {
+		if !x.admitToBond(&from, &member, segment, f.vid) {
 			return
 		}
 		in = from.No

@@ -83,7 +83,7 @@ func (e *fakeEnv) PortAt(number uint32) (PortInfo, bool) {
 func (e *fakeEnv) Ports() []PortInfo { return e.ports }
 func (e *fakeEnv) Bound() bool {
 	return slices.ContainsFunc(e.ports, func(p PortInfo) bool {
-		return p.Binding != nil || p.Off || p.MirrorOut || len(p.Policing) > 0
+		return p.Binding != nil || p.LACP || p.Off || p.MirrorOut || len(p.Policing) > 0
 	})
 }
 func (e *fakeEnv) Mirrors() []PortInfo { return e.mirrors }

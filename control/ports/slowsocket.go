@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"weft/control/lacp"
+)
+
+// slowLink sends and receives the slow-protocol frames of a device. A slowSocket implements it.
+type slowLink interface {
+	// receive returns the payload of the next frame, or nil if none waits. It uses buf.
+	receive(buf []byte) []byte
+	send(pdu *lacp.PDU) error
+	// mac is the device's MAC address at the time when the link was opened.
+	mac() [6]byte
+	close()
+}
+
+// slowSocket is a packet socket of control that takes only LACP's frames of a device. It sees
+// them before the ingress program of a port of type=device, beside that port's own sockets. So
+// neither a busy worker nor the death of an engine delays them.
+type slowSocket struct {
+	fd      int
+	address [6]byte
+}
+
+// slowSocketBytes is the size of the socket's queue. The kernel drops frames that come faster than
+// lacpInterval empties it.
+const slowSocketBytes = 16 << 10
+
+const (
+	slowHeader   = 14
+	loadHalf     = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS
+	loadWord     = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+	jumpEqual    = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+	returnValue  = unix.BPF_RET | unix.BPF_K
+	adVLANTagged = 0xfffff000 + 48 // SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT
+)
+
+// slowFilter accepts frames without a VLAN tag to lacp.Group with lacp.EtherType.
+var slowFilter = []unix.SockFilter{
+	{Code: loadHalf, K: 12}, {Code: jumpEqual, K: lacp.EtherType, Jf: 7},
+	{Code: loadWord, K: 0}, {Code: jumpEqual, K: 0x0180c200, Jf: 5},
+	{Code: loadHalf, K: 4}, {Code: jumpEqual, K: 0x0002, Jf: 3},
+	{Code: loadWord, K: adVLANTagged}, {Code: jumpEqual, K: 0, Jf: 1},
+	{Code: returnValue, K: slowHeader + lacp.PDULen},
+	{Code: returnValue, K: 0},
+}
+
+// openSlow opens the slow-protocol link of a device.
+func openSlow(index int) (slowLink, error) {
+	// Protocol 0: the socket receives nothing before its filter is there.
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if errors.Is(err, unix.EPERM) {
+		return nil, errors.New("missing privilege: packet sockets need CAP_NET_RAW")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("packet socket: %w", err)
+	}
+	s := &slowSocket{fd: fd}
+	if err := s.set(index); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *slowSocket) set(index int) error {
+	program := unix.SockFprog{Len: uint16(len(slowFilter)), Filter: &slowFilter[0]}
+	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
+		return fmt.Errorf("filter: %w", err)
+	}
+	for _, o := range []struct{ level, name, value int }{
+		{unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1}, {unix.SOL_SOCKET, unix.SO_RCVBUF, slowSocketBytes},
+		{unix.SOL_SOCKET, unix.SO_PRIORITY, 7}, // TC_PRIO_CONTROL: before the queues of other frames
+	} {
+		if err := unix.SetsockoptInt(s.fd, o.level, o.name, o.value); err != nil {
+			return fmt.Errorf("socket option %d: %w", o.name, err)
+		}
+	}
+	// ETH_P_ALL: a socket of one protocol comes behind the ingress program.
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
+	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}); err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	name, err := unix.Getsockname(s.fd)
+	if err != nil {
+		return fmt.Errorf("address: %w", err)
+	}
+	link, ok := name.(*unix.SockaddrLinklayer)
+	if !ok || int(link.Halen) != len(s.address) {
+		return errors.New("the device has no MAC address")
+	}
+	copy(s.address[:], link.Addr[:])
+	return nil
+}
+
+func (s *slowSocket) receive(buf []byte) []byte {
+	for {
+		n, _, err := unix.Recvfrom(s.fd, buf, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil || n < slowHeader: // EAGAIN, or the device is down, which its port knows too
+			return nil
+		default:
+			return buf[slowHeader:n]
+		}
+	}
+}
+
+func (s *slowSocket) send(pdu *lacp.PDU) error {
+	frame := append(make([]byte, 0, slowHeader+lacp.PDULen), lacp.Group[:]...)
+	frame = append(frame, s.address[:]...)
+	frame = append(frame, lacp.EtherType>>8, lacp.EtherType&0xff)
+	_, err := unix.Write(s.fd, pdu.Append(frame))
+	return err
+}
+
+func (s *slowSocket) mac() [6]byte { return s.address }
+
+func (s *slowSocket) close() { _ = unix.Close(s.fd) }
