@@ -64,7 +64,12 @@ func (w *Worker) creditOffloaded(q *rxQueue, slot uint32) {
 	in.RxPackets += n.Packets
 	in.RxBytes += n.Bytes
 	out.TxPackets += n.Packets
-	out.TxBytes += n.Bytes
+	out.TxBytes += n.Bytes + n.Packets*uint64(n.Growth)
+	if n.Tunnel != 0 {
+		t := &w.sh.Ports[n.Tunnel%port.MaxPorts]
+		t.TxPackets += n.Packets
+		t.TxBytes += n.Bytes + n.Packets*uint64(n.Growth) - n.Packets*uint64(n.Outer)
+	}
 	w.sh.Counters.Frames += n.Packets
 	w.sh.Counters.MegaflowHits += n.Packets
 	w.sh.Counters.OffloadedFrames += n.Packets

@@ -73,14 +73,24 @@ func TestCountsOfFlowsInTheKernel(t *testing.T) {
 	flow(4, 2)
 	count(5)
 	count(9) // a slot without a megaflow counts for the ports
+	// frames whose tag is removed before 50 bytes of outer headers are added
+	rx.counts[8] = port.OffloadCounts{Packets: 3, Bytes: 300, Out: 7, Tunnel: 6, Growth: 46, Outer: 50}
 	r.w.detach(1)
 	flow(5, 4)
 	in, out := r.sh.Ports[1], r.sh.Ports[2]
 	for name, got := range map[string]uint64{"received": in.RxPackets, "sent": out.TxPackets, "frames": r.sh.Counters.Frames,
 		"hits": r.sh.Counters.MegaflowHits, "offloaded": r.sh.Counters.OffloadedFrames} {
-		r.equal(name, got, 10)
+		want := uint64(13)
+		if name == "sent" {
+			want = 10
+		}
+		r.equal(name, got, want)
 	}
-	r.equal("bytes received", in.RxBytes, 1500)
+	r.equal("bytes received", in.RxBytes, 1800)
 	r.equal("bytes sent", out.TxBytes, 1500)
+	tunnel := r.sh.Ports[6]
+	r.equal("frames into the tunnel", tunnel.TxPackets, 3)
+	r.equal("bytes into the tunnel", tunnel.TxBytes, 300-3*4)
+	r.equal("bytes of the uplink", r.sh.Ports[7].TxBytes, 300+3*46)
 	r.equal("queues with flows in the kernel", uint64(r.w.queues.offloaded), 0)
 }

@@ -111,6 +111,57 @@ func TestTagsInTheKernel(t *testing.T) {
 	}
 }
 
+// The kernel encapsulates known flows into a VXLAN tunnel to Linux, and follows the underlay.
+func TestTunnelInTheKernel(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	h, peer, a, remote := l.Host("h"), l.Host("peer"), l.Host("a"), l.Host("b")
+	l.Wire(h, "p0", a, "eth0", guestMTU)
+	l.Wire(h, "u0", peer, "u0", underlayMTU)
+	h.Address("u0", hostIP+"/24")
+	peer.Address("u0", peerIP+"/24")
+	a.Address("eth0", guestIP+"/24")
+	peer.LinuxVTEP(remote, remoteIP+"/24", siteVNI, guestMTU, "u0", peerIP, hostIP)
+	d := h.Weftd("--name", "sw0")
+	d.Weft("add-port", "p0", "type=device", "offload=on")
+	d.Weft("add-port", "up", "type=uplink", "dev=u0")
+	d.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+peerIP)
+	d.Weft("add-flow", "priority=40000,udp,tp_dst=7777,actions=normal")
+
+	u := datagrams{t: t, from: a.Raw("eth0"), to: remote.Raw("eth0"), header: datagramHeader(t, macOf(t, a, "eth0"), macOf(t, remote, "eth0"))}
+	u.enterKernel(d)
+	u.exchange(100)
+	u.counted(d)
+	var sent uint64
+	eventually(t, func() error {
+		overlay, up := portOf(t, d, "overlay").Stats, portOf(t, d, "up").Stats
+		if sent = overlay.TxPackets; sent != uint64(u.sent) || overlay.TxBytes != 60*sent || up.TxPackets != sent || up.TxBytes != 110*sent {
+			return fmt.Errorf("%d datagrams: tunnel %+v, uplink %+v", u.sent, overlay, up)
+		}
+		return nil
+	})
+	d.Control().Kill()
+	u.exchange(100)
+	d.Start()
+	u.exchange(100)
+	d.KillEngine()
+	u.exchange(100)
+
+	d.Weft("add-flow", "actions=normal")
+	reach(t, a, remoteIP)
+	peer.Run("ip", "link", "set", "u0", "address", "02:00:00:00:99:99")
+	h.Run("ip", "neigh", "replace", peerIP, "lladdr", "02:00:00:00:99:99", "dev", "u0")
+	reach(t, a, remoteIP)
+	u.exchange(100)
+
+	server := remote.Start("iperf3", "-s", "-1")
+	eventually(t, func() error { _, err := remote.Try("sh", "-c", "ss -Hltn sport = 5201 | grep -q ."); return err })
+	a.Run("iperf3", "-c", remoteIP, "-n", "50M", "--connect-timeout", "10000")
+	server.Kill()
+	h.Run("ip", "link", "set", "u0", "mtu", "1400")
+	reach(t, a, remoteIP, "-s", "1300")
+}
+
 // datagrams sends numbered frames, mostly UDP datagrams, from one host to another.
 type datagrams struct {
 	t        *testing.T
@@ -120,16 +171,25 @@ type datagrams struct {
 	arrives  []byte // header on arrival; nil: as sent
 }
 
-// enterKernel sends datagrams until their flow runs in the kernel.
+// enterKernel sends datagrams until their flow runs in the kernel. Few others do so at the same time.
 func (u *datagrams) enterKernel(d *lab.Daemon) {
 	u.t.Helper()
-	u.exchange(1) // a miss
-	for end := time.Now().Add(settle); !strings.Contains(d.Weft("show"), "now 1;"); time.Sleep(10 * time.Millisecond) {
+	const enough = 40
+	before := offloaded(d)
+	for end := time.Now().Add(settle); offloaded(d)-before < enough; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			u.t.Fatalf("no flow runs in the kernel: %s", d.Weft("show"))
 		}
-		u.exchange(1)
+		u.exchange(4)
 	}
+}
+
+// offloaded returns the number of frames that the kernel has forwarded.
+func offloaded(d *lab.Daemon) (n uint64) {
+	for _, w := range show(d).Workers {
+		n += w.OffloadedFrames
+	}
+	return n
 }
 
 // datagramHeader returns the headers of a datagram with 18 bytes of payload.

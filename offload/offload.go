@@ -3,7 +3,7 @@
 // Package offload runs known flows between network devices in the kernel. A port of a device
 // (type=device) with offload=on has a Table: its megaflows to another device, in maps of two BPF
 // programs. Their actions may set Ethernet addresses, decrement the TTL and change the VLAN tag before
-// the output (Plan).
+// the output (Plan), which may be a tunnel (outer.go).
 //
 // So exactly one of kernel and worker forwards a frame, whatever control changes meanwhile: only
 // the filter reads the flows.
@@ -18,6 +18,7 @@
 package offload
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -34,13 +35,16 @@ import (
 
 const (
 	// Version changes with the maps and the programs. A Table of another version is not taken over.
-	Version = 3
+	Version = 4
 	// MaxMasks is the largest number of different masks of a port's flows in the kernel. The
 	// filter tries each of them. Flows with further masks stay with the worker.
 	MaxMasks = 8
 	// MaxFlows is the largest number of a port's flows in the kernel, and larger than their
 	// megaflow slots. Others stay with the worker.
 	MaxFlows = 1 << 16
+	// MaxTunnels is the largest number of templates of tunnels of a port's flows in the kernel. Flows
+	// into further tunnels stay with the worker.
+	MaxTunnels = 1 << 12
 )
 
 // keyWords is the number of words of a flowtable.Key that the filter compares. The first one,
@@ -55,36 +59,48 @@ type key [keyWords + 1]uint64
 
 // action is the value of a flow in the kernel.
 type action struct {
-	out     uint32 // ifindex of the output's device
+	ports   uint64 // see row.ports; without the uplink of a tunnel
+	out     uint32 // ifindex of the output's device, or 0
 	longest uint32 // length in bytes of the longest frame that the output takes
 	slot    uint32
+	tunnel  uint32 // 1 + the index of the tunnel's template; 0: no tunnel
+	vni     [4]byte
 	rewrite Rewrite
 }
 
 // Offsets of fields of an action, and of a verdict. The words of a Rewrite have the same order in
 // both.
 const (
-	actionOut      = 0
-	actionLongest  = 4
-	actionSlot     = 8
-	actionRewrite  = 12
+	actionPorts    = 0
+	actionOut      = 8
+	actionLongest  = 12
+	actionSlot     = 16
+	actionTunnel   = 20
+	actionVNI      = 24
+	actionRewrite  = 28
 	actionBytes    = actionRewrite + rewriteBytes
-	verdictOut     = 0
-	verdictSlot    = 4
-	verdictRewrite = 8
+	verdictPorts   = 0
+	verdictOut     = 8
+	verdictSlot    = 12
+	verdictRewrite = 16
 	verdictDst     = verdictRewrite + 4
 	verdictSrc     = verdictDst + 6
 	verdictTPID    = verdictSrc + 6 // in network byte order
 	verdictTCI     = verdictTPID + 2
 	verdictLen     = verdictRewrite + rewriteBytes // length in bytes without padding and tag
-	verdictBytes   = verdictLen + 4
+	verdictTunnel  = verdictLen + 4                // 1: verdictOuter has outer headers; 0: none
+	verdictOuter   = verdictTunnel + 6
+	verdictBytes   = verdictOuter + outerLen
 	rewriteBytes   = 20
 )
 
 // row has the counts of a slot. The ingress program adds, Counts takes.
 type row struct {
 	packets, bytes, usedNS atomic.Uint64
-	out                    atomic.Uint64 // port number of the output
+	// ports has the port number of the output in its low 16 bits. The next ones are the port of the
+	// tunnel (0: none), how many bytes longer the frame becomes (two's complement), and the length of
+	// the tunnel's headers.
+	ports atomic.Uint64
 }
 
 // Offsets of fields of a row.
@@ -92,6 +108,7 @@ const (
 	rowPackets = 0
 	rowBytes   = 8
 	rowUsed    = 16
+	rowPorts   = 24
 	rowLen     = 32
 )
 
@@ -99,7 +116,7 @@ const (
 const activeWords = MaxFlows / 64
 
 // maps are the maps of a Table. flows, masks and verdicts belong to the programs.
-type maps struct{ flows, masks, verdicts, rows, active *ebpf.Map }
+type maps struct{ flows, masks, outers, verdicts, rows, active *ebpf.Map }
 
 // Output is the device of a port to which flows in the kernel go.
 type Output struct {
@@ -114,8 +131,21 @@ type Table struct {
 	filter, ingress *ebpf.Program // nil after Adopt: they are attached
 	memory          memory
 	kinds           [MaxMasks]kind
-	flowKeys        map[uint32]key // by slot
+	installed       map[uint32]installed // by slot
+	tunnels         map[uint32]tunnelUse // by template
 	paused          bool
+}
+
+// tunnelUse is the use of a template by flows.
+type tunnelUse struct {
+	flows int
+	ready bool // the map outers has its headers
+}
+
+// installed is a flow in the maps.
+type installed struct {
+	key    key
+	tunnel uint32 // see action
 }
 
 // kind is a mask with its number of flows.
@@ -126,13 +156,14 @@ type kind struct {
 
 // New makes an empty Table with its programs.
 func New() (*Table, error) {
-	t := &Table{flowKeys: map[uint32]key{}}
+	t := &Table{installed: map[uint32]installed{}, tunnels: map[uint32]tunnelUse{}}
 	for _, s := range []struct {
 		m    **ebpf.Map
 		spec ebpf.MapSpec
 	}{
 		{&t.flows, ebpf.MapSpec{Name: "weft_flows", Type: ebpf.Hash, KeySize: 8 * (keyWords + 1), ValueSize: actionBytes, MaxEntries: MaxFlows, Flags: unix.BPF_F_NO_PREALLOC}},
 		{&t.masks, ebpf.MapSpec{Name: "weft_masks", Type: ebpf.Array, KeySize: 4, ValueSize: 8 * keyWords, MaxEntries: MaxMasks}},
+		{&t.outers, ebpf.MapSpec{Name: "weft_outers", Type: ebpf.Hash, KeySize: 4, ValueSize: outerBytes, MaxEntries: MaxTunnels, Flags: unix.BPF_F_NO_PREALLOC}},
 		{&t.rows, ebpf.MapSpec{Name: "weft_rows", Type: ebpf.Array, KeySize: 4, ValueSize: rowLen, MaxEntries: MaxFlows, Flags: unix.BPF_F_MMAPABLE}},
 		{&t.active, ebpf.MapSpec{Name: "weft_active", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: activeWords, Flags: unix.BPF_F_MMAPABLE}},
 		{&t.verdicts, ebpf.MapSpec{Name: "weft_verdicts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: verdictBytes, MaxEntries: 1}},
@@ -167,11 +198,13 @@ func explain(step string, err error) error {
 }
 
 // FDs is the number of descriptors of a Table.
-const FDs = 4
+const FDs = 5
 
 // FDs returns descriptors for Adopt, of which the first CountFDs are for OpenCounts. The table
 // owns them.
-func (t *Table) FDs() []int { return []int{t.rows.FD(), t.active.FD(), t.flows.FD(), t.masks.FD()} }
+func (t *Table) FDs() []int {
+	return []int{t.rows.FD(), t.active.FD(), t.flows.FD(), t.masks.FD(), t.outers.FD()}
+}
 
 // CountFDs is the number of descriptors for OpenCounts.
 const CountFDs = 2
@@ -179,9 +212,9 @@ const CountFDs = 2
 // Adopt takes over the Table of another process from duplicates of its FDs, without the flows. It
 // owns the descriptors, even if it fails. The programs stay attached.
 func Adopt(fds []int) (*Table, error) {
-	t := &Table{flowKeys: map[uint32]key{}}
+	t := &Table{installed: map[uint32]installed{}, tunnels: map[uint32]tunnelUse{}}
 	var failed error
-	for i, m := range []**ebpf.Map{&t.rows, &t.active, &t.flows, &t.masks} {
+	for i, m := range []**ebpf.Map{&t.rows, &t.active, &t.flows, &t.masks, &t.outers} {
 		var err error
 		if *m, err = ebpf.NewMapFromFD(fds[i]); err != nil {
 			failed = err // the descriptor is closed
@@ -207,14 +240,21 @@ func (t *Table) clearFlows() error {
 			return err
 		}
 	}
-	var k key
+	if err := deleteAll[key](t.flows); err != nil {
+		return err
+	}
+	return deleteAll[uint32](t.outers)
+}
+
+func deleteAll[K any](m *ebpf.Map) error {
+	var k K
 	for {
-		err := t.flows.NextKey(nil, &k)
+		err := m.NextKey(nil, &k)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil
 		}
 		if err == nil {
-			err = t.flows.Delete(k)
+			err = m.Delete(k)
 		}
 		if err != nil {
 			return err
@@ -231,7 +271,23 @@ func (t *Table) Ingress() *ebpf.Program { return t.ingress }
 // the megaflow stays with the worker, because the filter cannot decide it or because there is no
 // room.
 func (t *Table) Install(slot uint32, k, mask *flowtable.Key, r Rewrite, o Output) bool {
-	if slot >= MaxFlows || len(t.flowKeys) == MaxFlows || k.Recirc() != 0 {
+	return t.install(slot, k, mask, action{
+		ports: uint64(o.Port) | r.growth()<<32, out: uint32(o.Ifindex), longest: uint32(o.MTU + ethernetLen), slot: slot, rewrite: r})
+}
+
+// InstallTunnel is Install for a megaflow into a tunnel. Its frames go to the worker while the table
+// has no outer headers of the template (SetOuter).
+func (t *Table) InstallTunnel(slot uint32, k, mask *flowtable.Key, r Rewrite, e Encap) bool {
+	if r.bits&rewritePush != 0 || len(t.tunnels) == MaxTunnels && t.tunnels[e.Template].flows == 0 {
+		return false
+	}
+	a := action{ports: uint64(e.Port)<<16 | (r.growth()+outerLen)&0xffff<<32 | outerLen<<48, slot: slot, tunnel: e.Template + 1, rewrite: r}
+	binary.BigEndian.PutUint32(a.vni[:], e.VNI<<8)
+	return t.install(slot, k, mask, a)
+}
+
+func (t *Table) install(slot uint32, k, mask *flowtable.Key, a action) bool {
+	if slot >= MaxFlows || len(t.installed) == MaxFlows || k.Recirc() != 0 {
 		return false
 	}
 	for _, word := range mask[keyWords:] {
@@ -239,10 +295,10 @@ func (t *Table) Install(slot uint32, k, mask *flowtable.Key, r Rewrite, o Output
 			return false
 		}
 	}
-	if !r.suits(k, mask) {
+	if !a.rewrite.suits(k, mask) {
 		return false
 	}
-	if _, has := t.flowKeys[slot]; has {
+	if _, has := t.installed[slot]; has {
 		return true
 	}
 	m := [keyWords]uint64(mask[:keyWords])
@@ -256,14 +312,18 @@ func (t *Table) Install(slot uint32, k, mask *flowtable.Key, r Rewrite, o Output
 	for i := flowtable.WPort + 1; i < keyWords; i++ {
 		masked[i] = k[i] & m[i]
 	}
-	t.memory.rows[slot].out.Store(uint64(o.Port))
 	t.memory.active[slot/64].Or(1 << (slot % 64))
-	if t.flows.Put(masked, action{out: uint32(o.Ifindex), longest: uint32(o.MTU + ethernetLen), slot: slot, rewrite: r}) != nil {
+	if t.flows.Put(masked, a) != nil {
 		t.memory.active[slot/64].And(^(uint64(1) << (slot % 64)))
 		return false
 	}
 	t.kinds[number].flows++
-	t.flowKeys[slot] = masked
+	t.installed[slot] = installed{masked, a.tunnel}
+	if a.tunnel != 0 {
+		use := t.tunnels[a.tunnel-1]
+		use.flows++
+		t.tunnels[a.tunnel-1] = use
+	}
 	return true
 }
 
@@ -307,13 +367,21 @@ func (t *Table) write(i int) error {
 // Remove removes the megaflow in a slot, if the table has it. Later frames go to the worker. The
 // counts stay for the worker.
 func (t *Table) Remove(slot uint32) {
-	masked, has := t.flowKeys[slot]
+	f, has := t.installed[slot]
 	if !has {
 		return
 	}
-	_ = t.flows.Delete(masked) // error ignored: it cannot fail for a key in the map
-	t.kinds[masked[keyWords]].flows--
-	delete(t.flowKeys, slot)
+	_ = t.flows.Delete(f.key) // error ignored: it cannot fail for a key in the map
+	t.kinds[f.key[keyWords]].flows--
+	delete(t.installed, slot)
+	if f.tunnel != 0 {
+		use := t.tunnels[f.tunnel-1]
+		use.flows--
+		if t.tunnels[f.tunnel-1] = use; use.flows == 0 {
+			t.SetOuter(f.tunnel-1, nil)
+			delete(t.tunnels, f.tunnel-1)
+		}
+	}
 	t.memory.active[slot/64].And(^(uint64(1) << (slot % 64)))
 }
 
@@ -325,8 +393,16 @@ func (t *Table) Discard(slot uint32) {
 	}
 }
 
-// Flows returns the number of flows in the kernel.
-func (t *Table) Flows() int { return len(t.flowKeys) }
+// Flows returns the number of flows that the kernel runs: not those into a tunnel without outer headers.
+func (t *Table) Flows() int {
+	n := len(t.installed)
+	for _, use := range t.tunnels {
+		if !use.ready {
+			n -= use.flows
+		}
+	}
+	return n
+}
 
 // Pause makes all frames go to the worker, until Pause(false).
 func (t *Table) Pause(paused bool) {
@@ -337,7 +413,7 @@ func (t *Table) Pause(paused bool) {
 // Close closes the descriptors. The programs stay attached as long as other processes have their
 // links and sockets.
 func (t *Table) Close() {
-	for _, m := range []*ebpf.Map{t.flows, t.masks, t.verdicts, t.rows, t.active} {
+	for _, m := range []*ebpf.Map{t.flows, t.masks, t.outers, t.verdicts, t.rows, t.active} {
 		if m != nil {
 			_ = m.Close()
 		}
@@ -401,7 +477,9 @@ func (c *Counts) TakeCounts(slot uint32) (n port.OffloadCounts) {
 		return n
 	}
 	n.Packets, n.Bytes, n.UsedNS = r.packets.Swap(0), r.bytes.Swap(0), r.usedNS.Load()
-	n.Out = uint32(r.out.Load())
+	ports := r.ports.Load()
+	n.Out, n.Tunnel, n.Growth = uint32(ports&0xffff), uint32(ports>>16&0xffff), int16(ports>>32)
+	n.Outer = uint32(ports >> 48)
 	return n
 }
 

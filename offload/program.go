@@ -50,7 +50,7 @@ const (
 // It extracts the same words as flowtable.Extract, and leaves any frame to the worker whose words it
 // does not know.
 func filterProgram(m *maps) asm.Instructions {
-	return slices.Concat(startFilter(m), readEthernet(), readIPv4(), readIPv6(), readTransport(), search(m), decide())
+	return slices.Concat(startFilter(m), readEthernet(), readIPv4(), readIPv6(), readTransport(), search(m), decide(m))
 }
 
 // startFilter makes R6 the context, R8 the verdict of this processor, which stays empty until the
@@ -233,23 +233,33 @@ func search(m *maps) (p asm.Instructions) {
 		asm.Return())
 }
 
-// decide writes the verdict if the output takes the frame and its TTL does not end. R2 is the length
-// of the frame, or of the longest segment of a large frame.
-func decide() asm.Instructions {
+// decide writes the verdict if the output takes the frame and its TTL does not end. R9 is the length
+// of the frame, or of the longest segment of a large frame, and later the ifindex of the output.
+func decide(m *maps) asm.Instructions {
 	p := asm.Instructions{
-		asm.Mov.Reg(asm.R2, asm.R7).WithSymbol("hit"),
+		asm.StoreMem(asm.RFP, atMasked, asm.R0, asm.DWord).WithSymbol("hit"),
 		asm.LoadMem(asm.R1, asm.R6, skbGSOSize, asm.Word),
-		asm.JEq.Imm(asm.R1, 0, "fits"),
-		asm.LoadMem(asm.R2, asm.R6, skbLen, asm.Word), asm.JNE.Reg(asm.R2, asm.R7, toWorker), // large frames have no padding
-		asm.Mov.Reg(asm.R2, asm.R9), asm.Add.Reg(asm.R2, asm.R1),
-		asm.LoadMem(asm.R1, asm.R0, actionLongest, asm.Word).WithSymbol("fits"),
-		asm.JGT.Reg(asm.R2, asm.R1, toWorker),
-		asm.LoadMem(asm.R1, asm.R0, actionRewrite, asm.Word), asm.StoreMem(asm.R8, verdictRewrite, asm.R1, asm.Word),
+		asm.JNE.Imm(asm.R1, 0, "large"),
+		asm.Mov.Reg(asm.R9, asm.R7), asm.Ja.Label("target"),
+		asm.LoadMem(asm.R2, asm.R6, skbLen, asm.Word).WithSymbol("large"), asm.JNE.Reg(asm.R2, asm.R7, toWorker), // large frames have no padding
+		asm.Add.Reg(asm.R9, asm.R1),
+		asm.LoadMem(asm.R1, asm.R0, actionTunnel, asm.Word).WithSymbol("target"), asm.JNE.Imm(asm.R1, 0, "encapsulate"),
+		asm.LoadMem(asm.R1, asm.R0, actionLongest, asm.Word),
+		asm.JGT.Reg(asm.R9, asm.R1, toWorker),
+		asm.LoadMem(asm.R1, asm.R0, actionPorts, asm.DWord), asm.StoreMem(asm.R8, verdictPorts, asm.R1, asm.DWord),
+		asm.StoreImm(asm.R8, verdictTunnel, 0, asm.Word),
+		asm.LoadMem(asm.R9, asm.R0, actionOut, asm.Word),
+		asm.Ja.Label("rewrite"),
+	}
+	outer := encapsulate(m)
+	outer[0] = outer[0].WithSymbol("encapsulate")
+	p = append(p, outer...)
+	p = append(p,
+		asm.LoadMem(asm.R1, asm.R0, actionRewrite, asm.Word).WithSymbol("rewrite"), asm.StoreMem(asm.R8, verdictRewrite, asm.R1, asm.Word),
 		asm.JEq.Imm(asm.R1, 0, "plain"),
 		asm.And.Imm(asm.R1, rewriteTTL), asm.JEq.Imm(asm.R1, 0, "live"),
 		asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WIP, asm.DWord), asm.RSh.Imm(asm.R1, flowtable.TTLShift), asm.And.Imm(asm.R1, 0xff),
-		asm.JLE.Imm(asm.R1, 1, toWorker),
-	}
+		asm.JLE.Imm(asm.R1, 1, toWorker))
 	for at := int16(4); at < rewriteBytes; at += 4 {
 		first := asm.LoadMem(asm.R1, asm.R0, actionRewrite+at, asm.Word)
 		if at == 4 {
@@ -260,7 +270,7 @@ func decide() asm.Instructions {
 	return append(p,
 		asm.LoadMem(asm.R1, asm.R0, actionSlot, asm.Word).WithSymbol("plain"), asm.StoreMem(asm.R8, verdictSlot, asm.R1, asm.Word),
 		asm.StoreMem(asm.R8, verdictLen, asm.R7, asm.Word),
-		asm.LoadMem(asm.R1, asm.R0, actionOut, asm.Word), asm.StoreMem(asm.R8, verdictOut, asm.R1, asm.Word),
+		asm.StoreMem(asm.R8, verdictOut, asm.R9, asm.Word),
 		asm.Mov.Imm(asm.R0, takeNone),
 		asm.Return(),
 	)
@@ -270,8 +280,8 @@ func decide() asm.Instructions {
 // padding, rewrites it and redirects it. It drops a frame without a verdict, which the socket has, and
 // a frame that the kernel has no memory to rewrite.
 func ingressProgram(m *maps) asm.Instructions {
-	return slices.Concat(countFrame(m), trim(), rewriteAddresses(), decrementTTL(), rewriteTag(), asm.Instructions{
-		asm.Mov.Reg(asm.R1, asm.R7).WithSymbol("send"), asm.Mov.Imm(asm.R2, 0),
+	return slices.Concat(countFrame(m), trim(), rewriteAddresses(), decrementTTL(), rewriteTag(), insertOuter(), asm.Instructions{
+		asm.Mov.Reg(asm.R1, asm.R7).WithSymbol("redirect"), asm.Mov.Imm(asm.R2, 0),
 		asm.FnRedirect.Call(),
 		asm.Return(),
 		asm.Mov.Imm(asm.R0, tcxDrop).WithSymbol(drop),
@@ -305,6 +315,7 @@ func countFrame(m *maps) asm.Instructions {
 		asm.LoadMem(asm.R2, asm.R6, skbVLANPresent, asm.Word), asm.JEq.Imm(asm.R2, 0, "bytes"), asm.Add.Imm(asm.R1, packet.VLANLen),
 		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, rowBytes).WithSymbol("bytes"),
 		asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, rowPackets),
+		asm.LoadMem(asm.R1, asm.R8, verdictPorts, asm.DWord), asm.StoreMem(asm.R0, rowPorts, asm.R1, asm.DWord),
 		asm.Mov.Reg(asm.R9, asm.R0),
 		asm.FnKtimeGetNs.Call(),
 		asm.StoreMem(asm.R9, rowUsed, asm.R0, asm.DWord),

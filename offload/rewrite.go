@@ -28,9 +28,9 @@ const (
 	rewritePush
 )
 
-// Plan returns what the programs do for the actions of a megaflow, and its output port. It returns
+// Plan returns what the programs do for the actions of a megaflow, and their target. It returns
 // false if they do not know the actions: then the megaflow stays with the worker.
-func Plan(actions []flowtable.Action) (r Rewrite, out uint32, known bool) {
+func Plan(actions []flowtable.Action) (r Rewrite, to Target, known bool) {
 	for i := range actions {
 		switch a := &actions[i]; a.Op {
 		case flowtable.OpSetEthDst:
@@ -41,20 +41,28 @@ func Plan(actions []flowtable.Action) (r Rewrite, out uint32, known bool) {
 			r.src = address(a.U64)
 		case flowtable.OpDecTTL:
 			if r.bits&rewriteTTL != 0 {
-				return Rewrite{}, 0, false
+				return Rewrite{}, Target{}, false
 			}
 			r.bits |= rewriteTTL
 		case flowtable.OpPushVLAN, flowtable.OpPopVLAN, flowtable.OpSetVLAN:
 			if !r.planTag(a) {
-				return Rewrite{}, 0, false
+				return Rewrite{}, Target{}, false
 			}
 		case flowtable.OpOutput:
-			return r, a.U32, i == len(actions)-1
+			return r, Target{Port: a.U32}, i == len(actions)-1
+		case flowtable.OpTunnel:
+			return r, Target{Encap: &Encap{Template: a.U32, VNI: a.VNI(), Port: uint32(a.U16)}}, i == len(actions)-1 && a.MaxInner() == 0
 		default:
-			return Rewrite{}, 0, false
+			return Rewrite{}, Target{}, false
 		}
 	}
-	return Rewrite{}, 0, false
+	return Rewrite{}, Target{}, false
+}
+
+// Target is where a megaflow sends its frames.
+type Target struct {
+	Port  uint32 // output port, without a tunnel
+	Encap *Encap // nil: no tunnel
 }
 
 // planTag adds an action on the VLAN tag. It returns false unless the frame's tag is replaced at most
@@ -82,6 +90,17 @@ func (r *Rewrite) suits(k, mask *flowtable.Key) bool {
 	tagged := k[flowtable.WEthSrc]&flowtable.VLANPresent != 0
 	return r.bits&(rewritePop|rewritePush) == 0 ||
 		mask[flowtable.WEthSrc]&flowtable.VLANPresent != 0 && tagged == (r.bits&rewritePop != 0)
+}
+
+// growth returns how many bytes longer a frame becomes, as 16 bits in two's complement.
+func (r *Rewrite) growth() uint64 {
+	switch r.bits & (rewritePop | rewritePush) {
+	case rewritePop:
+		return 0x10000 - packet.VLANLen
+	case rewritePush:
+		return packet.VLANLen
+	}
+	return 0
 }
 
 func address(mac uint64) (a [6]byte) {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"flag"
 	"math/rand"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"weft/internal/cpu"
 	"weft/packet"
 	"weft/port/porttest"
+	"weft/tunnel"
 )
 
 var frames = flag.Int("frames", 20_000, "number of frames of TestProgramsAgainstWorker")
@@ -41,6 +43,8 @@ type flow struct {
 	key, mask flowtable.Key
 	actions   []flowtable.Action
 	out       Output
+	encap     *Encap           // nil: no tunnel
+	template  *tunnel.Template // of encap
 	installed bool
 }
 
@@ -76,7 +80,7 @@ type twin struct {
 // documentation names. The counts are those of the frames.
 func TestProgramsAgainstWorker(t *testing.T) {
 	w := &twin{T: t, rng: rand.New(rand.NewSource(int64(*frames))), table: newTable(t), batch: new(packet.Batch), sum: map[uint32]*[2]uint64{},
-		hitsOf: map[string]int{"IPv6": 0, "ICMP": 0, "tags": 0, "padding": 0}}
+		hitsOf: map[string]int{"IPv6": 0, "ICMP": 0, "tags": 0, "padding": 0, "tunnels": 0}}
 	w.tagged, w.ingress = w.loadTest(filterProgram(&w.table.maps)), w.loadTest(retagged(ingressProgram(&w.table.maps)))
 	w.rx = porttest.NewRx(porttest.Options{Slots: 1, SlotBytes: 4096})
 	defer w.rx.Close()
@@ -135,17 +139,44 @@ func (w *twin) change() {
 			continue // two megaflows of one mask have different keys
 		}
 		f.actions = w.drawActions(&f)
-		rewrite, out, known := Plan(f.actions)
-		if !known || out != f.out.Port {
+		rewrite, to, known := Plan(f.actions)
+		if !known || to.Port != f.out.Port {
 			w.Fatalf("the programs do not know the actions %v", f.actions)
 		}
-		f.installed = w.table.Install(slot, &f.key, &f.mask, rewrite, f.out)
+		if w.rng.Intn(2) == 0 && rewrite.bits&rewritePush == 0 {
+			w.intoTunnel(&f, rewrite)
+		} else {
+			f.installed = w.table.Install(slot, &f.key, &f.mask, rewrite, f.out)
+		}
 		if f.installed && f.mask[flowtable.WTunID] != 0 {
 			w.Fatal("a flow that matches tunnels is in the kernel")
 		}
 		w.flows = append(w.flows, f)
 	}
 	w.table.Pause(w.rng.Intn(10) == 0)
+}
+
+// intoTunnel installs flow f with a tunnel in the place of its output.
+func (w *twin) intoTunnel(f *flow, rewrite Rewrite) {
+	f.template = drawTemplate(w.T, w.rng, f.out.MTU+ethernetLen+outerLen)
+	f.encap = &Encap{Template: f.slot, VNI: uint32(w.rng.Intn(1 << 24)), Port: 9}
+	f.actions = f.actions[:len(f.actions)-1]
+	outer, known := NewOuter(f.template, f.out)
+	if !known {
+		w.Fatalf("the programs do not know the template %+v", f.template)
+	}
+	f.installed = w.table.InstallTunnel(f.slot, &f.key, &f.mask, rewrite, *f.encap)
+	w.table.SetOuter(f.slot, &outer)
+}
+
+func drawTemplate(t *testing.T, r *rand.Rand, mtu int) *tunnel.Template {
+	made, err := tunnel.Build(tunnel.Params{Port: 3, MTU: uint16(mtu), SrcMAC: [6]byte{2, 1}, DstMAC: [6]byte{2, 2}, TOS: uint8(r.Intn(256)),
+		Local: netip.AddrFrom4([4]byte{172, 16, 0, byte(r.Intn(256))}), Remote: netip.AddrFrom4([4]byte{172, 16, byte(r.Intn(256)), 2}),
+		DontFragment: r.Intn(2) == 0, UDPPort: 4789, PortRange: uint16(r.Intn(20000)), PortBase: uint16(r.Intn(40000))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &made
 }
 
 func (w *twin) search(k *flowtable.Key) *flow {
@@ -333,7 +364,7 @@ func (w *twin) frame(frame []byte) {
 	const redirected = 7 // TC_ACT_REDIRECT
 	switch {
 	case taken == takeWhole && result == tcxDrop:
-		if hit != nil && length-tagLen(frame) <= hit.out.MTU+ethernetLen && w.perform(frame, hit.actions) != nil && !w.ttlOfNone(hit, &k) {
+		if hit != nil && length-tagLen(frame) <= hit.out.MTU+ethernetLen && w.perform(frame, hit, nil) != nil && !w.leaves(hit, &k) {
 			w.Fatalf("the worker gets a frame of slot %d: %x", hit.slot, frame)
 		}
 	case taken == takeNone && result == redirected:
@@ -344,8 +375,11 @@ func (w *twin) frame(frame []byte) {
 		if !ok || f == nil || !f.matches(&k) || !known(frame, &k) || length-tagLen(frame) > f.out.MTU+ethernetLen {
 			w.Fatalf("slot %d gets a frame of others: %x", slot, frame)
 		}
-		if want := w.perform(frame, f.actions); string(verdict.DataOut) != string(want) {
-			w.Fatalf("the frame %x becomes %x, want %x, by %v", frame, verdict.DataOut, want, f.actions)
+		if f.encap != nil {
+			w.hitsOf["tunnels"]++
+		}
+		if want := w.perform(frame, f, verdict.DataOut); string(verdict.DataOut) != string(want) {
+			w.Fatalf("the frame %x becomes %x, want %x, by %v, tunnel %+v", frame, verdict.DataOut, want, f.actions, f.encap)
 		}
 	default:
 		w.Fatalf("filter %d, ingress program %d: %x", taken, result, frame)
@@ -364,9 +398,11 @@ func (w *twin) count(frame []byte, k *flowtable.Key, length int) {
 	}
 }
 
-// ttlOfNone reports whether flow f decrements the TTL of frames that have none. They go to the worker.
-func (w *twin) ttlOfNone(f *flow, k *flowtable.Key) bool {
-	return slices.Contains(f.actions, flowtable.Action{Op: flowtable.OpDecTTL}) && k[flowtable.WIP] == 0
+// leaves reports whether flow f leaves frames without an IP header to the worker: it decrements the TTL
+// or has a tunnel. It leaves tagged frames for a tunnel, too.
+func (w *twin) leaves(f *flow, k *flowtable.Key) bool {
+	tagged := k[flowtable.WEthSrc]&flowtable.VLANPresent != 0 && !slices.Contains(f.actions, flowtable.Action{Op: flowtable.OpPopVLAN})
+	return f.encap != nil && tagged || k[flowtable.WIP] == 0 && (f.encap != nil || slices.Contains(f.actions, flowtable.Action{Op: flowtable.OpDecTTL}))
 }
 
 // runs reports whether Linux 6.18 runs an ingress program for a frame, or refuses it as too short.
@@ -424,8 +460,9 @@ func (w *twin) drawTag(tagged bool) []flowtable.Action {
 	return [][]flowtable.Action{nil, {push}}[w.rng.Intn(2)]
 }
 
-// perform returns the frame after the worker's actions, or nil if it drops the frame.
-func (w *twin) perform(frame []byte, actions []flowtable.Action) []byte {
+// perform returns the frame after the worker's actions of flow, or nil if it drops the frame. got is the
+// result of the programs, from which perform takes the random identification; nil: none.
+func (w *twin) perform(frame []byte, flow *flow, got []byte) []byte {
 	var k flowtable.Key
 	if !w.rx.Inject(frame) {
 		w.Fatal("receive queue full")
@@ -441,8 +478,8 @@ func (w *twin) perform(frame []byte, actions []flowtable.Action) []byte {
 	if flowtable.Extract(b, f, &k) != packet.DropNone {
 		return nil
 	}
-	for i := range actions {
-		switch a := &actions[i]; a.Op {
+	for i := range flow.actions {
+		switch a := &flow.actions[i]; a.Op {
 		case flowtable.OpSetEthDst:
 			f.SetEthDst(a.U64)
 		case flowtable.OpSetEthSrc:
@@ -459,6 +496,14 @@ func (w *twin) perform(frame []byte, actions []flowtable.Action) []byte {
 			f.PopVLAN()
 		case flowtable.OpSetVLAN:
 			f.SetVLAN(uint16(a.U32))
+		}
+	}
+	if flow.encap != nil {
+		if len(got) > outerLen {
+			flow.template.ID = binary.BigEndian.Uint16(got[headerID:])
+		}
+		if flow.template.Push(f, flow.encap.VNI, tunnel.FlowHash(&k), tunnel.InnerTOS(f), nil) != packet.DropNone {
+			return nil
 		}
 	}
 	out := make([]byte, f.Len())
@@ -526,7 +571,7 @@ func (w *twin) checkCounts() {
 	c := Counts{w.table.memory}
 	got := 0
 	for slot, found := c.NextOffloaded(0); found; slot, found = c.NextOffloaded(slot + 1) {
-		if _, has := w.table.flowKeys[slot]; !has {
+		if _, has := w.table.installed[slot]; !has {
 			w.Fatalf("slot %d has no flow", slot)
 		}
 		got++
@@ -600,7 +645,7 @@ func TestAdopt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer counts.Close()
-	if c := counts.TakeCounts(2); c.Packets != 5 || c.Out != 2 {
+	if c := counts.TakeCounts(2); c.Packets != 5 {
 		t.Errorf("counts %+v", c)
 	}
 	var first key
@@ -610,7 +655,7 @@ func TestAdopt(t *testing.T) {
 	if !next.Install(9, &k, &mask, Rewrite{}, Output{Port: 3, Ifindex: 1, MTU: 1500}) {
 		t.Error("no room for a flow")
 	}
-	if _, err := Adopt([]int{-1, -1, -1, -1}); err == nil {
+	if _, err := Adopt([]int{-1, -1, -1, -1, -1}); err == nil {
 		t.Error("took over nothing")
 	}
 }

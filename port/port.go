@@ -169,5 +169,8 @@ type Offloaded interface {
 type OffloadCounts struct {
 	Packets, Bytes uint64
 	UsedNS         uint64 // time of the last frame (CLOCK_MONOTONIC)
-	Out            uint32
+	Out            uint32 // port of the output
+	Tunnel         uint32 // port of the tunnel; 0: none
+	Growth         int16  // how many bytes longer each frame is at the output
+	Outer          uint32 // length in bytes of the tunnel's headers, which the tunnel does not count
 }

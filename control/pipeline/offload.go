@@ -7,39 +7,46 @@ import (
 
 	"weft/control/megaflows"
 	"weft/offload"
+	"weft/tunnel"
 )
 
 // offloads decides which megaflows run in the kernel (package offload): megaflows of a port with
 // a table whose actions the kernel knows (offload.Plan), and whose output is another port of a
-// device. Its lock is taken after
-// those of Pipeline.mu and of control/megaflows.
+// device or a tunnel over an uplink's device. Its lock is taken after those of Pipeline.mu, of
+// control/megaflows and of the underlay.
 type offloads struct {
-	mu      sync.Mutex
-	devices map[uint32]OffloadDevice // by port number
-	pauses  int                      // number of captures and traces, which see no frames of the kernel
+	mu        sync.Mutex
+	devices   map[uint32]OffloadDevice   // by port number
+	templates map[uint32]tunnel.Template // by index; those in state TemplateReady
+	pauses    int                        // number of captures and traces, which see no frames of the kernel
 }
 
 // OffloadDevice is the device of a port, to which flows in the kernel may go. Table has the flows
 // of the port itself; nil: they stay with the workers.
 type OffloadDevice struct {
 	offload.Output
-	Table *offload.Table
+	Table  *offload.Table
+	Uplink bool // only tunnels go to the device
 }
 
 // SetOffloadDevice sets the device of a port and begins to run megaflows from and to it in the
 // kernel. If d is nil, no flow uses the device any more when it returns. The caller holds the
 // configuration lock, so that no megaflow is removed meanwhile.
 func (pl *Pipeline) SetOffloadDevice(number uint32, d *OffloadDevice) {
+	o := &pl.offloads
+	known, uplink := o.knows(number, d)
+	if known {
+		return
+	}
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
-	list := pl.megaflows.List()
-	o := &pl.offloads
+	var list []*megaflows.Megaflow
+	if !uplink { // megaflows refer to an uplink only through templates
+		list = pl.megaflows.List()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if former, has := o.devices[number]; has {
-		if d != nil && former == *d {
-			return
-		}
+	if _, has := o.devices[number]; has {
 		for _, m := range list {
 			if inPort(m) == number || outputOf(m) == number {
 				o.remove(m)
@@ -47,6 +54,7 @@ func (pl *Pipeline) SetOffloadDevice(number uint32, d *OffloadDevice) {
 		}
 		delete(o.devices, number)
 	}
+	defer o.setOuters(number)
 	if d == nil {
 		return
 	}
@@ -62,6 +70,65 @@ func (pl *Pipeline) SetOffloadDevice(number uint32, d *OffloadDevice) {
 			o.install(m)
 		}
 	}
+}
+
+// knows reports whether the device of a port is d already, and whether the port is an uplink.
+func (o *offloads) knows(number uint32, d *OffloadDevice) (known, uplink bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	former, has := o.devices[number]
+	if d == nil {
+		return !has, former.Uplink
+	}
+	return has && former == *d, d.Uplink
+}
+
+// setTemplate follows a tunnel template of the underlay, whose lock the caller holds.
+func (o *offloads) setTemplate(index uint32, t tunnel.Template) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if t.State != tunnel.TemplateReady {
+		delete(o.templates, index)
+	} else {
+		if o.templates == nil {
+			o.templates = map[uint32]tunnel.Template{}
+		}
+		o.templates[index] = t
+	}
+	o.setOuter(index)
+}
+
+// setOuters sets the outer headers of all tunnels over an uplink in all tables.
+func (o *offloads) setOuters(uplink uint32) {
+	for index, t := range o.templates {
+		if t.Port == uplink {
+			o.setOuter(index)
+		}
+	}
+}
+
+// setOuter sets the outer headers of a template in all tables.
+func (o *offloads) setOuter(index uint32) {
+	outer := o.outer(index)
+	for _, d := range o.devices {
+		if d.Table != nil {
+			d.Table.SetOuter(index, outer)
+		}
+	}
+}
+
+// outer returns the outer headers of a template. It returns nil if the kernel cannot write them.
+func (o *offloads) outer(index uint32) *offload.Outer {
+	t := o.templates[index]
+	d, has := o.devices[t.Port]
+	if !has || !d.Uplink {
+		return nil
+	}
+	outer, known := offload.NewOuter(&t, d.Output)
+	if !known {
+		return nil
+	}
+	return &outer
 }
 
 // PauseOffload makes all frames go through the workers until ResumeOffload, because a capture or a
@@ -100,26 +167,32 @@ func inPort(m *megaflows.Megaflow) uint32 {
 	return key.InPort()
 }
 
-// outputOf returns the output port of megaflow m if the kernel knows its actions, otherwise 0.
+// outputOf returns the output port of megaflow m if the kernel knows its actions, otherwise 0. It
+// returns 0 for a tunnel.
 func outputOf(m *megaflows.Megaflow) uint32 {
-	_, out, known := offload.Plan(m.Actions)
+	_, to, known := offload.Plan(m.Actions)
 	if !known {
 		return 0
 	}
-	return out
+	return to.Port
 }
 
 // install makes megaflow m run in the kernel if the kernel can.
 func (o *offloads) install(m *megaflows.Megaflow) {
-	rewrite, out, known := offload.Plan(m.Actions)
-	to, isDevice := o.devices[out]
-	if !known || !isDevice || m.MustAsk || m.Brief {
+	rewrite, to, known := offload.Plan(m.Actions)
+	from := inPort(m)
+	t, key := o.devices[from].Table, m.Key()
+	if !known || t == nil || m.MustAsk || m.Brief {
 		return
 	}
-	from := inPort(m)
-	if t := o.devices[from].Table; t != nil && from != out {
-		key := m.Key()
-		t.Install(m.Slot, &key, m.Mask(), rewrite, to.Output)
+	if to.Encap != nil {
+		if t.InstallTunnel(m.Slot, &key, m.Mask(), rewrite, *to.Encap) {
+			t.SetOuter(to.Encap.Template, o.outer(to.Encap.Template))
+		}
+		return
+	}
+	if d, has := o.devices[to.Port]; has && !d.Uplink && from != to.Port {
+		t.Install(m.Slot, &key, m.Mask(), rewrite, d.Output)
 	}
 }
 

@@ -130,6 +130,9 @@ func New(s Setup) *Pipeline {
 	pl.bridges = []*Bridge{pl.Bridge}
 	pl.rules = rulebook.New(pl.tables, s.Store, s.Log)
 	pl.questions, pl.learner = questions.New(questioned{pl}), newLearner(pl)
+	if s.Templates != nil { // tests without tunnels have none
+		s.Templates.Notify(pl.offloads.setTemplate)
+	}
 	return pl
 }
 

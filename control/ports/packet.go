@@ -91,15 +91,12 @@ func (p *packetPort) attachLocked() error {
 // announce lets flows in the kernel use the device of a port if it is up. The worker counts the
 // frames for a device that is down.
 func (p *packetPort) announce() {
-	switch {
-	case !p.takesAll:
-		return
-	case p.down != "":
+	if p.down != "" {
 		p.offload.SetOffloadDevice(p.number, nil)
 		return
 	}
 	table, _ := p.uplink.Flows()
-	p.offload.SetOffloadDevice(p.number, &pipeline.OffloadDevice{Table: table,
+	p.offload.SetOffloadDevice(p.number, &pipeline.OffloadDevice{Table: table, Uplink: !p.takesAll,
 		Output: offload.Output{Port: p.number, Ifindex: p.uplink.Index(), MTU: p.uplink.MTU()}})
 }
 
@@ -207,10 +204,8 @@ func (p *packetPort) status() portStatus {
 func (p *packetPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.takesAll {
-		p.offload.SetOffloadDevice(p.number, nil) // before the worker takes the last counts
-	}
-	_, _ = p.detach() // error ignored: a port of a dead engine is detached already
+	p.offload.SetOffloadDevice(p.number, nil) // before the worker takes the last counts
+	_, _ = p.detach()                         // error ignored: a port of a dead engine is detached already
 	// The extras go first. If control is killed in between, the engine must not keep extras
 	// without a device: the next device with this number would inherit them.
 	_ = p.keepExtras(nil) // error ignored: a dead engine keeps no state

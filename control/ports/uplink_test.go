@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/afpacket"
+	"weft/control/pipeline"
 	"weft/engine"
 	"weft/internal/testnet"
 )
@@ -58,7 +59,7 @@ func TestUplinkChooses(t *testing.T) {
 		e := newKeepingEngine()
 		newPort := func() *uplinkPort {
 			return &uplinkPort{portContext: portContext{kind: kindUplink, values: map[string]string{"dev": "u0"},
-				log: slog.New(slog.DiscardHandler), engine: e, held: func(uint32) error { return nil }}}
+				log: slog.New(slog.DiscardHandler), offload: new(pipeline.Pipeline), engine: e, held: func(uint32) error { return nil }}}
 		}
 		first := newPort()
 		if err := first.open(nil); err != nil {
@@ -106,7 +107,7 @@ func TestPacketPortTakesEndpointsAgain(t *testing.T) {
 	n.Exec("ip", "addr", "add", "192.0.2.1/24", "dev", "u0")
 	n.Do(func() {
 		p := &packetPort{portContext: portContext{kind: kindPacket, values: map[string]string{"dev": "u0"},
-			log: slog.New(slog.DiscardHandler), engine: newKeepingEngine(), held: func(uint32) error { return nil }}}
+			log: slog.New(slog.DiscardHandler), offload: new(pipeline.Pipeline), engine: newKeepingEngine(), held: func(uint32) error { return nil }}}
 		defer p.close()
 		endpoint := netip.MustParseAddrPort("192.0.2.1:4789")
 		for range 2 {
@@ -133,7 +134,7 @@ func TestPacketPortKeepsIngressProgram(t *testing.T) {
 		e := newKeepingEngine()
 		newPort := func() *packetPort {
 			return &packetPort{portContext: portContext{kind: kindPacket, values: map[string]string{"dev": "u0"},
-				log: slog.New(slog.DiscardHandler), engine: e, held: func(uint32) error { return nil }}}
+				log: slog.New(slog.DiscardHandler), offload: new(pipeline.Pipeline), engine: e, held: func(uint32) error { return nil }}}
 		}
 		p := newPort()
 		if err := p.open(nil); err != nil {
@@ -189,7 +190,7 @@ func (e *cutEngine) Forget(key string) error {
 func TestNoExtrasWithoutADevice(t *testing.T) {
 	e := &cutEngine{keepingEngine: newKeepingEngine()}
 	e.kept[KeepKey(0)], e.kept[ExtrasKey(0)] = &engine.Kept{}, &engine.Kept{}
-	p := &packetPort{portContext: portContext{kind: kindPacket, log: slog.New(slog.DiscardHandler), engine: e}}
+	p := &packetPort{portContext: portContext{kind: kindPacket, log: slog.New(slog.DiscardHandler), offload: new(pipeline.Pipeline), engine: e}}
 	p.close()
 	if e.kept[KeepKey(0)] == nil || e.kept[ExtrasKey(0)] != nil {
 		t.Errorf("the engine keeps %v, want the device only", e.kept)

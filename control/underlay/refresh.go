@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"weft/control/loop"
-	"weft/datapath"
 	"weft/tunnel"
 )
 
@@ -131,7 +130,7 @@ func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 			t.log.Info("tunnel is down", "remote", e.Remote, "why", e.hop.reason)
 		}
 		e.template = next
-		t.rings.Broadcast(datapath.AppendTemplate(nil, e.index, &next))
+		t.send(e)
 	}
 }
 

@@ -107,9 +107,10 @@ type Templates struct {
 	uplinks map[string]uint32 // device name -> datapath port
 	encaps  map[uint32]Encap  // encap options by tunnel port
 	byKey   map[Tunnel]*entry
-	byIndex []*entry            // nil: free
-	records []Record            // in the counter region
-	watches map[uint32][]*watch // declared remotes by tunnel port
+	byIndex []*entry                                 // nil: free
+	records []Record                                 // in the counter region
+	changed func(index uint32, next tunnel.Template) // see Notify
+	watches map[uint32][]*watch                      // declared remotes by tunnel port
 	// sessions are the declared BFD sessions, and rows the memory of the engine that runs
 	// them, or a copy after Reset.
 	sessions   map[Tunnel]*session
@@ -119,6 +120,21 @@ type Templates struct {
 
 func NewTemplates(u *Kernel, log *slog.Logger) *Templates {
 	return &Templates{kernel: u, log: log, uplinks: map[string]uint32{}, byKey: map[Tunnel]*entry{}, sessions: map[Tunnel]*session{}, supervised: make(chan struct{}, 1)}
+}
+
+// Notify makes a function follow all changes of templates. It must not call t.
+func (t *Templates) Notify(changed func(index uint32, next tunnel.Template)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.changed = changed
+}
+
+// send sends the template of e to the workers.
+func (t *Templates) send(e *entry) {
+	t.rings.Broadcast(datapath.AppendTemplate(nil, e.index, &e.template))
+	if t.changed != nil {
+		t.changed(e.index, e.template)
+	}
 }
 
 // Restore takes over the template indexes of an earlier control process.
@@ -270,7 +286,7 @@ func (t *Templates) MarkUsed(indexes iter.Seq[uint32]) {
 // free frees the template of e, and drops its waiting frames.
 func (t *Templates) free(e *entry) {
 	e.template = tunnel.Template{}
-	t.rings.Broadcast(datapath.AppendTemplate(nil, e.index, &e.template))
+	t.send(e)
 	t.releaseWaiting(e)
 	for _, m := range e.members {
 		t.free(m)
@@ -324,6 +340,11 @@ func (t *Templates) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.byKey)
+	if t.changed != nil {
+		for i := range t.byIndex {
+			t.changed(uint32(i), tunnel.Template{})
+		}
+	}
 	t.byIndex, t.rings, t.records = nil, nil, nil
 	t.rows = slices.Clone(t.rows) // the caller frees the memory
 }

@@ -56,7 +56,7 @@ var controlMayImport = map[string][]string{
 	"control/tracking": {"control/change", "control/workers", "control/limits", "control/usererr", "api", "conntrack", "datapath", "internal/clock"},
 	"control/pipeline": {
 		"control/change", "control/store", "control/counters", "control/megaflows", "control/questions", "control/rulebook", "control/underlay", "control/upcalls", "control/workers", "control/limits", "control/loop", "control/usererr",
-		"datapath", "flowtable", "offload", "openflow", "openflow/fdb", "openflow/ofproto", "openflow/xlate", "packet", "port", "internal/clock",
+		"datapath", "flowtable", "offload", "openflow", "openflow/fdb", "openflow/ofproto", "openflow/xlate", "packet", "port", "tunnel", "internal/clock",
 	},
 	"control/macs":       {"control/change", "control/pipeline", "control/loop", "api", "internal/clock", "openflow", "openflow/fdb"},
 	"control/questions":  {"control/underlay", "control/workers", "control/limits", "control/loop", "datapath", "internal/clock", "openflow/fdb", "packet"},
