@@ -53,6 +53,6 @@ func (w *Worker) toController(i int, maxLen, note uint32) (shown bool) {
 // capture for the controller, and counts it.
 func (w *Worker) mayControl(f *packet.Frame) bool {
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
-	return takeToken(&w.controllerDue, w.now, controllerIntervalNS, controllerBurst) ||
-		takeToken(&p.reservedNS, w.now, controllerReserveNS, controllerReserve)
+	return port.TakeToken(&w.controllerDue, w.now, controllerIntervalNS, controllerBurst) ||
+		port.TakeToken(&p.reservedNS, w.now, controllerReserveNS, controllerReserve)
 }

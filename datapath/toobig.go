@@ -7,6 +7,7 @@ import (
 
 	"weft/flowtable"
 	"weft/packet"
+	"weft/port"
 )
 
 // This file answers frames that are too long for their tunnel. The answer is ICMP
@@ -45,7 +46,7 @@ const (
 func (w *Worker) answerTooBig(i, mtu int) {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
-	if f.L3 == 0 || p.tx == nil || !mayAnswer(f, k, mtu) || !takeToken(&p.answersNS, w.now, answerEveryNS, answerBurst) {
+	if f.L3 == 0 || p.tx == nil || !mayAnswer(f, k, mtu) || !port.TakeToken(&p.answersNS, w.now, answerEveryNS, answerBurst) {
 		return
 	}
 	b := &w.segments
@@ -56,17 +57,6 @@ func (w *Worker) answerTooBig(i, mtu int) {
 		return
 	}
 	w.sendAnswer(p)
-}
-
-// takeToken takes a token from a bucket that holds burst tokens and gets one every everyNS. virtualNS is the
-// bucket's virtual time: the time at which it is full again. takeToken returns false if the bucket is empty.
-func takeToken(virtualNS *uint64, nowNS, everyNS, burst uint64) bool {
-	next := max(*virtualNS, nowNS) + everyNS
-	if next > nowNS+burst*everyNS {
-		return false
-	}
-	*virtualNS = next
-	return true
 }
 
 // mayAnswer reports whether an ICMP error may answer the frame (RFC 1122 section

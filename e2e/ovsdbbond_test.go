@@ -6,18 +6,27 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"weft/e2e/lab"
 )
+
+// bondHosts makes the host h of a switch, the guest a at its device p0, and the host far at the other
+// ends of its devices e1 and e2.
+func bondHosts(l *lab.Lab) (h, a, far *lab.Host) {
+	h, a, far = l.Host("h"), l.Host("a"), l.Host("far")
+	l.Wire(h, "p0", a, "eth0", guestMTU)
+	a.Address("eth0", guestIP+"/24")
+	l.Wire(h, "e1", far, "e1", guestMTU)
+	l.Wire(h, "e2", far, "e2", guestMTU)
+	return h, a, far
+}
 
 // ovs-vsctl makes a bond of two cables to a Linux bridge, which floods the frames of one cable into
 // the other. Traffic passes on one cable after the other, and ovs-appctl chooses the cable.
 func TestOVSDBBond(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	h, a, far := l.Host("h"), l.Host("a"), l.Host("far")
-	l.Wire(h, "p0", a, "eth0", guestMTU)
-	a.Address("eth0", guestIP+"/24")
-	l.Wire(h, "e1", far, "e1", guestMTU)
-	l.Wire(h, "e2", far, "e2", guestMTU)
+	h, a, far := bondHosts(l)
 	far.Run("ip", "link", "add", "sw", "type", "bridge")
 	for _, dev := range []string{"e1", "e2"} {
 		far.Run("ip", "link", "set", "dev", dev, "master", "sw")

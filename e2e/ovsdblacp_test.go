@@ -17,11 +17,7 @@ func TestOVSDBLACP(t *testing.T) {
 	t.Parallel()
 	needOpenvSwitch(t)
 	l := newLab(t)
-	h, a, far := l.Host("h"), l.Host("a"), l.Host("far")
-	l.Wire(h, "p0", a, "eth0", guestMTU)
-	a.Address("eth0", guestIP+"/24")
-	l.Wire(h, "e1", far, "e1", guestMTU)
-	l.Wire(h, "e2", far, "e2", guestMTU)
+	h, a, far := bondHosts(l)
 	peer := newOpenVSwitch(t, far)
 	const settings = " -- set port bond0 lacp=active bond_mode=balance-tcp other_config:lacp-time=fast"
 	peer.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev -- add-bond br0 bond0 e1 e2" + settings)

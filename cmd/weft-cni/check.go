@@ -181,11 +181,7 @@ func (s *weftSwitch) comparePort(a attachment, options []string) error {
 
 // status tells whether ADD would work (STATUS).
 func status(args *skel.CmdArgs) error {
-	c, err := parse(args.StdinData)
-	if err != nil {
-		return err
-	}
-	s, err := c.connect()
+	c, s, err := parseAndConnect(args)
 	if err != nil {
 		return err
 	}
@@ -195,7 +191,7 @@ func status(args *skel.CmdArgs) error {
 	return c.delegate(args, invoke.DelegateStatus)
 }
 
-// ready returns why the switch cannot connect pods now.
+// ready returns an error if weftd, the bridge or the engine is missing.
 func (s *weftSwitch) ready() error {
 	show, err := s.api.Show()
 	if err != nil {

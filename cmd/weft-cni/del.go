@@ -17,11 +17,7 @@ import (
 // weftd is away, del frees the rest and fails with code 11: the runtime repeats it, so that
 // no port stays behind.
 func del(args *skel.CmdArgs) error {
-	c, err := parse(args.StdinData)
-	if err != nil {
-		return err
-	}
-	s, err := c.connect()
+	c, s, err := parseAndConnect(args)
 	if err != nil {
 		return err
 	}

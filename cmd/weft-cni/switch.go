@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
 	"weft/api"
@@ -31,6 +32,16 @@ const (
 type weftSwitch struct {
 	api    *api.Client
 	bridge string // "": the first one
+}
+
+// parseAndConnect reads the configuration of an operation and connects to its weftd.
+func parseAndConnect(args *skel.CmdArgs) (*config, *weftSwitch, error) {
+	c, err := parse(args.StdinData)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := c.connect()
+	return c, s, err
 }
 
 func (c *config) connect() (*weftSwitch, error) {

@@ -24,8 +24,8 @@ const (
 // reserve.
 type rateLimit struct {
 	mu    sync.Mutex
-	allNS uint64            // time at which the bucket of all ports is full again
-	ownNS map[uint32]uint64 // the same of the ports' reserves, by number in the data path
+	allNS uint64                // virtual time of the bucket of all ports, see port.TakeToken
+	ownNS [port.MaxPorts]uint64 // the same of the ports' reserves, by number in the data path
 }
 
 // take takes a token for a frame from a port at time nowNS: of the port's reserve (reserved), or else of all
@@ -33,18 +33,10 @@ type rateLimit struct {
 func (r *rateLimit) take(from uint32, nowNS uint64) (ok, reserved bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ownNS == nil {
-		r.ownNS = map[uint32]uint64{}
-	}
-	if due := max(r.ownNS[from], nowNS) + reserveNS; due <= nowNS+packetInReserve*reserveNS {
-		r.ownNS[from] = due
+	if own := &r.ownNS[from%port.MaxPorts]; port.TakeToken(own, nowNS, reserveNS, packetInReserve) {
 		return true, true
 	}
-	if due := max(r.allNS, nowNS) + packetInNS; due <= nowNS+packetInBurst*packetInNS {
-		r.allNS = due
-		return true, false
-	}
-	return false, false
+	return port.TakeToken(&r.allNS, nowNS, packetInNS, packetInBurst), false
 }
 
 // followFrames starts the frames for controllers if a connection wants them, and stops

@@ -30,8 +30,8 @@ func TestReserveOfFrames(t *testing.T) {
 	}
 }
 
-// Frames of one port that fill the queue of a controller that does not read leave room for another port's
-// few frames and for events.
+// The frames of one port fill the queue of a controller, which does not read. The queue still has room for a
+// few frames of another port, and for events.
 func TestFramesLeaveRoom(t *testing.T) {
 	r := newRig(t)
 	p := r.connect(openflow.Version13)
