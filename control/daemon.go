@@ -19,7 +19,7 @@
 //     change.
 //  2. control/engines: Present.mu guards only the pointer to the engine's client and is
 //     never held while another lock is taken.
-//     control/fleet takes the configuration lock, and its own lock last. The agent's lock
+//     control/central takes the configuration lock, and its own lock last. The agent's lock
 //     (control/agent) is taken before the configuration lock.
 //     control/ofconn takes its lock framing before the configuration lock. Its locks of
 //     connections are taken after Pipeline.mu, like Monitors.mu, and no other lock is
@@ -69,7 +69,6 @@ import (
 	"weft/control/central"
 	"weft/control/change"
 	"weft/control/engines"
-	"weft/control/fleet"
 	"weft/control/limits"
 	"weft/control/macs"
 	"weft/control/observe"
@@ -97,7 +96,7 @@ type Daemon struct {
 	configuration change.Configuration // the configuration lock: one change of tables, ports or engine at a time
 
 	engines    *engines.Engines
-	fleet      *fleet.Fleet
+	fleet      *central.Switch  // the switch as weft-central declares it
 	central    *central.Central // nil: the switch does not follow weft-central
 	ports      *ports.Ports
 	pipeline   *pipeline.Pipeline
@@ -206,7 +205,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	// Each package knows the packages that are made before it. Whatever a later package has to hear, an
 	// object that is made before both passes on: services, declared and present.
 	d.templates = underlay.NewTemplates(d.kernel, d.log)
-	declared, present := fleet.NewDeclared(), new(engines.Present)
+	declared, present := central.NewDeclared(), new(engines.Present)
 	d.pipeline = pipeline.New(pipeline.Setup{Configuration: &d.configuration, Name: config.Name, Store: d.store, Templates: d.templates,
 		Monitors: &flowMonitors{&d.monitors, &d.services}, Declared: declared, Sizes: config.sizes.Cache, Log: d.log})
 	d.macs = macs.New(&d.configuration, d.pipeline, d.store, d.log)
@@ -219,7 +218,7 @@ func newDaemon(config Config) (*Daemon, error) {
 			Connections: conntrack.Sizes{Connections: config.Connections}},
 		Store: d.store, Pipeline: d.pipeline, Ports: d.ports, Present: present, MACs: d.macs, Templates: d.templates, Delayed: config.Delayed, Log: d.log})
 	d.requests = patience.NewRequests(d.engines.Troubled, d.engines.Unanswered)
-	d.fleet = fleet.New(&d.configuration, d.pipeline, d.ports, declared)
+	d.fleet = central.NewSwitch(&d.configuration, d.pipeline, d.ports, declared)
 	if len(config.Central) > 0 {
 		if d.central, err = central.New(central.Setup{Addresses: config.Central, Certs: config.CentralCerts, Dir: config.StateDir,
 			Switch: d.fleet, Log: d.log}); err != nil {

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package central makes a switch follow weft-central. It runs the agent and renews
-// the host's certificate.
+// Package central makes a switch follow weft-central.
+//
+//	central.go   runs the agent and renews the host's certificate
+//	switch.go    the switch that the agent programs: turns its changes into declared ports,
+//	             networks and addresses
+//	declared.go  the addresses behind the switch's ports, and the events for the agent
+//
+// The configuration lock guards a Switch and the addresses of its Declared. Events go to
+// the agent without any lock, because the agent may hold its own lock.
 package central
 
 import (

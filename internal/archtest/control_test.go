@@ -29,7 +29,6 @@ var controlMayImport = map[string][]string{
 		"control/statistics",
 		"control/engines",
 		"control/central",
-		"control/fleet",
 		"control/ports",
 		"control/pipeline",
 		"control/store",
@@ -69,8 +68,7 @@ var controlMayImport = map[string][]string{
 	"control/store":      {"control/change", "control/usererr", "conntrack", "internal/clock", "internal/safepath"},
 	"control/access":     {"control/limits", "control/usererr", "api", "internal/safepath", "internal/privilege"},
 	"control/agent":      {"central/wire", "control/loop", "internal/atomicfile"},
-	"control/central":    {"control/agent", "control/store", "control/loop", "control/usererr", "central/client", "central/pki", "api", "internal/buildinfo"},
-	"control/fleet":      {"control/change", "control/agent", "control/ports", "control/pipeline", "control/loop", "control/usererr", "openflow/xlate", "openflow/fdb"},
+	"control/central":    {"control/change", "control/agent", "control/store", "control/ports", "control/pipeline", "control/loop", "control/usererr", "central/client", "central/pki", "api", "internal/buildinfo", "openflow/xlate", "openflow/fdb"},
 	"control/limits":     {"api", "internal/share"},
 	"control/megaflows":  {"control/limits", "flowtable", "openflow", "openflow/fdb", "openflow/ofproto", "openflow/xlate", "internal/share"},
 	"control/ofconn":     {"control/limits", "internal/clock", "internal/cpu", "openflow", "openflow/ofp", "openflow/ofproto", "port"},
@@ -105,7 +103,7 @@ var controlMayImport = map[string][]string{
 var controlOrder = []string{
 	"control",
 	"control/bridges", "control/unixctl", "control/access", "control/patience", "control/ofswitch", "control/ofconn", "control/ovsdb", // requests
-	"control/central", "control/fleet",
+	"control/central",
 	"control/agent",
 	"control/engines", "control/engines/enginetest",
 	"control/ports",

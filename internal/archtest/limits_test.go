@@ -145,7 +145,7 @@ func TestLimitsHaveRows(t *testing.T) {
 		rows[filepath.Dir(row[2])+" "+row[3]] = true
 	}
 	found := 0
-	for _, dir := range []string{"central/admin", "central/hub", "central/pki", "central/store", "cmd/weft-central", "control/agent", "control/fleet",
+	for _, dir := range []string{"central/admin", "central/hub", "central/pki", "central/store", "cmd/weft-central", "control/agent", "control/central",
 		"control/access", "control/megaflows", "control/observe", "control/ofconn", "control/ovsdb", "control/pipeline", "control/questions",
 		"control/underlay", "control/unixctl", "conntrack", "openflow/fdb", "openflow/xlate", "vhost"} {
 		constants, err := load(filepath.Join(root, dir))

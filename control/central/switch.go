@@ -1,25 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleet implements the switch that weft-central's agent programs. It turns the
-// agent's changes into declared ports, networks and addresses.
-//
-// The configuration lock guards a Fleet and the addresses of its Declared. Events go to
-// the agent without any lock, because the agent may hold its own lock.
-package fleet
+package central
 
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"weft/control/agent"
 	"weft/control/change"
-	"weft/control/loop"
 	"weft/control/pipeline"
 	"weft/control/ports"
 	"weft/control/usererr"
@@ -37,87 +28,23 @@ const (
 	portsInterval = time.Second
 )
 
-// Declared has the addresses behind this switch's ports, and passes the events of declared ports to the
-// agent. The pipeline and the ports call it, so it is made before them.
-type Declared struct {
-	events atomic.Pointer[agent.Events] // nil: Run has not begun, and events are dropped
-	moved  chan struct{}                // wakes up Run after a change of ports
-
-	mu   sync.Mutex // taken last
-	seen []string   // names of the ports whose first frame has not been reported yet
-
-	// local has the declared addresses behind this switch's ports. It stores port
-	// names, because a port number may change. The configuration lock guards it.
-	local map[addressKey]*localAddress
-}
-
-type addressKey struct {
-	segment fdb.Segment
-	mac     uint64
-}
-
-type localAddress struct {
-	fdb.NetAddress
-	port string
-}
-
-// NewDeclared returns a Declared without addresses.
-func NewDeclared() *Declared {
-	return &Declared{moved: make(chan struct{}, 1), local: map[addressKey]*localAddress{}}
-}
-
-// Seen implements pipeline.Declared. The pipeline holds its lock during the call, so
-// Seen only wakes up Run, which informs the agent.
-func (d *Declared) Seen(port string) {
-	d.mu.Lock()
-	d.seen = append(d.seen, port)
-	d.mu.Unlock()
-	loop.Notify(d.moved)
-}
-
-// takeSeen returns the ports whose first frame has not been reported yet, and forgets them.
-func (d *Declared) takeSeen() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	seen := d.seen
-	d.seen = nil
-	return seen
-}
-
-// Ask implements pipeline.Declared. The pipeline holds no lock during the call.
-func (d *Declared) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
-	e := d.events.Load()
-	return e != nil && (*e).Ask(port, vni, mac, ip)
-}
-
-// Renumber implements ports.Declared.
-func (d *Declared) Renumber(_ *change.Tx, numbers map[string]uint32) (moved []fdb.NetAddress) {
-	loop.Notify(d.moved)
-	for _, a := range d.local {
-		if no := numbers[a.port]; no != a.Port {
-			a.Port = no
-			moved = append(moved, a.NetAddress)
-		}
-	}
-	return moved
-}
-
-// Fleet implements agent.Switch.
-type Fleet struct {
+// Switch implements agent.Switch.
+type Switch struct {
 	configuration *change.Configuration
 	pipeline      *pipeline.Pipeline
 	ports         *ports.Ports
 	declared      *Declared
 }
 
-// New returns the agent's switch, whose pipeline and ports have declared. The agent may call Apply before
-// the stored ports are loaded. A port's declaration then takes effect when the port is loaded.
-func New(configuration *change.Configuration, pl *pipeline.Pipeline, ps *ports.Ports, declared *Declared) *Fleet {
-	return &Fleet{configuration: configuration, pipeline: pl, ports: ps, declared: declared}
+// NewSwitch returns the agent's switch, whose pipeline and ports have declared. The agent may
+// call Apply before the stored ports are loaded. A port's declaration then takes effect when
+// the port is loaded.
+func NewSwitch(configuration *change.Configuration, pl *pipeline.Pipeline, ps *ports.Ports, declared *Declared) *Switch {
+	return &Switch{configuration: configuration, pipeline: pl, ports: ps, declared: declared}
 }
 
 // Run passes events and changes of the switch's ports to the agent until ctx ends.
-func (f *Fleet) Run(ctx context.Context, events agent.Events) {
+func (f *Switch) Run(ctx context.Context, events agent.Events) {
 	f.declared.events.Store(&events)
 	tick := time.NewTicker(portsInterval)
 	defer tick.Stop()
@@ -140,7 +67,7 @@ func (f *Fleet) Run(ctx context.Context, events agent.Events) {
 }
 
 // Ports implements agent.Switch.
-func (f *Fleet) Ports() []agent.LocalPort {
+func (f *Switch) Ports() []agent.LocalPort {
 	var list []agent.LocalPort
 	for _, g := range f.ports.Guests() {
 		list = append(list, agent.LocalPort{Name: g.Name, ID: g.ID, Up: g.Up, Added: g.Added})
@@ -149,10 +76,10 @@ func (f *Fleet) Ports() []agent.LocalPort {
 }
 
 // Trouble implements agent.Switch.
-func (f *Fleet) Trouble() string { return f.ports.CentralTrouble() }
+func (f *Switch) Trouble() string { return f.ports.CentralTrouble() }
 
 // Apply implements agent.Switch.
-func (f *Fleet) Apply(c *agent.Changes) error {
+func (f *Switch) Apply(c *agent.Changes) error {
 	return f.configuration.Update(func(tx *change.Tx) error {
 		b := batch{f: f, local: f.declared.local, change: fdb.Change{Networks: map[fdb.Segment]*fdb.Network{}}}
 		b.nets(c.Nets)
@@ -185,7 +112,7 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 
 // batch is one call of Apply.
 type batch struct {
-	f        *Fleet
+	f        *Switch
 	local    map[addressKey]*localAddress // see Declared
 	change   fdb.Change
 	newNets  bool // the set of reachable ports has changed
