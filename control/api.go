@@ -42,7 +42,7 @@ func (d *Daemon) handler() *access.Mux {
 }
 
 // router returns a router to mux. A client waits for an answer at most as long as
-// control/patience allows.
+// access.Requests allows.
 func (d *Daemon) router(mux *access.Mux) router {
 	return func(pattern string, a answer) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

@@ -5,7 +5,7 @@ package control
 import (
 	"net/http"
 
-	"weft/control/patience"
+	"weft/control/access"
 )
 
 // metricsHandler serves the metrics listener. Health probes answer at once, also during
@@ -45,7 +45,7 @@ func (d *Daemon) notReady() string {
 	if reason := d.engines.Troubled(); reason != "" {
 		return reason
 	}
-	if reason := d.engines.Unanswered(patience.Explain); reason != "" {
+	if reason := d.engines.Unanswered(access.ExplainTimeout); reason != "" {
 		return reason
 	}
 	if d.engines.PID() == 0 {

@@ -14,7 +14,6 @@ import (
 
 	"weft/control/access"
 	"weft/control/bridges"
-	"weft/control/patience"
 	"weft/control/unixctl"
 	"weft/control/usererr"
 )
@@ -75,7 +74,7 @@ func (d *Daemon) serve() {
 }
 
 // onceStarted delays requests until the daemon has started, at most for
-// patience.Explain.
+// access.ExplainTimeout.
 func (d *Daemon) onceStarted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -84,7 +83,7 @@ func (d *Daemon) onceStarted(h http.Handler) http.Handler {
 			return
 		default:
 		}
-		timer := time.NewTimer(patience.Explain)
+		timer := time.NewTimer(access.ExplainTimeout)
 		defer timer.Stop()
 		select {
 		case <-d.ready:

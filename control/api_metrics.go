@@ -6,8 +6,8 @@ import (
 	"net/http"
 
 	"weft/conntrack"
+	"weft/control/access"
 	"weft/control/observe"
-	"weft/control/patience"
 )
 
 func (d *Daemon) numbers() *observe.Numbers {
@@ -29,7 +29,7 @@ func (d *Daemon) numbers() *observe.Numbers {
 	return n
 }
 
-// patientMetrics returns the metrics handler, with the time limit patience.Short.
+// patientMetrics returns the metrics handler, with the time limit access.ShortTimeout.
 func (d *Daemon) patientMetrics() http.Handler {
-	return http.TimeoutHandler(observe.MetricsHandler(d.numbers), patience.Short, "weftd is busy: the metrics are not there in time\n")
+	return http.TimeoutHandler(observe.MetricsHandler(d.numbers), access.ShortTimeout, "weftd is busy: the metrics are not there in time\n")
 }

@@ -12,7 +12,6 @@ import (
 
 	"weft/api"
 	"weft/control/access"
-	"weft/control/patience"
 	"weft/control/usererr"
 )
 
@@ -33,7 +32,7 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 		var input *usererr.Error
 		var missing *notFound
 		var limit *access.LimitError
-		var late *patience.TooLong
+		var late *access.TooLong
 		var starting *unavailable
 		switch {
 		case errors.As(err, &limit):

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"weft/control/access"
-	"weft/control/patience"
 	"weft/control/pipeline"
 	"weft/control/tables"
 	"weft/control/usererr"
@@ -155,7 +154,7 @@ func bodyError(err error, expected string) error {
 // lateBody returns a better error than err if the client did not send its whole body in
 // time. Such a request has changed nothing.
 func lateBody(r *http.Request, err error) error {
-	var late *patience.TooLong
+	var late *access.TooLong
 	if !errors.As(err, &late) || !access.AbandonBody(r) {
 		return err
 	}

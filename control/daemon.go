@@ -48,7 +48,7 @@
 //
 // Every wait for workers or for the engine ends when the watchdog kills the engine. The
 // watchdog takes no lock (control/engines). A client of the API waits at most as long as
-// control/patience allows, whatever lock its request needs. An abandoned request
+// access.Requests allows, whatever lock its request needs. An abandoned request
 // continues in the background. A request of an OpenFlow connection waits without a limit;
 // only its own connection waits with it.
 package control
@@ -74,7 +74,6 @@ import (
 	"weft/control/observe"
 	"weft/control/ofconn"
 	"weft/control/ofswitch"
-	"weft/control/patience"
 	"weft/control/pipeline"
 	"weft/control/ports"
 	"weft/control/statistics"
@@ -117,7 +116,7 @@ type Daemon struct {
 
 	servers  *access.Servers
 	unixctl  *unixctl.Server // nil: ovs-appctl is not served
-	requests *patience.Requests
+	requests *access.Requests
 	limits   limits.Registry
 	ready    chan struct{} // closed when the start is complete
 	shutDown func()        // ends Run like ErrShutDown
@@ -217,7 +216,7 @@ func newDaemon(config Config) (*Daemon, error) {
 		Start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS,
 			Connections: conntrack.Sizes{Connections: config.Connections}},
 		Store: d.store, Pipeline: d.pipeline, Ports: d.ports, Present: present, MACs: d.macs, Templates: d.templates, Delayed: config.Delayed, Log: d.log})
-	d.requests = patience.NewRequests(d.engines.Troubled, d.engines.Unanswered)
+	d.requests = access.NewRequests(d.engines.Troubled, d.engines.Unanswered)
 	d.fleet = central.NewSwitch(&d.configuration, d.pipeline, d.ports, declared)
 	if len(config.Central) > 0 {
 		if d.central, err = central.New(central.Setup{Addresses: config.Central, Certs: config.CentralCerts, Dir: config.StateDir,

@@ -29,7 +29,7 @@ const (
 const (
 	patience = 30 * time.Second
 	// abandonedLimit is the time limit for an effect of an abandoned request, as in
-	// control/patience.
+	// control/access/patience.go.
 	abandonedLimit = 5 * time.Second
 )
 

@@ -7,6 +7,11 @@
 // A connection passes the Listener, which identifies the peer and applies the
 // connection quota. A request passes the Mux, which checks the role, applies the other
 // limits and logs the request.
+//
+// Requests, in patience.go, limits how long a client waits for an answer. When the time is
+// over, the request is abandoned: it continues in the background, because a change
+// cannot be undone halfway, and the client gets an error that says what delays the
+// request.
 package access
 
 import (

@@ -17,7 +17,6 @@ var controlMayImport = map[string][]string{
 		"control/change",
 		"control/access",
 		"control/bridges",
-		"control/patience",
 		"control/ofconn",
 		"control/ofswitch",
 		"control/ovsdb",
@@ -85,7 +84,6 @@ var controlMayImport = map[string][]string{
 	"control/lacp":               {},
 	"control/change":             {},
 	"control/change/changetest":  {"control/change"},
-	"control/patience":           {},
 	"control/watchdog":           {"datapath", "engine", "internal/procstat"},
 	"control/workers":            {"conntrack", "datapath", "engine", "internal/shm", "packet"},
 	"control/engines/enginetest": {"control/workers/workertest", "engine", "internal/buildinfo"},
@@ -102,7 +100,7 @@ var controlMayImport = map[string][]string{
 // packages that come later in the list.
 var controlOrder = []string{
 	"control",
-	"control/bridges", "control/unixctl", "control/access", "control/patience", "control/ofswitch", "control/ofconn", "control/ovsdb", // requests
+	"control/bridges", "control/unixctl", "control/access", "control/ofswitch", "control/ofconn", "control/ovsdb", // requests
 	"control/central",
 	"control/agent",
 	"control/engines", "control/engines/enginetest",

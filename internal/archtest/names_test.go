@@ -133,7 +133,7 @@ var plainWords = strings.Fields(`
 
 // mayBePlain has names that comments name although they are plain words.
 var mayBePlain = []string{
-	"control/patience expired.expired", // the comment begins with the function's own name
+	"control/access expired.expired", // the comment begins with the function's own name
 	"control/ports Declare.declared", "control/ports Declare.changed", "control/ports setTunnel.changed",
 	"control/ports chooseFirst.wanted", "control/ports checkDevices.changed", "control/ports followDevices.changed",
 }

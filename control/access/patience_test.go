@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package patience
+package access
 
 import (
 	"errors"
@@ -59,29 +59,29 @@ func TestOver(t *testing.T) {
 			t.Errorf("long %v, waits %v, after %v: given up %v, want %v", long, waits, waited, over, want)
 		}
 	}
-	want(false, look, Short-1, false)
-	want(false, look, Short, true)
-	want(false, waits, Busy-1, false)
-	want(false, waits, Busy, true)
-	want(true, look, Long-1, false)
-	want(true, waits, Long, true)
+	want(false, look, ShortTimeout-1, false)
+	want(false, look, ShortTimeout, true)
+	want(false, waits, busyTimeout-1, false)
+	want(false, waits, busyTimeout, true)
+	want(true, look, longTimeout-1, false)
+	want(true, waits, longTimeout, true)
 	slow = "the engine has not answered"
-	want(false, look, Explain, true)
-	want(false, waits, Busy-1, false)
-	want(false, waits, Busy, true)
-	want(true, look, Busy, false)
+	want(false, look, ExplainTimeout, true)
+	want(false, waits, busyTimeout-1, false)
+	want(false, waits, busyTimeout, true)
+	want(true, look, busyTimeout, false)
 	slow = ""
 	number := r.enter("POST /v1/flows", true)
-	want(false, look, Short, false)
-	want(false, waits, Busy, false)
-	want(false, look, Long, true)
+	want(false, look, ShortTimeout, false)
+	want(false, waits, busyTimeout, false)
+	want(false, look, longTimeout, true)
 	if cause := r.cause("GET /v1/show", 0); !strings.Contains(cause, "POST /v1/flows, begun ") {
 		t.Errorf("cause %q does not name the oldest request", cause)
 	}
 	wrong = "weftd is replacing the engine"
-	want(true, look, Explain, true)
-	want(true, waits, Replacing-1, false)
-	want(true, waits, Replacing, true)
+	want(true, look, ExplainTimeout, true)
+	want(true, waits, replacingTimeout-1, false)
+	want(true, waits, replacingTimeout, true)
 	r.leave(number)
 	if cause := r.cause("GET /v1/show", 0); !strings.Contains(cause, "GET /v1/show waits") {
 		t.Errorf("cause %q", cause)
@@ -91,7 +91,7 @@ func TestOver(t *testing.T) {
 // When too many abandoned requests still run, new requests are refused.
 func TestMaxAbandoned(t *testing.T) {
 	r := NewRequests(nothingWrong, nothingSlow)
-	r.abandoned.Store(MaxAbandoned)
+	r.abandoned.Store(maxAbandoned)
 	_, err := r.Do("GET /v1/show", false, false, func() (any, error) {
 		t.Error("a request beyond the limit has begun")
 		return nil, nil

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patience limits how long API clients wait for an answer. When the time is
-// over, the request is abandoned: it continues in the background, because a change
-// cannot be undone halfway, and the client gets an error that says what delays the
-// request.
-package patience
+package access
 
 import (
 	"fmt"
@@ -15,23 +11,23 @@ import (
 
 // Time limits of a request.
 const (
-	// Explain is the time limit of a request if the cause of the delay is known, such
+	// ExplainTimeout is the time limit of a request if the cause of the delay is known, such
 	// as a hung worker.
-	Explain = time.Second
-	// Short is the time limit of a request for few flows or connections.
-	Short = 5 * time.Second
-	// Busy is the time limit of a change for few flows or connections that meets a busy engine,
+	ExplainTimeout = time.Second
+	// ShortTimeout is the time limit of a request for few flows or connections.
+	ShortTimeout = 5 * time.Second
+	// busyTimeout is the time limit of a change for few flows or connections that meets a busy engine,
 	// one that has not answered a request within slowAnswer. Such an engine may wait for a core.
-	Busy       = 30 * time.Second
-	slowAnswer = 200 * time.Millisecond
-	// Replacing is the time limit of a change while control replaces the engine.
-	Replacing = 10 * time.Second
-	// Long is the time limit of a request for up to a million flows or connections. It
+	busyTimeout = 30 * time.Second
+	slowAnswer  = 200 * time.Millisecond
+	// replacingTimeout is the time limit of a change while control replaces the engine.
+	replacingTimeout = 10 * time.Second
+	// longTimeout is the time limit of a request for up to a million flows or connections. It
 	// also applies to requests that wait for such a request.
-	Long = 5 * time.Minute
-	// MaxAbandoned limits the abandoned requests that still run in the background. At
+	longTimeout = 5 * time.Minute
+	// maxAbandoned limits the abandoned requests that still run in the background. At
 	// the limit all requests are refused.
-	MaxAbandoned = 256
+	maxAbandoned = 256
 	// checkInterval is the interval of checks for a cause of the delay.
 	checkInterval = 50 * time.Millisecond
 )
@@ -73,7 +69,7 @@ func (r *Requests) GivenUp() uint64 { return r.givenUp.Load() }
 // the request's name in errors. long means that f may touch very many flows or
 // connections. changes means that f changes state.
 func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (any, error) {
-	if n := r.abandoned.Load(); n >= MaxAbandoned {
+	if n := r.abandoned.Load(); n >= maxAbandoned {
 		r.givenUp.Add(1)
 		return nil, &TooLong{fmt.Sprintf("%d abandoned requests are still running, which is the limit; try again when they end: %s", n, r.cause(name, 0))}
 	}
@@ -91,7 +87,7 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 			r.abandoned.Add(-1)
 		}
 	}()
-	began, timer, waits := time.Now(), time.NewTimer(Explain), false
+	began, timer, waits := time.Now(), time.NewTimer(ExplainTimeout), false
 	defer timer.Stop()
 	for {
 		select {
@@ -130,20 +126,20 @@ func (r *Requests) engineWaits() bool { return r.wrong() != "" || r.slow(slowAns
 // it has met an engine that is busy or being replaced. Its client would otherwise have to find
 // out whether the change took effect.
 func (r *Requests) expired(long, waits bool, waited time.Duration) (reason string, expired bool) {
-	if reason := r.wrong(); reason != "" && (!waits || waited >= Replacing) {
+	if reason := r.wrong(); reason != "" && (!waits || waited >= replacingTimeout) {
 		return reason, true
 	}
-	limit := Short
+	limit := ShortTimeout
 	if waits {
-		limit = Busy
+		limit = busyTimeout
 	}
 	if !long {
-		if reason := r.slow(Explain); reason != "" && (!waits || waited >= limit) {
+		if reason := r.slow(ExplainTimeout); reason != "" && (!waits || waited >= limit) {
 			return reason, true
 		}
 	}
 	if long || r.anyLong() {
-		limit = Long
+		limit = longTimeout
 	}
 	return "", waited >= limit
 }
