@@ -40,8 +40,8 @@
 //     control/tables, control/macs and control/ofswitch have no lock. They answer requests
 //     under the configuration lock.
 //  5. control/pipeline: Pipeline.mu guards the tables that translations read, and the
-//     statistics. It also guards the rows of control/rulebook. The locks of
-//     control/megaflows, control/questions and openflow/fdb are taken after it.
+//     statistics. It also guards the rows of rules. The locks of
+//     control/megaflows, questions.mu and openflow/fdb are taken after it.
 //  6. control/underlay: Templates.mu, then Kernel.mu. The lock of the flows in the kernel
 //     (control/pipeline) is taken after Templates.mu, or after Pipeline.mu.
 //  7. control/workers: Workers.mu guards the command rings.

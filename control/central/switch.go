@@ -105,7 +105,7 @@ func (f *Switch) Apply(c *agent.Changes) error {
 				absent[i].MAC = u.MAC
 			}
 		}
-		tx.At(change.Tell, f, func() error { f.pipeline.Questions().Answer(absent); return nil })
+		tx.At(change.Tell, f, func() error { f.pipeline.AnswerQuestions(absent); return nil })
 		return b.err()
 	})
 }

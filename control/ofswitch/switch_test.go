@@ -12,7 +12,6 @@ import (
 	"weft/control/change"
 	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
-	"weft/control/rulebook"
 	"weft/control/store"
 	"weft/openflow"
 	"weft/openflow/ofproto"
@@ -50,7 +49,7 @@ func TestRefusedBundle(t *testing.T) {
 }
 
 // brokenStore saves no groups.
-type brokenStore struct{ rulebook.Store }
+type brokenStore struct{ pipeline.Store }
 
 func (brokenStore) ReplaceGroups(tx *change.Tx, _, _ map[store.Key]string) {
 	tx.At(change.Save, brokenStore{}, func() error { return errors.New("no space") })

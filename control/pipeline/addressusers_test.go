@@ -97,7 +97,7 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 		f.Worker().Frame(key, 100)
 		mac := <-agent.requests
 		tx := f.Configuration.Begin()
-		f.P.Questions().Answer([]fdb.Question{{Segment: fdb.SegmentOf(1), MAC: mac}})
+		f.P.AnswerQuestions([]fdb.Question{{Segment: fdb.SegmentOf(1), MAC: mac}})
 		tx.Commit()
 		f.Settle()
 	}

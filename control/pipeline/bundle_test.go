@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"weft/control/change"
-	"weft/control/rulebook"
+	"weft/control/pipeline"
 	"weft/control/store"
 	"weft/openflow"
 	"weft/openflow/ofproto"
@@ -58,7 +58,7 @@ func TestFrameInBundle(t *testing.T) {
 
 // fullDisk is a store that can refuse transactions.
 type fullDisk struct {
-	rulebook.Store
+	pipeline.Store
 	refused error
 }
 

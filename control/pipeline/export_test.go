@@ -16,7 +16,7 @@ import (
 
 // This file gives the tests of this package access to parts of a pipeline.
 
-const ReadChunk, AskAgain, SaveDelay = readChunk, askAgain, saveDelay
+const ReadChunk, AskAgain, SaveDelay, MissBatch = readChunk, askAgain, saveDelay, missBatch
 
 func (pl *Pipeline) Mu() *sync.RWMutex          { return &pl.mu }
 func (pl *Pipeline) Tables() *ofproto.Tables    { return pl.tables }

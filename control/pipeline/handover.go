@@ -7,7 +7,6 @@ import (
 	"weft/control/counters"
 	"weft/control/store"
 	"weft/control/underlay"
-	"weft/control/upcalls"
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/openflow"
@@ -93,7 +92,7 @@ func (pl *Pipeline) Region() *counters.Region { return pl.counters }
 // have stopped using a port, a goroutine of its own calls fault, which may wait for the engine.
 func (pl *Pipeline) AnswerUpcalls(fault func(port uint32, reason string)) (err error) {
 	w := pl.workers
-	pl.upcalls, err = upcalls.Serve(w, upcalls.Setup{
+	pl.upcalls, err = serveUpcalls(w, upcallSetup{
 		Miss: func(worker int, misses []datapath.Upcall, costs []uint64) []uint64 {
 			return pl.answerFirst(w, worker, misses, costs, answerTime)
 		},

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"weft/control/megaflows"
-	"weft/control/questions"
 	"weft/control/underlay"
 	"weft/control/workers"
 	"weft/datapath"
@@ -220,7 +219,7 @@ func (a *answers) resume(b *workers.Batch) (installed bool) {
 // needs, or drops the frame. It returns false if the frame is forwarded without the
 // address.
 func (a *answers) ask(held underlay.HeldFrame, up *datapath.Upcall, t *xlate.Translation) bool {
-	f := questions.Frame{Workers: a.w, Held: held, Miss: *up, Port: megaflows.OwnerOf(&up.Key), Must: t.MustAsk}
+	f := questionFrame{Workers: a.w, Held: held, Miss: *up, Port: megaflows.OwnerOf(&up.Key), Must: t.MustAsk}
 	if !a.d.questions.Hold(t.Question, &f) {
 		if !t.MustAsk {
 			return false
@@ -230,7 +229,7 @@ func (a *answers) ask(held underlay.HeldFrame, up *datapath.Upcall, t *xlate.Tra
 	return true
 }
 
-// questioned is a questions.Answerer.
+// questioned is the pipeline as an answerer.
 type questioned struct{ d *Pipeline }
 
 func (q questioned) Knows(question fdb.Question) bool { return q.d.macs.Knows(question) }
@@ -242,7 +241,7 @@ func (q questioned) Ask(port string, question fdb.Question) bool {
 	return q.d.declared.events.Ask(port, vni, question.MAC, question.IP)
 }
 
-func (q questioned) Resume(f *questions.Frame, absent bool) {
+func (q questioned) Resume(f *questionFrame, absent bool) {
 	a := answersPool.Get().(*answers)
 	a.d, a.w, a.worker, a.learned, a.unanswered = q.d, f.Workers, f.Held.Worker, false, absent
 	a.answerAll([]datapath.Upcall{f.Miss})

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"weft/control/upcalls"
+	"weft/control/pipeline"
 	"weft/control/workers/workertest"
 	"weft/flowtable"
 )
@@ -32,7 +32,7 @@ func TestPortsTakeTurns(t *testing.T) {
 	f.P.Mu().Unlock()
 	f.Settle()
 	w.On(func() {
-		if at := slices.Index(w.Retries, slot); at < 0 || at > 2*upcalls.Batch {
+		if at := slices.Index(w.Retries, slot); at < 0 || at > 2*pipeline.MissBatch {
 			t.Errorf("the other port's frame is answered after %d of %d", at, len(w.Retries))
 		}
 	})

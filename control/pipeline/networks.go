@@ -9,7 +9,6 @@ import (
 
 	"weft/control/change"
 	"weft/control/counters"
-	"weft/control/questions"
 	"weft/internal/clock"
 	"weft/openflow"
 	"weft/openflow/fdb"
@@ -111,8 +110,9 @@ type Declared interface {
 	Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool
 }
 
-// Questions returns the frames that wait until weft-central has told an address.
-func (pl *Pipeline) Questions() *questions.Questions { return pl.questions }
+// AnswerQuestions treats waiting frames to the absent addresses, which nobody has, like frames to
+// unknown addresses. It resumes frames to addresses that the switch knows now.
+func (pl *Pipeline) AnswerQuestions(absent []fdb.Question) { pl.questions.Answer(absent) }
 
 // ForgetSeen makes the next frame of the port count as its first frame.
 func (pl *Pipeline) ForgetSeen(port uint32) { pl.declared.seen[port].Store(false) }

@@ -5,7 +5,10 @@
 // counts of megaflows to their rules.
 //
 //   - pipeline.go: what the bridges share; bridge.go: each bridge with its tables
+//   - upcalls.go, missqueue.go: upcalls of the workers; misses in turn by sender
+//   - rulebook.go, rulerows.go, ruleload.go: the tables on the disk, the row of each rule
 //   - misses.go: a miss becomes a megaflow, or its frame is executed once
+//   - questions.go: frames that wait until weft-central knows an address
 //   - caches.go: megaflows in the workers, and their counts
 //   - offload.go: megaflows between network devices run in the kernel
 //   - commit.go: the pipeline's part in a transaction
@@ -21,8 +24,8 @@
 // Pipeline.mu guards the tables, the View and the statistics. The answer to a miss
 // holds it for reading from the translation to the installation of the megaflow, so
 // that no change comes between the two. A holder of Pipeline.mu waits only for room in
-// a command ring and, to set a tap, for the workers. The locks of control/megaflows,
-// control/questions, openflow/fdb, the underlay and the command rings are taken
+// a command ring and, to set a tap, for the workers. questions.mu and the locks of
+// control/megaflows, openflow/fdb, the underlay and the command rings are taken
 // after Pipeline.mu.
 //
 // A change of the tables also holds the configuration lock, which all of control shares
@@ -40,10 +43,7 @@ import (
 	"weft/control/change"
 	"weft/control/counters"
 	"weft/control/megaflows"
-	"weft/control/questions"
-	"weft/control/rulebook"
 	"weft/control/underlay"
-	"weft/control/upcalls"
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/flowtable"
@@ -57,7 +57,7 @@ import (
 type Setup struct {
 	Configuration *change.Configuration // the configuration lock
 	Name          string                // name of the first bridge; "": none
-	Store         rulebook.Store
+	Store         Store
 	Templates     *underlay.Templates
 	Monitors      Monitors
 	Declared      Declared        // nil: no ports are declared
@@ -83,7 +83,7 @@ type Pipeline struct {
 	view     *View            // ports of all bridges
 	workers  *workers.Workers // nil before the first engine
 	counters *counters.Region
-	rules    *rulebook.Book
+	rules    *book
 
 	megaflows *megaflows.Index
 	offloads  offloads
@@ -94,19 +94,19 @@ type Pipeline struct {
 	templates *underlay.Templates
 
 	declared  declaredPorts
-	questions *questions.Questions
+	questions *questions
 	// portMeters has the token buckets of ports by slot, portMetersBegun the time of their
 	// last change. The configuration lock guards both.
 	portMeters      map[uint32]datapath.Meter
 	portMetersBegun map[uint32]uint64
 	portWeights     map[uint32]uint32 // of ports above 1; guarded by the configuration lock
 	learner         *learner
-	saving          bool             // a timer is set that will call Save; guarded by the configuration lock
-	upcalls         *upcalls.Upcalls // guarded by the configuration lock
-	macsStale       chan struct{}    // a message wakes up maintain after addresses were learned
-	refusals        atomic.Uint64    // number of misses executed without a megaflow
-	untranslated    atomic.Uint64    // number of megaflows removed because their translation takes long
-	unused          atomic.Uint64    // number of megaflows removed by revalidations because they got no frame
+	saving          bool          // a timer is set that will call Save; guarded by the configuration lock
+	upcalls         *upcalls      // guarded by the configuration lock
+	macsStale       chan struct{} // a message wakes up maintain after addresses were learned
+	refusals        atomic.Uint64 // number of misses executed without a megaflow
+	untranslated    atomic.Uint64 // number of megaflows removed because their translation takes long
+	unused          atomic.Uint64 // number of megaflows removed by revalidations because they got no frame
 	// answerTimes counts answered misses by their time.
 	answerTimes answerTimes
 	returning   atomic.Bool // a call of returnMemory is due
@@ -128,8 +128,8 @@ func New(s Setup) *Pipeline {
 	}
 	pl.Bridge = &Bridge{pl: pl, name: s.Name, tables: ofproto.NewTables(ofproto.Limits{Rules: counters.MaxRules})}
 	pl.bridges = []*Bridge{pl.Bridge}
-	pl.rules = rulebook.New(pl.tables, s.Store, s.Log)
-	pl.questions, pl.learner = questions.New(questioned{pl}), newLearner(pl)
+	pl.rules = newBook(pl.tables, s.Store, s.Log)
+	pl.questions, pl.learner = makeQuestions(questioned{pl}), newLearner(pl)
 	if s.Templates != nil { // tests without tunnels have none
 		s.Templates.Notify(pl.offloads.setTemplate)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"weft/control/pipeline"
-	"weft/control/rulebook"
 	"weft/control/store"
 	"weft/internal/waitfor"
 	"weft/openflow"
@@ -17,7 +16,7 @@ import (
 
 // slowStore is a store in which writes of flows block until the test releases them.
 type slowStore struct {
-	rulebook.Store
+	pipeline.Store
 	began, write chan struct{}
 }
 

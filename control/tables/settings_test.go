@@ -8,7 +8,7 @@ import (
 
 	"weft/api"
 	"weft/control/change"
-	"weft/control/rulebook"
+	"weft/control/pipeline"
 	"weft/control/store"
 	"weft/control/usererr"
 	"weft/internal/waitfor"
@@ -69,7 +69,7 @@ func TestLimitBelowWhatTheTableHas(t *testing.T) {
 
 // slowStore writes table settings only after the channel disk is closed.
 type slowStore struct {
-	rulebook.Store
+	pipeline.Store
 	disk chan struct{}
 }
 

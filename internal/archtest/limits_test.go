@@ -146,7 +146,7 @@ func TestLimitsHaveRows(t *testing.T) {
 	}
 	found := 0
 	for _, dir := range []string{"central/admin", "central/hub", "central/pki", "central/store", "cmd/weft-central", "control/agent", "control/central",
-		"control/access", "control/megaflows", "control/observe", "control/ofconn", "control/ovsdb", "control/pipeline", "control/questions",
+		"control/access", "control/megaflows", "control/observe", "control/ofconn", "control/ovsdb", "control/pipeline",
 		"control/underlay", "control/unixctl", "conntrack", "openflow/fdb", "openflow/xlate", "vhost"} {
 		constants, err := load(filepath.Join(root, dir))
 		if err != nil {

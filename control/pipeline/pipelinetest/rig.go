@@ -25,7 +25,6 @@ import (
 	"weft/control/limits"
 	"weft/control/macs"
 	"weft/control/pipeline"
-	"weft/control/rulebook"
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/control/workers"
@@ -45,7 +44,7 @@ type Rig struct {
 	dir           string
 	Configuration change.Configuration
 	declared      pipeline.Declared
-	Store         rulebook.Store
+	Store         pipeline.Store
 	Disk          *store.Store // of the present control process
 	kernel        *underlay.Kernel
 	P             *pipeline.Pipeline // nil: no control process
@@ -197,7 +196,7 @@ func (f *Rig) End() {
 	f.memory = nil
 }
 
-// storeOf is a rulebook.Store through which tests replace Rig.Store.
+// storeOf is a pipeline.Store through which tests replace Rig.Store.
 type storeOf struct{ f *Rig }
 
 func (s storeOf) ChangeFlows(tx *change.Tx, save iter.Seq[store.Flow], remove []uint32) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package rulebook
+package pipeline
 
 import (
 	"iter"
@@ -43,9 +43,9 @@ func (d disk) flows() []store.Flow {
 	return slices.SortedFunc(maps.Values(d), func(a, b store.Flow) int { return int(a.Slot) - int(b.Slot) })
 }
 
-func newBook(t *testing.T, d disk, region *counters.Region, kept bool) *Book {
+func loadedBook(t *testing.T, d disk, region *counters.Region, kept bool) *book {
 	t.Helper()
-	b := New(ofproto.NewTables(ofproto.Limits{Rules: 100}), d, slog.New(slog.DiscardHandler))
+	b := newBook(ofproto.NewTables(ofproto.Limits{Rules: 100}), d, slog.New(slog.DiscardHandler))
 	b.Load(&store.State{Flows: d.flows()}, region, kept)
 	return b
 }
@@ -59,7 +59,7 @@ func newRegion(t *testing.T) *counters.Region {
 	return region
 }
 
-func (b *Book) apply(t *testing.T, command openflow.Command, text string) (ofproto.Changes, []uint32) {
+func (b *book) apply(t *testing.T, command openflow.Command, text string) (ofproto.Changes, []uint32) {
 	t.Helper()
 	mod, err := openflow.ParseFlowMod(text, command, nil)
 	if err != nil {
@@ -76,7 +76,7 @@ func (b *Book) apply(t *testing.T, command openflow.Command, text string) (ofpro
 // between other rules.
 func TestRowsSurviveARestart(t *testing.T) {
 	d, region := disk{}, newRegion(t)
-	b := newBook(t, d, region, false)
+	b := loadedBook(t, d, region, false)
 	for _, text := range []string{"priority=1,actions=drop", "priority=2,actions=drop", "priority=3,actions=drop"} {
 		changes, removed := b.apply(t, openflow.Add, text)
 		new(change.Configuration).Do(func(tx *change.Tx) { b.SaveFlows(tx, &changes, removed) })
@@ -87,7 +87,7 @@ func TestRowsSurviveARestart(t *testing.T) {
 	if !slices.Equal(removed, []uint32{1}) {
 		t.Fatalf("removed rows %v; want row 1", removed)
 	}
-	b = newBook(t, d, region, true)
+	b = loadedBook(t, d, region, true)
 	rules := b.ByRow()
 	if len(rules) != 2 || rules[0].Priority != 1 || rules[2].Priority != 3 || rules[2].Packets != 7 {
 		t.Errorf("rules by row: %+v", rules)
@@ -99,7 +99,7 @@ func TestRowsSurviveARestart(t *testing.T) {
 
 // The row of a removed rule stays taken until Release.
 func TestRowsAreReleased(t *testing.T) {
-	b := newBook(t, disk{}, newRegion(t), false)
+	b := loadedBook(t, disk{}, newRegion(t), false)
 	b.apply(t, openflow.Add, "priority=1,actions=drop")
 	_, removed := b.apply(t, openflow.DeleteStrict, "priority=1")
 	for want := range uint32(2) {
@@ -116,7 +116,7 @@ func TestRowsAreReleased(t *testing.T) {
 // that no longer exist from the state file.
 func TestDeferredChanges(t *testing.T) {
 	d := disk{}
-	b := newBook(t, d, newRegion(t), false)
+	b := loadedBook(t, d, newRegion(t), false)
 	for _, text := range []string{"priority=1,actions=drop", "priority=2,actions=drop"} {
 		changes, removed := b.apply(t, openflow.Add, text)
 		b.Defer(&changes, removed)

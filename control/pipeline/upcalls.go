@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upcalls reads the upcalls of one engine's workers. It passes misses to the
-// pipeline in batches, in turn by the time that the misses of each sender take. It passes
-// other upcalls one by one.
-//
-// A goroutine for each worker owns the worker's ring and its queue of misses, so the
-// package has no lock. The goroutine holds no lock while it calls Setup.Miss and
-// Setup.Other. These functions may take any lock except the configuration lock: Close
-// waits for them, and the caller of Close may hold the configuration lock.
-package upcalls
+package pipeline
 
 import (
 	"log/slog"
@@ -23,13 +15,13 @@ import (
 	"weft/internal/shm"
 )
 
-// Batch is the largest number of misses of one call of Setup.Miss, which answers them
+// missBatch is the largest number of misses of one call of upcallSetup.Miss, which answers them
 // under one lock. A larger batch would delay its first miss.
-const Batch = 32
+const missBatch = 32
 
-// Setup has the functions that receive upcalls. One goroutine for each worker calls
+// upcallSetup has the functions that receive upcalls. One goroutine for each worker calls
 // them.
-type Setup struct {
+type upcallSetup struct {
 	// Miss answers misses of the worker with this number, the first ones if all would take
 	// too long, and at least one. It appends the time that each answered one took in
 	// nanoseconds to costs. misses is valid until Miss returns.
@@ -39,11 +31,17 @@ type Setup struct {
 	Log   *slog.Logger
 }
 
-// Upcalls reads the upcalls of one engine's workers, with one goroutine for each
-// worker. Another goroutine waits on the workers' eventfd and wakes these goroutines
-// up.
-type Upcalls struct {
-	setup   Setup
+// upcalls reads the upcalls of one engine's workers, with one goroutine for each
+// worker. It passes misses to the pipeline in batches, in turn by the time that the
+// misses of each sender take, and other upcalls one by one. Another goroutine waits on
+// the workers' eventfd and wakes these goroutines up.
+//
+// The goroutine of a worker owns the worker's ring and its queue of misses, so upcalls
+// has no lock. The goroutine holds no lock while it calls upcallSetup.Miss and
+// upcallSetup.Other. These functions may take any lock except the configuration lock: Close
+// waits for them, and the caller of Close may hold the configuration lock.
+type upcalls struct {
+	setup   upcallSetup
 	workers *workers.Workers
 	event   *os.File
 	wake    []chan struct{} // index: worker
@@ -51,14 +49,14 @@ type Upcalls struct {
 	stopped sync.WaitGroup
 }
 
-// Serve starts to read the upcalls of the workers w. The caller calls Close before it
+// serveUpcalls starts to read the upcalls of the workers w. The caller calls Close before it
 // unmaps w.
-func Serve(w *workers.Workers, setup Setup) (*Upcalls, error) {
+func serveUpcalls(w *workers.Workers, setup upcallSetup) (*upcalls, error) {
 	fd, err := unix.FcntlInt(uintptr(w.Memory().UpcallEvent), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	u := &Upcalls{setup: setup, workers: w, event: os.NewFile(uintptr(fd), "upcalls"), stop: make(chan struct{})}
+	u := &upcalls{setup: setup, workers: w, event: os.NewFile(uintptr(fd), "upcalls"), stop: make(chan struct{})}
 	for i := range w.Shared() {
 		u.wake = append(u.wake, make(chan struct{}, 1))
 		u.stopped.Add(1)
@@ -68,15 +66,15 @@ func Serve(w *workers.Workers, setup Setup) (*Upcalls, error) {
 	return u, nil
 }
 
-// Close ends the goroutines, and waits for running calls of Setup.Miss. The caller
-// holds no lock that Setup.Miss takes.
-func (u *Upcalls) Close() {
+// Close ends the goroutines, and waits for running calls of upcallSetup.Miss. The caller
+// holds no lock that upcallSetup.Miss takes.
+func (u *upcalls) Close() {
 	close(u.stop)
 	u.event.Close() // ends watch
 	u.stopped.Wait()
 }
 
-func (u *Upcalls) watch() {
+func (u *upcalls) watch() {
 	var count [8]byte
 	for {
 		if _, err := u.event.Read(count[:]); err != nil {
@@ -90,14 +88,14 @@ func (u *Upcalls) watch() {
 
 // serve reads the upcalls of worker i. It handles misses in turn by sender,
 // and other upcalls in order of arrival.
-func (u *Upcalls) serve(i int) {
+func (u *upcalls) serve(i int) {
 	defer u.stopped.Done()
 	ring := shm.NewConsumer(u.workers.Shared()[i].Upcalls)
 	q := newMissQueue(ring)
-	misses, costs := make([]datapath.Upcall, 0, Batch), make([]uint64, 0, Batch)
+	misses, costs := make([]datapath.Upcall, 0, missBatch), make([]uint64, 0, missBatch)
 	for {
 		q.take(func(msg []byte) { u.take(i, msg) })
-		misses = q.pop(misses[:0], Batch)
+		misses = q.pop(misses[:0], missBatch)
 		costs = u.setup.Miss(i, misses, costs[:0])
 		q.answered(costs)
 		select {
@@ -117,7 +115,7 @@ func (u *Upcalls) serve(i int) {
 	}
 }
 
-func (u *Upcalls) take(worker int, msg []byte) {
+func (u *upcalls) take(worker int, msg []byte) {
 	up, err := datapath.ParseUpcall(msg)
 	if err != nil {
 		u.setup.Log.Error("malformed upcall", "worker", worker, "error", err)

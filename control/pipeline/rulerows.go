@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package rulebook
+package pipeline
 
 import (
 	"weft/control/counters"
@@ -10,10 +10,10 @@ import (
 )
 
 // Row returns the row of r.
-func (b *Book) Row(r *ofproto.Rule) uint32 { return r.Row }
+func (b *book) Row(r *ofproto.Rule) uint32 { return r.Row }
 
 // Rows returns the rows of rules.
-func (b *Book) Rows(rules []*ofproto.Rule) []uint32 {
+func (b *book) Rows(rules []*ofproto.Rule) []uint32 {
 	rows := make([]uint32, len(rules))
 	for i, r := range rules {
 		rows[i] = b.Row(r)
@@ -22,12 +22,12 @@ func (b *Book) Rows(rules []*ofproto.Rule) []uint32 {
 }
 
 // setRow assigns a row to r.
-func (b *Book) setRow(r *ofproto.Rule, row uint32) {
+func (b *book) setRow(r *ofproto.Rule, row uint32) {
 	r.Row = row
 }
 
 // Take takes a free row.
-func (b *Book) Take() uint32 {
+func (b *book) Take() uint32 {
 	b.nextAge++
 	if n := len(b.free); n > 0 {
 		row := b.free[n-1]
@@ -41,14 +41,14 @@ func (b *Book) Take() uint32 {
 
 // EnterAt assigns an added rule a fixed row (its entry of the counter region). The row
 // has the statistics of an earlier control process.
-func (b *Book) EnterAt(r *ofproto.Rule, row uint32) {
+func (b *book) EnterAt(r *ofproto.Rule, row uint32) {
 	b.setRow(r, row)
 	b.read(r)
 }
 
 // restore gives rule r its saved row and age. After all rules, the caller calls
 // restored.
-func (b *Book) restore(r *ofproto.Rule, row uint32, age uint64) {
+func (b *book) restore(r *ofproto.Rule, row uint32, age uint64) {
 	for uint32(len(b.ages)) <= row {
 		b.ages = append(b.ages, 0)
 	}
@@ -57,7 +57,7 @@ func (b *Book) restore(r *ofproto.Rule, row uint32, age uint64) {
 	b.setRow(r, row)
 }
 
-func (b *Book) restored() {
+func (b *book) restored() {
 	b.free = b.free[:0]
 	for row := len(b.ages) - 1; row >= 0; row-- {
 		if b.ages[row] == 0 {
@@ -68,7 +68,7 @@ func (b *Book) restored() {
 
 // Release frees the rows of removed rules (their entries of the counter region). The
 // caller makes sure that no megaflow counts for them any more.
-func (b *Book) Release(rows []uint32) {
+func (b *book) Release(rows []uint32) {
 	for _, row := range rows {
 		b.ages[row] = 0
 		b.free = append(b.free, row)
@@ -78,7 +78,7 @@ func (b *Book) Release(rows []uint32) {
 // Enter assigns a row (an entry of the counter region) to each added rule. It writes
 // the statistics of added and modified rules to their rows. It returns the rows of
 // removed rules, which the caller releases after revalidation.
-func (b *Book) Enter(changes *ofproto.Changes) (removed []uint32) {
+func (b *book) Enter(changes *ofproto.Changes) (removed []uint32) {
 	removed = b.Rows(changes.Removed)
 	for _, r := range changes.Added {
 		b.setRow(r, b.Take())
@@ -90,7 +90,7 @@ func (b *Book) Enter(changes *ofproto.Changes) (removed []uint32) {
 	return removed
 }
 
-func (b *Book) write(r *ofproto.Rule) {
+func (b *book) write(r *ofproto.Rule) {
 	b.region.Rules[b.Row(r)] = counters.Rule{
 		Packets: r.Packets, Bytes: r.Bytes, CreatedNS: r.CreatedNS, ModifiedNS: r.ModifiedNS, UsedNS: r.UsedNS,
 		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
@@ -99,14 +99,14 @@ func (b *Book) write(r *ofproto.Rule) {
 
 // writeTimeouts writes the timeouts of a rule to its row in the counter region. It does
 // not write statistics, because Region.Credit has already changed the row's statistics.
-func (b *Book) writeTimeouts(r *ofproto.Rule) {
+func (b *book) writeTimeouts(r *ofproto.Rule) {
 	c := &b.region.Rules[b.Row(r)]
 	c.IdleTimeout, c.HardTimeout = r.IdleTimeout, r.HardTimeout
 }
 
 // Finish applies fin_timeout to flows that saw a FIN or RST. The caller holds
 // Pipeline.mu for writing.
-func (b *Book) Finish(list []ofproto.Finished) {
+func (b *book) Finish(list []ofproto.Finished) {
 	for i := range list {
 		f := &list[i]
 		if f.Rule.Removed || !f.ReduceTimeouts() {
@@ -116,7 +116,7 @@ func (b *Book) Finish(list []ofproto.Finished) {
 	}
 }
 
-func (b *Book) read(r *ofproto.Rule) {
+func (b *book) read(r *ofproto.Rule) {
 	c := &b.region.Rules[b.Row(r)]
 	if c.CreatedNS == 0 || c.CreatedNS > clock.Monotonic() {
 		b.write(r)
@@ -129,7 +129,7 @@ func (b *Book) read(r *ofproto.Rule) {
 }
 
 // ByRow returns all rules by row.
-func (b *Book) ByRow() map[uint32]*ofproto.Rule {
+func (b *book) ByRow() map[uint32]*ofproto.Rule {
 	rules := map[uint32]*ofproto.Rule{}
 	all := openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}
 	for _, tables := range b.tables {

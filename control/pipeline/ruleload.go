@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package rulebook
+package pipeline
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ import (
 
 // Load fills the tables from the state file, and the statistics from the counter region
 // if an earlier control process has left one. No other goroutine uses the tables yet.
-func (b *Book) Load(saved *store.State, region *counters.Region, resumed bool) {
+func (b *book) Load(saved *store.State, region *counters.Region, resumed bool) {
 	b.region = region
 	b.loadTLVs(saved.TLVs)
 	b.loadMeters(saved.Meters)
@@ -28,7 +28,7 @@ func (b *Book) Load(saved *store.State, region *counters.Region, resumed bool) {
 
 // loadFlows restores the flows. If the counter region belonged to an earlier control
 // process (resumed), loadFlows also restores the flows' statistics.
-func (b *Book) loadFlows(flows []store.Flow, resumed bool) {
+func (b *book) loadFlows(flows []store.Flow, resumed bool) {
 	now := clock.Monotonic()
 	for list := range b.parseFlows(flows) {
 		for i := range list {
@@ -55,7 +55,7 @@ const (
 
 // parseFlows parses flows, in their order, on a goroutine of its own. The caller receives all
 // lists. It may change tables meanwhile, but not their TLV maps.
-func (b *Book) parseFlows(flows []store.Flow) <-chan []parsedFlow {
+func (b *book) parseFlows(flows []store.Flow) <-chan []parsedFlow {
 	lists := make(chan []parsedFlow, parsedAhead)
 	go func() {
 		defer close(lists)
@@ -73,7 +73,7 @@ func (b *Book) parseFlows(flows []store.Flow) <-chan []parsedFlow {
 }
 
 // loadFlow restores one flow.
-func (b *Book) loadFlow(f *parsedFlow, now uint64, resumed bool) {
+func (b *book) loadFlow(f *parsedFlow, now uint64, resumed bool) {
 	if f.err != nil || f.Slot >= counters.MaxRows {
 		b.log.Error("cannot parse a saved flow, leaving it out", "flow", f.Text, "error", f.err)
 		return
@@ -99,7 +99,7 @@ func (b *Book) loadFlow(f *parsedFlow, now uint64, resumed bool) {
 }
 
 // sortedKeys returns the keys of known bridges in order.
-func (b *Book) sortedKeys(texts map[store.Key]string) []store.Key {
+func (b *book) sortedKeys(texts map[store.Key]string) []store.Key {
 	keys := slices.DeleteFunc(slices.Collect(maps.Keys(texts)), func(k store.Key) bool { return b.tables[k.Bridge] == nil })
 	slices.SortFunc(keys, func(x, y store.Key) int {
 		return cmp.Or(cmp.Compare(x.Bridge, y.Bridge), cmp.Compare(x.Number, y.Number))
@@ -108,7 +108,7 @@ func (b *Book) sortedKeys(texts map[store.Key]string) []store.Key {
 }
 
 // loadTLVs restores the TLV maps, before the groups and flows whose fields they map.
-func (b *Book) loadTLVs(texts map[store.Key]string) {
+func (b *book) loadTLVs(texts map[store.Key]string) {
 	for _, key := range b.sortedKeys(texts) {
 		list, err := openflow.ParseTLVMappings(texts[key])
 		if err == nil {
@@ -121,7 +121,7 @@ func (b *Book) loadTLVs(texts map[store.Key]string) {
 }
 
 // loadMeters restores meters, before the flows that name them.
-func (b *Book) loadMeters(texts map[store.Key]string) {
+func (b *book) loadMeters(texts map[store.Key]string) {
 	for _, key := range b.sortedKeys(texts) {
 		mod, err := openflow.ParseMeterMod(texts[key], openflow.MeterAdd)
 		if err == nil {
@@ -134,7 +134,7 @@ func (b *Book) loadMeters(texts map[store.Key]string) {
 }
 
 // loadGroups restores groups, before the flows that name them.
-func (b *Book) loadGroups(texts map[store.Key]string) {
+func (b *book) loadGroups(texts map[store.Key]string) {
 	mods := map[uint8][]openflow.GroupMod{}
 	for _, key := range b.sortedKeys(texts) {
 		mod, err := openflow.ParseGroupMod(texts[key], openflow.GroupAdd, tlvNames(b.tables[key.Bridge]))
@@ -152,7 +152,7 @@ func (b *Book) loadGroups(texts map[store.Key]string) {
 }
 
 // loadConfigs restores the settings of tables.
-func (b *Book) loadConfigs(texts map[store.Key]string) {
+func (b *book) loadConfigs(texts map[store.Key]string) {
 	for _, key := range b.sortedKeys(texts) {
 		var c ofproto.TableConfig
 		if err := c.SetWords(strings.Fields(texts[key])); err != nil || key.Number >= openflow.Tables {

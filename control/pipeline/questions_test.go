@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package questions
+package pipeline
 
 import (
 	"testing"
@@ -9,16 +9,16 @@ import (
 	"weft/openflow/fdb"
 )
 
-// agent is an Answerer without ports, so it sends no question to weft-central.
-type agent struct {
+// answeringAgent is an answerer without ports, so it sends no question to weft-central.
+type answeringAgent struct {
 	known            map[fdb.Question]bool
 	present, missing int // number of resumed frames
 }
 
-func (a *agent) Knows(q fdb.Question) bool      { return a.known[q] }
-func (a *agent) PortName(uint32) (string, bool) { return "", false }
-func (a *agent) Ask(string, fdb.Question) bool  { return true }
-func (a *agent) Resume(_ *Frame, absent bool) {
+func (a *answeringAgent) Knows(q fdb.Question) bool      { return a.known[q] }
+func (a *answeringAgent) PortName(uint32) (string, bool) { return "", false }
+func (a *answeringAgent) Ask(string, fdb.Question) bool  { return true }
+func (a *answeringAgent) Resume(_ *questionFrame, absent bool) {
 	if absent {
 		a.missing++
 	} else {
@@ -30,7 +30,7 @@ func question(mac uint64) fdb.Question {
 	return fdb.Question{Segment: fdb.SegmentOf(1), MAC: mac}
 }
 
-func rows(qs *Questions) map[limits.Holder]limits.Row {
+func questionRows(qs *questions) map[limits.Holder]limits.Row {
 	all := map[limits.Holder]limits.Row{}
 	qs.LimitRows(func(r limits.Row) { all[r.Holder] = r })
 	return all
@@ -39,32 +39,32 @@ func rows(qs *Questions) map[limits.Holder]limits.Row {
 // A port at its limit cannot hold another frame, but another port can. A refused frame
 // counts as dropped only if it needs an answer.
 func TestLimitOfAPort(t *testing.T) {
-	qs := New(&agent{})
+	qs := makeQuestions(&answeringAgent{})
 	for i := range maxPortQuestions {
-		if !qs.Hold(question(uint64(i)), &Frame{Port: 1}) {
+		if !qs.Hold(question(uint64(i)), &questionFrame{Port: 1}) {
 			t.Fatalf("frame %d is refused", i)
 		}
 	}
-	if qs.Hold(question(1), &Frame{Port: 1}) || qs.Hold(question(1), &Frame{Port: 1, Must: true}) {
+	if qs.Hold(question(1), &questionFrame{Port: 1}) || qs.Hold(question(1), &questionFrame{Port: 1, Must: true}) {
 		t.Error("a port holds frames beyond its limit")
 	}
-	if !qs.Hold(question(1), &Frame{Port: 2}) {
+	if !qs.Hold(question(1), &questionFrame{Port: 2}) {
 		t.Error("another port's frame is refused")
 	}
-	if r := rows(qs)[limits.Port(1)]; r.Used != maxPortQuestions || r.Refused != 1 {
+	if r := questionRows(qs)[limits.Port(1)]; r.Used != maxPortQuestions || r.Refused != 1 {
 		t.Errorf("%+v", r)
 	}
-	if r := rows(qs)[limits.All()]; r.Used != maxPortQuestions+1 || r.Refused != 1 {
+	if r := questionRows(qs)[limits.All()]; r.Used != maxPortQuestions+1 || r.Refused != 1 {
 		t.Errorf("%+v", r)
 	}
 }
 
 // Many frames to one address leave places for frames to other addresses.
 func TestOneAddressLeavesPlacesForOthers(t *testing.T) {
-	qs := New(&agent{})
+	qs := makeQuestions(&answeringAgent{})
 	held := 0
 	for range 2 * maxPortQuestions {
-		if qs.Hold(question(1), &Frame{Port: 1, Must: true}) {
+		if qs.Hold(question(1), &questionFrame{Port: 1, Must: true}) {
 			held++
 		}
 	}
@@ -72,21 +72,21 @@ func TestOneAddressLeavesPlacesForOthers(t *testing.T) {
 		t.Errorf("%d frames to one address wait, expected %d", held, maxPortQuestions-newQuestions)
 	}
 	for i := range newQuestions {
-		if !qs.Hold(question(uint64(i+2)), &Frame{Port: 1}) {
+		if !qs.Hold(question(uint64(i+2)), &questionFrame{Port: 1}) {
 			t.Errorf("the first frame to address %d is refused", i+2)
 		}
 	}
-	if qs.Hold(question(99), &Frame{Port: 1}) {
+	if qs.Hold(question(99), &questionFrame{Port: 1}) {
 		t.Error("a port holds frames beyond its limit")
 	}
 }
 
 // An answer resumes exactly the frames that wait for it. Each question is asked once.
 func TestAnswersResumeTheirFrames(t *testing.T) {
-	a := &agent{known: map[fdb.Question]bool{}}
-	qs := New(a)
+	a := &answeringAgent{known: map[fdb.Question]bool{}}
+	qs := makeQuestions(a)
 	for _, mac := range []uint64{1, 1, 2, 3} {
-		qs.Hold(question(mac), &Frame{Port: 1})
+		qs.Hold(question(mac), &questionFrame{Port: 1})
 	}
 	a.known[question(1)] = true
 	qs.Answer([]fdb.Question{question(2)})
@@ -104,9 +104,9 @@ func TestAnswersResumeTheirFrames(t *testing.T) {
 // If a question cannot be asked, its frames are treated like frames to unknown
 // addresses.
 func TestUnaskedQuestions(t *testing.T) {
-	a := &agent{}
-	qs := New(a)
-	qs.Hold(question(1), &Frame{Port: 1})
+	a := &answeringAgent{}
+	qs := makeQuestions(a)
+	qs.Hold(question(1), &questionFrame{Port: 1})
 	qs.askNext()
 	if a.missing != 1 || !qs.none() {
 		t.Errorf("%d frames resumed, none waits: %v", a.missing, qs.none())

@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rulebook keeps the OpenFlow tables across restarts of control. Flows, groups,
-// meters and settings are on the disk. Statistics of flows are in the counter region
-// (shared memory that outlives control). The package assigns each rule a row: its index
-// in counters.Region.Rules and in the state file. A rule keeps its row across restarts
-// of control.
-//
-// The configuration lock and Pipeline.mu guard a Book. Methods that change rows need both
-// locks, methods that read them need one of the two. Methods that save take the transaction, or
-// may wait for the disk and need only the configuration lock. The lock Book.writing allows one
-// write at a time. It is taken after the configuration lock. TakeDeferred holds Book.writing
-// until the end of the write. The write needs no other lock.
-package rulebook
+package pipeline
 
 import (
 	"cmp"
@@ -38,8 +27,18 @@ type Store interface {
 	WriteFlows(save iter.Seq[store.Flow], remove []uint32) error
 }
 
-// Book has the rows of the rules of all bridges.
-type Book struct {
+// book keeps the OpenFlow tables of all bridges across restarts of control. Flows, groups,
+// meters and settings are on the disk. Statistics of flows are in the counter region
+// (shared memory that outlives control). book assigns each rule a row: its index
+// in counters.Region.Rules and in the state file. A rule keeps its row across restarts
+// of control.
+//
+// The configuration lock and Pipeline.mu guard a book. Methods that change rows need both
+// locks, methods that read them need one of the two. Methods that save take the transaction, or
+// may wait for the disk and need only the configuration lock. The lock book.writing allows one
+// write at a time. It is taken after the configuration lock. TakeDeferred holds book.writing
+// until the end of the write. The write needs no other lock.
+type book struct {
 	tables map[uint8]*ofproto.Tables // by number of the bridge
 	store  Store
 	log    *slog.Logger
@@ -59,20 +58,20 @@ type deferred struct {
 	rows  []uint32                   // rows of removed rules
 }
 
-// New returns an empty book for the tables of the first bridge. Load must come before any other method.
-func New(tables *ofproto.Tables, s Store, log *slog.Logger) *Book {
-	return &Book{tables: map[uint8]*ofproto.Tables{0: tables}, store: s, log: log}
+// newBook returns an empty book for the tables of the first bridge. Load must come before any other method.
+func newBook(tables *ofproto.Tables, s Store, log *slog.Logger) *book {
+	return &book{tables: map[uint8]*ofproto.Tables{0: tables}, store: s, log: log}
 }
 
 // AddTables adds the tables of another bridge.
-func (b *Book) AddTables(bridge uint8, tables *ofproto.Tables) { b.tables[bridge] = tables }
+func (b *book) AddTables(bridge uint8, tables *ofproto.Tables) { b.tables[bridge] = tables }
 
 // RemoveTables removes the tables of a bridge without rules.
-func (b *Book) RemoveTables(bridge uint8) { delete(b.tables, bridge) }
+func (b *book) RemoveTables(bridge uint8) { delete(b.tables, bridge) }
 
 // SaveFlows saves a change of flows when tx commits. removed has the rows of removed rules, which
 // stay taken until Release.
-func (b *Book) SaveFlows(tx *change.Tx, changes *ofproto.Changes, removed []uint32) {
+func (b *book) SaveFlows(tx *change.Tx, changes *ofproto.Changes, removed []uint32) {
 	b.writing.Lock() // waits for a write of TakeDeferred; the next one comes after tx
 	//lint:ignore SA2001 the lock is not needed, because tx excludes further writes
 	b.writing.Unlock()
@@ -85,7 +84,7 @@ func (b *Book) SaveFlows(tx *change.Tx, changes *ofproto.Changes, removed []uint
 
 // Defer notes a change of flows that SaveDeferred will save. It returns the number of
 // flows that are noted so far.
-func (b *Book) Defer(changes *ofproto.Changes, removed []uint32) (waiting int) {
+func (b *book) Defer(changes *ofproto.Changes, removed []uint32) (waiting int) {
 	d := &b.deferred
 	if d.rules == nil {
 		d.rules = map[*ofproto.Rule]struct{}{}
@@ -101,7 +100,7 @@ func (b *Book) Defer(changes *ofproto.Changes, removed []uint32) (waiting int) {
 
 // SaveDeferred saves the changes that Defer has noted. It returns the rows of removed
 // rules, which the caller passes to Release.
-func (b *Book) SaveDeferred() (removed []uint32, err error) {
+func (b *book) SaveDeferred() (removed []uint32, err error) {
 	rules, rows := b.takeDeferred()
 	b.writing.Lock() // waits for earlier writes
 	defer b.writing.Unlock()
@@ -115,7 +114,7 @@ func (b *Book) SaveDeferred() (removed []uint32, err error) {
 // noted. write needs no configuration lock, so that no change waits for the disk. The
 // caller calls write once, and then releases the rows in removed. write is nil if an
 // earlier write has not ended.
-func (b *Book) TakeDeferred() (write func() error, removed []uint32) {
+func (b *book) TakeDeferred() (write func() error, removed []uint32) {
 	if !b.writing.TryLock() {
 		return nil, nil
 	}
@@ -129,7 +128,7 @@ func (b *Book) TakeDeferred() (write func() error, removed []uint32) {
 
 // takeDeferred returns the noted rules that still exist, and the rows of the noted
 // rules that were removed.
-func (b *Book) takeDeferred() (rules []*ofproto.Rule, rows []uint32) {
+func (b *book) takeDeferred() (rules []*ofproto.Rule, rows []uint32) {
 	d := b.deferred
 	b.deferred = deferred{}
 	for r := range d.rules {
@@ -141,7 +140,7 @@ func (b *Book) takeDeferred() (rules []*ofproto.Rule, rows []uint32) {
 }
 
 // SaveGroups saves all groups and meters when tx commits.
-func (b *Book) SaveGroups(tx *change.Tx) {
+func (b *book) SaveGroups(tx *change.Tx) {
 	groups, meters := map[store.Key]string{}, map[store.Key]string{}
 	for bridge, tables := range b.tables {
 		for _, g := range tables.Groups(openflow.GroupAny) {
@@ -156,7 +155,7 @@ func (b *Book) SaveGroups(tx *change.Tx) {
 
 // SaveConfigs saves the settings of all tables when tx commits: for one bridge those in configs.
 // Default settings are left out.
-func (b *Book) SaveConfigs(tx *change.Tx, bridge uint8, configs *[openflow.Tables]ofproto.TableConfig) {
+func (b *book) SaveConfigs(tx *change.Tx, bridge uint8, configs *[openflow.Tables]ofproto.TableConfig) {
 	texts := map[store.Key]string{}
 	for number, tables := range b.tables {
 		for t := range configs {
@@ -173,7 +172,7 @@ func (b *Book) SaveConfigs(tx *change.Tx, bridge uint8, configs *[openflow.Table
 }
 
 // SaveTLVs saves the TLV maps of all bridges when tx commits.
-func (b *Book) SaveTLVs(tx *change.Tx) {
+func (b *book) SaveTLVs(tx *change.Tx) {
 	texts := map[store.Key]string{}
 	for bridge, tables := range b.tables {
 		for _, m := range tables.TLVs().Mappings() {
@@ -205,17 +204,17 @@ func (f *savedFlow) saved() store.Flow {
 	return store.Flow{Bridge: f.bridge, Slot: f.row, Age: f.age, Text: openflow.FormatFlowMod(&f.mod, f.names)}
 }
 
-func (b *Book) copyOf(r *ofproto.Rule) savedFlow {
+func (b *book) copyOf(r *ofproto.Rule) savedFlow {
 	return savedFlow{r.Bridge, b.Row(r), b.ages[b.Row(r)], r.FlowMod(), tlvNames(b.tables[r.Bridge])}
 }
 
-func (b *Book) sortByRow(rules []*ofproto.Rule) {
+func (b *book) sortByRow(rules []*ofproto.Rule) {
 	slices.SortFunc(rules, func(x, y *ofproto.Rule) int { return cmp.Compare(b.Row(x), b.Row(y)) })
 }
 
 // saved returns the rules in the form of the state file, sorted by row. The iteration ends before
 // the present transaction.
-func (b *Book) saved(rules []*ofproto.Rule) iter.Seq[store.Flow] {
+func (b *book) saved(rules []*ofproto.Rule) iter.Seq[store.Flow] {
 	b.sortByRow(rules)
 	return func(yield func(store.Flow) bool) {
 		for _, r := range rules {
@@ -228,7 +227,7 @@ func (b *Book) saved(rules []*ofproto.Rule) iter.Seq[store.Flow] {
 
 // savedCopies is like saved, but the caller may iterate without the configuration lock,
 // because savedCopies has copied the rules.
-func (b *Book) savedCopies(rules []*ofproto.Rule) iter.Seq[store.Flow] {
+func (b *book) savedCopies(rules []*ofproto.Rule) iter.Seq[store.Flow] {
 	b.sortByRow(rules)
 	list := make([]savedFlow, len(rules))
 	for i, r := range rules {

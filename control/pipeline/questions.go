@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package questions holds frames to addresses of declared networks that the switch does
-// not know, while the switch asks weft-central for them. If nobody has the address, a
-// frame is treated like a frame to an unknown address. If no answer comes, the
-// network's setting Asked decides: the frame is dropped if Asked is set, and treated
-// like a frame to an unknown address otherwise.
-//
-// Questions.mu guards the waiting frames. It is taken after Pipeline.mu. The only
-// function called under Questions.mu is Answerer.Knows, which takes the lock of
-// openflow/fdb. The goroutines of Run hold no lock while they ask and resume.
-package questions
+package pipeline
 
 import (
 	"context"
@@ -44,20 +35,28 @@ const (
 	questionTick = 100 * time.Millisecond
 )
 
-// Questions has the frames that wait until weft-central answers for an address.
-type Questions struct {
-	answerer Answerer
+// questions holds frames to addresses of declared networks that the switch does not know,
+// while the switch asks weft-central for them. If nobody has the address, a frame is
+// treated like a frame to an unknown address. If no answer comes, the network's setting
+// Asked decides: the frame is dropped if Asked is set, and treated like a frame to an
+// unknown address otherwise.
+//
+// questions.mu guards the waiting frames. It is taken after Pipeline.mu. The only
+// function called under questions.mu is answerer.Knows, which takes the lock of
+// openflow/fdb. The goroutines of Run hold no lock while they ask and resume.
+type questions struct {
+	answerer answerer
 
 	mu      sync.Mutex
-	waiting map[fdb.Question][]Frame
+	waiting map[fdb.Question][]questionFrame
 	ports   map[uint32]*portQuestions
 	unasked []fdb.Question // in order of arrival; misses arrive from the ports in round-robin order
 	wake    chan struct{}  // a question is in unasked
 	began   chan struct{}  // a frame waits
 }
 
-// Frame is a frame that a worker holds until weft-central answers for its address.
-type Frame struct {
+// questionFrame is a frame that a worker holds until weft-central answers for its address.
+type questionFrame struct {
 	Workers *workers.Workers
 	Held    underlay.HeldFrame
 	Miss    datapath.Upcall
@@ -66,9 +65,9 @@ type Frame struct {
 	sinceNS uint64
 }
 
-// Answerer is the pipeline. Knows and PortName may take any lock but Questions.mu. The
+// answerer is the pipeline. Knows and PortName may take any lock but questions.mu. The
 // other methods are called without a lock, or under the configuration lock.
-type Answerer interface {
+type answerer interface {
 	// Knows reports whether the switch knows the address that q asks for.
 	Knows(q fdb.Question) bool
 	PortName(number uint32) (string, bool)
@@ -77,7 +76,7 @@ type Answerer interface {
 	Ask(port string, q fdb.Question) bool
 	// Resume forwards a held frame whose address is known. If absent is true, nobody
 	// has the address, and the frame is treated like a frame to an unknown address.
-	Resume(f *Frame, absent bool)
+	Resume(f *questionFrame, absent bool)
 }
 
 // portQuestions counts a port's waiting and dropped frames.
@@ -86,14 +85,14 @@ type portQuestions struct {
 	dropped uint64
 }
 
-// New returns Questions without frames.
-func New(a Answerer) *Questions {
-	return &Questions{answerer: a, waiting: map[fdb.Question][]Frame{}, ports: map[uint32]*portQuestions{}, wake: make(chan struct{}, 1), began: make(chan struct{}, 1)}
+// makeQuestions returns questions without frames.
+func makeQuestions(a answerer) *questions {
+	return &questions{answerer: a, waiting: map[fdb.Question][]questionFrame{}, ports: map[uint32]*portQuestions{}, wake: make(chan struct{}, 1), began: make(chan struct{}, 1)}
 }
 
 // Hold makes a frame wait for the answer to q. It returns false if too many frames of
 // the frame's port wait already. In this case it drops a frame with Must set.
-func (qs *Questions) Hold(q fdb.Question, f *Frame) bool {
+func (qs *questions) Hold(q fdb.Question, f *questionFrame) bool {
 	f.sinceNS = clock.Monotonic()
 	if qs.hold(q, f) {
 		return true
@@ -104,7 +103,7 @@ func (qs *Questions) Hold(q fdb.Question, f *Frame) bool {
 	return false
 }
 
-func (qs *Questions) hold(q fdb.Question, f *Frame) bool {
+func (qs *questions) hold(q fdb.Question, f *questionFrame) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	p := qs.ports[f.Port]
@@ -126,14 +125,14 @@ func (qs *Questions) hold(q fdb.Question, f *Frame) bool {
 	return true
 }
 
-func (qs *Questions) none() bool {
+func (qs *questions) none() bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	return len(qs.waiting) == 0
 }
 
 // refuse counts a frame that is dropped because too many frames of its port wait.
-func (qs *Questions) refuse(port uint32) {
+func (qs *questions) refuse(port uint32) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	qs.ports[port].dropped++
@@ -141,7 +140,7 @@ func (qs *Questions) refuse(port uint32) {
 
 // take removes the frames that wait for one of the questions that pick selects. If
 // dropped is true, it counts the frames as dropped.
-func (qs *Questions) take(dropped bool, pick func(q fdb.Question, oldest *Frame) bool) (frames []Frame) {
+func (qs *questions) take(dropped bool, pick func(q fdb.Question, oldest *questionFrame) bool) (frames []questionFrame) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	for q, list := range qs.waiting {
@@ -161,7 +160,7 @@ func (qs *Questions) take(dropped bool, pick func(q fdb.Question, oldest *Frame)
 	return frames
 }
 
-func (qs *Questions) next() (list []fdb.Question, ports []uint32) {
+func (qs *questions) next() (list []fdb.Question, ports []uint32) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	for _, q := range qs.unasked {
@@ -174,7 +173,7 @@ func (qs *Questions) next() (list []fdb.Question, ports []uint32) {
 }
 
 // LimitRows reports the use and the limit of waiting frames; it is a limits.Source.
-func (qs *Questions) LimitRows(emit func(limits.Row)) {
+func (qs *questions) LimitRows(emit func(limits.Row)) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	var all portQuestions
@@ -189,7 +188,7 @@ func (qs *Questions) LimitRows(emit func(limits.Row)) {
 }
 
 // Run asks questions, and ends the wait of frames without an answer, until ctx ends.
-func (qs *Questions) Run(ctx context.Context) {
+func (qs *questions) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	done.Go(func() { qs.ask(ctx) })
 	done.Go(func() { qs.dropUnanswered(ctx) })
@@ -198,7 +197,7 @@ func (qs *Questions) Run(ctx context.Context) {
 
 // ask sends questions for addresses to weft-central's agent until ctx ends. It holds no
 // lock, because the agent may wait for the pipeline.
-func (qs *Questions) ask(ctx context.Context) {
+func (qs *questions) ask(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -212,7 +211,7 @@ func (qs *Questions) ask(ctx context.Context) {
 // dropUnanswered ends the wait of frames after questionTimeout, until ctx ends. It
 // needs no timer while no frame waits. It runs in a goroutine of its own, because ask
 // may wait for weft-central.
-func (qs *Questions) dropUnanswered(ctx context.Context) {
+func (qs *questions) dropUnanswered(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -224,33 +223,33 @@ func (qs *Questions) dropUnanswered(ctx context.Context) {
 				return
 			}
 			now := clock.Monotonic()
-			qs.giveUp(func(_ fdb.Question, oldest *Frame) bool {
+			qs.giveUp(func(_ fdb.Question, oldest *questionFrame) bool {
 				return now-min(now, oldest.sinceNS) >= uint64(questionTimeout)
 			})
 		}
 	}
 }
 
-func (qs *Questions) askNext() {
+func (qs *questions) askNext() {
 	qs.resumeKnown() // an answer may have arrived while the frame was translated
 	list, ports := qs.next()
 	for i, q := range list {
 		if name, ok := qs.answerer.PortName(ports[i]); !ok || !qs.answerer.Ask(name, q) {
-			qs.giveUp(func(o fdb.Question, _ *Frame) bool { return o == q })
+			qs.giveUp(func(o fdb.Question, _ *questionFrame) bool { return o == q })
 		}
 	}
 }
 
 // giveUp ends the wait of the frames that pick selects, because their questions get no
 // answer.
-func (qs *Questions) giveUp(pick func(q fdb.Question, oldest *Frame) bool) {
-	drop(qs.take(true, func(q fdb.Question, oldest *Frame) bool {
+func (qs *questions) giveUp(pick func(q fdb.Question, oldest *questionFrame) bool) {
+	dropHeld(qs.take(true, func(q fdb.Question, oldest *questionFrame) bool {
 		return oldest.Must && pick(q, oldest)
 	}))
 	qs.resume(qs.take(false, pick), true)
 }
 
-func drop(frames []Frame) {
+func dropHeld(frames []questionFrame) {
 	for i := range frames {
 		f := &frames[i]
 		f.Workers.Push(f.Held.Worker, datapath.AppendDropHeld(nil, f.Held.Ref, packet.DropNoAddress))
@@ -260,16 +259,16 @@ func drop(frames []Frame) {
 // Answer resumes the frames whose address is now known, and the frames whose question
 // is in absent (nobody has the address). The caller has revalidated, and holds only the
 // configuration lock.
-func (qs *Questions) Answer(absent []fdb.Question) {
+func (qs *questions) Answer(absent []fdb.Question) {
 	qs.resumeKnown()
-	qs.resume(qs.take(false, func(q fdb.Question, _ *Frame) bool { return slices.Contains(absent, q) }), true)
+	qs.resume(qs.take(false, func(q fdb.Question, _ *questionFrame) bool { return slices.Contains(absent, q) }), true)
 }
 
-func (qs *Questions) resumeKnown() {
-	qs.resume(qs.take(false, func(q fdb.Question, _ *Frame) bool { return qs.answerer.Knows(q) }), false)
+func (qs *questions) resumeKnown() {
+	qs.resume(qs.take(false, func(q fdb.Question, _ *questionFrame) bool { return qs.answerer.Knows(q) }), false)
 }
 
-func (qs *Questions) resume(frames []Frame, absent bool) {
+func (qs *questions) resume(frames []questionFrame, absent bool) {
 	for i := range frames {
 		qs.answerer.Resume(&frames[i], absent)
 	}
