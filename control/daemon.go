@@ -23,7 +23,7 @@
 //     (control/agent) is taken before the configuration lock.
 //     control/ofconn takes its lock framing before the configuration lock. Its locks of
 //     connections are taken after Pipeline.mu, like Monitors.mu, and no other lock is
-//     taken while they are held. control/ofswitch takes Frames.mu before the configuration lock.
+//     taken while they are held. control/bridges takes Frames.mu before the configuration lock.
 //     control/bridges allows one change of bridges at a time, and takes its lock for this
 //     before every other lock. No lock is taken under Bridges.mu, which guards the list of
 //     bridges.
@@ -37,11 +37,11 @@
 //     control/tracking takes its lock of settings before the pipeline's lock.
 //     control/statistics takes its lock right after the pipeline's lock, and no other lock
 //     after it.
-//     control/tables, control/macs and control/ofswitch have no lock. They answer requests
-//     under the configuration lock.
+//     control/tables and control/macs have no lock. They answer requests under the
+//     configuration lock.
 //  5. control/pipeline: Pipeline.mu guards the tables that translations read, and the
-//     statistics. It also guards the rows of rules. The locks of
-//     control/megaflows, questions.mu and openflow/fdb are taken after it.
+//     statistics. It also guards the rows of rules. questions.mu and the locks
+//     of control/megaflows and openflow/fdb are taken after it.
 //  6. control/underlay: Templates.mu, then Kernel.mu. The lock of the flows in the kernel
 //     (control/pipeline) is taken after Templates.mu, or after Pipeline.mu.
 //  7. control/workers: Workers.mu guards the command rings.
@@ -73,7 +73,6 @@ import (
 	"weft/control/macs"
 	"weft/control/observe"
 	"weft/control/ofconn"
-	"weft/control/ofswitch"
 	"weft/control/pipeline"
 	"weft/control/ports"
 	"weft/control/statistics"
@@ -111,7 +110,7 @@ type Daemon struct {
 	monitors observe.Monitors
 	services ofconn.Services // OpenFlow connections by bridge
 	// controllerFrames passes frames from the workers to the bridges' connections.
-	controllerFrames *ofswitch.Frames
+	controllerFrames *bridges.Frames
 	connections      *observe.ConnectionEvents
 
 	servers  *access.Servers
@@ -228,7 +227,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	}
 	d.captures = observe.NewCaptures(presentEngine{d.pipeline}, d.log)
 	d.connections = observe.NewConnectionEvents(presentEngine{d.pipeline})
-	d.controllerFrames = ofswitch.NewFrames(&d.configuration, d.pipeline, d.captures, &d.services, d.log)
+	d.controllerFrames = bridges.NewFrames(&d.configuration, d.pipeline, d.captures, &d.services, d.log)
 	d.registerLimits()
 	if err = d.listen(); err != nil {
 		d.kernel.Close()

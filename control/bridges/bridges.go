@@ -7,6 +7,8 @@
 //	change.go       adds, deletes and restores bridges
 //	controllers.go  changes the controllers and the fail mode of a bridge
 //	connections.go  listeners, certificates and roles of OpenFlow peers
+//	switch.go       a bridge as OpenFlow connections see it
+//	frames.go       frames for the controller become packet-ins
 package bridges
 
 import (
@@ -21,7 +23,6 @@ import (
 	"weft/control/change"
 	"weft/control/limits"
 	"weft/control/ofconn"
-	"weft/control/ofswitch"
 	"weft/control/pipeline"
 	"weft/control/ports"
 	"weft/control/store"
@@ -54,7 +55,7 @@ type Setup struct {
 	Pipeline      *pipeline.Pipeline
 	Ports         *ports.Ports
 	Tracking      *tracking.Connections
-	Frames        *ofswitch.Frames
+	Frames        *Frames
 	Services      *ofconn.Services // gets the service of each bridge
 	Policy        *access.Policy
 	Log           *slog.Logger

@@ -14,7 +14,6 @@ import (
 	"weft/api"
 	"weft/control/access"
 	"weft/control/ofconn"
-	"weft/control/ofswitch"
 	"weft/control/store"
 	"weft/control/usererr"
 	"weft/internal/buildinfo"
@@ -54,7 +53,7 @@ func (bs *Bridges) listenFor(s *store.Bridge) (c connections, err error) {
 func (bs *Bridges) connect(b *Bridge, c *connections) {
 	s := &bs.setup
 	setup := ofconn.Setup{
-		Switch: ofswitch.New(s.Configuration, b.Pipeline, s.Ports, s.Tracking, s.Log),
+		Switch: newSwitch(s.Configuration, b.Pipeline, s.Ports, s.Tracking, s.Log),
 		Name:   b.Name, DatapathID: c.DatapathID, Version: buildinfo.Own().String(),
 		Listeners: c.listeners, Following: ofconn.Following{Controllers: c.Controllers, Standalone: c.Standalone, Bare: c.bare, TLS: c.tls},
 		Fresh: c.fresh, Bundles: bs.bundles,

@@ -12,7 +12,7 @@
 //   - caches.go: megaflows in the workers, and their counts
 //   - offload.go: megaflows between network devices run in the kernel
 //   - commit.go: the pipeline's part in a transaction
-//   - changes.go, reading.go: the interface of control/tables and control/ofswitch
+//   - changes.go, reading.go: the interface of control/tables and control/bridges
 //   - revalidate.go: megaflows after a change; sweep.go: statistics and timeouts
 //   - learn.go: flows of learn actions
 //   - packetout.go, resume.go: frames that the operator or a controller sends

@@ -18,7 +18,6 @@ var controlMayImport = map[string][]string{
 		"control/access",
 		"control/bridges",
 		"control/ofconn",
-		"control/ofswitch",
 		"control/ovsdb",
 		"control/unixctl",
 		"control/tables",
@@ -40,8 +39,8 @@ var controlMayImport = map[string][]string{
 		"internal/cpu", "internal/clock", "internal/buildinfo", "internal/logs", "internal/privilege",
 	},
 	"control/bridges": {
-		"control/change", "control/access", "control/limits", "control/ofconn", "control/ofswitch", "control/pipeline", "control/ports", "control/store", "control/tables", "control/tracking", "control/usererr",
-		"api", "internal/buildinfo", "openflow/ofproto",
+		"control/change", "control/access", "control/limits", "control/observe", "control/ofconn", "control/pipeline", "control/ports", "control/store", "control/tables", "control/tracking", "control/usererr",
+		"api", "conntrack", "datapath", "internal/buildinfo", "openflow", "openflow/ofp", "openflow/ofproto",
 	},
 	"control/engines": {
 		"control/change", "control/ports", "control/pipeline", "control/macs", "control/observe", "control/store", "control/counters", "control/underlay", "control/watchdog", "control/workers", "control/loop",
@@ -68,10 +67,6 @@ var controlMayImport = map[string][]string{
 	"control/limits":     {"api", "internal/share"},
 	"control/megaflows":  {"control/limits", "flowtable", "openflow", "openflow/fdb", "openflow/ofproto", "openflow/xlate", "internal/share"},
 	"control/ofconn":     {"control/limits", "internal/clock", "internal/cpu", "openflow", "openflow/ofp", "openflow/ofproto", "port"},
-	"control/ofswitch": {
-		"control/change", "control/observe", "control/ofconn", "control/pipeline", "control/ports", "control/tracking",
-		"conntrack", "datapath", "openflow", "openflow/ofp", "openflow/ofproto",
-	},
 	"control/tables": {
 		"control/change", "control/megaflows", "control/pipeline", "control/usererr", "control/workers", "api", "datapath", "internal/clock", "openflow", "openflow/ofproto", "packet",
 	},
@@ -97,7 +92,7 @@ var controlMayImport = map[string][]string{
 // packages that come later in the list.
 var controlOrder = []string{
 	"control",
-	"control/bridges", "control/unixctl", "control/access", "control/ofswitch", "control/ofconn", "control/ovsdb", // requests
+	"control/bridges", "control/unixctl", "control/access", "control/ofconn", "control/ovsdb", // requests
 	"control/central",
 	"control/agent",
 	"control/engines", "control/engines/enginetest",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ofswitch
+package bridges
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 
 // Frames sends the frames that flows output to the controller to OpenFlow connections of
 // the flows' bridge. It gets them from a capture of the workers, which exists while a connection
-// of any bridge wants the frames.
+// of any bridge wants the frames. The goroutine of control/ofconn that calls Set owns the capture.
 type Frames struct {
 	configuration *change.Configuration
 	pipeline      *pipeline.Pipeline

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ofswitch
+package bridges
 
 import (
 	"bytes"
@@ -17,10 +17,10 @@ import (
 	"weft/openflow/ofproto"
 )
 
-func newSwitch(t *testing.T) (*Switch, *pipelinetest.Rig, *bytes.Buffer) {
+func testSwitch(t *testing.T) (*ofSwitch, *pipelinetest.Rig, *bytes.Buffer) {
 	f, log := pipelinetest.New(t), new(bytes.Buffer)
 	f.VXLANPorts(1)
-	return New(&f.Configuration, f.P.First(), nil, nil, slog.New(slog.NewTextHandler(log, nil))), f, log
+	return newSwitch(&f.Configuration, f.P.First(), nil, nil, slog.New(slog.NewTextHandler(log, nil))), f, log
 }
 
 func group(t *testing.T, text string) openflow.GroupMod {
@@ -34,7 +34,7 @@ func group(t *testing.T, text string) openflow.GroupMod {
 
 // A refused bundle names the refused change, and changes neither flows nor groups.
 func TestRefusedBundle(t *testing.T) {
-	s, f, _ := newSwitch(t)
+	s, f, _ := testSwitch(t)
 	mod := group(t, "group_id=1,type=all,bucket=output:1")
 	flow, err := openflow.ParseFlowMod("actions=group:2", openflow.Add, f.P.View())
 	if err != nil {
@@ -57,7 +57,7 @@ func (brokenStore) ReplaceGroups(tx *change.Tx, _, _ map[store.Key]string) {
 
 // A change that is in force but cannot be saved is logged. The peer gets no error.
 func TestUnsavedChangeIsInForce(t *testing.T) {
-	s, f, log := newSwitch(t)
+	s, f, log := testSwitch(t)
 	tx := f.Configuration.Begin()
 	f.Store = brokenStore{f.Store}
 	tx.Commit()
@@ -76,7 +76,7 @@ func TestUnsavedChangeIsInForce(t *testing.T) {
 
 // Eviction of all tables leaves out weft-central's table.
 func TestEvictionOfAllTables(t *testing.T) {
-	s, _, _ := newSwitch(t)
+	s, _, _ := testSwitch(t)
 	if err := s.SetEviction(openflow.TableAll, true); err != nil {
 		t.Fatal(err)
 	}

@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ofswitch is the switch as OpenFlow connections see it. Their requests become
-// changes and reads of the pipeline, the ports and the tracked connections. Frames for
-// the controller become packet-ins.
-//
-// Switch has no state and no lock of its own; the handlers of all connections call it
-// concurrently. Its methods take the configuration lock, and the locks of the packages
-// that they call. The state of Frames is the tap that copies frames from the workers.
-// Its owner is the goroutine of control/ofconn that calls Set.
-package ofswitch
+package bridges
 
 import (
 	"encoding/binary"
@@ -28,8 +20,13 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// Switch is an ofconn.Switch: one bridge.
-type Switch struct {
+// ofSwitch is an ofconn.Switch: one bridge as OpenFlow connections see it. Their requests
+// become changes and reads of the pipeline, the ports and the tracked connections.
+//
+// It has no state and no lock of its own; the handlers of all connections call it
+// concurrently. Its methods take the configuration lock, and the locks of the packages
+// that they call.
+type ofSwitch struct {
 	configuration *change.Configuration
 	bridge        *pipeline.Bridge
 	ports         *ports.Ports
@@ -37,15 +34,15 @@ type Switch struct {
 	log           *slog.Logger
 }
 
-// New returns a bridge as a switch.
-func New(configuration *change.Configuration, b *pipeline.Bridge, ps *ports.Ports, connections *tracking.Connections, log *slog.Logger) *Switch {
-	return &Switch{configuration: configuration, bridge: b, ports: ps, tracking: connections, log: log}
+// newSwitch returns a bridge as a switch.
+func newSwitch(configuration *change.Configuration, b *pipeline.Bridge, ps *ports.Ports, connections *tracking.Connections, log *slog.Logger) *ofSwitch {
+	return &ofSwitch{configuration: configuration, bridge: b, ports: ps, tracking: connections, log: log}
 }
 
 // inForce returns the error of a change that was refused. If a change is in force but
 // could not be saved, inForce logs the error and returns nil, because OpenFlow has no
 // answer for this case.
-func (s *Switch) inForce(subject string, err error) error {
+func (s *ofSwitch) inForce(subject string, err error) error {
 	var unsaved *change.UnsavedError
 	if errors.As(err, &unsaved) {
 		s.log.Error(subject, "error", err)
@@ -55,7 +52,7 @@ func (s *Switch) inForce(subject string, err error) error {
 }
 
 // update makes a change of author in a transaction.
-func (s *Switch) update(subject string, author ofconn.Author, fn func(tx *change.Tx) error) error {
+func (s *ofSwitch) update(subject string, author ofconn.Author, fn func(tx *change.Tx) error) error {
 	return s.inForce(subject, s.configuration.Update(func(tx *change.Tx) error {
 		author.Begin()
 		err := fn(tx)
@@ -72,19 +69,19 @@ func (noAuthor) End()   {}
 
 // ApplyEach applies changes of flows in order. A refused change does not affect the
 // others.
-func (s *Switch) ApplyEach(mods []openflow.FlowMod, author ofconn.Author) (errs []error) {
+func (s *ofSwitch) ApplyEach(mods []openflow.FlowMod, author ofconn.Author) (errs []error) {
 	_ = s.update("flows", author, func(tx *change.Tx) error { errs = s.bridge.ApplyEach(tx, mods); return nil }) // saves later
 	return errs
 }
 
 // ApplyBundle applies all changes or none. It returns the index of the refused change.
-func (s *Switch) ApplyBundle(items []ofproto.BundleItem, author ofconn.Author) (failed int, err error) {
+func (s *ofSwitch) ApplyBundle(items []ofproto.BundleItem, author ofconn.Author) (failed int, err error) {
 	err = s.update("bundle", author, func(tx *change.Tx) (err error) { failed, err = s.bridge.ApplyBundle(tx, items); return err })
 	return failed, err
 }
 
 // PullCounts updates the statistics of rules.
-func (s *Switch) PullCounts() {
+func (s *ofSwitch) PullCounts() {
 	s.configuration.View(func(tx *change.Tx) {
 		s.bridge.Pipeline().PullCounts(tx)
 	})
@@ -95,7 +92,7 @@ const scanMost = 256
 
 // ScanRules appends copies of the rules that filter selects, starting at a slot. It
 // returns the slot at which to continue, and false if there are no more rules.
-func (s *Switch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []ofproto.Rule) (_ []ofproto.Rule, next uint32, remaining bool) {
+func (s *ofSwitch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []ofproto.Rule) (_ []ofproto.Rule, next uint32, remaining bool) {
 	s.bridge.Read(func(tables *ofproto.Tables) {
 		next, remaining = tables.Scan(filter, slot, scanMost, func(r *ofproto.Rule) { rules = append(rules, *r) })
 	})
@@ -103,12 +100,12 @@ func (s *Switch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []ofprot
 }
 
 // ApplyGroups applies changes of groups, all of them or none.
-func (s *Switch) ApplyGroups(mods []openflow.GroupMod, author ofconn.Author) error {
+func (s *ofSwitch) ApplyGroups(mods []openflow.GroupMod, author ofconn.Author) error {
 	return s.update("groups", author, func(tx *change.Tx) error { _, err := s.bridge.ApplyGroups(tx, mods); return err })
 }
 
 // Groups returns the group with this number, or all groups for openflow.GroupAny.
-func (s *Switch) Groups(id uint32) (list []ofconn.Group) {
+func (s *ofSwitch) Groups(id uint32) (list []ofconn.Group) {
 	s.configuration.View(func(tx *change.Tx) {
 		for _, g := range s.bridge.Groups(tx, id) {
 			list = append(list, ofconn.Group{Group: g.Group, Stats: g.Stats, Flows: g.Flows})
@@ -118,12 +115,12 @@ func (s *Switch) Groups(id uint32) (list []ofconn.Group) {
 }
 
 // ApplyMeters applies changes of meters, all of them or none.
-func (s *Switch) ApplyMeters(mods []openflow.MeterMod, author ofconn.Author) error {
+func (s *ofSwitch) ApplyMeters(mods []openflow.MeterMod, author ofconn.Author) error {
 	return s.update("meters", author, func(tx *change.Tx) error { _, err := s.bridge.ApplyMeters(tx, mods); return err })
 }
 
 // Meters returns the meter with this number, or all meters for openflow.MeterAll.
-func (s *Switch) Meters(id uint32) (list []ofconn.Meter) {
+func (s *ofSwitch) Meters(id uint32) (list []ofconn.Meter) {
 	s.configuration.View(func(tx *change.Tx) {
 		for _, m := range s.bridge.Meters(tx, id) {
 			list = append(list, ofconn.Meter{Meter: m.Meter, Counters: ofp.MeterCounters{ID: m.ID, Flows: uint32(m.Flows),
@@ -134,7 +131,7 @@ func (s *Switch) Meters(id uint32) (list []ofconn.Meter) {
 }
 
 // Queues lists the queues of all ports, by port and number.
-func (s *Switch) Queues() (list []ofp.Queue) {
+func (s *ofSwitch) Queues() (list []ofp.Queue) {
 	s.configuration.View(func(tx *change.Tx) {
 		for _, q := range s.bridge.Queues(tx) {
 			list = append(list, ofp.Queue{Port: q.Port, ID: q.ID, TxPackets: q.Packets, TxBytes: q.Bytes, TxErrors: q.Dropped, DurationNS: q.AgeNS})
@@ -144,7 +141,7 @@ func (s *Switch) Queues() (list []ofp.Queue) {
 }
 
 // Tables describes all tables.
-func (s *Switch) Tables() []ofp.TableState {
+func (s *ofSwitch) Tables() []ofp.TableState {
 	var list []ofp.TableState
 	s.bridge.Read(func(tables *ofproto.Tables) {
 		for t := range openflow.Tables - 1 {
@@ -162,7 +159,7 @@ func (s *Switch) Tables() []ofp.TableState {
 
 // SetEviction sets whether a table evicts flows when it is full. openflow.TableAll
 // means all tables.
-func (s *Switch) SetEviction(table uint8, evict bool) error {
+func (s *ofSwitch) SetEviction(table uint8, evict bool) error {
 	return s.configuration.Update(func(tx *change.Tx) error {
 		number := int(table)
 		if table == openflow.TableAll {
@@ -176,10 +173,10 @@ func (s *Switch) SetEviction(table uint8, evict bool) error {
 }
 
 // TLVs returns the TLV map.
-func (s *Switch) TLVs() *openflow.TLVMap { return s.bridge.TLVs() }
+func (s *ofSwitch) TLVs() *openflow.TLVMap { return s.bridge.TLVs() }
 
 // ChangeTLVs changes the TLV map, completely or not at all.
-func (s *Switch) ChangeTLVs(mod *openflow.TLVMod) error {
+func (s *ofSwitch) ChangeTLVs(mod *openflow.TLVMod) error {
 	return s.update("TLV map", noAuthor{}, func(tx *change.Tx) error { return s.bridge.ChangeTLVs(tx, mod) })
 }
 
@@ -187,7 +184,7 @@ func (s *Switch) ChangeTLVs(mod *openflow.TLVMod) error {
 const unknownNS = 0xffffffff * uint64(time.Second)
 
 // Ports describes all ports of the bridge.
-func (s *Switch) Ports() []ofconn.Port {
+func (s *ofSwitch) Ports() []ofconn.Port {
 	list, _ := s.ports.List("") // fails for an unknown name only
 	var all []ofconn.Port
 	view := s.bridge.View()
@@ -217,32 +214,32 @@ func (s *Switch) Ports() []ofconn.Port {
 }
 
 // SetPortConfig sets ofp.ConfigDown and ofp.ConfigNoFlood of a port.
-func (s *Switch) SetPortConfig(number, config uint32) error {
+func (s *ofSwitch) SetPortConfig(number, config uint32) error {
 	name, _ := s.bridge.View().PortName(number) // an unknown port has no name, and SetAdmin refuses it
 	return s.ports.SetAdmin(name, ports.Admin{Down: config&ofp.ConfigDown != 0, NoFlood: config&ofp.ConfigNoFlood != 0})
 }
 
 // Send executes the actions of a packet-out on its frame.
-func (s *Switch) Send(request *openflow.PacketOut) error {
+func (s *ofSwitch) Send(request *openflow.PacketOut) error {
 	_, err := s.bridge.Send(request)
 	return s.inForce("flows of learn actions", err)
 }
 
 // Resume continues a paused frame.
-func (s *Switch) Resume(r *ofp.ResumeRequest) error {
+func (s *ofSwitch) Resume(r *ofp.ResumeRequest) error {
 	return s.inForce("flows of learn actions", s.bridge.Resume(&openflow.PacketOut{Flow: r.Metadata.Value, Frame: r.Frame}, r.Continuation))
 }
 
 // Fragments returns how look-ups treat fragments.
-func (s *Switch) Fragments() ofproto.Fragments { return s.bridge.Fragments() }
+func (s *ofSwitch) Fragments() ofproto.Fragments { return s.bridge.Fragments() }
 
 // SetFragments changes how look-ups treat fragments, until control starts again.
-func (s *Switch) SetFragments(mode ofproto.Fragments) {
+func (s *ofSwitch) SetFragments(mode ofproto.Fragments) {
 	s.configuration.Do(func(tx *change.Tx) { s.bridge.SetFragments(tx, mode) })
 }
 
 // FlushConnections removes the tracked connections that m selects.
-func (s *Switch) FlushConnections(m *ofp.CTMatch) error {
+func (s *ofSwitch) FlushConnections(m *ofp.CTMatch) error {
 	tuple := func(t *ofp.CTTuple) conntrack.TupleFilter {
 		f := conntrack.TupleFilter{Src: t.Src, Dst: t.Dst, SrcPort: t.SrcPort, DstPort: t.DstPort, ID: t.ID, Type: t.Type, Code: t.Code}
 		if *t != (ofp.CTTuple{}) && m.Proto != 0 {
