@@ -96,8 +96,8 @@ func (h *Hub) remake(n *network) {
 	for s := range n.subscribers {
 		h.forgetQuestions(s, n)
 		s.queue(h.resetOf(n))
-		for p, net := range s.own {
-			if n.onDemand && net == n && p.placed && p.bind.GetHost() == s.host {
+		for p, own := range s.own {
+			if n.onDemand && own.net == n && p.placed && p.bind.GetHost() == s.host {
 				h.sendOwnPlace(s, p)
 			}
 		}
@@ -304,7 +304,7 @@ func (h *Hub) updateOwn(s *session, p *port) {
 		if p.owners.contains(s) {
 			p.owners.remove(s)
 			s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Port{Port: &wire.PortUpdate{Removed: []string{p.id}}}}))
-			h.leave(s, s.own[p])
+			h.leave(s, s.own[p].net)
 			delete(s.own, p)
 		}
 		if s.attached(p) && p.declared != nil {
@@ -314,15 +314,16 @@ func (h *Hub) updateOwn(s *session, p *port) {
 		s.urgent = s.urgent || p.declared == nil || s.attached(p)
 		return
 	}
-	if old, had := s.own[p]; !had || old != p.net {
+	here := p.bind != nil && p.bind.GetHost() == s.host
+	old, had := s.own[p]
+	if !had || old.net != p.net {
 		h.join(s, p.net)
 		if had {
-			h.leave(s, old)
+			h.leave(s, old.net)
 		}
-		s.own[p] = p.net
 		p.owners.add(s)
 	}
-	here := p.bind != nil && p.bind.GetHost() == s.host
+	s.own[p] = ownPort{p.net, here || old.bound && p.bind != nil}
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Port{Port: &wire.PortUpdate{Ports: []*wire.LocalPort{
 		{Port: p.declared, Bound: here, Generation: p.generation}}}}}))
 	if here && p.net.onDemand && p.placed {
@@ -345,9 +346,11 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	}
 }
 
-// movedAway reports whether a host has lost the port less than MoveGrace ago.
+// movedAway reports whether a host has lost the port less than MoveGrace ago. A host to
+// which the port was not bound has lost nothing: another host that has the port, too, was
+// first to bind it.
 func (h *Hub) movedAway(s *session, p *port) bool {
-	if _, had := s.own[p]; !had || p.bind == nil {
+	if !s.own[p].bound || p.bind == nil {
 		return false
 	}
 	until, noted := s.moved[p]

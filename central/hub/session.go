@@ -57,7 +57,7 @@ type session struct {
 	// names or ids of the host's ports; the value is true if the host has seen a frame
 	// of the port
 	keys      map[string]bool
-	own       map[*port]*network
+	own       map[*port]ownPort
 	nets      map[*network]int  // number of own ports in it
 	known     map[string]uint64 // digests of Hello
 	interests map[*port]struct{}
@@ -90,6 +90,12 @@ type session struct {
 	empty  bool // an empty batch is due
 	err    error
 	wake   chan struct{}
+}
+
+// ownPort is what a session's host has last been sent about one of its ports.
+type ownPort struct {
+	net   *network
+	bound bool // the port is bound to the host, or was and has moved away
 }
 
 // want is an address that a host has asked for and that nobody has yet.
@@ -149,7 +155,7 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 		return nil, status.Errorf(codes.ResourceExhausted, "%d ports: expected at most %d", len(hello.GetPorts()), maxPorts)
 	}
 	s := &session{host: known.declared.GetId(), name: name, version: cut(hello.GetVersion(), maxVersion), keys: map[string]bool{},
-		own: map[*port]*network{}, nets: map[*network]int{}, known: map[string]uint64{}, interests: map[*port]struct{}{},
+		own: map[*port]ownPort{}, nets: map[*network]int{}, known: map[string]uint64{}, interests: map[*port]struct{}{},
 		interest: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1), hub: h,
 		number: h.opened, fed: h.tick}
 	h.opened++
@@ -215,7 +221,7 @@ func (h *Hub) detachAll(s *session) {
 		h.unwant(s, w)
 	}
 	s.doubts = nil
-	s.keys, s.own, s.nets, s.interests, s.interest = map[string]bool{}, map[*port]*network{}, map[*network]int{}, map[*port]struct{}{}, map[want]struct{}{}
+	s.keys, s.own, s.nets, s.interests, s.interest = map[string]bool{}, map[*port]ownPort{}, map[*network]int{}, map[*port]struct{}{}, map[want]struct{}{}
 }
 
 func (h *Hub) unindex(s *session, key string) {
