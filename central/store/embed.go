@@ -19,6 +19,9 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"weft/central/wire"
 )
 
 // Settings of the embedded etcd.
@@ -230,6 +233,7 @@ func Dial(endpoints []string, config *tls.Config) (*clientv3.Client, error) {
 		Endpoints: endpoints, TLS: config, DialTimeout: 5 * time.Second,
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		MaxCallSendMsgSize: 2 * embeddedBytes,
+		DialOptions:        []grpc.DialOption{wire.Reconnect()},
 		// the store repeats requests itself
 		MaxUnaryRetries: 1,
 		Logger:          zap.NewNop(),

@@ -56,6 +56,9 @@ const (
 	maxSocket = 107
 )
 
+// moveGrace is hub.Hub.MoveGrace of the hub. Tests shorten it.
+var moveGrace = hub.DefaultMoveGrace
+
 func runCommand() *cobra.Command {
 	var data string
 	var verbose bool
@@ -122,7 +125,7 @@ func (c *central) run(ctx context.Context) error {
 		return err
 	}
 	c.hub, c.gate = hub.New(c.store, admin.IdentifyHost, c.log), admin.NewGate()
-	c.hub.OnRevocations = c.gate.Revocations
+	c.hub.OnRevocations, c.hub.MoveGrace = c.gate.Revocations, moveGrace
 	c.store.SetWaiting(c.hub.WaitingHost)
 	c.applied = newApplied()
 	service := c.service(client)
@@ -259,14 +262,16 @@ func stopServer(server *grpc.Server) {
 }
 
 // dial returns the connection to the central with the given address. It opens the
-// connection at the first call and keeps it.
+// connection at the first call and keeps it. Pings end a connection whose packets are lost, which
+// TCP would keep for many minutes.
 func (c *central) dial(address string) (grpc.ClientConnInterface, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if conn := c.conns[address]; conn != nil {
 		return conn, nil
 	}
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(c.keys.Client())))
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(c.keys.Client())), wire.Reconnect(),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}))
 	if err != nil {
 		return nil, err
 	}
