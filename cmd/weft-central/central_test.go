@@ -27,11 +27,22 @@ import (
 	"weft/internal/testnet"
 )
 
-// centralEnv makes the test binary run as weft-central.
-const centralEnv = "WEFT_TEST_CENTRAL"
+// Environment variables of the test binary.
+const (
+	// centralEnv makes the test binary run as weft-central.
+	centralEnv = "WEFT_TEST_CENTRAL"
+	// graceEnv is the time for which this central's old hosts keep moved ports, such as 1s.
+	graceEnv = "WEFT_TEST_MOVE_GRACE"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(centralEnv) != "" {
+		if text := os.Getenv(graceEnv); text != "" {
+			var err error
+			if moveGrace, err = time.ParseDuration(text); err != nil {
+				panic(err)
+			}
+		}
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	if os.Getenv(printTimeEnv) != "" {

@@ -53,7 +53,7 @@ func (s *historySite) difference(near *store.Store) string {
 	asked := func(net string) bool { return net == "bulk" }
 	for _, h := range s.hosts {
 		if got := d.Expect(h.name, h.local, asked).Difference(h.recorder); got != "" {
-			return h.name + ": " + got
+			return h.name + ": " + got + s.portsIn(d, got)
 		}
 	}
 	for id, p := range d.Ports {
@@ -62,6 +62,23 @@ func (s *historySite) difference(near *store.Store) string {
 		}
 	}
 	return ""
+}
+
+// portsIn returns the declarations and bindings of the ports that a text names, in brackets, and the hosts
+// that have them.
+func (s *historySite) portsIn(d *centraltest.Declaration, text string) (list string) {
+	for id, p := range d.Ports {
+		if strings.Contains(text, "port "+p.Name+":") || strings.Contains(text, "Port:"+p.Name+" ") {
+			var have []string
+			for _, h := range s.hosts {
+				if h.hasPort(id, p) {
+					have = append(have, h.name)
+				}
+			}
+			list += fmt.Sprintf(" [%v; %v; at %v]", p, d.Binds[id], have)
+		}
+	}
+	return list
 }
 
 // wrongHost says why the port must not stay bound to the host bound, or must not stay

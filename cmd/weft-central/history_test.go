@@ -48,6 +48,10 @@ const (
 	historySettle             = 2 * time.Minute
 )
 
+// historyGrace is the time for which the old host of a moved port keeps it. It is shorter than a
+// central's default, because settle counts a kept port as a difference.
+const historyGrace = time.Second
+
 // historyLeast is the smallest number of writes, and of bindings, of a history that tests
 // something.
 const historyLeast = 20
@@ -257,7 +261,7 @@ func (c *historyCentral) run() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cmd := exec.Command(os.Args[0], "run", "--data", c.data())
-	cmd.Env = append(os.Environ(), centralEnv+"=1")
+	cmd.Env = append(os.Environ(), centralEnv+"=1", graceEnv+"="+historyGrace.String())
 	log, err := os.OpenFile(c.data()+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		c.s.t.Error(err)
@@ -381,9 +385,8 @@ var clockFaults = []fault{{"clock", func(_ *historySite, r *rand.Rand, c *histor
 
 // disturb lets hosts and writers work while it starts and ends faults of the centrals.
 // Faults of processes, of the network and of clocks come independently of each other.
-// When it returns, all faults have ended and all writes are answered. Finally it starts
-// all centrals again: a hub keeps a moved port on its old host for 30 s, and a restart
-// makes it forget this.
+// When it returns, all faults have ended and all writes are answered. With an even seed it
+// finally starts all centrals again, so that all hosts connect at the same time.
 func (s *historySite) disturb() {
 	stop := make(chan struct{})
 	var working, disturbing sync.WaitGroup
@@ -404,6 +407,9 @@ func (s *historySite) disturb() {
 	close(stop)
 	disturbing.Wait()
 	working.Wait()
+	if s.seed%2 != 0 {
+		return
+	}
 	for _, c := range s.centrals {
 		c.kill()
 	}
