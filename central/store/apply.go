@@ -48,7 +48,7 @@ func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, 
 	if a.err == nil {
 		s.unbindDeleted(ctx, objects)
 	}
-	return a.revision, a.err
+	return a.revision, s.nameMentions(ctx, a.err, objects)
 }
 
 // prepare reads the keys that the request concerns and computes the changes. If the

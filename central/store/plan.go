@@ -228,22 +228,24 @@ func duplicate(w *target, guard, owner string) error {
 	switch m := w.message.(type) {
 	case *wire.Net:
 		if strings.HasPrefix(rest, "vni/") {
-			return refuse(Duplicate, "network %s: vni %d belongs to the network of id %s; choose another", m.Name, m.Vni, owner)
+			return refuse(Duplicate, "network %s: vni %d belongs to %s; choose another", m.Name, m.Vni, mention{kind: "net", id: owner})
 		}
 		return refuse(Duplicate, "network %s: the name belongs to the network of id %s; choose another name or set that one", m.Name, owner)
 	case *wire.Host:
 		if strings.HasPrefix(rest, "endpoint/") {
-			return refuse(Duplicate, "host %s: endpoint %s belongs to the host of id %s; choose another", m.Name, addressText(m.Endpoint), owner)
+			return refuse(Duplicate, "host %s: endpoint %s belongs to %s; choose another", m.Name, addressText(m.Endpoint), mention{kind: "host", id: owner})
 		}
 		return refuse(Duplicate, "host %s: the name belongs to the host of id %s; choose another name or set that one", m.Name, owner)
 	case *wire.Port:
 		switch {
 		case strings.HasPrefix(rest, "mac/"):
-			return refuse(Duplicate, "port %s: mac %s belongs to the port of id %s in network %s; choose another", m.Name, net.HardwareAddr(m.Mac), owner, m.Net)
+			return refuse(Duplicate, "port %s: mac %s belongs to %s in %s; choose another", m.Name, net.HardwareAddr(m.Mac),
+				mention{kind: "port", id: owner}, mention{kind: "net", id: m.Net})
 		case strings.HasPrefix(rest, "ip/"):
 			for _, a := range m.Addresses {
 				if ipGuard(m.Net, a) == guard {
-					return refuse(Duplicate, "port %s: address %s belongs to the port of id %s in network %s; choose another", m.Name, addressText(a), owner, m.Net)
+					return refuse(Duplicate, "port %s: address %s belongs to %s in %s; choose another", m.Name, addressText(a),
+						mention{kind: "port", id: owner}, mention{kind: "net", id: m.Net})
 				}
 			}
 		}
@@ -287,8 +289,8 @@ func (v *view) checkReferences(ctx context.Context, objects []*target) error {
 			continue
 		}
 		if w := inUse[k[:strings.LastIndexByte(k, '/')+1]]; w != nil {
-			return refuse(InUse, "%s %s cannot be deleted: the port of id %s uses it; delete or change its ports before or in the same request",
-				noun[w.kind], w.id, r.value)
+			return refuse(InUse, "%s cannot be deleted: %s uses it; delete or change its ports before or in the same request",
+				mention{kind: w.kind, id: w.id}, mention{kind: "port", id: string(r.value)})
 		}
 	}
 	return nil

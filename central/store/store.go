@@ -21,7 +21,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -96,35 +95,6 @@ func New(client *clientv3.Client, options ...Option) *Store {
 		o(s)
 	}
 	return s
-}
-
-// Refused is the error for a request that is not allowed. Its text is one line that
-// says what is wrong and what to do. The request has changed nothing. After any other
-// error of this package, the request may have taken effect, and the caller may send the
-// same request again.
-type Refused struct {
-	Why    string
-	Reason Reason
-}
-
-func (r *Refused) Error() string { return r.Why }
-
-// Reason is a kind of Refused.
-type Reason uint8
-
-// The reasons.
-const (
-	Invalid   Reason = iota // the request itself is wrong
-	NotFound                // the request names an object that is not declared
-	Duplicate               // a name, number or address belongs to another object
-	InUse                   // an object to delete is used by another one
-	Changed                 // the declaration is not in the state that the request expects
-)
-
-func refusedf(format string, args ...any) error { return refuse(Invalid, format, args...) }
-
-func refuse(reason Reason, format string, args ...any) error {
-	return &Refused{fmt.Sprintf(format, args...), reason}
 }
 
 // Kind is a kind of object.

@@ -171,7 +171,8 @@ func TestStoredNamesakesCanBeEdited(t *testing.T) {
 
 func TestApplyRefusesWhatIsWrong(t *testing.T) {
 	s := testMember(t).Store()
-	apply(t, s, setNet("blue", 1), setNet("red", 2), setHost("h1", 1), setPort(port("p1", "blue", 1)))
+	red := &wire.Net{Id: "red", Name: "red-name", Vni: 2}
+	apply(t, s, setNet("blue", 1), &wire.Change{Change: &wire.Change_SetNet{SetNet: red}}, setHost("h1", 1), setPort(port("p1", "blue", 1)))
 	named := port("p1b", "blue", 3)
 	named.Name = "p1-name"
 	apply(t, s, setPort(named), setPort(named)) // a port is no namesake of itself
@@ -190,26 +191,27 @@ func TestApplyRefusesWhatIsWrong(t *testing.T) {
 		{"at most 64", setNet(strings.Repeat("x", 65), 9)},
 		{"vni 0: expected 1 to 16777215", setNet("x", 0)},
 		{"vni 16777216", setNet("x", 1<<24)},
-		{"vni 2 belongs to the network of id red", setNet("x", 2)},
-		{"name belongs to the network of id red", &wire.Change{Change: &wire.Change_SetNet{SetNet: &wire.Net{Id: "x", Name: "red", Vni: 9}}}},
+		{"vni 2 belongs to network red-name;", setNet("x", 2)},
+		{"name belongs to the network of id red", &wire.Change{Change: &wire.Change_SetNet{SetNet: &wire.Net{Id: "x", Name: "red-name", Vni: 9}}}},
 		{"mtu 10", &wire.Change{Change: &wire.Change_SetNet{SetNet: &wire.Net{Id: "x", Name: "x", Vni: 9, Mtu: 10}}}},
-		{"uses it", deleteNet("blue")},
+		{"network blue cannot be deleted: port p1", deleteNet("blue")},
 		{"no network of id x to delete", deleteNet("x")},
 		{"no port of id x to delete", deletePort("x")},
 		{"no host of id x to delete", deleteHost("x")},
 		{"endpoint: 0 bytes", &wire.Change{Change: &wire.Change_SetHost{SetHost: &wire.Host{Id: "h2", Name: "h2"}}}},
-		{"endpoint 192.0.2.1 belongs to the host of id h1", setHost("h2", 1)},
+		{"endpoint 192.0.2.1 belongs to host h1;", setHost("h2", 1)},
 		{"mac: 5 bytes", with(func(p *wire.Port) { p.Mac = p.Mac[:5] })},
 		{"is a group's", with(func(p *wire.Port) { p.Mac[0] = 1 })},
 		{"is nobody's", with(func(p *wire.Port) { p.Mac = make([]byte, 6) })},
-		{"mac 02:00:00:00:00:01 belongs to the port of id p1", with(func(p *wire.Port) { p.Mac[5] = 1 })},
+		{"mac 02:00:00:00:00:01 belongs to port p1 in network blue;", with(func(p *wire.Port) { p.Mac[5] = 1 })},
 		{"address: 5 bytes", with(func(p *wire.Port) { p.Addresses[0] = make([]byte, 5) })},
 		{"expected the address of one machine", with(func(p *wire.Port) { p.Addresses[0] = []byte{224, 0, 0, 1} })},
 		{"IPv4 address in 16 bytes", with(func(p *wire.Port) {
 			p.Addresses[0] = []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1}
 		})},
 		{"is there twice", with(func(p *wire.Port) { p.Addresses = append(p.Addresses, p.Addresses[0]) })},
-		{"address 10.0.0.1 belongs to the port of id p1", with(func(p *wire.Port) { p.Addresses[0][3] = 1 })},
+		{"mac 02:00:00:00:00:03 belongs to port p1-name in network blue;", with(func(p *wire.Port) { p.Mac[5] = 3 })},
+		{"address 10.0.0.1 belongs to port p1 in network blue;", with(func(p *wire.Port) { p.Addresses[0][3] = 1 })},
 		{"expected at most 64", with(func(p *wire.Port) {
 			for i := range 64 {
 				p.Addresses = append(p.Addresses, []byte{10, 9, 9, byte(i + 1)})
