@@ -39,6 +39,10 @@ const (
 	// beatWithin is what the hub promises: the longest time between two messages. A host
 	// leaves a silent hub after 1.5 times this time.
 	beatWithin = 2 * time.Second
+	// beatDebt limits the batches of beats for which sessions in the queue wait later. Without a
+	// debt, a hub with very many busy sessions would send them beats at the rate of the pacer,
+	// and batches of the queue besides.
+	beatDebt = 16
 )
 
 // pacer has the queue of sessions that wait until the rate allows a batch. Hub.mu
@@ -82,6 +86,9 @@ func (p *pacer) nextSession(now time.Time) *session {
 	p.line = nil // releases the array
 	return nil
 }
+
+// spend counts a batch that did not wait in the queue.
+func (p *pacer) spend() { p.tokens = max(-beatDebt, p.tokens-1) }
 
 // pace sends batches to waiting sessions as far as the rate allows. It reports whether
 // further sessions wait. The caller holds mu.
@@ -128,7 +135,7 @@ func (h *Hub) beatAll() {
 			s.beat()
 			continue
 		}
-		h.pacer.tokens = max(0, h.pacer.tokens-1)
+		h.pacer.spend()
 		h.endRevision(s, false)
 	}
 }

@@ -3,6 +3,8 @@
 package hub
 
 import (
+	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -34,6 +36,38 @@ func TestPacerServesInOrder(t *testing.T) {
 	}
 	if len(p.line) != 0 {
 		t.Errorf("%d sessions wait", len(p.line))
+	}
+}
+
+// If changes for all sessions never end, a hub with many sessions sends each of them a batch about
+// as often as a beat is due, and not more often.
+func TestBusySessionsGetBatchesLikeBeats(t *testing.T) {
+	h := New(noStore{}, nil, slog.New(slog.DiscardHandler))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	const count, seconds = 600, 20
+	for n := range count {
+		id := fmt.Sprint("h", n)
+		h.sessions[id] = &session{host: id, hub: h, number: n, wake: make(chan struct{}, 1)}
+	}
+	now := time.Now()
+	h.pacer.filled = now
+	for step := range int(seconds * time.Second / paceTick) {
+		for _, s := range h.sessions {
+			s.behind, s.queued, s.bytes = true, nil, 0
+			h.pacer.join(s)
+		}
+		now = now.Add(paceTick)
+		h.pace(now)
+		if step%int(beatTick/paceTick) == 0 {
+			h.beatAll()
+		}
+	}
+	// the first batch needs no token
+	batches := float64(h.stats.Batches-count) / count
+	most := seconds / (beatTicks * beatTick.Seconds())
+	if least := seconds/beatWithin.Seconds() - 1; batches < least || batches > most {
+		t.Errorf("%.1f batches a session in %d s, expected %.1f to %.1f", batches, seconds, least, most)
 	}
 }
 
