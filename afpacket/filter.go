@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"weft/packet"
 )
 
 // This file has classic BPF programs (Documentation/networking/filter.rst), assembled
@@ -40,8 +42,43 @@ const (
 // takeNothing is a filter that drops every frame.
 var takeNothing = []unix.SockFilter{statement(ret, 0)}
 
-// takeEndpoints returns a filter that accepts only UDP datagrams to the endpoints,
-// without IP options or extension headers. It refuses datagrams of a VLAN, because they belong
+// condition compares bytes of the frame. It holds if they are one of the values.
+type condition struct {
+	load   uint16 // loadByte, loadHalf or loadWord
+	offset uint32
+	values []uint32
+}
+
+// accept appends to the filter f that it accepts frames for which all conditions hold.
+func accept(f []unix.SockFilter, conditions ...condition) []unix.SockFilter {
+	left := 1 // number of instructions that follow, the last one accepts
+	for _, c := range conditions {
+		left += 1 + len(c.values)
+	}
+	for _, c := range conditions {
+		f = append(f, statement(c.load, c.offset))
+		left--
+		for i, v := range c.values {
+			left--
+			others := len(c.values) - 1 - i
+			if others > 0 {
+				f = append(f, jump(equal, v, others, 0))
+			} else {
+				f = append(f, jump(equal, v, 0, left))
+			}
+		}
+	}
+	return append(f, statement(ret, whole))
+}
+
+// is returns a condition with one value.
+func equals(load uint16, offset, value uint32) condition {
+	return condition{load, offset, []uint32{value}}
+}
+
+// takeEndpoints returns a filter that accepts only UDP datagrams to the endpoints, and GRE to those
+// with port 0, without IP options or extension headers. Before GRE over IPv6 it also accepts 8 bytes of
+// destination options, as Linux sends them. It refuses datagrams of a VLAN, because they belong
 // to the VLAN's device. A tag with the VLAN ID 0 has only a priority.
 func takeEndpoints(endpoints []netip.AddrPort) []unix.SockFilter {
 	f := []unix.SockFilter{
@@ -49,37 +86,49 @@ func takeEndpoints(endpoints []netip.AddrPort) []unix.SockFilter {
 		statement(loadWord, adVLANTag), statement(and, 0xfff), jump(equal, 0, 1, 0),
 		statement(ret, 0),
 	}
+	var types []uint32 // of the payload of GRE
+	for _, protocol := range packet.GREProtocols {
+		types = append(types, uint32(protocol))
+	}
 	for _, e := range endpoints {
 		if e.Addr().Is4() {
 			addr := e.Addr().As4()
-			f = append(f,
-				statement(loadHalf, 12), jump(equal, unix.ETH_P_IP, 0, 9),
-				statement(loadByte, 14), jump(equal, 0x45, 0, 7),
-				statement(loadByte, 23), jump(equal, unix.IPPROTO_UDP, 0, 5),
-				statement(loadWord, 30), jump(equal, binary.BigEndian.Uint32(addr[:]), 0, 3),
-				statement(loadHalf, 36), jump(equal, uint32(e.Port()), 0, 1),
-				statement(ret, whole))
+			protocol, last := uint32(unix.IPPROTO_UDP), equals(loadHalf, 36, uint32(e.Port()))
+			if e.Port() == 0 {
+				protocol, last = unix.IPPROTO_GRE, condition{loadHalf, 36, types}
+			}
+			f = accept(f, equals(loadHalf, 12, unix.ETH_P_IP), equals(loadByte, 14, 0x45), equals(loadByte, 23, protocol),
+				equals(loadWord, 30, binary.BigEndian.Uint32(addr[:])), last)
 			continue
 		}
 		addr := e.Addr().As16()
-		f = append(f,
-			statement(loadHalf, 12), jump(equal, unix.ETH_P_IPV6, 0, 13),
-			statement(loadByte, 20), jump(equal, unix.IPPROTO_UDP, 0, 11))
+		common := []condition{equals(loadHalf, 12, unix.ETH_P_IPV6)}
 		for i := range 4 {
-			f = append(f, statement(loadWord, uint32(38+4*i)), jump(equal, binary.BigEndian.Uint32(addr[4*i:]), 0, 9-2*i))
+			common = append(common, equals(loadWord, uint32(38+4*i), binary.BigEndian.Uint32(addr[4*i:])))
 		}
-		f = append(f, statement(loadHalf, 56), jump(equal, uint32(e.Port()), 0, 1), statement(ret, whole))
+		common = slices.Clip(common)
+		if e.Port() != 0 {
+			f = accept(f, append(common, equals(loadByte, 20, unix.IPPROTO_UDP), equals(loadHalf, 56, uint32(e.Port())))...)
+			continue
+		}
+		f = accept(f, append(common, equals(loadByte, 20, unix.IPPROTO_GRE), condition{loadHalf, 56, types})...)
+		f = accept(f, append(common, equals(loadByte, 20, unix.IPPROTO_DSTOPTS), equals(loadHalf, 54, unix.IPPROTO_GRE<<8), condition{loadHalf, 56 + limitLen, types})...)
 	}
 	return append(f, takeNothing...)
 }
+
+// limitLen is the length in bytes of destination options with only a tunnel encapsulation limit
+// (RFC 2473 section 5.1).
+const limitLen = 8
 
 func setFilter(fd int, f []unix.SockFilter) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]})
 }
 
-// sink opens a UDP socket that is bound to endpoint e and drops every datagram. Without
-// it, the kernel would answer with "port unreachable". The socket is bound to the device, so
-// uplinks on several devices can have the same endpoints.
+// sink opens a UDP socket, or a raw socket of GRE for port 0, that is bound to endpoint e and drops
+// every datagram. Without it, the kernel would answer with "port unreachable" or "protocol
+// unreachable". The socket is bound to the device, so uplinks on several devices can have the same
+// endpoints.
 func sink(e netip.AddrPort, device int) (fd int, err error) {
 	v6 := &unix.SockaddrInet6{Port: int(e.Port()), Addr: e.Addr().As16()}
 	family, addr := unix.AF_INET6, unix.Sockaddr(v6)
@@ -88,16 +137,20 @@ func sink(e netip.AddrPort, device int) (fd int, err error) {
 	} else if e.Addr().IsLinkLocalUnicast() {
 		v6.ZoneId = uint32(device)
 	}
-	fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	kind, protocol := unix.SOCK_DGRAM, 0
+	if e.Port() == 0 {
+		kind, protocol = unix.SOCK_RAW, unix.IPPROTO_GRE
+	}
+	fd, err = unix.Socket(family, kind|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
 		return -1, fmt.Errorf("endpoint %v: socket: %w", e, err)
 	}
-	if family == unix.AF_INET6 {
+	if family == unix.AF_INET6 && kind == unix.SOCK_DGRAM {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 	}
 	// UDP_GRO: the kernel does not cut large datagrams, merged from several received
 	// ones, before the filter
-	if err == nil {
+	if err == nil && kind == unix.SOCK_DGRAM {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	}
 	if err == nil {
@@ -122,8 +175,6 @@ func sorted(endpoints []netip.AddrPort) ([]netip.AddrPort, error) {
 	for _, e := range endpoints {
 		switch {
 		case !e.Addr().IsValid() || e.Addr().IsUnspecified():
-		case e.Port() == 0:
-			return nil, fmt.Errorf("endpoint %v: a port is missing", e)
 		default:
 			list = append(list, netip.AddrPortFrom(e.Addr().Unmap(), e.Port()))
 		}

@@ -38,21 +38,24 @@ const (
 // needsTCX is the reason why an old kernel has no ingress program.
 const needsTCX = "needs Linux 6.6 or later"
 
+// shortest is the least length in bytes of a frame that the ingress program drops.
+const shortest = ethernetLen + packet.IPv6Len + packet.UDPLen
+
 // ingressProgram returns the ingress program for a socket's filter, which takeEndpoints has
 // made. The program drops what the filter accepts, with two exceptions:
 //
 //   - IPv4 fragments: without the first one, the stack would keep the others until they time
 //     out.
 //   - Frames that are too short for headers over IPv6, and therefore also for a tunnelled frame
-//     over IPv4. A load behind the end of a frame would end the program with the result 0, which
-//     skips the device's next program and the filters of tc.
+//     over IPv4, except for a short one in GRE. A load behind the end of a frame would end the
+//     program with the result 0, which skips the device's next program and the filters of tc.
 //
 // Program and filter read the frame with the same instructions. R6 is the context, R0 the value
 // of the last load.
 func ingressProgram(filter []unix.SockFilter) (p asm.Instructions) {
 	label := func(i int) string { return fmt.Sprint("instruction", i) }
 	p = append(p, asm.Mov.Reg(asm.R6, asm.R1),
-		asm.LoadMem(asm.R0, asm.R6, skbLen, asm.Word), asm.JLT.Imm(asm.R0, ethernetLen+packet.IPv6Len+packet.UDPLen, "next"),
+		asm.LoadMem(asm.R0, asm.R6, skbLen, asm.Word), asm.JLT.Imm(asm.R0, shortest, "next"),
 		asm.LoadAbs(12, asm.Half), asm.JNE.Imm(asm.R0, unix.ETH_P_IP, label(0)),
 		asm.LoadAbs(20, asm.Half), asm.And.Imm(asm.R0, 0x3fff), asm.JEq.Imm(asm.R0, 0, label(0)), // offset and more fragments
 		asm.Mov.Imm(asm.R0, tcxNext).WithSymbol("next"), asm.Return())
@@ -61,6 +64,10 @@ func ingressProgram(filter []unix.SockFilter) (p asm.Instructions) {
 		switch s.Code {
 		case loadHalf:
 			one = asm.LoadAbs(int32(s.K), asm.Half)
+			if end := int32(s.K) + 2; end > shortest { // behind destination options
+				p = append(p, asm.LoadMem(asm.R0, asm.R6, skbLen, asm.Word).WithSymbol(label(i)), asm.JLT.Imm(asm.R0, end, "next"), one)
+				continue
+			}
 		case loadByte:
 			one = asm.LoadAbs(int32(s.K), asm.Byte)
 		case loadWord:

@@ -186,14 +186,30 @@ func TestIngressOutlivesControl(t *testing.T) {
 // which skips the next program and the filters of tc.
 func TestIngressOfShortFrames(t *testing.T) {
 	testnet.NeedsRoot(t, "loads a BPF program")
-	endpoints := []netip.AddrPort{netip.MustParseAddrPort("10.9.0.2:4789"), netip.MustParseAddrPort("[fd09::2]:4789")}
+	endpoints := []netip.AddrPort{netip.MustParseAddrPort("10.9.0.2:4789"), netip.MustParseAddrPort("[fd09::2]:4789"),
+		netip.MustParseAddrPort("10.9.0.3:0"), netip.MustParseAddrPort("[fd09::3]:0")}
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
 		Instructions: ingressProgram(takeEndpoints(endpoints))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer program.Close()
-	for _, to := range endpoints {
+	options := gre(endpoints[3], true, 14)
+	for n := 54; n <= len(options); n++ {
+		want := int32(tcxNext)
+		if n >= 66 { // the protocol type is complete
+			want = tcxDrop
+		}
+		if got, err := program.Run(&ebpf.RunOptions{Data: options[:n]}); err != nil || int32(got) != want {
+			t.Errorf("GRE behind options, %d bytes: result %d, want %d: %v", n, int32(got), want, err)
+		}
+	}
+	for _, to := range endpoints[2:] {
+		if got, err := program.Run(&ebpf.RunOptions{Data: gre(to, false, 40)}); err != nil || int32(got) != tcxDrop {
+			t.Errorf("GRE to %v: result %d, want %d: %v", to, int32(got), tcxDrop, err)
+		}
+	}
+	for _, to := range endpoints[:2] {
 		const vxlan = 8 + 14 // VXLAN and an inner Ethernet header
 		whole := datagram(to, vxlan)
 		headers := len(whole) - vxlan
@@ -209,6 +225,67 @@ func TestIngressOfShortFrames(t *testing.T) {
 				t.Errorf("%v, a whole datagram: result %d, want %d", to, result, tcxDrop)
 			}
 		}
+	}
+}
+
+// gre returns a frame to an endpoint with n bytes in GRE. If hasOptions is true, the limit of encapsulation
+// of IPv6 precedes GRE.
+func gre(to netip.AddrPort, hasOptions bool, n int) []byte {
+	f := datagram(to, 0)
+	f = f[:len(f)-8]
+	next := &f[20]
+	if to.Addr().Is4() {
+		next = &f[23]
+	}
+	if *next = unix.IPPROTO_GRE; hasOptions {
+		*next = unix.IPPROTO_DSTOPTS
+		f = append(f, unix.IPPROTO_GRE, 0, 4, 1, 4, 1, 1, 0)
+	}
+	return append(append(f, 0, 0, 0x65, 0x58), make([]byte, n)...)
+}
+
+// The uplink receives GRE with Ethernet to its endpoints with port 0. Other GRE is the kernel's.
+func TestEndpointsOfGRE(t *testing.T) {
+	r := newRig(t)
+	r.ns[1].Do(func() {
+		if err := r.up[1].SetEndpoints([]netip.AddrPort{netip.AddrPortFrom(r.addr[1][0], 0), netip.AddrPortFrom(r.addr[1][1], 0)}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	var want, got []int // lengths of frames
+	for i, e := range r.addr[1] {
+		to := netip.AddrPortFrom(e, 0)
+		layer3 := gre(to, false, 70)
+		layer3[len(layer3)-72], layer3[len(layer3)-71] = 8, 0
+		for _, f := range [][]byte{layer3, datagram(netip.AddrPortFrom(e, 4789), 90), gre(to, false, 80+i), gre(to, true, 90+i)} {
+			if to.Addr().Is4() {
+				if f[23] == unix.IPPROTO_DSTOPTS {
+					continue // an option of IPv6
+				}
+				ip := packet.IPv4(f[14:34])
+				ip[8] = 64
+				ip.SetTotalLen(len(f) - 14)
+				copy(ip[12:16], r.addr[0][0].AsSlice())
+				ip.SetChecksum(packet.Checksum(ip))
+			} else {
+				f[21] = 64
+				packet.IPv6(f[14:54]).SetPayloadLen(len(f) - 54)
+				copy(f[22:38], r.addr[0][1].AsSlice())
+			}
+			r.sendTagged(0xe000, f)
+		}
+		want = append(want, len(gre(to, false, 80+i)))
+		if to.Addr().Is6() {
+			want = append(want, len(gre(to, true, 90+i)))
+		}
+	}
+	for _, f := range r.receive(1, len(want)) {
+		got = append(got, len(f))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("the uplink received frames of %v bytes, want %v", got, want)
 	}
 }
 

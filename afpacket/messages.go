@@ -79,7 +79,8 @@ func flowOf(f *packet.Frame) uint64 {
 
 // divide divides the run of frames order among messages. The frames of a train have equal
 // outer headers and equal lengths; only the last may be shorter. vectors is the largest number
-// of vectors of a train. If trains is false, each frame is a message.
+// of vectors of a train. If trains is false, each frame is a message. A frame in
+// GRE is always a message.
 func (l *messageList) divide(b *packet.Batch, order []uint8, trains bool, vectors int) {
 	l.count = 0
 	for n, i := range order {
@@ -94,7 +95,7 @@ func (l *messageList) divide(b *packet.Batch, order []uint8, trains bool, vector
 		head := &l.heads[l.count]
 		*head = messageHead{first: uint8(n), frames: 1}
 		l.count++
-		if !trains || f.OuterL4 == 0 {
+		if !trains || f.OuterL4 == 0 || f.Offload.Flags&packet.OffloadGRE != 0 {
 			continue
 		}
 		outer := int(f.OuterL4) + packet.UDPLen

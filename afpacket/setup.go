@@ -190,7 +190,7 @@ func (u *Uplink) SetMTU(mtu int) { u.spec.MTU = mtu }
 func (u *Uplink) Index() int { return u.ifindex }
 
 // SetEndpoints sets the tunnel endpoints (local address and UDP port) whose datagrams
-// the uplink receives. It skips unspecified addresses. If another socket, such as the
+// the uplink receives. Port 0 stands for GRE. It skips unspecified addresses. If another socket, such as the
 // one of Linux's vxlan device, is bound to an endpoint, SetEndpoints fails and the old
 // endpoints stay.
 func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {

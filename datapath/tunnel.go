@@ -46,6 +46,7 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, x *tunnel.Fields, isLas
 		w.truncate(i, limit, &out, x)
 		return
 	}
+	t.SetClock(w.now)
 	size, outer := f.Offload.Size, t.Outer(x)
 	if t.State == tunnel.TemplateReady && !f.LimitSegments(int(t.MTU)-outer) {
 		w.answerTooBig(i, int(t.MTU)-outer-int(f.L3))

@@ -115,8 +115,8 @@ func TestOVSDB(t *testing.T) {
 	if text := r.weft.Weft("export"); !strings.Contains(text, "3:1000000") {
 		t.Errorf("no queue of t0 in\n%s", text)
 	}
-	r.vsctl("add-port br0 nosuch -- add-port br0 odd -- set interface odd type=gre -- add-port br0 alone -- set interface alone type=internal")
-	for name, want := range map[string]string{"nosuch": `no network device`, "odd": "type gre: there is none", "alone": "[]"} {
+	r.vsctl("add-port br0 nosuch -- add-port br0 odd -- set interface odd type=gtpu -- add-port br0 alone -- set interface alone type=internal")
+	for name, want := range map[string]string{"nosuch": `no network device`, "odd": "type gtpu: there is none", "alone": "[]"} {
 		r.expect("interface", name, "error", want)
 	}
 	if got := r.get("interface", "nosuch", "ofport"); got != "-1" {

@@ -26,7 +26,11 @@ func TestOVSDBBadRows(t *testing.T) {
 	long := strings.Repeat("n", 200)
 	rows := []struct{ name, columns, want string }{
 		{"type", "type=nosuch", "type nosuch: there is none; expected one of"},
-		{"gre", "type=gre options:remote_ip=10.0.0.9", "type gre: there is none"},
+		{"gtpu", "type=gtpu options:remote_ip=10.0.0.9", "type gtpu: there is none"},
+		{"gre", "type=gre options:remote_ip=10.0.0.9 options:key=16777216", "key=16777216"},
+		{"layer3", "type=gre options:remote_ip=10.0.0.9 options:packet_type=legacy_l3", "options:packet_type=legacy_l3"},
+		{"ip6gre", "type=ip6gre options:remote_ip=10.0.0.9", "type ip6gre expects an IPv6 address"},
+		{"session", "type=erspan options:remote_ip=10.0.0.9 options:key=1024", "key=1024"},
 		{"remote", "type=vxlan", "options:remote_ip is missing"},
 		{"address", "type=vxlan options:remote_ip=300.1.1.1", "remote=300.1.1.1"},
 		{"vni", "type=geneve options:remote_ip=10.0.0.9 options:key=16777216", "vni=16777216"},

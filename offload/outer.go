@@ -61,9 +61,9 @@ const (
 const longestInner = math.MaxUint16 - outerLen
 
 // NewOuter returns the outer headers of a template whose uplink is o. It returns false if the programs
-// cannot write them: over IPv6, with a VLAN tag, with UDP checksums or with inherited fields.
+// cannot write them: of GRE, over IPv6, with a VLAN tag, with UDP checksums or with inherited fields.
 func NewOuter(t *tunnel.Template, o Output) (Outer, bool) {
-	if t.State != tunnel.TemplateReady || t.IP != ethernetLen || t.Len != outerLen || t.Inherit != 0 || t.MTU < outerLen || t.PortRange == 0 ||
+	if t.State != tunnel.TemplateReady || !t.Kind.HasPort() || t.IP != ethernetLen || t.Len != outerLen || t.Inherit != 0 || t.MTU < outerLen || t.PortRange == 0 ||
 		packet.UDP(t.Header[headerUDP:]).Checksum() != 0 {
 		return Outer{}, false
 	}

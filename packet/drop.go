@@ -63,7 +63,7 @@ const (
 	// that the tunnel does not allow, or a VXLAN-GPE header has another version than 0 or
 	// the flag O.
 	DropBadVXLAN
-	// DropNoTunnelPort: no tunnel has this VNI and remote.
+	// DropNoTunnelPort: no tunnel has this VNI or key and remote.
 	DropNoTunnelPort
 	// DropNoRoute: the kernel has no route to the tunnel's remote, or the
 	// route leaves through a device that is no uplink of the switch.
@@ -151,6 +151,9 @@ const (
 	// DropBondBackup: a bond does not take the frame on this member. Another switch has flooded
 	// it to several members, or the bond has sent it itself.
 	DropBondBackup
+	// DropBadGRE: a GRE header has flags of RFC 1701, another version than 0 or a wrong checksum,
+	// or an ERSPAN header has another version than 1 and 2, or the datagram is too short for them.
+	DropBadGRE
 
 	dropReasonCount
 )
@@ -172,7 +175,7 @@ var dropNames = [DropReasons]string{
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
 	"rx-full", "port-off", "bad-bfd", "bad-geneve", "tunnel-payload", "packet-type", "queue", "policed", "budget",
-	"not-attached", "slow-receiver", "many-pieces", "bond-backup",
+	"not-attached", "slow-receiver", "many-pieces", "bond-backup", "bad-gre",
 }
 
 // String returns the reason's name in counters and output.

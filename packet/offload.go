@@ -32,9 +32,11 @@ const (
 	// (RFC 6864 section 4.1 allows this with DF). Without the flag, the
 	// identification increases by one.
 	OffloadFixedID
-	// OffloadOuter: the checksum of the UDP header at OuterL4 is missing; see
+	// OffloadOuter: the checksum of the UDP or GRE header at OuterL4 is missing; see
 	// outer.go.
 	OffloadOuter
+	// OffloadGRE: the header at OuterL4 is GRE, which no device segments.
+	OffloadGRE
 )
 
 // GSO is the kind of a large frame.
@@ -71,7 +73,7 @@ const (
 )
 
 // Takes reports whether the set o includes all unfinished work of the frame. It is false for
-// a FrameHidden frame with unfinished work.
+// a FrameHidden frame with unfinished work, and for a large frame in GRE.
 func (o Offloads) Takes(f *Frame) bool {
 	need := Offloads(0)
 	if f.Offload.Flags&OffloadPartial != 0 {
@@ -86,6 +88,9 @@ func (o Offloads) Takes(f *Frame) bool {
 		need |= TakesUDP
 	}
 	if f.OuterL3 != 0 && need != 0 {
+		if f.Offload.Flags&OffloadGRE != 0 && f.Offload.GSO != GSONone {
+			return false
+		}
 		need |= TakesTunnel
 	}
 	return need&^o == 0 && (need == 0 || f.Flags&FrameHidden == 0)
@@ -232,12 +237,12 @@ func (b *Batch) FinishChecksum(f *Frame) {
 	}
 	o.Flags &^= OffloadPartial
 	h := f.Header()[o.CsumStart:]
-	putChecksum(h[o.CsumOffset:], b.sumFrom(f, int(o.CsumStart)), o.CsumOffset)
+	putChecksum(h[o.CsumOffset:], b.SumFrom(f, int(o.CsumStart)), o.CsumOffset)
 }
 
-// sumFrom returns the sum over the frame without its first length bytes. These bytes
+// SumFrom returns the sum over the frame without its first length bytes. These bytes
 // must be in the header buffer.
-func (b *Batch) sumFrom(f *Frame, length int) uint16 {
+func (b *Batch) SumFrom(f *Frame, length int) uint16 {
 	h := f.Header()[length:]
 	sum, odd := Sum(h), len(h)&1 != 0
 	for _, s := range b.Spans(f) {
@@ -251,10 +256,11 @@ func (b *Batch) sumFrom(f *Frame, length int) uint16 {
 	return sum
 }
 
-// Offsets of the checksum in UDP and TCP headers.
+// Offsets of the checksum in UDP, TCP and GRE headers.
 const (
 	udpCsumOffset = 6
 	tcpCsumOffset = 16
+	greCsumOffset = 4 // RFC 2784 section 2.1
 )
 
 // putChecksum writes the inverted sum as the checksum. In UDP it writes 0xffff for 0,
@@ -287,7 +293,7 @@ func (b *Batch) ValidChecksum(f *Frame) bool {
 	default:
 		return false
 	}
-	if AddSums(f.pseudoSum(f.Len()-int(f.L4)), b.sumFrom(f, int(f.L4))) != 0xffff {
+	if AddSums(f.pseudoSum(f.Len()-int(f.L4)), b.SumFrom(f, int(f.L4))) != 0xffff {
 		return false
 	}
 	f.Offload.Flags |= OffloadValid
@@ -319,7 +325,7 @@ func (b *Batch) GatherFinished(f *Frame, dst []byte) int {
 	sum, odd := Sum(covered), len(covered)&1 != 0
 	for _, s := range b.Spans(f) {
 		part := CopySum(dst[n:], Foreign(s.Addr, s.Len))
-		if odd { // as in sumFrom
+		if odd { // as in SumFrom
 			part = part>>8 | part<<8
 		}
 		sum = AddSums(sum, part)

@@ -2,10 +2,10 @@
 
 package packet
 
-// This file computes the checksum of a tunnel's outer UDP header, which covers the
+// This file computes the checksum of a tunnel's outer UDP or GRE header, which covers the
 // whole inner frame. It is computed while the frame is copied, after an unfinished
-// inner checksum. Until then, the outer checksum field holds the sum over the pseudo
-// header without the length (OffloadOuter).
+// inner checksum. Until then, the checksum field of UDP holds the sum over the pseudo
+// header without the length, and that of GRE holds 0 (OffloadOuter).
 
 // gatherSummed is GatherFinished for a frame with OffloadOuter.
 func (b *Batch) gatherSummed(f *Frame, dst []byte) int {
@@ -28,7 +28,7 @@ func (b *Batch) gatherSummed(f *Frame, dst []byte) int {
 // finishOuter is FinishChecksum for a frame with OffloadOuter.
 func (b *Batch) finishOuter(f *Frame) {
 	h := f.Header()
-	tail := b.sumFrom(f, len(h))
+	tail := b.SumFrom(f, len(h))
 	f.finishBoth(h, tail)
 	f.Offload.Flags &^= OffloadPartial | OffloadOuter
 }
@@ -39,6 +39,11 @@ func (f *Frame) finishBoth(h []byte, tail uint16) {
 	if o := &f.Offload; o.Flags&OffloadPartial != 0 {
 		covered := h[o.CsumStart:]
 		putChecksum(covered[o.CsumOffset:], sumWithTail(covered, tail), o.CsumOffset)
+	}
+	if f.Offload.Flags&OffloadGRE != 0 {
+		gre := h[f.OuterL4:]
+		putChecksum(gre[greCsumOffset:], sumWithTail(gre, tail), greCsumOffset)
+		return
 	}
 	udp := UDP(h[f.OuterL4:])
 	sum := AddSums(sumWithTail(udp, tail), uint16(udp.Len())) // the pseudo header contains the length

@@ -53,7 +53,7 @@ type Span struct {
 type Frame struct {
 	start, end uint16 // the header buffer is buf[start:end]
 	spanCount  uint16
-	// OuterL3 and OuterL4 are the offsets of pushed outer IP and UDP headers, else 0.
+	// OuterL3 and OuterL4 are the offsets of pushed outer IP and UDP or GRE headers, else 0.
 	OuterL3, OuterL4 uint16
 	// L3 is the offset of the IPv4 or IPv6 header, and L4 the offset of the TCP, UDP,
 	// SCTP, ICMP or ICMPv6 header; 0: none. Later fragments have no L4. Extraction

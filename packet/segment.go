@@ -164,7 +164,11 @@ func (s *Segmenter) finish(h []byte, n int, withOuter bool) {
 	length := s.headers + n
 	if withOuter && f.OuterL3 != 0 {
 		s.finishIP(h[f.OuterL3:], length-int(f.OuterL3), s.outerSum, s.outerID, h[f.OuterL3+6]&0x40 != 0)
-		UDP(h[f.OuterL4:]).SetLen(length - int(f.OuterL4))
+		if f.Offload.Flags&OffloadGRE != 0 {
+			GRE(h[f.OuterL4:]).addSequence(uint32(s.index))
+		} else {
+			UDP(h[f.OuterL4:]).SetLen(length - int(f.OuterL4))
+		}
 	}
 	s.finishIP(h[f.L3:], length-int(f.L3), s.sum, s.id, f.Offload.Flags&OffloadFixedID != 0)
 	l4 := h[f.L4:]

@@ -17,6 +17,10 @@ const (
 	EtherTypeVLAN  = 0x8100
 	EtherTypeIPv6  = 0x86dd
 	EtherTypeSVLAN = 0x88a8
+
+	// protocol types of GRE (draft-foschiano-erspan-03 section 4)
+	EtherTypeERSPAN1 = 0x88be
+	EtherTypeERSPAN2 = 0x22eb
 )
 
 // IP protocols.
@@ -27,6 +31,7 @@ const (
 	ProtoUDP      = 17
 	ProtoRouting  = 43
 	ProtoFragment = 44
+	ProtoGRE      = 47
 	ProtoESP      = 50
 	ProtoAH       = 51
 	ProtoICMPv6   = 58
@@ -44,6 +49,8 @@ const (
 	IPv6Len     = 40
 	TCPLen      = 20
 	UDPLen      = 8
+	GRELen      = 4 // without the fields of its flags
+	GREFieldLen = 4 // of a flag
 	SCTPLen     = 12
 	ICMPLen     = 8
 	ICMPv6Len   = 4
@@ -137,6 +144,45 @@ func (h UDP) SetSrcPort(p uint16)    { binary.BigEndian.PutUint16(h, p) }
 func (h UDP) SetDstPort(p uint16)    { binary.BigEndian.PutUint16(h[2:], p) }
 func (h UDP) SetLen(n int)           { binary.BigEndian.PutUint16(h[4:], uint16(n)) }
 func (h UDP) SetChecksum(sum uint16) { binary.BigEndian.PutUint16(h[6:], sum) }
+
+// GRE is a GRE header of version 0 (RFC 2784 section 2, RFC 2890 section 2): flags and protocol
+// type, 2 bytes each, and 4 bytes for each flag of GREChecksum, GREKey and GRESequence, in this order.
+type GRE []byte
+
+// GREProtocols are the protocol types of GRE that tunnels receive: Ethernet and ERSPAN.
+var GREProtocols = [...]uint16{EtherTypeTEB, EtherTypeERSPAN1, EtherTypeERSPAN2}
+
+// Flags of a GRE header.
+const (
+	GREChecksum = 0x8000
+	GREKey      = 0x2000
+	GRESequence = 0x1000
+)
+
+func (h GRE) Flags() uint16    { return binary.BigEndian.Uint16(h) }
+func (h GRE) Protocol() uint16 { return binary.BigEndian.Uint16(h[2:]) }
+
+// Offset returns the offset of the field of a flag, or of the payload if flag is 0.
+func (h GRE) Offset(flag uint16) int {
+	n := GRELen
+	for _, f := range [...]uint16{GREChecksum, GREKey, GRESequence} {
+		if f == flag {
+			break
+		}
+		if h.Flags()&f != 0 {
+			n += GREFieldLen
+		}
+	}
+	return n
+}
+
+// addSequence adds n to the sequence number, if there is one.
+func (h GRE) addSequence(n uint32) {
+	if h.Flags()&GRESequence != 0 {
+		at := h[h.Offset(GRESequence):]
+		binary.BigEndian.PutUint32(at, binary.BigEndian.Uint32(at)+n)
+	}
+}
 
 // TCP is a TCP header, at least 20 bytes (RFC 9293).
 type TCP []byte

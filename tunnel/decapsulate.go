@@ -12,10 +12,11 @@ import (
 // outer has fields of the outer headers of an encapsulated frame.
 type outer struct {
 	header        int // offset of the tunnel header
+	end           int // end of the IP packet, if it is GRE
 	remote, local [2]uint64
 	tos, ttl      uint8
 	udpPort       uint16
-	family        uint8 // family of the tunnels that use the UDP port
+	family        uint8 // family of the tunnels that use the UDP port; familyGRE: the packet is GRE
 	v6            bool
 }
 
@@ -28,10 +29,14 @@ type outer struct {
 // BFDAddress, which is no drop reason. The first of words then has the outer TTL at OuterTTLShift.
 //
 // Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows. It
+// verifies a checksum of GRE, unless the frame is large or its inner checksum is unfinished. It
 // drops outer fragments as DropBadOuter (RFC 7348 section 4.3).
 func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flowtable.TunnelWords]uint64, options *flowtable.TunOptions) packet.DropReason {
 	var o outer
 	if reason := t.parseOuter(b, f, &o); reason != packet.DropNone {
+		if reason == isGRE {
+			return t.decapsulateGRE(b, f, &o, words)
+		}
 		return reason
 	}
 	header := binary.BigEndian.Uint64(f.Header()[o.header:])
@@ -40,7 +45,7 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 		return d.bad
 	}
 	vni := uint32(header>>8) & 0xffffff
-	end := t.find(o.remote, o.local, vni, o.udpPort)
+	end := t.find(o.remote, o.local, vni, uint32(o.udpPort))
 	if end == nil {
 		return packet.DropNoTunnelPort
 	}
@@ -58,6 +63,11 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 			return reason
 		}
 	}
+	return t.arrive(b, f, &o, end, words)
+}
+
+// arrive makes a frame without its outer headers one of the tunnel.
+func (t *Terminations) arrive(b *packet.Batch, f *packet.Frame, o *outer, end *Termination, words *[flowtable.TunnelWords]uint64) packet.DropReason {
 	if reason := mergeECN(b, f, o.tos); reason != packet.DropNone {
 		return reason
 	}
@@ -115,9 +125,13 @@ func toBFD(b *packet.Batch, f *packet.Frame) bool {
 	return b.Pullup(f, packet.EthernetLen) && binary.BigEndian.Uint64(f.Header())>>16 == BFDAddress
 }
 
+// isGRE is the result of parseOuter for a GRE packet. It is no drop reason.
+const isGRE = packet.Consumed
+
 // parseOuter validates the outer Ethernet, IP and UDP headers and trims the frame to
 // the UDP datagram. It returns DropNotTunnel if no tunnel uses the UDP
-// destination port.
+// destination port. For GRE it validates the Ethernet and IP headers and returns isGRE; it
+// returns DropNotTunnel if no tunnel uses GRE.
 func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) packet.DropReason {
 	h := f.Header()
 	if len(h) < maxOuter {
@@ -145,6 +159,10 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 		return packet.DropNotTunnel
 	}
 	if reason != packet.DropNone {
+		o.header, o.end = off, end
+		if reason == isGRE && !t.hasGRE {
+			return packet.DropNotTunnel
+		}
 		return reason
 	}
 	if off+packet.UDPLen > end {
@@ -175,6 +193,8 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 // mapped is the prefix of IPv4 addresses in IPv6 (RFC 4291 section 2.5.5.2).
 const mapped = 0xffff
 
+// parseIPv4 returns the offsets of the UDP header and of the end of the packet. Its reason for a
+// GRE packet is isGRE.
 func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, offset int) (udp, end int, reason packet.DropReason) {
 	h := f.Header()
 	if len(h) < offset+packet.IPv4Len {
@@ -185,8 +205,12 @@ func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, offset int) (udp, en
 	if ip.Version() != 4 || n < packet.IPv4Len || total < n || offset+total > f.Len() {
 		return 0, 0, packet.DropBadOuter
 	}
-	if ip.Proto() != packet.ProtoUDP {
-		return 0, 0, packet.DropNotTunnel
+	proto := ip.Proto()
+	if proto != packet.ProtoUDP {
+		if proto != packet.ProtoGRE {
+			return 0, 0, packet.DropNotTunnel
+		}
+		reason = isGRE
 	}
 	if n > packet.IPv4Len { // the checksum covers the options
 		if !b.Pullup(f, offset+n) {
@@ -199,10 +223,11 @@ func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, offset int) (udp, en
 	}
 	o.remote[1], o.local[1] = mapped<<32|uint64(ip.Src()), mapped<<32|uint64(ip.Dst())
 	o.tos, o.ttl = ip.TOS(), ip.TTL()
-	return offset + n, offset + total, packet.DropNone
+	return offset + n, offset + total, reason
 }
 
-// parseIPv6 accepts no extension headers, because tunnel endpoints send none.
+// parseIPv6 accepts no extension headers except for destination options before GRE, because tunnel
+// endpoints send no others. Its results are those of parseIPv4.
 func (o *outer) parseIPv6(f *packet.Frame, offset int) (udp, end int, reason packet.DropReason) {
 	h := f.Header()
 	if len(h) < offset+packet.IPv6Len {
@@ -213,12 +238,20 @@ func (o *outer) parseIPv6(f *packet.Frame, offset int) (udp, end int, reason pac
 	if ip.Version() != 6 || end > f.Len() {
 		return 0, 0, packet.DropBadOuter
 	}
+	offset += packet.IPv6Len
 	if ip.NextHeader() != packet.ProtoUDP {
-		return 0, 0, packet.DropNotTunnel
+		switch limit := h[offset:min(len(h), offset+limitLen)]; {
+		case ip.NextHeader() == packet.ProtoGRE:
+		case ip.NextHeader() == packet.ProtoDestOpts && len(limit) == limitLen && limit[0] == packet.ProtoGRE && limit[1] == 0:
+			offset += limitLen
+		default:
+			return 0, 0, packet.DropNotTunnel
+		}
+		reason = isGRE
 	}
 	o.remote[0], o.remote[1] = ip.Src()
 	o.local[0], o.local[1] = ip.Dst()
 	o.v6 = true
 	o.tos, o.ttl = ip.TrafficClass(), ip.HopLimit()
-	return offset + packet.IPv6Len, end, packet.DropNone
+	return offset, end, reason
 }

@@ -214,7 +214,7 @@ func checkTerminations(t *testing.T, seed int64, steps int) {
 			remote, local := addresses[1+rng.Intn(3)], addresses[1+rng.Intn(3)]
 			vni, udpPort := vnis[1+rng.Intn(3)], uint16(4789+rng.Intn(3))
 			got, want := uint32(0), slowFind(twin, remote, local, vni, udpPort)
-			if e := table.find(halves(&remote), halves(&local), vni, udpPort); e != nil {
+			if e := table.find(halves(&remote), halves(&local), vni, uint32(udpPort)); e != nil {
 				got = e.Port
 			}
 			if got != want {

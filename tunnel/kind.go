@@ -9,20 +9,23 @@ import (
 	"weft/packet"
 )
 
-// Kind is the encapsulation of a tunnel. The headers of all kinds begin with 8 bytes that have
-// the VNI in the same place.
+// Kind is the encapsulation of a tunnel. The headers of all kinds over UDP begin with 8 bytes that
+// have the VNI in the same place. The other kinds are in gre.go.
 type Kind uint8
 
 // Kinds of tunnels.
 const (
-	KindVXLAN  Kind = iota // RFC 7348
-	KindGBP                // VXLAN with a group policy (draft-smith-vxlan-group-policy-05)
-	KindGPE                // VXLAN-GPE (draft-ietf-nvo3-vxlan-gpe-13) with Ethernet in it
-	KindGeneve             // RFC 8926 with Ethernet in it
+	KindVXLAN   Kind = iota // RFC 7348
+	KindGBP                 // VXLAN with a group policy (draft-smith-vxlan-group-policy-05)
+	KindGPE                 // VXLAN-GPE (draft-ietf-nvo3-vxlan-gpe-13) with Ethernet in it
+	KindGeneve              // RFC 8926 with Ethernet in it
+	KindGRE                 // RFC 2784 and RFC 2890 with Ethernet in it
+	KindERSPAN1             // ERSPAN type II (draft-foschiano-erspan-03)
+	KindERSPAN2             // ERSPAN type III
 	kindEnd
 )
 
-// HeaderLen is the length in bytes of the part that all tunnel headers have.
+// HeaderLen is the length in bytes of the part that all tunnel headers over UDP have.
 const HeaderLen = 8
 
 // kinds has, by Kind, the header that Push writes, as a 64-bit big-endian word without the VNI
@@ -35,17 +38,23 @@ var kinds = [kindEnd]struct {
 	KindGBP:    {validBit, familyVXLAN},
 	KindGPE:    {validBit | gpeP | gpeEthernet, familyGPE},
 	KindGeneve: {geneveEthernet, familyGeneve},
+
+	KindGRE:     {family: familyGRE},
+	KindERSPAN1: {family: familyERSPAN},
+	KindERSPAN2: {family: familyERSPAN},
 }
 
 // Families of kinds. The received headers of a family are checked in the same way, so its
-// kinds may share a UDP port. The numbers fit into portBits.
+// kinds may share a UDP port. The numbers of families with UDP ports fit into portBits.
 const (
 	familyVXLAN = 1 + iota
 	familyGPE
 	familyGeneve
+	familyGRE
+	familyERSPAN
 )
 
-// family describes the received headers of its kinds, as 64-bit big-endian words.
+// family describes the received headers of its kinds over UDP, as 64-bit big-endian words.
 type family struct {
 	// A header whose bits of mask are not want is dropped for the reason bad.
 	mask, want uint64
@@ -70,12 +79,14 @@ var families = [1 << portBits]family{
 // SharesPort reports whether tunnels of both kinds may use one UDP port.
 func (k Kind) SharesPort(o Kind) bool { return kinds[k].family == kinds[o].family }
 
-// Port returns the UDP port that IANA has assigned to the kind.
+// Port returns the UDP port that IANA has assigned to the kind; 0: the kind has no UDP port.
 func (k Kind) Port() uint16 {
-	switch k {
-	case KindGPE:
+	switch {
+	case !k.HasPort():
+		return 0
+	case k == KindGPE:
 		return 4790
-	case KindGeneve:
+	case k == KindGeneve:
 		return 6081
 	}
 	return vxlanPort

@@ -10,10 +10,11 @@ import (
 	"weft/packet"
 )
 
-// Push adds the outer headers in front of the frame. vni has 24 bits. hash (FlowHash)
-// selects the UDP source port. The outer TOS gets the ECN bits of innerTOS (RFC 6040
-// section 4.1, normal mode). If the tunnel inherits TOS, it gets all bits of innerTOS. x has
-// further tunnel fields; nil: none. Push ignores fields that the kind of tunnel does not have.
+// Push adds the outer headers in front of the frame. vni has 24 bits, or is the key of a kind
+// without UDP port. hash (FlowHash) selects the UDP source port. The outer TOS gets the ECN bits of
+// innerTOS (RFC 6040 section 4.1, normal mode). If the tunnel inherits TOS, it gets all bits of
+// innerTOS. x has further tunnel fields; nil: none. Push ignores fields that the kind of tunnel does
+// not have.
 // If the template is not in state TemplateReady, Push returns the drop reason of its
 // state. Push changes the frame only if it returns DropNone. Pop undoes Push.
 func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8, x *Fields) packet.DropReason {
@@ -40,15 +41,19 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8, x *Fi
 	// length of the frame, which may exceed 16 bits; Segmenter then writes the lengths
 	// of the segments
 	length := f.Len()
-	udp := packet.UDP(h[t.UDP : t.UDP+packet.UDPLen])
-	udp.SetSrcPort(t.PortBase + uint16(uint64(hash)*uint64(t.PortRange)>>32))
-	udp.SetLen(length - int(t.UDP))
-	if udp.Checksum() != 0 {
-		f.Offload.Flags |= packet.OffloadOuter
-	}
-	binary.BigEndian.PutUint32(h[t.Encap+4:], vni<<8)
-	if x != nil {
-		t.pushFields(h[t.Encap:], x)
+	if t.Kind < KindGRE {
+		udp := packet.UDP(h[t.UDP : t.UDP+packet.UDPLen])
+		udp.SetSrcPort(t.PortBase + uint16(uint64(hash)*uint64(t.PortRange)>>32))
+		udp.SetLen(length - int(t.UDP))
+		if udp.Checksum() != 0 {
+			f.Offload.Flags |= packet.OffloadOuter
+		}
+		binary.BigEndian.PutUint32(h[t.Encap+4:], vni<<8)
+		if x != nil {
+			t.pushFields(h[t.Encap:], x)
+		}
+	} else {
+		t.pushGRE(f, h, vni, int(count))
 	}
 	if ip := h[t.IP:t.UDP]; len(ip) == packet.IPv4Len {
 		t.finishIPv4(ip, length-int(t.IP), innerTOS, ttl, count)
@@ -107,7 +112,7 @@ func (t *Template) Pop(f *packet.Frame) {
 		n += 4 * int(f.Header()[t.Encap]&families[familyGeneve].optionWords)
 	}
 	f.Pull(n)
-	f.Offload.Flags &^= packet.OffloadOuter
+	f.Offload.Flags &^= packet.OffloadOuter | packet.OffloadGRE
 	f.OuterL3, f.OuterL4 = 0, 0
 }
 

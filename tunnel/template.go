@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnel implements VXLAN (RFC 7348), VXLAN-GPE and Geneve (RFC 8926): the templates
-// from which a worker writes outer headers, and the table that finds the tunnel of a received
-// frame. The kinds share all code; their differences are in kind.go.
+// Package tunnel implements VXLAN (RFC 7348), VXLAN-GPE, Geneve (RFC 8926), GRE (RFC 2784) and
+// ERSPAN: the templates from which a worker writes outer headers, and the table that finds the
+// tunnel of a received frame. The differences between the kinds are in kind.go and gre.go.
 package tunnel
 
 import (
@@ -15,7 +15,8 @@ import (
 )
 
 // maxOuter is the maximum length of the outer headers in bytes: Ethernet 14, VLAN 4,
-// IPv6 40, UDP 8, tunnel header 8, rounded up. It does not include Geneve options.
+// IPv6 40, UDP 8, tunnel header 8, or GRE and ERSPAN 20, rounded up. It does not include Geneve
+// options.
 const maxOuter = 80
 
 // Template states.
@@ -46,12 +47,13 @@ type Template struct {
 	State uint32
 	Port  uint32 // datapath port of the uplink
 	// Len is the number of used bytes of Header. IP, UDP and Encap are the offsets of the
-	// outer IP header, the UDP header and the tunnel header in Header.
+	// outer IP header, the UDP header and the tunnel header in Header. In kinds without UDP port,
+	// UDP and Encap are the offset of the GRE header.
 	Len, IP, UDP, Encap uint16
 	// MTU is the uplink's MTU in bytes, Ethernet header included.
 	MTU uint16
 	// PortBase and PortRange determine the UDP source port: PortBase plus the hash of
-	// the inner flow, scaled to 0..PortRange-1.
+	// the inner flow, scaled to 0..PortRange-1. Without a UDP port they are 0.
 	PortBase, PortRange uint16
 	// ID is the IPv4 identification of the next datagram, used without DF (RFC 6864
 	// section 4).
@@ -68,6 +70,9 @@ type Template struct {
 	TTL uint8
 	// Kind is the kind of tunnel. It says which Fields Push writes.
 	Kind Kind
+	// sequence is the sequence number of the next GRE datagram. timestamp is ERSPAN's, see SetClock.
+	// The worker owns both; they are not encoded.
+	sequence, timestamp uint32
 }
 
 // Bits of Template.Inherit.
@@ -91,9 +96,16 @@ type Params struct {
 	DontFragment           bool // IPv4 only
 	UDPPort                uint16
 	Kind                   Kind
-	// Checksum enables checksums in the outer UDP header. Over IPv6 Linux requires
-	// them, unless its vxlan device has udp6zerocsumrx.
+	// Checksum enables checksums in the outer UDP or GRE header. Over IPv6 Linux requires
+	// those of UDP, unless its vxlan device has udp6zerocsumrx.
 	Checksum bool
+	// Key and Sequence enable the fields of KindGRE. ERSPAN has a sequence number and no key.
+	Key, Sequence bool
+	// Index has the 20 bits of ERSPAN version 1, HardwareID the 6 bits of version 2. Egress is the
+	// direction of version 2.
+	Index      uint32
+	HardwareID uint8
+	Egress     bool
 	// PortBase and PortRange are as in Template. PortRange 0 means 49152 to 65535
 	// (RFC 7348 section 5).
 	PortBase, PortRange uint16
@@ -115,12 +127,14 @@ func Build(p Params) (Template, error) {
 		return Template{}, errors.New("tunnel: local or remote address missing")
 	case local.Is4() != remote.Is4():
 		return Template{}, fmt.Errorf("tunnel: local %v and remote %v are of different families", local, remote)
-	case p.UDPPort == 0:
+	case p.UDPPort == 0 && p.Kind.HasPort():
 		return Template{}, errors.New("tunnel: UDP port 0")
 	case p.PortRange != 0 && int(p.PortBase)+int(p.PortRange) > 1<<16:
 		return Template{}, fmt.Errorf("tunnel: %d source ports from %d reach beyond 65535", p.PortRange, p.PortBase)
 	}
-	if p.PortRange == 0 {
+	if !p.Kind.HasPort() {
+		p.PortBase, p.PortRange = 0, 0
+	} else if p.PortRange == 0 {
 		p.PortBase, p.PortRange = defaultPortBase, defaultPortRange
 	}
 	if p.TTL == 0 {
@@ -141,6 +155,17 @@ func Build(p Params) (Template, error) {
 		h = t.appendIPv6(h, &p, local.As16(), remote.As16())
 	}
 	t.UDP = uint16(len(h))
+	if t.Encap = t.UDP; p.Kind.HasPort() {
+		h = t.appendUDP(h, &p, local, remote)
+	} else {
+		h = t.appendGRE(h, &p)
+	}
+	t.Len = uint16(len(h))
+	return t, nil
+}
+
+// appendUDP appends the UDP header and the tunnel header.
+func (t *Template) appendUDP(h []byte, p *Params, local, remote netip.Addr) []byte {
 	h = append(h, 0, 0)
 	h = binary.BigEndian.AppendUint16(h, p.UDPPort)
 	// No UDP checksum by default: RFC 7348 section 5 recommends it, and RFC 6935
@@ -151,9 +176,7 @@ func Build(p Params) (Template, error) {
 	}
 	h = append(h, 0, 0, byte(sum>>8), byte(sum))
 	t.Encap = uint16(len(h))
-	h = binary.BigEndian.AppendUint64(h, kinds[p.Kind%kindEnd].sent)
-	t.Len = uint16(len(h))
-	return t, nil
+	return binary.BigEndian.AppendUint64(h, kinds[p.Kind%kindEnd].sent)
 }
 
 // inherit records which outer fields are copied from the inner header, and clears them
@@ -195,7 +218,7 @@ func (t *Template) appendIPv4(h []byte, p *Params, local, remote [4]byte) []byte
 		flags = flagDF
 	}
 	h = binary.BigEndian.AppendUint16(h, flags)
-	h = append(h, p.TTL, packet.ProtoUDP, 0, 0)
+	h = append(h, p.TTL, p.Kind.protocol(), 0, 0)
 	h = append(h, local[:]...)
 	h = append(h, remote[:]...)
 	packet.IPv4(h[t.IP:]).SetChecksum(packet.Sum(h[t.IP:]))
@@ -206,7 +229,7 @@ func (t *Template) appendIPv6(h []byte, p *Params, local, remote [16]byte) []byt
 	h = binary.BigEndian.AppendUint16(h, packet.EtherTypeIPv6)
 	t.IP = uint16(len(h))
 	h = binary.BigEndian.AppendUint32(h, 6<<28|uint32(p.TOS&^3)<<20)
-	h = append(h, 0, 0, packet.ProtoUDP, p.TTL)
+	h = append(h, 0, 0, p.Kind.protocol(), p.TTL)
 	h = append(h, local[:]...)
 	return append(h, remote[:]...)
 }
@@ -248,6 +271,7 @@ func (t *Template) Parse(body []byte) bool {
 		Inherit: u16(8), TTL: uint8(u16(9)), Kind: Kind(u16(9) >> 8),
 	}
 	copy(n.Header[:], body[28:])
+	n.sequence = t.sequence // so that new routes and neighbours do not restart it
 	if n.State > TemplateSpread || n.Inherit > inheritTTL|inheritTOS || n.Kind >= kindEnd || n.State == TemplateReady && !n.consistent() {
 		return false
 	}
@@ -264,6 +288,11 @@ func (t *Template) consistent() bool {
 	if t.Header[t.IP]>>4 == 6 {
 		ip = packet.IPv6Len
 	}
-	return int(t.UDP) == int(t.IP)+ip && t.Encap == t.UDP+packet.UDPLen && t.Len == t.Encap+HeaderLen &&
-		t.Len <= maxOuter && t.PortRange != 0
+	if int(t.UDP) != int(t.IP)+ip || t.Len > maxOuter {
+		return false
+	}
+	if t.Kind.HasPort() {
+		return t.Encap == t.UDP+packet.UDPLen && t.Len == t.Encap+HeaderLen && t.PortRange != 0
+	}
+	return t.Encap == t.UDP && int(t.UDP)+packet.GRELen <= maxOuter && t.Len == t.UDP+t.greLen()
 }

@@ -15,8 +15,8 @@ import (
 // index.
 type Termination struct {
 	Port    uint32 // datapath port number of the tunnel; 0: the entry is free
-	VNI     uint32 // VNI of 24 bits, or AnyVNI (vni=flow)
-	UDPPort uint16
+	VNI     uint32 // VNI or key of 24 bits, or AnyVNI (vni=flow, key=flow)
+	UDPPort uint16 // 0: the kind has no UDP port
 	// Extensions is the Ext constant for VXLAN headers with reserved bits.
 	Extensions uint8
 	// BFD is true if the worker's BFD sessions receive the frames to BFDAddress.
@@ -100,6 +100,8 @@ type Terminations struct {
 	// half full. A slot is 1 + the index of an entry; 0: the slot is free. Every change
 	// rebuilds the table.
 	slots [2 * MaxTerminations]uint16
+	// hasGRE is true if a kind of an entry has no UDP port.
+	hasGRE bool
 	// last is the result for the previous frame, which is usually also the result for
 	// the next one.
 	last struct {
@@ -113,8 +115,11 @@ type Terminations struct {
 type tuple struct {
 	remote  [2]uint64 // 0: any
 	vni     uint32    // AnyVNI: any
-	udpPort uint16
+	udpPort uint32    // greTuple plus the family if the kind has no UDP port
 }
+
+// greTuple exceeds all UDP ports.
+const greTuple = 1 << 16
 
 // NewTerminations makes an empty table.
 func NewTerminations() *Terminations { return &Terminations{} }
@@ -142,13 +147,19 @@ func (t *Terminations) rebuild() {
 	t.last.entry = nil
 	clear(t.ports[:])
 	clear(t.slots[:])
+	t.hasGRE = false
 	for i := range t.entries {
 		e := &t.entries[i]
 		if e.Port == 0 {
 			continue
 		}
-		t.ports[e.UDPPort/perWord] |= uint64(kinds[e.Kind%kindEnd].family) << (e.UDPPort % perWord * portBits)
-		t.tuples[i], t.locals[i] = tuple{halves(&e.Remote), e.VNI, e.UDPPort}, halves(&e.Local)
+		family, udpPort := kinds[e.Kind%kindEnd].family, uint32(e.UDPPort)
+		if e.Kind.HasPort() {
+			t.ports[e.UDPPort/perWord] |= uint64(family) << (e.UDPPort % perWord * portBits)
+		} else {
+			t.hasGRE, udpPort = true, greTuple+uint32(family)
+		}
+		t.tuples[i], t.locals[i] = tuple{halves(&e.Remote), e.VNI, udpPort}, halves(&e.Local)
 		pos := t.tuples[i].hash()
 		for t.slots[pos] != 0 {
 			pos = (pos + 1) % uint32(len(t.slots))
@@ -168,7 +179,7 @@ func (q *tuple) hash() uint32 {
 }
 
 // find returns the most specific entry for a frame with these fields, or nil.
-func (t *Terminations) find(remote, local [2]uint64, vni uint32, udpPort uint16) *Termination {
+func (t *Terminations) find(remote, local [2]uint64, vni, udpPort uint32) *Termination {
 	q := tuple{remote, vni, udpPort}
 	if l := &t.last; l.entry != nil && l.tuple == q && l.local == local {
 		return l.entry

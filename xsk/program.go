@@ -10,12 +10,15 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
+
+	"weft/packet"
 )
 
 // This file has the XDP program. It redirects datagrams to the switch's own tunnel
-// endpoints into the socket of the queue on which they arrived. Such a datagram is UDP
+// endpoints into the socket of the queue on which they arrived. Such a datagram is UDP or GRE
 // directly over IPv4 or IPv6, neither fragmented nor VLAN-tagged, and its destination
-// is in the endpoints map. All other frames pass to the kernel, also those on queues
+// is in the endpoints map. Before GRE over IPv6 there may be 8 bytes of destination options, as
+// Linux sends them. All other frames pass to the kernel, also those on queues
 // without a socket. Fragments pass because only the kernel reassembles them. Tagged
 // frames pass because some drivers remove the tag.
 //
@@ -23,19 +26,36 @@ import (
 // BPF compiler.
 
 // endpointKey is the key of the endpoints map: the IPv6 address (an IPv4 address
-// mapped into IPv6), the port in network order, and two zero bytes.
+// mapped into IPv6), the port or the protocol type of GRE in network order, 0 or the
+// protocol GRE, and a zero byte.
 type endpointKey [20]byte
 
-func makeEndpointKey(e netip.AddrPort) endpointKey {
+// makeEndpointKeys returns the keys of an endpoint. Port 0 stands for GRE, which has a key for each
+// protocol type of tunnels.
+func makeEndpointKeys(e netip.AddrPort) []endpointKey {
 	var k endpointKey
 	a := e.Addr().As16()
 	copy(k[:], a[:])
-	binary.BigEndian.PutUint16(k[16:], e.Port())
-	return k
+	if e.Port() != 0 {
+		binary.BigEndian.PutUint16(k[16:], e.Port())
+		return []endpointKey{k}
+	}
+	var keys []endpointKey
+	for _, protocol := range packet.GREProtocols {
+		binary.BigEndian.PutUint16(k[16:], protocol)
+		k[18] = packet.ProtoGRE
+		keys = append(keys, k)
+	}
+	return keys
 }
 
-func (k endpointKey) addrPort() netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(k[:16])).Unmap(), binary.BigEndian.Uint16(k[16:]))
+// String returns the endpoint as in 192.0.2.1:4789, or as in "gre to 192.0.2.1".
+func (k endpointKey) String() string {
+	address := netip.AddrFrom16([16]byte(k[:16])).Unmap()
+	if k[18] != 0 {
+		return "gre to " + address.String()
+	}
+	return netip.AddrPortFrom(address, binary.BigEndian.Uint16(k[16:])).String()
 }
 
 // xdpPass is the XDP action that passes a frame to the kernel
@@ -45,8 +65,9 @@ const xdpPass = 2
 // The key of the endpoints map takes 20 bytes of the program's stack, from keyAt to
 // -4, which aligns the eight-byte stores.
 const (
-	keyAt   = -24
-	keyPort = keyAt + 16
+	keyAt       = -24
+	keyPort     = keyAt + 16
+	keyProtocol = keyAt + 18
 )
 
 // network16 returns the value that a two-byte load of the program reads if the packet
@@ -80,7 +101,7 @@ func instructions(endpoints, sockets int) asm.Instructions {
 		asm.Mov.Reg(asm.R5, asm.R4).WithSymbol("udp"),
 		asm.Add.Imm(asm.R5, 8),
 		asm.JGT.Reg(asm.R5, asm.R3, "pass"),
-		asm.LoadMem(asm.R5, asm.R4, 2, asm.Half), // load the destination port
+		asm.LoadMem(asm.R5, asm.R4, 2, asm.Half), // load the destination port or the protocol type of GRE
 		asm.StoreMem(asm.RFP, keyPort, asm.R5, asm.Half),
 		asm.LoadMapPtr(asm.R1, endpoints),
 		asm.Mov.Reg(asm.R2, asm.RFP),
@@ -109,8 +130,10 @@ func ipv4() asm.Instructions {
 		asm.And.Imm(asm.R5, network16(0x3fff)), // fragment: the flag "more fragments" or an offset
 		asm.JNE.Imm(asm.R5, 0, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 14+9, asm.Byte),
-		asm.JNE.Imm(asm.R5, 17, "pass"), // protocol 17: UDP
-		asm.Mov.Imm(asm.R5, 0),
+		asm.JEq.Imm(asm.R5, packet.ProtoUDP, "destination"),
+		asm.JNE.Imm(asm.R5, packet.ProtoGRE, "pass"),
+		asm.StoreMem(asm.RFP, keyProtocol, asm.R5, asm.Byte),
+		asm.Mov.Imm(asm.R5, 0).WithSymbol("destination"),
 		asm.StoreMem(asm.RFP, keyAt+8, asm.R5, asm.Half),
 		asm.Mov.Imm(asm.R5, 0xffff), // prefix ffff of mapped IPv4 addresses (RFC 4291 section 2.5.5.2)
 		asm.StoreMem(asm.RFP, keyAt+10, asm.R5, asm.Half),
@@ -131,7 +154,8 @@ func ipv4() asm.Instructions {
 }
 
 // ipv6 returns the instructions that parse an IPv6 header (RFC 8200 section 3) at
-// offset 14. Frames with extension headers pass to the kernel.
+// offset 14. Frames with other extension headers than 8 bytes of destination options before GRE
+// pass to the kernel.
 func ipv6() asm.Instructions {
 	p := asm.Instructions{
 		asm.Mov.Reg(asm.R4, asm.R2).WithSymbol("ipv6"),
@@ -141,11 +165,24 @@ func ipv6() asm.Instructions {
 		asm.RSh.Imm(asm.R5, 4),
 		asm.JNE.Imm(asm.R5, 6, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 14+6, asm.Byte),
-		asm.JNE.Imm(asm.R5, 17, "pass"), // next header 17: UDP
+		asm.JEq.Imm(asm.R5, packet.ProtoUDP, "destination of IPv6"),
+		asm.JEq.Imm(asm.R5, packet.ProtoGRE, "gre over IPv6"),
+		asm.JNE.Imm(asm.R5, packet.ProtoDestOpts, "pass"),
+		asm.Mov.Reg(asm.R5, asm.R4),
+		asm.Add.Imm(asm.R5, 8),
+		asm.JGT.Reg(asm.R5, asm.R3, "pass"),
+		asm.LoadMem(asm.R5, asm.R4, 0, asm.Half), // load next header and length (RFC 8200 section 4.6)
+		asm.JNE.Imm(asm.R5, network16(packet.ProtoGRE<<8), "pass"),
+		asm.Add.Imm(asm.R4, 8),
+		asm.Mov.Imm(asm.R5, packet.ProtoGRE).WithSymbol("gre over IPv6"),
+		asm.StoreMem(asm.RFP, keyProtocol, asm.R5, asm.Byte),
 	}
 	for i := int16(0); i < 16; i += 4 {
-		p = append(p,
-			asm.LoadMem(asm.R5, asm.R2, 14+24+i, asm.Word), // load a word of the destination address
+		load := asm.LoadMem(asm.R5, asm.R2, 14+24+i, asm.Word) // load a word of the destination address
+		if i == 0 {
+			load = load.WithSymbol("destination of IPv6")
+		}
+		p = append(p, load,
 			asm.StoreMem(asm.RFP, keyAt+i, asm.R5, asm.Word),
 		)
 	}

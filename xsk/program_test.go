@@ -22,25 +22,40 @@ func redirected(frame []byte, endpoints map[netip.AddrPort]bool) bool {
 	l3 := frame[14:]
 	var to netip.Addr
 	var l4 []byte
+	gre := false
 	switch binary.BigEndian.Uint16(frame[12:]) {
 	case 0x0800:
-		if len(l3) < 20 || l3[0]>>4 != 4 || l3[9] != 17 || binary.BigEndian.Uint16(l3[6:])&0x3fff != 0 {
+		if len(l3) < 20 || l3[0]>>4 != 4 || l3[9] != 17 && l3[9] != 47 || binary.BigEndian.Uint16(l3[6:])&0x3fff != 0 {
 			return false
 		}
 		ihl := int(l3[0]&15) * 4
 		if ihl < 20 || len(l3) < ihl {
 			return false
 		}
-		to, l4 = netip.AddrFrom4([4]byte(l3[16:20])), l3[ihl:]
+		to, l4, gre = netip.AddrFrom4([4]byte(l3[16:20])), l3[ihl:], l3[9] == 47
 	case 0x86dd:
-		if len(l3) < 40 || l3[0]>>4 != 6 || l3[6] != 17 {
+		if len(l3) < 40 || l3[0]>>4 != 6 {
 			return false
 		}
-		to, l4 = netip.AddrFrom16([16]byte(l3[24:40])).Unmap(), l3[40:]
+		to, l4, gre = netip.AddrFrom16([16]byte(l3[24:40])).Unmap(), l3[40:], l3[6] == 47
+		switch {
+		case gre || l3[6] == 17:
+		case l3[6] == 60 && len(l4) >= 8 && l4[0] == 47 && l4[1] == 0:
+			l4, gre = l4[8:], true
+		default:
+			return false
+		}
 	default:
 		return false
 	}
-	return len(l4) >= 8 && endpoints[netip.AddrPortFrom(to, binary.BigEndian.Uint16(l4[2:]))]
+	if len(l4) < 8 {
+		return false
+	}
+	port := binary.BigEndian.Uint16(l4[2:])
+	if gre {
+		return (port == 0x6558 || port == 0x88be || port == 0x22eb) && endpoints[netip.AddrPortFrom(to, 0)]
+	}
+	return port != 0 && endpoints[netip.AddrPortFrom(to, port)]
 }
 
 var testEndpoints = map[netip.AddrPort]bool{
@@ -48,6 +63,8 @@ var testEndpoints = map[netip.AddrPort]bool{
 	netip.MustParseAddrPort("10.0.0.1:8472"):    true,
 	netip.MustParseAddrPort("[fd00::1]:4789"):   true,
 	netip.MustParseAddrPort("192.168.7.9:4789"): true,
+	netip.MustParseAddrPort("10.0.0.1:0"):       true, // GRE
+	netip.MustParseAddrPort("[fd00::7]:0"):      true,
 }
 
 // verdicts returns a function that runs the XDP program on a frame and reports whether
@@ -67,8 +84,10 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 	}
 	t.Cleanup(func() { endpoints.Close() })
 	for e := range testEndpoints {
-		if err := endpoints.Put(makeEndpointKey(e), uint32(1)); err != nil {
-			t.Fatal(err)
+		for _, k := range makeEndpointKeys(e) {
+			if err := endpoints.Put(k, uint32(1)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	devices, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.DevMap, KeySize: 4, ValueSize: 4, MaxEntries: 1})
@@ -101,8 +120,9 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 	}
 }
 
-// datagram returns a UDP datagram to an endpoint over IPv4 or IPv6. options is the
-// number of 32-bit words of IPv4 options.
+// datagram returns a UDP datagram to an endpoint over IPv4 or IPv6, or GRE with Ethernet if its port is
+// 0. options is the number of 32-bit words of IPv4 options. Over IPv6 an odd number of words stands for
+// the destination options of Linux before GRE.
 func datagram(dst netip.AddrPort, options int) []byte {
 	f := make([]byte, 14, 200)
 	copy(f, "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01")
@@ -122,6 +142,15 @@ func datagram(dst netip.AddrPort, options int) []byte {
 		copy(ip[24:], a[:])
 		f = append(f, ip...)
 	}
+	if dst.Port() == 0 {
+		if dst.Addr().Is4() {
+			f[14+9] = 47
+		} else if f[14+6] = 47; options%2 != 0 {
+			f[14+6] = 60
+			f = append(f, 47, 0, 4, 1, 4, 1, 1, 0)
+		}
+		return append(append(f, 0, 0, 0x65, 0x58), make([]byte, 14)...)
+	}
 	udp := make([]byte, 8)
 	binary.BigEndian.PutUint16(udp[2:], dst.Port())
 	return append(append(f, udp...), "\x08\x00\x00\x00\x00\x00\x64\x00"...)
@@ -130,6 +159,7 @@ func datagram(dst netip.AddrPort, options int) []byte {
 func TestProgramTakesOnlyOwnEndpoints(t *testing.T) {
 	run := verdicts(t)
 	v4, v6 := netip.MustParseAddrPort("10.0.0.1:4789"), netip.MustParseAddrPort("[fd00::1]:4789")
+	gre4, gre6 := netip.MustParseAddrPort("10.0.0.1:0"), netip.MustParseAddrPort("[fd00::7]:0")
 	change := func(f []byte, offset int, b ...byte) []byte {
 		copy(f[offset:], b)
 		return f
@@ -143,6 +173,22 @@ func TestProgramTakesOnlyOwnEndpoints(t *testing.T) {
 		{"IPv4 with options", datagram(v4, 3), true},
 		{"IPv4 with the most options", datagram(v4, 10), true},
 		{"IPv6", datagram(v6, 0), true},
+		{"GRE", datagram(gre4, 0), true},
+		{"GRE after IPv4 options", datagram(gre4, 2), true},
+		{"GRE over IPv6", datagram(gre6, 0), true},
+		{"GRE after destination options", datagram(gre6, 1), true},
+		{"GRE with ERSPAN", change(datagram(gre4, 0), 36, 0x88, 0xbe), true},
+		{"GRE with ERSPAN III over IPv6", change(datagram(gre6, 0), 56, 0x22, 0xeb), true},
+		{"GRE with IPv4", change(datagram(gre4, 0), 36, 8, 0), false},
+		{"GRE with the port of VXLAN", change(datagram(gre4, 0), 36, 0x12, 0xb5), false},
+		{"UDP to the protocol type of GRE", change(datagram(v4, 0), 36, 0x65, 0x58), false},
+		{"UDP to port 0", change(datagram(v4, 0), 36, 0, 0), false},
+		{"GRE to another address", change(datagram(gre4, 0), 33, 9), false},
+		{"GRE fragment", change(datagram(gre4, 0), 20, 0x20), false},
+		{"longer destination options", change(datagram(gre6, 1), 55, 1), false},
+		{"destination options before UDP", change(datagram(gre6, 1), 54, 17), false},
+		{"GRE cut after the destination options", datagram(gre6, 1)[:14+40+8+7], false},
+		{"cut destination options", datagram(gre6, 1)[:14+40+7], false},
 		{"don't fragment", change(datagram(v4, 0), 20, 0x40), true},
 		{"first fragment", change(datagram(v4, 0), 20, 0x20), false},
 		{"later fragment", change(datagram(v4, 0), 20, 0, 1), false},

@@ -20,7 +20,7 @@ type Status struct {
 	Mode    string    `json:"mode"`
 	Refused []Refusal `json:"refused,omitempty"`
 	// Endpoints lists the tunnel endpoints whose datagrams the XDP program redirects,
-	// sorted.
+	// sorted, as in 192.0.2.1:4789 or "gre to 192.0.2.1".
 	Endpoints []string      `json:"endpoints"`
 	Queues    []QueueStatus `json:"queues"`
 	// Notes are remarks for the operator about device settings that could be better.
@@ -55,9 +55,10 @@ func (u *Uplink) Status() Status {
 		s.Notes = append(s.Notes, err.Error())
 	}
 	for k := range endpoints {
-		s.Endpoints = append(s.Endpoints, k.addrPort().String())
+		s.Endpoints = append(s.Endpoints, k.String())
 	}
 	slices.Sort(s.Endpoints)
+	s.Endpoints = slices.Compact(s.Endpoints) // GRE has several keys
 	if !u.Attached() {
 		s.Notes = append(s.Notes, "the device is gone, or the program was detached from it: delete the port and add it again")
 	}

@@ -49,17 +49,17 @@ func (u *Uplink) MTU() int { return u.spec.MTU }
 func (u *Uplink) Index() int { return u.ifindex }
 
 // SetEndpoints sets the tunnel endpoints (local addresses with UDP ports) whose
-// datagrams the XDP program redirects. It skips unspecified addresses. After an error
+// datagrams the XDP program redirects. Port 0 stands for GRE. It skips unspecified addresses. After an error
 // the old endpoints stay.
 func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	want := make(map[endpointKey]bool)
 	for _, e := range endpoints {
 		switch {
 		case !e.Addr().IsValid() || e.Addr().IsUnspecified():
-		case e.Port() == 0:
-			return fmt.Errorf("af_xdp on %s: endpoint %v: a port is missing", u.spec.Dev, e)
 		default:
-			want[makeEndpointKey(e)] = true
+			for _, k := range makeEndpointKeys(e) {
+				want[k] = true
+			}
 		}
 	}
 	if len(want) > maxEndpoints {
@@ -75,7 +75,7 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 		for k := range have {
 			if !want[k] {
 				if err := u.endpoints.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-					return fmt.Errorf("af_xdp on %s: endpoint %v: %w", u.spec.Dev, k.addrPort(), err)
+					return fmt.Errorf("af_xdp on %s: endpoint %v: %w", u.spec.Dev, k, err)
 				}
 			}
 		}
@@ -88,7 +88,7 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	}
 	for k := range want {
 		if err := u.endpoints.Put(k, uint32(1)); err != nil {
-			return fmt.Errorf("af_xdp on %s: endpoint %v: %w", u.spec.Dev, k.addrPort(), err)
+			return fmt.Errorf("af_xdp on %s: endpoint %v: %w", u.spec.Dev, k, err)
 		}
 	}
 	return stale()

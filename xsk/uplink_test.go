@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -573,15 +574,17 @@ func TestEndpointsAreReplaced(t *testing.T) {
 			t.Fatalf("%d endpoints, want %d: %v", len(have), len(set), err)
 		}
 		for _, e := range set {
-			if !have[makeEndpointKey(e)] {
+			if !have[makeEndpointKeys(e)[0]] {
 				t.Fatalf("%v is missing", e)
 			}
 		}
 	}
-	for _, bad := range [][]netip.AddrPort{many(0, maxEndpoints+1), {netip.MustParseAddrPort("10.0.0.1:0")}} {
-		if err := u.SetEndpoints(bad); err == nil || len(u.Status().Endpoints) != 1 {
-			t.Errorf("%d endpoints: %v", len(bad), err)
-		}
+	if err := u.SetEndpoints(many(0, maxEndpoints+1)); err == nil || len(u.Status().Endpoints) != 1 {
+		t.Errorf("too many endpoints: %v", err)
+	}
+	both := append(many(1, 1), netip.MustParseAddrPort("[fd00::1]:0"))
+	if err := u.SetEndpoints(both); err != nil || !slices.Equal(u.Status().Endpoints, []string{"10.2.0.1:4789", "gre to fd00::1"}) {
+		t.Errorf("endpoint of GRE: %v, %q", err, u.Status().Endpoints)
 	}
 }
 

@@ -41,6 +41,10 @@ const portSyntax = `Options of add-port by type:
                   [bfd_min_rx=MS] [bfd_mult=N]
   type=vxlan-gpe  as type=vxlan, without reserved= and gbp=; dst_port=4790
   type=geneve     as type=vxlan-gpe; dst_port=6081
+  type=gre        as type=vxlan-gpe, with [key=N|flow] [csum=on] [seq=on] instead of vni=,
+                  dst_port=, src_port= and udp_csum=
+  type=erspan     as type=gre, with [erspan_ver=1|2] [erspan_idx=N] [erspan_dir=0|1]
+                  [erspan_hwid=N] instead of csum= and seq=
 
 A vhost-user, tap, device or local port may belong to a VNI: vni=N. It may be bound to addresses:
 addresses="MAC [IP|PREFIX]..."[,...], and for vhost-user and device also mac=MAC[,MAC...]. Frames

@@ -112,13 +112,22 @@ port and none at the host's stack, so the device should have no IP address.
   dev=NETDEV        the device (default: the port's name)
   queues=N          number of packet sockets, 1 to 64 (default 1)
 
-vxlan, vxlan-gpe, geneve: a tunnel to one or more tunnel endpoints (VTEPs) through the uplinks.
-Ports of two of these types need different UDP ports.
+vxlan, vxlan-gpe, geneve, gre, erspan: a tunnel to one or more tunnel endpoints (VTEPs) through
+the uplinks. Ports of two of the first three types need different UDP ports. gre and erspan
+have none.
 
   vni=N|flow        the network; flow: set_tunnel of a flow sets it
   remote=           IP addresses of VTEPs, a multicast group (with dev=), or flow: tun_dst of a
                     flow sets it
   local=IP          the address to send from and receive at (default: by the route)
+  key=N|flow        gre: the key, 0 to 16777215; flow: set_tunnel of a flow sets it, with 32 bits
+                    (default: no key is sent, and key 0 received); erspan: the session, 0 to 1023
+  csum=on           gre: a checksum over header and payload
+  seq=on            gre: sequence numbers; each worker counts on its own
+  erspan_ver=1|2    erspan: version of the header to send, type II or III (default 1)
+  erspan_idx=N      erspan version 1: the index, of 20 bits
+  erspan_dir=0|1, erspan_hwid=N
+                    erspan version 2: direction, and hardware ID of 6 bits
   dst_port=N        UDP port of the remotes (default 4789; vxlan-gpe 4790; geneve 6081)
   src_port=LOW-HIGH range of the hashed source port (default 49152-65535)
   udp_csum=on|off   outer UDP checksum (default: on over IPv6, off over IPv4)

@@ -228,6 +228,10 @@ var kinds = map[string]kind{
 	"patch":               patchWords,
 	"vxlan":               tunnelWords("vxlan"),
 	"geneve":              tunnelWords("geneve"),
+	"gre":                 greWords("gre"),
+	"ip6gre":              greWords("ip6gre"),
+	"erspan":              greWords("erspan"),
+	"ip6erspan":           greWords("ip6erspan"),
 	"dpdkvhostuserclient": clientWords,
 	"dpdkvhostuser":       serverWords,
 }
@@ -345,6 +349,49 @@ func tunnelWords(kind string) kind {
 			words = append(words, "gbp=on")
 		} else if exts != "" {
 			return nil, fmt.Sprintf("options:exts=%s: expected gbp of type vxlan", exts)
+		}
+		if p := option("packet_type"); p != "" && p != "legacy_l2" {
+			return nil, fmt.Sprintf("options:packet_type=%s: expected legacy_l2", p)
+		}
+		return append(words, bfdWords(r)...), ""
+	}
+}
+
+// greWords maps GRE and ERSPAN. The types that begin with ip6 are those over IPv6.
+func greWords(kind string) kind {
+	return func(r row, _, _ string) ([]string, string) {
+		option := func(key string) string { return r.get("options", key) }
+		ours, v6 := strings.CutPrefix(kind, "ip6")
+		words := []string{"type=" + ours, "split_horizon=off"}
+		remote := option("remote_ip")
+		if remote == "" {
+			return nil, "options:remote_ip is missing; expected an address, or flow"
+		}
+		if v6 && remote != "flow" && !strings.Contains(remote, ":") {
+			return nil, fmt.Sprintf("options:remote_ip=%s: type %s expects an IPv6 address, or flow", remote, kind)
+		}
+		words = append(words, "remote="+remote)
+		in, out := cmp.Or(option("in_key"), option("key")), cmp.Or(option("out_key"), option("key"))
+		if in != out {
+			return nil, fmt.Sprintf("options:in_key=%s and out_key=%s differ; expected one key", in, out)
+		}
+		if in != "" {
+			words = append(words, "key="+in)
+		}
+		for _, o := range []struct{ key, word string }{{"local_ip", "local"}, {"tos", "tos"}, {"ttl", "ttl"}} {
+			if v := option(o.key); v != "" && v != "flow" {
+				words = append(words, o.word+"="+v)
+			}
+		}
+		for _, o := range []struct{ key, word string }{{"csum", "csum"}, {"seq", "seq"}, {"df_default", "df"}} {
+			if v := option(o.key); (v == "true" || v == "false") && (ours == "gre" || o.key == "df_default") {
+				words = append(words, o.word+"="+map[string]string{"true": "on", "false": "off"}[v])
+			}
+		}
+		for _, o := range []string{"erspan_ver", "erspan_idx", "erspan_dir", "erspan_hwid"} {
+			if v := option(o); v != "" && ours == "erspan" {
+				words = append(words, o+"="+v)
+			}
 		}
 		if p := option("packet_type"); p != "" && p != "legacy_l2" {
 			return nil, fmt.Sprintf("options:packet_type=%s: expected legacy_l2", p)

@@ -80,7 +80,18 @@ func TestWords(t *testing.T) {
 			"type=vxlan split_horizon=off remote=flow vni=0 local=192.0.2.9 gbp=on bfd=on bfd_min_tx=50 bfd_min_rx=1000 bfd_mult=3"},
 		{row{"type": one("vxlan"), "options": options(map[string]string{"remote_ip": "192.0.2.1", "in_key": "1", "out_key": "2"})}, "! options:in_key=1"},
 		{row{"type": one("vxlan")}, "! options:remote_ip is missing"},
-		{row{"type": one("gre")}, "! type gre: there is none; expected one of dpdkvhostuser, "},
+		{row{"type": one("gtpu")}, "! type gtpu: there is none; expected one of dpdkvhostuser, "},
+		{row{"type": one("gre")}, "! options:remote_ip is missing"},
+		{row{"type": one("gre"), "options": options(map[string]string{"remote_ip": "192.0.2.1"})}, "type=gre split_horizon=off remote=192.0.2.1"},
+		{row{"type": one("gre"), "options": options(map[string]string{"remote_ip": "192.0.2.1", "in_key": "5", "out_key": "5", "csum": "true", "seq": "true", "ttl": "9"})},
+			"type=gre split_horizon=off remote=192.0.2.1 key=5 ttl=9 csum=on seq=on"},
+		{row{"type": one("gre"), "options": options(map[string]string{"remote_ip": "192.0.2.1", "out_key": "5"})}, "! options:in_key= and out_key=5 differ"},
+		{row{"type": one("gre"), "options": options(map[string]string{"remote_ip": "192.0.2.1", "packet_type": "ptap"})}, "! options:packet_type=ptap: expected legacy_l2"},
+		{row{"type": one("ip6gre"), "options": options(map[string]string{"remote_ip": "2001:db8::1", "key": "flow"})},
+			"type=gre split_horizon=off remote=2001:db8::1 key=flow"},
+		{row{"type": one("ip6erspan"), "options": options(map[string]string{"remote_ip": "192.0.2.1"})}, "! options:remote_ip=192.0.2.1: type ip6erspan expects an IPv6 address"},
+		{row{"type": one("erspan"), "options": options(map[string]string{"remote_ip": "192.0.2.1", "key": "3", "erspan_ver": "2", "erspan_dir": "1", "erspan_hwid": "0x7", "csum": "true"})},
+			"type=erspan split_horizon=off remote=192.0.2.1 key=3 erspan_ver=2 erspan_dir=1 erspan_hwid=0x7"},
 	} {
 		if c.row["name"].atoms == nil {
 			c.row["name"] = one("p")

@@ -41,8 +41,12 @@ func (ps *Ports) conflict(p *switchPort) error {
 				return usererr.Errorf("%s=%s: port %s has it already; expected another", key, p.values[key], o.saved.Name)
 			}
 		}
-		if p.isTunnel() && p.udpPort == o.udpPort && p.values["vni"] == o.values["vni"] &&
+		if p.isTunnel() && p.udpPort == o.udpPort && p.info.VNI == o.info.VNI && p.info.FlowVNI == o.info.FlowVNI &&
 			p.values["remote"] == o.values["remote"] && p.values["local"] == o.values["local"] {
+			if p.udpPort == 0 {
+				return usererr.Errorf("remote=%s: port %s has the same key, remote and local; expected one of them to differ",
+					p.values["remote"], o.saved.Name)
+			}
 			return usererr.Errorf("vni=%s: port %s has the same vni, remote, local and dst_port; expected one of them to differ",
 				p.values["vni"], o.saved.Name)
 		}

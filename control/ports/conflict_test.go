@@ -3,6 +3,7 @@
 package ports
 
 import (
+	"slices"
 	"testing"
 
 	"weft/control/change"
@@ -85,12 +86,23 @@ func TestTunnelsOfTwoKindsNeedTwoUDPPorts(t *testing.T) {
 			"dst_port=6081: port one, of type=vxlan, uses it; expected another UDP port for type=geneve"},
 		{[]string{"type=vxlan", "gbp=on"}, []string{"type=vxlan-gpe", "dst_port=4789"},
 			"dst_port=4789: port one, of type=vxlan, uses it; expected another UDP port for type=vxlan-gpe"},
+		{[]string{"type=gre"}, []string{"type=erspan"}, ""},
+		{[]string{"type=gre"}, []string{"type=gre", "key=1"}, ""},
+		{[]string{"type=gre"}, []string{"type=gre", "key=0"}, "remote=192.0.2.1: port one has the same key, remote and local; expected one of them to differ"},
+		{[]string{"type=gre", "key=flow"}, []string{"type=gre", "key=flow"}, "remote=192.0.2.1: port one has the same key, remote and local; expected one of them to differ"},
+		{[]string{"type=erspan"}, []string{"type=erspan", "erspan_ver=2"}, "remote=192.0.2.1: port one has the same key, remote and local; expected one of them to differ"},
 	} {
 		ports, _ := newTestPorts(t)
-		if _, err := ports.Add("one", append(c.first, "vni=1", "remote=192.0.2.1")); err != nil {
+		vni := func(options []string, word string) []string {
+			if slices.ContainsFunc(options, func(o string) bool { return o == "type=gre" || o == "type=erspan" }) {
+				return append(options, "remote=192.0.2.1")
+			}
+			return append(options, word, "remote=192.0.2.1")
+		}
+		if _, err := ports.Add("one", vni(c.first, "vni=1")); err != nil {
 			t.Fatal(err)
 		}
-		_, err := ports.Add("two", append(c.second, "vni=2", "remote=192.0.2.1"))
+		_, err := ports.Add("two", vni(c.second, "vni=2"))
 		if got := errorText(err); got != c.refused {
 			t.Errorf("%v after %v: %q, want %q", c.second, c.first, got, c.refused)
 		}
@@ -113,9 +125,17 @@ func TestKindsOfTunnels(t *testing.T) {
 		{[]string{"type=vxlan-gpe"}, 4790, tunnel.KindGPE, xlate.EncapGPE, tunnel.ExtIgnore},
 		{[]string{"type=geneve"}, 6081, tunnel.KindGeneve, xlate.EncapGeneve, tunnel.ExtIgnore},
 		{[]string{"type=geneve", "dst_port=7000"}, 7000, tunnel.KindGeneve, xlate.EncapGeneve, tunnel.ExtIgnore},
+		{[]string{"type=gre"}, 0, tunnel.KindGRE, xlate.EncapGRE, tunnel.ExtIgnore},
+		{[]string{"type=gre", "csum=on", "seq=on"}, 0, tunnel.KindGRE, xlate.EncapGRE, tunnel.ExtIgnore},
+		{[]string{"type=erspan"}, 0, tunnel.KindERSPAN1, xlate.EncapGRE, tunnel.ExtIgnore},
+		{[]string{"type=erspan", "erspan_ver=2", "erspan_hwid=0x3f"}, 0, tunnel.KindERSPAN2, xlate.EncapGRE, tunnel.ExtIgnore},
 	} {
 		ports, _ := newTestPorts(t)
-		added, err := ports.Add("one", append(c.options, "vni=1", "remote=192.0.2.1"))
+		network := "vni=1"
+		if !c.kind.HasPort() {
+			network = "key=1"
+		}
+		added, err := ports.Add("one", append(c.options, network, "remote=192.0.2.1"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@
 package ports
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -54,6 +55,17 @@ func parseEncap(values map[string]string) underlay.Encap {
 	tos, _ := strconv.ParseUint(values["tos"], 0, 8)
 	o.TTL, o.TOS = uint8(ttl), uint8(tos)
 	o.PortBase, o.PortRange, _ = parsePortRange(values["src_port"])
+	if o.Kind.HasPort() {
+		return o
+	}
+	o.Checksum = "off" // over IPv6, too
+	if values["csum"] == "on" {
+		o.Checksum = "on"
+	}
+	o.Key, o.Sequence = values["key"] != "", values["seq"] == "on"
+	index, _ := strconv.ParseUint(values["erspan_idx"], 0, 20)
+	hwid, _ := strconv.ParseUint(values["erspan_hwid"], 0, 6)
+	o.Index, o.HardwareID, o.Egress = uint32(index), uint8(hwid), values["erspan_dir"] == "1"
 	return o
 }
 
@@ -66,4 +78,14 @@ func (ps *Ports) encaps(*change.Tx) map[uint32]underlay.Encap {
 		}
 	}
 	return m
+}
+
+// numberOrHex checks a decimal or hexadecimal number of at most limit.
+func numberOrHex(limit uint64) func(string) string {
+	return func(value string) string {
+		if n, err := strconv.ParseUint(value, 0, 32); err != nil || n > limit {
+			return fmt.Sprintf("a number from 0 to %d", limit)
+		}
+		return ""
+	}
 }

@@ -91,7 +91,11 @@ func (t optionTable) check(kind string, words []string) (map[string]string, erro
 		}
 		row, known := t[key]
 		if !known {
-			if ours := ovsOptions[key]; ours != "" && t[ours].check != nil {
+			ours := ovsOptions[key]
+			if ours == "vni" && t[ours].check == nil {
+				ours = "key" // of GRE
+			}
+			if ours != "" && t[ours].check != nil {
 				return nil, usererr.Errorf("%s: type=%s has no option %s, which is Open vSwitch's; expected %s=", word, kind, key, ours)
 			}
 			return nil, usererr.Errorf("%s: type=%s has no option %s; expected one of %s", word, kind, key, strings.Join(t.names(), ", "))

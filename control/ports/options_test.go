@@ -14,8 +14,8 @@ import (
 // The error names the wrong word and describes valid values.
 func TestOptionsRefused(t *testing.T) {
 	for _, c := range []struct{ words, offending, expected string }{
-		{"dev=x", "type=", "type=af_packet|af_xdp|bond|device|geneve|local|mirror|patch|tap|uplink|vhost-user|vxlan|vxlan-gpe"},
-		{"type=tun", "type=tun", "af_xdp, bond, device, geneve, local, mirror, patch, tap, uplink, vhost-user, vxlan, vxlan-gpe"},
+		{"dev=x", "type=", "type=af_packet|af_xdp|bond|device|erspan|geneve|gre|local|mirror|patch|tap|uplink|vhost-user|vxlan|vxlan-gpe"},
+		{"type=tun", "type=tun", "af_xdp, bond, device, erspan, geneve, gre, local, mirror, patch, tap, uplink, vhost-user, vxlan, vxlan-gpe"},
 		{"type=tap dev", "dev", "KEY=VALUE"},
 		{"type=tap =x", "=x", "KEY=VALUE"},
 		{"type=tap type=tap", "type=tap", "twice"},
@@ -61,6 +61,15 @@ func TestOptionsRefused(t *testing.T) {
 		{"type=vxlan vni=1 remote=flow learning=no", "learning=no", "on, off"},
 		{"type=tap vni=flow", "vni=flow", "0 to 16777215"},
 		{"type=vxlan vni=1 remote=flow local=flow", "local=flow", "address"},
+		{"type=gre remote=10.0.0.2 in_key=5", "in_key=5", "Open vSwitch's; expected key="},
+		{"type=gre remote=10.0.0.2 vni=5", "vni=5", "no option vni"},
+		{"type=gre remote=10.0.0.2 dst_port=5", "dst_port=5", "no option dst_port"},
+		{"type=gre remote=10.0.0.2 key=16777216", "key=16777216", "0 to 16777215, or flow"},
+		{"type=erspan remote=10.0.0.2 key=1024", "key=1024", "0 to 1023, or flow"},
+		{"type=erspan remote=10.0.0.2 erspan_ver=3", "erspan_ver=3", "1 to 2"},
+		{"type=erspan remote=10.0.0.2 erspan_idx=0x100000", "erspan_idx=0x100000", "0 to 1048575"},
+		{"type=erspan remote=10.0.0.2 erspan_hwid=64", "erspan_hwid=64", "0 to 63"},
+		{"type=erspan remote=10.0.0.2 erspan_dir=2", "erspan_dir=2", "0 to 1"},
 		{"type=vxlan vni=1 remote=flow dst_port=0", "dst_port=0", "1 to 65535"},
 	} {
 		_, _, _, err := parseOptions(strings.Fields(c.words))

@@ -13,7 +13,6 @@ import (
 	"weft/control/change"
 	"weft/control/underlay"
 	"weft/openflow/xlate"
-	"weft/tunnel"
 )
 
 // The state of tunnels by remote, and MTUs of guests that tunnels cannot carry.
@@ -43,25 +42,22 @@ func (ps *Ports) declaredRemotes(*change.Tx) []underlay.Tunnel {
 func (ps *Ports) describeRemotes(_ *change.Tx, p *switchPort, a *api.Port, guests []guestMTU) {
 	states, omitted := ps.templates.RemotesOf(p.saved.Number)
 	a.RemotesOmitted = omitted
-	smallest := underlay.RemoteState{}
+	smallest, most := underlay.RemoteState{}, 0
+	encap := parseEncap(p.values)
 	for _, s := range states {
 		a.Remotes = append(a.Remotes, api.Remote{Address: s.Remote.String(), State: s.State, Reason: s.Reason, Device: s.Device, MTU: s.MTU, BFD: describeBFD(s.BFD)})
-		if carried(s) > 0 && (smallest.MTU == 0 || carried(s) < carried(smallest)) {
-			smallest = s
+		if fits := s.MTU - encap.Overhead(s.Remote); fits > 0 && (most == 0 || fits < most) {
+			smallest, most = s, fits
 		}
 	}
 	options := 0
 	if p.info.Encap == xlate.EncapGeneve {
 		options = ps.pipeline.TLVsOf(p.info.Bridge).OptionBytes()
 	}
-	if warning := mtuWarning(p, smallest, options, guests); warning != "" {
+	if warning := mtuWarning(p, smallest, most, options, guests); warning != "" {
 		a.Warnings = append(a.Warnings, warning)
 	}
 }
-
-// carried returns the largest inner IP packet on a path in bytes, or a value of at most 0
-// if the path's MTU is unknown.
-func carried(s underlay.RemoteState) int { return s.MTU - tunnel.Overhead(s.Remote) }
 
 // guestMTU is the MTU of a guest's port.
 type guestMTU struct {
@@ -112,9 +108,10 @@ func (g *guestMTU) shares(tunnel *switchPort) bool {
 }
 
 // mtuWarning returns a warning about guests whose MTU is too large for a path of a tunnel,
-// or "". options is the length in bytes of the Geneve options that each packet may carry.
-func mtuWarning(p *switchPort, path underlay.RemoteState, options int, guests []guestMTU) string {
-	fits := carried(path) - options
+// or "". mostBytes is the largest inner IP packet on the path; 0: it is unknown. options is the
+// length in bytes of the Geneve options that each packet may carry.
+func mtuWarning(p *switchPort, path underlay.RemoteState, mostBytes, options int, guests []guestMTU) string {
+	fits := mostBytes - options
 	if fits <= 0 {
 		return ""
 	}

@@ -47,6 +47,20 @@ func TestMTUWarning(t *testing.T) {
 	path := func(remote string, mtu int) underlay.RemoteState {
 		return underlay.RemoteState{Remote: netip.MustParseAddr(remote), Device: "eth0", MTU: mtu}
 	}
+	for _, c := range []struct {
+		options string
+		remote  string
+		want    int
+	}{{"type=geneve", "192.0.2.1", 50}, {"type=gre", "192.0.2.1", 38}, {"type=gre key=1 csum=on seq=on", "2001:db8::1", 70},
+		{"type=erspan", "192.0.2.1", 50}, {"type=erspan erspan_ver=2", "192.0.2.1", 54}} {
+		_, values, _, err := parseOptions(append(strings.Fields(c.options), "remote="+c.remote))
+		if c.options == "type=geneve" {
+			_, values, _, err = parseOptions(append(strings.Fields(c.options), "vni=1", "remote="+c.remote))
+		}
+		if got := parseEncap(values).Overhead(netip.MustParseAddr(c.remote)); err != nil || got != c.want {
+			t.Errorf("%s to %s: %d bytes, want %d: %v", c.options, c.remote, got, c.want, err)
+		}
+	}
 	vm1, vm2, other := port("vm1", true, 7), port("vm2", false, 0), port("vm3", true, 8)
 	for _, c := range []struct {
 		path    underlay.RemoteState
@@ -62,7 +76,7 @@ func TestMTUWarning(t *testing.T) {
 		{path("192.0.2.1", 1500), 12, []guestMTU{{vm1, 1438}}, ""},
 		{path("192.0.2.1", 1500), 12, []guestMTU{{vm1, 1439}}, "MTU 1439 of port vm1 exceeds 1438, the most that overlay carries to 192.0.2.1 behind the 12 bytes of Geneve options of the TLV map; expected mtu=1438 at the guests, or an MTU of 1501 at eth0"},
 	} {
-		if got := mtuWarning(overlay, c.path, c.options, c.guests); got != c.want && (c.want == "" || !strings.HasPrefix(got, c.want)) {
+		if got := mtuWarning(overlay, c.path, c.path.MTU-underlay.Encap{}.Overhead(c.path.Remote), c.options, c.guests); got != c.want && (c.want == "" || !strings.HasPrefix(got, c.want)) {
 			t.Errorf("%+v: %q, want %q", c.path, got, c.want)
 		}
 	}

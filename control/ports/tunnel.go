@@ -28,16 +28,34 @@ const (
 	kindVXLAN  = "vxlan"
 	kindGPE    = "vxlan-gpe"
 	kindGeneve = "geneve"
+	kindGRE    = "gre"
+	kindERSPAN = "erspan"
 )
 
-// VNIs have 24 bits (RFC 7348 section 5).
-const maxVNI = 1<<24 - 1
+// VNIs have 24 bits (RFC 7348 section 5), ERSPAN's session IDs 10 (draft-foschiano-erspan-03 section 4.2).
+const (
+	maxVNI     = 1<<24 - 1
+	maxSession = 1<<10 - 1
+)
 
 func init() {
 	addTunnelKind(kindVXLAN, tunnel.KindVXLAN, optionTable{"reserved": {check: oneOf(reservedBits...)}, "gbp": {check: oneOf("on", "off")}})
 	addTunnelKind(kindGPE, tunnel.KindGPE, nil)
 	addTunnelKind(kindGeneve, tunnel.KindGeneve, nil)
+	addTunnelKind(kindGRE, tunnel.KindGRE, optionTable{
+		"key": {check: wordOr("flow", numberIn(0, maxVNI))}, "csum": {check: oneOf("on", "off")}, "seq": {check: oneOf("on", "off")},
+	})
+	addTunnelKind(kindERSPAN, tunnel.KindERSPAN1, optionTable{
+		"key":         {check: wordOr("flow", numberIn(0, maxSession))},
+		"erspan_ver":  {value: "1", check: numberIn(1, 2)},
+		"erspan_idx":  {check: numberOrHex(1<<20 - 1)},
+		"erspan_dir":  {check: numberIn(0, 1)},
+		"erspan_hwid": {check: numberOrHex(1<<6 - 1)},
+	})
 }
+
+// overUDP are the options of tunnels that have a UDP port.
+var overUDP = []string{"vni", "dst_port", "src_port", "udp_csum"}
 
 // addTunnelKind adds a type of tunnel with the options of all tunnels and its own.
 func addTunnelKind(name string, kind tunnel.Kind, own optionTable) {
@@ -55,6 +73,9 @@ func addTunnelKind(name string, kind tunnel.Kind, own optionTable) {
 	maps.Copy(options, own)
 	maps.Copy(options, encapOptions)
 	maps.Copy(options, bfdOptions)
+	if !kind.HasPort() {
+		maps.DeleteFunc(options, func(name string, _ option) bool { return slices.Contains(overUDP, name) })
+	}
 	portKinds[name] = portKind{
 		kind:    xlate.PortTunnel,
 		options: options,
@@ -108,8 +129,8 @@ func (p *tunnelPort) open(device *engine.Kept) error {
 	case remote == "flow":
 		return nil
 	}
-	if (group.IsValid() || strings.Contains(remote, ",")) && p.values["vni"] == "flow" {
-		return usererr.Errorf("remote=%s: several remotes need vni=NUMBER; vni=flow was given", remote)
+	if name, network := networkWord(p.values); (group.IsValid() || strings.Contains(remote, ",")) && network == "flow" {
+		return usererr.Errorf("remote=%s: several remotes need %s=NUMBER; %s=flow was given", remote, name, name)
 	}
 	for word := range strings.SplitSeq(remote, ",") {
 		// MustParseAddr cannot panic: the option table has checked both addresses
@@ -173,6 +194,12 @@ func (p *tunnelPort) close() {
 // tunnelKind returns the kind of tunnel of a port with these options.
 func tunnelKind(values map[string]string) tunnel.Kind {
 	switch {
+	case values["type"] == kindGRE:
+		return tunnel.KindGRE
+	case values["type"] == kindERSPAN && values["erspan_ver"] == "2":
+		return tunnel.KindERSPAN2
+	case values["type"] == kindERSPAN:
+		return tunnel.KindERSPAN1
 	case values["type"] == kindGeneve:
 		return tunnel.KindGeneve
 	case values["type"] == kindGPE:
@@ -187,6 +214,7 @@ func tunnelKind(values map[string]string) tunnel.Kind {
 var encapOf = map[tunnel.Kind]xlate.Encap{
 	tunnel.KindVXLAN: xlate.EncapVXLAN, tunnel.KindGBP: xlate.EncapGBP,
 	tunnel.KindGPE: xlate.EncapGPE, tunnel.KindGeneve: xlate.EncapGeneve,
+	tunnel.KindGRE: xlate.EncapGRE, tunnel.KindERSPAN1: xlate.EncapGRE, tunnel.KindERSPAN2: xlate.EncapGRE,
 }
 
 func (p *switchPort) isTunnel() bool { return p.info.Kind == xlate.PortTunnel }
@@ -194,18 +222,27 @@ func (p *switchPort) isTunnel() bool { return p.info.Kind == xlate.PortTunnel }
 // checkUDPPort returns an error if tunnel o uses the UDP port of tunnel p and has another kind
 // of header. A received datagram does not name its kind, so the UDP port decides.
 func checkUDPPort(p, o *switchPort) error {
-	if !p.isTunnel() || !o.isTunnel() || p.udpPort != o.udpPort || tunnelKind(p.values).SharesPort(tunnelKind(o.values)) {
+	if !p.isTunnel() || !o.isTunnel() || p.udpPort == 0 || p.udpPort != o.udpPort || tunnelKind(p.values).SharesPort(tunnelKind(o.values)) {
 		return nil
 	}
 	return usererr.Errorf("dst_port=%d: port %s, of type=%s, uses it; expected another UDP port for type=%s", p.udpPort, o.saved.Name, o.kind, p.kind)
 }
 
+// networkWord returns the option of a tunnel that selects its network, vni= or key=, and its value.
+func networkWord(values map[string]string) (name, value string) {
+	if name = "vni"; !tunnelKind(values).HasPort() {
+		name = "key"
+	}
+	return name, values[name]
+}
+
 // fillTunnel stores a tunnel port's checked options in info. It returns the outer
-// destination port.
+// destination port, or 0 if the kind of tunnel has none.
 func fillTunnel(info *xlate.PortInfo, values map[string]string) (udpPort uint16) {
 	info.Encap = encapOf[tunnelKind(values)]
-	if info.FlowVNI = values["vni"] == "flow"; !info.FlowVNI {
-		vni, _ := strconv.ParseUint(values["vni"], 10, 24)
+	_, network := networkWord(values)
+	if info.FlowVNI = network == "flow"; !info.FlowVNI {
+		vni, _ := strconv.ParseUint(network, 10, 24)
 		info.VNI = uint32(vni)
 	}
 	if info.FlowRemote = values["remote"] == "flow"; !info.FlowRemote {
@@ -286,7 +323,7 @@ func (ps *Ports) uplinks(*change.Tx) map[string]uint32 {
 	return devices
 }
 
-// updateEndpoints passes the tunnels' UDP endpoints to the uplinks.
+// updateEndpoints passes the tunnels' endpoints to the uplinks.
 func (ps *Ports) updateEndpoints() {
 	ps.configuration.Do(func(tx *change.Tx) {
 		if ps.followDevices(tx) {
@@ -315,8 +352,8 @@ func (ps *Ports) endpointsOf(p *switchPort, endpoints []netip.AddrPort) []netip.
 	})
 }
 
-// endpoints returns the sorted local endpoints of all tunnels. A port without a
-// local address uses all addresses of the uplinks.
+// endpoints returns the sorted local endpoints of all tunnels. Those of GRE have port 0. A port
+// without a local address uses all addresses of the uplinks.
 func (ps *Ports) endpoints(tx *change.Tx) []netip.AddrPort {
 	var local []netip.Addr
 	for device := range ps.uplinks(tx) {

@@ -11,8 +11,8 @@ import (
 // Encap has a tunnel's options for the outer headers. The zero value has no
 // options.
 type Encap struct {
-	// Checksum is "on", "off" or "" for the outer UDP checksum. "" means "on" over
-	// IPv6, where Linux requires a checksum, and "off" over IPv4.
+	// Checksum is "on", "off" or "" for the outer UDP checksum, or that of GRE. "" means "on" over
+	// IPv6, where Linux requires a UDP checksum, and "off" over IPv4.
 	Checksum string
 	TTL, TOS uint8 // TTL and TOS of the outer header; TTL 0 means 64, or 1 to a multicast group, as in Linux
 	// InheritTTL and InheritTOS copy the fields of the inner IP header to the outer
@@ -23,6 +23,22 @@ type Encap struct {
 	Dev                    string // device through which a multicast group is reached
 	// PortBase and PortRange select the outer UDP source port as in tunnel.Params.
 	PortBase, PortRange uint16
+	// Key, Sequence, Index, HardwareID and Egress are as in tunnel.Params.
+	Key, Sequence bool
+	Index         uint32
+	HardwareID    uint8
+	Egress        bool
+}
+
+// Overhead returns the part of an IP packet to remote that the inner IP packet cannot use, in bytes, without
+// Geneve options.
+func (o Encap) Overhead(remote netip.Addr) int {
+	if o.Kind.HasPort() {
+		return tunnel.Overhead(remote)
+	}
+	p := o.params(remote, 0)
+	p.Remote = remote
+	return tunnel.GREOverhead(&p)
 }
 
 func (o Encap) params(remote netip.Addr, udpPort uint16) tunnel.Params {
@@ -33,6 +49,7 @@ func (o Encap) params(remote netip.Addr, udpPort uint16) tunnel.Params {
 	return tunnel.Params{
 		UDPPort: udpPort, Kind: o.Kind, TTL: ttl, TOS: o.TOS, InheritTTL: o.InheritTTL, InheritTOS: o.InheritTOS, DontFragment: o.DontFragment && remote.Is4(),
 		PortBase: o.PortBase, PortRange: o.PortRange,
+		Key: o.Key, Sequence: o.Sequence, Index: o.Index, HardwareID: o.HardwareID, Egress: o.Egress,
 		Checksum: o.Checksum == "on" || o.Checksum == "" && remote.Is6(),
 	}
 }

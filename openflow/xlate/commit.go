@@ -231,8 +231,12 @@ func (x *xlate) toBFD() bool {
 func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	vni, local, remote := port.VNI, port.Local, port.Remote
 	if port.FlowVNI {
-		x.VisitWord(flowtable.WTunID, 0xffffff)
-		vni = uint32(x.flow[flowtable.WTunID] & 0xffffff)
+		mask := uint64(0xffffff)
+		if port.Encap == EncapGRE {
+			mask = 0xffffffff
+		}
+		x.VisitWord(flowtable.WTunID, mask)
+		vni = uint32(x.flow[flowtable.WTunID] & mask)
 	}
 	if port.FlowRemote {
 		remote = x.tunnelAddr(openflow.FTunDst, openflow.FTunIPv6Dst, true, true)

@@ -40,6 +40,7 @@ const (
 	EncapGBP                 // VXLAN with tun_gbp_id and tun_gbp_flags
 	EncapGPE                 // VXLAN-GPE: no further fields
 	EncapGeneve              // RFC 8926: tun_metadata and tun_flags
+	EncapGRE                 // GRE and ERSPAN, whose key of 32 bits takes the place of the VNI: no further fields
 )
 
 // PortInfo is a port's configuration for translation.

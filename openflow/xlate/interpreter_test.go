@@ -875,7 +875,9 @@ func (in *interpreter) sendIn(number uint32, s fdb.Segment) {
 	}
 	vni, remote, local := p.VNI, p.Remote, p.Local
 	if p.FlowVNI {
-		vni = uint32(in.f[flowtable.WTunID] & 0xffffff)
+		if vni = uint32(in.f[flowtable.WTunID]); p.Encap != EncapGRE {
+			vni %= 1 << 24
+		}
 		dst, src := openflow.WholeField(openflow.FTunDst).Get(&in.f), openflow.WholeField(openflow.FTunSrc).Get(&in.f)
 		if dst.IsZero() {
 			return
