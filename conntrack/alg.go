@@ -32,24 +32,27 @@ const maxCommand = 120
 
 // announce passes frame x to the gateway (FTP or TFTP) of connection n. It does nothing
 // if the connection has no gateway, or no longer has generation g. The frame belongs to the
-// connection, in direction dir.
-func (tr *Tracker) announce(x *trackedFrame, n, g uint32, dir uint8) {
+// connection, in direction dir. If another connection has announced the same, announce
+// returns false for a translated connection: the announced connection would go to the other's
+// address. Without translation, both announce the same address.
+func (tr *Tracker) announce(x *trackedFrame, n, g uint32, dir uint8) (ok bool) {
 	t := tr.Table
 	var v view
 	if !t.read(n, g, &v) || x.frame.L4 == 0 {
-		return
+		return true
 	}
 	e := tr.expectationOf(&v, n, dir)
 	switch {
 	case v.flags&connTFTP != 0 && dir == 0: // TFTP request; the server answers from another port
 		e.dstPort, e.announced = v.tuples[1].dstPort(), v.tuples[0].srcPort()
-		t.expect(&e, x.now)
+		return t.expect(&e, x.now) || !e.translated
 	case v.flags&(connFTP|connTranslated) == connFTP: // FTP without NAT; with NAT see shift.go
 		if a, ok := readOwn(payloadOf(x.batch, x.frame), &v, dir); ok {
 			e.dstPort, e.announced = a.port, a.port
 			t.expect(&e, x.now)
 		}
 	}
+	return true
 }
 
 // expectationOf returns the expectation (the future connection) for an announcement in

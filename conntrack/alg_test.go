@@ -3,10 +3,13 @@
 package conntrack
 
 import (
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+
+	"weft/packet"
 )
 
 func (r *rig) tell(src, dst string, seq, ack uint32, text string, state uint8) {
@@ -86,6 +89,35 @@ func TestTFTP(t *testing.T) {
 	r.expect(udpFrame("10.0.0.1:3000", "10.0.1.1:4444", 20), look, Tracked|Established|Related|Reply)
 	r.now += 200 * second
 	r.expect(udpFrame("10.0.1.1:5555", "10.0.0.1:3000", 20), look, Tracked|New)
+}
+
+// Behind one address, a guest asks another TFTP port of a server from the port that a transfer of another
+// guest uses. Its request is dropped, and the transfer's data go to the first guest.
+func TestTFTPSamePort(t *testing.T) {
+	r := newRig(t, 64)
+	req := natTo(NATSrc, "192.0.2.100", "192.0.2.100")
+	req.Zone, req.ALG = 1, ALGTFTP
+	r.port = 1
+	if m, _ := r.send(udpFrame("10.0.0.1:3000", "10.0.1.1:69", 20), req); m.Drop != packet.DropNone {
+		t.Fatal(m.Drop)
+	}
+	r.port = 2
+	for range 2 {
+		if m, _ := r.send(udpFrame("10.0.0.2:3000", "10.0.1.1:70", 20), req); m.Drop != packet.DropGateway {
+			t.Fatalf("the later request has drop %v", m.Drop)
+		}
+	}
+	r.port = 3
+	data := Request{Zone: 1, Commit: true, NAT: NAT{Kind: NATBare}}
+	out := r.expect(udpFrame("10.0.1.1:4444", "192.0.2.100:3000", 20), data, Tracked|New|Related|DNAT)
+	if dst := net.IP(out[30:34]).String(); dst != "10.0.0.1" {
+		t.Errorf("the data go to %s", dst)
+	}
+	r.port = 2 // the first guest's transfer has begun, so the tuple is free
+	if m, _ := r.send(udpFrame("10.0.0.2:3000", "10.0.1.1:70", 20), req); m.Drop != packet.DropNone {
+		t.Errorf("the request after that has drop %v", m.Drop)
+	}
+	check(t, r.tr.Table)
 }
 
 func FuzzReadFTP(f *testing.F) {

@@ -7,6 +7,10 @@ import "weft/packet"
 // Expectations are announced connections (alg.go) that have not begun yet. They are found
 // by hash. Each expectation counts for the quota holder of the announcing frame. If all
 // records are in use, the quota holder with the most expectations loses its oldest one.
+//
+// Two expectations cannot have the same tuple. The first announcement keeps it while the
+// expectation is valid, and another connection's announcement is refused and counted for its
+// quota holder: whoever announces last would otherwise end or receive another's connection.
 
 const (
 	// MaxExpectations is the largest number of expectations of a table.
@@ -42,8 +46,8 @@ type expectation struct {
 // expecter lists and counts the expectations of a quota holder. The table's lock guards
 // it. The control process reads the counter without the lock.
 type expecter struct {
-	records list // oldest first
-	_       uint32
+	records list   // oldest first
+	refused uint32 // number of refused announcements
 	evicted uint64
 }
 
@@ -86,18 +90,25 @@ func (t *Table) valid(x *expectation, now uint64) bool {
 }
 
 // expect adds an expectation. If another client behind the same translated address
-// has announced the same port, it changes e.dstPort to a free port.
-func (t *Table) expect(e *expectation, now uint64) {
+// has announced the same port, it changes e.dstPort to a free port. It returns false if
+// another announcement has the tuple.
+func (t *Table) expect(e *expectation, now uint64) bool {
 	t.lock()
 	defer t.unlock()
 	at := t.expectationOfTuple(e)
 	for i := 0; at != none && t.clashes(at, e, now) && e.translated && e.proto == packet.ProtoTCP && i < maxExpectedPorts; i++ {
-		if e.dstPort++; e.dstPort < ephemeralLo {
-			e.dstPort = ephemeralLo
-		}
+		e.dstPort = t.otherPort(e, i)
 		at = t.expectationOfTuple(e)
 	}
 	if at != none {
+		x := &t.expectations[at]
+		if t.clashes(at, e, now) {
+			t.expecters[e.sender.holder(e.zone)].refused++
+			return false
+		}
+		if t.valid(x, now) {
+			e.sender = x.sender // a frame that somebody else sends in the connection moves no quota
+		}
 		t.forgetExpectation(at)
 	} else if x := &t.head.expects; t.head.expecting.Load() == MaxExpectations {
 		heavy := x.ranking.holderToEvict(t.expectRanks, e.sender.holder(e.zone)) % Holders
@@ -105,9 +116,20 @@ func (t *Table) expect(e *expectation, now uint64) {
 		t.forgetExpectation(t.expecters[heavy].records.first - 1)
 	}
 	t.addExpectation(e, now+expectationNS)
+	return true
 }
 
-// clashes reports whether expectation number index is valid and belongs to another FTP
+// otherPort returns another port for e, whose port is taken. triesBefore counts the earlier calls. All
+// ports but the first are unpredictable, so that nobody can announce them beforehand.
+func (t *Table) otherPort(e *expectation, triesBefore int) uint16 {
+	if triesBefore == 0 && e.dstPort < 0xffff {
+		return max(e.dstPort+1, ephemeralLo)
+	}
+	h := fold(t.head.seeds[4]^uint64(e.dstPort)<<16^uint64(triesBefore), t.head.seeds[5]^uint64(e.parent.Generation)<<32^uint64(e.parent.Number))
+	return ephemeralLo + uint16(h%(1<<16-ephemeralLo))
+}
+
+// clashes reports whether expectation number index is valid and belongs to another
 // announcement than e does.
 func (t *Table) clashes(index uint32, e *expectation, now uint64) bool {
 	x := &t.expectations[index]
@@ -248,12 +270,12 @@ func (t *Table) rebuildExpectations() {
 }
 
 // ExpectationShares calls visit for each quota holder that has expectations or has lost
-// some by eviction. Workers continue meanwhile.
+// some by eviction or refusal. Workers continue meanwhile.
 func (m *Memory) ExpectationShares(visit func(Share)) {
 	m.eachHolder(func(i uint32) {
-		if x := &m.expecters[i]; x.records.count != 0 || x.evicted != 0 {
+		if x := &m.expecters[i]; x.records.count != 0 || x.evicted != 0 || x.refused != 0 {
 			s := shareOf(i)
-			s.Used, s.Limit, s.Evicted = x.records.count, MaxExpectations, x.evicted
+			s.Used, s.Limit, s.Evicted, s.Refused = x.records.count, MaxExpectations, x.evicted, uint64(x.refused)
 			s.Guaranteed = m.head.expects.ranking.fairShare(m.expectRanks, i, MaxExpectations)
 			visit(s)
 		}

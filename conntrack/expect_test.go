@@ -95,7 +95,16 @@ func TestExpectationsTwin(t *testing.T) {
 			case 2, 3, 4, 5:
 				source := sender{uint16(rng.Intn(5)), rng.Intn(4) == 0}
 				e := expectationAt(parents[rng.Intn(len(parents))], source, k.zone, k.port)
-				r.tr.expect(&e, r.now)
+				first, there := slow[k]
+				there = there && r.tr.valid(&first, r.now)
+				if got := r.tr.expect(&e, r.now); got == (there && first.parent != e.parent) {
+					t.Fatalf("seed %d step %d: accepted %t beside %t %+v", seed, step, got, there, first)
+				} else if !got {
+					break
+				}
+				if there {
+					e.sender = first.sender
+				}
 				e.expiresNS = r.now + expectationNS
 				slow[k] = e
 			case 6:
@@ -169,5 +178,71 @@ func TestOthersTransfersStay(t *testing.T) {
 	})
 	if want := uint64(8*MaxExpectations + 2*quiet - MaxExpectations); evicted != want {
 		t.Errorf("%d evicted, expected %d", evicted, want)
+	}
+}
+
+// The first announcement keeps its tuple while it is valid. Another connection's announcement of the
+// same tuple is refused, and counted for its quota holder.
+func TestFirstAnnouncementStays(t *testing.T) {
+	r := newRig(t, 64)
+	first, second := r.parent(1), r.parent(2)
+	announce := func(parent Ref, port uint16) bool {
+		e := expectationAt(parent, sender{port: port}, 1, 5001)
+		return r.tr.expect(&e, r.now)
+	}
+	parent := func() Ref {
+		e, _ := r.tr.expected(probeOf(r.tr.Table, 1, 5001), r.now, false)
+		return e.parent
+	}
+	refused := func() (n [3]uint64) {
+		r.tr.ExpectationShares(func(s Share) { n[s.Port] = s.Refused })
+		return n
+	}
+	if !announce(first, 1) || announce(second, 2) || announce(second, 1) || parent() != first || refused() != [3]uint64{0, 1, 1} {
+		t.Errorf("the later announcement: parent %v of %v and %v, refused %v", parent(), first, second, refused())
+	}
+	// A repeated announcement lasts longer, and still counts for its first holder.
+	r.now += expectationNS / 2
+	if !announce(first, 2) {
+		t.Error("a repeated announcement was refused")
+	}
+	r.tr.ExpectationShares(func(s Share) {
+		if s.Used != uint32(s.Port&1) {
+			t.Errorf("port %d has %d expectations", s.Port, s.Used)
+		}
+	})
+	r.now += expectationNS * 3 / 4
+	if !r.tr.Flush(Ref{first.Number, r.tr.conns[first.Number].generation()}) {
+		t.Fatal("the first connection has ended too early")
+	}
+	if !announce(second, 2) || parent() != second {
+		t.Errorf("after the end of the first connection: parent %v of %v and %v", parent(), first, second)
+	}
+	checkExpectations(t, r.tr.Table)
+}
+
+// Who announces a port and all that follow it does not keep a client behind the same address from its
+// data connection.
+func TestAnnouncedPortsAreNoFence(t *testing.T) {
+	r := newRig(t, 64)
+	fence, client := r.parent(1), r.parent(2)
+	for i := range uint16(maxExpectedPorts + 1) {
+		e := expectationAt(fence, sender{port: 1}, 1, 65535-32+i)
+		if e.dstPort < ephemeralLo {
+			e.dstPort += ephemeralLo
+		}
+		e.announced, e.translated = e.dstPort, true
+		if port := e.dstPort; !r.tr.expect(&e, r.now) || e.dstPort != port {
+			t.Fatalf("port %d became %d", port, e.dstPort)
+		}
+	}
+	e := expectationAt(client, sender{port: 2}, 1, 65535-32)
+	e.translated = true
+	if !r.tr.expect(&e, r.now) || e.dstPort < ephemeralLo {
+		t.Fatalf("no port for the client; the last one tried is %d", e.dstPort)
+	}
+	got, ok := r.tr.expected(probeOf(r.tr.Table, 1, e.dstPort), r.now, false)
+	if !ok || got.parent != client || got.announced != 65535-32 {
+		t.Errorf("expected %t %+v", ok, got)
 	}
 }

@@ -196,7 +196,10 @@ func (tr *Tracker) follow(x *trackedFrame, n uint32, dir uint8) bool {
 	}
 	x.meta.State, x.meta.Dir = state, dir
 	if c.flags&(connFTP|connTFTP) != 0 && state&Invalid == 0 && x.probe.kind != kindError {
-		tr.announce(x, n, g, dir)
+		if !tr.announce(x, n, g, dir) {
+			x.meta.Drop = packet.DropGateway
+			return true
+		}
 	}
 	return tr.apply(x, n, g)
 }
@@ -331,8 +334,9 @@ func (tr *Tracker) unknown(x *trackedFrame) bool {
 	if !created {
 		return false
 	}
-	if x.req.ALG == ALGTFTP { // the first frame is the request
-		tr.announce(x, ref.Number, ref.Generation, 0)
+	if x.req.ALG == ALGTFTP && !tr.announce(x, ref.Number, ref.Generation, 0) { // the first frame is the request
+		x.meta.Drop = packet.DropGateway
+		return true
 	}
 	if x.req.NAT.Kind == NATNone && !x.req.marks() && g.related.Generation == 0 {
 		x.meta.Ref = ref // apply would read the same mark, label and tuple from the record

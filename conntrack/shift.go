@@ -227,7 +227,9 @@ func (tr *Tracker) rewrites(x *trackedFrame, r *rewriting) (bool, packet.DropRea
 	}
 	e := tr.expectationOf(r.v, r.n, r.dir)
 	e.dstPort, e.announced = r.announced.port, r.announced.port
-	tr.expect(&e, x.now)
+	if !tr.expect(&e, x.now) {
+		return false, packet.DropGateway // all tried ports are taken
+	}
 	r.port = e.dstPort
 	own := r.v.tuples[r.dir&1].tuple(r.v.addresses(r.dir)).Src
 	return r.port != e.announced || r.address.IsValid() && e.dst != own, packet.DropNone

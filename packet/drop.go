@@ -100,7 +100,8 @@ const (
 	DropHeldShare
 	// DropGateway: the FTP helper cannot rewrite this segment of a translated control
 	// connection, because it is out of order, has new boundaries, or follows an
-	// unacknowledged rewrite. TCP sends the segment again.
+	// unacknowledged rewrite. TCP sends the segment again. Or the FTP or TFTP connection
+	// announces what another one has announced.
 	DropGateway
 	// DropSpoofed: the input port's binding forbids the sender address.
 	DropSpoofed

@@ -18,6 +18,7 @@ func limitRows(m *conntrack.Memory, emit func(limits.Row)) {
 		Used: uint64(m.Expectations()), Limit: conntrack.MaxExpectations}
 	m.ExpectationShares(func(s conntrack.Share) {
 		all.Evicted += s.Evicted
+		all.Refused += s.Refused
 		emit(limitRow("expectations", s))
 	})
 	emit(all)
