@@ -36,6 +36,7 @@ func cross(b *packet.Batch, d []*vhost.Device) int {
 func TestLoad(t *testing.T) {
 	for _, c := range []vhosttest.LoadConfig{
 		{Flows: 1000, Check: true, Core: -1},
+		{Flows: 1000, Check: true, Core: -1, MostAStep: 3},
 		{FrameSize: 1500, Check: true, Core: -1, Pairs: 2, Num: 256, InFlight: 64},
 		{Flows: 1000, Check: true, Core: -1, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureRingPacked},
 	} {

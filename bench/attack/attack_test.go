@@ -28,8 +28,8 @@ func TestAttacks(t *testing.T) {
 	testnet.NeedsRoot(t, "makes network namespaces")
 	c := runConfig{seconds: testSeconds, limits: safetyNet, seed: 1}
 	_, err := playAll(attacks, c, 1, func(s *site, r *row) {
-		t.Logf("%-24s %5d times, pause %6.1f ms, machine %5.1f ms, API %6.1f ms, attach %6.1f ms, lost %d, counted %d: %s",
-			r.Name, r.Repeats, r.PauseMS, r.MachineMS, r.APIMS, r.AttachMS, r.Lost, r.Counted, r.verdict())
+		t.Logf("%-24s %5d times, pause %6.1f ms, machine %5.1f ms, API %6.1f ms, attach %6.1f ms, part %.2f, lost %d, counted %d: %s",
+			r.Name, r.Repeats, r.PauseMS, r.MachineMS, r.APIMS, r.AttachMS, r.Part, r.Lost, r.Counted, r.verdict())
 		if len(r.Faults) > 0 {
 			t.Errorf("%s: %s\n%s", r.Name, r.verdict(), s.log())
 		}
@@ -139,7 +139,7 @@ func TestAttacksSayWhatTheyDo(t *testing.T) {
 
 // row.judge finds every kind of fault in bad measurements, and no fault in good ones.
 func TestJudge(t *testing.T) {
-	good := row{Repeats: 1000, Answers: 10, PauseMS: 40, MachineMS: 1, APIMS: 5}
+	good := row{Repeats: 1000, Answers: 10, PauseMS: 40, MachineMS: 1, APIMS: 5, Part: 0.8}
 	c := runConfig{repeats: 1000, limits: promised}
 	for _, b := range []struct {
 		name   string
@@ -155,6 +155,7 @@ func TestJudge(t *testing.T) {
 		{"frames of which the attacker received all but one", func(r *row) { r.Lost, r.Wrong, r.Heard = 64, 63, 63 }, 3},
 		{"a pause", func(r *row) { r.PauseMS = 52 }, 1},
 		{"a pause of the machine's", func(r *row) { r.PauseMS, r.MachineMS = 52, 30 }, 0},
+		{"less than the fair share", func(r *row) { r.Part = 0.79 }, 1},
 		{"a slow answer", func(r *row) { r.APIMS = 1001 }, 1},
 		{"a slow attach", func(r *row) { r.AttachMS = 1002 }, 1},
 		{"no answer", func(r *row) { r.Answers = 0 }, 1},

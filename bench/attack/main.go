@@ -130,7 +130,11 @@ func perform(list []*attack) (ok bool, err error) {
 // playAll replaces the switch by a new one.
 func playAll(list []*attack, c runConfig, workers int, visit func(*site, *row)) (rows []row, err error) {
 	defer lab.Caught(&err)
-	sites := map[string]*site{}
+	type kind struct {
+		uplink string
+		greedy bool
+	}
+	sites := map[kind]*site{}
 	var labs []*lab.Lab
 	defer func() {
 		for _, s := range sites {
@@ -141,13 +145,13 @@ func playAll(list []*attack, c runConfig, workers int, visit func(*site, *row)) 
 		}
 	}()
 	for _, a := range list {
-		uplink := cmp.Or(a.uplink, "af_xdp")
-		s := sites[uplink]
+		k := kind{cmp.Or(a.uplink, "af_xdp"), a.greedy}
+		s := sites[k]
 		if s == nil {
 			l := lab.New(lab.Program{})
 			labs = append(labs, l)
-			s = newSite(l, siteConfig{workers: workers, uplink: uplink})
-			sites[uplink] = s
+			s = newSite(l, siteConfig{workers: workers, uplink: k.uplink, paced: !k.greedy, greedy: k.greedy})
+			sites[k] = s
 		}
 		r, err := s.run(a, c)
 		if err != nil {
@@ -158,7 +162,7 @@ func playAll(list []*attack, c runConfig, workers int, visit func(*site, *row)) 
 		if len(r.Faults) > 0 {
 			s.close()
 			s.lab.Close()
-			delete(sites, uplink)
+			delete(sites, k)
 		}
 	}
 	return rows, nil

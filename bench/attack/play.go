@@ -46,6 +46,8 @@ type attack struct {
 	exclusive bool
 	// kills is set if the attack may end the engine process.
 	kills bool
+	// greedy makes the bystanders ask for as much of the worker's time as they can get.
+	greedy bool
 	// setup prepares the attack. It runs before the measurement begins.
 	setup func(p *play) error
 	// play plays the attack once.

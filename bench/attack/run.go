@@ -25,6 +25,11 @@ type row struct {
 	Answers   int     `json:"answers"`    // number of answers of the API
 	AttachMS  float64 `json:"attach_ms"`  // longest time for another guest to attach and echo a frame
 
+	// Part is what the bystanders got of what they asked for, at most their fair share; see fair.go.
+	// Wanted is the number of frames that they asked for, 0 if they asked for as much as they could get.
+	Part   float64 `json:"part"`
+	Wanted uint64  `json:"wanted,omitempty"`
+
 	Received uint64            `json:"received"` // number of frames that the bystanders received
 	Lost     int64             `json:"lost"`
 	Counted  uint64            `json:"counted"` // number of bystanders' frames that the switch counted as dropped
@@ -48,17 +53,18 @@ type row struct {
 	Faults []string `json:"faults,omitempty"`
 }
 
-// limits has the longest pause, and the longest time of an API answer, that an attack may
-// cause. Longer ones are faults.
+// limits has the longest pause and the longest time of an API answer that an attack may
+// cause, and the smallest part that it may leave the bystanders.
 type limits struct {
 	pause, answer time.Duration // the machine's own timer delay (row.MachineMS) is added to this limit
+	part          float64       // see row.Part
 }
 
 // promised has the limits in SECURITY.md. Tests use safetyNet, which only catches
 // hangs.
 var (
-	promised  = limits{50 * time.Millisecond, time.Second}
-	safetyNet = limits{15 * time.Second, 15 * time.Second}
+	promised  = limits{50 * time.Millisecond, time.Second, 0.8}
+	safetyNet = limits{15 * time.Second, 15 * time.Second, 0}
 )
 
 // leastMemory is a growth in bytes that never counts as a leak. A heap that doubles
@@ -84,12 +90,13 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	r = row{Name: a.name, From: a.attacker, MayLose: a.mayLose}
 	p := newPlay(s, a, c.seed)
 	defer p.teardown()
+	length := time.Duration(c.seconds * float64(time.Second))
+	m := s.beginPart(a, length)
 	if a.setup != nil {
 		if err := a.setup(p); err != nil {
 			return r, fmt.Errorf("%s: set-up: %w", a.name, err)
 		}
 	}
-	length := time.Duration(c.seconds * float64(time.Second))
 	p.until = time.Now().Add(min(length, time.Second))
 	if err := p.bounded(func() error { return a.play(p) }); err != nil {
 		r.fault("first go: %v", err)
@@ -107,9 +114,11 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	p.slowest = 0
 	begin := time.Now()
 	p.until = begin.Add(length)
+	m.begin()
 	if err := p.bounded(func() error { return p.repeat(c) }); err != nil {
 		r.fault("%v", err)
 	}
+	m.end(&r)
 	r.Seconds, r.Repeats = time.Since(begin).Seconds(), p.repeats
 	r.PauseMS = ms(s.stream.longest())
 	slowest, n, err := answers.end()
@@ -191,7 +200,7 @@ func (s *site) settle(r *row, p *play, old api.Show) error {
 			r.fault("%v", err)
 		}
 	}
-	r.Notes = p.notes
+	r.Notes = strings.TrimSpace(r.Notes + " " + p.notes)
 	r.Engines = after.Restarts - old.Restarts
 	if after.PID != old.PID {
 		r.fault("control ended")
@@ -257,6 +266,9 @@ func (r *row) judge(a *attack, c runConfig) {
 	}
 	if limit := c.limits.pause + time.Duration(r.MachineMS*1e6); r.PauseMS > ms(limit) {
 		r.fault("pause of %.0f ms, the limit is %.0f", r.PauseMS, ms(limit))
+	}
+	if r.Part < c.limits.part {
+		r.fault("the bystanders got %.2f of what they asked for within their fair share, the limit is %.2f", r.Part, c.limits.part)
 	}
 	if r.APIMS > ms(c.limits.answer) {
 		r.fault("an answer took %.0f ms", r.APIMS)

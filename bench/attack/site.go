@@ -62,12 +62,16 @@ type siteConfig struct {
 	packed bool // the bystanders have packed rings
 	// busy makes the bystanders send without rest, on a core that is not the worker's.
 	busy bool
+	// paced makes the bystanders ask for the same number of frames in each round; see fair.go.
+	paced bool
+	// greedy makes the bystanders ask for as many frames as they can, without rest.
+	greedy bool
 }
 
 // pace returns the configuration of the bystanders' loop.
 func (c siteConfig) pace() streamConfig {
-	if !c.busy {
-		return streamConfig{core: -1, rounds: 4, rest: 100 * time.Microsecond}
+	if !c.busy && !c.greedy {
+		return streamConfig{core: -1, rounds: pacedRounds, rest: 100 * time.Microsecond, paced: c.paced}
 	}
 	core := -1
 	if cores, err := cpu.Allowed(); err == nil && len(cores) > 1 {
@@ -103,8 +107,14 @@ func (s *site) addBystanders(c siteConfig) {
 		features |= vhost.FeatureRingPacked
 	}
 	var err error
-	s.load, err = vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Addresses: true, Flows: 16, InFlight: 32, FrameSize: 256, Core: -1,
-		Features: features})
+	load := vhosttest.LoadConfig{Check: true, Repeats: true, Addresses: true, Flows: 16, InFlight: 32, FrameSize: 256, Core: -1, Features: features}
+	switch {
+	case c.paced:
+		load.InFlight, load.MostAStep = pacedInFlight, pacedFrames
+	case c.greedy:
+		load.InFlight = greedyInFlight
+	}
+	s.load, err = vhosttest.NewLoad(load)
 	if err != nil {
 		s.lab.T.Fatalf("%v", err)
 	}

@@ -27,6 +27,7 @@ type streamConfig struct {
 	core   int           // core on which the loop runs; -1: any core
 	rounds int           // steps of every guest between two clock readings
 	rest   time.Duration // sleep after this many steps; 0: none
+	paced  bool          // a guest takes at most pacedFrames in a step
 }
 
 // stream runs a checked load between two guests, and records gaps in which no frame
@@ -45,6 +46,7 @@ type stream struct {
 	base        vhosttest.LoadTotals // totals of the load at the last call of beginStill
 	baseBad     int                  // number of bad frames at the last call of beginStill
 	lostBefore  int64                // number of lost frames after the last rest
+	demand      demand               // since the start
 }
 
 // startStream starts a goroutine that runs the load until end is called.
@@ -52,8 +54,8 @@ func startStream(l *vhosttest.Load, c streamConfig) *stream {
 	s := &stream{config: c, load: l, stop: make(chan struct{}), ended: make(chan struct{}), lastArrival: time.Now()}
 	go func() {
 		defer close(s.ended)
+		runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 		if c.core >= 0 {
-			runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 			if err := cpu.Pin(c.core); err != nil {
 				log.Print(err)
 			}
@@ -64,7 +66,7 @@ func startStream(l *vhosttest.Load, c streamConfig) *stream {
 }
 
 func (s *stream) run() {
-	replaced, nextReplace, before := int64(0), time.Now(), time.Now()
+	replaced, nextReplace, before, waiting := int64(0), time.Now(), time.Now(), 0
 	for {
 		select {
 		case <-s.stop:
@@ -81,7 +83,10 @@ func (s *stream) run() {
 			}
 		}
 		now := time.Now()
-		s.note(frames > 0, before, now)
+		s.demand.note(s.config, len(s.load.Guests), frames)
+		waitingBefore := waiting
+		waiting = s.load.Waiting()
+		s.note(frames+waiting > waitingBefore, before, now)
 		before = now
 		if now.After(nextReplace) {
 			replaced, nextReplace = s.load.Replace(replaced), now.Add(50*time.Millisecond)

@@ -43,6 +43,9 @@ type LoadConfig struct {
 	// Strangers, not as bad.
 	Addresses bool
 	SampleOne int // without Check, compare one in SampleOne frames; 0: none
+	// MostAStep is the number of frames that a guest takes from its receive ring and sends on in one Step, at
+	// most; 0: all. So the test paces the guest, and frames that the switch delays wait in its rings.
+	MostAStep int
 	// do not count repeated frames as bad, because a switch that was killed repeats
 	// frames
 	Repeats  bool
@@ -313,11 +316,11 @@ func (l *Load) good(e *end, buffer, n int) bool {
 // own core may also call it.
 func (l *Load) Step(guest int) (frames, bad int) {
 	e := l.ends[guest]
-	if e.rx.packed == nil && !l.config.Addresses {
+	if e.rx.packed == nil && !l.config.Addresses && l.config.MostAStep == 0 {
 		return l.stepSplit(e)
 	}
 	e.reclaim()
-	frames, bad = l.receive(e, func(i int) {
+	frames, bad = l.receive(e, l.config.MostAStep, func(i int) {
 		l.prepare(e, i)
 		e.tx.Offer(uint16(i))
 	})
@@ -345,14 +348,13 @@ func (e *end) reclaim() (n int) {
 	}
 }
 
-// receive takes received frames from the receive ring. It calls deal with the buffer
-// number of each frame.
-func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
-	for {
+// receive takes received frames from the receive ring, at most maxFrames unless this is 0. It calls deal
+// with the buffer number of each frame.
+func (l *Load) receive(e *end, maxFrames int, deal func(buffer int)) (frames, bad int) {
+	for maxFrames == 0 || frames < maxFrames {
 		i, n, ok := e.rx.takeUsed()
 		if !ok {
-			e.received += uint64(frames)
-			return frames, bad
+			break
 		}
 		e.offered--
 		if l.config.Addresses && e.stranger(i, n) {
@@ -367,6 +369,8 @@ func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
 		}
 		deal(i)
 	}
+	e.received += uint64(frames)
+	return frames, bad
 }
 
 // stranger reports whether a received frame is not from the guest's partner. It
@@ -400,7 +404,7 @@ func (l *Load) Rest(finished func(received int) bool) (totals LoadTotals, bad in
 	for came := -1; came < 0 || !finished(came); {
 		came = 0
 		for i, e := range l.ends {
-			frames, wrong := l.receive(e, func(buffer int) { held[i] = append(held[i], buffer) })
+			frames, wrong := l.receive(e, 0, func(buffer int) { held[i] = append(held[i], buffer) })
 			bad += wrong
 			came += e.reclaim() + frames
 			e.rx.Publish()
@@ -541,10 +545,18 @@ func (l *Load) Unreturned() (n int) {
 // replaced so far; Replace returns the new number. Run calls it itself.
 func (l *Load) Replace(replaced int64) int64 { return l.replace(replaced) }
 
+// Waiting returns the number of frames in the guests' receive rings that no Step has taken yet.
+func (l *Load) Waiting() (n int) {
+	for _, e := range l.ends {
+		n += int(e.rx.UsedIndex() - e.rx.seen)
+	}
+	return n
+}
+
 // replace is Replace, for Run.
 func (l *Load) replace(replaced int64) int64 {
 	for _, e := range l.ends {
-		for l.lost() > replaced && len(e.spare) > 0 {
+		for l.lost()-int64(l.Waiting()) > replaced && len(e.spare) > 0 {
 			i := e.spare[len(e.spare)-1]
 			e.spare = e.spare[:len(e.spare)-1]
 			l.begin(e, int(i))
