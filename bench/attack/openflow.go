@@ -25,6 +25,8 @@ func openflowAttacks() []*attack {
 			setup: fillBundles, play: countBundles, peak: 256 << 20, exclusive: true},
 		{name: "silent-tls", attacker: "OpenFlow peer", summary: "192 connections to the TLS listener that say nothing, from six addresses, and more all the time",
 			setup: silentTLS, play: enterBesideSilent, exclusive: true},
+		{name: "tlv-maps", attacker: "OpenFlow peer", summary: "adds and deletes maps of Geneve options (tlv_table_mod) without end",
+			setup: tlvSetup, play: churnTLVs, exclusive: true},
 	}
 }
 
@@ -33,6 +35,7 @@ const (
 	openflow14         = 5
 	openflowHello      = 0
 	openflowError      = 1
+	openflowExperiment = 4
 	openflowMultipart  = 18
 	multipartMonitor   = 16
 	anyPort            = 0xffffffff
@@ -157,4 +160,76 @@ func changeManyFlows(p *play) error {
 	p.notes = fmt.Sprintf("%d monitors; %d flows added in %d ms, alone in %d ms", p.vars["accepted"], manyFlows,
 		beside.Milliseconds(), p.vars["alone"].(time.Duration).Milliseconds())
 	return err
+}
+
+// Nicira's message tlv_table_mod (nicira-ext.h of Open vSwitch) and its commands.
+const (
+	tlvTableMod = 24
+	tlvAdd      = 0
+	tlvDelete   = 1
+	tlvMaps     = 16
+)
+
+// tlvBody returns the body of a tlv_table_mod for tlvMaps maps of options of four bytes.
+func tlvBody(command uint16) []byte {
+	b := binary.BigEndian.AppendUint32(nil, niciraVendor)
+	b = binary.BigEndian.AppendUint32(b, tlvTableMod)
+	b = append(binary.BigEndian.AppendUint16(b, command), 0, 0, 0, 0, 0, 0)
+	for i := range tlvMaps {
+		b = append(b, 0xff, 0xfe, byte(i), 4, 0, byte(i), 0, 0)
+	}
+	return b
+}
+
+func tlvSetup(p *play) error {
+	c, err := p.dialOpenFlow()
+	if err != nil {
+		return err
+	}
+	p.vars["connection"] = c
+	return nil
+}
+
+// churnTLVs adds and deletes the same maps. Both have to succeed.
+func churnTLVs(p *play) error {
+	c := p.vars["connection"].(*openflowConn)
+	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
+		for _, command := range []uint16{tlvAdd, tlvDelete} {
+			if err := c.send(openflowExperiment, tlvBody(command)); err != nil {
+				return err
+			}
+			change := c.xid
+			if err := c.send(openflowEcho, nil); err != nil {
+				return err
+			}
+			if err := c.echoed(change); err != nil {
+				return fmt.Errorf("command %d of tlv_table_mod: %w", command, err)
+			}
+		}
+	}
+	return nil
+}
+
+// echoed waits for the answer to the last request. It returns an error if the switch has refused
+// request number xid before.
+func (c *openflowConn) echoed(xid uint32) error {
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	refused := error(nil)
+	for {
+		var header [openflowHeaderSize]byte
+		if _, err := io.ReadFull(c, header[:]); err != nil {
+			return err
+		}
+		if _, err := io.CopyN(io.Discard, c, int64(binary.BigEndian.Uint16(header[2:]))-openflowHeaderSize); err != nil {
+			return err
+		}
+		switch id := binary.BigEndian.Uint32(header[4:]); {
+		case id == xid && header[1] == openflowError:
+			refused = errors.New("the switch refuses the change")
+		case id == c.xid:
+			return refused
+		}
+	}
 }
