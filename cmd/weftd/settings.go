@@ -3,6 +3,8 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -106,8 +108,12 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "time for which a worker polls empty queues before it sleeps, µs")
 }
 
+// maxSettingsBytes is the largest configuration file in bytes. A longer one is refused: a link to a
+// device such as /dev/zero has no end.
+const maxSettingsBytes = 1 << 20
+
 func readSettings(path string) (*settings, error) {
-	text, err := os.ReadFile(path)
+	text, err := readAtMost(path, maxSettingsBytes)
 	if err != nil {
 		return nil, exit.Usagef("%v; expected a configuration file", err)
 	}
@@ -116,6 +122,20 @@ func readSettings(path string) (*settings, error) {
 		return nil, exit.Usagef("%s: %v", path, err)
 	}
 	return s, nil
+}
+
+// readAtMost reads a file of at most maxBytes.
+func readAtMost(path string, maxBytes int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err == nil && int64(len(text)) > maxBytes {
+		err = fmt.Errorf("%s: longer than %d bytes", path, maxBytes)
+	}
+	return text, err
 }
 
 func settingNames() []string {

@@ -99,6 +99,40 @@ func TestSettingsRefused(t *testing.T) {
 	}
 }
 
+// A configuration file that is no such file is refused in one line that names it. A link to a good one
+// is read.
+func TestSettingsFiles(t *testing.T) {
+	dir := t.TempDir()
+	good := writeSettings(t, "socket = \"/s\"\n")
+	for _, c := range []struct {
+		name string
+		make func(path string) error
+		word string
+	}{
+		{"link", func(path string) error { return os.Symlink(good, path) }, ""},
+		{"link-to-nothing", func(path string) error { return os.Symlink(filepath.Join(dir, "nothing"), path) }, "no such file"},
+		{"link-to-itself", func(path string) error { return os.Symlink(path, path) }, "too many levels"},
+		{"link-to-zeros", func(path string) error { return os.Symlink("/dev/zero", path) }, "longer than 1048576 bytes"},
+		{"directory", func(path string) error { return os.Mkdir(path, 0o700) }, "is a directory"},
+		{"garbage", func(path string) error { return os.WriteFile(path, []byte("\x00\xff\x7fELF\n\n"), 0o600) }, "line 1"},
+		{"huge", func(path string) error {
+			return os.WriteFile(path, bytes.Repeat([]byte("# comment\n"), maxSettingsBytes/10+1), 0o600)
+		}, "longer than 1048576 bytes"},
+	} {
+		path := filepath.Join(dir, c.name)
+		if err := c.make(path); err != nil {
+			t.Fatal(err)
+		}
+		s, err := readSettings(path)
+		switch {
+		case c.word == "" && (err != nil || s.Socket != "/s"):
+			t.Errorf("%s: %v", c.name, err)
+		case c.word != "" && (err == nil || !strings.Contains(err.Error(), c.word) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n")):
+			t.Errorf("%s: %v, expected %q and the path in one line", c.name, err, c.word)
+		}
+	}
+}
+
 // The sample configuration file is valid, and shows every setting with a valid value.
 func TestSampleConfiguration(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/weft.toml")

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/bbolt"
+
 	"weft/control/change"
 )
 
@@ -165,6 +167,46 @@ func TestStateFileThatIsNone(t *testing.T) {
 	_, err := Open(dir)
 	if err == nil || !strings.Contains(err.Error(), "move it away") || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
+	}
+}
+
+// A state file of another version is refused in one line, and stays as it is.
+func TestStateOfAnotherVersion(t *testing.T) {
+	dir := t.TempDir()
+	set := func(version uint32) {
+		t.Helper()
+		db, err := bbolt.Open(filepath.Join(dir, "state.db"), 0o600, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if err := db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyVersion, number(version)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := openTestStore(t, dir)
+	if err := s.WriteFlows(slices.Values([]Flow{{Slot: 1, Text: "priority=1 actions=drop"}}), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []uint32{0, layoutVersion + 100, 1<<32 - 1} {
+		set(version)
+		s, err := Open(dir)
+		if err == nil {
+			s.Close()
+			t.Fatalf("version %d is opened", version)
+		}
+		if !strings.Contains(err.Error(), fmt.Sprint("layout version ", version)) || !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("version %d: %v", version, err)
+		}
+	}
+	set(layoutVersion)
+	s = openTestStore(t, dir)
+	defer s.Close()
+	if state, err := s.Load(); err != nil || len(state.Flows) != 1 {
+		t.Errorf("of its own version again: %d flows, %v", len(state.Flows), err)
 	}
 }
 
