@@ -103,7 +103,7 @@ func (w *storming) upgrade(folder string) error {
 		}
 	}
 	err := w.circulates()
-	w.notePause()
+	w.notePause("upgrade", 0)
 	return err
 }
 

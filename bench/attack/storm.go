@@ -67,14 +67,17 @@ type stormResult struct {
 	Bad         int    `json:"bad"`
 	Wrong       int64  `json:"wrong"`
 
-	Restarts  uint64   `json:"engines_replaced"` // number of replaced engines, the killed ones included
-	PauseMS   float64  `json:"pause_ms"`         // longest pause without a kill or a move
-	KilledMS  float64  `json:"killed_ms"`        // longest pause during a kill or a move
-	MachineMS float64  `json:"machine_ms"`
-	Control   [2]usage `json:"control"`
-	Engine    [2]usage `json:"engine"`
-	Memory    int64    `json:"memory"` // memory in bytes of the switch's larger process after the storm
-	Faults    []string `json:"faults,omitempty"`
+	Restarts uint64  `json:"engines_replaced"` // number of replaced engines, the killed ones included
+	PauseMS  float64 `json:"pause_ms"`         // longest pause without a kill or a move
+	// KilledMS has the longest pause by event: a kill of the engine, of control or of both, a move, an
+	// upgrade, a stall of control. The pause of a stall of the whole switch is without the time for which
+	// the storm stopped the switch.
+	KilledMS  map[string]float64 `json:"killed_ms"`
+	MachineMS float64            `json:"machine_ms"`
+	Control   [2]usage           `json:"control"`
+	Engine    [2]usage           `json:"engine"`
+	Memory    int64              `json:"memory"` // memory in bytes of the switch's larger process after the storm
+	Faults    []string           `json:"faults,omitempty"`
 }
 
 type storming struct {
@@ -166,7 +169,7 @@ func newStorm(l *lab.Lab, seed uint64, c siteConfig) *storming {
 	c.uplink, c.strict = "af_xdp", true
 	return &storming{site: newSite(l, c), rng: rand.New(rand.NewPCG(seed, 0)),
 		seen: map[string]uint64{}, stop: make(chan struct{}), busy: map[string]bool{},
-		r: stormResult{Seed: seed, Plays: map[string]int{}, Kills: map[string]int{}, Drops: map[string]uint64{}}}
+		r: stormResult{Seed: seed, Plays: map[string]int{}, Kills: map[string]int{}, KilledMS: map[string]float64{}, Drops: map[string]uint64{}}}
 }
 
 func (w *storming) begin() error {
@@ -301,7 +304,7 @@ func (w *storming) kill(processes string) error {
 	if err == nil {
 		err = w.circulates()
 	}
-	w.notePause()
+	w.notePause("kill of "+processes, 0)
 	if err != nil {
 		return fmt.Errorf("kill of %s: %w", processes, err)
 	}
@@ -309,10 +312,10 @@ func (w *storming) kill(processes string) error {
 }
 
 // notePause records the longest gap between the bystanders' frames since the last call of
-// watch.
-func (w *storming) notePause() {
-	w.pause = w.stream.longest()
-	w.r.KilledMS = max(w.r.KilledMS, ms(w.pause))
+// watch. stopped is the part of it in which the storm itself had stopped the switch.
+func (w *storming) notePause(event string, stopped time.Duration) {
+	w.pause = max(w.stream.longest()-stopped, 0)
+	w.r.KilledMS[event] = max(w.r.KilledMS[event], ms(w.pause))
 	w.stream.watch()
 }
 
@@ -364,7 +367,7 @@ func (w *storming) move(i int) error {
 	if err == nil {
 		err = w.circulates()
 	}
-	w.notePause()
+	w.notePause("move", 0)
 	if err != nil {
 		return fmt.Errorf("stop and start of %s: %w", name, err)
 	}
@@ -375,6 +378,7 @@ func (w *storming) move(i int) error {
 // busy or paused machine does.
 func (w *storming) stall(engine int, d time.Duration) error {
 	w.r.Stalls++
+	event, began := "stall of control", time.Now()
 	w.daemon.Control().Signal(syscall.SIGSTOP)
 	if engine != 0 {
 		_ = syscall.Kill(engine, syscall.SIGSTOP) // error ignored: the engine may have ended
@@ -384,8 +388,12 @@ func (w *storming) stall(engine int, d time.Duration) error {
 		_ = syscall.Kill(engine, syscall.SIGCONT)
 	}
 	w.daemon.Control().Signal(syscall.SIGCONT)
+	stopped := time.Duration(0)
+	if engine != 0 {
+		event, stopped = "stall of both", time.Since(began)
+	}
 	err := w.circulates()
-	w.notePause()
+	w.notePause(event, stopped)
 	if err != nil {
 		return fmt.Errorf("stall of %v: %w", d, err)
 	}
