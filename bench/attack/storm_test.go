@@ -102,6 +102,10 @@ func inStorm(t *testing.T, f func(w *storming)) {
 // before the bystanders send further frames. The caller lets control continue.
 func (w *storming) holdAll(whileHeld func()) {
 	_ = w.stream.do(func() error {
+		// a frame that the worker has not looked up yet would be dropped as table-miss between the two changes
+		for end := time.Now().Add(patience); w.load.Unreturned() > 0 && time.Now().Before(end); {
+			time.Sleep(100 * time.Microsecond)
+		}
 		for _, way := range []string{"in_port=a,actions=output:b", "in_port=b,actions=output:a"} {
 			w.weft("del-flows", way[:len("in_port=a")])
 			w.weft("add-flow", "priority=100,"+way)
