@@ -234,11 +234,24 @@ type Port struct {
 	// that are down come first. RemotesOmitted is the number of endpoints left out.
 	Remotes        []Remote `json:"remotes,omitempty"`
 	RemotesOmitted int      `json:"remotes_omitted,omitempty"`
+	// Link is the link of the port's network device; absent: the port has none, or it is in
+	// another network namespace.
+	Link *Link `json:"link,omitempty"`
 	// Bond is the state of a port of type=bond.
 	Bond *Bond `json:"bond,omitempty"`
 	// Warnings name settings that will lose frames, one line each.
 	Warnings []string  `json:"warnings,omitempty"`
 	Stats    PortStats `json:"stats"`
+}
+
+// Link is what the kernel and the driver say about a network device.
+type Link struct {
+	MAC    string `json:"mac"`
+	Mbps   uint32 `json:"mbps,omitempty"`   // speed in Mbit/s; absent: unknown
+	Duplex string `json:"duplex,omitempty"` // half or full; absent: unknown
+	// Medium is copper or fiber; absent: unknown.
+	Medium     string `json:"medium,omitempty"`
+	Negotiated bool   `json:"negotiated,omitempty"` // speed and duplex are negotiated with the peer
 }
 
 // Remote is a remote of a tunnel port.

@@ -14,7 +14,8 @@ import (
 
 // newOVSDB returns the client of the ovsdb-server in the configuration.
 func (d *Daemon) newOVSDB() *ovsdb.Client {
-	return ovsdb.New(ovsdb.Setup{Target: d.config.OVSDB, Certificates: d.config.OpenFlow.LoadCertificates, Switch: ruled{d}, Tables: ruled{d}, Tracker: d.tracking, RunDir: d.rundir(), Version: buildinfo.Own().String(),
+	return ovsdb.New(ovsdb.Setup{Target: d.config.OVSDB, Certificates: d.config.OpenFlow.LoadCertificates, Switch: ruled{d}, Tables: ruled{d}, Tracker: d.tracking, LinkChanges: d.kernel.Linked,
+		RunDir: d.rundir(), Version: buildinfo.Own().String(),
 		Log: d.log.With("ovsdb", d.config.OVSDB)})
 }
 

@@ -85,6 +85,8 @@ func TestOVSDB(t *testing.T) {
 	if mac := r.get("interface", "p0", "mac_in_use"); mac != macOf(t, h, "p0") {
 		t.Errorf("mac_in_use of p0 is %s", mac)
 	}
+	r.expect("interface", "p0", "link_speed", "10000000000") // of every veth
+	r.expect("interface", "p0", "duplex", "full")
 	if id := r.get("bridge", "br0", "datapath_id"); len(id) != 16 {
 		t.Errorf("datapath_id of br0 is %s", id)
 	}

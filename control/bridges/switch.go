@@ -7,8 +7,11 @@ import (
 	"errors"
 	"hash/fnv"
 	"log/slog"
+	"math"
+	"net"
 	"time"
 
+	"weft/api"
 	"weft/conntrack"
 	"weft/control/change"
 	"weft/control/ofconn"
@@ -199,6 +202,7 @@ func (s *ofSwitch) Ports() []ofconn.Port {
 		port := ofconn.Port{Port: ofp.Port{No: p.InFlows(), Name: p.Name, MAC: portMAC(p.Name)},
 			Counters: ofp.PortCounters{No: p.InFlows(), RxPackets: p.Stats.RxPackets, TxPackets: p.Stats.TxPackets, RxBytes: p.Stats.RxBytes,
 				TxBytes: p.Stats.TxBytes, RxDropped: dropped, TxDropped: p.Stats.TxDrops, DurationNS: unknownNS}}
+		describeLink(&port.Port, p.Link)
 		if port.State = ofp.StateDown; p.State == ports.StateUp {
 			port.State = ofp.StateLive
 		}
@@ -256,8 +260,29 @@ func (s *ofSwitch) FlushConnections(m *ofp.CTMatch) error {
 	return err
 }
 
+// describeLink adds the link of a port's device to its description.
+func describeLink(p *ofp.Port, l *api.Link) {
+	if l == nil {
+		return
+	}
+	if mac, err := net.ParseMAC(l.MAC); err == nil && len(mac) == 6 {
+		p.MAC = binary.BigEndian.Uint64(append([]byte{0, 0}, mac...))
+	}
+	p.Speed = uint32(min(uint64(l.Mbps)*1000, math.MaxUint32))
+	p.Features = ofp.SpeedFeature(l.Mbps, l.Duplex == "full")
+	switch l.Medium {
+	case "copper":
+		p.Features |= ofp.FeatureCopper
+	case "fiber":
+		p.Features |= ofp.FeatureFiber
+	}
+	if l.Negotiated {
+		p.Features |= ofp.FeatureAutoneg
+	}
+}
+
 // portMAC returns a locally administered MAC address that is computed from the port's
-// name. OpenFlow needs an address, and Weft's ports have none.
+// name. OpenFlow needs an address, and ports without a network device have none.
 func portMAC(name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))

@@ -295,6 +295,24 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
+// The columns of an interface have the speed and duplex of its device.
+func TestLinkColumns(t *testing.T) {
+	for _, c := range []struct {
+		link   *api.Link
+		speed  value
+		duplex value
+	}{
+		{nil, none(), none()},
+		{&api.Link{}, none(), none()},
+		{&api.Link{Mbps: 50_000, Duplex: "half"}, one(int64(50_000_000_000)), one("half")},
+	} {
+		columns := interfaceColumns(&api.Port{Name: "p", Type: "tap", State: "up", Link: c.link}, nil)
+		if !columns["link_speed"].equal(c.speed) || !columns["duplex"].equal(c.duplex) {
+			t.Errorf("%+v: link_speed %v, duplex %v", c.link, columns["link_speed"], columns["duplex"])
+		}
+	}
+}
+
 // The ports of a bridge that cannot be added have the bridge's reason, and follow it at once.
 func TestPortsOfAMissingBridge(t *testing.T) {
 	f := &fakeSwitch{bridges: map[string]*api.Bridge{}, ports: map[string]*api.Port{}, broken: map[string]bool{"br0": true}}

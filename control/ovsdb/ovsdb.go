@@ -41,6 +41,10 @@ const (
 	maxBackoff = 8 * time.Second
 	// statusInterval is the time between two looks at states of ports and controllers.
 	statusInterval = time.Second
+	// linkPause is the longest time for which changes of links wait for further ones, so that they
+	// are written together. They wait linkFactor times as long as the last look at the switch took.
+	linkPause  = 20 * time.Millisecond
+	linkFactor = 4
 	// usualStats is the default of other_config:stats-update-interval in milliseconds.
 	usualStats = 5000
 	// checkEvery is the number of bytes of changes after which the client looks how much memory all rows take.
@@ -55,9 +59,12 @@ type Setup struct {
 	Switch       Switch
 	Tables       FlowTables // nil: the database does not rule their limits
 	Tracker      Tracker    // nil: the database does not rule zones
-	RunDir       string     // directory of the sockets of dpdkvhostuser ports
-	Version      string     // of the switch
-	Log          *slog.Logger
+	// LinkChanges gets a message when a network device has changed; nil: the client looks each
+	// second only.
+	LinkChanges <-chan struct{}
+	RunDir      string // directory of the sockets of dpdkvhostuser ports
+	Version     string // of the switch
+	Log         *slog.Logger
 }
 
 // Client follows one database.
@@ -142,15 +149,19 @@ func (c *Client) follow(ctx context.Context) (err error) {
 	defer tick.Stop()
 	c.changed = true
 	for {
-		if err := c.work(time.Now()); err != nil {
+		began := time.Now()
+		if err := c.work(began); err != nil {
 			return err
 		}
+		spent := time.Since(began)
 		select {
 		case <-c.session.arrived:
 			if err := c.takeNotifications(); err != nil {
 				return err
 			}
 		case <-tick.C:
+		case <-c.setup.LinkChanges:
+			loop.Sleep(ctx, min(linkFactor*spent, linkPause))
 		case <-c.session.ended:
 			return c.session.reason()
 		}

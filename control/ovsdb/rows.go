@@ -79,8 +79,8 @@ var monitored = map[string][]string{
 		"other_config", "ports", "rstp_enable", "sflow", "stp_enable"},
 	"Port": {"bond_active_slave", "bond_downdelay", "bond_mode", "bond_updelay", "cvlans", "interfaces", "lacp", "name", "other_config", "qos", "tag",
 		"trunks", "vlan_mode"},
-	"Interface": {"admin_state", "bfd", "bfd_status", "error", "ifindex", "ingress_policing_burst", "ingress_policing_kpkts_burst",
-		"ingress_policing_kpkts_rate", "ingress_policing_rate", "lacp_current", "link_state", "mac", "mac_in_use", "mtu", "mtu_request", "name",
+	"Interface": {"admin_state", "bfd", "bfd_status", "duplex", "error", "ifindex", "ingress_policing_burst", "ingress_policing_kpkts_burst",
+		"ingress_policing_kpkts_rate", "ingress_policing_rate", "lacp_current", "link_speed", "link_state", "mac", "mac_in_use", "mtu", "mtu_request", "name",
 		"ofport", "ofport_request", "options", "other_config", "status", "type"},
 	"Controller": {"is_connected", "role", "status", "target"},
 	"Datapath":   {"capabilities", "ct_zone_default_limit", "ct_zones"},
@@ -142,8 +142,8 @@ type tableUpdates map[string]map[uuid]struct {
 
 // written has the columns that only the switch writes.
 var written = map[string]bool{"admin_state": true, "bfd_status": true, "bond_active_slave": true, "capabilities": true, "cur_cfg": true, "datapath_id": true,
-	"datapath_types": true, "datapath_version": true, "db_version": true, "error": true, "iface_types": true, "ifindex": true,
-	"is_connected": true, "lacp_current": true, "link_state": true, "mac_in_use": true, "mtu": true, "ofport": true, "ovs_version": true, "role": true, "status": true}
+	"datapath_types": true, "datapath_version": true, "db_version": true, "duplex": true, "error": true, "iface_types": true, "ifindex": true,
+	"is_connected": true, "lacp_current": true, "link_speed": true, "link_state": true, "mac_in_use": true, "mtu": true, "ofport": true, "ovs_version": true, "role": true, "status": true}
 
 // concern reports whether the updates ask the switch for anything. Its own write-backs do not.
 func (u tableUpdates) concern() bool {

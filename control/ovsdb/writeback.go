@@ -159,7 +159,8 @@ func (c *Client) writeInterfaces(t *transaction, withStatistics bool) {
 		}
 		if p == nil || why != "" {
 			t.set("Interface", d.id, map[string]value{"error": one(cmp.Or(why, "not added yet")), "ofport": one(int64(-1)), "status": mapOf[string](nil),
-				"mac_in_use": none(), "mtu": none(), "ifindex": none(), "admin_state": none(), "link_state": none(), "bfd_status": mapOf[string](nil), "lacp_current": none()})
+				"mac_in_use": none(), "mtu": none(), "ifindex": none(), "admin_state": none(), "link_state": none(), "link_speed": none(),
+				"duplex": none(), "bfd_status": mapOf[string](nil), "lacp_current": none()})
 			continue
 		}
 		columns := interfaceColumns(p, devices)
@@ -190,7 +191,13 @@ func interfaceColumns(p *api.Port, devices map[string]device) map[string]value {
 		problem = cmp.Or(p.Detail, "the port is set up again")
 	}
 	columns := map[string]value{"error": optional(problem), "ofport": one(int64(p.InFlows())), "bfd_status": bfdStatus(p),
-		"mac_in_use": none(), "mtu": none(), "ifindex": none()}
+		"mac_in_use": none(), "mtu": none(), "ifindex": none(), "link_speed": none(), "duplex": none()}
+	if l := p.Link; l != nil {
+		columns["duplex"] = optional(l.Duplex)
+		if l.Mbps != 0 {
+			columns["link_speed"] = one(int64(l.Mbps) * 1_000_000)
+		}
+	}
 	up := p.State == "up"
 	admin, link := p.Options["admin"] != "down", up
 	name := cmp.Or(p.Options["dev"], p.Name)

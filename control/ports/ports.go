@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"maps"
+	"net"
 	"slices"
 	"sort"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"weft/control/loop"
 	"weft/control/pipeline"
 	"weft/control/store"
+	"weft/control/underlay"
 	"weft/control/usererr"
 	"weft/openflow"
 	"weft/openflow/fdb"
@@ -278,10 +280,12 @@ func (ps *Ports) portByName(name string) *switchPort {
 func (ps *Ports) List(name string) ([]api.Port, error) {
 	return change.Read(ps.configuration, func(tx *change.Tx) ([]api.Port, error) {
 		list := []api.Port{}
-		guests := ps.guestMTUs(tx)
+		guests, links := ps.guestMTUs(tx), ps.kernel.Links()
 		for _, p := range ps.byNumber {
 			if name == "" || p.saved.Name == name {
-				list = append(list, ps.describe(tx, p, guests))
+				a := ps.describe(tx, p, guests)
+				a.Link = p.link(links)
+				list = append(list, a)
 			}
 		}
 		if name != "" && len(list) == 0 {
@@ -290,6 +294,31 @@ func (ps *Ports) List(name string) ([]api.Port, error) {
 		sort.Slice(list, func(i, j int) bool { return list[i].Number < list[j].Number })
 		return list, nil
 	})
+}
+
+// link returns the link of the port's device in the namespace of control, or nil.
+func (p *switchPort) link(links map[string]underlay.Link) *api.Link {
+	if p.kind != kindTap && p.kind != kindLocal && p.kind != kindDevice || p.explicit["netns"] != "" {
+		return nil
+	}
+	l, there := links[cmp.Or(p.explicit["dev"], p.saved.Name)]
+	if !there {
+		return nil
+	}
+	a := &api.Link{MAC: net.HardwareAddr(l.MAC[:]).String(), Mbps: l.Mbps, Negotiated: l.Negotiated}
+	switch l.Duplex {
+	case underlay.DuplexHalf:
+		a.Duplex = "half"
+	case underlay.DuplexFull:
+		a.Duplex = "full"
+	}
+	switch {
+	case l.Copper:
+		a.Medium = "copper"
+	case l.Fiber:
+		a.Medium = "fiber"
+	}
+	return a
 }
 
 // describeChanged describes a port that a request has added or changed, with the warnings

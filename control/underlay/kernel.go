@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -30,6 +31,7 @@ import (
 // switch sends as the kernel would.
 type Kernel struct {
 	handle    *netlink.Handle
+	ethtool   *ethtool.Ethtool // socket of the namespace
 	namespace netns.NsHandle
 	log       *slog.Logger
 	solicitor int // UDP socket whose datagrams make the kernel probe IPv6 neighbours; -1: no IPv6
@@ -44,7 +46,9 @@ type Kernel struct {
 	routeEvents atomic.Uint32 // number of events that may have changed routes
 	changed     chan struct{} // signals any change to Templates.Follow
 	// Moved gets a message when links or addresses have changed.
-	Moved   chan struct{}
+	Moved chan struct{}
+	// Linked gets a message when a link has changed.
+	Linked  chan struct{}
 	done    chan struct{}
 	stopped sync.WaitGroup
 }
@@ -56,7 +60,8 @@ type link struct {
 	mtu  int // largest IP packet in bytes
 	up   bool
 	// carrier is false while the device has no link to its peer.
-	carrier bool
+	carrier  bool
+	settings Link
 }
 
 // subscriptionBuffer is the buffer of a netlink socket in bytes. If the buffer
@@ -74,10 +79,16 @@ func Open(log *slog.Logger) (*Kernel, error) {
 		namespace.Close()
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
+	tool, err := ethtool.NewEthtool()
+	if err != nil {
+		handle.Close()
+		namespace.Close()
+		return nil, fmt.Errorf("ethtool: %w", err)
+	}
 	k := &Kernel{
-		handle: handle, namespace: namespace, log: log,
+		handle: handle, ethtool: tool, namespace: namespace, log: log,
 		links: map[int]link{}, addresses: map[int][]netip.Addr{}, neighbours: map[neighbourKey]neighbour{},
-		changed: make(chan struct{}, 1), Moved: make(chan struct{}, 1), done: make(chan struct{}),
+		changed: make(chan struct{}, 1), Moved: make(chan struct{}, 1), Linked: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	if k.solicitor, err = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
 		k.solicitor = -1
@@ -104,6 +115,7 @@ func (k *Kernel) Close() {
 
 func (k *Kernel) release() {
 	k.handle.Close()
+	k.ethtool.Close()
 	k.namespace.Close()
 	if k.solicitor >= 0 {
 		unix.Close(k.solicitor)
@@ -188,6 +200,7 @@ func (k *Kernel) follow(e *events) {
 		k.routeEvents.Add(1)
 		loop.Notify(k.changed)
 		loop.Notify(k.Moved)
+		loop.Notify(k.Linked)
 	}
 }
 
@@ -227,6 +240,7 @@ func (k *Kernel) apply(e *events) (lost bool) {
 			k.applyLink(update)
 			k.routeEvents.Add(1)
 			loop.Notify(k.Moved)
+			loop.Notify(k.Linked)
 		case update, ok := <-e.addresses:
 			if !ok {
 				return true
@@ -261,13 +275,17 @@ func (k *Kernel) read() error {
 	if err != nil {
 		return err
 	}
+	settings := map[int]Link{}
+	for _, l := range links {
+		settings[l.Attrs().Index] = k.settingsOf(l.Attrs())
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	clear(k.links)
 	clear(k.addresses)
 	clear(k.neighbours)
 	for _, l := range links {
-		k.setLink(l.Attrs())
+		k.setLink(l.Attrs(), settings[l.Attrs().Index])
 	}
 	for _, a := range addresses {
 		k.setAddress(a.LinkIndex, a.IP, true)
@@ -279,6 +297,7 @@ func (k *Kernel) read() error {
 }
 
 func (k *Kernel) applyLink(update netlink.LinkUpdate) {
+	settings := k.settingsOf(update.Attrs())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if update.Header.Type == unix.RTM_DELLINK {
@@ -286,11 +305,19 @@ func (k *Kernel) applyLink(update netlink.LinkUpdate) {
 		delete(k.addresses, update.Attrs().Index)
 		return
 	}
-	k.setLink(update.Attrs())
+	k.setLink(update.Attrs(), settings)
 }
 
-func (k *Kernel) setLink(a *netlink.LinkAttrs) {
-	l := link{name: a.Name, mtu: a.MTU, up: a.Flags&net.FlagUp != 0, carrier: a.RawFlags&unix.IFF_LOWER_UP != 0}
+// settingsOf asks the driver without k.mu, because the kernel may let the question wait for a
+// change of any device.
+func (k *Kernel) settingsOf(a *netlink.LinkAttrs) Link {
+	l := linkSettings(k.ethtool, a.Name)
+	copy(l.MAC[:], a.HardwareAddr)
+	return l
+}
+
+func (k *Kernel) setLink(a *netlink.LinkAttrs, settings Link) {
+	l := link{name: a.Name, mtu: a.MTU, up: a.Flags&net.FlagUp != 0, carrier: a.RawFlags&unix.IFF_LOWER_UP != 0, settings: settings}
 	copy(l.mac[:], a.HardwareAddr)
 	k.links[a.Index] = l
 }

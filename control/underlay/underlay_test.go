@@ -128,13 +128,40 @@ func TestRoutesAreFollowed(t *testing.T) {
 	waitfor.True(t, "a link that is down has no route", func() bool { return l.resolve("", "10.1.0.2").state == hopNoRoute })
 }
 
+// Links has the address and the driver's settings of each device, as they are after the last
+// event.
+func TestLinksAreFollowed(t *testing.T) {
+	l := newTunnelLab(t)
+	want := Link{MAC: l.hostMAC, Mbps: 10_000, Duplex: DuplexFull, Copper: true} // of every veth
+	if got := l.u.Links()["u0"]; got != want {
+		t.Errorf("veth: %+v, want %+v", got, want)
+	}
+	l.host.Exec("ip", "tuntap", "add", "t0", "mode", "tap")
+	for _, duplex := range []string{"full", "half"} {
+		l.host.Exec("ip", "link", "set", "t0", "down")
+		l.host.Exec("ethtool", "-s", "t0", "speed", "50000", "duplex", duplex)
+		l.host.Exec("ip", "link", "set", "t0", "up")
+		waitfor.True(t, "the tap has 50 Gbit/s, "+duplex, func() bool {
+			got := l.u.Links()["t0"]
+			return got.Mbps == 50_000 && (got.Duplex == DuplexHalf) == (duplex == "half") && got.Duplex != DuplexUnknown
+		})
+	}
+	l.host.Exec("ip", "link", "del", "t0")
+	waitfor.True(t, "the tap is gone", func() bool { _, there := l.u.Links()["t0"]; return !there })
+	select {
+	case <-l.u.Linked:
+	default:
+		t.Error("no message about changed links")
+	}
+}
+
 // A link gets an address even if the event of the address arrives before the event of
 // the link.
 func TestAddressBeforeItsLink(t *testing.T) {
 	u := &Kernel{links: map[int]link{}, addresses: map[int][]netip.Addr{}}
 	address := net.IPv4(10, 1, 0, 1)
 	u.setAddress(7, address, true)
-	u.setLink(&netlink.LinkAttrs{Index: 7, Name: "u0"})
+	u.setLink(&netlink.LinkAttrs{Index: 7, Name: "u0"}, Link{})
 	if got := u.AddressesOf("u0"); len(got) != 1 || got[0].String() != "10.1.0.1" {
 		t.Errorf("addresses %v", got)
 	}

@@ -63,6 +63,38 @@ var begins = regexp.MustCompile(`^(OFP|NX|ONF|\*\*\*|.*decode error)`)
 
 // The test encodes each flow of the corpus as a flow_mod. ovs-ofctl and Weft must
 // decode it equally.
+// The description of a port has its address, features and speed where each version has them.
+func TestPortDescription(t *testing.T) {
+	p := Port{No: 3, Name: "p3", MAC: 0x020000000003, Features: SpeedFeature(50_000, true) | FeatureCopper | FeatureAutoneg, Speed: 50_000_000}
+	for _, c := range []struct {
+		v             Version
+		features, mac int // offsets
+		wantFeatures  uint32
+		speed, length int // offset; 0: the version has no speed
+	}{
+		{v10, 32, 2, 1<<7 | 1<<9, 0, 48},
+		{v13, 40, 8, 1<<10 | 1<<11 | 1<<13, 56, 64},
+		{v15, 48, 8, 1<<10 | 1<<11 | 1<<13, 64, 72},
+	} {
+		b := AppendPort(nil, c.v, &p)
+		if got := be.Uint32(b[c.features:]); got != c.wantFeatures {
+			t.Errorf("version %d: features %#x, want %#x", c.v, got, c.wantFeatures)
+		}
+		if len(b) != c.length || b[c.mac] != 2 || b[c.mac+5] != 3 {
+			t.Errorf("version %d: %d bytes, want %d: % x", c.v, len(b), c.length, b)
+		}
+		if c.speed != 0 && be.Uint32(b[c.speed:]) != p.Speed {
+			t.Errorf("version %d: % x has no speed at %d", c.v, b, c.speed)
+		}
+	}
+	for mbps, want := range map[uint32][2]uint32{0: {}, 10: {Feature10MbHD, Feature10MbFD}, 100: {Feature100MbHD, Feature100MbFD}, 1000: {Feature1GbHD, Feature1GbFD},
+		10_000: {Feature10GbFD, Feature10GbFD}, 25_000: {FeatureOther, FeatureOther}, 40_000: {Feature40GbFD, Feature40GbFD}, 100_000: {Feature100GbFD, Feature100GbFD}} {
+		if got := [2]uint32{SpeedFeature(mbps, false), SpeedFeature(mbps, true)}; got != want {
+			t.Errorf("%d Mbit/s: features %#x, want %#x", mbps, got, want)
+		}
+	}
+}
+
 func TestFlowModIsOVSs(t *testing.T) {
 	mods, lines := corpus(t)
 	for _, v := range allVersions {

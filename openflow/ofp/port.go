@@ -13,8 +13,62 @@ type Port struct {
 	Name  string
 	State uint32 // StateDown and StateLive
 	// Config has the configuration bits, ConfigDown and others.
-	Config uint32
-	Speed  uint32 // current speed, kbit/s; 0: unknown
+	Config   uint32
+	Features uint32 // current features: Feature10MbHD and others
+	Speed    uint32 // current speed, kbit/s; 0: unknown
+}
+
+// Features of a port (OpenFlow 1.3, 7.2.1). OpenFlow 1.0 has the last three four bits lower,
+// and none of the speeds above 10 Gbit/s.
+const (
+	Feature10MbHD = 1 << iota
+	Feature10MbFD
+	Feature100MbHD
+	Feature100MbFD
+	Feature1GbHD
+	Feature1GbFD
+	Feature10GbFD
+	Feature40GbFD
+	Feature100GbFD
+	Feature1TbFD
+	FeatureOther
+	FeatureCopper
+	FeatureFiber
+	FeatureAutoneg
+)
+
+// SpeedFeature returns the feature of a speed in Mbit/s; 0: unknown.
+func SpeedFeature(mbps uint32, full bool) uint32 {
+	switch {
+	case mbps == 0:
+		return 0
+	case mbps == 10 && full:
+		return Feature10MbFD
+	case mbps == 10:
+		return Feature10MbHD
+	case mbps == 100 && full:
+		return Feature100MbFD
+	case mbps == 100:
+		return Feature100MbHD
+	case mbps == 1000 && full:
+		return Feature1GbFD
+	case mbps == 1000:
+		return Feature1GbHD
+	case mbps == 10_000:
+		return Feature10GbFD
+	case mbps == 40_000:
+		return Feature40GbFD
+	case mbps == 100_000:
+		return Feature100GbFD
+	case mbps == 1_000_000:
+		return Feature1TbFD
+	}
+	return FeatureOther
+}
+
+// features10 returns features as OpenFlow 1.0 numbers them.
+func features10(features uint32) uint32 {
+	return features&(Feature40GbFD-1) | features&(FeatureCopper|FeatureFiber|FeatureAutoneg)>>4
 }
 
 // Bits in a port's state and configuration (OpenFlow 1.5, 7.2.1).
@@ -43,19 +97,21 @@ func AppendPort(b []byte, v Version, p *Port) []byte {
 	switch {
 	case v == v10:
 		b = text(appendMAC(be.AppendUint16(b, uint16(p.No)), p.MAC), p.Name, nameLen)
-		return zeros(be.AppendUint32(be.AppendUint32(b, p.Config), p.State&StateDown), 16)
+		b = be.AppendUint32(be.AppendUint32(b, p.Config), p.State&StateDown)
+		return zeros(be.AppendUint32(b, features10(p.Features)), 12)
 	case v == v13:
 		b = appendMAC(zeros(be.AppendUint32(b, of.WirePort(p.No)), 4), p.MAC)
 		b = text(zeros(b, 2), p.Name, nameLen)
 		b = be.AppendUint32(be.AppendUint32(b, p.Config&^ConfigNoFlood), p.State)
-		return be.AppendUint32(be.AppendUint32(zeros(b, 16), p.Speed), p.Speed)
+		return zeros(be.AppendUint32(zeros(be.AppendUint32(b, p.Features), 12), p.Speed), 4)
 	}
 	start := len(b)
 	b = appendMAC(zeros(be.AppendUint32(b, of.WirePort(p.No)), 4), p.MAC)
 	b = text(zeros(b, 2), p.Name, nameLen)
 	b = be.AppendUint32(be.AppendUint32(b, p.Config&^ConfigNoFlood), p.State)
-	b = zeros(be.AppendUint16(be.AppendUint16(b, 0), 32), 4+16) // the property of Ethernet ports
-	b = be.AppendUint32(be.AppendUint32(b, p.Speed), p.Speed)
+	b = zeros(be.AppendUint16(be.AppendUint16(b, 0), 32), 4) // the property of Ethernet ports
+	b = zeros(be.AppendUint32(b, p.Features), 12)
+	b = zeros(be.AppendUint32(b, p.Speed), 4)
 	be.PutUint16(b[start+4:], uint16(len(b)-start))
 	return b
 }
