@@ -41,6 +41,7 @@
 package conntrack
 
 import (
+	"math/bits"
 	"sync/atomic"
 
 	"weft/internal/shm"
@@ -64,15 +65,17 @@ const (
 
 // Sizes are the sizes of a table, the same in all processes.
 type Sizes struct {
-	// Connections is the number of connection records: a power of two, at least 64.
+	// Connections is the number of connections that the table accepts.
 	Connections int `json:"connections"`
 }
 
 // Valid reports whether a table may have these sizes.
 func (s Sizes) Valid() bool {
-	n := s.Connections
-	return n >= LeastConnections && n <= MaxConnections && n&(n-1) == 0
+	return s.Connections >= LeastConnections && s.Connections <= MaxConnections
 }
+
+// Records returns the number of connection records: the next power of two.
+func (s Sizes) Records() int { return 1 << bits.Len(uint(s.Connections-1)) }
 
 // Memory is a table in shared memory. The control process writes only the settings.
 type Memory struct {
@@ -110,6 +113,7 @@ type Memory struct {
 // CarveMemory allocates a table in layout l; see shm.Layout. The region must be
 // zeroed.
 func CarveMemory(l *shm.Layout, s Sizes) Memory {
+	records := s.Records()
 	head := shm.Carve[header](l, 1)
 	set := shm.Carve[settings](l, 1)
 	m := Memory{
@@ -119,20 +123,20 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 		policies: shm.Carve[policy](l, MaxPolicies),
 
 		zoneRankings: shm.Carve[ranking](l, Zones),
-		members:      shm.Carve[member](l, s.Connections),
-		memberRanks:  shm.Carve[rank](l, s.Connections),
-		memberChains: shm.Carve[uint32](l, s.Connections),
+		members:      shm.Carve[member](l, records),
+		memberRanks:  shm.Carve[rank](l, records),
+		memberChains: shm.Carve[uint32](l, records),
 
-		buckets: shm.Carve[bucket](l, s.Connections/2),
+		buckets: shm.Carve[bucket](l, records/2),
 
-		conns:   shm.Carve[conn](l, s.Connections),
-		links:   shm.Carve[links](l, s.Connections),
-		parents: shm.Carve[Ref](l, s.Connections),
-		peers:   shm.Carve[[2]peer](l, s.Connections),
-		labels:  shm.Carve[[2]uint64](l, s.Connections),
-		long:    shm.Carve[[4]uint64](l, s.Connections),
-		replies: shm.Carve[[4]uint64](l, s.Connections),
-		shifts:  shm.Carve[[2]shift](l, s.Connections),
+		conns:   shm.Carve[conn](l, records),
+		links:   shm.Carve[links](l, records),
+		parents: shm.Carve[Ref](l, records),
+		peers:   shm.Carve[[2]peer](l, records),
+		labels:  shm.Carve[[2]uint64](l, records),
+		long:    shm.Carve[[4]uint64](l, records),
+		replies: shm.Carve[[4]uint64](l, records),
+		shifts:  shm.Carve[[2]shift](l, records),
 
 		expectations: shm.Carve[expectation](l, MaxExpectations),
 		chains:       shm.Carve[uint32](l, MaxExpectations),
@@ -194,10 +198,11 @@ type Counters struct {
 // settings are words that the control process writes and workers read.
 type settings struct {
 	liberal     atomic.Uint32 // 1: TCP windows are not checked
-	limit       atomic.Uint32 // limit of connections in the table; 0: the number of records
+	limit       atomic.Uint32 // limit of connections in the table; 0: its room
 	zoneDefault atomic.Uint32 // default limit of connections in a zone; 0: no limit
 	events      atomic.Uint32 // see Watch
-	_           [48]byte
+	room        atomic.Uint32 // largest limit of connections; 0: the number of records
+	_           [44]byte
 }
 
 // Init makes an empty table in zeroed memory, or keeps an existing one. The control
@@ -251,6 +256,17 @@ func (m *Memory) Known() bool { return m.head.magic == magic }
 // Count returns the number of connections, including expired ones before their sweep.
 func (m *Memory) Count() int { return int(m.head.count) }
 
+// SetRoom sets the number of connections of s, which may be less than the records.
+func (m *Memory) SetRoom(s Sizes) { m.settings.room.Store(uint32(s.Connections)) }
+
+// Room returns the largest limit that SetLimit accepts.
+func (m *Memory) Room() int {
+	if n := m.settings.room.Load(); n != 0 && int(n) < len(m.conns) {
+		return int(n)
+	}
+	return len(m.conns)
+}
+
 // Capacity returns the number of connection records.
 func (m *Memory) Capacity() int { return len(m.conns) }
 
@@ -270,14 +286,14 @@ func (m *Memory) SetLiberal(liberal bool) {
 // Liberal reports whether the check of TCP sequence windows is off.
 func (m *Memory) Liberal() bool { return m.settings.liberal.Load() != 0 }
 
-// SetLimit limits the table to n connections; 0: the number of records. Existing
-// connections stay.
+// SetLimit limits the table to n connections; 0: the table's room. Existing connections stay.
 func (m *Memory) SetLimit(n uint32) { m.settings.limit.Store(n) }
 
 // Limit returns the largest number of connections that the table accepts.
 func (m *Memory) Limit() int {
-	if n := m.settings.limit.Load(); n != 0 && int(n) < len(m.conns) {
+	room := m.Room()
+	if n := m.settings.limit.Load(); n != 0 && int(n) < room {
 		return int(n)
 	}
-	return len(m.conns)
+	return room
 }

@@ -49,8 +49,8 @@ type Config struct {
 	// OVSDB is the ovsdb-server that rules bridges, ports and controllers, see
 	// ovsdb.CheckTarget; "": none.
 	OVSDB string
-	// Megaflows and Connections are the room for megaflows and tracked connections, powers of
-	// two; 0: flowtable.DefaultMegaflows and conntrack.DefaultConnections.
+	// Megaflows and Connections are the room for megaflows, a power of two, and for tracked
+	// connections; 0: flowtable.DefaultMegaflows and conntrack.DefaultConnections.
 	Megaflows, Connections int
 
 	SpinUS int    // time for which a worker polls empty queues, in microseconds; 0: DefaultSpinUS

@@ -157,14 +157,18 @@ func tableBytes(s conntrack.Sizes) int {
 func (m *Memory) makeTable(s Start, oldMemory *Memory) error {
 	sizes := tableSizes(s)
 	if !sizes.Valid() {
-		return fmt.Errorf("%d connections: expected a power of two from 64 to %d", sizes.Connections, conntrack.MaxConnections)
+		return fmt.Errorf("%d connections: expected a number from %d to %d", sizes.Connections, conntrack.LeastConnections, conntrack.MaxConnections)
 	}
-	if oldMemory != nil && oldMemory.table != nil && oldMemory.Connections.Capacity() == sizes.Connections {
+	if oldMemory != nil && oldMemory.table != nil && oldMemory.Connections.Capacity() == sizes.Records() {
 		fd, err := unix.FcntlInt(uintptr(oldMemory.table.FD()), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
-		return m.openTable(s, fd)
+		if err := m.openTable(s, fd); err != nil {
+			return err
+		}
+		m.Connections.SetRoom(sizes)
+		return nil
 	}
 	r, err := shm.Create("connections", tableBytes(sizes))
 	if err != nil {
@@ -174,6 +178,7 @@ func (m *Memory) makeTable(s Start, oldMemory *Memory) error {
 	var seed [8]byte
 	rand.Read(seed[:]) // rand.Read never fails
 	conntrack.Init(m.Connections, binary.LittleEndian.Uint64(seed[:]))
+	m.Connections.SetRoom(sizes)
 	if oldMemory != nil && oldMemory.table != nil {
 		m.Connections.Copy(&oldMemory.Connections)
 	}

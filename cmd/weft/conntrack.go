@@ -80,7 +80,7 @@ func (c *command) conntrackVerbs() []*cobra.Command {
 		{Use: "flush-conntrack [zone=N] [mark=N[/MASK]] [labels=N[/MASK]] [TUPLE [TUPLE]]", Short: "delete all connections, or those of a zone, mark, labels, original and reply tuple", Long: flushConntrackHelp, Args: words(0, 6), RunE: c.flushConntrack},
 		{Use: "ct-get-nconns", Short: "print the number of connections", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.Connections) })},
 		{Use: "ct-get-maxconns", Short: "print the limit of the number of connections", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.MaxConnections) })},
-		{Use: "ct-set-maxconns N", Short: "limit the number of connections; 0: the size of the table", Args: words(1, 2), RunE: c.ctSetMaxConns},
+		{Use: "ct-set-maxconns N", Short: "limit the number of connections; 0: the room of the table, as of weftd --connections", Args: words(1, 2), RunE: c.ctSetMaxConns},
 		{Use: "ct-get-tcp-seq-chk", Short: "print whether TCP sequence numbers are checked", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string {
 			return "TCP sequence checking: " + map[bool]string{true: "enabled", false: "disabled"}[s.SequenceChecks]
 		})},

@@ -91,7 +91,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Metrics, "metrics", "", "address of a Prometheus listener, as in 127.0.0.1:9100")
 	f.IntVar(&s.GuestMemory, "guest-memory-gib", 0, "largest memory of one guest, GiB (default: twice the machine's, at least 2048)")
 	f.IntVar(&s.Megaflows, "megaflows", 0, "room for megaflows in each worker's cache, a power of two (default: by the machine's memory, 262144 to 2097152); memory is used as they come")
-	f.IntVar(&s.Connections, "connections", 0, "room for tracked connections, a power of two (default: 1048576); memory is used as they come")
+	f.IntVar(&s.Connections, "connections", 0, "room for tracked connections (default: 1048576); memory is used as they come")
 	f.StringVar(&s.Central, "central", "", "addresses of weft-central, HOST:PORT[,HOST:PORT...], whose declaration the switch follows")
 	f.StringVar(&s.Certs, "central-certs", defaultCerts, "directory of the host's certificate for weft-central: ca.pem, cert.pem, key.pem")
 	f.StringVar(&s.User, "user", "", "user to run as, when root starts weftd; the state directory becomes this user's (default: the user who starts weftd)")
@@ -229,8 +229,8 @@ func (s *settings) config() (control.Config, error) {
 		return c, exit.Usagef("guest-memory-gib: %d: expected a number from 1 to %d, or 0 for the default", s.GuestMemory, 1<<20)
 	case s.Megaflows != 0 && !isPowerOfTwo(s.Megaflows, flowtable.LeastMegaflows, flowtable.MostMegaflows):
 		return c, exit.Usagef("megaflows: %d: expected a power of two from %d to %d, or 0 for the default", s.Megaflows, flowtable.LeastMegaflows, flowtable.MostMegaflows)
-	case s.Connections != 0 && !isPowerOfTwo(s.Connections, conntrack.LeastConnections, conntrack.MaxConnections):
-		return c, exit.Usagef("connections: %d: expected a power of two from %d to %d, or 0 for the default", s.Connections, conntrack.LeastConnections, conntrack.MaxConnections)
+	case s.Connections != 0 && (s.Connections < conntrack.LeastConnections || s.Connections > conntrack.MaxConnections):
+		return c, exit.Usagef("connections: %d: expected a number from %d to %d, or 0 for the default", s.Connections, conntrack.LeastConnections, conntrack.MaxConnections)
 	case s.SpinUS < 1 || s.SpinUS > 1_000_000: // control takes 0 for the default
 		return c, exit.Usagef("spin-us: %d: expected a number from 1 to 1000000", s.SpinUS)
 	}

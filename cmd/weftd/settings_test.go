@@ -79,7 +79,7 @@ func TestSettingsRefused(t *testing.T) {
 		{settings{Socket: "x", State: "y", SpinUS: 1, GuestMemory: -1}, "guest-memory-gib: -1"},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Megaflows: 300_000}, "megaflows: 300000: expected a power of two"},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Megaflows: 1 << 25}, "megaflows: 33554432"},
-		{settings{Socket: "x", State: "y", SpinUS: 1, Connections: -64}, "connections: -64: expected a power of two"},
+		{settings{Socket: "x", State: "y", SpinUS: 1, Connections: -64}, "connections: -64: expected a number"},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Cores: "0,x"}, `core "x"`},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Capabilities: "net_admin"}, "--user"},
 		{settings{Socket: "x", State: "y", SpinUS: 1, User: "nobody", Capabilities: "net_admin,x"}, "capabilities: x: expected"},

@@ -69,8 +69,8 @@ func (c *Connections) Change(change *api.ChangeConntrack) error {
 
 func apply(m *conntrack.Memory, c *api.ChangeConntrack) error {
 	// all checks come before the first change
-	if c.MaxConnections != nil && int(*c.MaxConnections) > m.Capacity() {
-		return usererr.Errorf("maxconns %d: expected at most %d, the size of the table", *c.MaxConnections, m.Capacity())
+	if c.MaxConnections != nil && int(*c.MaxConnections) > m.Room() {
+		return usererr.Errorf("maxconns %d: expected at most %d, the room of the table, which weftd --connections changes", *c.MaxConnections, m.Room())
 	}
 	if err := setTimeouts(m, c); err != nil {
 		return err
