@@ -255,6 +255,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 		}
 		d.done.Go(func() { d.pipeline.Run(ctx) })
 		d.done.Go(func() { d.macs.Run(ctx) })
+		d.done.Go(func() { d.statistics.LogDrops(ctx, d.log) })
 		d.done.Go(func() { d.templates.Follow(ctx) })
 		d.done.Go(func() { d.templates.FollowSessions(ctx) })
 		d.done.Go(func() { d.ports.Run(ctx) })
