@@ -29,6 +29,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"weft/control/limits"
 	"weft/control/loop"
 )
@@ -41,10 +43,9 @@ const (
 	maxBackoff = 8 * time.Second
 	// statusInterval is the time between two looks at states of ports and controllers.
 	statusInterval = time.Second
-	// linkPause is the longest time for which changes of links wait for further ones, so that they
-	// are written together. They wait linkFactor times as long as the last look at the switch took.
-	linkPause  = 20 * time.Millisecond
-	linkFactor = 4
+	// Changes of links are written at once, linkBurst times in a row and then once in linkPause.
+	linkPause = 20 * time.Millisecond
+	linkBurst = 16
 	// usualStats is the default of other_config:stats-update-interval in milliseconds.
 	usualStats = 5000
 	// checkEvery is the number of bytes of changes after which the client looks how much memory all rows take.
@@ -147,13 +148,12 @@ func (c *Client) follow(ctx context.Context) (err error) {
 	c.log.Info("connected to the database", "database", c.setup.Target, "schema", c.schema.Version, "locked", c.locked)
 	tick := time.NewTicker(statusInterval)
 	defer tick.Stop()
+	links := rate.NewLimiter(rate.Every(linkPause), linkBurst)
 	c.changed = true
 	for {
-		began := time.Now()
-		if err := c.work(began); err != nil {
+		if err := c.work(time.Now()); err != nil {
 			return err
 		}
-		spent := time.Since(began)
 		select {
 		case <-c.session.arrived:
 			if err := c.takeNotifications(); err != nil {
@@ -161,7 +161,7 @@ func (c *Client) follow(ctx context.Context) (err error) {
 			}
 		case <-tick.C:
 		case <-c.setup.LinkChanges:
-			loop.Sleep(ctx, min(linkFactor*spent, linkPause))
+			_ = links.Wait(ctx) // an error ends the session too
 		case <-c.session.ended:
 			return c.session.reason()
 		}
