@@ -17,8 +17,8 @@ import (
 // (docs/decisions/0055-ports-pay-with-time.md).
 //
 // The worker reads the clock once after each visit that found frames, and only if frames of
-// several ports came within the last measuredForNS and a pass was not cheap within the last
-// exactForNS. All queues of a port have one account.
+// several ports came within the last measuredForNS and passes were not cheap in this time. All
+// queues of a port have one account.
 //
 //   - While another port has full batches, a port is charged for all of its time. All debts fall by
 //     the smallest debt of a port that wants more time. A port in debt waits. This is
@@ -42,9 +42,12 @@ const (
 	measuredForNS = 1_000_000_000
 	// Passes of at most cheapPassNS, and cheapFrameNS for each frame, are cheap. A worker whose passes
 	// are cheap does not measure visits: ports then share its time by frames, which a clock reading
-	// for each visit would make 3 % dearer (BenchmarkGuests).
-	cheapFrameNS = 80
-	cheapPassNS  = 2_000
+	// for each visit would make 4 % dearer (BenchmarkGuests). Passes are not cheap once they took extraNS
+	// more within extraWindowNS. Interrupts and a virtual machine's short pauses take about 0.12 ms of it.
+	cheapFrameNS  = 80
+	cheapPassNS   = 2_000
+	extraNS       = 1_000_000
+	extraWindowNS = 10_000_000
 	// sliceNS is the time of one pass that a port may use without a charge if no other port
 	// has full batches.
 	sliceNS = 200_000
@@ -58,9 +61,9 @@ const (
 	// maxOwedNS is the largest debt of a port. The watchdog replaces an engine that
 	// stands still for this time (control/watchdog, WorkerLimit).
 	maxOwedNS = 100_000_000
-	// exactForNS is the time for which the worker measures visits after a pass that was not
-	// cheap, and also visits of empty queues after a long measurement that included several
-	// activities. What was not measured is not charged, once in this time.
+	// exactForNS is the time for which a worker that measures visits measures also visits of empty
+	// queues, after a long measurement that included several activities. What was not measured is not
+	// charged, once in this time.
 	exactForNS = 10_000_000_000
 	// sampledEveryNS is the interval at which a worker that measures visits reads the kernel's
 	// account of its thread.
@@ -88,7 +91,10 @@ type accounting struct {
 	changedNS uint64 // time when last was set to another port
 	frames    uint64 // number of frames received in this pass
 	frameNS   uint64 // time of a frame in the last pass with frames
+	dearNS    uint64 // time of passes beyond that of cheap ones, since windowNS
+	windowNS  uint64 // beginning of the window of dearNS
 	costlyNS  uint64 // time until which visits are measured
+	owedNS    uint64 // largest debt after the last pass
 	measured  bool   // this pass measures its visits
 	readNS    uint64 // last reading of the clock in this pass
 	mixed     bool   // the time since readNS is not only the time of the next visit
@@ -193,17 +199,28 @@ func (t *accounting) reset(number uint32, exempt bool) {
 func (t *accounting) noteDuration(passNS, now uint64) {
 	frames := max(t.frames, 1)
 	t.frameNS = passNS / frames
-	if passNS > cheapPassNS+cheapFrameNS*frames && now-t.changedNS < measuredForNS {
-		t.costlyNS = now + exactForNS
+	cheapNS := cheapPassNS + cheapFrameNS*frames
+	if passNS <= cheapNS || now-t.changedNS >= measuredForNS {
+		return
+	}
+	if now-t.windowNS >= extraWindowNS {
+		t.windowNS, t.dearNS = now, 0
+	}
+	if t.dearNS += passNS - cheapNS; t.dearNS >= extraNS {
+		t.costlyNS = now + measuredForNS
 	}
 }
+
+// costly reports whether passes were not cheap within the last measuredForNS, or a port owes so much that the
+// worker may have cheap passes only because this port waits.
+func (t *accounting) costly(now uint64) bool { return now < t.costlyNS || t.owedNS > sliceNS }
 
 // beginAccounts begins a pass. commands is the number of commands that the pass has executed.
 func (w *Worker) beginAccounts(commands int) {
 	t := &w.accounting
 	t.visited = t.visited[:0] // a memory fault may have ended the last pass
 	t.frames, w.receivers.visitNS = 0, 0
-	t.measured = (w.now < t.costlyNS || t.weighted > 0) && w.now-t.changedNS < measuredForNS
+	t.measured = (t.costly(w.now) || t.weighted > 0) && w.now-t.changedNS < measuredForNS
 	if !t.measured {
 		return
 	}
@@ -445,10 +462,12 @@ func (w *Worker) setWeight(number uint32, body []byte) bool {
 // earn reduces the debt of each port.
 func (t *accounting) earn(earnedNS uint64) {
 	still := t.debtors[:0]
+	t.owedNS = 0
 	for _, no := range t.debtors {
 		a := &t.accounts[no]
 		if a.debtNS -= min(a.debtNS, earnedNS); a.debtNS > 0 {
 			still = append(still, no)
+			t.owedNS = max(t.owedNS, a.debtNS)
 		}
 	}
 	t.debtors = still

@@ -378,6 +378,69 @@ func TestCheapPassesAreNotMeasured(t *testing.T) {
 	}
 }
 
+// Interrupts lengthen a pass now and then. They do not make the worker measure, for a
+// measured pass is dearer. Passes that are longer again and again do.
+func TestInterruptsDoNotMakePassesDear(t *testing.T) {
+	const tickNS, everyNS = 60_000, 1_000_000
+	r := timedRig(t)
+	ticks, dear := uint64(0), uint64(0)
+	r.timedPort(1, 1, func(int) uint64 {
+		if r.w.fixed/everyNS != ticks {
+			ticks = r.w.fixed / everyNS
+			return 1_000 + tickNS
+		}
+		return 1_000 + dear
+	})
+	r.timedPort(3, 1, always(1_000))
+	r.turn()
+	r.replay(1, 1<<50)
+	r.replay(3, 1<<50)
+	for r.w.fixed < 50*everyNS {
+		if r.turn(); r.w.accounting.measured {
+			t.Fatalf("interrupts make the worker measure after %d ns", r.w.fixed)
+		}
+	}
+	dear = tickNS
+	for range 2 * extraNS / tickNS {
+		r.turn()
+	}
+	if !r.w.accounting.measured {
+		t.Error("passes that are dear again and again are not measured")
+	}
+}
+
+// While a port that owes much waits, the passes are cheap. The worker measures on, so the port
+// waits until it has paid.
+func TestDebtsOutliveCheapPasses(t *testing.T) {
+	r := timedRig(t)
+	r.timedPort(1, 1, always(1_000))
+	r.timedPort(2, 1, always(1_000))
+	r.timedPort(3, 1, always(1_000))
+	r.turn()
+	for number := uint32(1); number <= 3; number++ {
+		r.replay(number, 1<<50)
+	}
+	const owedNS, passNS = 1_000_000, 1_000
+	accounts := &r.w.accounting
+	accounts.accounts[3].debtNS = owedNS
+	accounts.debtors = append(accounts.debtors, 3)
+	accounts.owedNS = owedNS
+	r.turn() // the worker learns that the others have frames
+	was := r.sh.Ports[3].RxPackets
+	for range (owedNS - sliceNS) / passNS * 9 / 10 {
+		r.turn()
+	}
+	if n := r.sh.Ports[3].RxPackets - was; n > 0 {
+		t.Errorf("a port in debt got %d frames into the switch", n)
+	}
+	for range 2 * owedNS / passNS {
+		r.turn()
+	}
+	if n := r.sh.Ports[3].RxPackets - was; n == 0 {
+		t.Error("a port that has paid gets no frame into the switch")
+	}
+}
+
 // One pass spends little more than maxPassNS on the queues of a port beside others, and each
 // queue has its turn.
 func TestAPortsPassIsBounded(t *testing.T) {
