@@ -4,17 +4,17 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"weft/api"
+	"weft/bench"
 	"weft/internal/cpu"
 	"weft/vhost/vhosttest"
 )
@@ -134,11 +134,11 @@ type usage struct {
 
 func usageOf(pid int) usage {
 	var u usage
-	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	u.Descriptors = len(entries)
-	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	for line := range strings.Lines(string(maps)) {
-		if f := strings.Fields(line); len(f) > 5 && strings.HasPrefix(f[5], "/") {
+	p, _ := procfs.NewProc(pid) // after the end of the process the numbers are 0
+	u.Descriptors, _ = p.FileDescriptorsLen()
+	maps, _ := p.ProcMaps()
+	for _, m := range maps {
+		if strings.HasPrefix(m.Pathname, "/") {
 			u.Mappings++
 		}
 	}
@@ -147,15 +147,7 @@ func usageOf(pid int) usage {
 }
 
 // residentOf returns the resident memory of a process in bytes, without shared memory.
-func residentOf(pid int) int64 {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	_, rest, _ := strings.Cut(string(status), "RssAnon:")
-	if f := strings.Fields(rest); len(f) > 0 {
-		kb, _ := strconv.ParseInt(f[0], 10, 64)
-		return kb << 10
-	}
-	return 0
-}
+func residentOf(pid int) int64 { return int64(bench.Status(pid).RssAnon) }
 
 // memoryWatch records the largest resident memory of a process.
 type memoryWatch struct {

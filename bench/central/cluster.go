@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -388,53 +389,20 @@ func (c *cluster) counters() (sum counters) {
 }
 
 // callsOf returns the number of a process's system calls that read or write.
-func callsOf(pid int) (sum int) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(data)) {
-		if name, text, _ := strings.Cut(line, ": "); name == "syscr" || name == "syscw" {
-			value, _ := strconv.Atoi(strings.TrimSpace(text))
-			sum += value
-		}
-	}
-	return sum
+func callsOf(pid int) int {
+	p, _ := procfs.NewProc(pid) // the error comes again from IO
+	io, _ := p.IO()             // no calls after the end of the process
+	return int(io.SyscR + io.SyscW)
 }
 
-// CPUOf reads a process's CPU time, which /proc/PID/stat counts in units of 10 ms.
+// CPUOf returns a process's CPU time.
 func CPUOf(pid int) time.Duration {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	_, after, _ := strings.Cut(string(data), ") ")
-	fields := strings.Fields(after)
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.Atoi(fields[11])
-	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * 10 * time.Millisecond
+	user, system := bench.CPUTime(pid)
+	return user + system
 }
 
+// MemoryOf returns the resident memory of a process in bytes, now and at most so far.
 func MemoryOf(pid int) (current, peak int64) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, 0
-	}
-	for line := range strings.Lines(string(data)) {
-		f := strings.Fields(line)
-		if len(f) < 2 {
-			continue
-		}
-		kib, _ := strconv.ParseInt(f[1], 10, 64)
-		switch f[0] {
-		case "VmRSS:":
-			current = kib << 10
-		case "VmHWM:":
-			peak = kib << 10
-		}
-	}
-	return current, peak
+	s := bench.Status(pid)
+	return int64(s.VmRSS), int64(s.VmHWM)
 }

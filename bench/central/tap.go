@@ -4,12 +4,12 @@ package central
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 
 	"weft/e2e/lab"
 )
@@ -142,32 +142,18 @@ func (s *site) drops() map[string]uint64 {
 	return sum
 }
 
-var errFormat = errors.New("/proc/net/dev has an unknown format")
-
 // addKernelDrops adds the frames that the kernel has dropped at the devices of this
 // thread's network namespace, by kind of device.
 func addKernelDrops(sum map[string]uint64) error {
-	data, err := os.ReadFile("/proc/thread-self/net/dev")
+	p, err := procfs.NewProc(unix.Gettid())
 	if err != nil {
 		return err
 	}
-	for line := range strings.Lines(string(data)) {
-		name, counters, ok := strings.Cut(line, ":")
-		if !ok {
-			continue
-		}
-		f := strings.Fields(counters)
-		if len(f) < 12 {
-			return errFormat
-		}
-		kind := strings.TrimRight(strings.TrimSpace(name), "0123456789")
-		for at, what := range map[int]string{3: "received", 11: "sent"} {
-			n, err := strconv.ParseUint(f[at], 10, 64)
-			if err != nil {
-				return fmt.Errorf("%w: %w", errFormat, err)
-			}
-			sum[fmt.Sprintf("%s by a device %s (kernel)", what, kind)] += n
-		}
+	devices, err := p.NetDev()
+	for name, d := range devices {
+		kind := strings.TrimRight(name, "0123456789")
+		sum[fmt.Sprintf("received by a device %s (kernel)", kind)] += d.RxDropped
+		sum[fmt.Sprintf("sent by a device %s (kernel)", kind)] += d.TxDropped
 	}
-	return nil
+	return err
 }

@@ -57,9 +57,9 @@ func measureBridged(r *run, mode trackHow, n int) (float64, error) {
 		return 0, err
 	}
 	time.Sleep(warmTime)
-	before := busySeconds(oneCore(switchCore))
+	before := busySeconds(switchCore)
 	rate, err := c.rate(r.length)
-	r.note("busy", "%", 100*(busySeconds(oneCore(switchCore))-before)/r.length.Seconds())
+	r.note("busy", "%", 100*(busySeconds(switchCore)-before)/r.length.Seconds())
 	if ended := sender.alive(); ended != nil {
 		return 0, ended
 	}

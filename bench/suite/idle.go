@@ -3,12 +3,9 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // The CPU time of a switch without traffic.
@@ -48,14 +45,10 @@ func idleTime(r *run) time.Duration { return 10 * r.length }
 // ticks are too coarse here.
 func ranFor(pids []int) (sum time.Duration) {
 	for _, pid := range pids {
-		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-		for _, file := range threads {
-			text, err := os.ReadFile(file)
-			ran, _, _ := strings.Cut(string(text), " ")
-			ns, _ := strconv.ParseInt(ran, 10, 64)
-			if err == nil {
-				sum += time.Duration(ns)
-			}
+		threads, _ := procfs.AllThreads(pid) // none after the end of the process
+		for _, t := range threads {
+			stat, _ := t.Schedstat()
+			sum += time.Duration(stat.RunningNanoseconds)
 		}
 	}
 	return sum

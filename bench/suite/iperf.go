@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // iperfReport has the fields of iperf3's JSON report that the suite uses.
@@ -73,23 +73,17 @@ func (o *overlayRig) iperf(args ...string) (float64, error) {
 	return bits, nil
 }
 
-// allCores and oneCore are names of rows in /proc/stat.
-const allCores = "cpu"
-
-func oneCore(core int) string { return fmt.Sprint(allCores, core) }
+// allCores stands for all cores in busySeconds.
+const allCores = -1
 
 // busySeconds returns the busy time of a core, or of all cores, since the machine's
 // start.
-func busySeconds(cores string) float64 {
-	text, _ := os.ReadFile("/proc/stat")
-	_, rest, _ := strings.Cut("\n"+string(text), "\n"+cores+" ")
-	line, _, _ := strings.Cut(rest, "\n")
-	const idle, wait, steal, last, ticks = 3, 4, 7, 8, 100
-	total := 0.0
-	for i, field := range strings.Fields(line) {
-		if n, err := strconv.ParseFloat(field, 64); err == nil && i != idle && i != wait && i != steal && i < last {
-			total += n
-		}
+func busySeconds(core int) float64 {
+	fs, _ := procfs.NewDefaultFS() // the error comes again from Stat
+	stat, _ := fs.Stat()
+	c := stat.CPU[int64(core)]
+	if core == allCores {
+		c = stat.CPUTotal
 	}
-	return total / ticks
+	return c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"weft/bench"
 )
 
 // resident is a switch that can report its memory.
@@ -25,12 +27,12 @@ func (o *ovs) resident() (memory, error) { return processMemory(o.vswitchd, o.db
 func processMemory(processes ...*process) (m memory, err error) {
 	for _, p := range processes {
 		for _, pid := range withChildren(p.cmd.Process.Pid) {
-			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-			if err != nil {
-				return m, err
+			status := bench.Status(pid)
+			if status.VmRSS == 0 {
+				return m, fmt.Errorf("process %d has ended", pid)
 			}
-			m.resident += statusBytes(string(status), "VmRSS:")
-			m.huge += statusBytes(string(status), "HugetlbPages:")
+			m.resident += float64(status.VmRSS)
+			m.huge += float64(status.HugetlbPages)
 		}
 	}
 	return m, nil
@@ -48,14 +50,4 @@ func withChildren(pid int) []int {
 		}
 	}
 	return all
-}
-
-func statusBytes(status, field string) float64 {
-	_, rest, _ := strings.Cut(status, field)
-	words := strings.Fields(rest)
-	if len(words) == 0 {
-		return 0
-	}
-	kb, _ := strconv.ParseFloat(words[0], 64)
-	return 1024 * kb
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"weft/bench"
 	"weft/bench/replica"
 )
 
@@ -21,19 +22,8 @@ import (
 
 // processorTime returns the CPU time of a process, or 0 after its end.
 func processorTime(pid int) replica.CPU {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return replica.CPU{}
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // the program's name may contain blanks
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return replica.CPU{}
-	}
-	const ticks = 100 // clock ticks a second in /proc (proc(5), USER_HZ)
-	user, _ := strconv.ParseFloat(fields[11], 64)
-	system, _ := strconv.ParseFloat(fields[12], 64)
-	return replica.CPU{User: user / ticks, System: system / ticks}
+	user, system := bench.CPUTime(pid)
+	return replica.CPU{User: user.Seconds(), System: system.Seconds()}
 }
 
 func (c *cluster) components() map[string]int {
