@@ -101,6 +101,12 @@ func datapathMatch(match string, portWord func(name string) string) string {
 			others = append(others, name+"("+value+")")
 		}
 	}
+	return joinGroups(groups, fields, others)
+}
+
+// joinGroups returns the text of a match: groups in their order, then groups with a name of their own
+// in the order of the match's fields, then the parts without a group.
+func joinGroups(groups map[string][]string, fields [][2]string, ungrouped []string) string {
 	var out []string
 	for _, name := range datapathGroups {
 		if parts := groups[name]; len(parts) > 0 {
@@ -113,5 +119,5 @@ func datapathMatch(match string, portWord func(name string) string) string {
 			out = append(out, field[0]+"("+parts[0]+")")
 		}
 	}
-	return strings.Join(append(out, others...), ",")
+	return strings.Join(append(out, ungrouped...), ",")
 }

@@ -11,8 +11,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// add connects a pod. If a step fails, it takes the earlier ones back. If the plugin is killed,
-// the runtime's DEL does.
+// add connects a pod. If the plugin is killed, the runtime's DEL takes the steps so far back.
 func add(args *skel.CmdArgs) (err error) {
 	c, err := parse(args.StdinData)
 	if err == nil {
@@ -40,7 +39,12 @@ func add(args *skel.CmdArgs) (err error) {
 			return err
 		}
 	}
+	return c.attach(args, p, s, mtu)
+}
 
+// attach gives a pod its interface, addresses and port. If a step fails, it takes the earlier ones
+// back.
+func (c *config) attach(args *skel.CmdArgs, p *pod, s *weftSwitch, mtu int) (err error) {
 	var undo []func() error
 	defer func() {
 		if err == nil {
