@@ -11,9 +11,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
-	"weft/offload"
 	"weft/packet"
-	"weft/port"
 )
 
 // This file has what a port of a device (Config.All) does otherwise than an uplink. Its
@@ -55,55 +53,6 @@ func (u *Uplink) takeAll(offloads bool) error {
 		}
 	}
 	return nil
-}
-
-// offloadFlows attaches the programs of a table of flows. After an error there is none.
-func (u *Uplink) offloadFlows() error {
-	table, err := offload.New()
-	if err != nil {
-		return err
-	}
-	if err = u.attachIngress(table.Ingress()); err != nil {
-		table.Close()
-		return err
-	}
-	for _, fd := range u.sockets {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, table.Filter()); err != nil {
-			u.closeIngress()
-			table.Close()
-			return fmt.Errorf("filter: %w", err)
-		}
-	}
-	u.flows, u.spec.Offload = table, offload.Version
-	return nil
-}
-
-// Flows returns the table of flows that run in the kernel; nil: none can. The uplink owns it.
-// reason says why none can although Config.Offload asks for it.
-func (u *Uplink) Flows() (table *offload.Table, reason string) { return u.flows, u.noFlows }
-
-// countedQueue is the first receive queue of a port whose known flows may run in the kernel. It
-// is a port.Offloaded.
-type countedQueue struct {
-	port.Rx
-	*offload.Counts
-}
-
-// withCounts returns queue rx with the counts from the descriptors of a table. If it fails, it
-// closes rx.
-func withCounts(rx port.Rx, fds []int) (port.Rx, error) {
-	counts, err := offload.OpenCounts(fds)
-	if err != nil {
-		rx.Close()
-		return nil, err
-	}
-	return countedQueue{rx, counts}, nil
-}
-
-// Close closes the queue and unmaps the counts.
-func (q countedQueue) Close() {
-	q.Rx.Close()
-	q.Counts.Close()
 }
 
 // dropAll attaches an ingress program that drops every frame.

@@ -5,6 +5,7 @@ package afpacket
 import (
 	"fmt"
 
+	"weft/offload"
 	"weft/port"
 )
 
@@ -29,7 +30,7 @@ func Open(text []byte, fds []int) (port.Device, error) {
 			return nil, fmt.Errorf("af_packet on %s: %w", s.Dev, err)
 		}
 		if i == 0 && s.Offload != 0 {
-			if rx, err = withCounts(rx, fds[s.sockets():]); err != nil {
+			if rx, err = withCounts(rx, fds[s.fds()-offload.CountFDs:]); err != nil {
 				d.Close()
 				return nil, fmt.Errorf("af_packet on %s: %w", s.Dev, err)
 			}

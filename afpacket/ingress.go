@@ -59,6 +59,13 @@ func ingressProgram(filter []unix.SockFilter) (p asm.Instructions) {
 		asm.LoadAbs(12, asm.Half), asm.JNE.Imm(asm.R0, unix.ETH_P_IP, label(0)),
 		asm.LoadAbs(20, asm.Half), asm.And.Imm(asm.R0, 0x3fff), asm.JEq.Imm(asm.R0, 0, label(0)), // offset and more fragments
 		asm.Mov.Imm(asm.R0, tcxNext).WithSymbol("next"), asm.Return())
+	return append(p, translate(filter, tcxDrop, tcxNext)...)
+}
+
+// translate returns the instructions of a filter with the results accepted and refused of a program. R6 is
+// the context.
+func translate(filter []unix.SockFilter, accepted, refused int32) (p asm.Instructions) {
+	label := func(i int) string { return fmt.Sprint("instruction", i) }
 	for i, s := range filter {
 		var one asm.Instruction
 		switch s.Code {
@@ -80,9 +87,9 @@ func ingressProgram(filter []unix.SockFilter) (p asm.Instructions) {
 				one = asm.JEq.Imm32(asm.R0, int32(s.K), label(i+1+int(s.Jt)))
 			}
 		case ret:
-			result := int32(tcxNext)
+			result := refused
 			if s.K > 0 {
-				result = tcxDrop
+				result = accepted
 			}
 			p = append(p, asm.Mov.Imm(asm.R0, result).WithSymbol(label(i)), asm.Return())
 			continue
@@ -128,10 +135,7 @@ func (u *Uplink) setIngress(filter []unix.SockFilter) error {
 		return fmt.Errorf("program: %w", err)
 	}
 	defer program.Close()
-	if u.ingress != nil {
-		return u.ingress.Update(program)
-	}
-	return u.attachIngress(program)
+	return u.replaceIngress(program)
 }
 
 // attachIngress attaches the first ingress program to the device.

@@ -31,7 +31,7 @@ type Config struct {
 	// All makes a port of the device instead of an uplink: the sockets take every frame
 	// that arrives at the device, and the kernel's stack sees none (all.go).
 	All bool
-	// Offload lets known flows of a port of a device run in the kernel. It needs All.
+	// Offload lets known flows of a port of a device, or from the tunnels of an uplink, run in the kernel.
 	Offload bool
 }
 
@@ -40,6 +40,7 @@ type Config struct {
 type Uplink struct {
 	spec      spec
 	ifindex   int
+	veth      bool
 	sockets   []int            // packet sockets, then the feeder if any
 	noFeeder  string           // reason why there is no feeder
 	noRing    string           // reason why a socket has no ring
@@ -73,7 +74,7 @@ func Setup(cfg Config) (*Uplink, error) {
 		cfg.Slots = ringSlots
 	}
 	a := link.Attrs()
-	u := &Uplink{ifindex: a.Index, noRing: cfg.NoRing, spec: spec{Dev: cfg.Dev, MTU: a.MTU, Trains: takesTrains(), All: cfg.All}}
+	u := &Uplink{ifindex: a.Index, veth: link.Type() == "veth", noRing: cfg.NoRing, spec: spec{Dev: cfg.Dev, MTU: a.MTU, Trains: takesTrains(), All: cfg.All}}
 	for range cfg.Queues {
 		if err := u.open(&cfg); err != nil {
 			u.Close()
@@ -91,6 +92,11 @@ func Setup(cfg Config) (*Uplink, error) {
 		u.noFeeder = err.Error()
 	} else {
 		u.sockets, u.spec.Feeder = append(u.sockets, fd), true
+	}
+	if cfg.Offload {
+		if err := u.offloadTunnels(); err != nil {
+			u.noFlows = err.Error()
+		}
 	}
 	return u, nil
 }
@@ -189,6 +195,9 @@ func (u *Uplink) SetMTU(mtu int) { u.spec.MTU = mtu }
 // Index returns the device's ifindex.
 func (u *Uplink) Index() int { return u.ifindex }
 
+// Veth reports whether the device is a veth.
+func (u *Uplink) Veth() bool { return u.veth }
+
 // SetEndpoints sets the tunnel endpoints (local address and UDP port) whose datagrams
 // the uplink receives. Port 0 stands for GRE. It skips unspecified addresses. If another socket, such as the
 // one of Linux's vxlan device, is bound to an endpoint, SetEndpoints fails and the old
@@ -209,14 +218,20 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 			closeAll(fresh)
 			return fmt.Errorf("af_packet on %s: %w", u.spec.Dev, err)
 		}
+		if u.flows != nil { // the kernel's flows would overtake merged datagrams, which they cannot take
+			_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 0) // error ignored: a socket without UDP merges none
+		}
 		sinks, fresh = append(sinks, fd), append(fresh, fd)
 	}
 	filter := takeEndpoints(list)
-	for _, fd := range u.sockets[:u.spec.sockets()] {
-		if err := setFilter(fd, filter); err != nil {
-			closeAll(fresh)
-			return fmt.Errorf("af_packet on %s: filter: %w", u.spec.Dev, err)
-		}
+	if u.flows != nil {
+		err = u.offloadEndpoints(filter)
+	} else {
+		err = u.setFilters(filter)
+	}
+	if err != nil {
+		closeAll(fresh)
+		return fmt.Errorf("af_packet on %s: %w", u.spec.Dev, err)
 	}
 	for i, fd := range u.sinks {
 		if _, keep := slices.BinarySearchFunc(list, u.endpoints[i], netip.AddrPort.Compare); !keep {
@@ -224,7 +239,19 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 		}
 	}
 	u.endpoints, u.sinks = list, sinks
-	u.spareStack(filter)
+	if u.flows == nil {
+		u.spareStack(filter)
+	}
+	return nil
+}
+
+// setFilters makes a filter that of all packet sockets.
+func (u *Uplink) setFilters(filter []unix.SockFilter) error {
+	for _, fd := range u.sockets[:u.spec.sockets()] {
+		if err := setFilter(fd, filter); err != nil {
+			return fmt.Errorf("filter: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -255,13 +282,14 @@ type snapshot struct {
 	NoRing    string           `json:"no_ring,omitempty"`
 	NoFlows   string           `json:"no_flows,omitempty"`
 	Index     int              `json:"ifindex"`
+	Veth      bool             `json:"veth,omitempty"`
 	Endpoints []netip.AddrPort `json:"endpoints"`
 }
 
 // Snapshot returns the state and the descriptors of the uplink for Restore in another
 // process. The uplink still owns the descriptors.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
-	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.noFeeder, NoRing: u.noRing, NoFlows: u.noFlows, Index: u.ifindex, Endpoints: u.endpoints})
+	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.noFeeder, NoRing: u.noRing, NoFlows: u.noFlows, Index: u.ifindex, Veth: u.veth, Endpoints: u.endpoints})
 	return blob, slices.Concat(u.FDs(), u.sinks), err
 }
 
@@ -278,7 +306,7 @@ func Restore(blob []byte, fds []int) (*Uplink, error) {
 		return nil, fmt.Errorf("af_packet: snapshot: %w", err)
 	}
 	n, sinks := s.Spec.fds(), s.Spec.fds()+len(s.Endpoints)
-	u := &Uplink{spec: s.Spec, noFeeder: s.Why, noRing: s.NoRing, noFlows: s.NoFlows, ifindex: s.Index, endpoints: s.Endpoints,
+	u := &Uplink{spec: s.Spec, noFeeder: s.Why, noRing: s.NoRing, noFlows: s.NoFlows, ifindex: s.Index, veth: s.Veth, endpoints: s.Endpoints,
 		sockets: slices.Clone(fds[:n]), sinks: slices.Clone(fds[n:sinks])}
 	extras := fds[sinks:]
 	if s.Spec.Offload != 0 {
@@ -310,7 +338,7 @@ func (u *Uplink) adoptFlows(counts, extras []int) (err error) {
 		closeAll(extras)
 		return errors.New("the flows in the kernel are incomplete or of another version")
 	}
-	if u.flows, err = offload.Adopt(slices.Concat(counts, extras[1:])); err != nil {
+	if u.flows, err = offload.Adopt(slices.Concat(counts, extras[1:]), !u.spec.All); err != nil {
 		closeAll(extras[:1])
 		return err
 	}

@@ -65,8 +65,11 @@ func (w *Worker) creditOffloaded(q *rxQueue, slot uint32) {
 	in.RxBytes += n.Bytes
 	out.TxPackets += n.Packets
 	out.TxBytes += n.Bytes + n.Packets*uint64(n.Growth)
-	if n.Tunnel != 0 {
-		t := &w.sh.Ports[n.Tunnel%port.MaxPorts]
+	if t := &w.sh.Ports[n.Tunnel%port.MaxPorts]; n.Received {
+		in.RxBytes += n.Packets * uint64(n.Outer)
+		t.RxPackets += n.Packets
+		t.RxBytes += n.Bytes
+	} else if n.Tunnel != 0 {
 		t.TxPackets += n.Packets
 		t.TxBytes += n.Bytes + n.Packets*uint64(n.Growth) - n.Packets*uint64(n.Outer)
 	}

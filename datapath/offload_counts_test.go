@@ -75,22 +75,26 @@ func TestCountsOfFlowsInTheKernel(t *testing.T) {
 	count(9) // a slot without a megaflow counts for the ports
 	// frames whose tag is removed before 50 bytes of outer headers are added
 	rx.counts[8] = port.OffloadCounts{Packets: 3, Bytes: 300, Out: 7, Tunnel: 6, Growth: 46, Outer: 50}
+	// frames that came from a tunnel of port 6
+	rx.counts[7] = port.OffloadCounts{Packets: 2, Bytes: 200, Out: 2, Tunnel: 6, Outer: 50, Received: true}
 	r.w.detach(1)
 	flow(5, 4)
 	in, out := r.sh.Ports[1], r.sh.Ports[2]
 	for name, got := range map[string]uint64{"received": in.RxPackets, "sent": out.TxPackets, "frames": r.sh.Counters.Frames,
 		"hits": r.sh.Counters.MegaflowHits, "offloaded": r.sh.Counters.OffloadedFrames} {
-		want := uint64(13)
+		want := uint64(15)
 		if name == "sent" {
-			want = 10
+			want = 12
 		}
 		r.equal(name, got, want)
 	}
-	r.equal("bytes received", in.RxBytes, 1800)
-	r.equal("bytes sent", out.TxBytes, 1500)
+	r.equal("bytes received", in.RxBytes, 2000+2*50)
+	r.equal("bytes sent", out.TxBytes, 1700)
 	tunnel := r.sh.Ports[6]
 	r.equal("frames into the tunnel", tunnel.TxPackets, 3)
 	r.equal("bytes into the tunnel", tunnel.TxBytes, 300-3*4)
+	r.equal("frames from the tunnel", tunnel.RxPackets, 2)
+	r.equal("bytes from the tunnel", tunnel.RxBytes, 200)
 	r.equal("bytes of the uplink", r.sh.Ports[7].TxBytes, 300+3*46)
 	r.equal("queues with flows in the kernel", uint64(r.w.queues.offloaded), 0)
 }

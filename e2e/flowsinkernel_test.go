@@ -162,6 +162,73 @@ func TestTunnelInTheKernel(t *testing.T) {
 	reach(t, a, remoteIP, "-s", "1300")
 }
 
+// The kernel decapsulates known flows of a VXLAN tunnel from Linux. Each frame arrives once and is counted
+// once, while control and engine are killed, too. Frames that change a flow arrive at once.
+func TestDecapsulationInTheKernel(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	h, peer, a, remote := l.Host("h"), l.Host("peer"), l.Host("a"), l.Host("b")
+	l.Wire(h, "p0", a, "eth0", guestMTU)
+	l.Wire(h, "u0", peer, "u0", underlayMTU)
+	h.Address("u0", hostIP+"/24")
+	peer.Address("u0", peerIP+"/24")
+	a.Address("eth0", guestIP+"/24")
+	peer.LinuxVTEP(remote, remoteIP+"/24", siteVNI, guestMTU, "u0", peerIP, hostIP)
+	d := h.Weftd("--name", "sw0")
+	d.Weft("add-flow", "priority=40000,udp,tp_dst=7777,actions=normal")
+	d.Weft("add-port", "p0", "type=device", "offload=on")
+	d.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+peerIP)
+	d.Weft("add-port", "up", "type=uplink", "dev=u0", "offload=on")
+
+	u := datagrams{t: t, from: remote.Raw("eth0"), to: a.Raw("eth0"), header: datagramHeader(t, macOf(t, remote, "eth0"), macOf(t, a, "eth0"))}
+	u.enterKernel(d)
+	u.exchange(100)
+	u.counted(d)
+	eventually(t, func() error {
+		n := uint64(u.sent)
+		overlay, up, out := portOf(t, d, "overlay").Stats, portOf(t, d, "up").Stats, portOf(t, d, "p0").Stats
+		if overlay.RxPackets != n || overlay.RxBytes != 60*n || up.RxPackets != n || up.RxBytes != 110*n || out.TxPackets != n || out.TxBytes != 60*n {
+			return fmt.Errorf("%d datagrams: tunnel %+v, uplink %+v, device %+v", n, overlay, up, out)
+		}
+		return nil
+	})
+	d.Control().Kill()
+	u.exchange(100)
+	d.Start()
+	u.exchange(100)
+	u.counted(d)
+	d.KillEngine()
+	u.exchange(100)
+	u.counted(d)
+
+	d.Weft("add-flow", "priority=45000,udp,tp_dst=7777,actions=mod_dl_src:02:00:00:00:00:99,dec_ttl,output:p0")
+	u.arrives = bytes.Clone(u.header)
+	copy(u.arrives[6:12], []byte{2, 0, 0, 0, 0, 0x99})
+	u.arrives[22]--
+	setHeaderChecksum(u.arrives)
+	u.enterKernel(d)
+	u.exchange(100)
+
+	d.Weft("add-flow", "actions=normal")
+	peer.Run("ethtool", "-K", "u0", "tx", "on", "tso", "on", "gso", "on") // large frames, unfinished checksums
+	reach(t, remote, guestIP)
+	u.exchange(100)
+	server := a.Start("iperf3", "-s", "-1")
+	eventually(t, func() error { _, err := a.Try("sh", "-c", "ss -Hltn sport = 5201 | grep -q ."); return err })
+	before := offloaded(d)
+	remote.Run("iperf3", "-c", guestIP, "-n", "50M", "--connect-timeout", "10000")
+	server.Kill()
+	eventually(t, func() error { // at least the 800 large frames
+		if n := offloaded(d) - before; n < 500 {
+			return fmt.Errorf("the kernel has forwarded %d frames of the stream", n)
+		}
+		return nil
+	})
+	d.Weft("del-port", "overlay")
+	d.Weft("add-port", "other", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+peerIP)
+	reach(t, remote, guestIP)
+}
+
 // datagrams sends numbered frames, mostly UDP datagrams, from one host to another.
 type datagrams struct {
 	t        *testing.T

@@ -3,7 +3,8 @@
 // Package offload runs known flows between network devices in the kernel. A port of a device
 // (type=device) with offload=on has a Table: its megaflows to another device, in maps of two BPF
 // programs. Their actions may set Ethernet addresses, decrement the TTL and change the VLAN tag before
-// the output (Plan), which may be a tunnel (outer.go).
+// the output (Plan), which may be a tunnel (outer.go). The Table of an uplink with offload=on has the
+// megaflows from tunnels (decap.go).
 //
 // So exactly one of kernel and worker forwards a frame, whatever control changes meanwhile: only
 // the filter reads the flows.
@@ -26,16 +27,18 @@ import (
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"weft/flowtable"
 	"weft/internal/shm"
 	"weft/port"
+	"weft/tunnel"
 )
 
 const (
 	// Version changes with the maps and the programs. A Table of another version is not taken over.
-	Version = 4
+	Version = 5
 	// MaxMasks is the largest number of different masks of a port's flows in the kernel. The
 	// filter tries each of them. Flows with further masks stay with the worker.
 	MaxMasks = 8
@@ -47,12 +50,12 @@ const (
 	MaxTunnels = 1 << 12
 )
 
-// keyWords is the number of words of a flowtable.Key that the filter compares. The first one,
-// WPort, only marks a mask in use, because a Table has the flows of one port.
-const keyWords = flowtable.WTunID
+// keyWords is the number of words of a flowtable.Key that the filter compares. The lowest bit of the
+// first one, WPort, marks a mask in use. The other words are 0 for all frames that the filter knows.
+const keyWords = flowtable.WTunIPv4 + 1
 
 // The build fails if the words of the filter do not come first in a Key.
-var _ = [1]struct{}{}[keyWords-10]
+var _ = [1]struct{}{}[keyWords-12]
 
 // key is a masked key with the number of its mask.
 type key [keyWords + 1]uint64
@@ -99,7 +102,7 @@ type row struct {
 	packets, bytes, usedNS atomic.Uint64
 	// ports has the port number of the output in its low 16 bits. The next ones are the port of the
 	// tunnel (0: none), how many bytes longer the frame becomes (two's complement), and the length of
-	// the tunnel's headers.
+	// the tunnel's headers. fromTunnel is set for received headers, which the growth does not count.
 	ports atomic.Uint64
 }
 
@@ -112,23 +115,37 @@ const (
 	rowLen     = 32
 )
 
+// fromTunnel is a bit of row.ports: the frames come from the tunnel.
+const fromTunnel = 1 << 63
+
 // activeWords is the number of words of the set of slots that have flows in the kernel.
 const activeWords = MaxFlows / 64
 
-// maps are the maps of a Table. flows, masks and verdicts belong to the programs.
-type maps struct{ flows, masks, outers, verdicts, rows, active *ebpf.Map }
+// maps are the maps of a Table. The programs read all except active.
+type maps struct{ rows, active, flows, masks, outers, verdicts, ends *ebpf.Map }
+
+// listed returns the maps in the order of FDs.
+func (m *maps) listed() [FDs]**ebpf.Map {
+	return [FDs]**ebpf.Map{&m.rows, &m.active, &m.flows, &m.masks, &m.outers, &m.verdicts, &m.ends}
+}
 
 // Output is the device of a port to which flows in the kernel go.
 type Output struct {
 	Port    uint32 // datapath port number
 	Ifindex int
 	MTU     int // in bytes without the Ethernet header
+	// Veth is true for a veth, the only device to which flows from tunnels go. Linux 6.18 leaves the
+	// marks of a tunnel at a large frame that a program decapsulates. A card would segment it by them.
+	Veth bool
 }
 
-// Table has the flows of one port in the kernel. One goroutine at a time uses it.
+// Table has the flows of one port in the kernel. The flows of an uplink are those from its tunnels. One
+// goroutine at a time uses a Table.
 type Table struct {
 	maps
-	filter, ingress *ebpf.Program // nil after Adopt: they are attached
+	uplink          bool
+	filter, ingress *ebpf.Program  // nil for an uplink, and after Adopt: they are attached
+	known           map[endKey]end // in the map ends
 	memory          memory
 	kinds           [MaxMasks]kind
 	installed       map[uint32]installed // by slot
@@ -154,9 +171,43 @@ type kind struct {
 	flows int
 }
 
-// New makes an empty Table with its programs.
+func empty(uplink bool) *Table {
+	return &Table{uplink: uplink, installed: map[uint32]installed{}, tunnels: map[uint32]tunnelUse{}, known: map[endKey]end{}}
+}
+
+// New makes an empty Table of a device with its programs.
 func New() (*Table, error) {
-	t := &Table{installed: map[uint32]installed{}, tunnels: map[uint32]tunnelUse{}}
+	t, err := newMaps(false)
+	if err != nil {
+		return nil, err
+	}
+	if t.filter, t.ingress, err = t.Load(
+		asm.Instructions{asm.Mov.Imm(asm.R0, takeWhole), asm.Return()}, asm.Instructions{asm.Mov.Imm(asm.R0, tcxDrop), asm.Return()}); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// NewUplink makes an empty Table of an uplink. Load makes its programs.
+func NewUplink() (*Table, error) { return newMaps(true) }
+
+// Load makes the filter and the ingress program of a Table. filterMiss and ingressMiss are their
+// instructions for a frame without a flow, where R6 is the context. The caller closes the programs.
+func (t *Table) Load(filterMiss, ingressMiss asm.Instructions) (filter, ingress *ebpf.Program, err error) {
+	if filter, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "weft_lookup", Type: ebpf.SocketFilter, License: "Apache-2.0", Instructions: t.filterProgram(filterMiss)}); err != nil {
+		return nil, nil, explain("programs", err)
+	}
+	if ingress, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "weft_redirect", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: t.ingressProgram(ingressMiss)}); err != nil {
+		_ = filter.Close()
+		return nil, nil, explain("programs", err)
+	}
+	return filter, ingress, nil
+}
+
+// newMaps makes an empty Table without programs.
+func newMaps(uplink bool) (*Table, error) {
+	t := empty(uplink)
 	for _, s := range []struct {
 		m    **ebpf.Map
 		spec ebpf.MapSpec
@@ -167,6 +218,7 @@ func New() (*Table, error) {
 		{&t.rows, ebpf.MapSpec{Name: "weft_rows", Type: ebpf.Array, KeySize: 4, ValueSize: rowLen, MaxEntries: MaxFlows, Flags: unix.BPF_F_MMAPABLE}},
 		{&t.active, ebpf.MapSpec{Name: "weft_active", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: activeWords, Flags: unix.BPF_F_MMAPABLE}},
 		{&t.verdicts, ebpf.MapSpec{Name: "weft_verdicts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: verdictBytes, MaxEntries: 1}},
+		{&t.ends, ebpf.MapSpec{Name: "weft_ends", Type: ebpf.Hash, KeySize: endKeyBytes, ValueSize: endBytes, MaxEntries: tunnel.MaxTerminations, Flags: unix.BPF_F_NO_PREALLOC}},
 	} {
 		m, err := ebpf.NewMap(&s.spec)
 		if err != nil {
@@ -176,13 +228,6 @@ func New() (*Table, error) {
 		*s.m = m
 	}
 	var err error
-	if t.filter, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "weft_lookup", Type: ebpf.SocketFilter, License: "Apache-2.0", Instructions: filterProgram(&t.maps)}); err == nil {
-		t.ingress, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "weft_redirect", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: ingressProgram(&t.maps)})
-	}
-	if err != nil {
-		t.Close()
-		return nil, explain("programs", err)
-	}
 	if t.memory, err = openMemory(t.rows.FD(), t.active.FD()); err != nil {
 		t.Close()
 		return nil, err
@@ -198,12 +243,16 @@ func explain(step string, err error) error {
 }
 
 // FDs is the number of descriptors of a Table.
-const FDs = 5
+const FDs = 7
 
 // FDs returns descriptors for Adopt, of which the first CountFDs are for OpenCounts. The table
 // owns them.
 func (t *Table) FDs() []int {
-	return []int{t.rows.FD(), t.active.FD(), t.flows.FD(), t.masks.FD(), t.outers.FD()}
+	var fds []int
+	for _, m := range t.listed() {
+		fds = append(fds, (*m).FD())
+	}
+	return fds
 }
 
 // CountFDs is the number of descriptors for OpenCounts.
@@ -211,10 +260,10 @@ const CountFDs = 2
 
 // Adopt takes over the Table of another process from duplicates of its FDs, without the flows. It
 // owns the descriptors, even if it fails. The programs stay attached.
-func Adopt(fds []int) (*Table, error) {
-	t := &Table{installed: map[uint32]installed{}, tunnels: map[uint32]tunnelUse{}}
+func Adopt(fds []int, uplink bool) (*Table, error) {
+	t := empty(uplink)
 	var failed error
-	for i, m := range []**ebpf.Map{&t.rows, &t.active, &t.flows, &t.masks, &t.outers} {
+	for i, m := range t.listed() {
 		var err error
 		if *m, err = ebpf.NewMapFromFD(fds[i]); err != nil {
 			failed = err // the descriptor is closed
@@ -241,6 +290,9 @@ func (t *Table) clearFlows() error {
 		}
 	}
 	if err := deleteAll[key](t.flows); err != nil {
+		return err
+	}
+	if err := deleteAll[[endKeyBytes]byte](t.ends); err != nil {
 		return err
 	}
 	return deleteAll[uint32](t.outers)
@@ -271,14 +323,20 @@ func (t *Table) Ingress() *ebpf.Program { return t.ingress }
 // the megaflow stays with the worker, because the filter cannot decide it or because there is no
 // room.
 func (t *Table) Install(slot uint32, k, mask *flowtable.Key, r Rewrite, o Output) bool {
-	return t.install(slot, k, mask, action{
-		ports: uint64(o.Port) | r.growth()<<32, out: uint32(o.Ifindex), longest: uint32(o.MTU + ethernetLen), slot: slot, rewrite: r})
+	ports := uint64(o.Port) | r.growth()<<32
+	if t.uplink {
+		if !o.Veth || r.bits&rewritePop != 0 { // the filter leaves frames with a tag to the worker
+			return false
+		}
+		ports |= uint64(k.InPort())<<16 | outerLen<<48 | fromTunnel
+	}
+	return t.install(slot, k, mask, action{ports: ports, out: uint32(o.Ifindex), longest: uint32(o.MTU + ethernetLen), slot: slot, rewrite: r})
 }
 
 // InstallTunnel is Install for a megaflow into a tunnel. Its frames go to the worker while the table
 // has no outer headers of the template (SetOuter).
 func (t *Table) InstallTunnel(slot uint32, k, mask *flowtable.Key, r Rewrite, e Encap) bool {
-	if r.bits&rewritePush != 0 || len(t.tunnels) == MaxTunnels && t.tunnels[e.Template].flows == 0 {
+	if t.uplink || r.bits&rewritePush != 0 || len(t.tunnels) == MaxTunnels && t.tunnels[e.Template].flows == 0 {
 		return false
 	}
 	a := action{ports: uint64(e.Port)<<16 | (r.growth()+outerLen)&0xffff<<32 | outerLen<<48, slot: slot, tunnel: e.Template + 1, rewrite: r}
@@ -290,8 +348,8 @@ func (t *Table) install(slot uint32, k, mask *flowtable.Key, a action) bool {
 	if slot >= MaxFlows || len(t.installed) == MaxFlows || k.Recirc() != 0 {
 		return false
 	}
-	for _, word := range mask[keyWords:] {
-		if word != 0 {
+	for i := keyWords; i < flowtable.KeyWords; i++ {
+		if k[i]&mask[i] != 0 {
 			return false
 		}
 	}
@@ -302,13 +360,16 @@ func (t *Table) install(slot uint32, k, mask *flowtable.Key, a action) bool {
 		return true
 	}
 	m := [keyWords]uint64(mask[:keyWords])
+	masked := key{flowtable.WPort: 1}
 	m[flowtable.WPort] = 1
+	if t.uplink {
+		m[flowtable.WPort], masked[flowtable.WPort] = portMask, uint64(k.InPort())<<32|1
+	}
 	number := t.kindOf(&m)
 	if number < 0 {
 		return false
 	}
-	masked := key{keyWords: uint64(number)}
-	masked[flowtable.WPort] = 1
+	masked[keyWords] = uint64(number)
 	for i := flowtable.WPort + 1; i < keyWords; i++ {
 		masked[i] = k[i] & m[i]
 	}
@@ -326,6 +387,10 @@ func (t *Table) install(slot uint32, k, mask *flowtable.Key, a action) bool {
 	}
 	return true
 }
+
+// portMask has the bits of the first word that flows of an uplink match: the port of the tunnel and the
+// mark of masks in use.
+const portMask = flowtable.InPortBits | 1
 
 const ethernetLen = 14
 
@@ -413,9 +478,9 @@ func (t *Table) Pause(paused bool) {
 // Close closes the descriptors. The programs stay attached as long as other processes have their
 // links and sockets.
 func (t *Table) Close() {
-	for _, m := range []*ebpf.Map{t.flows, t.masks, t.outers, t.verdicts, t.rows, t.active} {
-		if m != nil {
-			_ = m.Close()
+	for _, m := range t.listed() {
+		if *m != nil {
+			_ = (*m).Close()
 		}
 	}
 	for _, p := range []*ebpf.Program{t.filter, t.ingress} {
@@ -479,7 +544,7 @@ func (c *Counts) TakeCounts(slot uint32) (n port.OffloadCounts) {
 	n.Packets, n.Bytes, n.UsedNS = r.packets.Swap(0), r.bytes.Swap(0), r.usedNS.Load()
 	ports := r.ports.Load()
 	n.Out, n.Tunnel, n.Growth = uint32(ports&0xffff), uint32(ports>>16&0xffff), int16(ports>>32)
-	n.Outer = uint32(ports >> 48)
+	n.Outer, n.Received = uint32(ports>>48&0x7fff), ports&fromTunnel != 0
 	return n
 }
 

@@ -40,6 +40,9 @@ const (
 	atIPv6L4   = atIP + packet.IPv6Len
 	atKey      = atFrame - 2 - 8*keyWords
 	atMasked   = atKey - 8*(keyWords+1)
+	atCE       = atFrame - 2   // rewriteCE, or 0
+	atOuter    = atMasked - 54 // outer headers of a frame from an uplink
+	atEndKey   = atOuter - 18
 	toWorker   = "worker"
 )
 
@@ -49,13 +52,19 @@ const (
 //
 // It extracts the same words as flowtable.Extract, and leaves any frame to the worker whose words it
 // does not know.
-func filterProgram(m *maps) asm.Instructions {
-	return slices.Concat(startFilter(m), readEthernet(), readIPv4(), readIPv6(), readTransport(), search(m), decide(m))
+func (t *Table) filterProgram(filterMiss asm.Instructions) asm.Instructions {
+	m := &t.maps
+	missed := slices.Concat(asm.Instructions{asm.Mov.Imm(asm.R0, takeNone).WithSymbol(toWorker)}, filterMiss)
+	if t.uplink {
+		return slices.Concat(startFilter(m), readOuter(m), readHeaders(outerLen), readInnerEthernet(), readIPv4(), readIPv6(), readTransport(),
+			mergeECN(), search(m), missed, t.decide())
+	}
+	return slices.Concat(startFilter(m), readHeaders(0), readEthernet(), readIPv4(), readIPv6(), readTransport(), leaveLarge(),
+		search(m), missed, t.decide())
 }
 
 // startFilter makes R6 the context, R8 the verdict of this processor, which stays empty until the
-// end, and R7 the length of the frame. It copies the headers to the stack. What the frame does not
-// have is 0, as is the key.
+// end, and R7 the length of the frame. The frame's headers on the stack and the key become 0.
 func startFilter(m *maps) asm.Instructions {
 	p := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Imm(asm.R2, 0)}
 	for at := atKey; at < 0; at += 8 {
@@ -70,12 +79,19 @@ func startFilter(m *maps) asm.Instructions {
 		asm.StoreImm(asm.R8, verdictOut, 0, asm.Word),
 
 		asm.LoadMem(asm.R7, asm.R6, skbLen, asm.Word), asm.JLT.Imm(asm.R7, ethernetLen, toWorker),
+	)
+}
+
+// readHeaders copies the headers of the frame of R7 bytes at an offset to the stack. What it does not
+// have stays 0.
+func readHeaders(offset int32) asm.Instructions {
+	return asm.Instructions{
 		asm.Mov.Reg(asm.R4, asm.R7), asm.JLE.Imm(asm.R4, headersLen, "short"), asm.Mov.Imm(asm.R4, headersLen),
-		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("short"), asm.Mov.Imm(asm.R2, 0),
+		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("short"), asm.Mov.Imm(asm.R2, offset),
 		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, atFrame),
 		asm.FnSkbLoadBytes.Call(),
 		asm.JNE.Imm(asm.R0, 0, toWorker),
-	)
+	}
 }
 
 // load loads bytes at an offset of the stack into a register, in host byte order.
@@ -194,14 +210,19 @@ func readTransport() asm.Instructions {
 		asm.LSh.Imm(asm.R5, flowtable.ProtoShift).WithSymbol("found"), asm.Or.Reg(asm.R3, asm.R5), storeKey(flowtable.WIP, asm.R3),
 		asm.LSh.Imm(asm.R2, 32), asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WL4, asm.DWord), asm.Or.Reg(asm.R2, asm.R1),
 		storeKey(flowtable.WL4, asm.R2),
-		asm.Ja.Label("search"),
+	}
+}
 
+// leaveLarge leaves large frames without IP to the worker.
+func leaveLarge() asm.Instructions {
+	return asm.Instructions{
+		asm.Ja.Label("search"),
 		asm.LoadMem(asm.R1, asm.R6, skbGSOSize, asm.Word).WithSymbol("whole"), asm.JNE.Imm(asm.R1, 0, toWorker),
 	}
 }
 
-// search looks the key up under each mask. R0 is the action of the flow. Without a flow, the frame
-// goes to the worker.
+// search looks the key up under each mask. R0 is the action of the flow. Without a flow, the
+// instructions for other frames follow.
 func search(m *maps) (p asm.Instructions) {
 	for i := range MaxMasks {
 		first := asm.StoreImm(asm.RFP, atIndex, int64(i), asm.Word)
@@ -228,20 +249,19 @@ func search(m *maps) (p asm.Instructions) {
 			asm.FnMapLookupElem.Call(),
 			asm.JNE.Imm(asm.R0, 0, "hit"))
 	}
-	return append(p,
-		asm.Mov.Imm(asm.R0, takeWhole).WithSymbol(toWorker),
-		asm.Return())
+	return p
 }
 
 // decide writes the verdict if the output takes the frame and its TTL does not end. R9 is the length
 // of the frame, or of the longest segment of a large frame, and later the ifindex of the output.
-func decide(m *maps) asm.Instructions {
+func (t *Table) decide() asm.Instructions {
 	p := asm.Instructions{
 		asm.StoreMem(asm.RFP, atMasked, asm.R0, asm.DWord).WithSymbol("hit"),
 		asm.LoadMem(asm.R1, asm.R6, skbGSOSize, asm.Word),
 		asm.JNE.Imm(asm.R1, 0, "large"),
 		asm.Mov.Reg(asm.R9, asm.R7), asm.Ja.Label("target"),
-		asm.LoadMem(asm.R2, asm.R6, skbLen, asm.Word).WithSymbol("large"), asm.JNE.Reg(asm.R2, asm.R7, toWorker), // large frames have no padding
+		asm.LoadMem(asm.R2, asm.R6, skbLen, asm.Word).WithSymbol("large"), asm.Sub.Imm(asm.R2, t.received()),
+		asm.JNE.Reg(asm.R2, asm.R7, toWorker), // large frames have no padding
 		asm.Add.Reg(asm.R9, asm.R1),
 		asm.LoadMem(asm.R1, asm.R0, actionTunnel, asm.Word).WithSymbol("target"), asm.JNE.Imm(asm.R1, 0, "encapsulate"),
 		asm.LoadMem(asm.R1, asm.R0, actionLongest, asm.Word),
@@ -251,11 +271,16 @@ func decide(m *maps) asm.Instructions {
 		asm.LoadMem(asm.R9, asm.R0, actionOut, asm.Word),
 		asm.Ja.Label("rewrite"),
 	}
-	outer := encapsulate(m)
+	outer := asm.Instructions{asm.Ja.Label(toWorker)} // no flow from a tunnel leads into one
+	if !t.uplink {
+		outer = encapsulate(&t.maps)
+	}
 	outer[0] = outer[0].WithSymbol("encapsulate")
 	p = append(p, outer...)
 	p = append(p,
-		asm.LoadMem(asm.R1, asm.R0, actionRewrite, asm.Word).WithSymbol("rewrite"), asm.StoreMem(asm.R8, verdictRewrite, asm.R1, asm.Word),
+		asm.LoadMem(asm.R1, asm.R0, actionRewrite, asm.Word).WithSymbol("rewrite"),
+		asm.LoadMem(asm.R2, asm.RFP, atCE, asm.Half), asm.Or.Reg(asm.R1, asm.R2),
+		asm.StoreMem(asm.R8, verdictRewrite, asm.R1, asm.Word),
 		asm.JEq.Imm(asm.R1, 0, "plain"),
 		asm.And.Imm(asm.R1, rewriteTTL), asm.JEq.Imm(asm.R1, 0, "live"),
 		asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WIP, asm.DWord), asm.RSh.Imm(asm.R1, flowtable.TTLShift), asm.And.Imm(asm.R1, 0xff),
@@ -277,16 +302,29 @@ func decide(m *maps) asm.Instructions {
 }
 
 // ingressProgram executes the verdict that the filter has left: it counts the frame, removes its
-// padding, rewrites it and redirects it. It drops a frame without a verdict, which the socket has, and
-// a frame that the kernel has no memory to rewrite.
-func ingressProgram(m *maps) asm.Instructions {
-	return slices.Concat(countFrame(m), trim(), rewriteAddresses(), decrementTTL(), rewriteTag(), insertOuter(), asm.Instructions{
+// padding, rewrites it and redirects it. It drops a frame that the kernel has no memory to rewrite. A frame
+// without a verdict gets to the instructions ingressMiss.
+func (t *Table) ingressProgram(ingressMiss asm.Instructions) asm.Instructions {
+	first, last := asm.Instructions{asm.JEq.Imm(asm.R9, 0, "send")}, insertOuter()
+	if t.uplink {
+		first, last = removeOuter(), asm.Instructions{asm.Mov.Imm(asm.R0, 0).WithSymbol("send")}
+	}
+	return slices.Concat(countFrame(&t.maps), trim(t.received()), first, rewriteAddresses(), decrementTTL(), rewriteTag(), last, asm.Instructions{
 		asm.Mov.Reg(asm.R1, asm.R7).WithSymbol("redirect"), asm.Mov.Imm(asm.R2, 0),
 		asm.FnRedirect.Call(),
 		asm.Return(),
 		asm.Mov.Imm(asm.R0, tcxDrop).WithSymbol(drop),
 		asm.Return(),
-	})
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("missed"),
+	}, ingressMiss)
+}
+
+// received returns the length of the headers that the ingress program removes, in bytes.
+func (t *Table) received() int32 {
+	if t.uplink {
+		return outerLen
+	}
+	return 0
 }
 
 // drop is the label in the ingress program that drops a frame.
@@ -304,7 +342,7 @@ func countFrame(m *maps) asm.Instructions {
 		asm.JEq.Imm(asm.R0, 0, drop),
 		asm.Mov.Reg(asm.R8, asm.R0),
 		asm.LoadMem(asm.R7, asm.R8, verdictOut, asm.Word),
-		asm.JEq.Imm(asm.R7, 0, drop),
+		asm.JEq.Imm(asm.R7, 0, "missed"),
 		asm.StoreImm(asm.R8, verdictOut, 0, asm.Word),
 		asm.LoadMem(asm.R1, asm.R8, verdictSlot, asm.Word), asm.StoreMem(asm.RFP, index, asm.R1, asm.Word),
 		asm.LoadMapPtr(asm.R1, m.rows.FD()),
@@ -323,15 +361,16 @@ func countFrame(m *maps) asm.Instructions {
 	}
 }
 
-// trim removes the padding behind the datagram.
-func trim() asm.Instructions {
+// trim removes the padding behind the datagram. outerBytes is the length of the outer headers before the
+// frame.
+func trim(outerBytes int32) asm.Instructions {
 	return asm.Instructions{
-		asm.LoadMem(asm.R2, asm.R8, verdictLen, asm.Word), asm.LoadMem(asm.R1, asm.R6, skbLen, asm.Word),
+		asm.LoadMem(asm.R2, asm.R8, verdictLen, asm.Word), asm.Add.Imm(asm.R2, outerBytes), asm.LoadMem(asm.R1, asm.R6, skbLen, asm.Word),
 		asm.JEq.Reg(asm.R1, asm.R2, "trimmed"),
 		asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R3, 0),
 		asm.FnSkbChangeTail.Call(),
 		asm.JNE.Imm(asm.R0, 0, drop),
-		asm.JEq.Imm(asm.R9, 0, "send").WithSymbol("trimmed"),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("trimmed"),
 	}
 }
 

@@ -26,6 +26,8 @@ const (
 	rewritePop // remove the VLAN tag
 	// rewritePush inserts a VLAN tag into a frame that has none, or that rewritePop has left without.
 	rewritePush
+	// rewriteCE sets the ECN field of the IP header to CE. The filter adds it to a verdict.
+	rewriteCE
 )
 
 // Plan returns what the programs do for the actions of a megaflow, and their target. It returns

@@ -68,20 +68,36 @@ type twin struct {
 	flows []flow
 	rx    *porttest.Rx
 	batch *packet.Batch
-	// tagged and ingress are the programs of table for test runs of tagged frames.
-	tagged, ingress *ebpf.Program
-	hits            int
-	hitsOf          map[string]int
-	sum             map[uint32]*[2]uint64 // frames and bytes of each slot
+	// lookup is the filter of table. tagged and ingress are its programs for test runs of tagged frames.
+	lookup, tagged, ingress *ebpf.Program
+	hits                    int
+	hitsOf                  map[string]int
+	// terminations are the worker's tunnels of an uplink; nil: the port is a device. ends has the same.
+	terminations *tunnel.Terminations
+	ends         map[uint32]tunnel.Termination
+	sum          map[uint32]*[2]uint64 // frames and bytes of each slot
 }
 
 // Random frames get the same verdict from the programs as from the worker's extraction and a
 // search of all flows. Frames that the programs leave to the worker are those that package
 // documentation names. The counts are those of the frames.
 func TestProgramsAgainstWorker(t *testing.T) {
-	w := &twin{T: t, rng: rand.New(rand.NewSource(int64(*frames))), table: newTable(t), batch: new(packet.Batch), sum: map[uint32]*[2]uint64{},
-		hitsOf: map[string]int{"IPv6": 0, "ICMP": 0, "tags": 0, "padding": 0, "tunnels": 0}}
-	w.tagged, w.ingress = w.loadTest(filterProgram(&w.table.maps)), w.loadTest(retagged(ingressProgram(&w.table.maps)))
+	w := &twin{T: t, table: newTable(t), hitsOf: map[string]int{"IPv6": 0, "ICMP": 0, "tags": 0, "padding": 0, "tunnels": 0}}
+	w.lookup = w.table.filter
+	w.run()
+}
+
+// toSocket and dropped are the instructions of a device's programs for frames without a flow.
+var (
+	toSocket = asm.Instructions{asm.Mov.Imm(asm.R0, takeWhole), asm.Return()}
+	dropped  = asm.Instructions{asm.Mov.Imm(asm.R0, tcxDrop), asm.Return()}
+)
+
+// run compares the programs with the worker.
+func (w *twin) run() {
+	t := w.T
+	w.rng, w.batch, w.sum = rand.New(rand.NewSource(int64(*frames))), new(packet.Batch), map[uint32]*[2]uint64{}
+	w.tagged, w.ingress = w.loadTest(w.table.filterProgram(toSocket)), w.loadTest(retagged(w.table.ingressProgram(dropped)))
 	w.rx = porttest.NewRx(porttest.Options{Slots: 1, SlotBytes: 4096})
 	defer w.rx.Close()
 	runtime.LockOSThread() // never unlocked: the pinned thread ends with the test
@@ -96,7 +112,7 @@ func TestProgramsAgainstWorker(t *testing.T) {
 		if n%1000 == 0 {
 			w.change()
 		}
-		w.frame(w.draw())
+		w.frame(w.drawAny())
 	}
 	if w.hits < *frames/20 {
 		t.Errorf("%d of %d frames hit: the test is void", w.hits, *frames)
@@ -116,21 +132,27 @@ func (w *twin) change() {
 	for slot := range uint32(40) {
 		w.table.Remove(slot)
 	}
+	if w.terminations != nil {
+		w.changeEnds()
+	}
 	for slot := range uint32(40) {
 		if w.rng.Intn(3) == 0 {
 			continue
 		}
-		f := flow{slot: slot, out: Output{Port: slot + 1, Ifindex: 1 + w.rng.Intn(3), MTU: []int{100, 1500, 9000}[w.rng.Intn(3)]}}
+		f := flow{slot: slot, out: Output{Port: slot + 1, Ifindex: 1 + w.rng.Intn(3), MTU: []int{100, 1500, 9000}[w.rng.Intn(3)], Veth: w.rng.Intn(8) > 0}}
 		f.mask[flowtable.WPort] = ^uint64(0)
 		for i := flowtable.WPort + 1; i < keyWords; i++ {
 			f.mask[i] = []uint64{0, ^uint64(0), 0xffff << 48, 0xffff}[w.rng.Intn(4)]
+			if w.terminations != nil && w.rng.Intn(5) > 0 { // more frames hit
+				f.mask[i] = 0
+			}
 		}
-		if w.rng.Intn(8) == 0 {
-			f.mask[flowtable.WTunID] = 1
-		}
-		frame := w.draw()
+		frame := w.drawAny()
 		if _, ok := w.extract(frame, &f.key); !ok {
 			continue
+		}
+		if w.rng.Intn(8) == 0 {
+			f.mask[flowtable.WTunMeta], f.key[flowtable.WTunMeta] = 1, uint64(w.rng.Intn(2))
 		}
 		for i := range f.key {
 			f.key[i] &= f.mask[i]
@@ -143,13 +165,13 @@ func (w *twin) change() {
 		if !known || to.Port != f.out.Port {
 			w.Fatalf("the programs do not know the actions %v", f.actions)
 		}
-		if w.rng.Intn(2) == 0 && rewrite.bits&rewritePush == 0 {
+		if w.terminations == nil && w.rng.Intn(2) == 0 && rewrite.bits&rewritePush == 0 {
 			w.intoTunnel(&f, rewrite)
 		} else {
 			f.installed = w.table.Install(slot, &f.key, &f.mask, rewrite, f.out)
 		}
-		if f.installed && f.mask[flowtable.WTunID] != 0 {
-			w.Fatal("a flow that matches tunnels is in the kernel")
+		if f.installed && f.key[flowtable.WTunMeta] != 0 {
+			w.Fatal("a flow of tunnels with options is in the kernel")
 		}
 		w.flows = append(w.flows, f)
 	}
@@ -264,10 +286,25 @@ func (w *twin) extract(frame []byte, k *flowtable.Key) (length int, ok bool) {
 	if n := w.rx.Recv(b); n != 1 {
 		w.Fatal("no frame")
 	}
-	reason := flowtable.Extract(b, &b.Frames[0], k)
+	ok = w.parse(k)
 	length = b.Frames[0].Len()
 	w.rx.Release()
-	return length, reason == packet.DropNone
+	return length, ok
+}
+
+// parse decapsulates the frame of the batch if it is of an uplink, and extracts its key.
+func (w *twin) parse(k *flowtable.Key) bool {
+	b, f := w.batch, &w.batch.Frames[0]
+	if w.terminations == nil {
+		return flowtable.Extract(b, f, k) == packet.DropNone
+	}
+	var words [flowtable.TunnelWords]uint64
+	var options flowtable.TunOptions
+	if w.terminations.Decapsulate(b, f, &words, &options) != packet.DropNone || flowtable.Extract(b, f, k) != packet.DropNone {
+		return false
+	}
+	*k.Tunnel() = words
+	return true
 }
 
 // known reports whether package documentation says that the programs know the frame.
@@ -287,6 +324,22 @@ func known(frame []byte, k *flowtable.Key) bool {
 	default:
 		return etherType >= 0x600 && !slices.Contains(workerTypes, int32(etherType))
 	}
+}
+
+// knows reports whether package documentation says that the programs of the port know the frame.
+func (w *twin) knows(frame []byte, k *flowtable.Key) bool {
+	if w.terminations == nil {
+		return known(frame, k)
+	}
+	return w.knowsOuter(frame, k) && tagLen(frame[outerLen:]) == 0 && k[flowtable.WIP] != 0 && known(frame[outerLen:], k)
+}
+
+// drawAny returns a random frame that arrives at the port.
+func (w *twin) drawAny() []byte {
+	if w.terminations != nil {
+		return w.drawOuter(w.draw())
+	}
+	return w.draw()
 }
 
 // tagLen returns the length of the tag that the kernel takes off a frame before the programs.
@@ -358,7 +411,8 @@ func (w *twin) frame(frame []byte) {
 		w.Fatalf("%v: %d %x", err, len(frame), frame)
 	}
 	hit := w.expected(&k)
-	if !ok || w.table.paused || !known(frame, &k) {
+	isKnown := ok && w.knows(frame, &k)
+	if w.table.paused || !isKnown {
 		hit = nil
 	}
 	const redirected = 7 // TC_ACT_REDIRECT
@@ -372,7 +426,7 @@ func (w *twin) frame(frame []byte) {
 		w.count(frame, &k, length)
 		slot := w.counted(uint64(length))
 		f := w.bySlot(slot)
-		if !ok || f == nil || !f.matches(&k) || !known(frame, &k) || length-tagLen(frame) > f.out.MTU+ethernetLen {
+		if f == nil || !f.matches(&k) || !isKnown || length-tagLen(frame) > f.out.MTU+ethernetLen {
 			w.Fatalf("slot %d gets a frame of others: %x", slot, frame)
 		}
 		if f.encap != nil {
@@ -390,9 +444,9 @@ func (w *twin) frame(frame []byte) {
 func (w *twin) count(frame []byte, k *flowtable.Key, length int) {
 	for what, is := range map[string]bool{
 		"IPv6": k.EtherType() == packet.EtherTypeIPv6, "ICMP": k[flowtable.WIP]>>flowtable.ProtoShift == packet.ProtoICMP,
-		"tags": tagLen(frame) != 0, "padding": length < len(frame),
+		"tags": tagLen(frame) != 0, "padding": length+int(w.table.received()) < len(frame), "congestion": w.terminations != nil && frame[headerTOS]&3 == 3,
 	} {
-		if is {
+		if _, has := w.hitsOf[what]; is && has {
 			w.hitsOf[what]++
 		}
 	}
@@ -417,8 +471,8 @@ func (w *twin) runs(frame []byte) bool {
 // unlike the kernel for a packet socket. They refuse to take off a tag, so tagged frames need the same
 // instructions as another type of program.
 func (w *twin) filter(frame []byte) uint32 {
-	program, data := w.table.filter, append(make([]byte, 14), frame...)
-	if tagLen(frame) != 0 && w.runs(frame) {
+	program, data := w.lookup, append(make([]byte, 14), frame...)
+	if w.terminations == nil && tagLen(frame) != 0 && w.runs(frame) {
 		program, data = w.tagged, frame
 	}
 	taken, err := program.Run(&ebpf.RunOptions{Data: data})
@@ -475,7 +529,7 @@ func (w *twin) perform(frame []byte, flow *flow, got []byte) []byte {
 	}
 	defer w.rx.Release()
 	f := &b.Frames[0]
-	if flowtable.Extract(b, f, &k) != packet.DropNone {
+	if !w.parse(&k) {
 		return nil
 	}
 	for i := range flow.actions {
@@ -635,7 +689,8 @@ func TestAdopt(t *testing.T) {
 		}
 	}
 	table.memory.rows[2].packets.Store(5)
-	next, err := Adopt(porttest.Duplicates(t, table.FDs()))
+	table.SetEnds(NewEnds(map[uint32]tunnel.Termination{1: {Port: 1, VNI: 5, UDPPort: 4789}}))
+	next, err := Adopt(porttest.Duplicates(t, table.FDs()), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -652,10 +707,13 @@ func TestAdopt(t *testing.T) {
 	if err := next.flows.NextKey(nil, &first); err == nil {
 		t.Error("a flow is left")
 	}
+	if err := next.ends.NextKey(nil, new([endKeyBytes]byte)); err == nil {
+		t.Error("the end of a tunnel is left")
+	}
 	if !next.Install(9, &k, &mask, Rewrite{}, Output{Port: 3, Ifindex: 1, MTU: 1500}) {
 		t.Error("no room for a flow")
 	}
-	if _, err := Adopt([]int{-1, -1, -1, -1, -1}); err == nil {
+	if _, err := Adopt(slices.Repeat([]int{-1}, FDs), false); err == nil {
 		t.Error("took over nothing")
 	}
 }

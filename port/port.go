@@ -173,4 +173,5 @@ type OffloadCounts struct {
 	Tunnel         uint32 // port of the tunnel; 0: none
 	Growth         int16  // how many bytes longer each frame is at the output
 	Outer          uint32 // length in bytes of the tunnel's headers, which the tunnel does not count
+	Received       bool   // the frames come from the tunnel; Bytes has no headers of it
 }

@@ -41,6 +41,9 @@ func mergeECN(b *packet.Batch, f *packet.Frame, tos uint8) packet.DropReason {
 	case merged == ecnECT0: // merged from ECT(1)
 		merged = ecnECT1
 	}
+	if merged == inner&3 {
+		return packet.DropNone
+	}
 	if v4 {
 		before := binary.BigEndian.Uint16(ip)
 		ip[1] = ip[1]&^3 | merged

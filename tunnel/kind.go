@@ -76,6 +76,10 @@ var families = [1 << portBits]family{
 	familyGeneve: {mask: geneveVersion, bad: packet.DropBadGeneve, nextMask: geneveNext, next: geneveEthernet, optionWords: 0x3f},
 }
 
+// PlainHeader returns the header of a frame with Ethernet in it, as a 64-bit big-endian word, without
+// the VNI, options and Fields.
+func (k Kind) PlainHeader() uint64 { return kinds[k].sent }
+
 // SharesPort reports whether tunnels of both kinds may use one UDP port.
 func (k Kind) SharesPort(o Kind) bool { return kinds[k].family == kinds[o].family }
 

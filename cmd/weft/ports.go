@@ -18,11 +18,11 @@ const portSyntax = `Options of add-port by type:
   type=vhost-user path=SOCKET [mode=server|client] [queues=N] [mtu=N] [offloads=on|off]
                   [socket-owner=USER] [socket-group=GROUP] [socket-mode=OCTAL]
   type=tap        [dev=NAME] [netns=NAME] [mac=MAC] [mtu=N] [queues=N] [offloads=on|off]
-  type=uplink     dev=NETDEV [queues=N]
+  type=uplink     dev=NETDEV [queues=N] [offload=on|off]
   type=local      [mac=MAC] [mtu=N] [queues=N] [offloads=on|off]
   type=af_xdp     dev=NETDEV [queues=N] [mode=auto|zerocopy|copy|generic]
                   [channels=N] [rss=served] [busy_poll=US] [replace=on]
-  type=af_packet  dev=NETDEV [queues=N]
+  type=af_packet  dev=NETDEV [queues=N] [offload=on|off]
   type=device     [dev=NETDEV] [queues=N] [offload=on|off] [bond=BOND] [lacp_port_id=N]
                   [lacp_port_priority=N] [lacp_aggregation_key=N]
   type=patch      peer=PORT

@@ -3,6 +3,8 @@
 package pipeline
 
 import (
+	"iter"
+	"maps"
 	"sync"
 
 	"weft/control/megaflows"
@@ -12,17 +14,19 @@ import (
 
 // offloads decides which megaflows run in the kernel (package offload): megaflows of a port with
 // a table whose actions the kernel knows (offload.Plan), and whose output is another port of a
-// device or a tunnel over an uplink's device. Its lock is taken after those of Pipeline.mu, of
-// control/megaflows and of the underlay.
+// device or a tunnel over an uplink's device. The tables of uplinks have the megaflows of all
+// tunnels. Its lock is taken after those of Pipeline.mu, of control/megaflows and of the underlay.
 type offloads struct {
 	mu        sync.Mutex
-	devices   map[uint32]OffloadDevice   // by port number
-	templates map[uint32]tunnel.Template // by index; those in state TemplateReady
-	pauses    int                        // number of captures and traces, which see no frames of the kernel
+	devices   map[uint32]OffloadDevice      // by port number
+	templates map[uint32]tunnel.Template    // by index; those in state TemplateReady
+	tunnels   map[uint32]tunnel.Termination // by index; the port numbers are the same
+	ends      offload.Ends                  // of tunnels
+	pauses    int                           // number of captures and traces, which see no frames of the kernel
 }
 
 // OffloadDevice is the device of a port, to which flows in the kernel may go. Table has the flows
-// of the port itself; nil: they stay with the workers.
+// of the port itself, or those from tunnels for an uplink; nil: they stay with the workers.
 type OffloadDevice struct {
 	offload.Output
 	Table  *offload.Table
@@ -34,21 +38,26 @@ type OffloadDevice struct {
 // configuration lock, so that no megaflow is removed meanwhile.
 func (pl *Pipeline) SetOffloadDevice(number uint32, d *OffloadDevice) {
 	o := &pl.offloads
-	known, uplink := o.knows(number, d)
+	known, concerned := o.knows(number, d)
 	if known {
 		return
 	}
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	var list []*megaflows.Megaflow
-	if !uplink { // megaflows refer to an uplink only through templates
+	if concerned {
 		list = pl.megaflows.List()
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if _, has := o.devices[number]; has {
+	if former, has := o.devices[number]; has {
 		for _, m := range list {
-			if inPort(m) == number || outputOf(m) == number {
+			switch {
+			case former.Uplink:
+				if former.Table != nil {
+					former.Table.Remove(m.Slot)
+				}
+			case inPort(m) == number || outputOf(m) == number:
 				o.remove(m)
 			}
 		}
@@ -64,23 +73,79 @@ func (pl *Pipeline) SetOffloadDevice(number uint32, d *OffloadDevice) {
 	o.devices[number] = *d
 	if d.Table != nil {
 		d.Table.Pause(o.pauses > 0)
+		d.Table.SetEnds(o.ends)
 	}
 	for _, m := range list {
-		if inPort(m) == number || outputOf(m) == number {
+		if in := inPort(m); in == number || outputOf(m) == number || d.Uplink && o.isTunnel(in) {
 			o.install(m)
 		}
 	}
 }
 
-// knows reports whether the device of a port is d already, and whether the port is an uplink.
-func (o *offloads) knows(number uint32, d *OffloadDevice) (known, uplink bool) {
+// knows reports whether the device of a port is d already, and whether megaflows depend on it. They
+// refer to an uplink without a table only through templates.
+func (o *offloads) knows(number uint32, d *OffloadDevice) (known, concerned bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	former, has := o.devices[number]
 	if d == nil {
-		return !has, former.Uplink
+		return !has, !former.Uplink || former.Table != nil
 	}
-	return has && former == *d, d.Uplink
+	return has && former == *d, !d.Uplink || d.Table != nil || former.Table != nil
+}
+
+// SetOffloadTunnels sets the ends of all tunnels, by index of the Termination, and begins to run
+// megaflows from new ones in the kernel. The caller holds the configuration lock.
+func (pl *Pipeline) SetOffloadTunnels(rows map[uint32]tunnel.Termination) {
+	o := &pl.offloads
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	var list []*megaflows.Megaflow
+	if o.hasUplinks() {
+		list = pl.megaflows.List()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tunnels, o.ends = maps.Clone(rows), offload.NewEnds(rows)
+	for _, d := range o.devices {
+		if d.Uplink && d.Table != nil {
+			d.Table.SetEnds(o.ends)
+		}
+	}
+	for _, m := range list {
+		if o.isTunnel(inPort(m)) {
+			o.install(m)
+		}
+	}
+}
+
+// hasUplinks reports whether an uplink has a table.
+func (o *offloads) hasUplinks() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, d := range o.devices {
+		if d.Uplink && d.Table != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// isTunnel reports whether a port is that of a tunnel.
+func (o *offloads) isTunnel(number uint32) bool {
+	_, is := o.tunnels[number]
+	return is
+}
+
+// tables yields the tables that may have megaflows from a port.
+func (o *offloads) tables(from uint32) iter.Seq[*offload.Table] {
+	return func(yield func(*offload.Table) bool) {
+		for number, d := range o.devices {
+			if d.Table != nil && (d.Uplink || number == from) && !yield(d.Table) {
+				return
+			}
+		}
+	}
 }
 
 // setTemplate follows a tunnel template of the underlay, whose lock the caller holds.
@@ -181,25 +246,33 @@ func outputOf(m *megaflows.Megaflow) uint32 {
 func (o *offloads) install(m *megaflows.Megaflow) {
 	rewrite, to, known := offload.Plan(m.Actions)
 	from := inPort(m)
-	t, key := o.devices[from].Table, m.Key()
-	if !known || t == nil || m.MustAsk || m.Brief {
+	if !known || m.MustAsk || m.Brief {
 		return
 	}
+	key := m.Key()
 	if to.Encap != nil {
-		if t.InstallTunnel(m.Slot, &key, m.Mask(), rewrite, *to.Encap) {
+		if t := o.devices[from].Table; t != nil && t.InstallTunnel(m.Slot, &key, m.Mask(), rewrite, *to.Encap) {
 			t.SetOuter(to.Encap.Template, o.outer(to.Encap.Template))
 		}
 		return
 	}
-	if d, has := o.devices[to.Port]; has && !d.Uplink && from != to.Port {
+	d, has := o.devices[to.Port]
+	if !has || d.Uplink || from == to.Port {
+		return
+	}
+	if t := o.devices[from].Table; t != nil {
 		t.Install(m.Slot, &key, m.Mask(), rewrite, d.Output)
+	} else if o.isTunnel(from) {
+		for t := range o.tables(from) {
+			t.Install(m.Slot, &key, m.Mask(), rewrite, d.Output)
+		}
 	}
 }
 
 // remove makes the frames of megaflow m go to the workers. When it returns, the filter finds the
 // megaflow no more.
 func (o *offloads) remove(m *megaflows.Megaflow) {
-	if t := o.devices[inPort(m)].Table; t != nil {
+	for t := range o.tables(inPort(m)) {
 		t.Remove(m.Slot)
 	}
 }
@@ -229,7 +302,7 @@ func (pl *Pipeline) discard(m *megaflows.Megaflow) {
 	o := &pl.offloads
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if t := o.devices[inPort(m)].Table; t != nil {
+	for t := range o.tables(inPort(m)) {
 		t.Discard(m.Slot)
 	}
 }

@@ -26,6 +26,8 @@ func init() {
 		options: optionTable{
 			"dev":    {required: true, check: deviceName},
 			"queues": {value: "1", check: numberIn(1, afpacket.MaxQueues)},
+			// offload=on runs known flows from tunnels to devices in the kernel.
+			"offload": {value: "off", check: oneOf("on", "off")},
 		},
 		make: func(c portContext) portDriver { return &packetPort{portContext: c} },
 	}
@@ -97,7 +99,7 @@ func (p *packetPort) announce() {
 	}
 	table, _ := p.uplink.Flows()
 	p.offload.SetOffloadDevice(p.number, &pipeline.OffloadDevice{Table: table, Uplink: !p.takesAll,
-		Output: offload.Output{Port: p.number, Ifindex: p.uplink.Index(), MTU: p.uplink.MTU()}})
+		Output: offload.Output{Port: p.number, Ifindex: p.uplink.Index(), MTU: p.uplink.MTU(), Veth: p.uplink.Veth()}})
 }
 
 // keepUplink stores the uplink's descriptors in the engine, for the next control
@@ -181,7 +183,13 @@ func (p *packetPort) status() portStatus {
 	if p.takesAll {
 		return p.statusOfAll()
 	}
-	reason := asked
+	reason, mode := asked, "packet"
+	if table, why := p.uplink.Flows(); table != nil {
+		mode = "kernel"
+		reason += fmt.Sprintf("; the kernel forwards known flows from tunnels, now %d", p.offload.Offloaded(p.number))
+	} else if why != "" {
+		reason += "; no known flow runs in the kernel: " + why
+	}
 	if ring, why := p.uplink.Ring(); !ring {
 		if why == "" {
 			why = "set up by an earlier version"
@@ -194,7 +202,7 @@ func (p *packetPort) status() portStatus {
 	if why := p.uplink.InStack(); why != "" {
 		reason += "; the kernel's stack sees each datagram of the tunnels: " + why
 	}
-	st := portStatus{state: StateUp, mode: "packet", reason: reason}
+	st := portStatus{state: StateUp, mode: mode, reason: reason}
 	if n := p.uplink.Dropped(); n > 0 {
 		st.detail = fmt.Sprintf("the kernel dropped %d frames, because a ring or a queue was full", n)
 	}

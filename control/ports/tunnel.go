@@ -295,6 +295,7 @@ var _ = [tunnel.MaxTerminations - port.MaxPorts + 1]struct{}{}
 
 // sendTerminations sends changed rows of the termination table to the workers w.
 func (ps *Ports) sendTerminations(_ *change.Tx, w *workers.Workers) {
+	changed := false
 	for no := range uint32(port.MaxPorts) {
 		p := ps.byNumber[no]
 		switch {
@@ -308,7 +309,13 @@ func (ps *Ports) sendTerminations(_ *change.Tx, w *workers.Workers) {
 		case ps.terminated[no] != tunnel.Termination{}:
 			delete(ps.terminated, no)
 			w.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemoveTermination, no, nil))
+		default:
+			continue
 		}
+		changed = true
+	}
+	if changed {
+		ps.pipeline.SetOffloadTunnels(ps.terminated)
 	}
 }
 

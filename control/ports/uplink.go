@@ -25,6 +25,8 @@ func init() {
 		options: optionTable{
 			"dev":    {required: true, check: deviceName},
 			"queues": {check: numberIn(1, min(xsk.MaxQueues, afpacket.MaxQueues))},
+			// offload=on runs known flows from tunnels to devices in the kernel. It needs packet sockets.
+			"offload": {value: "off", check: oneOf("on", "off")},
 		},
 		make: func(c portContext) portDriver { return &uplinkPort{portContext: c} },
 	}
@@ -95,6 +97,9 @@ func (p *uplinkPort) open(kept *engine.Kept) error {
 // the device's driver does not offer the mode, because attaching an XDP program may
 // take the link down. On an error, reason says why packet sockets are used.
 func (p *uplinkPort) tryZeroCopy() (reason string, err error) {
+	if p.values["offload"] == "on" {
+		return "offload=on needs packet sockets, because XDP takes the datagrams first", errors.ErrUnsupported
+	}
 	offers, err := xsk.OffersZeroCopy(p.values["dev"])
 	if err == nil && !offers {
 		return "the driver has no AF_XDP zero-copy", errors.ErrUnsupported
