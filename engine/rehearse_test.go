@@ -52,7 +52,7 @@ func TestRehearseFails(t *testing.T) {
 		{"missing", "missing", 0, before, "no such file or directory"},
 		{"no program", "another format\n", 0, before, "exec format error"},
 		{"ends at its start", "#!/bin/sh\necho first >&2\necho the reason >&2\nexit 3\n", 0, before, "exit status 3: the reason"},
-		{"hangs at its start", "#!/bin/sh\nsleep 1000\n", 0, 100 * time.Millisecond, "did not answer within 100ms"},
+		{"hangs at its start", "#!/bin/sh\nexec sleep 1000\n", 0, 100 * time.Millisecond, "did not answer within 100ms"},
 		{"refused settings", "", 1023, before, "start of the workers: engine: start: worker 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
