@@ -187,7 +187,9 @@ func TestDecapsulationInTheKernel(t *testing.T) {
 	eventually(t, func() error {
 		n := uint64(u.sent)
 		overlay, up, out := portOf(t, d, "overlay").Stats, portOf(t, d, "up").Stats, portOf(t, d, "p0").Stats
-		if overlay.RxPackets != n || overlay.RxBytes != 60*n || up.RxPackets != n || up.RxBytes != 110*n || out.TxPackets != n || out.TxBytes != 60*n {
+		strays := overlay.RxDrops["table-miss"] // multicast reports of Linux's bridge
+		if overlay.RxPackets != n+strays || strays == 0 && overlay.RxBytes != 60*n || up.RxPackets != n+strays ||
+			up.RxBytes != overlay.RxBytes+50*(n+strays) || out.TxPackets != n || out.TxBytes != 60*n {
 			return fmt.Errorf("%d datagrams: tunnel %+v, uplink %+v, device %+v", n, overlay, up, out)
 		}
 		return nil
