@@ -124,9 +124,10 @@ func (l *messageList) divide(b *packet.Batch, order []uint8, trains bool, vector
 	}
 }
 
-// finishChecksums finishes the inner checksums of trains, because the device finishes only the
-// outer one. It finishes a frame with two unfinished checksums, because the virtio-net header
-// can describe only one.
+// finishChecksums finishes checksums that the device cannot finish. A train leaves as one message of
+// several frames. The device finishes only each frame's outer checksum, so finishChecksums finishes the
+// inner one. In any other frame with two unfinished checksums it finishes both, because the virtio-net
+// header can describe only one.
 func (l *messageList) finishChecksums(b *packet.Batch, order []uint8) {
 	for h := range l.heads[:l.count] {
 		head := &l.heads[h]

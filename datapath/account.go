@@ -303,8 +303,8 @@ func (t *accounting) stalledNS(now uint64) (ns uint64, accountNow threadTimes) {
 	return now - t.sampledNS - min(now-t.sampledNS, accountNow.cpuNS-t.thread.cpuNS), accountNow
 }
 
-// waitsForOthers reports whether this pass does not visit queue q, because the queue's port has used
-// more than its part of the worker's time, or its time of this pass.
+// waitsForOthers reports whether this pass skips queue q. It does so if the queue's port is in debt because
+// it has used more than its part of the worker's time, or if the port has used maxPassNS in this pass.
 func (w *Worker) waitsForOthers(q *rxQueue) bool {
 	t := &w.accounting
 	if !t.measured || q.tunnel {
@@ -314,7 +314,8 @@ func (w *Worker) waitsForOthers(q *rxQueue) bool {
 	return a.owes() && w.paysFirst(q.port, a) || w.waitsForNextPass(q, a)
 }
 
-// paysFirst reports whether port number, which is in debt, waits.
+// paysFirst reports whether a port in debt waits, because other ports want the time (see the top of this
+// file).
 func (w *Worker) paysFirst(number uint32, a *account) bool {
 	t := &w.accounting
 	return t.full.lastBeside(number) == w.turn-1 || a.debtNS > sliceNS && w.othersHaveFrames(number)

@@ -61,7 +61,8 @@ func (w *Worker) blame(cause any) (number uint32, reason string) {
 	return number, fmt.Sprintf("internal error: %v", cause)
 }
 
-// borrowed reports whether addr is in the memory of a span of the current batch.
+// borrowed reports whether addr is in a span of the current batch. A span is a piece of a received frame in
+// the memory of the input port's guest or of the kernel, so a fault there is the input port's.
 func (w *Worker) borrowed(addr uintptr) bool {
 	b := &w.batch
 	for i := range b.Frames[:b.N] {

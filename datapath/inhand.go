@@ -12,10 +12,11 @@ import (
 // worker. It fills one cache line. The worker writes it with plain stores. The control
 // process may read it at any time.
 type InHand struct {
-	// Visit identifies the polled receive queue (type Visit). It changes with every
-	// poll, so that a long pass over many queues does not look stuck.
+	// Visit has the bits of a value of the type Visit: the receive queue that the worker polls. It changes
+	// with every poll, so that a long pass over many queues does not look stuck.
 	Visit uint64
-	// Sending identifies the transmit queue in use (type Sending); 0: none.
+	// Sending has the bits of a value of the type Sending: the transmit queue that the worker uses, and for
+	// what; 0: it uses none.
 	Sending uint64
 	// Asleep is 1 while the worker sleeps, for at most MaxSleepNS.
 	Asleep uint64

@@ -165,8 +165,9 @@ func (w *Worker) poll(timeoutMS int) int {
 	return n
 }
 
-// take handles the first n events. It first wakes all parked queues that have events,
-// because a queue may fault in Woken, and an edge-triggered event does not come again.
+// take handles the first n events in w.waiter.events. It marks the queues of all these events as ready
+// before it calls Woken on any of them. A memory fault in Woken ends take, and epoll reports an
+// edge-triggered event only once. So a fault of one queue loses no event of another.
 func (w *Worker) take(n int) {
 	for i := range w.waiter.events[:n] {
 		tag := w.waiter.events[i].Fd
@@ -206,8 +207,8 @@ func (w *Worker) spinNS() uint64 {
 }
 
 // sleep requests a wake-up from every awake queue, polls these queues once more, and then
-// waits for an event. Parked queues have requested theirs. If it has returned without an
-// event, the next pass sleeps again at once.
+// waits for an event. Parked queues have already requested their wake-ups. If the wait ends
+// without an event, the next pass sleeps again at once.
 func (w *Worker) sleep() {
 	w.releaseAllQueues()
 	woken, began := true, w.now

@@ -18,19 +18,20 @@ import (
 
 // Timeouts of the client.
 const (
-	// requestTimeout is how long a request waits for its reply. The engine answers between two
-	// passes of every worker, usually within milliseconds. On a busy machine its threads wait for
-	// a core, which is no reason to replace it. The watchdog finds an engine that hangs much sooner.
+	// requestTimeout is how long a request waits for its reply. The engine answers between two passes of
+	// every worker, usually within milliseconds. On a busy machine its threads wait for a core, which is no
+	// reason to replace the engine. The watchdog finds an engine that hangs much sooner.
 	requestTimeout = time.Minute
 	// endTimeout is how long Stop and Kill wait for the end of the engine's process.
 	endTimeout = 10 * time.Second
-	// stuckTimeout is how long Kill waits for the end of an engine after Condemn, and Quiesce for a proof
-	// that its threads execute no instruction. An engine usually ends within some milliseconds.
+	// stuckTimeout is how long Kill waits for the end of an engine's process after Condemn. It is also how
+	// long Quiesce waits until no thread of a killed engine executes an instruction any more: each exits or
+	// is blocked in the kernel. An engine usually ends within some milliseconds.
 	stuckTimeout = 250 * time.Millisecond
 	// exitTimeout is how long Quiesce waits for an engine whose threads only exit. The kernel unmaps the
 	// guests' memory and closes sockets then, which took up to 516 ms.
 	exitTimeout = 5 * time.Millisecond
-	// stuckEvery is the interval at which both look at the threads of a killed engine.
+	// stuckEvery is the interval at which Kill and Quiesce look at the threads of a killed engine.
 	stuckEvery = time.Millisecond
 )
 

@@ -93,13 +93,14 @@ func (c *Cache) digest(k *Key, d *digest, words *exactMore) {
 	d.hash = c.seeds.finish(acc)
 }
 
-// foldWords hashes the base words w and w+1 of a key.
+// foldWords hashes the words w and w+1 of key k under the union of all masks. Both are below baseWords:
+// every entry of the cache stores them.
 func (c *Cache) foldWords(k *Key, w int) uint64 {
 	return fold(k[w]&c.union[w]^c.seeds[w], k[w+1]&c.union[w+1]^c.seeds[w+1])
 }
 
-// equalUnderMasks reports whether two keys are equal under the union of all masks. The caller has
-// already compared the base words.
+// equalUnderMasks reports whether two keys are equal under the union of all masks. The caller has already
+// compared the first baseWords words.
 func (c *Cache) equalUnderMasks(k, o *Key) bool {
 	diff := uint64(0)
 	for _, at := range c.groupIndexes[:c.groupCount] {

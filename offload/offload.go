@@ -42,8 +42,8 @@ const (
 	// MaxMasks is the largest number of different masks of a port's flows in the kernel. The
 	// filter tries each of them. Flows with further masks stay with the worker.
 	MaxMasks = 8
-	// MaxFlows is the largest number of a port's flows in the kernel, and larger than their
-	// megaflow slots. Others stay with the worker.
+	// MaxFlows is the largest number of a port's flows in the kernel. Further megaflows stay with the
+	// worker, and so do megaflows in slots from MaxFlows on.
 	MaxFlows = 1 << 16
 	// MaxTunnels is the largest number of templates of tunnels of a port's flows in the kernel. Flows
 	// into further tunnels stay with the worker.
@@ -62,7 +62,7 @@ type key [keyWords + 1]uint64
 
 // action is the value of a flow in the kernel.
 type action struct {
-	ports   uint64 // see row.ports; without the uplink of a tunnel
+	ports   uint64 // see row.ports; into a tunnel, without the port of the uplink, which is in Outer.ports
 	out     uint32 // ifindex of the output's device, or 0
 	longest uint32 // length in bytes of the longest frame that the output takes
 	slot    uint32
@@ -97,12 +97,17 @@ const (
 	rewriteBytes   = 20
 )
 
-// row has the counts of a slot. The ingress program adds, Counts takes.
+// row has the counts of a slot. The ingress program adds to them, Counts.TakeCounts takes them.
 type row struct {
 	packets, bytes, usedNS atomic.Uint64
-	// ports has the port number of the output in its low 16 bits. The next ones are the port of the
-	// tunnel (0: none), how many bytes longer the frame becomes (two's complement), and the length of
-	// the tunnel's headers. fromTunnel is set for received headers, which the growth does not count.
+	// ports has four fields of 16 bits. From the lowest bits to the highest:
+	//   - the port number of the output
+	//   - the port number of the tunnel; 0: none
+	//   - the growth: how many bytes longer a frame is at the output (two's complement)
+	//   - the length in bytes of the tunnel's headers, with the bit fromTunnel
+	//
+	// If fromTunnel is set, the kernel has removed the tunnel's headers, and the growth does not count them.
+	// If it is not set, the kernel has added them, and the growth counts them.
 	ports atomic.Uint64
 }
 
@@ -450,8 +455,8 @@ func (t *Table) Remove(slot uint32) {
 	t.memory.active[slot/64].And(^(uint64(1) << (slot % 64)))
 }
 
-// Discard sets the counts of a slot to 0 after the worker has taken them. They are not 0 if no
-// worker has, because the engine is dead, or if a frame was between filter and ingress program.
+// Discard sets the counts of a slot to 0 after the worker has taken them. They are not 0 if the engine died
+// before its worker took them, or if a frame was between filter and ingress program.
 func (t *Table) Discard(slot uint32) {
 	if slot < MaxFlows {
 		(&Counts{t.memory}).TakeCounts(slot)

@@ -7,9 +7,9 @@ import (
 	"math/bits"
 )
 
-// SetIPv4Ends sets both addresses (source<<32 | destination) and both ports
-// (source<<16 | destination) of a TCP or UDP frame over IPv4. It reports false and
-// changes nothing if the frame has no such headers or an unfinished checksum.
+// SetIPv4Ends sets both addresses (source<<32 | destination) and both ports (source<<16 | destination) of a
+// TCP or UDP frame over IPv4. It returns false and changes nothing if the frame is neither TCP nor UDP over
+// IPv4, or if its checksum is unfinished.
 func (f *Frame) SetIPv4Ends(addresses uint64, ports uint32) bool {
 	if f.L4 == 0 || f.Proto != ProtoTCP && f.Proto != ProtoUDP || f.partial() {
 		return false
@@ -46,9 +46,9 @@ func addSums(a, b uint64) uint64 {
 	return sum + carry
 }
 
-// mend updates a checksum after changes of the bytes that it covers. moved is the sum
-// of the changes. mend folds 64 bits to 16: if a word is added to itself with exchanged
-// halves, its upper half is the folded sum.
+// mend returns a checksum after a change of the bytes that the checksum covers. moved is the sum of the
+// changes. mend folds 64 bits to 16: if a word is added to itself with exchanged halves, its upper half is
+// the folded sum.
 func mend(checksum uint16, moved uint64) uint16 {
 	moved = addSums(moved, uint64(^checksum))
 	half := uint32((moved + bits.RotateLeft64(moved, 32)) >> 32)

@@ -159,13 +159,13 @@ type Offloaded interface {
 	TakeCounts(slot uint32) OffloadCounts
 	// OffloadSlots returns the number of slots that may have counts.
 	OffloadSlots() uint32
-	// NextOffloaded returns the first slot from a slot on that has a flow in the kernel. Other
-	// slots may have counts, too, but no longer grow.
+	// NextOffloaded returns the first slot, from the given slot on, that has a flow in the kernel. A slot
+	// without a flow may still have counts, but they no longer grow.
 	NextOffloaded(from uint32) (slot uint32, found bool)
 }
 
-// OffloadCounts are the frames of a flow that the kernel has sent to port Out, since they
-// were taken last.
+// OffloadCounts counts the frames of a flow that the kernel has sent to port Out since the last call of
+// TakeCounts for the flow's slot.
 type OffloadCounts struct {
 	Packets, Bytes uint64
 	UsedNS         uint64 // time of the last frame (CLOCK_MONOTONIC)

@@ -36,7 +36,8 @@ func closeParts(parts []Part) {
 	}
 }
 
-// rings is a part other than part 0 in JSON.
+// rings is the JSON text of a part other than part 0. The descriptors in Vrings are indexes into the part's
+// FDs.
 type rings struct {
 	Vrings []vringState `json:"vrings"`
 }

@@ -24,14 +24,14 @@ type rx struct {
 	ahead
 }
 
-// maxVisitPieces is the number of pieces after which Recv ends a batch early. A piece on a page of
-// its own costs up to a microsecond. A frame of 64 KiB has 17 pages, so a batch of large
-// frames is below the limit.
+// maxVisitPieces is the number of pieces after which Recv ends a batch early. A piece is the contiguous
+// memory of one descriptor. A piece on a page of its own costs up to a microsecond. A full batch of 32
+// frames of 64 KiB on 17 pages each has 544 pieces, so it is below the limit.
 const maxVisitPieces = 640
 
 // A frame has too many pieces if its chain has more than maxFramePieces beyond those that its length needs in
-// pieces of usualPiece bytes. Each piece may lie on a page of its own, and an access to a page that the front
-// end punches waits. Drivers' frames have a page or a network buffer in each piece.
+// pieces of usualPiece bytes. Each piece may lie on a page of its own, and an access to a page waits while
+// the front end punches a hole there. The frames of drivers have a page or a network buffer in each piece.
 const (
 	maxFramePieces = 128
 	usualPiece     = 256

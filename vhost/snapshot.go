@@ -15,8 +15,8 @@ import (
 	"weft/internal/shm"
 )
 
-// snapshot is part 0 of the state of a session in JSON. Its descriptors are indexes into
-// the part's list.
+// snapshot is the JSON text of part 0 of a session's state (type Part). Conn, Listener and the descriptors
+// in Front are indexes into the part's FDs.
 type snapshot struct {
 	Version  int      `json:"version"`
 	Front    frontEnd `json:"front"`

@@ -19,7 +19,8 @@ const urgentPriority = 1
 // changes nothing.
 func Urgent() error { return eachThread(urgent) }
 
-// UrgentThread does what Urgent does, for the calling thread only.
+// UrgentThread makes the calling thread run before every ordinary thread of the machine, as Urgent makes
+// all threads of this process. The caller keeps its goroutine on the thread (runtime.LockOSThread).
 func UrgentThread() error { return urgent(0) }
 
 func urgent(tid int) error {

@@ -207,7 +207,8 @@ func (g *Guest) Close() {
 // Truncate shortens the file of guest memory, as a hostile front end may.
 func (g *Guest) Truncate(size int64) error { return unix.Ftruncate(g.FD(), size) }
 
-// FD returns the descriptor of guest memory, which the guest owns.
+// FD returns the descriptor of the file of guest memory. The guest owns the descriptor and closes it in
+// Close.
 func (g *Guest) FD() int { return int(g.file.Fd()) }
 
 // Regions returns the guest's memory table. FD is 0 in each entry.
