@@ -287,21 +287,23 @@ type LACP struct {
 
 // LACPMember is the state of a member's LACP.
 type LACPMember struct {
-	// Status is current (the partner is heard), expired (no longer) or defaulted (there is none).
+	// Status is current (the partner is heard), expired (the partner is no longer heard) or defaulted (no
+	// partner is known).
 	Status   string  `json:"status"`
 	Attached bool    `json:"attached"` // belongs to the aggregation
 	Actor    LACPEnd `json:"actor"`    // this end
 	Partner  LACPEnd `json:"partner"`  // the other end as its last LACPDU says; zeros: unknown
 	Sent     uint64  `json:"sent"`     // LACPDUs
 	Received uint64  `json:"received"`
-	// Bad counts slow-protocol frames that are no LACPDU, Markers requests of the marker protocol,
-	// Excess LACPDUs beyond 5 in a second, Deferred how often a LACPDU waited because 3 were sent in a
-	// second.
+	// Bad counts received slow-protocol frames that are no LACPDU. Markers counts requests of the marker
+	// protocol. Excess counts received LACPDUs beyond 5 in a second. Deferred counts how often a LACPDU
+	// waited because 3 were sent in a second.
 	Bad      uint64 `json:"bad"`
 	Markers  uint64 `json:"markers"`
 	Excess   uint64 `json:"excess"`
 	Deferred uint64 `json:"deferred"`
-	// Expired and Defaulted count changes to these statuses, Carrier changes of the link.
+	// Expired counts how often Status became expired. Defaulted counts how often Status became defaulted.
+	// Carrier counts how often the link went up or down.
 	Expired   uint64 `json:"expired"`
 	Defaulted uint64 `json:"defaulted"`
 	Carrier   uint64 `json:"carrier"`

@@ -93,9 +93,9 @@ func (f *TLVField) Present() uint64 { return 1 << f.Field }
 // MaxChunk is the largest part of a field in bits that Get, Put and Visit take at once.
 const MaxChunk = 128
 
-// overlap calls fn for each cell with bits of the sub-field. bit is the place of the cell's
-// lowest bit in the sub-field. bits are the cell's bits of v, which is aligned to the lowest
-// bit of the sub-field.
+// overlap calls fn for each cell of the field (4 bytes) that overlaps sub-field s. Bit 0 of v is the lowest
+// bit of s. bit is the position of the cell's lowest bit in s, negative if this bit is below s. bits are
+// the bits of v in the cell.
 func (f *TLVField) overlap(s Subfield, v Value128, fn func(cell uint8, bit int, bits uint32)) {
 	v = v.And(Ones(uint(s.Bits)))
 	for i, cell := range f.cells {
@@ -108,11 +108,12 @@ func (f *TLVField) overlap(s Subfield, v Value128, fn func(cell uint8, bit int, 
 	}
 }
 
-// wordOf returns the word of a Flow with a cell, and the cell's lowest bit in it.
+// wordOf returns the index in a Flow of the word with a cell, and the position of the cell's lowest bit in
+// this word.
 func wordOf(cell uint8) (word int, shift uint8) { return WTLVCells + int(cell)/2, 32 * (1 - cell%2) }
 
-// EachCell calls fn for each cell of the field: the word of a Flow with the cell, and the
-// cell's bits in it.
+// EachCell calls fn for each cell of the field. word is the index in a Flow of the word with the cell, and
+// bits has the cell's 32 bits of this word set.
 func (f *TLVField) EachCell(fn func(word int, bits uint64)) {
 	for _, cell := range f.cells {
 		word, shift := wordOf(cell)
@@ -120,7 +121,7 @@ func (f *TLVField) EachCell(fn func(word int, bits uint64)) {
 	}
 }
 
-// Get reads at most MaxChunk bits of the field from f.
+// Get returns the bits of sub-field s, at most MaxChunk, from a Flow.
 func (f *TLVField) Get(flow *Flow, s Subfield) (v Value128) {
 	f.overlap(s, Value128{}, func(cell uint8, bit int, _ uint32) {
 		word, shift := wordOf(cell)
@@ -130,8 +131,9 @@ func (f *TLVField) Get(flow *Flow, s Subfield) (v Value128) {
 	return v.And(Ones(uint(s.Bits)))
 }
 
-// Visit calls fn for each word of a Flow with bits of the mask, which is aligned to the
-// lowest bit of the sub-field.
+// Visit calls fn for each cell of the field (4 bytes) that overlaps sub-field s. Bit 0 of the mask is the
+// lowest bit of s. word is the index in a Flow of the word with the cell, and bits are the mask's bits in
+// this word.
 func (f *TLVField) Visit(s Subfield, mask Value128, fn func(word int, bits uint64)) {
 	f.overlap(s, mask, func(cell uint8, _ int, bits uint32) {
 		word, shift := wordOf(cell)

@@ -4,21 +4,22 @@ package change
 
 import "slices"
 
-// Stage is a step of a commit. A commit does the work of one stage before that of the next.
-// Work may add work to any stage: the commit then continues with the earliest stage that has
-// work.
+// Stage is a step of a commit. A commit does all work of a stage before it begins with the next stage. Work
+// may add further work to any stage: the commit then continues with the earliest stage that has work.
 type Stage int
 
 const (
-	// Show makes the view of the ports that translations read.
+	// Show makes a new view: the set of ports that translations read.
 	Show Stage = iota
-	// Walk translates megaflows again. When it ends, no worker uses the old view.
+	// Walk translates megaflows again, with the new view. When it ends, no worker uses a translation of the
+	// old view.
 	Walk
-	// Attach passes new devices to the engine, which the view knows now.
+	// Attach passes the devices of new ports to the engine. It comes after Show, so that the view has the
+	// ports before their first frames arrive.
 	Attach
 	// Save writes all changes to the state file, in one transaction of the file.
 	Save
-	// Close ends what nothing uses any more. Undo takes back nothing that it does.
+	// Close releases resources that nothing uses any more. No function of Undo takes this back.
 	Close
 	// Tell reports the change to logs, monitors and the client.
 	Tell
@@ -55,7 +56,7 @@ func (tx *Tx) Undo(undo func(cause error)) { tx.undo = append(tx.undo, undo) }
 // if the transaction cannot be saved: the commit then returns an *UnsavedError.
 func (tx *Tx) Lasts() { tx.lasts = true }
 
-// Lasting reports whether the transaction has such changes.
+// Lasting reports whether the transaction has changes that Undo does not take back.
 func (tx *Tx) Lasting() bool { return tx.lasts }
 
 // ShowNow does the work of the stage Show now, so that further changes find the ports of the changes
@@ -72,8 +73,8 @@ func (e *UnsavedError) Error() string {
 // Unwrap returns the error of the stage Save.
 func (e *UnsavedError) Unwrap() error { return e.cause }
 
-// Settle does the work of the stages Show, Walk and Close now. Afterwards the changes so far are
-// in force, and the resources of what they have ended are free for further changes.
+// Settle does the work of the stages Show, Walk and Close now. Afterwards the changes so far are in force,
+// and further changes may use the resources that these changes have released.
 func (tx *Tx) Settle() {
 	_ = tx.run(Attach) // work of these stages returns no error
 	tx.do(Close)
@@ -118,7 +119,8 @@ func (tx *Tx) run(end Stage) (err error) {
 	return err
 }
 
-// do does the work of one stage.
+// do executes the work of one stage in the order in which it was added, all of it even after an error. It
+// returns the first error. Work that is added meanwhile waits for the next call.
 func (tx *Tx) do(stage Stage) (err error) {
 	work := tx.stages[stage].list
 	tx.stages[stage] = tasks{}
@@ -142,7 +144,8 @@ func (tx *Tx) takeBack(cause error) {
 	}
 }
 
-// revoke takes back what can be undone, and does the work that this leaves.
+// revoke discards the work of the stages Attach and Save, takes back what can be undone, and does the work
+// that is left.
 func (tx *Tx) revoke(cause error) {
 	tx.stages[Attach], tx.stages[Save] = tasks{}, tasks{}
 	tx.takeBack(cause)

@@ -14,15 +14,16 @@ import (
 	"weft/internal/share"
 )
 
-// Holder is a user of a resource.
+// Holder is a user of a shared resource: a port, a connection tracking zone, an API client, or all users
+// together.
 type Holder struct {
 	kind   Kind
 	number uint32 // number of a port or zone
 	text   string // name of a peer
 }
 
-// Kind is the kind of user that a Holder stands for. The constants are in the order of
-// the printed rows.
+// Kind says whether a Holder is all users of a resource, a port, a zone or an API client (a peer). The rows
+// of a resource are sorted by Kind, in the order of the constants.
 type Kind uint8
 
 const (
@@ -46,7 +47,7 @@ func Zone(zone uint16) Holder { return Holder{kind: kindZone, number: uint32(zon
 // Peer returns the Holder for an API client. name is the client's access.Peer.Share.
 func Peer(name string) Holder { return Holder{kind: kindPeer, text: name} }
 
-// Row has the use and the limits of one resource for one Holder (a port, for example).
+// Row has the use and the limits of one shared resource for one Holder (a port, for example).
 type Row struct {
 	// Name is the resource's name, such as held_frames. There is one row for each pair
 	// of Name and Holder.

@@ -14,22 +14,23 @@ import (
 
 const (
 	packetInNS = 1_000_000_000 / maxPacketIns
-	// Each port has a reserve: a frame every reserveNS, packetInReserve of them at once. The frames of other
-	// ports cannot use it up. All reserves together may double the rate.
+	// Each port has a reserve, a token bucket that holds packetInReserve frames and gets one every
+	// reserveNS. Frames from other ports cannot use it up. All reserves together get maxPacketIns frames a
+	// second, so the rate to the controllers may be twice maxPacketIns.
 	reserveNS       = packetInNS * port.MaxPorts
 	packetInReserve = 8
 )
 
-// rateLimit has a token bucket of all ports with maxPacketIns tokens a second, and one of each port's
-// reserve.
+// rateLimit limits the frames to controllers by token buckets. A shared bucket gets maxPacketIns tokens a
+// second, for frames from any port. Each port also has a reserve: a bucket for frames from this port only.
 type rateLimit struct {
 	mu    sync.Mutex
-	allNS uint64                // virtual time of the bucket of all ports, see port.TakeToken
-	ownNS [port.MaxPorts]uint64 // the same of the ports' reserves, by number in the data path
+	allNS uint64                // virtual time of the shared bucket, see port.TakeToken
+	ownNS [port.MaxPorts]uint64 // virtual time of each port's reserve, by number in the data path
 }
 
-// take takes a token for a frame from a port at time nowNS: of the port's reserve (reserved), or else of all
-// ports. It returns false for ok if both buckets are empty.
+// take takes a token for a frame from a port at time nowNS. It takes the token from the port's reserve and
+// returns true for reserved, or else from the shared bucket. It returns false for ok if both are empty.
 func (r *rateLimit) take(from uint32, nowNS uint64) (ok, reserved bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

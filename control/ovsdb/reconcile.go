@@ -11,7 +11,7 @@ import (
 	"weft/api"
 )
 
-// Switch is the part of the switch that the database rules.
+// Switch has the bridges, ports and controllers of the switch, which the database determines.
 type Switch interface {
 	// Bridges lists the bridges of add-br.
 	Bridges() []api.Bridge
@@ -40,7 +40,8 @@ type PortChanges interface {
 	Add(name string, words []string, onFailure func(error)) error
 	Modify(name string, words []string, onFailure func(error)) error
 	Delete(name string) error
-	// Prefer gives a port that is added next the number in flows, if it is free.
+	// Prefer sets the number that flows use for a port. The next Add of the port takes this number if no
+	// other port has it.
 	Prefer(bridge, name string, number uint32)
 }
 
@@ -108,8 +109,9 @@ func (c *Client) portsByName() map[string]*api.Port {
 	return present
 }
 
-// deletePorts deletes the ports that the database does not name, and those that have another
-// type or bridge there. The others can take their names and numbers then.
+// deletePorts deletes the ports that the database does not name, and the ports that have another type or
+// bridge in the database. Ports that are added later can then have the names and numbers of the deleted
+// ones.
 func (c *Client) deletePorts(ports PortChanges, present map[string]*api.Port, desired map[string]*port) {
 	for _, name := range slices.Sorted(maps.Keys(present)) {
 		p, d := present[name], desired[name]
@@ -147,7 +149,7 @@ func (c *Client) deletePort(ports PortChanges, name string) {
 	}
 }
 
-// bridgesDiffer reports whether the switch has other bridges than the model.
+// bridgesDiffer reports whether the switch has other bridges, or bridges with other settings, than model m.
 func (c *Client) bridgesDiffer(m *model) bool {
 	present := map[string]api.Bridge{}
 	for _, b := range c.setup.Switch.Bridges() {
@@ -169,7 +171,9 @@ func (d *bridge) agrees(b *api.Bridge) bool {
 	return b.FailMode == d.failMode && slices.Equal(slices.Sorted(slices.Values(b.Controllers)), d.controllers)
 }
 
-// reconcileBridges deletes, adds and changes bridges.
+// reconcileBridges gives the switch the bridges of model m, the switch as the database wants it. It deletes
+// a bridge that m does not have or has with another datapath ID, then adds or changes the others. It logs
+// the error of a bridge and continues.
 func (c *Client) reconcileBridges(m *model) {
 	desired := map[string]*bridge{}
 	for i := range m.bridges {
@@ -209,7 +213,8 @@ func sameID(a, b string) bool {
 	return strings.EqualFold(strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0"))
 }
 
-// reconcileUplinks gives each device through which a tunnel leaves an uplink.
+// reconcileUplinks adds an uplink for each device that a tunnel uses. It deletes the uplinks that it has
+// added for devices that no tunnel uses any more.
 func (c *Client) reconcileUplinks(ports PortChanges, m *model, present map[string]*api.Port) {
 	taken := map[string]bool{} // devices with an uplink
 	wanted := c.tunnelDevices(m)

@@ -153,8 +153,8 @@ func (b *book) SaveGroups(tx *change.Tx) {
 	b.store.ReplaceGroups(tx, groups, meters)
 }
 
-// SaveConfigs saves the settings of all tables when tx commits: for one bridge those in configs.
-// Default settings are left out.
+// SaveConfigs saves the settings of all tables when tx commits. Tables of the given bridge have the
+// settings in configs, other tables keep theirs. Default settings are left out.
 func (b *book) SaveConfigs(tx *change.Tx, bridge uint8, configs *[openflow.Tables]ofproto.TableConfig) {
 	texts := map[store.Key]string{}
 	for number, tables := range b.tables {
@@ -182,8 +182,8 @@ func (b *book) SaveTLVs(tx *change.Tx) {
 	b.store.SaveTLVs(tx, texts)
 }
 
-// tlvNames returns the names for texts in the state file: ports have numbers, and the TLV map
-// is the bridge's.
+// tlvNames returns the names that texts in the state file use. It has no names of ports, so texts have port
+// numbers. It has the bridge's TLV map, which texts with a field tun_metadata need.
 func tlvNames(tables *ofproto.Tables) openflow.Names {
 	if tables == nil {
 		return nil
@@ -212,8 +212,8 @@ func (b *book) sortByRow(rules []*ofproto.Rule) {
 	slices.SortFunc(rules, func(x, y *ofproto.Rule) int { return cmp.Compare(b.Row(x), b.Row(y)) })
 }
 
-// saved returns the rules in the form of the state file, sorted by row. The iteration ends before
-// the present transaction.
+// saved returns the rules in the form of the state file, sorted by row. The caller ends the iteration before
+// the transaction ends, because saved reads the rules during the iteration.
 func (b *book) saved(rules []*ofproto.Rule) iter.Seq[store.Flow] {
 	b.sortByRow(rules)
 	return func(yield func(store.Flow) bool) {

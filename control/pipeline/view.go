@@ -244,7 +244,9 @@ func (t *Tracer) Trace(key *flowtable.Key, visit func(xlate.TraceStep)) xlate.Tr
 	return xlate.Trace(t.bridge.tables, &k, t.env, visit)
 }
 
-// KeepOptions implements observe.Tracer. The options stay until the next Collect.
+// KeepOptions implements observe.Tracer. It stores the Geneve options of a traced frame and returns their
+// hash, which stands for the options in the frame's key. OptionTable.Collect later removes the options,
+// once no megaflow needs them.
 func (t *Tracer) KeepOptions(raw []byte) uint64 {
 	h := fnv.New64a()
 	h.Write(raw)

@@ -10,8 +10,8 @@ import (
 	"weft/vhost"
 )
 
-// sessions has the open vhost-user sessions by port number. Limit rows and the watchdog read it
-// without the configuration lock. No lock is taken under its mu.
+// sessions has the open vhost-user sessions by port number. The watchdog and `weft show limits` read it
+// without the configuration lock. Whoever holds mu takes no other lock.
 type sessions struct {
 	mu   sync.Mutex
 	open map[uint32]*vhost.Session

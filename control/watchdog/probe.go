@@ -27,8 +27,8 @@ const (
 	// probeAfter is the standstill of a worker after which the probes begin. They begin at once if the
 	// worker's thread waits in the kernel.
 	probeAfter = 40 * time.Millisecond
-	// leastProbe is the shortest time of a probe that proves that a file is locked, and leastSearch of one
-	// that proves that it is not.
+	// A probe of at least leastProbe can prove that a file is locked. A probe of at least leastSearch can
+	// prove that no file is locked.
 	leastProbe  = 5 * time.Millisecond
 	leastSearch = 20 * time.Millisecond
 	// lockedShare: a file is locked if lseek waits for at least 1/lockedShare of the probe's time.
@@ -63,7 +63,7 @@ func startProbe(port uint32, files func(port uint32) []int) *probe {
 	p := &probe{port: port, seek: seekData, now: func() time.Duration { return time.Since(start) },
 		self: func(tid uint64) (thread, error) { return readThread(os.Getpid(), tid) }}
 	go func() {
-		// Without UnlockOSThread, the thread ends with the goroutine. It may wait for as long as a
+		// Without UnlockOSThread, the thread ends with the goroutine. The thread may wait for as long as a
 		// front end locks its file.
 		runtime.LockOSThread()
 		fds := files(port)
@@ -117,8 +117,8 @@ func (p *probe) leave() {
 	p.inCall = false
 }
 
-// waited returns the time since the call of seek in which the thread had or did not want a core. t is the
-// thread's accounting now. The caller holds mu.
+// waited returns the time since the call of seek, without the time in which the thread waited for a core.
+// t is the thread's accounting now. The caller holds mu.
 func (p *probe) waited(t thread) time.Duration {
 	return p.now() - p.calledAt - time.Duration(difference(t.waitNS, p.called.waitNS))
 }
@@ -156,14 +156,15 @@ func (p *probe) end() {
 	p.mu.Unlock()
 }
 
-// probes are the probes of the ports whose memories a worker that stands still uses.
+// probes has a probe for each port whose memory a hung worker is using.
 type probes []*probe
 
-// add starts probes of suspects that have none, with start.
-func (ps *probes) add(suspects []Suspect, start func(port uint32) *probe) {
+// add calls newProbe for the port of each suspect, unless the port has a probe already. A suspect is a
+// queue that a hung worker is using, so the worker may hang in the memory of the queue's port.
+func (ps *probes) add(suspects []Suspect, newProbe func(port uint32) *probe) {
 	for _, s := range suspects {
 		if !slices.ContainsFunc(*ps, func(p *probe) bool { return p.port == s.Port }) {
-			*ps = append(*ps, start(s.Port))
+			*ps = append(*ps, newProbe(s.Port))
 		}
 	}
 }

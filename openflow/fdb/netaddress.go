@@ -118,7 +118,7 @@ func (t *Table) setNetwork(s Segment, n *Network) {
 	}
 }
 
-// Network returns the settings of a declared network, or nil.
+// Network returns the settings of the network that weft-central has declared for segment s, or nil.
 func (t *Table) Network(s Segment) *Network {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -52,9 +52,9 @@ func (x *xlate) announcement(f *vlanFrame, src uint64) netip.Addr {
 	return asAddress(x.read(openflow.WholeField(openflow.FIPv6Src)), 128)
 }
 
-// question returns the IP address for which a broadcast or multicast frame asks. It
-// returns an invalid address for questions about link-local IPv6 addresses, because the
-// answer of a router needs the router flag.
+// question returns the IP address for which a broadcast or multicast frame asks. It returns an invalid
+// address for a link-local IPv6 address, which may be a router's: an answer for a router needs the Router
+// flag (RFC 4861 section 4.4), and Weft's answers never have it.
 func (x *xlate) question() netip.Addr {
 	if x.hasField(openflow.FARPSpa) {
 		asker, asked := x.read(openflow.WholeField(openflow.FARPSpa)), x.read(openflow.WholeField(openflow.FARPTpa))

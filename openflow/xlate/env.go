@@ -173,7 +173,7 @@ type Networks interface {
 	// CentralTunnel returns the tunnel port to the other hosts of weft-central's
 	// networks; ok is false if there is none.
 	CentralTunnel() (port PortInfo, ok bool)
-	// Network returns the settings of a declared network, or nil.
+	// Network returns the settings of the network that weft-central has declared for segment s, or nil.
 	Network(s fdb.Segment) *fdb.Network
 	// Place returns the location of a MAC address of a declared network: behind a
 	// port of this switch or behind another host.

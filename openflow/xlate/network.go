@@ -7,11 +7,12 @@ import (
 	"weft/packet"
 )
 
-// This file has the action normal in declared networks. Such a network has the ports of
-// its VNI on this switch and, behind weft-central's tunnel, the other hosts. It has
-// neither ports without a VNI nor the operator's tunnels.
+// This file has the action normal in declared networks. A declared network is a VNI for which weft-central
+// says where each address is. It has the ports of its VNI on this switch and, behind weft-central's tunnel,
+// the other hosts. It has neither ports without a VNI nor the operator's tunnels.
 
-// network returns the settings of the declared network of a segment, or nil.
+// network returns the settings of the network that weft-central has declared for segment s. It returns nil
+// if weft-central has declared none, or if s has no VNI.
 func (x *xlate) network(s fdb.Segment) *fdb.Network {
 	if s.Local() == 0 {
 		return nil
@@ -30,10 +31,9 @@ func (p *PortInfo) reaches(s fdb.Segment, network *fdb.Network) bool {
 
 func (p *PortInfo) isCentralTunnel() bool { return p.Central && p.Kind == PortTunnel }
 
-// declaredSource reports whether the source address src is declared behind the frame's
-// input port. The action normal then does not learn src. For frames from the tunnel,
-// declaredSource does not check which host src is behind, so that frames of different
-// hosts share megaflows.
+// declaredSource reports whether weft-central has declared that the source address src is behind the
+// frame's input port. The action normal then does not learn src. For frames from the tunnel, declaredSource
+// does not check which host src is behind, so that frames of different hosts share megaflows.
 func (x *xlate) declaredSource(inPort *PortInfo, s fdb.Segment, src uint64) bool {
 	x.depends(fdb.RefOfMAC(src))
 	place, ok := x.env.Place(s, src)

@@ -41,11 +41,11 @@ type continuationList struct {
 	Actions string `json:"actions"`
 }
 
-// pausing is the state of a translation that a controller action with pause is ending: until
-// the end of the clone, bucket or bridge around the action.
+// pausing is the state of a translation after controller(pause): no further action is executed until the
+// end of the clone, bucket or bridge around the action.
 type pausing struct {
 	controller *openflow.Controller
-	rule       *ofproto.Rule // of the action
+	rule       *ofproto.Rule // the rule with the action
 	table      uint8
 	rest       []continuationList
 }
