@@ -27,7 +27,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// Attacks on weft-central. An administrator asks it for the networks all the time.
+// Attacks on a weft-central server. Meanwhile an administrator asks the server for the networks all the
+// time.
 
 func centralAttacks() []*attack {
 	return []*attack{
@@ -51,7 +52,8 @@ const (
 	attackerRest = 100 * time.Millisecond
 )
 
-// fleetPlay is a fleet of one central under attack.
+// fleetPlay is the run of one attack on a weft-central server, with the network namespaces of the server,
+// the administrator and the attackers.
 type fleetPlay struct {
 	*lab.Fleet
 	play    *play

@@ -266,8 +266,9 @@ func blockCallsBefore(p *play) error {
 	return nil
 }
 
-// blockKicks makes the kick eventfd blocking while a second thread consumes the
-// kicks, so that the switch's read of the eventfd may block.
+// blockKicks tries to block the switch in a read of the guest's kick eventfd until the attack ends. It
+// makes the eventfd blocking, and a second thread reads it too. If this thread is faster than the switch
+// after a kick, the switch's read finds no kick and waits.
 func blockKicks(g *guest) error {
 	fd := g.Tx[0].KickFD()
 	stop, ended := make(chan struct{}), make(chan struct{})

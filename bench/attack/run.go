@@ -211,11 +211,12 @@ func (s *site) settle(r *row, p *play, old api.Show) error {
 	return nil
 }
 
-// countDrops adds the drops of bystanders' frames between two states to the row.
-func (r *row) countDrops(old, new *api.Show) {
+// countDrops sets Drops and Counted to the drops at the bystanders' ports between two states of the switch.
+// The bystanders are the two guests whose traffic an attack must not harm.
+func (r *row) countDrops(oldState, newState *api.Show) {
 	r.Drops, r.Counted = map[string]uint64{}, 0
-	was := dropped(old)
-	for reason, n := range dropped(new) {
+	was := dropped(oldState)
+	for reason, n := range dropped(newState) {
 		if n > was[reason] {
 			r.Drops[reason], r.Counted = n-was[reason], r.Counted+n-was[reason]
 		}

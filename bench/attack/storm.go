@@ -429,9 +429,9 @@ func (w *storming) refresh() error {
 	}
 }
 
-// countDrops adds the increase of a drop counter since the last call. n is the
-// counter's present value. If control is killed while it replaces an engine, the
-// counter restarts at 0. The result is the increase.
+// countDrops adds the increase of a drop counter since the last call to the report's drops of this reason,
+// and returns the increase. key identifies the counter, and n is its present value. If the control process
+// is killed while it replaces an engine, the counter restarts at 0.
 func (w *storming) countDrops(key, reason string, n uint64) (increase uint64) {
 	if n < w.seen[key] {
 		w.seen[key], w.reset = 0, true

@@ -68,7 +68,7 @@ func (c *churn) realPort(number int) {
 	c.apply(&wire.ChangeRequest{Id: "del-" + p.Id, Changes: []*wire.Change{{Change: &wire.Change_DeletePort{DeletePort: p.Id}}}})
 }
 
-// moves is the number of guests that the scenario move moves.
+// moves is the number of guests that change their host in the scenario "move".
 const moves = 20
 
 // moveLimit is how long a moved guest may be out of reach.

@@ -94,13 +94,14 @@ func latencyFamily() []*experiment {
 	return list
 }
 
-// weftXDPPeer and weftPacketPeer are Weft with one kind of uplink. On a veth, AF_XDP
-// copies each frame. weftPeer uses type=uplink, which chooses packet sockets on a veth.
+// weftXDPPeer and weftPacketPeer are Weft with a fixed type of uplink port: af_xdp and af_packet. weftPeer
+// leaves the choice to type=uplink. This type takes packet sockets on a veth, because AF_XDP copies each
+// frame there.
 const (
 	weftXDPPeer    = "weft-afxdp"
 	weftPacketPeer = "weft-afpacket"
-	// weftTwoCoresPeer and weftOneCorePeer are Weft with the other placement of workers
-	// than weftPeer has, see overlayShape.cores.
+	// weftTwoCoresPeer gives the worker of each host a core of its own. weftOneCorePeer puts both workers
+	// on one core. weftPeer places the workers as overlayShape.cores says.
 	weftTwoCoresPeer = "weft-2cores"
 	weftOneCorePeer  = "weft-1core"
 )

@@ -39,7 +39,8 @@ const wakeLimit = time.Second
 // wakeBar is the target for the time of a first frame.
 const wakeBar = 100 * time.Microsecond
 
-// wakeTimes summarises the times of the frames or of the sleeping thread, in seconds.
+// wakeTimes summarises the times of frames through the idle switch, or of the sleeping thread's wake-ups,
+// in seconds.
 type wakeTimes struct {
 	Median, Within99, Longest float64
 	InTime                    float64 // share of frames within wakeBar
@@ -72,8 +73,9 @@ func measureWake(r *run, peer string) (float64, error) {
 	return result.Wake.Within99, nil
 }
 
-// wake sends n single frames after idle times, and wakes a sleeping thread after
-// each. The first five frames do not count.
+// wake measures n times how long a frame takes through the idle switch. After each frame it measures, for
+// comparison, how long the wake-up of a thread that sleeps in epoll takes. It begins with five further
+// rounds that do not count.
 func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
 	const first = 5
 	bare, err := newSleeper()

@@ -32,13 +32,18 @@ const (
 	openLimit   = 5 * time.Second  // time limit for data connections and first frames
 )
 
-// message is a JSON object with one field set. The messages have this order:
+// message is a JSON object with one field set. A measurement has these messages, in this order:
 //
-//	client  Hello                Probe...   (data opens)          Start   then, by who
-//	server         Offer or Error      Probe...            Ready          sends, Report
+//	client  Hello
+//	server  Offer, or Error
+//	client  Probe, several times; the server answers each with a Probe
+//	server  Ready, once the data connections are open
+//	client  Start
+//	sender  Measure, at the end of its warm-up
+//	sender  Report, at the end of the measurement
+//	server  Report, unless it is the sender
 //
-// The sending end sends Measure after its warm-up and Report at its end. A receiving
-// server sends the last Report.
+// The sender is the end that sends the data: the client, or the server if Spec.Reverse is set.
 type message struct {
 	Hello   *greeting `json:"hello,omitempty"`
 	Offer   *offer    `json:"offer,omitempty"`
@@ -50,7 +55,7 @@ type message struct {
 	Error   string    `json:"error,omitempty"`
 	Stop    bool      `json:"stop,omitempty"` // a receiving client asks the sender to end early and report
 
-	// Order is answered by Intervals and a Result.
+	// A server answers an Order with several Intervals and a Result.
 	Order    *Order    `json:"order,omitempty"`
 	Interval *Interval `json:"interval,omitempty"`
 	Result   *Result   `json:"result,omitempty"`

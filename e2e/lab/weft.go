@@ -207,7 +207,8 @@ func (d *Daemon) Terminate() {
 // Binary returns the path of the program called name: weftd or weft.
 func (d *Daemon) Binary(name string) string { return d.Host.lab.binary(name) }
 
-// Control returns the control process.
+// Control returns the weftd process that the last Start has begun, for example to kill it. The engine is
+// another process, see EnginePID.
 func (d *Daemon) Control() *Process { return d.proc }
 
 // EnginePID returns the engine's process id, or 0.
