@@ -247,13 +247,13 @@ func (g *trackGuests) attackInSlices(spec *trackSpec, r *attackReport, done func
 	})
 }
 
-// looks is the time between two polls after which the guests must have lost their core.
-// Such a gap does not count as a stall of the switch.
-const looks = 200 * time.Microsecond
+// longestPoll is the longest time between two polls while the guests have their core. A longer
+// gap does not count as a stall of the switch: another process had the core.
+const longestPoll = 200 * time.Microsecond
 
-// begins is the number of first connections that do not count as stalls, because they
-// miss in the flow cache.
-const begins = 10_000
+// uncountedConnections is the number of connections at the start during which no pause counts as a stall
+// of the switch. Their frames miss in the flow cache and wait until control has installed megaflows.
+const uncountedConnections = 10_000
 
 // circulate runs the guests for the time d, or until all fresh connections are open. It
 // returns the numbers of frames that guests 0 and 1 have received.
@@ -273,7 +273,7 @@ func (g *trackGuests) circulate(d time.Duration, perSecond int) (frames [2]float
 			cpu.Pause(8)
 		}
 		now := time.Now()
-		if now.Sub(last) > looks || g.fresh && frames[1] < begins {
+		if now.Sub(last) > longestPoll || g.fresh && frames[1] < uncountedConnections {
 			g.lastCame = now // the guests lost their core, or the flows are not installed yet
 		}
 		g.stall = max(g.stall, now.Sub(g.lastCame))

@@ -72,10 +72,12 @@ func (la *transportAsker) phase(ctx context.Context, measured bool, limit time.D
 	return ctx.Err()
 }
 
-// ask sends the requests that are due, and counts lost ones. askAgainNS is the time at which
-// ask must be called again. isOpen is false if all requests are done.
-func (la *transportAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (askAgainNS time.Duration, isOpen bool, err error) {
-	askAgainNS = elapsed + idleWait
+// ask sends the requests that are due, and counts requests without a response after lostAfter as lost.
+// elapsed is the time since the phase began, and begun the value of nowNS at the beginning. ask sends no
+// request after limit. The caller calls ask again when elapsed reaches askAgain. isOpen is false when no
+// stream has a request to send or to wait for.
+func (la *transportAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (askAgain time.Duration, isOpen bool, err error) {
+	askAgain = elapsed + idleWait
 	for _, i := range la.order {
 		p := la.plans[i]
 		if p.waiting && time.Now().After(p.until) {
@@ -90,7 +92,7 @@ func (la *transportAsker) ask(kind byte, elapsed, limit time.Duration, begun int
 			isOpen = true
 		case elapsed >= limit || kind == kindRequest && p.finished():
 		case due > elapsed:
-			isOpen, askAgainNS = true, min(askAgainNS, due)
+			isOpen, askAgain = true, min(askAgain, due)
 		default:
 			isOpen = true
 			p.sentNS = nowNS()
@@ -102,7 +104,7 @@ func (la *transportAsker) ask(kind byte, elapsed, limit time.Duration, begun int
 			}
 		}
 	}
-	return askAgainNS, isOpen, nil
+	return askAgain, isOpen, nil
 }
 
 func (la *transportAsker) send(stream int, p *requester, kind byte) error {

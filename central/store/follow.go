@@ -130,15 +130,15 @@ func (f *follower) list(ctx context.Context, reset bool) error {
 	return nil
 }
 
-// decodeOrCount decodes a stored object. If the value is no valid object, it counts it
-// and returns false.
-func (s *Store) decodeOrCount(kv *mvccpb.KeyValue, deleted bool) (Object, bool) {
-	o, object, err := decode(kv.Key, kv.Value, deleted, kv.ModRevision)
+// decodeOrCount decodes a stored object. isObject is false if the key does not belong to an object, or
+// if the value is no valid object. decodeOrCount counts invalid values for Undecodable.
+func (s *Store) decodeOrCount(kv *mvccpb.KeyValue, deleted bool) (o Object, isObject bool) {
+	o, isObject, err := decode(kv.Key, kv.Value, deleted, kv.ModRevision)
 	if err != nil {
 		s.undecodable.Add(1)
 		return o, false
 	}
-	return o, object
+	return o, isObject
 }
 
 // Undecodable returns how many values were skipped because they are no valid objects.
