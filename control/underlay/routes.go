@@ -30,9 +30,9 @@ type Route struct {
 	State, Reason string     // Reason is "" if the state is RouteReachable or RouteStale
 }
 
-// Routes returns the paths of the templates and of the declared remotes, by port and remote. A
-// route with several next hops that is in use has one entry for each of them. There are at
-// most MaxTemplates and maxWatched entries.
+// Routes returns the paths of all tunnels that have a template (an outer header for the workers), and
+// of the remotes that the options of tunnel ports list. The paths are sorted by port, then by remote.
+// A tunnel that uses several next hops has a path for each of them.
 func (t *Templates) Routes() []Route {
 	t.mu.Lock()
 	defer t.mu.Unlock()
