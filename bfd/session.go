@@ -250,8 +250,8 @@ func (s *Session) interval() uint64 {
 	return uint64(max(s.desiredTx(s.usedTx), s.theirMinRx)) * microsecond
 }
 
-// desiredTx returns the desired interval in microseconds of a session that would like to
-// send every us microseconds.
+// desiredTx raises the send interval us, in microseconds, to at least slowTx while the session is not
+// Up (RFC 5880 section 6.8.3).
 func (s *Session) desiredTx(us uint32) uint32 {
 	if s.State != Up {
 		return max(us, slowTx)

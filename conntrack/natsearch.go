@@ -64,7 +64,6 @@ func (s *natSearch) begin(holder uint32, now uint64) {
 	}
 }
 
-// The method exhausted reports whether the search has reached its limit of tries.
 func (s *natSearch) exhausted() bool { return s.tries >= s.limit }
 
 // end charges the tries of the search.

@@ -10,7 +10,7 @@ import (
 	"weft/control/access"
 )
 
-// answer computes the result of a request.
+// answer handles a request of the API and returns its result.
 type answer func(r *http.Request) (any, error)
 
 // router adds a route to the API. The route sends the answer's result as JSON.

@@ -18,7 +18,8 @@ import (
 	"weft/control/usererr"
 )
 
-// withBody returns an answer that decodes the request's body, a T of package api in JSON.
+// withBody returns a request handler that decodes the request's body, a T of package api in JSON, and
+// passes it to fn.
 func withBody[T any](fn func(r *http.Request, body *T) (any, error)) answer {
 	return func(r *http.Request) (any, error) {
 		var t T
@@ -29,7 +30,8 @@ func withBody[T any](fn func(r *http.Request, body *T) (any, error)) answer {
 	}
 }
 
-// onTables returns an answer that gets the tables of the bridge that the request names.
+// onTables returns a request handler that calls fn with the flow tables of the bridge that the request
+// names.
 func (d *Daemon) onTables(fn func(r *http.Request, t *tables.Tables) (any, error)) answer {
 	return func(r *http.Request) (any, error) {
 		b, err := d.bridgeOf(r)
@@ -40,8 +42,8 @@ func (d *Daemon) onTables(fn func(r *http.Request, t *tables.Tables) (any, error
 	}
 }
 
-// withBodyOnTables returns an answer that decodes the request's body and gets the tables of
-// the bridge that the request names.
+// withBodyOnTables returns a request handler that decodes the request's body, and calls fn with the
+// body and the flow tables of the bridge that the request names.
 func withBodyOnTables[T, Result any](d *Daemon, fn func(t *tables.Tables, body T) (Result, error)) answer {
 	return withBody(func(r *http.Request, body *T) (any, error) {
 		b, err := d.bridgeOf(r)
@@ -52,8 +54,8 @@ func withBodyOnTables[T, Result any](d *Daemon, fn func(t *tables.Tables, body T
 	})
 }
 
-// withWords returns an answer that knows how to show ports: by name, or by number if the
-// request has names=false.
+// withWords returns a request handler that tells fn how the result shows ports: by name, or by number
+// if the request has names=false.
 func withWords(fn func(r *http.Request, words pipeline.PortWords) (any, error)) answer {
 	return func(r *http.Request) (any, error) {
 		switch word := r.URL.Query().Get("names"); word {
@@ -67,7 +69,7 @@ func withWords(fn func(r *http.Request, words pipeline.PortWords) (any, error)) 
 	}
 }
 
-// deletion returns an answer that deletes the object with the name in the request's path. If
+// deletion returns a request handler that deletes the object with the name in the request's path. If
 // the request has if_exists=true, an object that does not exist is no error.
 func deletion(exists func(name string) bool, remove func(name string) error) answer {
 	return func(r *http.Request) (any, error) {

@@ -164,8 +164,8 @@ type threadTimes struct {
 	pageFaults int64  // minor and major ones
 }
 
-// readThreadTimes reads the account of the calling thread. The times of getrusage are only
-// as exact as the kernel's timer tick.
+// readThreadTimes reads the CPU time, the waits and the page faults of the calling thread. The CPU time
+// comes from the thread's clock, because getrusage's is only as exact as the kernel's timer tick.
 func readThreadTimes() (t threadTimes) {
 	var ts unix.Timespec
 	var r unix.Rusage

@@ -58,10 +58,11 @@ const (
 	// executes the actions found. Then the list continues with the frame as it was
 	// before OpRecirc.
 	OpRecirc
-	// OpMeter applies to frames that exceed the rate of meter U32 (below MaxMeters). If U16
-	// is not 0, it raises the drop precedence of their DSCP by U16. Otherwise, if U64 is not
-	// 0, it drops them under packet.DropReason U64. If both are 0, the list goes on without
-	// its next OpController.
+	// OpMeter counts the frame against the rate of meter U32 (below MaxMeters). It changes
+	// nothing for a frame within the rate. For a frame beyond the rate, there are three cases:
+	//   - U16 is not 0: OpMeter raises the drop precedence in the frame's DSCP by U16.
+	//   - U16 is 0, U64 is not 0: OpMeter drops the frame with packet.DropReason U64.
+	//   - Both are 0: the worker skips the next OpController of the frame's actions.
 	OpMeter
 	// OpSetARP* set a field of ARP to U32, or to the low 48 bits of U64 for hardware
 	// addresses.

@@ -54,7 +54,7 @@ type exactEntry struct {
 // words (16). An entry has the form of its key.
 type form uint64
 
-// The build fails unless the groups fit into a form.
+// The build fails unless a set of groups fits into the 16 bits that a form has for it.
 const _ = uint(1<<16 - groupEnd)
 
 // moreWords is the number of words in the key's exactMore.

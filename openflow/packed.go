@@ -17,7 +17,8 @@ type PackedMatch struct {
 	values string              // the value's words for the non-zero mask words, little endian
 }
 
-// Pack returns m in packed form.
+// Pack returns m as a PackedMatch, without the words in which the mask is 0. The bits of m.Value
+// outside of the mask are lost.
 func (m *Match) Pack() PackedMatch {
 	if m.Mask == (Flow{}) {
 		return PackedMatch{}
@@ -32,7 +33,7 @@ func (m *Match) Pack() PackedMatch {
 	return PackedMatch{mask: unique.Make(m.Mask), values: string(values)}
 }
 
-// Unpack reverses Pack.
+// Unpack returns the Match from which Pack has made p. The bits of Value outside of the mask are 0.
 func (p PackedMatch) Unpack() (m Match) {
 	if p.values == "" {
 		return m

@@ -171,9 +171,9 @@ func (b *Batch) Commit(f *Frame, headerLen int) {
 	b.N++
 }
 
-// SetOrigin records the address from which the header buffer was copied. Coalescing
-// needs the address. The bytes at the address stay readable as long as the spans are
-// valid.
+// SetOrigin records addr, the address in foreign memory from which the header buffer was copied.
+// Coalescing needs addr: payload bytes in the header buffer of a joined frame become a span at this
+// address. The bytes at the address stay readable until the batch is released.
 func (f *Frame) SetOrigin(addr uintptr) { f.origin = addr - uintptr(f.start) }
 
 // Abandon releases the spans of a frame that was begun with Next but not committed.

@@ -155,7 +155,8 @@ func (f *Frame) SetNDOptionsType(kind uint8) {
 	}
 }
 
-// ndOption returns the first option of one of two types with a link-layer address, or nil.
+// ndOption returns the first neighbour discovery option whose type is a or b and whose length is that
+// of an Ethernet address. It returns nil if there is none.
 func (f *Frame) ndOption(a, b byte) []byte {
 	nd := f.nd()
 	if nd == nil {

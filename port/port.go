@@ -42,8 +42,8 @@ type Rx interface {
 	Polled() bool
 	// Fault returns the reason of the queue's failure for the operator; "": none.
 	Fault() string
-	// Close frees the mappings and descriptors of the queue. The worker no longer
-	// uses the queue.
+	// Close frees the mappings and descriptors of the queue. The caller makes sure that
+	// no worker uses the queue any more.
 	Close()
 }
 
@@ -113,8 +113,8 @@ type Tx interface {
 	// Offloads returns the offloads that frames for Send may leave unfinished. The
 	// set never changes.
 	Offloads() packet.Offloads
-	// Close frees the mappings and descriptors of the queue. The worker no longer
-	// uses the queue.
+	// Close frees the mappings and descriptors of the queue. The caller makes sure that
+	// no worker uses the queue any more.
 	Close()
 }
 
@@ -144,7 +144,7 @@ type Device interface {
 	Rx() []Rx
 	Tx() []Tx
 	// State returns the state in JSON that the next Open needs to continue, or nil.
-	// No worker uses the queues at this time.
+	// The caller makes sure that no worker uses the queues meanwhile.
 	State() []byte
 	// Close closes the queues and all descriptors. The caller makes sure that no worker
 	// uses the queues any more.

@@ -199,8 +199,8 @@ func (g *greHeader) parseERSPAN(h []byte) packet.DropReason {
 	return packet.DropNone
 }
 
-// decapsulateGRE is Decapsulate for a frame whose outer IP header it has parsed. The GRE header is
-// at o.header.
+// decapsulateGRE does the rest of Decapsulate for a GRE packet. Decapsulate has parsed the outer IP
+// header into o. The GRE header begins at o.header.
 func (t *Terminations) decapsulateGRE(b *packet.Batch, f *packet.Frame, o *outer, words *[flowtable.TunnelWords]uint64) packet.DropReason {
 	g, reason := parseGRE(b, f, o.header, o.end)
 	if reason != packet.DropNone {

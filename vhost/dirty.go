@@ -84,8 +84,8 @@ func (l *dirtyLog) mark(addr uintptr, n uint32) {
 	}
 }
 
-// logRing marks the parts of a ring that the device writes as dirty when the ring
-// starts. The previous engine may have died before it marked a page.
+// logRing marks as dirty the parts of a ring that the device writes. It runs when the ring
+// starts: the previous engine may have died before it marked a page.
 func (r *ring) logRing() {
 	if r.log == nil {
 		return
@@ -98,7 +98,7 @@ func (r *ring) logRing() {
 	r.log.mark(uintptr(r.used), 4+8*r.num+2)
 }
 
-// logPublished marks the used elements that publishUpTo has just written as dirty.
+// logPublished marks as dirty the used elements that publishUpTo has just written.
 // Marking the whole ring would cost up to 129 pages for each frame.
 func (r *ring) logPublished(published, first uint16) {
 	if r.packed {
@@ -118,7 +118,8 @@ func (r *ring) logPublished(published, first uint16) {
 	r.log.mark(uintptr(r.elems), (n-before)*8)
 }
 
-// logArmed marks the words of the ring that a request for kicks has changed as dirty.
+// logArmed marks as dirty the words in which arm has requested a kick. A packed ring has them in the
+// device event suppression structure, a split ring in the flags of the used ring and in avail_event.
 func (r *ring) logArmed() {
 	r.log.mark(uintptr(r.used), 4)
 	if !r.packed && r.eventIndex {

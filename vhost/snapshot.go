@@ -101,8 +101,9 @@ func adoptFDs(walk func(visit func(fd *int)), fds []int) (err error) {
 	return err
 }
 
-// checkEvents returns an error if a kick, call or err descriptor is not an eventfd. The
-// engine stores the snapshot, and a guest may have taken the engine over.
+// checkEvents returns an error if a kick, call or err descriptor of the restored session is not an
+// eventfd. Control does not trust these descriptors: the engine has kept them since the last control
+// process, and a guest may have broken into the engine.
 func (f *frontEnd) checkEvents() error {
 	for i := range f.Vrings {
 		v := &f.Vrings[i]

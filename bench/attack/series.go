@@ -13,10 +13,11 @@ import (
 	"weft/e2e/lab"
 )
 
-// A series kills one process again and again, or upgrades the switch as its package does,
-// without attacks. The bystanders send without rest, so that all cores are busy. The series
-// has the storm's checks: no frame is lost without a count, no contents change, no buffer is
-// lost or used twice, and no process leaks.
+// A series is a sequence of kills of a process of the switch (-kills), or of upgrades of the switch
+// (-upgrades). Nobody attacks the switch meanwhile. An upgrade ends control and starts the control of
+// the other build, as the package does. Two guests, the bystanders, exchange frames without rest, so
+// that all cores are busy. The checks are the same as in storm.go: no frame is lost without a count, no
+// contents change, no buffer is lost or used twice, and no process leaks.
 
 // quantiles has a series' pauses in ms, without the time in which the load did not run.
 type quantiles struct {

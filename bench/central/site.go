@@ -122,7 +122,7 @@ func newSite(o *Options, m *model, c *cluster) (s *site, err error) {
 	return s, nil
 }
 
-// wire adds the namespace of a real host and connects it to the bridge.
+// wire adds the namespace of the nth host that runs a weftd, and connects the namespace to br0.
 func (s *site) wire(n int) *lab.Host {
 	h := s.lab.Host(fmt.Sprint("h", n))
 	dev := fmt.Sprint("p", n)

@@ -126,7 +126,8 @@ func (h *Hub) announceTo(a *announcer, key string, s *session, removed bool) {
 	}
 }
 
-// NoteWaiting records what another central's Waiting says.
+// NoteWaiting records undeclared ports of hosts that are connected to another central. ports is a message
+// of the other central's call Waiting. In it, Gone marks ports that their hosts no longer have.
 func (h *Hub) NoteWaiting(central string, ports []*wire.WaitingPort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,7 +147,8 @@ func (h *Hub) NoteWaiting(central string, ports []*wire.WaitingPort) {
 	}
 }
 
-// ForgetWaiting forgets what another central has said, whose Waiting has ended.
+// ForgetWaiting forgets the ports that NoteWaiting has recorded for another central. The caller's call
+// Waiting to this central has ended, so news of its hosts no longer arrive.
 func (h *Hub) ForgetWaiting(central string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

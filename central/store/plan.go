@@ -113,8 +113,9 @@ func references(m proto.Message) []string {
 	return keys
 }
 
-// plan reads the keys that the changes concern and enters the changes into the view. It
-// returns a *Refused if a change is not allowed.
+// plan reads the stored keys on which the request's objects depend, and adds the writes and deletions of
+// the request to the view, for its transaction. objects has the state of each object after the request.
+// plan returns a *Refused if a change is not allowed.
 func (v *view) plan(ctx context.Context, objects []*target) error {
 	stored, err := v.loadStored(ctx, objects)
 	if err != nil {

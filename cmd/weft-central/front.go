@@ -22,11 +22,12 @@ import (
 )
 
 const (
-	// maxStrangers limits the connections without a certificate, and those whose TLS handshake
-	// is not complete. maxAddressStrangers limits those of one IPv4 address or one IPv6 prefix
-	// of 64 bits. At a limit, the oldest of them makes room, of the same address or of the
-	// address with the most, if it is older than strangerGrace or the new one's address has
-	// fewer. Otherwise the new one is closed.
+	// A stranger is a connection without a certificate, or one whose TLS handshake is not complete.
+	// maxStrangers limits all strangers. maxAddressStrangers limits the strangers of one IPv4 address
+	// or one IPv6 prefix of 64 bits. At maxAddressStrangers, a new stranger replaces the oldest one of
+	// its address. At maxStrangers, it replaces the oldest one of the address with the most strangers.
+	// A stranger younger than strangerGrace is replaced only at maxStrangers, and only if the new
+	// stranger's address has fewer. If none is replaced, the new connection is closed.
 	maxStrangers        = 512
 	maxAddressStrangers = 64
 	strangerGrace       = time.Second
@@ -36,9 +37,9 @@ const (
 	// reservedFiles is the number of descriptors that hosts and strangers leave to
 	// administrators, other centrals and etcd.
 	reservedFiles = 512
-	// handshakeRate limits the TLS handshakes a second, handshakeBurst those at once. Further
-	// ones wait. A handshake takes about a millisecond of a core. A connection that has said
-	// nothing does not count.
+	// handshakeRate limits the TLS handshakes a second, and handshakeBurst the handshakes that may
+	// begin at once. Further handshakes wait. A handshake takes about a millisecond of a core. A
+	// handshake counts against these limits from the client's first byte on.
 	handshakeRate  = 300
 	handshakeBurst = 300
 	// handshakeTimeout is the time limit of a handshake, with its wait.

@@ -117,7 +117,8 @@ func runControl(readSettings func() (*settings, error)) error {
 	})
 }
 
-// checkDatabaseCommand prints what a database of Open vSwitch asks for in vain, a line each.
+// checkDatabaseCommand returns the command check-database, which reads a database of Open vSwitch and
+// prints a line for each row or column that the switch does not support.
 func checkDatabaseCommand() *cobra.Command {
 	var certs string
 	check := &cobra.Command{

@@ -71,7 +71,8 @@ func Open(c Config) (*Servers, error) {
 	return s, nil
 }
 
-// NewMux returns a Mux without handlers. table maps patterns to routes.
+// NewMux returns a Mux. table maps the pattern of each route (see http.ServeMux) to the role and the
+// limits of its requests. The caller adds the functions that answer the requests with HandleFunc.
 func (s *Servers) NewMux(table map[string]Route) *Mux {
 	return &Mux{mux: http.NewServeMux(), table: table, work: s.work, bodies: s.bodies, stream: s.streams, log: s.log}
 }

@@ -253,8 +253,9 @@ func (b *Bond) Migrate(hash uint8, number uint32) bool {
 	return true
 }
 
-// Enable lets the next Step enable a member, or disable it whatever its link says. It reports
-// false for a port that is no member.
+// Enable sets whether a member may be enabled. If enable is false, the next Step disables the member,
+// even if its link is up. If enable is true, the state of the link decides again, with the delays of
+// Config. Enable returns false for a port that is no member.
 func (b *Bond) Enable(number uint32, enable bool) bool {
 	m := b.member(number)
 	if m != nil {

@@ -133,8 +133,9 @@ func (es *Engines) replaceDifferent(ctx context.Context, tx *change.Tx, inherite
 	return nil
 }
 
-// releaseRings makes the old engine leave all rings. If halted is true, its process still
-// runs, because guests need not wait for its end.
+// releaseRings makes the old engine stop using the rings of all ports, so that the next engine can use
+// them. If halted is true, the workers of the old engine have stopped, but its process still exists. The
+// caller ends the process (endHalted) when the next engine serves, so that guests do not wait for the end.
 func (es *Engines) releaseRings(tx *change.Tx, old Client) (halted bool, err error) {
 	err = es.answered(old, old.Halt)
 	if err == nil {
@@ -150,7 +151,7 @@ func (es *Engines) releaseRings(tx *change.Tx, old Client) (halted bool, err err
 	return false, nil
 }
 
-// endHalted ends a halted engine. Guests do not wait any more.
+// endHalted kills a halted engine. The next engine already serves the guests.
 func (es *Engines) endHalted(old Client) {
 	_ = cpu.ShortSlices() // error ignored: without it, other processes wait longer for a core
 	if err := old.Kill(); err != nil {

@@ -94,8 +94,8 @@ func (c *Captures) Begin(capture datapath.Capture) (*Session, error) {
 	defer release()
 	c.follow(w)
 	c.workers.Broadcast(datapath.AppendCapture(nil, s.index, &s.capture))
-	// error ignored: the function follow sets the capture in the
-	// next engine
+	// error ignored: the engine has died, and the function follow will send the capture
+	// to the next engine
 	_ = c.workers.WaitApplied()
 	c.sessions[index] = s
 	c.active++

@@ -250,10 +250,12 @@ func (c *Conn) tellFlow(f *flowChange) {
 // monitorBits has the flag with which a monitor asks for an event.
 var monitorBits = [...]uint16{ofp.FlowAdded: ofp.MonitorAdd, ofp.FlowDeleted: ofp.MonitorDelete, ofp.FlowModified: ofp.MonitorModify}
 
-// eventOf returns the event of a change that encode encodes.
+// eventOf returns the event that reports the change f to a connection. encode makes the event's message
+// later, in the goroutine that sends the events.
 func eventOf(f *flowChange, encode func() []byte) event { return event{encode: encode, bytes: f.bytes} }
 
-// monitorUpdate returns the messages of the event of a flow monitor that update encodes.
+// monitorUpdate returns the messages of one event of a flow monitor. update appends the event's
+// flow updates.
 func monitorUpdate(v ofp.Version, update func(b []byte) []byte) []byte {
 	reply := ofp.NewMonitorUpdate(v)
 	reply.Add(update)

@@ -14,7 +14,7 @@ import (
 )
 
 // bondPort returns the port of type=bond that stands for a row in Port with several interfaces.
-// names has the names that are taken.
+// names has the port names in use.
 func bondPort(t tables, bridge string, id uuid, names map[string]bool) port {
 	r := t["Port"][id]
 	p := port{id: id, table: "Port", name: r.text("name"), bridge: bridge}

@@ -102,8 +102,9 @@ func withPort(target string) string {
 	return word + ":" + address + ":6653"
 }
 
-// addPort adds the interfaces of a row in Port, and the port of a bond if there are several. names
-// has the names that are taken.
+// addPort adds a port for each interface of row id in the table Port. A row with several interfaces is
+// a bond, so addPort also adds a port of type=bond. names has the port names in use, and gets the new
+// ones.
 func (m *model) addPort(t tables, b *bridge, id uuid, rundir string, names map[string]bool) {
 	r := t["Port"][id]
 	ids := r.refs("interfaces")

@@ -35,7 +35,7 @@ type Controller struct {
 }
 
 // PortChanges changes ports in one transaction. onFailure gets the error of a change that was accepted
-// and could not be done at the end of the transaction.
+// but failed at the end of the transaction.
 type PortChanges interface {
 	Add(name string, words []string, onFailure func(error)) error
 	Modify(name string, words []string, onFailure func(error)) error
@@ -45,8 +45,8 @@ type PortChanges interface {
 	Prefer(bridge, name string, number uint32)
 }
 
-// retryInterval is the time after which a row that could not be done is tried again, for
-// example because its device has appeared.
+// retryInterval is the time after which the client tries again to add or change a port that failed.
+// The second attempt may succeed, for example because the port's device exists now.
 const retryInterval = 5 * time.Second
 
 // failure is a port that could not be added or changed.
@@ -69,7 +69,7 @@ func isUplink(p *api.Port) bool {
 }
 
 // reconcile brings the switch into agreement with the model, in one change of the switch if the
-// bridges stay. A row that cannot be done is noted and does not hold up the others.
+// bridges stay. The failure of one port is noted, and the other ports are added and changed nevertheless.
 func (c *Client) reconcile(m *model, now time.Time) {
 	present := c.portsByName()
 	desired := map[string]*port{}

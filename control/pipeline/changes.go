@@ -36,11 +36,11 @@ const (
 	// ApplyEach saves at once when maxUnsaved changes are unsaved. The rows (entries of
 	// the counter region) of removed rules become free only after a save.
 	maxUnsaved = 1 << 16
-	// largeChange is the number of changed flows from which control returns memory to
-	// the system. Parsing takes several times the memory that stays in use.
+	// After a change of at least largeChange flows, control returns memory to the system.
+	// Parsing the flows takes several times the memory that stays in use.
 	largeChange = 10_000
-	// pause before control returns memory to the system, so that the request has ended.
-	// The first frames of the new flows come soon, and a collection delays their answers.
+	// largeChangePause is the time between the change and the return of memory. The garbage
+	// collection would otherwise delay the answers to the request and to the flows' first frames.
 	largeChangePause = 100 * time.Millisecond
 )
 

@@ -64,8 +64,9 @@ type Port struct {
 	Bridge uint8 `json:"-"`
 }
 
-// NumberKey identifies a port number in flows among the bridges. In the first bridge it is
-// the number.
+// NumberKey returns a key for inFlows, the number of a port in the flows of its bridge. Ports of
+// different bridges may have the same number, but their keys differ. In the first bridge (number 0), the
+// key is inFlows itself.
 func NumberKey(bridge uint8, inFlows uint32) uint32 { return uint32(bridge)<<numberBridgeAt | inFlows }
 
 // numberBridgeAt is the position of the bridge in a NumberKey. Numbers of ports have 16 bits.

@@ -39,7 +39,7 @@ const (
 	probeRest = 500 * time.Microsecond
 )
 
-// probe measures how long the files of one port are locked.
+// probe measures for how long somebody locks the files of the memory of one port.
 type probe struct {
 	port uint32
 	seek func(fd int)                     // waits while the file is locked
@@ -123,7 +123,7 @@ func (p *probe) waited(t thread) time.Duration {
 	return p.now() - p.calledAt - time.Duration(difference(t.waitNS, p.called.waitNS))
 }
 
-// lockedFor returns for how long the files were locked, and the time of the probe.
+// lockedFor returns for how long the files were locked, and for how long the probe has run.
 func (p *probe) lockedFor() (locked, probed time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +144,8 @@ func (p *probe) lockedFor() (locked, probed time.Duration) {
 	return locked, probed
 }
 
-// proves reports whether the probe proves that the port's files are locked.
+// proves reports whether the lseek calls of the probe have waited long enough to prove that the front
+// end locks the files of its port's memory.
 func (p *probe) proves() bool {
 	locked, probed := p.lockedFor()
 	return probed >= leastProbe && locked >= probed/lockedShare
@@ -176,7 +177,7 @@ func (ps *probes) end() {
 	*ps = nil
 }
 
-// complete reports whether every probe is long enough to prove that a file is not locked.
+// complete reports whether every probe has run long enough (leastSearch) to prove that no file is locked.
 func (ps probes) complete() bool {
 	for _, p := range ps {
 		if _, probed := p.lockedFor(); probed < leastSearch {
@@ -186,7 +187,7 @@ func (ps probes) complete() bool {
 	return true
 }
 
-// owners returns the ports whose files are locked.
+// owners returns the ports whose probes prove that their files are locked.
 func (ps probes) owners() (ports []uint32) {
 	for _, p := range ps {
 		if p.proves() {

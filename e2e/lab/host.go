@@ -169,7 +169,7 @@ func (h *Host) Run(args ...string) string {
 
 const tryLimit = 3 * time.Minute
 
-// Try implements Guest.
+// Try runs a command in the host's namespace, for at most tryLimit, and returns its output.
 func (h *Host) Try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
 	defer cancel()
@@ -181,7 +181,8 @@ func (h *Host) Try(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Spawn implements Guest.
+// Spawn starts a command in the host's namespace. The command runs in the background until the lab
+// closes.
 func (h *Host) Spawn(args ...string) {
 	h.lab.T.Helper()
 	h.Start(args...)

@@ -206,7 +206,7 @@ func (m *Machine) Namespace(name string) *Namespace {
 
 func (n *Namespace) String() string { return n.Machine.Name + "/" + n.Name }
 
-// Try implements Guest.
+// Try runs a command in the namespace and returns its output. Spawn starts one in the background.
 func (n *Namespace) Try(args ...string) (string, error) { return n.Machine.Try(n.Command(args...)...) }
 func (n *Namespace) Spawn(args ...string)               { n.Machine.Spawn(n.Command(args...)...) }
 

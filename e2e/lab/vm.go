@@ -317,7 +317,7 @@ func (vm *VM) Run(args ...string) string {
 	return out
 }
 
-// Spawn implements Guest.
+// Spawn starts a command in the virtual machine. The command runs in the background.
 func (vm *VM) Spawn(args ...string) {
 	vm.host.lab.T.Helper()
 	if _, err := vm.ask(agent.Request{Spawn: args}); err != nil {

@@ -78,7 +78,8 @@ var _ [MessageSize]byte = [unsafe.Sizeof(Message{})]byte{}
 // Messages returns the memory mem as a slice of n messages, without a copy.
 func Messages(mem []byte, n int) []Message { return shm.View[Message](mem, 0, n) }
 
-// Set makes vectors, which are in mapped memory, the content of the message.
+// Set stores the address and the number of vectors, which become the content of the message. vectors
+// must be in mapped memory: the garbage collector does not see that the message refers to them.
 func (m *Message) Set(vectors []Vector) {
 	m.Vectors, m.Count = uintptr(unsafe.Pointer(unsafe.SliceData(vectors))), uint64(len(vectors))
 }

@@ -71,7 +71,8 @@ func (c *Changes) Each(visit func(Ref)) {
 	visit(AnyRef)
 }
 
-// add notes a change.
+// add adds the address ref to the changed addresses. If the set is full, or ref is AnyRef, all
+// addresses count as changed.
 func (c *Changes) add(ref Ref) {
 	if c.allRefs {
 		return

@@ -74,7 +74,7 @@ func (t *Table) Guarantee() int { return t.limit / macPorts }
 // PortLimit returns the largest number of addresses of one port.
 func (t *Table) PortLimit() int { return max(t.limit/2, 1) }
 
-// Shares returns the table use of each port with learned addresses, sorted by port.
+// Shares returns a Share for each existing port that has ever tried to add an address, sorted by port.
 func (t *Table) Shares() []Share {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -164,7 +164,8 @@ func DecodePortSelection(r *Request) (port uint32, allPorts bool, err error) {
 	return port, false, b.err("port statistics")
 }
 
-// AppendPortStats appends the statistics of a port.
+// AppendPortStats appends a port's counters to b, as struct ofp_port_stats of version v. The counters
+// that Weft does not have get the value unknownCounter.
 func AppendPortStats(b []byte, v Version, c *PortCounters) []byte {
 	start := len(b)
 	switch {

@@ -94,8 +94,7 @@ func chunkOf(b []byte, bit, n uint16) openflow.Value128 {
 }
 
 // freezeTLVs returns the bits of the fields tun_metadata that do not come from the arriving
-// frame: for each word with such bits its index in 8 bits, their mask and their values in
-// 64 bits each.
+// frame, encoded by tlvWords.
 func (x *xlate) freezeTLVs() string {
 	set := x.keep
 	for w := openflow.WTLVs; w < openflow.FlowWords; w++ {
@@ -104,7 +103,8 @@ func (x *xlate) freezeTLVs() string {
 	return tlvWords(&x.flow, &set)
 }
 
-// tlvWords returns the bits of flow that are set in mask, of the words from WTLVs on.
+// tlvWords encodes the bits of flow that are set in mask, of the words from WTLVs on (the fields
+// tun_metadata). Each word with such bits has its index in 8 bits, its mask and its value in 64 bits each.
 func tlvWords(flow, mask *openflow.Flow) string {
 	var b []byte
 	for w := openflow.WTLVs; w < openflow.FlowWords; w++ {
@@ -116,7 +116,7 @@ func tlvWords(flow, mask *openflow.Flow) string {
 	return string(b)
 }
 
-// eachTLVWord calls fn for the words in a text of tlvWords.
+// eachTLVWord calls fn for each word in text, which tlvWords has encoded.
 func eachTLVWord(text string, fn func(word int, mask, v uint64)) {
 	for b := []byte(text); len(b) >= 17; b = b[17:] {
 		fn(openflow.WTLVs+int(b[0]), binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint64(b[9:]))
@@ -131,8 +131,8 @@ func (x *xlate) thawTLVs(frozen string) {
 	})
 }
 
-// noteTLVs returns the fields that the frame has, in the form of tlvWords. The megaflow then
-// matches them.
+// noteTLVs returns the fields tun_metadata that the frame has, encoded by tlvWords. It makes the
+// megaflow match these fields, because the result of the translation depends on them.
 func (x *xlate) noteTLVs() string {
 	var mask openflow.Flow
 	for _, f := range x.presentTLVs() {

@@ -70,7 +70,7 @@ func trace(p *ofproto.Tables, t *Translation, key *flowtable.Key, env Env, hook 
 	x.finish(t)
 }
 
-// finish fills t, and releases the state x for reuse.
+// finish writes the translation's result to t, and returns x to the pool xlates.
 func (x *xlate) finish(t *Translation) {
 	x.result(t)
 	x.p, x.env, x.hook, x.rule = nil, nil, nil, nil
@@ -171,7 +171,8 @@ func (x *xlate) begin(p *ofproto.Tables, key *flowtable.Key, env Env, hook func(
 	x.base, x.baseKeep, x.baseTags = x.flow, x.keep, x.tags
 }
 
-// result fills t. It reuses the arrays that TranslateTo names.
+// result writes the translation's result to t: the megaflow's mask and actions, and all on which they
+// depend. It reuses the memory of the slices in t, so that a translation need not allocate them.
 func (x *xlate) result(t *Translation) {
 	actions, rules, missed, addresses := t.Actions[:0], t.Rules[:0], t.Missed[:0], t.Addresses[:0]
 	*t = Translation{}

@@ -160,7 +160,8 @@ func New(o Options) (*Guest, error) {
 	}
 	g.borders = []int{0, size}
 	if o.SplitRegions {
-		// The borders of the regions split buffers of the first and second queue.
+		// Each border lies inside a buffer, one of the first queue and one of the second, so
+		// that the switch meets frames that span two regions.
 		half := o.BufLen*o.Num/2 + 4096 + 5
 		g.borders = []int{0, queue - half, 2*queue - half, size}
 	}

@@ -179,7 +179,7 @@ func (w *Worker) Frame(key flowtable.Key, bytes uint64) {
 	})
 }
 
-// Waiting returns the number of held frames.
+// Waiting returns the number of frames that the worker holds until control answers their upcalls.
 func (w *Worker) Waiting() (n int) {
 	w.On(func() { n = len(w.Frames) })
 	return n
