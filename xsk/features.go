@@ -27,20 +27,11 @@ func OffersZeroCopy(dev string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("features of %s: %w", dev, err)
 	}
-	family, err := netlink.GenlFamilyGet(netdevFamily)
+	family, err := netdevID()
 	if err != nil {
 		return false, fmt.Errorf("features of %s: %w", dev, err)
 	}
-	request := nl.NewNetlinkRequest(int(family.ID), 0)
-	// The library sends four bytes from the address of its header, which has only two.
-	// The kernel requires the other two to be zero.
-	header := struct {
-		nl.Genlmsg
-		_ uint16
-	}{Genlmsg: nl.Genlmsg{Command: netdevGet, Version: 1}}
-	request.AddData(&header.Genlmsg)
-	request.AddData(nl.NewRtAttr(netdevIfindex, nl.Uint32Attr(uint32(link.Attrs().Index))))
-	replies, err := request.Execute(unix.NETLINK_GENERIC, 0)
+	replies, err := askGeneric(family, netdevGet, 1, nl.NewRtAttr(netdevIfindex, nl.Uint32Attr(uint32(link.Attrs().Index))))
 	if err != nil {
 		return false, fmt.Errorf("features of %s: %w", dev, err)
 	}
@@ -56,4 +47,39 @@ func OffersZeroCopy(dev string) (bool, error) {
 		}
 	}
 	return false, fmt.Errorf("features of %s: the kernel's reply has none", dev)
+}
+
+// netdevID returns the number of the family netdev. netlink.GenlFamilyGet would read two bytes behind its header.
+func netdevID() (int, error) {
+	replies, err := askGeneric(nl.GENL_ID_CTRL, nl.GENL_CTRL_CMD_GETFAMILY, nl.GENL_CTRL_VERSION,
+		nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated(netdevFamily)))
+	if err != nil {
+		return 0, err
+	}
+	for _, reply := range replies {
+		attrs, err := nl.ParseRouteAttr(reply[min(nl.SizeofGenlmsg, len(reply)):])
+		if err != nil {
+			return 0, err
+		}
+		for _, a := range attrs {
+			if a.Attr.Type == nl.GENL_CTRL_ATTR_FAMILY_ID && len(a.Value) == 2 {
+				return int(nl.NativeEndian().Uint16(a.Value)), nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("the kernel's reply has no number of the family %s", netdevFamily)
+}
+
+// askGeneric sends a request with one attribute to a generic netlink family, and returns the replies.
+func askGeneric(family int, command, version uint8, attr *nl.RtAttr) ([][]byte, error) {
+	request := nl.NewNetlinkRequest(family, 0)
+	// The library sends four bytes from the address of its header, which has only two.
+	// The kernel requires the other two to be zero.
+	header := struct {
+		nl.Genlmsg
+		_ uint16
+	}{Genlmsg: nl.Genlmsg{Command: command, Version: version}}
+	request.AddData(&header.Genlmsg)
+	request.AddData(attr)
+	return request.Execute(unix.NETLINK_GENERIC, 0)
 }
