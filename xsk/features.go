@@ -49,7 +49,8 @@ func OffersZeroCopy(dev string) (bool, error) {
 	return false, fmt.Errorf("features of %s: the kernel's reply has none", dev)
 }
 
-// netdevID returns the number of the family netdev. netlink.GenlFamilyGet would read two bytes behind its header.
+// netdevID returns the number of the family netdev. netlink.GenlFamilyGet would read two bytes behind
+// its header.
 func netdevID() (int, error) {
 	replies, err := askGeneric(nl.GENL_ID_CTRL, nl.GENL_CTRL_CMD_GETFAMILY, nl.GENL_CTRL_VERSION,
 		nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated(netdevFamily)))
