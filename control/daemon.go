@@ -255,8 +255,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 		}
 		d.done.Go(func() { d.pipeline.Run(ctx) })
 		d.done.Go(func() { d.macs.Run(ctx) })
-		log := d.log // read before the goroutine begins: a test replaces d.log afterwards
-		d.done.Go(func() { d.statistics.LogDrops(ctx, log) })
+		d.done.Go(func() { d.statistics.LogDrops(ctx, d.log) })
 		d.done.Go(func() { d.templates.Follow(ctx) })
 		d.done.Go(func() { d.templates.FollowSessions(ctx) })
 		d.done.Go(func() { d.ports.Run(ctx) })

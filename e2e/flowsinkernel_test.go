@@ -114,14 +114,7 @@ func TestTagsInTheKernel(t *testing.T) {
 // The kernel encapsulates known flows into a VXLAN tunnel to Linux, and follows the underlay.
 func TestTunnelInTheKernel(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	h, peer, a, remote := l.Host("h"), l.Host("peer"), l.Host("a"), l.Host("b")
-	l.Wire(h, "p0", a, "eth0", guestMTU)
-	l.Wire(h, "u0", peer, "u0", underlayMTU)
-	h.Address("u0", hostIP+"/24")
-	peer.Address("u0", peerIP+"/24")
-	a.Address("eth0", guestIP+"/24")
-	peer.LinuxVTEP(remote, remoteIP+"/24", siteVNI, guestMTU, "u0", peerIP, hostIP)
+	h, peer, a, remote := linuxTunnel(t)
 	d := h.Weftd("--name", "sw0")
 	d.Weft("add-port", "p0", "type=device", "offload=on")
 	d.Weft("add-port", "up", "type=uplink", "dev=u0")
@@ -154,10 +147,7 @@ func TestTunnelInTheKernel(t *testing.T) {
 	reach(t, a, remoteIP)
 	u.exchange(100)
 
-	server := remote.Start("iperf3", "-s", "-1")
-	eventually(t, func() error { _, err := remote.Try("sh", "-c", "ss -Hltn sport = 5201 | grep -q ."); return err })
-	a.Run("iperf3", "-c", remoteIP, "-n", "50M", "--connect-timeout", "10000")
-	server.Kill()
+	stream50M(t, a, remote, remoteIP)
 	h.Run("ip", "link", "set", "u0", "mtu", "1400")
 	reach(t, a, remoteIP, "-s", "1300")
 }
@@ -166,14 +156,7 @@ func TestTunnelInTheKernel(t *testing.T) {
 // once, while control and engine are killed, too. Frames that change a flow arrive at once.
 func TestDecapsulationInTheKernel(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	h, peer, a, remote := l.Host("h"), l.Host("peer"), l.Host("a"), l.Host("b")
-	l.Wire(h, "p0", a, "eth0", guestMTU)
-	l.Wire(h, "u0", peer, "u0", underlayMTU)
-	h.Address("u0", hostIP+"/24")
-	peer.Address("u0", peerIP+"/24")
-	a.Address("eth0", guestIP+"/24")
-	peer.LinuxVTEP(remote, remoteIP+"/24", siteVNI, guestMTU, "u0", peerIP, hostIP)
+	h, peer, a, remote := linuxTunnel(t)
 	d := h.Weftd("--name", "sw0")
 	d.Weft("add-flow", "priority=40000,udp,tp_dst=7777,actions=normal")
 	d.Weft("add-port", "p0", "type=device", "offload=on")
@@ -215,11 +198,8 @@ func TestDecapsulationInTheKernel(t *testing.T) {
 	peer.Run("ethtool", "-K", "u0", "tx", "on", "tso", "on", "gso", "on") // large frames, unfinished checksums
 	reach(t, remote, guestIP)
 	u.exchange(100)
-	server := a.Start("iperf3", "-s", "-1")
-	eventually(t, func() error { _, err := a.Try("sh", "-c", "ss -Hltn sport = 5201 | grep -q ."); return err })
 	before := offloaded(d)
-	remote.Run("iperf3", "-c", guestIP, "-n", "50M", "--connect-timeout", "10000")
-	server.Kill()
+	stream50M(t, remote, a, guestIP)
 	eventually(t, func() error { // at least the 800 large frames
 		if n := offloaded(d) - before; n < 500 {
 			return fmt.Errorf("the kernel has forwarded %d frames of the stream", n)
@@ -229,6 +209,29 @@ func TestDecapsulationInTheKernel(t *testing.T) {
 	d.Weft("del-port", "overlay")
 	d.Weft("add-port", "other", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+peerIP)
 	reach(t, remote, guestIP)
+}
+
+// linuxTunnel wires host h to guest a and to a peer whose tunnel is Linux's. The peer bridges it to remote.
+func linuxTunnel(t *testing.T) (h, peer, a, remote *lab.Host) {
+	t.Helper()
+	l := newLab(t)
+	h, peer, a, remote = l.Host("h"), l.Host("peer"), l.Host("a"), l.Host("b")
+	l.Wire(h, "p0", a, "eth0", guestMTU)
+	l.Wire(h, "u0", peer, "u0", underlayMTU)
+	h.Address("u0", hostIP+"/24")
+	peer.Address("u0", peerIP+"/24")
+	a.Address("eth0", guestIP+"/24")
+	peer.LinuxVTEP(remote, remoteIP+"/24", siteVNI, guestMTU, "u0", peerIP, hostIP)
+	return h, peer, a, remote
+}
+
+// stream50M sends 50 MB of TCP to a host with the given address.
+func stream50M(t *testing.T, from, to *lab.Host, address string) {
+	t.Helper()
+	server := to.Start("iperf3", "-s", "-1")
+	eventually(t, func() error { _, err := to.Try("sh", "-c", "ss -Hltn sport = 5201 | grep -q ."); return err })
+	from.Run("iperf3", "-c", address, "-n", "50M", "--connect-timeout", "10000")
+	server.Kill()
 }
 
 // datagrams sends numbered frames, mostly UDP datagrams, from one host to another.

@@ -121,13 +121,12 @@ func TestTunnelsToOpenVSwitch(t *testing.T) {
 	}
 }
 
-// GRE, also with all its options, and both versions of ERSPAN carry TCP to and from Open vSwitch, through
-// AF_XDP and through packet sockets. Each switch matches the key that the other one sends.
+// GRE and ERSPAN version 2 carry TCP to and from Open vSwitch, through packet sockets. Each switch matches
+// the key that the other one sends.
 func TestGREToOpenVSwitch(t *testing.T) {
 	t.Parallel()
-	type kind struct{ name, ovs, weft string }
 	s := newTunnelSite(t, "af_packet")
-	for _, c := range []kind{
+	for _, c := range []struct{ name, ovs, weft string }{
 		{"gre", "type=gre", "type=gre"},
 		{"es2", "type=erspan options:erspan_ver=2 options:erspan_dir=1 options:erspan_hwid=7", "type=erspan erspan_ver=2 erspan_dir=1 erspan_hwid=7"},
 	} {
