@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -94,7 +95,6 @@ type accounting struct {
 	dearNS    uint64 // time of passes beyond that of cheap ones, since windowNS
 	windowNS  uint64 // beginning of the window of dearNS
 	costlyNS  uint64 // time until which visits are measured
-	owedNS    uint64 // largest debt after the last pass
 	measured  bool   // this pass measures its visits
 	readNS    uint64 // last reading of the clock in this pass
 	mixed     bool   // the time since readNS is not only the time of the next visit
@@ -213,7 +213,9 @@ func (t *accounting) noteDuration(passNS, now uint64) {
 
 // costly reports whether passes were not cheap within the last measuredForNS, or a port owes so much that the
 // worker may have cheap passes only because this port waits.
-func (t *accounting) costly(now uint64) bool { return now < t.costlyNS || t.owedNS > sliceNS }
+func (t *accounting) costly(now uint64) bool {
+	return now < t.costlyNS || slices.ContainsFunc(t.debtors, func(debtor uint16) bool { return t.accounts[debtor].debtNS > sliceNS })
+}
 
 // beginAccounts begins a pass. commands is the number of commands that the pass has executed.
 func (w *Worker) beginAccounts(commands int) {
@@ -463,12 +465,10 @@ func (w *Worker) setWeight(number uint32, body []byte) bool {
 // earn reduces the debt of each port.
 func (t *accounting) earn(earnedNS uint64) {
 	still := t.debtors[:0]
-	t.owedNS = 0
 	for _, no := range t.debtors {
 		a := &t.accounts[no]
 		if a.debtNS -= min(a.debtNS, earnedNS); a.debtNS > 0 {
 			still = append(still, no)
-			t.owedNS = max(t.owedNS, a.debtNS)
 		}
 	}
 	t.debtors = still

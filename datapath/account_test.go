@@ -424,7 +424,6 @@ func TestDebtsOutliveCheapPasses(t *testing.T) {
 	accounts := &r.w.accounting
 	accounts.accounts[3].debtNS = owedNS
 	accounts.debtors = append(accounts.debtors, 3)
-	accounts.owedNS = owedNS
 	r.turn() // the worker learns that the others have frames
 	was := r.sh.Ports[3].RxPackets
 	for range (owedNS - sliceNS) / passNS * 9 / 10 {

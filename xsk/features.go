@@ -27,60 +27,45 @@ func OffersZeroCopy(dev string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("features of %s: %w", dev, err)
 	}
-	family, err := netdevID()
+	family, err := askGeneric(nl.GENL_ID_CTRL, nl.GENL_CTRL_CMD_GETFAMILY, nl.GENL_CTRL_VERSION,
+		nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated(netdevFamily)), nl.GENL_CTRL_ATTR_FAMILY_ID, 2)
+	if err != nil {
+		return false, fmt.Errorf("features of %s: family %s: %w", dev, netdevFamily, err)
+	}
+	features, err := askGeneric(int(nl.NativeEndian().Uint16(family)), netdevGet, 1,
+		nl.NewRtAttr(netdevIfindex, nl.Uint32Attr(uint32(link.Attrs().Index))), netdevXDPFeatures, 8)
 	if err != nil {
 		return false, fmt.Errorf("features of %s: %w", dev, err)
 	}
-	replies, err := askGeneric(family, netdevGet, 1, nl.NewRtAttr(netdevIfindex, nl.Uint32Attr(uint32(link.Attrs().Index))))
-	if err != nil {
-		return false, fmt.Errorf("features of %s: %w", dev, err)
-	}
-	for _, reply := range replies {
-		attrs, err := nl.ParseRouteAttr(reply[min(nl.SizeofGenlmsg, len(reply)):])
-		if err != nil {
-			return false, fmt.Errorf("features of %s: %w", dev, err)
-		}
-		for _, a := range attrs {
-			if a.Attr.Type == netdevXDPFeatures && len(a.Value) == 8 {
-				return nl.NativeEndian().Uint64(a.Value)&zeroCopyFeature != 0, nil
-			}
-		}
-	}
-	return false, fmt.Errorf("features of %s: the kernel's reply has none", dev)
+	return nl.NativeEndian().Uint64(features)&zeroCopyFeature != 0, nil
 }
 
-// netdevID returns the number of the family netdev. netlink.GenlFamilyGet would read two bytes behind
-// its header.
-func netdevID() (int, error) {
-	replies, err := askGeneric(nl.GENL_ID_CTRL, nl.GENL_CTRL_CMD_GETFAMILY, nl.GENL_CTRL_VERSION,
-		nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated(netdevFamily)))
-	if err != nil {
-		return 0, err
-	}
-	for _, reply := range replies {
-		attrs, err := nl.ParseRouteAttr(reply[min(nl.SizeofGenlmsg, len(reply)):])
-		if err != nil {
-			return 0, err
-		}
-		for _, a := range attrs {
-			if a.Attr.Type == nl.GENL_CTRL_ATTR_FAMILY_ID && len(a.Value) == 2 {
-				return int(nl.NativeEndian().Uint16(a.Value)), nil
-			}
-		}
-	}
-	return 0, fmt.Errorf("the kernel's reply has no number of the family %s", netdevFamily)
-}
-
-// askGeneric sends a request with one attribute to a generic netlink family, and returns the replies.
-func askGeneric(family int, command, version uint8, attr *nl.RtAttr) ([][]byte, error) {
+// askGeneric sends a request with one attribute to a generic netlink family. It returns the value of the
+// reply's attribute of type wanted, which has wantedBytes bytes.
+func askGeneric(family int, command, version uint8, attr *nl.RtAttr, wanted uint16, wantedBytes int) ([]byte, error) {
 	request := nl.NewNetlinkRequest(family, 0)
-	// The library sends four bytes from the address of its header, which has only two.
-	// The kernel requires the other two to be zero.
+	// The library sends four bytes from the address of its header, which has only two, also in
+	// netlink.GenlFamilyGet. The kernel requires the other two to be zero.
 	header := struct {
 		nl.Genlmsg
 		_ uint16
 	}{Genlmsg: nl.Genlmsg{Command: command, Version: version}}
 	request.AddData(&header.Genlmsg)
 	request.AddData(attr)
-	return request.Execute(unix.NETLINK_GENERIC, 0)
+	replies, err := request.Execute(unix.NETLINK_GENERIC, 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, reply := range replies {
+		attrs, err := nl.ParseRouteAttr(reply[min(nl.SizeofGenlmsg, len(reply)):])
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range attrs {
+			if a.Attr.Type == wanted && len(a.Value) == wantedBytes {
+				return a.Value, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("the kernel's reply has no attribute %d", wanted)
 }
