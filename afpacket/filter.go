@@ -49,7 +49,7 @@ type condition struct {
 	values []uint32
 }
 
-// accept appends to the filter f that it accepts frames for which all conditions hold.
+// accept appends instructions to filter f that accept the frames for which all conditions hold.
 func accept(f []unix.SockFilter, conditions ...condition) []unix.SockFilter {
 	left := 1 // number of instructions that follow, the last one accepts
 	for _, c := range conditions {
@@ -60,9 +60,8 @@ func accept(f []unix.SockFilter, conditions ...condition) []unix.SockFilter {
 		left--
 		for i, v := range c.values {
 			left--
-			others := len(c.values) - 1 - i
-			if others > 0 {
-				f = append(f, jump(equal, v, others, 0))
+			if untried := len(c.values) - 1 - i; untried > 0 {
+				f = append(f, jump(equal, v, untried, 0))
 			} else {
 				f = append(f, jump(equal, v, 0, left))
 			}
@@ -71,7 +70,7 @@ func accept(f []unix.SockFilter, conditions ...condition) []unix.SockFilter {
 	return append(f, statement(ret, whole))
 }
 
-// is returns a condition with one value.
+// equals returns the condition that the bytes at offset have a value.
 func equals(load uint16, offset, value uint32) condition {
 	return condition{load, offset, []uint32{value}}
 }
@@ -112,14 +111,10 @@ func takeEndpoints(endpoints []netip.AddrPort) []unix.SockFilter {
 			continue
 		}
 		f = accept(f, append(common, equals(loadByte, 20, unix.IPPROTO_GRE), condition{loadHalf, 56, types})...)
-		f = accept(f, append(common, equals(loadByte, 20, unix.IPPROTO_DSTOPTS), equals(loadHalf, 54, unix.IPPROTO_GRE<<8), condition{loadHalf, 56 + limitLen, types})...)
+		f = accept(f, append(common, equals(loadByte, 20, unix.IPPROTO_DSTOPTS), equals(loadHalf, 54, unix.IPPROTO_GRE<<8), condition{loadHalf, 56 + packet.TunnelLimitLen, types})...)
 	}
 	return append(f, takeNothing...)
 }
-
-// limitLen is the length in bytes of destination options with only a tunnel encapsulation limit
-// (RFC 2473 section 5.1).
-const limitLen = 8
 
 func setFilter(fd int, f []unix.SockFilter) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]})

@@ -16,7 +16,7 @@ import (
 
 // This file attaches the programs that run known flows in the kernel (package offload).
 
-// attachFilter makes a socket filter that of all packet sockets.
+// attachFilter attaches a socket filter, a BPF program, to all packet sockets.
 func (u *Uplink) attachFilter(program int) error {
 	for _, fd := range u.sockets[:u.spec.sockets()] {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, program); err != nil {
@@ -44,8 +44,8 @@ func (u *Uplink) offloadTunnels() error {
 	return nil
 }
 
-// offloadEndpoints makes the programs of the table give the socket what a filter of takeEndpoints accepts
-// and no flow has.
+// offloadEndpoints loads and attaches the table's programs. The sockets get each frame that endpoints, a
+// filter of takeEndpoints, accepts and that belongs to no flow.
 func (u *Uplink) offloadEndpoints(endpoints []unix.SockFilter) error {
 	toSocket := slices.Concat(
 		asm.Instructions{asm.LoadMem(asm.R0, asm.R6, skbLen, asm.Word), asm.JLT.Imm(asm.R0, ethernetLen, "next")},

@@ -245,7 +245,7 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	return nil
 }
 
-// setFilters makes a filter that of all packet sockets.
+// setFilters attaches a classic BPF filter to all packet sockets.
 func (u *Uplink) setFilters(filter []unix.SockFilter) error {
 	for _, fd := range u.sockets[:u.spec.sockets()] {
 		if err := setFilter(fd, filter); err != nil {

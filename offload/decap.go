@@ -73,7 +73,7 @@ func address4(a [16]byte) (v4 [4]byte, isIPv4 bool) {
 	return [4]byte(a[12:]), a == [16]byte{} || [12]byte(a[:12]) == mapped
 }
 
-// SetEnds sets the ends of the tunnels. Frames of others go to the worker.
+// SetEnds sets the ends of the tunnels. Frames to any other end go to the worker.
 func (t *Table) SetEnds(ends Ends) {
 	for k := range t.known {
 		if _, has := ends[k]; !has {
@@ -219,8 +219,8 @@ func readInnerEthernet() asm.Instructions {
 		asm.Ja.Label(toWorker))
 }
 
-// mergeECN merges the outer ECN field into the inner one (RFC 6040 section 4.2). Frames go to the worker
-// that it drops, and those that change from ECT(0) to ECT(1).
+// mergeECN merges the outer ECN field into the inner one (RFC 6040 section 4.2). It leaves to the worker the
+// frames that this rule drops or changes from ECT(0) to ECT(1).
 func mergeECN() asm.Instructions {
 	const notECT, ect1, ect0, ce = 0, 1, 2, 3
 	return asm.Instructions{

@@ -51,9 +51,12 @@ const (
 	UDPLen      = 8
 	GRELen      = 4 // without the fields of its flags
 	GREFieldLen = 4 // of a flag
-	SCTPLen     = 12
-	ICMPLen     = 8
-	ICMPv6Len   = 4
+	// TunnelLimitLen is the length of destination options with only the tunnel encapsulation limit (RFC 2473
+	// section 5.1), which Linux sends before GRE over IPv6.
+	TunnelLimitLen = 8
+	SCTPLen        = 12
+	ICMPLen        = 8
+	ICMPv6Len      = 4
 )
 
 // Ethernet is an Ethernet II header, at least 14 bytes. Addresses are the low

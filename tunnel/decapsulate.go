@@ -240,10 +240,10 @@ func (o *outer) parseIPv6(f *packet.Frame, offset int) (udp, end int, reason pac
 	}
 	offset += packet.IPv6Len
 	if ip.NextHeader() != packet.ProtoUDP {
-		switch limit := h[offset:min(len(h), offset+limitLen)]; {
+		switch limit := h[offset:min(len(h), offset+packet.TunnelLimitLen)]; {
 		case ip.NextHeader() == packet.ProtoGRE:
-		case ip.NextHeader() == packet.ProtoDestOpts && len(limit) == limitLen && limit[0] == packet.ProtoGRE && limit[1] == 0:
-			offset += limitLen
+		case ip.NextHeader() == packet.ProtoDestOpts && len(limit) == packet.TunnelLimitLen && limit[0] == packet.ProtoGRE && limit[1] == 0:
+			offset += packet.TunnelLimitLen
 		default:
 			return 0, 0, packet.DropNotTunnel
 		}

@@ -28,9 +28,6 @@ const (
 	greRefused = 0x4c07
 	// session is the mask of the session ID in the first word of an ERSPAN header.
 	session = 0x3ff
-	// limitLen is the length in bytes of destination options with only the tunnel
-	// encapsulation limit (RFC 2473 section 5.1), which Linux sends before GRE over IPv6.
-	limitLen = 8
 	// timestampNS is the unit of ERSPAN's timestamps in nanoseconds, granularity 0.
 	timestampNS = 100_000
 )
@@ -59,7 +56,7 @@ func (t *Template) greLen() uint16 {
 	return uint16(n)
 }
 
-// SetClock sets the time in nanoseconds that the next headers of ERSPAN version 2 have.
+// SetClock sets the time of the timestamps in the next ERSPAN headers of version 2. nowNS is in nanoseconds.
 func (t *Template) SetClock(nowNS uint64) {
 	if t.Kind == KindERSPAN2 {
 		t.timestamp = uint32(nowNS / timestampNS)
@@ -199,8 +196,8 @@ func (g *greHeader) parseERSPAN(h []byte) packet.DropReason {
 	return packet.DropNone
 }
 
-// decapsulateGRE does the rest of Decapsulate for a GRE packet. Decapsulate has parsed the outer IP
-// header into o. The GRE header begins at o.header.
+// decapsulateGRE removes the outer headers of a GRE packet. o is the outer IP header, which Decapsulate has
+// parsed. The GRE header begins at o.header.
 func (t *Terminations) decapsulateGRE(b *packet.Batch, f *packet.Frame, o *outer, words *[flowtable.TunnelWords]uint64) packet.DropReason {
 	g, reason := parseGRE(b, f, o.header, o.end)
 	if reason != packet.DropNone {
