@@ -56,7 +56,7 @@ const (
 	ActDecap       // removes the first header; Value is the packet type behind it
 	ActCheckLarger // sets the bit Dst to 1 if the frame has more than Value bytes, else to 0
 	ActDeleteField // removes the option of the field Dst from the frame
-	ActSample      // has no effect, see Sample
+	ActSample      // sends some frames to collectors, see Sample
 	actionKinds    // number of kinds
 )
 

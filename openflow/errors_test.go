@@ -74,6 +74,7 @@ func TestMoreErrorsNameTheWord(t *testing.T) {
 		{"actions=pop:reg0[32]", "pop:reg0[32]", "pop:FIELD"},
 		{"actions=sample(probability=0)", "sample(probability=0)", "from 1 to 65535"},
 		{"actions=sample(probability=1,obs_point_id=x)", "obs_point_id=x", "32 bits"},
+		{"actions=sample(probability=1,obs_point_id=metadata[])", "obs_point_id=metadata[]", "32 bits"},
 		{"actions=sample(probability=1,rate=2)", "rate=2", "collector_set_id"},
 		{"actions=pop:eth_type", "pop:eth_type", "read-only"},
 		{"actions=push:nw_src", "push:nw_src", "matches ip"},

@@ -4,6 +4,7 @@ package openflow
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -12,29 +13,34 @@ const (
 	nxSample  = 29
 	nxSample2 = 38
 	nxSample3 = 41
+	nxSample4 = 51
 )
 
 func init() {
 	addAction(ActSample, actionRow{words: map[string]actionParse{"sample": (*actionParser).sample},
 		format: func(a *Action, names Names) string { return a.Sample.format(names) }, encode: appendSample,
-		nicira: map[uint16]niciraRow{nxSample: {14, decodeSample}, nxSample2: {22, decodeSample}, nxSample3: {22, decodeSample}}})
+		nicira: map[uint16]niciraRow{nxSample: {14, decodeSample}, nxSample2: {22, decodeSample}, nxSample3: {22, decodeSample}, nxSample4: {30, (*actionDecoder).decodeSample4}}})
 }
 
-// The action sample (ovs-actions(7)) sends some frames to the collectors of IPFIX. Weft
-// has no collectors, so that the action does nothing, as in Open vSwitch without them.
+// The action sample (ovs-actions(7)) sends some frames to the collectors of a set. Without an exporter for
+// the set it does nothing.
 
 // SampleSpec holds the arguments of sample.
 type SampleSpec struct {
 	Probability   uint16 // of 65535, not 0
 	Collectors    uint32 // number of the set of collectors
 	Domain, Point uint32 // of the observation
-	Port          uint32 // sampling port; PortNone: none
-	Direction     uint8  // sampleIngress, sampleEgress, or 0
+	// DomainSrc and PointSrc, if they have a field, are at most 32 bits of the frame's state that take
+	// the place of Domain and Point.
+	DomainSrc, PointSrc Subfield
+	Port                uint32 // sampling port; PortNone: none
+	Direction           uint8  // SampleIngress, SampleEgress, or 0
 }
 
+// Directions of a sample.
 const (
-	sampleIngress = 1
-	sampleEgress  = 2
+	SampleIngress = 1
+	SampleEgress  = 2
 )
 
 func (p *actionParser) sample(t token) (Action, error) {
@@ -45,7 +51,7 @@ func (p *actionParser) sample(t token) (Action, error) {
 			break
 		}
 		text = rest
-		if err := s.word(w, p.names); err != nil {
+		if err := p.sampleWord(s, w); err != nil {
 			return Action{}, err
 		}
 	}
@@ -55,7 +61,7 @@ func (p *actionParser) sample(t token) (Action, error) {
 	return Action{Kind: ActSample, Sample: s}, nil
 }
 
-func (s *SampleSpec) word(t token, names Names) (err error) {
+func (p *actionParser) sampleWord(s *SampleSpec, t token) (err error) {
 	number := func(to *uint32) {
 		v, ok := parseUint(t.value, 1<<32-1)
 		if *to = uint32(v); !ok {
@@ -68,24 +74,42 @@ func (s *SampleSpec) word(t token, names Names) (err error) {
 	case "collector_set_id":
 		number(&s.Collectors)
 	case "obs_domain_id":
-		number(&s.Domain)
+		s.Domain, s.DomainSrc, err = p.observation(t)
 	case "obs_point_id":
-		number(&s.Point)
+		s.Point, s.PointSrc, err = p.observation(t)
 	case "sampling_port":
-		s.Port, err = parsePort(t.value, names)
+		s.Port, err = parsePort(t.value, p.names)
 	case "ingress":
-		s.Direction = sampleIngress
+		s.Direction = SampleIngress
 	case "egress":
-		s.Direction = sampleEgress
+		s.Direction = SampleEgress
 	default:
 		return wrong(t.text, "probability, collector_set_id, obs_domain_id, obs_point_id, sampling_port, ingress or egress")
 	}
 	return err
 }
 
+// observation parses the number of an observation's domain or point, or the field that has it.
+func (p *actionParser) observation(t token) (v uint32, src Subfield, err error) {
+	if v, ok := parseUint(t.value, 1<<32-1); ok {
+		return uint32(v), src, nil
+	}
+	src, err = p.subfield(t.value)
+	if err != nil || !mayObserve(src) {
+		return 0, src, wrong(t.text, "a number of at most 32 bits, or a field of at most 32 bits such as reg0[]")
+	}
+	return 0, src, p.check.readable(t.text, src)
+}
+
+// mayObserve reports whether a sub-field fits into the action: 32 bits, and a header of 4 bytes.
+func mayObserve(s Subfield) bool {
+	return s.Bits <= 32 && (s.Field.IsTLV() || len(s.Field.header(Version10).append(nil, false)) == 4)
+}
+
 func (s *SampleSpec) format(names Names) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "sample(probability=%d,collector_set_id=%d,obs_domain_id=%d,obs_point_id=%d", s.Probability, s.Collectors, s.Domain, s.Point)
+	fmt.Fprintf(&b, "sample(probability=%d,collector_set_id=%d,obs_domain_id=%s,obs_point_id=%s", s.Probability, s.Collectors,
+		formatObservation(s.Domain, s.DomainSrc), formatObservation(s.Point, s.PointSrc))
 	if s.Port != PortNone {
 		b.WriteString(",sampling_port=" + formatPort(s.Port, names))
 	}
@@ -93,11 +117,22 @@ func (s *SampleSpec) format(names Names) string {
 	return b.String()
 }
 
-// appendSample appends the oldest of Nicira's three actions that carries the arguments.
-func appendSample(_ *actionEncoder, b []byte, a *Action) []byte {
+func formatObservation(v uint32, src Subfield) string {
+	if src.Field != FNone {
+		return src.String()
+	}
+	return strconv.FormatUint(uint64(v), 10)
+}
+
+// appendSample appends the oldest of Nicira's four actions that carries the arguments.
+func appendSample(e *actionEncoder, b []byte, a *Action) []byte {
 	s := a.Sample
 	subtype := uint16(nxSample)
 	switch {
+	case s.DomainSrc.Field != FNone || s.PointSrc.Field != FNone:
+		b = be.AppendUint32(be.AppendUint16(appendNX(b, nxSample4), s.Probability), s.Collectors)
+		b = e.appendObservation(e.appendObservation(b, s.Domain, s.DomainSrc), s.Point, s.PointSrc)
+		return appendZeros(append(be.AppendUint16(b, uint16(s.Port)), s.Direction), 5)
 	case s.Direction != 0:
 		subtype = nxSample3
 	case s.Port != PortNone:
@@ -109,6 +144,43 @@ func appendSample(_ *actionEncoder, b []byte, a *Action) []byte {
 		return b
 	}
 	return appendZeros(append(be.AppendUint16(b, uint16(s.Port)), s.Direction), 5)
+}
+
+// appendObservation appends a field and its bits, or 0 and a number.
+func (e *actionEncoder) appendObservation(b []byte, v uint32, src Subfield) []byte {
+	if src.Field == FNone {
+		return be.AppendUint32(appendZeros(b, 4), v)
+	}
+	return appendZeros(be.AppendUint16(e.tlvs.header(src.Field, Version10).append(b, false), src.bitsOf()), 2)
+}
+
+// decodeObservation is the counterpart of appendObservation.
+func (d *actionDecoder) decodeObservation(b []byte) (v uint32, src Subfield, err error) {
+	if be.Uint32(b) == 0 {
+		return be.Uint32(b[4:]), src, nil
+	}
+	src, rest, err := readSubfield(b[:4], be.Uint16(b[4:]), d.tlvs)
+	if err == nil && (len(rest) != 0 || !mayObserve(src)) {
+		err = coded(ErrActionBadArgument, "sample: expected at most 32 bits of a field")
+	}
+	if err == nil {
+		err = d.codeOf(src, d.check.readable("sample", src))
+	}
+	return 0, src, err
+}
+
+// decodeSample4 decodes a sample with fields. The argument b has the bytes of the action after the subtype.
+func (d *actionDecoder) decodeSample4(_ uint16, b []byte) (Action, error) {
+	s := &SampleSpec{Probability: be.Uint16(b), Collectors: be.Uint32(b[2:])}
+	var err error
+	if s.Domain, s.DomainSrc, err = d.decodeObservation(b[6:]); err != nil {
+		return Action{}, err
+	}
+	if s.Point, s.PointSrc, err = d.decodeObservation(b[14:]); err != nil {
+		return Action{}, err
+	}
+	s.Port, s.Direction = uint32(be.Uint16(b[22:])), b[24]
+	return s.checked(b[25:])
 }
 
 // decodeSample decodes a sample. The argument b has the bytes of the action after the
@@ -123,13 +195,18 @@ func decodeSample(_ *actionDecoder, subtype uint16, b []byte) (Action, error) {
 	if subtype == nxSample3 {
 		s.Direction, rest = rest[0], rest[1:]
 	}
-	for _, c := range rest {
+	return s.checked(rest)
+}
+
+// checked returns the action of a decoded sample. padding has the bytes behind the arguments.
+func (s *SampleSpec) checked(padding []byte) (Action, error) {
+	for _, c := range padding {
 		if c != 0 {
 			return Action{}, coded(ErrActionMustBeZero, "sample: expected zeros behind the arguments")
 		}
 	}
-	if s.Probability == 0 || s.Direction > sampleEgress {
-		return Action{}, Errorf(ErrActionBadArgument, "sample: probability %d, direction %d: expected a probability from 1 on and a direction up to %d", s.Probability, s.Direction, sampleEgress)
+	if s.Probability == 0 || s.Direction > SampleEgress {
+		return Action{}, Errorf(ErrActionBadArgument, "sample: probability %d, direction %d: expected a probability from 1 on and a direction up to %d", s.Probability, s.Direction, SampleEgress)
 	}
 	return Action{Kind: ActSample, Sample: s}, nil
 }

@@ -332,6 +332,10 @@ func UsedTLVs(actions []Action) (used uint64) {
 		note(a.Src)
 		note(a.Dst)
 		used |= UsedTLVs(a.Sub)
+		if a.Sample != nil {
+			note(a.Sample.DomainSrc)
+			note(a.Sample.PointSrc)
+		}
 		if a.CT != nil {
 			note(a.CT.ZoneSrc)
 			used |= UsedTLVs(a.CT.Exec)
