@@ -408,10 +408,9 @@ func TestQuestionsAreReleased(t *testing.T) {
 	one, two := r.host(1, locals("port1")...), r.host(2, locals("port2")...)
 	r.settled()
 	for _, mac := range []uint64{0x020000000002, 0x020000009999} {
+		before := r.hub.Held()
 		waitfor.True(t, "the hub takes the question", func() bool {
-			before := r.hub.Held()
 			one.agent.Ask("port1", 100, mac, netip.Addr{})
-			time.Sleep(5 * time.Millisecond)
 			return r.hub.Held() > before
 		})
 	}

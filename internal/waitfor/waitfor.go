@@ -9,7 +9,7 @@ import (
 )
 
 // patience is the time limit of a wait, long enough for a busy machine.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // True waits until the function ok returns true. If this takes too long, the test
 // fails. condition is text for the error: what the test waits for.
