@@ -15,6 +15,9 @@ endif
 UNIT := $$(go list ./... | grep -v '/e2e\|/bench/attack$$')
 FUZZTIME ?= 20s
 
+# How many packages are tested at a time.
+ABREAST ?= 6
+
 .PHONY: build install deb release docs demo demo-central test lint unit race e2e nic test-nic bench-nic attack bench benchstat fuzz setup clean
 
 # Where git refuses, or the source is no clone, COMMIT names the commit.
@@ -86,13 +89,15 @@ test: setup lint unit race e2e
 lint:
 	@scripts/lint
 
-# The fuzz targets run over their corpora here.
+# The fuzz targets run over their corpora here. The slowest packages wait for most of their time (on
+# disks, time-outs and processes), so more of them run at a time than there are processors. scripts/lint
+# runs the whole of go vet, and go test need not vet again.
 unit:
-	go test -count=1 $(UNIT)
+	go test -vet=off -count=1 -p $(ABREAST) $(UNIT)
 
 # internal/archtest only reads the source, so the race detector has nothing to find there.
 race:
-	CGO_ENABLED=1 go test -race -count=1 -short $$(go list ./... | grep -v '/e2e\|/bench/attack$$\|/internal/archtest$$')
+	CGO_ENABLED=1 go test -vet=off -race -count=1 -short -p $(ABREAST) $$(go list ./... | grep -v '/e2e\|/bench/attack$$\|/internal/archtest$$')
 
 e2e:
 	go test -count=1 -v -timeout 25m -p 1 ./bench/attack $$(go list ./e2e/... | grep -v /e2e/nic)
