@@ -18,6 +18,7 @@ import (
 
 	"weft/api"
 	"weft/control/access"
+	"weft/control/rest"
 	"weft/control/workers/workertest"
 	"weft/internal/buildinfo"
 
@@ -131,17 +132,17 @@ func TestMetrics(t *testing.T) {
 func TestEveryRouteHasARole(t *testing.T) {
 	routes := newFakes(t).d.handler().Routes()
 	for _, pattern := range routes {
-		if apiRoutes[pattern].Role == access.None {
-			t.Errorf("%s has no role in apiRoutes", pattern)
+		if rest.Routes[pattern].Role == access.None {
+			t.Errorf("%s has no role in rest.Routes", pattern)
 		}
 	}
-	for pattern := range apiRoutes {
+	for pattern := range rest.Routes {
 		if !slices.Contains(routes, pattern) {
-			t.Errorf("apiRoutes has a row for %s, which has no handler", pattern)
+			t.Errorf("rest.Routes has a row for %s, which has no handler", pattern)
 		}
 	}
 	for _, pattern := range routes {
-		if method, path, _ := strings.Cut(pattern, " "); method != http.MethodGet && path != "/v1/flows/diff" && apiRoutes[pattern].Role != access.Write {
+		if method, path, _ := strings.Cut(pattern, " "); method != http.MethodGet && path != "/v1/flows/diff" && rest.Routes[pattern].Role != access.Write {
 			t.Errorf("%s may change something, but role Read may call it", pattern)
 		}
 	}
@@ -159,13 +160,13 @@ func TestEveryRouteIsDocumented(t *testing.T) {
 			listed[m[1]+" "+m[2]] = true
 		}
 	}
-	for pattern := range apiRoutes {
+	for pattern := range rest.Routes {
 		if !listed[strings.ReplaceAll(pattern, "{name}", "NAME")] {
 			t.Errorf("no comment of package api lists %s", pattern)
 		}
 	}
-	if len(listed) != len(apiRoutes) {
-		t.Errorf("the comments list %d routes, the API has %d", len(listed), len(apiRoutes))
+	if len(listed) != len(rest.Routes) {
+		t.Errorf("the comments list %d routes, the API has %d", len(listed), len(rest.Routes))
 	}
 }
 

@@ -97,7 +97,7 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 		t.Errorf("a frame for the declared address: %+v", a)
 	}
 	refused := uint64(0)
-	rows, err := f.d.listLimits("p1")
+	rows, err := f.d.rest.LimitsOf("p1")
 	for _, r := range rows {
 		if r.Name == "mac_moves" {
 			refused = r.Refused

@@ -187,7 +187,7 @@ func TestTraceTapOfAnotherBridge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		capture, err := f.d.traceOf(req)
+		capture, err := f.d.rest.TraceOf(req)
 		if got := capture.Key.InPort(); err != nil || got != p.Number {
 			t.Errorf("in_port=%s: port %d, want %d; %v", in, got, p.Number, err)
 		}
@@ -202,7 +202,7 @@ func TestTraceTap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	capture, err := f.d.traceOf(req)
+	capture, err := f.d.rest.TraceOf(req)
 	if err != nil || capture.Kind != datapath.CaptureTrace || capture.Limit != 3 {
 		t.Fatalf("%+v, %v", capture, err)
 	}

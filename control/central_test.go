@@ -117,7 +117,7 @@ func TestFollowsCentral(t *testing.T) {
 	central.declare()
 	h := &fleetHost{newFakes(t), 1}
 	h.addGuest("vm", "id=vm1-id")
-	if h.d.central != nil || h.d.show().Central != nil || strings.Contains(h.metrics(), "weft_central_") {
+	if h.d.central != nil || h.d.rest.Show().Central != nil || strings.Contains(h.metrics(), "weft_central_") {
 		t.Error("a switch without addresses of centrals follows one")
 	}
 	h.end()
@@ -126,7 +126,7 @@ func TestFollowsCentral(t *testing.T) {
 	key := workertest.UDPKey(h.port("vm").Number, 1, 2, 9)
 	waitfor.True(t, "the other guest has a place", func() bool { return strings.HasPrefix(h.sentTo(2), "behind 192.0.2.2") })
 	was := h.run(key)
-	if s := h.d.show().Central; s == nil || !s.Connected || s.Revision == 0 || s.Nets != 1 || s.Address != central.address || s.Trouble != "" {
+	if s := h.d.rest.Show().Central; s == nil || !s.Connected || s.Revision == 0 || s.Nets != 1 || s.Address != central.address || s.Trouble != "" {
 		t.Errorf("%+v", s)
 	}
 	if text := h.metrics(); !strings.Contains(text, "\nweft_central_connected 1\n") || !strings.Contains(text, "\nweft_central_networks 1\n") {
@@ -146,8 +146,8 @@ func TestFollowsCentral(t *testing.T) {
 	if got := h.sentTo(2); !strings.HasPrefix(got, "behind 192.0.2.2") {
 		t.Error(got)
 	}
-	waitfor.True(t, "trouble is shown", func() bool { return h.d.show().Central.Trouble != "" })
-	if s := h.d.show().Central; s.Connected || s.Revision == 0 || s.Nets != 1 || strings.Contains(s.Trouble, "rpc error") {
+	waitfor.True(t, "trouble is shown", func() bool { return h.d.rest.Show().Central.Trouble != "" })
+	if s := h.d.rest.Show().Central; s.Connected || s.Revision == 0 || s.Nets != 1 || strings.Contains(s.Trouble, "rpc error") {
 		t.Errorf("%+v", s)
 	}
 	if text := h.metrics(); !strings.Contains(text, "\nweft_central_connected 0\n") || !strings.Contains(text, "\nweft_central_trouble 1\n") {

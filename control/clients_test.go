@@ -5,7 +5,6 @@ package control
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"weft/api"
 	"weft/control/access"
 )
 
@@ -99,24 +97,6 @@ func TestChangesAreLogged(t *testing.T) {
 	} {
 		if !strings.Contains(log.String(), words) {
 			t.Errorf("no %s in\n%s", words, log.String())
-		}
-	}
-}
-
-// A long list that is encoded in chunks has the same JSON as from json.Encoder.
-func TestListsInChunks(t *testing.T) {
-	for _, n := range []int{0, 1, listChunk, listChunk + 1, 2 * listChunk, 2*listChunk + 7} {
-		list := make([]api.Flow, n)
-		for i := range list {
-			list[i].Priority = i
-		}
-		var out bytes.Buffer
-		if err := writeJSON(&out, list); err != nil {
-			t.Fatal(err)
-		}
-		want, _ := json.Marshal(list)
-		if strings.TrimSpace(out.String()) != string(want) {
-			t.Errorf("%d flows: %.80s, want %.80s", n, out.String(), want)
 		}
 	}
 }

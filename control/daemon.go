@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package control is the control process. Daemon makes the packages below control/,
-// starts and stops them, owns the configuration lock and answers the API (api_*.go). The
+// starts and stops them, owns the configuration lock, and serves the API (control/rest). The
 // packages have the state and do the work. The control process may allocate memory, be
 // upgraded and crash, while the engine keeps forwarding.
 //
@@ -27,8 +27,9 @@
 //     control/bridges allows one change of bridges at a time, and takes its lock for this
 //     before every other lock. No lock is taken under Bridges.mu, which guards the list of
 //     bridges.
-//     control/ovsdb has no lock. Its goroutine calls control/bridges and control/ports as a
-//     request does. control/unixctl takes its lock of connections under no other lock.
+//     control/rest and control/appctl have no lock. control/ovsdb has none either. Its
+//     goroutine calls control/bridges and control/ports as a request does. control/unixctl
+//     takes its lock of connections under no other lock.
 //  3. control/ports: each driver's lock guards its device against events of the guest
 //     and the kernel.
 //  4. control/observe: the locks of captures and of connection events are taken right
@@ -75,6 +76,7 @@ import (
 	"weft/control/ofconn"
 	"weft/control/pipeline"
 	"weft/control/ports"
+	"weft/control/rest"
 	"weft/control/statistics"
 	"weft/control/store"
 	"weft/control/tracking"
@@ -114,6 +116,7 @@ type Daemon struct {
 	connections      *observe.ConnectionEvents
 
 	servers  *access.Servers
+	rest     *rest.Handlers
 	unixctl  *unixctl.Server // nil: ovs-appctl is not served
 	requests *access.Requests
 	limits   limits.Registry
@@ -234,6 +237,11 @@ func newDaemon(config Config) (*Daemon, error) {
 		d.store.Close()
 		return nil, err
 	}
+	d.rest = rest.New(rest.Setup{Name: config.Name, StateDir: config.StateDir, Since: d.started, Started: d.ready,
+		ShutDown: func() { d.shutDown() }, LogSettings: config.LogSettings, Configuration: &d.configuration, Engines: d.engines,
+		Central: d.central, Ports: d.ports, Pipeline: d.pipeline, Bridges: d.bridges, MACs: d.macs, Statistics: d.statistics,
+		Tracking: d.tracking, Templates: d.templates, Captures: d.captures, Monitors: &d.monitors, Connections: d.connections,
+		Requests: d.requests, Limits: &d.limits, Log: d.log})
 	return d, nil
 }
 

@@ -53,19 +53,19 @@ func TestEarlierStateFiles(t *testing.T) {
 					t.Fatalf("ports %+v, %v", list, err)
 				}
 				var flows []string
-				all, err := f.d.megaflows().DumpFlows("", pipeline.ByName)
+				all, err := f.d.bridges.Megaflows().DumpFlows("", pipeline.ByName)
 				for _, flow := range all {
 					flows = append(flows, flow.Match+" "+flow.Actions)
 				}
 				if err != nil || !slices.Equal(flows, []string{" NORMAL", "ip output:overlay"}) {
 					t.Errorf("flows %q, %v", flows, err)
 				}
-				groups, err1 := f.d.megaflows().ListGroups("", pipeline.ByName)
-				meters, err2 := f.d.megaflows().ListMeters("")
+				groups, err1 := f.d.bridges.Megaflows().ListGroups("", pipeline.ByName)
+				meters, err2 := f.d.bridges.Megaflows().ListMeters("")
 				if err1 != nil || err2 != nil || len(groups) != tables || len(meters) != tables {
 					t.Errorf("%d groups and %d meters, want %d: %v, %v", len(groups), len(meters), tables, err1, err2)
 				}
-				if _, err := f.d.megaflows().ChangeFlows(api.ChangeFlows{Op: "add", Text: "priority=5,ip,actions=overlay"}); err != nil {
+				if _, err := f.d.bridges.Megaflows().ChangeFlows(api.ChangeFlows{Op: "add", Text: "priority=5,ip,actions=overlay"}); err != nil {
 					t.Error(err)
 				}
 				f.end()

@@ -264,7 +264,7 @@ func TestFleetAfterControlsDeath(t *testing.T) {
 	was := a.run(key)
 	a.worker().Frame(key, 100)
 	flow := func() string {
-		flows, err := a.d.megaflows().DumpFlows("table=250,in_port=vm", 0)
+		flows, err := a.d.bridges.Megaflows().DumpFlows("table=250,in_port=vm", 0)
 		if err != nil || len(flows) != 1 {
 			t.Fatalf("%+v, %v", flows, err)
 		}
@@ -308,23 +308,23 @@ func TestFleetIsNotTheOperators(t *testing.T) {
 	if _, err := d.ports.Add("central", []string{"type=tap"}); err == nil || !strings.HasPrefix(err.Error(), "port name central: weft-central's tunnel has it") {
 		t.Error(err)
 	}
-	if err := d.megaflows().ModTable(api.ModTable{Table: 250, Settings: []string{"evict"}}); err == nil {
+	if err := d.bridges.Megaflows().ModTable(api.ModTable{Table: 250, Settings: []string{"evict"}}); err == nil {
 		t.Error("the settings of table 250 can be changed")
 	}
-	if err := d.megaflows().ModTable(api.ModTable{Table: -1, Settings: []string{"limit:1"}}); err != nil {
+	if err := d.bridges.Megaflows().ModTable(api.ModTable{Table: -1, Settings: []string{"limit:1"}}); err != nil {
 		t.Error(err)
 	}
 	flows := func() int {
-		list, err := d.megaflows().DumpFlows("", 0)
+		list, err := d.bridges.Megaflows().DumpFlows("", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return len(list)
 	}
-	if _, err := d.megaflows().DeleteFlows("", false); err != nil || flows() != 2 {
+	if _, err := d.bridges.Megaflows().DeleteFlows("", false); err != nil || flows() != 2 {
 		t.Errorf("del-flows: %v, %d flows are left", err, flows())
 	}
-	if _, err := d.megaflows().ChangeFlows(api.ChangeFlows{Op: "replace", Text: "actions=drop\n", File: true}); err != nil || flows() != 3 {
+	if _, err := d.bridges.Megaflows().ChangeFlows(api.ChangeFlows{Op: "replace", Text: "actions=drop\n", File: true}); err != nil || flows() != 3 {
 		t.Errorf("replace-flows: %v, %d flows", err, flows())
 	}
 	if got := h.sentTo(2); got != "flow-dropdrop(flow-drop)" {
@@ -480,7 +480,7 @@ func TestFleetQuestionsAreBounded(t *testing.T) {
 	}
 	h.worker().Frame(workertest.UDPKey(other, 5, 7, 9), 100)
 	row := func(holder string) (used, refused uint64) {
-		rows, err := h.d.listLimits("")
+		rows, err := h.d.rest.LimitsOf("")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -548,7 +548,7 @@ func TestFleetForwardsWithoutAnswer(t *testing.T) {
 	h.worker().Frame(workertest.UDPKey(vm, 1, 3, 9), 100)
 	h.settle()
 	flooded("after a refusal", workertest.UDPKey(vm, 1, 3, 9))
-	rows, err := h.d.listLimits("")
+	rows, err := h.d.rest.LimitsOf("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,14 +16,14 @@ import (
 
 func (f *fakes) add(flows ...string) {
 	f.t.Helper()
-	if _, err := f.d.megaflows().ChangeFlows(api.ChangeFlows{Op: "add", Text: strings.Join(flows, "\n"), File: true}); err != nil {
+	if _, err := f.d.bridges.Megaflows().ChangeFlows(api.ChangeFlows{Op: "add", Text: strings.Join(flows, "\n"), File: true}); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
 func (f *fakes) counts() map[string]string {
 	f.t.Helper()
-	flows, err := f.d.megaflows().DumpFlows("", pipeline.ByName)
+	flows, err := f.d.bridges.Megaflows().DumpFlows("", pipeline.ByName)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestRestart(t *testing.T) {
 // dumpWithout returns the dump of all flows, without ages and durations.
 func dumpWithout(t *testing.T, d *Daemon) string {
 	t.Helper()
-	flows, err := d.megaflows().DumpFlows("", pipeline.ByName)
+	flows, err := d.bridges.Megaflows().DumpFlows("", pipeline.ByName)
 	if err != nil {
 		t.Fatal(err)
 	}

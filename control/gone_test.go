@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -14,14 +15,18 @@ import (
 // error of the daemon.
 func TestClientGoneIsNoError(t *testing.T) {
 	f := newFakes(t)
+	f.end()
 	var log bytes.Buffer
+	f.config.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
+	f.begin()
 	ctx, stop := context.WithCancel(byRoot("GET", "/v1/hottest?n=1&interval_ms=5000", nil).Context())
 	stop()
 	r := byRoot("GET", "/v1/hottest?n=1&interval_ms=5000", nil).WithContext(ctx)
 	w := httptest.NewRecorder()
-	_, err := f.d.hottest(r)
-	(&Daemon{log: slog.New(slog.NewTextHandler(&log, nil))}).reply(w, nil, err)
-	if err == nil || log.Len() > 0 {
-		t.Errorf("%v is logged: %s", err, log.String())
+	f.d.handler().ServeHTTP(w, r)
+	answer := w.Body.String()
+	f.end()
+	if !strings.Contains(answer, context.Canceled.Error()) || log.Len() > 0 {
+		t.Errorf("answer %s, log: %s", answer, log.String())
 	}
 }

@@ -16,14 +16,14 @@ import (
 
 func (f *fakes) group(op, text string) {
 	f.t.Helper()
-	if _, err := f.d.megaflows().ChangeGroups(api.ChangeTable{Op: op, Text: text}); err != nil {
+	if _, err := f.d.bridges.Megaflows().ChangeGroups(api.ChangeTable{Op: op, Text: text}); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
 func (f *fakes) megaflowActions() string {
 	f.t.Helper()
-	list := f.d.megaflows().DumpMegaflows(pipeline.ByName)
+	list := f.d.bridges.Megaflows().DumpMegaflows(pipeline.ByName)
 	if len(list) != 1 {
 		return ""
 	}
@@ -125,7 +125,7 @@ func TestGroupsCount(t *testing.T) {
 		}
 	}
 	f.settle()
-	list, err := f.d.megaflows().ListGroups("", pipeline.ByName)
+	list, err := f.d.bridges.Megaflows().ListGroups("", pipeline.ByName)
 	if err != nil || len(list) != 2 {
 		t.Fatal(list, err)
 	}
@@ -143,7 +143,7 @@ func TestGroupsCount(t *testing.T) {
 		t.Errorf("%d and %d flows name them", list[0].Flows, list[1].Flows)
 	}
 	f.group("modify", "group_id=1,type=all,bucket=output:p3")
-	if list, _ := f.d.megaflows().ListGroups("group_id=1", pipeline.ByName); list[0].Packets != 0 || len(list[0].Buckets) != 1 {
+	if list, _ := f.d.bridges.Megaflows().ListGroups("group_id=1", pipeline.ByName); list[0].Packets != 0 || len(list[0].Buckets) != 1 {
 		t.Errorf("changed: %+v", list[0])
 	}
 }
@@ -154,24 +154,24 @@ func TestGroupsAndMetersStay(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	f.group("add", "group_id=7,type=indirect,bucket=output:p2")
-	if _, err := f.d.megaflows().ChangeMeters(api.ChangeTable{Op: "add", File: true, Text: "meter=3,pktps,band=type=drop,rate=5\nmeter=4 kbps burst bands=type=drop rate=9 burst_size=8"}); err != nil {
+	if _, err := f.d.bridges.Megaflows().ChangeMeters(api.ChangeTable{Op: "add", File: true, Text: "meter=3,pktps,band=type=drop,rate=5\nmeter=4 kbps burst bands=type=drop rate=9 burst_size=8"}); err != nil {
 		t.Fatal(err)
 	}
 	f.add("in_port=p1,actions=meter:4,group:7", "in_port=p2,actions=group:7", "priority=1,actions=drop")
 	f.end()
 	f.begin()
-	groups, err := f.d.megaflows().ListGroups("", pipeline.ByName)
+	groups, err := f.d.bridges.Megaflows().ListGroups("", pipeline.ByName)
 	if err != nil || len(groups) != 1 || groups[0].Line != "group_id=7,type=indirect,bucket=bucket_id:0,actions=output:p2" {
 		t.Errorf("groups %+v, %v", groups, err)
 	}
-	meters, err := f.d.megaflows().ListMeters("meter=4")
+	meters, err := f.d.bridges.Megaflows().ListMeters("meter=4")
 	if err != nil || len(meters) != 1 || meters[0].Flows != 1 || meters[0].Line != "meter=4 kbps burst bands=type=drop rate=9 burst_size=8" {
 		t.Errorf("meters %+v, %v", meters, err)
 	}
 	if n := len(f.counts()); n != 3 {
 		t.Errorf("%d flows after a restart, want 3", n)
 	}
-	n, err := f.d.megaflows().ChangeMeters(api.ChangeTable{Op: "delete", Text: "meter=4"})
+	n, err := f.d.bridges.Megaflows().ChangeMeters(api.ChangeTable{Op: "delete", Text: "meter=4"})
 	if err != nil || n.Flows != 1 || len(f.counts()) != 2 {
 		t.Errorf("deleting a meter: %+v, %v, %d flows left", n, err, len(f.counts()))
 	}
@@ -179,14 +179,14 @@ func TestGroupsAndMetersStay(t *testing.T) {
 		{"add", "group_id=7,type=all", "group 7"}, {"modify", "group_id=9,type=all", "group 9"}, {"fly", "", "expected add"}, {"add", "group_id=8,type=all,bucket=fly", "fly"},
 	} {
 		var input *usererr.Error
-		if _, err := f.d.megaflows().ChangeGroups(api.ChangeTable{Op: tt.op, Text: tt.text}); !errors.As(err, &input) || !strings.Contains(err.Error(), tt.want) {
+		if _, err := f.d.bridges.Megaflows().ChangeGroups(api.ChangeTable{Op: tt.op, Text: tt.text}); !errors.As(err, &input) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s %s: %v, want ...%s...", tt.op, tt.text, err, tt.want)
 		}
 	}
 	f.group("delete", "")
 	f.end()
 	f.begin()
-	if groups, _ := f.d.megaflows().ListGroups("", pipeline.ByName); len(groups) != 0 || len(f.counts()) != 1 {
+	if groups, _ := f.d.bridges.Megaflows().ListGroups("", pipeline.ByName); len(groups) != 0 || len(f.counts()) != 1 {
 		t.Errorf("%d groups and %d flows after the delete of all", len(groups), len(f.counts()))
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 func (f *fakes) probe(path string) (status int, text string) {
 	answer := httptest.NewRecorder()
-	f.d.metricsHandler().ServeHTTP(answer, httptest.NewRequest("GET", path, nil))
+	f.d.rest.Metrics().ServeHTTP(answer, httptest.NewRequest("GET", path, nil))
 	return answer.Code, strings.TrimSpace(answer.Body.String())
 }
 

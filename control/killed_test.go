@@ -25,7 +25,7 @@ import (
 // killedChanges are the changes that TestKilledInCommit kills. Each begins with a switch that has the
 // bridge br1 with four ports, flows, a group, a meter and a setting.
 var killedChanges = map[string]func(d *Daemon) error{
-	"apply":  func(d *Daemon) error { return d.changeAll(appliedFile(3)) },
+	"apply":  func(d *Daemon) error { return d.rest.ChangeAll(appliedFile(3)) },
 	"del-br": func(d *Daemon) error { return d.bridges.Delete("br1") },
 	"bundle": func(d *Daemon) error {
 		group, err := openflow.ParseGroupMod("group_id=2,type=all,bucket=output:1", openflow.GroupAdd, nil)

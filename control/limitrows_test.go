@@ -61,7 +61,7 @@ func TestLimitRows(t *testing.T) {
 			t.Errorf("metrics lack %s", line)
 		}
 	}
-	if _, err := f.d.listLimits("p3"); err == nil || !strings.Contains(err.Error(), "p3: no such port") {
+	if _, err := f.d.rest.LimitsOf("p3"); err == nil || !strings.Contains(err.Error(), "p3: no such port") {
 		t.Errorf("limits of p3: %v", err)
 	}
 }

@@ -86,7 +86,7 @@ func TestPortDown(t *testing.T) {
 		key := workertest.UDPKey(in, 1, 2, 9)
 		w.Frame(key, 100)
 		f.settle()
-		for _, m := range f.d.megaflows().DumpMegaflows(pipeline.ByName) {
+		for _, m := range f.d.bridges.Megaflows().DumpMegaflows(pipeline.ByName) {
 			if strings.Contains(m.Match, fmt.Sprintf("in_port=p%d", in)) {
 				return m.Actions
 			}

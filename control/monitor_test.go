@@ -78,7 +78,7 @@ func TestMonitorFlows(t *testing.T) {
 		f.worker().Frame(workertest.UDPKey(1, 1, 2, 1), 100)
 	}
 	f.settle()
-	if _, err := f.d.megaflows().DeleteFlows("", false); err != nil {
+	if _, err := f.d.bridges.Megaflows().DeleteFlows("", false); err != nil {
 		t.Fatal(err)
 	}
 	f.mustTell(some, "flow deleted delete udp,tp_dst=1 resubmit(,1) 4")

@@ -97,7 +97,7 @@ func TestChangeIsOneWrite(t *testing.T) {
 	tables := f.d.bridges.Named("br1").Tables
 	costs("apply of a file with a bridge, 100 ports, a group and flows", cost{1, 1, 1}, func() error {
 		list := appliedFile(100)
-		return f.d.changeAll(slices.Concat(list[:1], list[2:105])) // without the changes of br1
+		return f.d.rest.ChangeAll(slices.Concat(list[:1], list[2:105])) // without the changes of br1
 	})
 	once("del-br of a bridge with 100 ports", func() error { return f.d.bridges.Delete("br2") })
 	costs("add-group", cost{1, 0, 1}, func() error {

@@ -150,7 +150,7 @@ func TestNextEngineCannotStart(t *testing.T) {
 	if _, err := client.Show(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("show: %v", err)
 	}
-	if reason := d.notReady(); !strings.Contains(reason, want) {
+	if reason := d.rest.NotReady(); !strings.Contains(reason, want) {
 		t.Errorf("not ready: %q", reason)
 	}
 	stop(nil)

@@ -123,7 +123,7 @@ func TestTraceThroughPops(t *testing.T) {
 
 func (f *fakes) trace(flow, ctNext string) (tr api.Trace, err error) {
 	f.d.pipeline.Tracing(pipeline.ByName, func(t *pipeline.Tracer, view *pipeline.View, names openflow.Names) {
-		tr, err = observe.Trace(t, view, names, f.d.bridgeNames(view, pipeline.ByName), flow, ctNext)
+		tr, err = observe.Trace(t, view, names, f.d.bridges.TraceNames(view, pipeline.ByName), flow, ctNext)
 	})
 	return tr, err
 }

@@ -22,6 +22,7 @@ import (
 	"weft/control/access"
 	"weft/control/change"
 	"weft/control/limits"
+	"weft/control/observe"
 	"weft/control/ofconn"
 	"weft/control/pipeline"
 	"weft/control/ports"
@@ -29,6 +30,7 @@ import (
 	"weft/control/tables"
 	"weft/control/tracking"
 	"weft/control/usererr"
+	"weft/openflow"
 )
 
 // Bridge is a bridge with its handlers. The first bridge, with number 0, is always there.
@@ -127,6 +129,9 @@ func (bs *Bridges) Named(name string) *Bridge {
 	return nil
 }
 
+// Megaflows returns the first bridge's handler of flow tables, whose megaflows are all bridges'.
+func (bs *Bridges) Megaflows() *tables.Tables { return bs.Named("").Tables }
+
 // Numbered returns the bridge with a number, or nil.
 func (bs *Bridges) Numbered(number uint8) *Bridge {
 	bs.mu.RLock()
@@ -136,6 +141,18 @@ func (bs *Bridges) Numbered(number uint8) *Bridge {
 		return nil
 	}
 	return bs.list[i]
+}
+
+// TraceNames returns the names of bridges, and of their ports in view, for the text of a trace. Ports
+// are named by words.
+func (bs *Bridges) TraceNames(view *pipeline.View, words pipeline.PortWords) observe.BridgeNames {
+	return func(number uint8) (name string, ports openflow.Names) {
+		ports = view.Of(number).Names(words)
+		if b := bs.Numbered(number); b != nil {
+			name, ports = b.Name, openflow.WithTLVs(ports, b.Pipeline.TLVs())
+		}
+		return name, ports
+	}
 }
 
 func (bs *Bridges) insert(b *Bridge) {

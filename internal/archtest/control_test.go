@@ -13,13 +13,14 @@ import (
 // packages that it imports. So these rules also give the lock order of control.
 var controlMayImport = map[string][]string{
 	"control": {
-		"control/bond",
 		"control/change",
 		"control/access",
 		"control/bridges",
 		"control/ofconn",
 		"control/ovsdb",
 		"control/unixctl",
+		"control/appctl",
+		"control/rest",
 		"control/tables",
 		"control/observe",
 		"control/tracking",
@@ -33,10 +34,18 @@ var controlMayImport = map[string][]string{
 		"control/underlay",
 		"control/workers",
 		"control/limits",
-		"control/loop",
 		"control/usererr",
-		"packet", "flowtable", "conntrack", "datapath", "openflow", "openflow/ofp", "openflow/ofproto", "engine", "api",
+		"flowtable", "conntrack", "datapath", "openflow", "openflow/ofp", "openflow/ofproto", "engine", "api",
 		"internal/cpu", "internal/clock", "internal/buildinfo", "internal/logs", "internal/privilege",
+	},
+	"control/rest": {
+		"control/change", "control/access", "control/bridges", "control/tables", "control/observe", "control/tracking", "control/macs", "control/statistics", "control/engines", "control/central", "control/ports", "control/pipeline", "control/underlay", "control/limits", "control/loop", "control/usererr",
+		"packet", "flowtable", "conntrack", "datapath", "openflow", "api",
+		"internal/clock", "internal/buildinfo", "internal/logs", "internal/privilege",
+	},
+	"control/appctl": {
+		"control/bond", "control/bridges", "control/macs", "control/observe", "control/ovsdb", "control/pipeline", "control/ports", "control/statistics", "control/tracking", "control/unixctl", "control/usererr",
+		"api", "conntrack", "internal/buildinfo", "internal/logs", "openflow",
 	},
 	"control/bridges": {
 		"control/change", "control/access", "control/limits", "control/observe", "control/ofconn", "control/pipeline", "control/ports", "control/store", "control/tables", "control/tracking", "control/usererr",
@@ -92,7 +101,7 @@ var controlMayImport = map[string][]string{
 // packages that come later in the list.
 var controlOrder = []string{
 	"control",
-	"control/bridges", "control/unixctl", "control/access", "control/ofconn", "control/ovsdb", // requests
+	"control/rest", "control/appctl", "control/bridges", "control/unixctl", "control/access", "control/ofconn", "control/ovsdb", // requests
 	"control/central",
 	"control/agent",
 	"control/engines", "control/engines/enginetest",

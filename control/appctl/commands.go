@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+// Package appctl has the commands that the switch answers for ovs-appctl and ovs-dpctl. They print what
+// Open vSwitch 3.1 prints, as far as the switch has it. Package unixctl carries commands and answers.
+package appctl
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 
 	"weft/api"
+	"weft/control/bridges"
+	"weft/control/macs"
 	"weft/control/observe"
 	"weft/control/ovsdb"
 	"weft/control/pipeline"
+	"weft/control/ports"
+	"weft/control/statistics"
+	"weft/control/tracking"
 	"weft/control/unixctl"
 	"weft/control/usererr"
 	"weft/internal/buildinfo"
@@ -19,70 +27,86 @@ import (
 	"weft/openflow"
 )
 
-// appctl returns the commands that the switch answers for ovs-appctl. They print what
-// Open vSwitch prints as far as the switch has it.
-func (d *Daemon) appctl() []unixctl.Command {
+// Setup has the objects whose state the commands show and change. The daemon owns them.
+type Setup struct {
+	Bridges     *bridges.Bridges
+	Ports       *ports.Ports
+	Pipeline    *pipeline.Pipeline
+	MACs        *macs.MACs
+	Statistics  *statistics.Statistics
+	Tracking    *tracking.Connections
+	HandOver    func()    // ends this process and leaves the engine to the next one; returns at once
+	ShutDown    func()    // ends this process and the engine; returns at once
+	LogSettings *logs.Log // settings of Log
+	Log         *slog.Logger
+}
+
+type commands struct{ Setup }
+
+// Commands returns the commands.
+func Commands(setup Setup) []unixctl.Command {
+	c := &commands{setup}
 	text := func(f func() string) func([]string) (string, error) {
 		return func([]string) (string, error) { return f(), nil }
 	}
-	return append(append(d.dpctl(), d.bondCommands()...), []unixctl.Command{
+	return append(append(c.dpctl(), c.bondCommands()...), []unixctl.Command{
 		{Name: "version", Run: text(func() string {
 			return fmt.Sprintf("ovs-vswitchd (Weft) %s\nweftd %s\n", ovsdb.OVSVersion, buildinfo.Own())
 		})},
-		{Name: "exit", Usage: "[--cleanup]", Most: 1, Changes: true, Run: d.appctlExit},
-		{Name: "fdb/show", Usage: "bridge", Least: 1, Most: 1, Run: d.appctlFDB},
-		{Name: "fdb/flush", Usage: "[bridge]", Most: 1, Changes: true, Run: d.appctlFlushFDB},
-		{Name: "dpif/show", Run: text(d.appctlPorts)},
-		{Name: "ofproto/list", Run: text(func() string { return strings.Join(d.bridgeList(), "\n") + "\n" })},
-		{Name: "ofproto/trace", Usage: "bridge flow", Least: 2, Most: 2, Run: d.appctlTrace},
-		{Name: "bfd/show", Usage: "[interface]", Most: 1, Run: d.appctlBFD},
-		{Name: "coverage/show", Run: text(d.appctlCoverage)},
+		{Name: "exit", Usage: "[--cleanup]", Most: 1, Changes: true, Run: c.exit},
+		{Name: "fdb/show", Usage: "bridge", Least: 1, Most: 1, Run: c.showFDB},
+		{Name: "fdb/flush", Usage: "[bridge]", Most: 1, Changes: true, Run: c.flushFDB},
+		{Name: "dpif/show", Run: text(c.showPorts)},
+		{Name: "ofproto/list", Run: text(func() string { return strings.Join(c.bridgeList(), "\n") + "\n" })},
+		{Name: "ofproto/trace", Usage: "bridge flow", Least: 2, Most: 2, Run: c.trace},
+		{Name: "bfd/show", Usage: "[interface]", Most: 1, Run: c.showBFD},
+		{Name: "coverage/show", Run: text(c.showCoverage)},
 		{Name: "memory/show", Run: text(func() string {
-			c := d.pipeline.Counts()
-			return fmt.Sprintf("ports:%d rules:%d udpif keys:%d macs:%d\n", len(d.pipeline.View().Ports()), c.Flows, c.Megaflows, c.MACs)
+			n := c.Pipeline.Counts()
+			return fmt.Sprintf("ports:%d rules:%d udpif keys:%d macs:%d\n", len(c.Pipeline.View().Ports()), n.Flows, n.Megaflows, n.MACs)
 		})},
 		{Name: "vlog/list", Run: text(func() string {
 			return fmt.Sprintf("                 console    syslog    file\n                 -------    ------    ------\nweftd            %-7s    OFF        OFF\n",
-				strings.ToUpper(d.config.LogSettings.Level()))
+				strings.ToUpper(c.LogSettings.Level()))
 		})},
-		{Name: "vlog/set", Usage: "{spec | PATTERN:facility:pattern}", Least: 1, Most: 16, Changes: true, Run: d.appctlLog},
+		{Name: "vlog/set", Usage: "{spec | PATTERN:facility:pattern}", Least: 1, Most: 16, Changes: true, Run: c.setLog},
 		{Name: "vlog/reopen", Run: text(func() string { return "" })}, // the log is the standard error output
 	}...)
 }
 
-func (d *Daemon) bridgeList() (names []string) {
-	for _, b := range d.bridges.List() {
+func (c *commands) bridgeList() (names []string) {
+	for _, b := range c.Bridges.List() {
 		names = append(names, b.Name)
 	}
 	return names
 }
 
-// appctlExit ends this process after its answer. With --cleanup the engine ends too.
-func (d *Daemon) appctlExit(words []string) (string, error) {
+// exit ends this process after its answer. With --cleanup the engine ends too.
+func (c *commands) exit(words []string) (string, error) {
 	switch {
 	case len(words) == 0:
-		d.done.Go(d.handOverNow)
+		c.HandOver()
 	case words[0] == "--cleanup":
-		d.done.Go(d.shutDown)
+		c.ShutDown()
 	default:
 		return "", usererr.Errorf("%s: expected --cleanup", words[0])
 	}
 	return "", nil
 }
 
-func (d *Daemon) appctlFDB(words []string) (string, error) {
-	b, err := d.bridges.Find(words[0])
+func (c *commands) showFDB(words []string) (string, error) {
+	b, err := c.Bridges.Find(words[0])
 	if err != nil {
 		return "", err
 	}
 	numbers := map[uint32]uint32{}
-	ports, _ := d.ports.List("") // fails for an unknown name only
+	ports, _ := c.Ports.List("") // fails for an unknown name only
 	for i := range ports {
 		numbers[ports[i].Number] = ports[i].InFlows()
 	}
 	var out strings.Builder
 	out.WriteString(" port  VLAN  MAC                Age\n")
-	for _, m := range d.macs.List(b.Number) {
+	for _, m := range c.MACs.List(b.Number) {
 		port := fmt.Sprint(numbers[m.PortNumber])
 		if numbers[m.PortNumber] == api.LocalPort {
 			port = "LOCAL"
@@ -92,15 +116,15 @@ func (d *Daemon) appctlFDB(words []string) (string, error) {
 	return out.String(), nil
 }
 
-func (d *Daemon) appctlFlushFDB(words []string) (string, error) {
-	bridges := words
+func (c *commands) flushFDB(words []string) (string, error) {
+	names := words
 	if len(words) == 0 {
-		bridges = d.bridgeList()
+		names = c.bridgeList()
 	}
-	for _, name := range bridges {
-		b, err := d.bridges.Find(name)
+	for _, name := range names {
+		b, err := c.Bridges.Find(name)
 		if err == nil {
-			_, err = d.macs.Flush(b.Number, "")
+			_, err = c.MACs.Flush(b.Number, "")
 		}
 		if err != nil {
 			return "", err
@@ -109,15 +133,15 @@ func (d *Daemon) appctlFlushFDB(words []string) (string, error) {
 	return "table successfully flushed\n", nil
 }
 
-func (d *Daemon) appctlPorts() string {
+func (c *commands) showPorts() string {
 	var hits, misses uint64
-	for _, w := range d.statistics.Workers() {
+	for _, w := range c.Statistics.Workers() {
 		hits, misses = hits+w.ExactHits+w.MegaflowHits, misses+w.Misses
 	}
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: hit:%d missed:%d\n", datapathName, hits, misses)
-	ports, _ := d.ports.List("") // fails for an unknown name only
-	for _, b := range d.bridges.List() {
+	ports, _ := c.Ports.List("") // fails for an unknown name only
+	for _, b := range c.Bridges.List() {
 		fmt.Fprintf(&out, "  %s:\n", b.Name)
 		for i := range ports {
 			if p := &ports[i]; p.Type != "mirror" && (p.Bridge == b.Name || p.Bridge == "" && b.First) {
@@ -128,8 +152,8 @@ func (d *Daemon) appctlPorts() string {
 	return out.String()
 }
 
-func (d *Daemon) appctlTrace(words []string) (string, error) {
-	b, err := d.bridges.Find(words[0])
+func (c *commands) trace(words []string) (string, error) {
+	b, err := c.Bridges.Find(words[0])
 	if err != nil {
 		return "", err
 	}
@@ -137,7 +161,7 @@ func (d *Daemon) appctlTrace(words []string) (string, error) {
 	const shown = pipeline.ByName
 	b.Pipeline.Tracing(shown, func(t *pipeline.Tracer, view *pipeline.View, names openflow.Names) {
 		tlvs := b.Pipeline.TLVs()
-		trace, err = observe.Trace(t, openflow.WithTLVs(view, tlvs), openflow.WithTLVs(names, tlvs), d.bridgeNames(view, shown), words[1], "")
+		trace, err = observe.Trace(t, openflow.WithTLVs(view, tlvs), openflow.WithTLVs(names, tlvs), c.Bridges.TraceNames(view, shown), words[1], "")
 	})
 	if err != nil {
 		return "", err
@@ -145,12 +169,12 @@ func (d *Daemon) appctlTrace(words []string) (string, error) {
 	return trace.Text(), nil
 }
 
-func (d *Daemon) appctlBFD(words []string) (string, error) {
+func (c *commands) showBFD(words []string) (string, error) {
 	name := ""
 	if len(words) > 0 {
 		name = words[0]
 	}
-	ports, err := d.ports.List(name)
+	ports, err := c.Ports.List(name)
 	if err != nil {
 		return "", err
 	}
@@ -168,10 +192,10 @@ func (d *Daemon) appctlBFD(words []string) (string, error) {
 	return out.String(), nil
 }
 
-// appctlCoverage prints the reasons of drops, which are what the switch counts for support.
-func (d *Daemon) appctlCoverage() string {
+// showCoverage prints the reasons of drops, which are what the switch counts for support.
+func (c *commands) showCoverage() string {
 	drops := map[string]uint64{}
-	for _, w := range d.statistics.Workers() {
+	for _, w := range c.Statistics.Workers() {
 		for reason, n := range w.Drops {
 			drops[reason] += n
 		}
@@ -184,9 +208,9 @@ func (d *Daemon) appctlCoverage() string {
 	return out.String()
 }
 
-// appctlLog sets the log's level to the level in the last word, such as dbg or
+// setLog sets the log's level to the level in the last word, such as dbg or
 // ANY:console:info. There is one level for all modules.
-func (d *Daemon) appctlLog(words []string) (string, error) {
+func (c *commands) setLog(words []string) (string, error) {
 	word := words[len(words)-1]
 	if strings.HasPrefix(strings.ToUpper(word), "PATTERN:") || strings.HasPrefix(strings.ToUpper(word), "FACILITY:") {
 		return "", usererr.Errorf("%s: the log has no patterns; expected a level", word)
@@ -198,5 +222,5 @@ func (d *Daemon) appctlLog(words []string) (string, error) {
 	if _, err := logs.ParseLevel(level); err != nil {
 		return "", usererr.Errorf("%s: expected dbg, info, warn or err", word)
 	}
-	return "", d.config.LogSettings.Set(level, "")
+	return "", c.LogSettings.Set(level, "")
 }

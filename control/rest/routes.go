@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import (
 	"weft/control/access"
@@ -11,12 +11,12 @@ import (
 // of them needs two copies of the counts of all megaflows.
 const maxHottest = 16
 
-// apiRoutes has the required role and the cost of each route of the API. Requests for
+// Routes has the required role and the cost of each route of the API. Requests for
 // other routes are refused.
 //
 // Captures show payload and therefore need the role Write. A live trace for the role
 // Read shows only header fields.
-var apiRoutes = map[string]access.Route{
+var Routes = map[string]access.Route{
 	"GET /v1/show":                   {Role: access.Read},
 	"POST /v1/shutdown":              {Role: access.Write},
 	"GET /v1/limits":                 {Role: access.Read},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import (
 	"net/http"
@@ -11,8 +11,8 @@ import (
 )
 
 // logRoutes serves the settings of the daemon's log.
-func (d *Daemon) logRoutes(route router) {
-	settings := d.config.LogSettings
+func (h *Handlers) logRoutes(route router) {
+	settings := h.LogSettings
 	now := func() (any, error) { return api.Log{Level: settings.Level(), Format: settings.Format()}, nil }
 	route("GET /v1/log", func(*http.Request) (any, error) { return now() })
 	route("POST /v1/log", withBody(func(_ *http.Request, change *api.Log) (any, error) {
@@ -24,7 +24,7 @@ func (d *Daemon) logRoutes(route router) {
 		if err := settings.Set(change.Level, change.Format); err != nil {
 			return nil, usererr.Errorf("format: %v", err)
 		}
-		d.log.Info("log", "level", settings.Level(), "format", settings.Format())
+		h.Log.Info("log", "level", settings.Level(), "format", settings.Format())
 		return now()
 	}))
 }

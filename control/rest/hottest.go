@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import (
 	"net/http"
@@ -18,11 +18,12 @@ const (
 	maxHotInterval = time.Minute
 )
 
-func (d *Daemon) hottestRoutes(route router) {
-	route("GET /v1/hottest", func(r *http.Request) (any, error) { return d.hottest(r) })
+func (h *Handlers) hottestRoutes(route router) {
+	route("GET /v1/hottest", func(r *http.Request) (any, error) { return h.hottest(r) })
 }
 
-func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
+// hottest returns the megaflows with the most frames in an interval, as the request for /v1/hottest asks.
+func (h *Handlers) hottest(r *http.Request) ([]api.Hot, error) {
 	q := r.URL.Query()
 	n, err := numberOf(q, "n")
 	if err != nil {
@@ -37,11 +38,11 @@ func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
 		return nil, usererr.Errorf("n=%d, interval_ms=%d: expected at most %d megaflows and an interval of 1 to %d ms",
 			n, ms, maxHot, maxHotInterval.Milliseconds())
 	}
-	before := d.megaflows().Sample()
+	before := h.Bridges.Megaflows().Sample()
 	began := time.Now()
 	if !loop.Sleep(r.Context(), interval) {
 		return nil, r.Context().Err()
 	}
-	after := d.megaflows().Sample()
-	return d.megaflows().Hottest(before, after, int(n), time.Since(began).Seconds()), nil
+	after := h.Bridges.Megaflows().Sample()
+	return h.Bridges.Megaflows().Hottest(before, after, int(n), time.Since(began).Seconds()), nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import (
 	"encoding/json"
@@ -32,9 +32,9 @@ func withBody[T any](fn func(r *http.Request, body *T) (any, error)) answer {
 
 // onTables returns a request handler that calls fn with the flow tables of the bridge that the request
 // names.
-func (d *Daemon) onTables(fn func(r *http.Request, t *tables.Tables) (any, error)) answer {
+func (h *Handlers) onTables(fn func(r *http.Request, t *tables.Tables) (any, error)) answer {
 	return func(r *http.Request) (any, error) {
-		b, err := d.bridgeOf(r)
+		b, err := h.bridgeOf(r)
 		if err != nil {
 			return nil, err
 		}
@@ -44,9 +44,9 @@ func (d *Daemon) onTables(fn func(r *http.Request, t *tables.Tables) (any, error
 
 // withBodyOnTables returns a request handler that decodes the request's body, and calls fn with the
 // body and the flow tables of the bridge that the request names.
-func withBodyOnTables[T, Result any](d *Daemon, fn func(t *tables.Tables, body T) (Result, error)) answer {
+func withBodyOnTables[T, Result any](h *Handlers, fn func(t *tables.Tables, body T) (Result, error)) answer {
 	return withBody(func(r *http.Request, body *T) (any, error) {
-		b, err := d.bridgeOf(r)
+		b, err := h.bridgeOf(r)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import (
 	"net/http"
@@ -10,18 +10,18 @@ import (
 	"weft/control/usererr"
 )
 
-func (d *Daemon) changeRoutes(route router) {
-	route("POST /v1/changes", withBody(func(_ *http.Request, list *api.Changes) (any, error) { return struct{}{}, d.changeAll(list.Changes) }))
+func (h *Handlers) changeRoutes(route router) {
+	route("POST /v1/changes", withBody(func(_ *http.Request, list *api.Changes) (any, error) { return struct{}{}, h.ChangeAll(list.Changes) }))
 }
 
-// changeAll makes changes in their order, in one transaction. If a change is refused before a table or
+// ChangeAll makes changes in their order, in one transaction. If a change is refused before a table or
 // a setting of connection tracking has changed, nothing changes. Otherwise the changes before the
 // refused one are in force.
-func (d *Daemon) changeAll(list []api.Change) error {
+func (h *Handlers) ChangeAll(list []api.Change) error {
 	var refused, failed error
-	err := d.bridges.Change(func(tx *change.Tx) error {
+	err := h.Bridges.Change(func(tx *change.Tx) error {
 		for i := range list {
-			if refused = d.changeOne(tx, &list[i], func(err error) { failed = err }); refused != nil {
+			if refused = h.changeOne(tx, &list[i], func(err error) { failed = err }); refused != nil {
 				break
 			}
 		}
@@ -41,34 +41,34 @@ func (d *Daemon) changeAll(list []api.Change) error {
 
 // changeOne makes one change as a part of the transaction tx. onFailure gets the error if the commit
 // cannot attach or save a port.
-func (d *Daemon) changeOne(tx *change.Tx, c *api.Change, onFailure func(error)) error {
+func (h *Handlers) changeOne(tx *change.Tx, c *api.Change, onFailure func(error)) error {
 	switch {
 	case c.AddBridge != nil:
-		_, err := d.bridges.AddIn(tx, *c.AddBridge)
+		_, err := h.Bridges.AddIn(tx, *c.AddBridge)
 		return err
 	case c.DelBridge != "":
-		return d.bridges.DeleteIn(tx, c.DelBridge)
+		return h.Bridges.DeleteIn(tx, c.DelBridge)
 	case c.AddPort != nil:
-		return d.ports.AddIn(tx, c.AddPort.Name, c.AddPort.Options, onFailure)
+		return h.Ports.AddIn(tx, c.AddPort.Name, c.AddPort.Options, onFailure)
 	case c.ModPort != nil:
-		return d.ports.ModifyIn(tx, c.Port, c.ModPort.Options, onFailure)
+		return h.Ports.ModifyIn(tx, c.Port, c.ModPort.Options, onFailure)
 	case c.DelPort != "":
-		return d.ports.DeleteIn(tx, c.DelPort)
+		return h.Ports.DeleteIn(tx, c.DelPort)
 	case c.Conntrack != nil:
-		err := d.tracking.Change(c.Conntrack)
+		err := h.Tracking.Change(c.Conntrack)
 		if err == nil {
 			tx.Lasts()
 		}
 		return err
 	}
-	b, err := d.bridges.Find(c.Bridge)
+	b, err := h.Bridges.Find(c.Bridge)
 	if err != nil {
 		return err
 	}
 	tx.ShowNow() // texts name the ports that have been added
 	switch {
 	case c.ModBridge != nil:
-		_, err = d.bridges.ModifyIn(tx, b, *c.ModBridge)
+		_, err = h.Bridges.ModifyIn(tx, b, *c.ModBridge)
 	case c.TLVs != nil:
 		err = b.Tables.ChangeTLVsIn(tx, *c.TLVs)
 	case c.Meters != nil:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import (
 	"net/http"
@@ -9,33 +9,33 @@ import (
 	"weft/api"
 )
 
-func (d *Daemon) portRoutes(route router) {
-	route("GET /v1/ports", func(r *http.Request) (any, error) { return d.listPorts(r) })
+func (h *Handlers) portRoutes(route router) {
+	route("GET /v1/ports", func(r *http.Request) (any, error) { return h.listPorts(r) })
 	route("POST /v1/ports", withBody(func(_ *http.Request, add *api.AddPort) (any, error) {
 		switch {
 		case add.Check:
-			return struct{}{}, d.ports.CheckAdd(add.Name, add.Options)
+			return struct{}{}, h.Ports.CheckAdd(add.Name, add.Options)
 		case add.MayExist:
-			return d.ports.Ensure(add.Name, add.Options)
+			return h.Ports.Ensure(add.Name, add.Options)
 		}
-		return d.ports.Add(add.Name, add.Options)
+		return h.Ports.Add(add.Name, add.Options)
 	}))
 	route("PATCH /v1/ports/{name}", withBody(func(r *http.Request, mod *api.ModPort) (any, error) {
 		if mod.Check {
-			return struct{}{}, d.ports.CheckModify(r.PathValue("name"), mod.Options)
+			return struct{}{}, h.Ports.CheckModify(r.PathValue("name"), mod.Options)
 		}
-		return d.ports.Modify(r.PathValue("name"), mod.Options)
+		return h.Ports.Modify(r.PathValue("name"), mod.Options)
 	}))
-	route("DELETE /v1/ports/{name}", deletion(d.ports.Exists, d.ports.Delete))
+	route("DELETE /v1/ports/{name}", deletion(h.Ports.Exists, h.Ports.Delete))
 }
 
 // listPorts describes the named port, or all ports; of a bridge if the request names one.
-func (d *Daemon) listPorts(r *http.Request) ([]api.Port, error) {
-	list, err := d.ports.List(r.URL.Query().Get("name"))
+func (h *Handlers) listPorts(r *http.Request) ([]api.Port, error) {
+	list, err := h.Ports.List(r.URL.Query().Get("name"))
 	if err != nil || r.URL.Query().Get("bridge") == "" {
 		return list, err
 	}
-	b, err := d.bridgeOf(r)
+	b, err := h.bridgeOf(r)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import (
 	"io"
@@ -13,9 +13,9 @@ import (
 	"weft/control/tables"
 )
 
-func (d *Daemon) flowRoutes(route router) {
+func (h *Handlers) flowRoutes(route router) {
 	route("GET /v1/flows", withWords(func(r *http.Request, words pipeline.PortWords) (any, error) {
-		b, err := d.bridgeOf(r)
+		b, err := h.bridgeOf(r)
 		if err != nil {
 			return nil, err
 		}
@@ -26,17 +26,17 @@ func (d *Daemon) flowRoutes(route router) {
 		if err != nil {
 			return nil, err
 		}
-		b, err := d.bridgeOf(r)
+		b, err := h.bridgeOf(r)
 		if err != nil {
 			return nil, err
 		}
 		changed, err := b.Tables.ChangeFlows(change)
-		if note := d.bridges.NoteEmpty(b); err == nil && note != "" {
+		if note := h.Bridges.NoteEmpty(b); err == nil && note != "" {
 			changed.Notes = append(changed.Notes, note)
 		}
 		return changed, err
 	})
-	route("DELETE /v1/flows", d.onTables(func(r *http.Request, t *tables.Tables) (any, error) {
+	route("DELETE /v1/flows", h.onTables(func(r *http.Request, t *tables.Tables) (any, error) {
 		strict, err := truthOf(r.URL.Query(), "strict")
 		if err != nil {
 			return nil, err
@@ -45,12 +45,12 @@ func (d *Daemon) flowRoutes(route router) {
 	}))
 	route("POST /v1/flows/diff", withWords(func(r *http.Request, words pipeline.PortWords) (any, error) {
 		diff := func(t *tables.Tables, c api.DiffFlows) (any, error) { return t.DiffFlows(c, words) }
-		return withBodyOnTables(d, diff)(r)
+		return withBodyOnTables(h, diff)(r)
 	}))
 	route("GET /v1/megaflows", withWords(func(_ *http.Request, words pipeline.PortWords) (any, error) {
-		return d.megaflows().DumpMegaflows(words), nil
+		return h.Bridges.Megaflows().DumpMegaflows(words), nil
 	}))
-	route("POST /v1/packet-out", withBodyOnTables(d, func(t *tables.Tables, out api.PacketOut) (any, error) { return t.PacketOut(out.Text) }))
+	route("POST /v1/packet-out", withBodyOnTables(h, func(t *tables.Tables, out api.PacketOut) (any, error) { return t.PacketOut(out.Text) }))
 }
 
 // changeOf parses the change of flows in a request: JSON, or a file of flows as plain
@@ -67,6 +67,3 @@ func changeOf(r *http.Request) (c api.ChangeFlows, err error) {
 	}
 	return api.ChangeFlows{Op: r.URL.Query().Get("op"), Text: text.String(), File: true}, nil
 }
-
-// megaflows returns the handler of what all bridges share.
-func (d *Daemon) megaflows() *tables.Tables { return d.bridges.Named("").Tables }

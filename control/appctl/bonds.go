@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package appctl
 
 import (
 	"cmp"
@@ -17,19 +17,19 @@ import (
 )
 
 // bondCommands returns the commands about bonds, with the words and texts of Open vSwitch 3.1.
-func (d *Daemon) bondCommands() (list []unixctl.Command) {
+func (c *commands) bondCommands() (list []unixctl.Command) {
 	list = []unixctl.Command{
-		{Name: "bond/list", Run: func([]string) (string, error) { return d.appctlBonds(), nil }},
-		{Name: "bond/show", Usage: "[port]", Most: 1, Run: d.appctlBond},
-		{Name: "lacp/show", Usage: "[port]", Most: 1, Run: func(words []string) (string, error) { return d.appctlLACP(words, showLACP) }},
-		{Name: "lacp/show-stats", Usage: "[port]", Most: 1, Run: func(words []string) (string, error) { return d.appctlLACP(words, showLACPStats) }},
-		{Name: "bond/migrate", Usage: "port hash member", Least: 3, Most: 3, Changes: true, Run: d.appctlMigrate},
+		{Name: "bond/list", Run: func([]string) (string, error) { return c.listBonds(), nil }},
+		{Name: "bond/show", Usage: "[port]", Most: 1, Run: c.showBonds},
+		{Name: "lacp/show", Usage: "[port]", Most: 1, Run: func(words []string) (string, error) { return c.showLACPs(words, showLACP) }},
+		{Name: "lacp/show-stats", Usage: "[port]", Most: 1, Run: func(words []string) (string, error) { return c.showLACPs(words, showLACPStats) }},
+		{Name: "bond/migrate", Usage: "port hash member", Least: 3, Most: 3, Changes: true, Run: c.migrate},
 	}
 	apply := func(verb, done string, change func(b *bond.Bond, number uint32) bool) {
 		for _, noun := range []string{"member", "slave"} { // the word of today, and the word before 2.14
 			list = append(list, unixctl.Command{Name: "bond/" + verb + "-" + noun, Usage: "port member", Least: 2, Most: 2, Changes: true,
 				Run: func(words []string) (string, error) {
-					return done + "\n", d.ports.ChangeBond(words[0], words[1], func(b *bond.Bond, number uint32) string {
+					return done + "\n", c.Ports.ChangeBond(words[0], words[1], func(b *bond.Bond, number uint32) string {
 						if !change(b, number) {
 							return "the member is disabled; expected an enabled one"
 						}
@@ -45,8 +45,8 @@ func (d *Daemon) bondCommands() (list []unixctl.Command) {
 }
 
 // bonds lists the bonds, with their members by name as Open vSwitch prints them.
-func (d *Daemon) bonds() (list []api.Port) {
-	ports, _ := d.ports.List("") // fails for an unknown name only
+func (c *commands) bonds() (list []api.Port) {
+	ports, _ := c.Ports.List("") // fails for an unknown name only
 	for _, p := range ports {
 		if p.Bond != nil {
 			slices.SortFunc(p.Bond.Members, func(a, b api.BondMember) int { return strings.Compare(a.Name, b.Name) })
@@ -56,10 +56,10 @@ func (d *Daemon) bonds() (list []api.Port) {
 	return list
 }
 
-func (d *Daemon) appctlBonds() string {
+func (c *commands) listBonds() string {
 	var out strings.Builder
 	out.WriteString("Bond\tType\tRecircID\tMembers\n")
-	for _, p := range d.bonds() {
+	for _, p := range c.bonds() {
 		var names []string
 		for _, m := range p.Bond.Members {
 			names = append(names, m.Name)
@@ -69,10 +69,10 @@ func (d *Daemon) appctlBonds() string {
 	return out.String()
 }
 
-func (d *Daemon) appctlBond(words []string) (string, error) {
+func (c *commands) showBonds(words []string) (string, error) {
 	var out strings.Builder
 	found := false
-	for _, p := range d.bonds() {
+	for _, p := range c.bonds() {
 		if len(words) > 0 && p.Name != words[0] {
 			continue
 		}
@@ -80,7 +80,7 @@ func (d *Daemon) appctlBond(words []string) (string, error) {
 			out.WriteString("\n")
 		}
 		found = true
-		d.showBond(&out, &p)
+		c.showBond(&out, &p)
 	}
 	if len(words) > 0 && !found {
 		return "", usererr.Errorf("no such bond")
@@ -88,7 +88,7 @@ func (d *Daemon) appctlBond(words []string) (string, error) {
 	return out.String(), nil
 }
 
-func (d *Daemon) showBond(out *strings.Builder, p *api.Port) {
+func (c *commands) showBond(out *strings.Builder, p *api.Port) {
 	delay := func(key string) string {
 		if v := p.Options[key]; v != "" {
 			return v
@@ -111,7 +111,7 @@ func (d *Daemon) showBond(out *strings.Builder, p *api.Port) {
 	if active == "" {
 		active = "none"
 	}
-	fmt.Fprintf(out, "active member mac: %s(%s)\n", d.macOfPort(p.Bond.Active), active)
+	fmt.Fprintf(out, "active member mac: %s(%s)\n", c.macOfPort(p.Bond.Active), active)
 	for _, m := range p.Bond.Members {
 		state := "disabled"
 		if m.Enabled {
@@ -128,11 +128,11 @@ func (d *Daemon) showBond(out *strings.Builder, p *api.Port) {
 	}
 }
 
-// appctlLACP prints the LACP of a bond, or of all, in Open vSwitch's words.
-func (d *Daemon) appctlLACP(words []string, show func(out *strings.Builder, p *api.Port)) (string, error) {
+// showLACPs prints the LACP of a bond, or of all, in Open vSwitch's words.
+func (c *commands) showLACPs(words []string, show func(out *strings.Builder, p *api.Port)) (string, error) {
 	var out strings.Builder
 	found := false
-	for _, p := range d.bonds() {
+	for _, p := range c.bonds() {
 		if p.Bond.LACP != nil && (len(words) == 0 || p.Name == words[0]) {
 			found = true
 			show(&out, &p)
@@ -200,8 +200,8 @@ func showLACPStats(out *strings.Builder, p *api.Port) {
 }
 
 // macOfPort returns the MAC address of a port's device, or zeros.
-func (d *Daemon) macOfPort(name string) string {
-	if list, err := d.ports.List(name); err == nil && name != "" && len(list) == 1 {
+func (c *commands) macOfPort(name string) string {
+	if list, err := c.Ports.List(name); err == nil && name != "" && len(list) == 1 {
 		if nic, err := net.InterfaceByName(cmp.Or(list[0].Options["dev"], name)); err == nil {
 			return nic.HardwareAddr.String()
 		}
@@ -209,12 +209,12 @@ func (d *Daemon) macOfPort(name string) string {
 	return "00:00:00:00:00:00"
 }
 
-func (d *Daemon) appctlMigrate(words []string) (string, error) {
+func (c *commands) migrate(words []string) (string, error) {
 	hash, err := strconv.ParseUint(words[1], 10, 8)
 	if err != nil {
 		return "", usererr.Errorf("bad hash")
 	}
-	return "migrated\n", d.ports.ChangeBond(words[0], words[2], func(b *bond.Bond, number uint32) string {
+	return "migrated\n", c.Ports.ChangeBond(words[0], words[2], func(b *bond.Bond, number uint32) string {
 		switch {
 		case !b.Balances():
 			return "not an SLB bond"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import (
 	"net/http"
@@ -11,24 +11,24 @@ import (
 	"weft/control/observe"
 )
 
-func (d *Daemon) underlayRoutes(route router) {
-	route("GET /v1/routes", func(r *http.Request) (any, error) { return d.listRoutes(r.URL.Query().Get("port")) })
+func (h *Handlers) underlayRoutes(route router) {
+	route("GET /v1/routes", func(r *http.Request) (any, error) { return h.listRoutes(r.URL.Query().Get("port")) })
 }
 
 // listRoutes returns the paths of all tunnels, or only those of the named port.
-func (d *Daemon) listRoutes(port string) ([]api.Route, error) {
-	view := d.pipeline.View()
+func (h *Handlers) listRoutes(port string) ([]api.Route, error) {
+	view := h.Pipeline.View()
 	number := uint32(0)
 	if port != "" {
 		var ok bool
 		if number, ok = view.DatapathByName(port); !ok {
 			var err error
-			d.configuration.View(func(tx *change.Tx) { err = d.pipeline.View().NoPort(port) })
+			h.Configuration.View(func(tx *change.Tx) { err = h.Pipeline.View().NoPort(port) })
 			return nil, err
 		}
 	}
 	list := []api.Route{}
-	for _, r := range d.templates.Routes() {
+	for _, r := range h.Templates.Routes() {
 		if port != "" && r.Port != number {
 			continue
 		}

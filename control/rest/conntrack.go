@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import (
 	"encoding/json"
@@ -14,14 +14,14 @@ import (
 	"weft/control/usererr"
 )
 
-func (d *Daemon) conntrackRoutes(mux *access.Mux, route router) {
-	mux.HandleFunc("GET /v1/conntrack", d.dumpConnections)
+func (h *Handlers) conntrackRoutes(mux *access.Mux, route router) {
+	mux.HandleFunc("GET /v1/conntrack", h.dumpConnections)
 	route("DELETE /v1/conntrack", func(r *http.Request) (any, error) {
 		filter, err := conntrack.ParseFilter(r.URL.Query()["arg"])
 		if err != nil {
 			return nil, usererr.Mark(err)
 		}
-		n, err := d.tracking.Flush(&filter)
+		n, err := h.Tracking.Flush(&filter)
 		if err != nil {
 			return nil, err
 		}
@@ -37,12 +37,12 @@ func (d *Daemon) conntrackRoutes(mux *access.Mux, route router) {
 			return nil, usererr.Mark(err)
 		}
 		list := []api.Expectation{}
-		d.tracking.EachExpected(filter.Zone, func(e *conntrack.Expected) { list = append(list, observe.Expectation(e)) })
+		h.Tracking.EachExpected(filter.Zone, func(e *conntrack.Expected) { list = append(list, observe.Expectation(e)) })
 		return list, nil
 	})
-	route("GET /v1/conntrack/settings", func(*http.Request) (any, error) { return d.tracking.Settings() })
+	route("GET /v1/conntrack/settings", func(*http.Request) (any, error) { return h.Tracking.Settings() })
 	route("POST /v1/conntrack/settings", withBody(func(_ *http.Request, c *api.ChangeConntrack) (any, error) {
-		return struct{}{}, d.tracking.Change(c)
+		return struct{}{}, h.Tracking.Change(c)
 	}))
 }
 
@@ -52,18 +52,18 @@ const pagerPatience = 5 * time.Minute
 
 // dumpConnections sends the connections as JSON or in the format of ovs-dpctl
 // dump-conntrack.
-func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
+func (h *Handlers) dumpConnections(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	filter, err := conntrack.ParseFilter(q["arg"])
 	if err != nil {
-		d.reply(w, nil, usererr.Mark(err))
+		h.reply(w, nil, usererr.Mark(err))
 		return
 	}
 	options := conntrack.FormatOptions{More: q.Get("more") == "true", Statistics: q.Get("statistics") == "true"}
 	asJSON := q.Get("json") == "true"
 	var line, lines []byte
 	control := http.NewResponseController(w)
-	d.tracking.Each(&filter, func(e *conntrack.Entry) {
+	h.Tracking.Each(&filter, func(e *conntrack.Entry) {
 		line = e.AppendTo(line[:0], options)
 		if asJSON {
 			line, _ = json.Marshal(observe.Connection(e, string(line)))

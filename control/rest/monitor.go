@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import (
 	"encoding/json"
@@ -29,11 +29,11 @@ type monitoring struct {
 	connections *observe.ConnectionFollower // nil: no connections
 }
 
-func (d *Daemon) monitorRoutes(mux *access.Mux) {
-	mux.HandleFunc("GET /v1/monitor", d.streamMonitor)
+func (h *Handlers) monitorRoutes(mux *access.Mux) {
+	mux.HandleFunc("GET /v1/monitor", h.streamMonitor)
 }
 
-func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
+func (h *Handlers) monitorRequest(r *http.Request) (*monitoring, error) {
 	q, want := r.URL.Query(), &monitoring{}
 	var err error
 	for name, to := range map[string]*bool{"flows": &want.Flows, "ports": &want.Ports, "connections": &want.Connections, "initial": &want.Initial} {
@@ -44,7 +44,7 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 	if !want.Flows && !want.Ports && !want.Connections {
 		want.Flows, want.Ports = true, true
 	}
-	if want.bridge, err = d.bridgeOf(r); err != nil {
+	if want.bridge, err = h.bridgeOf(r); err != nil {
 		return nil, err
 	}
 	if want.filter, err = openflow.ParseFilter(q.Get("match"), want.bridge.Pipeline.Names(pipeline.ByName)); err != nil {
@@ -68,21 +68,21 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 	return want, nil
 }
 
-func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
-	want, err := d.monitorRequest(r)
+func (h *Handlers) streamMonitor(w http.ResponseWriter, r *http.Request) {
+	want, err := h.monitorRequest(r)
 	if err != nil {
-		d.reply(w, nil, err)
+		h.reply(w, nil, err)
 		return
 	}
 	if want.connections != nil {
-		d.connections.Begin(want.connections)
-		defer d.connections.End(want.connections)
+		h.Connections.Begin(want.connections)
+		defer h.Connections.End(want.connections)
 	}
 	out := newStream(w)
 	if want.Flows {
-		defer d.monitors.Remove(want.monitor)
+		defer h.Monitors.Remove(want.monitor)
 	}
-	if err := d.beginMonitor(w, r, want); err != nil {
+	if err := h.beginMonitor(w, r, want); err != nil {
 		return
 	}
 	var ports observe.PortStates
@@ -91,29 +91,29 @@ func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
 		if want.Initial {
 			send = out.sendEvent
 		}
-		if d.sendPorts(&ports, true, send) != nil {
+		if h.sendPorts(&ports, true, send) != nil {
 			return
 		}
 	}
-	d.passOn(r, want, out, &ports)
+	h.passOn(r, want, out, &ports)
 }
 
 // beginMonitor makes the client a monitor of flows. If the client wants the present
 // flows, it gets them first. If beginMonitor returns an error, the client has already
 // got it.
-func (d *Daemon) beginMonitor(w http.ResponseWriter, r *http.Request, want *monitoring) error {
+func (h *Handlers) beginMonitor(w http.ResponseWriter, r *http.Request, want *monitoring) error {
 	if !want.Flows || !want.Initial {
-		d.enroll(want)
+		h.enroll(want)
 		return newStream(w).begin()
 	}
 	done, err := access.Expensive(r)
 	if err != nil {
-		d.reply(w, nil, err)
+		h.reply(w, nil, err)
 		return err
 	}
 	defer done()
 	dump := json.NewEncoder(access.Pace(w))
-	initial := d.enroll(want)
+	initial := h.enroll(want)
 	if err := newStream(w).begin(); err != nil {
 		return err
 	}
@@ -126,12 +126,12 @@ func (d *Daemon) beginMonitor(w http.ResponseWriter, r *http.Request, want *moni
 	return nil
 }
 
-func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
+func (h *Handlers) enroll(want *monitoring) (initial []api.Flow) {
 	if !want.Flows {
 		return nil
 	}
-	d.configuration.View(func(tx *change.Tx) {
-		d.monitors.Add(want.monitor)
+	h.Configuration.View(func(tx *change.Tx) {
+		h.Monitors.Add(want.monitor)
 		if want.Initial {
 			initial = want.bridge.Tables.FlowsOf(tx, &want.filter, nil, pipeline.ByName)
 		}
@@ -141,15 +141,15 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 
 // sendPorts sends the ports whose state has changed since the last call. If initial is
 // true, it marks new ports as initial states.
-func (d *Daemon) sendPorts(ports *observe.PortStates, initial bool, send func(*api.Event) error) error {
-	list, err := d.ports.List("")
+func (h *Handlers) sendPorts(ports *observe.PortStates, initial bool, send func(*api.Event) error) error {
+	list, err := h.Ports.List("")
 	if err != nil {
 		return err
 	}
 	return ports.Update(list, initial, send)
 }
 
-func (d *Daemon) passOn(r *http.Request, want *monitoring, dst *stream, ports *observe.PortStates) {
+func (h *Handlers) passOn(r *http.Request, want *monitoring, dst *stream, ports *observe.PortStates) {
 	tick := time.NewTicker(portInterval)
 	defer tick.Stop()
 	events := want.monitor.Events()
@@ -168,7 +168,7 @@ func (d *Daemon) passOn(r *http.Request, want *monitoring, dst *stream, ports *o
 			}
 		case <-tick.C:
 			if want.Ports {
-				err = d.sendPorts(ports, false, dst.sendEvent)
+				err = h.sendPorts(ports, false, dst.sendEvent)
 			}
 		}
 		if lost := want.monitor.TakeLost(); lost > 0 && err == nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import (
 	"net/http"
@@ -20,7 +20,7 @@ import (
 
 // captureOf returns the capture of GET /v1/capture: the selection of frames that workers
 // copy.
-func (d *Daemon) captureOf(r *http.Request) (datapath.Capture, error) {
+func (h *Handlers) captureOf(r *http.Request) (datapath.Capture, error) {
 	q := r.URL.Query()
 	capture := datapath.Capture{Kind: datapath.CapturePort}
 	name := q.Get("port")
@@ -33,13 +33,13 @@ func (d *Daemon) captureOf(r *http.Request) (datapath.Capture, error) {
 		return capture, usererr.Errorf("port: expected a port's name, or drops=true")
 	}
 	if name != "" {
-		no, ok := d.pipeline.View().DatapathByName(name)
+		no, ok := h.Pipeline.View().DatapathByName(name)
 		if !ok && name == "controller" {
 			no, ok = datapath.ControllerPort, true
 		}
 		if !ok {
 			var err error
-			d.configuration.View(func(tx *change.Tx) { err = d.pipeline.View().NoPort(name) })
+			h.Configuration.View(func(tx *change.Tx) { err = h.Pipeline.View().NoPort(name) })
 			return capture, err
 		}
 		capture.Port = no
@@ -52,12 +52,12 @@ func (d *Daemon) captureOf(r *http.Request) (datapath.Capture, error) {
 	return capture, err
 }
 
-// traceOf returns the capture of GET /v1/trace/live: the selection of frames that
+// TraceOf returns the capture of GET /v1/trace/live: the selection of frames that
 // workers copy.
-func (d *Daemon) traceOf(r *http.Request) (datapath.Capture, error) {
+func (h *Handlers) TraceOf(r *http.Request) (datapath.Capture, error) {
 	q := r.URL.Query()
 	capture := datapath.Capture{Kind: datapath.CaptureTrace, Snap: packet.InnerHeader}
-	b, err := d.bridgeOf(r)
+	b, err := h.bridgeOf(r)
 	if err != nil {
 		return capture, err
 	}
@@ -86,49 +86,49 @@ func (d *Daemon) traceOf(r *http.Request) (datapath.Capture, error) {
 }
 
 // streamCapture sends captured frames as JSON until the client disconnects.
-func (d *Daemon) streamCapture(w http.ResponseWriter, r *http.Request, capture datapath.Capture) {
+func (h *Handlers) streamCapture(w http.ResponseWriter, r *http.Request, capture datapath.Capture) {
 	out := newStream(w)
 	wall := time.Now().Add(-time.Duration(clock.Monotonic()))
 	begun := false
 	payload := access.PeerOf(r.Context()).Role >= access.Write
-	d.pipeline.PauseOffload() // the capture sees the workers' frames only
-	defer d.pipeline.ResumeOffload()
-	err := d.captures.Run(r.Context(), capture, func() error { begun = true; return out.begin() }, out.flush,
+	h.Pipeline.PauseOffload() // the capture sees the workers' frames only
+	defer h.Pipeline.ResumeOffload()
+	err := h.Captures.Run(r.Context(), capture, func() error { begun = true; return out.begin() }, out.flush,
 		func(f *datapath.Captured, lost uint64) error {
-			c := d.captured(f, lost, wall)
+			c := h.captured(f, lost, wall)
 			if !payload {
 				c.Data = nil
 			}
 			return out.send(c)
 		})
 	if err != nil && !begun {
-		d.reply(w, nil, err)
+		h.reply(w, nil, err)
 	}
 }
 
 // captured converts a captured frame to the API's form. wallBase is the wall-clock time at
 // which CLOCK_MONOTONIC was 0.
-func (d *Daemon) captured(f *datapath.Captured, lost uint64, wallBase time.Time) *api.Captured {
-	c := observe.Captured(f, d.pipeline.View(), wallBase)
+func (h *Handlers) captured(f *datapath.Captured, lost uint64, wallBase time.Time) *api.Captured {
+	c := observe.Captured(f, h.Pipeline.View(), wallBase)
 	c.Lost = lost
 	if c.Trace != nil {
-		c.Trace.Megaflow = d.megaflows().HitMegaflow(f)
+		c.Trace.Megaflow = h.Bridges.Megaflows().HitMegaflow(f)
 	}
 	return c
 }
 
-func (d *Daemon) captureRoutes(mux *access.Mux) {
+func (h *Handlers) captureRoutes(mux *access.Mux) {
 	captures := map[string]func(*http.Request) (datapath.Capture, error){
-		"GET /v1/capture": d.captureOf, "GET /v1/trace/live": d.traceOf,
+		"GET /v1/capture": h.captureOf, "GET /v1/trace/live": h.TraceOf,
 	}
 	for pattern, captureOf := range captures {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			capture, err := captureOf(r)
 			if err != nil {
-				d.reply(w, nil, err)
+				h.reply(w, nil, err)
 				return
 			}
-			d.streamCapture(w, r, capture)
+			h.streamCapture(w, r, capture)
 		})
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package appctl
 
 import (
 	"cmp"
@@ -24,34 +24,34 @@ const datapathName = "netdev@ovs-netdev"
 
 // dpctl returns the commands about the data path and its connections. Errors and answers have
 // the words of ovs-dpctl(8).
-func (d *Daemon) dpctl() []unixctl.Command {
+func (c *commands) dpctl() []unixctl.Command {
 	nothing := func([]string) (string, error) { return "", nil }
 	commands := []unixctl.Command{
 		{Name: "dpctl/dump-dps", Run: func([]string) (string, error) { return datapathName + "\n", nil }},
-		{Name: "dpctl/show", Usage: "[dp]", Most: 3, Run: d.dpctlShow},
-		{Name: "dpctl/dump-flows", Usage: "[-m] [--names] [dp] [filter=FLOW] [type=TYPE]", Most: 6, Run: d.dpctlFlows},
-		{Name: "dpif/dump-flows", Usage: "[-m] [--names] bridge", Least: 1, Most: 3, Run: d.dpifFlows},
-		{Name: "dpctl/dump-conntrack", Usage: "[-m] [-s] [dp] [zone=zone] [mark=mark[/mask]] [labels=label[/mask]] [CT_TUPLE [CT_TUPLE]]", Most: 9, Run: d.dpctlConnections},
-		{Name: "dpctl/dump-conntrack-exp", Usage: "[dp] [zone=zone]", Most: 2, Run: d.dpctlExpectations},
-		{Name: "dpctl/flush-conntrack", Usage: "[dp] [zone=zone] [mark=mark[/mask]] [labels=label[/mask]] [CT_TUPLE [CT_TUPLE]]", Most: 6, Changes: true, Run: d.dpctlFlush},
-		{Name: "dpctl/ct-stats-show", Usage: "[-m] [dp] [zone=zone]", Most: 3, Run: d.dpctlStats},
-		{Name: "dpctl/ct-get-nconns", Usage: "[dp]", Most: 1, Run: d.ctSetting(func(s *api.Conntrack) string { return strconv.Itoa(s.Connections) })},
-		{Name: "dpctl/ct-get-maxconns", Usage: "[dp]", Most: 1, Run: d.ctSetting(func(s *api.Conntrack) string { return strconv.Itoa(s.MaxConnections) })},
-		{Name: "dpctl/ct-set-maxconns", Usage: "[dp] maxconns", Least: 1, Most: 2, Changes: true, Run: d.dpctlMaxConns},
-		{Name: "dpctl/ct-get-tcp-seq-chk", Usage: "[dp]", Most: 1, Run: d.ctSetting(func(s *api.Conntrack) string {
+		{Name: "dpctl/show", Usage: "[dp]", Most: 3, Run: c.dpctlShow},
+		{Name: "dpctl/dump-flows", Usage: "[-m] [--names] [dp] [filter=FLOW] [type=TYPE]", Most: 6, Run: c.dpctlFlows},
+		{Name: "dpif/dump-flows", Usage: "[-m] [--names] bridge", Least: 1, Most: 3, Run: c.dpifFlows},
+		{Name: "dpctl/dump-conntrack", Usage: "[-m] [-s] [dp] [zone=zone] [mark=mark[/mask]] [labels=label[/mask]] [CT_TUPLE [CT_TUPLE]]", Most: 9, Run: c.dpctlConnections},
+		{Name: "dpctl/dump-conntrack-exp", Usage: "[dp] [zone=zone]", Most: 2, Run: c.dpctlExpectations},
+		{Name: "dpctl/flush-conntrack", Usage: "[dp] [zone=zone] [mark=mark[/mask]] [labels=label[/mask]] [CT_TUPLE [CT_TUPLE]]", Most: 6, Changes: true, Run: c.dpctlFlush},
+		{Name: "dpctl/ct-stats-show", Usage: "[-m] [dp] [zone=zone]", Most: 3, Run: c.dpctlStats},
+		{Name: "dpctl/ct-get-nconns", Usage: "[dp]", Most: 1, Run: c.ctSetting(func(s *api.Conntrack) string { return strconv.Itoa(s.Connections) })},
+		{Name: "dpctl/ct-get-maxconns", Usage: "[dp]", Most: 1, Run: c.ctSetting(func(s *api.Conntrack) string { return strconv.Itoa(s.MaxConnections) })},
+		{Name: "dpctl/ct-set-maxconns", Usage: "[dp] maxconns", Least: 1, Most: 2, Changes: true, Run: c.dpctlMaxConns},
+		{Name: "dpctl/ct-get-tcp-seq-chk", Usage: "[dp]", Most: 1, Run: c.ctSetting(func(s *api.Conntrack) string {
 			return "TCP sequence checking: " + map[bool]string{true: "enabled", false: "disabled"}[s.SequenceChecks]
 		})},
-		{Name: "dpctl/ct-enable-tcp-seq-chk", Usage: "[dp]", Most: 1, Changes: true, Run: d.ctSequence(true)},
-		{Name: "dpctl/ct-disable-tcp-seq-chk", Usage: "[dp]", Most: 1, Changes: true, Run: d.ctSequence(false)},
-		{Name: "dpctl/ct-set-limits", Usage: "[dp] [default=L] [zone=N,limit=L]...", Least: 1, Most: 64, Changes: true, Run: d.dpctlSetLimits},
-		{Name: "dpctl/ct-del-limits", Usage: "[dp] [default] zone=N1[,N2...]", Least: 1, Most: 3, Changes: true, Run: d.dpctlDeleteLimits},
-		{Name: "dpctl/ct-get-limits", Usage: "[dp] [zone=N1[,N2...]]", Most: 2, Run: d.dpctlLimits},
-		{Name: "dpif/show-dp-features", Usage: "bridge", Least: 1, Most: 1, Run: d.dpifFeatures},
-		{Name: "dpif/set-dp-features", Usage: "bridge feature value", Least: 3, Most: 3, Changes: true, Run: d.dpifSetFeature},
+		{Name: "dpctl/ct-enable-tcp-seq-chk", Usage: "[dp]", Most: 1, Changes: true, Run: c.ctSequence(true)},
+		{Name: "dpctl/ct-disable-tcp-seq-chk", Usage: "[dp]", Most: 1, Changes: true, Run: c.ctSequence(false)},
+		{Name: "dpctl/ct-set-limits", Usage: "[dp] [default=L] [zone=N,limit=L]...", Least: 1, Most: 64, Changes: true, Run: c.dpctlSetLimits},
+		{Name: "dpctl/ct-del-limits", Usage: "[dp] [default] zone=N1[,N2...]", Least: 1, Most: 3, Changes: true, Run: c.dpctlDeleteLimits},
+		{Name: "dpctl/ct-get-limits", Usage: "[dp] [zone=N1[,N2...]]", Most: 2, Run: c.dpctlLimits},
+		{Name: "dpif/show-dp-features", Usage: "bridge", Least: 1, Most: 1, Run: c.dpifFeatures},
+		{Name: "dpif/set-dp-features", Usage: "bridge feature value", Least: 3, Most: 3, Changes: true, Run: c.dpifSetFeature},
 		// A change is in force when its call returns, and counters are current: nobody waits.
 		{Name: "revalidator/wait", Run: nothing},
 		{Name: "revalidator/purge", Changes: true, Run: nothing},
-		{Name: "upcall/show", Run: d.upcallShow},
+		{Name: "upcall/show", Run: c.upcallShow},
 	}
 	return append(commands, unixctl.RouteCommands()...)
 }
@@ -100,43 +100,43 @@ func hasOption(words []string, options ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(options, w) })
 }
 
-func (d *Daemon) dpctlShow([]string) (string, error) {
+func (c *commands) dpctlShow([]string) (string, error) {
 	var hits, misses, flows uint64
-	for _, w := range d.statistics.Workers() {
+	for _, w := range c.Statistics.Workers() {
 		hits, misses = hits+w.ExactHits+w.MegaflowHits, misses+w.Misses
 	}
-	flows = uint64(d.pipeline.Counts().Megaflows)
+	flows = uint64(c.Pipeline.Counts().Megaflows)
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s:\n  lookups: hit:%d missed:%d lost:0\n  flows: %d\n", datapathName, hits, misses, flows)
-	ports, _ := d.ports.List("") // fails for an unknown name only
+	ports, _ := c.Ports.List("") // fails for an unknown name only
 	for i := range ports {
 		fmt.Fprintf(&out, "  port %d: %s (%s)\n", ports[i].Number, ports[i].Name, ports[i].Type)
 	}
 	return out.String(), nil
 }
 
-func (d *Daemon) dpctlConnections(words []string) (string, error) {
+func (c *commands) dpctlConnections(words []string) (string, error) {
 	filter, err := connectionFilter(words, 5)
 	if err != nil {
 		return "", err
 	}
 	options := conntrack.FormatOptions{More: hasOption(words, "-m", "--more"), Statistics: hasOption(words, "-s", "--statistics")}
 	var text []byte
-	d.tracking.Each(&filter, func(e *conntrack.Entry) { text = append(e.AppendTo(text, options), '\n') }, func() bool { return true })
+	c.Tracking.Each(&filter, func(e *conntrack.Entry) { text = append(e.AppendTo(text, options), '\n') }, func() bool { return true })
 	return string(text), nil
 }
 
-func (d *Daemon) dpctlExpectations(words []string) (string, error) {
+func (c *commands) dpctlExpectations(words []string) (string, error) {
 	filter, err := connectionFilter(words, 1)
 	if err != nil {
 		return "", err
 	}
 	var out strings.Builder
-	d.tracking.EachExpected(filter.Zone, func(e *conntrack.Expected) { out.WriteString(observe.Expectation(e).Line + "\n") })
+	c.Tracking.EachExpected(filter.Zone, func(e *conntrack.Expected) { out.WriteString(observe.Expectation(e).Line + "\n") })
 	return out.String(), nil
 }
 
-func (d *Daemon) dpctlFlush(words []string) (string, error) {
+func (c *commands) dpctlFlush(words []string) (string, error) {
 	args, err := withoutDatapath(words, 5)
 	if err != nil {
 		return "", err
@@ -145,7 +145,7 @@ func (d *Daemon) dpctlFlush(words []string) (string, error) {
 	if err != nil {
 		return "", usererr.Errorf("%s\n%v", wrongFilter(args), err)
 	}
-	_, err = d.tracking.Flush(&filter)
+	_, err = c.Tracking.Flush(&filter)
 	return "", err
 }
 
@@ -177,14 +177,14 @@ func wrongFilter(args []string) string {
 	return "invalid arguments"
 }
 
-func (d *Daemon) dpctlStats(words []string) (string, error) {
+func (c *commands) dpctlStats(words []string) (string, error) {
 	filter, err := connectionFilter(words, 1)
 	if err != nil {
 		return "", err
 	}
 	byProtocol, byState, total := map[string]int{}, map[string]int{}, 0
 	names := map[string]string{"tcp": "TCP", "udp": "UDP", "icmp": "ICMP", "icmpv6": "ICMP", "sctp": "SCTP"}
-	d.tracking.Each(&filter, func(e *conntrack.Entry) {
+	c.Tracking.Each(&filter, func(e *conntrack.Entry) {
 		line := string(e.AppendTo(nil, conntrack.FormatOptions{}))
 		protocol, _, _ := strings.Cut(line, ",")
 		name, known := names[protocol]
@@ -215,12 +215,12 @@ func (d *Daemon) dpctlStats(words []string) (string, error) {
 }
 
 // ctSetting returns the function of a command that prints a setting of connection tracking.
-func (d *Daemon) ctSetting(word func(*api.Conntrack) string) func([]string) (string, error) {
+func (c *commands) ctSetting(word func(*api.Conntrack) string) func([]string) (string, error) {
 	return func(words []string) (string, error) {
 		if _, err := withoutDatapath(words, 0); err != nil {
 			return "", err
 		}
-		s, err := d.tracking.Settings()
+		s, err := c.Tracking.Settings()
 		if err != nil {
 			return "", err
 		}
@@ -228,19 +228,19 @@ func (d *Daemon) ctSetting(word func(*api.Conntrack) string) func([]string) (str
 	}
 }
 
-func (d *Daemon) ctSequence(strict bool) func([]string) (string, error) {
+func (c *commands) ctSequence(strict bool) func([]string) (string, error) {
 	return func(words []string) (string, error) {
 		if _, err := withoutDatapath(words, 0); err != nil {
 			return "", err
 		}
-		if err := d.tracking.Change(&api.ChangeConntrack{SequenceChecks: &strict}); err != nil {
+		if err := c.Tracking.Change(&api.ChangeConntrack{SequenceChecks: &strict}); err != nil {
 			return "", err
 		}
 		return map[bool]string{true: "Enabled", false: "Disabled"}[strict] + " TCP sequence checking successful\n", nil
 	}
 }
 
-func (d *Daemon) dpctlMaxConns(words []string) (string, error) {
+func (c *commands) dpctlMaxConns(words []string) (string, error) {
 	n, err := strconv.ParseUint(words[len(words)-1], 10, 32)
 	if err != nil {
 		return "", refusal(invalid, "maxconns missing or malformed")
@@ -249,13 +249,13 @@ func (d *Daemon) dpctlMaxConns(words []string) (string, error) {
 		return "", err
 	}
 	most := uint32(n)
-	if err := d.tracking.Change(&api.ChangeConntrack{MaxConnections: &most}); err != nil {
+	if err := c.Tracking.Change(&api.ChangeConntrack{MaxConnections: &most}); err != nil {
 		return "", err
 	}
 	return "setting maxconns successful\n", nil
 }
 
-func (d *Daemon) dpctlSetLimits(words []string) (string, error) {
+func (c *commands) dpctlSetLimits(words []string) (string, error) {
 	if words[0] == datapathName {
 		words = words[1:]
 	}
@@ -281,7 +281,7 @@ func (d *Daemon) dpctlSetLimits(words []string) (string, error) {
 		}
 		change.Limits = append(change.Limits, api.ZoneLimit{Zone: uint16(z), Limit: uint32(n)})
 	}
-	return "", d.tracking.Change(&change)
+	return "", c.Tracking.Change(&change)
 }
 
 // zones parses zone=N[,N...].
@@ -303,7 +303,7 @@ func zones(words []string) (list []uint16, err error) {
 	return list, nil
 }
 
-func (d *Daemon) dpctlDeleteLimits(words []string) (string, error) {
+func (c *commands) dpctlDeleteLimits(words []string) (string, error) {
 	words, err := withoutDatapath(words, 2)
 	if err != nil {
 		return "", err
@@ -316,10 +316,10 @@ func (d *Daemon) dpctlDeleteLimits(words []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "", d.tracking.Change(&api.ChangeConntrack{ClearDefaultLimit: byDefault, ClearLimits: list})
+	return "", c.Tracking.Change(&api.ChangeConntrack{ClearDefaultLimit: byDefault, ClearLimits: list})
 }
 
-func (d *Daemon) dpctlLimits(words []string) (string, error) {
+func (c *commands) dpctlLimits(words []string) (string, error) {
 	words, err := withoutDatapath(words, 1)
 	if err != nil {
 		return "", err
@@ -328,7 +328,7 @@ func (d *Daemon) dpctlLimits(words []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s, err := d.tracking.Settings()
+	s, err := c.Tracking.Settings()
 	if err != nil {
 		return "", err
 	}
@@ -352,8 +352,8 @@ func (d *Daemon) dpctlLimits(words []string) (string, error) {
 }
 
 // dpifFeatures answers from the table that the database gets as Datapath.capabilities.
-func (d *Daemon) dpifFeatures(words []string) (string, error) {
-	if _, err := d.bridges.Find(words[0]); err != nil {
+func (c *commands) dpifFeatures(words []string) (string, error) {
+	if _, err := c.Bridges.Find(words[0]); err != nil {
 		return "", err
 	}
 	return ovsdb.Features(), nil
@@ -362,25 +362,25 @@ func (d *Daemon) dpifFeatures(words []string) (string, error) {
 // dpifSetFeature accepts the features that the data path has. Without a feature, Open vSwitch
 // does the same to the same frames on its slow path; here all frames have one path, so nothing
 // changes.
-func (d *Daemon) dpifSetFeature(words []string) (string, error) {
-	if _, err := d.bridges.Find(words[0]); err != nil {
+func (c *commands) dpifSetFeature(words []string) (string, error) {
+	if _, err := c.Bridges.Find(words[0]); err != nil {
 		return "", err
 	}
 	if !ovsdb.HasFeature(words[1]) {
 		return "", usererr.Errorf("%s: the data path has no such feature", words[1])
 	}
-	d.log.Info("dpif/set-dp-features has no effect, there is one path for all frames", "feature", words[1], "value", words[2])
+	c.Log.Info("dpif/set-dp-features has no effect, there is one path for all frames", "feature", words[1], "value", words[2])
 	return "", nil
 }
 
-func (d *Daemon) upcallShow([]string) (string, error) {
-	c := d.pipeline.Counts()
-	return fmt.Sprintf("%s:\n  flows         : (current %d)\n", datapathName, c.Megaflows), nil
+func (c *commands) upcallShow([]string) (string, error) {
+	n := c.Pipeline.Counts()
+	return fmt.Sprintf("%s:\n  flows         : (current %d)\n", datapathName, n.Megaflows), nil
 }
 
 // dpctlFlows prints the megaflows that have all parts of filter=. Types other than ovs, of
 // flows in hardware, there are none.
-func (d *Daemon) dpctlFlows(words []string) (string, error) {
+func (c *commands) dpctlFlows(words []string) (string, error) {
 	var filter []string
 	for _, w := range words {
 		if f, is := strings.CutPrefix(w, "filter="); is {
@@ -390,27 +390,27 @@ func (d *Daemon) dpctlFlows(words []string) (string, error) {
 			return "", nil
 		}
 	}
-	return d.megaflowLines(words, func(m *api.Megaflow) bool {
+	return c.megaflowLines(words, func(m *api.Megaflow) bool {
 		have := strings.Split(strings.ReplaceAll(m.Match, `"`, ""), ",")
 		return !slices.ContainsFunc(filter, func(f string) bool { return !slices.Contains(have, f) })
 	}), nil
 }
 
 // dpifFlows prints the megaflows of a bridge's ports.
-func (d *Daemon) dpifFlows(words []string) (string, error) {
+func (c *commands) dpifFlows(words []string) (string, error) {
 	name := words[len(words)-1]
-	b, err := d.bridges.Find(name)
+	b, err := c.Bridges.Find(name)
 	if err != nil {
 		return "", err
 	}
 	members := map[string]bool{}
-	ports, _ := d.ports.List("") // fails for an unknown name only
+	ports, _ := c.Ports.List("") // fails for an unknown name only
 	for i := range ports {
 		if p := &ports[i]; p.Bridge == b.Name {
 			members[p.Name] = true
 		}
 	}
-	return d.megaflowLines(words, func(m *api.Megaflow) bool { return members[inPort(m.Match)] }), nil
+	return c.megaflowLines(words, func(m *api.Megaflow) bool { return members[inPort(m.Match)] }), nil
 }
 
 // inPort returns the name of in_port in a megaflow's match.
@@ -425,18 +425,18 @@ func inPort(match string) string {
 
 // megaflowLines returns the megaflows in Open vSwitch's words, with the data path's numbers of
 // ports unless the words have --names.
-func (d *Daemon) megaflowLines(words []string, shown func(*api.Megaflow) bool) string {
+func (c *commands) megaflowLines(words []string, shown func(*api.Megaflow) bool) string {
 	port := func(name string) string { return name }
 	if !hasOption(words, "--names") {
 		numbers := map[string]string{}
-		ports, _ := d.ports.List("") // fails for an unknown name only
+		ports, _ := c.Ports.List("") // fails for an unknown name only
 		for i := range ports {
 			numbers[ports[i].Name] = strconv.FormatUint(uint64(ports[i].Number), 10)
 		}
 		port = func(name string) string { return cmp.Or(numbers[name], name) }
 	}
 	var out strings.Builder
-	for _, m := range d.megaflows().DumpMegaflows(pipeline.ByName) {
+	for _, m := range c.Bridges.Megaflows().DumpMegaflows(pipeline.ByName) {
 		if !shown(&m) {
 			continue
 		}

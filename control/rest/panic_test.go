@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import (
 	"net/http"
@@ -14,7 +14,7 @@ func TestPanicEndsTheProcess(t *testing.T) {
 	old, reason := endProcess, ""
 	defer func() { endProcess = old }()
 	endProcess = func(text string) { reason = text }
-	h := endOnPanic(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("half done") }))
+	h := EndOnPanic(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("half done") }))
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/flows", nil))
 	for _, word := range []string{"POST /v1/flows: half done\n", "panic_test.go"} {
 		if !strings.Contains(reason, word) {

@@ -3,17 +3,15 @@
 package control
 
 import (
-	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"os/user"
-	"runtime/debug"
 	"strconv"
-	"time"
 
 	"weft/control/access"
+	"weft/control/appctl"
 	"weft/control/bridges"
+	"weft/control/rest"
 	"weft/control/unixctl"
 	"weft/control/usererr"
 )
@@ -55,6 +53,13 @@ func (d *Daemon) listen() error {
 	return nil
 }
 
+// appctl returns the commands of ovs-appctl.
+func (d *Daemon) appctl() []unixctl.Command {
+	return appctl.Commands(appctl.Setup{Bridges: d.bridges, Ports: d.ports, Pipeline: d.pipeline, MACs: d.macs, Statistics: d.statistics,
+		Tracking: d.tracking, HandOver: func() { d.done.Go(d.handOverNow) }, ShutDown: func() { d.done.Go(d.shutDown) },
+		LogSettings: d.config.LogSettings, Log: d.log})
+}
+
 // lookupGroup looks up the group with this name, and stores its number. For an empty
 // name it does nothing.
 func lookupGroup(name string, number *int) error {
@@ -69,62 +74,25 @@ func lookupGroup(name string, number *int) error {
 	return err
 }
 
+// serve answers the API and the metrics listener.
 func (d *Daemon) serve() {
-	d.servers.Serve(endOnPanic(d.onceStarted(d.handler())), endOnPanic(d.metricsHandler()))
+	d.servers.Serve(rest.EndOnPanic(d.rest.OnceStarted(d.handler())), rest.EndOnPanic(d.rest.Metrics()))
 }
 
-// onceStarted delays requests until the daemon has started, at most for
-// access.ExplainTimeout.
-func (d *Daemon) onceStarted(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-d.ready:
-			h.ServeHTTP(w, r)
-			return
-		default:
-		}
-		timer := time.NewTimer(access.ExplainTimeout)
-		defer timer.Stop()
-		select {
-		case <-d.ready:
-			h.ServeHTTP(w, r)
-		case <-r.Context().Done():
-		case <-timer.C:
-			d.reply(w, nil, d.starting())
-		}
-	})
+// handler returns the handler of the API's requests.
+func (d *Daemon) handler() *access.Mux {
+	mux := d.servers.NewMux(rest.Routes)
+	d.rest.API(mux)
+	return mux
 }
 
-// errStarting answers a request during a long start.
-var errStarting = &unavailable{"weftd is starting: it waits for the engine, or loads flows and ports; try again"}
-
-// starting returns the error of a request during the start, with the reason if the next
-// engine cannot start.
-func (d *Daemon) starting() error {
-	if reason := d.engines.Troubled(); reason != "" {
-		return &unavailable{"weftd is starting: " + reason}
-	}
-	return errStarting
-}
-
-// endOnPanic ends the process if the handler h panics. net/http would otherwise
-// continue, with locked locks and half-applied changes. The engine keeps forwarding.
-func endOnPanic(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer endWithPanic(r.Method + " " + r.URL.Path)
-		h.ServeHTTP(w, r)
-	})
-}
-
-func endWithPanic(request string) {
-	if v := recover(); v != nil {
-		endProcess(fmt.Sprintf("%s: %v\n\n%s", request, v, debug.Stack()))
-	}
-}
-
-// endProcess panics in a new goroutine, where nothing recovers the panic; tests replace
-// it
-var endProcess = func(reason string) {
-	go panic(reason)
-	select {}
+// registerLimits registers a limits.Source for every shared resource. Each source is in
+// the package of its resource. It is called without locks. Two rows with the same name
+// and Holder would break the metrics (TestLimitRowsAreUnique).
+func (d *Daemon) registerLimits() {
+	d.limits.Add(d.pipeline.LimitRows)
+	d.limits.Add(d.statistics.LimitRows)
+	d.limits.Add(d.tracking.LimitRows)
+	d.limits.Add(d.captures.LimitRows)
+	d.limits.Add(d.ports.LimitRows)
 }

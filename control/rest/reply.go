@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import (
 	"context"
@@ -26,7 +26,7 @@ type unavailable struct{ message string }
 func (e *unavailable) Error() string { return e.message }
 
 // reply sends the result of a request as JSON, or err with its HTTP status.
-func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
+func (h *Handlers) reply(w http.ResponseWriter, result any, err error) {
 	status := http.StatusOK
 	if err != nil {
 		var input *usererr.Error
@@ -45,12 +45,12 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 			status = http.StatusServiceUnavailable
 		case errors.As(err, &late):
 			status = http.StatusServiceUnavailable
-			d.log.Error("request is abandoned", "error", err)
+			h.Log.Error("request is abandoned", "error", err)
 		case errors.Is(err, context.Canceled): // the client has closed the connection
 			status = http.StatusInternalServerError
 		default:
 			status = http.StatusInternalServerError
-			d.log.Error("request failed", "error", err)
+			h.Log.Error("request failed", "error", err)
 		}
 		result = api.Error{Error: err.Error()}
 	}

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package rest
 
 import "net/http"
 
-func (d *Daemon) macRoutes(route router) {
+func (h *Handlers) macRoutes(route router) {
 	route("GET /v1/macs", func(r *http.Request) (any, error) {
-		b, err := d.bridgeOf(r)
+		b, err := h.bridgeOf(r)
 		if err != nil {
 			return nil, err
 		}
-		return d.macs.List(b.Number), nil
+		return h.MACs.List(b.Number), nil
 	})
 	route("DELETE /v1/macs", func(r *http.Request) (any, error) {
-		b, err := d.bridgeOf(r)
+		b, err := h.bridgeOf(r)
 		if err != nil {
 			return nil, err
 		}
-		return d.macs.Flush(b.Number, r.URL.Query().Get("port"))
+		return h.MACs.Flush(b.Number, r.URL.Query().Get("port"))
 	})
 }
