@@ -99,6 +99,10 @@ func (r ruled) Tables(bridge string) ([]api.Table, error) {
 	return b.Tables.ListTables(), nil
 }
 
+func (r ruled) SetVLANLimit(limit int) {
+	r.d.configuration.Do(func(tx *change.Tx) { r.d.pipeline.SetVLANLimit(tx, limit) })
+}
+
 func (r ruled) ModifyTable(bridge string, mod api.ModTable) error {
 	b, err := r.d.bridges.Find(bridge)
 	if err != nil {

@@ -256,8 +256,11 @@ func extractIPv4(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.Dr
 	headerLen := int(first>>56&15) * 4
 	totalLen := int(first >> 32 & 0xffff)
 	frameLen := f.Len()
-	if first>>60 != 4 || headerLen < packet.IPv4Len || totalLen < headerLen || offset+totalLen > frameLen {
+	if first>>60 != 4 || headerLen < packet.IPv4Len || totalLen < headerLen {
 		return packet.DropBadIPv4
+	}
+	if offset+totalLen > frameLen {
+		return cutOff(frameLen-offset, packet.DropBadIPv4)
 	}
 	if offset+totalLen < frameLen {
 		b.Trim(f, offset+totalLen)
@@ -278,6 +281,21 @@ func extractIPv4(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.Dr
 		return packet.DropNone
 	}
 	return extractTransport(b, f, k, offset+headerLen, proto)
+}
+
+// leastPayload is the smallest payload of an Ethernet frame in bytes (IEEE 802.3 clause 3.2.8).
+// Devices fill up shorter frames with zeros.
+const leastPayload = 46
+
+// cutOff decides about a frame with length bytes of a datagram whose header claims more. As in
+// Open vSwitch, its fields remain 0, and the frame lives. A frame that a device could fill up to
+// the datagram's length is dropped for the reason short: the receiver would accept the datagram,
+// although no flow has seen its fields.
+func cutOff(length int, short packet.DropReason) packet.DropReason {
+	if length < leastPayload {
+		return short
+	}
+	return packet.DropNone
 }
 
 // extractTransport parses the transport header at an offset. The frame is already

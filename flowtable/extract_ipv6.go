@@ -22,8 +22,11 @@ func extractIPv6(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.Dr
 	ip := (*[packet.IPv6Len]byte)(h[offset:])
 	first := binary.BigEndian.Uint64(ip[0:8]) // first 8 bytes of IPv6: version, traffic class, flow label, payload length, next header, hop limit
 	end, frameLen := offset+packet.IPv6Len+int(first>>16&0xffff), f.Len()
-	if first>>60 != 6 || end > frameLen {
+	if first>>60 != 6 {
 		return packet.DropBadIPv6
+	}
+	if end > frameLen {
+		return cutOff(frameLen-offset, packet.DropBadIPv6)
 	}
 	if end < frameLen {
 		b.Trim(f, end)

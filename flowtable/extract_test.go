@@ -226,14 +226,14 @@ func TestExtractMalformed(t *testing.T) {
 		{"ipv4 cut off", tcp4[:33], packet.DropBadIPv4},
 		{"ipv4 version 5", change(tcp4, 14, 0x55), packet.DropBadIPv4},
 		{"ipv4 header of 16", change(tcp4, 14, 0x44), packet.DropBadIPv4},
-		{"ipv4 longer than the frame", change(tcp4, 16, 1, 0), packet.DropBadIPv4},
+		{"ipv4 longer than the frame", change(tcp4, 16, 1, 0)[:59], packet.DropBadIPv4},
 		{"ipv4 shorter than its header", change(tcp4, 16, 0, 19), packet.DropBadIPv4},
 		{"tcp cut off by the datagram", change(tcp4, 16, 0, 39), packet.DropBadTransport},
 		{"tcp header of 16", change(tcp4, 46, 0x40), packet.DropBadTransport},
 		{"tcp options cut off", change(tcp4, 46, 0xf0), packet.DropBadTransport},
 		{"ipv6 cut off", udp6[:53], packet.DropBadIPv6},
 		{"ipv6 version 4", change(udp6, 14, 0x45), packet.DropBadIPv6},
-		{"ipv6 longer than the frame", change(udp6, 18, 1, 0), packet.DropBadIPv6},
+		{"ipv6 longer than the frame", change(udp6, 18, 1, 0)[:59], packet.DropBadIPv6},
 		{"ipv6 without end", serialize(t, manyExt...), packet.DropBadIPv6},
 		{"ipv6 extension cut off", serialize(t, eth(0x86dd), ipv6(0), ext(17, 8)[:7]), packet.DropBadIPv6},
 		{"udp length 7", change(udp6, 58, 0, 7), packet.DropBadTransport},
@@ -246,6 +246,24 @@ func TestExtractMalformed(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 		checkExtract(t, a, c.data, packet.InnerHeader)
+	}
+}
+
+// A frame that cuts off a datagram of IP keeps its Ethernet fields, unless a device could fill up
+// the frame to the length of the datagram.
+func TestExtractCutOff(t *testing.T) {
+	a := packettest.NewArena(t, 1<<17)
+	ip, ip6 := ipv4(17), ipv6(17)
+	payload := gopacket.Payload(make([]byte, 200))
+	for _, data := range [][]byte{serialize(t, eth(0x800), ip, udp(ip), payload), serialize(t, eth(0x86dd), ip6, udp(ip6), payload)} {
+		for n := packet.EthernetLen + leastPayload; n < len(data); n++ {
+			got := extractAll(a, data[:n], packet.InnerHeader)
+			want := Key{WPort: 7 << 32, WEthDst: wordB | uint64(data[12])<<8 | uint64(data[13]), WEthSrc: wordA}
+			if got.reason != packet.DropNone || got.key != want || got.l3 != 0 || got.l4 != 0 || got.length != n {
+				t.Fatalf("%d of %d bytes: %+v", n, len(data), got)
+			}
+			checkExtract(t, a, data[:n], packet.InnerHeader)
+		}
 	}
 }
 

@@ -173,8 +173,12 @@ func (p *slowParser) ipv4() {
 		return
 	}
 	header, total := int(p.u8(0)%16*4), int(p.u16(2))
-	if p.u8(0)/16 != 4 || header < 20 || total < header || p.offset+total > len(p.data) {
+	rest := len(p.data) - p.offset
+	if p.u8(0)/16 != 4 || header < 20 || total < header || total > rest && rest < 46 {
 		p.reason = packet.DropBadIPv4
+		return
+	}
+	if total > rest {
 		return
 	}
 	p.data = p.data[:p.offset+total]
@@ -204,8 +208,12 @@ func (p *slowParser) ipv6() {
 		return
 	}
 	total := 40 + int(p.u16(4))
-	if p.u8(0)/16 != 6 || p.offset+total > len(p.data) {
+	rest := len(p.data) - p.offset
+	if p.u8(0)/16 != 6 || total > rest && rest < 46 {
 		p.reason = packet.DropBadIPv6
+		return
+	}
+	if total > rest {
 		return
 	}
 	p.data = p.data[:p.offset+total]

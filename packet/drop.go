@@ -21,11 +21,12 @@ const (
 	// DropBadARP: the frame ends within an ARP packet, or the ARP packet claims IPv4
 	// over Ethernet with other address lengths.
 	DropBadARP
-	// DropBadIPv4: version, header length or total length of an IPv4 header
-	// contradict the frame.
+	// DropBadIPv4: version or header length of an IPv4 header contradict the frame, or the
+	// total length exceeds the frame, and a device could fill up the frame to this length.
 	DropBadIPv4
-	// DropBadIPv6: version or payload length of an IPv6 header contradict the frame,
-	// or the chain of extension headers has no end.
+	// DropBadIPv6: the version of an IPv6 header contradicts the frame, or the payload length
+	// exceeds the frame, and a device could fill up the frame to this length; or the chain of
+	// extension headers has no end.
 	DropBadIPv6
 	// DropBadTransport: the datagram ends within its TCP, UDP, SCTP or ICMP header,
 	// or a length in that header contradicts the datagram.

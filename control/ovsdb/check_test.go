@@ -35,11 +35,10 @@ func TestCheck(t *testing.T) {
 	if prefer := slices.Index(f.log, "prefer br0 p0 7"); prefer < 0 || prefer > slices.IndexFunc(f.log, func(s string) bool { return strings.HasPrefix(s, "add-port p0") }) {
 		t.Errorf("p0 is added without its last number: %q", f.log)
 	}
-	for limit, findings := range map[string]int{"": 2, "0": 2, "1": 3, "2": 2} {
+	for limit, tags := range map[string]int{"": 2, "0": 2, "1": 1, "2": 2} {
 		rows["Open_vSwitch"]["o"]["other_config"] = mapOf(map[string]string{"vlan-limit": limit})
-		got := findingsOf(rows)
-		if len(got) != findings || findings == 3 && !strings.Contains(strings.Join(got, "\n"), "vlan-limit: flows see two VLAN tags") {
-			t.Errorf("vlan-limit=%s: findings %q", limit, got)
+		if got := wantedSettings(rows).vlanLimit; got != tags {
+			t.Errorf("vlan-limit=%s: flows see %d tags, want %d", limit, got, tags)
 		}
 	}
 	for _, c := range []struct {

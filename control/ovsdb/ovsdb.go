@@ -91,6 +91,7 @@ type Client struct {
 	// others may have limits of ovs-appctl dpctl/ct-set-limits.
 	limited        map[uint16]bool
 	defaultLimited bool
+	vlanLimit      int // as set; 0: never
 	warned         map[string]string
 	model          model
 	statistics     map[uuid]value // as written
@@ -325,11 +326,6 @@ func (c *Client) noteProblems(m *model) {
 
 // noteIgnored calls warn for each column that has no effect although it is set.
 func noteIgnored(t tables, warn func(subject, reason string)) {
-	for _, r := range t["Open_vSwitch"] {
-		if r.get("other_config", "vlan-limit") == "1" {
-			warn("vlan-limit", "flows see two VLAN tags of a frame, other_config:vlan-limit=1 has no effect; expected 0 or 2")
-		}
-	}
 	for _, r := range t["QoS"] {
 		if kind := r.text("type"); kind != "linux-htb" {
 			warn("qos "+kind, "there is no such type, the row has no effect; expected linux-htb")

@@ -23,6 +23,8 @@ type Tracker interface {
 type FlowTables interface {
 	Tables(bridge string) ([]api.Table, error)
 	ModifyTable(bridge string, mod api.ModTable) error
+	// SetVLANLimit changes the number of VLAN tags that all flows see: 1 or 2.
+	SetVLANLimit(limit int)
 }
 
 // settings are the parts of the model that are neither bridges nor ports.
@@ -30,6 +32,7 @@ type settings struct {
 	zones        map[uint16]zone
 	defaultLimit *uint32 // Datapath.ct_zone_default_limit
 	tables       map[string]map[int]tableSettings
+	vlanLimit    int // tags of a frame that flows see: 1 or 2
 }
 
 // zone is a row in CT_Zone.
@@ -47,8 +50,11 @@ type tableSettings struct {
 // wantedSettings reads the settings from the rows. All datapaths of the database are one here.
 // If two have the same zone, the one of the type that sorts last counts, which is system.
 func wantedSettings(t tables) settings {
-	w := settings{zones: map[uint16]zone{}, tables: map[string]map[int]tableSettings{}}
+	w := settings{zones: map[uint16]zone{}, tables: map[string]map[int]tableSettings{}, vlanLimit: 2}
 	_, root := t.root()
+	if root.get("other_config", "vlan-limit") == "1" { // without a limit Weft sees both tags, see docs/vlans.md
+		w.vlanLimit = 1
+	}
 	datapaths := root["datapaths"].pairs
 	for _, kind := range slices.SortedFunc(maps.Keys(datapaths), func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
 		id, _ := datapaths[kind].(uuid)
@@ -110,6 +116,10 @@ var kernelTimeouts = []string{"tcp_syn_sent2", "tcp_retransmit", "tcp_unack"}
 // false if the engine does not serve yet; the caller then tries again later.
 func (c *Client) agreeSettings(w *settings) bool {
 	if c.setup.Tables != nil {
+		if c.vlanLimit != w.vlanLimit {
+			c.setup.Tables.SetVLANLimit(w.vlanLimit)
+			c.vlanLimit = w.vlanLimit
+		}
 		for _, bridge := range slices.Sorted(maps.Keys(w.tables)) {
 			c.agreeTables(bridge, w.tables[bridge])
 		}

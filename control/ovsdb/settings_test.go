@@ -70,6 +70,10 @@ func (f *fakeSettings) Change(c *api.ChangeConntrack) error {
 
 func (f *fakeSettings) Tables(string) ([]api.Table, error) { return f.tables, nil }
 
+func (f *fakeSettings) SetVLANLimit(limit int) {
+	f.noted = append(f.noted, fmt.Sprintf("flows see tags: %d", limit))
+}
+
 func (f *fakeSettings) ModifyTable(bridge string, mod api.ModTable) error {
 	f.noted = append(f.noted, fmt.Sprintf("%s table %d: %s", bridge, mod.Table, strings.Join(mod.Settings, " ")))
 	f.tables = slices.DeleteFunc(f.tables, func(t api.Table) bool { return t.Table == mod.Table })
@@ -86,11 +90,12 @@ func TestSettings(t *testing.T) {
 	c := New(Setup{Tracker: f, Tables: f, Log: slog.New(slog.DiscardHandler)})
 	zone := func(id string) value { return value{pairs: map[any]any{int64(5): uuid(id), int64(6): uuid("plain")}} }
 	rows := tables{
-		"Open_vSwitch": {"o": row{"bridges": one(uuid("b")), "datapaths": {pairs: map[any]any{"system": uuid("d")}}}},
-		"Bridge":       {"b": row{"name": one("br0"), "flow_tables": {pairs: map[any]any{int64(3): uuid("t")}}}},
-		"Flow_Table":   {"t": row{"flow_limit": one(int64(100)), "overflow_policy": one("evict")}},
-		"Datapath":     {"d": row{"ct_zones": zone("z"), "ct_zone_default_limit": one(int64(7))}},
-		"CT_Zone":      {"z": row{"limit": one(int64(40)), "timeout_policy": one(uuid("p"))}, "plain": row{}},
+		"Open_vSwitch": {"o": row{"bridges": one(uuid("b")), "datapaths": {pairs: map[any]any{"system": uuid("d")}},
+			"other_config": mapOf(map[string]string{"vlan-limit": "1"})}},
+		"Bridge":     {"b": row{"name": one("br0"), "flow_tables": {pairs: map[any]any{int64(3): uuid("t")}}}},
+		"Flow_Table": {"t": row{"flow_limit": one(int64(100)), "overflow_policy": one("evict")}},
+		"Datapath":   {"d": row{"ct_zones": zone("z"), "ct_zone_default_limit": one(int64(7))}},
+		"CT_Zone":    {"z": row{"limit": one(int64(40)), "timeout_policy": one(uuid("p"))}, "plain": row{}},
 
 		"CT_Timeout_Policy": {"p": row{"timeouts": {pairs: map[any]any{"udp_first": int64(3), "tcp_unack": int64(1)}}}},
 	}
@@ -98,7 +103,7 @@ func TestSettings(t *testing.T) {
 		change func()
 		want   []string
 	}{
-		{func() { f.dead = true }, []string{"br0 table 3: limit:100 evict", "br0 table 4: limit:0 noevict"}},
+		{func() { f.dead = true }, []string{"flows see tags: 1", "br0 table 3: limit:100 evict", "br0 table 4: limit:0 noevict"}},
 		{func() { f.dead = false }, []string{"zone 5: map[tcp_close:10 udp_first:3]", "zone 5: limit 40", "default limit 7"}},
 		{func() { rows["CT_Timeout_Policy"]["p"]["timeouts"].pairs["tcp_close"] = int64(0) }, nil}, // refused
 		{func() { rows["CT_Zone"]["z"] = row{} }, []string{"zone 5: no timeouts", "zone 5: no limit"}},

@@ -240,7 +240,7 @@ func (pl *Pipeline) envs() []*env {
 }
 
 func (pl *Pipeline) envOf(b *Bridge, bridges []*env) *env {
-	return &env{View: pl.view.Of(b.number), tables: b.tables, bridges: bridges, tunnels: pl.templates,
+	return &env{View: pl.view.Of(b.number), tables: b.tables, bridges: bridges, tunnels: pl.templates, vlanLimit: pl.vlanLimit,
 		Table: pl.macs, RecircTable: pl.recircs, NoteTable: pl.notes, OptionTable: pl.options}
 }
 
@@ -250,6 +250,8 @@ type env struct {
 	tables  *ofproto.Tables
 	bridges []*env // by number; nil: no bridge
 	tunnels *underlay.Templates
+
+	vlanLimit int
 	*fdb.Table
 	*xlate.RecircTable
 	*xlate.NoteTable
@@ -266,3 +268,6 @@ func (e *env) Bridge(number uint8) (*ofproto.Tables, xlate.Env) {
 
 // Several implements xlate.Bridges.
 func (e *env) Several() bool { return len(e.bridges) > 1 }
+
+// VLANLimit implements xlate.VLANLimiter.
+func (e *env) VLANLimit() int { return e.vlanLimit }

@@ -295,6 +295,17 @@ func (b *Bridge) SetFragments(tx *change.Tx, mode ofproto.Fragments) {
 	pl.walks(tx).full = true
 }
 
+// SetVLANLimit changes the number of VLAN tags that the flows of all bridges see: 1 or 2.
+func (pl *Pipeline) SetVLANLimit(tx *change.Tx, limit int) {
+	pl.mu.Lock()
+	changed := pl.vlanLimit != limit
+	pl.vlanLimit = limit
+	pl.mu.Unlock()
+	if changed {
+		pl.walks(tx).full = true
+	}
+}
+
 // Fragments returns how the bridge's look-ups treat fragments.
 func (b *Bridge) Fragments() ofproto.Fragments {
 	b.pl.mu.RLock()

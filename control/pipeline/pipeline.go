@@ -77,13 +77,15 @@ type Pipeline struct {
 	watches func(tx *change.Tx)
 	seal    sealKey // of continuations
 
-	mu       sync.RWMutex
-	*Bridge                   // the first bridge
-	bridges  []*Bridge        // by number; nil: no bridge; replaced, never changed
-	view     *View            // ports of all bridges
-	workers  *workers.Workers // nil before the first engine
-	counters *counters.Region
-	rules    *book
+	mu      sync.RWMutex
+	*Bridge           // the first bridge
+	bridges []*Bridge // by number; nil: no bridge; replaced, never changed
+	view    *View     // ports of all bridges
+	// vlanLimit is the number of VLAN tags that flows see, see xlate.VLANLimiter
+	vlanLimit int
+	workers   *workers.Workers // nil before the first engine
+	counters  *counters.Region
+	rules     *book
 
 	megaflows *megaflows.Index
 	offloads  offloads
@@ -119,6 +121,7 @@ func New(s Setup) *Pipeline {
 		configuration: s.Configuration, log: s.Log, monitors: s.Monitors, sizes: s.Sizes, templates: s.Templates,
 		declared:  declaredPorts{events: s.Declared},
 		view:      NewView(nil, nil),
+		vlanLimit: 2,
 		megaflows: megaflows.New(s.Sizes),
 		macs:      fdb.New(fdb.DefaultLimit, fdb.DefaultAge),
 		recircs:   xlate.NewRecircTable(),

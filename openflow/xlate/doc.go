@@ -24,6 +24,7 @@
 // The action normal:
 //
 //	normal.go, vlan.go, tags.go           learns, forwards and floods within VLANs
+//	vlanlimit.go                          hides what is behind the outer tag
 //	network.go, ask.go                    in a declared network of weft-central
 //	answer.go, overlay.go                 answers ARP and ND; replicates to remotes
 //	centraltable.go                       continues in the table of weft-central's flows

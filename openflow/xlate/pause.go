@@ -178,4 +178,5 @@ func (x *xlate) beginWith(p *ofproto.Tables, flow *openflow.Flow, env Env) {
 		x.keep[w] = 0
 	}
 	x.base, x.baseKeep = x.flow, x.keep
+	x.limitTags()
 }

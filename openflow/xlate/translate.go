@@ -58,9 +58,11 @@ func trace(p *ofproto.Tables, t *Translation, key *flowtable.Key, env Env, hook 
 	case !ok:
 		x.noteDrop(packet.DropTableMiss)
 	case actions != nil:
+		x.limitTags()
 		x.continueWith(actions, table)
 		x.endLists()
 	case x.admit():
+		x.limitTags()
 		if x.flow.Key().Recirc() == 0 {
 			x.mirrorArrival()
 		}
