@@ -117,14 +117,25 @@ func verbsOf(cmd *cobra.Command) []*cobra.Command {
 	return verbs
 }
 
+// SameAs is the annotation of a verb that does the same as the verb in its value. The page has a
+// line about it instead of its help.
+const SameAs = "same as"
+
 func writeVerb(out io.Writer, verb *cobra.Command) {
 	root := verb.Root().Name() + " "
 	use := strings.TrimPrefix(strings.TrimSuffix(verb.UseLine(), " [flags]"), root)
 	fmt.Fprintf(out, ".SS %s\n", quote(use))
+	if other, ok := verb.Annotations[SameAs]; ok {
+		writeText(out, "As "+other+".")
+		return
+	}
 	short := strings.ToUpper(verb.Short[:1]) + verb.Short[1:] + "."
 	writeText(out, short)
 	writeText(out, verb.Long)
 	writeFlags(out, verb.LocalNonPersistentFlags())
+	if verb.Example != "" {
+		writeText(out, "For example:\n\n"+verb.Example)
+	}
 }
 
 func writeFlags(out io.Writer, flags *pflag.FlagSet) {

@@ -29,7 +29,7 @@ var bareName = regexp.MustCompile(`^[A-Za-z][\w.-]*$`)
 // bridgeHint returns a hint for the user if the first argument may be a bridge name,
 // otherwise "".
 func bridgeHint(verb *cobra.Command, args []string) string {
-	if len(args) == 0 || !bareName.MatchString(args[0]) || !slices.Contains(ofctlVerbs, verb.Name()) {
+	if len(args) == 0 || !bareName.MatchString(args[0]) || !slices.Contains(ofctlVerbs, wordOf(verb)) {
 		return ""
 	}
 	return "; if " + args[0] + " is a bridge, leave it out: weft list-br has no bridge of this name"
@@ -52,8 +52,11 @@ func (protocols) Set(text string) error {
 
 func (c *command) ofctlHabits(root *cobra.Command) {
 	for _, verb := range root.Commands() {
+		if verb.HasSubCommands() {
+			c.ofctlHabits(verb)
+		}
 		run, check := verb.RunE, verb.Args
-		if run == nil || !slices.Contains(ofctlVerbs, verb.Name()) {
+		if run == nil || !slices.Contains(ofctlVerbs, wordOf(verb)) {
 			continue
 		}
 		if check != nil {
@@ -69,7 +72,7 @@ func (c *command) ofctlHabits(root *cobra.Command) {
 			case err == nil || hint == "" || !strings.Contains(err.Error(), args[0]):
 			case errors.As(err, &usage):
 				return &exit.Usage{Message: usage.Message + hint}
-			case errors.As(err, &refused) && refused.Input && !slices.Contains(fileVerbs, verb.Name()):
+			case errors.As(err, &refused) && refused.Input && !slices.Contains(fileVerbs, wordOf(verb)):
 				return &api.Refused{Message: refused.Message + hint, Input: true}
 			}
 			return err
@@ -80,7 +83,7 @@ func (c *command) ofctlHabits(root *cobra.Command) {
 // namesLocal reports whether the first word is a port although it may be a bridge's name:
 // a bridge's LOCAL port has the name of the bridge, as in mod-port br0 tag=5.
 func namesLocal(verb *cobra.Command, args []string) bool {
-	return verb.Name() == "mod-port" && (len(args) == 2 || len(args) > 2 && strings.Contains(args[1], "="))
+	return wordOf(verb) == "mod-port" && (len(args) == 2 || len(args) > 2 && strings.Contains(args[1], "="))
 }
 
 // withoutName returns args without a bridge's name as the first word, and makes later

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -32,9 +33,19 @@ An empty value removes a setting: weft port set web1 move-to=`
 func (c *command) portVerb() *cobra.Command {
 	var may, gone bool
 	add := &cobra.Command{Use: "add NAME net=NET [KEY=VALUE ...]", Short: "declare a port", Long: portHelp, Args: words(2, -1),
-		RunE: func(_ *cobra.Command, args []string) error { return c.addDeclared(args[0], args[1:], may) }}
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := noSwitchPort(cmd, args[1:]); err != nil {
+				return err
+			}
+			return c.addDeclared(args[0], args[1:], may)
+		}}
 	set := &cobra.Command{Use: "set NAME KEY=VALUE...", Short: "change a declared port", Long: portHelp, Args: words(2, -1),
-		RunE: func(_ *cobra.Command, args []string) error { return c.setDeclared(args[0], args[1:]) }}
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := noSwitchPort(cmd, args[1:]); err != nil {
+				return err
+			}
+			return c.setDeclared(args[0], args[1:])
+		}}
 	del := &cobra.Command{Use: "del NAME", Short: "delete a declared port", Args: words(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error { return c.delDeclared(args[0], gone) }}
 	show := &cobra.Command{Use: "show NAME", Short: "print a declared port and its host", Args: words(1, 1),
@@ -43,6 +54,16 @@ func (c *command) portVerb() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error { return c.listDeclared(optional(args)) }}
 	return group("port", "declare ports in weft-central", portHelp,
 		c.waits(present(add, &may, "may-exist", mayExist)), c.waits(set), c.waits(present(del, &gone, "if-exists", ifExists)), show, list, c.portWhyVerb())
+}
+
+// noSwitchPort refuses type=, an option of this switch's ports.
+func noSwitchPort(verb *cobra.Command, options []string) error {
+	for _, word := range options {
+		if strings.HasPrefix(word, "type=") {
+			return exit.Usagef("%s: a declared port has no type; weft vport %s is for ports of this switch", word, verb.Name())
+		}
+	}
+	return nil
 }
 
 // addDeclared declares a port in weft-central. The central refuses a duplicate name, so

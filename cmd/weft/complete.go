@@ -20,7 +20,7 @@ import (
 )
 
 // portWordVerbs are the verbs whose first word is a port's name.
-var portWordVerbs = []string{"del-port", "dump-ports", "fdb-flush", "limits", "routes", "capture", "port-to-br"}
+var portWordVerbs = []string{"del-port", "dump-ports", "fdb-flush", "show limits", "show routes", "capture", "port-to-br"}
 
 // bridgeWordVerbs are the verbs whose first word is a bridge's name.
 var bridgeWordVerbs = strings.Fields("del-br br-exists set-controller get-controller del-controller set-fail-mode get-fail-mode del-fail-mode")
@@ -43,14 +43,14 @@ func (c *command) completePorts(root *cobra.Command) {
 func (c *command) completeVerbs(parent *cobra.Command) {
 	for _, verb := range parent.Commands() {
 		c.completeVerbs(verb)
-		switch name := verb.Name(); {
+		switch name := wordOf(verb); {
 		case slices.Contains(portWordVerbs, name):
 			verb.ValidArgsFunction = c.portNames
 		case slices.Contains(bridgeWordVerbs, name):
 			verb.ValidArgsFunction = c.bridgeNames
-		case slices.Contains(flowWordVerbs, name) && !parent.HasParent():
+		case slices.Contains(flowWordVerbs, name):
 			verb.ValidArgsFunction = c.flowWords(true)
-		case slices.Contains(matchWordVerbs, name) && !parent.HasParent():
+		case slices.Contains(matchWordVerbs, name):
 			verb.ValidArgsFunction = c.flowWords(false)
 		case name == "add-port":
 			verb.ValidArgsFunction = c.portOptions

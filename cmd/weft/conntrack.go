@@ -145,7 +145,7 @@ func (c *command) flushConntrack(_ *cobra.Command, args []string) error {
 func (c *command) ctShow(word func(*api.Conntrack) string) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if rest := noDatapath(args); len(rest) > 0 {
-			return exit.Usagef("%s: %s is one word too many", cmd.Name(), rest[0])
+			return exit.Usagef("%s: %s is one word too many", calledAs(cmd), rest[0])
 		}
 		s, err := c.conntrack()
 		if err != nil {

@@ -53,6 +53,10 @@ func noSuchVerb(cmd *cobra.Command, word string) error {
 		return exit.Usagef("%s: no such verb; expected %s", word, ours)
 	}
 	near := cmd.SuggestionsFor(word)
+	begun := func(name string) bool { return strings.HasPrefix(name, word) }
+	if slices.ContainsFunc(near, begun) {
+		near = slices.DeleteFunc(near, func(name string) bool { return !begun(name) })
+	}
 	if len(near) > 0 && len(near) < 10 {
 		slices.Sort(near)
 		return exit.Usagef("%s: no such verb; expected %s, perhaps", word, strings.Join(near, " or "))
@@ -75,16 +79,22 @@ func verbs(cmd *cobra.Command) []string {
 
 // verbGroups are the groups of verbs in weft help, in this order.
 var verbGroups = []struct{ title, verbs string }{
-	{"Ports and bridges:", "add-port del-port mod-port dump-ports port-to-br add-br del-br list-br br-exists"},
-	{"Flows, groups, meters and tables:", "add-flow add-flows replace-flows mod-flows del-flows diff-flows dump-flows dump-aggregate " +
-		"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter add-meters mod-meter del-meters dump-meters meter-stats " +
-		"queue-stats mod-table dump-tables add-tlv-map del-tlv-map dump-tlv-map packet-out"},
-	{"Connections and addresses:", "dump-conntrack dump-conntrack-exp flush-conntrack ct-get-maxconns ct-set-maxconns ct-get-nconns ct-set-limits " +
-		"ct-get-limits ct-del-limits ct-timeout ct-stats-show ct-get-tcp-seq-chk ct-enable-tcp-seq-chk ct-disable-tcp-seq-chk fdb-show fdb-flush"},
-	{"What the switch does:", "show top trace monitor capture dump-megaflows bench"},
-	{"Controllers:", "set-controller get-controller del-controller set-fail-mode get-fail-mode del-fail-mode"},
-	{"A fleet, through weft-central:", "central host net port sync ls-add ls-del ls-list lsp-add lsp-del lsp-list lsp-set-addresses"},
+	{"Ports and bridges:", "vport bridge"},
+	{"Flows:", "flow group meter queue table tlv packet"},
+	{"Connections and addresses:", "ct fdb"},
+	{"Controllers:", "controller fail-mode"},
+	{"What the switch does:", "show top trace monitor capture megaflow bench"},
 	{"The switch as a whole:", "apply export log shutdown version"},
+	{"A fleet, through weft-central:", "central host net port sync"},
+	{"The same in the words of ovs-ofctl, ovs-vsctl, ovs-dpctl, ovs-appctl and ovn-nbctl:",
+		"add-port del-port mod-port dump-ports port-to-br add-br del-br list-br br-exists " +
+			"add-flow add-flows replace-flows mod-flows del-flows diff-flows dump-flows dump-aggregate " +
+			"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter add-meters mod-meter del-meters dump-meters meter-stats " +
+			"queue-stats mod-table dump-tables add-tlv-map del-tlv-map dump-tlv-map packet-out dump-megaflows " +
+			"dump-conntrack dump-conntrack-exp flush-conntrack ct-get-maxconns ct-set-maxconns ct-get-nconns ct-set-limits " +
+			"ct-get-limits ct-del-limits ct-timeout ct-stats-show ct-get-tcp-seq-chk ct-enable-tcp-seq-chk ct-disable-tcp-seq-chk fdb-show fdb-flush " +
+			"set-controller get-controller del-controller set-fail-mode get-fail-mode del-fail-mode " +
+			"ls-add ls-del ls-list lsp-add lsp-del lsp-list lsp-set-addresses"},
 }
 
 // groupVerbs puts each verb into its group.
@@ -97,5 +107,5 @@ func groupVerbs(root *cobra.Command) {
 			}
 		}
 	}
-	root.SetHelpCommandGroupID(verbGroups[len(verbGroups)-1].title)
+	root.SetHelpCommandGroupID("The switch as a whole:")
 }

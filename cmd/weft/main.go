@@ -146,17 +146,9 @@ func (c *command) root() *cobra.Command {
 	}
 	root.Flags().VarP(protocols{}, "protocols", "O", "")
 	_ = root.Flags().MarkHidden("protocols")
-	root.AddCommand(c.portVerbs()...)
-	root.AddCommand(c.flowVerbs()...)
-	root.AddCommand(c.tableVerbs()...)
-	root.AddCommand(c.modTableVerbs()...)
-	root.AddCommand(c.tlvVerbs()...)
-	root.AddCommand(c.macVerbs()...)
-	root.AddCommand(c.conntrackVerbs()...)
-	root.AddCommand(c.toolVerbs()...)
+	root.AddCommand(c.switchVerbs()...)
+	root.AddCommand(nounCommands(c.switchVerbs())...)
 	root.AddCommand(c.centralVerbs()...)
-	root.AddCommand(c.bridgeVerbs()...)
-	root.AddCommand(c.controllerVerbs()...)
 	root.AddCommand(c.showVerb(), c.shutdownVerb(), c.versionVerb(), c.logVerb())
 	root.AddCommand(completionVerb())
 	root.AddCommand(topics()...)
@@ -165,7 +157,14 @@ func (c *command) root() *cobra.Command {
 	c.ofctlHabits(root)
 	c.completePorts(root)
 	groupVerbs(root)
+	giveExamples(root)
 	return root
+}
+
+// switchVerbs returns new verbs for the objects of a switch.
+func (c *command) switchVerbs() []*cobra.Command {
+	return slices.Concat(c.portVerbs(), c.flowVerbs(), c.tableVerbs(), c.modTableVerbs(), c.tlvVerbs(), c.macVerbs(),
+		c.conntrackVerbs(), c.toolVerbs(), c.bridgeVerbs(), c.controllerVerbs())
 }
 
 func words(lo, hi int) cobra.PositionalArgs {
@@ -176,9 +175,9 @@ func words(lo, hi int) cobra.PositionalArgs {
 		}
 		switch {
 		case len(args) < lo:
-			return exit.Usagef("%s: a word is missing; expected %s", cmd.Name(), usage)
+			return exit.Usagef("%s: a word is missing; expected %s", calledAs(cmd), usage)
 		case hi >= 0 && len(args) > hi:
-			return exit.Usagef("%s: %s is one word too many; expected %s (quote words with blanks)%s", cmd.Name(), args[hi], usage, bridgeHint(cmd, args))
+			return exit.Usagef("%s: %s is one word too many; expected %s (quote words with blanks)%s", calledAs(cmd), args[hi], usage, bridgeHint(cmd, args))
 		}
 		return nil
 	}

@@ -253,6 +253,10 @@ Examples:
 const weftText = `weft is the client of weftd(8) and of weft-central(8). It manages ports and flows, shows their
 statistics, traces and captures frames, and declares networks for a fleet of hosts.
 
+A verb stands behind its object: weft flow add, weft vport del, weft ct list. The words of
+ovs-ofctl(8), ovs-vsctl(8), ovs-dpctl(8) and ovs-appctl(8) for the same, such as weft add-flow, stay
+valid.
+
 Tables are for people. With --json every verb prints JSON for programs. An error is one line on
 standard error.`
 
