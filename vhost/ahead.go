@@ -15,15 +15,15 @@ import "weft/packet"
 // two fewer than a core has in flight. A worker calls Prefetch five times in a batch.
 const aheadFrames = 7
 
-// ahead is the state of a receive queue's next batch.
+// ahead is the state of the batch that a receive queue will take next.
 type ahead struct {
 	peeked  int // number of valid elements of ring.heads; the first one is the next chain to take
 	fetched int // number of these chains whose frames were prefetched
 }
 
-// peekAhead reads the heads of the next batch, if the last read avail index covers a whole
-// batch. It does nothing for packed rings. Recv calls it, because a fault of the guest's
-// memory must happen while the worker visits this queue.
+// peekAhead copies the first descriptors of the next batch into ring.heads, if the avail index that
+// was read last covers a whole batch. It does nothing for packed rings. Recv calls it, because a fault
+// of the guest's memory must happen while the worker serves this queue.
 func (q *rx) peekAhead() {
 	if q.packed || q.availCount-q.takenCount < packet.BatchSize {
 		return
@@ -32,7 +32,7 @@ func (q *rx) peekAhead() {
 	q.prefetchAvail(packet.BatchSize)
 }
 
-// Prefetch implements port.Prefetcher.
+// Prefetch implements port.Prefetcher. It prefetches up to aheadFrames frames of the next batch.
 func (q *rx) Prefetch() {
 	if n := min(aheadFrames, q.peeked-q.fetched); n > 0 {
 		q.prefetchHeads(q.fetched, q.fetched+n)
@@ -40,13 +40,13 @@ func (q *rx) Prefetch() {
 	}
 }
 
-// prefetchHeads prefetches the frames of heads[from:to].
+// prefetchHeads prefetches the first bytes of the frames whose descriptors are heads[from:to].
 func (q *rx) prefetchHeads(from, to int) {
 	prefetchRead(&q.heads[from], to-from, q.cached.base-uintptr(q.cached.guest), q.firstReadByte())
 }
 
-// peekFrames does the same as peek and also prefetches the frames. It skips heads that
-// peekAhead has read and frames that Prefetch has prefetched.
+// peekFrames reads the first descriptors of the next n chains, as peek does, and prefetches their
+// frames. It skips descriptors that peekAhead has read and frames that Prefetch has prefetched.
 func (q *rx) peekFrames(n int) int {
 	known := q.ahead
 	if q.ahead = (ahead{}); n > known.peeked {

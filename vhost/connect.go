@@ -25,8 +25,8 @@ type backoff struct{ next time.Duration }
 
 func newBackoff() *backoff { return &backoff{next: backoffFirst} }
 
-// wait sleeps for the present interval between two attempts and doubles the interval.
-// It returns early when ctx is done.
+// wait sleeps for the interval b.next, then doubles the interval up to backoffMax. It returns early
+// when ctx is done.
 func (b *backoff) wait(ctx context.Context) {
 	t := time.NewTimer(b.next)
 	defer t.Stop()

@@ -36,8 +36,8 @@ func checkLog(s LogSpec, fd int) error {
 	return err
 }
 
-// dirtyLog is the mapped dirty log. The switch sets bits in it, and the front end
-// clears them. A nil dirtyLog marks nothing.
+// dirtyLog is the dirty log, mapped into the engine. The switch sets bits in it, and the front end
+// clears them. The methods of a nil dirtyLog do nothing.
 type dirtyLog struct {
 	mem    *memory
 	words  []uint32
@@ -61,9 +61,9 @@ func openLog(s LogSpec, mem *memory, fds []int) (*dirtyLog, error) {
 	return &dirtyLog{mem: mem, words: shm.View[uint32](mapped, 0, len(mapped)/4), mapped: mapped}, nil
 }
 
-// mark sets the dirty bits of n bytes at addr, an address of this process. The caller
-// writes the bytes before: if the front end copies the page between the two, mark sets
-// the bit again.
+// mark sets the dirty bits of n bytes at addr, an address of this process. The caller must write the
+// bytes before it calls mark. If the front end copies the page between the write and mark, the bit
+// makes it copy the page again.
 func (l *dirtyLog) mark(addr uintptr, n uint32) {
 	if l == nil || n == 0 {
 		return
@@ -84,8 +84,8 @@ func (l *dirtyLog) mark(addr uintptr, n uint32) {
 	}
 }
 
-// logRing marks as dirty the parts of a ring that the device writes. It runs when the ring
-// starts: the previous engine may have died before it marked a page.
+// logRing marks as dirty the parts of a ring that the device writes. It runs when a ring opens,
+// because the previous engine may have written a page and died before it marked the page.
 func (r *ring) logRing() {
 	if r.log == nil {
 		return
@@ -98,8 +98,9 @@ func (r *ring) logRing() {
 	r.log.mark(uintptr(r.used), 4+8*r.num+2)
 }
 
-// logPublished marks as dirty the used elements that publishUpTo has just written.
-// Marking the whole ring would cost up to 129 pages for each frame.
+// logPublished marks as dirty the used elements that publishUpTo has just written. published is the
+// earlier value of r.published, and first that of r.first. A mark of the whole ring would cover up to
+// 129 pages.
 func (r *ring) logPublished(published, first uint16) {
 	if r.packed {
 		from, to := uint32(first&^packedWrap), uint32(r.first&^packedWrap)

@@ -15,13 +15,13 @@ import (
 // close. Descriptors that take longer are closed later, in the background.
 const closeWait = 100 * time.Millisecond
 
-// dispose runs the function work, which closes descriptors of the front end. It waits
-// until work has finished or ctx is done. The front end can delay a close for as long
-// as it likes. work therefore runs on its own goroutine and without the session's lock,
-// after the previous work of the session.
+// dispose runs work, a function that closes descriptors of the front end. It waits until work has
+// finished or ctx is done. The front end can delay a close for as long as it likes. So work runs on a
+// goroutine of its own and without the session's lock. It starts when the session's previous call of
+// dispose has finished its work.
 //
-// The engine must close its duplicates first, because the close of a file's last
-// duplicate may block.
+// The engine must close its duplicates before: the close that may block is the one of a file's last
+// duplicate.
 func (s *Session) dispose(ctx context.Context, work func()) {
 	done := make(chan struct{})
 	s.mu.Lock()
@@ -41,8 +41,8 @@ func (s *Session) dispose(ctx context.Context, work func()) {
 	}
 }
 
-// sweep closes unused descriptors of messages, and descriptors that were replaced (see
-// dispose).
+// sweep closes, through dispose, descriptors that no message handler has taken, and descriptors that a
+// message has replaced.
 func (s *Session) sweep(w *wire) {
 	s.mu.Lock()
 	fds := append(w.waste, s.front.dropped...)

@@ -50,8 +50,8 @@ var faultTexts = [faultKinds]string{
 	faultWaiters:      "%d signals of the call event in a row took more than %d ns each: too many threads wait for it",
 }
 
-// fault is the first fault of a device. All queues of the device share it. The worker
-// of any queue may store it (raise), once; all workers read it.
+// fault is the first fault of a device, shared by all its queues. The worker of any queue may store it
+// once, with the method raise. All workers read it.
 type fault struct {
 	raised atomic.Uint32 // 0: no fault; 1: the other fields are being written; 2: they are complete
 	vring  int
@@ -60,7 +60,7 @@ type fault struct {
 	wake   []int // event descriptors of the workers that own the receive queues
 }
 
-// set reports whether the fault has happened: the device is then broken.
+// set reports whether a fault has been stored. The device is broken from then on.
 func (f *fault) set() bool { return f.raised.Load() == 2 } // pairs with raise
 
 // raise stores the first fault of the device. It formats no text, because it must not

@@ -35,7 +35,7 @@ const (
 	FeatureHostUSO          = 1 << 56
 )
 
-// featureNames are the names that Status shows, in the order of the bits.
+// featureNames has the names of feature bits that Status shows, in the order of the bits.
 var featureNames = []struct {
 	bit  uint64
 	name string
@@ -85,7 +85,7 @@ func FeatureNames(features uint64) []string {
 const ringFeatures uint64 = FeatureMergeable | FeatureAnyLayout | FeatureIndirect | FeatureEventIndex | FeatureVersion1 |
 	FeatureRingPacked | FeatureInOrder | FeatureNotifyOnEmpty
 
-// Protocol feature bits of vhost-user.
+// Protocol feature bits of vhost-user, VHOST_USER_PROTOCOL_F_*.
 const (
 	ProtocolMultiQueue  = 1 << 0
 	ProtocolLogMemory   = 1 << 1 // LOG_SHMFD

@@ -2,8 +2,8 @@
 
 package vhost
 
-// frontEnd is the state that the messages of the current connection have set. In a
-// snapshot of the session, its descriptors are indexes into a list of descriptors.
+// frontEnd is the state that the messages of the connected front end have set. In a stored Part of the
+// session, each descriptor field is an index into Part.FDs.
 type frontEnd struct {
 	Owned       bool         `json:"owned,omitempty"`
 	Features    uint64       `json:"features"`
@@ -21,8 +21,8 @@ type frontEnd struct {
 	// channel of BACKEND_REQ; -1: none.
 	Backend int `json:"backend"`
 
-	// dropped has descriptors that must be closed without the session's lock, after the
-	// engine has closed its duplicates: see Session.dispose.
+	// dropped has descriptors that sweep must close. A close may block, so it happens without the
+	// session's lock and after the engine has closed its duplicates: see Session.dispose.
 	dropped []int
 }
 
@@ -34,7 +34,7 @@ type vringState struct {
 	Avail  uint64 `json:"avail,omitempty"`
 	Used   uint64 `json:"used,omitempty"`
 	Placed bool   `json:"placed,omitempty"` // SET_VRING_ADDR has come
-	// the last of SET_VRING_KICK and GET_VRING_BASE was SET_VRING_KICK
+	// true if SET_VRING_KICK has come after the latest GET_VRING_BASE
 	Started bool   `json:"started,omitempty"`
 	Enabled bool   `json:"enabled,omitempty"`
 	Base    uint16 `json:"base,omitempty"`
@@ -51,17 +51,17 @@ func newFrontEnd(pairs int) frontEnd {
 	return f
 }
 
-// usable reports whether the ring is completely set up.
+// usable reports whether the front end has sent the ring's size, its addresses and a kick message.
 func (v *vringState) usable() bool { return v.Num > 0 && v.Placed && v.Started }
 
-// almostUsable reports whether the ring is usable, or only one message is missing until
-// it is.
+// almostUsable reports whether at least two of the three conditions of usable hold. The next message
+// may then start the ring.
 func (v *vringState) almostUsable() bool {
 	return v.Num > 0 && (v.Placed || v.Started) || v.Placed && v.Started
 }
 
-// ready reports whether the device can start: the guest has memory, and at least one
-// enabled ring in each direction.
+// ready reports whether the device can start: the features are set, the guest has memory, and each
+// direction has an enabled, usable ring.
 func (f *frontEnd) ready() bool {
 	var have [2]bool
 	for i := range f.Vrings {
@@ -72,8 +72,8 @@ func (f *frontEnd) ready() bool {
 	return f.FeaturesSet && len(f.Regions) > 0 && have[0] && have[1]
 }
 
-// eachFD calls visit for each descriptor of the state that is set. visit gets a pointer
-// to the field with the descriptor.
+// eachFD calls visit for each descriptor in the state. visit gets a pointer to the field that has the
+// descriptor, so that it may replace the descriptor.
 func (f *frontEnd) eachFD(visit func(fd *int)) {
 	for i := range f.Regions {
 		visit(&f.Regions[i].FD)
@@ -95,7 +95,7 @@ func (f *frontEnd) eachFD(visit func(fd *int)) {
 	}
 }
 
-// eachFD calls visit for each descriptor of the ring that is set.
+// eachFD calls visit with a pointer to each descriptor of the ring.
 func (v *vringState) eachFD(visit func(fd *int)) {
 	for _, fd := range []*int{&v.Kick, &v.Call, &v.Err} {
 		if *fd >= 0 {

@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// region is a region of guest memory that is mapped into this process. It holds
-// addresses as integers, because the garbage collector does not manage the mapping.
+// region is one region of guest memory, mapped into this process. It holds addresses as integers,
+// because the garbage collector does not manage the mapping.
 type region struct {
 	guest, size uint64
 	base        uintptr // address of the region's first byte in this process
@@ -25,9 +25,8 @@ type memory struct {
 	maps    [][]byte // mappings to unmap, one for each region
 }
 
-// openMemory maps the regions of guest memory. The caller keeps the descriptors fds. It
-// refuses a file that is shorter than its region, because an access beyond the end of
-// the file faults.
+// openMemory maps the regions of guest memory. It refuses a file that is shorter than its region,
+// because an access beyond the end of the file faults. The caller keeps the ownership of fds.
 func openMemory(specs []RegionSpec, fds []int) (*memory, error) {
 	if err := checkRegions(specs); err != nil {
 		return nil, err
@@ -66,9 +65,9 @@ func (m *memory) add(s RegionSpec, fd int) error {
 	return nil
 }
 
-// checkFile refuses a region whose file is not shared memory or is too short. skip is
-// the number of bytes of the file before the region. length is the size of the region's
-// mapping in bytes. A mapping of huge pages consists of whole huge pages.
+// checkFile refuses a region whose file is no shared memory or is too short. A mapping begins and ends
+// on page boundaries; the pages of hugetlbfs are huge pages. skip is the number of bytes of the
+// mapping before the region, and length the size of the whole mapping in bytes.
 func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 	if err := checkShared(fd); err != nil {
 		return 0, 0, err
@@ -92,9 +91,9 @@ func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 // pages).
 const maxPage = 16 << 30
 
-// find translates a guest address into an address of this process. It also returns how
-// many of the n bytes are contiguous there; 0: the address is invalid. *cached is the
-// region of the previous call, which find tries first.
+// find translates a guest address into an address of this process. It also returns how many of the n
+// bytes are contiguous there; 0 means that the address is invalid. find first tries *cached, the
+// region that the previous call has found, and updates it.
 func (m *memory) find(cached *region, addr uint64, n uint32) (uintptr, uint32) {
 	off := addr - cached.guest
 	if off >= cached.size {
@@ -139,7 +138,7 @@ func foreignPointer(addr uintptr) unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 }
 
-// readHeader copies the virtio-net header from guest memory, without num_buffers.
+// readHeader copies a virtio-net header, without its field num_buffers, from guest memory at addr.
 func readHeader(addr uintptr) (h [packet.VnetLen]byte) {
 	return *(*[packet.VnetLen]byte)(foreignPointer(addr))
 }
@@ -147,12 +146,12 @@ func readHeader(addr uintptr) (h [packet.VnetLen]byte) {
 // cacheLine is the size of a cache line of the CPU, in bytes.
 const cacheLine = 64
 
-// writeHeader writes an empty virtio-net header of size bytes, little endian. The
-// 12-byte layout also has num_buffers, which is 1 (virtio 1.2 section 5.1.6.4.1).
+// writeHeader writes a virtio-net header without offloads, of size bytes, in little endian. The
+// 12-byte header also has num_buffers, which is 1 (virtio 1.2 section 5.1.6.4.1).
 //
-// DPDK's driver puts the header at the end of a cache line and the frame into the next
-// line. In this case, writeHeader writes only if the header has other values: an
-// unchanged cache line stays in the caches of both cores.
+// DPDK's driver puts the header at the end of a cache line and the frame into the next line.
+// writeHeader then leaves a header alone that has the right values already: a cache line that nobody
+// writes stays in the caches of both cores.
 func writeHeader(addr uintptr, size uint32) {
 	const oneBuffer = 1 << 16 // csum_offset 0, num_buffers 1
 	p := foreignPointer(addr)

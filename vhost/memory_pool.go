@@ -100,8 +100,7 @@ func (p *MemoryPool) Guest(port uint32) *GuestMemory {
 	return g
 }
 
-// MemoryUse is the amount of memory that is mapped for one guest, or for all guests
-// together.
+// MemoryUse tells how much memory is mapped for one guest, or for all guests together.
 type MemoryUse struct {
 	Port     uint32 // 0: all guests
 	Bytes    uint64
@@ -109,7 +108,7 @@ type MemoryUse struct {
 	Refused  uint64 // number of messages refused because of a limit
 }
 
-// Use returns the limits, the sum over all guests, and one entry for each guest.
+// Use returns the limits, the sum over all guests (Port 0), and then one entry for each guest.
 func (p *MemoryPool) Use() (MemoryLimits, []MemoryUse) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,8 +134,8 @@ func (f *footprint) add(bytes uint64) {
 	f.bytes += bytes
 }
 
-// resize sets the guest's account to footprint f. It refuses a growth that exceeds a
-// limit.
+// resize sets the guest's account to footprint f. If the footprint grows beyond a limit, resize counts
+// a refusal and returns an error.
 func (g *GuestMemory) resize(f footprint) error {
 	p := g.pool
 	p.mu.Lock()
@@ -152,16 +151,16 @@ func (g *GuestMemory) resize(f footprint) error {
 	return nil
 }
 
-// adopt sets the guest's account to footprint f without a check. It is for memory that
-// is already mapped.
+// adopt sets the guest's account to footprint f without a check, because the memory is already mapped
+// or reserved.
 func (g *GuestMemory) adopt(f footprint) {
 	g.pool.mu.Lock()
 	defer g.pool.mu.Unlock()
 	g.set(f)
 }
 
-// check returns an error if footprint f (the guest's future use) would exceed a limit.
-// The caller holds mu.
+// check returns an error if a limit forbids that the guest's account grows to footprint f. The caller
+// holds pool.mu.
 func (g *GuestMemory) check(f footprint) error {
 	p, l := g.pool, &g.pool.limits
 	switch {
@@ -211,8 +210,9 @@ func (f *frontEnd) footprint() (sum footprint) {
 	return sum
 }
 
-// reserve adjusts the guest's account of memory to a planned change of the front end's
-// state. It returns an error if the change would exceed a limit.
+// reserve sets the guest's account of memory to the footprint that the front end's state will have
+// after change. It returns an error if this footprint exceeds a limit. The state itself stays as it
+// is.
 func (s *Session) reserve(change func(f *frontEnd)) error {
 	next := s.front.clone()
 	change(&next)

@@ -47,8 +47,8 @@ const (
 	lastReplyTimeout = 100 * time.Millisecond
 )
 
-// message is one request with its payload and descriptors. The session closes the
-// descriptors that no handler takes.
+// message is one request with its payload and descriptors. The session closes the descriptors that the
+// request's handler leaves in the message.
 type message struct {
 	request uint32
 	flags   uint32
@@ -83,14 +83,14 @@ func (m *message) takeFD(i int) int {
 
 func (m *message) u64() uint64 { return binary.LittleEndian.Uint64(m.payload) }
 
-// state decodes the payload "vring state description": the index of a vring and a
-// number.
+// state decodes the payload "vring state description": the index of a vring, and a number whose
+// meaning depends on the request.
 func (m *message) state() (index int, num uint32) {
 	return int(binary.LittleEndian.Uint32(m.payload)), binary.LittleEndian.Uint32(m.payload[4:])
 }
 
-// parseHeader checks a message's header. It returns the message, the table's row for
-// its request, and the size of the payload in bytes.
+// parseHeader checks a message's header. r is the row of table for the request, and size the length of
+// the payload in bytes.
 func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err error) {
 	m.request = binary.LittleEndian.Uint32(b[0:])
 	m.flags = binary.LittleEndian.Uint32(b[4:])
@@ -110,8 +110,8 @@ func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err er
 	return m, r, int(n), nil
 }
 
-// wire is a connection to a front end. The session's goroutine reads and writes it. The
-// method interrupt is safe for concurrent use.
+// wire is a connection to a front end. Only the session's goroutine reads and writes it. Any goroutine
+// may call interrupt.
 type wire struct {
 	conn *net.UnixConn
 	stop context.Context // done: no more reads of the connection
@@ -121,20 +121,20 @@ type wire struct {
 	// oob has room for SCM_MAX_FD (253) descriptors. In a smaller buffer, the kernel
 	// would close surplus descriptors during the read, which may block.
 	oob [1088]byte
-	// waste has unused descriptors, which are closed later because a close may block:
-	// see Session.dispose.
+	// waste has descriptors that nobody uses. Session.sweep closes them later, because a close may
+	// block: see Session.dispose.
 	waste []int
 }
 
 // errQuiet is the error of wire.nextMessage if no message begins within the time limit.
 var errQuiet = errors.New("no message")
 
-// nextMessage reads one message. It waits for the first byte at most for the duration
-// quiet (0: no limit), and for the rest at most for messageTimeout.
+// nextMessage reads one message. It waits at most quiet for the first byte (0: no limit), and at most
+// messageTimeout for each further read.
 //
-// A complete message stays in the socket until the caller calls consume. If this
-// process is killed before that, the next control process answers the message. A
-// message that arrives in several pieces is removed from the socket piece by piece.
+// A message that has arrived completely stays in the socket until the caller calls consume. If this
+// process is killed before, the next control process finds the message and answers it. A message that
+// arrives in several reads is removed from the socket read by read.
 func (w *wire) nextMessage(quiet time.Duration) (message, *row, error) {
 	m, r, whole, err := w.peek(quiet)
 	if whole || err != nil {
@@ -143,8 +143,8 @@ func (w *wire) nextMessage(quiet time.Duration) (message, *row, error) {
 	return w.take(quiet)
 }
 
-// peek reads a message and leaves it in the socket. If only a part has arrived,
-// isComplete is false.
+// peek reads a message and leaves it in the socket. isComplete is false if the message has not arrived
+// completely.
 func (w *wire) peek(quiet time.Duration) (m message, r *row, isComplete bool, err error) {
 	n, _, err := w.look(w.body[:messageHeaderLen], nil, quiet)
 	if err != nil {
@@ -236,7 +236,7 @@ func (w *wire) consume(m *message, r *row) error {
 	return nil
 }
 
-// take reads a message in pieces and removes each piece from the socket.
+// take reads a message in several reads, each of which removes its bytes from the socket.
 func (w *wire) take(quiet time.Duration) (message, *row, error) {
 	var head [messageHeaderLen]byte
 	var fds []int
@@ -342,7 +342,7 @@ func takeRights(oob []byte, fds *[]int) error {
 	return nil
 }
 
-// reply sends the answer to a request.
+// reply sends the answer to request m, with the descriptor m.send if there is one.
 func (w *wire) reply(m *message, payload []byte) error {
 	b := binary.LittleEndian.AppendUint32(nil, m.request)
 	b = binary.LittleEndian.AppendUint32(b, flagVersion|flagReply)
@@ -361,8 +361,8 @@ func (w *wire) reply(m *message, payload []byte) error {
 	return err
 }
 
-// interrupt aborts a read of the next message, and limits the write of a reply to
-// lastReplyTimeout. The caller cancels w.stop first.
+// interrupt aborts a read that waits for a message, and limits the write of a reply to
+// lastReplyTimeout. The caller must cancel w.stop first.
 func (w *wire) interrupt() {
 	_ = w.conn.SetReadDeadline(time.Unix(1, 0))
 	w.boundReply()

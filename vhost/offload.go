@@ -11,7 +11,7 @@ const offloadFeatures uint64 = FeatureChecksum | FeatureGuestChecksum |
 	FeatureGuestTSO4 | FeatureGuestTSO6 | FeatureGuestECN | FeatureHostTSO4 | FeatureHostTSO6 | FeatureHostECN |
 	FeatureGuestUSO4 | FeatureGuestUSO6 | FeatureHostUSO
 
-// fromGuest returns the transmit offloads of a guest with these features.
+// fromGuest returns the offloads that frames of a guest with these features may use.
 func fromGuest(features uint64) packet.Offloads {
 	o := packet.Offloads(0)
 	if features&FeatureChecksum == 0 {
@@ -24,7 +24,7 @@ func fromGuest(features uint64) packet.Offloads {
 		ifSet(features, FeatureHostUSO, packet.TakesUDP)
 }
 
-// toGuest returns the receive offloads of a guest with these features.
+// toGuest returns the offloads that frames to a guest with these features may use.
 func toGuest(features uint64) packet.Offloads {
 	if features&FeatureGuestChecksum == 0 {
 		return 0
@@ -43,7 +43,7 @@ func ifSet(features, bits uint64, o packet.Offloads) packet.Offloads {
 	return 0
 }
 
-// Offloads implements port.Tx.
+// Offloads implements port.Tx. The guest's features decide the value, once, when the device opens.
 func (q *tx) Offloads() packet.Offloads { return q.offloads }
 
 // hasOffload reports whether frame f needs a virtio-net header that is not all zero.

@@ -9,18 +9,18 @@ import (
 	"slices"
 )
 
-// This file divides the state of a session into parts, each of which fits one message to
-// the engine. Part 0 has everything but the rings from partRings on. Each further part has
-// partRings rings. A message of the front end changes one ring, so it makes the back end
-// store one part and not the whole device. Sessions of up to 16 queue pairs have only
+// This file divides the state of a session into parts, each of which fits one message to the engine,
+// which stores them for the next control process. Part 0 has the first partRings rings and all other
+// state. Each further part has partRings rings. Most messages of the front end change one ring, so the
+// engine must store one part again and not the whole state. Sessions of up to 16 queue pairs have only
 // part 0, as in earlier versions.
 
-// partRings is the number of rings of a part. Their 96 eventfds, 35 other descriptors and
-// two sockets are fewer than the 253 that a message may carry.
+// partRings is the number of rings in a part. Part 0 has 96 eventfds of rings, up to 35 other
+// descriptors and two sockets. That is below the 253 descriptors that one message may carry.
 const partRings = 32
 
-// Part is a part of a session's state. FDs are duplicates of its descriptors, which the
-// owner of the part closes.
+// Part is a part of a session's state (see the top of this file). FDs are duplicates of the
+// descriptors in it. Whoever owns the Part closes them.
 type Part struct {
 	Number int
 	Blob   []byte
@@ -36,8 +36,7 @@ func closeParts(parts []Part) {
 	}
 }
 
-// rings is the JSON text of a part other than part 0. The descriptors in Vrings are indexes into the part's
-// FDs.
+// rings is the JSON text of a part other than part 0. Descriptors in Vrings are indexes into Part.FDs.
 type rings struct {
 	Vrings []vringState `json:"vrings"`
 }
@@ -45,15 +44,17 @@ type rings struct {
 // Parts returns the number of parts of a session with this number of queue pairs.
 func Parts(pairs int) int { return max((2*pairs+partRings-1)/partRings, 1) }
 
-// partOf returns the first ring of a part, and the ring behind its last one.
+// partOf returns the index of a part's first ring, and the index after its last ring. rings is the
+// number of rings of the session.
 func partOf(number, rings int) (first, end int) {
 	return min(number*partRings, rings), min((number+1)*partRings, rings)
 }
 
-// staleParts has the parts that have changed since the back end has taken them.
+// staleParts marks the parts that have changed since Session.Changes returned them. The index is the
+// part's number.
 type staleParts []bool
 
-// newStaleParts returns the parts of a new session, none of which the back end has.
+// newStaleParts returns the marks of a new session: all parts are stale, because the engine has none.
 func newStaleParts(pairs int) staleParts {
 	s := make(staleParts, Parts(pairs))
 	s.mark()
@@ -66,8 +67,8 @@ func (s staleParts) mark() {
 	}
 }
 
-// note compares two states and marks the parts that differ. runningChanged says that part 0 has
-// changed otherwise. It reports whether any part has changed.
+// note marks the parts in which the states previous and present differ. If runningChanged is true, it
+// marks part 0 too. changed reports whether note has marked any part.
 func (s staleParts) note(previous, present *frontEnd, runningChanged bool) (changed bool) {
 	for i := range s {
 		first, end := partOf(i, len(present.Vrings))
@@ -83,8 +84,9 @@ func (s staleParts) note(previous, present *frontEnd, runningChanged bool) (chan
 	return changed
 }
 
-// Snapshot returns all parts of the state from which a new control process continues the
-// session, in the order in which they are stored. Snapshot is safe for concurrent use.
+// Snapshot returns all parts of the state, in the order in which the engine must store them. A new
+// control process continues the session from them. Any goroutine may call Snapshot. The caller owns
+// the parts.
 func (s *Session) Snapshot() []Part {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,19 +94,19 @@ func (s *Session) Snapshot() []Part {
 	return s.parts()
 }
 
-// Changes returns the parts that neither Snapshot nor Changes has returned since they have
-// changed, in the order in which they are stored. It is safe for concurrent use, and
-// Backend.Changed may call it.
+// Changes returns the parts that have changed since Snapshot or Changes last returned them, in the
+// order in which the engine must store them. Any goroutine may call it, also within Backend.Changed.
+// The caller owns the parts.
 func (s *Session) Changes() []Part {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.parts()
 }
 
-// parts makes the stale parts, which are then no longer stale. Part 0 is the last one, so
-// that a control process that is killed in between has announced nothing: the next one
-// finds a device that runs or a message that is not answered, and repeats the change. After
-// a disconnection part 0 is the first one, because Restore reads no other part then.
+// parts returns the stale parts and clears their marks. Part 0 is the last one. If control is killed
+// before part 0 is stored, the stored part 0 still says that the device runs or that the message is
+// unanswered, so the next control process repeats the change. After a disconnection part 0 is the
+// first one: it says that there is no connection, and Restore then ignores the other parts.
 func (s *Session) parts() (list []Part) {
 	for i := len(s.stale) - 1; i >= 0; i-- {
 		if s.stale[i] {
@@ -152,8 +154,8 @@ func (s *Session) part(number int) Part {
 	return p
 }
 
-// join adds the rings of the parts behind part 0 to a state of pairs queue pairs. Without
-// a connection these rings are not set up.
+// join appends the rings of the parts after part 0 to f, the state of pairs queue pairs. If connected
+// is false, these rings are not set up.
 func (f *frontEnd) join(parts []Part, pairs int, connected bool) error {
 	fresh := newFrontEnd(pairs).Vrings
 	if first, end := partOf(0, len(fresh)); len(f.Vrings) != end-first {

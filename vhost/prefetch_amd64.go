@@ -6,18 +6,17 @@ import "unsafe"
 
 const _ = -(unsafe.Sizeof(head{}) - 24) // size of a head, as in prefetch_amd64.s
 
-// prefetchRead prefetches the cache line at offset skip of each buffer, and the next
-// cache line if the buffer extends into it. delta is the difference between an address
-// of this process and the guest address, for one memory region. For a buffer of another
-// region the prefetch is wasted. The lines are fetched for writing, because the switch
-// writes later frames into the same buffers.
+// prefetchRead prefetches two things of each of n buffers: the cache line at offset skip, and the next
+// cache line if the buffer extends into it. delta is what must be added to a guest address to get an
+// address of this process, in one memory region. The prefetch of a buffer in another region is wasted.
+// The lines are fetched for writing, because the switch writes later frames into the same buffers.
 //
 //go:noescape
 func prefetchRead(heads *head, n int, delta, skip uintptr)
 
-// prefetchWrite prefetches the first two cache lines of each buffer for writing. A line
-// that has only the virtio-net header (skip bytes) is fetched for reading (see
-// writeHeader). delta is as in prefetchRead.
+// prefetchWrite prefetches the first two cache lines of each of n buffers for writing. A line that has
+// only the virtio-net header (skip bytes) is fetched for reading, because writeHeader often leaves it
+// alone. delta is the same as for prefetchRead.
 //
 //go:noescape
 func prefetchWrite(heads *head, n int, delta, skip uintptr)

@@ -10,16 +10,16 @@ import (
 	"weft/packet"
 )
 
-// A ring, seen from the device's side, is split (virtio 1.2 section 2.7, ring_split.go)
-// or packed (section 2.8, ring_packed.go). Both layouts have the same operations:
+// A ring is split (virtio 1.2 section 2.7, ring_split.go) or packed (section 2.8, ring_packed.go).
+// This package has the device's side. Both layouts have the same operations:
 //
-//	waiting, look   count the chains that the driver has made available
-//	peek, headAt    read the first descriptors of these chains
-//	walk            list the memory of a chain (ring_chain.go)
-//	take            complete a chain: write its used element, not yet visible to the driver
-//	publish         make completed chains visible, and call the driver
-//	retain          publish all but the newest chains
-//	arm, disarm     request kicks, or no kicks
+// waiting, look   count the chains that the driver has made available
+// peek, headAt    read the first descriptors of these chains
+// walk            list the memory of a chain (ring_chain.go)
+// take            complete a chain: write its used element, not yet visible to the driver
+// publish         make completed chains visible, and call the driver
+// retain          publish all but the newest chains
+// arm, disarm     request kicks, or no kicks
 //
 // Chains are completed in order (VIRTIO_F_IN_ORDER). The driver sees a completed chain
 // only after publish, so an engine that dies before publish has changed nothing for the
@@ -43,8 +43,8 @@ const (
 	descIndirect = 4
 )
 
-// maxSegments is the largest number of memory segments in the chains of one frame. A
-// longer chain breaks the device.
+// maxSegments is the largest number of memory segments that the chains of one frame may have. A chain
+// with more of them breaks the device.
 const maxSegments = packet.MaxSpans
 
 type segment struct {
@@ -61,10 +61,10 @@ type head struct {
 	id    uint32 // descriptor index (split ring), or buffer id | number of descriptors << 16 (packed ring)
 }
 
-// ring is one vring. The worker owns it after open.
+// ring is one vring. After open, only the worker of the queue uses it.
 type ring struct {
 	desc, avail, used unsafe.Pointer // addresses of the descriptors, driver area and device area in a packed ring
-	// address of the used elements that take writes: in the used ring (split) or in the
+	// address of the used elements that take writes: they are in the used ring (split) or in the
 	// record (packed)
 	elems         unsafe.Pointer
 	mem           *memory
@@ -79,14 +79,14 @@ type ring struct {
 	packed        bool
 	eventIndex    bool
 	notifyOnEmpty bool
-	// the next publish calls the driver even if the driver does not ask for it
+	// true: the next publish calls the driver even if the driver asks for no call
 	callOnce bool
 	quiet    bool // the driver asked for no call at the last publish
-	retains  bool // retain may hold chains back
-	// the last used elements had the same values as those one ring length before
+	retains  bool // true: the method retain may leave chains unpublished
+	// true: the used elements of the last batch were in memory already, see takeAll
 	unchanged bool
-	// kick eventfd, which is neither read nor written because the front end shares it;
-	// -1: none
+	// kick eventfd, which the switch neither reads nor writes, because the front end shares it; -1:
+	// none
 	kick   int
 	call   *shm.Foreign // nil: no call event
 	fault  *fault
@@ -100,8 +100,8 @@ type ring struct {
 	segments [maxSegments]segment
 }
 
-// part describes one of the three areas of a ring in guest memory: name, address, size
-// and alignment in bytes, and the pointer that open sets.
+// part describes one of the three areas of a ring in guest memory: its name, address, size and
+// alignment in bytes, and the field of ring that open sets to it.
 type part struct {
 	name    string
 	addr    uint64
@@ -148,17 +148,17 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 	if err != nil {
 		return err
 	}
-	// the previous device may have died before it called the driver, see the method
-	// begin
+	// Probe sends a call, because the previous device may have died before it called the driver: see
+	// begin.
 	if err := r.call.Probe(); err != nil {
 		return fmt.Errorf("vring %d: call: %w", v.Index, err)
 	}
 	return nil
 }
 
-// openEvents sets the kick and call events of a ring. The device owns the
-// descriptors. The session has checked that they are eventfds; the engine cannot,
-// because it opens no file of /proc.
+// openEvents sets the kick and call events of a ring. The Device owns the descriptors and closes them.
+// The session has checked that they are eventfds. The engine cannot check that, because it opens no
+// file of /proc.
 func (r *ring) openEvents(v VringSpec, fds []int) error {
 	r.kick = -1
 	for _, at := range []int{v.Kick, v.Call} {
@@ -175,18 +175,18 @@ func (r *ring) openEvents(v VringSpec, fds []int) error {
 	return nil
 }
 
-// Place implements port.Placed.
+// Place implements port.Placed. It passes the worker's number to the call event.
 func (r *ring) Place(worker, _ int) { r.call.Place(worker) }
 
-// begin finishes the start of a ring, with kicks disabled. The previous device may have
-// died before it called the driver, so open and the first publish always send a call.
+// begin finishes the start of a ring: it disables kicks, and makes the first publish call the driver.
+// The previous device may have died between a publish and its call.
 func (r *ring) begin() {
 	r.callOnce = true
 	r.disarm()
 }
 
-// waiting returns the number of available chains that are not taken yet. In a packed
-// ring it counts at most a batch. A negative number means that the device is broken.
+// waiting returns the number of available chains that are not taken yet. In a packed ring it counts at
+// most a batch. It returns a negative number if the device is broken.
 func (r *ring) waiting() int {
 	if r.availCount == r.takenCount {
 		return r.look()
@@ -194,8 +194,8 @@ func (r *ring) waiting() int {
 	return int(r.availCount - r.takenCount)
 }
 
-// look reads how far the driver is, and returns the number of available chains that are
-// not taken yet.
+// look reads from guest memory how many chains the driver has made available, and returns the number
+// of chains that are not taken yet. It returns a negative number if the device is broken.
 func (r *ring) look() int {
 	if r.fault.set() {
 		return -1
@@ -206,10 +206,9 @@ func (r *ring) look() int {
 	return r.lookSplit()
 }
 
-// peek reads the heads (first descriptors) of the next n available chains without
-// taking the chains. n is at most waiting() and len(heads). It returns the number of
-// valid heads before the first invalid one. If the first head is invalid, it breaks the
-// device and returns 0.
+// peek reads the heads (first descriptors) of the next n available chains into r.heads, without taking
+// the chains. n is at most waiting() and len(heads). peek returns the number of valid heads before the
+// first invalid one. If the first head is invalid, it breaks the device and returns 0.
 func (r *ring) peek(n int) int {
 	if r.packed {
 		return r.peekPacked(n)
@@ -220,7 +219,7 @@ func (r *ring) peek(n int) int {
 	return r.peekSplit(n)
 }
 
-// upcoming returns the position of the next chain, for headAt.
+// upcoming returns the position of the next chain to take, as headAt needs it.
 func (r *ring) upcoming() uint16 {
 	if r.packed {
 		return r.position()
@@ -228,9 +227,9 @@ func (r *ring) upcoming() uint16 {
 	return r.takenCount
 }
 
-// headAt reads the head of the chain at position pos. nextPos is the position of the chain
-// after it. foundHeads is 1 for a valid head, 0 if no chain is available, and -1 if the
-// device is broken.
+// headAt reads the head of the chain at position pos, and returns the position of the chain after it
+// as nextPos. foundHeads is 1 for a valid head, 0 if no chain is available, and -1 if the device is
+// broken.
 func (r *ring) headAt(pos uint16) (h head, nextPos uint16, foundHeads int) {
 	if r.packed {
 		return r.headAtPacked(pos)
@@ -238,15 +237,16 @@ func (r *ring) headAt(pos uint16) (h head, nextPos uint16, foundHeads int) {
 	return r.headAtSplit(pos)
 }
 
-// take completes the next chain, into whose buffers the device wrote n bytes.
+// take completes the next chain. id identifies the chain to the driver, and n is the number of bytes
+// that the device has written into it.
 func (r *ring) take(id, n uint32) {
 	*(*uint64)(unsafe.Add(r.elems, uintptr(uint32(r.usedCount)&r.mask)*8)) = uint64(id) | uint64(n)<<32
 	r.usedCount++
 	r.takenCount++
 }
 
-// takeAll completes the next chains, whose heads have the ids in headIDs. The device has written no
-// bytes into them.
+// takeAll completes one chain for each element of headIDs, from which it uses only the id. The device
+// has written no bytes into these chains.
 func (r *ring) takeAll(headIDs []head) {
 	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.usedCount), true
 	for i := range headIDs {
@@ -264,8 +264,8 @@ func (r *ring) takeAll(headIDs []head) {
 	r.takenCount += uint16(len(headIDs))
 }
 
-// takeSizes completes the next chains, whose heads have the ids in headIDs. writtenBytes has the number of
-// bytes that the device has written into each.
+// takeSizes completes one chain for each element of headIDs, from which it uses only the id.
+// writtenBytes[i] is the number of bytes that the device has written into chain i.
 func (r *ring) takeSizes(headIDs []head, writtenBytes []uint32) {
 	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.usedCount), true
 	for i := range min(len(headIDs), len(writtenBytes)) {
@@ -280,9 +280,8 @@ func (r *ring) takeSizes(headIDs []head, writtenBytes []uint32) {
 	r.takenCount += uint16(len(headIDs))
 }
 
-// prefetchElems prefetches the next n used elements for writing. If the last elements
-// did not change, it prefetches nothing, because the next ones will probably not change
-// either.
+// prefetchElems prefetches the next n used elements for writing. It does nothing if the elements of
+// the last batch were in memory already: the next elements probably are, too.
 func (r *ring) prefetchElems(n int) {
 	if r.unchanged {
 		return
@@ -292,8 +291,8 @@ func (r *ring) prefetchElems(n int) {
 	prefetchSpanWrite(uintptr(r.elems)+at, uintptr(r.elems)+end)
 }
 
-// prefetchAvail prefetches the avail entries of a batch, if the batch is available. skip is
-// the number of available chains before the batch.
+// prefetchAvail prefetches the avail entries of one batch, if the driver has made a whole batch
+// available. skip is the number of available chains before this batch.
 func (r *ring) prefetchAvail(skip uint16) {
 	if r.packed || r.availCount-r.takenCount < skip+packet.BatchSize {
 		return
@@ -302,15 +301,14 @@ func (r *ring) prefetchAvail(skip uint16) {
 	prefetchSpanRead(at, at+2*packet.BatchSize)
 }
 
-// maxHeldBack is the largest number of used elements whose publish may be postponed. If
-// several are published together, the cache line of the used index moves between cores
-// less often. One such move costs about as much as forwarding a frame.
+// maxHeldBack is the largest number of used elements that publish may leave for the next publish. Each
+// publish moves the cache line of the used index between cores, which costs about as much as
+// forwarding a frame. A publish of more elements moves it less often.
 const maxHeldBack = 2 * packet.BatchSize
 
-// publish makes completed chains visible to the driver, and calls the driver at most
-// once. If pending is true, another publish follows soon, and publish may postpone up
-// to maxHeldBack used elements until then. The result owed reports whether it has
-// postponed any.
+// publish makes completed chains visible to the driver, and calls the driver at most once. pending
+// says that another publish follows soon. In this case publish may leave up to maxHeldBack used
+// elements to that publish. owed reports whether it has left any.
 func (r *ring) publish(pending bool) (owed bool) {
 	fresh := r.usedCount - r.published
 	if fresh == 0 {
@@ -323,15 +321,15 @@ func (r *ring) publish(pending bool) (owed bool) {
 	return false
 }
 
-// retainedChains is the number of used chains that retain does not publish to a polling
-// driver. If fewer than 32 descriptors are in use, DPDK's driver frees transmitted
-// buffers in bulk, which spoils its caches. Otherwise it frees one buffer for each
-// buffer that it sends (decision 0025).
+// retainedChains is the number of used chains that retain leaves unpublished if the driver polls.
+// DPDK's driver frees the buffers of transmitted frames in bulk when fewer than 32 descriptors are in
+// use, which spoils its caches. Otherwise it frees one buffer for each buffer that it sends (decision
+// 0025).
 const retainedChains = packet.BatchSize
 
-// retain publishes all chains of a transmit ring except the newest ones, as long as
-// frames keep arriving. It records the number of completed chains for the next engine.
-// If the driver wants calls, it publishes all chains.
+// retain ends a batch of a transmit ring. It may leave up to retainedChains+maxHeldBack completed
+// chains unpublished, and records the number of completed chains for the next engine. If the driver
+// wants calls, retain publishes all chains.
 func (r *ring) retain() {
 	if !r.retains || !r.quiet {
 		r.publish(false)
@@ -343,8 +341,8 @@ func (r *ring) retain() {
 	}
 }
 
-// publishUpTo publishes the used elements before element number end of a split ring. In
-// a packed ring it publishes all.
+// publishUpTo publishes the used elements of a split ring up to the index end, which is excluded. In a
+// packed ring it publishes all completed chains.
 func (r *ring) publishUpTo(end uint16) {
 	wanted, old, first := false, r.published, r.first
 	if r.flight != nil {
@@ -373,9 +371,8 @@ func (r *ring) publishUpTo(end uint16) {
 	}
 }
 
-// arm requests a kick for the next chain, and then looks for chains once more. It
-// returns true if the worker must not sleep: because chains are waiting, or because the
-// guest cannot send a kick.
+// arm requests a kick for the next chain, and then looks for chains once more. It returns true if the
+// worker must not sleep: chains are waiting, the guest cannot send a kick, or the device is broken.
 func (r *ring) arm() bool {
 	if r.kick < 0 || r.fault.set() {
 		return true
@@ -394,7 +391,7 @@ func (r *ring) arm() bool {
 	return r.look() != 0
 }
 
-// disarm requests no kicks.
+// disarm tells the driver to send no kicks.
 func (r *ring) disarm() {
 	if r.packed {
 		r.disarmPacked()
@@ -403,8 +400,8 @@ func (r *ring) disarm() {
 	}
 }
 
-// lastAvail returns the position of the first chain that is not published. The next
-// engine continues there.
+// lastAvail returns the position of the oldest chain that is not published. The next engine continues
+// there.
 func (r *ring) lastAvail() uint16 {
 	if r.packed {
 		return r.first
@@ -412,7 +409,8 @@ func (r *ring) lastAvail() uint16 {
 	return r.takenCount - (r.usedCount - r.published)
 }
 
-// broken raises a fault, which breaks the whole device, and returns -1.
+// broken stores a fault, which breaks the whole device, and returns -1. The text of the fault shows a
+// and b.
 func (r *ring) broken(reason faultKind, a, b uint64) int {
 	r.fault.raise(r.index, reason, a, b)
 	return -1

@@ -4,11 +4,11 @@ package vhost
 
 import "unsafe"
 
-// walk appends the memory of a chain to r.segments, of which the first n elements are
-// already in use. write is the direction that all descriptors must have. It returns the
-// new number of segments and the number of bytes added. If the chain is invalid, it
-// breaks the device and returns -1 (virtio 1.2 sections 2.7.5, 2.7.5.3.1, 2.8.6 and
-// 2.8.7).
+// walk checks a chain and appends its memory to r.segments, whose first n elements are already in use.
+// write is true if the device must be allowed to write the chain's buffers, false if it must only read
+// them. walk returns the new number of segments and the number of bytes that it has added. If the
+// chain is invalid, walk breaks the device and returns -1 (virtio 1.2 sections 2.7.5, 2.7.5.3.1, 2.8.6
+// and 2.8.7).
 func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
 	if r.packed {
 		return r.walkPacked(h, write, n)
@@ -41,9 +41,9 @@ func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
 	}
 }
 
-// walkTable appends the memory of a split ring's indirect table to r.segments. tableAddr is
-// the guest address of the table, and length its size in bytes. The results have the
-// same meaning as the results of walk.
+// walkTable appends the memory of an indirect table of a split ring to r.segments. tableAddr is the
+// guest address of the table, and length its size in bytes. The other parameters and the results are
+// those of walk.
 func (r *ring) walkTable(tableAddr uint64, length uint32, write bool, n int) (int, uint64) {
 	if length == 0 || length%descSize != 0 {
 		return r.broken(faultTable, tableAddr, uint64(length)), 0
@@ -77,8 +77,9 @@ func (r *ring) walkTable(tableAddr uint64, length uint32, write bool, n int) (in
 	}
 }
 
-// segment appends the memory of a descriptor, after it has checked the descriptor. It
-// appends one segment for each region of guest memory that the descriptor covers.
+// segment checks a descriptor and appends its memory to r.segments: one segment for each region of
+// guest memory that the descriptor covers. It returns the new number of segments, or -1 if it has
+// broken the device.
 func (r *ring) segment(addr uint64, length uint32, flags uint16, write bool, n int) int {
 	if write != (flags&descWrite != 0) {
 		return r.broken(faultDirection, addr, uint64(flags))
@@ -102,8 +103,8 @@ func (r *ring) segment(addr uint64, length uint32, flags uint16, write bool, n i
 	return n
 }
 
-// walkPacked is walk for a packed ring. It reads exactly as many descriptors as
-// readHead has counted, even if the guest has changed their flags since.
+// walkPacked does the work of walk for a packed ring. It reads as many descriptors as readHead has
+// counted, even if the guest has changed their flags since.
 func (r *ring) walkPacked(h *head, write bool, n int) (int, uint64) {
 	addr, length, flags, at := h.addr, h.n, h.flags, h.next
 	total := uint64(0)
@@ -128,8 +129,8 @@ func (r *ring) walkPacked(h *head, write bool, n int) (int, uint64) {
 	}
 }
 
-// walkPackedTable is walkTable for a packed ring. The chain consists of all
-// descriptors of the table, in order (virtio 1.2 section 2.8.7).
+// walkPackedTable does the work of walkTable for a packed ring. All descriptors of the table form the
+// chain, in order (virtio 1.2 section 2.8.7).
 func (r *ring) walkPackedTable(table uint64, length uint32, write bool, n int) (int, uint64) {
 	if length == 0 || length%descSize != 0 {
 		return r.broken(faultTable, table, uint64(length)), 0
@@ -144,7 +145,7 @@ func (r *ring) walkPackedTable(table uint64, length uint32, write bool, n int) (
 		if flags&descIndirect != 0 {
 			return r.broken(faultNested, table, uint64(at/descSize)), 0
 		}
-		// this loop ends, because the method segment stops at maxSegments
+		// maxSegments bounds this loop: the method segment fails beyond it
 		if n = r.segment(addr, size, flags, write, n); n < 0 {
 			return -1, 0
 		}

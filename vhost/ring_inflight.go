@@ -16,9 +16,9 @@ import (
 // needs. The front end keeps the buffer, so the state survives even if all processes
 // of the switch die.
 //
-// For a split ring the used index is enough, because chains are completed in order.
-// The switch never marks a descriptor of a split ring as in flight. It returns unused
-// any descriptor that another kind of back end has marked.
+// For a split ring the used index is enough, because chains are completed in order. The switch never
+// marks a descriptor of a split ring as in flight. If another kind of back end has marked descriptors,
+// the switch returns them to the driver unused.
 //
 // For a packed ring the buffer has the same state as the record (ring_record.go): the
 // position, and the used elements while they are being written.
@@ -44,8 +44,8 @@ const (
 	splitHeader  = 16
 	splitEntry   = 16
 	splitUsedIdx = 14
-	// counter (64 bits) in an entry of a split ring; its first byte is the in-flight
-	// mark
+	// offset of the 64-bit counter in an entry of a split ring. The first byte of an entry is the
+	// in-flight mark.
 	splitCounter = 8
 
 	flightHeader     = 32 // size of a packed ring's header
@@ -166,8 +166,7 @@ type inflightRing struct {
 	marked int // number of entries marked
 }
 
-// vring returns the inflight region of a ring; nil: the buffer has no region for this
-// ring.
+// vring returns a ring's region of the inflight buffer; nil: the buffer has no region for this ring.
 func (f *inflight) vring(v VringSpec, packed bool) (*inflightRing, error) {
 	if f == nil || v.Index >= f.spec.Queues {
 		return nil, nil
@@ -192,9 +191,9 @@ func (f *inflightRing) begin() {
 	*f.u16(flightVersion) = inflightVersion
 }
 
-// returnMarked completes the descriptors of a split ring that another back end has
-// marked as in flight, in the order of their counters. These descriptors are no longer
-// in the avail ring.
+// returnMarked completes the descriptors of a split ring that another back end has marked as in
+// flight, in the order of their counters. That back end had taken them from the avail ring, so the
+// switch would never find them there.
 func (r *ring) returnMarked() {
 	f := r.flight
 	type marked struct {
@@ -226,9 +225,9 @@ func (r *ring) returnMarked() {
 	*f.u16(splitUsedIdx) = r.published
 }
 
-// usedSince reports which descriptors are in the used elements after the used index
-// knownIndex. The front end may write the ring at any time, so usedSince reads at most one
-// ring length, once.
+// usedSince reports which descriptors are in the used elements from index knownIndex to the used
+// index. It reads at most one ring length, each element once, because the front end may write the ring
+// at any time.
 func (r *ring) usedSince(knownIndex uint16) []bool {
 	used := make([]bool, r.num)
 	if uint32(r.published-knownIndex) > r.num {
@@ -255,7 +254,7 @@ func (f *inflightRing) setPosition(idx, wrap int, pos uint16) {
 	*f.u16(idx) = pos &^ packedWrap
 }
 
-// startPacked clears all in-flight marks and stores a packed ring's position.
+// startPacked clears all in-flight marks and stores first, the position of a packed ring.
 func (f *inflightRing) startPacked(first uint16) {
 	for i := range f.num {
 		*f.u8(flightHeader + flightEntry*i) = 0
@@ -265,9 +264,9 @@ func (f *inflightRing) startPacked(first uint16) {
 	f.begin()
 }
 
-// resumeInflight reads the position of a packed ring from the inflight buffer, and
-// finishes an interrupted publish. Without an inflight buffer, finishPublish finishes it
-// from the ring's record.
+// resumeInflight sets the position of a packed ring from the inflight buffer, and finishes a publish
+// that the end of the last back end has interrupted. The method finishPublish does the same with the
+// record.
 func (r *ring) resumeInflight() error {
 	f := r.flight
 	r.first = f.position(flightOldUsed, flightOldWrap)
@@ -302,7 +301,8 @@ func (r *ring) resumeInflight() error {
 	return nil
 }
 
-// inflightBegin stores the used elements of a packed ring before their publish.
+// inflightBegin stores the used elements of a packed ring in the inflight buffer before the ring
+// publishes them.
 func (r *ring) inflightBegin() {
 	if !r.packed {
 		return
@@ -323,7 +323,8 @@ func (r *ring) inflightBegin() {
 	f.setPosition(flightUsed, flightWrap, at)
 }
 
-// inflightEnd stores that the elements of inflightBegin are published.
+// inflightEnd notes in the inflight buffer that the ring has published the elements that inflightBegin
+// has stored.
 func (r *ring) inflightEnd() {
 	f := r.flight
 	if !r.packed {

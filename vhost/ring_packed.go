@@ -13,10 +13,10 @@ import (
 // device overwrites them with used elements. A position has a descriptor's index in its
 // lower 15 bits and the wrap counter in bit 15.
 //
-// After an overwrite, the next engine could not read the descriptor again. The method
-// take therefore writes used elements to the record (shared memory that outlives the
-// engine). publish copies them to the guest, the first one last. The driver reads the
-// ring in order, so it sees either all of them or none.
+// An overwritten descriptor cannot be read again, so the next engine could not repeat a publish of
+// half the used elements. The method take therefore writes used elements to the record (shared memory
+// that outlives the engine). The method publish copies them to the guest, the first one last. The
+// driver reads the ring in order, so it sees all of them or none.
 const (
 	packedWrap  = 1 << 15
 	packedAvail = 1 << 7 // flags of a descriptor
@@ -31,11 +31,10 @@ const (
 type packedPosition struct {
 	state *uint64 // state word in the record
 	first uint16  // position of the oldest unpublished chain
-	pos   uint16  // cached result of the method position
-	// value of usedCount at which pos was computed; pos is valid only while usedCount
-	// has this value
+	pos   uint16  // result of the last call of the method position
+	// value of usedCount when pos was computed; pos is stale once usedCount differs
 	counted uint16
-	headsAt uint16 // value of next when heads was filled
+	headsAt uint16 // value of takenCount when heads was filled
 	headEnd uint16 // position after the last chain in heads
 	private []uint64
 }
@@ -50,9 +49,9 @@ func (r *ring) packedParts(v VringSpec) []part {
 
 const packedAreaAlign = 4
 
-// startPacked sets the position of a packed ring. It first finishes a publish that the
-// death of the previous engine has interrupted. Without a record or an inflight buffer, the
-// ring cannot be resumed.
+// startPacked sets the position of a packed ring. It first finishes a publish that the death of the
+// previous engine has interrupted. It finds the interrupted publish in the record or, without one, in
+// the inflight buffer. Without both, a ring cannot be resumed.
 func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	r.mask = ceilPowerOfTwo(r.num) - 1
 	if rec != nil {
@@ -85,8 +84,9 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	return nil
 }
 
-// finishPublish repeats a publish that was interrupted. It does nothing if the driver
-// has already seen the used elements: then the first descriptor is no longer available.
+// finishPublish repeats a publish that the death of the previous engine has interrupted. state is the
+// ring's state word in the record. If the first descriptor is no longer available, the publish was
+// complete, and finishPublish writes nothing.
 func (r *ring) finishPublish(state uint64) error {
 	var n uint16
 	r.first, r.published, n = parseRecordState(state)
@@ -140,13 +140,12 @@ func (r *ring) packedDesc(pos uint16) unsafe.Pointer {
 	return unsafe.Add(r.desc, uintptr(pos&^packedWrap)*descSize)
 }
 
-// idFlags returns the address of the 32-bit word with a packed descriptor's id and
+// idFlags returns the address of the 32-bit word of a packed descriptor that has its buffer id and
 // flags.
 func (r *ring) idFlags(pos uint16) *uint32 { return (*uint32)(unsafe.Add(r.packedDesc(pos), 12)) }
 
-// available reports whether the driver has made the descriptor at a position
-// available (virtio 1.2 section 2.8.1). idFlags is the descriptor's word with the
-// flags.
+// available reports whether the driver has made the descriptor at position pos available (virtio 1.2
+// section 2.8.1). idFlags is the descriptor's word with buffer id and flags.
 func available(idFlags uint32, pos uint16) bool {
 	flags := idFlags >> 16
 	return flags&packedAvail != 0 == (pos&packedWrap != 0) && flags&packedUsed != 0 != (pos&packedWrap != 0)
@@ -156,9 +155,9 @@ func available(idFlags uint32, pos uint16) bool {
 // their number.
 func (r *ring) lookPacked() int { return r.scan(len(r.heads)) }
 
-// room returns how many descriptors from position pos on may be available. Descriptors
-// that are taken but not published are excluded, so the device never takes more chains
-// than the ring has.
+// room returns how many descriptors from position pos on the driver may have made available.
+// Descriptors that the device has taken but not published cannot be among them. So the device never
+// takes more chains than the ring has.
 func (r *ring) room(pos uint16) uint32 {
 	ahead := uint32(pos&^packedWrap) - uint32(r.first&^packedWrap)
 	if (pos^r.first)&packedWrap != 0 {
@@ -167,8 +166,7 @@ func (r *ring) room(pos uint16) uint32 {
 	return r.num - ahead
 }
 
-// peekPacked is peek for a packed ring. Usually lookPacked has already read the
-// heads.
+// peekPacked does the work of peek for a packed ring. Usually lookPacked has already read the heads.
 func (r *ring) peekPacked(n int) int {
 	if r.headsAt != r.takenCount {
 		return max(r.scan(n), 0)
@@ -202,10 +200,10 @@ func (r *ring) headAtPacked(pos uint16) (h head, next uint16, found int) {
 	return h, next, found
 }
 
-// readHead reads the first descriptor of the chain at position pos. It counts the
-// descriptors of the chain, and reads the buffer id from the last one (virtio 1.2
-// section 2.8.6). foundChains is 1 for a valid chain, 0 if no chain is available, and -1 if
-// the chain is longer than room.
+// readHead reads the first descriptor of the chain at position pos into h. It counts the descriptors
+// of the chain, and reads the buffer id from the last one (virtio 1.2 section 2.8.6). next is the
+// position after the chain. foundChains is 1 for a valid chain, 0 if no chain is available, and -1 if
+// the chain has more than room descriptors.
 func (r *ring) readHead(pos uint16, room uint32, h *head) (next uint16, foundChains int) {
 	// Acquire; pairs with the driver's release of the first descriptor's flags, which
 	// it writes last (virtio 1.2 section 2.8.21.1).
@@ -228,9 +226,9 @@ func (r *ring) readHead(pos uint16, room uint32, h *head) (next uint16, foundCha
 	return next, 1
 }
 
-// publishPacked writes the used elements to the guest, and reports whether the driver
-// wants a call. The record marks the beginning and the end of the write, so that the
-// next engine can finish an interrupted write.
+// publishPacked writes the used elements to the guest, and reports whether the driver wants a call. It
+// marks the beginning and the end of the write in the record, so that the next engine can finish an
+// interrupted write.
 func (r *ring) publishPacked() bool {
 	storeRelease64(r.state, packedRecordState(r.first, r.published, r.usedCount-r.published))
 	old := r.first
@@ -263,7 +261,7 @@ func (r *ring) publishPacked() bool {
 	return end-event-1 < end-begin
 }
 
-// writeUsed writes the unpublished used elements to the guest, the first one last. It
+// writeUsed writes the completed but unpublished used elements to the guest, the first one last. It
 // returns the position after them.
 func (r *ring) writeUsed() uint16 {
 	at := r.first
@@ -279,8 +277,8 @@ func (r *ring) writeUsed() uint16 {
 	return at
 }
 
-// usedElement returns the length, buffer id and flags of a used descriptor in one
-// word.
+// usedElement returns the second half of a used descriptor: length, buffer id and flags. e is an
+// element as take stores it, and pos its position in the ring.
 func usedElement(e uint64, pos uint16) uint64 {
 	flags := uint64(0)
 	if pos&packedWrap != 0 {

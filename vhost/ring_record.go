@@ -11,17 +11,16 @@ import (
 	"weft/internal/shm"
 )
 
-// record has the state of a device's rings that the next engine needs. It is in shared
-// memory that outlives the engine. A packed ring has a state word and its unpublished
-// used elements in the record. A split ring on which the guest transmits has the number
-// of completed chains. INFLIGHT_SHMFD serves the same purpose, but QEMU's network front
-// end lacks it. The control process makes the record before the device starts; the
-// engine writes it.
+// record has the state of a device's rings that the next engine needs. It is in shared memory that
+// outlives the engine. For a packed ring it has a state word and the used elements that are not
+// published. For a split ring on which the guest transmits, it has the number of completed chains.
+// INFLIGHT_SHMFD serves the same purpose, but QEMU's network front end lacks it. Control makes the
+// record before the device starts. The engine writes it.
 type record struct{ region *shm.Region }
 
-// State word of a packed ring. It has four fields of 16 bits, from the lowest: the
-// position of the oldest unpublished chain; recordValid; the index of that chain's used
-// element; the number of used elements of a publish in progress (0: no publish).
+// recordValid marks the state word of a packed ring as written. The word has four fields of 16 bits,
+// from the lowest: the position of the oldest unpublished chain; this mark; the index of that chain's
+// used element; the number of used elements of a publish in progress (0: no publish).
 const recordValid = 1 << 16
 
 func packedRecordState(first, published, n uint16) uint64 {
@@ -32,14 +31,14 @@ func parseRecordState(s uint64) (first, published, n uint16) {
 	return uint16(s), uint16(s >> 32), uint16(s >> 48)
 }
 
-// splitRecordValid marks a state word as written by a split ring.
+// splitRecordValid marks a state word as written by a split ring. Its upper half has the number of
+// completed chains.
 const splitRecordValid = 1 << 17
 
 func splitRecordState(usedCount uint16) uint64 { return splitRecordValid | uint64(usedCount)<<32 }
 
-// splitRecordAhead returns the number of unpublished completed chains of a split
-// ring, or more than MaxRingSize if the state word s is invalid. published is the
-// ring's used index.
+// splitRecordAhead returns the number of completed but unpublished chains of a split ring. s is the
+// ring's state word, and published its used index. If s is invalid, the result exceeds MaxRingSize.
 func splitRecordAhead(s uint64, published uint16) uint32 {
 	if s&splitRecordValid == 0 {
 		return MaxRingSize + 1
@@ -87,7 +86,7 @@ func openRecord(fd int, rings []VringSpec) (*record, error) {
 	return &record{r}, nil
 }
 
-// vring returns a ring's state word and the address of its used elements.
+// vring returns the addresses of a ring's state word and of its used elements in the record.
 func (r *record) vring(index int) (*uint64, unsafe.Pointer) {
 	at := unsafe.Pointer(&r.region.Bytes()[index*recordStride])
 	return (*uint64)(at), unsafe.Add(at, recordHeader)
@@ -99,7 +98,8 @@ func (r *record) close() {
 	}
 }
 
-// openRecordAt opens the record in fds[index], and replaces fds[index] by -1.
+// openRecordAt maps the record whose descriptor is fds[index]. It takes ownership of the descriptor
+// and sets fds[index] to -1.
 func openRecordAt(index int, fds []int, rings []VringSpec) (*record, error) {
 	if index < 0 || index >= len(fds) {
 		return nil, fmt.Errorf("record: descriptor %d of %d", index, len(fds))

@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file finds the position of a ring whose engine has died. Only the control process does this.
+// This file finds the position of a ring whose engine has died. It runs in the control process.
 //
-// A front end can make whoever touches its memory wait in the kernel for as long as it punches a hole: 80 ms
-// a GiB. A thread of Go that waits in a page fault keeps its processor of the runtime, of which control has
-// one for each core without a worker, and no garbage collection ends meanwhile. So control reads and writes
-// the ring by system calls: the thread may wait, but the runtime goes on without it. Reads do not even wait,
-// because the kernel locks the file only against faults and writes.
+// A front end that punches a hole into its memory makes everybody wait who touches that memory: about
+// 80 ms for each GiB. A goroutine in a page fault keeps its P, a slot of the Go scheduler. Control has
+// one P for each core that no worker has. No garbage collection ends while a P waits. So control reads
+// and writes the ring by system calls: the thread may wait, but the scheduler takes the P away. Reads
+// do not wait at all, because the kernel locks the file only against faults and writes.
 
-// resumePosition returns the position at which a ring continues after its engine has
-// died. It first finishes an interrupted publish. The caller keeps the descriptors fds.
+// resumePosition returns the position at which ring v continues after its engine has died. It first
+// finishes a publish that the death has interrupted. The caller keeps the ownership of fds.
 func resumePosition(s DeviceSpec, fds []int, v VringSpec) (pos uint16, err error) {
 	c, err := copyRing(s, fds, v)
 	defer c.close()
@@ -44,7 +44,7 @@ func resumePosition(s DeviceSpec, fds []int, v VringSpec) (pos uint16, err error
 		}
 		defer rec.close()
 	}
-	defer recoverFault(&err)() // of the record, which an engine that a guest has taken over may truncate
+	defer recoverFault(&err)() // the record may fault: a guest that has taken over the engine can truncate it
 	if rec != nil {
 		state, _ := rec.vring(v.Index)
 		head, _, _ = parseRecordState(atomic.LoadUint64(state))
@@ -60,23 +60,25 @@ func resumePosition(s DeviceSpec, fds []int, v VringSpec) (pos uint16, err error
 	return r.lastAvail(), nil
 }
 
-// ringCopy has copies of the parts of a ring, in the order of splitParts or packedParts.
+// ringCopy has copies of the three areas of a ring (type part), in the order of splitParts or
+// packedParts.
 type ringCopy []partCopy
 
-// partCopy is a copy of a part of a ring. The part begins at the offset in the file fd, which the caller of
-// copyRing keeps.
+// partCopy is a copy of one area of a ring. In the file fd, the area begins at offset. The caller of
+// copyRing owns fd.
 type partCopy struct {
 	user   uint64 // address in the front end's process
 	fd     int
 	offset int64
 	size   int
-	// skip and length are those of checkFile, for a mapping of the part.
+	// skip and length are the results of checkFile for a mapping of the area, in bytes.
 	skip, length int
-	asRead       []byte // as read
-	now          []byte // what the ring works on: a private mapping, because addresses of a memory are not Go's
+	asRead       []byte // the area's bytes as read from guest memory
+	now          []byte // the copy that the ring changes, outside of Go's heap like all memory of type memory
 }
 
-// copyRing reads the parts of a ring. The caller closes the copy also after an error.
+// copyRing copies the areas of a ring from guest memory. The caller closes the copy, also after an
+// error.
 func copyRing(s DeviceSpec, fds []int, v VringSpec) (c ringCopy, err error) {
 	if err := checkRegions(s.Regions); err != nil {
 		return nil, err
@@ -138,7 +140,7 @@ func (c ringCopy) close() {
 	}
 }
 
-// memory returns a memory in which the parts of the ring are the copies.
+// memory returns a memory table in which the areas of the ring are the copies.
 func (c ringCopy) memory() *memory {
 	m := &memory{}
 	for i := range c {
@@ -148,8 +150,8 @@ func (c ringCopy) memory() *memory {
 	return m
 }
 
-// publish writes what the ring r has published in the copy into the guest's memory. head is the position of
-// the first published descriptor of a packed ring.
+// publish writes to the guest's memory what the ring r has published in the copy. head is the position
+// of the first descriptor of a packed ring's publish.
 func (c ringCopy) publish(r *ring, head uint16) error {
 	if r.packed {
 		return c[0].publishDescs(int(head&^packedWrap) * descSize)
@@ -159,8 +161,9 @@ func (c ringCopy) publish(r *ring, head uint16) error {
 	return used.advanceUsed(index(used.now) - index(used.asRead))
 }
 
-// publishDescs writes the used descriptors. The driver looks at none of them until the one at offset head
-// is used. So this one comes last, and its last byte, which has the used flag, after its other bytes.
+// publishDescs writes the used descriptors to the guest's memory. The driver reads none of them until
+// the one at byte offset head has the used flag. So publishDescs writes that descriptor last, and its
+// last byte, which has the used flag, after its other bytes.
 func (p *partCopy) publishDescs(head int) error {
 	differs := func(place int) bool { return !bytes.Equal(p.now[place:place+descSize], p.asRead[place:place+descSize]) }
 	if head < 0 || head+descSize > p.size || !differs(head) {
@@ -179,7 +182,7 @@ func (p *partCopy) publishDescs(head int) error {
 	return p.write(head+descSize-1, head+descSize)
 }
 
-// write writes the bytes from offset from up to offset to into the guest's memory.
+// write writes p.now[from:to] to the same offsets of the area in the guest's memory.
 func (p *partCopy) write(from, to int) error {
 	for from < to {
 		n, err := unix.Pwrite(p.fd, p.now[from:to], p.offset+int64(from))
@@ -191,10 +194,11 @@ func (p *partCopy) write(from, to int) error {
 	return nil
 }
 
-// advanceUsed adds n to the used index of a split ring. The used elements are in the guest's memory
-// already. The driver may see a write of two bytes by halves. So advanceUsed lets futex(2) add to the aligned
-// word of flags and index: an atomic operation, which waits for the page as a system call. futex adds powers
-// of two only. The driver may see the steps: each of them publishes complete elements.
+// advanceUsed adds n to the used index of a split ring in the guest's memory. The used elements are
+// there already. A write of two bytes by pwrite(2) may become visible one byte at a time. So
+// advanceUsed uses futex(2), which adds to the aligned word of flags and index atomically, and which
+// waits for the page within the system call. futex can add only powers of two. The driver may see the
+// steps, but each of them publishes complete elements.
 func (p *partCopy) advanceUsed(n uint16) error {
 	if n == 0 {
 		return nil
@@ -212,7 +216,7 @@ func (p *partCopy) advanceUsed(n uint16) error {
 	return nil
 }
 
-// futexAdd adds 1<<shift to the 32-bit word that begins at word.
+// futexAdd adds 1<<shift atomically to the 32-bit word at the address word.
 func futexAdd(word *byte, shift int) error {
 	const (
 		wakeOp    = 5 // FUTEX_WAKE_OP of linux/futex.h

@@ -24,8 +24,8 @@ func (r *ring) splitParts(v VringSpec) []part {
 	}
 }
 
-// startSplit sets the position of a split ring. It publishes the chains that the
-// previous engine has completed.
+// startSplit sets the position of a split ring. It publishes the chains that the previous engine has
+// completed but not published.
 func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 	r.elems = unsafe.Add(r.used, 4)
 	r.published = uint16(atomic.LoadUint32((*uint32)(r.used)) >> 16) // used index of the previous engine
@@ -52,8 +52,8 @@ func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 	r.begin()
 }
 
-// recordDone writes the number of completed chains to the record, for the next
-// engine.
+// recordDone writes the number of completed chains to the record, where the next engine reads it. Only
+// rings that may retain chains need it.
 func (r *ring) recordDone() {
 	if r.retains {
 		storeRelease64(r.state, splitRecordState(r.usedCount))
@@ -74,7 +74,7 @@ func (r *ring) lookSplit() int {
 	return int(n)
 }
 
-// peekSplit is peek for a split ring. The loop is short so that the cache misses of a
+// peekSplit does the work of peek for a split ring. The loop is short so that the cache misses of a
 // whole batch overlap.
 func (r *ring) peekSplit(n int) int {
 	avail := unsafe.Add(r.avail, 4)
@@ -91,9 +91,9 @@ func (r *ring) peekSplit(n int) int {
 	return n
 }
 
-// peekBackward is peekSplit in the opposite order, from the last chain to the first.
-// Transmit rings use it. In ascending order, the core would prefetch cache lines that
-// the driver is about to write.
+// peekBackward does the work of peekSplit from the last chain to the first. Rings on which the guest
+// transmits use it. In ascending order, the core would prefetch cache lines that the driver is about
+// to write.
 func (r *ring) peekBackward(n int) int {
 	avail, desc, mask, num := unsafe.Add(r.avail, 4), r.desc, r.mask, r.num
 	pos := uint32(r.takenCount)
@@ -115,8 +115,8 @@ func (r *ring) peekBackward(n int) int {
 	return n
 }
 
-// stopAtBadHead handles an invalid head id. validHeads is the number of valid heads before
-// it, and also the result. If validHeads is 0, the device breaks.
+// stopAtBadHead returns validHeads, the number of valid heads before an invalid one with this id. If
+// validHeads is 0, it breaks the device.
 func (r *ring) stopAtBadHead(validHeads int, id uint32) int {
 	if validHeads == 0 {
 		r.broken(faultHead, uint64(id), uint64(r.num))
@@ -149,7 +149,7 @@ func (r *ring) headAtSplit(pos uint16) (h head, next uint16, found int) {
 	return h, pos + 1, 1
 }
 
-// publishSplit stores the new used index.
+// publishSplit stores end as the new used index, which makes the used elements before it visible.
 func (r *ring) publishSplit(end uint16) {
 	r.published = end
 	// Release; pairs with the driver's acquire of used.idx. The device owns the flags
@@ -157,8 +157,8 @@ func (r *ring) publishSplit(end uint16) {
 	storeRelease32((*uint32)(r.used), r.usedFlags|uint32(end)<<16)
 }
 
-// wantsCall reports whether the driver of a split ring wants a call for the used
-// elements that were just published.
+// wantsCall reports whether the driver of a split ring wants a call for the used elements that were
+// just published. old is the used index before the publish.
 func (r *ring) wantsCall(old uint16) bool {
 	if r.call == nil {
 		return false
@@ -183,8 +183,7 @@ func (r *ring) wantsCall(old uint16) bool {
 	return r.notifyOnEmpty && r.look() == 0
 }
 
-// armSplit requests a kick for the next chain. The method arm then looks for chains
-// that already wait.
+// armSplit requests a kick for the next chain. The caller then looks for chains that wait already.
 func (r *ring) armSplit() {
 	if r.eventIndex {
 		*(*uint16)(unsafe.Add(r.used, 4+8*uintptr(r.num))) = r.takenCount
@@ -194,8 +193,8 @@ func (r *ring) armSplit() {
 	}
 }
 
-// disarmSplit requests no kicks. With the event index a stale event position remains,
-// which causes one kick in 65536 chains.
+// disarmSplit requests no kicks. With VIRTIO_F_EVENT_IDX it leaves the old event index in place, which
+// causes one kick in 65536 chains.
 func (r *ring) disarmSplit() {
 	if r.eventIndex {
 		r.usedFlags = 0

@@ -18,27 +18,28 @@ type rx struct {
 	disabled bool
 	announce []byte // RARP frame after a migration, received before all other frames; nil: none
 
-	pieces int // number of pieces of the chains that Recv has taken through addChain
+	pieces int // number of pieces (see maxVisitPieces) of the chains that Recv has taken through addChain
 
 	spans [packet.BatchSize]packet.Span // memory of the frames that fillSpans has found
 	ahead
 }
 
-// maxVisitPieces is the number of pieces after which Recv ends a batch early. A piece is the contiguous
-// memory of one descriptor. A piece on a page of its own costs up to a microsecond. A full batch of 32
-// frames of 64 KiB on 17 pages each has 544 pieces, so it is below the limit.
+// maxVisitPieces is the number of pieces after which Recv ends a batch early. A piece is the
+// contiguous memory of one descriptor. An access to a piece on a page of its own takes up to a
+// microsecond. A full batch of 32 frames of 64 KiB on 17 pages each has 544 pieces, which is below the
+// limit.
 const maxVisitPieces = 640
 
-// A frame has too many pieces if its chain has more than maxFramePieces beyond those that its length needs in
-// pieces of usualPiece bytes. Each piece may lie on a page of its own, and an access to a page waits while
-// the front end punches a hole there. The frames of drivers have a page or a network buffer in each piece.
+// Recv drops a frame whose chain has more than n/usualPiece + maxFramePieces pieces, where n is the
+// chain's length in bytes. Each piece may lie on a page of its own, and an access to a page waits
+// while the front end punches a hole there. Drivers use pages or network buffers as pieces, so their
+// frames have few.
 const (
 	maxFramePieces = 128
 	usualPiece     = 256
 )
 
-// Recv implements port.Rx. The frames are in guest memory, which the batch borrows
-// until Release.
+// Recv implements port.Rx. The frames stay in guest memory, which the batch borrows until Release.
 func (q *rx) Recv(b *packet.Batch) int {
 	if q.announce != nil {
 		return q.recvAnnouncement(b)
@@ -87,9 +88,9 @@ func (q *rx) Recv(b *packet.Batch) int {
 	return n
 }
 
-// firstReadByte returns the offset in a chain of the first byte that the switch reads.
-// If the switch does not need the virtio-net header, the header stays in the cache of
-// the guest's core.
+// firstReadByte returns the offset of the first byte of a chain that the switch reads. If the switch
+// does not need the virtio-net header, this is the offset after the header, so that the header stays
+// in the cache of the guest's core.
 func (q *rx) firstReadByte() uintptr {
 	if q.allowed != 0 {
 		return 0
@@ -97,9 +98,9 @@ func (q *rx) firstReadByte() uintptr {
 	return uintptr(q.header)
 }
 
-// fillSpans makes spans of the chains heads[from:n]. It handles only the usual form of
-// chain: one readable descriptor in the memory region that was used last. It stops at
-// the first chain of another form, and returns the number of spans.
+// fillSpans makes q.spans from the chains heads[from:n]. It handles only the usual form of chain: one
+// readable descriptor in the memory region that was used last. It stops at the first chain of another
+// form, and returns the number of spans.
 func (q *rx) fillSpans(from, n int) int {
 	last, skip := q.cached, q.header
 	heads := q.heads[from:n]
@@ -116,7 +117,7 @@ func (q *rx) fillSpans(from, n int) int {
 	return len(heads)
 }
 
-// decode reads the virtio-net headers of frames. frames[i] lies in spans[i].
+// decode reads the virtio-net headers of frames. The memory of frames[i] is q.spans[i].
 func (q *rx) decode(frames []packet.Frame) {
 	for i := range frames {
 		vnet := readHeader(q.spans[i%packet.BatchSize].Addr - uintptr(q.header))
@@ -124,9 +125,9 @@ func (q *rx) decode(frames []packet.Frame) {
 	}
 }
 
-// addChain adds the frame in a chain of any form to the batch. It returns 1 if it has
-// added the frame, 0 if the batch has too few free spans, and -1 if the device is
-// broken.
+// addChain adds the frame of a chain of any form to the batch. It returns 1 if it has completed the
+// chain, 0 if the batch has too few free spans, and -1 if the device is broken. A frame with too many
+// pieces is added with its Drop set.
 func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeader]byte, h *head) int {
 	n, total := q.walk(h, false, 0)
 	if n < 0 {
@@ -188,21 +189,21 @@ func (q *rx) discard(n int) int {
 	return 0
 }
 
-// Release implements port.Rx.
+// Release implements port.Rx. It publishes all chains that Recv has taken.
 func (q *rx) Release() { q.publish(false) }
 
-// ReleaseLate implements port.Keeper.
+// ReleaseLate implements port.Keeper. It may leave the newest chains unpublished, see retain.
 func (q *rx) ReleaseLate() { q.retain() }
 
-// MayKeep implements port.Keeper. The worker may release a batch late only if the ring
-// has room for at least eight batches.
+// MayKeep implements port.Keeper. The worker may release a batch late only if the ring has eight
+// batches of descriptors or more.
 func (q *rx) MayKeep() bool { return maxHeldBack <= q.num/4 }
 
-// Arm implements port.Rx. It returns true if the guest has no kick descriptor, so the
-// worker must poll.
+// Arm implements port.Rx. It returns true, so the worker must poll, if chains or an announcement wait,
+// or if the guest has no kick descriptor.
 func (q *rx) Arm() bool { return q.announce != nil || q.arm() }
 
-// Disarm implements port.Rx.
+// Disarm implements port.Rx. It tells the driver to send no kicks.
 func (q *rx) Disarm() { q.disarm() }
 
 // Place implements port.Placed. wake is the event descriptor of the worker that owns
@@ -220,13 +221,14 @@ func (q *rx) WaitFD() int { return q.kick }
 // a read wakes all waiters of the eventfd, and a front end may add millions of them.
 func (q *rx) EdgeWatched() {}
 
-// Woken implements port.Rx.
+// Woken implements port.Rx. Nothing needs to be done after a kick, because the kick eventfd is never
+// read.
 func (q *rx) Woken() {}
 
 // Polled implements port.Rx. Polling the ring needs no system call.
 func (q *rx) Polled() bool { return false }
 
-// Fault implements port.Rx.
+// Fault implements port.Rx. The fault is that of the whole device.
 func (q *rx) Fault() string { return q.fault.text() }
 
 // Close implements port.Rx. It does nothing, because the device owns all resources.

@@ -44,9 +44,8 @@ type Config struct {
 	Logger *slog.Logger // nil: no logging
 }
 
-// Backend runs the session's device. The control process implements it and passes the
-// device on to the engine. The session calls it from one goroutine, without holding
-// its lock.
+// Backend runs the session's device. Control implements it and passes the device on to the engine. The
+// session calls it from the goroutine of Run, without holding the session's lock.
 type Backend interface {
 	// Start passes a device to the engine: a DeviceSpec in JSON and its descriptors,
 	// which are borrowed for the call. An error closes the connection. While the engine
@@ -57,7 +56,7 @@ type Backend interface {
 	// nothing if the engine has died. When Stop returns, no worker uses the guest's
 	// memory.
 	Stop() (state []byte, err error)
-	// Changed reports that Session.Changes has parts of a new state.
+	// Changed tells the back end that it must store the parts that Session.Changes returns.
 	Changed()
 }
 
@@ -74,14 +73,13 @@ type Session struct {
 	log     *slog.Logger
 	memory  *GuestMemory  // account of the mapped and reserved memory
 	budget  *rate.Limiter // message budget of the front end
-	// the state has changed since Changed was last called; only the goroutine of Run
+	// true: the state has changed since the last call of Backend.Changed; only the goroutine of Run
 	// uses this field
 	changed bool
-	refused string // latest refusal that was logged; only the goroutine of Run uses this field
-	// the connected front end has sent a message; only the goroutine of Run uses this
-	// field
+	refused string // text of the last refusal in the log; only the goroutine of Run uses this field
+	// true: the connected front end has sent a message; only the goroutine of Run uses this field
 	heard bool
-	first time.Duration // firstMessageTimeout, except in tests
+	first time.Duration // firstMessageTimeout, or a shorter time in tests
 
 	mu        sync.Mutex
 	front     frontEnd
@@ -91,11 +89,11 @@ type Session struct {
 	running   bool              // the engine runs the device, or will run it after its restart
 	resume    bool              // the next start takes the ring positions from guest memory
 	closed    bool
-	broken    string             // fault that Break has reported and that serve has not handled yet
+	broken    string             // reason that Break got, until serve has handled it; empty: none
 	end       context.CancelFunc // cancels Run
 	drop      context.CancelFunc // cancels the present connection
 	done      chan struct{}      // closed when Run returns; nil: Run was not called
-	disposing chan struct{}      // closed when the latest dispose has finished; nil: none yet
+	disposing chan struct{}      // closed when the work of the latest dispose has finished; nil: none yet
 	lastError string
 	connects  uint64
 	breaks    uint64
@@ -134,9 +132,9 @@ func newSession(cfg Config, b Backend) (*Session, error) {
 		budget: newBudget(cfg.Queues), first: firstMessageTimeout, front: newFrontEnd(cfg.Queues), stale: newStaleParts(cfg.Queues)}, nil
 }
 
-// offered returns the virtio features that answer GET_FEATURES. They include features
-// of the control queue. The front end implements this queue, but offers it to the guest
-// only if the switch does.
+// offered returns the virtio features with which GET_FEATURES is answered. Those of the control queue
+// are among them: the front end implements this queue, but offers it to the guest only if the back end
+// offers the features.
 func (s *Session) offered() uint64 {
 	features := ringFeatures | FeatureProtocolFeatures | FeatureLogAll | FeatureControlQueue | FeatureControlRx | FeatureControlMAC |
 		FeatureGuestAnnounce | FeatureNetStatus
@@ -157,9 +155,9 @@ func (s *Session) offeredProtocol() uint64 {
 		ProtocolInflight
 }
 
-// Run serves front ends, one after another, until ctx is done or Close is called. When
-// ctx is done, Run leaves the connection and the running device as they are, so that
-// another process can continue them from a Snapshot. Close ends both.
+// Run serves front ends, one after another, until ctx is done or Close is called. When ctx is done,
+// Run leaves the connection and the running device as they are: the next control process continues
+// them from the parts of Snapshot. Close ends both.
 func (s *Session) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -206,8 +204,8 @@ func (s *Session) note(err error) {
 	}
 }
 
-// serve handles the messages of one front end until the connection ends. It reports
-// whether the device has been started.
+// serve handles the messages of one front end until the connection ends. It reports whether the device
+// runs or has been started meanwhile.
 func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -259,9 +257,8 @@ func (s *Session) quiet() time.Duration {
 	return 0
 }
 
-// handle runs a message's handler, makes the back end take a snapshot, and replies, in
-// this order. If the control process dies in between, the next control process knows
-// the change.
+// handle runs a message's handler, tells the back end to store the new state, and replies, in this
+// order. If control is killed in between, the stored state already has the change.
 func (s *Session) handle(w *wire, m *message, r *row) error {
 	reply, err := r.run(s, m)
 	var refused refusal
@@ -294,7 +291,7 @@ func (s *Session) handle(w *wire, m *message, r *row) error {
 	return nil
 }
 
-// refuse logs a refused message unless the last log line was the same.
+// refuse logs a refused message, unless the last refusal in the log had the same text.
 func (s *Session) refuse(r *row, reason refusal) {
 	if text := r.name + ": " + string(reason); s.refused != text {
 		s.refused = text
@@ -302,8 +299,8 @@ func (s *Session) refuse(r *row, reason refusal) {
 	}
 }
 
-// change changes the front end's state under the lock. It sets s.changed if the new
-// state differs from the old one.
+// change calls the function change on the front end's state, under the lock. It sets s.changed if the
+// new state differs from the old one.
 func (s *Session) change(change func(f *frontEnd)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,7 +310,7 @@ func (s *Session) change(change func(f *frontEnd)) {
 	s.memory.adopt(s.front.footprint()) // within the limits, because the caller has reserved the memory
 }
 
-// tellChanged makes the back end take a new Snapshot.
+// tellChanged makes the back end store the changed parts of the state.
 func (s *Session) tellChanged() {
 	s.changed = false
 	s.backend.Changed()
@@ -344,8 +341,8 @@ func (s *Session) start() error {
 	return nil
 }
 
-// makeRecord makes the record of the rings. The back end stores its descriptor in a
-// snapshot before the engine writes to it.
+// makeRecord makes the record of the rings, if there is none. The back end stores its descriptor
+// before the engine writes to it.
 func (s *Session) makeRecord() error {
 	if s.front.Record >= 0 {
 		return nil
@@ -365,19 +362,21 @@ func (s *Session) makeRecord() error {
 	return nil
 }
 
-// halt stops a running device, and stores the positions of its rings. If the engine has not returned them,
-// they are in the guest's memory.
+// halt stops a running device, and stores the positions of its rings. It reads a position that the
+// engine has not returned from guest memory.
 func (s *Session) halt() { s.stopDevice(resumePosition) }
 
-// abandon is halt for a session that ends because its front end did something hostile. Nobody needs the
-// positions, and to read the guest's memory may take as long as the front end likes. In a hole of
-// gigabytes a thread waits in the kernel and keeps its processor of the Go runtime, of which control has
-// one for each core without a worker. So control stood still.
+// abandon stops the device, as halt does, but reads no positions from guest memory. It serves a front
+// end that did something hostile. Nobody needs the positions then, and the front end can delay the
+// reads for as long as it likes: a thread that touches a hole of gigabytes waits in the kernel and
+// keeps its P of the Go scheduler. With one P for each core without a worker, all of control then
+// stands still.
 func (s *Session) abandon() {
 	s.stopDevice(func(DeviceSpec, []int, VringSpec) (uint16, error) { return 0, nil })
 }
 
-// stopDevice is halt with a function that returns a position that the engine has not returned.
+// stopDevice stops a running device and stores the positions of its rings. It calls position for each
+// ring whose position the engine has not returned.
 func (s *Session) stopDevice(position func(s DeviceSpec, fds []int, v VringSpec) (uint16, error)) {
 	if !s.running {
 		return
@@ -438,8 +437,8 @@ func (s *Session) breakReason() string {
 	return s.broken
 }
 
-// disconnect ends a connection: it stops the device, and drops the memory, the rings
-// and the connection.
+// disconnect ends a connection: it stops the device, and drops the state of the front end and the
+// connection.
 func (s *Session) disconnect(ctx context.Context, w *wire, err error) {
 	reason := s.breakReason()
 	level := slog.LevelError
@@ -484,9 +483,8 @@ func (s *Session) signalErrors() {
 	}
 }
 
-// Close ends the session: it stops the device, closes the connection and removes the
-// listening socket. It waits for Run, and at most closeWait for the front end's
-// descriptors to close.
+// Close ends the session: it stops the device, closes the connection and removes the listening socket.
+// It waits until Run has returned, and at most closeWait until the front end's descriptors are closed.
 func (s *Session) Close() {
 	s.mu.Lock()
 	if s.closed {

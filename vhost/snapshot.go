@@ -15,8 +15,8 @@ import (
 	"weft/internal/shm"
 )
 
-// snapshot is the JSON text of part 0 of a session's state (type Part). Conn, Listener and the descriptors
-// in Front are indexes into the part's FDs.
+// snapshot is the JSON text of part 0 of a session's state (type Part). Conn, Listener and the
+// descriptors in Front are indexes into Part.FDs.
 type snapshot struct {
 	Version  int      `json:"version"`
 	Front    frontEnd `json:"front"`
@@ -37,9 +37,9 @@ func addConn(c syscall.Conn, add func(int) int) int {
 	return index
 }
 
-// Restore makes a session from the parts of another control process's session. A running
-// device continues without a Start. Without part 0 Restore makes a new session. It takes
-// ownership of the descriptors, also if it fails.
+// Restore makes a session from the parts that an earlier control process has stored with the engine. A
+// running device continues without a Start. If part 0 is missing, Restore makes a new session. It
+// takes ownership of the descriptors, also if it fails.
 func Restore(cfg Config, b Backend, parts []Part) (*Session, error) {
 	at := slices.IndexFunc(parts, func(p Part) bool { return p.Number == 0 && len(p.Blob) > 0 })
 	if at < 0 {
@@ -88,8 +88,8 @@ func Restore(cfg Config, b Backend, parts []Part) (*Session, error) {
 	return s, nil
 }
 
-// adoptFDs replaces the indexes in a state by the descriptors in fds. walk calls visit for
-// each index.
+// adoptFDs replaces indexes into fds by the descriptors. walk must call visit with the address of each
+// index.
 func adoptFDs(walk func(visit func(fd *int)), fds []int) (err error) {
 	walk(func(fd *int) {
 		if *fd < 0 || *fd >= len(fds) {
@@ -102,8 +102,8 @@ func adoptFDs(walk func(visit func(fd *int)), fds []int) (err error) {
 }
 
 // checkEvents returns an error if a kick, call or err descriptor of the restored session is not an
-// eventfd. Control does not trust these descriptors: the engine has kept them since the last control
-// process, and a guest may have broken into the engine.
+// eventfd. The engine has kept the descriptors since the last control process. Control does not trust
+// them, because a guest may have broken into the engine.
 func (f *frontEnd) checkEvents() error {
 	for i := range f.Vrings {
 		v := &f.Vrings[i]
@@ -119,7 +119,7 @@ func (f *frontEnd) checkEvents() error {
 	return nil
 }
 
-// measure computes the size of each region's mapping, which a snapshot does not have.
+// measure computes the size of each region's mapping. The stored state does not have this size.
 func (f *frontEnd) measure() {
 	for i := range f.Regions {
 		r := &f.Regions[i]
@@ -131,8 +131,8 @@ func (f *frontEnd) measure() {
 	}
 }
 
-// adoptSockets makes the connection and the listener from their descriptors in fds.
-// Package net duplicates them; the originals are closed.
+// adoptSockets makes s.conn and s.listener from their descriptors in fds. Package net duplicates the
+// descriptors, and adoptSockets closes the originals.
 func (s *Session) adoptSockets(snap snapshot, fds []int) error {
 	var first error
 	adopt := func(index int, make func(*os.File) error) {
@@ -182,10 +182,10 @@ func (s *Session) adoptSockets(snap snapshot, fds []int) error {
 
 func duplicate(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3) }
 
-// Spec describes the device for a new engine. fds are duplicates of the device's
-// descriptors, which the caller closes. If isRunning is false, no engine should run the
-// device. The caller sets resume if the previous engine has died, so that the new
-// engine takes the ring positions from guest memory. Spec is safe for concurrent use.
+// Spec returns the description of the device for a new engine: a DeviceSpec in JSON and duplicates of
+// the device's descriptors, which the caller closes. If isRunning is false, no engine should run the
+// device. resume says that the previous engine has died, so that the new engine takes the ring
+// positions from guest memory. Any goroutine may call Spec.
 func (s *Session) Spec(resume bool) (spec []byte, fds []int, isRunning bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SocketAccess says who may connect to a session's socket. For a nil field the kernel
-// chooses: the daemon's user and group, and the mode from the daemon's umask.
+// SocketAccess says who may connect to a session's socket. A nil field leaves the kernel's default:
+// the daemon's user and group, and the mode that follows from its umask.
 type SocketAccess struct {
 	UID, GID *int
 	Mode     *uint32 // permission bits

@@ -19,8 +19,8 @@ import (
 // front end. A further connect fails with EAGAIN or blocks.
 const maxBacklog = 4
 
-// socketName is the name of a socket in a directory that is already open. Later changes
-// of the path therefore have no effect. The directory was opened without following
+// socketName is the name of a socket in a directory that is already open. Later changes of the path
+// therefore do not lead to another directory. The directory was opened without following symbolic
 // links that users other than root could have made.
 type socketName struct {
 	dir  *os.File
@@ -37,7 +37,8 @@ func openSocketName(path string) (*socketName, error) {
 
 func (n *socketName) close() { n.dir.Close() }
 
-// address returns the address for bind, which follows no link at the end of a path.
+// address returns the socket's address for bind(2), which follows no symbolic link at the end of a
+// path.
 func (n *socketName) address() *net.UnixAddr {
 	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", n.dir.Fd(), n.name), Net: "unix"}
 }

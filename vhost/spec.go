@@ -59,7 +59,7 @@ type VringSpec struct {
 	Enabled   bool   `json:"enabled"`
 }
 
-// DeviceState is the state that Device.State returns in JSON.
+// DeviceState is the state of a stopped device, which Device.State returns in JSON.
 type DeviceState struct {
 	Vrings []VringState `json:"vrings"`
 }

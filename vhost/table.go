@@ -11,9 +11,9 @@ import (
 	"weft/internal/shm"
 )
 
-// row describes a request: the size of its payload, the largest number of descriptors,
-// whether the handler replies itself, and the handler. If the handler returns an error
-// other than a refusal, the connection is closed.
+// row describes a request: its name, the size of its payload, the largest number of descriptors,
+// whether the handler makes the reply, and the handler. The session closes the connection if the
+// handler returns an error other than a refusal.
 type row struct {
 	name  string
 	size  int // payload in bytes, or sizeTable or sizeInflight for a variable size
@@ -53,8 +53,7 @@ func (r *row) fits(n uint32) bool {
 	return n == uint32(r.size)
 }
 
-// withoutFDs reports whether a message with this request and payload brings no
-// descriptors.
+// withoutFDs reports whether a message with this request and payload must come without descriptors.
 func (r *row) withoutFDs(payload []byte) bool {
 	return r.fds == 0 || r.size == 8 && binary.LittleEndian.Uint64(payload)&noDescriptor != 0
 }
@@ -279,7 +278,7 @@ func remMemReg(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// vring returns index if the front end has such a vring, and an error otherwise.
+// vring returns index, or an error if the front end has no vring with this index.
 func (s *Session) vring(index int) (int, error) {
 	if index < 0 || index >= len(s.front.Vrings) {
 		return 0, fmt.Errorf("vring %d: expected an index below %d", index, len(s.front.Vrings))
@@ -287,8 +286,8 @@ func (s *Session) vring(index int) (int, error) {
 	return index, nil
 }
 
-// changeVring changes the state of a ring, and stops the device first if it uses the
-// ring.
+// changeVring calls the function change on the state of a ring. It stops the device first if the
+// device uses the ring or the change may complete the ring.
 func (s *Session) changeVring(index int, change func(f *frontEnd, v *vringState)) {
 	if s.front.Vrings[index].almostUsable() {
 		s.halt()
@@ -362,9 +361,9 @@ func getVringBase(s *Session, m *message) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(b, base), nil
 }
 
-// eventFD returns the vring that a SET_VRING_KICK, _CALL or _ERR concerns, and the
-// index of the descriptor in m.fds; -1: the message has no descriptor. The message
-// still owns the descriptor.
+// eventFD checks a SET_VRING_KICK, SET_VRING_CALL or SET_VRING_ERR. It returns the message's vring,
+// and the index of the descriptor in m.fds; -1: the message has no descriptor. The message still owns
+// the descriptor.
 func (s *Session) eventFD(m *message) (vring, index int, err error) {
 	v := m.u64()
 	vring, err = s.vring(int(v & 0xff))
@@ -388,8 +387,7 @@ func (s *Session) eventFD(m *message) (vring, index int, err error) {
 	return vring, 0, nil
 }
 
-// takeEvent replaces *fd by the message's descriptor with this index, or by -1 if index
-// is -1.
+// takeEvent replaces *fd by descriptor number index of the message, or by -1 if index is -1.
 func (f *frontEnd) takeEvent(fd *int, m *message, index int) {
 	f.drop(fd)
 	if index >= 0 {

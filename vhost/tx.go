@@ -17,16 +17,16 @@ type tx struct {
 	maxFast   int // largest frame size that fillTargets handles; -1: none, because a dirty log is in use
 	offloads  packet.Offloads
 	accepted  int // number of frames that the last Send accepted
-	pieces    int // number of excess pieces since the last Flush, see scatter
+	pieces    int // number of excess pieces (see scatter) since the last Flush or Postpone
 
-	// for each frame that fillTargets has prepared: the address after the virtio-net
-	// header
+	// for each frame that fillTargets has prepared: the address at which its first byte goes, after
+	// the virtio-net header
 	targets [packet.BatchSize]uintptr
 	sizes   [packet.BatchSize]uint32 // size of each frame with its virtio-net header in bytes
 	chains  [maxMerged]chainRef      // chains of the frame being sent
 }
 
-// Send implements port.Tx.
+// Send implements port.Tx. It stops at the first frame for which the guest has no chain.
 func (q *tx) Send(b *packet.Batch, order []uint8) int {
 	sent := 0
 	q.accepted = 0
@@ -46,9 +46,9 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 	return sent
 }
 
-// fill sends frames into the next n chains, whose heads are already read. It returns
-// the number of frames sent. 0 means that the first frame does not fit, or that the
-// device is broken.
+// fill sends frames into the next n chains, whose heads are already in q.heads. It returns the number
+// of frames sent. 0 means that the first frame was dropped or found too few chains, or that the device
+// is broken.
 func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 	prefetchWrite(&q.heads[0], n, q.cached.base-uintptr(q.cached.guest), uintptr(q.header))
 	used, sent := 0, 0
@@ -70,14 +70,13 @@ func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 	return sent
 }
 
-// Taken implements port.TakingTx.
+// Taken implements port.TakingTx. It returns the number of frames that the last Send put into chains.
 func (q *tx) Taken() int { return q.accepted }
 
-// fillTargets prepares frames for the chains heads[from:n]: it sets targets and sizes,
-// and writes the virtio-net headers. It handles only the usual form of chain: one
-// writable descriptor in the memory region that was used last. It stops at a chain of
-// another form, or at a frame that is too long. It returns the number of frames that it
-// has prepared.
+// fillTargets prepares frames for the chains heads[from:n]: it sets q.targets and q.sizes, and writes
+// the virtio-net headers. It handles only the usual form of chain: one writable descriptor in the
+// memory region that was used last. It stops at a chain of another form, or at a frame that is too
+// long. It returns the number of prepared frames.
 func (q *tx) fillTargets(b *packet.Batch, order []uint8, from, n int) int {
 	last, skip, maxFast, takes := q.cached, q.header, q.maxFast, q.offloads
 	heads := q.heads[from:n]
@@ -104,7 +103,7 @@ func (q *tx) fillTargets(b *packet.Batch, order []uint8, from, n int) int {
 	return len(heads)
 }
 
-// chainRef is a chain that receives a part of a frame: its id and size in bytes.
+// chainRef is a chain that receives a whole frame or a part of one: its id and its size in bytes.
 type chainRef struct {
 	id, room uint32
 }
@@ -113,8 +112,8 @@ type chainRef struct {
 // dropped as DropOversizeFrame.
 const maxMerged = 256
 
-// freePieces is the number of pieces smaller than usualPiece that each chain may have: a driver puts the
-// virtio-net header into a piece of its own.
+// freePieces is the number of pieces in each chain that scatter counts as no excess even if they are
+// small: a driver puts the virtio-net header into a piece of its own.
 const freePieces = 2
 
 // scatter sends one frame into one chain of any form or, with mergeable buffers, into
@@ -122,9 +121,9 @@ const freePieces = 2
 // the guest's chains, it returns 0 and sets the frame's Drop. If too few chains are
 // available or the device is broken, it returns -1.
 //
-// scatter drops a frame whose chains have more than maxFramePieces pieces beyond those that the frame needs.
-// After maxVisitPieces such pieces, it drops all frames until the next Flush. So a visit of the worker
-// does not last long because of a receiver's chains.
+// scatter counts the excess pieces of a frame: those beyond one for each usualPiece bytes. It drops a
+// frame with more than maxFramePieces of them. After maxVisitPieces excess pieces, it drops all frames
+// until the next Flush. So the chains of a slow receiver cannot hold up the worker for long.
 func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 	need := uint64(f.Len()) + uint64(q.header)
 	if f.SegmentLen() > q.mtu {
@@ -173,7 +172,7 @@ func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 	return count
 }
 
-// logWritten marks the first n bytes of the segments in the dirty log.
+// logWritten marks the first n bytes of the frame's segments in the dirty log.
 func (q *tx) logWritten(n uint32, segments int) {
 	for _, s := range q.segments[:segments] {
 		if n == 0 {
@@ -185,7 +184,8 @@ func (q *tx) logWritten(n uint32, segments int) {
 	}
 }
 
-// copyOut writes the virtio-net header and the frame into the first n segments.
+// copyOut writes the virtio-net header and the frame into the first n segments. count is the number of
+// chains, which goes into the header as num_buffers.
 func (q *tx) copyOut(b *packet.Batch, f *packet.Frame, n, count int) {
 	var header [12]byte
 	if q.hasOffload(f) {
@@ -204,22 +204,23 @@ func (q *tx) copyOut(b *packet.Batch, f *packet.Frame, n, count int) {
 	}
 }
 
-// Flush implements port.Tx.
+// Flush implements port.Tx. It publishes the filled chains and calls the driver if the driver wants
+// it.
 func (q *tx) Flush() {
 	q.pieces = 0
 	q.publish(false)
 }
 
-// Postpone implements port.Tx.
+// Postpone implements port.Tx. It may leave the publish to the next Postpone or Flush, see publish.
 func (q *tx) Postpone() bool {
 	q.pieces = 0
 	return q.publish(true)
 }
 
-// MTU implements port.Tx.
+// MTU implements port.Tx. It returns the largest frame size in bytes, with the Ethernet header.
 func (q *tx) MTU() int { return q.mtu }
 
-// Foreign implements port.ForeignTx.
+// Foreign implements port.ForeignTx. It marks the queue as one that writes to guest memory.
 func (q *tx) Foreign() {}
 
 // Close implements port.Tx. It does nothing, because the device owns all resources.

@@ -4,12 +4,12 @@ package vhosttest
 
 import "math"
 
-// Attack corrupts a ring as no correct driver does. The attacker's device must break,
-// and no other device.
+// Attack corrupts a ring as no correct driver does. It must break the attacker's device and no other
+// device.
 type Attack struct {
 	Name string
-	// Do corrupts a queue and makes the corruption visible to the device. A transmit
-	// ring needs free buffers.
+	// Do corrupts a queue and makes the corruption visible to the device. The queue must have free
+	// buffers if the guest transmits on it.
 	Do func(q *Queue)
 	// Indirect is set if the attack needs VIRTIO_F_INDIRECT_DESC.
 	Indirect bool
@@ -17,9 +17,9 @@ type Attack struct {
 	Split bool
 }
 
-// spoil returns an attack that offers one corrupt chain. The attack makes a chain of
-// valid descriptors, which change then corrupts. flags has the descriptor flags for the
-// direction of the ring.
+// spoil returns an attack that offers one corrupt chain. The attack first writes a valid descriptor
+// for each buffer. The function change then corrupts some of them and makes a chain that begins with
+// the first one. The flags that change gets are Write in a receive ring and 0 in a transmit ring.
 func spoil(change func(q *Queue, d []Desc, flags uint16)) func(*Queue) {
 	return func(q *Queue) {
 		flags := uint16(0)
@@ -36,8 +36,7 @@ func spoil(change func(q *Queue, d []Desc, flags uint16)) func(*Queue) {
 	}
 }
 
-// drop withdraws all available chains, so that the device takes the attack's chain
-// next.
+// drop withdraws all available chains, so that the device takes the attack's chain next.
 func (q *Queue) drop() {
 	q.next = q.UsedIndex()
 	if q.packed != nil {
@@ -128,9 +127,8 @@ var TransmitAttacks = []Attack{
 	})},
 }
 
-// OfferAgain makes every descriptor of a packed ring available, even descriptors that
-// the device is using. n is the number of descriptors that the device has taken since
-// its start.
+// OfferAgain makes every descriptor of a packed ring available, even descriptors that the device is
+// using. n is the number of descriptors that the device has taken since its start.
 func (q *Queue) OfferAgain(n int) {
 	flags := uint16(0)
 	if q.index%2 == 0 {

@@ -13,8 +13,8 @@ import (
 	"weft/vhost"
 )
 
-// Engine is a vhost.Backend that opens the device in the test's process. The test holds
-// the Engine's lock while it moves frames.
+// Engine is a vhost.Backend that opens the device in the test's process, where the test plays the
+// worker. The test holds the Engine's lock while it moves frames.
 type Engine struct {
 	sync.Mutex
 	Device port.Device // nil if no device is open
@@ -28,7 +28,7 @@ type Engine struct {
 	Changes atomic.Int64
 }
 
-// Start implements vhost.Backend.
+// Start implements vhost.Backend. It opens the device, unless Refuse is set or a device is open.
 func (e *Engine) Start(spec []byte, fds []int) error {
 	e.Lock()
 	defer e.Unlock()
@@ -55,7 +55,7 @@ func (e *Engine) Start(spec []byte, fds []int) error {
 	return nil
 }
 
-// Stop implements vhost.Backend.
+// Stop implements vhost.Backend. It closes the device and returns the positions of its rings.
 func (e *Engine) Stop() ([]byte, error) {
 	e.Lock()
 	defer e.Unlock()
@@ -79,5 +79,5 @@ func (e *Engine) Kill() {
 	e.Device = nil
 }
 
-// Changed implements vhost.Backend.
+// Changed implements vhost.Backend. It stores nothing, it only counts.
 func (e *Engine) Changed() { e.Changes.Add(1) }

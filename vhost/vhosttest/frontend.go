@@ -52,12 +52,12 @@ const (
 
 const frontTimeout = 30 * time.Second
 
-// FrontEnd acts as a virtual machine monitor such as QEMU: it speaks vhost-user to
-// the switch for a Guest. Only one goroutine may use it.
+// FrontEnd acts as a virtual machine monitor such as QEMU: it speaks vhost-user with the switch on
+// behalf of a Guest. Only one goroutine may use it.
 type FrontEnd struct {
 	Conn *net.UnixConn
-	// Ack makes the front end request a reply to every message, once REPLY_ACK is
-	// negotiated.
+	// Ack makes the front end request a reply to every message. Negotiate sets it if the switch offers
+	// REPLY_ACK.
 	Ack bool
 	// KeepInflight makes Attach pass the guest's inflight buffer to the switch.
 	KeepInflight bool
@@ -92,7 +92,7 @@ func (f *FrontEnd) Send(request, flags uint32, payload []byte, fds ...int) error
 	return f.SendRaw(request, flags, uint32(len(payload)), payload, fds...)
 }
 
-// SendRaw writes a message whose size field may be wrong.
+// SendRaw writes a message whose size field may differ from the payload's length.
 func (f *FrontEnd) SendRaw(request, flags, size uint32, payload []byte, fds ...int) error {
 	b := binary.LittleEndian.AppendUint32(nil, request)
 	b = binary.LittleEndian.AppendUint32(b, flags)
@@ -144,7 +144,7 @@ func (f *FrontEnd) U64(request uint32, payload []byte) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// do sends a request without reply. With Ack it waits for the acknowledgement.
+// do sends a request that has no reply. If Ack is set, it waits for the acknowledgement.
 func (f *FrontEnd) do(request uint32, payload []byte, fds ...int) error {
 	if !f.Ack {
 		return f.Send(request, Version, payload, fds...)
@@ -159,8 +159,8 @@ func (f *FrontEnd) do(request uint32, payload []byte, fds ...int) error {
 // Number returns the payload of a request that carries one 64-bit number.
 func Number(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
 
-// Pair returns the payload "vring state description": the index of a vring and a
-// number.
+// Pair returns the payload "vring state description": the index of a vring and a number whose meaning
+// depends on the request.
 func Pair(index int, v uint32) []byte {
 	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, uint32(index)), v)
 }
@@ -210,8 +210,7 @@ func (f *FrontEnd) SetMemory(g *Guest) error {
 	return f.do(SetMemTable, b, fds...)
 }
 
-// SetVring sets up one ring and starts it. base is the ring position at which the back
-// end starts.
+// SetVring sets up one ring and starts it. The device starts at ring position base.
 func (f *FrontEnd) SetVring(q *Queue, base uint16) error {
 	v := q.Vring()
 	addr := Pair(v.Index, 0)
@@ -257,8 +256,8 @@ func (f *FrontEnd) Enable(q *Queue, enabled bool) error {
 // starts shortly afterwards.
 func (f *FrontEnd) Attach(g *Guest) error { return f.attach(g, (*Queue).Start) }
 
-// AttachAgain attaches a guest again. Like QEMU, it sets each ring to the position
-// after the last used element.
+// AttachAgain attaches a guest whose rings are in use already. Like QEMU, it sets each ring to the
+// position after the last used element.
 func (f *FrontEnd) AttachAgain(g *Guest) error { return f.attach(g, (*Queue).Position) }
 
 func (f *FrontEnd) attach(g *Guest, position func(*Queue) uint16) error {
@@ -276,8 +275,7 @@ func (f *FrontEnd) attach(g *Guest, position func(*Queue) uint16) error {
 	return f.StartQueues(g, position)
 }
 
-// StartQueues makes the back end process all queues. positionOf returns the position at
-// which a queue starts.
+// StartQueues sets up and enables all queues. positionOf returns the position at which a queue starts.
 func (f *FrontEnd) StartQueues(g *Guest, positionOf func(*Queue) uint16) error {
 	for i := range g.Rx {
 		for _, q := range []*Queue{g.Rx[i], g.Tx[i]} {

@@ -101,8 +101,8 @@ func (f *FrontEnd) Inflight(g *Guest) error {
 	return f.do(setInflightFD, about, g.inflight)
 }
 
-// MissInflight sets the used index in the inflight buffer to the ring's used index
-// minus n.
+// MissInflight makes the used index in the inflight buffer n smaller than the ring's used index, as if
+// a back end had died before it noted its last n used elements.
 func (g *Guest) MissInflight(q *Queue, n uint16) error {
 	mem, err := unix.Mmap(g.inflight, 0, int(g.inflightSpec.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {

@@ -27,27 +27,25 @@ type LoadConfig struct {
 	FrameSize int // length of a frame in bytes without FCS, at least 64; 64 if 0
 	InFlight  int // frames in flight of each guest, at most Num/3; 256 if 0
 	Flows     int // number of flows of each guest, which differ in their UDP ports; 1 if 0
-	// Keep leaves each frame in its first flow. Without Keep, a guest moves each frame
-	// to its next flow. Keep and Check exclude each other.
+	// Keep makes each frame stay in its first flow. Without Keep, a guest moves each frame to its next
+	// flow. Keep and Check exclude each other.
 	Keep bool
-	// Vary puts a frame that a guest is about to transmit into flow i, which is below
-	// Flows. It replaces the usual change of UDP ports; nil: no replacement. Vary and
-	// Check exclude each other.
+	// Vary rewrites a frame that a guest is about to transmit, so that it belongs to flow i, which is
+	// below Flows. Vary replaces the usual change of UDP ports; nil: no replacement. Vary and Check
+	// exclude each other.
 	Vary func(guest int, frame []byte, i uint32)
 	// Touch makes a guest write and read a word of each cache line of a received frame
 	// before it transmits the frame. The contents stay the same.
 	Touch bool
 	Check bool // compare every byte of received frames, and check their order
-	// Addresses has an effect only with Check. It gives each guest its own MAC address
-	// (LoadMAC). Frames whose source is not the guest's partner then count as
-	// Strangers, not as bad.
+	// Addresses gives each guest its own MAC address (LoadMAC). A frame whose source is not the
+	// guest's partner then counts as a Stranger, not as bad. Addresses has an effect only with Check.
 	Addresses bool
-	SampleOne int // without Check, compare one in SampleOne frames; 0: none
-	// MostAStep is the number of frames that a guest takes from its receive ring and sends on in one Step, at
-	// most; 0: all. So the test paces the guest, and frames that the switch delays wait in its rings.
+	SampleOne int // without Check, compare only one frame in SampleOne; 0: none
+	// MostAStep is the largest number of frames that a guest takes from its receive ring and sends on
+	// in one Step; 0: no limit. With a limit, frames wait in the rings as behind a slow guest.
 	MostAStep int
-	// do not count repeated frames as bad, because a switch that was killed repeats
-	// frames
+	// Repeats makes repeated frames count as good: a switch that was killed repeats frames.
 	Repeats  bool
 	Features uint64 // VERSION_1 and MRG_RXBUF if 0
 	Core     int    // core to pin Run to; -1: none
@@ -80,23 +78,23 @@ type Load struct {
 	frame  []byte
 }
 
-// end is the running state of one guest.
+// end is one guest of a load, with its counts.
 type end struct {
 	guest     int
 	rx, tx    *Queue
 	spare     []uint16 // free buffers for the replacement of lost frames
-	offered   int      // number of buffers in the receive ring
-	target    int      // number of buffers that the receive ring always has
+	offered   int      // number of buffers that the driver has put into the receive ring
+	target    int      // number of buffers that the receive ring should have
 	sent      uint64   // number of transmitted frames whose buffers the switch has released
 	received  uint64
-	stamp     uint64 // stamp of the next frame, under Check
+	stamp     uint64 // stamp (sequence number) of the next frame, under Check
 	stamps    stamps // stamps of the frames received
 	repeated  uint64
 	overtaken uint64
 	strangers uint64
 	flow      uint32
 	sum       uint64 // sum of the words that Touch has read; it keeps the reads alive
-	unread    int    // number of frames until SampleOne selects one
+	unread    int    // number of frames to skip until SampleOne selects the next one
 	frame     []byte // frame as this guest transmits it
 	expects   []byte // frame as its partner transmits it
 }
@@ -110,7 +108,7 @@ type LoadResult struct {
 	Misused  int    // number of corrupt or repeated used elements
 	Elapsed  time.Duration
 	PerGuest []uint64 // number of frames received by each guest
-	Idle     float64  // fraction of rounds in which no guest received a frame
+	Idle     float64  // fraction of Run's rounds in which no guest received a frame
 }
 
 // Rate returns the number of frames received per second.
@@ -124,7 +122,7 @@ const (
 	loadMin     = 64
 )
 
-// NewLoad makes the guests.
+// NewLoad makes the guests, whose transmit rings already have the first frames.
 func NewLoad(c LoadConfig) (*Load, error) {
 	c = c.withDefaults()
 	if c.FrameSize < loadMin || c.InFlight > c.Num/3 || c.Flows > 1<<20 {
@@ -151,8 +149,8 @@ func (l *Load) Close() {
 	}
 }
 
-// newEnd connects descriptor i of both rings of a guest to receive buffer i. It offers
-// the first frames to the switch.
+// newEnd lets descriptor i of the transmit ring refer to receive buffer i. It offers the first
+// InFlight frames to the switch.
 func (l *Load) newEnd(g *Guest) *end {
 	e := &end{guest: len(l.ends), rx: g.Rx[0], tx: g.Tx[0], frame: l.frame, expects: l.frame}
 	if l.config.Addresses {
@@ -237,16 +235,16 @@ func FlowPorts(i int) (src, dst uint16) {
 	return uint16(p >> 16), uint16(p)
 }
 
-// prepare sets the flow and the stamp of a received frame before its transmission.
+// prepare changes a received frame's flow and stamp before its transmission, unless Keep is set.
 func (l *Load) prepare(e *end, buffer int) {
 	if !l.config.Keep {
 		l.begin(e, buffer)
 	}
 }
 
-// touch implements Touch for a received frame. It writes to a cache line before it reads
-// the line, so that the core requests the line once, for writing. With a second request
-// the guests would be slower than the switch.
+// touch does what LoadConfig.Touch says for one received frame. It writes to a cache line before it
+// reads the line, so that the core requests the line only once, for writing. A second request would
+// make the guests slower than the switch.
 func (l *Load) touch(e *end, buffer int) {
 	header := HeaderLen(l.config.Features)
 	frame, same := e.rx.Slot(buffer)[header:][:l.config.FrameSize], e.frame
@@ -261,7 +259,7 @@ func (l *Load) touch(e *end, buffer int) {
 	e.sum = sum + uint64(frame[last-1])
 }
 
-// begin is prepare for a new frame.
+// begin sets the flow and the stamp of a frame that a guest is about to transmit.
 func (l *Load) begin(e *end, buffer int) {
 	if l.config.Flows == 1 && !l.config.Check && l.config.Vary == nil {
 		return
@@ -311,9 +309,9 @@ func (l *Load) good(e *end, buffer, n int) bool {
 	return l.config.Repeats || !again && !late
 }
 
-// Step runs one round of one attached guest. It returns the number of received frames,
-// and the number of bad ones among them. Run calls Step; a benchmark on the switch's
-// own core may also call it.
+// Step runs one round of one guest: the guest reclaims its transmitted buffers and sends its received
+// frames on. It returns the number of received frames, and the number of bad ones among them. Run
+// calls Step. A benchmark that runs on the switch's own core may call it, too.
 func (l *Load) Step(guest int) (frames, bad int) {
 	e := l.ends[guest]
 	if e.rx.packed == nil && !l.config.Addresses && l.config.MostAStep == 0 {
@@ -329,8 +327,8 @@ func (l *Load) Step(guest int) (frames, bad int) {
 	return frames, bad
 }
 
-// reclaim moves the transmit buffers that the switch has released to the receive
-// ring, and returns their number.
+// reclaim moves the transmit buffers that the switch has released to the receive ring, and returns
+// their number. If the receive ring has its target, the buffers become spare.
 func (e *end) reclaim() (n int) {
 	for {
 		i, _, ok := e.tx.takeUsed()
@@ -348,8 +346,8 @@ func (e *end) reclaim() (n int) {
 	}
 }
 
-// receive takes received frames from the receive ring, at most maxFrames unless this is 0. It calls deal
-// with the buffer number of each frame.
+// receive takes received frames from the receive ring: at most maxFrames, or all if maxFrames is 0. It
+// calls deal with the buffer number of each frame.
 func (l *Load) receive(e *end, maxFrames int, deal func(buffer int)) (frames, bad int) {
 	for maxFrames == 0 || frames < maxFrames {
 		i, n, ok := e.rx.takeUsed()
@@ -373,8 +371,8 @@ func (l *Load) receive(e *end, maxFrames int, deal func(buffer int)) (frames, ba
 	return frames, bad
 }
 
-// stranger reports whether a received frame is not from the guest's partner. It
-// returns such a frame's buffers to the receive ring.
+// stranger reports whether the source of a received frame is not the guest's partner. It puts the
+// buffers of such a frame back into the receive ring.
 func (e *end) stranger(buffer, n int) bool {
 	slot := e.rx.Slot(buffer)
 	header := HeaderLen(e.rx.g.Features)
@@ -394,11 +392,11 @@ func (e *end) stranger(buffer, n int) bool {
 	return true
 }
 
-// Rest stops transmission until nothing is in flight, and then resumes it. After each
-// round it calls finished with the number of frames and buffers that have arrived in
-// the round. Rest ends when finished returns true. It returns the totals and the number
-// of bad frames. The number of lost frames is exact only here: under load, a switch may
-// release a buffer before the receiver sees its frame.
+// Rest stops transmission until no frame is in flight, and then resumes it. After each round it calls
+// finished with the number of frames and transmit buffers that have come back in the round. finished
+// returns true to end the wait. Rest returns the totals and the number of bad frames. Only here the
+// number of lost frames is exact: under load, a switch may release a buffer before the receiver sees
+// its frame.
 func (l *Load) Rest(finished func(received int) bool) (totals LoadTotals, bad int) {
 	held := make([][]int, len(l.ends))
 	for came := -1; came < 0 || !finished(came); {
@@ -426,7 +424,7 @@ func (l *Load) Rest(finished func(received int) bool) (totals LoadTotals, bad in
 // indexes.
 const pausesIdle = 8
 
-// replaceEvery is the interval at which Run counts and replaces lost frames.
+// replaceEvery is the interval at which Run replaces lost frames.
 const replaceEvery = 5 * time.Millisecond
 
 // Run circulates frames for duration d or until stop is closed. It pins the caller's
@@ -471,7 +469,8 @@ func (l *Load) Run(d time.Duration, stop <-chan struct{}) (LoadResult, error) {
 	return r, nil
 }
 
-// add runs one round over all guests. It reports whether no guest has received a frame.
+// add runs one Step of each guest and adds the results to r. It reports whether no guest has received
+// a frame.
 func (r *LoadResult) add(l *Load) (idle bool) {
 	idle = true
 	for g := range l.ends {
@@ -514,8 +513,7 @@ type LoadTotals struct {
 	Late     uint64 // number of received frames that a later frame has overtaken
 	Lost     int64  // number of frames released and not received, minus Repeated
 	Misused  int    // number of corrupt or repeated used elements
-	// number of frames that are not from the guest's partner; Received does not include
-	// them
+	// number of frames whose source is not the guest's partner; Received does not count them
 	Strangers uint64
 }
 
@@ -541,8 +539,8 @@ func (l *Load) Unreturned() (n int) {
 	return n
 }
 
-// Replace transmits new frames in place of lost ones. replaced is the number of frames
-// replaced so far; Replace returns the new number. Run calls it itself.
+// Replace transmits new frames in place of lost ones. The caller passes the number of frames that were
+// replaced so far, and gets the new number. Run calls it itself.
 func (l *Load) Replace(replaced int64) int64 { return l.replace(replaced) }
 
 // Waiting returns the number of frames in the guests' receive rings that no Step has taken yet.
@@ -553,7 +551,7 @@ func (l *Load) Waiting() (n int) {
 	return n
 }
 
-// replace is Replace, for Run.
+// replace does the work of Replace. Spare buffers hold the new frames.
 func (l *Load) replace(replaced int64) int64 {
 	for _, e := range l.ends {
 		for l.lost()-int64(l.Waiting()) > replaced && len(e.spare) > 0 {

@@ -7,10 +7,10 @@ import (
 	"encoding/binary"
 )
 
-// This file has Step for split rings, which handles a batch at a time. The guests must
-// cost little, because the benchmark measures the switch.
+// This file has Step for split rings. It handles whole batches, because the guests must cost little:
+// the benchmark measures the switch.
 
-// stepSplit is Step for split rings.
+// stepSplit does the work of Step for split rings.
 func (l *Load) stepSplit(e *end) (frames, bad int) {
 	e.reclaimSplit()
 	frames, bad = l.forwardSplit(e)
@@ -19,7 +19,7 @@ func (l *Load) stepSplit(e *end) (frames, bad int) {
 	return frames, bad
 }
 
-// reclaimSplit is reclaim for split rings.
+// reclaimSplit does the work of reclaim for split rings.
 func (e *end) reclaimSplit() {
 	tx, rx := e.tx, e.rx
 	n := int(tx.UsedIndex() - tx.seen)
@@ -50,7 +50,8 @@ func (e *end) reclaimSplit() {
 	tx.seen, rx.next = from, to
 }
 
-// forwardSplit transmits the frames received on a split ring.
+// forwardSplit sends the frames in a split receive ring on, and returns their number and the number of
+// bad ones.
 func (l *Load) forwardSplit(e *end) (frames, bad int) {
 	tx, rx := e.tx, e.rx
 	n := int(rx.UsedIndex() - rx.seen)
@@ -86,8 +87,8 @@ func (l *Load) forwardSplit(e *end) (frames, bad int) {
 	return frames, bad
 }
 
-// inspect compares a received frame if Check or SampleOne asks for it. It returns 1 for
-// a bad frame and 0 otherwise.
+// inspect compares a received frame with the expected one, if Check or SampleOne selects it. It
+// returns 1 for a bad frame and 0 otherwise.
 func (l *Load) inspect(e *end, buffer, n int) int {
 	ok := true
 	switch {

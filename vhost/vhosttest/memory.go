@@ -19,8 +19,8 @@ import (
 	"weft/vhost"
 )
 
-// GuestBase is the address of the first byte of guest memory in the guest, UserBase
-// that in its front end. Guest address 0 is not mapped.
+// GuestBase is the address of the first byte of guest memory for the guest's driver. UserBase is its
+// address in the front end's process. Guest address 0 is not mapped.
 const (
 	GuestBase uint64 = 0x4000_0000
 	UserBase  uint64 = 0x7f12_0000_0000
@@ -54,8 +54,8 @@ func (l Layout) String() string { return [...]string{"one", "header-apart", "sca
 
 const maxPieces = 6
 
-// cuts returns the sizes of all pieces of a chain except the last. header is the length
-// of the virtio-net header in bytes.
+// cuts returns the sizes of all pieces of a chain except the last; 0 ends the list. header is the
+// length of the virtio-net header in bytes.
 func (l Layout) cuts(header int) (cuts [maxPieces]int) {
 	switch l {
 	case HeaderApart:
@@ -123,8 +123,8 @@ type Guest struct {
 	Rx, Tx []*Queue // queues by pair: the guest receives on Rx and transmits on Tx
 	mem    []byte
 	file   *os.File
-	record int // descriptor of the device's record; -1: none
-	// offsets of the regions' borders in mem
+	record int // descriptor of the record in which the device notes ring positions; -1: none
+	// offsets in mem at which the memory regions begin, and the end of mem
 	borders []int
 	// descriptor of the inflight buffer (INFLIGHT_SHMFD); -1: none
 	inflight     int
@@ -272,8 +272,8 @@ func (g *Guest) Spec() (vhost.DeviceSpec, []int, error) {
 	return s, fds, nil
 }
 
-// Open opens the guest's device without a session. change, unless nil, modifies the
-// specification first.
+// Open opens the guest's device in this process, without a vhost-user session. If change is not nil,
+// it may modify the specification first.
 func (g *Guest) Open(change func(*vhost.DeviceSpec)) (*vhost.Device, error) {
 	s, fds, err := g.Spec()
 	if err != nil {
@@ -311,7 +311,7 @@ func open(s vhost.DeviceSpec, fds []int) (*vhost.Device, error) {
 	return d.(*vhost.Device), nil
 }
 
-// newEvent makes an eventfd like QEMU's.
+// newEvent makes an eventfd with the flags that QEMU uses.
 var newEvent = shm.NewEvent
 
 // Bytes returns n bytes of guest memory at a guest address. It returns false if any

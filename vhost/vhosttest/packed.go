@@ -29,17 +29,16 @@ const (
 	eventsAt  = 2 << 16
 )
 
-// packed is the driver's side of a packed ring. The driver describes chains in
-// Queue.Descs and Queue.Table, which the device does not see. Offer copies them into
-// the ring.
+// packed is the driver's side of a packed ring. The driver writes chains to Queue.Descs and
+// Queue.Table, which the device does not see. Offer copies the chains into the ring.
 type packed struct {
 	ring   []packedDesc
 	tables []packedDesc // maxPieces descriptors for each slot
-	driver []uint32     // driver event suppression in one word: offset and wrap counter, then flags
-	device []uint32     // device event suppression, as driver
+	driver []uint32     // driver event suppression structure in one word: position, then flags
+	device []uint32     // device event suppression structure, in the same form
 	next   uint16       // position of the next chain
 	shown  uint16       // position up to which the chains are published
-	used   uint16       // position of the next used element
+	used   uint16       // position of the next used element to take
 	counts []uint16     // number of descriptors of each offered chain, by buffer id
 	heads  []packedHead // chains offered but not published
 }
@@ -68,7 +67,8 @@ func (p *packed) advance(pos, n uint16) uint16 {
 	return uint16(place) | pos&packedWrap
 }
 
-// lap returns the flags of a descriptor that is available at position pos.
+// lap returns the flags avail and used of a descriptor that the driver makes available at position
+// pos.
 func lap(pos uint16) uint16 {
 	if pos&packedWrap != 0 {
 		return packedAvail
@@ -127,8 +127,8 @@ func (p *packed) publish(q *Queue) {
 	}
 }
 
-// wantsKick reports whether the device's event position is among the published
-// descriptors (virtio 1.2 section 2.8.10).
+// wantsKick reports whether the device wants a kick for the descriptors from position old to shown
+// (virtio 1.2 section 2.8.10).
 func (p *packed) wantsKick(old uint16, features uint64) bool {
 	word := atomic.LoadUint32(&p.device[0])
 	if word>>16 != 2 || features&vhost.FeatureEventIndex == 0 {
@@ -153,8 +153,8 @@ func (p *packed) wantCalls(enabled bool, features uint64) {
 	atomic.StoreUint32(&p.driver[0], word)
 }
 
-// usedAt returns the used element at position pos. Its load of the flags pairs with the
-// device's release of the flags.
+// usedAt returns the used element at position pos; ok is false if the device has not written it. Its
+// load of the flags pairs with the device's release of the flags.
 func (p *packed) usedAt(pos uint16) (id uint16, n uint32, ok bool) {
 	d := &p.ring[pos&^packedWrap]
 	word := atomic.LoadUint32(&d.idFlags)
@@ -192,7 +192,7 @@ func (p *packed) usedAhead() uint16 {
 	return n
 }
 
-// withdraw makes all descriptors unavailable that the device has not used.
+// withdraw makes all descriptors that the device has not used unavailable.
 func (p *packed) withdraw() {
 	at, _ := p.ahead()
 	p.heads = p.heads[:0]

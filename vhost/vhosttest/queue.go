@@ -187,7 +187,7 @@ func (q *Queue) TableAddr(i int) uint64 { return GuestBase + uint64(q.tableOff+1
 // Table returns slot i's indirect table.
 func (q *Queue) Table(i int) []Desc { return q.tables[i*maxPieces : (i+1)*maxPieces] }
 
-// Withdraw makes all unused chains free again. No device may have the ring open.
+// Withdraw takes back all chains that the device has not used. No device may have the ring open.
 func (q *Queue) Withdraw() {
 	q.next = q.UsedIndex()
 	q.published = q.next
@@ -198,8 +198,8 @@ func (q *Queue) Withdraw() {
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.next)<<16)
 }
 
-// chain writes the descriptors of slot i for n bytes and returns the index of the
-// first one.
+// chain writes the descriptors of slot i for a chain of n bytes, with these descriptor flags. It
+// returns the index of the first one.
 func (q *Queue) chain(i, n int, flags uint16) uint16 {
 	pieces, count := q.g.Layout.pieces(n, HeaderLen(q.g.Features))
 	descs, first := q.Descs[i*q.perSlot:], uint16(i*q.perSlot)
@@ -219,8 +219,8 @@ func (q *Queue) chain(i, n int, flags uint16) uint16 {
 	return uint16(i * q.perSlot)
 }
 
-// Offer puts a chain's head into the avail ring. Publish makes the chain visible to
-// the device.
+// Offer puts the chain that begins at descriptor head into the avail ring. The device sees the chain
+// only after Publish.
 func (q *Queue) Offer(head uint16) {
 	q.inFlight[int(head)/q.perSlot%len(q.inFlight)] = true
 	if q.packed != nil {
@@ -232,8 +232,7 @@ func (q *Queue) Offer(head uint16) {
 	q.next++
 }
 
-// Publish makes the offered chains visible to the device, and kicks it if it wants
-// kicks.
+// Publish makes the offered chains visible to the device, and kicks the device if it asks for kicks.
 func (q *Queue) Publish() {
 	if q.next == q.published {
 		return
@@ -253,13 +252,13 @@ func (q *Queue) Publish() {
 	}
 }
 
-// SetAvailIndex publishes any available index, valid or not.
+// SetAvailIndex publishes any avail index, valid or not, and kicks the device.
 func (q *Queue) SetAvailIndex(i uint16) {
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(i)<<16)
 	shm.SignalOwn(q.kick)
 }
 
-// AvailIndex returns the available index after the last offered chain.
+// AvailIndex returns the avail index after the last offered chain, even if it is not published.
 func (q *Queue) AvailIndex() uint16 { return q.next }
 
 func (q *Queue) wantsKick(old uint16) bool {
@@ -304,8 +303,8 @@ func (q *Queue) UsedIndex() uint16 {
 // SetUsed overwrites the used index, as no correct driver does.
 func (q *Queue) SetUsed(i uint16) { atomic.StoreUint32(&q.used[0], uint32(i)<<16) }
 
-// takeUsed takes the next used element. Its load of the index pairs with the device's
-// release of used.idx.
+// takeUsed takes the next used element; ok is false if there is none. Its load of the index pairs with
+// the device's release of used.idx.
 func (q *Queue) takeUsed() (slot int, n int, ok bool) {
 	if q.packed != nil {
 		id, n, ok := q.packed.takeUsed()
@@ -352,7 +351,7 @@ func (q *Queue) WaitCall(timeout time.Duration) bool {
 // returns false if no buffer is free.
 func (q *Queue) Send(frame []byte) bool { return q.SendHeaded([12]byte{}, frame) }
 
-// SendHeaded is Send with a virtio-net header other than zeros.
+// SendHeaded does the same as Send, with the virtio-net header vnet.
 func (q *Queue) SendHeaded(vnet [12]byte, frame []byte) bool {
 	q.Reclaim()
 	if len(q.free) == 0 {
@@ -391,9 +390,9 @@ func (q *Queue) fillReceive() {
 // Refill offers the receive buffers of all frames that Recv has taken.
 func (q *Queue) Refill() { q.fillReceive() }
 
-// Recv appends the next received frame to dst. It returns the extended slice and the
-// virtio-net header; ok is false if there is no frame. Refill then offers the frame's
-// buffers to the device again.
+// Recv appends the next received frame to dst. It returns the extended slice and the frame's
+// virtio-net header; ok is false if there is no frame. Refill offers the frame's buffers to the device
+// again.
 func (q *Queue) Recv(dst []byte) (frame []byte, header [12]byte, ok bool) {
 	i, n, ok := q.takeUsed()
 	if !ok {
@@ -416,10 +415,9 @@ func (q *Queue) Recv(dst []byte) (frame []byte, header [12]byte, ok bool) {
 	return dst, header, true
 }
 
-// filled releases the buffer that a used element names, and returns the n bytes that
-// the device has written. It returns nil if the element names no buffer in use. It
-// counts an element with a wrong length in Misused: a wrong length is a sign of two
-// devices on one ring.
+// filled releases the buffer of a slot that the device has used, and returns the n bytes that the
+// device has written to it. It returns nil if there is no such slot. It counts an element with a wrong
+// length in Misused: a wrong length is a sign of two devices on one ring.
 func (q *Queue) filled(slot, n int) []byte {
 	if slot >= q.slots {
 		return nil // counted by takeUsed

@@ -2,13 +2,13 @@
 
 package vhosttest
 
-// stampWindow is the number of stamps (sequence numbers of frames) that are remembered.
-// A frame with an older stamp counts as one that was already received.
+// stampWindow is the number of stamps (sequence numbers of frames) that a guest remembers. A frame
+// with an older stamp counts as repeated.
 const stampWindow = 1 << 16
 
 // stamps remembers which frames of a sequence the guest has received.
 type stamps struct {
-	next     uint64 // one above the largest received stamp
+	next     uint64 // bit s%stampWindow: the frame with stamp s has arrived
 	arrivals [stampWindow / 64]uint64
 }
 
