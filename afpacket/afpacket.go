@@ -72,17 +72,16 @@ type spec struct {
 	Slots  int `json:"slots,omitempty"`
 	Queues int `json:"queues"`
 	MTU    int `json:"mtu"` // MTU of the device in bytes
-	// Trains: the kernel accepts a train (datagrams of equal size that are sent with
-	// one system call) from a packet socket as one large datagram (Linux 6.2 and
-	// later).
+	// Trains says that the kernel accepts a train (datagrams of equal size) from a packet socket as
+	// one large datagram, which needs Linux 6.2. The sender then sends a train with one system call.
 	Trains bool `json:"trains"`
-	// Feeder: the uplink has a feeder (a tap for large tunnelled frames, feeder.go).
-	// Its descriptor follows the sockets.
+	// Feeder says that the uplink has a feeder, a tap for large tunnelled frames (feeder.go). Its
+	// descriptor follows those of the sockets.
 	Feeder bool `json:"feeder,omitempty"`
-	// All: the sockets take every frame of the device, see Config.All.
+	// All says that the sockets take every frame of the device, see Config.All.
 	All bool `json:"all,omitempty"`
-	// Offload is offload.Version if known flows of the port may run in the kernel, otherwise 0.
-	// The descriptors of their counts follow the sockets.
+	// Offload is offload.Version if known flows of the port may run in the kernel, otherwise 0. The
+	// descriptors of the flows' counters follow those of the sockets and the feeder.
 	Offload int `json:"offload,omitempty"`
 }
 

@@ -14,17 +14,17 @@ import (
 	"weft/packet"
 )
 
-// This file has what a port of a device (Config.All) does otherwise than an uplink. Its
-// sockets take every frame that arrives at the device, and the ingress program drops every
-// frame behind them, so that the kernel's stack neither answers nor forwards what the switch
-// forwards. The kernel takes the VLAN tag off a received frame; the ring has it beside the
-// frame, so a port of a device needs rings.
+// This file has what distinguishes a port of a device (Config.All) from an uplink. Its sockets take
+// every frame that arrives at the device. The ingress program then drops every frame, so that the
+// kernel's stack neither answers nor forwards the frames that the switch forwards. The kernel takes
+// the VLAN tag off a received frame and writes it into the slot's header in the ring. A port of a
+// device therefore needs rings.
 
 // takeEverything is a filter that accepts every frame.
 var takeEverything = []unix.SockFilter{statement(ret, whole)}
 
-// takeAll makes the sockets take every frame of the device, also frames to other MAC addresses.
-// With offloads, known flows run in the kernel if it can.
+// takeAll makes the sockets take every frame of the device, including frames to other MAC addresses.
+// If offloads is true and the kernel can do it, known flows run in the kernel.
 func (u *Uplink) takeAll(offloads bool) error {
 	if u.noRing != "" {
 		return fmt.Errorf("the port needs mapped rings, which have the VLAN tags: %s", u.noRing)
@@ -69,8 +69,8 @@ func (u *Uplink) dropAll() error {
 	return u.attachIngress(program)
 }
 
-// tag returns the VLAN tag that the kernel has taken off the slot's frame: EtherType and
-// tag control information. 0 means that it has taken off none.
+// tag returns the VLAN tag that the kernel has taken off the slot's frame: the EtherType in the upper
+// half, the tag control information in the lower half. 0 means that the frame had no tag.
 func (s *slot) tag() uint32 {
 	status := s.Status
 	if status&unix.TP_STATUS_VLAN_VALID == 0 {
@@ -83,7 +83,7 @@ func (s *slot) tag() uint32 {
 	return tpid<<16 | uint32(s.Vlan_tci)
 }
 
-// noteTagged makes a frame of the batch like note, and puts the VLAN tag q.tag back.
+// noteTagged appends a frame to the batch, as note does, and puts the VLAN tag q.tag back into it.
 func (q *rxQueue) noteTagged(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr, n int) {
 	const addresses = 12
 	f, header := b.Next()

@@ -21,12 +21,12 @@ import (
 // ErrStopped means that the kernel has stopped a ring for good.
 var ErrStopped = errors.New("the kernel has stopped the ring of a packet socket")
 
-// counts has the kernel's counters of a packet socket since Setup or Restore.
+// counts has the kernel's counters of a packet socket. They start at 0 in Setup and Restore.
 type counts struct {
 	seen, dropped uint64 // frames that have passed the filter, including dropped ones
 }
 
-// count adds the kernel's counters, which a read resets, to u.counts.
+// count adds the kernel's counters to u.counts. Each read of the kernel's counters resets them.
 func (u *Uplink) count() {
 	for i := range u.spec.sockets() {
 		s, err := unix.GetsockoptTpacketStats(u.sockets[i], unix.SOL_PACKET, unix.PACKET_STATISTICS)
@@ -47,8 +47,7 @@ func (u *Uplink) Dropped() (n uint64) {
 	return n
 }
 
-// Check returns ErrStopped if, since the last Check, a ring has dropped all frames
-// although no frame waits in it.
+// Check returns ErrStopped if a ring has dropped all frames since the last Check although it is empty.
 func (u *Uplink) Check() error {
 	last := u.checked
 	u.count()
@@ -62,8 +61,8 @@ func (u *Uplink) Check() error {
 	return nil
 }
 
-// ringIsEmpty reports whether the ring of socket i has no frame that the engine must
-// still receive. If the engine stands still, its ring is full instead.
+// ringIsEmpty reports whether no frame waits for the engine in the ring of socket i. An engine that
+// stands still leaves its ring full, so an empty ring that drops frames is stopped.
 func (u *Uplink) ringIsEmpty(i int) bool {
 	mem, err := unix.Mmap(u.sockets[i], 0, u.spec.Slots*slotBytes, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"weft/port"
 )
 
-// Open opens the queues of an uplink from Uplink.Spec and duplicates of Uplink.FDs.
-// Receive queue i and transmit queue i use socket i. Different workers may own them.
-// Open owns the descriptors, even if it fails.
+// Open opens the queues of an uplink or of a port of a device. text is the result of Uplink.Spec, and
+// fds are duplicates of Uplink.FDs. Receive queue i and transmit queue i use socket i, but different
+// workers may own them. Open owns the descriptors, even if it fails.
 func Open(text []byte, fds []int) (port.Device, error) {
 	d := &port.Queues{FDs: fds}
 	s, err := parseSpec(text, fds)
@@ -46,7 +46,7 @@ func Open(text []byte, fds []int) (port.Device, error) {
 	return d, nil
 }
 
-// openRx opens receive queue i on its socket.
+// openRx opens receive queue i on its socket fd, which has a ring if i is below s.Rings.
 func openRx(fd, i int, s spec) (port.Rx, error) {
 	if i < s.Rings {
 		return newRingRx(fd, s.Slots, s.All)

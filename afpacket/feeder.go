@@ -33,9 +33,9 @@ const (
 	manglesID        = "tx-tcp-mangleid-segmentation"
 )
 
-// idManglers are drivers that announce cutsTunnels, but leave TCP over IPv4 in tunnels to
-// the kernel's segmentation unless manglesID is on (igb_features_check, ixgbe_features_check
-// and their like in Linux 6.18). manglesID is off by default.
+// idManglers are drivers that announce cutsTunnels, but leave the segmentation of TCP over IPv4 in
+// tunnels to the kernel unless manglesID is on, which is not the default (igb_features_check,
+// ixgbe_features_check and similar functions in Linux 6.18).
 var idManglers = []string{"igb", "igbvf", "igc", "ixgbe", "ixgbevf"}
 
 // openFeeder makes the feeder (the tap for large tunnelled frames) of a device. The
@@ -73,8 +73,8 @@ func segmentsTunnels(dev string) error {
 	return refusesTunnels(driver, features)
 }
 
-// refusesTunnels returns the reason why a device of the driver with these features does
-// not segment tunnelled frames, or nil.
+// refusesTunnels returns an error with the reason why a device does not segment tunnelled frames
+// itself. It returns nil if the device does. driver and features are as in ethtool -i and ethtool -k.
 func refusesTunnels(driver string, features map[string]bool) error {
 	for _, name := range []string{cutsTunnels, cutsTunnelsSumed} {
 		if !features[name] {

@@ -42,16 +42,16 @@ const (
 // takeNothing is a filter that drops every frame.
 var takeNothing = []unix.SockFilter{statement(ret, 0)}
 
-// condition compares bytes of the frame. It holds if they are one of the values.
+// condition is true for a frame whose bytes at an offset are equal to one of several values.
 type condition struct {
 	load   uint16 // loadByte, loadHalf or loadWord
 	offset uint32
 	values []uint32
 }
 
-// accept appends instructions to filter f that accept the frames for which all conditions hold.
+// accept appends instructions to filter f that accept a frame if all conditions are true.
 func accept(f []unix.SockFilter, conditions ...condition) []unix.SockFilter {
-	left := 1 // number of instructions that follow, the last one accepts
+	left := 1 // number of instructions that still follow; the last one accepts the frame
 	for _, c := range conditions {
 		left += 1 + len(c.values)
 	}
@@ -75,17 +75,17 @@ func equals(load uint16, offset, value uint32) condition {
 	return condition{load, offset, []uint32{value}}
 }
 
-// takeEndpoints returns a filter that accepts only UDP datagrams to the endpoints, and GRE to those
-// with port 0, without IP options or extension headers. Before GRE over IPv6 it also accepts 8 bytes of
-// destination options, as Linux sends them. It refuses datagrams of a VLAN, because they belong
-// to the VLAN's device. A tag with the VLAN ID 0 has only a priority.
+// takeEndpoints returns a filter that accepts only UDP datagrams to the endpoints and, to an endpoint
+// with port 0, GRE. IP options and extension headers are not allowed, except for 8 bytes of
+// destination options before GRE over IPv6, which Linux sends. The filter refuses frames with a VLAN
+// ID, because they belong to the VLAN's device. VLAN ID 0 is accepted: such a tag has only a priority.
 func takeEndpoints(endpoints []netip.AddrPort) []unix.SockFilter {
 	f := []unix.SockFilter{
 		statement(loadWord, adVLANPresent), jump(equal, 0, 4, 0),
 		statement(loadWord, adVLANTag), statement(and, 0xfff), jump(equal, 0, 1, 0),
 		statement(ret, 0),
 	}
-	var types []uint32 // of the payload of GRE
+	var types []uint32 // protocol types of GRE, which stand for the kinds of payload
 	for _, protocol := range packet.GREProtocols {
 		types = append(types, uint32(protocol))
 	}
@@ -120,10 +120,10 @@ func setFilter(fd int, f []unix.SockFilter) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]})
 }
 
-// sink opens a UDP socket, or a raw socket of GRE for port 0, that is bound to endpoint e and drops
-// every datagram. Without it, the kernel would answer with "port unreachable" or "protocol
-// unreachable". The socket is bound to the device, so uplinks on several devices can have the same
-// endpoints.
+// sink opens a socket that is bound to endpoint e and drops every datagram: a UDP socket, or a raw GRE
+// socket for port 0. Without it, the kernel would answer with the ICMP error "port unreachable" or
+// "protocol unreachable". The socket is bound to the device too, so uplinks on several devices can
+// have the same endpoints.
 func sink(e netip.AddrPort, device int) (fd int, err error) {
 	v6 := &unix.SockaddrInet6{Port: int(e.Port()), Addr: e.Addr().As16()}
 	family, addr := unix.AF_INET6, unix.Sockaddr(v6)
@@ -143,8 +143,7 @@ func sink(e netip.AddrPort, device int) (fd int, err error) {
 	if family == unix.AF_INET6 && kind == unix.SOCK_DGRAM {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 	}
-	// UDP_GRO: the kernel does not cut large datagrams, merged from several received
-	// ones, before the filter
+	// UDP_GRO keeps the kernel from segmenting a merged datagram again before the filter drops it
 	if err == nil && kind == unix.SOCK_DGRAM {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	}
@@ -164,7 +163,8 @@ func sink(e netip.AddrPort, device int) (fd int, err error) {
 	return fd, nil
 }
 
-// sorted returns the valid endpoints in order, without duplicates.
+// sorted returns the valid endpoints in order, without duplicates. It fails for more than
+// maxEndpoints.
 func sorted(endpoints []netip.AddrPort) ([]netip.AddrPort, error) {
 	var list []netip.AddrPort
 	for _, e := range endpoints {

@@ -16,7 +16,7 @@ import (
 
 // This file attaches the programs that run known flows in the kernel (package offload).
 
-// attachFilter attaches a socket filter, a BPF program, to all packet sockets.
+// attachFilter attaches an eBPF program as the socket filter of all packet sockets.
 func (u *Uplink) attachFilter(program int) error {
 	for _, fd := range u.sockets[:u.spec.sockets()] {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, program); err != nil {
@@ -26,7 +26,8 @@ func (u *Uplink) attachFilter(program int) error {
 	return nil
 }
 
-// offloadTunnels attaches the programs of a table of flows from tunnels. After an error there is none.
+// offloadTunnels makes u.flows, a table of flows from tunnels, and attaches its programs. After an
+// error, u.flows is nil and nothing is attached.
 func (u *Uplink) offloadTunnels() error {
 	table, err := offload.NewUplink()
 	if err != nil {
@@ -44,8 +45,8 @@ func (u *Uplink) offloadTunnels() error {
 	return nil
 }
 
-// offloadEndpoints loads and attaches the table's programs. The sockets get each frame that endpoints, a
-// filter of takeEndpoints, accepts and that belongs to no flow.
+// offloadEndpoints loads and attaches the programs of u.flows. endpoints is a filter of takeEndpoints.
+// The sockets get the frames that this filter accepts and that belong to no flow of the table.
 func (u *Uplink) offloadEndpoints(endpoints []unix.SockFilter) error {
 	toSocket := slices.Concat(
 		asm.Instructions{asm.LoadMem(asm.R0, asm.R6, skbLen, asm.Word), asm.JLT.Imm(asm.R0, ethernetLen, "next")},
@@ -64,7 +65,8 @@ func (u *Uplink) offloadEndpoints(endpoints []unix.SockFilter) error {
 	return u.attachFilter(filter.FD())
 }
 
-// replaceIngress replaces the program at the device in one step, or attaches the first one.
+// replaceIngress attaches an ingress program, in place of the attached one if there is one. The
+// exchange is atomic.
 func (u *Uplink) replaceIngress(program *ebpf.Program) error {
 	if u.ingress != nil {
 		return u.ingress.Update(program)
@@ -72,7 +74,8 @@ func (u *Uplink) replaceIngress(program *ebpf.Program) error {
 	return u.attachIngress(program)
 }
 
-// offloadFlows attaches the programs of a table of flows. After an error there is none.
+// offloadFlows makes u.flows, a table of flows, and attaches its programs. After an error, u.flows is
+// nil and nothing is attached.
 func (u *Uplink) offloadFlows() error {
 	table, err := offload.New()
 	if err != nil {
@@ -91,18 +94,18 @@ func (u *Uplink) offloadFlows() error {
 	return nil
 }
 
-// Flows returns the table of flows that run in the kernel; nil: none can. The uplink owns it.
-// reason says why none can although Config.Offload asks for it.
+// Flows returns the table of flows that run in the kernel. The uplink owns it. It is nil if no flow
+// can run there; reason then says why, if Config.Offload asks for it.
 func (u *Uplink) Flows() (table *offload.Table, reason string) { return u.flows, u.noFlows }
 
-// countedQueue is the first receive queue of a port whose known flows may run in the kernel. It
-// is a port.Offloaded.
+// countedQueue is the first receive queue of a port whose known flows may run in the kernel. It is a
+// port.Offloaded, so the worker reads the counters of these flows from it.
 type countedQueue struct {
 	port.Rx
 	*offload.Counts
 }
 
-// withCounts returns queue rx with the counts from the descriptors of a table. If it fails, it
+// withCounts returns queue rx together with the counters whose descriptors are fds. If it fails, it
 // closes rx.
 func withCounts(rx port.Rx, fds []int) (port.Rx, error) {
 	counts, err := offload.OpenCounts(fds)

@@ -15,12 +15,11 @@ import (
 	"weft/packet"
 )
 
-// This file has the ingress program, a BPF program on the device's ingress (tcx, Linux 6.6).
-// It drops the datagrams that the packet sockets take, except for fragments. The packet
-// sockets get their copies first (__netif_receive_skb_core), so the program only spares the
-// kernel's stack routing, netfilter and the look-up of a UDP socket for each datagram.
-// Control and engine hold the program's link. The kernel detaches the program when the
-// link's last descriptor closes.
+// This file has the ingress program, a BPF program on the device's ingress hook (tcx, Linux 6.6). It
+// drops the datagrams that the packet sockets take, except for fragments. The packet sockets get their
+// copies before the program runs (__netif_receive_skb_core). So the program only saves the kernel's
+// stack the routing, netfilter and UDP socket look-up of each datagram. Control and engine both hold
+// the program's link. The kernel detaches the program when the link's last descriptor closes.
 
 // results of the ingress program (include/uapi/linux/bpf.h, enum tcx_action_base)
 const (
@@ -35,23 +34,23 @@ const (
 	skbVLANTag     = 24
 )
 
-// needsTCX is the reason why an old kernel has no ingress program.
+// needsTCX is the error text on a kernel that cannot attach ingress programs.
 const needsTCX = "needs Linux 6.6 or later"
 
 // shortest is the least length in bytes of a frame that the ingress program drops.
 const shortest = ethernetLen + packet.IPv6Len + packet.UDPLen
 
-// ingressProgram returns the ingress program for a socket's filter, which takeEndpoints has
-// made. The program drops what the filter accepts, with two exceptions:
+// ingressProgram returns the ingress program that belongs to a socket's filter, a result of
+// takeEndpoints. The program drops the frames that the filter accepts, with two exceptions:
 //
 //   - IPv4 fragments: without the first one, the stack would keep the others until they time
 //     out.
-//   - Frames that are too short for headers over IPv6, and therefore also for a tunnelled frame
-//     over IPv4, except for a short one in GRE. A load behind the end of a frame would end the
-//     program with the result 0, which skips the device's next program and the filters of tc.
+//   - Frames that are too short for the headers over IPv6. Over IPv4, no tunnelled frame is that
+//     short except in GRE. A load behind the end of a frame would end the program with the
+//     result 0, which skips the device's next program and the filters of tc.
 //
-// Program and filter read the frame with the same instructions. R6 is the context, R0 the value
-// of the last load.
+// Program and filter read the frame with the same instructions. R6 is the context, R0 the value of the
+// last load.
 func ingressProgram(filter []unix.SockFilter) (p asm.Instructions) {
 	label := func(i int) string { return fmt.Sprint("instruction", i) }
 	p = append(p, asm.Mov.Reg(asm.R6, asm.R1),
@@ -62,8 +61,8 @@ func ingressProgram(filter []unix.SockFilter) (p asm.Instructions) {
 	return append(p, translate(filter, tcxDrop, tcxNext)...)
 }
 
-// translate returns the instructions of a filter with the results accepted and refused of a program. R6 is
-// the context.
+// translate returns the eBPF instructions that do the same as a classic filter. They return accepted
+// for a frame that the filter accepts, and refused for any other. R6 is the context.
 func translate(filter []unix.SockFilter, accepted, refused int32) (p asm.Instructions) {
 	label := func(i int) string { return fmt.Sprint("instruction", i) }
 	for i, s := range filter {
@@ -71,7 +70,7 @@ func translate(filter []unix.SockFilter, accepted, refused int32) (p asm.Instruc
 		switch s.Code {
 		case loadHalf:
 			one = asm.LoadAbs(int32(s.K), asm.Half)
-			if end := int32(s.K) + 2; end > shortest { // behind destination options
+			if end := int32(s.K) + 2; end > shortest { // an endpoint of GRE behind destination options
 				p = append(p, asm.LoadMem(asm.R0, asm.R6, skbLen, asm.Word).WithSymbol(label(i)), asm.JLT.Imm(asm.R0, end, "next"), one)
 				continue
 			}
@@ -81,7 +80,7 @@ func translate(filter []unix.SockFilter, accepted, refused int32) (p asm.Instruc
 			one = loadWordOf(s.K)
 		case and:
 			one = asm.And.Imm(asm.R0, int32(s.K))
-		case equal: // takeEndpoints jumps in one of the two cases
+		case equal: // takeEndpoints never uses Jt and Jf in the same instruction
 			one = asm.JNE.Imm32(asm.R0, int32(s.K), label(i+1+int(s.Jf)))
 			if s.Jt > 0 {
 				one = asm.JEq.Imm32(asm.R0, int32(s.K), label(i+1+int(s.Jt)))
@@ -99,7 +98,8 @@ func translate(filter []unix.SockFilter, accepted, refused int32) (p asm.Instruc
 	return p
 }
 
-// loadWordOf returns the instruction of a filter's loadWord with the offset k.
+// loadWordOf returns the eBPF instruction for a filter's load of a word at offset k, which may be one
+// of the offsets of VLAN tags.
 func loadWordOf(k uint32) asm.Instruction {
 	switch k {
 	case adVLANPresent:
@@ -110,8 +110,8 @@ func loadWordOf(k uint32) asm.Instruction {
 	return asm.LoadAbs(int32(k), asm.Word)
 }
 
-// spareStack makes the ingress program drop what the filter accepts. If this fails, the
-// stack sees each datagram, too, and u.noIngress has the reason.
+// spareStack makes the ingress program drop the frames that the filter accepts. If this fails, the
+// stack sees these frames too, and u.noIngress is the reason.
 func (u *Uplink) spareStack(filter []unix.SockFilter) {
 	u.noIngress = ""
 	if err := u.setIngress(filter); err != nil {
@@ -120,8 +120,8 @@ func (u *Uplink) spareStack(filter []unix.SockFilter) {
 	}
 }
 
-// setIngress loads the ingress program for a filter. It replaces the program at the device in
-// one step, or attaches the first one.
+// setIngress loads and attaches the ingress program for a filter. It does nothing if there are no
+// endpoints and no program.
 func (u *Uplink) setIngress(filter []unix.SockFilter) error {
 	if u.ingress == nil && len(u.endpoints) == 0 {
 		return nil
@@ -138,7 +138,7 @@ func (u *Uplink) setIngress(filter []unix.SockFilter) error {
 	return u.replaceIngress(program)
 }
 
-// attachIngress attaches the first ingress program to the device.
+// attachIngress attaches the first ingress program to the device and stores its link in u.ingress.
 func (u *Uplink) attachIngress(program *ebpf.Program) (err error) {
 	u.ingress, err = link.AttachTCX(link.TCXOptions{Interface: u.ifindex, Program: program, Attach: ebpf.AttachTCXIngress})
 	if errors.Is(err, ebpf.ErrNotSupported) {
@@ -147,7 +147,8 @@ func (u *Uplink) attachIngress(program *ebpf.Program) (err error) {
 	return err
 }
 
-// closeIngress detaches the ingress program if no other process has its link.
+// closeIngress closes this process's descriptor of the ingress program's link. The kernel detaches the
+// program if no other process has one.
 func (u *Uplink) closeIngress() {
 	if u.ingress != nil {
 		_ = u.ingress.Close()
@@ -155,8 +156,9 @@ func (u *Uplink) closeIngress() {
 	}
 }
 
-// IngressFDs returns the descriptor of the ingress program's link, or nothing if there is no
-// program. The descriptors of the flows that run in the kernel follow. The uplink owns them.
+// IngressFDs returns the descriptors that Restore takes after those of Snapshot: the link of the
+// ingress program, then those of the flows that run in the kernel. Without a program it returns nil.
+// The uplink owns the descriptors.
 func (u *Uplink) IngressFDs() []int {
 	l, ok := u.ingress.(interface{ FD() int })
 	switch {
@@ -168,6 +170,6 @@ func (u *Uplink) IngressFDs() []int {
 	return []int{l.FD()}
 }
 
-// InStack returns the reason why the kernel's stack sees the datagrams of the tunnels, too.
-// It returns "" if the stack does not see them.
+// InStack returns the reason why the kernel's stack also sees the datagrams of the tunnels; "": it
+// does not see them.
 func (u *Uplink) InStack() string { return u.noIngress }

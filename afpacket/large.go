@@ -26,14 +26,14 @@ const (
 	maxOuterPayload = 65535 // largest value of an outer length field
 )
 
-// passes reports whether the feeder can send the large frame f unsegmented. The frame
-// must have no outer VLAN tag, and its length must fit into the outer headers.
+// passes reports whether the feeder can send the large frame f unsegmented. The frame must have no
+// VLAN tag outside of the tunnel, and its length must fit into the outer headers.
 func (q *txQueue) passes(f *packet.Frame) bool {
 	return q.feeder >= 0 && f.OuterL3 == packet.EthernetLen && f.L3 != 0 && f.Len()-int(f.OuterL3) <= maxOuterPayload
 }
 
-// gatherWhole sets the queue's vectors to the unsegmented tunnelled frame f, and
-// returns the number of vectors.
+// gatherWhole sets the queue's vectors to the large tunnelled frame f with its virtio-net header, and
+// returns the number of vectors. The feeder sends the frame unsegmented.
 func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	clear(q.vnet)
 	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
@@ -76,13 +76,14 @@ const (
 	trainBytes = 66 << 10
 )
 
-// sendCut sends the segments of the first frame as a train. Segments of the following
-// frames join the train if they fit. sendCut returns the number of frames handled, and a
-// drop reason if they were not sent. DropTxFull means that nothing was sent.
+// sendCut sends the segments of the first frame in the list as a train. It adds the segments of the
+// following frames as long as they fit. count is the number of frames of which it sent, or tried to
+// send, the segments. reason is the drop reason if that failed. DropTxFull means that nothing was
+// sent.
 func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, reason packet.DropReason) {
 	first := &b.Frames[order[0]]
 	q.train.begin(first)
-	begun := false // some segments of these frames were sent
+	begun := false // true: some segments of these frames were already sent
 	for _, i := range order {
 		f := &b.Frames[i]
 		if count > 0 && !q.train.joins(first, f) {
@@ -107,16 +108,16 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, reason pac
 	return count, partly(q.writeTrain(), begun)
 }
 
-// joins reports whether all segments of frame f fit into the train. firstFrame is the first
-// frame of the train.
+// joins reports whether frame f can be part of the train whose first frame is firstFrame: its segments
+// have the same size and outer headers, and all of them fit.
 func (t *txTrain) joins(firstFrame, f *packet.Frame) bool {
 	return f.Offload.GSO == firstFrame.Offload.GSO && f.SegmentLen() == firstFrame.SegmentLen() &&
 		t.segments+f.SegmentCount() <= maxSegments && t.total+f.SegmentCount()*t.size <= maxTrain && sameOuter(firstFrame, f)
 }
 
-// partly returns the drop reason after a failed write. If a part of the frame was sent
-// already (begun), it returns DropTxFailed instead of DropTxFull, because the worker
-// must not send the frame again.
+// partly returns the drop reason after a failed write. begun says that some segments were already
+// sent. In this case the worker must not send the frames again, so partly returns DropTxFailed instead
+// of DropTxFull.
 func partly(reason packet.DropReason, begun bool) packet.DropReason {
 	if reason == packet.DropTxFull && begun {
 		return packet.DropTxFailed
@@ -130,11 +131,11 @@ func (t *txTrain) begin(f *packet.Frame) {
 	t.size = f.SegmentLen() - t.outer
 }
 
-// full reports whether the train may have no room for another segment.
+// full reports whether another segment of full size does not fit into the train.
 func (t *txTrain) full() bool { return t.segments == maxSegments || t.total+t.size > maxTrain }
 
-// add copies the next segment of a large frame to the train, with a finished inner
-// checksum. The datagrams of a train share one outer header.
+// add copies the next segment of a large frame to the train and finishes the segment's inner checksum.
+// Only the first segment brings its outer headers: the datagrams of a train share them.
 func (t *txTrain) add(s *packet.Segmenter) {
 	// the outer headers of a later segment would overwrite the payload of the segment before
 	n := s.Write(t.data[t.total:], t.segments == 0)
@@ -142,7 +143,7 @@ func (t *txTrain) add(s *packet.Segmenter) {
 	t.segments++
 }
 
-// writeTrain sends the train with one system call.
+// writeTrain sends the train with one system call. A train of one segment leaves as an ordinary frame.
 func (q *txQueue) writeTrain() packet.DropReason {
 	t := &q.train
 	if t.segments == 0 {
@@ -164,8 +165,8 @@ func (q *txQueue) writeTrain() packet.DropReason {
 	return q.write(q.FD, 2)
 }
 
-// finishLater writes into the virtio-net header vnet that the kernel or the device finishes
-// the outer checksum.
+// finishLater sets the virtio-net header vnet so that the kernel or the device finishes the outer UDP
+// checksum of frame f.
 func finishLater(vnet []byte, f *packet.Frame) {
 	const needsChecksum, offset = 1, 6
 	vnet[vnetFlags] = needsChecksum

@@ -11,23 +11,23 @@ import (
 	"weft/packet"
 )
 
-// This file sends ordinary frames, which need no segmentation. Frames with equal outer
-// headers leave as one message, a train; any other frame is a message of its own. One
-// system call sends all messages (docs/decisions/0047). The frames of a connection stay in
-// order, because they have the same outer addresses and ports.
+// This file sends ordinary frames, which need no segmentation. Frames with equal outer headers leave
+// together as a train, which is one message of sendmmsg(2). Any other frame is a message of its own.
+// One system call sends all messages (docs/decisions/0047). The frames of a connection stay in order,
+// because they have the same outer addresses and ports.
 
-// messageList divides a run of ordinary frames among messages.
+// messageList divides consecutive ordinary frames of a batch, a run, into messages for sendmmsg(2).
 type messageList struct {
 	count    int
 	heads    [packet.BatchSize]messageHead
-	next     [packet.BatchSize]uint8 // index in the run of the next frame of the same message
-	flows    [packet.BatchSize]uint64
+	next     [packet.BatchSize]uint8  // index in the run of the next frame of the same message
+	flows    [packet.BatchSize]uint64 // result of flowOf for each frame of the run
 	messages []iovec.Message
 	vnets    []byte // virtio-net header of each message
 	outers   []byte // outer headers of each train
 }
 
-// messageHead describes a message.
+// messageHead describes one message of a messageList.
 type messageHead struct {
 	first  uint8 // index in the run of the first frame
 	frames uint8 // number of frames
@@ -49,11 +49,11 @@ func (l *messageList) init(mem []byte) {
 	l.messages, l.vnets, l.outers = iovec.Messages(mem, packet.BatchSize), mem[vnetsAt:outersAt], mem[outersAt:]
 }
 
-// sendOrdinary sends the run of ordinary frames at the start of the list order. It returns
-// the number of frames handled. If isFull is true, the kernel is out of buffers; frames that
-// were not sent have their Drop set.
+// sendOrdinary sends the ordinary frames at the start of the list order, up to the first large or too
+// long frame. It returns their number. Frames that could not be sent have their Drop set. isFull says
+// that the kernel is out of buffers.
 //
-// A memory fault interrupts it only before it has sent anything.
+// A memory fault can interrupt it only before it has sent a frame.
 func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, isFull bool) {
 	for _, i := range order {
 		if f := &b.Frames[i]; f.Offload.GSO != packet.GSONone || f.SegmentLen() > q.Longest {
@@ -67,8 +67,9 @@ func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, isFul
 	return count, q.writeMessages(b, order)
 }
 
-// flowOf returns a number that is equal for frames of one flow: ports and a part of the
-// destination address of the outer headers. It returns 0 for a frame without tunnel header.
+// flowOf returns a number that is equal for frames of one outer flow. It consists of the last four
+// bytes of the outer destination address and of the two ports. It returns 0 for a frame without a
+// tunnel header.
 func flowOf(f *packet.Frame) uint64 {
 	if f.OuterL4 == 0 {
 		return 0
@@ -77,16 +78,16 @@ func flowOf(f *packet.Frame) uint64 {
 	return binary.LittleEndian.Uint64(h)
 }
 
-// divide divides the run of frames order among messages. The frames of a train have equal
-// outer headers and equal lengths; only the last may be shorter. vectors is the largest number
-// of vectors of a train. If trains is false, each frame is a message. A frame in
-// GRE is always a message.
+// divide divides the frames in the list order into messages. The frames of a train have equal outer
+// headers and equal lengths; only the last one may be shorter. vectors is the largest number of
+// vectors of a train. If trains is false, each frame is a message of its own. A frame in GRE always
+// is.
 func (l *messageList) divide(b *packet.Batch, order []uint8, trains bool, vectors int) {
 	l.count = 0
 	for n, i := range order {
 		l.flows[n] = flowOf(&b.Frames[i])
 	}
-	joined := uint32(0) // frames of earlier messages
+	joined := uint32(0) // bit mask of the frames that earlier trains have taken
 	for n, i := range order {
 		if joined>>n&1 != 0 {
 			continue
@@ -124,10 +125,10 @@ func (l *messageList) divide(b *packet.Batch, order []uint8, trains bool, vector
 	}
 }
 
-// finishChecksums finishes checksums that the device cannot finish. A train leaves as one message of
-// several frames. The device finishes only each frame's outer checksum, so finishChecksums finishes the
-// inner one. In any other frame with two unfinished checksums it finishes both, because the virtio-net
-// header can describe only one.
+// finishChecksums finishes the checksums that the device will not finish. The device finishes one
+// checksum of a frame. In a train this is the outer one of each datagram, so finishChecksums finishes
+// the inner ones. In another frame with two unfinished checksums, finishChecksums finishes both,
+// because the virtio-net header can describe only one.
 func (l *messageList) finishChecksums(b *packet.Batch, order []uint8) {
 	for h := range l.heads[:l.count] {
 		head := &l.heads[h]
@@ -147,8 +148,8 @@ func (l *messageList) finishChecksums(b *packet.Batch, order []uint8) {
 	}
 }
 
-// writeMessages sends all messages of the run order. It needs several system calls if the
-// vectors do not suffice for all messages. It returns true if the kernel is out of buffers.
+// writeMessages sends all messages of the list. It needs several system calls if the messages need
+// more vectors than there are. full says that the kernel is out of buffers.
 func (q *txQueue) writeMessages(b *packet.Batch, order []uint8) (full bool) {
 	l := &q.ordinary
 	from, vectors := 0, 0
@@ -171,8 +172,8 @@ func (q *txQueue) writeMessages(b *packet.Batch, order []uint8) (full bool) {
 	return q.writeSome(b, order, from, l.count)
 }
 
-// gatherMessage sets message m, and the vectors from number n on, to the frames of head h. It
-// returns the new number of vectors, or 0 if too few vectors are left.
+// gatherMessage fills messages[m] with the frames of heads[h]. It uses the vectors from number n on,
+// and returns the number of the next free vector. It returns 0 if too few vectors are left.
 func (q *txQueue) gatherMessage(b *packet.Batch, order []uint8, h, m, n int) int {
 	l := &q.ordinary
 	head, begin := &l.heads[h], n
@@ -205,8 +206,8 @@ func (q *txQueue) gatherMessage(b *packet.Batch, order []uint8, h, m, n int) int
 	return n
 }
 
-// writeSome sends the messages of the heads with indexes in [from, to). Head from has message
-// 0. writeSome returns true if the kernel is out of buffers.
+// writeSome sends the messages of heads[from:to], which begin at messages[0]. full says that the
+// kernel is out of buffers.
 func (q *txQueue) writeSome(b *packet.Batch, order []uint8, from, to int) (full bool) {
 	l := &q.ordinary
 	for h := from; h < to; {
@@ -231,7 +232,7 @@ func (q *txQueue) writeSome(b *packet.Batch, order []uint8, from, to int) (full 
 	return false
 }
 
-// drop sets Drop in the frames of the heads with indexes in [from, to).
+// drop sets Drop to reason in all frames of heads[from:to].
 func (l *messageList) drop(b *packet.Batch, order []uint8, from, to int, reason packet.DropReason) {
 	for h := from; h < to; h++ {
 		at := l.heads[h].first

@@ -128,9 +128,9 @@ func (r *ring) resume(fd int) {
 	r.release(r.next)
 }
 
-// readAlready reports whether the last engine was killed after it had read a long frame
-// and before it marked the frame's slot. The first frame in the queue of the socket fd
-// then belongs to a later slot than the next one.
+// readAlready reports whether the last engine was killed between its read of a long frame from the
+// socket fd and the mark in the frame's slot. In this case the socket's next frame does not match the
+// slot.
 func (r *ring) readAlready(fd int) bool {
 	s := r.slotAt(r.next)
 	if s.Status&unix.TP_STATUS_USER == 0 || s.Status&unix.TP_STATUS_COPY == 0 {
@@ -149,7 +149,7 @@ func (r *ring) readAlready(fd int) bool {
 	return true
 }
 
-// slotAt returns the slot at a position.
+// slotAt returns the slot at a position, which may be larger than the number of slots.
 func (r *ring) slotAt(position uint32) *slot { return &r.slots[position&r.mask] }
 
 // waits reports whether the next slot has a frame.
@@ -166,10 +166,10 @@ func (r *ring) take() {
 	r.next++
 }
 
-// publish stores the position at which the next engine continues.
+// publish stores in the record the position at which the next engine continues.
 func (r *ring) publish() { r.record.Store(r.next) }
 
-// release returns the slots before position end to the kernel.
+// release returns the slots before position end to the kernel, which may then overwrite their frames.
 func (r *ring) release(end uint32) {
 	for ; r.taken != end; r.taken++ {
 		// The reads of the frame precede this store. The store pairs with the kernel's
@@ -187,8 +187,8 @@ func (r *ring) unmap() {
 
 var errSlot = errors.New("the ring has a frame outside of its slot")
 
-// frame returns the offset and the length in bytes of the frame in slot s. The offset
-// counts from the start of the field rest. A virtio-net header precedes the frame.
+// frame returns the offset and the length in bytes of the frame in slot s. The offset is an index into
+// s.rest. The virtio-net header ends at this offset.
 func (s *slot) frame() (from, n int, err error) {
 	const header = unix.SizeofTpacket2Hdr
 	from, n = int(s.Mac)-header, int(s.Snaplen) // the kernel's memory is read once

@@ -9,15 +9,15 @@ import (
 	"weft/packet"
 )
 
-// ringQueue receives from a packet socket with a ring. Checking an empty ring, and
-// receiving a frame that fits into a slot, need no system call. A worker owns it.
+// ringQueue receives from a packet socket with a ring. It makes no system call to look for frames, or
+// to receive a frame that fits into a slot. A worker owns it.
 type ringQueue struct {
 	rxQueue // buffers for the frames that are longer than a slot
 	ring    ring
 }
 
-// newRingRx opens the receive queue of a socket. With takesAll, the socket takes every frame of
-// the device.
+// newRingRx opens the receive queue of socket fd, whose ring has slots slots. takesAll says that the
+// socket takes every frame of the device.
 func newRingRx(fd, slots int, takesAll bool) (*ringQueue, error) {
 	q := &ringQueue{}
 	q.takesAll = takesAll
@@ -32,9 +32,9 @@ func newRingRx(fd, slots int, takesAll bool) (*ringQueue, error) {
 	return q, nil
 }
 
-// Recv takes datagrams from the ring, until no slot has one or the batch is full. A slot
-// may also have a train. The spans refer to slots; for long frames they refer to the
-// queue's buffers. They are valid until Release.
+// Recv takes datagrams from the ring, until no slot has one or the batch is full. A slot may have a
+// train (merged datagrams), from which Recv makes several frames. The spans refer to slots or, for
+// frames longer than a slot, to the queue's buffers. They are valid until Release.
 func (q *ringQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
@@ -63,8 +63,8 @@ func (q *ringQueue) Recv(b *packet.Batch) int {
 	return b.N - was
 }
 
-// receive takes the frame of the next slot s. readBytes is the number of bytes that it has
-// read from the socket. ok is false if the frame could not be received.
+// receive takes the frame of slot s, the next one. readBytes is the number of bytes that it has read
+// from the socket, 0 for a frame in the slot. ok is false if the frame could not be received.
 func (q *ringQueue) receive(b *packet.Batch, s *slot) (readBytes int, ok bool) {
 	if q.takesAll {
 		q.tag = s.tag() // before take overwrites the status
@@ -82,8 +82,8 @@ func (q *ringQueue) receive(b *packet.Batch, s *slot) (readBytes int, ok bool) {
 	return 0, q.Broken == ""
 }
 
-// fromSlot makes a frame of the batch from the frame in the taken slot s. If the slot has
-// a train, fromSlot stores the train in the queue instead.
+// fromSlot appends the frame in the taken slot s to the batch. If the slot has a train, fromSlot
+// stores the train in q.train instead.
 func (q *ringQueue) fromSlot(b *packet.Batch, s *slot) {
 	at, n, err := s.frame()
 	if err != nil {
@@ -93,7 +93,8 @@ func (q *ringQueue) fromSlot(b *packet.Batch, s *slot) {
 	q.note(b, (*[packet.VnetLen]byte)(s.rest[at-packet.VnetLen:]), iovec.Address(s.rest[at:]), n)
 }
 
-// truncated counts the frame in the taken slot s as dropped.
+// truncated appends the beginning of the frame in the taken slot s, marked as dropped: the slot was
+// too short for the frame, and the socket had no room for it.
 func (q *ringQueue) truncated(b *packet.Batch, s *slot) {
 	at, n, err := s.frame()
 	if err != nil {
@@ -106,10 +107,10 @@ func (q *ringQueue) truncated(b *packet.Batch, s *slot) {
 	b.Commit(f, k)
 }
 
-// fromSocket reads the frame of the next slot from the socket, and takes the slot. The
-// kernel has queued the frame before it set the slot's status. If the frame is missing,
-// an engine was killed after it had read the frame, and the slot has nothing more. ok
-// is false if the frame could not be read.
+// fromSocket takes the next slot and reads its frame from the socket. The kernel queues the frame
+// before it sets the slot's status. So if the socket has no frame, an earlier engine has read it and
+// was killed before it took the slot; the slot then yields no frame. n is the number of bytes read. ok
+// is false if the read failed.
 func (q *ringQueue) fromSocket(b *packet.Batch) (n int, ok bool) {
 	at := q.buffer()
 	q.Vectors[1] = iovec.Vector{Base: at, Len: bufferLen}
@@ -135,12 +136,12 @@ func (q *ringQueue) fromSocket(b *packet.Batch) (n int, ok bool) {
 	return 0, false
 }
 
-// Release returns the slots to the kernel and makes the buffers available. It keeps the
-// slots and buffers of a train of which Recv has returned only a part.
+// Release returns the slots to the kernel and makes the buffers available again. It keeps the slot and
+// the buffer of a train from which Recv has not returned all frames yet.
 func (q *ringQueue) Release() {
 	end := q.ring.next
 	if q.train.length > 0 {
-		// the last slot has a train that Recv has not returned completely; Recv takes no
+		// the last slot has the train that Recv has not returned completely, because Recv takes no
 		// further slot before it has
 		end--
 	}
@@ -148,12 +149,12 @@ func (q *ringQueue) Release() {
 	q.rxQueue.Release()
 }
 
-// Arm needs no request to the kernel: the socket stays readable as long as a slot has a
-// frame. It returns true if frames wait.
+// Arm reports whether frames wait. It needs no request to the kernel, because the socket stays
+// readable as long as a slot has a frame.
 func (q *ringQueue) Arm() bool { return q.train.length > 0 || q.ring.waits() }
 
-// Woken clears an error of the socket, for example that the device is down. The error
-// would keep the socket readable, because nothing but a read reports it.
+// Woken clears a pending error of the socket, for example that the device is down. The error would
+// keep the socket readable until something reads it.
 func (q *ringQueue) Woken() {
 	if q.Arm() {
 		return

@@ -18,12 +18,12 @@ type rxQueue struct {
 	buffers       uintptr // address of the first buffer
 	first         int     // index of the first lent buffer
 	lent          int     // number of buffers in use until Release
-	train         train   // train of which Recv has returned only a part
-	takesAll      bool    // the socket takes every frame of the device, and trains are ordinary large datagrams
-	tag           uint32  // VLAN tag that the kernel has taken off the frame in hand; 0: none
+	train         train   // train from which Recv has not returned all frames yet
+	takesAll      bool    // the socket takes every frame of the device, and a large UDP datagram is no train
+	tag           uint32  // VLAN tag that the kernel has taken off the frame that is being received; 0: none
 }
 
-// train is a received train (datagrams that the kernel has merged). nextOfTrain makes
+// train is a received train: datagrams of one flow that the kernel has merged. nextOfTrain makes
 // frames from it.
 type train struct {
 	addr, length uintptr // address and length in bytes of the remaining payload
@@ -56,12 +56,13 @@ func (q *rxQueue) init(fd int) (err error) {
 	return nil
 }
 
-// buffer returns the address of the next free buffer.
+// buffer returns the address of the next free buffer. The caller adds 1 to q.lent if it uses the
+// buffer.
 func (q *rxQueue) buffer() uintptr { return q.buffers + uintptr((q.first+q.lent)%buffers)*bufferLen }
 
-// Recv reads datagrams with one system call each, until none waits or the batch is full.
-// A system call may also return a train. The spans refer to the queue's buffers and are
-// valid until Release.
+// Recv reads datagrams, one per system call, until none waits or the batch is full. A system call may
+// also return a train (merged datagrams), from which Recv makes several frames. The spans refer to the
+// queue's buffers and are valid until Release.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
@@ -95,8 +96,8 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	return b.N - was
 }
 
-// goesOn reports whether the queue can still be used after a read error. If not, it
-// records the fault.
+// goesOn reports whether the queue can still be used after a read error. If it cannot, goesOn stores
+// the reason in q.Broken.
 func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	switch errno {
 	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
@@ -111,16 +112,17 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	return false
 }
 
-// unknown counts a frame as dropped whose kind of segmentation does not exist in the
-// virtio-net header. The kernel has already removed the frame from the socket's queue.
+// unknown appends an empty frame with the reason DropBadOffload. It stands for a frame whose kind of
+// segmentation the virtio-net header cannot express. The kernel has already removed that frame from
+// the socket.
 func (q *rxQueue) unknown(b *packet.Batch) {
 	f, _ := b.Next()
 	f.Drop = packet.DropBadOffload
 	b.Commit(f, 0)
 }
 
-// note makes a frame of the batch from the n bytes received at addr, with the virtio-net
-// header vnet. If the bytes are a train, note stores the train in the queue instead.
+// note appends a frame to the batch: the n bytes at addr, which came with the virtio-net header vnet.
+// If the bytes are a train, note stores the train in q.train instead.
 func (q *rxQueue) note(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr, n int) {
 	if vnet[1] == vnetUDP && !q.takesAll && q.beginTrain(vnet, addr, n) {
 		return
@@ -132,8 +134,8 @@ func (q *rxQueue) note(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr
 	f, header := b.Next()
 	f.SetOrigin(addr)
 	k := copy(header[:rxHeader], packet.Foreign(addr, uint32(n)))
-	// the claim of a valid checksum is not trusted, because it is about the outer
-	// checksum only
+	// the header's mark "checksum is valid" is not trusted, because it is about the outer checksum
+	// only
 	f.DecodeVnet(vnet, packet.TakesAll, false)
 	if n > k {
 		b.AddSpan(f, addr+uintptr(k), uint32(n-k))
@@ -147,9 +149,9 @@ func (q *rxQueue) note(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr
 // vnetUDP is the gso_type of a train, and of a large UDP datagram inside a tunnel.
 const vnetUDP = 5
 
-// beginTrain reports whether the n bytes at addr are a train, and stores the train. A
-// large UDP datagram inside a tunnel has the same gso_type, but its unfinished checksum
-// is the inner one.
+// beginTrain reports whether the n bytes at addr are a train. If they are, it stores the train in
+// q.train. A large UDP datagram inside a tunnel has the same gso_type, but its header names the inner
+// checksum as unfinished, not the outer one.
 func (q *rxQueue) beginTrain(vnet *[packet.VnetLen]byte, addr uintptr, n int) bool {
 	t := &q.train
 	h := t.header[:copy(t.header[:], packet.Foreign(addr, uint32(min(n, maxOuter))))]
@@ -163,8 +165,9 @@ func (q *rxQueue) beginTrain(vnet *[packet.VnetLen]byte, addr uintptr, n int) bo
 	return true
 }
 
-// outerOffsets returns the offsets of the outer IP and UDP headers. The frame may have
-// one VLAN tag. For any other frame it returns zeros.
+// outerOffsets returns the offsets of the outer IP and UDP headers of a frame that begins with h. The
+// frame may have one VLAN tag. It returns zeros if the frame is not UDP right behind an IP header
+// without options.
 func outerOffsets(h []byte) (l3, l4 int) {
 	if len(h) < ethernetLen {
 		return 0, 0
@@ -183,8 +186,7 @@ func outerOffsets(h []byte) (l3, l4 int) {
 	return 0, 0
 }
 
-// setLength sets the lengths in the outer headers of the train for n bytes of UDP
-// payload.
+// setLength sets the lengths in t.header, and IPv4's checksum, for n bytes of UDP payload.
 func (t *train) setLength(n int) {
 	packet.UDP(t.header[t.l4:]).SetLen(n + packet.UDPLen)
 	if ip := t.header[t.l3:t.l4]; len(ip) == packet.IPv4Len {
@@ -197,8 +199,8 @@ func (t *train) setLength(n int) {
 	}
 }
 
-// nextOfTrain appends one frame of the train to the batch. It is a large frame if
-// JoinTrain can merge several datagrams, otherwise the next datagram.
+// nextOfTrain appends one frame of the train to the batch: a large frame if JoinTrain can merge the
+// next datagrams, else a frame of the next datagram.
 func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t := &q.train
 	n := min(t.size, t.length)
@@ -225,11 +227,11 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 // tunnelHeaderLen is the length in bytes of the part that all tunnel headers have.
 const tunnelHeaderLen = 8
 
-// tunnelLen returns the length in bytes of the tunnel header h at the start of a datagram's
-// payload, with its options. The queue does not know the kind of tunnel. It takes a header of
-// version 0 for Geneve if it has Geneve's payload type, at a place where VXLAN has reserved
-// bits. After a wrong guess the datagrams are not merged, or the worker drops the frame as
-// bad-offload. Other senders' frames are not affected.
+// tunnelLen returns the length in bytes of a tunnel header, with its options. h is the start of a
+// datagram's payload. The queue does not know the kind of tunnel, so tunnelLen guesses: a header of
+// version 0 with Geneve's protocol type, where VXLAN has reserved bits, is Geneve. After a wrong guess
+// the datagrams are not merged, or the worker drops the frame as bad-offload. Other senders' frames
+// are not affected.
 func tunnelLen(h []byte) int {
 	if len(h) >= tunnelHeaderLen && h[0]>>6 == 0 && binary.BigEndian.Uint16(h[2:]) == packet.EtherTypeTEB {
 		return tunnelHeaderLen + 4*int(h[0]&0x3f)
@@ -237,9 +239,9 @@ func tunnelLen(h []byte) int {
 	return tunnelHeaderLen
 }
 
-// Release makes the buffers available for the next reads, except the buffer of a train of
-// which Recv has returned only a part. Reads then use the first buffer again, which is in
-// the CPU cache.
+// Release makes the buffers available for the next reads, which then use the first buffer again,
+// because the CPU cache has it. The buffer of a train stays in use if Recv has not returned all its
+// frames.
 func (q *rxQueue) Release() {
 	if q.train.length == 0 || q.lent == 0 {
 		q.first, q.lent = 0, 0
@@ -248,7 +250,6 @@ func (q *rxQueue) Release() {
 	q.first, q.lent = (q.first+q.lent-1)%buffers, 1
 }
 
-// Arm needs no request to the kernel: the descriptor stays readable as long as a datagram
-// waits. Arm returns true if a part of a train waits in the queue, because the descriptor
-// does not show this.
+// Arm reports whether frames of a train still wait in the queue, which the descriptor does not show.
+// Arm needs no request to the kernel: the descriptor stays readable as long as a datagram waits.
 func (q *rxQueue) Arm() bool { return q.train.length > 0 }

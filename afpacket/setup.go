@@ -31,7 +31,8 @@ type Config struct {
 	// All makes a port of the device instead of an uplink: the sockets take every frame
 	// that arrives at the device, and the kernel's stack sees none (all.go).
 	All bool
-	// Offload lets known flows of a port of a device, or from the tunnels of an uplink, run in the kernel.
+	// Offload lets known flows run in the kernel: all flows of a port of a device, or flows from the
+	// tunnels of an uplink.
 	Offload bool
 }
 
@@ -41,21 +42,21 @@ type Uplink struct {
 	spec      spec
 	ifindex   int
 	veth      bool
-	sockets   []int            // packet sockets, then the feeder if any
+	sockets   []int            // packet sockets, then the feeder if there is one
 	noFeeder  string           // reason why there is no feeder
 	noRing    string           // reason why a socket has no ring
 	endpoints []netip.AddrPort // sorted
 	sinks     []int            // UDP sockets, sinks[i] for endpoints[i]
 	ingress   link.Link        // ingress program's link; nil: none
 	flows     *offload.Table   // flows that run in the kernel; nil: none can
-	noFlows   string           // reason why none can although Config.Offload asks for it
-	noIngress string           // reason why the stack sees the tunnels' datagrams
+	noFlows   string           // reason why u.flows is nil although Config.Offload asks for it
+	noIngress string           // reason why the kernel's stack also sees the tunnels' datagrams
 	counts    [MaxQueues]counts
 	checked   [MaxQueues]counts // counts at the last Check
 }
 
-// Setup makes an uplink of a network device. The uplink receives nothing until
-// SetEndpoints. An error is one line; a failed Setup leaves nothing behind.
+// Setup makes an uplink or, with Config.All, a port of a network device. An uplink receives nothing
+// until SetEndpoints. The text of an error is one line. A failed Setup leaves nothing behind.
 func Setup(cfg Config) (*Uplink, error) {
 	if cfg.Queues == 0 {
 		cfg.Queues = 1
@@ -101,8 +102,8 @@ func Setup(cfg Config) (*Uplink, error) {
 	return u, nil
 }
 
-// takesTrains reports whether the kernel's version supports UDP segmentation on packet
-// sockets. The kernel has no query for it.
+// takesTrains reports whether the kernel supports UDP segmentation on packet sockets. It looks at the
+// version, because the kernel has no query for it.
 func takesTrains() bool {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {
@@ -115,8 +116,8 @@ func takesTrains() bool {
 	return major > 6 || major == 6 && minor >= 2
 }
 
-// open adds a packet socket with a filter that drops everything. The socket gets a ring
-// if the kernel has accepted all rings so far.
+// open adds a packet socket, with a filter that drops everything. It adds a ring to the socket, unless
+// the kernel has refused one before.
 func (u *Uplink) open(cfg *Config) error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) {
@@ -164,11 +165,11 @@ func (u *Uplink) open(cfg *Config) error {
 	return nil
 }
 
-// Spec returns the specification for Open, which also needs the descriptors.
+// Spec returns the specification for Open in JSON. Open also needs duplicates of FDs.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
-// Whole reports whether the device gets large tunnelled frames unsegmented. If it does
-// not, the uplink sends them as trains, and reason says why.
+// Whole reports whether large tunnelled frames reach the device unsegmented. If they do not, the
+// uplink sends them as trains of datagrams, and reason says why.
 func (u *Uplink) Whole() (yes bool, reason string) { return u.spec.Feeder, u.noFeeder }
 
 // Ring reports whether all sockets have rings. If not, frames are read from some
@@ -198,10 +199,9 @@ func (u *Uplink) Index() int { return u.ifindex }
 // Veth reports whether the device is a veth.
 func (u *Uplink) Veth() bool { return u.veth }
 
-// SetEndpoints sets the tunnel endpoints (local address and UDP port) whose datagrams
-// the uplink receives. Port 0 stands for GRE. It skips unspecified addresses. If another socket, such as the
-// one of Linux's vxlan device, is bound to an endpoint, SetEndpoints fails and the old
-// endpoints stay.
+// SetEndpoints sets the tunnel endpoints whose datagrams the uplink receives: local addresses with UDP
+// ports, or with port 0 for GRE. It skips unspecified addresses. If another socket is bound to an
+// endpoint, such as that of Linux's vxlan device, SetEndpoints fails and the old endpoints stay.
 func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	list, err := sorted(endpoints)
 	if err != nil {
@@ -255,7 +255,7 @@ func (u *Uplink) setFilters(filter []unix.SockFilter) error {
 	return nil
 }
 
-// Close closes control's descriptors.
+// Close closes control's descriptors. The engine's duplicates stay open.
 func (u *Uplink) Close() {
 	closeAll(u.sockets)
 	closeAll(u.sinks)
@@ -273,9 +273,9 @@ func closeAll(fds []int) {
 	}
 }
 
-// snapshot is the state of an uplink in JSON for the next control process. The
-// descriptors that FDs returns come with it, followed by the sockets that sink has
-// opened. Earlier versions refuse further descriptors.
+// snapshot is the state of an uplink in JSON for the next control process. The descriptors of FDs come
+// with it, then the sockets that the function sink has opened. Earlier versions refuse further
+// descriptors.
 type snapshot struct {
 	Spec      spec             `json:"spec"`
 	Why       string           `json:"why,omitempty"`
@@ -286,15 +286,16 @@ type snapshot struct {
 	Endpoints []netip.AddrPort `json:"endpoints"`
 }
 
-// Snapshot returns the state and the descriptors of the uplink for Restore in another
-// process. The uplink still owns the descriptors.
+// Snapshot returns the state and the descriptors of the uplink. Restore makes the same uplink from
+// them in the next control process. The uplink still owns the descriptors.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.noFeeder, NoRing: u.noRing, NoFlows: u.noFlows, Index: u.ifindex, Veth: u.veth, Endpoints: u.endpoints})
 	return blob, slices.Concat(u.FDs(), u.sinks), err
 }
 
-// Restore returns the uplink of another process's Snapshot. The descriptors of IngressFDs
-// may follow those of Snapshot. Restore owns the descriptors, even if it fails.
+// Restore makes an uplink from the Snapshot of another process. fds are the descriptors of Snapshot
+// and, after them, those of IngressFDs, which may be missing. Restore owns the descriptors, even if it
+// fails.
 func Restore(blob []byte, fds []int) (*Uplink, error) {
 	var s snapshot
 	err := json.Unmarshal(blob, &s)
@@ -327,11 +328,11 @@ func Restore(blob []byte, fds []int) (*Uplink, error) {
 	return u, nil
 }
 
-// maxExtras is the largest number of descriptors of IngressFDs.
+// maxExtras is the largest number of descriptors that IngressFDs returns.
 const maxExtras = 1 + offload.FDs - offload.CountFDs
 
-// adoptFlows takes over the table of flows. counts are its first descriptors, extras are those
-// of IngressFDs. It owns the descriptors, even if it fails.
+// adoptFlows makes u.flows from the descriptors of the table: counts has those of its counters, extras
+// those of IngressFDs. It owns the descriptors, even if it fails.
 func (u *Uplink) adoptFlows(counts, extras []int) (err error) {
 	if len(extras) != maxExtras || u.spec.Offload != offload.Version {
 		closeAll(counts)

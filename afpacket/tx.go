@@ -13,15 +13,15 @@ import (
 	"weft/packet"
 )
 
-// txQueue writes to one packet socket. It writes large tunnelled frames to the feeder. A
-// worker owns it.
+// txQueue writes frames to one packet socket, and large tunnelled frames to the feeder. A worker owns
+// it.
 type txQueue struct {
-	// memory: vectors, virtio-net header, messages and their headers, a train of segments
+	// memory: vectors, a virtio-net header, messages with their headers, a train
 	iovec.TxQueue
 	feeder   int // -1 without a feeder
 	accepted int // result of Taken
 	trains   bool
-	takesAll bool   // the port of a device gets no tunnelled large frames
+	takesAll bool   // the port is that of a device, which gets no large tunnelled frames
 	vnet     []byte // virtio-net header of a large frame
 	ordinary messageList
 	train    txTrain
@@ -53,9 +53,9 @@ func newTx(fd, feeder int, s spec) (*txQueue, error) {
 	return q, nil
 }
 
-// Send writes large frames unsegmented if the device accepts them. Each large frame or train
-// of its segments costs one system call, and so does each run of ordinary frames. Send stops
-// if the kernel is out of buffers. It returns the number of frames handled.
+// Send sends the frames of the list, and returns the number of frames handled. It sends a large frame
+// unsegmented if the device accepts that. Each large frame costs one system call, or each train of
+// segments, or each run of ordinary frames. Send stops if the kernel is out of buffers.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for n := 0; n < len(order); {
 		q.accepted = n
@@ -95,12 +95,12 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
-// Taken implements port.TakingTx, because a memory fault may interrupt the computation
-// of a checksum in Send.
+// Taken implements port.TakingTx: a memory fault may interrupt Send, which reads guest memory to
+// compute checksums.
 func (q *txQueue) Taken() int { return q.accepted }
 
-// write sends the first vectors with one system call. It returns DropTxFull if the
-// kernel is out of buffers.
+// write sends the first vectors with one system call, and returns the drop reason if that failed.
+// DropTxFull means that the kernel is out of buffers.
 func (q *txQueue) write(fd, vectors int) packet.DropReason {
 	if vectors == 0 {
 		return packet.DropTxFailed // the frame has too many pieces or none
@@ -108,7 +108,7 @@ func (q *txQueue) write(fd, vectors int) packet.DropReason {
 	return dropReason(q.WriteTo(fd, vectors))
 }
 
-// dropReason returns the drop reason for the error of a system call that sends.
+// dropReason returns the drop reason for the error number of a system call that sends.
 func dropReason(errno unix.Errno) packet.DropReason {
 	switch errno {
 	case 0:
@@ -119,16 +119,16 @@ func dropReason(errno unix.Errno) packet.DropReason {
 	return packet.DropTxFailed // device down (ENETDOWN) or gone (ENXIO)
 }
 
-// gather sets the vectors to one large frame without a tunnel header and returns the number
-// of vectors.
+// gather sets the vectors to a virtio-net header and the large frame f, which has no tunnel header. It
+// returns the number of vectors.
 func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
 	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
 	return q.add(1, b, f, 0)
 }
 
-// add sets vectors, from number n on, to the bytes of frame f without its first skip
-// bytes. It returns the new number of vectors, or 0 if there are too few.
+// add sets the vectors from number n on to the bytes of frame f, without its first skip bytes. It
+// returns the number of the next free vector, or 0 if there are too few vectors.
 func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	header, spans := f.Header()[skip:], b.Spans(f)
 	if n+1+len(spans) > len(q.Vectors) || len(header) == 0 {
@@ -160,9 +160,9 @@ func sameOuter(f, g *packet.Frame) bool {
 	return bytes.Equal(a[l3+2:l3+4], z[l3+2:l3+4]) && bytes.Equal(a[l3+6:l4], z[l3+6:l4])
 }
 
-// finishOuter writes the virtio-net header vnet and the outer headers h of a train. total is
-// the UDP payload of the whole train in bytes, and size the UDP payload of one datagram.
-// UDP segmentation requires a UDP checksum, which the device finishes.
+// finishOuter completes the virtio-net header vnet and the outer headers h of a train. f is the
+// train's first frame, total the UDP payload of the whole train in bytes, and size that of one
+// datagram. UDP segmentation needs a UDP checksum, which the device finishes.
 func finishOuter(vnet, h []byte, f *packet.Frame, size, total int) {
 	l3, l4 := int(f.OuterL3), int(f.OuterL4)
 	length := packet.UDPLen + total
@@ -187,8 +187,9 @@ func finishOuter(vnet, h []byte, f *packet.Frame, size, total int) {
 	binary.LittleEndian.PutUint16(vnet[4:], uint16(size))
 }
 
-// Offloads returns the offloads that Send accepts: large frames, including tunnelled
-// ones. If the kernel has no UDP segmentation, these are only checksums and tunnels.
+// Offloads returns the offloads that frames for Send may use. A kernel without UDP segmentation takes
+// no trains: then an uplink takes no large frames, and a port of a device takes no large UDP
+// datagrams.
 func (q *txQueue) Offloads() packet.Offloads {
 	switch {
 	case q.takesAll && !q.trains:

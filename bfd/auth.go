@@ -8,9 +8,9 @@ import (
 	"encoding/binary"
 )
 
-// Auth is the authentication of a session's packets (RFC 5880 section 6.7.4). Its zero value
-// means none. Both ends have the same. The methods with passwords and MD5 are left out: the
-// first shows the key to everybody on the way, the second is broken.
+// Auth is the authentication of a session's packets (RFC 5880 section 6.7). Its zero value means none.
+// Both ends must have the same. Passwords and MD5 are left out: a password is visible to everybody on
+// the path, and MD5 is broken.
 type Auth struct {
 	Type  AuthType
 	KeyID uint8
@@ -20,7 +20,8 @@ type Auth struct {
 // AuthType is the type of an authentication section (RFC 5880 section 4.1).
 type AuthType uint8
 
-// Types. A keyed session accepts a packet twice, a meticulous one never.
+// Types of authentication. With KeyedSHA1 a session accepts a repeated sequence number, with
+// MeticulousKeyedSHA1 it does not (RFC 5880 section 6.7.4).
 const (
 	NoAuth              AuthType = 0
 	KeyedSHA1           AuthType = 4
@@ -28,15 +29,15 @@ const (
 )
 
 const (
-	// KeyLength is the longest key in bytes, the length of a SHA-1 sum. A longer one is refused.
+	// KeyLength is the length of the longest key in bytes, which is the length of a SHA-1 digest.
 	KeyLength = 20
-	// MaxLength is the length of a packet with an authentication section in bytes.
+	// MaxLength is the length in bytes of a packet with an authentication section.
 	MaxLength  = Length + authLength
 	authLength = 8 + KeyLength
 )
 
-// Encode writes packet p of session s to b, with the session's authentication, and returns its
-// length. Each packet has a sequence number of its own.
+// Encode writes packet p of session s to b and returns its length in bytes. It adds the session's
+// authentication, with a new sequence number for each packet.
 func (s *Session) Encode(b *[MaxLength]byte, p Packet) int {
 	if s.auth.Type == NoAuth {
 		p.Put(b[:])
@@ -53,16 +54,16 @@ func (s *Session) Encode(b *[MaxLength]byte, p Packet) int {
 	return MaxLength
 }
 
-// sum returns the SHA-1 sum of packet b with the key in place of the sum.
+// sum returns the SHA-1 digest of packet b, computed with the key in the digest's place.
 func (a *Auth) sum(b *[MaxLength]byte) [KeyLength]byte {
 	keyed := *b
 	copy(keyed[Length+8:], a.Key[:])
 	return sha1.Sum(keyed[:])
 }
 
-// Authentic reports whether the packet in b, which Parse accepts, has the session's
-// authentication, and remembers its sequence number. Without authentication, only a packet
-// without it is authentic.
+// Authentic reports whether the packet in b has the session's authentication, and stores the packet's
+// sequence number if it has. Parse must have accepted the packet. A session without authentication
+// accepts only packets without authentication.
 func (s *Session) Authentic(b []byte, now uint64) bool {
 	if has := b[1]&flagAuth != 0; !has || s.auth.Type == NoAuth {
 		return !has && s.auth.Type == NoAuth
@@ -82,8 +83,9 @@ func (s *Session) Authentic(b []byte, now uint64) bool {
 	return true
 }
 
-// follows reports whether a packet with this sequence number may come now. After a silence of
-// twice the detection time any number may: the remote may have begun anew.
+// follows reports whether a packet with this sequence number is acceptable at time now, in ns. After a
+// silence of twice the detection time every number is, because the remote may have restarted (RFC 5880
+// section 6.8.1).
 func (s *Session) follows(sequence uint32, now uint64) bool {
 	if s.sequenceNS == 0 || now-s.sequenceNS >= 2*s.DetectionNS() {
 		return true

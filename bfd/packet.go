@@ -7,7 +7,7 @@ package bfd
 
 import "encoding/binary"
 
-// Length is the length of a control packet without authentication in bytes.
+// Length is the length in bytes of a control packet without authentication.
 const Length = 24
 
 // State is the state of a session (RFC 5880 section 4.1).
@@ -59,12 +59,13 @@ const (
 	flagMultipoint = 0x01
 
 	version = 1
-	// leastAuth is the length of the type and the length of an authentication section
+	// leastAuth is the length in bytes of the first two fields of an authentication section: type and
+	// length
 	leastAuth = 2
 )
 
-// Repeats reports whether p says the same as an earlier packet of its remote. Polls and their
-// answers say nothing of the state.
+// Repeats reports whether p and an earlier packet of the same remote are equal, apart from the bits
+// Poll and Final, which do not describe the remote's state.
 func (p Packet) Repeats(earlier Packet) bool {
 	p.Flags &^= flagPoll | flagFinal
 	earlier.Flags &^= flagPoll | flagFinal
@@ -75,15 +76,15 @@ func (p Packet) Repeats(earlier Packet) bool {
 type Packet struct {
 	Diag         Diagnostic
 	State        State
-	Flags        uint8 // the low six bits of the second byte
+	Flags        uint8 // the low six bits of the packet's second byte
 	Multiplier   uint8
 	Mine, Yours  uint32 // discriminators
 	MinTx, MinRx uint32 // desired and required
 }
 
-// Parse decodes the payload of a UDP datagram. It reports false for packets that RFC 5880
-// section 6.8.6 discards without a session. It allocates no memory. Session.Authentic checks the
-// authentication.
+// Parse decodes the payload of a UDP datagram. ok is false for a packet that RFC 5880 section 6.8.6
+// discards without looking at a session. Parse allocates no memory. It does not check the
+// authentication: see Session.Authentic.
 func Parse(b []byte) (p Packet, ok bool) {
 	if len(b) < Length || b[0]>>5 != version || int(b[3]) < Length || int(b[3]) > len(b) {
 		return Packet{}, false

@@ -7,13 +7,13 @@ const (
 	// slowTx is the least interval in microseconds at which a session that is not Up
 	// sends (RFC 5880 section 6.8.3).
 	slowTx = 1_000_000
-	// maxTheirs limits the intervals in microseconds that a remote may ask for, and
-	// maxUnproven the time in nanoseconds for which a session that is not up believes a
-	// remote. Otherwise one forged packet could silence a session for an hour.
+	// maxTheirs limits the intervals, in microseconds, that a remote may ask for. maxUnproven limits
+	// the detection time, in nanoseconds, of a session that is not Up. Without these limits one forged
+	// packet could silence a session for an hour.
 	maxTheirs   = 10_000_000
 	maxUnproven = 30_000_000_000
-	// greetNS is the time in nanoseconds for which a greeting keeps a session in Init. A
-	// remote that has no session yet sends once a second.
+	// greetNS is the time in nanoseconds for which a packet of an unknown remote (see greet) keeps a
+	// session in Init. A remote that has no session yet sends once a second.
 	greetNS = 3_000_000_000
 )
 
@@ -34,8 +34,8 @@ type Session struct {
 	HeardNS  uint64 // time of the last packet that the session accepted; 0: never
 	SinceNS  uint64 // time of the last change of State
 	random   uint64 // state of a xorshift generator, not 0
-	// sequenceNS is the time of the last authentic packet, and heardSequence its number; 0: none.
-	// sequence is the number of the last packet sent.
+	// heardSequence is the sequence number of the last authentic packet, and sequenceNS its time; 0:
+	// no packet yet. sequence is the number of the last packet sent.
 	sequenceNS              uint64
 	sequence, heardSequence uint32
 	// Mine and Theirs are the discriminators. Theirs is 0 until a packet with Mine has come
@@ -49,7 +49,7 @@ type Session struct {
 	Multiplier, theirMultiplier uint8
 	State, TheirState           State
 	Diag, TheirDiag             Diagnostic
-	polling                     bool // packets have the bit Poll until a Final arrives
+	polling                     bool // set Poll in packets until a packet with Final arrives
 	demand                      bool // the remote wants no periodic packets
 	auth                        Auth
 }
@@ -80,8 +80,8 @@ func (s *Session) Configure(c Config) {
 	s.usedTx, s.usedRx, s.polling = min(s.usedTx, c.MinTx), max(s.usedRx, c.MinRx), true
 }
 
-// Resume continues a session after the owner did not run until now. The remote has its
-// whole detection time again.
+// Resume continues a session whose owner was not running until now. The remote gets its whole
+// detection time again.
 func (s *Session) Resume(now uint64) {
 	s.TxNS = now
 	if s.ExpiryNS != 0 {
@@ -89,8 +89,8 @@ func (s *Session) Resume(now uint64) {
 	}
 }
 
-// Postpone gives the remote ns nanoseconds more, because the owner did not look for its
-// packets for so long.
+// Postpone extends the detection time by ns nanoseconds, because the owner did not receive packets for
+// that long.
 func (s *Session) Postpone(ns uint64) {
 	if s.ExpiryNS != 0 {
 		s.ExpiryNS += ns
@@ -102,15 +102,15 @@ func (s *Session) DetectionNS() uint64 {
 	return uint64(s.theirMultiplier) * uint64(max(s.usedRx, s.theirMinTx)) * microsecond
 }
 
-// Receive updates the session by a packet from its remote (RFC 5880 section 6.8.6). If
-// accepted is false, the packet belongs to another session and changed nothing. If
-// answer is true, the owner sends Answer at once.
+// Receive handles a packet from the session's remote (RFC 5880 section 6.8.6). If accepted is false,
+// the packet belongs to another session and Receive has changed nothing. If answer is true, the owner
+// must send Answer at once.
 //
-// A packet without the session's discriminator says that the remote knows no session. From
-// the remote that the session knows, it is a packet like others. From any other remote it is a
-// greeting until the session is Up, and refused afterwards. Otherwise anybody could end the
-// session without knowing its discriminator. A remote that has restarted is found by its
-// silence.
+// A packet with Yours 0 comes from a system that does not know this session. If its discriminator is
+// that of the known remote, Receive handles it like any other packet. Otherwise the packet is a
+// greeting: it is handled by greet until the session is Up, and refused afterwards. Without this rule,
+// anybody could end the session without knowing its discriminator. A remote that has restarted is
+// therefore noticed only by its silence.
 func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 	switch {
 	case p.Yours != 0 && p.Yours != s.Mine:
@@ -160,16 +160,15 @@ func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 	return true, p.Polls()
 }
 
-// greet handles a packet of an unknown remote. Anybody can send one, as often as they like.
-// So greet keeps the remote's discriminator and intervals as they are, and a session that knows
-// no discriminator goes on sending the periodic packets of Down. greet only moves the session
-// from Down to Init. The answer carries the discriminator of the packet. The true remote then
-// sends a packet with the session's own discriminator, which nobody else learns. greet reports
-// whether the owner answers.
+// greet handles a packet of an unknown remote, which anybody can forge, as often as they like. It
+// moves the session at most from Down to Init, and keeps the remote's discriminator and intervals. The
+// session goes on sending the periodic packets of Down. The answer has the discriminator of the
+// packet, and the session's own one, which nobody but the true remote receives. The true remote then
+// sends a packet with it. answer is true if the owner must send the answer.
 //
-// A session that has failed keeps its diagnostic, and the remote's state and diagnostic.
-// Otherwise a forged packet could end the failure. A silent remote can turn BFD off only with
-// the session's discriminator.
+// A session that has failed keeps its diagnostic, and the remote's state and diagnostic, so that a
+// forged packet cannot hide the failure. After a failure, the remote can declare BFD as turned off
+// only with the session's discriminator.
 func (s *Session) greet(p *Packet, now uint64) (answer bool) {
 	s.HeardNS = now
 	if s.Theirs == 0 && s.Diag == NoDiagnostic {
@@ -181,19 +180,19 @@ func (s *Session) greet(p *Packet, now uint64) (answer bool) {
 	s.ExpiryNS = max(s.ExpiryNS, now+greetNS)
 	if s.State == Down {
 		s.change(Init, s.Diag, now)
-		// The next periodic packet says Down. A remote that the answer has brought up would take
-		// it for the end of the session, so the remote's own packet must come first.
+		// The next periodic packet says Down. A remote that the answer has moved to Up would take it
+		// for the end of the session. So the session waits long enough for the remote's own packet.
 		s.TxNS = now + 2*slowTx*microsecond
 	}
 	return true
 }
 
-// greeted reports whether greetings alone have moved the session to Init.
+// greeted reports whether packets of unknown remotes alone have moved the session to Init.
 func (s *Session) greeted() bool { return s.State == Init && s.Theirs == 0 }
 
-// forgive clears the diagnostic of a session whose remote has turned BFD off. Receive and Tick call
-// it before TheirState changes from AdminDown. Such a remote has not failed. With the diagnostic,
-// the session would look failed after the next greeting, which anybody can forge.
+// forgive clears the diagnostic of a session that is Down because its remote has turned BFD off. Such
+// a remote has not failed. With the diagnostic, the session would look failed after the next greeting,
+// which anybody can forge. Receive and Tick call forgive before they change TheirState.
 func (s *Session) forgive() {
 	if s.State == Down && s.TheirState == AdminDown {
 		s.Diag = NoDiagnostic
@@ -207,8 +206,8 @@ func (s *Session) change(to State, diag Diagnostic, now uint64) {
 	s.polling = to == Up && s.MinTx < slowTx
 }
 
-// Tick ends the session if the remote is silent. It reports whether the owner must send
-// Packet now, and schedules the packet after it.
+// Tick ends the session if the remote was silent for the detection time. send is true if the owner
+// must send the result of Packet now. Tick has then scheduled the packet after it.
 func (s *Session) Tick(now uint64) (send bool) {
 	if s.ExpiryNS != 0 && now >= s.ExpiryNS {
 		s.forgive()
@@ -230,9 +229,8 @@ func (s *Session) Tick(now uint64) (send bool) {
 	return s.theirMinRx != 0 && (!s.demand || s.polling || s.State != Up || s.TheirState != Up)
 }
 
-// schedule sets the time of the next packet: the negotiated interval less a random part
-// of up to a quarter, and of at least a tenth if one lost packet is too many (RFC 5880
-// section 6.8.7).
+// schedule sets the time of the next packet: now plus the negotiated interval, minus a random part of
+// up to a quarter. With a multiplier of 1 the part is at least a tenth (RFC 5880 section 6.8.7).
 func (s *Session) schedule(now uint64) {
 	interval := s.interval()
 	s.random ^= s.random << 13
@@ -259,8 +257,8 @@ func (s *Session) desiredTx(us uint32) uint32 {
 	return us
 }
 
-// Packet returns the periodic packet. A session that has only been greeted sends the packet of
-// Down, so that its remote answers even if others have greeted the session, too.
+// Packet returns the periodic packet. If only unknown remotes have moved the session to Init, the
+// packet says Down, so that the true remote answers it.
 func (s *Session) Packet() Packet {
 	p := Packet{
 		Diag: s.Diag, State: s.State, Flags: flagCPI, Multiplier: s.Multiplier, Mine: s.Mine, Yours: s.Theirs,
@@ -275,7 +273,7 @@ func (s *Session) Packet() Packet {
 	return p
 }
 
-// Answer returns the packet that answers p, after Receive.
+// Answer returns the packet that answers p. The owner has passed p to Receive before.
 func (s *Session) Answer(p *Packet) Packet {
 	a := s.Packet()
 	a.State, a.Yours = s.State, p.Mine
@@ -285,14 +283,14 @@ func (s *Session) Answer(p *Packet) Packet {
 	return a
 }
 
-// Disable turns the session off (RFC 5880 section 6.8.16). The owner sends Packet once more,
-// which says so, and then forgets the session.
+// Disable moves the session to AdminDown (RFC 5880 section 6.8.16). The owner then sends Packet once
+// more, which tells the remote, and forgets the session.
 func (s *Session) Disable(now uint64) { s.change(AdminDown, AdministrativelyDown, now) }
 
 // Polls reports whether the packet asks for an answer with the bit Final.
 func (p *Packet) Polls() bool { return p.Flags&flagPoll != 0 }
 
-// NextNS returns the time at which Tick has something to do.
+// NextNS returns the time in nanoseconds at which the owner must call Tick.
 func (s *Session) NextNS() uint64 {
 	if s.ExpiryNS != 0 {
 		return min(s.TxNS, s.ExpiryNS)

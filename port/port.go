@@ -61,16 +61,16 @@ type Keeper interface {
 	MayKeep() bool
 }
 
-// Prefetcher is an Rx that can prefetch frames of its next batch.
+// Prefetcher is an Rx that can prefetch frames of its next batch into the CPU cache.
 type Prefetcher interface {
 	Rx
-	// Prefetch prefetches the next few frames that the last Recv has found but not
-	// returned. It does not read the guest's memory, so it cannot fault. The worker calls it
-	// between the stages of another queue's batch.
+	// Prefetch prefetches a few more of the frames that the last Recv has found but not returned. It
+	// does not read the guest's memory, so it cannot fault. The worker calls it between the stages of
+	// another queue's batch.
 	Prefetch()
 }
 
-// Counted is a polled Rx that knows without a system call whether frames wait.
+// Counted is a polled Rx that can tell without a system call whether frames wait.
 type Counted interface {
 	Rx
 	// Waits reports whether the next Recv probably finds a frame. It misses a few frames, so
@@ -78,8 +78,8 @@ type Counted interface {
 	Waits() bool
 }
 
-// EdgeWatched is an Rx whose WaitFD also has other owners. Nobody reads the descriptor,
-// so it stays readable. The worker watches it edge-triggered and does not call Woken.
+// EdgeWatched is an Rx whose WaitFD is shared with other processes. Nobody reads the descriptor, so it
+// stays readable. The worker watches it edge-triggered and does not call Woken.
 type EdgeWatched interface {
 	Rx
 	EdgeWatched()
@@ -118,9 +118,9 @@ type Tx interface {
 	Close()
 }
 
-// TakingTx is a Tx that takes frames one by one. If a memory fault interrupts its Send,
-// it has taken the earlier frames, and the next Flush delivers them. Any other Tx takes
-// no frame in an interrupted Send.
+// TakingTx is a Tx that takes frames one by one. If a memory fault interrupts its Send, the frames
+// before the faulty one count as taken, and the next Flush delivers them. Any other Tx has taken no
+// frame of an interrupted Send.
 type TakingTx interface {
 	Tx
 	// Taken returns the number of frames that the last Send has taken, even if a fault
@@ -128,17 +128,17 @@ type TakingTx interface {
 	Taken() int
 }
 
-// ForeignTx is a Tx into memory of another process, which can make Send slow. The worker charges slow copies
-// to the port of the Tx.
+// ForeignTx is a Tx that writes to memory of another process, which can make Send slow. The worker
+// then charges the time to the port of the Tx.
 type ForeignTx interface {
 	Tx
-	// Foreign does nothing. It marks the queue.
+	// Foreign does nothing. Its existence marks the queue.
 	Foreign()
 }
 
-// Device has the queues of an open port in the engine. Control sends a JSON
-// specification and descriptors for each port. Each back end has a function Open(spec
-// []byte, fds []int) (Device, error). Open owns the descriptors, even if it fails.
+// Device has the queues of an open port in the engine. Control sends a specification in JSON and
+// descriptors for each port. The package of each kind of port has a function Open(spec []byte, fds
+// []int) (Device, error), which owns the descriptors, even if it fails.
 type Device interface {
 	// Rx and Tx return the device's queues. Their number never changes.
 	Rx() []Rx
@@ -151,27 +151,27 @@ type Device interface {
 	Close()
 }
 
-// Offloaded is an Rx of a port whose known flows may run in the kernel (package offload). The
-// worker adds their counts to its own.
+// Offloaded is an Rx of a port whose known flows may run in the kernel (package offload). The worker
+// adds the kernel's counts of these flows to its own.
 type Offloaded interface {
 	Rx
-	// TakeCounts returns the counts of a megaflow slot and sets them to 0.
+	// TakeCounts returns the counts of a megaflow slot since its last call, and resets them.
 	TakeCounts(slot uint32) OffloadCounts
-	// OffloadSlots returns the number of slots that may have counts.
+	// OffloadSlots returns the number of slots that may have counts: those from 0 on.
 	OffloadSlots() uint32
-	// NextOffloaded returns the first slot, from the given slot on, that has a flow in the kernel. A slot
-	// without a flow may still have counts, but they no longer grow.
+	// NextOffloaded returns the first slot, from the slot "from" on, that has a flow in the kernel.
+	// The kernel no longer counts in a slot without a flow, but the slot may still have counts.
 	NextOffloaded(from uint32) (slot uint32, found bool)
 }
 
-// OffloadCounts counts the frames of a flow that the kernel has sent to port Out since the last call of
-// TakeCounts for the flow's slot.
+// OffloadCounts counts the frames of a flow that the kernel has sent to port Out since the last call
+// of TakeCounts for the flow's slot.
 type OffloadCounts struct {
 	Packets, Bytes uint64
 	UsedNS         uint64 // time of the last frame (CLOCK_MONOTONIC)
-	Out            uint32 // port of the output
-	Tunnel         uint32 // port of the tunnel; 0: none
-	Growth         int16  // how many bytes longer each frame is at the output
-	Outer          uint32 // length in bytes of the tunnel's headers, which the tunnel does not count
-	Received       bool   // the frames come from the tunnel; Bytes has no headers of it
+	Out            uint32 // port to which the kernel sent the frames
+	Tunnel         uint32 // port of the tunnel that the frames crossed; 0: none
+	Growth         int16  // bytes that a frame gained on its way to the output, negative if it lost some
+	Outer          uint32 // length in bytes of the tunnel's headers, which the tunnel's port does not count
+	Received       bool   // the frames came out of the tunnel, and Bytes does not have the tunnel's headers
 }

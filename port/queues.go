@@ -4,9 +4,9 @@ package port
 
 import "golang.org/x/sys/unix"
 
-// Queues is a Device for back ends that need no state for the next Open.
+// Queues is a Device for kinds of ports whose queues need no state for the next Open.
 type Queues struct {
-	// FDs are shared descriptors, which Close closes.
+	// FDs are descriptors that the queues use. Close closes them after the queues.
 	FDs []int
 
 	rx []Rx
@@ -23,7 +23,7 @@ func (d *Queues) AddTx(q Tx) { d.tx = append(d.tx, q) }
 func (d *Queues) Rx() []Rx { return d.rx }
 func (d *Queues) Tx() []Tx { return d.tx }
 
-// State returns nil.
+// State returns nil, because there is no state.
 func (d *Queues) State() []byte { return nil }
 
 // Close closes the queues, then the descriptors. A second call does nothing.

@@ -11,23 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel counts the frames of each queue of a tap in memory that the engine maps, so
-// that looking for frames costs no system call. A BPF program counts. The tun driver runs it
-// for each frame right before it queues the frame (TUNSETFILTEREBPF, Linux 4.16; the mapped
-// array needs Linux 5.5). The program accepts all frames. It belongs to the device and
-// exists as long as the device.
+// The kernel counts the frames of each queue of a tap in memory that the engine maps. So the engine
+// sees without a system call that frames wait. A BPF program does the counting. The tun driver runs it
+// for each frame right before it queues the frame (TUNSETFILTEREBPF, Linux 4.16; the mapped array
+// needs Linux 5.5). The program accepts all frames. It exists as long as the device.
 //
-// The count is a hint. A counted frame is queued a moment later, or dropped if the queue is
-// full. A frame that another device's XDP program redirects to the tap is not counted.
+// The count is a hint. The kernel queues a counted frame a moment later, or drops it if the queue is
+// full. It does not count a frame that another device's XDP program redirects to the tap.
 
-// countStride is the distance of two counts in bytes. Each has a cache line of its own,
-// because different workers read them.
+// countStride is the distance of two counts in bytes. Each count has a cache line of its own, because
+// different workers read the counts.
 const countStride = 64
 
-// CountFrames makes the kernel count the frames of each queue for the engines that open the
-// tap afterwards. If the kernel refuses, or if the device existed before, engines look for
-// frames with system calls, see Counted. CountFrames does nothing if control has the counts
-// already.
+// CountFrames makes the kernel count the frames of each queue. Engines that open the tap afterwards
+// use the counts. If the kernel refuses, or if the device existed before, these engines look for
+// frames with system calls: see Counted. CountFrames does nothing if control has the counts already.
 func (t *Tap) CountFrames() {
 	if t.counts >= 0 {
 		return
@@ -43,12 +41,12 @@ func (t *Tap) CountFrames() {
 	t.spec.Counted = t.counts >= 0
 }
 
-// Counted reports whether the kernel counts the frames for the engines that open the tap
-// next. If not, reason says why; it is "" if CountFrames was not called.
+// Counted reports whether the kernel counts the frames for the engines that open the tap from now on.
+// If it does not, reason says why; it is "" if CountFrames was not called.
 func (t *Tap) Counted() (yes bool, reason string) { return t.counts >= 0, t.uncounted }
 
-// count makes a map with one count for each queue, and a program that adds to them. It
-// returns the descriptor of the map.
+// count makes a BPF map with one count for each queue, attaches a program that adds to them, and
+// returns the map's descriptor.
 func count(fd, queues int) (int, error) {
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: "weft_queued", Type: ebpf.Array, KeySize: 4, ValueSize: countStride, MaxEntries: uint32(queues), Flags: unix.BPF_F_MMAPABLE,

@@ -13,25 +13,23 @@ import (
 	"weft/packet"
 )
 
-// countedQueue is a receive queue whose frames the kernel counts (count.go). It knows
-// without a system call whether frames wait, and reads no further than the last of them. A
-// worker owns it.
+// countedQueue is a receive queue whose frames the kernel counts (count.go). It sees without a system
+// call whether frames wait, and reads no frame beyond the counted ones. A worker owns it.
 type countedQueue struct {
 	rxQueue
 	mem    []byte         // mapped counts of all queues
 	queued *atomic.Uint64 // number of frames that the kernel has counted; the kernel writes it
-	taken  uint64         // value of queued at which no frame waits
-	// tries is the number of reads in a row that have found no frame although counted
-	// frames were missing. missing is the smallest number of missing frames at these reads.
+	taken  uint64         // number of counted frames that Recv has returned or given up
+	// tries is the number of consecutive reads that have found no frame although a counted frame was
+	// missing. missing is the smallest number of missing frames at these reads.
 	tries   int
 	missing uint64
 }
 
-// maxTries is the number of reads that search for counted frames. The kernel queues a
-// frame less than a microsecond after it has counted it. After maxTries reads, the queue
-// takes as many frames for dropped as were missing at each of them. If a frame was not
-// dropped, because the hypervisor had stopped the sender's processor, the worker finds it
-// when it asks epoll.
+// maxTries is the number of reads that look for a missing frame. The kernel queues a frame less than a
+// microsecond after it has counted it. After maxTries reads, the queue assumes that the frames that
+// were missing at each of them were dropped. If a frame was only late, because the hypervisor had
+// stopped the sender's processor, the worker finds it when it asks epoll.
 const maxTries = 8
 
 func newCountedRx(fd int, s spec, counts, number int) (*countedQueue, error) {
@@ -50,15 +48,16 @@ func newCountedRx(fd int, s spec, counts, number int) (*countedQueue, error) {
 	return q, nil
 }
 
-// waiting returns the number of counted frames that Recv has not returned. It is negative
-// if Recv has returned frames that the kernel does not count.
+// waiting returns the number of counted frames that Recv has not returned. It is negative if Recv has
+// returned frames that the kernel did not count.
 func (q *countedQueue) waiting() int64 { return int64(q.queued.Load() - q.taken) }
 
-// Waits implements port.Counted.
+// Waits implements port.Counted. It also returns true if uncounted frames have made the counts differ.
 func (q *countedQueue) Waits() bool { return q.waiting() != 0 }
 
-// Recv reads the counted frames, one system call each, until the batch is full. If none
-// waits, Recv reads until the kernel has none, because some frames are not counted.
+// Recv reads as many frames as the kernel has counted, one per system call, until the batch is full.
+// If the count shows no frame, Recv reads until the kernel has none, because some frames are not
+// counted.
 func (q *countedQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
@@ -78,8 +77,8 @@ func (q *countedQueue) Recv(b *packet.Batch) int {
 	return n
 }
 
-// settle corrects taken after a read has found no frame. count is the number of frames that
-// were counted before the read.
+// settle corrects q.taken after a read that has found no frame. count is the number of frames that the
+// kernel had counted before the read.
 func (q *countedQueue) settle(count uint64) {
 	missing := int64(count - q.taken)
 	if missing <= 0 {

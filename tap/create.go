@@ -26,10 +26,10 @@ type Config struct {
 	// Netns is the device's network namespace: a name as in `ip netns`, or a path;
 	// "": the namespace of this process.
 	Netns string
-	// MAC is the address of the kernel's side; nil: chosen by the kernel, or
-	// unchanged.
+	// MAC is the address of the kernel's end of the tap; nil: the kernel chooses it, or it stays as it
+	// is.
 	MAC net.HardwareAddr
-	// MTU is the device's MTU in bytes; 0: the kernel's default, or unchanged.
+	// MTU is the device's MTU in bytes; 0: the kernel's default, or unchanged on an existing device.
 	MTU int
 	// Queues is the number of queues; 0 means 1.
 	Queues int
@@ -43,10 +43,10 @@ type Config struct {
 type Tap struct {
 	spec    spec
 	netns   string // namespace as configured, for display
-	created bool
+	created bool   // false: the device existed before
 	fds     []int
-	// counts is the descriptor of the map with the counts of frames, -1 without one.
-	// uncounted is the reason why there is none (count.go).
+	// counts is the descriptor of the map with the counts of frames; -1: none. uncounted is the reason
+	// why there is none (count.go).
 	counts    int
 	uncounted string
 }
@@ -91,8 +91,8 @@ func Create(cfg Config) (*Tap, error) {
 	return t, nil
 }
 
-// attach opens the queues of the device in the namespace ns and configures the device. After
-// an error, the caller closes t.
+// attach opens the queues of the device in the namespace ns, and configures the device. After an
+// error, the caller closes t, which has the opened queues.
 func (t *Tap) attach(ns netns.NsHandle, h *netlink.Handle, cfg Config, flags uint16) error {
 	// The device belongs to the namespace of the thread that opens /dev/net/tun.
 	err := within(ns, func() error {
@@ -129,8 +129,7 @@ func (c Config) fail(step string, err error) error {
 	return fmt.Errorf("tap %s: %s: %w", c.Dev, step, err)
 }
 
-// check returns errors for invalid settings. Its errors are clearer than the kernel's
-// errors.
+// check returns an error for an invalid setting. Its texts are clearer than the kernel's errors.
 func (c Config) check() error {
 	switch {
 	case c.Dev == "":
@@ -169,8 +168,8 @@ func openNetns(name string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// within runs f on a thread in the network namespace ns. If the thread cannot return to
-// its own namespace, it ends with its goroutine.
+// within runs f on a thread in the network namespace ns. If the thread cannot return to its own
+// namespace afterwards, it ends with its goroutine.
 func within(ns netns.NsHandle, f func() error) error {
 	if netspace.Here(ns) {
 		return f()
@@ -204,7 +203,8 @@ func explainPermission(step string, err error) error {
 	return fmt.Errorf("%s: %w", step, err)
 }
 
-// findExisting returns the existing tap with the configured name, or nil.
+// findExisting returns the existing tap with the configured name; nil: there is no device of this
+// name. A device of another kind is an error.
 func findExisting(h *netlink.Handle, cfg Config) (*netlink.Tuntap, error) {
 	link, err := h.LinkByName(cfg.Dev)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -256,7 +256,8 @@ func attach(cfg Config, flags uint16) (int, error) {
 	return -1, fmt.Errorf("tap %s: %w", cfg.Dev, explainPermission("create or attach", err))
 }
 
-// configure sets MAC and MTU, brings the link up, and returns the MTU.
+// configure sets MAC and MTU as far as they are configured, brings the link up, and returns the MTU in
+// bytes.
 func configure(h *netlink.Handle, cfg Config) (int, error) {
 	link, err := h.LinkByName(cfg.Dev)
 	if err != nil {
@@ -283,11 +284,11 @@ func configure(h *netlink.Handle, cfg Config) (int, error) {
 	return mtu, nil
 }
 
-// Spec returns the specification for Open, which also needs the descriptors.
+// Spec returns the specification for Open in JSON. Open also needs duplicates of FDs.
 func (t *Tap) Spec() ([]byte, error) { return json.Marshal(t.spec) }
 
-// FDs returns the descriptors for Open: one for each queue, and the counts of frames if
-// there are any. The tap owns them: pass duplicates to Open.
+// FDs returns the descriptors for Open: one for each queue, then that of the counts of frames if there
+// are any. The tap owns them: pass duplicates to Open.
 func (t *Tap) FDs() []int {
 	if t.counts < 0 {
 		return t.fds

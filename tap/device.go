@@ -10,9 +10,9 @@ import (
 	"weft/port"
 )
 
-// Open opens the queues of a tap from Tap.Spec and duplicates of Tap.FDs. Receive
-// queue i and transmit queue i use descriptor i. Different workers may own them. Open
-// owns the descriptors, even if it fails.
+// Open opens the queues of a tap. text is the result of Tap.Spec, and fds are duplicates of Tap.FDs.
+// Receive queue i and transmit queue i use fds[i], but different workers may own them. Open owns the
+// descriptors, even if it fails.
 func Open(text []byte, fds []int) (port.Device, error) {
 	d := &port.Queues{FDs: fds}
 	s, err := parseSpec(text, fds)
@@ -21,7 +21,7 @@ func Open(text []byte, fds []int) (port.Device, error) {
 		return nil, err
 	}
 	for i, fd := range fds[:s.Queues] {
-		// O_NONBLOCK then also applies to control's duplicate of the descriptor.
+		// O_NONBLOCK belongs to the open file, so it also applies to control's duplicate.
 		if err := unix.SetNonblock(fd, true); err != nil {
 			d.Close()
 			return nil, fmt.Errorf("tap %s: %w", s.Dev, err)
@@ -42,7 +42,7 @@ func Open(text []byte, fds []int) (port.Device, error) {
 	return d, nil
 }
 
-// openRx opens receive queue i.
+// openRx opens receive queue i, which uses the kernel's counts if there are any.
 func openRx(fds []int, i int, s spec) (port.Rx, error) {
 	if s.Counted {
 		return newCountedRx(fds[i], s, fds[s.Queues], i)

@@ -22,8 +22,8 @@ const (
 	tunUSO = tunUSO4 | tunUSO6
 )
 
-// setOffloads adds a virtio-net header to the tap's frames and turns on every offload
-// that the kernel supports, in both directions. It returns these offloads.
+// setOffloads adds a virtio-net header to the tap's frames and turns on every offload that the kernel
+// supports. It returns these offloads, which frames of both directions may use.
 func setOffloads(fd int) (packet.Offloads, error) {
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, packet.VnetLen); err != nil {
 		return 0, err
@@ -38,20 +38,20 @@ func setOffloads(fd int) (packet.Offloads, error) {
 }
 
 const (
-	// trainBytes is the largest UDP payload in bytes of a train (datagrams that are
-	// sent with one system call) over IPv6; see package afpacket. tunnelBytes is the
-	// size in bytes of VXLAN, Ethernet and a VLAN tag in a tunnelled IP packet.
+	// trainBytes is the largest UDP payload in bytes, over IPv6, of a train: datagrams that an uplink
+	// sends with one system call (package afpacket). tunnelBytes is the size in bytes of the VXLAN
+	// header, the Ethernet header and a VLAN tag of a tunnelled IP packet.
 	trainBytes  = 65535 - 40 - 8
 	tunnelBytes = 8 + 14 + 4
-	// headerBytes is the length of TCP over IPv4 with timestamps. tcpReserve is
-	// Linux's reserve for headers within gso_max_size (sk_setup_caps,
-	// MAX_TCP_HEADER).
+	// headerBytes is the length of TCP with timestamps over IPv4. tcpReserve is the number of bytes of
+	// gso_max_size that Linux reserves for headers (sk_setup_caps, MAX_TCP_HEADER).
 	headerBytes = 20 + 32
 	tcpReserve  = 320 + 1
 )
 
-// limitLarge limits the size of the kernel's large frames, so that an uplink can send
-// their segments in a tunnel with one system call. Older kernels keep their default.
+// limitLarge limits the size of the large frames that the kernel sends to the tap, so that an uplink
+// can send the segments of one in a tunnel with one system call. A kernel without such a limit keeps
+// its default.
 func limitLarge(h *netlink.Handle, dev string, mtu int) {
 	link, err := h.LinkByName(dev)
 	if err != nil || mtu <= headerBytes {

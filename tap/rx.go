@@ -43,15 +43,14 @@ func newRx(fd int, s spec) (*rxQueue, error) {
 	return q, nil
 }
 
-// Recv reads frames, one per system call, until none waits or the batch is full. The
-// spans refer to the queue's buffers and are valid until Release. A frame longer than
-// a buffer is truncated and gets Drop set.
+// Recv reads frames, one per system call, until none waits or the batch is full. The spans refer to
+// the queue's buffers and are valid until Release. A frame that is longer than a buffer is dropped.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	n, _ := q.recv(b, packet.BatchSize)
 	return n
 }
 
-// recv is Recv for at most limit frames. empty is true if a read has found no frame.
+// recv does the same as Recv for at most limit frames. empty is true if a read has found no frame.
 func (q *rxQueue) recv(b *packet.Batch, limit int) (n int, empty bool) {
 	if q.Broken != "" {
 		return -1, false
@@ -85,8 +84,8 @@ func (q *rxQueue) recv(b *packet.Batch, limit int) (n int, empty bool) {
 	return n, false
 }
 
-// goesOn reports whether the queue can still be used after a read error. If not, it
-// records the fault.
+// goesOn reports whether the queue can still be used after a read error. If it cannot, goesOn stores
+// the reason in q.Broken.
 func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	switch errno {
 	case unix.EAGAIN:

@@ -19,8 +19,8 @@ type Status struct {
 	Netns   string `json:"netns,omitempty"` // namespace as configured
 	Queues  int    `json:"queues"`
 	Created bool   `json:"created"` // false if the device existed before
-	// Index, MAC, MTU and Up are the kernel's current values. If the kernel does not
-	// return them, Error is the reason.
+	// Index, MAC, MTU and Up are the kernel's current values. If the kernel does not tell them, Error
+	// is the reason, and MTU is the value of the specification.
 	Index int    `json:"ifindex,omitempty"`
 	MAC   string `json:"mac,omitempty"`
 	MTU   int    `json:"mtu"`
@@ -47,8 +47,8 @@ func (t *Tap) link() (link netlink.Link, err error) {
 	return link, err
 }
 
-// withLink finds the device by its descriptor, even after it was renamed or moved to
-// another namespace. It calls fn with a netlink handle of the device's namespace.
+// withLink calls fn with the tap's device and a netlink handle of the device's namespace. It finds the
+// device by its descriptor, even if the device was renamed or moved to another namespace.
 func (t *Tap) withLink(fn func(*netlink.Handle, netlink.Link) error) error {
 	if len(t.fds) == 0 {
 		return fmt.Errorf("closed")
@@ -82,12 +82,12 @@ type snapshot struct {
 	Spec    spec   `json:"spec"`
 	Netns   string `json:"netns,omitempty"`
 	Created bool   `json:"created"`
-	// Uncounted is the reason why the engine's queues are not counted.
+	// Uncounted is the reason why the kernel does not count the frames of the queues.
 	Uncounted string `json:"uncounted,omitempty"`
 }
 
-// Snapshot returns the state and the descriptors of the tap for Restore in another
-// process. The tap still owns the descriptors.
+// Snapshot returns the state and the descriptors of the tap. Restore makes the same tap from them in
+// the next control process. The tap still owns the descriptors.
 func (t *Tap) Snapshot() (blob []byte, fds []int, err error) {
 	s := t.spec
 	s.Counted = false // the next control process makes counts of its own for the next engine
@@ -95,8 +95,7 @@ func (t *Tap) Snapshot() (blob []byte, fds []int, err error) {
 	return blob, t.fds, err
 }
 
-// Restore returns the tap of another process's Snapshot. It owns the descriptors,
-// even if it fails.
+// Restore makes a tap from the Snapshot of another process. It owns the descriptors, even if it fails.
 func Restore(blob []byte, fds []int) (*Tap, error) {
 	t := &Tap{fds: fds, counts: -1}
 	var s snapshot

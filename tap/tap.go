@@ -54,16 +54,16 @@ type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`
 	MTU    int    `json:"mtu"`
-	// Vnet: frames have a virtio-net header. Takes is the set of offloads of both
-	// directions.
+	// Vnet says that frames have a virtio-net header. Takes is the set of offloads that frames of both
+	// directions may use.
 	Vnet  bool            `json:"vnet,omitempty"`
 	Takes packet.Offloads `json:"takes,omitempty"`
-	// Counted: the kernel counts the frames of each queue. The descriptor of the counts
-	// follows the queues.
+	// Counted says that the kernel counts the frames of each queue. The descriptor of the counts
+	// follows those of the queues.
 	Counted bool `json:"counted,omitempty"`
 }
 
-// descriptors returns the number of descriptors that belong to the specification.
+// descriptors returns the number of descriptors that Open needs with the specification.
 func (s spec) descriptors() int {
 	if s.Counted {
 		return s.Queues + 1

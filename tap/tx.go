@@ -11,7 +11,7 @@ import (
 	"weft/packet"
 )
 
-// maxVectors is the largest number of vectors of one writev (UIO_MAXIOV).
+// maxVectors is the largest number of vectors that one writev(2) takes (UIO_MAXIOV).
 const maxVectors = iovec.Max
 
 // txQueue writes frames to one descriptor of a tap. A worker owns it.
@@ -35,8 +35,8 @@ func newTx(fd int, s spec) (*txQueue, error) {
 	return q, nil
 }
 
-// Send writes each frame with one writev, without copying it. It stops if the kernel
-// is out of buffers, and returns the number of frames handled.
+// Send writes each frame with one writev(2), without copying it. It stops if the kernel is out of
+// buffers. It returns the number of frames handled.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for taken, i := range order {
 		f := &b.Frames[i]
@@ -63,8 +63,8 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
-// gather sets the vectors to the header and spans of f and returns their number. It
-// returns 0 for an empty frame or one with too many spans.
+// gather sets the vectors to the virtio-net header, the header buffer and the spans of f, and returns
+// their number. It returns 0 for an empty frame and for a frame with too many spans.
 func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	header, spans := f.Header(), b.Spans(f)
 	if f.Len() == 0 || 2+len(spans) > maxVectors {
@@ -87,6 +87,6 @@ func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	return n
 }
 
-// Offloads returns the offloads that the kernel supports. Without a virtio-net header
-// there are none.
+// Offloads returns the offloads that frames to the tap may use. Without a virtio-net header there are
+// none.
 func (q *txQueue) Offloads() packet.Offloads { return q.offloads }

@@ -4,16 +4,16 @@ package xsk
 
 import "fmt"
 
-// Attached reports whether the XDP program is still on the device. The device or an
-// administrator may have removed it.
+// Attached reports whether the XDP program is still attached to the device. The device may be gone, or
+// an administrator may have detached the program.
 func (u *Uplink) Attached() bool {
 	info, err := u.link.Info()
 	return err != nil || info.XDP() == nil || info.XDP().Ifindex != 0
 }
 
-// SetMTU records a new MTU of the device, in bytes without the Ethernet header. The
-// engine must then open the uplink again with the new Spec. SetMTU refuses an MTU
-// that the frame size does not allow.
+// SetMTU stores a new MTU of the device, in bytes without the Ethernet header. The engine must then
+// open the uplink again, with the new Spec. SetMTU refuses an MTU whose frames do not fit into UMEM
+// frames.
 func (u *Uplink) SetMTU(mtu int) error {
 	if most := u.spec.maxMTU(); mtu > most {
 		return tooLarge(u.spec.Dev, mtu, u.spec.FrameSize, most)

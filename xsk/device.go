@@ -12,18 +12,17 @@ import (
 	"weft/port"
 )
 
-// device is an open uplink in the engine. Receive queue i and transmit queue i use the
-// socket of queue i of the network card. The two queues may belong to
-// different workers. There may be fewer transmit queues than receive queues.
+// device is an open uplink in the engine. Receive queue i and transmit queue i use the socket of the
+// NIC's queue i, but different workers may own them. There may be fewer transmit queues than receive
+// queues.
 type device struct {
 	port.Queues
 	region *shm.Region
 }
 
-// Open opens the queues of an uplink. text is the result of Uplink.Spec. fds is the
-// result of Uplink.FDs: the memfd and one socket for each queue. Open continues where
-// the last engine stopped, without losing or repeating a frame. Nobody else may use the
-// descriptors at the same time. Open owns the descriptors, even if it fails.
+// Open opens the queues of an uplink. text is the result of Uplink.Spec. fds are duplicates of
+// Uplink.FDs: the memfd and one socket for each queue. Open continues where the last engine stopped.
+// No other engine may use the sockets at the same time. Open owns the descriptors, even if it fails.
 func Open(text []byte, fds []int) (port.Device, error) {
 	s, err := parseSpec(text, fds)
 	if err != nil {

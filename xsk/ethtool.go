@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withEthtool calls do with a handle of ethtool in the caller's network namespace.
+// withEthtool calls do with a handle for ethtool requests in the caller's network namespace.
 func withEthtool(do func(*ethtool.Ethtool) error) error {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {
@@ -25,8 +25,9 @@ func channels(tool *ethtool.Ethtool, dev string) (rx, tx int, err error) {
 	return int(c.CombinedCount + c.RxCount), int(c.CombinedCount + c.TxCount), err
 }
 
-// The library's RSS table has 256 entries, devices have up to 2,048 (ice), and it writes only
-// equal or weighted tables, not a saved one. So this file reads and writes RSS tables itself.
+// This file reads and writes RSS tables itself, for two reasons. The library's table has 256 entries,
+// but devices have up to 2,048 (ice). And the library writes only equal or weighted tables, so it
+// cannot restore a saved one.
 
 // Commands of include/uapi/linux/ethtool.h.
 const (
@@ -37,7 +38,7 @@ const (
 	maxIndirection = 4096
 )
 
-// ethtoolIndirection is struct ethtool_rxfh_indir.
+// ethtoolIndirection is struct ethtool_rxfh_indir of include/uapi/linux/ethtool.h.
 type ethtoolIndirection struct {
 	cmd, size uint32
 	queue     [maxIndirection]uint32
@@ -62,7 +63,8 @@ func (t *ethtoolIndirection) do(dev string) error {
 	return nil
 }
 
-// getIndirection returns the RSS table: the receive queue for each hash value.
+// getIndirection returns the RSS table of a device. Entry i is the receive queue for frames whose hash
+// is i, modulo the number of entries.
 func getIndirection(dev string) ([]uint32, error) {
 	t := ethtoolIndirection{cmd: ethtoolGetRSS}
 	if err := t.do(dev); err != nil {

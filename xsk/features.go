@@ -19,9 +19,8 @@ const (
 	zeroCopyFeature   = 1 << 3 // NETDEV_XDP_ACT_XSK_ZEROCOPY
 )
 
-// OffersZeroCopy reports whether the driver of a device offers AF_XDP zero-copy. Even
-// then, the kernel may refuse this mode in Setup. OffersZeroCopy returns an error if
-// the kernel gives no answer.
+// OffersZeroCopy reports whether the driver of a device offers AF_XDP zero-copy. Even then, the kernel
+// may refuse this mode in Setup. It returns an error if the kernel does not tell.
 func OffersZeroCopy(dev string) (bool, error) {
 	link, err := netlink.LinkByName(dev)
 	if err != nil {

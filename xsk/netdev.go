@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// netdev is the state of a network device on which Setup depends.
+// netdev is the state of a network device, as far as Setup needs it.
 type netdev struct {
 	name  string
 	index int
@@ -56,11 +56,11 @@ func inspect(dev string) (*netdev, error) {
 	return n, nil
 }
 
-// pieces reports whether a frame of the device's MTU needs several UMEM frames
-// (pieces).
+// pieces reports whether a frame of the device's MTU does not fit into one UMEM frame. It then takes
+// several UMEM frames, called pieces.
 func (n *netdev) pieces() bool { return n.frame > 0 && n.mtu > maxMTU(n.frame) }
 
-// check returns an error if the device cannot satisfy cfg in any mode.
+// check returns an error if the device cannot satisfy cfg in any mode of AF_XDP.
 func (n *netdev) check(cfg *Config) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("af_xdp on %s: %s", n.name, fmt.Sprintf(format, args...))
@@ -79,8 +79,8 @@ func (n *netdev) check(cfg *Config) error {
 	return nil
 }
 
-// removeProgram detaches every XDP program from the device, even one with a link of
-// another process.
+// removeProgram detaches every XDP program from the device, even a program that another process has
+// attached by a link.
 func (n *netdev) removeProgram() error {
 	fail := func(err error) error {
 		return fmt.Errorf("af_xdp on %s: the XDP program that is attached, %s, cannot be replaced: %w", n.name, describeProgram(n.program), err)

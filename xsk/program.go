@@ -25,13 +25,13 @@ import (
 // The program is assembled in this file, so neither the build nor the switch needs a
 // BPF compiler.
 
-// endpointKey is the key of the endpoints map: the IPv6 address (an IPv4 address
-// mapped into IPv6), the port or the protocol type of GRE in network order, 0 or the
-// protocol GRE, and a zero byte.
+// endpointKey is the key of the BPF map of endpoints. It has the IPv6 address (an IPv4 address is
+// mapped into IPv6), the UDP port or GRE's protocol type in network order, 0 or the protocol number of
+// GRE, and a zero byte.
 type endpointKey [20]byte
 
-// makeEndpointKeys returns the keys of an endpoint. Port 0 stands for GRE, which has a key for each
-// protocol type of tunnels.
+// makeEndpointKeys returns the keys of an endpoint. Port 0 stands for GRE, which has one key for each
+// protocol type that tunnels use.
 func makeEndpointKeys(e netip.AddrPort) []endpointKey {
 	var k endpointKey
 	a := e.Addr().As16()
@@ -62,8 +62,8 @@ func (k endpointKey) String() string {
 // (include/uapi/linux/bpf.h).
 const xdpPass = 2
 
-// The key of the endpoints map takes 20 bytes of the program's stack, from keyAt to
-// -4, which aligns the eight-byte stores.
+// keyAt is the offset of the endpoint key in the program's stack. The key takes 20 bytes, up to offset
+// -4, so that stores of eight bytes are aligned.
 const (
 	keyAt       = -24
 	keyPort     = keyAt + 16
@@ -76,8 +76,8 @@ func network16(v uint16) int32 {
 	return int32(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v)))
 }
 
-// instructions returns the XDP program. R6 is the context, R2 the start of the
-// packet, R3 its end, R4 the transport header and R5 scratch.
+// instructions returns the XDP program. endpoints and sockets are the descriptors of its maps. R6 is
+// the context, R2 the start of the packet, R3 its end, R4 the transport header and R5 scratch.
 func instructions(endpoints, sockets int) asm.Instructions {
 	var p asm.Instructions
 	p = append(p,
@@ -119,8 +119,8 @@ func instructions(endpoints, sockets int) asm.Instructions {
 	return p
 }
 
-// ipv4 returns the instructions that parse an IPv4 header (RFC 791 section 3.1) at
-// offset 14.
+// ipv4 returns the instructions that parse the IPv4 header (RFC 791 section 3.1) behind the Ethernet
+// header.
 func ipv4() asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R4, asm.R2).WithSymbol("ipv4"),
@@ -153,9 +153,9 @@ func ipv4() asm.Instructions {
 	}
 }
 
-// ipv6 returns the instructions that parse an IPv6 header (RFC 8200 section 3) at
-// offset 14. Frames with other extension headers than 8 bytes of destination options before GRE
-// pass to the kernel.
+// ipv6 returns the instructions that parse the IPv6 header (RFC 8200 section 3) behind the Ethernet
+// header. The only extension header that they accept is 8 bytes of destination options before GRE.
+// Frames with others pass to the kernel.
 func ipv6() asm.Instructions {
 	p := asm.Instructions{
 		asm.Mov.Reg(asm.R4, asm.R2).WithSymbol("ipv6"),
@@ -197,9 +197,9 @@ type program struct {
 	sockets   *ebpf.Map // map of type XSKMAP, from queue number to socket
 }
 
-// loadProgram loads the program and its maps for a device with this number of queues.
-// If pieces is set, frames in several pieces are allowed. The program then sees only
-// the first piece, which has all headers.
+// loadProgram loads the program and its maps for a device with this number of queues. pieces allows
+// frames that take several UMEM frames (pieces). The program sees only the first piece, which has all
+// headers.
 func loadProgram(queues int, pieces bool) (*program, error) {
 	p := &program{}
 	var err error

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refusal is the reason why Setup could not use a mode of AF_XDP.
+// Refusal is the reason why Setup could not use one of the modes of AF_XDP.
 type Refusal struct {
 	Mode   string `json:"mode"`
 	Reason string `json:"reason"` // one line with the reason and, if known, the remedy
@@ -50,7 +50,8 @@ const (
 	stepMap // putting the socket into the XSKMAP
 )
 
-// explain returns an error that says why a step has failed and what to do about it.
+// explain returns an error that says why a step of Setup has failed, and what to do about it. n is the
+// device, and err the error of the kernel.
 func explain(failed step, mode string, n *netdev, queue int, err error) error {
 	var words string
 	var errno unix.Errno

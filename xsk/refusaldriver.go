@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Causes of driver errors, found in Linux's sources: ixgbe_xdp_setup (ixgbe_main.c),
-// igb_xdp_setup (igb_main.c), virtnet_xsk_pool_enable (virtio_net.c).
+// This file explains error numbers of drivers. The causes come from Linux's sources: ixgbe_xdp_setup
+// (ixgbe_main.c), igb_xdp_setup (igb_main.c), virtnet_xsk_pool_enable (virtio_net.c).
 
-// explainDriver returns the cause of an errno of a known driver, and what to do about
-// it. It returns "" if the cause is unknown.
+// explainDriver returns the cause of an error number that a known driver returned, and what to do
+// about it. It returns "" if it does not know the cause.
 func explainDriver(failed step, mode string, n *netdev, errno unix.Errno) string {
 	switch {
 	case n.driver == "ixgbe" && failed == stepAttach && errno == unix.EINVAL:

@@ -36,7 +36,7 @@ type ring[T unix.XDPDesc | uint64] struct {
 	mem      []byte
 }
 
-// mapRing maps a ring of n entries of the socket. pageOffset is the ring's mmap offset.
+// mapRing maps a ring of n entries of the socket fd. pageOffset selects the ring for mmap(2).
 func mapRing[T unix.XDPDesc | uint64](fd int, pageOffset int64, offsets unix.XDPRingOffset, n int) (ring[T], error) {
 	var t T
 	size := int(offsets.Desc) + n*int(unsafe.Sizeof(t))
@@ -59,7 +59,7 @@ func makeRing[T unix.XDPDesc | uint64](mem []byte, offsets unix.XDPRingOffset, n
 	}
 }
 
-// slot returns the slot of index i.
+// slot returns the slot of index i, which may be larger than the number of slots.
 func (r *ring[T]) slot(i uint32) *T { return &r.slots[i&r.mask] }
 
 // wantsWakeup reports whether the kernel needs a system call to notice new entries. The
@@ -78,8 +78,8 @@ func (r *ring[T]) unmap() {
 // address returns the address of mapped memory.
 func address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 
-// kickTx makes the kernel process the tx ring. The system call neither blocks nor
-// enters the Go scheduler.
+// kickTx makes the kernel send the frames of the tx ring. The system call does not block. It bypasses
+// the Go scheduler.
 func kickTx(fd int) unix.Errno {
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
@@ -89,8 +89,8 @@ func kickTx(fd int) unix.Errno {
 	}
 }
 
-// kickRx makes the driver read the fill ring. The system call neither blocks nor
-// enters the Go scheduler.
+// kickRx makes the driver take free frames from the fill ring. The system call does not block. It
+// bypasses the Go scheduler.
 func kickRx(fd int) unix.Errno {
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
@@ -100,15 +100,14 @@ func kickRx(fd int) unix.Errno {
 	}
 }
 
-// epollControl adds a socket to an epoll set or removes it. It ignores errors, because
-// an error only means that this was already done.
+// epollControl adds a socket to an epoll set or removes it, depending on op. It ignores errors: they
+// only mean that this was already done.
 func epollControl(set, op, fd int) {
 	event := unix.EpollEvent{Events: unix.EPOLLIN}
 	_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(set), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(&event)), 0, 0)
 }
 
-// mmapOffsets returns the offsets of indexes, flags and slots in the mapped rings of
-// a socket.
+// mmapOffsets returns where the indexes, flags and slots are in the mapped rings of a socket.
 func mmapOffsets(fd int) (unix.XDPMmapOffsets, error) {
 	var off unix.XDPMmapOffsets
 	err := getsockopt(fd, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off))

@@ -23,28 +23,28 @@ type rxQueue struct {
 
 	umem      []byte
 	umemAt    uintptr // address of umem[0]
-	first     uint64  // UMEM offset of the first frame that this queue uses for receiving
-	bytes     uint64  // length of all receiving frames
+	first     uint64  // UMEM offset of the first of the frames into which the kernel receives for this queue
+	bytes     uint64  // length in bytes of all these frames
 	frameSize uint64
 
-	// next rx entry to read; it is ahead of the consumer index by the number of
+	// index of the next rx entry to read; it is ahead of the consumer index by the number of
 	// unreleased frames
 	next     uint32
 	seen     uint32 // rx producer index as last loaded
 	released uint32 // rx consumer index as last stored
-	// next fill entry to write; it is ahead of the producer index by the number of
+	// index of the next fill entry to write; it is ahead of the producer index by the number of
 	// unreleased frames
 	filled uint32
 
-	// tx is the tx ring of the same queue; it is empty if the queue does not send.
-	// Before the worker sleeps, Arm wakes the driver for the last frames in this ring.
+	// tx is the tx ring of the same socket, empty if the queue does not send. Arm uses it: it wakes
+	// the driver for the last frames in the ring before the worker sleeps.
 	tx    ring[unix.XDPDesc]
 	wait  int // epoll set for WaitFD; it contains the socket only while the worker sleeps
 	armed bool
-	// busyPoll: the kernel runs the device's receive path in the system calls of this
-	// queue.
+	// busyPoll says that the kernel runs the device's receive path within the system calls of this
+	// queue, instead of in interrupts.
 	busyPoll bool
-	// pieces: a received frame may span several UMEM frames.
+	// pieces says that a received frame may span several UMEM frames.
 	pieces bool
 	fault  string
 }
@@ -52,9 +52,8 @@ type rxQueue struct {
 // newWaitSet returns a new epoll set for WaitFD.
 func newWaitSet() (int, error) { return unix.EpollCreate1(unix.EPOLL_CLOEXEC) }
 
-// Recv takes frames from the rx ring. Their spans refer to the UMEM and are valid until
-// Release. Recv writes the UMEM addresses of the frames to the fill ring. Release
-// publishes these entries.
+// Recv takes frames from the rx ring. Their spans refer to the UMEM and are valid until Release. Recv
+// already writes the frames' UMEM addresses to the fill ring, where Release publishes them.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.fault != "" {
 		return -1
@@ -77,8 +76,8 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		return q.broken("the rx ring's producer is ahead by more than the ring's size")
 	}
 	n = min(n, uint32(room))
-	// The index is stored before the frames are read. If a frame kills the engine, the
-	// next engine discards the frames before this index.
+	// The record's index is stored before the frames are read. If a frame kills the engine, the next
+	// engine discards the frames before this index.
 	if !q.pieces {
 		q.record.lent.Store(q.next + n)
 	}
@@ -101,8 +100,8 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	return b.N - before
 }
 
-// take moves one descriptor from the rx ring to the fill ring. ok is false if the
-// descriptor's address does not belong to the queue.
+// take moves one descriptor from the rx ring to the fill ring, without publishing it. ok is false if
+// the descriptor's memory does not belong to the queue.
 func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
 	if q.pieces { // with frames in pieces, the number of descriptors of a batch is not known in advance
 		q.record.lent.Store(q.next + 1)
@@ -119,9 +118,9 @@ func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
 	return d, true
 }
 
-// appendPieces appends a frame that consists of several pieces (UMEM frames). firstPiece is
-// the descriptor of its first piece. The kernel publishes all pieces of a frame at
-// once. appendPieces returns false if the last piece is missing.
+// appendPieces appends a frame that takes several UMEM frames, its pieces. firstPiece is the
+// descriptor of the first one. The kernel publishes all pieces of a frame at once, so appendPieces
+// returns false if the last piece is missing.
 func (q *rxQueue) appendPieces(b *packet.Batch, firstPiece unix.XDPDesc) bool {
 	f, header := b.Next()
 	n := uint32(copy(header[:rxHeader], q.umem[firstPiece.Addr:firstPiece.Addr+uint64(firstPiece.Len)]))
@@ -148,7 +147,7 @@ func (q *rxQueue) appendPieces(b *packet.Batch, firstPiece unix.XDPDesc) bool {
 	return false
 }
 
-// appendFrame appends one frame of length bytes at address addr in the UMEM.
+// appendFrame appends to the batch the frame of length bytes at UMEM offset addr.
 func (q *rxQueue) appendFrame(b *packet.Batch, addr uint64, length uint32) {
 	f, header := b.Next()
 	n := uint32(copy(header[:rxHeader], q.umem[addr:addr+uint64(length)]))
@@ -190,10 +189,10 @@ func (q *rxQueue) wakeFill() {
 	}
 }
 
-// Arm adds the socket to the epoll set until Disarm. A permanent waiter would cost a
-// tenth of the throughput in copy mode, because the kernel locks the list of waiters
-// for every sent frame. Arm also wakes a driver that waits for free frames, or for
-// frames to send.
+// Arm adds the socket to the epoll set WaitFD until Disarm. If the socket were always in the set, copy
+// mode would lose a tenth of its throughput, because the kernel locks the list of waiters for every
+// sent frame. Arm also wakes a driver that waits for free frames, or for frames to send. It returns
+// true if frames wait.
 func (q *rxQueue) Arm() bool {
 	if !q.armed {
 		q.armed = true
@@ -222,7 +221,7 @@ func (q *rxQueue) Woken()      {}
 // Polled returns false, because reading the ring needs no system call.
 func (q *rxQueue) Polled() bool { return false }
 
-// Fault returns the reason why Recv fails.
+// Fault returns the reason why Recv fails; "": it does not.
 func (q *rxQueue) Fault() string { return q.fault }
 
 // Close unmaps the rings and closes the epoll set. The device owns the socket and
@@ -238,8 +237,9 @@ func (q *rxQueue) Close() {
 	q.fault = "closed"
 }
 
-// fillAll puts all UMEM frames of a queue for receiving on its new fill ring. It runs
-// before the socket is bound, because a zero-copy driver takes frames during the bind.
+// fillAll puts all UMEM frames for receiving of a queue on its new fill ring. first is the UMEM offset
+// of the first one. fillAll runs before the socket is bound, because a zero-copy driver takes frames
+// during the bind.
 func fillAll(fill *ring[uint64], first, frameSize uint64) {
 	index := fill.producer.Load()
 	for i := range uint64(len(fill.slots)) {
@@ -249,8 +249,8 @@ func fillAll(fill *ring[uint64], first, frameSize uint64) {
 	fill.producer.Store(index) // pairs with the kernel's acquire of fill.producer
 }
 
-// recoverIndexes sets the queue's indexes to the position at which the last engine
-// stopped. See the package comment.
+// recoverIndexes sets the queue's indexes to the position at which the last engine stopped. The
+// package comment describes the recovery.
 func (q *rxQueue) recoverIndexes() error {
 	size := uint32(len(q.fill.slots))
 	q.filled, q.released = q.fill.producer.Load(), q.rx.consumer.Load()
@@ -267,8 +267,8 @@ func (q *rxQueue) recoverIndexes() error {
 	return nil
 }
 
-// discardLent releases the frames that the last engine has received but not released.
-// It does not read them.
+// discardLent releases the frames that the last engine has received but not released. It does not read
+// them, because one of them may have killed that engine.
 func (q *rxQueue) discardLent() error {
 	q.seen = q.rx.producer.Load()
 	lent := q.record.lent.Load() - q.next

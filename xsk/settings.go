@@ -17,7 +17,7 @@ import (
 // This file changes settings of a device for an uplink. Close restores the old values.
 // If control and engine are both killed, the changed values stay.
 
-// setting is a changed setting of the device, with its old value.
+// setting is a setting of the device that Setup has changed, with its old value.
 type setting struct {
 	// Name is "channels", "rss", or the name of a file below /sys/class/net/DEV.
 	Name string   `json:"name"`
@@ -27,17 +27,17 @@ type setting struct {
 const (
 	settingChannels = "channels"
 	settingRSS      = "rss"
-	// Busy polling turns the device's interrupts off. The interrupts come back after
-	// settingDefer empty polls, or after the time settingTimeout
-	// (Documentation/networking/napi.rst, "Software IRQ coalescing").
+	// Busy polling turns the device's interrupts off. They come back after deferPolls polls without
+	// frames, or after flushTimeoutNS (Documentation/networking/napi.rst, "Software IRQ coalescing").
+	// The settings have these names.
 	settingDefer   = "napi_defer_hard_irqs"
 	settingTimeout = "gro_flush_timeout" // time in ns
 	deferPolls     = 2
 	flushTimeoutNS = 200_000
 )
 
-// changeSettings changes the device settings that cfg asks for, before the device's
-// queues are counted.
+// changeSettings changes the device's channels and interrupt settings as cfg asks. It runs before
+// Setup counts the device's queues.
 func (u *Uplink) changeSettings(cfg *Config) error {
 	if cfg.Channels > 0 {
 		if err := u.setChannels(cfg.Channels); err != nil {
@@ -84,7 +84,7 @@ func (u *Uplink) setChannels(n int) error {
 	})
 }
 
-// steer sets the RSS table of the NIC so that traffic goes only to the served queues.
+// steer changes the NIC's RSS table so that no traffic goes to queues that the uplink does not serve.
 func (u *Uplink) steer() error {
 	dev, served := u.spec.Dev, u.spec.Queues
 	if served == u.deviceQueues {
@@ -131,8 +131,8 @@ func (u *Uplink) restoreSettings() {
 	u.settings = nil
 }
 
-// swapFile writes value to the device's setting file called name, and returns the old
-// number.
+// swapFile writes value to the file /sys/class/net/DEV/NAME, and returns the number that the file had
+// before.
 func swapFile(dev, name string, value uint32) (old uint32, err error) {
 	path := filepath.Join("/sys/class/net", dev, name)
 	text, err := os.ReadFile(path)
@@ -150,8 +150,8 @@ func swapFile(dev, name string, value uint32) (old uint32, err error) {
 // same budget (NAPI_POLL_WEIGHT).
 const busyPollBudget = 64
 
-// pollBusily turns on busy polling, instead of interrupts, for the queue of the socket
-// fd. us is the longest time of one poll in µs.
+// pollBusily turns on busy polling for the queue of the socket fd, instead of interrupts. us is the
+// longest time of one poll in µs.
 func pollBusily(fd, us int) error {
 	for _, o := range [...]struct{ option, value int }{
 		{unix.SO_PREFER_BUSY_POLL, 1}, {unix.SO_BUSY_POLL, us}, {unix.SO_BUSY_POLL_BUDGET, busyPollBudget},
@@ -163,8 +163,8 @@ func pollBusily(fd, us int) error {
 	return nil
 }
 
-// busyPollRefused returns an error that explains why the kernel refused busy polling
-// with err.
+// busyPollRefused returns an error that explains err, with which the kernel has refused busy polling,
+// and says what to do.
 func busyPollRefused(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOPROTOOPT):

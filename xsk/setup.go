@@ -27,8 +27,8 @@ const (
 type Config struct {
 	// Dev is the network device, in the network namespace of this process.
 	Dev string
-	// Queues is the number of device queues to serve, from queue 0 on; 0: all, up to
-	// MaxQueues. The kernel gets the tunnel traffic on other queues.
+	// Queues is the number of device queues that the uplink serves, from queue 0 on; 0: all, up to
+	// MaxQueues. Tunnel traffic that arrives on other queues goes to the kernel's stack.
 	Queues int
 	// Mode is one of the Mode constants; "" means ModeAuto.
 	Mode string
@@ -50,21 +50,21 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// xdpUseSG is the bind flag XDP_USE_SG: frames may have several pieces. pieceFollows is
-// the descriptor flag XDP_PKT_CONTD: the frame continues in the next descriptor
+// xdpUseSG is the bind flag XDP_USE_SG, which allows frames in several pieces (UMEM frames).
+// pieceFollows is the descriptor flag XDP_PKT_CONTD: the frame continues in the next descriptor
 // (include/uapi/linux/if_xdp.h).
 const (
 	xdpUseSG     = 1 << 4
 	pieceFollows = 1 << 0
 )
 
-// xdpMaxTxSKBBudget is the socket option XDP_MAX_TX_SKB_BUDGET of Linux 6.17 and later:
-// frames per send call.
+// xdpMaxTxSKBBudget is the socket option XDP_MAX_TX_SKB_BUDGET (Linux 6.17): the largest number of
+// frames that one system call sends.
 const xdpMaxTxSKBBudget = 9
 
-// bindTries is the number of attempts to bind a socket in one Setup. bindPause is the
-// time between two attempts. After another process has closed its socket on a queue,
-// binds fail with EBUSY until the kernel has released the queue.
+// bindTries is the number of binds that may fail with EBUSY in one Setup. bindPause is the time before
+// the next try. After another process has closed its socket on a queue, binds fail with EBUSY until
+// the kernel has released the queue.
 const (
 	bindTries = 50
 	bindPause = 20 * time.Millisecond
@@ -101,10 +101,10 @@ func (c *Config) complete() ([]string, error) {
 	return nil, fmt.Errorf("af_xdp on %s: mode %q: expected auto, zerocopy, copy or generic", c.Dev, c.Mode)
 }
 
-// Setup sets up a network device as an uplink: an AF_XDP socket on each served queue,
-// and the XDP program. The program redirects nothing before SetEndpoints. ModeAuto
-// selects the best mode that works. An error is one line with the cause and what to do,
-// a *refusedError if no mode worked. A failed Setup leaves nothing behind.
+// Setup sets up a network device as an uplink: an AF_XDP socket on each served queue, and the XDP
+// program. The program redirects nothing before SetEndpoints. ModeAuto selects the best mode that
+// works. The text of an error is one line with the cause and the remedy. A failed Setup leaves nothing
+// behind.
 func Setup(cfg Config) (*Uplink, error) {
 	modes, err := cfg.complete()
 	if err != nil {
@@ -163,9 +163,9 @@ func (u *Uplink) setup(cfg *Config, modes []string) error {
 	return u.tryModes(dev, modes)
 }
 
-// tryModes attaches the XDP program and binds the sockets, in the first of the modes
-// that works. Zero-copy and copy mode share one attachment, because an attachment may
-// take the link down for seconds.
+// tryModes attaches the XDP program and binds the sockets in the first mode that works. Zero-copy and
+// copy mode share one attachment, because an attachment may take the link down for seconds. The error
+// is a *refusedError.
 func (u *Uplink) tryModes(dev *netdev, modes []string) error {
 	for _, mode := range modes {
 		if u.link != nil && mode == ModeGeneric {
@@ -184,8 +184,8 @@ func (u *Uplink) tryModes(dev *netdev, modes []string) error {
 	return &refusedError{Dev: dev.name, Refusals: u.refused}
 }
 
-// attach loads the XDP program and attaches it to the device, unless that is already
-// done. The kernel refuses to replace another process's program.
+// attach loads the XDP program and attaches it to the device, unless it is attached already. The
+// kernel refuses to replace another process's program.
 func (u *Uplink) attach(dev *netdev, mode string) error {
 	if u.link != nil {
 		return nil
@@ -300,11 +300,11 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 	return fd, nil
 }
 
-// raiseBudget asks the kernel to send up to maxPostponed frames per system call on the
-// socket fd. Kernels before 6.17 do not support this; the error is ignored.
+// raiseBudget asks the kernel to send up to maxPostponed frames per system call on the socket fd. It
+// ignores the error of a kernel before 6.17.
 func raiseBudget(fd int) { _ = unix.SetsockoptInt(fd, unix.SOL_XDP, xdpMaxTxSKBBudget, maxPostponed) }
 
-// fill puts the frames of a queue that are for receiving on the socket's fill ring.
+// fill puts the UMEM frames of a queue that are for receiving on the fill ring of its socket fd.
 func (u *Uplink) fill(fd, queue int) error {
 	off, err := mmapOffsets(fd)
 	if err != nil {
@@ -329,8 +329,7 @@ func (u *Uplink) closeSockets() {
 	}
 }
 
-// detach removes the XDP program from the device, even if other processes have the
-// program's link open.
+// detach removes the XDP program from the device, even if the engine also has the program's link open.
 func (u *Uplink) detach() {
 	if u.link != nil {
 		_ = u.link.Detach() // fails only if the device is gone

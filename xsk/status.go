@@ -15,8 +15,7 @@ type Status struct {
 	Index  int    `json:"ifindex"`
 	Driver string `json:"driver"`
 	MTU    int    `json:"mtu"`
-	// Mode is the mode in use. Refused lists the better modes that did not work, with
-	// the reasons.
+	// Mode is the mode in use. Refused lists the better modes that did not work, each with the reason.
 	Mode    string    `json:"mode"`
 	Refused []Refusal `json:"refused,omitempty"`
 	// Endpoints lists the tunnel endpoints whose datagrams the XDP program redirects,
@@ -43,8 +42,8 @@ type QueueStatus struct {
 	Error         string `json:"error,omitempty"` // why the socket did not answer
 }
 
-// Status returns the state of the uplink. To do so, it reads the kernel's counters of
-// the sockets, and the XDP program's map.
+// Status returns the state of the uplink. It reads the kernel's counters of the sockets, and the XDP
+// program's map of endpoints.
 func (u *Uplink) Status() Status {
 	s := Status{
 		Dev: u.spec.Dev, Index: u.ifindex, Driver: u.driver, MTU: u.spec.MTU, Mode: u.mode, Refused: u.refused,

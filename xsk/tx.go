@@ -10,17 +10,16 @@ import (
 	"weft/packet"
 )
 
-// kickBudget is the number of frames that the kernel sends in one system call in copy
-// mode (TX_BATCH_SIZE in net/xdp/xsk.c). See raiseBudget.
+// kickBudget is the number of frames that the kernel sends in one system call in copy mode
+// (TX_BATCH_SIZE in net/xdp/xsk.c), unless raiseBudget has raised it.
 const kickBudget = 32
 
-// maxPostponed is the number of waiting frames at which Postpone makes the system call
-// that sends them. In copy mode this call takes about a microsecond for each frame.
+// maxPostponed is the number of unsent frames at which Postpone makes the system call that sends them.
+// In copy mode this call takes about a microsecond for each frame.
 const maxPostponed = 64
 
-// kickStalls is the number of system calls that send no frame in one Flush. After them,
-// Flush leaves the rest to a later Flush, because the kernel may be short of
-// completions or buffers.
+// kickStalls is the number of system calls in one Flush that may send no frame. After them, Flush
+// leaves the rest to a later Flush, because the kernel may be out of completions or buffers.
 const kickStalls = 3
 
 // txQueue sends frames on one queue of the NIC. A worker owns it.
@@ -29,11 +28,11 @@ type txQueue struct {
 	tx         ring[unix.XDPDesc]
 	completion ring[uint64]
 	record     *record
-	marks      []uint8
+	marks      []uint8 // marks of the UMEM frames for sending, in shared memory
 
 	umem      []byte
-	first     uint64 // UMEM offset of the first sending frame
-	bytes     uint64 // length of all sending frames
+	first     uint64 // UMEM offset of the first of the frames from which this queue sends
+	bytes     uint64 // length in bytes of all these frames
 	frameSize uint64
 	shift     uint // log2 of frameSize
 	mtu       int  // length in bytes of the longest frame, Ethernet header included
@@ -48,11 +47,11 @@ type txQueue struct {
 	large     []byte // buffer for a frame of several pieces; nil: such frames are not sent
 }
 
-// Send copies the frames of b, in the given order, into UMEM frames, and writes their
-// descriptors to the tx ring. Flush publishes the descriptors.
+// Send copies the frames in the list order into UMEM frames, and writes their descriptors to the tx
+// ring. Flush publishes the descriptors.
 //
-// A copy faults if a guest has truncated its memory. Send makes all copies before it
-// changes the queue's state, so a fault leaves the queue unchanged.
+// A copy faults if a guest has truncated its memory. Send makes all copies before it changes the
+// queue's state, so after a fault the queue has taken no frame.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	q.reap()
 	n, count := 0, 0
@@ -93,15 +92,14 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return n
 }
 
-// frameFor returns the UMEM address of the frame for the tx slot that is i slots after
-// the last written one.
+// frameFor returns the offset in the UMEM of the free frame for tx slot q.next+i.
 func (q *txQueue) frameFor(i int) uint64 {
 	return q.first + uint64(q.free[q.freeCount-1-i])<<q.shift
 }
 
-// gatherPieces copies a long frame into several tx slots. count is the number of slots
-// that Send has already used. The result is the number of slots for this frame; 0: too
-// few free UMEM frames.
+// gatherPieces copies a long frame into several UMEM frames, its pieces. count is the number of tx
+// slots that Send has already used. The result is the number of pieces; 0: too few UMEM frames are
+// free, or the frame is too long.
 func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count int) int {
 	pieces := (length + int(q.frameSize) - 1) / int(q.frameSize)
 	if pieces > q.freeCount-count || length > len(q.large) {
@@ -122,7 +120,7 @@ func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count i
 	return pieces
 }
 
-// take removes count UMEM frames from the free list, for the next written slots.
+// take removes count UMEM frames from the free list, for the tx slots that Send has just written.
 func (q *txQueue) take(count int) {
 	q.freeCount -= count
 	q.next += uint32(count)
@@ -132,14 +130,15 @@ func (q *txQueue) take(count int) {
 
 func (q *txQueue) noteSent() { q.record.sent.Store(q.next) }
 
-// markGiven marks the last count UMEM frames that were taken as given to the kernel.
+// markGiven marks the count UMEM frames that take has just removed from the free list as given to the
+// kernel.
 func (q *txQueue) markGiven(count int) {
 	for _, frame := range q.free[q.freeCount:][:count] {
 		q.marks[frame] = markGiven
 	}
 }
 
-// reap frees the UMEM frames that the kernel has completed.
+// reap puts the UMEM frames that the kernel has completed back on the free list.
 func (q *txQueue) reap() {
 	done := q.completion.producer.Load() // pairs with the kernel's release of completion.producer
 	if n := done - q.reaped; n == 0 || n > uint32(len(q.completion.slots)) {
@@ -149,8 +148,8 @@ func (q *txQueue) reap() {
 	q.publishReaped(done)
 }
 
-// markDone marks the completed UMEM frames before the ring index end as free. It
-// ignores frames that the kernel did not have, so that no frame becomes free twice.
+// markDone marks the UMEM frames in the completion ring before index end as free. It ignores frames
+// that the kernel did not have, so that no frame becomes free twice.
 func (q *txQueue) markDone(end uint32) {
 	for i := q.reaped; i != end; i++ {
 		offset := *q.completion.slot(i) - q.first // kernel memory is read once
@@ -172,9 +171,9 @@ func (q *txQueue) publishReaped(end uint32) {
 	q.completion.consumer.Store(end) // pairs with the kernel's acquire of completion.consumer
 }
 
-// Flush publishes the written frames and wakes the kernel if necessary. In copy mode
-// one system call sends only some of the frames, so Flush repeats the call. The
-// worker's next Flush sends the frames that the device did not accept.
+// Flush publishes the written frames and wakes the kernel if necessary. In copy mode one system call
+// sends only some of the frames, so Flush repeats the call. The worker's next Flush sends the frames
+// that the kernel did not take.
 func (q *txQueue) Flush() {
 	if q.next == q.published && !q.backlog {
 		return
@@ -192,8 +191,8 @@ func (q *txQueue) Flush() {
 	q.kickCopy()
 }
 
-// Postpone publishes the written frames, but delays the system call that sends them
-// until maxPostponed frames wait. Its result says whether Flush is still needed.
+// Postpone publishes the written frames, but delays the system call that sends them until maxPostponed
+// frames wait. It returns true if a Flush must follow.
 func (q *txQueue) Postpone() bool {
 	if q.next-q.tx.consumer.Load() >= maxPostponed { // pairs with the kernel's release of tx.consumer
 		q.Flush()
@@ -236,9 +235,8 @@ func (q *txQueue) kickCopy() {
 // included.
 func (q *txQueue) MTU() int { return q.mtu }
 
-// Offloads returns TakesPartial: Send completes unfinished checksums during its copy.
-// It does not take large frames for segmentation, because no driver segments frames
-// from AF_XDP.
+// Offloads returns TakesPartial, because Send finishes checksums during its copy. Send takes no large
+// frames, because no driver segments frames from AF_XDP.
 func (q *txQueue) Offloads() packet.Offloads { return packet.TakesPartial }
 
 // Close unmaps the rings. It leaves the socket open, because the device owns the socket
@@ -248,8 +246,8 @@ func (q *txQueue) Close() {
 	q.completion.unmap()
 }
 
-// recoverFrames restores the queue's state from the shared record, after the last
-// engine stopped. The package comment describes the recovery.
+// recoverFrames restores the queue's state after the last engine stopped, from the rings and from the
+// record in shared memory. The package comment describes the recovery.
 func (q *txQueue) recoverFrames() error {
 	size := uint32(len(q.tx.slots))
 	q.published = q.tx.producer.Load()

@@ -19,12 +19,12 @@ type Uplink struct {
 	spec         spec
 	ifindex      int
 	driver       string
-	deviceQueues int
+	deviceQueues int // number of the device's receive queues
 	mode         string
 	refused      []Refusal
 	settings     []setting // old values of changed device settings
-	steered      bool
-	busy         int // number of binds that failed with EBUSY during Setup
+	steered      bool      // traffic goes only to the served queues, see Config.Steer
+	busy         int       // number of binds that failed with EBUSY during Setup
 
 	region    *shm.Region
 	sockets   []int // sockets of the queues; index: queue
@@ -33,24 +33,23 @@ type Uplink struct {
 	link      link.Link
 }
 
-// Spec returns the specification of the uplink in JSON. The engine passes it to Open,
-// together with the descriptors of FDs.
+// Spec returns the specification of the uplink in JSON. The engine passes it to Open, with duplicates
+// of FDs.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
-// FDs returns the descriptors for Open: the shared memory, and a socket for each queue.
-// The uplink owns them, so callers pass duplicates to Open.
+// FDs returns the descriptors for Open: the shared memory, then a socket for each queue. The uplink
+// owns them: pass duplicates to Open.
 func (u *Uplink) FDs() []int { return append([]int{u.region.FD()}, u.sockets...) }
 
-// MTU returns the device's MTU as Setup or the last SetMTU found it, in bytes without
-// the Ethernet header.
+// MTU returns the device's MTU at Setup or from the last SetMTU, in bytes without the Ethernet header.
 func (u *Uplink) MTU() int { return u.spec.MTU }
 
 // Index returns the device's ifindex.
 func (u *Uplink) Index() int { return u.ifindex }
 
-// SetEndpoints sets the tunnel endpoints (local addresses with UDP ports) whose
-// datagrams the XDP program redirects. Port 0 stands for GRE. It skips unspecified addresses. After an error
-// the old endpoints stay.
+// SetEndpoints sets the tunnel endpoints whose datagrams the XDP program redirects: local addresses
+// with UDP ports, or with port 0 for GRE. It skips unspecified addresses. After an error the map may
+// have a mixture of old and new endpoints.
 func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	want := make(map[endpointKey]bool)
 	for _, e := range endpoints {
@@ -108,9 +107,8 @@ func (u *Uplink) currentEndpoints() (map[endpointKey]bool, error) {
 	return have, nil
 }
 
-// Close detaches the XDP program, closes control's descriptors and restores the device
-// settings. The engine should close its descriptors first. Close detaches the program
-// before it closes the sockets, because some drivers hang in the other order.
+// Close detaches the XDP program, then closes control's descriptors, because some drivers hang in the
+// other order. It also restores the device settings. The engine should close its descriptors first.
 func (u *Uplink) Close() {
 	u.detach()
 	u.closeSockets()
@@ -136,9 +134,9 @@ type snapshot struct {
 	Steered      bool      `json:"steered,omitempty"`
 }
 
-// Snapshot returns the state and the descriptors of the uplink, for Restore in another
-// process. The descriptors are the ones that FDs returns, then the XDP program's two
-// maps and its link. The uplink still owns them.
+// Snapshot returns the state and the descriptors of the uplink. Restore makes the same uplink from
+// them in the next control process. The descriptors are those of FDs, then the XDP program's two maps
+// and its link. The uplink still owns them.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	fd, ok := u.link.(interface{ FD() int })
 	if !ok {
@@ -151,8 +149,8 @@ func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	return blob, append(u.FDs(), u.endpoints.FD(), u.sockmap.FD(), fd.FD()), err
 }
 
-// Restore returns the uplink whose Snapshot another process took. It does not change
-// the device. It owns the descriptors fds, even if it fails.
+// Restore makes an uplink from the Snapshot of another process. It does not change the device. It owns
+// the descriptors, even if it fails.
 func Restore(blob []byte, fds []int) (*Uplink, error) {
 	u := &Uplink{}
 	s, err := parseSnapshot(blob, fds)

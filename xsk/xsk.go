@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package xsk is the uplink: AF_XDP sockets on the queues of a NIC that the kernel
-// still owns. Control sets the uplink up (Setup: memory, sockets, XDP program). The
-// engine opens the queues (Open) and moves frames.
+// Package xsk is the uplink through AF_XDP: sockets on the queues of a NIC whose driver is the
+// kernel's. Control sets the uplink up (Setup: memory, sockets, XDP program). The engine opens the
+// queues (Open) and moves frames.
 //
 // # Memory
 //
@@ -123,14 +123,14 @@ func checkSizes(frame, ring int) error {
 	return nil
 }
 
-// maxPiecesMTU is the largest MTU in bytes if frames (jumbo frames) may have several
-// pieces.
+// maxPiecesMTU is the largest MTU in bytes if a frame may take several UMEM frames (pieces). maxPieces
+// is the largest number of pieces of one frame.
 const (
 	maxPiecesMTU = 9216
 	maxPieces    = 8
 )
 
-// maxMTU returns the maximum MTU of the uplink's device.
+// maxMTU returns the largest MTU of the device, in bytes, that the uplink allows.
 func (s *spec) maxMTU() int {
 	if s.Pieces {
 		return maxPiecesMTU
@@ -138,24 +138,22 @@ func (s *spec) maxMTU() int {
 	return maxMTU(s.FrameSize)
 }
 
-// maxMTU returns the largest MTU without pieces: one UMEM frame then holds a frame with
-// a VLAN tag and the kernel's headroom.
+// maxMTU returns the largest MTU in bytes with which a frame fits into one UMEM frame, together with a
+// VLAN tag and the kernel's headroom.
 func maxMTU(frameSize int) int { return frameSize - kernelHeadroom - ethernetLen - vlanLen }
 
-// record is the fixed part of a queue's record in shared memory. It is initially zero,
-// and the marks of the sending frames follow it. Each direction has its own cache line.
+// record is the fixed part of a queue's record in shared memory. It begins as zeros. The marks of the
+// UMEM frames for sending follow it. Each direction has a cache line of its own.
 type record struct {
-	// index of the rx ring up to which frames were received; written by the receive
-	// queue's owner
+	// rx index up to which workers have received frames; written by the receive queue's worker
 	lent atomic.Uint32
 	_    [60]byte
-	// index of the tx ring up to which slots are written; written by the transmit
-	// queue's owner
+	// tx index up to which slots were written; written by the transmit queue's worker
 	sent atomic.Uint32
 	_    [60]byte
 }
 
-// Values of a sending frame's mark.
+// Values of the mark of a UMEM frame for sending.
 const (
 	markFree  uint8 = iota
 	markGiven       // the frame is in the tx ring, in the kernel, or in the completion ring
@@ -164,16 +162,15 @@ const (
 // queueMemory is one queue's part of the shared memory region.
 type queueMemory struct {
 	record *record
-	marks  []uint8 // one mark for each sending frame; written by the transmit queue's owner
-	rx, tx uint64  // UMEM offsets of the receiving frames and of the sending frames
+	marks  []uint8 // one mark for each UMEM frame for sending; written by the transmit queue's worker
+	rx, tx uint64  // UMEM offsets of the first frame for receiving and of the first one for sending
 }
 
-// umemBytes returns the size in bytes of the UMEM, the first part of the shared
-// memory.
+// umemBytes returns the size in bytes of the UMEM, with which the shared memory begins.
 func (s *spec) umemBytes() int { return s.Queues * 2 * s.RingSize * s.FrameSize }
 
-// carve returns each queue's part of the shared memory mem, and the total size in
-// bytes. If mem is nil, carve only computes the size.
+// carve returns the memory of each queue within the shared memory mem, and the total size in bytes. If
+// mem is nil, only the size is valid.
 func (s *spec) carve(mem []byte) (queues []queueMemory, size int) {
 	l := &shm.Layout{Mem: mem, Off: s.umemBytes()}
 	half := uint64(s.RingSize) * uint64(s.FrameSize)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Duplicates returns a duplicate of each descriptor, as an engine receives them from
-// control. The caller owns the duplicates. Duplicates ends the test if it fails.
+// Duplicates returns a duplicate of each descriptor, as an engine gets them from control. The caller
+// owns the duplicates. If a descriptor cannot be duplicated, Duplicates ends the test.
 func Duplicates(t testing.TB, fds []int) []int {
 	t.Helper()
 	var dups []int

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is a port in memory.
+// Device is a port.Device in memory: the test reads and writes its frames.
 type Device struct {
 	RxQueues []*Rx
 	TxQueues []*Tx
@@ -29,7 +29,7 @@ func New(n int, o Options) *Device {
 	return d
 }
 
-// Rx implements port.Device.
+// Rx implements port.Device. A queue with Options.Counted is a port.Counted.
 func (d *Device) Rx() []port.Rx {
 	var all []port.Rx
 	for _, r := range d.RxQueues {
@@ -51,10 +51,10 @@ func (d *Device) Tx() []port.Tx {
 	return all
 }
 
-// State implements port.Device.
+// State implements port.Device. It returns Saved.
 func (d *Device) State() []byte { return d.Saved }
 
-// Close implements port.Device.
+// Close implements port.Device. It closes all queues.
 func (d *Device) Close() {
 	d.Closed = true
 	for _, r := range d.RxQueues {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory is a mapped file, which a test can truncate.
+// memory is a mapped file that a test can truncate, as a hostile guest does.
 type memory struct {
 	fd    int
 	bytes []byte

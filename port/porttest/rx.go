@@ -45,8 +45,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Rx is a receive queue. A goroutine of the test injects frames; the worker receives
-// them.
+// Rx is a receive queue. One goroutine of the test injects frames; the worker receives them.
 type Rx struct {
 	memory
 	o        Options
@@ -59,12 +58,12 @@ type Rx struct {
 	injected atomic.Uint64
 	released atomic.Uint64 // number of frames released by the worker; pairs with Inject
 	received uint64        // number of frames received by the worker
-	replays  atomic.Int64  // number of frames that Recv still repeats, see Replay
+	replays  atomic.Int64  // number of frames that Recv must still repeat, see Replay
 
-	// Retains makes ReleaseLate release nothing until the next Release.
+	// Retains makes ReleaseLate keep all frames unreleased until the next Release.
 	Retains atomic.Bool
 
-	// Uncounted makes Waits ignore the frames that are injected afterwards.
+	// Uncounted makes Waits ignore the frames that are injected while it is true.
 	Uncounted atomic.Bool
 	counted   atomic.Uint64 // number of injected frames, without the uncounted ones at the end
 
@@ -88,7 +87,7 @@ func NewRx(o Options) *Rx {
 // Inject adds a copy of frame to the queue. It returns false if the queue is full.
 func (r *Rx) Inject(frame []byte) bool { return r.InjectUndone(frame, packet.Offload{}) }
 
-// InjectUndone is Inject for a frame with the unfinished offload o.
+// InjectUndone does the same as Inject for a frame with the unfinished offload o.
 func (r *Rx) InjectUndone(frame []byte, o packet.Offload) bool {
 	at := r.injected.Load()
 	if at-r.released.Load() == uint64(r.o.Slots) || len(frame) > r.o.SlotBytes {
@@ -107,7 +106,7 @@ func (r *Rx) InjectUndone(frame []byte, o packet.Offload) bool {
 	return true
 }
 
-// Replay makes Recv repeat the injected frames until it has returned n frames.
+// Replay makes Recv return the injected frames again and again, n frames altogether.
 func (r *Rx) Replay(n int64) {
 	r.replays.Store(n)
 	shm.SignalOwn(r.wait)
@@ -119,7 +118,7 @@ func (r *Rx) Replayed() bool { return r.replays.Load() == 0 }
 // Break makes every further Recv fail.
 func (r *Rx) Break() { r.broken.Store(true) }
 
-// Lent returns the number of injected frames that are not released.
+// Lent returns the number of injected frames that the worker has not released.
 func (r *Rx) Lent() int { return int(r.injected.Load() - r.released.Load()) }
 
 // Recv implements port.Rx.
@@ -169,7 +168,8 @@ func (r *Rx) take(b *packet.Batch, slot int) bool {
 	return true
 }
 
-// Release implements port.Rx.
+// Release implements port.Rx. After a Replay, more frames were received than injected; Release then
+// releases nothing.
 func (r *Rx) Release() {
 	r.Releases.Add(1)
 	if r.received <= r.injected.Load() {
@@ -177,15 +177,15 @@ func (r *Rx) Release() {
 	}
 }
 
-// ReleaseLate implements port.Keeper.
+// ReleaseLate implements port.Keeper. It calls Release unless Retains is set.
 func (r *Rx) ReleaseLate() {
 	if !r.Retains.Load() {
 		r.Release()
 	}
 }
 
-// MayKeep implements port.Keeper. A polled queue plays a queue of the kernel, which
-// loses unreleased frames.
+// MayKeep implements port.Keeper. It returns false for a polled queue, which stands for a queue of the
+// kernel: such a queue loses unreleased frames.
 func (r *Rx) MayKeep() bool { return !r.o.Polled && 2*packet.BatchSize <= r.o.Slots/4 }
 
 // Arm implements port.Rx.
@@ -210,7 +210,7 @@ func (r *Rx) Woken() { shm.DrainOwn(r.wait) }
 // Polled implements port.Rx.
 func (r *Rx) Polled() bool { return r.o.Polled }
 
-// countedRx is an Rx that counts its frames.
+// countedRx is an Rx that implements port.Counted.
 type countedRx struct{ *Rx }
 
 // Waits implements port.Counted.

@@ -12,9 +12,8 @@ import (
 	"weft/port"
 )
 
-// Socket is a device over a datagram socket, with one frame in each datagram. Another
-// process has the other end of the socket. The device has one receive and one
-// transmit queue.
+// Socket is a device with one receive and one transmit queue over a datagram socket. Each datagram is
+// a frame. Another process has the socket's other end.
 type Socket struct {
 	memory
 	fd    int
@@ -23,11 +22,11 @@ type Socket struct {
 	saved json.RawMessage
 }
 
-// socketSlot is the length in bytes of the longest frame.
+// socketSlot is the length in bytes of the longest frame that a Socket sends or receives.
 const socketSlot = 2048
 
-// OpenSocket is an engine.Opener. It needs one descriptor, a connected datagram or
-// seqpacket socket. The device's State returns the specification, if it is not empty.
+// OpenSocket is an engine.Opener. It needs one descriptor, a connected datagram or seqpacket socket.
+// The device's State returns spec.
 func OpenSocket(spec []byte, fds []int) (port.Device, error) {
 	if len(fds) != 1 {
 		for _, fd := range fds {

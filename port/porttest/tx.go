@@ -8,7 +8,7 @@ import (
 	"weft/packet"
 )
 
-// Tx is a transmit queue that stores the sent frames until the test takes them.
+// Tx is a transmit queue that keeps the sent frames until the test takes them.
 type Tx struct {
 	memory
 	o        Options
@@ -17,14 +17,14 @@ type Tx struct {
 
 	gathered  uint64        // number of frames gathered by the worker
 	published atomic.Uint64 // number of frames published by the worker; pairs with Take
-	taken     atomic.Uint64 // number of frames taken out by the test; pairs with Send
+	taken     atomic.Uint64 // number of frames removed by Take; pairs with Send
 	accepted  int           // result of the method Taken
 
-	// Room is the number of further frames that Send accepts; -1: no limit.
+	// Room is the number of frames that Send still accepts; -1: no limit.
 	Room atomic.Int64
-	// Discard drops frames after gathering, for tests that do not call Take.
+	// Discard lets Send overwrite frames that were not taken, for tests that do not call Take.
 	Discard atomic.Bool
-	// Patient makes Postpone never flush.
+	// Patient makes Postpone always postpone the flush.
 	Patient atomic.Bool
 	Sends   atomic.Uint64 // number of calls of Send
 	Flushes atomic.Uint64 // number of flushes with at least one frame
@@ -41,7 +41,7 @@ func NewTx(o Options) *Tx {
 	return t
 }
 
-// Send implements port.Tx.
+// Send implements port.Tx. It panics if a frame has an offload that Options.Takes does not have.
 func (t *Tx) Send(b *packet.Batch, order []uint8) int {
 	t.Sends.Add(1)
 	for n, i := range order {
@@ -104,13 +104,13 @@ func (t *Tx) Close() {
 	}
 }
 
-// Take removes the oldest sent frame and returns a copy, or nil if no frame is left.
+// Take removes the oldest published frame and returns a copy, or nil if there is none.
 func (t *Tx) Take() []byte {
 	frame, _ := t.TakeUndone()
 	return frame
 }
 
-// TakeUndone is Take with the frame's unfinished offload.
+// TakeUndone does the same as Take, and also returns the frame's unfinished offload.
 func (t *Tx) TakeUndone() ([]byte, packet.Offload) {
 	at := t.taken.Load()
 	if at == t.published.Load() {
@@ -122,7 +122,7 @@ func (t *Tx) TakeUndone() ([]byte, packet.Offload) {
 	return frame, o
 }
 
-// TakeAll removes all sent frames and returns copies.
+// TakeAll removes all published frames and returns copies, the oldest first.
 func (t *Tx) TakeAll() [][]byte {
 	var all [][]byte
 	for f := t.Take(); f != nil; f = t.Take() {
