@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Write replaces a file. The function write writes the new contents. If write or the
-// disk fails, the old file stays, and Write leaves no other file behind.
+// Write replaces a file by one with the contents that the function write produces. If write or the
+// disk fails, the old file stays, and Write leaves no temporary file behind.
 func Write(file string, mode os.FileMode, write func(io.Writer) error) error {
 	return replace(file, mode, write, func(*os.File) error { return nil })
 }
 
-// replace does what Write does, and calls prepare with the new file before the file gets
-// its mode and its name.
+// replace does the work of Write. It calls prepare with the new file before the file gets its mode and
+// its final name.
 func replace(file string, mode os.FileMode, write func(io.Writer) error, prepare func(*os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
 	if err != nil {
@@ -37,14 +37,14 @@ func replace(file string, mode os.FileMode, write func(io.Writer) error, prepare
 	return os.Rename(f.Name(), file)
 }
 
-// WriteBytes replaces a file by data.
+// WriteBytes replaces a file by one with the contents data.
 func WriteBytes(file string, mode os.FileMode, data []byte) error {
 	return Write(file, mode, bytesWriter(data))
 }
 
-// WriteForOwner does what WriteBytes does. If root calls it, the owner of the directory
-// owns the file. So a daemon that runs as this owner can read a file that an operator
-// writes as root.
+// WriteForOwner does the same as WriteBytes. But if root calls it, the new file belongs to the owner
+// of its directory. So a daemon that runs as this owner can read a file that an operator writes as
+// root.
 func WriteForOwner(file string, mode os.FileMode, data []byte) error {
 	return replace(file, mode, bytesWriter(data), func(f *os.File) error {
 		var dir unix.Stat_t

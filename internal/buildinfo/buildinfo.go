@@ -18,10 +18,10 @@ var (
 	commit = ""
 )
 
-// unknown is the name of the commit if a build does not record one.
+// unknown stands for the commit if the build did not record one.
 const unknown = "unknown"
 
-// Build names the source of a program.
+// Build tells from which source a program was built.
 type Build struct {
 	Version string `json:"version"`
 	// 12 hexadecimal digits, with "-dirty" if files were changed; or "unknown"
@@ -42,7 +42,7 @@ var Own = sync.OnceValue(func() Build {
 	return buildOf(settings)
 })
 
-// buildOf returns the Build that the settings of go build describe.
+// buildOf returns the Build for the given build settings (debug.BuildInfo.Settings).
 func buildOf(settings map[string]string) Build {
 	b := Build{Version: version, Commit: unknown}
 	if commit != "" {

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monotonic returns the time of CLOCK_MONOTONIC in nanoseconds. Go gives only
-// differences of this clock, so one reading of the clock at the start makes them
-// absolute.
+// Monotonic returns the time of CLOCK_MONOTONIC in nanoseconds. Package time only has differences of
+// this clock, so the package reads the clock once, at the start, with a system call.
 func Monotonic() uint64 { return startNS + uint64(time.Since(start)) }
 
 var start, startNS = time.Now(), read()

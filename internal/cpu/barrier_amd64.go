@@ -7,6 +7,6 @@ package cpu
 // empty.
 func LoadBarrier() {}
 
-// StoreBarrier makes all earlier stores come before all later ones. It is empty for the
-// same reason.
+// StoreBarrier makes all earlier stores come before all later ones. It is empty, because the processor
+// and the compiler keep this order, too.
 func StoreBarrier() {}

@@ -2,11 +2,11 @@
 
 package cpu
 
-// LoadBarrier makes all earlier loads come before all later ones. A load of sync/atomic
-// (LDAR) only makes later ones wait, so it cannot check that plain loads before it were
-// in time.
+// LoadBarrier makes all earlier loads come before all later ones. An atomic load of package
+// sync/atomic (LDAR) only holds back later loads. It cannot order plain loads before it.
 func LoadBarrier()
 
-// StoreBarrier makes all earlier stores come before all later ones. A store of sync/atomic
-// (STLR) and a compare-and-swap of processors without LSE do not hold back later stores.
+// StoreBarrier makes all earlier stores come before all later ones. An atomic store of package
+// sync/atomic (STLR) does not hold back later stores, nor does a compare-and-swap on processors
+// without LSE.
 func StoreBarrier()

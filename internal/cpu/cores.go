@@ -17,8 +17,8 @@ import (
 // maxCores is the number of cores in a unix.CPUSet. Core numbers are below it.
 const maxCores = 1024
 
-// ParseList parses a list of cores in the kernel's notation, such as "0,2-3", in the
-// order of the list. A duplicate core is an error. An empty list gives nil.
+// ParseList parses a list of cores in the kernel's notation, such as "0,2-3", and keeps its order. A
+// core that occurs twice is an error. An empty list gives nil.
 func ParseList(list string) ([]int, error) {
 	if strings.TrimSpace(list) == "" {
 		return nil, nil
@@ -83,9 +83,9 @@ func Pin(core int) error {
 	return nil
 }
 
-// Confine restricts all threads of this process, and later threads, to the allowed
-// cores that are not in reserved. If no core is left, it changes nothing. Workers must
-// be pinned afterwards.
+// Confine restricts all threads of this process, including later ones, to the allowed cores that are
+// not in the list reserved. It does nothing if no core is left. Workers must be pinned to their cores
+// afterwards.
 func Confine(reserved []int) error {
 	allowed, err := Allowed()
 	if err != nil {

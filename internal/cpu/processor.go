@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// Processor lets a goroutine keep its P, the processor of the Go runtime. The goroutine
-// must be locked to its thread.
+// Processor lets a goroutine keep its P, a slot of the Go scheduler. The goroutine must be locked to
+// its thread.
 //
 // The runtime's monitor asks a goroutine to yield when it has run for 10 ms. The
 // monitor recognizes such a goroutine by its P: the count of scheduling decisions has
@@ -55,16 +55,15 @@ func OwnProcessor() (s Processor) {
 	return s
 }
 
-// isProcessor reports whether p is the address of the P that runs on the thread at
-// address threadAddr.
+// isProcessor reports whether p is the address of the P that runs on the thread whose struct m is at
+// threadAddr.
 func isProcessor(p, threadAddr uintptr) (ok bool) {
 	defer func() { _ = recover() }() // p may be no pointer, so reading the memory at p may fault
 	return p >= 1<<16 && p%8 == 0 && word(p+threadOfP) == threadAddr && *(*uint32)(pointer(p + statusOfP)) == statusRunning
 }
 
-// Keep prevents the runtime's monitor from taking the P away. The goroutine must call
-// it every few milliseconds. Only this thread writes the count, but the race detector
-// does not know that.
+// Keep prevents the runtime's monitor from taking the P away. The goroutine must call it every few
+// milliseconds. Only this thread writes the count, but the race detector does not know that.
 //
 //go:norace
 func (s *Processor) Keep() {

@@ -6,9 +6,9 @@ package cpu
 
 import "sync/atomic"
 
-// StoreRelease stores v in a after all earlier loads and stores. It pairs with an atomic load
-// of a. Unlike a.Store, which is an XCHG on amd64, it is no full barrier and does not wait for
-// earlier stores to reach the cache.
+// StoreRelease stores v in a after all earlier loads and stores (release order). It pairs with an
+// atomic load of a. It is no full barrier, so unlike a.Store, which is an XCHG on amd64, it does not
+// wait until earlier stores have reached the cache.
 //
 //go:noescape
 func StoreRelease(a *atomic.Uint64, v uint64)

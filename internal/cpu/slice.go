@@ -12,14 +12,14 @@ import (
 // (sched_setattr, __setparam_fair).
 const sliceNS = 100_000
 
-// ShortSlice gives the calling thread a short time slice. Linux 6.12 and later
-// (EEVDF) then runs the thread as soon as it wakes up, and lets others interrupt it
-// after a tenth of a millisecond. The thread's share of the core stays the same.
-// Older kernels ignore the slice. ShortSlice also undoes Urgent for this thread.
+// ShortSlice gives the calling thread a short time slice. Linux 6.12 and later (EEVDF) then runs the
+// thread as soon as it wakes up, and lets other threads interrupt it after a tenth of a millisecond.
+// The thread's share of the core stays the same. Older kernels ignore the slice. ShortSlice also ends
+// the effect of Urgent on this thread.
 func ShortSlice() error { return shortSlice(0) }
 
-// ShortSlices does what ShortSlice does, for all threads of this process and later
-// threads.
+// ShortSlices does the same as ShortSlice for all threads of this process, including those that it
+// starts later.
 func ShortSlices() error { return eachThread(shortSlice) }
 
 func shortSlice(tid int) error {
@@ -37,5 +37,5 @@ func shortSlice(tid int) error {
 	return nil
 }
 
-// Yield gives the core to another waiting thread, if any.
+// Yield lets another thread that waits for this core run, if there is one.
 func Yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

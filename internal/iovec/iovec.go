@@ -13,8 +13,8 @@ import (
 	"weft/internal/shm"
 )
 
-// Vector is the kernel's struct iovec (include/uapi/linux/uio.h). Base is an address
-// instead of a pointer, because it mostly refers to guest memory.
+// Vector is the kernel's struct iovec (include/uapi/linux/uio.h). Base is an address instead of a Go
+// pointer, because it usually refers to guest memory.
 type Vector struct {
 	Base uintptr
 	Len  uintptr
@@ -25,8 +25,8 @@ const Size = 16
 
 var _ [Size]byte = [unsafe.Sizeof(Vector{})]byte{}
 
-// BatchBytes is the size in bytes at which a batch of received frames is complete. The
-// batch then stays in the CPU cache.
+// BatchBytes limits the bytes that a queue receives into one batch, so that the batch stays in the CPU
+// cache.
 const BatchBytes = 128 << 10
 
 // Max is the kernel's limit of vectors per system call (UIO_MAXIOV).
@@ -49,20 +49,20 @@ func View(mem []byte, n int) []Vector { return shm.View[Vector](mem, 0, n) }
 // that the caller keeps.
 func Address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 
-// Readv reads from the non-blocking file descriptor fd into n vectors. vectors is the
+// Readv reads from the non-blocking file descriptor fd into n vectors; the argument vectors is the
 // address of the first one. The call bypasses Go's scheduler.
 func Readv(fd int, vectors uintptr, n int) (int, unix.Errno) {
 	return call(unix.SYS_READV, fd, vectors, n)
 }
 
-// Writev writes the bytes of n vectors to the non-blocking file descriptor fd. vectors
-// is the address of the first one. The call bypasses Go's scheduler.
+// Writev writes the bytes of n vectors to the non-blocking file descriptor fd; the argument vectors is
+// the address of the first one. The call bypasses Go's scheduler.
 func Writev(fd int, vectors uintptr, n int) (int, unix.Errno) {
 	return call(unix.SYS_WRITEV, fd, vectors, n)
 }
 
-// Message is the kernel's struct mmsghdr (include/linux/socket.h) of a message without an
-// address and without control data. Vectors is the address of the first of Count vectors.
+// Message is the kernel's struct mmsghdr (include/linux/socket.h), for a message without address and
+// control data. The field Vectors is the address of the first of Count vectors.
 type Message struct {
 	_       [2]uint64 // address
 	Vectors uintptr
@@ -78,8 +78,8 @@ var _ [MessageSize]byte = [unsafe.Sizeof(Message{})]byte{}
 // Messages returns the memory mem as a slice of n messages, without a copy.
 func Messages(mem []byte, n int) []Message { return shm.View[Message](mem, 0, n) }
 
-// Set stores the address and the number of vectors, which become the content of the message. vectors
-// must be in mapped memory: the garbage collector does not see that the message refers to them.
+// Set makes the given vectors the content of the message. They must be in mapped memory, because the
+// garbage collector does not see that the message refers to them.
 func (m *Message) Set(vectors []Vector) {
 	m.Vectors, m.Count = uintptr(unsafe.Pointer(unsafe.SliceData(vectors))), uint64(len(vectors))
 }

@@ -4,9 +4,8 @@ package iovec
 
 import "golang.org/x/sys/unix"
 
-// Queue is the common part of queues that make one readv or writev call for each frame.
-// It has a file descriptor, and mapped memory that begins with the vectors. A worker
-// owns it.
+// Queue is the common part of queues that receive or send through a file descriptor with readv(2) and
+// writev(2). Its mapped memory begins with the vectors of these calls. A worker owns it.
 type Queue struct {
 	FD      int    // the device owns and closes it
 	Mem     []byte // memory outside of the Go heap; nil after Close
@@ -14,7 +13,8 @@ type Queue struct {
 	addr    uintptr // address of Vectors
 }
 
-// OpenQueue returns a queue with n bytes of mapped memory, including the vectors.
+// OpenQueue returns a queue with n bytes of mapped memory, which begin with the given number of
+// vectors.
 func OpenQueue(fd, vectors, n int) (Queue, error) {
 	mem, err := Map(n)
 	if err != nil {
@@ -23,11 +23,12 @@ func OpenQueue(fd, vectors, n int) (Queue, error) {
 	return Queue{FD: fd, Mem: mem, Vectors: View(mem, vectors), addr: Address(mem)}, nil
 }
 
-// Read reads a frame from the queue's file descriptor into the first n vectors.
+// Read reads a frame from the queue's file descriptor into the first n vectors. It returns the frame's
+// length in bytes.
 func (q *Queue) Read(n int) (int, unix.Errno) { return Readv(q.FD, q.addr, n) }
 
-// WriteTo writes the first n vectors to the file descriptor fd, which may belong to
-// another queue.
+// WriteTo writes the bytes of the first n vectors to the file descriptor fd, which may be another
+// queue's.
 func (q *Queue) WriteTo(fd, n int) unix.Errno {
 	_, errno := Writev(fd, q.addr, n)
 	return errno
@@ -41,8 +42,8 @@ func (q *Queue) Close() {
 	}
 }
 
-// RxQueue implements a part of port.Rx, for a file descriptor that is readable while a
-// frame waits.
+// RxQueue implements the methods of port.Rx that are equal for all file descriptors that are readable
+// while a frame waits.
 type RxQueue struct {
 	Queue
 	Broken string // reason why Recv fails for good, or ""
@@ -54,8 +55,7 @@ func (q *RxQueue) Disarm() {}
 // WaitFD returns the queue's descriptor.
 func (q *RxQueue) WaitFD() int { return q.FD }
 
-// Woken does nothing, because the descriptor stops being readable once all frames are
-// read.
+// Woken does nothing, because the descriptor is no longer readable once all frames are read.
 func (q *RxQueue) Woken() {}
 
 // Polled returns true, because a Recv that finds no frame costs a system call.
@@ -72,7 +72,8 @@ func (q *RxQueue) Close() {
 	q.Queue.Close()
 }
 
-// TxQueue implements a part of port.Tx for queues that write each frame in Send.
+// TxQueue implements the methods of port.Tx that are equal for all queues whose Send makes the system
+// calls.
 type TxQueue struct {
 	Queue
 	Longest int // length of the longest frame in bytes, including the Ethernet header

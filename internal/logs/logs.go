@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logs has a log whose level and format change while loggers use it.
+// Package logs makes a log whose level and format can change while loggers use it.
 package logs
 
 import (
@@ -20,10 +20,10 @@ const (
 	OVS  = "ovs"  // as Open vSwitch: time|number|package|LEVEL|message key=value
 )
 
-// formats are the words of log-format.
+// formats are the values of the setting log-format.
 var formats = []string{Text, JSON, OVS}
 
-// Log is the settings of a log. Several goroutines may use it.
+// Log has the settings of a log. Several goroutines may use it.
 type Log struct {
 	level  slog.LevelVar
 	format atomic.Int32 // index in formats
@@ -39,10 +39,10 @@ func New(w io.Writer) (*slog.Logger, *Log) {
 // Level returns the least severe level that is logged, as a word.
 func (l *Log) Level() string { return strings.ToLower(l.level.Level().String()) }
 
-// Format returns a word of formats.
+// Format returns the format in use: text, json or ovs.
 func (l *Log) Format() string { return formats[l.format.Load()] }
 
-// Set changes level and format; "" leaves one as it is. On an error nothing has changed.
+// Set changes level and format; "" leaves one as it is. After an error both are as before.
 func (l *Log) Set(level, format string) error {
 	next := l.level.Level()
 	if level != "" {
@@ -79,8 +79,8 @@ func CheckFormat(word string) error {
 	return nil
 }
 
-// handler passes records to the handler of the present format. All have the same
-// attributes.
+// handler passes each record to the handler of the present format. The handlers of all formats get the
+// same attributes.
 type handler struct {
 	log     *Log
 	formats []slog.Handler // in the order of formats

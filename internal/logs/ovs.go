@@ -14,18 +14,19 @@ import (
 	"sync"
 )
 
-// ovsHandler writes lines in the form of Open vSwitch's log (vlog, pattern %D|%05N|%c|%p|%m),
-// for the programs that search such logs for WARN, ERR and EMER:
+// ovsHandler writes lines in the format of Open vSwitch's log (vlog, pattern %D|%05N|%c|%p|%m), for
+// programs that search such logs for WARN, ERR and EMER:
 //
 //	2023-01-01T00:00:00.000Z|00001|ovsdb|WARN|a row cannot be done interface=eth9
 //
-// The module is the Go package that logs.
+// The third field is the name of the Go package that logs.
 type ovsHandler struct {
 	attributes slog.Handler // writes key=value into line.attributes
 	line       *ovsLine
 }
 
-// ovsLine is shared by all handlers of one log.
+// ovsLine is the part of the handler that all handlers of one log share: the output, its lock and the
+// number of the last line.
 type ovsLine struct {
 	mu         sync.Mutex
 	out        io.Writer
@@ -63,7 +64,7 @@ func (h *ovsHandler) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// withoutTime returns the record without its time, which a handler then leaves out.
+// withoutTime returns a copy of the record with time 0, so that a handler does not write a time.
 func withoutTime(r slog.Record) slog.Record {
 	bare := slog.Record{Level: r.Level, Message: r.Message}
 	r.Attrs(func(a slog.Attr) bool {
@@ -73,7 +74,7 @@ func withoutTime(r slog.Record) slog.Record {
 	return bare
 }
 
-// module returns the name of the package with the code at pc.
+// module returns the name of the package whose code is at pc, for the log.
 func module(pc uintptr) string {
 	frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
 	name, _, _ := strings.Cut(path.Base(frame.Function), ".")

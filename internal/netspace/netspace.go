@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netspace opens netlink sockets in network namespaces. It enters a namespace
-// only if the calling thread is in another one, because setns(2) needs CAP_SYS_ADMIN.
+// Package netspace opens netlink sockets in network namespaces. It calls setns(2), which needs
+// CAP_SYS_ADMIN, only if the calling thread is in another namespace.
 package netspace
 
 import (
@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Here reports whether the calling thread is in the network namespace ns. Goroutines
-// that are not locked to a thread are all in the namespace of the process.
+// Here reports whether the calling thread is in the network namespace ns. A goroutine that is not
+// locked to a thread is in the namespace of the process.
 func Here(ns netns.NsHandle) bool {
 	own, err := netns.Get()
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// Account is a user that Become becomes.
+// Account is a user as which a process can run, see Become.
 type Account struct {
 	Name     string
 	UID, GID int
 	Groups   []int // supplementary groups
 }
 
-// Lookup returns the account with a name or a number.
+// Lookup returns the account of a user, given by name or by number.
 func Lookup(name string) (*Account, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -48,11 +48,10 @@ func Lookup(name string) (*Account, error) {
 	return a, nil
 }
 
-// Become makes all threads of this process run as the user a with the capabilities keep
-// and no others. The change cannot be undone. Programs that the process starts get the
-// same capabilities, because these are ambient. Before the change, Become raises the limit
-// of locked memory as far as it may. The process must have CAP_SETUID, CAP_SETGID and
-// CAP_SETPCAP.
+// Become makes all threads of this process run as the user a, with only the capabilities in keep. The
+// change cannot be undone. Programs that the process starts get the same capabilities, because these
+// are ambient. Become first removes the limit of locked memory, if it may. The process must have
+// CAP_SETUID, CAP_SETGID and CAP_SETPCAP.
 func Become(a *Account, keep []cap.Value) error {
 	held := cap.GetProc()
 	for _, c := range keep {
@@ -95,7 +94,8 @@ func Become(a *Account, keep []cap.Value) error {
 	return nil
 }
 
-// Member reports whether this process may give its files to a group without CAP_CHOWN.
+// Member reports whether this process is in the group, so that it may give its files to the group
+// without CAP_CHOWN.
 func Member(gid int) bool {
 	groups, err := os.Getgroups()
 	return gid == os.Getegid() || err == nil && slices.Contains(groups, gid)

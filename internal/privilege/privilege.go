@@ -18,23 +18,22 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// Need has the capabilities that one kind of port or one option needs.
+// Need has the capabilities that weftd needs for one kind of port or one option.
 type Need struct {
 	For          string // the options, or the work, for messages
 	Capabilities []cap.Value
 }
 
-// Needs of ports. A vhost-user port, a tunnel or a patch port needs no capability of its
-// own. The table in docs/uplinks.md has these needs and others, which the packaged unit
-// does not meet.
+// Needs of ports. A vhost-user port, a tunnel or a patch port needs no capability of its own. The
+// table in docs/uplinks.md has these needs, and others that the packaged systemd unit does not meet.
 var (
 	Tap       = Need{"a tap", []cap.Value{cap.NET_ADMIN}}
 	Namespace = Need{"a tap with netns=", []cap.Value{cap.NET_ADMIN, cap.SYS_ADMIN}} // setns(2)
 	// NET_ADMIN is for buffers beyond net.core.rmem_max.
 	Packet = Need{"af_packet", []cap.Value{cap.NET_ADMIN, cap.NET_RAW}}
-	// Whole is for the tap through which large frames leave whole. Without the tap, large
-	// frames leave as trains. The kernel's counts of a tap's frames also need BPF. Without
-	// these counts, workers look for frames with system calls.
+	// Whole is the need of the tap through which large frames leave unsegmented. Without it, large
+	// frames leave as trains of datagrams. BPF also serves the kernel's counts of a tap's frames.
+	// Without the counts, workers look for frames with system calls.
 	Whole = Need{"sending large frames of af_packet whole", []cap.Value{cap.NET_ADMIN, cap.BPF}}
 	// PERFMON is for the XDP program's arithmetic with packet pointers.
 	XDP    = Need{"af_xdp", []cap.Value{cap.NET_ADMIN, cap.NET_RAW, cap.BPF, cap.PERFMON}}
@@ -42,16 +41,16 @@ var (
 	Owner  = Need{"a socket of another user or group (socket-owner=, socket-group=)", []cap.Value{cap.CHOWN}}
 )
 
-// Needs of the engine's start. Without them, the switch works.
+// Needs of the engine's start. The switch also works without them.
 var (
 	Urgent = Need{"the shortest pause when an engine is replaced", []cap.Value{cap.SYS_NICE}}
 	Bound  = Need{"an empty bounding set of the engine", []cap.Value{cap.SETPCAP}}
 )
 
-// Needs lists the needs that the packaged unit meets.
+// Needs lists the needs that the packaged systemd unit meets.
 var Needs = []Need{Tap, Namespace, Packet, Whole, XDP, Locked, Owner, Urgent, Bound}
 
-// All returns the capabilities of all needs, each once. The packaged unit grants them.
+// All returns the capabilities of Needs, sorted, each once. The packaged systemd unit grants them.
 func All() []cap.Value {
 	var all []cap.Value
 	for _, n := range Needs {
@@ -73,8 +72,8 @@ func Names(list []cap.Value) []string {
 	return names
 }
 
-// Parse parses a comma-separated list of capabilities, in capital or small letters, with
-// or without the prefix cap_. The list may be empty.
+// Parse parses a comma-separated list of capabilities, in upper or lower case, with or without the
+// prefix "cap_". An empty text gives an empty list.
 func Parse(text string) ([]cap.Value, error) {
 	list := []cap.Value{}
 	for word := range strings.SplitSeq(text, ",") {
@@ -122,7 +121,8 @@ func User() string {
 	return number
 }
 
-// Lack is a capability that this process lacks. For names the needs that require it.
+// Lack is a capability that this process lacks. The field For has the texts of the needs that require
+// it.
 type Lack struct {
 	Capability cap.Value
 	For        []string
@@ -166,9 +166,9 @@ func give(names string) string {
 	return fmt.Sprintf("add %s to AmbientCapabilities= and CapabilityBoundingSet= of weftd.service, or to --capabilities", names)
 }
 
-// Explain adds a remedy to an error about the file permissions of a socket: the argument
-// remedy, which needs no capability, or CAP_DAC_OVERRIDE. It returns any other error, and
-// nil, unchanged. If the process has CAP_DAC_OVERRIDE, it returns every error unchanged.
+// Explain adds advice to err, an EACCES of a socket: either do what the text remedy says, which needs
+// no capability, or grant CAP_DAC_OVERRIDE. It returns any other error unchanged, also nil. If the
+// process has CAP_DAC_OVERRIDE, it returns every error unchanged.
 func Explain(err error, remedy string) error {
 	if !errors.Is(err, unix.EACCES) || Has(cap.DAC_OVERRIDE) {
 		return err

@@ -24,7 +24,7 @@ import (
 // kernel has the same limit.
 const maxLinks = 40
 
-// linkError is the error for a symbolic link that another user may have created.
+// linkError is the error for a symbolic link that a user other than root may have created.
 type linkError struct{ Link, Dir string }
 
 func (e *linkError) Error() string {
@@ -39,15 +39,16 @@ func trusted(st *unix.Stat_t) bool {
 
 func ours(st *unix.Stat_t) bool { return st.Uid == 0 || int(st.Uid) == os.Geteuid() }
 
-// mayFollow reports whether safepath may follow a symbolic link in the directory dir.
+// mayFollow reports whether safepath may follow the symbolic link "link" in the directory dir, given
+// their status.
 func mayFollow(dir, link *unix.Stat_t) bool {
 	return trusted(dir) || ours(dir) && dir.Mode&unix.S_ISVTX != 0 && ours(link)
 }
 
-// walk follows a path from the root directory. It keeps the current directory.
+// walk follows a path from the root directory, one directory after the other.
 type walk struct {
 	fd    int    // O_PATH descriptor of the current directory
-	name  string // path of the present directory
+	name  string // path of the current directory
 	links int    // number of links followed
 }
 
@@ -74,7 +75,7 @@ func Dir(path string, mode uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// enter enters a directory below the current directory. It fails for a symbolic link.
+// enter enters a directory in the current directory. It fails for a symbolic link.
 func (w *walk) enter(name string) error {
 	fd, err := unix.Openat(w.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -87,9 +88,9 @@ func (w *walk) enter(name string) error {
 	return nil
 }
 
-// follow enters the directories names one after the other. It returns a *linkError for
-// a symbolic link that mayFollow forbids. If mode is not 0, it creates missing
-// directories.
+// follow enters the directories in the list names one after the other. It returns a *linkError for a
+// symbolic link that it must not follow (see mayFollow). If mode is not 0, it creates missing
+// directories: the last one with this mode.
 func (w *walk) follow(names []string, mode uint32) error {
 	for len(names) > 0 {
 		name := names[0]
@@ -135,8 +136,8 @@ func (w *walk) follow(names []string, mode uint32) error {
 	return nil
 }
 
-// linkAt returns the target of a symbolic link in the current directory; "": no link.
-// It returns a *linkError if mayFollow forbids it.
+// linkAt returns the target of the symbolic link called name in the current directory; "": name is no
+// link. It returns a *linkError if mayFollow forbids to follow the link.
 func (w *walk) linkAt(name string) (target string, err error) {
 	var dir, st unix.Stat_t
 	if err := unix.Fstatat(w.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -159,8 +160,8 @@ func (w *walk) linkAt(name string) (target string, err error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// Private opens a directory that only this user may change, or returns an error. It
-// creates missing directories.
+// Private opens a directory, and creates it if it is missing. It returns an error if others than root
+// and this user may change the directory.
 func Private(path string) (*os.File, error) {
 	f, err := Dir(path, 0o700)
 	if err != nil {
@@ -179,8 +180,8 @@ func Private(path string) (*os.File, error) {
 	return f, nil
 }
 
-// OpenFile does what os.OpenFile does, but follows no symbolic links of other users on
-// the path.
+// OpenFile does the same as os.OpenFile, but follows no symbolic links that another user may have
+// created.
 func OpenFile(path string, flags int, mode uint32) (*os.File, error) {
 	dir, err := Dir(filepath.Dir(path), 0)
 	if errors.Is(err, unix.ENOENT) {

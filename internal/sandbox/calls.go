@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowed has the system calls that the engine may make with any arguments. For these
-// calls the kernel does not run the filter (Linux 5.11), so the filter costs a worker
-// nothing. The kernel ignores names that an architecture does not have. No call of the
-// list takes a path.
+// allowed has the system calls that the engine may make with any arguments. The kernel does not run
+// the filter for them (Linux 5.11), so the filter costs a worker nothing. Names that the architecture
+// does not have are ignored. No call in the list takes a path.
 var allowed = []string{
 	// the Go runtime
 	"futex", "nanosleep", "clock_gettime", "sched_yield", "getpid", "gettid", "getrandom",
@@ -31,7 +30,8 @@ var allowed = []string{
 	"io_setup", "io_submit",
 }
 
-// conditional has the system calls that the engine may make with some arguments only.
+// conditional returns the system calls that the engine may make only with some arguments, each with
+// its condition.
 func conditional() []seccomp.NameWithConditions {
 	self := uint64(os.Getpid())
 	calls := []seccomp.NameWithConditions{
@@ -57,8 +57,8 @@ func conditional() []seccomp.NameWithConditions {
 	return append(calls, libcConditional...)
 }
 
-// goThread has the flags with which the Go runtime starts a thread
-// (runtime/os_linux.go, cloneFlags).
+// goThread has the clone flags with which the Go runtime starts a thread (runtime/os_linux.go,
+// cloneFlags).
 const goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
 
 // absent is the filter's action that makes a system call return ENOSYS.

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Weft has no cgo. But a build with CGO_ENABLED=1, as the race detector needs, links
-// the C library, which then starts the threads.
+// Weft uses no cgo. But a build with CGO_ENABLED=1, which the race detector needs, links the C
+// library, which then starts the threads.
 
-// libcCalls are further system calls, of the C library and of the race detector.
+// libcCalls are the system calls that only the C library and the race detector need.
 var libcCalls = []string{"brk", "mremap", "rseq", "set_robust_list", "sched_getscheduler", "sched_getparam"}
 
-// libcConditional are system calls of the C library that are allowed with some
-// arguments only.
+// libcConditional are system calls of the C library, each with the condition that its arguments must
+// meet.
 var libcConditional = []seccomp.NameWithConditions{
 	provided("mprotect", argument(2, seccomp.BitsNotSet, unix.PROT_EXEC)),
 	provided("clone", argument(0, seccomp.Equal, goThread|unix.CLONE_SETTLS|unix.CLONE_PARENT_SETTID|unix.CLONE_CHILD_CLEARTID)),

@@ -6,7 +6,7 @@ package sandbox
 
 import "github.com/elastic/go-seccomp-bpf"
 
-// The lists are empty, because this binary has no C library.
+// Both lists are empty, because this binary has no C library.
 var (
 	libcCalls       []string
 	libcConditional []seccomp.NameWithConditions

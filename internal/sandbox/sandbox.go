@@ -22,8 +22,8 @@ import (
 //   - every system call that is not in the list in calls.go, by seccomp. A refused
 //     call returns EPERM, and the kernel's audit log names the call.
 //
-// The caller opens all files that it needs before Enter. It starts no goroutine that
-// does not yield. Enter fails if the kernel has no seccomp filters.
+// The caller opens all files that it needs before Enter. It must have no goroutine that never yields,
+// because Enter waits for all threads. Enter fails if the kernel has no seccomp filters.
 func Enter() error {
 	if err := dropCapabilities(); err != nil {
 		return fmt.Errorf("capabilities: %w", err)
@@ -37,7 +37,7 @@ func Enter() error {
 	return nil
 }
 
-// dropCapabilities empties the capability sets of all threads.
+// dropCapabilities empties the capability sets of all threads, and the bounding set if it may.
 func dropCapabilities() error {
 	if own, _ := cap.GetProc().GetFlag(cap.Effective, cap.SETPCAP); own {
 		for c := cap.Value(0); c < cap.MaxBits(); c++ {
@@ -49,9 +49,8 @@ func dropCapabilities() error {
 	return cap.NewSet().SetProc()
 }
 
-// restrictFiles denies the process everything that the kernel's Landlock can deny.
-// Without Landlock it does nothing: the filter of system calls refuses to open files,
-// too.
+// restrictFiles denies the process everything that the kernel's Landlock can deny. Without Landlock it
+// does nothing: the filter of system calls refuses to open files, too.
 func restrictFiles() error { return landlock.V11.BestEffort().Restrict() }
 
 func filterCalls() error {

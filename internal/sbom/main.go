@@ -56,7 +56,7 @@ func run(out io.Writer, version string, programs []string) error {
 	return cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).Encode(b)
 }
 
-// component describes a module. sum is its checksum in go.sum, "" for the standard library.
+// component describes a module. sum is the module's checksum in go.sum; the standard library has none.
 func component(path, version, sum string) cdx.Component {
 	url := "pkg:golang/" + path + "@" + version
 	c := cdx.Component{BOMRef: url, Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: url}

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package share divides a limited number of units, such as megaflows, among ports. A
-// port may have at most as many units as are still free: a single port can take half of
-// the units, two ports a third each. A few units are reserved for each port. So the
-// last of many ports still get some.
+// Package share divides a limited number of units, such as megaflows, among ports. A port may have at
+// most as many units as stay free: one port alone can take half of the units, each of two ports a
+// third. In addition a few units are reserved for each port, so that the last of many ports still gets
+// some.
 package share
 
 const (
 	// holders is the number of ports for which units are reserved.
 	holders = 1024
-	// keptPart is the divisor for the reserve: 1/keptPart of all units is reserved for
-	// ports.
+	// keptPart is the divisor for the reserve: 1/keptPart of all units is reserved, in equal parts for
+	// each port.
 	keptPart = 8
 )
 
-// Ports counts the units that each port has. It is not safe for concurrent use.
+// Ports counts the units that each port has. Only one goroutine may use it at a time.
 type Ports struct {
 	limit, floor int               // number of all units, and number of units reserved for each port
 	count        int               // number of units in use
@@ -46,8 +46,8 @@ func (p *Ports) MayHave(port uint32, n int) bool {
 	return has+n <= p.limit-p.count-p.reserved(has)
 }
 
-// reserved returns the number of free units that are reserved for other ports. used is
-// the number of units that the requesting port has.
+// reserved returns the number of free units that are reserved for ports other than the one that asks.
+// used is the number of units that the asking port has.
 func (p *Ports) reserved(used int) int {
 	return max(p.floor*(holders-1)-p.secured+min(used, p.floor), 0)
 }
@@ -55,8 +55,8 @@ func (p *Ports) reserved(used int) int {
 // Refuse counts a refused request of the port.
 func (p *Ports) Refuse(port uint32) { p.refused[port]++ }
 
-// Add adds n, which may be negative, to a port's units. It does not check limits,
-// because a port may have exceeded them before a restart.
+// Add adds n, which may be negative, to a port's units. It does not check limits, because the ports
+// may have had more units before a restart.
 func (p *Ports) Add(port uint32, n int) {
 	was := p.own[port]
 	is := was + n
@@ -78,8 +78,8 @@ type Use struct {
 	Refused uint64
 }
 
-// Each calls visit for each port that has units or refused requests. It returns the
-// number of refused requests of all ports.
+// Each calls visit for each port that has units or refused requests. It returns the sum of the refused
+// requests.
 func (p *Ports) Each(visit func(port uint32, u Use)) (refused uint64) {
 	use := func(port uint32) {
 		has := p.own[port]

@@ -29,9 +29,8 @@ type request struct {
 	result uint32 // descriptor of the eventfd to signal
 }
 
-// completionRing is struct aio_ring of fs/aio.c, at the address of the asynchronous
-// I/O context. The kernel advances the field tail, and user space advances the field
-// head.
+// completionRing is the header of struct aio_ring of fs/aio.c, which is at the address of an
+// asynchronous I/O context. The kernel advances tail, and user space advances head.
 type completionRing struct {
 	_          uint32 // id
 	_          uint32 // number of slots
@@ -57,14 +56,14 @@ const (
 	// contextRequests is the number of requests per context. They count against the
 	// machine's limit fs.aio-max-nr, 65,536 by default.
 	contextRequests = 1
-	// submitTries is the number of attempts to submit a request. After each, Signal
-	// empties the completion ring.
+	// submitTries is the number of attempts to submit a request. After each one, submit empties the
+	// completion ring.
 	submitTries = 3
 )
 
-// completions is an asynchronous I/O context of the kernel. Every request is complete
-// when io_submit returns. Several threads may use one context; it does no harm if they
-// move the field head too slowly.
+// completions is an asynchronous I/O context of the kernel. Every request is complete when io_submit
+// returns. Several threads may use one context; it does no harm if their stores to head overtake each
+// other.
 type completions struct {
 	id   uintptr
 	ring *completionRing
@@ -83,9 +82,9 @@ func newCompletions() (*completions, error) {
 	return c, nil
 }
 
-// submit submits a request. It returns false if the kernel lacks memory or slots for
-// the request. A request whose result descriptor is no eventfd counts as submitted. The
-// call does not go through Go's scheduler, because it never blocks.
+// submit submits a request. It returns false if the kernel lacks memory or slots for it. It returns
+// true for other errors, such as a result descriptor that is no eventfd. The call bypasses Go's
+// scheduler, because it never blocks.
 func (c *completions) submit(list *[1]*request) bool {
 	for range submitTries {
 		n, _, errno := unix.RawSyscall(unix.SYS_IO_SUBMIT, c.id, 1, uintptr(unsafe.Pointer(list)))
@@ -100,17 +99,16 @@ func (c *completions) submit(list *[1]*request) bool {
 	return false
 }
 
-// contexts has the asynchronous I/O contexts of the process. They are never freed,
-// because io_destroy waits for a grace period of the kernel.
+// contexts has the asynchronous I/O contexts of the process. They are never freed, because
+// io_destroy(2) waits for an RCU grace period of the kernel.
 var contexts struct {
 	sync.Mutex
 	list []*completions
 	null int // descriptor of /dev/null, which the requests read
 }
 
-// Prepare creates the asynchronous I/O contexts for Foreign.Signal. A later call
-// retries missing ones. Without a context, Signal writes to the eventfd, which a
-// front end can block.
+// Prepare creates the asynchronous I/O contexts for Foreign.Signal. A later call creates those that
+// are missing. Without a context, Signal writes to the eventfd, which a front end can block.
 func Prepare() error {
 	contexts.Lock()
 	defer contexts.Unlock()
@@ -142,7 +140,8 @@ func prepare() error {
 	return nil
 }
 
-// contextOf returns a worker's context, or nil, and the descriptor of /dev/null.
+// contextOf returns a worker's context, or nil if the process has none, and the descriptor of
+// /dev/null.
 func contextOf(worker int) (*completions, int) {
 	contexts.Lock()
 	defer contexts.Unlock()

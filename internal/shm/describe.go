@@ -8,12 +8,12 @@ import (
 	"reflect"
 )
 
-// Describe writes the name, size and fields of t and of all types in it to w. Builds whose
-// texts are equal can read each other's memory of type t, as long as its values have the
-// same meaning.
+// Describe writes the name, size and fields of t, and of all types within t, to w. Two builds that
+// write the same text can share memory of type t, if its values have the same meaning for both.
 func Describe(w io.Writer, t reflect.Type) { describe(w, t, map[reflect.Type]bool{}) }
 
-// describe writes the fields of a type once. knownTypes has the types that were written before.
+// describe writes a type and the types within it. knownTypes has the types whose fields were written
+// before.
 func describe(w io.Writer, t reflect.Type, knownTypes map[reflect.Type]bool) {
 	fmt.Fprintln(w, t, t.Kind(), t.Size())
 	if knownTypes[t] {

@@ -4,18 +4,18 @@ package shm
 
 import "golang.org/x/sys/unix"
 
-// This file has Weft's own eventfds. Weft uses two kinds. Own eventfds are shared only
-// between Weft's processes. They are non-blocking, for SignalOwn and DrainOwn. An
-// eventfd of a vhost-user front end is a Foreign, and only the methods of Foreign may
-// use it.
+// This file has Weft's own eventfds, which only Weft's processes share. They are non-blocking, as
+// SignalOwn and DrainOwn need it. The eventfds of vhost-user front ends are the other kind: only the
+// methods of Foreign may use them.
 
-// NewEvent creates an own eventfd, which is non-blocking and closed on exec.
+// NewEvent creates an eventfd of Weft's own, which is non-blocking and closed on exec. The caller owns
+// it.
 func NewEvent() (int, error) { return unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC) }
 
 var one = [8]byte{1}
 
-// SignalOwn makes an own eventfd readable. It must not be used for an eventfd of a
-// front end, where it could block (see Foreign).
+// SignalOwn makes an eventfd of Weft's own readable. On an eventfd of a front end it could block: see
+// Foreign.
 func SignalOwn(fd int) {
 	for {
 		if _, err := unix.Write(fd, one[:]); err != unix.EINTR {
@@ -24,8 +24,8 @@ func SignalOwn(fd int) {
 	}
 }
 
-// DrainOwn resets an own eventfd. It must not be used for an eventfd of a front end,
-// where it could block (see Foreign).
+// DrainOwn reads an eventfd of Weft's own, which is then not readable. On an eventfd of a front end it
+// could block: see Foreign.
 func DrainOwn(fd int) {
 	var buf [8]byte
 	for {

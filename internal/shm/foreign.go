@@ -28,7 +28,7 @@ import (
 // goroutines may call Signal at the same time.
 type Foreign struct {
 	fd      int
-	via     *completions // context for signals; nil: writeAnyway
+	via     *completions // context for signals; nil: signals are writes, see writeAnyway
 	request request
 	list    [1]*request // argument of io_submit
 	slow    int         // number of consecutive signals that took longer than MaxSignalNS
@@ -48,16 +48,15 @@ const (
 	suspected = 64
 )
 
-// suspicion is the number of signals in this process whose time is still to be
-// measured.
+// suspicion is the number of signals of this process whose time must still be measured.
 var suspicion atomic.Int32
 
 // Suspect makes this process measure the time of the next signals. A worker calls it
 // after an unusually long pass.
 func Suspect() { suspicion.Store(suspected) }
 
-// Slow reports whether the latest measured signals were so slow that the front end
-// must be detached.
+// Slow reports whether the last SlowSignals measured signals took too long, so that the front end must
+// be detached.
 func (e *Foreign) Slow() bool { return e != nil && e.slow >= SlowSignals }
 
 // NewForeign returns a Foreign for the file descriptor fd. CheckEvent must have
@@ -82,8 +81,8 @@ func CheckEvent(fd int) error {
 	return nil
 }
 
-// Place chooses the asynchronous I/O context of the worker that usually signals the
-// event. No other goroutine may use the Foreign during the call.
+// Place chooses the asynchronous I/O context for signals: that of the worker that usually sends them.
+// No other goroutine may use the Foreign during the call.
 func (e *Foreign) Place(worker int) {
 	if e == nil {
 		return
@@ -116,17 +115,16 @@ func (e *Foreign) signal() {
 	}
 }
 
-// The method measured signals the eventfd. It returns the CPU time in nanoseconds that
-// the thread needed for it. Elapsed time would include a process that the signal wakes
-// up on this core.
+// The method measured signals the eventfd. It returns the CPU time in nanoseconds that the thread
+// needed. Elapsed time would include the time of a process that the signal wakes up on this core.
 func (e *Foreign) measured() int64 {
 	before := threadNS()
 	e.signal()
 	return threadNS() - before
 }
 
-// Probe signals the eventfd and returns an error if SlowSignals consecutive signals are
-// slow, because too many threads wait. Workers do not call it.
+// Probe signals the eventfd. It returns an error if SlowSignals signals in a row are slow, because too
+// many threads wait for the eventfd. It may take milliseconds, so workers do not call it.
 func (e *Foreign) Probe() error {
 	if e == nil {
 		return nil
@@ -136,8 +134,8 @@ func (e *Foreign) Probe() error {
 	return probe(e.measured)
 }
 
-// probe calls signal, which returns the CPU time in ns that it has needed, until a call is
-// fast enough or SlowSignals calls were slow.
+// probe calls the function signal up to SlowSignals times, until one call was fast enough. signal
+// returns the CPU time that it has needed, in ns.
 func probe(signal func() int64) error {
 	const limit = SlowSignals * MaxSignalNS
 	least := int64(math.MaxInt64)
@@ -156,8 +154,8 @@ func threadNS() int64 {
 	return ts.Nano()
 }
 
-// writeAnyway signals the eventfd with a write, for the case that there is no
-// asynchronous I/O context. It may block if the front end clears O_NONBLOCK.
+// writeAnyway signals the eventfd with write(2), because there is no asynchronous I/O context. It may
+// block if the front end clears O_NONBLOCK meanwhile.
 func (e *Foreign) writeAnyway() {
 	if unix.SetNonblock(e.fd, true) == nil {
 		SignalOwn(e.fd)

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserved is memory that Reserve has prepared for Private.
+// reserved has memory that Reserve has prepared and that no Private has taken yet.
 var reserved struct {
 	sync.Mutex
 	blocks [][]byte
 }
 
-// Private returns n zeroed elements in private memory whose pages are already
-// populated. It uses huge pages if possible: with small pages, every second access to a
-// large table would cost a page walk. T must not contain pointers.
+// Private returns n zeroed elements in memory that is not shared. The kernel has already allocated its
+// pages, as huge pages if possible: with small pages, every second access to a large table would need
+// a page walk. T must not contain pointers.
 func Private[T any](n int) []T {
 	size := privateBytes[T](n)
 	mem := takeReserved(size)
@@ -28,8 +28,8 @@ func Private[T any](n int) []T {
 	return View[T](mem, 0, n)
 }
 
-// Reserve prepares the memory for a later Private of the same size. Populating its
-// pages takes milliseconds.
+// Reserve prepares the memory that the next Private of the same size returns. It takes milliseconds,
+// because the kernel allocates the pages.
 func Reserve[T any](n int) {
 	mem := populated(privateBytes[T](n))
 	reserved.Lock()
@@ -56,7 +56,7 @@ func takeReserved(size int) []byte {
 
 func populated(size int) []byte {
 	mem := make([]byte, size)
-	// harmless: without MADV_HUGEPAGE the kernel uses small pages
+	// error ignored: without MADV_HUGEPAGE the kernel uses small pages
 	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
 	_ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
 	return mem

@@ -70,9 +70,9 @@ func (r *Region) Close() error {
 	return err
 }
 
-// View returns n values of type T in the memory mem, from offset on, without a copy. T
-// must not contain pointers, and offset must be aligned for T. View panics if the
-// values exceed mem, which can only happen through a bug.
+// View returns n values of type T without a copy: the memory mem from the byte offset on. T must not
+// contain pointers, and offset must be aligned for T. View panics if the values exceed mem, which can
+// only happen through a bug.
 func View[T any](mem []byte, offset, n int) []T {
 	var t T
 	size := int(unsafe.Sizeof(t))
@@ -85,15 +85,15 @@ func View[T any](mem []byte, offset, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&mem[offset])), n)
 }
 
-// Layout divides the memory of a region into aligned pieces. Both processes make the
-// same calls and so get the same offsets. If Mem is nil, Layout only measures the size.
+// Layout divides the memory of a region into aligned pieces. Control and engine make the same calls,
+// so they get the same offsets. If Mem is nil, Layout only adds up the size.
 type Layout struct {
 	Mem []byte
 	Off int
 }
 
-// Carve returns the next n values of type T, from the next cache line on. If the
-// layout only measures, it returns nil.
+// Carve returns the next n values of type T, which begin on a cache line. It returns nil if l.Mem is
+// nil.
 func Carve[T any](l *Layout, n int) []T {
 	var t T
 	l.Off = (l.Off + 63) &^ 63
@@ -105,8 +105,8 @@ func Carve[T any](l *Layout, n int) []T {
 	return View[T](l.Mem, off, n)
 }
 
-// Populate allocates the pages of s, a slice of a region, if the kernel supports
-// this, so that no later write waits for them.
+// Populate makes the kernel allocate the pages of s, which is part of a region, so that no later write
+// waits for that. An older kernel ignores the request (MADV_POPULATE_WRITE, Linux 5.14).
 func Populate[T any](s []T) {
 	if len(s) == 0 {
 		return

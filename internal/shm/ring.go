@@ -7,10 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// A ring carries messages from one Producer to one Consumer through shared memory,
-// without locks. A full ring refuses messages. If the ring is empty, the consumer
-// sleeps on an eventfd, to which the producer writes only if the flag sleeping is
-// set.
+// A ring carries messages from one Producer to one Consumer through shared memory, without locks. A
+// full ring refuses messages. The consumer of an empty ring sleeps on an eventfd. The producer writes
+// to the eventfd only if the flag "sleeping" is set.
 //
 // A message in the ring is a 32-bit length and the message's bytes, padded to 8
 // bytes. If a message does not fit before the end of the ring, the producer writes
@@ -55,17 +54,17 @@ type Producer struct {
 	wake     int
 	head     uint64 // number of committed bytes
 	messages uint64
-	reserved uint64 // head after Commit of the reserved message
+	reserved uint64 // value of head after Commit of the reserved message
 }
 
-// NewProducer opens the writing end of a ring. wake is the consumer's eventfd; -1:
-// the consumer only polls. The producer continues after the last published message.
+// NewProducer opens the writing end of a ring, after the last published message. wake is the
+// consumer's eventfd; -1: the consumer only polls.
 func NewProducer(m RingMem, wake int) *Producer {
 	return &Producer{RingMem: m, wake: wake, head: m.hdr.head.Load(), messages: m.hdr.messages.Load()}
 }
 
-// Reserve returns n bytes for a message, at most maxMessage. It returns nil if the ring
-// is full. If Reserve is called again before Commit, the first reservation is void.
+// Reserve returns n bytes for a message, at most maxMessage. It returns nil if the ring is full. A
+// second Reserve before Commit replaces the first one.
 func (p *Producer) Reserve(n int) []byte {
 	need := uint64(4+n+7) &^ 7
 	size := uint64(len(p.data))
@@ -92,16 +91,16 @@ func (p *Producer) Commit() {
 	p.messages++
 }
 
-// Publish makes the committed messages visible to the consumer, and wakes it if it
-// sleeps. It returns the total number of published messages. When Done reaches this
-// number, the consumer has released them.
+// Publish makes the committed messages visible to the consumer, and wakes it if it sleeps. It returns
+// the number of messages published so far. The consumer has released all of them when Done returns
+// this number.
 func (p *Producer) Publish() uint64 {
 	if p.head != p.hdr.head.Load() {
 		p.hdr.messages.Store(p.messages)
 		p.hdr.head.Store(p.head) // pairs with Next
-		// Sequentially consistent: the producer stores head and then loads the flag
-		// sleeping. Consumer.Sleep stores the flag and then loads head. At least one
-		// side sees the other's store.
+		// Sequentially consistent: the producer stores head and then loads the flag "sleeping".
+		// Consumer.Sleep stores the flag and then loads head. At least one side sees the other's
+		// store.
 		if p.wake >= 0 && p.hdr.sleeping.Load() != 0 {
 			SignalOwn(p.wake)
 		}
@@ -122,7 +121,7 @@ func (p *Producer) Push(msg []byte) bool {
 	return true
 }
 
-// Done returns the total number of messages released by the consumer.
+// Done returns the number of messages that the consumer has released so far.
 func (p *Producer) Done() uint64 { return p.hdr.releasedCount.Load() }
 
 // Consumer is the reading end of a ring. One goroutine owns it.
@@ -130,7 +129,7 @@ type Consumer struct {
 	RingMem
 	tail  uint64 // number of bytes read, released or not
 	count uint64 // number of messages read
-	head  uint64 // producer's head as last loaded
+	head  uint64 // head of the producer when the consumer loaded it last
 }
 
 // NewConsumer opens the reading end of a ring, at the first unreleased message.
@@ -168,14 +167,14 @@ func (c *Consumer) Next() []byte {
 // Release releases the space of all messages that Next has returned.
 func (c *Consumer) Release() { c.ReleaseTo(c.Mark()) }
 
-// Mark is a position between two messages.
+// Mark is a position between two messages of a ring, for ReleaseTo.
 type Mark struct{ tail, count uint64 }
 
 // Mark returns the position after the last message that Next has returned.
 func (c *Consumer) Mark() Mark { return Mark{c.tail, c.count} }
 
-// ReleaseTo releases the space of all messages before the mark m. Marks must be in
-// order.
+// ReleaseTo releases the space of all messages before the mark m, which must not be before an earlier
+// m.
 func (c *Consumer) ReleaseTo(m Mark) {
 	if c.hdr.tail.Load() != m.tail {
 		c.hdr.releasedCount.Store(m.count)
@@ -183,8 +182,8 @@ func (c *Consumer) ReleaseTo(m Mark) {
 	}
 }
 
-// Sleep requests a wake-up when the next message is published. If a message is already
-// in the ring, it makes no request and returns false.
+// Sleep asks the producer to signal the eventfd with the next message. If a message waits already,
+// Sleep returns false and asks for nothing.
 func (c *Consumer) Sleep() bool {
 	c.hdr.sleeping.Store(1)
 	if c.hdr.head.Load() != c.tail { // pairs with Publish

@@ -58,8 +58,8 @@ func New(t testing.TB) *Namespace {
 	return n
 }
 
-// hold locks the calling goroutine to its thread. The returned function moves the
-// thread back to its old namespace and unlocks the goroutine.
+// hold locks the calling goroutine to its thread. The function that it returns moves the thread back
+// to the network namespace that it had, and unlocks the goroutine.
 func hold(t testing.TB) func() {
 	runtime.LockOSThread()
 	old, err := netns.Get()
@@ -76,8 +76,8 @@ func hold(t testing.TB) func() {
 	}
 }
 
-// Do calls f in the namespace, on the calling goroutine. Sockets that f opens stay in
-// the namespace. Goroutines that f starts run outside of it.
+// Do calls f on the calling goroutine, whose thread is in the namespace meanwhile. Sockets that f
+// opens stay in the namespace. Goroutines that f starts run outside of it.
 func (n *Namespace) Do(f func()) {
 	n.t.Helper()
 	defer hold(n.t)()
@@ -93,7 +93,7 @@ func (n *Namespace) Do(f func()) {
 	f()
 }
 
-// Command returns a command that runs in the namespace.
+// Command returns a command that will run in the namespace. The caller starts it.
 func (n *Namespace) Command(args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", n.Name}, args...)...)
 }
@@ -109,8 +109,8 @@ func (n *Namespace) Exec(args ...string) string {
 	return string(out)
 }
 
-// Join connects two namespaces by a veth pair. It brings both devices up, and removes
-// their link-local IPv6 addresses.
+// Join connects two namespaces by a veth pair with these device names. It brings both devices up. They
+// have no link-local IPv6 addresses.
 func Join(a *Namespace, devA string, b *Namespace, devB string) {
 	a.t.Helper()
 	a.Exec("ip", "link", "add", devA, "type", "veth", "peer", "name", devB, "netns", b.Name)
@@ -118,8 +118,8 @@ func Join(a *Namespace, devA string, b *Namespace, devB string) {
 	b.Exec("ip", "link", "set", devB, "addrgenmode", "none", "up")
 }
 
-// WithoutBPF calls f on a thread without the capabilities to load BPF programs. It skips the
-// test if every user may load them.
+// WithoutBPF calls f on a thread that lacks the capabilities to load BPF programs. It skips the test
+// if every user may load them.
 func WithoutBPF(t testing.TB, f func()) {
 	t.Helper()
 	if text, err := os.ReadFile("/proc/sys/kernel/unprivileged_bpf_disabled"); err == nil && strings.TrimSpace(string(text)) == "0" {

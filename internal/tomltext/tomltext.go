@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tomltext decodes TOML files of users strictly. Its errors are one line each, in
-// the words of the file instead of the names of Go types.
+// Package tomltext decodes TOML files that users write, and is strict. Its errors are one line each,
+// in the words of the file instead of the names of Go types.
 package tomltext
 
 import (
@@ -31,8 +31,8 @@ func (e *unknownKey) Error() string {
 	return text
 }
 
-// Decode fills target, a pointer to a struct with toml tags, from text. It refuses unknown
-// keys with an *unknownKey.
+// Decode fills target, a pointer to a struct with toml tags, from text. Its error for an unknown key
+// is an *unknownKey.
 func Decode(text []byte, target any) error {
 	err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(target)
 	var unknown *toml.StrictMissingError
@@ -51,8 +51,8 @@ func Decode(text []byte, target any) error {
 	return nil
 }
 
-// problem returns the reason of an error. The library names the Go type of a field whose
-// value has the wrong type; problem names the kind of value that the file should have.
+// problem returns the text of an error of the library. For a value of the wrong type, the library
+// names the Go type of the field; problem instead names the kind of value that the file should have.
 func problem(wrong *toml.DecodeError, target reflect.Type) string {
 	reason := trimmed(wrong)
 	key := dotted(wrong.Key())
@@ -66,11 +66,12 @@ func problem(wrong *toml.DecodeError, target reflect.Type) string {
 	return fmt.Sprintf("%s: expected %s, not %s", key, expected(target, wrong.Key()), given[1])
 }
 
-// wrongType matches an error that names a Go type. The group is the kind of value in the
-// file.
+// wrongType matches an error text of the library that names a Go type. Its group is the kind of value
+// in the file.
 var wrongType = regexp.MustCompile(`^cannot (?:decode TOML|store an?) (.+?) (?:into|in an?) .*$`)
 
-// maxKey limits a key in an error, in bytes. A longer one ends with "...".
+// maxKey limits the length in bytes of a key in an error text. A longer key is cut and ends with
+// "...".
 const maxKey = 100
 
 func dotted(key []string) string {
@@ -89,8 +90,9 @@ func trimmed(err error) string {
 	return reason
 }
 
-// Keys returns the keys of a section, which section names from the outside in, of a file
-// for the type t; nil if t has no such section. Keys of embedded structs are the section's
+// Keys returns the keys that a section of a TOML file may have. t is the Go type of the whole file.
+// The argument section has the names of the section, from the outermost; nil: the top level. Keys
+// returns nil if there is no such section. It counts the keys of embedded structs among the section's
 // own.
 func Keys(t reflect.Type, section []string) (keys []string) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
@@ -116,7 +118,7 @@ func Keys(t reflect.Type, section []string) (keys []string) {
 
 var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 
-// expected returns the kind of value for the field of t that a key names.
+// expected returns, as text, the kind of value that the field for the given key of t needs.
 func expected(t reflect.Type, key []string) string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice && len(key) > 0 {
 		t = t.Elem()

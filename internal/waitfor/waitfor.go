@@ -11,8 +11,8 @@ import (
 // patience is the time limit of a wait, long enough for a busy machine.
 const patience = 2 * time.Minute
 
-// True waits until the function ok returns true. If this takes too long, the test
-// fails. condition is text for the error: what the test waits for.
+// True waits until the function ok returns true. If this takes longer than patience, the test ends
+// with an error that has the text condition.
 func True(t testing.TB, condition string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -22,9 +22,9 @@ func True(t testing.TB, condition string, ok func() bool) {
 	}
 }
 
-// Return calls the function call, and fails the test if call does not return in time.
-// It then calls the function release, which unblocks call. condition is text for the
-// error.
+// Return waits until the function call returns. If this takes longer than patience, the test fails
+// with an error that begins with the text condition. Return then calls release, which must make call
+// return.
 func Return(t testing.TB, condition string, release, call func()) {
 	t.Helper()
 	done := make(chan struct{})
