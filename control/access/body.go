@@ -19,15 +19,15 @@ const (
 	LargeBody = 256 << 20
 	// SmallBody is for all other requests.
 	SmallBody = 1 << 20
-	// maxBodies limits the memory of all request bodies together, in bytes. A request
-	// that would exceed it is refused.
+	// maxBodies limits the memory of all request bodies together, in bytes. A request that would
+	// exceed it is refused.
 	maxBodies = 2 * (LargeBody + freeBody)
-	// freeBody is the number of bytes of each body that do not count against the memory
-	// quota, so that small requests always pass.
+	// freeBody is the number of bytes of each body that do not count against maxBodies, so that small
+	// requests always pass.
 	freeBody = 64 << 10
 )
 
-// Bodies is the memory quota for request bodies. One peer may use half of maxBodies.
+// Bodies limits the memory of request bodies. One peer may use half of maxBodies.
 type Bodies struct {
 	mu      sync.Mutex
 	used    int64
@@ -35,10 +35,10 @@ type Bodies struct {
 	refused uint64
 }
 
-// newBodies returns an unused quota.
+// newBodies returns Bodies in which no memory is used.
 func newBodies() *Bodies { return &Bodies{peers: map[string]int64{}} }
 
-// LimitRows is a limits.Source.
+// LimitRows is a limits.Source. It emits the memory of request bodies, in total and for each peer.
 func (b *Bodies) LimitRows(emit func(limits.Row)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,7 +70,7 @@ func (b *Bodies) give(share string, n int64) {
 	}
 }
 
-// LimitError is the error of a request that exceeded a limit.
+// LimitError is the error of a request that exceeded a limit. Status is the HTTP status of the answer.
 type LimitError struct {
 	Status  int
 	Message string
@@ -78,7 +78,7 @@ type LimitError struct {
 
 func (e *LimitError) Error() string { return e.Message }
 
-// body is a request body. It enforces the limits while the handler reads.
+// body is a request body that enforces the limits while the handler reads it.
 type body struct {
 	io.ReadCloser
 	owner   *Bodies
@@ -97,7 +97,7 @@ type body struct {
 	failed   error
 }
 
-// limit replaces r.Body with a body that enforces size limit, memory quota and read
+// limit replaces r.Body with a body that enforces the size limit, the memory limit and the read
 // deadline. The caller calls release at the end of the request.
 func (b *Bodies) limit(w http.ResponseWriter, r *http.Request, peer Peer) *body {
 	limited := &body{ReadCloser: r.Body, owner: b, share: peer.Share, limit: SmallBody, began: time.Now()}
@@ -132,11 +132,11 @@ func (b *body) take() bool {
 	return true
 }
 
-// extend moves the read deadline. SetReadDeadline fails only in tests without a
-// connection.
+// extend moves the read deadline forward by the time for the bytes read so far. SetReadDeadline fails
+// only in tests without a connection.
 func (b *body) extend() { _ = b.control.SetReadDeadline(due(b.began, b.read)) }
 
-// Read implements io.Reader. It returns a *LimitError if the body exceeds a limit.
+// Read implements io.Reader. It returns a *LimitError if the body exceeds a limit of size or memory.
 func (b *body) Read(p []byte) (int, error) {
 	if b.failed != nil {
 		return 0, b.failed
@@ -167,9 +167,8 @@ func (b *body) setWaits(waits bool) {
 	b.waits = waits
 }
 
-// AbandonBody makes a handler stop waiting for the rest of the request body. net/http
-// sends no response while a handler reads. AbandonBody returns false if the handler was
-// not waiting.
+// AbandonBody makes a handler stop waiting for the rest of the request body. It must, because net/http
+// sends no response while a handler reads. AbandonBody returns false if the handler was not waiting.
 func AbandonBody(r *http.Request) bool {
 	b, ok := r.Body.(*body)
 	if !ok {

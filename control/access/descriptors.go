@@ -16,14 +16,14 @@ import (
 // port uses two or three descriptors for each queue and one for each memory region.
 const wantDescriptors = 1 << 20
 
-// RaiseDescriptors raises the descriptor limit of this process and its engines to
-// wantDescriptors, or to fs.nr_open if that is lower. It returns the limit.
+// RaiseDescriptors raises RLIMIT_NOFILE, the limit of file descriptors, of this process and its
+// engines to wantDescriptors. If fs.nr_open is lower, it takes about that. It returns the new limit.
 func RaiseDescriptors() (uint64, error) {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		return 0, err
 	}
-	for want := uint64(wantDescriptors); want > was.Max; want /= 2 { // fs.nr_open may be lower
+	for want := uint64(wantDescriptors); want > was.Max; want /= 2 { // above fs.nr_open the kernel refuses
 		if unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: want, Max: want}) == nil {
 			return want, nil
 		}
@@ -33,8 +33,8 @@ func RaiseDescriptors() (uint64, error) {
 	return was.Max, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: was.Max, Max: was.Max})
 }
 
-// descriptorRows reports the use and the limit of this process's file descriptors; it
-// is a limits.Source.
+// descriptorRows is a limits.Source. It emits the number and the limit of this process's file
+// descriptors.
 func descriptorRows(emit func(limits.Row)) {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
@@ -57,8 +57,7 @@ func outOfDescriptors(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-// passes reports whether an error of accept is temporary, so that the caller tries
-// again.
+// passes reports whether an error of accept(2) is temporary, so that the caller should try again.
 func passes(err error) bool {
 	return outOfDescriptors(err) || errors.Is(err, unix.ECONNABORTED) || errors.Is(err, unix.ENOBUFS) ||
 		errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN)
@@ -68,15 +67,15 @@ func passes(err error) bool {
 // has no free descriptor.
 const reserveSize = 8
 
-// Reserve holds open descriptors. A listener closes one of them to accept a connection
-// when the process has no free descriptor.
+// Reserve holds spare file descriptors. If the process has no free descriptor, a listener closes a
+// spare one so that it can accept a connection.
 type Reserve struct {
 	mu   sync.Mutex
 	want int
 	held []*os.File
 }
 
-// newReserve opens n descriptors.
+// newReserve opens n spare descriptors, of /dev/null.
 func newReserve(n int) *Reserve {
 	r := &Reserve{want: n}
 	r.refill()
@@ -110,7 +109,7 @@ func (r *Reserve) refill() {
 	}
 }
 
-// Close closes all descriptors of the reserve.
+// Close closes all descriptors of the reserve. It is empty from then on.
 func (r *Reserve) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,10 +11,9 @@ import (
 	"weft/control/limits"
 )
 
-// Limits of the connections of one listener. At the limit, a new connection replaces an
-// idle one. If the peer's quota is used up, the oldest idle connection of the same peer
-// is closed. Otherwise the oldest idle connection of the peer with the most connections
-// is closed. If no connection is idle, the new one is refused.
+// Limits of the connections of one listener. At the limit, a new connection replaces an idle one,
+// which is closed: the oldest of the same peer if the peer's quota is used up, otherwise the oldest of
+// the peer with the most connections. If no connection is idle, the new one is refused.
 const (
 	// maxConnections is the limit of the API's unix socket.
 	maxConnections = 256
@@ -24,29 +23,28 @@ const (
 	maxMetricsConnections = 64
 	// writersReserve is the number of connections reserved for peers with role Write.
 	writersReserve = 8
-	// maxRefusals limits the connections that stay open only until they have received a
-	// refusal. Further connections are closed at once.
+	// maxRefusals limits the refused connections that stay open until they have received the refusal.
+	// Further ones are closed at once.
 	maxRefusals = 16
 )
 
-// Gate divides the connections of a listener among its peers. A peer may have as many
-// connections as are still free: one peer alone gets half, two peers get a third
-// each.
+// Gate divides the connections of a listener among its peers. A peer may have at most as many
+// connections as stay free: one peer alone gets half of them, each of two peers a third.
 type Gate struct {
 	name  string // name of the limit in its rows
 	limit int
 
-	// mu guards the fields below. victim and drop are called with it.
+	// mu guards the fields below. The callers of victim and drop hold it.
 	mu       sync.Mutex
 	peers    map[string]int
 	conns    map[*Conn]struct{}
-	refusals int    // connections of conns that are refused
+	refusals int    // number of connections in conns that are refused
 	order    uint64 // order of the next connection
 	refused  uint64 // number of connections closed or refused because of a limit
 }
 
-// newGate makes a gate for at most limit connections. name is the resource's name in
-// the limit rows.
+// newGate makes a Gate for at most limit connections. name is the name of the limit that `weft show
+// limits` shows.
 func newGate(name string, limit int) *Gate {
 	return &Gate{name: name, limit: limit, peers: map[string]int{}, conns: map[*Conn]struct{}{}}
 }
@@ -55,8 +53,8 @@ func newGate(name string, limit int) *Gate {
 type Conn struct {
 	net.Conn
 	Peer Peer
-	// Refusal is the error that answers every request on the connection; "" means that
-	// requests are served.
+	// Refusal is the error with which every request on the connection is answered; "": requests are
+	// served.
 	Refusal string
 
 	gate    *Gate
@@ -66,7 +64,7 @@ type Conn struct {
 	onClose func() // function that Close calls once, or nil
 }
 
-// Close closes the connection and returns its quota to the gate.
+// Close closes the connection. The gate then counts it no more.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
@@ -78,8 +76,9 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// admit registers a connection. If the connection is over a limit, it is marked as
-// refused. admit returns nil if there is no room even for a refusal.
+// admit adds a connection to the gate. If a limit forbids the connection and no idle one can be
+// closed, the connection gets a Refusal. admit returns nil if too many connections wait for their
+// refusal already.
 func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 	conn := &Conn{Conn: c, Peer: peer, gate: g}
 	g.mu.Lock()
@@ -119,9 +118,9 @@ func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 
 func (g *Gate) served() int { return len(g.conns) - g.refusals }
 
-// victim returns the oldest idle connection, or nil. If sameShare is true, only
-// connections of the peer share count. Otherwise only connections of the peer with the
-// most connections count.
+// victim returns the oldest idle connection, which the caller closes, or nil if none is idle. If
+// sameShare is true, it considers only connections of the peer called share. Otherwise it considers
+// only those of the peer with the most connections.
 func (g *Gate) victim(share string, sameShare bool) *Conn {
 	var found *Conn
 	for c := range g.conns {
@@ -136,7 +135,7 @@ func (g *Gate) victim(share string, sameShare bool) *Conn {
 	return found
 }
 
-// drop forgets a connection.
+// drop removes a connection from the gate's counts. It does not close the connection.
 func (g *Gate) drop(c *Conn) {
 	if _, in := g.conns[c]; !in {
 		return
@@ -157,7 +156,8 @@ func (g *Gate) leave(c *Conn) {
 	g.drop(c)
 }
 
-// LimitRows is a limits.Source.
+// LimitRows is a limits.Source. It emits the number of the listener's connections, in total and for
+// each peer.
 func (g *Gate) LimitRows(emit func(limits.Row)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -175,20 +175,20 @@ type Listener struct {
 	net.Listener
 	Gate     *Gate
 	Identify func(net.Conn) Peer
-	// Reserve has spare descriptors, with which Accept works when the process has no
-	// free one; nil: none.
+	// Reserve has spare descriptors, so that Accept works even if the process has no free one; nil:
+	// none.
 	Reserve *Reserve
 
 	closing sync.Once
 	closed  chan struct{}
 }
 
-// Listen returns a Listener over l.
+// Listen returns a Listener that accepts connections from l.
 func Listen(l net.Listener, gate *Gate, identify func(net.Conn) Peer, reserve *Reserve) *Listener {
 	return &Listener{Listener: l, Gate: gate, Identify: identify, Reserve: reserve, closed: make(chan struct{})}
 }
 
-// Close ends Accept.
+// Close closes the listener, which ends a waiting Accept.
 func (l *Listener) Close() error {
 	l.closing.Do(func() { close(l.closed) })
 	return l.Listener.Close()
@@ -201,8 +201,8 @@ const (
 	maxAcceptPause = time.Second
 )
 
-// Accept returns the next admitted connection. It retries after temporary errors,
-// such as a lack of descriptors.
+// Accept returns the next connection that the gate admits, which may have a Refusal. After a temporary
+// error, such as a lack of descriptors, it tries again.
 func (l *Listener) Accept() (net.Conn, error) {
 	pause := acceptPause
 	for {

@@ -32,7 +32,7 @@ type Route struct {
 	Body int64
 }
 
-// Mux routes the API's requests. A request whose pattern is not in the table of routes
+// Mux routes the API's requests to their handlers. A request whose route is not in the table of routes
 // gets status 403.
 type Mux struct {
 	mux    *http.ServeMux
@@ -45,10 +45,10 @@ type Mux struct {
 	routes []string // patterns with a handler
 }
 
-// Routes returns the patterns for which a handler is registered.
+// Routes returns the patterns for which HandleFunc has registered a handler.
 func (m *Mux) Routes() []string { return slices.Clone(m.routes) }
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements http.Handler. It applies the limits of request bodies.
 func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Refused requests have the same body limits, because net/http reads the rest of
 	// their bodies.
@@ -57,7 +57,8 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refuseSurplus(m.mux).ServeHTTP(w, r)
 }
 
-// HandleFunc registers the handler of a pattern, which is in the table of routes.
+// HandleFunc registers the handler f for a pattern. If the table of routes lacks the pattern, all its
+// requests are refused.
 func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 	m.routes = append(m.routes, pattern)
 	route, known := m.table[pattern]
@@ -130,8 +131,8 @@ type refusalLog struct {
 	unlogged int // refusals since the last line
 }
 
-// due reports whether the caller logs a refusal now. unlogged is the number of refusals since
-// the last line that were not logged.
+// due reports whether the caller should log a refusal now. unlogged is the number of refusals since
+// the last logged one.
 func (l *refusalLog) due(now time.Time) (unlogged int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,16 +180,14 @@ func (w *statusWriter) WriteHeader(status int) {
 // Unwrap lets http.ResponseController find the wrapped ResponseWriter.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// A client that transfers less than minRate on average, after an initial time
-// (patience), loses its connection. It would otherwise occupy memory and a place among
-// the requests in progress.
+// A client loses its connection if it transfers less than minRate bytes a second on average, after an
+// initial time patience. It would otherwise occupy memory and one of the limited places for requests.
 const (
 	patience = 30 * time.Second
 	minRate  = 1 << 20 // bytes/s
 )
 
-// pacedWriter is a ResponseWriter whose write deadline moves forward with the bytes
-// written.
+// pacedWriter is a ResponseWriter whose write deadline moves forward with each byte written.
 type pacedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -217,8 +216,8 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// extend moves the write deadline. SetWriteDeadline fails only in tests without a
-// connection.
+// extend moves the write deadline forward by the time for the bytes written so far. SetWriteDeadline
+// fails only in tests without a connection.
 func (w *pacedWriter) extend() { _ = w.control.SetWriteDeadline(due(w.began, w.written)) }
 
 func due(began time.Time, n int64) time.Time {

@@ -11,13 +11,14 @@ import (
 
 // Time limits of a request.
 const (
-	// ExplainTimeout is the time limit of a request if the cause of the delay is known, such
-	// as a hung worker.
+	// ExplainTimeout is the time limit of a request if the reason of its delay is known, such as a
+	// hung worker.
 	ExplainTimeout = time.Second
 	// ShortTimeout is the time limit of a request for few flows or connections.
 	ShortTimeout = 5 * time.Second
-	// busyTimeout is the time limit of a change for few flows or connections that meets a busy engine,
-	// one that has not answered a request within slowAnswer. Such an engine may wait for a core.
+	// busyTimeout is the time limit of a change for few flows or connections if it meets a busy
+	// engine. An engine is busy if it has not answered control's request within slowAnswer. It may be
+	// waiting for a core.
 	busyTimeout = 30 * time.Second
 	slowAnswer  = 200 * time.Millisecond
 	// replacingTimeout is the time limit of a change while control replaces the engine.
@@ -25,19 +26,20 @@ const (
 	// longTimeout is the time limit of a request for up to a million flows or connections. It
 	// also applies to requests that wait for such a request.
 	longTimeout = 5 * time.Minute
-	// maxAbandoned limits the abandoned requests that still run in the background. At
-	// the limit all requests are refused.
+	// maxAbandoned limits the abandoned requests that still run in the background. At the limit all
+	// new requests are refused.
 	maxAbandoned = 256
-	// checkInterval is the interval of checks for a cause of the delay.
+	// checkInterval is the time between two checks whether a reason of the delay is known.
 	checkInterval = 50 * time.Millisecond
 )
 
-// TooLong is the error of an abandoned request, with HTTP status 503.
+// TooLong is the error of an abandoned or refused request. The HTTP status is 503.
 type TooLong struct{ message string }
 
 func (e *TooLong) Error() string { return e.message }
 
-// Requests has the requests in progress. Its methods are safe for concurrent use.
+// Requests has the requests in progress, and limits how long a client waits. Its methods are safe for
+// concurrent use.
 type Requests struct {
 	wrong     func() string
 	slow      func(limit time.Duration) string
@@ -55,9 +57,9 @@ type request struct {
 	began time.Time
 }
 
-// NewRequests returns empty Requests. The function wrong returns a cause that stops all
-// requests. The function slow returns a cause that has delayed short requests for longer than
-// limit. Both return "" if there is no cause, and must not block.
+// NewRequests returns Requests without a request. The function wrong returns a reason why all requests
+// must wait. The function slow returns a reason that has delayed short requests for longer than limit.
+// Both return "" if there is no such reason, and must not block.
 func NewRequests(wrong func() string, slow func(limit time.Duration) string) *Requests {
 	return &Requests{wrong: wrong, slow: slow, running: map[uint64]*request{}}
 }
@@ -65,9 +67,9 @@ func NewRequests(wrong func() string, slow func(limit time.Duration) string) *Re
 // GivenUp returns the number of abandoned or refused requests.
 func (r *Requests) GivenUp() uint64 { return r.givenUp.Load() }
 
-// Do calls f and returns its results. It returns TooLong if f takes too long. name is
-// the request's name in errors. long means that f may touch very many flows or
-// connections. changes means that f changes state.
+// Do calls f and returns its results. If f takes too long, Do returns a *TooLong, and f continues in
+// the background. name is the request's name in errors. long says that f may handle very many flows or
+// connections. changes says that f changes state.
 func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (any, error) {
 	if n := r.abandoned.Load(); n >= maxAbandoned {
 		r.givenUp.Add(1)
@@ -121,9 +123,9 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 // engineWaits reports whether the engine is busy or being replaced.
 func (r *Requests) engineWaits() bool { return r.wrong() != "" || r.slow(slowAnswer) != "" }
 
-// expired reports whether a request that has waited for this time must be abandoned.
-// reason is the cause of the delay, if known. waits means that the request is a change, and that
-// it has met an engine that is busy or being replaced. Its client would otherwise have to find
+// expired reports whether a request that has waited for this time must be abandoned. reason is the
+// reason of the delay, if known. waits says that the request is a change that has met an engine which
+// is busy or being replaced. Such a request gets more time: its client would otherwise have to find
 // out whether the change took effect.
 func (r *Requests) expired(long, waits bool, waited time.Duration) (reason string, expired bool) {
 	if reason := r.wrong(); reason != "" && (!waits || waited >= replacingTimeout) {

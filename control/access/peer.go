@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package access protects the API. It derives a peer's role from its credentials,
-// limits the peer's connections, expensive requests and bodies, and sets deadlines.
+// Package access protects the API. It derives the role of a peer (a client) from the peer's
+// credentials. It limits the peer's connections, expensive requests and bodies, and sets deadlines.
 // Package control has the handlers.
 //
 // A connection passes the Listener, which identifies the peer and applies the
 // connection quota. A request passes the Mux, which checks the role, applies the other
 // limits and logs the request.
 //
-// Requests, in patience.go, limits how long a client waits for an answer. When the time is
-// over, the request is abandoned: it continues in the background, because a change
-// cannot be undone halfway, and the client gets an error that says what delays the
-// request.
+// Requests, in patience.go, limits how long a client waits for an answer. When the time is over, the
+// request is abandoned: the client gets an error that says what delays the request, and the request
+// continues in the background, because a change cannot be undone halfway.
 package access
 
 import (
@@ -36,7 +35,7 @@ var roleNames = [...]string{"none", "read", "write"}
 
 func (r Role) String() string { return roleNames[r] }
 
-// ParseRole parses a role. "all" means "write".
+// ParseRole parses the name of a role. "all" means "write". ok is false for another word.
 func ParseRole(word string) (Role, bool) {
 	if word == "all" {
 		return Write, true
@@ -45,7 +44,7 @@ func ParseRole(word string) (Role, bool) {
 	return Role(max(i, 0)), i >= 0
 }
 
-// Peer is the remote end of a connection.
+// Peer is the client at the other end of a connection.
 type Peer struct {
 	Role Role
 	// Share is the name of the peer in quotas: a user, a vsock CID or an address.
@@ -54,11 +53,11 @@ type Peer struct {
 	Name string
 }
 
-// NoGroup means that the policy has no group.
+// NoGroup is the value of a group of a Policy that has no such group.
 const NoGroup = -1
 
-// Policy derives roles from credentials. Its zero value is unsafe, because group 0 of
-// root would have roles.
+// Policy says which role a peer with given credentials has. Its zero value is unsafe, because it gives
+// roles to group 0 of root.
 type Policy struct {
 	UID        int // user of the daemon
 	WriteGroup int // NoGroup: no such group
@@ -66,7 +65,7 @@ type Policy struct {
 	CIDs       map[uint32]Role
 }
 
-// Unix returns the role of a local process.
+// Unix returns the role of a local process that runs as user uid with the groups gids.
 func (p *Policy) Unix(uid uint32, gids []uint32) Role {
 	member := func(group int) bool { return group >= 0 && slices.Contains(gids, uint32(group)) }
 	switch {
@@ -78,12 +77,12 @@ func (p *Policy) Unix(uid uint32, gids []uint32) Role {
 	return None
 }
 
-// DefaultCIDs returns the default roles of vsock peers, by CID. The host has Write, all
-// others have none. CID 1 stands for any process of this machine, including the virtual
-// machine monitors of guests. Higher CIDs are guests.
+// DefaultCIDs returns the default roles of vsock peers, by CID. Only the host has a role, Write. CID 1
+// stands for any process of this machine, including the virtual machine monitors of guests. Higher
+// CIDs are guests.
 func DefaultCIDs() map[uint32]Role { return map[uint32]Role{vsock.Host: Write} }
 
-// Identify returns the peer of an accepted connection. It does not block.
+// Identify returns the peer of an accepted connection, with its role. It does not block.
 func (p *Policy) Identify(c net.Conn) Peer {
 	switch a := c.RemoteAddr().(type) {
 	case *vsock.Addr:

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NGROUPS_MAX of the kernel
+// maxGroups is the kernel's NGROUPS_MAX.
 const maxGroups = 65536
 
 // peerGroups returns the supplementary groups of the process at the other end of a unix

@@ -12,8 +12,8 @@ import (
 
 // Timeouts of the HTTP server. A peer that exceeds a timeout loses its connection.
 const (
-	// headerPatience limits the time until the end of a request's header. The time
-	// begins when the connection starts, or with the first byte of a later header.
+	// headerPatience limits the time until the end of a request's header. The time begins with the
+	// connection or, for a later request, with the header's first byte.
 	headerPatience = 10 * time.Second
 	// idlePatience limits the time between two requests. Prometheus scrapes every 15
 	// s to 60 s.
@@ -23,8 +23,8 @@ const (
 	scrapePatience = 30 * time.Second
 )
 
-// Limit of a request's header in bytes, including the request line. A request with a
-// longer header gets status 431.
+// Limits of a request's header in bytes, including the request line. A request with a longer header
+// gets status 431.
 const (
 	maxHeader       = 64 << 10 // the request line may contain a match
 	maxScrapeHeader = 8 << 10
@@ -48,7 +48,7 @@ func PeerOf(ctx context.Context) Peer {
 	return Peer{Share: "unknown", Name: "unknown"}
 }
 
-// newServer returns an HTTP server for the API; h is its Mux.
+// newServer returns an HTTP server for the API, whose handler h is a Mux.
 func newServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerPatience, IdleTimeout: idlePatience, MaxHeaderBytes: maxHeader,
@@ -56,7 +56,7 @@ func newServer(h http.Handler) *http.Server {
 	}
 }
 
-// newMetricsServer returns an HTTP server that serves h to every peer.
+// newMetricsServer returns an HTTP server that serves h to every peer, whatever its role.
 func newMetricsServer(h http.Handler) *http.Server {
 	s := newServer(refuseSurplus(h))
 	s.MaxHeaderBytes, s.ReadTimeout, s.WriteTimeout = maxScrapeHeader, headerPatience, scrapePatience
@@ -79,8 +79,8 @@ func follow(c net.Conn, state http.ConnState) {
 	}
 }
 
-// refuseSurplus answers requests on refused connections with the refusal, and passes
-// other requests to h.
+// refuseSurplus returns a handler that answers requests on refused connections with their Refusal, and
+// passes other requests to h.
 func refuseSurplus(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c := connOf(r.Context()); c != nil {

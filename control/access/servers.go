@@ -24,8 +24,7 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Servers has the listeners of the process, and the quotas that the peers of all
-// listeners share.
+// Servers has the listeners of the process, and the limits that the peers of all listeners share.
 type Servers struct {
 	log     *slog.Logger
 	reserve *Reserve
@@ -38,11 +37,11 @@ type Servers struct {
 	running []*http.Server
 }
 
-// a variable that tests replace, because most machines have no vsock
+// listenVsock is a variable so that tests can replace it: most machines have no vsock.
 var listenVsock = func(port uint32) (net.Listener, error) { return vsock.Listen(port, nil) }
 
-// Open opens the listeners. Serve then answers requests. An error is one line for the
-// operator.
+// Open opens the listeners. Requests are answered from Serve on. The text of an error is one line for
+// the operator.
 func Open(c Config) (*Servers, error) {
 	s := &Servers{log: c.Log, work: newWork("api_expensive"), scrapes: newWork("metrics_requests"), bodies: newBodies(), streams: newStreams(), reserve: newReserve(reserveSize)}
 	l, err := ListenUnix(c.Socket, &c.Policy)
@@ -71,13 +70,13 @@ func Open(c Config) (*Servers, error) {
 	return s, nil
 }
 
-// NewMux returns a Mux. table maps the pattern of each route (see http.ServeMux) to the role and the
-// limits of its requests. The caller adds the functions that answer the requests with HandleFunc.
+// NewMux returns a Mux. table maps the pattern of each route (see http.ServeMux) to the role that it
+// needs and the limits of its requests. The caller adds the handlers with HandleFunc.
 func (s *Servers) NewMux(table map[string]Route) *Mux {
 	return &Mux{mux: http.NewServeMux(), table: table, work: s.work, bodies: s.bodies, stream: s.streams, log: s.log}
 }
 
-// Serve answers requests: the handler api serves the API's listeners, the handler
+// Serve begins to answer requests and returns. The handler api serves the API's listeners, the handler
 // metrics serves the metrics listener.
 func (s *Servers) Serve(api, metrics http.Handler) {
 	for _, l := range s.api {
@@ -111,7 +110,7 @@ func (s *Servers) Close() {
 	s.reserve.Close()
 }
 
-// LimitRows is a limits.Source.
+// LimitRows is a limits.Source. It emits the rows of all limits of the listeners and their requests.
 func (s *Servers) LimitRows(emit func(limits.Row)) {
 	for _, l := range s.api {
 		l.Gate.LimitRows(emit)

@@ -4,8 +4,8 @@ package access
 
 import "sync"
 
-// shares has a semaphore for each peer with requests in progress. limit is the number
-// of requests that one peer may have in progress. It is set before the first use.
+// shares has a semaphore for each peer with requests in progress. limit is the number of requests that
+// one peer may have in progress; it is set before the first use.
 type shares struct {
 	limit int
 
@@ -18,8 +18,8 @@ type share struct {
 	users int
 }
 
-// semaphore returns the semaphore of a peer, and registers a user of it. The caller
-// calls leave when it no longer uses the semaphore.
+// semaphore returns the semaphore of a peer, and counts its users. The caller calls leave when it no
+// longer uses the semaphore.
 func (s *shares) semaphore(peer string) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,8 +22,9 @@ import (
 // with EAGAIN or wait. net.core.somaxconn may be a lower limit.
 const unixBacklog = 4096
 
-// ListenUnix listens on the unix socket path for peers that have a role in the policy.
-// It replaces the socket file of a dead daemon. An error is one line for the operator.
+// ListenUnix listens on the unix socket path. Only peers that have a role in the policy may connect,
+// as far as file permissions can tell. It replaces the socket file of a dead daemon. The text of an
+// error is one line for the operator.
 func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	dir, err := safepath.Dir(filepath.Dir(path), 0o755)
 	if err != nil {
@@ -93,8 +94,8 @@ func removeStale(path string) error {
 	return nil
 }
 
-// open sets the mode and the group of the socket file. A file has only one group. If
-// the policy has two groups, everybody may connect, and the daemon checks the
+// open sets the mode and the group of the socket file so that peers with a role can connect. A file
+// has only one group. So if the policy has two groups, everybody may connect, and Identify checks the
 // credentials.
 func (p *Policy) open(path string) error {
 	group, mode := p.WriteGroup, uint32(0o660)
@@ -106,7 +107,7 @@ func (p *Policy) open(path string) error {
 	case p.ReadGroup >= 0 && p.ReadGroup != p.WriteGroup:
 		mode = 0o666
 	}
-	// path may lead to another file later
+	// the descriptor stays valid even if path leads to another file later
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -136,13 +137,13 @@ type unixListener struct {
 	once sync.Once
 }
 
-// Close implements net.Listener.
+// Close implements net.Listener. It removes the socket file first.
 func (l *unixListener) Close() error {
 	l.once.Do(l.unlink)
 	return l.Listener.Close()
 }
 
-// unlink removes the socket file, unless another daemon has replaced the file.
+// unlink removes the socket file, unless another daemon has replaced it by its own.
 func (l *unixListener) unlink() {
 	var now unix.Stat_t
 	if unix.Lstat(l.path, &now) == nil && now.Dev == l.id.Dev && now.Ino == l.id.Ino {

@@ -14,24 +14,25 @@ import (
 	"weft/control/limits"
 )
 
-// Limits of expensive requests in progress, such as dumps. A request over the limit
-// waits at most workPatience and is then refused. A request of role Write never waits
-// for requests of role Read.
+// Limits of expensive requests in progress, such as dumps. A request over a limit waits at most
+// workPatience and is then refused. A request of a peer with role Write never waits for requests of
+// peers with role Read.
 const (
 	maxWork      = 4 // for each of the roles Read and Write
 	workPatience = 20 * time.Second
 )
 
-// Work limits the expensive requests in progress to maxWork. One peer may have half of
+// Work limits the expensive requests in progress to maxWork for each role. One peer may have half of
 // them.
 type Work struct {
-	name    string                   // resource in the limit rows
+	name    string                   // name of the limit that `weft show limits` shows
 	slots   [Write + 1]chan struct{} // semaphores by role: Read and Write
 	shares  shares
 	refused atomic.Uint64
 }
 
-// newWork returns an empty Work. name is the resource's name in the limit rows.
+// newWork returns a Work without a request. name is the name of the limit that `weft show limits`
+// shows.
 func newWork(name string) *Work {
 	w := &Work{name: name}
 	for role := range w.slots {
@@ -41,7 +42,7 @@ func newWork(name string) *Work {
 	return w
 }
 
-// LimitRows is a limits.Source.
+// LimitRows is a limits.Source. It emits the number of expensive requests in progress.
 func (w *Work) LimitRows(emit func(limits.Row)) {
 	used := len(w.slots[Read]) + len(w.slots[Write])
 	emit(limits.Row{Name: w.name, Unit: "requests", Holder: limits.All(),
@@ -76,9 +77,9 @@ func (w *Work) begin(ctx context.Context, peer Peer) (release func(), err error)
 
 type workKey struct{}
 
-// Expensive waits until the request is among the maxWork expensive requests in
-// progress, and stays there until release is called. A stream calls Expensive only for
-// its initial dump. An error is one line for the client.
+// Expensive waits until the request may be one of the maxWork expensive requests in progress, and
+// counts it as one until release is called. A stream calls Expensive only for its initial dump. The
+// text of an error is one line for the client.
 func Expensive(r *http.Request) (release func(), err error) {
 	w, ok := r.Context().Value(workKey{}).(*Work)
 	if !ok {
@@ -91,9 +92,9 @@ func Expensive(r *http.Request) (release func(), err error) {
 	return release, nil
 }
 
-// guard returns a handler that calls h only while the request counts as expensive work
-// in progress. It buffers the response, so that slow readers do not delay other
-// requests. Responses must be small.
+// guard returns a handler that calls h while the request counts as an expensive request in progress.
+// It sends the response after h has returned, so that slow readers do not delay other requests.
+// Responses must be small, because they are kept in memory.
 func (w *Work) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 		peer := PeerOf(r.Context())

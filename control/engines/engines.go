@@ -27,17 +27,17 @@ import (
 	"weft/internal/buildinfo"
 )
 
-// Launcher starts engines and finds running ones. dir is the state directory.
+// Launcher starts engine processes and finds running ones. exe is the program, dir the state
+// directory.
 type Launcher interface {
 	// Prepare starts a spare engine, which waits until it is needed. It returns nil if
 	// this launcher has no spares.
 	Prepare(exe, dir string, workers int) (*engine.Spare, error)
 	Spawn(exe, dir string) (Client, error)
-	// Rehearse shows that an engine can start with configuration s, while another one
-	// serves dir.
+	// Rehearse checks that an engine can start with the configuration s, while another one serves dir.
 	Rehearse(exe, dir string, s engine.Start) error
-	// Connect connects to the running engine. The errors fs.ErrNotExist and
-	// ECONNREFUSED mean that no engine is running.
+	// Connect connects to the running engine. The errors fs.ErrNotExist and ECONNREFUSED mean that no
+	// engine runs.
 	Connect(dir string) (Client, error)
 }
 
@@ -68,7 +68,7 @@ func (Processes) Connect(dir string) (Client, error) {
 	return c, nil
 }
 
-// ConnectionStore saves the tracked connections across a restart of the daemon.
+// ConnectionStore keeps the tracked connections on the disk while the switch is stopped.
 type ConnectionStore interface {
 	LoadConnections(table *conntrack.Memory) (n int, saved bool, err error)
 	SaveConnections(table *conntrack.Memory) error
@@ -83,8 +83,8 @@ type Setup struct {
 	Store         ConnectionStore
 	Pipeline      *pipeline.Pipeline
 	Ports         *ports.Ports
-	Present       *Present   // the Engine of Ports
-	MACs          *macs.MACs // of Pipeline
+	Present       *Present   // the Present through which Ports finds the engine
+	MACs          *macs.MACs // the MACs of Pipeline
 	Templates     *underlay.Templates
 	// Delayed is called when the start waits because no new engine can start. reason is
 	// one line. Delayed may be nil.
@@ -109,18 +109,18 @@ type Engines struct {
 	log           *slog.Logger
 
 	region *counters.Region // counters, which the engine keeps
-	// started engine that waits to replace the present one; nil: none; guarded by the
-	// configuration lock
+	// engine process that waits to replace the present one; nil: none; guarded by the configuration
+	// lock
 	spare *engine.Spare
 	guard *guard // watches the present engine for hangs; written under the configuration lock
 
 	present  *Present
 	restarts atomic.Uint64          // number of engines that died
-	trouble  atomic.Pointer[string] // why API requests must wait; nil: unknown
+	trouble  atomic.Pointer[string] // why API requests must wait; nil: there is no known reason
 	replaced replacements
 }
 
-// New returns Engines without an engine.
+// New returns Engines that have no engine yet.
 func New(s Setup) *Engines {
 	s.Start.OptionsKey = engine.NewOptionsKey()
 	return &Engines{configuration: s.Configuration, launcher: s.Launcher, image: newImage(s.Exe), dir: s.Dir, start: s.Start, store: s.Store,
@@ -128,7 +128,7 @@ func New(s Setup) *Engines {
 }
 
 // Present is the present engine. Its zero value is no engine. Engines sets it, and the ports get the
-// engine's client from it.
+// client of the engine from it.
 type Present struct {
 	mu     sync.Mutex
 	client Client // nil: none
@@ -146,7 +146,7 @@ func (p *Present) set(c Client) {
 	p.client = c
 }
 
-// Client implements ports.Engine.
+// Client implements ports.Engine. It returns nil if there is no engine.
 func (p *Present) Client() ports.Client {
 	if c := p.current(); c != nil {
 		return c
@@ -173,19 +173,20 @@ func (es *Engines) Build() buildinfo.Build {
 	return buildinfo.Build{}
 }
 
-// Replaced has the numbers of replaced engines, by reason.
+// Replaced counts replaced engines by reason.
 type Replaced struct {
-	All                          uint64 // number of engines that have ended, including one that is not replaced yet
-	Died, WorkerHung, ServerHung uint64 // engines by reason
+	All                          uint64 // engines that have ended, including one that is not replaced yet
+	Died, WorkerHung, ServerHung uint64 // replaced engines
 }
 
-// Replaced returns the present counts.
+// Replaced returns the counts since the control process started.
 func (es *Engines) Replaced() Replaced {
 	r := &es.replaced
 	return Replaced{All: es.restarts.Load(), Died: r.died.Load(), WorkerHung: r.worker.Load(), ServerHung: r.server.Load()}
 }
 
-// Stop ends the engines and saves the tracked connections. The caller has ended Supervise before.
+// Stop ends the engine and the spare engine, and saves the tracked connections. The caller must have
+// ended Supervise before.
 func (es *Engines) Stop(*change.Tx) {
 	if es.spare != nil { // the spare engine would otherwise take over
 		es.spare.Close()

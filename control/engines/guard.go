@@ -16,9 +16,9 @@ import (
 	"weft/internal/cpu"
 )
 
-// This file kills a hung engine without taking a lock, so that goroutines that wait for
-// the engine continue. Supervise then replaces the engine. The new engine does not get the
-// ports on which the old one hung.
+// This file kills a hung engine without taking a lock, so that goroutines that wait for the engine
+// continue. Supervise then replaces the engine. The new engine does not get ports that made the old
+// one hang.
 
 // replacements counts replaced engines by reason.
 type replacements struct {
@@ -36,14 +36,15 @@ func (r *replacements) count(h *watchdog.Hang) {
 	}
 }
 
-// guard watches one engine. If guard has killed the engine, hang describes the reason.
-// done is closed when guard no longer reads the engine's memory.
+// guard watches one engine. hang is set if guard has killed the engine, and says why. done is closed
+// when guard no longer reads the engine's memory.
 type guard struct {
 	hang atomic.Pointer[watchdog.Hang]
 	done chan struct{}
 }
 
-// guardEngine starts a goroutine that kills the engine if one of its workers w hangs.
+// guardEngine starts a goroutine that kills the engine of client if the engine or one of its workers w
+// hangs.
 func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	g := &guard{done: make(chan struct{})}
 	go func() {
@@ -61,8 +62,8 @@ func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	return g
 }
 
-// answered calls request, for an engine that has no guard yet. If the engine hangs
-// meanwhile, it is killed, and request returns ErrGone.
+// answered calls request, which sends a request to an engine that has no guard yet. If the engine
+// hangs meanwhile, answered kills it, and request returns ErrGone.
 func (es *Engines) answered(client Client, request func() error) error {
 	over, end := make(chan struct{}), make(chan struct{})
 	var watching sync.WaitGroup
@@ -86,11 +87,10 @@ func (es *Engines) answered(client Client, request func() error) error {
 	return err
 }
 
-// SetTrouble sets the reason why API requests must wait. The reason holds until the
-// engine is replaced.
+// SetTrouble sets the reason why API requests must wait. It is valid until the engine is replaced.
 func (es *Engines) SetTrouble(reason string) { es.trouble.Store(&reason) }
 
-// Troubled returns the reason of SetTrouble, or "".
+// Troubled returns the reason of SetTrouble, or "" if there is none.
 func (es *Engines) Troubled() string {
 	if reason := es.trouble.Load(); reason != nil {
 		return *reason
@@ -98,8 +98,8 @@ func (es *Engines) Troubled() string {
 	return ""
 }
 
-// Unanswered describes control's request in progress if the engine has not answered it
-// within limit. Otherwise it returns "". It does not block.
+// Unanswered describes the request of control that the engine has not answered within limit. It
+// returns "" if there is no such request. It does not block.
 func (es *Engines) Unanswered(limit time.Duration) string {
 	c := es.Current()
 	if c == nil {
@@ -117,8 +117,8 @@ func (es *Engines) Unanswered(limit time.Duration) string {
 	return text
 }
 
-// portNameNow returns the name of a port. If the lock of the names is taken, it returns
-// the number instead of waiting.
+// portNameNow returns the name of a port. It never waits: if a lock is taken, it returns the port
+// number.
 func (es *Engines) portNameNow(number uint32) string {
 	if view := es.pipeline.ViewNow(); view != nil {
 		if name, ok := view.PortName(number); ok {
@@ -128,8 +128,8 @@ func (es *Engines) portNameNow(number uint32) string {
 	return fmt.Sprint(number)
 }
 
-// endOld ends an old engine. When it returns nil, the old engine uses no ring and does
-// not block the next engine.
+// endOld ends an old engine. When it returns nil, the old engine uses no ring of a port any more, and
+// does not block the next engine, even if its process still exists.
 func (es *Engines) endOld(_ *change.Tx, old Client) error {
 	err := old.Quiesce()
 	if !errors.Is(err, engine.ErrStuck) {

@@ -4,8 +4,8 @@ package engines
 
 import "os"
 
-// ownImage is the path of the program of this process. It works even if the program's
-// file was replaced or removed.
+// ownImage is the path of this process's program. It works even if the program's file was replaced or
+// removed.
 const ownImage = "/proc/self/exe"
 
 // image is the program file of engines. An engine must be of the same build as control,
@@ -20,7 +20,7 @@ func newImage(file string) image {
 	return image{file, was}
 }
 
-// path returns the program to execute: the file, or ownImage if an upgrade has replaced
+// path returns the path of the program to execute: the file, or ownImage if an upgrade has replaced
 // the file since control started.
 func (m image) path() string {
 	now, err := os.Stat(m.file)

@@ -19,15 +19,15 @@ import (
 	"weft/engine"
 )
 
-// keepCounters is the name under which the engine keeps the counter region.
+// keepCounters is the key under which the engine keeps the region of counters.
 const keepCounters = "counters"
 
-// inheritance is the state that an engine has kept for the next control process.
+// inheritance is the state that a running engine has kept for the next control process.
 type inheritance struct {
-	client Client         // nil: no living engine
-	memory *engine.Memory // nil: none, or of another layout
-	// table has only the connection table, for the case that memory is nil. nil: none, or of
-	// another layout
+	client Client         // nil: no engine runs
+	memory *engine.Memory // nil: there is none, or it has another layout
+	// table has only the connection table, if memory is nil. nil: there is none, or it has another
+	// layout.
 	table     *engine.Memory
 	counters  *counters.Region
 	ports     map[uint32]*engine.Kept // devices by port number
@@ -35,14 +35,14 @@ type inheritance struct {
 	unchanged bool                    // the engine was started with the settings of this process
 }
 
-// keptCounters describes, in JSON, the counter region that an engine keeps for the next
+// keptCounters is the JSON text that the engine keeps with the region of counters, for the next
 // control process.
 type keptCounters struct {
-	// Build identifies the binary that made the region. An engine of another build is
-	// replaced.
+	// Build identifies the binary of the control process that made the region. A control process of
+	// another build replaces the engine.
 	Build string `json:"build"`
-	// Layout identifies the layout of the workers' memory. Memory of another layout is
-	// not read. "": the build has no such identifier.
+	// Layout identifies the layout of the workers' memory. A control process with another layout does
+	// not read that memory. "": the build had no such identifier.
 	Layout string `json:"layout,omitempty"`
 }
 
@@ -117,8 +117,9 @@ func (es *Engines) inheritCounters(inherited *inheritance, k *engine.Kept) (make
 	return maker
 }
 
-// inheritPort adds k to devices, to extras if its key is ports.ExtrasKey, or to parts if
-// its key is ports.PartKey.
+// inheritPort adds k, a request that the engine has kept, to one of three maps by the port number in
+// its key. It adds k to extras if the key is ports.ExtrasKey, to parts if it is ports.PartKey, and
+// else to devices.
 func inheritPort(devices, extras map[uint32]*engine.Kept, parts map[uint32]map[int]*engine.Kept, k *engine.Kept) {
 	number, isPort := strings.CutPrefix(k.Request.Key, "port/")
 	number, isExtras := strings.CutSuffix(number, "/extras")
@@ -180,7 +181,7 @@ func (es *Engines) inheritMemory(inherited *inheritance, start *engine.Kept, mak
 	}
 }
 
-// old returns the memory with the connection table of the running engine, or nil.
+// old returns the memory that has the connection table of the running engine, or nil.
 func (in *inheritance) old() *engine.Memory {
 	if in.memory != nil {
 		return in.memory
@@ -195,7 +196,7 @@ func (in *inheritance) close() {
 	}
 }
 
-// buildID returns an identifier of this binary, or "".
+// buildID returns the build ID in this binary, in hexadecimal, or "" if it has none.
 var buildID = sync.OnceValue(readBuildID)
 
 func readBuildID() string {

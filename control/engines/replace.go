@@ -30,9 +30,10 @@ import (
 // shorten it.
 var provePause = 5 * time.Second
 
-// prove waits until the next engine has shown that it can start, and is the spare engine.
-// It returns an error only when ctx ends. If the old engine ends meanwhile, there is
-// nothing to protect, and prove returns without a spare engine.
+// prove waits until the next engine has shown that it can start; it is then the spare engine. While it
+// cannot start, prove tries again every provePause. It returns an error only when ctx ends. If the old
+// engine ends meanwhile, no engine needs protection any more, and prove returns without a spare
+// engine.
 func (es *Engines) prove(ctx context.Context, old Client) error {
 	for {
 		err := es.proveOnce(old)
@@ -71,7 +72,7 @@ func (es *Engines) proveOnce(old Client) error {
 	return nil
 }
 
-// delay reports to API clients and to Setup.Delayed why the start waits.
+// delay tells API clients, and Setup.Delayed, why the start waits.
 func (es *Engines) delay(reason string) {
 	es.SetTrouble(reason)
 	if es.delayed != nil {
@@ -79,9 +80,8 @@ func (es *Engines) delay(reason string) {
 	}
 }
 
-// replaceDifferent replaces a running engine of another build or with other settings, or
-// starts the first engine. The devices that the old engine kept continue where they
-// stopped.
+// replaceDifferent replaces a running engine that is of another build or has other settings. If no
+// engine runs, it starts the first one. The devices of the old engine continue where they stopped.
 //
 // After an error the inherited memory stays mapped until the process ends, because metrics and
 // requests may still read it through the pipeline.
@@ -134,8 +134,9 @@ func (es *Engines) replaceDifferent(ctx context.Context, tx *change.Tx, inherite
 }
 
 // releaseRings makes the old engine stop using the rings of all ports, so that the next engine can use
-// them. If halted is true, the workers of the old engine have stopped, but its process still exists. The
-// caller ends the process (endHalted) when the next engine serves, so that guests do not wait for the end.
+// them. halted says that the old engine's workers have stopped but its process still exists. The
+// caller then ends the process with endHalted when the next engine serves, so that guests do not wait
+// for that.
 func (es *Engines) releaseRings(tx *change.Tx, old Client) (halted bool, err error) {
 	err = es.answered(old, old.Halt)
 	if err == nil {
@@ -151,7 +152,7 @@ func (es *Engines) releaseRings(tx *change.Tx, old Client) (halted bool, err err
 	return false, nil
 }
 
-// endHalted kills a halted engine. The next engine already serves the guests.
+// endHalted kills a halted engine whose successor already serves the guests.
 func (es *Engines) endHalted(old Client) {
 	_ = cpu.ShortSlices() // error ignored: without it, other processes wait longer for a core
 	if err := old.Kill(); err != nil {
@@ -160,8 +161,9 @@ func (es *Engines) endHalted(old Client) {
 	old.Close()
 }
 
-// startAgain starts an engine after the old one has ended and a start has failed. Only
-// this process has the devices now, so it goes on until ctx ends.
+// startAgain starts an engine after the old one has ended and the start of a new one has failed with
+// err. Only this process has the devices then, so startAgain tries until ctx ends. old is the memory
+// of the old engine.
 func (es *Engines) startAgain(ctx context.Context, tx *change.Tx, old *engine.Memory, err error) (client Client, w *workers.Workers, _ error) {
 	for pause := leastRespawnPause; err != nil; pause = min(2*pause, mostRespawnPause) {
 		es.log.Error("no engine can be started, trying again", "error", err)

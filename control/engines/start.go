@@ -17,10 +17,9 @@ import (
 	"weft/engine"
 )
 
-// Start starts the engine, the ports and the flows. A running engine continues
-// without an interruption. A running engine of another build or with other settings is
-// replaced as soon as the next one has shown that it can start. Until then, or until ctx
-// ends, Start waits.
+// Start starts the engine, the ports and the flows from the saved state. A running engine of this
+// build with these settings continues without an interruption. Any other running engine is replaced as
+// soon as the next one has shown that it can start. Start waits until then, or until ctx ends.
 func (es *Engines) Start(ctx context.Context, tx *change.Tx, saved store.State) error {
 	defer es.trouble.Store(nil)
 	in, err := es.inherit()
@@ -80,8 +79,8 @@ func (es *Engines) takeOver(tx *change.Tx, inherited *inheritance) error {
 	return nil
 }
 
-// spawn starts an engine on new memory. If oldMemory is not nil, the engine takes over its
-// tracked connections.
+// spawn starts an engine on new memory, which gets the tracked connections of oldMemory, unless that
+// is nil.
 func (es *Engines) spawn(tx *change.Tx, oldMemory *engine.Memory) (Client, *workers.Workers, error) {
 	memory, err := es.newMemory(oldMemory)
 	if err != nil {
@@ -90,8 +89,8 @@ func (es *Engines) spawn(tx *change.Tx, oldMemory *engine.Memory) (Client, *work
 	return es.startOn(tx, memory)
 }
 
-// newMemory makes the memory of an engine. If oldMemory is not nil, it has the connection table
-// of oldMemory; otherwise the saved connections.
+// newMemory makes the memory of an engine. It has the tracked connections of oldMemory or, if that is
+// nil, the saved ones.
 func (es *Engines) newMemory(oldMemory *engine.Memory) (*engine.Memory, error) {
 	memory, err := engine.NewMemory(es.start, oldMemory)
 	if err == nil && oldMemory == nil {
@@ -100,7 +99,7 @@ func (es *Engines) newMemory(oldMemory *engine.Memory) (*engine.Memory, error) {
 	return memory, err
 }
 
-// startOn starts an engine on memory, which it owns.
+// startOn starts an engine on memory, which it owns, even if it fails.
 func (es *Engines) startOn(tx *change.Tx, memory *engine.Memory) (Client, *workers.Workers, error) {
 	client, err := es.launch(tx)
 	if err != nil {

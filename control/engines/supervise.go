@@ -17,7 +17,7 @@ import (
 	"weft/internal/cpu"
 )
 
-// Client is a connection to an engine. engine.Client implements it.
+// Client is a connection to an engine. *engine.Client implements it, and tests have a fake.
 type Client interface {
 	PID() int
 	Build() buildinfo.Build
@@ -42,7 +42,7 @@ type Client interface {
 
 var _ Client = (*engine.Client)(nil)
 
-// launch returns the spare engine, or starts one.
+// launch returns a client of the spare engine or, if there is none, of a new engine process.
 func (es *Engines) launch(*change.Tx) (Client, error) {
 	if s := es.spare; s != nil {
 		es.spare = nil
@@ -68,8 +68,8 @@ func (es *Engines) prepareSpare() {
 	})
 }
 
-// adoptEngine makes a new engine the present one, and sends it all state, the ports
-// last.
+// adoptEngine makes a new engine the present one, and sends it all state, the ports last. resume says
+// that the ports' devices continue where an earlier engine stopped.
 func (es *Engines) adoptEngine(tx *change.Tx, client Client, w *workers.Workers, resume bool) {
 	es.guard = es.guardEngine(w, client) // before the next steps, because the workers may hang in them
 	// Workers do not process received frames until all ports are attached, so that
@@ -86,15 +86,14 @@ func (es *Engines) adoptEngine(tx *change.Tx, client Client, w *workers.Workers,
 	}
 }
 
-// receive lets the workers process received frames again, after adoptEngine has stopped
-// them.
+// receive lets the workers process received frames, which adoptEngine has forbidden them at first.
 func (es *Engines) receive(w *workers.Workers) {
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
 	_ = w.WaitApplied() // error ignored: the next engine gets all state again
 }
 
-// Pauses between attempts to start an engine. After an engine that lived for
-// soundAfter, the next pause is leastRespawnPause again.
+// Pauses between attempts to start an engine, which double each time. After an engine that lived
+// longer than soundAfter, there is no pause before the next.
 const (
 	leastRespawnPause = 100 * time.Millisecond
 	mostRespawnPause  = 5 * time.Second
@@ -145,8 +144,8 @@ func (es *Engines) Supervise(ctx context.Context) {
 	}
 }
 
-// release closes the client of an engine in the background, after the engine's process
-// has ended.
+// release closes the client of a dead engine once the engine's process has ended, if necessary in the
+// background.
 func release(client Client, ended <-chan struct{}) {
 	closeIt := func() {
 		<-ended // the engine's process may use the client's resources until it ends
@@ -161,9 +160,9 @@ func release(client Client, ended <-chan struct{}) {
 	}
 }
 
-// watch returns a channel that is closed when an engine's process ends. From then on
-// this control process has priority over all others, until release is called, because
-// guests wait for the next engine.
+// watch returns a channel that is closed when an engine's process ends. It also gives the threads of
+// this process real-time priority then, until release takes it back, because guests wait for the next
+// engine.
 func watch(client Client) (ended <-chan struct{}) {
 	c := make(chan struct{})
 	go func() {
@@ -176,13 +175,14 @@ func watch(client Client) (ended <-chan struct{}) {
 	return c
 }
 
-// replaceDead starts another engine. The new engine gets all state, and the dead
-// engine's counts are added to the statistics. It returns false if no engine starts.
+// replaceDead starts an engine in place of a dead one. The new engine gets all state, and the dead
+// engine's counts are added to the statistics. It returns false if no engine can be started.
 func (es *Engines) replaceDead(dead Client, died time.Time) bool {
 	return es.configuration.Update(func(tx *change.Tx) error { return es.replace(tx, dead, died) }) == nil
 }
 
-// replace is replaceDead in a transaction. An error is a failed start.
+// replace does the work of replaceDead in a transaction. It returns an error if no engine can be
+// started.
 func (es *Engines) replace(tx *change.Tx, dead Client, died time.Time) error {
 	es.present.set(nil)
 	if err := es.endOld(tx, dead); err != nil { // a dead engine's threads must not use devices any more

@@ -28,8 +28,8 @@ var captureCaches = map[datapath.CaptureCache]string{
 	datapath.CacheExact: "exact", datapath.CacheMegaflow: "megaflow", datapath.CacheControl: "control",
 }
 
-// Captured converts a captured frame to the API's form, except for the number of lost
-// frames and the megaflow. wallBase is the wall-clock time at which CLOCK_MONOTONIC was 0.
+// Captured converts a captured frame to the API's type. It leaves out the number of lost frames and
+// the megaflow. wallBase is the wall-clock time at which CLOCK_MONOTONIC was 0.
 func Captured(f *datapath.Captured, names openflow.Names, wallBase time.Time) *api.Captured {
 	c := &api.Captured{
 		Time: wallBase.Add(time.Duration(f.TimeNS)), Worker: f.Worker, Kind: captureKinds[f.Kind],
@@ -60,8 +60,7 @@ func Captured(f *datapath.Captured, names openflow.Names, wallBase time.Time) *a
 	return c
 }
 
-// PortWord returns the name of a port. It returns the number if the port no longer
-// exists.
+// PortWord returns the name of a port or, if the port no longer exists, its number.
 func PortWord(names openflow.Names, number uint32) string {
 	if name, ok := names.PortName(number); ok {
 		return name
@@ -83,7 +82,8 @@ const (
 	keyIPv6Label = 0xffffffff
 )
 
-// FrameMatch returns the exact match of a frame's key.
+// FrameMatch returns the match that has exactly the fields of a frame with key k. Fields that such a
+// frame cannot have are not matched.
 func FrameMatch(k *flowtable.Key) *openflow.Match {
 	var mask flowtable.Key
 	for i, word := range k {
@@ -117,8 +117,8 @@ func FrameMatch(k *flowtable.Key) *openflow.Match {
 	return &m
 }
 
-// Summary returns the addresses and ports of a frame in match syntax. It returns "" for
-// a malformed frame.
+// Summary returns the addresses and ports of a captured frame in match syntax. It returns "" for a
+// malformed frame.
 func Summary(f *datapath.Captured, names openflow.Names) string {
 	var b packet.Batch
 	frame, header := b.Next()

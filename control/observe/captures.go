@@ -16,12 +16,12 @@ import (
 	"weft/internal/shm"
 )
 
-// A capture makes the workers copy frames into capture rings (datapath/capture.go). A
-// capture in the workers selects the frames. While no client captures, there is no capture, and
-// nobody reads the rings.
+// A capture makes the workers copy the frames that it selects into capture rings
+// (datapath/capture.go). While no client captures, the workers have no capture, and nobody reads the
+// rings.
 
 const (
-	// captureInterval is the interval at which the capture rings are read.
+	// captureInterval is the time between two reads of the capture rings.
 	captureInterval = 2 * time.Millisecond
 	// captureBacklog limits the frames that wait for one client. Further frames count
 	// as lost.
@@ -29,15 +29,15 @@ const (
 	// captureBacklogBytes limits the bytes that wait for one client. Further frames
 	// count as lost.
 	captureBacklogBytes = 16 << 20
-	// captureChunk is the number of frames that are read without releasing the locks.
+	// captureChunk is the number of frames that are read from a ring in one go. The locks are released
+	// afterwards.
 	captureChunk = 256
-	// mostChunks is the number of chunks (captureChunk frames) that a full capture ring
-	// can have.
+	// mostChunks is the number of chunks (of captureChunk frames) that a full capture ring may have.
 	mostChunks = datapath.CaptureRingBytes / 64 / captureChunk
 )
 
-// Captures has the sessions of all clients that capture frames. Captures.mu is taken
-// before Engine.Hold.
+// Captures has the sessions of all clients that capture frames. Captures.mu is taken before the lock
+// of Engine.Hold.
 type Captures struct {
 	engine  Engine
 	log     *slog.Logger
@@ -48,7 +48,7 @@ type Captures struct {
 	sessions [datapath.MaxCaptures]*Session
 	active   int
 	reading  bool
-	workers  Workers // workers whose rings are read
+	workers  Workers // the workers whose rings are read
 	rings    []*shm.Consumer
 }
 
@@ -62,8 +62,7 @@ type Session struct {
 	index   uint32
 	frames  chan datapath.Captured
 	bytes   atomic.Int64 // bytes of the frames in the channel
-	// number of frames lost because the client did not read fast enough and its channel
-	// was full
+	// number of frames lost because the channel was full: the client did not read fast enough
 	lost atomic.Uint64
 }
 
@@ -79,8 +78,8 @@ func (s *Session) offer(f datapath.Captured) {
 	s.lost.Add(1)
 }
 
-// Begin starts a session of a client. When it returns, the capture is active in all
-// workers. End removes it.
+// Begin starts a session. When it returns, the capture is active in all workers. The caller ends the
+// session with End.
 func (c *Captures) Begin(capture datapath.Capture) (*Session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,8 +93,8 @@ func (c *Captures) Begin(capture datapath.Capture) (*Session, error) {
 	defer release()
 	c.follow(w)
 	c.workers.Broadcast(datapath.AppendCapture(nil, s.index, &s.capture))
-	// error ignored: the engine has died, and the function follow will send the capture
-	// to the next engine
+	// error ignored: the engine has died, and the method follow will send the capture to the next
+	// engine
 	_ = c.workers.WaitApplied()
 	c.sessions[index] = s
 	c.active++
@@ -106,8 +105,8 @@ func (c *Captures) Begin(capture datapath.Capture) (*Session, error) {
 	return s, nil
 }
 
-// End ends a session and removes its capture. It discards frames that were already copied
-// for the capture, because another session may get the number of the capture.
+// End ends a session and removes its capture from the workers. It empties the capture rings, because
+// another session may get the session's index, and must not get this session's frames.
 func (c *Captures) End(s *Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,8 +125,8 @@ func (c *Captures) End(s *Session) {
 	}
 }
 
-// Disarm removes all captures in the workers. Control calls it at startup, because an
-// earlier control process may have left captures.
+// Disarm removes all captures from the workers. Control calls it when it takes over a running engine,
+// because the earlier control process may have left captures.
 func Disarm(w Workers) {
 	for i := range uint32(datapath.MaxCaptures) {
 		w.Broadcast(datapath.AppendCapture(nil, i, &datapath.Capture{}))
@@ -146,8 +145,8 @@ func (c *Captures) read() {
 	}
 }
 
-// turn reads one chunk of frames from each ring. active is false if no capture is left.
-// pending is true if a ring may have more frames.
+// turn reads one chunk of frames from each ring. active is false if no session is left; the reader
+// then ends. pending is true if a ring may have more frames.
 func (c *Captures) turn() (active, pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,8 +163,8 @@ func (c *Captures) turn() (active, pending bool) {
 	return true, pending
 }
 
-// follow makes w, the workers of a new engine, the present workers, and sends them all
-// captures. The caller holds c.mu and Engine.Hold.
+// follow makes w the present workers. If they are those of a new engine, it sends them all captures.
+// The caller holds c.mu and Engine.Hold.
 func (c *Captures) follow(w Workers) {
 	if c.workers == w {
 		return
@@ -181,8 +180,8 @@ func (c *Captures) follow(w Workers) {
 	}
 }
 
-// drain passes at most captureChunk frames of worker i to the sessions. It returns true
-// if the ring may have more frames.
+// drain passes at most captureChunk frames from the ring of worker i to their sessions. It returns
+// true if the ring may have more frames.
 func (c *Captures) drain(i int) bool {
 	ring := c.rings[i]
 	defer ring.Release()
@@ -216,10 +215,10 @@ func (c *Captures) lostOf(s *Session) uint64 {
 	return n
 }
 
-// Run starts a session with a capture. It calls ready when the capture is active. It calls
-// handle with each captured frame and the number of lost frames, and idle when no frame
-// waits. Run returns when ctx ends, when a function returns an error, or after limit
-// frames (0: no limit).
+// Run starts a session, and ends it when it returns. It calls ready when the capture is active. It
+// calls handle with each captured frame and the number of frames lost so far, and idle whenever no
+// frame waits. Run returns when ctx ends, when one of these functions returns an error, or after
+// capture.Limit frames (0: no limit).
 func (c *Captures) Run(ctx context.Context, capture datapath.Capture, ready, idle func() error, handle func(f *datapath.Captured, lost uint64) error) error {
 	s, err := c.Begin(capture)
 	if err != nil {
@@ -251,8 +250,8 @@ func (c *Captures) Run(ctx context.Context, capture datapath.Capture, ready, idl
 	return idle()
 }
 
-// Counts returns the number of sessions, and the total number of frames that all
-// sessions have lost so far.
+// Counts returns the number of sessions, and the number of frames that all sessions have lost since
+// control started.
 func (c *Captures) Counts() (active int, lost uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,7 +277,7 @@ func (c *Captures) lostNow(s *Session) uint64 {
 	return c.lostOf(s)
 }
 
-// LimitRows is a limits.Source for the captures.
+// LimitRows is a limits.Source. It emits the number of sessions.
 func (c *Captures) LimitRows(emit func(limits.Row)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,15 +21,15 @@ const (
 	eventChunk    = 500
 )
 
-// ConnectionEvents passes events about tracked connections to monitors.
-// ConnectionEvents.mu is taken before Engine.Hold.
+// ConnectionEvents passes events about tracked connections to monitors. ConnectionEvents.mu is taken
+// before the lock of Engine.Hold.
 type ConnectionEvents struct {
 	engine Engine
 
 	mu        sync.Mutex
 	followers map[*ConnectionFollower]struct{}
 	reading   bool
-	workers   Workers // workers whose ring is read
+	workers   Workers // the workers whose event ring is read
 	ring      *shm.Consumer
 	lost      uint64 // number of lost events at the last read
 }
@@ -38,10 +38,10 @@ func NewConnectionEvents(engine Engine) *ConnectionEvents {
 	return &ConnectionEvents{engine: engine, followers: map[*ConnectionFollower]struct{}{}}
 }
 
-// ConnectionFollower is a monitor that follows tracked connections.
+// ConnectionFollower says which events about tracked connections a monitor gets.
 type ConnectionFollower struct {
 	monitor *Monitor
-	kinds   uint8   // kinds of events (conntrack.Memory.Watch)
+	kinds   uint8   // set of event kinds, bit k for kind k, see conntrack.Memory.Watch
 	zone    *uint16 // nil: all zones
 }
 
@@ -52,7 +52,7 @@ func (c *ConnectionEvents) Begin(f *ConnectionFollower) {
 	w, release := c.engine.Hold()
 	defer release()
 	c.follow(w)
-	if len(c.followers) == 1 { // skips an earlier reader's events
+	if len(c.followers) == 1 { // the ring may have events that an earlier reader did not want
 		for c.ring != nil && c.ring.Next() != nil {
 		}
 		c.release()
@@ -74,8 +74,8 @@ func (c *ConnectionEvents) End(f *ConnectionFollower) {
 	c.watch()
 }
 
-// follow makes the connection table of a new engine the present one. The caller holds
-// c.mu and Engine.Hold.
+// follow makes w the present workers, whose event ring is read from now on. The caller holds c.mu and
+// Engine.Hold.
 func (c *ConnectionEvents) follow(w Workers) {
 	if c.workers == w {
 		return
@@ -87,7 +87,7 @@ func (c *ConnectionEvents) follow(w Workers) {
 	}
 }
 
-// watch makes the workers report the kinds of events that any follower wants. The
+// watch makes the workers report only the kinds and the zone of events that some follower wants. The
 // caller holds c.mu and Engine.Hold.
 func (c *ConnectionEvents) watch() {
 	kinds, zone, first := uint8(0), (*uint16)(nil), true
@@ -161,8 +161,8 @@ func (c *ConnectionEvents) pass(e *conntrack.Event) {
 	}
 }
 
-// FollowConnections makes a follower of tracked connections. An empty zone means all
-// zones. kindList is a comma-separated list; "" means all kinds.
+// FollowConnections makes a follower for a monitor. zone is a number; "": all zones. kindList is a
+// comma-separated list of new, update and destroy; "": all kinds.
 func FollowConnections(monitor *Monitor, zone, kindList string) (*ConnectionFollower, error) {
 	f := &ConnectionFollower{monitor: monitor, kinds: conntrack.AllEvents}
 	if zone != "" {
@@ -185,8 +185,8 @@ func FollowConnections(monitor *Monitor, zone, kindList string) (*ConnectionFoll
 	return f, nil
 }
 
-// Connection converts the connection e to the API's form. line is the connection in the
-// format of ovs-dpctl.
+// Connection converts the connection e to the API's type. line is the connection in the format of
+// ovs-dpctl.
 func Connection(e *conntrack.Entry, line string) api.Connection {
 	c := api.Connection{
 		Protocol: conntrack.ProtoName(e.Orig.Proto), Zone: e.Orig.Zone, Mark: e.Mark, TimeoutS: e.TimeoutS,
@@ -201,8 +201,8 @@ func tuple(t *conntrack.Tuple) api.Tuple {
 	return api.Tuple{Src: src.String(), Dst: dst.String(), SrcPort: t.SrcPort, DstPort: t.DstPort}
 }
 
-// Expectation converts an expected connection (one that another connection has
-// announced) to the API's form.
+// Expectation converts an expected connection, which another connection has announced, to the API's
+// type.
 func Expectation(e *conntrack.Expected) api.Expectation {
 	return api.Expectation{Protocol: conntrack.ProtoName(e.Tuple.Proto), Tuple: tuple(&e.Tuple), Parent: tuple(&e.Parent),
 		Zone: e.Tuple.Zone, TimeoutS: e.TimeoutS, Line: string(e.AppendTo(nil))}

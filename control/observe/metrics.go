@@ -16,19 +16,19 @@ import (
 	"weft/internal/clock"
 )
 
-// Numbers are what the metrics show.
+// Numbers has the values that the metrics show.
 type Numbers struct {
 	Show api.Show
 	// TableFlows has the number of flows in each table, by table number.
 	TableFlows map[uint8]int
-	// Refused counts misses that were executed without a megaflow. NotLearned counts
-	// flows of learn actions that were refused at a limit.
+	// Refused counts misses whose frame was forwarded without installing a megaflow. NotLearned counts
+	// flows that a learn action could not add because of a limit.
 	Refused, NotLearned uint64
-	// Answers has the times of answers to misses.
+	// Answers has the times from a miss until control has answered it.
 	Answers Histogram
-	// Engines that were replaced, by reason.
+	// Died, WorkerHung and ServerHung count replaced engines by reason.
 	Died, WorkerHung, ServerHung uint64
-	// Hangs has the number of engines that hung while they used a port, by port number.
+	// Hangs has the number of engines that hung while they used a port. The key is the port number.
 	Hangs map[uint32]uint64
 	// RequestsGivenUp counts API requests that took too long.
 	RequestsGivenUp uint64
@@ -44,7 +44,7 @@ type Numbers struct {
 type Histogram struct {
 	Count   uint64
 	SumS    float64
-	AtMostS map[float64]uint64 // number of durations of at most a time in seconds
+	AtMostS map[float64]uint64 // number of durations of at most the key, in seconds
 }
 
 // ConnectionNumbers has counters of the connection table.
@@ -54,8 +54,8 @@ type ConnectionNumbers struct {
 	conntrack.Counters
 }
 
-// MetricsHandler serves the metrics in Prometheus's text format. The metrics of the Go
-// runtime and of the process are about the control process.
+// MetricsHandler serves the metrics in Prometheus's text format. It also serves metrics of the Go
+// runtime and of the control process.
 func MetricsHandler(numbers func() *Numbers) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(&collector{numbers}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -107,7 +107,7 @@ var (
 	metricWorkerDrops   = describe("worker_drops_total", "Frames dropped, by reason.", "worker", "core", "reason")
 )
 
-// Describe sends nothing, because the set of labels changes at run time.
+// Describe implements prometheus.Collector. It sends nothing, because the labels change at run time.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c *collector) Collect(metrics chan<- prometheus.Metric) {
@@ -156,7 +156,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// stateUp is the word for the state of a port that forwards.
+// stateUp is the state of a port that forwards, as in api.Port.State.
 const stateUp = "up"
 
 func counter(metrics chan<- prometheus.Metric, desc *prometheus.Desc, v float64, labels ...string) {
@@ -214,8 +214,7 @@ var (
 	metricConnectionsLost    = describe("connection_events_lost_total", "Events of connections that a monitor asked for and for which there was no room.")
 )
 
-// collectConnections emits metrics about tracked connections. It emits nothing if c is
-// nil.
+// collectConnections sends the metrics about tracked connections, or nothing if c is nil.
 func collectConnections(c *ConnectionNumbers, metrics chan<- prometheus.Metric) {
 	if c == nil {
 		return

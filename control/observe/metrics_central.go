@@ -20,8 +20,8 @@ var (
 	metricCentralReceived  = describe("central_received_bytes_total", "Bytes of messages from weft-central.")
 )
 
-// collectCentral emits metrics about weft-central. c is nil if the switch does not
-// follow weft-central.
+// collectCentral sends the metrics about weft-central. c is nil if the switch does not follow
+// weft-central.
 func collectCentral(c *api.Central, metrics chan<- prometheus.Metric) {
 	if c == nil {
 		return

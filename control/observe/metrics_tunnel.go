@@ -18,7 +18,7 @@ var (
 	metricRemoteMTU = describe("tunnel_remote_mtu_bytes", "MTU of the path to the remote, outer headers included.", "port", "remote")
 )
 
-// collectRemotes emits the state of a tunnel port's remotes.
+// collectRemotes sends the metrics about the remotes of a tunnel port.
 func collectRemotes(metrics chan<- prometheus.Metric, p *api.Port) {
 	seen := map[string]bool{} // flows may reach a remote from several local addresses
 	for i := range p.Remotes {

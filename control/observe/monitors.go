@@ -16,23 +16,23 @@ import (
 // lost.
 const monitorBacklog = 1 << 16
 
-// Monitors has the clients that follow flows. No lock is taken under Monitors.mu.
+// Monitors has the clients that follow flows. No other lock is taken while Monitors.mu is held.
 type Monitors struct {
-	count    atomic.Int32 // 0: changes of flows cost nothing extra
+	count    atomic.Int32 // number of monitors; while it is 0, changes of flows cost nothing extra
 	mu       sync.Mutex
 	monitors map[*Monitor]struct{}
 }
 
 // Monitor is an API client that follows flows, ports or connections.
 type Monitor struct {
-	bridge uint8 // whose flows it follows
+	bridge uint8 // bridge whose flows the client follows
 	flows  *ofproto.Selector
 	events chan Describe
 	lost   atomic.Uint64
 }
 
-// Describe returns a queued event. The first reader of the event describes the flow, so that
-// changes of flows do not wait for it.
+// Describe returns a queued event. The function describes the flow when its first reader calls it, so
+// that the change of the flow does not wait for that.
 type Describe func() *api.Event
 
 // NewMonitor makes a monitor of the flows that filter selects.
@@ -40,7 +40,7 @@ func NewMonitor(filter openflow.FlowMod) *Monitor {
 	return &Monitor{bridge: filter.Bridge, flows: ofproto.NewSelector(&filter), events: make(chan Describe, monitorBacklog)}
 }
 
-// Events returns the channel of events, in their order.
+// Events returns the channel of the monitor's events, in the order in which they happened.
 func (m *Monitor) Events() <-chan Describe { return m.events }
 
 // TakeLost returns the number of events that this client has lost since the last call.
@@ -66,16 +66,16 @@ func (m *Monitors) Remove(monitor *Monitor) {
 // Count returns the number of monitors.
 func (m *Monitors) Count() int { return int(m.count.Load()) }
 
-// TellFlow sends an event about flow r to the monitors that select the flow. The event has a copy
-// of the flow, whose match and actions are constant. describe is called at most once, by a
-// reader, and only if a monitor wants the event. The caller holds Pipeline.mu.
+// TellFlow queues an event about flow r for each monitor that selects the flow. The event has a copy
+// of r, whose match and actions never change. A reader of the event calls describe later, and only the
+// first one does. The caller holds Pipeline.mu.
 func (m *Monitors) TellFlow(now time.Time, event string, r *ofproto.Rule, describe func(r *ofproto.Rule) api.Flow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.monitors) == 0 {
 		return
 	}
-	var e Describe // made when the first monitor wants it
+	var e Describe // made when the first monitor selects the flow
 	match := r.Match.Unpack()
 	for to := range m.monitors {
 		if to.bridge != r.Bridge || !to.flows.Selects(r, &match) {
@@ -92,7 +92,7 @@ func (m *Monitors) TellFlow(now time.Time, event string, r *ofproto.Rule, descri
 	}
 }
 
-// post queues an event, or counts it as lost.
+// post queues an event for the client, or counts it as lost if the queue is full.
 func (m *Monitor) post(e Describe) {
 	select {
 	case m.events <- e:

@@ -25,10 +25,9 @@ type Workers interface {
 	Connections() *conntrack.Memory
 }
 
-// Engine gives access to the workers of the present engine.
+// Engine is the source of the present engine's workers.
 type Engine interface {
-	// Hold returns the present workers, or nil before the first engine. They are
-	// neither replaced nor unmapped until the caller calls release. The caller calls it
-	// exactly once.
+	// Hold returns the present workers, or nil before the first engine. They are neither replaced nor
+	// unmapped until the caller calls release, which it must do exactly once.
 	Hold() (w Workers, release func())
 }

@@ -8,11 +8,11 @@ import (
 	"weft/api"
 )
 
-// PortStates has the states of the ports that one client has received so far.
+// PortStates has the states of the ports that one client was told last.
 type PortStates struct{ known map[uint32]api.PortState }
 
-// Update stores the present states of the ports. It calls send for each change; send
-// may be nil. If initial is true, it sends new ports as initial states.
+// Update compares the ports with their last states, and calls send with an event for each change. send
+// may be nil. If initial is true, a new port gets the event "initial" instead of "added".
 func (p *PortStates) Update(list []api.Port, initial bool, send func(*api.Event) error) (err error) {
 	now := map[uint32]api.PortState{}
 	emit := func(event string, s api.PortState) {

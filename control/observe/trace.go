@@ -10,27 +10,25 @@ import (
 	"weft/openflow/xlate"
 )
 
-// Tracer translates a frame without any effect. Its tables do not change between
-// calls.
+// Tracer translates a frame without side effects. Its tables must not change between calls.
 type Tracer interface {
 	Trace(key *flowtable.Key, visit func(xlate.TraceStep)) xlate.Translation
-	// KeepOptions makes raw Geneve options known for the next traces, and returns their
-	// hash.
+	// KeepOptions stores raw Geneve options for the next traces, and returns their hash, with which a
+	// key names them.
 	KeepOptions(raw []byte) uint64
 }
 
-// maxFollowed limits how often a trace looks a frame up again, after connection tracking or
-// a pop.
+// maxFollowed limits how often a trace looks a frame up again, for example after connection tracking.
 const maxFollowed = 16
 
-// BridgeNames returns the name of a bridge, and the names of its ports; nil: ports are
-// shown by number.
+// BridgeNames returns the name of a bridge, and the names of its ports. The names are nil if ports
+// should be shown by number.
 type BridgeNames func(bridge uint8) (name string, ports openflow.Names)
 
-// Trace follows a hypothetical frame through the tables. flow has the frame's fields,
-// and view the ports. ctNext is the ct_state after connection tracking; "" means a
-// new connection. The result shows ports by the names in names, and in its steps by those
-// that the function steps returns.
+// Trace follows a hypothetical frame through the tables. flow has the frame's fields in match syntax,
+// in which view gives the port names. ctNext is the ct_state that each ct action gives the frame; ""
+// means a new connection. The result shows ports by their names in names; a step shows them by the
+// names that the function steps returns for its bridge.
 func Trace(tables Tracer, view, names openflow.Names, steps BridgeNames, flow, ctNext string) (api.Trace, error) {
 	if flow == "" {
 		return api.Trace{}, usererr.Errorf("flow: a frame is missing; expected match fields as in in_port=1,tcp,nw_dst=10.0.0.1")
@@ -59,12 +57,12 @@ func Trace(tables Tracer, view, names openflow.Names, steps BridgeNames, flow, c
 	return out, nil
 }
 
-// trace is one call of Trace.
+// trace is the state of one call of Trace.
 type trace struct {
 	tables  Tracer
 	names   openflow.Names
 	steps   BridgeNames
-	ctState uint64 // ct_state that every tracking returns
+	ctState uint64 // ct_state that every ct action gives the frame
 	left    int    // number of further look-ups that are allowed
 }
 
@@ -113,7 +111,7 @@ func (c *trace) follow(key *flowtable.Key) api.Trace {
 	return out
 }
 
-// traceStep converts a step for the API.
+// traceStep converts a step of a translation to the API's type.
 func traceStep(s *xlate.TraceStep, bridge string, names openflow.Names) api.TraceStep {
 	step := api.TraceStep{Bridge: bridge, Depth: s.Depth, Table: s.Table, Note: s.Note}
 	switch {

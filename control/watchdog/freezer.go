@@ -10,18 +10,19 @@ import (
 	"strings"
 )
 
-// cgroups is the directory at which systemd mounts control groups: version 2 there or in the folder
-// unified, each controller of version 1 in a folder of its name.
+// cgroups is the directory at which systemd mounts control groups. Version 2 is mounted there or in
+// the folder "unified", each controller of version 1 in a folder of its name.
 const cgroups = "/sys/fs/cgroup"
 
-// frozen reports whether somebody has frozen the control group of a process, so that its threads stand
-// still. Version 2 shows such a thread in state S, version 1 in state D.
+// frozen reports whether the control group of a process is frozen, so that its threads stand still. A
+// frozen thread shows state S with version 2, and state D with version 1.
 func frozen(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	return err == nil && frozenGroup(string(text), cgroups)
 }
 
-// frozenGroup is frozen for the text of /proc/PID/cgroup and the directory of the mounts.
+// frozenGroup does the work of frozen. text is that of /proc/PID/cgroup, and mounts the directory of
+// the mounts.
 func frozenGroup(text, mounts string) bool {
 	for line := range strings.Lines(text) {
 		number, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
@@ -41,7 +42,7 @@ func frozenGroup(text, mounts string) bool {
 	return false
 }
 
-// containsLine reports whether a file has a line.
+// containsLine reports whether a file has this line.
 func containsLine(path, line string) bool {
 	text, err := os.ReadFile(path)
 	return err == nil && slices.Contains(strings.Split(string(text), "\n"), line)

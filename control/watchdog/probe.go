@@ -13,37 +13,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file finds out in whose memory a worker hangs while it copies a frame between the
-// memories of two ports.
+// This file finds out in whose memory a worker hangs while it copies a frame between the memories of
+// two ports.
 //
-// A front end makes a worker wait by punching a hole into the file of its memory: while the kernel frees
-// the pages, an access to one of them waits (mm/shmem.c, shmem_fault). Punching, like truncating, holds
-// the lock of the file's inode, for which lseek with SEEK_DATA waits too. So while a worker
-// stands still, one thread for each port calls lseek on the port's files. The port whose thread
-// waits owns the memory in which the worker hangs. A front end cannot lock the file of another one,
-// because it has no descriptor of it.
+// A front end can make a worker wait by punching a hole into the file of its memory: while the kernel
+// frees the pages, an access to one of them waits (mm/shmem.c, shmem_fault). The kernel holds the lock
+// of the file's inode meanwhile, also while a file is truncated. lseek(2) with SEEK_DATA waits for the
+// same lock. So while a worker stands still, one thread for each port calls lseek on the port's files.
+// The port whose thread waits owns the memory in which the worker hangs. A front end cannot lock the
+// file of another one, because it has no descriptor of it.
 
 const (
-	// probeAfter is the standstill of a worker after which the probes begin. They begin at once if the
+	// probeAfter is the standstill of a worker after which the probes begin. They begin sooner if the
 	// worker's thread waits in the kernel.
 	probeAfter = 40 * time.Millisecond
-	// A probe of at least leastProbe can prove that a file is locked. A probe of at least leastSearch can
-	// prove that no file is locked.
+	// leastProbe is the shortest probe that can prove that a file is locked. leastSearch is the
+	// shortest one that can prove that no file is locked.
 	leastProbe  = 5 * time.Millisecond
 	leastSearch = 20 * time.Millisecond
-	// lockedShare: a file is locked if lseek waits for at least 1/lockedShare of the probe's time.
+	// lockedShare: a file counts as locked if lseek has waited for at least 1/lockedShare of the
+	// probe's time.
 	lockedShare = 2
-	// mostProof is the longest time for which a hung engine is kept because a probe is too short.
+	// mostProof is the longest time for which the replacement of a hung engine waits for a longer
+	// probe.
 	mostProof = WorkerLimit
 	// probeRest is the pause between two rounds over the files.
 	probeRest = 500 * time.Microsecond
 )
 
-// probe measures for how long somebody locks the files of the memory of one port.
+// probe measures for how long the files of one port's memory are locked.
 type probe struct {
 	port uint32
-	seek func(fd int)                     // waits while the file is locked
-	self func(tid uint64) (thread, error) // reads the accounting of a thread of this process
+	seek func(fd int)                     // returns when the file is not locked
+	self func(tid uint64) (thread, error) // reads the kernel's accounting of a thread of this process
 	now  func() time.Duration
 
 	mu       sync.Mutex
@@ -51,13 +53,14 @@ type probe struct {
 	began    bool
 	beganAt  time.Duration
 	tid      uint64
-	locked   time.Duration // time of the calls of seek that have returned
+	locked   time.Duration // sum of the waits in calls of seek that have returned
 	inCall   bool
 	calledAt time.Duration
-	called   thread // accounting of the probe's thread when it called seek
+	called   thread // accounting of the probe's thread when it called seek last
 }
 
-// startProbe starts the probe of a port. files returns duplicates of the port's descriptors.
+// startProbe starts the probe of a port on a thread of its own. files returns duplicates of the
+// descriptors of a port's files.
 func startProbe(port uint32, files func(port uint32) []int) *probe {
 	start := time.Now()
 	p := &probe{port: port, seek: seekData, now: func() time.Duration { return time.Since(start) },
@@ -77,11 +80,11 @@ func startProbe(port uint32, files func(port uint32) []int) *probe {
 	return p
 }
 
-// seekData waits until nobody holds the lock of the file's inode. It changes nothing: no file has data at
-// the largest offset, so the call fails.
+// seekData waits until nobody holds the lock of the file's inode. It changes nothing: no file has data
+// at the largest offset, so the call of lseek fails.
 func seekData(fd int) { _, _ = unix.Seek(fd, math.MaxInt64, unix.SEEK_DATA) }
 
-// run calls seek on all files until end is called.
+// run calls seek on all files, again and again, until end is called. It calls rest between two rounds.
 func (p *probe) run(tid uint64, fds []int, rest func()) {
 	p.mu.Lock()
 	p.tid, p.began, p.beganAt = tid, true, p.now()
@@ -98,7 +101,7 @@ func (p *probe) run(tid uint64, fds []int, rest func()) {
 	}
 }
 
-// enter notes the beginning of a call of seek. It returns false when the probe has ended.
+// enter notes the beginning of a call of seek. It returns false if the probe has ended.
 func (p *probe) enter() bool {
 	t, err := p.self(p.tid)
 	p.mu.Lock()
@@ -117,8 +120,8 @@ func (p *probe) leave() {
 	p.inCall = false
 }
 
-// waited returns the time since the call of seek, without the time in which the thread waited for a core.
-// t is the thread's accounting now. The caller holds mu.
+// waited returns the time since seek was called, without the time in which the thread waited for a
+// core. t is the thread's present accounting. The caller holds mu.
 func (p *probe) waited(t thread) time.Duration {
 	return p.now() - p.calledAt - time.Duration(difference(t.waitNS, p.called.waitNS))
 }
@@ -136,7 +139,7 @@ func (p *probe) lockedFor() (locked, probed time.Duration) {
 	}
 	switch t, err := p.self(p.tid); {
 	case err != nil:
-	case t.runnable(): // it spins for the lock, or waits for a core, which is not in waitNS yet
+	case t.runnable(): // the thread spins for the lock, or waits for a core, which is not in waitNS yet
 		locked += time.Duration(difference(t.runNS, p.called.runNS))
 	default:
 		locked += p.waited(t)
@@ -157,7 +160,7 @@ func (p *probe) end() {
 	p.mu.Unlock()
 }
 
-// probes has a probe for each port whose memory a hung worker is using.
+// probes has a probe for each port whose memory one hung worker may be using.
 type probes []*probe
 
 // add calls newProbe for the port of each suspect, unless the port has a probe already. A suspect is a

@@ -15,22 +15,23 @@ import (
 // in which the watchdog itself did not run.
 type standstill struct {
 	progress progress
-	valid    bool   // progress has a value
+	valid    bool   // false: progress has no value yet
 	asleep   bool   // the worker slept at the last look
-	seenNS   uint64 // time of the first look that saw progress and asleep, on the caller's clock
+	seenNS   uint64 // time of the first look with these values of progress and asleep, on the caller's clock
 	began    bool   // the fields lookedNS, last and ns belong to the present standstill
 	lookedNS uint64 // time of the last look, on the caller's clock
 	last     thread // accounting at the last look
-	ns       uint64
-	// blockedNS is the time since the beginning of a single wait in state D: the thread has not run.
+	ns       uint64 // length of the present standstill in ns
+	// blockedNS is the time since the beginning of the present wait in state D, in which the thread
+	// has not run.
 	blockedNS uint64
 }
 
-// progress has values that change as long as the thread works.
+// progress has two values, at least one of which changes as long as the thread works.
 type progress [2]uint64
 
-// sleeps reports whether a sleeping thread has made no progress for less than limitNS.
-// If it returns false, the caller calls observe.
+// sleeps reports whether a sleeping thread has made no progress for less than limitNS. If it returns
+// false, the caller must call observe.
 func (s *standstill) sleeps(p progress, atNS, limitNS uint64) bool {
 	// The progress of a worker does not change when it falls asleep. It may have waited
 	// for a core right before, which is no part of its sleep.
@@ -40,10 +41,9 @@ func (s *standstill) sleeps(p progress, atNS, limitNS uint64) bool {
 	return atNS-s.seenNS < limitNS
 }
 
-// observe returns for how long p has not changed, in nanoseconds. It calls readThread,
-// which reads the thread's accounting, only if p is unchanged. The time between two
-// looks counts for at most mostNS: if they are further apart, the machine or this
-// process stood still too.
+// observe returns for how long p has not changed, in nanoseconds, and the thread's accounting. It
+// calls readThread for the accounting only if p is unchanged. The time between two looks counts for at
+// most mostNS: if more has passed, the machine or this process stood still too.
 func (s *standstill) observe(p progress, atNS, mostNS uint64, readThread func() (thread, error)) (ns uint64, t thread) {
 	if !s.valid || p != s.progress {
 		*s = standstill{progress: p, valid: true, seenNS: atNS}
@@ -75,7 +75,7 @@ func (s *standstill) observe(p progress, atNS, mostNS uint64, readThread func() 
 	return s.ns, t
 }
 
-// wakes ends a sleep without progress.
+// wakes ends a sleep: the standstill begins again at 0.
 func (s *standstill) wakes() {
 	if s.asleep {
 		s.asleep, s.began, s.ns, s.blockedNS = false, false, 0, 0

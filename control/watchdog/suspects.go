@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// After its first hang, a port is held back from engines for firstHold. Each
-	// further hang doubles this time, up to mostHold.
+	// A port that made an engine hang for the first time is held back for firstHold: engines do not
+	// get it. Each further hang doubles this time, up to mostHold.
 	firstHold = time.Second
 	mostHold  = time.Minute
-	// A hang that one of two ports has caused, without a proof, holds neither back at first, because
-	// one of them is innocent. Each further one within forgetAfter holds them back for firstHold, twice
-	// firstHold and so on up to mostSharedHold.
+	// If either of two ports may have caused a hang, and nothing proves which one, the first such hang
+	// holds neither back, because one of them is innocent. Each further one within forgetAfter holds
+	// them back for firstHold, twice firstHold and so on, up to mostSharedHold.
 	mostSharedHold = 8 * time.Second
 	// HangsForGood is the number of hangs after which a port is held back until it is
 	// deleted. A hang that one of two ports may have caused, without a proof, does not count.
 	HangsForGood = 3
-	// older hangs do not count
+	// forgetAfter is the age after which a hang no longer counts.
 	forgetAfter = 10 * time.Minute
 )
 
-// Suspects has the ports that were in use when an engine hung. Its methods are safe for
-// concurrent use.
+// Suspects records the ports that were in use when an engine hung. Its methods are safe for concurrent
+// use.
 type Suspects struct {
 	mu    sync.Mutex
 	ports map[uint32]*record
@@ -33,8 +33,8 @@ type Suspects struct {
 
 type record struct {
 	hangs   []pastHang // hangs within forgetAfter, oldest first
-	until   time.Time  // end of the hold
-	forGood bool       // the hold is permanent
+	until   time.Time  // end of the time for which the port is held back
+	forGood bool       // the port is held back until it is deleted
 	reason  string     // description of the port's last hang, for the operator
 	total   uint64     // number of hangs since the port was added
 }
@@ -47,11 +47,11 @@ type pastHang struct {
 // NewSuspects returns Suspects with no recorded hang.
 func NewSuspects() *Suspects { return &Suspects{ports: map[uint32]*record{}} }
 
-// Blame records a hang and returns the ports that are now held back from engines: the owners of the
-// memory in which the worker hangs. If no owner is proven, ports of two guests in use are both
-// blamed, because a copy may hang in the memory of either guest, but held back only if this is not their
-// first such hang. If a guest's port and a kernel device were in use, only the guest's port is blamed.
-// foreign reports whether a port is a guest's. text describes the hang.
+// Blame records a hang and returns the ports that engines do not get from now on. If the owners of the
+// memory in which the worker hangs are proven, it blames only them. Otherwise it blames each port in
+// use, because a copy may hang in the memory of either guest; but of a guest's port and a kernel
+// device it blames only the guest's port. foreign reports whether a port is a guest's. text describes
+// the hang.
 func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, text string) (held []uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, 
 	return held
 }
 
-// blamed returns the ports that may have caused the hang. proven is false if only one of them has.
+// blamed returns the ports that may have caused the hang. proven is true if they certainly have.
 func (h Hang) blamed(foreign func(port uint32) bool) (ports []uint32, proven bool) {
 	if len(h.Owners) > 0 {
 		return h.Owners, true
@@ -87,7 +87,7 @@ func (h Hang) blamed(foreign func(port uint32) bool) (ports []uint32, proven boo
 	return ports, len(ports) == 1
 }
 
-// note adds a hang. It returns false if the port is not held back for it.
+// note adds a hang to the record. held is false if the port is not held back because of it.
 func (r *record) note(past pastHang, text string) (held bool) {
 	recent := r.hangs[:0]
 	for _, h := range r.hangs {
@@ -116,7 +116,7 @@ func (r *record) note(past pastHang, text string) (held bool) {
 	return true
 }
 
-// guilty returns the number of hangs that no other port can have caused.
+// guilty returns the number of hangs that were certainly caused by this port.
 func (r *record) guilty() (n int) {
 	for _, h := range r.hangs {
 		if h.proven {
@@ -126,7 +126,7 @@ func (r *record) guilty() (n int) {
 	return n
 }
 
-// Held returns an error while a port is held back, so that no engine may get it.
+// Held returns an error with the reason while a port is held back, so that no engine may get it.
 func (s *Suspects) Held(port uint32, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *Suspects) Forget(port uint32) {
 	delete(s.ports, port)
 }
 
-// Hangs returns the number of engines that hung while they used a port.
+// Hangs returns how often an engine hung while it used the port.
 func (s *Suspects) Hangs(port uint32) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

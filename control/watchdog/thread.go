@@ -20,8 +20,8 @@ type thread struct {
 	state byte
 	// ending is true once the thread exits, because it was killed or its process exits.
 	ending bool
-	// runNS is the time on a core. waitNS is the time in which the thread was runnable
-	// without a core. The kernel adds such a time when it ends.
+	// runNS is the time in which the thread ran on a core. waitNS is the time in which it waited for
+	// one. The kernel adds a wait to waitNS when the wait ends.
 	runNS, waitNS uint64
 }
 
@@ -80,9 +80,10 @@ func readProc(path string) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// readOthers sums the accounting of a process's threads, except those that skip
-// selects. The state is R if any is runnable, T if all are stopped, else S. The sum is ending if all
-// threads are. Goroutines of the engine's server have no threads of their own.
+// readOthers returns the sum of the accounting of a process's threads. It leaves out threads for which
+// skip returns true. The state of the sum is R if any thread is runnable, T if all are stopped, else
+// S. The sum is ending if all threads are. It serves the engine's server, whose goroutines have no
+// threads of their own.
 func readOthers(pid int, skip func(tid uint64) bool) (thread, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {

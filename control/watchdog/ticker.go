@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticker wakes the watchdog at a regular interval. It reads from a timerfd without Go's
-// scheduler, so that only one thread wakes up, once. With a timer of Go's runtime, or
-// an ordinary read, the runtime's monitor thread would wake up several times, too. Ten
-// ticks a second cost 0.03 % of a core; with a timer of the runtime 0.08 %.
+// ticker wakes the watchdog at a regular interval. It reads from a timerfd without Go's scheduler, so
+// that only one thread wakes up, once for each tick. With a timer of Go's runtime, or an ordinary
+// read, the runtime's monitor thread would wake up several times, too. Ten ticks a second cost 0.03 %
+// of a core; with a timer of the runtime 0.08 %.
 type ticker struct {
 	file   *os.File // timerfd; nil: the process had no free descriptor, and the ticker sleeps instead
 	stop   <-chan struct{}
 	period time.Duration
 }
 
-// newTicker returns a ticker that ends when stop is closed. The caller calls set before
-// the first wait. It closes unused when it needs no more ticks.
+// newTicker returns a ticker that ends when stop is closed. The caller must call set before the first
+// wait, and close unused when it needs no more ticks.
 func newTicker(stop, unused <-chan struct{}) *ticker {
 	t := &ticker{stop: stop}
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watchdog detects hung engines and the ports in use at a hang.
+// Package watchdog detects hung engines, and finds out which ports were in use.
 //
 //	watchdog.go    watches one engine until it hangs or ends
 //	standstill.go  measures how long a thread made no progress, except while it waited for a core
@@ -8,12 +8,11 @@
 //	thread.go      reads the kernel's accounting of a thread
 //	probe.go       finds out in whose memory a worker hangs
 //	freezer.go     finds out whether an engine is frozen
-//	suspects.go    records the ports in use at a hang, and holds them
+//	suspects.go    records the ports that were in use at a hang, and holds them back from engines
 //
-// A worker writes into shared memory which queue it uses (datapath.InHand) and when
-// its current pass of the loop began. The watchdog compares these values with its
-// last reading, and asks the kernel about the thread only if nothing has changed and the
-// worker does not sleep.
+// A worker writes into shared memory which queue it is using (datapath.InHand), and when the present
+// pass of its loop began. The watchdog compares these values with those that it read last. It asks the
+// kernel about the thread only if nothing has changed and the worker does not sleep.
 // docs/decisions/0029 has the reasons.
 package watchdog
 
@@ -27,28 +26,29 @@ import (
 )
 
 const (
-	// WorkerLimit is the standstill of a worker after which its engine is replaced, if the cause is not
-	// proven.
+	// WorkerLimit is the standstill of a worker after which its engine is replaced, if nothing proves
+	// the cause.
 	WorkerLimit = 100 * time.Millisecond
-	// ProvenLimit is the length of a single wait in the kernel after which the engine is replaced, if a
-	// probe proves in whose memory the worker waits. It takes two looks, whatever is between them.
+	// ProvenLimit is the length of a single wait in the kernel after which the engine is replaced, if
+	// a probe proves in whose memory the worker waits. Because of mostBlocked, at least two looks must
+	// see the wait.
 	ProvenLimit = 8 * time.Millisecond
-	// ServerLimit is the time without an answer to a request after which the engine is
-	// replaced. It is longer than WorkerLimit, because mapping a large guest's memory
-	// takes time.
+	// ServerLimit is the time without an answer to a request after which the engine is replaced. It is
+	// longer than WorkerLimit, because the engine needs time to map a large guest's memory.
 	ServerLimit = 2 * time.Second
-	// ExitLimit is the longest standstill of a thread that exits, or has ended while its process has not.
-	// The kernel closes sockets and frees memory then, and waits for RCU grace periods: 30 to 150 ms on a
-	// machine with little load. The next engine takes over meanwhile. No port is to blame.
+	// ExitLimit is the longest standstill of a thread that is exiting, or that has ended before its
+	// process. The kernel then closes sockets, frees memory and waits for RCU grace periods, which
+	// takes 30 to 150 ms on a machine with little load. The next engine takes over meanwhile. No port
+	// is to blame.
 	ExitLimit = 20 * time.Millisecond
-	// intervals of the watchdog's checks; idleInterval applies while no worker has made a pass since the
-	// last one and no request is in progress
+	// intervals of the watchdog's looks at the engine; idleInterval applies while no worker has begun
+	// a pass since the last look and no request is in progress
 	interval     = 5 * time.Millisecond
 	idleInterval = 25 * time.Millisecond
 	// The time between two looks counts for at most mostBetween, for a request at most
 	// mostBetweenServer, and for ProvenLimit at most mostBlocked: if more has passed, the machine or
-	// control stood still. So it takes three looks to find a hung worker without a proof, and ten to find
-	// a hung server.
+	// control stood still. So at least three looks find a hung worker if nothing proves the cause, and
+	// ten find a hung server.
 	mostBetween       = 40 * time.Millisecond
 	mostBetweenServer = ServerLimit / 10
 	mostBlocked       = interval * 3 / 2
@@ -58,16 +58,16 @@ const (
 type Engine struct {
 	PID     int
 	Workers []*datapath.Shared
-	// Pending returns the request of control that the engine is handling.
+	// Pending returns the request of control that the engine is handling; Number 0: none.
 	Pending func() engine.Pending
-	// Files returns duplicates of the descriptors of the files in which a port's memory is; none if
-	// the memory is no file. It may block. nil: a hang has no owner.
+	// Files returns duplicates of the descriptors of the files that are a port's memory, or none if
+	// the memory is no file. It may block. nil: nothing can prove in whose memory a worker hangs.
 	Files func(port uint32) []int
 	// Gone is closed when the engine has ended.
 	Gone <-chan struct{}
 }
 
-// Watch watches an engine until it hangs (ok true) or ends (ok false).
+// Watch watches an engine until the engine hangs (ok is true) or ends (ok is false).
 func Watch(e Engine) (h Hang, ok bool) {
 	w := newWatch(e)
 	defer w.endProbes()
@@ -151,8 +151,8 @@ func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 	return h, hung, idle && !hung
 }
 
-// acquit removes the suspects of a hang that no port has caused: the threads exit, or somebody has stopped
-// or frozen the engine.
+// acquit removes the suspects from a hang that no port has caused: the threads exit, or somebody has
+// stopped or frozen the engine.
 func (w *watch) acquit(h *Hang) {
 	h.Frozen = !h.Exiting && len(h.Owners) == 0 && w.frozen(w.PID)
 	if h.Exiting || h.Frozen || h.State == 'T' || h.State == 't' {
@@ -160,8 +160,9 @@ func (w *watch) acquit(h *Hang) {
 	}
 }
 
-// probe starts probes of worker i's suspects when its thread t waits in the kernel or stands still for
-// long, and ends them when the worker goes on.
+// probe starts probes for the ports that worker i is using, when the worker's thread t waits in the
+// kernel or stands still for long. It ends them when the worker makes progress again. marks is the
+// worker's InHand.
 func (w *watch) probe(i int, ns uint64, t thread, marks datapath.InHand) {
 	waits := t.state == 'D' && !t.ending
 	switch {
@@ -172,16 +173,16 @@ func (w *watch) probe(i int, ns uint64, t thread, marks datapath.InHand) {
 	}
 }
 
-// waits reports whether worker i, whose thread is t, is proven to wait in the memory of a port for
-// ProvenLimit or longer.
+// waits reports whether a probe proves that worker i has waited in the memory of a port for
+// ProvenLimit or longer. t is the accounting of its thread.
 func (w *watch) waits(i int, t thread) bool {
 	return !t.ending && w.workers[i].blockedNS >= uint64(ProvenLimit) && len(w.probes[i].owners()) > 0
 }
 
-// limitOf returns the limit of worker i's standstill. It is longer while a probe, whose thread may have
-// waited for a core, is too short to prove anything.
+// limitOf returns the limit for the standstill of worker i. It is longer while a probe is too short to
+// prove anything, because the probe's thread may have waited for a core.
 func (w *watch) limitOf(i int) time.Duration {
-	if len(w.probes[i]) > 1 && !w.probes[i].complete() { // a port that is alone in hand needs no proof
+	if len(w.probes[i]) > 1 && !w.probes[i].complete() { // if only one port is in use, no proof is necessary
 		return WorkerLimit + mostProof
 	}
 	return WorkerLimit
@@ -195,9 +196,8 @@ func hangs(ns uint64, limit time.Duration, t thread) bool {
 	return ns >= uint64(limit)
 }
 
-// lookAtServer looks at a request in progress. The server may wait for each worker, so
-// the time in which a worker stands still or waits for a core does not count: moved is
-// false then.
+// lookAtServer looks at the request in progress. The server may wait for each worker. So the time does
+// not count while a worker stands still or waits for a core, which the argument moved (false) says.
 func (w *watch) lookAtServer(atNS uint64, moved bool, idle *bool) (h Hang, hung bool) {
 	r := w.Pending()
 	if r.Number == 0 {
@@ -238,8 +238,8 @@ func read(hand *datapath.InHand) datapath.InHand {
 	}
 }
 
-// inHand returns the ports that a worker may be using. A worker that sends also reads
-// the memory of the port that received the frame.
+// inHand returns the ports that a worker may be using: that to which it sends, and that whose frames
+// it handles. A worker that sends reads the memory of both.
 func inHand(marks datapath.InHand) []Suspect {
 	var list []Suspect
 	to, from := datapath.Sending(marks.Sending), datapath.Visit(marks.Visit)
@@ -262,7 +262,7 @@ const (
 // Hang describes an engine that hangs.
 type Hang struct {
 	Worker   int
-	Request  string // request without an answer
+	Request  string // request that was not answered, if the server hangs
 	Standing time.Duration
 	State    byte      // state of the hung thread, see proc_pid_stat(5)
 	Exiting  bool      // the engine was killed and does not end; no port is suspected
@@ -272,14 +272,14 @@ type Hang struct {
 	Owners []uint32
 }
 
-// Suspect is a queue that was in use.
+// Suspect is a queue that a worker was using when it hung.
 type Suspect struct {
 	Port    uint32
 	Queue   int
-	Sending bool // true: transmit queue
+	Sending bool // true: transmit queue; false: receive queue
 }
 
-// Text describes the hang in one line. name returns the name of a port number.
+// Text describes the hang in one line. The function name returns the name of a port.
 func (h Hang) Text(name func(port uint32) string) string {
 	text := fmt.Sprintf("worker %d has stood still for %d ms (%s)", h.Worker, h.Standing.Milliseconds(), stateText(h.State))
 	if h.Worker == NoWorker {

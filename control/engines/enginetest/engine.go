@@ -17,8 +17,8 @@ import (
 	"weft/internal/buildinfo"
 )
 
-// Engine is a simulated engines.Client. It keeps the state of ports for the next
-// control process.
+// Engine is an engines.Client that plays an engine. It also keeps the state of ports for the next
+// control process, as a real engine does.
 type Engine struct {
 	mu       sync.Mutex
 	Workers  []*workertest.Worker
@@ -28,9 +28,9 @@ type Engine struct {
 	ended    chan struct{}
 	dead     bool
 	halted   bool
-	recorded func() []engine.Kept // result of Recall; nil: the requests that the engine keeps
-	stuck    bool                 // Kill does not end it
-	// Attaching, if not nil, is called by each Attach first.
+	recorded func() []engine.Kept // Recall returns its result; nil: Recall returns the kept requests
+	stuck    bool                 // Kill returns engine.ErrStuck
+	// Attaching is called at the start of each Attach, unless it is nil.
 	Attaching func(port uint32)
 	// Waiting is the result of Pending.
 	Waiting atomic.Pointer[engine.Pending]
@@ -40,7 +40,7 @@ func New() *Engine {
 	return &Engine{ended: make(chan struct{}), attached: map[uint32]engine.Kept{}, kept: map[string]engine.Kept{}}
 }
 
-// NewRecorded returns an engine of another version, whose Recall returns the result of
+// NewRecorded returns an engine of another version. Its Recall returns the result of the function
 // recorded.
 func NewRecorded(recorded func() []engine.Kept) *Engine {
 	e := New()
@@ -154,7 +154,7 @@ func (e *Engine) Halt() error {
 	return nil
 }
 
-// Halted does the same as WasHalted.
+// Halted implements engines.Client.
 func (e *Engine) Halted() bool { return e.WasHalted() }
 
 // WasHalted reports whether Halt was called before the engine's end.
@@ -179,12 +179,12 @@ func (e *Engine) Kill() error {
 	return nil
 }
 
-// Quiesce is Kill.
+// Quiesce implements engines.Client. It does the same as Kill.
 func (e *Engine) Quiesce() error { return e.Kill() }
 
 func (e *Engine) Close() error { return nil }
 
-// MayKill returns true.
+// MayKill implements engines.Client.
 func (e *Engine) MayKill() bool { return true }
 
 func (e *Engine) Condemn() { _ = e.Kill() }
@@ -203,7 +203,7 @@ func (e *Engine) HasEnded() bool {
 	return e.dead
 }
 
-// GetStuck makes later calls of Kill fail.
+// GetStuck makes Kill return engine.ErrStuck from now on.
 func (e *Engine) GetStuck() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
