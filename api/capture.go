@@ -18,11 +18,11 @@ type Captured struct {
 	// trace (looked up in the caches).
 	Kind string `json:"kind"`
 	Port string `json:"port"`
-	// InPort is the port that the frame has for the match field "in_port".
+	// InPort is the port that the frame shows to matches of the field "in_port".
 	InPort string `json:"in_port"`
-	// Verdict is the frame's fate: sent, dropped, held-for-control, held-for-neighbour
-	// or merged (into a larger frame). Reason is the drop reason. If a frame was sent
-	// to only some of its outputs, Reason is the drop reason of the failed outputs.
+	// Verdict is the frame's fate: sent, dropped, held-for-control, held-for-neighbour or merged (with
+	// others into a larger frame). Reason is the drop reason, also if only some outputs have dropped
+	// the frame.
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
 	// Outputs names the frame's first few output ports. OutputCount counts all of them.
@@ -31,7 +31,7 @@ type Captured struct {
 	// HeldUS is the time for which the frame waited for control, in µs.
 	HeldUS float64 `json:"held_us,omitempty"`
 	Len    int     `json:"len"`
-	Data   []byte  `json:"data"` // first bytes of the frame
+	Data   []byte  `json:"data"` // the frame's first bytes, at most CaptureRequest.Snap
 	// Flow has the frame's header fields in match syntax.
 	Flow string `json:"flow"`
 	// Lost is the number of frames that this capture has lost so far.
@@ -56,18 +56,17 @@ const (
 	VerdictMerged    = "merged"
 )
 
-// LiveTrace describes the processing of one frame between its receipt and its outputs.
+// LiveTrace describes how a worker processed one frame, from its receipt to its outputs.
 type LiveTrace struct {
-	// Cache names the cache that had an entry for the frame: "exact" or "megaflow".
-	// Cache is "control" if the control process executed the frame. Masks is the number
-	// of masks searched.
+	// Cache names the cache in which the worker has found the frame's flow: "exact" or "megaflow". It
+	// is "control" if the control process executed the frame. Masks is the number of masks searched.
 	Cache string `json:"cache"`
 	Masks int    `json:"masks"`
 	// Megaflow is the match of the cache entry, or "" if the entry has been removed.
 	Megaflow string `json:"megaflow"`
 	Actions  string `json:"actions"`
-	// Stages has the time that each stage took for the frame's whole batch. Frames is
-	// the number of frames in the batch.
+	// Stages has the time that each stage has taken for the frame's whole batch. Frames is the number
+	// of frames in this batch.
 	Stages []StageTime `json:"stages"`
 	Frames int         `json:"frames"`
 }
@@ -78,18 +77,18 @@ type StageTime struct {
 	NS   uint32 `json:"ns"`
 }
 
-// CaptureRequest selects the frames to capture. These are the frames of Port, or only
-// its dropped frames if Drops is set. With Drops, an empty Port means all ports.
+// CaptureRequest selects the frames to capture: the frames of Port, or only its dropped frames if
+// Drops is set. If Drops is set and Port is empty, these are the dropped frames of all ports.
 type CaptureRequest struct {
 	Port  string
 	Drops bool
-	// Snap is the number of bytes to capture of each frame. Limit is the number of
-	// frames to capture. 0 means no limit for both.
+	// Snap is the largest number of bytes to capture of each frame. Limit is the number of frames
+	// after which the capture ends. 0 means no limit for both.
 	Snap, Limit int
 }
 
-// Capture calls handle with each captured frame, until handle returns an error, ctx
-// ends, or the limit is reached. Capture calls ready when the capture has started.
+// Capture starts a capture, and calls ready when it is active. It then calls handle with each captured
+// frame, until handle returns an error, ctx ends, or the limit is reached.
 func (c *Client) Capture(ctx context.Context, r CaptureRequest, ready func(), handle func(*Captured) error) error {
 	q := url.Values{}
 	if r.Port != "" {
@@ -107,9 +106,9 @@ func (c *Client) Capture(ctx context.Context, r CaptureRequest, ready func(), ha
 	return stream(ctx, c, "/v1/capture", q, ready, handle)
 }
 
-// TraceLive calls handle with each matching frame, until handle returns an error, ctx
-// ends, or maxFrames frames have come. A limit of 0 means no limit. TraceLive calls ready
-// when the trace has started.
+// TraceLive starts a live trace, and calls ready when it is active. It then calls handle with each
+// frame that match selects, until handle returns an error, ctx ends, or maxFrames frames have come (0:
+// no limit).
 func (c *Client) TraceLive(ctx context.Context, match string, maxFrames int, ready func(), handle func(*Captured) error) error {
 	q := matchQuery(match)
 	q.Set("limit", strconv.Itoa(maxFrames))

@@ -21,24 +21,24 @@ import (
 	"github.com/mdlayher/vsock"
 )
 
-// Client is a client of one daemon. Several goroutines may use it.
+// Client sends requests to one daemon. Several goroutines may use it.
 type Client struct {
-	// PortNumbers makes the daemon show ports by number, not by name, in its responses.
+	// PortNumbers makes the daemon show ports by number instead of name in its responses.
 	PortNumbers bool
-	// Bridge is the bridge whose flows, groups, meters and addresses requests mean; "": the
+	// Bridge is the bridge whose flows, groups, meters and addresses the requests are about; "": the
 	// first bridge.
 	Bridge string
-	// Timeout bounds each request with its answer, except streams; 0: no bound. The daemon may
-	// still make a change whose request has timed out.
+	// Timeout limits the time of each request, except for streams; 0: no limit. The daemon may still
+	// make a change whose request has timed out.
 	Timeout time.Duration
 
 	socket string
 	http   *http.Client
 }
 
-// Refused is an error response of the daemon. Input is true if the request itself is
-// wrong, and false if a correct request failed. Unavailable is true if the daemon could
-// not serve the request in time; a change that the request asked for may still take effect.
+// Refused is an error response of the daemon. Input is true if the request itself is wrong, and false
+// if a correct request has failed. Unavailable is true if the daemon could not serve the request in
+// time; a change that the request asked for may then still take effect.
 type Refused struct {
 	Message     string
 	Input       bool
@@ -77,10 +77,9 @@ func parseVsock(text string) (cid, port uint32, err error) {
 	return uint32(c64), uint32(p64), nil
 }
 
-// Do sends an HTTP request to the daemon and decodes the response. request is the JSON
-// body (nil: no body). reply receives the decoded response (nil: the response is
-// ignored). An error is one line. It is a *Refused if the daemon responded with an
-// error.
+// Do sends an HTTP request to the daemon and decodes the response into reply (nil: the response is
+// ignored). request is the body, which is sent as JSON (nil: no body). The text of an error is one
+// line. It is a *Refused if the daemon has responded with an error.
 func (c *Client) Do(method, path string, query url.Values, request, reply any) error {
 	body, err := c.roundTrip(method, path, query, request)
 	if err != nil || reply == nil {
@@ -143,8 +142,8 @@ func (c *Client) roundTrip(method, path string, query url.Values, request any) (
 	return nil, refusal(method, path, resp, answer)
 }
 
-// unreachable returns an error that names the daemon's socket and says what the user
-// can do.
+// unreachable returns an error for a failed connection. It names the daemon's socket and says what the
+// user can do.
 func (c *Client) unreachable(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -175,14 +174,13 @@ func (c *Client) Log() (Log, error) {
 	return l, c.Do(http.MethodGet, "/v1/log", nil, nil, &l)
 }
 
-// SetLog changes settings of the daemon's log, and returns all of them. An empty setting
-// stays.
+// SetLog changes those settings of the daemon's log that are not empty in l. It returns all settings.
 func (c *Client) SetLog(l Log) (Log, error) {
 	var now Log
 	return now, c.Do(http.MethodPost, "/v1/log", nil, l, &now)
 }
 
-// On returns a client for another bridge of the same daemon.
+// On returns a client for another bridge of the same daemon. It shares the connections of c.
 func (c *Client) On(bridge string) *Client {
 	other := *c
 	other.Bridge = bridge
@@ -201,14 +199,14 @@ func (c *Client) AddBridge(add AddBridge) (Bridge, error) {
 	return b, c.Do(http.MethodPost, "/v1/bridges", nil, add, &b)
 }
 
-// ModBridge changes the controllers and the fail mode of the client's bridge.
+// ModBridge changes the controllers and the fail mode of the bridge c.Bridge.
 func (c *Client) ModBridge(mod ModBridge) (Bridge, error) {
 	var b Bridge
 	return b, c.Do(http.MethodPatch, "/v1/bridges", nil, mod, &b)
 }
 
-// DelBridge deletes a bridge with its ports, flows, groups and meters. ifExists accepts that
-// there is no such bridge.
+// DelBridge deletes a bridge with its ports, flows, groups and meters. If ifExists is true, a missing
+// bridge is no error.
 func (c *Client) DelBridge(name string, ifExists bool) error {
 	query := url.Values{}
 	if ifExists {
@@ -217,14 +215,14 @@ func (c *Client) DelBridge(name string, ifExists bool) error {
 	return c.Do(http.MethodDelete, "/v1/bridges/"+url.PathEscape(name), query, nil, nil)
 }
 
-// Bridges returns the bridges that have a name.
+// Bridges returns the bridges that have a name: the first one only if weftd has --name.
 func (c *Client) Bridges() ([]Bridge, error) {
 	var list []Bridge
 	return list, c.Do(http.MethodGet, "/v1/bridges", nil, nil, &list)
 }
 
-// ShutDown ends the daemon, the engine and the ports. It returns the ids of the
-// processes, which still run for a moment after the answer.
+// ShutDown ends the daemon, the engine and the ports. It returns the ids of the processes, which may
+// still run for a moment.
 func (c *Client) ShutDown() (ShuttingDown, error) {
 	var s ShuttingDown
 	return s, c.Do(http.MethodPost, "/v1/shutdown", nil, nil, &s)
@@ -240,24 +238,25 @@ func (c *Client) Ports(name string) ([]Port, error) {
 	return ports, c.Do(http.MethodGet, "/v1/ports", query, nil, &ports)
 }
 
-// AddPort adds a port. options are words of the form KEY=VALUE.
+// AddPort adds a port. options are of the form KEY=VALUE, one of them type=KIND.
 func (c *Client) AddPort(name string, options []string) (Port, error) {
 	return c.EnsurePort(AddPort{Name: name, Options: options})
 }
 
-// EnsurePort adds the port that newPort describes. If the port exists and newPort.MayExist is
-// set, it returns the existing port.
+// EnsurePort adds the port that newPort describes. If newPort.MayExist is set and the port exists with
+// the same options, it returns the existing port.
 func (c *Client) EnsurePort(newPort AddPort) (Port, error) {
 	var p Port
 	return p, c.Do(http.MethodPost, "/v1/ports", nil, newPort, &p)
 }
 
-// CheckPort returns the error with which AddPort would refuse the options.
+// CheckPort returns the error with which AddPort would refuse the options, or nil. It adds nothing.
 func (c *Client) CheckPort(name string, options []string) error {
 	return c.Do(http.MethodPost, "/v1/ports", nil, AddPort{Name: name, Options: options, Check: true}, nil)
 }
 
-// CheckModPort returns the error with which ModPort would refuse the options.
+// CheckModPort returns the error with which ModPort would refuse the options, or nil. It changes
+// nothing.
 func (c *Client) CheckModPort(name string, options []string) error {
 	path, err := portPath(name)
 	if err != nil {
@@ -266,7 +265,7 @@ func (c *Client) CheckModPort(name string, options []string) error {
 	return c.Do(http.MethodPatch, path, nil, ModPort{Options: options, Check: true}, nil)
 }
 
-// ModPort changes options of a port.
+// ModPort changes options of a port. An option KEY= without a value removes the option.
 func (c *Client) ModPort(name string, options []string) (Port, error) {
 	var p Port
 	path, err := portPath(name)
@@ -276,7 +275,7 @@ func (c *Client) ModPort(name string, options []string) (Port, error) {
 	return p, c.Do(http.MethodPatch, path, nil, ModPort{Options: options}, &p)
 }
 
-// portPath returns the path of the API for requests about the named port.
+// portPath returns the API's path for requests about a port.
 func portPath(name string) (string, error) {
 	if strings.Trim(name, ".") == "" || strings.Contains(name, "/") { // such a name would make another path
 		return "", &Refused{Message: fmt.Sprintf("%q: no such port", name), Input: true}
@@ -300,7 +299,7 @@ func (c *Client) delPort(name string, query url.Values) error {
 	return c.Do(http.MethodDelete, path, query, nil, nil)
 }
 
-// ChangeFlows adds or modifies flows.
+// ChangeFlows adds, modifies or deletes flows, depending on change.Op.
 func (c *Client) ChangeFlows(change ChangeFlows) (FlowsChanged, error) {
 	var n FlowsChanged
 	if change.File {
@@ -309,9 +308,9 @@ func (c *Client) ChangeFlows(change ChangeFlows) (FlowsChanged, error) {
 	return n, c.Do(http.MethodPost, "/v1/flows", nil, change, &n)
 }
 
-// Flows lists the flows that matchText selects; an empty matchText selects all. sortKeys has the
-// sort keys: a field name or "priority", with "-" in front for descending order.
-// Without sort keys, flows are sorted by table and descending priority.
+// Flows lists the flows that matchText selects; an empty matchText selects all. Each sort key is a
+// field name or "priority", with "-" in front for descending order. Without sort keys, flows are
+// sorted by table and descending priority.
 func (c *Client) Flows(matchText string, sortKeys ...string) ([]Flow, error) {
 	var flows []Flow
 	query := matchQuery(matchText)
@@ -321,7 +320,8 @@ func (c *Client) Flows(matchText string, sortKeys ...string) ([]Flow, error) {
 	return flows, c.Do(http.MethodGet, "/v1/flows", query, nil, &flows)
 }
 
-// DelFlows deletes the flows that matchText selects; an empty matchText selects all.
+// DelFlows deletes the flows that matchText selects; an empty matchText selects all. If strict is
+// true, only flows whose match and priority are exactly those of matchText are deleted.
 func (c *Client) DelFlows(matchText string, strict bool) (FlowsChanged, error) {
 	var n FlowsChanged
 	query := matchQuery(matchText)
@@ -331,7 +331,7 @@ func (c *Client) DelFlows(matchText string, strict bool) (FlowsChanged, error) {
 	return n, c.Do(http.MethodDelete, "/v1/flows", query, nil, &n)
 }
 
-// DiffFlows compares two sets of flows.
+// DiffFlows compares two files of flows, or one file with the flow tables.
 func (c *Client) DiffFlows(diff DiffFlows) (FlowsDiffer, error) {
 	var d FlowsDiffer
 	return d, c.Do(http.MethodPost, "/v1/flows/diff", nil, diff, &d)

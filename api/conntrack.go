@@ -45,8 +45,8 @@ type Tuple struct {
 	DstPort uint16 `json:"dst_port"`
 }
 
-// Expectation is an announced connection that has not begun: FTP or TFTP has announced
-// it on the connection Parent.
+// Expectation is a connection that has been announced but has not begun. FTP or TFTP has announced it
+// on the connection Parent.
 type Expectation struct {
 	Protocol string `json:"protocol"`
 	Tuple    Tuple  `json:"tuple"` // SrcPort 0: any port
@@ -93,25 +93,26 @@ type ZoneLimit struct {
 	Limit uint32 `json:"limit"`
 }
 
-// ChangeConntrack changes the given settings of the connection table.
+// ChangeConntrack is a request to change settings of the connection table. Settings that are absent
+// stay.
 type ChangeConntrack struct {
 	MaxConnections *uint32     `json:"max_connections,omitempty"`
 	SequenceChecks *bool       `json:"sequence_checks,omitempty"`
 	DefaultLimit   *uint32     `json:"default_limit,omitempty"`
 	Limits         []ZoneLimit `json:"limits,omitempty"`
 	ClearLimits    []uint16    `json:"clear_limits,omitempty"`
-	// ClearDefaultLimit removes the limit of the zones that have no limit of their own.
+	// ClearDefaultLimit removes the limit DefaultLimit.
 	ClearDefaultLimit bool `json:"clear_default_limit,omitempty"`
-	// Timeouts has timeouts in seconds, by name. They apply to TimeoutZone, or to all
-	// zones that have no timeouts of their own. If Timeouts is empty, ClearTimeouts
-	// restores the defaults.
+	// Timeouts has timeouts in seconds, by name. They apply to the zone TimeoutZone or, without one,
+	// to all zones that have no timeouts of their own. If Timeouts is empty, ClearTimeouts restores
+	// the defaults.
 	Timeouts      map[string]uint32 `json:"timeouts_s,omitempty"`
 	TimeoutZone   *uint16           `json:"timeout_zone,omitempty"`
 	ClearTimeouts bool              `json:"clear_timeouts,omitempty"`
 }
 
-// DumpConntrack selects the connections that Client.Connections writes, and their
-// format.
+// DumpConntrack selects the connections that Client.Connections writes, and their format. Args are the
+// arguments of dump-conntrack in ovs-dpctl(8).
 type DumpConntrack struct {
 	Args                   []string
 	More, Statistics, JSON bool
@@ -145,14 +146,15 @@ func (c *Client) Connections(w io.Writer, d DumpConntrack) error {
 	return nil
 }
 
-// FlushConnections deletes the connections that args select.
+// FlushConnections deletes the connections that args select. args are the arguments of flush-conntrack
+// in ovs-dpctl(8).
 func (c *Client) FlushConnections(args []string) (ConnectionsChanged, error) {
 	var n ConnectionsChanged
 	return n, c.Do(http.MethodDelete, "/v1/conntrack", url.Values{"arg": args}, nil, &n)
 }
 
-// Expectations returns the announced connections of a zone, or of all zones if zoneText is
-// empty.
+// Expectations returns the announced connections of the zone with this number, or of all zones if
+// zoneText is empty.
 func (c *Client) Expectations(zoneText string) ([]Expectation, error) {
 	query := url.Values{}
 	if zoneText != "" {
@@ -168,7 +170,7 @@ func (c *Client) Conntrack() (Conntrack, error) {
 	return s, c.Do(http.MethodGet, "/v1/conntrack/settings", nil, nil, &s)
 }
 
-// ChangeConntrack changes the given settings of the connection table.
+// ChangeConntrack changes those settings of the connection table that change has.
 func (c *Client) ChangeConntrack(change ChangeConntrack) error {
 	return c.Do(http.MethodPost, "/v1/conntrack/settings", nil, change, nil)
 }

@@ -14,10 +14,10 @@ type MAC struct {
 	VLAN       uint16  `json:"vlan"`
 	MAC        string  `json:"mac"`
 	VNI        *uint32 `json:"vni,omitempty"` // VNI of a tunnel port
-	// remote tunnel endpoint behind which the address is, if the port has several
-	// remote endpoints
+	// address of the remote tunnel endpoint behind which the MAC address is, if the port has several
+	// such endpoints
 	Remote string `json:"remote,omitempty"`
-	// time in seconds since the last frame from the MAC address; 0 if declared
+	// time in seconds since the last frame from the MAC address; 0 if the address is declared
 	AgeS float64 `json:"age_s"`
 	// Declared is true if the port's options mac= or addresses= name the address. A
 	// declared address is in all VLANs (VLAN is 0) and stays as long as the port.

@@ -23,7 +23,7 @@ type Event struct {
 	// a connection's update it is state or mark. For a connection's end it is timeout,
 	// eviction, flush or successor.
 	Reason string     `json:"reason,omitempty"`
-	Flow   *Flow      `json:"flow,omitempty"` // the flow now, or at its end
+	Flow   *Flow      `json:"flow,omitempty"` // state after the event; for a deleted flow, its last state
 	Port   *PortState `json:"port,omitempty"`
 	// Connection is the connection at the time of the event, without its remaining
 	// time. Time is the time at which the daemon received the event: usually about 10
@@ -46,7 +46,7 @@ const (
 	EventExpired  = "expired"
 )
 
-// PortState has those fields of a Port that events show.
+// PortState has the fields of a Port whose changes are events.
 type PortState struct {
 	Number uint32 `json:"number"`
 	Name   string `json:"name"`

@@ -4,7 +4,7 @@ package api
 
 import "net/http"
 
-// PacketOut is a request to send a frame. Its text has the form
+// PacketOut is a request to execute actions on a frame. Its text has the form
 // in_port=PORT,packet=HEX,actions=ACTIONS.
 type PacketOut struct {
 	Text string `json:"text"`
@@ -12,12 +12,12 @@ type PacketOut struct {
 
 // PacketSent is the result of a PacketOut request.
 type PacketSent struct {
-	Actions string `json:"actions"`        // datapath actions executed
+	Actions string `json:"actions"`        // datapath actions that were executed
 	Drop    string `json:"drop,omitempty"` // drop reason if the frame did not reach all outputs
 }
 
-// PacketOut makes the switch execute actions on a frame. text has the form of the field
-// Text of the type PacketOut.
+// PacketOut makes the switch execute actions on a frame. text has the form
+// in_port=PORT,packet=HEX,actions=ACTIONS.
 func (c *Client) PacketOut(text string) (PacketSent, error) {
 	var sent PacketSent
 	return sent, c.Do(http.MethodPost, "/v1/packet-out", nil, PacketOut{Text: text}, &sent)

@@ -18,10 +18,10 @@ type Route struct {
 	Local   string `json:"local"`    // source address
 	NextHop string `json:"next_hop"` // gateway, or the remote itself
 	Device  string `json:"device"`
-	MAC     string `json:"mac"` // of the next hop
+	MAC     string `json:"mac"` // MAC address of the next hop
 	MTU     int    `json:"mtu"` // largest IP packet in bytes
-	// State is reachable, stale, waiting, failed or none. Frames leave by routes that are
-	// reachable or stale. Reason is the reason of another state.
+	// State is reachable, stale, waiting, failed or none. Frames are sent by routes that are reachable
+	// or stale. Reason says why a route is in another state.
 	State  string `json:"state"`
 	Reason string `json:"reason"`
 }

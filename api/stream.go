@@ -12,8 +12,8 @@ import (
 	"net/url"
 )
 
-// stream calls handle with each JSON value of the daemon's response. It returns nil
-// when ctx or the response ends.
+// stream sends a GET request. It calls ready when the daemon has accepted the request, then handle
+// with each JSON value of the response. It returns nil when ctx or the response ends.
 func stream[T any](ctx context.Context, c *Client, path string, query url.Values, ready func(), handle func(*T) error) error {
 	if query == nil {
 		query = url.Values{}

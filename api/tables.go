@@ -7,9 +7,8 @@ import (
 	"net/url"
 )
 
-// ChangeTable is a request to change groups or meters. If any line is wrong, the daemon
-// changes nothing. If a group or meter is deleted, the flows that name it are deleted,
-// too.
+// ChangeTable is a request to change groups or meters. If a line is wrong, the daemon changes nothing.
+// Flows that name a deleted group or meter are deleted with it.
 type ChangeTable struct {
 	// Op is the operation: "add", "modify" or "delete". Groups also have "put", which
 	// adds or modifies.
@@ -32,8 +31,8 @@ type Group struct {
 	ID   uint32 `json:"id"`
 	Type string `json:"type"`
 	Line string `json:"line"` // whole group in the format of ovs-ofctl dump-groups
-	// Packets and Bytes count from the time when the group was added or modified.
-	DurationS float64       `json:"duration_s"` // since it was added
+	// Packets and Bytes count since the group was added or last modified.
+	DurationS float64       `json:"duration_s"` // since the group was added
 	Flows     int           `json:"flows"`      // number of flows that name the group
 	Packets   uint64        `json:"packets"`
 	Bytes     uint64        `json:"bytes"`
@@ -87,7 +86,7 @@ func (c *Client) Meters(text string) ([]Meter, error) {
 	return meters, c.Do(http.MethodGet, "/v1/meters", selectQuery(text), nil, &meters)
 }
 
-// Queue is a queue of a port. Its counts begin with the last change of the queue or the
+// Queue is a queue of a port with its counts, which begin with the last change of the queue or the
 // start of the engine.
 type Queue struct {
 	Port      string  `json:"port"`
@@ -96,11 +95,11 @@ type Queue struct {
 	BurstKbit uint32  `json:"burst_kbit"`
 	Packets   uint64  `json:"packets"` // sent
 	Bytes     uint64  `json:"bytes"`   // sent
-	Dropped   uint64  `json:"dropped"` // frames beyond the rate
+	Dropped   uint64  `json:"dropped"` // dropped because the queue's rate was exceeded
 	DurationS float64 `json:"duration_s"`
 }
 
-// Queues lists the queues of the named port, or of all ports for "".
+// Queues lists the queues of the named port, or of all ports if port is empty.
 func (c *Client) Queues(port string) ([]Queue, error) {
 	var queues []Queue
 	return queues, c.Do(http.MethodGet, "/v1/queues", selectQuery(port), nil, &queues)
@@ -114,14 +113,14 @@ func selectQuery(text string) url.Values {
 	return query
 }
 
-// ModTable changes the limits of a flow table. Its settings are the words evict,
-// noevict and limit:N; limit:0 removes the limit.
+// ModTable is a request to change the limits of a flow table. Its settings are words: evict, noevict
+// and limit:N; limit:0 removes the limit.
 type ModTable struct {
 	Table    int      `json:"table"` // 0 to 254; -1 means all tables
 	Settings []string `json:"settings"`
 }
 
-// Table is one flow table, which has at least one flow or setting.
+// Table is a flow table that has at least one flow or setting.
 type Table struct {
 	Table int  `json:"table"`
 	Flows int  `json:"flows"`
@@ -134,12 +133,12 @@ func (c *Client) ModTable(mod ModTable) error {
 	return c.Do(http.MethodPost, "/v1/tables", nil, mod, nil)
 }
 
-// ChangeTLVs is a request to change the TLV map of a bridge. Nothing changes if a mapping
-// is wrong, or if a flow or group uses a field whose mapping would be deleted.
+// ChangeTLVs is a request to change the TLV map of a bridge. Nothing changes if a mapping is wrong, or
+// if a flow or group uses a field whose mapping the request deletes.
 type ChangeTLVs struct {
 	Op string `json:"op"` // "add" or "delete"
-	// Text has mappings as {class=0xffff,type=0,len=4}->tun_metadata0, separated by
-	// commas. An empty text with "delete" means all mappings.
+	// Text has mappings of the form {class=0xffff,type=0,len=4}->tun_metadata0, separated by commas.
+	// If Op is "delete" and Text is empty, all mappings are deleted.
 	Text string `json:"text"`
 }
 
@@ -151,21 +150,21 @@ type TLVMap struct {
 	Mappings  []TLVMapping `json:"mappings"`
 }
 
-// TLVMapping is the mapping of one option.
+// TLVMapping maps one Geneve option to a field.
 type TLVMapping struct {
 	Class uint16 `json:"class"`
 	Type  uint8  `json:"type"`
 	Len   uint8  `json:"len"` // bytes
 	Field string `json:"field"`
-	Line  string `json:"line"` // in the text of ChangeTLVs
+	Line  string `json:"line"` // the mapping in the form of ChangeTLVs.Text
 }
 
-// ChangeTLVs changes the TLV map.
+// ChangeTLVs adds mappings to the TLV map of the client's bridge, or deletes some.
 func (c *Client) ChangeTLVs(change ChangeTLVs) error {
 	return c.Do(http.MethodPost, "/v1/tlv-map", nil, change, nil)
 }
 
-// TLVMap returns the TLV map.
+// TLVMap returns the TLV map of the client's bridge.
 func (c *Client) TLVMap() (m TLVMap, err error) {
 	return m, c.Do(http.MethodGet, "/v1/tlv-map", nil, nil, &m)
 }

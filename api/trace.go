@@ -15,11 +15,11 @@ type Trace struct {
 	// the datapath actions of this entry.
 	Megaflow string `json:"megaflow"`
 	Actions  string `json:"actions"`
-	// Drop is the drop reason if the frame is not sent. With some reasons, such as
-	// loop, the frame is sent to some of its outputs only.
+	// Drop is the drop reason if the frame is not sent. With some reasons, such as a loop, the frame
+	// is still sent to some of its outputs.
 	Drop string `json:"drop,omitempty"`
-	// Then has the further look-ups of the datapath, after connection tracking and behind a
-	// pop that reveals headers.
+	// Then has the further look-ups of the frame: after connection tracking, or after a pop action
+	// that reveals headers.
 	Then []Trace `json:"then,omitempty"`
 	// Tracked is true for a look-up after connection tracking.
 	Tracked bool `json:"tracked,omitempty"`
@@ -27,9 +27,9 @@ type Trace struct {
 
 // Values of TraceStep.Kind.
 const (
-	// look-up in the table TraceStep.Table; TraceStep.Rule is null if no flow matched
+	// look-up in the table TraceStep.Table; TraceStep.Rule is null if no flow has matched
 	StepTable  = "table"
-	StepAction = "action" // execution of Action
+	StepAction = "action" // execution of TraceStep.Action
 	StepNote   = "note"   // remark on the previous step, in TraceStep.Note
 )
 

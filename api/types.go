@@ -83,7 +83,7 @@ type ShuttingDown struct {
 
 // Show is the state of the daemon.
 type Show struct {
-	Version string `json:"version"` // of control
+	Version string `json:"version"` // version of the control process
 	// commit of control's build; "unknown" if the build has not recorded it
 	Commit    string `json:"commit"`
 	Name      string `json:"name,omitempty"` // weftd --name
@@ -98,8 +98,8 @@ type Show struct {
 	// capabilities(7) names them.
 	User         string   `json:"user"`
 	Capabilities []string `json:"capabilities"`
-	// MissingCapabilities are the capabilities that control lacks for some ports or for the
-	// engine's start.
+	// MissingCapabilities are capabilities that control lacks, so that it refuses some ports or starts
+	// engines more slowly.
 	MissingCapabilities []MissingCapability `json:"missing_capabilities,omitempty"`
 	UptimeS             float64             `json:"uptime_s"`
 	Restarts            uint64              `json:"engine_restarts"` // number of engine restarts since control started
@@ -112,29 +112,29 @@ type Show struct {
 	Central             *Central            `json:"central,omitempty"` // absent: the switch does not follow weft-central
 }
 
-// MissingCapability is a capability that control lacks, and what is refused or slower
-// without it.
+// MissingCapability is a capability that control lacks. The field For says what control refuses, or
+// what is slower, without it.
 type MissingCapability struct {
 	Name string   `json:"name"`
 	For  []string `json:"for"`
 }
 
-// Bridge is a bridge with a name: the first one, which weftd --name names, or another.
+// Bridge is a bridge that has a name: the first one, if weftd has --name, or another.
 type Bridge struct {
 	Name           string `json:"name"`
 	First          bool   `json:"first,omitempty"`           // the bridge of weftd --name
 	OpenFlowSocket string `json:"openflow_socket,omitempty"` // path of the unix socket; "": none
 	DatapathID     string `json:"datapath_id"`               // 16 hexadecimal digits
 	FailMode       string `json:"fail_mode"`                 // secure or standalone
-	// Controllers are the targets to which the bridge connects.
+	// Controllers are the addresses of the controllers to which the bridge connects.
 	Controllers []string `json:"controllers,omitempty"`
-	// Configured says that weftd's configuration has the controllers and the fail mode.
+	// Configured says that the controllers and the fail mode come from weftd's configuration.
 	Configured bool `json:"configured,omitempty"`
 	Ports      int  `json:"ports"`
 	Flows      int  `json:"flows"`
 }
 
-// Fail modes of a bridge without a reachable controller.
+// Fail modes: how a bridge forwards while it reaches no controller.
 const (
 	FailSecure     = "secure"     // keeps to its flows
 	FailStandalone = "standalone" // forwards as a learning switch
@@ -146,10 +146,10 @@ type AddBridge struct {
 	DatapathID  string   `json:"datapath_id,omitempty"` // up to 16 hexadecimal digits; "": derived from the name
 	FailMode    string   `json:"fail_mode,omitempty"`   // "": secure
 	Controllers []string `json:"controllers,omitempty"` // tcp:HOST:PORT and ssl:HOST:PORT
-	// MayExist accepts a bridge of the name, whatever its settings.
+	// MayExist accepts an existing bridge of this name, whatever its settings.
 	MayExist bool `json:"may_exist,omitempty"`
-	// Bare leaves out the flow of a standalone bridge without controllers, because the
-	// client declares all flows.
+	// Bare leaves out the flow actions=normal that a standalone bridge without controllers gets,
+	// because the client adds all flows itself.
 	Bare bool `json:"bare,omitempty"`
 }
 
@@ -164,22 +164,23 @@ type ModBridge struct {
 type Central struct {
 	Address   string `json:"address"` // of the present or last session
 	Connected bool   `json:"connected"`
-	Revision  int64  `json:"revision"` // newest applied revision
+	Revision  int64  `json:"revision"` // newest revision of weft-central's declaration that the switch has applied
 	Nets      int    `json:"nets"`     // networks with a port of this switch
 	// number of other hosts' ports whose address this switch knows
 	Addresses int    `json:"addresses"`
-	Asked     uint64 `json:"asked"`   // questions for addresses
-	Refused   uint64 `json:"refused"` // number of queries refused because their port exceeded its limit
-	// number of requests of the switch for waiting addresses to be sent at once
+	Asked     uint64 `json:"asked"`   // number of questions to weft-central: on which host is an address?
+	Refused   uint64 `json:"refused"` // number of questions that were refused because their port exceeded its limit
+	// number of requests to weft-central to send at once what it has queued for the switch
 	Pulls         uint64 `json:"pulls"`
 	PullsAnswered uint64 `json:"pulls_answered"`
-	// number of queries refused because the switch made too many such requests; part of
-	// Refused
-	PullsRefused  uint64 `json:"pulls_refused"`
-	Rechecks      uint64 `json:"rechecks"`          // addresses of large networks that were asked for again after an interruption
-	Stale         uint64 `json:"stale"`             // addresses that had gone meanwhile
+	// number of questions that were refused because the switch exceeded its limit of Pulls;
+	// part of Refused
+	PullsRefused uint64 `json:"pulls_refused"`
+	// number of addresses of large networks that were asked for again after an interruption
+	Rechecks      uint64 `json:"rechecks"`
+	Stale         uint64 `json:"stale"`             // number of these addresses that had gone meanwhile
 	ReceivedBytes uint64 `json:"received_bytes"`    // of messages
-	Trouble       string `json:"trouble,omitempty"` // one line
+	Trouble       string `json:"trouble,omitempty"` // error of the session or the last change, one line
 }
 
 // Worker has one worker's core and counters.
@@ -266,7 +267,7 @@ type Remote struct {
 	BFD    *BFD   `json:"bfd,omitempty"`    // absent: the port does not have bfd=on
 }
 
-// Bond is the state of a bond's members.
+// Bond is the state of a bond and its members.
 type Bond struct {
 	Mode    string       `json:"mode"`
 	Active  string       `json:"active,omitempty"` // absent: no member is enabled
@@ -287,17 +288,17 @@ type LACP struct {
 
 // LACPMember is the state of a member's LACP.
 type LACPMember struct {
-	// Status is current (the partner is heard), expired (the partner is no longer heard) or defaulted (no
-	// partner is known).
+	// Status is current (the partner is heard), expired (the partner is no longer heard) or defaulted
+	// (no partner is known).
 	Status   string  `json:"status"`
-	Attached bool    `json:"attached"` // belongs to the aggregation
-	Actor    LACPEnd `json:"actor"`    // this end
-	Partner  LACPEnd `json:"partner"`  // the other end as its last LACPDU says; zeros: unknown
+	Attached bool    `json:"attached"` // the link belongs to the aggregation
+	Actor    LACPEnd `json:"actor"`    // this end of the link
+	Partner  LACPEnd `json:"partner"`  // the other end, as its last LACPDU describes it; zeros: unknown
 	Sent     uint64  `json:"sent"`     // LACPDUs
 	Received uint64  `json:"received"`
-	// Bad counts received slow-protocol frames that are no LACPDU. Markers counts requests of the marker
-	// protocol. Excess counts received LACPDUs beyond 5 in a second. Deferred counts how often a LACPDU
-	// waited because 3 were sent in a second.
+	// Bad counts received frames of slow protocols that are no LACPDU. Markers counts requests of the
+	// marker protocol. Excess counts received LACPDUs beyond 5 in a second. Deferred counts how often
+	// a LACPDU was sent late, because 3 had been sent in the same second.
 	Bad      uint64 `json:"bad"`
 	Markers  uint64 `json:"markers"`
 	Excess   uint64 `json:"excess"`
@@ -309,7 +310,7 @@ type LACPMember struct {
 	Carrier   uint64 `json:"carrier"`
 }
 
-// LACPEnd is what a LACPDU says about an end of a link.
+// LACPEnd is what an LACPDU says about one end of a link.
 type LACPEnd struct {
 	System         string `json:"system"` // MAC address
 	SystemPriority uint16 `json:"system_priority"`
@@ -325,11 +326,11 @@ type LACPEnd struct {
 type BondMember struct {
 	Name    string `json:"name"`
 	Enabled bool   `json:"enabled"`
-	// MayEnable is true if the link is up and no command has disabled the member. While it
-	// differs from Enabled, DelayMS is the time until the member changes.
+	// MayEnable is true if the link is up and no command has disabled the member. While Enabled
+	// differs from it, DelayMS is the time until the member changes.
 	MayEnable bool  `json:"may_enable"`
 	DelayMS   int64 `json:"delay_ms,omitempty"`
-	Hashes    int   `json:"hashes"` // number of the 256 hashes that the member serves
+	Hashes    int   `json:"hashes"` // number of hash values, of 256, whose frames the member sends
 	// LACP is the state of the member's LACP; absent: the bond has none.
 	LACP *LACPMember `json:"lacp,omitempty"`
 }
@@ -342,9 +343,9 @@ type BFD struct {
 	RemoteState      string `json:"remote_state"`
 	Diagnostic       string `json:"diagnostic"`
 	RemoteDiagnostic string `json:"remote_diagnostic"`
-	// DetectionMS is the silence in milliseconds after which the session is down; 0: the
-	// remote has never been heard. SilenceMS is the time since the remote's last packet;
-	// absent: never heard.
+	// DetectionMS is the time in milliseconds after which the session is down if the remote is silent;
+	// 0: the remote has never been heard. SilenceMS is the time since the remote's last packet;
+	// absent: it has never been heard.
 	DetectionMS int    `json:"detection_ms,omitempty"`
 	SilenceMS   *int64 `json:"silence_ms,omitempty"`
 	// Received and Sent count packets of the session. Refused counts packets from the
@@ -352,14 +353,14 @@ type BFD struct {
 	Received uint64 `json:"received"`
 	Sent     uint64 `json:"sent"`
 	Refused  uint64 `json:"refused"`
-	// RefusedReasons has parts of Refused, without zeros: wrong-discriminator, distant (with
-	// bfd_one_hop=on, from beyond a router), unauthentic, and doubtful (not repeated while somebody
+	// RefusedReasons divides Refused by reason, without zeros: wrong-discriminator, distant (from
+	// beyond a router, with bfd_one_hop=on), unauthentic, and doubtful (not repeated while somebody
 	// guessed discriminators).
 	RefusedReasons map[string]uint64 `json:"refused_reasons,omitempty"`
 }
 
-// PortStats has a port's counters, summed over all workers. They count since the port
-// was added, or since the daemon's state directory was created.
+// PortStats has a port's counters, summed over all workers. They begin when the port is added, or with
+// a new state directory of the daemon.
 type PortStats struct {
 	RxPackets uint64 `json:"rx_packets"`
 	RxBytes   uint64 `json:"rx_bytes"`
@@ -371,34 +372,31 @@ type PortStats struct {
 	// TxDropReasons has them by reason, without zeros.
 	TxDrops       uint64            `json:"tx_drops"`
 	TxDropReasons map[string]uint64 `json:"tx_drop_reasons"`
-	// WorkerNS is the time in nanoseconds that all workers spent on frames received on this port,
-	// since an engine got the port's device. Frames from tunnels count for their uplink.
+	// WorkerNS is the time in nanoseconds that all workers have spent on frames received on this port,
+	// since the present engine got the port's device. Frames from a tunnel count for their uplink.
 	WorkerNS uint64 `json:"worker_ns"`
 }
 
-// AddPort is a request to add a port. Options are words of the form KEY=VALUE,
-// including type=.
+// AddPort is a request to add a port. Options are of the form KEY=VALUE, one of them type=KIND.
 type AddPort struct {
 	Name    string   `json:"name"`
 	Options []string `json:"options"`
 	// MayExist makes the request succeed if a port with this name and the same options
 	// exists.
 	MayExist bool `json:"may_exist,omitempty"`
-	// Check tells whether the options would be refused, and adds no port. Devices are not
-	// opened.
+	// Check makes the daemon only check the options: it adds no port and opens no device.
 	Check bool `json:"check,omitempty"`
 }
 
-// ModPort is a request to change options of a port. Options are words of the form
-// KEY=VALUE; KEY= removes an option.
+// ModPort is a request to change options of a port. Options are of the form KEY=VALUE; KEY= removes an
+// option.
 type ModPort struct {
 	Options []string `json:"options"`
-	// Check tells whether the change would be refused, and changes nothing.
+	// Check makes the daemon only check the options: it changes nothing.
 	Check bool `json:"check,omitempty"`
 }
 
-// ChangeFlows is a request to change the flow tables. If any line is wrong, the daemon
-// changes nothing.
+// ChangeFlows is a request to change the flow tables. If a line is wrong, the daemon changes nothing.
 type ChangeFlows struct {
 	// Op is the operation: add, modify, modify-strict, delete, delete-strict or
 	// replace. The operation replace deletes all flows that are not in the file. A line
@@ -420,16 +418,16 @@ type FlowsChanged struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// DiffFlows is a request to compare the flows of two files. If Second is null, the
-// daemon compares the file First with the flow tables.
+// DiffFlows is a request to compare two files of flows. If Second is null, the daemon compares the
+// file First with the flow tables.
 type DiffFlows struct {
 	First  string  `json:"first"`
 	Second *string `json:"second"`
 }
 
-// FlowsDiffer has a line for each flow that is on only one side or that differs. "-"
-// marks a flow of the first file, or of the tables. "+" marks a flow of the other
-// side.
+// FlowsDiffer has a line for each flow that is on only one side, and two for a flow that differs. "-"
+// marks a flow of the first file, or of the tables if there is only one file. "+" marks a flow of the
+// other side.
 type FlowsDiffer struct {
 	Lines []string `json:"lines"`
 }
@@ -446,7 +444,7 @@ type Flow struct {
 	HardTimeout uint16  `json:"hard_timeout_s,omitempty"` // 0: none
 	IdleAgeS    float64 `json:"idle_age_s"`               // time in seconds since the flow's last frame, or since it was added
 	Packets     uint64  `json:"packets"`
-	Bytes       uint64  `json:"bytes"` // bytes of frames as matched
+	Bytes       uint64  `json:"bytes"` // bytes of the frames before the flow's actions
 	// Line is the whole flow, in the format of ovs-ofctl dump-flows.
 	Line string `json:"line"`
 }
@@ -462,10 +460,10 @@ type Megaflow struct {
 	UsedS   *float64 `json:"used_s"` // time in seconds since the last hit of this entry; null: never hit
 }
 
-// LocalPort is the number that flows use for the port LOCAL.
+// LocalPort is the number that flows use for the port LOCAL (OFPP_LOCAL of OpenFlow 1.0).
 const LocalPort = 0xfffe
 
-// InFlows returns the number that flows use for the port.
+// InFlows returns the number that the flows of the port's bridge use for the port.
 func (p *Port) InFlows() uint32 {
 	switch {
 	case p.Local:

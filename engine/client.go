@@ -18,50 +18,50 @@ import (
 
 // Timeouts of the client.
 const (
-	// requestTimeout is how long a request waits for its reply. The engine answers between two passes of
-	// every worker, usually within milliseconds. On a busy machine its threads wait for a core, which is no
-	// reason to replace the engine. The watchdog finds an engine that hangs much sooner.
+	// requestTimeout is how long a request waits for its reply. The engine usually answers within
+	// milliseconds, between two passes of every worker. On a busy machine its threads wait for a core,
+	// which is no reason to replace the engine. The watchdog finds an engine that hangs much sooner.
 	requestTimeout = time.Minute
 	// endTimeout is how long Stop and Kill wait for the end of the engine's process.
 	endTimeout = 10 * time.Second
-	// stuckTimeout is how long Kill waits for the end of an engine's process after Condemn. It is also how
-	// long Quiesce waits until no thread of a killed engine executes an instruction any more: each exits or
-	// is blocked in the kernel. An engine usually ends within some milliseconds.
+	// stuckTimeout is how long Kill waits for the end of the engine's process after Condemn. It is
+	// also how long Quiesce waits until no thread of a killed engine runs code any more, because each
+	// thread exits or is blocked in the kernel. An engine usually ends within some milliseconds.
 	stuckTimeout = 250 * time.Millisecond
-	// exitTimeout is how long Quiesce waits for an engine whose threads only exit. The kernel unmaps the
-	// guests' memory and closes sockets then, which took up to 516 ms.
+	// exitTimeout is how long Quiesce waits once all threads of the engine are exiting. The kernel
+	// then unmaps the guests' memory and closes sockets, which has taken up to 516 ms.
 	exitTimeout = 5 * time.Millisecond
-	// stuckEvery is the interval at which Kill and Quiesce look at the threads of a killed engine.
+	// stuckEvery is the time between two looks of Kill and Quiesce at the threads of a killed engine.
 	stuckEvery = time.Millisecond
 )
 
 // ErrGone is the error of every method once the connection to the engine has ended.
 var ErrGone = errors.New("engine: connection lost")
 
-// Client is control's connection to the engine. Its methods are safe for concurrent
-// use; the engine answers one request at a time. The caller still owns the descriptors
-// that it passes to a method.
+// Client is control's connection to the engine. Its methods are safe for concurrent use, but the
+// engine answers one request at a time. The caller keeps the ownership of descriptors that it passes
+// to a method.
 type Client struct {
 	conn  *net.UnixConn
 	pid   int
-	pidfd int // pidfd of pid, open until Close
+	pidfd int // pidfd of the process pid, open until Close
 
-	mu      sync.Mutex // mu makes sure that one request at a time waits for its reply
+	mu      sync.Mutex // held by the one request that waits for its reply
 	number  uint64     // number of the last request
 	replies chan received
 	ended   chan struct{}
-	waiting chan struct{} // closed when a spare engine waits for the serving one to end
+	waiting chan struct{} // closed when a spare engine waits for the end of the serving engine
 	close   sync.Once
 
-	pending   atomic.Pointer[Pending] // request under way; nil: none
+	pending   atomic.Pointer[Pending] // request that waits for its reply; nil: none
 	build     atomic.Pointer[buildinfo.Build]
 	condemned atomic.Bool
 	halted    atomic.Bool
 }
 
-// Pending is a request without reply.
+// Pending is a request that the engine has not answered yet.
 type Pending struct {
-	Number uint64 // number of the request on this connection, from 1 on; 0: no request is pending
+	Number uint64 // number of the request on this connection, from 1 on; 0: there is no such request
 	Op     string
 	Port   uint32 // port number of the request; 0: no port
 	Since  time.Time
@@ -73,8 +73,8 @@ func newClient(conn *net.UnixConn, pid, pidfd int) *Client {
 	return c
 }
 
-// read passes replies to the waiting request until the connection closes. It closes
-// when the engine dies.
+// read passes replies to the request that waits, until the connection ends, for example because the
+// engine dies.
 func (c *Client) read() {
 	defer close(c.ended)
 	for waits := false; ; {
@@ -103,8 +103,8 @@ func (c *Client) read() {
 // PID returns the process id of the engine.
 func (c *Client) PID() int { return c.pid }
 
-// Build returns the engine's build after Start or Recall. It returns a zero Build if
-// the engine is of a version that does not report its build.
+// Build returns the engine's build, which is known after Start or Recall. It returns a zero Build if
+// the engine is of a version that does not report it.
 func (c *Client) Build() buildinfo.Build {
 	if b := c.build.Load(); b != nil {
 		return *b
@@ -112,12 +112,12 @@ func (c *Client) Build() buildinfo.Build {
 	return buildinfo.Build{}
 }
 
-// Halted reports, after Recall, whether an earlier control process has halted the engine's
-// workers. Such an engine keeps requests and forwards nothing.
+// Halted reports whether an earlier control process has halted the engine's workers. It is valid after
+// Recall. Such an engine keeps requests but forwards nothing.
 func (c *Client) Halted() bool { return c.halted.Load() }
 
-// Gone returns a channel that is closed when the engine has died or has accepted
-// another control process.
+// Gone returns a channel that is closed when the engine has died or has accepted another control
+// process.
 func (c *Client) Gone() <-chan struct{} { return c.ended }
 
 // Pending returns the request in progress, or a zero Pending if there is none.
@@ -128,8 +128,8 @@ func (c *Client) Pending() Pending {
 	return Pending{}
 }
 
-// Start starts the workers with configuration s on memory m. The caller has made m with
-// NewMemory for s.
+// Start starts the engine's workers with configuration s on the memory m, which the caller has made
+// with NewMemory for s.
 func (c *Client) Start(s Start, m *Memory) error {
 	_, err := c.call(&Request{Op: OpStart, Start: &s}, m.FDs())
 	return err
@@ -141,28 +141,28 @@ func (c *Client) Attach(a Attach, fds []int) error {
 	return err
 }
 
-// Detach takes a port from the workers, closes its device and returns the device's
-// State. When it returns, the engine uses no memory or descriptor of the port.
+// Detach takes a port from the workers, closes its device and returns the device's State. When Detach
+// returns, the engine uses no memory or descriptor of the port.
 func (c *Client) Detach(port uint32) (json.RawMessage, error) {
 	r, err := c.call(&Request{Op: OpDetach, Port: port}, nil)
 	return r.State, err
 }
 
-// Keep stores blob and duplicates of fds in the engine under key.
+// Keep stores blob and duplicates of fds in the engine, under key, for the next control process.
 func (c *Client) Keep(key string, blob json.RawMessage, fds []int) error {
 	_, err := c.call(&Request{Op: OpKeep, Key: key, Blob: blob}, fds)
 	return err
 }
 
-// Forget deletes the entry of key. It returns no error if there is none.
+// Forget deletes what Keep has stored under key. A missing key is no error.
 func (c *Client) Forget(key string) error {
 	_, err := c.call(&Request{Op: OpForget, Key: key}, nil)
 	return err
 }
 
-// Recall returns all kept requests: the OpStart if any, the ports in the order of
-// attachment, and the keys in the order of their first OpKeep. The caller owns the
-// descriptors.
+// Recall returns all requests that the engine keeps: the OpStart if there is one, the ports in the
+// order of their attachment, and the entries of Keep in the order in which their keys were first
+// stored. The caller owns the descriptors.
 func (c *Client) Recall() ([]Kept, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,7 +216,7 @@ func (c *Client) call(req *Request, fds []int) (Reply, error) {
 	return c.exchange(req, fds)
 }
 
-// exchange sends a request and waits for the reply. The caller holds c.mu.
+// exchange sends a request and returns the engine's reply. The caller holds c.mu.
 func (c *Client) exchange(req *Request, fds []int) (Reply, error) {
 	if err := c.send(req, fds); err != nil {
 		return Reply{}, err

@@ -7,13 +7,13 @@ import (
 	"runtime/metrics"
 )
 
-// maxGarbage is the number of bytes that requests may allocate before a garbage
-// collection. Front ends can cause any number of OpKeep requests, and each makes the
-// old data garbage. A collection between two requests stops the workers for some
-// microseconds.
+// maxGarbage is the number of bytes that requests may allocate before the engine collects garbage.
+// Front ends can cause any number of OpKeep requests, and each one makes the data of an earlier one
+// garbage. A collection between two requests stops the workers for some microseconds.
 const maxGarbage = 64 << 20
 
-// collector runs the engine's garbage collections, on the server's goroutine.
+// collector runs the engine's garbage collections, on the server's goroutine, because Go's own are
+// off.
 type collector struct {
 	allocated [1]metrics.Sample
 	collected uint64 // total number of allocated bytes at the last collection
@@ -23,7 +23,7 @@ func newCollector() *collector {
 	return &collector{allocated: [1]metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}}
 }
 
-// collect runs a garbage collection if requests have allocated more than maxGarbage.
+// collect collects garbage if requests have allocated more than maxGarbage since the last collection.
 func (c *collector) collect() {
 	metrics.Read(c.allocated[:])
 	if n := c.allocated[0].Value.Uint64(); n-c.collected > maxGarbage {

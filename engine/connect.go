@@ -17,9 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connect connects to the engine that serves stateDir. The new connection replaces the
-// connection of an older control process. Without an engine, the error wraps fs.ErrNotExist
-// or ECONNREFUSED.
+// Connect connects to the engine that serves stateDir. The engine then closes its connection to an
+// older control process. If there is no engine, the error wraps fs.ErrNotExist or ECONNREFUSED.
 func Connect(stateDir string) (*Client, error) {
 	conn, err := dialServing(stateDir)
 	for end := time.Now().Add(spawnTimeout); err != nil && locked(stateDir) && time.Now().Before(end); {
@@ -54,8 +53,8 @@ func dialServing(stateDir string) (*net.UnixConn, error) {
 	return conn, err
 }
 
-// RemoveSockets removes the sockets of ended engines from a state directory. It keeps
-// the sockets of the processes in keep. An engine cannot remove its own socket.
+// RemoveSockets removes the sockets that ended engines have left in a state directory, because an
+// engine in its sandbox cannot remove its own. It keeps the sockets of the processes in keep.
 func RemoveSockets(stateDir string, keep ...int) {
 	// error ignored: a socket file that stays is harmless, because nobody listens on it
 	entries, _ := os.ReadDir(stateDir)
@@ -68,7 +67,7 @@ func RemoveSockets(stateDir string, keep ...int) {
 	}
 }
 
-// locked reports whether an engine holds the lock of the state directory.
+// locked reports whether an engine has locked the state directory.
 func locked(stateDir string) bool {
 	f, err := os.Open(filepath.Join(stateDir, LockName))
 	if err != nil {
@@ -79,6 +78,6 @@ func locked(stateDir string) bool {
 }
 
 // Disown removes the lock file of a state directory, so that Spawn does not fail because of a stuck
-// engine. The caller must have got ErrStuck from Quiesce, and has no spare engine, which would wait for the
-// old lock file.
+// engine. The caller must have got ErrStuck from Quiesce. It must have no spare engine, because a
+// spare engine would wait for the old lock file.
 func Disown(stateDir string) error { return os.Remove(filepath.Join(stateDir, LockName)) }

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// connections has the engine's connection to control. A new connection replaces the old
-// one.
+// connections serves the connection to control. A new connection replaces the old one.
 type connections struct {
 	*server
 	listener atomic.Pointer[net.UnixListener]
@@ -25,8 +24,8 @@ type connections struct {
 	attached atomic.Bool   // a control process is connected
 }
 
-// take serves a new connection. If greet is set, it first sends an empty Reply, which
-// shows that the engine serves.
+// take serves a new connection, and ends the old one. If greet is set, it first sends an empty Reply,
+// which tells control that the engine serves.
 func (c *connections) take(conn *net.UnixConn, greet bool) {
 	if c.old != nil {
 		c.replaced.Store(true)
@@ -48,7 +47,7 @@ func (c *connections) take(conn *net.UnixConn, greet bool) {
 	}(c.replaced, c.done)
 }
 
-// end ends accept.
+// end ends the method accept, and with it the engine.
 func (c *connections) end() {
 	c.stop.Do(func() { close(c.stopped) })
 	// a closed listener ends accept; without a listener, accept ends when stopped is closed
@@ -57,8 +56,8 @@ func (c *connections) end() {
 	}
 }
 
-// obey ends the engine at a signal if no control process is connected. Otherwise the signal
-// may have gone to all processes of a service whose engine is to forward on.
+// obey ends the engine at a signal if no control process is connected. If one is connected, the signal
+// may have gone to all processes of a service, and the engine must keep forwarding.
 func (c *connections) obey(signals <-chan os.Signal) {
 	for range signals {
 		if !c.attached.Load() {
@@ -67,20 +66,20 @@ func (c *connections) obey(signals <-chan os.Signal) {
 	}
 }
 
-// useless reports whether another control process could do nothing with this engine, whose
-// control process has died: its workers were never started, or another engine has begun to
-// serve after they were halted.
+// useless reports whether the next control process could do nothing with this engine, whose control
+// process has died. That is so if its workers were never started, or if they were halted and another
+// engine has begun to serve.
 func (s *server) useless() bool { return s.workers == nil || s.halted && !s.serveAgain() }
 
-// A halted engine tries for againLimit to serve again. In this time the spare engine, which
-// holds the lock, notices the death of control and ends.
+// againLimit is how long a halted engine tries to serve again. In this time the spare engine, which
+// holds the lock, notices the death of control and ends. againEvery is the pause between two attempts.
 const (
 	againLimit = 2 * time.Second
 	againEvery = 10 * time.Millisecond
 )
 
-// serveAgain makes a halted engine serve the state directory again. It returns false if another
-// engine serves it.
+// serveAgain makes a halted engine serve the state directory again. It returns false if another engine
+// serves it.
 func (s *server) serveAgain() bool {
 	for end := time.Now().Add(againLimit); time.Now().Before(end); time.Sleep(againEvery) {
 		if acquire(s.lock, false) == nil {
@@ -90,8 +89,8 @@ func (s *server) serveAgain() bool {
 	return false
 }
 
-// serveOn takes another lock file, which control has sent just when this engine had got the old lock:
-// the stuck engine has ended after all.
+// serveOn makes the file in fds the engine's lock file. Control has sent it because it took the
+// previous engine for stuck, just before that engine ended and this one got the old lock.
 func (s *server) serveOn(fds []int) {
 	if len(fds) != 1 {
 		closeAll(fds)
@@ -100,7 +99,7 @@ func (s *server) serveOn(fds []int) {
 	s.lock = os.NewFile(uintptr(fds[0]), LockName) // Serve closes the old one, when the process ends
 }
 
-// hangUp ends a connection, also for the duplicates of its descriptor.
+// hangUp ends a connection, even if the other process's duplicates of its descriptor stay open.
 func hangUp(conn *net.UnixConn) {
 	_ = conn.CloseRead()
 	_ = conn.CloseWrite()
@@ -129,12 +128,12 @@ func (c *connections) accept(l *net.UnixListener) error {
 	}
 }
 
-// errStop ends converse after OpStop.
+// errStop is the result of converse after OpStop.
 var errStop = errors.New("stop")
 
-// converse answers requests until the connection ends or OpStop ends the engine.
+// converse answers requests until the connection ends or OpStop has come.
 func (s *server) converse(conn *net.UnixConn) error {
-	var brought []int // descriptors that OpMore has brought for the next request
+	var brought []int // descriptors of the next request that OpMore requests have brought
 	defer func() { closeAll(brought) }()
 	for {
 		var req Request

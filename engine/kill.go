@@ -14,14 +14,13 @@ import (
 	"weft/internal/procstat"
 )
 
-// ErrStuck is the error of Kill and Quiesce if the engine has got SIGKILL but does not end. The
-// kernel then keeps one of its threads, for example in a page fault. Such an engine
-// executes no instruction any more, so another engine may take over its ports. See
-// Spare.Succeed and Disown.
+// ErrStuck is the error of Kill and Quiesce if the engine has got SIGKILL but its process does not
+// end. The kernel then holds one of its threads, for example in a page fault. Such an engine runs no
+// code any more, so another engine may take over its ports: see Spare.Succeed and Disown.
 var ErrStuck = errors.New("engine: killed, but the process does not end")
 
-// Condemn sends the engine SIGKILL and closes the connection, without waiting.
-// Requests return ErrGone.
+// Condemn sends SIGKILL to the engine and closes the connection, without waiting. Requests in progress
+// return ErrGone.
 func (c *Client) Condemn() {
 	c.condemned.Store(true)
 	// error ignored: Kill sends the signal again and reports the error
@@ -29,8 +28,8 @@ func (c *Client) Condemn() {
 	c.conn.Close()
 }
 
-// Wait waits until the engine's process has ended. It blocks the calling thread in the
-// kernel, so that Wait returns as soon as the thread gets a core.
+// Wait waits until the engine's process has ended. It blocks the calling thread in the kernel, and so
+// returns sooner than a goroutine that the Go scheduler must wake.
 func (c *Client) Wait() {
 	fd, err := unix.FcntlInt(uintptr(c.pidfd), unix.F_DUPFD_CLOEXEC, 0) // Close may close pidfd during the wait
 	if err != nil {
@@ -46,16 +45,15 @@ func (c *Client) Wait() {
 	}
 }
 
-// Halt ends the engine's workers between two passes, when no worker handles a frame, so
-// that no frame is lost. When it returns nil, the engine uses no ring any more, and the
-// spare engine serves. The caller kills the engine later. An engine of an earlier version
-// refuses.
+// Halt ends the engine's workers between two passes, when no worker handles a frame, so that no frame
+// is lost. When it returns nil, the engine uses no ring any more, and the spare engine begins to
+// serve. The caller must kill the halted engine later. An engine of an earlier version refuses.
 func (c *Client) Halt() error {
 	_, err := c.call(&Request{Op: OpHalt}, nil)
 	return err
 }
 
-// Stop ends the engine in good order and waits until its process has ended.
+// Stop asks the engine to end, and waits until its process has ended.
 func (c *Client) Stop() error {
 	if _, err := c.call(&Request{Op: OpStop}, nil); err != nil {
 		return err
@@ -91,14 +89,14 @@ func (c *Client) Kill() error {
 	}
 }
 
-// Quiesce is Kill for the replacement of an engine, which must precede the start of another one: two
-// engines must never use the same ring. It returns ErrStuck as soon as the process executes no
-// instruction any more but its end takes time.
+// Quiesce kills an engine before another one is started, because two engines must never use the same
+// ring. It sends SIGKILL and waits, like Kill. But it returns ErrStuck as soon as the process runs no
+// code any more and its end takes time.
 func (c *Client) Quiesce() error {
 	if stopped, err := c.signal(); stopped || err != nil {
 		return err
 	}
-	var leftAt time.Time // since then all threads exit; zero: they do not
+	var leftAt time.Time // time since which all threads exit; zero: some do not
 	for end := time.Now().Add(stuckTimeout); ; {
 		if c.awaitDeath(stuckEvery) == nil {
 			return nil
@@ -116,15 +114,16 @@ func (c *Client) Quiesce() error {
 		case now.Sub(leftAt) >= exitTimeout:
 			return fmt.Errorf("%w: the exit of %d takes longer than %v", ErrStuck, c.pid, exitTimeout)
 		}
-		// Without a core, a thread shows that it exits much later than the kernel has made sure of it.
+		// A thread without a core shows late that it exits, although the kernel has already made sure
+		// of it.
 		if now.After(end) {
 			return fmt.Errorf("%w: %d", ErrStuck, c.pid)
 		}
 	}
 }
 
-// signal sends SIGKILL to the engine. If this process may not, it stops the engine instead, and stopped
-// is true.
+// signal sends SIGKILL to the engine. If this process may not do that, signal stops the engine instead
+// and returns stopped.
 func (c *Client) signal() (stopped bool, err error) {
 	if !c.MayKill() {
 		if err := c.Stop(); err != nil {
@@ -138,19 +137,19 @@ func (c *Client) signal() (stopped bool, err error) {
 	return false, nil
 }
 
-// standstill describes the threads of a process that has got SIGKILL. Such a thread executes no
-// instruction of the program any more once it exits, or once it is blocked in the kernel: the kernel
-// checks for SIGKILL before a thread returns to the program.
+// standstill describes the threads of a process that has got SIGKILL. A thread that exits, or that is
+// blocked in the kernel, runs no code of the program any more: the kernel checks for SIGKILL before a
+// thread returns to the program.
 type standstill int
 
 const (
-	moving  standstill = iota // a thread may execute instructions
-	held                      // a thread is blocked, the others exit
+	moving  standstill = iota // a thread may run code of the program
+	held                      // a thread is blocked in the kernel, the others exit
 	leaving                   // every thread exits
 	ended                     // every thread has ended and closed its files
 )
 
-// standstillOf returns the state of a process that has got SIGKILL. A process that has ended may still
+// standstillOf returns the standstill of a process that has got SIGKILL. An ended process may still
 // exist as a zombie if a debugger traces it.
 func standstillOf(pid int) standstill {
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -168,7 +167,8 @@ func standstillOf(pid int) standstill {
 	return least
 }
 
-// standstillOfThread is standstillOf of one thread. text is its proc_pid_stat(5).
+// standstillOfThread returns the standstill of one thread. text is its file stat in /proc, see
+// proc_pid_stat(5).
 func standstillOfThread(text []byte) standstill {
 	t, err := procstat.Parse(text)
 	switch {

@@ -15,9 +15,8 @@ import (
 	"weft/internal/shm"
 )
 
-// Memory is the memory that control and engine share: a region and an eventfd for each
-// worker, an eventfd for control, and the connection table. Control makes it. Both
-// processes map it.
+// Memory is the memory that control and engine share: a region and an eventfd for each worker, an
+// eventfd for control, and the connection table. Control makes it, and both processes map it.
 type Memory struct {
 	Regions []*shm.Region
 	// Shared has the tables and rings in the workers' regions; index: worker.
@@ -25,17 +24,17 @@ type Memory struct {
 	// CommandEvents wake the workers; index: worker. UpcallEvent wakes control.
 	CommandEvents []int
 	UpcallEvent   int
-	// OptionsKey is the key of the hashes of Geneve options, from the configuration.
+	// OptionsKey is the key for hashes of Geneve options, from the configuration Start.
 	OptionsKey flowtable.OptionsKey
-	// Connections is the connection table, in its own region, which outlives the workers'
+	// Connections is the connection table. It is in a region of its own, which outlives the workers'
 	// regions.
 	Connections conntrack.Memory
 	table       *shm.Region
-	// unmapped has descriptors of regions that are not mapped: see OpenTable.
+	// unmapped has the descriptors of regions that this process does not map: see OpenTable.
 	unmapped []int
 }
 
-// NewOptionsKey returns a random key for the hashes of Geneve options.
+// NewOptionsKey returns a random key for hashes of Geneve options.
 func NewOptionsKey() (k flowtable.OptionsKey) {
 	var b [16]byte
 	rand.Read(b[:]) // never fails
@@ -50,9 +49,9 @@ func regionSize(s datapath.Sizes) int {
 	return l.Off
 }
 
-// NewMemory makes the memory for configuration s. If oldMemory (the memory of a dead engine)
-// has a connection table, the new memory has its connections, in the same table if its size
-// is right. Otherwise the table is empty. The caller still owns oldMemory, which may be nil.
+// NewMemory makes the memory for configuration s. oldMemory is that of the previous engine; nil: none.
+// The new memory has the connections of oldMemory, in the same table if its size is right. Without
+// oldMemory the table is empty. The caller still owns oldMemory.
 func NewMemory(s Start, oldMemory *Memory) (*Memory, error) {
 	m := &Memory{UpcallEvent: -1, OptionsKey: s.OptionsKey}
 	var err error
@@ -80,7 +79,7 @@ func NewMemory(s Start, oldMemory *Memory) (*Memory, error) {
 	return m, nil
 }
 
-// OpenMemory maps the memory of an OpStart with configuration s. It owns the
+// OpenMemory maps the memory whose descriptors came with an OpStart for configuration s. It owns the
 // descriptors, even if it fails.
 func OpenMemory(s Start, fds []int) (*Memory, error) {
 	workers := len(s.Cores)
@@ -110,10 +109,10 @@ func OpenMemory(s Start, fds []int) (*Memory, error) {
 	return m, nil
 }
 
-// OpenTable maps only the connection table of an OpStart with configuration s. The engine
-// that got this OpStart may be of another build; OpenTable fails if the table has another
-// layout. It owns the descriptors, even if it fails. The other regions stay open until
-// Close. Otherwise the end of the engine would free their pages while guests wait.
+// OpenTable maps only the connection table of the memory whose descriptors came with an OpStart for
+// configuration s. The engine that got this OpStart may be of another build; OpenTable fails if its
+// table has another layout. OpenTable owns the descriptors, even if it fails. The other regions stay
+// open until Close, because otherwise the end of that engine would free their pages while guests wait.
 func OpenTable(s Start, fds []int) (*Memory, error) {
 	last := 2*len(s.Cores) + 1
 	if len(fds) != last+1 {
@@ -137,7 +136,7 @@ func (m *Memory) add(r *shm.Region, s datapath.Sizes) {
 	m.Shared = append(m.Shared, datapath.CarveShared(&shm.Layout{Mem: r.Bytes()}, s))
 }
 
-// tableSizes returns the sizes of the connection table, with defaults for zero.
+// tableSizes returns the sizes of the connection table, with the default for a size of 0.
 func tableSizes(s Start) conntrack.Sizes {
 	if s.Connections.Connections == 0 {
 		s.Connections.Connections = conntrack.DefaultConnections
@@ -151,9 +150,9 @@ func tableBytes(s conntrack.Sizes) int {
 	return l.Off
 }
 
-// makeTable makes the connection table. It maps the table of oldMemory (the previous engine's
-// memory) if the size fits. Otherwise the setting has changed, and makeTable copies the
-// connections; those that the previous engine makes afterwards are lost.
+// makeTable makes the connection table. If the table of oldMemory has the right size, it maps that
+// table. Otherwise the setting has changed, and makeTable copies the connections. Connections that the
+// previous engine makes after the copy are lost.
 func (m *Memory) makeTable(s Start, oldMemory *Memory) error {
 	sizes := tableSizes(s)
 	if !sizes.Valid() {
@@ -206,7 +205,7 @@ func (m *Memory) setTable(r *shm.Region, sizes conntrack.Sizes) {
 	m.Connections = conntrack.CarveMemory(&shm.Layout{Mem: r.Bytes()}, sizes)
 }
 
-// FDs returns the descriptors of the memory in the order of OpStart. m still owns
+// FDs returns the descriptors of the memory in the order in which an OpStart has them. m still owns
 // them.
 func (m *Memory) FDs() []int {
 	var fds []int

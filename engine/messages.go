@@ -42,31 +42,29 @@ import (
 	"weft/internal/buildinfo"
 )
 
-// The messages use a socket of type SOCK_SEQPACKET in the state directory. Each packet
-// is one message: a JSON Request or Reply, with descriptors as SCM_RIGHTS. When a new
-// control process connects, it replaces the old one.
+// The messages cross a socket of type SOCK_SEQPACKET in the state directory. Each packet is one
+// message: a Request or Reply in JSON, with descriptors as SCM_RIGHTS. A control process that connects
+// replaces the earlier one.
 const (
-	// formerSocket is the socket name that engines of earlier versions use, see
-	// socketName.
+	// formerSocket is the socket name that engines of earlier versions use, see socketName.
 	formerSocket = "engine.sock"
-	// maxDescriptors is the largest number of descriptors in one message
-	// (SCM_MAX_FD). A request with more follows requests OpMore.
+	// maxDescriptors is the largest number of descriptors in one message (SCM_MAX_FD). OpMore requests
+	// bring the further descriptors of a request.
 	maxDescriptors = 253
-	// maxRequestDescriptors is the largest number of descriptors of a request and its
-	// OpMore: a guest's 128 queue pairs with two eventfds a ring, and its memory.
+	// maxRequestDescriptors is the largest number of descriptors of a request together with its OpMore
+	// requests. It suffices for a guest's memory and 128 queue pairs with two eventfds a ring.
 	maxRequestDescriptors = 1024
 )
 
-// socketName returns the name of an engine's socket in the state directory. The socket
-// has mode 0600. Each engine has a name of its own, because a spare engine makes its
-// socket while another engine serves.
+// socketName returns the name of an engine's socket in the state directory. Each engine has another
+// name, because a spare engine makes its socket while another engine serves. The socket has mode 0600.
 func socketName(pid int) string { return fmt.Sprintf("engine-%d.sock", pid) }
 
 // Request operations.
 const (
-	// OpStart starts the workers with the configuration Start. Its descriptors are a
-	// region for each worker, a command eventfd for each worker, the upcall eventfd,
-	// and the region of the connection table. An engine accepts only one OpStart.
+	// OpStart starts the workers with the configuration Start. Its descriptors are a region for each
+	// worker, a command eventfd for each worker, the upcall eventfd, and the region of the connection
+	// table. An engine accepts only one OpStart.
 	OpStart = "start"
 	// OpAttach opens the device that Attach describes, with the request's descriptors,
 	// and assigns its queues to the workers. If the port has an attached device,
@@ -79,22 +77,22 @@ const (
 	// until an OpForget or another OpKeep.
 	OpKeep   = "keep"
 	OpForget = "forget"
-	// OpRecall is answered by one Reply for each kept request, with duplicates of its
-	// descriptors. The order is: the OpStart, the attached ports, which have no
-	// descriptors, the keys. Last is set in the final Reply.
+	// OpRecall asks for all kept requests. The engine answers with one Reply for each of them, with
+	// duplicates of its descriptors: the OpStart, the attached ports, which have no descriptors, and
+	// the requests OpKeep. A final Reply has Last set.
 	OpRecall = "recall"
-	// OpMore brings descriptors of the next request, which has more than maxDescriptors. It
-	// is answered, too. Earlier versions refuse it.
+	// OpMore brings descriptors for the next request, which has more than maxDescriptors. The engine
+	// answers it. Earlier versions refuse it.
 	OpMore = "more"
-	// OpHalt ends the workers between two passes, when no worker handles a frame. It then
-	// unlocks the state directory, so that the spare engine serves. The halted engine keeps
-	// its requests until it is killed. If control's connection ends, the halted engine
-	// ends, too, unless no other engine serves. Earlier versions refuse this request.
+	// OpHalt ends the workers between two passes, when no worker handles a frame. It then unlocks the
+	// state directory, so that the spare engine serves. The halted engine keeps its requests until it
+	// is killed. If control's connection ends, the halted engine ends too, unless no other engine
+	// serves. Earlier versions refuse this request.
 	OpHalt = "halt"
-	// OpServe brings the lock file of the state directory to a spare engine, which then serves although
-	// a stuck engine holds the old one. It has no reply but the greeting.
+	// OpServe brings another lock file to a spare engine, which then serves although a stuck engine
+	// holds the old lock. Its only answer is the greeting of an engine that serves.
 	OpServe = "serve"
-	// OpStop ends the engine after the engine's reply.
+	// OpStop ends the engine after its reply.
 	OpStop = "stop"
 )
 
@@ -108,7 +106,7 @@ type Request struct {
 	Blob   json.RawMessage `json:"blob,omitempty"`
 }
 
-// port returns the port number that the request concerns, or 0.
+// port returns the number of the port that the request is about; 0: none.
 func (r *Request) port() uint32 {
 	if r.Attach != nil {
 		return r.Attach.Port
@@ -131,7 +129,7 @@ type Start struct {
 	Connections conntrack.Sizes `json:"connections"`
 }
 
-// Attach describes a device. The device's back end defines the format of Spec.
+// Attach describes a device. The device's kind defines the format of Spec.
 type Attach struct {
 	Port uint32          `json:"port"` // number of the datapath port
 	Name string          `json:"name"`
@@ -145,31 +143,31 @@ type Attach struct {
 type Reply struct {
 	Error string          `json:"error,omitempty"` // reason of a refusal; "": success
 	State json.RawMessage `json:"state,omitempty"`
-	// Kept is a kept request, in replies to OpRecall.
+	// Kept is a kept request, in an answer to OpRecall.
 	Kept *Request `json:"kept,omitempty"`
 	Last bool     `json:"last,omitempty"`
-	// Halted is set in the last reply to OpRecall if OpHalt has ended the workers.
+	// Halted is set in the last answer to OpRecall if OpHalt has ended the workers.
 	Halted bool `json:"halted,omitempty"`
-	// Waiting is set in a message of a spare engine that answers no request: the engine
-	// has entered the sandbox, has prepared memory, and waits until the serving engine
-	// has ended. The message may come after the greeting, if the wait is short.
+	// Waiting is set in a message that a spare engine sends without a request: it has entered the
+	// sandbox and prepared memory, and waits until the serving engine has ended. The message may come
+	// after the greeting if that wait is short.
 	Waiting bool `json:"waiting,omitempty"`
 	// Build is the engine's build. It is in the reply to OpStart, and in the last reply
 	// to OpRecall.
 	Build *buildinfo.Build `json:"build,omitempty"`
 }
 
-// Kept is a request that the engine keeps for control (OpStart, OpAttach or OpKeep). It
-// has duplicates of the request's descriptors, which the receiver owns.
+// Kept is a request that the engine keeps for control (OpStart, OpAttach or OpKeep), with duplicates
+// of its descriptors. Whoever has the Kept owns the duplicates.
 type Kept struct {
 	Request Request
 	FDs     []int
-	// Parts are further requests of the same device by number. Control sets it; the
-	// engine keeps each under a key of its own.
+	// Parts are further requests about the same device, by number. The engine keeps each of them under
+	// a key of its own; control puts them together here.
 	Parts map[int]*Kept
 }
 
-// CloseFDs closes the descriptors of k and of its parts.
+// CloseFDs closes the descriptors of k and of its Parts.
 func (k *Kept) CloseFDs() {
 	closeAll(k.FDs)
 	k.FDs = nil

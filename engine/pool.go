@@ -14,12 +14,12 @@ import (
 	"weft/port"
 )
 
-// maxWorkers is the largest number of workers. Their descriptors (two for each, and two
-// more) must fit into one OpStart message.
+// maxWorkers is the largest number of workers. The descriptors of the workers, two for each, and two
+// others must fit into one OpStart message.
 const maxWorkers = (maxDescriptors - 2) / 2
 
-// spareProcs is the number of Go processors beside one for each worker: one for the
-// connection to control, and one for the runtime.
+// spareProcs is the number of slots of the Go scheduler (GOMAXPROCS) beyond one for each worker: one
+// for the connection to control, and one for the runtime.
 const spareProcs = 2
 
 // pool is the set of workers. Each worker has its own thread.
@@ -30,7 +30,7 @@ type pool struct {
 	workers  []*datapath.Worker
 }
 
-// newPool starts the workers on the memory behind fds, which it owns.
+// newPool starts the workers on the memory whose descriptors are fds. It owns fds.
 func newPool(s Start, fds []int) (*pool, error) {
 	if len(s.Cores) == 0 || len(s.Cores) > maxWorkers {
 		closeAll(fds)
@@ -41,7 +41,7 @@ func newPool(s Start, fds []int) (*pool, error) {
 		return nil, err
 	}
 	p := &pool{memory: memory, table: conntrack.Open(memory.Connections, len(s.Cores)), sessions: datapath.NewBFDTable(memory.Shared[0].BFD)}
-	// A worker never yields its Go processor.
+	// A worker never gives up its slot of the Go scheduler.
 	runtime.GOMAXPROCS(len(s.Cores) + spareProcs)
 	// The goroutine does not run on workers' cores, because the engine has inherited an
 	// affinity without them from control.
@@ -78,7 +78,7 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 	return nil
 }
 
-// add assigns the queues of device d to the workers.
+// add divides the queues of device d among the workers.
 func (p *pool) add(number uint32, d port.Device, tunnel bool) error {
 	all := assign(number, len(p.workers), d.Rx(), d.Tx())
 	for i := range all { // before any worker uses a queue
@@ -93,8 +93,8 @@ func (p *pool) add(number uint32, d port.Device, tunnel bool) error {
 	return nil
 }
 
-// place tells each queue the number and the eventfd of its worker. If several workers
-// share a transmit queue, the queue gets the number and eventfd of the last one.
+// place tells each queue the number and the eventfd of its worker. A transmit queue that several
+// workers share gets those of the last one.
 func place(worker, wake int, q *datapath.PortQueues) {
 	for _, rx := range q.Rx {
 		if p, ok := rx.(port.Placed); ok {
@@ -106,15 +106,14 @@ func place(worker, wake int, q *datapath.PortQueues) {
 	}
 }
 
-// assign divides the queues of a port among the workers. Receive queue i of port portNumber
-// goes to worker (portNumber+i) modulo the number of workers, so that ports with one queue
-// are spread, too.
+// assign divides the queues of a port among the workers. Receive queue i goes to worker (portNumber+i)
+// modulo the number of workers, so that the queues of different ports go to different workers, even if
+// each port has only one.
 //
-// Every worker can send to every port. If necessary, workers share transmit queues
-// under a lock. The worker of receive queue i also sends on transmit queue i. A tap or
-// a guest sends the frames of a connection on the queue on which it last received. Any
-// other assignment could therefore move a connection between two workers and reorder
-// its frames.
+// Every worker can send to every port. If there are too few transmit queues, workers share them under
+// a lock. The worker of receive queue i also sends on transmit queue i. A tap or a guest sends the
+// frames of a connection on the queue on which it last received. Any other assignment could therefore
+// move a connection between two workers, which would reorder its frames.
 func assign(portNumber uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQueues {
 	all := make([]datapath.PortQueues, workers)
 	for i := range all {
@@ -126,8 +125,7 @@ func assign(portNumber uint32, workers int, rx []port.Rx, tx []port.Tx) []datapa
 	}
 	for i := range tx {
 		var lock *datapath.TxLock
-		// shared with another worker, because there are more workers than transmit
-		// queues
+		// other workers use the queue too, because there are more workers than transmit queues
 		if i+len(tx) < workers {
 			lock = new(datapath.TxLock)
 		}
@@ -139,15 +137,15 @@ func assign(portNumber uint32, workers int, rx []port.Rx, tx []port.Tx) []datapa
 	return all
 }
 
-// remove takes a port from every worker. When it returns, no worker uses the port.
+// remove takes a port from every worker. When remove returns, no worker uses the port.
 func (p *pool) remove(number uint32) {
 	for _, w := range p.workers {
 		w.RemovePort(number)
 	}
 }
 
-// halt ends the workers, all at once. When it returns, this process uses no ring and does
-// not change the table of connections.
+// halt ends all workers at the same time. When halt returns, this process uses no ring and no longer
+// changes the connection table.
 func (p *pool) halt() {
 	var all sync.WaitGroup
 	for _, w := range p.workers {

@@ -14,13 +14,13 @@ import (
 	"weft/internal/buildinfo"
 )
 
-// rehearsalConnections is the size of a rehearsal's connection table, the smallest one.
+// rehearsalConnections is the size of the connection table of a rehearsal. It is the smallest size.
 const rehearsalConnections = 64
 
-// Rehearse shows that an engine of program exe can start its workers with configuration
-// s, while another engine serves stateDir. The rehearsal has memory of its own and no
-// device, so it cannot disturb the serving engine. It ends before Rehearse returns. An
-// error names the failure and the last line that the program has printed.
+// Rehearse checks that an engine of the program exe can start its workers with configuration s, while
+// another engine serves stateDir. This engine has memory of its own and no device, so it cannot
+// disturb the serving engine. It has ended when Rehearse returns. An error says what has failed, with
+// the last line that the program has printed.
 func Rehearse(exe, stateDir string, s Start) error {
 	s.Connections = conntrack.Sizes{Connections: rehearsalConnections}
 	memory, err := NewMemory(s, nil)
@@ -58,7 +58,7 @@ func (s *Spare) rehearse(start Start, memory *Memory) error {
 	return nil
 }
 
-// lastLine keeps the last line that is written to it, at most maxLine bytes of it.
+// lastLine is a Writer that keeps the last line that is written to it, at most maxLine bytes of it.
 type lastLine struct {
 	line  []byte
 	ended bool // the next byte begins another line

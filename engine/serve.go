@@ -21,27 +21,26 @@ import (
 	"weft/internal/shm"
 )
 
-// LockName is the name of the locked file in the state directory that keeps a second
-// engine from serving. It contains the engine's process id.
+// LockName is the name of the lock file in the state directory. An engine that serves has locked it,
+// so that no second one serves. The file contains the engine's process id.
 const LockName = "engine.lock"
 
 // Options are the options with which an engine is started.
 type Options struct {
 	// Control is an inherited descriptor of the connection to control; 0: none.
 	Control int
-	// Spare is set for a spare engine: the number of workers for which it prepares
-	// memory; 0: this is no spare engine. A spare engine waits until no other engine
-	// serves the directory.
+	// Spare is the number of workers for which a spare engine prepares memory; 0: this is no spare
+	// engine. A spare engine waits until no other engine serves the directory.
 	Spare int
-	// Rehearsal is set for an engine that only shows that it can start: see Rehearse.
+	// Rehearsal is set for an engine that only shows that it can start: see the function Rehearse.
 	Rehearsal bool
 }
 
-// Serve runs the engine: it answers control's requests on the socket in stateDir until
-// OpStop. openers has an Opener for each kind of device. The process must run nothing
-// else, because Serve turns the garbage collector off and enters the sandbox. In the
-// sandbox, an Opener can open no file. Serve ignores the signals of a terminal or a
-// service manager, except for SIGTERM while no control process is connected.
+// Serve runs the engine: it answers control's requests on the socket in stateDir until OpStop. openers
+// has an Opener for each kind of device. The process must run nothing else, because Serve turns the
+// garbage collector off and enters the sandbox, in which an Opener can open no file. Serve ignores the
+// signals of a terminal or a service manager, except for SIGTERM while no control process is
+// connected.
 func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	terminate := make(chan os.Signal, 1)
 	signal.Notify(terminate, unix.SIGTERM)
@@ -54,8 +53,8 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	}
 	s := &server{openers: openers, kept: map[string]*Kept{}, garbage: newCollector()}
 	if o.Spare > 0 {
-		// short scheduling latency, because guests wait while a spare engine takes
-		// over; the call fails without the privilege
+		// short scheduling latency, because guests wait while a spare engine takes over; error
+		// ignored: without the privilege the latency is normal
 		_ = cpu.Urgent()
 	}
 	if o.Rehearsal {
@@ -89,7 +88,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 			return fmt.Errorf("engine: connection to control: %w", err)
 		}
 	}
-	if o.Spare > 0 { // done before any disk access, because guests wait
+	if o.Spare > 0 { // before any disk access, because guests wait
 		c.take(conn, true)
 	}
 	if err := sign(lock); err != nil {
@@ -101,8 +100,8 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	return c.accept(l)
 }
 
-// rehearse answers control on an inherited connection until the connection ends. It takes
-// neither the lock nor a socket of the state directory, and refuses devices.
+// rehearse answers control on the descriptor control until the connection ends. It uses neither the
+// lock nor the socket of the state directory, and attaches no device.
 func (s *server) rehearse(control int) error {
 	if err := sandbox.Enter(); err != nil {
 		return fmt.Errorf("engine: sandbox: %w", err)
@@ -120,8 +119,8 @@ func (s *server) rehearse(control int) error {
 	return nil
 }
 
-// prepared prepares a spare engine and waits until it may serve. It returns the lock file that the engine
-// then holds.
+// prepared prepares a spare engine and waits until it may serve. It returns the lock file that the
+// engine has locked then.
 func prepared(lock *os.File, o Options) (*os.File, error) {
 	waiting, err := duplicateConn(o.Control)
 	if err != nil {
@@ -135,7 +134,7 @@ func prepared(lock *os.File, o Options) (*os.File, error) {
 	return awaitTurn(lock, control)
 }
 
-// duplicateConn returns a duplicate of the connection to control, or nil without one.
+// duplicateConn returns a duplicate of the connection to control; nil: there is none.
 func duplicateConn(control int) (*net.UnixConn, error) {
 	if control == 0 {
 		return nil, nil
@@ -147,9 +146,9 @@ func duplicateConn(control int) (*net.UnixConn, error) {
 	return fileConn(dup)
 }
 
-// reserve prepares memory for the caches of this number of workers, as far as time
-// permits. Then it reports on conn that the spare engine waits. It owns conn, which may
-// be nil.
+// reserve prepares memory for the caches of this number of workers, until it is done or the engine
+// needs them. It then tells control on conn that the spare engine waits. It owns conn, which may be
+// nil.
 func reserve(workers int, conn *net.UnixConn) {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
 	_ = cpu.ShortSlice()
@@ -160,9 +159,8 @@ func reserve(workers int, conn *net.UnixConn) {
 	}
 }
 
-// openFiles opens the lock file, without locking it, and makes the engine's socket.
-// Nobody connects to the socket of a spare engine before it has written its process id
-// to the lock file.
+// openFiles opens the lock file, without locking it, and makes the engine's socket. Nobody connects to
+// the socket of a spare engine before the engine has written its process id to the lock file.
 func openFiles(stateDir string) (lock *os.File, l *net.UnixListener, err error) {
 	lock, err = os.OpenFile(filepath.Join(stateDir, LockName), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -175,9 +173,9 @@ func openFiles(stateDir string) (lock *os.File, l *net.UnixListener, err error) 
 	return lock, l, nil
 }
 
-// acquire makes this process the engine of the state directory. f is the directory's
-// lock file. If another engine holds the lock, acquire waits until that engine has
-// ended. If wait is false, it returns an error instead.
+// acquire locks f, the lock file of the state directory, which makes this process the engine that
+// serves. If another engine has locked it and wait is true, acquire waits until that engine has ended.
+// If wait is false, it returns an error.
 func acquire(f *os.File, wait bool) error {
 	how := unix.LOCK_EX
 	if !wait {

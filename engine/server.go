@@ -17,32 +17,31 @@ import (
 
 // Limits of the engine.
 const (
-	// maxKept is the largest number of keys of OpKeep. A further key is refused.
+	// maxKept is the largest number of keys that OpKeep may use. The engine refuses a further key.
 	maxKept = 16384
-	// heapLimit is the heap size in bytes at which the Go runtime itself collects
-	// garbage, as a safety net. Usually only type collector does so.
+	// heapLimit is the heap size in bytes at which the Go runtime itself collects garbage. Usually the
+	// type collector has done so before.
 	heapLimit = 1 << 30
 )
 
-// Opener opens a device from control's specification and descriptors. It owns fds,
-// even if it fails. Each back end has one.
+// Opener opens a device from control's specification and descriptors. It owns fds, even if it fails.
+// Each kind of device has one.
 type Opener func(spec []byte, fds []int) (port.Device, error)
 
-// server is the state of the engine process, owned by the goroutine that serves
-// control.
+// server is the state of the engine process. The goroutine that serves control owns it.
 type server struct {
 	openers map[string]Opener
-	workers *pool // the running workers, or nil before OpStart
+	workers *pool // workers, or nil before OpStart
 	start   *Kept
 	ports   []*attached // attached ports, in the order of attachment
 	kept    map[string]*Kept
-	lock    *os.File // locked while this engine serves the state directory; nil: a rehearsal
+	lock    *os.File // locked while this engine serves the state directory; nil in a rehearsal
 	halted  bool     // OpHalt has ended the workers
 	keys    []string // keys of the map kept, in the order in which they were first stored
 	garbage *collector
 }
 
-// attached is an attached port: its OpAttach request and its open device.
+// attached is an attached port: its request OpAttach and its open device.
 type attached struct {
 	Kept
 	device port.Device
@@ -104,7 +103,7 @@ func (s *server) startWorkers(req *Request, fds []int) error {
 	return nil
 }
 
-// halt ends the workers, and lets the spare engine serve.
+// halt ends the workers and unlocks the state directory, so that the spare engine serves.
 func (s *server) halt() error {
 	if s.workers == nil || s.lock == nil {
 		return errors.New("halt: no workers serve")
@@ -159,8 +158,8 @@ func (s *server) detach(number uint32) (json.RawMessage, error) {
 	return state, nil
 }
 
-// remove takes a port from the workers, closes its device and returns the device's
-// State. attached is false if the port was not attached.
+// remove takes a port from the workers, closes its device and returns the device's State. attached is
+// false if the engine does not have the port.
 func (s *server) remove(number uint32) (state json.RawMessage, attached bool) {
 	for i, p := range s.ports {
 		if p.Request.Attach.Port != number {
@@ -205,7 +204,7 @@ func (s *server) forget(key string) {
 	}
 }
 
-// recall sends all kept requests. The kernel duplicates their descriptors.
+// recall sends all kept requests with their descriptors, which the kernel duplicates.
 func (s *server) recall(conn *net.UnixConn) error {
 	var all []*Kept
 	if s.start != nil {
@@ -230,7 +229,7 @@ func ownBuild() *buildinfo.Build {
 	return &b
 }
 
-// close closes all ports, workers and kept descriptors.
+// close closes all ports and kept descriptors, and ends the workers.
 func (s *server) close() {
 	for len(s.ports) > 0 {
 		s.remove(s.ports[0].Request.Attach.Port)

@@ -14,13 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spawnTimeout is the time within which an engine must answer after its start; tests
-// shorten it.
+// spawnTimeout is the time in which a started engine must answer; tests shorten it.
 var spawnTimeout = 10 * time.Second
 
-// Spawn starts `exe engine --state stateDir` in a process group of its own and
-// connects to it. The engine outlives the caller and inherits the caller's standard
-// error. Spawn fails if another engine serves stateDir.
+// Spawn starts the command "exe engine --state stateDir" in a process group of its own and connects to
+// it. The engine outlives the caller and uses the caller's standard error. Spawn fails if another
+// engine serves stateDir.
 func Spawn(exe, stateDir string) (*Client, error) {
 	s, err := launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag))
 	if err != nil {
@@ -29,24 +28,24 @@ func Spawn(exe, stateDir string) (*Client, error) {
 	return s.Engage()
 }
 
-// Spare is a running engine process that takes over when the serving engine dies. It
-// ends with its control process, unless its workers have started. Only one goroutine at
-// a time may call Engage and Close.
+// Spare is a running engine process that takes over when the serving engine dies. It ends when its
+// control process ends, unless its workers have started. Only one goroutine at a time may call Engage
+// and Close.
 type Spare struct {
 	cmd     *exec.Cmd
 	client  *Client
-	exited  chan struct{} // exited is closed when the process has ended. failure is valid from then on.
+	exited  chan struct{} // closed when the process has ended; failure is valid from then on
 	failure error
 }
 
-// Prepare starts a spare engine like Spawn, while another engine serves stateDir.
-// workers is the number of workers that the spare engine will have.
+// Prepare starts a spare engine while another engine serves stateDir. workers is the number of workers
+// that the spare engine will have. It starts the process like Spawn, but does not wait for it.
 func Prepare(exe, stateDir string, workers int) (*Spare, error) {
 	return launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag, "--spare="+strconv.Itoa(workers)))
 }
 
-// controlFlag passes the connection to control to an engine as an open descriptor. The
-// engine then needs no socket file while guests wait.
+// controlFlag tells an engine the descriptor of its connection to control, so that control needs no
+// socket file while guests wait.
 const controlFlag = "--control=3"
 
 func launch(cmd *exec.Cmd) (*Spare, error) {
@@ -84,8 +83,7 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 	return s, nil
 }
 
-// connection returns the two ends of a socket pair. Its socket type is the same as the
-// type of the engine's socket.
+// connection returns the two ends of a socket pair, of the same type as the engine's socket.
 func connection() (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -98,8 +96,8 @@ func connection() (ours *net.UnixConn, theirs *os.File, err error) {
 	return ours, theirs, err
 }
 
-// AwaitReady waits until the spare engine has started and waits for the end of the
-// serving one. After spawnTimeout or an error it kills the spare engine.
+// AwaitReady waits until the spare engine has prepared itself and waits for the end of the serving
+// one. After spawnTimeout or an error it kills the spare engine.
 func (s *Spare) AwaitReady() error {
 	timeout := time.NewTimer(spawnTimeout)
 	defer timeout.Stop()
@@ -123,8 +121,8 @@ func (s *Spare) Close() {
 	s.client.Close()
 }
 
-// Engage waits until the spare engine serves, and returns a client of it. After
-// spawnTimeout or an error it kills the spare engine.
+// Engage waits until the spare engine serves, and returns its client. After spawnTimeout or an error
+// it kills the spare engine.
 func (s *Spare) Engage() (*Client, error) {
 	timeout := time.NewTimer(spawnTimeout)
 	defer timeout.Stop()
@@ -139,13 +137,13 @@ func (s *Spare) Engage() (*Client, error) {
 	}
 }
 
-// failed returns the error of an engine that has ended at its start.
+// failed returns the error of an engine whose process has ended before it served.
 func (s *Spare) failed() error {
 	s.Close()
 	return fmt.Errorf("engine: ended at its start: %v", s.failure)
 }
 
-// silent kills an engine that has not answered within spawnTimeout.
+// silent kills an engine that has not answered within spawnTimeout, and returns an error.
 func (s *Spare) silent() error {
 	s.Close()
 	return fmt.Errorf("engine: did not answer within %v", spawnTimeout)

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Succeed makes the spare engine serve in place of a stuck one, which keeps its lock until it ends: it
-// gives the state directory another lock file, and the spare engine the lock of it. The caller must
-// have got ErrStuck from Quiesce, and calls Engage next.
+// Succeed makes the spare engine serve in place of a stuck one, which keeps its lock until its process
+// ends. Succeed puts another lock file into the state directory, locks it and passes it to the spare
+// engine. The caller must have got ErrStuck from Quiesce, and calls Engage next.
 func (s *Spare) Succeed(stateDir string) error {
 	lock, err := newLock(stateDir, s.cmd.Process.Pid)
 	if err != nil {
@@ -23,7 +23,7 @@ func (s *Spare) Succeed(stateDir string) error {
 	return sendMessage(s.client.conn, &Request{Op: OpServe}, []int{int(lock.Fd())})
 }
 
-// newLock replaces the lock file of a state directory by one that is locked for the process pid.
+// newLock replaces the lock file of a state directory by a locked one that has the process id pid.
 func newLock(stateDir string, pid int) (*os.File, error) {
 	name := filepath.Join(stateDir, LockName)
 	next := name + ".next"

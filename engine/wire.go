@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRequest is the largest message in bytes; a longer one is refused. The kernel's
-// default socket buffer accepts it in one packet.
+// maxRequest is the length of the longest message in bytes; a longer one is refused. The kernel's
+// default socket buffer takes such a message in one packet.
 const maxRequest = 128 << 10
 
 // maxPath is the longest path in a socket address (sun_path without its NUL).
@@ -26,7 +26,7 @@ type received struct {
 	fds   []int
 }
 
-// sendMessage sends v as one packet with duplicates of fds.
+// sendMessage sends v, in JSON, as one packet with duplicates of fds.
 func sendMessage(conn *net.UnixConn, v any, fds []int) error {
 	msg, err := json.Marshal(v)
 	if err != nil {
@@ -46,13 +46,12 @@ func sendMessage(conn *net.UnixConn, v any, fds []int) error {
 	return err
 }
 
-// buffers has message buffers that are used again, which avoids garbage collections
-// while an engine is replaced.
+// buffers has message buffers for reuse, so that a replacement of the engine causes no garbage
+// collection.
 var buffers = sync.Pool{New: func() any { return new([maxRequest]byte) }}
 
-// receiveMessage receives one packet and decodes it into v. malformed is an error in
-// the content. err is an error of the connection. In both cases the caller owns the
-// descriptors fds.
+// receiveMessage receives one packet and decodes it into v. malformed is an error in the packet's
+// content, err an error of the connection. The caller owns the descriptors fds in every case.
 func receiveMessage(conn *net.UnixConn, v any) (fds []int, malformed error, err error) {
 	buffer := buffers.Get().(*[maxRequest]byte)
 	defer buffers.Put(buffer) // JSON decoding copies all data out of the buffer
@@ -100,7 +99,7 @@ func parseRights(oob []byte) []int {
 	return fds
 }
 
-// fileConn returns a connection for a socket's descriptor, which it owns.
+// fileConn returns a connection for the descriptor of a socket. It owns the descriptor.
 func fileConn(fd int) (*net.UnixConn, error) {
 	f := os.NewFile(uintptr(fd), "connection")
 	defer f.Close()
@@ -116,7 +115,8 @@ func fileConn(fd int) (*net.UnixConn, error) {
 	return c, nil
 }
 
-// peer returns the process id of the other end of conn, and a pidfd.
+// peer returns the process id of the other end of conn, and a pidfd of that process, which the caller
+// owns.
 func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -138,8 +138,8 @@ func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	return int(cred.Pid), pidfd, nil
 }
 
-// dialSocket connects to the socket at path. If the path is too long for a socket
-// address, dialSocket and listenSocket use a path below /proc/self/fd.
+// dialSocket connects to the socket at path. If the path is too long for a socket address, it connects
+// by a path below /proc/self/fd.
 func dialSocket(path string) (*net.UnixConn, error) {
 	short, done, err := shortPath(path)
 	if err != nil {

@@ -9,28 +9,29 @@ import (
 	"weft/packet"
 )
 
-// outer has fields of the outer headers of an encapsulated frame.
+// outer has what Decapsulate needs of the outer headers of a received frame.
 type outer struct {
-	header        int // offset of the tunnel header
+	header        int // offset of the tunnel header in the frame
 	end           int // end of the IP packet, if it is GRE
 	remote, local [2]uint64
 	tos, ttl      uint8
 	udpPort       uint16
-	family        uint8 // family of the tunnels that use the UDP port; familyGRE: the packet is GRE
+	family        uint8 // family of kinds of tunnels that use the UDP port; familyGRE for a GRE packet
 	v6            bool
 }
 
-// Decapsulate validates and removes the outer headers of a frame from an uplink. It
-// sets f.InPort to the tunnel's port. It writes the tunnel words for the frame's key to
-// words; the caller stores them in the key after Extract. It moves Geneve options from the
-// frame to options, and writes their hash to words. It merges the outer ECN field into the
-// inner IP header (RFC 6040 section 4.2). If it returns a drop reason, InPort is still the
-// uplink. If the tunnel uses BFD, it returns packet.Consumed for a decapsulated frame to
-// BFDAddress, which is no drop reason. The first of words then has the outer TTL at OuterTTLShift.
+// Decapsulate validates and removes the outer headers of a frame from an uplink. It sets f.InPort to
+// the tunnel's port. It writes the tunnel fields for the frame's key to words, which the caller stores
+// in the key after Extract. It moves Geneve options from the frame to options, and writes their hash
+// to words. It merges the outer ECN field into the inner IP header (RFC 6040 section 4.2). If it
+// returns a drop reason, InPort is still the uplink.
 //
-// Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows. It
-// verifies a checksum of GRE, unless the frame is large or its inner checksum is unfinished. It
-// drops outer fragments as DropBadOuter (RFC 7348 section 4.3).
+// If the tunnel uses BFD and the inner frame is addressed to BFDAddress, Decapsulate returns
+// packet.Consumed, which is no drop reason. words[0] then also has the outer TTL, at OuterTTLShift.
+//
+// Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows. It verifies a GRE
+// checksum, unless the frame is large or its inner checksum is unfinished. It drops outer fragments as
+// DropBadOuter (RFC 7348 section 4.3).
 func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flowtable.TunnelWords]uint64, options *flowtable.TunOptions) packet.DropReason {
 	var o outer
 	if reason := t.parseOuter(b, f, &o); reason != packet.DropNone {
@@ -66,7 +67,8 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 	return t.arrive(b, f, &o, end, words)
 }
 
-// arrive makes a frame without its outer headers one of the tunnel.
+// arrive finishes the decapsulation of a frame whose outer headers are removed: it merges ECN, and
+// sets the frame's input port and the addresses in words.
 func (t *Terminations) arrive(b *packet.Batch, f *packet.Frame, o *outer, end *Termination, words *[flowtable.TunnelWords]uint64) packet.DropReason {
 	if reason := mergeECN(b, f, o.tos); reason != packet.DropNone {
 		return reason
@@ -84,8 +86,8 @@ func (t *Terminations) arrive(b *packet.Batch, f *packet.Frame, o *outer, end *T
 	return packet.DropNone
 }
 
-// readFields moves Geneve options from the frame to options. It writes their hash, and the
-// group policy and flags of the header, to words. The frame begins behind the tunnel header.
+// readFields moves Geneve options from the frame, which begins after the tunnel header, to options. It
+// writes the hash of the options, and the group policy and flags of the tunnel header, to words.
 func (t *Terminations) readFields(b *packet.Batch, f *packet.Frame, kind Kind, header uint64, words *[flowtable.TunnelWords]uint64, options *flowtable.TunOptions) packet.DropReason {
 	const hash, meta = flowtable.WTunOpts - flowtable.WTunID, flowtable.WTunMeta - flowtable.WTunID
 	words[meta] = metaOf(kind, header)
@@ -104,8 +106,8 @@ func (t *Terminations) readFields(b *packet.Batch, f *packet.Frame, kind Kind, h
 	return packet.DropNone
 }
 
-// takeOptions moves the n bytes of options at the start of the frame to options. ok is false
-// if the frame is shorter, or if the lengths of the options do not add up.
+// takeOptions moves the first n bytes of the frame, which are Geneve options, to options. ok is false
+// if the frame is shorter, or if the lengths of the options do not add up to n.
 func takeOptions(b *packet.Batch, f *packet.Frame, options *flowtable.TunOptions, n int) (hasCritical, ok bool) {
 	if !b.Strip(f, options.Bytes[:n]) {
 		return false, false
@@ -114,11 +116,11 @@ func takeOptions(b *packet.Batch, f *packet.Frame, options *flowtable.TunOptions
 	return checkOptions(options.Raw())
 }
 
-// OuterTTLShift is the place of the outer TTL above the VNI, in the words of a BFD packet.
+// OuterTTLShift is the bit at which the word with the VNI of a BFD packet has the outer TTL.
 const OuterTTLShift = 32
 
-// BFDAddress is the destination MAC address of BFD packets in a tunnel, as in Open
-// vSwitch (ovs-vswitchd.conf.db(5), bfd_local_dst_mac).
+// BFDAddress is the destination MAC address of BFD packets in a tunnel, which is Open vSwitch's
+// default (ovs-vswitchd.conf.db(5), bfd_local_dst_mac).
 const BFDAddress = 0x002320000001
 
 func toBFD(b *packet.Batch, f *packet.Frame) bool {
@@ -128,10 +130,9 @@ func toBFD(b *packet.Batch, f *packet.Frame) bool {
 // isGRE is the result of parseOuter for a GRE packet. It is no drop reason.
 const isGRE = packet.Consumed
 
-// parseOuter validates the outer Ethernet, IP and UDP headers and trims the frame to
-// the UDP datagram. It returns DropNotTunnel if no tunnel uses the UDP
-// destination port. For GRE it validates the Ethernet and IP headers and returns isGRE; it
-// returns DropNotTunnel if no tunnel uses GRE.
+// parseOuter validates the outer Ethernet, IP and UDP headers and trims the frame to the UDP datagram.
+// It returns DropNotTunnel if no tunnel uses the UDP destination port. For GRE it validates the
+// Ethernet and IP headers, and returns isGRE, or DropNotTunnel if no tunnel uses GRE.
 func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) packet.DropReason {
 	h := f.Header()
 	if len(h) < maxOuter {
@@ -190,11 +191,12 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 	return packet.DropNone
 }
 
-// mapped is the prefix of IPv4 addresses in IPv6 (RFC 4291 section 2.5.5.2).
+// mapped is the last word of the prefix of IPv4-mapped IPv6 addresses (RFC 4291 section 2.5.5.2).
 const mapped = 0xffff
 
-// parseIPv4 returns the offsets of the UDP header and of the end of the packet. Its reason for a
-// GRE packet is isGRE.
+// parseIPv4 validates the outer IPv4 header at offset. It returns the offset of the UDP header and
+// that of the end of the packet. The reason for a GRE packet is isGRE, and udp is then the offset of
+// the GRE header.
 func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, offset int) (udp, end int, reason packet.DropReason) {
 	h := f.Header()
 	if len(h) < offset+packet.IPv4Len {
@@ -226,8 +228,9 @@ func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, offset int) (udp, en
 	return offset + n, offset + total, reason
 }
 
-// parseIPv6 accepts no extension headers except for destination options before GRE, because tunnel
-// endpoints send no others. Its results are those of parseIPv4.
+// parseIPv6 validates the outer IPv6 header at offset, with the results of parseIPv4. It accepts no
+// extension headers except for 8 bytes of destination options before GRE, because tunnel endpoints
+// send no others.
 func (o *outer) parseIPv6(f *packet.Frame, offset int) (udp, end int, reason packet.DropReason) {
 	h := f.Header()
 	if len(h) < offset+packet.IPv6Len {

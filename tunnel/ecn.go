@@ -16,8 +16,9 @@ const (
 	ecnCE
 )
 
-// mergeECN sets the ECN field of the inner IP header, if any, as RFC 6040 section 4.2
-// requires. tos is the outer traffic class. f starts with the inner Ethernet header.
+// mergeECN sets the ECN field of the inner IP header as RFC 6040 section 4.2 requires. f begins with
+// the inner Ethernet header, and tos is the outer traffic class. It does nothing to a frame without an
+// IP header.
 func mergeECN(b *packet.Batch, f *packet.Frame, tos uint8) packet.DropReason {
 	from := tos & 3
 	if from == ecnNotECT || from == ecnECT0 {
@@ -55,8 +56,8 @@ func mergeECN(b *packet.Batch, f *packet.Frame, tos uint8) packet.DropReason {
 	return packet.DropNone
 }
 
-// innerIP returns the fixed part of the inner IP header after up to two VLAN tags, or
-// nil.
+// innerIP returns the fixed part of the IP header of a frame with at most two VLAN tags; nil: there is
+// none.
 func innerIP(b *packet.Batch, f *packet.Frame) []byte {
 	b.Pullup(f, min(f.Len(), packet.EthernetLen+2*packet.VLANLen+packet.IPv6Len))
 	h := f.Header()

@@ -9,12 +9,12 @@ import (
 	"weft/packet"
 )
 
-// This file has the kinds of tunnels in GRE (RFC 2784, RFC 2890), which has no UDP header, and
-// ERSPAN types II and III (draft-foschiano-erspan-03), which are versions 1 and 2 of its header
-// behind GRE. Their key, which is ERSPAN's session ID, takes the place of the VNI.
+// This file has the kinds of tunnels over GRE (RFC 2784, RFC 2890), which has no UDP header. ERSPAN
+// types II and III (draft-foschiano-erspan-03) add an ERSPAN header, of version 1 or 2, after the GRE
+// header. GRE's key, and ERSPAN's session ID, take the place of the VNI.
 
-// Lengths in bytes of an ERSPAN header by its version, and of the subheader that follows version 2
-// if the bit O is set (draft-foschiano-erspan-03 sections 4.2 and 4.3).
+// Lengths in bytes of the ERSPAN headers of version 1 and 2, and of the subheader that follows version
+// 2 if its bit O is set (draft-foschiano-erspan-03 sections 4.2 and 4.3).
 const (
 	erspan1Len    = 8
 	erspan2Len    = 12
@@ -22,17 +22,19 @@ const (
 )
 
 const (
-	// greMaxLen is the maximum length of a received GRE header with ERSPAN in bytes.
+	// greMaxLen is the largest length in bytes of a received GRE header together with an ERSPAN
+	// header.
 	greMaxLen = packet.GRELen + 3*packet.GREFieldLen + erspan2Len + erspanMoreLen
-	// greRefused are the flags of RFC 1701 and the version, which must be 0 (RFC 2784 section 2.2).
+	// greRefused are the bits that must be 0: flags of RFC 1701, and the version (RFC 2784 section
+	// 2.2).
 	greRefused = 0x4c07
 	// session is the mask of the session ID in the first word of an ERSPAN header.
 	session = 0x3ff
-	// timestampNS is the unit of ERSPAN's timestamps in nanoseconds, granularity 0.
+	// timestampNS is the unit of ERSPAN's timestamps in nanoseconds, with granularity 0.
 	timestampNS = 100_000
 )
 
-// HasPort reports whether the kind's datagrams have a UDP port. Others are GRE.
+// HasPort reports whether tunnels of the kind use UDP, and so have a UDP port. Other kinds use GRE.
 func (k Kind) HasPort() bool { return k < KindGRE }
 
 // protocol returns the IP protocol of the kind's datagrams.
@@ -43,8 +45,8 @@ func (k Kind) protocol() uint8 {
 	return packet.ProtoGRE
 }
 
-// greLen returns the length in bytes of the GRE header at t.UDP, with ERSPAN's. The flags decide, and
-// Header has them.
+// greLen returns the length in bytes of the GRE header at t.UDP, together with the ERSPAN header. It
+// depends on the GRE flags in t.Header.
 func (t *Template) greLen() uint16 {
 	n := packet.GRE(t.Header[t.UDP:]).Offset(0)
 	switch t.Kind {
@@ -56,14 +58,14 @@ func (t *Template) greLen() uint16 {
 	return uint16(n)
 }
 
-// SetClock sets the time of the timestamps in the next ERSPAN headers of version 2. nowNS is in nanoseconds.
+// SetClock sets the time that the next ERSPAN headers of version 2 show, in nanoseconds.
 func (t *Template) SetClock(nowNS uint64) {
 	if t.Kind == KindERSPAN2 {
 		t.timestamp = uint32(nowNS / timestampNS)
 	}
 }
 
-// GREOverhead is Overhead for tunnels with the parameters p, whose kind has no UDP port.
+// GREOverhead returns the same as Overhead for tunnels over GRE with the parameters p.
 func GREOverhead(p *Params) int {
 	n := packet.IPv4Len
 	if p.Remote.Is6() {
@@ -72,7 +74,7 @@ func GREOverhead(p *Params) int {
 	return n + len(new(Template).appendGRE(nil, p)) + packet.EthernetLen
 }
 
-// appendGRE appends the GRE header, and the ERSPAN header if there is one.
+// appendGRE appends the GRE header, and the ERSPAN header if the kind has one, to h.
 func (t *Template) appendGRE(h []byte, p *Params) []byte {
 	flags, protocol := uint16(0), uint16(packet.EtherTypeTEB)
 	for _, f := range [...]struct {
@@ -108,8 +110,8 @@ func (t *Template) appendGRE(h []byte, p *Params) []byte {
 	return h
 }
 
-// pushGRE writes the fields of the GRE and ERSPAN headers that differ between datagrams. count is
-// the number of datagrams.
+// pushGRE writes those fields of the GRE and ERSPAN headers that differ between datagrams. count is
+// the number of datagrams into which the frame will be segmented.
 func (t *Template) pushGRE(f *packet.Frame, h []byte, key uint32, count int) {
 	f.Offload.Flags |= packet.OffloadGRE
 	gre := packet.GRE(h[t.UDP:t.Len])
@@ -134,15 +136,16 @@ func (t *Template) pushGRE(f *packet.Frame, h []byte, key uint32, count int) {
 	}
 }
 
-// greHeader is a received GRE header, with ERSPAN's if there is one.
+// greHeader is what a received GRE header says, and the ERSPAN header if there is one.
 type greHeader struct {
 	key      uint32
-	length   int // in bytes
+	length   int // of both headers, in bytes
 	family   uint8
 	isSummed bool
 }
 
-// parseGRE validates the GRE header at offset of the frame. end is the end of the IP packet.
+// parseGRE validates the GRE header at offset of the frame, and an ERSPAN header. end is the offset of
+// the end of the IP packet.
 func parseGRE(b *packet.Batch, f *packet.Frame, offset, end int) (g greHeader, reason packet.DropReason) {
 	b.Pullup(f, min(end, offset+greMaxLen))
 	h := f.Header()
@@ -177,7 +180,7 @@ func parseGRE(b *packet.Batch, f *packet.Frame, offset, end int) (g greHeader, r
 	return g, reason
 }
 
-// parseERSPAN validates the ERSPAN header at the start of h.
+// parseERSPAN validates the ERSPAN header at the start of h, and adds its fields and length to g.
 func (g *greHeader) parseERSPAN(h []byte) packet.DropReason {
 	if len(h) < erspan1Len {
 		return packet.DropBadGRE
@@ -196,8 +199,8 @@ func (g *greHeader) parseERSPAN(h []byte) packet.DropReason {
 	return packet.DropNone
 }
 
-// decapsulateGRE removes the outer headers of a GRE packet. o is the outer IP header, which Decapsulate has
-// parsed. The GRE header begins at o.header.
+// decapsulateGRE removes the outer headers of a GRE packet. The caller has parsed the outer IP header
+// into o. The GRE header begins at o.header.
 func (t *Terminations) decapsulateGRE(b *packet.Batch, f *packet.Frame, o *outer, words *[flowtable.TunnelWords]uint64) packet.DropReason {
 	g, reason := parseGRE(b, f, o.header, o.end)
 	if reason != packet.DropNone {

@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// Kind is the encapsulation of a tunnel. The headers of all kinds over UDP begin with 8 bytes that
-// have the VNI in the same place. The other kinds are in gre.go.
+// Kind is the encapsulation of a tunnel. The tunnel headers of all kinds over UDP begin with 8 bytes,
+// in which the VNI is at the same place. The other kinds use GRE (gre.go).
 type Kind uint8
 
 // Kinds of tunnels.
@@ -25,11 +25,12 @@ const (
 	kindEnd
 )
 
-// HeaderLen is the length in bytes of the part that all tunnel headers over UDP have.
+// HeaderLen is the length in bytes of the first part of the tunnel header, which all kinds over UDP
+// have.
 const HeaderLen = 8
 
-// kinds has, by Kind, the header that Push writes, as a 64-bit big-endian word without the VNI
-// and Fields, and the family.
+// kinds has two things for each Kind: the tunnel header that Push writes, as a 64-bit big-endian word
+// without the VNI and the Fields, and the family.
 var kinds = [kindEnd]struct {
 	sent   uint64
 	family uint8
@@ -44,8 +45,8 @@ var kinds = [kindEnd]struct {
 	KindERSPAN2: {family: familyERSPAN},
 }
 
-// Families of kinds. The received headers of a family are checked in the same way, so its
-// kinds may share a UDP port. The numbers of families with UDP ports fit into portBits.
+// Families of kinds. All received headers of a family are checked in the same way, so its kinds may
+// share a UDP port. The numbers of the families with UDP ports fit into portBits bits.
 const (
 	familyVXLAN = 1 + iota
 	familyGPE
@@ -54,16 +55,16 @@ const (
 	familyERSPAN
 )
 
-// family describes the received headers of its kinds over UDP, as 64-bit big-endian words.
+// family says how to check received headers of its kinds over UDP, as 64-bit big-endian words.
 type family struct {
-	// A header whose bits of mask are not want is dropped for the reason bad.
+	// A header whose bits under mask differ from want is dropped for the reason bad.
 	mask, want uint64
-	// A header with all bits of hasNext names the type of its payload in the bits of
-	// nextMask. The type must be next, which stands for Ethernet.
+	// A header that has all bits of hasNext names the type of its payload in the bits of nextMask.
+	// This type must be the value next, which stands for Ethernet.
 	hasNext, nextMask, next uint64
 	bad                     packet.DropReason
-	// optionWords is the mask of the bits in the header's first byte that count the 4-byte
-	// words of options behind the header; 0: no options.
+	// optionWords is the mask of those bits in the header's first byte that count the 4-byte words of
+	// options after the header; 0: no options.
 	optionWords uint8
 }
 
@@ -76,11 +77,11 @@ var families = [1 << portBits]family{
 	familyGeneve: {mask: geneveVersion, bad: packet.DropBadGeneve, nextMask: geneveNext, next: geneveEthernet, optionWords: 0x3f},
 }
 
-// PlainHeader returns the header of a frame with Ethernet in it, as a 64-bit big-endian word, without
-// the VNI, options and Fields.
+// PlainHeader returns the tunnel header of a frame as a 64-bit big-endian word, without the VNI,
+// options and Fields.
 func (k Kind) PlainHeader() uint64 { return kinds[k].sent }
 
-// SharesPort reports whether tunnels of both kinds may use one UDP port.
+// SharesPort reports whether tunnels of the kinds k and o may use the same UDP port.
 func (k Kind) SharesPort(o Kind) bool { return kinds[k].family == kinds[o].family }
 
 // Port returns the UDP port that IANA has assigned to the kind; 0: the kind has no UDP port.
@@ -105,17 +106,17 @@ const (
 	geneveEthernet = packet.EtherTypeTEB << 32
 )
 
-// optionHeader is the length in bytes of the header of a Geneve option. Its third byte is the
-// type, whose highest bit marks a critical option. The lower bits of the fourth byte are the
-// number of 4-byte words behind the header (section 3.5).
+// optionHeader is the length in bytes of the header of a Geneve option. The header's third byte is the
+// type, whose highest bit marks a critical option. The lower bits of its fourth byte are the number of
+// 4-byte words after the header (section 3.5).
 const (
 	optionHeader = 4
 	critical     = 0x80
 	optionLength = 0x1f
 )
 
-// checkOptions reports whether the lengths of Geneve options add up, and whether one of the
-// options is critical.
+// checkOptions returns ok if the lengths of Geneve options add up. hasCritical is true if one of the
+// options is critical: a receiver that does not know it must drop the frame.
 func checkOptions(options []byte) (hasCritical, ok bool) {
 	for len(options) >= optionHeader {
 		hasCritical = hasCritical || options[2]&critical != 0
@@ -128,14 +129,14 @@ func checkOptions(options []byte) (hasCritical, ok bool) {
 	return hasCritical, len(options) == 0
 }
 
-// Fields are the tunnel fields of a frame to send, besides the VNI.
+// Fields are the tunnel fields of a frame to send, without the VNI.
 type Fields struct {
-	// Meta has the group policy and the flags, as the key's word WTunMeta.
+	// Meta has the group policy and the flags, in the format of the key's word WTunMeta.
 	Meta    uint64
 	Options flowtable.TunOptions
 }
 
-// extra returns the length in bytes of the options that the tunnel sends with the fields x,
+// extra returns the length in bytes of the Geneve options that the tunnel sends for the fields x,
 // which may be nil.
 func (t *Template) extra(x *Fields) int {
 	if x == nil || t.Kind != KindGeneve {
@@ -144,12 +145,12 @@ func (t *Template) extra(x *Fields) int {
 	return int(x.Options.Len)
 }
 
-// Outer returns the length in bytes of the outer headers of a frame with the fields x, which
-// may be nil.
+// Outer returns the length in bytes of all outer headers of a frame with the fields x, which may be
+// nil.
 func (t *Template) Outer(x *Fields) int { return int(t.Len) + t.extra(x) }
 
-// pushFields writes the fields x into the tunnel header at the start of h. h has room for the
-// options behind the header.
+// pushFields writes the fields x into the tunnel header at the start of h. h has room for the options
+// after the header.
 func (t *Template) pushFields(h []byte, x *Fields) {
 	word := binary.BigEndian.Uint64(h)
 	switch t.Kind {
@@ -172,7 +173,7 @@ func (t *Template) pushFields(h []byte, x *Fields) {
 	binary.BigEndian.PutUint64(h, word)
 }
 
-// metaOf returns the word WTunMeta of a received header.
+// metaOf returns the group policy and flags of a received header, in the format of the word WTunMeta.
 func metaOf(kind Kind, header uint64) (meta uint64) {
 	switch kind {
 	case KindGBP:

@@ -10,13 +10,13 @@ import (
 	"weft/packet"
 )
 
-// Push adds the outer headers in front of the frame. vni has 24 bits, or is the key of a kind
-// without UDP port. hash (FlowHash) selects the UDP source port. The outer TOS gets the ECN bits of
-// innerTOS (RFC 6040 section 4.1, normal mode). If the tunnel inherits TOS, it gets all bits of
-// innerTOS. x has further tunnel fields; nil: none. Push ignores fields that the kind of tunnel does
-// not have.
-// If the template is not in state TemplateReady, Push returns the drop reason of its
-// state. Push changes the frame only if it returns DropNone. Pop undoes Push.
+// Push writes the outer headers before the frame. vni is the VNI or, for a kind over GRE, the key or
+// session ID. hash, which FlowHash returns, selects the UDP source port. The outer TOS gets the ECN
+// bits of innerTOS (RFC 6040 section 4.1, normal mode), or all its bits if the tunnel inherits TOS. x
+// has further tunnel fields; nil: none. Push ignores fields that the kind of tunnel does not have.
+//
+// If the template is not in state TemplateReady, Push returns the drop reason for its state. Push
+// changes the frame only if it returns DropNone. Pop undoes Push.
 func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8, x *Fields) packet.DropReason {
 	if t.State != TemplateReady {
 		return t.reason()
@@ -38,8 +38,8 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8, x *Fi
 	}
 	copy(h, t.Header[:t.Len])
 	f.OuterL3, f.OuterL4 = t.IP, t.UDP
-	// length of the frame, which may exceed 16 bits; Segmenter then writes the lengths
-	// of the segments
+	// A large frame may be longer than 16 bits can say. Segmenter then writes the lengths of the
+	// segments.
 	length := f.Len()
 	if t.Kind < KindGRE {
 		udp := packet.UDP(h[t.UDP : t.UDP+packet.UDPLen])
@@ -67,7 +67,7 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8, x *Fi
 	return packet.DropNone
 }
 
-// SetOuterTTL changes the outer TTL of a frame after Push.
+// SetOuterTTL changes the outer TTL or hop limit of a frame after Push.
 func (t *Template) SetOuterTTL(f *packet.Frame, ttl uint8) {
 	h := f.Header()[t.IP:t.UDP]
 	if len(h) != packet.IPv4Len {
@@ -80,9 +80,9 @@ func (t *Template) SetOuterTTL(f *packet.Frame, ttl uint8) {
 	ip.SetChecksum(packet.Checksum(ip))
 }
 
-// finishIPv4 writes the outer IPv4 fields that differ between datagrams. The
-// template's checksum field holds the sum of the constant fields. tos and ttl are
-// inherited values. count is the number of datagrams.
+// finishIPv4 writes the outer IPv4 fields that differ between datagrams. The checksum field has the
+// sum over the constant fields before. tos and ttl are the bits that the outer header inherits. count
+// is the number of datagrams into which the frame will be segmented.
 func (t *Template) finishIPv4(ip packet.IPv4, length int, tos, ttl uint8, count uint16) {
 	sum := uint32(ip.Checksum()) + uint32(length) + uint32(tos) + uint32(ttl)<<8
 	ip[1] |= tos
@@ -105,7 +105,7 @@ func (t *Template) reason() packet.DropReason {
 	return packet.DropNoRoute
 }
 
-// Pop removes the outer headers that Push has added.
+// Pop removes the outer headers that Push has written.
 func (t *Template) Pop(f *packet.Frame) {
 	n := int(t.Len)
 	if t.Kind == KindGeneve {
@@ -116,8 +116,8 @@ func (t *Template) Pop(f *packet.Frame) {
 	f.OuterL3, f.OuterL4 = 0, 0
 }
 
-// InnerTOS returns the TOS or traffic class of the frame's IP header; 0: no IP
-// header. Call it before Push.
+// InnerTOS returns the TOS or traffic class of the frame's IP header; 0: there is none. It must be
+// called before Push, which changes the meaning of f.L3.
 func InnerTOS(f *packet.Frame) uint8 {
 	if f.L3 == 0 {
 		return 0
@@ -132,8 +132,7 @@ func InnerTOS(f *packet.Frame) uint8 {
 	return packet.IPv6(ip).TrafficClass()
 }
 
-// innerTTL returns the TTL or hop limit of the frame's IP header. For a frame without
-// an IP header it returns fallback.
+// innerTTL returns the TTL or hop limit of the frame's IP header, or fallback if there is none.
 func innerTTL(f *packet.Frame, fallback uint8) uint8 {
 	if f.L3 == 0 {
 		return fallback
@@ -148,9 +147,9 @@ func innerTTL(f *packet.Frame, fallback uint8) uint8 {
 	return ip[7]
 }
 
-// FlowHash returns a hash of the frame's connection, or of both addresses for
-// fragments. Every process computes the same hash. A sender can choose it; it only
-// selects the path in the underlay.
+// FlowHash returns a hash of the frame's connection, or only of its addresses if the frame is a
+// fragment. Every process computes the same hash. A guest can choose frames with a wanted hash; the
+// hash only selects the path in the underlay.
 func FlowHash(k *flowtable.Key) uint32 {
 	ports, proto := k[flowtable.WL4]>>32, k[flowtable.WIP]>>56
 	if k.IsFragment() {

@@ -14,17 +14,16 @@ import (
 	"weft/packet"
 )
 
-// maxOuter is the maximum length of the outer headers in bytes: Ethernet 14, VLAN 4,
-// IPv6 40, UDP 8, tunnel header 8, or GRE and ERSPAN 20, rounded up. It does not include Geneve
-// options.
+// maxOuter is the largest length of the outer headers in bytes, without Geneve options: Ethernet 14,
+// VLAN 4, IPv6 40, UDP 8 and tunnel header 8, or GRE and ERSPAN 20, rounded up.
 const maxOuter = 80
 
 // Template states.
 const (
 	// TemplateFree: the tunnel does not exist. Its frames are dropped as DropNoRoute.
 	TemplateFree uint32 = iota
-	// TemplatePending: control is resolving the next hop. The worker holds the
-	// tunnel's frames until then.
+	// TemplatePending: control is resolving the next hop. The worker holds the tunnel's frames
+	// meanwhile.
 	TemplatePending
 	// TemplateReady: Header is complete.
 	TemplateReady
@@ -32,13 +31,13 @@ const (
 	// neighbour. Its frames are dropped as DropNoRoute or DropNoNeighbour.
 	TemplateNoRoute
 	TemplateNoNeighbour
-	// TemplateSpread: the underlay has several next hops. Header has NextHops indexes
-	// of their templates; see NextHop.
+	// TemplateSpread: the underlay has several next hops. Header then has the indexes of NextHops
+	// templates, one for each range of hash values; see NextHop.
 	TemplateSpread
 )
 
-// NextHops is the number of template indexes in a TemplateSpread. A next hop's weight
-// determines how many of them it gets.
+// NextHops is the number of template indexes in a template in state TemplateSpread. A next hop gets
+// more of them if its weight is larger.
 const NextHops = 16
 
 // Template is the outer header of one tunnel (local address, remote address, uplink).
@@ -46,32 +45,31 @@ const NextHops = 16
 type Template struct {
 	State uint32
 	Port  uint32 // datapath port of the uplink
-	// Len is the number of used bytes of Header. IP, UDP and Encap are the offsets of the
-	// outer IP header, the UDP header and the tunnel header in Header. In kinds without UDP port,
-	// UDP and Encap are the offset of the GRE header.
+	// Len is the number of bytes of Header in use. IP, UDP and Encap are the offsets of the outer IP
+	// header, the UDP header and the tunnel header in it. In kinds over GRE, UDP and Encap are both
+	// the offset of the GRE header.
 	Len, IP, UDP, Encap uint16
 	// MTU is the uplink's MTU in bytes, Ethernet header included.
 	MTU uint16
-	// PortBase and PortRange determine the UDP source port: PortBase plus the hash of
-	// the inner flow, scaled to 0..PortRange-1. Without a UDP port they are 0.
+	// PortBase and PortRange say how the UDP source port follows from the hash of the inner flow: it
+	// is PortBase plus the hash scaled to 0..PortRange-1. Both are 0 in kinds over GRE.
 	PortBase, PortRange uint16
 	// ID is the IPv4 identification of the next datagram, used without DF (RFC 6864
 	// section 4).
 	ID uint16
-	// Inherit is the set of outer fields copied from the inner IP header.
+	// Inherit has a bit for each outer field that is copied from the inner IP header.
 	Inherit uint16
-	// Header has every constant byte: addresses, ports, flags, TTL, DSCP. Fields that
-	// Push writes are 0. The IPv4 checksum field holds the sum over the header, not
-	// inverted. The UDP checksum field is 0 without UDP checksums; otherwise it holds
-	// the sum over the pseudo header without the length.
+	// Header has every constant byte: addresses, ports, flags, TTL, DSCP. Fields that Push writes are
+	// 0. The field of the IPv4 checksum has the sum over the header, not inverted. The field of the
+	// UDP checksum is 0 if the tunnel sends no UDP checksums; otherwise it has the sum over the pseudo
+	// header without the length.
 	Header [maxOuter]byte
-	// TTL is the outer TTL of frames without an IP header, if the tunnel inherits
-	// TTLs.
+	// TTL is the outer TTL of frames without an IP header, for a tunnel that inherits TTLs.
 	TTL uint8
-	// Kind is the kind of tunnel. It says which Fields Push writes.
+	// Kind is the kind of tunnel. It decides which Fields Push writes.
 	Kind Kind
-	// sequence is the sequence number of the next GRE datagram. timestamp is ERSPAN's, see SetClock.
-	// The worker owns both; they are not encoded.
+	// sequence is the sequence number of the next GRE datagram. timestamp is that of the next ERSPAN
+	// header, see SetClock. The worker owns both; control does not send them.
 	sequence, timestamp uint32
 }
 
@@ -81,7 +79,7 @@ const (
 	inheritTOS // copy all eight bits of the inner TOS, not only the ECN bits
 )
 
-// Params are the inputs of Build.
+// Params has the properties of a tunnel from which Build makes a template.
 type Params struct {
 	Port           uint32 // datapath port of the uplink
 	MTU            uint16 // uplink's MTU in bytes, Ethernet header included
@@ -89,25 +87,25 @@ type Params struct {
 	VLAN           uint16 // TCI of the outer tag; 0: untagged
 	Local, Remote  netip.Addr
 	TTL            uint8 // TTL or hop limit; 0: 64
-	TOS            uint8 // outer TOS; its two ECN bits come from the frame
-	// inheritTTL and inheritTOS copy the outer field from the inner IP header.
-	// Without an IP header, the field TTL and TOS 0 apply.
+	TOS            uint8 // outer TOS; Push sets its two ECN bits
+	// InheritTTL and InheritTOS copy the outer field from the inner IP header. For a frame without an
+	// IP header, the outer TTL is TTL and the outer TOS 0.
 	InheritTTL, InheritTOS bool
 	DontFragment           bool // IPv4 only
 	UDPPort                uint16
 	Kind                   Kind
-	// Checksum enables checksums in the outer UDP or GRE header. Over IPv6 Linux requires
-	// those of UDP, unless its vxlan device has udp6zerocsumrx.
+	// Checksum enables checksums in the outer UDP or GRE header. Linux requires UDP checksums over
+	// IPv6, unless its vxlan device has udp6zerocsumrx.
 	Checksum bool
-	// Key and Sequence enable the fields of KindGRE. ERSPAN has a sequence number and no key.
+	// Key and Sequence enable these fields in KindGRE. ERSPAN always has a sequence number and no key.
 	Key, Sequence bool
-	// Index has the 20 bits of ERSPAN version 1, HardwareID the 6 bits of version 2. Egress is the
-	// direction of version 2.
+	// Index is the 20-bit index of ERSPAN version 1. HardwareID is the 6-bit ID of version 2, and
+	// Egress its direction.
 	Index      uint32
 	HardwareID uint8
 	Egress     bool
-	// PortBase and PortRange are as in Template. PortRange 0 means 49152 to 65535
-	// (RFC 7348 section 5).
+	// PortBase and PortRange have the meaning that they have in Template. PortRange 0 means the ports
+	// 49152 to 65535 (RFC 7348 section 5).
 	PortBase, PortRange uint16
 }
 
@@ -179,8 +177,8 @@ func (t *Template) appendUDP(h []byte, p *Params, local, remote netip.Addr) []by
 	return binary.BigEndian.AppendUint64(h, kinds[p.Kind%kindEnd].sent)
 }
 
-// inherit records which outer fields are copied from the inner header, and clears them
-// in p.
+// inherit notes in t which outer fields are copied from the inner header, and clears their values in
+// p.
 func (t *Template) inherit(p *Params) {
 	if p.InheritTTL {
 		t.Inherit |= inheritTTL
@@ -192,8 +190,8 @@ func (t *Template) inherit(p *Params) {
 	}
 }
 
-// Spread returns a template in state TemplateSpread. nexthops has 1 to NextHops indexes
-// of templates. Each of them gets about the same number of hash values.
+// Spread returns a template in state TemplateSpread. nexthops has the indexes of 1 to NextHops
+// templates, each of which gets about the same number of hash values.
 func Spread(nexthops []uint32) Template {
 	t := Template{State: TemplateSpread}
 	for i := range NextHops {
@@ -202,9 +200,9 @@ func Spread(nexthops []uint32) Template {
 	return t
 }
 
-// NextHop returns the template index for frames with this hash (FlowHash), for a
-// template in state TemplateSpread. The UDP source port depends on the same bits of the
-// hash, so each next hop has its own range of source ports.
+// NextHop returns the index of the template for frames with this hash (FlowHash). t must be in state
+// TemplateSpread. The UDP source port depends on the same bits of the hash, so each next hop has its
+// own range of source ports.
 func (t *Template) NextHop(hash uint32) uint32 {
 	return binary.LittleEndian.Uint32(t.Header[4*(hash>>28):])
 }
@@ -248,7 +246,7 @@ func pseudoSum(local, remote netip.Addr) uint16 {
 // TemplateBytes is the size of an encoded Template in bytes.
 const TemplateBytes = 2*4 + 10*2 + maxOuter
 
-// AppendTo appends the template's encoding, TemplateBytes bytes.
+// AppendTo appends the encoding of the template, which has TemplateBytes bytes, to buf.
 func (t *Template) AppendTo(buf []byte) []byte {
 	buf = binary.LittleEndian.AppendUint32(buf, t.State)
 	buf = binary.LittleEndian.AppendUint32(buf, t.Port)
@@ -258,8 +256,8 @@ func (t *Template) AppendTo(buf []byte) []byte {
 	return append(buf, t.Header[:]...)
 }
 
-// Parse decodes the encoding of AppendTo and checks the offsets. For invalid bytes it
-// reports false and leaves t unchanged. It allocates no memory.
+// Parse decodes an encoding of AppendTo and checks the offsets. For invalid bytes it returns false and
+// leaves t unchanged. It allocates no memory.
 func (t *Template) Parse(body []byte) bool {
 	if len(body) != TemplateBytes {
 		return false
@@ -279,7 +277,7 @@ func (t *Template) Parse(body []byte) bool {
 	return true
 }
 
-// consistent reports whether the template's offsets are valid for Push.
+// consistent reports whether Push can use the template's offsets.
 func (t *Template) consistent() bool {
 	ip := packet.IPv4Len
 	if int(t.IP) < packet.EthernetLen || int(t.IP) >= maxOuter {

@@ -8,25 +8,24 @@ import (
 	"weft/flowtable"
 )
 
-// Termination maps encapsulated frames to the datapath port of a tunnel. If several
-// entries match a frame, the most specific entry is used. The order is: entries with
-// remote and VNI, with remote only, with VNI only, with neither. Among equally specific
-// entries, one with the local address is used first, then the one with the lowest
-// index.
+// Termination says which received frames belong to a tunnel, and the tunnel's datapath port. If
+// several entries match a frame, the most specific one decides. The order is: entries with remote and
+// VNI, with remote only, with VNI only, with neither. Among equally specific entries, one with the
+// local address comes first, then the one with the lowest index.
 type Termination struct {
 	Port    uint32 // datapath port number of the tunnel; 0: the entry is free
-	VNI     uint32 // VNI or key of 24 bits, or AnyVNI (vni=flow, key=flow)
+	VNI     uint32 // VNI, key or session ID; AnyVNI matches all (vni=flow, key=flow)
 	UDPPort uint16 // 0: the kind has no UDP port
-	// Extensions is the Ext constant for VXLAN headers with reserved bits.
+	// Extensions is one of the Ext constants. It says which reserved bits a VXLAN header may have.
 	Extensions uint8
-	// BFD is true if the worker's BFD sessions receive the frames to BFDAddress.
+	// BFD says that frames to BFDAddress go to the worker's BFD sessions.
 	BFD bool
-	// Kind is the kind of tunnel. The caller gives a UDP port only to kinds that may share
-	// it (Kind.SharesPort). Otherwise frames of some of them are dropped as malformed.
+	// Kind is the kind of tunnel. Only kinds for which SharesPort is true may use the same UDP port.
+	// Otherwise frames of some of them are dropped as malformed.
 	Kind Kind
 	_    [3]byte
-	// Local and Remote are addresses of the underlay. IPv4 addresses are mapped into
-	// IPv6. All zero means any address.
+	// Local and Remote are addresses of the underlay. IPv4 addresses are mapped into IPv6. All zeros
+	// match any address.
 	Local, Remote [16]byte
 }
 
@@ -47,7 +46,7 @@ const (
 	extensions
 )
 
-// AnyVNI, as Termination.VNI, matches every VNI.
+// AnyVNI is a value of Termination.VNI that matches every VNI.
 const AnyVNI = ^uint32(0)
 
 // MaxTerminations is the number of entries of a Terminations table.
@@ -56,7 +55,7 @@ const MaxTerminations = 1024
 // terminationBytes is the size of an encoded Termination in bytes.
 const terminationBytes = 4 + 4 + 4 + 16 + 16
 
-// AppendTo appends the termination's encoding, terminationBytes bytes.
+// AppendTo appends the encoding of the termination, which has terminationBytes bytes, to buf.
 func (t *Termination) AppendTo(buf []byte) []byte {
 	flag := uint32(t.Kind) << 1
 	if t.BFD {
@@ -69,8 +68,8 @@ func (t *Termination) AppendTo(buf []byte) []byte {
 	return append(buf, t.Remote[:]...)
 }
 
-// Parse decodes the encoding of AppendTo. For invalid bytes it reports false and
-// leaves t unchanged. It allocates no memory.
+// Parse decodes an encoding of AppendTo. For invalid bytes it returns false and leaves t unchanged. It
+// allocates no memory.
 func (t *Termination) Parse(body []byte) bool {
 	if len(body) != terminationBytes {
 		return false
@@ -85,22 +84,21 @@ func (t *Termination) Parse(body []byte) bool {
 	return true
 }
 
-// Terminations is a worker's table of tunnels, which finds the tunnel of a received frame.
-// The worker owns it. Only NewTerminations allocates memory.
+// Terminations is a worker's table of tunnels. It finds the tunnel of a received frame. The worker
+// owns it. Only NewTerminations allocates memory.
 type Terminations struct {
 	entries [MaxTerminations]Termination
 	tuples  [MaxTerminations]tuple     // index: entry
 	locals  [MaxTerminations][2]uint64 // index: entry
-	// ports has portBits bits for each UDP port: the family of the kinds of tunnels that
-	// use the port; 0: no tunnel uses it.
+	// ports has portBits bits for each UDP port: the family of the tunnels that use the port; 0: no
+	// tunnel uses it.
 	ports [1 << 16 * portBits / 64]uint64
-	// OptionsKey is the key of the hashes of Geneve options.
+	// OptionsKey is the key for hashes of Geneve options.
 	OptionsKey flowtable.OptionsKey
-	// slots is a hash table from tuples to entries, with open addressing. It is at most
-	// half full. A slot is 1 + the index of an entry; 0: the slot is free. Every change
-	// rebuilds the table.
+	// slots is a hash table from tuples to entries, with open addressing, at most half full. A slot
+	// has 1 + the index of an entry; 0: the slot is free. Every change of an entry rebuilds the table.
 	slots [2 * MaxTerminations]uint16
-	// hasGRE is true if a kind of an entry has no UDP port.
+	// hasGRE is true if a tunnel over GRE has an entry.
 	hasGRE bool
 	// last is the result for the previous frame, which is usually also the result for
 	// the next one.
@@ -111,21 +109,20 @@ type Terminations struct {
 	}
 }
 
-// tuple is the hash key of an entry: its match fields without Local.
+// tuple is the hash key of an entry: all fields of the match except for Local.
 type tuple struct {
 	remote  [2]uint64 // 0: any
 	vni     uint32    // AnyVNI: any
-	udpPort uint32    // greTuple plus the family if the kind has no UDP port
+	udpPort uint32    // greTuple plus the family for kinds over GRE
 }
 
-// greTuple exceeds all UDP ports.
+// greTuple is larger than all UDP ports.
 const greTuple = 1 << 16
 
 // NewTerminations makes an empty table.
 func NewTerminations() *Terminations { return &Terminations{} }
 
-// Set adds or replaces the entry with this index. It reports false if index is out of
-// range.
+// Set adds or replaces the entry with this index. It returns false if index is out of range.
 func (t *Terminations) Set(index uint32, e *Termination) bool {
 	if index >= MaxTerminations {
 		return false
@@ -135,7 +132,7 @@ func (t *Terminations) Set(index uint32, e *Termination) bool {
 	return true
 }
 
-// Clear frees entry index.
+// Clear frees the entry with this index.
 func (t *Terminations) Clear(index uint32) {
 	if index < MaxTerminations {
 		t.entries[index] = Termination{}
@@ -210,12 +207,12 @@ func (t *Terminations) findTuple(q *tuple, local [2]uint64) (found *Termination)
 	return found
 }
 
-// family returns the family of the kinds of tunnels with this UDP port; 0: none.
+// family returns the family of the tunnels that use this UDP port; 0: none does.
 func (t *Terminations) family(udpPort uint16) uint8 {
 	return uint8(t.ports[udpPort/perWord]>>(udpPort%perWord*portBits)) & (1<<portBits - 1)
 }
 
 const (
-	portBits = 2             // bits of a family in Terminations.ports
-	perWord  = 64 / portBits // UDP ports in an element of Terminations.ports
+	portBits = 2             // number of bits of a family in Terminations.ports
+	perWord  = 64 / portBits // number of UDP ports in an element of Terminations.ports
 )

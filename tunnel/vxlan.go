@@ -11,12 +11,12 @@ import (
 const (
 	// vxlanPort is the UDP port that IANA assigned to VXLAN.
 	vxlanPort = 4789
-	// vxlanValid is the I flag: the VNI is valid. RFC 7348 reserves all other flags.
+	// vxlanValid is the flag I, which says that the VNI is valid. RFC 7348 reserves all other flags.
 	vxlanValid = 0x08
 )
 
-// Overhead returns the part of an IP packet to remote that the inner IP packet cannot use,
-// in bytes: outer IP, UDP and tunnel headers and the inner Ethernet header, without options.
+// Overhead returns how many bytes longer an IP packet to remote is than the inner IP packet: the outer
+// IP, UDP and tunnel headers and the inner Ethernet header, without Geneve options.
 func Overhead(remote netip.Addr) int {
 	outer := packet.IPv4Len
 	if remote.Is6() {
@@ -44,7 +44,7 @@ const (
 	gpeEthernet = 0x03 << 32
 )
 
-// allowed reports whether this Extensions setting allows the reserved bits of a VXLAN header.
+// allowed reports whether a VXLAN header has only reserved bits that the setting Extensions allows.
 func allowed(header uint64, extensions uint8) bool {
 	reserved := header &^ (validBit | vniBits)
 	switch extensions {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package client sends requests to the centrals of a fleet, one after another, until a
-// central answers. Each change has a request id, so that a repeated request takes
-// effect only once.
+// Package client sends requests to the weft-central servers (centrals) of a fleet, one after another,
+// until a central answers. Each change has a request id, so that a request that is sent twice takes
+// effect once.
 package client
 
 import (
@@ -56,16 +56,16 @@ const (
 // Refused is the error of a request that a central has refused. The request has changed
 // nothing.
 type Refused struct {
-	Why      string // reason in one line
+	Why      string // why the central refuses, in one line
 	NotFound bool   // an object is not declared
-	Changed  bool   // the declaration is newer than expected
+	Changed  bool   // the declaration has changed since the expected revision
 }
 
 func (r *Refused) Error() string { return r.Why }
 
-// Client sends requests to centrals. One goroutine may use it at a time.
+// Client sends requests to centrals. Only one goroutine may use it at a time.
 type Client struct {
-	centrals []*central // the last one that answered comes first
+	centrals []*central // the central that answered last comes first
 }
 
 type central struct {
@@ -73,7 +73,8 @@ type central struct {
 	conn    *grpc.ClientConn
 }
 
-// New returns a client of centrals at HOST:PORT or unix:PATH. It does not connect.
+// New returns a client of the centrals at these addresses (HOST:PORT or unix:PATH). It does not
+// connect.
 func New(addresses []string, creds credentials.TransportCredentials) (*Client, error) {
 	c := &Client{}
 	for _, a := range addresses {
@@ -100,7 +101,7 @@ func New(addresses []string, creds credentials.TransportCredentials) (*Client, e
 	return c, nil
 }
 
-// CheckAddress returns an error if a is no address of a central.
+// CheckAddress returns an error if a is neither HOST:PORT nor unix:PATH.
 func CheckAddress(a string) error {
 	if path, unix := strings.CutPrefix(a, "unix:"); unix && path != "" {
 		return nil
@@ -111,15 +112,15 @@ func CheckAddress(a string) error {
 	return nil
 }
 
-// Close closes the connections.
+// Close closes the connections to all centrals.
 func (c *Client) Close() {
 	for _, o := range c.centrals {
 		_ = o.conn.Close() // error ignored: already closed
 	}
 }
 
-// tryAll calls f for one central after another until a central answers. timeout limits
-// each call of f.
+// tryAll calls f with one central after another until a central answers. timeout limits each call of
+// f.
 func (c *Client) tryAll(ctx context.Context, timeout time.Duration, f func(context.Context, wire.AdminClient) error) error {
 	return c.eachConn(ctx, timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
 		return f(ctx, wire.NewAdminClient(conn))
@@ -155,8 +156,8 @@ func (c *Client) eachConn(ctx context.Context, timeout time.Duration, f func(con
 	}
 }
 
-// sleep waits, or returns false if ctx ends. A random part of the time keeps apart the clients
-// that a busy central has answered together.
+// sleep waits for wait and a random time of up to a quarter of it. It returns false if ctx ends first.
+// The random time spreads clients that a busy central has refused at the same moment.
 func sleep(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -166,7 +167,7 @@ func sleep(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// retryable reports whether another central may answer after err.
+// retryable reports whether err means that another central, or a later attempt, may succeed.
 func retryable(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded:
@@ -191,7 +192,7 @@ func explain(err error) error {
 
 func plain(err error) string { return PlainText(status.Convert(err).Message()) }
 
-// PlainText returns an error's text without the prefix that gRPC adds.
+// PlainText returns an error's text without the phrases that gRPC adds.
 func PlainText(text string) string {
 	before, status, found := strings.Cut(text, "rpc error: code = ")
 	if found {
@@ -207,9 +208,9 @@ func PlainText(text string) string {
 	return before + text
 }
 
-// Apply sends changes in one request, which takes effect as a whole or not at all. It
-// returns the revision of the change. Unless expected is 0, a central refuses the
-// request if the declaration has changed after revision expected.
+// Apply sends changes in one request, which takes effect as a whole or not at all. It returns the
+// revision of the declaration that has the changes. If expected is not 0, a central refuses the
+// request if the declaration has changed after the revision expected.
 func (c *Client) Apply(ctx context.Context, changes []*wire.Change, expected int64) (int64, error) {
 	request := &wire.ChangeRequest{Id: cryptorand.Text(), Changes: changes, Expected: expected}
 	timeout := answerTimeout + time.Duration(len(changes))*perChange
@@ -224,9 +225,9 @@ func (c *Client) Apply(ctx context.Context, changes []*wire.Change, expected int
 	return revision, err
 }
 
-// Change reads the declaration with readState, and applies the changes that plan computes
-// from it. If plan returns guarded and others have changed the declaration meanwhile,
-// Change starts again, at most maxAttempts times.
+// Change reads the declaration with readState, and applies the changes that plan computes from it. If
+// plan returns guarded and the declaration has changed meanwhile, Change starts again, at most
+// maxAttempts times.
 func (c *Client) Change(ctx context.Context, readState func() (*declare.Fleet, error), plan func(*declare.Fleet) (changes []*wire.Change, guarded bool, err error)) (int64, error) {
 	for attempt := 1; ; attempt++ {
 		f, err := readState()
@@ -252,7 +253,7 @@ func (c *Client) Change(ctx context.Context, readState func() (*declare.Fleet, e
 	}
 }
 
-// List returns the objects that the request selects, all at the same revision.
+// List returns the objects that the request selects. All of them are as of one revision.
 func (c *Client) List(ctx context.Context, request *wire.ListRequest) (*declare.Fleet, error) {
 	var parts []*wire.ListReply
 	ctx, stop := context.WithTimeout(ctx, 4*answerTimeout)
@@ -277,9 +278,8 @@ func (c *Client) List(ctx context.Context, request *wire.ListRequest) (*declare.
 	return declare.NewFleet(parts), nil
 }
 
-// Sync waits until the centrals have a revision. If hosts is set, it also waits until
-// all connected hosts have applied the revision. Revision 0 means the current one. Only
-// ctx limits the time.
+// Sync waits until the centrals have the revision, which is the present one if revision is 0. If hosts
+// is set, it also waits until all connected hosts have applied the revision. Only ctx limits the time.
 func (c *Client) Sync(ctx context.Context, revision int64, hosts bool) (reply *wire.SyncReply, err error) {
 	err = c.tryAll(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err = a.Sync(ctx, &wire.SyncRequest{Revision: revision, WaitHosts: hosts})
@@ -290,7 +290,7 @@ func (c *Client) Sync(ctx context.Context, revision int64, hosts bool) (reply *w
 
 const forever = 24 * time.Hour
 
-// Why returns the state of a port, by name or id.
+// Why returns the state of a port, given by name or id, with the reasons.
 func (c *Client) Why(ctx context.Context, port string) (reply *wire.WhyReply, err error) {
 	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err = a.Why(ctx, &wire.WhyRequest{Port: port})
@@ -299,7 +299,7 @@ func (c *Client) Why(ctx context.Context, port string) (reply *wire.WhyReply, er
 	return reply, err
 }
 
-// Status returns the state of the centrals.
+// Status returns the state of all centrals, as the central that answers knows it.
 func (c *Client) Status(ctx context.Context) (reply *wire.StatusReply, err error) {
 	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err = a.Status(ctx, &wire.StatusRequest{})
@@ -314,8 +314,8 @@ func (c *Client) ask(ctx context.Context, f func(context.Context, wire.AdminClie
 	return c.tryAll(ctx, answerTimeout, f)
 }
 
-// Save writes a snapshot of the store to w and returns its size in bytes. After the
-// first write to w, it cannot change to another central.
+// Save writes a snapshot of the store to w and returns its size in bytes. If a central fails after
+// Save has written to w, Save fails too, because it cannot continue with another central.
 func (c *Client) Save(ctx context.Context, w io.Writer) (size int64, err error) {
 	err = c.tryAll(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
 		stream, err := a.Save(ctx, &wire.SaveRequest{})

@@ -14,9 +14,8 @@ import (
 	"weft/central/wire"
 )
 
-// Invite returns a token for one certificate with this role and name. lifetime is the
-// lifetime of the token; 0 means an hour. If the answer is lost, Invite does not try
-// again; the lost token expires.
+// Invite returns a token for one certificate with this role and name. lifetime is the time for which
+// the token is valid; 0 means an hour.
 func (c *Client) Invite(ctx context.Context, role, name string, lifetime time.Duration) (token string, err error) {
 	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
 		r, err := a.Invite(ctx, &wire.InviteRequest{Role: role, Name: name, ValidS: uint32(lifetime / time.Second)})
@@ -26,7 +25,7 @@ func (c *Client) Invite(ctx context.Context, role, name string, lifetime time.Du
 	return token, err
 }
 
-// Revoke revokes certificates by serial number, or by role and name.
+// Revoke revokes the certificate with a serial number, or all certificates with a role and name.
 func (c *Client) Revoke(ctx context.Context, r *wire.RevokeRequest) (revoked *wire.Revocation, err error) {
 	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err := a.Revoke(ctx, r)
@@ -36,7 +35,7 @@ func (c *Client) Revoke(ctx context.Context, r *wire.RevokeRequest) (revoked *wi
 	return revoked, err
 }
 
-// Revocations returns all revocations.
+// Revocations lists all revocations.
 func (c *Client) Revocations(ctx context.Context) (list []*wire.Revocation, err error) {
 	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err := a.Revocations(ctx, &wire.RevocationsRequest{})
@@ -46,9 +45,9 @@ func (c *Client) Revocations(ctx context.Context) (list []*wire.Revocation, err 
 	return list, err
 }
 
-// Enrol exchanges a token for a certificate. It saves the certificate, its key and the
-// CA's certificate in files, and returns the name in the certificate. text is the
-// token. A token works only once, even if the answer is lost.
+// Enrol exchanges a token, whose text it gets, for a certificate. It saves the certificate, its new
+// key and the CA's certificate in files, and returns the name in the certificate. A token works only
+// once, even if the answer is lost.
 func Enrol(ctx context.Context, addresses []string, text string, files pki.Files) (name string, err error) {
 	token, err := pki.ParseToken(text)
 	if err != nil {
@@ -69,7 +68,7 @@ func Enrol(ctx context.Context, addresses []string, text string, files pki.Files
 	return got.GetName(), files.Save(got.GetCertificate(), key, got.GetCa())
 }
 
-// Renew replaces a certificate and its key by new ones.
+// Renew replaces the certificate and the key in the files of keys by new ones.
 func Renew(ctx context.Context, addresses []string, keys *pki.Keys) error {
 	return keys.Renew(nil, func(csr []byte) (cert, ca []byte, err error) {
 		err = enrolment(ctx, addresses, credentials.NewTLS(keys.Client()), func(ctx context.Context, e wire.EnrolmentClient) error {

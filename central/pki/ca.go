@@ -29,11 +29,11 @@ const (
 	// DefaultLife is how long other certificates are valid. Their holders renew them
 	// after two thirds of this time.
 	DefaultLife = 90 * 24 * time.Hour
-	// backdate is how long before its creation a certificate becomes valid. Machines
-	// whose clocks are late therefore accept it.
+	// backdate is the time between a certificate's creation and the earlier time from which it is
+	// valid, so that machines whose clocks are late accept it.
 	backdate = time.Hour
-	// CentralName is a DNS name in every certificate of the role central. Members of
-	// etcd recognize each other by this name.
+	// CentralName is a DNS name in every certificate of the role central. The etcd servers of a fleet
+	// recognize each other by this name.
 	CentralName = "central.weft"
 	// maxCSR is the largest size of a certificate signing request in bytes.
 	maxCSR = 16 << 10
@@ -89,7 +89,7 @@ func serial() *big.Int {
 	return n
 }
 
-// LoadCA reads a CA from PEM files. CA.Save or tools of the site have written them.
+// LoadCA reads a CA from PEM files that CA.Save or the site's own tools have written.
 func LoadCA(certFile, keyFile string) (*CA, error) {
 	cert, err := readPEM(certFile, "CERTIFICATE")
 	if err != nil {
@@ -111,7 +111,7 @@ func ParseCA(cert, key []byte) (*CA, error) {
 	return newCA(cert, parsed)
 }
 
-// Save writes the certificate to ca.pem and the key to ca-key.pem.
+// Save writes the certificate to ca.pem and the key to ca-key.pem in the directory dir.
 func (ca *CA) Save(dir string) error {
 	key, err := ca.Key()
 	if err != nil {
@@ -123,27 +123,25 @@ func (ca *CA) Save(dir string) error {
 	return writeFile(filepath.Join(dir, "ca.pem"), encodePEM("CERTIFICATE", ca.cert.Raw), 0o644)
 }
 
-// DER returns the CA's certificate.
+// DER returns the CA's certificate in DER.
 func (ca *CA) DER() []byte { return ca.cert.Raw }
 
 // Key returns the CA's private key in PKCS #8.
 func (ca *CA) Key() ([]byte, error) { return x509.MarshalPKCS8PrivateKey(ca.key) }
 
-// Digest returns the SHA-256 digest of the CA's certificate. Tokens contain this
-// digest.
+// Digest returns the SHA-256 digest of the CA's certificate, which every token contains.
 func (ca *CA) Digest() [sha256.Size]byte { return sha256.Sum256(ca.cert.Raw) }
 
-// Sign returns a certificate in DER for the public key in a PKCS #10 request (csr). The
-// caller chooses the name and the role; the request has no influence on them. Only a
-// certificate of the role central contains the IP addresses and DNS names of the
-// request, because nobody connects to holders of other roles.
+// Sign returns a certificate in DER for the public key in csr, a PKCS #10 request. The name and the
+// role come from the caller, never from the request. A certificate of the role central also gets the
+// IP addresses and DNS names of the request. Nobody connects to the holders of other roles, so their
+// certificates have none.
 func (ca *CA) Sign(csr []byte, name string, role Role, life time.Duration) ([]byte, error) {
 	return ca.sign(csr, name, role, time.Now().Add(-backdate), life)
 }
 
-// Renew returns a certificate with the name, the role and the first valid time of an old
-// certificate. Keeping the first valid time lets other machines accept the certificate
-// if the clock of this machine is ahead.
+// Renew returns a certificate with the name and the role of an old certificate. It is valid from the
+// same time on as the old one: other machines then accept it even if this machine's clock is ahead.
 func (ca *CA) Renew(csr []byte, old *x509.Certificate, life time.Duration) ([]byte, error) {
 	name, role, err := Identity(old)
 	if err != nil {
@@ -156,9 +154,9 @@ func (ca *CA) Renew(csr []byte, old *x509.Certificate, life time.Duration) ([]by
 	return ca.sign(csr, name, role, since, life)
 }
 
-// RevokedBefore returns a time that separates earlier from later certificates: a
-// certificate that was issued until now becomes valid before this time. signs is true
-// if Sign issues the fleet's certificates; it backdates their validity.
+// RevokedBefore returns a time that separates old from new certificates: a certificate that has been
+// issued by now is valid from an earlier time on. signs is true if CA.Sign issues the fleet's
+// certificates, which it backdates.
 func RevokedBefore(now time.Time, signs bool) time.Time {
 	if signs {
 		now = now.Add(-backdate)
@@ -203,8 +201,8 @@ func (ca *CA) sign(csr []byte, name string, role Role, since time.Time, life tim
 	return x509.CreateCertificate(rand.Reader, template, ca.cert, r.PublicKey, ca.key)
 }
 
-// NewKey returns a new private key, and a certificate signing request for it. addresses
-// are the IP addresses or DNS names at which others reach the holder.
+// NewKey returns a new private key and a certificate signing request for it in DER. addresses are the
+// IP addresses or DNS names at which others reach the holder.
 func NewKey(addresses ...string) (key crypto.Signer, csr []byte, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -255,8 +253,8 @@ func readKey(file string) (crypto.Signer, error) {
 	return key, nil
 }
 
-// parseKey parses a private key in PKCS #8, SEC 1 or PKCS #1. Tools of sites write all
-// of these formats.
+// parseKey parses a private key in PKCS #8, SEC 1 or PKCS #1, because the tools of sites write all of
+// these formats.
 func parseKey(der []byte) (crypto.Signer, error) {
 	if k, err := x509.ParsePKCS8PrivateKey(der); err == nil {
 		if s, ok := k.(crypto.Signer); ok {
@@ -272,10 +270,10 @@ func parseKey(der []byte) (crypto.Signer, error) {
 	return nil, errors.New("the private key is in no known form; expected PKCS #8")
 }
 
-// writeFile replaces a file atomically, unless the file already has this text.
+// writeFile replaces a file atomically, unless the file already has this content.
 func writeFile(file string, text []byte, mode os.FileMode) error {
 	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, text) {
-		// chmod fails if the file is another user's
+		// not always, because chmod fails if the file is another user's
 		if info, err := os.Stat(file); err == nil && info.Mode().Perm() == mode {
 			return nil
 		}

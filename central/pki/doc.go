@@ -15,7 +15,7 @@ import (
 	"slices"
 )
 
-// Role determines what the holder of a certificate may do.
+// Role says what the holder of a certificate may do.
 type Role string
 
 // The roles.
@@ -27,7 +27,7 @@ const (
 	Reader  Role = "reader" // a person who may read but change nothing
 )
 
-// ParseRole checks a role's name.
+// ParseRole returns the role with this name.
 func ParseRole(s string) (Role, error) {
 	if r := Role(s); slices.Contains([]Role{Central, Host, Admin, Reader}, r) {
 		return r, nil
@@ -35,7 +35,7 @@ func ParseRole(s string) (Role, error) {
 	return "", fmt.Errorf("%q is no role; expected central, host, admin or reader", s)
 }
 
-// Identity returns the name and the role in a verified certificate.
+// Identity returns the name and the role in a certificate, which the caller has verified.
 func Identity(c *x509.Certificate) (name string, role Role, err error) {
 	for _, unit := range c.Subject.OrganizationalUnit {
 		if role, err = ParseRole(unit); err == nil && c.Subject.CommonName != "" {

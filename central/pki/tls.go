@@ -16,22 +16,22 @@ import (
 	"time"
 )
 
-// recheck is the shortest time between two checks whether the certificate files have
-// changed. The checks are made at handshakes.
+// recheck is the shortest time between two checks whether the certificate files have changed.
+// Handshakes make these checks.
 const recheck = time.Second
 
-// Files has the paths of the PEM files of a certificate's holder. The file CA may
-// contain several certificates, so that an operator can replace the CA step by step.
+// Files has the paths of the PEM files of a certificate's holder. The file CA may have several
+// certificates, so that an operator can replace the CA step by step.
 type Files struct{ Certificate, Key, CA string }
 
-// FilesIn returns the standard names of the files in a directory.
+// FilesIn returns the paths of the files in a directory, under their standard names.
 func FilesIn(dir string) Files {
 	return Files{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")}
 }
 
-// Save writes a certificate, its key and the CA's certificate to the files. cert and ca
-// are in DER. The file Certificate contains the holder's certificate followed by the
-// CA's. A server sends both to clients that know only the digest of the CA.
+// Save writes a certificate, its key and the CA's certificate to the files. cert and ca are in DER.
+// The file Certificate gets both certificates, because a server sends both to clients that know only
+// the digest of the CA.
 func (f Files) Save(cert []byte, key crypto.Signer, ca []byte) error {
 	if err := os.MkdirAll(filepath.Dir(f.Key), 0o700); err != nil {
 		return err
@@ -46,8 +46,8 @@ func (f Files) Save(cert []byte, key crypto.Signer, ca []byte) error {
 		writeFile(f.CA, encodePEM("CERTIFICATE", ca), 0o644))
 }
 
-// Keys has the certificate, the key and the CA of a holder. It reads the files again
-// if they have changed.
+// Keys has the certificate, the key and the CA of one holder. It reads the files again when they have
+// changed.
 type Keys struct {
 	files Files
 
@@ -58,14 +58,14 @@ type Keys struct {
 	ca      *x509.CertPool
 }
 
-// Load reads the files.
+// Load reads the files for the first time.
 func Load(files Files) (*Keys, error) {
 	k := &Keys{files: files}
 	return k, k.reload()
 }
 
-// reload reads the files again. If the certificate and the key do not match, because
-// the files are being replaced, reload returns an error and keeps the old ones.
+// reload reads the files again. If certificate and key do not belong together, because the files are
+// being replaced, reload returns an error and k keeps the old ones.
 func (k *Keys) reload() error {
 	var raw [3][]byte
 	for i, f := range []string{k.files.Certificate, k.files.Key, k.files.CA} {
@@ -105,23 +105,23 @@ func (k *Keys) Identity() (name string, role Role, err error) {
 	return Identity(cert.Leaf)
 }
 
-// Certificate returns the holder's certificate.
+// Certificate returns the holder's present certificate.
 func (k *Keys) Certificate() *x509.Certificate {
 	cert, _ := k.current()
 	return cert.Leaf
 }
 
-// Renewal returns the time at which the holder should renew the certificate: when a
-// third of its validity remains, or a third of DefaultLife if this is less. The validity
-// of a renewed certificate is longer than DefaultLife, because Renew keeps its beginning.
+// Renewal returns the time at which the holder should renew the certificate: when a third of its
+// validity is left, but not earlier than a third of DefaultLife before its end. A renewed certificate
+// is valid for longer than DefaultLife, because Renew keeps the beginning.
 func (k *Keys) Renewal() time.Time { return renewal(k.Certificate()) }
 
 func renewal(c *x509.Certificate) time.Time {
 	return c.NotAfter.Add(-min(c.NotAfter.Sub(c.NotBefore), DefaultLife) / 3)
 }
 
-// Renew makes a new key, gets a certificate for it from the function sign, and saves
-// both in the files. addresses are the IP addresses or DNS names for NewKey.
+// Renew makes a new key, gets a certificate for it from the function sign, and saves both in the
+// files. addresses are the IP addresses or DNS names that the request for the certificate has.
 func (k *Keys) Renew(addresses []string, sign func(csr []byte) (cert, ca []byte, err error)) error {
 	key, csr, err := NewKey(addresses...)
 	if err != nil {
@@ -140,13 +140,13 @@ func (k *Keys) Renew(addresses []string, sign func(csr []byte) (cert, ca []byte,
 }
 
 // LargeRecords is the value of tls.Config.DynamicRecordSizingDisabled in a central. By default,
-// package tls sends the first 128 KiB of a connection in records of 1.2 KiB, with a system call
-// each. A host receives hardly more in hours.
+// package tls sends the first 128 KiB of a connection in records of 1.2 KiB, with one system call
+// each. A host hardly receives more than that in hours.
 const LargeRecords = true
 
-// Server returns the TLS settings of a server. The server accepts clients without a
-// certificate, because they may want to enrol. The caller must therefore check the
-// identity at each call. The server refuses certificates of other CAs.
+// Server returns the TLS settings of a server. The server accepts clients without a certificate,
+// because they may want to enrol. So the caller must check the client's identity at each call. The
+// server refuses certificates of other CAs.
 func (k *Keys) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -180,8 +180,8 @@ func (k *Keys) Client() *tls.Config {
 	}
 }
 
-// Enrol returns the TLS settings of a client that has only a token. The client accepts
-// a server only if the server's certificate is of the CA whose digest is in the token.
+// Enrol returns the TLS settings of a client that has only a token. The client accepts a server only
+// if the server's certificate is signed by the CA whose digest is in the token.
 func (t Token) Enrol() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
@@ -199,9 +199,9 @@ func (t Token) Enrol() *tls.Config {
 	}
 }
 
-// verifyServer returns an error unless the server's certificate is signed by the CA and
-// has the role central. It does not compare addresses, so that operators can change the
-// addresses of centrals.
+// verifyServer returns an error unless the server's certificate is signed by the CA and has the role
+// central. It does not compare the server's address with the certificate, so that operators can change
+// the addresses of centrals.
 func verifyServer(s tls.ConnectionState, ca *x509.CertPool) error {
 	if len(s.PeerCertificates) == 0 {
 		return errors.New("the server shows no certificate")

@@ -14,19 +14,18 @@ import (
 // tokenPrefix is the first part of every token and identifies the token's format.
 const tokenPrefix = "weft1"
 
-// Token lets a new host, central or person get one certificate. Its text is
-// weft1.<secret>.<digest of the CA>. With the digest, the holder of the token can
-// verify the fleet's CA before it has a certificate.
+// Token lets a new host, central or person get one certificate. Its text is weft1.SECRET.DIGEST.
+// DIGEST is that of the CA's certificate, so the holder of the token can recognize the fleet's CA
+// before it has a certificate.
 type Token struct {
 	secret string
 	ca     [sha256.Size]byte
 }
 
-// NewToken makes a token for a CA.
+// NewToken makes a token for the CA with this digest.
 func NewToken(ca [sha256.Size]byte) Token { return Token{rand.Text(), ca} }
 
-// ParseToken parses the text of a token. Error texts do not contain the token, which is
-// secret.
+// ParseToken parses the text of a token. Error texts do not contain the token, because it is secret.
 func ParseToken(text string) (Token, error) {
 	parts := strings.Split(strings.TrimSpace(text), ".")
 	if len(parts) != 3 || parts[0] != tokenPrefix || len(parts[1]) != len(rand.Text()) {
@@ -55,8 +54,8 @@ func (t Token) String() string { return tokenPrefix + "....." }
 // GoString hides the secret too.
 func (t Token) GoString() string { return t.String() }
 
-// ID returns a digest of the token's secret. The store uses the digest as the name of
-// the invitation, so that it does not contain the secret.
+// ID returns a digest of the token's secret. The store uses it as the name of the invitation, so that
+// the store does not contain the secret.
 func (t Token) ID() string {
 	sum := sha256.Sum256([]byte(t.secret))
 	return hex.EncodeToString(sum[:])
