@@ -16,21 +16,20 @@ import (
 type Client struct {
 	// Server is the server's address: HOST, HOST:PORT, unix:PATH or vsock:CID:PORT.
 	Server string
-	// From is the address of another server, which acts as the client. It may be empty.
+	// From is the address of another server, which then acts as the client; "": this process does.
 	From string
 	// Link is the link for raw frames: a device name, or the path of a vhost-user
 	// socket.
 	Link string
-	// Progress, if set, is called at the end of each interval of length Every. The
-	// argument measured is false during the warm-up.
+	// Progress is called at the end of each interval of length Every, unless it is nil. Its argument
+	// measured is false during the warm-up.
 	Progress func(i Interval, measured bool)
 	Every    time.Duration
-	// Stop, if closed, ends the measurement early. The result has what was measured until
-	// then.
+	// Stop ends the measurement early when it is closed. The result has what was measured until then.
 	Stop <-chan struct{}
 }
 
-// Run runs one measurement. If ctx ends, Run stops early and returns an error.
+// Run runs one measurement. If ctx ends before, Run returns an error.
 func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	if err := spec.Check(); err != nil {
 		return nil, err
@@ -73,7 +72,7 @@ func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	return r, nil
 }
 
-// stop waits for Stop until ctx ends, and then ends the session's measurement.
+// stop ends the session's measurement early when c.Stop is closed. It returns when ctx ends.
 func (c *Client) stop(ctx context.Context, s *session, cancel context.CancelCauseFunc) {
 	select {
 	case <-ctx.Done():
@@ -183,8 +182,8 @@ func (c *Client) measure(ctx context.Context, s *session) (*Result, error) {
 	return r, nil
 }
 
-// agree sends the client's greeting, receives the server's offer and measures the
-// clock offset.
+// agree sends the client's greeting, receives the server's offer, and measures how far the two clocks
+// differ.
 func (s *session) agree(ctx context.Context, hello greeting) (*offer, error) {
 	if err := s.ctl.send(message{Hello: &hello}); err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ var (
 	clockStart = monotonic()
 )
 
-// monotonic returns CLOCK_MONOTONIC at the time clockBase, from the quickest of a few
+// monotonic returns the value of CLOCK_MONOTONIC at the time clockBase. It uses the quickest of a few
 // readings.
 func monotonic() int64 {
 	best, start := time.Hour, int64(0)
@@ -37,7 +37,7 @@ func monotonic() int64 {
 
 func nowNS() int64 { return clockStart + time.Since(clockBase).Nanoseconds() }
 
-// clockName names this process's clock. Processes with equal names read the same
+// clockName returns a name for this process's clock: processes whose names are equal read the same
 // clock.
 func clockName() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -48,13 +48,13 @@ func clockName() string {
 	return strings.TrimSpace(string(boot)) + " " + zone
 }
 
-// offset is how far the other end's clock is ahead of this end's, with the largest
-// possible error.
+// offset is the difference between the other end's clock and this end's. ahead is positive if the
+// other end's clock is ahead. The error is at most within.
 type offset struct{ ahead, within time.Duration }
 
-// better updates the offset if a probe has a smaller error than all before. isFirst marks
-// the first probe. startNS and endNS are readings of this end's clock, remoteNS is a
-// reading of the other end's clock between them.
+// better updates the offset if a probe has a smaller error than all earlier ones. isFirst marks the
+// first probe. startNS and endNS are readings of this end's clock, remoteNS is a reading of the other
+// end's clock between them.
 func (o *offset) better(isFirst bool, startNS, remoteNS, endNS int64) {
 	within := time.Duration(endNS-startNS) / 2
 	if isFirst || within < o.within {

@@ -28,8 +28,8 @@ const version = 1
 // Time limits of a control connection.
 const (
 	dialLimit   = 5 * time.Second
-	answerLimit = 10 * time.Second // time limit for a message that is due at once
-	openLimit   = 5 * time.Second  // time limit for data connections and first frames
+	answerLimit = 10 * time.Second // time limit for a message that the other end should send at once
+	openLimit   = 5 * time.Second  // time limit for data connections, and for the first frames to arrive
 )
 
 // message is a JSON object with one field set. A measurement has these messages, in this order:
@@ -37,25 +37,25 @@ const (
 //	client  Hello
 //	server  Offer, or Error
 //	client  Probe, several times; the server answers each with a Probe
-//	server  Ready, once the data connections are open
+//	server  Ready, when the data connections are open
 //	client  Start
 //	sender  Measure, at the end of its warm-up
 //	sender  Report, at the end of the measurement
-//	server  Report, unless it is the sender
+//	server  Report, if the client is the sender
 //
 // The sender is the end that sends the data: the client, or the server if Spec.Reverse is set.
 type message struct {
 	Hello   *greeting `json:"hello,omitempty"`
 	Offer   *offer    `json:"offer,omitempty"`
-	Probe   *int64    `json:"probe,omitempty"` // server's clock, in the server's answer
+	Probe   *int64    `json:"probe,omitempty"` // reading of the server's clock, in the server's answer
 	Ready   bool      `json:"ready,omitempty"`
 	Start   *begin    `json:"start,omitempty"`
 	Measure *measure  `json:"measure,omitempty"`
 	Report  *report   `json:"report,omitempty"`
 	Error   string    `json:"error,omitempty"`
-	Stop    bool      `json:"stop,omitempty"` // a receiving client asks the sender to end early and report
+	Stop    bool      `json:"stop,omitempty"` // from the receiver of the data: the sender ends early and reports
 
-	// A server answers an Order with several Intervals and a Result.
+	// A server answers an Order with Intervals and then a Result.
 	Order    *Order    `json:"order,omitempty"`
 	Interval *Interval `json:"interval,omitempty"`
 	Result   *Result   `json:"result,omitempty"`
@@ -70,12 +70,12 @@ type greeting struct {
 
 type offer struct {
 	Test  uint32 `json:"test"`
-	Ports []int  `json:"ports,omitempty"` // TCP: one port; UDP: a port for each stream
+	Ports []int  `json:"ports,omitempty"` // TCP: one port; UDP: one port for each stream
 	Clock string `json:"clock"`
 	MAC   string `json:"mac,omitempty"`
 }
 
-// begin starts the measurement. A receiving server needs the clock offset.
+// begin starts the measurement. It tells the server the clock offset, which a receiving server needs.
 type begin struct {
 	AheadNS  int64 `json:"server_ahead_ns"` // lead of the server's clock over the client's
 	WithinNS int64 `json:"within_ns"`
@@ -83,10 +83,10 @@ type begin struct {
 
 // measure ends the sender's warm-up.
 type measure struct {
-	Bytes []uint64 `json:"bytes,omitempty"` // bytes of each TCP stream during the warm-up
+	Bytes []uint64 `json:"bytes,omitempty"` // bytes that each TCP stream has sent during the warm-up
 }
 
-// Order asks a server to act as the client of another server.
+// Order asks a server to act as the client of another server, and to return the result.
 type Order struct {
 	Server   string  `json:"server"`
 	Link     string  `json:"link,omitempty"`
@@ -100,7 +100,7 @@ var (
 	errNotDue  = errors.New("the other end says what is not due; is it another version?")
 )
 
-// control is one end of the connection for messages.
+// control is one end of the connection that carries the messages.
 type control struct {
 	conn     net.Conn
 	messages chan message
@@ -197,7 +197,7 @@ func Listen(address string) (net.Listener, error) {
 	return net.Listen("tcp", address)
 }
 
-// CheckPort returns an error if an address is HOST:PORT with an impossible number.
+// CheckPort returns an error if the port of an address HOST:PORT is a number above 65535.
 func CheckPort(address string) error {
 	_, port, _ := net.SplitHostPort(address)
 	if n, err := strconv.Atoi(port); err == nil && n > 65535 {
@@ -241,8 +241,8 @@ func withPort(server string) string {
 	return net.JoinHostPort(strings.Trim(server, "[]"), strconv.Itoa(DefaultPort))
 }
 
-// overNetwork returns both IP addresses of a control connection. ok is false for a
-// connection without IP.
+// overNetwork returns both IP addresses of a control connection. ok is false for a connection that
+// does not use IP.
 func overNetwork(conn net.Conn) (local, remote netip.Addr, ok bool) {
 	l, ok1 := conn.LocalAddr().(*net.TCPAddr)
 	r, ok2 := conn.RemoteAddr().(*net.TCPAddr)
@@ -252,7 +252,8 @@ func overNetwork(conn net.Conn) (local, remote netip.Addr, ok bool) {
 	return l.AddrPort().Addr().Unmap(), r.AddrPort().Addr().Unmap(), true
 }
 
-// zone returns the interface index of an IPv6 zone, or 0, which the kernel refuses.
+// zone returns the interface index of an IPv6 zone; 0, which the kernel refuses: there is no such
+// interface.
 func zone(name string) uint32 {
 	if name == "" {
 		return 0

@@ -41,7 +41,7 @@ func openDevice(name string, s *Spec) (link, error) {
 	if buffer == 0 {
 		buffer = deviceBuffer
 	}
-	// The socket is bound last, because a bound socket receives frames at once.
+	// The socket is bound last, because it receives frames from then on.
 	for _, step := range []func() error{
 		func() error { return setBuffers(fd, buffer) },
 		func() error { return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1) },

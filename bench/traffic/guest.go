@@ -26,10 +26,10 @@ type Port struct {
 	created  bool // true: this process created the socket and removes it
 	received [][]byte
 	bufs     [][]byte
-	// Spin is the polling time before Recv sleeps. OpenPort sets it to about the cost of
+	// Spin is the time for which Recv polls before it sleeps. OpenPort sets it to about the cost of
 	// one wake-up.
 	Spin time.Duration
-	// Waits is the number of times that Recv has slept.
+	// Waits counts how often Recv has slept.
 	Waits uint64
 }
 
@@ -39,11 +39,11 @@ const (
 	spin = 20 * time.Microsecond
 )
 
-// OpenPort attaches to the vhost-user socket at path. It connects to an existing
-// socket, as QEMU does to a port with mode=server. Otherwise it creates the socket,
-// and the switch connects. size is the largest frame in bytes.
+// OpenPort attaches to the vhost-user socket at path. It connects to an existing socket, as QEMU does
+// to a port with mode=server. If there is none, it creates the socket, and the switch connects. size
+// is the length of the longest frame in bytes.
 func OpenPort(path string, size int) (*Port, error) {
-	// with the event index, a guest that wakes up late gets a single call
+	// with VIRTIO_F_EVENT_IDX, a guest that wakes up late gets a single call
 	const features = vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureEventIndex
 	g, err := vhosttest.New(vhosttest.Options{Num: ringSize, Features: features, BufLen: (size + 12 + 63) &^ 63, Interrupts: true})
 	if err != nil {
@@ -96,7 +96,7 @@ func (p *Port) Close() {
 	}
 }
 
-// Send queues frames and returns how many had room in the ring.
+// Send queues frames in order, and returns the number of frames for which the ring had room.
 func (p *Port) Send(frames [][]byte) int {
 	q := p.guest.Tx[0]
 	n := 0
@@ -110,8 +110,8 @@ func (p *Port) Send(frames [][]byte) int {
 	return n
 }
 
-// Recv returns received frames, which are valid until the next call. It polls for the
-// time Spin, and then sleeps until a frame arrives or the time wait is over.
+// Recv returns received frames, which are valid until the next call. If there are none, it polls for
+// the time Spin, and then sleeps until a frame arrives or the time wait is over.
 func (p *Port) Recv(wait time.Duration) [][]byte {
 	q := p.guest.Rx[0]
 	p.take()
@@ -150,14 +150,14 @@ func (p *Port) take() {
 	}
 }
 
-// Drained reports whether the switch has returned the buffers of all sent frames.
+// Drained reports whether the switch has released the buffers of all sent frames.
 func (p *Port) Drained() bool {
 	q := p.guest.Tx[0]
 	q.Reclaim()
 	return q.Free() == q.Slots()
 }
 
-// portLink makes a Port usable as a link.
+// portLink is a link over a Port.
 type portLink struct {
 	*Port
 	*framer
@@ -190,7 +190,7 @@ func (p *portLink) send(frames [][]byte) (int, error) {
 
 func (p *portLink) recv(wait time.Duration) ([][]byte, error) { return p.Recv(wait), nil }
 
-func (p *portLink) dropped() uint64 { return 0 } // the guest drops no frames; the switch counts frames without a buffer
+func (p *portLink) dropped() uint64 { return 0 } // without a free buffer, the switch drops and counts the frame
 
 func (p *portLink) close() {
 	for start := time.Now(); !p.Drained() && time.Since(start) < quiet; {

@@ -9,8 +9,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A latency histogram has three digits of precision, from a nanosecond to a minute.
-// Longer latencies count as a minute.
+// A latency histogram has three digits of precision and covers a nanosecond to a minute. Longer
+// latencies count as a minute.
 const (
 	slowest = int64(time.Minute)
 	digits  = 3
@@ -36,11 +36,11 @@ type Latency struct {
 	P99   float64 `json:"p99_us"`
 	P999  float64 `json:"p99_9_us"`
 	Max   float64 `json:"max_us"`
-	// ClockError is the largest error in microseconds if the ends have different
-	// clocks.
+	// ClockError is the largest possible error in microseconds, because the ends have different
+	// clocks; 0: they have the same.
 	ClockError float64 `json:"clock_error_us,omitempty"`
-	// Histogram is the whole histogram in HdrHistogram's V2 compressed encoding,
-	// base64 in JSON.
+	// Histogram is the whole histogram in HdrHistogram's V2 compressed encoding. JSON has it in
+	// base64.
 	Histogram []byte `json:"hdrhistogram"`
 }
 

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// Mix is a set of frame sizes with fixed proportions and a fixed order.
+// Mix is a list of frame sizes, each with the number of its frames in a round. Frames of all sizes
+// follow each other in a fixed order.
 type Mix []Share
 
-// Share is a frame size in bytes, and the number of its frames in each round of a
-// Mix.
+// Share is a frame size in bytes, and the number of frames with this size in each round of a Mix.
 type Share struct {
 	Size  int `json:"size"`
 	Count int `json:"count"`
 }
 
-// imix is the simple IMIX: IP packets of 40, 576 and 1,500 bytes, 7:4:1, as Ethernet
-// frames. A stamp needs at least 64 bytes.
+// imix is the simple IMIX: IP packets of 40, 576 and 1,500 bytes in the proportion 7:4:1, given as
+// sizes of Ethernet frames. The smallest has 64 bytes, because a frame must have room for a stamp.
 var imix = Mix{{64, 7}, {590, 4}, {1514, 1}}
 
 // maxRound is the largest number of frames in a round of a Mix.

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// progress reports intervals of a measurement. The zero value reports nothing.
+// progress reports the intervals of a measurement to the function tell. The zero value reports
+// nothing.
 type progress struct {
 	tell     func(Interval, bool)
 	interval time.Duration
@@ -16,7 +17,7 @@ type progress struct {
 	mu       sync.Mutex
 	start    time.Time // start of the current phase
 	measured bool
-	shift    float64 // start of the phase in seconds; negative in the warm-up
+	shift    float64 // time of the phase's start in seconds of the measurement; negative in the warm-up
 	from     Interval
 	ticks    chan struct{} // closed at the end
 	done     chan struct{}

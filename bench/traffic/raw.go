@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// Raw frames are UDP over IPv4 between test addresses (RFC 2544 appendix C.2.2).
-// Switches see them as flows, and no host's stack answers them.
+// frameHeaders is the length in bytes of the headers of a raw frame: UDP over IPv4, between addresses
+// for tests (RFC 2544 appendix C.2.2). Switches see flows, but no host's stack answers.
 const frameHeaders = 14 + 20 + 8
 
 // framer writes the headers of raw frames in one direction.
 type framer struct {
 	head       [frameHeaders]byte
-	sum        uint32 // sum of the IPv4 header without length
+	sum        uint32 // sum of the IPv4 header without the length
 	flows      uint64
-	clientPort int // offset of the client's port, the source port in the client's frames
+	clientPort int // offset of the client's UDP port: source port of the client's frames
 }
 
 // Offsets of the ports in a frame.
@@ -45,8 +45,8 @@ func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
 
 func (*framer) headers() int { return frameHeaders }
 
-// dress writes the headers of frame n. The flow of the frame is n modulo the number of
-// flows. The UDP checksum is zero, which IPv4 allows (RFC 768).
+// dress writes the headers of frame number n. The frame belongs to flow n modulo the number of flows.
+// The UDP checksum is 0, which IPv4 allows (RFC 768).
 func (f *framer) dress(frame []byte, n uint64) {
 	copy(frame, f.head[:])
 	length := uint32(len(frame) - 14)
@@ -64,7 +64,7 @@ func (f *framer) dress(frame []byte, n uint64) {
 type link interface {
 	transport
 	address() net.HardwareAddr
-	// towards sets the destination MAC address. It is called before the first frame.
+	// towards sets the MAC address of the other end. It is called before the first frame.
 	towards(peer net.HardwareAddr, server bool, flows int)
 }
 

@@ -4,7 +4,7 @@ package traffic
 
 import "time"
 
-// Result is the result of a measurement without its warm-up. Every missing frame was
+// Result is the result of a measurement, without its warm-up. A frame that did not arrive counts as
 // lost.
 type Result struct {
 	Spec   Spec   `json:"spec"`
@@ -13,21 +13,21 @@ type Result struct {
 	Seconds  float64 `json:"seconds"`
 	Sent     Totals  `json:"sent"`
 	Received Totals  `json:"received"`
-	// Rates count the same bytes as Spec.Sizes. The receiver's rate covers the time
-	// until its last frame if that is longer than Seconds.
+	// Rates count the same bytes as Spec.Sizes. The receiver's rates are for the time until its last
+	// frame if this is longer than Seconds.
 	SentBitsPerSecond       float64 `json:"sent_bits_per_second"`
 	ReceivedBitsPerSecond   float64 `json:"received_bits_per_second"`
 	SentFramesPerSecond     float64 `json:"sent_frames_per_second"`
 	ReceivedFramesPerSecond float64 `json:"received_frames_per_second"`
-	// Streams has the results of the streams in the order of their numbers.
+	// Streams has the results of the streams. The index is the stream's number.
 	Streams []StreamResult `json:"streams"`
 	// Latency is nil for data over TCP.
 	Latency *Latency `json:"latency,omitempty"`
 	// Local is the CPU time of the client, Remote the CPU time of the server.
 	Local  CPU `json:"cpu_client"`
 	Remote CPU `json:"cpu_server"`
-	// SocketDrops is the number of lost frames that exceeded the receiver's socket
-	// buffer.
+	// SocketDrops is the number of frames that were lost because the receiver's socket buffer was
+	// full.
 	SocketDrops uint64     `json:"receiver_socket_drops"`
 	Intervals   []Interval `json:"intervals,omitempty"`
 }
@@ -36,13 +36,13 @@ type Result struct {
 type StreamResult struct {
 	Sent     Totals `json:"sent"`
 	Received Totals `json:"received"`
-	// Lost is the number of frames that were sent and not received, or the number of
-	// requests without a response.
+	// Lost is the number of frames that were sent and did not arrive, or the number of requests
+	// without a response.
 	Lost       uint64 `json:"lost"`
 	Duplicates uint64 `json:"duplicates"`
 	Reordered  uint64 `json:"reordered"`
 	Distance   uint64 `json:"reordering_distance"` // largest distance behind the highest sequence number
-	// number of frames that arrived too late to be told from duplicates
+	// number of frames that arrived so late that they may be duplicates, see tally
 	Late        uint64  `json:"late"`
 	JitterUS    float64 `json:"jitter_us"`
 	Retransmits uint64  `json:"retransmits"`
@@ -54,8 +54,8 @@ type CPU struct {
 	System float64 `json:"system_seconds"`
 }
 
-// Interval is a part of the measurement, counted by the client. From and To are
-// seconds since its start, negative in the warm-up.
+// Interval is a part of the measurement, as counted by the client. From and To are seconds since the
+// measurement's start; they are negative in the warm-up.
 type Interval struct {
 	From   float64 `json:"from_seconds"`
 	To     float64 `json:"to_seconds"`
@@ -69,10 +69,10 @@ func (i Interval) BitsPerSecond() float64 { return float64(i.Bytes) * 8 / (i.To 
 // FramesPerSecond returns the frame rate in the interval.
 func (i Interval) FramesPerSecond() float64 { return float64(i.Frames) / (i.To - i.From) }
 
-// report is one end's part of the result.
+// report is what one end contributes to the Result.
 type report struct {
-	// Streams of a sender has the numbers of sent frames of each stream. Streams of a
-	// receiver has all other counters.
+	// Streams has the numbers of sent frames if this end is the sender, otherwise all other counters
+	// of each stream.
 	Streams []StreamResult `json:"streams,omitempty"`
 	// Seconds is how long this end sent or received data.
 	Seconds     float64  `json:"seconds,omitempty"`
@@ -122,7 +122,7 @@ func (t *Totals) add(t2 Totals) {
 	t.Bytes += t2.Bytes
 }
 
-// stopwatch measures processor time.
+// stopwatch measures the CPU time of this process.
 type stopwatch struct{ user, system time.Duration }
 
 func startWatch() stopwatch {

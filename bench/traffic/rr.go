@@ -9,9 +9,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// transportAsker sends requests on a transport, one at a time in each stream. The time
-// of a request starts when the request was due. A delay therefore counts for every
-// request that it delays.
+// transportAsker sends requests on a transport, one at a time in each stream. The latency of a request
+// counts from the time at which the request was due, even if it was sent later. So one delay counts
+// for each request that it delays.
 type transportAsker struct {
 	transport transport
 	test      uint32
@@ -31,7 +31,7 @@ type requester struct {
 	strays  uint64 // number of responses that arrived too late or twice
 	waiting bool
 	seq     uint64
-	sentNS  int64     // time in the request's stamp
+	sentNS  int64     // time in the request's stamp, in ns
 	until   time.Time // time at which the request counts as lost
 }
 
@@ -44,7 +44,7 @@ func newTransportAsker(s *Spec, l transport, test uint32, streams []int, counter
 	return la
 }
 
-// phase sends requests for the time limit, and then waits for the last responses.
+// phase sends requests until the time limit, and then waits for the last responses.
 func (la *transportAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	kind := byte(kindCold)
 	if measured {
@@ -160,8 +160,8 @@ func (la *transportAsker) totals() map[int]Totals {
 	return m
 }
 
-// answerTransport answers requests until ctx ends. responseBytes is the size of a
-// response in bytes; 0 means the request's size.
+// answerTransport answers requests until ctx ends. responseBytes is the size of a response in bytes; 0
+// means the size of the request.
 func answerTransport(ctx context.Context, l transport, test uint32, responseBytes int, counters *live) error {
 	out := make([][]byte, 0, batch)
 	bufs := make([][]byte, batch)

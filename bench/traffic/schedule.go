@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// schedule determines when frames are due. A late sender catches up, so that the
-// number of frames is exact.
+// schedule says when the frames of a stream are due. A late sender catches up, so the number of frames
+// is exact.
 type schedule struct {
 	bits  float64 // bits per second; 0: no limit
 	count float64 // frames per second; 0: no limit
@@ -43,5 +43,5 @@ func (s *schedule) sent() {
 	s.frames++
 }
 
-// restart ends the warm-up. The measurement begins with a new round.
+// restart begins the measurement after the warm-up, with a new round of sizes.
 func (s *schedule) restart() { s.frames, s.bytes = 0, 0 }

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// Server serves several clients at a time, but only one of them on the link.
+// Server serves several clients at a time, but lets only one of them use the link.
 type Server struct {
-	// Link is the link for raw frames (see Client.Link); "" refuses raw frames.
+	// Link is the link for raw frames (see Client.Link); "": the server refuses raw frames.
 	Link string
-	// Orders permits orders from the network. Orders over vsock or a unix socket are
+	// Orders permits requests of type Order over the network. Over vsock or a unix socket they are
 	// always permitted.
 	Orders bool
 	Log    *slog.Logger
@@ -78,7 +78,7 @@ func (v *Server) obey(ctx context.Context, ctl *control, o *Order) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := make(chan struct{})
-	go func() { // ends when the client that ordered the measurement disconnects
+	go func() { // it ends when the client that sent the Order disconnects
 		stopped := false
 		for m := range ctl.messages {
 			if m.Stop && !stopped {
@@ -171,14 +171,15 @@ func (v *Server) measure(ctx context.Context, ctl *control, g *greeting) error {
 	return s.serve(ctx)
 }
 
-// newTest returns a random number for the frames of one measurement.
+// newTest returns a random number that marks the frames of one measurement.
 func newTest() uint32 {
 	var b [4]byte
 	rand.Read(b[:])
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// acceptTransports connects each UDP socket to the sender of its first datagram.
+// acceptTransports makes a transport of each UDP socket in fds, connected to the sender of its first
+// datagram.
 func (s *session) acceptTransports(ctx context.Context, fds []int) error {
 	s.transports = make([]transport, len(fds))
 	deadline := time.Now().Add(openLimit)
@@ -199,8 +200,8 @@ func (s *session) acceptTransports(ctx context.Context, fds []int) error {
 	return err
 }
 
-// ready prepares the measurement until the client's start message. It sends hello
-// frames on all transports meanwhile.
+// ready prepares the server's end, and returns when the client's Start has come. It sends hello frames
+// on all transports meanwhile.
 func (s *session) ready(ctx context.Context, o *offer, open func(context.Context) error) error {
 	if err := s.ctl.send(message{Offer: o}); err != nil {
 		return err
@@ -286,8 +287,8 @@ func (s *session) serve(ctx context.Context) error {
 	return s.ctl.send(message{Report: own})
 }
 
-// answerRequests answers requests until the client's report. Each request has its own
-// connection if l is not nil.
+// answerRequests answers requests until the client's report comes. If l is not nil, each request has a
+// connection of its own.
 func (s *session) answerRequests(ctx context.Context, l *net.TCPListener) error {
 	serving, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -333,7 +334,7 @@ func (s *session) answerRequests(ctx context.Context, l *net.TCPListener) error 
 	return s.ctl.send(message{Report: own})
 }
 
-// answerConnections answers one request on each connection, until the listener is
+// answerConnections answers one request on each connection of the listener, until the listener is
 // closed.
 func (s *session) answerConnections(l *net.TCPListener) {
 	for {

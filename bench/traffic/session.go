@@ -13,37 +13,36 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// session is the state of the client or of the server in one measurement.
+// session is the state of one end, the client or the server, in one measurement.
 type session struct {
 	spec   *Spec
 	ctl    *control
 	test   uint32
 	server bool
-	clock  offset // lead of the other end's clock over this one
+	clock  offset // difference between the other end's clock and this end's
 
 	conns      []*net.TCPConn // TCP connections, by stream number
-	transports []transport    // UDP: one transport for each stream; raw frames: one transport for all streams
+	transports []transport    // UDP: one transport for each stream; raw frames: one for all streams
 	remote     []int          // ports of the server for the data
 	live       live
 	progress
 
-	// ending is closed to end the measurement before its time; measuring is set from the
-	// end of the warm-up.
+	// ending is closed to end the measurement early. measuring is set when the warm-up has ended.
 	ending    chan struct{}
 	endOnce   sync.Once
 	measuring atomic.Bool
 }
 
-// errEarly ends the measured phase of a sender, which reports what it has sent so far.
+// errEarly ends the measured phase of a sender early. The sender then reports what it has sent so far.
 var errEarly = errors.New("ended early")
 
 // errWarm is the error of a measurement that is stopped before it has measured anything.
 var errWarm = errors.New("interrupted before the measurement began")
 
-// endEarly ends the measured phase of this end, the sender.
+// endEarly ends the measured phase early, if this end is the sender.
 func (s *session) endEarly() { s.endOnce.Do(func() { close(s.ending) }) }
 
-// untilEarly returns a context that endEarly ends, with the cause errEarly.
+// untilEarly returns a context that also ends when endEarly is called, with the cause errEarly.
 func (s *session) untilEarly(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -56,13 +55,13 @@ func (s *session) untilEarly(ctx context.Context) (context.Context, context.Canc
 	return ctx, func() { cancel(nil) }
 }
 
-// phaser sends data or requests for a limited time. Limits on their number apply only
-// if measured is set.
+// phaser sends data or requests until a time limit. It is one phase: the warm-up or, if measured is
+// set, the measurement. Only the measurement also ends after Spec.Count frames or requests.
 type phaser interface {
 	phase(ctx context.Context, measured bool, limit time.Duration) error
 }
 
-// streamsOf returns the numbers of the streams that use transport i.
+// streamsOf returns the numbers of the streams that use transport number i.
 func (s *session) streamsOf(i int) []int {
 	if len(s.transports) > 1 || s.spec.Streams == 1 {
 		return []int{i}
@@ -85,8 +84,8 @@ func (s *session) closeData() {
 	}
 }
 
-// together calls f concurrently for each number below n, and joins the errors. An
-// error cancels the other calls.
+// together calls f at the same time for each number below n, and joins the errors. An error cancels
+// the context of the other calls.
 func together(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -108,7 +107,7 @@ func together(ctx context.Context, n int, f func(ctx context.Context, i int) err
 	return errors.Join(errs...)
 }
 
-// sendWatched calls runSender, and stops it if the other end fails.
+// sendWatched calls runSender, and stops it if the other end fails or asks for an early end.
 func (s *session) sendWatched(ctx context.Context) (*report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -143,8 +142,7 @@ func (s *session) sendWatched(ctx context.Context) (*report, error) {
 	return r, err
 }
 
-// runSender runs the warm-up and the measurement of the sending end, and returns its
-// report.
+// runSender runs the warm-up and the measurement of the sender, and returns the sender's report.
 func (s *session) runSender(ctx context.Context) (*report, error) {
 	senders := s.senders()
 	run := func(ctx context.Context, measured bool, length float64) error {
@@ -214,7 +212,7 @@ func warmBytes(senders []phaser) (list []uint64) {
 	return list
 }
 
-// addSent adds the senders' counters to the report.
+// addSent adds the counters of the senders to the report.
 func (s *session) addSent(r *report, senders []phaser) (err error) {
 	r.Streams = make([]StreamResult, s.spec.Streams)
 	times := newHistogram()
@@ -245,7 +243,7 @@ func (s *session) addSent(r *report, senders []phaser) (err error) {
 	return err
 }
 
-// runReceiver runs the receiving end, and returns both reports.
+// runReceiver receives the data, and returns this end's report and the sender's.
 func (s *session) runReceiver(ctx context.Context) (own, sender *report, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -255,8 +253,8 @@ func (s *session) runReceiver(ctx context.Context) (own, sender *report, err err
 		tcp = append(tcp, &tcpReceiver{conn: c, live: &s.live})
 	}
 	for i, l := range s.transports {
-		// the receiver needs the lead of its own clock over the sender's, so the sign
-		// is reversed
+		// the receiver needs the difference of its own clock to the sender's, which has the opposite
+		// sign
 		transports = append(transports, newTransportReceiver(l, s.test, s.streamsOf(i), -s.clock.ahead, &s.live))
 	}
 	defer context.AfterFunc(ctx, func() { // ends a blocked read
@@ -299,7 +297,8 @@ func (s *session) runReceiver(ctx context.Context) (own, sender *report, err err
 	return own, sender, nil
 }
 
-// followSender waits for the end of the sender's warm-up, and then for its report.
+// followSender waits until the sender's warm-up has ended, and then until its report comes. warm has
+// the bytes that each TCP stream has sent in the warm-up.
 func (s *session) followSender(ctx context.Context) (warm []uint64, start time.Time, watch stopwatch, sender *report, err error) {
 	m, err := s.ctl.expect(ctx, seconds(s.spec.Warmup)+answerLimit, func(m *message) bool { return m.Measure != nil })
 	if err != nil {
@@ -314,7 +313,8 @@ func (s *session) followSender(ctx context.Context) (warm []uint64, start time.T
 	return warm, start, watch, m.Report, err
 }
 
-// drain waits for the sent frames until none has arrived for the time quiet.
+// drain waits until all frames that the sender has sent have arrived, or until none has arrived for
+// the time quiet.
 func (s *session) drain(ctx context.Context, transports []*transportReceiver, sender *report) {
 	sent := uint64(0)
 	for _, st := range sender.Streams {
@@ -337,7 +337,7 @@ func (s *session) drain(ctx context.Context, transports []*transportReceiver, se
 	}
 }
 
-// addReceived adds the receivers' counters to the report.
+// addReceived adds the counters of the receivers to the report.
 func (s *session) addReceived(r *report, tcp []*tcpReceiver, transports []*transportReceiver, warm []uint64, start time.Time) (err error) {
 	r.Streams = make([]StreamResult, s.spec.Streams)
 	var last time.Time

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Protocols and modes of a Spec.
+// Values of Spec.Protocol and Spec.Mode.
 const (
 	TCP = "tcp"
 	UDP = "udp"
@@ -32,12 +32,12 @@ const (
 // Limits of a Spec.
 const (
 	maxStreams   = 128
-	maxBlock     = 1 << 20       // largest size in bytes of one write to TCP
+	maxBlock     = 1 << 20       // largest size in bytes of one write(2) to TCP
 	maxDatagram  = 65507         // largest size in bytes of a UDP payload over IPv4
 	maxFrame     = 9018          // largest size in bytes of a raw frame without checksum
 	maxFlows     = 1 << 20       // largest number of flows of raw frames
 	maxSeconds   = 24 * 3600     // greatest length of a measurement
-	lostAfter    = time.Second   // time limit for a response over UDP or raw frames
+	lostAfter    = time.Second   // time limit of a response over UDP or raw frames
 	defaultBlock = 128 << 10     // default size in bytes of one write to TCP
 	requestBytes = stampLen + 42 // default size of a request: the smallest raw frame, in bytes
 )
@@ -65,7 +65,7 @@ type Spec struct {
 	// PerSecond is the rate of each stream in frames, blocks or requests per second; 0
 	// means no limit. It must be 0 if BitsPerSecond is set.
 	PerSecond float64 `json:"per_second,omitempty"`
-	// Seconds is the length of the measurement. Warmup is the uncounted time before.
+	// Seconds is the length of the measurement. Warmup is the length of the uncounted time before it.
 	Seconds float64 `json:"seconds"`
 	Warmup  float64 `json:"warmup,omitempty"`
 	// Count ends each stream after this number of writes, frames or requests; 0 means
@@ -78,8 +78,8 @@ type Spec struct {
 	SocketBuffer int `json:"socket_buffer,omitempty"`
 }
 
-// Check fills in defaults and checks all fields. An error names the option of weft
-// bench.
+// Check fills in defaults and checks all fields. An error names the option of the command weft bench
+// that is wrong.
 func (s *Spec) Check() error {
 	s.defaults()
 	if err := s.checkKind(); err != nil {

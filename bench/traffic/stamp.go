@@ -4,14 +4,14 @@ package traffic
 
 import "encoding/binary"
 
-// stamp is the first part of every payload, 22 bytes at the given offsets, with these
-// lengths:
+// stamp is the first part of every payload. It has these fields, given with their offset and length in
+// bytes:
 //
 //	0   4   test, which distinguishes the frames of different measurements
 //	4   1   stream
 //	5   1   kind
 //	6   8   sequence number, from 0 in each stream and kind
-//	14  8   time at which the frame was sent, or the request was due: CLOCK_MONOTONIC, ns
+//	14  8   CLOCK_MONOTONIC in ns when the frame was sent, or when the request was due
 type stamp []byte
 
 const stampLen = 22
@@ -23,7 +23,7 @@ const (
 	kindData     = 3
 	kindRequest  = 4
 	kindResponse = 5
-	kindCold     = 6 // request of the warm-up; answered by kindResponse
+	kindCold     = 6 // request of the warm-up, also answered by kindResponse
 )
 
 func (s stamp) test() uint32   { return binary.BigEndian.Uint32(s) }

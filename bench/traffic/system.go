@@ -30,7 +30,7 @@ type socket struct {
 	received [][]byte
 }
 
-// newSocket takes ownership of the descriptor fd. Frames have at most size bytes.
+// newSocket returns a socket for frames of at most size bytes. It owns the descriptor fd.
 func newSocket(fd, size int) *socket {
 	s := &socket{fd: fd, received: make([][]byte, 0, batch)}
 	for i := range batch {
@@ -104,8 +104,8 @@ func poll(fd int, events int16, wait time.Duration) error {
 	return err
 }
 
-// SO_MEMINFO returns an array of counters (include/uapi/linux/sock_diag.h). Only the
-// counter of dropped frames is used here.
+// SO_MEMINFO returns an array of counters (include/uapi/linux/sock_diag.h), of which only the number
+// of dropped frames is used here.
 const (
 	meminfoWords = 9
 	meminfoDrops = 8
@@ -122,8 +122,8 @@ func (s *socket) dropped() uint64 {
 	return uint64(words[meminfoDrops])
 }
 
-// setBuffers sets both socket buffers to n bytes. Privileged processes may exceed the
-// system's limit.
+// setBuffers sets both socket buffers to n bytes. With CAP_NET_ADMIN they may exceed the system's
+// limit.
 func setBuffers(fd, n int) error {
 	for _, o := range []struct{ force, plain int }{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.force, n) == nil {

@@ -2,12 +2,11 @@
 
 package traffic
 
-// window is the largest distance behind the highest sequence number at which
-// duplicates are recognized. Frames further behind count as late.
+// window is the number of sequence numbers, up to the highest one, among which a tally recognizes
+// duplicates. A frame before them counts as late.
 const window = 1 << 22
 
-// tally counts one stream's frames by sequence number. The receiving goroutine owns
-// it.
+// tally counts the frames of one stream by sequence number. The receiving goroutine owns it.
 type tally struct {
 	received   uint64 // number of distinct frames
 	bytes      uint64 // number of bytes of distinct frames
@@ -16,7 +15,7 @@ type tally struct {
 	// 4737 section 3.3)
 	reordered uint64
 	distance  uint64 // largest distance behind the highest sequence number
-	overtaken uint64 // frames that arrived behind the window
+	overtaken uint64 // number of frames that arrived too late to be told from duplicates
 	next      uint64 // highest received sequence number plus one
 	seen      []uint64
 }

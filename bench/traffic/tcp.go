@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preambleLen is the length of a connection's first data in bytes: 4 for the
-// measurement's number, 1 for the stream.
+// preambleLen is the length in bytes of the first data of a connection: 4 for the number that marks
+// the measurement, 1 for the stream.
 const preambleLen = 5
 
 func preamble(test uint32, stream int) []byte {
@@ -45,7 +45,7 @@ func dialTCP(ctx context.Context, remote netip.AddrPort, s *Spec) (*net.TCPConn,
 	return c, nil
 }
 
-// acceptTCP accepts the connections of all streams. It closes connections of other
+// acceptTCP accepts the connections of all streams until deadline. It closes connections of other
 // measurements.
 func acceptTCP(l *net.TCPListener, test uint32, s *Spec, deadline time.Time) ([]*net.TCPConn, error) {
 	conns := make([]*net.TCPConn, s.Streams)
@@ -89,7 +89,7 @@ type tcpSender struct {
 	plan *schedule
 	live *live
 	buf  []byte
-	sent Totals // totals of the current phase
+	sent Totals // what was sent in the present phase
 }
 
 func newTCPSender(s *Spec, c *net.TCPConn, counters *live) *tcpSender {
@@ -100,8 +100,8 @@ func newTCPSender(s *Spec, c *net.TCPConn, counters *live) *tcpSender {
 	return &tcpSender{conn: c, plan: newSchedule(s), live: counters, buf: buf}
 }
 
-// phase writes blocks for the time limit. If the last block is written in part, only
-// this part counts.
+// phase writes blocks until the time limit. Of a last block that is written only in part, this part
+// counts.
 func (t *tcpSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	t.plan.restart()
 	t.sent = Totals{}
@@ -171,13 +171,12 @@ func retransmits(c *net.TCPConn) uint64 {
 	return n
 }
 
-// tcpAsker sends requests on one connection, or opens a new connection for each
-// request.
+// tcpAsker sends requests on one connection, or on a new connection for each request.
 type tcpAsker struct {
 	spec           *Spec
 	remote         netip.AddrPort
 	head           []byte
-	conn           *net.TCPConn // nil: new connection for each request
+	conn           *net.TCPConn // nil: a new connection for each request
 	plan           *schedule
 	live           *live
 	times          *hdrhistogram.Histogram
@@ -191,8 +190,8 @@ func newTCPAsker(s *Spec, c *net.TCPConn, remote netip.AddrPort, test uint32, st
 		times: newHistogram(), request: make([]byte, largest), reply: make([]byte, max(largest, s.Response))}
 }
 
-// phase sends requests for the time limit. If a rate is set, the time of a request
-// starts when the request was due.
+// phase sends requests until the time limit. If there is a rate, the latency of a request counts from
+// the time at which the request was due.
 func (t *tcpAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	t.plan.restart()
 	t.answers = Totals{}
@@ -244,7 +243,7 @@ func (t *tcpAsker) ask(ctx context.Context, size int) (int, error) {
 	if err := t.exchange(c, append(bytes.Clone(t.head), request...), back); err != nil {
 		return 0, err
 	}
-	// The server closes first, so that TIME_WAIT does not occupy ports of the client.
+	// The server closes first, so that TIME_WAIT does not occupy the client's ports.
 	if _, err := c.Read(t.reply[:1]); err != io.EOF {
 		return 0, fmt.Errorf("after the response came %v, expected the end", err)
 	}
@@ -261,8 +260,8 @@ func (t *tcpAsker) exchange(c *net.TCPConn, request []byte, back int) error {
 	return nil
 }
 
-// serveTCP answers requests on a connection. If single is set, it answers only one. A
-// request begins with its length.
+// serveTCP answers requests on a connection, only one if single is set. A request begins with its
+// length. response is the size of a response in bytes.
 func serveTCP(c *net.TCPConn, response int, single bool, counters *live) error {
 	buf := make([]byte, max(4, response))
 	for {

@@ -13,42 +13,43 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// transport carries the frames of a measurement: a UDP socket of one stream, or a device
-// or vhost-user port of all streams. One goroutine may send while another receives.
+// transport carries the frames of a measurement. It is a UDP socket, which carries one stream, or a
+// device or a vhost-user port, which carries all streams. One goroutine may send while another
+// receives.
 type transport interface {
-	// dress writes the protocol headers of frame n.
+	// dress writes the protocol headers of frame number n.
 	dress(frame []byte, n uint64)
-	// send sends frames in order and returns how many had room. It waits briefly if
-	// there is no room.
+	// send sends frames in order and returns the number of frames for which there was room. It waits
+	// briefly if there is none.
 	send(frames [][]byte) (int, error)
-	// recv waits for frames, at most for the time wait, and returns the received
-	// ones. They are valid until the next call.
+	// recv waits for frames at most for the time wait, and returns those that have arrived. They are
+	// valid until the next call.
 	recv(wait time.Duration) ([][]byte, error)
-	// headers returns the length of the headers in bytes. The stamp follows.
+	// headers returns the length in bytes of the protocol headers, after which the stamp begins.
 	headers() int
-	// dropped returns the number of received frames lost to a full buffer.
+	// dropped returns the number of received frames that were lost because a buffer was full.
 	dropped() uint64
 	close()
 }
 
 const (
 	batch = 64 // largest number of frames in one send or receive
-	// idleWait is the longest wait for frames between two checks for the end.
+	// idleWait is the longest time for which recv waits before its caller checks whether the
+	// measurement has ended.
 	idleWait = 20 * time.Millisecond
 	// stuckAfter is the time after which a measurement fails if a transport accepts no
 	// frame.
 	stuckAfter = 5 * time.Second
-	// napMin is the shortest time for which a sender sleeps. Before a frame that is due
-	// earlier, the sender polls the clock.
+	// napMin is the shortest time for which a sender sleeps. If the next frame is due sooner, the
+	// sender polls the clock.
 	napMin = 100 * time.Microsecond
-	// quiet is the time without any frame after which missing frames count as lost.
+	// quiet is the time without any frame after which the frames that are missing count as lost.
 	quiet = 300 * time.Millisecond
-	// catchUp is how long overdue frames may still be sent after the end of a
-	// measurement.
+	// catchUp is the time after the end of a measurement in which overdue frames may still be sent.
 	catchUp = 100 * time.Millisecond
 )
 
-// live has running totals, which progress reads during a measurement.
+// live has running totals, which progress reads while the measurement runs.
 type live struct{ frames, bytes atomic.Uint64 }
 
 // Totals counts frames, blocks or requests and their bytes.
@@ -80,8 +81,8 @@ func newTransportSender(s *Spec, l transport, test uint32, streams []int, counte
 	return ls
 }
 
-// phase sends frames for the time limit. Limits on the number of frames apply only if
-// measured is set.
+// phase sends frames until the time limit. The limits on the number of frames apply only if measured
+// is set.
 func (ls *transportSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	kind := byte(kindWarmup)
 	if measured {
@@ -91,7 +92,7 @@ func (ls *transportSender) phase(ctx context.Context, measured bool, limit time.
 		p.restart()
 	}
 	start := time.Now()
-	var last time.Duration // end of catching up; 0 during the phase
+	var last time.Duration // time at which catching up ends; 0 before the time limit
 	frames := make([][]byte, 0, batch)
 	for ctx.Err() == nil {
 		elapsed := time.Since(start)
@@ -124,8 +125,8 @@ func (ls *transportSender) limited() bool {
 	return !slices.ContainsFunc(ls.plans, func(p *schedule) bool { return p.bits == 0 && p.count == 0 })
 }
 
-// collect appends the due frames of all streams to frames, round robin. nextDue is the
-// time of the next due frame; a negative time means that all streams are done.
+// collect appends the frames that are due to frames, from all streams in turn. nextDue is the time of
+// the next frame that is due later; negative: all streams have sent all their frames.
 func (ls *transportSender) collect(frames [][]byte, kind byte, elapsed time.Duration) (_ [][]byte, nextDue time.Duration) {
 	at := nowNS()
 	nextDue = -1
@@ -209,12 +210,12 @@ func (ls *transportSender) totals() map[int]Totals {
 type transportReceiver struct {
 	transport transport
 	test      uint32
-	ahead     int64 // lead of the receiver's clock over the sender's, in nanoseconds
+	ahead     int64 // difference between the receiver's clock and the sender's, in nanoseconds
 	tally     map[int]*tally
 	jitter    map[int]*jitter
 	delay     *hdrhistogram.Histogram
 	live      *live
-	strays    uint64 // frames of other measurements
+	strays    uint64 // number of frames of other measurements
 	first     time.Time
 	last      time.Time
 	seen      atomic.Uint64 // number of frames of any kind; drain waits while it grows
@@ -281,7 +282,7 @@ func (lr *transportReceiver) count(frames [][]byte) {
 	lr.live.bytes.Add(uint64(bytes))
 }
 
-// stampOf returns a frame's stamp. ok is false for frames of other measurements.
+// stampOf returns a frame's stamp. ok is false if the frame is of another measurement or too short.
 func stampOf(frame []byte, headers int, test uint32) (stamp, bool) {
 	if len(frame) < headers+stampLen {
 		return nil, false
@@ -290,8 +291,8 @@ func stampOf(frame []byte, headers int, test uint32) (stamp, bool) {
 	return s, s.test() == test
 }
 
-// hello sends hello frames until ctx ends. Because of these frames, hosts resolve
-// neighbours and switches learn addresses before the measurement.
+// hello sends hello frames until ctx ends. They make hosts resolve neighbours, and switches learn
+// addresses, before the measurement.
 func hello(ctx context.Context, l transport, test uint32, streams []int) error {
 	f := make([]byte, l.headers()+stampLen)
 	for n := uint64(0); ctx.Err() == nil; n++ {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpBuffer is the default size of a socket buffer in bytes. It holds what one core
-// sends in some milliseconds.
+// udpBuffer is the default size of a socket buffer in bytes, enough for what one core sends in some
+// milliseconds.
 const udpBuffer = 4 << 20
 
 // udpTransport is a transport over the connected UDP socket of one stream.
@@ -19,8 +19,7 @@ type udpTransport struct{ *socket }
 func (udpTransport) dress([]byte, uint64) {}
 func (udpTransport) headers() int         { return 0 }
 
-// listenUDP opens a UDP socket at a local address. The kernel chooses the returned
-// port.
+// listenUDP opens a UDP socket at a local address. The kernel chooses the port.
 func listenUDP(local netip.Addr, buffer int) (fd, port int, err error) {
 	fd, err = unix.Socket(family(local), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -65,8 +64,8 @@ func dialUDP(local netip.Addr, remote netip.AddrPort, s *Spec) (transport, error
 	return udpTransport{newSocket(fd, s.largestFrame())}, nil
 }
 
-// acceptUDP connects the socket to the sender of its first datagram. The returned
-// transport owns the socket; an error closes it.
+// acceptUDP connects the socket fd to the sender of the first hello frame. The transport owns the
+// socket; after an error the socket is closed.
 func acceptUDP(fd int, test uint32, expired func() bool, s *Spec) (transport, error) {
 	buf := make([]byte, s.largestFrame())
 	for !expired() {
