@@ -31,7 +31,7 @@ func newAuthority() (*authority, error) {
 	return a, nil
 }
 
-// client returns the TLS settings of a gRPC client with a certificate of its own.
+// client returns the TLS settings of a gRPC client. It issues a new certificate for this client.
 func (a *authority) client(name string, role pki.Role) (*tls.Config, error) {
 	key, csr, err := pki.NewKey()
 	if err != nil {
@@ -42,9 +42,9 @@ func (a *authority) client(name string, role pki.Role) (*tls.Config, error) {
 		ServerName: pki.CentralName, MinVersion: tls.VersionTLS13}, err
 }
 
-// save issues a certificate. It writes the certificate, its key and the CA's
-// certificate to a directory, in the files that weft-central and weftd expect there.
-// addresses are the IP addresses in a central's certificate.
+// save issues a certificate for name. It writes the certificate, its key and the CA's certificate into
+// dir, under the file names that weft-central and weftd expect. The certificate of a central also
+// lists its IP addresses.
 func (a *authority) save(dir, name string, role pki.Role, addresses ...string) error {
 	key, csr, err := pki.NewKey(addresses...)
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *authority) save(dir, name string, role pki.Role, addresses ...string) e
 	return pki.FilesIn(dir).Save(der, key, a.ca.DER())
 }
 
-// saveCentral writes the certificate of a central and the CA's key to a directory.
+// saveCentral writes the certificate of a central and the CA's certificate and key into a directory.
 func (a *authority) saveCentral(dir, name, address string) (store.TLSFiles, error) {
 	f := pki.FilesIn(dir)
 	if err := a.save(dir, name, pki.Central, address); err != nil {

@@ -13,20 +13,21 @@ import (
 	"weft/central/wire"
 )
 
-// churn adds and deletes ports at a fixed rate, even if the centrals cannot keep up.
+// churn adds and deletes ports at a fixed rate. If the centrals cannot keep up, the rate stays the
+// same.
 type churn struct {
 	cluster  *cluster
 	fleet    *fleet
 	rate     float64 // number of ports added per second, and number deleted per second
 	life     time.Duration
-	patience time.Duration // time limit of one attempt of a write
+	patience time.Duration // longest time to wait for the answer to one attempt of a write
 	random   *rand.Rand
 
 	mu     sync.Mutex
 	writes []write
 	failed []error
-	// answered has one time for each port of a real host: from the request that
-	// declares the port to the first answered ping.
+	// answered has the times of ports of real hosts: from the request that declares the port to the
+	// first ping that is answered.
 	answered   []time.Duration
 	unanswered int // ports of real hosts that were deleted before a ping was answered
 	noSpare    int // ports of real hosts that could not be added because no tap was free
@@ -34,7 +35,7 @@ type churn struct {
 
 type write struct{ began, ended time.Duration }
 
-// run adds ports until ctx ends. It returns after all these ports were deleted.
+// run adds ports until ctx ends. It returns when all these ports have been deleted again.
 func (c *churn) run(ctx context.Context) {
 	var done sync.WaitGroup
 	defer done.Wait()
@@ -54,15 +55,15 @@ func (c *churn) run(ctx context.Context) {
 	}
 }
 
-// choose returns a new port on a random simulated host in a random network. It also
-// returns a peer: a port of the same network and of a simulated host that stays.
+// choose returns a new port on a random simulated host in a random network, and a peer: a port of the
+// same network on a simulated host. The peer exists during the whole churn.
 func (c *churn) choose() (p, peer *placed) {
 	f := c.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	net := f.model.nets[c.random.IntN(len(f.model.nets))]
 	p = f.model.port(net, c.random.IntN(len(f.hosts)))
-	for _, other := range f.model.byNet[net.Id] { // the port with the smallest number is never deleted
+	for _, other := range f.model.byNet[net.Id] { // churn never deletes the port with the smallest number
 		if other.host < f.model.simulated && (peer == nil || other.key.MAC < peer.key.MAC) {
 			peer = other
 		}
@@ -113,8 +114,8 @@ func (c *churn) apply(r *wire.ChangeRequest) {
 	c.writes = append(c.writes, write{began, clock()})
 }
 
-// writesAfter returns two times: from t to the next acknowledged write, and the
-// duration of the longest write that began after t.
+// writesAfter looks at the acknowledged writes that began after t. It returns the time from t until
+// the first of them was acknowledged, and the duration of the longest.
 func (c *churn) writesAfter(t time.Duration) (first, longest time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,9 +131,9 @@ func (c *churn) writesAfter(t time.Duration) (first, longest time.Duration) {
 	return first, longest
 }
 
-// pauses returns the longest time between two acknowledgements, and the number of times
-// longer than 0.1 s. The rate of writes is the same during the whole churn, except at
-// its two ends, when ports only come or only go.
+// pauses returns the longest pause between two acknowledgements, and the number of pauses longer than
+// 0.1 s. The rate of writes is constant during the churn, except at the beginning, when ports are only
+// added, and at the end, when they are only deleted.
 func (c *churn) pauses() (longest time.Duration, count int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,25 +32,26 @@ import (
 	"weft/central/wire"
 )
 
-// members is the number of centrals.
+// members is the number of centrals in a cluster.
 const members = 3
 
-// quick is a gRPC backoff with which a client reconnects soon after a killed central
-// has restarted.
+// quick is the gRPC backoff of clients. After a killed central restarts, a client with quick
+// reconnects soon.
 var quick = backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 
-// cluster has the three central processes and the driver's connections to them.
+// cluster has the three central processes, and the connections of the driver (this process) to them.
 type cluster struct {
-	program string   // path of weft-central; if empty, self is used
-	self    []string // command line of a program that calls Serve with the file that ConfigVariable names
+	program string   // path of weft-central; if empty, the centrals run self
+	self    []string // command line of a program that calls Serve with the path in the variable ConfigVariable
 	dir     string
 	ip      string // address at which all centrals listen
 	ca      *authority
 	nodes   [members]node
-	// preferred is the index of the central that answered last.
+	// preferred is the index of the central that answered the last request. The next request goes to
+	// it first.
 	preferred atomic.Int32
 	retries   atomic.Int64  // number of failed requests
-	spent     time.Duration // CPU time of the central processes that have ended
+	spent     time.Duration // CPU time of the central processes that have already ended
 }
 
 type node struct {
@@ -64,8 +65,7 @@ type node struct {
 	admin   wire.AdminClient
 }
 
-// startCluster starts the centrals and waits until the etcd of one of them is the
-// leader.
+// startCluster starts the centrals and waits until the etcd of one of them is elected leader.
 func startCluster(ctx context.Context, o *Options, ca *authority) (*cluster, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -124,8 +124,7 @@ func startCluster(ctx context.Context, o *Options, ca *authority) (*cluster, err
 	return c, err
 }
 
-// prepareMember writes the configuration of a central that this program runs (see
-// Serve).
+// prepareMember writes the configuration of a central that calls Serve.
 func (c *cluster) prepareMember(n *node, peer, dir string) (err error) {
 	n.config = n.data + ".json"
 	m := memberConfig{Listen: n.address, Profile: n.profile}
@@ -146,8 +145,8 @@ func (c *cluster) prepareMember(n *node, peer, dir string) (err error) {
 	return os.WriteFile(n.config, data, 0o600)
 }
 
-// prepareProgram writes the settings of a central that is a process of weft-central.
-// All members of etcd are listed from the start, so no central needs to join later.
+// prepareProgram writes the settings of a central that runs the program weft-central. The settings
+// list all etcd members from the start, so no central joins the cluster later.
 func (c *cluster) prepareProgram(n *node, peer, dir string) error {
 	if _, err := c.ca.saveCentral(n.data, n.name, c.ip); err != nil {
 		return err
@@ -156,13 +155,11 @@ func (c *cluster) prepareProgram(n *node, peer, dir string) error {
 	return os.WriteFile(filepath.Join(n.data, "central.toml"), []byte(settings), 0o600)
 }
 
-// centralPorts are the ports of processes of weft-central. They are outside the range
-// from which the kernel chooses the ports of clients, so no client can occupy the port
-// of a central that was killed.
+// centralPorts are the TCP ports of centrals that run weft-central. The kernel does not give these
+// ports to clients. Therefore no client can occupy the port of a central that was killed.
 var centralPorts = []int{7701, 7700, 7702, 7711, 7710, 7712, 7721, 7720, 7722}
 
-// freePorts returns n TCP ports of an address on which no process listens at the
-// moment.
+// freePorts returns n TCP ports of an address on which no process listens at present.
 func freePorts(ip string, n int) (ports []int, err error) {
 	for range n {
 		l, err := net.Listen("tcp", ip+":0")
@@ -192,8 +189,8 @@ func (c *cluster) start(i int) error {
 	return bench.StartWithParent(n.process)
 }
 
-// ConfigVariable is an environment variable with the path of a central's configuration
-// file. A program that runs as a central calls Serve with this path.
+// ConfigVariable is an environment variable. It has the path of a central's configuration file. A
+// program that finds it set calls Serve with this path and so runs as a central.
 const ConfigVariable = "WEFT_BENCH_CENTRAL"
 
 func (c *cluster) signal(i int, s syscall.Signal) {
@@ -237,7 +234,7 @@ func (c *cluster) leader(ctx context.Context) (int, error) {
 	return 0, fmt.Errorf("no central leads, see the logs in %s", c.dir)
 }
 
-// own returns the status of one central, as the central itself reports it.
+// own returns the status of one central, as that central itself reports it.
 func (c *cluster) own(ctx context.Context, i int) (*wire.Central, error) {
 	s, err := c.status(ctx, i)
 	if err != nil {
@@ -257,9 +254,9 @@ func (c *cluster) status(ctx context.Context, i int) (*wire.StatusReply, error) 
 	return c.nodes[i].admin.Status(ctx, &wire.StatusRequest{})
 }
 
-// connected returns the number of hosts that are connected to the centrals. It asks
-// every central of a test, because only the program weft-central asks the other
-// centrals itself.
+// connected returns the number of hosts that are connected to any central. Each weft-central adds the
+// hosts of the other centrals to its own, so one answer is enough. A central in a test reports only
+// its own hosts, so connected adds up the answers of all.
 func (c *cluster) connected(ctx context.Context) (n int) {
 	for i := range c.nodes {
 		s, err := c.status(ctx, i)
@@ -274,9 +271,9 @@ func (c *cluster) connected(ctx context.Context) (n int) {
 	return n
 }
 
-// apply sends a request until a central has applied it. If an attempt takes longer
-// than patience, apply sends the request to the next central with the same request
-// id.
+// apply sends a request until a central has applied or rejected it. If an attempt fails otherwise, or
+// takes longer than patience, apply sends the request to the next central. The request id stays the
+// same, so the request is applied only once.
 func (c *cluster) apply(ctx context.Context, r *wire.ChangeRequest, patience time.Duration) (int64, error) {
 	for n := c.preferred.Load(); ; n++ {
 		at := n % members
@@ -326,7 +323,7 @@ func readStore(ctx context.Context, endpoints []string) ([]store.Object, error) 
 	return r.objects, nil
 }
 
-// reader is a store.Sink that keeps only the first list of objects.
+// reader is a store.Sink that keeps only the first list of objects that it gets.
 type reader struct {
 	objects []store.Object
 	done    func()
@@ -351,16 +348,16 @@ func (c *cluster) cpu() time.Duration {
 	return sum
 }
 
-// counters are sums of counters of all centrals. They do not depend on other load of the machine
-// as CPU times do.
+// counters has sums of counters over all centrals. Unlike CPU times, they do not depend on what else
+// runs on the machine.
 type counters struct {
-	bound        int // bindings that were written with declarations
-	transactions int // of requests of the declaration
-	batches      int // to hosts
-	calls        int // system calls that read or write
+	bound        int // number of bindings that were written in the same transaction as the declaration
+	transactions int // number of transactions with which requests changed the declaration
+	batches      int // number of batches that were sent to hosts
+	calls        int // number of system calls that read or write
 }
 
-// counters reads the counters. Only calls is not 0 if the centrals do not serve metrics.
+// counters reads the counters. If the centrals serve no metrics, all counters except calls are 0.
 func (c *cluster) counters() (sum counters) {
 	for i := range c.nodes {
 		if p := c.nodes[i].process; p != nil {
@@ -388,10 +385,10 @@ func (c *cluster) counters() (sum counters) {
 	return sum
 }
 
-// callsOf returns the number of a process's system calls that read or write.
+// callsOf returns how many system calls a process has made to read or write.
 func callsOf(pid int) int {
-	p, _ := procfs.NewProc(pid) // the error comes again from IO
-	io, _ := p.IO()             // no calls after the end of the process
+	p, _ := procfs.NewProc(pid) // an error here means that IO returns one, too
+	io, _ := p.IO()             // if the process has ended, the number is 0
 	return int(io.SyscR + io.SyscW)
 }
 
@@ -401,7 +398,8 @@ func CPUOf(pid int) time.Duration {
 	return user + system
 }
 
-// MemoryOf returns the resident memory of a process in bytes, now and at most so far.
+// MemoryOf returns the resident memory of a process in bytes: its present value and its highest value
+// so far.
 func MemoryOf(pid int) (current, peak int64) {
 	s := bench.Status(pid)
 	return int64(s.VmRSS), int64(s.VmHWM)

@@ -16,18 +16,18 @@ import (
 	"time"
 )
 
-// Result is the content of the file that the option -json of Command writes.
+// Result is the content of the file to which the option -json of Command writes.
 type Result struct {
 	Rows  []Row  `json:"rows"`
 	Error string `json:"error,omitempty"` // why the run ended early
 }
 
-// apartVariable is an environment variable. It is set in a process of Command that has
-// a network namespace of its own.
+// apartVariable is an environment variable. If it is set, Command runs in a network namespace of its
+// own.
 const apartVariable = "WEFT_BENCH_CENTRAL_APART"
 
-// Command runs the scale test with the given command-line arguments. It needs root,
-// because it runs the test in a network namespace of its own.
+// Command runs the scale test with the given command-line arguments. It creates a network namespace
+// for the test, so it needs root.
 func Command(args []string) error {
 	if socket := os.Getenv(hubVariable); socket != "" {
 		return serveMillion(socket)
@@ -91,13 +91,12 @@ func Command(args []string) error {
 	return Finish(*result, rows, err)
 }
 
-// IsApart reports whether this process has a network namespace of its own, in which
-// Apart has started it.
+// IsApart reports whether Apart has started this process, so that the process has a network namespace
+// of its own.
 func IsApart() bool { return os.Getenv(apartVariable) != "" }
 
-// Apart runs this program again in a network namespace of its own, and passes signals
-// on to it. The test therefore leaves nothing behind, and its centrals do not share
-// ports with other programs.
+// Apart runs this program again in a network namespace of its own, and passes signals on to it. The
+// test therefore leaves no devices behind, and its TCP ports are not in use by other programs.
 func Apart() error {
 	again := exec.Command("/proc/self/exe", os.Args[1:]...)
 	again.Env = append(os.Environ(), apartVariable+"=1")
@@ -116,8 +115,8 @@ func Apart() error {
 	return again.Wait()
 }
 
-// Finish writes the results and the error of a run to a file, or prints the results
-// and returns the error if fileName is empty.
+// Finish writes the results and the error of a run to a file. If fileName is empty, Finish prints the
+// results and returns the error.
 func Finish(fileName string, rows []Row, err error) error {
 	if fileName == "" {
 		for _, r := range rows {

@@ -41,9 +41,9 @@ func (r *run) churn() error {
 	return r.settle(c)
 }
 
-// latencies reports the times that churn has measured. A ping that was not answered while its
-// port existed counts as never. Pings of real hosts are frames.
-// A ping of a simulated host takes as long as the addresses need (see ping.go).
+// latencies reports the times that churn has measured. A ping that was not answered while its port
+// existed has the time never. Pings between real hosts are real frames. A simulated ping takes as long
+// as the switches need to learn the addresses (see ping.go).
 func (r *run) latencies(c *churn) {
 	seen := r.fleet.watcher.take()
 	writes := c.latencies()
@@ -83,8 +83,8 @@ func (r *run) settle(c *churn) error {
 	return r.consistent(ctx)
 }
 
-// leader kills the central that leads etcd. Later it stops the next leader. Ports are
-// added and deleted meanwhile.
+// leader kills the central whose etcd is the leader. Later it pauses the central of the next leader.
+// Meanwhile churn adds and deletes ports.
 func (r *run) leader() error {
 	c := r.newChurn(time.Second)
 	c.life = max(c.life, leaderLife)

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guest is a packet socket on a tap of a real switch. It sends ICMP echo requests and
-// answers them.
+// guest is the guest of a tap of a real switch. It sends ICMP echo requests through a packet socket,
+// and answers those that it receives.
 type guest struct {
 	group *guests
 	file  *os.File
@@ -26,24 +26,24 @@ type guest struct {
 	mu      sync.Mutex // guards the fields below
 	mac     [6]byte
 	ip      netip.Addr
-	silent  bool               // the guest answers nothing, because it is paused
-	arrived chan time.Duration // gets the time of the next ping that arrives; nil: nobody waits
-	// number of frames for which the socket had no room, until the last call of dropped
+	silent  bool               // the guest sends no answers, as if its machine were paused
+	arrived chan time.Duration // receives the time of the next ping that arrives; nil: nobody waits for one
+	// number of frames that did not fit into the socket's buffer, up to the last call of dropped
 	drops uint64
 }
 
-// guests has the guests of all hosts. They are in one process, so that one clock
-// measures both ends of a ping. This process does nothing else: beside a thousand
-// agents, pings would wait for the agents and then be sent in bursts that fill queues.
+// guests has the guests of all hosts. They are in one process, so one clock measures both ends of a
+// ping. No agents run in this process: a thousand agents would delay the pings, which would then leave
+// in bursts and overflow queues.
 type guests struct {
 	mu     sync.Mutex // guards the fields below
 	byTap  map[string]*guest
-	series map[uint16]*pings // that run, by identifier
+	series map[uint16]*pings // running series of pings, by identifier
 	next   uint16            // identifier of the next series
 }
 
-// guestBuffer is the size in bytes of a guest's receive buffer. At the limit the kernel
-// drops and counts frames (guest.dropped).
+// guestBuffer is the size in bytes of a guest's receive buffer. When the buffer is full, the kernel
+// drops frames and counts them (guest.dropped).
 const guestBuffer = 8 << 20
 
 // open opens the socket of the tap dev in the network namespace ns.
@@ -74,12 +74,12 @@ func (gs *guests) open(tap, dev, ns string) error {
 	return nil
 }
 
-// inNamespace calls f on a thread in a named network namespace. Sockets that f opens
-// stay in this namespace.
+// inNamespace calls f on a thread that is in the named network namespace. Sockets that f opens stay in
+// this namespace.
 func inNamespace(name string, f func() error) error {
 	failed := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
+		runtime.LockOSThread() // the thread is never unlocked, so Go ends it with the goroutine
 		ns, err := netns.GetFromName(name)
 		if err != nil {
 			failed <- err
@@ -95,8 +95,7 @@ func inNamespace(name string, f func() error) error {
 	return <-failed
 }
 
-// receive handles the frames that the switch sends to the guest, until the socket is
-// closed.
+// receive handles the frames that the switch sends to the guest. It returns when the socket is closed.
 func (g *guest) receive() {
 	frame := make([]byte, 2048)
 	for {
@@ -137,8 +136,7 @@ func (g *guest) handle(f []byte) {
 	}
 }
 
-// dropped returns how many frames the kernel has dropped because the guest's socket had
-// no room.
+// dropped returns how many frames the kernel has dropped because the guest's receive buffer was full.
 func (g *guest) dropped() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -154,8 +152,8 @@ func (g *guest) setSilent(silent bool) {
 	g.silent = silent
 }
 
-// awaken makes a moved guest answer at its new tap and no longer at its old one. The
-// returned channel gets the time of the first ping that arrives at the new tap.
+// awaken lets a moved guest answer at its new tap, and silences it at its old tap. The returned
+// channel receives the time of the first ping that arrives at the new tap.
 func (g *guest) awaken(old *guest) <-chan time.Duration {
 	old.setSilent(true)
 	g.mu.Lock()

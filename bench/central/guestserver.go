@@ -16,15 +16,15 @@ import (
 	"weft/bench"
 )
 
-// This file has the calls between the driver and the process of the guests. The driver
-// uses net/rpc over the process's standard input and output.
+// The driver calls the process with the guests by net/rpc, over the standard input and output of that
+// process.
 
-// guestsVariable is an environment variable. It is set in the process of Command that
-// has the guests.
+// guestsVariable is an environment variable. If it is set, Command runs the guests instead of the
+// test.
 const guestsVariable = "WEFT_BENCH_CENTRAL_GUESTS"
 
-// guestsNice is the priority of the guests' process. A guest of a real host would have
-// its own CPU, so it does not wait for simulated hosts.
+// guestsNice is the priority of the process with the guests. The guest of a real host would have a CPU
+// of its own. With a high priority, guests do not wait until simulated hosts leave a CPU to them.
 const guestsNice = "-15"
 
 // GuestService has the methods that the driver calls.
@@ -33,7 +33,7 @@ type GuestService struct{ guests *guests }
 // TapRef names a guest.
 type TapRef struct{ Tap, NS string }
 
-// serveGuests serves the driver until the driver closes the standard input.
+// serveGuests serves the driver until the driver closes this process's standard input.
 func serveGuests() error {
 	s := rpc.NewServer()
 	if err := s.Register(&GuestService{&guests{byTap: map[string]*guest{}, series: map[uint16]*pings{}, next: 1}}); err != nil {
@@ -48,7 +48,7 @@ type stdio struct {
 	io.WriteCloser
 }
 
-// startGuests starts the process of the guests.
+// startGuests starts the process with the guests.
 func startGuests() (*rpc.Client, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -115,7 +115,7 @@ type PingArgs struct {
 	From     TapRef
 	To       Peer
 	Interval time.Duration
-	Until    time.Duration // clock time at which FirstAnswer gives up
+	Until    time.Duration // time of clock at which FirstAnswer gives up
 }
 
 // Start starts a series of pings and returns its identifier.
@@ -154,8 +154,8 @@ func (s *GuestService) End(a EndArgs, list *[]Tally) error {
 	return nil
 }
 
-// FirstAnswer pings until the first answer, and returns the time of the answer, or 0 if
-// there is none.
+// FirstAnswer sends pings until one is answered. It returns the time of the answer, or 0 if there is
+// none.
 func (s *GuestService) FirstAnswer(a PingArgs, answered *time.Duration) error {
 	g, err := s.guest(a.From)
 	if err != nil {
@@ -173,7 +173,7 @@ type MoveArgs struct {
 	Limit    time.Duration
 }
 
-// Silence pauses a guest, which then answers nothing.
+// Silence makes a guest stop answering, as if its machine were paused.
 func (s *GuestService) Silence(r TapRef, _ *struct{}) error {
 	g, err := s.guest(r)
 	if err == nil {
@@ -182,9 +182,9 @@ func (s *GuestService) Silence(r TapRef, _ *struct{}) error {
 	return err
 }
 
-// Move stops the guest on its old tap, and makes it announce itself on its new tap at
-// once. Move returns the time from the announcement to the next ping that arrives
-// there. It returns 0 if none arrives within the limit.
+// Move silences the guest on its old tap and at once announces it on its new tap. It returns the time
+// from the announcement to the first ping that arrives at the new tap, or 0 if none arrives within the
+// limit.
 func (s *GuestService) Move(a MoveArgs, arrival *time.Duration) error {
 	old, err := s.guest(a.Old)
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *GuestService) Move(a MoveArgs, arrival *time.Duration) error {
 	}
 	arrived := moved.awaken(old)
 	began := clock()
-	// error ignored: the answers show whether the switch has received the announcement
+	// error ignored: without an announcement, no ping arrives and Move returns 0
 	_, _ = moved.file.Write(rarp(moved.mac))
 	select {
 	case at := <-arrived:
@@ -206,7 +206,8 @@ func (s *GuestService) Move(a MoveArgs, arrival *time.Duration) error {
 	return nil
 }
 
-// Drops returns how many frames the kernel dropped because a guest's socket was full.
+// Drops returns how many frames the kernel has dropped because the receive buffers of guests were
+// full.
 func (s *GuestService) Drops(_ struct{}, n *uint64) error {
 	s.guests.mu.Lock()
 	defer s.guests.mu.Unlock()
@@ -216,9 +217,9 @@ func (s *GuestService) Drops(_ struct{}, n *uint64) error {
 	return nil
 }
 
-// clock returns the time since the machine's start, which is the same in all processes.
+// clock returns a monotonic time, which is the same in all processes of the machine.
 func clock() time.Duration {
 	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // this clock exists on every Linux
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // cannot fail: every Linux has this clock
 	return time.Duration(now.Nano())
 }

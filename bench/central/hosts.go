@@ -21,7 +21,7 @@ import (
 	"weft/control/agent"
 )
 
-// fleet has all simulated hosts and the expected state.
+// fleet has all simulated and real hosts, and the state that they should reach.
 type fleet struct {
 	ca       *authority
 	centrals []string // addresses of the centrals' gRPC servers
@@ -35,20 +35,20 @@ type fleet struct {
 	site    *site // real hosts; nil: none
 
 	cluster *cluster
-	// countedCentrals and countedDriver are CPU times, of the centrals and of this
-	// process. They are read when asExpected begins to compare the hosts with the
-	// model.
+	// countedCentrals and countedDriver are the CPU times of the centrals and of this process.
+	// asExpected reads them before it begins to compare the hosts with the model, so they do not
+	// include the comparison.
 	countedCentrals, countedDriver time.Duration
 }
 
-// host is a simulated host: an agent, and a recorder that stands for the switch.
+// host is a simulated host. It has an agent, and a recorder in place of a switch.
 type host struct {
 	n      int
 	fleet  *fleet
 	config agent.Config
 	run    atomic.Pointer[hostRun]
 	stop   func()
-	// lastChange is the time at which the agent last changed the recorder.
+	// lastChange is the time at which the agent last changed something in the recorder.
 	lastChange atomic.Int64
 
 	mu    sync.Mutex // guards the fields below
@@ -56,14 +56,13 @@ type host struct {
 	local []agent.LocalPort
 }
 
-// hostRun is the state of a host between its start and its stop.
+// hostRun has the parts of a host that exist only while it runs.
 type hostRun struct {
 	agent    *agent.Agent
 	recorder *centraltest.Recorder
 
 	mu sync.Mutex
-	// unknown counts, for each address, how often the agent has said that nobody has
-	// it.
+	// unknown counts, for each address, how often the agent has reported that no host has it.
 	unknown map[centraltest.AddressKey]int
 }
 
@@ -179,7 +178,7 @@ func (f *fleet) connected() (n int) {
 		}
 	}
 	if n < len(f.hosts) {
-		return n // real hosts are asked rarely, because requests would take CPU time from the others
+		return n // asked seldom: each question takes CPU time from the simulated hosts
 	}
 	return n + f.site.connected()
 }
@@ -194,19 +193,19 @@ func await(ctx context.Context, name string, check func() bool) (time.Duration, 
 	return clock(), nil
 }
 
-// comparePause is the pause between two comparisons of all hosts with the model. More
-// frequent comparisons would take CPU time from the agents.
+// comparePause is the pause between two comparisons of all hosts with the model. Without it,
+// comparisons would take CPU time from the agents.
 const comparePause = 200 * time.Millisecond
 
-// asExpected waits until every switch has the expected state. It returns the time of
-// the last change of a switch. The model must not change meanwhile.
+// asExpected waits until every switch has the expected state. It returns the time at which the last
+// switch changed. The model must not change meanwhile.
 func (f *fleet) asExpected(ctx context.Context) (latest time.Duration, err error) {
 	if _, err := await(ctx, "hosts get their addresses", f.counted); err != nil {
 		return 0, err
 	}
 	f.countedCentrals, f.countedDriver = f.cluster.cpu(), CPUOf(os.Getpid())
-	// for each host: the value of host.latest at the comparison that found no
-	// difference, or -1
+	// compared has one value for each host: host.lastChange at the comparison that found no
+	// difference, or -1 before.
 	compared := make([]int64, len(f.hosts))
 	for n := range compared {
 		compared[n] = -1
@@ -240,8 +239,8 @@ func (f *fleet) asExpected(ctx context.Context) (latest time.Duration, err error
 	}
 }
 
-// counted reports whether each switch has as many addresses as the model. This takes
-// little CPU time, so it does not slow down what is measured.
+// counted reports whether each switch has as many addresses as the model. Counting takes little CPU
+// time, so it does not slow down the hosts that the test measures.
 func (f *fleet) counted() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

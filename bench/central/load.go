@@ -12,8 +12,8 @@ import (
 	"weft/central/wire"
 )
 
-// load measures how long an empty fleet takes to receive all its ports. The time begins when
-// the hosts start to connect.
+// load measures how long it takes until hosts without any ports have received all of them. The time
+// starts when the hosts begin to connect.
 func (r *run) load() error {
 	ctx, cancel := r.step()
 	defer cancel()
@@ -93,8 +93,8 @@ func (r *run) memory() {
 	r.add("received by a host, most", Quantile(bytes, 1), "B")
 }
 
-// consistent returns an error if etcd lacks an acknowledged write or binds a port to
-// the wrong host.
+// consistent compares the objects in etcd with the model. It returns an error if a write is missing
+// that was acknowledged, or if a port is bound to the wrong host.
 func (r *run) consistent(ctx context.Context) error {
 	objects, err := r.cluster.stored(ctx)
 	if err != nil {
@@ -136,7 +136,7 @@ func (r *run) consistent(ctx context.Context) error {
 	return nil
 }
 
-// sync measures how long "weft sync --wait=hosts" waits after a change of one port.
+// sync measures how long "weft sync --wait=hosts" takes after a change of one port.
 func (r *run) sync() error {
 	ctx, cancel := r.step()
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	_ "net/http/pprof" // the import serves CPU profiles at the address memberConfig.Profile
+	_ "net/http/pprof" // imported because it serves CPU profiles at memberConfig.Profile
 	"os"
 	"strings"
 	"sync"
@@ -31,7 +31,7 @@ import (
 	"weft/central/wire"
 )
 
-// memberConfig is the configuration of a central process, which reads it from a JSON
+// memberConfig is the configuration of a central that runs Serve. The central reads it from a JSON
 // file.
 type memberConfig struct {
 	Etcd    store.EmbedConfig
@@ -40,8 +40,8 @@ type memberConfig struct {
 	Profile string   // address for CPU profiles (net/http/pprof); empty: none
 }
 
-// Serve runs one central with its etcd member until the process is killed. The
-// argument is the path of the configuration file.
+// Serve runs a central and its etcd member until the process is killed. file is the path of the
+// central's configuration.
 func Serve(file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -72,7 +72,8 @@ func Serve(file string) error {
 	if err := m.dialPeers(c.Peers, config); err != nil {
 		return err
 	}
-	// agents send a keep-alive every ten seconds
+	// Agents send a keep-alive every ten seconds. Without this policy, gRPC would close their
+	// connections.
 	server := grpc.NewServer(append(hub.ServerOptions(), grpc.Creds(credentials.NewTLS(config)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}),
 		grpc.MaxRecvMsgSize(16<<20))...)
@@ -143,7 +144,8 @@ func (m *member) dialPeers(addresses []string, config *tls.Config) error {
 	return nil
 }
 
-// followWaiting does what admin.Service.FollowPeers does.
+// followWaiting follows another central's list of hosts that wait for ports, as
+// admin.Service.FollowPeers does.
 func (m *member) followWaiting(ctx context.Context, address string, p wire.PeerClient) {
 	for ; ctx.Err() == nil; time.Sleep(time.Second) {
 		stream, err := p.Waiting(ctx, &wire.WaitingRequest{})

@@ -24,19 +24,18 @@ import (
 	"weft/central/wire"
 )
 
-// This file measures a real hub with a million ports in one network. Hosts ask for the
-// addresses of this network. Everything except the hub is simulated. The store is in the
-// hub's memory. If a host has a port before the port is declared, the store binds the port
-// in the transaction that declares it, as weft-central's store does. A host is a plain
-// client of the hub's stream, without TLS: it reports its ports, asks for some addresses,
-// and notes when a changed address arrives.
+// The functions below measure a hub with a million ports in one network, of which hosts ask for some
+// addresses. Only the hub is real. Its store is in the memory of the hub's process. If a host already
+// has a port when the port is declared, the store binds it in the same transaction, as weft-central
+// does. A host is a plain client of the hub's stream, without TLS. It reports its ports, asks for some
+// addresses, and notes when a changed address arrives.
 const (
 	millionBatch = 10_000 // ports of one request
-	// millionInFlight is the largest number of requests in flight. Two keep both the
-	// driver and the hub busy.
+	// millionInFlight limits the requests without an answer. With two, neither the driver nor the hub
+	// waits for the other.
 	millionInFlight = 2
-	// questions is the number of addresses for which each host asks. They are among the
-	// first ports (number popular), so that each changed port concerns many hosts.
+	// questions is the number of addresses for which each host asks. Hosts choose them among the first
+	// ports, whose number is popular. Therefore many hosts ask for the same port.
 	questions = 50
 	popular   = 10_000
 	// millionChanges is the number of changed ports, and millionEvery the time between
@@ -45,7 +44,7 @@ const (
 	millionEvery   = 20 * time.Millisecond
 )
 
-// million is one run of the million.
+// million is one run of Million.
 type million struct {
 	Options
 	rows  []Row
@@ -54,7 +53,7 @@ type million struct {
 	conns []*grpc.ClientConn
 	hosts []*millionHost
 
-	bound    atomic.Int64 // number of the hosts' ports that the hosts know to be bound
+	bound    atomic.Int64 // number of ports of which a host has learned that it is bound to it
 	answered atomic.Int64
 
 	mu        sync.Mutex // guards the fields below
@@ -67,7 +66,7 @@ type millionHost struct {
 	m      *million
 	n      int
 	stream wire.Hub_FollowClient
-	own    map[string]bool // ids of the host's ports that are bound; only the receiving goroutine uses it
+	own    map[string]bool // ids of the ports bound to the host; only the receiving goroutine uses it
 	mu     sync.Mutex      // held while a message is sent
 }
 
@@ -156,8 +155,8 @@ func (m *million) start(ctx context.Context) error {
 	return nil
 }
 
-// port returns port number i, which is on host i modulo the number of hosts. Each value
-// of turn gives the port a different address.
+// port returns port number i. The port is on host i modulo the number of hosts. Each value of turn
+// gives it another address.
 func (m *million) port(i, turn int) *wire.Port {
 	var mac [8]byte
 	binary.BigEndian.PutUint64(mac[:], 0x020000000000|uint64(i))
@@ -165,8 +164,8 @@ func (m *million) port(i, turn int) *wire.Port {
 		Addresses: [][]byte{{byte(16 + turn), byte(i >> 16), byte(i >> 8), byte(i)}}}
 }
 
-// load declares all ports. Each host has its ports from the start. load ends when every
-// host knows that all its ports are bound.
+// load declares all ports. The hosts report their ports before that. load returns when every host has
+// learned that all its ports are bound to it.
 func (m *million) load(ctx context.Context) error {
 	began := clock()
 	for _, h := range m.hosts {
@@ -232,15 +231,16 @@ func (m *million) interest(ctx context.Context) error {
 	return nil
 }
 
-// change changes the addresses of popular ports at a fixed rate. It measures when the
-// change reaches each host that has asked for the port.
+// change changes the addresses of popular ports at a fixed rate. It measures how long each change
+// takes to each host that has asked for the port.
 func (m *million) change(ctx context.Context) error {
 	interested := make([]int, min(popular, m.Ports))
 	for n := range m.hosts {
 		random := rand.New(rand.NewPCG(m.Seed, uint64(n)))
 		seen := map[int]bool{}
 		for range questions {
-			if i := random.IntN(len(interested)); !seen[i] && i%m.Hosts != n { // the port's host hears of it anyway
+			// the port's own host gets the change in any case
+			if i := random.IntN(len(interested)); !seen[i] && i%m.Hosts != n {
 				seen[i] = true
 				interested[i]++
 			}
@@ -328,7 +328,7 @@ func (h *millionHost) changed(port string) {
 	h.m.mu.Lock()
 	defer h.m.mu.Unlock()
 	if h.own[port+" changed"] {
-		return // the hub sends a host the place of the host's own port twice
+		return // the hub sends the addresses of a port twice to the port's own host
 	}
 	h.own[port+" changed"] = true
 	h.m.durations = append(h.m.durations, clock()-h.m.changed[port])

@@ -21,19 +21,19 @@ import (
 	"weft/central/wire"
 )
 
-// hubVariable is an environment variable with the path of a unix socket. A child
-// process with this variable serves a hub with a store in memory on the socket.
+// hubVariable is an environment variable with the path of a unix socket. A process that finds it set
+// serves a hub on this socket.
 const hubVariable = "WEFT_BENCH_MILLION_HUB"
 
-// hubProfileVariable is an environment variable with the directory for profiles of that
-// process; if empty, it writes none.
+// hubProfileVariable is an environment variable with the directory for profiles of the hub's process.
+// If it is empty, the process writes no profiles.
 const hubProfileVariable = "WEFT_BENCH_MILLION_PROFILE"
 
-// hostHeader is a gRPC header with the name of a simulated host. It takes the place of
-// a certificate, so that many hosts share a connection.
+// hostHeader is a gRPC header with the name of a simulated host. It replaces the host's certificate,
+// so many hosts can share one connection.
 const hostHeader = "weft-host"
 
-// maxMillionStreams is the limit of hosts on one connection.
+// maxMillionStreams is the largest number of hosts that share a connection.
 const maxMillionStreams = 200
 
 // serveMillion serves a hub until the process is killed. The hub's store is in memory
@@ -88,7 +88,7 @@ func (m *millionHub) startProfile() error {
 	return pprof.StartCPUProfile(file)
 }
 
-// endProfile writes the CPU profile, and a heap profile.
+// endProfile ends the CPU profile and writes a heap profile.
 func (m *millionHub) endProfile() error {
 	if m.profile == "" {
 		return nil
@@ -123,8 +123,8 @@ func (m *millionHub) Status(context.Context, *wire.StatusRequest) (*wire.StatusR
 	return &wire.StatusReply{Revision: s.Revision, Ports: uint32(s.Ports), Bound: uint32(s.Bound), Hosts: uint32(s.Hosts), Connected: uint32(s.Sessions)}, nil
 }
 
-// Save frees unused memory and writes profiles, at the driver's request. Unlike the Save
-// of weft-central, it returns no backup.
+// Save frees unused memory and writes the profiles. The driver calls it for this purpose only: it
+// returns no backup, unlike the Save of weft-central.
 func (m *millionHub) Save(*wire.SaveRequest, grpc.ServerStreamingServer[wire.SaveChunk]) error {
 	debug.FreeOSMemory()
 	return m.endProfile()

@@ -13,14 +13,14 @@ import (
 	"weft/control/agent"
 )
 
-// topology divides ports among networks.
+// topology says among how many networks the ports are divided.
 type topology struct {
 	name string
 	nets func(ports int) int
 }
 
-// topologies has the distributions of ports over networks. Every host has the same
-// number of ports, and each port is on a random host.
+// topologies are the choices for Options.Topology. With each of them, a port is on a random network
+// and a random host.
 var topologies = []topology{
 	{"recorded", func(ports int) int { return max(1, ports/250) }}, // with 10,000 ports: 40 networks of 250 ports
 	{"flat", func(int) int { return 1 }},
@@ -34,11 +34,10 @@ type model struct {
 	ports  map[string]*placed
 	byNet  map[string]map[string]*placed // ports by network id, then by port id
 	onHost []map[string]*placed          // ports by host index, then by port id
-	// inNet maps a network's id to the number of its ports on each host, by host index.
+	// inNet has, for each network by id, the number of ports on each host by host index.
 	inNet map[string]map[int]int
 	next  int // number of the port that was made last
-	// Hosts with an index below simulated are agents with recorders. All other hosts
-	// are real.
+	// Hosts whose index is below simulated have an agent and a recorder. All other hosts are real.
 	simulated int
 }
 
@@ -114,12 +113,12 @@ func (m *model) local(host int) (list []agent.LocalPort) {
 	return list
 }
 
-// onDemand reports whether a network is so large that hosts must ask the hub for its
-// addresses.
+// onDemand reports whether a network has more than 1000 ports. Hosts do not receive the addresses of
+// such a network. They ask the hub for those that they need.
 func (m *model) onDemand(net string) bool { return len(m.byNet[net]) > 1000 }
 
-// expect returns the state that a host's switch should have. It leaves out networks in
-// which the host has no port.
+// expect returns the state that a host's switch should have. It has no networks in which the host has
+// no port.
 func (m *model) expect(host int) *centraltest.Expected {
 	d := &centraltest.Declaration{Nets: map[string]*wire.Net{}, Ports: map[string]*wire.Port{}, Hosts: map[string]*wire.Host{},
 		Binds: map[string]centraltest.Bound{}}

@@ -10,26 +10,25 @@ import (
 	"weft/central/centraltest"
 )
 
-// This file simulates pings of guests. The simulated guests of two ports ping each
-// other like guests behind a real switch. The guest of a new port begins when its port
-// is in its network. It asks for its peer with ARP and sends an echo request. The
-// peer's guest asks for the new port with ARP and answers. A switch that does not know
-// an address asks its agent while the frame waits. A frame is lost if the switch does
-// not learn the address, and the guest asks again after arpRetry. The transport of
-// frames takes no time.
+// The functions below simulate the first ping of a new port. The simulated guests behave like guests
+// behind a real switch. When the new port is in its network, its guest asks for its peer with ARP and
+// sends an echo request. The peer's guest asks for the new port with ARP and answers. If a switch does
+// not know an address, it asks its agent and keeps the frame meanwhile. If it does not learn the
+// address, the frame is lost, and the guest repeats its ARP request after arpRetry. Frames take no
+// time on the way.
 
 const (
-	// arpRetry is the time after which Linux repeats an unanswered ARP request.
+	// arpRetry is the time after which Linux repeats an ARP request that was not answered.
 	arpRetry = time.Second
-	// heldFor is how long a switch holds a frame that waits for an address.
+	// heldFor is how long a switch keeps a frame whose address it does not know.
 	heldFor = time.Second
 	// pingPoll is the interval at which a simulated guest checks whether its switch
 	// knows an address.
 	pingPoll = 500 * time.Microsecond
 )
 
-// ping returns the time at which the peer has answered the first ping of a new port. It
-// returns 0 if ctx ends first.
+// ping waits until a new port and its peer can reach each other. It returns the time at which the
+// first ping is answered, or 0 if ctx ends first.
 func (f *fleet) ping(ctx context.Context, p, peer *placed) time.Duration {
 	here, there := f.hosts[p.host], f.hosts[peer.host]
 	if !poll(ctx, func() bool { return here.recorder().Here(p.key.VNI, p.key.MAC) }) ||
@@ -39,8 +38,8 @@ func (f *fleet) ping(ctx context.Context, p, peer *placed) time.Duration {
 	return clock()
 }
 
-// resolve waits until the host's switch knows the address k, which a frame of the port
-// needs. It returns false if ctx ends first.
+// resolve waits until the host's switch knows the address k, to which port sends a frame. It returns
+// false if ctx ends first.
 func (h *host) resolve(ctx context.Context, port string, k centraltest.AddressKey) bool {
 	for ctx.Err() == nil {
 		began, absent := clock(), h.absent(k)

@@ -38,7 +38,7 @@ func ping(from, to [6]byte, source, destination netip.Addr, kind byte, id, seque
 	return f
 }
 
-// checksum returns the Internet checksum of a text of even length (RFC 1071).
+// checksum returns the Internet checksum of data of even length (RFC 1071).
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for ; len(b) > 1; b = b[2:] {
@@ -50,8 +50,8 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// rarp returns a reverse ARP request (RFC 903) in the form of QEMU. A virtual machine
-// announces itself with it after a move.
+// rarp returns a reverse ARP request (RFC 903) in the form that QEMU sends. A virtual machine
+// announces its new place with it after a move.
 func rarp(mac [6]byte) []byte {
 	f := make([]byte, 60)
 	copy(f, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})

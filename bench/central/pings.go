@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// Peer is the port to which a series of pings goes.
+// Peer is the destination of a series of pings.
 type Peer struct {
 	MAC [6]byte
 	IP  netip.Addr
 }
 
-// pings is a series of pings to a port at a fixed interval. They are sent whether or
-// not earlier ones are answered.
+// pings is a series of pings to one peer. The pings are sent at a fixed interval, whether or not
+// earlier ones have been answered.
 type pings struct {
 	from     *guest
 	to       Peer
 	id       uint16
 	interval time.Duration
-	slow     bool // after quickPings, the interval is slowInterval
+	slow     bool // after quickPings, send at slowInterval
 	stop     func()
 	done     chan struct{}
 
@@ -33,23 +33,22 @@ type pings struct {
 	first chan struct{}
 }
 
-// sentPing has the times of a ping: when it was sent, received and answered. 0 means
-// not yet.
+// sentPing has the times at which a ping was sent, received and answered. A time is 0 until its event
+// has happened.
 type sentPing struct {
 	sent, arrived, answered time.Duration
 }
 
 func (s *sentPing) lost() bool { return s.answered == 0 }
 
-// After quickPings without an answer, a series that waits for a first answer sends its
-// pings at slowInterval. The pings to many late ports then take less CPU time from
-// others.
+// A series that waits for a first answer sends its first quickPings pings at its own interval, and the
+// others at slowInterval. If many ports are late, their pings then take less CPU time.
 const (
 	quickPings   = 100
 	slowInterval = 20 * time.Millisecond
 )
 
-// maxPings limits the pings of a series, because a sequence number has 16 bits.
+// maxPings limits the number of pings in a series, because their sequence numbers have 16 bits.
 const maxPings = 65535
 
 // start starts a series of at most maxPings pings.
@@ -92,7 +91,7 @@ func (p *pings) run(ctx context.Context) {
 	}
 }
 
-// pause returns the time between ping n and the next one.
+// pause returns the time to wait between ping n and the next one.
 func (p *pings) pause(n int) time.Duration {
 	if p.slow && n >= quickPings {
 		return slowInterval
@@ -100,8 +99,8 @@ func (p *pings) pause(n int) time.Duration {
 	return p.interval
 }
 
-// note sets one time of a ping unless it is already set. The function field returns a
-// pointer to the time. note ignores a nil series.
+// note sets a time of a ping to the present time if it is still 0. field returns a pointer to this
+// time. If the series p is nil, note does nothing.
 func (p *pings) note(sequence uint16, field func(*pings, *sentPing) *time.Duration) {
 	if p == nil {
 		return
@@ -128,24 +127,22 @@ func (p *pings) answers(s *sentPing) *time.Duration {
 }
 
 const (
-	// lastAnswers is how long the end of a series waits for answers to its last pings.
+	// lastAnswers is how long to wait for answers after a series has sent its last ping.
 	lastAnswers = 3 * time.Second
-	// lateAnswer is the round-trip time from which a ping counts as late. A late ping
-	// is not lost.
+	// lateAnswer is the round-trip time from which a ping counts as late. Late pings are not lost.
 	lateAnswer = time.Second
 )
 
-// Tally counts the pings of a series.
+// Tally is the result of a series of pings.
 type Tally struct {
 	Sent, Lost int
 	Unarrived  int // number of lost pings that the peer has not received
 	Late       int
 	Longest    time.Duration // longest round-trip time
-	Gaps       string        // the runs of lost pings, for the log
+	Gaps       string        // describes the runs of lost pings, for the log
 }
 
-// end stops the series. It waits for the last answers for the time wait, and then
-// counts the pings.
+// end stops the series, waits for the last answers as long as wait says, and then counts the pings.
 func (p *pings) end(wait time.Duration) (t Tally) {
 	p.stop()
 	<-p.done
@@ -175,7 +172,8 @@ func (p *pings) end(wait time.Duration) (t Tally) {
 	return t
 }
 
-// gaps describes the runs of consecutive lost pings. The caller holds mu.
+// gaps describes each run of consecutive lost pings: their number and the time of the first. The
+// caller holds mu.
 func (p *pings) gaps() string {
 	var list []string
 	for n := 0; n < len(p.sent); n++ {

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// profileLength is the length of a central's CPU profile. During churn the profile is
-// longer.
+// profileLength is the length of a central's CPU profile, except in the scenario churn, whose profile
+// is as long as the churn.
 const profileLength = 10 * time.Second
 
-// profile starts CPU profiles of all processes. The function stop ends them and
-// writes heap profiles.
+// profile starts CPU profiles of all processes. The function stop ends them and writes heap profiles,
+// too.
 func (r *run) profile(scenario string) (stop func()) {
 	if r.Profile == "" {
 		return func() {}

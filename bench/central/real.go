@@ -13,14 +13,13 @@ import (
 	"weft/e2e/lab"
 )
 
-// pingInterval is the interval of the pings that measure when a port becomes
-// reachable.
+// pingInterval is the interval of the pings that show when a port becomes reachable.
 const pingInterval = 2 * time.Millisecond
 
-// realPort adds a port of a real host and deletes it after the time c.life. It measures
-// how long it takes until the port answers pings from a guest of another real host. The
-// port's tap exists before, and the other guest knows the port's MAC address, so the
-// time includes neither the tap nor ARP.
+// realPort adds a port of a real host, and deletes it after the time c.life. It measures how long it
+// takes until the port answers pings from a guest of another real host. The port's tap already exists,
+// and the pings carry the port's MAC address, so the time includes neither the creation of a tap nor
+// ARP.
 func (c *churn) realPort(number int) {
 	f, s := c.fleet, c.fleet.site
 	t := s.takeSpare()
@@ -68,19 +67,19 @@ func (c *churn) realPort(number int) {
 	c.apply(&wire.ChangeRequest{Id: "del-" + p.Id, Changes: []*wire.Change{{Change: &wire.Change_DeletePort{DeletePort: p.Id}}}})
 }
 
-// moves is the number of guests that change their host in the scenario "move".
+// moves is the number of guests that move to another host in the scenario move.
 const moves = 20
 
-// moveLimit is how long a moved guest may be out of reach.
+// moveLimit is the longest time for which a moving guest may be out of reach.
 const moveLimit = 10 * time.Second
 
 // errUnreached means that no ping to a guest was answered in time.
 var errUnreached = errors.New("no answered ping")
 
-// move moves guests between real hosts. Both hosts have a tap for the guest. A guest of
-// a third host pings it. The guest stops answering on the old host and at once
-// announces itself on the new host, so the machine itself does not pause. The measured
-// time is from the announcement to the first answer from the new host.
+// move moves guests between real hosts. Both hosts have a tap for the guest, and a guest of a third
+// host pings it. The moving guest stops answering on the old host and at once announces itself on the
+// new one, as if its machine had not paused. The measured time is from the announcement to the first
+// ping that arrives on the new host.
 func (r *run) move() error {
 	ctx, cancel := r.step()
 	defer cancel()
@@ -166,7 +165,7 @@ func (r *run) moveOne(ctx context.Context, n int) (duration time.Duration, lost 
 	return duration, lost, errors.Join(err, from.api.DelPort(name))
 }
 
-// setAndSync declares a port and waits until all hosts have applied it.
+// setAndSync declares a port and waits until all hosts have applied the declaration.
 func (r *run) setAndSync(ctx context.Context, p *wire.Port) (err error) {
 	r.revision, err = r.cluster.apply(ctx, &wire.ChangeRequest{Changes: []*wire.Change{{Change: &wire.Change_SetPort{SetPort: p}}}}, time.Minute)
 	if err == nil {
@@ -175,13 +174,13 @@ func (r *run) setAndSync(ctx context.Context, p *wire.Port) (err error) {
 	return err
 }
 
-// offLength is the time without centrals in the scenario "off", besides the time in
-// which the control processes of the hosts restart.
+// offLength is how long all centrals are off in the scenario off, in addition to the time in which the
+// control processes restart.
 const offLength = 10 * time.Second
 
-// withoutCentrals kills all centrals. Then it kills the control process of each real
-// host and starts it again. The function play counts the lost pings. In the end the
-// centrals run again, and withoutCentrals waits for the expected state of all hosts.
+// withoutCentrals kills all centrals. Then it restarts the control process of each real host. Finally
+// it starts the centrals again and waits until all hosts have the expected state. Its caller play
+// counts the pings that were lost meanwhile.
 func (r *run) withoutCentrals() error {
 	ctx, cancel := r.step()
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// restart measures the recovery after all centrals were killed: first with agents that
-// have their saved state, then with agents without state.
+// restart measures how long recovery takes after all centrals were killed. The agents first have their
+// saved state and then none.
 func (r *run) restart() error {
 	before := r.fleet.received()
 	if err := r.comeBack("with state", func() error { return nil }); err != nil {
@@ -28,8 +28,8 @@ func (r *run) restart() error {
 	return nil
 }
 
-// statusPause is the pause between two questions for the number of connected hosts. A
-// central that answers asks all other centrals for their sessions.
+// statusPause is the pause between two questions for the number of connected hosts. To answer, a
+// central asks all other centrals, which takes CPU time.
 const statusPause = 50 * time.Millisecond
 
 func (r *run) comeBack(mode string, start func() error) error {
@@ -60,7 +60,7 @@ func (r *run) comeBack(mode string, start func() error) error {
 	return r.consistent(ctx)
 }
 
-// awaitHosts waits until all hosts are connected to the centrals.
+// awaitHosts waits until all hosts are connected to a central.
 func (r *run) awaitHosts(ctx context.Context) (time.Duration, error) {
 	n := 0
 	at, err := await(ctx, "hosts come back", func() bool {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package central measures weft-central with many hosts on one machine. Three processes
-// of weft-central form a cluster. The driver, a fourth process, runs a real agent for
-// each simulated host. In place of a switch, each agent has a recorder, which only
-// stores what the agent programs. There are also real hosts: processes of weftd in
-// network namespaces (see type site).
+// Package central measures weft-central with many hosts on one machine. Three processes of
+// weft-central form a cluster. A fourth process, the driver, simulates the hosts. Each simulated host
+// has a real agent. In place of a switch, it has a recorder, which only stores what the agent would
+// program into the switch. There are also real hosts: processes of weftd in network namespaces (see
+// type site).
 //
-// The driver has its own model of the state that each switch should have. A measured
-// time counts only if an oracle (an independent check) finds no difference on any host,
-// and if the store has all acknowledged writes.
+// The driver keeps its own model of the state that each switch should have. It reports a measured time
+// only after a check has found that all hosts agree with the model, and that the store has all
+// acknowledged writes.
 //
-// Some parts are not real: most hosts have no data plane, the network between hosts and
-// centrals has no delay, and the three centrals share one disk.
+// The simulation has limits: most hosts forward no frames, the network between hosts and centrals has
+// no delay, and the three centrals share one disk.
 package central
 
 import (
@@ -28,29 +28,29 @@ import (
 
 // Options are the options of Run.
 type Options struct {
-	Central    string   // path of the program weft-central; if empty, Run uses Self
+	Central    string   // path of the program weft-central; if empty, Run starts Self instead
 	Bin        string   // directory of the programs weftd and weft, for real hosts
-	Self       []string // command line of a program that calls Serve if ConfigVariable is set
+	Self       []string // command line of a program that calls Serve when ConfigVariable is set
 	IP         string   // address at which the centrals listen
 	Hosts      int      // simulated hosts
 	Real       int      // real hosts
 	Ports      int
 	Topology   string // recorded, flat or small
-	Batch      int    // number of ports in one request; 0 means all ports in one request
+	Batch      int    // number of ports in one request; 0: all of them
 	Scenarios  []string
-	Rate       float64       // number of ports that churn adds a second; it deletes equally many
-	Length     time.Duration // length of churn
-	Life       time.Duration // time between the addition and the deletion of a port during churn
+	Rate       float64       // number of ports that churn adds each second; it deletes as many
+	Length     time.Duration // how long churn adds ports
+	Life       time.Duration // how long a port exists during churn
 	Dir        string        // directory of etcd's data
-	AgentFiles bool          // agents store their state in files
+	AgentFiles bool          // agents save their state in files
 	Profile    string        // directory for CPU profiles; if empty, Run records none
 	Seed       uint64
 	Limit      time.Duration // time limit of one step
 	Log        func(format string, args ...any)
 }
 
-// Scenarios has the names of all scenarios in the order in which they run. Every run
-// begins with the scenario load. The scenarios move and off need real hosts.
+// Scenarios has the names of all scenarios in the order in which they run. Each run begins with load.
+// The scenarios move and off need real hosts.
 var Scenarios = []string{"load", "sync", "churn", "move", "leader", "restart", "off"}
 
 // Row is one measured value. Name is unique within the scenario.
@@ -69,14 +69,14 @@ type run struct {
 	fleet   *fleet
 	random  *rand.Rand
 	rows    []Row
-	phase   string // scenario that runs
+	phase   string // name of the present scenario
 	// revision is the revision of the last acknowledged write.
 	revision  int64
-	oldMemory int64 // resident memory of the driver without agents, in bytes
+	oldMemory int64 // resident memory of the driver before it starts agents, in bytes
 }
 
-// Run runs the scenarios and returns the measured values. If a scenario fails, Run
-// also returns the values measured before.
+// Run runs the scenarios and returns the measured values. If a scenario fails, Run also returns the
+// values that were measured before.
 func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	if !slices.ContainsFunc(topologies, func(t topology) bool { return t.name == o.Topology }) {
 		return nil, fmt.Errorf("there is no topology %q: expected recorded, flat or small", o.Topology)
@@ -106,8 +106,8 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	return r.rows, nil
 }
 
-// play runs one scenario. The guests of real hosts ping each other meanwhile, except in
-// the scenario load.
+// play runs one scenario. Meanwhile the guests of real hosts ping each other, except in the scenario
+// load.
 func (r *run) play(scenario string) error {
 	r.Log("%s", scenario)
 	r.phase = scenario

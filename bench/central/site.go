@@ -22,58 +22,57 @@ import (
 	"weft/e2e/lab"
 )
 
-// site has the real hosts: processes of weftd in network namespaces, which follow the
-// same centrals as the simulated hosts, and whose guests exchange real frames.
+// site has the real hosts. A real host is a process of weftd in a network namespace. Real hosts use
+// the same centrals as the simulated ones, but their guests exchange real frames.
 //
 //	driver, centrals: 10.100.255.1, bridge br0 ── u0 of host h0, 10.100.3.232
 //	                                           ── u0 of host h1, ...
 //	host h0: weftd --central, taps in the namespace of its guests
 //
-// A guest is a packet socket on a tap, in a process of its own (see the type guests).
+// A guest is a packet socket on a tap, in the process with the guests (see the type guests).
 type site struct {
 	lab        *lab.Lab
 	dir        string
 	nets       []*wire.Net // networks in which every real host has a port
 	hosts      []*realHost
-	calls      *rpc.Client // of the guests' process
-	standalone *lab.Daemon // a weftd without --central, for comparison of its memory
+	calls      *rpc.Client // for calls of the process with the guests
+	standalone *lab.Daemon // a weftd without --central; its memory is the reference for memory
 
 	mu     sync.Mutex // guards spares
-	spares []*tap     // taps whose port is not declared
+	spares []*tap     // taps whose ports are not declared
 }
 
-// realHost is a host with a weftd.
+// realHost is a host that runs weftd.
 type realHost struct {
-	n      int // index in the model
+	n      int // index of the host in the model
 	daemon *lab.Daemon
 	api    *api.Client
-	calls  *rpc.Client // of the guests' process
-	guests *lab.Host   // namespace of the host's taps
+	calls  *rpc.Client // for calls of the process with the guests
+	guests *lab.Host   // namespace with the host's taps
 	taps   int
-	steady []*tap // guests of ports that are never deleted, one for each network of the site
+	steady []*tap // taps of the permanent guests, one in each network; their ports are never deleted
 }
 
 const (
-	// underlayIP is the address of the driver and of the centrals on the underlay. The
-	// addresses that endpointOf returns are in its network.
+	// underlayIP is the address of the driver and of the centrals on the underlay. It is in the same
+	// network as the addresses that endpointOf returns.
 	underlayIP = "10.100.255.1"
-	// underlayMAC is the bridge's. Without an address of its own, a bridge takes the
-	// lowest one of its ports, which changes while hosts are added.
+	// underlayMAC is the address of the bridge. Without a fixed address, a bridge takes the lowest one
+	// of its ports, so its address would change while hosts are added.
 	underlayMAC  = "02:00:00:00:00:fe"
 	underlayBits = "/16"
 	underlayMTU  = 1600
 	guestMTU     = 1500
 	// siteNets is the largest number of networks in which real hosts have ports.
 	siteNets = 4
-	// sparesPerHost is the number of taps on each real host for ports that are added
-	// and deleted.
+	// sparesPerHost is the number of taps on each real host for the ports that churn adds and deletes.
 	sparesPerHost = 20
-	// realEvery: every fifth port that is added and deleted is on a real host.
+	// realEvery is 5: churn places every fifth port on a real host.
 	realEvery = 5
 )
 
-// prepareUnderlay sets up the bridge that connects the real hosts with the centrals,
-// in the namespace of this process.
+// prepareUnderlay creates the bridge that connects the real hosts with the centrals. The bridge is in
+// the namespace of this process.
 func prepareUnderlay() error {
 	for _, line := range []string{"link set lo up", "link add br0 address " + underlayMAC + " type bridge", "link set br0 mtu " + fmt.Sprint(underlayMTU),
 		"address add " + underlayIP + underlayBits + " dev br0", "link set br0 up"} {
@@ -84,8 +83,7 @@ func prepareUnderlay() error {
 	return nil
 }
 
-// newSite starts the real hosts. Their ports exist on the switches, but are not
-// declared yet.
+// newSite starts the real hosts and adds their ports to their switches. It does not declare the ports.
 func newSite(o *Options, m *model, c *cluster) (s *site, err error) {
 	defer lab.Caught(&err)
 	lab.Binaries = o.Bin
@@ -122,7 +120,7 @@ func newSite(o *Options, m *model, c *cluster) (s *site, err error) {
 	return s, nil
 }
 
-// wire adds the namespace of the nth host that runs a weftd, and connects the namespace to br0.
+// wire adds a namespace for the nth host that runs weftd, and connects it to br0.
 func (s *site) wire(n int) *lab.Host {
 	h := s.lab.Host(fmt.Sprint("h", n))
 	dev := fmt.Sprint("p", n)
@@ -138,8 +136,8 @@ func (s *site) wire(n int) *lab.Host {
 	return h
 }
 
-// addTaps adds the taps of a host: one for a permanent guest in each network, and spare
-// ones.
+// addTaps adds the taps of a host: one for a permanent guest in each network, and spare ones for
+// churn.
 func (h *realHost) addTaps(s *site, m *model) (err error) {
 	defer lab.Caught(&err)
 	var added []*tap
@@ -198,7 +196,7 @@ func (s *site) end() {
 	s.lab.Close()
 }
 
-// connected returns the number of real hosts that have a session with a hub.
+// connected returns the number of real hosts that are connected to a central.
 func (s *site) connected() (n int) {
 	if s == nil {
 		return 0
@@ -211,8 +209,8 @@ func (s *site) connected() (n int) {
 	return n
 }
 
-// difference compares the declared addresses of each real switch with the model. It
-// describes one difference in one line, or returns "".
+// difference compares the addresses of each real switch with the model. It returns one line about the
+// first difference, or "" if there is none.
 func (s *site) difference(f *fleet) string {
 	if s == nil {
 		return ""
@@ -266,7 +264,7 @@ func macText(n uint64) string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }
 
-// takeSpare returns a tap whose port is not declared, or nil if all are declared.
+// takeSpare takes a tap whose port is not declared. It returns nil if there is none left.
 func (s *site) takeSpare() *tap {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,8 +282,8 @@ func (s *site) release(t *tap) {
 	s.spares = append(s.spares, t)
 }
 
-// peerOf returns the permanent guest of another real host in network k. Successive
-// values of number select the hosts in turn.
+// peerOf returns the permanent guest in network k of another real host than t's. Successive values of
+// number select the other hosts in turn.
 func (s *site) peerOf(t *tap, k, number int) *tap {
 	var others []*realHost
 	for _, h := range s.hosts {
@@ -296,16 +294,16 @@ func (s *site) peerOf(t *tap, k, number int) *tap {
 	return others[number%len(others)].steady[k]
 }
 
-// memory returns the agent's share of resident memory in bytes: the control process of
-// a real host minus the control process of a weftd without --central.
+// memory returns how much resident memory the agent takes, in bytes: the memory of a real host's
+// control process minus that of a control process without --central.
 func (s *site) memory() float64 {
 	now, _ := MemoryOf(s.hosts[0].daemon.Control().PID())
 	alone, _ := MemoryOf(s.standalone.Control().PID())
 	return float64(now - alone)
 }
 
-// restartControl kills the control process of each real host and starts it again, one
-// host after the other. The engines continue.
+// restartControl restarts the control process of each real host, one after the other. The engines
+// continue to forward frames meanwhile.
 func (s *site) restartControl(ctx context.Context) (err error) {
 	defer lab.Caught(&err)
 	for _, h := range s.hosts {

@@ -14,7 +14,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// tap is a port of a real switch. Its guest is in the process of the guests.
+// tap is a tap port of a real switch. Its guest runs in the process with the guests.
 type tap struct {
 	name, dev string
 	host      *realHost
@@ -32,8 +32,8 @@ func (t *tap) open() error {
 	return t.call("Open", OpenArgs{t.ref(), t.dev}, &struct{}{})
 }
 
-// declare assigns the addresses of a port to the tap's guest, and the name of the tap
-// to the port.
+// declare gives the addresses of a port to the tap's guest. It gives the tap's name to the port, which
+// belongs to this tap from then on.
 func (t *tap) declare(p *placed) error {
 	p.Name = t.name
 	t.port = p
@@ -67,8 +67,8 @@ type series struct {
 	from, to string
 }
 
-// steady starts series of pings: from one permanent guest of each real host to a guest
-// of the next host.
+// steady starts one series of pings for each real host, from a permanent guest of the host to one of
+// the next host.
 func (s *site) steady() (list []series, err error) {
 	if s == nil {
 		return nil, nil
@@ -112,8 +112,8 @@ func (r *run) endSteady(list []series) error {
 	return nil
 }
 
-// drops returns how many frames the real switches and the kernel have dropped, by
-// reason. Frames that a port could not take have the reason "tx".
+// drops returns how many frames the real switches and the kernel have dropped, by reason. The reason
+// "tx" counts frames that a port did not accept.
 func (s *site) drops() map[string]uint64 {
 	sum := map[string]uint64{}
 	if s == nil {
@@ -125,7 +125,7 @@ func (s *site) drops() map[string]uint64 {
 		}
 		ports, err := h.api.Ports("")
 		if err != nil {
-			continue // the host's control process is off
+			continue // the host's control process is not running
 		}
 		for _, p := range ports {
 			sum["tx"] += p.Stats.TxDrops
@@ -142,8 +142,8 @@ func (s *site) drops() map[string]uint64 {
 	return sum
 }
 
-// addKernelDrops adds the frames that the kernel has dropped at the devices of this
-// thread's network namespace, by kind of device.
+// addKernelDrops adds to sum the frames that the kernel has dropped at the devices in this thread's
+// network namespace, by kind of device.
 func addKernelDrops(sum map[string]uint64) error {
 	p, err := procfs.NewProc(unix.Gettid())
 	if err != nil {

@@ -14,18 +14,17 @@ import (
 	"weft/control/agent"
 )
 
-// watcher measures when hosts know a new port. It also detects two hosts that have the
-// same port under the same generation.
+// watcher measures how long hosts take to learn a new port. It also detects when two hosts are bound
+// to the same port in the same generation.
 type watcher struct {
-	count atomic.Int32 // number of entries in pending
+	count atomic.Int32 // number of entries of pending, which is read without the lock
 
 	mu      sync.Mutex // guards the fields below
 	pending map[centraltest.AddressKey]*awaited
-	owners  map[generationKey]int // index of the host that has had the port under this generation
-	wrong   []string              // descriptions of bindings that two hosts had under one generation
-	// pings and complete are lists of times since the declaration of a port. A time in
-	// pings ends when a peer in the network has answered the port's first ping. A time
-	// in complete ends when every host of the network knows the port.
+	owners  map[generationKey]int // index of the host that was bound to the port in this generation
+	wrong   []string              // descriptions of ports to which two hosts were bound in one generation
+	// pings and complete are times since the declaration of a port: in pings, until a peer has
+	// answered the port's first ping; in complete, until every host of the network knows the port.
 	pings, complete []time.Duration
 	silent          int // number of ports whose ping was never answered
 	unfinished      int // number of ports that were deleted before all hosts knew them
@@ -36,7 +35,7 @@ type generationKey struct {
 	generation int64
 }
 
-// awaited is a port that at least one host does not know yet.
+// awaited is a port that some hosts do not know yet.
 type awaited struct {
 	port     *placed
 	remote   netip.Addr
@@ -44,8 +43,8 @@ type awaited struct {
 	hosts    map[int]struct{} // indexes of the hosts that do not know the port yet
 }
 
-// expect adds a new port to the ports for which the watcher waits. hostIndexes are the
-// indexes of the hosts that must know it; indexes of simulated or more are ignored.
+// expect makes the watcher wait until all hosts know a new port. The keys of hostIndexes are the hosts
+// that must learn it. expect ignores real hosts, whose indexes are simulated or higher.
 func (w *watcher) expect(p *placed, hostIndexes map[int]int, simulated int) {
 	a := &awaited{port: p, remote: endpointOf(p.host), declared: clock(), hosts: map[int]struct{}{}}
 	for n := range hostIndexes {
@@ -116,7 +115,7 @@ func (w *watcher) applied(h *host, c *agent.Changes) {
 	}
 }
 
-// settle records the time of a port when all hosts know it. The caller holds mu.
+// settle records the time of a port if no host is left that does not know it. The caller holds mu.
 func (w *watcher) settle(k centraltest.AddressKey, p *awaited) {
 	if len(p.hosts) == 0 {
 		w.complete = append(w.complete, clock()-p.declared)
@@ -157,12 +156,12 @@ func (w *watcher) reset() {
 	w.pings, w.complete, w.unfinished, w.silent = nil, nil, 0, 0
 }
 
-// figures are what the watcher has measured. The times are in ascending order, and those of the
-// ports in silent and unfinished are never.
+// figures are what the watcher has measured. The times are in ascending order. They include the time
+// never for each port in silent and unfinished.
 type figures struct {
 	pings, complete []time.Duration
 	silent          int // ports whose first ping was not answered
-	unfinished      int // ports that were deleted before all hosts knew them, or that some host does not know yet
+	unfinished      int // ports that some host did not know, either up to their deletion or up to now
 }
 
 func (w *watcher) take() figures {
@@ -172,20 +171,20 @@ func (w *watcher) take() figures {
 	return figures{WithNever(w.pings, w.silent), WithNever(w.complete, unfinished), w.silent, unfinished}
 }
 
-// never stands for the time of an event that did not happen. It is above each bar, and JSON has
-// no infinite number.
+// never is the time of an event that did not happen. It is above every limit that a test checks.
+// Infinity would not work, because JSON has no such number.
 const never = time.Hour
 
-// WithNever returns the times in ascending order, followed by count times of events that did
-// not happen. A quantile then counts them as late.
+// WithNever returns the times in ascending order, followed by count times never for events that did
+// not happen. A quantile then treats them as very late.
 func WithNever(times []time.Duration, count int) []time.Duration {
 	list := slices.Clone(times)
 	slices.Sort(list)
 	return append(list, slices.Repeat([]time.Duration{never}, count)...)
 }
 
-// Quantile returns the quantile share (0 to 1) of a sorted list. It returns zero if the
-// list is empty.
+// Quantile returns the value at the share (0 to 1) of a sorted list: share 0.5 gives the median. It
+// returns zero if the list is empty.
 func Quantile[T any](sorted []T, share float64) (value T) {
 	if len(sorted) == 0 {
 		return value

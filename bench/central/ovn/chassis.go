@@ -11,27 +11,27 @@ import (
 	"time"
 )
 
-// chassis is a simulated host. On the southbound database it does the same as
-// ovn-controller: it registers itself, monitors the rows that it needs, claims its
-// ports, sets them up, and reports the configuration number. It computes no flows.
+// chassis is a simulated host. It behaves to the southbound database as ovn-controller does: it
+// registers itself, monitors the rows that it needs, claims its ports, marks them as up, and reports
+// the configuration number nb_cfg. It computes no flows.
 type chassis struct {
 	name    string
 	number  int
 	servers []string
 	limit   time.Duration // time limit of one request
-	wake    chan struct{}
+	wake    chan struct{} // a value here makes the session look for work
 
 	mu        sync.Mutex       // guards the fields below
 	ports     map[string]bool  // names of its ports
-	bindings  map[string]*port // Port_Binding rows of the chassis' ports that are known, by UUID
+	bindings  map[string]*port // Port_Binding rows that the chassis has received for its ports, by UUID
 	datapaths map[string]bool  // datapaths of its ports, by UUID
 	id        string           // UUID of its row in Chassis
-	nbCfg     float64          // newest configuration number
-	reported  float64          // configuration number that the chassis has reported
-	changed   bool             // the conditions of the monitors lack some of the present ports
+	nbCfg     float64          // newest value of nb_cfg in SB_Global
+	reported  float64          // value of nb_cfg that the chassis has reported
+	changed   bool             // ports have changed since the conditions of the monitors were set
 	requests  int              // number of datapaths that the monitors' conditions name
-	connected bool             // its monitors have answered
-	failures  int              // number of ended connections
+	connected bool             // the monitors' first answers have arrived
+	failures  int              // number of connections that have ended
 	last      error
 }
 
@@ -53,7 +53,7 @@ func (h *chassis) notify() {
 	}
 }
 
-// add adds a port to the chassis. The method remove removes a port.
+// add adds a port to the chassis, and remove removes it.
 func (h *chassis) add(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,7 +69,8 @@ func (h *chassis) remove(name string) {
 	h.notify()
 }
 
-// run keeps a connection to one of the servers until ctx ends.
+// run keeps a connection to one of the servers until ctx ends. When the connection ends, run connects
+// to the next server.
 func (h *chassis) run(ctx context.Context) {
 	for n := h.number; ctx.Err() == nil; n++ {
 		err := h.session(ctx, h.servers[n%len(h.servers)])
@@ -79,7 +80,7 @@ func (h *chassis) run(ctx context.Context) {
 		h.mu.Unlock()
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Second): // as ovn-controller's first pause
+		case <-time.After(time.Second): // the same pause as ovn-controller's first
 		}
 	}
 }
@@ -122,7 +123,7 @@ func (h *chassis) session(ctx context.Context, address string) error {
 	}
 }
 
-// register finds the rows of the chassis, or inserts them.
+// register finds the chassis' row in the database, or inserts it.
 func (h *chassis) register(c *client) error {
 	found, err := c.transact(h.limit, southbound, map[string]any{"op": "select", "table": "Chassis", "where": condition("name", h.name), "columns": []string{"_uuid"}})
 	if err != nil {
@@ -149,8 +150,9 @@ func (h *chassis) register(c *client) error {
 	return nil
 }
 
-// monitor starts the monitors. The monitor "unread" gets the rows from which
-// ovn-controller computes flows; the client does not decode them.
+// monitor starts two monitors. The monitor "own" has the rows that the chassis uses. The monitor
+// "unread" has the rows from which ovn-controller computes flows. The server sends these rows, but the
+// client does not decode them.
 func (h *chassis) monitor(c *client) error {
 	all, none := []any{true}, []any{false}
 	h.mu.Lock()
@@ -175,8 +177,8 @@ func (h *chassis) monitor(c *client) error {
 	})
 }
 
-// portClauses returns the conditions for the rows of the chassis' ports. The caller
-// holds mu.
+// portClauses returns the conditions that select the Port_Binding rows of the chassis' ports. The
+// caller holds mu.
 func (h *chassis) portClauses() []any {
 	list := []any{}
 	for _, name := range slices.Sorted(maps.Keys(h.ports)) {
@@ -225,8 +227,8 @@ func (h *chassis) update(_ string, changed tables) {
 	h.notify()
 }
 
-// step does the work that is due: it extends the monitors to new ports and datapaths,
-// claims ports, sets them up, and reports the configuration number.
+// step does the work that has become due. It extends the monitors to new ports and datapaths, claims
+// ports, marks claimed ports as up, and reports the configuration number.
 func (h *chassis) step(c *client) error {
 	h.mu.Lock()
 	ports, datapaths := h.portClauses(), []any{}
@@ -272,7 +274,7 @@ func (h *chassis) step(c *client) error {
 	return err
 }
 
-// conditions returns the conditions for all rows of the given datapaths.
+// conditions returns, for each table, the conditions that select the rows of the given datapaths.
 func conditions(datapaths []any) map[string][]any {
 	clauses := map[string][]any{}
 	for _, d := range datapaths {
@@ -281,8 +283,8 @@ func conditions(datapaths []any) map[string][]any {
 			clauses[table] = append(clauses[table], []any{column, "==", uuid(d.(string))})
 		}
 	}
-	// Flows of several datapaths belong to a group, and their rows do not name the
-	// datapaths.
+	// Some flows belong to a group of datapaths. Their rows name the group instead of a datapath, so
+	// the monitor takes all of them.
 	clauses["Logical_Flow"] = append(clauses["Logical_Flow"], []any{"logical_dp_group", "!=", set([]any{})})
 	return clauses
 }

@@ -12,14 +12,14 @@ import (
 	"weft/bench/central"
 )
 
-// arrival is one port of churn.
+// arrival has the times of one port that churn has added.
 type arrival struct {
 	began, up time.Time // up is zero if the port was deleted before it was up
 	err       error
 }
 
-// come adds ports at the fixed rate until ctx ends. It deletes each port after the time
-// life, and returns when all are deleted.
+// come adds ports at the rate r.Rate until ctx ends. It deletes each port when it has existed for
+// life. It returns when all have been deleted.
 func (r *run) come(ctx context.Context, life time.Duration) (list []arrival) {
 	random := rand.New(rand.NewPCG(2, 2))
 	var mu sync.Mutex
@@ -109,12 +109,12 @@ func (r *run) settle() error {
 	return r.consistent()
 }
 
-// leaderLife is the lifetime of a port in the scenario leader. churnAfter is how long
-// ports are added after the signal that kills the leader.
+// leaderLife is how long a port exists in the scenario leader. churnAfter is how long ports are still
+// added after the leader was killed.
 const leaderLife, churnAfter = 60 * time.Second, 40 * time.Second
 
-// leader kills the leader of the southbound database while ports are added and deleted.
-// The killed server starts again after five seconds.
+// leader kills the leader of the southbound database while ports are added and deleted. It starts the
+// killed server again after five seconds.
 func (r *run) leader() error {
 	i, err := r.sb.leader()
 	if err != nil {
@@ -162,8 +162,8 @@ func (r *run) leader() error {
 	return nil
 }
 
-// restart kills all servers of the southbound database and starts them again. A host
-// has recovered when it has its monitors and has reported a new configuration number.
+// restart kills all servers of the southbound database and starts them again. A host counts as
+// recovered when its monitors have been answered and it has reported a new configuration number.
 func (r *run) restart() error {
 	began := time.Now()
 	r.sb.killAll()
@@ -172,7 +172,7 @@ func (r *run) restart() error {
 			return err
 		}
 	}
-	time.Sleep(time.Second) // the hosts notice
+	time.Sleep(time.Second) // let the hosts notice that their connections have ended
 	if err := r.connected(began); err != nil {
 		return err
 	}

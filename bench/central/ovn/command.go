@@ -15,8 +15,8 @@ import (
 	"weft/bench/central"
 )
 
-// Command runs the test with the given command-line arguments, in a network namespace
-// of its own. The option -json names the file for the results.
+// Command runs the test with the given command-line arguments, in a network namespace of its own. With
+// the option -json, it writes the results to a file.
 func Command(args []string) error {
 	if !central.IsApart() {
 		return central.Apart()

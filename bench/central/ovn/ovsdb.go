@@ -15,23 +15,22 @@ import (
 	"time"
 )
 
-// client is a connection to a server of an OVSDB database (RFC 7047), with conditional
-// monitors (ovsdb-server(7)).
+// client is a connection to an OVSDB server (RFC 7047). It uses conditional monitors
+// (ovsdb-server(7)).
 type client struct {
 	conn   net.Conn
-	update func(monitor string, tables tables) // called by one goroutine
+	update func(monitor string, tables tables) // called by only one goroutine
 
 	mu      sync.Mutex // guards the fields below, and writes to conn
 	next    int
 	waiting map[int]call
-	err     error // the connection has ended
+	err     error // why the connection has ended; nil while it exists
 }
 
-// call is a request that has not been answered yet.
+// call is a request that waits for its answer.
 type call struct {
 	answer chan reply
-	// skip is set if nobody reads the result of the request. The result is then not
-	// decoded.
+	// If skip is set, nobody reads the answer, and the client does not decode it.
 	skip bool
 }
 
@@ -40,17 +39,17 @@ type reply struct {
 	err    error
 }
 
-// tables has the changed rows of a message, by table and by UUID.
+// tables has the changed rows of a message, first by table and then by UUID.
 type tables map[string]map[string]rowChange
 
-// rowChange is one change of a row in the format update2. Modify has only the changed
-// columns.
+// rowChange is one change of a row in the format of the notification update2. Modify has only the
+// columns that changed.
 type rowChange struct {
 	Initial, Insert, Modify map[string]any
 	Delete                  any
 }
 
-// columns returns the columns of a new or changed row.
+// columns returns the columns of a new row, or the changed columns of an existing one.
 func (c *rowChange) columns() map[string]any {
 	for _, row := range []map[string]any{c.Initial, c.Insert, c.Modify} {
 		if row != nil {
@@ -60,8 +59,7 @@ func (c *rowChange) columns() map[string]any {
 	return nil
 }
 
-// unread is the name of the monitors whose rows the client receives but does not
-// decode.
+// unread is the name of a monitor whose rows the client does not decode.
 const unread = "unread"
 
 const dialLimit = 5 * time.Second
@@ -91,7 +89,7 @@ func (c *client) do(limit time.Duration, skip bool, method string, params ...any
 	answer := make(chan reply, 1)
 	c.waiting[id] = call{answer, skip}
 	if params == nil {
-		params = []any{} // a server ends the connection at null
+		params = []any{} // servers close the connection if params is null
 	}
 	err := c.send(map[string]any{"method": method, "params": params, "id": id})
 	c.mu.Unlock()
@@ -119,7 +117,7 @@ func (c *client) send(message any) error {
 	return err
 }
 
-// probe asks the server for an answer.
+// probe asks the server for any answer, and so checks the connection.
 func (c *client) probe(limit time.Duration) error {
 	_, err := c.do(limit, true, "echo")
 	return err
@@ -168,8 +166,8 @@ func (c *client) read() {
 	}
 }
 
-// readObject returns the text of the next JSON object. It looks only for the end of the
-// object. Decoding rows that nobody reads would take CPU time from the servers.
+// readObject returns the text of the next JSON object. It only looks for the end of the object.
+// Decoding every object would take CPU time from the servers.
 func readObject(in *bufio.Reader) (text []byte, err error) {
 	depth, quoted, escaped := 0, false, false
 	for {
@@ -208,11 +206,11 @@ func readObject(in *bufio.Reader) (text []byte, err error) {
 	}
 }
 
-// idOf matches the id of a reply, which is at the beginning or at the end of its text.
+// idOf finds the id of a reply.
 var idOf = regexp.MustCompile(`"id":([0-9]+)`)
 
-// edge is the number of bytes at each end of a long message in which its id or the name
-// of its monitor is searched.
+// edge is the number of bytes at each end of a long message in which the client looks for the id or
+// the name of the monitor. Both are at one of the ends.
 const edge = 96
 
 func (c *client) handle(text []byte) error {
@@ -267,8 +265,7 @@ func asError(e any) error {
 	return fmt.Errorf("%v", e)
 }
 
-// skipped ends the call with this id, whose result nobody reads. It returns false if
-// there is no such call.
+// skipped ends the call with this id if nobody reads its result. Otherwise it returns false.
 func (c *client) skipped(id int) bool {
 	c.mu.Lock()
 	skip := c.waiting[id].skip
@@ -288,8 +285,7 @@ func (c *client) answer(id int, r reply) {
 	}
 }
 
-// monitor starts a conditional monitor, and passes the first rows to the function
-// update.
+// monitor starts a conditional monitor and passes the existing rows to the function update.
 func (c *client) monitor(limit time.Duration, database, name string, requests map[string]any) error {
 	raw, err := c.do(limit, name == unread, "monitor_cond", database, name, requests)
 	if err != nil || raw == nil {
@@ -313,8 +309,8 @@ func (c *client) change(limit time.Duration, name string, conditions map[string]
 	return err
 }
 
-// columns returns the request of a monitor for one table. It asks for the columns names
-// of the rows that meet one of the conditions.
+// columns returns a monitor's request for one table: the columns names of all rows that meet one of
+// the conditions.
 func columns(conditions []any, names ...string) []any {
 	return []any{map[string]any{"columns": names, "where": conditions}}
 }

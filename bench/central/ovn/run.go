@@ -28,16 +28,15 @@ type Options struct {
 	Hosts, Ports int
 	Batch        int // ports of one transaction
 	Scenarios    []string
-	Rate         float64 // ports that churn adds a second
+	Rate         float64 // number of ports that churn adds each second
 	Length, Life time.Duration
-	Timer        time.Duration // election timer of the databases
+	Timer        time.Duration // how long followers wait for the leader before an election
 	Limit        time.Duration // time limit of a step
 	Dir          string
 	Log          func(format string, args ...any)
 }
 
-// Scenarios has the names of all scenarios. They have the same meaning as in package
-// central.
+// Scenarios has the names of all scenarios. They mean the same as in package bench/central.
 var Scenarios = []string{"load", "sync", "churn", "leader", "restart"}
 
 // perSwitch is the number of ports of a logical switch.
@@ -52,7 +51,7 @@ type run struct {
 	chassis    []*chassis
 	home       map[string]int // index of the chassis of each port
 	switches   int
-	ports      int // number of ports that were made so far, including deleted ones
+	ports      int // number of ports made so far, including deleted ones
 	stop       context.CancelFunc
 	running    sync.WaitGroup
 	rows       []central.Row
@@ -60,13 +59,12 @@ type run struct {
 	mu         sync.Mutex // guards the fields below
 	up         map[string]time.Time
 	hvCfg      float64
-	changed    chan struct{} // closed at the next change of the fields up or hvCfg
+	changed    chan struct{} // closed when up or hvCfg changes next
 	switchOf   map[string]int
 	lastNumber float64
 }
 
-// Run plays the scenarios. If a scenario fails, Run also returns the values measured
-// before.
+// Run runs the scenarios. If a scenario fails, Run also returns the values that were measured before.
 func Run(ctx context.Context, o Options) (rows []central.Row, err error) {
 	r := &run{Options: o, home: map[string]int{}, switchOf: map[string]int{}, up: map[string]time.Time{}, changed: make(chan struct{}),
 		switches: max(1, o.Ports/perSwitch)}
@@ -113,8 +111,8 @@ func (r *run) start() (err error) {
 	})
 }
 
-// isThere reports whether an insertion failed because northd has already inserted the
-// only row of NB_Global.
+// isThere reports whether an insertion failed because northd has already inserted the row. NB_Global
+// can have only one row.
 func isThere(err error) bool { return err != nil && errors.Is(err, errConstraint) }
 
 func (r *run) end() {
@@ -217,8 +215,8 @@ func (r *run) declare(limit time.Duration, sw int, ports []string) error {
 	return err
 }
 
-// load measures the time from an empty northbound database until all ports are up
-// there. A port is up when a chassis has claimed it.
+// load writes all ports into an empty northbound database, and measures the time until the database
+// shows all of them as up. A port is up when a chassis has claimed it.
 func (r *run) load() error {
 	var operations []any
 	for n := range r.switches {
@@ -272,7 +270,7 @@ func (r *run) load() error {
 	return r.consistent()
 }
 
-// connected waits until all chassis have a connection with monitors.
+// connected waits until the monitors of all chassis have been answered.
 func (r *run) connected(began time.Time) error {
 	for {
 		n := 0
@@ -324,9 +322,8 @@ func cpuOf(list ...*exec.Cmd) (sum time.Duration) {
 	return sum
 }
 
-// ended reports how many connections of chassis have ended so far, and the reason of
-// the last end. During load none should end, because a chassis that connects again
-// reads everything again.
+// ended reports how many connections of chassis have ended so far, and why the last one ended. During
+// load none should end, because a chassis reads all its rows again after it has reconnected.
 func (r *run) ended() {
 	n := 0
 	var last error
@@ -352,7 +349,7 @@ func (r *run) memory() {
 	r.add("highest resident memory of a central", float64(largest), "B")
 }
 
-// consistent checks that the southbound database has the right chassis for each port.
+// consistent checks that the southbound database binds each port to the right chassis.
 func (r *run) consistent() error {
 	c, err := dial(r.sb.servers[0].address, func(string, tables) {})
 	if err != nil {
@@ -385,8 +382,8 @@ func (r *run) consistent() error {
 	return nil
 }
 
-// sync measures how long a change takes until all chassis have reported it, like
-// ovn-nbctl --wait=hv.
+// sync measures how long it takes until all chassis have reported a change. It waits as ovn-nbctl
+// --wait=hv does.
 func (r *run) sync() error {
 	var times []time.Duration
 	for range 5 {

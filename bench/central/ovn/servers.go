@@ -18,17 +18,18 @@ import (
 
 // database is a cluster of three servers of one OVSDB database.
 type database struct {
-	name    string // as in the schema
+	name    string // name in the schema
 	servers [3]server
 }
 
 type server struct {
 	file, control string
-	address       string // HOST:PORT of clients
+	address       string // HOST:PORT at which clients connect
 	process       *exec.Cmd
 }
 
-// Names of the databases and their schemas in Debian's package ovn-common.
+// The names of the databases, and the directory in which Debian's package ovn-common installs their
+// schemas.
 const (
 	northbound = "OVN_Northbound"
 	southbound = "OVN_Southbound"
@@ -38,8 +39,8 @@ const (
 // serverIP is the address of all servers.
 const serverIP = "127.0.0.1"
 
-// startDatabase creates the files of a cluster and starts its servers. The argument
-// port is the first of six TCP ports.
+// startDatabase creates the database files of a cluster and starts its servers. port is the first of
+// six consecutive TCP ports.
 func startDatabase(dir, name, short, schema string, port int, timer time.Duration) (*database, error) {
 	d := &database{name: name}
 	raft := func(i int) string { return fmt.Sprintf("tcp:%s:%d", serverIP, port+3+i) }
@@ -77,16 +78,16 @@ func command(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// start starts server i of the database. The server ends with this process.
+// start starts server i of the database. The server is killed when this process ends.
 func (d *database) start(i int) error {
 	s := &d.servers[i]
-	_ = os.Remove(s.control) // of a server that was killed
+	_ = os.Remove(s.control) // left by a server that was killed
 	s.process = exec.Command("ovsdb-server", s.file, "--remote=ptcp:"+strings.Split(s.address, ":")[1]+":"+serverIP,
 		"--unixctl="+s.control, "-vconsole:off", "-vfile:info", "--log-file="+s.file+".log")
 	return bench.StartWithParent(s.process)
 }
 
-// startTimeLimit is the time limit of the start of a cluster.
+// startTimeLimit is the longest time to wait until a cluster has started.
 const startTimeLimit = 30 * time.Second
 
 // joined waits until a server is a member of the cluster.
@@ -117,8 +118,8 @@ func (d *database) leader() (int, error) {
 	return 0, fmt.Errorf("%s has no leader", d.name)
 }
 
-// setTimer sets the election timer of the cluster, in steps, because one change may at
-// most double it.
+// setTimer sets the election timer of the cluster. One change can at most double the timer, so
+// setTimer makes several.
 func (d *database) setTimer(timer time.Duration) error {
 	for next := 2 * time.Second; ; next *= 2 {
 		next = min(next, timer)
@@ -129,7 +130,7 @@ func (d *database) setTimer(timer time.Duration) error {
 		if _, err := d.appctl(i, "cluster/change-election-timer", d.name, strconv.FormatInt(next.Milliseconds(), 10)); err != nil {
 			return err
 		}
-		time.Sleep(500 * time.Millisecond) // the change takes effect once it is committed
+		time.Sleep(500 * time.Millisecond) // wait until the cluster has committed the change
 		if next == timer {
 			return nil
 		}
